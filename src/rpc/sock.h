@@ -1,0 +1,54 @@
+/* rpc/sock.h - stream sockets as transports; private to the tcp, unix, shm and tls files.
+ *
+ * Threads: as rpc/transport.h.  Lifetime: wrap takes the descriptor. */
+#ifndef HAWSER_RPC_SOCK_H
+#define HAWSER_RPC_SOCK_H
+
+#include "rpc/net.h"
+
+#include <sys/socket.h>
+
+/* Takes a connected stream socket, also on failure, and makes it blocking: each call says for
+ * itself whether it waits.  name is "tcp" or "unix".  0 or -ENOMEM. */
+int rpc_sock_wrap(int fd, const char *name, bool local, const char *peer,
+                  struct rpc_transport **out) MUST_CHECK;
+
+/* What an errno of send or recv on a connected socket means, in the words of rpc/rpc.h. */
+int rpc_sock_gone(int error);
+
+/* Waits on one descriptor.  0 when any of `events` (or an error) shows, -ETIMEDOUT. */
+int rpc_sock_poll(int fd, short events, uint64_t timeout_ns);
+
+/* connect() with a limit in time.  0 or a negative errno. */
+int rpc_sock_connect(int fd, const struct sockaddr *addr, socklen_t len,
+                     uint64_t timeout_ns) MUST_CHECK;
+
+/* Unix sockets, shared by the unix and the shm transport. */
+int rpc_unix_dial_fd(const char *path, uint64_t timeout_ns, int *fd_out, char why[RPC_WHY_CHARS])
+    MUST_CHECK;
+/* "unix pid 12 uid 0", by the kernel's word. */
+void rpc_unix_peer(int fd, const char *scheme, char peer[RPC_PEER_NAME_CHARS]);
+
+struct rpc_unix_socket {
+    int fd;
+    char path[RPC_ADDR_PATH_CHARS];
+    uint64_t device, inode; /* of the file we made: only that one is removed */
+};
+int rpc_unix_listen_fd(const char *path, struct rpc_unix_socket *out,
+                       char why[RPC_WHY_CHARS]) MUST_CHECK;
+void rpc_unix_listen_close(struct rpc_unix_socket *socket);
+
+int rpc_tcp_dial(const struct rpc_addr *addr, const struct rpc_net_options *options,
+                 struct rpc_transport **out, char why[RPC_WHY_CHARS]) MUST_CHECK;
+int rpc_tcp_listen(const struct rpc_addr *addr, const struct rpc_net_options *options,
+                   struct rpc_listener **out, char why[RPC_WHY_CHARS]) MUST_CHECK;
+int rpc_unix_dial(const struct rpc_addr *addr, const struct rpc_net_options *options,
+                  struct rpc_transport **out, char why[RPC_WHY_CHARS]) MUST_CHECK;
+int rpc_unix_listen(const struct rpc_addr *addr, const struct rpc_net_options *options,
+                    struct rpc_listener **out, char why[RPC_WHY_CHARS]) MUST_CHECK;
+int rpc_shm_dial(const struct rpc_addr *addr, const struct rpc_net_options *options,
+                 struct rpc_transport **out, char why[RPC_WHY_CHARS]) MUST_CHECK;
+int rpc_shm_listen(const struct rpc_addr *addr, const struct rpc_net_options *options,
+                   struct rpc_listener **out, char why[RPC_WHY_CHARS]) MUST_CHECK;
+
+#endif

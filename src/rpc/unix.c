@@ -1,0 +1,192 @@
+/* unix.c - Unix sockets: one host, the kernel's word on who the peer is. */
+#include "base/clock.h"
+#include "rpc/sock.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { BACKLOG = 128 };
+
+struct unix_listener {
+    struct rpc_listener base;
+    struct rpc_unix_socket socket;
+};
+
+static void fill_sockaddr(const char *path, struct sockaddr_un *addr)
+{
+    *addr = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(addr->sun_path, path, strlen(path) + 1);
+}
+
+void rpc_unix_peer(int fd, const char *scheme, char peer[RPC_PEER_NAME_CHARS])
+{
+    struct ucred cred;
+    socklen_t len = sizeof cred;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len))
+        snprintf(peer, RPC_PEER_NAME_CHARS, "%s peer", scheme);
+    else
+        snprintf(peer, RPC_PEER_NAME_CHARS, "%s pid %d uid %u", scheme, (int)cred.pid, cred.uid);
+}
+
+int rpc_unix_dial_fd(const char *path, uint64_t timeout_ns, int *fd_out, char why[RPC_WHY_CHARS])
+{
+    struct sockaddr_un addr;
+    fill_sockaddr(path, &addr);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int rc = fd < 0 ? -errno
+                    : rpc_sock_connect(fd, (struct sockaddr *)&addr, sizeof addr, timeout_ns);
+    if (rc == 0) {
+        *fd_out = fd;
+        return 0;
+    }
+    if (fd >= 0)
+        close(fd);
+    const char *remedy = rc == -ENOENT || rc == -ECONNREFUSED ? "; is \"hawser serve\" running?" : "";
+    snprintf(why, RPC_WHY_CHARS, "cannot reach unix:%s: %s%s", path, strerror(-rc), remedy);
+    return rc;
+}
+
+int rpc_unix_dial(const struct rpc_addr *addr, const struct rpc_net_options *options,
+                  struct rpc_transport **out, char why[RPC_WHY_CHARS])
+{
+    int fd;
+    int rc = rpc_unix_dial_fd(addr->path, options->timeout_ns, &fd, why);
+    if (rc)
+        return rc;
+    char peer[RPC_PEER_NAME_CHARS];
+    rpc_unix_peer(fd, "unix", peer);
+    rc = rpc_sock_wrap(fd, "unix", true, peer, out);
+    if (rc)
+        snprintf(why, RPC_WHY_CHARS, "cannot set up the connection: %s", strerror(-rc));
+    return rc;
+}
+
+/* A socket file that nobody listens on is left from a process that was killed. */
+static bool remove_stale(const struct sockaddr_un *addr)
+{
+    struct stat st;
+    if (lstat(addr->sun_path, &st) || !S_ISSOCK(st.st_mode))
+        return false;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return false;
+    bool stale = connect(fd, (const struct sockaddr *)addr, sizeof *addr) && errno == ECONNREFUSED;
+    close(fd);
+    return stale && unlink(addr->sun_path) == 0;
+}
+
+int rpc_unix_listen_fd(const char *path, struct rpc_unix_socket *out, char why[RPC_WHY_CHARS])
+{
+    struct sockaddr_un addr;
+    fill_sockaddr(path, &addr);
+    struct stat st;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        goto fail;
+    /* Set on the socket before bind, so that the file is never open to others. */
+    if (fchmod(fd, 0600))
+        goto fail;
+    int bound = bind(fd, (struct sockaddr *)&addr, sizeof addr);
+    if (bound && errno == EADDRINUSE) {
+        if (remove_stale(&addr))
+            bound = bind(fd, (struct sockaddr *)&addr, sizeof addr);
+        else
+            errno = EADDRINUSE;
+    }
+    if (bound || listen(fd, BACKLOG) || lstat(path, &st))
+        goto fail;
+    *out = (struct rpc_unix_socket){.fd = fd, .device = st.st_dev, .inode = st.st_ino};
+    memcpy(out->path, path, strlen(path) + 1);
+    return 0;
+fail:;
+    int rc = -errno;
+    if (fd >= 0)
+        close(fd);
+    snprintf(why, RPC_WHY_CHARS, "cannot listen on unix:%s: %s%s", path, strerror(-rc),
+             rc == -EADDRINUSE ? "; another server has it" : "");
+    return rc;
+}
+
+void rpc_unix_listen_close(struct rpc_unix_socket *s)
+{
+    struct stat st;
+    if (lstat(s->path, &st) == 0 && st.st_dev == s->device && st.st_ino == s->inode)
+        (void)unlink(s->path);
+    close(s->fd);
+}
+
+static int unix_accept(struct rpc_listener *l, struct rpc_transport **out)
+{
+    struct unix_listener *listener = (struct unix_listener *)l;
+    int fd = accept4(listener->socket.fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd < 0)
+        return errno == EINTR || errno == ECONNABORTED ? -EAGAIN : -errno;
+    char peer[RPC_PEER_NAME_CHARS];
+    rpc_unix_peer(fd, "unix", peer);
+    return rpc_sock_wrap(fd, "unix", true, peer, out);
+}
+
+static int unix_listener_poll_fd(struct rpc_listener *l)
+{
+    return ((struct unix_listener *)l)->socket.fd;
+}
+
+static void unix_listener_destroy(struct rpc_listener *l)
+{
+    struct unix_listener *listener = (struct unix_listener *)l;
+    rpc_unix_listen_close(&listener->socket);
+    free(listener);
+}
+
+static const struct rpc_listener_ops unix_listener_ops = {
+    .accept = unix_accept,
+    .poll_fd = unix_listener_poll_fd,
+    .destroy = unix_listener_destroy,
+};
+
+int rpc_unix_listen(const struct rpc_addr *addr, const struct rpc_net_options *options,
+                    struct rpc_listener **out, char why[RPC_WHY_CHARS])
+{
+    (void)options;
+    struct unix_listener *listener = calloc(1, sizeof *listener);
+    if (!listener)
+        return -ENOMEM;
+    int rc = rpc_unix_listen_fd(addr->path, &listener->socket, why);
+    if (rc) {
+        free(listener);
+        return rc;
+    }
+    listener->base.ops = &unix_listener_ops;
+    rpc_addr_format(addr, listener->base.address, sizeof listener->base.address);
+    *out = &listener->base;
+    return 0;
+}
+
+int rpc_unix_pair(struct rpc_transport *out[2])
+{
+    int fds[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds))
+        return -errno;
+    char peer[RPC_PEER_NAME_CHARS];
+    rpc_unix_peer(fds[0], "unix pair", peer);
+    struct rpc_transport *pair[2];
+    int rc = rpc_sock_wrap(fds[0], "unix", true, peer, &pair[0]);
+    if (rc) {
+        close(fds[1]);
+        return rc;
+    }
+    rc = rpc_sock_wrap(fds[1], "unix", true, peer, &pair[1]);
+    if (rc) {
+        rpc_transport_destroy(pair[0]);
+        return rc;
+    }
+    out[0] = pair[0];
+    out[1] = pair[1];
+    return 0;
+}
