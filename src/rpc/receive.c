@@ -1,0 +1,344 @@
+/* receive.c - what arrives: the handshake, frames, the heartbeat, and waiting for them. */
+#include "rpc/ep.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { READS_A_POLL = 16 }; /* so that one busy peer cannot hold a loop of many endpoints */
+
+static void inbox_add(struct rpc_ep *ep, struct rpc_rx_msg *msg)
+{
+    msg->next = NULL;
+    if (ep->inbox)
+        ep->inbox_last->next = msg;
+    else
+        ep->inbox = msg;
+    ep->inbox_last = msg;
+}
+
+static void release(struct rpc_ep *ep, struct rpc_rx_msg *msg)
+{
+    ep->credit_due += rpc_rx_release(&ep->rx, msg);
+}
+
+static int on_reply(struct rpc_ep *ep, struct rpc_rx_msg *msg, uint64_t now)
+{
+    struct rpc_pending_call call;
+    if (rpc_calls_answer(&ep->calls, msg->id, &call)) {
+        release(ep, msg);
+        return rpc_ep_fail(ep, -EPROTO, "answered a call that was not made");
+    }
+    hw_counter_bump(&ep->stats.replies, 1);
+    if (call.fn) {
+        rpc_ep_note_time(&ep->stats.rtt_ns, &ep->stats.rtt_max_ns, now - call.sent_ns);
+        call.fn(call.user, msg->error, &msg->msg);
+    }
+    release(ep, msg);
+    return 0;
+}
+
+static int on_request(struct rpc_ep *ep, struct rpc_rx_msg *msg)
+{
+    if (msg->msg.kind == RPC_CALL && ep->calls_to_answer++ >= ep->config.max_calls) {
+        ep->calls_to_answer--;
+        release(ep, msg);
+        return rpc_ep_fail(ep, -EPROTO, "more than %u calls in flight", ep->config.max_calls);
+    }
+    if (msg->msg.kind == RPC_PUSH && ep->config.accepting) {
+        release(ep, msg);
+        return rpc_ep_fail(ep, -EPROTO, "a push from the connecting side");
+    }
+    inbox_add(ep, msg);
+    return 0;
+}
+
+static int on_message(struct rpc_ep *ep, struct rpc_rx_msg *msg, uint64_t now)
+{
+    hw_counter_bump(&ep->stats.msgs_received, 1);
+    return msg->msg.kind == RPC_REPLY ? on_reply(ep, msg, now) : on_request(ep, msg);
+}
+
+static void on_cancel(struct rpc_ep *ep, uint32_t id)
+{
+    for (struct rpc_rx_msg *msg = ep->inbox; msg; msg = msg->next)
+        if (msg->msg.kind == RPC_CALL && msg->id == id)
+            msg->cancelled = true;
+}
+
+static int on_bye(struct rpc_ep *ep, const struct rpc_frame *frame)
+{
+    size_t have;
+    const char *text = (const char *)rpc_rx_peek(&ep->rx, &have);
+    assert(frame->len <= have);
+    int error = rpc_error_from_wire(frame->method);
+    if (error == -EAGAIN)
+        error = -ESHUTDOWN; /* no status an endpoint can have */
+    int shown = frame->len < RPC_ERROR_TEXT_MAX ? (int)frame->len : RPC_ERROR_TEXT_MAX;
+    return rpc_ep_fail(ep, error, "the peer closed the connection%s%.*s", shown ? ": " : "", shown,
+                       text);
+}
+
+static int on_control(struct rpc_ep *ep, const struct rpc_frame *frame)
+{
+    switch (frame->kind) {
+    case RPC_FRAME_CREDIT:
+        if (rpc_tx_credit(&ep->tx, frame->value))
+            return rpc_ep_fail(ep, -EPROTO, "returned more credit than it had");
+        ep->credit_asked = false;
+        return 0;
+    case RPC_FRAME_PING: {
+        struct rpc_frame pong = {.kind = RPC_FRAME_PONG, .value = frame->value};
+        ep->credit_wanted = true;
+        /* A peer that pings without reading must not fill our memory. */
+        if (ep->tx.queued_bytes > ep->tx.queue_limit)
+            return 0;
+        if (rpc_tx_control(&ep->tx, &pong, NULL))
+            return rpc_ep_fail(ep, -ENOMEM, "out of memory");
+        return 0;
+    }
+    case RPC_FRAME_PONG:
+        return 0;
+    case RPC_FRAME_CANCEL:
+        on_cancel(ep, frame->id);
+        return 0;
+    case RPC_FRAME_BYE:
+        return on_bye(ep, frame);
+    default:
+        return rpc_ep_fail(ep, -EPROTO, "unknown frame %u", frame->kind);
+    }
+}
+
+static int rx_error(struct rpc_ep *ep, int rc)
+{
+    if (rc == -ENOBUFS)
+        return rpc_ep_fail(ep, -EPROTO, "sent more than its credit of %u bytes",
+                           ep->config.window_bytes);
+    if (rc == -EPROTO)
+        return rpc_ep_fail(ep, rc, "malformed frame");
+    return rpc_ep_fail(ep, rc, "cannot receive: %s", strerror(-rc));
+}
+
+static int parse_frames(struct rpc_ep *ep, uint64_t now)
+{
+    int messages = 0;
+    while (ep->status == 0) {
+        struct rpc_frame frame;
+        struct rpc_rx_msg *msg;
+        int rc = rpc_rx_next(&ep->rx, &frame, &msg);
+        if (rc < 0)
+            return rx_error(ep, rc);
+        if (rc == 0)
+            return messages;
+        rc = msg ? on_message(ep, msg, now) : on_control(ep, &frame);
+        if (rc)
+            return rc;
+        messages++;
+    }
+    return ep->status;
+}
+
+/* Done on our side and every byte of ours written: frames from here on. */
+static int try_open(struct rpc_ep *ep)
+{
+    int rc = rpc_flush(ep);
+    if (rc == 0 && ep->handshake->state == RPC_HS_DONE)
+        rpc_ep_open(ep);
+    return ep->status;
+}
+
+static int parse_handshake(struct rpc_ep *ep)
+{
+    struct rpc_handshake *hs = ep->handshake;
+    size_t len, used;
+    const uint8_t *p = rpc_rx_peek(&ep->rx, &len);
+    if (ep->transport->ops->binding) {
+        int rc = ep->transport->ops->binding(ep->transport, hs->binding);
+        if (rc)
+            return rpc_ep_fail(ep, rc, "the TLS channel has no exporter");
+    }
+    int rc = rpc_handshake_feed(hs, p, len, &used);
+    rpc_rx_skip(&ep->rx, used, rc == -EINPROGRESS);
+    int opened = try_open(ep); /* also sends a refusal */
+    if (rc != 0 && rc != -EINPROGRESS)
+        return rpc_ep_fail(ep, rc, "%s", hs->why);
+    return opened;
+}
+
+static int parse(struct rpc_ep *ep, uint64_t now)
+{
+    if (UNLIKELY(ep->status == -EINPROGRESS)) {
+        int rc = ep->handshake->state == RPC_HS_DONE ? try_open(ep) : parse_handshake(ep);
+        if (rc)
+            return rc == -EINPROGRESS ? 0 : rc;
+    }
+    return parse_frames(ep, now);
+}
+
+/* Reads until the transport has no more.  The number of messages, or the status. */
+static int read_and_parse(struct rpc_ep *ep, uint64_t now)
+{
+    int messages = 0;
+    for (int i = 0; i < READS_A_POLL; i++) {
+        size_t asked = 0;
+        ssize_t n = 0;
+        if (!rpc_rx_unparsed(&ep->rx)) {
+            struct iovec iov[2];
+            int count = rpc_rx_space(&ep->rx, iov);
+            for (int k = 0; k < count; k++)
+                asked += iov[k].iov_len;
+            n = ep->transport->ops->recv(ep->transport, iov, count, 0);
+            if (n == -EAGAIN && !ep->send_error)
+                break;
+            if (n == -EAGAIN)
+                n = ep->send_error; /* all that had arrived is read */
+            if (n < 0)
+                return rpc_ep_lost(ep, (int)n);
+            rpc_rx_filled(&ep->rx, (size_t)n);
+            hw_counter_bump(&ep->stats.reads, 1);
+            hw_counter_bump(&ep->stats.bytes_received, (uint64_t)n);
+        }
+        ep->last_received_ns = now;
+        int rc = parse(ep, now);
+        if (rc < 0)
+            return rc;
+        messages += rc;
+        if ((size_t)n < asked || asked == 0)
+            break; /* a short read: there is no more */
+    }
+    return messages;
+}
+
+static void expire_calls(struct rpc_ep *ep, uint64_t now)
+{
+    struct rpc_pending_call call;
+    uint32_t id;
+    while (rpc_calls_expire(&ep->calls, now, &id, &call) == 0) {
+        hw_counter_bump(&ep->stats.timeouts, 1);
+        rpc_ep_send_cancel(ep, id);
+        call.fn(call.user, -ETIMEDOUT, NULL);
+    }
+}
+
+static int heartbeat(struct rpc_ep *ep, uint64_t now)
+{
+    if (ep->status == -EINPROGRESS) {
+        if (now < ep->handshake_deadline_ns)
+            return 0;
+        return rpc_ep_fail(ep, -ETIMEDOUT, "no complete hello within %.1f s",
+                           (double)ep->config.handshake_ns / 1e9);
+    }
+    if (ep->silent_ns != HW_NEVER && now - ep->last_received_ns >= ep->silent_ns)
+        return rpc_ep_fail(ep, -EHOSTDOWN, "silent for %.1f s: it is stopped, or the network is cut",
+                           (double)ep->silent_ns / 1e9);
+    if (ep->ping_every_ns != HW_NEVER && now - ep->last_sent_ns >= ep->ping_every_ns) {
+        struct rpc_frame ping = {.kind = RPC_FRAME_PING, .value = now};
+        if (rpc_tx_pending(&ep->tx) || rpc_tx_control(&ep->tx, &ping, NULL) == 0)
+            (void)rpc_flush(ep); /* also what only waits for the program to flush */
+        ep->last_sent_ns = now;  /* a full transport is tried again after as long */
+    }
+    return ep->status;
+}
+
+int rpc_poll(struct rpc_ep *ep)
+{
+    if (UNLIKELY(ep->status && ep->status != -EINPROGRESS))
+        return ep->status;
+    if (UNLIKELY(ep->handshake))
+        (void)try_open(ep);
+    if (ep->config.flush == RPC_FLUSH_ADAPTIVE)
+        (void)rpc_flush(ep);
+    uint64_t now = rpc_ep_now(ep);
+    /* Only silence while we listened counts: of a longer pause of ours, one ping's time. */
+    if (ep->ping_every_ns != HW_NEVER && now - ep->last_poll_ns > ep->ping_every_ns)
+        ep->last_received_ns += now - ep->last_poll_ns - ep->ping_every_ns;
+    ep->last_poll_ns = now;
+    int messages = read_and_parse(ep, now);
+    if (messages < 0)
+        return messages;
+    if (UNLIKELY(rpc_calls_overdue(&ep->calls, now)))
+        expire_calls(ep, now);
+    int rc = heartbeat(ep, now);
+    if (rc && rc != -EINPROGRESS)
+        return rc;
+    /* Replies made by callbacks, pongs and large credit returns do not wait for the next poll. */
+    if (ep->config.flush != RPC_FLUSH_BATCH || rpc_ep_owes_credit(ep))
+        (void)rpc_flush(ep);
+    if (ep->trace)
+        rpc_ep_trace(ep);
+    return ep->status && ep->status != -EINPROGRESS ? ep->status : messages;
+}
+
+/* Replies are never refused, so a peer that asks and does not take the answers would fill our
+ * memory: its next requests wait, and hold its credit, until it has taken some.  Only on the
+ * accepting side: were both to wait, each could wait for the other. */
+static bool may_deliver(const struct rpc_ep *ep)
+{
+    return ep->inbox && (!ep->config.accepting || ep->tx.queued_bytes <= ep->tx.queue_limit);
+}
+
+struct rpc_msg *rpc_recv(struct rpc_ep *ep)
+{
+    while (may_deliver(ep)) {
+        struct rpc_rx_msg *msg = ep->inbox;
+        ep->inbox = msg->next;
+        if (!msg->cancelled)
+            return &msg->msg;
+        (void)rpc_reply(ep, &msg->msg, -ECANCELED, NULL);
+        release(ep, msg);
+    }
+    return NULL;
+}
+
+void rpc_release(struct rpc_ep *ep, struct rpc_msg *msg)
+{
+    release(ep, (struct rpc_rx_msg *)msg);
+}
+
+uint64_t rpc_next_tick(const struct rpc_ep *ep)
+{
+    uint64_t next = rpc_calls_next_deadline(&ep->calls);
+    if (ep->status == -EINPROGRESS)
+        return ep->handshake_deadline_ns < next ? ep->handshake_deadline_ns : next;
+    if (ep->status)
+        return 0;
+    if (ep->ping_every_ns != HW_NEVER && ep->last_sent_ns + ep->ping_every_ns < next)
+        next = ep->last_sent_ns + ep->ping_every_ns;
+    if (ep->silent_ns != HW_NEVER && ep->last_received_ns + ep->silent_ns < next)
+        next = ep->last_received_ns + ep->silent_ns;
+    return next;
+}
+
+int rpc_wait_bytes(struct rpc_ep *ep, uint64_t timeout_ns)
+{
+    if (rpc_rx_unparsed(&ep->rx))
+        return 0;
+    struct rpc_transport *t = ep->transport;
+    if (UNLIKELY(atomic_load_explicit(&ep->send_blocked, memory_order_relaxed)))
+        return t->ops->wait(t, RPC_WAIT_RECV | RPC_WAIT_SEND, timeout_ns);
+    struct iovec iov[2];
+    int count = rpc_rx_space(&ep->rx, iov);
+    ssize_t n = rpc_waiter_recv(&ep->waiter, t, iov, count, timeout_ns);
+    if (n > 0) {
+        rpc_rx_filled(&ep->rx, (size_t)n);
+        hw_counter_bump(&ep->stats.reads, 1);
+        hw_counter_bump(&ep->stats.bytes_received, (uint64_t)n);
+    }
+    /* An error shows again in rpc_poll, which may end the connection. */
+    return n == -EAGAIN ? -ETIMEDOUT : 0;
+}
+
+int rpc_wait(struct rpc_ep *ep, uint64_t timeout_ns)
+{
+    if (may_deliver(ep) || (ep->status && ep->status != -EINPROGRESS))
+        return 0;
+    uint64_t next = rpc_next_tick(ep);
+    if (next != HW_NEVER) {
+        uint64_t now = rpc_ep_now(ep);
+        uint64_t left = next > now ? next - now : 0;
+        if (left < timeout_ns)
+            timeout_ns = left;
+    }
+    return rpc_wait_bytes(ep, timeout_ns);
+}

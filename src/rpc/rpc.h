@@ -1,0 +1,185 @@
+/* rpc/rpc.h - copyrpc: calls, posts, pushes and replies over one byte stream.
+ *
+ * An endpoint is one end of one connection.  Messages gather in a send batch; a flush writes the
+ * batch once.  Streams 0 to 15 are each in order; a small message of one stream waits for at
+ * most one chunk of a large message of another.
+ *
+ * Trust: the peer may send anything.  What breaks the rules ends the connection with -EPROTO and
+ * one log line; memory held for a peer is bounded by the limits below.
+ * Threads: one thread at a time for an endpoint, except rpc_wait (see there).  rpc/client.h adds
+ * locks for programs that only want to call.
+ * Lifetime: an endpoint owns its transport.  A message from rpc_recv is the caller's until
+ * rpc_release; a reply is valid inside its callback only.
+ *
+ * Errors, negative errno, each with one meaning here:
+ *   -ENOBUFS     the send queue is full: flush, or wait for the peer to read
+ *   -EAGAIN      no credit: the peer still holds what it got
+ *   -EMSGSIZE    larger than the peer said it takes
+ *   -ETIMEDOUT   the deadline passed        -ECANCELED  rpc_cancel
+ *   -ECONNRESET  the peer died              -ESHUTDOWN  it closed in order
+ *   -EHOSTDOWN   it fell silent (heartbeat) -EPROTO     it broke the protocol
+ *   -EACCES      refused: token or TLS      -EPROTONOSUPPORT  no common version
+ *   -EUSERS      refused: the peer's limits are reached
+ *   anything else is what the peer's handler answered. */
+#ifndef HAWSER_RPC_RPC_H
+#define HAWSER_RPC_RPC_H
+
+#include "rpc/stats.h"
+#include "rpc/transport.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+struct rpc_security;
+
+enum {
+    RPC_VERSION_MIN = 1,
+    RPC_VERSION_MAX = 1,
+    RPC_STREAMS = 16,               /* one nibble; more would need fairness, not a list */
+    RPC_CHUNK_BYTES = 256 << 10,    /* 35 us at 7.6 GB/s: what a small message may wait for */
+    RPC_INLINE_BYTES = 16 << 10,    /* smaller payloads are copied into the batch */
+    RPC_WINDOW_MIN = 64 << 10,
+    RPC_WINDOW_DEFAULT = 16 << 20,  /* what one peer can make us hold */
+    RPC_WINDOW_MAX = 1 << 30,
+    RPC_MESSAGE_COST = 64,          /* credit that a message takes beside its payload */
+    RPC_CALLS_DEFAULT = 4096,       /* in flight from one side */
+    RPC_CALLS_MAX = 65536,
+    RPC_ERROR_TEXT_MAX = 240
+};
+
+#define RPC_HEARTBEAT_DEFAULT_NS (UINT64_C(2) * 1000 * 1000 * 1000) /* silence that means death */
+#define RPC_TIMEOUT_DEFAULT_NS (UINT64_C(30) * 1000 * 1000 * 1000)
+#define RPC_HANDSHAKE_DEFAULT_NS (UINT64_C(5) * 1000 * 1000 * 1000)
+
+enum rpc_flush_policy {
+    RPC_FLUSH_ADAPTIVE,    /* a message waits at most as long as a write takes */
+    RPC_FLUSH_INCREMENTAL, /* every message is written at once */
+    RPC_FLUSH_BATCH        /* only rpc_flush writes */
+};
+
+enum rpc_wait_mode {
+    RPC_WAIT_ADAPTIVE, /* spins while that pays, then sleeps */
+    RPC_WAIT_BLOCK,
+    RPC_WAIT_BUSY
+};
+
+struct rpc_clock {
+    uint64_t (*now_ns)(void *user);
+    void *user;
+};
+
+struct rpc_config {
+    bool accepting;                      /* this side listened */
+    const struct rpc_security *security; /* token; NULL or no token: none asked for, none given */
+    uint32_t window_bytes;               /* 0: RPC_WINDOW_DEFAULT; what we hold for the peer */
+    uint32_t max_calls;                  /* 0: RPC_CALLS_DEFAULT; the peer's calls in flight */
+    uint32_t send_queue_bytes;           /* 0: the smaller of both windows; more is -ENOBUFS */
+    uint64_t heartbeat_ns;               /* 0: default; HW_NEVER: none */
+    uint64_t handshake_ns;               /* 0: default; whole handshake, however slow the bytes */
+    enum rpc_flush_policy flush;
+    enum rpc_wait_mode wait;
+    uint32_t capabilities;               /* ours; the layers above define the bits */
+    const char *name;                    /* says who we are in the peer's log; NULL: "hawser" */
+    struct rpc_clock clock;              /* now_ns NULL: hw_now_ns */
+};
+
+struct rpc_ep;
+
+/* Takes the transport, also on failure.  0, -EINVAL, -ENOMEM. */
+int rpc_ep_create(struct rpc_transport *transport, const struct rpc_config *config,
+                  struct rpc_ep **out) MUST_CHECK;
+/* Ends every call in flight with -ECANCELED, then frees all.  Messages from rpc_recv must have
+ * been released.  Not from inside a callback. */
+void rpc_ep_destroy(struct rpc_ep *ep);
+
+/* Says goodbye to the peer, so that its calls end with -ESHUTDOWN rather than -ECONNRESET. */
+void rpc_ep_shutdown(struct rpc_ep *ep, int reason, const char *text);
+
+/* 0 once the handshake is done, -EINPROGRESS during it, else the sticky error that ended it. */
+int rpc_ep_status(const struct rpc_ep *ep);
+/* A sentence for that error: what, why, remedy.  Never NULL. */
+const char *rpc_ep_reason(const struct rpc_ep *ep);
+const char *rpc_ep_peer(const struct rpc_ep *ep);         /* the transport's word */
+const char *rpc_ep_peer_name(const struct rpc_ep *ep);    /* the peer's own word: for logs only */
+uint32_t rpc_ep_peer_capabilities(const struct rpc_ep *ep);
+uint32_t rpc_ep_message_max(const struct rpc_ep *ep);     /* largest payload the peer takes */
+struct rpc_transport *rpc_ep_transport(struct rpc_ep *ep);
+const struct rpc_stats *rpc_ep_stats(const struct rpc_ep *ep);
+void *rpc_ep_user(const struct rpc_ep *ep);
+void rpc_ep_set_user(struct rpc_ep *ep, void *user);
+
+/* ---- sending ---- */
+
+struct rpc_send {
+    uint32_t method;
+    uint8_t stream;           /* 0 to 15 */
+    const struct iovec *iov;  /* the payload; copied before return unless `sent` is set */
+    int iov_count;            /* at most RPC_IOV_MAX */
+    uint64_t timeout_ns;      /* call: 0 means RPC_TIMEOUT_DEFAULT_NS; HW_NEVER: none */
+    /* When set, a payload larger than RPC_INLINE_BYTES is not copied: the memory must stay as
+     * it is until sent(sent_user), which is called exactly once unless the send failed. */
+    void (*sent)(void *user);
+    void *sent_user;
+};
+
+struct rpc_msg;
+
+/* status 0: reply is the answer, valid during the callback.  Negative: no reply (NULL), or, for
+ * an error the peer's handler answered, a reply whose payload is its text. */
+typedef void rpc_reply_fn(void *user, int status, const struct rpc_msg *reply);
+
+/* 0, -ENOBUFS, -EAGAIN, -EMSGSIZE, -EINVAL, or the endpoint's status.  During the handshake
+ * messages queue up and go out when it is done. */
+int rpc_post(struct rpc_ep *ep, const struct rpc_send *send) MUST_CHECK;
+int rpc_push(struct rpc_ep *ep, const struct rpc_send *send) MUST_CHECK; /* accepting side */
+/* fn is called exactly once for each call that returned 0, from rpc_poll, rpc_cancel or
+ * rpc_ep_destroy.  id_out may be NULL. */
+int rpc_call(struct rpc_ep *ep, const struct rpc_send *send, rpc_reply_fn *fn, void *user,
+             uint32_t *id_out) MUST_CHECK;
+/* Ends the call with -ECANCELED at once; a late answer is dropped.  -ENOENT when it has ended. */
+int rpc_cancel(struct rpc_ep *ep, uint32_t id);
+/* Answers a call, once.  Never refused for want of credit or room: it waits in its stream.  The
+ * message stays the caller's to release.  status 0, or a negative errno with an optional text
+ * as payload.  0 or the endpoint's status. */
+int rpc_reply(struct rpc_ep *ep, struct rpc_msg *call, int status, const struct rpc_send *send);
+
+/* Writes all that is pending, once.  0, -EAGAIN when the transport took only a part (rpc_wait
+ * or a later flush goes on), or the endpoint's status. */
+int rpc_flush(struct rpc_ep *ep);
+/* True while bytes wait to be written. */
+bool rpc_pending(const struct rpc_ep *ep);
+/* True when they wait because the transport took no more. */
+bool rpc_send_blocked(const struct rpc_ep *ep);
+
+/* ---- receiving ---- */
+
+enum rpc_kind { RPC_CALL = 1, RPC_POST = 2, RPC_PUSH = 3, RPC_REPLY = 4 };
+
+struct rpc_msg {
+    enum rpc_kind kind;
+    uint8_t stream;
+    uint32_t method; /* not for replies */
+    const uint8_t *data;
+    size_t len;
+};
+
+/* Reads what has arrived, ends calls (their callbacks run here), ends what is overdue, keeps the
+ * heartbeat.  The number of messages read, or the endpoint's status. */
+int rpc_poll(struct rpc_ep *ep);
+/* The next call, post or push; NULL when there is none, and, on the accepting side, while more
+ * than send_queue_bytes of answers wait for the peer to take them. */
+struct rpc_msg *rpc_recv(struct rpc_ep *ep);
+/* Lets go of the data: its credit goes back to the peer. */
+void rpc_release(struct rpc_ep *ep, struct rpc_msg *msg);
+
+/* Waits for something to poll for: bytes, room to send what is pending, a deadline, or
+ * timeout_ns.  Writes nothing: flush first.  0 or -ETIMEDOUT; may return 0 early. */
+int rpc_wait(struct rpc_ep *ep, uint64_t timeout_ns);
+/* The same without regard for deadlines and the heartbeat.  One thread may be in here while
+ * another, under the caller's lock, is in any other function but rpc_poll. */
+int rpc_wait_bytes(struct rpc_ep *ep, uint64_t timeout_ns);
+/* When rpc_poll must run again even if nothing arrives; HW_NEVER when there is no such time. */
+uint64_t rpc_next_tick(const struct rpc_ep *ep);
+
+#endif

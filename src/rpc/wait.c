@@ -1,0 +1,74 @@
+#include "rpc/wait.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <sched.h>
+
+enum {
+    DISTRUST_MAX = 10, /* one try in 1,024 waits: its cost vanishes, a change is still noticed */
+    SPINS_A_LOOK = 16  /* clock reads cost as much as a look at a shared-memory ring */
+};
+
+static const uint64_t spin_ns = 50 * HW_US;      /* a few loopback round trips */
+static const uint64_t interrupted_ns = 20 * HW_US; /* no look takes that long by itself */
+
+void rpc_waiter_init(struct rpc_waiter *w, enum rpc_wait_mode mode)
+{
+    cpu_set_t cpus;
+    bool several = sched_getaffinity(0, sizeof cpus, &cpus) == 0 && CPU_COUNT(&cpus) > 1;
+    *w = (struct rpc_waiter){.mode = mode, .spare_core = several};
+}
+
+static void spin_failed(struct rpc_waiter *w, unsigned weight)
+{
+    unsigned distrust = w->distrust + weight;
+    w->distrust = (uint8_t)(distrust > DISTRUST_MAX ? DISTRUST_MAX : distrust);
+    w->rest = 1u << w->distrust;
+}
+
+static ssize_t spin(struct rpc_waiter *w, struct rpc_transport *t, const struct iovec *iov,
+                    int count, uint64_t limit_ns)
+{
+    uint64_t start = hw_now_ns(), last = start;
+    for (;;) {
+        for (int i = 0; i < SPINS_A_LOOK; i++) {
+            ssize_t n = t->ops->recv(t, iov, count, 0);
+            if (n != -EAGAIN) {
+                if (w->distrust > 0)
+                    w->distrust--;
+                return n;
+            }
+            hw_cpu_relax();
+        }
+        uint64_t now = hw_now_ns();
+        if (w->mode == RPC_WAIT_ADAPTIVE && now - last > interrupted_ns) {
+            spin_failed(w, 2);
+            return -EAGAIN;
+        }
+        if (now - start >= limit_ns) {
+            spin_failed(w, 1);
+            return -EAGAIN;
+        }
+        last = now;
+    }
+}
+
+ssize_t rpc_waiter_recv(struct rpc_waiter *w, struct rpc_transport *t, const struct iovec *iov,
+                        int count, uint64_t timeout_ns)
+{
+    if (w->mode == RPC_WAIT_BUSY)
+        return spin(w, t, iov, count, timeout_ns);
+    if (w->mode == RPC_WAIT_ADAPTIVE && w->spare_core) {
+        if (w->rest > 0) {
+            w->rest--;
+        } else {
+            uint64_t limit = timeout_ns < spin_ns ? timeout_ns : spin_ns;
+            ssize_t n = spin(w, t, iov, count, limit);
+            if (n != -EAGAIN || timeout_ns <= spin_ns)
+                return n;
+            timeout_ns -= spin_ns;
+        }
+    }
+    return t->ops->recv(t, iov, count, timeout_ns);
+}

@@ -1,0 +1,27 @@
+/* rpc/wait.h - how to wait for bytes: sleep, spin, or spin while that pays.
+ *
+ * Adaptive spins only when there is a second core to make progress on, and stops as soon as the
+ * spinning shows that it does not pay: each fruitless spin doubles the number of waits that go
+ * straight to sleep, and a spin that was interrupted (somebody else wants this core) counts
+ * double.  So without a spare core it costs what blocking costs.
+ *
+ * Threads: one at a time.  Lifetime: a value. */
+#ifndef HAWSER_RPC_WAIT_H
+#define HAWSER_RPC_WAIT_H
+
+#include "rpc/rpc.h"
+
+struct rpc_waiter {
+    enum rpc_wait_mode mode;
+    bool spare_core; /* this process may run on more than one */
+    uint8_t distrust; /* grows with fruitless spins */
+    uint32_t rest;    /* waits to go before spinning is tried again */
+};
+
+void rpc_waiter_init(struct rpc_waiter *waiter, enum rpc_wait_mode mode);
+
+/* As the transport's recv, waiting in the waiter's way. */
+ssize_t rpc_waiter_recv(struct rpc_waiter *waiter, struct rpc_transport *t, const struct iovec *iov,
+                        int count, uint64_t timeout_ns);
+
+#endif
