@@ -1,0 +1,444 @@
+#include "rpc/client.h"
+
+#include "base/clock.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+struct rpc_client {
+    pthread_mutex_t lock;   /* guards ep and all below */
+    pthread_cond_t arrived; /* somebody read; look again */
+    struct rpc_ep *ep;
+    rpc_push_fn *on_push;
+    void *push_user;
+    bool reading;     /* a thread is in rpc_wait_bytes, without the lock */
+    uint32_t waiting; /* threads in pthread_cond_wait */
+    unsigned forks;   /* of this process, when it connected */
+    bool stopping;
+    bool keeper_runs;
+    pthread_t keeper;
+    pthread_cond_t keeper_wakes;
+    uint64_t keeper_every_ns;
+};
+
+/* The longest a thread sleeps before it looks again: deadlines of calls that other threads made
+ * meanwhile are at most this late. */
+static const uint64_t slice_ns = 50 * HW_MS;
+
+/* After fork the lock may be held by a thread that does not exist here, so a child must know
+ * before it takes it. */
+static _Atomic unsigned forks;
+
+static void count_fork(void)
+{
+    atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, count_fork);
+}
+
+static bool is_foreign(const struct rpc_client *c)
+{
+    return c->forks != atomic_load_explicit(&forks, memory_order_relaxed);
+}
+
+static void cond_init_monotonic(pthread_cond_t *cond)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+/* Sleeps on cond for at most ns. */
+static void cond_sleep(struct rpc_client *c, pthread_cond_t *cond, uint64_t ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    uint64_t at = (uint64_t)until.tv_nsec + ns % HW_SEC;
+    until.tv_sec += (time_t)(ns / HW_SEC + at / HW_SEC);
+    until.tv_nsec = (long)(at % HW_SEC);
+    pthread_cond_timedwait(cond, &c->lock, &until);
+}
+
+static void take_in(struct rpc_client *c)
+{
+    (void)rpc_poll(c->ep); /* a failure is the endpoint's status */
+    struct rpc_msg *msg;
+    while ((msg = rpc_recv(c->ep)) != NULL) {
+        if (msg->kind == RPC_PUSH && c->on_push)
+            c->on_push(c->push_user, msg);
+        else if (msg->kind == RPC_CALL)
+            (void)rpc_reply(c->ep, msg, -ENOSYS, NULL);
+        rpc_release(c->ep, msg);
+    }
+    (void)rpc_flush(c->ep);
+    if (c->waiting > 0)
+        pthread_cond_broadcast(&c->arrived);
+}
+
+/* Another thread reads; this one helps to get the send queue out, or sleeps. */
+static void wait_beside_reader(struct rpc_client *c, uint64_t left_ns)
+{
+    uint64_t nap = left_ns < slice_ns ? left_ns : slice_ns;
+    if (rpc_send_blocked(c->ep)) {
+        struct rpc_transport *t = rpc_ep_transport(c->ep);
+        pthread_mutex_unlock(&c->lock);
+        (void)t->ops->wait(t, RPC_WAIT_SEND, nap);
+        pthread_mutex_lock(&c->lock);
+        (void)rpc_flush(c->ep);
+        return;
+    }
+    c->waiting++;
+    cond_sleep(c, &c->arrived, nap);
+    c->waiting--;
+}
+
+/* One round of waiting: reads for everybody, or leaves that to the thread that does. */
+static void wait_once(struct rpc_client *c, uint64_t deadline_ns)
+{
+    uint64_t now = hw_now_ns();
+    uint64_t left = deadline_ns > now ? deadline_ns - now : 0;
+    if (c->reading) {
+        wait_beside_reader(c, left);
+        return;
+    }
+    uint64_t tick = rpc_next_tick(c->ep);
+    uint64_t until_tick = tick > now ? tick - now : 0;
+    if (until_tick < left)
+        left = until_tick;
+    c->reading = true;
+    pthread_mutex_unlock(&c->lock);
+    (void)rpc_wait_bytes(c->ep, left < slice_ns ? left : slice_ns);
+    pthread_mutex_lock(&c->lock);
+    c->reading = false;
+    take_in(c);
+}
+
+static uint64_t deadline_after(uint64_t timeout_ns)
+{
+    uint64_t now = hw_now_ns();
+    return timeout_ns < HW_NEVER - now ? now + timeout_ns : HW_NEVER;
+}
+
+static int wait_until(struct rpc_client *c, bool (*done)(void *), void *user, uint64_t deadline_ns)
+{
+    while (!done(user)) {
+        int status = rpc_ep_status(c->ep);
+        if (status && status != -EINPROGRESS)
+            return status;
+        if (hw_now_ns() >= deadline_ns)
+            return -ETIMEDOUT;
+        wait_once(c, deadline_ns);
+    }
+    return 0;
+}
+
+static void *keeper_main(void *arg)
+{
+    struct rpc_client *c = arg;
+    pthread_mutex_lock(&c->lock);
+    while (!c->stopping) {
+        if (!c->reading)
+            take_in(c);
+        cond_sleep(c, &c->keeper_wakes, c->keeper_every_ns);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+static int start_keeper(struct rpc_client *c, const struct rpc_config *config)
+{
+    uint64_t heartbeat = config->heartbeat_ns ? config->heartbeat_ns : RPC_HEARTBEAT_DEFAULT_NS;
+    if (heartbeat == HW_NEVER)
+        return 0;
+    c->keeper_every_ns = heartbeat / 8; /* twice for each ping that is due */
+    int rc = pthread_create(&c->keeper, NULL, keeper_main, c);
+    c->keeper_runs = rc == 0;
+    return -rc;
+}
+
+static bool handshake_over(void *user)
+{
+    struct rpc_client *c = user;
+    return rpc_ep_status(c->ep) != -EINPROGRESS;
+}
+
+int rpc_client_create(struct rpc_transport *transport, const struct rpc_client_options *options,
+                      struct rpc_client **out, char why[RPC_WHY_CHARS])
+{
+    assert(!options->config.accepting);
+    struct rpc_client *c = calloc(1, sizeof *c);
+    if (!c) {
+        rpc_transport_destroy(transport);
+        return -ENOMEM;
+    }
+    int rc = rpc_ep_create(transport, &options->config, &c->ep);
+    if (rc) {
+        snprintf(why, RPC_WHY_CHARS, "cannot set up the connection: %s", strerror(-rc));
+        free(c);
+        return rc;
+    }
+    pthread_mutex_init(&c->lock, NULL);
+    cond_init_monotonic(&c->arrived);
+    cond_init_monotonic(&c->keeper_wakes);
+    c->on_push = options->on_push;
+    c->push_user = options->push_user;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+    c->forks = atomic_load_explicit(&forks, memory_order_relaxed);
+    pthread_mutex_lock(&c->lock);
+    take_in(c);
+    rc = wait_until(c, handshake_over, c, HW_NEVER); /* the endpoint has a deadline of its own */
+    if (rc == 0)
+        rc = rpc_ep_status(c->ep);
+    if (rc)
+        snprintf(why, RPC_WHY_CHARS, "%s", rpc_ep_reason(c->ep));
+    pthread_mutex_unlock(&c->lock);
+    if (rc == 0)
+        rc = start_keeper(c, &options->config);
+    if (rc) {
+        rpc_client_destroy(c);
+        return rc;
+    }
+    *out = c;
+    return 0;
+}
+
+int rpc_client_connect(const struct rpc_addr *addr, const struct rpc_net_options *net,
+                       const struct rpc_client_options *options, struct rpc_client **out,
+                       char why[RPC_WHY_CHARS])
+{
+    struct rpc_transport *transport;
+    int rc = rpc_dial(addr, net, &transport, why);
+    return rc ? rc : rpc_client_create(transport, options, out, why);
+}
+
+void rpc_client_destroy(struct rpc_client *c)
+{
+    /* In a child nothing may be touched: a goodbye would go out on the parent's stream. */
+    if (!c || is_foreign(c))
+        return;
+    if (c->keeper_runs) {
+        pthread_mutex_lock(&c->lock);
+        c->stopping = true;
+        pthread_cond_signal(&c->keeper_wakes);
+        pthread_mutex_unlock(&c->lock);
+        pthread_join(c->keeper, NULL);
+    }
+    rpc_ep_shutdown(c->ep, 0, NULL);
+    rpc_ep_destroy(c->ep);
+    pthread_cond_destroy(&c->arrived);
+    pthread_cond_destroy(&c->keeper_wakes);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+static int enter(struct rpc_client *c)
+{
+    if (is_foreign(c))
+        return -ESHUTDOWN;
+    pthread_mutex_lock(&c->lock);
+    return 0;
+}
+
+/* Sends with `attempt`, waiting for credit and room until the deadline. */
+static int send_patiently(struct rpc_client *c, int (*attempt)(struct rpc_client *, void *),
+                          void *args, uint64_t deadline_ns)
+{
+    for (;;) {
+        int rc = rpc_ep_status(c->ep);
+        if (rc == 0)
+            rc = attempt(c, args);
+        if (rc != -EAGAIN && rc != -ENOBUFS)
+            return rc;
+        if (hw_now_ns() >= deadline_ns)
+            return rc;
+        (void)rpc_flush(c->ep);
+        wait_once(c, deadline_ns);
+    }
+}
+
+static uint64_t timeout_of(const struct rpc_send *send)
+{
+    return send->timeout_ns ? send->timeout_ns : RPC_TIMEOUT_DEFAULT_NS;
+}
+
+struct pending {
+    const struct rpc_send *send;
+    struct rpc_answer answer;
+    uint32_t id;
+    int status;
+    bool done;
+};
+
+static void on_answer(void *user, int status, const struct rpc_msg *reply)
+{
+    struct pending *p = user;
+    p->done = true;
+    p->status = status;
+    if (status || reply->len == 0)
+        return;
+    p->answer.data = malloc(reply->len);
+    if (!p->answer.data) {
+        p->status = -ENOMEM;
+        return;
+    }
+    memcpy(p->answer.data, reply->data, reply->len);
+    p->answer.len = reply->len;
+}
+
+static int attempt_call(struct rpc_client *c, void *args)
+{
+    struct pending *p = args;
+    return rpc_call(c->ep, p->send, on_answer, p, &p->id);
+}
+
+static bool is_done(void *user)
+{
+    return ((struct pending *)user)->done;
+}
+
+int rpc_client_call(struct rpc_client *c, const struct rpc_send *send, struct rpc_answer *answer)
+{
+    struct pending p = {.send = send};
+    uint64_t deadline = deadline_after(timeout_of(send));
+    int rc = enter(c);
+    if (rc)
+        return rc;
+    rc = send_patiently(c, attempt_call, &p, deadline);
+    if (rc == 0) {
+        (void)rpc_flush(c->ep);
+        rc = wait_until(c, is_done, &p, deadline);
+        if (!p.done) {
+            (void)rpc_cancel(c->ep, p.id);
+            assert(p.done);
+        } else {
+            rc = p.status;
+        }
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (rc == 0 && answer)
+        *answer = p.answer;
+    else
+        rpc_answer_fini(&p.answer);
+    return rc;
+}
+
+struct async {
+    const struct rpc_send *send;
+    rpc_reply_fn *fn;
+    void *user;
+};
+
+static int attempt_async(struct rpc_client *c, void *args)
+{
+    struct async *a = args;
+    return rpc_call(c->ep, a->send, a->fn, a->user, NULL);
+}
+
+int rpc_client_call_async(struct rpc_client *c, const struct rpc_send *send, rpc_reply_fn *fn,
+                          void *user)
+{
+    struct async a = {send, fn, user};
+    int rc = enter(c);
+    if (rc)
+        return rc;
+    rc = send_patiently(c, attempt_async, &a, deadline_after(timeout_of(send)));
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
+
+static int attempt_post(struct rpc_client *c, void *args)
+{
+    return rpc_post(c->ep, args);
+}
+
+int rpc_client_post(struct rpc_client *c, const struct rpc_send *send)
+{
+    int rc = enter(c);
+    if (rc)
+        return rc;
+    rc = send_patiently(c, attempt_post, (void *)send, deadline_after(timeout_of(send)));
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
+
+static bool all_written(void *user)
+{
+    struct rpc_client *c = user;
+    return rpc_flush(c->ep) != -EAGAIN;
+}
+
+int rpc_client_flush(struct rpc_client *c)
+{
+    int rc = enter(c);
+    if (rc)
+        return rc;
+    rc = rpc_ep_status(c->ep);
+    if (rc == 0)
+        rc = wait_until(c, all_written, c, HW_NEVER);
+    if (rc == 0)
+        rc = rpc_ep_status(c->ep);
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
+
+int rpc_client_wait(struct rpc_client *c, bool (*done)(void *user), void *user, uint64_t timeout_ns)
+{
+    int rc = enter(c);
+    if (rc)
+        return rc;
+    rc = rpc_ep_status(c->ep);
+    if (rc == 0)
+        (void)rpc_flush(c->ep);
+    rc = wait_until(c, done, user, deadline_after(timeout_ns));
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
+
+void rpc_client_poll(struct rpc_client *c)
+{
+    if (enter(c))
+        return;
+    if (!c->reading && rpc_ep_status(c->ep) == 0)
+        take_in(c);
+    pthread_mutex_unlock(&c->lock);
+}
+
+int rpc_client_status(struct rpc_client *c)
+{
+    int rc = enter(c);
+    if (rc)
+        return rc;
+    rc = rpc_ep_status(c->ep);
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
+
+void rpc_client_reason(struct rpc_client *c, char why[RPC_WHY_CHARS])
+{
+    if (enter(c)) {
+        snprintf(why, RPC_WHY_CHARS, "the connection belongs to the process that forked this one");
+        return;
+    }
+    snprintf(why, RPC_WHY_CHARS, "%s", rpc_ep_reason(c->ep));
+    pthread_mutex_unlock(&c->lock);
+}
+
+const struct rpc_stats *rpc_client_stats(const struct rpc_client *c)
+{
+    return rpc_ep_stats(c->ep);
+}
+
+const struct rpc_ep *rpc_client_ep(const struct rpc_client *c)
+{
+    return c->ep;
+}

@@ -1,0 +1,436 @@
+#include "rpc/server.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum {
+    EVENTS_A_TURN = 64,
+    ACCEPTS_A_TURN = 16 /* a flood of callers must not starve those who are served */
+};
+
+static const uint64_t stalled_default_ns = 10 * HW_SEC;
+static const uint64_t linger_ns = HW_SEC;           /* for a refusal to be read */
+static const uint64_t sweep_at_most_ns = 50 * HW_MS; /* how late a deadline may be noticed */
+static const uint64_t accept_pause_ns = 100 * HW_MS; /* when descriptors run out */
+
+enum conn_state { CONN_HANDSHAKE, CONN_OPEN, CONN_LINGER };
+
+struct conn {
+    struct conn *next, *prev;
+    struct rpc_ep *ep;
+    enum conn_state state;
+    unsigned events; /* what epoll watches for */
+    uint64_t since_ns; /* of this state; for CONN_OPEN since when nothing was taken */
+    uint64_t bytes_sent;
+    bool told; /* `opened` was called and accepted it */
+};
+
+/* What an epoll event points at. */
+struct watched {
+    enum { WATCH_STOP, WATCH_LISTENER, WATCH_CONN } kind;
+    void *object;
+};
+
+struct rpc_server {
+    struct rpc_server_options options;
+    int epoll, stop_fd;
+    struct rpc_listener *listeners[RPC_SERVER_LISTENERS_MAX];
+    int listener_count;
+    uint64_t accept_again_ns; /* listeners rest until then; 0: they do not */
+    struct conn *first, *last;
+    uint32_t open, handshakes, lingering;
+    uint64_t sweep_at_ns;
+    bool scarce; /* the last accept failed for want of descriptors or memory */
+    bool stopped;
+};
+
+/* The epoll tag: an index for listeners, an address for connections, 0 for the stop bell. */
+static struct watched watched_of(struct rpc_server *s, uint64_t tag)
+{
+    if (tag == 0)
+        return (struct watched){WATCH_STOP, NULL};
+    if (tag <= RPC_SERVER_LISTENERS_MAX)
+        return (struct watched){WATCH_LISTENER, s->listeners[tag - 1]};
+    return (struct watched){WATCH_CONN, (void *)(uintptr_t)tag};
+}
+
+static int watch(struct rpc_server *s, int op, int fd, uint32_t events, uint64_t tag)
+{
+    struct epoll_event event = {.events = events, .data.u64 = tag};
+    return epoll_ctl(s->epoll, op, fd, &event) ? -errno : 0;
+}
+
+int rpc_server_create(const struct rpc_server_options *options, struct rpc_server **out)
+{
+    struct rpc_server *s = calloc(1, sizeof *s);
+    if (!s)
+        return -ENOMEM;
+    s->options = *options;
+    s->options.config.accepting = true;
+    if (s->options.max_clients == 0)
+        s->options.max_clients = RPC_SERVER_CLIENTS_DEFAULT;
+    if (s->options.stalled_ns == 0)
+        s->options.stalled_ns = stalled_default_ns;
+    s->stop_fd = -1;
+    s->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (s->epoll >= 0)
+        s->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int rc = s->stop_fd < 0 ? -errno : watch(s, EPOLL_CTL_ADD, s->stop_fd, EPOLLIN, 0);
+    if (rc) {
+        if (s->stop_fd >= 0)
+            close(s->stop_fd);
+        if (s->epoll >= 0)
+            close(s->epoll);
+        free(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
+static uint32_t *conns_in(struct rpc_server *s, enum conn_state state)
+{
+    return state == CONN_OPEN ? &s->open : state == CONN_LINGER ? &s->lingering : &s->handshakes;
+}
+
+static void conn_remove(struct rpc_server *s, struct conn *c)
+{
+    (*conns_in(s, c->state))--;
+    *(c->prev ? &c->prev->next : &s->first) = c->next;
+    *(c->next ? &c->next->prev : &s->last) = c->prev;
+    if (c->told && s->options.ops->closed)
+        s->options.ops->closed(s->options.user, c->ep, rpc_ep_status(c->ep));
+    rpc_ep_destroy(c->ep); /* closes the descriptor, which leaves epoll by itself */
+    free(c);
+}
+
+void rpc_server_destroy(struct rpc_server *s)
+{
+    if (!s)
+        return;
+    while (s->first) {
+        rpc_ep_shutdown(s->first->ep, 0, "the server stops");
+        conn_remove(s, s->first);
+    }
+    for (int i = 0; i < s->listener_count; i++)
+        rpc_listener_destroy(s->listeners[i]);
+    close(s->stop_fd);
+    close(s->epoll);
+    free(s);
+}
+
+int rpc_server_listen(struct rpc_server *s, const struct rpc_addr *addr,
+                      const struct rpc_net_options *net, const char **bound,
+                      char why[RPC_WHY_CHARS])
+{
+    if (s->listener_count == RPC_SERVER_LISTENERS_MAX) {
+        snprintf(why, RPC_WHY_CHARS, "more than %d addresses to listen on", RPC_SERVER_LISTENERS_MAX);
+        return -ENOSPC;
+    }
+    struct rpc_listener *l;
+    int rc = rpc_listen(addr, net, &l, why);
+    if (rc)
+        return rc;
+    rc = watch(s, EPOLL_CTL_ADD, l->ops->poll_fd(l), EPOLLIN, (uint64_t)s->listener_count + 1);
+    if (rc) {
+        snprintf(why, RPC_WHY_CHARS, "cannot watch %s: %s", l->address, strerror(-rc));
+        rpc_listener_destroy(l);
+        return rc;
+    }
+    s->listeners[s->listener_count++] = l;
+    if (bound)
+        *bound = l->address;
+    return 0;
+}
+
+static void conn_set_state(struct rpc_server *s, struct conn *c, enum conn_state state)
+{
+    (*conns_in(s, c->state))--;
+    (*conns_in(s, state))++;
+    c->state = state;
+    c->since_ns = hw_now_ns();
+}
+
+/* Callers that are silent, or linger after a refusal, must not keep others out: the one that has
+ * been at it longest goes. */
+static void drop_oldest(struct rpc_server *s, enum conn_state state)
+{
+    struct conn *oldest = NULL;
+    for (struct conn *c = s->first; c; c = c->next)
+        if (c->state == state && (!oldest || c->since_ns < oldest->since_ns))
+            oldest = c;
+    if (state == CONN_HANDSHAKE)
+        hw_warn(HW_CAT_NET, "%s: dropped in the handshake: too many callers at once",
+                rpc_ep_peer(oldest->ep));
+    conn_remove(s, oldest);
+}
+
+static void conn_refuse(struct rpc_server *s, struct conn *c, int error, const char *text)
+{
+    hw_warn(HW_CAT_NET, "%s: refused: %s", rpc_ep_peer(c->ep), text);
+    rpc_ep_shutdown(c->ep, error, text);
+    conn_set_state(s, c, CONN_LINGER);
+}
+
+int rpc_server_adopt(struct rpc_server *s, struct rpc_transport *transport)
+{
+    struct conn *c = calloc(1, sizeof *c);
+    if (!c) {
+        rpc_transport_destroy(transport);
+        return -ENOMEM;
+    }
+    int rc = rpc_ep_create(transport, &s->options.config, &c->ep);
+    if (rc) {
+        free(c);
+        return rc;
+    }
+    if (s->handshakes >= RPC_SERVER_HANDSHAKES_MAX)
+        drop_oldest(s, CONN_HANDSHAKE);
+    if (s->lingering >= RPC_SERVER_HANDSHAKES_MAX)
+        drop_oldest(s, CONN_LINGER);
+    c->events = EPOLLIN;
+    rc = watch(s, EPOLL_CTL_ADD, transport->ops->poll_fd(transport), c->events,
+               (uint64_t)(uintptr_t)c);
+    if (rc) {
+        rpc_ep_destroy(c->ep);
+        free(c);
+        return rc;
+    }
+    c->prev = s->last;
+    *(s->last ? &s->last->next : &s->first) = c;
+    s->last = c;
+    c->state = CONN_HANDSHAKE;
+    c->since_ns = hw_now_ns();
+    s->handshakes++;
+    if (s->open >= s->options.max_clients) {
+        char text[RPC_WHY_CHARS];
+        snprintf(text, sizeof text, "the server has its limit of %u clients (--max-clients)",
+                 s->options.max_clients);
+        conn_refuse(s, c, -EUSERS, text);
+    }
+    s->sweep_at_ns = 0; /* our hello goes out, and its deadline counts */
+    return 0;
+}
+
+static void listeners_rest(struct rpc_server *s, bool rest)
+{
+    for (int i = 0; i < s->listener_count; i++) {
+        struct rpc_listener *l = s->listeners[i];
+        (void)watch(s, EPOLL_CTL_MOD, l->ops->poll_fd(l), rest ? 0 : EPOLLIN, (uint64_t)i + 1);
+    }
+    s->accept_again_ns = rest ? hw_now_ns() + accept_pause_ns : 0;
+}
+
+static void accept_callers(struct rpc_server *s, struct rpc_listener *l)
+{
+    for (int i = 0; i < ACCEPTS_A_TURN; i++) {
+        struct rpc_transport *t;
+        int rc = l->ops->accept(l, &t);
+        if (rc == -EAGAIN)
+            return;
+        if (rc == 0)
+            rc = rpc_server_adopt(s, t);
+        bool scarce = rc == -EMFILE || rc == -ENFILE || rc == -ENOBUFS || rc == -ENOMEM;
+        if (rc && !(scarce && s->scarce)) /* a shortage is one line, however often it is tried */
+            hw_warn(HW_CAT_NET, "%s: a caller was turned away: %s", l->address, strerror(-rc));
+        s->scarce = scarce;
+        if (scarce) {
+            listeners_rest(s, true); /* the caller stays in the queue: do not spin on it */
+            return;
+        }
+    }
+}
+
+static void conn_open(struct rpc_server *s, struct conn *c)
+{
+    int rc = 0;
+    if (s->open >= s->options.max_clients)
+        rc = -EUSERS;
+    else if (s->options.ops->opened)
+        rc = s->options.ops->opened(s->options.user, c->ep);
+    if (rc) {
+        conn_refuse(s, c, rc, rc == -EUSERS ? "too many clients" : strerror(-rc));
+        return;
+    }
+    c->told = true;
+    conn_set_state(s, c, CONN_OPEN);
+}
+
+/* Reads on until the peer has read our refusal and closed. */
+static bool linger_is_over(struct conn *c, uint64_t now)
+{
+    uint8_t scrap[4096];
+    struct iovec iov = {scrap, sizeof scrap};
+    struct rpc_transport *t = rpc_ep_transport(c->ep);
+    for (int i = 0; i < 16; i++) {
+        ssize_t n = t->ops->recv(t, &iov, 1, 0);
+        if (n == -EAGAIN)
+            return now - c->since_ns >= linger_ns;
+        if (n < 0)
+            return true;
+    }
+    return now - c->since_ns >= linger_ns;
+}
+
+/* A peer that leaves everything unread holds memory here; it may do so for a while only. */
+static bool is_stalled(struct rpc_server *s, struct conn *c, uint64_t now)
+{
+    uint64_t sent = hw_counter_load(&rpc_ep_stats(c->ep)->bytes_sent);
+    if (!rpc_pending(c->ep) || sent != c->bytes_sent) {
+        c->bytes_sent = sent;
+        c->since_ns = now;
+        return false;
+    }
+    return now - c->since_ns >= s->options.stalled_ns;
+}
+
+static void watch_for(struct rpc_server *s, struct conn *c)
+{
+    bool sends = c->state != CONN_LINGER && rpc_send_blocked(c->ep);
+    unsigned events = EPOLLIN | (sends ? EPOLLOUT : 0);
+    struct rpc_transport *t = rpc_ep_transport(c->ep);
+    if (events != c->events &&
+        watch(s, EPOLL_CTL_MOD, t->ops->poll_fd(t), events, (uint64_t)(uintptr_t)c) == 0)
+        c->events = events;
+}
+
+/* Requests to the handler, answers to the peer; in turns, since requests wait while too many
+ * answers do. */
+static void conn_deliver(struct rpc_server *s, struct conn *c)
+{
+    struct rpc_msg *msg;
+    while ((msg = rpc_recv(c->ep)) != NULL) {
+        do
+            s->options.ops->message(s->options.user, c->ep, msg);
+        while ((msg = rpc_recv(c->ep)) != NULL);
+        if (rpc_flush(c->ep))
+            return;
+    }
+    (void)rpc_flush(c->ep);
+}
+
+/* Everything one connection has to say.  False when it is gone. */
+static bool conn_serve(struct rpc_server *s, struct conn *c, uint64_t now)
+{
+    if (c->state == CONN_LINGER) {
+        if (!linger_is_over(c, now))
+            return true;
+        conn_remove(s, c);
+        return false;
+    }
+    (void)rpc_poll(c->ep); /* a failure is the endpoint's status */
+    if (c->state == CONN_HANDSHAKE && rpc_ep_status(c->ep) == 0)
+        conn_open(s, c);
+    if (c->state == CONN_OPEN)
+        conn_deliver(s, c);
+    int rc = rpc_ep_status(c->ep);
+    if (rc == -EACCES || rc == -EPROTONOSUPPORT || rc == -EPROTO) {
+        conn_set_state(s, c, CONN_LINGER); /* the reason is on its way to the peer */
+        watch_for(s, c);
+        return true;
+    }
+    if (c->state != CONN_LINGER && rc != 0 && rc != -EINPROGRESS) {
+        conn_remove(s, c);
+        return false;
+    }
+    if (c->state == CONN_OPEN && is_stalled(s, c, now)) {
+        hw_warn(HW_CAT_NET, "%s: dropped: it reads nothing of what it asked for", rpc_ep_peer(c->ep));
+        conn_remove(s, c);
+        return false;
+    }
+    watch_for(s, c);
+    return true;
+}
+
+/* Deadlines, heartbeats and lingering of all, a few times a second. */
+static void sweep(struct rpc_server *s, uint64_t now)
+{
+    if (s->accept_again_ns && now >= s->accept_again_ns)
+        listeners_rest(s, false);
+    for (struct conn *c = s->first, *next; c; c = next) {
+        next = c->next;
+        (void)conn_serve(s, c, now);
+    }
+    s->sweep_at_ns = now + sweep_at_most_ns;
+}
+
+/* Announces the sleep to transports that need it.  False when one has something already. */
+static bool arm_all(struct rpc_server *s)
+{
+    for (struct conn *c = s->first; c; c = c->next) {
+        struct rpc_transport *t = rpc_ep_transport(c->ep);
+        if (!t->ops->arm)
+            continue;
+        unsigned events = RPC_WAIT_RECV | (rpc_send_blocked(c->ep) ? RPC_WAIT_SEND : 0);
+        if (t->ops->arm(t, events)) {
+            (void)conn_serve(s, c, hw_now_ns());
+            return false;
+        }
+    }
+    return true;
+}
+
+static int wait_ms(const struct rpc_server *s, uint64_t timeout_ns, uint64_t now)
+{
+    uint64_t left = s->sweep_at_ns > now ? s->sweep_at_ns - now : 0;
+    if (!s->first && !s->accept_again_ns)
+        left = timeout_ns; /* nobody to sweep */
+    if (timeout_ns < left)
+        left = timeout_ns;
+    return left >= UINT64_C(1) << 40 ? -1 : (int)((left + HW_MS - 1) / HW_MS);
+}
+
+int rpc_server_turn(struct rpc_server *s, uint64_t timeout_ns)
+{
+    struct epoll_event events[EVENTS_A_TURN];
+    uint64_t now = hw_now_ns();
+    if (now >= s->sweep_at_ns)
+        sweep(s, now);
+    int wait = arm_all(s) ? wait_ms(s, timeout_ns, now) : 0;
+    int n = epoll_wait(s->epoll, events, EVENTS_A_TURN, wait);
+    now = hw_now_ns();
+    for (int i = 0; i < n; i++) {
+        struct watched w = watched_of(s, events[i].data.u64);
+        if (w.kind == WATCH_STOP)
+            s->stopped = true;
+        else if (w.kind == WATCH_LISTENER)
+            accept_callers(s, w.object);
+    }
+    /* Connections after the accepts: an accept may drop one, which must not be served here. */
+    for (int i = 0; i < n; i++) {
+        struct watched w = watched_of(s, events[i].data.u64);
+        struct conn *c = s->first;
+        while (w.kind == WATCH_CONN && c && c != w.object)
+            c = c->next;
+        if (w.kind == WATCH_CONN && c)
+            (void)conn_serve(s, c, now);
+    }
+    return s->stopped ? -ECANCELED : 0;
+}
+
+void rpc_server_run(struct rpc_server *s)
+{
+    while (rpc_server_turn(s, HW_NEVER) == 0)
+        ;
+}
+
+void rpc_server_stop(struct rpc_server *s)
+{
+    uint64_t one = 1;
+    ssize_t n = write(s->stop_fd, &one, sizeof one);
+    (void)n;
+}
+
+uint32_t rpc_server_clients(const struct rpc_server *s)
+{
+    return s->open;
+}

@@ -1,0 +1,59 @@
+/* rpc/server.h - many endpoints on one thread: listen, accept, shake hands, serve, let go.
+ *
+ * Trust: a caller that says nothing, speaks slowly, never reads or breaks the rules costs bounded
+ * memory, one log line and nobody else anything.
+ * Threads: one, except rpc_server_stop.  Lifetime: create/destroy. */
+#ifndef HAWSER_RPC_SERVER_H
+#define HAWSER_RPC_SERVER_H
+
+#include "rpc/net.h"
+#include "rpc/rpc.h"
+
+enum {
+    RPC_SERVER_CLIENTS_DEFAULT = 256,
+    RPC_SERVER_HANDSHAKES_MAX = 64, /* callers that have not proved anything yet */
+    RPC_SERVER_LISTENERS_MAX = 16
+};
+
+struct rpc_server;
+
+struct rpc_server_ops {
+    /* The handshake is done.  0, or a negative errno to turn the client away; NULL: all welcome. */
+    int (*opened)(void *user, struct rpc_ep *ep);
+    /* A call, post or push; the handler answers (now or later) and releases it. */
+    void (*message)(void *user, struct rpc_ep *ep, struct rpc_msg *msg);
+    /* The connection has ended; held messages must be released here.  NULL: nothing to do. */
+    void (*closed)(void *user, struct rpc_ep *ep, int status);
+};
+
+struct rpc_server_options {
+    const struct rpc_server_ops *ops;
+    void *user;
+    struct rpc_config config;  /* for every endpoint; accepting is set for you */
+    uint32_t max_clients;      /* 0: RPC_SERVER_CLIENTS_DEFAULT; the next is refused with -EUSERS */
+    uint64_t stalled_ns;       /* 0: 10 s; a peer that takes nothing of what waits for it */
+};
+
+int rpc_server_create(const struct rpc_server_options *options,
+                      struct rpc_server **out) MUST_CHECK;
+void rpc_server_destroy(struct rpc_server *server);
+
+/* 0, or a negative errno with cause and remedy in why.  *bound (may be NULL) is the address as
+ * bound, valid while the server lives. */
+int rpc_server_listen(struct rpc_server *server, const struct rpc_addr *addr,
+                      const struct rpc_net_options *net, const char **bound,
+                      char why[RPC_WHY_CHARS]) MUST_CHECK;
+/* Serves a transport that came another way; takes it, also on failure. */
+int rpc_server_adopt(struct rpc_server *server, struct rpc_transport *transport) MUST_CHECK;
+
+/* One turn: waits for something to happen, at most timeout_ns, and deals with it.  0, or
+ * -ECANCELED after rpc_server_stop. */
+int rpc_server_turn(struct rpc_server *server, uint64_t timeout_ns);
+/* Turns until stopped. */
+void rpc_server_run(struct rpc_server *server);
+/* From any thread or a signal handler. */
+void rpc_server_stop(struct rpc_server *server);
+
+uint32_t rpc_server_clients(const struct rpc_server *server);
+
+#endif
