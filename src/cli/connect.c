@@ -1,0 +1,131 @@
+#include "cli/connect.h"
+
+#include "base/clock.h"
+#include "base/units.h"
+#include "cli/measure.h"
+#include "rpc/net.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum cli_exit cli_exit_for(int error)
+{
+    switch (error) {
+    case -EACCES:          /* token or TLS */
+    case -EPERM:           /* our own rule */
+    case -EPROTO:          /* plain against TLS, or not a hawser at all */
+    case -EPROTONOSUPPORT: /* version */
+    case -EUSERS:          /* limits */
+        return CLI_REFUSED;
+    default:
+        return CLI_UNREACHABLE;
+    }
+}
+
+static bool set(const char *text)
+{
+    return text && *text;
+}
+
+/* A numeric IPv6 host takes brackets in an address, but not in VENUS_SERVER_HOST. */
+static void host_and_port(char *out, size_t size)
+{
+    const char *host = getenv("VENUS_SERVER_HOST");
+    uint64_t port;
+    hw_env_u64("VENUS_SERVER_PORT", RPC_DEFAULT_PORT, 1, 65535, &port);
+    if (!set(host))
+        host = "127.0.0.1";
+    bool brackets = strchr(host, ':') && host[0] != '[';
+    snprintf(out, size, "%s%s%s:%u", brackets ? "[" : "", host, brackets ? "]" : "",
+             (unsigned)port);
+}
+
+static void pick_address(const char *operand, char *out, size_t size)
+{
+    const char *servers = getenv("VENUS_SERVERS");
+    if (operand)
+        snprintf(out, size, "%s", operand);
+    else if (set(servers))
+        snprintf(out, size, "%.*s", (int)strcspn(servers, ","), servers);
+    else
+        host_and_port(out, size);
+}
+
+static enum cli_exit load_security(const struct cli_connect_options *options,
+                                   struct rpc_security *out)
+{
+    char why[RPC_WHY_CHARS];
+    struct rpc_security_files files = {
+        .ca = options->ca,
+        .fingerprint = options->fingerprint,
+        .token_file = options->token_file,
+    };
+    if (rpc_security_from_env(out, &files, why))
+        return cli_fail(CLI_FAILED, "%s", why);
+    return CLI_DONE;
+}
+
+static enum cli_exit handshake(struct cli_link *link)
+{
+    int rc = measure_ready(link->ep, link->timeout_ns);
+    if (rc == 0)
+        return CLI_DONE;
+    enum cli_exit code = cli_exit_for(rc);
+    return cli_fail(code, "%s %s: %s", link->address,
+                    code == CLI_REFUSED ? "refuses the connection" : "does not answer",
+                    rc == -ETIMEDOUT ? "no answer in time; is it a hawser server?"
+                                     : rpc_ep_reason(link->ep));
+}
+
+static enum cli_exit open_secured(struct cli_link *link, const struct rpc_security *security)
+{
+    char why[RPC_WHY_CHARS];
+    struct rpc_net_options net = {.security = security, .timeout_ns = link->timeout_ns};
+    struct rpc_config config = {.security = security, .handshake_ns = link->timeout_ns};
+    struct rpc_transport *transport;
+    int rc = rpc_dial(&link->addr, &net, &transport, why);
+    if (rc)
+        return cli_fail(cli_exit_for(rc), "%s", why);
+    rc = rpc_ep_create(transport, &config, &link->ep);
+    if (rc)
+        return cli_fail(CLI_FAILED, "cannot make an endpoint: %s", strerror(-rc));
+    link->tls = security->tls && link->addr.scheme == RPC_SCHEME_TCP;
+    link->token = security->token_len > 0;
+    enum cli_exit code = handshake(link);
+    if (code != CLI_DONE)
+        cli_link_close(link);
+    return code;
+}
+
+enum cli_exit cli_link_open(struct cli_link *link, const struct cli_connect_options *options,
+                            const char *operand)
+{
+    char text[RPC_ADDR_HOST_CHARS + 64], why[RPC_WHY_CHARS];
+    struct rpc_security security;
+    uint64_t start = hw_now_ns();
+
+    *link = (struct cli_link){.timeout_ns = options->timeout_ns};
+    pick_address(operand, text, sizeof(text));
+    if (rpc_addr_parse(text, &link->addr, why))
+        return cli_fail(CLI_USAGE, "%s", why);
+    rpc_addr_format(&link->addr, link->address, sizeof(link->address));
+    enum cli_exit code = load_security(options, &security);
+    if (code != CLI_DONE)
+        return code;
+    code = open_secured(link, &security);
+    rpc_security_fini(&security);
+    link->connect_ns = hw_now_ns() - start;
+    return code;
+}
+
+void cli_link_close(struct cli_link *link)
+{
+    if (link->ep) {
+        rpc_ep_shutdown(link->ep, 0, "done");
+        (void)rpc_flush(link->ep);
+        rpc_ep_destroy(link->ep);
+    }
+    link->ep = NULL;
+}

@@ -1,0 +1,408 @@
+/* hawser info - who is at the other end, and how far away. */
+#include "cli/cli.h"
+
+#include "base/bench.h"
+#include "base/clock.h"
+#include "base/hist.h"
+#include "base/json.h"
+#include "base/progress.h"
+#include "base/table.h"
+#include "base/units.h"
+#include "cli/connect.h"
+#include "cli/measure.h"
+#include "cli/methods.h"
+#include "cli/server_info.h"
+#include "wire/le.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    STREAM_CHUNK = CLI_SOURCE_MAX,
+    STREAM_DEPTH = 8, /* requests in flight: 8 MiB cover 10 Gbit/s at 6 ms */
+    RTT_BATCH = 100,  /* round trips between two looks at the clock */
+    BAR_WIDTH = 40,
+    BAR_ROWS = 12
+};
+
+struct info_options {
+    struct cli_connect_options connect;
+    uint64_t duration_ns;
+    bool no_bench;
+    bool json;
+};
+
+static const struct cli_option options[] = {
+    CLI_CONNECT_OPTIONS(struct info_options, connect),
+    {.name = "duration",
+     .letter = 'd',
+     .kind = CLI_DURATION,
+     .argument = "TIME",
+     .offset = offsetof(struct info_options, duration_ns),
+     .def = "500ms",
+     .min = HW_MS,
+     .max = 60 * HW_SEC,
+     .help = "how long to measure each of round trip, upload and download"},
+    {.name = "no-bench",
+     .kind = CLI_FLAG,
+     .offset = offsetof(struct info_options, no_bench),
+     .help = "measure nothing: connect, describe, leave"},
+    {.name = "json",
+     .letter = 'j',
+     .kind = CLI_FLAG,
+     .offset = offsetof(struct info_options, json),
+     .help = "print one JSON object: the figures as every benchmark of hawser\n"
+             "prints them, and the details under \"server\" and \"connection\""},
+    {NULL},
+};
+
+static const struct cli_env environment[] = {
+    CLI_CONNECT_ENV,
+    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
+    {"VENUS_TRACE_NET", "1: a summary of the traffic every 100 messages"},
+    {NULL},
+};
+
+struct report {
+    struct cli_link link;
+    struct cli_server_info server;
+    struct hw_hist rtt;
+    double up_bytes_s, down_bytes_s; /* 0: not measured */
+};
+
+/* ---- measuring ---- */
+
+static int ask(struct report *r)
+{
+    uint8_t *buf = malloc(CLI_INFO_BYTES_MAX);
+    size_t len = 0;
+    int rc = buf ? measure_call(r->link.ep, CLI_METHOD_INFO, NULL, 0, buf, CLI_INFO_BYTES_MAX, &len,
+                                r->link.timeout_ns)
+                 : -ENOMEM;
+    if (rc == 0 && len > CLI_INFO_BYTES_MAX)
+        rc = -EMSGSIZE;
+    if (rc == 0)
+        rc = cli_server_info_decode(buf, len, &r->server);
+    free(buf);
+    return rc;
+}
+
+static int measure_rtt(struct report *r, uint64_t duration_ns)
+{
+    static const uint8_t payload[64];
+    struct measure_calls m = {.method = CLI_METHOD_ECHO,
+                              .payload = payload,
+                              .payload_len = sizeof(payload),
+                              .expect_len = sizeof(payload),
+                              .depth = 1,
+                              .count = 1,
+                              .timeout_ns = r->link.timeout_ns};
+    uint64_t elapsed, end = hw_now_ns() + duration_ns;
+    int rc = measure_calls(r->link.ep, &m, &elapsed); /* the first one warms both ends up */
+    m.hist = &r->rtt;
+    m.count = rc || elapsed > duration_ns / RTT_BATCH ? 1 : RTT_BATCH;
+    while (rc == 0 && hw_now_ns() < end)
+        rc = measure_calls(r->link.ep, &m, &elapsed);
+    return rc;
+}
+
+/* Doubles the amount until it takes long enough: a slow line is not made to carry much. */
+static int measure_up(struct report *r, uint64_t duration_ns, const uint8_t *data)
+{
+    for (uint64_t count = 1;; count *= 2) {
+        uint64_t elapsed = 1;
+        int rc = measure_upload(r->link.ep, data, STREAM_CHUNK, count, r->link.timeout_ns, NULL,
+                                &elapsed);
+        if (rc)
+            return rc;
+        r->up_bytes_s = (double)count * STREAM_CHUNK * 1e9 / (double)elapsed;
+        if (elapsed >= duration_ns / 2)
+            return 0;
+    }
+}
+
+static int measure_down(struct report *r, uint64_t duration_ns)
+{
+    uint8_t request[4];
+    wire_store32(request, STREAM_CHUNK);
+    struct measure_calls m = {.method = CLI_METHOD_SOURCE,
+                              .payload = request,
+                              .payload_len = sizeof(request),
+                              .expect_len = STREAM_CHUNK,
+                              .depth = STREAM_DEPTH,
+                              .timeout_ns = r->link.timeout_ns};
+    for (m.count = 1;; m.count *= 2) {
+        uint64_t elapsed = 1;
+        int rc = measure_calls(r->link.ep, &m, &elapsed);
+        if (rc)
+            return rc;
+        r->down_bytes_s = (double)m.count * STREAM_CHUNK * 1e9 / (double)elapsed;
+        if (elapsed >= duration_ns / 2)
+            return 0;
+    }
+}
+
+static int measure_all(struct report *r, uint64_t duration_ns, const uint8_t *data)
+{
+    struct hw_progress progress;
+    hw_progress_begin(&progress, "measuring", 3);
+    int rc = measure_rtt(r, duration_ns);
+    hw_progress_update(&progress, 1);
+    if (rc == 0)
+        rc = measure_up(r, duration_ns, data);
+    hw_progress_update(&progress, 2);
+    if (rc == 0)
+        rc = measure_down(r, duration_ns);
+    hw_progress_end(&progress);
+    return rc;
+}
+
+/* ---- as text ---- */
+
+static const char *transport_name(const struct report *r)
+{
+    return rpc_ep_transport(r->link.ep)->ops->name;
+}
+
+static void print_heaps(const struct cli_device *d)
+{
+    char size[HW_FORMAT_CHARS];
+    for (uint32_t i = 0; i < d->heap_count; i++)
+        printf("%s%s%s", i ? ", " : "", hw_format_size(size, d->heaps[i].bytes),
+               d->heaps[i].device_local ? " device-local" : "");
+}
+
+static void print_devices(const struct cli_devices *devices)
+{
+    if (devices->count == 0)
+        printf("devices     none: %s\n", devices->note);
+    for (uint32_t i = 0; i < devices->count; i++) {
+        const struct cli_device *d = &devices->items[i];
+        printf("device %-4u %s (%s), Vulkan %u.%u.%u\n", i, d->name, cli_device_type_name(d->type),
+               d->api_version >> 22 & 0x7f, d->api_version >> 12 & 0x3ff, d->api_version & 0xfff);
+        printf("            driver %s; memory ", *d->driver ? d->driver : "unnamed");
+        print_heaps(d);
+        putchar('\n');
+    }
+}
+
+/* Equal steps from the least value to the 99th percentile, so that one late answer does not
+ * squeeze all others into one row; the last row has the rest. */
+static void print_bars(const struct hw_hist *h)
+{
+    uint64_t low = h->min, high = hw_hist_percentile(h, 99);
+    uint64_t width = (high - low) / (BAR_ROWS - 1) + 1;
+    uint64_t counts[BAR_ROWS], most = 1, below = 0;
+    for (int i = 0; i < BAR_ROWS; i++) {
+        uint64_t upto =
+            i == BAR_ROWS - 1 ? h->count : hw_hist_count_below(h, low + (uint64_t)(i + 1) * width);
+        counts[i] = upto - below;
+        below = upto;
+        if (counts[i] > most)
+            most = counts[i];
+    }
+    for (int i = 0; i < BAR_ROWS; i++) {
+        int bar = (int)(counts[i] * BAR_WIDTH / most);
+        printf("  %s%9.2f us %8llu  %.*s\n", i == BAR_ROWS - 1 ? ">=" : "  ",
+               (double)(low + (uint64_t)i * width) / 1000, (unsigned long long)counts[i], bar,
+               "########################################");
+    }
+}
+
+static void print_rtt(const struct hw_hist *h)
+{
+    static const double at[] = {0, 50, 90, 99, 99.9, 100};
+    static const char *const names[] = {"min", "p50", "p90", "p99", "p99.9", "max"};
+    printf("\nround trip, 64 B, one at a time, %llu samples\n ", (unsigned long long)h->count);
+    for (size_t i = 0; i < ARRAY_LEN(at); i++)
+        printf(" %s %.2f us", names[i], (double)hw_hist_percentile(h, at[i]) / 1000);
+    printf("\n");
+    print_bars(h);
+}
+
+static void print_text(const struct report *r)
+{
+    const struct cli_server_info *s = &r->server;
+    char time[HW_FORMAT_CHARS];
+    printf("server      %s, hawser %s (commit %s, protocol %u to %u)\n", r->link.address,
+           s->version, s->commit, s->protocol_min, s->protocol_max);
+    printf("client      hawser %s (commit %s, protocol %d to %d)\n", HAWSER_VERSION,
+           hw_bench_commit(), RPC_VERSION_MIN, RPC_VERSION_MAX);
+    printf("host        %s: %s\n", s->node, s->host);
+    printf("connection  %s to %s, %s, %s, made in %s\n", transport_name(r), rpc_ep_peer(r->link.ep),
+           r->link.tls ? "TLS 1.3" : "not encrypted", r->link.token ? "token" : "no token",
+           hw_format_duration(time, r->link.connect_ns));
+    print_devices(&s->devices);
+    if (r->rtt.count == 0)
+        return;
+    print_rtt(&r->rtt);
+    printf("\nbandwidth   up %.2f GB/s, down %.2f GB/s, in messages of 1 MiB\n",
+           r->up_bytes_s / 1e9, r->down_bytes_s / 1e9);
+}
+
+/* ---- as JSON ---- */
+
+static void json_text(struct hw_json *j, const char *key, const char *text)
+{
+    hw_json_key(j, key);
+    hw_json_string(j, text);
+}
+
+static void json_row(struct hw_json *j, const char *name, double value, const char *unit)
+{
+    hw_json_object_begin(j);
+    json_text(j, "name", name);
+    hw_json_key(j, "value");
+    hw_json_double(j, value);
+    json_text(j, "unit", unit);
+    hw_json_key(j, "baseline");
+    hw_json_null(j);
+    hw_json_key(j, "ratio");
+    hw_json_null(j);
+    hw_json_object_end(j);
+}
+
+static void json_rows(struct hw_json *j, const struct report *r)
+{
+    hw_json_key(j, "rows");
+    hw_json_array_begin(j);
+    if (r->rtt.count > 0) {
+        static const double at[] = {0, 50, 90, 99, 99.9, 100};
+        static const char *const names[] = {"rtt min", "rtt p50",   "rtt p90",
+                                            "rtt p99", "rtt p99.9", "rtt max"};
+        for (size_t i = 0; i < ARRAY_LEN(at); i++)
+            json_row(j, names[i], (double)hw_hist_percentile(&r->rtt, at[i]) / 1000, "us");
+        json_row(j, "upload", r->up_bytes_s / 1e9, "GB/s");
+        json_row(j, "download", r->down_bytes_s / 1e9, "GB/s");
+    }
+    json_row(j, "connect", (double)r->link.connect_ns / 1000, "us");
+    hw_json_array_end(j);
+}
+
+static void json_device(struct hw_json *j, const struct cli_device *d)
+{
+    char version[32];
+    snprintf(version, sizeof(version), "%u.%u.%u", d->api_version >> 22 & 0x7f,
+             d->api_version >> 12 & 0x3ff, d->api_version & 0xfff);
+    hw_json_object_begin(j);
+    json_text(j, "name", d->name);
+    json_text(j, "type", cli_device_type_name(d->type));
+    json_text(j, "vulkan", version);
+    json_text(j, "driver", d->driver);
+    hw_json_key(j, "heaps");
+    hw_json_array_begin(j);
+    for (uint32_t i = 0; i < d->heap_count; i++) {
+        hw_json_object_begin(j);
+        hw_json_key(j, "bytes");
+        hw_json_u64(j, d->heaps[i].bytes);
+        hw_json_key(j, "device_local");
+        hw_json_bool(j, d->heaps[i].device_local);
+        hw_json_object_end(j);
+    }
+    hw_json_array_end(j);
+    hw_json_object_end(j);
+}
+
+static void json_server(struct hw_json *j, const struct cli_server_info *s)
+{
+    hw_json_key(j, "server");
+    hw_json_object_begin(j);
+    json_text(j, "version", s->version);
+    json_text(j, "commit", s->commit);
+    json_text(j, "node", s->node);
+    json_text(j, "host", s->host);
+    hw_json_key(j, "devices");
+    hw_json_array_begin(j);
+    for (uint32_t i = 0; i < s->devices.count; i++)
+        json_device(j, &s->devices.items[i]);
+    hw_json_array_end(j);
+    json_text(j, "devices_note", s->devices.note);
+    hw_json_object_end(j);
+}
+
+static int print_json(const struct report *r)
+{
+    struct hw_json j;
+    char host[HW_BENCH_HOST_CHARS], date[HW_UTC_CHARS];
+    hw_bench_host(host);
+    hw_utc(date);
+    hw_json_begin(&j, stdout);
+    hw_json_object_begin(&j);
+    json_text(&j, "benchmark", "info");
+    json_text(&j, "commit", hw_bench_commit());
+    json_text(&j, "host", host);
+    json_text(&j, "date", date);
+    json_rows(&j, r);
+    hw_json_key(&j, "connection");
+    hw_json_object_begin(&j);
+    json_text(&j, "address", r->link.address);
+    json_text(&j, "transport", transport_name(r));
+    json_text(&j, "peer", rpc_ep_peer(r->link.ep));
+    hw_json_key(&j, "tls");
+    hw_json_bool(&j, r->link.tls);
+    hw_json_key(&j, "token");
+    hw_json_bool(&j, r->link.token);
+    hw_json_object_end(&j);
+    json_server(&j, &r->server);
+    hw_json_object_end(&j);
+    return hw_json_finish(&j);
+}
+
+/* ---- the command ---- */
+
+static enum cli_exit examine(struct report *r, const struct info_options *o, const uint8_t *data)
+{
+    int rc = ask(r);
+    if (rc == 0 && !o->no_bench)
+        rc = measure_all(r, o->duration_ns, data);
+    if (rc)
+        return cli_fail(CLI_FAILED, "%s: %s; %s", r->link.address, strerror(-rc),
+                        rpc_ep_reason(r->link.ep));
+    if (!o->json) {
+        print_text(r);
+        return CLI_DONE;
+    }
+    rc = print_json(r);
+    return rc ? cli_fail(CLI_FAILED, "cannot write the output: %s", strerror(-rc)) : CLI_DONE;
+}
+
+static enum cli_exit run(const void *values, const struct cli_operands *operands)
+{
+    const struct info_options *o = values;
+    struct report *r = calloc(1, sizeof(*r));
+    uint8_t *data = calloc(1, STREAM_CHUNK);
+    enum cli_exit code = CLI_FAILED;
+    if (r && data && hw_hist_init(&r->rtt) == 0) {
+        code = cli_link_open(&r->link, &o->connect, operands->count ? operands->items[0] : NULL);
+        if (code == CLI_DONE)
+            code = examine(r, o, data);
+        cli_link_close(&r->link);
+        hw_hist_fini(&r->rtt);
+    } else {
+        cli_fail(CLI_FAILED, "out of memory");
+    }
+    free(data);
+    free(r);
+    return code;
+}
+
+const struct cli_command cli_info = {
+    .name = "info",
+    .summary = "describe a server: versions, devices, round trip, bandwidth",
+    .operands = "[ADDR]",
+    .operands_max = 1,
+    .description =
+        "Connects to the server at ADDR (host:port, unix:/path, shm:/path, ucx:host:port) and\n"
+        "prints the versions of both sides, how the connection is made and secured, the server's\n"
+        "devices, the round trip as percentiles and a histogram, and the bandwidth up and down.",
+    .options = options,
+    .environment = environment,
+    .examples = "hawser info\n"
+                "hawser info unix:/run/hawser.sock --json\n"
+                "hawser info gpu1.example:28100 --fingerprint HEX --token-file token",
+    .values_size = sizeof(struct info_options),
+    .run = run,
+};

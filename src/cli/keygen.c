@@ -1,0 +1,89 @@
+/* hawser keygen - certificate, key and token for a server, in one go. */
+#include "cli/cli.h"
+
+#include "rpc/security.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct keygen_options {
+    struct cli_list names;
+    uint64_t days;
+};
+
+static const struct cli_option options[] = {
+    {.name = "name",
+     .letter = 'n',
+     .kind = CLI_LIST,
+     .argument = "HOST",
+     .offset = offsetof(struct keygen_options, names),
+     .help = "host name or address that clients will use for the server\n"
+             "(without it: this host's name, localhost, 127.0.0.1 and ::1)"},
+    {.name = "days",
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct keygen_options, days),
+     .def = "825",
+     .min = 1,
+     .max = 36500,
+     .help = "how long the certificate is valid"},
+    {NULL},
+};
+
+static const struct cli_env environment[] = {
+    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
+    {NULL},
+};
+
+static void print_result(const char *dir, const char *host, const char *fingerprint)
+{
+    printf("made %s/server.crt   certificate, public\n"
+           "     %s/server.key   its key, private: stays on the server\n"
+           "     %s/token        shared secret, private: server and clients\n"
+           "fingerprint %s\n\n"
+           "Start the server:\n"
+           "  hawser serve --listen 0.0.0.0:28100 --cert %s/server.crt --key %s/server.key "
+           "--token-file %s/token\n"
+           "Use it from a client that has a copy of token:\n"
+           "  hawser info %s:28100 --fingerprint %s --token-file token\n",
+           dir, dir, dir, fingerprint, dir, dir, dir, host, fingerprint);
+}
+
+static enum cli_exit run(const void *values, const struct cli_operands *operands)
+{
+    const struct keygen_options *o = values;
+    const char *dir = operands->items[0];
+    char fingerprint[2 * RPC_FINGERPRINT_BYTES + 1], why[RPC_WHY_CHARS], node[256] = "localhost";
+    const char *names[CLI_LIST_MAX] = {node, "localhost", "127.0.0.1", "::1"};
+    size_t count = 4;
+
+    if (gethostname(node, sizeof(node) - 1))
+        snprintf(node, sizeof(node), "localhost");
+    if (o->names.count > 0) {
+        count = o->names.count;
+        for (size_t i = 0; i < count; i++)
+            names[i] = o->names.items[i];
+    }
+    if (rpc_keygen(dir, names, count, (unsigned)o->days, fingerprint, why))
+        return cli_fail(CLI_FAILED, "keygen: %s", why);
+    print_result(dir, names[0], fingerprint);
+    return CLI_DONE;
+}
+
+const struct cli_command cli_keygen = {
+    .name = "keygen",
+    .summary = "make certificate, key and token for a server",
+    .operands = "DIR",
+    .operands_min = 1,
+    .operands_max = 1,
+    .description =
+        "Writes server.crt (self-signed, ECDSA P-256), server.key and token into DIR, the private\n"
+        "ones readable by their owner only.  Refuses to overwrite.",
+    .options = options,
+    .environment = environment,
+    .examples = "hawser keygen /etc/hawser --name gpu1.example\n"
+                "hawser keygen keys --name 10.0.0.7 --days 90",
+    .values_size = sizeof(struct keygen_options),
+    .run = run,
+};

@@ -1,0 +1,106 @@
+/* hawser - one program, one file a subcommand; this one lists them. */
+#include "cli/cli.h"
+
+#include "base/bench.h"
+#include "rpc/rpc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct entry {
+    const char *name;
+    const struct cli_command *command;
+};
+
+static const struct entry commands[] = {
+    {"serve", &cli_serve},         {"info", &cli_info}, {"keygen", &cli_keygen},
+    {"bench-rpc", &cli_bench_rpc}, {NULL, NULL},
+};
+
+static char **process_argv;
+
+char **cli_argv(void)
+{
+    return process_argv;
+}
+
+static void print_commands(FILE *out)
+{
+    fputs("hawser ties a program to a GPU in another machine.\n\n"
+          "usage: hawser COMMAND [OPTIONS]\n\nCommands:\n",
+          out);
+    for (const struct entry *e = commands; e->name; e++)
+        fprintf(out, "  %-12s%s\n", e->name, e->command->summary);
+    fputs("\n  hawser COMMAND --help   all about a command\n"
+          "  hawser --version        version, commit and protocol\n",
+          out);
+}
+
+static enum cli_exit print_version(void)
+{
+    printf("hawser %s (commit %s, protocol %d to %d)\n", HAWSER_VERSION, hw_bench_commit(),
+           RPC_VERSION_MIN, RPC_VERSION_MAX);
+    return CLI_DONE;
+}
+
+static enum cli_exit dispatch(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_commands(stderr);
+        return CLI_USAGE;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
+        return print_version();
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        print_commands(stdout);
+        return CLI_DONE;
+    }
+    for (const struct entry *e = commands; e->name; e++) {
+        if (strcmp(e->name, name) == 0)
+            return cli_run(e->command, argc - 1, argv + 1);
+    }
+    if (name[0] == '-')
+        return cli_fail(CLI_USAGE, "unknown option %s; see hawser --help", name);
+    const char *near = cli_nearest(name, commands, sizeof(commands[0]));
+    return cli_fail(CLI_USAGE, "unknown command '%s'%s%s%s; see hawser --help", name,
+                    near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+}
+
+/* A descriptor that we were started without would be taken by the first socket, which would then
+ * get our output.  Standard output becomes one that cannot be written, so the loss is noticed. */
+static void open_standard_files(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) >= 0)
+            continue;
+        int opened = open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+        if (opened != fd)
+            _exit(CLI_FAILED);
+    }
+}
+
+/* A full disk or a closed pipe must not end in success. */
+static enum cli_exit finish_output(enum cli_exit code)
+{
+    bool failed_before = ferror(stdout);
+    bool failed_now = fflush(stdout) || close(STDOUT_FILENO);
+    const char *cause = failed_now ? strerror(errno) : "an earlier write failed";
+    if ((failed_before || failed_now) && code == CLI_DONE)
+        return cli_fail(CLI_FAILED, "cannot write the output: %s", cause);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    process_argv = argv;
+    open_standard_files();
+    /* A reader that goes away is a failed write, told like any other, not a silent death. */
+    signal(SIGPIPE, SIG_IGN);
+    enum cli_exit code = dispatch(argc, argv);
+    return (int)finish_output(code);
+}

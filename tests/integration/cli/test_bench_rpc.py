@@ -1,0 +1,68 @@
+"""bench-rpc's form and completeness; its figures are the machine's business, not a test's."""
+
+import json
+import pathlib
+import unittest
+
+from harness import DONE, FAILED, Case, hawser
+
+FIELDS = {"name", "value", "unit", "baseline", "ratio", "transport", "wait", "size", "depth",
+          "against", "spread", "target", "met"}
+
+
+class BenchRpc(Case):
+    def bench(self, *args):
+        result = self.expect(hawser("bench-rpc", "--json", *args, leaks=True), DONE)
+        return json.loads(result.stdout)
+
+    def test_quick_has_every_transport_and_every_promise(self):
+        report = self.bench("--quick", "--time", "1ms", "--reps", "1")
+        self.assertEqual(report["benchmark"], "rpc")
+        self.assertEqual(set(report), {"benchmark", "commit", "host", "date", "rows"})
+        rows = {row["name"]: row for row in report["rows"]}
+        for row in rows.values():
+            self.assertEqual(set(row), FIELDS)
+            self.assertGreater(row["value"], 0, row)
+            if row["baseline"] is not None:
+                self.assertAlmostEqual(row["ratio"], row["value"] / row["baseline"], delta=1e-3 * row["ratio"])
+        for transport in ("tcp", "unix", "shm", "tls"):
+            for figure in ("64B.d1", "64B.d64", "stream"):
+                self.assertIn(f"{transport}.{figure}.adaptive", rows)
+        for promised in ("tcp.64B.d1.adaptive", "unix.64B.d1.adaptive", "shm.64B.d1.adaptive",
+                         "tcp.64B.d64-over-d1.adaptive", "tcp.stream.adaptive",
+                         "tls.stream.adaptive", "delay.calls", "delay.posts",
+                         "one-core.adaptive-over-block"):
+            self.assertIn(rows[promised]["met"], ("yes", "NO"))
+
+    def test_posts_are_gathered_into_few_writes(self):
+        row, = self.bench("--only", "delay.posts", "--reps", "3")["rows"]
+        self.assertEqual(row["unit"], "writes")
+        self.assertLessEqual(row["value"], 4)
+
+    def test_only_picks_rows_and_no_delay_leaves_them_out(self):
+        rows = self.bench("--only", "unix.1KiB.d8,shm.64B.d1.busy", "--time", "1ms", "--reps", "1")["rows"]
+        self.assertEqual([r["name"] for r in rows], ["unix.1KiB.d8.block", "unix.1KiB.d8.busy",
+                                                     "unix.1KiB.d8.adaptive", "shm.64B.d1.busy"])
+        self.expect(hawser("bench-rpc", "--only", "delay", "--via-delay", "0"), 2, "delay")
+
+    def test_a_slower_line_is_a_slower_line(self):
+        """The relay delays by at least what it was asked to: 20 ms a round trip."""
+        row, = self.bench("--only", "delay.calls", "--via-delay", "20ms", "--reps", "1")["rows"]
+        self.assertGreaterEqual(row["baseline"], 19900)  # the histogram keeps 0.4%
+
+    def test_table_form_and_nothing_left_behind(self):
+        before = set(pathlib.Path("/tmp").glob("hawser-bench-*"))
+        text = self.expect(hawser("bench-rpc", "--only", "unix.64B.d1.block", "--time", "1ms",
+                                  "--no-pin"), DONE).stdout
+        self.assertIn("unix.64B.d1.block", text)
+        self.assertIn("plain Unix socket", text)
+        self.assertEqual(set(pathlib.Path("/tmp").glob("hawser-bench-*")) - before, set())
+
+    def test_output_to_a_full_disk_is_noticed(self):
+        with open("/dev/full", "w") as full:
+            self.expect(hawser("bench-rpc", "--only", "unix.64B.d1.block", "--time", "1ms",
+                               stdout=full), FAILED, "cannot write the output")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,325 @@
+"""Servers over every transport, what they refuse, and what they leave behind."""
+
+import json
+import os
+import pathlib
+import signal
+import socket
+import stat
+import subprocess
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+from harness import (DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, Case, Server, hawser,
+                     lines_of)
+
+ROWS = ["rtt min", "rtt p50", "rtt p90", "rtt p99", "rtt p99.9", "rtt max", "upload", "download",
+        "connect"]
+
+
+def metrics_page(server, path):
+    line = next(l for l in server.lines if l.startswith("metrics on "))
+    with urllib.request.urlopen(line.removeprefix("metrics on ") + path, timeout=TIMEOUT) as page:
+        return page.read().decode()
+
+
+class Transports(Case):
+    def check_info(self, *args, transport, tls=False, token=False, env=None):
+        report = self.info_json(*args, env=env)
+        self.assertEqual([r["name"] for r in report["rows"]], ROWS)
+        for row in report["rows"]:
+            self.assertEqual(set(row), {"name", "value", "unit", "baseline", "ratio"})
+            self.assertGreater(row["value"], 0, row)
+        for key in ("benchmark", "commit", "host", "date"):
+            self.assertTrue(report[key])
+        self.assertIn(transport, report["connection"]["transport"])
+        self.assertEqual(report["connection"]["tls"], tls)
+        self.assertEqual(report["connection"]["token"], token)
+        self.assertEqual(report["server"]["devices"], [])
+        return report
+
+    def test_tcp(self):
+        with Server("--listen", "127.0.0.1:0") as server:
+            self.check_info(server.addresses[0], transport="tcp")
+
+    def test_unix(self):
+        with Server("--listen", f"unix:{self.dir}/s") as server:
+            self.assertEqual(server.addresses, [f"unix:{self.dir}/s"])
+            self.check_info(server.addresses[0], transport="unix")
+
+    def test_shm(self):
+        with Server("--listen", f"shm:{self.dir}/s") as server:
+            self.check_info(server.addresses[0], transport="shm")
+
+    def test_several_addresses_in_one_line(self):
+        with Server("-l", f"127.0.0.1:0,unix:{self.dir}/a", "-l", f"shm:{self.dir}/b") as server:
+            self.assertEqual(len(server.addresses), 3)
+            for address in server.addresses:
+                self.expect(hawser("info", address, "--no-bench"), DONE)
+
+    def test_tls_and_token(self):
+        keys, fingerprint = self.keys()
+        with Server("--listen", "127.0.0.1:0", "--cert", keys / "server.crt", "--key",
+                    keys / "server.key", "--token-file", keys / "token") as server:
+            address = server.addresses[0]
+            self.check_info(address, "--fingerprint", fingerprint, "--token-file", keys / "token",
+                            transport="tls", tls=True, token=True)
+            self.check_info(address, transport="tls", tls=True, token=True,
+                            env={"VENUS_TLS_CA": str(keys / "server.crt"),
+                                 "VENUS_TOKEN_FILE": str(keys / "token")})
+
+    def test_text_form(self):
+        with Server("--listen", f"unix:{self.dir}/s") as server:
+            text = self.expect(hawser("info", server.addresses[0], "--duration", "20ms"), DONE).stdout
+        for word in ("server ", "client ", "connection ", "not encrypted", "p50", "p99.9", "####",
+                     "bandwidth", "GB/s", "--no-devices"):
+            self.assertIn(word, text)
+
+    def test_default_address_comes_from_the_environment(self):
+        with Server("--listen", "127.0.0.1:0") as server:
+            host, port = server.addresses[0].rsplit(":", 1)
+            for env in ({"VENUS_SERVERS": f"{host}:{port},other:1"},
+                        {"VENUS_SERVER_HOST": host, "VENUS_SERVER_PORT": port}):
+                with self.subTest(env):
+                    self.expect(hawser("info", "--no-bench", env=env), DONE)
+
+    def test_output_of_info_to_a_full_disk_is_noticed(self):
+        with Server("--listen", f"unix:{self.dir}/s") as server, open("/dev/full", "w") as full:
+            for form in ([], ["--json"]):
+                self.expect(hawser("info", server.addresses[0], "--no-bench", *form, stdout=full),
+                            FAILED, "cannot write the output")
+
+
+class Refusals(Case):
+    def secured(self):
+        keys, fingerprint = self.keys()
+        server = Server("--listen", "127.0.0.1:0", "--cert", keys / "server.crt", "--key",
+                        keys / "server.key", "--token-file", keys / "token")
+        self.addCleanup(server.stop)
+        return server, keys, fingerprint
+
+    def other_token(self):
+        path = self.dir / "other"
+        path.touch(mode=0o600)
+        path.write_text("0123456789abcdef0123456789abcdef\n")
+        return path
+
+    def test_wrong_token(self):
+        server, _, fingerprint = self.secured()
+        self.expect(hawser("info", server.addresses[0], "--fingerprint", fingerprint,
+                           "--token-file", self.other_token()), REFUSED, "token")
+
+    def test_no_token(self):
+        server, _, fingerprint = self.secured()
+        self.expect(hawser("info", server.addresses[0], "--fingerprint", fingerprint), REFUSED,
+                    "token")
+
+    def test_wrong_fingerprint(self):
+        server, keys, fingerprint = self.secured()
+        wrong = ("0" if fingerprint[0] != "0" else "1") + fingerprint[1:]
+        self.expect(hawser("info", server.addresses[0], "--fingerprint", wrong, "--token-file",
+                           keys / "token"), REFUSED)
+
+    def test_plain_client_on_a_tls_port(self):
+        server, keys, _ = self.secured()
+        result = hawser("info", server.addresses[0], "--token-file", keys / "token", "--timeout", "10s")
+        self.assertIn(result.returncode, (REFUSED, UNREACHABLE), result.stderr)
+
+    def test_tls_client_on_a_plain_port(self):
+        _, fingerprint = self.keys()
+        with Server("--listen", "127.0.0.1:0") as server:
+            self.expect(hawser("info", server.addresses[0], "--fingerprint", fingerprint), REFUSED)
+
+    def test_no_server(self):
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0)) # bound and not listening: nobody else gets the port
+            self.expect(hawser("info", f"127.0.0.1:{unused.getsockname()[1]}"), UNREACHABLE,
+                        "hawser serve")
+        self.expect(hawser("info", f"unix:{self.dir}/none"), UNREACHABLE, f"{self.dir}/none")
+
+    def test_one_client_too_many(self):
+        with Server("--listen", f"unix:{self.dir}/s", "--max-clients", "1", "--metrics",
+                    "127.0.0.1:0") as server:
+            holder = subprocess.Popen([HAWSER, "info", server.addresses[0], "--duration", "60s"],
+                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self.addCleanup(holder.wait)
+            self.addCleanup(holder.kill)
+            deadline = time.monotonic() + TIMEOUT
+            while "hawser_server_clients 1\n" not in metrics_page(server, "metrics"):
+                self.assertIsNone(holder.poll(), "the first client was not let in")
+                self.assertLess(time.monotonic(), deadline)
+            self.expect(hawser("info", server.addresses[0], "--no-bench"), REFUSED)
+
+    def test_beyond_this_host_needs_tls_and_token(self):
+        self.expect(hawser("serve", "--listen", "0.0.0.0:0", "--no-devices"), REFUSED, "keygen")
+        keys, _ = self.keys()
+        self.expect(hawser("serve", "--listen", "0.0.0.0:0", "--no-devices", "--cert",
+                           keys / "server.crt", "--key", keys / "server.key"), REFUSED, "token")
+
+    def test_insecure_warns(self):
+        server = Server("--listen", "0.0.0.0:0", "--insecure")
+        code, stderr = server.stop()
+        self.assertEqual(code, DONE, stderr)
+        self.assertIn("--insecure", stderr)
+        self.assertIn("warning", stderr)
+
+    def test_key_that_others_can_read(self):
+        keys, _ = self.keys()
+        (keys / "server.key").chmod(0o644)
+        self.expect(hawser("serve", "--listen", "127.0.0.1:0", "--no-devices", "--cert",
+                           keys / "server.crt", "--key", keys / "server.key"), FAILED, "server.key")
+
+    def test_metrics_stay_on_this_host(self):
+        self.expect(hawser("serve", "--listen", "127.0.0.1:0", "--no-devices", "--metrics",
+                           "0.0.0.0:0"), REFUSED, "--metrics")
+
+
+class Life(Case):
+    def test_signals_end_it_in_order_and_leave_no_socket(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(number):
+                server = Server("--listen", f"unix:{self.dir}/a,shm:{self.dir}/b")
+                self.assertTrue((self.dir / "a").is_socket())
+                code, stderr = server.stop(number)
+                self.assertEqual((code, stderr), (DONE, ""))
+                self.assertEqual(list(self.dir.iterdir()), [])
+
+    def test_a_live_socket_is_not_taken(self):
+        with Server("--listen", f"unix:{self.dir}/s") as first:
+            self.expect(hawser("serve", "--listen", f"unix:{self.dir}/s", "--no-devices"), FAILED,
+                        f"{self.dir}/s")
+            self.expect(hawser("info", first.addresses[0], "--no-bench"), DONE)
+
+    def test_a_stale_socket_is_replaced(self):
+        for scheme in ("unix", "shm"):
+            with self.subTest(scheme):
+                server = Server("--listen", f"{scheme}:{self.dir}/s")
+                server.stop(signal.SIGKILL)
+                self.assertTrue((self.dir / "s").is_socket())
+                with Server("--listen", f"{scheme}:{self.dir}/s") as second:
+                    self.expect(hawser("info", second.addresses[0], "--no-bench"), DONE)
+
+    def test_a_file_that_is_no_socket_is_left_alone(self):
+        path = self.dir / "precious"
+        path.write_text("data")
+        self.expect(hawser("serve", "--listen", f"unix:{path}", "--no-devices"), FAILED, str(path))
+        self.assertEqual(path.read_text(), "data")
+
+    def test_a_taken_port_is_refused_by_name(self):
+        with Server("--listen", "127.0.0.1:0") as first:
+            self.expect(hawser("serve", "--listen", first.addresses[0], "--no-devices"), FAILED,
+                        first.addresses[0])
+
+    def test_ready_fd_gets_a_line(self):
+        read_end, write_end = os.pipe()
+        with Server("--listen", f"unix:{self.dir}/s", "--ready-fd", write_end,
+                    pass_fds=[write_end]):
+            os.close(write_end)
+            self.assertEqual(list(lines_of(read_end)), ["ready"])
+        os.close(read_end)
+
+    def test_systemd_is_told(self):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+            notified.bind(str(self.dir / "notify"))
+            notified.settimeout(TIMEOUT)
+            with Server("--listen", f"unix:{self.dir}/s",
+                        env={"NOTIFY_SOCKET": str(self.dir / "notify")}):
+                self.assertEqual(notified.recv(64), b"READY=1")
+
+    def test_a_closed_pipe_as_output_ends_it(self):
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        with os.fdopen(write_end, "w") as pipe:
+            self.expect(hawser("serve", "--listen", f"unix:{self.dir}/s", "--no-devices",
+                               stdout=pipe), FAILED, "cannot write the output")
+        self.assertFalse((self.dir / "s").exists())
+
+    def test_lists_devices_or_says_why_not(self):
+        with Server("--listen", f"unix:{self.dir}/s", devices=True,
+                    env={"VK_DRIVER_FILES": "/nonexistent.json",
+                         "VK_ICD_FILENAMES": "/nonexistent.json"}) as server:
+            self.assertTrue(any(line.startswith("no Vulkan device: ") for line in server.lines),
+                            server.lines)
+            report = self.info_json(server.addresses[0], "--no-bench")
+            self.assertTrue(report["server"]["devices_note"])
+
+    def test_software_says_where_the_finder_is_missing(self):
+        self.expect(hawser("serve", "--software", "--listen", f"unix:{self.dir}/s",
+                           env={"HAWSER_FIND_VULKAN": f"{self.dir}/none", "HAWSER_VULKAN": ""}),
+                    FAILED, "HAWSER_FIND_VULKAN")
+
+    def test_software_starts_again_under_the_finder(self):
+        """A finder of the test's own shows that arguments and environment arrive."""
+        finder = self.dir / "find-vulkan"
+        finder.write_text('#!/bin/sh\n[ "$1 $2" = "--software --" ] || exit 9\nshift 2\n'
+                          'export HAWSER_VULKAN=private\nexec "$@"\n')
+        finder.chmod(0o755)
+        with Server("--software", "--listen", f"unix:{self.dir}/s",
+                    env={"HAWSER_FIND_VULKAN": str(finder), "HAWSER_VULKAN": ""}) as server:
+            self.expect(hawser("info", server.addresses[0], "--no-bench"), DONE)
+
+
+class Metrics(Case):
+    def setUp(self):
+        super().setUp()
+        self.server = Server("--listen", f"unix:{self.dir}/s", "--metrics", "127.0.0.1:0")
+        self.addCleanup(self.server.stop)
+        line = next(l for l in self.server.lines if l.startswith("metrics on "))
+        self.url = line.removeprefix("metrics on ")
+
+    def get(self, path, **kwargs):
+        request = urllib.request.Request(self.url + path, **kwargs)
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
+            return response.headers["Content-Type"], response.read().decode()
+
+    def test_prometheus_counts_what_happened(self):
+        self.expect(hawser("info", self.server.addresses[0], "--no-bench"), DONE)
+        kind, text = self.get("metrics")
+        self.assertTrue(kind.startswith("text/plain; version=0.0.4"))
+        self.assertIn("hawser_server_connections_total 1\n", text)
+        self.assertIn("# TYPE hawser_rpc_messages_received_total counter", text)
+
+    def test_text_and_json(self):
+        self.assertIn("server_clients", self.get("")[1])
+        kind, text = self.get("json")
+        self.assertEqual(kind, "application/json")
+        names = [c["name"] for c in json.loads(text)["counters"]]
+        self.assertIn("server_connections", names)
+
+    def test_other_pages_and_methods_are_refused(self):
+        for path, kwargs, status in (("other", {}, 404), ("metrics", {"method": "DELETE"}, 405)):
+            with self.subTest(path), self.assertRaises(urllib.error.HTTPError) as caught:
+                self.get(path, **kwargs)
+            self.assertEqual(caught.exception.code, status)
+            caught.exception.close()
+
+
+class Keygen(Case):
+    def test_private_files_are_private(self):
+        keys, fingerprint = self.keys("gpu1.example", "10.0.0.7", leaks=True)
+        modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in pathlib.Path(keys).iterdir()}
+        self.assertEqual(set(modes), {"server.crt", "server.key", "token"})
+        self.assertEqual(modes["server.key"] & 0o077, 0)
+        self.assertEqual(modes["token"] & 0o077, 0)
+        self.assertEqual(len(fingerprint.replace(":", "")), 64)
+
+    def test_prints_the_two_commands_to_use_them(self):
+        result = self.expect(hawser("keygen", self.dir / "k", "--name", "gpu1.example"), DONE)
+        self.assertIn("hawser serve --listen", result.stdout)
+        self.assertIn("hawser info gpu1.example:28100 --fingerprint", result.stdout)
+
+    def test_never_overwrites(self):
+        keys, _ = self.keys()
+        before = (keys / "server.key").read_bytes()
+        self.expect(hawser("keygen", keys), FAILED, str(keys))
+        self.assertEqual((keys / "server.key").read_bytes(), before)
+
+    def test_a_folder_that_cannot_be_made(self):
+        (self.dir / "file").write_text("")
+        self.expect(hawser("keygen", self.dir / "file" / "keys"), FAILED, "file")
+
+
+if __name__ == "__main__":
+    unittest.main()

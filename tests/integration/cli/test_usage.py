@@ -1,0 +1,123 @@
+"""Help, wrong usage, exit codes, and output that cannot be written."""
+
+import os
+import re
+import subprocess
+import unittest
+
+from harness import DONE, FAILED, HAWSER, USAGE, Case, hawser
+
+COMMANDS = ["serve", "info", "keygen", "bench-rpc"]
+
+
+class Help(Case):
+    def test_lists_every_command_with_a_summary(self):
+        text = self.expect(hawser("--help"), DONE).stdout
+        listed = re.findall(r"^  ([a-z][a-z-]+) {2,}\S", text, re.M)
+        self.assertEqual(listed, COMMANDS)
+
+    def test_of_every_command_is_complete(self):
+        for command in COMMANDS:
+            with self.subTest(command):
+                text = self.expect(hawser(command, "--help"), DONE).stdout
+                self.assertTrue(text.startswith(f"usage: hawser {command} [OPTIONS]"))
+                for heading in ("Options:", "Environment:", "Exit status:", "Examples:"):
+                    self.assertIn(f"\n{heading}\n", text)
+                self.assertIn("--help", text)
+                self.assertIn(f"hawser {command}", text.split("Examples:")[1])
+                for code in ("0", "1", "2", "69", "77"):
+                    self.assertRegex(text, rf"\n +{code}  \w")
+
+    def test_mentions_every_option_that_the_parser_takes(self):
+        """The nearest-name suggestion comes from the parser's table: each of these is known."""
+        expected = {
+            "serve": ["listen", "cert", "key", "token-file", "insecure", "software", "no-devices",
+                      "max-clients", "window", "max-calls", "heartbeat", "shm-ring", "metrics",
+                      "ready-fd"],
+            "info": ["ca", "fingerprint", "token-file", "timeout", "duration", "no-bench", "json"],
+            "keygen": ["name", "days"],
+            "bench-rpc": ["quick", "only", "reps", "time", "limit", "via-delay", "no-pin", "check", "json"],
+        }
+        for command, options in expected.items():
+            text = hawser(command, "--help").stdout.split("\nEnvironment:")[0]
+            listed = re.findall(r"^ {2}(?:-\w, | {4})--([a-z-]+)", text, re.M)
+            self.assertEqual(listed, options + ["help"], command)
+
+    def test_defaults_are_shown(self):
+        self.assertIn("[default: 127.0.0.1:28100]", hawser("serve", "--help").stdout)
+
+    def test_version_names_version_commit_and_protocol(self):
+        text = self.expect(hawser("--version"), DONE).stdout
+        self.assertRegex(text, r"^hawser \d+\.\d+\.\d+ \(commit \S+, protocol \d+ to \d+\)\n$")
+
+
+class WrongUsage(Case):
+    def test_no_command_prints_the_list_and_fails(self):
+        self.expect(hawser(), USAGE, "Commands:", "serve")
+
+    def test_unknown_command_is_named_and_the_nearest_suggested(self):
+        self.expect(hawser("sreve"), USAGE, "'sreve'", "did you mean serve?")
+
+    def test_a_command_far_from_all_gets_no_suggestion(self):
+        result = self.expect(hawser("quux"), USAGE, "'quux'")
+        self.assertNotIn("did you mean", result.stderr)
+
+    def test_unknown_option_is_named_and_the_nearest_suggested(self):
+        self.expect(hawser("info", "--jsno"), USAGE, "--jsno", "did you mean --json?")
+        self.expect(hawser("serve", "-Z"), USAGE, "-Z")
+
+    def test_bad_values_name_option_value_and_accepted_form(self):
+        cases = [
+            (("serve", "--max-clients", "lots"), "--max-clients", "'lots'", "whole number from 1"),
+            (("serve", "--max-clients=0"), "--max-clients", "'0'", "from 1"),
+            (("serve", "--window", "12parsecs"), "--window", "'12parsecs'", "a size such as"),
+            (("serve", "--window", "1"), "--window", "'1'", "from 64KiB to 1GiB"),
+            (("serve", "--heartbeat", "5"), "--heartbeat", "'5'", "a duration such as"),
+            (("serve", "--listen", ""), "--listen", "''"),
+            (("serve", "--listen", "a,,b"), "--listen", "'a,,b'"),
+            (("serve", "--listen", "127.0.0.1:99999"), "99999"),
+            (("serve", "--listen", "carrier:pigeon"), "carrier:pigeon"),
+            (("serve", "--ready-fd", "1"), "--ready-fd", "'1'"),
+            (("serve", "--cert", "x"), "--cert", "--key"),
+            (("serve", "--metrics", "unix:/x"), "--metrics", "host:port"),
+            (("info", "nonsense:port:"), "nonsense"),
+            (("info", "--timeout", "soon"), "--timeout", "'soon'"),
+            (("keygen", "x", "--days", "0"), "--days", "'0'"),
+            (("bench-rpc", "--reps", "-1"), "--reps", "'-1'"),
+            (("bench-rpc", "--only", "nothing-like-it"), "--only", "nothing-like-it"),
+        ]
+        for args, *texts in cases:
+            with self.subTest(args):
+                self.expect(hawser(*args), USAGE, *texts)
+
+    def test_missing_and_superfluous_arguments(self):
+        self.expect(hawser("keygen"), USAGE, "DIR")
+        self.expect(hawser("serve", "--listen"), USAGE, "--listen needs a value")
+        self.expect(hawser("bench-rpc", "extra"), USAGE, "'extra'")
+        self.expect(hawser("info", "--json=yes"), USAGE, "--json takes no value")
+        self.expect(hawser("serve", *["--listen=127.0.0.1:1"] * 17), USAGE, "at most 16")
+
+    def test_options_end_at_two_dashes(self):
+        self.expect(hawser("info", "--", "--json:port"), USAGE, "--json:port")
+
+
+class Output(Case):
+    def test_a_full_disk_is_noticed(self):
+        for args in (["--version"], ["--help"], ["serve", "--help"]):
+            with self.subTest(args), open("/dev/full", "w") as full:
+                self.expect(hawser(*args, stdout=full), FAILED, "cannot write the output")
+
+    def test_a_closed_pipe_is_noticed(self):
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        with os.fdopen(write_end, "w") as pipe:
+            self.expect(hawser("--help", stdout=pipe), FAILED, "cannot write the output")
+
+    def test_a_closed_standard_output_is_noticed(self):
+        result = subprocess.run(["sh", "-c", '"$0" --version >&-', HAWSER], stderr=subprocess.PIPE,
+                                text=True, timeout=60)
+        self.expect(result, FAILED, "cannot write the output")
+
+
+if __name__ == "__main__":
+    unittest.main()
