@@ -13,8 +13,8 @@ static int parse_path(const char *text, const char *path, struct rpc_addr *addr,
 {
     size_t len = strlen(path);
     if (path[0] != '/' || len < 2) {
-        snprintf(why, RPC_WHY_CHARS, "\"%.80s\": the path must be absolute, as in unix:/run/hawser.sock",
-                 text);
+        snprintf(why, RPC_WHY_CHARS,
+                 "\"%.80s\": the path must be absolute, as in unix:/run/hawser.sock", text);
         return -EINVAL;
     }
     if (len >= sizeof addr->path) {
@@ -52,7 +52,8 @@ static int parse_host_port(const char *text, const char *rest, struct rpc_addr *
     }
     size_t len = (size_t)(host_end - host);
     uint64_t number = RPC_DEFAULT_PORT;
-    if (len >= sizeof addr->host || strcspn(host, " \t/") < len || (port && hw_parse_u64(port, 0, 65535, &number)))
+    if (len >= sizeof addr->host || strcspn(host, " \t/") < len ||
+        (port && hw_parse_u64(port, 0, 65535, &number)))
         goto bad;
     memcpy(addr->host, host, len);
     addr->host[len] = '\0';

@@ -1,4 +1,5 @@
-/* rpc/addr.h - where a peer is: "host:port", "[::1]:port", "unix:/path", "shm:/path", "ucx:host:port".
+/* rpc/addr.h - where a peer is: "host:port", "[::1]:port", "unix:/path", "shm:/path",
+ * "ucx:host:port".
  *
  * Trust: addresses come from the user; a bad one is refused with a sentence that says why.
  * Threads: any (no state).  Lifetime: a value. */

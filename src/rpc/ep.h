@@ -28,8 +28,8 @@ struct rpc_ep {
     bool flushing;
     _Atomic bool send_blocked; /* the transport is full; rpc_wait_bytes reads it without the lock */
     int send_error; /* the transport takes no more; what has arrived is read before this ends us */
-    uint64_t queued_since_ns;  /* of the batch's first message; 0: empty */
-    uint64_t write_cost_ns;    /* what a write has been taking lately */
+    uint64_t queued_since_ns; /* of the batch's first message; 0: empty */
+    uint64_t write_cost_ns;   /* what a write has been taking lately */
 
     struct rpc_rx rx;
     struct rpc_rx_msg *inbox, *inbox_last;

@@ -44,7 +44,8 @@ size_t rpc_frame_encode(const struct rpc_frame *f, uint8_t out[RPC_FRAME_HEADER_
     assert(f->kind > 0 && f->kind < RPC_FRAME_KINDS && f->stream < RPC_STREAMS);
     unsigned fields = fields_of[f->kind];
     uint8_t *p = out;
-    *p++ = (uint8_t)(f->kind | (f->stream ? RPC_FRAME_STREAM : 0) | (f->total ? RPC_FRAME_FIRST : 0));
+    *p++ =
+        (uint8_t)(f->kind | (f->stream ? RPC_FRAME_STREAM : 0) | (f->total ? RPC_FRAME_FIRST : 0));
     if (f->stream)
         *p++ = f->stream;
     if (fields & HAS_LEN)
@@ -157,12 +158,16 @@ int rpc_frame_parse(const uint8_t *p, size_t n, struct rpc_frame *out)
 
 /* Wire codes never change their meaning; errno's numbers differ between systems. */
 static const int wire_errors[] = {
-    [1] = -EPERM,       [2] = -ENOENT,     [3] = -EIO,       [4] = -ENOMEM,   [5] = -EACCES,
-    [6] = -EBUSY,       [7] = -EEXIST,     [8] = -EINVAL,    [9] = -ENOSPC,   [10] = -ERANGE,
-    [11] = -ENOSYS,     [12] = -EMSGSIZE,  [13] = -EPROTO,   [14] = -ENOBUFS, [15] = -ETIMEDOUT,
-    [16] = -ECANCELED,  [17] = -ESTALE,    [18] = -EUSERS,   [19] = -ENODEV,  [20] = -ESHUTDOWN,
-    [21] = -EHOSTDOWN,  [22] = -EAGAIN,    [23] = -EBADMSG,  [24] = -EFBIG,   [25] = -ENOTSUP,
-    [26] = -ECONNRESET, [27] = -EOVERFLOW, [28] = -EREMOTEIO, [29] = -EPROTONOSUPPORT,
+    [1] = -EPERM,      [2] = -ENOENT,           [3] = -EIO,
+    [4] = -ENOMEM,     [5] = -EACCES,           [6] = -EBUSY,
+    [7] = -EEXIST,     [8] = -EINVAL,           [9] = -ENOSPC,
+    [10] = -ERANGE,    [11] = -ENOSYS,          [12] = -EMSGSIZE,
+    [13] = -EPROTO,    [14] = -ENOBUFS,         [15] = -ETIMEDOUT,
+    [16] = -ECANCELED, [17] = -ESTALE,          [18] = -EUSERS,
+    [19] = -ENODEV,    [20] = -ESHUTDOWN,       [21] = -EHOSTDOWN,
+    [22] = -EAGAIN,    [23] = -EBADMSG,         [24] = -EFBIG,
+    [25] = -ENOTSUP,   [26] = -ECONNRESET,      [27] = -EOVERFLOW,
+    [28] = -EREMOTEIO, [29] = -EPROTONOSUPPORT,
 };
 
 uint32_t rpc_error_to_wire(int error)

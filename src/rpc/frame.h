@@ -46,7 +46,7 @@ enum {
 struct rpc_frame {
     uint8_t kind;
     uint8_t stream;
-    uint32_t len;    /* payload bytes that follow */
+    uint32_t len; /* payload bytes that follow */
     uint32_t id;
     uint32_t method; /* or the error code */
     uint32_t total;  /* 0 unless this is the first of several frames */

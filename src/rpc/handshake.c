@@ -193,8 +193,9 @@ static int on_hello(struct rpc_handshake *hs, const uint8_t *message, size_t mes
     }
     if (peer->proof_wanted) {
         if (!token)
-            return fail(hs, -EACCES,
-                        "the server wants a token; set VENUS_TOKEN_FILE to a copy of its token file");
+            return fail(
+                hs, -EACCES,
+                "the server wants a token; set VENUS_TOKEN_FILE to a copy of its token file");
         hs->state = RPC_HS_WAIT_WELCOME;
         rc = put_proof(hs, RPC_HS_PROOF, "hawser connector");
         return rc ? rc : -EINPROGRESS;
@@ -261,10 +262,12 @@ static int on_message(struct rpc_handshake *hs, uint8_t type, const uint8_t *mes
 static int bad_magic(struct rpc_handshake *hs, const uint8_t *p, size_t n)
 {
     if (n >= 2 && p[0] == 0x16 && p[1] == 0x03)
-        return fail(hs, -EPROTO, "a TLS client on a plain port: give the server --cert and --key, or "
-                                 "the client no VENUS_TLS_* variable");
+        return fail(hs, -EPROTO,
+                    "a TLS client on a plain port: give the server --cert and --key, or "
+                    "the client no VENUS_TLS_* variable");
     if (n >= 2 && p[0] == 0x15 && p[1] == 0x03)
-        return fail(hs, -EPROTO, "the server speaks TLS: set VENUS_TLS_CA or VENUS_TLS_FINGERPRINT");
+        return fail(hs, -EPROTO,
+                    "the server speaks TLS: set VENUS_TLS_CA or VENUS_TLS_FINGERPRINT");
     return fail(hs, -EPROTO, "not a Hawser peer: wrong magic 0x%02x", p[0]);
 }
 

@@ -89,8 +89,7 @@ static struct end *other(struct end *e)
 
 static bool stalled(struct rpc_loopnet *net)
 {
-    return net->options.stall_percent &&
-           hw_rng_below(&net->rng, 100) < net->options.stall_percent;
+    return net->options.stall_percent && hw_rng_below(&net->rng, 100) < net->options.stall_percent;
 }
 
 static size_t piece(struct rpc_loopnet *net, size_t n)

@@ -38,8 +38,8 @@ bool rpc_loopnet_step(struct rpc_loopnet *net, uint64_t until_ns);
 void rpc_loopnet_spend(struct rpc_loopnet *net, uint64_t ns);
 
 /* Faults, on the connection that t is an end of. */
-void rpc_loopnet_cut(struct rpc_transport *t);                      /* silence both ways, for ever */
-void rpc_loopnet_reset(struct rpc_transport *t);                    /* both ends see -ECONNRESET */
+void rpc_loopnet_cut(struct rpc_transport *t);   /* silence both ways, for ever */
+void rpc_loopnet_reset(struct rpc_transport *t); /* both ends see -ECONNRESET */
 void rpc_loopnet_freeze(struct rpc_transport *t, uint64_t until_ns); /* nothing arrives till then */
 
 #endif

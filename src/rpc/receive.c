@@ -230,7 +230,8 @@ static int heartbeat(struct rpc_ep *ep, uint64_t now)
                            (double)ep->config.handshake_ns / 1e9);
     }
     if (ep->silent_ns != HW_NEVER && now - ep->last_received_ns >= ep->silent_ns)
-        return rpc_ep_fail(ep, -EHOSTDOWN, "silent for %.1f s: it is stopped, or the network is cut",
+        return rpc_ep_fail(ep, -EHOSTDOWN,
+                           "silent for %.1f s: it is stopped, or the network is cut",
                            (double)ep->silent_ns / 1e9);
     if (ep->ping_every_ns != HW_NEVER && now - ep->last_sent_ns >= ep->ping_every_ns) {
         struct rpc_frame ping = {.kind = RPC_FRAME_PING, .value = now};
@@ -317,6 +318,7 @@ int rpc_wait_bytes(struct rpc_ep *ep, uint64_t timeout_ns)
     struct rpc_transport *t = ep->transport;
     if (UNLIKELY(atomic_load_explicit(&ep->send_blocked, memory_order_relaxed)))
         return t->ops->wait(t, RPC_WAIT_RECV | RPC_WAIT_SEND, timeout_ns);
+    uint64_t start = rpc_ep_now(ep);
     struct iovec iov[2];
     int count = rpc_rx_space(&ep->rx, iov);
     ssize_t n = rpc_waiter_recv(&ep->waiter, t, iov, count, timeout_ns);
@@ -325,8 +327,9 @@ int rpc_wait_bytes(struct rpc_ep *ep, uint64_t timeout_ns)
         hw_counter_bump(&ep->stats.reads, 1);
         hw_counter_bump(&ep->stats.bytes_received, (uint64_t)n);
     }
-    /* An error shows again in rpc_poll, which may end the connection. */
-    return n == -EAGAIN ? -ETIMEDOUT : 0;
+    /* An error shows again in rpc_poll, which may end the connection; a transport may also give
+     * up early for no reason. */
+    return n == -EAGAIN && rpc_ep_now(ep) - start >= timeout_ns ? -ETIMEDOUT : 0;
 }
 
 int rpc_wait(struct rpc_ep *ep, uint64_t timeout_ns)
@@ -334,11 +337,12 @@ int rpc_wait(struct rpc_ep *ep, uint64_t timeout_ns)
     if (may_deliver(ep) || (ep->status && ep->status != -EINPROGRESS))
         return 0;
     uint64_t next = rpc_next_tick(ep);
-    if (next != HW_NEVER) {
-        uint64_t now = rpc_ep_now(ep);
-        uint64_t left = next > now ? next - now : 0;
-        if (left < timeout_ns)
-            timeout_ns = left;
-    }
-    return rpc_wait_bytes(ep, timeout_ns);
+    if (next == HW_NEVER)
+        return rpc_wait_bytes(ep, timeout_ns);
+    uint64_t now = rpc_ep_now(ep);
+    uint64_t left = next > now ? next - now : 0;
+    if (timeout_ns <= left)
+        return rpc_wait_bytes(ep, timeout_ns);
+    (void)rpc_wait_bytes(ep, left);
+    return 0; /* something is due, if nothing came */
 }

@@ -36,14 +36,14 @@ struct rpc_security;
 enum {
     RPC_VERSION_MIN = 1,
     RPC_VERSION_MAX = 1,
-    RPC_STREAMS = 16,               /* one nibble; more would need fairness, not a list */
-    RPC_CHUNK_BYTES = 256 << 10,    /* 35 us at 7.6 GB/s: what a small message may wait for */
-    RPC_INLINE_BYTES = 16 << 10,    /* smaller payloads are copied into the batch */
+    RPC_STREAMS = 16,            /* one nibble; more would need fairness, not a list */
+    RPC_CHUNK_BYTES = 256 << 10, /* 35 us at 7.6 GB/s: what a small message may wait for */
+    RPC_INLINE_BYTES = 16 << 10, /* smaller payloads are copied into the batch */
     RPC_WINDOW_MIN = 64 << 10,
-    RPC_WINDOW_DEFAULT = 16 << 20,  /* what one peer can make us hold */
+    RPC_WINDOW_DEFAULT = 16 << 20, /* what one peer can make us hold */
     RPC_WINDOW_MAX = 1 << 30,
-    RPC_MESSAGE_COST = 64,          /* credit that a message takes beside its payload */
-    RPC_CALLS_DEFAULT = 4096,       /* in flight from one side */
+    RPC_MESSAGE_COST = 64,    /* credit that a message takes beside its payload */
+    RPC_CALLS_DEFAULT = 4096, /* in flight from one side */
     RPC_CALLS_MAX = 65536,
     RPC_ERROR_TEXT_MAX = 240
 };
@@ -53,7 +53,7 @@ enum {
 #define RPC_HANDSHAKE_DEFAULT_NS (UINT64_C(5) * 1000 * 1000 * 1000)
 
 enum rpc_flush_policy {
-    RPC_FLUSH_ADAPTIVE,    /* a message waits at most as long as a write takes */
+    RPC_FLUSH_ADAPTIVE,    /* a message waits at most as long as a write takes, a post a few */
     RPC_FLUSH_INCREMENTAL, /* every message is written at once */
     RPC_FLUSH_BATCH        /* only rpc_flush writes */
 };
@@ -79,9 +79,9 @@ struct rpc_config {
     uint64_t handshake_ns;               /* 0: default; whole handshake, however slow the bytes */
     enum rpc_flush_policy flush;
     enum rpc_wait_mode wait;
-    uint32_t capabilities;               /* ours; the layers above define the bits */
-    const char *name;                    /* says who we are in the peer's log; NULL: "hawser" */
-    struct rpc_clock clock;              /* now_ns NULL: hw_now_ns */
+    uint32_t capabilities;  /* ours; the layers above define the bits */
+    const char *name;       /* says who we are in the peer's log; NULL: "hawser" */
+    struct rpc_clock clock; /* now_ns NULL: hw_now_ns */
 };
 
 struct rpc_ep;
@@ -100,10 +100,10 @@ void rpc_ep_shutdown(struct rpc_ep *ep, int reason, const char *text);
 int rpc_ep_status(const struct rpc_ep *ep);
 /* A sentence for that error: what, why, remedy.  Never NULL. */
 const char *rpc_ep_reason(const struct rpc_ep *ep);
-const char *rpc_ep_peer(const struct rpc_ep *ep);         /* the transport's word */
-const char *rpc_ep_peer_name(const struct rpc_ep *ep);    /* the peer's own word: for logs only */
+const char *rpc_ep_peer(const struct rpc_ep *ep);      /* the transport's word */
+const char *rpc_ep_peer_name(const struct rpc_ep *ep); /* the peer's own word: for logs only */
 uint32_t rpc_ep_peer_capabilities(const struct rpc_ep *ep);
-uint32_t rpc_ep_message_max(const struct rpc_ep *ep);     /* largest payload the peer takes */
+uint32_t rpc_ep_message_max(const struct rpc_ep *ep); /* largest payload the peer takes */
 struct rpc_transport *rpc_ep_transport(struct rpc_ep *ep);
 const struct rpc_stats *rpc_ep_stats(const struct rpc_ep *ep);
 void *rpc_ep_user(const struct rpc_ep *ep);
@@ -113,10 +113,10 @@ void rpc_ep_set_user(struct rpc_ep *ep, void *user);
 
 struct rpc_send {
     uint32_t method;
-    uint8_t stream;           /* 0 to 15 */
-    const struct iovec *iov;  /* the payload; copied before return unless `sent` is set */
-    int iov_count;            /* at most RPC_IOV_MAX */
-    uint64_t timeout_ns;      /* call: 0 means RPC_TIMEOUT_DEFAULT_NS; HW_NEVER: none */
+    uint8_t stream;          /* 0 to 15 */
+    const struct iovec *iov; /* the payload; copied before return unless `sent` is set */
+    int iov_count;           /* at most RPC_IOV_MAX */
+    uint64_t timeout_ns;     /* call: 0 means RPC_TIMEOUT_DEFAULT_NS; HW_NEVER: none */
     /* When set, a payload larger than RPC_INLINE_BYTES is not copied: the memory must stay as
      * it is until sent(sent_user), which is called exactly once unless the send failed. */
     void (*sent)(void *user);
@@ -174,7 +174,8 @@ struct rpc_msg *rpc_recv(struct rpc_ep *ep);
 void rpc_release(struct rpc_ep *ep, struct rpc_msg *msg);
 
 /* Waits for something to poll for: bytes, room to send what is pending, a deadline, or
- * timeout_ns.  Writes nothing: flush first.  0 or -ETIMEDOUT; may return 0 early. */
+ * timeout_ns.  Writes nothing: flush first.  0, also early and for no reason, or -ETIMEDOUT when
+ * timeout_ns has passed. */
 int rpc_wait(struct rpc_ep *ep, uint64_t timeout_ns);
 /* The same without regard for deadlines and the heartbeat.  One thread may be in here while
  * another, under the caller's lock, is in any other function but rpc_poll. */

@@ -91,8 +91,7 @@ void rpc_rx_filled(struct rpc_rx *rx, size_t n)
 
 bool rpc_rx_unparsed(const struct rpc_rx *rx)
 {
-    return !rx->starved &&
-           (rx->parsed < rx->block->fill || (rx->direct && rx->direct_left == 0));
+    return !rx->starved && (rx->parsed < rx->block->fill || (rx->direct && rx->direct_left == 0));
 }
 
 const uint8_t *rpc_rx_peek(const struct rpc_rx *rx, size_t *len)

@@ -39,7 +39,7 @@ struct rpc_rx {
     struct rpc_rx_block *block; /* being filled */
     size_t parsed;              /* bytes of it that have been looked at */
     struct rpc_rx_msg *partial[RPC_STREAMS];
-    struct rpc_rx_msg *direct;  /* its bytes come next, straight from the transport */
+    struct rpc_rx_msg *direct; /* its bytes come next, straight from the transport */
     uint32_t direct_left;
     bool starved; /* what is here begins something that needs more bytes */
     struct rpc_rx_msg *free_msgs;

@@ -29,11 +29,6 @@ static const struct rpc_security_files plain_names = {
     .fingerprint = "fingerprint",
     .token_file = "token file",
 };
-static const struct rpc_security_files env_names = {
-    .ca = "VENUS_TLS_CA",
-    .fingerprint = "VENUS_TLS_FINGERPRINT",
-    .token_file = "VENUS_TOKEN_FILE",
-};
 
 static bool given(const char *text)
 {
@@ -259,14 +254,24 @@ int rpc_security_load(struct rpc_security *sec, const struct rpc_security_files 
     return load(sec, files, server, &plain_names, why);
 }
 
-int rpc_security_from_env(struct rpc_security *sec, char why[RPC_WHY_CHARS])
+/* *value and its name in messages: as the caller has them, else from the environment. */
+static void or_env(const char **value, const char **name, const char *variable)
 {
-    struct rpc_security_files files = {
-        .ca = getenv(env_names.ca),
-        .fingerprint = getenv(env_names.fingerprint),
-        .token_file = getenv(env_names.token_file),
-    };
-    return load(sec, &files, false, &env_names, why);
+    if (given(*value))
+        return;
+    *value = getenv(variable);
+    *name = variable;
+}
+
+int rpc_security_from_env(struct rpc_security *sec, const struct rpc_security_files *preferred,
+                          char why[RPC_WHY_CHARS])
+{
+    struct rpc_security_files files = preferred ? *preferred : (struct rpc_security_files){0};
+    struct rpc_security_files names = plain_names;
+    or_env(&files.ca, &names.ca, "VENUS_TLS_CA");
+    or_env(&files.fingerprint, &names.fingerprint, "VENUS_TLS_FINGERPRINT");
+    or_env(&files.token_file, &names.token_file, "VENUS_TOKEN_FILE");
+    return load(sec, &files, false, &names, why);
 }
 
 void rpc_security_fini(struct rpc_security *sec)

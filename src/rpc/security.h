@@ -41,9 +41,10 @@ struct rpc_security_files {
  * remedy in why; sec is written only on 0. */
 int rpc_security_load(struct rpc_security *sec, const struct rpc_security_files *files, bool server,
                       char why[RPC_WHY_CHARS]) MUST_CHECK;
-/* A client's settings from VENUS_TLS_CA, VENUS_TLS_FINGERPRINT and VENUS_TOKEN_FILE; unset or
- * empty means not given. */
-int rpc_security_from_env(struct rpc_security *sec, char why[RPC_WHY_CHARS]) MUST_CHECK;
+/* A client's settings: what `preferred` (may be NULL) does not give comes from VENUS_TLS_CA,
+ * VENUS_TLS_FINGERPRINT and VENUS_TOKEN_FILE.  0, or a negative errno with a sentence in why. */
+int rpc_security_from_env(struct rpc_security *sec, const struct rpc_security_files *preferred,
+                          char why[RPC_WHY_CHARS]) MUST_CHECK;
 void rpc_security_fini(struct rpc_security *sec); /* wipes the token; a zeroed sec is fine */
 
 /* The rule for listening: a non-local address needs TLS and a token, or insecure.  UCX carries no

@@ -9,17 +9,24 @@
 
 enum {
     ADAPTIVE_BYTES = 64 << 10, /* past this, waiting for more gains nothing */
+    POST_PATIENCE = 8,         /* writes that a post may wait: a burst is then a handful of them */
     CREDIT_RIDE_PART = 32,     /* of the window: less is not worth its few bytes */
     CREDIT_ALONE_PART = 4      /* a quarter of the window comes back even without traffic */
 };
 
-static bool flush_is_due(const struct rpc_ep *ep, uint64_t now)
+/* Somebody waits for a call, a reply or a push; a post is only to be got over with. */
+static uint64_t patience_ns(const struct rpc_ep *ep, uint8_t kind)
+{
+    return kind == RPC_FRAME_POST ? POST_PATIENCE * ep->write_cost_ns : ep->write_cost_ns;
+}
+
+static bool flush_is_due(const struct rpc_ep *ep, uint8_t kind, uint64_t now)
 {
     switch (ep->config.flush) {
     case RPC_FLUSH_INCREMENTAL:
         return true;
     case RPC_FLUSH_ADAPTIVE:
-        return now - ep->queued_since_ns >= ep->write_cost_ns ||
+        return now - ep->queued_since_ns >= patience_ns(ep, kind) ||
                ep->tx.queued_bytes >= ADAPTIVE_BYTES;
     case RPC_FLUSH_BATCH:
         break;
@@ -68,7 +75,7 @@ static int queue_message(struct rpc_ep *ep, const struct rpc_frame *frame,
     hw_counter_bump(&ep->stats.msgs_sent, 1);
     if (ep->queued_since_ns == 0)
         ep->queued_since_ns = now;
-    if (flush_is_due(ep, now))
+    if (flush_is_due(ep, frame->kind, now))
         (void)rpc_flush(ep); /* what is left is pending; a failure is the endpoint's status */
     return 0;
 }

@@ -18,7 +18,7 @@ enum {
 };
 
 static const uint64_t stalled_default_ns = 10 * HW_SEC;
-static const uint64_t linger_ns = HW_SEC;           /* for a refusal to be read */
+static const uint64_t linger_ns = HW_SEC;            /* for a refusal to be read */
 static const uint64_t sweep_at_most_ns = 50 * HW_MS; /* how late a deadline may be noticed */
 static const uint64_t accept_pause_ns = 100 * HW_MS; /* when descriptors run out */
 
@@ -28,7 +28,7 @@ struct conn {
     struct conn *next, *prev;
     struct rpc_ep *ep;
     enum conn_state state;
-    unsigned events; /* what epoll watches for */
+    unsigned events;   /* what epoll watches for */
     uint64_t since_ns; /* of this state; for CONN_OPEN since when nothing was taken */
     uint64_t bytes_sent;
     bool told; /* `opened` was called and accepted it */
@@ -133,7 +133,8 @@ int rpc_server_listen(struct rpc_server *s, const struct rpc_addr *addr,
                       char why[RPC_WHY_CHARS])
 {
     if (s->listener_count == RPC_SERVER_LISTENERS_MAX) {
-        snprintf(why, RPC_WHY_CHARS, "more than %d addresses to listen on", RPC_SERVER_LISTENERS_MAX);
+        snprintf(why, RPC_WHY_CHARS, "more than %d addresses to listen on",
+                 RPC_SERVER_LISTENERS_MAX);
         return -ENOSPC;
     }
     struct rpc_listener *l;
@@ -181,6 +182,14 @@ static void conn_refuse(struct rpc_server *s, struct conn *c, int error, const c
     conn_set_state(s, c, CONN_LINGER);
 }
 
+static void conn_refuse_full(struct rpc_server *s, struct conn *c)
+{
+    char text[RPC_WHY_CHARS];
+    snprintf(text, sizeof text, "the server has its limit of %u clients (--max-clients)",
+             s->options.max_clients);
+    conn_refuse(s, c, -EUSERS, text);
+}
+
 int rpc_server_adopt(struct rpc_server *s, struct rpc_transport *transport)
 {
     struct conn *c = calloc(1, sizeof *c);
@@ -211,12 +220,8 @@ int rpc_server_adopt(struct rpc_server *s, struct rpc_transport *transport)
     c->state = CONN_HANDSHAKE;
     c->since_ns = hw_now_ns();
     s->handshakes++;
-    if (s->open >= s->options.max_clients) {
-        char text[RPC_WHY_CHARS];
-        snprintf(text, sizeof text, "the server has its limit of %u clients (--max-clients)",
-                 s->options.max_clients);
-        conn_refuse(s, c, -EUSERS, text);
-    }
+    if (s->open >= s->options.max_clients)
+        conn_refuse_full(s, c);
     s->sweep_at_ns = 0; /* our hello goes out, and its deadline counts */
     return 0;
 }
@@ -252,13 +257,13 @@ static void accept_callers(struct rpc_server *s, struct rpc_listener *l)
 
 static void conn_open(struct rpc_server *s, struct conn *c)
 {
-    int rc = 0;
-    if (s->open >= s->options.max_clients)
-        rc = -EUSERS;
-    else if (s->options.ops->opened)
-        rc = s->options.ops->opened(s->options.user, c->ep);
+    if (s->open >= s->options.max_clients) {
+        conn_refuse_full(s, c);
+        return;
+    }
+    int rc = s->options.ops->opened ? s->options.ops->opened(s->options.user, c->ep) : 0;
     if (rc) {
-        conn_refuse(s, c, rc, rc == -EUSERS ? "too many clients" : strerror(-rc));
+        conn_refuse(s, c, rc, strerror(-rc));
         return;
     }
     c->told = true;
@@ -343,7 +348,8 @@ static bool conn_serve(struct rpc_server *s, struct conn *c, uint64_t now)
         return false;
     }
     if (c->state == CONN_OPEN && is_stalled(s, c, now)) {
-        hw_warn(HW_CAT_NET, "%s: dropped: it reads nothing of what it asked for", rpc_ep_peer(c->ep));
+        hw_warn(HW_CAT_NET, "%s: dropped: it reads nothing of what it asked for",
+                rpc_ep_peer(c->ep));
         conn_remove(s, c);
         return false;
     }
@@ -366,17 +372,19 @@ static void sweep(struct rpc_server *s, uint64_t now)
 /* Announces the sleep to transports that need it.  False when one has something already. */
 static bool arm_all(struct rpc_server *s)
 {
-    for (struct conn *c = s->first; c; c = c->next) {
+    bool idle = true;
+    for (struct conn *c = s->first, *next; c; c = next) {
+        next = c->next;
         struct rpc_transport *t = rpc_ep_transport(c->ep);
         if (!t->ops->arm)
             continue;
         unsigned events = RPC_WAIT_RECV | (rpc_send_blocked(c->ep) ? RPC_WAIT_SEND : 0);
         if (t->ops->arm(t, events)) {
             (void)conn_serve(s, c, hw_now_ns());
-            return false;
+            idle = false; /* on to the others: a busy client must not keep them waiting */
         }
     }
-    return true;
+    return idle;
 }
 
 static int wait_ms(const struct rpc_server *s, uint64_t timeout_ns, uint64_t now)

@@ -29,13 +29,12 @@ struct rpc_server_ops {
 struct rpc_server_options {
     const struct rpc_server_ops *ops;
     void *user;
-    struct rpc_config config;  /* for every endpoint; accepting is set for you */
-    uint32_t max_clients;      /* 0: RPC_SERVER_CLIENTS_DEFAULT; the next is refused with -EUSERS */
-    uint64_t stalled_ns;       /* 0: 10 s; a peer that takes nothing of what waits for it */
+    struct rpc_config config; /* for every endpoint; accepting is set for you */
+    uint32_t max_clients;     /* 0: RPC_SERVER_CLIENTS_DEFAULT; the next is refused with -EUSERS */
+    uint64_t stalled_ns;      /* 0: 10 s; a peer that takes nothing of what waits for it */
 };
 
-int rpc_server_create(const struct rpc_server_options *options,
-                      struct rpc_server **out) MUST_CHECK;
+int rpc_server_create(const struct rpc_server_options *options, struct rpc_server **out) MUST_CHECK;
 void rpc_server_destroy(struct rpc_server *server);
 
 /* 0, or a negative errno with cause and remedy in why.  *bound (may be NULL) is the address as

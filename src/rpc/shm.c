@@ -121,7 +121,7 @@ static ssize_t shm_send(struct rpc_transport *t, const struct iovec *iov, int co
     s->tail = at;
     /* Pairs with the acquire of tail in shm_recv. */
     atomic_store_explicit(&s->out->tail, at, memory_order_release);
-    /* Pairs with the fence in shm_arm: either we see that it sleeps, or it sees our tail. */
+    /* Pairs with the fence in arm: either we see that it sleeps, or it sees our tail. */
     atomic_thread_fence(memory_order_seq_cst);
     if (UNLIKELY(atomic_load_explicit(&s->out->consumer_sleeps, memory_order_relaxed)))
         ring_bell(s->peer_bell);
@@ -155,7 +155,7 @@ static ssize_t take(struct shm *s, const struct iovec *iov, int count, uint64_t 
      * looks for it; with less, the producer's next look at head comes before its sleep, or this
      * side's next read finds more than half. */
     if (n >= s->ring_bytes / 2) {
-        atomic_thread_fence(memory_order_seq_cst); /* pairs with the one in shm_arm */
+        atomic_thread_fence(memory_order_seq_cst); /* pairs with the one in arm */
         if (atomic_load_explicit(&s->in->producer_sleeps, memory_order_relaxed))
             ring_bell(s->peer_bell);
     }
@@ -195,23 +195,40 @@ static bool has_room(const struct shm *s)
            s->ring_bytes;
 }
 
-static int shm_arm(struct rpc_transport *t, unsigned events)
+/* True when another thread of ours sleeps for what is not among `events`. */
+static bool other_sleeps(const struct shm *s, unsigned events)
 {
-    struct shm *s = (struct shm *)t;
+    return (!(events & RPC_WAIT_RECV) &&
+            atomic_load_explicit(&s->in->consumer_sleeps, memory_order_relaxed)) ||
+           (!(events & RPC_WAIT_SEND) &&
+            atomic_load_explicit(&s->out->producer_sleeps, memory_order_relaxed));
+}
+
+static int arm(struct shm *s, unsigned events)
+{
     uint64_t rings;
     ssize_t n = read(s->bell, &rings, sizeof rings);
-    (void)n;
     if (events & RPC_WAIT_RECV)
         atomic_store_explicit(&s->in->consumer_sleeps, 1, memory_order_relaxed);
     if (events & RPC_WAIT_SEND)
         atomic_store_explicit(&s->out->producer_sleeps, 1, memory_order_relaxed);
     /* Pairs with those in shm_send and take: the peer sees that we sleep, or we see its index. */
     atomic_thread_fence(memory_order_seq_cst);
+    if (n > 0 && other_sleeps(s, events))
+        ring_bell(s->bell); /* it may have rung for the other: not ours to silence */
     bool ready = s->ended || (events & RPC_WAIT_RECV && available(s) != 0) ||
                  (events & RPC_WAIT_SEND && has_room(s));
     if (ready)
         disarm(s, events);
     return ready;
+}
+
+/* The owner sleeps alone: what it no longer waits for needs no bell. */
+static int shm_arm(struct rpc_transport *t, unsigned events)
+{
+    struct shm *s = (struct shm *)t;
+    disarm(s, ~events);
+    return arm(s, events);
 }
 
 /* Sleeps until the bell or the socket says something. */
@@ -237,7 +254,7 @@ static ssize_t shm_recv(struct rpc_transport *t, const struct iovec *iov, int co
     }
     if (timeout_ns == 0)
         return n;
-    if (shm_arm(t, RPC_WAIT_RECV) == 0) {
+    if (arm(s, RPC_WAIT_RECV) == 0) {
         (void)sleep_on_bell(s, timeout_ns);
         disarm(s, RPC_WAIT_RECV);
     }
@@ -247,7 +264,7 @@ static ssize_t shm_recv(struct rpc_transport *t, const struct iovec *iov, int co
 static int shm_wait(struct rpc_transport *t, unsigned events, uint64_t timeout_ns)
 {
     struct shm *s = (struct shm *)t;
-    if (shm_arm(t, events))
+    if (arm(s, events))
         return 0;
     int rc = sleep_on_bell(s, timeout_ns);
     disarm(s, events);
@@ -348,8 +365,7 @@ static int make_region(uint32_t ring_bytes)
     int fd = memfd_create("hawser-shm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -errno;
-    if (ftruncate(fd, (off_t)rpc_shm_region_bytes(ring_bytes)) ||
-        fcntl(fd, F_ADD_SEALS, SEALS)) {
+    if (ftruncate(fd, (off_t)rpc_shm_region_bytes(ring_bytes)) || fcntl(fd, F_ADD_SEALS, SEALS)) {
         int rc = -errno;
         close(fd);
         return rc;
@@ -516,8 +532,9 @@ int rpc_shm_dial(const struct rpc_addr *addr, const struct rpc_net_options *opti
         close(socket);
     }
     if (rc)
-        snprintf(why, RPC_WHY_CHARS, "shm:%s does not offer shared memory (%s); is it a unix: address?",
-                 addr->path, strerror(-rc));
+        snprintf(why, RPC_WHY_CHARS,
+                 "shm:%s does not offer shared memory (%s); is it a unix: address?", addr->path,
+                 strerror(-rc));
     return rc;
 }
 
@@ -599,8 +616,8 @@ int rpc_shm_listen(const struct rpc_addr *addr, const struct rpc_net_options *op
 {
     uint32_t ring = options->shm_ring_bytes ? options->shm_ring_bytes : RPC_SHM_RING_DEFAULT;
     if (!ring_bytes_ok(ring)) {
-        snprintf(why, RPC_WHY_CHARS, "a ring of %u bytes: must be a power of two from 64KiB to 16MiB",
-                 ring);
+        snprintf(why, RPC_WHY_CHARS,
+                 "a ring of %u bytes: must be a power of two from 64KiB to 16MiB", ring);
         return -EINVAL;
     }
     struct shm_listener *listener = calloc(1, sizeof *listener);
@@ -628,10 +645,11 @@ int rpc_shm_pair(uint32_t ring_bytes, struct rpc_transport *out[2])
     int rc = make_parts(ring_bytes, &p);
     if (rc)
         return rc;
-    int sockets[2], spare[2] = {fcntl(p.bells[0], F_DUPFD_CLOEXEC, 0),
-                                fcntl(p.bells[1], F_DUPFD_CLOEXEC, 0)};
+    int sockets[2],
+        spare[2] = {fcntl(p.bells[0], F_DUPFD_CLOEXEC, 0), fcntl(p.bells[1], F_DUPFD_CLOEXEC, 0)};
     struct rpc_transport *pair[2] = {NULL, NULL};
-    if (spare[0] < 0 || spare[1] < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets)) {
+    if (spare[0] < 0 || spare[1] < 0 ||
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets)) {
         rc = -errno;
         close_fd(spare[0]);
         close_fd(spare[1]);

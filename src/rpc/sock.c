@@ -42,8 +42,9 @@ static ssize_t sock_send(struct rpc_transport *t, const struct iovec *iov, int c
     struct sock *s = (struct sock *)t;
     struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)count};
     for (;;) {
-        ssize_t n = count == 1 ? send(s->fd, iov->iov_base, iov->iov_len, MSG_DONTWAIT | MSG_NOSIGNAL)
-                               : sendmsg(s->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t n = count == 1
+                        ? send(s->fd, iov->iov_base, iov->iov_len, MSG_DONTWAIT | MSG_NOSIGNAL)
+                        : sendmsg(s->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n >= 0)
             return n;
         if (errno == EAGAIN || errno == EWOULDBLOCK)
@@ -75,8 +76,8 @@ static ssize_t sock_recv(struct rpc_transport *t, const struct iovec *iov, int c
     if (timeout_ns > 0 && flags && rpc_sock_poll(s->fd, POLLIN, timeout_ns))
         return -EAGAIN;
     struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)count};
-    ssize_t n = count == 1 ? recv(s->fd, iov->iov_base, iov->iov_len, flags)
-                           : recvmsg(s->fd, &msg, flags);
+    ssize_t n =
+        count == 1 ? recv(s->fd, iov->iov_base, iov->iov_len, flags) : recvmsg(s->fd, &msg, flags);
     if (n > 0)
         return n;
     if (n == 0)
@@ -88,8 +89,8 @@ static ssize_t sock_recv(struct rpc_transport *t, const struct iovec *iov, int c
 
 static int sock_wait(struct rpc_transport *t, unsigned events, uint64_t timeout_ns)
 {
-    short mask = (short)((events & RPC_WAIT_RECV ? POLLIN : 0) |
-                         (events & RPC_WAIT_SEND ? POLLOUT : 0));
+    short mask =
+        (short)((events & RPC_WAIT_RECV ? POLLIN : 0) | (events & RPC_WAIT_SEND ? POLLOUT : 0));
     return rpc_sock_poll(((struct sock *)t)->fd, mask, timeout_ns);
 }
 

@@ -24,8 +24,8 @@ int rpc_sock_connect(int fd, const struct sockaddr *addr, socklen_t len,
                      uint64_t timeout_ns) MUST_CHECK;
 
 /* Unix sockets, shared by the unix and the shm transport. */
-int rpc_unix_dial_fd(const char *path, uint64_t timeout_ns, int *fd_out, char why[RPC_WHY_CHARS])
-    MUST_CHECK;
+int rpc_unix_dial_fd(const char *path, uint64_t timeout_ns, int *fd_out,
+                     char why[RPC_WHY_CHARS]) MUST_CHECK;
 /* "unix pid 12 uid 0", by the kernel's word. */
 void rpc_unix_peer(int fd, const char *scheme, char peer[RPC_PEER_NAME_CHARS]);
 

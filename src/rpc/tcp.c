@@ -34,8 +34,9 @@ static void set_buffer(int fd, int option, int force, int bytes, bool asked)
     socklen_t len = sizeof got;
     if (setsockopt(fd, SOL_SOCKET, option, &bytes, sizeof bytes) == 0 &&
         getsockopt(fd, SOL_SOCKET, option, &got, &len) == 0 && got / 2 < bytes)
-        hw_info(HW_CAT_NET, "the kernel gives %d of %d bytes of socket buffer; raise "
-                            "net.core.rmem_max and wmem_max for more",
+        hw_info(HW_CAT_NET,
+                "the kernel gives %d of %d bytes of socket buffer; raise "
+                "net.core.rmem_max and wmem_max for more",
                 got / 2, bytes);
 }
 
@@ -113,7 +114,8 @@ static int resolve(const struct rpc_addr *addr, int flags, struct addrinfo **lis
     return -EADDRNOTAVAIL;
 }
 
-static int dial_one(const struct addrinfo *a, uint32_t buffer_bytes, uint64_t timeout_ns, int *fd_out)
+static int dial_one(const struct addrinfo *a, uint32_t buffer_bytes, uint64_t timeout_ns,
+                    int *fd_out)
 {
     int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
@@ -144,8 +146,9 @@ int rpc_tcp_dial(const struct rpc_addr *addr, const struct rpc_net_options *opti
     }
     freeaddrinfo(list);
     if (rc) {
-        snprintf(why, RPC_WHY_CHARS, "cannot reach %.100s:%u: %s; is \"hawser serve\" running there?",
-                 addr->host, addr->port, strerror(-rc));
+        snprintf(why, RPC_WHY_CHARS,
+                 "cannot reach %.100s:%u: %s; is \"hawser serve\" running there?", addr->host,
+                 addr->port, strerror(-rc));
         return rc;
     }
     const struct rpc_security *sec = options->security;

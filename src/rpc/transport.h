@@ -67,8 +67,8 @@ struct rpc_transport_ops {
 /* Embedded first in each transport's own struct. */
 struct rpc_transport {
     const struct rpc_transport_ops *ops;
-    bool local;                      /* the peer is on this host, by the kernel's word */
-    char peer[RPC_PEER_NAME_CHARS];  /* for messages: "127.0.0.1:4711", "unix pid 12 uid 0" */
+    bool local;                     /* the peer is on this host, by the kernel's word */
+    char peer[RPC_PEER_NAME_CHARS]; /* for messages: "127.0.0.1:4711", "unix pid 12 uid 0" */
 };
 
 static inline void rpc_transport_destroy(struct rpc_transport *t)

@@ -62,8 +62,8 @@ void rpc_tx_written(struct rpc_tx *tx, size_t n);
 /* The common case of both: only a batch waits, and one write takes it all. */
 static inline bool rpc_tx_batch_only(const struct rpc_tx *tx)
 {
-    return tx->batch.len > 0 && tx->batch.capacity <= RPC_TX_BATCH_KEPT &&
-           tx->gather_count == 0 && tx->busy_streams == 0;
+    return tx->batch.len > 0 && tx->batch.capacity <= RPC_TX_BATCH_KEPT && tx->gather_count == 0 &&
+           tx->busy_streams == 0;
 }
 static inline void rpc_tx_batch_written(struct rpc_tx *tx)
 {

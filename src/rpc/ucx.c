@@ -13,36 +13,20 @@
 #include "rpc/ucx.h"
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "rpc/ucx_internal.h"
 #include "wire/le.h"
 
-#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <ucp/api/ucp.h>
-#include <ucs/config/global_opts.h>
-#include <ucs/debug/debug.h>
 
 enum { AM_HELLO = 1, AM_END, AM_END_READ };
 enum { POLL_US = 50 };   /* between two looks where UCX has no event to wait for */
 enum { CLOSE_MS = 200 }; /* for UCX's own farewell, once ours is done */
-
-struct ucx_context {
-    atomic_uint refs;
-    ucp_context_h ucp;
-    bool peer_failure;
-};
 
 struct ucx_slot {
     struct ucx_transport *owner;
@@ -57,7 +41,7 @@ struct ucx_piece {
 
 struct ucx_transport {
     struct rpc_transport base;
-    struct ucx_context *context;
+    struct rpc_ucx_context *context;
     ucp_worker_h worker;
     ucp_ep_h ep;
     int event_fd;
@@ -83,218 +67,6 @@ struct ucx_transport {
     bool end_seen, end_answered;
     bool end_read; /* the peer has read all of ours */
 };
-
-struct ucx_listener {
-    struct rpc_listener base;
-    struct ucx_context *context;
-    ucp_worker_h worker;
-    ucp_listener_h ucp;
-    int event_fd;
-    ucp_conn_request_h waiting[RPC_UCX_BACKLOG]; /* a ring */
-    unsigned head, count;
-};
-
-/* ---- UCX in our process ---- */
-
-/* libucs takes over signals and decides what to print when it is loaded, so this undoes it at
- * once: later, a handler of the program's own could be lost. */
-__attribute__((constructor)) static void quiet(void)
-{
-    static const int errors[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE};
-    if (!getenv("UCX_HANDLE_ERRORS") && !getenv("UCX_ERROR_SIGNALS")) {
-        for (size_t i = 0; i < ARRAY_LEN(errors); i++)
-            ucs_debug_disable_signal(errors[i]);
-        ucs_global_opts_set_value("HANDLE_ERRORS", "none");
-    }
-    if (!getenv("UCX_DEBUG_SIGNO"))
-        ucs_debug_disable_signal(SIGHUP);
-    if (!getenv("UCX_LOG_LEVEL"))
-        ucs_global_opts_set_value("LOG_LEVEL", "fatal");
-}
-
-static int status_errno(ucs_status_t status)
-{
-    switch (status) {
-    case UCS_OK:
-        return 0;
-    case UCS_ERR_NO_MEMORY:
-    case UCS_ERR_EXCEEDS_LIMIT:
-        return -ENOMEM;
-    case UCS_ERR_BUSY:
-        return -EADDRINUSE;
-    case UCS_ERR_INVALID_ADDR:
-        return -EADDRNOTAVAIL;
-    case UCS_ERR_TIMED_OUT:
-        return -ETIMEDOUT;
-    case UCS_ERR_UNREACHABLE:
-    case UCS_ERR_NOT_CONNECTED:
-    case UCS_ERR_REJECTED:
-        return -ECONNREFUSED;
-    case UCS_ERR_CONNECTION_RESET:
-    case UCS_ERR_ENDPOINT_TIMEOUT:
-    case UCS_ERR_CANCELED:
-        return -ECONNRESET;
-    default:
-        return -EIO;
-    }
-}
-
-/* ---- addresses ---- */
-
-static bool sockaddr_is_loopback(const struct sockaddr *sa)
-{
-    const struct sockaddr_in *v4 = (const struct sockaddr_in *)sa;
-    return sa->sa_family == AF_INET && ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-}
-
-static void sockaddr_format(const struct sockaddr *sa, const char *prefix,
-                            char out[RPC_PEER_NAME_CHARS])
-{
-    char host[INET_ADDRSTRLEN] = "?";
-    const struct sockaddr_in *v4 = (const struct sockaddr_in *)sa;
-    inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
-    snprintf(out, RPC_PEER_NAME_CHARS, "%s%s:%u", prefix, host, ntohs(v4->sin_port));
-}
-
-/* IPv4 only: UCX 1.13.1 writes past its buffers when a peer comes over IPv6. */
-static int resolve(const struct rpc_addr *addr, bool passive, struct addrinfo **out,
-                   char why[RPC_WHY_CHARS])
-{
-    char port[8];
-    const struct addrinfo hints = {
-        .ai_family = AF_INET,
-        .ai_socktype = SOCK_STREAM,
-        .ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0),
-    };
-    snprintf(port, sizeof(port), "%u", addr->port);
-    int rc = getaddrinfo(addr->host[0] ? addr->host : NULL, port, &hints, out);
-    if (rc) {
-        snprintf(why, RPC_WHY_CHARS, "ucx:%.100s: no IPv4 address, which UCX needs: %s", addr->host,
-                 gai_strerror(rc));
-        return rc == EAI_MEMORY ? -ENOMEM : -EADDRNOTAVAIL;
-    }
-    return 0;
-}
-
-/* ---- contexts and workers ---- */
-
-static bool tls_names_shared_memory(void)
-{
-    static const char *const names[] = {"posix", "sysv", "xpmem", "mm", "sm", "shm"};
-    const char *tls = getenv("UCX_TLS");
-    if (!tls || *tls == '^')
-        return false;
-    while (*tls) {
-        size_t len = strcspn(tls, ",");
-        for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-            if (len == strlen(names[i]) && !strncmp(tls, names[i], len))
-                return true;
-        }
-        tls += len + (tls[len] == ',');
-    }
-    return false;
-}
-
-static void loopback_device(char name[IFNAMSIZ])
-{
-    struct ifaddrs *list;
-    snprintf(name, IFNAMSIZ, "lo");
-    if (getifaddrs(&list))
-        return;
-    for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
-        if (i->ifa_flags & IFF_LOOPBACK) {
-            snprintf(name, IFNAMSIZ, "%s", i->ifa_name);
-            break;
-        }
-    }
-    freeifaddrs(list);
-}
-
-/* UCX listens for data on every network device, whatever address its listener has.  One that was
- * told a loopback address must not be reachable from outside. */
-static ucs_status_t confine_to_loopback(ucp_config_t *config)
-{
-    char name[IFNAMSIZ];
-    if (getenv("UCX_NET_DEVICES"))
-        return UCS_OK;
-    loopback_device(name);
-    return ucp_config_modify(config, "NET_DEVICES", name);
-}
-
-static int context_create(const struct sockaddr *at, struct ucx_context **out)
-{
-    struct ucx_context *c = calloc(1, sizeof(*c));
-    if (!c)
-        return -ENOMEM;
-    atomic_init(&c->refs, 1);
-    c->peer_failure = !tls_names_shared_memory();
-
-    ucp_config_t *config = NULL;
-    ucs_status_t status = ucp_config_read(NULL, NULL, &config);
-    if (status == UCS_OK && sockaddr_is_loopback(at))
-        status = confine_to_loopback(config);
-    if (status == UCS_OK) {
-        const ucp_params_t params = {
-            .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED,
-            .features = UCP_FEATURE_STREAM | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
-            .mt_workers_shared = 1,
-        };
-        status = ucp_init(&params, config, &c->ucp);
-    }
-    if (config)
-        ucp_config_release(config);
-    if (status != UCS_OK) {
-        free(c);
-        return status_errno(status);
-    }
-    *out = c;
-    return 0;
-}
-
-static struct ucx_context *context_ref(struct ucx_context *c)
-{
-    atomic_fetch_add_explicit(&c->refs, 1, memory_order_relaxed);
-    return c;
-}
-
-static void context_unref(struct ucx_context *c)
-{
-    /* acq_rel: the last to leave sees all that the others did with the context. */
-    if (atomic_fetch_sub_explicit(&c->refs, 1, memory_order_acq_rel) != 1)
-        return;
-    ucp_cleanup(c->ucp);
-    free(c);
-}
-
-static int worker_create(struct ucx_context *c, ucp_worker_h *worker_out, int *fd_out)
-{
-    const ucp_worker_params_t params = {
-        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_FLAGS,
-        .thread_mode = UCS_THREAD_MODE_SERIALIZED,
-        .flags = UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK,
-    };
-    ucp_worker_h worker;
-    int fd;
-    ucs_status_t status = ucp_worker_create(c->ucp, &params, &worker);
-    if (status != UCS_OK)
-        return status_errno(status);
-    status = ucp_worker_get_efd(worker, &fd);
-    if (status != UCS_OK) {
-        ucp_worker_destroy(worker);
-        return status_errno(status);
-    }
-    *worker_out = worker;
-    *fd_out = fd;
-    return 0;
-}
-
-/* ---- sleeping ---- */
-
-static uint64_t deadline_after(uint64_t timeout_ns)
-{
-    uint64_t now = hw_now_ns();
-    return timeout_ns > HW_NEVER - now ? HW_NEVER : now + timeout_ns;
-}
 
 /* fd -1 only passes the time.  A signal ends the sleep early; callers look again anyway. */
 static void sleep_on(int fd, uint64_t deadline)
@@ -336,7 +108,7 @@ static void pull(struct ucx_transport *t)
         if (!data)
             return;
         if (UCS_PTR_IS_ERR(data)) {
-            fail(t, status_errno(UCS_PTR_STATUS(data)));
+            fail(t, rpc_ucx_errno(UCS_PTR_STATUS(data)));
             return;
         }
         unsigned tail = (t->head + t->queued++) % RPC_UCX_QUEUE;
@@ -405,7 +177,7 @@ static void send_control(struct ucx_transport *t, unsigned id, const void *heade
     };
     ucs_status_ptr_t req = ucp_am_send_nbx(t->ep, id, header, len, NULL, 0, &param);
     if (UCS_PTR_IS_ERR(req))
-        fail(t, status_errno(UCS_PTR_STATUS(req)));
+        fail(t, rpc_ucx_errno(UCS_PTR_STATUS(req)));
     else if (req)
         t->controls++;
 }
@@ -478,7 +250,7 @@ static ssize_t ucx_recv(struct rpc_transport *base, const struct iovec *iov, int
                         uint64_t timeout_ns)
 {
     struct ucx_transport *t = CONTAINER_OF(base, struct ucx_transport, base);
-    uint64_t deadline = timeout_ns ? deadline_after(timeout_ns) : 0;
+    uint64_t deadline = timeout_ns ? rpc_ucx_deadline_after(timeout_ns) : 0;
     pthread_mutex_lock(&t->lock);
     t->armed = false;
     ssize_t n = recv_now(t, iov, count);
@@ -533,7 +305,7 @@ static void slot_sent(void *request, ucs_status_t status, void *user)
     slot->busy = false;
     slot->owner->busy--;
     if (status != UCS_OK)
-        fail(slot->owner, status_errno(status));
+        fail(slot->owner, rpc_ucx_errno(status));
     ucp_request_free(request);
 }
 
@@ -547,7 +319,7 @@ static int slot_post(struct ucx_slot *slot, size_t len)
     };
     ucs_status_ptr_t req = ucp_stream_send_nbx(t->ep, slot->data, len, &param);
     if (UCS_PTR_IS_ERR(req)) {
-        fail(t, status_errno(UCS_PTR_STATUS(req)));
+        fail(t, rpc_ucx_errno(UCS_PTR_STATUS(req)));
         return t->error;
     }
     if (req) {
@@ -616,7 +388,7 @@ static bool ready(struct ucx_transport *t, unsigned events)
 static int ucx_wait(struct rpc_transport *base, unsigned events, uint64_t timeout_ns)
 {
     struct ucx_transport *t = CONTAINER_OF(base, struct ucx_transport, base);
-    uint64_t deadline = deadline_after(timeout_ns);
+    uint64_t deadline = rpc_ucx_deadline_after(timeout_ns);
     pthread_mutex_lock(&t->lock);
     t->armed = false;
     progress_sends(t);
@@ -649,7 +421,7 @@ static int ucx_arm(struct rpc_transport *base, unsigned events)
 static void on_error(void *user, ucp_ep_h ep, ucs_status_t status)
 {
     (void)ep;
-    fail(user, status_errno(status));
+    fail(user, rpc_ucx_errno(status));
 }
 
 static ucs_status_t on_hello(void *user, const void *header, size_t header_len, void *data,
@@ -743,7 +515,7 @@ static void farewell(struct ucx_transport *t)
         return;
     wire_store64(t->end_header, t->sent);
     send_control(t, AM_END, t->end_header, sizeof(t->end_header));
-    settle(t, deadline_after(RPC_UCX_LINGER_MS * HW_MS), farewell_done, NULL);
+    settle(t, rpc_ucx_deadline_after(RPC_UCX_LINGER_MS * HW_MS), farewell_done, NULL);
 }
 
 /* UCX allows the immediate close in peer-failure mode only.  Without it the endpoint goes with
@@ -759,19 +531,19 @@ static void close_endpoint(struct ucx_transport *t)
         return;
     ucs_status_ptr_t req = ucp_ep_close_nbx(t->ep, &param);
     if (UCS_PTR_IS_PTR(req)) {
-        settle(t, deadline_after(CLOSE_MS * HW_MS), request_done, req);
+        settle(t, rpc_ucx_deadline_after(CLOSE_MS * HW_MS), request_done, req);
         ucp_request_free(req);
     }
 }
 
-/* Also for a connection that was only half made. */
-static void connection_destroy(struct ucx_transport *t)
+void rpc_ucx_conn_destroy(struct rpc_transport *base)
 {
+    struct ucx_transport *t = CONTAINER_OF(base, struct ucx_transport, base);
     if (t->ep)
         close_endpoint(t);
     if (t->worker)
         ucp_worker_destroy(t->worker);
-    context_unref(t->context);
+    rpc_ucx_context_unref(t->context);
     pthread_mutex_destroy(&t->lock);
     free(t->pool);
     free(t);
@@ -779,9 +551,8 @@ static void connection_destroy(struct ucx_transport *t)
 
 static void ucx_destroy(struct rpc_transport *base)
 {
-    struct ucx_transport *t = CONTAINER_OF(base, struct ucx_transport, base);
-    farewell(t);
-    connection_destroy(t);
+    farewell(CONTAINER_OF(base, struct ucx_transport, base));
+    rpc_ucx_conn_destroy(base);
 }
 
 static const struct rpc_transport_ops ucx_ops = {
@@ -803,7 +574,7 @@ static int set_handler(struct ucx_transport *t, unsigned id, ucp_am_recv_callbac
         .cb = cb,
         .arg = t,
     };
-    return status_errno(ucp_worker_set_am_recv_handler(t->worker, &param));
+    return rpc_ucx_errno(ucp_worker_set_am_recv_handler(t->worker, &param));
 }
 
 /* Spins a little before it sleeps: the lock is held for microseconds. */
@@ -824,20 +595,16 @@ static void slots_init(struct ucx_transport *t)
     }
 }
 
-/* A connection without its endpoint.  Takes its own reference to the context. */
-static int connection_create(struct ucx_context *context, const struct sockaddr *peer,
-                             struct ucx_transport **out)
+int rpc_ucx_conn_create(struct rpc_ucx_context *context, struct rpc_transport **out)
 {
     struct ucx_transport *t = calloc(1, sizeof(*t));
     if (!t)
         return -ENOMEM;
     t->base.ops = &ucx_ops;
-    t->base.local = sockaddr_is_loopback(peer);
-    sockaddr_format(peer, "", t->base.peer);
-    t->context = context_ref(context);
+    t->context = rpc_ucx_context_ref(context);
     lock_init(&t->lock);
     t->pool = malloc((size_t)RPC_UCX_SLOTS * RPC_UCX_SLOT_BYTES);
-    int rc = t->pool ? worker_create(context, &t->worker, &t->event_fd) : -ENOMEM;
+    int rc = t->pool ? rpc_ucx_worker_create(context, &t->worker, &t->event_fd) : -ENOMEM;
     if (!rc)
         rc = set_handler(t, AM_HELLO, on_hello);
     if (!rc)
@@ -845,255 +612,46 @@ static int connection_create(struct ucx_context *context, const struct sockaddr 
     if (!rc)
         rc = set_handler(t, AM_END_READ, on_end_read);
     if (rc) {
-        connection_destroy(t);
+        rpc_ucx_conn_destroy(&t->base);
         return rc;
     }
     slots_init(t);
-    *out = t;
-    return 0;
-}
-
-static int endpoint_create(struct ucx_transport *t, ucp_ep_params_t *params)
-{
-    params->field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
-    params->err_mode =
-        t->context->peer_failure ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
-    params->err_handler.cb = on_error;
-    params->err_handler.arg = t;
-    return status_errno(ucp_ep_create(t->worker, params, &t->ep));
-}
-
-/* ---- dial ---- */
-
-static int connect_endpoint(struct ucx_transport *t, const struct addrinfo *to, uint64_t deadline)
-{
-    ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR,
-        .flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
-        .sockaddr = {.addr = to->ai_addr, .addrlen = to->ai_addrlen},
-    };
-    int rc = endpoint_create(t, &params);
-    if (rc)
-        return rc;
-    return settle(t, deadline, greeted, NULL) ? t->error : -ETIMEDOUT;
-}
-
-static int dial_one(const struct addrinfo *to, uint64_t deadline, struct rpc_transport **out)
-{
-    struct ucx_context *context;
-    struct ucx_transport *t;
-    int rc = context_create(to->ai_addr, &context);
-    if (rc)
-        return rc;
-    rc = connection_create(context, to->ai_addr, &t);
-    context_unref(context);
-    if (rc)
-        return rc;
-    rc = connect_endpoint(t, to, deadline);
-    if (rc) {
-        connection_destroy(t);
-        return rc;
-    }
     *out = &t->base;
     return 0;
 }
 
-static void explain_dial(const struct rpc_addr *addr, int rc, char why[RPC_WHY_CHARS])
+static int endpoint_create(struct ucx_transport *t, const ucp_ep_params_t *peer)
 {
-    const char *cause = strerror(-rc);
-    if (rc == -ECONNREFUSED || rc == -ECONNRESET)
-        cause = "nobody takes UCX connections there; start the server with a ucx: address and "
-                "the same UCX_TLS at both ends";
-    else if (rc == -ETIMEDOUT)
-        cause = "no answer in time";
-    else if (rc == -EIO)
-        cause = "UCX failed; UCX_LOG_LEVEL=info shows why";
-    snprintf(why, RPC_WHY_CHARS, "ucx:%.100s:%u: %s", addr->host, addr->port, cause);
+    ucp_ep_params_t params = *peer;
+    params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+    params.err_mode =
+        t->context->peer_failure ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
+    params.err_handler.cb = on_error;
+    params.err_handler.arg = t;
+    return rpc_ucx_errno(ucp_ep_create(t->worker, &params, &t->ep));
 }
 
-int rpc_ucx_dial(const struct rpc_addr *addr, uint64_t timeout_ns, struct rpc_transport **out,
-                 char why[RPC_WHY_CHARS])
+int rpc_ucx_conn_connect(struct rpc_transport *base, const ucp_ep_params_t *to,
+                         uint64_t deadline_ns)
 {
-    uint64_t deadline = deadline_after(timeout_ns);
-    struct addrinfo *list;
-    int rc = resolve(addr, false, &list, why);
+    struct ucx_transport *t = CONTAINER_OF(base, struct ucx_transport, base);
+    assert(!t->ep);
+    int rc = endpoint_create(t, to);
     if (rc)
         return rc;
-    rc = -EADDRNOTAVAIL;
-    for (const struct addrinfo *ai = list; ai; ai = ai->ai_next) {
-        rc = dial_one(ai, deadline, out);
-        if (!rc || hw_now_ns() >= deadline)
-            break;
-    }
-    freeaddrinfo(list);
-    if (rc)
-        explain_dial(addr, rc, why);
-    return rc;
-}
-
-/* ---- listen ---- */
-
-static void on_caller(ucp_conn_request_h request, void *user)
-{
-    struct ucx_listener *l = user;
-    if (l->count == RPC_UCX_BACKLOG) {
-        ucp_listener_reject(l->ucp, request);
-        return;
-    }
-    l->waiting[(l->head + l->count++) % RPC_UCX_BACKLOG] = request;
-}
-
-static ucp_conn_request_h next_caller(struct ucx_listener *l)
-{
-    assert(l->count > 0);
-    ucp_conn_request_h request = l->waiting[l->head];
-    l->head = (l->head + 1) % RPC_UCX_BACKLOG;
-    l->count--;
-    return request;
-}
-
-/* Leaves event_fd readable if somebody waits already, else so that the next caller makes it so. */
-static void rearm(struct ucx_listener *l)
-{
-    while (!l->count && ucp_worker_arm(l->worker) == UCS_ERR_BUSY)
-        ucp_worker_progress(l->worker);
-    if (l->count)
-        ucp_worker_signal(l->worker);
+    return settle(t, deadline_ns, greeted, NULL) ? t->error : -ETIMEDOUT;
 }
 
 /* Gets the greeting that ends the caller's dial out of the door, if that can be done at once;
  * else it stays queued in UCX and goes when the owner next does anything. */
-static int greet(struct ucx_transport *t)
+int rpc_ucx_conn_accept(struct rpc_transport *base, const ucp_ep_params_t *from)
 {
+    struct ucx_transport *t = CONTAINER_OF(base, struct ucx_transport, base);
+    assert(!t->ep);
+    int rc = endpoint_create(t, from);
+    if (rc)
+        return rc;
     send_control(t, AM_HELLO, NULL, 0);
-    settle(t, deadline_after(RPC_UCX_ACCEPT_MS * HW_MS), controls_sent, NULL);
+    settle(t, rpc_ucx_deadline_after(RPC_UCX_ACCEPT_MS * HW_MS), controls_sent, NULL);
     return t->error;
-}
-
-static int take_caller(struct ucx_listener *l, ucp_conn_request_h request,
-                       struct rpc_transport **out)
-{
-    struct ucx_transport *t;
-    ucp_conn_request_attr_t attr = {.field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR};
-    int rc = status_errno(ucp_conn_request_query(request, &attr));
-    if (!rc)
-        rc = connection_create(l->context, (const struct sockaddr *)&attr.client_address, &t);
-    if (rc) {
-        ucp_listener_reject(l->ucp, request);
-        return rc;
-    }
-    ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST,
-        .conn_request = request,
-    };
-    rc = endpoint_create(t, &params);
-    if (!rc)
-        rc = greet(t);
-    if (rc) {
-        connection_destroy(t);
-        return rc;
-    }
-    *out = &t->base;
-    return 0;
-}
-
-static int listener_accept(struct rpc_listener *base, struct rpc_transport **out)
-{
-    struct ucx_listener *l = CONTAINER_OF(base, struct ucx_listener, base);
-    if (!l->count)
-        ucp_worker_progress(l->worker);
-    int rc = l->count ? take_caller(l, next_caller(l), out) : -EAGAIN;
-    rearm(l);
-    return rc;
-}
-
-static int listener_poll_fd(struct rpc_listener *base)
-{
-    return CONTAINER_OF(base, struct ucx_listener, base)->event_fd;
-}
-
-static void listener_destroy(struct rpc_listener *base)
-{
-    struct ucx_listener *l = CONTAINER_OF(base, struct ucx_listener, base);
-    while (l->count)
-        ucp_listener_reject(l->ucp, next_caller(l));
-    if (l->ucp)
-        ucp_listener_destroy(l->ucp);
-    if (l->worker)
-        ucp_worker_destroy(l->worker);
-    if (l->context)
-        context_unref(l->context);
-    free(l);
-}
-
-static const struct rpc_listener_ops listener_ops = {
-    .accept = listener_accept,
-    .poll_fd = listener_poll_fd,
-    .destroy = listener_destroy,
-};
-
-static void warn_if_exposed(const struct ucx_listener *l, const struct sockaddr *bound)
-{
-    static atomic_flag warned = ATOMIC_FLAG_INIT;
-    if (!sockaddr_is_loopback(bound) && !atomic_flag_test_and_set(&warned))
-        hw_warn(HW_CAT_NET,
-                "%s: UCX has no encryption and a crafted packet can stop it: use it on trusted "
-                "networks only",
-                l->base.address);
-}
-
-static int listener_bind(struct ucx_listener *l, const struct addrinfo *at)
-{
-    const ucp_listener_params_t params = {
-        .field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
-        .sockaddr = {.addr = at->ai_addr, .addrlen = at->ai_addrlen},
-        .conn_handler = {.cb = on_caller, .arg = l},
-    };
-    ucs_status_t status = ucp_listener_create(l->worker, &params, &l->ucp);
-    if (status != UCS_OK)
-        return status_errno(status);
-    ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
-    status = ucp_listener_query(l->ucp, &attr);
-    if (status != UCS_OK)
-        return status_errno(status);
-    const struct sockaddr *bound = (const struct sockaddr *)&attr.sockaddr;
-    sockaddr_format(bound, "ucx:", l->base.address);
-    warn_if_exposed(l, bound);
-    rearm(l);
-    return 0;
-}
-
-static int listen_one(const struct addrinfo *at, struct rpc_listener **out)
-{
-    struct ucx_listener *l = calloc(1, sizeof(*l));
-    if (!l)
-        return -ENOMEM;
-    l->base.ops = &listener_ops;
-    int rc = context_create(at->ai_addr, &l->context);
-    if (!rc)
-        rc = worker_create(l->context, &l->worker, &l->event_fd);
-    if (!rc)
-        rc = listener_bind(l, at);
-    if (rc) {
-        listener_destroy(&l->base);
-        return rc;
-    }
-    *out = &l->base;
-    return 0;
-}
-
-int rpc_ucx_listen(const struct rpc_addr *addr, struct rpc_listener **out, char why[RPC_WHY_CHARS])
-{
-    struct addrinfo *list;
-    int rc = resolve(addr, true, &list, why);
-    if (rc)
-        return rc;
-    rc = -EADDRNOTAVAIL;
-    for (const struct addrinfo *ai = list; ai && rc; ai = ai->ai_next)
-        rc = listen_one(ai, out);
-    freeaddrinfo(list);
-    if (rc)
-        snprintf(why, RPC_WHY_CHARS, "ucx:%.100s:%u: cannot listen: %s", addr->host, addr->port,
-                 strerror(-rc));
-    return rc;
 }

@@ -39,15 +39,16 @@ int rpc_unix_dial_fd(const char *path, uint64_t timeout_ns, int *fd_out, char wh
     struct sockaddr_un addr;
     fill_sockaddr(path, &addr);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    int rc = fd < 0 ? -errno
-                    : rpc_sock_connect(fd, (struct sockaddr *)&addr, sizeof addr, timeout_ns);
+    int rc =
+        fd < 0 ? -errno : rpc_sock_connect(fd, (struct sockaddr *)&addr, sizeof addr, timeout_ns);
     if (rc == 0) {
         *fd_out = fd;
         return 0;
     }
     if (fd >= 0)
         close(fd);
-    const char *remedy = rc == -ENOENT || rc == -ECONNREFUSED ? "; is \"hawser serve\" running?" : "";
+    const char *remedy =
+        rc == -ENOENT || rc == -ECONNREFUSED ? "; is \"hawser serve\" running?" : "";
     snprintf(why, RPC_WHY_CHARS, "cannot reach unix:%s: %s%s", path, strerror(-rc), remedy);
     return rc;
 }

@@ -10,7 +10,7 @@ enum {
     SPINS_A_LOOK = 16  /* clock reads cost as much as a look at a shared-memory ring */
 };
 
-static const uint64_t spin_ns = 50 * HW_US;      /* a few loopback round trips */
+static const uint64_t spin_ns = 50 * HW_US;        /* a few loopback round trips */
 static const uint64_t interrupted_ns = 20 * HW_US; /* no look takes that long by itself */
 
 void rpc_waiter_init(struct rpc_waiter *w, enum rpc_wait_mode mode)

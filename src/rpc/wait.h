@@ -13,7 +13,7 @@
 
 struct rpc_waiter {
     enum rpc_wait_mode mode;
-    bool spare_core; /* this process may run on more than one */
+    bool spare_core;  /* this process may run on more than one */
     uint8_t distrust; /* grows with fruitless spins */
     uint32_t rest;    /* waits to go before spinning is tried again */
 };

@@ -1,0 +1,72 @@
+/* The handshake in both roles, with and without a token, fed in pieces.  The first byte chooses
+ * role, token and place of the peer, the second the size of the pieces.  Whatever comes, `used`
+ * stays inside the input, what is to be sent stays inside its buffer, the end is an error that a
+ * connection may have, and nobody gets past a token that the input cannot know. */
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "rpc/handshake.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(int holds)
+{
+    if (!holds)
+        abort();
+}
+
+static void begin(struct rpc_handshake *hs, uint8_t choice)
+{
+    static const uint8_t nonce[RPC_HS_NONCE] = "a nonce that is always the same";
+    static const struct rpc_security token = {.token = "sixteen bytes of it", .token_len = 19};
+    struct rpc_config config = {
+        .accepting = choice & 1,
+        .security = choice & 2 ? &token : NULL,
+        .window_bytes = RPC_WINDOW_DEFAULT,
+        .max_calls = RPC_CALLS_DEFAULT,
+        .heartbeat_ns = RPC_HEARTBEAT_DEFAULT_NS,
+    };
+    require(rpc_handshake_init(hs, &config, nonce, choice & 4) == 0);
+}
+
+/* Gives [at, end) in a block of its own, so that a sanitizer sees one byte too far. */
+static int feed(struct rpc_handshake *hs, const uint8_t *at, size_t n, size_t *used)
+{
+    uint8_t *copy = malloc(n ? n : 1);
+    if (!copy)
+        return -ENOMEM;
+    memcpy(copy, at, n);
+    int rc = rpc_handshake_feed(hs, copy, n, used);
+    free(copy);
+    return rc;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 2)
+        return 0;
+    struct rpc_handshake hs;
+    uint8_t choice = data[0], piece = data[1];
+    begin(&hs, choice);
+    const uint8_t *at = data + 2, *end = data + size, *have = at;
+    while (have < end) {
+        size_t more = piece ? piece : 1;
+        have = (size_t)(end - have) < more ? end : have + more;
+        size_t used = 0, n = (size_t)(have - at);
+        int rc = feed(&hs, at, n, &used);
+        require(used <= n && hs.out_len <= sizeof hs.out);
+        at += used;
+        if (rc == -EINPROGRESS)
+            continue;
+        require(rc <= 0 && rc != -EAGAIN);
+        require((rc == 0) == (hs.state == RPC_HS_DONE));
+        require(rc != 0 || !(choice & 2) || (choice & 4 && !(choice & 1)));
+        require(rc == 0 || hs.why[0] != '\0');
+        return 0;
+    }
+    return 0;
+}
