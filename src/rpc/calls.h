@@ -69,7 +69,8 @@ int rpc_calls_expire(struct rpc_calls *calls, uint64_t now_ns, uint32_t *id_out,
 int rpc_calls_drain(struct rpc_calls *calls, uint32_t *cursor,
                     struct rpc_pending_call *out) MUST_CHECK;
 
-/* No later than the earliest deadline; HW_NEVER when there is none. */
+/* When rpc_calls_expire must run: at the latest in the millisecond after the earliest deadline.
+ * HW_NEVER when there is none. */
 uint64_t rpc_calls_next_deadline(const struct rpc_calls *calls);
 
 #endif

@@ -6,10 +6,10 @@
  * sends END with the number of bytes sent, the peer answers END_READ once its reader has had them
  * all, and only then, or after RPC_UCX_LINGER_MS, is the endpoint closed.
  *
- * One mutex a connection serialises every call on its worker (UCX 1.13 asserts when two threads
- * use an endpoint) and is never held while sleeping.  Callbacks run inside those calls, so they
- * run under the mutex too.  A thread in send may take in the data that another sleeps for: send
- * then wakes the sleeper with ucp_worker_signal. */
+ * One mutex a connection serialises every call on its worker (UCX 1.13 is known to assert when
+ * two threads use an endpoint) and is never held while sleeping.  Callbacks run inside those calls,
+ * so they run under the mutex too.  A thread in send may take in the data that another sleeps for:
+ * send then wakes the sleeper with ucp_worker_signal. */
 #include "rpc/ucx.h"
 
 #include "base/clock.h"

@@ -1,6 +1,6 @@
 /* rpc/ucx.h - the byte stream over UCX, the way onto InfiniBand and RoCE.
  *
- * Trust: the network.  UCX 1.13.1 has no cryptography and aborts the process on a crafted TCP
+ * Trust: the network.  UCX 1.13.1 has no cryptography and is known to abort on a crafted TCP
  * packet (docs/decisions/0002-ucx.md), so both hosts and all that can reach the port must be
  * trusted; listening on a non-loopback address warns once a process.
  * Threads: as rpc/transport.h: one in send while another is in recv or wait.  Connections are
@@ -29,7 +29,7 @@
 #include "rpc/transport.h"
 
 enum {
-    RPC_UCX_SLOT_BYTES = 256 << 10, /* a send buffer; below this the stream rate drops */
+    RPC_UCX_SLOT_BYTES = 256 << 10, /* a send buffer; with less, streams over tcp are slower */
     RPC_UCX_SLOTS = 8,              /* sends in flight; with the above 2 MiB a connection */
     RPC_UCX_QUEUE = 512,            /* pieces (8 KiB by default) kept unread while sending */
     RPC_UCX_BACKLOG = 64,           /* callers waiting for accept; later ones are turned away */

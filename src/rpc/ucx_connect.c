@@ -2,9 +2,10 @@
  *
  * A dial has a context to itself; a listener shares one with all that it accepts.  Once there is
  * an endpoint, ucx.c has the connection. */
+#include "rpc/ucx.h"
+
 #include "base/clock.h"
 #include "base/log.h"
-#include "rpc/ucx.h"
 #include "rpc/ucx_internal.h"
 
 #include <arpa/inet.h>

@@ -299,25 +299,25 @@ static void environment_is_read_and_named_when_bad(void **state)
     setenv("VENUS_TLS_FINGERPRINT", fingerprint, 1);
     setenv("VENUS_TLS_CA", in_dir("server.crt", path), 1);
     setenv("VENUS_TOKEN_FILE", in_dir("token", path), 1);
-    assert_int_equal(rpc_security_from_env(&sec, why), 0);
+    assert_int_equal(rpc_security_from_env(&sec, NULL, why), 0);
     assert_int_equal(sec.token_len, 64);
     assert_non_null(sec.tls);
     rpc_security_fini(&sec);
 
     setenv("VENUS_TLS_FINGERPRINT", "12", 1);
-    assert_int_equal(rpc_security_from_env(&sec, why), -EINVAL);
+    assert_int_equal(rpc_security_from_env(&sec, NULL, why), -EINVAL);
     assert_non_null(strstr(why, "VENUS_TLS_FINGERPRINT \"12\""));
     setenv("VENUS_TLS_FINGERPRINT", "", 1);
     setenv("VENUS_TLS_CA", in_dir("missing", path), 1);
-    assert_int_equal(rpc_security_from_env(&sec, why), -ENOENT);
+    assert_int_equal(rpc_security_from_env(&sec, NULL, why), -ENOENT);
     assert_non_null(strstr(why, "VENUS_TLS_CA"));
     unsetenv("VENUS_TLS_CA");
     setenv("VENUS_TOKEN_FILE", path, 1);
-    assert_int_equal(rpc_security_from_env(&sec, why), -ENOENT);
+    assert_int_equal(rpc_security_from_env(&sec, NULL, why), -ENOENT);
     assert_non_null(strstr(why, "VENUS_TOKEN_FILE"));
     unsetenv("VENUS_TOKEN_FILE");
     unsetenv("VENUS_TLS_FINGERPRINT");
-    assert_int_equal(rpc_security_from_env(&sec, why), 0);
+    assert_int_equal(rpc_security_from_env(&sec, NULL, why), 0);
     assert_true(sec.tls == NULL && sec.token_len == 0);
 }
 
