@@ -13,7 +13,7 @@
 
 enum { PINGS_A_SILENCE = 4 }; /* three may be late before the peer counts as dead */
 
-static const uint64_t ping_every_min_ns = 10 * HW_MS; /* whatever a peer asks for */
+static const uint64_t ping_every_min_ns = RPC_HEARTBEAT_MIN_NS / PINGS_A_SILENCE;
 
 static int config_complete(struct rpc_config *config)
 {
@@ -26,9 +26,9 @@ static int config_complete(struct rpc_config *config)
     if (config->handshake_ns == 0)
         config->handshake_ns = RPC_HANDSHAKE_DEFAULT_NS;
     if (config->window_bytes < RPC_WINDOW_MIN || config->window_bytes > RPC_WINDOW_MAX ||
-        config->max_calls > RPC_CALLS_MAX ||
-        (config->heartbeat_ns != HW_NEVER &&
-         (config->heartbeat_ns < HW_MS || config->heartbeat_ns / HW_MS > UINT32_MAX)))
+        config->max_calls < RPC_CALLS_MIN || config->max_calls > RPC_CALLS_MAX ||
+        (config->heartbeat_ns != HW_NEVER && (config->heartbeat_ns < RPC_HEARTBEAT_MIN_NS ||
+                                              config->heartbeat_ns / HW_MS > UINT32_MAX)))
         return -EINVAL;
     return 0;
 }
@@ -83,7 +83,7 @@ int rpc_ep_create(struct rpc_transport *transport, const struct rpc_config *conf
     if (rc)
         goto free_ep;
     uint64_t now = rpc_ep_now(ep);
-    rc = rpc_calls_init(&ep->calls, ep->config.max_calls, now);
+    rc = rpc_calls_init(&ep->calls, RPC_CALLS_MIN, now);
     if (rc)
         goto fini_rx;
     /* Every peer takes at least this much; the rest of its window comes with its hello. */
@@ -185,8 +185,7 @@ void rpc_ep_open(struct rpc_ep *ep)
         queue = peer->window_bytes < ep->config.window_bytes ? peer->window_bytes
                                                              : ep->config.window_bytes;
     ep->tx.queue_limit = queue;
-    if (peer->max_calls < ep->calls.limit)
-        ep->calls.limit = peer->max_calls;
+    ep->calls.limit = peer->max_calls;
     if (peer->heartbeat_ms > 0) {
         uint64_t every = ping_interval(peer->heartbeat_ms * HW_MS);
         if (every < ep->ping_every_ns)

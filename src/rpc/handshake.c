@@ -179,7 +179,7 @@ static int on_hello(struct rpc_handshake *hs, const uint8_t *message, size_t mes
     if (rc)
         return rc;
     if (peer->window_bytes < RPC_WINDOW_MIN || peer->window_bytes > RPC_WINDOW_MAX ||
-        peer->max_calls == 0 || peer->max_calls > RPC_CALLS_MAX)
+        peer->max_calls < RPC_CALLS_MIN || peer->max_calls > RPC_CALLS_MAX)
         return fail(hs, -EPROTO, "the peer's hello has limits out of range: window %u, calls %u",
                     peer->window_bytes, peer->max_calls);
     int role = hs->accepting ? CONNECTOR : ACCEPTOR;

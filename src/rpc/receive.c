@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { READS_A_POLL = 16 }; /* so that one busy peer cannot hold a loop of many endpoints */
+enum {
+    READS_A_POLL = 16, /* so that one busy peer cannot hold a loop of many endpoints */
+    CANCEL_SEARCH = 64
+};
 
 static void inbox_add(struct rpc_ep *ep, struct rpc_rx_msg *msg)
 {
@@ -60,9 +63,11 @@ static int on_message(struct rpc_ep *ep, struct rpc_rx_msg *msg, uint64_t now)
     return msg->msg.kind == RPC_REPLY ? on_reply(ep, msg, now) : on_request(ep, msg);
 }
 
+/* Only spares us work, so a peer that cancels much is not searched for long. */
 static void on_cancel(struct rpc_ep *ep, uint32_t id)
 {
-    for (struct rpc_rx_msg *msg = ep->inbox; msg; msg = msg->next)
+    struct rpc_rx_msg *msg = ep->inbox;
+    for (int i = 0; msg && i < CANCEL_SEARCH; i++, msg = msg->next)
         if (msg->msg.kind == RPC_CALL && msg->id == id)
             msg->cancelled = true;
 }

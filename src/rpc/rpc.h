@@ -44,11 +44,13 @@ enum {
     RPC_WINDOW_MAX = 1 << 30,
     RPC_MESSAGE_COST = 64,    /* credit that a message takes beside its payload */
     RPC_CALLS_DEFAULT = 4096, /* in flight from one side */
+    RPC_CALLS_MIN = 16,       /* what every peer takes, also before its hello says more */
     RPC_CALLS_MAX = 65536,
     RPC_ERROR_TEXT_MAX = 240
 };
 
 #define RPC_HEARTBEAT_DEFAULT_NS (UINT64_C(2) * 1000 * 1000 * 1000) /* silence that means death */
+#define RPC_HEARTBEAT_MIN_NS (UINT64_C(40) * 1000 * 1000)           /* four pings of 10 ms */
 #define RPC_TIMEOUT_DEFAULT_NS (UINT64_C(30) * 1000 * 1000 * 1000)
 #define RPC_HANDSHAKE_DEFAULT_NS (UINT64_C(5) * 1000 * 1000 * 1000)
 

@@ -20,6 +20,7 @@ static struct rpc_rx_block *block_get(struct rpc_rx *rx)
     if (block) {
         block->refs = 1;
         block->fill = 0;
+        rx->blocks++;
     }
     return block;
 }
@@ -29,6 +30,7 @@ static void block_unref(struct rpc_rx *rx, struct rpc_rx_block *block)
     assert(block->refs > 0);
     if (--block->refs > 0)
         return;
+    rx->blocks--;
     if (rx->spare)
         free(block);
     else
@@ -163,10 +165,14 @@ static uint8_t *buffer_get(struct rpc_rx *rx, size_t need, size_t *bytes_out)
 static void buffer_put(struct rpc_rx *rx, uint8_t *data, size_t bytes)
 {
     int smallest = 0;
-    for (int i = 1; i < RPC_RX_KEPT_BUFFERS; i++)
+    size_t others = 0;
+    for (int i = 0; i < RPC_RX_KEPT_BUFFERS; i++) {
+        others += rx->kept[i].bytes;
         if (rx->kept[i].bytes < rx->kept[smallest].bytes)
             smallest = i;
-    if (bytes < rx->kept[smallest].bytes) {
+    }
+    others -= rx->kept[smallest].bytes;
+    if (bytes < rx->kept[smallest].bytes || others + bytes > rx->window) {
         free(data);
         return;
     }
@@ -271,17 +277,37 @@ static bool is_message(uint8_t kind)
     return kind >= RPC_FRAME_CALL && kind <= RPC_FRAME_ERROR;
 }
 
+/* A message that is kept for long keeps its whole block.  So many blocks are for messages that
+ * come and go; past that a message gets a buffer of its own. */
+static bool blocks_are_pinned(const struct rpc_rx *rx)
+{
+    return rx->blocks > rx->window / RPC_RX_BLOCK_BYTES + 2;
+}
+
 static int take_small(struct rpc_rx *rx, const struct rpc_frame *f, struct rpc_rx_msg **out)
 {
     if (rx->partial[f->stream])
         return -EPROTO;
-    int rc = msg_start(rx, f, f->len, out);
+    struct rpc_rx_msg *msg;
+    int rc = msg_start(rx, f, f->len, &msg);
     if (rc)
         return rc;
-    (*out)->block = rx->block;
-    (*out)->msg.data = rx->block->data + rx->parsed;
-    rx->block->refs++;
+    const uint8_t *payload = rx->block->data + rx->parsed;
+    if (UNLIKELY(blocks_are_pinned(rx)) && f->len > 0) {
+        msg->buffer = buffer_get(rx, f->len, &msg->buffer_bytes);
+        if (!msg->buffer) {
+            rpc_rx_release(rx, msg);
+            return -ENOMEM;
+        }
+        memcpy(msg->buffer, payload, f->len);
+        msg->msg.data = msg->buffer;
+    } else {
+        msg->block = rx->block;
+        msg->msg.data = payload;
+        rx->block->refs++;
+    }
     rx->parsed += f->len;
+    *out = msg;
     return 1;
 }
 
@@ -296,6 +322,8 @@ int rpc_rx_next(struct rpc_rx *rx, struct rpc_frame *f, struct rpc_rx_msg **msg)
                 return 1;
         }
         size_t have = rx->block->fill - rx->parsed;
+        if (have == 0)
+            return make_room(rx);
         int header = rpc_frame_parse(rx->block->data + rx->parsed, have, f);
         if (header < 0)
             return header;

@@ -4,6 +4,9 @@
  * message in it is held.  A larger one gets a buffer of its own, and its bytes are read from the
  * transport straight into it; buffers are kept for reuse, since fresh ones cost page faults.
  *
+ * What a peer can make us hold is about three windows: messages, blocks pinned by them, and
+ * buffers kept for reuse.
+ *
  * Trust: none in the bytes; -EPROTO for what breaks the rules, -ENOBUFS for what overruns the
  * window that the peer was given.
  * Threads: rpc_rx_space and rpc_rx_filled may run in one thread while another releases messages;
@@ -48,6 +51,7 @@ struct rpc_rx {
         uint8_t *data;
         size_t bytes;
     } kept[RPC_RX_KEPT_BUFFERS];
+    uint32_t blocks;       /* in use: being filled, or held by messages */
     uint64_t window, held; /* credit given; part of it in use */
 };
 

@@ -20,6 +20,7 @@ enum {
 static const uint64_t stalled_default_ns = 10 * HW_SEC;
 static const uint64_t linger_ns = HW_SEC;            /* for a refusal to be read */
 static const uint64_t sweep_at_most_ns = 50 * HW_MS; /* how late a deadline may be noticed */
+static const uint64_t scarce_every_ns = 10 * HW_SEC;
 static const uint64_t accept_pause_ns = 100 * HW_MS; /* when descriptors run out */
 
 enum conn_state { CONN_HANDSHAKE, CONN_OPEN, CONN_LINGER };
@@ -49,7 +50,7 @@ struct rpc_server {
     struct conn *first, *last;
     uint32_t open, handshakes, lingering;
     uint64_t sweep_at_ns;
-    bool scarce; /* the last accept failed for want of descriptors or memory */
+    uint64_t scarce_said_ns; /* when a want of descriptors or memory was last logged; 0: never */
     bool stopped;
 };
 
@@ -235,6 +236,16 @@ static void listeners_rest(struct rpc_server *s, bool rest)
     s->accept_again_ns = rest ? hw_now_ns() + accept_pause_ns : 0;
 }
 
+/* A shortage is one line now and then, however often callers meet it. */
+static bool said_lately(struct rpc_server *s)
+{
+    uint64_t now = hw_now_ns();
+    if (s->scarce_said_ns && now - s->scarce_said_ns < scarce_every_ns)
+        return true;
+    s->scarce_said_ns = now;
+    return false;
+}
+
 static void accept_callers(struct rpc_server *s, struct rpc_listener *l)
 {
     for (int i = 0; i < ACCEPTS_A_TURN; i++) {
@@ -245,9 +256,8 @@ static void accept_callers(struct rpc_server *s, struct rpc_listener *l)
         if (rc == 0)
             rc = rpc_server_adopt(s, t);
         bool scarce = rc == -EMFILE || rc == -ENFILE || rc == -ENOBUFS || rc == -ENOMEM;
-        if (rc && !(scarce && s->scarce)) /* a shortage is one line, however often it is tried */
+        if (rc && !(scarce && said_lately(s)))
             hw_warn(HW_CAT_NET, "%s: a caller was turned away: %s", l->address, strerror(-rc));
-        s->scarce = scarce;
         if (scarce) {
             listeners_rest(s, true); /* the caller stays in the queue: do not spin on it */
             return;

@@ -17,7 +17,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { WINDOW = RPC_WINDOW_MIN, CALLS = 8, HELD_MAX = 16, TURNS_MAX = 2000 };
+enum { WINDOW = RPC_WINDOW_MIN, CALLS = RPC_CALLS_MIN, HELD_MAX = 16, TURNS_MAX = 2000 };
 
 static volatile uint8_t touched; /* keeps reads that only a sanitizer cares about */
 

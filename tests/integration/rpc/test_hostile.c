@@ -24,7 +24,7 @@ enum {
     HANDSHAKE_MS = 400,
     STALLED_MS = 500,
     WINDOW = 1 << 20,
-    MAX_CALLS = 8,
+    MAX_CALLS = RPC_CALLS_MIN,
     BLOB = 256 << 10,
     /* Two windows for what is queued and one answer over it, the socket's buffers, slack for an
      * allocator: far below what each of these clients asks for in all. */
@@ -462,7 +462,7 @@ static void test_more_calls_than_allowed(void **state)
         struct rpc_frame call = {.kind = RPC_FRAME_CALL, .id = id, .method = METHOD_HOLD};
         raw_send_frame(fd, &call, NULL);
     }
-    expect_closed(&f, fd, "more than 8 calls in flight");
+    expect_closed(&f, fd, "more than 16 calls in flight");
 }
 
 static void test_reply_to_no_call(void **state)
@@ -606,12 +606,7 @@ static void test_descriptors_run_out(void **state)
     server_expect_log(&f.server, "in the handshake: ", 32); /* vanished, or reset */
     client_works(f.healthy);
     rpc_client_destroy(f.healthy);
-    /* A shortage may come and go while the queue is worked off; a line a shortage, not a try. */
-    unsigned shortages = 0;
-    for (const char *at = f.server.log; (at = strstr(at, "turned away")) != NULL; at++)
-        shortages++;
-    assert_true(shortages <= 3);
-    server_stop(&f.server, 32 + shortages);
+    server_stop(&f.server, 32 + 1); /* the shortage is one line, however often it was met */
 }
 
 /* The socket beside a shared-memory region carries the offer and nothing else. */

@@ -1,0 +1,299 @@
+/* What a peer may send: unknown structures, endless chains, wrong ids, counts that lie. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "unit/venus/support/fake.h"
+
+struct world {
+    struct objects *objects;
+    struct hw_arena arena;
+    struct vn_decoder d;
+    struct wire_enc e, seen, reply;
+    struct fake fake;
+    struct vn_exec x;
+};
+
+static void ignore_failure(void *objects, uint32_t command, VkResult result)
+{
+    (void)objects, (void)command, (void)result;
+}
+
+static void ignore_end(void *objects, uint32_t type, uint64_t id)
+{
+    (void)objects, (void)type, (void)id;
+}
+
+static int setup(void **state)
+{
+    static const struct vn_decoder_ops ops = {.lookup = objects_lookup};
+    static const struct vn_exec_ops exec_ops = {.id_is_fresh = objects_id_is_fresh,
+                                                .created = objects_created,
+                                                .destroyed = ignore_end,
+                                                .failed = ignore_failure};
+    static const struct vn_hooks hooks;
+    struct world *w = calloc(1, sizeof(*w));
+    w->objects = calloc(1, sizeof(*w->objects));
+    hw_arena_init(&w->arena, VN_ARENA_MAX);
+    vn_decoder_init(&w->d, &w->arena, &ops, w->objects);
+    wire_enc_init(&w->e, WIRE_MESSAGE_MAX);
+    wire_enc_init(&w->seen, WIRE_MESSAGE_MAX);
+    wire_enc_init(&w->reply, WIRE_MESSAGE_MAX);
+    w->fake.seen = &w->seen;
+    w->fake.filler = (struct filler){.arena = &w->arena, .objects = w->objects, .next_id = 100};
+    w->x = (struct vn_exec){.driver = &fake_driver,
+                            .hooks = &hooks,
+                            .ops = &exec_ops,
+                            .objects = w->objects,
+                            .reply = &w->reply};
+    fake_now = &w->fake;
+    *state = w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct world *w = *state;
+    hw_arena_fini(&w->arena);
+    wire_enc_fini(&w->e);
+    wire_enc_fini(&w->seen);
+    wire_enc_fini(&w->reply);
+    free(w->objects);
+    free(w);
+    return 0;
+}
+
+static int run(struct world *w)
+{
+    assert_int_equal(wire_enc_error(&w->e), 0);
+    return vn_exec_stream(&w->x, &w->d, wire_enc_data(&w->e), wire_enc_len(&w->e));
+}
+
+static VkDevice device(struct world *w)
+{
+    return (VkDevice)objects_add(w->objects, 1, VK_OBJECT_TYPE_DEVICE);
+}
+
+static void test_an_unknown_structure_is_stepped_over(void **state)
+{
+    struct world *w = *state;
+    VkMemoryPriorityAllocateInfoEXT priority = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_PRIORITY_ALLOCATE_INFO_EXT, .priority = 0.5f};
+    wire_put_u32(&w->e, 0x7ffffff0);
+    wire_put_u32(&w->e, 3);
+    wire_put_bytes(&w->e, "abc", 3);
+    vn_enc_chain(&w->e, &priority);
+    vn_decoder_feed(&w->d, wire_enc_data(&w->e), wire_enc_len(&w->e));
+    VkMemoryPriorityAllocateInfoEXT *chain = vn_dec_chain(&w->d);
+    assert_int_equal(vn_decoder_end(&w->d), 0);
+    assert_int_equal(w->d.unknown_stypes, 1);
+    assert_int_equal(w->d.unknown_stype, 0x7ffffff0);
+    assert_int_equal(chain->sType, priority.sType);
+    assert_true(chain->priority == 0.5f);
+    assert_null(chain->pNext);
+}
+
+static void test_a_structure_with_a_wrong_length_is_refused(void **state)
+{
+    struct world *w = *state;
+    for (uint32_t len = 3; len <= 5; len++) {
+        wire_enc_reset(&w->e);
+        wire_put_u32(&w->e, VK_STRUCTURE_TYPE_MEMORY_PRIORITY_ALLOCATE_INFO_EXT);
+        wire_put_u32(&w->e, len);
+        wire_put_bytes(&w->e, "abcdefgh", len);
+        wire_put_u32(&w->e, VN_CHAIN_END);
+        vn_decoder_feed(&w->d, wire_enc_data(&w->e), wire_enc_len(&w->e));
+        (void)vn_dec_chain(&w->d);
+        assert_int_equal(vn_decoder_end(&w->d), len == 4 ? 0 : -EPROTO);
+    }
+}
+
+static void test_a_chain_has_a_limit(void **state)
+{
+    struct world *w = *state;
+    for (int length = VN_CHAIN_MAX; length <= VN_CHAIN_MAX + 1; length++) {
+        wire_enc_reset(&w->e);
+        for (int i = 0; i < length; i++) {
+            wire_put_u32(&w->e, VK_STRUCTURE_TYPE_MEMORY_PRIORITY_ALLOCATE_INFO_EXT);
+            wire_put_u32(&w->e, 4);
+            wire_put_f32(&w->e, 1);
+        }
+        wire_put_u32(&w->e, VN_CHAIN_END);
+        vn_decoder_feed(&w->d, wire_enc_data(&w->e), wire_enc_len(&w->e));
+        (void)vn_dec_chain(&w->d);
+        assert_int_equal(vn_decoder_end(&w->d), length == VN_CHAIN_MAX ? 0 : -EMSGSIZE);
+    }
+}
+
+static void test_chains_within_chains_have_a_limit(void **state)
+{
+    struct world *w = *state;
+    VkSubpassDescriptionDepthStencilResolve resolve[VN_DEPTH_MAX + 1] = {0};
+    VkAttachmentReference2 reference[VN_DEPTH_MAX + 1] = {0};
+    for (int depth = 1; depth <= VN_DEPTH_MAX + 1; depth++) {
+        int last = depth - 1;
+        resolve[last].sType = VK_STRUCTURE_TYPE_SUBPASS_DESCRIPTION_DEPTH_STENCIL_RESOLVE;
+        reference[last].sType = VK_STRUCTURE_TYPE_ATTACHMENT_REFERENCE_2;
+        if (last > 0) {
+            resolve[last - 1].pDepthStencilResolveAttachment = &reference[last - 1];
+            reference[last - 1].pNext = &resolve[last];
+        }
+        wire_enc_reset(&w->e);
+        vn_enc_chain(&w->e, resolve);
+        vn_decoder_feed(&w->d, wire_enc_data(&w->e), wire_enc_len(&w->e));
+        (void)vn_dec_chain(&w->d);
+        assert_int_equal(vn_decoder_end(&w->d), depth <= VN_DEPTH_MAX ? 0 : -EMSGSIZE);
+    }
+}
+
+static void test_unknown_wrong_and_missing_ids_are_refused(void **state)
+{
+    struct world *w = *state;
+    VkDevice dev = device(w);
+    struct vn_object stranger = {.id = 77};
+    struct vn_object *image = objects_add(w->objects, 5, VK_OBJECT_TYPE_IMAGE);
+    VkMemoryRequirements out;
+    vn_enc_cmd_vkGetBufferMemoryRequirements(&w->e, dev, (VkBuffer)&stranger, &out);
+    assert_int_equal(run(w), -ENOENT);
+    assert_int_equal(w->d.bad_id, 77);
+    wire_enc_reset(&w->e);
+    vn_enc_cmd_vkGetBufferMemoryRequirements(&w->e, dev, (VkBuffer)image, &out);
+    assert_int_equal(run(w), -ENOENT);
+    wire_enc_reset(&w->e);
+    vn_enc_cmd_vkGetBufferMemoryRequirements(&w->e, dev, NULL, &out);
+    assert_int_equal(run(w), -EPROTO);
+    assert_int_equal(w->fake.calls, 0);
+}
+
+static void test_an_id_is_given_once(void **state)
+{
+    struct world *w = *state;
+    VkEventCreateInfo info = {.sType = VK_STRUCTURE_TYPE_EVENT_CREATE_INFO};
+    VkEvent event = (VkEvent)objects_add(w->objects, 100, VK_OBJECT_TYPE_EVENT);
+    vn_enc_cmd_vkCreateEvent(&w->e, device(w), &info, NULL, &event);
+    assert_int_equal(run(w), 0);
+    assert_int_equal(run(w), -EEXIST);
+    assert_int_equal(w->fake.calls, 1);
+}
+
+static void test_bytes_behind_a_command_are_refused(void **state)
+{
+    struct world *w = *state;
+    vn_enc_cmd_vkDeviceWaitIdle(&w->e, device(w));
+    wire_put_u8(&w->e, 0);
+    wire_fill_u32(&w->e, 4, 9);
+    assert_int_equal(run(w), -EPROTO);
+    assert_int_equal(w->fake.calls, 0);
+}
+
+static void test_a_count_that_lies_allocates_nothing(void **state)
+{
+    struct world *w = *state;
+    size_t hole = vn_put_command(&w->e, VN_CMD_vkResetFences);
+    wire_put_u64(&w->e, vn_id(device(w)));
+    wire_put_u32(&w->e, UINT32_MAX);
+    wire_put_u8(&w->e, 1);
+    wire_put_u64(&w->e, 1);
+    wire_fill_len(&w->e, hole);
+    assert_int_equal(run(w), -EPROTO);
+    assert_true(w->arena.held <= HW_ARENA_BLOCK_MIN);
+}
+
+static void test_an_array_that_must_be_there_is_demanded(void **state)
+{
+    struct world *w = *state;
+    size_t hole = vn_put_command(&w->e, VN_CMD_vkResetFences);
+    wire_put_u64(&w->e, vn_id(device(w)));
+    wire_put_u32(&w->e, 1);
+    wire_put_u8(&w->e, 0);
+    wire_fill_len(&w->e, hole);
+    assert_int_equal(run(w), -EPROTO);
+    assert_int_equal(w->fake.calls, 0);
+}
+
+static void test_an_unknown_command_is_named(void **state)
+{
+    struct world *w = *state;
+    wire_put_u32(&w->e, 0x12345678);
+    wire_put_u32(&w->e, 0);
+    assert_int_equal(run(w), -ENOSYS);
+    wire_enc_reset(&w->e);
+    wire_put_u32(&w->e, VN_CMD_vkDeviceWaitIdle);
+    wire_put_u32(&w->e, 100);
+    assert_int_equal(run(w), -EPROTO);
+}
+
+static void test_two_call_arrays_say_what_the_driver_said(void **state)
+{
+    struct world *w = *state;
+    VkPhysicalDevice gpu =
+        (VkPhysicalDevice)objects_add(w->objects, 3, VK_OBJECT_TYPE_PHYSICAL_DEVICE);
+    VkPhysicalDeviceToolProperties tools[2] = {
+        {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TOOL_PROPERTIES},
+        {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TOOL_PROPERTIES}};
+    uint32_t count = 2;
+    w->fake.result = VK_INCOMPLETE;
+    vn_enc_cmd_vkGetPhysicalDeviceToolProperties(&w->e, gpu, &count, tools);
+    assert_int_equal(run(w), 0);
+    vn_decoder_feed(&w->d, wire_enc_data(&w->reply), wire_enc_len(&w->reply));
+    assert_int_equal(vn_dec_reply_vkGetPhysicalDeviceToolProperties(&w->d, gpu, &count, tools),
+                     VK_INCOMPLETE);
+    assert_int_equal(vn_decoder_end(&w->d), 0);
+    assert_true(count <= 2);
+    /* A server that claims more than there is room for is not believed. */
+    wire_enc_reset(&w->reply);
+    wire_put_u32(&w->reply, VK_SUCCESS);
+    wire_put_u64(&w->reply, 3);
+    count = 2;
+    vn_decoder_feed(&w->d, wire_enc_data(&w->reply), wire_enc_len(&w->reply));
+    (void)vn_dec_reply_vkGetPhysicalDeviceToolProperties(&w->d, gpu, &count, tools);
+    assert_int_equal(vn_decoder_end(&w->d), -EPROTO);
+    assert_int_equal(count, 0);
+}
+
+static void test_an_output_keeps_the_links_of_the_program(void **state)
+{
+    struct world *w = *state;
+    VkPhysicalDevice gpu =
+        (VkPhysicalDevice)objects_add(w->objects, 3, VK_OBJECT_TYPE_PHYSICAL_DEVICE);
+    VkBaseOutStructure unknown = {.sType = (VkStructureType)0x7ffffff0};
+    VkPhysicalDeviceIDProperties ids = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES,
+                                        .pNext = &unknown};
+    VkPhysicalDeviceProperties2 properties = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &ids};
+    static const uint8_t zeros[VK_UUID_SIZE];
+    vn_enc_cmd_vkGetPhysicalDeviceProperties2(&w->e, gpu, &properties);
+    assert_int_equal(run(w), 0);
+    vn_decoder_feed(&w->d, wire_enc_data(&w->reply), wire_enc_len(&w->reply));
+    vn_dec_reply_vkGetPhysicalDeviceProperties2(&w->d, gpu, &properties);
+    assert_int_equal(vn_decoder_end(&w->d), 0);
+    assert_ptr_equal(properties.pNext, &ids);
+    assert_ptr_equal(ids.pNext, &unknown);
+    assert_memory_not_equal(ids.deviceUUID, zeros, VK_UUID_SIZE);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_an_unknown_structure_is_stepped_over),
+        TEST(test_a_structure_with_a_wrong_length_is_refused),
+        TEST(test_a_chain_has_a_limit),
+        TEST(test_chains_within_chains_have_a_limit),
+        TEST(test_unknown_wrong_and_missing_ids_are_refused),
+        TEST(test_an_id_is_given_once),
+        TEST(test_bytes_behind_a_command_are_refused),
+        TEST(test_a_count_that_lies_allocates_nothing),
+        TEST(test_an_array_that_must_be_there_is_demanded),
+        TEST(test_an_unknown_command_is_named),
+        TEST(test_two_call_arrays_say_what_the_driver_said),
+        TEST(test_an_output_keeps_the_links_of_the_program),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

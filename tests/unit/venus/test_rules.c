@@ -1,0 +1,225 @@
+/* What Vulkan ignores is never followed: garbage there encodes like nothing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "vn_commands.gen.h"
+
+#define GARBAGE ((void *)0x5a5a5a5a5a5a5a5a)
+
+static struct vn_object sampler = {.id = 11}, view = {.id = 12}, pass = {.id = 13};
+
+static size_t encoded(const VkWriteDescriptorSet *write, struct wire_enc *e)
+{
+    wire_enc_reset(e);
+    vn_enc_VkWriteDescriptorSet(e, write);
+    assert_int_equal(wire_enc_error(e), 0);
+    return wire_enc_len(e);
+}
+
+/* The ids of the first image, which follow 24 bytes of values and a presence byte. */
+static uint64_t image_id(const struct wire_enc *e, int which)
+{
+    return wire_load64(wire_enc_data(e) + 25 + 8 * which);
+}
+
+static void test_a_write_reads_only_what_its_type_names(void **state)
+{
+    VkDescriptorImageInfo image = {.sampler = GARBAGE, .imageView = (VkImageView)&view};
+    VkWriteDescriptorSet write = {.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
+                                  .descriptorCount = 1,
+                                  .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_IMAGE,
+                                  .pImageInfo = &image,
+                                  .pBufferInfo = GARBAGE,
+                                  .pTexelBufferView = GARBAGE};
+    struct wire_enc e;
+    (void)state;
+    wire_enc_init(&e, 4096);
+    encoded(&write, &e);
+    assert_int_equal(image_id(&e, 0), 0);
+    assert_int_equal(image_id(&e, 1), 12);
+    image = (VkDescriptorImageInfo){.sampler = (VkSampler)&sampler, .imageView = GARBAGE};
+    write.descriptorType = VK_DESCRIPTOR_TYPE_SAMPLER;
+    encoded(&write, &e);
+    assert_int_equal(image_id(&e, 0), 11);
+    assert_int_equal(image_id(&e, 1), 0);
+    write.pImageInfo = GARBAGE;
+    write.descriptorType = VK_DESCRIPTOR_TYPE_INLINE_UNIFORM_BLOCK;
+    assert_int_equal(encoded(&write, &e), 24 + 3 + 4);
+    wire_enc_fini(&e);
+}
+
+static void test_a_pushed_write_does_not_read_its_set(void **state)
+{
+    struct vn_object commands = {.id = 1}, layout = {.id = 2};
+    VkDescriptorBufferInfo buffer = {.range = 4};
+    VkWriteDescriptorSet write = {.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
+                                  .dstSet = GARBAGE,
+                                  .descriptorCount = 1,
+                                  .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                                  .pBufferInfo = &buffer};
+    struct wire_enc e;
+    (void)state;
+    wire_enc_init(&e, 4096);
+    vn_enc_cmd_vkCmdPushDescriptorSetKHR(&e, (VkCommandBuffer)&commands, 0,
+                                         (VkPipelineLayout)&layout, 0, 1, &write);
+    assert_int_equal(wire_enc_error(&e), 0);
+    wire_enc_fini(&e);
+}
+
+static void test_inheritance_is_read_for_secondary_buffers_only(void **state)
+{
+    VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                     .pInheritanceInfo = GARBAGE};
+    VkCommandBufferInheritanceInfo inheritance = {
+        .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_INHERITANCE_INFO,
+        .renderPass = GARBAGE,
+        .framebuffer = GARBAGE};
+    struct vn_object primary = {.id = 1}, secondary = {.id = 2, .flags = VN_OBJECT_SECONDARY};
+    struct wire_enc e;
+    (void)state;
+    wire_enc_init(&e, 4096);
+    vn_enc_cmd_vkBeginCommandBuffer(&e, (VkCommandBuffer)&primary, &info);
+    size_t without = wire_enc_len(&e);
+    info.pInheritanceInfo = &inheritance;
+    wire_enc_reset(&e);
+    vn_enc_cmd_vkBeginCommandBuffer(&e, (VkCommandBuffer)&secondary, &info);
+    assert_true(wire_enc_len(&e) > without);
+    assert_int_equal(wire_enc_error(&e), 0);
+    wire_enc_fini(&e);
+}
+
+static bool reads(const VkGraphicsPipelineCreateInfo *info, enum vn_graphics_part part)
+{
+    return vn_graphics_reads(info, part);
+}
+
+static void test_rasterizer_discard_hides_what_follows_it(void **state)
+{
+    VkPipelineRasterizationStateCreateInfo raster = {.rasterizerDiscardEnable = VK_TRUE};
+    VkDynamicState discard = VK_DYNAMIC_STATE_RASTERIZER_DISCARD_ENABLE;
+    VkPipelineDynamicStateCreateInfo dynamic = {.dynamicStateCount = 1, .pDynamicStates = &discard};
+    VkGraphicsPipelineCreateInfo info = {.pRasterizationState = &raster};
+    (void)state;
+    assert_true(reads(&info, VN_RASTERIZATION));
+    assert_false(reads(&info, VN_VIEWPORT));
+    assert_false(reads(&info, VN_MULTISAMPLE));
+    assert_false(reads(&info, VN_DEPTH_STENCIL));
+    assert_false(reads(&info, VN_COLOR_BLEND));
+    info.pDynamicState = &dynamic;
+    assert_true(reads(&info, VN_VIEWPORT));
+    assert_true(reads(&info, VN_COLOR_BLEND));
+}
+
+static void test_state_without_attachments_is_not_read(void **state)
+{
+    VkPipelineRenderingCreateInfo rendering = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_RENDERING_CREATE_INFO, .colorAttachmentCount = 1};
+    VkGraphicsPipelineCreateInfo info = {.pNext = &rendering};
+    struct vn_render_pass_facts *facts = calloc(1, sizeof(*facts) + sizeof(facts->subpasses[0]));
+    (void)state;
+    assert_true(reads(&info, VN_COLOR_BLEND));
+    assert_false(reads(&info, VN_DEPTH_STENCIL));
+    facts->count = 1;
+    facts->subpasses[0].depth_stencil = true;
+    pass.facts = facts;
+    info.renderPass = (VkRenderPass)&pass;
+    assert_false(reads(&info, VN_COLOR_BLEND));
+    assert_true(reads(&info, VN_DEPTH_STENCIL));
+    pass.facts = NULL;
+    assert_true(reads(&info, VN_COLOR_BLEND));
+    free(facts);
+}
+
+static void test_stages_decide_about_vertices_and_tessellation(void **state)
+{
+    VkPipelineShaderStageCreateInfo stage = {.stage = VK_SHADER_STAGE_VERTEX_BIT};
+    VkDynamicState input = VK_DYNAMIC_STATE_VERTEX_INPUT_EXT;
+    VkPipelineDynamicStateCreateInfo dynamic = {.dynamicStateCount = 1, .pDynamicStates = &input};
+    VkGraphicsPipelineCreateInfo info = {.stageCount = 1, .pStages = &stage};
+    (void)state;
+    assert_true(reads(&info, VN_VERTEX_INPUT));
+    assert_false(reads(&info, VN_TESSELLATION));
+    info.pDynamicState = &dynamic;
+    assert_false(reads(&info, VN_VERTEX_INPUT));
+    assert_true(reads(&info, VN_INPUT_ASSEMBLY));
+    stage.stage = VK_SHADER_STAGE_TESSELLATION_CONTROL_BIT;
+    assert_true(reads(&info, VN_TESSELLATION));
+    stage.stage = VK_SHADER_STAGE_MESH_BIT_EXT;
+    assert_false(reads(&info, VN_INPUT_ASSEMBLY));
+}
+
+static void test_a_library_reads_its_own_part(void **state)
+{
+    VkGraphicsPipelineLibraryCreateInfoEXT library = {
+        .sType = VK_STRUCTURE_TYPE_GRAPHICS_PIPELINE_LIBRARY_CREATE_INFO_EXT,
+        .flags = VK_GRAPHICS_PIPELINE_LIBRARY_VERTEX_INPUT_INTERFACE_BIT_EXT};
+    VkPipelineLibraryCreateInfoKHR linked = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_LIBRARY_CREATE_INFO_KHR, .libraryCount = 1};
+    VkGraphicsPipelineCreateInfo info = {.pNext = &library,
+                                         .stageCount = 1,
+                                         .pStages = GARBAGE,
+                                         .pRasterizationState = GARBAGE,
+                                         .renderPass = GARBAGE};
+    (void)state;
+    for (int part = VN_STAGES; part <= VN_RENDER_PASS; part++) {
+        bool expected = part == VN_VERTEX_INPUT || part == VN_INPUT_ASSEMBLY;
+        assert_int_equal(reads(&info, (enum vn_graphics_part)part), expected);
+    }
+    info.pNext = &linked;
+    for (int part = VN_STAGES; part <= VN_RENDER_PASS; part++)
+        assert_int_equal(reads(&info, (enum vn_graphics_part)part), part == VN_LAYOUT);
+}
+
+static void test_dynamic_viewports_are_not_read(void **state)
+{
+    const VkDynamicState states[] = {VK_DYNAMIC_STATE_VIEWPORT, VK_DYNAMIC_STATE_SAMPLE_MASK_EXT,
+                                     VK_DYNAMIC_STATE_SCISSOR_WITH_COUNT};
+    VkPipelineDynamicStateCreateInfo dynamic = {.dynamicStateCount = 3, .pDynamicStates = states};
+    VkGraphicsPipelineCreateInfo info = {.pDynamicState = &dynamic};
+    VkPipelineViewportStateCreateInfo viewport = {.pViewports = GARBAGE, .pScissors = GARBAGE};
+    VkPipelineMultisampleStateCreateInfo samples = {.pSampleMask = GARBAGE};
+    VkPipelineColorBlendStateCreateInfo blend = {.pAttachments = GARBAGE};
+    (void)state;
+    assert_null(vn_clean_viewport_state(&info, viewport).pViewports);
+    assert_null(vn_clean_viewport_state(&info, viewport).pScissors);
+    assert_null(vn_clean_multisample_state(&info, samples).pSampleMask);
+    assert_non_null(vn_clean_blend_state(&info, blend).pAttachments);
+    info.pDynamicState = NULL;
+    assert_non_null(vn_clean_viewport_state(&info, viewport).pViewports);
+    assert_non_null(vn_clean_viewport_state(&info, viewport).pScissors);
+}
+
+static void test_a_base_pipeline_is_read_by_derivatives_only(void **state)
+{
+    struct {
+        uint32_t type;
+        const void *next;
+        uint64_t flags;
+    } wide = {.type = 1000470005, .flags = VK_PIPELINE_CREATE_DERIVATIVE_BIT};
+    (void)state;
+    assert_true(vn_is_derivative(VK_PIPELINE_CREATE_DERIVATIVE_BIT, NULL, -1));
+    assert_false(vn_is_derivative(VK_PIPELINE_CREATE_DERIVATIVE_BIT, NULL, 0));
+    assert_false(vn_is_derivative(0, NULL, -1));
+    assert_true(vn_is_derivative(0, &wide, -1));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_write_reads_only_what_its_type_names),
+        cmocka_unit_test(test_a_pushed_write_does_not_read_its_set),
+        cmocka_unit_test(test_inheritance_is_read_for_secondary_buffers_only),
+        cmocka_unit_test(test_rasterizer_discard_hides_what_follows_it),
+        cmocka_unit_test(test_state_without_attachments_is_not_read),
+        cmocka_unit_test(test_stages_decide_about_vertices_and_tessellation),
+        cmocka_unit_test(test_a_library_reads_its_own_part),
+        cmocka_unit_test(test_dynamic_viewports_are_not_read),
+        cmocka_unit_test(test_a_base_pipeline_is_read_by_derivatives_only),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
