@@ -277,9 +277,8 @@ static int join_rpc(struct bench_link *l, char why[RPC_WHY_CHARS])
     const struct rpc_security *security =
         l->spec.transport == BENCH_TLS ? &l->spec.dir->client : NULL;
     struct rpc_net_options net = {.security = security};
-    struct rpc_config config = {.security = security,
-                                .heartbeat_ns = HW_NEVER,
-                                .wait = l->spec.wait};
+    struct rpc_config config = {
+        .security = security, .heartbeat_ns = HW_NEVER, .wait = l->spec.wait};
     struct rpc_addr addr;
     struct rpc_transport *transport;
     int rc = hear_address(l, &addr, why);

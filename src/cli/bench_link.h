@@ -38,7 +38,7 @@ enum bench_place {
 
 struct bench_spec {
     enum bench_transport transport;
-    enum rpc_wait_mode wait;     /* of both ends, raw and ours */
+    enum rpc_wait_mode wait; /* of both ends, raw and ours */
     enum bench_place place;
     uint64_t one_way_ns; /* tcp: through a delay relay; 0: none */
     const struct bench_dir *dir;

@@ -3,6 +3,9 @@
 
 #include "base/bench.h"
 #include "rpc/rpc.h"
+#ifdef HAWSER_UCX
+#include "rpc/ucx.h"
+#endif
 
 #include <errno.h>
 #include <fcntl.h>
@@ -99,6 +102,9 @@ int main(int argc, char **argv)
 {
     process_argv = argv;
     open_standard_files();
+#ifdef HAWSER_UCX
+    rpc_ucx_register();
+#endif
     /* A reader that goes away is a failed write, told like any other, not a silent death. */
     signal(SIGPIPE, SIG_IGN);
     enum cli_exit code = dispatch(argc, argv);

@@ -22,6 +22,14 @@ int rpc_dial(const struct rpc_addr *addr, const struct rpc_net_options *options,
 int rpc_listen(const struct rpc_addr *addr, const struct rpc_net_options *options,
                struct rpc_listener **out, char why[RPC_WHY_CHARS]) MUST_CHECK;
 
+/* Puts a transport behind a scheme, for one that not every program wants to carry: UCX brings
+ * hooks into malloc and madvise.  Before any thread dials or listens. */
+typedef int rpc_dial_fn(const struct rpc_addr *addr, const struct rpc_net_options *options,
+                        struct rpc_transport **out, char why[RPC_WHY_CHARS]);
+typedef int rpc_listen_fn(const struct rpc_addr *addr, const struct rpc_net_options *options,
+                          struct rpc_listener **out, char why[RPC_WHY_CHARS]);
+void rpc_net_register(enum rpc_scheme scheme, rpc_dial_fn *dial, rpc_listen_fn *listen);
+
 /* A connected pair in this process, over a socketpair or an shm ring pair: tests, benchmarks,
  * and parents that fork workers. */
 int rpc_unix_pair(struct rpc_transport *out[2]) MUST_CHECK;

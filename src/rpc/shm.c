@@ -218,8 +218,10 @@ static int arm(struct shm *s, unsigned events)
         ring_bell(s->bell); /* it may have rung for the other: not ours to silence */
     bool ready = s->ended || (events & RPC_WAIT_RECV && available(s) != 0) ||
                  (events & RPC_WAIT_SEND && has_room(s));
-    if (!ready && peer_is_gone(s)) /* else its end would keep the owner's poll awake */
-        ready = s->ended = true;
+    if (!ready && peer_is_gone(s)) { /* else its end would keep the owner's poll awake */
+        s->ended = true;
+        ready = true;
+    }
     if (ready)
         disarm(s, events);
     return ready;

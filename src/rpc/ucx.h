@@ -50,4 +50,7 @@ int rpc_ucx_dial(const struct rpc_addr *addr, uint64_t timeout_ns, struct rpc_tr
 int rpc_ucx_listen(const struct rpc_addr *addr, struct rpc_listener **out,
                    char why[RPC_WHY_CHARS]) MUST_CHECK;
 
+/* Makes rpc_dial and rpc_listen take "ucx:" addresses. */
+void rpc_ucx_register(void);
+
 #endif

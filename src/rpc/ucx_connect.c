@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "rpc/net.h"
 #include "rpc/ucx_internal.h"
 
 #include <arpa/inet.h>
@@ -452,4 +453,22 @@ int rpc_ucx_listen(const struct rpc_addr *addr, struct rpc_listener **out, char 
         snprintf(why, RPC_WHY_CHARS, "ucx:%.100s:%u: cannot listen: %s", addr->host, addr->port,
                  strerror(-rc));
     return rc;
+}
+
+static int dial(const struct rpc_addr *addr, const struct rpc_net_options *options,
+                struct rpc_transport **out, char why[RPC_WHY_CHARS])
+{
+    return rpc_ucx_dial(addr, options->timeout_ns, out, why);
+}
+
+static int listen_on(const struct rpc_addr *addr, const struct rpc_net_options *options,
+                     struct rpc_listener **out, char why[RPC_WHY_CHARS])
+{
+    (void)options;
+    return rpc_ucx_listen(addr, out, why);
+}
+
+void rpc_ucx_register(void)
+{
+    rpc_net_register(RPC_SCHEME_UCX, dial, listen_on);
 }

@@ -5,6 +5,9 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "duo.h"
+#ifdef HAWSER_UCX
+#include "rpc/ucx.h"
+#endif
 
 #include <errno.h>
 #include <stdio.h>
@@ -780,6 +783,9 @@ int main(int argc, char **argv)
     unsigned long kind = argc > 1 ? strtoul(argv[1], NULL, 10) : LINK_LOOP;
     if (kind >= LINK_KINDS)
         return 2;
+#ifdef HAWSER_UCX
+    rpc_ucx_register();
+#endif
     if (!link_exists((enum link_kind)kind)) {
         printf("%s: not on this machine\n", link_names[kind]);
         return 77; /* Meson: skipped */
