@@ -284,7 +284,12 @@ static void on_answer(void *user, int status, const struct rpc_msg *reply)
     struct pending *p = user;
     p->done = true;
     p->status = status;
-    if (status || reply->len == 0)
+    if (status)
+        return;
+    p->answer.fd_count = reply->fd_count;
+    for (int i = 0; i < reply->fd_count; i++)
+        p->answer.fds[i] = rpc_msg_take_fd(reply, i);
+    if (reply->len == 0)
         return;
     p->answer.data = malloc(reply->len);
     if (!p->answer.data) {

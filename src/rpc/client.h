@@ -15,6 +15,7 @@
 #include "rpc/rpc.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 struct rpc_client;
 
@@ -40,10 +41,15 @@ void rpc_client_destroy(struct rpc_client *client);
 struct rpc_answer {
     uint8_t *data; /* malloc'd, NULL when empty */
     size_t len;
+    int fds[RPC_FDS_MAX]; /* fd_count of them; set one to -1 to keep it */
+    int fd_count;
 };
 
 static inline void rpc_answer_fini(struct rpc_answer *answer)
 {
+    for (int i = 0; i < answer->fd_count; i++)
+        if (answer->fds[i] >= 0)
+            close(answer->fds[i]);
     free(answer->data);
     *answer = (struct rpc_answer){0};
 }

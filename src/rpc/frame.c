@@ -44,8 +44,8 @@ size_t rpc_frame_encode(const struct rpc_frame *f, uint8_t out[RPC_FRAME_HEADER_
     assert(f->kind > 0 && f->kind < RPC_FRAME_KINDS && f->stream < RPC_STREAMS);
     unsigned fields = fields_of[f->kind];
     uint8_t *p = out;
-    *p++ =
-        (uint8_t)(f->kind | (f->stream ? RPC_FRAME_STREAM : 0) | (f->total ? RPC_FRAME_FIRST : 0));
+    *p++ = (uint8_t)(f->kind | (f->stream ? RPC_FRAME_STREAM : 0) |
+                     (f->total ? RPC_FRAME_FIRST : 0) | (f->fds ? RPC_FRAME_FDS : 0));
     if (f->stream)
         *p++ = f->stream;
     if (fields & HAS_LEN)
@@ -56,6 +56,8 @@ size_t rpc_frame_encode(const struct rpc_frame *f, uint8_t out[RPC_FRAME_HEADER_
         p = put_varint(p, f->method);
     if (f->total)
         p = put_varint(p, f->total);
+    if (f->fds)
+        p = put_varint(p, f->fds);
     if (fields & HAS_VALUE)
         p = put_varint(p, f->value);
     assert(p - out <= RPC_FRAME_HEADER_MAX);
@@ -123,7 +125,7 @@ int rpc_frame_parse(const uint8_t *p, size_t n, struct rpc_frame *out)
         return common;
     struct cursor c = {.p = p + 1, .end = p + n};
     struct rpc_frame f = {.kind = p[0] & 0x0f};
-    if (f.kind == 0 || f.kind >= RPC_FRAME_KINDS || (p[0] & 0xc0))
+    if (f.kind == 0 || f.kind >= RPC_FRAME_KINDS || (p[0] & 0x80))
         return -EPROTO;
     unsigned fields = fields_of[f.kind];
     if (p[0] & RPC_FRAME_STREAM) {
@@ -141,6 +143,11 @@ int rpc_frame_parse(const uint8_t *p, size_t n, struct rpc_frame *out)
     if (p[0] & RPC_FRAME_FIRST) {
         f.total = (uint32_t)get_varint(&c, 32);
         if (!(fields & MAY_FIRST) || (!c.more && f.total <= f.len))
+            return -EPROTO;
+    }
+    if (p[0] & RPC_FRAME_FDS) {
+        f.fds = (uint32_t)get_varint(&c, 32);
+        if (!(fields & MAY_FIRST) || f.total || (!c.more && (f.fds == 0 || f.fds > RPC_FDS_MAX)))
             return -EPROTO;
     }
     if (fields & HAS_VALUE)

@@ -8,6 +8,7 @@
  *   id       varint: CALL, REPLY, ERROR, CANCEL          (chosen by the caller; small, reused)
  *   method   varint: CALL, POST, PUSH; the error code for ERROR and BYE
  *   total    varint, only with FIRST: payload bytes of the whole message, more than len
+ *   fds      varint, only with FDS: descriptors of the message; they come beside the bytes
  *   value    varint: CREDIT (bytes let go), PING and PONG (opaque)
  *
  * A message larger than RPC_CHUNK_BYTES starts with FIRST and goes on in MORE frames of the same
@@ -40,7 +41,8 @@ enum rpc_frame_kind {
 enum {
     RPC_FRAME_STREAM = 0x10,
     RPC_FRAME_FIRST = 0x20,
-    RPC_FRAME_HEADER_MAX = 32 /* 1 + 1 + 4 x 5, or 1 + 10; rounded up */
+    RPC_FRAME_FDS = 0x40,
+    RPC_FRAME_HEADER_MAX = 32 /* 1 + 1 + 5 x 5, or 1 + 10; rounded up */
 };
 
 struct rpc_frame {
@@ -50,6 +52,7 @@ struct rpc_frame {
     uint32_t id;
     uint32_t method; /* or the error code */
     uint32_t total;  /* 0 unless this is the first of several frames */
+    uint32_t fds;    /* descriptors; only with a message in one frame */
     uint64_t value;
 };
 

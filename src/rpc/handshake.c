@@ -24,23 +24,36 @@ static int fail(struct rpc_handshake *hs, int error, const char *fmt, ...)
     return error;
 }
 
-/* Appends one message to out and returns where it begins. */
-static const uint8_t *put_message(struct rpc_handshake *hs, enum rpc_hs_type type,
-                                  const struct wire_enc *body)
+/* Lays one message out at `to`; its length. */
+static size_t encode_message(enum rpc_hs_type type, const struct wire_enc *body, uint8_t *to,
+                             size_t room)
 {
     assert(wire_enc_error(body) == 0);
     size_t len = wire_enc_len(body);
-    uint8_t *start = hs->out + hs->out_len;
     struct wire_enc e;
-    wire_enc_init_fixed(&e, start, sizeof hs->out - hs->out_len);
+    wire_enc_init_fixed(&e, to, room);
     wire_put_bytes(&e, magic, sizeof magic);
     wire_put_u8(&e, (uint8_t)type);
     wire_put_u8(&e, 0);
     wire_put_u16(&e, (uint16_t)len);
     wire_put_bytes(&e, wire_enc_data(body), len);
     assert(wire_enc_error(&e) == 0);
-    hs->out_len += wire_enc_len(&e);
-    return start;
+    return wire_enc_len(&e);
+}
+
+static void put_message(struct rpc_handshake *hs, enum rpc_hs_type type,
+                        const struct wire_enc *body)
+{
+    hs->out_len += encode_message(type, body, hs->out + hs->out_len, sizeof hs->out - hs->out_len);
+}
+
+/* Our hello, as laid out at the start. */
+static void put_own_hello(struct rpc_handshake *hs)
+{
+    int role = hs->accepting ? ACCEPTOR : CONNECTOR;
+    assert(hs->hello_len[role] <= sizeof hs->out - hs->out_len);
+    memcpy(hs->out + hs->out_len, hs->hello[role], hs->hello_len[role]);
+    hs->out_len += hs->hello_len[role];
 }
 
 static void put_hello(struct wire_enc *e, const struct rpc_hello *h)
@@ -101,10 +114,11 @@ int rpc_handshake_init(struct rpc_handshake *hs, const struct rpc_config *config
     struct wire_enc body;
     wire_enc_init_fixed(&body, buf, sizeof buf);
     put_hello(&body, &hello);
-    const uint8_t *start = put_message(hs, RPC_HS_HELLO, &body);
     int role = config->accepting ? ACCEPTOR : CONNECTOR;
-    memcpy(hs->hello[role], start, hs->out_len);
-    hs->hello_len[role] = hs->out_len;
+    hs->hello_len[role] =
+        encode_message(RPC_HS_HELLO, &body, hs->hello[role], sizeof hs->hello[role]);
+    if (!config->accepting)
+        put_own_hello(hs);
     return 0;
 }
 
@@ -185,6 +199,8 @@ static int on_hello(struct rpc_handshake *hs, const uint8_t *message, size_t mes
     int role = hs->accepting ? CONNECTOR : ACCEPTOR;
     memcpy(hs->hello[role], message, message_len);
     hs->hello_len[role] = message_len;
+    if (hs->accepting)
+        put_own_hello(hs);
 
     bool token = hs->security && hs->security->token_len > 0;
     if (hs->accepting) {
@@ -261,10 +277,13 @@ static int on_message(struct rpc_handshake *hs, uint8_t type, const uint8_t *mes
 
 static int bad_magic(struct rpc_handshake *hs, const uint8_t *p, size_t n)
 {
-    if (n >= 2 && p[0] == 0x16 && p[1] == 0x03)
+    if (n >= 2 && p[0] == 0x16 && p[1] == 0x03) {
+        /* Any plain bytes tell a TLS client that it is in the wrong place. */
+        rpc_handshake_refuse(hs, -EPROTO, "this port does not speak TLS");
         return fail(hs, -EPROTO,
-                    "a TLS client on a plain port: give the server --cert and --key, or "
-                    "the client no VENUS_TLS_* variable");
+                    "a TLS client on a plain port: give the server --cert and --key, or the client "
+                    "no VENUS_TLS_* variable");
+    }
     if (n >= 2 && p[0] == 0x15 && p[1] == 0x03)
         return fail(hs, -EPROTO,
                     "the server speaks TLS: set VENUS_TLS_CA or VENUS_TLS_FINGERPRINT");

@@ -1,13 +1,14 @@
 /* rpc/handshake.h - hello, token proof and welcome: what happens before the first frame.
  *
- *   both       HELLO    versions, limits, capabilities, nonce, name; the acceptor says whether
- *                       it wants a proof
+ *   connector  HELLO    versions, limits, capabilities, nonce, name
+ *   acceptor   HELLO    the same, and whether it wants a proof
  *   connector  PROOF    HMAC(token, "hawser connector" | hellos | channel binding)
  *   acceptor   WELCOME  HMAC(token, "hawser acceptor" | hellos | channel binding)
  *   either     REFUSED  error code and a sentence
  *
- * Both hellos are sent at once; PROOF and WELCOME only where the acceptor has a token.  Each
- * message is magic "HWSR", u8 type, u8 0, u16 body length, body.
+ * The acceptor is silent until it has read a hello, so a client that sees its answer has been
+ * counted.  PROOF and WELCOME only where the acceptor has a token.  Each message is magic "HWSR",
+ * u8 type, u8 0, u16 body length, body.
  *
  * The nonces make every transcript new, so a recorded proof is worthless; the channel binding
  * ties the proof to one TLS channel, so it cannot be relayed.
@@ -55,7 +56,7 @@ struct rpc_handshake {
     char why[RPC_WHY_CHARS];
 };
 
-/* Our hello is in out afterwards.  nonce: fresh random bytes.  binding may come later, by
+/* A connector's hello is in out afterwards.  nonce: fresh random bytes.  binding may come later, by
  * setting the field before the peer's hello is fed.  0 or -EINVAL. */
 int rpc_handshake_init(struct rpc_handshake *hs, const struct rpc_config *config,
                        const uint8_t nonce[RPC_HS_NONCE], bool peer_is_local) MUST_CHECK;

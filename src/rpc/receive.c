@@ -57,9 +57,29 @@ static int on_request(struct rpc_ep *ep, struct rpc_rx_msg *msg)
     return 0;
 }
 
+/* The descriptors that a message's frame promised have come before it. */
+static int claim_fds(struct rpc_ep *ep, struct rpc_rx_msg *msg)
+{
+    const struct rpc_transport_ops *ops = ep->transport->ops;
+    bool all = ops->take_fd != NULL;
+    for (int i = 0; i < msg->msg.fd_count; i++) {
+        msg->fds[i] = all ? ops->take_fd(ep->transport) : -1;
+        all = all && msg->fds[i] >= 0;
+    }
+    if (all)
+        return 0;
+    release(ep, msg);
+    return rpc_ep_fail(ep, -EPROTO, "promised descriptors that did not come");
+}
+
 static int on_message(struct rpc_ep *ep, struct rpc_rx_msg *msg, uint64_t now)
 {
     hw_counter_bump(&ep->stats.msgs_received, 1);
+    if (UNLIKELY(msg->msg.fd_count > 0)) {
+        int rc = claim_fds(ep, msg);
+        if (rc)
+            return rc;
+    }
     return msg->msg.kind == RPC_REPLY ? on_reply(ep, msg, now) : on_request(ep, msg);
 }
 

@@ -119,6 +119,10 @@ struct rpc_send {
     const struct iovec *iov; /* the payload; copied before return unless `sent` is set */
     int iov_count;           /* at most RPC_IOV_MAX */
     uint64_t timeout_ns;     /* call: 0 means RPC_TIMEOUT_DEFAULT_NS; HW_NEVER: none */
+    /* Descriptors to pass along, at most RPC_FDS_MAX, on a Unix socket only and with a payload of
+     * at most RPC_INLINE_BYTES.  Duplicated before return. */
+    const int *fds;
+    int fd_count;
     /* When set, a payload larger than RPC_INLINE_BYTES is not copied: the memory must stay as
      * it is until sent(sent_user), which is called exactly once unless the send failed. */
     void (*sent)(void *user);
@@ -131,7 +135,8 @@ struct rpc_msg;
  * an error the peer's handler answered, a reply whose payload is its text. */
 typedef void rpc_reply_fn(void *user, int status, const struct rpc_msg *reply);
 
-/* 0, -ENOBUFS, -EAGAIN, -EMSGSIZE, -EINVAL, or the endpoint's status.  During the handshake
+/* 0, -ENOBUFS, -EAGAIN, -EMSGSIZE, -EINVAL, -EOPNOTSUPP (descriptors on another transport), or
+ * the endpoint's status.  During the handshake
  * messages queue up and go out when it is done. */
 int rpc_post(struct rpc_ep *ep, const struct rpc_send *send) MUST_CHECK;
 int rpc_push(struct rpc_ep *ep, const struct rpc_send *send) MUST_CHECK; /* accepting side */
@@ -143,7 +148,7 @@ int rpc_call(struct rpc_ep *ep, const struct rpc_send *send, rpc_reply_fn *fn, v
 int rpc_cancel(struct rpc_ep *ep, uint32_t id);
 /* Answers a call, once.  Never refused for want of credit or room: it waits in its stream.  The
  * message stays the caller's to release.  status 0, or a negative errno with an optional text
- * as payload.  0 or the endpoint's status. */
+ * as payload.  0 or the endpoint's status; with descriptors also what rpc_post says. */
 int rpc_reply(struct rpc_ep *ep, struct rpc_msg *call, int status, const struct rpc_send *send);
 
 /* Writes all that is pending, once.  0, -EAGAIN when the transport took only a part (rpc_wait
@@ -164,7 +169,12 @@ struct rpc_msg {
     uint32_t method; /* not for replies */
     const uint8_t *data;
     size_t len;
+    int fd_count; /* descriptors that came with it */
 };
+
+/* Descriptor `index` of a message, from now on the caller's; -1 when it was taken.  What is not
+ * taken is closed with the message. */
+int rpc_msg_take_fd(const struct rpc_msg *msg, int index);
 
 /* Reads what has arrived, ends calls (their callbacks run here), ends what is overdue, keeps the
  * heartbeat.  The number of messages read, or the endpoint's status. */

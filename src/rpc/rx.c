@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct rpc_rx_block {
     uint32_t refs; /* messages in it, and one while it is being filled */
@@ -181,8 +182,20 @@ static void buffer_put(struct rpc_rx *rx, uint8_t *data, size_t bytes)
     rx->kept[smallest].bytes = bytes;
 }
 
+int rpc_msg_take_fd(const struct rpc_msg *msg, int index)
+{
+    assert(index >= 0 && index < msg->fd_count);
+    struct rpc_rx_msg *m = (struct rpc_rx_msg *)msg;
+    int fd = m->fds[index];
+    m->fds[index] = -1;
+    return fd;
+}
+
 uint32_t rpc_rx_release(struct rpc_rx *rx, struct rpc_rx_msg *msg)
 {
+    for (int i = 0; i < msg->msg.fd_count; i++)
+        if (msg->fds[i] >= 0)
+            close(msg->fds[i]);
     uint32_t cost = (uint32_t)msg->msg.len + RPC_MESSAGE_COST;
     if (msg->block)
         block_unref(rx, msg->block);
@@ -210,10 +223,13 @@ static int msg_start(struct rpc_rx *rx, const struct rpc_frame *f, uint32_t byte
         .msg = {.kind = error ? RPC_REPLY : (enum rpc_kind)f->kind,
                 .stream = f->stream,
                 .method = error ? 0 : f->method,
-                .len = bytes},
+                .len = bytes,
+                .fd_count = (int)f->fds},
         .id = f->id,
         .error = error ? rpc_error_from_wire(f->method) : 0,
     };
+    for (uint32_t i = 0; i < f->fds; i++)
+        msg->fds[i] = -1;
     rx->held += cost;
     *out = msg;
     return 0;

@@ -33,8 +33,9 @@ struct rpc_rx_msg {
     uint8_t *buffer;            /* or this does */
     size_t buffer_bytes;
     uint32_t id;
-    uint32_t got; /* bytes so far, while it is being put together */
-    int error;    /* a reply that is an error */
+    uint32_t got;         /* bytes so far, while it is being put together */
+    int error;            /* a reply that is an error */
+    int fds[RPC_FDS_MAX]; /* msg.fd_count of them; -1: taken */
     bool answered, cancelled;
 };
 

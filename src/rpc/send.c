@@ -34,6 +34,15 @@ static bool flush_is_due(const struct rpc_ep *ep, uint8_t kind, uint64_t now)
     return false;
 }
 
+static int check_fds(const struct rpc_ep *ep, const struct rpc_send *send, size_t payload)
+{
+    if (send->fd_count < 0 || send->fd_count > RPC_FDS_MAX)
+        return -EINVAL;
+    if (!ep->transport->ops->send_fds)
+        return -EOPNOTSUPP;
+    return payload > RPC_INLINE_BYTES ? -EMSGSIZE : 0;
+}
+
 static int check_send(const struct rpc_ep *ep, const struct rpc_send *send, uint32_t *payload)
 {
     if (ep->status != 0 && ep->status != -EINPROGRESS)
@@ -47,7 +56,7 @@ static int check_send(const struct rpc_ep *ep, const struct rpc_send *send, uint
         total += send->iov[i].iov_len;
     }
     *payload = (uint32_t)total;
-    return 0;
+    return LIKELY(send->fd_count == 0) ? 0 : check_fds(ep, send, total);
 }
 
 /* A peer collects small returns of credit; one that runs short says so with a ping, and what is
@@ -59,10 +68,30 @@ static void ask_for_credit(struct rpc_ep *ep)
         ep->credit_asked = true;
 }
 
+/* Descriptors ride on the batch, and the peer gives them out in the order of the messages: so the
+ * message must go into the batch at once, and not wait in its stream. */
+static int queue_with_fds(struct rpc_ep *ep, const struct rpc_frame *frame,
+                          const struct rpc_send *send, uint32_t payload)
+{
+    if (ep->tx.busy_streams & 1u << frame->stream)
+        return -ENOBUFS;
+    int rc = rpc_tx_fds(&ep->tx, send->fds, send->fd_count);
+    if (rc)
+        return rc;
+    struct rpc_frame with = *frame;
+    with.fds = (uint32_t)send->fd_count;
+    rc = rpc_tx_message(&ep->tx, &with, send, payload, false);
+    if (rc)
+        rpc_tx_fds_drop(&ep->tx, send->fd_count);
+    return rc;
+}
+
 static int queue_message(struct rpc_ep *ep, const struct rpc_frame *frame,
                          const struct rpc_send *send, uint32_t payload, uint64_t now)
 {
-    int rc = rpc_tx_message(&ep->tx, frame, send, payload, frame->kind >= RPC_FRAME_REPLY);
+    bool must = frame->kind >= RPC_FRAME_REPLY;
+    int rc = LIKELY(send->fd_count == 0) ? rpc_tx_message(&ep->tx, frame, send, payload, must)
+                                         : queue_with_fds(ep, frame, send, payload);
     if (UNLIKELY(rc)) {
         if (rc == -EAGAIN) {
             hw_counter_bump(&ep->stats.no_credit, 1);
@@ -229,7 +258,12 @@ static void note_write(struct rpc_ep *ep, uint64_t before, uint64_t after, size_
 /* One send: bytes taken, -EAGAIN, or what ended the stream.  *clock moves on to after it. */
 static ssize_t write_once(struct rpc_ep *ep, const struct iovec *iov, int count, uint64_t *clock)
 {
-    ssize_t n = ep->transport->ops->send(ep->transport, iov, count);
+    const struct rpc_transport_ops *ops = ep->transport->ops;
+    bool fds = UNLIKELY(ep->tx.fd_count > 0);
+    ssize_t n = fds ? ops->send_fds(ep->transport, iov, count, ep->tx.fds, ep->tx.fd_count)
+                    : ops->send(ep->transport, iov, count);
+    if (fds && n > 0)
+        rpc_tx_fds_sent(&ep->tx);
     if (UNLIKELY(n < 0)) {
         if (n == -EAGAIN)
             atomic_store_explicit(&ep->send_blocked, true, memory_order_relaxed);

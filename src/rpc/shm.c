@@ -415,48 +415,19 @@ static int send_offer(int socket, uint32_t ring_bytes, const int fds[RPC_SHM_OFF
 {
     uint8_t body[RPC_SHM_OFFER_BYTES];
     rpc_shm_offer_encode(&(struct rpc_shm_offer){.ring_bytes = ring_bytes}, body);
-    union {
-        char buf[CMSG_SPACE(RPC_SHM_OFFER_FDS * sizeof(int))];
-        struct cmsghdr align;
-    } control = {0};
     struct iovec iov = {body, sizeof body};
-    struct msghdr msg = {.msg_iov = &iov,
-                         .msg_iovlen = 1,
-                         .msg_control = control.buf,
-                         .msg_controllen = sizeof control.buf};
-    struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
-    cmsg->cmsg_level = SOL_SOCKET;
-    cmsg->cmsg_type = SCM_RIGHTS;
-    cmsg->cmsg_len = CMSG_LEN(RPC_SHM_OFFER_FDS * sizeof(int));
-    memcpy(CMSG_DATA(cmsg), fds, RPC_SHM_OFFER_FDS * sizeof(int));
-    ssize_t n = sendmsg(socket, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
-    return n == sizeof body ? 0 : n < 0 ? -errno : -EPROTO;
+    ssize_t n = rpc_sock_send_fds(socket, &iov, 1, fds, RPC_SHM_OFFER_FDS);
+    return n == sizeof body ? 0 : n < 0 ? (int)n : -EPROTO;
 }
 
-/* Descriptors that came with the message; the number, or -EPROTO (none is left open). */
-static int take_fds(struct msghdr *msg, int fds[RPC_SHM_OFFER_FDS])
+/* The descriptors that came with the message: all of them, or -EPROTO and none is left open. */
+static int take_offer_fds(struct msghdr *msg, int fds[RPC_SHM_OFFER_FDS])
 {
-    int count = 0;
-    bool bad = msg->msg_flags & MSG_CTRUNC;
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            continue;
-        size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < n; i++) {
-            int fd;
-            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-            if (count < RPC_SHM_OFFER_FDS)
-                fds[count++] = fd;
-            else {
-                close(fd);
-                bad = true;
-            }
-        }
-    }
-    if (!bad && count == RPC_SHM_OFFER_FDS)
-        return count;
-    while (count > 0)
-        close(fds[--count]);
+    memset(fds, 0xff, RPC_SHM_OFFER_FDS * sizeof fds[0]);
+    if (rpc_sock_take_fds(msg, fds, 0, RPC_SHM_OFFER_FDS) == RPC_SHM_OFFER_FDS)
+        return 0;
+    for (int i = 0; i < RPC_SHM_OFFER_FDS; i++)
+        close_fd(fds[i]);
     return -EPROTO;
 }
 
@@ -479,8 +450,8 @@ static int receive_offer(int socket, uint64_t timeout_ns, struct rpc_shm_offer *
     ssize_t n = recvmsg(socket, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0)
         return -errno;
-    rc = take_fds(&msg, fds);
-    if (rc < 0)
+    rc = take_offer_fds(&msg, fds);
+    if (rc)
         return rc;
     rc = rpc_shm_offer_decode(body, (size_t)n, offer);
     for (int i = 0; rc && i < RPC_SHM_OFFER_FDS; i++)

@@ -19,6 +19,13 @@ int rpc_sock_gone(int error);
 /* Waits on one descriptor.  0 when any of `events` (or an error) shows, -ETIMEDOUT. */
 int rpc_sock_poll(int fd, short events, uint64_t timeout_ns);
 
+/* Descriptors of a received message, appended to fds.  Their new number, or -EPROTO when more
+ * came than fit; what did not fit is closed. */
+int rpc_sock_take_fds(struct msghdr *msg, int *fds, int count, int max);
+
+/* sendmsg with descriptors.  As sendmsg, with -errno. */
+ssize_t rpc_sock_send_fds(int fd, const struct iovec *iov, int count, const int *fds, int fd_count);
+
 /* connect() with a limit in time.  0 or a negative errno. */
 int rpc_sock_connect(int fd, const struct sockaddr *addr, socklen_t len,
                      uint64_t timeout_ns) MUST_CHECK;

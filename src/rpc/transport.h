@@ -18,9 +18,11 @@
 #include <sys/uio.h>
 
 enum {
-    RPC_IOV_MAX = 16,         /* segments in one send or recv; more gain nothing measurable */
-    RPC_BINDING_BYTES = 32,   /* a TLS exporter value, mixed into the token proof */
-    RPC_PEER_NAME_CHARS = 128 /* fits any numeric address or a full Unix socket path */
+    RPC_IOV_MAX = 16,          /* segments in one send or recv; more gain nothing measurable */
+    RPC_BINDING_BYTES = 32,    /* a TLS exporter value, mixed into the token proof */
+    RPC_PEER_NAME_CHARS = 128, /* fits any numeric address or a full Unix socket path */
+    RPC_FDS_MAX = 4,           /* descriptors with one message: a memfd and its doorbells */
+    RPC_FDS_QUEUED_MAX = 32    /* on their way, either side: bounds what a peer can leave open */
 };
 
 enum rpc_wait_events { RPC_WAIT_RECV = 1, RPC_WAIT_SEND = 2 };
@@ -40,6 +42,13 @@ struct rpc_transport_ops {
      * transport's own rules.  May return -EAGAIN early (a spurious wake-up). */
     ssize_t (*recv)(struct rpc_transport *t, const struct iovec *iov, int count,
                     uint64_t timeout_ns);
+
+    /* As send, with descriptors that arrive no later than the bytes; once any byte is taken they
+     * are.  NULL where descriptors cannot travel. */
+    ssize_t (*send_fds)(struct rpc_transport *t, const struct iovec *iov, int count, const int *fds,
+                        int fd_count);
+    /* The next descriptor that came, now the caller's, or -1.  With recv's thread rules. */
+    int (*take_fd)(struct rpc_transport *t);
 
     /* Waits until one of `events` may succeed, or timeout_ns passes.  0 or -ETIMEDOUT.  An end
      * or failure of the stream counts as both events. */

@@ -2,8 +2,10 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { BATCH_FIRST_BYTES = 4 << 10 };
 
@@ -47,6 +49,7 @@ void rpc_tx_fini(struct rpc_tx *tx)
             item_finish(item);
         }
     }
+    rpc_tx_fds_drop(tx, tx->fd_count);
     free(tx->batch.data);
     free(tx->writing.data);
     *tx = (struct rpc_tx){0};
@@ -172,6 +175,34 @@ int rpc_tx_control(struct rpc_tx *tx, const struct rpc_frame *frame, const void 
     tx->batch.len += len;
     tx->queued_bytes += len;
     return 0;
+}
+
+int rpc_tx_fds(struct rpc_tx *tx, const int *fds, int count)
+{
+    if (count > RPC_FDS_QUEUED_MAX - tx->fd_count)
+        return -ENOBUFS;
+    for (int i = 0; i < count; i++) {
+        int fd = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
+        if (fd < 0) {
+            int rc = -errno;
+            rpc_tx_fds_drop(tx, i);
+            return rc;
+        }
+        tx->fds[tx->fd_count++] = fd;
+    }
+    return 0;
+}
+
+void rpc_tx_fds_drop(struct rpc_tx *tx, int count)
+{
+    assert(count <= tx->fd_count);
+    while (count-- > 0)
+        close(tx->fds[--tx->fd_count]);
+}
+
+void rpc_tx_fds_sent(struct rpc_tx *tx)
+{
+    rpc_tx_fds_drop(tx, tx->fd_count);
 }
 
 int rpc_tx_credit(struct rpc_tx *tx, uint64_t n)

@@ -32,6 +32,8 @@ struct rpc_tx {
     struct rpc_tx_item *chunk_item; /* whose chunk is in the gather */
     uint32_t chunk_len;
     uint8_t chunk_header[RPC_FRAME_HEADER_MAX];
+    int fds[RPC_FDS_QUEUED_MAX]; /* ours; go with the next write */
+    int fd_count;
     uint64_t credit;       /* what the peer can still take */
     uint64_t outstanding;  /* credit that the peer has not returned */
     uint64_t queued_bytes; /* payload and headers not yet written */
@@ -50,6 +52,12 @@ int rpc_tx_message(struct rpc_tx *tx, const struct rpc_frame *frame, const struc
 /* A frame that takes no credit and no turn: credit, ping, pong, cancel, bye (text may be NULL).
  * 0 or -ENOMEM. */
 int rpc_tx_control(struct rpc_tx *tx, const struct rpc_frame *frame, const void *text) MUST_CHECK;
+
+/* Duplicates descriptors for the message that is queued next.  0, or a negative errno and nothing
+ * is kept.  rpc_tx_fds_sent closes them once they are on their way. */
+int rpc_tx_fds(struct rpc_tx *tx, const int *fds, int count) MUST_CHECK;
+void rpc_tx_fds_drop(struct rpc_tx *tx, int count); /* the last `count`: the message was refused */
+void rpc_tx_fds_sent(struct rpc_tx *tx);
 
 /* The peer let go of n bytes.  0, or -EPROTO when it never had them. */
 int rpc_tx_credit(struct rpc_tx *tx, uint64_t n) MUST_CHECK;

@@ -63,14 +63,14 @@ static size_t handshake_message(const char *name, uint8_t *out)
     begin(&acceptor, true);
     if (strcmp(name, "hello connector") == 0)
         return take(&connector, out);
-    if (strcmp(name, "hello acceptor") == 0)
-        return take(&acceptor, out);
     if (strcmp(name, "refused") == 0) {
         connector.out_len = 0;
         rpc_handshake_refuse(&connector, -EUSERS, "full");
         return take(&connector, out);
     }
     assert_int_equal(pass(&connector, &acceptor), -EINPROGRESS);
+    if (strcmp(name, "hello acceptor") == 0)
+        return take(&acceptor, out);
     assert_int_equal(pass(&acceptor, &connector), -EINPROGRESS);
     if (strcmp(name, "proof") == 0)
         return take(&connector, out);

@@ -48,7 +48,8 @@ static char *pem_text(BIO *bio)
 {
     char *data;
     long len = BIO_get_mem_data(bio, &data);
-    char *text = strndup(data, (size_t)len);
+    char *text = calloc(1, (size_t)len + 1);
+    memcpy(text, data, (size_t)len);
     BIO_free(bio);
     return text;
 }

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""The generator held to committed files.
+
+    test_gen.py mini              C from mini.xml is mini.txt
+    test_gen.py floor VK_XML      the installed registry against spec/wire-manifest.txt and docs/
+    test_gen.py later             a later registry may add, and nothing else
+    test_gen.py mini --write      writes mini.txt, to be read before it is committed
+    test_gen.py floor VK_XML --write   writes the manifest and the document
+"""
+import difflib
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.normpath(os.path.join(HERE, "../../.."))
+GENERATOR = os.path.join(ROOT, "gen/main.py")
+POLICY = os.path.join(ROOT, "spec/policy.json")
+FLOOR = 239  # of VK_HEADER_VERSION in 1.3; the committed manifest is of this registry
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(ROOT, "gen"))
+
+
+def generate(xml, policy, *options):
+    command = [sys.executable, "-B", GENERATOR, "--xml", xml, "--policy", policy, *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def require(holds, problem):
+    if not holds:
+        sys.exit(f"test_gen: {problem}")
+
+
+def hold(path, text, write, how):
+    """The text is what the file says, or the difference is shown."""
+    if write:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return
+    with open(path, encoding="utf-8") as file:
+        old = file.read()
+    if old != text:
+        name = os.path.relpath(path, ROOT)
+        sys.stdout.writelines(list(difflib.unified_diff(
+            old.splitlines(True), text.splitlines(True), name, "generated"))[:200])
+        sys.exit(f"test_gen: {name} is not what the generator says; if it should be: {how}")
+
+
+def test_mini(write):
+    with tempfile.TemporaryDirectory() as folder:
+        mini = os.path.join(HERE, "mini.xml"), os.path.join(HERE, "mini.json")
+        result = generate(*mini, "--out", folder, "--manifest", os.path.join(folder, "manifest"))
+        require(result.returncode == 0, result.stderr)
+        text = ""
+        for name in sorted(os.listdir(folder)):
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                text += f"==== {name}\n{file.read()}\n"
+    hold(os.path.join(HERE, "mini.txt"), text, write, "test_gen.py mini --write")
+
+
+def test_floor(xml, write):
+    from registry import Registry
+    version = Registry(xml).version
+    if version != FLOOR:
+        # The files are of the floor; a later registry may only add to them.
+        result = generate(xml, POLICY, "--compare", os.path.join(ROOT, "spec/wire-manifest.txt"))
+        require(result.returncode == 0, result.stderr)
+        return
+    for option, path in (("--manifest", "spec/wire-manifest.txt"),
+                         ("--coverage", "docs/vulkan-coverage.md")):
+        result = generate(xml, POLICY, option, "-")
+        require(result.returncode == 0, result.stderr)
+        hold(os.path.join(ROOT, path), result.stdout, write, "test_gen.py floor VK_XML --write")
+    require_core(xml)
+
+
+def require_core(xml):
+    """No command of a core version is left out, only answered at the client with a reason."""
+    from plan import Plan
+    from policy import Policy
+    from registry import Registry
+    registry = Registry(xml)
+    plan = Plan(registry, Policy(POLICY))
+    known = set(plan.commands) | set(plan.local)
+    lost = [name for _feature, commands, _types in registry.features for name in commands
+            if registry.resolve(name) not in known]
+    require(not lost, f"core commands that are left out: {lost}")
+    require(not plan.omitted, f"left out without a policy: {plan.omitted}")
+
+
+def edited(folder, *changes):
+    with open(os.path.join(HERE, "mini.xml"), encoding="utf-8") as file:
+        text = file.read()
+    for old, new in changes:
+        require(old in text, f"mini.xml has no {old}")
+        text = text.replace(old, new, 1)
+    path = os.path.join(folder, "later.xml")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def test_later():
+    policy = os.path.join(HERE, "mini.json")
+    with tempfile.TemporaryDirectory() as folder:
+        was = os.path.join(folder, "was.txt")
+        require(generate(os.path.join(HERE, "mini.xml"), policy, "--manifest", was).returncode == 0,
+                "mini.xml has no manifest")
+        promoted = edited(
+            folder,
+            ("<name>vkGetThingAddressKHR</name>", "<name>vkGetThingAddress</name>"),
+            ('<command name="vkCmdDrawKHR" alias="vkCmdDraw"/>',
+             '<command name="vkCmdDrawKHR" alias="vkCmdDraw"/>'
+             '<command name="vkGetThingAddressKHR" alias="vkGetThingAddress"/>'
+             "<command><proto><type>void</type> <name>vkCmdNew</name></proto>"
+             "<param><type>VkCommandBuffer</type> <name>commandBuffer</name></param></command>"),
+            ('<command name="vkGetResults"/>',
+             '<command name="vkGetResults"/><command name="vkCmdNew"/>'))
+        result = generate(promoted, policy, "--compare", was)
+        require(result.returncode == 0, f"additions and a promotion are refused: {result.stderr}")
+        for change in (
+                ("<type>VkWideFlags</type> <name>wide</name>",
+                 "<type>uint32_t</type> <name>wide</name>"),
+                ("<name>width</name></member>", "<name>width</name></member>"
+                 "<member><type>uint32_t</type> <name>height</name></member>"),
+                ('<command name="vkGetResults"/>', "")):
+            result = generate(edited(folder, change), policy, "--compare", was)
+            require(result.returncode == 1 and "changed" in result.stderr,
+                    f"a changed layout is not noticed: {change[1]}")
+
+
+def main(argv):
+    write = "--write" in argv
+    argv = [a for a in argv if a != "--write"]
+    tests = {"mini": lambda: test_mini(write), "later": test_later,
+             "floor": lambda: test_floor(argv[1], write)}
+    if not argv or argv[0] not in tests or (argv[0] == "floor") != (len(argv) == 2):
+        sys.exit(__doc__)
+    tests[argv[0]]()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
