@@ -537,28 +537,18 @@ static int make_parts(uint32_t ring_bytes, struct parts *p)
     return 0;
 }
 
-struct shm_listener {
-    struct rpc_listener base;
-    struct rpc_unix_socket socket;
-    uint32_t ring_bytes;
-};
-
-static int shm_accept(struct rpc_listener *l, struct rpc_transport **out)
+static int welcome_with_offer(int fd, uint32_t ring_bytes, struct rpc_transport **out)
 {
-    struct shm_listener *listener = (struct shm_listener *)l;
-    int fd = accept4(listener->socket.fd, NULL, NULL, SOCK_CLOEXEC);
-    if (fd < 0)
-        return errno == EINTR || errno == ECONNABORTED ? -EAGAIN : -errno;
     struct parts p;
-    int rc = make_parts(listener->ring_bytes, &p);
+    int rc = make_parts(ring_bytes, &p);
     if (rc) {
         close(fd);
         return rc;
     }
     const int fds[RPC_SHM_OFFER_FDS] = {p.memfd, p.bells[0], p.bells[1]};
-    rc = send_offer(fd, listener->ring_bytes, fds);
+    rc = send_offer(fd, ring_bytes, fds);
     if (rc == 0) {
-        rc = shm_wrap(fd, p.memfd, listener->ring_bytes, p.bells[1], p.bells[0], true, out);
+        rc = shm_wrap(fd, p.memfd, ring_bytes, p.bells[1], p.bells[0], true, out);
     } else {
         close(fd);
         close(p.bells[0]);
@@ -567,24 +557,6 @@ static int shm_accept(struct rpc_listener *l, struct rpc_transport **out)
     close(p.memfd);
     return rc;
 }
-
-static int shm_listener_poll_fd(struct rpc_listener *l)
-{
-    return ((struct shm_listener *)l)->socket.fd;
-}
-
-static void shm_listener_destroy(struct rpc_listener *l)
-{
-    struct shm_listener *listener = (struct shm_listener *)l;
-    rpc_unix_listen_close(&listener->socket);
-    free(listener);
-}
-
-static const struct rpc_listener_ops shm_listener_ops = {
-    .accept = shm_accept,
-    .poll_fd = shm_listener_poll_fd,
-    .destroy = shm_listener_destroy,
-};
 
 int rpc_shm_listen(const struct rpc_addr *addr, const struct rpc_net_options *options,
                    struct rpc_listener **out, char why[RPC_WHY_CHARS])
@@ -595,19 +567,7 @@ int rpc_shm_listen(const struct rpc_addr *addr, const struct rpc_net_options *op
                  "a ring of %u bytes: must be a power of two from 64KiB to 16MiB", ring);
         return -EINVAL;
     }
-    struct shm_listener *listener = calloc(1, sizeof *listener);
-    if (!listener)
-        return -ENOMEM;
-    int rc = rpc_unix_listen_fd(addr->path, &listener->socket, why);
-    if (rc) {
-        free(listener);
-        return rc;
-    }
-    listener->base.ops = &shm_listener_ops;
-    listener->ring_bytes = ring;
-    rpc_addr_format(addr, listener->base.address, sizeof listener->base.address);
-    *out = &listener->base;
-    return 0;
+    return rpc_unix_listen_with(addr, welcome_with_offer, ring, out, why);
 }
 
 int rpc_shm_pair(uint32_t ring_bytes, struct rpc_transport *out[2])

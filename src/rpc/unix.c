@@ -13,9 +13,18 @@
 
 enum { BACKLOG = 128 };
 
+/* A socket file, and which one it is: only the file we made is removed. */
+struct socket_file {
+    int fd;
+    char path[RPC_ADDR_PATH_CHARS];
+    uint64_t device, inode;
+};
+
 struct unix_listener {
     struct rpc_listener base;
-    struct rpc_unix_socket socket;
+    struct socket_file socket;
+    rpc_unix_welcome_fn *welcome;
+    uint32_t ring_bytes;
 };
 
 static void fill_sockaddr(const char *path, struct sockaddr_un *addr)
@@ -82,7 +91,7 @@ static bool remove_stale(const struct sockaddr_un *addr)
     return stale && unlink(addr->sun_path) == 0;
 }
 
-int rpc_unix_listen_fd(const char *path, struct rpc_unix_socket *out, char why[RPC_WHY_CHARS])
+static int unix_listen_fd(const char *path, struct socket_file *out, char why[RPC_WHY_CHARS])
 {
     struct sockaddr_un addr;
     fill_sockaddr(path, &addr);
@@ -102,7 +111,7 @@ int rpc_unix_listen_fd(const char *path, struct rpc_unix_socket *out, char why[R
     }
     if (bound || listen(fd, BACKLOG) || lstat(path, &st))
         goto fail;
-    *out = (struct rpc_unix_socket){.fd = fd, .device = st.st_dev, .inode = st.st_ino};
+    *out = (struct socket_file){.fd = fd, .device = st.st_dev, .inode = st.st_ino};
     memcpy(out->path, path, strlen(path) + 1);
     return 0;
 fail:;
@@ -114,7 +123,7 @@ fail:;
     return rc;
 }
 
-void rpc_unix_listen_close(struct rpc_unix_socket *s)
+static void unix_listen_close(struct socket_file *s)
 {
     struct stat st;
     if (lstat(s->path, &st) == 0 && st.st_dev == s->device && st.st_ino == s->inode)
@@ -128,9 +137,7 @@ static int unix_accept(struct rpc_listener *l, struct rpc_transport **out)
     int fd = accept4(listener->socket.fd, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0)
         return errno == EINTR || errno == ECONNABORTED ? -EAGAIN : -errno;
-    char peer[RPC_PEER_NAME_CHARS];
-    rpc_unix_peer(fd, "unix", peer);
-    return rpc_sock_wrap(fd, "unix", true, peer, out);
+    return listener->welcome(fd, listener->ring_bytes, out);
 }
 
 static int unix_listener_poll_fd(struct rpc_listener *l)
@@ -141,7 +148,7 @@ static int unix_listener_poll_fd(struct rpc_listener *l)
 static void unix_listener_destroy(struct rpc_listener *l)
 {
     struct unix_listener *listener = (struct unix_listener *)l;
-    rpc_unix_listen_close(&listener->socket);
+    unix_listen_close(&listener->socket);
     free(listener);
 }
 
@@ -151,22 +158,38 @@ static const struct rpc_listener_ops unix_listener_ops = {
     .destroy = unix_listener_destroy,
 };
 
-int rpc_unix_listen(const struct rpc_addr *addr, const struct rpc_net_options *options,
-                    struct rpc_listener **out, char why[RPC_WHY_CHARS])
+int rpc_unix_listen_with(const struct rpc_addr *addr, rpc_unix_welcome_fn *welcome,
+                         uint32_t ring_bytes, struct rpc_listener **out, char why[RPC_WHY_CHARS])
 {
-    (void)options;
     struct unix_listener *listener = calloc(1, sizeof *listener);
     if (!listener)
         return -ENOMEM;
-    int rc = rpc_unix_listen_fd(addr->path, &listener->socket, why);
+    int rc = unix_listen_fd(addr->path, &listener->socket, why);
     if (rc) {
         free(listener);
         return rc;
     }
     listener->base.ops = &unix_listener_ops;
+    listener->welcome = welcome;
+    listener->ring_bytes = ring_bytes;
     rpc_addr_format(addr, listener->base.address, sizeof listener->base.address);
     *out = &listener->base;
     return 0;
+}
+
+static int welcome_plain(int fd, uint32_t ring_bytes, struct rpc_transport **out)
+{
+    (void)ring_bytes;
+    char peer[RPC_PEER_NAME_CHARS];
+    rpc_unix_peer(fd, "unix", peer);
+    return rpc_sock_wrap(fd, "unix", true, peer, out);
+}
+
+int rpc_unix_listen(const struct rpc_addr *addr, const struct rpc_net_options *options,
+                    struct rpc_listener **out, char why[RPC_WHY_CHARS])
+{
+    (void)options;
+    return rpc_unix_listen_with(addr, welcome_plain, 0, out, why);
 }
 
 int rpc_unix_pair(struct rpc_transport *out[2])
