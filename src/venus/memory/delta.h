@@ -1,0 +1,90 @@
+/* venus/memory/delta.h - the changed bytes of a set of pages, as they travel.
+ *
+ * A delta names exactly the bytes that its sender changed, never a neighbour: the peer may have
+ * written the neighbour since, with that write still on its way here, and an old value sent along
+ * would undo it.  That is why near runs are not joined; where runs are many, a bit mask is smaller
+ * than any joining could make them.
+ *
+ *    u8      form           0: the body follows; 1: varint body bytes, then a zstd frame of it
+ *    body:   changes to the end, pages ascending
+ *      varint  pages skipped since the last one
+ *      u8      which bytes:  1 runs, 2 mask, 3 all;  +4: all of them become zero, no bytes follow
+ *      runs:   varint count, then for each: varint gap, varint length, its bytes
+ *      mask:   512 bytes, bit i of byte j is byte 8j + i of the page; then the bytes it names
+ *      all:    4096 bytes
+ *
+ * A delta fills its message to the end: whoever frames it knows its length.
+ *
+ * Trust: decoding takes a peer's bytes.  All of a delta is checked before any of it is given out;
+ * a change never names a byte past the region; a frame never yields more than it declared, nor
+ * more than the region could need.
+ * Threads: a codec serves one thread at a time.  Lifetime: codecs create/destroy; a decoded delta
+ * points into its input and its codec, and holds until the codec's next use. */
+#ifndef HAWSER_VENUS_MEMORY_DELTA_H
+#define HAWSER_VENUS_MEMORY_DELTA_H
+
+#include "venus/memory/diff.h"
+#include "wire/dec.h"
+#include "wire/enc.h"
+
+enum {
+    /* One encoded change: a page, a mask or as many runs as are allowed instead, and its head. */
+    VN_CHANGE_WIRE_MAX = VN_PAGE_BYTES + 1024,
+
+    /* Below this zstd's own overhead and latency exceed what it saves on any link we serve. */
+    VN_DELTA_ZSTD_MIN = 16 << 10,
+};
+
+/* The bytes of one page that changed.  mask[b] holds for the blocks named in `blocks`, bytes[i]
+ * for the bytes named in the mask. */
+struct vn_change {
+    size_t page;
+    uint64_t blocks;
+    uint64_t mask[VN_PAGE_BLOCKS];
+    uint8_t bytes[VN_PAGE_BYTES] __attribute__((aligned(64)));
+};
+
+struct vn_delta_codec;
+
+/* Bodies of at least zstd_min bytes are compressed where that saves an eighth; 0: none is.
+ * 0 or -ENOMEM.  *out is set only on 0; free with vn_delta_codec_destroy. */
+int vn_delta_codec_create(size_t zstd_min, struct vn_delta_codec **out) MUST_CHECK;
+void vn_delta_codec_destroy(struct vn_delta_codec *codec);
+
+/* A delta being written at the end of e.  Fields are private. */
+struct vn_delta_out {
+    struct wire_enc *e;
+    size_t start;
+    size_t next_page;
+};
+
+void vn_delta_begin(struct vn_delta_out *out, struct wire_enc *e);
+
+/* Appends a change with at least one byte; pages ascend.  The encoder's error sticks there. */
+void vn_delta_put(struct vn_delta_out *out, const struct vn_change *change);
+
+/* Whether the delta has room for one more change within `budget` bytes. */
+static inline bool vn_delta_has_room(const struct vn_delta_out *out, size_t budget)
+{
+    return wire_enc_len(out->e) - out->start + VN_CHANGE_WIRE_MAX <= budget;
+}
+
+/* Ends the delta, compressing it where that pays.  0, or the encoder's error. */
+int vn_delta_end(struct vn_delta_out *out, struct vn_delta_codec *codec) MUST_CHECK;
+
+/* A delta being read.  Fields are private. */
+struct vn_delta_in {
+    struct wire_dec d;
+    size_t region_bytes;
+    size_t next_page;
+};
+
+/* Takes data[0..len) as a delta for a region of that many bytes and checks all of it.
+ * 0; -EPROTO, -EMSGSIZE or -ENOMEM, and then nothing may be taken from it. */
+int vn_delta_open(struct vn_delta_codec *codec, const void *data, size_t len, size_t region_bytes,
+                  struct vn_delta_in *in) MUST_CHECK;
+
+/* The next change of a delta that vn_delta_open accepted; false past the last. */
+bool vn_delta_next(struct vn_delta_in *in, struct vn_change *change) MUST_CHECK;
+
+#endif

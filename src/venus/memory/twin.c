@@ -1,0 +1,192 @@
+#include "venus/memory/twin.h"
+
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+/* Host pages have up to 64 KiB; the client installs whole ones from its twin. */
+static size_t mapped_bytes(size_t size)
+{
+    enum { ROUND = 64 << 10 };
+    return (size + ROUND - 1) / ROUND * ROUND;
+}
+
+int vn_twin_init(struct vn_twin *twin, size_t size)
+{
+    if (size == 0 || size > VN_PAGES_MAX * VN_PAGE_BYTES)
+        return -EINVAL;
+    struct vn_twin made = {.size = size};
+    void *bytes = mmap(NULL, mapped_bytes(size), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (bytes == MAP_FAILED)
+        return -ENOMEM;
+    made.bytes = bytes;
+    *twin = made;
+    return 0;
+}
+
+void vn_twin_fini(struct vn_twin *twin)
+{
+    if (twin->bytes)
+        munmap(twin->bytes, mapped_bytes(twin->size));
+    *twin = (struct vn_twin){0};
+}
+
+static size_t bytes_in(const struct vn_twin *twin, size_t page)
+{
+    size_t start = page * VN_PAGE_BYTES;
+    assert(start < twin->size);
+    return twin->size - start < VN_PAGE_BYTES ? twin->size - start : VN_PAGE_BYTES;
+}
+
+/* Live memory is read and written with relaxed atomics: each access happens once and whole, which
+ * is all that exactness asks; order comes from the lock or the message that led here. */
+static uint64_t load64(const uint8_t *p)
+{
+    return atomic_load_explicit((const _Atomic uint64_t *)(const void *)p, memory_order_relaxed);
+}
+
+static uint8_t load8(const uint8_t *p)
+{
+    return atomic_load_explicit((const _Atomic uint8_t *)p, memory_order_relaxed);
+}
+
+static void store8(uint8_t *p, uint8_t v)
+{
+    atomic_store_explicit((_Atomic uint8_t *)p, v, memory_order_relaxed);
+}
+
+static void snapshot(const uint8_t *live, size_t n, uint8_t page[VN_PAGE_BYTES])
+{
+    size_t at = 0;
+    for (; at + 8 <= n; at += 8) {
+        uint64_t word = load64(live + at);
+        memcpy(page + at, &word, 8);
+    }
+    for (; at < n; at++)
+        page[at] = load8(live + at);
+    memset(page + n, 0, VN_PAGE_BYTES - n);
+}
+
+bool vn_twin_differs(const struct vn_twin *twin, const uint8_t *live, size_t page)
+{
+    size_t start = page * VN_PAGE_BYTES, n = bytes_in(twin, page);
+    if (n == VN_PAGE_BYTES)
+        return vn_diff_differs(live + start, twin->bytes + start);
+    uint8_t last[VN_PAGE_BYTES];
+    snapshot(live + start, n, last);
+    return vn_diff_differs(last, twin->bytes + start);
+}
+
+bool vn_twin_take(const struct vn_twin *twin, const uint8_t *live, size_t page,
+                  struct vn_change *change)
+{
+    assert(((uintptr_t)live & 7) == 0);
+    size_t start = page * VN_PAGE_BYTES;
+    change->page = page;
+    snapshot(live + start, bytes_in(twin, page), change->bytes);
+    change->blocks = vn_diff_page(change->bytes, twin->bytes + start, change->mask);
+    return change->blocks != 0;
+}
+
+void vn_twin_sent(struct vn_twin *twin, const struct vn_change *change)
+{
+    uint8_t *to = twin->bytes + change->page * VN_PAGE_BYTES;
+    for (uint64_t blocks = change->blocks; blocks; blocks &= blocks - 1) {
+        size_t at = (size_t)__builtin_ctzll(blocks) * VN_BLOCK_BYTES;
+        memcpy(to + at, change->bytes + at, VN_BLOCK_BYTES);
+    }
+}
+
+static void store_block(uint8_t *live, uint8_t *twin, const uint8_t *from)
+{
+    for (size_t i = 0; i < VN_BLOCK_BYTES; i += 8) {
+        uint64_t word;
+        memcpy(&word, from + i, 8);
+        atomic_store_explicit((_Atomic uint64_t *)(void *)(live + i), word, memory_order_relaxed);
+    }
+    memcpy(twin, from, VN_BLOCK_BYTES);
+}
+
+static bool block_differs(const uint8_t *live, const uint8_t *twin)
+{
+    uint64_t differ = 0;
+    for (size_t i = 0; i < VN_BLOCK_BYTES; i += 8) {
+        uint64_t word;
+        memcpy(&word, twin + i, 8);
+        differ |= word ^ load64(live + i);
+    }
+    return differ != 0;
+}
+
+static void store_bytes(uint8_t *live, uint8_t *twin, const uint8_t *from, uint64_t mask,
+                        bool keep_local)
+{
+    for (; mask; mask &= mask - 1) {
+        size_t i = (size_t)__builtin_ctzll(mask);
+        if (!keep_local || load8(live + i) == twin[i])
+            store8(live + i, from[i]);
+        twin[i] = from[i];
+    }
+}
+
+/* Whole words are stored only where every byte of the block is named. */
+static void store(struct vn_twin *twin, uint8_t *live, const struct vn_change *change,
+                  bool keep_local)
+{
+    size_t start = change->page * VN_PAGE_BYTES;
+    assert(((uintptr_t)live & 7) == 0 && start < twin->size);
+    for (uint64_t blocks = change->blocks; blocks; blocks &= blocks - 1) {
+        size_t b = (size_t)__builtin_ctzll(blocks), at = b * VN_BLOCK_BYTES;
+        uint8_t *l = live + start + at, *t = twin->bytes + start + at;
+        if (change->mask[b] == UINT64_MAX && !(keep_local && block_differs(l, t)))
+            store_block(l, t, change->bytes + at);
+        else
+            store_bytes(l, t, change->bytes + at, change->mask[b], keep_local);
+    }
+}
+
+void vn_twin_merge(struct vn_twin *twin, uint8_t *live, const struct vn_change *change)
+{
+    store(twin, live, change, true);
+}
+
+void vn_twin_overwrite(struct vn_twin *twin, uint8_t *live, const struct vn_change *change)
+{
+    store(twin, live, change, false);
+}
+
+int vn_twin_encode(struct vn_twin *twin, const uint8_t *live, size_t *page, size_t end,
+                   struct vn_delta_codec *codec, struct wire_enc *e, size_t budget)
+{
+    assert(budget > VN_CHANGE_WIRE_MAX && *page <= end && end <= vn_twin_pages(twin));
+    struct vn_delta_out out;
+    struct vn_change change;
+    int changes = 0;
+    size_t at = *page;
+    vn_delta_begin(&out, e);
+    for (; at < end && vn_delta_has_room(&out, budget); at++) {
+        if (!vn_twin_differs(twin, live, at) || !vn_twin_take(twin, live, at, &change))
+            continue;
+        vn_delta_put(&out, &change);
+        vn_twin_sent(twin, &change);
+        changes++;
+    }
+    int err = vn_delta_end(&out, codec);
+    if (err)
+        return err;
+    *page = at;
+    return changes;
+}
+
+int vn_twin_apply(struct vn_twin *twin, uint8_t *live, struct vn_delta_codec *codec,
+                  const void *data, size_t len)
+{
+    struct vn_delta_in in;
+    struct vn_change change;
+    int err = vn_delta_open(codec, data, len, twin->size, &in);
+    if (err)
+        return err;
+    while (vn_delta_next(&in, &change))
+        vn_twin_overwrite(twin, live, &change);
+    return 0;
+}

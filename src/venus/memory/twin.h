@@ -1,0 +1,68 @@
+/* venus/memory/twin.h - what the other end has of a piece of memory, and the exchange against it.
+ *
+ * Both ends keep a twin of each shared region.  A byte that differs from the twin was written
+ * here and is yet to be sent.  A byte that arrives is taken where nobody wrote it here.  Where
+ * somebody did, the host's write wins on both ends: it came after all device work that the host
+ * had waited for, and before all that it submits next.  So the client keeps its byte and sends it
+ * with the next delta (vn_twin_merge), and the server takes the client's (vn_twin_overwrite).
+ *
+ * `live` is the memory itself: the program's mapping at the client, the driver's at the server.
+ * It may be written by others at any time.  Bytes are read once for each delta, so that what is
+ * sent and what the twin remembers are the same; and no byte is ever stored that the peer did not
+ * name, so that a neighbour's write is never undone.
+ *
+ * Trust: vn_twin_apply takes a peer's bytes, see delta.h.
+ * Threads: one at a time for each twin; `live` belongs to anybody.
+ * Lifetime: init/fini.  `live` is the caller's, 8-byte aligned, at least twin->size bytes. */
+#ifndef HAWSER_VENUS_MEMORY_TWIN_H
+#define HAWSER_VENUS_MEMORY_TWIN_H
+
+#include "venus/memory/delta.h"
+
+struct vn_twin {
+    uint8_t *bytes; /* whole pages; zero past size */
+    size_t size;
+};
+
+/* All zero, and without memory behind it until it is written.  0, -EINVAL for a size of 0 or past
+ * VN_PAGES_MAX, -ENOMEM. */
+int vn_twin_init(struct vn_twin *twin, size_t size) MUST_CHECK;
+void vn_twin_fini(struct vn_twin *twin);
+
+static inline size_t vn_twin_pages(const struct vn_twin *twin)
+{
+    return (twin->size + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
+}
+
+/* Whether the page of live differs; exact for writes that happened before the call. */
+bool vn_twin_differs(const struct vn_twin *twin, const uint8_t *live, size_t page);
+
+/* Takes what differs in the page into *change.  False when nothing does; *change is then scratch.
+ */
+bool vn_twin_take(const struct vn_twin *twin, const uint8_t *live, size_t page,
+                  struct vn_change *change) MUST_CHECK;
+
+/* The change is on its way: the peer will have it. */
+void vn_twin_sent(struct vn_twin *twin, const struct vn_change *change);
+
+/* The server's change, at the client: into live where nobody wrote it here, into the twin in any
+ * case. */
+void vn_twin_merge(struct vn_twin *twin, uint8_t *live, const struct vn_change *change);
+
+/* The client's change, at the server: into both. */
+void vn_twin_overwrite(struct vn_twin *twin, uint8_t *live, const struct vn_change *change);
+
+/* The two calls of an end that tracks nothing and compares: the server.
+ *
+ * Appends to e a delta of what differs in pages *page up to end, of at most budget bytes, and moves
+ * *page to the first page not looked at.  budget is at least VN_CHANGE_WIRE_MAX + 1.
+ * The number of changes put; or the encoder's error, after which the twin is ahead of the peer and
+ * the connection is to be given up. */
+int vn_twin_encode(struct vn_twin *twin, const uint8_t *live, size_t *page, size_t end,
+                   struct vn_delta_codec *codec, struct wire_enc *e, size_t budget) MUST_CHECK;
+
+/* Overwrites with a delta, all of it or, on -EPROTO, -EMSGSIZE and -ENOMEM, none of it. */
+int vn_twin_apply(struct vn_twin *twin, uint8_t *live, struct vn_delta_codec *codec,
+                  const void *data, size_t len) MUST_CHECK;
+
+#endif
