@@ -9,18 +9,23 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { ARENA_MAX = 1 << 20 }; /* so that one input stays fast */
+enum {
+    ARENA_MAX = 1 << 20, /* so that one input stays fast */
+    OBJECTS = 1 << 10,
+    UNKNOWN = 24, /* of them are ids that name nothing */
+};
 
-static struct vn_object objects[1 << 10];
+static struct vn_object objects[OBJECTS];
 
-/* Small ids name an object of whatever type is asked for, so that inputs get past the lookup. */
+/* Most ids name an object of whatever type is asked for, so that inputs get past the lookup. */
 static void *lookup(void *unused, uint64_t id, uint32_t type)
 {
     (void)unused;
-    if (id >= sizeof(objects) / sizeof(objects[0]))
+    struct vn_object *object = &objects[id % OBJECTS];
+    if (id % OBJECTS >= OBJECTS - UNKNOWN)
         return NULL;
-    objects[id] = (struct vn_object){.id = id, .type = type, .flags = id & VN_OBJECT_SECONDARY};
-    return &objects[id];
+    *object = (struct vn_object){.id = id, .type = type, .flags = id & VN_OBJECT_SECONDARY};
+    return object;
 }
 
 static bool id_is_fresh(void *unused, uint64_t id)
@@ -64,6 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     wire_enc_init(&reply, WIRE_MESSAGE_MAX);
     struct fake fake = {.filler = {.arena = &arenas[1], .objects = &made, .next_id = 1},
                         .seen = &seen};
+    hw_rng_seed(&fake.filler.rng, size);
     fake_now = &fake;
     vn_decoder_init(&d, &arenas[0], &decoder_ops, NULL);
     d.command_buffer = &objects[0];

@@ -47,6 +47,7 @@ static int setup(void **state)
     wire_enc_init(&w->reply, WIRE_MESSAGE_MAX);
     w->fake.seen = &w->seen;
     w->fake.filler = (struct filler){.arena = &w->arena, .objects = w->objects, .next_id = 100};
+    hw_rng_seed(&w->fake.filler.rng, 1);
     w->x = (struct vn_exec){.driver = &fake_driver,
                             .hooks = &hooks,
                             .ops = &exec_ops,
@@ -278,6 +279,45 @@ static void test_an_output_keeps_the_links_of_the_program(void **state)
     assert_memory_not_equal(ids.deviceUUID, zeros, VK_UUID_SIZE);
 }
 
+/* A driver of an older version: it has only the name that the extension gave. */
+static PFN_vkVoidFunction old_driver(void *data, const char *name)
+{
+    int *asked = data;
+    (*asked)++;
+    return strcmp(name, "vkCmdBeginRenderingKHR") == 0
+               ? (PFN_vkVoidFunction)fake_driver.vkCmdBeginRendering
+               : NULL;
+}
+
+static void test_a_driver_is_asked_for_every_name_of_a_command(void **state)
+{
+    struct vn_driver driver;
+    int asked = 0;
+    (void)state;
+    vn_driver_load(&driver, old_driver, &asked);
+    assert_ptr_equal(driver.vkCmdBeginRendering, fake_driver.vkCmdBeginRendering);
+    assert_ptr_equal(driver.vkCmdBeginRenderingKHR, fake_driver.vkCmdBeginRendering);
+    assert_null(driver.vkCreateBuffer);
+    assert_true(asked > 0);
+}
+
+static const struct vn_driver *no_driver(void *objects, const void *handle)
+{
+    assert_ptr_equal(handle, objects_lookup(objects, 1, VK_OBJECT_TYPE_DEVICE));
+    return NULL;
+}
+
+static void test_each_device_has_its_own_driver(void **state)
+{
+    struct world *w = *state;
+    struct vn_exec_ops ops = *w->x.ops;
+    ops.driver_of = no_driver;
+    w->x.ops = &ops;
+    vn_enc_cmd_vkDeviceWaitIdle(&w->e, device(w));
+    assert_int_equal(run(w), -ENOSYS);
+    assert_int_equal(w->fake.calls, 0);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -294,6 +334,8 @@ int main(void)
         TEST(test_an_unknown_command_is_named),
         TEST(test_two_call_arrays_say_what_the_driver_said),
         TEST(test_an_output_keeps_the_links_of_the_program),
+        TEST(test_a_driver_is_asked_for_every_name_of_a_command),
+        TEST(test_each_device_has_its_own_driver),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,7 @@
 #include "venus/common/object.h"
 
 enum {
-    OBJECTS_MAX = 1 << 13,    /* a power of two, far above what one command names */
+    OBJECTS_MAX = 1 << 11,    /* a power of two, far above what one command names */
     FILL_COUNT_MAX = 3,       /* elements of an array: enough to see strides */
     FILL_CHAIN_DEPTH_MAX = 2, /* chains within chains, or content grows without end */
 };

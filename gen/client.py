@@ -1,0 +1,198 @@
+"""Default entrypoints of the client, and the table of what every command is."""
+from commands import names, params
+from emit import Out
+from manifest import verdicts_of
+
+GENERATED = ("record", "create", "create-sync", "destroy", "post", "call")
+
+
+class Client:
+    def __init__(self, plan, commands):
+        self.p, self.c = plan, commands
+
+    def entries(self):
+        """Commands that get an entrypoint: all that the first parameter can lead to a client."""
+        return [c for c in self.c.all() if c.kind in GENERATED]
+
+    def head(self, c):
+        return f"VKAPI_ATTR {c.ret} VKAPI_CALL vn_{c.name}({params(c.c)})"
+
+    def entry(self, c):
+        o = Out()
+        o.function(self.head(c))
+        getattr(self, "_" + c.kind.replace("-", "_"))(o, c)
+        o.end()
+        return o.text()
+
+    def _record(self, o, c):
+        o(f"struct wire_enc *e = vn_client_record({c.c.params[0].name});")
+        o("if (e)")
+        o(f"    vn_enc_cmd_{c.name}(e, {names(c.c)});")
+        if c.ret != "void":
+            o("return e ? VK_SUCCESS : VK_ERROR_OUT_OF_HOST_MEMORY;")
+
+    def _begin(self, o, c, failed):
+        o(f"struct vn_client *c = vn_client_of({c.c.params[0].name});")
+        self._encode(o, c, failed)
+
+    def _encode(self, o, c, failed):
+        o("struct wire_enc *e = c->ops->begin(c);")
+        if failed.count(";") > 1:
+            o("if (!e) {")
+            for line in failed.rstrip(";").split("; "):
+                o(f"    {line};")
+            o("}")
+        else:
+            o("if (!e)")
+            o(f"    {failed}")
+        o(f"vn_enc_cmd_{c.name}(e, {names(c.c)});")
+
+    def _fail(self, c):
+        if c.ret == "void":
+            return "return;"
+        return "return VK_ERROR_DEVICE_LOST;" if c.ret == "VkResult" else "return 0;"
+
+    def _wait(self, o, c):
+        """Calls, decodes the reply, and returns what the command returns."""
+        fail = self._fail(c)
+        o("struct vn_decoder d;")
+        o("if (c->ops->call(c, e, &d) != VK_SUCCESS)")
+        o(f"    {fail}")
+        result = f"{c.ret} ret = " if c.ret != "void" else ""
+        o(f"{result}vn_dec_reply_{c.name}(&d, {names(c.c)});")
+        if c.ret == "void":
+            o("(void)c->ops->finish(c, &d);")
+        elif c.ret == "VkResult":
+            o("return c->ops->finish(c, &d) == VK_SUCCESS ? ret : VK_ERROR_DEVICE_LOST;")
+        else:
+            o("return c->ops->finish(c, &d) == VK_SUCCESS ? ret : 0;")
+
+    def _call(self, o, c):
+        self._begin(o, c, self._fail(c))
+        self._wait(o, c)
+
+    def _post(self, o, c):
+        self._begin(o, c, self._fail(c))
+        o.open("if (!c->sync)")
+        if c.ret == "void":
+            o("(void)c->ops->post(c, e);")
+            o("return;")
+        else:
+            o("return c->ops->post(c, e);")
+        o.close()
+        self._wait(o, c)
+
+    def _created(self, c):
+        (f,) = c.with_role("create")
+        return f, self.c.count_of(c, f, "")
+
+    def _create(self, o, c, sync=False):
+        f, count = self._created(c)
+        before = self.p.policy.entry("before", c.name).get("call")
+        if before:
+            o(before)
+        first = c.c.params[0].name
+        o(f"if (!vn_client_new({first}, {f.elem.objtype}, {count}, {f.name}))")
+        o("    return VK_ERROR_OUT_OF_HOST_MEMORY;")
+        o(f"struct vn_client *c = vn_client_of({first});")
+        undo = f"vn_client_undo(c, {count}, {f.name});"
+        self._encode(o, c, f"{undo} return VK_ERROR_DEVICE_LOST;")
+        if not sync:
+            when = self.p.policy.entry("sync_when", c.name).get("when")
+            o.open("if (!c->sync" + (f" && !{when})" if when else ")"))
+            o("VkResult posted = c->ops->post(c, e);")
+            o("if (posted != VK_SUCCESS)")
+            o(f"    {undo}")
+            o("return posted;")
+            o.close()
+        o("struct vn_decoder d;")
+        o("VkResult ret = c->ops->call(c, e, &d);")
+        o.open("if (ret == VK_SUCCESS)")
+        o(f"ret = vn_dec_reply_{c.name}(&d, {names(c.c)});")
+        o("if (c->ops->finish(c, &d) != VK_SUCCESS)")
+        o("    ret = VK_ERROR_DEVICE_LOST;")
+        o.close()
+        o("if (ret == VK_ERROR_DEVICE_LOST)")
+        o(f"    {undo}")
+        o("return ret;")
+
+    def _create_sync(self, o, c):
+        self._create(o, c, sync=True)
+
+    def _destroy(self, o, c):
+        f = c.destroyed
+        count = self.c.count_of(c, f, "")
+        fail = "return;" if c.ret == "void" else "return VK_SUCCESS;"
+        if not f.counts:
+            o(f"if (!{f.name})")
+            o(f"    {fail}")
+        o(f"struct vn_client *c = vn_client_of({c.c.params[0].name});")
+        o("struct wire_enc *e = c->ops->begin(c);")
+        o.open("if (e)")
+        o(f"vn_enc_cmd_{c.name}(e, {names(c.c)});")
+        o("(void)c->ops->post(c, e);")
+        o.close()
+        o(f"vn_client_free(c, {count}, {'&' if not f.counts else ''}{f.name});")
+        if c.ret != "void":
+            o("return VK_SUCCESS;")
+
+    # Tables.
+
+    def rows(self):
+        """(name, canonical name, class) of every command that a client knows, aliases too."""
+        kinds = {c.name: c.kind for c in self.c.all()}
+        kinds.update({name: "local" for name in self.p.local})
+        rows = [(name, name, kind) for name, kind in kinds.items()]
+        for alias in self.p.r.aliases:
+            target = self.p.r.resolve(alias)
+            if target in kinds:
+                rows.append((alias, target, kinds[target]))
+        return sorted(rows)
+
+    def info(self):
+        o = Out()
+        o("const struct vn_command_info vn_command_table[] = {")
+        for name, target, kind in self.rows():
+            number = f"VN_CMD_{target}" if target in self.p.commands else "0"
+            origin = self._origin(name, target)
+            o(f'    {{"{name}", "{target}", "{origin}", {number}, '
+              f'VN_CLASS_{kind.upper().replace("-", "_")}}},')
+        o("};")
+        o(f"const size_t vn_command_count = {len(self.rows())};")
+        return o.text()
+
+    def extensions(self):
+        o = Out()
+        verdicts = sorted(verdicts_of(self.p).items())
+        o("const struct vn_extension_info vn_extension_table[] = {")
+        for name, (verdict, _reason) in verdicts:
+            device = self.p.r.extensions[name].kind == "device"
+            flags = ", ".join(str(x).lower() for x in (device, verdict == "allow",
+                                                       verdict == "local"))
+            o(f'    {{"{name}", {flags}}},')
+        o("};")
+        o(f"const size_t vn_extension_count = {len(verdicts)};")
+        return o.text()
+
+    def _origin(self, name, target):
+        for feature, commands, _types in self.p.r.features:
+            if name in commands:
+                return feature
+        for extension in self.p.r.extensions.values():
+            if name in extension.commands:
+                return extension.name
+        return self.p.r.commands[target].origin
+
+    def entry_table(self):
+        o = Out()
+        o("/* In the order of vn_command_table. */")
+        o("static const PFN_vkVoidFunction entries[] = {")
+        for _name, target, kind in self.rows():
+            o(f"    (PFN_vkVoidFunction)vn_{target}," if kind in GENERATED else "    NULL,")
+        o("};")
+        o()
+        o.function("PFN_vkVoidFunction vn_client_entry(const char *name)")
+        o("const struct vn_command_info *info = vn_command_find(name);")
+        o("return info ? entries[info - vn_command_table] : NULL;")
+        o.end()
+        return o.text()

@@ -1,0 +1,55 @@
+"""spec/policy.json: what crosses the wire, and how, each decision with its reason."""
+import json
+import re
+
+CLASSES = ("record", "create", "create-sync", "destroy", "post", "call", "snapshot", "custom",
+           "local")
+
+
+class Policy:
+    def __init__(self, path):
+        with open(path, encoding="utf-8") as file:
+            self.data = json.load(file)
+        self._need_reasons()
+        self._classes = [(re.compile(pattern), entry)
+                         for pattern, entry in self.data.get("classes", {}).items()]
+
+    def _need_reasons(self):
+        for section, entries in self.data.items():
+            if section == "about":
+                continue
+            rows = entries.items() if isinstance(entries, dict) else enumerate(entries)
+            for key, entry in rows:
+                if not entry.get("reason"):
+                    raise SystemExit(f"policy: {section}: {key}: no reason is given")
+
+    def entry(self, section, name):
+        """An exact entry of a section, or {}."""
+        return self.data.get(section, {}).get(name, {})
+
+    def extension(self, extension):
+        """(verdict, reason): verdict is allow, local or omit."""
+        for rule in self.data.get("omit_extensions", []):
+            if re.match(rule["match"], extension.name):
+                return rule.get("as", "omit"), rule["reason"]
+        if extension.platform:
+            return "omit", f"of the platform {extension.platform}"
+        if extension.provisional:
+            return "omit", "provisional"
+        return "allow", ""
+
+    def struct_omitted(self, name):
+        """The reason why a struct never travels, or None."""
+        for rule in self.data.get("omit_structs", []):
+            if re.match(rule["match"], name):
+                return None if rule.get("as") == "allow" else rule["reason"]
+        return None
+
+    def command_class(self, command, default):
+        """(class, reason) of a command; default decides where no pattern matches."""
+        for pattern, entry in self._classes:
+            if pattern.match(command.name):
+                if entry["class"] not in CLASSES:
+                    raise SystemExit(f"policy: {command.name}: no class {entry['class']}")
+                return entry["class"], entry["reason"]
+        return default

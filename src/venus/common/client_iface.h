@@ -1,0 +1,69 @@
+/* venus/common/client_iface.h - what generated entrypoints ask of the client.
+ *
+ * The entrypoints encode; the client owns streams, order, ids and objects.  Every struct
+ * vn_object knows its client, so an entrypoint needs no global state.
+ *
+ * Threads: entrypoints run on the program's threads, as Vulkan lets them.  begin takes whatever
+ * lock orders the stream, and post or call gives it back.
+ * Lifetime: the client outlives its objects.
+ *
+ * Errors: VkResult, since the program sees it.  A lost server is VK_ERROR_DEVICE_LOST from all. */
+#ifndef HAWSER_VENUS_COMMON_CLIENT_IFACE_H
+#define HAWSER_VENUS_COMMON_CLIENT_IFACE_H
+
+#include "venus/common/decoder.h"
+#include "venus/common/object.h"
+#include "wire/enc.h"
+
+struct vn_client_ops {
+    /* Where commands of this command buffer are recorded; NULL when it cannot record. */
+    struct wire_enc *(*record)(struct vn_client *client, struct vn_object *command_buffer);
+
+    /* An encoder for one command, or NULL when the server is lost.  Ended by post or call. */
+    struct wire_enc *(*begin)(struct vn_client *client);
+    /* Sends one way.  VK_SUCCESS, or an error (the encoder's own included); nothing was sent then.
+     */
+    VkResult (*post)(struct vn_client *client, struct wire_enc *e);
+    /* Sends and waits.  On VK_SUCCESS reply is ready to decode and ended by finish. */
+    VkResult (*call)(struct vn_client *client, struct wire_enc *e, struct vn_decoder *reply);
+    /* VK_SUCCESS, or VK_ERROR_DEVICE_LOST when the reply was not well formed. */
+    VkResult (*finish)(struct vn_client *client, struct vn_decoder *reply);
+
+    /* A new object with a fresh id, or NULL.  parent is the first handle of the command. */
+    struct vn_object *(*object_new)(struct vn_client *client, uint32_t type,
+                                    struct vn_object *parent);
+    void (*object_free)(struct vn_client *client, struct vn_object *object);
+};
+
+struct vn_client {
+    const struct vn_client_ops *ops;
+    bool sync; /* VENUS_SYNC: what could be posted is called */
+};
+
+static inline struct vn_client *vn_client_of(const void *handle)
+{
+    return vn_object_of(handle)->client;
+}
+
+/* The recording stream of a command buffer, or NULL. */
+static inline struct wire_enc *vn_client_record(VkCommandBuffer command_buffer)
+{
+    struct vn_object *object = (struct vn_object *)command_buffer;
+    return object->client->ops->record(object->client, object);
+}
+
+/* Fills handles[0..count) with new objects, or with NULL and returns false. */
+bool vn_client_new(const void *parent, uint32_t type, uint64_t count, void *handles);
+/* Frees the objects of handles[0..count); NULL is skipped.  The array is not written. */
+void vn_client_free(struct vn_client *client, uint64_t count, const void *handles);
+/* The same, and the array becomes NULL. */
+void vn_client_undo(struct vn_client *client, uint64_t count, void *handles);
+
+/* For replies: the handle when the server created its object, else NULL, and the object is
+ * dropped. */
+void *vn_dec_created(struct vn_decoder *d, void *handle);
+/* A count of the server that must fit the room the program gave; 0 and an error when it does not.
+ */
+uint32_t vn_dec_room(struct vn_decoder *d, uint64_t count, uint64_t room);
+
+#endif

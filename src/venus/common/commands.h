@@ -1,0 +1,54 @@
+/* venus/common/commands.h - what every command and extension of the registry is to us.
+ *
+ * The tables are generated from the registry and spec/policy.json: one row a name, aliases
+ * included, sorted by name.
+ * Threads: any; constant. */
+#ifndef HAWSER_VENUS_COMMON_COMMANDS_H
+#define HAWSER_VENUS_COMMON_COMMANDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum vn_class {
+    VN_CLASS_RECORD,      /* into the stream of its command buffer, which is not in the payload */
+    VN_CLASS_CREATE,      /* posted; the client chose the id */
+    VN_CLASS_CREATE_SYNC, /* called: programs act on its failure */
+    VN_CLASS_DESTROY,     /* posted */
+    VN_CLASS_POST,        /* posted */
+    VN_CLASS_CALL,        /* called */
+    VN_CLASS_SNAPSHOT,    /* answered at the client from what it asked once */
+    VN_CLASS_CUSTOM,      /* travels, but the client's entrypoint is hand-written */
+    VN_CLASS_LOCAL,       /* never travels */
+};
+
+struct vn_command_info {
+    const char *name;
+    const char *canonical; /* what this name is an alias of, or name itself */
+    const char *origin;    /* the version or extension that a device must have for it */
+    uint32_t id;           /* on the wire; 0 when it never travels */
+    enum vn_class class;
+};
+
+extern const struct vn_command_info vn_command_table[];
+extern const size_t vn_command_count;
+
+/* NULL when no such command is known. */
+const struct vn_command_info *vn_command_find(const char *name);
+/* The name behind an id, for messages; NULL when unknown. */
+const char *vn_command_name(uint32_t id);
+
+struct vn_extension_info {
+    const char *name;
+    bool device;      /* of devices; else of instances */
+    bool offered;     /* when the driver has it */
+    bool client_only; /* the client has it; the driver is not asked */
+};
+
+extern const struct vn_extension_info vn_extension_table[];
+extern const size_t vn_extension_count;
+
+/* NULL when the registry has no such extension. */
+const struct vn_extension_info *vn_extension_find(const char *name);
+
+#endif

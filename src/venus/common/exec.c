@@ -1,0 +1,57 @@
+/* Executing decoded commands; see exec.h. */
+#include "venus/common/exec.h"
+
+#include <errno.h>
+
+void vn_exec_check(struct vn_exec *x, struct vn_decoder *d, uint64_t count, const uint64_t *ids)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        if (!x->ops->id_is_fresh(x->objects, ids[i])) {
+            if (!d->bad_id)
+                d->bad_id = ids[i];
+            vn_decoder_fail(d, -EEXIST);
+            return;
+        }
+    }
+}
+
+int vn_exec_created(struct vn_exec *x, uint32_t type, uint64_t count, const uint64_t *ids,
+                    const void *handles)
+{
+    void *const *created = handles;
+    int rc = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        int one = created[i] ? x->ops->created(x->objects, type, ids[i], created[i]) : 0;
+        rc = rc ? rc : one;
+    }
+    return rc;
+}
+
+void vn_exec_destroyed(struct vn_exec *x, uint32_t type, uint64_t count, const uint64_t *ids)
+{
+    for (uint64_t i = 0; ids && i < count; i++) {
+        if (ids[i])
+            x->ops->destroyed(x->objects, type, ids[i]);
+    }
+}
+
+void vn_exec_result(struct vn_exec *x, uint32_t command, VkResult result)
+{
+    if (result < 0)
+        x->ops->failed(x->objects, command, result);
+}
+
+int vn_exec_stream(struct vn_exec *x, struct vn_decoder *d, const void *data, size_t len)
+{
+    struct wire_dec stream;
+    wire_dec_init(&stream, data, len);
+    int rc = 0;
+    while (rc == 0 && wire_dec_left(&stream) > 0) {
+        uint32_t command = wire_get_u32(&stream);
+        d->in = wire_dec_sub(&stream, wire_get_u32(&stream));
+        d->depth = 0;
+        hw_arena_reset(d->arena);
+        rc = wire_dec_error(&stream) ? wire_dec_error(&stream) : vn_dispatch(x, command, d);
+    }
+    return rc;
+}
