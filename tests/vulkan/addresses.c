@@ -1,0 +1,192 @@
+/* addresses.c - differential programs: device addresses, and sparse memory. */
+#include "vkt.h"
+
+static VkDeviceAddress address_of(const struct vkt_buffer *buffer)
+{
+    VkBufferDeviceAddressInfo info = {
+        .sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
+        .buffer = buffer->handle,
+    };
+    VkDeviceAddress address = vkGetBufferDeviceAddress(vkt.device, &info);
+    VKT_EXPECT(address != 0);
+    return address;
+}
+
+struct node {
+    VkDeviceAddress next;
+    uint32_t value, padding;
+};
+
+struct push {
+    VkDeviceAddress first, target;
+    uint32_t count, padding;
+};
+
+enum { NODES = 16 };
+
+/* A ring of nodes, each in a buffer of its own kind, is followed from `first`. */
+static void follow(enum vkt_memory kind)
+{
+    VKT_NEED(vkt.f12.bufferDeviceAddress);
+    vkt_open();
+    const VkBufferUsageFlags usage =
+        VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
+    struct vkt_buffer nodes[NODES], target = vkt_buffer(256, usage, kind);
+    for (int i = 0; i < NODES; i++)
+        nodes[i] = vkt_buffer(256, usage, kind);
+    VkCommandBuffer command = vkt_begin();
+    for (uint32_t i = 0; i < NODES; i++) {
+        struct node node = {.next = address_of(&nodes[(i * 5 + 3) % NODES]), .value = i * i + 1};
+        vkCmdUpdateBuffer(command, nodes[i].handle, 0, sizeof(node), &node);
+    }
+    vkCmdFillBuffer(command, target.handle, 0, VK_WHOLE_SIZE, 0);
+    vkt_barrier(command);
+    struct vkt_kernel kernel = vkt_kernel("address.comp", "", sizeof(struct push));
+    struct push push = {address_of(&nodes[2]), address_of(&target) + 16, NODES * 2, 0};
+    vkt_kernel_record(command, &kernel, &push, 1);
+    vkt_finish(command);
+    vkt_out_buffer("target", &target);
+}
+
+static void device_memory(void)
+{
+    follow(VKT_DEVICE);
+}
+
+static void mapped_memory(void)
+{
+    follow(VKT_COHERENT);
+}
+
+static void addresses_stay(void)
+{
+    VKT_NEED(vkt.f12.bufferDeviceAddress);
+    vkt_open();
+    const VkBufferUsageFlags usage = VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
+    struct vkt_buffer one = vkt_buffer(4096, usage, VKT_DEVICE);
+    struct vkt_buffer two = vkt_buffer(4096, usage, VKT_DEVICE);
+    VkDeviceAddress first = address_of(&one), second = address_of(&two);
+    VKT_EXPECT(first == address_of(&one));
+    VKT_EXPECT(first + 4096 <= second || second + 4096 <= first);
+    vkt_out_u64("equal", first == second);
+}
+
+/* --- sparse memory ---------------------------------------------------------------------------- */
+
+static VkQueue sparse_queue(void)
+{
+    VkQueueFamilyProperties families[32];
+    uint32_t count = 32;
+    vkGetPhysicalDeviceQueueFamilyProperties(vkt.physical, &count, families);
+    for (uint32_t i = 0; i < vkt.queue_count; i++)
+        if (families[vkt.queues[i].family].queueFlags & VK_QUEUE_SPARSE_BINDING_BIT)
+            return vkt.queues[i].handle;
+    vkt_skip("no queue for sparse binding");
+}
+
+static VkBuffer sparse_buffer(VkBufferCreateFlags flags, VkDeviceSize size)
+{
+    VkBufferCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+        .flags = flags,
+        .size = size,
+        .usage = VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT,
+    };
+    VkBuffer buffer;
+    VKT(vkCreateBuffer(vkt.device, &info, NULL, &buffer));
+    VKT_KEEP(BUFFER, buffer);
+    return buffer;
+}
+
+static void bind_and_wait(VkQueue queue, VkBuffer buffer, const VkSparseMemoryBind *binds,
+                          uint32_t count)
+{
+    VkSparseBufferMemoryBindInfo list = {buffer, count, binds};
+    VkBindSparseInfo info = {
+        .sType = VK_STRUCTURE_TYPE_BIND_SPARSE_INFO,
+        .bufferBindCount = 1,
+        .pBufferBinds = &list,
+    };
+    VkFence fence = vkt_fence(false);
+    VKT(vkQueueBindSparse(queue, 1, &info, fence));
+    vkt_wait(fence);
+}
+
+enum { SPARSE_BYTES = 1 << 19 };
+
+/* Two memories behind one buffer, in exchanged order. */
+static void sparse_binding(void)
+{
+    VKT_NEED(vkt.f10.sparseBinding);
+    vkt_open();
+    VkQueue queue = sparse_queue();
+    VkBuffer buffer = sparse_buffer(VK_BUFFER_CREATE_SPARSE_BINDING_BIT, SPARSE_BYTES);
+    VkMemoryRequirements needs;
+    vkGetBufferMemoryRequirements(vkt.device, buffer, &needs);
+    VkDeviceSize half = needs.size / 2 / needs.alignment * needs.alignment;
+    VkDeviceSize rest = needs.size - half;
+    VkMemoryRequirements part = {rest, needs.alignment, needs.memoryTypeBits};
+    VkDeviceMemory one = vkt_allocate(part, VKT_DEVICE, NULL);
+    VkDeviceMemory two = vkt_allocate(part, VKT_DEVICE, NULL);
+    const VkSparseMemoryBind binds[] = {{0, half, two, 0, 0}, {half, rest, one, 0, 0}};
+    bind_and_wait(queue, buffer, binds, 2);
+    struct vkt_buffer whole = {.handle = buffer, .size = SPARSE_BYTES};
+    struct vkt_buffer source = vkt_buffer(SPARSE_BYTES, 0, VKT_COHERENT);
+    vkt_pattern(source.map, SPARSE_BYTES, 12);
+    VkCommandBuffer command = vkt_begin();
+    vkt_copy(command, &source, &whole);
+    vkt_finish(command);
+    vkt_out_buffer("whole", &whole);
+}
+
+/* Only the middle is there; then it is moved. */
+static void sparse_residency(void)
+{
+    VKT_NEED(vkt.f10.sparseResidencyBuffer);
+    vkt_open();
+    VkQueue queue = sparse_queue();
+    VkBuffer buffer = sparse_buffer(
+        VK_BUFFER_CREATE_SPARSE_BINDING_BIT | VK_BUFFER_CREATE_SPARSE_RESIDENCY_BIT, SPARSE_BYTES);
+    VkMemoryRequirements needs;
+    vkGetBufferMemoryRequirements(vkt.device, buffer, &needs);
+    VkDeviceSize block = needs.alignment;
+    VkMemoryRequirements part = {block, block, needs.memoryTypeBits};
+    VkDeviceMemory memory = vkt_allocate(part, VKT_DEVICE, NULL);
+    bind_and_wait(queue, buffer, &(VkSparseMemoryBind){block, block, memory, 0, 0}, 1);
+    VkCommandBuffer command = vkt_begin();
+    vkCmdFillBuffer(command, buffer, block, block, 0x600df00d);
+    vkt_finish(command);
+    const VkSparseMemoryBind moved[] = {{block, block, VK_NULL_HANDLE, 0, 0},
+                                        {2 * block, block, memory, 0, 0}};
+    bind_and_wait(queue, buffer, moved, 2);
+    struct vkt_buffer found = vkt_buffer(block, 0, VKT_COHERENT);
+    command = vkt_begin();
+    vkCmdCopyBuffer(command, buffer, found.handle, 1, &(VkBufferCopy){2 * block, 0, block});
+    vkt_finish(command);
+    vkt_out_u64("block", block);
+    vkt_out_buffer("moved", &found);
+}
+
+static void sparse_image_formats(void)
+{
+    VKT_NEED(vkt.f10.sparseResidencyImage2D);
+    VkSparseImageFormatProperties list[8];
+    uint32_t count = 8;
+    vkGetPhysicalDeviceSparseImageFormatProperties(
+        vkt.physical, VK_FORMAT_R8G8B8A8_UNORM, VK_IMAGE_TYPE_2D, VK_SAMPLE_COUNT_1_BIT,
+        VK_IMAGE_USAGE_SAMPLED_BIT, VK_IMAGE_TILING_OPTIMAL, &count, list);
+    vkt_out_u64("count", count);
+    for (uint32_t i = 0; i < count; i++)
+        vkt_out("granularity", &list[i].imageGranularity, sizeof(list[i].imageGranularity));
+}
+
+static const struct vkt_case cases[] = {
+    {"device_memory", device_memory, NULL},
+    {"mapped_memory", mapped_memory, NULL},
+    {"addresses_stay", addresses_stay, NULL},
+    {"sparse_binding", sparse_binding, NULL},
+    {"sparse_residency", sparse_residency, NULL},
+    {"sparse_image_formats", sparse_image_formats, NULL},
+};
+
+VKT_MAIN(cases)

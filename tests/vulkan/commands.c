@@ -1,0 +1,346 @@
+/* commands.c - differential programs: command pools and buffers, threads. */
+#include "vkt.h"
+
+#include <pthread.h>
+
+enum { WORDS = 1024, BYTES = WORDS * 4, THREADS = 4 };
+
+static struct vkt_buffer data;
+static struct vkt_kernel kernel;
+
+static void prepare(void)
+{
+    vkt_open();
+    data = vkt_storage(BYTES, NULL);
+    kernel = vkt_kernel("step.comp", "s", 4);
+    vkt_kernel_bind(&kernel, 0, &data);
+}
+
+static void step_into(VkCommandBuffer command, uint32_t add)
+{
+    vkt_barrier(command);
+    vkt_kernel_record(command, &kernel, &add, WORDS / 64);
+}
+
+static VkCommandBuffer stepping(VkCommandPool pool, uint32_t add, VkCommandBufferUsageFlags flags)
+{
+    VkCommandBuffer command = vkt_command(pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY);
+    vkt_record(command, flags);
+    step_into(command, add);
+    VKT(vkEndCommandBuffer(command));
+    return command;
+}
+
+static void submit_and_wait(VkCommandBuffer command)
+{
+    VkFence fence = vkt_fence(false);
+    vkt_submit(command, fence);
+    vkt_wait(fence);
+}
+
+static void one_time(void)
+{
+    prepare();
+    for (uint32_t i = 0; i < 5; i++) {
+        VkCommandBuffer command =
+            stepping(vkt.pool, i, VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT);
+        submit_and_wait(command);
+        vkFreeCommandBuffers(vkt.device, vkt.pool, 1, &command);
+    }
+    vkt_out_buffer("data", &data);
+}
+
+static void resubmitted(void)
+{
+    prepare();
+    VkCommandBuffer command = stepping(vkt.pool, 3, 0);
+    for (int i = 0; i < 10; i++)
+        submit_and_wait(command);
+    vkt_out_buffer("data", &data);
+}
+
+static void simultaneous(void)
+{
+    prepare();
+    VkCommandBuffer command = stepping(vkt.pool, 4, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT);
+    for (int i = 0; i < 10; i++) /* all pending at once */
+        vkt_submit(command, VK_NULL_HANDLE);
+    VkCommandBuffer twice[2] = {command, command};
+    VkSubmitInfo info = {
+        .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+        .commandBufferCount = 2,
+        .pCommandBuffers = twice,
+    };
+    VKT(vkQueueSubmit(vkt.queue, 1, &info, VK_NULL_HANDLE));
+    VKT(vkQueueWaitIdle(vkt.queue));
+    vkt_out_buffer("data", &data);
+}
+
+static void reset_buffer(void)
+{
+    prepare();
+    VkCommandBuffer command = stepping(vkt.pool, 1, 0);
+    submit_and_wait(command);
+    VKT(vkResetCommandBuffer(command, VK_COMMAND_BUFFER_RESET_RELEASE_RESOURCES_BIT));
+    vkt_record(command, 0);
+    step_into(command, 2);
+    VKT(vkEndCommandBuffer(command));
+    submit_and_wait(command);
+    vkt_record(command, 0); /* beginning again resets as well */
+    step_into(command, 3);
+    VKT(vkEndCommandBuffer(command));
+    submit_and_wait(command);
+    vkt_out_buffer("data", &data);
+}
+
+static void abandoned(void)
+{
+    prepare();
+    /* Recorded, never submitted, recorded otherwise: nothing of it may remain. */
+    VkCommandBuffer command = stepping(vkt.pool, 77, 0);
+    VKT(vkResetCommandBuffer(command, 0));
+    vkt_record(command, 0);
+    vkCmdFillBuffer(command, data.handle, 0, 64, 1);
+    VKT(vkResetCommandBuffer(command, 0)); /* while recording */
+    vkt_record(command, 0);
+    step_into(command, 5);
+    VKT(vkEndCommandBuffer(command));
+    submit_and_wait(command);
+    vkt_out_buffer("data", &data);
+}
+
+static void reset_pool(void)
+{
+    prepare();
+    VkCommandPool pool = vkt_command_pool(vkt.family, VK_COMMAND_POOL_CREATE_TRANSIENT_BIT);
+    VkCommandBuffer commands[3];
+    for (uint32_t i = 0; i < 3; i++)
+        commands[i] = stepping(pool, i, 0);
+    for (int i = 0; i < 3; i++)
+        submit_and_wait(commands[i]);
+    VKT(vkResetCommandPool(vkt.device, pool, 0));
+    for (uint32_t i = 0; i < 3; i++) {
+        vkt_record(commands[i], 0);
+        step_into(commands[i], 10 + i);
+        VKT(vkEndCommandBuffer(commands[i]));
+        submit_and_wait(commands[i]);
+    }
+    VKT(vkResetCommandPool(vkt.device, pool, VK_COMMAND_POOL_RESET_RELEASE_RESOURCES_BIT));
+    vkTrimCommandPool(vkt.device, pool, 0);
+    submit_and_wait(stepping(pool, 20, 0));
+    vkt_out_buffer("data", &data);
+}
+
+static VkCommandBuffer secondary(uint32_t add, VkCommandBufferUsageFlags flags)
+{
+    VkCommandBuffer command = vkt_command(vkt.pool, VK_COMMAND_BUFFER_LEVEL_SECONDARY);
+    VkCommandBufferInheritanceInfo inherit = {
+        .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_INHERITANCE_INFO,
+    };
+    VkCommandBufferBeginInfo info = {
+        .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+        .flags = flags,
+        .pInheritanceInfo = &inherit,
+    };
+    VKT(vkBeginCommandBuffer(command, &info));
+    step_into(command, add);
+    VKT(vkEndCommandBuffer(command));
+    return command;
+}
+
+static void secondaries(void)
+{
+    prepare();
+    VkCommandBuffer parts[3];
+    for (uint32_t i = 0; i < 3; i++)
+        parts[i] = secondary(i + 1, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT);
+    VkCommandBuffer command = vkt_command(vkt.pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY);
+    vkt_record(command, 0);
+    step_into(command, 100);
+    vkCmdExecuteCommands(command, 3, parts);
+    vkCmdExecuteCommands(command, 1, &parts[1]);
+    step_into(command, 200); /* binds again: state does not survive a secondary */
+    VKT(vkEndCommandBuffer(command));
+    submit_and_wait(command);
+    submit_and_wait(command);
+    vkt_out_buffer("data", &data);
+}
+
+static void ignored_inheritance(void)
+{
+    prepare();
+    VkCommandBuffer command = vkt_command(vkt.pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY);
+    VkCommandBufferBeginInfo info = {
+        .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+        .pInheritanceInfo = (const VkCommandBufferInheritanceInfo *)(uintptr_t)16, /* not read */
+    };
+    VKT(vkBeginCommandBuffer(command, &info));
+    step_into(command, 8);
+    VKT(vkEndCommandBuffer(command));
+    submit_and_wait(command);
+    vkt_out_buffer("data", &data);
+}
+
+static void many_in_one_submit(void)
+{
+    prepare();
+    enum { MANY = 100 };
+    VkCommandBuffer commands[MANY];
+    for (uint32_t i = 0; i < MANY; i++)
+        commands[i] = stepping(vkt.pool, i * i, 0);
+    VkSubmitInfo info = {
+        .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+        .commandBufferCount = MANY,
+        .pCommandBuffers = commands,
+    };
+    VkFence fence = vkt_fence(false);
+    VKT(vkQueueSubmit(vkt.queue, 1, &info, fence));
+    vkt_wait(fence);
+    vkt_out_buffer("data", &data);
+}
+
+static void long_recording(void)
+{
+    prepare();
+    /* Thousands of commands in one buffer. */
+    VkCommandBuffer command = vkt_begin();
+    for (uint32_t i = 0; i < 4000; i++)
+        vkCmdUpdateBuffer(command, data.handle, (i % WORDS) * 4, 4, &i), vkt_barrier(command);
+    vkt_finish(command);
+    vkt_out_buffer("data", &data);
+}
+
+/* --- threads ---------------------------------------------------------------------------------- */
+
+struct worker {
+    pthread_t thread;
+    VkCommandPool pool;
+    VkCommandBuffer commands[20];
+    struct vkt_buffer data;
+    struct vkt_kernel kernel;
+    VkFence fence;
+    pthread_mutex_t *queue_lock;
+};
+
+static void worker_init(struct worker *worker, pthread_mutex_t *queue_lock)
+{
+    worker->pool = vkt_command_pool(vkt.family, 0);
+    worker->data = vkt_storage(BYTES, NULL);
+    worker->kernel = vkt_kernel("step.comp", "s", 4);
+    vkt_kernel_bind(&worker->kernel, 0, &worker->data);
+    worker->fence = vkt_fence(false);
+    worker->queue_lock = queue_lock;
+}
+
+static void *record_all(void *argument)
+{
+    struct worker *worker = argument;
+    for (uint32_t i = 0; i < VKT_COUNT(worker->commands); i++) {
+        VkCommandBuffer command = vkt_command(worker->pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY);
+        vkt_record(command, 0);
+        vkt_barrier(command);
+        vkt_kernel_record(command, &worker->kernel, &i, WORDS / 64);
+        VKT(vkEndCommandBuffer(command));
+        worker->commands[i] = command;
+    }
+    return NULL;
+}
+
+static void *record_and_submit(void *argument)
+{
+    struct worker *worker = argument;
+    record_all(worker);
+    for (size_t i = 0; i < VKT_COUNT(worker->commands); i++) {
+        pthread_mutex_lock(worker->queue_lock); /* a queue is externally synchronised */
+        vkt_submit(worker->commands[i], worker->fence);
+        pthread_mutex_unlock(worker->queue_lock);
+        vkt_wait(worker->fence);
+        VKT(vkResetFences(vkt.device, 1, &worker->fence));
+    }
+    return NULL;
+}
+
+static void run_workers(struct worker *workers, void *(*body)(void *))
+{
+    static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER;
+    for (int i = 0; i < THREADS; i++)
+        worker_init(&workers[i], &queue_lock);
+    for (int i = 0; i < THREADS; i++)
+        VKT_EXPECT(pthread_create(&workers[i].thread, NULL, body, &workers[i]) == 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(workers[i].thread, NULL);
+}
+
+static void threads_record(void)
+{
+    vkt_open();
+    static struct worker workers[THREADS];
+    run_workers(workers, record_all);
+    for (int i = 0; i < THREADS; i++) {
+        VkSubmitInfo info = {
+            .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+            .commandBufferCount = VKT_COUNT(workers[i].commands),
+            .pCommandBuffers = workers[i].commands,
+        };
+        VKT(vkQueueSubmit(vkt.queue, 1, &info, workers[i].fence));
+    }
+    for (int i = 0; i < THREADS; i++) {
+        vkt_wait(workers[i].fence);
+        vkt_out_buffer("data", &workers[i].data);
+    }
+}
+
+static void threads_submit(void)
+{
+    vkt_open();
+    static struct worker workers[THREADS];
+    run_workers(workers, record_and_submit);
+    for (int i = 0; i < THREADS; i++)
+        vkt_out_buffer("data", &workers[i].data);
+}
+
+static void *make_and_break(void *argument)
+{
+    struct worker *worker = argument;
+    for (uint32_t i = 0; i < 200; i++) {
+        VkBufferCreateInfo info = {
+            .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+            .size = 64 + i,
+            .usage = VK_BUFFER_USAGE_TRANSFER_DST_BIT,
+        };
+        VkBuffer buffer;
+        VKT(vkCreateBuffer(vkt.device, &info, NULL, &buffer));
+        VkMemoryRequirements needs;
+        vkGetBufferMemoryRequirements(vkt.device, buffer, &needs);
+        ((uint32_t *)worker->data.map)[i] = (uint32_t)needs.size;
+        vkDestroyBuffer(vkt.device, buffer, NULL);
+    }
+    return NULL;
+}
+
+static void threads_create(void)
+{
+    vkt_open();
+    static struct worker workers[THREADS];
+    run_workers(workers, make_and_break);
+    for (int i = 0; i < THREADS; i++)
+        vkt_out_buffer("sizes", &workers[i].data);
+}
+
+static const struct vkt_case cases[] = {
+    {"one_time", one_time, NULL},
+    {"resubmitted", resubmitted, NULL},
+    {"simultaneous", simultaneous, NULL},
+    {"reset_buffer", reset_buffer, NULL},
+    {"abandoned", abandoned, NULL},
+    {"reset_pool", reset_pool, NULL},
+    {"secondaries", secondaries, NULL},
+    {"ignored_inheritance", ignored_inheritance, NULL},
+    {"many_in_one_submit", many_in_one_submit, NULL},
+    {"long_recording", long_recording, NULL},
+    {"threads_record", threads_record, NULL},
+    {"threads_submit", threads_submit, NULL},
+    {"threads_create", threads_create, NULL},
+};
+
+VKT_MAIN(cases)

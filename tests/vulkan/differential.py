@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""Runs Vulkan programs in two places and compares what they say, byte for byte.
+
+    differential.py [OPTIONS] PROGRAM [CASE]...    all cases of PROGRAM, or those named
+
+A is native: this environment, or with --software the one that find-vulkan gives.  B is A once more
+(do two runs agree?), or with --b a command that runs programs elsewhere, in this environment:
+
+    differential.py --software tools/find-vulkan --b 'hawser run --' --modes plain,sync vkt-memory
+
+Each case is a process of its own on either side.  Standard output and exit status must be equal;
+a case that A skips (77) is skipped, one that only B skips has failed.  With --validate, B is native
+under Khronos' validation layer, which must have nothing to say.  Speaks TAP; status 1 if a case
+failed.
+"""
+import argparse
+import collections
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+
+SKIPPED = 77
+RUN_SECONDS = 120  # the slowest case needs two on an idle machine
+
+# How B may be asked to work: what it sets in the environment of the remote driver.
+MODES = {
+    "plain": {},
+    "sync": {"VENUS_SYNC": "1"},
+    "userfaultfd": {"VENUS_TRACK": "userfaultfd"},
+    "mprotect": {"VENUS_TRACK": "mprotect"},
+    "compare": {"VENUS_TRACK": "compare"},
+}
+
+LAYER = "VK_LAYER_KHRONOS_validation"
+LAYER_MANIFEST = "VkLayer_khronos_validation.json"
+LAYER_FOLDERS = ["/etc/vulkan/explicit_layer.d", "/usr/local/share/vulkan/explicit_layer.d",
+                 "/usr/share/vulkan/explicit_layer.d"]
+# Performance advice is left out: programs use slow ways on purpose.
+LAYER_SETTINGS = """khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG
+khronos_validation.report_flags = error,warn
+khronos_validation.enables = VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT
+khronos_validation.log_filename = {log}
+"""
+
+Outcome = collections.namedtuple("Outcome", "status out err")
+# result: "ok", "skip" or "not ok"; words: why
+Verdict = collections.namedtuple("Verdict", "result words")
+
+
+class Side:
+    """A place where programs run: a command in front of them and an environment."""
+
+    def __init__(self, prefix, env):
+        self.prefix = prefix
+        self.env = env
+
+    def run(self, program, case, extra=None):
+        try:
+            done = subprocess.run([*self.prefix, program, case], env={**self.env, **(extra or {})},
+                                  stdin=subprocess.DEVNULL, capture_output=True, check=False,
+                                  timeout=RUN_SECONDS)
+        except subprocess.TimeoutExpired as late:
+            return Outcome(f"no end within {RUN_SECONDS} s", late.stdout or b"", late.stderr or b"")
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def text(data):
+    return data.decode("utf-8", "backslashreplace")
+
+
+def first_difference(a, b):
+    """None when the outcomes are equal; otherwise where they part, in words."""
+    if a.out != b.out:
+        ours, theirs = text(a.out).splitlines(), text(b.out).splitlines()
+        for number in range(max(len(ours), len(theirs)) + 1):
+            pair = [lines[number] if number < len(lines) else "(nothing)" for lines in (ours, theirs)]
+            if pair[0] != pair[1]:
+                return f"line {number + 1}:\nA: {pair[0]}\nB: {pair[1]}\nB says: {text(b.err)}"
+        return "line ends differ"
+    if a.status != b.status:
+        return f"A ended with {a.status}, B with {b.status}: {text(b.err)}"
+    return None
+
+
+def judge(a, b):
+    if a.status == SKIPPED:
+        return Verdict("skip", text(a.out).strip().splitlines()[-1] if a.out.strip() else "")
+    if a.status != 0:
+        return Verdict("not ok", f"A ended with {a.status}: {text(a.err)}")
+    difference = first_difference(a, b)
+    return Verdict("not ok", difference) if difference else Verdict("ok", "")
+
+
+class Compare:
+    """B in each of some modes against A."""
+
+    def __init__(self, a, b, modes):
+        self.a, self.b, self.modes = a, b, modes
+
+    def check(self, program, case, _invalid):
+        native = self.a.run(program, case)
+        for mode in self.modes:
+            verdict = judge(native, self.b.run(program, case, MODES[mode]))
+            if verdict.result != "ok":
+                return verdict._replace(words=f"mode {mode}: {verdict.words}")
+        return Verdict("ok", "")
+
+
+class Validate:
+    """A against A under the validation layer, which must stay silent.
+
+    A case that is invalid on purpose is compared with a plain second run instead."""
+
+    def __init__(self, a, folder):
+        self.a = a
+        self.log = pathlib.Path(folder, "validation.log")
+        settings = pathlib.Path(folder, "vk_layer_settings.txt")
+        settings.write_text(LAYER_SETTINGS.format(log=self.log), encoding="utf-8")
+        self.env = {"VK_INSTANCE_LAYERS": LAYER, "VK_LAYER_SETTINGS_PATH": str(folder)}
+
+    def check(self, program, case, invalid):
+        native = self.a.run(program, case)
+        if invalid:
+            return judge(native, self.a.run(program, case))
+        self.log.unlink(missing_ok=True)
+        verdict = judge(native, self.a.run(program, case, self.env))
+        if verdict.result == "not ok":
+            return verdict
+        if not self.log.exists():
+            return Verdict("not ok", "the validation layer did not load")
+        said = self.log.read_text(encoding="utf-8", errors="replace").strip()
+        return Verdict("not ok", f"the validation layer says:\n{said}") if said else verdict
+
+
+def layer_is_installed():
+    folders = os.environ.get("VK_LAYER_PATH", "").split(":") + LAYER_FOLDERS
+    return any(folder and os.path.exists(os.path.join(folder, LAYER_MANIFEST)) for folder in folders)
+
+
+def list_cases(program):
+    """{name: why it is invalid, or ""}"""
+    lines = subprocess.run([program, "--list"], check=True, capture_output=True, text=True).stdout
+    return {name: reason for name, _, reason in (line.partition(" ") for line in lines.splitlines())}
+
+
+def software_environment(find_vulkan):
+    """The environment of the software GPU, or None where there is none."""
+    done = subprocess.run([find_vulkan, "--software", "--", "env", "-0"], capture_output=True,
+                          check=False)
+    if done.returncode != 0:
+        sys.stderr.write(text(done.stderr))
+        return None
+    entries = (entry.partition("=") for entry in text(done.stdout).split("\0") if entry)
+    return {name: value for name, _, value in entries}
+
+
+def report(number, name, verdict):
+    words = verdict.words.strip().splitlines()
+    if verdict.result == "skip":
+        print(f"ok {number} - {name} # SKIP {words[0] if words else ''}", flush=True)
+        return
+    print(f"{verdict.result} {number} - {name}", flush=True)
+    for line in words:
+        print(f"# {line}", flush=True)
+
+
+def run_cases(program, wanted, checker):
+    """How many failed."""
+    known = list_cases(program)
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        sys.exit(f"differential.py: {program} has no case {', '.join(unknown)}")
+    names = wanted or list(known)
+    subject = os.path.basename(program)
+    failed = 0
+    print(f"1..{len(names)}", flush=True)
+    for number, name in enumerate(names, 1):
+        verdict = checker.check(program, name, known[name])
+        failed += verdict.result == "not ok"
+        report(number, f"{subject} {name}", verdict)
+    return failed
+
+
+def pairs(words):
+    for word in words:
+        if "=" not in word:
+            sys.exit(f"differential.py: not NAME=VALUE: {word}")
+    return dict(word.split("=", 1) for word in words)
+
+
+def read_arguments(argv):
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--software", metavar="FIND_VULKAN", help="A on the software GPU")
+    parser.add_argument("--softgpu-dir", help="HAWSER_SOFTGPU_DIR where that is not set")
+    parser.add_argument("--vkprobe-dir", help="HAWSER_VKPROBE_DIR")
+    parser.add_argument("--b", metavar="PREFIX", help="the command that runs programs at B")
+    parser.add_argument("--b-env", metavar="NAME=VALUE", action="append", default=[])
+    parser.add_argument("--modes", default="plain", help=f"of B: {','.join(MODES)}")
+    parser.add_argument("--validate", action="store_true", help="B under the validation layer")
+    parser.add_argument("program")
+    parser.add_argument("cases", nargs="*", metavar="CASE")
+    options = parser.parse_args(argv)
+    options.modes = options.modes.split(",")
+    if not set(options.modes) <= set(MODES):
+        parser.error(f"modes are {', '.join(MODES)}")
+    if options.validate and options.b:
+        parser.error("--validate compares native with native")
+    return options
+
+
+def main(argv):
+    options = read_arguments(argv)
+    if options.softgpu_dir:
+        os.environ.setdefault("HAWSER_SOFTGPU_DIR", options.softgpu_dir)
+    if options.vkprobe_dir:
+        os.environ["HAWSER_VKPROBE_DIR"] = options.vkprobe_dir
+    native = software_environment(options.software) if options.software else dict(os.environ)
+    if native is None:
+        print("1..0 # SKIP no software GPU here")
+        return 0
+    program = os.path.abspath(options.program)
+    a = Side([], native)
+    if options.validate and layer_is_installed():
+        with tempfile.TemporaryDirectory() as folder:
+            return 1 if run_cases(program, options.cases, Validate(a, folder)) else 0
+    if options.validate:
+        print("# no validation layer here: native against native only")
+    b_env = {**(dict(os.environ) if options.b else native), **pairs(options.b_env)}
+    b = Side(shlex.split(options.b or ""), b_env)
+    return 1 if run_cases(program, options.cases, Compare(a, b, options.modes)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

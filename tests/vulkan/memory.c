@@ -1,0 +1,464 @@
+/* memory.c - differential programs: mapped memory, shared byte by byte by the CPU and the GPU. */
+#include "vkt.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, WORDS = 4096, BYTES = WORDS * 4 };
+
+/* A generator step over the whole buffer, in a command buffer that can be submitted again. */
+struct stepper {
+    struct vkt_kernel kernel;
+    VkCommandBuffer command;
+    VkFence fence;
+};
+
+static struct stepper stepper(const struct vkt_buffer *buffer)
+{
+    struct stepper made = {
+        .kernel = vkt_kernel("step.comp", "s", 4),
+        .command = vkt_command(vkt.pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY),
+        .fence = vkt_fence(false),
+    };
+    const uint32_t add = 1;
+    vkt_kernel_bind(&made.kernel, 0, buffer);
+    vkt_record(made.command, 0);
+    vkt_kernel_record(made.command, &made.kernel, &add, (uint32_t)(buffer->size / 4 + 63) / 64);
+    VKT(vkEndCommandBuffer(made.command));
+    return made;
+}
+
+static void step(const struct stepper *stepper)
+{
+    vkt_submit(stepper->command, stepper->fence);
+    vkt_wait(stepper->fence);
+    VKT(vkResetFences(vkt.device, 1, &stepper->fence));
+}
+
+static void coherent(void)
+{
+    vkt_open();
+    struct vkt_buffer buffer = vkt_storage(BYTES, NULL);
+    struct stepper run = stepper(&buffer);
+    uint32_t *words = buffer.map;
+    for (uint32_t i = 0; i < 10; i++) {
+        words[i * 100] ^= i; /* what the CPU writes between submits is part of the result */
+        step(&run);
+    }
+    vkt_out_buffer("stepped", &buffer);
+}
+
+static void non_coherent(void)
+{
+    vkt_open();
+    struct vkt_buffer buffer = vkt_buffer(BYTES, VK_BUFFER_USAGE_STORAGE_BUFFER_BIT, VKT_CACHED);
+    struct stepper run = stepper(&buffer);
+    vkt_pattern(buffer.map, BYTES, 1);
+    for (uint32_t i = 0; i < 5; i++) {
+        vkt_flush(&buffer);
+        step(&run);
+        vkt_invalidate(&buffer);
+        ((uint32_t *)buffer.map)[i] += 1000;
+    }
+    vkt_out_buffer("stepped", &buffer);
+}
+
+static void atoms(void)
+{
+    vkt_open();
+    /* Ranges of one atom, several a call. */
+    struct vkt_buffer buffer = vkt_buffer(BYTES, VK_BUFFER_USAGE_STORAGE_BUFFER_BIT, VKT_CACHED);
+    struct vkt_buffer copy = vkt_buffer(BYTES, 0, VKT_COHERENT);
+    VkDeviceSize atom = vkt.props.limits.nonCoherentAtomSize;
+    VkMappedMemoryRange ranges[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        ranges[i] = (VkMappedMemoryRange){
+            .sType = VK_STRUCTURE_TYPE_MAPPED_MEMORY_RANGE,
+            .memory = buffer.memory,
+            .offset = (1 + i * 3) * atom,
+            .size = atom,
+        };
+        memset((char *)buffer.map + ranges[i].offset, (int)(0x10 + i), atom);
+    }
+    VKT(vkFlushMappedMemoryRanges(vkt.device, 3, ranges));
+    VkCommandBuffer command = vkt_begin();
+    vkt_copy(command, &buffer, &copy);
+    vkt_barrier(command);
+    vkCmdFillBuffer(command, buffer.handle, ranges[1].offset, atom, 0x77777777);
+    vkt_finish(command);
+    VKT(vkInvalidateMappedMemoryRanges(vkt.device, 3, ranges));
+    vkt_out_buffer("copy", &copy);
+    vkt_out_buffer("buffer", &buffer);
+}
+
+static void persistent(void)
+{
+    vkt_open();
+    struct vkt_buffer buffer = vkt_storage(BYTES, NULL);
+    struct stepper run = stepper(&buffer);
+    uint32_t *words = buffer.map, sum = 0;
+    for (uint32_t i = 0; i < 300; i++) {
+        words[(i * 37) % WORDS] = sum;
+        step(&run);
+        sum = sum * 31 + words[(i * 91) % WORDS];
+    }
+    vkt_out_u64("sum", sum);
+    vkt_out_buffer("stepped", &buffer);
+}
+
+static void neighbours(void)
+{
+    vkt_open();
+    /* While the GPU writes the even words of each page, the CPU writes the odd ones. */
+    struct vkt_buffer from = vkt_buffer(BYTES, 0, VKT_COHERENT);
+    struct vkt_buffer both = vkt_buffer(BYTES, 0, VKT_COHERENT);
+    vkt_pattern(from.map, BYTES, 5);
+    static VkBufferCopy even[WORDS / 2];
+    for (uint32_t i = 0; i < WORDS / 2; i++)
+        even[i] = (VkBufferCopy){i * 8, i * 8, 4};
+    VkCommandBuffer command = vkt_command(vkt.pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY);
+    vkt_record(command, 0);
+    vkCmdCopyBuffer(command, from.handle, both.handle, WORDS / 2, even);
+    vkt_barrier(command);
+    VKT(vkEndCommandBuffer(command));
+    VkFence fence = vkt_fence(false);
+    vkt_submit(command, fence);
+    volatile uint32_t *words = both.map;
+    for (uint32_t i = 1; i < WORDS; i += 2)
+        words[i] = i * 0x01010101u;
+    vkt_wait(fence);
+    vkt_out_buffer("both", &both);
+    for (uint32_t i = 1; i < WORDS; i += 2)
+        VKT_EXPECT(words[i] == i * 0x01010101u);
+}
+
+static void neighbour_bytes(void)
+{
+    vkt_open();
+    /* The same with single bytes: no word belongs to one side. */
+    struct vkt_buffer from = vkt_buffer(PAGE, 0, VKT_COHERENT);
+    struct vkt_buffer both = vkt_buffer(PAGE, 0, VKT_COHERENT);
+    memset(from.map, 0xcd, PAGE);
+    static VkBufferCopy thirds[PAGE / 3];
+    for (uint32_t i = 0; i < PAGE / 3; i++)
+        thirds[i] = (VkBufferCopy){i * 3, i * 3, 1};
+    VkCommandBuffer command = vkt_begin();
+    vkCmdCopyBuffer(command, from.handle, both.handle, PAGE / 3, thirds);
+    vkt_barrier(command);
+    VKT(vkEndCommandBuffer(command));
+    VkFence fence = vkt_fence(false);
+    vkt_submit(command, fence);
+    volatile unsigned char *bytes = both.map;
+    for (uint32_t i = 1; i < PAGE; i += 3)
+        bytes[i] = (unsigned char)i;
+    vkt_wait(fence);
+    vkt_out_buffer("both", &both);
+}
+
+static void sub_ranges(void)
+{
+    vkt_open();
+    VkBuffer buffer = vkt_buffer_only(BYTES, 0);
+    VkMemoryRequirements needs;
+    vkGetBufferMemoryRequirements(vkt.device, buffer, &needs);
+    VkDeviceMemory memory = vkt_allocate(needs, VKT_COHERENT, NULL);
+    VKT(vkBindBufferMemory(vkt.device, buffer, memory, 0));
+    VkCommandBuffer command = vkt_begin();
+    vkCmdFillBuffer(command, buffer, 0, VK_WHOLE_SIZE, 0x0badf00d);
+    vkt_finish(command);
+    const struct {
+        VkDeviceSize offset, size;
+    } ranges[] = {{0, 1}, {4095, 2}, {5000, 3000}, {BYTES - 7, 7}, {1, VK_WHOLE_SIZE}};
+    for (size_t i = 0; i < VKT_COUNT(ranges); i++) {
+        unsigned char *map;
+        VKT(vkMapMemory(vkt.device, memory, ranges[i].offset, ranges[i].size, 0, (void **)&map));
+        map[0] = (unsigned char)(0xa0 + i);
+        /* The pointer minus the offset keeps minMemoryMapAlignment. */
+        uintptr_t base = (uintptr_t)map - (uintptr_t)ranges[i].offset;
+        VKT_EXPECT(base % vkt.props.limits.minMemoryMapAlignment == 0);
+        vkUnmapMemory(vkt.device, memory);
+    }
+    void *all;
+    VKT(vkMapMemory(vkt.device, memory, 0, VK_WHOLE_SIZE, 0, &all));
+    vkt_out("buffer", all, BYTES);
+}
+
+static void remapped(void)
+{
+    vkt_open();
+    struct vkt_buffer buffer = vkt_storage(BYTES, NULL);
+    struct stepper run = stepper(&buffer);
+    for (uint32_t i = 0; i < 50; i++) {
+        vkUnmapMemory(vkt.device, buffer.memory);
+        if (i % 2)
+            step(&run); /* unmapped memory changes too */
+        VKT(vkMapMemory(vkt.device, buffer.memory, 0, VK_WHOLE_SIZE, 0, &buffer.map));
+        ((uint32_t *)buffer.map)[i] += i;
+    }
+    vkt_out_buffer("stepped", &buffer);
+}
+
+static void large_sparse_touches(void)
+{
+    vkt_open();
+    enum { LARGE = 64 << 20, STRIDE = (1 << 20) + 4, FILLED = (32 << 20) + (64 << 10) };
+    struct vkt_buffer large = {.handle = vkt_buffer_only(LARGE, 0), .size = LARGE};
+    VkMemoryRequirements needs;
+    vkGetBufferMemoryRequirements(vkt.device, large.handle, &needs);
+    large.memory = vkt_allocate(needs, VKT_COHERENT, NULL);
+    VKT(vkBindBufferMemory(vkt.device, large.handle, large.memory, 0));
+    VKT(vkMapMemory(vkt.device, large.memory, 0, VK_WHOLE_SIZE, 0, &large.map));
+    struct vkt_buffer found = vkt_buffer(PAGE, 0, VKT_COHERENT);
+    VkBufferCopy touched[LARGE / STRIDE];
+    for (uint32_t i = 0; i < VKT_COUNT(touched); i++) {
+        VkDeviceSize at = (VkDeviceSize)i * STRIDE;
+        memset((char *)large.map + at, (int)i, 3);
+        ((char *)large.map)[at + 3] = 'x';
+        touched[i] = (VkBufferCopy){at, i * 4, 4};
+    }
+    VkCommandBuffer command = vkt_begin();
+    vkCmdCopyBuffer(command, large.handle, found.handle, VKT_COUNT(touched), touched);
+    vkCmdFillBuffer(command, large.handle, FILLED, 4096, 0x42424242);
+    vkt_finish(command);
+    vkt_out_buffer("found", &found);
+    vkt_out("filled", (char *)large.map + FILLED, 4096);
+}
+
+static void suballocated(void)
+{
+    vkt_open();
+    enum { PARTS = 8, PART = 1500 };
+    VkBuffer parts[PARTS];
+    VkMemoryRequirements needs = {0};
+    for (int i = 0; i < PARTS; i++) {
+        parts[i] = vkt_buffer_only(PART, 0);
+        vkGetBufferMemoryRequirements(vkt.device, parts[i], &needs);
+    }
+    VkDeviceSize stride = (needs.size + needs.alignment - 1) / needs.alignment * needs.alignment;
+    VkMemoryRequirements all = needs;
+    all.size = stride * PARTS;
+    VkDeviceMemory memory = vkt_allocate(all, VKT_COHERENT, NULL);
+    VkBindBufferMemoryInfo binds[PARTS];
+    for (int i = 0; i < PARTS; i++)
+        binds[i] = (VkBindBufferMemoryInfo){VK_STRUCTURE_TYPE_BIND_BUFFER_MEMORY_INFO, NULL,
+                                            parts[i], memory, stride * (unsigned)i};
+    VKT(vkBindBufferMemory2(vkt.device, PARTS, binds));
+    VkCommandBuffer command = vkt_begin();
+    for (int i = 0; i < PARTS; i++)
+        vkCmdFillBuffer(command, parts[i], 0, PART & ~3, 0x01010101u * (unsigned)i);
+    vkt_finish(command);
+    char *map;
+    VKT(vkMapMemory(vkt.device, memory, 0, VK_WHOLE_SIZE, 0, (void **)&map));
+    for (int i = 0; i < PARTS; i++)
+        vkt_out("part", map + stride * (unsigned)i, PART & ~3);
+}
+
+static void dedicated(void)
+{
+    vkt_open();
+    VkBuffer buffer = vkt_buffer_only(BYTES, 0);
+    VkMemoryRequirements needs;
+    vkGetBufferMemoryRequirements(vkt.device, buffer, &needs);
+    VkMemoryDedicatedAllocateInfo only = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_DEDICATED_ALLOCATE_INFO,
+        .buffer = buffer,
+    };
+    VkDeviceMemory memory = vkt_allocate(needs, VKT_COHERENT, &only);
+    VKT(vkBindBufferMemory(vkt.device, buffer, memory, 0));
+    void *map;
+    VKT(vkMapMemory(vkt.device, memory, 0, BYTES, 0, &map));
+    VkCommandBuffer command = vkt_begin();
+    vkCmdFillBuffer(command, buffer, 0, BYTES, 0xdedededeu);
+    vkt_finish(command);
+    vkt_out("buffer", map, BYTES);
+}
+
+static void read_into(void)
+{
+    vkt_open();
+    /* The kernel writes mapped memory on the program's behalf, and reads it too. */
+    struct vkt_buffer buffer = vkt_storage(BYTES, NULL);
+    struct stepper run = stepper(&buffer);
+    static char text[3000];
+    vkt_pattern(text, sizeof(text), 8);
+    int fd = memfd_create("vkt", MFD_CLOEXEC);
+    VKT_EXPECT(fd >= 0);
+    VKT_EXPECT(write(fd, text, sizeof(text)) == (ssize_t)sizeof(text));
+    VKT_EXPECT(pread(fd, (char *)buffer.map + 100, sizeof(text), 0) == (ssize_t)sizeof(text));
+    step(&run);
+    VKT_EXPECT(pread(fd, (char *)buffer.map + 9001, 1000, 7) == 1000);
+    step(&run);
+    VKT_EXPECT(pwrite(fd, buffer.map, BYTES, 0) == BYTES);
+    static char back[BYTES];
+    VKT_EXPECT(pread(fd, back, BYTES, 0) == BYTES);
+    close(fd);
+    vkt_out("written", back, BYTES);
+    VKT_EXPECT(!memcmp(back, buffer.map, BYTES));
+}
+
+static sigjmp_buf recovered;
+
+static void on_segv(int number)
+{
+    siglongjmp(recovered, number);
+}
+
+/* A fault of the program's own must reach its handler; returns whether it did. */
+static bool faults(volatile char *nowhere)
+{
+    if (sigsetjmp(recovered, 1))
+        return true;
+    *nowhere = 1;
+    return false;
+}
+
+static void own_handler(void)
+{
+    struct sigaction action = {.sa_handler = on_segv}, before;
+    char *nowhere = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    VKT_EXPECT(nowhere != MAP_FAILED);
+    vkt_open();
+    struct vkt_buffer buffer = vkt_storage(BYTES, NULL);
+    struct stepper run = stepper(&buffer);
+    step(&run);
+    VKT_EXPECT(sigaction(SIGSEGV, &action, &before) == 0);
+    uint32_t caught = 0;
+    for (uint32_t i = 0; i < 5; i++) {
+        ((uint32_t *)buffer.map)[i * 800] = i;
+        caught += faults(nowhere);
+        step(&run);
+    }
+    VKT_EXPECT(sigaction(SIGSEGV, &before, NULL) == 0);
+    ((uint32_t *)buffer.map)[4000] = 4000;
+    step(&run);
+    munmap(nowhere, PAGE);
+    vkt_out_u64("caught", caught);
+    vkt_out_buffer("stepped", &buffer);
+}
+
+static void forked(void)
+{
+    vkt_open();
+    struct vkt_buffer buffer = vkt_storage(BYTES, NULL);
+    struct stepper run = stepper(&buffer);
+    step(&run);
+    ((uint32_t *)buffer.map)[7] = 7;
+    /* The child makes no Vulkan call and leaves the mapping alone; the parent goes on. */
+    pid_t child = fork();
+    VKT_EXPECT(child >= 0);
+    if (child == 0)
+        _exit(5);
+    ((uint32_t *)buffer.map)[2000] = 2000;
+    step(&run);
+    int status = 0;
+    VKT_EXPECT(waitpid(child, &status, 0) == child);
+    vkt_out_u64("child", (uint64_t)WEXITSTATUS(status));
+    step(&run);
+    vkt_out_buffer("stepped", &buffer);
+}
+
+/* A program that watches coherent memory without any call must see the GPU's write. */
+static void polled(void)
+{
+    vkt_open();
+    struct vkt_buffer buffer = vkt_buffer(PAGE, 0, VKT_COHERENT);
+    volatile uint32_t *words = buffer.map;
+    VkCommandBuffer command = vkt_begin();
+    vkCmdFillBuffer(command, buffer.handle, 0, PAGE, 0x900dd06);
+    vkt_barrier(command);
+    VKT(vkEndCommandBuffer(command));
+    vkt_submit(command, VK_NULL_HANDLE);
+    while (words[PAGE / 4 - 1] != 0x900dd06)
+        ;
+    VKT(vkQueueWaitIdle(vkt.queue));
+    vkt_out_buffer("buffer", &buffer);
+}
+
+static void staging_ring(void)
+{
+    vkt_open();
+    /* A staging ring: each part is rewritten as soon as its fence is done. */
+    enum { RING = 4, PART = 2048, TURNS = 40 };
+    struct vkt_buffer ring = vkt_buffer(RING * PART, 0, VKT_COHERENT);
+    struct vkt_buffer total = vkt_buffer(TURNS * PART, 0, VKT_DEVICE);
+    VkFence fences[RING];
+    VkCommandBuffer commands[RING];
+    for (int i = 0; i < RING; i++) {
+        fences[i] = vkt_fence(true);
+        commands[i] = vkt_command(vkt.pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY);
+    }
+    for (uint32_t turn = 0; turn < TURNS; turn++) {
+        uint32_t part = turn % RING;
+        vkt_wait(fences[part]);
+        VKT(vkResetFences(vkt.device, 1, &fences[part]));
+        vkt_pattern((char *)ring.map + part * PART, PART, turn);
+        vkt_record(commands[part], VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT);
+        vkCmdCopyBuffer(commands[part], ring.handle, total.handle, 1,
+                        &(VkBufferCopy){part * PART, turn * PART, PART});
+        vkt_barrier(commands[part]);
+        VKT(vkEndCommandBuffer(commands[part]));
+        vkt_submit(commands[part], fences[part]);
+    }
+    VKT(vkQueueWaitIdle(vkt.queue));
+    vkt_out_buffer("total", &total);
+}
+
+static void requirements(void)
+{
+    vkt_open();
+    VkBuffer buffer = vkt_buffer_only(BYTES, 0);
+    VkBufferMemoryRequirementsInfo2 about = {
+        .sType = VK_STRUCTURE_TYPE_BUFFER_MEMORY_REQUIREMENTS_INFO_2,
+        .buffer = buffer,
+    };
+    VkMemoryDedicatedRequirements only = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_DEDICATED_REQUIREMENTS,
+    };
+    VkMemoryRequirements2 needs = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_REQUIREMENTS_2,
+        .pNext = &only,
+    };
+    vkGetBufferMemoryRequirements2(vkt.device, &about, &needs);
+    vkt_out_u64("size", needs.memoryRequirements.size);
+    vkt_out_u64("alignment", needs.memoryRequirements.alignment);
+    vkt_out_u64("prefers", only.prefersDedicatedAllocation);
+    vkt_out_u64("requires", only.requiresDedicatedAllocation);
+    VkBufferCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+        .size = 12345,
+        .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT,
+    };
+    VkDeviceBufferMemoryRequirements planned = {
+        .sType = VK_STRUCTURE_TYPE_DEVICE_BUFFER_MEMORY_REQUIREMENTS,
+        .pCreateInfo = &info,
+    };
+    vkGetDeviceBufferMemoryRequirements(vkt.device, &planned, &needs);
+    vkt_out_u64("planned", needs.memoryRequirements.size);
+}
+
+static const struct vkt_case cases[] = {
+    {"coherent", coherent, NULL},
+    {"non_coherent", non_coherent, NULL},
+    {"atoms", atoms, NULL},
+    {"persistent", persistent, NULL},
+    {"neighbours", neighbours, NULL},
+    {"neighbour_bytes", neighbour_bytes, NULL},
+    {"sub_ranges", sub_ranges, NULL},
+    {"remapped", remapped, NULL},
+    {"large_sparse_touches", large_sparse_touches, NULL},
+    {"suballocated", suballocated, NULL},
+    {"dedicated", dedicated, NULL},
+    {"read_into", read_into, NULL},
+    {"own_handler", own_handler, NULL},
+    {"forked", forked, NULL},
+    {"polled", polled, NULL},
+    {"staging_ring", staging_ring, NULL},
+    {"requirements", requirements, NULL},
+};
+
+VKT_MAIN(cases)

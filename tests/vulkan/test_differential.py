@@ -1,0 +1,123 @@
+"""What differential.py calls equal, different, skipped and invalid, with programs that pretend."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+DIFFERENTIAL = os.path.abspath(sys.argv.pop(1))
+
+# Lists two cases, then does what the file "behaviour" says.
+PROGRAM = """#!/bin/sh
+here=$(dirname "$0")
+if [ "$1" = --list ]; then printf 'one\\ntwo it breaks a rule\\n'; exit 0; fi
+. "$here/behaviour"
+"""
+
+
+class Differential(unittest.TestCase):
+    def setUp(self):
+        self.tmp = tempfile.TemporaryDirectory()
+        self.addCleanup(self.tmp.cleanup)
+        self.write("vkt-fake", PROGRAM)
+        os.chmod(self.path("vkt-fake"), 0o755)
+        self.env = {**os.environ, "VK_LAYER_PATH": self.tmp.name}
+        self.env.pop("SIDE", None)
+
+    def path(self, name):
+        return os.path.join(self.tmp.name, name)
+
+    def write(self, name, content):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(content)
+
+    def run_it(self, behaviour, *options):
+        self.write("behaviour", behaviour)
+        return subprocess.run([sys.executable, "-B", DIFFERENTIAL, *options, self.path("vkt-fake"),
+                               "one"], env=self.env, capture_output=True, text=True, check=False)
+
+    def remote(self, behaviour, *options):
+        return self.run_it(behaviour, "--b", "env SIDE=b", *options)
+
+    def test_equal_output_is_ok(self):
+        done = self.remote("echo $1 same; exit 0")
+        self.assertEqual((done.returncode, done.stdout), (0, "1..1\nok 1 - vkt-fake one\n"))
+
+    def test_the_first_line_that_differs_is_named(self):
+        done = self.remote("echo same; echo side $SIDE; echo same")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("not ok 1 - vkt-fake one", done.stdout)
+        self.assertIn("# mode plain: line 2:\n# A: side\n# B: side b\n",
+                      done.stdout.replace("side \n", "side\n"))
+
+    def test_missing_lines_differ(self):
+        done = self.remote('echo same; [ "$SIDE" ] || echo more')
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("B: (nothing)", done.stdout)
+
+    def test_a_missing_line_end_differs(self):
+        done = self.remote('printf same; [ "$SIDE" ] || echo')
+        self.assertEqual(done.returncode, 1)
+
+    def test_status_counts(self):
+        done = self.remote('echo same; [ ! "$SIDE" ] || kill -SEGV $$')
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("A ended with 0, B with -11", done.stdout)
+
+    def test_a_native_failure_is_a_failure_also_when_equal(self):
+        done = self.remote("echo fail: why >&2; exit 1")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("A ended with 1: fail: why", done.stdout)
+
+    def test_what_a_skips_is_skipped(self):
+        done = self.remote("echo skip: no such feature; exit 77")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("ok 1 - vkt-fake one # SKIP mode plain: skip: no such feature", done.stdout)
+
+    def test_what_only_b_skips_has_failed(self):
+        done = self.remote('[ ! "$SIDE" ] || exit 77')
+        self.assertEqual(done.returncode, 1)
+
+    def test_every_mode_is_run(self):
+        done = self.remote('[ "$VENUS_TRACK" != mprotect ] || echo stale',
+                           "--modes", "plain,sync,mprotect")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("mode mprotect: line 1", done.stdout)
+        self.assertEqual(self.remote("echo x", "--modes", "plain,sync").returncode, 0)
+
+    def test_unknown_cases_and_modes_are_refused(self):
+        self.assertNotEqual(self.remote("exit 0", "--modes", "never").returncode, 0)
+        self.assertNotEqual(self.run_it("exit 0", self.path("vkt-fake")).returncode, 0)
+
+    def validate(self, layer, case="one"):
+        """The fake layer acts where its settings are, as the real one does."""
+        self.write("VkLayer_khronos_validation.json", "{}")
+        self.write("behaviour", 'echo same\n[ "$VK_INSTANCE_LAYERS" ] || exit 0\n'
+                   'log=$VK_LAYER_SETTINGS_PATH/validation.log\n' + layer)
+        return subprocess.run([sys.executable, "-B", DIFFERENTIAL, "--validate",
+                               self.path("vkt-fake"), case], env=self.env, capture_output=True,
+                              text=True, check=False)
+
+    def test_a_silent_layer_is_ok(self):
+        self.assertEqual(self.validate(': >"$log"').returncode, 0)
+
+    def test_a_message_of_the_layer_is_a_failure(self):
+        done = self.validate('echo VUID-one >"$log"')
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("# VUID-one", done.stdout)
+
+    def test_a_layer_that_does_not_load_is_a_failure(self):
+        self.assertIn("did not load", self.validate("exit 0").stdout)
+
+    def test_a_case_that_breaks_a_rule_is_spared_the_layer(self):
+        self.assertEqual(self.validate('echo VUID-two >"$log"', "two").returncode, 0)
+
+    def test_no_software_gpu_skips_all(self):
+        self.write("find", "#!/bin/sh\nexit 1\n")
+        os.chmod(self.path("find"), 0o755)
+        done = self.run_it("exit 0", "--software", self.path("find"))
+        self.assertEqual((done.returncode, done.stdout), (0, "1..0 # SKIP no software GPU here\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()
