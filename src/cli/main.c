@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/bench.h"
+#include "base/log.h"
 #include "rpc/rpc.h"
 #ifdef HAWSER_UCX
 #include "rpc/ucx.h"
@@ -102,6 +103,8 @@ int main(int argc, char **argv)
 {
     process_argv = argv;
     open_standard_files();
+    /* Reads the log's variables, so that a bad one is told even when nothing is logged. */
+    (void)hw_log_on(HW_CAT_GENERAL, HW_LOG_ERROR);
 #ifdef HAWSER_UCX
     rpc_ucx_register();
 #endif

@@ -149,8 +149,10 @@ int rpc_ep_fail(struct rpc_ep *ep, int status, const char *fmt, ...)
     va_end(args);
     if (ep->status == 0 && status == -EPROTO)
         rpc_ep_goodbye(ep, status, ep->reason);
+    /* Whoever dials is told by rpc_ep_reason, and says it better. */
+    bool told = ep->status == -EINPROGRESS && !ep->config.accepting;
     ep->status = status;
-    if (status == -ESHUTDOWN)
+    if (status == -ESHUTDOWN || told)
         hw_debug(HW_CAT_NET, "%s: %s", ep->transport->peer, ep->reason);
     else
         hw_warn(HW_CAT_NET, "%s: %s", ep->transport->peer, ep->reason);

@@ -200,6 +200,15 @@ static int fail_alert(struct rpc_tls *t, int alert)
     return fail(t, certificate ? -EACCES : -EPROTO, text);
 }
 
+/* OpenSSL answers plain bytes with silence; an alert record tells a plain client what is here. */
+static void hint_at_tls(const struct rpc_tls *t)
+{
+    static const uint8_t alert[] = {SSL3_RT_ALERT,           3, 3, 0, 2, SSL3_AL_FATAL,
+                                    TLS1_AD_PROTOCOL_VERSION};
+    ssize_t n = send(t->fd, alert, sizeof alert, MSG_DONTWAIT | MSG_NOSIGNAL);
+    (void)n;
+}
+
 static int fail_tls(struct rpc_tls *t)
 {
     enum { ALERT_BASE = 1000, ALERT_MAX = 255 };
@@ -207,6 +216,8 @@ static int fail_tls(struct rpc_tls *t)
     int reason = ERR_GET_REASON(code);
     if (t->check.error != 0)
         return fail(t, t->check.error, t->check.why);
+    if (t->not_tls && t->accepting)
+        hint_at_tls(t);
     if (t->not_tls)
         return fail(t, -EPROTO,
                     t->accepting ? "plain client on a TLS port"

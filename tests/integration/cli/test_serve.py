@@ -125,7 +125,8 @@ class Refusals(Case):
     def test_plain_client_on_a_tls_port(self):
         server, keys, _ = self.secured()
         result = hawser("info", server.addresses[0], "--token-file", keys / "token", "--timeout", "10s")
-        self.assertIn(result.returncode, (REFUSED, UNREACHABLE), result.stderr)
+        self.expect(result, REFUSED)
+        self.assertIn("the server speaks TLS", result.stderr)
 
     def test_tls_client_on_a_plain_port(self):
         _, fingerprint = self.keys()
