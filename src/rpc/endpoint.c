@@ -82,6 +82,8 @@ int rpc_ep_create(struct rpc_transport *transport, const struct rpc_config *conf
     rc = rpc_rx_init(&ep->rx, ep->config.window_bytes);
     if (rc)
         goto free_ep;
+    if (ep->config.takes_fds && transport->ops->expect_fds)
+        transport->ops->expect_fds(transport);
     uint64_t now = rpc_ep_now(ep);
     rc = rpc_calls_init(&ep->calls, RPC_CALLS_MIN, now);
     if (rc)
@@ -180,6 +182,7 @@ void rpc_ep_open(struct rpc_ep *ep)
     snprintf(ep->reason, sizeof ep->reason, "connected");
     memcpy(ep->peer_name, peer->name, sizeof ep->peer_name);
     ep->peer_capabilities = peer->capabilities;
+    ep->peer_takes_fds = peer->flags & RPC_HELLO_TAKES_FDS;
     ep->message_max = peer->window_bytes - RPC_MESSAGE_COST;
     ep->tx.credit += peer->window_bytes - RPC_WINDOW_MIN;
     uint32_t queue = ep->config.send_queue_bytes;

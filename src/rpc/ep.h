@@ -21,6 +21,7 @@ struct rpc_ep {
     size_t handshake_sent;           /* bytes of its out that are written */
     uint64_t handshake_deadline_ns;
     uint32_t peer_capabilities;
+    bool peer_takes_fds;
     uint32_t message_max;
     char peer_name[RPC_HS_NAME_CHARS];
 

@@ -64,7 +64,7 @@ static void put_hello(struct wire_enc *e, const struct rpc_hello *h)
     wire_put_u32(e, h->window_bytes);
     wire_put_u32(e, h->max_calls);
     wire_put_u32(e, h->heartbeat_ms);
-    wire_put_u8(e, h->proof_wanted);
+    wire_put_u8(e, h->flags);
     wire_put_bytes(e, h->nonce, sizeof h->nonce);
     wire_put_str(e, h->name);
 }
@@ -79,7 +79,7 @@ static int get_hello(const uint8_t *body, size_t len, struct rpc_hello *h)
     h->window_bytes = wire_get_u32(&d);
     h->max_calls = wire_get_u32(&d);
     h->heartbeat_ms = wire_get_u32(&d);
-    h->proof_wanted = wire_get_u8(&d);
+    h->flags = wire_get_u8(&d);
     wire_get_copy(&d, h->nonce, sizeof h->nonce);
     wire_get_str_copy(&d, h->name, sizeof h->name);
     /* A later version may say more at the end. */
@@ -106,7 +106,8 @@ int rpc_handshake_init(struct rpc_handshake *hs, const struct rpc_config *config
         .max_calls = config->max_calls,
         .heartbeat_ms =
             config->heartbeat_ns == HW_NEVER ? 0 : (uint32_t)(config->heartbeat_ns / HW_MS),
-        .proof_wanted = config->accepting && token,
+        .flags = (uint8_t)((config->accepting && token ? RPC_HELLO_PROOF_WANTED : 0) |
+                           (config->takes_fds ? RPC_HELLO_TAKES_FDS : 0)),
     };
     memcpy(hello.nonce, nonce, sizeof hello.nonce);
     strcpy(hello.name, name);
@@ -207,7 +208,7 @@ static int on_hello(struct rpc_handshake *hs, const uint8_t *message, size_t mes
         hs->state = token ? RPC_HS_WAIT_PROOF : RPC_HS_DONE;
         return token ? -EINPROGRESS : 0;
     }
-    if (peer->proof_wanted) {
+    if (peer->flags & RPC_HELLO_PROOF_WANTED) {
         if (!token)
             return fail(
                 hs, -EACCES,

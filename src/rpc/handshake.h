@@ -30,13 +30,18 @@ enum {
 
 enum rpc_hs_type { RPC_HS_HELLO = 1, RPC_HS_PROOF, RPC_HS_WELCOME, RPC_HS_REFUSED };
 
+enum rpc_hello_flags {
+    RPC_HELLO_PROOF_WANTED = 1, /* by the acceptor */
+    RPC_HELLO_TAKES_FDS = 2
+};
+
 struct rpc_hello {
     uint16_t version_min, version_max;
     uint32_t capabilities;
     uint32_t window_bytes;
     uint32_t max_calls;
     uint32_t heartbeat_ms; /* 0: none */
-    uint8_t proof_wanted;
+    uint8_t flags;         /* of enum rpc_hello_flags; others are ignored */
     uint8_t nonce[RPC_HS_NONCE];
     char name[RPC_HS_NAME_CHARS];
 };

@@ -81,6 +81,7 @@ struct rpc_config {
     uint64_t handshake_ns;               /* 0: default; whole handshake, however slow the bytes */
     enum rpc_flush_policy flush;
     enum rpc_wait_mode wait;
+    bool takes_fds;         /* descriptors may come with messages, on a Unix socket */
     uint32_t capabilities;  /* ours; the layers above define the bits */
     const char *name;       /* says who we are in the peer's log; NULL: "hawser" */
     struct rpc_clock clock; /* now_ns NULL: hw_now_ns */
@@ -135,8 +136,8 @@ struct rpc_msg;
  * an error the peer's handler answered, a reply whose payload is its text. */
 typedef void rpc_reply_fn(void *user, int status, const struct rpc_msg *reply);
 
-/* 0, -ENOBUFS, -EAGAIN, -EMSGSIZE, -EINVAL, -EOPNOTSUPP (descriptors on another transport), or
- * the endpoint's status.  During the handshake
+/* 0, -ENOBUFS, -EAGAIN, -EMSGSIZE, -EINVAL, -EOPNOTSUPP (descriptors on another transport, or
+ * to a peer that does not take them), or the endpoint's status.  During the handshake
  * messages queue up and go out when it is done. */
 int rpc_post(struct rpc_ep *ep, const struct rpc_send *send) MUST_CHECK;
 int rpc_push(struct rpc_ep *ep, const struct rpc_send *send) MUST_CHECK; /* accepting side */

@@ -16,7 +16,7 @@ struct sock {
     struct rpc_transport base;
     struct rpc_transport_ops ops; /* a copy, for the name */
     int fd;
-    bool carries_fds;
+    bool expects_fds;
     int fds[RPC_FDS_QUEUED_MAX]; /* received, not yet taken */
     int fd_count;
 };
@@ -128,6 +128,11 @@ static ssize_t sock_send_fds(struct rpc_transport *t, const struct iovec *iov, i
     }
 }
 
+static void sock_expect_fds(struct rpc_transport *t)
+{
+    ((struct sock *)t)->expects_fds = true;
+}
+
 static int sock_take_fd(struct rpc_transport *t)
 {
     struct sock *s = (struct sock *)t;
@@ -170,7 +175,7 @@ static ssize_t sock_recv(struct rpc_transport *t, const struct iovec *iov, int c
     if (timeout_ns > 0 && flags && rpc_sock_poll(s->fd, POLLIN, timeout_ns))
         return -EAGAIN;
     struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)count};
-    ssize_t n = s->carries_fds ? recv_with_fds(s, iov, count, flags)
+    ssize_t n = s->expects_fds ? recv_with_fds(s, iov, count, flags)
                 : count == 1   ? recv(s->fd, iov->iov_base, iov->iov_len, flags)
                                : recvmsg(s->fd, &msg, flags);
     if (n > 0)
@@ -228,7 +233,7 @@ int rpc_sock_wrap(int fd, const char *name, bool local, const char *peer,
     int domain = 0;
     socklen_t len = sizeof domain;
     if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && domain == AF_UNIX) {
-        s->carries_fds = true;
+        s->ops.expect_fds = sock_expect_fds;
         s->ops.send_fds = sock_send_fds;
         s->ops.take_fd = sock_take_fd;
     }

@@ -47,6 +47,9 @@ struct rpc_transport_ops {
      * are.  NULL where descriptors cannot travel. */
     ssize_t (*send_fds)(struct rpc_transport *t, const struct iovec *iov, int count, const int *fds,
                         int fd_count);
+    /* From now on descriptors are looked for in every read, which costs a little; without it they
+     * are lost.  Before the first recv. */
+    void (*expect_fds)(struct rpc_transport *t);
     /* The next descriptor that came, now the caller's, or -1.  With recv's thread rules. */
     int (*take_fd)(struct rpc_transport *t);
 

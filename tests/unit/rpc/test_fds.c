@@ -18,18 +18,24 @@ struct pair {
     struct rpc_ep *ep[2];
 };
 
-static void pair_open(struct pair *p)
+static void pair_open_with(struct pair *p, bool server_takes_fds)
 {
     struct rpc_transport *t[2];
     assert_int_equal(rpc_unix_pair(t), 0);
     for (int side = 0; side < 2; side++) {
-        struct rpc_config config = {.accepting = side == SERVER};
+        struct rpc_config config = {.accepting = side == SERVER,
+                                    .takes_fds = side == CLIENT || server_takes_fds};
         assert_int_equal(rpc_ep_create(t[side], &config, &p->ep[side]), 0);
     }
     for (int i = 0; rpc_ep_status(p->ep[0]) || rpc_ep_status(p->ep[1]); i++) {
         assert_true(i < TURNS_MAX);
         assert_true(rpc_poll(p->ep[i % 2]) >= 0);
     }
+}
+
+static void pair_open(struct pair *p)
+{
+    pair_open_with(p, true);
 }
 
 static void pair_close(struct pair *p)
@@ -176,6 +182,11 @@ static void what_cannot_carry_them_says_so(void **state)
     int closed = -1;
     send = (struct rpc_send){.method = 1, .fds = &closed, .fd_count = 1};
     assert_int_equal(rpc_post(p.ep[CLIENT], &send), -EBADF);
+    pair_close(&p);
+
+    pair_open_with(&p, false);
+    send.fds = fds;
+    assert_int_equal(rpc_post(p.ep[CLIENT], &send), -EOPNOTSUPP);
     pair_close(&p);
 
     struct rpc_transport *t[2];
