@@ -1,5 +1,5 @@
 /* addresses.c - differential programs: device addresses, and sparse memory. */
-#include "vkt.h"
+#include "vkt_image.h"
 
 static VkDeviceAddress address_of(const struct vkt_buffer *buffer)
 {
@@ -112,7 +112,7 @@ static void bind_and_wait(VkQueue queue, VkBuffer buffer, const VkSparseMemoryBi
     vkt_wait(fence);
 }
 
-enum { SPARSE_BYTES = 1 << 19 };
+enum { SPARSE_BYTES = 1 << 19, SPARSE_BLOCKS_MAX = 64 };
 
 /* Two memories behind one buffer, in exchanged order. */
 static void sparse_binding(void)
@@ -167,6 +167,62 @@ static void sparse_residency(void)
     vkt_out_buffer("moved", &found);
 }
 
+/* A sparse image whose blocks are bound one by one, in reverse. */
+static void sparse_image(void)
+{
+    VKT_NEED(vkt.f10.sparseResidencyImage2D);
+    vkt_open();
+    VkQueue queue = sparse_queue();
+    struct vkt_image image = {
+        .aspect = VK_IMAGE_ASPECT_COLOR_BIT,
+        .info = {.sType = VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO,
+                 .flags = VK_IMAGE_CREATE_SPARSE_BINDING_BIT | VK_IMAGE_CREATE_SPARSE_RESIDENCY_BIT,
+                 .imageType = VK_IMAGE_TYPE_2D,
+                 .format = VK_FORMAT_R8G8B8A8_UNORM,
+                 .extent = {256, 256, 1},
+                 .mipLevels = 1,
+                 .arrayLayers = 1,
+                 .samples = VK_SAMPLE_COUNT_1_BIT,
+                 .usage = VK_IMAGE_USAGE_TRANSFER_SRC_BIT | VK_IMAGE_USAGE_TRANSFER_DST_BIT},
+    };
+    VKT(vkCreateImage(vkt.device, &image.info, NULL, &image.handle));
+    VKT_KEEP(IMAGE, image.handle);
+    VkMemoryRequirements needs;
+    vkGetImageMemoryRequirements(vkt.device, image.handle, &needs);
+    VkSparseImageMemoryRequirements about[4];
+    uint32_t count = 4;
+    vkGetImageSparseMemoryRequirements(vkt.device, image.handle, &count, about);
+    VKT_EXPECT(count == 1); /* colour only */
+    VkExtent3D block = about[0].formatProperties.imageGranularity;
+    if (256 % block.width || 256 % block.height || about[0].imageMipTailFirstLod == 0)
+        vkt_skip("no whole blocks in the image");
+    vkt_out("block", &block, sizeof(block));
+    uint32_t columns = 256 / block.width, blocks = columns * (256 / block.height);
+    VKT_EXPECT(blocks <= SPARSE_BLOCKS_MAX);
+    VkDeviceMemory memory = vkt_allocate(needs, VKT_DEVICE, NULL);
+    VkSparseImageMemoryBind binds[SPARSE_BLOCKS_MAX];
+    for (uint32_t i = 0; i < blocks; i++)
+        binds[i] = (VkSparseImageMemoryBind){
+            .subresource = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 0},
+            .offset = {(int32_t)(i % columns * block.width), (int32_t)(i / columns * block.height),
+                       0},
+            .extent = block,
+            .memory = memory,
+            .memoryOffset = (blocks - 1 - i) * needs.alignment,
+        };
+    VkSparseImageMemoryBindInfo list = {image.handle, blocks, binds};
+    VkBindSparseInfo info = {
+        .sType = VK_STRUCTURE_TYPE_BIND_SPARSE_INFO,
+        .imageBindCount = 1,
+        .pImageBinds = &list,
+    };
+    VkFence fence = vkt_fence(false);
+    VKT(vkQueueBindSparse(queue, 1, &info, fence));
+    vkt_wait(fence);
+    vkt_image_fill(&image, 23, VK_IMAGE_LAYOUT_TRANSFER_SRC_OPTIMAL);
+    vkt_out_image("image", &image, VK_IMAGE_LAYOUT_TRANSFER_SRC_OPTIMAL);
+}
+
 static void sparse_image_formats(void)
 {
     VKT_NEED(vkt.f10.sparseResidencyImage2D);
@@ -186,6 +242,7 @@ static const struct vkt_case cases[] = {
     {"addresses_stay", addresses_stay, NULL},
     {"sparse_binding", sparse_binding, NULL},
     {"sparse_residency", sparse_residency, NULL},
+    {"sparse_image", sparse_image, NULL},
     {"sparse_image_formats", sparse_image_formats, NULL},
 };
 

@@ -4,12 +4,11 @@
 enum { WORDS = 256, BYTES = WORDS * 4, GROUPS = WORDS / 64 };
 
 static VkDescriptorPool pool(uint32_t sets, char type, uint32_t count,
-                             VkDescriptorPoolCreateFlags flags, const void *next)
+                             VkDescriptorPoolCreateFlags flags)
 {
     VkDescriptorPoolSize size = {vkt_type(type), count};
     VkDescriptorPoolCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
-        .pNext = next,
         .flags = flags,
         .maxSets = sets,
         .poolSizeCount = 1,
@@ -53,7 +52,7 @@ static void pool_promises(void)
 {
     vkt_open();
     VkDescriptorSetLayout layout = vkt_set_layout("ss", 0);
-    VkDescriptorPool few = pool(3, 's', 6, 0, NULL);
+    VkDescriptorPool few = pool(3, 's', 6, 0);
     VkDescriptorSet set;
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 3; i++)
@@ -85,7 +84,7 @@ static void exhaustion_of_sets(void)
 {
     vkt_open();
     VkDescriptorSetLayout layout = vkt_set_layout("s", 0);
-    VkDescriptorPool few = pool(3, 's', 100, 0, NULL);
+    VkDescriptorPool few = pool(3, 's', 100, 0);
     take_all(few, layout, 3);
     VKT(vkResetDescriptorPool(vkt.device, few, 0));
     take_all(few, layout, 3);
@@ -94,7 +93,7 @@ static void exhaustion_of_sets(void)
 static void exhaustion_of_descriptors(void)
 {
     vkt_open();
-    take_all(pool(100, 's', 5, 0, NULL), vkt_set_layout("ss", 0), 2);
+    take_all(pool(100, 's', 5, 0), vkt_set_layout("ss", 0), 2);
 }
 
 static void exhaustion_midway(void)
@@ -104,7 +103,7 @@ static void exhaustion_midway(void)
     VkDescriptorSetLayout layout = vkt_set_layout("s", 0), layouts[5];
     for (int i = 0; i < 5; i++)
         layouts[i] = layout;
-    VkDescriptorPool few = pool(3, 's', 3, 0, NULL);
+    VkDescriptorPool few = pool(3, 's', 3, 0);
     VkDescriptorSetAllocateInfo info = {
         .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
         .descriptorPool = few,
@@ -126,7 +125,7 @@ static void freed_and_taken(void)
 {
     vkt_open();
     VkDescriptorSetLayout layout = vkt_set_layout("s", 0);
-    VkDescriptorPool few = pool(4, 's', 4, VK_DESCRIPTOR_POOL_CREATE_FREE_DESCRIPTOR_SET_BIT, NULL);
+    VkDescriptorPool few = pool(4, 's', 4, VK_DESCRIPTOR_POOL_CREATE_FREE_DESCRIPTOR_SET_BIT);
     VkDescriptorSet sets[4];
     for (int i = 0; i < 4; i++)
         VKT(take(few, layout, &sets[i]));
@@ -144,8 +143,7 @@ static void fragmented(void)
     vkt_open();
     /* Small sets, every other one freed, then large ones: what fits is the driver's to say. */
     VkDescriptorSetLayout small = vkt_set_layout("s", 0), large = vkt_set_layout("ssss", 0);
-    VkDescriptorPool from =
-        pool(64, 's', 32, VK_DESCRIPTOR_POOL_CREATE_FREE_DESCRIPTOR_SET_BIT, NULL);
+    VkDescriptorPool from = pool(64, 's', 32, VK_DESCRIPTOR_POOL_CREATE_FREE_DESCRIPTOR_SET_BIT);
     VkDescriptorSet sets[32], big;
     for (int i = 0; i < 32; i++)
         VKT(take(from, small, &sets[i]));
@@ -161,7 +159,7 @@ static void many_sets(void)
     vkt_open();
     enum { SETS = 200 };
     struct vkt_kernel kernel = vkt_kernel("step.comp", "s", 4);
-    VkDescriptorPool from = pool(SETS, 's', SETS, 0, NULL);
+    VkDescriptorPool from = pool(SETS, 's', SETS, 0);
     struct vkt_buffer all = vkt_storage(SETS * 256, NULL);
     VkCommandBuffer command = vkt_begin();
     vkCmdBindPipeline(command, VK_PIPELINE_BIND_POINT_COMPUTE, kernel.pipeline);
@@ -208,7 +206,7 @@ struct arrayed {
 
 static struct arrayed arrayed(void)
 {
-    struct arrayed made = {.pool = pool(4, 's', 20, 0, NULL), .out = vkt_storage(BYTES, NULL)};
+    struct arrayed made = {.pool = pool(4, 's', 20, 0), .out = vkt_storage(BYTES, NULL)};
     made.kernel.set_layout = sparse_layout(4);
     made.kernel.layout = vkt_layout(made.kernel.set_layout, 0);
     made.kernel.pipeline = vkt_compute_pipeline("array.comp", made.kernel.layout, NULL);
@@ -526,8 +524,7 @@ static void indexing(void)
     VkDescriptorSetAllocateInfo info = {
         .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
         .pNext = &counts,
-        .descriptorPool =
-            pool(1, 's', TAKEN + 1, VK_DESCRIPTOR_POOL_CREATE_UPDATE_AFTER_BIND_BIT, NULL),
+        .descriptorPool = pool(1, 's', TAKEN + 1, VK_DESCRIPTOR_POOL_CREATE_UPDATE_AFTER_BIND_BIT),
         .descriptorSetCount = 1,
         .pSetLayouts = &kernel.set_layout,
     };

@@ -87,7 +87,8 @@ def first_difference(a, b):
 
 def judge(a, b):
     if a.status == SKIPPED:
-        return Verdict("skip", text(a.out).strip().splitlines()[-1] if a.out.strip() else "")
+        reason = (text(a.out).strip().splitlines() or [""])[-1]
+        return Verdict("skip", reason.removeprefix("skip: "))
     if a.status != 0:
         return Verdict("not ok", f"A ended with {a.status}: {text(a.err)}")
     difference = first_difference(a, b)
@@ -104,7 +105,9 @@ class Compare:
         native = self.a.run(program, case)
         for mode in self.modes:
             verdict = judge(native, self.b.run(program, case, MODES[mode]))
-            if verdict.result != "ok":
+            if verdict.result == "skip":
+                return verdict
+            if verdict.result == "not ok":
                 return verdict._replace(words=f"mode {mode}: {verdict.words}")
         return Verdict("ok", "")
 

@@ -309,14 +309,11 @@ static void two_attachments(void)
     vkt_out_image("second", &images[1], SRC);
 }
 
-static void imageless2(void)
+static VkRenderPass render_pass2(VkFormat format)
 {
-    VKT_NEED(vkt.f12.imagelessFramebuffer);
-    vkt_open();
-    struct vkt_image image = attachment(VK_FORMAT_R8G8B8A8_UNORM, 0, 1);
     VkAttachmentDescription2 description = {
         .sType = VK_STRUCTURE_TYPE_ATTACHMENT_DESCRIPTION_2,
-        .format = VK_FORMAT_R8G8B8A8_UNORM,
+        .format = format,
         .samples = VK_SAMPLE_COUNT_1_BIT,
         .loadOp = VK_ATTACHMENT_LOAD_OP_CLEAR,
         .storeOp = VK_ATTACHMENT_STORE_OP_STORE,
@@ -335,31 +332,36 @@ static void imageless2(void)
                                   .dstStageMask = AFTER.dstStageMask,
                                   .srcAccessMask = AFTER.srcAccessMask,
                                   .dstAccessMask = AFTER.dstAccessMask};
-    VkRenderPassCreateInfo2 pass_info = {.sType = VK_STRUCTURE_TYPE_RENDER_PASS_CREATE_INFO_2,
-                                         .attachmentCount = 1,
-                                         .pAttachments = &description,
-                                         .subpassCount = 1,
-                                         .pSubpasses = &subpass,
-                                         .dependencyCount = 1,
-                                         .pDependencies = &after};
+    VkRenderPassCreateInfo2 info = {.sType = VK_STRUCTURE_TYPE_RENDER_PASS_CREATE_INFO_2,
+                                    .attachmentCount = 1,
+                                    .pAttachments = &description,
+                                    .subpassCount = 1,
+                                    .pSubpasses = &subpass,
+                                    .dependencyCount = 1,
+                                    .pDependencies = &after};
     VkRenderPass pass;
-    VKT(vkCreateRenderPass2(vkt.device, &pass_info, NULL, &pass));
+    VKT(vkCreateRenderPass2(vkt.device, &info, NULL, &pass));
     VKT_KEEP(RENDER_PASS, pass);
-    VkFramebufferAttachmentImageInfo image_info = {
+    return pass;
+}
+
+static VkFramebuffer imageless_framebuffer(VkRenderPass pass, const struct vkt_image *like)
+{
+    VkFramebufferAttachmentImageInfo image = {
         .sType = VK_STRUCTURE_TYPE_FRAMEBUFFER_ATTACHMENT_IMAGE_INFO,
-        .usage = image.info.usage,
+        .usage = like->info.usage,
         .width = VKT_TARGET_SIZE,
         .height = VKT_TARGET_SIZE,
         .layerCount = 1,
         .viewFormatCount = 1,
-        .pViewFormats = &image.info.format,
+        .pViewFormats = &like->info.format,
     };
     VkFramebufferAttachmentsCreateInfo shapes = {
         .sType = VK_STRUCTURE_TYPE_FRAMEBUFFER_ATTACHMENTS_CREATE_INFO,
         .attachmentImageInfoCount = 1,
-        .pAttachmentImageInfos = &image_info,
+        .pAttachmentImageInfos = &image,
     };
-    VkFramebufferCreateInfo frame_info = {
+    VkFramebufferCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_FRAMEBUFFER_CREATE_INFO,
         .pNext = &shapes,
         .flags = VK_FRAMEBUFFER_CREATE_IMAGELESS_BIT,
@@ -370,9 +372,18 @@ static void imageless2(void)
         .height = VKT_TARGET_SIZE,
         .layers = 1,
     };
-    VkFramebuffer frame;
-    VKT(vkCreateFramebuffer(vkt.device, &frame_info, NULL, &frame));
-    VKT_KEEP(FRAMEBUFFER, frame);
+    VkFramebuffer made;
+    VKT(vkCreateFramebuffer(vkt.device, &info, NULL, &made));
+    VKT_KEEP(FRAMEBUFFER, made);
+    return made;
+}
+
+static void imageless2(void)
+{
+    VKT_NEED(vkt.f12.imagelessFramebuffer);
+    vkt_open();
+    struct vkt_image image = attachment(VK_FORMAT_R8G8B8A8_UNORM, 0, 1);
+    VkRenderPass pass = render_pass2(image.info.format);
     VkRenderPassAttachmentBeginInfo views = {
         .sType = VK_STRUCTURE_TYPE_RENDER_PASS_ATTACHMENT_BEGIN_INFO,
         .attachmentCount = 1,
@@ -382,15 +393,15 @@ static void imageless2(void)
     VkRenderPassBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_RENDER_PASS_BEGIN_INFO,
                                    .pNext = &views,
                                    .renderPass = pass,
-                                   .framebuffer = frame,
+                                   .framebuffer = imageless_framebuffer(pass, &image),
                                    .renderArea = AREA,
                                    .clearValueCount = 1,
                                    .pClearValues = &clear};
-    const VkSubpassBeginInfo inline_contents = {VK_STRUCTURE_TYPE_SUBPASS_BEGIN_INFO, NULL,
-                                                VK_SUBPASS_CONTENTS_INLINE};
+    const VkSubpassBeginInfo contents = {VK_STRUCTURE_TYPE_SUBPASS_BEGIN_INFO, NULL,
+                                         VK_SUBPASS_CONTENTS_INLINE};
     const VkSubpassEndInfo end = {VK_STRUCTURE_TYPE_SUBPASS_END_INFO, NULL};
     VkCommandBuffer command = vkt_begin();
-    vkCmdBeginRenderPass2(command, &begin, &inline_contents);
+    vkCmdBeginRenderPass2(command, &begin, &contents);
     vkCmdEndRenderPass2(command, &end);
     vkt_finish(command);
     vkt_out_image("image", &image, SRC);

@@ -147,6 +147,28 @@ static void copied(void)
     vkt_out_buffer("copied", &out);
 }
 
+/* Results asked for again and again while the work runs, without waiting. */
+static void polled(void)
+{
+    VKT_NEED(vkt.f12.hostQueryReset);
+    VKT_NEED(vkt.f10.occlusionQueryPrecise);
+    vkt_open();
+    VkQueryPool queries = pool(VK_QUERY_TYPE_OCCLUSION, QUERIES, 0);
+    vkResetQueryPool(vkt.device, queries, 0, QUERIES);
+    VkCommandBuffer command = vkt_begin();
+    draw_counted(command, queries, QUERIES, VK_QUERY_CONTROL_PRECISE_BIT);
+    VKT(vkEndCommandBuffer(command));
+    vkt_submit(command, VK_NULL_HANDLE);
+    uint64_t results[QUERIES];
+    VkResult result;
+    do
+        result = vkGetQueryPoolResults(vkt.device, queries, 0, QUERIES, sizeof(results), results,
+                                       sizeof(*results), VK_QUERY_RESULT_64_BIT);
+    while (result == VK_NOT_READY);
+    vkt_out_result("done", result);
+    vkt_out("results", results, sizeof(results));
+}
+
 static void statistics(void)
 {
     VKT_NEED(vkt.f10.pipelineStatisticsQuery);
@@ -217,6 +239,7 @@ static const struct vkt_case cases[] = {
     {"availability", availability, NULL},
     {"host_reset", host_reset, NULL},
     {"copied", copied, NULL},
+    {"polled", polled, NULL},
     {"statistics", statistics, NULL},
     {"compute_statistics", compute_statistics, NULL},
     {"timestamps", timestamps, NULL},

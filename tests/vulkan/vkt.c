@@ -54,7 +54,7 @@ void vkt_skip(const char *format, ...)
     case code:                                                                                     \
         return #code
 
-const char *vkt_result_name(VkResult result)
+static const char *result_name(VkResult result)
 {
     switch (result) {
         NAME_OF(VK_SUCCESS);
@@ -90,7 +90,7 @@ const char *vkt_result_name(VkResult result)
 void vkt_check(VkResult result, const char *call)
 {
     if (result != VK_SUCCESS)
-        vkt_fail("%s: %s (%d)", call, vkt_result_name(result), (int)result);
+        vkt_fail("%s: %s (%d)", call, result_name(result), (int)result);
 }
 
 void vkt_expect(bool holds, const char *what)
@@ -117,7 +117,7 @@ void vkt_out_u64(const char *name, uint64_t value)
 
 void vkt_out_result(const char *name, VkResult result)
 {
-    printf("%s %s\n", name, vkt_result_name(result));
+    printf("%s %s\n", name, result_name(result));
 }
 
 /* --- objects to destroy ----------------------------------------------------------------------- */
@@ -161,12 +161,6 @@ static void destroy(VkObjectType type, uint64_t handle)
         DESTROYS(PRIVATE_DATA_SLOT, PrivateDataSlot);
     case VK_OBJECT_TYPE_DEVICE_MEMORY:
         vkFreeMemory(vkt.device, (VkDeviceMemory)handle, NULL);
-        break;
-    case VK_OBJECT_TYPE_DEVICE:
-        vkDestroyDevice((VkDevice)handle, NULL);
-        break;
-    case VK_OBJECT_TYPE_INSTANCE:
-        vkDestroyInstance((VkInstance)handle, NULL);
         break;
     default:
         vkt_fail("vkt_keep does not know object type %d", (int)type);

@@ -33,7 +33,7 @@ enum {
 struct vkt_case {
     const char *name;
     void (*run)(void);
-    const char *invalid; /* NULL, or why the validation layer must not see it: one use it forbids */
+    const char *invalid; /* NULL, or why the validation layer must not see the case */
 };
 
 /* PROGRAM --list prints "name" or "name<space>reason" lines; PROGRAM NAME runs that case. */
@@ -48,7 +48,6 @@ void vkt_fail(const char *format, ...) __attribute__((format(printf, 1, 2), nore
 void vkt_skip(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 void vkt_check(VkResult result, const char *call);
 void vkt_expect(bool holds, const char *what);
-const char *vkt_result_name(VkResult result);
 
 /* The call must succeed. */
 #define VKT(call) vkt_check((call), #call)
@@ -108,7 +107,7 @@ bool vkt_has_extension(const char *name);
 PFN_vkVoidFunction vkt_proc(const char *name);
 #define VKT_PROC(name) ((PFN_##name)vkt_proc(#name))
 
-/* Destroys the object after the case.  VK_OBJECT_TYPE_DEVICE and INSTANCE too. */
+/* Destroys the object, a child of vkt.device, after the case. */
 void vkt_keep(VkObjectType type, uint64_t handle);
 #define VKT_KEEP(type, handle) vkt_keep(VK_OBJECT_TYPE_##type, (uint64_t)(handle))
 

@@ -26,7 +26,7 @@ VkImageAspectFlags vkt_aspect(VkFormat format)
 
 /* Sizes of the formats that these programs read back; a depth and stencil format counts as its
  * depth aspect does in a buffer. */
-uint32_t vkt_texel_bytes(VkFormat format)
+static uint32_t texel_bytes(VkFormat format)
 {
     switch (format) {
     case VK_FORMAT_R8_UNORM:
@@ -116,6 +116,21 @@ static void need_image(const VkImageCreateInfo *info)
     vkt_check(result, "vkGetPhysicalDeviceImageFormatProperties");
 }
 
+static VkImageView make_view(const struct vkt_image *image)
+{
+    VkImageViewCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_IMAGE_VIEW_CREATE_INFO,
+        .image = image->handle,
+        .viewType = view_type(&image->info),
+        .format = image->info.format,
+        .subresourceRange = vkt_range(image),
+    };
+    VkImageView view;
+    VKT(vkCreateImageView(vkt.device, &info, NULL, &view));
+    VKT_KEEP(IMAGE_VIEW, view);
+    return view;
+}
+
 struct vkt_image vkt_image(VkImageCreateInfo info)
 {
     const VkImageUsageFlags viewless =
@@ -131,7 +146,7 @@ struct vkt_image vkt_image(VkImageCreateInfo info)
     image.memory = vkt_allocate(needs, kind, NULL);
     VKT(vkBindImageMemory(vkt.device, image.handle, image.memory, 0));
     if (info.usage & ~viewless)
-        image.view = vkt_view(&image, view_type(&info), vkt_range(&image));
+        image.view = make_view(&image);
     return image;
 }
 
@@ -144,22 +159,6 @@ struct vkt_image vkt_image_2d(VkFormat format, uint32_t width, uint32_t height,
         .extent = {width, height, 1},
         .usage = usage,
     });
-}
-
-VkImageView vkt_view(const struct vkt_image *image, VkImageViewType type,
-                     VkImageSubresourceRange range)
-{
-    VkImageViewCreateInfo info = {
-        .sType = VK_STRUCTURE_TYPE_IMAGE_VIEW_CREATE_INFO,
-        .image = image->handle,
-        .viewType = type,
-        .format = image->info.format,
-        .subresourceRange = range,
-    };
-    VkImageView view;
-    VKT(vkCreateImageView(vkt.device, &info, NULL, &view));
-    VKT_KEEP(IMAGE_VIEW, view);
-    return view;
 }
 
 VkImageSubresourceRange vkt_range(const struct vkt_image *image)
@@ -207,7 +206,7 @@ static size_t level_bytes(const struct vkt_image *image, uint32_t level)
 {
     VkExtent3D extent = vkt_level_extent(image, level);
     return (size_t)extent.width * extent.height * extent.depth * image->info.arrayLayers *
-           vkt_texel_bytes(image->info.format);
+           texel_bytes(image->info.format);
 }
 
 static VkBufferImageCopy whole_level(const struct vkt_image *image, uint32_t level,
@@ -237,6 +236,16 @@ void vkt_image_fill(const struct vkt_image *image, uint32_t seed, VkImageLayout 
     vkt_finish(command);
 }
 
+/* The top byte of a 24-bit depth in a buffer is nobody's. */
+static void drop_undefined(VkFormat format, VkImageAspectFlags aspect, struct vkt_buffer *texels)
+{
+    bool padded = format == VK_FORMAT_X8_D24_UNORM_PACK32 || format == VK_FORMAT_D24_UNORM_S8_UINT;
+    uint32_t *words = texels->map;
+    if (padded && aspect == VK_IMAGE_ASPECT_DEPTH_BIT)
+        for (size_t i = 0; i < texels->size / sizeof(*words); i++)
+            words[i] &= 0xffffff;
+}
+
 static void out_level(const char *name, const struct vkt_image *image, VkImageLayout from,
                       uint32_t level, VkImageAspectFlags aspect)
 {
@@ -248,10 +257,11 @@ static void out_level(const char *name, const struct vkt_image *image, VkImageLa
                            staging.handle, 1, &region);
     vkt_transition(command, image, VK_IMAGE_LAYOUT_TRANSFER_SRC_OPTIMAL, from);
     vkt_finish(command);
+    drop_undefined(image->info.format, aspect, &staging);
     char label[96];
     snprintf(label, sizeof(label), "%s.%s%u", name,
              aspect == VK_IMAGE_ASPECT_STENCIL_BIT ? "stencil" : "level", level);
-    size_t texels = staging.size / vkt_texel_bytes(image->info.format);
+    size_t texels = staging.size / texel_bytes(image->info.format);
     vkt_out(label, staging.map, aspect == VK_IMAGE_ASPECT_STENCIL_BIT ? texels : staging.size);
 }
 

@@ -7,10 +7,9 @@
 #include "vkt.h"
 
 enum {
-    VKT_STAGES_MAX = 5,       /* vertex, two of tessellation, geometry, fragment */
-    VKT_COLORS_MAX = 4,       /* colour attachments of one pipeline here */
-    VKT_TARGET_SIZE = 32,     /* pixels a side: enough for every edge rule, quick on a CPU */
-    VKT_TEXEL_BYTES_MAX = 16, /* of the formats used here */
+    VKT_STAGES_MAX = 5,   /* vertex, two of tessellation, geometry, fragment */
+    VKT_COLORS_MAX = 4,   /* colour attachments of one pipeline here */
+    VKT_TARGET_SIZE = 32, /* pixels a side: enough for every edge rule, quick on a CPU */
 };
 
 struct vkt_image {
@@ -26,10 +25,7 @@ struct vkt_image {
 struct vkt_image vkt_image(VkImageCreateInfo info);
 struct vkt_image vkt_image_2d(VkFormat format, uint32_t width, uint32_t height,
                               VkImageUsageFlags usage);
-VkImageView vkt_view(const struct vkt_image *image, VkImageViewType type,
-                     VkImageSubresourceRange range);
 VkImageAspectFlags vkt_aspect(VkFormat format);
-uint32_t vkt_texel_bytes(VkFormat format);
 bool vkt_format_has(VkFormat format, VkFormatFeatureFlags optimal);
 VkImageSubresourceRange vkt_range(const struct vkt_image *image);
 VkImageSubresourceLayers vkt_layers(const struct vkt_image *image, uint32_t level);

@@ -1,0 +1,273 @@
+/* extensions.c - differential programs: device extensions that programs rely on. */
+#include "vkt_image.h"
+
+#include <string.h>
+
+enum { WORDS = 256, BYTES = WORDS * 4, GROUPS = WORDS / 64 };
+
+/* Fills `features` from the device; the chain is then what the device is opened with. */
+static void ask(void *features)
+{
+    VkPhysicalDeviceFeatures2 all = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+        .pNext = features,
+    };
+    vkGetPhysicalDeviceFeatures2(vkt.physical, &all);
+}
+
+static void conditional_rendering(void)
+{
+    VkPhysicalDeviceConditionalRenderingFeaturesEXT features = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_CONDITIONAL_RENDERING_FEATURES_EXT};
+    ask(&features);
+    VKT_NEED(features.conditionalRendering);
+    VKT_OPEN_WITH(&features, VK_EXT_CONDITIONAL_RENDERING_EXTENSION_NAME);
+    PFN_vkCmdBeginConditionalRenderingEXT begin = VKT_PROC(vkCmdBeginConditionalRenderingEXT);
+    PFN_vkCmdEndConditionalRenderingEXT end = VKT_PROC(vkCmdEndConditionalRenderingEXT);
+    struct vkt_buffer conditions =
+        vkt_buffer(64, VK_BUFFER_USAGE_CONDITIONAL_RENDERING_BIT_EXT, VKT_COHERENT);
+    memcpy(conditions.map, (const uint32_t[]){0, 1, 0, 7}, 16);
+    struct vkt_buffer out = vkt_storage(BYTES, NULL);
+    struct vkt_kernel kernel = vkt_kernel("step.comp", "s", 4);
+    vkt_kernel_bind(&kernel, 0, &out);
+    VkCommandBuffer command = vkt_begin();
+    for (uint32_t i = 0; i < 8; i++) {
+        VkConditionalRenderingBeginInfoEXT info = {
+            .sType = VK_STRUCTURE_TYPE_CONDITIONAL_RENDERING_BEGIN_INFO_EXT,
+            .buffer = conditions.handle,
+            .offset = i % 4 * 4,
+            .flags = i < 4 ? 0 : VK_CONDITIONAL_RENDERING_INVERTED_BIT_EXT,
+        };
+        begin(command, &info);
+        vkt_kernel_record(command, &kernel, &i, GROUPS);
+        end(command);
+    }
+    vkt_finish(command);
+    vkt_out_buffer("out", &out);
+}
+
+/* --- transform feedback ----------------------------------------------------------------------- */
+
+static void capture(VkPipeline pipeline, const struct vkt_target *target,
+                    const struct vkt_buffer *captured, const struct vkt_buffer *counter)
+{
+    PFN_vkCmdBindTransformFeedbackBuffersEXT bind = VKT_PROC(vkCmdBindTransformFeedbackBuffersEXT);
+    PFN_vkCmdBeginTransformFeedbackEXT begin = VKT_PROC(vkCmdBeginTransformFeedbackEXT);
+    PFN_vkCmdEndTransformFeedbackEXT end = VKT_PROC(vkCmdEndTransformFeedbackEXT);
+    const VkDeviceSize start = 64, size = captured->size - 64;
+    VkCommandBuffer command = vkt_begin();
+    vkt_target_begin(command, target, VK_SUBPASS_CONTENTS_INLINE);
+    vkCmdBindPipeline(command, VK_PIPELINE_BIND_POINT_GRAPHICS, pipeline);
+    bind(command, 0, 1, &captured->handle, &start, &size);
+    begin(command, 0, 0, NULL, NULL);
+    vkCmdDraw(command, 5, 2, 3, 0);
+    end(command, 0, 1, &counter->handle, NULL);
+    vkCmdEndRenderPass(command);
+    vkt_finish(command);
+}
+
+static void transform_feedback(void)
+{
+    VkPhysicalDeviceTransformFeedbackFeaturesEXT features = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TRANSFORM_FEEDBACK_FEATURES_EXT};
+    ask(&features);
+    VKT_NEED(features.transformFeedback);
+    VKT_OPEN_WITH(&features, VK_EXT_TRANSFORM_FEEDBACK_EXTENSION_NAME);
+    struct vkt_target target = vkt_target(VK_FORMAT_UNDEFINED, VK_SAMPLE_COUNT_1_BIT);
+    struct vkt_buffer captured =
+        vkt_buffer(1024, VK_BUFFER_USAGE_TRANSFORM_FEEDBACK_BUFFER_BIT_EXT, VKT_COHERENT);
+    struct vkt_buffer counter =
+        vkt_buffer(16, VK_BUFFER_USAGE_TRANSFORM_FEEDBACK_COUNTER_BUFFER_BIT_EXT, VKT_COHERENT);
+    VkPipelineRasterizationStateCreateInfo raster = vkt_raster();
+    raster.rasterizerDiscardEnable = VK_TRUE;
+    VkPipeline pipeline = vkt_pipeline(&(struct vkt_pipeline){
+        .shaders = {"capture.vert"},
+        .layout = vkt_layout(VK_NULL_HANDLE, 0),
+        .pass = target.pass,
+        .topology = VK_PRIMITIVE_TOPOLOGY_POINT_LIST,
+        .raster = &raster,
+    });
+    capture(pipeline, &target, &captured, &counter);
+    vkt_out_buffer("captured", &captured);
+    vkt_out_buffer("counter", &counter);
+}
+
+/* --- descriptors ------------------------------------------------------------------------------ */
+
+static void null_descriptor(void)
+{
+    VkPhysicalDeviceRobustness2FeaturesEXT features = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ROBUSTNESS_2_FEATURES_EXT};
+    ask(&features);
+    VKT_NEED(features.nullDescriptor);
+    VKT_OPEN_WITH(&features, VK_EXT_ROBUSTNESS_2_EXTENSION_NAME);
+    /* Nothing is bound to the input: it has no length, and the output stays as it is. */
+    struct vkt_buffer out = vkt_storage(BYTES, NULL);
+    vkt_pattern(out.map, BYTES, 2);
+    struct vkt_kernel kernel = vkt_kernel("mix.comp", "ss", 4);
+    vkt_write_buffer(kernel.set, 0, vkt_type('s'), VK_NULL_HANDLE, 0, VK_WHOLE_SIZE);
+    vkt_kernel_bind(&kernel, 1, &out);
+    vkt_kernel_run(&kernel, &(const uint32_t){3}, GROUPS);
+    vkt_out_buffer("out", &out);
+}
+
+static void custom_border(void)
+{
+    VkPhysicalDeviceCustomBorderColorFeaturesEXT features = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_CUSTOM_BORDER_COLOR_FEATURES_EXT};
+    ask(&features);
+    VKT_NEED(features.customBorderColors);
+    VKT_OPEN_WITH(&features, VK_EXT_CUSTOM_BORDER_COLOR_EXTENSION_NAME);
+    VkSamplerCustomBorderColorCreateInfoEXT border = {
+        .sType = VK_STRUCTURE_TYPE_SAMPLER_CUSTOM_BORDER_COLOR_CREATE_INFO_EXT,
+        .customBorderColor = {.float32 = {0.1f, 0.2f, 0.3f, 0.4f}},
+        .format = VK_FORMAT_R8G8B8A8_UNORM,
+    };
+    VkSamplerCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_SAMPLER_CREATE_INFO,
+        .pNext = &border,
+        .addressModeU = VK_SAMPLER_ADDRESS_MODE_CLAMP_TO_BORDER,
+        .addressModeV = VK_SAMPLER_ADDRESS_MODE_CLAMP_TO_BORDER,
+        .addressModeW = VK_SAMPLER_ADDRESS_MODE_CLAMP_TO_BORDER,
+        .borderColor = VK_BORDER_COLOR_FLOAT_CUSTOM_EXT,
+    };
+    VkSampler sampler;
+    VKT(vkCreateSampler(vkt.device, &info, NULL, &sampler));
+    VKT_KEEP(SAMPLER, sampler);
+    struct vkt_image image =
+        vkt_image_2d(VK_FORMAT_R8G8B8A8_UNORM, 8, 8, VK_IMAGE_USAGE_SAMPLED_BIT);
+    vkt_image_fill(&image, 4, VK_IMAGE_LAYOUT_SHADER_READ_ONLY_OPTIMAL);
+    struct vkt_buffer out = vkt_storage(32 * 32 * 16, NULL);
+    struct vkt_kernel kernel = vkt_kernel("sample.comp", "cs", 4);
+    vkt_write_image(kernel.set, 0, vkt_type('c'), sampler, image.view,
+                    VK_IMAGE_LAYOUT_SHADER_READ_ONLY_OPTIMAL);
+    vkt_write_buffer(kernel.set, 1, vkt_type('s'), out.handle, 0, VK_WHOLE_SIZE);
+    vkt_kernel_run(&kernel, &(const float){0}, 4); /* the upper rows: mostly border */
+    vkt_out_buffer("out", &out);
+}
+
+/* --- pipelines in parts ----------------------------------------------------------------------- */
+
+struct push {
+    float color[4];
+    float depth;
+};
+
+/* One of the four parts of a graphics pipeline. */
+static VkPipeline part(VkGraphicsPipelineLibraryFlagsEXT which, VkGraphicsPipelineCreateInfo info)
+{
+    VkGraphicsPipelineLibraryCreateInfoEXT library = {
+        .sType = VK_STRUCTURE_TYPE_GRAPHICS_PIPELINE_LIBRARY_CREATE_INFO_EXT,
+        .flags = which,
+    };
+    info.sType = VK_STRUCTURE_TYPE_GRAPHICS_PIPELINE_CREATE_INFO;
+    info.pNext = &library;
+    info.flags = VK_PIPELINE_CREATE_LIBRARY_BIT_KHR;
+    VkPipeline made;
+    VKT(vkCreateGraphicsPipelines(vkt.device, VK_NULL_HANDLE, 1, &info, NULL, &made));
+    VKT_KEEP(PIPELINE, made);
+    return made;
+}
+
+static VkPipelineShaderStageCreateInfo stage(VkShaderStageFlagBits which, const char *shader)
+{
+    return (VkPipelineShaderStageCreateInfo){
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+        .stage = which,
+        .module = vkt_shader(shader),
+        .pName = "main",
+    };
+}
+
+static VkPipeline linked(const struct vkt_target *target, VkPipelineLayout layout)
+{
+    const VkPipelineShaderStageCreateInfo vertex = stage(VK_SHADER_STAGE_VERTEX_BIT, "screen.vert"),
+                                          fragment =
+                                              stage(VK_SHADER_STAGE_FRAGMENT_BIT, "pushed.frag");
+    const VkPipelineVertexInputStateCreateInfo input = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_VERTEX_INPUT_STATE_CREATE_INFO};
+    const VkPipelineInputAssemblyStateCreateInfo assembly = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_INPUT_ASSEMBLY_STATE_CREATE_INFO,
+        .topology = VK_PRIMITIVE_TOPOLOGY_TRIANGLE_LIST};
+    const VkViewport viewport = {0, 0, VKT_TARGET_SIZE, VKT_TARGET_SIZE / 2, 0, 1};
+    const VkRect2D scissor = {.extent = {VKT_TARGET_SIZE, VKT_TARGET_SIZE}};
+    const VkPipelineViewportStateCreateInfo views = {
+        VK_STRUCTURE_TYPE_PIPELINE_VIEWPORT_STATE_CREATE_INFO, NULL, 0, 1, &viewport, 1, &scissor};
+    const VkPipelineRasterizationStateCreateInfo raster = vkt_raster();
+    const VkPipelineMultisampleStateCreateInfo samples = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_MULTISAMPLE_STATE_CREATE_INFO,
+        .rasterizationSamples = VK_SAMPLE_COUNT_1_BIT};
+    const VkPipelineColorBlendAttachmentState plain = vkt_overwrite();
+    const VkPipelineColorBlendStateCreateInfo blend = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_COLOR_BLEND_STATE_CREATE_INFO,
+        .attachmentCount = 1,
+        .pAttachments = &plain};
+    const VkPipeline parts[] = {
+        part(VK_GRAPHICS_PIPELINE_LIBRARY_VERTEX_INPUT_INTERFACE_BIT_EXT,
+             (VkGraphicsPipelineCreateInfo){.pVertexInputState = &input,
+                                            .pInputAssemblyState = &assembly}),
+        part(VK_GRAPHICS_PIPELINE_LIBRARY_PRE_RASTERIZATION_SHADERS_BIT_EXT,
+             (VkGraphicsPipelineCreateInfo){.stageCount = 1,
+                                            .pStages = &vertex,
+                                            .pViewportState = &views,
+                                            .pRasterizationState = &raster,
+                                            .layout = layout,
+                                            .renderPass = target->pass}),
+        part(VK_GRAPHICS_PIPELINE_LIBRARY_FRAGMENT_SHADER_BIT_EXT,
+             (VkGraphicsPipelineCreateInfo){.stageCount = 1,
+                                            .pStages = &fragment,
+                                            .pMultisampleState = &samples,
+                                            .layout = layout,
+                                            .renderPass = target->pass}),
+        part(VK_GRAPHICS_PIPELINE_LIBRARY_FRAGMENT_OUTPUT_INTERFACE_BIT_EXT,
+             (VkGraphicsPipelineCreateInfo){.pMultisampleState = &samples,
+                                            .pColorBlendState = &blend,
+                                            .renderPass = target->pass}),
+    };
+    VkPipelineLibraryCreateInfoKHR libraries = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_LIBRARY_CREATE_INFO_KHR,
+        .libraryCount = VKT_COUNT(parts),
+        .pLibraries = parts,
+    };
+    VkGraphicsPipelineCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_GRAPHICS_PIPELINE_CREATE_INFO,
+        .pNext = &libraries,
+        .layout = layout,
+    };
+    VkPipeline made;
+    VKT(vkCreateGraphicsPipelines(vkt.device, VK_NULL_HANDLE, 1, &info, NULL, &made));
+    VKT_KEEP(PIPELINE, made);
+    return made;
+}
+
+static void pipeline_library(void)
+{
+    VkPhysicalDeviceGraphicsPipelineLibraryFeaturesEXT features = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_GRAPHICS_PIPELINE_LIBRARY_FEATURES_EXT};
+    ask(&features);
+    VKT_NEED(features.graphicsPipelineLibrary);
+    VKT_OPEN_WITH(&features, VK_KHR_PIPELINE_LIBRARY_EXTENSION_NAME,
+                  VK_EXT_GRAPHICS_PIPELINE_LIBRARY_EXTENSION_NAME);
+    struct vkt_target target = vkt_target(VK_FORMAT_UNDEFINED, VK_SAMPLE_COUNT_1_BIT);
+    VkPipelineLayout layout = vkt_layout(VK_NULL_HANDLE, sizeof(struct push));
+    VkPipeline pipeline = linked(&target, layout);
+    const struct push push = {{0.9f, 0.1f, 0.4f, 1}, 0};
+    VkCommandBuffer command = vkt_begin();
+    vkt_target_begin(command, &target, VK_SUBPASS_CONTENTS_INLINE);
+    vkCmdBindPipeline(command, VK_PIPELINE_BIND_POINT_GRAPHICS, pipeline);
+    vkCmdPushConstants(command, layout, VK_SHADER_STAGE_ALL, 0, sizeof(push), &push);
+    vkCmdDraw(command, 3, 1, 0, 0);
+    vkCmdEndRenderPass(command);
+    vkt_finish(command);
+    vkt_out_target("target", &target);
+}
+
+static const struct vkt_case cases[] = {
+    {"conditional_rendering", conditional_rendering, NULL},
+    {"transform_feedback", transform_feedback, NULL},
+    {"null_descriptor", null_descriptor, NULL},
+    {"custom_border", custom_border, NULL},
+    {"pipeline_library", pipeline_library, NULL},
+};
+
+VKT_MAIN(cases)
