@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { METHOD_PUSH_ME = 10, METHOD_NEVER };
+enum { METHOD_PUSH_ME = 10, METHOD_NEVER, METHOD_GIVE_FD };
 
 struct service {
     struct rpc_server *server;
@@ -25,6 +25,8 @@ struct service {
     struct rpc_msg *kept[64]; /* never answered */
     int kept_count;
 };
+
+static int gift; /* what METHOD_GIVE_FD is answered with; set before the server's thread starts */
 
 static void serve(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
 {
@@ -36,6 +38,10 @@ static void serve(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
     if (msg->method == METHOD_NEVER) {
         service->kept[service->kept_count++] = msg;
         return;
+    }
+    if (msg->method == METHOD_GIVE_FD) {
+        echo.fds = &gift;
+        echo.fd_count = 1;
     }
     if (msg->method == METHOD_PUSH_ME)
         assert_int_equal(rpc_push(ep, &echo), 0);
@@ -93,6 +99,33 @@ static const struct rpc_client_options plain;
 static enum link_kind kind_of(void **state)
 {
     return (enum link_kind)(uintptr_t)*state;
+}
+
+/* ---- descriptors ---- */
+
+static void answer_may_bring_a_descriptor(void **state)
+{
+    (void)state;
+    struct service service;
+    struct rpc_client_options options = {.config.takes_fds = true};
+    int ends[2];
+    char byte = 0;
+    assert_int_equal(pipe(ends), 0);
+    gift = ends[1];
+    struct rpc_client *client = connect_over(&service, LINK_UNIX, &options, NULL);
+    struct rpc_answer answer;
+    struct rpc_send ask = {.method = METHOD_GIVE_FD};
+    assert_int_equal(rpc_client_call(client, &ask, &answer), 0);
+    assert_int_equal(answer.fd_count, 1);
+    assert_int_equal(write(answer.fds[0], "x", 1), 1);
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    assert_int_equal(byte, 'x');
+    rpc_answer_fini(&answer);
+    rpc_client_destroy(client);
+    stop(&service);
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &byte, 1), 0); /* the answer's copy is closed too */
+    close(ends[0]);
 }
 
 /* ---- many threads ---- */
@@ -366,6 +399,7 @@ int main(void)
         ON_ALL(destroy_ends_what_is_pending),
         ON_ALL(server_that_stops_ends_the_calls),
         ON_ALL(keeper_keeps_an_idle_connection),
+        cmocka_unit_test(answer_may_bring_a_descriptor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
