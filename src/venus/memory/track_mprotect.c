@@ -14,6 +14,7 @@
 enum {
     IDLE_TAKES = 16, /* a buffer used every frame or token never comes near it */
     LOCKED = 255,
+    OPENING = 254,  /* about to be writable, perhaps is already: to be looked at */
     LOOK_OVER = 64, /* locked pages: asking about them costs less than another system call */
     OPEN_BYTES =
         64 << 10, /* given back at a fault: a program that fills a buffer faults once each */
@@ -22,8 +23,8 @@ enum {
 struct guard {
     struct vn_segv_area area; /* first: the handler finds the guard by it */
     size_t page;
-    /* Takes without change, for each host page, or LOCKED.  Relaxed: LOCKED comes and goes under
-     * the lock of segv.h only; other values belong to whoever is in take. */
+    /* Takes without change, for each host page, or LOCKED or OPENING.  Relaxed: those two come and
+     * go under the lock of segv.h only; other values belong to whoever is in take. */
     _Atomic uint8_t idle[];
 };
 
@@ -37,23 +38,33 @@ static void set_idle(struct guard *guard, size_t i, uint8_t takes)
     atomic_store_explicit(&guard->idle[i], takes, memory_order_relaxed);
 }
 
+static void replace_idle(struct guard *guard, size_t first, size_t count, uint8_t from, uint8_t to)
+{
+    for (size_t i = first; i < first + count; i++) {
+        if (idle_of(guard, i) == from)
+            set_idle(guard, i, to);
+    }
+}
+
+/* Under the lock.  The pages are marked before they can be written: another thread may write as
+ * soon as the kernel lets it, without a fault of its own, and a collection after that write must
+ * not take the page for locked. */
+static bool open_range(struct guard *guard, size_t first, size_t count)
+{
+    replace_idle(guard, first, count, LOCKED, OPENING);
+    atomic_thread_fence(memory_order_seq_cst); /* the marks before the kernel's page tables */
+    void *start = (void *)(guard->area.start + first * guard->page);
+    bool opened = mprotect(start, count * guard->page, PROT_READ | PROT_WRITE) == 0;
+    replace_idle(guard, first, count, OPENING, opened ? 0 : LOCKED);
+    return opened;
+}
+
 /* Under the lock.  Where the kernel has no room for another mapping, all of the area is opened,
  * which only ever joins mappings. */
 static bool open_pages(struct guard *guard, size_t first, size_t count)
 {
-    uintptr_t start = guard->area.start + first * guard->page;
-    if (mprotect((void *)start, count * guard->page, PROT_READ | PROT_WRITE)) {
-        size_t bytes = guard->area.end - guard->area.start;
-        if (mprotect((void *)guard->area.start, bytes, PROT_READ | PROT_WRITE))
-            return false;
-        first = 0;
-        count = bytes / guard->page;
-    }
-    for (size_t i = first; i < first + count; i++) {
-        if (idle_of(guard, i) == LOCKED)
-            set_idle(guard, i, 0);
-    }
-    return true;
+    size_t all = (guard->area.end - guard->area.start) / guard->page;
+    return open_range(guard, first, count) || open_range(guard, 0, all);
 }
 
 static bool on_fault(struct vn_segv_area *area, uintptr_t addr)
@@ -147,7 +158,10 @@ static void look_at(struct taking *taking, size_t i)
     uint8_t idle = idle_of(taking->guard, i);
     if (idle == LOCKED)
         return;
-    idle = compare_host_page(taking, i) ? 0 : (uint8_t)(idle + 1);
+    bool differs = compare_host_page(taking, i);
+    if (idle == OPENING)
+        return; /* whoever opens it sets what comes next */
+    idle = differs ? 0 : (uint8_t)(idle + 1);
     if (idle < IDLE_TAKES) {
         set_idle(taking->guard, i, idle);
         return;
