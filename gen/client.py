@@ -14,8 +14,25 @@ class Client:
         """Commands that get an entrypoint: all that the first parameter can lead to a client."""
         return [c for c in self.c.all() if c.kind in GENERATED]
 
+    def refusals(self):
+        return [self.p.r.commands[name] for name in sorted(self.p.refused)]
+
     def head(self, c):
-        return f"VKAPI_ATTR {c.ret} VKAPI_CALL vn_{c.name}({params(c.c)})"
+        return self.refusal_head(c.c)
+
+    @staticmethod
+    def refusal_head(command):
+        return f"VKAPI_ATTR {command.ret} VKAPI_CALL vn_{command.name}({params(command)})"
+
+    def refusal(self, command):
+        """Of a feature that is not offered: no valid program comes here."""
+        o = Out()
+        o.function(self.refusal_head(command))
+        o(", ".join(f"(void){p.name}" for p in command.params) + ";")
+        if command.ret != "void":
+            o("return VK_ERROR_FEATURE_NOT_PRESENT;" if command.ret == "VkResult" else "return 0;")
+        o.end()
+        return o.text()
 
     def entry(self, c):
         o = Out()
@@ -142,6 +159,7 @@ class Client:
         """(name, canonical name, class) of every command that a client knows, aliases too."""
         kinds = {c.name: c.kind for c in self.c.all()}
         kinds.update({name: "local" for name in self.p.local})
+        kinds.update({name: "refuse" for name in self.p.refused})
         rows = [(name, name, kind) for name, kind in kinds.items()]
         for alias in self.p.r.aliases:
             target = self.p.r.resolve(alias)
@@ -151,12 +169,13 @@ class Client:
 
     def info(self):
         o = Out()
+        o("#define ORIGINS(...) ((const char *const[]){__VA_ARGS__, NULL})")
         o("const struct vn_command_info vn_command_table[] = {")
         for name, target, kind in self.rows():
             number = f"VN_CMD_{target}" if target in self.p.commands else "0"
-            origin = self._origin(name, target)
-            o(f'    {{"{name}", "{target}", "{origin}", {number}, '
-              f'VN_CLASS_{kind.upper().replace("-", "_")}}},')
+            origins = ", ".join(f'"{x}"' for x in self._origins(name))
+            o(f'    {{"{name}", "{target}", ORIGINS({origins}), {number}, '
+              f'VN_CLASS_{kind.upper().replace("-", "_")}, {self._level(target)}}},')
         o("};")
         o(f"const size_t vn_command_count = {len(self.rows())};")
         return o.text()
@@ -167,28 +186,31 @@ class Client:
         o("const struct vn_extension_info vn_extension_table[] = {")
         for name, (verdict, _reason) in verdicts:
             device = self.p.r.extensions[name].kind == "device"
-            flags = ", ".join(str(x).lower() for x in (device, verdict == "allow",
-                                                       verdict == "local"))
+            flags = ", ".join(str(x).lower() for x in (
+                self.p.r.extensions[name].version, device, verdict == "allow", verdict == "local"))
             o(f'    {{"{name}", {flags}}},')
         o("};")
         o(f"const size_t vn_extension_count = {len(verdicts)};")
         return o.text()
 
-    def _origin(self, name, target):
-        for feature, commands, _types in self.p.r.features:
-            if name in commands:
-                return feature
-        for extension in self.p.r.extensions.values():
-            if name in extension.commands:
-                return extension.name
-        return self.p.r.commands[target].origin
+    def _origins(self, name):
+        found = [feature for feature, commands, _types in self.p.r.features if name in commands]
+        return found[:1] + [e.name for e in self.p.r.extensions.values() if name in e.commands]
+
+    def _level(self, target):
+        first = self.p.r.commands[target].params[0].type
+        if first not in self.p.r.handles:
+            return "VN_LEVEL_GLOBAL"
+        return {"VkInstance": "VN_LEVEL_INSTANCE",
+                "VkPhysicalDevice": "VN_LEVEL_PHYSICAL_DEVICE"}.get(first, "VN_LEVEL_DEVICE")
 
     def entry_table(self):
         o = Out()
         o("/* In the order of vn_command_table. */")
         o("static const PFN_vkVoidFunction entries[] = {")
         for _name, target, kind in self.rows():
-            o(f"    (PFN_vkVoidFunction)vn_{target}," if kind in GENERATED else "    NULL,")
+            made = kind in GENERATED or kind == "refuse"
+            o(f"    (PFN_vkVoidFunction)vn_{target}," if made else "    NULL,")
         o("};")
         o()
         o.function("PFN_vkVoidFunction vn_client_entry(const char *name)")

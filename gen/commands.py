@@ -186,7 +186,9 @@ class Commands:
                 count = self.count_of(c, f, "a->")
                 o.open()
                 o("struct wire_dec again = d->in;")
+                o("bool voided = d->voided;")
                 self.e.dec_rest(o, [f], "a->", c.c)
+                o("d->voided = voided;")
                 o("struct wire_dec behind = d->in;")
                 o("d->in = again;")
                 o(f"a->ids_{f.name} = vn_get_u64s(d, {count}, false);")
@@ -337,17 +339,18 @@ class Commands:
         result = "a.ret = " if c.ret != "void" else ""
         first = c.c.params[0]
         handle = f"a.{first.name}" if self.p.r.resolve(first.type) in self.p.r.handles else "NULL"
-        o(f"const struct vn_driver *driver = vn_exec_driver(x, {handle});")
-        o(f"if (x->hooks->{c.name})")
+        o("const struct vn_driver *driver = "
+          f"d->voided ? NULL : vn_exec_driver(x, {handle});")
+        o.open("if (d->voided)")
+        self.skip(o, c)
+        o.close(f"}} else if (x->hooks->{c.name}) {{")
         o(f"    x->hooks->{c.name}(x, &a);")
-        o(f"else if (driver && driver->{c.name})")
+        o(f"}} else if (driver && driver->{c.name}) {{")
         o(f"    {result}driver->{c.name}({names(c.c, 'a.')});")
-        o("else")
+        o("} else {")
         o("    return -ENOSYS;")
-        for f in c.with_role("count"):
-            filled = " || ".join(f"a.{g.name}" for g in c.fields if self.two_call(c, g) is f)
-            o(f"if (({filled}) && *a.{f.name} > a.room_{f.name})")
-            o(f"    *a.{f.name} = ({f.elem.type})a.room_{f.name};")
+        o("}")
+        self.limit_outputs(o, c)
         for f in creates:
             o(f"if (a.{f.name})")
             o(f"    rc = vn_exec_created(x, {f.elem.objtype}, {self.ids_count(c, f)}, "
@@ -356,12 +359,34 @@ class Commands:
             f = c.destroyed
             o(f"vn_exec_destroyed(x, {f.elem.objtype}, {self.ids_count(c, f)}, a.ids_{f.name});")
         if c.ret == "VkResult":
-            o(f"vn_exec_result(x, VN_CMD_{c.name}, a.ret);")
+            o("if (!d->voided)")
+            o(f"    vn_exec_result(x, VN_CMD_{c.name}, a.ret);")
         o("if (x->reply)")
         o(f"    vn_enc_reply_{c.name}(x->reply, &a);")
         o("return rc;")
         o.end()
         return o.text()
+
+    def skip(self, o, c):
+        """Instead of calling the driver: nothing is made and nothing is told."""
+        if not c.destroyed:
+            o(f"x->ops->skipped(x->objects, VN_CMD_{c.name});")
+        if c.ret == "VkResult":
+            o("a.ret = VK_ERROR_UNKNOWN;")
+        for f in c.with_role("count"):
+            o(f"*a.{f.name} = 0;")
+
+    def limit_outputs(self, o, c):
+        """What the driver may have left that must not be believed."""
+        for f in c.with_role("count"):
+            filled = " || ".join(f"a.{g.name}" for g in c.fields if self.two_call(c, g) is f)
+            o(f"if (({filled}) && *a.{f.name} > a.room_{f.name})")
+            o(f"    *a.{f.name} = ({f.elem.type})a.room_{f.name};")
+        for f in c.with_role("create"):
+            # A handle is undefined after a failure; arrays are set to null, as Vulkan promises.
+            if c.ret == "VkResult" and not f.counts:
+                o("if (a.ret < 0)")
+                o(f"    *a.{f.name} = VK_NULL_HANDLE;")
 
     def ids_count(self, c, f):
         return self.count_of(c, f, "a.")

@@ -18,6 +18,7 @@ import manifest                       # noqa: E402
 from client import Client             # noqa: E402
 from commands import Commands         # noqa: E402
 from emit import Out                  # noqa: E402
+from physical import Physical         # noqa: E402
 from plan import Plan                 # noqa: E402
 from policy import Policy             # noqa: E402
 from registry import Registry         # noqa: E402
@@ -155,6 +156,7 @@ def dispatch(every):
     o()
     o.function("int vn_dispatch(struct vn_exec *x, uint32_t command, struct vn_decoder *d)")
     o("uint32_t top = command >> 24;")
+    o("d->voided = false;")
     o.open("for (uint32_t i = first[top]; i < first[top + 1]; i++)")
     o("if (commands[i].id == command)")
     o("    return commands[i].exec(x, d);")
@@ -195,14 +197,24 @@ def driver(plan, every):
 
 
 def write_client(folder, client):
-    heads = "\n".join(client.head(c) + ";" for c in client.entries())
+    heads = "\n".join([client.head(c) + ";" for c in client.entries()]
+                      + [client.refusal_head(c) + ";" for c in client.refusals()])
+    heads += f"\n\nenum {{ VN_COMMAND_ROWS = {len(client.rows())}, " \
+        f"VN_EXTENSION_ROWS = {len(client.p.r.extensions)} }};"
     heads += "\n\n/* The generated entrypoint of a command, or NULL: it is hand-written. */\n" \
         "PFN_vkVoidFunction vn_client_entry(const char *name);"
     write(folder, "vn_client.gen.h", guard("client.gen.h", ["vn_commands.gen.h"], heads))
-    shards(folder, "vn_client", ["vn_client.gen.h"], [client.entry(c) for c in client.entries()])
+    shards(folder, "vn_client", ["vn_client.gen.h"],
+           [client.entry(c) for c in client.entries()]
+           + [client.refusal(c) for c in client.refusals()])
     write(folder, "vn_table.gen.c",
           source(["vn_commands.gen.h"], [client.info(), "", client.extensions()]))
     write(folder, "vn_entries.gen.c", source(["vn_client.gen.h"], [client.entry_table()]))
+
+
+def write_physical(folder, plan):
+    write(folder, "vn_physical.gen.c",
+          source(["venus/common/physical.h"], [Physical(plan).text()]))
 
 
 def put(path, text):
@@ -228,6 +240,7 @@ def main(argv):
         write_structs(args.out, Structs(plan))
         write_commands(args.out, commands)
         write_client(args.out, Client(plan, commands))
+        write_physical(args.out, plan)
     if args.tests:
         os.makedirs(args.tests, exist_ok=True)
         SelfTest(plan, commands).write(args.tests, write, shards, guard, source)

@@ -2,6 +2,7 @@
 import sys
 import textwrap
 
+from physical import Physical
 from plan import wire_name
 
 NUMBER = {"VkResult": "result"}
@@ -136,6 +137,7 @@ def coverage(plan):
            "| | |", "|---|---|",
            f"| commands on the wire | {len(plan.commands)} |",
            f"| commands answered at the client | {len(plan.local)} |",
+           f"| commands of features that are not offered | {len(plan.refused)} |",
            f"| structures in requests | {len(plan.ins)} |",
            f"| structures in replies | {len(plan.outs)} |",
            f"| extensions that may be offered | {len(offered)} |",
@@ -146,8 +148,12 @@ def coverage(plan):
         out.append(_wrap(f"- **{kind}** ({len(kinds[kind])}): "
                          + ", ".join(sorted(kinds[kind])), "  "))
     out += ["", "## Commands answered at the client", ""] + _grouped(plan.local)
+    out += ["", "## Commands of features that are not offered", ""] + _grouped(plan.refused)
     out += ["", "## Structures of offered extensions that do not travel", ""]
     out += _grouped(plan.skipped)
+    out += ["", "## Features that are not offered, whatever the driver says", ""]
+    out += _grouped({f"{s.name}.{member}": reason
+                     for s, member, reason in Physical(plan).features_off()})
     out += ["", "## Extensions left out", "", "| extension | reason |", "|---|---|"]
     out += [f"| {name} | {reason} |" for name, reason in omitted]
     out += ["", "## Extensions that live at the client", ""]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from registry import BYTES, Member
 
 ALLOCATOR = "VkAllocationCallbacks"
+OPERATIONS = 256  # VN_OP_END of protocol.h: ids below are not Vulkan's
 
 
 class Unsupported(Exception):
@@ -68,6 +69,7 @@ class Plan:
         self._judge_extensions()
         self.commands = {}    # name -> CommandPlan, on the wire
         self.local = {}       # name -> reason
+        self.refused = {}     # name -> reason
         self.omitted = {}     # name -> reason
         self._choose_commands()
         self._close()
@@ -83,11 +85,25 @@ class Plan:
             self.allowed |= {self.r.resolve(x) for x in commands + types}
         for extension in self.r.extensions.values():
             verdict = self.extensions[extension.name][0]
-            names = {self.r.resolve(x) for x in extension.commands + extension.types}
+            commands = [c for c in extension.commands if self._holds(extension.needs.get(c))]
+            names = {self.r.resolve(x) for x in commands + extension.types}
             if verdict == "allow":
                 self.allowed |= names
             elif verdict == "local":
                 self.elsewhere |= names
+
+    def _holds(self, condition):
+        """Whether what a command needs besides its extension can be there: A+B,(C,D)..."""
+        def known(match):
+            name = match.group()
+            verdict = self.extensions.get(name, ("allow", ""))[0]
+            return str(name.startswith("VK_VERSION") or verdict != "omit")
+        if not condition:
+            return True
+        text = re.sub(r"VK_\w+", known, re.sub(r"::\w+", "", condition))
+        if not re.fullmatch(r"(True|False|[()+,\s])+", text):
+            raise SystemExit(f"a condition that cannot be read: {condition}")
+        return bool(eval(text.replace("+", " and ").replace(",", " or ")))
 
     def _choose_commands(self):
         for command in self.r.commands.values():
@@ -97,8 +113,8 @@ class Plan:
             if command.name not in self.allowed:
                 continue
             kind, reason = self.policy.command_class(command, _default_class(command))
-            if kind == "local":
-                self.local[command.name] = reason
+            if kind in ("local", "refuse"):
+                (self.local if kind == "local" else self.refused)[command.name] = reason
                 continue
             try:
                 self.commands[command.name] = CommandPlan(self, command, kind, reason)
@@ -112,6 +128,8 @@ class Plan:
             if command.id in seen:
                 # Two commands that differ in their suffix: only the one without is free of it.
                 command.id = fnv1a(command.name)
+            if command.id < OPERATIONS:
+                raise SystemExit(f"the id of {command.name} is one of our own operations'")
             if command.id in seen:
                 raise SystemExit(f"ids of {command.name} and {seen[command.id]} collide")
             seen[command.id] = command.name

@@ -3,7 +3,7 @@ import json
 import re
 
 CLASSES = ("record", "create", "create-sync", "destroy", "post", "call", "snapshot", "custom",
-           "local")
+           "local", "refuse")
 
 
 class Policy:
@@ -43,6 +43,13 @@ class Policy:
         for rule in self.data.get("omit_structs", []):
             if re.match(rule["match"], name):
                 return None if rule.get("as") == "allow" else rule["reason"]
+        return None
+
+    def feature_off(self, member):
+        """The reason why a feature is not offered whatever the driver says, or None."""
+        for rule in self.data.get("features_off", []):
+            if re.match(rule["match"], member):
+                return rule["reason"]
         return None
 
     def command_class(self, command, default):

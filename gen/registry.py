@@ -73,6 +73,8 @@ class Extension:
     provisional: bool
     commands: list
     types: list
+    version: int = 0
+    needs: dict = field(default_factory=dict)   # command -> what else must be there for it
 
 
 class Registry:
@@ -87,6 +89,7 @@ class Registry:
         self.commands = {}
         self.features = []
         self.extensions = {}
+        self.formats = {}    # value of VkFormat -> versions and extensions that have it
         self.version = self._version(root)
         self.constants = _constants(root)
         self._read_enums(root)
@@ -119,6 +122,8 @@ class Registry:
                 continue
             names = [v.get("name") for v in node.findall("enum") if not v.get("alias")]
             self.enums[node.get("name")] = names
+            if node.get("name") == "VkFormat":
+                self.formats = {name: ["VK_VERSION_1_0"] for name in names}
             if node.get("bitwidth") == "64":
                 self.wide.add(node.get("name"))
 
@@ -183,6 +188,7 @@ class Registry:
                 continue
             name = re.sub(r"VK_(BASE|COMPUTE|GRAPHICS)_VERSION", "VK_VERSION", node.get("name"))
             commands, types = _required(node)
+            self._provide_formats(node, name)
             self.features.append((name, commands, types))
             self._claim(name, commands)
 
@@ -192,11 +198,19 @@ class Registry:
                 continue
             name = node.get("name")
             commands, types = _required(node)
+            self._provide_formats(node, name)
             self.extensions[name] = Extension(
                 name, node.get("type") or "", node.get("platform") or "",
-                node.get("provisional") == "true", commands, types)
+                node.get("provisional") == "true", commands, types, _spec_version(node),
+                _needs(node))
         for extension in self.extensions.values():
             self._claim(extension.name, extension.commands)
+
+    def _provide_formats(self, node, origin):
+        for value in node.findall("require/enum"):
+            if value.get("extends") == "VkFormat" and _applies(value):
+                name = value.get("alias") or value.get("name")
+                self.formats.setdefault(name, []).append(origin)
 
     def _claim(self, origin, commands):
         for name in commands:
@@ -235,6 +249,24 @@ def _required(node):
             commands += [c.get("name") for c in require.findall("command") if _applies(c)]
             types += [t.get("name") for t in require.findall("type") if _applies(t)]
     return commands, types
+
+
+def _needs(node):
+    """Commands that an extension has only together with others, as expressions of their names."""
+    found = {}
+    for require in node.findall("require"):
+        condition = require.get("depends") or require.get("extension") or require.get("feature")
+        for command in require.findall("command"):
+            if condition and _applies(require):
+                found[command.get("name")] = condition
+    return found
+
+
+def _spec_version(node):
+    for value in node.findall("require/enum"):
+        if (value.get("name") or "").endswith("_SPEC_VERSION"):
+            return int(value.get("value") or 0)
+    return 0
 
 
 def _split_len(node):

@@ -13,6 +13,7 @@ enum {
     ARENA_MAX = 1 << 20, /* so that one input stays fast */
     OBJECTS = 1 << 10,
     UNKNOWN = 24, /* of them are ids that name nothing */
+    VOID = 8,     /* of those are void */
 };
 
 static struct vn_object objects[OBJECTS];
@@ -26,6 +27,12 @@ static void *lookup(void *unused, uint64_t id, uint32_t type)
         return NULL;
     *object = (struct vn_object){.id = id, .type = type, .flags = id & VN_OBJECT_SECONDARY};
     return object;
+}
+
+static bool is_void(void *unused, uint64_t id, uint32_t type)
+{
+    (void)unused, (void)type;
+    return id % OBJECTS >= OBJECTS - VOID;
 }
 
 static bool id_is_fresh(void *unused, uint64_t id)
@@ -50,11 +57,19 @@ static void failed(void *unused, uint32_t command, VkResult result)
     (void)unused, (void)command, (void)result;
 }
 
+static void skipped(void *unused, uint32_t command)
+{
+    (void)unused, (void)command;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct vn_decoder_ops decoder_ops = {.lookup = lookup};
-    static const struct vn_exec_ops ops = {
-        .id_is_fresh = id_is_fresh, .created = created, .destroyed = destroyed, .failed = failed};
+    static const struct vn_decoder_ops decoder_ops = {.lookup = lookup, .is_void = is_void};
+    static const struct vn_exec_ops ops = {.id_is_fresh = id_is_fresh,
+                                           .created = created,
+                                           .destroyed = destroyed,
+                                           .failed = failed,
+                                           .skipped = skipped};
     static const struct vn_hooks hooks;
     static struct objects made;
     struct hw_arena arenas[2];

@@ -19,15 +19,27 @@ enum vn_class {
     VN_CLASS_CALL,        /* called */
     VN_CLASS_SNAPSHOT,    /* answered at the client from what it asked once */
     VN_CLASS_CUSTOM,      /* travels, but the client's entrypoint is hand-written */
-    VN_CLASS_LOCAL,       /* never travels */
+    VN_CLASS_LOCAL,       /* never travels: hand-written at the client */
+    VN_CLASS_REFUSE,      /* never travels: of a feature that is not offered */
+};
+
+/* What a command is called on. */
+enum vn_level {
+    VN_LEVEL_GLOBAL,
+    VN_LEVEL_INSTANCE,
+    VN_LEVEL_PHYSICAL_DEVICE,
+    VN_LEVEL_DEVICE, /* and queues and command buffers */
 };
 
 struct vn_command_info {
     const char *name;
     const char *canonical; /* what this name is an alias of, or name itself */
-    const char *origin;    /* the version or extension that a device must have for it */
-    uint32_t id;           /* on the wire; 0 when it never travels */
+    /* The version and extensions one of which an instance or device must have for it; ends with
+     * NULL.  Versions read VK_VERSION_1_2. */
+    const char *const *origins;
+    uint32_t id; /* on the wire; 0 when it never travels */
     enum vn_class class;
+    enum vn_level level;
 };
 
 extern const struct vn_command_info vn_command_table[];
@@ -40,6 +52,7 @@ const char *vn_command_name(uint32_t id);
 
 struct vn_extension_info {
     const char *name;
+    uint32_t version; /* of the extension, in this registry */
     bool device;      /* of devices; else of instances */
     bool offered;     /* when the driver has it */
     bool client_only; /* the client has it; the driver is not asked */

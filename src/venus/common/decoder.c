@@ -14,6 +14,7 @@ void vn_decoder_feed(struct vn_decoder *d, const void *data, size_t len)
 {
     wire_dec_init(&d->in, data, len);
     d->depth = 0;
+    d->voided = false;
 }
 
 int vn_decoder_end(const struct vn_decoder *d)
@@ -45,12 +46,16 @@ void *vn_dec_handle(struct vn_decoder *d, uint64_t id, uint32_t type)
     if (id == 0)
         return NULL;
     void *handle = d->ops->lookup(d->objects, id, type);
-    if (!handle) {
-        if (!d->bad_id)
-            d->bad_id = id;
-        vn_decoder_fail(d, -ENOENT);
+    if (handle)
+        return handle;
+    if (d->ops->is_void && d->ops->is_void(d->objects, id, type)) {
+        d->voided = true;
+        return NULL;
     }
-    return handle;
+    if (!d->bad_id)
+        d->bad_id = id;
+    vn_decoder_fail(d, -ENOENT);
+    return NULL;
 }
 
 void *vn_dec_handle_needed(struct vn_decoder *d, uint64_t id, uint32_t type)

@@ -21,7 +21,7 @@ int vn_exec_created(struct vn_exec *x, uint32_t type, uint64_t count, const uint
     void *const *created = handles;
     int rc = 0;
     for (uint64_t i = 0; i < count; i++) {
-        int one = created[i] ? x->ops->created(x->objects, type, ids[i], created[i]) : 0;
+        int one = x->ops->created(x->objects, type, ids[i], created[i]);
         rc = rc ? rc : one;
     }
     return rc;

@@ -4,6 +4,11 @@
  * then is a hook or the driver called.  Objects that it created are registered under the ids that
  * the client chose, and the reply is encoded where one was asked for (a post has none).
  *
+ * An object that the driver did not create leaves a void id.  A command that names one is skipped:
+ * neither hook nor driver sees it, what it should have created is void too, and a result is
+ * VK_ERROR_UNKNOWN.  Void ids among those that a command destroys do not stop it: they end, and
+ * the driver gets VK_NULL_HANDLE for them.
+ *
  * Trust: the stream is a peer's; see decoder.h.  The driver is trusted.
  * Threads: one at a time per struct vn_exec.  Lifetime: all members are the caller's. */
 #ifndef HAWSER_VENUS_COMMON_EXEC_H
@@ -18,11 +23,14 @@ struct vn_hooks;  /* generated: what is called instead of the driver, one a comm
 struct vn_exec_ops {
     /* Whether an id may be given to a new object: not 0 and never used before. */
     bool (*id_is_fresh)(void *objects, uint64_t id);
-    /* 0, or a negative errno that ends the session; the object is then the callee's to destroy. */
+    /* 0, or a negative errno that ends the session; the object is then the callee's to destroy.
+     * A NULL handle makes the id void. */
     int (*created)(void *objects, uint32_t type, uint64_t id, void *handle);
     void (*destroyed)(void *objects, uint32_t type, uint64_t id);
     /* A command returned an error.  For a post this is the only place where it is told. */
     void (*failed)(void *objects, uint32_t command, VkResult result);
+    /* A command named a void id and was not executed; failed is not called for it. */
+    void (*skipped)(void *objects, uint32_t command);
     /* The functions for a dispatchable handle, whose device may have others than its neighbour;
      * handle is NULL for commands without one.  Without this call vn_exec.driver serves all. */
     const struct vn_driver *(*driver_of)(void *objects, const void *handle);

@@ -1,6 +1,8 @@
 /* What Vulkan reads and what it ignores; see rules.h. */
 #include "venus/common/rules.h"
 
+#include "venus/common/shader.h"
+
 #include <stddef.h>
 
 /* VkPipelineCreateFlags2CreateInfo of later registries than the floor: its flags replace those of
@@ -267,7 +269,37 @@ static bool needs_result(VkPipelineCreateFlags flags, const void *chain)
 {
     const uint64_t told = VK_PIPELINE_CREATE_FAIL_ON_PIPELINE_COMPILE_REQUIRED_BIT |
                           VK_PIPELINE_CREATE_EARLY_RETURN_ON_FAILURE_BIT;
-    return create_flags(flags, chain) & told;
+    return (create_flags(flags, chain) & told) ||
+           find(chain, VK_STRUCTURE_TYPE_PIPELINE_CREATION_FEEDBACK_CREATE_INFO);
+}
+
+/* SPIR-V's number for a stage; UINT32_MAX for those that have several or are not known here. */
+static uint32_t model_of(VkShaderStageFlagBits stage)
+{
+    switch ((int)stage) {
+    case VK_SHADER_STAGE_VERTEX_BIT:
+        return 0;
+    case VK_SHADER_STAGE_TESSELLATION_CONTROL_BIT:
+        return 1;
+    case VK_SHADER_STAGE_TESSELLATION_EVALUATION_BIT:
+        return 2;
+    case VK_SHADER_STAGE_GEOMETRY_BIT:
+        return 3;
+    case VK_SHADER_STAGE_FRAGMENT_BIT:
+        return 4;
+    case VK_SHADER_STAGE_COMPUTE_BIT:
+        return 5;
+    default:
+        return UINT32_MAX;
+    }
+}
+
+/* Whether the driver may well refuse the stage: code that cannot be read, or no such entry. */
+static bool is_doubtful(const VkPipelineShaderStageCreateInfo *stage)
+{
+    const struct vn_shader *shader = stage->module ? vn_object_of(stage->module)->facts : NULL;
+    uint32_t model = model_of(stage->stage);
+    return !shader || (model != UINT32_MAX && !vn_shader_has_entry(shader, model, stage->pName));
 }
 
 bool vn_graphics_needs_result(uint32_t count, const VkGraphicsPipelineCreateInfo *infos)
@@ -275,6 +307,11 @@ bool vn_graphics_needs_result(uint32_t count, const VkGraphicsPipelineCreateInfo
     for (uint32_t i = 0; i < count; i++) {
         if (needs_result(infos[i].flags, infos[i].pNext))
             return true;
+        bool staged = vn_graphics_reads(&infos[i], VN_STAGES);
+        for (uint32_t j = 0; staged && j < infos[i].stageCount; j++) {
+            if (is_doubtful(&infos[i].pStages[j]))
+                return true;
+        }
     }
     return false;
 }
@@ -282,7 +319,7 @@ bool vn_graphics_needs_result(uint32_t count, const VkGraphicsPipelineCreateInfo
 bool vn_compute_needs_result(uint32_t count, const VkComputePipelineCreateInfo *infos)
 {
     for (uint32_t i = 0; i < count; i++) {
-        if (needs_result(infos[i].flags, infos[i].pNext))
+        if (needs_result(infos[i].flags, infos[i].pNext) || is_doubtful(&infos[i].stage))
             return true;
     }
     return false;

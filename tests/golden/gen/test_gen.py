@@ -83,7 +83,7 @@ def require_core(xml):
     from registry import Registry
     registry = Registry(xml)
     plan = Plan(registry, Policy(POLICY))
-    known = set(plan.commands) | set(plan.local)
+    known = set(plan.commands) | set(plan.local) | set(plan.refused)
     lost = [name for _feature, commands, _types in registry.features for name in commands
             if registry.resolve(name) not in known]
     require(not lost, f"core commands that are left out: {lost}")

@@ -18,25 +18,45 @@ struct world {
     struct wire_enc e, seen, reply;
     struct fake fake;
     struct vn_exec x;
+    uint64_t ended[4];
+    uint32_t end_count, skips, failures;
+    uint32_t last_skipped;
 };
 
-static void ignore_failure(void *objects, uint32_t command, VkResult result)
+static struct world *world_now(void)
 {
-    (void)objects, (void)command, (void)result;
+    return CONTAINER_OF(fake_now, struct world, fake);
 }
 
-static void ignore_end(void *objects, uint32_t type, uint64_t id)
+static void on_failed(void *objects, uint32_t command, VkResult result)
 {
-    (void)objects, (void)type, (void)id;
+    (void)objects, (void)command, (void)result;
+    world_now()->failures++;
+}
+
+static void on_destroyed(void *objects, uint32_t type, uint64_t id)
+{
+    struct world *w = world_now();
+    (void)objects, (void)type;
+    assert_true(w->end_count < ARRAY_LEN(w->ended));
+    w->ended[w->end_count++] = id;
+}
+
+static void on_skipped(void *objects, uint32_t command)
+{
+    (void)objects;
+    world_now()->skips++;
+    world_now()->last_skipped = command;
 }
 
 static int setup(void **state)
 {
-    static const struct vn_decoder_ops ops = {.lookup = objects_lookup};
+    static const struct vn_decoder_ops ops = {.lookup = objects_lookup, .is_void = objects_is_void};
     static const struct vn_exec_ops exec_ops = {.id_is_fresh = objects_id_is_fresh,
                                                 .created = objects_created,
-                                                .destroyed = ignore_end,
-                                                .failed = ignore_failure};
+                                                .destroyed = on_destroyed,
+                                                .failed = on_failed,
+                                                .skipped = on_skipped};
     static const struct vn_hooks hooks;
     struct world *w = calloc(1, sizeof(*w));
     w->objects = calloc(1, sizeof(*w->objects));
@@ -79,6 +99,11 @@ static int run(struct world *w)
 static VkDevice device(struct world *w)
 {
     return (VkDevice)objects_add(w->objects, 1, VK_OBJECT_TYPE_DEVICE);
+}
+
+static VkCommandPool pool(struct world *w)
+{
+    return (VkCommandPool)objects_add(w->objects, 9, VK_OBJECT_TYPE_COMMAND_POOL);
 }
 
 static void test_an_unknown_structure_is_stepped_over(void **state)
@@ -183,12 +208,111 @@ static void test_an_id_is_given_once(void **state)
     assert_int_equal(w->fake.calls, 1);
 }
 
+/* A buffer whose creation failed at the driver; the client's handle for its id. */
+static VkBuffer void_buffer(struct world *w, uint64_t id, struct vn_object *handle)
+{
+    VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO};
+    VkBuffer buffer = (VkBuffer)handle;
+    *handle = (struct vn_object){.id = id, .type = VK_OBJECT_TYPE_BUFFER};
+    w->fake.result = VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    wire_enc_reset(&w->e);
+    vn_enc_cmd_vkCreateBuffer(&w->e, device(w), &info, NULL, &buffer);
+    assert_int_equal(run(w), 0);
+    assert_int_equal(w->failures, 1);
+    assert_true(objects_is_void(w->objects, id, VK_OBJECT_TYPE_BUFFER));
+    w->fake.result = VK_SUCCESS;
+    w->fake.calls = 0;
+    wire_enc_reset(&w->e);
+    wire_enc_reset(&w->reply);
+    return buffer;
+}
+
+static void test_a_command_on_a_void_id_is_skipped(void **state)
+{
+    struct world *w = *state;
+    struct vn_object handle, view_handle = {.id = 301};
+    VkBuffer buffer = void_buffer(w, 300, &handle);
+    VkBufferViewCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_VIEW_CREATE_INFO,
+                                   .buffer = buffer};
+    VkBufferView view = (VkBufferView)&view_handle;
+    vn_enc_cmd_vkCreateBufferView(&w->e, device(w), &info, NULL, &view);
+    assert_int_equal(run(w), 0);
+    assert_int_equal(w->fake.calls, 0);
+    assert_int_equal(w->skips, 1);
+    assert_int_equal(w->last_skipped, VN_CMD_vkCreateBufferView);
+    assert_int_equal(w->failures, 1); /* the buffer's; a skip is none */
+    assert_true(objects_is_void(w->objects, 301, VK_OBJECT_TYPE_BUFFER_VIEW));
+    vn_decoder_feed(&w->d, wire_enc_data(&w->reply), wire_enc_len(&w->reply));
+    assert_int_equal(vn_dec_reply_vkCreateBufferView(&w->d, device(w), &info, NULL, &view),
+                     VK_ERROR_UNKNOWN);
+    assert_int_equal(vn_decoder_end(&w->d), 0);
+    assert_null(view);
+}
+
+static void test_what_follows_a_skipped_command_is_executed(void **state)
+{
+    struct world *w = *state;
+    struct vn_object handle;
+    VkBuffer buffer = void_buffer(w, 300, &handle);
+    VkMemoryRequirements out;
+    vn_enc_cmd_vkGetBufferMemoryRequirements(&w->e, device(w), buffer, &out);
+    vn_enc_cmd_vkTrimCommandPool(&w->e, device(w), pool(w), 0);
+    assert_int_equal(run(w), 0);
+    assert_int_equal(w->skips, 1);
+    assert_int_equal(w->fake.calls, 1);
+}
+
+static void test_a_void_id_of_another_type_is_refused(void **state)
+{
+    struct world *w = *state;
+    struct vn_object handle;
+    VkMemoryRequirements out;
+    (void)void_buffer(w, 300, &handle);
+    vn_enc_cmd_vkGetImageMemoryRequirements(&w->e, device(w), (VkImage)&handle, &out);
+    assert_int_equal(run(w), -ENOENT);
+    assert_int_equal(w->skips, 0);
+}
+
+static void test_a_void_id_can_be_destroyed(void **state)
+{
+    struct world *w = *state;
+    struct vn_object handle;
+    VkBuffer buffer = void_buffer(w, 300, &handle);
+    vn_enc_cmd_vkDestroyBuffer(&w->e, device(w), buffer, NULL);
+    assert_int_equal(run(w), 0);
+    assert_int_equal(w->fake.calls, 0);
+    assert_int_equal(w->skips, 0);
+    assert_int_equal(w->end_count, 1);
+    assert_int_equal(w->ended[0], 300);
+}
+
+static void test_void_ids_do_not_keep_their_neighbours_alive(void **state)
+{
+    struct world *w = *state;
+    VkCommandBuffer commands[] = {
+        (VkCommandBuffer)objects_add(w->objects, 10, VK_OBJECT_TYPE_COMMAND_BUFFER),
+        (VkCommandBuffer)objects_add(w->objects, 11, VK_OBJECT_TYPE_COMMAND_BUFFER)};
+    assert_int_equal(objects_created(w->objects, VK_OBJECT_TYPE_COMMAND_BUFFER, 11, NULL), 0);
+    vn_enc_cmd_vkFreeCommandBuffers(&w->e, device(w), pool(w), 2, commands);
+    assert_int_equal(run(w), 0);
+    assert_int_equal(w->fake.calls, 1);
+    assert_int_equal(w->end_count, 2);
+    /* The driver got the first and null. */
+    struct wire_enc want;
+    wire_enc_init(&want, WIRE_MESSAGE_MAX);
+    commands[1] = NULL;
+    vn_enc_cmd_vkFreeCommandBuffers(&want, device(w), pool(w), 2, commands);
+    assert_int_equal(wire_enc_len(&want), wire_enc_len(&w->seen));
+    assert_memory_equal(wire_enc_data(&want), wire_enc_data(&w->seen), wire_enc_len(&want));
+    wire_enc_fini(&want);
+}
+
 static void test_bytes_behind_a_command_are_refused(void **state)
 {
     struct world *w = *state;
-    vn_enc_cmd_vkDeviceWaitIdle(&w->e, device(w));
+    vn_enc_cmd_vkTrimCommandPool(&w->e, device(w), pool(w), 0);
     wire_put_u8(&w->e, 0);
-    wire_fill_u32(&w->e, 4, 9);
+    wire_fill_u32(&w->e, 4, (uint32_t)wire_enc_len(&w->e) - 8);
     assert_int_equal(run(w), -EPROTO);
     assert_int_equal(w->fake.calls, 0);
 }
@@ -196,11 +320,12 @@ static void test_bytes_behind_a_command_are_refused(void **state)
 static void test_a_count_that_lies_allocates_nothing(void **state)
 {
     struct world *w = *state;
-    size_t hole = vn_put_command(&w->e, VN_CMD_vkResetFences);
+    size_t hole = vn_put_command(&w->e, VN_CMD_vkMergePipelineCaches);
     wire_put_u64(&w->e, vn_id(device(w)));
+    wire_put_u64(&w->e, vn_id(objects_add(w->objects, 7, VK_OBJECT_TYPE_PIPELINE_CACHE)));
     wire_put_u32(&w->e, UINT32_MAX);
     wire_put_u8(&w->e, 1);
-    wire_put_u64(&w->e, 1);
+    wire_put_u64(&w->e, 7);
     wire_fill_len(&w->e, hole);
     assert_int_equal(run(w), -EPROTO);
     assert_true(w->arena.held <= HW_ARENA_BLOCK_MIN);
@@ -209,8 +334,9 @@ static void test_a_count_that_lies_allocates_nothing(void **state)
 static void test_an_array_that_must_be_there_is_demanded(void **state)
 {
     struct world *w = *state;
-    size_t hole = vn_put_command(&w->e, VN_CMD_vkResetFences);
+    size_t hole = vn_put_command(&w->e, VN_CMD_vkMergePipelineCaches);
     wire_put_u64(&w->e, vn_id(device(w)));
+    wire_put_u64(&w->e, vn_id(objects_add(w->objects, 7, VK_OBJECT_TYPE_PIPELINE_CACHE)));
     wire_put_u32(&w->e, 1);
     wire_put_u8(&w->e, 0);
     wire_fill_len(&w->e, hole);
@@ -225,7 +351,7 @@ static void test_an_unknown_command_is_named(void **state)
     wire_put_u32(&w->e, 0);
     assert_int_equal(run(w), -ENOSYS);
     wire_enc_reset(&w->e);
-    wire_put_u32(&w->e, VN_CMD_vkDeviceWaitIdle);
+    wire_put_u32(&w->e, VN_CMD_vkTrimCommandPool);
     wire_put_u32(&w->e, 100);
     assert_int_equal(run(w), -EPROTO);
 }
@@ -235,16 +361,17 @@ static void test_two_call_arrays_say_what_the_driver_said(void **state)
     struct world *w = *state;
     VkPhysicalDevice gpu =
         (VkPhysicalDevice)objects_add(w->objects, 3, VK_OBJECT_TYPE_PHYSICAL_DEVICE);
-    VkPhysicalDeviceToolProperties tools[2] = {
-        {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TOOL_PROPERTIES},
-        {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TOOL_PROPERTIES}};
+    VkPhysicalDeviceFragmentShadingRateKHR rates[2] = {
+        {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FRAGMENT_SHADING_RATE_KHR},
+        {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FRAGMENT_SHADING_RATE_KHR}};
     uint32_t count = 2;
     w->fake.result = VK_INCOMPLETE;
-    vn_enc_cmd_vkGetPhysicalDeviceToolProperties(&w->e, gpu, &count, tools);
+    vn_enc_cmd_vkGetPhysicalDeviceFragmentShadingRatesKHR(&w->e, gpu, &count, rates);
     assert_int_equal(run(w), 0);
     vn_decoder_feed(&w->d, wire_enc_data(&w->reply), wire_enc_len(&w->reply));
-    assert_int_equal(vn_dec_reply_vkGetPhysicalDeviceToolProperties(&w->d, gpu, &count, tools),
-                     VK_INCOMPLETE);
+    assert_int_equal(
+        vn_dec_reply_vkGetPhysicalDeviceFragmentShadingRatesKHR(&w->d, gpu, &count, rates),
+        VK_INCOMPLETE);
     assert_int_equal(vn_decoder_end(&w->d), 0);
     assert_true(count <= 2);
     /* A server that claims more than there is room for is not believed. */
@@ -253,7 +380,7 @@ static void test_two_call_arrays_say_what_the_driver_said(void **state)
     wire_put_u64(&w->reply, 3);
     count = 2;
     vn_decoder_feed(&w->d, wire_enc_data(&w->reply), wire_enc_len(&w->reply));
-    (void)vn_dec_reply_vkGetPhysicalDeviceToolProperties(&w->d, gpu, &count, tools);
+    (void)vn_dec_reply_vkGetPhysicalDeviceFragmentShadingRatesKHR(&w->d, gpu, &count, rates);
     assert_int_equal(vn_decoder_end(&w->d), -EPROTO);
     assert_int_equal(count, 0);
 }
@@ -313,7 +440,7 @@ static void test_each_device_has_its_own_driver(void **state)
     struct vn_exec_ops ops = *w->x.ops;
     ops.driver_of = no_driver;
     w->x.ops = &ops;
-    vn_enc_cmd_vkDeviceWaitIdle(&w->e, device(w));
+    vn_enc_cmd_vkTrimCommandPool(&w->e, device(w), pool(w), 0);
     assert_int_equal(run(w), -ENOSYS);
     assert_int_equal(w->fake.calls, 0);
 }
@@ -328,6 +455,11 @@ int main(void)
         TEST(test_chains_within_chains_have_a_limit),
         TEST(test_unknown_wrong_and_missing_ids_are_refused),
         TEST(test_an_id_is_given_once),
+        TEST(test_a_command_on_a_void_id_is_skipped),
+        TEST(test_what_follows_a_skipped_command_is_executed),
+        TEST(test_a_void_id_of_another_type_is_refused),
+        TEST(test_a_void_id_can_be_destroyed),
+        TEST(test_void_ids_do_not_keep_their_neighbours_alive),
         TEST(test_bytes_behind_a_command_are_refused),
         TEST(test_a_count_that_lies_allocates_nothing),
         TEST(test_an_array_that_must_be_there_is_demanded),

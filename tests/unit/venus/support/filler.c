@@ -29,7 +29,13 @@ struct vn_object *objects_add(struct objects *objects, uint64_t id, uint32_t typ
 void *objects_lookup(void *objects, uint64_t id, uint32_t type)
 {
     struct object *o = slot(objects, id);
-    return o && o->base.id == id && o->base.type == type ? o : NULL;
+    return o && o->base.id == id && o->base.type == type && !o->is_void ? o : NULL;
+}
+
+bool objects_is_void(void *objects, uint64_t id, uint32_t type)
+{
+    struct object *o = slot(objects, id);
+    return o && o->base.id == id && o->base.type == type && o->is_void;
 }
 
 bool objects_id_is_fresh(void *objects, uint64_t id)
@@ -41,9 +47,12 @@ bool objects_id_is_fresh(void *objects, uint64_t id)
 int objects_created(void *objects, uint32_t type, uint64_t id, void *handle)
 {
     struct object *o = slot(objects, id);
-    if (!o || o != handle || o->base.type != type || o->live)
+    if (!handle && o && o->base.id == 0)
+        o->base = (struct vn_object){.id = id, .type = type};
+    if (!o || (handle && o != handle) || o->base.type != type || o->live)
         return -1;
     o->live = true;
+    o->is_void = !handle;
     return 0;
 }
 
@@ -132,7 +141,7 @@ void *fill_maybe(struct filler *f, uint32_t type)
 
 void *fill_new(struct filler *f, uint32_t type)
 {
-    return objects_add(f->objects, f->next_id++, type);
+    return f->make ? f->make(f, type) : objects_add(f->objects, f->next_id++, type);
 }
 
 void *fill_chain(struct filler *f, const uint32_t *stypes, uint32_t count, fill_node_fn *node)

@@ -21,7 +21,8 @@ enum {
 struct objects {
     struct object {
         struct vn_object base;
-        bool live; /* registered by the server */
+        bool live;    /* registered by the server */
+        bool is_void; /* the same, but its creation failed */
     } slots[OBJECTS_MAX];
 };
 
@@ -29,6 +30,8 @@ struct objects {
 struct vn_object *objects_add(struct objects *objects, uint64_t id, uint32_t type);
 /* NULL when there is none, or not of this type. */
 void *objects_lookup(void *objects, uint64_t id, uint32_t type);
+/* Whether the id was registered without a handle. */
+bool objects_is_void(void *objects, uint64_t id, uint32_t type);
 bool objects_id_is_fresh(void *objects, uint64_t id);
 int objects_created(void *objects, uint32_t type, uint64_t id, void *handle);
 
@@ -39,6 +42,8 @@ struct filler {
     struct vn_object *command_buffer;
     uint64_t next_id; /* of created objects */
     int depth;
+    /* What fill_new answers; NULL: an object with the next id. */
+    void *(*make)(struct filler *f, uint32_t type);
 };
 
 typedef VkBaseOutStructure *fill_node_fn(struct filler *f, uint32_t stype);
@@ -59,7 +64,7 @@ void *fill_garbage(struct filler *f);
 void *fill_handle(struct filler *f, uint32_t type);
 /* Sometimes NULL. */
 void *fill_maybe(struct filler *f, uint32_t type);
-/* An object with the next id. */
+/* An object with the next id, or what make says. */
 void *fill_new(struct filler *f, uint32_t type);
 void *fill_chain(struct filler *f, const uint32_t *stypes, uint32_t count, fill_node_fn *node);
 

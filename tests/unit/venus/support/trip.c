@@ -21,11 +21,18 @@ static void destroyed(void *objects, uint32_t type, uint64_t id)
     (void)objects, (void)type, (void)id;
 }
 
-static const struct vn_decoder_ops decoder_ops = {.lookup = objects_lookup};
+static void skipped(void *objects, uint32_t command)
+{
+    (void)objects, (void)command;
+}
+
+static const struct vn_decoder_ops decoder_ops = {.lookup = objects_lookup,
+                                                  .is_void = objects_is_void};
 static const struct vn_exec_ops exec_ops = {.id_is_fresh = objects_id_is_fresh,
                                             .created = objects_created,
                                             .destroyed = destroyed,
-                                            .failed = failed};
+                                            .failed = failed,
+                                            .skipped = skipped};
 static const struct vn_hooks no_hooks;
 
 void trip_init(struct trip *t)
@@ -131,6 +138,8 @@ bool trip_over(struct trip *t)
 {
     if (wire_enc_error(&t->request))
         t->problem = "the request could not be encoded";
+    else if (t->damage == TRIP_STAY)
+        return false;
     else if (t->damage == TRIP_CUT)
         cut(t);
     else if (t->damage == TRIP_FLIP)

@@ -8,6 +8,7 @@ enum trip_damage {
     TRIP_WHOLE,
     TRIP_CUT,  /* every shorter payload must be refused before the driver is called */
     TRIP_FLIP, /* any byte changed: refused or executed, in bounds */
+    TRIP_STAY, /* the request is encoded and goes nowhere */
 };
 
 struct trip {

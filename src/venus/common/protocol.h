@@ -1,0 +1,93 @@
+/* venus/common/protocol.h - what client and server say to each other besides Vulkan commands.
+ *
+ * One connection is one VkInstance of the program, served by a process of its own.  All messages
+ * are on stream 0, so both directions are in order.
+ *
+ *   OPEN    call   {u32 VN_PROTOCOL, u64 instance id, u64 first physical device id,
+ *                   VkInstanceCreateInfo}
+ *           answer snapshot, see below
+ *   STREAM  post   commands {u32 id, u32 bytes, payload}, executed in order
+ *   CALL    call   the same; the answer is that of the last command
+ *
+ * Beside Vulkan's commands, whose ids are hashes, a stream holds operations of our own, with ids
+ * below VN_OP_END; the generator refuses a hash among them:
+ *
+ *   RECORD  {u64 command buffer, commands}   a recorded body, from vkBeginCommandBuffer to
+ *           vkEndCommandBuffer; one that does not fit a message comes in several operations
+ *   MAP     {u64 memory}            the program maps it: from now on both ends keep a twin.  The
+ *           server's bytes become zeros, unless a device could have written them: then what they
+ *           hold is pushed as a delta.  Answered (when called) with i32 VkResult
+ *   DELTA   {u64 memory, delta}     bytes that the program wrote (memory/delta.h)
+ *   READ    {u32 count, ranges}     push what a device changed there, now.  Answered with nothing
+ *   BATCHES {u64 queue, u64 first, u32 count, count x {u32 ranges, ranges}}   announces the next
+ *           command, a vkQueueSubmit, vkQueueSubmit2 or vkQueueBindSparse on that queue with so
+ *           many batches (1 when it has none, for its fence).  Batch i is number first + i of the
+ *           queue, counted from 1 without gaps; its ranges are what it can write of mapped memory
+ *
+ *   EARLY   {u64 queue, u64 number}   the program was told that all batches up to this one are done,
+ *           though they may not be: nothing that the host can see depends on them.  What follows
+ *           and would disturb them, or counts on them, is executed once they are
+ *
+ *   a range is {u64 memory, u64 offset, u64 bytes}
+ *
+ * Fences and private data never travel.  The server pushes:
+ *
+ *   DELTA   {u64 memory, delta}             bytes that a device changed
+ *   DONE    {u64 queue, u64 number, i32 VkResult}   all batches up to this one are done, and the
+ *           deltas of their ranges have been pushed before.  A negative result is final
+ *   FAILED  {u32 command, i32 VkResult}     a posted command failed; what it should have created
+ *           is void, and so is all that uses it
+ *   MESSAGE {u32 severity, u32 types, i32 number, str name, str text}   for debug messengers
+ *
+ * The snapshot answers queries of physical devices without asking again:
+ *
+ *   u32 instance version, u32 devices; each device:
+ *     blob VkPhysicalDeviceProperties2, blob VkPhysicalDeviceFeatures2,
+ *     blob VkPhysicalDeviceMemoryProperties2,
+ *     u32 count x blob VkQueueFamilyProperties2,
+ *     u32 count x {u32 VkFormat, blob VkFormatProperties2},
+ *     u32 count x {str extension, u32 version}
+ *   a blob is {u32 bytes, vn_enc_out_ of the structure with every chained structure that the
+ *   driver fills}; device i has the id that OPEN gave plus i
+ *
+ * Trust: both ends check everything.  Threads: none.  Lifetime: constants. */
+#ifndef HAWSER_VENUS_COMMON_PROTOCOL_H
+#define HAWSER_VENUS_COMMON_PROTOCOL_H
+
+#include "wire/limits.h"
+
+enum {
+    VN_PROTOCOL = 1,
+    VN_CAPABILITY_PROTOCOL = 0xff, /* of a server's hello: its VN_PROTOCOL; 0: no Vulkan here */
+
+    VN_METHOD_FIRST = 256, /* the layers' ranges of 256: this is ours */
+    VN_METHOD_OPEN = VN_METHOD_FIRST,
+    VN_METHOD_STREAM,
+    VN_METHOD_CALL,
+    VN_METHOD_END = 512,
+
+    VN_PUSH_DELTA = VN_METHOD_FIRST,
+    VN_PUSH_DONE,
+    VN_PUSH_FAILED,
+    VN_PUSH_MESSAGE,
+
+    VN_OP_RECORD = 1,
+    VN_OP_MAP,
+    VN_OP_DELTA,
+    VN_OP_READ,
+    VN_OP_BATCHES,
+    VN_OP_EARLY,
+    VN_OP_END = 256,
+};
+
+enum {
+    VN_DEVICES_MAX = 64,     /* of one server; the largest machines hold 16 */
+    VN_RANGES_MAX = 1 << 16, /* of one batch; past it the client names whole allocations */
+    VN_BATCHES_MAX = 4096,   /* of one submission; programs use a handful */
+
+    /* A delta and its head in one message; large changes are cut, so that small messages of
+     * other threads get through in between. */
+    VN_DELTA_BYTES = 1 << 20,
+};
+
+#endif

@@ -1,0 +1,257 @@
+/* One pass over a module: decorations come before types, types before variables. */
+#include "venus/common/shader.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    ID_BOUND_MAX = 4194304, /* SPIR-V's universal limit */
+
+    OP_MEMORY_MODEL = 14,
+    OP_ENTRY_POINT = 15,
+    OP_TYPE_IMAGE = 25,
+    OP_TYPE_ARRAY = 28,
+    OP_TYPE_RUNTIME_ARRAY = 29,
+    OP_TYPE_STRUCT = 30,
+    OP_TYPE_POINTER = 32,
+    OP_VARIABLE = 59,
+    OP_DECORATE = 71,
+    OP_MEMBER_DECORATE = 72,
+    OP_DECORATION_GROUP = 73,
+
+    DECORATION_BUFFER_BLOCK = 3,
+    DECORATION_NON_WRITABLE = 24,
+    DECORATION_BINDING = 33,
+    DECORATION_DESCRIPTOR_SET = 34,
+
+    STORAGE_UNIFORM_CONSTANT = 0,
+    STORAGE_UNIFORM = 2,
+    STORAGE_STORAGE_BUFFER = 12,
+
+    ADDRESSING_PHYSICAL_STORAGE_BUFFER_64 = 5348,
+    IMAGE_IS_STORAGE = 2,
+};
+
+static const uint32_t magic = 0x07230203;
+
+struct id {
+    uint32_t set, binding;
+    uint32_t of;            /* element or pointed-to type */
+    uint32_t members;       /* of a struct */
+    uint32_t fixed_members; /* those that are NonWritable */
+    bool non_writable : 1;
+    bool buffer_block : 1;
+    bool storage_image : 1;
+};
+
+struct reader {
+    struct id *ids;
+    uint32_t bound;
+    struct vn_shader *shader;
+    size_t write_cap, entry_cap;
+    int err;
+};
+
+static struct id *id_at(struct reader *r, uint32_t id)
+{
+    if (id < r->bound)
+        return &r->ids[id];
+    r->err = -EINVAL;
+    return &r->ids[0];
+}
+
+/* Makes room for one more element. */
+static bool grow(struct reader *r, void *items, size_t *cap, size_t count, size_t size)
+{
+    if (count < *cap)
+        return true;
+    size_t more = *cap ? *cap * 2 : 8;
+    void *grown = realloc(*(void **)items, more * size);
+    if (!grown) {
+        r->err = -ENOMEM;
+        return false;
+    }
+    *(void **)items = grown;
+    *cap = more;
+    return true;
+}
+
+static void read_entry(struct reader *r, const uint32_t *at, uint32_t words)
+{
+    const char *name = (const char *)(at + 3);
+    size_t most = (words - 3) * sizeof(*at);
+    size_t len = strnlen(name, most);
+    if (len == most) {
+        r->err = -EINVAL;
+        return;
+    }
+    struct vn_shader *s = r->shader;
+    if (!grow(r, &s->entries, &r->entry_cap, s->entry_count, sizeof(*s->entries)))
+        return;
+    char *copy = strdup(name);
+    if (!copy) {
+        r->err = -ENOMEM;
+        return;
+    }
+    s->entries[s->entry_count++] = (struct vn_shader_entry){at[1], copy};
+}
+
+static void read_decoration(struct reader *r, const uint32_t *at, uint32_t words)
+{
+    struct id *id = id_at(r, at[1]);
+    switch (at[2]) {
+    case DECORATION_NON_WRITABLE:
+        id->non_writable = true;
+        break;
+    case DECORATION_BUFFER_BLOCK:
+        id->buffer_block = true;
+        break;
+    case DECORATION_BINDING:
+        id->binding = words > 3 ? at[3] : 0;
+        break;
+    case DECORATION_DESCRIPTOR_SET:
+        id->set = words > 3 ? at[3] : 0;
+        break;
+    default:
+        break;
+    }
+}
+
+/* What the variable holds, behind pointers and arrays.  Types name only earlier ones, so the walk
+ * ends; a module that does not keep to that is cut off. */
+static const struct id *held_type(struct reader *r, uint32_t type)
+{
+    const struct id *id = id_at(r, type);
+    for (int depth = 0; id->of && depth < 16; depth++)
+        id = id_at(r, id->of);
+    return id;
+}
+
+static void read_variable(struct reader *r, const uint32_t *at)
+{
+    const struct id *variable = id_at(r, at[2]);
+    const struct id *type = held_type(r, at[1]);
+    uint32_t storage = at[3];
+    if (variable->non_writable)
+        return;
+    bool buffer =
+        storage == STORAGE_STORAGE_BUFFER || (storage == STORAGE_UNIFORM && type->buffer_block);
+    bool image = storage == STORAGE_UNIFORM_CONSTANT && type->storage_image;
+    if (buffer && type->members > 0 && type->fixed_members >= type->members)
+        return;
+    if (!buffer && !image)
+        return;
+    r->shader->writes_images |= image;
+    struct vn_shader *s = r->shader;
+    /* Images too: a texel buffer is one to SPIR-V. */
+    if (grow(r, &s->writes, &r->write_cap, s->write_count, sizeof(*s->writes)))
+        s->writes[s->write_count++] = (struct vn_shader_binding){variable->set, variable->binding};
+}
+
+static void read_instruction(struct reader *r, const uint32_t *at, uint32_t words)
+{
+    static const uint8_t least[] = {
+        [OP_MEMORY_MODEL] = 3,       [OP_ENTRY_POINT] = 4,      [OP_TYPE_IMAGE] = 9,
+        [OP_TYPE_ARRAY] = 4,         [OP_TYPE_STRUCT] = 2,      [OP_TYPE_POINTER] = 4,
+        [OP_TYPE_RUNTIME_ARRAY] = 3, [OP_VARIABLE] = 4,         [OP_DECORATE] = 3,
+        [OP_MEMBER_DECORATE] = 4,    [OP_DECORATION_GROUP] = 2,
+    };
+    uint32_t op = at[0] & 0xffff;
+    if (op >= ARRAY_LEN(least) || least[op] == 0)
+        return;
+    if (words < least[op]) {
+        r->err = -EINVAL;
+        return;
+    }
+    switch (op) {
+    case OP_MEMORY_MODEL:
+        r->shader->writes_addresses = at[1] == ADDRESSING_PHYSICAL_STORAGE_BUFFER_64;
+        break;
+    case OP_ENTRY_POINT:
+        read_entry(r, at, words);
+        break;
+    case OP_TYPE_IMAGE:
+        id_at(r, at[1])->storage_image = at[7] == IMAGE_IS_STORAGE;
+        break;
+    case OP_TYPE_ARRAY:
+    case OP_TYPE_RUNTIME_ARRAY:
+        id_at(r, at[1])->of = at[2];
+        break;
+    case OP_TYPE_STRUCT:
+        id_at(r, at[1])->members = words - 2;
+        break;
+    case OP_TYPE_POINTER:
+        id_at(r, at[1])->of = at[3];
+        break;
+    case OP_VARIABLE:
+        read_variable(r, at);
+        break;
+    case OP_DECORATE:
+        read_decoration(r, at, words);
+        break;
+    case OP_MEMBER_DECORATE:
+        id_at(r, at[1])->fixed_members += at[3] == DECORATION_NON_WRITABLE;
+        break;
+    case OP_DECORATION_GROUP:
+        r->err = -EINVAL; /* deprecated; not followed */
+        break;
+    default:
+        break;
+    }
+}
+
+static void read_all(struct reader *r, const uint32_t *code, size_t words)
+{
+    size_t at = 5;
+    while (!r->err && at < words) {
+        uint32_t count = code[at] >> 16;
+        if (count == 0 || count > words - at) {
+            r->err = -EINVAL;
+            return;
+        }
+        read_instruction(r, code + at, count);
+        at += count;
+    }
+}
+
+int vn_shader_create(const uint32_t *code, size_t bytes, struct vn_shader **out)
+{
+    size_t words = bytes / sizeof(*code);
+    if (bytes % sizeof(*code) || words < 5 || code[0] != magic || code[3] == 0 ||
+        code[3] > ID_BOUND_MAX)
+        return -EINVAL;
+    struct reader r = {.bound = code[3],
+                       .ids = calloc(code[3], sizeof(struct id)),
+                       .shader = calloc(1, sizeof(*r.shader))};
+    if (r.ids && r.shader)
+        read_all(&r, code, words);
+    else
+        r.err = -ENOMEM;
+    free(r.ids);
+    if (r.err)
+        vn_shader_destroy(r.shader);
+    else
+        *out = r.shader;
+    return r.err;
+}
+
+void vn_shader_destroy(struct vn_shader *shader)
+{
+    if (!shader)
+        return;
+    for (uint32_t i = 0; i < shader->entry_count; i++)
+        free(shader->entries[i].name);
+    free(shader->entries);
+    free(shader->writes);
+    free(shader);
+}
+
+bool vn_shader_has_entry(const struct vn_shader *shader, uint32_t model, const char *name)
+{
+    for (uint32_t i = 0; i < shader->entry_count; i++) {
+        if (shader->entries[i].model == model && strcmp(shader->entries[i].name, name) == 0)
+            return true;
+    }
+    return false;
+}
