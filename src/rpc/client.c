@@ -14,6 +14,7 @@ struct rpc_client {
     pthread_cond_t arrived; /* somebody read; look again */
     struct rpc_ep *ep;
     rpc_push_fn *on_push;
+    rpc_end_fn *on_end; /* NULL before the handshake is done and after it was called */
     void *push_user;
     bool reading;     /* a thread is in rpc_wait_bytes, without the lock */
     uint32_t waiting; /* threads in pthread_cond_wait */
@@ -68,6 +69,16 @@ static void cond_sleep(struct rpc_client *c, pthread_cond_t *cond, uint64_t ns)
     pthread_cond_timedwait(cond, &c->lock, &until);
 }
 
+static void tell_end(struct rpc_client *c)
+{
+    rpc_end_fn *on_end = c->on_end;
+    int status = rpc_ep_status(c->ep);
+    if (!on_end || status == 0)
+        return;
+    c->on_end = NULL;
+    on_end(c->push_user, status, rpc_ep_reason(c->ep));
+}
+
 static void take_in(struct rpc_client *c)
 {
     (void)rpc_poll(c->ep); /* a failure is the endpoint's status */
@@ -80,6 +91,7 @@ static void take_in(struct rpc_client *c)
         rpc_release(c->ep, msg);
     }
     (void)rpc_flush(c->ep);
+    tell_end(c);
     if (c->waiting > 0)
         pthread_cond_broadcast(&c->arrived);
 }
@@ -201,6 +213,8 @@ int rpc_client_create(struct rpc_transport *transport, const struct rpc_client_o
         rc = rpc_ep_status(c->ep);
     if (rc)
         snprintf(why, RPC_WHY_CHARS, "%s", rpc_ep_reason(c->ep));
+    else
+        c->on_end = options->on_end;
     pthread_mutex_unlock(&c->lock);
     if (rc == 0)
         rc = start_keeper(c, &options->config);

@@ -22,10 +22,15 @@ struct rpc_client;
 /* A push from the server.  The message is valid during the call. */
 typedef void rpc_push_fn(void *user, const struct rpc_msg *push);
 
+/* The connection has ended by itself: its status, and its reason in words.  Once, by whichever
+ * thread finds out, the keeper at the latest; not when connecting failed. */
+typedef void rpc_end_fn(void *user, int status, const char *reason);
+
 struct rpc_client_options {
     struct rpc_config config; /* accepting must be false */
     rpc_push_fn *on_push;     /* NULL: pushes are dropped */
-    void *push_user;
+    rpc_end_fn *on_end;       /* NULL: found out by the next call */
+    void *push_user;          /* of both */
 };
 
 /* Dials and shakes hands.  0, or a negative errno with cause and remedy in why. */

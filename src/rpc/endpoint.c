@@ -119,10 +119,8 @@ static void end_calls(struct rpc_ep *ep, int status)
         call.fn(call.user, status, NULL);
 }
 
-void rpc_ep_destroy(struct rpc_ep *ep)
+static void ep_free(struct rpc_ep *ep, void (*end_transport)(struct rpc_transport *))
 {
-    if (!ep)
-        return;
     if (ep->status == 0 || ep->status == -EINPROGRESS)
         ep->status = -ECANCELED;
     end_calls(ep, -ECANCELED);
@@ -134,10 +132,21 @@ void rpc_ep_destroy(struct rpc_ep *ep)
     }
     rpc_tx_fini(&ep->tx);
     rpc_rx_fini(&ep->rx);
-    rpc_transport_destroy(ep->transport);
+    end_transport(ep->transport);
     hw_counter_set_unregister(&ep->counters);
     free(ep->handshake);
     free(ep);
+}
+
+void rpc_ep_destroy(struct rpc_ep *ep)
+{
+    if (ep)
+        ep_free(ep, rpc_transport_destroy);
+}
+
+void rpc_ep_abandon(struct rpc_ep *ep)
+{
+    ep_free(ep, rpc_transport_abandon);
 }
 
 int rpc_ep_fail(struct rpc_ep *ep, int status, const char *fmt, ...)

@@ -96,6 +96,9 @@ int rpc_ep_create(struct rpc_transport *transport, const struct rpc_config *conf
  * been released.  Not from inside a callback. */
 void rpc_ep_destroy(struct rpc_ep *ep);
 
+/* The same without a word to the peer: a forked process goes on with the connection. */
+void rpc_ep_abandon(struct rpc_ep *ep);
+
 /* Says goodbye to the peer, so that its calls end with -ESHUTDOWN rather than -ECONNRESET. */
 void rpc_ep_shutdown(struct rpc_ep *ep, int reason, const char *text);
 

@@ -32,13 +32,19 @@ struct conn {
     unsigned events;   /* what epoll watches for */
     uint64_t since_ns; /* of this state; for CONN_OPEN since when nothing was taken */
     uint64_t bytes_sent;
-    bool told; /* `opened` was called and accepted it */
+    bool told;     /* `opened` was called and accepted it */
+    bool detached; /* another process has it */
 };
 
 /* What an epoll event points at. */
 struct watched {
-    enum { WATCH_STOP, WATCH_LISTENER, WATCH_CONN } kind;
+    enum { WATCH_STOP, WATCH_LISTENER, WATCH_OTHER, WATCH_CONN } kind;
     void *object;
+};
+
+struct other {
+    void (*ready)(void *user);
+    void *user;
 };
 
 struct rpc_server {
@@ -46,21 +52,27 @@ struct rpc_server {
     int epoll, stop_fd;
     struct rpc_listener *listeners[RPC_SERVER_LISTENERS_MAX];
     int listener_count;
+    struct other others[RPC_SERVER_WATCHES_MAX];
+    int other_count;
     uint64_t accept_again_ns; /* listeners rest until then; 0: they do not */
     struct conn *first, *last;
     uint32_t open, handshakes, lingering;
+    uint32_t away; /* detached, not yet returned */
     uint64_t sweep_at_ns;
     uint64_t scarce_said_ns; /* when a want of descriptors or memory was last logged; 0: never */
     bool stopped;
 };
 
-/* The epoll tag: an index for listeners, an address for connections, 0 for the stop bell. */
+/* The epoll tag: an index for listeners and, behind theirs, for other descriptors; an address for
+ * connections; 0 for the stop bell. */
 static struct watched watched_of(struct rpc_server *s, uint64_t tag)
 {
     if (tag == 0)
         return (struct watched){WATCH_STOP, NULL};
     if (tag <= RPC_SERVER_LISTENERS_MAX)
         return (struct watched){WATCH_LISTENER, s->listeners[tag - 1]};
+    if (tag <= RPC_SERVER_LISTENERS_MAX + RPC_SERVER_WATCHES_MAX)
+        return (struct watched){WATCH_OTHER, &s->others[tag - RPC_SERVER_LISTENERS_MAX - 1]};
     return (struct watched){WATCH_CONN, (void *)(uintptr_t)tag};
 }
 
@@ -103,15 +115,57 @@ static uint32_t *conns_in(struct rpc_server *s, enum conn_state state)
     return state == CONN_OPEN ? &s->open : state == CONN_LINGER ? &s->lingering : &s->handshakes;
 }
 
-static void conn_remove(struct rpc_server *s, struct conn *c)
+static void conn_unlink(struct rpc_server *s, struct conn *c)
 {
     (*conns_in(s, c->state))--;
     *(c->prev ? &c->prev->next : &s->first) = c->next;
     *(c->next ? &c->next->prev : &s->last) = c->prev;
+}
+
+static void conn_remove(struct rpc_server *s, struct conn *c)
+{
+    conn_unlink(s, c);
     if (c->told && s->options.ops->closed)
         s->options.ops->closed(s->options.user, c->ep, rpc_ep_status(c->ep));
     rpc_ep_destroy(c->ep); /* closes the descriptor, which leaves epoll by itself */
     free(c);
+}
+
+/* The descriptor stays open in the other process, so epoll must be told. */
+static void conn_abandon(struct rpc_server *s, struct conn *c)
+{
+    struct rpc_transport *t = rpc_ep_transport(c->ep);
+    conn_unlink(s, c);
+    (void)watch(s, EPOLL_CTL_DEL, t->ops->poll_fd(t), 0, 0);
+    rpc_ep_abandon(c->ep);
+    free(c);
+    s->away++;
+}
+
+void rpc_server_detach(struct rpc_server *s, struct rpc_ep *ep)
+{
+    struct conn *c = s->first;
+    while (c->ep != ep)
+        c = c->next;
+    assert(c->state == CONN_OPEN);
+    c->detached = true;
+}
+
+void rpc_server_returned(struct rpc_server *s)
+{
+    assert(s->away > 0);
+    s->away--;
+}
+
+int rpc_server_watch(struct rpc_server *s, int fd, void (*ready)(void *user), void *user)
+{
+    if (s->other_count == RPC_SERVER_WATCHES_MAX)
+        return -ENOSPC;
+    uint64_t tag = RPC_SERVER_LISTENERS_MAX + 1 + (uint64_t)s->other_count;
+    int rc = watch(s, EPOLL_CTL_ADD, fd, EPOLLIN, tag);
+    if (rc == 0)
+        s->others[s->other_count++] = (struct other){ready, user};
+    return rc;
 }
 
 void rpc_server_destroy(struct rpc_server *s)
@@ -183,6 +237,11 @@ static void conn_refuse(struct rpc_server *s, struct conn *c, int error, const c
     conn_set_state(s, c, CONN_LINGER);
 }
 
+static bool is_full(const struct rpc_server *s)
+{
+    return s->open + s->away >= s->options.max_clients;
+}
+
 static void conn_refuse_full(struct rpc_server *s, struct conn *c)
 {
     char text[RPC_WHY_CHARS];
@@ -221,7 +280,7 @@ int rpc_server_adopt(struct rpc_server *s, struct rpc_transport *transport)
     c->state = CONN_HANDSHAKE;
     c->since_ns = hw_now_ns();
     s->handshakes++;
-    if (s->open >= s->options.max_clients)
+    if (is_full(s))
         conn_refuse_full(s, c);
     s->sweep_at_ns = 0; /* our hello goes out, and its deadline counts */
     return 0;
@@ -267,7 +326,7 @@ static void accept_callers(struct rpc_server *s, struct rpc_listener *l)
 
 static void conn_open(struct rpc_server *s, struct conn *c)
 {
-    if (s->open >= s->options.max_clients) {
+    if (is_full(s)) {
         conn_refuse_full(s, c);
         return;
     }
@@ -326,8 +385,8 @@ static void conn_deliver(struct rpc_server *s, struct conn *c)
     while ((msg = rpc_recv(c->ep)) != NULL) {
         do
             s->options.ops->message(s->options.user, c->ep, msg);
-        while ((msg = rpc_recv(c->ep)) != NULL);
-        if (rpc_flush(c->ep))
+        while (!c->detached && (msg = rpc_recv(c->ep)) != NULL);
+        if (c->detached || rpc_flush(c->ep))
             return;
     }
     (void)rpc_flush(c->ep);
@@ -347,6 +406,10 @@ static bool conn_serve(struct rpc_server *s, struct conn *c, uint64_t now)
         conn_open(s, c);
     if (c->state == CONN_OPEN)
         conn_deliver(s, c);
+    if (c->detached) {
+        conn_abandon(s, c);
+        return false;
+    }
     int rc = rpc_ep_status(c->ep);
     if (rc == -EACCES || rc == -EPROTONOSUPPORT || rc == -EPROTO) {
         conn_set_state(s, c, CONN_LINGER); /* the reason is on its way to the peer */
@@ -422,6 +485,8 @@ int rpc_server_turn(struct rpc_server *s, uint64_t timeout_ns)
             s->stopped = true;
         else if (w.kind == WATCH_LISTENER)
             accept_callers(s, w.object);
+        else if (w.kind == WATCH_OTHER)
+            ((struct other *)w.object)->ready(((struct other *)w.object)->user);
     }
     /* Connections after the accepts: an accept may drop one, which must not be served here. */
     for (int i = 0; i < n; i++) {
@@ -450,5 +515,5 @@ void rpc_server_stop(struct rpc_server *s)
 
 uint32_t rpc_server_clients(const struct rpc_server *s)
 {
-    return s->open;
+    return s->open + s->away;
 }

@@ -12,7 +12,8 @@
 enum {
     RPC_SERVER_CLIENTS_DEFAULT = 256,
     RPC_SERVER_HANDSHAKES_MAX = 64, /* callers that have not proved anything yet */
-    RPC_SERVER_LISTENERS_MAX = 16
+    RPC_SERVER_LISTENERS_MAX = 16,
+    RPC_SERVER_WATCHES_MAX = 4 /* a signalfd, and a few to spare */
 };
 
 struct rpc_server;
@@ -45,6 +46,18 @@ int rpc_server_listen(struct rpc_server *server, const struct rpc_addr *addr,
 /* Serves a transport that came another way; takes it, also on failure. */
 int rpc_server_adopt(struct rpc_server *server, struct rpc_transport *transport) MUST_CHECK;
 
+/* From inside `message`: another process has taken the connection over (fork).  Once the callback
+ * returns it is forgotten without a word to the peer, and `closed` is not called for it.  It goes
+ * on counting against max_clients until rpc_server_returned. */
+void rpc_server_detach(struct rpc_server *server, struct rpc_ep *ep);
+/* A connection that was detached has ended. */
+void rpc_server_returned(struct rpc_server *server);
+
+/* Calls ready(user) in a turn while the descriptor is readable.  It must stay open as long as the
+ * server lives.  0, -ENOSPC, or the errno of epoll. */
+int rpc_server_watch(struct rpc_server *server, int fd, void (*ready)(void *user),
+                     void *user) MUST_CHECK;
+
 /* One turn: waits for something to happen, at most timeout_ns, and deals with it.  0, or
  * -ECANCELED after rpc_server_stop. */
 int rpc_server_turn(struct rpc_server *server, uint64_t timeout_ns);
@@ -53,6 +66,7 @@ void rpc_server_run(struct rpc_server *server);
 /* From any thread or a signal handler. */
 void rpc_server_stop(struct rpc_server *server);
 
+/* Detached ones included. */
 uint32_t rpc_server_clients(const struct rpc_server *server);
 
 #endif

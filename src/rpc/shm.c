@@ -286,6 +286,16 @@ static void close_fd(int fd)
         close(fd);
 }
 
+static int shm_descriptors(struct rpc_transport *t, int fds[RPC_TRANSPORT_FDS])
+{
+    const struct shm *s = (const struct shm *)t;
+    fds[0] = s->socket;
+    fds[1] = s->bell;
+    fds[2] = s->peer_bell;
+    fds[3] = s->epoll;
+    return 4;
+}
+
 static void shm_destroy(struct rpc_transport *t)
 {
     struct shm *s = (struct shm *)t;
@@ -305,6 +315,7 @@ static const struct rpc_transport_ops shm_ops = {
     .wait = shm_wait,
     .poll_fd = shm_poll_fd,
     .arm = shm_arm,
+    .descriptors = shm_descriptors,
     .destroy = shm_destroy,
 };
 

@@ -199,6 +199,12 @@ static int sock_poll_fd(struct rpc_transport *t)
     return ((struct sock *)t)->fd;
 }
 
+static int sock_descriptors(struct rpc_transport *t, int fds[RPC_TRANSPORT_FDS])
+{
+    fds[0] = ((struct sock *)t)->fd;
+    return 1;
+}
+
 static void sock_destroy(struct rpc_transport *t)
 {
     struct sock *s = (struct sock *)t;
@@ -228,6 +234,7 @@ int rpc_sock_wrap(int fd, const char *name, bool local, const char *peer,
         .recv = sock_recv,
         .wait = sock_wait,
         .poll_fd = sock_poll_fd,
+        .descriptors = sock_descriptors,
         .destroy = sock_destroy,
     };
     int domain = 0;

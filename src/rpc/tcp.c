@@ -110,7 +110,8 @@ static int resolve(const struct rpc_addr *addr, int flags, struct addrinfo **lis
     int rc = getaddrinfo(addr->host[0] ? addr->host : NULL, port, &hints, list);
     if (rc == 0)
         return 0;
-    snprintf(why, RPC_WHY_CHARS, "cannot resolve \"%.100s\": %s", addr->host, gai_strerror(rc));
+    snprintf(why, RPC_WHY_CHARS, "cannot resolve \"%.100s\": %s; check the name in the address",
+             addr->host, gai_strerror(rc));
     return -EADDRNOTAVAIL;
 }
 

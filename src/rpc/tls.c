@@ -560,6 +560,18 @@ static int tls_binding(struct rpc_transport *transport, uint8_t out[RPC_BINDING_
 
 /* ---- life ---- */
 
+static void tls_abandon(struct rpc_transport *transport)
+{
+    struct rpc_tls *t = tls_of(transport);
+    SSL_free(t->ssl);
+    ERR_clear_error();
+    close(t->fd);
+    rpc_tls_context_unref(t->ctx);
+    pthread_mutex_destroy(&t->lock);
+    OPENSSL_cleanse(t->staging, sizeof t->staging);
+    free(t);
+}
+
 static void tls_destroy(struct rpc_transport *transport)
 {
     struct rpc_tls *t = tls_of(transport);
@@ -568,13 +580,13 @@ static void tls_destroy(struct rpc_transport *transport)
         SSL_shutdown(t->ssl);
         (void)out_flush(t); /* best effort: a peer that does not read gets no goodbye */
     }
-    SSL_free(t->ssl);
-    ERR_clear_error();
-    close(t->fd);
-    rpc_tls_context_unref(t->ctx);
-    pthread_mutex_destroy(&t->lock);
-    OPENSSL_cleanse(t->staging, sizeof t->staging);
-    free(t);
+    tls_abandon(transport);
+}
+
+static int tls_descriptors(struct rpc_transport *transport, int fds[RPC_TRANSPORT_FDS])
+{
+    fds[0] = tls_of(transport)->fd;
+    return 1;
 }
 
 static const char *tls_reason(struct rpc_transport *transport)
@@ -595,7 +607,9 @@ static const struct rpc_transport_ops tls_ops = {
     .arm = tls_arm,
     .binding = tls_binding,
     .reason = tls_reason,
+    .descriptors = tls_descriptors,
     .destroy = tls_destroy,
+    .abandon = tls_abandon,
 };
 
 static int attach_bio(struct rpc_tls *t)

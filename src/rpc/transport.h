@@ -21,8 +21,9 @@ enum {
     RPC_IOV_MAX = 16,          /* segments in one send or recv; more gain nothing measurable */
     RPC_BINDING_BYTES = 32,    /* a TLS exporter value, mixed into the token proof */
     RPC_PEER_NAME_CHARS = 128, /* fits any numeric address or a full Unix socket path */
-    RPC_FDS_MAX = 4,           /* descriptors with one message: a memfd and its doorbells */
-    RPC_FDS_QUEUED_MAX = 32    /* on their way, either side: bounds what a peer can leave open */
+    RPC_TRANSPORT_FDS = 4,  /* descriptors that one is made of: shm has a socket, bells, an epoll */
+    RPC_FDS_MAX = 4,        /* descriptors with one message: a memfd and its doorbells */
+    RPC_FDS_QUEUED_MAX = 32 /* on their way, either side: bounds what a peer can leave open */
 };
 
 enum rpc_wait_events { RPC_WAIT_RECV = 1, RPC_WAIT_SEND = 2 };
@@ -73,7 +74,14 @@ struct rpc_transport_ops {
      * there is none. */
     const char *(*reason)(struct rpc_transport *t);
 
+    /* The descriptors that a process needs which takes the connection over after fork; how many.
+     * NULL: it cannot go to another process. */
+    int (*descriptors)(struct rpc_transport *t, int fds[RPC_TRANSPORT_FDS]);
+
     void (*destroy)(struct rpc_transport *t);
+    /* The same without a word to the peer, since another process goes on with the connection.
+     * NULL: destroy says none. */
+    void (*abandon)(struct rpc_transport *t);
 };
 
 /* Embedded first in each transport's own struct. */
@@ -86,6 +94,14 @@ struct rpc_transport {
 static inline void rpc_transport_destroy(struct rpc_transport *t)
 {
     if (t)
+        t->ops->destroy(t);
+}
+
+static inline void rpc_transport_abandon(struct rpc_transport *t)
+{
+    if (t->ops->abandon)
+        t->ops->abandon(t);
+    else
         t->ops->destroy(t);
 }
 
