@@ -1,0 +1,229 @@
+/* The endpoint of a session and who waits on it; see channel.h. */
+#include "venus/server/channel.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <unistd.h>
+
+/* The longest a thread beside the reader sleeps before it looks again: only a safety net, since
+ * whoever polls wakes it. */
+static const uint64_t slice_ns = 50 * HW_MS;
+/* Four times in the second after which a client's silence may not be answered with our own. */
+static const uint64_t keeper_every_ns = 250 * HW_MS;
+static const uint64_t keeper_least_ns = 10 * HW_MS;
+/* What a driver call may still take once the client is gone: with the keeper's interval this
+ * leaves a quarter of the second in which a dead client's GPU memory is to come back. */
+static const uint64_t leave_within_ns = 500 * HW_MS;
+
+/* For a peer to read why it was turned away. */
+static const uint64_t linger_ns = 200 * HW_MS;
+
+static void sleep_on(struct vn_channel *c, pthread_cond_t *cond, uint64_t ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    uint64_t at = (uint64_t)until.tv_nsec + ns;
+    until.tv_sec += (time_t)(at / HW_SEC);
+    until.tv_nsec = (long)(at % HW_SEC);
+    pthread_cond_timedwait(cond, &c->lock, &until);
+}
+
+static void take_in(struct vn_channel *c)
+{
+    assert(!c->reading);
+    (void)rpc_poll(c->ep); /* a failure is the endpoint's status */
+    (void)rpc_flush(c->ep);
+    pthread_cond_broadcast(&c->arrived);
+}
+
+/* Another thread reads; this one helps to get the send queue out, or sleeps. */
+static void wait_beside_reader(struct vn_channel *c)
+{
+    if (!rpc_send_blocked(c->ep)) {
+        sleep_on(c, &c->arrived, slice_ns);
+        return;
+    }
+    struct rpc_transport *t = rpc_ep_transport(c->ep);
+    vn_channel_unlock(c);
+    (void)t->ops->wait(t, RPC_WAIT_SEND, slice_ns);
+    vn_channel_lock(c);
+    (void)rpc_flush(c->ep);
+}
+
+static void wait_once(struct vn_channel *c)
+{
+    if (c->reading) {
+        wait_beside_reader(c);
+        return;
+    }
+    uint64_t now = hw_now_ns(), tick = rpc_next_tick(c->ep);
+    uint64_t left = tick > now ? tick - now : 0;
+    c->reading = true;
+    vn_channel_unlock(c);
+    (void)rpc_wait_bytes(c->ep, left);
+    vn_channel_lock(c);
+    c->reading = false;
+    take_in(c);
+}
+
+/* A client that closed in order wants what it had sent to be done; of one that died nobody does. */
+static bool may_execute(const struct vn_channel *c)
+{
+    int status = rpc_ep_status(c->ep);
+    return status == 0 || status == -ESHUTDOWN;
+}
+
+struct rpc_msg *vn_channel_receive(struct vn_channel *c)
+{
+    struct rpc_msg *msg = NULL;
+    vn_channel_lock(c);
+    c->executing = false;
+    (void)rpc_flush(c->ep);
+    while (may_execute(c) && (msg = rpc_recv(c->ep)) == NULL && rpc_ep_status(c->ep) == 0)
+        wait_once(c);
+    c->executing = true;
+    vn_channel_unlock(c);
+    return msg;
+}
+
+void vn_channel_lock(struct vn_channel *c)
+{
+    pthread_mutex_lock(&c->lock);
+}
+
+void vn_channel_unlock(struct vn_channel *c)
+{
+    pthread_mutex_unlock(&c->lock);
+}
+
+void vn_channel_turn(struct vn_channel *c)
+{
+    pthread_mutex_lock(&c->turn);
+}
+
+void vn_channel_turn_end(struct vn_channel *c)
+{
+    pthread_mutex_unlock(&c->turn);
+}
+
+int vn_channel_push(struct vn_channel *c, uint32_t method, const void *data, size_t len)
+{
+    struct iovec iov = {(void *)(uintptr_t)data, len};
+    struct rpc_send send = {.method = method, .iov = &iov, .iov_count = len ? 1 : 0};
+    for (;;) {
+        int rc = rpc_push(c->ep, &send);
+        if (rc != -EAGAIN && rc != -ENOBUFS)
+            return rc;
+        (void)rpc_flush(c->ep);
+        wait_once(c);
+    }
+}
+
+int vn_channel_send(struct vn_channel *c, uint32_t method, const void *data, size_t len)
+{
+    vn_channel_turn(c);
+    vn_channel_lock(c);
+    int rc = vn_channel_push(c, method, data, len);
+    vn_channel_turn_end(c);
+    /* The reader sleeps until bytes come, so nobody else waits for room. */
+    while (rpc_flush(c->ep) == -EAGAIN && rpc_ep_status(c->ep) == 0)
+        wait_once(c);
+    vn_channel_unlock(c);
+    return rc;
+}
+
+void vn_channel_flush(struct vn_channel *c)
+{
+    (void)rpc_flush(c->ep);
+}
+
+void vn_channel_end(struct vn_channel *c, int reason, const char *text)
+{
+    uint8_t scrap[4096];
+    struct iovec iov = {scrap, sizeof(scrap)};
+    struct rpc_transport *t = rpc_ep_transport(c->ep);
+    vn_channel_lock(c);
+    rpc_ep_shutdown(c->ep, reason, text);
+    while (c->reading)
+        sleep_on(c, &c->arrived, slice_ns);
+    c->reading = true; /* for good */
+    vn_channel_unlock(c);
+    uint64_t start = hw_now_ns();
+    ssize_t n = 0;
+    while ((n >= 0 || n == -EAGAIN) && hw_now_ns() - start < linger_ns)
+        n = t->ops->recv(t, &iov, 1, linger_ns);
+}
+
+/* One look of the keeper.  Exits the process when the client has gone and the executor is stuck in
+ * the driver: the kernel then frees what a stuck driver would not. */
+static void keep(struct vn_channel *c)
+{
+    if (!c->reading)
+        take_in(c);
+    int status = rpc_ep_status(c->ep);
+    if (status == 0 || !c->executing)
+        return;
+    uint64_t now = hw_now_ns();
+    if (!c->ended_ns)
+        c->ended_ns = now;
+    if (now - c->ended_ns < leave_within_ns)
+        return;
+    hw_warn(HW_CAT_VULKAN, "%s: gone while the driver was busy; its session ends now",
+            rpc_ep_peer(c->ep));
+    _exit(0);
+}
+
+/* Until the keeper's next look: a client with a short heartbeat wants its pings earlier. */
+static uint64_t keeper_nap(const struct vn_channel *c)
+{
+    uint64_t now = hw_now_ns(), tick = rpc_next_tick(c->ep);
+    uint64_t left = tick > now + keeper_least_ns ? tick - now : keeper_least_ns;
+    return left < keeper_every_ns ? left : keeper_every_ns;
+}
+
+static void *keeper_main(void *arg)
+{
+    struct vn_channel *c = arg;
+    vn_channel_lock(c);
+    while (!c->stopping) {
+        sleep_on(c, &c->keeper_wakes, keeper_nap(c));
+        keep(c);
+        if (!c->tick)
+            continue;
+        vn_channel_unlock(c);
+        c->tick(c->user);
+        vn_channel_lock(c);
+    }
+    vn_channel_unlock(c);
+    return NULL;
+}
+
+int vn_channel_init(struct vn_channel *c, struct rpc_ep *ep, void (*tick)(void *user), void *user)
+{
+    pthread_condattr_t attr;
+    *c = (struct vn_channel){.ep = ep, .executing = true, .tick = tick, .user = user};
+    pthread_mutex_init(&c->turn, NULL);
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->arrived, &attr);
+    pthread_cond_init(&c->keeper_wakes, &attr);
+    pthread_condattr_destroy(&attr);
+    return -pthread_create(&c->keeper, NULL, keeper_main, c);
+}
+
+void vn_channel_fini(struct vn_channel *c)
+{
+    vn_channel_lock(c);
+    c->stopping = true;
+    pthread_cond_signal(&c->keeper_wakes);
+    vn_channel_unlock(c);
+    pthread_join(c->keeper, NULL);
+    pthread_cond_destroy(&c->keeper_wakes);
+    pthread_cond_destroy(&c->arrived);
+    pthread_mutex_destroy(&c->lock);
+    pthread_mutex_destroy(&c->turn);
+}

@@ -1,0 +1,70 @@
+/* venus/server/channel.h - the server's end of a session's connection, shared by its threads.
+ *
+ * One thread executes what arrives, others report what the GPU has done.  Whoever has to wait
+ * reads for everybody; a keeper answers heartbeats while nobody does, because a driver may compile
+ * for minutes, and ends the process of a client that has gone while the driver is busy.
+ *
+ * Locks, in this order: the turn, then the lock.  The lock guards the endpoint and all memory that
+ * both kinds of threads touch.  Waiting for the peer gives it back meanwhile.  Deltas must leave in
+ * the order in which they were made, so who makes one holds the turn from before it is encoded
+ * until it is sent.
+ *
+ * Trust: as rpc/rpc.h.
+ * Threads: any; vn_channel_receive on one only.
+ * Lifetime: init/fini; the endpoint is the caller's, and outlives it. */
+#ifndef HAWSER_VENUS_SERVER_CHANNEL_H
+#define HAWSER_VENUS_SERVER_CHANNEL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "rpc/rpc.h"
+
+struct vn_channel {
+    struct rpc_ep *ep;
+    pthread_mutex_t turn;
+    pthread_mutex_t lock;
+    pthread_cond_t arrived; /* somebody polled: there may be a message, credit or room */
+    bool reading;           /* a thread is in rpc_wait_bytes, without the lock */
+    bool executing;         /* the executor is not in vn_channel_receive */
+    uint64_t ended_ns;      /* when the keeper found the connection ended; 0: it has not */
+    bool stopping;
+    pthread_cond_t keeper_wakes;
+    pthread_t keeper;
+    void (*tick)(void *user); /* the keeper's, without locks */
+    void *user;
+};
+
+/* Uses an endpoint whose handshake is done and starts the keeper, which calls tick(user) (may be
+ * NULL) a few times a second.  0 or a negative errno. */
+int vn_channel_init(struct vn_channel *channel, struct rpc_ep *ep, void (*tick)(void *user),
+                    void *user) MUST_CHECK;
+/* Ends the keeper.  No other thread may be inside. */
+void vn_channel_fini(struct vn_channel *channel);
+
+/* The next message, to be released under the lock; NULL when the connection has ended.  Flushes
+ * before it waits. */
+struct rpc_msg *vn_channel_receive(struct vn_channel *channel);
+
+void vn_channel_lock(struct vn_channel *channel);
+void vn_channel_unlock(struct vn_channel *channel);
+void vn_channel_turn(struct vn_channel *channel);
+void vn_channel_turn_end(struct vn_channel *channel);
+
+/* Under the turn and the lock.  Waits for credit and room, with the lock given back meanwhile; the
+ * data is copied or gone when it returns.  0, or the status of an ended connection. */
+int vn_channel_push(struct vn_channel *channel, uint32_t method, const void *data,
+                    size_t len) MUST_CHECK;
+
+/* The same for who holds neither, and waits until the transport has it.  A connection that has
+ * ended is found by the next receive too, so this need not be checked. */
+int vn_channel_send(struct vn_channel *channel, uint32_t method, const void *data, size_t len);
+
+/* Under the lock. */
+void vn_channel_flush(struct vn_channel *channel);
+
+/* Tells the peer why and reads on until it has closed too, for a while: closing on what it still
+ * sends would take the reason away from it. */
+void vn_channel_end(struct vn_channel *channel, int reason, const char *text);
+
+#endif

@@ -1,0 +1,307 @@
+/* Allocations and their twins; see memory.h. */
+#include "venus/server/memory.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "venus/common/protocol.h"
+#include "venus/memory/twin.h"
+#include "venus/server/clear.h"
+#include "venus/server/keymap.h"
+
+enum {
+    /* Pages compared before the lock is given to others: 16 MiB, about a millisecond. */
+    PAGES_A_HOLD = 4096,
+};
+
+struct memory {
+    uint64_t id;
+    VkDeviceMemory handle;
+    struct vn_device *device;
+    uint64_t size;
+    bool visible, coherent;
+    uint64_t submissions; /* of the device when it was allocated */
+    uint8_t *live;        /* NULL: not mapped */
+    struct vn_twin twin;
+};
+
+struct vn_memories {
+    struct vn_channel *channel;
+    struct vn_keymap by_id; /* with the channel's lock, as are twins, codec and out */
+    struct vn_delta_codec *codec;
+    struct wire_enc out;
+    uint64_t max_bytes;
+    uint64_t bytes; /* of all; the executor's */
+    bool told_limit;
+};
+
+struct vn_range *vn_ranges_get(struct wire_dec *d, uint32_t *count)
+{
+    *count = wire_dec_count(d, VN_RANGE_WIRE, VN_RANGES_MAX);
+    struct vn_range *ranges = *count ? malloc(*count * sizeof(*ranges)) : NULL;
+    if (*count && !ranges) {
+        wire_dec_fail(d, -ENOMEM);
+        *count = 0;
+    }
+    for (uint32_t i = 0; i < *count; i++) {
+        ranges[i].memory = wire_get_u64(d);
+        ranges[i].offset = wire_get_u64(d);
+        ranges[i].bytes = wire_get_u64(d);
+    }
+    return ranges;
+}
+
+int vn_memories_create(struct vn_channel *channel, uint64_t max_bytes, struct vn_memories **out)
+{
+    struct vn_memories *m = calloc(1, sizeof(*m));
+    if (!m || vn_delta_codec_create(VN_DELTA_ZSTD_MIN, &m->codec)) {
+        free(m);
+        return -ENOMEM;
+    }
+    m->channel = channel;
+    m->max_bytes = max_bytes;
+    vn_keymap_init(&m->by_id);
+    wire_enc_init(&m->out, 2 * VN_DELTA_BYTES);
+    *out = m;
+    return 0;
+}
+
+void vn_memories_destroy(struct vn_memories *m)
+{
+    struct memory *memory;
+    for (size_t at = 0; (memory = vn_keymap_next(&m->by_id, &at)) != NULL;) {
+        vn_twin_fini(&memory->twin);
+        free(memory);
+    }
+    vn_keymap_fini(&m->by_id);
+    vn_delta_codec_destroy(m->codec);
+    wire_enc_fini(&m->out);
+    free(m);
+}
+
+/* ---- allocations ---- */
+
+static bool over_limit(struct vn_memories *m, uint64_t bytes)
+{
+    if (bytes <= m->max_bytes && m->bytes <= m->max_bytes - bytes)
+        return false;
+    if (!m->told_limit)
+        hw_warn(HW_CAT_MEMORY,
+                "%s: refused %llu bytes of memory: it has %llu of %llu "
+                "(--max-memory)",
+                rpc_ep_peer(m->channel->ep), (unsigned long long)bytes,
+                (unsigned long long)m->bytes, (unsigned long long)m->max_bytes);
+    m->told_limit = true;
+    return true;
+}
+
+static int enter(struct vn_memories *m, const struct memory *made)
+{
+    struct memory *memory = malloc(sizeof(*memory));
+    if (!memory)
+        return -ENOMEM;
+    *memory = *made;
+    vn_channel_lock(m->channel);
+    int rc = vn_keymap_put(&m->by_id, made->id, memory);
+    vn_channel_unlock(m->channel);
+    if (rc)
+        free(memory);
+    else
+        m->bytes += made->size;
+    return rc;
+}
+
+VkResult vn_memories_allocate(struct vn_memories *m, struct vn_device *device, uint64_t id,
+                              const VkMemoryAllocateInfo *info, VkDeviceMemory *out)
+{
+    if (info->memoryTypeIndex >= device->memory.memoryTypeCount)
+        return VK_ERROR_UNKNOWN;
+    if (over_limit(m, info->allocationSize))
+        return VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    VkMemoryPropertyFlags flags = device->memory.memoryTypes[info->memoryTypeIndex].propertyFlags;
+    struct memory made = {.id = id,
+                          .device = device,
+                          .size = info->allocationSize,
+                          .visible = flags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT,
+                          .coherent = flags & VK_MEMORY_PROPERTY_HOST_COHERENT_BIT,
+                          .submissions = device->submissions};
+    VkResult result = device->driver.vkAllocateMemory(device->handle, info, NULL, &made.handle);
+    if (result < 0)
+        return result;
+    if (enter(m, &made)) {
+        device->driver.vkFreeMemory(device->handle, made.handle, NULL);
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    *out = made.handle;
+    return VK_SUCCESS;
+}
+
+static void discard(struct vn_memories *m, struct memory *memory)
+{
+    vn_twin_fini(&memory->twin);
+    m->bytes -= memory->size;
+    free(memory);
+}
+
+void vn_memories_forget(struct vn_memories *m, uint64_t id)
+{
+    vn_channel_lock(m->channel);
+    struct memory *memory = vn_keymap_take(&m->by_id, id);
+    if (memory)
+        discard(m, memory);
+    vn_channel_unlock(m->channel);
+}
+
+void vn_memories_forget_device(struct vn_memories *m, const struct vn_device *device)
+{
+    struct memory *memory;
+    vn_channel_lock(m->channel);
+    for (size_t at = 0; (memory = vn_keymap_next(&m->by_id, &at)) != NULL;) {
+        if (memory->device != device)
+            continue;
+        (void)vn_keymap_take(&m->by_id, memory->id);
+        discard(m, memory);
+        at = 0; /* others have moved */
+    }
+    vn_channel_unlock(m->channel);
+}
+
+/* ---- the driver's caches ---- */
+
+static VkMappedMemoryRange whole(const struct memory *memory)
+{
+    return (VkMappedMemoryRange){.sType = VK_STRUCTURE_TYPE_MAPPED_MEMORY_RANGE,
+                                 .memory = memory->handle,
+                                 .size = VK_WHOLE_SIZE};
+}
+
+/* A failure is memory that ran out; the next wait on the device says so too. */
+static void flush_caches(const struct memory *memory)
+{
+    VkMappedMemoryRange range = whole(memory);
+    if (!memory->coherent)
+        (void)memory->device->flush_memory(memory->device->handle, 1, &range);
+}
+
+static void invalidate_caches(const struct memory *memory)
+{
+    VkMappedMemoryRange range = whole(memory);
+    if (!memory->coherent)
+        (void)memory->device->invalidate_memory(memory->device->handle, 1, &range);
+}
+
+/* ---- the client's writes ---- */
+
+int vn_memories_apply(struct vn_memories *m, uint64_t id, const void *data, size_t len)
+{
+    vn_channel_lock(m->channel);
+    struct memory *memory = vn_keymap_get(&m->by_id, id);
+    int rc = memory && memory->live
+                 ? vn_twin_apply(&memory->twin, memory->live, m->codec, data, len)
+                 : -ENOENT;
+    if (rc == 0)
+        flush_caches(memory);
+    vn_channel_unlock(m->channel);
+    return rc;
+}
+
+/* ---- the devices' writes ---- */
+
+/* With the turn and the lock: one look at some pages.  *page moves on. */
+static int read_some(struct vn_memories *m, struct memory *memory, size_t *page, size_t end)
+{
+    size_t until = end - *page > PAGES_A_HOLD ? *page + PAGES_A_HOLD : end;
+    uint32_t most = rpc_ep_message_max(m->channel->ep) - (uint32_t)sizeof(uint64_t);
+    size_t budget = most < VN_DELTA_BYTES ? most : VN_DELTA_BYTES;
+    wire_enc_reset(&m->out);
+    wire_put_u64(&m->out, memory->id);
+    int changes =
+        vn_twin_encode(&memory->twin, memory->live, page, until, m->codec, &m->out, budget);
+    if (changes <= 0)
+        return changes;
+    return vn_channel_push(m->channel, VN_PUSH_DELTA, wire_enc_data(&m->out),
+                           wire_enc_len(&m->out));
+}
+
+/* The pages of a range in memory as it is now; false when there are none. */
+static bool pages_of(const struct memory *memory, const struct vn_range *range, size_t *first,
+                     size_t *end)
+{
+    if (!memory || !memory->live || range->bytes == 0 || range->offset >= memory->size)
+        return false;
+    uint64_t left = memory->size - range->offset;
+    uint64_t bytes = range->bytes < left ? range->bytes : left;
+    *first = (size_t)(range->offset / VN_PAGE_BYTES);
+    *end = (size_t)((range->offset + bytes - 1) / VN_PAGE_BYTES) + 1;
+    return true;
+}
+
+/* The lock is given back between two looks, and the memory may be gone after it. */
+static int read_range(struct vn_memories *m, const struct vn_range *range)
+{
+    size_t page = 0, first = 0, end = 0;
+    int rc = 0;
+    for (bool more = true; more && rc == 0;) {
+        vn_channel_turn(m->channel);
+        vn_channel_lock(m->channel);
+        struct memory *memory = vn_keymap_get(&m->by_id, range->memory);
+        more = pages_of(memory, range, &first, &end);
+        page = page > first ? page : first;
+        more = more && page < end;
+        if (more && page == first)
+            invalidate_caches(memory);
+        if (more)
+            rc = read_some(m, memory, &page, end);
+        more = more && page < end;
+        vn_channel_unlock(m->channel);
+        vn_channel_turn_end(m->channel);
+    }
+    return rc;
+}
+
+int vn_memories_read(struct vn_memories *m, const struct vn_range *ranges, uint32_t count)
+{
+    int rc = 0;
+    for (uint32_t i = 0; i < count && rc == 0; i++)
+        rc = read_range(m, &ranges[i]);
+    return rc;
+}
+
+/* ---- mapping ---- */
+
+static VkResult map(struct vn_memories *m, struct memory *memory)
+{
+    struct vn_device *device = memory->device;
+    struct vn_twin twin;
+    void *live;
+    if (vn_twin_init(&twin, memory->size))
+        return VK_ERROR_MEMORY_MAP_FAILED;
+    VkResult result =
+        device->map_memory(device->handle, memory->handle, 0, VK_WHOLE_SIZE, 0, &live);
+    if (result < 0) {
+        vn_twin_fini(&twin);
+        return result;
+    }
+    bool written = device->submissions != memory->submissions;
+    if (!written)
+        vn_clear(live, memory->size);
+    vn_channel_lock(m->channel);
+    memory->twin = twin;
+    memory->live = live;
+    if (!written)
+        flush_caches(memory);
+    vn_channel_unlock(m->channel);
+    struct vn_range all = {memory->id, 0, memory->size};
+    return written && vn_memories_read(m, &all, 1) ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
+}
+
+VkResult vn_memories_map(struct vn_memories *m, uint64_t id)
+{
+    /* Only the executor, which is here, puts and takes. */
+    struct memory *memory = vn_keymap_get(&m->by_id, id);
+    if (!memory || !memory->visible)
+        return VK_ERROR_MEMORY_MAP_FAILED;
+    return memory->live ? VK_SUCCESS : map(m, memory);
+}

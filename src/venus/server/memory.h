@@ -1,0 +1,63 @@
+/* venus/server/memory.h - the client's allocations, and the twins of those that it has mapped.
+ *
+ * From the first map on both ends keep a twin (memory/twin.h).  What the client wrote comes as a
+ * delta and is applied before the work that follows it; what a device changed is found by
+ * comparing the ranges that the work could write, and pushed.
+ *
+ * Trust: ids, offsets and deltas are a peer's.
+ * Threads: the executor allocates, frees, maps and applies; any thread reads back.  Each call takes
+ * the channel's turn and lock as it needs them, so the caller holds neither.
+ * Lifetime: create/destroy; the driver's memory is not touched.
+ *
+ * Limits: max_bytes of all allocations together; the driver keeps its own. */
+#ifndef HAWSER_VENUS_SERVER_MEMORY_H
+#define HAWSER_VENUS_SERVER_MEMORY_H
+
+#include "venus/server/channel.h"
+#include "venus/server/device.h"
+#include "wire/dec.h"
+
+struct vn_range {
+    uint64_t memory;
+    uint64_t offset;
+    uint64_t bytes;
+};
+
+enum { VN_RANGE_WIRE = 24 };
+
+/* u32 count, then the ranges, at most VN_RANGES_MAX; NULL with *count 0 when there is none.  The
+ * array is malloc'd.  An error sticks in the decoder. */
+struct vn_range *vn_ranges_get(struct wire_dec *d, uint32_t *count);
+
+struct vn_memories;
+
+/* 0 or -ENOMEM. */
+int vn_memories_create(struct vn_channel *channel, uint64_t max_bytes,
+                       struct vn_memories **out) MUST_CHECK;
+void vn_memories_destroy(struct vn_memories *memories);
+
+/* VK_SUCCESS; VK_ERROR_OUT_OF_DEVICE_MEMORY over the limit; or what the driver said. */
+VkResult vn_memories_allocate(struct vn_memories *memories, struct vn_device *device, uint64_t id,
+                              const VkMemoryAllocateInfo *info, VkDeviceMemory *out) MUST_CHECK;
+/* Forgets the twin; the driver's memory is the caller's to free afterwards.  An unknown id is
+ * none. */
+void vn_memories_forget(struct vn_memories *memories, uint64_t id);
+/* The same for all of a device. */
+void vn_memories_forget_device(struct vn_memories *memories, const struct vn_device *device);
+
+/* From now on the memory has a twin, and both are zero, or what a device could have written is
+ * pushed.  A second call does nothing.  VK_ERROR_MEMORY_MAP_FAILED where it cannot be mapped, also
+ * for an unknown id. */
+VkResult vn_memories_map(struct vn_memories *memories, uint64_t id) MUST_CHECK;
+
+/* Applies a delta of the client.  0, -ENOENT for memory that is not mapped, or what the delta's
+ * decoder found. */
+int vn_memories_apply(struct vn_memories *memories, uint64_t id, const void *data,
+                      size_t len) MUST_CHECK;
+
+/* Pushes what differs from the twins in these ranges.  Ranges of memory that is not mapped, or is
+ * no more, are none; one that ends past its memory is cut.  0, or what ended the connection. */
+int vn_memories_read(struct vn_memories *memories, const struct vn_range *ranges,
+                     uint32_t count) MUST_CHECK;
+
+#endif

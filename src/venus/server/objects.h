@@ -1,0 +1,62 @@
+/* venus/server/objects.h - what the ids of a client stand for.
+ *
+ * An id is an object of the driver, or void: its creation failed.  Objects of a pool end with the
+ * pool, and all of a device with the device, so that no id outlives what it stands for.
+ *
+ * Trust: ids are a peer's; each is looked up with its type.
+ * Threads: the executor's only.
+ * Lifetime: init/fini; the driver's objects are not touched. */
+#ifndef HAWSER_VENUS_SERVER_OBJECTS_H
+#define HAWSER_VENUS_SERVER_OBJECTS_H
+
+#include <stdbool.h>
+#include <vulkan/vulkan_core.h>
+
+#include "venus/server/keymap.h"
+
+struct vn_device;
+
+struct vn_thing {
+    uint64_t id;
+    void *handle; /* NULL: void */
+    uint32_t type;
+    bool begun;                    /* a command buffer between begin and end */
+    bool spoilt;                   /* a command buffer whose recording was not executed in full */
+    struct vn_device *device;      /* NULL for the instance, physical devices and devices */
+    struct vn_thing *pool;         /* that it was allocated from, or NULL */
+    struct vn_thing *members;      /* of a pool */
+    struct vn_thing *next, **link; /* among the pool's members */
+};
+
+struct vn_objects {
+    struct vn_keymap things;  /* id to struct vn_thing */
+    struct vn_keymap devices; /* dispatchable handle of a device to struct vn_device */
+    uint64_t max;             /* things at a time */
+    uint64_t max_pipelines;
+    uint64_t pipelines;
+    /* The last answer of vn_objects_device: a stream speaks to one object for long. */
+    const void *last_handle;
+    struct vn_device *last_device;
+};
+
+void vn_objects_init(struct vn_objects *objects, uint64_t max, uint64_t max_pipelines);
+void vn_objects_fini(struct vn_objects *objects);
+
+/* NULL when the id is unknown or of another type; VK_OBJECT_TYPE_UNKNOWN takes any. */
+struct vn_thing *vn_objects_find(const struct vn_objects *objects, uint64_t id, uint32_t type);
+
+/* Registers an object, void when handle is NULL.  pool is 0 or the handle of a registered pool.
+ * 0, -EEXIST for an id in use or 0, -EDQUOT over a limit, -ENOMEM. */
+int vn_objects_add(struct vn_objects *objects, uint32_t type, uint64_t id, void *handle,
+                   struct vn_device *device, struct vn_thing *pool) MUST_CHECK;
+/* Forgets an object and, of a pool, its members.  An unknown id is none. */
+void vn_objects_remove(struct vn_objects *objects, uint64_t id);
+/* Forgets the members of a pool that was reset. */
+void vn_objects_empty(struct vn_objects *objects, struct vn_thing *pool);
+/* Forgets all that belongs to a device. */
+void vn_objects_remove_device(struct vn_objects *objects, const struct vn_device *device);
+
+/* The device behind a dispatchable handle: a device, queue or command buffer; NULL for others. */
+struct vn_device *vn_objects_device(struct vn_objects *objects, const void *handle);
+
+#endif

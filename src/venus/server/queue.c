@@ -1,0 +1,303 @@
+/* Batches and their reports; see queue.h. */
+#include "venus/server/queue.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "venus/common/protocol.h"
+
+static const uint64_t wait_slice_ns = 200 * HW_MS;
+
+static void list_add(struct vn_batch_list *list, struct vn_batch *batch)
+{
+    batch->next = NULL;
+    *(list->last ? &list->last->next : &list->first) = batch;
+    list->last = batch;
+    list->count++;
+}
+
+static struct vn_batch *list_take(struct vn_batch_list *list)
+{
+    struct vn_batch *batch = list->first;
+    if (!batch)
+        return NULL;
+    list->first = batch->next;
+    if (!list->first)
+        list->last = NULL;
+    list->count--;
+    return batch;
+}
+
+static void batch_free(struct vn_reports *reports, struct vn_batch *batch)
+{
+    atomic_fetch_sub_explicit(&reports->pending, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&reports->pending_ranges, batch->range_count, memory_order_relaxed);
+    free(batch->ranges);
+    free(batch);
+}
+
+/* ---- announcements ---- */
+
+static int announce_one(struct vn_queue *q, struct wire_dec *d)
+{
+    struct vn_reports *reports = q->reports;
+    struct vn_batch *batch = malloc(sizeof(*batch));
+    if (!batch)
+        return -ENOMEM;
+    *batch = (struct vn_batch){.number = q->next_number++};
+    batch->ranges = vn_ranges_get(d, &batch->range_count);
+    uint64_t pending = atomic_fetch_add_explicit(&reports->pending, 1, memory_order_relaxed);
+    uint64_t ranges = atomic_fetch_add_explicit(&reports->pending_ranges, batch->range_count,
+                                                memory_order_relaxed);
+    list_add(&q->announced, batch);
+    if (pending >= reports->max_pending || ranges + batch->range_count > VN_PENDING_RANGES_MAX)
+        return -EDQUOT;
+    return wire_dec_error(d);
+}
+
+int vn_queue_announce(struct vn_queue *q, struct wire_dec *d)
+{
+    uint64_t first = wire_get_u64(d);
+    uint32_t count = wire_dec_count(d, sizeof(uint32_t), VN_BATCHES_MAX);
+    if (wire_dec_error(d))
+        return wire_dec_error(d);
+    if (q->announced.count || count == 0 || first != q->next_number)
+        return -EPROTO;
+    int rc = 0;
+    for (uint32_t i = 0; i < count && rc == 0; i++)
+        rc = announce_one(q, d);
+    return rc ? rc : wire_dec_end(d);
+}
+
+bool vn_queue_expects(const struct vn_queue *q, uint32_t infos)
+{
+    return q->announced.count && q->announced.count == (infos ? infos : 1);
+}
+
+struct vn_signal vn_queue_signal(const struct vn_queue *q)
+{
+    assert(q->announced.first);
+    return (struct vn_signal){q->timeline, q->announced.first->number};
+}
+
+/* ---- reports, on the queue's thread ---- */
+
+/* Waits for work; false when there is none and never will be. */
+static bool wait_for_work(struct vn_queue *q, uint64_t *number, VkResult *result)
+{
+    pthread_mutex_lock(&q->lock);
+    while (!q->running.first && !q->stop)
+        pthread_cond_wait(&q->work, &q->lock);
+    bool any = q->running.first != NULL;
+    if (any) {
+        *number = q->running.first->number;
+        *result = q->lost < 0 ? q->lost : q->running.first->result;
+    }
+    pthread_mutex_unlock(&q->lock);
+    return any;
+}
+
+/* VK_SUCCESS once the semaphore has reached *number, which becomes what it has reached. */
+static VkResult wait_for_device(const struct vn_queue *q, uint64_t *number)
+{
+    const struct vn_device *device = q->device;
+    VkSemaphoreWaitInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                .semaphoreCount = 1,
+                                .pSemaphores = &q->timeline,
+                                .pValues = number};
+    VkResult result;
+    do
+        result = device->wait_semaphores(device->handle, &info, wait_slice_ns);
+    while (result == VK_TIMEOUT);
+    uint64_t reached = 0;
+    if (result == VK_SUCCESS)
+        result = device->semaphore_value(device->handle, q->timeline, &reached);
+    if (result == VK_SUCCESS && reached > *number)
+        *number = reached;
+    return result;
+}
+
+static struct vn_batch *take_up_to(struct vn_queue *q, uint64_t number, bool submitted)
+{
+    pthread_mutex_lock(&q->lock);
+    struct vn_batch *first = q->running.first;
+    bool fits = first && first->number <= number && (!submitted || first->result >= 0);
+    struct vn_batch *batch = fits ? list_take(&q->running) : NULL;
+    pthread_mutex_unlock(&q->lock);
+    return batch;
+}
+
+int vn_report_done(struct vn_channel *channel, uint64_t queue, uint64_t number, VkResult result)
+{
+    uint8_t body[8 + 8 + 4];
+    struct wire_enc e;
+    wire_enc_init_fixed(&e, body, sizeof(body));
+    wire_put_u64(&e, queue);
+    wire_put_u64(&e, number);
+    wire_put_i32(&e, result);
+    assert(wire_enc_error(&e) == 0);
+    return vn_channel_send(channel, VN_PUSH_DONE, body, sizeof(body));
+}
+
+static void note_done(struct vn_queue *q, uint64_t number)
+{
+    pthread_mutex_lock(&q->lock);
+    if (number > q->done)
+        q->done = number;
+    pthread_cond_broadcast(&q->settled);
+    pthread_mutex_unlock(&q->lock);
+}
+
+/* All batches up to a number that the device has reached. */
+static int report_done(struct vn_queue *q, uint64_t number)
+{
+    struct vn_batch *batch;
+    uint64_t last = 0;
+    int rc = 0;
+    note_done(q, number);
+    while (rc == 0 && (batch = take_up_to(q, number, true)) != NULL) {
+        rc = vn_memories_read(q->reports->memories, batch->ranges, batch->range_count);
+        last = batch->number;
+        batch_free(q->reports, batch);
+    }
+    return rc || last == 0 ? rc : vn_report_done(q->reports->channel, q->id, last, VK_SUCCESS);
+}
+
+/* Everything outstanding has failed. */
+static int report_lost(struct vn_queue *q, VkResult result)
+{
+    struct vn_batch *batch;
+    uint64_t last = 0;
+    pthread_mutex_lock(&q->lock);
+    q->lost = result;
+    pthread_mutex_unlock(&q->lock);
+    while ((batch = take_up_to(q, UINT64_MAX, false)) != NULL) {
+        last = batch->number;
+        batch_free(q->reports, batch);
+    }
+    note_done(q, last);
+    return last ? vn_report_done(q->reports->channel, q->id, last, result) : 0;
+}
+
+/* Ends with the connection too: there is nobody left to tell. */
+static void *report_main(void *arg)
+{
+    struct vn_queue *q = arg;
+    uint64_t number = 0;
+    VkResult result = VK_SUCCESS;
+    int rc = 0;
+    while (rc == 0 && wait_for_work(q, &number, &result)) {
+        if (result >= 0)
+            result = wait_for_device(q, &number);
+        rc = result < 0 ? report_lost(q, result) : report_done(q, number);
+    }
+    pthread_mutex_lock(&q->lock);
+    q->over = true;
+    pthread_cond_broadcast(&q->settled);
+    pthread_mutex_unlock(&q->lock);
+    return NULL;
+}
+
+/* ---- submissions ---- */
+
+static VkResult start_thread(struct vn_queue *q)
+{
+    if (!q->started && pthread_create(&q->thread, NULL, report_main, q))
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    q->started = true;
+    return VK_SUCCESS;
+}
+
+void vn_queue_submitted(struct vn_queue *q, VkResult result)
+{
+    struct vn_batch *batch;
+    if (result < 0 && q->ended >= 0)
+        q->ended = result;
+    q->device->submissions++;
+    pthread_mutex_lock(&q->lock);
+    while ((batch = list_take(&q->announced)) != NULL) {
+        batch->result = q->ended;
+        list_add(&q->running, batch);
+    }
+    if (q->lost < 0)
+        q->ended = q->lost;
+    pthread_cond_signal(&q->work);
+    pthread_mutex_unlock(&q->lock);
+    if (start_thread(q) < 0)
+        hw_error(HW_CAT_VULKAN, "no thread for a queue: its batches are not reported");
+}
+
+/* ---- early reports ---- */
+
+int vn_queue_report_early(struct vn_queue *q, uint64_t number)
+{
+    if (number >= q->next_number || q->announced.count)
+        return -EPROTO;
+    if (number > q->early)
+        q->early = number;
+    return 0;
+}
+
+void vn_queue_settle(struct vn_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    while (q->done < q->early && q->started && !q->over)
+        pthread_cond_wait(&q->settled, &q->lock);
+    pthread_mutex_unlock(&q->lock);
+}
+
+/* ---- life ---- */
+
+static VkResult create_timeline(struct vn_queue *q)
+{
+    VkSemaphoreTypeCreateInfo type = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+                                      .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
+    VkSemaphoreCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &type};
+    return q->device->driver.vkCreateSemaphore(q->device->handle, &info, NULL, &q->timeline);
+}
+
+VkResult vn_queue_create(struct vn_device *device, VkQueue handle, uint64_t id,
+                         struct vn_reports *reports, struct vn_queue **out)
+{
+    struct vn_queue *q = calloc(1, sizeof(*q));
+    if (!q)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    q->handle = handle;
+    q->id = id;
+    q->device = device;
+    q->reports = reports;
+    q->next_number = 1;
+    VkResult result = create_timeline(q);
+    if (result < 0) {
+        free(q);
+        return result;
+    }
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_cond_init(&q->work, NULL);
+    pthread_cond_init(&q->settled, NULL);
+    q->next = device->queues;
+    device->queues = q;
+    *out = q;
+    return VK_SUCCESS;
+}
+
+void vn_queue_destroy(struct vn_queue *q)
+{
+    struct vn_batch *batch;
+    pthread_mutex_lock(&q->lock);
+    q->stop = true;
+    pthread_cond_signal(&q->work);
+    pthread_mutex_unlock(&q->lock);
+    if (q->started)
+        pthread_join(q->thread, NULL);
+    while ((batch = list_take(&q->running)) || (batch = list_take(&q->announced)))
+        batch_free(q->reports, batch);
+    q->device->driver.vkDestroySemaphore(q->device->handle, q->timeline, NULL);
+    pthread_cond_destroy(&q->work);
+    pthread_cond_destroy(&q->settled);
+    pthread_mutex_destroy(&q->lock);
+    free(q);
+}

@@ -1,0 +1,99 @@
+/* venus/server/queue.h - a queue's batches: announced, submitted, counted, reported.
+ *
+ * Each batch has a number, from 1 on without gaps.  A timeline semaphore of ours reaches the number
+ * when the batch is done; a thread of the queue, started with the first submission, waits for it,
+ * pushes what the batch wrote of mapped memory, and then that it is done.  The executor never waits
+ * for a device.
+ *
+ * A submission that failed or was skipped, and a device that is lost, end the queue: its batches,
+ * and all later ones, are reported with the result, after those before them.
+ *
+ * Trust: announcements are a peer's.
+ * Threads: the executor calls; one thread a queue reports.
+ * Lifetime: create/destroy; destroy waits for the work. */
+#ifndef HAWSER_VENUS_SERVER_QUEUE_H
+#define HAWSER_VENUS_SERVER_QUEUE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "venus/server/memory.h"
+#include "venus/server/submit.h"
+
+enum {
+    /* Ranges of all batches that are not done: 24 bytes each that a client makes us hold. */
+    VN_PENDING_RANGES_MAX = 1 << 20,
+};
+
+struct vn_batch {
+    struct vn_batch *next;
+    uint64_t number;
+    VkResult result; /* negative: was not submitted */
+    struct vn_range *ranges;
+    uint32_t range_count;
+};
+
+/* Batches, oldest first. */
+struct vn_batch_list {
+    struct vn_batch *first, *last;
+    uint32_t count;
+};
+
+/* What all queues of a session share. */
+struct vn_reports {
+    struct vn_channel *channel;
+    struct vn_memories *memories;
+    uint64_t max_pending;
+    _Atomic uint64_t pending;        /* batches announced and not reported; relaxed: a limit only */
+    _Atomic uint64_t pending_ranges; /* theirs; the same */
+};
+
+struct vn_queue {
+    VkQueue handle;
+    uint64_t id;
+    struct vn_device *device;
+    struct vn_reports *reports;
+    VkSemaphore timeline;
+    uint64_t next_number;
+    struct vn_batch_list announced; /* for the next command */
+    VkResult ended;                 /* negative: no more submissions; the executor's */
+    uint64_t early; /* the program was told that batches up to here are done; the executor's */
+
+    pthread_mutex_t lock; /* guards the rest; taken after the channel's or alone */
+    pthread_cond_t work;
+    struct vn_batch_list running;
+    VkResult lost;          /* found by the thread */
+    uint64_t done;          /* the last batch that is */
+    pthread_cond_t settled; /* done has grown, or the thread has ended */
+    bool stop, started, over;
+    pthread_t thread;
+    struct vn_queue *next; /* of the device */
+};
+
+/* VK_SUCCESS and *out, linked into the device; or what the driver said. */
+VkResult vn_queue_create(struct vn_device *device, VkQueue handle, uint64_t id,
+                         struct vn_reports *reports, struct vn_queue **out) MUST_CHECK;
+void vn_queue_destroy(struct vn_queue *queue);
+
+/* Takes the rest of an announcement: u64 first, u32 count, batches.  0; -EPROTO for numbers out of
+ * order or a second announcement; -EDQUOT over the limits; or what the decoder found. */
+int vn_queue_announce(struct vn_queue *queue, struct wire_dec *d) MUST_CHECK;
+
+/* Whether the announcement was for so many infos. */
+bool vn_queue_expects(const struct vn_queue *queue, uint32_t infos);
+/* The signal for the announced batches. */
+struct vn_signal vn_queue_signal(const struct vn_queue *queue);
+/* The announced batches were submitted with this result, which counts when negative. */
+void vn_queue_submitted(struct vn_queue *queue, VkResult result);
+
+/* The program was told that batches up to this number are done.  0, or -EPROTO when there is no
+ * such batch. */
+int vn_queue_report_early(struct vn_queue *queue, uint64_t number) MUST_CHECK;
+/* Waits until what the program was told is true.  The one place where an executor waits for a
+ * device: natively the program itself would have waited there, for the same batches. */
+void vn_queue_settle(struct vn_queue *queue);
+
+/* Tells the client that batches up to this number are done.  0, or what ended the connection. */
+int vn_report_done(struct vn_channel *channel, uint64_t queue, uint64_t number, VkResult result);
+
+#endif

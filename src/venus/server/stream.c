@@ -1,0 +1,379 @@
+/* Commands and operations of a client, executed in order; see state.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "venus/common/commands.h"
+#include "venus/common/protocol.h"
+#include "venus/server/state.h"
+
+/* ---- ids, for the decoder ---- */
+
+static bool is_submission(uint32_t command)
+{
+    return command == VN_CMD_vkQueueSubmit || command == VN_CMD_vkQueueSubmit2 ||
+           command == VN_CMD_vkQueueBindSparse;
+}
+
+/* A command buffer that was not recorded in full may be recorded again or freed, not executed. */
+static bool is_unusable(const struct vn_session *s, const struct vn_thing *thing)
+{
+    return !thing->handle || (thing->spoilt && (is_submission(s->command) ||
+                                                s->command == VN_CMD_vkCmdExecuteCommands));
+}
+
+static void *on_lookup(void *objects, uint64_t id, uint32_t type)
+{
+    struct vn_session *s = objects;
+    struct vn_thing *thing = vn_objects_find(&s->objects, id, type);
+    if (!thing || is_unusable(s, thing))
+        return NULL;
+    if (thing->type == VK_OBJECT_TYPE_COMMAND_POOL || thing->type == VK_OBJECT_TYPE_DESCRIPTOR_POOL)
+        s->pool = thing;
+    return thing->handle;
+}
+
+static bool on_is_void(void *objects, uint64_t id, uint32_t type)
+{
+    struct vn_session *s = objects;
+    struct vn_thing *thing = vn_objects_find(&s->objects, id, type);
+    return thing && is_unusable(s, thing);
+}
+
+static const struct vn_decoder_ops decoder_ops = {.lookup = on_lookup, .is_void = on_is_void};
+
+/* ---- effects, for the executor ---- */
+
+static bool on_id_is_fresh(void *objects, uint64_t id)
+{
+    struct vn_session *s = objects;
+    return id && !vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_UNKNOWN);
+}
+
+static int on_created(void *objects, uint32_t type, uint64_t id, void *handle)
+{
+    struct vn_session *s = objects;
+    bool pooled = type == VK_OBJECT_TYPE_COMMAND_BUFFER || type == VK_OBJECT_TYPE_DESCRIPTOR_SET;
+    return vn_objects_add(&s->objects, type, id, handle,
+                          type == VK_OBJECT_TYPE_DEVICE ? s->created : s->device,
+                          pooled ? s->pool : NULL);
+}
+
+static void on_destroyed(void *objects, uint32_t type, uint64_t id)
+{
+    struct vn_session *s = objects;
+    (void)type; /* the id was looked up with it */
+    vn_objects_remove(&s->objects, id);
+}
+
+static void push_failed(struct vn_session *s, uint32_t command, VkResult result)
+{
+    uint8_t body[4 + 4];
+    struct wire_enc e;
+    wire_enc_init_fixed(&e, body, sizeof(body));
+    wire_put_u32(&e, command);
+    wire_put_i32(&e, result);
+    (void)vn_channel_send(&s->channel, VN_PUSH_FAILED, body, sizeof(body));
+}
+
+static void on_failed(void *objects, uint32_t command, VkResult result)
+{
+    struct vn_session *s = objects;
+    if (s->recording)
+        s->recording->spoilt = true;
+    hw_debug(HW_CAT_VULKAN, "%s: VkResult %d", vn_stream_where(s), result);
+    if (!s->exec.reply)
+        push_failed(s, command, result);
+}
+
+static void on_skipped(void *objects, uint32_t command)
+{
+    struct vn_session *s = objects;
+    if (s->recording)
+        s->recording->spoilt = true;
+    if (is_submission(command) && s->announced)
+        vn_queue_submitted(s->announced, VK_ERROR_DEVICE_LOST);
+}
+
+static const struct vn_driver *on_driver_of(void *objects, const void *handle)
+{
+    struct vn_session *s = objects;
+    s->device = vn_objects_device(&s->objects, handle);
+    return s->device ? &s->device->driver : &s->instance.driver;
+}
+
+static const struct vn_exec_ops exec_ops = {
+    .id_is_fresh = on_id_is_fresh,
+    .created = on_created,
+    .destroyed = on_destroyed,
+    .failed = on_failed,
+    .skipped = on_skipped,
+    .driver_of = on_driver_of,
+};
+
+int vn_stream_init(struct vn_session *s)
+{
+    vn_decoder_init(&s->decoder, &s->arena, &decoder_ops, s);
+    s->exec = (struct vn_exec){
+        .driver = &s->instance.driver, .hooks = &vn_server_hooks, .ops = &exec_ops, .objects = s};
+    vn_keymap_init(&s->classes);
+    int rc = 0;
+    for (size_t i = 0; i < vn_command_count && rc == 0; i++) {
+        const struct vn_command_info *info = &vn_command_table[i];
+        if (info->id)
+            rc = vn_keymap_put(&s->classes, info->id, (void *)(uintptr_t)info);
+    }
+    return rc;
+}
+
+/* ---- early reports ---- */
+
+/* Waits for what the program was told is done.  The queue of a submission is no exception: without
+ * a barrier its batches may overlap, and a program that waited for a fence needs none. */
+static void settle(struct vn_session *s)
+{
+    for (struct vn_device *device = s->early ? s->devices : NULL; device; device = device->next) {
+        for (struct vn_queue *queue = device->queues; queue; queue = queue->next)
+            vn_queue_settle(queue);
+    }
+    s->early = false;
+}
+
+/* Whether a command neither disturbs work under way nor counts on it: it makes something new, or
+ * asks. */
+static bool minds_its_own(const struct vn_session *s, uint32_t command)
+{
+    const struct vn_command_info *info = vn_keymap_get(&s->classes, command);
+    return info &&
+           (info->class == VN_CLASS_CREATE || info->class == VN_CLASS_CREATE_SYNC ||
+            info->class == VN_CLASS_CALL || command == VN_CMD_vkAllocateDescriptorSets);
+}
+
+static int op_early(struct vn_session *s, struct wire_dec *in)
+{
+    uint64_t id = wire_get_u64(in), number = wire_get_u64(in);
+    if (wire_dec_end(in))
+        return wire_dec_end(in);
+    const struct vn_thing *thing = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_QUEUE);
+    if (!thing)
+        return -ENOENT;
+    struct vn_queue *queue = vn_session_queue(s, thing->handle);
+    if (!queue)
+        return 0; /* void: its batches are lost already */
+    s->early = true;
+    return vn_queue_report_early(queue, number);
+}
+
+/* ---- commands ---- */
+
+/* Names and labels are for tools: where the loader has none, nothing is missed. */
+static bool is_label(const struct vn_session *s, uint32_t command)
+{
+    const struct vn_command_info *info = vn_keymap_get(&s->classes, command);
+    for (const char *const *origin = info ? info->origins : NULL; origin && *origin; origin++) {
+        if (strcmp(*origin, VK_EXT_DEBUG_UTILS_EXTENSION_NAME) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int dispatch(struct vn_session *s, uint32_t command, const struct wire_dec *in, bool skip,
+                    struct wire_enc *reply)
+{
+    s->command = command;
+    s->device = s->created = NULL;
+    s->pool = NULL;
+    s->exec.reply = reply;
+    s->decoder.in = *in;
+    s->decoder.depth = 0;
+    s->decoder.voided = skip;
+    hw_arena_reset(&s->arena);
+    int rc = vn_dispatch(&s->exec, command, &s->decoder);
+    if (rc == -ENOSYS && is_label(s, command)) {
+        rc = 0;
+        if (reply)
+            wire_put_i32(reply, VK_SUCCESS);
+    }
+    return rc ? rc : s->fault;
+}
+
+static int execute_command(struct vn_session *s, uint32_t command, const struct wire_dec *in,
+                           struct wire_enc *reply)
+{
+    if (s->expects_submission != is_submission(command))
+        return -EPROTO;
+    if (s->early && !minds_its_own(s, command))
+        settle(s);
+    int rc = dispatch(s, command, in, false, reply);
+    s->expects_submission = false;
+    s->announced = NULL;
+    return rc;
+}
+
+/* One recorded command.  After one that could not be executed the rest is skipped, but for the end
+ * of what was begun: the driver must not be left recording. */
+static int execute_recorded(struct vn_session *s, uint32_t command, const struct wire_dec *in,
+                            struct wire_enc *reply)
+{
+    struct vn_thing *buffer = s->recording;
+    const struct vn_command_info *info = vn_keymap_get(&s->classes, command);
+    if (!info || info->class != VN_CLASS_RECORD)
+        return -EPROTO;
+    bool begins = command == VN_CMD_vkBeginCommandBuffer;
+    bool ends = command == VN_CMD_vkEndCommandBuffer;
+    if (begins)
+        buffer->spoilt = false;
+    bool skip = ends ? !buffer->begun : !begins && buffer->spoilt;
+    int rc = dispatch(s, command, in, skip, reply);
+    if (begins)
+        buffer->begun = rc == 0 && !buffer->spoilt;
+    else if (ends)
+        buffer->begun = false;
+    return rc;
+}
+
+/* ---- operations ---- */
+
+static int run_stream(struct vn_session *s, struct wire_dec *stream, struct wire_enc *reply,
+                      int (*one)(struct vn_session *, uint32_t, const struct wire_dec *,
+                                 struct wire_enc *))
+{
+    int rc = 0;
+    while (rc == 0 && wire_dec_left(stream) > 0) {
+        uint32_t command = wire_get_u32(stream);
+        struct wire_dec in = wire_dec_sub(stream, wire_get_u32(stream));
+        s->command = command;
+        rc = wire_dec_error(stream);
+        if (rc == 0)
+            rc = one(s, command, &in, wire_dec_left(stream) == 0 ? reply : NULL);
+    }
+    return rc;
+}
+
+/* What is recorded into a void command buffer is nothing. */
+static int op_record(struct vn_session *s, struct wire_dec *in, struct wire_enc *reply)
+{
+    struct vn_thing *buffer =
+        vn_objects_find(&s->objects, wire_get_u64(in), VK_OBJECT_TYPE_COMMAND_BUFFER);
+    if (wire_dec_error(in) || !buffer)
+        return wire_dec_error(in) ? wire_dec_error(in) : -ENOENT;
+    if (!buffer->handle) {
+        if (reply)
+            wire_put_i32(reply, VK_ERROR_UNKNOWN);
+        return 0;
+    }
+    settle(s);
+    s->recording = buffer;
+    s->decoder.command_buffer = buffer->handle;
+    int rc = run_stream(s, in, reply, execute_recorded);
+    s->recording = NULL;
+    s->decoder.command_buffer = NULL;
+    return rc;
+}
+
+static int op_map(struct vn_session *s, struct wire_dec *in, struct wire_enc *reply)
+{
+    uint64_t id = wire_get_u64(in);
+    if (wire_dec_end(in))
+        return wire_dec_end(in);
+    if (!vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY))
+        return -ENOENT;
+    VkResult result = vn_memories_map(s->memories, id);
+    if (reply)
+        wire_put_i32(reply, result);
+    else if (result < 0)
+        push_failed(s, VN_OP_MAP, result);
+    return 0;
+}
+
+static int op_delta(struct vn_session *s, struct wire_dec *in)
+{
+    uint64_t id = wire_get_u64(in);
+    size_t len = wire_dec_left(in);
+    const uint8_t *delta = wire_get_bytes(in, len);
+    if (!delta)
+        return -EPROTO;
+    const struct vn_thing *memory = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
+    if (!memory)
+        return -ENOENT;
+    settle(s);
+    return memory->handle ? vn_memories_apply(s->memories, id, delta, len) : 0;
+}
+
+static int op_read(struct vn_session *s, struct wire_dec *in)
+{
+    uint32_t count;
+    struct vn_range *ranges = vn_ranges_get(in, &count);
+    int rc = wire_dec_end(in);
+    if (rc == 0)
+        (void)!vn_memories_read(s->memories, ranges, count); /* an ended connection is found next */
+    free(ranges);
+    return rc;
+}
+
+/* Batches of a queue that could not be made are lost before they are submitted. */
+static int announce_void(struct vn_session *s, uint64_t queue, struct wire_dec *in)
+{
+    uint64_t first = wire_get_u64(in);
+    uint32_t count = wire_dec_count(in, sizeof(uint32_t), VN_BATCHES_MAX);
+    if (wire_dec_error(in) || count == 0)
+        return -EPROTO;
+    return vn_report_done(&s->channel, queue, first + count - 1, VK_ERROR_DEVICE_LOST);
+}
+
+static int op_batches(struct vn_session *s, struct wire_dec *in)
+{
+    const struct vn_thing *thing =
+        vn_objects_find(&s->objects, wire_get_u64(in), VK_OBJECT_TYPE_QUEUE);
+    if (wire_dec_error(in) || !thing)
+        return wire_dec_error(in) ? wire_dec_error(in) : -ENOENT;
+    s->expects_submission = true;
+    s->announced = vn_session_queue(s, thing->handle);
+    return s->announced ? vn_queue_announce(s->announced, in) : announce_void(s, thing->id, in);
+}
+
+static int execute_one(struct vn_session *s, uint32_t command, const struct wire_dec *in,
+                       struct wire_enc *reply)
+{
+    struct wire_dec op = *in;
+    if (s->expects_submission && command < VN_OP_END)
+        return -EPROTO;
+    switch (command) {
+    case VN_OP_RECORD:
+        return op_record(s, &op, reply);
+    case VN_OP_MAP:
+        return op_map(s, &op, reply);
+    case VN_OP_DELTA:
+        return op_delta(s, &op);
+    case VN_OP_READ:
+        return op_read(s, &op);
+    case VN_OP_BATCHES:
+        return op_batches(s, &op);
+    case VN_OP_EARLY:
+        return op_early(s, &op);
+    default:
+        return execute_command(s, command, &op, reply);
+    }
+}
+
+int vn_stream_execute(struct vn_session *s, const void *data, size_t len, struct wire_enc *reply)
+{
+    struct wire_dec stream;
+    wire_dec_init(&stream, data, len);
+    return run_stream(s, &stream, reply, execute_one);
+}
+
+const char *vn_stream_where(const struct vn_session *s)
+{
+    static const char *const ops[] = {[VN_OP_RECORD] = "RECORD",
+                                      [VN_OP_MAP] = "MAP",
+                                      [VN_OP_DELTA] = "DELTA",
+                                      [VN_OP_READ] = "READ",
+                                      [VN_OP_BATCHES] = "BATCHES",
+                                      [VN_OP_EARLY] = "EARLY"};
+    if (s->command < ARRAY_LEN(ops) && ops[s->command])
+        return ops[s->command];
+    const char *name = vn_command_name(s->command);
+    return name ? name : "an unknown command";
+}

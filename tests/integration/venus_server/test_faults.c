@@ -1,0 +1,477 @@
+/* What goes wrong in one session: its client is told, the log says one line, others never notice.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "harness.h"
+
+#ifdef HAWSER_UCX
+#include "rpc/ucx.h"
+#endif
+
+static const char *const plain[] = {NULL};
+static struct server server;
+
+/* ---- what cannot be executed ---- */
+
+static void expect_ended(struct client *c, const char *line)
+{
+    assert_true(client_wait_end(c) < 0);
+    server_expect_log(&server, line, 1);
+    assert_int_equal(server_log_lines(&server, "session ended: "), 1);
+    client_end(c);
+    server_expect_sessions(&server, 0);
+}
+
+static void an_unknown_id_ends_the_session(void **state)
+{
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    VkBuffer never_made = client_object(&b.c, VK_OBJECT_TYPE_BUFFER);
+    vn_enc_cmd_vkDestroyBuffer(&b.c.out, b.device, never_made, NULL);
+    client_post(&b.c);
+    expect_ended(&b.c, "vkDestroyBuffer: id 1009 is unknown or of another type");
+    server_stop(&server);
+}
+
+static void an_id_of_another_type_ends_the_session(void **state)
+{
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    vn_enc_cmd_vkDestroyImage(&b.c.out, b.device, (VkImage)b.buffer, NULL);
+    client_post(&b.c);
+    expect_ended(&b.c, "vkDestroyImage: id");
+    server_stop(&server);
+}
+
+static void a_freed_id_ends_the_session(void **state)
+{
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    vn_enc_cmd_vkDestroyBuffer(&b.c.out, b.device, b.buffer, NULL);
+    vn_enc_cmd_vkDestroyBuffer(&b.c.out, b.device, b.buffer, NULL);
+    client_post(&b.c);
+    expect_ended(&b.c, "vkDestroyBuffer: id");
+    server_stop(&server);
+}
+
+static void an_id_given_twice_ends_the_session(void **state)
+{
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    VkCommandPoolCreateInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO};
+    vn_enc_cmd_vkCreateCommandPool(&b.c.out, b.device, &info, NULL, &b.pool);
+    client_post(&b.c);
+    expect_ended(&b.c, "is in use");
+    server_stop(&server);
+}
+
+/* Command buffers end with their pool, descriptor sets with a reset, all with the device. */
+static void a_member_of_a_destroyed_pool_is_unknown(void **state)
+{
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    vn_enc_cmd_vkDestroyCommandPool(&b.c.out, b.device, b.pool, NULL);
+    size_t hole = bench_record(&b, b.commands);
+    bench_record_end(&b, b.commands, hole);
+    client_post(&b.c);
+    expect_ended(&b.c, "RECORD: No such file or directory");
+    server_stop(&server);
+}
+
+static void a_member_of_a_destroyed_device_is_unknown(void **state)
+{
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    assert_int_equal(bench_fill(&b, 1), VK_SUCCESS);
+    vn_enc_cmd_vkDestroyDevice(&b.c.out, b.device, NULL);
+    client_sync(&b.c);
+    vn_enc_cmd_vkDestroyBuffer(&b.c.out, b.device, b.buffer, NULL);
+    client_post(&b.c);
+    expect_ended(&b.c, "vkDestroyBuffer: id");
+    server_stop(&server);
+}
+
+/* Only what is recorded may be in a body: the rest could free the command buffer under it. */
+static void a_body_with_other_commands_ends_the_session(void **state)
+{
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    size_t hole = bench_record(&b, b.commands);
+    vn_enc_cmd_vkFreeCommandBuffers(&b.c.out, b.device, b.pool, 1, &b.commands);
+    bench_record_end(&b, b.commands, hole);
+    client_post(&b.c);
+    expect_ended(&b.c, "vkFreeCommandBuffers: Protocol error");
+    server_stop(&server);
+}
+
+static void batches_out_of_order_end_the_session(void **state)
+{
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    client_put_batches(&b.c, b.queue, 2, VK_NULL_HANDLE, 0);
+    client_post(&b.c);
+    expect_ended(&b.c, "BATCHES: Protocol error");
+    server_stop(&server);
+}
+
+static void a_submission_that_was_not_announced_ends_the_session(void **state)
+{
+    struct bench b;
+    VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO};
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    vn_enc_cmd_vkQueueSubmit(&b.c.out, b.queue, 1, &submit, VK_NULL_HANDLE);
+    client_post(&b.c);
+    expect_ended(&b.c, "vkQueueSubmit: Protocol error");
+    server_stop(&server);
+}
+
+static void an_announcement_of_another_size_ends_the_session(void **state)
+{
+    struct bench b;
+    VkSubmitInfo submits[2] = {{.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO},
+                               {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO}};
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    client_put_batches(&b.c, b.queue, 1, VK_NULL_HANDLE, 0);
+    vn_enc_cmd_vkQueueSubmit(&b.c.out, b.queue, 2, submits, VK_NULL_HANDLE);
+    client_post(&b.c);
+    expect_ended(&b.c, "vkQueueSubmit: Protocol error");
+    server_stop(&server);
+}
+
+static void noise_ends_the_session(void **state)
+{
+    struct hw_rng rng;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    for (unsigned i = 1; i <= 16; i++) {
+        struct bench b;
+        bench_start(&b, &server);
+        hw_rng_seed(&rng, i);
+        for (unsigned k = 0; k < 256; k++)
+            wire_put_u8(&b.c.out, (uint8_t)hw_rng_u64(&rng));
+        client_post(&b.c);
+        assert_true(client_wait_end(&b.c) < 0);
+        server_expect_log(&server, "session ended: ", i);
+        bench_end(&b);
+    }
+    server_expect_sessions(&server, 0);
+    assert_int_equal(server_log_lines(&server, "died with signal"), 0);
+    server_stop(&server);
+}
+
+/* ---- what a driver refuses ---- */
+
+/* A buffer on memory that was not given, work on it: skipped, and told; the session goes on. */
+static void what_uses_a_void_id_is_skipped(void **state)
+{
+    static const char *const args[] = {"--max-memory", "1MiB", NULL};
+    struct bench b;
+    VkDeviceMemory memory;
+    VkBuffer buffer;
+    (void)state;
+    server_start(&server, "unix:%s/s", args);
+    bench_start(&b, &server);
+    assert_int_equal(bench_allocate(&b, &memory, 2 << 20), VK_ERROR_OUT_OF_DEVICE_MEMORY);
+    bench_create_buffer(&b, &buffer, memory, BUFFER_BYTES);
+    size_t hole = client_begin(&b.c, VN_OP_MAP);
+    wire_put_u64(&b.c.out, vn_id(memory));
+    client_finish(&b.c, hole);
+    assert_int_equal(client_call_result(&b.c), VK_ERROR_MEMORY_MAP_FAILED);
+    vn_enc_cmd_vkFreeMemory(&b.c.out, b.device, memory, NULL);
+    assert_int_equal(bench_fill(&b, 3), VK_SUCCESS);
+    bench_end(&b);
+    server_stop(&server);
+}
+
+/* A command buffer that could not be recorded in full is not executed. */
+static void a_batch_with_a_spoilt_command_buffer_is_lost(void **state)
+{
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    /* A queue that the device does not have is void. */
+    VkQueue none = client_object(&b.c, VK_OBJECT_TYPE_QUEUE);
+    vn_enc_cmd_vkGetDeviceQueue(&b.c.out, b.device, 0, 77, &none);
+    client_sync(&b.c);
+    /* Recording a fill of a buffer that is void spoils the command buffer. */
+    VkBuffer buffer = client_object(&b.c, VK_OBJECT_TYPE_BUFFER);
+    VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                               .size = UINT64_MAX,
+                               .usage = VK_BUFFER_USAGE_TRANSFER_DST_BIT};
+    vn_enc_cmd_vkCreateBuffer(&b.c.out, b.device, &info, NULL, &buffer);
+    size_t hole = bench_record(&b, b.commands);
+    vn_enc_cmd_vkCmdFillBuffer(&b.c.out, b.commands, buffer, 0, 64, 1);
+    bench_record_end(&b, b.commands, hole);
+    uint64_t number = bench_put_submit(&b, b.commands);
+    client_post(&b.c);
+    assert_int_equal(client_wait_done(&b.c, b.queue, number), VK_ERROR_DEVICE_LOST);
+    const struct push *failed = client_wait_push(&b.c, VN_PUSH_FAILED);
+    assert_int_equal(failed->len, 8);
+    assert_int_equal(wire_load32(failed->data), VN_CMD_vkCreateBuffer);
+    bench_end(&b);
+    server_stop(&server);
+}
+
+/* ---- limits ---- */
+
+static void memory_over_the_limit_is_refused(void **state)
+{
+    static const char *const args[] = {"--max-memory", "1MiB", NULL};
+    struct bench b;
+    VkDeviceMemory half, more;
+    (void)state;
+    server_start(&server, "unix:%s/s", args);
+    bench_start(&b, &server);
+    assert_int_equal(bench_allocate(&b, &half, 600 << 10), VK_SUCCESS);
+    assert_int_equal(bench_allocate(&b, &more, 600 << 10), VK_ERROR_OUT_OF_DEVICE_MEMORY);
+    assert_int_equal(bench_allocate(&b, &more, 600 << 10), VK_ERROR_OUT_OF_DEVICE_MEMORY);
+    vn_enc_cmd_vkFreeMemory(&b.c.out, b.device, half, NULL);
+    assert_int_equal(bench_allocate(&b, &more, 600 << 10), VK_SUCCESS);
+    server_expect_log(&server, "(--max-memory)", 1);
+    assert_int_equal(bench_fill(&b, 5), VK_SUCCESS);
+    bench_end(&b);
+    server_stop(&server);
+    assert_int_equal(server_log_lines(&server, "(--max-memory)"), 1);
+}
+
+static void objects_over_the_limit_end_the_session(void **state)
+{
+    static const char *const args[] = {"--max-objects", "16", NULL};
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", args);
+    bench_start(&b, &server);
+    VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                               .size = 64,
+                               .usage = VK_BUFFER_USAGE_TRANSFER_DST_BIT};
+    for (int i = 0; i < 20; i++) {
+        VkBuffer buffer = client_object(&b.c, VK_OBJECT_TYPE_BUFFER);
+        vn_enc_cmd_vkCreateBuffer(&b.c.out, b.device, &info, NULL, &buffer);
+    }
+    client_post(&b.c);
+    expect_ended(&b.c, "over a limit (--max-objects");
+    server_stop(&server);
+}
+
+/* Batches that wait for a semaphore which nobody signals stay pending. */
+static void pending_batches_over_the_limit_end_the_session(void **state)
+{
+    static const char *const args[] = {"--max-pending", "4", NULL};
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", args);
+    bench_start(&b, &server);
+    VkSemaphoreTypeCreateInfo type = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+                                      .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
+    VkSemaphoreCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &type};
+    VkSemaphore semaphore = client_object(&b.c, VK_OBJECT_TYPE_SEMAPHORE);
+    vn_enc_cmd_vkCreateSemaphore(&b.c.out, b.device, &info, NULL, &semaphore);
+    uint64_t value = 1;
+    VkTimelineSemaphoreSubmitInfo values = {.sType =
+                                                VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                                            .waitSemaphoreValueCount = 1,
+                                            .pWaitSemaphoreValues = &value};
+    VkPipelineStageFlags stage = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
+    VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                           .pNext = &values,
+                           .waitSemaphoreCount = 1,
+                           .pWaitSemaphores = &semaphore,
+                           .pWaitDstStageMask = &stage};
+    for (uint64_t i = 1; i <= 6; i++) {
+        client_put_batches(&b.c, b.queue, i, VK_NULL_HANDLE, 0);
+        vn_enc_cmd_vkQueueSubmit(&b.c.out, b.queue, 1, &submit, VK_NULL_HANDLE);
+    }
+    client_post(&b.c);
+    expect_ended(&b.c, "BATCHES: over a limit");
+    server_stop(&server);
+}
+
+/* A session counts as a client, before and after it left. */
+static void sessions_count_as_clients(void **state)
+{
+    static const char *const args[] = {"--max-clients", "1", NULL};
+    struct client c;
+    struct rpc_addr addr;
+    struct rpc_client *refused = NULL;
+    char why[RPC_WHY_CHARS] = "";
+    (void)state;
+    server_start(&server, "unix:%s/s", args);
+    client_start(&c, &server);
+    assert_int_equal(rpc_addr_parse(server.address, &addr, why), 0);
+    struct rpc_client_options options = {0};
+    struct rpc_net_options net = {0};
+    assert_int_equal(rpc_client_connect(&addr, &net, &options, &refused, why), -EUSERS);
+    client_end(&c);
+    server_expect_log(&server, "its session ended", 1);
+    client_start(&c, &server);
+    client_end(&c);
+    server_stop(&server);
+}
+
+/* ---- deaths ---- */
+
+static void a_killed_client_frees_its_session(void **state)
+{
+    int ready[2];
+    char byte;
+    (void)state;
+    server_start(&server, "127.0.0.1:0", plain);
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct bench b;
+        bench_start(&b, &server);
+        if (bench_fill(&b, 1) == VK_SUCCESS && write(ready[1], "r", 1) == 1)
+            pause();
+        _exit(1);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    server_expect_sessions(&server, 1);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    server_expect_sessions(&server, 0);
+    server_expect_log(&server, "its session ended", 1);
+    close(ready[0]);
+    close(ready[1]);
+    server_stop(&server);
+}
+
+/* A driver that crashes is a session that dies: the other goes on. */
+static void a_session_that_dies_takes_no_other_with_it(void **state)
+{
+    struct bench one, other;
+    pid_t pids[2];
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&one, &server);
+    assert_int_equal(server_sessions(&server, pids, 2), 1);
+    pid_t first = pids[0];
+    bench_start(&other, &server);
+    assert_int_equal(bench_fill(&other, 1), VK_SUCCESS);
+    assert_int_equal(kill(first, SIGKILL), 0);
+    assert_true(client_wait_end(&one.c) < 0);
+    server_expect_log(&server, "its session died with signal 9", 1);
+    assert_int_equal(bench_fill(&other, 2), VK_SUCCESS);
+    bench_end(&one);
+    bench_start(&one, &server);
+    assert_int_equal(bench_fill(&one, 3), VK_SUCCESS);
+    bench_end(&one);
+    bench_end(&other);
+    server_stop(&server);
+}
+
+static void stopping_the_server_ends_its_sessions(void **state)
+{
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    server_stop(&server);
+    assert_true(client_wait_end(&b.c) < 0);
+    bench_end(&b);
+}
+
+#ifdef HAWSER_UCX
+/* UCX keeps its state in the process that connected. */
+static void a_connection_that_cannot_be_handed_over_is_refused(void **state)
+{
+    struct client c;
+    (void)state;
+    rpc_ucx_register();
+    server_start(&server, "ucx:127.0.0.1:0", plain);
+    client_connect(&c, server.address, NULL);
+    assert_int_equal(client_open(&c), -EOPNOTSUPP);
+    server_expect_log(&server, "another process can take over", 1);
+    client_end(&c);
+    server_stop(&server);
+}
+#endif
+
+/* A session that is over before OPEN was answered. */
+static void a_wrong_version_is_refused(void **state)
+{
+    struct client c;
+    struct rpc_answer answer;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    client_connect(&c, server.address, NULL);
+    struct wire_enc e;
+    uint8_t body[20];
+    wire_enc_init_fixed(&e, body, sizeof(body));
+    wire_put_u32(&e, VN_PROTOCOL + 1);
+    wire_put_u64(&e, 1);
+    wire_put_u64(&e, 2);
+    struct iovec iov = {body, wire_enc_len(&e)};
+    struct rpc_send send = {.method = VN_METHOD_OPEN, .iov = &iov, .iov_count = 1};
+    assert_int_equal(rpc_client_call(c.rpc, &send, &answer), -EPROTONOSUPPORT);
+    server_expect_log(&server, "no session: the client speaks version 2", 1);
+    client_end(&c);
+    server_expect_sessions(&server, 0);
+    server_stop(&server);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_unknown_id_ends_the_session),
+        cmocka_unit_test(an_id_of_another_type_ends_the_session),
+        cmocka_unit_test(a_freed_id_ends_the_session),
+        cmocka_unit_test(an_id_given_twice_ends_the_session),
+        cmocka_unit_test(a_member_of_a_destroyed_pool_is_unknown),
+        cmocka_unit_test(a_member_of_a_destroyed_device_is_unknown),
+        cmocka_unit_test(a_body_with_other_commands_ends_the_session),
+        cmocka_unit_test(batches_out_of_order_end_the_session),
+        cmocka_unit_test(a_submission_that_was_not_announced_ends_the_session),
+        cmocka_unit_test(an_announcement_of_another_size_ends_the_session),
+        cmocka_unit_test(noise_ends_the_session),
+        cmocka_unit_test(what_uses_a_void_id_is_skipped),
+        cmocka_unit_test(a_batch_with_a_spoilt_command_buffer_is_lost),
+        cmocka_unit_test(memory_over_the_limit_is_refused),
+        cmocka_unit_test(objects_over_the_limit_end_the_session),
+        cmocka_unit_test(pending_batches_over_the_limit_end_the_session),
+        cmocka_unit_test(sessions_count_as_clients),
+        cmocka_unit_test(a_killed_client_frees_its_session),
+        cmocka_unit_test(a_session_that_dies_takes_no_other_with_it),
+        cmocka_unit_test(stopping_the_server_ends_its_sessions),
+        cmocka_unit_test(a_wrong_version_is_refused),
+#ifdef HAWSER_UCX
+        cmocka_unit_test(a_connection_that_cannot_be_handed_over_is_refused),
+#endif
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

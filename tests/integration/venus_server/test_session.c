@@ -1,0 +1,334 @@
+/* Sessions against a real driver: what a client asks for happens, and comes back. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "harness.h"
+
+static const char *const plain[] = {NULL};
+static struct server server;
+
+static void expect_words(const struct share *share, uint32_t word, size_t from, size_t to)
+{
+    for (size_t at = from; at < to; at += 4) {
+        uint32_t found;
+        memcpy(&found, share->bytes + at, 4);
+        assert_int_equal(found, word);
+    }
+}
+
+static void opening_describes_the_devices(void **state)
+{
+    struct client c;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    client_start(&c, &server);
+    assert_true(c.version >= VK_API_VERSION_1_1);
+    assert_true(c.devices >= 1);
+    assert_true(c.snapshot_bytes > 1000);
+    client_end(&c);
+    server_expect_sessions(&server, 0);
+    server_stop(&server);
+}
+
+static void fill_and_compare(const char *listen)
+{
+    struct bench b;
+    server_start(&server, listen, plain);
+    bench_start(&b, &server);
+    assert_int_equal(bench_fill(&b, 0x12345678), VK_SUCCESS);
+    expect_words(b.share, 0x12345678, 0, BUFFER_BYTES);
+    bench_end(&b);
+    server_stop(&server);
+}
+
+static void a_filled_buffer_comes_back_over_unix(void **state)
+{
+    (void)state;
+    fill_and_compare("unix:%s/s");
+}
+
+static void a_filled_buffer_comes_back_over_tcp(void **state)
+{
+    (void)state;
+    fill_and_compare("127.0.0.1:0");
+}
+
+static void a_filled_buffer_comes_back_over_shm(void **state)
+{
+    (void)state;
+    fill_and_compare("shm:%s/s");
+}
+
+static void remove_keys(const char *folder)
+{
+    static const char *const names[] = {"server.crt", "server.key", "token"};
+    char path[128];
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
+        unlink(path);
+    }
+    rmdir(folder);
+}
+
+/* The process that takes over goes on with the keys of the handshake, in both directions. */
+static void a_filled_buffer_comes_back_over_tls(void **state)
+{
+    struct bench b;
+    struct rpc_security security;
+    char folder[] = "/tmp/hawser-keys-XXXXXX", why[RPC_WHY_CHARS];
+    char crt[64], key[64], token[64], fingerprint[2 * RPC_FINGERPRINT_BYTES + 1];
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(rpc_keygen(folder, NULL, 0, 1, fingerprint, why), 0);
+    snprintf(crt, sizeof(crt), "%s/server.crt", folder);
+    snprintf(key, sizeof(key), "%s/server.key", folder);
+    snprintf(token, sizeof(token), "%s/token", folder);
+    const char *const args[] = {"--cert", crt, "--key", key, "--token-file", token, NULL};
+    struct rpc_security_files files = {.fingerprint = fingerprint, .token_file = token};
+    assert_int_equal(rpc_security_load(&security, &files, false, why), 0);
+    server_start(&server, "127.0.0.1:0", args);
+    client_connect(&b.c, server.address, &security);
+    assert_int_equal(client_open(&b.c), 0);
+    b.with_features = false;
+    bench_make(&b);
+    for (uint32_t word = 1; word < 20; word++) {
+        assert_int_equal(bench_fill(&b, word), VK_SUCCESS);
+        expect_words(b.share, word, 0, BUFFER_BYTES);
+    }
+    bench_end(&b);
+    server_stop(&server);
+    rpc_security_fini(&security);
+    remove_keys(folder);
+}
+
+/* Host writes half, the device copies it to the other half: the copy comes back. */
+static void what_the_host_wrote_is_there_for_the_device(void **state)
+{
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    memset(b.share->bytes, 0x5a, BUFFER_BYTES / 2);
+    client_put_delta(&b.c, b.share);
+    VkBufferCopy copy = {.dstOffset = BUFFER_BYTES / 2, .size = BUFFER_BYTES / 2};
+    size_t hole = bench_record(&b, b.commands);
+    vn_enc_cmd_vkCmdCopyBuffer(&b.c.out, b.commands, b.buffer, b.buffer, 1, &copy);
+    bench_record_end(&b, b.commands, hole);
+    uint64_t number = bench_put_submit(&b, b.commands);
+    client_post(&b.c);
+    assert_int_equal(client_wait_done(&b.c, b.queue, number), VK_SUCCESS);
+    expect_words(b.share, 0x5a5a5a5a, 0, BUFFER_BYTES);
+    bench_end(&b);
+    server_stop(&server);
+}
+
+/* Bytes that were on their way to the server do not come back. */
+static void only_changed_bytes_travel(void **state)
+{
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    assert_int_equal(bench_fill(&b, 7), VK_SUCCESS);
+    size_t deltas = b.c.deltas;
+    assert_true(deltas >= 1);
+    assert_int_equal(bench_fill(&b, 7), VK_SUCCESS);
+    assert_int_equal(b.c.deltas, deltas);
+    bench_end(&b);
+    server_stop(&server);
+}
+
+static void memory_mapped_after_work_brings_what_the_work_wrote(void **state)
+{
+    struct bench b;
+    VkDeviceMemory memory;
+    VkBuffer buffer;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    assert_int_equal(bench_allocate(&b, &memory, BUFFER_BYTES), VK_SUCCESS);
+    bench_create_buffer(&b, &buffer, memory, BUFFER_BYTES);
+    size_t hole = bench_record(&b, b.commands);
+    vn_enc_cmd_vkCmdFillBuffer(&b.c.out, b.commands, buffer, 0, BUFFER_BYTES, 0xabcdef01);
+    bench_record_end(&b, b.commands, hole);
+    uint64_t number = bench_put_submit(&b, b.commands);
+    client_post(&b.c);
+    assert_int_equal(client_wait_done(&b.c, b.queue, number), VK_SUCCESS);
+    struct share *share = client_map(&b.c, memory, BUFFER_BYTES);
+    expect_words(share, 0xabcdef01, 0, BUFFER_BYTES);
+    bench_end(&b);
+    server_stop(&server);
+}
+
+/* A batch that names no range brings nothing; READ does. */
+static void read_brings_what_no_batch_named(void **state)
+{
+    struct bench b;
+    struct rpc_answer answer;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    size_t hole = bench_record(&b, b.commands);
+    vn_enc_cmd_vkCmdFillBuffer(&b.c.out, b.commands, b.buffer, 0, BUFFER_BYTES, 9);
+    bench_record_end(&b, b.commands, hole);
+    VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                           .commandBufferCount = 1,
+                           .pCommandBuffers = &b.commands};
+    client_put_batches(&b.c, b.queue, ++b.submitted, VK_NULL_HANDLE, 0);
+    vn_enc_cmd_vkQueueSubmit(&b.c.out, b.queue, 1, &submit, VK_NULL_HANDLE);
+    client_post(&b.c);
+    assert_int_equal(client_wait_done(&b.c, b.queue, b.submitted), VK_SUCCESS);
+    assert_int_equal(b.c.deltas, 0);
+    hole = client_begin(&b.c, VN_OP_READ);
+    wire_put_u32(&b.c.out, 1);
+    wire_put_u64(&b.c.out, vn_id(b.memory));
+    wire_put_u64(&b.c.out, BUFFER_BYTES / 2);
+    wire_put_u64(&b.c.out, BUFFER_BYTES); /* past the end: cut */
+    client_finish(&b.c, hole);
+    assert_int_equal(client_call(&b.c, &answer), 0);
+    assert_int_equal(answer.len, 0);
+    rpc_answer_fini(&answer);
+    expect_words(b.share, 0, 0, BUFFER_BYTES / 2);
+    expect_words(b.share, 9, BUFFER_BYTES / 2, BUFFER_BYTES);
+    bench_end(&b);
+    server_stop(&server);
+}
+
+/* Announces count batches, each of which may write the whole buffer. */
+static void put_batches(struct bench *b, uint32_t count)
+{
+    size_t hole = client_begin(&b->c, VN_OP_BATCHES);
+    wire_put_u64(&b->c.out, vn_id(b->queue));
+    wire_put_u64(&b->c.out, b->submitted + 1);
+    wire_put_u32(&b->c.out, count);
+    for (uint32_t i = 0; i < count; i++) {
+        wire_put_u32(&b->c.out, 1);
+        wire_put_u64(&b->c.out, vn_id(b->memory));
+        wire_put_u64(&b->c.out, 0);
+        wire_put_u64(&b->c.out, BUFFER_BYTES);
+    }
+    client_finish(&b->c, hole);
+    b->submitted += count;
+}
+
+/* Every kind of submission, with several batches and with none. */
+static void all_submissions_are_counted(void **state)
+{
+    struct bench b = {.with_features = true};
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    client_start(&b.c, &server);
+    bench_make(&b);
+    size_t hole = bench_record(&b, b.commands);
+    vn_enc_cmd_vkCmdFillBuffer(&b.c.out, b.commands, b.buffer, 0, BUFFER_BYTES, 0x77);
+    bench_record_end(&b, b.commands, hole);
+    VkCommandBufferSubmitInfo commands = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO,
+                                          .commandBuffer = b.commands};
+    VkSubmitInfo2 submits[3] = {{.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO_2},
+                                {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO_2,
+                                 .commandBufferInfoCount = 1,
+                                 .pCommandBufferInfos = &commands},
+                                {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO_2}};
+    put_batches(&b, 3);
+    vn_enc_cmd_vkQueueSubmit2(&b.c.out, b.queue, 3, submits, VK_NULL_HANDLE);
+    put_batches(&b, 1);
+    vn_enc_cmd_vkQueueSubmit2(&b.c.out, b.queue, 0, NULL, VK_NULL_HANDLE);
+    put_batches(&b, 1);
+    vn_enc_cmd_vkQueueSubmit(&b.c.out, b.queue, 0, NULL, VK_NULL_HANDLE);
+    put_batches(&b, 1);
+    vn_enc_cmd_vkQueueBindSparse(&b.c.out, b.queue, 0, NULL, VK_NULL_HANDLE);
+    client_post(&b.c);
+    assert_int_equal(client_wait_done(&b.c, b.queue, 6), VK_SUCCESS);
+    expect_words(b.share, 0x77, 0, BUFFER_BYTES);
+    bench_end(&b);
+    server_stop(&server);
+}
+
+/* A buffer without any use is against the specification: the layer says so, in the log and to the
+ * client. */
+static void validation_is_told_to_log_and_client(void **state)
+{
+    static const char *const args[] = {"--validate", NULL};
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", args);
+    client_connect(&b.c, server.address, NULL);
+    int rc = client_open(&b.c);
+    if (rc == -ENOTSUP) { /* no layer is installed */
+        client_end(&b.c);
+        server_stop(&server);
+        skip();
+    }
+    assert_int_equal(rc, 0);
+    b.with_features = true;
+    bench_make(&b);
+    assert_int_equal(bench_fill(&b, 1), VK_SUCCESS);
+    client_sync(&b.c);
+    assert_int_equal(server_log_lines(&server, "validation: "), 0);
+    VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO, .size = 64};
+    VkBuffer buffer = client_object(&b.c, VK_OBJECT_TYPE_BUFFER);
+    vn_enc_cmd_vkCreateBuffer(&b.c.out, b.device, &info, NULL, &buffer);
+    client_post(&b.c);
+    const struct push *push = client_wait_push(&b.c, VN_PUSH_MESSAGE);
+    char name[WIRE_STR_MAX], text[WIRE_STR_MAX];
+    struct wire_dec d;
+    wire_dec_init(&d, push->data, push->len);
+    assert_int_equal(wire_get_u32(&d), VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT);
+    assert_int_equal(wire_get_u32(&d), VK_DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT);
+    (void)wire_get_i32(&d);
+    wire_get_str_copy(&d, name, sizeof(name));
+    wire_get_str_copy(&d, text, sizeof(text));
+    assert_int_equal(wire_dec_end(&d), 0);
+    assert_non_null(strstr(name, "VUID-VkBufferCreateInfo-usage"));
+    assert_non_null(strstr(text, "usage"));
+    server_expect_log(&server, "validation: ", 1);
+    bench_end(&b);
+    server_stop(&server);
+}
+
+/* What a session counts is on the main process's page, and stays there when it has ended. */
+static void sessions_are_in_the_metrics(void **state)
+{
+    static const char *const args[] = {"--metrics", "127.0.0.1:0", NULL};
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", args);
+    bench_start(&b, &server);
+    assert_int_equal(server_counter(&server, "hawser_server_clients"), 1);
+    for (uint32_t word = 1; word <= 50; word++)
+        assert_int_equal(bench_fill(&b, word), VK_SUCCESS);
+    bench_end(&b);
+    server_expect_log(&server, "its session ended", 1);
+    assert_true(server_counter(&server, "hawser_rpc_messages_received_total") >= 50);
+    assert_true(server_counter(&server, "hawser_rpc_messages_received_total") < 200);
+    assert_int_equal(server_counter(&server, "hawser_server_clients"), 0);
+    server_stop(&server);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(opening_describes_the_devices),
+        cmocka_unit_test(a_filled_buffer_comes_back_over_unix),
+        cmocka_unit_test(a_filled_buffer_comes_back_over_tcp),
+        cmocka_unit_test(a_filled_buffer_comes_back_over_shm),
+        cmocka_unit_test(a_filled_buffer_comes_back_over_tls),
+        cmocka_unit_test(what_the_host_wrote_is_there_for_the_device),
+        cmocka_unit_test(only_changed_bytes_travel),
+        cmocka_unit_test(memory_mapped_after_work_brings_what_the_work_wrote),
+        cmocka_unit_test(read_brings_what_no_batch_named),
+        cmocka_unit_test(all_submissions_are_counted),
+        cmocka_unit_test(validation_is_told_to_log_and_client),
+        cmocka_unit_test(sessions_are_in_the_metrics),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,386 @@
+/* Batches over a device whose progress the test decides: reports, their order, and failures. */
+#include "unit.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "duet.h"
+#include "venus/common/protocol.h"
+#include "venus/server/queue.h"
+
+enum { MEMORY = 7, QUEUE = 9, BYTES = 3 << 20 };
+
+/* ---- the device ---- */
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    uint64_t reached;
+    VkResult result; /* of waits */
+    bool coherent;
+    unsigned flushes, invalidates;
+    uint8_t bytes[BYTES] __attribute__((aligned(64)));
+} gpu = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
+
+static void gpu_reaches(uint64_t value, VkResult result)
+{
+    pthread_mutex_lock(&gpu.lock);
+    gpu.reached = value;
+    gpu.result = result;
+    pthread_cond_broadcast(&gpu.moved);
+    pthread_mutex_unlock(&gpu.lock);
+}
+
+static VkResult wait_semaphores(VkDevice device, const VkSemaphoreWaitInfo *info, uint64_t timeout)
+{
+    (void)device, (void)timeout;
+    pthread_mutex_lock(&gpu.lock);
+    while (gpu.reached < info->pValues[0] && gpu.result == VK_SUCCESS)
+        pthread_cond_wait(&gpu.moved, &gpu.lock);
+    VkResult result = gpu.result;
+    pthread_mutex_unlock(&gpu.lock);
+    return result;
+}
+
+static VkResult semaphore_value(VkDevice device, VkSemaphore semaphore, uint64_t *value)
+{
+    (void)device, (void)semaphore;
+    pthread_mutex_lock(&gpu.lock);
+    *value = gpu.reached;
+    pthread_mutex_unlock(&gpu.lock);
+    return VK_SUCCESS;
+}
+
+static VkResult create_semaphore(VkDevice device, const VkSemaphoreCreateInfo *info,
+                                 const VkAllocationCallbacks *allocator, VkSemaphore *out)
+{
+    (void)device, (void)info, (void)allocator;
+    *out = (VkSemaphore)(uintptr_t)1;
+    return VK_SUCCESS;
+}
+
+static void destroy_semaphore(VkDevice device, VkSemaphore semaphore,
+                              const VkAllocationCallbacks *allocator)
+{
+    (void)device, (void)semaphore, (void)allocator;
+}
+
+static VkResult allocate_memory(VkDevice device, const VkMemoryAllocateInfo *info,
+                                const VkAllocationCallbacks *allocator, VkDeviceMemory *out)
+{
+    (void)device, (void)info, (void)allocator;
+    *out = (VkDeviceMemory)(uintptr_t)1;
+    return VK_SUCCESS;
+}
+
+static VkResult map_memory(VkDevice device, VkDeviceMemory memory, VkDeviceSize offset,
+                           VkDeviceSize size, VkMemoryMapFlags flags, void **out)
+{
+    (void)device, (void)memory, (void)offset, (void)size, (void)flags;
+    *out = gpu.bytes;
+    return VK_SUCCESS;
+}
+
+static VkResult flush_memory(VkDevice device, uint32_t count, const VkMappedMemoryRange *ranges)
+{
+    (void)device, (void)count, (void)ranges;
+    gpu.flushes++;
+    return VK_SUCCESS;
+}
+
+static VkResult invalidate_memory(VkDevice device, uint32_t count,
+                                  const VkMappedMemoryRange *ranges)
+{
+    (void)device, (void)count, (void)ranges;
+    gpu.invalidates++;
+    return VK_SUCCESS;
+}
+
+/* ---- the fixture ---- */
+
+static struct duet duet;
+static struct vn_device device;
+static struct vn_memories *memories;
+static struct vn_reports reports;
+static struct vn_queue *queue;
+
+static void make_memory(void)
+{
+    VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                 .allocationSize = BYTES};
+    VkDeviceMemory memory;
+    assert_int_equal(vn_memories_allocate(memories, &device, MEMORY, &info, &memory), VK_SUCCESS);
+    assert_int_equal(vn_memories_map(memories, MEMORY), VK_SUCCESS);
+}
+
+static void start_with(bool coherent)
+{
+    gpu.reached = 0;
+    gpu.result = VK_SUCCESS;
+    gpu.flushes = gpu.invalidates = 0;
+    memset(gpu.bytes, 0xcc, sizeof(gpu.bytes)); /* left by somebody else */
+    device = (struct vn_device){.driver = {.vkCreateSemaphore = create_semaphore,
+                                           .vkDestroySemaphore = destroy_semaphore,
+                                           .vkAllocateMemory = allocate_memory},
+                                .map_memory = map_memory,
+                                .flush_memory = flush_memory,
+                                .invalidate_memory = invalidate_memory,
+                                .wait_semaphores = wait_semaphores,
+                                .semaphore_value = semaphore_value,
+                                .memory = {.memoryTypeCount = 1}};
+    device.memory.memoryTypes[0].propertyFlags =
+        VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
+        (coherent ? VK_MEMORY_PROPERTY_HOST_COHERENT_BIT : 0u);
+    duet_start(&duet, 0, 0);
+    duet_share(&duet, BYTES);
+    assert_int_equal(vn_memories_create(&duet.channel, BYTES, &memories), 0);
+    reports = (struct vn_reports){.channel = &duet.channel, .memories = memories, .max_pending = 8};
+    assert_int_equal(vn_queue_create(&device, (VkQueue)(uintptr_t)1, QUEUE, &reports, &queue), 0);
+    make_memory();
+}
+
+static int start(void **state)
+{
+    (void)state;
+    start_with(true);
+    return 0;
+}
+
+static int start_incoherent(void **state)
+{
+    (void)state;
+    start_with(false);
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    gpu_reaches(UINT64_MAX, VK_SUCCESS);
+    vn_queue_destroy(queue);
+    vn_memories_destroy(memories);
+    duet_end(&duet);
+    return 0;
+}
+
+static int announce(uint64_t first, uint32_t count, uint64_t offset, uint64_t bytes)
+{
+    uint8_t body[4096];
+    struct wire_enc e;
+    struct wire_dec d;
+    wire_enc_init_fixed(&e, body, sizeof(body));
+    wire_put_u64(&e, first);
+    wire_put_u32(&e, count);
+    for (uint32_t i = 0; i < count; i++) {
+        wire_put_u32(&e, bytes ? 1 : 0);
+        if (bytes) {
+            wire_put_u64(&e, MEMORY);
+            wire_put_u64(&e, offset);
+            wire_put_u64(&e, bytes);
+        }
+    }
+    wire_dec_init(&d, body, wire_enc_len(&e));
+    return vn_queue_announce(queue, &d);
+}
+
+static void submit(uint64_t first, uint32_t count, uint64_t bytes, VkResult result)
+{
+    assert_int_equal(announce(first, count, 0, bytes), 0);
+    assert_true(vn_queue_expects(queue, count));
+    assert_int_equal(vn_queue_signal(queue).first, first);
+    vn_queue_submitted(queue, result);
+}
+
+static void expect_done(size_t index, uint64_t number, VkResult result)
+{
+    struct duet_done done = duet_done(&duet, index);
+    assert_int_equal(done.queue, QUEUE);
+    assert_int_equal(done.number, number);
+    assert_int_equal(done.result, result);
+}
+
+/* ---- reports ---- */
+
+static void a_batch_is_reported_when_the_device_is_there(void **state)
+{
+    (void)state;
+    submit(1, 1, 0, VK_SUCCESS);
+    submit(2, 2, 0, VK_SUCCESS);
+    gpu_reaches(1, VK_SUCCESS);
+    duet_wait(&duet, 1);
+    expect_done(0, 1, VK_SUCCESS);
+    gpu_reaches(3, VK_SUCCESS);
+    duet_wait(&duet, 2);
+    expect_done(1, 3, VK_SUCCESS);
+}
+
+static void what_a_batch_wrote_comes_before_its_report(void **state)
+{
+    (void)state;
+    assert_int_equal(gpu.bytes[0], 0); /* cleared by the map */
+    submit(1, 1, BYTES, VK_SUCCESS);
+    for (size_t i = 0; i < BYTES; i++)
+        gpu.bytes[i] = (uint8_t)(i * 7 >> 3);
+    gpu_reaches(1, VK_SUCCESS);
+    size_t last = duet_wait_done(&duet);
+    assert_true(last > 1); /* more than one delta holds */
+    for (size_t i = 0; i < last; i++)
+        assert_int_equal(duet.pushes[i].method, VN_PUSH_DELTA);
+    expect_done(last, 1, VK_SUCCESS);
+    assert_memory_equal(duet.bytes, gpu.bytes, BYTES);
+}
+
+static void only_the_named_pages_are_compared(void **state)
+{
+    (void)state;
+    assert_int_equal(announce(1, 1, 4096, 1), 0);
+    vn_queue_submitted(queue, VK_SUCCESS);
+    memset(gpu.bytes, 1, 3 * 4096);
+    gpu_reaches(1, VK_SUCCESS);
+    assert_int_equal(duet_wait_done(&duet), 1);
+    assert_int_equal(duet.bytes[4095], 0);
+    assert_int_equal(duet.bytes[4096], 1);
+    assert_int_equal(duet.bytes[8191], 1);
+    assert_int_equal(duet.bytes[8192], 0);
+}
+
+static void the_hosts_write_wins_and_is_flushed(void **state)
+{
+    struct vn_delta_codec *codec;
+    struct vn_twin twin;
+    struct wire_enc e;
+    size_t page = 0;
+    uint8_t *host = calloc(1, BYTES);
+    (void)state;
+    assert_int_equal(gpu.flushes, 1); /* of the zeros */
+    assert_int_equal(vn_delta_codec_create(0, &codec), 0);
+    assert_int_equal(vn_twin_init(&twin, BYTES), 0);
+    wire_enc_init(&e, 1 << 20);
+    memset(host + 10, 5, 10);
+    assert_int_equal(vn_twin_encode(&twin, host, &page, 1, codec, &e, 1 << 16), 1);
+    gpu.bytes[12] = 9;
+    gpu.bytes[30] = 9;
+    assert_int_equal(vn_memories_apply(memories, MEMORY, wire_enc_data(&e), wire_enc_len(&e)), 0);
+    assert_int_equal(gpu.flushes, 2);
+    assert_int_equal(gpu.bytes[12], 5);
+    assert_int_equal(gpu.bytes[30], 9);
+    struct vn_range range = {MEMORY, 0, BYTES};
+    assert_int_equal(vn_memories_read(memories, &range, 1), 0);
+    assert_int_equal(gpu.invalidates, 1);
+    vn_twin_fini(&twin);
+    vn_delta_codec_destroy(codec);
+    wire_enc_fini(&e);
+    free(host);
+}
+
+static void deltas_for_memory_that_is_not_mapped_are_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(vn_memories_apply(memories, 99, "", 0), -ENOENT);
+    assert_int_equal(vn_memories_map(memories, 99), VK_ERROR_MEMORY_MAP_FAILED);
+    assert_int_equal(vn_memories_apply(memories, MEMORY, "\xff", 1), -EPROTO);
+}
+
+/* A client may free memory whose batch is not done. */
+static void freed_memory_is_not_read(void **state)
+{
+    (void)state;
+    submit(1, 1, BYTES, VK_SUCCESS);
+    vn_memories_forget(memories, MEMORY);
+    gpu.bytes[0] = 1;
+    gpu_reaches(1, VK_SUCCESS);
+    duet_wait(&duet, 1);
+    expect_done(0, 1, VK_SUCCESS);
+}
+
+/* ---- failures ---- */
+
+static void a_failed_submission_is_reported_after_those_before_it(void **state)
+{
+    (void)state;
+    submit(1, 1, 0, VK_SUCCESS);
+    submit(2, 1, 0, VK_ERROR_OUT_OF_DEVICE_MEMORY);
+    submit(3, 1, 0, VK_SUCCESS);
+    gpu_reaches(1, VK_SUCCESS);
+    duet_wait(&duet, 2);
+    expect_done(0, 1, VK_SUCCESS);
+    expect_done(1, 3, VK_ERROR_OUT_OF_DEVICE_MEMORY);
+    assert_int_equal(queue->ended, VK_ERROR_OUT_OF_DEVICE_MEMORY);
+}
+
+static void a_lost_device_ends_everything_outstanding(void **state)
+{
+    (void)state;
+    submit(1, 2, 0, VK_SUCCESS);
+    submit(3, 1, 0, VK_SUCCESS);
+    gpu_reaches(0, VK_ERROR_DEVICE_LOST);
+    duet_wait(&duet, 1);
+    uint64_t told = duet_done(&duet, 0).number;
+    if (told < 3) {
+        duet_wait(&duet, 2);
+        told = duet_done(&duet, 1).number;
+    }
+    assert_int_equal(told, 3);
+    assert_int_equal(duet_done(&duet, 0).result, VK_ERROR_DEVICE_LOST);
+}
+
+static void numbers_must_follow_each_other(void **state)
+{
+    (void)state;
+    assert_int_equal(announce(2, 1, 0, 0), -EPROTO);
+    assert_int_equal(announce(1, 0, 0, 0), -EPROTO);
+    assert_int_equal(announce(1, 1, 0, 0), 0);
+    assert_int_equal(announce(2, 1, 0, 0), -EPROTO); /* the first waits for its submission */
+}
+
+static void pending_batches_have_a_limit(void **state)
+{
+    (void)state;
+    submit(1, 8, 0, VK_SUCCESS);
+    assert_int_equal(announce(9, 1, 0, 0), -EDQUOT);
+}
+
+static void memory_has_a_limit(void **state)
+{
+    VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                 .allocationSize = 1};
+    VkDeviceMemory memory;
+    (void)state;
+    assert_int_equal(vn_memories_allocate(memories, &device, 8, &info, &memory),
+                     VK_ERROR_OUT_OF_DEVICE_MEMORY);
+    info.allocationSize = UINT64_MAX;
+    assert_int_equal(vn_memories_allocate(memories, &device, 8, &info, &memory),
+                     VK_ERROR_OUT_OF_DEVICE_MEMORY);
+    info.memoryTypeIndex = 1;
+    assert_int_equal(vn_memories_allocate(memories, &device, 8, &info, &memory), VK_ERROR_UNKNOWN);
+    vn_memories_forget(memories, MEMORY);
+    info = (VkMemoryAllocateInfo){.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                  .allocationSize = 1};
+    assert_int_equal(vn_memories_allocate(memories, &device, 8, &info, &memory), VK_SUCCESS);
+    vn_memories_forget_device(memories, &device);
+    info.allocationSize = BYTES;
+    assert_int_equal(vn_memories_allocate(memories, &device, 10, &info, &memory), VK_SUCCESS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_batch_is_reported_when_the_device_is_there, start, end),
+        cmocka_unit_test_setup_teardown(what_a_batch_wrote_comes_before_its_report, start, end),
+        cmocka_unit_test_setup_teardown(only_the_named_pages_are_compared, start, end),
+        cmocka_unit_test_setup_teardown(the_hosts_write_wins_and_is_flushed, start_incoherent, end),
+        cmocka_unit_test_setup_teardown(deltas_for_memory_that_is_not_mapped_are_refused, start,
+                                        end),
+        cmocka_unit_test_setup_teardown(freed_memory_is_not_read, start, end),
+        cmocka_unit_test_setup_teardown(a_failed_submission_is_reported_after_those_before_it,
+                                        start, end),
+        cmocka_unit_test_setup_teardown(a_lost_device_ends_everything_outstanding, start, end),
+        cmocka_unit_test_setup_teardown(numbers_must_follow_each_other, start, end),
+        cmocka_unit_test_setup_teardown(pending_batches_have_a_limit, start, end),
+        cmocka_unit_test_setup_teardown(memory_has_a_limit, start, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,180 @@
+/* Our signal in other people's submissions. */
+#include "unit.h"
+
+#include "venus/server/submit.h"
+
+#define HANDLE(type, n) ((type)(uintptr_t)(n))
+
+static struct hw_arena arena;
+static const struct vn_signal ours = {HANDLE(VkSemaphore, 99), 40};
+
+static int start(void **state)
+{
+    (void)state;
+    hw_arena_init(&arena, 1 << 20);
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    hw_arena_fini(&arena);
+    return 0;
+}
+
+static const VkTimelineSemaphoreSubmitInfo *values_of(const void *chain)
+{
+    const VkBaseInStructure *node = chain;
+    while (node && node->sType != VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO)
+        node = node->pNext;
+    assert_non_null(node);
+    return (const VkTimelineSemaphoreSubmitInfo *)node;
+}
+
+static void no_batch_becomes_one(void **state)
+{
+    (void)state;
+    VkSubmitInfo *infos = vn_submit_infos(&arena, NULL, 0, &ours);
+    assert_int_equal(infos[0].sType, VK_STRUCTURE_TYPE_SUBMIT_INFO);
+    assert_int_equal(infos[0].commandBufferCount, 0);
+    assert_int_equal(infos[0].signalSemaphoreCount, 1);
+    assert_ptr_equal(infos[0].pSignalSemaphores[0], ours.semaphore);
+    assert_int_equal(values_of(infos[0].pNext)->pSignalSemaphoreValues[0], 40);
+    VkSubmitInfo2 *infos2 = vn_submit_infos2(&arena, NULL, 0, &ours);
+    assert_int_equal(infos2[0].sType, VK_STRUCTURE_TYPE_SUBMIT_INFO_2);
+    assert_int_equal(infos2[0].pSignalSemaphoreInfos[0].value, 40);
+    VkBindSparseInfo *sparse = vn_submit_sparse(&arena, NULL, 0, &ours);
+    assert_int_equal(sparse[0].sType, VK_STRUCTURE_TYPE_BIND_SPARSE_INFO);
+    assert_int_equal(values_of(sparse[0].pNext)->pSignalSemaphoreValues[0], 40);
+}
+
+/* Binary semaphores without values, and timelines with them, side by side. */
+static void the_clients_semaphores_and_values_stay(void **state)
+{
+    VkSemaphore waits[2] = {HANDLE(VkSemaphore, 1), HANDLE(VkSemaphore, 2)};
+    VkSemaphore signals[2] = {HANDLE(VkSemaphore, 3), HANDLE(VkSemaphore, 4)};
+    uint64_t wait_values[2] = {11, 12}, signal_values[2] = {13, 14};
+    VkProtectedSubmitInfo behind = {.sType = VK_STRUCTURE_TYPE_PROTECTED_SUBMIT_INFO};
+    VkTimelineSemaphoreSubmitInfo values = {.sType =
+                                                VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                                            .pNext = &behind,
+                                            .waitSemaphoreValueCount = 2,
+                                            .pWaitSemaphoreValues = wait_values,
+                                            .signalSemaphoreValueCount = 2,
+                                            .pSignalSemaphoreValues = signal_values};
+    VkSubmitInfo clients[2] = {{.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                                .waitSemaphoreCount = 2,
+                                .pWaitSemaphores = waits,
+                                .signalSemaphoreCount = 1,
+                                .pSignalSemaphores = signals},
+                               {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                                .pNext = &values,
+                                .waitSemaphoreCount = 2,
+                                .pWaitSemaphores = waits,
+                                .signalSemaphoreCount = 2,
+                                .pSignalSemaphores = signals}};
+    (void)state;
+    VkSubmitInfo *infos = vn_submit_infos(&arena, clients, 2, &ours);
+    const VkTimelineSemaphoreSubmitInfo *first = values_of(infos[0].pNext);
+    const VkTimelineSemaphoreSubmitInfo *second = values_of(infos[1].pNext);
+    assert_int_equal(infos[0].signalSemaphoreCount, 2);
+    assert_ptr_equal(infos[0].pSignalSemaphores[0], signals[0]);
+    assert_ptr_equal(infos[0].pSignalSemaphores[1], ours.semaphore);
+    assert_int_equal(first->waitSemaphoreValueCount, 2);
+    assert_int_equal(first->signalSemaphoreValueCount, 2);
+    assert_int_equal(first->pSignalSemaphoreValues[1], 40);
+    assert_int_equal(infos[1].signalSemaphoreCount, 3);
+    assert_ptr_equal(infos[1].pSignalSemaphores[1], signals[1]);
+    assert_int_equal(second->pWaitSemaphoreValues[1], 12);
+    assert_int_equal(second->signalSemaphoreValueCount, 3);
+    assert_int_equal(second->pSignalSemaphoreValues[0], 13);
+    assert_int_equal(second->pSignalSemaphoreValues[1], 14);
+    assert_int_equal(second->pSignalSemaphoreValues[2], 41);
+    assert_ptr_equal(second->pNext, &behind);
+}
+
+/* Fewer values than semaphores, as a hostile client sends them: none is read that is not there. */
+static void missing_values_are_zero(void **state)
+{
+    VkSemaphore signals[3] = {HANDLE(VkSemaphore, 1), HANDLE(VkSemaphore, 2),
+                              HANDLE(VkSemaphore, 3)};
+    uint64_t value = 7;
+    VkTimelineSemaphoreSubmitInfo values = {.sType =
+                                                VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                                            .signalSemaphoreValueCount = 1,
+                                            .pSignalSemaphoreValues = &value};
+    VkSubmitInfo client = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                           .pNext = &values,
+                           .signalSemaphoreCount = 3,
+                           .pSignalSemaphores = signals};
+    (void)state;
+    VkSubmitInfo *infos = vn_submit_infos(&arena, &client, 1, &ours);
+    const VkTimelineSemaphoreSubmitInfo *all = values_of(infos[0].pNext);
+    assert_int_equal(all->signalSemaphoreValueCount, 4);
+    assert_int_equal(all->pSignalSemaphoreValues[0], 7);
+    assert_int_equal(all->pSignalSemaphoreValues[1], 0);
+    assert_int_equal(all->pSignalSemaphoreValues[3], 40);
+}
+
+static void device_groups_get_an_index_more(void **state)
+{
+    VkSemaphore signal = HANDLE(VkSemaphore, 1);
+    uint32_t index = 1;
+    VkDeviceGroupSubmitInfo group = {.sType = VK_STRUCTURE_TYPE_DEVICE_GROUP_SUBMIT_INFO,
+                                     .signalSemaphoreCount = 1,
+                                     .pSignalSemaphoreDeviceIndices = &index};
+    VkSubmitInfo client = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                           .pNext = &group,
+                           .signalSemaphoreCount = 1,
+                           .pSignalSemaphores = &signal};
+    (void)state;
+    assert_non_null(vn_submit_infos(&arena, &client, 1, &ours));
+    assert_int_equal(group.signalSemaphoreCount, 2);
+    assert_int_equal(group.pSignalSemaphoreDeviceIndices[0], 1);
+    assert_int_equal(group.pSignalSemaphoreDeviceIndices[1], 0);
+}
+
+static void submit2_signals_after_all_commands(void **state)
+{
+    VkSemaphoreSubmitInfo signal = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_SUBMIT_INFO,
+                                    .semaphore = HANDLE(VkSemaphore, 1),
+                                    .value = 5,
+                                    .stageMask = VK_PIPELINE_STAGE_2_COPY_BIT};
+    VkSubmitInfo2 clients[2] = {{.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO_2},
+                                {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO_2,
+                                 .signalSemaphoreInfoCount = 1,
+                                 .pSignalSemaphoreInfos = &signal}};
+    (void)state;
+    VkSubmitInfo2 *infos = vn_submit_infos2(&arena, clients, 2, &ours);
+    assert_int_equal(infos[1].signalSemaphoreInfoCount, 2);
+    assert_int_equal(infos[1].pSignalSemaphoreInfos[0].value, 5);
+    assert_ptr_equal(infos[1].pSignalSemaphoreInfos[1].semaphore, ours.semaphore);
+    assert_int_equal(infos[1].pSignalSemaphoreInfos[1].value, 41);
+    assert_int_equal(infos[1].pSignalSemaphoreInfos[1].stageMask,
+                     VK_PIPELINE_STAGE_2_ALL_COMMANDS_BIT);
+}
+
+static void a_full_arena_is_told(void **state)
+{
+    struct hw_arena tiny;
+    VkSubmitInfo client = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO};
+    (void)state;
+    hw_arena_init(&tiny, 1);
+    assert_null(vn_submit_infos(&tiny, &client, 1, &ours));
+    assert_null(vn_submit_infos2(&tiny, NULL, 0, &ours));
+    assert_null(vn_submit_sparse(&tiny, NULL, 0, &ours));
+    hw_arena_fini(&tiny);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(no_batch_becomes_one, start, end),
+        cmocka_unit_test_setup_teardown(the_clients_semaphores_and_values_stay, start, end),
+        cmocka_unit_test_setup_teardown(missing_values_are_zero, start, end),
+        cmocka_unit_test_setup_teardown(device_groups_get_an_index_more, start, end),
+        cmocka_unit_test_setup_teardown(submit2_signals_after_all_commands, start, end),
+        cmocka_unit_test_setup_teardown(a_full_arena_is_told, start, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
