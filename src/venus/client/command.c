@@ -1,0 +1,598 @@
+/* Command pools and command buffers; see command.h. */
+#include "venus/client/command.h"
+
+#include "venus/client/descriptor.h"
+#include "venus/client/pipeline.h"
+#include "venus/common/commands.h"
+#include "venus/common/protocol.h"
+#include "vn_client.gen.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum {
+    /* One body; a recording of this size takes the server seconds to decode. */
+    BODY_BYTES_MAX = 1 << 30,
+    /* One RECORD operation: a message holds several. */
+    PART_BYTES = 16 << 20,
+};
+
+/* What the commands of a body can write beside what they name. */
+enum {
+    WRITES_SETS = 1 << 0,      /* through the sets of graphics and ray tracing */
+    WRITES_IMAGES = 1 << 1,    /* images, which commands and shaders reach by many ways */
+    WRITES_ADDRESSES = 1 << 2, /* buffers whose address the program knows */
+    WRITES_ALL = 1 << 3,
+    IS_WATCHED = 1 << 4, /* the host can ask how far it is */
+    WRITES_BY_SHADER = WRITES_SETS | WRITES_IMAGES | WRITES_ADDRESSES,
+};
+
+enum { SETS_MAX = 32 }; /* numbers that are followed; drivers offer 4 to 32 */
+
+/* Things that a body refers to, in the order of first use. */
+struct list {
+    void **items;
+    size_t count, cap;
+};
+
+/* A set that a compute pipeline writes through.  Destroying the pipeline makes the body invalid, so
+ * at a submission it is there. */
+struct use {
+    struct vn_descriptor_set *set; /* a reference */
+    const struct vn_pipeline *pipeline;
+    uint32_t number; /* of the set */
+};
+
+struct vn_command_buffer {
+    struct vn_object object;
+    struct vn_device *device;
+    struct vn_object *pool;
+    struct vn_command_buffer *next, **at; /* in the pool's list */
+    struct wire_enc body;
+    bool failed; /* out of memory while recording */
+    unsigned writes;
+    struct vn_ranges named;       /* by copies and fills; of resources as bound when recorded */
+    struct list sets;             /* struct vn_descriptor_set, references; not of compute */
+    struct list secondaries;      /* struct vn_command_buffer */
+    struct vn_pipeline *pipeline; /* bound for compute */
+    struct vn_descriptor_set *bound[SETS_MAX]; /* likewise */
+    bool settled;                              /* the uses of what is bound are noted */
+    struct use *uses;
+    size_t use_count, use_cap;
+};
+
+struct command_pool {
+    struct vn_object object;
+    struct vn_command_buffer *first;
+};
+
+size_t vn_command_buffer_size(void)
+{
+    return sizeof(struct vn_command_buffer);
+}
+
+size_t vn_command_pool_size(void)
+{
+    return sizeof(struct command_pool);
+}
+
+/* ---- lists ---- */
+
+/* True when added, false when it was there or memory is short (which `failed` tells). */
+static bool list_add(struct list *list, void *item, bool *failed)
+{
+    for (size_t i = list->count; i > 0 && list->count - i < 8; i--) {
+        if (list->items[i - 1] == item)
+            return false; /* recently: longer searches cost more than they save */
+    }
+    if (list->count == list->cap) {
+        size_t cap = list->cap ? list->cap * 2 : 16;
+        void **items = realloc(list->items, cap * sizeof(*items));
+        if (!items) {
+            *failed = true;
+            return false;
+        }
+        list->items = items;
+        list->cap = cap;
+    }
+    list->items[list->count++] = item;
+    return true;
+}
+
+/* ---- life ---- */
+
+void vn_command_buffer_init(struct vn_command_buffer *commands, struct vn_device *device)
+{
+    commands->device = device;
+    wire_enc_init(&commands->body, BODY_BYTES_MAX);
+}
+
+static void forget(struct vn_command_buffer *commands)
+{
+    for (size_t i = 0; i < commands->sets.count; i++)
+        vn_descriptor_set_unref(commands->sets.items[i]);
+    for (size_t i = 0; i < commands->use_count; i++)
+        vn_descriptor_set_unref(commands->uses[i].set);
+    commands->sets.count = 0;
+    commands->secondaries.count = 0;
+    commands->use_count = 0;
+    commands->pipeline = NULL;
+    memset(commands->bound, 0, sizeof(commands->bound));
+    commands->settled = false;
+    commands->named.count = 0;
+    commands->named.failed = false;
+    commands->writes = 0;
+    commands->failed = false;
+    wire_enc_reset(&commands->body);
+}
+
+void vn_command_buffer_fini(struct vn_command_buffer *commands)
+{
+    forget(commands);
+    free(commands->sets.items);
+    free(commands->secondaries.items);
+    free(commands->uses);
+    vn_ranges_fini(&commands->named);
+    wire_enc_fini(&commands->body);
+    if (commands->at) {
+        *commands->at = commands->next;
+        if (commands->next)
+            commands->next->at = commands->at;
+    }
+}
+
+void vn_command_pool_fini(struct vn_object *pool)
+{
+    struct command_pool *p = (struct command_pool *)pool;
+    while (p->first)
+        vn_object_destroy(&p->first->object);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL allocate_command_buffers(
+    VkDevice device, const VkCommandBufferAllocateInfo *info, VkCommandBuffer *out)
+{
+    VkResult result = vn_vkAllocateCommandBuffers(device, info, out);
+    struct command_pool *pool = VN_OBJECT(command_pool, info->commandPool);
+    for (uint32_t i = 0; result == VK_SUCCESS && i < info->commandBufferCount; i++) {
+        struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, out[i]);
+        if (info->level == VK_COMMAND_BUFFER_LEVEL_SECONDARY)
+            commands->object.flags |= VN_OBJECT_SECONDARY;
+        commands->pool = &pool->object;
+        commands->next = pool->first;
+        commands->at = &pool->first;
+        if (pool->first)
+            pool->first->at = &commands->next;
+        pool->first = commands;
+    }
+    return result;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL reset_command_pool(VkDevice device, VkCommandPool pool,
+                                                         VkCommandPoolResetFlags flags)
+{
+    struct vn_command_buffer *commands = VN_OBJECT(command_pool, pool)->first;
+    for (; commands; commands = commands->next)
+        forget(commands);
+    return vn_vkResetCommandPool(device, pool, flags);
+}
+
+/* ---- recording ---- */
+
+struct wire_enc *vn_command_buffer_body(struct vn_command_buffer *commands)
+{
+    return &commands->body;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL begin_command_buffer(VkCommandBuffer handle,
+                                                           const VkCommandBufferBeginInfo *info)
+{
+    forget(VN_OBJECT(vn_command_buffer, handle));
+    return vn_vkBeginCommandBuffer(handle, info);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL reset_command_buffer(VkCommandBuffer handle,
+                                                           VkCommandBufferResetFlags flags)
+{
+    (void)flags;
+    forget(VN_OBJECT(vn_command_buffer, handle));
+    return VK_SUCCESS;
+}
+
+static bool has_prefix(const char *name, const char *prefix)
+{
+    return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+/* By name, so that a command of a later registry that nobody here has heard of counts as writing
+ * anything. */
+static unsigned writes_of_name(const char *name)
+{
+    static const struct {
+        const char *prefix;
+        unsigned writes;
+        bool whole; /* the prefix is the name: longer ones are other commands */
+    } rules[] = {
+        {"vkCmdDispatch", 0, true}, /* noted when recorded, as are the next two */
+        {"vkCmdDispatchIndirect", 0, true},
+        {"vkCmdDispatchBase", 0, true},
+        {"vkCmdBindDescriptorSets", 0, true},
+        {"vkCmdPushDescriptorSetKHR", 0, true},
+        {"vkCmdPushDescriptorSet", 0, true},
+        {"vkCmdCopyBuffer", 0, true},
+        {"vkCmdCopyBuffer2", 0, true},
+        {"vkCmdFillBuffer", 0, true},
+        {"vkCmdUpdateBuffer", 0, true},
+        {"vkCmdCopyQueryPoolResults", 0, true},
+        {"vkCmdExecuteCommands", 0, true},
+        {"vkCmdDraw", WRITES_BY_SHADER, false},
+        {"vkCmdTraceRays", WRITES_BY_SHADER, false},
+        {"vkCmdBeginRender", WRITES_IMAGES, false},
+        {"vkCmdNextSubpass", WRITES_IMAGES, false},
+        {"vkCmdEndRender", WRITES_IMAGES, false},
+        {"vkCmdClear", WRITES_IMAGES, false},
+        {"vkCmdBlitImage", WRITES_IMAGES, false},
+        {"vkCmdCopyImage", WRITES_IMAGES, false}, /* and to buffers, named when recorded */
+        {"vkCmdResolveImage", WRITES_IMAGES, false},
+        {"vkCmdCopyBufferToImage", WRITES_IMAGES, false},
+        {"vkCmdSetEvent", IS_WATCHED, false},
+        {"vkCmdSet", 0, false},
+        {"vkCmdBindPipeline", 0, false},
+        {"vkCmdBindVertexBuffers", 0, false},
+        {"vkCmdBindIndexBuffer", 0, false},
+        {"vkCmdPushConstants", 0, false},
+        {"vkCmdPipelineBarrier", 0, false},
+        {"vkCmdBeginQuery", IS_WATCHED, false},
+        {"vkCmdEndQuery", IS_WATCHED, false},
+        {"vkCmdBeginConditional", 0, false},
+        {"vkCmdEndConditional", 0, false},
+        {"vkCmdBeginDebug", 0, false},
+        {"vkCmdEndDebug", 0, false},
+        {"vkCmdInsertDebug", 0, false},
+        {"vkCmdWaitEvents", IS_WATCHED, false},
+        {"vkCmdResetEvent", IS_WATCHED, false},
+        {"vkCmdResetQueryPool", IS_WATCHED, false},
+        {"vkCmdWriteTimestamp", IS_WATCHED, false},
+        {"vkBeginCommandBuffer", 0, false},
+        {"vkEndCommandBuffer", 0, false},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rules); i++) {
+        if (rules[i].whole ? strcmp(name, rules[i].prefix) == 0 : has_prefix(name, rules[i].prefix))
+            return rules[i].writes;
+    }
+    return WRITES_ALL | IS_WATCHED;
+}
+
+/* Remembers what it found: a body repeats a handful of commands. */
+static unsigned writes_of(uint32_t command)
+{
+    static _Thread_local struct {
+        uint32_t command;
+        unsigned writes;
+    } known[64];
+    size_t at = command % ARRAY_LEN(known);
+    if (known[at].command != command) {
+        const char *name = vn_command_name(command);
+        known[at].command = command;
+        known[at].writes = name ? writes_of_name(name) : WRITES_ALL | IS_WATCHED;
+    }
+    return known[at].writes;
+}
+
+/* Where the body can be cut: the end of the last command that fits PART_BYTES from `from` on.
+ * Collects what the commands write on the way. */
+static size_t next_part(struct vn_command_buffer *commands, size_t from)
+{
+    const uint8_t *data = wire_enc_data(&commands->body);
+    size_t end = from, len = wire_enc_len(&commands->body);
+    while (end < len) {
+        size_t bytes = 8 + (size_t)wire_load32(data + end + 4);
+        if (end > from && end + bytes - from > PART_BYTES)
+            break;
+        commands->writes |= writes_of(wire_load32(data + end));
+        end += bytes;
+    }
+    return end;
+}
+
+static VkResult send_body(struct vn_command_buffer *commands)
+{
+    struct vn_link *link = vn_link_of(commands);
+    size_t from = 0, len = wire_enc_len(&commands->body);
+    VkResult result = VK_SUCCESS;
+    while (result == VK_SUCCESS && from < len) {
+        size_t end = next_part(commands, from);
+        struct wire_enc *e = vn_link_begin(link);
+        if (!e)
+            return VK_ERROR_DEVICE_LOST;
+        size_t hole = vn_put_command(e, VN_OP_RECORD);
+        wire_put_u64(e, commands->object.id);
+        wire_put_bytes(e, wire_enc_data(&commands->body) + from, end - from);
+        wire_fill_len(e, hole);
+        result = vn_link_post(link);
+        from = end;
+    }
+    return result;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL end_command_buffer(VkCommandBuffer handle)
+{
+    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    VkResult result = vn_vkEndCommandBuffer(handle);
+    if (result == VK_SUCCESS &&
+        (commands->failed || commands->named.failed || wire_enc_error(&commands->body)))
+        result = VK_ERROR_OUT_OF_HOST_MEMORY;
+    if (result == VK_SUCCESS)
+        result = send_body(commands);
+    wire_enc_reset(&commands->body);
+    return result;
+}
+
+void vn_command_buffer_ranges(const struct vn_command_buffer *commands, struct vn_ranges *ranges)
+{
+    unsigned writes = commands->writes;
+    for (size_t i = 0; i < commands->secondaries.count; i++)
+        vn_command_buffer_ranges(commands->secondaries.items[i], ranges);
+    for (size_t i = 0; i < commands->named.count; i++)
+        vn_ranges_add_range(ranges, &commands->named.items[i]);
+    if (writes & WRITES_ALL)
+        vn_memory_all_ranges(commands->device, ranges);
+    for (size_t i = 0; i < commands->use_count; i++) {
+        const struct use *use = &commands->uses[i];
+        for (uint32_t j = 0; j < use->pipeline->write_count; j++) {
+            if (use->pipeline->writes[j].set == use->number)
+                vn_descriptor_set_binding_ranges(use->set, use->pipeline->writes[j].binding,
+                                                 ranges);
+        }
+    }
+    for (size_t i = 0; (writes & WRITES_SETS) && i < commands->sets.count; i++)
+        vn_descriptor_set_ranges(commands->sets.items[i], ranges);
+    vn_memory_shared_ranges(commands->device, writes & WRITES_IMAGES, writes & WRITES_ADDRESSES,
+                            ranges);
+}
+
+bool vn_command_buffer_is_watched(const struct vn_command_buffer *commands)
+{
+    bool watched = commands->writes & IS_WATCHED;
+    for (size_t i = 0; !watched && i < commands->secondaries.count; i++)
+        watched = vn_command_buffer_is_watched(commands->secondaries.items[i]);
+    return watched;
+}
+
+/* ---- commands that name what they write ---- */
+
+static void name(VkCommandBuffer handle, VkBuffer buffer, VkDeviceSize offset, VkDeviceSize bytes)
+{
+    if (buffer)
+        vn_ranges_add(&VN_OBJECT(vn_command_buffer, handle)->named, VN_OBJECT(vn_resource, buffer),
+                      offset, bytes);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_copy_buffer(VkCommandBuffer commands, VkBuffer from,
+                                                  VkBuffer to, uint32_t count,
+                                                  const VkBufferCopy *regions)
+{
+    for (uint32_t i = 0; i < count; i++)
+        name(commands, to, regions[i].dstOffset, regions[i].size);
+    vn_vkCmdCopyBuffer(commands, from, to, count, regions);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_copy_buffer2(VkCommandBuffer commands,
+                                                   const VkCopyBufferInfo2 *info)
+{
+    for (uint32_t i = 0; i < info->regionCount; i++)
+        name(commands, info->dstBuffer, info->pRegions[i].dstOffset, info->pRegions[i].size);
+    vn_vkCmdCopyBuffer2(commands, info);
+}
+
+/* How much an image region fills depends on its format: all from its offset on. */
+static VKAPI_ATTR void VKAPI_CALL cmd_copy_image_to_buffer(VkCommandBuffer commands, VkImage image,
+                                                           VkImageLayout layout, VkBuffer buffer,
+                                                           uint32_t count,
+                                                           const VkBufferImageCopy *regions)
+{
+    for (uint32_t i = 0; i < count; i++)
+        name(commands, buffer, regions[i].bufferOffset, VK_WHOLE_SIZE);
+    vn_vkCmdCopyImageToBuffer(commands, image, layout, buffer, count, regions);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_copy_image_to_buffer2(VkCommandBuffer commands,
+                                                            const VkCopyImageToBufferInfo2 *info)
+{
+    for (uint32_t i = 0; i < info->regionCount; i++)
+        name(commands, info->dstBuffer, info->pRegions[i].bufferOffset, VK_WHOLE_SIZE);
+    vn_vkCmdCopyImageToBuffer2(commands, info);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_fill_buffer(VkCommandBuffer commands, VkBuffer buffer,
+                                                  VkDeviceSize offset, VkDeviceSize bytes,
+                                                  uint32_t data)
+{
+    name(commands, buffer, offset, bytes);
+    vn_vkCmdFillBuffer(commands, buffer, offset, bytes, data);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_update_buffer(VkCommandBuffer commands, VkBuffer buffer,
+                                                    VkDeviceSize offset, VkDeviceSize bytes,
+                                                    const void *data)
+{
+    name(commands, buffer, offset, bytes);
+    vn_vkCmdUpdateBuffer(commands, buffer, offset, bytes, data);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_copy_query_pool_results(
+    VkCommandBuffer commands, VkQueryPool pool, uint32_t first, uint32_t count, VkBuffer buffer,
+    VkDeviceSize offset, VkDeviceSize stride, VkQueryResultFlags flags)
+{
+    name(commands, buffer, offset, VK_WHOLE_SIZE);
+    vn_vkCmdCopyQueryPoolResults(commands, pool, first, count, buffer, offset, stride, flags);
+}
+
+/* ---- commands that bind what shaders write ---- */
+
+static void keep_set(struct vn_command_buffer *commands, struct vn_descriptor_set *set)
+{
+    if (set && list_add(&commands->sets, set, &commands->failed))
+        vn_descriptor_set_ref(set);
+}
+
+static void bind_set(struct vn_command_buffer *commands, VkPipelineBindPoint point, uint32_t number,
+                     struct vn_descriptor_set *set)
+{
+    if (point == VK_PIPELINE_BIND_POINT_COMPUTE && number < SETS_MAX) {
+        commands->bound[number] = set;
+        commands->settled = false;
+    } else {
+        keep_set(commands, set);
+        if (point == VK_PIPELINE_BIND_POINT_COMPUTE)
+            commands->writes |= WRITES_SETS;
+    }
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_bind_pipeline(VkCommandBuffer handle,
+                                                    VkPipelineBindPoint point, VkPipeline pipeline)
+{
+    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    if (point == VK_PIPELINE_BIND_POINT_COMPUTE) {
+        commands->pipeline = VN_OBJECT(vn_pipeline, pipeline);
+        commands->settled = false;
+    }
+    vn_vkCmdBindPipeline(handle, point, pipeline);
+}
+
+static void add_use(struct vn_command_buffer *commands, uint32_t number)
+{
+    if (commands->use_count == commands->use_cap) {
+        size_t cap = commands->use_cap ? commands->use_cap * 2 : 16;
+        struct use *uses = realloc(commands->uses, cap * sizeof(*uses));
+        if (!uses) {
+            commands->failed = true;
+            return;
+        }
+        commands->uses = uses;
+        commands->use_cap = cap;
+    }
+    commands->uses[commands->use_count++] =
+        (struct use){vn_descriptor_set_ref(commands->bound[number]), commands->pipeline, number};
+}
+
+/* Notes what a dispatch writes, unless the last one wrote the same. */
+static void note_dispatch(VkCommandBuffer handle)
+{
+    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    const struct vn_pipeline *pipeline = commands->pipeline;
+    if (commands->settled)
+        return;
+    commands->settled = true;
+    bool known = pipeline && pipeline->known;
+    if (!known || pipeline->writes_addresses)
+        commands->writes |= WRITES_ADDRESSES;
+    if (!known || pipeline->writes_images)
+        commands->writes |= WRITES_IMAGES;
+    if (!known)
+        commands->writes |= WRITES_SETS;
+    for (uint32_t i = 0; i < SETS_MAX; i++) {
+        if (commands->bound[i] && known)
+            add_use(commands, i);
+        else
+            keep_set(commands, commands->bound[i]);
+    }
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_dispatch(VkCommandBuffer commands, uint32_t x, uint32_t y,
+                                               uint32_t z)
+{
+    note_dispatch(commands);
+    vn_vkCmdDispatch(commands, x, y, z);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_dispatch_indirect(VkCommandBuffer commands, VkBuffer buffer,
+                                                        VkDeviceSize offset)
+{
+    note_dispatch(commands);
+    vn_vkCmdDispatchIndirect(commands, buffer, offset);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_dispatch_base(VkCommandBuffer commands, uint32_t from_x,
+                                                    uint32_t from_y, uint32_t from_z, uint32_t x,
+                                                    uint32_t y, uint32_t z)
+{
+    note_dispatch(commands);
+    vn_vkCmdDispatchBase(commands, from_x, from_y, from_z, x, y, z);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_bind_descriptor_sets(
+    VkCommandBuffer handle, VkPipelineBindPoint point, VkPipelineLayout layout, uint32_t first,
+    uint32_t count, const VkDescriptorSet *sets, uint32_t offset_count, const uint32_t *offsets)
+{
+    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    for (uint32_t i = 0; i < count; i++)
+        bind_set(commands, point, first + i, VN_OBJECT(vn_descriptor_set, sets[i]));
+    vn_vkCmdBindDescriptorSets(handle, point, layout, first, count, sets, offset_count, offsets);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_push_descriptor_set(VkCommandBuffer handle,
+                                                          VkPipelineBindPoint point,
+                                                          VkPipelineLayout layout, uint32_t set,
+                                                          uint32_t count,
+                                                          const VkWriteDescriptorSet *writes)
+{
+    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    struct vn_writes clean;
+    if (!vn_pipeline_layout_clean(layout, set, count, writes, &clean)) {
+        commands->failed = true;
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        vn_descriptor_write_ranges(&clean.writes[i], &commands->named);
+    vn_vkCmdPushDescriptorSetKHR(handle, point, layout, set, count, clean.writes);
+    vn_writes_fini(&clean);
+}
+
+static VKAPI_ATTR void VKAPI_CALL
+cmd_push_descriptor_set_with_template(VkCommandBuffer handle, VkDescriptorUpdateTemplate update,
+                                      VkPipelineLayout layout, uint32_t set, const void *data)
+{
+    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    struct vn_writes writes;
+    if (!vn_template_writes(update, VK_NULL_HANDLE, data, &writes)) {
+        commands->failed = true;
+        return;
+    }
+    cmd_push_descriptor_set(handle, vn_template_bind_point(update), layout, set, writes.count,
+                            writes.writes);
+    vn_writes_fini(&writes);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_execute_commands(VkCommandBuffer handle, uint32_t count,
+                                                       const VkCommandBuffer *buffers)
+{
+    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    for (uint32_t i = 0; i < count; i++)
+        (void)list_add(&commands->secondaries, VN_OBJECT(vn_command_buffer, buffers[i]),
+                       &commands->failed);
+    vn_vkCmdExecuteCommands(handle, count, buffers);
+}
+
+const struct vn_entry vn_entries_command[] = {
+    VN_ENTRY(vkAllocateCommandBuffers, allocate_command_buffers),
+    VN_ENTRY(vkResetCommandPool, reset_command_pool),
+    VN_ENTRY(vkBeginCommandBuffer, begin_command_buffer),
+    VN_ENTRY(vkResetCommandBuffer, reset_command_buffer),
+    VN_ENTRY(vkEndCommandBuffer, end_command_buffer),
+    VN_ENTRY(vkCmdCopyBuffer, cmd_copy_buffer),
+    VN_ENTRY(vkCmdCopyBuffer2, cmd_copy_buffer2),
+    VN_ENTRY(vkCmdCopyImageToBuffer, cmd_copy_image_to_buffer),
+    VN_ENTRY(vkCmdCopyImageToBuffer2, cmd_copy_image_to_buffer2),
+    VN_ENTRY(vkCmdFillBuffer, cmd_fill_buffer),
+    VN_ENTRY(vkCmdUpdateBuffer, cmd_update_buffer),
+    VN_ENTRY(vkCmdCopyQueryPoolResults, cmd_copy_query_pool_results),
+    VN_ENTRY(vkCmdBindPipeline, cmd_bind_pipeline),
+    VN_ENTRY(vkCmdDispatch, cmd_dispatch),
+    VN_ENTRY(vkCmdDispatchIndirect, cmd_dispatch_indirect),
+    VN_ENTRY(vkCmdDispatchBase, cmd_dispatch_base),
+    VN_ENTRY(vkCmdBindDescriptorSets, cmd_bind_descriptor_sets),
+    VN_ENTRY(vkCmdPushDescriptorSetKHR, cmd_push_descriptor_set),
+    VN_ENTRY(vkCmdPushDescriptorSetWithTemplateKHR, cmd_push_descriptor_set_with_template),
+    VN_ENTRY(vkCmdExecuteCommands, cmd_execute_commands),
+    {NULL, NULL},
+};

@@ -1,0 +1,34 @@
+/* venus/client/command.h - command pools and command buffers, recorded here.
+ *
+ * A body goes into the stream when it is ended, so that whatever the program destroys afterwards
+ * is destroyed after it at the server too.  What remains here is what the body can write.
+ *
+ * Trust: the program's own.
+ * Threads: Vulkan lets one thread at a time use a pool and its buffers.
+ * Lifetime: of the handles; a pool frees its buffers. */
+#ifndef HAWSER_VENUS_CLIENT_COMMAND_H
+#define HAWSER_VENUS_CLIENT_COMMAND_H
+
+#include "venus/client/icd.h"
+#include "venus/client/ranges.h"
+
+struct vn_command_buffer;
+
+/* Where commands are put; never NULL: a failure is kept and told by vkEndCommandBuffer. */
+struct wire_enc *vn_command_buffer_body(struct vn_command_buffer *commands);
+
+/* Adds what the body can write. */
+void vn_command_buffer_ranges(const struct vn_command_buffer *commands, struct vn_ranges *ranges);
+/* Whether the host can see its execution other than by what it writes: queries and events. */
+bool vn_command_buffer_is_watched(const struct vn_command_buffer *commands);
+
+/* For objects.c: what a fresh or a freed one needs. */
+size_t vn_command_buffer_size(void);
+void vn_command_buffer_init(struct vn_command_buffer *commands, struct vn_device *device);
+void vn_command_buffer_fini(struct vn_command_buffer *commands);
+size_t vn_command_pool_size(void);
+void vn_command_pool_fini(struct vn_object *pool);
+
+extern const struct vn_entry vn_entries_command[];
+
+#endif

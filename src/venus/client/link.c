@@ -1,0 +1,481 @@
+/* The connection to one server; see link.h. */
+#include "venus/client/link.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "venus/client/command.h"
+#include "venus/client/objects.h"
+#include "venus/common/protocol.h"
+#include "venus/memory/kernel.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct vn_link {
+    struct vn_client client; /* first: objects find the link by it */
+    struct rpc_client *rpc;
+    const struct vn_push_ops *pushes;
+    void *user;
+
+    pthread_mutex_t stream; /* guards out and start, and the order in which messages are queued */
+    struct wire_enc out;
+    size_t start; /* of what was put since begin */
+
+    _Atomic uint64_t next_id;
+    /* Relaxed: a thread that sees it late gets the same answer from the connection. */
+    _Atomic bool lost;
+    /* Relaxed: set once OPEN was answered.  Before that whoever opens says what is wrong. */
+    _Atomic bool opened;
+    struct vn_kernel *kernel; /* held so that forks are counted */
+    unsigned forks;           /* of the process that made the link */
+    char address[RPC_ADDR_HOST_CHARS + 16];
+};
+
+/* One call under way.  The waiting thread and the connection each hold it: whoever is last frees.
+ */
+struct vn_call {
+    struct vn_link *link;
+    _Atomic int holders;
+    bool done; /* and status, data, len: written by the reply, under the connection's lock */
+    bool seen; /* done, by the waiting thread */
+    int status;
+    uint8_t *data;
+    size_t len;
+    struct hw_arena arena;
+};
+
+/* ---- losing the server ---- */
+
+bool vn_link_is_foreign(const struct vn_link *link)
+{
+    return link->forks != vn_kernel_forks();
+}
+
+bool vn_link_is_lost(struct vn_link *link)
+{
+    return atomic_load_explicit(&link->lost, memory_order_relaxed) || vn_link_is_foreign(link);
+}
+
+void vn_link_lose(struct vn_link *link, const char *why)
+{
+    if (!atomic_exchange_explicit(&link->lost, true, memory_order_relaxed) &&
+        atomic_load_explicit(&link->opened, memory_order_relaxed))
+        hw_error(HW_CAT_VULKAN, "the GPU at %s is lost: %s", link->address, why);
+}
+
+static VkResult lose_for_status(struct vn_link *link)
+{
+    if (vn_link_is_foreign(link))
+        return VK_ERROR_DEVICE_LOST; /* the connection is the parent's, and well */
+    char why[RPC_WHY_CHARS];
+    rpc_client_reason(link->rpc, why);
+    vn_link_lose(link, why);
+    return VK_ERROR_DEVICE_LOST;
+}
+
+/* Found out by whichever thread reads, so that calls which only gather are told, too. */
+static void on_end(void *user, int status, const char *reason)
+{
+    (void)status;
+    vn_link_lose(user, reason);
+}
+
+/* ---- pushes ---- */
+
+static int take_push(struct vn_link *link, const struct rpc_msg *push)
+{
+    struct wire_dec d;
+    wire_dec_init(&d, push->data, push->len);
+    switch (push->method) {
+    case VN_PUSH_DELTA: {
+        uint64_t memory = wire_get_u64(&d);
+        size_t left = wire_dec_left(&d);
+        const uint8_t *delta = wire_get_bytes(&d, left);
+        int rc = wire_dec_end(&d);
+        return rc ? rc : link->pushes->delta(link->user, memory, delta, left);
+    }
+    case VN_PUSH_DONE: {
+        uint64_t queue = wire_get_u64(&d), number = wire_get_u64(&d);
+        VkResult result = (VkResult)wire_get_u32(&d);
+        int rc = wire_dec_end(&d);
+        if (rc == 0)
+            link->pushes->done(link->user, queue, number, result);
+        return rc;
+    }
+    case VN_PUSH_FAILED: {
+        uint32_t command = wire_get_u32(&d);
+        VkResult result = (VkResult)wire_get_u32(&d);
+        int rc = wire_dec_end(&d);
+        if (rc == 0)
+            link->pushes->failed(link->user, command, result);
+        return rc;
+    }
+    case VN_PUSH_MESSAGE: {
+        uint32_t severity = wire_get_u32(&d), types = wire_get_u32(&d);
+        int32_t number = (int32_t)wire_get_u32(&d);
+        char name[256], text[WIRE_STR_MAX + 1];
+        wire_get_str_copy(&d, name, sizeof(name));
+        wire_get_str_copy(&d, text, sizeof(text));
+        int rc = wire_dec_end(&d);
+        if (rc == 0)
+            link->pushes->message(link->user, severity, types, number, name, text);
+        return rc;
+    }
+    default:
+        return 0; /* a newer server says more than we know */
+    }
+}
+
+static void on_push(void *user, const struct rpc_msg *push)
+{
+    struct vn_link *link = user;
+    int rc = take_push(link, push);
+    if (rc) {
+        char why[RPC_WHY_CHARS];
+        snprintf(why, sizeof(why), "it sent what cannot be read (%s)", strerror(-rc));
+        vn_link_lose(link, why);
+    }
+}
+
+/* ---- the stream ---- */
+
+struct wire_enc *vn_link_begin(struct vn_link *link)
+{
+    if (vn_link_is_lost(link))
+        return NULL;
+    pthread_mutex_lock(&link->stream);
+    link->start = wire_enc_len(&link->out);
+    return &link->out;
+}
+
+/* Queues the first len bytes of the buffer as one post and empties the buffer. */
+static VkResult post_gathered(struct vn_link *link, size_t len)
+{
+    if (len == 0)
+        return VK_SUCCESS;
+    struct iovec iov = {(void *)wire_enc_data(&link->out), len};
+    struct rpc_send send = {
+        .method = VN_METHOD_STREAM, .iov = &iov, .iov_count = 1, .timeout_ns = HW_NEVER};
+    int rc = rpc_client_post(link->rpc, &send);
+    wire_enc_reset(&link->out);
+    link->start = 0;
+    return rc ? lose_for_status(link) : VK_SUCCESS;
+}
+
+/* Drops what was put since begin; what was there before must still go. */
+static VkResult drop_failed(struct vn_link *link)
+{
+    VkResult result = post_gathered(link, link->start);
+    wire_enc_reset(&link->out);
+    return result == VK_SUCCESS ? VK_ERROR_OUT_OF_HOST_MEMORY : result;
+}
+
+void vn_link_cancel(struct vn_link *link)
+{
+    if (wire_enc_error(&link->out))
+        (void)drop_failed(link);
+    else
+        wire_enc_trim(&link->out, link->start);
+    pthread_mutex_unlock(&link->stream);
+}
+
+static VkResult settle(struct vn_link *link, size_t most)
+{
+    if (wire_enc_error(&link->out))
+        return drop_failed(link);
+    size_t len = wire_enc_len(&link->out);
+    return len > most ? post_gathered(link, len) : VK_SUCCESS;
+}
+
+VkResult vn_link_checkpoint(struct vn_link *link)
+{
+    VkResult result = settle(link, VN_LINK_GATHER_BYTES);
+    link->start = wire_enc_len(&link->out);
+    return result;
+}
+
+VkResult vn_link_post(struct vn_link *link)
+{
+    VkResult result = settle(link, VN_LINK_GATHER_BYTES);
+    pthread_mutex_unlock(&link->stream);
+    return result;
+}
+
+VkResult vn_link_send(struct vn_link *link)
+{
+    VkResult result = settle(link, 0);
+    pthread_mutex_unlock(&link->stream);
+    if (result == VK_SUCCESS && rpc_client_flush(link->rpc))
+        result = lose_for_status(link);
+    return result;
+}
+
+VkResult vn_link_flush(struct vn_link *link)
+{
+    return vn_link_begin(link) ? vn_link_send(link) : VK_ERROR_DEVICE_LOST;
+}
+
+/* ---- calls ---- */
+
+static void call_drop(struct vn_call *call)
+{
+    /* Release pairs with the acquire of the last holder, who frees what the other wrote. */
+    if (atomic_fetch_sub_explicit(&call->holders, 1, memory_order_acq_rel) > 1)
+        return;
+    hw_arena_fini(&call->arena);
+    free(call->data);
+    free(call);
+}
+
+static void on_reply(void *user, int status, const struct rpc_msg *reply)
+{
+    struct vn_call *call = user;
+    call->status = status;
+    if (status == 0 && reply->len > 0) {
+        call->data = malloc(reply->len);
+        if (call->data) {
+            memcpy(call->data, reply->data, reply->len);
+            call->len = reply->len;
+        } else {
+            call->status = -ENOMEM;
+        }
+    }
+    call->done = true;
+    call_drop(call);
+}
+
+/* What cannot be read loses the server, though the connection lives: no answer counts then. */
+static bool call_is_decided(void *user)
+{
+    struct vn_call *call = user;
+    call->seen = call->done;
+    return call->seen || vn_link_is_lost(call->link);
+}
+
+static void drop_object(void *objects, void *handle)
+{
+    (void)objects;
+    vn_object_destroy(handle);
+}
+
+/* Replies hold no handles but those that the client made itself. */
+static const struct vn_decoder_ops reply_ops = {.dropped = drop_object};
+
+/* Queues the buffer as a call; takes one hold of it. */
+static VkResult queue_call(struct vn_link *link, struct vn_call *call)
+{
+    struct iovec iov = {(void *)wire_enc_data(&link->out), wire_enc_len(&link->out)};
+    struct rpc_send send = {
+        .method = VN_METHOD_CALL, .iov = &iov, .iov_count = 1, .timeout_ns = HW_NEVER};
+    atomic_fetch_add_explicit(&call->holders, 1, memory_order_relaxed);
+    int rc = rpc_client_call_async(link->rpc, &send, on_reply, call);
+    wire_enc_reset(&link->out);
+    if (rc == 0)
+        return VK_SUCCESS;
+    call_drop(call);
+    return lose_for_status(link);
+}
+
+VkResult vn_link_call(struct vn_link *link, struct vn_decoder *reply)
+{
+    struct vn_call *call = calloc(1, sizeof(*call));
+    VkResult result = VK_ERROR_OUT_OF_HOST_MEMORY;
+    if (!call) {
+        vn_link_cancel(link);
+        return result;
+    }
+    call->link = link;
+    call->holders = 1;
+    hw_arena_init(&call->arena, VN_ARENA_MAX);
+    if (wire_enc_error(&link->out))
+        result = drop_failed(link);
+    else
+        result = queue_call(link, call);
+    pthread_mutex_unlock(&link->stream);
+    if (result == VK_SUCCESS && (rpc_client_wait(link->rpc, call_is_decided, call, HW_NEVER) ||
+                                 !call->seen || call->status))
+        result = lose_for_status(link);
+    if (result != VK_SUCCESS) {
+        call_drop(call);
+        return result;
+    }
+    vn_decoder_init(reply, &call->arena, &reply_ops, call);
+    vn_decoder_feed(reply, call->data, call->len);
+    return VK_SUCCESS;
+}
+
+VkResult vn_link_finish(struct vn_link *link, struct vn_decoder *reply)
+{
+    struct vn_call *call = reply->objects;
+    int rc = vn_decoder_end(reply);
+    call_drop(call);
+    if (rc == 0)
+        return VK_SUCCESS;
+    vn_link_lose(link, "its answer cannot be read");
+    return VK_ERROR_DEVICE_LOST;
+}
+
+int vn_link_exchange(struct vn_link *link, uint32_t method, const struct wire_enc *request,
+                     struct rpc_answer *answer)
+{
+    struct iovec iov = {(void *)wire_enc_data(request), wire_enc_len(request)};
+    struct rpc_send send = {.method = method, .iov = &iov, .iov_count = 1};
+    int rc = wire_enc_error(request);
+    if (rc == 0)
+        rc = rpc_client_call(link->rpc, &send, answer);
+    if (rc == 0)
+        atomic_store_explicit(&link->opened, true, memory_order_relaxed);
+    return rc;
+}
+
+/* ---- waiting ---- */
+
+void vn_link_poll(struct vn_link *link)
+{
+    if (!vn_link_is_lost(link))
+        rpc_client_poll(link->rpc);
+}
+
+VkResult vn_link_wait(struct vn_link *link, bool (*done)(void *user), void *user,
+                      uint64_t timeout_ns)
+{
+    VkResult result = vn_link_flush(link);
+    if (result != VK_SUCCESS)
+        return result;
+    int rc = rpc_client_wait(link->rpc, done, user, timeout_ns);
+    if (rc == 0)
+        return VK_SUCCESS;
+    return rc == -ETIMEDOUT ? VK_TIMEOUT : lose_for_status(link);
+}
+
+/* ---- what generated entrypoints use ---- */
+
+static struct vn_link *link_of(struct vn_client *client)
+{
+    return (struct vn_link *)client;
+}
+
+static struct wire_enc *client_begin(struct vn_client *client)
+{
+    return vn_link_begin(link_of(client));
+}
+
+static VkResult client_post(struct vn_client *client, struct wire_enc *e)
+{
+    (void)e;
+    return vn_link_post(link_of(client));
+}
+
+static VkResult client_call(struct vn_client *client, struct wire_enc *e, struct vn_decoder *reply)
+{
+    (void)e;
+    return vn_link_call(link_of(client), reply);
+}
+
+static VkResult client_finish(struct vn_client *client, struct vn_decoder *reply)
+{
+    return vn_link_finish(link_of(client), reply);
+}
+
+static struct vn_object *client_object_new(struct vn_client *client, uint32_t type,
+                                           struct vn_object *parent)
+{
+    return vn_object_create(link_of(client), type, parent);
+}
+
+static void client_object_free(struct vn_client *client, struct vn_object *object)
+{
+    (void)client;
+    vn_object_destroy(object);
+}
+
+static struct wire_enc *client_record(struct vn_client *client, struct vn_object *commands)
+{
+    (void)client;
+    return vn_command_buffer_body((struct vn_command_buffer *)commands);
+}
+
+static const struct vn_client_ops client_ops = {
+    .record = client_record,
+    .begin = client_begin,
+    .post = client_post,
+    .call = client_call,
+    .finish = client_finish,
+    .object_new = client_object_new,
+    .object_free = client_object_free,
+};
+
+/* ---- life ---- */
+
+static void link_free(struct vn_link *link)
+{
+    wire_enc_fini(&link->out);
+    pthread_mutex_destroy(&link->stream);
+    vn_kernel_unref(link->kernel);
+    free(link);
+}
+
+int vn_link_create(const struct rpc_addr *addr, const struct rpc_security *security,
+                   const struct vn_push_ops *pushes, void *user, struct vn_link **out,
+                   char why[RPC_WHY_CHARS])
+{
+    struct vn_link *link = calloc(1, sizeof(*link));
+    if (!link || vn_kernel_ref(&link->kernel)) {
+        snprintf(why, RPC_WHY_CHARS, "out of memory");
+        free(link);
+        return -ENOMEM;
+    }
+    link->client.ops = &client_ops;
+    link->pushes = pushes;
+    link->user = user;
+    link->next_id = 1;
+    link->forks = vn_kernel_forks();
+    pthread_mutex_init(&link->stream, NULL);
+    wire_enc_init(&link->out, WIRE_MESSAGE_MAX);
+    rpc_addr_format(addr, link->address, sizeof(link->address));
+    struct rpc_net_options net = {.security = security};
+    struct rpc_client_options options = {.config = {.security = security, .name = "vulkan"},
+                                         .on_push = on_push,
+                                         .on_end = on_end,
+                                         .push_user = link};
+    int rc = rpc_client_connect(addr, &net, &options, &link->rpc, why);
+    if (rc) {
+        link_free(link);
+        return rc;
+    }
+    *out = link;
+    return 0;
+}
+
+void vn_link_destroy(struct vn_link *link)
+{
+    if (!link)
+        return;
+    if (!vn_link_is_lost(link))
+        (void)vn_link_flush(link);
+    rpc_client_destroy(link->rpc);
+    link_free(link);
+}
+
+struct vn_client *vn_link_client(struct vn_link *link)
+{
+    return &link->client;
+}
+
+uint64_t vn_link_ids(struct vn_link *link, uint64_t count)
+{
+    return atomic_fetch_add_explicit(&link->next_id, count, memory_order_relaxed);
+}
+
+void *vn_link_user(const struct vn_link *link)
+{
+    return link->user;
+}
+
+const char *vn_link_address(const struct vn_link *link)
+{
+    return link->address;
+}

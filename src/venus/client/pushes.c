@@ -1,0 +1,137 @@
+/* Brings pushes to their objects; see pushes.h. */
+#include "venus/client/pushes.h"
+
+#include "base/log.h"
+#include "venus/client/debug.h"
+#include "venus/client/idmap.h"
+#include "venus/client/memory.h"
+#include "venus/client/queue.h"
+#include "venus/client/trace.h"
+#include "venus/common/commands.h"
+#include "venus/memory/kernel.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+struct vn_pushes {
+    pthread_mutex_t lock; /* guards the maps and the codec */
+    struct vn_idmap memories, queues;
+    struct vn_delta_codec *codec;
+    struct vn_debug *debug;
+    /* Relaxed: a flag that carries nothing else. */
+    _Atomic bool failed;
+    unsigned forks; /* of the process that made it; in a child its lock may never be free */
+};
+
+struct vn_pushes *vn_pushes_create(struct vn_debug *debug)
+{
+    struct vn_pushes *pushes = calloc(1, sizeof(*pushes));
+    if (!pushes)
+        return NULL;
+    if (vn_delta_codec_create(0, &pushes->codec)) {
+        free(pushes);
+        return NULL;
+    }
+    pthread_mutex_init(&pushes->lock, NULL);
+    pushes->debug = debug;
+    pushes->forks = vn_kernel_forks();
+    return pushes;
+}
+
+void vn_pushes_destroy(struct vn_pushes *pushes)
+{
+    if (!pushes)
+        return;
+    vn_idmap_fini(&pushes->memories);
+    vn_idmap_fini(&pushes->queues);
+    vn_delta_codec_destroy(pushes->codec);
+    pthread_mutex_destroy(&pushes->lock);
+    free(pushes);
+}
+
+static int put(struct vn_pushes *pushes, struct vn_idmap *map, uint64_t id, void *value)
+{
+    pthread_mutex_lock(&pushes->lock);
+    int rc = vn_idmap_put(map, id, value);
+    pthread_mutex_unlock(&pushes->lock);
+    return rc;
+}
+
+static void take(struct vn_pushes *pushes, struct vn_idmap *map, uint64_t id)
+{
+    if (pushes->forks != vn_kernel_forks())
+        return;
+    pthread_mutex_lock(&pushes->lock);
+    (void)vn_idmap_remove(map, id);
+    pthread_mutex_unlock(&pushes->lock);
+}
+
+int vn_pushes_add_memory(struct vn_pushes *pushes, struct vn_memory *memory)
+{
+    return put(pushes, &pushes->memories, memory->object.id, memory);
+}
+
+void vn_pushes_remove_memory(struct vn_pushes *pushes, struct vn_memory *memory)
+{
+    take(pushes, &pushes->memories, memory->object.id);
+}
+
+int vn_pushes_add_queue(struct vn_pushes *pushes, struct vn_queue *queue)
+{
+    return put(pushes, &pushes->queues, queue->object.id, queue);
+}
+
+void vn_pushes_remove_queue(struct vn_pushes *pushes, struct vn_queue *queue)
+{
+    take(pushes, &pushes->queues, queue->object.id);
+}
+
+bool vn_pushes_failed(const struct vn_pushes *pushes)
+{
+    return atomic_load_explicit(&pushes->failed, memory_order_relaxed);
+}
+
+static int on_delta(void *user, uint64_t id, const uint8_t *data, size_t len)
+{
+    struct vn_pushes *pushes = user;
+    int rc = 0;
+    pthread_mutex_lock(&pushes->lock);
+    struct vn_memory *memory = vn_idmap_get(&pushes->memories, id);
+    if (memory)
+        rc = vn_region_apply(memory->region, pushes->codec, data, len);
+    pthread_mutex_unlock(&pushes->lock);
+    if (memory)
+        vn_trace_delta(len);
+    return rc;
+}
+
+static void on_done(void *user, uint64_t id, uint64_t number, VkResult result)
+{
+    struct vn_pushes *pushes = user;
+    pthread_mutex_lock(&pushes->lock);
+    struct vn_queue *queue = vn_idmap_get(&pushes->queues, id);
+    if (queue)
+        vn_queue_done(queue, number, result);
+    pthread_mutex_unlock(&pushes->lock);
+}
+
+static void on_failed(void *user, uint32_t command, VkResult result)
+{
+    struct vn_pushes *pushes = user;
+    const char *name = vn_command_name(command);
+    if (!atomic_exchange_explicit(&pushes->failed, true, memory_order_relaxed))
+        hw_error(HW_CAT_VULKAN,
+                 "%s failed at the server with VkResult %d; VENUS_SYNC=1 shows where",
+                 name ? name : "a command", (int)result);
+}
+
+static void on_message(void *user, uint32_t severity, uint32_t types, int32_t number,
+                       const char *name, const char *text)
+{
+    struct vn_pushes *pushes = user;
+    if (pushes->debug)
+        vn_debug_message(pushes->debug, severity, types, number, name, text);
+}
+
+const struct vn_push_ops vn_push_handlers = {
+    .delta = on_delta, .done = on_done, .failed = on_failed, .message = on_message};

@@ -1,0 +1,536 @@
+/* Submissions; see queue.h. */
+#include "venus/client/queue.h"
+
+#include "base/clock.h"
+#include "base/units.h"
+#include "venus/client/command.h"
+#include "venus/client/memory.h"
+#include "venus/client/ranges.h"
+#include "venus/client/sync.h"
+#include "venus/client/trace.h"
+#include "venus/common/protocol.h"
+#include "vn_client.gen.h"
+
+#include <stdlib.h>
+
+static bool early_fences;
+
+static void read_knob(void)
+{
+    (void)hw_env_bool("VENUS_EARLY_FENCE", true, &early_fences);
+}
+
+struct vn_signal {
+    struct vn_semaphore *semaphore; /* a reference; timeline */
+    uint64_t value;
+};
+
+struct vn_batch {
+    struct vn_batch *next;
+    uint64_t number;
+    bool visible; /* to the host: by memory, a timeline, a query, an event */
+    bool chained; /* waits for a binary semaphore */
+    struct vn_ranges ranges;
+    uint32_t signal_count;
+    struct vn_signal signals[];
+};
+
+/* One call of vkQueueSubmit, vkQueueSubmit2 or vkQueueBindSparse, whichever it is. */
+struct submission {
+    struct vn_queue *queue;
+    uint32_t count;
+    const VkSubmitInfo *submits;
+    const VkSubmitInfo2 *submits2;
+    const VkBindSparseInfo *binds;
+    struct vn_fence *fence;
+};
+
+void vn_queue_init(struct vn_queue *queue)
+{
+    pthread_mutex_init(&queue->lock, NULL);
+    queue->last = &queue->first;
+}
+
+static void batch_free(struct vn_batch *batch)
+{
+    for (uint32_t i = 0; i < batch->signal_count; i++)
+        vn_semaphore_unref(batch->signals[i].semaphore);
+    vn_ranges_fini(&batch->ranges);
+    free(batch);
+}
+
+static void batches_free(struct vn_batch *batch)
+{
+    while (batch) {
+        struct vn_batch *next = batch->next;
+        batch_free(batch);
+        batch = next;
+    }
+}
+
+void vn_queue_fini(struct vn_queue *queue)
+{
+    batches_free(queue->first);
+    pthread_mutex_destroy(&queue->lock);
+}
+
+uint64_t vn_queue_submitted(struct vn_queue *queue)
+{
+    if (vn_link_is_foreign(vn_device_link(queue->device)))
+        return 0; /* whoever asks is told by the link that the device is lost */
+    pthread_mutex_lock(&queue->lock);
+    uint64_t number = queue->submitted;
+    pthread_mutex_unlock(&queue->lock);
+    return number;
+}
+
+/* ---- done ---- */
+
+void vn_queue_done(struct vn_queue *queue, uint64_t number, VkResult result)
+{
+    int32_t none = VK_SUCCESS;
+    if (result < 0)
+        atomic_compare_exchange_strong_explicit(&queue->result, &none, result, memory_order_relaxed,
+                                                memory_order_relaxed);
+    pthread_mutex_lock(&queue->lock);
+    struct vn_batch *done = queue->first, **end = &queue->first;
+    while (*end && (*end)->number <= number) {
+        struct vn_batch *batch = *end;
+        for (uint32_t i = 0; result >= 0 && i < batch->signal_count; i++)
+            vn_semaphore_raise(batch->signals[i].semaphore, batch->signals[i].value);
+        end = &batch->next;
+    }
+    queue->first = *end;
+    *end = NULL;
+    if (!queue->first)
+        queue->last = &queue->first;
+    if (done == queue->first)
+        done = NULL;
+    if (number > queue->submitted)
+        number = queue->submitted;
+    if (number > atomic_load_explicit(&queue->done, memory_order_relaxed))
+        atomic_store_explicit(&queue->done, number, memory_order_release);
+    pthread_mutex_unlock(&queue->lock);
+    batches_free(done);
+}
+
+/* ---- what a batch signals and writes ---- */
+
+static void note_signal(struct vn_batch *batch, VkSemaphore handle, uint64_t value)
+{
+    struct vn_semaphore *semaphore = VN_OBJECT(vn_semaphore, handle);
+    if (!semaphore || !semaphore->timeline)
+        return;
+    batch->visible = true;
+    batch->signals[batch->signal_count++] = (struct vn_signal){vn_semaphore_ref(semaphore), value};
+}
+
+/* What waits for a timeline may wait for the host, which must then be told the truth. */
+static void note_wait(struct vn_batch *batch, VkSemaphore handle)
+{
+    const struct vn_semaphore *semaphore = VN_OBJECT(vn_semaphore, handle);
+    batch->visible |= semaphore && semaphore->timeline;
+    batch->chained |= semaphore && !semaphore->timeline;
+}
+
+static void note_commands(struct vn_batch *batch, VkCommandBuffer handle)
+{
+    const struct vn_command_buffer *commands = (const struct vn_command_buffer *)handle;
+    vn_command_buffer_ranges(commands, &batch->ranges);
+    batch->visible |= vn_command_buffer_is_watched(commands);
+}
+
+static struct vn_batch *batch_new(uint32_t signals)
+{
+    return calloc(1, sizeof(struct vn_batch) + signals * sizeof(struct vn_signal));
+}
+
+static struct vn_batch *batch_of_signals(const void *chain, uint32_t count,
+                                         const VkSemaphore *semaphores)
+{
+    const VkTimelineSemaphoreSubmitInfo *timeline =
+        vn_chain_find(chain, VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO);
+    struct vn_batch *batch = batch_new(count);
+    for (uint32_t i = 0; batch && timeline && i < count; i++) {
+        if (i < timeline->signalSemaphoreValueCount && timeline->pSignalSemaphoreValues)
+            note_signal(batch, semaphores[i], timeline->pSignalSemaphoreValues[i]);
+    }
+    return batch;
+}
+
+static struct vn_batch *batch_of_submit(const VkSubmitInfo *submit)
+{
+    struct vn_batch *batch =
+        batch_of_signals(submit->pNext, submit->signalSemaphoreCount, submit->pSignalSemaphores);
+    for (uint32_t i = 0; batch && i < submit->waitSemaphoreCount; i++)
+        note_wait(batch, submit->pWaitSemaphores[i]);
+    for (uint32_t i = 0; batch && i < submit->commandBufferCount; i++)
+        note_commands(batch, submit->pCommandBuffers[i]);
+    return batch;
+}
+
+static struct vn_batch *batch_of_submit2(const VkSubmitInfo2 *submit)
+{
+    struct vn_batch *batch = batch_new(submit->signalSemaphoreInfoCount);
+    for (uint32_t i = 0; batch && i < submit->signalSemaphoreInfoCount; i++)
+        note_signal(batch, submit->pSignalSemaphoreInfos[i].semaphore,
+                    submit->pSignalSemaphoreInfos[i].value);
+    for (uint32_t i = 0; batch && i < submit->waitSemaphoreInfoCount; i++)
+        note_wait(batch, submit->pWaitSemaphoreInfos[i].semaphore);
+    for (uint32_t i = 0; batch && i < submit->commandBufferInfoCount; i++)
+        note_commands(batch, submit->pCommandBufferInfos[i].commandBuffer);
+    return batch;
+}
+
+static struct vn_batch *batch_at(const struct submission *s, uint32_t i)
+{
+    if (s->submits)
+        return batch_of_submit(&s->submits[i]);
+    if (s->submits2)
+        return batch_of_submit2(&s->submits2[i]);
+    struct vn_batch *batch = batch_of_signals(s->binds[i].pNext, s->binds[i].signalSemaphoreCount,
+                                              s->binds[i].pSignalSemaphores);
+    if (batch)
+        batch->visible = true; /* page tables: rare, and not looked into */
+    return batch;
+}
+
+/* A list of all batches, not numbered yet; NULL when out of memory. */
+static struct vn_batch *batches_of(const struct submission *s, struct vn_invalidate_counts *counts)
+{
+    struct vn_batch *first = NULL, **last = &first;
+    uint32_t count = s->count ? s->count : 1;
+    for (uint32_t i = 0; i < count; i++) {
+        *last = s->count ? batch_at(s, i) : batch_new(0);
+        if (!*last || (*last)->ranges.failed) {
+            batches_free(first);
+            return NULL;
+        }
+        vn_ranges_settle(&(*last)->ranges);
+        (*last)->visible |= (*last)->ranges.count > 0;
+        vn_invalidate_choose(&(*last)->ranges, counts);
+        last = &(*last)->next;
+    }
+    return first;
+}
+
+/* ---- submitting ---- */
+
+static void put_announcement(struct wire_enc *e, const struct vn_queue *queue,
+                             const struct vn_batch *batch, uint64_t first, uint32_t count)
+{
+    size_t hole = vn_put_command(e, VN_OP_BATCHES);
+    wire_put_u64(e, queue->object.id);
+    wire_put_u64(e, first);
+    wire_put_u32(e, count);
+    for (; batch; batch = batch->next)
+        vn_ranges_put(&batch->ranges, e);
+    wire_fill_len(e, hole);
+}
+
+static void put_submission(struct wire_enc *e, const struct submission *s)
+{
+    VkQueue queue = VN_HANDLE(VkQueue, s->queue);
+    if (s->submits2)
+        vn_enc_cmd_vkQueueSubmit2(e, queue, s->count, s->submits2, VK_NULL_HANDLE);
+    else if (s->binds)
+        vn_enc_cmd_vkQueueBindSparse(e, queue, s->count, s->binds, VK_NULL_HANDLE);
+    else
+        vn_enc_cmd_vkQueueSubmit(e, queue, s->count, s->submits, VK_NULL_HANDLE);
+}
+
+/* Numbers the batches and makes them known to pushes, which may come before we return. */
+static uint64_t enlist(struct vn_queue *queue, struct vn_batch *batch, uint32_t count)
+{
+    pthread_mutex_lock(&queue->lock);
+    uint64_t first = queue->submitted + 1;
+    *queue->last = batch;
+    for (uint64_t number = first; batch; batch = batch->next) {
+        batch->number = number++;
+        if (batch->visible)
+            queue->visible = batch->number;
+        if (batch->chained)
+            queue->chained = batch->number;
+        queue->last = &batch->next;
+    }
+    queue->submitted += count;
+    pthread_mutex_unlock(&queue->lock);
+    return first;
+}
+
+/* Whether the host could see nothing of what is under way on the queue; *chained: some of it waits
+ * for other queues. */
+static bool is_invisible(struct vn_queue *queue, bool *chained)
+{
+    pthread_mutex_lock(&queue->lock);
+    bool invisible = vn_queue_has_done(queue, queue->visible);
+    *chained = !vn_queue_has_done(queue, queue->chained);
+    pthread_mutex_unlock(&queue->lock);
+    return invisible;
+}
+
+/* Whether all batches of the queue may be reported before they are done.  Who waits for one that
+ * waited for a semaphore has also waited for what was to signal it, on whichever queue. */
+static bool is_early(struct vn_queue *queue)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, read_knob);
+    if (!early_fences || vn_link_client(vn_device_link(queue->device))->sync)
+        return false;
+    const struct vn_device *device = queue->device;
+    bool chained, other;
+    bool early = is_invisible(queue, &chained);
+    for (uint32_t i = 0; early && chained && i < device->queue_count; i++)
+        early = is_invisible(device->queues[i], &other);
+    return early;
+}
+
+/* The program will be told that the batches up to number are done. */
+static void report_early(struct vn_queue *queue, uint64_t number, struct wire_enc *e)
+{
+    size_t hole = vn_put_command(e, VN_OP_EARLY);
+    wire_put_u64(e, queue->object.id);
+    wire_put_u64(e, number);
+    wire_fill_len(e, hole);
+    atomic_store_explicit(&queue->early, number, memory_order_relaxed);
+}
+
+static VkResult finish_submission(struct vn_link *link, const struct submission *s)
+{
+    if (!vn_link_client(link)->sync)
+        return vn_link_send(link);
+    struct vn_decoder reply;
+    VkResult result = vn_link_call(link, &reply);
+    if (result != VK_SUCCESS)
+        return result;
+    result =
+        vn_dec_reply_vkQueueSubmit(&reply, VN_HANDLE(VkQueue, s->queue), 0, NULL, VK_NULL_HANDLE);
+    return vn_link_finish(link, &reply) == VK_SUCCESS ? result : VK_ERROR_DEVICE_LOST;
+}
+
+static VkResult submit_batches(const struct submission *s, struct vn_batch *batches)
+{
+    struct vn_device *device = s->queue->device;
+    struct vn_link *link = vn_device_link(device);
+    uint32_t count = s->count ? s->count : 1;
+    struct wire_enc *e = vn_link_begin(link);
+    VkResult result = e ? vn_memory_put_deltas(device, e) : VK_ERROR_DEVICE_LOST;
+    if (result != VK_SUCCESS) {
+        if (e)
+            vn_link_cancel(link);
+        batches_free(batches);
+        return result;
+    }
+    atomic_fetch_add_explicit(&device->submissions, 1, memory_order_relaxed);
+    /* Numbered under the stream's lock, so that numbers and stream are in one order. */
+    uint64_t first = vn_queue_submitted(s->queue) + 1;
+    put_announcement(e, s->queue, batches, first, count);
+    put_submission(e, s);
+    if (wire_enc_error(e)) {
+        vn_link_cancel(link);
+        batches_free(batches);
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    (void)enlist(s->queue, batches, count);
+    if (s->fence && is_early(s->queue))
+        report_early(s->queue, first + count - 1, e);
+    if (s->fence)
+        vn_fence_submitted(s->fence, s->queue, first + count - 1);
+    return finish_submission(link, s);
+}
+
+static VkResult submit(const struct submission *s)
+{
+    VkResult result = vn_device_status(s->queue->device);
+    if (result != VK_SUCCESS)
+        return result;
+    uint64_t start = hw_now_ns();
+    struct vn_invalidate_counts counts = {0};
+    struct vn_batch *batches = batches_of(s, &counts);
+    if (!batches)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    result = submit_batches(s, batches);
+    vn_trace_submit(hw_now_ns() - start, &counts);
+    return result;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL queue_submit(VkQueue queue, uint32_t count,
+                                                   const VkSubmitInfo *submits, VkFence fence)
+{
+    return submit(&(struct submission){.queue = VN_OBJECT(vn_queue, queue),
+                                       .count = count,
+                                       .submits = submits,
+                                       .fence = VN_OBJECT(vn_fence, fence)});
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL queue_submit2(VkQueue queue, uint32_t count,
+                                                    const VkSubmitInfo2 *submits, VkFence fence)
+{
+    return submit(&(struct submission){.queue = VN_OBJECT(vn_queue, queue),
+                                       .count = count,
+                                       .submits2 = submits,
+                                       .fence = VN_OBJECT(vn_fence, fence)});
+}
+
+/* Memory behind a sparse resource is not followed: what is host-visible counts as written by all.
+ */
+static void note_sparse_memory(struct vn_device *device, VkDeviceMemory handle)
+{
+    struct vn_memory *memory = VN_OBJECT(vn_memory, handle);
+    if (memory)
+        vn_memory_share(device, memory);
+}
+
+static void note_sparse_binds(struct vn_device *device, const VkBindSparseInfo *bind)
+{
+    for (uint32_t i = 0; i < bind->bufferBindCount; i++)
+        for (uint32_t j = 0; j < bind->pBufferBinds[i].bindCount; j++)
+            note_sparse_memory(device, bind->pBufferBinds[i].pBinds[j].memory);
+    for (uint32_t i = 0; i < bind->imageOpaqueBindCount; i++)
+        for (uint32_t j = 0; j < bind->pImageOpaqueBinds[i].bindCount; j++)
+            note_sparse_memory(device, bind->pImageOpaqueBinds[i].pBinds[j].memory);
+    for (uint32_t i = 0; i < bind->imageBindCount; i++)
+        for (uint32_t j = 0; j < bind->pImageBinds[i].bindCount; j++)
+            note_sparse_memory(device, bind->pImageBinds[i].pBinds[j].memory);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL queue_bind_sparse(VkQueue queue, uint32_t count,
+                                                        const VkBindSparseInfo *binds,
+                                                        VkFence fence)
+{
+    struct vn_queue *q = VN_OBJECT(vn_queue, queue);
+    for (uint32_t i = 0; i < count; i++)
+        note_sparse_binds(q->device, &binds[i]);
+    return submit(&(struct submission){
+        .queue = q, .count = count, .binds = binds, .fence = VN_OBJECT(vn_fence, fence)});
+}
+
+/* ---- waiting until idle ---- */
+
+struct idle_wait {
+    struct vn_link *link;
+    struct vn_queue *const *queues;
+    uint32_t count;
+    uint64_t *numbers; /* of the last batch of each when the wait began */
+};
+
+/* A server that is lost ends waits that nothing else would end. */
+static bool is_idle(void *user)
+{
+    struct idle_wait *wait = user;
+    if (vn_link_is_lost(wait->link))
+        return true;
+    for (uint32_t i = 0; i < wait->count; i++) {
+        if (!vn_queue_has_reported(wait->queues[i], wait->numbers[i]))
+            return false;
+    }
+    return true;
+}
+
+/* Where nothing can be seen of what is under way, it counts as done; no matter if it cannot be
+ * said, for then the device is lost. */
+static void put_early(struct vn_queue *queue, uint64_t number)
+{
+    struct vn_link *link = vn_device_link(queue->device);
+    if (vn_queue_has_reported(queue, number) || !is_early(queue))
+        return;
+    struct wire_enc *e = vn_link_begin(link);
+    if (!e)
+        return;
+    report_early(queue, number, e);
+    (void)!vn_link_post(link);
+}
+
+static VkResult wait_idle(struct vn_device *device, struct vn_queue *const *queues, uint32_t count)
+{
+    uint64_t *numbers = calloc(count ? count : 1, sizeof(*numbers));
+    if (!numbers)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    for (uint32_t i = 0; i < count; i++) {
+        numbers[i] = vn_queue_submitted(queues[i]);
+        put_early(queues[i], numbers[i]);
+    }
+    struct idle_wait wait = {vn_device_link(device), queues, count, numbers};
+    VkResult result = vn_device_status(device);
+    if (result == VK_SUCCESS)
+        result = vn_link_wait(wait.link, is_idle, &wait, HW_NEVER);
+    free(numbers);
+    return result == VK_SUCCESS ? vn_device_status(device) : result;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL queue_wait_idle(VkQueue queue)
+{
+    struct vn_queue *q = VN_OBJECT(vn_queue, queue);
+    return wait_idle(q->device, &q, 1);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL device_wait_idle(VkDevice handle)
+{
+    struct vn_device *device = VN_OBJECT(vn_device, handle);
+    return wait_idle(device, device->queues, device->queue_count);
+}
+
+/* ---- reading back before a batch is done ---- */
+
+static void put_read(struct wire_enc *e, const struct vn_ranges *ranges)
+{
+    size_t hole = vn_put_command(e, VN_OP_READ);
+    vn_ranges_put(ranges, e);
+    wire_fill_len(e, hole);
+}
+
+static bool append(struct vn_ranges *to, const struct vn_ranges *from)
+{
+    struct vn_range *items = realloc(to->items, (to->count + from->count) * sizeof(*items));
+    if (!items)
+        return false;
+    to->items = items;
+    if (from->count)
+        memcpy(items + to->count, from->items, from->count * sizeof(*items));
+    to->count += from->count;
+    to->cap = to->count;
+    return true;
+}
+
+static bool gather_under_way(struct vn_device *device, struct vn_ranges *ranges)
+{
+    bool ok = true;
+    for (uint32_t i = 0; i < device->queue_count; i++) {
+        struct vn_queue *queue = device->queues[i];
+        pthread_mutex_lock(&queue->lock);
+        for (struct vn_batch *b = queue->first; ok && b; b = b->next)
+            ok = b->ranges.count == 0 || append(ranges, &b->ranges);
+        pthread_mutex_unlock(&queue->lock);
+    }
+    vn_ranges_settle(ranges);
+    return ok;
+}
+
+VkResult vn_device_read(struct vn_device *device, const struct vn_ranges *ranges)
+{
+    struct vn_link *link = vn_device_link(device);
+    if (ranges->count == 0)
+        return VK_SUCCESS;
+    struct wire_enc *e = vn_link_begin(link);
+    if (!e)
+        return VK_ERROR_DEVICE_LOST;
+    put_read(e, ranges);
+    struct vn_decoder reply;
+    VkResult result = vn_link_call(link, &reply);
+    return result == VK_SUCCESS ? vn_link_finish(link, &reply) : result;
+}
+
+VkResult vn_device_read_back(struct vn_device *device)
+{
+    struct vn_ranges ranges = {0};
+    VkResult result = gather_under_way(device, &ranges) ? vn_device_read(device, &ranges)
+                                                        : VK_ERROR_OUT_OF_HOST_MEMORY;
+    vn_ranges_fini(&ranges);
+    return result;
+}
+
+const struct vn_entry vn_entries_queue[] = {
+    VN_ENTRY(vkQueueSubmit, queue_submit),          VN_ENTRY(vkQueueSubmit2, queue_submit2),
+    VN_ENTRY(vkQueueBindSparse, queue_bind_sparse), VN_ENTRY(vkQueueWaitIdle, queue_wait_idle),
+    VN_ENTRY(vkDeviceWaitIdle, device_wait_idle),   {NULL, NULL},
+};
