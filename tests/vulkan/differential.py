@@ -8,13 +8,16 @@ A is native: this environment, or with --software the one that find-vulkan gives
 
     differential.py --software tools/find-vulkan --b 'hawser run --' --modes plain,sync vkt-memory
 
+With --hawser B is behind a server that this script starts, with A's drivers.
+
 Each case is a process of its own on either side.  Standard output and exit status must be equal;
 a case that A skips (77) is skipped, one that only B skips has failed.  With --validate, B is native
-under Khronos' validation layer, which must have nothing to say.  Speaks TAP; status 1 if a case
-failed.
+under Khronos' validation layer, or has it at the server; it must have nothing to say.  Speaks TAP;
+status 1 if a case failed.
 """
 import argparse
 import collections
+import contextlib
 import os
 import pathlib
 import shlex
@@ -32,6 +35,8 @@ MODES = {
     "userfaultfd": {"VENUS_TRACK": "userfaultfd"},
     "mprotect": {"VENUS_TRACK": "mprotect"},
     "compare": {"VENUS_TRACK": "compare"},
+    "late": {"VENUS_EARLY_FENCE": "0"},
+    "visible": {"VENUS_HOST_VISIBLE_DEVICE_MEMORY": "1"},
 }
 
 LAYER = "VK_LAYER_KHRONOS_validation"
@@ -138,6 +143,51 @@ class Validate:
         return Verdict("not ok", f"the validation layer says:\n{said}") if said else verdict
 
 
+class Server:
+    """A server on a socket of its own, with the environment of A."""
+
+    def __init__(self, hawser, env, folder, options):
+        self.address = f"unix:{folder}/gpu"
+        self.log = pathlib.Path(folder, "server.log")
+        ready, told = os.pipe()
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(
+                [hawser, "serve", "--no-devices", "--listen", self.address, "--ready-fd", str(told),
+                 *options], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=log, pass_fds=[told])
+        os.close(told)
+        with os.fdopen(ready, "rb") as end:
+            if not end.read():
+                sys.exit(f"differential.py: the server did not start: {self.words()}")
+
+    def words(self):
+        return self.log.read_text(encoding="utf-8", errors="replace").strip()
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(RUN_SECONDS)
+
+
+class AlsoValidated:
+    """What another checker finds, then B behind a server with the validation layer, which must have
+    nothing to say; but not for cases that are invalid on purpose."""
+
+    def __init__(self, first, a, b, server):
+        self.first, self.again, self.server = first, Compare(a, b, ["plain"]), server
+
+    def check(self, program, case, invalid):
+        verdict = self.first.check(program, case, invalid)
+        if invalid or verdict.result != "ok":
+            return verdict
+        before = len(self.server.words())
+        verdict = self.again.check(program, case, invalid)
+        said = [line for line in self.server.words()[before:].splitlines()
+                if "validation: " in line and "Performance Warning" not in line]
+        if said and verdict.result == "ok":
+            return Verdict("not ok", "the validation layer at the server says:\n" + "\n".join(said))
+        return verdict
+
+
 def layer_is_installed():
     folders = os.environ.get("VK_LAYER_PATH", "").split(":") + LAYER_FOLDERS
     return any(folder and os.path.exists(os.path.join(folder, LAYER_MANIFEST)) for folder in folders)
@@ -203,6 +253,7 @@ def read_arguments(argv):
     parser.add_argument("--b", metavar="PREFIX", help="the command that runs programs at B")
     parser.add_argument("--b-env", metavar="NAME=VALUE", action="append", default=[])
     parser.add_argument("--modes", default="plain", help=f"of B: {','.join(MODES)}")
+    parser.add_argument("--hawser", help="B behind a server of this program's")
     parser.add_argument("--validate", action="store_true", help="B under the validation layer")
     parser.add_argument("program")
     parser.add_argument("cases", nargs="*", metavar="CASE")
@@ -210,9 +261,27 @@ def read_arguments(argv):
     options.modes = options.modes.split(",")
     if not set(options.modes) <= set(MODES):
         parser.error(f"modes are {', '.join(MODES)}")
-    if options.validate and options.b:
-        parser.error("--validate compares native with native")
+    if options.b and (options.validate or options.hawser):
+        parser.error("--b says where B is: not with --validate or --hawser")
     return options
+
+
+def run_behind_server(options, a, program):
+    """How many cases failed."""
+    hawser = os.path.abspath(options.hawser)
+    b_env = {**os.environ, **pairs(options.b_env)}
+    with contextlib.ExitStack() as stack:
+        def start(*serve_options):
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            server = Server(hawser, a.env, folder, serve_options)
+            stack.callback(server.stop)
+            return server, Side([hawser, "run", "--servers", server.address, "--"], b_env)
+
+        checker = Compare(a, start()[1], options.modes)
+        if options.validate and layer_is_installed():
+            server, b = start("--validate")
+            checker = AlsoValidated(checker, a, b, server)
+        return run_cases(program, options.cases, checker)
 
 
 def main(argv):
@@ -227,6 +296,8 @@ def main(argv):
         return 0
     program = os.path.abspath(options.program)
     a = Side([], native)
+    if options.hawser:
+        return 1 if run_behind_server(options, a, program) else 0
     if options.validate and layer_is_installed():
         with tempfile.TemporaryDirectory() as folder:
             return 1 if run_cases(program, options.cases, Validate(a, folder)) else 0

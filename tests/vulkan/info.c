@@ -128,8 +128,12 @@ static void queue_families(void)
     vkt_out_u64("count", count);
     VKT_EXPECT(count >= 1 && count <= VKT_COUNT(list));
     vkGetPhysicalDeviceQueueFamilyProperties2(vkt.physical, &count, list);
-    for (uint32_t i = 0; i < count; i++)
-        vkt_out("family", &list[i].queueFamilyProperties, sizeof(list[i].queueFamilyProperties));
+    for (uint32_t i = 0; i < count; i++) {
+        VkQueueFamilyProperties *family = &list[i].queueFamilyProperties;
+        const VkQueueFlags video = 0x60; /* decode and encode: not offered across a network */
+        family->queueFlags &= ~video;
+        vkt_out("family", family, sizeof(*family));
+    }
     vkGetPhysicalDeviceQueueFamilyProperties2(vkt.physical, &one, list);
     vkt_out_u64("asked for one", one);
 }
