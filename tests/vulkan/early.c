@@ -1,7 +1,7 @@
 /* early.c - differential programs: what a program may do once it was told that work is done.
  *
- * A remote driver may say so before it is true where the host could not tell (docs/early-fences.md);
- * these programs try to tell. */
+ * A remote driver may say so before it is true where the host could not tell
+ * (docs/early-fences.md); these programs try to tell. */
 #include "vkt.h"
 
 #include <string.h>
@@ -494,7 +494,7 @@ static void fence_after_event(void)
     }
 }
 
-/* A value that the device signals is there with the fence; work that waits for the host's is not
+/* A value that the device signals is there after the fence; work that waits for the host's is not
  * done before it. */
 static void fence_with_timeline(void)
 {
@@ -536,6 +536,12 @@ static void fence_with_timeline(void)
             .sType = VK_STRUCTURE_TYPE_SEMAPHORE_SIGNAL_INFO, .semaphore = timeline, .value = wait};
         VKT(vkSignalSemaphore(vkt.device, &go));
         vkt_wait(fence);
+        VkSemaphoreWaitInfo until = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                     .semaphoreCount = 1,
+                                     .pSemaphores = &timeline,
+                                     .pValues = &signal};
+        VKT(vkWaitSemaphores(vkt.device, &until,
+                             VKT_WAIT_NS)); /* drivers may signal it a bit later */
         VKT(vkGetSemaphoreCounterValue(vkt.device, timeline, &value));
         vkt_out_u64("value", value);
     }
@@ -713,8 +719,8 @@ static VkSemaphoreSubmitInfo at(VkSemaphore semaphore, uint64_t value)
 static VkCommandBufferSubmitInfo the(VkCommandBuffer command)
 {
     VKT(vkEndCommandBuffer(command));
-    return (VkCommandBufferSubmitInfo){
-        .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO, .commandBuffer = command};
+    return (VkCommandBufferSubmitInfo){.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO,
+                                       .commandBuffer = command};
 }
 
 /* The fence is of work that nobody sees; but that waits for work of the other queue that writes

@@ -17,13 +17,15 @@ enum {
     PART_BYTES = 16 << 20,
 };
 
-/* What the commands of a body can write beside what they name. */
+/* What the commands of a body can do beside what they name. */
 enum {
     WRITES_SETS = 1 << 0,      /* through the sets of graphics and ray tracing */
     WRITES_IMAGES = 1 << 1,    /* images, which commands and shaders reach by many ways */
     WRITES_ADDRESSES = 1 << 2, /* buffers whose address the program knows */
     WRITES_ALL = 1 << 3,
     IS_WATCHED = 1 << 4, /* the host can ask how far it is */
+    READS_ALL = 1 << 5,  /* what it reads is not followed */
+    ANYTHING = WRITES_ALL | IS_WATCHED | READS_ALL,
     WRITES_BY_SHADER = WRITES_SETS | WRITES_IMAGES | WRITES_ADDRESSES,
 };
 
@@ -51,11 +53,13 @@ struct vn_command_buffer {
     struct wire_enc body;
     bool failed; /* out of memory while recording */
     unsigned writes;
-    struct vn_ranges named;       /* by copies and fills; of resources as bound when recorded */
-    struct list sets;             /* struct vn_descriptor_set, references; not of compute */
-    struct list secondaries;      /* struct vn_command_buffer */
-    struct vn_pipeline *pipeline; /* bound for compute */
+    struct vn_ranges named;  /* written by copies and fills; of resources as bound when recorded */
+    struct vn_ranges read;   /* likewise, read */
+    struct list sets;        /* struct vn_descriptor_set, references; not of compute */
+    struct list secondaries; /* struct vn_command_buffer */
+    struct vn_pipeline *pipeline;              /* bound for compute */
     struct vn_descriptor_set *bound[SETS_MAX]; /* likewise */
+    bool dispatches;                           /* shaders of compute run */
     bool settled;                              /* the uses of what is bound are noted */
     struct use *uses;
     size_t use_count, use_cap;
@@ -119,8 +123,11 @@ static void forget(struct vn_command_buffer *commands)
     commands->pipeline = NULL;
     memset(commands->bound, 0, sizeof(commands->bound));
     commands->settled = false;
+    commands->dispatches = false;
     commands->named.count = 0;
     commands->named.failed = false;
+    commands->read.count = 0;
+    commands->read.failed = false;
     commands->writes = 0;
     commands->failed = false;
     wire_enc_reset(&commands->body);
@@ -133,6 +140,7 @@ void vn_command_buffer_fini(struct vn_command_buffer *commands)
     free(commands->secondaries.items);
     free(commands->uses);
     vn_ranges_fini(&commands->named);
+    vn_ranges_fini(&commands->read);
     wire_enc_fini(&commands->body);
     if (commands->at) {
         *commands->at = commands->next;
@@ -224,16 +232,17 @@ static unsigned writes_of_name(const char *name)
         {"vkCmdUpdateBuffer", 0, true},
         {"vkCmdCopyQueryPoolResults", 0, true},
         {"vkCmdExecuteCommands", 0, true},
-        {"vkCmdDraw", WRITES_BY_SHADER, false},
-        {"vkCmdTraceRays", WRITES_BY_SHADER, false},
-        {"vkCmdBeginRender", WRITES_IMAGES, false},
-        {"vkCmdNextSubpass", WRITES_IMAGES, false},
-        {"vkCmdEndRender", WRITES_IMAGES, false},
-        {"vkCmdClear", WRITES_IMAGES, false},
-        {"vkCmdBlitImage", WRITES_IMAGES, false},
-        {"vkCmdCopyImage", WRITES_IMAGES, false}, /* and to buffers, named when recorded */
-        {"vkCmdResolveImage", WRITES_IMAGES, false},
-        {"vkCmdCopyBufferToImage", WRITES_IMAGES, false},
+        {"vkCmdDraw", WRITES_BY_SHADER | READS_ALL, false},
+        {"vkCmdTraceRays", WRITES_BY_SHADER | READS_ALL, false},
+        {"vkCmdBeginRender", WRITES_IMAGES | READS_ALL, false},
+        {"vkCmdNextSubpass", WRITES_IMAGES | READS_ALL, false},
+        {"vkCmdEndRender", WRITES_IMAGES | READS_ALL, false},
+        {"vkCmdClear", WRITES_IMAGES | READS_ALL, false},
+        {"vkCmdBlitImage", WRITES_IMAGES | READS_ALL, false},
+        {"vkCmdCopyImage", WRITES_IMAGES | READS_ALL,
+         false}, /* and to buffers, named when recorded */
+        {"vkCmdResolveImage", WRITES_IMAGES | READS_ALL, false},
+        {"vkCmdCopyBufferToImage", WRITES_IMAGES | READS_ALL, false},
         {"vkCmdSetEvent", IS_WATCHED, false},
         {"vkCmdSet", 0, false},
         {"vkCmdBindPipeline", 0, false},
@@ -243,7 +252,7 @@ static unsigned writes_of_name(const char *name)
         {"vkCmdPipelineBarrier", 0, false},
         {"vkCmdBeginQuery", IS_WATCHED, false},
         {"vkCmdEndQuery", IS_WATCHED, false},
-        {"vkCmdBeginConditional", 0, false},
+        {"vkCmdBeginConditional", READS_ALL, false},
         {"vkCmdEndConditional", 0, false},
         {"vkCmdBeginDebug", 0, false},
         {"vkCmdEndDebug", 0, false},
@@ -259,7 +268,7 @@ static unsigned writes_of_name(const char *name)
         if (rules[i].whole ? strcmp(name, rules[i].prefix) == 0 : has_prefix(name, rules[i].prefix))
             return rules[i].writes;
     }
-    return WRITES_ALL | IS_WATCHED;
+    return ANYTHING;
 }
 
 /* Remembers what it found: a body repeats a handful of commands. */
@@ -273,7 +282,7 @@ static unsigned writes_of(uint32_t command)
     if (known[at].command != command) {
         const char *name = vn_command_name(command);
         known[at].command = command;
-        known[at].writes = name ? writes_of_name(name) : WRITES_ALL | IS_WATCHED;
+        known[at].writes = name ? writes_of_name(name) : ANYTHING;
     }
     return known[at].writes;
 }
@@ -318,8 +327,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL end_command_buffer(VkCommandBuffer handle)
 {
     struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
     VkResult result = vn_vkEndCommandBuffer(handle);
-    if (result == VK_SUCCESS &&
-        (commands->failed || commands->named.failed || wire_enc_error(&commands->body)))
+    if (result == VK_SUCCESS && (commands->failed || commands->named.failed ||
+                                 commands->read.failed || wire_enc_error(&commands->body)))
         result = VK_ERROR_OUT_OF_HOST_MEMORY;
     if (result == VK_SUCCESS)
         result = send_body(commands);
@@ -345,9 +354,27 @@ void vn_command_buffer_ranges(const struct vn_command_buffer *commands, struct v
         }
     }
     for (size_t i = 0; (writes & WRITES_SETS) && i < commands->sets.count; i++)
-        vn_descriptor_set_ranges(commands->sets.items[i], ranges);
+        vn_descriptor_set_ranges(commands->sets.items[i], true, ranges);
     vn_memory_shared_ranges(commands->device, writes & WRITES_IMAGES, writes & WRITES_ADDRESSES,
                             ranges);
+}
+
+bool vn_command_buffer_reads(const struct vn_command_buffer *commands, struct vn_ranges *ranges)
+{
+    bool known = !(commands->writes & READS_ALL);
+    for (size_t i = 0; known && i < commands->secondaries.count; i++)
+        known = vn_command_buffer_reads(commands->secondaries.items[i], ranges);
+    if (!known)
+        return false;
+    for (size_t i = 0; i < commands->read.count; i++)
+        vn_ranges_add_range(ranges, &commands->read.items[i]);
+    for (size_t i = 0; i < commands->use_count; i++)
+        vn_descriptor_set_ranges(commands->uses[i].set, false, ranges);
+    for (size_t i = 0; i < commands->sets.count; i++)
+        vn_descriptor_set_ranges(commands->sets.items[i], false, ranges);
+    if (commands->dispatches)
+        vn_memory_shared_ranges(commands->device, true, true, ranges);
+    return true;
 }
 
 bool vn_command_buffer_is_watched(const struct vn_command_buffer *commands)
@@ -367,20 +394,32 @@ static void name(VkCommandBuffer handle, VkBuffer buffer, VkDeviceSize offset, V
                       offset, bytes);
 }
 
+static void name_read(VkCommandBuffer handle, VkBuffer buffer, VkDeviceSize offset,
+                      VkDeviceSize bytes)
+{
+    if (buffer)
+        vn_ranges_add(&VN_OBJECT(vn_command_buffer, handle)->read, VN_OBJECT(vn_resource, buffer),
+                      offset, bytes);
+}
+
 static VKAPI_ATTR void VKAPI_CALL cmd_copy_buffer(VkCommandBuffer commands, VkBuffer from,
                                                   VkBuffer to, uint32_t count,
                                                   const VkBufferCopy *regions)
 {
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
+        name_read(commands, from, regions[i].srcOffset, regions[i].size);
         name(commands, to, regions[i].dstOffset, regions[i].size);
+    }
     vn_vkCmdCopyBuffer(commands, from, to, count, regions);
 }
 
 static VKAPI_ATTR void VKAPI_CALL cmd_copy_buffer2(VkCommandBuffer commands,
                                                    const VkCopyBufferInfo2 *info)
 {
-    for (uint32_t i = 0; i < info->regionCount; i++)
+    for (uint32_t i = 0; i < info->regionCount; i++) {
+        name_read(commands, info->srcBuffer, info->pRegions[i].srcOffset, info->pRegions[i].size);
         name(commands, info->dstBuffer, info->pRegions[i].dstOffset, info->pRegions[i].size);
+    }
     vn_vkCmdCopyBuffer2(commands, info);
 }
 
@@ -483,6 +522,7 @@ static void note_dispatch(VkCommandBuffer handle)
     if (commands->settled)
         return;
     commands->settled = true;
+    commands->dispatches = true;
     bool known = pipeline && pipeline->known;
     if (!known || pipeline->writes_addresses)
         commands->writes |= WRITES_ADDRESSES;
@@ -509,6 +549,7 @@ static VKAPI_ATTR void VKAPI_CALL cmd_dispatch_indirect(VkCommandBuffer commands
                                                         VkDeviceSize offset)
 {
     note_dispatch(commands);
+    name_read(commands, buffer, offset, sizeof(VkDispatchIndirectCommand));
     vn_vkCmdDispatchIndirect(commands, buffer, offset);
 }
 
@@ -542,8 +583,10 @@ static VKAPI_ATTR void VKAPI_CALL cmd_push_descriptor_set(VkCommandBuffer handle
         commands->failed = true;
         return;
     }
-    for (uint32_t i = 0; i < count; i++)
-        vn_descriptor_write_ranges(&clean.writes[i], &commands->named);
+    for (uint32_t i = 0; i < count; i++) {
+        vn_descriptor_write_ranges(&clean.writes[i], true, &commands->named);
+        vn_descriptor_write_ranges(&clean.writes[i], false, &commands->read);
+    }
     vn_vkCmdPushDescriptorSetKHR(handle, point, layout, set, count, clean.writes);
     vn_writes_fini(&clean);
 }

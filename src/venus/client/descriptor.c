@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* What one descriptor lets shaders write. */
+/* What one descriptor lets shaders reach. */
 struct slot {
     struct vn_resource *resource; /* a reference, or NULL */
     VkDeviceSize offset, range;
@@ -89,9 +89,14 @@ static void add_slots(const struct vn_descriptor_set *set, uint32_t first, uint3
     }
 }
 
-void vn_descriptor_set_ranges(const struct vn_descriptor_set *set, struct vn_ranges *ranges)
+void vn_descriptor_set_ranges(const struct vn_descriptor_set *set, bool writes,
+                              struct vn_ranges *ranges)
 {
-    add_slots(set, 0, set->layout->slots, ranges);
+    for (uint32_t i = 0; i < set->layout->count; i++) {
+        const struct vn_binding *b = &set->layout->bindings[i];
+        if (!writes || vn_descriptor_writes_buffer(b->type))
+            add_slots(set, b->first_slot, b->slots, ranges);
+    }
 }
 
 void vn_descriptor_set_binding_ranges(const struct vn_descriptor_set *set, uint32_t number,
@@ -316,18 +321,21 @@ static void slot_set(struct slot *slot, struct vn_resource *resource, VkDeviceSi
     *slot = (struct slot){resource, offset, range};
 }
 
-/* What the i-th descriptor of a write lets shaders write: a resource and a part of it. */
+/* What the i-th descriptor of a write lets shaders reach: a resource and a part of it. */
 static struct slot slot_of(const VkWriteDescriptorSet *write, uint32_t i)
 {
     struct slot slot = {NULL, 0, VK_WHOLE_SIZE};
     switch (write->descriptorType) {
+    case VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER:
     case VK_DESCRIPTOR_TYPE_STORAGE_BUFFER:
+        slot.range = write->pBufferInfo[i].range;
+        /* fallthrough */
+    case VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER_DYNAMIC:
     case VK_DESCRIPTOR_TYPE_STORAGE_BUFFER_DYNAMIC:
         slot.resource = VN_OBJECT(vn_resource, write->pBufferInfo[i].buffer);
         slot.offset = write->pBufferInfo[i].offset;
-        if (write->descriptorType == VK_DESCRIPTOR_TYPE_STORAGE_BUFFER)
-            slot.range = write->pBufferInfo[i].range;
         break;
+    case VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER:
     case VK_DESCRIPTOR_TYPE_STORAGE_TEXEL_BUFFER:
         slot.resource = VN_OBJECT(vn_resource, write->pTexelBufferView[i]);
         break;
@@ -337,8 +345,11 @@ static struct slot slot_of(const VkWriteDescriptorSet *write, uint32_t i)
     return slot;
 }
 
-void vn_descriptor_write_ranges(const VkWriteDescriptorSet *write, struct vn_ranges *ranges)
+void vn_descriptor_write_ranges(const VkWriteDescriptorSet *write, bool writes,
+                                struct vn_ranges *ranges)
 {
+    if (writes && !vn_descriptor_writes_buffer(write->descriptorType))
+        return;
     for (uint32_t i = 0; i < write->descriptorCount; i++) {
         struct slot slot = slot_of(write, i);
         if (slot.resource)

@@ -1,6 +1,6 @@
 /* venus/client/descriptor.h - descriptor set layouts, pools, sets and update templates.
  *
- * A set remembers which buffers shaders can write through it; images in host-visible memory are
+ * A set remembers which buffers shaders can reach through it; images in host-visible memory are
  * the device's business (device.h).  A pool counts what it gave, so that an allocation needs no
  * answer until the pool is exhausted.
  *
@@ -17,9 +17,10 @@
 
 struct vn_descriptor_set;
 
-/* Adds what shaders can write through the set. */
-void vn_descriptor_set_ranges(const struct vn_descriptor_set *set, struct vn_ranges *ranges);
-/* The same for one binding. */
+/* Adds what shaders can reach through the set, or only what they can write. */
+void vn_descriptor_set_ranges(const struct vn_descriptor_set *set, bool writes,
+                              struct vn_ranges *ranges);
+/* What they can reach through one binding. */
 void vn_descriptor_set_binding_ranges(const struct vn_descriptor_set *set, uint32_t binding,
                                       struct vn_ranges *ranges);
 struct vn_descriptor_set *vn_descriptor_set_ref(struct vn_descriptor_set *set);
@@ -38,8 +39,9 @@ void vn_writes_fini(struct vn_writes *writes);
  * because the layout has immutable ones.  False when out of memory. */
 bool vn_pipeline_layout_clean(VkPipelineLayout layout, uint32_t set, uint32_t count,
                               const VkWriteDescriptorSet *writes, struct vn_writes *out) MUST_CHECK;
-/* What shaders can write through a pushed descriptor. */
-void vn_descriptor_write_ranges(const VkWriteDescriptorSet *write, struct vn_ranges *ranges);
+/* The same for pushed descriptors. */
+void vn_descriptor_write_ranges(const VkWriteDescriptorSet *write, bool writes,
+                                struct vn_ranges *ranges);
 
 /* The writes that a template makes of data, to a set or (VK_NULL_HANDLE) to be pushed.  False when
  * out of memory. */

@@ -20,6 +20,18 @@ bool vn_descriptor_writes_buffer(VkDescriptorType type)
     }
 }
 
+bool vn_descriptor_has_buffer(VkDescriptorType type)
+{
+    switch ((int)type) {
+    case VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER:
+    case VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER_DYNAMIC:
+    case VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER:
+        return true;
+    default:
+        return vn_descriptor_writes_buffer(type);
+    }
+}
+
 void vn_set_layout_unref(struct vn_set_layout *layout)
 {
     /* Release and acquire: the last one frees after all others are finished with it. */
@@ -65,7 +77,7 @@ static bool remember_bindings(struct vn_set_layout *layout,
             .count = b->descriptorCount,
             .immutable = vn_reads_samplers(b->descriptorType) && b->pImmutableSamplers,
             .variable = flags_of(info, i) & VK_DESCRIPTOR_BINDING_VARIABLE_DESCRIPTOR_COUNT_BIT,
-            .slots = vn_descriptor_writes_buffer(b->descriptorType) ? b->descriptorCount : 0,
+            .slots = vn_descriptor_has_buffer(b->descriptorType) ? b->descriptorCount : 0,
         };
     }
     if (layout->count)

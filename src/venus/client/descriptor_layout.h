@@ -45,7 +45,8 @@ static inline struct vn_set_layout *vn_set_layout_ref(struct vn_set_layout *layo
 /* NULL when there is none. */
 const struct vn_binding *vn_set_layout_binding(const struct vn_set_layout *layout, uint32_t number);
 
-/* Whether shaders can write a buffer through a descriptor of this type. */
+/* Whether shaders can reach a buffer, or write one, through a descriptor of this type. */
+bool vn_descriptor_has_buffer(VkDescriptorType type);
 bool vn_descriptor_writes_buffer(VkDescriptorType type);
 
 /* Copies the writes, each cleaned by the layout that layout_of gives it. */

@@ -21,6 +21,7 @@
 #include "venus/client/queue.h"
 #include "venus/client/sync.h"
 #include "venus/client/wsi.h"
+#include "venus/common/counts.h"
 #include "vn_client.gen.h"
 
 #define EXPORTED __attribute__((visibility("default")))
@@ -214,8 +215,15 @@ static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL get_instance_proc(VkInstance ins
     return found ? vn_icd_entry(command) : NULL;
 }
 
+static VKAPI_ATTR void VKAPI_CALL get_counts(VkDevice device, struct vn_counts *out)
+{
+    vn_link_counts(vn_device_link(VN_OBJECT(vn_device, device)), out);
+}
+
 static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL get_device_proc(VkDevice handle, const char *name)
 {
+    if (strcmp(name, VN_COUNTS_NAME) == 0)
+        return (PFN_vkVoidFunction)get_counts;
     const struct vn_device *device = VN_OBJECT(vn_device, handle);
     const struct vn_command_info *command = vn_command_find(name);
     if (!command || command->level != VN_LEVEL_DEVICE)

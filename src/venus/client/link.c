@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "venus/client/command.h"
 #include "venus/client/objects.h"
+#include "venus/common/counts.h"
 #include "venus/common/protocol.h"
 #include "venus/memory/kernel.h"
 
@@ -25,6 +26,7 @@ struct vn_link {
     size_t start; /* of what was put since begin */
 
     _Atomic uint64_t next_id;
+    _Atomic uint64_t exchanges; /* relaxed: a figure */
     /* Relaxed: a thread that sees it late gets the same answer from the connection. */
     _Atomic bool lost;
     /* Relaxed: set once OPEN was answered.  Before that whoever opens says what is wrong. */
@@ -295,6 +297,7 @@ VkResult vn_link_call(struct vn_link *link, struct vn_decoder *reply)
     else
         result = queue_call(link, call);
     pthread_mutex_unlock(&link->stream);
+    atomic_fetch_add_explicit(&link->exchanges, 1, memory_order_relaxed);
     if (result == VK_SUCCESS && (rpc_client_wait(link->rpc, call_is_decided, call, HW_NEVER) ||
                                  !call->seen || call->status))
         result = lose_for_status(link);
@@ -339,16 +342,52 @@ void vn_link_poll(struct vn_link *link)
         rpc_client_poll(link->rpc);
 }
 
+struct counted_wait {
+    bool (*done)(void *user);
+    void *user;
+    bool waited; /* it was not done at the first look */
+};
+
+static bool counted_is_done(void *user)
+{
+    struct counted_wait *wait = user;
+    bool done = wait->done(wait->user);
+    wait->waited |= !done;
+    return done;
+}
+
 VkResult vn_link_wait(struct vn_link *link, bool (*done)(void *user), void *user,
                       uint64_t timeout_ns)
 {
+    struct counted_wait wait = {done, user, false};
     VkResult result = vn_link_flush(link);
     if (result != VK_SUCCESS)
         return result;
-    int rc = rpc_client_wait(link->rpc, done, user, timeout_ns);
+    int rc = rpc_client_wait(link->rpc, counted_is_done, &wait, timeout_ns);
+    atomic_fetch_add_explicit(&link->exchanges, wait.waited, memory_order_relaxed);
     if (rc == 0)
         return VK_SUCCESS;
     return rc == -ETIMEDOUT ? VK_TIMEOUT : lose_for_status(link);
+}
+
+void vn_link_rest(struct vn_link *link, bool (*done)(void *user), void *user, uint64_t timeout_ns)
+{
+    if (!vn_link_is_lost(link))
+        (void)!rpc_client_wait(link->rpc, done, user, timeout_ns); /* an end is told by on_end */
+}
+
+void vn_link_counts(const struct vn_link *link, struct vn_counts *out)
+{
+    const struct rpc_stats *stats = rpc_client_stats(link->rpc);
+    *out = (struct vn_counts){
+        .exchanges = atomic_load_explicit(&link->exchanges, memory_order_relaxed),
+        .messages_sent = hw_counter_load(&stats->msgs_sent),
+        .messages_received = hw_counter_load(&stats->msgs_received),
+        .writes = hw_counter_load(&stats->writes),
+        .reads = hw_counter_load(&stats->reads),
+        .bytes_sent = hw_counter_load(&stats->bytes_sent),
+        .bytes_received = hw_counter_load(&stats->bytes_received),
+    };
 }
 
 /* ---- what generated entrypoints use ---- */

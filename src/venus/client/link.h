@@ -23,6 +23,7 @@ enum {
     VN_LINK_GATHER_BYTES = 128 << 10,
 };
 
+struct vn_counts;
 struct vn_link;
 
 struct vn_push_ops {
@@ -82,6 +83,11 @@ void vn_link_poll(struct vn_link *link);
  * whenever something has arrived.  VK_SUCCESS, VK_TIMEOUT or VK_ERROR_DEVICE_LOST. */
 VkResult vn_link_wait(struct vn_link *link, bool (*done)(void *user), void *user,
                       uint64_t timeout_ns) MUST_CHECK;
+
+/* Waits likewise, but sends nothing: for who would otherwise look again and again. */
+void vn_link_rest(struct vn_link *link, bool (*done)(void *user), void *user, uint64_t timeout_ns);
+
+void vn_link_counts(const struct vn_link *link, struct vn_counts *out);
 
 /* What push handlers get. */
 void *vn_link_user(const struct vn_link *link);

@@ -235,38 +235,52 @@ static VKAPI_ATTR VkResult VKAPI_CALL unmap_memory2(VkDevice device,
 
 /* ---- deltas ---- */
 
+static int collect(struct vn_memory *memory, const struct vn_ranges *ranges)
+{
+    if (!ranges)
+        return vn_region_collect(memory->region, 0, SIZE_MAX);
+    int rc = 0;
+    for (size_t i = vn_ranges_first(ranges, memory->object.id);
+         rc == 0 && i < ranges->count && ranges->items[i].memory == memory->object.id; i++)
+        rc = vn_region_collect(memory->region, ranges->items[i].offset, ranges->items[i].bytes);
+    return rc;
+}
+
 static VkResult put_region(struct vn_device *device, struct vn_memory *memory, struct wire_enc *e)
 {
-    int rc = vn_region_collect(memory->region, 0, SIZE_MAX);
     size_t off = 0, len;
-    if (rc || !vn_region_next_pending(memory->region, &off, &len))
-        return rc ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
-    for (rc = 1; rc == 1;) {
+    if (!vn_region_next_pending(memory->region, &off, &len))
+        return VK_SUCCESS;
+    int rc = 1;
+    while (rc == 1) {
         size_t start = wire_enc_len(e), changes;
         size_t hole = vn_put_command(e, VN_OP_DELTA);
         wire_put_u64(e, memory->object.id);
         rc = vn_region_encode(memory->region, device->codec, e, VN_DELTA_BYTES, &changes);
-        if (rc >= 0 && changes == 0)
+        if (rc < 0)
+            break;
+        if (changes == 0)
             wire_enc_trim(e, start);
-        else if (rc >= 0)
+        else
             wire_fill_len(e, hole);
-        if (rc >= 0) {
-            VkResult result = vn_link_checkpoint(vn_device_link(device));
-            if (result != VK_SUCCESS)
-                return result;
-        }
+        VkResult result = vn_link_checkpoint(vn_device_link(device));
+        if (result != VK_SUCCESS)
+            return result;
     }
     if (rc < 0)
         vn_link_lose(vn_device_link(device), "mapped memory could not be sent");
     return rc < 0 ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
 }
 
-VkResult vn_memory_put_deltas(struct vn_device *device, struct wire_enc *e)
+VkResult vn_memory_put_deltas(struct vn_device *device, const struct vn_ranges *ranges,
+                              struct wire_enc *e)
 {
     VkResult result = VK_SUCCESS;
     pthread_mutex_lock(&device->lock);
-    for (struct vn_memory *m = device->visible; m && result == VK_SUCCESS; m = m->next_visible)
-        result = m->tracked ? put_region(device, m, e) : VK_SUCCESS;
+    for (struct vn_memory *m = device->visible; m && result == VK_SUCCESS; m = m->next_visible) {
+        if (m->tracked)
+            result = collect(m, ranges) ? VK_ERROR_DEVICE_LOST : put_region(device, m, e);
+    }
     pthread_mutex_unlock(&device->lock);
     return result;
 }
@@ -284,7 +298,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL flush_ranges(VkDevice handle, uint32_t cou
     struct wire_enc *e = vn_link_begin(link);
     if (!e)
         return VK_SUCCESS; /* a lost device is told by what can return it */
-    if (vn_memory_put_deltas(device, e) != VK_SUCCESS) {
+    if (vn_memory_put_deltas(device, NULL, e) != VK_SUCCESS) {
         vn_link_cancel(link);
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     }

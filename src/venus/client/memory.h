@@ -60,8 +60,9 @@ void vn_memory_shared_ranges(struct vn_device *device, bool images, bool address
                              struct vn_ranges *ranges);
 
 /* Puts what the program wrote into mapped memory of the device into the stream, whose lock the
- * caller has. */
-VkResult vn_memory_put_deltas(struct vn_device *device, struct wire_enc *e) MUST_CHECK;
+ * caller has: within the ranges, which are settled, or (NULL) everywhere. */
+VkResult vn_memory_put_deltas(struct vn_device *device, const struct vn_ranges *ranges,
+                              struct wire_enc *e) MUST_CHECK;
 
 extern const struct vn_entry vn_entries_memory[];
 extern const struct vn_entry vn_entries_resource[];

@@ -44,6 +44,24 @@ static void append(struct vn_memory_types *types, const VkMemoryType *behind, ui
     types->heap_of[heap] = behind->heapIndex;
 }
 
+/* The server reads host memory to compare it, and reading what is not cached costs a hundred times
+ * more; to the program it is a shadow either way.  So an uncached type of the host's is backed by
+ * the cached one of the same heap. */
+static void prefer_cached(struct vn_memory_types *types,
+                          const VkPhysicalDeviceMemoryProperties *driver)
+{
+    for (uint32_t i = 0; i < driver->memoryTypeCount; i++) {
+        const VkMemoryType *type = &driver->memoryTypes[i];
+        if (type->propertyFlags != COHERENT)
+            continue;
+        for (uint32_t j = 0; j < driver->memoryTypeCount; j++) {
+            if (driver->memoryTypes[j].propertyFlags == HOST &&
+                driver->memoryTypes[j].heapIndex == type->heapIndex)
+                types->driver_type[i] = j;
+        }
+    }
+}
+
 void vn_memory_types_init(struct vn_memory_types *types,
                           const VkPhysicalDeviceMemoryProperties *driver,
                           bool visible_device_memory)
@@ -55,6 +73,7 @@ void vn_memory_types_init(struct vn_memory_types *types,
         types->driver_type[i] = i;
     for (uint32_t i = 0; i < VK_MAX_MEMORY_HEAPS; i++)
         types->heap_of[i] = i;
+    prefer_cached(types, driver);
     if (visible_device_memory)
         return;
     hide_device_memory(types);

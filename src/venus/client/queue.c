@@ -43,6 +43,8 @@ struct submission {
     const VkSubmitInfo2 *submits2;
     const VkBindSparseInfo *binds;
     struct vn_fence *fence;
+    struct vn_ranges reads; /* of mapped memory; the rest need not be sent yet */
+    bool reads_all;         /* not known */
 };
 
 void vn_queue_init(struct vn_queue *queue)
@@ -133,9 +135,11 @@ static void note_wait(struct vn_batch *batch, VkSemaphore handle)
     batch->chained |= semaphore && !semaphore->timeline;
 }
 
-static void note_commands(struct vn_batch *batch, VkCommandBuffer handle)
+static void note_commands(struct submission *s, struct vn_batch *batch, VkCommandBuffer handle)
 {
     const struct vn_command_buffer *commands = (const struct vn_command_buffer *)handle;
+    if (!s->reads_all && !vn_command_buffer_reads(commands, &s->reads))
+        s->reads_all = true;
     vn_command_buffer_ranges(commands, &batch->ranges);
     batch->visible |= vn_command_buffer_is_watched(commands);
 }
@@ -158,18 +162,18 @@ static struct vn_batch *batch_of_signals(const void *chain, uint32_t count,
     return batch;
 }
 
-static struct vn_batch *batch_of_submit(const VkSubmitInfo *submit)
+static struct vn_batch *batch_of_submit(struct submission *s, const VkSubmitInfo *submit)
 {
     struct vn_batch *batch =
         batch_of_signals(submit->pNext, submit->signalSemaphoreCount, submit->pSignalSemaphores);
     for (uint32_t i = 0; batch && i < submit->waitSemaphoreCount; i++)
         note_wait(batch, submit->pWaitSemaphores[i]);
     for (uint32_t i = 0; batch && i < submit->commandBufferCount; i++)
-        note_commands(batch, submit->pCommandBuffers[i]);
+        note_commands(s, batch, submit->pCommandBuffers[i]);
     return batch;
 }
 
-static struct vn_batch *batch_of_submit2(const VkSubmitInfo2 *submit)
+static struct vn_batch *batch_of_submit2(struct submission *s, const VkSubmitInfo2 *submit)
 {
     struct vn_batch *batch = batch_new(submit->signalSemaphoreInfoCount);
     for (uint32_t i = 0; batch && i < submit->signalSemaphoreInfoCount; i++)
@@ -178,16 +182,16 @@ static struct vn_batch *batch_of_submit2(const VkSubmitInfo2 *submit)
     for (uint32_t i = 0; batch && i < submit->waitSemaphoreInfoCount; i++)
         note_wait(batch, submit->pWaitSemaphoreInfos[i].semaphore);
     for (uint32_t i = 0; batch && i < submit->commandBufferInfoCount; i++)
-        note_commands(batch, submit->pCommandBufferInfos[i].commandBuffer);
+        note_commands(s, batch, submit->pCommandBufferInfos[i].commandBuffer);
     return batch;
 }
 
-static struct vn_batch *batch_at(const struct submission *s, uint32_t i)
+static struct vn_batch *batch_at(struct submission *s, uint32_t i)
 {
     if (s->submits)
-        return batch_of_submit(&s->submits[i]);
+        return batch_of_submit(s, &s->submits[i]);
     if (s->submits2)
-        return batch_of_submit2(&s->submits2[i]);
+        return batch_of_submit2(s, &s->submits2[i]);
     struct vn_batch *batch = batch_of_signals(s->binds[i].pNext, s->binds[i].signalSemaphoreCount,
                                               s->binds[i].pSignalSemaphores);
     if (batch)
@@ -196,7 +200,7 @@ static struct vn_batch *batch_at(const struct submission *s, uint32_t i)
 }
 
 /* A list of all batches, not numbered yet; NULL when out of memory. */
-static struct vn_batch *batches_of(const struct submission *s, struct vn_invalidate_counts *counts)
+static struct vn_batch *batches_of(struct submission *s, struct vn_invalidate_counts *counts)
 {
     struct vn_batch *first = NULL, **last = &first;
     uint32_t count = s->count ? s->count : 1;
@@ -314,7 +318,8 @@ static VkResult submit_batches(const struct submission *s, struct vn_batch *batc
     struct vn_link *link = vn_device_link(device);
     uint32_t count = s->count ? s->count : 1;
     struct wire_enc *e = vn_link_begin(link);
-    VkResult result = e ? vn_memory_put_deltas(device, e) : VK_ERROR_DEVICE_LOST;
+    const struct vn_ranges *reads = s->reads_all || s->reads.failed ? NULL : &s->reads;
+    VkResult result = e ? vn_memory_put_deltas(device, reads, e) : VK_ERROR_DEVICE_LOST;
     if (result != VK_SUCCESS) {
         if (e)
             vn_link_cancel(link);
@@ -339,7 +344,7 @@ static VkResult submit_batches(const struct submission *s, struct vn_batch *batc
     return finish_submission(link, s);
 }
 
-static VkResult submit(const struct submission *s)
+static VkResult submit(struct submission *s)
 {
     VkResult result = vn_device_status(s->queue->device);
     if (result != VK_SUCCESS)
@@ -347,9 +352,9 @@ static VkResult submit(const struct submission *s)
     uint64_t start = hw_now_ns();
     struct vn_invalidate_counts counts = {0};
     struct vn_batch *batches = batches_of(s, &counts);
-    if (!batches)
-        return VK_ERROR_OUT_OF_HOST_MEMORY;
-    result = submit_batches(s, batches);
+    vn_ranges_settle(&s->reads);
+    result = batches ? submit_batches(s, batches) : VK_ERROR_OUT_OF_HOST_MEMORY;
+    vn_ranges_fini(&s->reads);
     vn_trace_submit(hw_now_ns() - start, &counts);
     return result;
 }

@@ -26,10 +26,10 @@ struct vn_queue {
     /* Batches up to this one were reported done when they were sent (docs/early-fences.md).
      * Relaxed: it says nothing about memory. */
     _Atomic uint64_t early;
-    pthread_mutex_t lock;   /* guards the rest */
-    uint64_t submitted;     /* number of the last batch */
-    uint64_t visible;       /* number of the last batch whose effects the host can see */
-    uint64_t chained;       /* of the last that waits for a binary semaphore: for other queues */
+    pthread_mutex_t lock; /* guards the rest */
+    uint64_t submitted;   /* number of the last batch */
+    uint64_t visible;     /* number of the last batch whose effects the host can see */
+    uint64_t chained;     /* of the last that waits for a binary semaphore: for other queues */
     struct vn_batch *first, **last;
 };
 

@@ -93,6 +93,19 @@ void vn_ranges_settle(struct vn_ranges *ranges)
         ranges->count = join(ranges->items, ranges->count, true);
 }
 
+size_t vn_ranges_first(const struct vn_ranges *ranges, uint64_t memory)
+{
+    size_t low = 0, high = ranges->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (ranges->items[middle].memory < memory)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 void vn_ranges_put(const struct vn_ranges *ranges, struct wire_enc *e)
 {
     wire_put_u32(e, (uint32_t)ranges->count);

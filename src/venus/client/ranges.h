@@ -31,6 +31,9 @@ void vn_ranges_add_memory(struct vn_ranges *ranges, const struct vn_memory *memo
 /* Sorts and joins; at most VN_RANGES_MAX remain. */
 void vn_ranges_settle(struct vn_ranges *ranges);
 
+/* Of settled ranges: the first of an allocation, or where it would be. */
+size_t vn_ranges_first(const struct vn_ranges *ranges, uint64_t memory);
+
 void vn_ranges_put(const struct vn_ranges *ranges, struct wire_enc *e);
 
 #endif

@@ -61,18 +61,6 @@ static VKAPI_ATTR VkResult VKAPI_CALL reset_fences(VkDevice device, uint32_t cou
     return VK_SUCCESS;
 }
 
-static VKAPI_ATTR VkResult VKAPI_CALL get_fence_status(VkDevice handle, VkFence fence)
-{
-    struct vn_device *device = VN_OBJECT(vn_device, handle);
-    const struct vn_fence *f = VN_OBJECT(vn_fence, fence);
-    if (!fence_is_signalled(f))
-        vn_link_poll(vn_device_link(device));
-    VkResult status = vn_device_status(device);
-    if (status != VK_SUCCESS)
-        return status;
-    return fence_is_signalled(f) ? VK_SUCCESS : VK_NOT_READY;
-}
-
 struct fence_wait {
     const VkFence *fences;
     uint32_t count;
@@ -94,6 +82,50 @@ static bool fences_are_decided(void *user)
 {
     struct fence_wait *wait = user;
     return fences_are_signalled(wait) || vn_device_status(wait->device) != VK_SUCCESS;
+}
+
+/* Looks in a row before a thread counts as spinning: what is done already is found by the first. */
+enum { LOOKS_MAX = 16 };
+/* Looks that are further apart are not in a row: the thread does something else in between. */
+static const uint64_t looks_apart_ns = 100 * HW_US;
+/* Longer than the connection spins where spinning pays, so that it sleeps where it does not; and
+ * short, since the program may have more than this fence to look at. */
+static const uint64_t rest_ns = 200 * HW_US;
+
+/* Looks of this thread in a row that found nothing. */
+static _Thread_local struct {
+    uint64_t last_ns;
+    uint32_t count;
+} looks;
+
+/* A thread that looks again and again takes the core from whoever it waits for, the driver or the
+ * server on a small machine.  So it waits as vkWaitForFences would, for a while. */
+static void rest_from_looking(struct fence_wait *wait)
+{
+    uint64_t now = hw_now_ns();
+    looks.count = now - looks.last_ns < looks_apart_ns ? looks.count + 1 : 1;
+    if (looks.count > LOOKS_MAX) {
+        vn_link_rest(vn_device_link(wait->device), fences_are_decided, wait, rest_ns);
+        now = hw_now_ns();
+    }
+    looks.last_ns = now;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL get_fence_status(VkDevice handle, VkFence fence)
+{
+    struct fence_wait wait = {&fence, 1, true, VN_OBJECT(vn_device, handle)};
+    const struct vn_fence *f = VN_OBJECT(vn_fence, fence);
+    if (!fence_is_signalled(f))
+        vn_link_poll(vn_device_link(wait.device));
+    if (!fences_are_decided(&wait))
+        rest_from_looking(&wait);
+    VkResult status = vn_device_status(wait.device);
+    if (status != VK_SUCCESS)
+        return status;
+    if (!fence_is_signalled(f))
+        return VK_NOT_READY;
+    looks.count = 0;
+    return VK_SUCCESS;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL wait_for_fences(VkDevice handle, uint32_t count,
@@ -214,7 +246,7 @@ static VkResult send_signal(struct vn_device *device, void (*put)(struct wire_en
     struct wire_enc *e = vn_link_begin(link);
     if (!e)
         return VK_ERROR_DEVICE_LOST;
-    VkResult result = vn_memory_put_deltas(device, e);
+    VkResult result = vn_memory_put_deltas(device, NULL, e);
     if (result != VK_SUCCESS) {
         vn_link_cancel(link);
         return result;

@@ -145,9 +145,9 @@ static bool server_takes_descriptors(const struct vn_xcb *xcb, xcb_connection_t 
 {
     bool wanted;
     hw_env_bool("VENUS_PRESENT_SHM", true, &wanted);
-    if (!wanted || !xcb->shm || !can_pass_descriptors(xcb, c))
+    if (!wanted || !xcb->xcb_shm_id || !can_pass_descriptors(xcb, c))
         return false;
-    const xcb_query_extension_reply_t *extension = xcb->xcb_get_extension_data(c, xcb->shm);
+    const xcb_query_extension_reply_t *extension = xcb->xcb_get_extension_data(c, xcb->xcb_shm_id);
     if (!extension || !extension->present)
         return false;
     xcb_shm_query_version_reply_t *version =

@@ -10,22 +10,24 @@ static struct vn_xcb table;
 static bool loaded;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static bool load(const char *library, const char *const *names, void **const *functions,
-                 size_t count)
+/* All or nothing. */
+static bool load(const char *library, const char *const *names, void **const *places, size_t count)
 {
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
         hw_info(HW_CAT_VULKAN, "%s", dlerror());
         return false;
     }
-    for (size_t i = 0; i < count; i++) {
-        *functions[i] = dlsym(handle, names[i]);
-        if (!*functions[i]) {
+    bool complete = true;
+    for (size_t i = 0; complete && i < count; i++) {
+        *places[i] = dlsym(handle, names[i]);
+        complete = *places[i] != NULL;
+        if (!complete)
             hw_info(HW_CAT_VULKAN, "%s has no %s", library, names[i]);
-            return false;
-        }
     }
-    return true;
+    for (size_t i = 0; !complete && i < count; i++)
+        *places[i] = NULL;
+    return complete;
 }
 
 #define NAME(name) #name,
@@ -35,8 +37,8 @@ static void open_all(void)
 {
     static const char *const names[] = {VN_XCB_FUNCTIONS(NAME)};
     static void **const places[] = {VN_XCB_FUNCTIONS(PLACE)};
-    static const char *const shm_names[] = {VN_XCB_SHM_FUNCTIONS(NAME) "xcb_shm_id"};
-    static void **const shm_places[] = {VN_XCB_SHM_FUNCTIONS(PLACE)(void **) & table.shm};
+    static const char *const shm_names[] = {VN_XCB_SHM_FUNCTIONS(NAME)};
+    static void **const shm_places[] = {VN_XCB_SHM_FUNCTIONS(PLACE)};
     static const char *const display_name = "XGetXCBConnection";
     static void **const display_place = (void **)&table.of_display;
     loaded = load("libxcb.so.1", names, places, ARRAY_LEN(names));
@@ -44,10 +46,8 @@ static void open_all(void)
         hw_warn(HW_CAT_VULKAN, "windows cannot be shown: libxcb.so.1 cannot be used");
         return;
     }
-    if (!load("libxcb-shm.so.0", shm_names, shm_places, ARRAY_LEN(shm_names)))
-        table.shm = NULL;
-    if (!load("libX11-xcb.so.1", &display_name, &display_place, 1))
-        table.of_display = NULL;
+    (void)load("libxcb-shm.so.0", shm_names, shm_places, ARRAY_LEN(shm_names));
+    (void)load("libX11-xcb.so.1", &display_name, &display_place, 1);
 }
 
 const struct vn_xcb *vn_xcb(void)

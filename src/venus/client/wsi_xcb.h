@@ -43,6 +43,7 @@
 #define VN_XCB_SHM_FUNCTIONS(F)                                                                    \
     F(xcb_shm_attach_fd_checked)                                                                   \
     F(xcb_shm_detach_checked)                                                                      \
+    F(xcb_shm_id)                                                                                  \
     F(xcb_shm_put_image_checked)                                                                   \
     F(xcb_shm_query_version)                                                                       \
     F(xcb_shm_query_version_reply)
@@ -50,9 +51,8 @@
 struct vn_xcb {
 #define VN_XCB_MEMBER(name) __typeof__(name) *name;
     VN_XCB_FUNCTIONS(VN_XCB_MEMBER)
-    VN_XCB_SHM_FUNCTIONS(VN_XCB_MEMBER)
+    VN_XCB_SHM_FUNCTIONS(VN_XCB_MEMBER) /* all NULL without libxcb-shm */
 #undef VN_XCB_MEMBER
-    xcb_extension_t *shm; /* NULL without libxcb-shm: its functions are NULL then */
     xcb_connection_t *(*of_display)(void *display); /* NULL without libX11-xcb */
 };
 

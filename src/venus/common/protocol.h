@@ -24,7 +24,7 @@
  *           many batches (1 when it has none, for its fence).  Batch i is number first + i of the
  *           queue, counted from 1 without gaps; its ranges are what it can write of mapped memory
  *
- *   EARLY   {u64 queue, u64 number}   the program was told that all batches up to this one are done,
+ *   EARLY   {u64 queue, u64 number}   the program was told that batches up to this one are done,
  *           though they may not be: nothing that the host can see depends on them.  What follows
  *           and would disturb them, or counts on them, is executed once they are
  *

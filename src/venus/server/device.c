@@ -154,13 +154,18 @@ VkResult vn_device_create(const struct vn_instance *instance, VkPhysicalDevice p
     return VK_SUCCESS;
 }
 
-void vn_device_destroy(struct vn_device *device)
+void vn_device_stop(struct vn_device *device)
 {
     while (device->queues) {
         struct vn_queue *queue = device->queues;
         device->queues = queue->next;
         vn_queue_destroy(queue);
     }
+}
+
+void vn_device_destroy(struct vn_device *device)
+{
+    vn_device_stop(device);
     device->driver.vkDestroyDevice(device->handle, NULL);
     free(device->families);
     free(device);

@@ -41,7 +41,9 @@ struct vn_device {
 VkResult vn_device_create(const struct vn_instance *instance, VkPhysicalDevice physical,
                           VkDeviceCreateInfo *info, struct hw_arena *arena,
                           struct vn_device **out) MUST_CHECK;
-/* Ends the queues' threads once their work is done, then the device. */
+/* Ends the queues' threads once their work is done. */
+void vn_device_stop(struct vn_device *device);
+/* The same, and the device. */
 void vn_device_destroy(struct vn_device *device);
 
 /* The queue of the driver; NULL when the device was not created with it. */

@@ -37,7 +37,8 @@ static void destroy_device(struct vn_exec *x, struct vn_args_vkDestroyDevice *a)
         link = &(*link)->next;
     *link = device->next;
     vn_objects_remove_device(&s->objects, device);
-    vn_memories_forget_device(s->memories, device);
+    vn_device_stop(device);
+    vn_memories_free_device(s->memories, device);
     vn_device_destroy(device);
     s->device = NULL;
 }

@@ -42,8 +42,9 @@ VkResult vn_memories_allocate(struct vn_memories *memories, struct vn_device *de
 /* Forgets the twin; the driver's memory is the caller's to free afterwards.  An unknown id is
  * none. */
 void vn_memories_forget(struct vn_memories *memories, uint64_t id);
-/* The same for all of a device. */
-void vn_memories_forget_device(struct vn_memories *memories, const struct vn_device *device);
+/* Forgets and frees all that the client left of a device, whose queues have ended: a driver may
+ * keep it, where no limit counts it. */
+void vn_memories_free_device(struct vn_memories *memories, const struct vn_device *device);
 
 /* From now on the memory has a twin, and both are zero, or what a device could have written is
  * pushed.  A second call does nothing.  VK_ERROR_MEMORY_MAP_FAILED where it cannot be mapped, also

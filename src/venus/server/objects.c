@@ -54,9 +54,10 @@ static int check_room(const struct vn_objects *o, uint32_t type, uint64_t id)
 {
     if (!id || vn_keymap_get(&o->things, id))
         return -EEXIST;
-    if (vn_keymap_count(&o->things) >= o->max)
+    if (vn_keymap_count(&o->things) + o->left >= o->max)
         return -EDQUOT;
-    return type == VK_OBJECT_TYPE_PIPELINE && o->pipelines >= o->max_pipelines ? -EDQUOT : 0;
+    bool full = o->pipelines + o->left_pipelines >= o->max_pipelines;
+    return type == VK_OBJECT_TYPE_PIPELINE && full ? -EDQUOT : 0;
 }
 
 int vn_objects_add(struct vn_objects *o, uint32_t type, uint64_t id, void *handle,
@@ -128,8 +129,26 @@ static bool remove_some(struct vn_objects *o, const struct vn_device *device)
     }
 }
 
+static bool outlives_device(const struct vn_thing *thing)
+{
+    return thing->handle && thing->type != VK_OBJECT_TYPE_DEVICE &&
+           thing->type != VK_OBJECT_TYPE_QUEUE && thing->type != VK_OBJECT_TYPE_DEVICE_MEMORY;
+}
+
+static void count_left(struct vn_objects *o, const struct vn_device *device)
+{
+    const struct vn_thing *thing;
+    for (size_t at = 0; (thing = vn_keymap_next(&o->things, &at)) != NULL;) {
+        if (thing->device != device || !outlives_device(thing))
+            continue;
+        o->left++;
+        o->left_pipelines += thing->type == VK_OBJECT_TYPE_PIPELINE;
+    }
+}
+
 void vn_objects_remove_device(struct vn_objects *o, const struct vn_device *device)
 {
+    count_left(o, device);
     while (remove_some(o, device))
         ;
 }

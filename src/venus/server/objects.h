@@ -34,6 +34,7 @@ struct vn_objects {
     uint64_t max;             /* things at a time */
     uint64_t max_pipelines;
     uint64_t pipelines;
+    uint64_t left, left_pipelines; /* behind by a client that destroyed their device */
     /* The last answer of vn_objects_device: a stream speaks to one object for long. */
     const void *last_handle;
     struct vn_device *last_device;
@@ -53,7 +54,8 @@ int vn_objects_add(struct vn_objects *objects, uint32_t type, uint64_t id, void 
 void vn_objects_remove(struct vn_objects *objects, uint64_t id);
 /* Forgets the members of a pool that was reset. */
 void vn_objects_empty(struct vn_objects *objects, struct vn_thing *pool);
-/* Forgets all that belongs to a device. */
+/* Forgets all that belongs to a device.  What the client should have destroyed before still counts
+ * against the limits: a driver may keep it.  Memory does not: see vn_memories_free_device. */
 void vn_objects_remove_device(struct vn_objects *objects, const struct vn_device *device);
 
 /* The device behind a dispatchable handle: a device, queue or command buffer; NULL for others. */

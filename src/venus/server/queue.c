@@ -142,22 +142,12 @@ int vn_report_done(struct vn_channel *channel, uint64_t queue, uint64_t number, 
     return vn_channel_send(channel, VN_PUSH_DONE, body, sizeof(body));
 }
 
-static void note_done(struct vn_queue *q, uint64_t number)
-{
-    pthread_mutex_lock(&q->lock);
-    if (number > q->done)
-        q->done = number;
-    pthread_cond_broadcast(&q->settled);
-    pthread_mutex_unlock(&q->lock);
-}
-
 /* All batches up to a number that the device has reached. */
 static int report_done(struct vn_queue *q, uint64_t number)
 {
     struct vn_batch *batch;
     uint64_t last = 0;
     int rc = 0;
-    note_done(q, number);
     while (rc == 0 && (batch = take_up_to(q, number, true)) != NULL) {
         rc = vn_memories_read(q->reports->memories, batch->ranges, batch->range_count);
         last = batch->number;
@@ -178,7 +168,6 @@ static int report_lost(struct vn_queue *q, VkResult result)
         last = batch->number;
         batch_free(q->reports, batch);
     }
-    note_done(q, last);
     return last ? vn_report_done(q->reports->channel, q->id, last, result) : 0;
 }
 
@@ -194,10 +183,6 @@ static void *report_main(void *arg)
             result = wait_for_device(q, &number);
         rc = result < 0 ? report_lost(q, result) : report_done(q, number);
     }
-    pthread_mutex_lock(&q->lock);
-    q->over = true;
-    pthread_cond_broadcast(&q->settled);
-    pthread_mutex_unlock(&q->lock);
     return NULL;
 }
 
@@ -243,10 +228,12 @@ int vn_queue_report_early(struct vn_queue *q, uint64_t number)
 
 void vn_queue_settle(struct vn_queue *q)
 {
-    pthread_mutex_lock(&q->lock);
-    while (q->done < q->early && q->started && !q->over)
-        pthread_cond_wait(&q->settled, &q->lock);
-    pthread_mutex_unlock(&q->lock);
+    uint64_t number = q->early;
+    if (number <= q->settled || q->ended < 0)
+        return;
+    /* A lost device is the thread's to report. */
+    (void)wait_for_device(q, &number);
+    q->settled = number;
 }
 
 /* ---- life ---- */
@@ -277,7 +264,6 @@ VkResult vn_queue_create(struct vn_device *device, VkQueue handle, uint64_t id,
     }
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->work, NULL);
-    pthread_cond_init(&q->settled, NULL);
     q->next = device->queues;
     device->queues = q;
     *out = q;
@@ -297,7 +283,6 @@ void vn_queue_destroy(struct vn_queue *q)
         batch_free(q->reports, batch);
     q->device->driver.vkDestroySemaphore(q->device->handle, q->timeline, NULL);
     pthread_cond_destroy(&q->work);
-    pthread_cond_destroy(&q->settled);
     pthread_mutex_destroy(&q->lock);
     free(q);
 }

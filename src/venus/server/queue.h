@@ -2,8 +2,8 @@
  *
  * Each batch has a number, from 1 on without gaps.  A timeline semaphore of ours reaches the number
  * when the batch is done; a thread of the queue, started with the first submission, waits for it,
- * pushes what the batch wrote of mapped memory, and then that it is done.  The executor never waits
- * for a device.
+ * pushes what the batch wrote of mapped memory, and then that it is done.  The executor waits for a
+ * device only where the program was told too early (vn_queue_settle).
  *
  * A submission that failed or was skipped, and a device that is lost, end the queue: its batches,
  * and all later ones, are reported with the result, after those before them.
@@ -57,15 +57,14 @@ struct vn_queue {
     uint64_t next_number;
     struct vn_batch_list announced; /* for the next command */
     VkResult ended;                 /* negative: no more submissions; the executor's */
-    uint64_t early; /* the program was told that batches up to here are done; the executor's */
+    uint64_t early;   /* the program was told that batches up to here are done; the executor's */
+    uint64_t settled; /* and they are, up to here; likewise */
 
     pthread_mutex_t lock; /* guards the rest; taken after the channel's or alone */
     pthread_cond_t work;
     struct vn_batch_list running;
-    VkResult lost;          /* found by the thread */
-    uint64_t done;          /* the last batch that is */
-    pthread_cond_t settled; /* done has grown, or the thread has ended */
-    bool stop, started, over;
+    VkResult lost; /* found by the thread */
+    bool stop, started;
     pthread_t thread;
     struct vn_queue *next; /* of the device */
 };
@@ -89,8 +88,8 @@ void vn_queue_submitted(struct vn_queue *queue, VkResult result);
 /* The program was told that batches up to this number are done.  0, or -EPROTO when there is no
  * such batch. */
 int vn_queue_report_early(struct vn_queue *queue, uint64_t number) MUST_CHECK;
-/* Waits until what the program was told is true.  The one place where an executor waits for a
- * device: natively the program itself would have waited there, for the same batches. */
+/* Waits until what the program was told is true.  Natively the program itself would have waited
+ * there, for the same batches. */
 void vn_queue_settle(struct vn_queue *queue);
 
 /* Tells the client that batches up to this number are done.  0, or what ended the connection. */

@@ -203,6 +203,15 @@ static int start(struct vn_session *s, struct rpc_ep *ep)
     return rc;
 }
 
+/* For the layer's last words.  It may take its time: the keeper must not take it for stuck. */
+static void close_instance(struct vn_session *s)
+{
+    vn_channel_lock(&s->channel);
+    s->channel.executing = false;
+    vn_channel_unlock(&s->channel);
+    vn_instance_close(&s->instance);
+}
+
 int vn_session_run(struct rpc_ep *ep, struct rpc_msg *open,
                    const struct vn_session_options *options)
 {
@@ -222,6 +231,6 @@ int vn_session_run(struct rpc_ep *ep, struct rpc_msg *open,
     if (rc)
         end_with_fault(s, rc);
     else if (s->options.validate && !s->devices)
-        vn_instance_close(&s->instance);
+        close_instance(s);
     return rc ? 1 : 0;
 }

@@ -60,10 +60,14 @@ static int on_created(void *objects, uint32_t type, uint64_t id, void *handle)
                           pooled ? s->pool : NULL);
 }
 
+/* A command with a void device or pool was skipped: the driver would keep what no id, and so no
+ * limit, stands for any more.  Only a client that mixes up its devices sends that. */
 static void on_destroyed(void *objects, uint32_t type, uint64_t id)
 {
     struct vn_session *s = objects;
-    (void)type; /* the id was looked up with it */
+    const struct vn_thing *thing = vn_objects_find(&s->objects, id, type);
+    if (thing && thing->handle && s->decoder.voided)
+        vn_session_fault(s, -EPROTO);
     vn_objects_remove(&s->objects, id);
 }
 
@@ -145,9 +149,8 @@ static void settle(struct vn_session *s)
 static bool minds_its_own(const struct vn_session *s, uint32_t command)
 {
     const struct vn_command_info *info = vn_keymap_get(&s->classes, command);
-    return info &&
-           (info->class == VN_CLASS_CREATE || info->class == VN_CLASS_CREATE_SYNC ||
-            info->class == VN_CLASS_CALL || command == VN_CMD_vkAllocateDescriptorSets);
+    return info && (info->class == VN_CLASS_CREATE || info->class == VN_CLASS_CREATE_SYNC ||
+                    info->class == VN_CLASS_CALL || command == VN_CMD_vkAllocateDescriptorSets);
 }
 
 static int op_early(struct vn_session *s, struct wire_dec *in)
@@ -366,12 +369,9 @@ int vn_stream_execute(struct vn_session *s, const void *data, size_t len, struct
 
 const char *vn_stream_where(const struct vn_session *s)
 {
-    static const char *const ops[] = {[VN_OP_RECORD] = "RECORD",
-                                      [VN_OP_MAP] = "MAP",
-                                      [VN_OP_DELTA] = "DELTA",
-                                      [VN_OP_READ] = "READ",
-                                      [VN_OP_BATCHES] = "BATCHES",
-                                      [VN_OP_EARLY] = "EARLY"};
+    static const char *const ops[] = {
+        [VN_OP_RECORD] = "RECORD", [VN_OP_MAP] = "MAP",         [VN_OP_DELTA] = "DELTA",
+        [VN_OP_READ] = "READ",     [VN_OP_BATCHES] = "BATCHES", [VN_OP_EARLY] = "EARLY"};
     if (s->command < ARRAY_LEN(ops) && ops[s->command])
         return ops[s->command];
     const char *name = vn_command_name(s->command);

@@ -287,19 +287,9 @@ static void objects_over_the_limit_end_the_session(void **state)
     server_stop(&server);
 }
 
-/* Batches that wait for a semaphore which nobody signals stay pending. */
-static void pending_batches_over_the_limit_end_the_session(void **state)
+/* Puts a batch that waits for a semaphore which nobody signals: it stays pending. */
+static void put_endless(struct bench *b, VkSemaphore semaphore)
 {
-    static const char *const args[] = {"--max-pending", "4", NULL};
-    struct bench b;
-    (void)state;
-    server_start(&server, "unix:%s/s", args);
-    bench_start(&b, &server);
-    VkSemaphoreTypeCreateInfo type = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
-                                      .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
-    VkSemaphoreCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &type};
-    VkSemaphore semaphore = client_object(&b.c, VK_OBJECT_TYPE_SEMAPHORE);
-    vn_enc_cmd_vkCreateSemaphore(&b.c.out, b.device, &info, NULL, &semaphore);
     uint64_t value = 1;
     VkTimelineSemaphoreSubmitInfo values = {.sType =
                                                 VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
@@ -311,12 +301,76 @@ static void pending_batches_over_the_limit_end_the_session(void **state)
                            .waitSemaphoreCount = 1,
                            .pWaitSemaphores = &semaphore,
                            .pWaitDstStageMask = &stage};
-    for (uint64_t i = 1; i <= 6; i++) {
-        client_put_batches(&b.c, b.queue, i, VK_NULL_HANDLE, 0);
-        vn_enc_cmd_vkQueueSubmit(&b.c.out, b.queue, 1, &submit, VK_NULL_HANDLE);
-    }
+    client_put_batches(&b->c, b->queue, ++b->submitted, VK_NULL_HANDLE, 0);
+    vn_enc_cmd_vkQueueSubmit(&b->c.out, b->queue, 1, &submit, VK_NULL_HANDLE);
+}
+
+static VkSemaphore put_timeline(struct bench *b)
+{
+    VkSemaphoreTypeCreateInfo type = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+                                      .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
+    VkSemaphoreCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &type};
+    VkSemaphore semaphore = client_object(&b->c, VK_OBJECT_TYPE_SEMAPHORE);
+    vn_enc_cmd_vkCreateSemaphore(&b->c.out, b->device, &info, NULL, &semaphore);
+    return semaphore;
+}
+
+static void pending_batches_over_the_limit_end_the_session(void **state)
+{
+    static const char *const args[] = {"--max-pending", "4", NULL};
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", args);
+    bench_start(&b, &server);
+    VkSemaphore semaphore = put_timeline(&b);
+    for (uint64_t i = 1; i <= 6; i++)
+        put_endless(&b, semaphore);
     client_post(&b.c);
     expect_ended(&b.c, "BATCHES: over a limit");
+    server_stop(&server);
+}
+
+static void put_early(struct bench *b, uint64_t number)
+{
+    size_t hole = client_begin(&b->c, VN_OP_EARLY);
+    wire_put_u64(&b->c.out, vn_object_of(b->queue)->id);
+    wire_put_u64(&b->c.out, number);
+    client_finish(&b->c, hole);
+}
+
+/* Also on the same queue; were it not so, these would be over the limit.  And the wait, which such
+ * a client makes endless, does not outlive the client. */
+static void submissions_wait_for_what_was_reported_early(void **state)
+{
+    static const char *const args[] = {"--max-pending", "4", NULL};
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", args);
+    bench_start(&b, &server);
+    VkSemaphore semaphore = put_timeline(&b);
+    for (uint64_t i = 1; i <= 6; i++) {
+        put_endless(&b, semaphore);
+        put_early(&b, i);
+    }
+    client_post(&b.c);
+    client_end(&b.c);
+    server_expect_sessions(&server, 0);
+    server_expect_log(&server, "gone while the driver was busy", 1);
+    assert_int_equal(server_log_lines(&server, "over a limit"), 0);
+    server_stop(&server);
+}
+
+static void an_early_report_of_no_batch_ends_the_session(void **state)
+{
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    assert_int_equal(bench_fill(&b, 1), VK_SUCCESS);
+    put_early(&b, b.submitted);
+    put_early(&b, b.submitted + 1);
+    client_post(&b.c);
+    expect_ended(&b.c, "EARLY: Protocol error");
     server_stop(&server);
 }
 
@@ -464,6 +518,8 @@ int main(void)
         cmocka_unit_test(memory_over_the_limit_is_refused),
         cmocka_unit_test(objects_over_the_limit_end_the_session),
         cmocka_unit_test(pending_batches_over_the_limit_end_the_session),
+        cmocka_unit_test(submissions_wait_for_what_was_reported_early),
+        cmocka_unit_test(an_early_report_of_no_batch_ends_the_session),
         cmocka_unit_test(sessions_count_as_clients),
         cmocka_unit_test(a_killed_client_frees_its_session),
         cmocka_unit_test(a_session_that_dies_takes_no_other_with_it),

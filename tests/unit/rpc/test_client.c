@@ -361,6 +361,37 @@ static void server_that_stops_ends_the_calls(void **state)
     rpc_client_destroy(client);
 }
 
+struct end {
+    atomic_int times;
+    int status; /* written before times */
+};
+
+static void note_end(void *user, int status, const char *reason)
+{
+    struct end *end = user;
+    assert_non_null(strstr(reason, "the server stops"));
+    end->status = status;
+    atomic_fetch_add(&end->times, 1);
+}
+
+static void the_end_is_told_once_though_no_thread_calls(void **state)
+{
+    struct end end = {0};
+    struct rpc_client_options options = {
+        .config = {.heartbeat_ns = 100 * HW_MS}, .on_end = note_end, .push_user = &end};
+    struct service service;
+    struct rpc_client *client = connect_over(&service, kind_of(state), &options, NULL);
+    stop(&service);
+    uint64_t limit = hw_now_ns() + 20 * HW_SEC;
+    while (atomic_load(&end.times) == 0 && hw_now_ns() < limit)
+        sched_yield();
+    assert_int_equal(atomic_load(&end.times), 1);
+    assert_int_equal(end.status, -ESHUTDOWN);
+    assert_int_equal(rpc_client_wait(client, never, NULL, 20 * HW_SEC), -ESHUTDOWN);
+    rpc_client_destroy(client);
+    assert_int_equal(atomic_load(&end.times), 1);
+}
+
 /* The server would drop a client that it has not heard of for this long; no thread calls. */
 static void keeper_keeps_an_idle_connection(void **state)
 {
@@ -398,6 +429,7 @@ int main(void)
         ON_ALL(connection_stays_the_parents_after_fork),
         ON_ALL(destroy_ends_what_is_pending),
         ON_ALL(server_that_stops_ends_the_calls),
+        ON_ALL(the_end_is_told_once_though_no_thread_calls),
         ON_ALL(keeper_keeps_an_idle_connection),
         cmocka_unit_test(answer_may_bring_a_descriptor),
     };

@@ -103,6 +103,25 @@ static void everything_ends_with_its_device(void **state)
     assert_ptr_equal(vn_objects_device(&objects, &things[12]), other);
 }
 
+static void what_is_left_of_a_device_counts_on(void **state)
+{
+    (void)state;
+    add(VK_OBJECT_TYPE_DEVICE, 1, one, NULL);
+    add(VK_OBJECT_TYPE_QUEUE, 2, one, NULL);
+    add(VK_OBJECT_TYPE_DEVICE_MEMORY, 3, one, NULL);
+    struct vn_thing *pool = add(POOL, 4, one, NULL);
+    add(VK_OBJECT_TYPE_COMMAND_BUFFER, 5, one, pool);
+    add(VK_OBJECT_TYPE_PIPELINE, 6, one, NULL);
+    add(VK_OBJECT_TYPE_PIPELINE, 7, one, NULL);
+    assert_int_equal(vn_objects_add(&objects, BUFFER, 8, NULL, one, NULL), 0);
+    vn_objects_remove_device(&objects, one);
+    assert_int_equal(vn_objects_add(&objects, VK_OBJECT_TYPE_PIPELINE, 9, &things[9], other, NULL),
+                     -EDQUOT);
+    objects.max = 5; /* the pool, its member and the pipelines are four */
+    add(BUFFER, 10, other, NULL);
+    assert_int_equal(vn_objects_add(&objects, BUFFER, 11, &things[11], other, NULL), -EDQUOT);
+}
+
 static void a_void_id_has_no_handle(void **state)
 {
     (void)state;
@@ -120,6 +139,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(limits_hold_until_something_goes, start, end),
         cmocka_unit_test_setup_teardown(members_end_with_their_pool, start, end),
         cmocka_unit_test_setup_teardown(everything_ends_with_its_device, start, end),
+        cmocka_unit_test_setup_teardown(what_is_left_of_a_device_counts_on, start, end),
         cmocka_unit_test_setup_teardown(a_void_id_has_no_handle, start, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

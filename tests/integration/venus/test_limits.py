@@ -1,0 +1,49 @@
+"""What a server gives to one client at most, and that others have theirs."""
+
+import support
+from support import GpuCase
+
+
+class Limits(GpuCase):
+    def limited(self, *args):
+        server = self.serve("s", *args)
+        witness = self.program("many", "witness", servers=[server])
+        witness.expect("ready")
+        return server, witness
+
+    def expect_undisturbed(self, witness):
+        witness.say("stop")
+        witness.expect("undisturbed")
+        witness.expect_done()
+
+    def check(self, case, said, *args):
+        server, witness = self.limited(*args)
+        self.run_program("limits", case, servers=[server])
+        server.wait_sessions(1)
+        self.assertIn(said, server.log())
+        self.expect_undisturbed(witness)
+
+    def test_memory(self):
+        self.check("memory", "--max-memory", "--max-memory", "64MiB")
+
+    def test_objects(self):
+        self.check("objects", "--max-objects", "--max-objects", "1000")
+
+    def test_pending_work(self):
+        self.check("flood", "--max-pending", "--max-pending", "100")
+
+    def test_clients(self):
+        server, witness = self.limited("--max-clients", "1")
+        program = self.program("many", "count", servers=[server])
+        program.expect("0 devices")
+        program.expect_done()
+        self.assertEqual(program.errors().count("warn"), 1, program.errors())
+        self.assertIn("--max-clients", program.errors())
+        self.assertIn("max-clients", server.log())
+        self.expect_undisturbed(witness)
+        server.wait_sessions(0)
+        self.run_program("many", "threads", servers=[server])
+
+
+if __name__ == "__main__":
+    support.main()

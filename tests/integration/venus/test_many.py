@@ -1,0 +1,47 @@
+"""Several servers, programs, instances, devices and threads at a time."""
+
+import signal
+
+import support
+from support import GpuCase
+
+PROGRAMS = 4
+
+
+class Many(GpuCase):
+    def test_threads_of_one_device(self):
+        self.run_program("many", "threads", servers=[self.serve()])
+
+    def test_threads_of_many_devices(self):
+        server = self.serve()
+        self.run_program("many", "devices", servers=[server])
+        server.wait_sessions(0)
+
+    def test_threads_wait_for_every_command(self):
+        self.run_program("many", "threads", servers=[self.serve()], env={"VENUS_SYNC": "1"})
+
+    def test_programs(self):
+        server = self.serve()
+        programs = [self.program("many", "threads", servers=[server]) for _ in range(PROGRAMS)]
+        for program in programs:
+            program.expect_done()
+
+    def test_devices_of_all_servers_are_there(self):
+        servers = [self.serve("a"), self.serve("b")]
+        self.assertEqual(self.run_program("many", "count", servers=servers), ["2 devices"])
+        self.run_program("many", "devices", servers=servers)
+
+    def test_a_server_that_dies_takes_its_devices_only(self):
+        servers = [self.serve("a"), self.serve("b")]
+        program = self.program("many", "servers", servers=servers)
+        program.expect("ready")
+        servers[1].process.send_signal(signal.SIGKILL)
+        program.expect("lost")
+        program.say("stop")
+        program.expect_done()
+        self.assertEqual(program.errors().count("is lost: "), 1, program.errors())
+        self.assertEqual(self.run_program("many", "count", servers=servers), ["1 devices"])
+
+
+if __name__ == "__main__":
+    support.main()

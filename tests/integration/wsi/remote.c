@@ -1,0 +1,98 @@
+/* What a remote GPU must do, and cannot be compared with Mesa's software driver. */
+#include "kit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { WIDTH = 203, HEIGHT = 157 };
+
+static const VkExtent2D extent = {WIDTH, HEIGHT};
+
+/* ---- images of one's own; natively this ends in a segmentation fault of the driver ---- */
+
+static VkImage alias_of(const VkSwapchainCreateInfoKHR *info, VkSwapchainKHR chain, uint32_t index)
+{
+    VkImageSwapchainCreateInfoKHR of = {.sType = VK_STRUCTURE_TYPE_IMAGE_SWAPCHAIN_CREATE_INFO_KHR,
+                                        .swapchain = chain};
+    VkImageCreateInfo image = {.sType = VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO,
+                               .pNext = &of,
+                               .imageType = VK_IMAGE_TYPE_2D,
+                               .format = info->imageFormat,
+                               .extent = {info->imageExtent.width, info->imageExtent.height, 1},
+                               .mipLevels = 1,
+                               .arrayLayers = 1,
+                               .samples = VK_SAMPLE_COUNT_1_BIT,
+                               .tiling = VK_IMAGE_TILING_OPTIMAL,
+                               .usage = info->imageUsage};
+    VkImage alias;
+    VKT(vkCreateImage(vkt.device, &image, NULL, &alias));
+    VKT_KEEP(IMAGE, alias);
+    VkBindImageMemorySwapchainInfoKHR memory = {
+        .sType = VK_STRUCTURE_TYPE_BIND_IMAGE_MEMORY_SWAPCHAIN_INFO_KHR,
+        .swapchain = chain,
+        .imageIndex = index};
+    VkBindImageMemoryInfo bind = {
+        .sType = VK_STRUCTURE_TYPE_BIND_IMAGE_MEMORY_INFO, .pNext = &memory, .image = alias};
+    VKT(vkBindImageMemory2(vkt.device, 1, &bind));
+    return alias;
+}
+
+static void alias_of_image(void)
+{
+    wsi_open();
+    struct wsi_window window = wsi_window(0, 0, WIDTH, HEIGHT, 24);
+    VkSwapchainCreateInfoKHR info =
+        wsi_chain_info(wsi_surface(&window), extent, VK_PRESENT_MODE_FIFO_KHR);
+    struct wsi_chain chain = wsi_chain(&info);
+    struct wsi_picture picture = {.seed = 8};
+    uint32_t index = wsi_take(&chain);
+    wsi_fill(&chain, alias_of(&info, chain.handle, index), &picture);
+    VKT(wsi_present(1, &chain.handle, &index, VK_NULL_HANDLE));
+    wsi_settle(&chain);
+    vkt_out_u64("shown", wsi_shows(&window, &chain, &picture));
+    wsi_close();
+}
+
+/* ---- a server that dies ---- */
+
+/* Says "ready" once there is something to see, then presents until that fails. */
+static void lost_server(void)
+{
+    wsi_open();
+    struct wsi_window window = wsi_window(0, 0, WIDTH, HEIGHT, 24);
+    VkSwapchainCreateInfoKHR info =
+        wsi_chain_info(wsi_surface(&window), extent, VK_PRESENT_MODE_FIFO_KHR);
+    struct wsi_chain chain = wsi_chain(&info);
+    struct wsi_picture picture = {.seed = 6};
+    for (uint32_t i = 0; i < chain.count; i++)
+        VKT(wsi_show(&chain, &picture));
+    wsi_settle(&chain);
+    while (chain.held_count > 0) {
+        uint32_t index = wsi_take(&chain);
+        VKT(wsi_present(1, &chain.handle, &index, VK_NULL_HANDLE));
+    }
+    printf("ready\n");
+    fflush(stdout);
+    VkSemaphore acquired = vkt_semaphore();
+    VkResult result = VK_SUCCESS;
+    while (result == VK_SUCCESS) {
+        uint32_t index;
+        result = vkAcquireNextImageKHR(vkt.device, chain.handle, VKT_WAIT_NS, acquired,
+                                       VK_NULL_HANDLE, &index);
+        if (result == VK_SUCCESS)
+            result = wsi_present(1, &chain.handle, &index, acquired);
+    }
+    vkt_out_result("ended with", result);
+    vkt_out_u64("still shown", wsi_shows(&window, &chain, &picture));
+    vkDestroySwapchainKHR(vkt.device, chain.handle, NULL);
+    vkt_out_u64("shown after destruction", wsi_shows(&window, &chain, &picture));
+    fflush(stdout);
+    _Exit(0); /* the rest of the kit expects a device that works */
+}
+
+static const struct vkt_case cases[] = {
+    {"alias_of_image", alias_of_image, NULL},
+    {"lost_server", lost_server, NULL},
+};
+
+VKT_MAIN(cases)

@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""Programs with windows: what they show must be the same on a remote GPU as on one of this machine.
+
+    test_programs.py TEST    one of those below; HAWSER, FIND_VULKAN and WSI_* name the programs
+
+Both GPUs are Mesa's software driver, and so are both pictures exact.  Status 77: something that
+the test needs is not here, and the last line says what.
+"""
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+import display
+
+HAWSER = os.environ["HAWSER"]
+SKIPPED = 77
+RUN_SECONDS = 120  # the slowest needs five on an idle machine
+
+# GL on Vulkan: Mesa's zink, which presents with a swapchain.
+ZINK = {"MESA_LOADER_DRIVER_OVERRIDE": "zink", "LIBGL_ALWAYS_SOFTWARE": "1"}
+
+
+class Skip(Exception):
+    pass
+
+
+def need(program):
+    path = shutil.which(program)
+    if not path:
+        raise Skip(f"no {program}")
+    return path
+
+
+def software_environment():
+    os.environ.setdefault("HAWSER_SOFTGPU_DIR", os.environ["WSI_SOFTGPU_DIR"])
+    done = subprocess.run([os.environ["FIND_VULKAN"], "--software", "--", "env", "-0"],
+                          capture_output=True, check=False)
+    if done.returncode != 0:
+        raise Skip("no software GPU")
+    entries = (entry.partition("=") for entry in done.stdout.decode().split("\0") if entry)
+    return {name: value for name, _, value in entries if not name.startswith("VENUS_")}
+
+
+class Server:
+    def __init__(self, env):
+        self.folder = tempfile.mkdtemp(prefix="hawser-")
+        self.address = f"unix:{self.folder}/gpu"
+        ready, told = os.pipe()
+        self.process = subprocess.Popen(
+            [HAWSER, "serve", "--no-devices", "--listen", self.address, "--ready-fd", str(told)],
+            env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[told])
+        os.close(told)
+        with os.fdopen(ready, "rb") as end:
+            if not end.read():
+                raise AssertionError("the server did not start")
+
+    def kill(self):
+        """The server and its session, at once and without a goodbye."""
+        pid = self.process.pid
+        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+        for child in [pid, *map(int, children.split())]:
+            os.kill(child, signal.SIGKILL)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(RUN_SECONDS)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Place:
+    """Where a test runs programs: natively or remotely, on one display.
+
+    Both have the environment of the software GPU, so that both find the same libraries."""
+
+    def __init__(self, screen, env, server):
+        self.screen, self.server = screen, server
+        self.env = {**env, "DISPLAY": screen.name, "XDG_RUNTIME_DIR": screen.folder}
+
+    def command(self, *program):
+        return [HAWSER, "run", "--servers", self.server.address, "--", *program]
+
+    def run(self, *program, remote, **extra):
+        done = subprocess.run(self.command(*program) if remote else program,
+                              env={**self.env, **extra}, stdin=subprocess.DEVNULL,
+                              capture_output=True, timeout=RUN_SECONDS, check=False)
+        words = done.stderr.decode(errors="replace")
+        if done.returncode != 0:
+            place = "remotely" if remote else "natively"
+            raise AssertionError(f"{program[0]} ended {place} with {done.returncode}: {words}")
+        return done.stdout.decode(errors="replace"), words
+
+    def shown_by(self, *program, remote, **extra):
+        """The screen after the program: what was in its windows stays."""
+        carpet = subprocess.Popen([os.environ["WSI_CARPET"]], env=self.env, stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE)
+        try:
+            if carpet.stdout.readline() != b"ready\n":
+                raise AssertionError("nothing covers the screen")
+            before = self.screen.picture()
+            self.run(*program, remote=remote, **extra)
+            after = self.screen.picture()
+            if before == after:
+                raise AssertionError(f"{program[0]} left nothing on the screen")
+            return after
+        finally:
+            carpet.communicate()
+
+
+# --- tests ---------------------------------------------------------------------------------------
+
+
+def test_vkcube(place):
+    """Each frame differs from the last, so an equal picture is an equal frame.  Native Mesa drops
+    frames that are on their way when a program ends, so it may have to draw more of them."""
+    vkcube = need("vkcube")
+    frames = 30
+    remote = place.shown_by(vkcube, "--c", str(frames), remote=True)
+    native = (place.shown_by(vkcube, "--c", str(frames + more), remote=False) for more in range(5))
+    assert any(picture == remote for picture in native), "no native picture is the remote one"
+
+
+def test_gl(place):
+    if "WSI_GL" not in os.environ:
+        raise Skip("no GL or no Xlib when this was built")
+    program = os.environ["WSI_GL"]
+    said, renderer = place.run(program, remote=False, **ZINK)
+    if "skip: " in said or "zink" not in renderer:
+        raise Skip(f"no GL on Vulkan: {said} {renderer}")
+    native = place.shown_by(program, remote=False, **ZINK)
+    remote = place.shown_by(program, remote=True, **ZINK)
+    assert native == remote, "the pictures differ"
+    far_said, far_renderer = place.run(program, remote=True, **ZINK)
+    assert "zink" in far_renderer, far_renderer
+    assert said == far_said, f"natively {said}, remotely {far_said}"
+
+
+def test_alias(place):
+    said, _ = place.run(os.environ["WSI_REMOTE"], "alias_of_image", remote=True)
+    assert said == "shown 1\n", said
+
+
+def test_lost_server(place):
+    program = subprocess.Popen(place.command(os.environ["WSI_REMOTE"], "lost_server"),
+                               env=place.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    try:
+        assert program.stdout.readline() == b"ready\n"
+        place.server.kill()
+        said, _ = program.communicate(timeout=RUN_SECONDS)
+    finally:
+        program.kill()
+        program.wait()
+    assert said.decode() == ("ended with VK_ERROR_DEVICE_LOST\nstill shown 1\n"
+                             "shown after destruction 1\n"), said
+
+
+# What vulkaninfo may say differently, and why; docs/presentation.md has the same list.
+INFO_DIFFERS = {
+    "Instance Extensions": "what is left out is in docs/vulkan-coverage.md",
+    "Device Extensions": "the same",
+    "VkPhysicalDeviceMemoryProperties": "device-local memory is not host-visible unless asked for",
+    "VkSurfacePresentModeCompatibilityEXT": "of VK_EXT_surface_maintenance1, which is left out",
+    "VkSurfacePresentScalingCapabilitiesEXT": "the same",
+    "VkSurfaceProtectedCapabilitiesKHR": "of VK_KHR_surface_protected_capabilities, left out",
+    "VkPhysicalDeviceSwapchainMaintenance1FeaturesEXT": "of an extension that is left out",
+    "VkPhysicalDeviceExternalMemoryHostPropertiesEXT": "the same",
+}
+
+
+def sections(text):
+    """{heading: lines}.  A heading is a line above a rule, or one of a list with its count."""
+    lines = text.splitlines()
+    found = {}
+    current = found.setdefault("", [])
+    for number, line in enumerate(lines):
+        rule = lines[number + 1].strip() if number + 1 < len(lines) else ""
+        counted = re.match(r"(\w+ Extensions): count = ", line.strip())
+        if counted or (line.strip() and len(rule) > 3 and set(rule) <= {"-", "="}):
+            name = counted.group(1) if counted else line.strip().rstrip(":")
+            current = found.setdefault(name, [])
+        elif line.strip() and not set(line.strip()) <= {"-", "="}:
+            current.append(line)
+    return found
+
+
+def extensions_of(lines):
+    return {line.split()[0] for line in lines if line.strip().startswith("VK_")}
+
+
+def is_explained(name, native, remote):
+    """Whether the section may differ as it does."""
+    if name in ("Instance Extensions", "Device Extensions"):
+        return extensions_of(remote) <= extensions_of(native)
+    if name == "VkPhysicalDeviceProperties":  # a driver may be newer than this build's registry
+        def rest(lines):
+            return [line for line in lines if "apiVersion" not in line]
+        return rest(native) == rest(remote)
+    return name in INFO_DIFFERS
+
+
+def test_vulkaninfo(place):
+    vulkaninfo = need("vulkaninfo")
+    native = sections(place.run(vulkaninfo, remote=False)[0])
+    remote = sections(place.run(vulkaninfo, remote=True)[0])
+    assert "Presentable Surfaces" in remote, sorted(remote)
+    for name in sorted(native.keys() | remote.keys()):
+        ours, theirs = native.get(name, []), remote.get(name, [])
+        if ours != theirs and not is_explained(name, ours, theirs):
+            lines = [f"- {line}" for line in ours if line not in theirs]
+            lines += [f"+ {line}" for line in theirs if line not in ours]
+            raise AssertionError("\n".join([f"section {name!r} differs", *lines[:40]]))
+
+
+def main(argv):
+    test = globals().get("test_" + argv[0]) if len(argv) == 1 else None
+    if not test:
+        sys.exit(__doc__)
+    try:
+        need("Xvfb")
+        env = software_environment()
+        with display.Display() as screen, Server(env) as server:
+            test(Place(screen, env, server))
+    except Skip as reason:
+        print(f"skip: {reason}")
+        return SKIPPED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
