@@ -1,0 +1,356 @@
+#include "page/alloc.h"
+
+#include "base/clock.h"
+#include "page/keeper.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How often an idle keeper looks whether the limit has changed or a trim was asked for. */
+static const uint64_t keeper_period_ns = 100 * HW_MS;
+
+enum id_place {
+    PLACE_FREE,
+    PLACE_RESERVED,
+    PLACE_USED,
+    PLACE_RECLAIMED,
+    PLACE_MOVING /* being mapped or unmapped; whoever does it holds the id */
+};
+
+struct stack {
+    uint32_t *ids;
+    uint32_t count;
+};
+
+struct page_alloc {
+    struct page_alloc_config config;
+    pthread_mutex_t lock; /* guards all below but the keeper */
+    uint8_t *places;      /* enum id_place, of each id */
+    struct stack free, reserved, reclaimed;
+    uint32_t used, moving;
+    uint64_t from_reserve;
+    uint32_t trims_seen;
+    bool starved; /* the keeper's last map failed, or a trim was asked for: wait for a need */
+    struct page_keeper keeper;
+};
+
+static void put(struct page_alloc *a, struct stack *s, uint32_t id, enum id_place place)
+{
+    assert(s->count < a->config.pages);
+    s->ids[s->count++] = id;
+    a->places[id] = (uint8_t)place;
+}
+
+static uint32_t take(struct page_alloc *a, struct stack *s)
+{
+    assert(s->count > 0);
+    uint32_t id = s->ids[--s->count];
+    a->places[id] = PLACE_MOVING;
+    a->moving++;
+    return id;
+}
+
+/* ---- the limit ---- */
+
+static uint32_t allowed_pages(const struct page_alloc *a)
+{
+    uint64_t limit = a->config.limit ? page_limit_get(a->config.limit) : 0;
+    uint64_t pages = limit ? limit / a->config.id_bytes : a->config.pages;
+    return pages < a->config.pages ? (uint32_t)pages : a->config.pages;
+}
+
+/* Withdraws free pages past the limit, or brings withdrawn ones back.  With the lock. */
+static void apply_limit(struct page_alloc *a)
+{
+    uint32_t allowed = allowed_pages(a);
+    uint32_t in_play = a->config.pages - a->reclaimed.count;
+    for (; in_play > allowed && a->free.count > 0; in_play--)
+        put(a, &a->reclaimed, a->free.ids[--a->free.count], PLACE_RECLAIMED);
+    for (; in_play < allowed && a->reclaimed.count > 0; in_play++)
+        put(a, &a->free, a->reclaimed.ids[--a->reclaimed.count], PLACE_FREE);
+}
+
+static bool is_past_limit(const struct page_alloc *a)
+{
+    return a->config.pages - a->reclaimed.count > allowed_pages(a);
+}
+
+/* ---- moving pages ---- */
+
+/* Ends the move of ids that this thread holds. */
+static void settle(struct page_alloc *a, const uint32_t *ids, size_t count, struct stack *s,
+                   enum id_place place)
+{
+    for (size_t i = 0; i < count; i++) {
+        assert(a->places[ids[i]] == PLACE_MOVING);
+        put(a, s, ids[i], place);
+    }
+    a->moving -= (uint32_t)count;
+}
+
+/* Unmaps reserved pages until `keep` are left, at most `most`.  How many, or what unmap answered.
+ */
+static int shrink_reserve(struct page_alloc *a, uint32_t keep, uint32_t most,
+                          struct page_error *why)
+{
+    uint32_t ids[PAGE_BATCH_MAX], count = 0;
+    most = most < PAGE_BATCH_MAX ? most : PAGE_BATCH_MAX;
+    pthread_mutex_lock(&a->lock);
+    while (count < most && a->reserved.count > keep)
+        ids[count++] = take(a, &a->reserved);
+    pthread_mutex_unlock(&a->lock);
+    if (count == 0)
+        return 0;
+    int rc = a->config.unmap(a->config.user, ids, count, why);
+    pthread_mutex_lock(&a->lock);
+    if (rc)
+        settle(a, ids, count, &a->reserved, PLACE_RESERVED);
+    else
+        settle(a, ids, count, &a->free, PLACE_FREE);
+    apply_limit(a);
+    pthread_mutex_unlock(&a->lock);
+    return rc ? rc : (int)count;
+}
+
+int page_alloc_trim(struct page_alloc *a, struct page_error *why)
+{
+    int n;
+    while ((n = shrink_reserve(a, 0, PAGE_BATCH_MAX, why)) > 0)
+        ;
+    return n;
+}
+
+/* ---- the keeper ---- */
+
+static bool trim_was_asked(struct page_alloc *a)
+{
+    if (!a->config.limit)
+        return false;
+    uint32_t trims = page_limit_trims(a->config.limit);
+    pthread_mutex_lock(&a->lock);
+    bool asked = trims != a->trims_seen;
+    a->trims_seen = trims;
+    a->starved |= asked;
+    pthread_mutex_unlock(&a->lock);
+    return asked;
+}
+
+/* Maps one page ahead; true when more are wanted. */
+static bool fill_reserve(struct page_alloc *a)
+{
+    struct page_error why;
+    uint32_t id = 0;
+    pthread_mutex_lock(&a->lock);
+    apply_limit(a);
+    bool wanted = a->reserved.count < a->config.reserve_low && a->free.count > 0 && !a->starved;
+    if (wanted)
+        id = take(a, &a->free);
+    pthread_mutex_unlock(&a->lock);
+    if (!wanted)
+        return false;
+    int rc = a->config.map(a->config.user, &id, 1, &why);
+    pthread_mutex_lock(&a->lock);
+    if (rc)
+        settle(a, &id, 1, &a->free, PLACE_FREE);
+    else
+        settle(a, &id, 1, &a->reserved, PLACE_RESERVED);
+    a->starved |= rc != 0; /* whoever needs a page will hear why */
+    pthread_mutex_unlock(&a->lock);
+    return rc == 0;
+}
+
+static bool keeper_step(void *user)
+{
+    struct page_alloc *a = user;
+    struct page_error why;
+    pthread_mutex_lock(&a->lock);
+    bool past = is_past_limit(a);
+    pthread_mutex_unlock(&a->lock);
+    uint32_t keep = trim_was_asked(a) || past ? 0 : a->config.reserve_high;
+    int n = shrink_reserve(a, keep, keep ? 1 : PAGE_BATCH_MAX, &why);
+    return n > 0 || (n == 0 && fill_reserve(a));
+}
+
+/* ---- life ---- */
+
+static int make_stack(struct stack *s, uint32_t pages)
+{
+    s->ids = calloc(pages, sizeof *s->ids);
+    return s->ids ? 0 : -ENOMEM;
+}
+
+int page_alloc_create(const struct page_alloc_config *config, struct page_alloc **out,
+                      struct page_error *why)
+{
+    if (config->pages == 0 || config->pages > PAGE_COUNT_MAX ||
+        config->reserve_low > config->reserve_high || config->reserve_high > config->pages ||
+        (config->limit && config->id_bytes == 0))
+        return page_fail(why, -EINVAL, 0, "a reserve of %u to %u of %u pages makes no sense",
+                         config->reserve_low, config->reserve_high, config->pages);
+    struct page_alloc *a = calloc(1, sizeof *a);
+    if (!a)
+        return page_fail(why, -ENOMEM, 0, "out of memory");
+    a->config = *config;
+    pthread_mutex_init(&a->lock, NULL);
+    a->places = calloc(config->pages, 1);
+    bool short_of = !a->places || make_stack(&a->free, config->pages) ||
+                    make_stack(&a->reserved, config->pages) ||
+                    make_stack(&a->reclaimed, config->pages);
+    for (uint32_t id = config->pages; id > 0 && !short_of; id--)
+        put(a, &a->free, id - 1, PLACE_FREE); /* low ones first */
+    a->trims_seen = config->limit ? page_limit_trims(config->limit) : 0;
+    int rc = short_of ? -ENOMEM : 0;
+    if (rc == 0 && config->background)
+        rc = page_keeper_start(&a->keeper, keeper_step, a, keeper_period_ns);
+    if (rc) {
+        page_alloc_destroy(a);
+        return page_fail(why, rc, 0, "cannot make the allocator: %s", strerror(-rc));
+    }
+    *out = a;
+    return 0;
+}
+
+void page_alloc_destroy(struct page_alloc *a)
+{
+    if (!a)
+        return;
+    struct page_error why;
+    page_keeper_stop(&a->keeper);
+    if (a->places)
+        (void)page_alloc_trim(a, &why);
+    pthread_mutex_destroy(&a->lock);
+    free(a->places);
+    free(a->free.ids);
+    free(a->reserved.ids);
+    free(a->reclaimed.ids);
+    free(a);
+}
+
+/* ---- handing out ---- */
+
+/* Takes reserved ids first; how many of ids_out they are.  -ENOSPC takes nothing. */
+static int take_ids(struct page_alloc *a, uint32_t *ids_out, size_t count, size_t *ready,
+                    struct page_error *why)
+{
+    apply_limit(a);
+    if (is_past_limit(a) || a->reserved.count + a->free.count < count)
+        return page_fail(why, -ENOSPC, 0,
+                         "%zu pages asked for; %u are free, %u reserved, %u in use, %u withdrawn by"
+                         " the limit",
+                         count, a->free.count, a->reserved.count, a->used, a->reclaimed.count);
+    size_t n = 0;
+    while (n < count && a->reserved.count > 0)
+        ids_out[n++] = take(a, &a->reserved);
+    *ready = n;
+    while (n < count)
+        ids_out[n++] = take(a, &a->free);
+    return 0;
+}
+
+static void mark_used(struct page_alloc *a, const uint32_t *ids, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        a->places[ids[i]] = PLACE_USED;
+    a->moving -= (uint32_t)count;
+    a->used += (uint32_t)count;
+}
+
+int page_alloc_pages(struct page_alloc *a, uint32_t *ids_out, size_t count, struct page_error *why)
+{
+    size_t ready = 0;
+    if (count > PAGE_BATCH_MAX)
+        return page_fail(why, -E2BIG, 0, "%zu pages at once; at most %d", count, PAGE_BATCH_MAX);
+    pthread_mutex_lock(&a->lock);
+    int rc = take_ids(a, ids_out, count, &ready, why);
+    pthread_mutex_unlock(&a->lock);
+    if (rc)
+        return rc;
+    if (ready < count)
+        rc = a->config.map(a->config.user, ids_out + ready, count - ready, why);
+    pthread_mutex_lock(&a->lock);
+    if (rc) {
+        settle(a, ids_out, ready, &a->reserved, PLACE_RESERVED);
+        settle(a, ids_out + ready, count - ready, &a->free, PLACE_FREE);
+    } else {
+        mark_used(a, ids_out, count);
+        a->from_reserve += ready;
+        a->starved = false;
+    }
+    bool low = a->reserved.count < a->config.reserve_low;
+    pthread_mutex_unlock(&a->lock);
+    if (low)
+        page_keeper_wake(&a->keeper);
+    return rc;
+}
+
+int page_alloc_tokens(struct page_alloc *a, uint64_t tokens, uint32_t *ids_out, size_t room,
+                      size_t *count_out, struct page_error *why)
+{
+    uint64_t count = page_blocks_pages(&a->config.blocks, tokens);
+    if (count > room)
+        return page_fail(why, -ENOBUFS, 0, "%llu tokens take %llu pages; there is room for %zu",
+                         (unsigned long long)tokens, (unsigned long long)count, room);
+    int rc = page_alloc_pages(a, ids_out, count, why);
+    if (rc == 0)
+        *count_out = count;
+    return rc;
+}
+
+/* Takes used ids back; all or, with -ENOENT, none. */
+static int take_used(struct page_alloc *a, const uint32_t *ids, size_t count,
+                     struct page_error *why)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (ids[i] < a->config.pages && a->places[ids[i]] == PLACE_USED) {
+            a->places[ids[i]] = PLACE_MOVING;
+            continue;
+        }
+        for (size_t k = 0; k < i; k++)
+            a->places[ids[k]] = PLACE_USED;
+        return page_fail(why, -ENOENT, 0, "page id %u is not in use", ids[i]);
+    }
+    a->used -= (uint32_t)count;
+    a->moving += (uint32_t)count;
+    return 0;
+}
+
+int page_alloc_free(struct page_alloc *a, const uint32_t *ids, size_t count, struct page_error *why)
+{
+    if (count > PAGE_BATCH_MAX)
+        return page_fail(why, -E2BIG, 0, "%zu pages at once; at most %d", count, PAGE_BATCH_MAX);
+    pthread_mutex_lock(&a->lock);
+    int rc = take_used(a, ids, count, why);
+    if (rc) {
+        pthread_mutex_unlock(&a->lock);
+        return rc;
+    }
+    uint32_t high = is_past_limit(a) ? 0 : a->config.reserve_high;
+    size_t room = high > a->reserved.count ? high - a->reserved.count : 0;
+    size_t kept = count < room ? count : room;
+    settle(a, ids, kept, &a->reserved, PLACE_RESERVED);
+    pthread_mutex_unlock(&a->lock);
+    if (kept < count)
+        rc = a->config.unmap(a->config.user, ids + kept, count - kept, why);
+    pthread_mutex_lock(&a->lock);
+    if (rc)
+        settle(a, ids + kept, count - kept, &a->reserved, PLACE_RESERVED);
+    else
+        settle(a, ids + kept, count - kept, &a->free, PLACE_FREE);
+    apply_limit(a);
+    pthread_mutex_unlock(&a->lock);
+    return rc;
+}
+
+void page_alloc_stats(struct page_alloc *a, struct page_alloc_stats *out)
+{
+    pthread_mutex_lock(&a->lock);
+    apply_limit(a);
+    *out = (struct page_alloc_stats){.used = a->used,
+                                     .free = a->free.count,
+                                     .reserved = a->reserved.count,
+                                     .reclaimed = a->reclaimed.count,
+                                     .from_reserve = a->from_reserve};
+    pthread_mutex_unlock(&a->lock);
+}

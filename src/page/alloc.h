@@ -1,0 +1,64 @@
+/* page/alloc.h - hands out page ids: which are free, which are mapped ahead, which are withdrawn.
+ *
+ *   free       not mapped, can be
+ *   reserved   mapped, not used: handed out without a broadcast
+ *   reclaimed  withdrawn because the shared limit was lowered; free again when it is raised
+ *
+ * A freed page goes to the reserve while that is below its high mark, else it is unmapped.  With a
+ * background thread the reserve is filled to the low mark ahead of need, a page at a time.
+ *
+ * Trust: ids that come back are checked.
+ * Threads: any.  The lock is not held while pages are mapped or unmapped, so whoever finds a
+ * reserved page does not wait for a driver.
+ * Lifetime: create/destroy; destroy unmaps the reserve, not what is in use. */
+#ifndef HAWSER_PAGE_ALLOC_H
+#define HAWSER_PAGE_ALLOC_H
+
+#include "page/geometry.h"
+#include "page/limit.h"
+
+/* Whole or not at all, as page_group_map and page_tensors_map are.  From any thread. */
+typedef int page_alloc_change(void *user, const uint32_t *ids, size_t count,
+                              struct page_error *why);
+
+struct page_alloc_config {
+    uint32_t pages;
+    struct page_blocks blocks;
+    page_alloc_change *map, *unmap;
+    void *user;
+    uint32_t reserve_low, reserve_high;
+    bool background;
+    struct page_limit *limit; /* NULL: none */
+    uint64_t id_bytes;        /* memory of one id at all workers, for the limit */
+};
+
+struct page_alloc_stats {
+    uint32_t used, free, reserved, reclaimed;
+    uint64_t from_reserve; /* pages handed out without a map */
+};
+
+struct page_alloc;
+
+/* 0, -EINVAL (marks), -ENOMEM, or the errno of the thread. */
+int page_alloc_create(const struct page_alloc_config *config, struct page_alloc **out,
+                      struct page_error *why) MUST_CHECK;
+void page_alloc_destroy(struct page_alloc *a);
+
+/* All `count` pages, mapped, or none.  -ENOSPC when there are not so many, -E2BIG past
+ * PAGE_BATCH_MAX, or what map answered. */
+int page_alloc_pages(struct page_alloc *a, uint32_t *ids_out, size_t count,
+                     struct page_error *why) MUST_CHECK;
+/* The pages for a sequence of `tokens`; *count_out of them, at most `room`, else -ENOBUFS. */
+int page_alloc_tokens(struct page_alloc *a, uint64_t tokens, uint32_t *ids_out, size_t room,
+                      size_t *count_out, struct page_error *why) MUST_CHECK;
+/* -ENOENT, and nothing is freed, when one of them is not in use.  What unmap answered otherwise:
+ * the pages are no longer the caller's then either, and stay reserved. */
+int page_alloc_free(struct page_alloc *a, const uint32_t *ids, size_t count,
+                    struct page_error *why) MUST_CHECK;
+
+/* Unmaps the reserve.  0, or what unmap answered. */
+int page_alloc_trim(struct page_alloc *a, struct page_error *why);
+
+void page_alloc_stats(struct page_alloc *a, struct page_alloc_stats *out);
+
+#endif

@@ -1,0 +1,259 @@
+#include "page/pool.h"
+
+#include "base/clock.h"
+#include "page/keeper.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RELEASES_AT_ONCE = 64 }; /* handles taken off the list under one hold of the lock */
+
+/* How often an idle keeper looks whether the limit was lowered or a trim was asked for. */
+static const uint64_t keeper_period_ns = 100 * HW_MS;
+
+struct page_pool {
+    struct page_pool_config config;
+    pthread_mutex_t lock; /* guards all below but the keeper */
+    page_handle *kept;    /* a stack */
+    uint32_t count, capacity;
+    uint32_t trims_seen;
+    bool starved; /* making one ahead failed, or a trim was asked for: wait for a take or a give */
+    struct page_pool_stats stats;
+    struct page_keeper keeper;
+};
+
+static int make_one(struct page_pool *p, page_handle *out, struct page_error *why)
+{
+    struct page_backend *b = p->config.backend;
+    int rc = p->config.limit ? page_limit_charge(p->config.limit, p->config.piece_bytes, why) : 0;
+    if (rc)
+        return rc;
+    rc = b->ops->create(b, out, why);
+    if (rc && p->config.limit)
+        page_limit_refund(p->config.limit, p->config.piece_bytes);
+    if (rc == 0) {
+        pthread_mutex_lock(&p->lock);
+        p->stats.created++;
+        pthread_mutex_unlock(&p->lock);
+    }
+    return rc;
+}
+
+static void release(struct page_pool *p, const page_handle *handles, size_t count)
+{
+    struct page_backend *b = p->config.backend;
+    for (size_t i = 0; i < count; i++)
+        b->ops->release(b, handles[i]);
+    if (p->config.limit)
+        page_limit_refund(p->config.limit, count * p->config.piece_bytes);
+    pthread_mutex_lock(&p->lock);
+    p->stats.released += count;
+    pthread_mutex_unlock(&p->lock);
+}
+
+static bool limit_is_exceeded(const struct page_pool *p)
+{
+    return p->config.limit && page_limit_excess(p->config.limit) > 0;
+}
+
+/* What may be kept now: nothing while the group uses more than it may. */
+static uint32_t high_now(const struct page_pool *p)
+{
+    return limit_is_exceeded(p) ? 0 : p->config.high;
+}
+
+/* Puts handles on the list; how many did not fit under `most`. */
+static size_t keep(struct page_pool *p, const page_handle *handles, size_t count, uint32_t most)
+{
+    pthread_mutex_lock(&p->lock);
+    size_t room = most > p->count ? most - p->count : 0;
+    size_t kept = count < room ? count : room;
+    assert(p->count + kept <= p->capacity);
+    memcpy(p->kept + p->count, handles, kept * sizeof *handles);
+    p->count += (uint32_t)kept;
+    p->starved = false;
+    pthread_mutex_unlock(&p->lock);
+    return count - kept;
+}
+
+/* Takes up to `most` handles off the list, but leaves `keep` there. */
+static size_t take_kept(struct page_pool *p, page_handle *out, size_t most, uint32_t keep)
+{
+    pthread_mutex_lock(&p->lock);
+    size_t there = p->count > keep ? p->count - keep : 0;
+    size_t n = there < most ? there : most;
+    p->count -= (uint32_t)n;
+    memcpy(out, p->kept + p->count, n * sizeof *out);
+    pthread_mutex_unlock(&p->lock);
+    return n;
+}
+
+size_t page_pool_trim(struct page_pool *p, uint32_t keep_count)
+{
+    page_handle some[RELEASES_AT_ONCE];
+    size_t released = 0, n;
+    while ((n = take_kept(p, some, RELEASES_AT_ONCE, keep_count)) > 0) {
+        release(p, some, n);
+        released += n;
+    }
+    return released;
+}
+
+static bool trim_was_asked(struct page_pool *p)
+{
+    if (!p->config.limit)
+        return false;
+    uint32_t trims = page_limit_trims(p->config.limit);
+    pthread_mutex_lock(&p->lock);
+    bool asked = trims != p->trims_seen;
+    p->trims_seen = trims;
+    p->starved |= asked; /* or the reserve would be made anew at once */
+    pthread_mutex_unlock(&p->lock);
+    return asked;
+}
+
+/* Somebody is short of memory, or the limit was lowered: what is only kept goes first.  True when
+ * that was so. */
+static bool yield_reserve(struct page_pool *p)
+{
+    bool short_of = trim_was_asked(p) || limit_is_exceeded(p);
+    if (short_of)
+        (void)page_pool_trim(p, 0);
+    return short_of;
+}
+
+/* What others of the group only keep may help: they see this when they next take or give. */
+static void ask_others(struct page_pool *p)
+{
+    if (!p->config.limit)
+        return;
+    page_limit_ask_trim(p->config.limit);
+    (void)trim_was_asked(p);
+}
+
+/* ---- the keeper ---- */
+
+static bool make_ahead(struct page_pool *p)
+{
+    struct page_error why;
+    pthread_mutex_lock(&p->lock);
+    bool wanted = p->count < p->config.low && !p->starved;
+    pthread_mutex_unlock(&p->lock);
+    if (!wanted || limit_is_exceeded(p))
+        return false;
+    for (uint32_t i = 0; i < p->config.step; i++) {
+        page_handle handle;
+        if (make_one(p, &handle, &why)) {
+            pthread_mutex_lock(&p->lock);
+            p->starved = true; /* whoever needs one will be told why; nobody asked for this one */
+            pthread_mutex_unlock(&p->lock);
+            return false;
+        }
+        pthread_mutex_lock(&p->lock);
+        p->stats.made_ahead++;
+        pthread_mutex_unlock(&p->lock);
+        if (keep(p, &handle, 1, p->config.high))
+            release(p, &handle, 1);
+    }
+    return true;
+}
+
+static bool keeper_step(void *user)
+{
+    struct page_pool *p = user;
+    page_handle some[RELEASES_AT_ONCE] = {0};
+    uint32_t high = trim_was_asked(p) ? 0 : high_now(p);
+    size_t n = take_kept(p, some, RELEASES_AT_ONCE, high);
+    release(p, some, n);
+    return n == RELEASES_AT_ONCE || make_ahead(p);
+}
+
+/* ---- the calls ---- */
+
+int page_pool_create(const struct page_pool_config *config, struct page_pool **out,
+                     struct page_error *why)
+{
+    if (config->low > config->high || (config->keeper && config->step == 0))
+        return page_fail(why, -EINVAL, 0,
+                         "a reserve from %u to %u handles in steps of %u makes"
+                         " no sense",
+                         config->low, config->high, config->step);
+    struct page_pool *p = calloc(1, sizeof *p);
+    /* With a keeper a give puts all on the list and leaves the releasing to it. */
+    uint32_t capacity = config->high + (config->keeper ? PAGE_BATCH_MAX : 0);
+    page_handle *kept = calloc(capacity ? capacity : 1, sizeof *kept);
+    if (!p || !kept) {
+        free(p);
+        free(kept);
+        return page_fail(why, -ENOMEM, 0, "out of memory");
+    }
+    p->config = *config;
+    p->kept = kept;
+    p->capacity = capacity;
+    p->trims_seen = config->limit ? page_limit_trims(config->limit) : 0;
+    pthread_mutex_init(&p->lock, NULL);
+    int rc = 0;
+    if (config->keeper)
+        rc = page_keeper_start(&p->keeper, keeper_step, p, keeper_period_ns);
+    if (rc) {
+        page_pool_destroy(p);
+        return page_fail(why, rc, 0, "cannot start the reserve's thread: %s", strerror(-rc));
+    }
+    *out = p;
+    return 0;
+}
+
+void page_pool_destroy(struct page_pool *p)
+{
+    if (!p)
+        return;
+    page_keeper_stop(&p->keeper);
+    (void)page_pool_trim(p, 0);
+    pthread_mutex_destroy(&p->lock);
+    free(p->kept);
+    free(p);
+}
+
+int page_pool_take(struct page_pool *p, page_handle *handles, size_t count, size_t *made,
+                   struct page_error *why)
+{
+    (void)yield_reserve(p);
+    size_t kept = take_kept(p, handles, count, 0);
+    for (size_t n = kept; n < count; n++) {
+        int rc = make_one(p, &handles[n], why);
+        if (rc == 0)
+            continue;
+        *made = n;
+        page_pool_give(p, handles, n);
+        if (rc == -ENOMEM || rc == -ENOSPC)
+            ask_others(p);
+        return rc;
+    }
+    pthread_mutex_lock(&p->lock);
+    p->stats.reused += kept;
+    p->starved = false;
+    bool low = p->count < p->config.low;
+    pthread_mutex_unlock(&p->lock);
+    if (low)
+        page_keeper_wake(&p->keeper);
+    return 0;
+}
+
+void page_pool_give(struct page_pool *p, const page_handle *handles, size_t count)
+{
+    uint32_t most = yield_reserve(p) ? 0 : p->config.keeper ? p->capacity : p->config.high;
+    size_t over = keep(p, handles, count, most);
+    release(p, handles + (count - over), over);
+    if (p->config.keeper)
+        page_keeper_wake(&p->keeper);
+}
+
+void page_pool_stats(struct page_pool *p, struct page_pool_stats *out)
+{
+    pthread_mutex_lock(&p->lock);
+    *out = p->stats;
+    out->kept = p->count;
+    pthread_mutex_unlock(&p->lock);
+}

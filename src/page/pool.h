@@ -1,0 +1,54 @@
+/* page/pool.h - handles made ahead of need and used again: creating one is what a map waits for.
+ *
+ * Between the low and the high mark handles are kept; a keeper thread makes more when fewer than
+ * `low` are left, and gives those above `high` back.  Without the keeper a take makes what is
+ * missing and a give releases what is too much.  Each handle counts against the shared limit from
+ * its creation to its release; while the limit is exceeded nothing is kept and nothing is made, and
+ * when one process of the group is short, all give up what they only keep.
+ *
+ * Threads: any.  The lock is never held across a call of the backend, so a map never waits for the
+ * keeper's driver call.
+ * Lifetime: create/destroy; the backend and the limit outlive the pool.  Handles that were taken
+ * and not given back are the taker's to release. */
+#ifndef HAWSER_PAGE_POOL_H
+#define HAWSER_PAGE_POOL_H
+
+#include "page/backend.h"
+#include "page/limit.h"
+
+struct page_pool_config {
+    struct page_backend *backend;
+    struct page_limit *limit; /* NULL: none */
+    uint64_t piece_bytes;
+    uint32_t low, high; /* handles; high 0: nothing is kept, every handle is made and released */
+    uint32_t step;      /* that the keeper makes at a time before it looks again; at least 1 */
+    bool keeper;
+};
+
+struct page_pool_stats {
+    uint64_t created, released; /* by anybody */
+    uint64_t reused;            /* takes that were served from what was kept */
+    uint64_t made_ahead;        /* by the keeper */
+    uint32_t kept;              /* now */
+};
+
+struct page_pool;
+
+/* 0, -EINVAL (low above high), -ENOMEM, or the errno of the thread. */
+int page_pool_create(const struct page_pool_config *config, struct page_pool **out,
+                     struct page_error *why) MUST_CHECK;
+/* Stops the keeper at once and releases what is kept. */
+void page_pool_destroy(struct page_pool *p);
+
+/* All `count` handles or none.  0, -ENOMEM, -ENOSPC (the limit), -EIO; *made is how many there were
+ * when it failed. */
+int page_pool_take(struct page_pool *p, page_handle *handles, size_t count, size_t *made,
+                   struct page_error *why) MUST_CHECK;
+void page_pool_give(struct page_pool *p, const page_handle *handles, size_t count);
+
+/* Releases what is kept beyond `keep` handles; how many that were. */
+size_t page_pool_trim(struct page_pool *p, uint32_t keep);
+
+void page_pool_stats(struct page_pool *p, struct page_pool_stats *out);
+
+#endif

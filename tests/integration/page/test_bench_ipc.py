@@ -1,0 +1,214 @@
+"""bench-ipc and kvctl: forms, refusals, what is left behind; figures are the machine's business."""
+
+import csv
+import io
+import json
+import os
+import pathlib
+import re
+import select
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
+from harness import DONE, FAILED, HAWSER, TIMEOUT, USAGE, Case, clean_environment, hawser  # noqa: E402
+
+STRATEGIES = ["seq", "thread", "async", "persist", "epoll", "shm"]
+
+SUMMARY = """\
+=== IPC Benchmark Summary ===
+Broadcast impl       : NAME (NAME.c)
+TP size                 : 2
+Iterations              : 3
+Pages Per Iteration     : 4
+
++---------------+-----------+------------+
+| Metric        |  Map (ms) | Unmap (ms) |
+|---------------|-----------|------------|
+| mean          |      #.## |       #.## |
+| p95           |      #.## |       #.## |
+| max           |      #.## |       #.## |
+| min           |      #.## |       #.## |
+|---------------|-----------|------------|
+| per-page mean |      #.## |       #.## |
++---------------+-----------+------------+
+"""
+
+
+class PageCase(Case):
+    def setUp(self):
+        super().setUp()
+        self.run_dir = self.dir / "run"
+        self.env = {"HAWSER_RUNTIME_DIR": str(self.run_dir)}
+
+    def tearDown(self):
+        """Whatever happened, no file is left."""
+        left = list(self.run_dir.iterdir()) if self.run_dir.exists() else []
+        self.assertEqual(left, [])
+
+    def bench(self, *args, code=DONE, texts=()):
+        result = hawser("bench-ipc", "--tp-size", 2, "--backend", "null", *args, env=self.env)
+        return self.expect(result, code, *texts).stdout
+
+
+class BenchIpc(PageCase):
+    def test_summary_has_the_original_s_form_to_the_byte(self):
+        for name in STRATEGIES:
+            text = self.bench("--iters", 3, "--pages-per-iter", 4, "--map-impl", name)
+            head, _, tail = text.partition("\n\nWhere the time went")
+            # Numbers are right-aligned in their columns: a digit more takes a space less.
+            shown = re.sub(r" *\d+\.\d\d \|", lambda m: "#.## |".rjust(len(m.group())), head + "\n")
+            self.assertEqual(shown, SUMMARY.replace("NAME", name))
+            for part in ("driver", "worker", "transit", "slowest"):
+                self.assertIn(part, tail)
+
+    def test_verbose_line(self):
+        lines = self.bench("--iters", 12, "-v").splitlines()[:12]
+        for i, line in enumerate(lines):
+            self.assertRegex(line, rf"^\[iter {i:02}\] map=\d\.\d{{6}}s  unmap=\d\.\d{{6}}s$")
+
+    def test_statistics_are_those_of_the_samples(self):
+        """p95 by linear interpolation, as numpy has it."""
+        args = ("--iters", 21, "--map-impl", "shm", "--unmap-impl", "seq")
+        rows = list(csv.DictReader(io.StringIO(self.bench(*args, "--csv"))))
+        self.assertEqual(len(rows), 42)
+        self.assertEqual({(r["strategy"], r["operation"]) for r in rows},
+                         {("shm", "map"), ("seq", "unmap")})
+        for row in rows:
+            parts = sum(float(row[k]) for k in ("driver_ns", "worker_ns", "transit_ns", "wait_ns"))
+            self.assertAlmostEqual(parts, float(row["total_ns"]), delta=1)
+        report = json.loads(self.bench(*args, "--json"))
+        values = {row["name"]: row["value"] for row in report["rows"]}
+        self.assertEqual(report["benchmark"], "ipc")
+        self.assertLessEqual(values["shm.map.min"], values["shm.map.median"])
+        self.assertLessEqual(values["shm.map.median"], values["shm.map.p95"])
+        self.assertLessEqual(values["shm.map.p95"], values["shm.map.max"])
+        self.assertAlmostEqual(values["shm.map.mean"], values["shm.map.per-page"])
+        self.assertIn("seq.unmap.mean", values)
+
+    def test_compare_has_every_strategy_and_a_plot(self):
+        page = self.dir / "compare.html"
+        text = self.bench("--iters", 5, "--compare", "--html", page)
+        for name in STRATEGIES:
+            self.assertRegex(text, rf"(?m)^{name} +map ")
+            self.assertRegex(text, rf"(?m)^{name} +unmap ")
+            self.assertRegex(text, rf"(?m)^  {name} +#+ [\d.]+$")
+        self.assertIn("<svg", page.read_text())
+        rows = json.loads(self.bench("--iters", 5, "--compare", "--json"))["rows"]
+        self.assertEqual({row["strategy"] for row in rows}, set(STRATEGIES))
+
+    def test_ids_past_the_range_are_refused_with_the_arithmetic(self):
+        args = ("--memory", "45312MiB", "--pages-per-iter", 305)
+        self.bench(*args, code=USAGE, texts=(
+            "page id 354 is out of range 0 to 353",
+            "354 pages: 45312 MiB / (2 (K and V) x 2MiB x 32 layers)"))
+        self.bench("--memory", "45312MiB", "--pages-per-iter", 304, "--iters", 1)
+
+    def test_wrong_usage(self):
+        for args, text in ((["--map-impl", "telepathy"], "one of seq, thread, async"),
+                           (["--backend", "abacus"], "one of host, cuda, vulkan, null"),
+                           (["--json", "--csv"], "exclude")):
+            self.bench(*args, code=USAGE, texts=(text,))
+        self.expect(hawser("bench-ipc", env=self.env), USAGE, "--tp-size N is required")
+        self.expect(hawser("bench-ipc", "--tp-size", 65, env=self.env), USAGE, "1 to 64")
+
+    def test_a_missing_driver_is_named(self):
+        if os.path.exists("/dev/nvidiactl"):
+            self.skipTest("this machine has the driver")
+        self.expect(hawser("bench-ipc", "--tp-size", 1, "--backend", "cuda", env=self.env), FAILED,
+                    "rank 0", "no CUDA driver here")
+
+    def test_a_path_too_long_is_refused_with_the_remedy(self):
+        env = {"HAWSER_RUNTIME_DIR": str(self.dir / ("x" * 90))}
+        self.expect(hawser("bench-ipc", "--tp-size", 1, "--backend", "null", env=env), FAILED,
+                    "too long", "HAWSER_RUNTIME_DIR")
+
+    def test_host_memory_in_both_layouts(self):
+        for layout in ((), ("--not-contiguous",)):
+            text = self.expect(hawser("bench-ipc", "--tp-size", 2, "--backend", "host", "--memory",
+                                      "64MiB", "--page-size", "64KiB", "--num-layers", 4, "--first-id",
+                                      3, "--iters", 3, "--async-sched", "--reserve", 2, *layout,
+                                      env=self.env, leaks=True), DONE).stdout
+            self.assertIn("=== IPC Benchmark Summary ===", text)
+
+
+class Endless:
+    """A benchmark that runs until it is told to stop."""
+
+    def __init__(self, case, group):
+        command = [HAWSER, "bench-ipc", "--tp-size", "2", "--backend", "host", "--memory", "32MiB",
+                   "--page-size", "64KiB", "--num-layers", "2", "--first-id", "0", "--iters",
+                   "1000000", "--map-impl", "persist", "--group", group, "-v"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        env=clean_environment(case.env), bufsize=0)
+        self.read_some()
+
+    def read_some(self):
+        ready, _, _ = select.select([self.process.stdout], [], [], TIMEOUT)
+        assert ready, "no line in time"
+        return os.read(self.process.stdout.fileno(), 65536)
+
+    def end(self, number):
+        """The exit status."""
+        self.process.send_signal(number)
+        self.process.communicate(timeout=TIMEOUT)
+        return self.process.returncode
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+
+
+class Kvctl(PageCase):
+    def kvctl(self, *args, code=DONE, texts=()):
+        return self.expect(hawser("kvctl", *args, env=self.env), code, *texts).stdout
+
+    def test_list_limit_trim_and_watch(self):
+        self.assertEqual(self.kvctl("list"), "no groups\n")
+        with Endless(self, "engine0") as bench:
+            text = self.kvctl("list")
+            self.assertRegex(text, r"(?m)^engine0 +0 +\d+ .* none$")
+            self.assertRegex(text, r"(?m)^engine0 +1 +\d+ .* none$")
+            group, = json.loads(self.kvctl("list", "engine0", "--json"))["groups"]
+            self.assertEqual([w["rank"] for w in group["workers"]], [0, 1])
+            self.assertIn("given back by 2 workers", self.kvctl("trim", "engine0"))
+            self.assertEqual(self.kvctl("limit", "engine0", "1GiB"), "engine0: limit 1GiB\n")
+            looks = self.kvctl("watch", "engine0", "--count", 2, "--interval", "10ms", "--json")
+            for line in looks.splitlines():
+                self.assertEqual(json.loads(line)["groups"][0]["limit"], 1 << 30)
+            self.kvctl("limit", "engine0", "4KiB")
+            # The benchmark cannot map any more, says so and ends.
+            _, stderr = bench.process.communicate(timeout=TIMEOUT)
+            self.assertEqual(bench.process.returncode, FAILED)
+            self.assertIn(b"the shared limit of 4KiB is reached", stderr)
+
+    def test_a_group_that_is_not_there(self):
+        for args in (("list", "none"), ("trim", "none"), ("limit", "none", "1GiB")):
+            self.kvctl(*args, code=FAILED, texts=("no group 'none'",))
+        self.kvctl("limit", "none", "much", code=USAGE, texts=("not a size",))
+        self.kvctl("limit", "none", code=USAGE)
+        self.kvctl("dance", code=USAGE, texts=("use list",))
+
+    def test_a_signal_ends_the_benchmark_in_order(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with Endless(self, "engine1") as bench:
+                self.assertEqual(bench.end(number), FAILED)
+            self.assertEqual(list(self.run_dir.iterdir()), [])
+
+    def test_a_name_that_is_taken_is_refused(self):
+        with Endless(self, "engine2"):
+            result = hawser("bench-ipc", "--tp-size", 2, "--backend", "null", "--group", "engine2",
+                            env=self.env)
+            self.expect(result, FAILED, "another server has it")
+            # The first one goes on.
+            self.assertRegex(self.kvctl("list"), r"(?m)^engine2 +1 ")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,216 @@
+/* The limit that processes share: never passed, changed while they run, freed by the dead. */
+#include "unit.h"
+
+#include "folder.h"
+#include "page/limit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+static char base[FOLDER_CHARS], path[64];
+
+static int make_base(void **state)
+{
+    (void)state;
+    folder_make(base);
+    snprintf(path, sizeof path, "%s/limit", base);
+    return 0;
+}
+
+static int remove_base(void **state)
+{
+    (void)state;
+    folder_remove(base);
+    return 0;
+}
+
+static struct page_limit *open_one(uint32_t rank)
+{
+    struct page_limit *l;
+    struct page_error why;
+    if (page_limit_open(path, &l, &why))
+        fail_msg("%s", why.text);
+    assert_int_equal(page_limit_claim(l, rank, &why), 0);
+    return l;
+}
+
+static void charges_of_all_count_together(void **state)
+{
+    (void)state;
+    struct page_limit *a = open_one(0), *b = open_one(1);
+    struct page_limit_user users[PAGE_LIMIT_USERS];
+    struct page_error why;
+    assert_int_equal(page_limit_charge(a, 1ull << 40, &why), 0); /* no limit yet */
+    page_limit_refund(a, 1ull << 40);
+    page_limit_set(a, 100);
+    assert_int_equal(page_limit_get(b), 100);
+    assert_int_equal(page_limit_charge(a, 60, &why), 0);
+    assert_int_equal(page_limit_charge(b, 41, &why), -ENOSPC);
+    assert_non_null(strstr(why.text, "limit of 100B is reached: 60B in use, 41B asked for"));
+    assert_int_equal(page_limit_charge(b, 40, &why), 0);
+    page_limit_note_mapped(b, 30);
+    assert_int_equal(page_limit_users(a, users), 2);
+    assert_int_equal(users[0].charged_bytes, 60);
+    assert_int_equal(users[1].charged_bytes, 40);
+    assert_int_equal(users[1].mapped_bytes, 30);
+    assert_int_equal(users[1].rank, 1);
+    assert_int_equal(users[0].pid, getpid());
+    page_limit_close(a);
+    assert_int_equal(page_limit_charge(b, 60, &why), 0);
+    page_limit_close(b);
+    unlink(path);
+}
+
+static void lowered_under_use_it_refuses_until_enough_is_given_back(void **state)
+{
+    (void)state;
+    struct page_limit *a = open_one(0);
+    struct page_error why;
+    assert_int_equal(page_limit_charge(a, 80, &why), 0);
+    page_limit_set(a, 50);
+    assert_int_equal(page_limit_excess(a), 30);
+    assert_int_equal(page_limit_charge(a, 1, &why), -ENOSPC);
+    page_limit_refund(a, 31);
+    assert_int_equal(page_limit_excess(a), 0);
+    assert_int_equal(page_limit_charge(a, 1, &why), 0);
+    assert_int_equal(page_limit_charge(a, 1, &why), -ENOSPC);
+    page_limit_set(a, 0);
+    assert_int_equal(page_limit_charge(a, 1, &why), 0);
+    page_limit_close(a);
+    unlink(path);
+}
+
+/* A child that charges and is killed without a word; it stays a zombie until `reap`. */
+static pid_t charge_and_die(uint64_t bytes)
+{
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct page_limit *l;
+        struct page_error why;
+        if (page_limit_open(path, &l, &why) || page_limit_claim(l, 7, &why) ||
+            page_limit_charge(l, bytes, &why) || write(ready[1], "r", 1) != 1)
+            _exit(1);
+        pause();
+        _exit(0);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    kill(pid, SIGKILL);
+    siginfo_t info;
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    close(ready[0]);
+    close(ready[1]);
+    return pid;
+}
+
+static void what_a_killed_process_charged_is_free_again(void **state)
+{
+    (void)state;
+    struct page_limit *a = open_one(0);
+    struct page_limit_user users[PAGE_LIMIT_USERS];
+    struct page_error why;
+    page_limit_set(a, 100);
+    pid_t zombie = charge_and_die(90);
+    assert_int_equal(page_limit_charge(a, 100, &why), 0); /* finds the dead by itself */
+    assert_int_equal(page_limit_users(a, users), 1);
+    assert_int_equal(waitpid(zombie, NULL, 0), zombie);
+    page_limit_close(a);
+    unlink(path);
+}
+
+enum { RACERS = 4, ROUNDS = 2000 };
+
+/* Shared by the racers: how many hold a charge now, and whether there ever were too many. */
+struct holders {
+    _Atomic int now;
+    _Atomic bool too_many;
+};
+
+/* Charges and refunds; 0 when it got a charge at least once. */
+static int race(int go, struct holders *h)
+{
+    struct page_limit *l;
+    struct page_error why;
+    char byte;
+    int granted = 0;
+    if (page_limit_open(path, &l, &why) || page_limit_claim(l, 0, &why) || read(go, &byte, 1) < 0)
+        return 1;
+    for (int i = 0; i < ROUNDS; i++) {
+        if (page_limit_charge(l, 40, &why))
+            continue;
+        if (atomic_fetch_add(&h->now, 1) + 1 > 2)
+            h->too_many = true;
+        granted++;
+        atomic_fetch_sub(&h->now, 1);
+        page_limit_refund(l, 40);
+    }
+    page_limit_close(l);
+    return granted ? 0 : 2;
+}
+
+/* Two of 40 fit into 100, three do not. */
+static void racing_processes_never_pass_the_limit_together(void **state)
+{
+    (void)state;
+    struct page_limit *l = open_one(0);
+    struct holders *h =
+        mmap(NULL, sizeof *h, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int go[2];
+    pid_t pids[RACERS];
+    assert_true(h != MAP_FAILED);
+    page_limit_set(l, 100);
+    assert_int_equal(pipe(go), 0);
+    for (int i = 0; i < RACERS; i++) {
+        pids[i] = fork();
+        assert_true(pids[i] >= 0);
+        if (pids[i] == 0) {
+            close(go[1]);
+            _exit(race(go[0], h));
+        }
+    }
+    close(go[0]);
+    close(go[1]); /* off they go */
+    for (int i = 0; i < RACERS; i++) {
+        int status;
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        assert_int_equal(status, 0);
+    }
+    assert_false(h->too_many);
+    munmap(h, sizeof *h);
+    page_limit_close(l);
+    unlink(path);
+}
+
+static void another_version_s_file_is_refused(void **state)
+{
+    (void)state;
+    struct page_limit *l = NULL;
+    struct page_error why;
+    int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    assert_int_equal(write(fd, "something else", 14), 14);
+    close(fd);
+    assert_int_equal(page_limit_open(path, &l, &why), -EPROTO);
+    assert_null(l);
+    unlink(path);
+    assert_int_equal(page_limit_open("/nowhere/at/all", &l, &why), -ENOENT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(charges_of_all_count_together),
+        cmocka_unit_test(lowered_under_use_it_refuses_until_enough_is_given_back),
+        cmocka_unit_test(what_a_killed_process_charged_is_free_again),
+        cmocka_unit_test(racing_processes_never_pass_the_limit_together),
+        cmocka_unit_test(another_version_s_file_is_refused),
+    };
+    return cmocka_run_group_tests(tests, make_base, remove_base);
+}

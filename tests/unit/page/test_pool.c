@@ -1,0 +1,225 @@
+/* Handles made ahead and used again, with and without the keeper thread and the limit. */
+#include "unit.h"
+
+#include "folder.h"
+#include "page/keeper.h"
+#include "page/pool.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+enum { PIECE = 4096 };
+
+static struct page_backend *open_null(uint64_t pieces)
+{
+    struct page_backend *b;
+    struct page_error why;
+    struct page_backend_config config = {.memory_bytes = pieces * PIECE};
+    assert_int_equal(page_backend_null.open(&config, &b, &why), 0);
+    assert_int_equal(page_backend_null.reserve(b, pieces * PIECE, PIECE, &why), 0);
+    return b;
+}
+
+static struct page_pool *make_pool(struct page_backend *b, struct page_limit *limit, uint32_t low,
+                                   uint32_t high, bool keeper)
+{
+    struct page_pool *p;
+    struct page_error why;
+    struct page_pool_config config = {.backend = b,
+                                      .limit = limit,
+                                      .piece_bytes = PIECE,
+                                      .low = low,
+                                      .high = high,
+                                      .step = 1,
+                                      .keeper = keeper};
+    if (page_pool_create(&config, &p, &why))
+        fail_msg("%s", why.text);
+    return p;
+}
+
+static struct page_pool_stats stats_of(struct page_pool *p)
+{
+    struct page_pool_stats s;
+    page_pool_stats(p, &s);
+    return s;
+}
+
+/* The keeper works by itself; waiting for it has no limit but the test's own. */
+static void wait_for_kept(struct page_pool *p, uint32_t kept)
+{
+    while (stats_of(p).kept != kept)
+        sched_yield();
+}
+
+static void takes_are_served_from_what_was_given(void **state)
+{
+    (void)state;
+    struct page_backend *b = open_null(8);
+    struct page_pool *p = make_pool(b, NULL, 0, 3, false);
+    page_handle h[4];
+    struct page_error why;
+    size_t made;
+    assert_int_equal(page_pool_take(p, h, 4, &made, &why), 0);
+    page_pool_give(p, h, 4);
+    assert_int_equal(stats_of(p).kept, 3); /* the high mark */
+    assert_int_equal(stats_of(p).released, 1);
+    assert_int_equal(page_pool_take(p, h, 4, &made, &why), 0);
+    assert_int_equal(stats_of(p).reused, 3);
+    assert_int_equal(stats_of(p).created, 5);
+    page_pool_give(p, h, 4);
+    assert_int_equal(page_pool_trim(p, 1), 2);
+    page_pool_destroy(p);
+    page_backend_null.close(b);
+}
+
+static void a_take_that_fails_takes_nothing(void **state)
+{
+    (void)state;
+    struct page_backend *b = open_null(5);
+    struct page_pool *p = make_pool(b, NULL, 0, 8, false);
+    page_handle h[8];
+    struct page_error why;
+    size_t made = 0;
+    assert_int_equal(page_pool_take(p, h, 2, &made, &why), 0);
+    assert_int_equal(page_pool_take(p, h + 2, 4, &made, &why), -ENOMEM);
+    assert_int_equal(made, 3);
+    assert_int_equal(stats_of(p).kept, 3);
+    assert_int_equal(page_pool_take(p, h + 2, 3, &made, &why), 0);
+    page_pool_give(p, h, 5);
+    page_pool_destroy(p);
+    page_backend_null.close(b);
+}
+
+static void the_keeper_keeps_between_the_marks(void **state)
+{
+    (void)state;
+    struct page_backend *b = open_null(64);
+    struct page_pool *p = make_pool(b, NULL, 4, 8, true);
+    page_handle h[16];
+    struct page_error why;
+    size_t made;
+    wait_for_kept(p, 4);
+    assert_int_equal(page_pool_take(p, h, 16, &made, &why), 0);
+    wait_for_kept(p, 4);
+    assert_true(stats_of(p).made_ahead >= 8);
+    page_pool_give(p, h, 16);
+    wait_for_kept(p, 8);
+    page_pool_destroy(p);
+    page_backend_null.close(b);
+}
+
+static void the_keeper_gives_up_on_a_full_device_until_something_comes_back(void **state)
+{
+    (void)state;
+    struct page_backend *b = open_null(4);
+    struct page_pool *p = make_pool(b, NULL, 2, 3, true);
+    page_handle h[4];
+    struct page_error why;
+    size_t made;
+    wait_for_kept(p, 2);
+    assert_int_equal(page_pool_take(p, h, 4, &made, &why), 0);
+    assert_int_equal(page_pool_take(p, h, 1, &made, &why), -ENOMEM);
+    page_pool_give(p, h, 4);
+    wait_for_kept(p, 3);
+    page_pool_destroy(p);
+    page_backend_null.close(b);
+}
+
+static void the_limit_counts_what_is_kept_and_lowering_it_empties_the_pool(void **state)
+{
+    (void)state;
+    char base[FOLDER_CHARS], path[64];
+    struct page_limit *l;
+    struct page_error why;
+    page_handle h[8];
+    size_t made;
+    folder_make(base);
+    snprintf(path, sizeof path, "%s/limit", base);
+    assert_int_equal(page_limit_open(path, &l, &why), 0);
+    assert_int_equal(page_limit_claim(l, 0, &why), 0);
+    page_limit_set(l, 6 * PIECE);
+    for (int keeper = 0; keeper < 2; keeper++) {
+        struct page_backend *b = open_null(64);
+        struct page_pool *p = make_pool(b, l, 0, 8, keeper);
+        assert_int_equal(page_pool_take(p, h, 7, &made, &why), -ENOSPC);
+        assert_int_equal(page_pool_take(p, h, 6, &made, &why), 0);
+        page_pool_give(p, h + 2, 4);
+        page_limit_set(l, 3 * PIECE); /* 6 are charged: 2 in use, 4 kept */
+        if (!keeper)                  /* else it may have given them back by now */
+            assert_int_equal(page_limit_excess(l), 3 * PIECE);
+        assert_int_equal(page_pool_take(p, h + 2, 1, &made, &why), 0); /* after emptying */
+        assert_int_equal(page_limit_excess(l), 0);
+        assert_int_equal(page_pool_take(p, h + 3, 1, &made, &why), -ENOSPC);
+        page_limit_set(l, 6 * PIECE);
+        page_pool_give(p, h, 3);
+        page_limit_ask_trim(l);
+        if (keeper)
+            wait_for_kept(p, 0);
+        page_pool_destroy(p);
+        page_backend_null.close(b);
+    }
+    page_limit_close(l);
+    unlink(path);
+    folder_remove(base);
+}
+
+/* ---- the keeper by itself ---- */
+
+struct counter {
+    _Atomic int steps;
+    int most;
+};
+
+static bool count(void *user)
+{
+    struct counter *c = user;
+    return atomic_fetch_add(&c->steps, 1) + 1 < c->most;
+}
+
+static void the_keeper_stops_at_once_and_wakes_when_told(void **state)
+{
+    (void)state;
+    struct page_keeper k;
+    struct counter c = {.most = 5};
+    assert_int_equal(page_keeper_start(&k, count, &c, 0), 0);
+    while (atomic_load(&c.steps) < 5)
+        sched_yield();
+    page_keeper_wake(&k); /* it sleeps for ever otherwise */
+    while (atomic_load(&c.steps) < 6)
+        sched_yield();
+    page_keeper_stop(&k);
+    assert_int_equal(c.steps, 6);
+    page_keeper_stop(&k); /* harmless */
+    page_keeper_wake(&k);
+    struct counter endless = {.most = INT32_MAX};
+    assert_int_equal(page_keeper_start(&k, count, &endless, 0), 0);
+    page_keeper_stop(&k);
+}
+
+static void marks_that_make_no_sense_are_refused(void **state)
+{
+    (void)state;
+    struct page_pool *p = NULL;
+    struct page_error why;
+    struct page_pool_config config = {.low = 2, .high = 1};
+    assert_int_equal(page_pool_create(&config, &p, &why), -EINVAL);
+    config = (struct page_pool_config){.low = 1, .high = 2, .keeper = true};
+    assert_int_equal(page_pool_create(&config, &p, &why), -EINVAL);
+    assert_null(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(takes_are_served_from_what_was_given),
+        cmocka_unit_test(a_take_that_fails_takes_nothing),
+        cmocka_unit_test(the_keeper_keeps_between_the_marks),
+        cmocka_unit_test(the_keeper_gives_up_on_a_full_device_until_something_comes_back),
+        cmocka_unit_test(the_limit_counts_what_is_kept_and_lowering_it_empties_the_pool),
+        cmocka_unit_test(the_keeper_stops_at_once_and_wakes_when_told),
+        cmocka_unit_test(marks_that_make_no_sense_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

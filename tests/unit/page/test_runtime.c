@@ -1,0 +1,183 @@
+/* The private folder: who may be in it, what is removed, and what is refused. */
+#include "unit.h"
+
+#include "folder.h"
+#include "page/runtime.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+static char base[FOLDER_CHARS];
+
+static int make_base(void **state)
+{
+    (void)state;
+    folder_make(base);
+    return 0;
+}
+
+static int remove_base(void **state)
+{
+    (void)state;
+    folder_remove(base);
+    return 0;
+}
+
+static void the_last_one_out_removes_the_folder(void **state)
+{
+    (void)state;
+    struct page_runtime a, b;
+    struct page_error why;
+    struct stat st;
+    assert_int_equal(page_runtime_join(&a, base, "g", &why), 0);
+    assert_int_equal(stat(a.dir, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    assert_int_equal(page_runtime_join(&b, base, "g", &why), 0);
+    page_runtime_leave(&a);
+    assert_int_equal(folder_entries(base), 1);
+    page_runtime_leave(&b);
+    assert_int_equal(folder_entries(base), 0);
+}
+
+static bool count_group(void *user, const char *group)
+{
+    assert_string_equal(group, "living");
+    ++*(int *)user;
+    return true;
+}
+
+/* A child that joins, says so, and is killed. */
+static void leave_debris(const char *group)
+{
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct page_runtime r;
+        struct page_error why;
+        char path[PAGE_PATH_CHARS];
+        if (page_runtime_join(&r, base, group, &why) || page_runtime_lead(&r, "dead one", &why))
+            _exit(1);
+        page_runtime_socket(&r, 0, path);
+        close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+        page_runtime_limit(&r, path);
+        close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+        if (write(ready[1], "r", 1) != 1)
+            _exit(1);
+        pause();
+        _exit(0);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    close(ready[0]);
+    close(ready[1]);
+}
+
+static void debris_of_the_killed_is_removed_by_the_next_who_comes(void **state)
+{
+    (void)state;
+    struct page_runtime r;
+    struct page_error why;
+    int seen = 0;
+    leave_debris("dead");
+    assert_int_equal(folder_entries(base), 1);
+    assert_int_equal(page_runtime_join(&r, base, "living", &why), 0);
+    assert_int_equal(folder_entries(base), 1);
+    assert_int_equal(page_runtime_each(base, count_group, &seen), 0);
+    assert_int_equal(seen, 1);
+    page_runtime_leave(&r);
+    /* Also its own name again, with the dead scheduler's lock gone. */
+    leave_debris("again");
+    assert_int_equal(page_runtime_join(&r, base, "again", &why), 0);
+    assert_int_equal(page_runtime_lead(&r, "next one", &why), 0);
+    page_runtime_leave(&r);
+}
+
+static void a_second_scheduler_is_refused_and_told_who_the_first_is(void **state)
+{
+    (void)state;
+    struct page_runtime a, b;
+    struct page_error why;
+    char wanted[128];
+    assert_int_equal(page_runtime_join(&a, base, "g", &why), 0);
+    assert_int_equal(page_runtime_join(&b, base, "g", &why), 0);
+    assert_int_equal(page_runtime_lead(&a, "engine", &why), 0);
+    assert_int_equal(page_runtime_lead(&b, "other", &why), -EBUSY);
+    snprintf(wanted, sizeof wanted, "group 'g' has a scheduler already: engine, pid %d",
+             (int)getpid());
+    assert_string_equal(why.text, wanted);
+    page_runtime_leave(&a);
+    assert_int_equal(page_runtime_lead(&b, "other", &why), 0);
+    page_runtime_leave(&b);
+}
+
+static void names_and_paths_that_cannot_work_are_refused(void **state)
+{
+    (void)state;
+    struct page_runtime r;
+    struct page_error why;
+    char path[128];
+    const char *const bad[] = {"",    ".",   "..",       ".hidden",
+                               "a/b", "a b", "\xc3\xa4", "a-name-of-thirty-three-characters"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(page_runtime_join(&r, base, bad[i], &why), -EINVAL);
+
+    snprintf(path, sizeof path, "%s/%s", base,
+             "a-folder-with-a-name-so-long-that-no-socket-in-a-group-in-it-could-be-bound");
+    assert_int_equal(page_runtime_join(&r, path, "group", &why), -ENAMETOOLONG);
+    assert_non_null(strstr(why.text, "HAWSER_RUNTIME_DIR"));
+    (void)rmdir(path);
+    char longer[256];
+    memset(longer, 'x', sizeof longer - 1);
+    longer[0] = '/';
+    longer[sizeof longer - 1] = '\0';
+    assert_int_equal(page_runtime_join(&r, longer, "group", &why), -ENAMETOOLONG);
+}
+
+static void a_folder_that_others_may_enter_is_refused(void **state)
+{
+    (void)state;
+    struct page_runtime r;
+    struct page_error why;
+    char path[64];
+    snprintf(path, sizeof path, "%s/open", base);
+    assert_int_equal(mkdir(path, 0755), 0);
+    assert_int_equal(page_runtime_join(&r, path, "g", &why), -EPERM);
+    assert_non_null(strstr(why.text, "0700"));
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(symlink("/tmp", path), 0);
+    assert_int_equal(page_runtime_join(&r, path, "g", &why), -EPERM);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void peeking_finds_only_what_lives(void **state)
+{
+    (void)state;
+    struct page_runtime a, seen;
+    struct page_error why;
+    assert_int_equal(page_runtime_peek(&seen, base, "g", &why), -ENOENT);
+    assert_int_equal(page_runtime_join(&a, base, "g", &why), 0);
+    assert_int_equal(page_runtime_peek(&seen, base, "g", &why), 0);
+    assert_string_equal(seen.dir, a.dir);
+    page_runtime_leave(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_last_one_out_removes_the_folder),
+        cmocka_unit_test(debris_of_the_killed_is_removed_by_the_next_who_comes),
+        cmocka_unit_test(a_second_scheduler_is_refused_and_told_who_the_first_is),
+        cmocka_unit_test(names_and_paths_that_cannot_work_are_refused),
+        cmocka_unit_test(a_folder_that_others_may_enter_is_refused),
+        cmocka_unit_test(peeking_finds_only_what_lives),
+    };
+    return cmocka_run_group_tests(tests, make_base, remove_base);
+}
