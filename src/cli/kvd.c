@@ -1,0 +1,395 @@
+/* hawser kvd - the daemons of one rank of the key-value store. */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+#include "cli/kvranks.h"
+#include "cli/metrics.h"
+#include "kv/cpus.h"
+#include "kv/host.h"
+#include "kv/store.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct kvd_options {
+    const char *socket;
+    struct cli_list peers;
+    uint64_t rank, daemons;
+    uint64_t store_bytes, entries, value_max, max_clients, ring_bytes, heartbeat_ns;
+    int flush, wait;
+    bool numa, insecure, plain;
+    const char *cert, *key, *token_file, *ca, *fingerprint;
+    const char *metrics;
+    uint64_t ready_fd;
+};
+
+static const struct cli_option options[] = {
+    {.name = "socket",
+     .letter = 's',
+     .kind = CLI_STRING,
+     .argument = "PATH",
+     .offset = offsetof(struct kvd_options, socket),
+     .def = "/tmp/hawser-kvd.sock",
+     .help = "where local clients attach; only this user may"},
+    {.name = "peers",
+     .kind = CLI_LIST,
+     .argument = "ADDR",
+     .offset = offsetof(struct kvd_options, peers),
+     .help = "the address of every rank, this one too, in order; each further\n"
+             "daemon of a rank takes the next port, or PATH.1 and so on"},
+    {.name = "rank",
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct kvd_options, rank),
+     .def = "0",
+     .max = KV_RANKS_MAX - 1,
+     .help = "which of --peers this is; mpirun's and srun's variables also say it"},
+    {.name = "daemons",
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct kvd_options, daemons),
+     .def = "1",
+     .min = 1,
+     .max = KV_DAEMONS_MAX,
+     .help = "daemon threads; the keys are divided among them"},
+    {.name = "store",
+     .kind = CLI_SIZE,
+     .argument = "SIZE",
+     .offset = offsetof(struct kvd_options, store_bytes),
+     .def = "256MiB",
+     .min = 4096,
+     .max = UINT64_C(1) << 46,
+     .help = "values of each daemon; a put past it is FULL"},
+    {.name = "entries",
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct kvd_options, entries),
+     .def = "1000000",
+     .min = 1,
+     .max = KV_STORE_ENTRIES_MAX,
+     .help = "keys of each daemon; 64 bytes each once used"},
+    {.name = "value-max",
+     .kind = CLI_SIZE,
+     .argument = "SIZE",
+     .offset = offsetof(struct kvd_options, value_max),
+     .def = "64KiB",
+     .min = 1,
+     .max = KV_VALUE_MAX,
+     .help = "a longer value is TOO_LARGE"},
+    {.name = "max-clients",
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct kvd_options, max_clients),
+     .def = "256",
+     .min = 1,
+     .max = KV_CLIENTS_MAX,
+     .help = "attached at a time; the next is refused"},
+    {.name = "flush",
+     .kind = CLI_CHOICE,
+     .choices = cli_flush_names,
+     .offset = offsetof(struct kvd_options, flush),
+     .def = "adaptive",
+     .help = "when messages to other ranks are written"},
+    {.name = "wait",
+     .kind = CLI_CHOICE,
+     .choices = cli_wait_names,
+     .offset = offsetof(struct kvd_options, wait),
+     .def = "adaptive",
+     .help = "how an idle daemon waits"},
+    {.name = "shm-ring",
+     .kind = CLI_SIZE,
+     .argument = "SIZE",
+     .offset = offsetof(struct kvd_options, ring_bytes),
+     .def = "1MiB",
+     .min = 64 << 10,
+     .max = 16 << 20,
+     .help = "ring of a shm: connection between ranks, each direction"},
+    {.name = "heartbeat",
+     .kind = CLI_DURATION,
+     .argument = "TIME",
+     .offset = offsetof(struct kvd_options, heartbeat_ns),
+     .def = "2s",
+     .min = 100 * HW_MS,
+     .max = 3600 * HW_SEC,
+     .help = "a rank that is silent for so long is lost"},
+    {.name = "numa-isolate",
+     .kind = CLI_FLAG,
+     .offset = offsetof(struct kvd_options, numa),
+     .help = "pin each daemon to a core of one memory node"},
+    {.name = "plain",
+     .kind = CLI_FLAG,
+     .offset = offsetof(struct kvd_options, plain),
+     .help = "without what makes a request cheaper: the reference of benchkv"},
+    {.name = "cert",
+     .kind = CLI_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct kvd_options, cert),
+     .help = "TLS certificate (PEM) for other ranks; hawser keygen makes one"},
+    {.name = "key",
+     .kind = CLI_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct kvd_options, key),
+     .help = "its private key (PEM, mode 0600)"},
+    {.name = "ca",
+     .kind = CLI_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct kvd_options, ca),
+     .help = "other ranks' certificates must chain to this PEM file"},
+    {.name = "fingerprint",
+     .kind = CLI_STRING,
+     .argument = "HEX",
+     .offset = offsetof(struct kvd_options, fingerprint),
+     .help = "or must have this SHA-256"},
+    {.name = "token-file",
+     .kind = CLI_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct kvd_options, token_file),
+     .help = "ranks prove to each other that they know this token (mode 0600)"},
+    {.name = "insecure",
+     .kind = CLI_FLAG,
+     .offset = offsetof(struct kvd_options, insecure),
+     .help = "listen beyond this host without TLS or token: whoever reaches\n"
+             "the address may read and write every key"},
+    {.name = "metrics",
+     .kind = CLI_STRING,
+     .argument = "ADDR",
+     .offset = offsetof(struct kvd_options, metrics),
+     .help = "serve counters over HTTP at host:port of this host: / as text,\n"
+             "/metrics for Prometheus, /json"},
+    {.name = "ready-fd",
+     .kind = CLI_U64,
+     .argument = "FD",
+     .offset = offsetof(struct kvd_options, ready_fd),
+     .min = 3,
+     .max = 1 << 20,
+     .help = "write a line to this descriptor when ready, then close it"},
+    {NULL},
+};
+
+static const struct cli_env environment[] = {
+    CLI_RANK_ENV,
+    {"VENUS_SOCKET_BUFFER_BYTES", "kernel buffer of a TCP socket, each way [default: 4MiB]"},
+    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
+    {"VENUS_LOG_CATEGORIES", "levels by category: KV=INFO,NET=DEBUG"},
+    {NULL},
+};
+
+struct unit {
+    struct kv_host *host;
+    pthread_t thread;
+    bool started;
+    int cpu; /* -1: any */
+};
+
+struct kvd {
+    const struct kvd_options *o;
+    uint32_t rank, ranks;
+    struct rpc_addr addrs[KV_RANKS_MAX];
+    struct rpc_security listen, dial;
+    struct metrics *metrics;
+    struct unit units[KV_DAEMONS_MAX];
+    uint32_t unit_count;
+};
+
+/* ---- checks ---- */
+
+static enum cli_exit check_addresses(struct kvd *k)
+{
+    char why[RPC_WHY_CHARS];
+    k->ranks = k->o->peers.count ? (uint32_t)k->o->peers.count : 1;
+    for (uint32_t i = 0; i < k->o->peers.count; i++)
+        if (rpc_addr_parse(k->o->peers.items[i], &k->addrs[i], why))
+            return cli_fail(CLI_USAGE, "kvd: --peers: %s", why);
+    if (k->rank >= k->ranks)
+        return cli_fail(CLI_USAGE, "kvd: rank %u of %u: --peers names too few", k->rank, k->ranks);
+    if (k->ranks == 1)
+        return CLI_DONE;
+    if (rpc_security_check_listen(&k->listen, &k->addrs[k->rank], k->o->insecure, why))
+        return cli_fail(CLI_REFUSED, "kvd: %s", why);
+    return CLI_DONE;
+}
+
+static enum cli_exit check_all(struct kvd *k)
+{
+    char why[RPC_WHY_CHARS];
+    const struct kvd_options *o = k->o;
+    if (!o->cert != !o->key)
+        return cli_fail(CLI_USAGE, "kvd: --cert and --key go together");
+    struct rpc_security_files listen = {
+        .certificate = o->cert, .key = o->key, .token_file = o->token_file};
+    struct rpc_security_files dial = {
+        .ca = o->ca, .fingerprint = o->fingerprint, .token_file = o->token_file};
+    if (rpc_security_load(&k->listen, &listen, true, why) ||
+        rpc_security_load(&k->dial, &dial, false, why))
+        return cli_fail(CLI_FAILED, "kvd: %s", why);
+    return check_addresses(k);
+}
+
+/* ---- running ---- */
+
+static void *unit_main(void *user)
+{
+    struct unit *u = user;
+    if (u->cpu >= 0 && kv_cpus_pin((uint32_t)u->cpu))
+        cli_warn("kvd: cannot run on core %d: %s", u->cpu, strerror(errno));
+    kv_host_run(u->host);
+    return NULL;
+}
+
+static enum cli_exit create_unit(struct kvd *k, uint32_t index)
+{
+    const struct kvd_options *o = k->o;
+    struct kv_host_options host = {
+        .rank = k->rank,
+        .ranks = k->ranks,
+        .index = index,
+        .daemons = (uint32_t)o->daemons,
+        .socket = o->socket,
+        .addrs = k->addrs,
+        .listen_security = &k->listen,
+        .dial_security = &k->dial,
+        .store_bytes = o->store_bytes,
+        .store_entries = (uint32_t)o->entries,
+        .value_max = (uint32_t)o->value_max,
+        .max_clients = (uint32_t)o->max_clients,
+        .flush = (enum rpc_flush_policy)o->flush,
+        .wait = (enum rpc_wait_mode)o->wait,
+        .ring_bytes = (uint32_t)o->ring_bytes,
+        .heartbeat_ns = o->heartbeat_ns,
+        .plain = o->plain,
+    };
+    char why[RPC_WHY_CHARS];
+    if (kv_host_create(&host, &k->units[index].host, why))
+        return cli_fail(CLI_FAILED, "kvd: %s", why);
+    k->unit_count++;
+    return CLI_DONE;
+}
+
+static void place_units(struct kvd *k)
+{
+    struct kv_cpus cpus;
+    struct kv_cpus_share share = {.ranks = 1, .daemons = (uint32_t)k->o->daemons};
+    bool pin = k->o->numa && kv_cpus_init(&cpus) == 0;
+    for (uint32_t i = 0; i < k->unit_count; i++)
+        k->units[i].cpu = pin ? (int)kv_cpus_of_daemon(&cpus, &share, i) : -1;
+}
+
+static struct kvd *stoppable; /* for the signal handler; set before it is installed */
+
+static void on_signal(int number)
+{
+    (void)number;
+    for (uint32_t i = 0; i < stoppable->unit_count; i++)
+        kv_host_stop(stoppable->units[i].host);
+}
+
+static void catch_signals(struct kvd *k)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    stoppable = k;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static enum cli_exit start_metrics(struct kvd *k)
+{
+    char why[RPC_WHY_CHARS];
+    struct rpc_addr addr;
+    if (!k->o->metrics)
+        return CLI_DONE;
+    if (rpc_addr_parse(k->o->metrics, &addr, why) || addr.scheme != RPC_SCHEME_TCP)
+        return cli_fail(CLI_USAGE, "kvd: --metrics: '%s' is not host:port", k->o->metrics);
+    if (!rpc_addr_is_local(&addr) && !k->o->insecure)
+        return cli_fail(CLI_REFUSED, "kvd: --metrics: %s is not on this host", k->o->metrics);
+    if (metrics_start(&addr, &k->metrics, &addr.port, why))
+        return cli_fail(CLI_FAILED, "kvd: %s", why);
+    printf("metrics on http://%s:%u/\n", addr.host, addr.port);
+    return CLI_DONE;
+}
+
+static enum cli_exit say_ready(const struct kvd *k)
+{
+    printf("attach at %s, rank %u of %u, %u daemon%s", k->o->socket, k->rank, k->ranks,
+           k->unit_count, k->unit_count == 1 ? "" : "s");
+    for (uint32_t i = 0; i < k->unit_count && k->ranks > 1; i++)
+        printf("%s%s", i ? ", " : ", listening on ", kv_host_address(k->units[i].host));
+    printf("\n");
+    if (fflush(stdout))
+        return cli_fail(CLI_FAILED, "cannot write the output: %s", strerror(errno));
+    int fd = (int)k->o->ready_fd;
+    if (fd && (write(fd, "ready\n", 6) != 6 || close(fd)))
+        return cli_fail(CLI_FAILED, "kvd: --ready-fd %d: %s", fd, strerror(errno));
+    return CLI_DONE;
+}
+
+static enum cli_exit serve(struct kvd *k)
+{
+    enum cli_exit code = check_all(k);
+    for (uint32_t i = 0; i < k->o->daemons && code == CLI_DONE; i++)
+        code = create_unit(k, i);
+    if (code == CLI_DONE)
+        code = start_metrics(k);
+    if (code != CLI_DONE)
+        return code;
+    place_units(k);
+    catch_signals(k);
+    for (uint32_t i = 0; i < k->unit_count; i++) {
+        struct unit *u = &k->units[i];
+        u->started = pthread_create(&u->thread, NULL, unit_main, u) == 0;
+        if (!u->started) {
+            on_signal(0);
+            code = cli_fail(CLI_FAILED, "kvd: cannot start a thread");
+        }
+    }
+    if (code == CLI_DONE)
+        code = say_ready(k);
+    if (code != CLI_DONE)
+        on_signal(0);
+    for (uint32_t i = 0; i < k->unit_count; i++)
+        if (k->units[i].started)
+            pthread_join(k->units[i].thread, NULL);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    return code;
+}
+
+static enum cli_exit run(const void *values, const struct cli_operands *operands)
+{
+    (void)operands;
+    struct kvd *k = calloc(1, sizeof(*k));
+    if (!k)
+        return cli_fail(CLI_FAILED, "out of memory");
+    k->o = values;
+    k->rank = cli_rank((uint32_t)k->o->rank);
+    enum cli_exit code = serve(k);
+    for (uint32_t i = 0; i < k->unit_count; i++)
+        kv_host_destroy(k->units[i].host);
+    metrics_stop(k->metrics);
+    rpc_security_fini(&k->listen);
+    rpc_security_fini(&k->dial);
+    free(k);
+    return code;
+}
+
+const struct cli_command cli_kvd = {
+    .name = "kvd",
+    .summary = "run the key-value store's daemons of this rank",
+    .operands = "",
+    .description =
+        "Serves local clients through shared memory and other ranks through copyrpc, until SIGINT\n"
+        "or SIGTERM; then removes its sockets.  Every rank must be given the same --peers and\n"
+        "--daemons.  Prints one line, \"attach at ...\", when clients can attach.",
+    .options = options,
+    .environment = environment,
+    .examples = "hawser kvd\n"
+                "hawser kvd --peers shm:/run/kv0,shm:/run/kv1 --rank 1 --socket /run/kvd1.sock\n"
+                "hawser kvd --peers 10.0.0.1:28200,10.0.0.2:28200 --rank 0 --cert server.crt \\\n"
+                "    --key server.key --ca server.crt --token-file token",
+    .values_size = sizeof(struct kvd_options),
+    .run = run,
+};

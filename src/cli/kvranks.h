@@ -1,0 +1,27 @@
+/* cli/kvranks.h - what kvd and benchkv share: which rank this process is, and names of choices.
+ *
+ * Threads: any.  Lifetime: static tables. */
+#ifndef HAWSER_CLI_KVRANKS_H
+#define HAWSER_CLI_KVRANKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* In the order of enum rpc_flush_policy and enum rpc_wait_mode; NULL-terminated. */
+extern const char *const cli_flush_names[];
+extern const char *const cli_wait_names[];
+
+/* What a launcher says: mpirun's or srun's number for this process.  False when none does. */
+bool cli_launched_rank(uint32_t *rank_out);
+/* The launcher's word, else `given`. */
+uint32_t cli_rank(uint32_t given);
+
+/* Rows for an environment table. */
+#define CLI_RANK_ENV                                                                               \
+    {"OMPI_COMM_WORLD_RANK", "set by mpirun: the rank"},                                           \
+        {"PMI_RANK", "set by mpiexec of MPICH: the rank"},                                         \
+    {                                                                                              \
+        "SLURM_PROCID", "set by srun: the rank"                                                    \
+    }
+
+#endif

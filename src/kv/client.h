@@ -1,0 +1,93 @@
+/* kv/client.h - a local client: attach to this rank's daemons, ask, wait.
+ *
+ * A client has a region with each daemon of its rank and sends each request to the one that is
+ * responsible for the key.  Every request that was taken ends in exactly one answer, by its
+ * deadline at the latest; a slot whose request ran out of time is used again only when its late
+ * answer has come, which is dropped.
+ *
+ * Waiting spins while that pays and then sleeps (kv/spin.h); while both sides are awake no system
+ * call is made.
+ *
+ * Trust: the daemon's answers are checked for form.  Threads: one at a time for a client.
+ * Lifetime: open/close.  After fork it is the parent's. */
+#ifndef HAWSER_KV_CLIENT_H
+#define HAWSER_KV_CLIENT_H
+
+#include "kv/kv.h"
+#include "rpc/addr.h"
+#include "rpc/rpc.h"
+
+#include <stdbool.h>
+
+struct kv_client;
+
+struct kv_client_options {
+    const char *socket;      /* of the rank's first daemon; the others follow from it */
+    uint32_t depth;          /* in flight to each daemon; 0: 16 */
+    uint32_t value_max;      /* 0: KV_VALUE_DEFAULT */
+    uint64_t timeout_ns;     /* of a request; 0: KV_TIMEOUT_DEFAULT_NS */
+    enum rpc_wait_mode wait; /* adaptive unless told otherwise */
+};
+
+/* 0, or a negative errno with cause and remedy in why. */
+int kv_client_open(const struct kv_client_options *options, struct kv_client **out,
+                   char why[RPC_WHY_CHARS]) MUST_CHECK;
+void kv_client_close(struct kv_client *client);
+
+struct kv_ask {
+    enum kv_op op;
+    struct kv_key key;
+    const void *value; /* KV_PUT; copied before return */
+    uint32_t value_len;
+    void *buffer; /* KV_GET: where the value goes; must stay until the answer; NULL: nowhere */
+    uint32_t buffer_len;
+    uint64_t timeout_ns; /* 0: the client's */
+    void *user;
+};
+
+struct kv_answer {
+    void *user;
+    enum kv_result result; /* KV_TOO_LARGE also when the buffer is too short: nothing was copied */
+    uint32_t value_len;
+    uint64_t asked_ns;
+};
+
+/* 0; -EAGAIN when every slot of that daemon is in use; -EMSGSIZE past value_max; -EINVAL;
+ * -ECONNRESET when that daemon is gone. */
+int kv_client_submit(struct kv_client *client, const struct kv_ask *ask) MUST_CHECK;
+/* Lets sleeping daemons know.  kv_client_wait does it, too. */
+void kv_client_flush(struct kv_client *client);
+/* Up to `max` answers, waiting at most timeout_ns (0: not at all) for the first.  Their number; 0
+ * when none came in time or none is due. */
+int kv_client_wait(struct kv_client *client, struct kv_answer *answers, int max,
+                   uint64_t timeout_ns) MUST_CHECK;
+
+/* One request and its answer; nothing else may be in flight.  The value's length goes to *len,
+ * which may be NULL. */
+enum kv_result kv_client_get(struct kv_client *client, struct kv_key key, void *buffer,
+                             uint32_t buffer_len, uint32_t *len);
+enum kv_result kv_client_put(struct kv_client *client, struct kv_key key, const void *value,
+                             uint32_t len);
+enum kv_result kv_client_delete(struct kv_client *client, struct kv_key key);
+
+/* Many requests together, each with its own result; `user` is not looked at.  They are no
+ * transaction and are done in any order.  0, or -EBUSY while others are in flight. */
+int kv_client_batch(struct kv_client *client, const struct kv_ask *asks, struct kv_answer *answers,
+                    uint32_t count) MUST_CHECK;
+
+/* 0, or -ECONNRESET once a daemon of this rank is gone. */
+int kv_client_status(const struct kv_client *client);
+uint32_t kv_client_in_flight(const struct kv_client *client);
+/* The cluster as the daemons see it. */
+uint32_t kv_client_rank(const struct kv_client *client);
+uint32_t kv_client_ranks(const struct kv_client *client);
+uint32_t kv_client_daemons(const struct kv_client *client);
+/* Other ranks that every daemon of this rank reaches now. */
+uint32_t kv_client_peers_up(const struct kv_client *client);
+
+enum { KV_SOCKET_CHARS = RPC_ADDR_PATH_CHARS };
+/* The socket of daemon `index`: the base for the first, "BASE.1" for the next.  0 or
+ * -ENAMETOOLONG. */
+int kv_socket_path(const char *base, uint32_t index, char out[KV_SOCKET_CHARS]) MUST_CHECK;
+
+#endif

@@ -1,0 +1,157 @@
+"""kvd, benchkv and pingpong as programs: form and completeness; figures are the machine's business."""
+
+import csv
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+import xml.etree.ElementTree as xml
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
+from harness import DONE, FAILED, HAWSER, REFUSED, TIMEOUT, USAGE, Case, clean_environment, hawser, lines_of
+
+QUICK = ("--duration", "30ms", "--warmup", "5ms")
+TITLES = ["1. ", "2. ", "3. ", "4. ", "5. ", "6.1", "6.2", "6.3", "6.4", "7. ", "8. ", "9. "]
+
+
+class Daemon:
+    """hawser kvd, ready when the constructor returns."""
+
+    def __init__(self, *args):
+        self.process = subprocess.Popen([HAWSER, "kvd", *map(str, args)], stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, env=clean_environment())
+        self.line = next(lines_of(self.process.stdout.fileno()), None)
+
+    def stop(self):
+        self.process.terminate()
+        _, stderr = self.process.communicate(timeout=TIMEOUT)
+        return self.process.returncode, stderr.decode()
+
+
+class Kvd(Case):
+    def start(self, *args):
+        daemon = Daemon(*args)
+        self.addCleanup(lambda: daemon.process.poll() is None and daemon.stop())
+        return daemon
+
+    def test_attaches_here_and_removes_its_sockets(self):
+        path = self.dir / "kvd"
+        daemon = self.start("--socket", path, "--daemons", 2)
+        self.assertEqual(daemon.line, f"attach at {path}, rank 0 of 1, 2 daemons")
+        self.assertEqual(path.stat().st_mode & 0o777, 0o600)
+        self.assertTrue((self.dir / "kvd.1").exists())
+        code, stderr = daemon.stop()
+        self.assertEqual((code, stderr), (0, ""))
+        self.assertEqual(list(self.dir.iterdir()), [])
+
+    def test_a_socket_in_use_is_not_taken(self):
+        path = self.dir / "kvd"
+        self.start("--socket", path)
+        self.expect(hawser("kvd", "--socket", path), FAILED, "another server has it")
+
+    def test_ready_fd_is_told(self):
+        read, write = os.pipe()
+        process = subprocess.Popen([HAWSER, "kvd", "--socket", self.dir / "kvd", "--ready-fd", str(write)],
+                                   stdout=subprocess.DEVNULL, pass_fds=[write], env=clean_environment())
+        os.close(write)
+        self.assertEqual(next(lines_of(read)), "ready")
+        os.close(read)
+        process.terminate()
+        self.assertEqual(process.wait(TIMEOUT), 0)
+
+    def test_beyond_this_host_it_wants_tls_and_a_token(self):
+        peers = "10.255.0.1:28200,10.255.0.2:28200"
+        self.expect(hawser("kvd", "--socket", self.dir / "kvd", "--peers", peers), REFUSED, "token")
+
+    def test_wrong_usage_names_the_option(self):
+        self.expect(hawser("kvd", "--rank", 3, "--peers", "unix:/tmp/a,unix:/tmp/b"), USAGE, "--peers")
+        self.expect(hawser("kvd", "--daemons", 0), USAGE, "--daemons")
+        self.expect(hawser("kvd", "--cert", "x"), USAGE, "--key")
+
+
+class Benchkv(Case):
+    def bench(self, *args, **kwargs):
+        result = self.expect(hawser("benchkv", *QUICK, *map(str, args), **kwargs), DONE)
+        return result.stdout
+
+    def rows(self, *args):
+        return {row["name"]: row for row in json.loads(self.bench("--json", *args))["rows"]}
+
+    def test_every_table_and_every_form(self):
+        page, lines = self.dir / "kv.html", self.dir / "kv.csv"
+        before = set(pathlib.Path("/tmp").glob("hawser-benchkv-*"))
+        report = json.loads(self.bench("--json", "--client-threads", "1,2", "--transport", "unix",
+                                       "--report", page, "--csv", lines, leaks=True))
+        self.assertEqual([t["title"][:3] for t in report["tables"]], TITLES)
+        for table in report["tables"][:-1]:
+            self.assertTrue(table["rows"], table["title"])
+        rows = {row["name"]: row for row in report["rows"]}
+        for point in ("c1.d1", "c2.d1", "one-rank"):
+            self.assertGreater(rows[f"{point}.rps"]["value"], 0)
+            self.assertEqual(rows[f"{point}.errors"]["value"], 0)
+        self.assertGreater(rows["c2.d1.remote_rps"]["value"], 0)
+        self.assertEqual(rows["one-rank.remote_rps"]["value"], 0)
+        root = xml.fromstring(page.read_text())
+        self.assertGreaterEqual(sum(e.tag.endswith("svg") for e in root.iter()), 4)
+        with open(lines, newline="") as file:
+            points = list(csv.DictReader(file))
+        self.assertEqual([p["point"] for p in points], ["c1.d1", "c2.d1", "one-rank"])
+        self.assertEqual(set(pathlib.Path("/tmp").glob("hawser-benchkv-*")) - before, set())
+
+    def test_little_s_law_holds_by_construction(self):
+        report = json.loads(self.bench("--json", "--client-threads", "2", "--transport", "unix",
+                                       "--duration", "100ms", "--no-single"))
+        little = next(t for t in report["tables"] if t["title"].startswith("3."))
+        self.assertAlmostEqual(float(little["rows"][0][-1]), 1, delta=0.25)
+
+    def test_settings_reach_the_ranks(self):
+        rows = self.rows("--client-threads", "2", "--queue-depth", "8", "--daemons", "2", "--flush",
+                         "batch", "--distribution", "zipfian", "--read-ratio", "0.9", "--value-size",
+                         "100", "--transport", "tcp", "--seed", "5", "--numa-isolate", "--plain",
+                         "--runs", "2", "--no-single", "--key-range", "50")
+        self.assertGreater(rows["c2.d8.rps"]["value"], 0)
+        self.assertEqual(rows["c2.d8.errors"]["value"], 0)
+
+    def test_open_loop_keeps_its_rate(self):
+        rows = self.rows("--client-threads", "1", "--rate", "2000", "--ranks", "1", "--duration", "300ms")
+        self.assertLess(rows["c1.d1.rps"]["value"], 2600)
+
+    def test_optimisations_alone_and_together(self):
+        report = json.loads(self.bench("--json", "--client-threads", "1", "--optimisations",
+                                       "--no-single", "--transport", "unix", "--duration", "10ms"))
+        names = [row[0] for row in report["tables"][-1]["rows"]]
+        self.assertEqual(names, ["base", "incremental flush", "adaptive flush", "depth 16", "2 daemons",
+                                 "lean requests", "numa placement", "all together"])
+
+    def test_ranks_started_by_hand(self):
+        peers = ",".join(f"unix:{self.dir}/r{i}" for i in range(2))
+        command = [HAWSER, "benchkv", *QUICK, "--client-threads", "1", "--peers", peers, "--json"]
+        ranks = [subprocess.Popen([*command, "--rank", str(i)], stdout=subprocess.PIPE,
+                                  env=clean_environment({"ASAN_OPTIONS": "detect_leaks=0"}))
+                 for i in range(2)]
+        outputs = [rank.communicate(timeout=TIMEOUT)[0] for rank in ranks]
+        self.assertEqual([rank.returncode for rank in ranks], [0, 0])
+        self.assertEqual(outputs[1], b"")
+        rows = {row["name"]: row for row in json.loads(outputs[0])["rows"]}
+        self.assertGreater(rows["c1.d1.remote_rps"]["value"], 0)
+
+    def test_wrong_usage_names_the_option(self):
+        self.expect(hawser("benchkv", "--read-ratio", "2"), USAGE, "--read-ratio")
+        self.expect(hawser("benchkv", "--client-threads", "0"), USAGE, "--client-threads")
+        self.expect(hawser("benchkv", "--seed", "x"), USAGE, "--seed")
+        self.expect(hawser("benchkv", "--peers", "unix:/tmp/a", "--rank", "1"), USAGE, "--peers")
+
+
+class Pingpong(Case):
+    def test_stands_beside_the_raw_transport(self):
+        out = self.expect(hawser("pingpong", "--transport", "unix", "--count", "200", "--reps", "1",
+                                 "--json"), DONE).stdout
+        rows = json.loads(out)["rows"]
+        self.assertEqual([r["name"] for r in rows], ["copyrpc.p50", "copyrpc.p99", "copyrpc.rate"])
+        self.assertTrue(all(r["value"] > 0 and r["baseline"] > 0 for r in rows))
+
+
+if __name__ == "__main__":
+    unittest.main()

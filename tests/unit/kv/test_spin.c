@@ -1,0 +1,107 @@
+#include "unit.h"
+
+#include "kv/spin.h"
+
+static struct kv_spin spin_of(uint32_t cores, uint32_t crowd)
+{
+    return (struct kv_spin){.mode = RPC_WAIT_ADAPTIVE, .cores = cores, .crowd = crowd};
+}
+
+/* How long a wait in which nothing comes spins, looking every microsecond. */
+static uint64_t fruitless(struct kv_spin *s, uint64_t *now)
+{
+    uint64_t start = *now;
+    while (kv_spin_on(s, *now))
+        *now += HW_US;
+    return *now - start;
+}
+
+static void without_a_second_core_nobody_spins(void **state)
+{
+    (void)state;
+    struct kv_spin s = spin_of(1, 2);
+    uint64_t now = HW_SEC;
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(fruitless(&s, &now), 0);
+}
+
+static void how_long_a_spin_lasts_follows_from_the_crowd(void **state)
+{
+    (void)state;
+    struct kv_spin roomy = spin_of(4, 4), crowded = spin_of(4, 5);
+    uint64_t now = HW_SEC;
+    uint64_t alone = fruitless(&roomy, &now), many = fruitless(&crowded, &now);
+    assert_true(many > 0 && many < alone);
+    struct kv_spin large = spin_of(4, 16), throng = spin_of(4, 17);
+    assert_true(fruitless(&large, &now) > many); /* as long as waking all the others may take */
+    assert_in_range(fruitless(&throng, &now), 1, many - 1);
+}
+
+static void fruitless_spins_become_rare(void **state)
+{
+    (void)state;
+    struct kv_spin s = spin_of(2, 2);
+    uint64_t now = 16 * HW_SEC; /* the start of a window */
+    int spins = 0;
+    for (int i = 0; i < 100; i++)
+        spins += fruitless(&s, &now) > 0;
+    assert_in_range(spins, 2, 8);
+}
+
+static void success_keeps_it_going(void **state)
+{
+    (void)state;
+    struct kv_spin s = spin_of(2, 2);
+    uint64_t now = 16 * HW_SEC;
+    for (int i = 0; i < 1000; i++) {
+        assert_true(kv_spin_on(&s, now++));
+        kv_spin_won(&s);
+    }
+}
+
+/* Else a crowd that once went to sleep would never find out that it need not. */
+static void all_is_forgiven_after_a_while(void **state)
+{
+    (void)state;
+    struct kv_spin s = spin_of(2, 2);
+    uint64_t now = 16 * HW_SEC;
+    for (int i = 0; i < 100; i++)
+        (void)fruitless(&s, &now);
+    assert_int_equal(fruitless(&s, &now), 0);
+    now += 20 * HW_MS;
+    assert_true(fruitless(&s, &now) > 0);
+}
+
+static void an_interrupted_spin_counts_double(void **state)
+{
+    (void)state;
+    struct kv_spin s = spin_of(2, 2);
+    assert_true(kv_spin_on(&s, 16 * HW_SEC));
+    assert_false(kv_spin_on(&s, 16 * HW_SEC + HW_MS));
+    assert_int_equal(s.distrust, 2);
+}
+
+static void the_other_modes_do_as_they_say(void **state)
+{
+    (void)state;
+    struct kv_spin s;
+    kv_spin_init(&s, RPC_WAIT_BLOCK);
+    assert_false(kv_spin_on(&s, 1));
+    kv_spin_init(&s, RPC_WAIT_BUSY);
+    for (uint64_t now = 0; now < HW_SEC; now += 100 * HW_MS)
+        assert_true(kv_spin_on(&s, now));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_a_second_core_nobody_spins),
+        cmocka_unit_test(how_long_a_spin_lasts_follows_from_the_crowd),
+        cmocka_unit_test(fruitless_spins_become_rare),
+        cmocka_unit_test(success_keeps_it_going),
+        cmocka_unit_test(all_is_forgiven_after_a_while),
+        cmocka_unit_test(an_interrupted_spin_counts_double),
+        cmocka_unit_test(the_other_modes_do_as_they_say),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
