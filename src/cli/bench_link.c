@@ -84,7 +84,7 @@ int bench_dir_make(struct bench_dir *dir, char why[RPC_WHY_CHARS])
 
 void bench_dir_remove(struct bench_dir *dir)
 {
-    static const char *const files[] = {"server.crt", "server.key", "token", "socket"};
+    static const char *const files[] = {"server.crt", "server.key", "token", "socket", "gpu"};
     char path[96];
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         snprintf(path, sizeof(path), "%s/%s", dir->path, files[i]);

@@ -68,6 +68,7 @@ struct cli_env {
 struct cli_operands {
     const char *items[CLI_OPERANDS_MAX];
     size_t count;
+    char **program; /* of a command that runs one: its name and arguments, ended by NULL */
 };
 
 struct cli_command {
@@ -75,6 +76,8 @@ struct cli_command {
     const char *summary;  /* one line, for the list of commands */
     const char *operands; /* as in usage: "[ADDR]"; "" for none */
     size_t operands_min, operands_max;
+    bool runs_program;       /* the first operand, or what follows "--", is a program: all from
+                                there on is its own */
     const char *description; /* a paragraph */
     const struct cli_option *options;
     const struct cli_env *environment;
@@ -86,7 +89,14 @@ struct cli_command {
 extern const struct cli_command cli_serve;
 extern const struct cli_command cli_info;
 extern const struct cli_command cli_keygen;
+extern const struct cli_command cli_run_program;
 extern const struct cli_command cli_bench_rpc;
+extern const struct cli_command cli_bench_vulkan;
+extern const struct cli_command cli_kvd;
+extern const struct cli_command cli_benchkv;
+extern const struct cli_command cli_pingpong;
+extern const struct cli_command cli_bench_ipc;
+extern const struct cli_command cli_kvctl;
 
 /* Parses and runs argv[0] = the command's name; -h and --help print and end in CLI_DONE. */
 enum cli_exit cli_run(const struct cli_command *command, int argc, char **argv);

@@ -189,6 +189,13 @@ int cli_delay_start(uint16_t target_port, uint64_t one_way_ns, struct cli_delay 
     return rc;
 }
 
+void cli_delay_finish(struct cli_delay *delay)
+{
+    if (delay->pid > 0)
+        waitpid(delay->pid, NULL, 0);
+    delay->pid = 0;
+}
+
 void cli_delay_stop(struct cli_delay *delay)
 {
     if (delay->pid > 0) {

@@ -25,7 +25,9 @@ struct cli_delay {
 /* Listens on a free port of 127.0.0.1 and relays to target_port.  0 or a negative errno; *out is
  * written only on 0. */
 int cli_delay_start(uint16_t target_port, uint64_t one_way_ns, struct cli_delay *out) MUST_CHECK;
-/* Harmless when not running. */
+/* Waits until it has carried all and ended by itself, which it does once both ends have closed. */
+void cli_delay_finish(struct cli_delay *delay);
+/* Ends it now.  Both are harmless when not running. */
 void cli_delay_stop(struct cli_delay *delay);
 
 #endif

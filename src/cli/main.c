@@ -21,8 +21,18 @@ struct entry {
 };
 
 static const struct entry commands[] = {
-    {"serve", &cli_serve},         {"info", &cli_info}, {"keygen", &cli_keygen},
-    {"bench-rpc", &cli_bench_rpc}, {NULL, NULL},
+    {"serve", &cli_serve},
+    {"info", &cli_info},
+    {"keygen", &cli_keygen},
+    {"run", &cli_run_program},
+    {"bench-rpc", &cli_bench_rpc},
+    {"bench-vulkan", &cli_bench_vulkan},
+    {"bench-ipc", &cli_bench_ipc},
+    {"kvctl", &cli_kvctl},
+    {"kvd", &cli_kvd},
+    {"benchkv", &cli_benchkv},
+    {"pingpong", &cli_pingpong},
+    {NULL, NULL},
 };
 
 static char **process_argv;
@@ -38,7 +48,7 @@ static void print_commands(FILE *out)
           "usage: hawser COMMAND [OPTIONS]\n\nCommands:\n",
           out);
     for (const struct entry *e = commands; e->name; e++)
-        fprintf(out, "  %-12s%s\n", e->name, e->command->summary);
+        fprintf(out, "  %-14s%s\n", e->name, e->command->summary);
     fputs("\n  hawser COMMAND --help   all about a command\n"
           "  hawser --version        version, commit and protocol\n",
           out);

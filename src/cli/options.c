@@ -134,7 +134,12 @@ static void print_help(const struct cli_command *c)
     print_option(&help_option);
     printf("\nEnvironment:\n");
     for (const struct cli_env *e = c->environment; e->name; e++) {
-        printf("  %-*s", HELP_COLUMN - 2, e->name);
+        int used = printf("  %s", e->name);
+        if (used >= HELP_COLUMN - 1) {
+            putchar('\n');
+            used = 0;
+        }
+        printf("%*s", HELP_COLUMN - used, "");
         print_indented(e->help, HELP_COLUMN);
     }
     printf("\nExit status:\n"
@@ -366,7 +371,12 @@ static enum cli_exit take_arguments(struct parse *p)
     while (p->at < p->argc && !p->help) {
         const char *arg = p->argv[p->at++];
         enum cli_exit code = CLI_DONE;
-        if (options_ended || arg[0] != '-' || !arg[1])
+        bool is_operand = options_ended || arg[0] != '-' || !arg[1];
+        if (is_operand && p->command->runs_program) {
+            p->operands->program = &p->argv[p->at - 1];
+            return CLI_DONE;
+        }
+        if (is_operand)
             code = take_operand(p, arg);
         else if (strcmp(arg, "--") == 0)
             options_ended = true;
@@ -401,7 +411,8 @@ static enum cli_exit parse_and_run(struct parse *p)
         print_help(p->command);
         return CLI_DONE;
     }
-    if (p->operands->count < p->command->operands_min)
+    bool no_program = p->command->runs_program && !p->operands->program;
+    if (p->operands->count < p->command->operands_min || no_program)
         return cli_fail(CLI_USAGE, "%s: %s is missing; see hawser %s --help", p->command->name,
                         p->command->operands, p->command->name);
     code = fill_defaults(p);

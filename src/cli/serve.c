@@ -9,8 +9,10 @@
 #include "cli/metrics.h"
 #include "cli/server_info.h"
 #include "cli/service_basic.h"
+#include "cli/sessions.h"
 #include "cli/software.h"
 #include "rpc/server.h"
+#include "venus/common/protocol.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -26,6 +28,8 @@ struct serve_options {
     const char *cert, *key, *token_file;
     bool insecure, software, no_devices;
     uint64_t max_clients, window_bytes, max_calls, heartbeat_ns, ring_bytes;
+    uint64_t max_memory_bytes, max_objects, max_pipelines, max_pending;
+    bool validate;
     const char *metrics;
     uint64_t ready_fd;
 };
@@ -107,6 +111,43 @@ static const struct cli_option options[] = {
      .min = 64 << 10,
      .max = 16 << 20,
      .help = "ring of a shm: client, each direction"},
+    {.name = "max-memory",
+     .kind = CLI_SIZE,
+     .argument = "SIZE",
+     .offset = offsetof(struct serve_options, max_memory_bytes),
+     .min = 1 << 20,
+     .max = INT64_MAX,
+     .help = "GPU memory of one Vulkan client; over it, allocations fail\n"
+             "[default: what the driver gives]"},
+    {.name = "max-objects",
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct serve_options, max_objects),
+     .def = "1048576",
+     .min = 16,
+     .max = 1 << 30,
+     .help = "Vulkan objects of one client; over it, its session ends"},
+    {.name = "max-pipelines",
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct serve_options, max_pipelines),
+     .def = "65536",
+     .min = 1,
+     .max = 1 << 30,
+     .help = "the same for pipelines"},
+    {.name = "max-pending",
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct serve_options, max_pending),
+     .def = "65536",
+     .min = 1,
+     .max = 1 << 30,
+     .help = "the same for batches submitted and not done"},
+    {.name = "validate",
+     .kind = CLI_FLAG,
+     .offset = offsetof(struct serve_options, validate),
+     .help = "run Khronos' validation layer on what clients do; its messages go\n"
+             "to the log and to the clients"},
     {.name = "metrics",
      .kind = CLI_STRING,
      .argument = "ADDR",
@@ -150,6 +191,7 @@ struct server {
     struct cli_server_info info;
     struct service_basic service;
     struct rpc_server *rpc;
+    struct sessions *sessions;
     struct metrics *metrics;
     _Atomic uint64_t counts[COUNT_COUNT];
     struct hw_counter_set count_set;
@@ -169,8 +211,10 @@ static int on_opened(void *user, struct rpc_ep *ep)
 static void on_message(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
 {
     struct server *s = user;
-    /* A connection that ended meanwhile is the loop's to clear away. */
-    (void)service_basic_handle(&s->service, ep, msg);
+    if (msg->kind == RPC_CALL && msg->method == VN_METHOD_OPEN)
+        sessions_open(s->sessions, ep, msg);
+    else /* a connection that ended meanwhile is the loop's to clear away */
+        (void)service_basic_handle(&s->service, ep, msg);
     rpc_release(ep, msg);
 }
 
@@ -179,6 +223,12 @@ static void on_closed(void *user, struct rpc_ep *ep, int status)
     struct server *s = user;
     hw_counter_bump(&s->counts[COUNT_CLIENTS], UINT64_MAX);
     hw_info(HW_CAT_NET, "client %s left: %s", rpc_ep_peer(ep), strerror(-status));
+}
+
+static void on_session_ended(void *user)
+{
+    struct server *s = user;
+    hw_counter_bump(&s->counts[COUNT_CLIENTS], UINT64_MAX);
 }
 
 static const struct rpc_server_ops server_ops = {
@@ -224,12 +274,24 @@ static int start_rpc(struct server *s)
         .ops = &server_ops,
         .user = s,
         .config = {.security = &s->security,
+                   .capabilities = VN_PROTOCOL,
                    .window_bytes = (uint32_t)o->window_bytes,
                    .max_calls = (uint32_t)o->max_calls,
                    .heartbeat_ns = o->heartbeat_ns},
         .max_clients = (uint32_t)o->max_clients,
     };
     return rpc_server_create(&rpc_options, &s->rpc);
+}
+
+static int start_sessions(struct server *s)
+{
+    const struct serve_options *o = s->o;
+    struct vn_session_options session = {.max_memory_bytes = o->max_memory_bytes,
+                                         .max_objects = o->max_objects,
+                                         .max_pipelines = o->max_pipelines,
+                                         .max_pending = o->max_pending,
+                                         .validate = o->validate};
+    return sessions_create(s->rpc, &session, on_session_ended, s, &s->sessions);
 }
 
 static enum cli_exit listen_all(struct server *s, const char *bound[CLI_LIST_MAX])
@@ -339,6 +401,8 @@ static enum cli_exit serve(struct server *s)
         rc = hw_counter_set_register(&s->count_set);
     if (rc == 0)
         rc = start_rpc(s);
+    if (rc == 0)
+        rc = start_sessions(s);
     if (rc)
         return cli_fail(CLI_FAILED, "serve: %s", strerror(-rc));
     enum cli_exit code = listen_all(s, bound);
@@ -381,6 +445,7 @@ static enum cli_exit run(const void *values, const struct cli_operands *operands
         return cli_fail(CLI_FAILED, "out of memory");
     s->o = values;
     enum cli_exit code = prepare_and_serve(s);
+    sessions_destroy(s->sessions);
     metrics_stop(s->metrics);
     if (s->rpc)
         rpc_server_destroy(s->rpc);

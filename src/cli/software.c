@@ -69,7 +69,7 @@ static enum cli_exit start_again(const char *script, const char *exe)
         args[at++] = argv[i];
     execv(script, (char **)(uintptr_t)args);
     free(args);
-    return cli_fail(CLI_FAILED, "serve: --software: cannot run %s: %s", script, strerror(errno));
+    return cli_fail(CLI_FAILED, "--software: cannot run %s: %s", script, strerror(errno));
 }
 
 enum cli_exit cli_software(void)
@@ -79,7 +79,7 @@ enum cli_exit cli_software(void)
     if (found && (strcmp(found, "system") == 0 || strcmp(found, "private") == 0))
         return CLI_DONE;
     if (!own_folder(exe, folder) || !find_script(folder, script))
-        return cli_fail(CLI_FAILED, "serve: --software: find-vulkan is not where this program was "
+        return cli_fail(CLI_FAILED, "--software: find-vulkan is not where this program was "
                                     "built or installed; set HAWSER_FIND_VULKAN to its path");
     point_at_probe(folder);
     return start_again(script, exe);

@@ -21,20 +21,27 @@ serve)
     exec 3>&-
     while :; do read -r line <"$here/never"; done ;;
 info) [ -e "$here/up" ] && echo "RTT 5 us" ;;
+run) [ -e "$here/up" ] && echo "ok 1 - ${5##*/}" ;;
 bench-rpc) echo "64 B: 1.1 x raw"; [ ! -e "$here/bench-fails" ] ;;
 esac
 """
 FIND_VULKAN = "#!/bin/sh\necho fake device\n"
+# Runs what its --b says with the program, as the real one does.
+DIFFERENTIAL = """import shlex, subprocess, sys
+prefix = shlex.split(sys.argv[sys.argv.index("--b") + 1])
+sys.exit(subprocess.call([*prefix, sys.argv[-1]]))
+"""
 
 
 class Demo(unittest.TestCase):
     def setUp(self):
         self.tmp = tempfile.TemporaryDirectory()
         self.addCleanup(self.tmp.cleanup)
-        for folder in ("tools", "tmp", "build/release/src/cli"):
+        for folder in ("tools", "tmp", "build/release/src/cli", "tests/vulkan"):
             os.makedirs(self.path(folder))
         shutil.copy(DEMO, self.path("tools/demo"))
         self.script("tools/find-vulkan", FIND_VULKAN)
+        self.script("tests/vulkan/differential.py", DIFFERENTIAL)
         self.script("build/release/src/cli/hawser", FAKE_HAWSER)
         os.mkfifo(self.cli("never"))
 
@@ -70,6 +77,7 @@ class Demo(unittest.TestCase):
         self.assertEqual(0, result.returncode, result.stderr)
         self.assertIn("fake device", result.stdout)
         self.assertIn("RTT 5 us", result.stdout)
+        self.assertIn("ok 1 - vkt-compute", result.stdout)
         self.assertIn("1.1 x raw", result.stdout)
         self.assertNotIn("\x1b", result.stdout)
         self.assert_server_gone()

@@ -7,7 +7,8 @@ import unittest
 
 from harness import DONE, FAILED, HAWSER, USAGE, Case, hawser
 
-COMMANDS = ["serve", "info", "keygen", "bench-rpc"]
+COMMANDS = ["serve", "info", "keygen", "run", "bench-rpc", "bench-vulkan", "bench-ipc", "kvctl",
+            "kvd", "benchkv", "pingpong"]
 
 
 class Help(Case):
@@ -32,10 +33,12 @@ class Help(Case):
         """The nearest-name suggestion comes from the parser's table: each of these is known."""
         expected = {
             "serve": ["listen", "cert", "key", "token-file", "insecure", "software", "no-devices",
-                      "max-clients", "window", "max-calls", "heartbeat", "shm-ring", "metrics",
+                      "max-clients", "window", "max-calls", "heartbeat", "shm-ring", "max-memory",
+                      "max-objects", "max-pipelines", "max-pending", "validate", "metrics",
                       "ready-fd"],
             "info": ["ca", "fingerprint", "token-file", "timeout", "duration", "no-bench", "json"],
             "keygen": ["name", "days"],
+            "run": ["servers", "ca", "fingerprint", "token-file", "timeout"],
             "bench-rpc": ["quick", "only", "reps", "time", "limit", "via-delay", "no-pin", "check", "json"],
         }
         for command, options in expected.items():

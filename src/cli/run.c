@@ -1,0 +1,146 @@
+/* hawser run - a program whose Vulkan devices are those of servers. */
+#include "cli/connect.h"
+
+#include "cli/manifest.h"
+#include "venus/common/protocol.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SERVERS_CHARS = CLI_LIST_MAX * (RPC_ADDR_HOST_CHARS + 16) };
+
+struct run_options {
+    struct cli_list servers;
+    struct cli_connect_options connect;
+};
+
+static const struct cli_option options[] = {
+    {.name = "servers",
+     .letter = 's',
+     .kind = CLI_LIST,
+     .argument = "ADDR",
+     .offset = offsetof(struct run_options, servers),
+     .help = "whose GPUs the program shall see: host:port, unix:/path, shm:/path\n"
+             "(without it: VENUS_SERVERS, VENUS_SERVER_HOST, else 127.0.0.1:28100)"},
+    CLI_CONNECT_OPTIONS(struct run_options, connect),
+    {NULL},
+};
+
+static const struct cli_env environment[] = {
+    CLI_CONNECT_ENV,
+    {"HAWSER_ICD", "the driver's manifest, where it is not beside this program"},
+    {"VENUS_HOST_VISIBLE_DEVICE_MEMORY", "1: offer GPU memory that programs can map"},
+    {"VENUS_SYNC", "1: wait for every command; slow, for looking for faults"},
+    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
+    {NULL},
+};
+
+/* Shakes hands with one server and adds its address to the list. */
+static enum cli_exit try_server(const struct run_options *o, const char *operand,
+                                char servers[SERVERS_CHARS])
+{
+    struct cli_link link;
+    enum cli_exit code = cli_link_open(&link, &o->connect, operand);
+    if (code != CLI_DONE)
+        return code;
+    uint32_t spoken = rpc_ep_peer_capabilities(link.ep) & VN_CAPABILITY_PROTOCOL;
+    if (spoken != VN_PROTOCOL) {
+        cli_link_close(&link);
+        return cli_fail(CLI_REFUSED,
+                        "%s speaks version %u of the Vulkan protocol (0: none), this side version "
+                        "%u; use the same release of hawser at both ends",
+                        link.address, spoken, VN_PROTOCOL);
+    }
+    size_t at = strlen(servers);
+    snprintf(servers + at, SERVERS_CHARS - at, "%s%s", at ? "," : "", link.address);
+    cli_link_close(&link);
+    return CLI_DONE;
+}
+
+static enum cli_exit try_list(const struct run_options *o, const char *list,
+                              char servers[SERVERS_CHARS])
+{
+    char text[RPC_ADDR_HOST_CHARS + 64];
+    enum cli_exit code = CLI_DONE;
+    size_t count = 0;
+    while (code == CLI_DONE && *(list += strspn(list, ", "))) {
+        size_t len = strcspn(list, ", ");
+        if (++count > CLI_LIST_MAX)
+            return cli_fail(CLI_USAGE, "run: VENUS_SERVERS names more than %d servers",
+                            CLI_LIST_MAX);
+        snprintf(text, sizeof(text), "%.*s", (int)len, list);
+        code = try_server(o, text, servers);
+        list += len;
+    }
+    return code;
+}
+
+static enum cli_exit try_servers(const struct run_options *o, char servers[SERVERS_CHARS])
+{
+    const char *list = getenv("VENUS_SERVERS");
+    enum cli_exit code = CLI_DONE;
+    servers[0] = '\0';
+    for (size_t i = 0; code == CLI_DONE && i < o->servers.count; i++)
+        code = try_server(o, o->servers.items[i], servers);
+    if (o->servers.count > 0)
+        return code;
+    return list && *list ? try_list(o, list, servers) : try_server(o, NULL, servers);
+}
+
+/* A program may change its folder before it asks for a device. */
+static void set_path(const char *name, const char *path)
+{
+    char absolute[PATH_MAX];
+    if (path)
+        setenv(name, realpath(path, absolute) ? absolute : path, 1);
+}
+
+static enum cli_exit start(char **program)
+{
+    signal(SIGPIPE, SIG_DFL); /* ours to ignore, not the program's */
+    execvp(program[0], program);
+    return cli_fail(CLI_FAILED, "run: cannot start %s: %s", program[0], strerror(errno));
+}
+
+static enum cli_exit run(const void *values, const struct cli_operands *operands)
+{
+    const struct run_options *o = values;
+    char manifest[PATH_MAX], servers[SERVERS_CHARS];
+    if (!cli_find_manifest(manifest))
+        return cli_fail(CLI_FAILED, "run: the driver's manifest, hawser_icd.json, is not where "
+                                    "this program was built or installed; set HAWSER_ICD to its "
+                                    "path");
+    enum cli_exit code = try_servers(o, servers);
+    if (code != CLI_DONE)
+        return code;
+    cli_use_manifest(manifest);
+    setenv("VENUS_SERVERS", servers, 1);
+    set_path("VENUS_TLS_CA", o->connect.ca);
+    set_path("VENUS_TOKEN_FILE", o->connect.token_file);
+    if (o->connect.fingerprint)
+        setenv("VENUS_TLS_FINGERPRINT", o->connect.fingerprint, 1);
+    return start(operands->program);
+}
+
+const struct cli_command cli_run_program = {
+    .name = "run",
+    .summary = "run a program on the GPUs of servers",
+    .operands = "-- PROGRAM [ARGUMENT...]",
+    .runs_program = true,
+    .description = "Connects to the servers, then starts PROGRAM with Hawser's Vulkan driver as "
+                   "its only one:\n"
+                   "it sees the GPUs of the servers and no others.  What is wrong with a server is "
+                   "said before\n"
+                   "the program starts.  The exit status is the program's.",
+    .options = options,
+    .environment = environment,
+    .examples = "hawser run -- vulkaninfo --summary\n"
+                "hawser run --servers gpu1:28100,gpu2:28100 --fingerprint HEX --token-file token "
+                "-- llama-cli -m model.gguf -ngl 99",
+    .values_size = sizeof(struct run_options),
+    .run = run,
+};

@@ -1,0 +1,86 @@
+"""bench-vulkan's form and completeness; its times are the machine's business, not a test's."""
+
+import json
+import pathlib
+import unittest
+
+from harness import DONE, FAILED, USAGE, Case, hawser
+
+COLUMNS = {"name", "value", "unit", "baseline", "ratio", "against", "native", "target", "met"}
+LINES = ("unix", "tcp", "1ms", "10ms")
+
+
+SHORT = ("--software", "--quick", "--time", "2ms", "--size", "1MiB")
+
+
+class BenchVulkan(Case):
+    @classmethod
+    def setUpClass(cls):
+        """One run for all; the first of the two also sets the software GPU up."""
+        super().setUpClass()
+        if hawser("bench-vulkan", "--software", "--native", "--quick").returncode != DONE:
+            raise unittest.SkipTest("no software GPU here")
+        done = hawser("bench-vulkan", "--json", *SHORT)
+        cls.report = json.loads(done.stdout) if done.returncode == DONE else None
+        cls.errors = done.stderr
+
+    def setUp(self):
+        super().setUp()
+        self.assertIsNotNone(self.report, self.errors)
+        self.rows = {row["name"]: row for row in self.report["rows"]}
+
+    def test_every_row_is_there(self):
+        self.assertEqual(self.report["benchmark"], "vulkan")
+        for row in self.rows.values():
+            self.assertLessEqual(COLUMNS, set(row))
+            if row["baseline"] is not None:
+                self.assertGreater(row["baseline"], 0, row)
+                self.assertGreater(row["value"], 0, row)
+        expected = {"cycle.native", "exchanges.tcp", "messages.tcp", "writes.tcp", "bytes-up.tcp",
+                    "bytes-down.tcp", "polled.tcp", "fence-status.tcp", "record.tcp",
+                    "dirty-page.tcp"}
+        expected |= {f"{kind}.{line}" for kind in ("cycle", "early") for line in LINES}
+        expected |= {f"{kind}.{line}" for kind in ("upload", "readback") for line in LINES[:2]}
+        self.assertEqual(set(self.rows), expected)
+
+    def test_counts_do_not_depend_on_the_machine(self):
+        self.assertEqual(self.rows["exchanges.tcp"]["value"], 1)
+        self.assertEqual(self.rows["fence-status.tcp"]["value"], 0)
+        for line in LINES:
+            self.assertEqual(self.rows[f"early.{line}"]["exchanges"], "1 of 2")
+
+    def test_a_longer_line_is_a_longer_line(self):
+        self.assertGreater(self.rows["cycle.10ms"]["value"], 9900)  # the histogram keeps 0.4%
+
+    def test_nothing_is_said_but_the_figures(self):
+        self.assertEqual(self.errors, "")
+
+    def test_native_only(self):
+        result = self.expect(hawser("bench-vulkan", "--software", "--native", "--quick", "--json"),
+                             DONE)
+        self.assertEqual([row["name"] for row in json.loads(result.stdout)["rows"]],
+                         ["cycle.native"])
+
+    def test_table_form_and_nothing_left_behind(self):
+        before = set(pathlib.Path("/tmp").glob("hawser-bench-*"))
+        text = self.expect(hawser("bench-vulkan", *SHORT), DONE).stdout
+        self.assertIn("raw round trip + native", text)
+        self.assertEqual(set(pathlib.Path("/tmp").glob("hawser-bench-*")) - before, set())
+
+    def test_no_such_device(self):
+        self.expect(hawser("bench-vulkan", "--software", "--quick", "--device", "9"), FAILED,
+                    "no Vulkan device 9")
+
+
+class Usage(Case):
+    def test_native_takes_no_server(self):
+        self.expect(hawser("bench-vulkan", "--native", "gpu:1"), USAGE, "leave ADDR out")
+
+    def test_nobody_there(self):
+        result = hawser("bench-vulkan", "unix:/nonexistent/socket")
+        self.assertNotEqual(result.returncode, DONE)
+        self.assertIn("/nonexistent/socket", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
