@@ -320,7 +320,10 @@ static int row_cycle(struct run *r, struct site *site)
     double local = r->has_native ? measure_median(native, r->reps) : NAN;
     double rtt = measure_median(raw, r->reps), value = measure_median(ours, r->reps);
     add_row(r, "cycle", site->name, value, "us", rtt + (r->has_native ? local : 0),
-            r->has_native ? "raw round trip + native" : raw_name(site), local);
+            !r->has_native ? raw_name(site)
+            : site->raw    ? "raw round trip + native"
+                           : "our RPC's round trip + native",
+            local);
     hw_bench_field(&r->bench, "raw", "%.4g", rtt);
     hw_bench_field(&r->bench, "over_rtt", "%.3g", (value - (r->has_native ? local : 0)) / rtt);
     if (site->transport == BENCH_TCP && site->one_way_ns == 0)
@@ -505,7 +508,7 @@ static int start_worker(struct run *r, struct site *site, bool late)
 {
     char address[RPC_ADDR_HOST_CHARS + 16], why[BENCH_WORKER_WHY] = "";
     struct cli_delay *relay = late ? &site->late_relay : &site->relay;
-    snprintf(address, sizeof(address), "%s", site->raw ? site->address : site->peer.address);
+    snprintf(address, sizeof(address), "%s", site->peer.ep ? site->peer.address : site->address);
     int rc = 0;
     if (site->one_way_ns) {
         rc = cli_delay_start(r->serve.port, site->one_way_ns, relay);
@@ -522,18 +525,20 @@ static int start_worker(struct run *r, struct site *site, bool late)
     return rc;
 }
 
+/* The raw link last: it pins this process and its own to a core each, so that neither spins in the
+ * other's way, and workers must not inherit that. */
 static int open_site(struct run *r, struct site *site)
 {
     struct bench_spec spec = {.transport = site->transport,
                               .wait = RPC_WAIT_ADAPTIVE,
-                              .place = BENCH_UNPINNED,
+                              .place = BENCH_TWO_CORES,
                               .one_way_ns = site->one_way_ns,
                               .dir = &r->dir};
-    int rc = r->serve.pid ? bench_link_open(&spec, &site->raw, r->why) : 0;
-    if (rc == 0)
-        rc = start_worker(r, site, false);
+    int rc = start_worker(r, site, false);
     if (rc == 0)
         rc = start_worker(r, site, true);
+    if (rc == 0 && r->serve.pid)
+        rc = bench_link_open(&spec, &site->raw, r->why);
     return rc;
 }
 
@@ -585,7 +590,7 @@ static enum cli_exit plan_peer(struct run *r, const char *operand)
 {
     struct site *site = &r->sites[r->site_count++];
     struct cli_connect_options connect = {.timeout_ns = 5 * HW_SEC};
-    *site = (struct site){.name = "tcp", .transport = BENCH_TCP};
+    *site = (struct site){.name = "remote", .transport = BENCH_TCP};
     return cli_link_open(&site->peer, &connect, operand);
 }
 

@@ -26,6 +26,7 @@ enum {
     PIPELINES = 64,
     PENDING = 64,
     TIGHT = 4, /* what is left of each limit when the session is a tight one */
+    TIGHT_ARENA_BYTES = 8 << 10,
     ERRNO_MAX = 4095,
 };
 
@@ -147,36 +148,101 @@ static struct rpc_ep *connect_peer(void)
     return server;
 }
 
-/* ---- a session, as session.c makes one, that can be taken down ---- */
-
 static const struct vn_exec_ops *server_ops;
+
+/* ---- what ends with something else, which the driver cannot know ---- */
+
+struct ended {
+    size_t count;
+    struct {
+        uint32_t type;
+        void *handle;
+    } things[OBJECTS];
+};
+
+static void note(struct ended *ended, const struct vn_thing *thing)
+{
+    if (!thing->handle || thing->type == VK_OBJECT_TYPE_QUEUE)
+        return;
+    gpu_require(ended->count < OBJECTS);
+    ended->things[ended->count].type = thing->type;
+    ended->things[ended->count++].handle = thing->handle;
+}
+
+static void note_members(struct ended *ended, const struct vn_thing *pool)
+{
+    for (const struct vn_thing *member = pool ? pool->members : NULL; member; member = member->next)
+        note(ended, member);
+}
+
+static void tell_driver(struct ended *ended)
+{
+    for (size_t i = 0; i < ended->count; i++)
+        gpu_destroyed(ended->things[i].type, ended->things[i].handle);
+    ended->count = 0;
+}
+
+/* A live object may be forgotten only when the driver was called. */
+static void destroyed(void *objects, uint32_t type, uint64_t id)
+{
+    static struct ended ended;
+    struct vn_session *s = objects;
+    const struct vn_thing *thing = vn_objects_find(&s->objects, id, type);
+    note_members(&ended, thing);
+    if (thing)
+        note(&ended, thing);
+    bool lives = thing && thing->handle;
+    server_ops->destroyed(objects, type, id);
+    gpu_require(!lives || !s->decoder.voided || s->fault);
+    tell_driver(&ended);
+}
+
+static void destroy_device(struct vn_exec *x, struct vn_args_vkDestroyDevice *a)
+{
+    static struct ended ended;
+    struct vn_session *s = x->objects;
+    const struct vn_thing *thing;
+    for (size_t at = 0; (thing = vn_keymap_next(&s->objects.things, &at)) != NULL;) {
+        if (s->device && thing->device == s->device)
+            note(&ended, thing);
+    }
+    vn_server_hooks.vkDestroyDevice(x, a);
+    tell_driver(&ended);
+}
+
+static void reset_descriptor_pool(struct vn_exec *x, struct vn_args_vkResetDescriptorPool *a)
+{
+    static struct ended ended;
+    struct vn_session *s = x->objects;
+    note_members(&ended, s->pool);
+    vn_server_hooks.vkResetDescriptorPool(x, a);
+    tell_driver(&ended);
+}
+
+static void watch_ends(struct vn_session *s)
+{
+    static struct vn_exec_ops ops;
+    static struct vn_hooks hooks;
+    server_ops = s->exec.ops;
+    ops = *server_ops;
+    ops.destroyed = destroyed;
+    hooks = vn_server_hooks;
+    hooks.vkDestroyDevice = destroy_device;
+    hooks.vkResetDescriptorPool = reset_descriptor_pool;
+    s->exec.ops = &ops;
+    s->exec.hooks = &hooks;
+}
+
+/* ---- a session, as session.c makes one, that can be taken down ---- */
 
 static void swallow(void *user, const char *line, size_t len)
 {
     (void)user, (void)line, (void)len;
 }
 
-/* Tells the driver what it cannot know: members of a pool end with it.  A live object may be
- * forgotten only when the driver was called. */
-static void destroyed(void *objects, uint32_t type, uint64_t id)
-{
-    struct vn_session *s = objects;
-    struct vn_thing *thing = vn_objects_find(&s->objects, id, type);
-    void *handle = thing ? thing->handle : NULL;
-    for (struct vn_thing *member = thing ? thing->members : NULL; member; member = member->next) {
-        if (member->handle)
-            gpu_destroyed(member->type, member->handle);
-    }
-    server_ops->destroyed(objects, type, id);
-    gpu_require(!handle || !s->decoder.voided || s->fault);
-    if (handle)
-        gpu_destroyed(type, handle);
-}
-
 /* The channel stays: to end its thread and start another costs more than most inputs do. */
 static void start_session(struct vn_session *s)
 {
-    static struct vn_exec_ops ops;
     uint8_t *behind = (uint8_t *)(&s->channel + 1);
     memset(s, 0, offsetof(struct vn_session, channel));
     memset(behind, 0, (size_t)((uint8_t *)(s + 1) - behind));
@@ -188,10 +254,7 @@ static void start_session(struct vn_session *s)
     gpu_require(vn_memories_create(&s->channel, MEMORY_BYTES, &s->memories) == 0);
     s->reports = (struct vn_reports){
         .channel = &s->channel, .memories = s->memories, .max_pending = PENDING};
-    server_ops = s->exec.ops;
-    ops = *server_ops;
-    ops.destroyed = destroyed;
-    s->exec.ops = &ops;
+    watch_ends(s);
     gpu_open(&s->instance);
 }
 
@@ -268,6 +331,8 @@ static void tighten(struct vn_session *s)
     s->objects.max = vn_keymap_count(&s->objects.things) + TIGHT;
     s->objects.max_pipelines = s->objects.pipelines + TIGHT;
     s->reports.max_pending = TIGHT;
+    hw_arena_fini(&s->arena);
+    hw_arena_init(&s->arena, TIGHT_ARENA_BYTES);
 }
 
 static void prepare(struct vn_session *s, uint8_t options)

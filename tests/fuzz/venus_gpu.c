@@ -23,7 +23,7 @@ struct gpu_object {
     size_t size;
     bool mapped;
 
-    uint32_t family, index; /* of a queue */
+    uint32_t family, index; /* of a queue; index also of a device, physical or not */
 
     uint64_t submitted, reached; /* of a semaphore: what is to be signalled, and what was */
     uint32_t delay;
@@ -105,11 +105,16 @@ void gpu_destroyed(uint32_t type, void *handle)
 
 /* ---- physical devices ---- */
 
+static bool is_old(const void *device)
+{
+    return object_of(device)->index == 1;
+}
+
 static VKAPI_ATTR void VKAPI_CALL get_properties(VkPhysicalDevice physical,
                                                  VkPhysicalDeviceProperties *out)
 {
     fake_vkGetPhysicalDeviceProperties(physical, out);
-    out->apiVersion = object_of(physical)->index == 1 ? VK_API_VERSION_1_1 : VK_API_VERSION_1_3;
+    out->apiVersion = is_old(physical) ? VK_API_VERSION_1_1 : VK_API_VERSION_1_3;
 }
 
 static VKAPI_ATTR void VKAPI_CALL get_memory_properties(VkPhysicalDevice physical,
@@ -128,6 +133,17 @@ static VKAPI_ATTR void VKAPI_CALL get_memory_properties(VkPhysicalDevice physica
 }
 
 /* ---- devices and queues ---- */
+
+static VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical,
+                                                    const VkDeviceCreateInfo *info,
+                                                    const VkAllocationCallbacks *allocator,
+                                                    VkDevice *out)
+{
+    VkResult result = fake_vkCreateDevice(physical, info, allocator, out);
+    if (result >= 0)
+        object_of(*out)->index = object_of(physical)->index;
+    return result;
+}
 
 static VKAPI_ATTR void VKAPI_CALL destroy_device(VkDevice device,
                                                  const VkAllocationCallbacks *allocator)
@@ -418,6 +434,8 @@ static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL get_device_function(VkDevice dev
                                                                     const char *name)
 {
     gpu_require(vn_id(device) != 0);
+    if (is_old(device) && (strncmp(name, "vkQueueSubmit2", 14) == 0 || strstr(name, "DebugUtils")))
+        return NULL;
     for (size_t i = 0; i < names.count; i++) {
         const struct entry *entry = &names.entries[(names.next + i) % names.count];
         if (entry->name == name) {
@@ -434,6 +452,7 @@ static void prepare_driver(void)
 {
     gpu.driver = fake_driver;
     gpu.driver.vkAllocateMemory = allocate_memory;
+    gpu.driver.vkCreateDevice = create_device;
     gpu.driver.vkDestroyDevice = destroy_device;
     gpu.driver.vkDestroySemaphore = destroy_semaphore;
     gpu.driver.vkFreeMemory = free_memory;

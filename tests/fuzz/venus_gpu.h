@@ -18,8 +18,9 @@
 #include "venus/server/driver.h"
 
 enum {
-    GPU_PHYSICAL_DEVICES = 3, /* of version 1.3, but for the second: of 1.1 */
-    GPU_MEMORY_TYPES = 3,     /* not visible; coherent; visible only */
+    /* Of version 1.3, but for the second: of 1.1, and its devices lack some commands. */
+    GPU_PHYSICAL_DEVICES = 3,
+    GPU_MEMORY_TYPES = 3, /* not visible; coherent; visible only */
 };
 
 /* How the driver behaves from now on. */
@@ -41,7 +42,8 @@ void gpu_set_mood(const struct gpu_mood *mood);
 
 /* A handle, as if a command had created it. */
 void *gpu_make(uint32_t type);
-/* The client destroyed the object behind a handle, or what it was allocated from. */
+/* The client destroyed the object behind a handle, or what it came from.  Devices, memory and
+ * semaphores end by the driver's own functions, and nothing happens. */
 void gpu_destroyed(uint32_t type, void *handle);
 
 /* Ends the process when it does not hold. */

@@ -324,7 +324,9 @@ static void make_early(void)
 
 static void make_memory(void)
 {
-    uint64_t bytes = one_in(8) ? hw_rng_u64(&m.rng) : below(3 * SCRIPT_MEMORY_BYTES);
+    uint64_t bytes = below(3 * SCRIPT_MEMORY_BYTES);
+    if (one_in(4))
+        bytes = one_in(2) ? 0 : hw_rng_u64(&m.rng);
     script_allocate(&m.made, number(), free_number(), bytes, below(GPU_MEMORY_TYPES + 1));
 }
 

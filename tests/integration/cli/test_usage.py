@@ -40,6 +40,8 @@ class Help(Case):
             "keygen": ["name", "days"],
             "run": ["servers", "ca", "fingerprint", "token-file", "timeout"],
             "bench-rpc": ["quick", "only", "reps", "time", "limit", "via-delay", "no-pin", "check", "json"],
+            "bench-vulkan": ["quick", "native", "software", "device", "size", "reps", "time",
+                             "check", "json"],
         }
         for command, options in expected.items():
             text = hawser(command, "--help").stdout.split("\nEnvironment:")[0]

@@ -1,0 +1,297 @@
+/* Which fences are signalled before their work is done (docs/early-fences.md), with two queues and
+ * a server that does nothing until it is told to. */
+#include "unit.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "rpc/net.h"
+#include "venus/client/device.h"
+#include "venus/client/objects.h"
+#include "venus/client/queue.h"
+#include "venus/client/sync.h"
+#include "venus/common/protocol.h"
+
+enum { QUEUES = 2, PATIENCE_MS = 30000 };
+
+/* ---- the server: takes what comes, says that batches are done ---- */
+
+struct server {
+    struct rpc_listener *listener;
+    pthread_t thread;
+    struct rpc_ep *ep;
+    pthread_mutex_t lock; /* guards the rest */
+    bool stop;
+    uint64_t queue, number; /* to report; number 0: nothing */
+};
+
+static void push_done(struct rpc_ep *ep, uint64_t queue, uint64_t number)
+{
+    uint8_t body[8 + 8 + 4];
+    struct wire_enc e;
+    wire_enc_init_fixed(&e, body, sizeof(body));
+    wire_put_u64(&e, queue);
+    wire_put_u64(&e, number);
+    wire_put_i32(&e, VK_SUCCESS);
+    struct iovec iov = {body, sizeof(body)};
+    struct rpc_send send = {.method = VN_PUSH_DONE, .iov = &iov, .iov_count = 1};
+    assert_int_equal(rpc_push(ep, &send), 0);
+}
+
+/* False when it is time to stop. */
+static bool obey(struct server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    if (s->number)
+        push_done(s->ep, s->queue, s->number);
+    s->number = 0;
+    bool going = !s->stop;
+    pthread_mutex_unlock(&s->lock);
+    return going;
+}
+
+static void *serve(void *arg)
+{
+    struct server *s = arg;
+    struct rpc_transport *transport = NULL;
+    struct rpc_config config = {.accepting = true};
+    struct rpc_msg *msg;
+    while (s->listener->ops->accept(s->listener, &transport) == -EAGAIN) {
+        struct pollfd p = {.fd = s->listener->ops->poll_fd(s->listener), .events = POLLIN};
+        poll(&p, 1, PATIENCE_MS);
+    }
+    assert_int_equal(rpc_ep_create(transport, &config, &s->ep), 0);
+    do {
+        (void)rpc_poll(s->ep);
+        while ((msg = rpc_recv(s->ep)) != NULL)
+            rpc_release(s->ep, msg);
+        (void)rpc_flush(s->ep);
+        (void)rpc_wait(s->ep, HW_MS);
+    } while (obey(s));
+    return NULL;
+}
+
+/* ---- the client: a device without a driver ---- */
+
+struct bench {
+    struct server server;
+    struct vn_link *link;
+    struct vn_pushes *pushes;
+    struct vn_physical_device physical;
+    struct vn_device *device;
+    struct vn_queue *queues[QUEUES];
+    struct vn_fence *fence;
+    struct vn_semaphore *timeline, *binary;
+    PFN_vkQueueSubmit submit;
+    PFN_vkQueueWaitIdle wait_idle;
+    PFN_vkGetFenceStatus status;
+};
+
+static PFN_vkVoidFunction entry(const struct vn_entry *table, const char *name)
+{
+    while (strcmp(table->name, name) != 0)
+        table++;
+    return table->function;
+}
+
+static void connect_link(struct bench *b)
+{
+    char why[RPC_WHY_CHARS] = "";
+    struct rpc_addr addr;
+    struct rpc_net_options net = {0};
+    assert_int_equal(rpc_addr_parse("127.0.0.1:0", &addr, why), 0);
+    assert_int_equal(rpc_listen(&addr, &net, &b->server.listener, why), 0);
+    assert_int_equal(rpc_addr_parse(b->server.listener->address, &addr, why), 0);
+    pthread_mutex_init(&b->server.lock, NULL);
+    assert_int_equal(pthread_create(&b->server.thread, NULL, serve, &b->server), 0);
+    b->pushes = vn_pushes_create(NULL);
+    assert_non_null(b->pushes);
+    assert_int_equal(vn_link_create(&addr, NULL, &vn_push_handlers, b->pushes, &b->link, why), 0);
+}
+
+static int start(void **state)
+{
+    struct bench *b = calloc(1, sizeof(*b));
+    assert_non_null(b);
+    connect_link(b);
+    b->physical.link = b->link;
+    b->device = vn_object_create(b->link, VK_OBJECT_TYPE_DEVICE, &b->physical.object);
+    b->device->physical = &b->physical;
+    b->device->pushes = b->pushes;
+    b->device->queues = b->queues;
+    b->device->queue_count = QUEUES;
+    pthread_mutex_init(&b->device->lock, NULL);
+    for (int i = 0; i < QUEUES; i++) {
+        b->queues[i] = vn_object_create(b->link, VK_OBJECT_TYPE_QUEUE, &b->device->object);
+        assert_int_equal(vn_pushes_add_queue(b->pushes, b->queues[i]), 0);
+    }
+    b->fence = vn_object_create(b->link, VK_OBJECT_TYPE_FENCE, &b->device->object);
+    b->binary = vn_object_create(b->link, VK_OBJECT_TYPE_SEMAPHORE, &b->device->object);
+    b->timeline = vn_object_create(b->link, VK_OBJECT_TYPE_SEMAPHORE, &b->device->object);
+    b->timeline->timeline = true;
+    b->submit = (PFN_vkQueueSubmit)entry(vn_entries_queue, "vkQueueSubmit");
+    b->wait_idle = (PFN_vkQueueWaitIdle)entry(vn_entries_queue, "vkQueueWaitIdle");
+    b->status = (PFN_vkGetFenceStatus)entry(vn_entries_sync, "vkGetFenceStatus");
+    *state = b;
+    return 0;
+}
+
+static int end(void **state)
+{
+    struct bench *b = *state;
+    pthread_mutex_lock(&b->server.lock);
+    b->server.stop = true;
+    pthread_mutex_unlock(&b->server.lock);
+    pthread_join(b->server.thread, NULL);
+    for (int i = 0; i < QUEUES; i++) {
+        vn_pushes_remove_queue(b->pushes, b->queues[i]);
+        vn_object_destroy(&b->queues[i]->object);
+    }
+    vn_object_destroy(&b->fence->object);
+    vn_object_destroy(&b->binary->object);
+    vn_object_destroy(&b->timeline->object);
+    pthread_mutex_destroy(&b->device->lock);
+    vn_object_destroy(&b->device->object);
+    vn_link_destroy(b->link);
+    vn_pushes_destroy(b->pushes);
+    rpc_ep_destroy(b->server.ep);
+    rpc_listener_destroy(b->server.listener);
+    pthread_mutex_destroy(&b->server.lock);
+    free(b);
+    return 0;
+}
+
+/* One batch without commands on the queue. */
+static void submit(struct bench *b, int queue, struct vn_semaphore *wait,
+                   struct vn_semaphore *signal, struct vn_fence *fence)
+{
+    VkPipelineStageFlags stage = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
+    VkSemaphore waits = VN_HANDLE(VkSemaphore, wait), signals = VN_HANDLE(VkSemaphore, signal);
+    uint64_t value = 1;
+    VkTimelineSemaphoreSubmitInfo values = {.sType =
+                                                VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                                            .waitSemaphoreValueCount = wait != NULL,
+                                            .pWaitSemaphoreValues = &value,
+                                            .signalSemaphoreValueCount = signal != NULL,
+                                            .pSignalSemaphoreValues = &value};
+    VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                         .pNext = &values,
+                         .waitSemaphoreCount = wait != NULL,
+                         .pWaitSemaphores = &waits,
+                         .pWaitDstStageMask = &stage,
+                         .signalSemaphoreCount = signal != NULL,
+                         .pSignalSemaphores = &signals};
+    assert_int_equal(
+        b->submit(VN_HANDLE(VkQueue, b->queues[queue]), 1, &info, VN_HANDLE(VkFence, fence)),
+        VK_SUCCESS);
+}
+
+static VkResult fence_status(struct bench *b)
+{
+    return b->status(VN_HANDLE(VkDevice, b->device), VN_HANDLE(VkFence, b->fence));
+}
+
+/* The server reports the batch, and the client has heard of it. */
+static void report(struct bench *b, int queue, uint64_t number)
+{
+    pthread_mutex_lock(&b->server.lock);
+    b->server.queue = b->queues[queue]->object.id;
+    b->server.number = number;
+    pthread_mutex_unlock(&b->server.lock);
+    uint64_t deadline = hw_now_ns() + PATIENCE_MS * HW_MS;
+    while (!vn_queue_has_done(b->queues[queue], number)) {
+        assert_true(hw_now_ns() < deadline);
+        vn_link_poll(b->link);
+    }
+}
+
+static void what_nobody_sees_is_early(void **state)
+{
+    struct bench *b = *state;
+    submit(b, 0, NULL, NULL, NULL);
+    submit(b, 0, NULL, b->binary, b->fence);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+    assert_false(vn_queue_has_done(b->queues[0], 1));
+}
+
+static void a_timeline_is_seen(void **state)
+{
+    struct bench *b = *state;
+    submit(b, 0, NULL, b->timeline, b->fence);
+    assert_int_equal(fence_status(b), VK_NOT_READY);
+    report(b, 0, 1);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+}
+
+static void who_waits_for_a_timeline_is_seen(void **state)
+{
+    struct bench *b = *state;
+    submit(b, 0, b->timeline, NULL, b->fence);
+    assert_int_equal(fence_status(b), VK_NOT_READY);
+    report(b, 0, 1);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+}
+
+static void what_comes_behind_visible_work_is_not_early(void **state)
+{
+    struct bench *b = *state;
+    submit(b, 0, NULL, b->timeline, NULL);
+    submit(b, 0, NULL, NULL, b->fence);
+    assert_int_equal(fence_status(b), VK_NOT_READY);
+    report(b, 0, 1);
+    assert_int_equal(fence_status(b), VK_NOT_READY);
+    report(b, 0, 2);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+}
+
+static void another_queue_is_another_matter(void **state)
+{
+    struct bench *b = *state;
+    submit(b, 1, NULL, b->timeline, NULL);
+    submit(b, 0, NULL, NULL, b->fence);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+}
+
+/* Unless a semaphore joins them: what the first does is done when the fence is signalled. */
+static void a_semaphore_joins_queues(void **state)
+{
+    struct bench *b = *state;
+    submit(b, 1, NULL, b->timeline, NULL);
+    submit(b, 0, b->binary, NULL, b->fence);
+    assert_int_equal(fence_status(b), VK_NOT_READY);
+    report(b, 1, 1);
+    assert_int_equal(fence_status(b), VK_NOT_READY);
+    report(b, 0, 1);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+}
+
+/* Also for work behind the one that waited; and no longer once the other queue is done. */
+static void a_chain_ends_with_what_it_waits_for(void **state)
+{
+    struct bench *b = *state;
+    submit(b, 1, NULL, b->timeline, NULL);
+    submit(b, 0, b->binary, NULL, NULL);
+    submit(b, 0, NULL, NULL, b->fence);
+    assert_int_equal(fence_status(b), VK_NOT_READY);
+    report(b, 1, 1);
+    assert_int_equal(b->wait_idle(VN_HANDLE(VkQueue, b->queues[0])), VK_SUCCESS);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+    assert_false(vn_queue_has_done(b->queues[0], 1));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_nobody_sees_is_early, start, end),
+        cmocka_unit_test_setup_teardown(a_timeline_is_seen, start, end),
+        cmocka_unit_test_setup_teardown(who_waits_for_a_timeline_is_seen, start, end),
+        cmocka_unit_test_setup_teardown(what_comes_behind_visible_work_is_not_early, start, end),
+        cmocka_unit_test_setup_teardown(another_queue_is_another_matter, start, end),
+        cmocka_unit_test_setup_teardown(a_semaphore_joins_queues, start, end),
+        cmocka_unit_test_setup_teardown(a_chain_ends_with_what_it_waits_for, start, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
