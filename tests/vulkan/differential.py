@@ -35,6 +35,7 @@ MODES = {
     "userfaultfd": {"VENUS_TRACK": "userfaultfd"},
     "mprotect": {"VENUS_TRACK": "mprotect"},
     "compare": {"VENUS_TRACK": "compare"},
+    "sync_mprotect": {"VENUS_SYNC": "1", "VENUS_TRACK": "mprotect"},
     "late": {"VENUS_EARLY_FENCE": "0"},
     "visible": {"VENUS_HOST_VISIBLE_DEVICE_MEMORY": "1"},
 }
