@@ -1,7 +1,7 @@
 /* Private data: a word of the program's for an object, in a slot. */
-#include "venus/client/idmap.h"
 #include "venus/client/local.h"
 #include "venus/client/objects.h"
+#include "venus/common/keymap.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 struct slot {
     struct vn_object object;
     pthread_mutex_t lock;
-    struct vn_idmap words; /* struct word, by the object's id */
+    struct vn_keymap words; /* struct word, by the object's id */
     struct word *first;
 };
 
@@ -49,7 +49,7 @@ static VKAPI_ATTR void VKAPI_CALL destroy_slot(VkDevice device, VkPrivateDataSlo
         free(slot->first);
         slot->first = next;
     }
-    vn_idmap_fini(&slot->words);
+    vn_keymap_fini(&slot->words);
     pthread_mutex_destroy(&slot->lock);
     free(slot);
 }
@@ -57,7 +57,7 @@ static VKAPI_ATTR void VKAPI_CALL destroy_slot(VkDevice device, VkPrivateDataSlo
 static struct word *word_new(struct slot *slot, uint64_t handle)
 {
     struct word *word = calloc(1, sizeof(*word));
-    if (!word || vn_idmap_put(&slot->words, handle, word)) {
+    if (!word || vn_keymap_put(&slot->words, handle, word)) {
         free(word);
         return NULL;
     }
@@ -80,7 +80,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL set_data(VkDevice device, VkObjectType typ
     struct slot *slot = VN_OBJECT(slot, slot_handle);
     uint64_t key = key_of(type, handle);
     pthread_mutex_lock(&slot->lock);
-    struct word *word = vn_idmap_get(&slot->words, key);
+    struct word *word = vn_keymap_get(&slot->words, key);
     if (!word)
         word = word_new(slot, key);
     if (word)
@@ -95,7 +95,7 @@ static VKAPI_ATTR void VKAPI_CALL get_data(VkDevice device, VkObjectType type, u
     (void)device;
     struct slot *slot = VN_OBJECT(slot, slot_handle);
     pthread_mutex_lock(&slot->lock);
-    const struct word *word = vn_idmap_get(&slot->words, key_of(type, handle));
+    const struct word *word = vn_keymap_get(&slot->words, key_of(type, handle));
     *data = word ? word->value : 0;
     pthread_mutex_unlock(&slot->lock);
 }

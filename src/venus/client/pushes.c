@@ -3,11 +3,11 @@
 
 #include "base/log.h"
 #include "venus/client/debug.h"
-#include "venus/client/idmap.h"
 #include "venus/client/memory.h"
 #include "venus/client/queue.h"
 #include "venus/client/trace.h"
 #include "venus/common/commands.h"
+#include "venus/common/keymap.h"
 #include "venus/memory/kernel.h"
 
 #include <stdatomic.h>
@@ -15,7 +15,7 @@
 
 struct vn_pushes {
     pthread_mutex_t lock; /* guards the maps and the codec */
-    struct vn_idmap memories, queues;
+    struct vn_keymap memories, queues;
     struct vn_delta_codec *codec;
     struct vn_debug *debug;
     /* Relaxed: a flag that carries nothing else. */
@@ -42,27 +42,27 @@ void vn_pushes_destroy(struct vn_pushes *pushes)
 {
     if (!pushes)
         return;
-    vn_idmap_fini(&pushes->memories);
-    vn_idmap_fini(&pushes->queues);
+    vn_keymap_fini(&pushes->memories);
+    vn_keymap_fini(&pushes->queues);
     vn_delta_codec_destroy(pushes->codec);
     pthread_mutex_destroy(&pushes->lock);
     free(pushes);
 }
 
-static int put(struct vn_pushes *pushes, struct vn_idmap *map, uint64_t id, void *value)
+static int put(struct vn_pushes *pushes, struct vn_keymap *map, uint64_t id, void *value)
 {
     pthread_mutex_lock(&pushes->lock);
-    int rc = vn_idmap_put(map, id, value);
+    int rc = vn_keymap_put(map, id, value);
     pthread_mutex_unlock(&pushes->lock);
     return rc;
 }
 
-static void take(struct vn_pushes *pushes, struct vn_idmap *map, uint64_t id)
+static void take(struct vn_pushes *pushes, struct vn_keymap *map, uint64_t id)
 {
     if (pushes->forks != vn_kernel_forks())
         return;
     pthread_mutex_lock(&pushes->lock);
-    (void)vn_idmap_remove(map, id);
+    (void)vn_keymap_take(map, id);
     pthread_mutex_unlock(&pushes->lock);
 }
 
@@ -96,7 +96,7 @@ static int on_delta(void *user, uint64_t id, const uint8_t *data, size_t len)
     struct vn_pushes *pushes = user;
     int rc = 0;
     pthread_mutex_lock(&pushes->lock);
-    struct vn_memory *memory = vn_idmap_get(&pushes->memories, id);
+    struct vn_memory *memory = vn_keymap_get(&pushes->memories, id);
     if (memory)
         rc = vn_region_apply(memory->region, pushes->codec, data, len);
     pthread_mutex_unlock(&pushes->lock);
@@ -109,7 +109,7 @@ static void on_done(void *user, uint64_t id, uint64_t number, VkResult result)
 {
     struct vn_pushes *pushes = user;
     pthread_mutex_lock(&pushes->lock);
-    struct vn_queue *queue = vn_idmap_get(&pushes->queues, id);
+    struct vn_queue *queue = vn_keymap_get(&pushes->queues, id);
     if (queue)
         vn_queue_done(queue, number, result);
     pthread_mutex_unlock(&pushes->lock);

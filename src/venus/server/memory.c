@@ -8,10 +8,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "venus/common/keymap.h"
 #include "venus/common/protocol.h"
 #include "venus/memory/twin.h"
 #include "venus/server/clear.h"
-#include "venus/server/keymap.h"
 
 enum {
     /* Pages compared before the lock is given to others: 2 MiB, a fifth of a millisecond where the

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <vulkan/vulkan_core.h>
 
-#include "venus/server/keymap.h"
+#include "venus/common/keymap.h"
 
 struct vn_device;
 

@@ -1,5 +1,5 @@
 /* Ids to pointers; see keymap.h. */
-#include "venus/server/keymap.h"
+#include "venus/common/keymap.h"
 
 #include <assert.h>
 #include <errno.h>

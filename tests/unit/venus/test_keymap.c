@@ -1,8 +1,13 @@
 /* Keys to pointers, against a plain array. */
-#include "unit.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
 
 #include "base/rng.h"
-#include "venus/server/keymap.h"
+#include "venus/common/keymap.h"
 
 enum { KEYS = 300, ROUNDS = 20000 };
 

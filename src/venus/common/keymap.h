@@ -1,11 +1,11 @@
-/* venus/server/keymap.h - 64-bit keys to pointers: ids to objects, driver handles to devices.
+/* venus/common/keymap.h - 64-bit keys to pointers: ids to objects, driver handles to devices.
  *
  * Open addressing with linear probing; removal moves what follows, so that there are no graves.
  *
  * Trust: keys may be a peer's: they are hashed with a multiplier, and the caller bounds how many
  * there are.  Threads: one at a time.  Lifetime: init/fini; values are the caller's. */
-#ifndef HAWSER_VENUS_SERVER_KEYMAP_H
-#define HAWSER_VENUS_SERVER_KEYMAP_H
+#ifndef HAWSER_VENUS_COMMON_KEYMAP_H
+#define HAWSER_VENUS_COMMON_KEYMAP_H
 
 #include <stddef.h>
 #include <stdint.h>
