@@ -1,0 +1,79 @@
+"""The knobs that leave mapped memory stale, and the trace that shows what is read back."""
+
+import os
+import pathlib
+import re
+import subprocess
+
+import support
+from support import HAWSER, TIMEOUT, GpuCase, clean_environment
+
+PROGRAM = pathlib.Path(os.environ["VKT_PROGRAMS"], "vkt-memory")
+WAIT = re.compile(r"trace wait: eligible=(\d+) bytes=(\d+) largest=\d+ skipped_dirty=0 "
+                  r"skipped_large=(\d+) skipped_handle=(\d+) cap=(\w+)")
+
+
+class Knobs(GpuCase):
+    def setUp(self):
+        super().setUp()
+        self.server = self.serve()
+        self.exact = {case: self.run_case(case).stdout for case in ("coherent", "non_coherent")}
+
+    def run_case(self, case, **env):
+        """A program that the GPU writes mapped memory of, and that prints what it reads there."""
+        done = subprocess.run([HAWSER, "run", "--servers", self.server.addresses[0], "--", PROGRAM,
+                               case], env=clean_environment(env), stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=TIMEOUT, check=False)
+        self.assertTrue(done.stdout, done.stderr)
+        return done
+
+    def check_stale(self, name, value):
+        """Stale, with one warning that names the knob; but not where the program asks."""
+        done = self.run_case("coherent", **{name: value})
+        self.assertNotEqual(done.stdout, self.exact["coherent"])
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertIn(f"{name}={value}: mapped memory may be stale", done.stderr)
+        asked = self.run_case("non_coherent", **{name: value})
+        self.assertEqual(asked.stdout, self.exact["non_coherent"])
+
+    def waits(self, **env):
+        done = self.run_case("coherent", VENUS_TRACE_MEM="1", VENUS_LOG_LEVEL="NONE", **env)
+        found = WAIT.findall(done.stderr)
+        self.assertTrue(found, done.stderr)
+        return done, found
+
+    def test_nothing_on_wait(self):
+        self.check_stale("VENUS_INVALIDATE_ON_WAIT", "0")
+
+    def test_a_cap(self):
+        self.check_stale("VENUS_INVALIDATE_MAX_BYTES", "16")
+        _, waits = self.waits(VENUS_INVALIDATE_MAX_BYTES="16")
+        self.assertEqual({(eligible, large, cap) for eligible, _, large, _, cap in waits},
+                         {("1", "1", "16")})
+
+    def test_handles(self):
+        self.check_stale("VENUS_INVALIDATE_HANDLES", "0xffffff")
+        done, waits = self.waits()
+        handle = re.search(r"trace map: handle=(0x[0-9a-f]+) size=16384", done.stderr)[1]
+        self.assertEqual(self.run_case("coherent", VENUS_INVALIDATE_HANDLES=handle).stdout,
+                         self.exact["coherent"])
+
+    def test_handles_that_are_none(self):
+        done = self.run_case("coherent", VENUS_INVALIDATE_HANDLES="zz")
+        self.assertEqual(done.stdout, self.exact["coherent"])
+        self.assertIn("VENUS_INVALIDATE_HANDLES=zz: expected handles", done.stderr)
+
+    def test_a_trace_changes_nothing_and_counts(self):
+        done, waits = self.waits()
+        self.assertEqual(done.stdout, self.exact["coherent"])
+        self.assertTrue(all(int(count) > 0 for _, count, _, _, _ in waits))
+
+    def test_a_summary_every_hundred(self):
+        done = self.run_case("persistent", VENUS_TRACE_MEM="1")
+        for what in (r"vkQueueSubmit: calls=100 avg_us=\S+ max_us=\S+",
+                     r"vkWaitForFences: calls=100 avg_us=\S+ avg_bytes=\d+ max_us=\S+"):
+            self.assertRegex(done.stderr, "trace " + what)
+
+
+if __name__ == "__main__":
+    support.main()
