@@ -139,6 +139,35 @@ static void sparse_binding(void)
     vkt_out_buffer("whole", &whole);
 }
 
+/* The memory behind the buffer is mapped: the host writes it, a copy reads it through the buffer, a
+ * fill writes it so, and the host reads. */
+static void sparse_mapped(void)
+{
+    VKT_NEED(vkt.f10.sparseBinding);
+    vkt_open();
+    VkQueue queue = sparse_queue();
+    VkBuffer buffer = sparse_buffer(VK_BUFFER_CREATE_SPARSE_BINDING_BIT, SPARSE_BYTES);
+    VkMemoryRequirements needs;
+    vkGetBufferMemoryRequirements(vkt.device, buffer, &needs);
+    VkDeviceMemory memory = vkt_allocate(needs, VKT_COHERENT, NULL);
+    bind_and_wait(queue, buffer, &(VkSparseMemoryBind){0, needs.size, memory, 0, 0}, 1);
+    void *map;
+    VKT(vkMapMemory(vkt.device, memory, 0, VK_WHOLE_SIZE, 0, &map));
+    struct vkt_buffer sparse = {.handle = buffer, .size = SPARSE_BYTES};
+    struct vkt_buffer found = vkt_buffer(SPARSE_BYTES, 0, VKT_COHERENT);
+    for (uint32_t round = 0; round < 2; round++) {
+        vkt_pattern(map, SPARSE_BYTES, 20 + round);
+        VkCommandBuffer command = vkt_begin();
+        vkt_copy(command, &sparse, &found);
+        vkt_finish(command);
+        vkt_out_buffer("copied", &found);
+    }
+    VkCommandBuffer command = vkt_begin();
+    vkCmdFillBuffer(command, buffer, 4096, 4096, 0x600df00d);
+    vkt_finish(command);
+    vkt_out("filled", map, SPARSE_BYTES);
+}
+
 /* Only the middle is there; then it is moved. */
 static void sparse_residency(void)
 {
@@ -237,13 +266,10 @@ static void sparse_image_formats(void)
 }
 
 static const struct vkt_case cases[] = {
-    {"device_memory", device_memory, NULL},
-    {"mapped_memory", mapped_memory, NULL},
-    {"addresses_stay", addresses_stay, NULL},
-    {"sparse_binding", sparse_binding, NULL},
-    {"sparse_residency", sparse_residency, NULL},
-    {"sparse_image", sparse_image, NULL},
-    {"sparse_image_formats", sparse_image_formats, NULL},
+    {"device_memory", device_memory, NULL},   {"mapped_memory", mapped_memory, NULL},
+    {"addresses_stay", addresses_stay, NULL}, {"sparse_binding", sparse_binding, NULL},
+    {"sparse_mapped", sparse_mapped, NULL},   {"sparse_residency", sparse_residency, NULL},
+    {"sparse_image", sparse_image, NULL},     {"sparse_image_formats", sparse_image_formats, NULL},
 };
 
 VKT_MAIN(cases)

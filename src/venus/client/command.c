@@ -372,8 +372,8 @@ bool vn_command_buffer_reads(const struct vn_command_buffer *commands, struct vn
         vn_descriptor_set_ranges(commands->uses[i].set, false, ranges);
     for (size_t i = 0; i < commands->sets.count; i++)
         vn_descriptor_set_ranges(commands->sets.items[i], false, ranges);
-    if (commands->dispatches)
-        vn_memory_shared_ranges(commands->device, true, true, ranges);
+    /* Sparse memory in any case: copies name a buffer that has none of its own. */
+    vn_memory_shared_ranges(commands->device, commands->dispatches, commands->dispatches, ranges);
     return true;
 }
 
