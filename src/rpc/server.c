@@ -479,23 +479,23 @@ int rpc_server_turn(struct rpc_server *s, uint64_t timeout_ns)
     int wait = arm_all(s) ? wait_ms(s, timeout_ns, now) : 0;
     int n = epoll_wait(s->epoll, events, EVENTS_A_TURN, wait);
     now = hw_now_ns();
-    for (int i = 0; i < n; i++) {
-        struct watched w = watched_of(s, events[i].data.u64);
-        if (w.kind == WATCH_STOP)
-            s->stopped = true;
-        else if (w.kind == WATCH_LISTENER)
-            accept_callers(s, w.object);
-        else if (w.kind == WATCH_OTHER)
-            ((struct other *)w.object)->ready(((struct other *)w.object)->user);
-    }
-    /* Connections after the accepts: an accept may drop one, which must not be served here. */
+    /* Callers come last: what ends in this turn makes room for them. */
     for (int i = 0; i < n; i++) {
         struct watched w = watched_of(s, events[i].data.u64);
         struct conn *c = s->first;
+        if (w.kind == WATCH_STOP)
+            s->stopped = true;
+        else if (w.kind == WATCH_OTHER)
+            ((struct other *)w.object)->ready(((struct other *)w.object)->user);
         while (w.kind == WATCH_CONN && c && c != w.object)
             c = c->next;
         if (w.kind == WATCH_CONN && c)
             (void)conn_serve(s, c, now);
+    }
+    for (int i = 0; i < n; i++) {
+        struct watched w = watched_of(s, events[i].data.u64);
+        if (w.kind == WATCH_LISTENER)
+            accept_callers(s, w.object);
     }
     return s->stopped ? -ECANCELED : 0;
 }

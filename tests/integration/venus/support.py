@@ -86,7 +86,7 @@ def children(pid):
 
 
 def is_running(pid):
-    """Whether a process holds anything: one that waits to be reaped does not."""
+    """Whether a process's first thread is there; others may outlive it by a moment."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -114,7 +114,8 @@ class GpuServer:
         return self.log_path.read_text(errors="replace")
 
     def sessions(self):
-        return [pid for pid in children(self.process.pid) if is_running(pid)]
+        """Those the server still counts: it has not seen the whole process end."""
+        return children(self.process.pid)
 
     def signal_sessions(self, number):
         pids = self.sessions()
