@@ -307,14 +307,17 @@ static void make_submission(void)
     wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_QUEUE, number()));
     wire_put_u64(&m.made, 1);
     wire_put_u32(&m.made, 1);
-    put_ranges();
+    if (one_in(2))
+        put_ranges();
+    else
+        wire_put_i32(&m.made, one_in(2) ? VN_BATCH_QUIET : VN_BATCH_UNTOLD);
     wire_fill_len(&m.made, hole);
     fill_one_of(&m.submissions);
 }
 
-static void make_early(void)
+static void make_early_or_ask(void)
 {
-    size_t hole = begin_op(VN_OP_EARLY);
+    size_t hole = begin_op(one_in(2) ? VN_OP_EARLY : VN_OP_ASK);
     wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_QUEUE, number()));
     wire_put_u64(&m.made, one_in(8) ? hw_rng_u64(&m.rng) : below(4));
     wire_fill_len(&m.made, hole);
@@ -374,9 +377,9 @@ static void make_destroy(void)
 static void make_units(bool recorded)
 {
     static void (*const makers[])(void) = {
-        make_any,   make_any,    make_destroy, make_record, make_record,     make_map,
-        make_map,   make_delta,  make_delta,   make_read,   make_submission, make_submission,
-        make_early, make_memory, make_queue,   make_device};
+        make_any,          make_any,    make_destroy, make_record, make_record,     make_map,
+        make_map,          make_delta,  make_delta,   make_read,   make_submission, make_submission,
+        make_early_or_ask, make_memory, make_queue,   make_device};
     wire_enc_reset(&m.made);
     if (recorded)
         fill_one_of(&m.recorded);

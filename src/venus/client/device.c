@@ -31,8 +31,7 @@ bool vn_device_is_busy(struct vn_device *device)
 {
     vn_link_poll(vn_device_link(device));
     for (uint32_t i = 0; i < device->queue_count; i++) {
-        struct vn_queue *queue = device->queues[i];
-        if (!vn_queue_has_done(queue, vn_queue_submitted(queue)))
+        if (vn_queue_is_watched(device->queues[i]))
             return true;
     }
     return false;

@@ -49,7 +49,7 @@ bool vn_device_has_extension(const struct vn_device *device, const char *name);
  * did. */
 VkResult vn_device_status(const struct vn_device *device);
 
-/* Whether any batch of any queue is under way; takes in news first. */
+/* Whether work whose effects the host can see is under way on any queue; takes in news first. */
 bool vn_device_is_busy(struct vn_device *device);
 
 extern const struct vn_entry vn_entries_device[];

@@ -13,6 +13,9 @@
 
 #include <stdlib.h>
 
+/* Batches in a row that the server does not report: both ends hold what they know of them. */
+enum { UNTOLD_MAX = 64 };
+
 static bool early_fences;
 
 static void read_knob(void)
@@ -28,8 +31,9 @@ struct vn_signal {
 struct vn_batch {
     struct vn_batch *next;
     uint64_t number;
-    bool visible; /* to the host: by memory, a timeline, a query, an event */
-    bool chained; /* waits for a binary semaphore */
+    int32_t quiet; /* VN_BATCH_QUIET, VN_BATCH_UNTOLD, or 0: the server reports it */
+    bool visible;  /* to the host: by memory, a timeline, a query, an event */
+    bool chained;  /* waits for a binary semaphore */
     struct vn_ranges ranges;
     uint32_t signal_count;
     struct vn_signal signals[];
@@ -227,8 +231,12 @@ static void put_announcement(struct wire_enc *e, const struct vn_queue *queue,
     wire_put_u64(e, queue->object.id);
     wire_put_u64(e, first);
     wire_put_u32(e, count);
-    for (; batch; batch = batch->next)
-        vn_ranges_put(&batch->ranges, e);
+    for (; batch; batch = batch->next) {
+        if (batch->quiet)
+            wire_put_i32(e, batch->quiet);
+        else
+            vn_ranges_put(&batch->ranges, e);
+    }
     wire_fill_len(e, hole);
 }
 
@@ -244,22 +252,21 @@ static void put_submission(struct wire_enc *e, const struct submission *s)
 }
 
 /* Numbers the batches and makes them known to pushes, which may come before we return. */
-static uint64_t enlist(struct vn_queue *queue, struct vn_batch *batch, uint32_t count)
+static void enlist(struct vn_queue *queue, struct vn_batch *batch)
 {
     pthread_mutex_lock(&queue->lock);
-    uint64_t first = queue->submitted + 1;
     *queue->last = batch;
-    for (uint64_t number = first; batch; batch = batch->next) {
-        batch->number = number++;
+    for (; batch; batch = batch->next) {
+        batch->number = ++queue->submitted;
         if (batch->visible)
             queue->visible = batch->number;
         if (batch->chained)
             queue->chained = batch->number;
+        if (!batch->quiet)
+            queue->told = batch->number;
         queue->last = &batch->next;
     }
-    queue->submitted += count;
     pthread_mutex_unlock(&queue->lock);
-    return first;
 }
 
 /* Whether the host could see nothing of what is under way on the queue; *chained: some of it waits
@@ -273,9 +280,28 @@ static bool is_invisible(struct vn_queue *queue, bool *chained)
     return invisible;
 }
 
-/* Whether all batches of the queue may be reported before they are done.  Who waits for one that
- * waited for a semaphore has also waited for what was to signal it, on whichever queue. */
-static bool is_early(struct vn_queue *queue)
+bool vn_queue_can_write(struct vn_queue *queue, uint64_t memory)
+{
+    bool can = false;
+    pthread_mutex_lock(&queue->lock);
+    for (const struct vn_batch *b = queue->first; b && !can; b = b->next) {
+        size_t i = vn_ranges_first(&b->ranges, memory);
+        can = i < b->ranges.count && b->ranges.items[i].memory == memory;
+    }
+    pthread_mutex_unlock(&queue->lock);
+    return can;
+}
+
+bool vn_queue_is_watched(struct vn_queue *queue)
+{
+    bool chained;
+    return !vn_link_is_foreign(vn_device_link(queue->device)) && !is_invisible(queue, &chained);
+}
+
+/* Whether all batches of the queue, and those to come, may be reported before they are done.  Who
+ * waits for one that waited for a semaphore has also waited for what was to signal it, on whichever
+ * queue. */
+static bool is_early(struct vn_queue *queue, const struct vn_batch *to_come)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, read_knob);
@@ -284,19 +310,45 @@ static bool is_early(struct vn_queue *queue)
     const struct vn_device *device = queue->device;
     bool chained, other;
     bool early = is_invisible(queue, &chained);
+    for (; to_come; to_come = to_come->next) {
+        early &= !to_come->visible;
+        chained |= to_come->chained;
+    }
     for (uint32_t i = 0; early && chained && i < device->queue_count; i++)
         early = is_invisible(device->queues[i], &other);
     return early;
 }
 
-/* The program will be told that the batches up to number are done. */
-static void report_early(struct vn_queue *queue, uint64_t number, struct wire_enc *e)
+static void put_about_batch(struct wire_enc *e, uint32_t op, const struct vn_queue *queue,
+                            uint64_t number)
 {
-    size_t hole = vn_put_command(e, VN_OP_EARLY);
+    size_t hole = vn_put_command(e, op);
     wire_put_u64(e, queue->object.id);
     wire_put_u64(e, number);
     wire_fill_len(e, hole);
+}
+
+/* The program will be told that the batches up to number are done. */
+static void report_early(struct vn_queue *queue, uint64_t number, struct wire_enc *e)
+{
+    put_about_batch(e, VN_OP_EARLY, queue, number);
     atomic_store_explicit(&queue->early, number, memory_order_relaxed);
+}
+
+/* Batches that nobody waits for.  Somebody may still come to (vn_queue_ask). */
+static void choose_quiet(const struct submission *s, struct vn_batch *batch, uint64_t number,
+                         bool early)
+{
+    pthread_mutex_lock(&s->queue->lock);
+    uint64_t told = s->queue->told;
+    pthread_mutex_unlock(&s->queue->lock);
+    for (; batch; batch = batch->next, number++) {
+        bool fence = s->fence && !batch->next;
+        if (batch->visible || (fence && !early) || number - told >= UNTOLD_MAX)
+            told = number;
+        else
+            batch->quiet = fence ? VN_BATCH_UNTOLD : VN_BATCH_QUIET;
+    }
 }
 
 static VkResult finish_submission(struct vn_link *link, const struct submission *s)
@@ -329,6 +381,9 @@ static VkResult submit_batches(const struct submission *s, struct vn_batch *batc
     atomic_fetch_add_explicit(&device->submissions, 1, memory_order_relaxed);
     /* Numbered under the stream's lock, so that numbers and stream are in one order. */
     uint64_t first = vn_queue_submitted(s->queue) + 1;
+    bool early = s->fence && is_early(s->queue, batches);
+    if (!vn_link_client(link)->sync)
+        choose_quiet(s, batches, first, early);
     put_announcement(e, s->queue, batches, first, count);
     put_submission(e, s);
     if (wire_enc_error(e)) {
@@ -336,8 +391,8 @@ static VkResult submit_batches(const struct submission *s, struct vn_batch *batc
         batches_free(batches);
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     }
-    (void)enlist(s->queue, batches, count);
-    if (s->fence && is_early(s->queue))
+    enlist(s->queue, batches);
+    if (early)
         report_early(s->queue, first + count - 1, e);
     if (s->fence)
         vn_fence_submitted(s->fence, s->queue, first + count - 1);
@@ -432,13 +487,33 @@ static bool is_idle(void *user)
     return true;
 }
 
-/* Where nothing can be seen of what is under way, it counts as done; no matter if it cannot be
- * said, for then the device is lost. */
-static void put_early(struct vn_queue *queue, uint64_t number)
+/* No matter if it cannot be said, for then the device is lost. */
+void vn_queue_ask(struct vn_queue *queue, uint64_t number)
 {
     struct vn_link *link = vn_device_link(queue->device);
-    if (vn_queue_has_reported(queue, number) || !is_early(queue))
+    struct wire_enc *e = vn_queue_has_done(queue, number) ? NULL : vn_link_begin(link);
+    if (!e)
         return;
+    pthread_mutex_lock(&queue->lock);
+    bool untold = number > queue->told;
+    if (untold)
+        queue->told = number;
+    pthread_mutex_unlock(&queue->lock);
+    if (untold)
+        put_about_batch(e, VN_OP_ASK, queue, number);
+    (void)!vn_link_post(link);
+}
+
+/* Where nothing can be seen of what is under way, it counts as done. */
+static void prepare_idle_wait(struct vn_queue *queue, uint64_t number)
+{
+    struct vn_link *link = vn_device_link(queue->device);
+    if (vn_queue_has_reported(queue, number))
+        return;
+    if (!is_early(queue, NULL)) {
+        vn_queue_ask(queue, number);
+        return;
+    }
     struct wire_enc *e = vn_link_begin(link);
     if (!e)
         return;
@@ -453,7 +528,7 @@ static VkResult wait_idle(struct vn_device *device, struct vn_queue *const *queu
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     for (uint32_t i = 0; i < count; i++) {
         numbers[i] = vn_queue_submitted(queues[i]);
-        put_early(queues[i], numbers[i]);
+        prepare_idle_wait(queues[i], numbers[i]);
     }
     struct idle_wait wait = {vn_device_link(device), queues, count, numbers};
     VkResult result = vn_device_status(device);

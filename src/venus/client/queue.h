@@ -30,6 +30,7 @@ struct vn_queue {
     uint64_t submitted;   /* number of the last batch */
     uint64_t visible;     /* number of the last batch whose effects the host can see */
     uint64_t chained;     /* of the last that waits for a binary semaphore: for other queues */
+    uint64_t told;        /* of the last that the server will report */
     struct vn_batch *first, **last;
 };
 
@@ -52,6 +53,13 @@ static inline bool vn_queue_has_reported(const struct vn_queue *queue, uint64_t 
 }
 
 uint64_t vn_queue_submitted(struct vn_queue *queue);
+/* Sees to it that the server reports a batch, which it does on its own only where it knows that
+ * somebody waits. */
+void vn_queue_ask(struct vn_queue *queue, uint64_t number);
+/* Whether work under way can write some of that mapped memory. */
+bool vn_queue_can_write(struct vn_queue *queue, uint64_t memory);
+/* Whether work is under way whose effects the host can see. */
+bool vn_queue_is_watched(struct vn_queue *queue);
 
 /* Asks for ranges now.  VK_SUCCESS or VK_ERROR_DEVICE_LOST. */
 VkResult vn_device_read(struct vn_device *device, const struct vn_ranges *ranges) MUST_CHECK;

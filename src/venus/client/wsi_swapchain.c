@@ -344,6 +344,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL queue_present(VkQueue handle, const VkPres
     VkResult submitted = info->swapchainCount <= SWAPCHAINS_MAX ? submit_copies(queue, info)
                                                                 : VK_ERROR_OUT_OF_HOST_MEMORY;
     uint64_t number = vn_queue_submitted(queue); /* or a later one: done when that is */
+    vn_queue_ask(queue, number);
     VkResult all = submitted;
     for (uint32_t i = 0; i < info->swapchainCount; i++) {
         struct vn_swapchain *swapchain = swapchain_of(info->pSwapchains[i]);

@@ -22,11 +22,13 @@
  *   BATCHES {u64 queue, u64 first, u32 count, count x {u32 ranges, ranges}}   announces the next
  *           command, a vkQueueSubmit, vkQueueSubmit2 or vkQueueBindSparse on that queue with so
  *           many batches (1 when it has none, for its fence).  Batch i is number first + i of the
- *           queue, counted from 1 without gaps; its ranges are what it can write of mapped memory
+ *           queue, counted from 1 without gaps; its ranges are what it can write of mapped memory.
+ *           VN_BATCH_QUIET or VN_BATCH_UNTOLD in place of their number: nobody waits for this one
  *
  *   EARLY   {u64 queue, u64 number}   the program was told that batches up to this one are done,
  *           though they may not be: nothing that the host can see depends on them.  What follows
  *           and would disturb them, or counts on them, is executed once they are
+ *   ASK     {u64 queue, u64 number}   somebody waits for this batch after all: report it
  *
  *   a range is {u64 memory, u64 offset, u64 bytes}
  *
@@ -34,7 +36,8 @@
  *
  *   DELTA   {u64 memory, delta}             bytes that a device changed
  *   DONE    {u64 queue, u64 number, i32 VkResult}   all batches up to this one are done, and the
- *           deltas of their ranges have been pushed before.  A negative result is final
+ *           deltas of their ranges have been pushed before.  A negative result is final, and pushed
+ *           though nobody waits
  *   FAILED  {u32 command, i32 VkResult}     a posted command failed; what it should have created
  *           is void, and so is all that uses it
  *   MESSAGE {u32 severity, u32 types, i32 number, str name, str text}   for debug messengers
@@ -77,6 +80,7 @@ enum {
     VN_OP_READ,
     VN_OP_BATCHES,
     VN_OP_EARLY,
+    VN_OP_ASK,
     VN_OP_END = 256,
 };
 
@@ -84,6 +88,11 @@ enum {
     VN_DEVICES_MAX = 64,     /* of one server; the largest machines hold 16 */
     VN_RANGES_MAX = 1 << 16, /* of one batch; past it the client names whole allocations */
     VN_BATCHES_MAX = 4096,   /* of one submission; programs use a handful */
+
+    /* In place of a batch's number of ranges: not reported until asked for or until a later one
+     * is.  UNTOLD: the program counts on it, so the server must be able to wait for it. */
+    VN_BATCH_QUIET = -1,
+    VN_BATCH_UNTOLD = -2,
 
     /* A delta and its head in one message; large changes are cut, so that small messages of
      * other threads get through in between. */

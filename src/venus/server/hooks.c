@@ -116,8 +116,9 @@ static void queue_submit(struct vn_exec *x, struct vn_args_vkQueueSubmit *a)
     a->ret = VK_ERROR_UNKNOWN;
     if (!queue)
         return;
-    struct vn_signal signal = vn_queue_signal(queue);
-    VkSubmitInfo *infos = vn_submit_infos(&s->arena, a->pSubmits, a->submitCount, &signal);
+    struct vn_signal signal = vn_queue_signals(queue, &s->arena);
+    VkSubmitInfo *infos =
+        signal.values ? vn_submit_infos(&s->arena, a->pSubmits, a->submitCount, &signal) : NULL;
     a->ret = queue->ended ? queue->ended
              : infos      ? s->device->driver.vkQueueSubmit(a->queue, queue->announced.count, infos,
                                                             VK_NULL_HANDLE)
@@ -136,8 +137,9 @@ static void queue_submit2(struct vn_exec *x, struct vn_args_vkQueueSubmit2 *a)
         vn_session_fault(s, -ENOSYS);
         return;
     }
-    struct vn_signal signal = vn_queue_signal(queue);
-    VkSubmitInfo2 *infos = vn_submit_infos2(&s->arena, a->pSubmits, a->submitCount, &signal);
+    struct vn_signal signal = vn_queue_signals(queue, &s->arena);
+    VkSubmitInfo2 *infos =
+        signal.values ? vn_submit_infos2(&s->arena, a->pSubmits, a->submitCount, &signal) : NULL;
     a->ret = queue->ended ? queue->ended
              : infos ? s->device->driver.vkQueueSubmit2(a->queue, queue->announced.count, infos,
                                                         VK_NULL_HANDLE)
@@ -152,8 +154,9 @@ static void queue_bind_sparse(struct vn_exec *x, struct vn_args_vkQueueBindSpars
     a->ret = VK_ERROR_UNKNOWN;
     if (!queue)
         return;
-    struct vn_signal signal = vn_queue_signal(queue);
-    VkBindSparseInfo *infos = vn_submit_sparse(&s->arena, a->pBindInfo, a->bindInfoCount, &signal);
+    struct vn_signal signal = vn_queue_signals(queue, &s->arena);
+    VkBindSparseInfo *infos =
+        signal.values ? vn_submit_sparse(&s->arena, a->pBindInfo, a->bindInfoCount, &signal) : NULL;
     a->ret = queue->ended ? queue->ended
              : infos ? s->device->driver.vkQueueBindSparse(a->queue, queue->announced.count, infos,
                                                            VK_NULL_HANDLE)

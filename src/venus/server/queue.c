@@ -41,14 +41,26 @@ static void batch_free(struct vn_reports *reports, struct vn_batch *batch)
 
 /* ---- announcements ---- */
 
+/* A kind that is not the usual one stands where the number of ranges would. */
+static enum vn_batch_kind get_kind(struct wire_dec *d)
+{
+    struct wire_dec ahead = *d;
+    int32_t count = wire_get_i32(&ahead);
+    if (count != VN_BATCH_QUIET && count != VN_BATCH_UNTOLD)
+        return VN_BATCH_REPORTED;
+    *d = ahead;
+    return count == VN_BATCH_QUIET ? VN_BATCH_SILENT : VN_BATCH_SIGNALLED;
+}
+
 static int announce_one(struct vn_queue *q, struct wire_dec *d)
 {
     struct vn_reports *reports = q->reports;
     struct vn_batch *batch = malloc(sizeof(*batch));
     if (!batch)
         return -ENOMEM;
-    *batch = (struct vn_batch){.number = q->next_number++};
-    batch->ranges = vn_ranges_get(d, &batch->range_count);
+    *batch = (struct vn_batch){.number = q->next_number++, .kind = get_kind(d)};
+    if (batch->kind == VN_BATCH_REPORTED)
+        batch->ranges = vn_ranges_get(d, &batch->range_count);
     uint64_t pending = atomic_fetch_add_explicit(&reports->pending, 1, memory_order_relaxed);
     uint64_t ranges = atomic_fetch_add_explicit(&reports->pending_ranges, batch->range_count,
                                                 memory_order_relaxed);
@@ -77,27 +89,40 @@ bool vn_queue_expects(const struct vn_queue *q, uint32_t infos)
     return q->announced.count && q->announced.count == (infos ? infos : 1);
 }
 
-struct vn_signal vn_queue_signal(const struct vn_queue *q)
+struct vn_signal vn_queue_signals(const struct vn_queue *q, struct hw_arena *arena)
 {
+    uint64_t *values = hw_arena_calloc(arena, q->announced.count, sizeof(*values));
+    size_t i = 0;
     assert(q->announced.first);
-    return (struct vn_signal){q->timeline, q->announced.first->number};
+    for (const struct vn_batch *b = q->announced.first; values && b; b = b->next, i++)
+        values[i] = b->kind == VN_BATCH_SILENT ? 0 : b->number;
+    return (struct vn_signal){q->timeline, values};
 }
 
 /* ---- reports, on the queue's thread ---- */
 
+/* The first batch that somebody waits for. */
+static const struct vn_batch *first_reported(const struct vn_queue *q)
+{
+    const struct vn_batch *batch = q->running.first;
+    while (batch && batch->kind != VN_BATCH_REPORTED)
+        batch = batch->next;
+    return batch;
+}
+
 /* Waits for work; false when there is none and never will be. */
 static bool wait_for_work(struct vn_queue *q, uint64_t *number, VkResult *result)
 {
+    const struct vn_batch *batch;
     pthread_mutex_lock(&q->lock);
-    while (!q->running.first && !q->stop)
+    while (!(batch = first_reported(q)) && !q->stop)
         pthread_cond_wait(&q->work, &q->lock);
-    bool any = q->running.first != NULL;
-    if (any) {
-        *number = q->running.first->number;
-        *result = q->lost < 0 ? q->lost : q->running.first->result;
+    if (batch) {
+        *number = batch->number;
+        *result = q->lost < 0 ? q->lost : batch->result;
     }
     pthread_mutex_unlock(&q->lock);
-    return any;
+    return batch != NULL;
 }
 
 /* VK_SUCCESS once the semaphore has reached *number, which becomes what it has reached. */
@@ -199,20 +224,49 @@ static VkResult start_thread(struct vn_queue *q)
 void vn_queue_submitted(struct vn_queue *q, VkResult result)
 {
     struct vn_batch *batch;
+    bool told = false;
     if (result < 0 && q->ended >= 0)
         q->ended = result;
     q->device->submissions++;
     pthread_mutex_lock(&q->lock);
     while ((batch = list_take(&q->announced)) != NULL) {
         batch->result = q->ended;
+        if (q->ended < 0)
+            batch->kind = VN_BATCH_REPORTED;
+        else if (batch->kind != VN_BATCH_SILENT)
+            q->signalled = batch->number;
+        told |= batch->kind == VN_BATCH_REPORTED;
         list_add(&q->running, batch);
     }
     if (q->lost < 0)
         q->ended = q->lost;
-    pthread_cond_signal(&q->work);
+    if (told)
+        pthread_cond_signal(&q->work);
     pthread_mutex_unlock(&q->lock);
-    if (start_thread(q) < 0)
+    if (told && start_thread(q) < 0)
         hw_error(HW_CAT_VULKAN, "no thread for a queue: its batches are not reported");
+}
+
+/* Makes the semaphore reach a batch that signals nothing itself. */
+static void signal_up_to(struct vn_queue *q, uint64_t number)
+{
+    const struct vn_batch *next = q->announced.first;
+    uint64_t last = (next ? next->number : q->next_number) - 1;
+    if (q->signalled >= number)
+        return;
+    VkTimelineSemaphoreSubmitInfo values = {.sType =
+                                                VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                                            .signalSemaphoreValueCount = 1,
+                                            .pSignalSemaphoreValues = &last};
+    VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                         .pNext = &values,
+                         .signalSemaphoreCount = 1,
+                         .pSignalSemaphores = &q->timeline};
+    VkResult result = q->device->driver.vkQueueSubmit(q->handle, 1, &info, VK_NULL_HANDLE);
+    if (result < 0)
+        q->ended = result;
+    else
+        q->signalled = last;
 }
 
 /* ---- early reports ---- */
@@ -231,9 +285,33 @@ void vn_queue_settle(struct vn_queue *q)
     uint64_t number = q->early;
     if (number <= q->settled || q->ended < 0)
         return;
+    signal_up_to(q, number);
     /* A lost device is the thread's to report. */
-    (void)wait_for_device(q, &number);
+    if (q->ended >= 0)
+        (void)wait_for_device(q, &number);
     q->settled = number;
+}
+
+/* ---- reports that were not planned ---- */
+
+int vn_queue_ask(struct vn_queue *q, uint64_t number)
+{
+    if (number >= q->next_number || q->announced.count)
+        return -EPROTO;
+    signal_up_to(q, number);
+    pthread_mutex_lock(&q->lock);
+    struct vn_batch *batch = q->running.first;
+    while (batch && batch->number < number)
+        batch = batch->next;
+    if (batch) {
+        batch->kind = VN_BATCH_REPORTED;
+        batch->result = q->ended;
+        pthread_cond_signal(&q->work);
+    }
+    pthread_mutex_unlock(&q->lock);
+    if (batch && start_thread(q) < 0)
+        hw_error(HW_CAT_VULKAN, "no thread for a queue: its batches are not reported");
+    return 0;
 }
 
 /* ---- life ---- */
@@ -270,6 +348,16 @@ VkResult vn_queue_create(struct vn_device *device, VkQueue handle, uint64_t id,
     return VK_SUCCESS;
 }
 
+/* Also for batches that nobody waits for: a device in use must not be destroyed.  A failure is
+ * nobody's news. */
+static void wait_for_all(struct vn_queue *q)
+{
+    signal_up_to(q, q->next_number - 1);
+    uint64_t number = q->signalled;
+    if (number)
+        (void)wait_for_device(q, &number);
+}
+
 void vn_queue_destroy(struct vn_queue *q)
 {
     struct vn_batch *batch;
@@ -279,6 +367,7 @@ void vn_queue_destroy(struct vn_queue *q)
     pthread_mutex_unlock(&q->lock);
     if (q->started)
         pthread_join(q->thread, NULL);
+    wait_for_all(q);
     while ((batch = list_take(&q->running)) || (batch = list_take(&q->announced)))
         batch_free(q->reports, batch);
     q->device->driver.vkDestroySemaphore(q->device->handle, q->timeline, NULL);

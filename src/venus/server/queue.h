@@ -2,8 +2,10 @@
  *
  * Each batch has a number, from 1 on without gaps.  A timeline semaphore of ours reaches the number
  * when the batch is done; a thread of the queue, started with the first submission, waits for it,
- * pushes what the batch wrote of mapped memory, and then that it is done.  The executor waits for a
- * device only where the program was told too early (vn_queue_settle).
+ * pushes what the batch wrote of mapped memory, and then that it is done.  Batches that nobody
+ * waits for are cheaper: they wake no thread, are reported with the next one that somebody waits
+ * for, and signal nothing unless the executor may have to wait for them, which it does only where
+ * the program was told too early (vn_queue_settle).
  *
  * A submission that failed or was skipped, and a device that is lost, end the queue: its batches,
  * and all later ones, are reported with the result, after those before them.
@@ -25,9 +27,16 @@ enum {
     VN_PENDING_RANGES_MAX = 1 << 20,
 };
 
+enum vn_batch_kind {
+    VN_BATCH_REPORTED,
+    VN_BATCH_SIGNALLED, /* VN_BATCH_UNTOLD on the wire */
+    VN_BATCH_SILENT,    /* VN_BATCH_QUIET */
+};
+
 struct vn_batch {
     struct vn_batch *next;
     uint64_t number;
+    enum vn_batch_kind kind;
     VkResult result; /* negative: was not submitted */
     struct vn_range *ranges;
     uint32_t range_count;
@@ -55,6 +64,7 @@ struct vn_queue {
     struct vn_reports *reports;
     VkSemaphore timeline;
     uint64_t next_number;
+    uint64_t signalled;             /* the highest value that was submitted; the executor's */
     struct vn_batch_list announced; /* for the next command */
     VkResult ended;                 /* negative: no more submissions; the executor's */
     uint64_t early;   /* the program was told that batches up to here are done; the executor's */
@@ -80,8 +90,8 @@ int vn_queue_announce(struct vn_queue *queue, struct wire_dec *d) MUST_CHECK;
 
 /* Whether the announcement was for so many infos. */
 bool vn_queue_expects(const struct vn_queue *queue, uint32_t infos);
-/* The signal for the announced batches. */
-struct vn_signal vn_queue_signal(const struct vn_queue *queue);
+/* The signals for the announced batches; without values when the arena is full. */
+struct vn_signal vn_queue_signals(const struct vn_queue *queue, struct hw_arena *arena);
 /* The announced batches were submitted with this result, which counts when negative. */
 void vn_queue_submitted(struct vn_queue *queue, VkResult result);
 
@@ -91,6 +101,8 @@ int vn_queue_report_early(struct vn_queue *queue, uint64_t number) MUST_CHECK;
 /* Waits until what the program was told is true.  Natively the program itself would have waited
  * there, for the same batches. */
 void vn_queue_settle(struct vn_queue *queue);
+/* Somebody waits for a batch that was to be told to nobody.  Likewise. */
+int vn_queue_ask(struct vn_queue *queue, uint64_t number) MUST_CHECK;
 
 /* Tells the client that batches up to this number are done.  0, or what ended the connection. */
 int vn_report_done(struct vn_channel *channel, uint64_t queue, uint64_t number, VkResult result);

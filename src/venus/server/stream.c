@@ -153,7 +153,9 @@ static bool minds_its_own(const struct vn_session *s, uint32_t command)
                     info->class == VN_CLASS_CALL || command == VN_CMD_vkAllocateDescriptorSets);
 }
 
-static int op_early(struct vn_session *s, struct wire_dec *in)
+/* EARLY and ASK. */
+static int op_about_batch(struct vn_session *s, struct wire_dec *in,
+                          int (*op)(struct vn_queue *queue, uint64_t number))
 {
     uint64_t id = wire_get_u64(in), number = wire_get_u64(in);
     if (wire_dec_end(in))
@@ -162,10 +164,13 @@ static int op_early(struct vn_session *s, struct wire_dec *in)
     if (!thing)
         return -ENOENT;
     struct vn_queue *queue = vn_session_queue(s, thing->handle);
-    if (!queue)
-        return 0; /* void: its batches are lost already */
+    return queue ? op(queue, number) : 0; /* void: its batches are lost already */
+}
+
+static int op_early(struct vn_session *s, struct wire_dec *in)
+{
     s->early = true;
-    return vn_queue_report_early(queue, number);
+    return op_about_batch(s, in, vn_queue_report_early);
 }
 
 /* ---- commands ---- */
@@ -355,6 +360,8 @@ static int execute_one(struct vn_session *s, uint32_t command, const struct wire
         return op_batches(s, &op);
     case VN_OP_EARLY:
         return op_early(s, &op);
+    case VN_OP_ASK:
+        return op_about_batch(s, &op, vn_queue_ask);
     default:
         return execute_command(s, command, &op, reply);
     }
@@ -371,7 +378,8 @@ const char *vn_stream_where(const struct vn_session *s)
 {
     static const char *const ops[] = {
         [VN_OP_RECORD] = "RECORD", [VN_OP_MAP] = "MAP",         [VN_OP_DELTA] = "DELTA",
-        [VN_OP_READ] = "READ",     [VN_OP_BATCHES] = "BATCHES", [VN_OP_EARLY] = "EARLY"};
+        [VN_OP_READ] = "READ",     [VN_OP_BATCHES] = "BATCHES", [VN_OP_EARLY] = "EARLY",
+        [VN_OP_ASK] = "ASK"};
     if (s->command < ARRAY_LEN(ops) && ops[s->command])
         return ops[s->command];
     const char *name = vn_command_name(s->command);

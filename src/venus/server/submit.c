@@ -1,4 +1,4 @@
-/* Our own signal in every batch; see submit.h. */
+/* Our own signal in batches; see submit.h. */
 #include "venus/server/submit.h"
 
 #include <stdbool.h>
@@ -108,7 +108,7 @@ VkSubmitInfo *vn_submit_infos(struct hw_arena *arena, const VkSubmitInfo *infos,
     if (copy && count == 0)
         copy[0].sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
     for (uint32_t i = 0; copy && i < (count ? count : 1); i++) {
-        if (!complete(arena, &copy[i], signal, signal->first + i))
+        if (signal->values[i] && !complete(arena, &copy[i], signal, signal->values[i]))
             return NULL;
     }
     return copy;
@@ -123,13 +123,15 @@ VkSubmitInfo2 *vn_submit_infos2(struct hw_arena *arena, const VkSubmitInfo2 *inf
     for (uint32_t i = 0; copy && i < (count ? count : 1); i++) {
         VkSubmitInfo2 *info = &copy[i];
         uint32_t last = info->signalSemaphoreInfoCount;
+        if (!signal->values[i])
+            continue;
         VkSemaphoreSubmitInfo *signals =
             one_more(arena, info->pSignalSemaphoreInfos, last, sizeof(*signals));
         if (!signals)
             return NULL;
         signals[last] = (VkSemaphoreSubmitInfo){.sType = VK_STRUCTURE_TYPE_SEMAPHORE_SUBMIT_INFO,
                                                 .semaphore = signal->semaphore,
-                                                .value = signal->first + i,
+                                                .value = signal->values[i],
                                                 .stageMask = VK_PIPELINE_STAGE_2_ALL_COMMANDS_BIT};
         info->pSignalSemaphoreInfos = signals;
         info->signalSemaphoreInfoCount++;
@@ -145,13 +147,15 @@ VkBindSparseInfo *vn_submit_sparse(struct hw_arena *arena, const VkBindSparseInf
         copy[0].sType = VK_STRUCTURE_TYPE_BIND_SPARSE_INFO;
     for (uint32_t i = 0; copy && i < (count ? count : 1); i++) {
         VkBindSparseInfo *info = &copy[i];
+        if (!signal->values[i])
+            continue;
         info->pSignalSemaphores = add_semaphore(arena, info->pSignalSemaphores,
                                                 info->signalSemaphoreCount, signal->semaphore);
         if (!info->pSignalSemaphores)
             return NULL;
         info->signalSemaphoreCount++;
         info->pNext = with_values(arena, info->pNext, info->waitSemaphoreCount,
-                                  info->signalSemaphoreCount, signal->first + i);
+                                  info->signalSemaphoreCount, signal->values[i]);
         if (!info->pNext)
             return NULL;
     }

@@ -1,8 +1,8 @@
-/* venus/server/submit.h - submissions with one more signal in each batch: our own.
+/* venus/server/submit.h - submissions with one more signal in some batches: our own.
  *
- * Batch i also signals the semaphore with first + i, after all its work.  The infos are decoded
- * ones: arrays are copied, chained structures that count semaphores are written in place.  Where
- * there is no batch the result has one, empty but for the signal.
+ * Batch i also signals the semaphore with values[i], after all its work, unless that is 0.  The
+ * infos are decoded ones: arrays are copied, chained structures that count semaphores are written
+ * in place.  Where there is no batch the result has one, empty but for the signal.
  *
  * Trust: the infos are a peer's, but decoded and bounded.  Threads: one at a time per arena.
  * Lifetime: the result is the arena's.  NULL when the arena is full. */
@@ -14,8 +14,8 @@
 #include "base/arena.h"
 
 struct vn_signal {
-    VkSemaphore semaphore; /* a timeline */
-    uint64_t first;
+    VkSemaphore semaphore;  /* a timeline */
+    const uint64_t *values; /* one a batch */
 };
 
 VkSubmitInfo *vn_submit_infos(struct hw_arena *arena, const VkSubmitInfo *infos, uint32_t count,

@@ -20,6 +20,8 @@ static struct {
     pthread_cond_t moved;
     uint64_t reached;
     VkResult result; /* of waits */
+    VkResult submit_result;
+    uint64_t asked_for; /* by the last signal of its own */
     bool coherent;
     unsigned flushes, invalidates, frees;
     uint8_t bytes[BYTES] __attribute__((aligned(64)));
@@ -66,6 +68,19 @@ static void destroy_semaphore(VkDevice device, VkSemaphore semaphore,
                               const VkAllocationCallbacks *allocator)
 {
     (void)device, (void)semaphore, (void)allocator;
+}
+
+/* A batch with nothing but our signal. */
+static VkResult queue_submit(VkQueue handle, uint32_t count, const VkSubmitInfo *infos,
+                             VkFence fence)
+{
+    const VkTimelineSemaphoreSubmitInfo *values = infos->pNext;
+    (void)handle, (void)fence;
+    assert_int_equal(count, 1);
+    pthread_mutex_lock(&gpu.lock);
+    gpu.asked_for = values->pSignalSemaphoreValues[0];
+    pthread_mutex_unlock(&gpu.lock);
+    return gpu.submit_result;
 }
 
 static VkResult allocate_memory(VkDevice device, const VkMemoryAllocateInfo *info,
@@ -126,11 +141,13 @@ static void make_memory(void)
 static void start_with(bool coherent)
 {
     gpu.reached = 0;
-    gpu.result = VK_SUCCESS;
+    gpu.result = gpu.submit_result = VK_SUCCESS;
+    gpu.asked_for = 0;
     gpu.flushes = gpu.invalidates = gpu.frees = 0;
     memset(gpu.bytes, 0xcc, sizeof(gpu.bytes)); /* left by somebody else */
     device = (struct vn_device){.driver = {.vkCreateSemaphore = create_semaphore,
                                            .vkDestroySemaphore = destroy_semaphore,
+                                           .vkQueueSubmit = queue_submit,
                                            .vkAllocateMemory = allocate_memory,
                                            .vkFreeMemory = free_memory},
                                 .map_memory = map_memory,
@@ -174,6 +191,32 @@ static int end(void **state)
     return 0;
 }
 
+static int announce_quiet(uint64_t number, int32_t kind)
+{
+    uint8_t body[8 + 4 + 4];
+    struct wire_enc e;
+    struct wire_dec d;
+    wire_enc_init_fixed(&e, body, sizeof(body));
+    wire_put_u64(&e, number);
+    wire_put_u32(&e, 1);
+    wire_put_i32(&e, kind);
+    wire_dec_init(&d, body, wire_enc_len(&e));
+    return vn_queue_announce(queue, &d);
+}
+
+/* What the batch signals, 0 for nothing. */
+static uint64_t submit_quiet(uint64_t number, int32_t kind, VkResult result)
+{
+    struct hw_arena arena;
+    hw_arena_init(&arena, 4096);
+    assert_int_equal(announce_quiet(number, kind), 0);
+    struct vn_signal signal = vn_queue_signals(queue, &arena);
+    uint64_t value = signal.values[0];
+    hw_arena_fini(&arena);
+    vn_queue_submitted(queue, result);
+    return value;
+}
+
 static int announce(uint64_t first, uint32_t count, uint64_t offset, uint64_t bytes)
 {
     uint8_t body[4096];
@@ -198,7 +241,6 @@ static void submit(uint64_t first, uint32_t count, uint64_t bytes, VkResult resu
 {
     assert_int_equal(announce(first, count, 0, bytes), 0);
     assert_true(vn_queue_expects(queue, count));
-    assert_int_equal(vn_queue_signal(queue).first, first);
     vn_queue_submitted(queue, result);
 }
 
@@ -223,6 +265,72 @@ static void a_batch_is_reported_when_the_device_is_there(void **state)
     gpu_reaches(3, VK_SUCCESS);
     duet_wait(&duet, 2);
     expect_done(1, 3, VK_SUCCESS);
+}
+
+static void quiet_batches_are_told_with_the_next_that_is_not(void **state)
+{
+    (void)state;
+    assert_int_equal(submit_quiet(1, VN_BATCH_QUIET, VK_SUCCESS), 0);
+    assert_int_equal(submit_quiet(2, VN_BATCH_UNTOLD, VK_SUCCESS), 2);
+    gpu_reaches(2, VK_SUCCESS);
+    assert_false(queue->started);
+    submit(3, 1, 0, VK_SUCCESS);
+    gpu_reaches(3, VK_SUCCESS);
+    duet_wait(&duet, 1);
+    expect_done(0, 3, VK_SUCCESS);
+    assert_int_equal(gpu.asked_for, 0);
+}
+
+static void who_asks_for_a_quiet_batch_is_told(void **state)
+{
+    (void)state;
+    (void)submit_quiet(1, VN_BATCH_QUIET, VK_SUCCESS);
+    (void)submit_quiet(2, VN_BATCH_QUIET, VK_SUCCESS);
+    assert_int_equal(vn_queue_ask(queue, 3), -EPROTO);
+    assert_int_equal(vn_queue_ask(queue, 1), 0);
+    assert_int_equal(gpu.asked_for, 2); /* one signal for all there is */
+    gpu_reaches(2, VK_SUCCESS);
+    duet_wait(&duet, 1);
+    expect_done(0, 2, VK_SUCCESS);
+    assert_int_equal(vn_queue_ask(queue, 2), 0); /* known already: nothing more to say */
+    submit(3, 1, 0, VK_SUCCESS);
+    gpu_reaches(3, VK_SUCCESS);
+    duet_wait(&duet, 2);
+    expect_done(1, 3, VK_SUCCESS);
+}
+
+/* The announced batch will signal its own number, which must be above ours. */
+static void settling_before_a_submission_signals_less_than_it_will(void **state)
+{
+    (void)state;
+    (void)submit_quiet(1, VN_BATCH_QUIET, VK_SUCCESS);
+    assert_int_equal(vn_queue_report_early(queue, 1), 0);
+    assert_int_equal(announce(2, 1, 0, 0), 0);
+    gpu_reaches(1, VK_SUCCESS);
+    vn_queue_settle(queue);
+    assert_int_equal(gpu.asked_for, 1);
+    vn_queue_submitted(queue, VK_SUCCESS);
+    gpu_reaches(2, VK_SUCCESS);
+    duet_wait(&duet, 1);
+    expect_done(0, 2, VK_SUCCESS);
+}
+
+static void failures_of_quiet_batches_are_told(void **state)
+{
+    (void)state;
+    (void)submit_quiet(1, VN_BATCH_QUIET, VK_ERROR_DEVICE_LOST);
+    duet_wait(&duet, 1);
+    expect_done(0, 1, VK_ERROR_DEVICE_LOST);
+}
+
+static void a_signal_that_fails_is_told_to_who_asked(void **state)
+{
+    (void)state;
+    (void)submit_quiet(1, VN_BATCH_QUIET, VK_SUCCESS);
+    gpu.submit_result = VK_ERROR_DEVICE_LOST;
+    assert_int_equal(vn_queue_ask(queue, 1), 0);
+    duet_wait(&duet, 1);
+    expect_done(0, 1, VK_ERROR_DEVICE_LOST);
 }
 
 static void what_a_batch_wrote_comes_before_its_report(void **state)
@@ -378,6 +486,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_batch_is_reported_when_the_device_is_there, start, end),
+        cmocka_unit_test_setup_teardown(quiet_batches_are_told_with_the_next_that_is_not, start,
+                                        end),
+        cmocka_unit_test_setup_teardown(who_asks_for_a_quiet_batch_is_told, start, end),
+        cmocka_unit_test_setup_teardown(settling_before_a_submission_signals_less_than_it_will,
+                                        start, end),
+        cmocka_unit_test_setup_teardown(failures_of_quiet_batches_are_told, start, end),
+        cmocka_unit_test_setup_teardown(a_signal_that_fails_is_told_to_who_asked, start, end),
         cmocka_unit_test_setup_teardown(what_a_batch_wrote_comes_before_its_report, start, end),
         cmocka_unit_test_setup_teardown(only_the_named_pages_are_compared, start, end),
         cmocka_unit_test_setup_teardown(the_hosts_write_wins_and_is_flushed, start_incoherent, end),

@@ -6,7 +6,8 @@
 #define HANDLE(type, n) ((type)(uintptr_t)(n))
 
 static struct hw_arena arena;
-static const struct vn_signal ours = {HANDLE(VkSemaphore, 99), 40};
+static const uint64_t numbers[] = {40, 41, 42};
+static const struct vn_signal ours = {HANDLE(VkSemaphore, 99), numbers};
 
 static int start(void **state)
 {
@@ -46,6 +47,30 @@ static void no_batch_becomes_one(void **state)
     VkBindSparseInfo *sparse = vn_submit_sparse(&arena, NULL, 0, &ours);
     assert_int_equal(sparse[0].sType, VK_STRUCTURE_TYPE_BIND_SPARSE_INFO);
     assert_int_equal(values_of(sparse[0].pNext)->pSignalSemaphoreValues[0], 40);
+}
+
+static void batches_without_a_number_stay_as_they_are(void **state)
+{
+    static const uint64_t second[] = {0, 41};
+    const struct vn_signal some = {ours.semaphore, second};
+    VkSubmitInfo submits[2] = {{.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO},
+                               {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO}};
+    VkSubmitInfo2 submits2[2] = {{.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO_2},
+                                 {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO_2}};
+    VkBindSparseInfo binds[2] = {{.sType = VK_STRUCTURE_TYPE_BIND_SPARSE_INFO},
+                                 {.sType = VK_STRUCTURE_TYPE_BIND_SPARSE_INFO}};
+    (void)state;
+    VkSubmitInfo *infos = vn_submit_infos(&arena, submits, 2, &some);
+    assert_int_equal(infos[0].signalSemaphoreCount, 0);
+    assert_null(infos[0].pNext);
+    assert_int_equal(values_of(infos[1].pNext)->pSignalSemaphoreValues[0], 41);
+    VkSubmitInfo2 *infos2 = vn_submit_infos2(&arena, submits2, 2, &some);
+    assert_int_equal(infos2[0].signalSemaphoreInfoCount, 0);
+    assert_int_equal(infos2[1].pSignalSemaphoreInfos[0].value, 41);
+    VkBindSparseInfo *sparse = vn_submit_sparse(&arena, binds, 2, &some);
+    assert_int_equal(sparse[0].signalSemaphoreCount, 0);
+    assert_null(sparse[0].pNext);
+    assert_int_equal(values_of(sparse[1].pNext)->pSignalSemaphoreValues[0], 41);
 }
 
 /* Binary semaphores without values, and timelines with them, side by side. */
@@ -169,6 +194,7 @@ static void a_full_arena_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(batches_without_a_number_stay_as_they_are, start, end),
         cmocka_unit_test_setup_teardown(no_batch_becomes_one, start, end),
         cmocka_unit_test_setup_teardown(the_clients_semaphores_and_values_stay, start, end),
         cmocka_unit_test_setup_teardown(missing_values_are_zero, start, end),
