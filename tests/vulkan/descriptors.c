@@ -417,6 +417,91 @@ static void pushed_by_template(void)
     vkt_out_buffer("out", &out);
 }
 
+#ifdef VK_KHR_maintenance6
+
+/* The same buffers three times: bound as a set, pushed, and pushed by a template. */
+static void by_structures(void)
+{
+    VkPhysicalDeviceMaintenance6FeaturesKHR feature = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_6_FEATURES_KHR,
+        .maintenance6 = VK_TRUE};
+    VKT_OPEN_WITH(&feature, VK_KHR_MAINTENANCE_6_EXTENSION_NAME,
+                  VK_KHR_PUSH_DESCRIPTOR_EXTENSION_NAME);
+    PFN_vkCmdBindDescriptorSets2KHR bind_sets = VKT_PROC(vkCmdBindDescriptorSets2KHR);
+    PFN_vkCmdPushDescriptorSet2KHR push_set = VKT_PROC(vkCmdPushDescriptorSet2KHR);
+    PFN_vkCmdPushDescriptorSetWithTemplate2KHR push_by =
+        VKT_PROC(vkCmdPushDescriptorSetWithTemplate2KHR);
+    PFN_vkCmdPushConstants2KHR push_constants = VKT_PROC(vkCmdPushConstants2KHR);
+    VkDescriptorSetLayout layouts[2] = {
+        vkt_set_layout("ss", 0),
+        vkt_set_layout("ss", VK_DESCRIPTOR_SET_LAYOUT_CREATE_PUSH_DESCRIPTOR_BIT_KHR)};
+    VkPipelineLayout bound = vkt_layout(layouts[0], 4), pushed_to = vkt_layout(layouts[1], 4);
+    VkPipeline pipelines[2] = {vkt_compute_pipeline("mix.comp", bound, NULL),
+                               vkt_compute_pipeline("mix.comp", pushed_to, NULL)};
+    struct vkt_buffer buffers[4];
+    for (uint32_t i = 0; i < 4; i++)
+        buffers[i] = vkt_storage(BYTES, NULL);
+    vkt_pattern(buffers[0].map, BYTES, 7);
+    VkDescriptorBufferInfo infos[3][2];
+    for (uint32_t i = 0; i < 3; i++)
+        for (uint32_t k = 0; k < 2; k++)
+            infos[i][k] = (VkDescriptorBufferInfo){buffers[i + k].handle, 0, BYTES};
+    VkDescriptorSet set = vkt_set(layouts[0], "ss");
+    const VkWriteDescriptorSet writes[2] = {write_buffers(set, 0, 0, 1, infos[0]),
+                                            write_buffers(set, 1, 0, 1, infos[0] + 1)};
+    vkUpdateDescriptorSets(vkt.device, 2, writes, 0, NULL);
+    const VkWriteDescriptorSet pushes[2] = {write_buffers(VK_NULL_HANDLE, 0, 0, 1, infos[1]),
+                                            write_buffers(VK_NULL_HANDLE, 1, 0, 1, infos[1] + 1)};
+    const VkDescriptorUpdateTemplateEntry entry = {
+        0, 0, 2, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 0, sizeof(VkDescriptorBufferInfo)};
+    VkDescriptorUpdateTemplate by = make_template((VkDescriptorUpdateTemplateCreateInfo){
+        .descriptorUpdateEntryCount = 1,
+        .pDescriptorUpdateEntries = &entry,
+        .templateType = VK_DESCRIPTOR_UPDATE_TEMPLATE_TYPE_PUSH_DESCRIPTORS_KHR,
+        .pipelineBindPoint = VK_PIPELINE_BIND_POINT_COMPUTE,
+        .pipelineLayout = pushed_to,
+    });
+    VkCommandBuffer command = vkt_begin();
+    for (uint32_t i = 0; i < 3; i++) {
+        const uint32_t factor = i + 3;
+        vkCmdBindPipeline(command, VK_PIPELINE_BIND_POINT_COMPUTE, pipelines[i > 0]);
+        if (i == 0)
+            bind_sets(command, &(VkBindDescriptorSetsInfoKHR){
+                                   .sType = VK_STRUCTURE_TYPE_BIND_DESCRIPTOR_SETS_INFO_KHR,
+                                   .stageFlags = VK_SHADER_STAGE_COMPUTE_BIT,
+                                   .layout = bound,
+                                   .descriptorSetCount = 1,
+                                   .pDescriptorSets = &set});
+        else if (i == 1)
+            push_set(command, &(VkPushDescriptorSetInfoKHR){
+                                  .sType = VK_STRUCTURE_TYPE_PUSH_DESCRIPTOR_SET_INFO_KHR,
+                                  .stageFlags = VK_SHADER_STAGE_COMPUTE_BIT,
+                                  .layout = pushed_to,
+                                  .descriptorWriteCount = 2,
+                                  .pDescriptorWrites = pushes});
+        else
+            push_by(command,
+                    &(VkPushDescriptorSetWithTemplateInfoKHR){
+                        .sType = VK_STRUCTURE_TYPE_PUSH_DESCRIPTOR_SET_WITH_TEMPLATE_INFO_KHR,
+                        .descriptorUpdateTemplate = by,
+                        .layout = pushed_to,
+                        .pData = infos[2]});
+        push_constants(command,
+                       &(VkPushConstantsInfoKHR){.sType = VK_STRUCTURE_TYPE_PUSH_CONSTANTS_INFO_KHR,
+                                                 .layout = i ? pushed_to : bound,
+                                                 .stageFlags = VK_SHADER_STAGE_ALL,
+                                                 .size = 4,
+                                                 .pValues = &factor});
+        vkCmdDispatch(command, GROUPS, 1, 1);
+        vkt_barrier(command);
+    }
+    vkt_finish(command);
+    for (uint32_t i = 1; i < 4; i++)
+        vkt_out_buffer("out", &buffers[i]);
+}
+
+#endif
+
 static void inline_block(void)
 {
     VKT_NEED(vkt.f13.inlineUniformBlock);
@@ -583,6 +668,9 @@ static const struct vkt_case cases[] = {
     {"dynamic_offsets", dynamic_offsets, NULL},
     {"pushed", pushed, NULL},
     {"pushed_by_template", pushed_by_template, NULL},
+#ifdef VK_KHR_maintenance6
+    {"by_structures", by_structures, NULL},
+#endif
     {"inline_block", inline_block, NULL},
     {"indexing", indexing, NULL},
     {"layout_support", layout_support, NULL},

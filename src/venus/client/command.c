@@ -224,8 +224,12 @@ static unsigned writes_of_name(const char *name)
         {"vkCmdDispatchIndirect", 0, true},
         {"vkCmdDispatchBase", 0, true},
         {"vkCmdBindDescriptorSets", 0, true},
-        {"vkCmdPushDescriptorSetKHR", 0, true},
+        {"vkCmdBindDescriptorSets2", 0, true},
+        {"vkCmdBindDescriptorSets2KHR", 0, true},
         {"vkCmdPushDescriptorSet", 0, true},
+        {"vkCmdPushDescriptorSetKHR", 0, true},
+        {"vkCmdPushDescriptorSet2", 0, true},
+        {"vkCmdPushDescriptorSet2KHR", 0, true},
         {"vkCmdCopyBuffer", 0, true},
         {"vkCmdCopyBuffer2", 0, true},
         {"vkCmdFillBuffer", 0, true},
@@ -571,22 +575,31 @@ static VKAPI_ATTR void VKAPI_CALL cmd_bind_descriptor_sets(
     vn_vkCmdBindDescriptorSets(handle, point, layout, first, count, sets, offset_count, offsets);
 }
 
+/* What is pushed without what is to be ignored; noted as read and written.  False when out of
+ * memory, which the end of the recording tells. */
+static bool note_pushed(struct vn_command_buffer *commands, VkPipelineLayout layout, uint32_t set,
+                        uint32_t count, const VkWriteDescriptorSet *writes, struct vn_writes *clean)
+{
+    if (!vn_pipeline_layout_clean(layout, set, count, writes, clean)) {
+        commands->failed = true;
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        vn_descriptor_write_ranges(&clean->writes[i], true, &commands->named);
+        vn_descriptor_write_ranges(&clean->writes[i], false, &commands->read);
+    }
+    return true;
+}
+
 static VKAPI_ATTR void VKAPI_CALL cmd_push_descriptor_set(VkCommandBuffer handle,
                                                           VkPipelineBindPoint point,
                                                           VkPipelineLayout layout, uint32_t set,
                                                           uint32_t count,
                                                           const VkWriteDescriptorSet *writes)
 {
-    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
     struct vn_writes clean;
-    if (!vn_pipeline_layout_clean(layout, set, count, writes, &clean)) {
-        commands->failed = true;
+    if (!note_pushed(VN_OBJECT(vn_command_buffer, handle), layout, set, count, writes, &clean))
         return;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        vn_descriptor_write_ranges(&clean.writes[i], true, &commands->named);
-        vn_descriptor_write_ranges(&clean.writes[i], false, &commands->read);
-    }
     vn_vkCmdPushDescriptorSetKHR(handle, point, layout, set, count, clean.writes);
     vn_writes_fini(&clean);
 }
@@ -605,6 +618,44 @@ cmd_push_descriptor_set_with_template(VkCommandBuffer handle, VkDescriptorUpdate
                             writes.writes);
     vn_writes_fini(&writes);
 }
+
+#ifdef VK_KHR_maintenance6 /* and Vulkan 1.4: newer than the oldest registry */
+
+static VKAPI_ATTR void VKAPI_CALL cmd_bind_descriptor_sets2(VkCommandBuffer handle,
+                                                            const VkBindDescriptorSetsInfoKHR *info)
+{
+    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    for (uint32_t i = 0; i < info->descriptorSetCount; i++) {
+        struct vn_descriptor_set *set = VN_OBJECT(vn_descriptor_set, info->pDescriptorSets[i]);
+        if (info->stageFlags & VK_SHADER_STAGE_COMPUTE_BIT)
+            bind_set(commands, VK_PIPELINE_BIND_POINT_COMPUTE, info->firstSet + i, set);
+        if (info->stageFlags & ~(VkShaderStageFlags)VK_SHADER_STAGE_COMPUTE_BIT)
+            bind_set(commands, VK_PIPELINE_BIND_POINT_GRAPHICS, info->firstSet + i, set);
+    }
+    vn_vkCmdBindDescriptorSets2KHR(handle, info);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_push_descriptor_set2(VkCommandBuffer handle,
+                                                           const VkPushDescriptorSetInfoKHR *info)
+{
+    struct vn_writes clean;
+    if (!note_pushed(VN_OBJECT(vn_command_buffer, handle), info->layout, info->set,
+                     info->descriptorWriteCount, info->pDescriptorWrites, &clean))
+        return;
+    VkPushDescriptorSetInfoKHR push = *info;
+    push.pDescriptorWrites = clean.writes;
+    vn_vkCmdPushDescriptorSet2KHR(handle, &push);
+    vn_writes_fini(&clean);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_push_descriptor_set_with_template2(
+    VkCommandBuffer handle, const VkPushDescriptorSetWithTemplateInfoKHR *info)
+{
+    cmd_push_descriptor_set_with_template(handle, info->descriptorUpdateTemplate, info->layout,
+                                          info->set, info->pData);
+}
+
+#endif
 
 static VKAPI_ATTR void VKAPI_CALL cmd_execute_commands(VkCommandBuffer handle, uint32_t count,
                                                        const VkCommandBuffer *buffers)
@@ -636,6 +687,11 @@ const struct vn_entry vn_entries_command[] = {
     VN_ENTRY(vkCmdBindDescriptorSets, cmd_bind_descriptor_sets),
     VN_ENTRY(vkCmdPushDescriptorSetKHR, cmd_push_descriptor_set),
     VN_ENTRY(vkCmdPushDescriptorSetWithTemplateKHR, cmd_push_descriptor_set_with_template),
+#ifdef VK_KHR_maintenance6
+    VN_ENTRY(vkCmdBindDescriptorSets2KHR, cmd_bind_descriptor_sets2),
+    VN_ENTRY(vkCmdPushDescriptorSet2KHR, cmd_push_descriptor_set2),
+    VN_ENTRY(vkCmdPushDescriptorSetWithTemplate2KHR, cmd_push_descriptor_set_with_template2),
+#endif
     VN_ENTRY(vkCmdExecuteCommands, cmd_execute_commands),
     {NULL, NULL},
 };

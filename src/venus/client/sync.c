@@ -96,16 +96,18 @@ static const uint64_t rest_ns = 200 * HW_US;
 static _Thread_local struct {
     uint64_t last_ns;
     uint32_t count;
+    const struct vn_semaphore *semaphore; /* and what it was at, if that was looked at last */
+    uint64_t value;
 } looks;
 
 /* A thread that looks again and again takes the core from whoever it waits for, the driver or the
  * server on a small machine.  So it waits as vkWaitForFences would, for a while. */
-static void rest_from_looking(struct fence_wait *wait)
+static void rest_from_looking(struct vn_device *device, bool (*done)(void *user), void *user)
 {
     uint64_t now = hw_now_ns();
     looks.count = now - looks.last_ns < looks_apart_ns ? looks.count + 1 : 1;
     if (looks.count > LOOKS_MAX) {
-        vn_link_rest(vn_device_link(wait->device), fences_are_decided, wait, rest_ns);
+        vn_link_rest(vn_device_link(device), done, user, rest_ns);
         now = hw_now_ns();
     }
     looks.last_ns = now;
@@ -118,7 +120,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_fence_status(VkDevice handle, VkFence 
     if (!fence_is_signalled(f))
         vn_link_poll(vn_device_link(wait.device));
     if (!fences_are_decided(&wait))
-        rest_from_looking(&wait);
+        rest_from_looking(wait.device, fences_are_decided, &wait);
     VkResult status = vn_device_status(wait.device);
     if (status != VK_SUCCESS)
         return status;
@@ -186,16 +188,37 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_semaphore(VkDevice device,
     return result;
 }
 
+struct counter_look {
+    struct vn_semaphore *semaphore;
+    struct vn_device *device;
+    uint64_t before;
+};
+
+static bool counter_has_moved(void *user)
+{
+    const struct counter_look *look = user;
+    return semaphore_value(look->semaphore) != look->before ||
+           vn_device_status(look->device) != VK_SUCCESS;
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL get_semaphore_counter_value(VkDevice handle,
                                                                   VkSemaphore semaphore,
                                                                   uint64_t *value)
 {
-    struct vn_device *device = VN_OBJECT(vn_device, handle);
-    vn_link_poll(vn_device_link(device));
-    VkResult status = vn_device_status(device);
-    if (status == VK_SUCCESS)
-        *value = semaphore_value(VN_OBJECT(vn_semaphore, semaphore));
-    return status;
+    struct counter_look look = {VN_OBJECT(vn_semaphore, semaphore), VN_OBJECT(vn_device, handle),
+                                looks.value};
+    vn_link_poll(vn_device_link(look.device));
+    if (looks.semaphore != look.semaphore || counter_has_moved(&look))
+        looks.count = 0;
+    else
+        rest_from_looking(look.device, counter_has_moved, &look);
+    VkResult status = vn_device_status(look.device);
+    if (status != VK_SUCCESS)
+        return status;
+    *value = semaphore_value(look.semaphore);
+    looks.semaphore = look.semaphore;
+    looks.value = *value;
+    return VK_SUCCESS;
 }
 
 struct semaphore_wait {
