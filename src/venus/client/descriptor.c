@@ -544,12 +544,10 @@ bool vn_template_writes(VkDescriptorUpdateTemplate handle, VkDescriptorSet set, 
                         struct vn_writes *out)
 {
     const struct update_template *update = VN_OBJECT(update_template, handle);
-    struct vn_writes made = {.count = update->count,
-                             .writes = calloc(update->count + 1, sizeof(*made.writes)),
-                             .arena = malloc(sizeof(*made.arena))};
-    bool ok = made.writes && made.arena;
-    if (made.arena)
-        hw_arena_init(made.arena, SIZE_MAX);
+    struct vn_writes made;
+    bool ok = vn_writes_init(&made, update->count);
+    if (!ok)
+        return false;
     for (uint32_t i = 0; ok && i < update->count; i++) {
         const VkDescriptorUpdateTemplateEntry *entry = &update->entries[i];
         made.writes[i] = (VkWriteDescriptorSet){.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,

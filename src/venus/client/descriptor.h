@@ -26,16 +26,18 @@ void vn_descriptor_set_binding_ranges(const struct vn_descriptor_set *set, uint3
 struct vn_descriptor_set *vn_descriptor_set_ref(struct vn_descriptor_set *set);
 void vn_descriptor_set_unref(struct vn_descriptor_set *set);
 
-/* Writes of our own making. */
+/* Writes of our own making, or the program's own where they need no change. */
 struct vn_writes {
     VkWriteDescriptorSet *writes;
     uint32_t count;
-    struct hw_arena *arena; /* what they point to */
+    struct hw_arena *arena; /* what they point to; NULL: they are the program's */
 };
 
+/* Of our own, empty.  False when out of memory. */
+bool vn_writes_init(struct vn_writes *writes, uint32_t count) MUST_CHECK;
 void vn_writes_fini(struct vn_writes *writes);
 
-/* Copies of the writes to set number `set` of the layout, without the samplers that are ignored
+/* The writes to set number `set` of the layout, without the samplers that are ignored
  * because the layout has immutable ones.  False when out of memory. */
 bool vn_pipeline_layout_clean(VkPipelineLayout layout, uint32_t set, uint32_t count,
                               const VkWriteDescriptorSet *writes, struct vn_writes *out) MUST_CHECK;

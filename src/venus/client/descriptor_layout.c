@@ -139,12 +139,27 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_pipeline_layout(VkDevice device,
 
 /* ---- writes without ignored samplers ---- */
 
+bool vn_writes_init(struct vn_writes *writes, uint32_t count)
+{
+    *writes = (struct vn_writes){.writes = calloc(count ? count : 1, sizeof(*writes->writes)),
+                                 .count = count,
+                                 .arena = malloc(sizeof(*writes->arena))};
+    if (writes->writes && writes->arena) {
+        hw_arena_init(writes->arena, SIZE_MAX);
+        return true;
+    }
+    free(writes->writes);
+    free(writes->arena);
+    return false;
+}
+
 void vn_writes_fini(struct vn_writes *writes)
 {
-    if (writes->arena)
+    if (writes->arena) {
         hw_arena_fini(writes->arena);
-    free(writes->arena);
-    free(writes->writes);
+        free(writes->arena);
+        free(writes->writes);
+    }
     *writes = (struct vn_writes){0};
 }
 
@@ -172,18 +187,18 @@ static bool clean_write(VkWriteDescriptorSet *write, struct hw_arena *arena)
 bool vn_writes_clean(uint32_t count, const VkWriteDescriptorSet *writes, vn_layout_of_fn *layout_of,
                      const void *user, struct vn_writes *out)
 {
-    struct vn_writes clean = {.writes = malloc((count ? count : 1) * sizeof(*writes)),
-                              .count = count,
-                              .arena = malloc(sizeof(*clean.arena))};
-    if (!clean.writes || !clean.arena) {
-        free(clean.writes);
-        free(clean.arena);
-        return false;
+    struct vn_writes clean = {.writes = (VkWriteDescriptorSet *)(uintptr_t)writes, .count = count};
+    uint32_t first = 0;
+    while (first < count && !ignores_samplers(layout_of(user, &writes[first]), &writes[first]))
+        first++;
+    if (first == count) {
+        *out = clean;
+        return true;
     }
-    hw_arena_init(clean.arena, SIZE_MAX);
-    if (count)
-        memcpy(clean.writes, writes, count * sizeof(*writes));
-    for (uint32_t i = 0; i < count; i++) {
+    if (!vn_writes_init(&clean, count))
+        return false;
+    memcpy(clean.writes, writes, count * sizeof(*writes));
+    for (uint32_t i = first; i < count; i++) {
         if (ignores_samplers(layout_of(user, &writes[i]), &writes[i]) &&
             !clean_write(&clean.writes[i], clean.arena)) {
             vn_writes_fini(&clean);

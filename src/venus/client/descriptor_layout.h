@@ -49,7 +49,7 @@ const struct vn_binding *vn_set_layout_binding(const struct vn_set_layout *layou
 bool vn_descriptor_has_buffer(VkDescriptorType type);
 bool vn_descriptor_writes_buffer(VkDescriptorType type);
 
-/* Copies the writes, each cleaned by the layout that layout_of gives it. */
+/* The writes, each cleaned by the layout that layout_of gives it. */
 typedef const struct vn_set_layout *vn_layout_of_fn(const void *user,
                                                     const VkWriteDescriptorSet *write);
 bool vn_writes_clean(uint32_t count, const VkWriteDescriptorSet *writes, vn_layout_of_fn *layout_of,
