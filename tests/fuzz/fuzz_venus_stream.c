@@ -25,7 +25,8 @@ enum {
     OBJECTS = 1 << 10,
     PIPELINES = 64,
     PENDING = 64,
-    TIGHT = 4, /* what is left of each limit when the session is a tight one */
+    STORE_BYTES = 1 << 20, /* of the upload cache */
+    TIGHT = 4,             /* what is left of each limit when the session is a tight one */
     TIGHT_ARENA_BYTES = 8 << 10,
     ERRNO_MAX = 4095,
 };
@@ -189,7 +190,7 @@ static void destroyed(void *objects, uint32_t type, uint64_t id)
     struct vn_session *s = objects;
     const struct vn_thing *thing = vn_objects_find(&s->objects, id, type);
     note_members(&ended, thing);
-    if (thing)
+    if (thing && !thing->users) /* what jobs use ends later */
         note(&ended, thing);
     bool lives = thing && thing->handle;
     server_ops->destroyed(objects, type, id);
@@ -240,6 +241,39 @@ static void swallow(void *user, const char *line, size_t len)
     (void)user, (void)line, (void)len;
 }
 
+static struct vn_upload_store *store; /* serves all inputs */
+
+static void end_uploads(void)
+{
+    vn_upload_store_destroy(store);
+}
+
+/* An upload cache with one piece, which is held as if the client had asked for it. */
+static void start_uploads(struct vn_session *s)
+{
+    static uint8_t piece[3 * VN_PAGE_BYTES], name[VN_NAME_BYTES];
+    uint8_t proof[VN_PROOF_BYTES], body[4 + 4 + VN_NAME_BYTES + VN_PROOF_BYTES];
+    char why[VN_UPLOAD_STORE_WHY];
+    struct wire_enc e;
+    struct wire_dec d;
+    if (!store) {
+        memset(piece, 0x5a, sizeof(piece));
+        gpu_require(vn_piece_name(piece, sizeof(piece), name) == 0);
+        gpu_require(vn_upload_store_create(NULL, STORE_BYTES, &store, why) == 0);
+        gpu_require(vn_upload_store_put(store, name, piece, sizeof(piece)) == 0);
+        gpu_require(atexit(end_uploads) == 0);
+    }
+    gpu_require(vn_uploads_create(store, &s->uploads) == 0);
+    vn_piece_proof(vn_uploads_key(s->uploads), piece, sizeof(piece), proof);
+    wire_enc_init_fixed(&e, body, sizeof(body));
+    wire_put_u32(&e, 1);
+    wire_put_u32(&e, sizeof(piece));
+    wire_put_bytes(&e, name, sizeof(name));
+    wire_put_bytes(&e, proof, sizeof(proof));
+    wire_dec_init(&d, body, sizeof(body));
+    gpu_require(vn_uploads_hold(s->uploads, &d, NULL) == 0);
+}
+
 /* The channel stays: to end its thread and start another costs more than most inputs do. */
 static void start_session(struct vn_session *s)
 {
@@ -254,12 +288,17 @@ static void start_session(struct vn_session *s)
     gpu_require(vn_memories_create(&s->channel, MEMORY_BYTES, &s->memories) == 0);
     s->reports = (struct vn_reports){
         .channel = &s->channel, .memories = s->memories, .max_pending = PENDING};
+    gpu_require(vn_pipelines_create(VN_PIPELINES_LAZY, &s->pipelines) == 0);
+    start_uploads(s);
     watch_ends(s);
     gpu_open(&s->instance);
 }
 
 static void end_session(struct vn_session *s)
 {
+    vn_pipelines_finish(s);
+    vn_pipelines_destroy(s->pipelines);
+    vn_uploads_destroy(s->uploads);
     while (s->devices) {
         struct vn_device *device = s->devices;
         s->devices = device->next;

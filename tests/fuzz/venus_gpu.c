@@ -24,6 +24,9 @@ struct gpu_object {
     bool mapped;
 
     uint32_t family, index; /* of a queue; index also of a device, physical or not */
+    bool counted;           /* a queue: the server has made its semaphore for it */
+
+    bool counts; /* a semaphore: that one */
 
     uint64_t submitted, reached; /* of a semaphore: what is to be signalled, and what was */
     uint32_t delay;
@@ -34,6 +37,7 @@ static struct {
     pthread_mutex_t lock; /* guards all but the fake driver's part: queue threads wait and read */
     struct gpu_object *objects;
     uint64_t next_id;
+    struct gpu_object *asked_for; /* a queue whose semaphore comes next */
     uint64_t memory_bytes, memory_limit;
     struct gpu_mood mood;
     struct hw_rng rng;
@@ -173,6 +177,7 @@ static VkQueue find_queue(VkDevice device, uint32_t family, uint32_t index)
         o->family = family;
         o->index = index;
     }
+    gpu.asked_for = o->counted ? NULL : o;
     return (VkQueue)(void *)o;
 }
 
@@ -257,6 +262,19 @@ __attribute__((no_sanitize("thread"))) static void write_memory(void)
 
 /* ---- semaphores and submissions ---- */
 
+static VKAPI_ATTR VkResult VKAPI_CALL create_semaphore(VkDevice device,
+                                                       const VkSemaphoreCreateInfo *info,
+                                                       const VkAllocationCallbacks *allocator,
+                                                       VkSemaphore *out)
+{
+    struct gpu_object *queue = gpu.asked_for;
+    VkResult result = fake_vkCreateSemaphore(device, info, allocator, out);
+    gpu.asked_for = NULL;
+    if (result >= 0 && queue)
+        queue->counted = object_of(*out)->counts = true;
+    return result;
+}
+
 static VKAPI_ATTR void VKAPI_CALL destroy_semaphore(VkDevice device, VkSemaphore semaphore,
                                                     const VkAllocationCallbacks *allocator)
 {
@@ -303,18 +321,23 @@ static VKAPI_ATTR VkResult VKAPI_CALL semaphore_value(VkDevice device, VkSemapho
     return VK_SUCCESS;
 }
 
-/* The last signal of each batch is the server's own. */
+/* The last signal of a batch is the server's own, unless nobody waits for the batch. */
 static void submit_one(VkSemaphore handle, uint64_t value)
 {
     struct gpu_object *semaphore = object_of(handle);
     pthread_mutex_lock(&gpu.lock);
-    gpu_require(value == semaphore->submitted + 1);
+    gpu_require(value > semaphore->submitted);
     semaphore->submitted = value;
     semaphore->delay += gpu.mood.delay;
     semaphore->lost |= gpu.mood.lost;
     if (!semaphore->delay)
         (void)step(semaphore, value);
     pthread_mutex_unlock(&gpu.lock);
+}
+
+static bool is_counted(const VkSemaphore *signals, uint32_t count)
+{
+    return count > 0 && object_of(signals[count - 1])->counts;
 }
 
 static uint64_t last_value(const void *chain, uint32_t waits, uint32_t signals)
@@ -337,6 +360,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL queue_submit(VkQueue queue, uint32_t count
     for (uint32_t i = 0; i < count && result >= 0; i++) {
         const VkSubmitInfo *info = &infos[i];
         uint32_t signals = info->signalSemaphoreCount;
+        if (!is_counted(info->pSignalSemaphores, signals))
+            continue;
         uint64_t value = last_value(info->pNext, info->waitSemaphoreCount, signals);
         submit_one(info->pSignalSemaphores[signals - 1], value);
     }
@@ -349,10 +374,11 @@ static VKAPI_ATTR VkResult VKAPI_CALL queue_submit2(VkQueue queue, uint32_t coun
     gpu_require(count > 0 && !fence);
     VkResult result = fake_vkQueueSubmit2(queue, count, infos, fence);
     for (uint32_t i = 0; i < count && result >= 0; i++) {
-        gpu_require(infos[i].signalSemaphoreInfoCount > 0);
+        uint32_t signals = infos[i].signalSemaphoreInfoCount;
         const VkSemaphoreSubmitInfo *last =
-            &infos[i].pSignalSemaphoreInfos[infos[i].signalSemaphoreInfoCount - 1];
-        submit_one(last->semaphore, last->value);
+            signals ? &infos[i].pSignalSemaphoreInfos[signals - 1] : NULL;
+        if (last && is_counted(&last->semaphore, 1))
+            submit_one(last->semaphore, last->value);
     }
     return result;
 }
@@ -365,6 +391,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL bind_sparse(VkQueue queue, uint32_t count,
     for (uint32_t i = 0; i < count && result >= 0; i++) {
         const VkBindSparseInfo *info = &infos[i];
         uint32_t signals = info->signalSemaphoreCount;
+        if (!is_counted(info->pSignalSemaphores, signals))
+            continue;
         uint64_t value = last_value(info->pNext, info->waitSemaphoreCount, signals);
         submit_one(info->pSignalSemaphores[signals - 1], value);
     }
@@ -454,6 +482,7 @@ static void prepare_driver(void)
     gpu.driver.vkAllocateMemory = allocate_memory;
     gpu.driver.vkCreateDevice = create_device;
     gpu.driver.vkDestroyDevice = destroy_device;
+    gpu.driver.vkCreateSemaphore = create_semaphore;
     gpu.driver.vkDestroySemaphore = destroy_semaphore;
     gpu.driver.vkFreeMemory = free_memory;
     gpu.driver.vkGetDeviceQueue = get_queue;

@@ -7,6 +7,7 @@
 #include "unit/venus/support/trip.h"
 #include "venus/common/commands.h"
 #include "venus/common/protocol.h"
+#include "venus/common/upload.h"
 #include "venus/memory/delta.h"
 #include "venus_gpu.h"
 #include "venus_script.h"
@@ -323,6 +324,33 @@ static void make_early_or_ask(void)
     wire_fill_len(&m.made, hole);
 }
 
+/* Pieces of uploads; one is held from the start (fuzz_venus_stream.c), three pages long. */
+static void make_hold(void)
+{
+    static const uint8_t nothing[VN_NAME_BYTES + VN_PROOF_BYTES];
+    uint32_t count = below(3);
+    size_t hole = begin_op(VN_OP_HOLD);
+    wire_put_u32(&m.made, count);
+    for (; count > 0; count--) {
+        wire_put_u32(&m.made, one_in(8) ? (uint32_t)hw_rng_u64(&m.rng) : 1 + below(VN_PIECE_MAX));
+        wire_put_bytes(&m.made, nothing, sizeof(nothing));
+    }
+    wire_fill_len(&m.made, hole);
+}
+
+static void make_reuse_or_keep(void)
+{
+    uint32_t memory = number(), last = one_in(2) ? 0 : below(SCRIPT_MEMORY_BYTES);
+    bool reuse = one_in(2);
+    if (!one_in(4))
+        put_map(memory);
+    size_t hole = begin_op(reuse ? VN_OP_REUSE : VN_OP_KEEP);
+    wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_DEVICE_MEMORY, memory));
+    wire_put_u64(&m.made, one_in(8) ? hw_rng_u64(&m.rng) : below(4) * (uint64_t)VN_PAGE_BYTES);
+    wire_put_u32(&m.made, reuse && !one_in(8) ? 0 : last);
+    wire_fill_len(&m.made, hole);
+}
+
 /* ---- what the fillers do not get right ---- */
 
 static void make_memory(void)
@@ -377,9 +405,10 @@ static void make_destroy(void)
 static void make_units(bool recorded)
 {
     static void (*const makers[])(void) = {
-        make_any,          make_any,    make_destroy, make_record, make_record,     make_map,
-        make_map,          make_delta,  make_delta,   make_read,   make_submission, make_submission,
-        make_early_or_ask, make_memory, make_queue,   make_device};
+        make_any,        make_any,        make_destroy,       make_record,       make_record,
+        make_map,        make_map,        make_delta,         make_delta,        make_read,
+        make_submission, make_submission, make_early_or_ask,  make_memory,       make_queue,
+        make_device,     make_hold,       make_reuse_or_keep, make_reuse_or_keep};
     wire_enc_reset(&m.made);
     if (recorded)
         fill_one_of(&m.recorded);

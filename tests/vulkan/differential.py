@@ -35,9 +35,15 @@ MODES = {
     "userfaultfd": {"VENUS_TRACK": "userfaultfd"},
     "mprotect": {"VENUS_TRACK": "mprotect"},
     "compare": {"VENUS_TRACK": "compare"},
+    "compare_packed": {"VENUS_TRACK": "compare", "VENUS_COMPRESS": "1"},
     "sync_mprotect": {"VENUS_SYNC": "1", "VENUS_TRACK": "mprotect"},
     "late": {"VENUS_EARLY_FENCE": "0"},
     "visible": {"VENUS_HOST_VISIBLE_DEVICE_MEMORY": "1"},
+    # The first fills the server's cache, the second finds there what it sends.
+    "uploads": {"VENUS_UPLOAD_CACHE": "1"},
+    "uploads_again": {"VENUS_UPLOAD_CACHE": "1"},
+    "uploads_visible": {"VENUS_UPLOAD_CACHE": "1", "VENUS_HOST_VISIBLE_DEVICE_MEMORY": "1"},
+    "uploads_mprotect": {"VENUS_UPLOAD_CACHE": "1", "VENUS_TRACK": "mprotect"},
 }
 
 LAYER = "VK_LAYER_KHRONOS_validation"

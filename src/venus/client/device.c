@@ -2,6 +2,7 @@
 #include "venus/client/device.h"
 
 #include "venus/client/queue.h"
+#include "venus/client/upload.h"
 #include "venus/common/commands.h"
 #include "vn_client.gen.h"
 
@@ -50,6 +51,7 @@ static void device_free(struct vn_device *device)
     free(device->queues);
     free(device->extensions);
     vn_delta_codec_destroy(device->codec);
+    vn_upload_destroy(device->upload);
     vn_memo_fini(&device->requirements);
     pthread_mutex_destroy(&device->lock);
     vn_object_destroy(&device->object);
@@ -65,7 +67,8 @@ static struct vn_device *device_new(struct vn_physical_device *physical)
     device->pushes = vn_link_user(physical->link);
     vn_memo_init(&device->requirements);
     pthread_mutex_init(&device->lock, NULL);
-    if (vn_delta_codec_create(VN_DELTA_ZSTD_MIN, &device->codec)) {
+    if (vn_delta_codec_create(physical->near ? 0 : VN_DELTA_ZSTD_MIN, &device->codec) ||
+        vn_upload_create(physical->upload_key, &device->upload)) {
         device_free(device);
         return NULL;
     }

@@ -17,6 +17,7 @@
 struct vn_queue;
 struct vn_memory;
 struct vn_resource;
+struct vn_upload;
 
 struct vn_device {
     struct vn_object object;
@@ -27,6 +28,7 @@ struct vn_device {
     char **extensions; /* enabled */
     uint32_t extension_count;
     struct vn_delta_codec *codec; /* for deltas out; under the stream's lock */
+    struct vn_upload *upload;     /* likewise; NULL: nothing is asked or kept */
     struct vn_memo requirements;  /* of buffers and images, by how they were created */
 
     pthread_mutex_t lock;            /* guards the lists below */

@@ -120,12 +120,18 @@ static int add_devices(struct vn_instance *instance, struct vn_server *server,
     if (!devices)
         return -ENOMEM;
     instance->devices = devices;
+    uint32_t before = instance->device_count;
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < count; i++) {
         struct vn_snapshot *snapshot = vn_snapshot_parse(&in);
         if (!snapshot)
             return wire_dec_error(&in) ? wire_dec_error(&in) : -ENOMEM;
         rc = add_device(instance, server->link, first_device + i, i, snapshot);
+    }
+    uint64_t upload_key = wire_get_u64(&in);
+    for (uint32_t i = before; i < instance->device_count; i++) {
+        devices[i]->upload_key = server->upload_cache ? upload_key : 0;
+        devices[i]->near = server->near;
     }
     return rc ? rc : wire_dec_end(&in);
 }
@@ -171,6 +177,8 @@ static void add_server(struct vn_instance *instance, const struct rpc_addr *addr
     struct vn_server *server = &instance->servers[instance->server_count];
     char why[RPC_WHY_CHARS], address[RPC_ADDR_HOST_CHARS + 16];
     rpc_addr_format(addr, address, sizeof(address));
+    server->near = rpc_addr_is_local(addr);
+    hw_env_bool("VENUS_UPLOAD_CACHE", !server->near, &server->upload_cache);
     server->pushes = vn_pushes_create(instance->debug);
     if (!server->pushes) {
         hw_warn(HW_CAT_VULKAN, "no GPU of %s: out of memory", address);

@@ -32,6 +32,8 @@ struct vn_physical_device {
     uint32_t api_version; /* what we offer: the least of driver and registry */
     uint32_t queue_family_count;
     uint32_t index;                    /* at its server */
+    uint64_t upload_key;               /* of its server's upload cache; 0: not to be used */
+    bool near;                         /* on this machine */
     VkExtensionProperties *extensions; /* that we offer */
     uint32_t extension_count;
     struct vn_memo queries; /* answers about image formats */
@@ -42,6 +44,8 @@ struct vn_server {
     struct vn_link *link;
     struct vn_pushes *pushes;
     struct rpc_answer opened; /* snapshots point into it */
+    bool near;         /* on this machine, where bytes are as quick as names or compression */
+    bool upload_cache; /* to be used */
 };
 
 struct vn_instance {

@@ -3,9 +3,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "venus/client/command.h"
 #include "venus/client/objects.h"
 #include "venus/common/counts.h"
+#include "venus/common/pack.h"
 #include "venus/common/protocol.h"
 #include "venus/memory/kernel.h"
 
@@ -15,6 +17,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum {
+    PACK_MIN = 64, /* below this there is little to gain, and latency to lose */
+};
+
 struct vn_link {
     struct vn_client client; /* first: objects find the link by it */
     struct rpc_client *rpc;
@@ -23,10 +29,12 @@ struct vn_link {
 
     pthread_mutex_t stream; /* guards out and start, and the order in which messages are queued */
     struct wire_enc out;
-    size_t start; /* of what was put since begin */
+    size_t start;             /* of what was put since begin */
+    struct vn_packer *packer; /* likewise; NULL: messages travel as they are */
 
     _Atomic uint64_t next_id;
     _Atomic uint64_t exchanges; /* relaxed: a figure */
+    _Atomic uint64_t quickest;  /* call so far, in ns; the same */
     /* Relaxed: a thread that sees it late gets the same answer from the connection. */
     _Atomic bool lost;
     /* Relaxed: set once OPEN was answered.  Before that whoever opens says what is wrong. */
@@ -153,15 +161,31 @@ struct wire_enc *vn_link_begin(struct vn_link *link)
     return &link->out;
 }
 
+/* How the first len bytes of the buffer travel: with this method, or packed with the next. */
+static int prepare(struct vn_link *link, size_t len, struct rpc_send *send, struct iovec *iov)
+{
+    struct vn_bytes bytes = {wire_enc_data(&link->out), len};
+    bool packed = link->packer && len >= PACK_MIN && len <= VN_PACK_MAX;
+    int rc = packed ? vn_pack(link->packer, &bytes, &bytes) : 0;
+    *iov = (struct iovec){(void *)(uintptr_t)bytes.data, bytes.len};
+    send->method += packed;
+    send->iov = iov;
+    send->iov_count = 1;
+    return rc;
+}
+
 /* Queues the first len bytes of the buffer as one post and empties the buffer. */
 static VkResult post_gathered(struct vn_link *link, size_t len)
 {
     if (len == 0)
         return VK_SUCCESS;
-    struct iovec iov = {(void *)wire_enc_data(&link->out), len};
-    struct rpc_send send = {
-        .method = VN_METHOD_STREAM, .iov = &iov, .iov_count = 1, .timeout_ns = HW_NEVER};
-    int rc = rpc_client_post(link->rpc, &send);
+    struct iovec iov;
+    struct rpc_send send = {.method = VN_METHOD_STREAM, .timeout_ns = HW_NEVER};
+    int rc = prepare(link, len, &send, &iov);
+    if (rc == 0)
+        rc = rpc_client_post(link->rpc, &send);
+    else
+        vn_link_lose(link, "out of memory for what it is to be sent");
     wire_enc_reset(&link->out);
     link->start = 0;
     return rc ? lose_for_status(link) : VK_SUCCESS;
@@ -269,9 +293,12 @@ static const struct vn_decoder_ops reply_ops = {.dropped = drop_object};
 /* Queues the buffer as a call; takes one hold of it. */
 static VkResult queue_call(struct vn_link *link, struct vn_call *call)
 {
-    struct iovec iov = {(void *)wire_enc_data(&link->out), wire_enc_len(&link->out)};
-    struct rpc_send send = {
-        .method = VN_METHOD_CALL, .iov = &iov, .iov_count = 1, .timeout_ns = HW_NEVER};
+    struct iovec iov;
+    struct rpc_send send = {.method = VN_METHOD_CALL, .timeout_ns = HW_NEVER};
+    if (prepare(link, wire_enc_len(&link->out), &send, &iov)) {
+        vn_link_lose(link, "out of memory for what it is to be sent");
+        return VK_ERROR_DEVICE_LOST;
+    }
     atomic_fetch_add_explicit(&call->holders, 1, memory_order_relaxed);
     int rc = rpc_client_call_async(link->rpc, &send, on_reply, call);
     wire_enc_reset(&link->out);
@@ -281,22 +308,37 @@ static VkResult queue_call(struct vn_link *link, struct vn_call *call)
     return lose_for_status(link);
 }
 
-VkResult vn_link_call(struct vn_link *link, struct vn_decoder *reply)
+/* Queues what has gathered as a call; NULL when out of memory. */
+static struct vn_call *call_start(struct vn_link *link, VkResult *result)
 {
     struct vn_call *call = calloc(1, sizeof(*call));
-    VkResult result = VK_ERROR_OUT_OF_HOST_MEMORY;
-    if (!call) {
-        vn_link_cancel(link);
-        return result;
-    }
+    if (!call)
+        return NULL;
     call->link = link;
     call->holders = 1;
     hw_arena_init(&call->arena, VN_ARENA_MAX);
-    if (wire_enc_error(&link->out))
-        result = drop_failed(link);
-    else
-        result = queue_call(link, call);
-    pthread_mutex_unlock(&link->stream);
+    *result = wire_enc_error(&link->out) ? drop_failed(link) : queue_call(link, call);
+    return call;
+}
+
+/* Of threads that finish at once one may win that was not the quickest: no matter. */
+static void note_time(struct vn_link *link, uint64_t ns)
+{
+    uint64_t before = atomic_load_explicit(&link->quickest, memory_order_relaxed);
+    if (!before || ns < before)
+        atomic_store_explicit(&link->quickest, ns, memory_order_relaxed);
+}
+
+uint64_t vn_link_quickest_ns(const struct vn_link *link)
+{
+    return atomic_load_explicit(&link->quickest, memory_order_relaxed);
+}
+
+/* Waits for the answer to a call that was queued with this result. */
+static VkResult call_wait(struct vn_link *link, struct vn_call *call, VkResult result,
+                          struct vn_decoder *reply)
+{
+    uint64_t start = hw_now_ns();
     atomic_fetch_add_explicit(&link->exchanges, 1, memory_order_relaxed);
     if (result == VK_SUCCESS && (rpc_client_wait(link->rpc, call_is_decided, call, HW_NEVER) ||
                                  !call->seen || call->status))
@@ -305,9 +347,32 @@ VkResult vn_link_call(struct vn_link *link, struct vn_decoder *reply)
         call_drop(call);
         return result;
     }
+    note_time(link, hw_now_ns() - start);
     vn_decoder_init(reply, &call->arena, &reply_ops, call);
     vn_decoder_feed(reply, call->data, call->len);
     return VK_SUCCESS;
+}
+
+VkResult vn_link_call(struct vn_link *link, struct vn_decoder *reply)
+{
+    VkResult result;
+    struct vn_call *call = call_start(link, &result);
+    if (!call) {
+        vn_link_cancel(link);
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    pthread_mutex_unlock(&link->stream);
+    return call_wait(link, call, result, reply);
+}
+
+VkResult vn_link_call_within(struct vn_link *link, struct vn_decoder *reply)
+{
+    VkResult result;
+    struct vn_call *call = call_start(link, &result);
+    if (!call)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    link->start = wire_enc_len(&link->out);
+    return call_wait(link, call, result, reply);
 }
 
 VkResult vn_link_finish(struct vn_link *link, struct vn_decoder *reply)
@@ -451,10 +516,19 @@ static const struct vn_client_ops client_ops = {
 
 static void link_free(struct vn_link *link)
 {
+    vn_packer_destroy(link->packer);
     wire_enc_fini(&link->out);
     pthread_mutex_destroy(&link->stream);
     vn_kernel_unref(link->kernel);
     free(link);
+}
+
+/* What another machine is sent is worth packing; on this one it costs more than it saves. */
+static int choose_packing(struct vn_link *link, bool far)
+{
+    bool packs = far;
+    (void)hw_env_bool("VENUS_COMPRESS", far, &packs);
+    return packs ? vn_packer_create(&link->packer) : 0;
 }
 
 int vn_link_create(const struct rpc_addr *addr, const struct rpc_security *security,
@@ -481,7 +555,12 @@ int vn_link_create(const struct rpc_addr *addr, const struct rpc_security *secur
                                          .on_end = on_end,
                                          .push_user = link};
     int rc = rpc_client_connect(addr, &net, &options, &link->rpc, why);
+    if (rc == 0 && choose_packing(link, !rpc_addr_is_local(addr))) {
+        snprintf(why, RPC_WHY_CHARS, "out of memory");
+        rc = -ENOMEM;
+    }
     if (rc) {
+        rpc_client_destroy(link->rpc);
         link_free(link);
         return rc;
     }

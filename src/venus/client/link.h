@@ -73,6 +73,9 @@ VkResult vn_link_send(struct vn_link *link);
 /* Sends all there is, whose last command is answered.  On VK_SUCCESS reply is ready to decode and
  * ended by vn_link_finish. */
 VkResult vn_link_call(struct vn_link *link, struct vn_decoder *reply) MUST_CHECK;
+/* The same, but the stream stays the caller's, and nobody else puts anything meanwhile: a question
+ * whose answer decides what is put next. */
+VkResult vn_link_call_within(struct vn_link *link, struct vn_decoder *reply) MUST_CHECK;
 VkResult vn_link_finish(struct vn_link *link, struct vn_decoder *reply);
 
 /* Sends what has gathered. */
@@ -88,6 +91,9 @@ VkResult vn_link_wait(struct vn_link *link, bool (*done)(void *user), void *user
 void vn_link_rest(struct vn_link *link, bool (*done)(void *user), void *user, uint64_t timeout_ns);
 
 void vn_link_counts(const struct vn_link *link, struct vn_counts *out);
+
+/* The shortest time that a call has taken; 0 before the first. */
+uint64_t vn_link_quickest_ns(const struct vn_link *link);
 
 /* What push handlers get. */
 void *vn_link_user(const struct vn_link *link);

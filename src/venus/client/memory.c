@@ -5,6 +5,7 @@
 #include "venus/client/queue.h"
 #include "venus/client/ranges.h"
 #include "venus/client/trace.h"
+#include "venus/client/upload.h"
 #include "venus/common/protocol.h"
 #include "vn_client.gen.h"
 
@@ -235,6 +236,18 @@ static VKAPI_ATTR VkResult VKAPI_CALL unmap_memory2(VkDevice device,
 
 /* ---- deltas ---- */
 
+bool vn_memory_is_still(const struct vn_memory *memory)
+{
+    const struct vn_device *device = memory->device;
+    if (!vn_invalidate_is_exact())
+        return false;
+    for (uint32_t i = 0; i < device->queue_count; i++) {
+        if (vn_queue_can_write(device->queues[i], memory->object.id))
+            return false;
+    }
+    return true;
+}
+
 static int collect(struct vn_memory *memory, const struct vn_ranges *ranges)
 {
     if (!ranges)
@@ -251,24 +264,28 @@ static VkResult put_region(struct vn_device *device, struct vn_memory *memory, s
     size_t off = 0, len;
     if (!vn_region_next_pending(memory->region, &off, &len))
         return VK_SUCCESS;
-    int rc = 1;
+    VkResult result = vn_upload_begin(device->upload, memory, e);
+    enum vn_server_side server = vn_memory_is_still(memory) ? VN_SERVER_IS_STILL : VN_SERVER_WRITES;
+    int rc = result == VK_SUCCESS ? 1 : -ENOMEM;
     while (rc == 1) {
         size_t start = wire_enc_len(e), changes;
         size_t hole = vn_put_command(e, VN_OP_DELTA);
         wire_put_u64(e, memory->object.id);
-        rc = vn_region_encode(memory->region, device->codec, e, VN_DELTA_BYTES, &changes);
+        rc = vn_region_encode(memory->region, device->codec, e, VN_DELTA_BYTES, server, &changes);
         if (rc < 0)
             break;
         if (changes == 0)
             wire_enc_trim(e, start);
         else
             wire_fill_len(e, hole);
-        VkResult result = vn_link_checkpoint(vn_device_link(device));
+        result = vn_link_checkpoint(vn_device_link(device));
         if (result != VK_SUCCESS)
             return result;
     }
     if (rc < 0)
         vn_link_lose(vn_device_link(device), "mapped memory could not be sent");
+    else
+        vn_upload_end(device->upload, memory, e);
     return rc < 0 ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
 }
 

@@ -59,6 +59,11 @@ void vn_memory_all_ranges(struct vn_device *device, struct vn_ranges *ranges);
 void vn_memory_shared_ranges(struct vn_device *device, bool images, bool addresses,
                              struct vn_ranges *ranges);
 
+/* Whether no work under way can write the memory, so that no delta for it can come from the server
+ * before it has executed what is put now: both ends' twins are equal then.  For who has the
+ * stream's lock.  Knobs that leave memory stale make it impossible to say. */
+bool vn_memory_is_still(const struct vn_memory *memory);
+
 /* Puts what the program wrote into mapped memory of the device into the stream, whose lock the
  * caller has: within the ranges, which are settled, or (NULL) everywhere. */
 VkResult vn_memory_put_deltas(struct vn_device *device, const struct vn_ranges *ranges,

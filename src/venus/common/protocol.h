@@ -8,6 +8,7 @@
  *           answer snapshot, see below
  *   STREAM  post   commands {u32 id, u32 bytes, payload}, executed in order
  *   CALL    call   the same; the answer is that of the last command
+ *   STREAM_PACKED, CALL_PACKED     the same, packed (common/pack.h)
  *
  * Beside Vulkan's commands, whose ids are hashes, a stream holds operations of our own, with ids
  * below VN_OP_END; the generator refuses a hash among them:
@@ -29,6 +30,14 @@
  *           though they may not be: nothing that the host can see depends on them.  What follows
  *           and would disturb them, or counts on them, is executed once they are
  *   ASK     {u64 queue, u64 number}   somebody waits for this batch after all: report it
+ *
+ *   HOLD    {u32 count, count x {u32 bytes, name, proof}}   which of these does the upload cache
+ *           have (common/upload.h)?  Answered with count x u8; what is 1 is held until the next one
+ *
+ *   REUSE   {u64 memory, u64 offset, u32 index}   the program wrote there what item `index` of
+ *           the last HOLD names; only where both ends have equal twins (docs/upload-cache.md)
+ *
+ *   KEEP    {u64 memory, u64 offset, u32 bytes}   the cache may keep what was written there
  *
  *   a range is {u64 memory, u64 offset, u64 bytes}
  *
@@ -52,6 +61,7 @@
  *     u32 count x {str extension, u32 version}
  *   a blob is {u32 bytes, vn_enc_out_ of the structure with every chained structure that the
  *   driver fills}; device i has the id that OPEN gave plus i
+ *   and behind the devices: u64 key of proofs (common/upload.h); 0: there is no upload cache
  *
  * Trust: both ends check everything.  Threads: none.  Lifetime: constants. */
 #ifndef HAWSER_VENUS_COMMON_PROTOCOL_H
@@ -66,7 +76,9 @@ enum {
     VN_METHOD_FIRST = 256, /* the layers' ranges of 256: this is ours */
     VN_METHOD_OPEN = VN_METHOD_FIRST,
     VN_METHOD_STREAM,
+    VN_METHOD_STREAM_PACKED,
     VN_METHOD_CALL,
+    VN_METHOD_CALL_PACKED,
     VN_METHOD_END = 512,
 
     VN_PUSH_DELTA = VN_METHOD_FIRST,
@@ -81,6 +93,9 @@ enum {
     VN_OP_BATCHES,
     VN_OP_EARLY,
     VN_OP_ASK,
+    VN_OP_HOLD,
+    VN_OP_REUSE,
+    VN_OP_KEEP,
     VN_OP_END = 256,
 };
 

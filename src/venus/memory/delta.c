@@ -18,6 +18,10 @@ enum {
     RUNS_MAX = MASK_BYTES / RUN_HEAD_BYTES, /* from here on a mask is smaller */
     ZSTD_LEVEL = 1,                         /* 300 MB/s and more: never slower than the link */
     ZSTD_GAIN_SHIFT = 3,                    /* kept only where it saves an eighth */
+    /* Of a large body so much is tried first: noise, which weights are, costs a fiftieth then. */
+    SAMPLE_BYTES = 16 << 10,
+    SAMPLED_MIN = 4 * SAMPLE_BYTES,
+    MOST_BYTES = VN_PAGE_BYTES - VN_PAGE_BYTES / 8, /* of a page: names cost more than the rest */
 };
 static_assert(VN_CHANGE_WIRE_MAX > VN_PAGE_BYTES + RUNS_MAX * 4 + 16, "runs fit the limit");
 static_assert(VN_CHANGE_WIRE_MAX > VN_PAGE_BYTES + MASK_BYTES + 16, "a mask fits the limit");
@@ -130,6 +134,15 @@ static struct shape shape_of(const struct vn_change *c)
     return shape;
 }
 
+void vn_change_round(struct vn_change *c)
+{
+    size_t bytes = 0;
+    for (size_t b = 0; c->blocks == UINT64_MAX && b < VN_PAGE_BLOCKS; b++)
+        bytes += (size_t)__builtin_popcountll(c->mask[b]);
+    if (bytes >= MOST_BYTES)
+        memset(c->mask, 0xff, sizeof(c->mask));
+}
+
 /* --- writing ------------------------------------------------------------------------------- */
 
 void vn_delta_begin(struct vn_delta_out *out, struct wire_enc *e)
@@ -183,27 +196,34 @@ void vn_delta_put(struct vn_delta_out *out, const struct vn_change *c)
     out->next_page = c->page + 1;
 }
 
+/* The frame's bytes, in the codec's scratch.  0 when it is not worth having: it does not save an
+ * eighth, or there is no memory for it. */
+static size_t deflate(struct vn_delta_codec *codec, const uint8_t *body, size_t len)
+{
+    size_t most = len - (len >> ZSTD_GAIN_SHIFT);
+    uint8_t *frame = scratch(codec, most);
+    size_t got = frame ? ZSTD_compressCCtx(codec->deflate, frame, most, body, len, ZSTD_LEVEL) : 0;
+    return ZSTD_isError(got) ? 0 : got;
+}
+
 int vn_delta_end(struct vn_delta_out *out, struct vn_delta_codec *codec)
 {
     struct wire_enc *e = out->e;
     if (wire_enc_error(e))
         return wire_enc_error(e);
-    size_t body = wire_enc_len(e) - out->start - 1;
-    if (codec->zstd_min == 0 || body < codec->zstd_min)
+    size_t len = wire_enc_len(e) - out->start - 1;
+    if (codec->zstd_min == 0 || len < codec->zstd_min)
         return 0;
-    /* A frame that does not fit here is one not worth having; so is one there is no memory for. */
-    size_t most = body - (body >> ZSTD_GAIN_SHIFT);
-    uint8_t *frame = scratch(codec, most);
-    if (!frame)
+    const uint8_t *body = wire_enc_data(e) + out->start + 1;
+    if (len >= SAMPLED_MIN && !deflate(codec, body + len / 2, SAMPLE_BYTES))
         return 0;
-    size_t got = ZSTD_compressCCtx(codec->deflate, frame, most, wire_enc_data(e) + out->start + 1,
-                                   body, ZSTD_LEVEL);
-    if (ZSTD_isError(got))
+    size_t got = deflate(codec, body, len);
+    if (!got)
         return 0;
     wire_enc_trim(e, out->start);
     wire_put_u8(e, FORM_ZSTD);
-    wire_put_varint(e, body);
-    wire_put_bytes(e, frame, got);
+    wire_put_varint(e, len);
+    wire_put_bytes(e, codec->scratch, got);
     return wire_enc_error(e);
 }
 

@@ -44,6 +44,10 @@ struct vn_change {
     uint8_t bytes[VN_PAGE_BYTES] __attribute__((aligned(64)));
 };
 
+/* Names all bytes of a whole page where most are named: smaller than runs, and quicker at both
+ * ends. For pages that the peer does not write meanwhile; see the top. */
+void vn_change_round(struct vn_change *change);
+
 struct vn_delta_codec;
 
 /* Bodies of at least zstd_min bytes are compressed where that saves an eighth; 0: none is.

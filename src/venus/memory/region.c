@@ -39,7 +39,7 @@ static bool is_foreign(const struct vn_region *region)
 static bool differs(void *user, size_t page)
 {
     struct vn_region *region = user;
-    return page < vn_twin_pages(&region->twin) &&
+    return page < vn_twin_pages(&region->twin) && !vn_pageset_has(&region->missing, page) &&
            vn_twin_differs(&region->twin, region->live, page);
 }
 
@@ -184,7 +184,7 @@ bool vn_region_next_pending(struct vn_region *region, size_t *off, size_t *len)
 }
 
 static int encode(struct vn_region *region, struct vn_delta_codec *codec, struct wire_enc *e,
-                  size_t budget, size_t *changes)
+                  size_t budget, enum vn_server_side server, size_t *changes)
 {
     struct vn_delta_out out;
     struct vn_change change;
@@ -197,6 +197,8 @@ static int encode(struct vn_region *region, struct vn_delta_codec *codec, struct
         vn_pageset_remove(&region->pending, page);
         if (page >= pages || !vn_twin_take(&region->twin, region->live, page, &change))
             continue;
+        if (server == VN_SERVER_IS_STILL && (page + 1) * VN_PAGE_BYTES <= region->twin.size)
+            vn_change_round(&change);
         vn_delta_put(&out, &change);
         vn_twin_sent(&region->twin, &change);
         put++;
@@ -209,15 +211,47 @@ static int encode(struct vn_region *region, struct vn_delta_codec *codec, struct
 }
 
 int vn_region_encode(struct vn_region *region, struct vn_delta_codec *codec, struct wire_enc *e,
-                     size_t budget, size_t *changes)
+                     size_t budget, enum vn_server_side server, size_t *changes)
 {
     assert(budget > VN_CHANGE_WIRE_MAX);
     if (is_foreign(region))
         return -ESHUTDOWN;
     pthread_mutex_lock(&region->lock);
-    int more = encode(region, codec, e, budget, changes);
+    int more = encode(region, codec, e, budget, server, changes);
     pthread_mutex_unlock(&region->lock);
     return more;
+}
+
+static bool is_inside(const struct vn_region *region, size_t off, size_t len)
+{
+    return off % VN_PAGE_BYTES == 0 && off <= region->twin.size && len <= region->twin.size - off;
+}
+
+int vn_region_read(struct vn_region *region, size_t off, size_t len, void *to)
+{
+    if (is_foreign(region))
+        return -ESHUTDOWN;
+    if (!is_inside(region, off, len))
+        return -EINVAL;
+    pthread_mutex_lock(&region->lock);
+    vn_twin_read_live(&region->twin, region->live, off, len, to);
+    pthread_mutex_unlock(&region->lock);
+    return 0;
+}
+
+int vn_region_sent(struct vn_region *region, size_t off, size_t len, const void *bytes)
+{
+    if (is_foreign(region))
+        return -ESHUTDOWN;
+    size_t end = off + len;
+    if (!is_inside(region, off, len) || (end % VN_PAGE_BYTES && end != region->twin.size))
+        return -EINVAL;
+    pthread_mutex_lock(&region->lock);
+    memcpy(region->twin.bytes + off, bytes, len);
+    for (size_t page = off / VN_PAGE_BYTES; page * VN_PAGE_BYTES < end; page++)
+        vn_pageset_remove(&region->pending, page);
+    pthread_mutex_unlock(&region->lock);
+    return 0;
 }
 
 /* --- what the server wrote ----------------------------------------------------------------- */
@@ -228,7 +262,7 @@ static void remember_writes(struct vn_region *region, size_t off, size_t len)
 {
     size_t end = (off + len) / VN_PAGE_BYTES;
     for (size_t page = off / VN_PAGE_BYTES; page < end; page++) {
-        if (!vn_pageset_has(&region->missing, page) && differs(region, page))
+        if (differs(region, page))
             vn_pageset_add(&region->pending, page);
     }
 }

@@ -73,12 +73,26 @@ int vn_region_collect(struct vn_region *region, size_t off, size_t len) MUST_CHE
  * whose bytes turn out to be as they were. */
 bool vn_region_next_pending(struct vn_region *region, size_t *off, size_t *len) MUST_CHECK;
 
+/* Whether the server may write the same memory while a delta is on its way.  Where it does not, a
+ * delta may name bytes that did not change. */
+enum vn_server_side { VN_SERVER_WRITES, VN_SERVER_IS_STILL };
+
 /* Appends to e one delta of pending pages, at most budget bytes (more than VN_CHANGE_WIRE_MAX), and
  * counts them.  With *changes 0 there was nothing to send, though a delta was put.
  * 0: none is left; 1: more is pending; or the encoder's error, -ESHUTDOWN.  After an encoder's
  * error the twin is ahead of the server and the connection is to be given up. */
 int vn_region_encode(struct vn_region *region, struct vn_delta_codec *codec, struct wire_enc *e,
-                     size_t budget, size_t *changes) MUST_CHECK;
+                     size_t budget, enum vn_server_side server, size_t *changes) MUST_CHECK;
+
+/* For the upload cache: pending pages that the server can have without their bytes being sent.
+ *
+ * Copies the bytes of pending pages at [off, off + len), as they are now; off is the start of a
+ * page.  0, -EINVAL past the end, -ESHUTDOWN. */
+int vn_region_read(struct vn_region *region, size_t off, size_t len, void *to) MUST_CHECK;
+/* The server will have these bytes, which vn_region_read gave: they are the twin, and nothing of
+ * them is pending.  What the program wrote since then is found by the next collect.  The end is
+ * that of a page or of the region.  0, -EINVAL, -ESHUTDOWN. */
+int vn_region_sent(struct vn_region *region, size_t off, size_t len, const void *bytes) MUST_CHECK;
 
 /* Merges a delta of the server.  0; -EPROTO, -EMSGSIZE, -ENOMEM, -ESHUTDOWN with nothing applied;
  * or the kernel's errno, with the region no longer exact. */

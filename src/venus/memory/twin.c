@@ -190,3 +190,33 @@ int vn_twin_apply(struct vn_twin *twin, uint8_t *live, struct vn_delta_codec *co
         vn_twin_overwrite(twin, live, &change);
     return 0;
 }
+
+void vn_twin_read_live(const struct vn_twin *twin, const uint8_t *live, size_t off, size_t len,
+                       uint8_t *to)
+{
+    assert(off % 8 == 0 && off <= twin->size && len <= twin->size - off);
+    size_t at = 0;
+    for (; at + 8 <= len; at += 8) {
+        uint64_t word = load64(live + off + at);
+        memcpy(to + at, &word, 8);
+    }
+    for (; at < len; at++)
+        to[at] = load8(live + off + at);
+}
+
+void vn_twin_write(struct vn_twin *twin, uint8_t *live, size_t off, const uint8_t *bytes,
+                   size_t len)
+{
+    struct vn_change change;
+    assert(off % VN_PAGE_BYTES == 0 && off <= twin->size && len <= twin->size - off);
+    for (size_t at = 0; at < len; at += VN_PAGE_BYTES) {
+        const uint8_t *known = twin->bytes + off + at;
+        size_t n = len - at < VN_PAGE_BYTES ? len - at : VN_PAGE_BYTES;
+        memcpy(change.bytes, bytes + at, n);
+        memcpy(change.bytes + n, known + n, VN_PAGE_BYTES - n);
+        change.page = (off + at) / VN_PAGE_BYTES;
+        change.blocks = vn_diff_page(change.bytes, known, change.mask);
+        if (change.blocks)
+            vn_twin_overwrite(twin, live, &change);
+    }
+}

@@ -65,4 +65,16 @@ int vn_twin_encode(struct vn_twin *twin, const uint8_t *live, size_t *page, size
 int vn_twin_apply(struct vn_twin *twin, uint8_t *live, struct vn_delta_codec *codec,
                   const void *data, size_t len) MUST_CHECK;
 
+/* The client's upload cache; see docs/upload-cache.md.
+ *
+ * Copies the bytes of live at [off, off + len), each read once.  off is a multiple of 8. */
+void vn_twin_read_live(const struct vn_twin *twin, const uint8_t *live, size_t off, size_t len,
+                       uint8_t *to);
+
+/* At the server: all bytes that the client has at [off, off + len), where the twins of both ends
+ * are equal: what differs from the twin was written by the client, and is overwritten; the rest is
+ * left alone.  off is the start of a page. */
+void vn_twin_write(struct vn_twin *twin, uint8_t *live, size_t off, const uint8_t *bytes,
+                   size_t len);
+
 #endif

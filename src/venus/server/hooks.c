@@ -174,6 +174,62 @@ static void reset_descriptor_pool(struct vn_exec *x, struct vn_args_vkResetDescr
         vn_objects_empty(&s->objects, s->pool);
 }
 
+/* ---- pipelines ---- */
+
+static void create_compute_pipelines(struct vn_exec *x, struct vn_args_vkCreateComputePipelines *a)
+{
+    vn_pipelines_compute(session_of(x), a);
+}
+
+static void create_graphics_pipelines(struct vn_exec *x,
+                                      struct vn_args_vkCreateGraphicsPipelines *a)
+{
+    vn_pipelines_graphics(session_of(x), a);
+}
+
+static void create_pipeline_cache(struct vn_exec *x, struct vn_args_vkCreatePipelineCache *a)
+{
+    struct vn_session *s = session_of(x);
+    a->ret =
+        s->device->driver.vkCreatePipelineCache(a->device, a->pCreateInfo, NULL, a->pPipelineCache);
+    s->exclusive = a->pCreateInfo->flags & VK_PIPELINE_CACHE_CREATE_EXTERNALLY_SYNCHRONIZED_BIT;
+}
+
+static void destroy_shader_module(struct vn_exec *x, struct vn_args_vkDestroyShaderModule *a)
+{
+    struct vn_session *s = session_of(x);
+    if (!vn_pipelines_defer(s, VK_OBJECT_TYPE_SHADER_MODULE, a->ids_shaderModule))
+        s->device->driver.vkDestroyShaderModule(a->device, a->shaderModule, NULL);
+}
+
+static void destroy_pipeline_layout(struct vn_exec *x, struct vn_args_vkDestroyPipelineLayout *a)
+{
+    struct vn_session *s = session_of(x);
+    if (!vn_pipelines_defer(s, VK_OBJECT_TYPE_PIPELINE_LAYOUT, a->ids_pipelineLayout))
+        s->device->driver.vkDestroyPipelineLayout(a->device, a->pipelineLayout, NULL);
+}
+
+static void destroy_render_pass(struct vn_exec *x, struct vn_args_vkDestroyRenderPass *a)
+{
+    struct vn_session *s = session_of(x);
+    if (!vn_pipelines_defer(s, VK_OBJECT_TYPE_RENDER_PASS, a->ids_renderPass))
+        s->device->driver.vkDestroyRenderPass(a->device, a->renderPass, NULL);
+}
+
+static void destroy_pipeline_cache(struct vn_exec *x, struct vn_args_vkDestroyPipelineCache *a)
+{
+    struct vn_session *s = session_of(x);
+    if (!vn_pipelines_defer(s, VK_OBJECT_TYPE_PIPELINE_CACHE, a->ids_pipelineCache))
+        s->device->driver.vkDestroyPipelineCache(a->device, a->pipelineCache, NULL);
+}
+
+static void destroy_pipeline(struct vn_exec *x, struct vn_args_vkDestroyPipeline *a)
+{
+    struct vn_session *s = session_of(x);
+    if (!vn_pipelines_defer(s, VK_OBJECT_TYPE_PIPELINE, a->ids_pipeline))
+        s->device->driver.vkDestroyPipeline(a->device, a->pipeline, NULL);
+}
+
 /* ---- what would block the executor: the client asks again ---- */
 
 static void get_query_pool_results(struct vn_exec *x, struct vn_args_vkGetQueryPoolResults *a)
@@ -218,10 +274,18 @@ static void enumerate_physical_devices(struct vn_exec *x,
 const struct vn_hooks vn_server_hooks = {
     .vkAcquireProfilingLockKHR = acquire_profiling_lock,
     .vkAllocateMemory = allocate_memory,
+    .vkCreateComputePipelines = create_compute_pipelines,
     .vkCreateDevice = create_device,
+    .vkCreateGraphicsPipelines = create_graphics_pipelines,
     .vkCreateInstance = create_instance,
+    .vkCreatePipelineCache = create_pipeline_cache,
     .vkDestroyDevice = destroy_device,
     .vkDestroyInstance = destroy_instance,
+    .vkDestroyPipeline = destroy_pipeline,
+    .vkDestroyPipelineCache = destroy_pipeline_cache,
+    .vkDestroyPipelineLayout = destroy_pipeline_layout,
+    .vkDestroyRenderPass = destroy_render_pass,
+    .vkDestroyShaderModule = destroy_shader_module,
     .vkEnumeratePhysicalDevices = enumerate_physical_devices,
     .vkFreeMemory = free_memory,
     .vkGetDeviceQueue = get_device_queue,

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -62,10 +63,17 @@ struct vn_range *vn_ranges_get(struct wire_dec *d, uint32_t *count)
     return ranges;
 }
 
+/* On one machine bytes are as quick as their compression. */
+static bool is_near(const struct vn_channel *channel)
+{
+    const char *transport = rpc_ep_transport(channel->ep)->ops->name;
+    return strcmp(transport, "unix") == 0 || strcmp(transport, "shm") == 0;
+}
+
 int vn_memories_create(struct vn_channel *channel, uint64_t max_bytes, struct vn_memories **out)
 {
     struct vn_memories *m = calloc(1, sizeof(*m));
-    if (!m || vn_delta_codec_create(VN_DELTA_ZSTD_MIN, &m->codec)) {
+    if (!m || vn_delta_codec_create(is_near(channel) ? 0 : VN_DELTA_ZSTD_MIN, &m->codec)) {
         free(m);
         return -ENOMEM;
     }
@@ -213,6 +221,40 @@ int vn_memories_apply(struct vn_memories *m, uint64_t id, const void *data, size
                  : -ENOENT;
     if (rc == 0)
         flush_caches(memory);
+    vn_channel_unlock(m->channel);
+    return rc;
+}
+
+/* Under the lock: 0 when the range is of mapped memory. */
+static int check_range(const struct memory *memory, uint64_t off, size_t len)
+{
+    if (!memory || !memory->live)
+        return -ENOENT;
+    bool inside = off <= memory->size && len <= memory->size - off;
+    return inside && off % VN_PAGE_BYTES == 0 ? 0 : -EPROTO;
+}
+
+int vn_memories_write(struct vn_memories *m, uint64_t id, uint64_t off, const void *bytes,
+                      size_t len)
+{
+    vn_channel_lock(m->channel);
+    struct memory *memory = vn_keymap_get(&m->by_id, id);
+    int rc = check_range(memory, off, len);
+    if (rc == 0) {
+        vn_twin_write(&memory->twin, memory->live, (size_t)off, bytes, len);
+        flush_caches(memory);
+    }
+    vn_channel_unlock(m->channel);
+    return rc;
+}
+
+int vn_memories_copy(struct vn_memories *m, uint64_t id, uint64_t off, void *to, size_t len)
+{
+    vn_channel_lock(m->channel);
+    const struct memory *memory = vn_keymap_get(&m->by_id, id);
+    int rc = check_range(memory, off, len);
+    if (rc == 0)
+        memcpy(to, memory->twin.bytes + off, len);
     vn_channel_unlock(m->channel);
     return rc;
 }

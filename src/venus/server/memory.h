@@ -56,6 +56,15 @@ VkResult vn_memories_map(struct vn_memories *memories, uint64_t id) MUST_CHECK;
 int vn_memories_apply(struct vn_memories *memories, uint64_t id, const void *data,
                       size_t len) MUST_CHECK;
 
+/* For the upload cache.  The client has exactly these bytes at [off, off + len), and both ends had
+ * equal twins there: what differs is overwritten.  0, -ENOENT for memory that is not mapped,
+ * -EPROTO for a range that does not begin with a page or ends past the memory. */
+int vn_memories_write(struct vn_memories *memories, uint64_t id, uint64_t off, const void *bytes,
+                      size_t len) MUST_CHECK;
+/* Copies what the client has there, the same way. */
+int vn_memories_copy(struct vn_memories *memories, uint64_t id, uint64_t off, void *to,
+                     size_t len) MUST_CHECK;
+
 /* Pushes what differs from the twins in these ranges.  Ranges of memory that is not mapped, or is
  * no more, are none; one that ends past its memory is cut.  0, or what ended the connection. */
 int vn_memories_read(struct vn_memories *memories, const struct vn_range *ranges,

@@ -100,7 +100,10 @@ void vn_objects_remove(struct vn_objects *o, uint64_t id)
         (void)vn_keymap_take(&o->devices, (uintptr_t)thing->handle);
     o->pipelines -= thing->type == VK_OBJECT_TYPE_PIPELINE;
     forget_last(o);
-    free(thing);
+    if (thing->users)
+        thing->doomed = true;
+    else
+        free(thing);
 }
 
 void vn_objects_empty(struct vn_objects *o, struct vn_thing *pool)

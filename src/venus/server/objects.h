@@ -15,6 +15,7 @@
 #include "venus/common/keymap.h"
 
 struct vn_device;
+struct vn_compile;
 
 struct vn_thing {
     uint64_t id;
@@ -22,6 +23,10 @@ struct vn_thing {
     uint32_t type;
     bool begun;                    /* a command buffer between begin and end */
     bool spoilt;                   /* a command buffer whose recording was not executed in full */
+    struct vn_compile *compile;    /* a pipeline's job that is not done; its handle comes then */
+    uint32_t users;                /* jobs that use it */
+    bool doomed;                   /* has no id any more, and ends with its last user */
+    bool exclusive;                /* a pipeline cache that serves one job at a time */
     struct vn_device *device;      /* NULL for the instance, physical devices and devices */
     struct vn_thing *pool;         /* that it was allocated from, or NULL */
     struct vn_thing *members;      /* of a pool */
@@ -50,7 +55,8 @@ struct vn_thing *vn_objects_find(const struct vn_objects *objects, uint64_t id, 
  * 0, -EEXIST for an id in use or 0, -EDQUOT over a limit, -ENOMEM. */
 int vn_objects_add(struct vn_objects *objects, uint32_t type, uint64_t id, void *handle,
                    struct vn_device *device, struct vn_thing *pool) MUST_CHECK;
-/* Forgets an object and, of a pool, its members.  An unknown id is none. */
+/* Forgets an object and, of a pool, its members.  An unknown id is none.  One that has users is
+ * left to them. */
 void vn_objects_remove(struct vn_objects *objects, uint64_t id);
 /* Forgets the members of a pool that was reset. */
 void vn_objects_empty(struct vn_objects *objects, struct vn_thing *pool);

@@ -251,8 +251,8 @@ void vn_queue_submitted(struct vn_queue *q, VkResult result)
 static void signal_up_to(struct vn_queue *q, uint64_t number)
 {
     const struct vn_batch *next = q->announced.first;
-    uint64_t last = (next ? next->number : q->next_number) - 1;
-    if (q->signalled >= number)
+    uint64_t last = (next ? next->number : q->next_number) - 1; /* that was submitted */
+    if (q->signalled >= (number < last ? number : last))
         return;
     VkTimelineSemaphoreSubmitInfo values = {.sType =
                                                 VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,

@@ -90,6 +90,7 @@ static int open_session(struct vn_session *s, struct rpc_msg *msg)
         rc = vn_snapshot_encode(&s->instance.driver, s->instance.version, s->instance.devices,
                                 s->instance.device_count, &s->reply);
         s->messages.muted = false;
+        wire_put_u64(&s->reply, vn_uploads_key(s->uploads));
         snprintf(why, sizeof(why), "the devices cannot be described");
     }
     if (rc == 0)
@@ -105,14 +106,29 @@ static int open_session(struct vn_session *s, struct rpc_msg *msg)
 
 /* ---- serving ---- */
 
+static int unpack(struct vn_session *s, struct vn_bytes *bytes)
+{
+    int rc = s->unpacker ? 0 : vn_unpacker_create(&s->unpacker);
+    s->command = 0; /* none is to blame */
+    return rc ? rc : vn_unpack(s->unpacker, bytes, bytes);
+}
+
+static int execute(struct vn_session *s, const struct rpc_msg *msg, bool packed,
+                   struct wire_enc *reply)
+{
+    struct vn_bytes bytes = {msg->data, msg->len};
+    int rc = packed ? unpack(s, &bytes) : 0;
+    return rc ? rc : vn_stream_execute(s, bytes.data, bytes.len, reply);
+}
+
 static int serve_call(struct vn_session *s, struct rpc_msg *msg)
 {
-    if (msg->method != VN_METHOD_CALL) {
+    if (msg->method != VN_METHOD_CALL && msg->method != VN_METHOD_CALL_PACKED) {
         answer_error(s, msg, -ENOSYS, "a Vulkan session does not offer that method");
         return 0;
     }
     wire_enc_reset(&s->reply);
-    int rc = vn_stream_execute(s, msg->data, msg->len, &s->reply);
+    int rc = execute(s, msg, msg->method == VN_METHOD_CALL_PACKED, &s->reply);
     return rc ? rc : answer(s, msg, &s->reply);
 }
 
@@ -121,8 +137,9 @@ static int serve_one(struct vn_session *s, struct rpc_msg *msg)
     int rc = 0;
     if (msg->kind == RPC_CALL)
         rc = serve_call(s, msg);
-    else if (msg->kind == RPC_POST && msg->method == VN_METHOD_STREAM)
-        rc = vn_stream_execute(s, msg->data, msg->len, NULL);
+    else if (msg->kind == RPC_POST &&
+             (msg->method == VN_METHOD_STREAM || msg->method == VN_METHOD_STREAM_PACKED))
+        rc = execute(s, msg, msg->method == VN_METHOD_STREAM_PACKED, NULL);
     release(s, msg);
     vn_messages_push(&s->messages, &s->channel);
     return rc;
@@ -198,6 +215,10 @@ static int start(struct vn_session *s, struct rpc_ep *ep)
         rc = vn_channel_init(&s->channel, ep, tick, s);
     if (rc == 0)
         rc = vn_memories_create(&s->channel, s->options.max_memory_bytes, &s->memories);
+    if (rc == 0)
+        rc = vn_uploads_create(s->options.uploads, &s->uploads);
+    if (rc == 0)
+        rc = vn_pipelines_create(s->options.compile_threads, &s->pipelines);
     s->reports = (struct vn_reports){
         .channel = &s->channel, .memories = s->memories, .max_pending = s->options.max_pending};
     return rc;
@@ -232,5 +253,6 @@ int vn_session_run(struct rpc_ep *ep, struct rpc_msg *open,
         end_with_fault(s, rc);
     else if (s->options.validate && !s->devices)
         close_instance(s);
+    vn_uploads_destroy(s->uploads); /* what the client sent last is kept, too */
     return rc ? 1 : 0;
 }

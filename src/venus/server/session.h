@@ -21,12 +21,16 @@ enum {
     VN_MAX_PENDING_DEFAULT = 1 << 16,   /* batches; programs wait every few dozen */
 };
 
+struct vn_upload_store;
+
 struct vn_session_options {
     uint64_t max_memory_bytes; /* device memory of all allocations; 0: no limit but the driver's */
     uint64_t max_objects;      /* 0: the defaults above */
     uint64_t max_pipelines;
-    uint64_t max_pending;    /* batches submitted and not done */
-    bool validate;           /* with Khronos' validation layer */
+    uint64_t max_pending;     /* batches submitted and not done */
+    unsigned compile_threads; /* for pipelines; 0: as many as cores; 1: in stream order */
+    bool validate;            /* with Khronos' validation layer */
+    const struct vn_upload_store *uploads; /* NULL: no upload cache */
     struct rpc_stats *stats; /* NULL, or where the endpoint's figures go a few times a second */
 };
 

@@ -5,10 +5,13 @@
 #define HAWSER_VENUS_SERVER_STATE_H
 
 #include "venus/common/exec.h"
+#include "venus/common/pack.h"
 #include "venus/server/messages.h"
 #include "venus/server/objects.h"
+#include "venus/server/pipelines.h"
 #include "venus/server/queue.h"
 #include "venus/server/session.h"
+#include "venus/server/uploads.h"
 
 struct vn_session {
     struct vn_session_options options; /* with the defaults filled in */
@@ -16,6 +19,8 @@ struct vn_session {
     struct vn_instance instance;
     struct vn_objects objects;
     struct vn_memories *memories;
+    struct vn_uploads *uploads;
+    struct vn_pipelines *pipelines;
     struct vn_reports reports;
     struct vn_messages messages;
     struct vn_device *devices;
@@ -23,6 +28,7 @@ struct vn_session {
     struct vn_decoder decoder;
     struct vn_exec exec;
     struct wire_enc reply;
+    struct vn_unpacker *unpacker;           /* made with the first packed message */
     uint64_t stats_before[RPC_STATS_COUNT]; /* of the endpoint, when the session began */
     struct vn_keymap classes;               /* command id to struct vn_command_info */
 
@@ -31,6 +37,7 @@ struct vn_session {
     int fault;                  /* set by hooks and ops: ends the session */
     struct vn_device *device;   /* of its first handle */
     struct vn_device *created;  /* by vkCreateDevice */
+    bool exclusive;             /* the cache that vkCreatePipelineCache made; see objects.h */
     struct vn_thing *pool;      /* the last one that it named */
     struct vn_thing *recording; /* the command buffer of a RECORD operation */
     bool expects_submission;    /* BATCHES came */
@@ -54,6 +61,8 @@ int vn_stream_init(struct vn_session *s) MUST_CHECK;
  * NULL.  0, or a negative errno that ends the session, with s->command saying where. */
 int vn_stream_execute(struct vn_session *s, const void *data, size_t len,
                       struct wire_enc *reply) MUST_CHECK;
+/* A posted command failed; from any thread. */
+void vn_session_push_failed(struct vn_session *s, uint32_t command, VkResult result);
 /* Names s->command for a message. */
 const char *vn_stream_where(const struct vn_session *s);
 

@@ -27,6 +27,8 @@ static void *on_lookup(void *objects, uint64_t id, uint32_t type)
 {
     struct vn_session *s = objects;
     struct vn_thing *thing = vn_objects_find(&s->objects, id, type);
+    if (thing)
+        vn_pipelines_use(s, thing);
     if (!thing || is_unusable(s, thing))
         return NULL;
     if (thing->type == VK_OBJECT_TYPE_COMMAND_POOL || thing->type == VK_OBJECT_TYPE_DESCRIPTOR_POOL)
@@ -55,9 +57,12 @@ static int on_created(void *objects, uint32_t type, uint64_t id, void *handle)
 {
     struct vn_session *s = objects;
     bool pooled = type == VK_OBJECT_TYPE_COMMAND_BUFFER || type == VK_OBJECT_TYPE_DESCRIPTOR_SET;
-    return vn_objects_add(&s->objects, type, id, handle,
-                          type == VK_OBJECT_TYPE_DEVICE ? s->created : s->device,
-                          pooled ? s->pool : NULL);
+    int rc = vn_objects_add(&s->objects, type, id, handle,
+                            type == VK_OBJECT_TYPE_DEVICE ? s->created : s->device,
+                            pooled ? s->pool : NULL);
+    if (rc == 0)
+        vn_pipelines_created(s, vn_objects_find(&s->objects, id, type));
+    return rc;
 }
 
 /* A command with a void device or pool was skipped: the driver would keep what no id, and so no
@@ -71,7 +76,7 @@ static void on_destroyed(void *objects, uint32_t type, uint64_t id)
     vn_objects_remove(&s->objects, id);
 }
 
-static void push_failed(struct vn_session *s, uint32_t command, VkResult result)
+void vn_session_push_failed(struct vn_session *s, uint32_t command, VkResult result)
 {
     uint8_t body[4 + 4];
     struct wire_enc e;
@@ -88,7 +93,7 @@ static void on_failed(void *objects, uint32_t command, VkResult result)
         s->recording->spoilt = true;
     hw_debug(HW_CAT_VULKAN, "%s: VkResult %d", vn_stream_where(s), result);
     if (!s->exec.reply)
-        push_failed(s, command, result);
+        vn_session_push_failed(s, command, result);
 }
 
 static void on_skipped(void *objects, uint32_t command)
@@ -191,13 +196,16 @@ static int dispatch(struct vn_session *s, uint32_t command, const struct wire_de
 {
     s->command = command;
     s->device = s->created = NULL;
+    s->exclusive = false;
     s->pool = NULL;
     s->exec.reply = reply;
     s->decoder.in = *in;
     s->decoder.depth = 0;
     s->decoder.voided = skip;
     hw_arena_reset(&s->arena);
+    vn_pipelines_command(s);
     int rc = vn_dispatch(&s->exec, command, &s->decoder);
+    vn_pipelines_start(s, rc ? rc : s->fault);
     if (rc == -ENOSYS && is_label(s, command)) {
         rc = 0;
         if (reply)
@@ -291,7 +299,7 @@ static int op_map(struct vn_session *s, struct wire_dec *in, struct wire_enc *re
     if (reply)
         wire_put_i32(reply, result);
     else if (result < 0)
-        push_failed(s, VN_OP_MAP, result);
+        vn_session_push_failed(s, VN_OP_MAP, result);
     return 0;
 }
 
@@ -307,6 +315,42 @@ static int op_delta(struct vn_session *s, struct wire_dec *in)
         return -ENOENT;
     settle(s);
     return memory->handle ? vn_memories_apply(s->memories, id, delta, len) : 0;
+}
+
+static int op_reuse(struct vn_session *s, struct wire_dec *in)
+{
+    uint64_t id = wire_get_u64(in), off = wire_get_u64(in);
+    uint32_t index = wire_get_u32(in);
+    size_t len;
+    if (wire_dec_end(in))
+        return wire_dec_end(in);
+    const struct vn_thing *memory = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
+    const uint8_t *bytes = vn_uploads_held(s->uploads, index, &len);
+    if (!memory || !bytes)
+        return memory ? -EPROTO : -ENOENT;
+    settle(s);
+    return memory->handle ? vn_memories_write(s->memories, id, off, bytes, len) : 0;
+}
+
+/* What cannot be kept is not: the client has no use for the news. */
+static int op_keep(struct vn_session *s, struct wire_dec *in)
+{
+    uint64_t id = wire_get_u64(in), off = wire_get_u64(in);
+    uint32_t len = wire_get_u32(in);
+    if (wire_dec_end(in))
+        return wire_dec_end(in);
+    if (len == 0 || len > VN_PIECE_MAX)
+        return -EPROTO;
+    const struct vn_thing *memory = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
+    uint8_t *bytes = memory && memory->handle ? malloc(len) : NULL;
+    if (!bytes)
+        return memory ? 0 : -ENOENT;
+    int rc = vn_memories_copy(s->memories, id, off, bytes, len);
+    if (rc)
+        free(bytes);
+    else
+        vn_uploads_keep(s->uploads, bytes, len);
+    return rc;
 }
 
 static int op_read(struct vn_session *s, struct wire_dec *in)
@@ -356,6 +400,12 @@ static int execute_one(struct vn_session *s, uint32_t command, const struct wire
         return op_delta(s, &op);
     case VN_OP_READ:
         return op_read(s, &op);
+    case VN_OP_HOLD:
+        return vn_uploads_hold(s->uploads, &op, reply);
+    case VN_OP_REUSE:
+        return op_reuse(s, &op);
+    case VN_OP_KEEP:
+        return op_keep(s, &op);
     case VN_OP_BATCHES:
         return op_batches(s, &op);
     case VN_OP_EARLY:
@@ -377,9 +427,10 @@ int vn_stream_execute(struct vn_session *s, const void *data, size_t len, struct
 const char *vn_stream_where(const struct vn_session *s)
 {
     static const char *const ops[] = {
-        [VN_OP_RECORD] = "RECORD", [VN_OP_MAP] = "MAP",         [VN_OP_DELTA] = "DELTA",
-        [VN_OP_READ] = "READ",     [VN_OP_BATCHES] = "BATCHES", [VN_OP_EARLY] = "EARLY",
-        [VN_OP_ASK] = "ASK"};
+        [0] = "a packed message", [VN_OP_RECORD] = "RECORD", [VN_OP_MAP] = "MAP",
+        [VN_OP_DELTA] = "DELTA",  [VN_OP_READ] = "READ",     [VN_OP_BATCHES] = "BATCHES",
+        [VN_OP_EARLY] = "EARLY",  [VN_OP_ASK] = "ASK",       [VN_OP_HOLD] = "HOLD",
+        [VN_OP_REUSE] = "REUSE",  [VN_OP_KEEP] = "KEEP"};
     if (s->command < ARRAY_LEN(ops) && ops[s->command])
         return ops[s->command];
     const char *name = vn_command_name(s->command);

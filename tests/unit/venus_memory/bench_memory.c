@@ -36,7 +36,8 @@ static void send_all(struct vn_region *region)
     must(vn_region_collect(region, 0, SIZE_MAX));
     do {
         wire_enc_reset(&enc);
-        must(more = vn_region_encode(region, codec, &enc, WIRE_MESSAGE_MAX, &changes));
+        must(more = vn_region_encode(region, codec, &enc, WIRE_MESSAGE_MAX, VN_SERVER_WRITES,
+                                     &changes));
     } while (more);
 }
 

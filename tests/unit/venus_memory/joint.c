@@ -57,7 +57,7 @@ size_t joint_encode(struct joint *joint)
     wire_enc_reset(&joint->up);
     assert_int_equal(vn_region_collect(joint->region, 0, SIZE_MAX), 0);
     assert_int_equal(vn_region_encode(joint->region, joint->client_codec, &joint->up,
-                                      WIRE_MESSAGE_MAX, &changes),
+                                      WIRE_MESSAGE_MAX, VN_SERVER_WRITES, &changes),
                      0);
     return changes;
 }

@@ -81,6 +81,63 @@ static void a_write_before_a_collection_is_in_it(void **state)
     joint_close(&joint);
 }
 
+/* --- the same where all of it is rewritten for a while, and then hardly any ---------------------
+ */
+
+enum { SWEPT = 2 * (256 << 10) / VN_PAGE_BYTES + 3 }; /* spans that are left open, and some pages */
+
+static _Atomic uint64_t swept[SWEPT]; /* release: the page holds at least this */
+
+static void sweep_page(size_t page, uint64_t value)
+{
+    poke64(page * VN_PAGE_BYTES + 8 * (page % 512), value);
+    atomic_store_explicit(&swept[page], value, memory_order_release);
+}
+
+static void *sweep_pages(void *user)
+{
+    (void)user;
+    for (uint64_t value = 1; !atomic_load(&stop); value++) {
+        size_t few = value / 64 % SWEPT;
+        bool all = value / 64 % 2;
+        for (size_t page = all ? 0 : few; page < (all ? SWEPT : few + 1); page++)
+            sweep_page(page, value);
+    }
+    return NULL;
+}
+
+static void check_pages(void)
+{
+    uint64_t before[SWEPT];
+    for (size_t i = 0; i < SWEPT; i++)
+        before[i] = atomic_load_explicit(&swept[i], memory_order_acquire);
+    joint_push(&joint);
+    for (size_t i = 0; i < SWEPT; i++) {
+        uint64_t arrived;
+        memcpy(&arrived, joint.server + i * VN_PAGE_BYTES + 8 * (i % 512), 8);
+        if (arrived < before[i])
+            fail_msg("page %zu: %llu was written, %llu was sent", i, (unsigned long long)before[i],
+                     (unsigned long long)arrived);
+    }
+}
+
+static void a_write_to_what_is_left_open_is_in_it(void **state)
+{
+    (void)state;
+    joint_open(&joint, method, SWEPT * VN_PAGE_BYTES, NULL, NULL);
+    pthread_t thread;
+    atomic_store(&stop, false);
+    assert_int_equal(pthread_create(&thread, NULL, sweep_pages, NULL), 0);
+    uint64_t end = hw_now_ns() + RACE_MS * HW_MS;
+    while (hw_now_ns() < end)
+        check_pages();
+    atomic_store(&stop, true);
+    pthread_join(thread, NULL);
+    check_pages();
+    assert_memory_equal(joint.live, joint.server, joint.size);
+    joint_close(&joint);
+}
+
 /* --- both sides against a model ----------------------------------------------------------------
  */
 
@@ -160,6 +217,7 @@ int main(int argc, char **argv)
     method = joint_method(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_write_before_a_collection_is_in_it),
+        cmocka_unit_test(a_write_to_what_is_left_open_is_in_it),
         cmocka_unit_test(both_sides_end_as_the_model_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

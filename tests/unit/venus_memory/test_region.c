@@ -129,7 +129,8 @@ static void a_range_is_collected_alone(void **state)
     joint.live[0] = 1;
     joint.live[2 * host] = 1;
     assert_int_equal(vn_region_collect(joint.region, 2 * host + 5, 10), 0);
-    assert_int_equal(vn_region_encode(joint.region, joint.client_codec, &joint.up, SIZE, &changes),
+    assert_int_equal(vn_region_encode(joint.region, joint.client_codec, &joint.up, SIZE,
+                                      VN_SERVER_WRITES, &changes),
                      0);
     assert_int_equal(changes, 1);
     joint_apply_server(&joint);
@@ -152,7 +153,7 @@ static void a_budget_leaves_the_rest_pending(void **state)
         size_t changes = 0;
         wire_enc_reset(&joint.up);
         more = vn_region_encode(joint.region, joint.client_codec, &joint.up, 8 * VN_CHANGE_WIRE_MAX,
-                                &changes);
+                                VN_SERVER_WRITES, &changes);
         assert_true(more >= 0 && changes > 0);
         joint_apply_server(&joint);
         deltas++;
@@ -276,8 +277,8 @@ static void in_child(void)
     memset(joint.live, 0xcc, SIZE);
     ok = ok && joint.live[SIZE - 1] == 0xcc;
     ok = ok && vn_region_collect(joint.region, 0, SIZE_MAX) == -ESHUTDOWN;
-    ok = ok && vn_region_encode(joint.region, joint.client_codec, &joint.up, SIZE, &changes) ==
-                   -ESHUTDOWN;
+    ok = ok && vn_region_encode(joint.region, joint.client_codec, &joint.up, SIZE, VN_SERVER_WRITES,
+                                &changes) == -ESHUTDOWN;
     vn_region_destroy(joint.region);
     /* A child may have regions of its own. */
     struct vn_region_params params = {.size = SIZE, .method = method};
@@ -522,6 +523,97 @@ static void touched_pages_are_found_on_old_kernels_too(void **state)
     vn_kernel_unref(kernel);
 }
 
+/* A span that is rewritten again and again, then in part, then not, then by one byte. */
+static void memory_rewritten_as_a_whole_is_followed(void **state)
+{
+    (void)state;
+    enum { BYTES = 3 * (256 << 10) };
+    struct joint large;
+    joint_open(&large, method, BYTES, NULL, NULL);
+    for (int round = 0; round < 40; round++) {
+        int kind = round / 5 % 4;
+        if (kind == 0)
+            memset(large.live, round + 1, BYTES);
+        else if (kind == 1)
+            memset(large.live + BYTES / 4, 100 + round, BYTES / 4);
+        else if (kind == 2)
+            large.live[(size_t)round * 9999 % BYTES] ^= 1;
+        size_t sent = joint_push(&large);
+        assert_memory_equal(large.live, large.server, BYTES);
+        assert_int_equal(sent, kind == 0   ? BYTES / VN_PAGE_BYTES
+                               : kind == 1 ? BYTES / 4 / VN_PAGE_BYTES
+                                           : kind == 2);
+        if (kind == 3 && round % 5 == 4) { /* nothing is left to be looked at */
+            size_t off = 0, len;
+            joint_idle(&large);
+            assert_int_equal(vn_region_collect(large.region, 0, SIZE_MAX), 0);
+            assert_false(vn_region_next_pending(large.region, &off, &len));
+        }
+        large.server[(size_t)round * 7777 % BYTES] += 3; /* and the GPU writes, too */
+        joint_pull(&large);
+        assert_memory_equal(large.live, large.server, BYTES);
+    }
+    joint_close(&large);
+}
+
+/* What the upload cache does: the bytes of pending pages, copied once, are the server's by another
+ * way than a delta. */
+static void pages_sent_otherwise_are_not_pending(void **state)
+{
+    (void)state;
+    enum { OFF = 2 * VN_PAGE_BYTES, LEN = 3 * VN_PAGE_BYTES };
+    static uint8_t copy[LEN];
+    memset(joint.live, 7, SIZE);
+    joint_push(&joint);
+    joint.server[OFF + 1] = 99; /* the GPU's, not pushed yet; the program does not touch it */
+    memset(joint.live + OFF + 8, 8, LEN - 8);
+    assert_int_equal(vn_region_collect(joint.region, 0, SIZE_MAX), 0);
+    assert_int_equal(vn_region_read(joint.region, OFF, LEN, copy), 0);
+    joint.live[OFF + 100] = 9; /* after the copy: for the next delta */
+    assert_int_equal(vn_region_sent(joint.region, OFF, LEN, copy), 0);
+    vn_twin_write(&joint.twin, joint.server, OFF, copy, LEN);
+    size_t off = 0, len;
+    assert_false(vn_region_next_pending(joint.region, &off, &len));
+    assert_int_equal(joint.server[OFF + 1], 99);
+    assert_int_equal(joint.server[OFF + 100], 8);
+    assert_int_equal(joint_push(&joint), 1);
+    assert_int_equal(joint.server[OFF + 100], 9);
+    joint_pull(&joint);
+    assert_int_equal(joint.live[OFF + 1], 99);
+    assert_same();
+    assert_int_equal(vn_region_read(joint.region, SIZE, 1, copy), -EINVAL);
+    assert_int_equal(vn_region_read(joint.region, 1, 1, copy), -EINVAL);
+    assert_int_equal(vn_region_sent(joint.region, 0, 1, copy), -EINVAL);
+}
+
+/* Most of a page: all of it, but only where the server does not write. */
+static void a_still_server_gets_whole_pages(void **state)
+{
+    (void)state;
+    size_t changes, exact, whole;
+    memset(joint.live, 7, SIZE);
+    joint_push(&joint);
+    for (int still = 0; still < 2; still++) {
+        for (size_t i = 0; i < VN_PAGE_BYTES; i++)
+            joint.live[i] += i % 64 != 5;
+        joint.server[5] = 99;
+        wire_enc_reset(&joint.up);
+        assert_int_equal(vn_region_collect(joint.region, 0, SIZE_MAX), 0);
+        assert_int_equal(vn_region_encode(joint.region, joint.client_codec, &joint.up,
+                                          WIRE_MESSAGE_MAX,
+                                          still ? VN_SERVER_IS_STILL : VN_SERVER_WRITES, &changes),
+                         0);
+        assert_int_equal(changes, 1);
+        *(still ? &whole : &exact) = wire_enc_len(&joint.up);
+        joint_apply_server(&joint);
+        assert_int_equal(joint.server[5], still ? 7 : 99);
+    }
+    assert_int_equal(whole, VN_PAGE_BYTES + 3);
+    assert_true(exact > whole);
+    joint.server[5] = 7;
+    assert_same();
+}
+
 static void a_region_never_touched_costs_no_memory(void **state)
 {
     (void)state;
@@ -575,6 +667,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_thousand_mappings_leave_nothing_behind),
         cmocka_unit_test(many_regions_share_two_descriptors),
         WITH_JOINT(touched_pages_are_found_on_old_kernels_too),
+        cmocka_unit_test(memory_rewritten_as_a_whole_is_followed),
+        WITH_JOINT(pages_sent_otherwise_are_not_pending),
+        WITH_JOINT(a_still_server_gets_whole_pages),
         cmocka_unit_test(a_region_never_touched_costs_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

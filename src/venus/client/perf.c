@@ -1,0 +1,44 @@
+/* Switches; see perf.h. */
+#include "venus/client/perf.h"
+
+#include "base/log.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const names[VN_PERF_COUNT] = {
+    [VN_PERF_UPLOAD_CACHE] = "no_upload_cache",
+};
+
+static bool off[VN_PERF_COUNT];
+
+static void turn_off(const char *name, size_t len)
+{
+    for (size_t i = 0; i < VN_PERF_COUNT; i++) {
+        if (strlen(names[i]) == len && memcmp(names[i], name, len) == 0) {
+            off[i] = true;
+            return;
+        }
+    }
+    hw_warn(HW_CAT_VULKAN, "VENUS_PERF: '%.*s' is unknown; docs/knobs.md lists the switches",
+            (int)len, name);
+}
+
+static void read_knob(void)
+{
+    const char *at = getenv("VENUS_PERF");
+    while (at && *at) {
+        size_t len = strcspn(at, ",");
+        if (len)
+            turn_off(at, len);
+        at += len + (at[len] == ',');
+    }
+}
+
+bool vn_perf(enum vn_perf which)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, read_knob);
+    return !off[which];
+}

@@ -1,0 +1,32 @@
+/* A peer's packed messages, one after the other, as the lengths in the input cut them. */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "venus/common/pack.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct vn_unpacker *unpacker;
+    volatile uint8_t sum = 0;
+    if (vn_unpacker_create(&unpacker))
+        return 0;
+    while (size > 2) {
+        size_t len = (size_t)(data[0] | data[1] << 8);
+        data += 2;
+        size -= 2;
+        struct vn_bytes in = {data, len < size ? len : size}, out;
+        if (vn_unpack(unpacker, &in, &out))
+            break;
+        if (out.len > VN_PACK_MAX)
+            abort();
+        for (size_t i = 0; i < out.len; i++)
+            sum ^= ((const uint8_t *)out.data)[i];
+        data += in.len;
+        size -= in.len;
+    }
+    vn_unpacker_destroy(unpacker);
+    return 0;
+}

@@ -1,0 +1,120 @@
+"""The upload cache: what a program sends again, through a relay that counts."""
+
+import os
+import pathlib
+import socket
+import subprocess
+import threading
+
+import support
+from support import HAWSER, TIMEOUT, GpuCase, GpuServer, clean_environment
+
+PROGRAM = pathlib.Path(os.environ["VKT_PROGRAMS"], "vkt-uploads")
+CASE = "staged"
+PATTERNS = 3 * (2 << 20)  # bytes that the case uploads, each several times
+
+
+class Relay:
+    """Passes bytes between clients and a server, and counts those of the clients."""
+
+    def __init__(self, address):
+        self.host, _, port = address.rpartition(":")
+        self.port = int(port)
+        self.up = 0
+        self.lock = threading.Lock()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection((self.host, self.port))
+            for ends in ((client, server, True), (server, client, False)):
+                threading.Thread(target=self._pump, args=ends, daemon=True).start()
+
+    def _pump(self, source, sink, counted):
+        try:
+            while data := source.recv(1 << 20):
+                if counted:
+                    with self.lock:
+                        self.up += len(data)
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # one side has gone: the other is told by its own end
+
+    def stop(self):
+        self.listener.close()
+
+
+class Uploads(GpuCase):
+    def serve_tcp(self, *args):
+        server = GpuServer(self.dir / "server.log", "--listen", "127.0.0.1:0", *args)
+        self.addCleanup(server.stop)
+        return server
+
+    def run_case(self, server, **env):
+        """What the program printed, what it sent, and what the driver said."""
+        relay = Relay(server.addresses[0])
+        self.addCleanup(relay.stop)
+        done = subprocess.run([HAWSER, "run", "--servers", relay.address, "--", PROGRAM, CASE],
+                              env=clean_environment({"VENUS_UPLOAD_CACHE": "1"} | env),
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=TIMEOUT, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        server.wait_sessions(0)  # what it uploaded is kept
+        return done.stdout, relay.up, done.stderr
+
+    def test_a_second_run_sends_next_to_nothing(self):
+        server = self.serve_tcp()
+        first, sent, _ = self.run_case(server)
+        again, sent_again, _ = self.run_case(server)
+        self.assertEqual(first, again)
+        self.assertGreater(sent, PATTERNS)
+        self.assertLess(sent_again, sent / 20)
+
+    def test_a_folder_serves_the_next_server(self):
+        cache = self.dir / "cache"
+        server = self.serve_tcp("--upload-cache-dir", cache)
+        first, sent, _ = self.run_case(server)
+        server.stop()
+        again, sent_again, _ = self.run_case(self.serve_tcp("--upload-cache-dir", cache))
+        self.assertEqual(first, again)
+        self.assertLess(sent_again, sent / 20)
+
+    def test_either_side_turns_it_off(self):
+        off = self.serve_tcp("--upload-cache", "0")
+        first, _, _ = self.run_case(off)
+        again, sent, _ = self.run_case(off)
+        self.assertEqual(first, again)
+        self.assertGreater(sent, PATTERNS)
+        on = self.serve_tcp()
+        self.run_case(on)
+        for env in ({"VENUS_PERF": "no_upload_cache"}, {"VENUS_UPLOAD_CACHE": "0"}):
+            again, sent, _ = self.run_case(on, **env)
+            self.assertEqual(first, again)
+            self.assertGreater(sent, PATTERNS)
+
+    def test_an_unknown_switch_is_named(self):
+        _, _, said = self.run_case(self.serve_tcp(), VENUS_PERF="no_such,no_upload_cache")
+        self.assertEqual(len(said.splitlines()), 1, said)
+        self.assertIn("VENUS_PERF: 'no_such' is unknown", said)
+
+    def test_a_folder_that_cannot_be_used_is_refused(self):
+        shared = self.dir / "open"
+        shared.mkdir()
+        shared.chmod(0o755)
+        done = subprocess.run([HAWSER, "serve", "--no-devices", "--listen", f"unix:{self.dir}/x",
+                               "--upload-cache-dir", shared], env=clean_environment({}),
+                              capture_output=True, text=True, timeout=TIMEOUT, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--upload-cache-dir", done.stderr)
+        self.assertIn("0700", done.stderr)
+
+
+if __name__ == "__main__":
+    support.main()

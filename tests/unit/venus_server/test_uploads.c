@@ -1,0 +1,405 @@
+/* The upload cache: what it gives to whom, what it survives, and that it stays within its limit. */
+#include "unit.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "venus/server/uploads.h"
+
+enum { LEN = 100000, ITEM = 4 + VN_NAME_BYTES + VN_PROOF_BYTES };
+
+static char dir[] = "/tmp/hawser-uploads-test-XXXXXX";
+static struct vn_upload_store *store;
+static char why[VN_UPLOAD_STORE_WHY];
+
+static int start(void **state)
+{
+    (void)state;
+    strcpy(strrchr(dir, '-'), "-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(vn_upload_store_create(dir, 8 * LEN, &store, why), 0);
+    return 0;
+}
+
+static void remove_dir(void)
+{
+    char path[512];
+    const struct dirent *entry;
+    DIR *d = opendir(dir);
+    while ((entry = readdir(d)) != NULL) {
+        snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name);
+        (void)unlink(path);
+    }
+    closedir(d);
+    (void)rmdir(dir);
+}
+
+static int end(void **state)
+{
+    (void)state;
+    vn_upload_store_destroy(store);
+    store = NULL;
+    remove_dir();
+    return 0;
+}
+
+/* ---- the store ---- */
+
+static uint8_t *content(unsigned seed)
+{
+    uint8_t *bytes = malloc(LEN);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < LEN; i++)
+        bytes[i] = (uint8_t)(i * 7 + i / 256 + seed);
+    return bytes;
+}
+
+static void name_of(unsigned seed, uint8_t name[VN_NAME_BYTES])
+{
+    uint8_t *bytes = content(seed);
+    assert_int_equal(vn_piece_name(bytes, LEN, name), 0);
+    free(bytes);
+}
+
+static int put(unsigned seed)
+{
+    uint8_t name[VN_NAME_BYTES], *bytes = content(seed);
+    name_of(seed, name);
+    int rc = vn_upload_store_put(store, name, bytes, LEN);
+    free(bytes);
+    return rc;
+}
+
+static bool has(unsigned seed)
+{
+    uint8_t name[VN_NAME_BYTES], *got = malloc(LEN), *bytes = content(seed);
+    assert_non_null(got);
+    name_of(seed, name);
+    int rc = vn_upload_store_get(store, name, got, LEN);
+    assert_true(rc == 0 || rc == -ENOENT);
+    if (rc == 0)
+        assert_memory_equal(got, bytes, LEN);
+    free(bytes);
+    free(got);
+    return rc == 0;
+}
+
+static void path_of(unsigned seed, char path[512])
+{
+    uint8_t name[VN_NAME_BYTES];
+    name_of(seed, name);
+    int n = snprintf(path, 512, "%s/", dir);
+    for (size_t i = 0; i < VN_NAME_BYTES; i++)
+        n += snprintf(path + n, 512 - (size_t)n, "%02x", name[i]);
+}
+
+/* Times of use are what decides who goes; those of one test lie too close together. */
+static void age(unsigned seed, time_t seconds)
+{
+    char path[512];
+    struct timespec times[2] = {{.tv_sec = seconds}, {.tv_sec = seconds}};
+    path_of(seed, path);
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static void what_is_put_is_got(void **state)
+{
+    (void)state;
+    assert_false(has(1));
+    assert_int_equal(put(1), 0);
+    assert_int_equal(put(1), 0);
+    assert_true(has(1));
+    assert_int_equal(vn_upload_store_bytes(store), LEN);
+}
+
+static void the_limit_holds_and_the_least_used_go(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 8; i++) {
+        assert_int_equal(put(i), 0);
+        age(i, 1000 + (time_t)i);
+    }
+    assert_true(has(0)); /* a use: now it is the newest */
+    assert_int_equal(put(100), 0);
+    assert_true(vn_upload_store_bytes(store) <= 8 * LEN);
+    assert_true(has(0));
+    assert_true(has(100));
+    assert_false(has(1));
+    assert_true(has(7));
+}
+
+static void what_is_larger_than_all_is_refused(void **state)
+{
+    (void)state;
+    uint8_t name[VN_NAME_BYTES] = {1}, *bytes = calloc(9, LEN);
+    assert_int_equal(vn_upload_store_put(store, name, bytes, 9 * LEN), -EFBIG);
+    free(bytes);
+}
+
+static void a_folder_outlives_its_server(void **state)
+{
+    (void)state;
+    assert_int_equal(put(1), 0);
+    vn_upload_store_destroy(store);
+    assert_int_equal(vn_upload_store_create(dir, 8 * LEN, &store, why), 0);
+    assert_true(has(1));
+    assert_int_equal(vn_upload_store_bytes(store), LEN);
+    vn_upload_store_destroy(store);
+    assert_int_equal(vn_upload_store_create(dir, LEN / 2, &store, why), 0);
+    assert_false(has(1));
+}
+
+static void a_folder_has_one_server(void **state)
+{
+    (void)state;
+    struct vn_upload_store *second = NULL;
+    assert_int_equal(vn_upload_store_create(dir, LEN, &second, why), -EBUSY);
+    assert_non_null(strstr(why, "another server"));
+    assert_null(second);
+}
+
+static void a_folder_open_to_others_is_refused(void **state)
+{
+    (void)state;
+    struct vn_upload_store *open_store = NULL;
+    char other[] = "/tmp/hawser-uploads-open-XXXXXX";
+    assert_non_null(mkdtemp(other));
+    assert_int_equal(chmod(other, 0755), 0);
+    assert_int_equal(vn_upload_store_create(other, LEN, &open_store, why), -EACCES);
+    assert_int_equal(rmdir(other), 0);
+}
+
+static void processes_share_it(void **state)
+{
+    (void)state;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(put(5) ? 1 : 0);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_true(has(5));
+    assert_int_equal(vn_upload_store_bytes(store), LEN);
+}
+
+/* A machine that goes down may leave a file shorter than it was. */
+static void a_file_cut_short_is_written_again(void **state)
+{
+    (void)state;
+    char path[512];
+    assert_int_equal(put(1), 0);
+    path_of(1, path);
+    assert_int_equal(truncate(path, LEN / 2), 0);
+    assert_false(has(1));
+    assert_int_equal(put(1), 0);
+    assert_true(has(1));
+}
+
+static void a_folder_in_memory_goes_with_its_server(void **state)
+{
+    (void)state;
+    struct vn_upload_store *memory;
+    if (access("/dev/shm", W_OK))
+        skip();
+    assert_int_equal(vn_upload_store_create(NULL, LEN, &memory, why), 0);
+    uint8_t name[VN_NAME_BYTES] = {9}, byte = 3, got = 0;
+    assert_int_equal(vn_upload_store_put(memory, name, &byte, 1), 0);
+    assert_int_equal(vn_upload_store_get(memory, name, &got, 1), 0);
+    assert_int_equal(got, 3);
+    vn_upload_store_destroy(memory);
+}
+
+/* ---- sessions ---- */
+
+struct item {
+    uint8_t name[VN_NAME_BYTES], proof[VN_PROOF_BYTES];
+    uint32_t len;
+};
+
+static struct item item_of(const struct vn_uploads *u, unsigned seed)
+{
+    struct item item = {.len = LEN};
+    uint8_t *bytes = content(seed);
+    name_of(seed, item.name);
+    vn_piece_proof(vn_uploads_key(u), bytes, LEN, item.proof);
+    free(bytes);
+    return item;
+}
+
+/* Asks for items; the answer's bytes go to held. */
+static int hold(struct vn_uploads *u, const struct item *items, uint32_t count, uint8_t *held)
+{
+    struct wire_enc e, reply;
+    struct wire_dec d;
+    wire_enc_init(&e, 1 << 20);
+    wire_enc_init(&reply, 1 << 20);
+    wire_put_u32(&e, count);
+    for (uint32_t i = 0; i < count; i++) {
+        wire_put_u32(&e, items[i].len);
+        wire_put_bytes(&e, items[i].name, VN_NAME_BYTES);
+        wire_put_bytes(&e, items[i].proof, VN_PROOF_BYTES);
+    }
+    wire_dec_init(&d, wire_enc_data(&e), wire_enc_len(&e));
+    int rc = vn_uploads_hold(u, &d, &reply);
+    if (rc == 0) {
+        assert_int_equal(wire_enc_len(&reply), count);
+        memcpy(held, wire_enc_data(&reply), count);
+    }
+    wire_enc_fini(&e);
+    wire_enc_fini(&reply);
+    return rc;
+}
+
+static void one_session_keeps_and_another_holds(void **state)
+{
+    (void)state;
+    struct vn_uploads *first, *second;
+    uint8_t held[2];
+    size_t len;
+    assert_int_equal(vn_uploads_create(store, &first), 0);
+    for (unsigned i = 0; i < 3; i++)
+        vn_uploads_keep(first, content(i), LEN);
+    vn_uploads_destroy(first);
+    assert_int_equal(vn_uploads_create(store, &second), 0);
+    struct item items[] = {item_of(second, 2), item_of(second, 7)};
+    assert_int_equal(hold(second, items, 2, held), 0);
+    assert_int_equal(held[0], 1);
+    assert_int_equal(held[1], 0);
+    const uint8_t *bytes = vn_uploads_held(second, 0, &len);
+    uint8_t *expected = content(2);
+    assert_int_equal(len, LEN);
+    assert_memory_equal(bytes, expected, LEN);
+    assert_null(vn_uploads_held(second, 1, &len));
+    assert_null(vn_uploads_held(second, 2, &len));
+    /* What becomes of the store does not matter to what is held. */
+    vn_upload_store_drop(store, items[0].name);
+    assert_memory_equal(vn_uploads_held(second, 0, &len), expected, LEN);
+    assert_int_equal(hold(second, items, 1, held), 0);
+    assert_int_equal(held[0], 0);
+    free(expected);
+    vn_uploads_destroy(second);
+}
+
+/* Who knows a name, from a log or a leak, and not the bytes. */
+static void a_name_alone_gives_nothing(void **state)
+{
+    (void)state;
+    struct vn_uploads *one, *other;
+    uint8_t held = 1;
+    assert_int_equal(put(4), 0);
+    assert_int_equal(vn_uploads_create(store, &one), 0);
+    assert_int_equal(vn_uploads_create(store, &other), 0);
+    struct item item = item_of(one, 4);
+    assert_int_equal(hold(one, &item, 1, &held), 0);
+    assert_int_equal(held, 1);
+    /* A proof of one session is none in another. */
+    assert_int_equal(hold(other, &item, 1, &held), 0);
+    assert_int_equal(held, 0);
+    assert_true(has(4));
+    vn_uploads_destroy(one);
+    vn_uploads_destroy(other);
+}
+
+static void a_file_that_was_changed_is_found_and_removed(void **state)
+{
+    (void)state;
+    struct vn_uploads *u;
+    char path[512];
+    uint8_t held = 1;
+    assert_int_equal(put(4), 0);
+    path_of(4, path);
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, "x", 1, 77), 1);
+    close(fd);
+    assert_int_equal(vn_uploads_create(store, &u), 0);
+    struct item item = item_of(u, 4);
+    assert_int_equal(hold(u, &item, 1, &held), 0);
+    assert_int_equal(held, 0);
+    assert_int_equal(access(path, F_OK), -1);
+    vn_uploads_destroy(u);
+}
+
+static void what_a_client_may_ask_is_bounded(void **state)
+{
+    (void)state;
+    struct vn_uploads *u;
+    static struct item items[VN_HOLD_PIECES_MAX + 1];
+    static uint8_t held[VN_HOLD_PIECES_MAX + 1];
+    assert_int_equal(vn_uploads_create(store, &u), 0);
+    for (size_t i = 0; i < VN_HOLD_PIECES_MAX + 1; i++)
+        items[i].len = 1;
+    assert_int_equal(hold(u, items, VN_HOLD_PIECES_MAX, held), 0);
+    assert_true(hold(u, items, VN_HOLD_PIECES_MAX + 1, held) < 0);
+    items[0].len = 0;
+    assert_int_equal(hold(u, items, 1, held), -EPROTO);
+    items[0].len = VN_PIECE_MAX + 1;
+    assert_int_equal(hold(u, items, 1, held), -EPROTO);
+    for (size_t i = 0; i < VN_HOLD_PIECES_MAX; i++)
+        items[i].len = VN_PIECE_MAX;
+    assert_int_equal(hold(u, items, VN_HOLD_PIECES_MAX, held), -EPROTO);
+    vn_uploads_destroy(u);
+}
+
+static void without_a_store_nothing_is_held(void **state)
+{
+    (void)state;
+    struct vn_uploads *u;
+    uint8_t held = 1;
+    assert_int_equal(vn_uploads_create(NULL, &u), 0);
+    assert_int_equal(vn_uploads_key(u), 0);
+    vn_uploads_keep(u, content(1), LEN);
+    struct item item = item_of(u, 1);
+    assert_int_equal(hold(u, &item, 1, &held), 0);
+    assert_int_equal(held, 0);
+    vn_uploads_destroy(u);
+}
+
+/* ---- pieces ---- */
+
+static void pieces_cover_a_run_and_have_their_sizes(void **state)
+{
+    (void)state;
+    const size_t starts[] = {0, 4096, VN_PIECE_BYTES - 4096, VN_PIECE_BYTES, 5 << 20};
+    for (size_t i = 0; i < sizeof(starts) / sizeof(*starts); i++) {
+        for (size_t len = VN_PIECE_MIN; len < 4 * (size_t)VN_PIECE_BYTES; len += 60 << 10) {
+            size_t off = starts[i], end_of_run = off + len;
+            while (off < end_of_run) {
+                size_t next = vn_piece_end(off, end_of_run);
+                assert_in_range(next - off, VN_PIECE_MIN, VN_PIECE_MAX);
+                assert_true(next == end_of_run || next % VN_PIECE_BYTES == 0);
+                off = next;
+            }
+            assert_int_equal(off, end_of_run);
+        }
+    }
+}
+
+int main(void)
+{
+#define STORE_TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
+    const struct CMUnitTest tests[] = {
+        STORE_TEST(what_is_put_is_got),
+        STORE_TEST(the_limit_holds_and_the_least_used_go),
+        STORE_TEST(what_is_larger_than_all_is_refused),
+        STORE_TEST(a_folder_outlives_its_server),
+        STORE_TEST(a_folder_has_one_server),
+        STORE_TEST(a_folder_open_to_others_is_refused),
+        STORE_TEST(processes_share_it),
+        STORE_TEST(a_file_cut_short_is_written_again),
+        STORE_TEST(a_folder_in_memory_goes_with_its_server),
+        STORE_TEST(one_session_keeps_and_another_holds),
+        STORE_TEST(a_name_alone_gives_nothing),
+        STORE_TEST(a_file_that_was_changed_is_found_and_removed),
+        STORE_TEST(what_a_client_may_ask_is_bounded),
+        cmocka_unit_test(without_a_store_nothing_is_held),
+        cmocka_unit_test(pieces_cover_a_run_and_have_their_sizes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
