@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { DEPTH_MAX = 256, VALUE_MAX = 65536, SAMPLES_MAX = 1 << 20 };
+enum { DEPTH_MAX = 256, VALUE_MAX = 4 << 20, SAMPLES_MAX = 1 << 20 };
 
 static char out[DEPTH_MAX * 64], in[1 << 20];
 static double samples[SAMPLES_MAX];

@@ -5,6 +5,7 @@
 #include "cli/kvranks.h"
 #include "cli/metrics.h"
 #include "kv/cpus.h"
+#include "kv/extents.h"
 #include "kv/host.h"
 #include "kv/store.h"
 
@@ -21,7 +22,8 @@ struct kvd_options {
     struct cli_list peers;
     uint64_t rank, daemons;
     uint64_t store_bytes, entries, value_max, max_clients, ring_bytes, heartbeat_ns;
-    int flush, wait;
+    uint64_t arena_bytes, block_entries, tenant_bytes, lease_ns;
+    int flush, wait, policy;
     bool numa, insecure, plain;
     const char *cert, *key, *token_file, *ca, *fingerprint;
     const char *metrics;
@@ -81,6 +83,43 @@ static const struct cli_option options[] = {
      .min = 1,
      .max = KV_VALUE_MAX,
      .help = "a longer value is TOO_LARGE"},
+    {.name = "blocks",
+     .kind = CLI_SIZE,
+     .argument = "SIZE",
+     .offset = offsetof(struct kvd_options, arena_bytes),
+     .def = "0",
+     .max = KV_ARENA_MAX,
+     .help = "room for blocks of up to 64MiB, of each daemon, for its own clients;\n"
+             "0: none.  Memory is taken as it is used"},
+    {.name = "block-entries",
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct kvd_options, block_entries),
+     .def = "65536",
+     .min = 1,
+     .max = KV_BLOCK_ENTRIES_MAX,
+     .help = "blocks of each daemon; about 250 bytes each"},
+    {.name = "block-policy",
+     .kind = CLI_CHOICE,
+     .choices = kv_policy_names,
+     .offset = offsetof(struct kvd_options, policy),
+     .def = "s3fifo",
+     .help = "which block goes when room is needed; see hawser kvreplay"},
+    {.name = "tenant-max",
+     .kind = CLI_SIZE,
+     .argument = "SIZE",
+     .offset = offsetof(struct kvd_options, tenant_bytes),
+     .def = "0",
+     .max = KV_ARENA_MAX,
+     .help = "blocks of one tenant at each daemon; 0: no limit but --blocks"},
+    {.name = "lease",
+     .kind = CLI_DURATION,
+     .argument = "TIME",
+     .offset = offsetof(struct kvd_options, lease_ns),
+     .def = "10s",
+     .min = 10 * HW_MS,
+     .max = 3600 * HW_SEC,
+     .help = "how long a reader keeps a block from being replaced, unless it renews"},
     {.name = "max-clients",
      .kind = CLI_U64,
      .argument = "N",
@@ -257,6 +296,11 @@ static enum cli_exit create_unit(struct kvd *k, uint32_t index)
         .store_entries = (uint32_t)o->entries,
         .value_max = (uint32_t)o->value_max,
         .max_clients = (uint32_t)o->max_clients,
+        .arena_bytes = o->arena_bytes,
+        .blocks = {.entries = (uint32_t)o->block_entries,
+                   .policy = (enum kv_policy_kind)o->policy,
+                   .tenant_bytes = o->tenant_bytes,
+                   .lease_lasts_ns = o->lease_ns},
         .flush = (enum rpc_flush_policy)o->flush,
         .wait = (enum rpc_wait_mode)o->wait,
         .ring_bytes = (uint32_t)o->ring_bytes,

@@ -30,7 +30,9 @@ static const struct entry commands[] = {
     {"bench-ipc", &cli_bench_ipc},
     {"kvctl", &cli_kvctl},
     {"kvd", &cli_kvd},
+    {"kvreplay", &cli_kvreplay},
     {"benchkv", &cli_benchkv},
+    {"bench-blocks", &cli_bench_blocks},
     {"pingpong", &cli_pingpong},
     {NULL, NULL},
 };

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, OFFER_WORDS = 10 };
+enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, OFFER_WORDS = 11 };
 
 static void put_zeros(struct wire_enc *e, size_t total)
 {
@@ -37,6 +37,7 @@ void kv_attach_encode(const struct kv_region_shape *shape, uint8_t out[KV_ATTACH
     wire_put_u32(&e, KV_ATTACH_VERSION);
     wire_put_u32(&e, shape->depth);
     wire_put_u32(&e, shape->value_max);
+    wire_put_u32(&e, shape->staging_bytes);
     put_zeros(&e, KV_ATTACH_BYTES);
 }
 
@@ -58,10 +59,11 @@ int kv_attach_decode(const uint8_t *data, size_t len, struct kv_region_shape *ou
         return rc;
     struct kv_region_shape shape = {.depth = wire_get_u32(&d)};
     shape.value_max = wire_get_u32(&d);
+    shape.staging_bytes = wire_get_u32(&d);
     get_zeros(&d);
     if (wire_dec_end(&d))
         return -EPROTO;
-    if (!kv_shape_ok(&shape) || kv_region_bytes(&shape) > KV_REGION_BYTES_MAX)
+    if (!kv_shape_ok(&shape) || kv_region_slots_bytes(&shape) > KV_REGION_BYTES_MAX)
         return -EINVAL;
     *out = shape;
     return 0;
@@ -69,13 +71,22 @@ int kv_attach_decode(const uint8_t *data, size_t len, struct kv_region_shape *ou
 
 void kv_offer_encode(const struct kv_offer *o, uint8_t out[KV_OFFER_BYTES])
 {
-    const uint32_t words[OFFER_WORDS] = {
-        KV_ATTACH_MAGIC, KV_ATTACH_VERSION, o->error, o->shape.depth, o->shape.value_max,
-        o->ranks,        o->daemons,        o->rank,  o->index,       o->generation};
+    const uint32_t words[OFFER_WORDS] = {KV_ATTACH_MAGIC,
+                                         KV_ATTACH_VERSION,
+                                         o->error,
+                                         o->shape.depth,
+                                         o->shape.value_max,
+                                         o->ranks,
+                                         o->daemons,
+                                         o->rank,
+                                         o->index,
+                                         o->generation,
+                                         o->shape.staging_bytes};
     struct wire_enc e;
     wire_enc_init_fixed(&e, out, KV_OFFER_BYTES);
     for (int i = 0; i < OFFER_WORDS; i++)
         wire_put_u32(&e, words[i]);
+    wire_put_u64(&e, o->arena_bytes);
     put_zeros(&e, KV_OFFER_BYTES);
 }
 
@@ -83,7 +94,7 @@ static bool offer_ok(const struct kv_offer *o)
 {
     return kv_shape_ok(&o->shape) && o->ranks >= 1 && o->ranks <= KV_RANKS_MAX &&
            o->rank < o->ranks && o->daemons >= 1 && o->daemons <= KV_DAEMONS_MAX &&
-           o->index < o->daemons;
+           o->index < o->daemons && (o->arena_bytes == 0 || o->shape.staging_bytes > 0);
 }
 
 int kv_offer_decode(const uint8_t *data, size_t len, struct kv_offer *out)
@@ -101,6 +112,8 @@ int kv_offer_decode(const uint8_t *data, size_t len, struct kv_offer *out)
     o.rank = wire_get_u32(&d);
     o.index = wire_get_u32(&d);
     o.generation = wire_get_u32(&d);
+    o.shape.staging_bytes = wire_get_u32(&d);
+    o.arena_bytes = wire_get_u64(&d);
     get_zeros(&d);
     if (wire_dec_end(&d) || (o.error == 0 && !offer_ok(&o)) || o.error > INT16_MAX)
         return -EPROTO;
@@ -191,7 +204,8 @@ int kv_attachment_take(const int fds[KV_OFFER_FDS], const struct kv_region_shape
 {
     struct kv_attachment a = {.memfd = fds[0], .daemon_bell = fds[1], .client_bell = fds[2]};
     a.bytes = kv_region_bytes(shape);
-    int rc = descriptors_ok(&a) ? map_region(&a, true) : -EPROTO;
+    /* A staging area's pages come as they are used: most of it may never be. */
+    int rc = descriptors_ok(&a) ? map_region(&a, shape->staging_bytes == 0) : -EPROTO;
     if (rc == 0)
         rc = kv_region_check(a.map, shape);
     if (rc) {

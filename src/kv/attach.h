@@ -1,12 +1,15 @@
 /* kv/attach.h - how a local client gets its region: one message each way over a Unix socket.
  *
- *   request  32 bytes  magic u32, version u32, depth u32, value_max u32, 16 bytes of zeros
+ *   request  32 bytes  magic u32, version u32, depth u32, value_max u32, staging_bytes u32,
+ *                      12 bytes of zeros
  *   offer    64 bytes  magic, version, status (0, or an errno), depth, value_max, ranks, daemons,
- *                      rank, index, generation (u32 each), 24 bytes of zeros
+ *                      rank, index, generation, staging_bytes (u32 each), arena_bytes u64,
+ *                      12 bytes of zeros
  *
  * With an offer of status 0 come three descriptors: the sealed memfd, the daemon's bell and the
- * client's bell (eventfds).  After it nothing is said: the socket stays open and its end tells each
- * side that the other is gone.
+ * client's bell (eventfds); and a fourth, the arena of the blocks, when arena_bytes is not 0, which
+ * it is only for clients with a staging area.  After it nothing is said: the socket stays open and
+ * its end tells each side that the other is gone.
  *
  * Trust: the daemon takes any request and answers or closes; a client checks seals, size and bells
  * before it maps.  Threads: any.  Lifetime: values; descriptors are the caller's. */
@@ -20,7 +23,8 @@ enum {
     KV_ATTACH_VERSION = 1,
     KV_ATTACH_BYTES = 32,
     KV_OFFER_BYTES = 64,
-    KV_OFFER_FDS = 3
+    KV_OFFER_FDS = 3,
+    KV_OFFER_FDS_BLOCKS = 4
 };
 
 void kv_attach_encode(const struct kv_region_shape *shape, uint8_t out[KV_ATTACH_BYTES]);
@@ -31,6 +35,7 @@ struct kv_offer {
     uint32_t error; /* 0, or a positive errno: refused */
     struct kv_region_shape shape;
     uint32_t ranks, daemons, rank, index, generation;
+    uint64_t arena_bytes; /* 0: no blocks */
 };
 
 void kv_offer_encode(const struct kv_offer *offer, uint8_t out[KV_OFFER_BYTES]);

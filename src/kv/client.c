@@ -1,4 +1,4 @@
-#include "kv/client.h"
+#include "kv/client_impl.h"
 
 #include "kv/attach.h"
 #include "kv/spin.h"
@@ -14,6 +14,7 @@
 
 enum {
     DEPTH_DEFAULT = 16,
+    STAGED_MAX = 4096,    /* blocks being put at a time: as many as a daemon takes */
     LOOKS_A_CLOCK = 16,   /* looks at the rings between two at the clock */
     DEATH_LOOKS = 1 << 14 /* busy waiting: rounds between two looks at the sockets */
 };
@@ -32,6 +33,7 @@ struct link {
     struct rpc_transport *socket;
     struct kv_attachment attachment;
     struct kv_port port;
+    struct kv_block_link blocks;
     uint32_t waited_for; /* slots */
     bool lost, unrung;
     struct slot slots[KV_DEPTH_MAX];
@@ -67,7 +69,8 @@ static int send_attach(struct rpc_transport *t, const struct kv_region_shape *sh
     return n == sizeof(body) ? 0 : n < 0 ? (int)n : -EPROTO;
 }
 
-static int receive_offer(struct rpc_transport *t, struct kv_offer *offer, int fds[KV_OFFER_FDS])
+static int receive_offer(struct rpc_transport *t, struct kv_offer *offer,
+                         int fds[KV_OFFER_FDS_BLOCKS])
 {
     uint8_t body[KV_OFFER_BYTES];
     size_t have = 0;
@@ -85,11 +88,12 @@ static int receive_offer(struct rpc_transport *t, struct kv_offer *offer, int fd
         return rc;
     if (offer->error)
         return -(int)offer->error;
-    for (int i = 0; i < KV_OFFER_FDS; i++)
+    int count = offer->arena_bytes ? KV_OFFER_FDS_BLOCKS : KV_OFFER_FDS;
+    for (int i = 0; i < count; i++)
         fds[i] = t->ops->take_fd(t);
-    for (int i = 0; i < KV_OFFER_FDS; i++)
+    for (int i = 0; i < count; i++)
         rc = fds[i] < 0 ? -EPROTO : rc;
-    for (int i = 0; rc && i < KV_OFFER_FDS; i++)
+    for (int i = 0; rc && i < count; i++)
         if (fds[i] >= 0)
             close(fds[i]);
     return rc;
@@ -107,11 +111,34 @@ static int watch_link(struct kv_client *c, struct link *l)
     return 0;
 }
 
+/* The offer's descriptors become the link's, also on failure. */
+static int take_offered(struct link *l, const struct kv_offer *offer,
+                        const struct kv_region_shape *shape, const int fds[KV_OFFER_FDS_BLOCKS])
+{
+    int rc = kv_attachment_take(fds, shape, &l->attachment);
+    if (offer->arena_bytes == 0)
+        return rc;
+    int arena_rc = kv_arena_take(fds[KV_OFFER_FDS], offer->arena_bytes, &l->blocks.arena);
+    if (rc || arena_rc)
+        return rc ? rc : arena_rc;
+    const struct kv_memory heap = kv_heap();
+    return kv_extents_create(shape->staging_bytes, STAGED_MAX, &heap, &l->blocks.staged);
+}
+
 static void link_destroy(struct link *l)
 {
+    kv_extents_destroy(l->blocks.staged);
+    kv_arena_fini(&l->blocks.arena);
     kv_attachment_fini(&l->attachment);
     rpc_transport_destroy(l->socket);
     free(l);
+}
+
+static struct kv_region_shape shape_of(const struct kv_client *c)
+{
+    return (struct kv_region_shape){.depth = c->options.depth,
+                                    .value_max = c->options.value_max,
+                                    .staging_bytes = c->options.staging_bytes};
 }
 
 /* Connects to daemon `index` and fills in what its offer says. */
@@ -127,20 +154,21 @@ static int link_open(struct kv_client *c, uint32_t index, char why[RPC_WHY_CHARS
     if (!l)
         return -ENOMEM;
     l->attachment = (struct kv_attachment){.memfd = -1, .daemon_bell = -1, .client_bell = -1};
+    l->blocks.arena.fd = -1;
     rc = rpc_dial(&addr, NULL, &l->socket, why);
     if (rc) {
         free(l);
         return rc;
     }
-    const struct kv_region_shape shape = {c->options.depth, c->options.value_max};
+    const struct kv_region_shape shape = shape_of(c);
     struct kv_offer offer;
-    int fds[KV_OFFER_FDS];
+    int fds[KV_OFFER_FDS_BLOCKS];
     l->socket->ops->expect_fds(l->socket);
     rc = send_attach(l->socket, &shape);
     if (rc == 0)
         rc = receive_offer(l->socket, &offer, fds);
     if (rc == 0)
-        rc = kv_attachment_take(fds, &shape, &l->attachment);
+        rc = take_offered(l, &offer, &shape, fds);
     if (rc == 0)
         rc = offer.index == index ? watch_link(c, l) : -EPROTO;
     if (rc) {
@@ -149,6 +177,7 @@ static int link_open(struct kv_client *c, uint32_t index, char why[RPC_WHY_CHARS
         return rc;
     }
     kv_port_init(&l->port, l->attachment.map, &shape);
+    l->blocks.staging = l->port.region.staging;
     c->rank = offer.rank;
     c->ranks = offer.ranks;
     c->daemons = offer.daemons;
@@ -174,7 +203,8 @@ int kv_client_open(const struct kv_client_options *options, struct kv_client **o
     kv_spin_init(&c->spin, options->wait);
     c->epoll = epoll_create1(EPOLL_CLOEXEC);
     int rc = c->epoll < 0 ? -errno : 0;
-    if (rc == 0 && !kv_shape_ok(&(struct kv_region_shape){c->options.depth, c->options.value_max}))
+    const struct kv_region_shape shape = shape_of(c);
+    if (rc == 0 && !kv_shape_ok(&shape))
         rc = -EINVAL;
     if (rc)
         snprintf(why, RPC_WHY_CHARS, "cannot set the client up: %s", strerror(-rc));
@@ -201,9 +231,11 @@ void kv_client_close(struct kv_client *c)
 
 /* ---- asking ---- */
 
-int kv_client_submit(struct kv_client *c, const struct kv_ask *ask)
+/* As kv_client_submit; says which slot the request has. */
+static int submit(struct kv_client *c, const struct kv_ask *ask, struct link **link, uint32_t *slot)
 {
-    if (ask->op < KV_GET || ask->op >= KV_OP_END || ask->timeout_ns > KV_TIMEOUT_MAX_NS)
+    bool known = (ask->op >= KV_GET && ask->op < KV_OP_END) || ask->op == KV_BLOCK;
+    if (!known || ask->timeout_ns > KV_TIMEOUT_MAX_NS)
         return -EINVAL;
     struct link *l = c->links[kv_place_of(ask->key, c->ranks, c->daemons).daemon];
     if (UNLIKELY(l->lost))
@@ -230,7 +262,16 @@ int kv_client_submit(struct kv_client *c, const struct kv_ask *ask)
     l->waited_for++;
     c->waited_for++;
     l->unrung = true;
+    *link = l;
+    *slot = at;
     return 0;
+}
+
+int kv_client_submit(struct kv_client *c, const struct kv_ask *ask)
+{
+    struct link *l;
+    uint32_t slot;
+    return submit(c, ask, &l, &slot);
 }
 
 void kv_client_flush(struct kv_client *c)
@@ -547,4 +588,43 @@ uint32_t kv_client_peers_up(const struct kv_client *c)
         least = up < least ? up : least;
     }
     return least;
+}
+
+/* ---- for client_blocks.c ---- */
+
+struct kv_block_link *kv_client_block_link(struct kv_client *c, struct kv_key key)
+{
+    return &c->links[kv_place_of(key, c->ranks, c->daemons).daemon]->blocks;
+}
+
+uint32_t kv_client_value_max(const struct kv_client *c)
+{
+    return c->options.value_max;
+}
+
+enum kv_result kv_client_block_ask(struct kv_client *c, struct kv_key key, const void *body,
+                                   uint32_t len, void *answer, uint32_t size, uint32_t *answer_len,
+                                   uint64_t *asked_ns)
+{
+    struct kv_ask ask = {.op = KV_BLOCK,
+                         .key = key,
+                         .value = body,
+                         .value_len = len,
+                         .buffer = answer,
+                         .buffer_len = size};
+    *asked_ns = hw_now_ns();
+    return one(c, &ask, answer_len);
+}
+
+bool kv_client_block_tell(struct kv_client *c, struct kv_key key, const void *body, uint32_t len)
+{
+    struct kv_ask ask = {.op = KV_BLOCK, .key = key, .value = body, .value_len = len};
+    struct kv_answer none;
+    struct link *l;
+    uint32_t slot;
+    if (submit(c, &ask, &l, &slot))
+        return false;
+    end_slot(c, l, &l->slots[slot], KV_OK, &none); /* its answer will be dropped like a late one */
+    kv_client_flush(c);
+    return true;
 }

@@ -51,7 +51,12 @@ int kv_daemon_create(const struct kv_daemon_config *config, struct kv_daemon **o
                                     .secret = hw_rng_u64(&rng),
                                     .memory = c.memory};
     rc = kv_store_create(&store, &d->store);
+    d->config.blocks.secret = hw_rng_u64(&rng);
+    if (rc == 0)
+        rc = kv_seat_blocks_init(d);
     if (rc) {
+        kv_seat_blocks_fini(d);
+        kv_store_destroy(d->store);
         c.memory.release(c.memory.user, d);
         return rc;
     }
@@ -68,6 +73,7 @@ void kv_daemon_destroy(struct kv_daemon *d)
     while (d->seats)
         kv_daemon_detach(d, d->seats);
     kv_peers_fini(d);
+    kv_seat_blocks_fini(d);
     kv_store_destroy(d->store);
     struct kv_memory m = d->config.memory;
     m.release(m.user, d);
@@ -88,6 +94,7 @@ struct kv_outcome kv_daemon_execute(struct kv_daemon *d, enum kv_op op, struct k
         out.result = kv_store_delete(d->store, key);
         break;
     case KV_OP_END:
+    case KV_BLOCK:
         break;
     }
     return out;
@@ -178,6 +185,20 @@ static uint32_t plain_turn(struct kv_daemon *d)
     return events;
 }
 
+static void publish_blocks(struct kv_daemon *d)
+{
+    struct kv_stats *s = &d->stats;
+    struct kv_blocks_stat b;
+    kv_blocks_stat(d->blocks, &b);
+    atomic_store_explicit(&s->block_hits, b.hits, memory_order_relaxed);
+    atomic_store_explicit(&s->block_misses, b.misses, memory_order_relaxed);
+    atomic_store_explicit(&s->block_evicted, b.evicted, memory_order_relaxed);
+    atomic_store_explicit(&s->block_corrupt, b.corrupt, memory_order_relaxed);
+    atomic_store_explicit(&s->blocks, b.blocks, memory_order_relaxed);
+    atomic_store_explicit(&s->block_bytes, b.bytes, memory_order_relaxed);
+    atomic_store_explicit(&s->block_leases, b.leases, memory_order_relaxed);
+}
+
 static void publish_gauges(struct kv_daemon *d)
 {
     struct kv_stats *s = &d->stats;
@@ -185,6 +206,8 @@ static void publish_gauges(struct kv_daemon *d)
     atomic_store_explicit(&s->store_bytes, kv_store_bytes(d->store), memory_order_relaxed);
     atomic_store_explicit(&s->store_entries, kv_store_count(d->store), memory_order_relaxed);
     atomic_store_explicit(&s->in_flight, d->in_flight, memory_order_relaxed);
+    if (d->blocks)
+        publish_blocks(d);
 }
 
 uint32_t kv_daemon_turn(struct kv_daemon *d)
@@ -211,13 +234,15 @@ uint64_t kv_daemon_time(const struct kv_daemon *d)
 
 bool kv_daemon_arm(struct kv_daemon *d)
 {
-    bool ready = kv_peers_arm(d);
+    bool ready = kv_peers_arm(d) || d->copies;
     return kv_seats_park_all(d) || ready;
 }
 
 uint64_t kv_daemon_next_tick(const struct kv_daemon *d)
 {
-    return kv_peers_next_tick(d);
+    uint64_t peers = kv_peers_next_tick(d);
+    uint64_t blocks = d->blocks ? kv_blocks_next_tick(d->blocks) : HW_NEVER;
+    return peers < blocks ? peers : blocks;
 }
 
 const struct kv_stats *kv_daemon_stats(const struct kv_daemon *d)

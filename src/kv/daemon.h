@@ -21,6 +21,7 @@
 #ifndef HAWSER_KV_DAEMON_H
 #define HAWSER_KV_DAEMON_H
 
+#include "kv/blocks.h"
 #include "kv/memory.h"
 #include "kv/region.h"
 #include "kv/stats.h"
@@ -40,8 +41,10 @@ struct kv_daemon_config {
     uint32_t index, daemons; /* this daemon of the rank, of so many */
     uint64_t store_bytes;
     uint32_t store_entries;
-    uint32_t value_max;     /* 0: KV_VALUE_MAX */
-    uint32_t max_clients;   /* 0: KV_CLIENTS_DEFAULT */
+    uint32_t value_max;   /* 0: KV_VALUE_MAX */
+    uint32_t max_clients; /* 0: KV_CLIENTS_DEFAULT */
+    /* The block store of local clients; no arena: none.  Its secret and memory are set here. */
+    struct kv_blocks_config blocks;
     uint64_t seed;          /* random: the store's secret and this incarnation's number */
     struct rpc_clock clock; /* now_ns NULL: hw_now_ns */
     struct kv_memory memory;

@@ -1,8 +1,10 @@
-/* kv/daemon_impl.h - the daemon's insides, shared by daemon.c, seat.c and peers.c only.
+/* kv/daemon_impl.h - the daemon's insides, shared by daemon.c, seat.c, seat_blocks.c and
+ * peers.c only.
  *
  * Invariants: a slot is busy from the moment its request is taken until its answer is written; a
- * pending request is in exactly one of three states (idle; called: the endpoint holds a pointer to
- * it; queued: in its peer's list).  So a seat may be freed once each of its slots is idle.
+ * pending request is in exactly one of four states (idle; called: the endpoint holds a pointer to
+ * it; queued: in its peer's list; copying: in the daemon's list of copies).  So a seat may be freed
+ * once each of its slots is idle.
  *
  * Threads: the daemon's.  Lifetime: the daemon's. */
 #ifndef HAWSER_KV_DAEMON_IMPL_H
@@ -11,7 +13,13 @@
 #include "kv/daemon.h"
 #include "kv/store.h"
 
-enum pending_state { PENDING_IDLE, PENDING_CALLED, PENDING_QUEUED };
+enum pending_state { PENDING_IDLE, PENDING_CALLED, PENDING_QUEUED, PENDING_COPYING };
+
+/* A block on its way out of a client's staging area. */
+struct kv_block_copy {
+    uint64_t ticket;
+    uint32_t at, len, done;
+};
 
 /* One slot's request. */
 struct kv_pending {
@@ -26,7 +34,8 @@ struct kv_pending {
     uint64_t asked_ns, deadline_ns;
     struct kv_key key;
     struct kv_peer *peer;
-    struct kv_pending *next, *prev; /* queued */
+    struct kv_pending *next, *prev; /* queued, copying */
+    struct kv_block_copy copy;
     uint8_t value[KV_REQUEST_INLINE];
 };
 
@@ -42,6 +51,7 @@ struct kv_seat {
     struct kv_seat *wake_next;
     kv_ring_fn *ring;
     void *user;
+    struct kv_block_holder holder;
     struct kv_pending pending[]; /* depth of them */
 };
 
@@ -60,6 +70,9 @@ struct kv_peer {
 struct kv_daemon {
     struct kv_daemon_config config;
     struct kv_store *store;
+    struct kv_blocks *blocks; /* NULL: none */
+    struct kv_block_desk *block_desk;
+    struct kv_pending *copies, *copies_last; /* one after the other */
     struct kv_stats stats;
     uint64_t now_ns; /* of this turn */
     uint64_t incarnation;
@@ -84,6 +97,16 @@ bool kv_seats_park_all(struct kv_daemon *d);
 void kv_seats_publish(struct kv_daemon *d);
 /* Writes the answer of a busy slot and frees it. */
 void kv_seat_answer(struct kv_pending *p, enum kv_result result, const void *value, uint32_t len);
+
+/* seat_blocks.c */
+int kv_seat_blocks_init(struct kv_daemon *d);
+void kv_seat_blocks_fini(struct kv_daemon *d);
+/* Serves a busy slot's request about blocks. */
+void kv_seat_serve_block(struct kv_daemon *d, struct kv_pending *p, const uint8_t *value);
+/* A slice of the copies that are due; how many it worked on. */
+uint32_t kv_seat_copies_advance(struct kv_daemon *d);
+/* Forgets a request that is copying, without an answer. */
+void kv_seat_copy_forget(struct kv_pending *p);
 
 /* peers.c */
 void kv_peers_fini(struct kv_daemon *d);

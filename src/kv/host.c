@@ -54,6 +54,7 @@ struct kv_host {
     struct kv_daemon *daemon;
     struct hw_counter_set counters;
     int epoll, stop_fd;
+    struct kv_arena arena;
     struct rpc_listener *attach, *listen;
     struct kv_dialer *dialer;
     struct rpc_addr addrs[KV_RANKS_MAX]; /* of our index, at each rank */
@@ -147,19 +148,21 @@ static struct kv_offer offer_of(const struct kv_host *h, int error,
                              .ranks = h->options.ranks,
                              .daemons = h->options.daemons,
                              .rank = h->options.rank,
-                             .index = h->options.index};
+                             .index = h->options.index,
+                             .arena_bytes = shape->staging_bytes ? h->arena.bytes : 0};
 }
 
-static int send_offer(struct guest *g, const struct kv_offer *offer)
+static int send_offer(struct kv_host *h, struct guest *g, const struct kv_offer *offer)
 {
     uint8_t body[KV_OFFER_BYTES];
     kv_offer_encode(offer, body);
     struct iovec iov = {body, sizeof(body)};
     const struct kv_attachment *a = &g->attachment;
-    const int fds[KV_OFFER_FDS] = {a->memfd, a->daemon_bell, a->client_bell};
+    const int fds[KV_OFFER_FDS_BLOCKS] = {a->memfd, a->daemon_bell, a->client_bell, h->arena.fd};
+    int fd_count = offer->arena_bytes ? KV_OFFER_FDS_BLOCKS : KV_OFFER_FDS;
     const struct rpc_transport_ops *ops = g->socket->ops;
     ssize_t n = offer->error ? ops->send(g->socket, &iov, 1)
-                             : ops->send_fds(g->socket, &iov, 1, fds, KV_OFFER_FDS);
+                             : ops->send_fds(g->socket, &iov, 1, fds, fd_count);
     return n == sizeof(body) ? 0 : -EPROTO;
 }
 
@@ -192,7 +195,7 @@ static void greet(struct kv_host *h, struct guest *g)
         rc = seat_guest(h, g, &shape);
     struct kv_offer offer = offer_of(h, rc, &shape);
     offer.generation = rc ? 0 : kv_seat_generation(g->seat);
-    if (send_offer(g, &offer) || rc) {
+    if (send_offer(h, g, &offer) || rc) {
         if (rc)
             hw_warn(HW_CAT_KV, "%s: not attached: %s", g->socket->peer, strerror(-rc));
         guest_leave(h, g);
@@ -456,6 +459,7 @@ static int create_daemon(struct kv_host *h)
         .store_entries = o->store_entries,
         .value_max = o->value_max,
         .max_clients = o->max_clients,
+        .blocks = o->blocks,
         .seed = o->seed,
         .plain = o->plain,
         .probe = o->probe,
@@ -464,7 +468,12 @@ static int create_daemon(struct kv_host *h)
     };
     if (config.seed == 0 && getrandom(&config.seed, sizeof(config.seed), 0) != sizeof(config.seed))
         return -EIO;
-    int rc = kv_daemon_create(&config, &h->daemon);
+    int rc = o->arena_bytes ? kv_arena_make(o->arena_bytes, &h->arena) : 0;
+    if (rc)
+        return rc;
+    config.blocks.arena = h->arena.map;
+    config.blocks.arena_bytes = h->arena.bytes;
+    rc = kv_daemon_create(&config, &h->daemon);
     if (rc)
         return rc;
     char index[16];
@@ -521,6 +530,7 @@ int kv_host_create(const struct kv_host_options *options, struct kv_host **out,
     if (!h)
         return -ENOMEM;
     h->options = *options;
+    h->arena.fd = -1;
     h->watch_stop.kind = WATCH_STOP;
     h->watch_attach.kind = WATCH_ATTACH;
     h->watch_listen.kind = WATCH_LISTEN;
@@ -559,6 +569,7 @@ void kv_host_destroy(struct kv_host *h)
         hw_counter_set_unregister(&h->counters);
         kv_daemon_destroy(h->daemon);
     }
+    kv_arena_fini(&h->arena);
     rpc_listener_destroy(h->listen);
     rpc_listener_destroy(h->attach);
     if (h->epoll >= 0)
@@ -571,6 +582,11 @@ void kv_host_destroy(struct kv_host *h)
 const struct kv_stats *kv_host_stats(const struct kv_host *h)
 {
     return kv_daemon_stats(h->daemon);
+}
+
+uint8_t *kv_host_arena(struct kv_host *h)
+{
+    return h->arena.map;
 }
 
 const char *kv_host_address(const struct kv_host *h)

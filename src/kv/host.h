@@ -11,6 +11,7 @@
 #ifndef HAWSER_KV_HOST_H
 #define HAWSER_KV_HOST_H
 
+#include "kv/arena.h"
 #include "kv/client.h"
 #include "kv/daemon.h"
 #include "rpc/net.h"
@@ -26,6 +27,8 @@ struct kv_host_options {
     const struct rpc_security *listen_security, *dial_security; /* NULL: none */
     uint64_t store_bytes;
     uint32_t store_entries, value_max, max_clients; /* 0: the defaults of kv/daemon.h */
+    uint64_t arena_bytes;                           /* of blocks; 0: none */
+    struct kv_blocks_config blocks;                 /* its limits; the arena is set here */
     enum rpc_flush_policy flush;
     enum rpc_wait_mode wait;
     uint32_t ring_bytes;   /* of shm between ranks; 0: 1 MiB */
@@ -45,6 +48,8 @@ void kv_host_run(struct kv_host *host);
 void kv_host_stop(struct kv_host *host);
 
 const struct kv_stats *kv_host_stats(const struct kv_host *host);
+/* Where the blocks are, for tests that damage one; NULL: no blocks. */
+uint8_t *kv_host_arena(struct kv_host *host);
 /* As bound, with the port that the kernel chose; "" with one rank. */
 const char *kv_host_address(const struct kv_host *host);
 

@@ -12,6 +12,9 @@ const char *kv_result_name(enum kv_result result)
         [KV_PEER_LOST] = "PEER_LOST",
         [KV_TIMEOUT] = "TIMEOUT",
         [KV_REFUSED] = "REFUSED",
+        [KV_EXPIRED] = "EXPIRED",
+        [KV_STALE] = "STALE",
+        [KV_EXISTS] = "EXISTS",
     };
     return (unsigned)result < KV_RESULT_COUNT ? names[result] : "?";
 }

@@ -32,7 +32,13 @@ struct kv_key {
     uint64_t hi, lo;
 };
 
-enum kv_op { KV_GET = 1, KV_PUT = 2, KV_DELETE = 3, KV_OP_END = 4 };
+enum kv_op {
+    KV_GET = 1,
+    KV_PUT = 2,
+    KV_DELETE = 3,
+    KV_OP_END = 4, /* of values; what follows goes no further than the own daemon */
+    KV_BLOCK = 8   /* about blocks: the value says what (kv/blockmsg.h) */
+};
 
 /* How a request ends; each has one meaning and never stands for another. */
 enum kv_result {
@@ -44,6 +50,10 @@ enum kv_result {
                    */
     KV_TIMEOUT,   /* the deadline passed: a change may have happened or may still happen */
     KV_REFUSED,   /* the owner does not take it: malformed, or not its key */
+    /* Of blocks only (kv/blocks.h). */
+    KV_EXPIRED, /* the lease has ended: what was read under it may be anything */
+    KV_STALE,   /* the put has ended, by time, or because another one of the key was first */
+    KV_EXISTS,  /* the key has its block already: blocks never change */
     KV_RESULT_COUNT
 };
 

@@ -63,7 +63,7 @@ int kv_remote_request_decode(uint32_t method, const uint8_t *data, size_t len,
 
 int kv_remote_answer_decode(const uint8_t *data, size_t len, struct kv_remote_answer *out)
 {
-    if (len < 1 || len - 1 > KV_VALUE_MAX || data[0] >= KV_RESULT_COUNT)
+    if (len < 1 || len - 1 > KV_VALUE_MAX || data[0] > KV_REFUSED)
         return -EPROTO;
     enum kv_result result = (enum kv_result)data[0];
     if (result == KV_PEER_LOST || result == KV_TIMEOUT || (result != KV_OK && len > 1))

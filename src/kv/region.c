@@ -18,6 +18,8 @@ void kv_region_map(struct kv_region *r, void *map, const struct kv_region_shape 
     r->depth = shape->depth;
     r->mask = ring - 1;
     r->value_max = shape->value_max;
+    r->staging_bytes = shape->staging_bytes;
+    r->staging = shape->staging_bytes ? base + kv_region_bytes(shape) - shape->staging_bytes : NULL;
 }
 
 void kv_region_format(void *map, const struct kv_region_shape *shape)
@@ -28,6 +30,7 @@ void kv_region_format(void *map, const struct kv_region_shape *shape)
         .depth = shape->depth,
         .ring = kv_ring_lines(shape->depth),
         .value_max = shape->value_max,
+        .staging_bytes = shape->staging_bytes,
     };
 }
 
@@ -36,7 +39,7 @@ int kv_region_check(const void *map, const struct kv_region_shape *shape)
     const struct kv_region_header *h = map;
     bool ok = h->magic == KV_REGION_MAGIC && h->version == KV_REGION_VERSION &&
               h->depth == shape->depth && h->ring == kv_ring_lines(shape->depth) &&
-              h->value_max == shape->value_max;
+              h->value_max == shape->value_max && h->staging_bytes == shape->staging_bytes;
     return ok ? 0 : -EPROTO;
 }
 
@@ -51,7 +54,7 @@ void kv_port_init(struct kv_port *port, void *map, const struct kv_region_shape 
 int kv_port_submit(struct kv_port *port, const struct kv_port_request *request, uint32_t *slot_out)
 {
     const struct kv_region *r = &port->region;
-    uint32_t len = request->op == KV_PUT ? request->value_len : 0;
+    uint32_t len = request->op == KV_PUT || request->op == KV_BLOCK ? request->value_len : 0;
     if (len > r->value_max)
         return -EMSGSIZE;
     if (port->busy == r->depth)

@@ -6,6 +6,7 @@
  *   KV_REGION_LINES             request lines   client, `ring` of them
  *   + 64 * ring                 response lines  daemon, `ring` of them
  *   + 64 * ring                 data            `depth` slots of `value_max` bytes, line-aligned
+ *   the next whole page         staging         client: blocks on their way to the daemon
  *
  * Requests and answers are two rings of 64-byte lines.  A line's sequence number is its position
  * plus one, written last (release) and polled (acquire), so a request costs one cache line each
@@ -41,7 +42,9 @@ enum {
     KV_REGION_LINES = 256, /* two lines apart: adjacent-line prefetch pairs them */
     KV_REQUEST_INLINE = 32,
     KV_RESPONSE_INLINE = 48,
-    KV_REGION_BYTES_MAX = 32 << 20 /* what one client can pin: 256 slots of 64 KiB, and lines */
+    KV_REGION_BYTES_MAX = 32 << 20, /* what one client can pin: 256 slots of 64 KiB, and lines */
+    KV_STAGING_MAX = 256 << 20,     /* beside it, for blocks: four of the largest */
+    KV_STAGING_ALIGN = 4096         /* a line of the daemon's must not share a page with it */
 };
 
 struct kv_request_line {
@@ -68,7 +71,7 @@ _Static_assert(sizeof(struct kv_request_line) == HW_CACHE_LINE, "shared layout")
 _Static_assert(sizeof(struct kv_response_line) == HW_CACHE_LINE, "shared layout");
 
 struct kv_region_header {
-    uint32_t magic, version, depth, ring, value_max, reserved[11];
+    uint32_t magic, version, depth, ring, value_max, staging_bytes, reserved[10];
 };
 struct kv_daemon_line {
     _Atomic uint32_t sleeps;   /* ring its bell after writing a request */
@@ -85,13 +88,15 @@ _Static_assert(sizeof(struct kv_daemon_line) == HW_CACHE_LINE, "shared layout");
 _Static_assert(sizeof(struct kv_client_line) == HW_CACHE_LINE, "shared layout");
 
 struct kv_region_shape {
-    uint32_t depth;     /* 1 to KV_DEPTH_MAX */
-    uint32_t value_max; /* at most KV_VALUE_MAX */
+    uint32_t depth;         /* 1 to KV_DEPTH_MAX */
+    uint32_t value_max;     /* at most KV_VALUE_MAX */
+    uint32_t staging_bytes; /* at most KV_STAGING_MAX; 0: no blocks */
 };
 
 static inline bool kv_shape_ok(const struct kv_region_shape *shape)
 {
-    return shape->depth >= 1 && shape->depth <= KV_DEPTH_MAX && shape->value_max <= KV_VALUE_MAX;
+    return shape->depth >= 1 && shape->depth <= KV_DEPTH_MAX && shape->value_max <= KV_VALUE_MAX &&
+           shape->staging_bytes <= KV_STAGING_MAX;
 }
 
 /* Lines of each ring: a power of two. */
@@ -108,11 +113,20 @@ static inline size_t kv_slot_stride(uint32_t value_max)
     return ((size_t)value_max + HW_CACHE_LINE - 1) / HW_CACHE_LINE * HW_CACHE_LINE;
 }
 
-static inline size_t kv_region_bytes(const struct kv_region_shape *shape)
+/* Lines and slots alone. */
+static inline size_t kv_region_slots_bytes(const struct kv_region_shape *shape)
 {
     assert(kv_shape_ok(shape));
     return KV_REGION_LINES + 2 * (size_t)kv_ring_lines(shape->depth) * HW_CACHE_LINE +
            shape->depth * kv_slot_stride(shape->value_max);
+}
+
+static inline size_t kv_region_bytes(const struct kv_region_shape *shape)
+{
+    size_t bytes = kv_region_slots_bytes(shape);
+    if (shape->staging_bytes)
+        bytes = (bytes + KV_STAGING_ALIGN - 1) / KV_STAGING_ALIGN * KV_STAGING_ALIGN;
+    return bytes + shape->staging_bytes;
 }
 
 /* Where the parts are; made by kv_region_map over a mapping of kv_region_bytes. */
@@ -125,6 +139,8 @@ struct kv_region {
     uint8_t *data;
     size_t stride;
     uint32_t depth, mask, value_max;
+    uint8_t *staging; /* NULL: none */
+    uint32_t staging_bytes;
 };
 
 void kv_region_map(struct kv_region *region, void *map, const struct kv_region_shape *shape);
@@ -150,7 +166,7 @@ struct kv_port {
 struct kv_port_request {
     enum kv_op op;
     struct kv_key key;
-    const void *value; /* KV_PUT */
+    const void *value; /* KV_PUT, KV_BLOCK */
     uint32_t value_len;
     uint32_t timeout_us;
 };

@@ -81,6 +81,7 @@ int kv_daemon_attach(struct kv_daemon *d, void *map, const struct kv_region_shap
     s->generation = ++d->generations;
     s->ring = ring;
     s->user = user;
+    s->holder = (struct kv_block_holder)KV_BLOCK_HOLDER_INIT;
     for (uint32_t i = 0; i < shape->depth; i++) {
         s->pending[i].seat = s;
         s->pending[i].slot = (uint16_t)i;
@@ -103,9 +104,14 @@ static void leave_wake_list(struct kv_daemon *d, struct kv_seat *s)
 void kv_daemon_detach(struct kv_daemon *d, struct kv_seat *s)
 {
     for (uint32_t i = 0; i < s->region.depth; i++) {
-        if (s->pending[i].busy)
-            kv_peer_forget(&s->pending[i]);
+        struct kv_pending *p = &s->pending[i];
+        if (p->busy && p->state == PENDING_COPYING)
+            kv_seat_copy_forget(p);
+        else if (p->busy)
+            kv_peer_forget(p);
     }
+    if (d->blocks)
+        kv_blocks_leave(d->blocks, &s->holder);
     if (s->active)
         deactivate(d, s);
     leave_wake_list(d, s);
@@ -145,6 +151,9 @@ static void count_result(struct kv_daemon *d, enum kv_result result)
         [KV_PEER_LOST] = &d->stats.peer_lost,
         [KV_TIMEOUT] = &d->stats.timeout,
         [KV_REFUSED] = &d->stats.refused,
+        [KV_EXPIRED] = &d->stats.expired,
+        [KV_STALE] = &d->stats.stale,
+        [KV_EXISTS] = &d->stats.exists,
     };
     hw_counter_bump(counts[result], 1);
 }
@@ -271,6 +280,10 @@ static void serve(struct kv_daemon *d, struct kv_seat *s)
     if (UNLIKELY(!p))
         return;
     hw_counter_bump(&d->stats.requests, 1);
+    if (p->op == KV_BLOCK) {
+        kv_seat_serve_block(d, p, value);
+        return;
+    }
     struct kv_place place = kv_place_of(p->key, d->config.ranks, d->config.daemons);
     enum kv_result result = check(d, p, place);
     if (UNLIKELY(result != KV_OK)) {
@@ -333,6 +346,10 @@ uint32_t kv_seats_scan(struct kv_daemon *d)
     for (struct kv_seat *s = d->active, *next; s; s = next) {
         next = s->next;
         events += scan_seat(d, s);
+    }
+    if (d->blocks) {
+        kv_blocks_tick(d->blocks, d->now_ns);
+        events += kv_seat_copies_advance(d);
     }
     return events;
 }

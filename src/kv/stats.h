@@ -35,6 +35,16 @@
     X(peer_lost, "kv_result_peer_lost", "", HW_COUNTER, "answers to clients: PEER_LOST")           \
     X(timeout, "kv_result_timeout", "", HW_COUNTER, "answers to clients: TIMEOUT")                 \
     X(refused, "kv_result_refused", "", HW_COUNTER, "answers to clients: REFUSED")                 \
+    X(expired, "kv_result_expired", "", HW_COUNTER, "answers to clients: EXPIRED")                 \
+    X(stale, "kv_result_stale", "", HW_COUNTER, "answers to clients: STALE")                       \
+    X(exists, "kv_result_exists", "", HW_COUNTER, "answers to clients: EXISTS")                    \
+    X(block_hits, "kv_block_hits", "", HW_COUNTER, "blocks looked for and found")                  \
+    X(block_misses, "kv_block_misses", "", HW_COUNTER, "blocks looked for and not found")          \
+    X(block_evicted, "kv_block_evicted", "", HW_COUNTER, "blocks that had to go")                  \
+    X(block_corrupt, "kv_block_corrupt", "", HW_COUNTER, "blocks unlike their checksum: dropped")  \
+    X(blocks, "kv_blocks", "", HW_GAUGE, "blocks held")                                            \
+    X(block_bytes, "kv_block_bytes", "bytes", HW_GAUGE, "of these blocks")                         \
+    X(block_leases, "kv_block_leases", "", HW_GAUGE, "leases on blocks now")                       \
     X(clients, "kv_clients", "", HW_GAUGE, "clients attached now")                                 \
     X(peers_up, "kv_peers_up", "", HW_GAUGE, "other ranks reached now")                            \
     X(in_flight, "kv_in_flight", "", HW_GAUGE, "requests at other ranks now")                      \

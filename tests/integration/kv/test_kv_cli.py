@@ -1,4 +1,4 @@
-"""kvd, benchkv and pingpong as programs: form and completeness; figures are the machine's business."""
+"""kvd, benchkv, kvreplay, bench-blocks and pingpong as programs: form and completeness; figures are the machine's business."""
 
 import csv
 import json
@@ -142,6 +142,43 @@ class Benchkv(Case):
         self.expect(hawser("benchkv", "--client-threads", "0"), USAGE, "--client-threads")
         self.expect(hawser("benchkv", "--seed", "x"), USAGE, "--seed")
         self.expect(hawser("benchkv", "--peers", "unix:/tmp/a", "--rank", "1"), USAGE, "--peers")
+
+
+class Kvreplay(Case):
+    def trace(self, *requests):
+        path = self.dir / "trace.jsonl"
+        path.write_text("".join(json.dumps({"timestamp": 0, "hash_ids": ids}) + "\n" for ids in requests))
+        return path
+
+    def test_every_policy_stands_beside_the_optimum(self):
+        path = self.trace([0, 1, 2], [0, 1, 2], [0, 3, 2])
+        out = self.expect(hawser("kvreplay", path, "--capacity", "1GiB,400KiB", "--block", "4KiB",
+                                 "--json", leaks=True), DONE).stdout
+        rows = json.loads(out)["rows"]
+        self.assertEqual([(r["name"], r["capacity"]) for r in rows],
+                         [(n, c) for c in ("1GiB", "400KiB") for n in ("s3fifo", "sieve", "lru", "optimum")])
+        for row in rows:
+            self.assertAlmostEqual(row["value"], 100 * 5 / 9)
+            self.assertEqual(row["prefix"], "44.44")
+
+    def test_what_is_no_trace_is_told_with_its_line(self):
+        path = self.trace([1])
+        with open(path, "a") as file:
+            file.write('{"hash_ids": [1, -2]}\n')
+        self.expect(hawser("kvreplay", path), FAILED, "line 2")
+        self.expect(hawser("kvreplay", self.dir / "none"), FAILED, "No such file")
+        self.expect(hawser("kvreplay", self.trace([])), FAILED, "no request")
+        self.expect(hawser("kvreplay", self.trace([1]), "--capacity", "1KiB"), USAGE, "--capacity")
+        self.expect(hawser("kvreplay"), USAGE, "FILE")
+
+
+class Blocks(Case):
+    def test_reading_and_putting_stand_beside_memcpy(self):
+        out = self.expect(hawser("bench-blocks", "--size", "100KiB", "--blocks", "3", "--reps", "2",
+                                 "--json", leaks=True), DONE).stdout
+        rows = {row["name"]: row for row in json.loads(out)["rows"]}
+        self.assertEqual(set(rows), {"memcpy", "put", "leased", "get", "in_place"})
+        self.assertTrue(all(row["value"] > 0 for row in rows.values()))
 
 
 class Pingpong(Case):

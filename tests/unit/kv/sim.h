@@ -11,10 +11,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kv/kv.h"
+
 struct sim_report {
     uint64_t log; /* hash of all that happened */
     uint32_t requests;
-    uint32_t results[8]; /* by enum kv_result */
+    uint32_t results[KV_RESULT_COUNT];
     uint32_t restarts, deaths, cuts, stalls, naps, unchecked;
     char failure[160]; /* "" when all held */
 };

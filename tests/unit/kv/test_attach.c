@@ -65,6 +65,31 @@ static void an_offer_comes_back_as_it_was(void **state)
     assert_int_equal(got.error, EUSERS);
 }
 
+static void blocks_are_asked_for_and_offered(void **state)
+{
+    (void)state;
+    uint8_t request[KV_ATTACH_BYTES], bytes[KV_OFFER_BYTES];
+    struct kv_region_shape with = shape, got;
+    struct kv_offer offer = {.ranks = 1, .daemons = 1, .arena_bytes = UINT64_C(5) << 32}, back;
+    with.staging_bytes = KV_STAGING_MAX;
+    kv_attach_encode(&with, request);
+    assert_int_equal(kv_attach_decode(request, sizeof(request), &got), 0);
+    assert_int_equal(got.staging_bytes, KV_STAGING_MAX);
+    assert_int_equal(kv_region_bytes(&with) % KV_STAGING_ALIGN, 0);
+    assert_true(kv_region_bytes(&with) >= kv_region_bytes(&shape) + KV_STAGING_MAX);
+    with.staging_bytes++;
+    kv_attach_encode(&with, request);
+    assert_int_equal(kv_attach_decode(request, sizeof(request), &got), -EINVAL);
+    offer.shape = shape;
+    kv_offer_encode(&offer, bytes); /* an arena for one who cannot put */
+    assert_int_equal(kv_offer_decode(bytes, sizeof(bytes), &back), -EPROTO);
+    offer.shape.staging_bytes = 4096;
+    kv_offer_encode(&offer, bytes);
+    assert_int_equal(kv_offer_decode(bytes, sizeof(bytes), &back), 0);
+    assert_int_equal(back.arena_bytes, offer.arena_bytes);
+    assert_int_equal(back.shape.staging_bytes, 4096);
+}
+
 static void both_sides_see_the_same_memory(void **state)
 {
     (void)state;
@@ -112,6 +137,7 @@ int main(void)
         cmocka_unit_test(a_request_comes_back_as_it_was),
         cmocka_unit_test(what_is_wrong_with_a_request_is_told_apart),
         cmocka_unit_test(an_offer_comes_back_as_it_was),
+        cmocka_unit_test(blocks_are_asked_for_and_offered),
         cmocka_unit_test(both_sides_see_the_same_memory),
         cmocka_unit_test(descriptors_that_could_hurt_are_refused),
     };

@@ -1,0 +1,297 @@
+/* hawser bench-blocks - blocks of the store, put and read, beside memcpy of the same run. */
+#include "cli/cli.h"
+
+#include "base/bench.h"
+#include "base/clock.h"
+#include "base/hist.h"
+#include "cli/bench_link.h"
+#include "kv/client.h"
+#include "kv/host.h"
+
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REPS_MAX = 101, BLOCKS_MAX = 4096 };
+
+struct blocks_options {
+    uint64_t size, blocks, reps;
+    bool json;
+};
+
+static const struct cli_option options[] = {
+    {.name = "size",
+     .letter = 's',
+     .kind = CLI_SIZE,
+     .argument = "SIZE",
+     .offset = offsetof(struct blocks_options, size),
+     .def = "4MiB",
+     .min = 64,
+     .max = KV_BLOCK_MAX,
+     .help = "of a block"},
+    {.name = "blocks",
+     .letter = 'n',
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct blocks_options, blocks),
+     .def = "16",
+     .min = 1,
+     .max = BLOCKS_MAX,
+     .help = "different ones, gone through in turn; together more than the caches"},
+    {.name = "reps",
+     .letter = 'r',
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct blocks_options, reps),
+     .def = "9",
+     .min = 1,
+     .max = REPS_MAX,
+     .help = "rounds over all blocks; figures are from the median time of a block"},
+    {.name = "json",
+     .letter = 'j',
+     .kind = CLI_FLAG,
+     .offset = offsetof(struct blocks_options, json),
+     .help = "print one JSON object instead of a table"},
+    {NULL},
+};
+
+struct bench {
+    const struct blocks_options *o;
+    struct kv_host *host;
+    struct kv_client *client;
+    pthread_t thread;
+    uint8_t *plain;  /* the same blocks in memory of our own */
+    uint8_t *buffer; /* what all sides copy into */
+    enum kv_result failed;
+};
+
+static struct kv_block_key key_of(uint64_t n)
+{
+    struct kv_block_key key = {.len = sizeof(n)};
+    memcpy(key.bytes, &n, sizeof(n));
+    return key;
+}
+
+/* ---- what is measured: one block at a time ---- */
+
+static void note(struct bench *b, enum kv_result result)
+{
+    if (result != KV_OK && b->failed == KV_OK)
+        b->failed = result;
+}
+
+static void side_memcpy(struct bench *b, uint64_t block)
+{
+    memcpy(b->buffer, b->plain + block * b->o->size, b->o->size);
+    __asm__ volatile("" ::"r"(b->buffer) : "memory"); /* or the compiler might leave it out */
+}
+
+static void side_get(struct bench *b, uint64_t block)
+{
+    struct kv_block_key key = key_of(block);
+    uint32_t len;
+    note(b, kv_block_get(b->client, &key, b->buffer, (uint32_t)b->o->size, &len));
+}
+
+/* A copy under a lease, not verified: what the store itself costs a reader. */
+static void side_leased(struct bench *b, uint64_t block)
+{
+    struct kv_block_key key = key_of(block);
+    struct kv_block_ref ref;
+    enum kv_result result = kv_block_lease(b->client, &key, &ref);
+    note(b, result);
+    if (result != KV_OK)
+        return;
+    memcpy(b->buffer, ref.data, ref.len);
+    kv_block_let_go(b->client, &ref);
+}
+
+/* Without a copy of its own: the reader hashes what it reads where it lies. */
+static void side_in_place(struct bench *b, uint64_t block)
+{
+    struct kv_block_key key = key_of(block);
+    struct kv_block_ref ref;
+    enum kv_result result = kv_block_lease(b->client, &key, &ref);
+    note(b, result);
+    if (result != KV_OK)
+        return;
+    note(b, kv_block_check(b->client, &ref));
+    kv_block_let_go(b->client, &ref);
+}
+
+/* The caller's copy into the staging area, the daemon's into the arena, and its hash. */
+static void side_put(struct bench *b, uint64_t block)
+{
+    struct kv_block_key key = key_of(block);
+    (void)kv_block_delete(b->client, &key);
+    note(b, kv_block_put(b->client, &key, 0, b->plain + block * b->o->size, (uint32_t)b->o->size));
+}
+
+typedef void side_fn(struct bench *b, uint64_t block);
+
+static const struct {
+    const char *name;
+    side_fn *go;
+} sides[] = {{"memcpy", side_memcpy},
+             {"put", side_put},
+             {"leased", side_leased},
+             {"get", side_get},
+             {"in_place", side_in_place}};
+enum { SIDES = ARRAY_LEN(sides) };
+
+/* ---- setting up ---- */
+
+static void *run_host(void *user)
+{
+    kv_host_run(user);
+    return NULL;
+}
+
+static enum cli_exit start(struct bench *b, const char *socket)
+{
+    char why[RPC_WHY_CHARS] = "";
+    uint64_t room = b->o->blocks * b->o->size;
+    struct kv_host_options host = {.ranks = 1,
+                                   .daemons = 1,
+                                   .socket = socket,
+                                   .store_bytes = 4096,
+                                   .store_entries = 16,
+                                   .arena_bytes = room + room / 16 + (1 << 20),
+                                   .blocks = {.entries = (uint32_t)b->o->blocks + 16,
+                                              .high_percent = 100,
+                                              .low_percent = 100}};
+    struct kv_client_options client = {
+        .socket = socket, .staging_bytes = (uint32_t)b->o->size * 2, .timeout_ns = 30 * HW_SEC};
+    if (kv_host_create(&host, &b->host, why))
+        return cli_fail(CLI_FAILED, "bench-blocks: %s", why);
+    if (pthread_create(&b->thread, NULL, run_host, b->host)) {
+        kv_host_destroy(b->host);
+        b->host = NULL;
+        return cli_fail(CLI_FAILED, "bench-blocks: cannot start a thread");
+    }
+    if (kv_client_open(&client, &b->client, why))
+        return cli_fail(CLI_FAILED, "bench-blocks: %s", why);
+    b->plain = malloc(room);
+    b->buffer = malloc(b->o->size);
+    if (!b->plain || !b->buffer)
+        return cli_fail(CLI_FAILED, "out of memory");
+    for (uint64_t i = 0; i < room; i++)
+        b->plain[i] = (uint8_t)(i * 7 + i / 4096);
+    return CLI_DONE;
+}
+
+static void stop(struct bench *b)
+{
+    kv_client_close(b->client);
+    if (b->host) {
+        kv_host_stop(b->host);
+        pthread_join(b->thread, NULL);
+        kv_host_destroy(b->host);
+    }
+    free(b->plain);
+    free(b->buffer);
+}
+
+/* ---- measuring ---- */
+
+/* The sides in turns, so that what the machine does meanwhile falls on all.  The first round only
+ * brings pages in. */
+static void measure(struct bench *b, struct hw_hist times[SIDES])
+{
+    for (uint64_t rep = 0; rep <= b->o->reps; rep++) {
+        for (size_t i = 0; i < SIDES; i++) {
+            for (uint64_t block = 0; block < b->o->blocks; block++) {
+                uint64_t start_ns = hw_now_ns();
+                sides[i].go(b, block);
+                if (rep > 0)
+                    hw_hist_record(&times[i], hw_now_ns() - start_ns);
+            }
+        }
+    }
+}
+
+/* Bytes in the median time of a block: what the machine does while it is not disturbed. */
+static double rate_of(const struct bench *b, const struct hw_hist *times)
+{
+    uint64_t median = hw_hist_percentile(times, 50);
+    return (double)b->o->size / (1 << 30) * 1e9 / (double)(median ? median : 1);
+}
+
+static int print(const struct bench *b, const struct hw_hist times[SIDES])
+{
+    struct hw_bench bench;
+    double raw = rate_of(b, &times[0]);
+    hw_bench_begin(&bench, "blocks");
+    for (size_t i = 0; i < SIDES; i++) {
+        hw_bench_row(&bench, sides[i].name, rate_of(b, &times[i]), "GiB/s", i ? raw : NAN);
+        hw_bench_field(&bench, "size", "%llu", (unsigned long long)b->o->size);
+        hw_bench_field(&bench, "blocks", "%llu", (unsigned long long)b->o->blocks);
+    }
+    int rc =
+        b->o->json ? hw_bench_print_json(&bench, stdout) : hw_bench_print_table(&bench, stdout);
+    hw_bench_end(&bench);
+    return rc;
+}
+
+static enum cli_exit measure_and_print(struct bench *b)
+{
+    struct hw_hist times[SIDES] = {0};
+    enum cli_exit code = CLI_DONE;
+    for (size_t i = 0; i < SIDES && code == CLI_DONE; i++)
+        if (hw_hist_init(&times[i]))
+            code = cli_fail(CLI_FAILED, "out of memory");
+    if (code == CLI_DONE) {
+        measure(b, times);
+        if (b->failed != KV_OK)
+            code = cli_fail(CLI_FAILED, "bench-blocks: a block ended in %s",
+                            kv_result_name(b->failed));
+        else if (print(b, times))
+            code = cli_fail(CLI_FAILED, "cannot write the output");
+    }
+    for (size_t i = 0; i < SIDES; i++)
+        hw_hist_fini(&times[i]);
+    return code;
+}
+
+static enum cli_exit run_in(struct bench *b, const char *dir)
+{
+    char socket[96];
+    snprintf(socket, sizeof(socket), "%s/kvd", dir);
+    enum cli_exit code = start(b, socket);
+    if (code == CLI_DONE)
+        code = measure_and_print(b);
+    stop(b);
+    return code;
+}
+
+static enum cli_exit run(const void *values, const struct cli_operands *operands)
+{
+    (void)operands;
+    struct bench b = {.o = values};
+    char why[RPC_WHY_CHARS];
+    struct bench_dir dir;
+    if (bench_dir_make(&dir, why))
+        return cli_fail(CLI_FAILED, "bench-blocks: %s", why);
+    enum cli_exit code = run_in(&b, dir.path);
+    bench_dir_remove(&dir);
+    return code;
+}
+
+const struct cli_command cli_bench_blocks = {
+    .name = "bench-blocks",
+    .summary = "blocks of the key-value store, put and read locally, beside memcpy",
+    .operands = "",
+    .description =
+        "A daemon and a client on this host.  leased copies a block out under a lease; get also\n"
+        "verifies the copy; in_place verifies it where it lies; put copies it in, twice, and\n"
+        "hashes it.  Ratios are to memcpy of as many bytes in the same run.",
+    .options = options,
+    .environment = (const struct cli_env[]){{NULL}},
+    .examples = "hawser bench-blocks\n"
+                "hawser bench-blocks --size 16MiB --blocks 8 --json",
+    .values_size = sizeof(struct blocks_options),
+    .run = run,
+};

@@ -1,0 +1,220 @@
+/* seat_blocks.c - local clients and blocks: what they ask, and the copies out of their staging
+ * areas.
+ *
+ * A commit copies first and hashes the copy (kv_blocks_put_write): whatever the client does to its
+ * staging area meanwhile, the block is some bytes that were there, the same for every reader.  A
+ * large copy is cut into slices, one a turn, so that requests for small values do not wait for it.
+ */
+#include "kv/daemon_impl.h"
+
+#include "kv/blockmsg.h"
+#include "wire/le.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+enum { SLICE_BYTES = 1 << 20 }; /* some 200 us: copied and hashed in one turn */
+
+/* Where a request is taken apart: its slot may change under us. */
+struct kv_block_desk {
+    uint8_t request[KV_VALUE_MAX];
+    struct kv_block_key keys[KV_BLOCK_CHAIN_MAX];
+    uint8_t answer[KV_BLOCK_ANSWER_MAX];
+};
+
+int kv_seat_blocks_init(struct kv_daemon *d)
+{
+    struct kv_blocks_config c = d->config.blocks;
+    if (!c.arena)
+        return 0;
+    c.memory = d->config.memory;
+    d->block_desk = c.memory.alloc(c.memory.user, sizeof(*d->block_desk));
+    return d->block_desk ? kv_blocks_create(&c, &d->blocks) : -ENOMEM;
+}
+
+void kv_seat_blocks_fini(struct kv_daemon *d)
+{
+    kv_blocks_destroy(d->blocks);
+    d->config.memory.release(d->config.memory.user, d->block_desk);
+}
+
+/* ---- copies ---- */
+
+static void copy_add(struct kv_daemon *d, struct kv_pending *p, const struct kv_block_request *r)
+{
+    p->state = PENDING_COPYING;
+    p->copy = (struct kv_block_copy){.ticket = r->handle, .at = (uint32_t)r->at, .len = r->len};
+    p->next = NULL;
+    p->prev = d->copies_last;
+    *(d->copies_last ? &d->copies_last->next : &d->copies) = p;
+    d->copies_last = p;
+}
+
+static void copy_remove(struct kv_daemon *d, struct kv_pending *p)
+{
+    assert(p->state == PENDING_COPYING);
+    *(p->prev ? &p->prev->next : &d->copies) = p->next;
+    *(p->next ? &p->next->prev : &d->copies_last) = p->prev;
+    p->state = PENDING_IDLE;
+}
+
+void kv_seat_copy_forget(struct kv_pending *p)
+{
+    copy_remove(p->seat->daemon, p);
+    p->busy = false;
+}
+
+/* Copies up to `bytes`; how many it did. */
+static uint32_t copy_some(struct kv_daemon *d, struct kv_pending *p, uint32_t bytes)
+{
+    struct kv_seat *s = p->seat;
+    struct kv_block_copy *c = &p->copy;
+    uint32_t n = c->len - c->done < bytes ? c->len - c->done : bytes;
+    enum kv_result result = kv_blocks_put_write(d->blocks, &s->holder, c->ticket, c->done,
+                                                s->region.staging + c->at + c->done, n, d->now_ns);
+    c->done += n;
+    if (result == KV_OK && c->done < c->len)
+        return n;
+    if (result == KV_OK)
+        result = kv_blocks_put_commit(d->blocks, &s->holder, c->ticket, d->now_ns);
+    copy_remove(d, p);
+    kv_seat_answer(p, result, NULL, 0);
+    return n;
+}
+
+uint32_t kv_seat_copies_advance(struct kv_daemon *d)
+{
+    uint32_t events = 0, left = SLICE_BYTES;
+    while (d->copies && left > 0) {
+        left -= copy_some(d, d->copies, left);
+        events++;
+    }
+    return events;
+}
+
+/* ---- requests ---- */
+
+struct answer {
+    enum kv_result result;
+    uint32_t len;
+};
+
+static struct answer put_start(struct kv_daemon *d, struct kv_seat *s,
+                               const struct kv_block_request *r)
+{
+    uint64_t ticket;
+    struct kv_block_desk *desk = d->block_desk;
+    enum kv_result result = kv_blocks_put_start(d->blocks, &s->holder, &desk->keys[0], r->tenant,
+                                                r->len, d->now_ns, &ticket);
+    if (result != KV_OK)
+        return (struct answer){result, 0};
+    wire_store64(desk->answer, ticket);
+    return (struct answer){KV_OK, KV_BLOCK_TICKET_BYTES};
+}
+
+static struct answer get(struct kv_daemon *d, struct kv_seat *s)
+{
+    struct kv_block_lease lease;
+    struct kv_block_desk *desk = d->block_desk;
+    enum kv_result result = kv_blocks_get(d->blocks, &s->holder, &desk->keys[0], d->now_ns, &lease);
+    if (result != KV_OK)
+        return (struct answer){result, 0};
+    struct kv_block_granted granted = {.handle = lease.handle,
+                                       .offset = lease.offset,
+                                       .checksum = lease.checksum,
+                                       .len = lease.len,
+                                       .lasts_ms =
+                                           (uint32_t)((lease.expires_ns - d->now_ns) / HW_MS)};
+    kv_block_granted_encode(&granted, desk->answer);
+    return (struct answer){KV_OK, KV_BLOCK_GRANTED_BYTES};
+}
+
+static struct answer exists(struct kv_daemon *d, uint32_t count)
+{
+    struct kv_block_desk *desk = d->block_desk;
+    for (uint32_t i = 0; i < count; i++)
+        desk->answer[i] = kv_blocks_exists(d->blocks, &desk->keys[i]);
+    return (struct answer){KV_OK, count};
+}
+
+static struct answer match(struct kv_daemon *d, uint32_t count)
+{
+    struct kv_block_desk *desk = d->block_desk;
+    wire_store32(desk->answer, kv_blocks_match(d->blocks, desk->keys, count));
+    return (struct answer){KV_OK, KV_BLOCK_COUNT_BYTES};
+}
+
+static struct answer stat(struct kv_daemon *d)
+{
+    uint64_t fields[KV_BLOCK_STAT_FIELDS];
+    struct kv_blocks_stat figures;
+    kv_blocks_stat(d->blocks, &figures);
+    memcpy(fields, &figures, sizeof(fields));
+    for (uint32_t i = 0; i < KV_BLOCK_STAT_FIELDS; i++)
+        wire_store64(d->block_desk->answer + 8 * i, fields[i]);
+    return (struct answer){KV_OK, sizeof(fields)};
+}
+
+/* Everything but a commit, which is answered when its copy is done. */
+static struct answer execute(struct kv_daemon *d, struct kv_seat *s,
+                             const struct kv_block_request *r)
+{
+    struct kv_blocks *b = d->blocks;
+    const struct kv_block_key *key = &d->block_desk->keys[0];
+    uint64_t expires;
+    switch (r->op) {
+    case KV_BLOCK_PUT_START:
+        return put_start(d, s, r);
+    case KV_BLOCK_PUT_ABORT:
+        return (struct answer){kv_blocks_put_abort(b, &s->holder, r->handle, d->now_ns), 0};
+    case KV_BLOCK_GET:
+        return get(d, s);
+    case KV_BLOCK_VERIFY:
+        return (struct answer){kv_blocks_verify(b, &s->holder, r->handle, d->now_ns), 0};
+    case KV_BLOCK_RENEW:
+        return (struct answer){kv_blocks_renew(b, &s->holder, r->handle, d->now_ns, &expires), 0};
+    case KV_BLOCK_RELEASE:
+        return (struct answer){kv_blocks_release(b, &s->holder, r->handle, d->now_ns), 0};
+    case KV_BLOCK_DELETE:
+        return (struct answer){kv_blocks_delete(b, key), 0};
+    case KV_BLOCK_PIN:
+        return (struct answer){kv_blocks_pin(b, key, r->flag), 0};
+    case KV_BLOCK_EXISTS:
+        return exists(d, r->key_count);
+    case KV_BLOCK_MATCH:
+        return match(d, r->key_count);
+    case KV_BLOCK_STAT:
+        return stat(d);
+    case KV_BLOCK_PUT_COMMIT:
+    case KV_BLOCK_OP_END:
+        break;
+    }
+    return (struct answer){KV_REFUSED, 0};
+}
+
+static bool in_staging(const struct kv_region *region, const struct kv_block_request *r)
+{
+    return r->len > 0 && r->len <= region->staging_bytes && r->at <= region->staging_bytes - r->len;
+}
+
+void kv_seat_serve_block(struct kv_daemon *d, struct kv_pending *p, const uint8_t *value)
+{
+    struct kv_seat *s = p->seat;
+    struct kv_block_request r;
+    struct answer a = {.result = KV_REFUSED};
+    if (p->value_len > s->region.value_max) {
+        a.result = KV_TOO_LARGE;
+    } else if (d->blocks) {
+        memcpy(d->block_desk->request, value, p->value_len);
+        if (kv_block_request_decode(d->block_desk->request, p->value_len, &r,
+                                    d->block_desk->keys) == 0) {
+            if (r.op == KV_BLOCK_PUT_COMMIT && in_staging(&s->region, &r)) {
+                copy_add(d, p, &r);
+                return;
+            }
+            a = execute(d, s, &r);
+        }
+    }
+    kv_seat_answer(p, a.result, d->block_desk ? d->block_desk->answer : NULL, a.len);
+}

@@ -1,0 +1,614 @@
+/* The block store, rule by rule. */
+#include "unit.h"
+
+#include "kv/blocks.h"
+#include "kv/extents.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { ARENA = 64 << 10, BLOCK = 4096, SEC = 1000000000 };
+
+static _Alignas(64) uint8_t arena[ARENA];
+
+struct fixture {
+    struct kv_blocks *b;
+    struct kv_block_holder me, other;
+    uint64_t now;
+};
+
+static struct kv_blocks_config config_of(void)
+{
+    return (struct kv_blocks_config){.arena = arena,
+                                     .arena_bytes = sizeof(arena),
+                                     .entries = 64,
+                                     .open_puts = 4,
+                                     .leases = 8,
+                                     .high_percent = 100,
+                                     .low_percent = 100,
+                                     .put_lasts_ns = 10 * (uint64_t)SEC,
+                                     .lease_lasts_ns = 5 * (uint64_t)SEC,
+                                     .memory = kv_heap()};
+}
+
+static void start_with(struct fixture *f, const struct kv_blocks_config *config)
+{
+    *f = (struct fixture){.me = KV_BLOCK_HOLDER_INIT, .other = KV_BLOCK_HOLDER_INIT, .now = 1000};
+    assert_int_equal(kv_blocks_create(config, &f->b), 0);
+}
+
+static void start(struct fixture *f)
+{
+    struct kv_blocks_config config = config_of();
+    start_with(f, &config);
+}
+
+static void stop(struct fixture *f)
+{
+    kv_blocks_leave(f->b, &f->me);
+    kv_blocks_leave(f->b, &f->other);
+    kv_blocks_destroy(f->b);
+}
+
+static struct kv_block_key key_of(int n)
+{
+    struct kv_block_key key;
+    char name[16];
+    int len = snprintf(name, sizeof(name), "key-%d", n);
+    assert_int_equal(kv_block_key_set(&key, name, (size_t)len), 0);
+    return key;
+}
+
+static void fill(uint8_t *data, int n, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        data[i] = (uint8_t)(n * 31 + (int)(i % 251));
+}
+
+static enum kv_result put_of(struct fixture *f, int n, uint32_t len, uint64_t tenant)
+{
+    static uint8_t data[ARENA];
+    struct kv_block_key key = key_of(n);
+    uint64_t ticket;
+    enum kv_result r = kv_blocks_put_start(f->b, &f->me, &key, tenant, len, f->now, &ticket);
+    if (r != KV_OK)
+        return r;
+    fill(data, n, len);
+    assert_int_equal(kv_blocks_put_write(f->b, &f->me, ticket, 0, data, len, f->now), KV_OK);
+    return kv_blocks_put_commit(f->b, &f->me, ticket, f->now);
+}
+
+static enum kv_result put(struct fixture *f, int n)
+{
+    return put_of(f, n, BLOCK, 1);
+}
+
+static enum kv_result get(struct fixture *f, int n, struct kv_block_lease *lease)
+{
+    struct kv_block_key key = key_of(n);
+    return kv_blocks_get(f->b, &f->me, &key, f->now, lease);
+}
+
+static bool exists(struct fixture *f, int n)
+{
+    struct kv_block_key key = key_of(n);
+    return kv_blocks_exists(f->b, &key);
+}
+
+static struct kv_blocks_stat stat_of(struct fixture *f)
+{
+    struct kv_blocks_stat s;
+    kv_blocks_stat(f->b, &s);
+    return s;
+}
+
+/* ---- putting ---- */
+
+static void a_block_is_found_only_after_commit_and_whole(void **state)
+{
+    (void)state;
+    struct fixture f;
+    uint8_t want[1000];
+    struct kv_block_key key = key_of(1);
+    struct kv_block_lease lease;
+    uint64_t ticket;
+    start(&f);
+    fill(want, 1, sizeof(want));
+    assert_int_equal(kv_blocks_put_start(f.b, &f.me, &key, 1, 1000, f.now, &ticket), KV_OK);
+    assert_int_equal(get(&f, 1, &lease), KV_MISS);
+    assert_int_equal(kv_blocks_put_write(f.b, &f.me, ticket, 0, want, 600, f.now), KV_OK);
+    assert_int_equal(kv_blocks_put_write(f.b, &f.me, ticket, 600, want + 600, 400, f.now), KV_OK);
+    assert_int_equal(get(&f, 1, &lease), KV_MISS);
+    assert_int_equal(kv_blocks_put_commit(f.b, &f.me, ticket, f.now), KV_OK);
+    assert_int_equal(get(&f, 1, &lease), KV_OK);
+    assert_int_equal(lease.len, 1000);
+    assert_memory_equal(arena + lease.offset, want, 1000);
+    assert_int_equal(lease.checksum, kv_block_checksum(want, 1000));
+    assert_int_equal(kv_blocks_verify(f.b, &f.me, lease.handle, f.now), KV_OK);
+    stop(&f);
+}
+
+static void writes_are_in_order_and_complete(void **state)
+{
+    (void)state;
+    struct fixture f;
+    uint8_t data[100] = {0};
+    struct kv_block_key key = key_of(1);
+    uint64_t ticket;
+    start(&f);
+    assert_int_equal(kv_blocks_put_start(f.b, &f.me, &key, 1, 100, f.now, &ticket), KV_OK);
+    assert_int_equal(kv_blocks_put_write(f.b, &f.me, ticket, 1, data, 50, f.now), KV_REFUSED);
+    assert_int_equal(kv_blocks_put_write(f.b, &f.me, ticket, 0, data, 101, f.now), KV_REFUSED);
+    assert_int_equal(kv_blocks_put_write(f.b, &f.me, ticket, 0, data, 60, f.now), KV_OK);
+    assert_int_equal(kv_blocks_put_write(f.b, &f.me, ticket, 0, data, 40, f.now), KV_REFUSED);
+    assert_int_equal(kv_blocks_put_write(f.b, &f.me, ticket, 60, data, UINT64_MAX, f.now),
+                     KV_REFUSED);
+    assert_int_equal(kv_blocks_put_commit(f.b, &f.me, ticket, f.now), KV_REFUSED);
+    assert_int_equal(kv_blocks_put_commit(f.b, &f.me, ticket, f.now), KV_STALE); /* it has ended */
+    assert_false(exists(&f, 1));
+    assert_int_equal(stat_of(&f).room_used, 0);
+    stop(&f);
+}
+
+static void who_commits_first_wins_and_the_other_is_stale(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_block_key key = key_of(1);
+    struct kv_block_lease lease;
+    uint64_t mine, theirs;
+    start(&f);
+    assert_int_equal(kv_blocks_put_start(f.b, &f.me, &key, 1, 3, f.now, &mine), KV_OK);
+    assert_int_equal(kv_blocks_put_start(f.b, &f.other, &key, 1, 3, f.now, &theirs), KV_OK);
+    assert_int_equal(kv_blocks_put_write(f.b, &f.me, mine, 0, "one", 3, f.now), KV_OK);
+    assert_int_equal(kv_blocks_put_write(f.b, &f.other, theirs, 0, "two", 3, f.now), KV_OK);
+    assert_int_equal(kv_blocks_put_commit(f.b, &f.other, theirs, f.now), KV_OK);
+    assert_int_equal(kv_blocks_put_commit(f.b, &f.me, mine, f.now), KV_STALE);
+    assert_int_equal(get(&f, 1, &lease), KV_OK);
+    assert_memory_equal(arena + lease.offset, "two", 3);
+    assert_int_equal(stat_of(&f).room_used, KV_GRANULE); /* the loser's room is free */
+    assert_int_equal(put_of(&f, 1, 3, 1), KV_EXISTS);
+    stop(&f);
+}
+
+static void a_put_that_is_never_committed_ends(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_block_key key = key_of(1);
+    uint64_t ticket;
+    start(&f);
+    assert_int_equal(kv_blocks_next_tick(f.b), HW_NEVER);
+    assert_int_equal(kv_blocks_put_start(f.b, &f.me, &key, 1, 4, f.now, &ticket), KV_OK);
+    assert_int_equal(kv_blocks_next_tick(f.b), f.now + 10 * (uint64_t)SEC);
+    f.now += 10 * (uint64_t)SEC - 1;
+    assert_int_equal(kv_blocks_put_write(f.b, &f.me, ticket, 0, "four", 4, f.now), KV_OK);
+    f.now++;
+    assert_int_equal(kv_blocks_put_commit(f.b, &f.me, ticket, f.now), KV_STALE);
+    assert_int_equal(stat_of(&f).puts_expired, 1);
+    assert_int_equal(stat_of(&f).stale, 1);
+    assert_int_equal(stat_of(&f).room_used, 0);
+    stop(&f);
+}
+
+static void tickets_belong_to_their_holder(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_block_key key = key_of(1);
+    uint64_t ticket;
+    start(&f);
+    assert_int_equal(kv_blocks_put_start(f.b, &f.me, &key, 1, 4, f.now, &ticket), KV_OK);
+    assert_int_equal(kv_blocks_put_abort(f.b, &f.other, ticket, f.now), KV_REFUSED);
+    assert_int_equal(kv_blocks_put_abort(f.b, &f.me, ticket + 1, f.now), KV_REFUSED);
+    assert_int_equal(kv_blocks_put_abort(f.b, &f.me, ticket + (UINT64_C(1) << 32), f.now),
+                     KV_REFUSED);
+    assert_int_equal(kv_blocks_put_abort(f.b, &f.me, UINT64_MAX, f.now), KV_REFUSED);
+    assert_int_equal(kv_blocks_put_abort(f.b, &f.me, 0, f.now), KV_REFUSED);
+    assert_int_equal(kv_blocks_put_abort(f.b, &f.me, ticket, f.now), KV_OK);
+    assert_int_equal(kv_blocks_put_abort(f.b, &f.me, ticket, f.now), KV_STALE);
+    stop(&f);
+}
+
+/* ---- leases ---- */
+
+static void a_leased_block_stays_until_the_lease_ends(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_block_lease lease;
+    uint8_t want[BLOCK];
+    start(&f);
+    fill(want, 0, BLOCK);
+    assert_int_equal(put(&f, 0), KV_OK);
+    assert_int_equal(get(&f, 0, &lease), KV_OK);
+    for (int n = 1; n < 100; n++) /* the arena holds 16 */
+        assert_int_equal(put(&f, n), KV_OK);
+    assert_memory_equal(arena + lease.offset, want, BLOCK);
+    assert_true(exists(&f, 0));
+    assert_int_equal(kv_blocks_release(f.b, &f.me, lease.handle, f.now), KV_OK);
+    assert_int_equal(kv_blocks_release(f.b, &f.me, lease.handle, f.now), KV_EXPIRED);
+    for (int n = 100; n < 200; n++)
+        assert_int_equal(put(&f, n), KV_OK);
+    assert_false(exists(&f, 0));
+    stop(&f);
+}
+
+static void a_lease_ends_at_its_time_unless_renewed(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_block_lease lease;
+    uint64_t expires;
+    start(&f);
+    assert_int_equal(put(&f, 0), KV_OK);
+    assert_int_equal(get(&f, 0, &lease), KV_OK);
+    assert_int_equal(lease.expires_ns, f.now + 5 * (uint64_t)SEC);
+    f.now = lease.expires_ns - 1;
+    assert_int_equal(kv_blocks_renew(f.b, &f.me, lease.handle, f.now, &expires), KV_OK);
+    assert_int_equal(expires, f.now + 5 * (uint64_t)SEC);
+    f.now = expires - 1;
+    assert_int_equal(kv_blocks_verify(f.b, &f.me, lease.handle, f.now), KV_OK);
+    f.now = expires;
+    assert_int_equal(kv_blocks_renew(f.b, &f.me, lease.handle, f.now, &expires), KV_EXPIRED);
+    assert_int_equal(kv_blocks_verify(f.b, &f.me, lease.handle, f.now), KV_EXPIRED);
+    assert_int_equal(stat_of(&f).leases_expired, 1);
+    assert_int_equal(stat_of(&f).leases, 0);
+    stop(&f);
+}
+
+static void leases_end_in_the_order_of_their_renewal(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_block_lease a, b;
+    uint64_t expires;
+    start(&f);
+    assert_int_equal(put(&f, 0), KV_OK);
+    assert_int_equal(get(&f, 0, &a), KV_OK);
+    f.now += SEC;
+    assert_int_equal(get(&f, 0, &b), KV_OK);
+    f.now += SEC;
+    assert_int_equal(kv_blocks_renew(f.b, &f.me, a.handle, f.now, &expires), KV_OK);
+    assert_int_equal(kv_blocks_next_tick(f.b), b.expires_ns);
+    f.now = b.expires_ns;
+    assert_int_equal(kv_blocks_release(f.b, &f.me, b.handle, f.now), KV_EXPIRED);
+    assert_int_equal(kv_blocks_release(f.b, &f.me, a.handle, f.now), KV_OK);
+    stop(&f);
+}
+
+static void a_deleted_block_keeps_its_room_while_leased(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_block_lease lease;
+    struct kv_block_key key = key_of(0);
+    uint64_t expires;
+    uint8_t want[BLOCK];
+    start(&f);
+    fill(want, 0, BLOCK);
+    assert_int_equal(put(&f, 0), KV_OK);
+    assert_int_equal(get(&f, 0, &lease), KV_OK);
+    assert_int_equal(kv_blocks_delete(f.b, &key), KV_OK);
+    assert_int_equal(kv_blocks_delete(f.b, &key), KV_MISS);
+    assert_false(exists(&f, 0));
+    assert_int_equal(stat_of(&f).room_used, BLOCK);
+    assert_int_equal(stat_of(&f).blocks, 0);
+    assert_int_equal(kv_blocks_renew(f.b, &f.me, lease.handle, f.now, &expires), KV_MISS);
+    assert_int_equal(put(&f, 0), KV_OK); /* again, elsewhere */
+    assert_memory_equal(arena + lease.offset, want, BLOCK);
+    assert_int_equal(kv_blocks_release(f.b, &f.me, lease.handle, f.now), KV_OK);
+    assert_int_equal(stat_of(&f).room_used, BLOCK);
+    assert_true(exists(&f, 0));
+    stop(&f);
+}
+
+static void a_holder_that_goes_takes_its_claims_along(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_block_lease mine, theirs;
+    struct kv_block_key key = key_of(0), fresh = key_of(1);
+    uint64_t ticket;
+    start(&f);
+    assert_int_equal(put(&f, 0), KV_OK);
+    assert_int_equal(get(&f, 0, &mine), KV_OK);
+    assert_int_equal(kv_blocks_get(f.b, &f.other, &key, f.now, &theirs), KV_OK);
+    assert_int_equal(kv_blocks_put_start(f.b, &f.other, &fresh, 1, BLOCK, f.now, &ticket), KV_OK);
+    assert_int_equal(kv_blocks_release(f.b, &f.me, theirs.handle, f.now), KV_REFUSED);
+    kv_blocks_leave(f.b, &f.other);
+    assert_int_equal(stat_of(&f).leases, 1);
+    assert_int_equal(stat_of(&f).open_puts, 0);
+    assert_int_equal(stat_of(&f).room_used, BLOCK);
+    assert_int_equal(kv_blocks_release(f.b, &f.me, mine.handle, f.now), KV_OK);
+    stop(&f);
+}
+
+/* ---- corruption ---- */
+
+static void a_changed_byte_is_a_miss_and_never_data(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_block_lease lease;
+    start(&f);
+    assert_int_equal(put(&f, 0), KV_OK);
+    assert_int_equal(get(&f, 0, &lease), KV_OK);
+    arena[lease.offset + BLOCK - 1] ^= 4;
+    assert_int_equal(kv_blocks_verify(f.b, &f.me, lease.handle, f.now), KV_MISS);
+    assert_int_equal(stat_of(&f).corrupt, 1);
+    assert_int_equal(stat_of(&f).room_used, 0);
+    assert_int_equal(get(&f, 0, &lease), KV_MISS);
+    assert_int_equal(put(&f, 0), KV_OK);
+    assert_int_equal(get(&f, 0, &lease), KV_OK);
+    assert_int_equal(kv_blocks_verify(f.b, &f.me, lease.handle, f.now), KV_OK);
+    stop(&f);
+}
+
+/* ---- limits ---- */
+
+static void every_limit_has_its_result(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_block_key key = key_of(1), empty = {0};
+    struct kv_block_lease lease;
+    uint64_t tickets[4], ticket;
+    start(&f);
+    assert_int_equal(put_of(&f, 1, 0, 1), KV_REFUSED);
+    assert_int_equal(kv_blocks_put_start(f.b, &f.me, &empty, 1, 1, f.now, &ticket), KV_REFUSED);
+    assert_int_equal(kv_blocks_get(f.b, &f.me, &empty, f.now, &lease), KV_MISS);
+    assert_int_equal(kv_blocks_put_start(f.b, &f.me, &key, 1, ARENA + 1, f.now, &ticket),
+                     KV_TOO_LARGE);
+    assert_int_equal(
+        kv_blocks_put_start(f.b, &f.me, &key, 1, KV_BLOCK_MAX + UINT64_C(1), f.now, &ticket),
+        KV_TOO_LARGE);
+    for (int n = 0; n < 4; n++) {
+        key = key_of(n);
+        assert_int_equal(kv_blocks_put_start(f.b, &f.me, &key, 1, 1, f.now, &tickets[n]), KV_OK);
+    }
+    assert_int_equal(put(&f, 9), KV_FULL); /* puts */
+    for (int n = 0; n < 4; n++)
+        assert_int_equal(kv_blocks_put_abort(f.b, &f.me, tickets[n], f.now), KV_OK);
+    assert_int_equal(put(&f, 9), KV_OK);
+    for (int n = 0; n < 8; n++)
+        assert_int_equal(get(&f, 9, &lease), KV_OK);
+    assert_int_equal(get(&f, 9, &lease), KV_FULL); /* leases */
+    stop(&f);
+}
+
+static void what_is_held_can_fill_the_store(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_blocks_config config = config_of();
+    config.leases = 64;
+    start_with(&f, &config);
+    struct kv_block_lease lease;
+    for (int n = 0; n < 16; n++) {
+        assert_int_equal(put(&f, n), KV_OK);
+        assert_int_equal(get(&f, n, &lease), KV_OK);
+    }
+    assert_int_equal(put(&f, 16), KV_FULL);
+    assert_int_equal(kv_blocks_release(f.b, &f.me, lease.handle, f.now), KV_OK);
+    assert_int_equal(put(&f, 16), KV_OK);
+    assert_false(exists(&f, 15));
+    for (int n = 0; n < 15; n++)
+        assert_true(exists(&f, n));
+    stop(&f);
+}
+
+static void entries_are_limited(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_blocks_config config = config_of();
+    config.entries = 3;
+    start_with(&f, &config);
+    for (int n = 0; n < 5; n++)
+        assert_int_equal(put_of(&f, n, 10, 1), KV_OK);
+    assert_int_equal(stat_of(&f).blocks, 3);
+    assert_int_equal(stat_of(&f).evicted, 2);
+    stop(&f);
+}
+
+static void a_tenant_at_its_limit_loses_its_own_blocks_only(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_blocks_config config = config_of();
+    struct kv_block_lease lease;
+    config.tenant_bytes = 3 * BLOCK;
+    start_with(&f, &config);
+    assert_int_equal(put_of(&f, 100, BLOCK, 1), KV_OK);
+    for (int n = 0; n < 5; n++)
+        assert_int_equal(put_of(&f, n, BLOCK, 2), KV_OK);
+    assert_true(exists(&f, 100) && exists(&f, 2) && exists(&f, 3) && exists(&f, 4));
+    assert_false(exists(&f, 0) || exists(&f, 1));
+    assert_int_equal(kv_blocks_tenant_bytes(f.b, 2), 3 * BLOCK);
+    assert_int_equal(kv_blocks_tenant_bytes(f.b, 1), BLOCK);
+    assert_int_equal(put_of(&f, 5, 4 * BLOCK, 2), KV_TOO_LARGE);
+    for (int n = 2; n < 5; n++)
+        assert_int_equal(get(&f, n, &lease), KV_OK);
+    assert_int_equal(put_of(&f, 6, BLOCK, 2), KV_FULL);
+    assert_int_equal(put_of(&f, 101, BLOCK, 1), KV_OK);
+    stop(&f);
+}
+
+static void tenants_are_limited_and_their_places_are_used_again(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_blocks_config config = config_of();
+    config.entries = 2 * KV_BLOCK_TENANTS_MAX;
+    start_with(&f, &config);
+    for (int n = 0; n < KV_BLOCK_TENANTS_MAX; n++)
+        assert_int_equal(put_of(&f, n, 1, (uint64_t)n), KV_OK);
+    assert_int_equal(put_of(&f, 1000, 1, 1000), KV_FULL);
+    struct kv_block_key key = key_of(7);
+    assert_int_equal(kv_blocks_delete(f.b, &key), KV_OK);
+    assert_int_equal(put_of(&f, 1000, 1, 1000), KV_OK);
+    assert_int_equal(kv_blocks_tenant_bytes(f.b, 7), 0);
+    assert_int_equal(kv_blocks_tenant_bytes(f.b, 1000), KV_GRANULE);
+    stop(&f);
+}
+
+static void pinned_blocks_stay_within_their_limit(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_blocks_config config = config_of();
+    struct kv_block_key key = key_of(0), second = key_of(1);
+    config.pin_bytes = BLOCK;
+    start_with(&f, &config);
+    assert_int_equal(kv_blocks_pin(f.b, &key, true), KV_MISS);
+    assert_int_equal(put(&f, 0), KV_OK);
+    assert_int_equal(put(&f, 1), KV_OK);
+    assert_int_equal(kv_blocks_pin(f.b, &key, true), KV_OK);
+    assert_int_equal(kv_blocks_pin(f.b, &key, true), KV_OK); /* once is enough */
+    assert_int_equal(stat_of(&f).pinned_bytes, BLOCK);
+    assert_int_equal(kv_blocks_pin(f.b, &second, true), KV_FULL);
+    for (int n = 2; n < 60; n++)
+        assert_int_equal(put(&f, n), KV_OK);
+    assert_true(exists(&f, 0));
+    assert_false(exists(&f, 1));
+    assert_int_equal(kv_blocks_pin(f.b, &key, false), KV_OK);
+    assert_int_equal(stat_of(&f).pinned_bytes, 0);
+    for (int n = 60; n < 100; n++)
+        assert_int_equal(put(&f, n), KV_OK);
+    assert_false(exists(&f, 0));
+    stop(&f);
+}
+
+static void room_is_made_from_the_high_mark_to_the_low_mark(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_blocks_config config = config_of();
+    config.high_percent = 75;
+    config.low_percent = 50;
+    start_with(&f, &config);
+    for (int n = 0; n < 12; n++)
+        assert_int_equal(put(&f, n), KV_OK);
+    assert_int_equal(stat_of(&f).evicted, 0);
+    assert_int_equal(put(&f, 12), KV_OK);
+    assert_int_equal(stat_of(&f).blocks, 8);
+    assert_int_equal(stat_of(&f).evicted, 5);
+    stop(&f);
+}
+
+static void blocks_of_many_sizes_fit_after_evictions(void **state)
+{
+    (void)state;
+    struct fixture f;
+    start(&f);
+    for (int n = 0; n < 60; n++)
+        assert_int_equal(put_of(&f, n, 1000 + (uint32_t)(n % 5) * 900, 1), KV_OK);
+    assert_int_equal(put_of(&f, 1000, ARENA, 1), KV_OK); /* evicts all */
+    assert_int_equal(stat_of(&f).blocks, 1);
+    stop(&f);
+}
+
+/* ---- chains ---- */
+
+static void a_chain_matches_up_to_its_first_gap(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_block_key chain[6], key = key_of(3);
+    start(&f);
+    for (int n = 0; n < 6; n++) {
+        chain[n] = key_of(n);
+        if (n != 5)
+            assert_int_equal(put(&f, n), KV_OK);
+    }
+    assert_int_equal(kv_blocks_match(f.b, chain, 6), 5);
+    assert_int_equal(kv_blocks_match(f.b, chain, 2), 2);
+    assert_int_equal(kv_blocks_match(f.b, chain, 0), 0);
+    assert_int_equal(kv_blocks_delete(f.b, &key), KV_OK);
+    assert_int_equal(kv_blocks_match(f.b, chain, 6), 3);
+    stop(&f);
+}
+
+/* ---- memory ---- */
+
+static int allocations_left;
+
+static void *scarce(void *user, size_t bytes)
+{
+    (void)user;
+    return allocations_left-- > 0 ? calloc(1, bytes) : NULL;
+}
+
+static void every_failed_allocation_is_an_answer(void **state)
+{
+    (void)state;
+    struct kv_blocks_config config = config_of();
+    struct kv_blocks *b = NULL;
+    int rc = -ENOMEM;
+    config.memory = (struct kv_memory){.alloc = scarce, .release = kv_heap_release};
+    int n = 0;
+    for (; n < 20 && rc; n++) {
+        allocations_left = n;
+        rc = kv_blocks_create(&config, &b);
+        assert_true(rc == 0 || rc == -ENOMEM);
+    }
+    assert_int_equal(rc, 0);
+    assert_true(n > 8); /* store, three tables, extents, policy and ghosts, two of claims */
+    kv_blocks_destroy(b);
+}
+
+static void bad_configurations_are_refused(void **state)
+{
+    (void)state;
+    struct kv_blocks *b;
+    struct kv_blocks_config good = config_of(), c = good;
+    c.arena = NULL;
+    assert_int_equal(kv_blocks_create(&c, &b), -EINVAL);
+    c = good;
+    c.arena = arena + 1;
+    assert_int_equal(kv_blocks_create(&c, &b), -EINVAL);
+    c = good;
+    c.entries = 0;
+    assert_int_equal(kv_blocks_create(&c, &b), -EINVAL);
+    c = good;
+    c.open_puts = KV_BLOCK_PUTS_MAX + 1;
+    assert_int_equal(kv_blocks_create(&c, &b), -EINVAL);
+    c = good;
+    c.high_percent = 50;
+    c.low_percent = 60;
+    assert_int_equal(kv_blocks_create(&c, &b), -EINVAL);
+    c = good;
+    c.policy = KV_POLICY_KINDS;
+    assert_int_equal(kv_blocks_create(&c, &b), -EINVAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_block_is_found_only_after_commit_and_whole),
+        cmocka_unit_test(writes_are_in_order_and_complete),
+        cmocka_unit_test(who_commits_first_wins_and_the_other_is_stale),
+        cmocka_unit_test(a_put_that_is_never_committed_ends),
+        cmocka_unit_test(tickets_belong_to_their_holder),
+        cmocka_unit_test(a_leased_block_stays_until_the_lease_ends),
+        cmocka_unit_test(a_lease_ends_at_its_time_unless_renewed),
+        cmocka_unit_test(leases_end_in_the_order_of_their_renewal),
+        cmocka_unit_test(a_deleted_block_keeps_its_room_while_leased),
+        cmocka_unit_test(a_holder_that_goes_takes_its_claims_along),
+        cmocka_unit_test(a_changed_byte_is_a_miss_and_never_data),
+        cmocka_unit_test(every_limit_has_its_result),
+        cmocka_unit_test(what_is_held_can_fill_the_store),
+        cmocka_unit_test(entries_are_limited),
+        cmocka_unit_test(a_tenant_at_its_limit_loses_its_own_blocks_only),
+        cmocka_unit_test(tenants_are_limited_and_their_places_are_used_again),
+        cmocka_unit_test(pinned_blocks_stay_within_their_limit),
+        cmocka_unit_test(room_is_made_from_the_high_mark_to_the_low_mark),
+        cmocka_unit_test(blocks_of_many_sizes_fit_after_evictions),
+        cmocka_unit_test(a_chain_matches_up_to_its_first_gap),
+        cmocka_unit_test(every_failed_allocation_is_an_answer),
+        cmocka_unit_test(bad_configurations_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
