@@ -59,14 +59,20 @@ struct bench_link {
 
 /* ---- the run's folder ---- */
 
+enum { TMPDIR_CHARS = 40 }; /* a longer one leaves too little of a Unix socket's path */
+
 int bench_dir_make(struct bench_dir *dir, char why[RPC_WHY_CHARS])
 {
     static const char *const names[] = {"localhost", "127.0.0.1"};
     char fingerprint[2 * RPC_FINGERPRINT_BYTES + 1];
-    *dir = (struct bench_dir){.path = "/tmp/hawser-bench-XXXXXX"};
+    const char *tmp = getenv("TMPDIR");
+    *dir = (struct bench_dir){0};
+    snprintf(dir->path, sizeof(dir->path), "%s/hawser-bench-XXXXXX",
+             tmp && tmp[0] && strlen(tmp) <= TMPDIR_CHARS ? tmp : "/tmp");
     if (!mkdtemp(dir->path)) {
-        snprintf(why, RPC_WHY_CHARS, "cannot make a folder in /tmp: %s", strerror(errno));
-        return -errno;
+        int rc = -errno;
+        snprintf(why, RPC_WHY_CHARS, "cannot make a folder %s: %s", dir->path, strerror(-rc));
+        return rc;
     }
     snprintf(dir->certificate, sizeof(dir->certificate), "%s/server.crt", dir->path);
     snprintf(dir->key, sizeof(dir->key), "%s/server.key", dir->path);

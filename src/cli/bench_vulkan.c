@@ -124,6 +124,10 @@ static const struct target {
 
 /* ---- a run ---- */
 
+/* Optimisations that are turned off one by one; early fences have rows of their own. */
+static const char *const switches[] = {"no_coalescing", "no_pipelining", "no_batched_transfers",
+                                       "no_transport_tuning", "no_quiet_batches"};
+
 /* A way to the server. */
 struct site {
     const char *name;
@@ -131,9 +135,10 @@ struct site {
     uint64_t one_way_ns;
     char address[128]; /* of our own server */
     struct cli_delay relay, late_relay;
-    struct bench_worker worker, late; /* with early fences, and without */
-    struct bench_link *raw;           /* NULL: the server is not ours */
-    struct cli_link peer;             /* then this */
+    struct bench_worker worker, late;                 /* with early fences, and without */
+    struct bench_worker without[ARRAY_LEN(switches)]; /* the others */
+    struct bench_link *raw;                           /* NULL: the server is not ours */
+    struct cli_link peer;                             /* then this */
 };
 
 struct run {
@@ -477,11 +482,43 @@ static int row_chain(struct run *r, struct site *site)
     if (rc)
         return rc;
     add_row(r, "early", site->name, measure_median(early, r->reps), "us",
-            measure_median(late, r->reps), "VENUS_EARLY_FENCE=0",
+            measure_median(late, r->reps), "VENUS_PERF=no_early_fences",
             r->has_native ? measure_median(native, r->reps) : NAN);
     hw_bench_field(&r->bench, "exchanges", "%.3g of %.3g",
                    (double)with.counts.exchanges / there.count,
                    (double)without.counts.exchanges / there.count);
+    return 0;
+}
+
+/* The connection itself is not ours to change on the other transports. */
+static bool has_switches(const struct site *site)
+{
+    return site->transport == BENCH_TCP && site->one_way_ns == 0;
+}
+
+/* The same job with each optimisation, and with that one turned off. */
+static int row_switch(struct run *r, struct site *site, size_t which)
+{
+    double on[REPS_MAX], off[REPS_MAX];
+    struct bench_order job = {.job = BENCH_CHAIN};
+    struct bench_answer with = {0}, without = {0};
+    char label[64];
+    int rc = calibrate(r, &site->without[which], &job);
+    for (uint64_t i = 0; i < r->reps && rc == 0; i++) {
+        rc = order(r, &site->worker, &job, &with);
+        if (rc == 0)
+            rc = order(r, &site->without[which], &job, &without);
+        on[i] = with.median_ns / 1e3;
+        off[i] = without.median_ns / 1e3;
+    }
+    if (rc)
+        return rc;
+    snprintf(label, sizeof(label), "VENUS_PERF=%s", switches[which]);
+    add_row(r, switches[which] + strlen("no_"), site->name, measure_median(on, r->reps), "us",
+            measure_median(off, r->reps), label, NAN);
+    hw_bench_field(&r->bench, "messages", "%.3g of %.3g",
+                   (double)with.counts.messages_sent / job.count,
+                   (double)without.counts.messages_sent / job.count);
     return 0;
 }
 
@@ -499,15 +536,17 @@ static int measure_site(struct run *r, struct site *site)
         rc = row_dirty(r, site);
     if (rc == 0 && near)
         rc = rows_of_transfers(r, site);
+    for (size_t i = 0; i < ARRAY_LEN(switches) && rc == 0 && has_switches(site); i++)
+        rc = row_switch(r, site, i);
     return rc;
 }
 
 /* ---- what is measured ---- */
 
-static int start_worker(struct run *r, struct site *site, bool late)
+static int start_worker(struct run *r, struct site *site, const char *perf, struct cli_delay *relay,
+                        struct bench_worker *worker)
 {
     char address[RPC_ADDR_HOST_CHARS + 16], why[BENCH_WORKER_WHY] = "";
-    struct cli_delay *relay = late ? &site->late_relay : &site->relay;
     snprintf(address, sizeof(address), "%s", site->peer.ep ? site->peer.address : site->address);
     int rc = 0;
     if (site->one_way_ns) {
@@ -516,10 +555,10 @@ static int start_worker(struct run *r, struct site *site, bool late)
     }
     struct bench_worker_params params = {.manifest = r->manifest,
                                          .servers = address,
-                                         .late = late,
+                                         .perf = perf,
                                          .device = (uint32_t)r->o->device};
     if (rc == 0)
-        rc = bench_worker_start(&params, late ? &site->late : &site->worker, why);
+        rc = bench_worker_start(&params, worker, why);
     if (rc)
         snprintf(r->why, sizeof(r->why), "%s: %s", site->name, why[0] ? why : strerror(-rc));
     return rc;
@@ -534,9 +573,11 @@ static int open_site(struct run *r, struct site *site)
                               .place = BENCH_TWO_CORES,
                               .one_way_ns = site->one_way_ns,
                               .dir = &r->dir};
-    int rc = start_worker(r, site, false);
+    int rc = start_worker(r, site, "", &site->relay, &site->worker);
     if (rc == 0)
-        rc = start_worker(r, site, true);
+        rc = start_worker(r, site, "no_early_fences", &site->late_relay, &site->late);
+    for (size_t i = 0; i < ARRAY_LEN(switches) && rc == 0 && has_switches(site); i++)
+        rc = start_worker(r, site, switches[i], &site->relay, &site->without[i]);
     if (rc == 0 && r->serve.pid)
         rc = bench_link_open(&spec, &site->raw, r->why);
     return rc;
@@ -547,6 +588,8 @@ static void close_site(struct site *site, bool well)
 {
     bench_worker_stop(&site->worker);
     bench_worker_stop(&site->late);
+    for (size_t i = 0; i < ARRAY_LEN(switches); i++)
+        bench_worker_stop(&site->without[i]);
     if (well) {
         cli_delay_finish(&site->relay);
         cli_delay_finish(&site->late_relay);

@@ -296,7 +296,7 @@ static void choose_driver(const struct bench_worker_params *params)
         return;
     cli_use_manifest(params->manifest);
     setenv("VENUS_SERVERS", params->servers, 1);
-    setenv("VENUS_EARLY_FENCE", params->late ? "0" : "1", 1);
+    setenv("VENUS_PERF", params->perf, 1);
     setenv("VENUS_UPLOAD_CACHE", "0", 1); /* transfers are measured, not what spares them */
 }
 

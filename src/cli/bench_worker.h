@@ -49,7 +49,7 @@ struct bench_answer {
 struct bench_worker_params {
     const char *manifest; /* NULL: the drivers of this machine */
     const char *servers;  /* as VENUS_SERVERS, with manifest */
-    bool late;            /* VENUS_EARLY_FENCE=0 */
+    const char *perf;     /* as VENUS_PERF, with manifest */
     uint32_t device;
 };
 

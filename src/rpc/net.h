@@ -14,6 +14,7 @@ struct rpc_net_options {
     uint64_t timeout_ns;                 /* dial: for the connection; 0: 5 s */
     uint32_t socket_buffer_bytes;        /* 0: VENUS_SOCKET_BUFFER_BYTES, else 4 MiB */
     uint32_t shm_ring_bytes;             /* listen: each direction; 0: 1 MiB */
+    bool untuned;                        /* tcp: the kernel's defaults, for comparison */
 };
 
 /* 0, or a negative errno with cause and remedy in why. */

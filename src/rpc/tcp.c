@@ -115,13 +115,14 @@ static int resolve(const struct rpc_addr *addr, int flags, struct addrinfo **lis
     return -EADDRNOTAVAIL;
 }
 
-static int dial_one(const struct addrinfo *a, uint32_t buffer_bytes, uint64_t timeout_ns,
-                    int *fd_out)
+static int dial_one(const struct addrinfo *a, const struct rpc_net_options *options,
+                    uint64_t timeout_ns, int *fd_out)
 {
     int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
-    tune(fd, buffer_bytes);
+    if (!options->untuned)
+        tune(fd, wanted_buffer(options));
     int rc = rpc_sock_connect(fd, a->ai_addr, a->ai_addrlen, timeout_ns);
     if (rc)
         close(fd);
@@ -138,12 +139,11 @@ int rpc_tcp_dial(const struct rpc_addr *addr, const struct rpc_net_options *opti
     if (rc)
         return rc;
     uint64_t deadline = hw_now_ns() + options->timeout_ns;
-    uint32_t buffer_bytes = wanted_buffer(options);
     int fd = -1;
     rc = -EADDRNOTAVAIL;
     for (struct addrinfo *a = list; a && fd < 0; a = a->ai_next) {
         uint64_t now = hw_now_ns();
-        rc = dial_one(a, buffer_bytes, deadline > now ? deadline - now : 0, &fd);
+        rc = dial_one(a, options, deadline > now ? deadline - now : 0, &fd);
     }
     freeaddrinfo(list);
     if (rc) {

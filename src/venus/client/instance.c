@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "rpc/security.h"
 #include "venus/client/debug.h"
+#include "venus/client/perf.h"
 #include "venus/client/physical_device.h"
 #include "venus/client/pushes.h"
 #include "venus/client/servers.h"
@@ -186,7 +187,8 @@ static void add_server(struct vn_instance *instance, const struct rpc_addr *addr
     }
     int rc = vn_link_create(addr, security, &vn_push_handlers, server->pushes, &server->link, why);
     if (rc == 0) {
-        hw_env_bool("VENUS_SYNC", false, &vn_link_client(server->link)->sync);
+        hw_env_bool("VENUS_SYNC", !vn_perf(VN_PERF_PIPELINING),
+                    &vn_link_client(server->link)->sync);
         rc = open_server(instance, server, info);
         if (rc)
             snprintf(why, sizeof(why), "%s", open_failure(rc));

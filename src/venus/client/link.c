@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "venus/client/command.h"
 #include "venus/client/objects.h"
+#include "venus/client/perf.h"
 #include "venus/common/counts.h"
 #include "venus/common/pack.h"
 #include "venus/common/protocol.h"
@@ -218,13 +219,15 @@ static VkResult settle(struct vn_link *link, size_t most)
 
 VkResult vn_link_checkpoint(struct vn_link *link)
 {
-    VkResult result = settle(link, VN_LINK_GATHER_BYTES);
+    VkResult result = settle(link, vn_perf(VN_PERF_BATCHED_TRANSFERS) ? VN_LINK_GATHER_BYTES : 0);
     link->start = wire_enc_len(&link->out);
     return result;
 }
 
 VkResult vn_link_post(struct vn_link *link)
 {
+    if (!vn_perf(VN_PERF_COALESCING))
+        return vn_link_send(link);
     VkResult result = settle(link, VN_LINK_GATHER_BYTES);
     pthread_mutex_unlock(&link->stream);
     return result;
@@ -528,7 +531,7 @@ static int choose_packing(struct vn_link *link, bool far)
 {
     bool packs = far;
     (void)hw_env_bool("VENUS_COMPRESS", far, &packs);
-    return packs ? vn_packer_create(&link->packer) : 0;
+    return packs && vn_perf(VN_PERF_PACKING) ? vn_packer_create(&link->packer) : 0;
 }
 
 int vn_link_create(const struct rpc_addr *addr, const struct rpc_security *security,
@@ -549,7 +552,8 @@ int vn_link_create(const struct rpc_addr *addr, const struct rpc_security *secur
     pthread_mutex_init(&link->stream, NULL);
     wire_enc_init(&link->out, WIRE_MESSAGE_MAX);
     rpc_addr_format(addr, link->address, sizeof(link->address));
-    struct rpc_net_options net = {.security = security};
+    struct rpc_net_options net = {.security = security,
+                                  .untuned = !vn_perf(VN_PERF_TRANSPORT_TUNING)};
     struct rpc_client_options options = {.config = {.security = security, .name = "vulkan"},
                                          .on_push = on_push,
                                          .on_end = on_end,

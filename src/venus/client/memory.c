@@ -2,6 +2,7 @@
 #include "venus/client/memory.h"
 
 #include "base/log.h"
+#include "venus/client/perf.h"
 #include "venus/client/queue.h"
 #include "venus/client/ranges.h"
 #include "venus/client/trace.h"
@@ -267,11 +268,12 @@ static VkResult put_region(struct vn_device *device, struct vn_memory *memory, s
     VkResult result = vn_upload_begin(device->upload, memory, e);
     enum vn_server_side server = vn_memory_is_still(memory) ? VN_SERVER_IS_STILL : VN_SERVER_WRITES;
     int rc = result == VK_SUCCESS ? 1 : -ENOMEM;
+    size_t most = vn_perf(VN_PERF_BATCHED_TRANSFERS) ? VN_DELTA_BYTES : VN_CHANGE_WIRE_MAX + 1;
     while (rc == 1) {
         size_t start = wire_enc_len(e), changes;
         size_t hole = vn_put_command(e, VN_OP_DELTA);
         wire_put_u64(e, memory->object.id);
-        rc = vn_region_encode(memory->region, device->codec, e, VN_DELTA_BYTES, server, &changes);
+        rc = vn_region_encode(memory->region, device->codec, e, most, server, &changes);
         if (rc < 0)
             break;
         if (changes == 0)

@@ -8,6 +8,13 @@
 #include <string.h>
 
 static const char *const names[VN_PERF_COUNT] = {
+    [VN_PERF_COALESCING] = "no_coalescing",
+    [VN_PERF_PIPELINING] = "no_pipelining",
+    [VN_PERF_BATCHED_TRANSFERS] = "no_batched_transfers",
+    [VN_PERF_TRANSPORT_TUNING] = "no_transport_tuning",
+    [VN_PERF_EARLY_FENCES] = "no_early_fences",
+    [VN_PERF_QUIET_BATCHES] = "no_quiet_batches",
+    [VN_PERF_PACKING] = "no_packing",
     [VN_PERF_UPLOAD_CACHE] = "no_upload_cache",
 };
 

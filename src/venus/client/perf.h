@@ -11,7 +11,14 @@
 #include <stdbool.h>
 
 enum vn_perf {
-    VN_PERF_UPLOAD_CACHE, /* large writes that the server has are not sent again */
+    VN_PERF_COALESCING,        /* commands gather until something waits for them */
+    VN_PERF_PIPELINING,        /* commands do not wait for each other's answers */
+    VN_PERF_BATCHED_TRANSFERS, /* changed pages travel together */
+    VN_PERF_TRANSPORT_TUNING,  /* sockets that do not hold small messages back, large buffers */
+    VN_PERF_EARLY_FENCES,      /* as VENUS_EARLY_FENCE */
+    VN_PERF_QUIET_BATCHES,     /* batches that nobody waits for are not reported */
+    VN_PERF_PACKING,           /* as VENUS_COMPRESS */
+    VN_PERF_UPLOAD_CACHE,      /* large writes that the server has are not sent again */
     VN_PERF_COUNT,
 };
 

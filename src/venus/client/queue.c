@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "venus/client/command.h"
 #include "venus/client/memory.h"
+#include "venus/client/perf.h"
 #include "venus/client/ranges.h"
 #include "venus/client/sync.h"
 #include "venus/client/trace.h"
@@ -20,7 +21,7 @@ static bool early_fences;
 
 static void read_knob(void)
 {
-    (void)hw_env_bool("VENUS_EARLY_FENCE", true, &early_fences);
+    (void)hw_env_bool("VENUS_EARLY_FENCE", vn_perf(VN_PERF_EARLY_FENCES), &early_fences);
 }
 
 struct vn_signal {
@@ -382,7 +383,7 @@ static VkResult submit_batches(const struct submission *s, struct vn_batch *batc
     /* Numbered under the stream's lock, so that numbers and stream are in one order. */
     uint64_t first = vn_queue_submitted(s->queue) + 1;
     bool early = s->fence && is_early(s->queue, batches);
-    if (!vn_link_client(link)->sync)
+    if (!vn_link_client(link)->sync && vn_perf(VN_PERF_QUIET_BATCHES))
         choose_quiet(s, batches, first, early);
     put_announcement(e, s->queue, batches, first, count);
     put_submission(e, s);

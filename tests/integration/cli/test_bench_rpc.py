@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import tempfile
 import unittest
 
 from harness import DONE, FAILED, Case, hawser
@@ -51,12 +52,12 @@ class BenchRpc(Case):
         self.assertGreaterEqual(row["baseline"], 19900)  # the histogram keeps 0.4%
 
     def test_table_form_and_nothing_left_behind(self):
-        before = set(pathlib.Path("/tmp").glob("hawser-bench-*"))
+        folder = self.enterContext(tempfile.TemporaryDirectory(dir="/tmp"))
         text = self.expect(hawser("bench-rpc", "--only", "unix.64B.d1.block", "--time", "1ms",
-                                  "--no-pin"), DONE).stdout
+                                  "--no-pin", env={"TMPDIR": folder}), DONE).stdout
         self.assertIn("unix.64B.d1.block", text)
         self.assertIn("plain Unix socket", text)
-        self.assertEqual(set(pathlib.Path("/tmp").glob("hawser-bench-*")) - before, set())
+        self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
 
     def test_output_to_a_full_disk_is_noticed(self):
         with open("/dev/full", "w") as full:

@@ -2,12 +2,14 @@
 
 import json
 import pathlib
+import tempfile
 import unittest
 
 from harness import DONE, FAILED, USAGE, Case, hawser
 
 COLUMNS = {"name", "value", "unit", "baseline", "ratio", "against", "native", "target", "met"}
 LINES = ("unix", "tcp", "1ms", "10ms")
+SWITCHES = ("coalescing", "pipelining", "batched_transfers", "transport_tuning", "quiet_batches")
 
 
 SHORT = ("--software", "--quick", "--time", "2ms", "--size", "1MiB")
@@ -41,6 +43,7 @@ class BenchVulkan(Case):
                     "dirty-page.tcp"}
         expected |= {f"{kind}.{line}" for kind in ("cycle", "early") for line in LINES}
         expected |= {f"{kind}.{line}" for kind in ("upload", "readback") for line in LINES[:2]}
+        expected |= {f"{name}.tcp" for name in SWITCHES}
         self.assertEqual(set(self.rows), expected)
 
     def test_counts_do_not_depend_on_the_machine(self):
@@ -62,10 +65,10 @@ class BenchVulkan(Case):
                          ["cycle.native"])
 
     def test_table_form_and_nothing_left_behind(self):
-        before = set(pathlib.Path("/tmp").glob("hawser-bench-*"))
-        text = self.expect(hawser("bench-vulkan", *SHORT), DONE).stdout
+        folder = self.enterContext(tempfile.TemporaryDirectory(dir="/tmp"))
+        text = self.expect(hawser("bench-vulkan", *SHORT, env={"TMPDIR": folder}), DONE).stdout
         self.assertIn("raw round trip + native", text)
-        self.assertEqual(set(pathlib.Path("/tmp").glob("hawser-bench-*")) - before, set())
+        self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
 
     def test_no_such_device(self):
         self.expect(hawser("bench-vulkan", "--software", "--quick", "--device", "9"), FAILED,
