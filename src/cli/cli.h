@@ -99,6 +99,10 @@ extern const struct cli_command cli_bench_blocks;
 extern const struct cli_command cli_pingpong;
 extern const struct cli_command cli_bench_ipc;
 extern const struct cli_command cli_kvctl;
+extern const struct cli_command cli_model;
+extern const struct cli_command cli_llm;
+extern const struct cli_command cli_experiment;
+extern const struct cli_command cli_bench_llm;
 
 /* Parses and runs argv[0] = the command's name; -h and --help print and end in CLI_DONE. */
 enum cli_exit cli_run(const struct cli_command *command, int argc, char **argv);

@@ -34,6 +34,10 @@ static const struct entry commands[] = {
     {"benchkv", &cli_benchkv},
     {"bench-blocks", &cli_bench_blocks},
     {"pingpong", &cli_pingpong},
+    {"model", &cli_model},
+    {"llm", &cli_llm},
+    {"experiment", &cli_experiment},
+    {"bench-llm", &cli_bench_llm},
     {NULL, NULL},
 };
 

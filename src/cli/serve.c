@@ -9,10 +9,12 @@
 #include "cli/metrics.h"
 #include "cli/server_info.h"
 #include "cli/service_basic.h"
+#include "cli/service_llm.h"
 #include "cli/sessions.h"
 #include "cli/software.h"
 #include "rpc/server.h"
 #include "venus/common/protocol.h"
+#include "venus/server/upload_store.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -29,9 +31,12 @@ struct serve_options {
     bool insecure, software, no_devices;
     uint64_t max_clients, window_bytes, max_calls, heartbeat_ns, ring_bytes;
     uint64_t max_memory_bytes, max_objects, max_pipelines, max_pending;
+    uint64_t upload_cache_bytes, compile_threads;
+    const char *upload_cache_dir;
     bool validate;
     const char *metrics;
-    uint64_t ready_fd;
+    uint64_t ready_fd, master_port;
+    struct service_llm_options llm;
 };
 
 static const struct cli_option options[] = {
@@ -43,6 +48,14 @@ static const struct cli_option options[] = {
      .def = "127.0.0.1:28100",
      .help = "where to listen: host:port, [::1]:port, unix:/path, shm:/path,\n"
              "ucx:host:port; port 0 takes a free one"},
+    {.name = "master_port",
+     .kind = CLI_U64,
+     .argument = "PORT",
+     .offset = offsetof(struct serve_options, master_port),
+     .min = 1,
+     .max = 65535,
+     .help = "listen on 127.0.0.1:PORT instead of --listen"},
+    SERVICE_LLM_OPTIONS(struct serve_options, llm),
     {.name = "cert",
      .kind = CLI_STRING,
      .argument = "FILE",
@@ -143,6 +156,27 @@ static const struct cli_option options[] = {
      .min = 1,
      .max = 1 << 30,
      .help = "the same for batches submitted and not done"},
+    {.name = "compile-threads",
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct serve_options, compile_threads),
+     .max = 256,
+     .help = "that compile pipelines of one Vulkan client; 1: none beside the rest\n"
+             "[default: as many as there are cores]"},
+    {.name = "upload-cache",
+     .kind = CLI_SIZE,
+     .argument = "SIZE",
+     .offset = offsetof(struct serve_options, upload_cache_bytes),
+     .def = "1GiB",
+     .max = INT64_MAX,
+     .help = "large uploads of Vulkan clients to remember, so that they are not\n"
+             "sent again; shared by all clients; 0: none"},
+    {.name = "upload-cache-dir",
+     .kind = CLI_STRING,
+     .argument = "DIR",
+     .offset = offsetof(struct serve_options, upload_cache_dir),
+     .help = "keep them in this folder, also when the server ends\n"
+             "[default: in memory]"},
     {.name = "validate",
      .kind = CLI_FLAG,
      .offset = offsetof(struct serve_options, validate),
@@ -187,10 +221,13 @@ static const struct hw_counter_def count_defs[COUNT_COUNT] = {
 struct server {
     const struct serve_options *o;
     struct rpc_addr addrs[CLI_LIST_MAX];
+    size_t addr_count;
     struct rpc_security security;
     struct cli_server_info info;
     struct service_basic service;
+    struct service_llm llm;
     struct rpc_server *rpc;
+    struct vn_upload_store *uploads;
     struct sessions *sessions;
     struct metrics *metrics;
     _Atomic uint64_t counts[COUNT_COUNT];
@@ -211,16 +248,21 @@ static int on_opened(void *user, struct rpc_ep *ep)
 static void on_message(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
 {
     struct server *s = user;
-    if (msg->kind == RPC_CALL && msg->method == VN_METHOD_OPEN)
+    if (service_llm_handle(&s->llm, ep, msg))
+        return;
+    if (msg->kind == RPC_CALL && msg->method == VN_METHOD_OPEN) {
+        service_llm_closed(&s->llm, ep, -ESHUTDOWN); /* it may leave this process */
         sessions_open(s->sessions, ep, msg);
-    else /* a connection that ended meanwhile is the loop's to clear away */
+    } else { /* a connection that ended meanwhile is the loop's to clear away */
         (void)service_basic_handle(&s->service, ep, msg);
+    }
     rpc_release(ep, msg);
 }
 
 static void on_closed(void *user, struct rpc_ep *ep, int status)
 {
     struct server *s = user;
+    service_llm_closed(&s->llm, ep, status);
     hw_counter_bump(&s->counts[COUNT_CLIENTS], UINT64_MAX);
     hw_info(HW_CAT_NET, "client %s left: %s", rpc_ep_peer(ep), strerror(-status));
 }
@@ -257,7 +299,14 @@ static enum cli_exit check_all(struct server *s)
         return cli_fail(CLI_USAGE, "serve: --cert and --key go together");
     if (rpc_security_load(&s->security, &files, true, why))
         return cli_fail(CLI_FAILED, "serve: %s", why);
-    for (size_t i = 0; i < s->o->listen.count; i++) {
+    if (s->o->master_port) {
+        char text[32];
+        snprintf(text, sizeof(text), "127.0.0.1:%u", (unsigned)s->o->master_port);
+        s->addr_count = 1;
+        return check_address(s, text, &s->addrs[0]);
+    }
+    for (; s->addr_count < s->o->listen.count; s->addr_count++) {
+        size_t i = s->addr_count;
         enum cli_exit code = check_address(s, s->o->listen.items[i], &s->addrs[i]);
         if (code != CLI_DONE)
             return code;
@@ -283,6 +332,20 @@ static int start_rpc(struct server *s)
     return rpc_server_create(&rpc_options, &s->rpc);
 }
 
+/* Where there is no memory for files the server does without, unless a folder was asked for. */
+static enum cli_exit start_uploads(struct server *s)
+{
+    char why[VN_UPLOAD_STORE_WHY];
+    const char *dir = s->o->upload_cache_dir;
+    if (!s->o->upload_cache_bytes ||
+        vn_upload_store_create(dir, s->o->upload_cache_bytes, &s->uploads, why) == 0)
+        return CLI_DONE;
+    if (dir)
+        return cli_fail(CLI_FAILED, "serve: --upload-cache-dir: %s", why);
+    cli_warn("no upload cache: %s; --upload-cache-dir names a folder for it", why);
+    return CLI_DONE;
+}
+
 static int start_sessions(struct server *s)
 {
     const struct serve_options *o = s->o;
@@ -290,6 +353,8 @@ static int start_sessions(struct server *s)
                                          .max_objects = o->max_objects,
                                          .max_pipelines = o->max_pipelines,
                                          .max_pending = o->max_pending,
+                                         .compile_threads = (unsigned)o->compile_threads,
+                                         .uploads = s->uploads,
                                          .validate = o->validate};
     return sessions_create(s->rpc, &session, on_session_ended, s, &s->sessions);
 }
@@ -299,7 +364,7 @@ static enum cli_exit listen_all(struct server *s, const char *bound[CLI_LIST_MAX
     char why[RPC_WHY_CHARS];
     struct rpc_net_options net = {.security = &s->security,
                                   .shm_ring_bytes = (uint32_t)s->o->ring_bytes};
-    for (size_t i = 0; i < s->o->listen.count; i++) {
+    for (size_t i = 0; i < s->addr_count; i++) {
         if (rpc_server_listen(s->rpc, &s->addrs[i], &net, &bound[i], why))
             return cli_fail(CLI_FAILED, "serve: %s", why);
     }
@@ -348,7 +413,7 @@ static void notify_systemd(void)
 
 static enum cli_exit say_ready(const struct server *s, const char *const *bound)
 {
-    for (size_t i = 0; i < s->o->listen.count; i++)
+    for (size_t i = 0; i < s->addr_count; i++)
         printf("%s%s", i ? ", " : "listening on ", bound[i]);
     printf("\n");
     if (fflush(stdout))
@@ -396,6 +461,11 @@ static enum cli_exit serve(struct server *s)
     const char *bound[CLI_LIST_MAX];
     s->count_set =
         (struct hw_counter_set){.defs = count_defs, .values = s->counts, .count = COUNT_COUNT};
+    enum cli_exit code = start_uploads(s);
+    if (code == CLI_DONE)
+        code = service_llm_open(&s->llm, &s->o->llm);
+    if (code != CLI_DONE)
+        return code;
     int rc = service_basic_init(&s->service, &s->info);
     if (rc == 0)
         rc = hw_counter_set_register(&s->count_set);
@@ -403,9 +473,11 @@ static enum cli_exit serve(struct server *s)
         rc = start_rpc(s);
     if (rc == 0)
         rc = start_sessions(s);
+    if (rc == 0)
+        rc = service_llm_attach(&s->llm, s->rpc);
     if (rc)
         return cli_fail(CLI_FAILED, "serve: %s", strerror(-rc));
-    enum cli_exit code = listen_all(s, bound);
+    code = listen_all(s, bound);
     if (code == CLI_DONE)
         code = start_metrics(s);
     if (code != CLI_DONE)
@@ -446,9 +518,11 @@ static enum cli_exit run(const void *values, const struct cli_operands *operands
     s->o = values;
     enum cli_exit code = prepare_and_serve(s);
     sessions_destroy(s->sessions);
+    vn_upload_store_destroy(s->uploads);
     metrics_stop(s->metrics);
     if (s->rpc)
         rpc_server_destroy(s->rpc);
+    service_llm_close(&s->llm);
     hw_counter_set_unregister(&s->count_set);
     service_basic_fini(&s->service);
     rpc_security_fini(&s->security);
@@ -468,6 +542,7 @@ const struct cli_command cli_serve = {
     .environment = environment,
     .examples =
         "hawser serve\n"
+        "hawser serve --model model.gguf --master_port 29501\n"
         "hawser serve --listen unix:/run/hawser.sock,shm:/run/hawser-shm.sock\n"
         "hawser serve --listen 0.0.0.0:28100 --cert keys/server.crt --key keys/server.key \\\n"
         "    --token-file keys/token --metrics 127.0.0.1:9100",

@@ -8,7 +8,8 @@ import unittest
 from harness import DONE, FAILED, HAWSER, USAGE, Case, hawser
 
 COMMANDS = ["serve", "info", "keygen", "run", "bench-rpc", "bench-vulkan", "bench-ipc", "kvctl",
-            "kvd", "benchkv", "pingpong"]
+            "kvd", "kvreplay", "benchkv", "bench-blocks", "pingpong", "model", "llm", "experiment",
+            "bench-llm"]
 
 
 class Help(Case):
@@ -32,10 +33,12 @@ class Help(Case):
     def test_mentions_every_option_that_the_parser_takes(self):
         """The nearest-name suggestion comes from the parser's table: each of these is known."""
         expected = {
-            "serve": ["listen", "cert", "key", "token-file", "insecure", "software", "no-devices",
-                      "max-clients", "window", "max-calls", "heartbeat", "shm-ring", "max-memory",
-                      "max-objects", "max-pipelines", "max-pending", "validate", "metrics",
-                      "ready-fd"],
+            "serve": ["listen", "master_port", "model", "backend", "threads", "context",
+                      "kv-memory", "grace", "max-upload", "max-sequences", "max-tokens", "cert",
+                      "key", "token-file", "insecure", "software", "no-devices", "max-clients",
+                      "window", "max-calls", "heartbeat", "shm-ring", "max-memory", "max-objects",
+                      "max-pipelines", "max-pending", "compile-threads", "upload-cache",
+                      "upload-cache-dir", "validate", "metrics", "ready-fd"],
             "info": ["ca", "fingerprint", "token-file", "timeout", "duration", "no-bench", "json"],
             "keygen": ["name", "days"],
             "run": ["servers", "ca", "fingerprint", "token-file", "timeout"],
@@ -45,7 +48,7 @@ class Help(Case):
         }
         for command, options in expected.items():
             text = hawser(command, "--help").stdout.split("\nEnvironment:")[0]
-            listed = re.findall(r"^ {2}(?:-\w, | {4})--([a-z-]+)", text, re.M)
+            listed = re.findall(r"^ {2}(?:-\w, | {4})--([a-z_-]+)", text, re.M)
             self.assertEqual(listed, options + ["help"], command)
 
     def test_defaults_are_shown(self):

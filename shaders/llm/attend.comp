@@ -1,0 +1,208 @@
+// attend.comp - attention of one row and head over a sequence's pages.
+//
+// A workgroup walks a chunk of the pages in order: scores of a page, then its values, with the sums
+// so far scaled whenever a larger score is found.  The row's only chunk is put where it belongs, of
+// several merge.comp makes one.  The order is the row's own, whatever else is in the batch.  Heads of more than DIMS values take several workgroups,
+// which find the same scores and put different values.  Loads of a page are under way together: a
+// thread waits once for ROUNDS of K and once for AHEAD of V, and none is behind a branch; past the
+// last position that one is loaded again and counts nothing.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+
+const uint THREADS = 128;
+const uint SHARE = 16;                      // threads that share a score
+const uint AT_ONCE = THREADS / SHARE;       // scores under way
+const uint ROUNDS = KV_POSITIONS / AT_ONCE; // of them in a page
+const uint DIMS = 256;                      // values of a head, eight a thread
+const uint AHEAD = 8;                       // positions of V under way
+const uint Q_QUADS = 128;                   // of q, kept near: larger heads are rare
+const float LEAST = -3.4e38;
+layout(constant_id = 0) const bool ALIGNED = true; // head_dim is a multiple of 8
+layout(local_size_x = 128) in;
+layout(push_constant) uniform Push
+{
+    uvec2 q, values, positions, page_first, pages, parts;
+    uint heads, kv_heads, head_dim, row_words;
+    uint k_words, v_words; // from a page's begin to the layer's K and V
+    float scale;
+    uint dim_groups, chunks_max, part_floats;
+};
+
+shared float partial[KV_POSITIONS * SHARE];
+shared vec4 scores[KV_POSITIONS / 4];
+shared vec4 q_near[Q_QUADS];
+shared vec4 gathered[2 * THREADS];
+
+struct Eight {
+    vec4 a, b;
+};
+
+// Four values of the head from 4 * i on, zeros behind its end.
+vec4 q_load(uint first, uint i)
+{
+    vec4 x = vec4(0);
+    [[unroll]] for (uint j = 0; j < 4; j++)
+        if (4 * i + j < head_dim)
+            x[j] = Floats(q).at[first + 4 * i + j];
+    return x;
+}
+
+vec4 q_at(uint first, uint i)
+{
+    return i < Q_QUADS ? q_near[i] : q_load(first, i);
+}
+
+// Values 8 * i and on of a head that begins at `head`, in halves from the page's begin; zeros behind
+// its end.
+Eight halves_at(uvec2 page, uint head, uint i)
+{
+    if (ALIGNED) {
+        uvec4 words = Words4(page).at[head / 8 + i];
+        return Eight(vec4(unpackHalf2x16(words.x), unpackHalf2x16(words.y)),
+                     vec4(unpackHalf2x16(words.z), unpackHalf2x16(words.w)));
+    }
+    Eight x = Eight(vec4(0), vec4(0));
+    [[unroll]] for (uint j = 0; j < 4; j++) {
+        if (8 * i + j < head_dim)
+            x.a[j] = half_at(Words(page), head + 8 * i + j);
+        if (8 * i + j + 4 < head_dim)
+            x.b[j] = half_at(Words(page), head + 8 * i + j + 4);
+    }
+    return x;
+}
+
+float dot4(vec4 k, vec4 x, float sum)
+{
+    return fma(k.w, x.w, fma(k.z, x.z, fma(k.y, x.y, fma(k.x, x.x, sum))));
+}
+
+// The scores of a page, LEAST behind its `count` positions, into scores[].
+void score_page(uvec2 page, uint count, uint in_row, uint q_first)
+{
+    uint me = gl_LocalInvocationIndex, share = me % SHARE, position = me / SHARE;
+    float sums[ROUNDS];
+    [[unroll]] for (uint r = 0; r < ROUNDS; r++)
+        sums[r] = 0;
+    for (uint i = share; 8 * i < head_dim; i += SHARE) {
+        vec4 qa = q_at(q_first, 2 * i), qb = q_at(q_first, 2 * i + 1);
+        Eight k[ROUNDS];
+        [[unroll]] for (uint r = 0; r < ROUNDS; r++) {
+            uint j = min(r * AT_ONCE + position, count - 1);
+            k[r] = halves_at(page, 2 * (k_words + j * row_words) + in_row, i);
+        }
+        [[unroll]] for (uint r = 0; r < ROUNDS; r++)
+            sums[r] = dot4(k[r].b, qb, dot4(k[r].a, qa, sums[r]));
+    }
+    [[unroll]] for (uint r = 0; r < ROUNDS; r++)
+        partial[(r * AT_ONCE + position) * SHARE + share] = sums[r];
+    barrier();
+    if (me < KV_POSITIONS) {
+        float sum = 0;
+        [[unroll]] for (uint i = 0; i < SHARE; i++)
+            sum += partial[me * SHARE + i];
+        scores[me / 4][me % 4] = me < count ? scale * sum : LEAST;
+    }
+    barrier();
+}
+
+float largest(float most)
+{
+    vec4 x = scores[0];
+    [[unroll]] for (uint i = 1; i < KV_POSITIONS / 4; i++)
+        x = max(x, scores[i]);
+    return max(most, max(max(x.x, x.y), max(x.z, x.w)));
+}
+
+float total_of_scores()
+{
+    vec4 x = scores[0];
+    [[unroll]] for (uint i = 1; i < KV_POSITIONS / 4; i++)
+        x += scores[i];
+    return (x.x + x.y) + (x.z + x.w);
+}
+
+// Adds the V of positions `sharer`, sharer + sharers and so on, each times its weight.
+void add_values(inout Eight sum, uvec2 page, uint count, uint head, uint i, uint sharer,
+                uint sharers)
+{
+    for (uint first = sharer; first < count; first += AHEAD * sharers) {
+        Eight v[AHEAD];
+        [[unroll]] for (uint n = 0; n < AHEAD; n++) {
+            uint j = min(first + n * sharers, count - 1);
+            v[n] = halves_at(page, head + 2 * j * row_words, i);
+        }
+        [[unroll]] for (uint n = 0; n < AHEAD; n++) {
+            uint j = first + n * sharers, near = min(j, count - 1);
+            float weight = j < count ? scores[near / 4][near % 4] : 0.0;
+            sum.a = fma(vec4(weight), v[n].a, sum.a);
+            sum.b = fma(vec4(weight), v[n].b, sum.b);
+        }
+    }
+}
+
+void put(uvec2 place, uint at, uint dim, vec4 x)
+{
+    [[unroll]] for (uint j = 0; j < 4; j++)
+        if (dim + j < head_dim)
+            Floats(place).at[at + dim + j] = x[j];
+}
+
+void main()
+{
+    uint me = gl_LocalInvocationIndex, head = gl_WorkGroupID.x, row = gl_WorkGroupID.y;
+    uint in_row = head / (heads / kv_heads) * head_dim, q_first = (row * heads + head) * head_dim;
+    uint count = Words(positions).at[row] + 1, first_page = Words(page_first).at[row];
+    uint chunk = gl_WorkGroupID.z / dim_groups, chunks = chunks_of(count);
+    if (chunk >= chunks)
+        return;
+    uint begin = chunk * chunk_pages(count) * KV_POSITIONS;
+    uint end = min(count, begin + chunk_pages(count) * KV_POSITIONS);
+    // A thread has eight values of the head, and a share of the positions.
+    uint first_dim = gl_WorkGroupID.z % dim_groups * DIMS;
+    uint eights = (min(head_dim - first_dim, DIMS) + 7) / 8;
+    uint sharers = THREADS / eights, sharer = me / eights, i = first_dim / 8 + me % eights;
+    for (uint n = me; n < min((head_dim + 7) / 8 * 2, Q_QUADS); n += THREADS)
+        q_near[n] = q_load(q_first, n);
+    barrier();
+    float most = LEAST, total = 0;
+    Eight sum = Eight(vec4(0), vec4(0));
+    for (uint done = begin; done < end; done += KV_POSITIONS) {
+        uvec2 page = Words2(pages).at[first_page + done / KV_POSITIONS];
+        uint here = min(end - done, KV_POSITIONS);
+        score_page(page, here, in_row, q_first);
+        float larger = largest(most), shrink = exp(most - larger);
+        barrier();
+        if (me < KV_POSITIONS)
+            scores[me / 4][me % 4] = me < here ? exp(scores[me / 4][me % 4] - larger) : 0.0;
+        barrier();
+        most = larger;
+        total = total * shrink + total_of_scores();
+        sum.a *= shrink;
+        sum.b *= shrink;
+        if (sharer < sharers)
+            add_values(sum, page, here, 2 * v_words + in_row, i, sharer, sharers);
+        barrier();
+    }
+    gathered[2 * me] = sum.a;
+    gathered[2 * me + 1] = sum.b;
+    barrier();
+    if (me >= eights)
+        return;
+    for (uint s = 1; s < sharers; s++) {
+        sum.a += gathered[2 * (me + s * eights)];
+        sum.b += gathered[2 * (me + s * eights) + 1];
+    }
+    if (chunks == 1) {
+        put(values, q_first, 8 * i, sum.a / total);
+        put(values, q_first, 8 * i + 4, sum.b / total);
+        return;
+    }
+    uint part = ((row * heads + head) * chunks_max + chunk) * part_floats;
+    put(parts, part, 8 * i, sum.a);
+    put(parts, part, 8 * i + 4, sum.b);
+    if (me == 0) {
+        Floats(parts).at[part + head_dim] = most;
+        Floats(parts).at[part + head_dim + 1] = total;
+    }
+}

@@ -1,0 +1,88 @@
+// common.glsl - what the engine's shaders share: memory by address, and numbers as files hold them.
+//
+// Every pointer is a device address in the push constants; src/llm/vk_step.c fills them in.
+#extension GL_EXT_buffer_reference : require
+#extension GL_EXT_buffer_reference_uvec2 : require
+#extension GL_EXT_control_flow_attributes : require
+
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer Floats { float at[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) buffer Floats4 { vec4 at[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer Words { uint at[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer Words2 { uvec2 at[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) buffer Words4 { uvec4 at[]; };
+
+const uint FLAG_BIAS = 1, FLAG_ACCUMULATE = 2, FLAG_GELU = 4;
+const uint KV_POSITIONS = 64; // of a page: LLM_KV_POSITIONS
+
+// Attention over many pages is shared out to workgroups: chunks of 4 pages, or of a sixteenth of them
+// where that is more.  How many depends on the row's own positions alone.
+uint chunk_pages(uint positions)
+{
+    uint pages = (positions + KV_POSITIONS - 1) / KV_POSITIONS;
+    return max(4, (pages + 15) / 16);
+}
+
+uint chunks_of(uint positions)
+{
+    uint chunk = chunk_pages(positions) * KV_POSITIONS;
+    return (positions + chunk - 1) / chunk;
+}
+
+// Dispatches that are larger than a dimension may be go on in y.
+uint linear_group()
+{
+    return gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+}
+
+float half_at(Words words, uint i)
+{
+    vec2 both = unpackHalf2x16(words.at[i / 2]);
+    return (i & 1) == 0 ? both.x : both.y;
+}
+
+int byte_of(uint word, uint i)
+{
+    return bitfieldExtract(int(word), int(8 * i), 8);
+}
+
+uint ubyte_at(Words words, uint i)
+{
+    return words.at[i / 4] >> (8 * (i & 3)) & 0xff;
+}
+
+// To nearest, ties to even, whatever the device's own conversion does.
+uint to_half(float value)
+{
+    uint bits = floatBitsToUint(value), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
+    if (size > 0x7f800000)
+        return sign | 0x7e00;
+    if (size >= 0x477ff000) // rounds past the largest
+        return sign | 0x7c00;
+    if (size >= 0x38800000) // a normal number: drop 13 bits
+        return sign | ((size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13);
+    if (size < 0x33000000)
+        return sign;
+    uint shift = 126 - (size >> 23), whole = (size & 0x7fffff) | 0x800000; // 14 to 24
+    uint kept = whole >> shift, rest = whole & ((1u << shift) - 1), middle = 1u << (shift - 1);
+    return sign | (kept + uint(rest > middle || (rest == middle && (kept & 1) != 0)));
+}
+
+// What binary16 keeps of a number, to nearest, ties to even: beside weights of F16 activations count
+// so.  Of numbers below 2^-14 it would keep less, a difference below 2^-25; packHalf2x16 may round
+// any way it likes.
+vec4 to_11_bits(vec4 x)
+{
+    uvec4 bits = floatBitsToUint(x);
+    return uintBitsToFloat(bits + 0xfff + (bits >> 13 & 1) & 0xffffe000);
+}
+
+float gelu(float x)
+{
+    float u2 = 1.59576912 * (x * fma(0.044715, x * x, 1.0));
+    return x / (1.0 + exp(min(-u2, 88.3)));
+}
+
+float silu(float x)
+{
+    return x / (1.0 + exp(min(-x, 88.3)));
+}

@@ -1,0 +1,23 @@
+// embed.comp - a row of a table for each row of the batch: out = (out +) table[which[row]].
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "weights.glsl"
+
+layout(local_size_x = 64) in;
+layout(push_constant) uniform Push
+{
+    uvec2 table, which, values;
+    uint width, stride, count, flags;
+};
+
+void main()
+{
+    uint i = linear_group() * 64 + gl_LocalInvocationIndex;
+    if (i >= count)
+        return;
+    float value = weight_value(table, Words(which).at[i / width], stride, width, i % width);
+    if ((flags & FLAG_ACCUMULATE) != 0)
+        value += Floats(values).at[i];
+    Floats(values).at[i] = value;
+}

@@ -1,0 +1,85 @@
+// mul_frame.glsl - products of weights and rows: what is the same for every type of weights.
+//
+// A team of 32 lanes computes ROWS rows of the weights for COLS rows of the batch.  A lane adds up
+// what its places in k yield, in order; lanes are then added in order.  Neither COLS nor ROWS nor
+// the place of a row in the batch changes what is added to what, so a row's results are the same
+// bits in every batch.  The includer has sums[ROWS * COLS] filled by multiply().
+layout(constant_id = 0) const uint COLS = 1;
+layout(constant_id = 1) const uint ROWS = 1;
+layout(constant_id = 2) const bool ALIGNED = true; // rows of activations begin at 16 bytes
+layout(constant_id = 3) const uint AHEAD = 1;      // loads of a weight's row under way at once
+layout(constant_id = 4) const bool ROUNDS = false; // activations to 11 bits, which nobody did before
+
+const uint LANES = 32, TEAMS = 4, PARTS = 3;
+layout(local_size_x = 128) in;
+
+struct Part {
+    uvec2 weight, bias, values;
+    uint count, flags;
+};
+
+layout(push_constant) uniform Push
+{
+    Part parts[PARTS];
+    uvec2 acts;
+    uint width, rows, stride, col_groups, groups;
+};
+
+// One for each lane of each output of each team; swizzled, so that neither writing lane by lane nor
+// reading output by output meets the same bank twice.
+shared float partial[TEAMS * LANES * ROWS * COLS];
+
+uint partial_at(uint team, uint result, uint lane)
+{
+    return (team * ROWS * COLS + result) * LANES + (lane + result) % LANES;
+}
+
+float sums[ROWS * COLS];
+
+void multiply(uvec2 weight, uint row_at[ROWS], uint col_at[COLS], uint lane);
+
+void put(Part part, uint row, uint col, float sum)
+{
+    Floats values = Floats(part.values);
+    uint at = col * part.count + row;
+    float value = (part.flags & FLAG_BIAS) != 0 ? sum + Floats(part.bias).at[row] : sum;
+    value = (part.flags & FLAG_ACCUMULATE) != 0 ? values.at[at] + value : value;
+    values.at[at] = (part.flags & FLAG_GELU) != 0 ? gelu(value) : value;
+}
+
+void main()
+{
+    uint id = linear_group();
+    if (id >= groups)
+        return;
+    uint lane = gl_LocalInvocationIndex % LANES, team = gl_LocalInvocationIndex / LANES;
+    // Groups that share weights follow each other and find them in the cache.
+    uint first_col = id % col_groups * COLS, block = id / col_groups;
+    uint p = 0;
+    for (uint blocks; p + 1 < PARTS; p++, block -= blocks) {
+        blocks = (parts[p].count + TEAMS * ROWS - 1) / (TEAMS * ROWS);
+        if (block < blocks)
+            break;
+    }
+    Part part = parts[p];
+    uint first_row = (block * TEAMS + team) * ROWS;
+    // Rows past the end repeat the last and are not put anywhere.
+    uint row_at[ROWS], col_at[COLS];
+    [[unroll]] for (uint r = 0; r < ROWS; r++)
+        row_at[r] = min(first_row + r, part.count - 1) * stride;
+    [[unroll]] for (uint c = 0; c < COLS; c++)
+        col_at[c] = min(first_col + c, rows - 1);
+    [[unroll]] for (uint i = 0; i < ROWS * COLS; i++)
+        sums[i] = 0;
+    multiply(part.weight, row_at, col_at, lane);
+    [[unroll]] for (uint i = 0; i < ROWS * COLS; i++)
+        partial[partial_at(team, i, lane)] = sums[i];
+    barrier();
+    uint row = first_row + lane / COLS, col = first_col + lane % COLS;
+    if (lane >= ROWS * COLS || row >= part.count || col >= rows)
+        return;
+    float sum = 0;
+    [[unroll]] for (uint i = 0; i < LANES; i++)
+        sum += partial[partial_at(team, lane, i)];
+    put(part, row, col, sum);
+}

@@ -1,0 +1,283 @@
+/* hawser bench-llm - prefill and decode speed of a model here, beside what memory allows. */
+#include "cli/cli.h"
+
+#include "base/bench.h"
+#include "base/clock.h"
+#include "base/rng.h"
+#include "llm/engine.h"
+#include "llm/pool.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    REPEATS_MAX = 99,
+    STREAM_PIECES = 64,
+};
+#define STREAM_BYTES (UINT64_C(256) << 20) /* many times any cache */
+
+static const char *const backend_names[] = {"cpu", "vulkan", "reference", NULL};
+
+struct bench_llm_options {
+    const char *model;
+    uint64_t threads, prefill, decode, repeats;
+    int backend;
+    bool json;
+};
+
+static const struct cli_option options[] = {
+    {.name = "model",
+     .letter = 'm',
+     .kind = CLI_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct bench_llm_options, model),
+     .help = "a GGUF file, or llama2.c's format"},
+    {.name = "threads",
+     .letter = 't',
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_llm_options, threads),
+     .def = "0",
+     .max = 256,
+     .help = "0: the cores there are"},
+    {.name = "prefill",
+     .letter = 'p',
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_llm_options, prefill),
+     .def = "64",
+     .min = 1,
+     .max = LLM_ROWS_MAX,
+     .help = "tokens of the prompt"},
+    {.name = "decode",
+     .letter = 'n',
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_llm_options, decode),
+     .def = "32",
+     .min = 1,
+     .max = LLM_ROWS_MAX,
+     .help = "tokens after it, one step each"},
+    {.name = "repeats",
+     .letter = 'r',
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_llm_options, repeats),
+     .def = "5",
+     .min = 1,
+     .max = REPEATS_MAX,
+     .help = "runs; the median of them is shown"},
+    {.name = "backend",
+     .kind = CLI_CHOICE,
+     .offset = offsetof(struct bench_llm_options, backend),
+     .choices = backend_names,
+     .def = "cpu",
+     .help = "what computes"},
+    {.name = "json",
+     .kind = CLI_FLAG,
+     .offset = offsetof(struct bench_llm_options, json),
+     .help = "figures as JSON"},
+    {NULL},
+};
+
+struct bench_run {
+    const struct bench_llm_options *o;
+    struct llm_file *file;
+    struct llm_engine *engine;
+    struct llm_row *rows;
+    float *logits;
+    double prefill_s[REPEATS_MAX], decode_s[REPEATS_MAX], stream_s[REPEATS_MAX];
+    char why[LLM_WHY_CHARS];
+};
+
+/* ---- what memory gives ---- */
+
+struct stream {
+    const uint64_t *words;
+    uint64_t sums[STREAM_PIECES];
+};
+
+/* Several sums at once, so that additions do not hold up the reads. */
+static void read_piece(void *user, uint32_t piece, unsigned thread)
+{
+    (void)thread;
+    struct stream *s = user;
+    size_t count = STREAM_BYTES / STREAM_PIECES / sizeof(uint64_t);
+    const uint64_t *words = s->words + piece * count;
+    uint64_t sums[8] = {0};
+    for (size_t i = 0; i < count; i += 8) {
+        for (size_t j = 0; j < 8; j++)
+            sums[j] += words[i + j];
+    }
+    for (size_t j = 0; j < 8; j++)
+        s->sums[piece] += sums[j];
+}
+
+static int measure_stream(struct bench_run *r, uint64_t repeat, struct llm_pool *pool,
+                          struct stream *s)
+{
+    uint64_t began = hw_now_ns(), total = 0;
+    memset(s->sums, 0, sizeof s->sums);
+    llm_pool_run(pool, STREAM_PIECES, read_piece, s);
+    r->stream_s[repeat] = (double)(hw_now_ns() - began) / 1e9;
+    for (uint32_t i = 0; i < STREAM_PIECES; i++)
+        total += s->sums[i];
+    return total == STREAM_BYTES / sizeof(uint64_t) ? 0 : -1; /* every word is 1 */
+}
+
+/* ---- the model ---- */
+
+static int measure_model(struct bench_run *r, uint64_t repeat)
+{
+    const struct bench_llm_options *o = r->o;
+    struct llm_seq *seq;
+    int rc = llm_seq_create(r->engine, &seq);
+    if (rc)
+        return rc;
+    for (uint64_t i = 0; i < o->prefill; i++) {
+        r->rows[i].seq = seq;
+        r->rows[i].logits = i + 1 == o->prefill;
+    }
+    uint64_t began = hw_now_ns();
+    rc = llm_engine_step(r->engine, r->rows, (uint32_t)o->prefill, r->logits, r->why);
+    uint64_t between = hw_now_ns();
+    for (uint64_t i = 0; i < o->decode && rc == 0; i++) {
+        struct llm_row row = {.seq = seq, .token = r->rows[i % o->prefill].token, .logits = true};
+        rc = llm_engine_step(r->engine, &row, 1, r->logits, r->why);
+    }
+    r->prefill_s[repeat] = (double)(between - began) / 1e9;
+    r->decode_s[repeat] = (double)(hw_now_ns() - between) / 1e9;
+    llm_seq_destroy(seq);
+    return rc;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double median(double *values, uint64_t count)
+{
+    qsort(values, count, sizeof *values, ascending);
+    return values[count / 2];
+}
+
+/* Bytes of weights that one token reads: all but the table of tokens, unless it also serves as the
+ * output. */
+static double bytes_a_token(const struct bench_run *r)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < llm_file_tensor_count(r->file); i++) {
+        const struct llm_tensor *t = llm_file_tensor(r->file, i);
+        bool table = strcmp(t->name, "token_embd.weight") == 0;
+        if (!table || llm_file_config(r->file)->tied_output)
+            bytes += t->bytes;
+    }
+    return (double)bytes;
+}
+
+static enum cli_exit report(struct bench_run *r)
+{
+    const struct bench_llm_options *o = r->o;
+    struct hw_bench bench;
+    double memory = (double)STREAM_BYTES / median(r->stream_s, o->repeats);
+    double bytes = bytes_a_token(r);
+    hw_bench_begin(&bench, "llm");
+    hw_bench_row(&bench, "memory read", memory / 1e9, "GB/s", NAN);
+    hw_bench_row(&bench, "prefill", (double)o->prefill / median(r->prefill_s, o->repeats), "tok/s",
+                 NAN);
+    hw_bench_field(&bench, "tokens", "%llu", (unsigned long long)o->prefill);
+    hw_bench_row(&bench, "decode", (double)o->decode / median(r->decode_s, o->repeats), "tok/s",
+                 memory / bytes);
+    hw_bench_field(&bench, "tokens", "%llu", (unsigned long long)o->decode);
+    hw_bench_field(&bench, "baseline_is", "memory read / %.1f MB of weights a token", bytes / 1e6);
+    int rc = o->json ? hw_bench_print_json(&bench, stdout) : hw_bench_print_table(&bench, stdout);
+    hw_bench_end(&bench);
+    return rc ? cli_fail(CLI_FAILED, "bench-llm: %s", strerror(-rc)) : CLI_DONE;
+}
+
+/* ---- life ---- */
+
+static int open_bench(struct bench_run *r)
+{
+    const struct bench_llm_options *o = r->o;
+    struct llm_engine_options engine = {.backend = backend_names[o->backend],
+                                        .threads = (unsigned)o->threads,
+                                        .context = (uint32_t)(o->prefill + o->decode)};
+    int rc = llm_file_open(o->model, &r->file, r->why);
+    if (rc == 0)
+        rc = llm_engine_create(r->file, &engine, &r->engine, r->why);
+    if (rc)
+        return rc;
+    uint32_t vocab = llm_file_config(r->file)->vocab;
+    struct hw_rng rng;
+    hw_rng_seed(&rng, 1);
+    r->logits = malloc(vocab * sizeof *r->logits);
+    r->rows = calloc(o->prefill, sizeof *r->rows);
+    if (!r->logits || !r->rows)
+        return -1;
+    for (uint64_t i = 0; i < o->prefill; i++)
+        r->rows[i].token = (uint32_t)hw_rng_below(&rng, vocab);
+    return 0;
+}
+
+static int measure(struct bench_run *r)
+{
+    struct llm_pool *pool = NULL;
+    uint64_t *words = malloc(STREAM_BYTES);
+    int rc = words ? llm_pool_create((unsigned)r->o->threads, &pool) : -1;
+    for (size_t i = 0; words && i < STREAM_BYTES / sizeof *words; i++)
+        words[i] = 1;
+    struct stream stream = {.words = words};
+    if (rc == 0)
+        rc = measure_model(r, 0); /* the first run reads the file */
+    for (uint64_t i = 0; i < r->o->repeats && rc == 0; i++) {
+        rc = measure_stream(r, i, pool, &stream);
+        if (rc == 0)
+            rc = measure_model(r, i);
+    }
+    llm_pool_destroy(pool);
+    free(words);
+    return rc;
+}
+
+static enum cli_exit run(const void *values, const struct cli_operands *operands)
+{
+    (void)operands;
+    struct bench_run *r = calloc(1, sizeof *r);
+    if (!r)
+        return cli_fail(CLI_FAILED, "bench-llm: out of memory");
+    r->o = values;
+    snprintf(r->why, sizeof r->why, "out of memory");
+    enum cli_exit code;
+    if (!r->o->model)
+        code = cli_fail(CLI_USAGE, "bench-llm: --model FILE is needed");
+    else if (open_bench(r) || measure(r))
+        code = cli_fail(CLI_FAILED, "bench-llm: %s: %s", r->o->model, r->why);
+    else
+        code = report(r);
+    llm_engine_destroy(r->engine);
+    llm_file_close(r->file);
+    free(r->logits);
+    free(r->rows);
+    free(r);
+    return code;
+}
+
+const struct cli_command cli_bench_llm = {
+    .name = "bench-llm",
+    .summary = "how fast a model runs here, and how fast it could",
+    .operands = "",
+    .description = "Prefill and decode of random tokens, in tokens a second.  Decode reads all "
+                   "weights once a\n"
+                   "token, so memory sets its limit: the baseline, measured in the same run.",
+    .options = options,
+    .environment = (const struct cli_env[]){{NULL}},
+    .examples = "hawser bench-llm --model model.gguf -t 2\n"
+                "hawser bench-llm --model model.gguf -p 512 -n 64 --json",
+    .values_size = sizeof(struct bench_llm_options),
+    .run = run,
+};

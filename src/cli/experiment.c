@@ -1,0 +1,458 @@
+/* hawser experiment - every mode beside the others: trials, a CSV, tests, a report. */
+#include "cli/experiment.h"
+
+#include "base/progress.h"
+#include "base/units.h"
+#include "cli/llm_run.h"
+#include "rpc/addr.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+enum { PHASE_DECODE, PHASE_PREFILL, PHASE_BOTH };
+
+static const char *const phase_names[] = {"decode", "prefill", "both", NULL};
+static const char *const sweep_names[] = {"none", "steps", "rtt", "clients", NULL};
+static const char *const default_points[][CLI_LIST_MAX] = {
+    [EXPERIMENT_SWEEP_NONE] = {NULL},
+    [EXPERIMENT_SWEEP_STEPS] = {"8", "16", "32", "64", NULL},
+    [EXPERIMENT_SWEEP_RTT] = {"0", "100us", "1ms", "10ms", NULL},
+    [EXPERIMENT_SWEEP_CLIENTS] = {"1", "2", "4", NULL},
+};
+
+struct experiment_options {
+    const char *model, *tokenizer, *prompt, *output, *report, *returns, *gpu_host;
+    struct cli_list modes, points;
+    int phase, sweep, backend;
+    bool external_server;
+    uint64_t trials, decode_steps, master_port, prompt_tokens, seed, threads, tokens_per_request;
+};
+
+static const struct cli_option options[] = {
+    {.name = "model",
+     .letter = 'm',
+     .kind = CLI_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct experiment_options, model),
+     .help = "a GGUF file, or llama2.c's format"},
+    {.name = "tokenizer",
+     .kind = CLI_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct experiment_options, tokenizer),
+     .help = "the vocabulary of a model in llama2.c's format"},
+    {.name = "trials",
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct experiment_options, trials),
+     .def = "3",
+     .min = 1,
+     .max = 1000,
+     .help = "of every mode and phase, interleaved"},
+    {.name = "modes",
+     .kind = CLI_LIST,
+     .argument = "MODES",
+     .offset = offsetof(struct experiment_options, modes),
+     .def = "local,naive,remote_cache,sys_simulated",
+     .help = "those of hawser llm"},
+    {.name = "phase",
+     .kind = CLI_CHOICE,
+     .offset = offsetof(struct experiment_options, phase),
+     .choices = phase_names,
+     .def = "both",
+     .help = "prefill: the prompt only; decode: the tokens after it"},
+    {.name = "prompt",
+     .letter = 'p',
+     .kind = CLI_STRING,
+     .argument = "TEXT",
+     .offset = offsetof(struct experiment_options, prompt),
+     .def = "Once upon a time",
+     .help = "what to continue"},
+    {.name = "prompt_tokens",
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct experiment_options, prompt_tokens),
+     .max = WIRE_TOKENS_MAX,
+     .help = "N random tokens instead"},
+    {.name = "decode_steps",
+     .letter = 'n',
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct experiment_options, decode_steps),
+     .def = "50",
+     .min = 2,
+     .max = EXPERIMENT_STEPS_MAX,
+     .help = "tokens to generate in the decode phase"},
+    {.name = "output",
+     .letter = 'o',
+     .kind = CLI_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct experiment_options, output),
+     .def = "results.csv",
+     .help = "the rows, as they come; what is there already is not run again"},
+    {.name = "report",
+     .kind = CLI_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct experiment_options, report),
+     .def = "report.html",
+     .help = "one page with everything in it"},
+    {.name = "external_server",
+     .kind = CLI_FLAG,
+     .offset = offsetof(struct experiment_options, external_server),
+     .help = "use the worker at --gpu_host, --master_port; else one is started here"},
+    {.name = "gpu_host",
+     .kind = CLI_STRING,
+     .argument = "HOST",
+     .offset = offsetof(struct experiment_options, gpu_host),
+     .def = "127.0.0.1",
+     .help = "where the external worker is"},
+    {.name = "master_port",
+     .kind = CLI_U64,
+     .argument = "PORT",
+     .offset = offsetof(struct experiment_options, master_port),
+     .def = "28100",
+     .min = 1,
+     .max = 65535,
+     .help = "its port"},
+    {.name = "sweep",
+     .kind = CLI_CHOICE,
+     .offset = offsetof(struct experiment_options, sweep),
+     .choices = sweep_names,
+     .def = "none",
+     .help = "what to vary: decode steps, round-trip time, clients at once"},
+    {.name = "points",
+     .kind = CLI_LIST,
+     .argument = "LIST",
+     .offset = offsetof(struct experiment_options, points),
+     .help = "its values [default: 8,16,32,64; 0,100us,1ms,10ms; 1,2,4]"},
+    {.name = "return",
+     .kind = CLI_STRING,
+     .argument = "WHAT",
+     .offset = offsetof(struct experiment_options, returns),
+     .def = "tokens",
+     .help = "semantic: as hawser llm"},
+    {.name = "tokens-per-request",
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct experiment_options, tokens_per_request),
+     .def = "1",
+     .min = 1,
+     .max = LLM_GENERATE_MAX,
+     .help = "semantic: as hawser llm"},
+    {.name = "backend",
+     .kind = CLI_CHOICE,
+     .offset = offsetof(struct experiment_options, backend),
+     .choices = llm_run_backends,
+     .def = "cpu",
+     .help = "of the mode local and of our own worker"},
+    {.name = "threads",
+     .letter = 't',
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct experiment_options, threads),
+     .def = "0",
+     .max = 256,
+     .help = "of the cpu backend; 0: the cores there are"},
+    {.name = "seed",
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct experiment_options, seed),
+     .def = "0",
+     .help = "of random prompts"},
+    {NULL},
+};
+
+static const struct cli_env environment[] = {
+    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
+    {NULL},
+};
+
+struct experiment {
+    const struct experiment_options *o;
+    struct experiment_setup setup;
+    struct experiment_server server;
+    struct experiment_rows rows;
+    struct experiment_point points[CLI_LIST_MAX];
+    size_t point_count;
+    const char *modes[CLI_LIST_MAX + 1]; /* NULL-terminated */
+    size_t mode_count;
+    const char *phases[2];
+    size_t phase_count;
+    uint64_t kv_bytes; /* of one sequence */
+    uint64_t settings;
+    FILE *file;
+};
+
+/* ---- what to run ---- */
+
+static enum cli_exit read_modes(struct experiment *x)
+{
+    for (size_t i = 0; i < x->o->modes.count; i++) {
+        const char *mode = x->o->modes.items[i];
+        if (!llm_mode_find(mode))
+            return cli_fail(CLI_USAGE,
+                            "experiment: --modes: there is no mode '%s'; local, naive, "
+                            "remote_cache, sys_simulated, semantic, vulkan",
+                            mode);
+        for (size_t j = 0; j < i; j++) {
+            if (strcmp(x->modes[j], mode) == 0)
+                return cli_fail(CLI_USAGE, "experiment: --modes: '%s' twice", mode);
+        }
+        x->modes[x->mode_count++] = mode;
+    }
+    if (x->o->phase != PHASE_DECODE)
+        x->phases[x->phase_count++] = "prefill";
+    if (x->o->phase != PHASE_PREFILL)
+        x->phases[x->phase_count++] = "decode";
+    return CLI_DONE;
+}
+
+static int read_point(const struct experiment *x, const char *text, struct experiment_point *out)
+{
+    switch (x->o->sweep) {
+    case EXPERIMENT_SWEEP_STEPS:
+        return hw_parse_u64(text, 2, EXPERIMENT_STEPS_MAX, &out->steps);
+    case EXPERIMENT_SWEEP_RTT:
+        return hw_parse_duration(text, &out->rtt_ns) || out->rtt_ns > 10 * HW_SEC ? -EINVAL : 0;
+    default:
+        return hw_parse_u64(text, 1, EXPERIMENT_CLIENTS_MAX, &out->clients);
+    }
+}
+
+static enum cli_exit read_points(struct experiment *x)
+{
+    const struct experiment_options *o = x->o;
+    struct experiment_point base = {.steps = o->decode_steps, .clients = 1};
+    const char *const *texts = default_points[o->sweep];
+    if (o->points.count)
+        texts = (const char *const *)o->points.items;
+    if (o->sweep == EXPERIMENT_SWEEP_NONE) {
+        x->points[x->point_count++] = base;
+        return o->points.count ? cli_fail(CLI_USAGE, "experiment: --points goes with --sweep")
+                               : CLI_DONE;
+    }
+    for (size_t i = 0; i < CLI_LIST_MAX && texts[i]; i++) {
+        struct experiment_point point = base;
+        if (read_point(x, texts[i], &point))
+            return cli_fail(CLI_USAGE, "experiment: --points: '%s' is no value for a sweep of %s",
+                            texts[i], sweep_names[o->sweep]);
+        x->points[x->point_count++] = point;
+    }
+    return CLI_DONE;
+}
+
+/* The relay that makes a line longer ends at this machine. */
+static enum cli_exit check_rtt(const struct experiment *x)
+{
+    struct rpc_addr addr = {.scheme = RPC_SCHEME_TCP};
+    snprintf(addr.host, sizeof addr.host, "%s", x->o->gpu_host);
+    if (x->o->sweep == EXPERIMENT_SWEEP_RTT && x->o->external_server && !rpc_addr_is_local(&addr))
+        return cli_fail(CLI_USAGE, "experiment: a sweep of rtt needs a worker on this machine");
+    return CLI_DONE;
+}
+
+static enum cli_exit look_at_model(struct experiment *x)
+{
+    char why[LLM_WHY_CHARS], text[1024];
+    struct llm_file *file;
+    struct stat st;
+    const struct experiment_options *o = x->o;
+    if (llm_file_open(o->model, &file, why))
+        return cli_fail(CLI_FAILED, "experiment: %s: %s", o->model, why);
+    const struct llm_config *c = llm_file_config(file);
+    x->kv_bytes = UINT64_C(4) * c->layers * c->kv_heads * c->head_dim * (c->context + UINT64_C(63));
+    llm_file_close(file);
+    if (stat(o->model, &st))
+        return cli_fail(CLI_FAILED, "experiment: %s: %s", o->model, strerror(errno));
+    int len =
+        snprintf(text, sizeof text, "%llu %lld %llu %llu %llu %llu %d %s %d %s",
+                 (unsigned long long)st.st_size, (long long)st.st_mtime,
+                 (unsigned long long)o->prompt_tokens, (unsigned long long)o->seed,
+                 (unsigned long long)o->threads, (unsigned long long)o->tokens_per_request,
+                 o->backend, o->returns, o->external_server, o->external_server ? o->gpu_host : "");
+    x->settings = XXH3_64bits(text, (size_t)len < sizeof text ? (size_t)len : sizeof text - 1);
+    x->settings ^= XXH3_64bits(o->prompt, strlen(o->prompt));
+    return CLI_DONE;
+}
+
+static enum cli_exit prepare(struct experiment *x)
+{
+    const struct experiment_options *o = x->o;
+    if (!o->model)
+        return cli_fail(CLI_USAGE, "experiment: --model FILE is needed");
+    enum cli_exit code = read_modes(x);
+    if (code == CLI_DONE)
+        code = read_points(x);
+    if (code == CLI_DONE)
+        code = check_rtt(x);
+    if (code == CLI_DONE)
+        code = look_at_model(x);
+    if (code != CLI_DONE)
+        return code;
+    x->setup = (struct experiment_setup){.model = o->model,
+                                         .tokenizer = o->tokenizer,
+                                         .prompt = o->prompt,
+                                         .returns = o->returns,
+                                         .gpu_host = o->gpu_host,
+                                         .port = o->master_port,
+                                         .prompt_tokens = o->prompt_tokens,
+                                         .seed = o->seed,
+                                         .threads = o->threads,
+                                         .tokens_per_request = o->tokens_per_request,
+                                         .backend = llm_run_backends[o->backend]};
+    int rc = experiment_file_open(o->output, x->settings, &x->rows, &x->file);
+    if (rc == -EEXIST)
+        return cli_fail(CLI_FAILED,
+                        "experiment: %s is not a table of hawser experiment; name another --output",
+                        o->output);
+    return rc ? cli_fail(CLI_FAILED, "experiment: %s: %s", o->output, strerror(-rc)) : CLI_DONE;
+}
+
+static bool needs_server(const struct experiment *x)
+{
+    bool remote = false;
+    for (size_t i = 0; i < x->mode_count; i++)
+        remote |= llm_mode_find(x->modes[i])->remote;
+    return remote && !x->o->external_server;
+}
+
+static enum cli_exit start_server(struct experiment *x)
+{
+    uint64_t clients = 1;
+    for (size_t i = 0; i < x->point_count; i++)
+        clients = x->points[i].clients > clients ? x->points[i].clients : clients;
+    if (!needs_server(x))
+        return CLI_DONE;
+    if (experiment_server_start(&x->setup, clients * x->kv_bytes, &x->server))
+        return cli_fail(CLI_FAILED, "experiment: the worker did not start");
+    x->setup.port = x->server.port;
+    x->setup.gpu_host = "127.0.0.1";
+    return CLI_DONE;
+}
+
+/* ---- running ---- */
+
+static bool is_done(const struct experiment *x, const struct experiment_row *cell)
+{
+    uint64_t found = 0;
+    for (size_t i = 0; i < x->rows.count; i++) {
+        const struct experiment_row *r = &x->rows.items[i];
+        found += r->trial == cell->trial && strcmp(r->mode, cell->mode) == 0 &&
+                 strcmp(r->phase, cell->phase) == 0 && r->point.steps == cell->point.steps &&
+                 r->point.rtt_ns == cell->point.rtt_ns && r->point.clients == cell->point.clients;
+    }
+    return found >= cell->point.clients;
+}
+
+static enum cli_exit run_cell(struct experiment *x, const struct experiment_row *cell)
+{
+    struct experiment_row rows[EXPERIMENT_CLIENTS_MAX];
+    if (is_done(x, cell))
+        return CLI_DONE;
+    enum cli_exit code = experiment_trial(&x->setup, cell, rows);
+    if (code != CLI_DONE)
+        return code;
+    int rc = 0;
+    for (uint64_t i = 0; i < cell->point.clients; i++) {
+        if (rc == 0)
+            rc = experiment_file_append(x->file, &rows[i]);
+        if (rc == 0)
+            rc = experiment_rows_add(&x->rows, &rows[i]);
+        else
+            experiment_row_fini(&rows[i]);
+    }
+    return rc ? cli_fail(CLI_FAILED, "experiment: %s: %s", x->o->output, strerror(-rc)) : CLI_DONE;
+}
+
+/* Modes take turns at being first, so that none always follows the same. */
+static void cell_at(const struct experiment *x, uint64_t i, struct experiment_row *cell)
+{
+    uint64_t mode = i % x->mode_count;
+    i /= x->mode_count;
+    const char *phase = x->phases[i % x->phase_count];
+    i /= x->phase_count;
+    *cell = (struct experiment_row){.point = x->points[i % x->point_count],
+                                    .trial = i / x->point_count + 1,
+                                    .settings = x->settings};
+    mode = (mode + cell->trial - 1) % x->mode_count;
+    snprintf(cell->mode, sizeof cell->mode, "%s", x->modes[mode]);
+    snprintf(cell->phase, sizeof cell->phase, "%s", phase);
+}
+
+static enum cli_exit run_all(struct experiment *x)
+{
+    uint64_t total = x->o->trials * x->point_count * x->phase_count * x->mode_count;
+    enum cli_exit code = CLI_DONE;
+    struct hw_progress progress;
+    hw_progress_begin(&progress, "experiment", total);
+    for (uint64_t i = 0; i < total && code == CLI_DONE; i++) {
+        struct experiment_row cell;
+        cell_at(x, i, &cell);
+        hw_progress_draw(&progress, i, hw_now_ns());
+        code = run_cell(x, &cell);
+    }
+    hw_progress_end(&progress);
+    return code;
+}
+
+static enum cli_exit report(struct experiment *x)
+{
+    char why[256], gpu[32];
+    unsigned count = x->setup.gpu.device_count;
+    snprintf(gpu, sizeof gpu, count ? "%u" : "none", count);
+    struct experiment_report r = {.title_model = x->o->model,
+                                  .modes = x->modes,
+                                  .gpu = gpu,
+                                  .sweep = (enum experiment_sweep)x->o->sweep};
+    if (!experiment_agrees(&x->rows, why))
+        return cli_fail(CLI_FAILED, "experiment: no report: %s", why);
+    int rc = experiment_print(&x->rows, &r, stdout);
+    if (rc == 0)
+        rc = experiment_write_html(&x->rows, &r, x->o->report);
+    if (rc)
+        return cli_fail(CLI_FAILED, "experiment: %s: %s", x->o->report, strerror(-rc));
+    printf("rows: %s\nreport: %s\nGPU use: %s\n", x->o->output, x->o->report, gpu);
+    return CLI_DONE;
+}
+
+static enum cli_exit run(const void *values, const struct cli_operands *operands)
+{
+    (void)operands;
+    struct experiment x = {.o = values};
+    enum cli_exit code = prepare(&x);
+    if (code == CLI_DONE)
+        code = start_server(&x);
+    if (code == CLI_DONE) {
+        gpu_use_open(&x.setup.gpu);
+        code = run_all(&x);
+    }
+    experiment_server_stop(&x.server);
+    if (code == CLI_DONE)
+        code = report(&x);
+    gpu_use_close(&x.setup.gpu);
+    if (x.file && fclose(x.file) && code == CLI_DONE)
+        code = cli_fail(CLI_FAILED, "experiment: %s: %s", x.o->output, strerror(errno));
+    experiment_rows_fini(&x.rows);
+    return code;
+}
+
+const struct cli_command cli_experiment = {
+    .name = "experiment",
+    .summary = "all modes of hawser llm compared: a CSV and an HTML report",
+    .operands = "",
+    .description =
+        "Runs every mode and phase so many times, interleaved, each in a process of its own, and\n"
+        "writes a row for each.  An experiment that was interrupted goes on where it stopped.  "
+        "All\n"
+        "modes must generate the same tokens; otherwise there is no report.",
+    .options = options,
+    .environment = environment,
+    .examples = "hawser experiment --model model.gguf --trials 5\n"
+                "hawser experiment --model model.gguf --modes local,remote_cache,sys_simulated \\\n"
+                "    --sweep rtt --points 0,1ms,10ms --output rtt.csv --report rtt.html",
+    .values_size = sizeof(struct experiment_options),
+    .run = run,
+};

@@ -1,0 +1,398 @@
+/* hawser model - describes a model file, or makes one with random weights. */
+#include "cli/cli.h"
+
+#include "base/out.h"
+#include "base/progress.h"
+#include "base/units.h"
+#include "llm/synth.h"
+#include "llm/vocab.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+struct model_options {
+    bool json;
+    const char *tokenizer;
+    int arch; /* an enum llm_arch */
+    const char *like;
+    uint64_t layers, width, heads, kv_heads, ffn, vocab, context;
+    const char *type;
+    uint64_t seed;
+    const char *output;
+};
+
+static const char *const arch_choices[] = {"llama", "qwen2", "gptj", "gpt2", NULL};
+_Static_assert(ARRAY_LEN(arch_choices) == LLM_ARCHS + 1, "in the order of enum llm_arch");
+
+#define SHAPE(option, member, most, text)                                                          \
+    {                                                                                              \
+        .name = option, .kind = CLI_U64, .argument = "N",                                          \
+        .offset = offsetof(struct model_options, member), .max = most, .help = "synth: " text      \
+    }
+
+static const struct cli_option options[] = {
+    {.name = "json",
+     .letter = 'j',
+     .kind = CLI_FLAG,
+     .offset = offsetof(struct model_options, json),
+     .help = "info: one JSON object"},
+    {.name = "tokenizer",
+     .kind = CLI_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct model_options, tokenizer),
+     .help = "info: tokenizer.bin of a model in llama2.c's format"},
+    {.name = "arch",
+     .letter = 'a',
+     .kind = CLI_CHOICE,
+     .offset = offsetof(struct model_options, arch),
+     .def = "llama",
+     .choices = arch_choices,
+     .help = "synth: architecture"},
+    {.name = "like",
+     .kind = CLI_STRING,
+     .argument = "SIZE",
+     .offset = offsetof(struct model_options, like),
+     .help = "synth: shape of a published model: gptj 6b; gpt2 124m, 1.5b;\n"
+             "llama 134m, 1.1b, 7b, 8b; qwen2 0.5b, 7b; tiny of each.\n"
+             "The numbers below override it"},
+    SHAPE("layers", layers, LLM_LAYERS_MAX, "blocks"),
+    SHAPE("width", width, LLM_WIDTH_MAX, "of the residual stream"),
+    SHAPE("heads", heads, LLM_WIDTH_MAX, "of queries"),
+    SHAPE("kv-heads", kv_heads, LLM_WIDTH_MAX, "of keys and values [default: heads]"),
+    SHAPE("ffn", ffn, LLM_WIDTH_MAX, "feed-forward width [default: 4 x width]"),
+    SHAPE("vocab", vocab, LLM_VOCAB_MAX, "tokens, 257 or more [default: 512]"),
+    SHAPE("context", context, LLM_CONTEXT_MAX, "positions [default: 2048]"),
+    {.name = "type",
+     .letter = 't',
+     .kind = CLI_STRING,
+     .argument = "TYPE",
+     .offset = offsetof(struct model_options, type),
+     .def = "F16",
+     .help = "synth: of the matrices: F32, F16, BF16, Q8_0, Q4_0, Q4_K or Q6_K"},
+    {.name = "seed",
+     .letter = 's',
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct model_options, seed),
+     .def = "1",
+     .help = "synth: the same seed gives the same file on every machine"},
+    {.name = "output",
+     .letter = 'o',
+     .kind = CLI_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct model_options, output),
+     .help = "synth: where to"},
+    {NULL},
+};
+
+static const struct cli_env environment[] = {
+    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
+    {NULL},
+};
+
+/* ---- info ---- */
+
+enum { TYPES_MAX = 8 };
+
+struct by_type {
+    enum llm_dtype dtype;
+    uint64_t tensors, values, bytes;
+};
+
+struct summary {
+    struct by_type types[TYPES_MAX];
+    size_t type_count;
+    uint64_t values, bytes;
+    uint64_t kv_bytes; /* of one position */
+};
+
+static struct by_type *type_entry(struct summary *summary, enum llm_dtype dtype)
+{
+    for (size_t i = 0; i < summary->type_count; i++) {
+        if (summary->types[i].dtype == dtype)
+            return &summary->types[i];
+    }
+    summary->types[summary->type_count] = (struct by_type){.dtype = dtype};
+    return &summary->types[summary->type_count++];
+}
+
+static struct summary summarise(const struct llm_file *file)
+{
+    struct summary summary = {0};
+    for (uint32_t i = 0; i < llm_file_tensor_count(file); i++) {
+        const struct llm_tensor *tensor = llm_file_tensor(file, i);
+        struct by_type *entry = type_entry(&summary, tensor->dtype);
+        uint64_t values = tensor->dims[0] * tensor->dims[1] * tensor->dims[2] * tensor->dims[3];
+        entry->tensors++;
+        entry->values += values;
+        entry->bytes += tensor->bytes;
+        summary.values += values;
+        summary.bytes += tensor->bytes;
+    }
+    const struct llm_config *c = llm_file_config(file);
+    summary.kv_bytes = (uint64_t)c->layers * 2 * c->kv_heads * c->head_dim * sizeof(uint16_t);
+    return summary;
+}
+
+static void print_shape(const struct llm_config *c)
+{
+    printf(
+        "layers       %u\nwidth        %u, feed-forward %u%s\nheads        %u of %u, %u for keys "
+        "and values\nvocabulary   %u%s\ncontext      %u\n",
+        c->layers, c->width, c->ffn, c->ffn_is_gated ? " (gated)" : "", c->heads, c->head_dim,
+        c->kv_heads, c->vocab, c->tied_output ? ", output tied to the embedding" : "", c->context);
+    if (c->rope_dims)
+        printf("positions    rotary, %u of %u dimensions, %s pairs, base %g%s\n", c->rope_dims,
+               c->head_dim, c->rope_is_neox ? "half-apart" : "adjacent", (double)c->rope_base,
+               c->rope_scale != 1 ? ", scaled" : "");
+    else
+        printf("positions    learned\n");
+}
+
+static enum cli_exit print_types(const struct summary *summary)
+{
+    char text[HW_FORMAT_CHARS];
+    struct hw_table *table = hw_table_create();
+    if (!table)
+        return cli_fail(CLI_FAILED, "out of memory");
+    hw_table_column(table, "type", HW_LEFT);
+    hw_table_column(table, "tensors", HW_RIGHT);
+    hw_table_column(table, "values", HW_RIGHT);
+    hw_table_column(table, "bytes", HW_RIGHT);
+    for (size_t i = 0; i < summary->type_count; i++) {
+        const struct by_type *entry = &summary->types[i];
+        hw_table_cell(table, "%s", llm_dtype_name(entry->dtype));
+        hw_table_cell(table, "%" PRIu64, entry->tensors);
+        hw_table_cell(table, "%" PRIu64, entry->values);
+        hw_table_cell(table, "%s", hw_format_size(text, entry->bytes));
+    }
+    int err = hw_table_print(table, stdout);
+    hw_table_destroy(table);
+    return err ? cli_fail(CLI_FAILED, "cannot write the output: %s", strerror(-err)) : CLI_DONE;
+}
+
+static enum cli_exit print_info(const struct llm_file *file, const char *path,
+                                const struct summary *summary, const char *tokenizer)
+{
+    const struct llm_config *c = llm_file_config(file);
+    char weights[HW_FORMAT_CHARS], position[HW_FORMAT_CHARS], all[HW_FORMAT_CHARS];
+    printf("%s: %s, %s%s%s\n", path, llm_file_format(file), llm_arch_name(c->arch),
+           *llm_file_name(file) ? ", " : "", llm_file_name(file));
+    print_shape(c);
+    printf("tokenizer    %s\n", tokenizer);
+    printf("parameters   %" PRIu64 " in %u tensors, %s\n", summary->values,
+           llm_file_tensor_count(file), hw_format_size(weights, summary->bytes));
+    printf("KV cache     %s a position\n", hw_format_size(position, summary->kv_bytes));
+    printf("memory       %s with one sequence of full context\n\n",
+           hw_format_size(all, summary->bytes + summary->kv_bytes * c->context));
+    return print_types(summary);
+}
+
+static void json_number(struct hw_json *json, const char *key, uint64_t value)
+{
+    hw_json_key(json, key);
+    hw_json_u64(json, value);
+}
+
+static void json_text(struct hw_json *json, const char *key, const char *text)
+{
+    hw_json_key(json, key);
+    hw_json_string(json, text);
+}
+
+static void json_flag(struct hw_json *json, const char *key, bool value)
+{
+    hw_json_key(json, key);
+    hw_json_bool(json, value);
+}
+
+static void json_shape(struct hw_json *json, const struct llm_config *c)
+{
+    json_number(json, "layers", c->layers);
+    json_number(json, "width", c->width);
+    json_number(json, "heads", c->heads);
+    json_number(json, "kv_heads", c->kv_heads);
+    json_number(json, "head_dim", c->head_dim);
+    json_number(json, "ffn", c->ffn);
+    json_number(json, "vocab", c->vocab);
+    json_number(json, "context", c->context);
+    json_number(json, "rope_dims", c->rope_dims);
+    hw_json_key(json, "rope_base");
+    hw_json_double(json, (double)c->rope_base);
+    hw_json_key(json, "rope_scale");
+    hw_json_double(json, (double)c->rope_scale);
+    json_flag(json, "tied_output", c->tied_output);
+}
+
+static enum cli_exit json_info(const struct llm_file *file, const struct summary *summary,
+                               const char *tokenizer)
+{
+    const struct llm_config *c = llm_file_config(file);
+    struct hw_json json;
+    hw_json_begin(&json, stdout);
+    hw_json_object_begin(&json);
+    json_text(&json, "format", llm_file_format(file));
+    json_text(&json, "arch", llm_arch_name(c->arch));
+    json_text(&json, "name", llm_file_name(file));
+    json_shape(&json, c);
+    json_text(&json, "tokenizer", tokenizer);
+    json_number(&json, "tensors", llm_file_tensor_count(file));
+    json_number(&json, "parameters", summary->values);
+    json_number(&json, "weight_bytes", summary->bytes);
+    json_number(&json, "kv_bytes_per_position", summary->kv_bytes);
+    json_number(&json, "memory_bytes", summary->bytes + summary->kv_bytes * c->context);
+    hw_json_key(&json, "types");
+    hw_json_object_begin(&json);
+    for (size_t i = 0; i < summary->type_count; i++) {
+        hw_json_key(&json, llm_dtype_name(summary->types[i].dtype));
+        hw_json_object_begin(&json);
+        json_number(&json, "tensors", summary->types[i].tensors);
+        json_number(&json, "values", summary->types[i].values);
+        json_number(&json, "bytes", summary->types[i].bytes);
+        hw_json_object_end(&json);
+    }
+    hw_json_object_end(&json);
+    hw_json_object_end(&json);
+    int err = hw_json_finish(&json);
+    return err ? cli_fail(CLI_FAILED, "cannot write the output: %s", strerror(-err)) : CLI_DONE;
+}
+
+/* A file whose vocabulary cannot be used still runs, on token numbers: a description, no failure.
+ */
+static int describe_tokenizer(const struct llm_file *file, const char *path,
+                              char text[LLM_WHY_CHARS])
+{
+    struct llm_vocab *vocab;
+    char kind[LLM_NAME_CHARS];
+    int err = llm_vocab_create(file, path, &vocab, text);
+    if (err == -EOPNOTSUPP || (err == -ENOENT && !path))
+        return 0;
+    if (err)
+        return err;
+    llm_vocab_describe(vocab, kind);
+    snprintf(text, LLM_WHY_CHARS, "%s, %u tokens", kind, llm_vocab_size(vocab));
+    llm_vocab_destroy(vocab);
+    return 0;
+}
+
+static enum cli_exit info(const struct model_options *o, const char *path)
+{
+    char why[LLM_WHY_CHARS];
+    struct llm_file *file;
+    if (llm_file_open(path, &file, why))
+        return cli_fail(CLI_FAILED, "%s", why);
+    enum cli_exit code;
+    if (describe_tokenizer(file, o->tokenizer, why)) {
+        code = cli_fail(CLI_FAILED, "%s: %s", path, why);
+    } else {
+        struct summary summary = summarise(file);
+        code = o->json ? json_info(file, &summary, why) : print_info(file, path, &summary, why);
+    }
+    llm_file_close(file);
+    return code;
+}
+
+/* ---- synth ---- */
+
+static enum cli_exit unknown_like(enum llm_arch arch, const char *like)
+{
+    char known[128] = "";
+    const char *name;
+    for (uint32_t i = 0; (name = llm_synth_like_name(arch, i)); i++) {
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "", name);
+    }
+    return cli_fail(CLI_USAGE, "model synth: no %s is known as '%s'; there are %s",
+                    llm_arch_name(arch), like, known);
+}
+
+static void override(uint32_t *field, uint64_t value)
+{
+    if (value)
+        *field = (uint32_t)value; /* the option's own limit is below 2^32 */
+}
+
+static void override_shape(const struct model_options *o, struct llm_config *c)
+{
+    if (o->width || o->heads) /* what followed from them follows anew */
+        c->head_dim = c->rope_dims = 0;
+    if (o->heads && !o->kv_heads)
+        c->kv_heads = 0;
+    if (o->width && !o->ffn)
+        c->ffn = 0;
+    override(&c->layers, o->layers);
+    override(&c->width, o->width);
+    override(&c->heads, o->heads);
+    override(&c->kv_heads, o->kv_heads);
+    override(&c->ffn, o->ffn);
+    override(&c->vocab, o->vocab);
+    override(&c->context, o->context);
+    llm_synth_complete(c);
+}
+
+static void draw_progress(void *user, uint64_t done, uint64_t total)
+{
+    (void)total;
+    hw_progress_update(user, done);
+}
+
+static enum cli_exit synth(const struct model_options *o)
+{
+    char why[LLM_WHY_CHARS], size[HW_FORMAT_CHARS];
+    struct llm_synth s = {.config = {.arch = (enum llm_arch)o->arch}, .seed = o->seed};
+    if (!o->output)
+        return cli_fail(CLI_USAGE, "model synth: -o FILE is missing");
+    if (!llm_dtype_parse(o->type, &s.dtype))
+        return cli_fail(CLI_USAGE,
+                        "model synth: --type %s is not known; F32, F16, BF16, Q8_0, "
+                        "Q4_0, Q4_K and Q6_K are",
+                        o->type);
+    if (o->like && !llm_synth_like(s.config.arch, o->like, &s.config))
+        return unknown_like(s.config.arch, o->like);
+    if (!o->like && !(o->layers && o->width && o->heads))
+        return cli_fail(CLI_USAGE, "model synth: give --like, or --layers, --width and --heads");
+    override_shape(o, &s.config);
+    struct hw_progress progress;
+    hw_progress_begin(&progress, "writing", llm_synth_bytes(&s));
+    s.progress = draw_progress;
+    s.user = &progress;
+    int err = llm_synth_write(&s, o->output, why);
+    hw_progress_end(&progress);
+    if (err)
+        return cli_fail(err == -EINVAL ? CLI_USAGE : CLI_FAILED, "model synth: %s", why);
+    printf("made %s: %s, %s of %s\n", o->output, llm_arch_name(s.config.arch),
+           hw_format_size(size, llm_synth_bytes(&s)), llm_dtype_name(s.dtype));
+    return CLI_DONE;
+}
+
+static enum cli_exit run(const void *values, const struct cli_operands *operands)
+{
+    const char *verb = operands->items[0];
+    if (strcmp(verb, "info") == 0 && operands->count == 2)
+        return info(values, operands->items[1]);
+    if (strcmp(verb, "synth") == 0 && operands->count == 1)
+        return synth(values);
+    return cli_fail(CLI_USAGE, "model: use info FILE or synth -o FILE; see hawser model --help");
+}
+
+const struct cli_command cli_model = {
+    .name = "model",
+    .summary = "describe a model file, or make one with random weights",
+    .operands = "info|synth [FILE]",
+    .operands_min = 1,
+    .operands_max = 2,
+    .description =
+        "info FILE    what it is: architecture, shape, types, tokenizer, memory needed; GGUF v2\n"
+        "             and v3 or llama2.c's format\n"
+        "synth        a GGUF file of any shape with random weights, for bytes and times without\n"
+        "             a download",
+    .options = options,
+    .environment = environment,
+    .examples = "hawser model info models/small.gguf\n"
+                "hawser model synth --arch gptj --like 6b -o gptj-6b.gguf\n"
+                "hawser model synth --layers 12 --width 768 --heads 12 --type Q8_0 -o random.gguf",
+    .values_size = sizeof(struct model_options),
+    .run = run,
+};

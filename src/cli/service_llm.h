@@ -1,0 +1,96 @@
+/* cli/service_llm.h - the LLM worker of `hawser serve --model`: its options, its model, its life.
+ *
+ * Trust: as llm/worker.h.  Threads: the server's.
+ * Lifetime: open/close.  Close after the server is destroyed. */
+#ifndef HAWSER_CLI_SERVICE_LLM_H
+#define HAWSER_CLI_SERVICE_LLM_H
+
+#include "cli/cli.h"
+#include "llm/worker.h"
+#include "rpc/server.h"
+
+extern const char *const service_llm_backends[]; /* NULL-terminated */
+
+struct service_llm_options {
+    const char *model;
+    int backend;
+    uint64_t threads, context, kv_bytes, grace_ns, upload_bytes, sequences, tokens;
+};
+
+/* Rows for the option table of a command whose values hold a struct service_llm_options. */
+#define SERVICE_LLM_OPTIONS(type, member)                                                          \
+    {.name = "model",                                                                              \
+     .kind = CLI_STRING,                                                                           \
+     .argument = "FILE",                                                                           \
+     .offset = offsetof(type, member.model),                                                       \
+     .help = "also run this model for clients of hawser llm"},                                     \
+        {.name = "backend",                                                                        \
+         .kind = CLI_CHOICE,                                                                       \
+         .offset = offsetof(type, member.backend),                                                 \
+         .choices = service_llm_backends,                                                          \
+         .def = "cpu",                                                                             \
+         .help = "what computes it"},                                                              \
+        {.name = "threads",                                                                        \
+         .kind = CLI_U64,                                                                          \
+         .argument = "N",                                                                          \
+         .offset = offsetof(type, member.threads),                                                 \
+         .def = "0",                                                                               \
+         .max = 256,                                                                               \
+         .help = "of the cpu backend; 0: the cores there are"},                                    \
+        {.name = "context",                                                                        \
+         .kind = CLI_U64,                                                                          \
+         .argument = "N",                                                                          \
+         .offset = offsetof(type, member.context),                                                 \
+         .def = "0",                                                                               \
+         .max = LLM_CONTEXT_MAX,                                                                   \
+         .help = "positions of a sequence at most; 0: the model's own"},                           \
+        {.name = "kv-memory",                                                                      \
+         .kind = CLI_SIZE,                                                                         \
+         .argument = "SIZE",                                                                       \
+         .offset = offsetof(type, member.kv_bytes),                                                \
+         .help = "KV cache of all sequences together\n[default: one sequence of full context]"},   \
+        {.name = "grace",                                                                          \
+         .kind = CLI_DURATION,                                                                     \
+         .argument = "TIME",                                                                       \
+         .offset = offsetof(type, member.grace_ns),                                                \
+         .def = "10s",                                                                             \
+         .max = UINT64_C(24) * 3600 * 1000000000,                                                  \
+         .help = "how long sequences outlive their client"},                                       \
+        {.name = "max-upload",                                                                     \
+         .kind = CLI_SIZE,                                                                         \
+         .argument = "SIZE",                                                                       \
+         .offset = offsetof(type, member.upload_bytes),                                            \
+         .def = "16GiB",                                                                           \
+         .max = INT64_MAX,                                                                         \
+         .help = "weights and KV caches that clients may send, together"},                         \
+        {.name = "max-sequences",                                                                  \
+         .kind = CLI_U64,                                                                          \
+         .argument = "N",                                                                          \
+         .offset = offsetof(type, member.sequences),                                               \
+         .def = "64",                                                                              \
+         .min = 1,                                                                                 \
+         .max = LLM_SEQUENCES_MAX,                                                                 \
+         .help = "open sequences of one client"},                                                  \
+    {                                                                                              \
+        .name = "max-tokens", .kind = CLI_U64, .argument = "N",                                    \
+        .offset = offsetof(type, member.tokens), .def = "1048576", .min = 1,                       \
+        .max = WIRE_TOKENS_MAX, .help = "tokens of one request"                                    \
+    }
+
+struct service_llm {
+    struct llm_file *file;
+    struct llm_worker *worker; /* NULL: no model was asked for */
+};
+
+/* Loads the model and starts the worker, or does nothing without a model.  CLI_DONE, or the exit
+ * status after a message. */
+enum cli_exit service_llm_open(struct service_llm *s, const struct service_llm_options *options);
+/* Answers become the server's to carry.  0 or a negative errno. */
+int service_llm_attach(struct service_llm *s, struct rpc_server *server) MUST_CHECK;
+void service_llm_close(struct service_llm *s);
+
+/* True when the message was the worker's, which then releases it. */
+bool service_llm_handle(struct service_llm *s, struct rpc_ep *ep, struct rpc_msg *msg);
+void service_llm_closed(struct service_llm *s, struct rpc_ep *ep, int status);
+
+#endif

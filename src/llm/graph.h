@@ -1,0 +1,29 @@
+/* llm/graph.h - private to src/llm: a model's weights on a backend, and its ops for one batch.
+ *
+ * One graph serves all architectures: what differs is in struct llm_config and in which tensors the
+ * file has.  A layer is
+ *
+ *     h = norm(x);  q, k, v = h * weights;  turn q, k;  append k, v;  x += attend(q) * weights
+ *     h = norm(x), or the h above where attention and feed-forward are parallel
+ *     x += activate(h * weights) * weights
+ *
+ * Threads and lifetime: as llm/backend.h; the file outlives the graph. */
+#ifndef HAWSER_LLM_GRAPH_H
+#define HAWSER_LLM_GRAPH_H
+
+#include "llm/backend.h"
+
+enum { LLM_GRAPH_ROWS_MAX = 512 }; /* of one batch: past it, weights are reused enough */
+
+struct llm_graph;
+
+int llm_graph_create(struct llm_backend *backend, const struct llm_file *file,
+                     struct llm_graph **out, char *why) MUST_CHECK;
+void llm_graph_destroy(struct llm_graph *graph);
+
+/* Computes a batch of at most LLM_GRAPH_ROWS_MAX rows, begin and finish included.  logits: vocab
+ * values for each of the batch's picks.  0, -ENOMEM, -EIO. */
+int llm_graph_run(struct llm_graph *graph, struct llm_kv *kv, const struct llm_batch *batch,
+                  float *logits, uint64_t *kernel_ns, char *why) MUST_CHECK;
+
+#endif

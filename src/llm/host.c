@@ -1,0 +1,279 @@
+#include "llm/host.h"
+
+#include "llm/why.h"
+#include "page/tensors.h"
+#include "wire/half.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- buffers and weights ---- */
+
+int llm_host_buffer_create(struct llm_backend *b, uint64_t bytes, struct llm_buffer **out,
+                           char *why)
+{
+    (void)b;
+    struct llm_buffer *buffer = calloc(1, sizeof *buffer);
+    uint64_t size = (bytes + LLM_PLACE_ALIGN - 1) / LLM_PLACE_ALIGN * LLM_PLACE_ALIGN;
+    void *memory = buffer ? aligned_alloc(LLM_PLACE_ALIGN, size ? size : LLM_PLACE_ALIGN) : NULL;
+    if (!memory) {
+        free(buffer);
+        return llm_why(why, -ENOMEM, "no memory for a buffer of %llu bytes",
+                       (unsigned long long)bytes);
+    }
+    memset(memory, 0, size);
+    *buffer = (struct llm_buffer){.bytes = memory, .size = size};
+    *out = buffer;
+    return 0;
+}
+
+void llm_host_buffer_destroy(struct llm_backend *b, struct llm_buffer *buffer)
+{
+    (void)b;
+    if (!buffer)
+        return;
+    free(buffer->bytes);
+    free(buffer);
+}
+
+static void check_place(struct llm_place place, uint64_t bytes)
+{
+    assert(place.offset <= place.buffer->size && bytes <= place.buffer->size - place.offset);
+    (void)place;
+    (void)bytes;
+}
+
+int llm_host_upload(struct llm_backend *b, struct llm_place to, const void *src, uint64_t bytes,
+                    char *why)
+{
+    (void)b;
+    (void)why;
+    check_place(to, bytes);
+    memcpy(to.buffer->bytes + to.offset, src, bytes);
+    return 0;
+}
+
+int llm_host_download(struct llm_backend *b, struct llm_place from, void *dst, uint64_t bytes,
+                      char *why)
+{
+    (void)b;
+    (void)why;
+    check_place(from, bytes);
+    memcpy(dst, from.buffer->bytes + from.offset, bytes);
+    return 0;
+}
+
+int llm_host_weight_create(struct llm_backend *b, const struct llm_tensor *tensor, uint64_t first,
+                           uint64_t rows, struct llm_weight **out, char *why)
+{
+    (void)b;
+    uint64_t row_bytes = llm_dtype_bytes(tensor->dtype, tensor->dims[0]);
+    assert((first + rows) * row_bytes <= tensor->bytes);
+    struct llm_weight *weight = malloc(sizeof *weight);
+    if (!weight)
+        return llm_why(why, -ENOMEM, "no memory for the weight %s", tensor->name);
+    *weight = (struct llm_weight){.dtype = tensor->dtype,
+                                  .rows = (const uint8_t *)tensor->data + first * row_bytes,
+                                  .row_bytes = row_bytes,
+                                  .width = (uint32_t)tensor->dims[0],
+                                  .count = (uint32_t)rows};
+    *out = weight;
+    return 0;
+}
+
+void llm_host_weight_destroy(struct llm_backend *b, struct llm_weight *weight)
+{
+    (void)b;
+    free(weight);
+}
+
+/* ---- KV pages ---- */
+
+struct llm_kv {
+    struct page_tensors *tensors;
+    struct page_outcome outcome; /* of the last batch; too large for a stack */
+    const struct page_geometry *geometry;
+    uint8_t *range; /* of all tensors */
+    uint32_t row_values;
+};
+
+static uint64_t page_bytes_for(const struct llm_kv_shape *shape)
+{
+    uint64_t bytes = (uint64_t)shape->row_values * sizeof(uint16_t) * LLM_KV_POSITIONS;
+    uint64_t unit = (uint64_t)sysconf(_SC_PAGESIZE);
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* Contiguous: an id is one mapping, not one for K and V of each layer, and a process may have some
+ * 65,000, which a long context of a deep model would exceed. */
+int llm_host_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape, struct llm_kv **out,
+                       char *why)
+{
+    (void)b;
+    struct llm_kv *kv = calloc(1, sizeof *kv);
+    if (!kv)
+        return llm_why(why, -ENOMEM, "no memory for the KV cache");
+    uint64_t page_bytes = page_bytes_for(shape);
+    struct page_tensors_config config = {.backend = &page_backend_host,
+                                         .device.memory_bytes =
+                                             2 * page_bytes * shape->layers * shape->pages,
+                                         .layers = shape->layers,
+                                         .page_bytes = page_bytes,
+                                         .layout = PAGE_CONTIGUOUS};
+    struct page_error error = {0};
+    int rc = page_tensors_create(&config, &kv->tensors, &error);
+    if (rc) {
+        free(kv);
+        return llm_why(why, rc, "KV cache: %s", error.text);
+    }
+    kv->geometry = page_tensors_geometry(kv->tensors);
+    kv->range = (uint8_t *)(uintptr_t)page_tensors_address(kv->tensors, 0, 0, 0);
+    kv->row_values = shape->row_values;
+    assert(kv->range && kv->geometry->pages >= shape->pages);
+    *out = kv;
+    return 0;
+}
+
+void llm_host_kv_destroy(struct llm_backend *b, struct llm_kv *kv)
+{
+    (void)b;
+    if (!kv)
+        return;
+    page_tensors_destroy(kv->tensors);
+    free(kv);
+}
+
+static int told(const struct llm_kv *kv, int rc, char *why)
+{
+    return rc ? llm_why(why, rc, "KV pages: %s", kv->outcome.why.text) : 0;
+}
+
+int llm_host_kv_map(struct llm_kv *kv, const uint32_t *ids, size_t count, char *why)
+{
+    return told(kv, page_tensors_map(kv->tensors, ids, count, &kv->outcome), why);
+}
+
+int llm_host_kv_unmap(struct llm_kv *kv, const uint32_t *ids, size_t count, char *why)
+{
+    return told(kv, page_tensors_unmap(kv->tensors, ids, count, &kv->outcome), why);
+}
+
+uint8_t *llm_host_kv(const struct llm_kv *kv, uint32_t layer, unsigned v, uint32_t page,
+                     uint32_t row)
+{
+    return kv->range + page_tensor_offset(kv->geometry, layer, v, page) +
+           (uint64_t)row * kv->row_values * sizeof(uint16_t);
+}
+
+uint32_t llm_host_kv_values(const struct llm_kv *kv)
+{
+    return kv->row_values;
+}
+
+uint64_t llm_host_kv_page_stride(const struct llm_kv *kv)
+{
+    return kv->geometry->piece_bytes;
+}
+
+static uint8_t *kv_rows(const struct llm_kv *kv, const struct llm_kv_rows *rows, size_t *bytes)
+{
+    assert(page_tensors_is_mapped(kv->tensors, rows->page));
+    assert(rows->first + rows->count <= LLM_KV_POSITIONS);
+    *bytes = (size_t)rows->count * kv->row_values * sizeof(uint16_t);
+    return llm_host_kv(kv, rows->layer, rows->v, rows->page, rows->first);
+}
+
+int llm_host_kv_read(struct llm_kv *kv, const struct llm_kv_rows *rows, void *dst, char *why)
+{
+    (void)why;
+    size_t bytes;
+    const uint8_t *at = kv_rows(kv, rows, &bytes);
+    memcpy(dst, at, bytes);
+    return 0;
+}
+
+int llm_host_kv_write(struct llm_kv *kv, const struct llm_kv_rows *rows, const void *src, char *why)
+{
+    (void)why;
+    size_t bytes;
+    uint8_t *at = kv_rows(kv, rows, &bytes);
+    memcpy(at, src, bytes);
+    return 0;
+}
+
+/* ---- steps, and the ops that only move values ---- */
+
+int llm_host_begin(struct llm_backend *b, const struct llm_batch *batch, char *why)
+{
+    (void)why;
+    struct llm_host *host = (struct llm_host *)b;
+    assert(!host->batch && batch->rows > 0);
+    host->batch = batch;
+    return 0;
+}
+
+void llm_host_embed(const struct llm_batch *batch, const struct llm_op_embed *op, uint32_t row)
+{
+    const struct llm_weight *table = op->table, *positions = op->position_table;
+    float *out = llm_host_floats(op->out) + (size_t)row * op->width;
+    assert(table->width == op->width && batch->tokens[row] < table->count);
+    llm_dtype_to_f32(table->dtype, out, llm_host_row(table, batch->tokens[row]), op->width);
+    if (!positions)
+        return;
+    assert(positions->width == op->width && batch->positions[row] < positions->count);
+    const uint8_t *at = llm_host_row(positions, batch->positions[row]);
+    uint32_t block = llm_dtype_block(positions->dtype);
+    uint32_t bytes = llm_dtype_block_bytes(positions->dtype);
+    float values[256]; /* the largest block */
+    for (uint32_t i = 0; i < op->width; i += block, at += bytes) {
+        llm_dtype_to_f32(positions->dtype, values, at, block);
+        for (uint32_t j = 0; j < block; j++)
+            out[i + j] += values[j];
+    }
+}
+
+void llm_host_pick(const struct llm_batch *batch, const struct llm_op_pick *op)
+{
+    const float *in = llm_host_floats(op->in);
+    float *out = llm_host_floats(op->out);
+    for (uint32_t i = 0; i < batch->pick_count; i++)
+        memcpy(out + (size_t)i * op->width, in + (size_t)batch->picks[i] * op->width,
+               op->width * sizeof *out);
+}
+
+static void turn_head(float *x, const float *angles, uint32_t pairs, bool neox)
+{
+    uint32_t step = neox ? 1 : 2, apart = neox ? pairs : 1;
+    for (uint32_t i = 0; i < pairs; i++) {
+        float cosine = angles[2 * i], sine = angles[2 * i + 1];
+        float a = x[i * step], b = x[i * step + apart];
+        x[i * step] = a * cosine - b * sine;
+        x[i * step + apart] = a * sine + b * cosine;
+    }
+}
+
+void llm_host_rope(const struct llm_batch *batch, const struct llm_op_rope *op, uint32_t row)
+{
+    const float *angles = batch->rope + (size_t)row * 2 * batch->rope_pairs;
+    float *q = llm_host_floats(op->q) + (size_t)row * op->heads * op->head_dim;
+    float *k = llm_host_floats(op->k) + (size_t)row * op->kv_heads * op->head_dim;
+    assert(2 * batch->rope_pairs <= op->head_dim);
+    for (uint32_t h = 0; h < op->heads; h++)
+        turn_head(q + (size_t)h * op->head_dim, angles, batch->rope_pairs, op->neox);
+    for (uint32_t h = 0; h < op->kv_heads; h++)
+        turn_head(k + (size_t)h * op->head_dim, angles, batch->rope_pairs, op->neox);
+}
+
+void llm_host_append(const struct llm_batch *batch, const struct llm_op_append *op, uint32_t row)
+{
+    uint32_t values = llm_host_kv_values(op->kv), position = batch->positions[row];
+    uint32_t page = batch->pages[batch->page_first[batch->seqs[row]] + position / LLM_KV_POSITIONS];
+    const float *k = llm_host_floats(op->k) + (size_t)row * values;
+    const float *v = llm_host_floats(op->v) + (size_t)row * values;
+    uint32_t at = position % LLM_KV_POSITIONS;
+    wire_half_from_f32(llm_host_kv(op->kv, op->layer, 0, page, at), k, values);
+    wire_half_from_f32(llm_host_kv(op->kv, op->layer, 1, page, at), v, values);
+}

@@ -1,0 +1,126 @@
+/* The model in this process: the mode that the others are compared with, and the one whose Vulkan
+ * driver may be a remote one. */
+#include "llm/modes/mode.h"
+#include "llm/why.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct local {
+    struct llm_mode mode;
+    struct llm_engine *engine;
+    struct llm_seq *seq;
+    struct llm_sampler *sampler;
+    float *logits;
+    uint32_t last;
+    uint64_t kernel_ns;
+};
+
+static void local_close(struct llm_mode *mode)
+{
+    struct local *m = (struct local *)mode;
+    llm_seq_destroy(m->seq);
+    llm_engine_destroy(m->engine);
+    llm_sampler_destroy(m->sampler);
+    free(m->logits);
+    free(m);
+}
+
+static int build(struct local *m, const struct llm_mode_config *config, char *why)
+{
+    uint32_t vocab = llm_file_config(config->file)->vocab;
+    int rc = llm_engine_create(config->file, &config->engine, &m->engine, why);
+    if (rc)
+        return rc;
+    m->logits = malloc(vocab * sizeof *m->logits);
+    rc = m->logits ? llm_seq_create(m->engine, &m->seq) : -ENOMEM;
+    if (rc == 0)
+        rc = llm_sampler_create(&config->sampling, vocab, &m->sampler);
+    return rc ? llm_why(why, rc, "no memory for a sequence") : 0;
+}
+
+static int local_open(const struct llm_mode_config *config, struct llm_mode **out, char *why)
+{
+    struct local *m = calloc(1, sizeof *m);
+    if (!m)
+        return llm_why(why, -ENOMEM, "no memory for a run");
+    int rc = build(m, config, why);
+    if (rc) {
+        local_close(&m->mode);
+        return rc;
+    }
+    *out = &m->mode;
+    return 0;
+}
+
+static int vulkan_open(const struct llm_mode_config *config, struct llm_mode **out, char *why)
+{
+    struct llm_mode_config here = *config;
+    here.engine.backend = "vulkan";
+    return local_open(&here, out, why);
+}
+
+static int step(struct local *m, const struct llm_row *rows, uint32_t count, char *why)
+{
+    int rc = llm_engine_step(m->engine, rows, count, m->logits, why);
+    m->kernel_ns += llm_engine_kernel_ns(m->engine);
+    return rc;
+}
+
+static int local_prefill(struct llm_mode *mode, const uint32_t *tokens, uint32_t count,
+                         uint32_t *next, char *why)
+{
+    struct local *m = (struct local *)mode;
+    if (count > llm_engine_context(m->engine))
+        return llm_why(why, -ERANGE, "the prompt has %u tokens; the context of this run has %u",
+                       count, llm_engine_context(m->engine));
+    struct llm_row *rows = calloc(count, sizeof *rows);
+    if (!rows)
+        return llm_why(why, -ENOMEM, "no memory for a prompt");
+    for (uint32_t i = 0; i < count; i++)
+        rows[i] = (struct llm_row){.seq = m->seq, .token = tokens[i], .logits = i + 1 == count};
+    int rc = 0;
+    for (uint32_t done = 0, now; done < count && rc == 0; done += now) {
+        now = count - done < LLM_ROWS_MAX ? count - done : LLM_ROWS_MAX;
+        rc = step(m, rows + done, now, why);
+    }
+    free(rows);
+    if (rc == 0)
+        *next = m->last = llm_sampler_next(m->sampler, m->logits);
+    return rc;
+}
+
+static int local_decode(struct llm_mode *mode, uint32_t want, uint32_t *tokens, uint32_t *got,
+                        char *why)
+{
+    (void)want; /* one at a time: nothing is saved by more */
+    struct local *m = (struct local *)mode;
+    struct llm_row row = {.seq = m->seq, .token = m->last, .logits = true};
+    int rc = step(m, &row, 1, why);
+    if (rc)
+        return rc;
+    tokens[0] = m->last = llm_sampler_next(m->sampler, m->logits);
+    *got = 1;
+    return 0;
+}
+
+static int local_figures(struct llm_mode *mode, struct llm_mode_figures *out, char *why)
+{
+    (void)why;
+    *out = (struct llm_mode_figures){.kernel_ns = ((struct local *)mode)->kernel_ns};
+    return 0;
+}
+
+const struct llm_mode_ops llm_mode_local = {.name = "local",
+                                            .open = local_open,
+                                            .close = local_close,
+                                            .prefill = local_prefill,
+                                            .decode = local_decode,
+                                            .figures = local_figures};
+
+const struct llm_mode_ops llm_mode_vulkan = {.name = "vulkan",
+                                             .open = vulkan_open,
+                                             .close = local_close,
+                                             .prefill = local_prefill,
+                                             .decode = local_decode,
+                                             .figures = local_figures};

@@ -1,0 +1,74 @@
+/* llm/modes/mode.h - one inference: a prompt goes in, tokens come out, wherever the model runs.
+ *
+ * The modes differ in what travels:
+ *   local          nothing: the model runs in this process
+ *   naive          weights, tokens and the whole KV cache, with every step, and the cache back
+ *   remote_cache   weights once; then tokens, and full logits back
+ *   semantic       tokens, and what the consumer needs back; also called sys_simulated
+ *   vulkan         nothing of ours: as local, on the backend "vulkan", whose driver may be remote
+ * The same file, prompt and sampling give the same tokens in all of them.
+ *
+ * Trust: the remote modes take a worker's answers, and check them.
+ * Threads: one at a time.  Lifetime: open/close; file and remote outlive the mode. */
+#ifndef HAWSER_LLM_MODES_MODE_H
+#define HAWSER_LLM_MODES_MODE_H
+
+#include "llm/engine.h"
+#include "llm/remote.h"
+
+struct llm_mode_config {
+    const struct llm_file *file;
+    struct llm_engine_options engine; /* local, vulkan */
+    struct llm_sampling sampling;
+    struct llm_remote *remote;   /* the others */
+    struct llm_wish wish;        /* semantic: kind, top_k, lossy */
+    uint32_t tokens_per_request; /* semantic with a wish for tokens; 0: 1 */
+};
+
+/* Where the time of a run went, as far as the mode can tell. */
+struct llm_mode_figures {
+    uint64_t kernel_ns;        /* on the device */
+    uint64_t server_serdes_ns; /* bytes to tensors and back, there */
+    uint64_t client_serdes_ns; /* and here */
+    uint64_t rpc_ns;           /* waiting for calls and uploads */
+};
+
+struct llm_mode;
+
+struct llm_mode_ops {
+    const char *name;
+    bool remote; /* needs a connection to a worker */
+    int (*open)(const struct llm_mode_config *config, struct llm_mode **out, char *why);
+    void (*close)(struct llm_mode *mode);
+    int (*prefill)(struct llm_mode *mode, const uint32_t *tokens, uint32_t count, uint32_t *next,
+                   char *why);
+    int (*decode)(struct llm_mode *mode, uint32_t want, uint32_t *tokens, uint32_t *got, char *why);
+    int (*figures)(struct llm_mode *mode, struct llm_mode_figures *out, char *why);
+};
+
+struct llm_mode { /* the head of every mode's own struct */
+    const struct llm_mode_ops *ops;
+};
+
+extern const struct llm_mode_ops llm_mode_local, llm_mode_naive, llm_mode_remote_cache,
+    llm_mode_semantic, llm_mode_vulkan;
+
+/* By name, "sys_simulated" included; NULL when there is none. */
+const struct llm_mode_ops *llm_mode_find(const char *name);
+
+/* 0, or a negative errno with a sentence in why (LLM_WHY_CHARS). */
+int llm_mode_open(const struct llm_mode_ops *ops, const struct llm_mode_config *config,
+                  struct llm_mode **out, char *why) MUST_CHECK;
+void llm_mode_close(struct llm_mode *mode);
+
+/* Computes the prompt and yields the token after it.  Once a mode.  -ERANGE: longer than the
+ * context. */
+int llm_mode_prefill(struct llm_mode *mode, const uint32_t *tokens, uint32_t count, uint32_t *next,
+                     char *why) MUST_CHECK;
+/* Goes on from the token that came last: up to `want` more, *got of them, at least one.  -ERANGE:
+ * the context is full. */
+int llm_mode_decode(struct llm_mode *mode, uint32_t want, uint32_t *tokens, uint32_t *got,
+                    char *why) MUST_CHECK;
+int llm_mode_figures(struct llm_mode *mode, struct llm_mode_figures *out, char *why) MUST_CHECK;
+
+#endif

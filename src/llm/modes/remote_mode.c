@@ -1,0 +1,55 @@
+#include "llm/modes/remote_mode.h"
+
+#include "base/clock.h"
+#include "llm/why.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+int llm_remote_mode_init(struct llm_remote_mode *m, const struct llm_mode_config *config, char *why)
+{
+    m->file = config->file;
+    m->remote = config->remote;
+    m->vocab = llm_file_config(config->file)->vocab;
+    m->logits = malloc(m->vocab * sizeof *m->logits);
+    int rc = m->logits ? llm_sampler_create(&config->sampling, m->vocab, &m->sampler) : -ENOMEM;
+    if (rc == 0)
+        return 0;
+    llm_remote_mode_fini(m);
+    return llm_why(why, rc, rc == -ENOMEM ? "no memory for logits" : "bad sampling options");
+}
+
+void llm_remote_mode_fini(struct llm_remote_mode *m)
+{
+    llm_sampler_destroy(m->sampler);
+    free(m->logits);
+    m->sampler = NULL;
+    m->logits = NULL;
+}
+
+int llm_remote_mode_sample(struct llm_remote_mode *m, struct wire_dec *d, uint32_t *next, char *why)
+{
+    uint64_t began = hw_now_ns();
+    for (uint32_t i = 0; i < m->vocab; i++)
+        m->logits[i] = wire_get_f32(d);
+    m->serdes_ns += hw_now_ns() - began;
+    if (wire_dec_end(d))
+        return llm_why(why, -EPROTO, "the worker's logits are not of %u tokens", m->vocab);
+    *next = m->last = llm_sampler_next(m->sampler, m->logits);
+    return 0;
+}
+
+int llm_remote_mode_figures(struct llm_mode *mode, struct llm_mode_figures *out, char *why)
+{
+    struct llm_remote_mode *m = (struct llm_remote_mode *)mode;
+    uint64_t rpc_ns = llm_remote_rpc_ns(m->remote); /* before the question is counted too */
+    uint64_t values[LLM_METRICS];
+    int rc = llm_remote_metrics(m->remote, values, why);
+    if (rc)
+        return rc;
+    *out = (struct llm_mode_figures){.kernel_ns = values[LLM_METRIC_KERNEL_NS],
+                                     .server_serdes_ns = values[LLM_METRIC_SERDES_NS],
+                                     .client_serdes_ns = m->serdes_ns,
+                                     .rpc_ns = rpc_ns};
+    return 0;
+}

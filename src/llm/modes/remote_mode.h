@@ -1,0 +1,31 @@
+/* llm/modes/remote_mode.h - what the modes that use a worker have in common.
+ *
+ * Private to src/llm/modes.  Threads, lifetime: as the mode that it is part of; init/fini. */
+#ifndef HAWSER_LLM_MODES_REMOTE_MODE_H
+#define HAWSER_LLM_MODES_REMOTE_MODE_H
+
+#include "llm/modes/mode.h"
+
+struct llm_remote_mode {
+    struct llm_mode mode;
+    const struct llm_file *file;
+    struct llm_remote *remote;
+    struct llm_sampler *sampler;
+    float *logits;
+    uint32_t vocab;
+    uint32_t last; /* the token that came last, not yet computed */
+    uint64_t serdes_ns;
+};
+
+/* 0, or -ENOMEM, -EINVAL (sampling) with a sentence in why. */
+int llm_remote_mode_init(struct llm_remote_mode *m, const struct llm_mode_config *config,
+                         char *why) MUST_CHECK;
+void llm_remote_mode_fini(struct llm_remote_mode *m);
+
+/* Reads plain logits to the decoder's end and samples the next token from them. */
+int llm_remote_mode_sample(struct llm_remote_mode *m, struct wire_dec *d, uint32_t *next,
+                           char *why) MUST_CHECK;
+
+int llm_remote_mode_figures(struct llm_mode *mode, struct llm_mode_figures *out, char *why);
+
+#endif

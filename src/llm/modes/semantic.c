@@ -1,0 +1,148 @@
+/* Knows what each tensor is for: weights that the worker has are not sent, the cache stays there,
+ * tokens are varints, and what comes back is what the consumer needs: the sampled tokens, the top
+ * k, or logits in the codec that the link asks for. */
+#include "base/clock.h"
+#include "llm/modes/remote_mode.h"
+#include "llm/result.h"
+#include "llm/why.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct semantic {
+    struct llm_remote_mode base;
+    struct llm_wish wish;
+    struct llm_packer packer;
+    uint32_t tokens_per_request;
+    uint64_t slot; /* stands for the handle on this connection */
+};
+
+static void semantic_close(struct llm_mode *mode)
+{
+    struct semantic *m = (struct semantic *)mode;
+    llm_remote_mode_fini(&m->base);
+    llm_packer_fini(&m->packer);
+    free(m);
+}
+
+/* Sampling among the k likeliest is exact when nothing outside them can be drawn. */
+static int check_wish(const struct llm_mode_config *config, char *why)
+{
+    const struct llm_sampling *s = &config->sampling;
+    uint32_t k = config->wish.top_k;
+    if (config->wish.kind == LLM_WISH_TOP_K && s->temperature != 0 &&
+        (s->top_k == 0 || s->top_k > k))
+        return llm_why(why, -EINVAL,
+                       "the top %u are not enough to draw from all tokens: sample with a top k of "
+                       "1 to %u, or greedily",
+                       k, k);
+    return 0;
+}
+
+static int build(struct semantic *m, const struct llm_mode_config *config, char *why)
+{
+    int rc = check_wish(config, why);
+    if (rc)
+        return rc;
+    m->wish = config->wish;
+    if (!m->wish.kind)
+        m->wish.kind = LLM_WISH_TOKENS;
+    m->wish.sampling = config->sampling;
+    m->tokens_per_request = config->tokens_per_request ? config->tokens_per_request : 1;
+    rc = llm_remote_mode_init(&m->base, config, why);
+    if (rc)
+        return rc;
+    if (llm_packer_init(&m->packer))
+        return llm_why(why, -ENOMEM, "no memory for a codec");
+    rc = llm_remote_use_file(config->remote, config->file, false, why);
+    if (rc == 0 && m->wish.kind == LLM_WISH_LOGITS)
+        rc = llm_remote_link_rate(config->remote, &m->wish.link_rate, why);
+    return rc;
+}
+
+static int semantic_open(const struct llm_mode_config *config, struct llm_mode **out, char *why)
+{
+    struct semantic *m = calloc(1, sizeof *m);
+    if (!m)
+        return llm_why(why, -ENOMEM, "no memory for a run");
+    int rc = build(m, config, why);
+    if (rc) {
+        semantic_close(&m->base.mode);
+        return rc;
+    }
+    *out = &m->base.mode;
+    return 0;
+}
+
+static enum llm_class result_class(const struct semantic *m)
+{
+    return m->wish.kind == LLM_WISH_TOKENS ? LLM_TOKENS : LLM_LOGITS;
+}
+
+/* Tokens as they came, or one that is sampled here. */
+static int take_result(struct semantic *m, struct wire_dec *d, uint32_t want, uint32_t *tokens,
+                       uint32_t *got, char *why)
+{
+    uint64_t began = hw_now_ns();
+    int64_t count = 1;
+    if (m->wish.kind == LLM_WISH_TOKENS) {
+        count = llm_get_tokens(d, tokens, want);
+    } else {
+        int rc = llm_result_get(&m->packer, &m->wish, d, m->base.logits, m->base.vocab);
+        if (rc)
+            return llm_why(why, rc, "the worker's result makes no sense");
+    }
+    m->base.serdes_ns += hw_now_ns() - began;
+    if (m->wish.kind != LLM_WISH_TOKENS)
+        tokens[0] = llm_sampler_next(m->base.sampler, m->base.logits);
+    for (int64_t i = 0; i < count; i++) {
+        if (tokens[i] >= m->base.vocab)
+            count = -EPROTO;
+    }
+    if (count <= 0)
+        return llm_why(why, -EPROTO, "the worker's tokens make no sense");
+    m->base.last = tokens[count - 1];
+    *got = (uint32_t)count;
+    return 0;
+}
+
+static int semantic_prefill(struct llm_mode *mode, const uint32_t *tokens, uint32_t count,
+                            uint32_t *next, char *why)
+{
+    struct semantic *m = (struct semantic *)mode;
+    struct llm_request request = {.method = LLM_METHOD_PREFILL_SEMANTIC,
+                                  .wish = m->wish,
+                                  .tokens = (uint32_t *)(uintptr_t)tokens, /* only encoded */
+                                  .token_count = count};
+    struct wire_dec d;
+    uint32_t got;
+    int rc = llm_remote_call(m->base.remote, &request, result_class(m), &d, why);
+    if (rc)
+        return rc;
+    (void)wire_get_bytes(&d, LLM_HANDLE_BYTES); /* for who would come back on another one */
+    m->slot = wire_get_varint(&d);
+    return take_result(m, &d, 1, next, &got, why);
+}
+
+static int semantic_decode(struct llm_mode *mode, uint32_t want, uint32_t *tokens, uint32_t *got,
+                           char *why)
+{
+    struct semantic *m = (struct semantic *)mode;
+    bool sampled_there = m->wish.kind == LLM_WISH_TOKENS;
+    if (want > m->tokens_per_request)
+        want = m->tokens_per_request;
+    struct llm_request request = {.method = LLM_METHOD_DECODE_SEMANTIC,
+                                  .slot = m->slot,
+                                  .value = sampled_there ? want : m->base.last};
+    struct wire_dec d;
+    int rc = llm_remote_call(m->base.remote, &request, result_class(m), &d, why);
+    return rc ? rc : take_result(m, &d, want, tokens, got, why);
+}
+
+const struct llm_mode_ops llm_mode_semantic = {.name = "semantic",
+                                               .remote = true,
+                                               .open = semantic_open,
+                                               .close = semantic_close,
+                                               .prefill = semantic_prefill,
+                                               .decode = semantic_decode,
+                                               .figures = llm_remote_mode_figures};

@@ -1,0 +1,146 @@
+"""hawser model: what it says of files, the files it makes, what it refuses."""
+
+import json
+import pathlib
+import struct
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
+from harness import DONE, FAILED, USAGE, Case, hawser
+
+ARCHS = ("llama", "qwen2", "gptj", "gpt2")
+TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K")
+
+
+class Model(Case):
+    def synth(self, name, *args):
+        path = self.dir / name
+        result = hawser("model", "synth", "-o", path, *args)
+        self.assertEqual((result.returncode, result.stderr), (DONE, ""))
+        return path
+
+    def info(self, path, *args):
+        result = hawser("model", "info", path, "--json", *args)
+        self.assertEqual((result.returncode, result.stderr), (DONE, ""))
+        return json.loads(result.stdout)
+
+    def refused(self, code, phrase, *args):
+        result = hawser("model", *args)
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertIn(phrase, result.stderr)
+        self.assertEqual(result.stdout, "")
+
+
+class Synth(Model):
+    def test_every_architecture(self):
+        for arch in ARCHS:
+            path = self.synth(arch, "--arch", arch, "--like", "tiny")
+            found = self.info(path)
+            self.assertEqual((found["format"], found["arch"]), ("GGUF v3", arch))
+            self.assertEqual(found["width"], 256)
+            self.assertLess(found["weight_bytes"], path.stat().st_size)
+
+    def test_every_type(self):
+        for name in TYPES:
+            found = self.info(self.synth(name, "--like", "tiny", "--type", name.lower()))
+            self.assertIn(name, found["types"])
+            self.assertEqual(sum(t["bytes"] for t in found["types"].values()),
+                             found["weight_bytes"])
+
+    def test_the_seed_decides(self):
+        first = self.synth("a", "--like", "tiny", "--seed", 5).read_bytes()
+        self.assertEqual(first, self.synth("b", "--like", "tiny", "--seed", 5).read_bytes())
+        self.assertNotEqual(first, self.synth("c", "--like", "tiny", "--seed", 6).read_bytes())
+
+    def test_numbers_override_the_likeness(self):
+        found = self.info(self.synth("m", "--like", "tiny", "--layers", 3, "--vocab", 300,
+                                     "--context", 64))
+        self.assertEqual((found["layers"], found["vocab"], found["context"]), (3, 300, 64))
+        found = self.info(self.synth("n", "--layers", 1, "--width", 96, "--heads", 6,
+                                     "--kv-heads", 2))
+        self.assertEqual((found["head_dim"], found["kv_heads"], found["ffn"]), (16, 2, 384))
+
+    def test_replaces_a_file_and_leaves_no_other(self):
+        path = self.synth("m", "--like", "tiny")
+        before = path.read_bytes()
+        self.synth("m", "--like", "tiny", "--seed", 2)
+        self.assertNotEqual(path.read_bytes(), before)
+        self.assertEqual([entry.name for entry in self.dir.iterdir()], ["m"])
+
+    def test_a_full_disk_is_told_before(self):
+        self.refused(FAILED, "the disk has", "synth", "-o", self.dir / "m", "--type", "F32",
+                     "--layers", 1024, "--width", 131072, "--heads", 1024)
+        self.assertEqual(list(self.dir.iterdir()), [])
+
+    def test_wrong_usage(self):
+        out = ("-o", self.dir / "m")
+        self.refused(USAGE, "-o FILE", "synth", "--like", "tiny")
+        self.refused(USAGE, "--layers", "synth", *out)
+        self.refused(USAGE, "6b, tiny", "synth", "--arch", "gptj", "--like", "13b", *out)
+        self.refused(USAGE, "Q6_K", "synth", "--like", "tiny", "--type", "Q5_K", *out)
+        self.refused(USAGE, "--arch", "synth", "--arch", "mamba", *out)
+        self.refused(USAGE, "blocks", "synth", "--layers", 1, "--width", 96, "--heads", 2,
+                     "--type", "Q4_K", *out)
+        self.refused(USAGE, "vocabulary", "synth", "--like", "tiny", "--vocab", 200, *out)
+        self.refused(USAGE, "info FILE", "frobnicate")
+        self.refused(USAGE, "info FILE", "info")
+        self.refused(FAILED, "No such file", "synth", "--like", "tiny", "-o",
+                     self.dir / "no" / "m")
+        self.assertEqual(list(self.dir.iterdir()), [])
+
+
+class Info(Model):
+    def test_says_what_a_person_needs(self):
+        result = hawser("model", "info", self.synth("m", "--arch", "gptj", "--like", "tiny"))
+        self.assertEqual(result.returncode, DONE)
+        for phrase in ("gptj", "layers       2", "rotary, 32 of 64", "byte-level BPE (gpt-2)",
+                       "KV cache     2KiB a position", "F16"):
+            self.assertIn(phrase, result.stdout)
+
+    def test_kv_and_memory_add_up(self):
+        found = self.info(self.synth("m", "--like", "tiny"))
+        kv = found["layers"] * 2 * found["kv_heads"] * found["head_dim"] * 2
+        self.assertEqual(found["kv_bytes_per_position"], kv)
+        self.assertEqual(found["memory_bytes"], found["weight_bytes"] + kv * found["context"])
+
+    def test_llama2c_models(self):
+        path = self.dir / "model.bin"
+        floats = 3 * 4 + 2 * (4 + 16 + 8 + 8 + 16 + 4 + 3 * 24) + 4 + 2 * 5
+        path.write_bytes(struct.pack("<7i", 4, 6, 2, 2, 1, 3, 5) + bytes(4 * floats))
+        found = self.info(path)
+        self.assertEqual((found["format"], found["vocab"]), ("llama2.c", 3))
+        self.assertIn("name its tokenizer", found["tokenizer"])
+        tokens = self.dir / "tok.bin"
+        texts = (b"<unk>", b"<s>", b"</s>")
+        tokens.write_bytes(struct.pack("<i", 5) + b"".join(
+            struct.pack("<fi", 0, len(text)) + text for text in texts))
+        self.assertIn("SentencePiece", self.info(path, "--tokenizer", tokens)["tokenizer"])
+        self.refused(FAILED, "cannot open", "info", path, "--tokenizer", self.dir / "none")
+
+    def test_files_that_are_no_models(self):
+        text = self.dir / "text"
+        text.write_text("this is not a model, but long enough to hold a header\n")
+        self.refused(FAILED, "not a model", "info", text)
+        self.refused(FAILED, "No such file", "info", self.dir / "none")
+        self.refused(FAILED, "regular", "info", self.dir)
+        whole = self.synth("m", "--like", "tiny").read_bytes()
+        cut = self.dir / "cut"
+        cut.write_bytes(whole[:len(whole) // 2])
+        self.refused(FAILED, "past the file", "info", cut)
+        cut.write_bytes(whole[:100])
+        self.refused(FAILED, "metadata", "info", cut)
+
+    def test_a_name_cannot_drive_the_terminal(self):
+        path = self.synth("m", "--like", "tiny")
+        path.write_bytes(path.read_bytes().replace(b"random llama", b"random\x1b[2Ja"))
+        self.assertNotIn("\x1b", hawser("model", "info", path).stdout)
+        image = path.read_bytes().replace(b"blk.0.attn_q.weight", b"blk.0.\x1b[2J_q.weight")
+        path.write_bytes(image)
+        result = hawser("model", "info", path)
+        self.assertEqual(result.returncode, FAILED)
+        self.assertNotIn("\x1b", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,491 @@
+/* The engine on small random models of every architecture: a row's logits are the same bits alone,
+ * in a batch, in a longer prompt, with any number of threads, on every machine; sequences survive
+ * errors, also every allocation that can fail; the trained model tells its story. */
+#include "unit.h"
+
+#include "llm/engine.h"
+#include "llm/kernels.h"
+#include "llm/sampler.h"
+#include "llm/synth.h"
+#include "llm/vocab.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+/* ---- allocations that fail ---- */
+
+static bool counting;
+static long allocations_left;
+
+static bool allocation_fails(void)
+{
+    return counting && allocations_left-- <= 0;
+}
+
+void *__real_malloc(size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_malloc(size_t n)
+{
+    return allocation_fails() ? NULL : __real_malloc(n);
+}
+
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return allocation_fails() ? NULL : __real_calloc(n, size);
+}
+
+void *__real_realloc(void *p, size_t n);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_realloc(void *p, size_t n)
+{
+    return allocation_fails() ? NULL : __real_realloc(p, n);
+}
+
+void *__real_aligned_alloc(size_t alignment, size_t n);
+void *__wrap_aligned_alloc(size_t alignment, size_t n);
+void *__wrap_aligned_alloc(size_t alignment, size_t n)
+{
+    return allocation_fails() ? NULL : __real_aligned_alloc(alignment, n);
+}
+
+/* ---- a model and its engine ---- */
+
+enum { VOCAB = 300, CONTEXT = 200, PROMPT = 150 };
+
+static char why[LLM_WHY_CHARS];
+
+struct bench {
+    struct llm_file *file;
+    struct llm_engine *engine;
+    uint32_t prompt[PROMPT];
+};
+
+static struct llm_file *make_model(enum llm_arch arch, enum llm_dtype dtype)
+{
+    struct llm_synth synth = {.config = {.arch = arch,
+                                         .layers = 2,
+                                         .width = 256,
+                                         .heads = 4,
+                                         .kv_heads = arch == LLM_LLAMA ? 2 : 4,
+                                         .ffn = 512,
+                                         .vocab = VOCAB,
+                                         .context = CONTEXT,
+                                         .tied_output = arch == LLM_GPT2},
+                              .dtype = dtype,
+                              .seed = 3};
+    char path[] = "/tmp/hawser-engine-XXXXXX";
+    struct llm_file *file;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    llm_synth_complete(&synth.config);
+    assert_int_equal(llm_synth_write(&synth, path, why), 0);
+    assert_int_equal(llm_file_open(path, &file, why), 0);
+    unlink(path);
+    return file;
+}
+
+static struct llm_engine *make_engine(const struct llm_file *file, const char *backend,
+                                      unsigned threads)
+{
+    struct llm_engine_options options = {
+        .backend = backend, .threads = threads, .kv_bytes = 64 << 20};
+    struct llm_engine *engine;
+    assert_int_equal(llm_engine_create(file, &options, &engine, why), 0);
+    return engine;
+}
+
+static void bench_open(struct bench *b, enum llm_arch arch, enum llm_dtype dtype,
+                       const char *backend, unsigned threads)
+{
+    b->file = make_model(arch, dtype);
+    b->engine = make_engine(b->file, backend, threads);
+    for (uint32_t i = 0; i < PROMPT; i++)
+        b->prompt[i] = i * 7919 % VOCAB;
+}
+
+static void bench_close(struct bench *b)
+{
+    llm_engine_destroy(b->engine);
+    llm_file_close(b->file);
+}
+
+static struct llm_seq *new_seq(struct bench *b)
+{
+    struct llm_seq *seq;
+    assert_int_equal(llm_seq_create(b->engine, &seq), 0);
+    return seq;
+}
+
+/* Tokens from..to of the prompt in one step; the logits of all of them. */
+static void feed(struct bench *b, struct llm_seq *seq, uint32_t from, uint32_t to, float *logits)
+{
+    struct llm_row rows[PROMPT];
+    for (uint32_t i = from; i < to; i++)
+        rows[i - from] = (struct llm_row){.seq = seq, .token = b->prompt[i], .logits = true};
+    assert_int_equal(llm_engine_step(b->engine, rows, to - from, logits, why), 0);
+}
+
+static float *all_logits(void)
+{
+    return malloc(sizeof(float) * PROMPT * VOCAB);
+}
+
+static void same_logits(const float *want, const float *got, uint32_t rows)
+{
+    assert_memory_equal(want, got, sizeof(float) * rows * VOCAB);
+}
+
+/* The whole prompt in one step, on a fresh sequence. */
+static void whole(struct bench *b, float *logits)
+{
+    struct llm_seq *seq = new_seq(b);
+    feed(b, seq, 0, PROMPT, logits);
+    assert_int_equal(llm_seq_length(seq), PROMPT);
+    llm_seq_destroy(seq);
+}
+
+/* ---- the same bits ---- */
+
+static const enum llm_dtype dtypes[] = {LLM_F32,  LLM_F16,  LLM_BF16, LLM_Q8_0,
+                                        LLM_Q4_0, LLM_Q4_K, LLM_Q6_K};
+
+static void one_token_at_a_time(struct bench *b, const float *want)
+{
+    float *got = all_logits();
+    struct llm_seq *seq = new_seq(b);
+    for (uint32_t i = 0; i < PROMPT; i++)
+        feed(b, seq, i, i + 1, got + (size_t)i * VOCAB);
+    same_logits(want, got, PROMPT);
+    llm_seq_destroy(seq);
+    free(got);
+}
+
+static void uneven_pieces(struct bench *b, const float *want)
+{
+    static const uint32_t cuts[] = {0, 1, 4, 9, 63, 66, 129, PROMPT};
+    float *got = all_logits();
+    struct llm_seq *seq = new_seq(b);
+    for (size_t i = 0; i + 1 < sizeof cuts / sizeof cuts[0]; i++)
+        feed(b, seq, cuts[i], cuts[i + 1], got + (size_t)cuts[i] * VOCAB);
+    same_logits(want, got, PROMPT);
+    llm_seq_destroy(seq);
+    free(got);
+}
+
+/* Three sequences at different places in one step after the other. */
+static void beside_others(struct bench *b, const float *want)
+{
+    struct llm_seq *seqs[3] = {new_seq(b), new_seq(b), new_seq(b)};
+    float *got = all_logits(), three[3 * VOCAB];
+    feed(b, seqs[1], 0, 70, got);
+    feed(b, seqs[2], 0, 3, got);
+    for (uint32_t i = 0; i < 5; i++) {
+        struct llm_row rows[3];
+        for (uint32_t s = 0; s < 3; s++)
+            rows[s] = (struct llm_row){
+                .seq = seqs[s], .token = b->prompt[llm_seq_length(seqs[s])], .logits = true};
+        assert_int_equal(llm_engine_step(b->engine, rows, 3, three, why), 0);
+        same_logits(want + (size_t)i * VOCAB, three, 1);
+        same_logits(want + (size_t)(70 + i) * VOCAB, three + VOCAB, 1);
+        same_logits(want + (size_t)(3 + i) * VOCAB, three + 2 * VOCAB, 1);
+    }
+    for (uint32_t s = 0; s < 3; s++)
+        llm_seq_destroy(seqs[s]);
+    free(got);
+}
+
+static void a_row_does_not_depend_on_its_batch(void **state)
+{
+    (void)state;
+    float *want = all_logits();
+    for (int arch = 0; arch < LLM_ARCHS; arch++) {
+        for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++) {
+            struct bench b;
+            if (arch != LLM_LLAMA && dtypes[t] != LLM_F16 && dtypes[t] != LLM_Q8_0)
+                continue;
+            bench_open(&b, (enum llm_arch)arch, dtypes[t], "cpu", 2);
+            whole(&b, want);
+            one_token_at_a_time(&b, want);
+            uneven_pieces(&b, want);
+            beside_others(&b, want);
+            bench_close(&b);
+        }
+    }
+    free(want);
+}
+
+static void threads_and_kernels_do_not_show(void **state)
+{
+    (void)state;
+    static const enum llm_dtype some[] = {LLM_F16, LLM_Q4_K};
+    float *want = all_logits(), *got = all_logits();
+    for (size_t t = 0; t < sizeof some / sizeof some[0]; t++) {
+        struct bench b;
+        bench_open(&b, LLM_LLAMA, some[t], "reference", 1);
+        whole(&b, want);
+        const struct llm_kernels *kernels;
+        for (size_t i = 0; (kernels = llm_kernels_get(i)); i++) {
+            for (unsigned threads = 1; threads <= 5; threads += 4) {
+                assert_int_equal(llm_kernels_use(kernels->name), 0);
+                llm_engine_destroy(b.engine);
+                b.engine = make_engine(b.file, "cpu", threads);
+                whole(&b, got);
+                same_logits(want, got, PROMPT);
+            }
+        }
+        bench_close(&b);
+    }
+    assert_int_equal(llm_kernels_use(llm_kernels_get(0)->name), 0);
+    free(want);
+    free(got);
+}
+
+/* Found once, on arm64 and on x86-64 alike. */
+static void every_machine_computes_the_same_logits(void **state)
+{
+    (void)state;
+    static const struct {
+        enum llm_arch arch;
+        enum llm_dtype dtype;
+        uint64_t hash;
+    } golden[] = {
+        {LLM_LLAMA, LLM_Q4_K, 0xd691ace0f3fbd75b},
+        {LLM_QWEN2, LLM_Q8_0, 0x3a7fd1a3991fc825},
+        {LLM_GPTJ, LLM_F16, 0x6159f9a301c98ef2},
+        {LLM_GPT2, LLM_BF16, 0x9fbce75ba4043e3a},
+    };
+    float *logits = all_logits();
+    for (size_t i = 0; i < sizeof golden / sizeof golden[0]; i++) {
+        struct bench b;
+        bench_open(&b, golden[i].arch, golden[i].dtype, "cpu", 2);
+        whole(&b, logits);
+        bench_close(&b);
+        assert_int_equal(XXH64(logits, sizeof(float) * PROMPT * VOCAB, 0), golden[i].hash);
+    }
+    free(logits);
+}
+
+/* ---- sequences ---- */
+
+static void kv_travels_as_bytes(void **state)
+{
+    (void)state;
+    struct bench b;
+    float *want = all_logits(), got[VOCAB];
+    bench_open(&b, LLM_LLAMA, LLM_Q8_0, "cpu", 2);
+    whole(&b, want);
+    struct llm_seq *from = new_seq(&b), *to = new_seq(&b);
+    float *logits = all_logits();
+    feed(&b, from, 0, 100, logits);
+    uint8_t *bytes = malloc(100 * llm_kv_row_bytes(b.engine));
+    for (uint32_t layer = 0; layer < 2; layer++) {
+        assert_int_equal(llm_seq_read_kv(from, layer, 0, 100, bytes), 0);
+        assert_int_equal(llm_seq_write_kv(to, layer, 0, 100, bytes), 0);
+    }
+    assert_int_equal(llm_seq_set_length(to, 100), 0);
+    llm_seq_destroy(from);
+    feed(&b, to, 100, 101, got);
+    same_logits(want + (size_t)100 * VOCAB, got, 1);
+
+    assert_int_equal(llm_seq_read_kv(to, 2, 0, 1, bytes), -EINVAL);
+    assert_int_equal(llm_seq_read_kv(to, 0, 0, 102, bytes), -EINVAL);
+    assert_int_equal(llm_seq_write_kv(to, 0, 0, CONTEXT + 1, bytes), -ERANGE);
+    assert_int_equal(llm_seq_set_length(to, CONTEXT + 1), -ERANGE);
+    llm_seq_destroy(to);
+    bench_close(&b);
+    free(bytes);
+    free(logits);
+    free(want);
+}
+
+static void what_was_forgotten_can_be_said_again(void **state)
+{
+    (void)state;
+    struct bench b;
+    float *want = all_logits(), *got = all_logits();
+    bench_open(&b, LLM_GPT2, LLM_Q4_0, "cpu", 1);
+    struct llm_seq *seq = new_seq(&b);
+    feed(&b, seq, 0, PROMPT, want);
+    llm_seq_truncate(seq, 60);
+    llm_seq_truncate(seq, 70); /* longer: nothing to forget */
+    assert_int_equal(llm_seq_length(seq), 60);
+    feed(&b, seq, 60, PROMPT, got);
+    same_logits(want + (size_t)60 * VOCAB, got, PROMPT - 60);
+    llm_seq_destroy(seq);
+    bench_close(&b);
+    free(want);
+    free(got);
+}
+
+/* ---- errors ---- */
+
+static void bad_steps_change_nothing(void **state)
+{
+    (void)state;
+    struct bench b;
+    float *want = all_logits(), *got = all_logits();
+    bench_open(&b, LLM_QWEN2, LLM_F16, "cpu", 1);
+    whole(&b, want);
+    struct llm_seq *seq = new_seq(&b);
+    feed(&b, seq, 0, 10, got);
+    struct llm_row rows[CONTEXT];
+    for (uint32_t i = 0; i < CONTEXT; i++)
+        rows[i] = (struct llm_row){.seq = seq, .token = 1};
+    assert_int_equal(llm_engine_step(b.engine, rows, CONTEXT, got, why), -ERANGE);
+    assert_int_equal(llm_engine_step(b.engine, rows, 0, got, why), -EINVAL);
+    assert_int_equal(llm_engine_step(b.engine, rows, LLM_ROWS_MAX + 1, got, why), -EINVAL);
+    rows[3].token = VOCAB;
+    assert_int_equal(llm_engine_step(b.engine, rows, 5, got, why), -EINVAL);
+    assert_int_equal(llm_seq_length(seq), 10);
+    feed(&b, seq, 10, 20, got);
+    same_logits(want + (size_t)10 * VOCAB, got, 10);
+    llm_seq_destroy(seq);
+    bench_close(&b);
+    free(want);
+    free(got);
+}
+
+static void a_full_cache_is_told_and_freed_pages_serve_again(void **state)
+{
+    (void)state;
+    struct bench b;
+    float *want = all_logits(), *got = all_logits();
+    bench_open(&b, LLM_LLAMA, LLM_Q8_0, "cpu", 1);
+    whole(&b, want);
+    llm_engine_destroy(b.engine);
+    struct llm_engine_options options = {.threads = 1}; /* one sequence of full context: 4 pages */
+    assert_int_equal(llm_engine_create(b.file, &options, &b.engine, why), 0);
+    struct llm_seq *first = new_seq(&b), *second = new_seq(&b);
+    feed(&b, first, 0, 130, got);
+    feed(&b, second, 0, 64, got);
+    struct llm_row row = {.seq = second, .token = b.prompt[64], .logits = true};
+    assert_int_equal(llm_engine_step(b.engine, &row, 1, got, why), -ENOSPC);
+    assert_int_equal(llm_seq_length(second), 64);
+    llm_seq_destroy(first);
+    assert_int_equal(llm_engine_step(b.engine, &row, 1, got, why), 0);
+    same_logits(want + (size_t)64 * VOCAB, got, 1);
+    llm_seq_destroy(second);
+    bench_close(&b);
+    free(want);
+    free(got);
+}
+
+static void unfit_options_are_refused(void **state)
+{
+    (void)state;
+    struct llm_file *file = make_model(LLM_GPT2, LLM_F16);
+    struct llm_engine *engine;
+    struct llm_engine_options unknown = {.backend = "abacus"}, longer = {.context = CONTEXT + 1};
+    struct llm_engine_options small = {.kv_bytes = 1}, crowd = {.threads = 100000};
+    assert_int_equal(llm_engine_create(file, &unknown, &engine, why), -ENODEV);
+    assert_int_equal(llm_engine_create(file, &longer, &engine, why), -EINVAL);
+    assert_int_equal(llm_engine_create(file, &small, &engine, why), -ENOMEM);
+    assert_int_equal(llm_engine_create(file, &crowd, &engine, why), -EINVAL);
+    llm_file_close(file);
+}
+
+/* One life of an engine, which ends early with -ENOMEM when an allocation fails. */
+static int short_life(const struct llm_file *file, float *logits)
+{
+    struct llm_engine_options options = {.threads = 1};
+    struct llm_engine *engine = NULL;
+    struct llm_seq *seq = NULL;
+    struct llm_row rows[70];
+    int rc = llm_engine_create(file, &options, &engine, why);
+    if (rc == 0)
+        rc = llm_seq_create(engine, &seq);
+    for (uint32_t i = 0; i < 70; i++)
+        rows[i] = (struct llm_row){.seq = seq, .token = i, .logits = i == 69};
+    if (rc == 0) {
+        rc = llm_engine_step(engine, rows, 70, logits, why);
+        assert_int_equal(llm_seq_length(seq), rc ? 0 : 70);
+    }
+    llm_seq_destroy(seq);
+    llm_engine_destroy(engine);
+    return rc;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    struct llm_file *file = make_model(LLM_LLAMA, LLM_Q4_K);
+    float logits[VOCAB];
+    int rc = -ENOMEM;
+    for (long allowed = 0; rc; allowed++) {
+        assert_true(allowed < 1000);
+        allocations_left = allowed;
+        counting = true;
+        rc = short_life(file, logits);
+        counting = false;
+        assert_true(rc == 0 || rc == -ENOMEM);
+    }
+    llm_file_close(file);
+}
+
+/* ---- the trained model ---- */
+
+static void the_small_model_tells_its_story(void **state)
+{
+    (void)state;
+    static const char story[] =
+        "Once upon a time, there was a little girl named Lily. She loved to play outside in the "
+        "park. One day, she saw a big, red ball.";
+    const char *folder =
+        getenv("HAWSER_TEST_DATA") ? getenv("HAWSER_TEST_DATA") : HAWSER_SHARED_DATA;
+    char model[512], tokenizer[512], text[1024] = "";
+    snprintf(model, sizeof model, "%s/stories260K.bin", folder);
+    snprintf(tokenizer, sizeof tokenizer, "%s/tok512.bin", folder);
+    if (access(model, R_OK) || access(tokenizer, R_OK))
+        skip();
+    struct bench b;
+    struct llm_vocab *vocab;
+    struct llm_sampler *sampler;
+    struct llm_sampling greedy = {.temperature = 0};
+    assert_int_equal(llm_file_open(model, &b.file, why), 0);
+    assert_int_equal(llm_vocab_create(b.file, tokenizer, &vocab, why), 0);
+    b.engine = make_engine(b.file, "cpu", 2);
+    assert_int_equal(llm_sampler_create(&greedy, llm_vocab_size(vocab), &sampler), 0);
+    struct llm_seq *seq = new_seq(&b);
+    float *logits = malloc(sizeof *logits * llm_vocab_size(vocab));
+    struct llm_row row = {.seq = seq, .token = (uint32_t)llm_vocab_bos(vocab), .logits = true};
+    for (bool first = true; strlen(text) < strlen(story); first = false) {
+        assert_int_equal(llm_engine_step(b.engine, &row, 1, logits, why), 0);
+        row.token = llm_sampler_next(sampler, logits);
+        size_t bytes, used = strlen(text);
+        const char *piece = llm_vocab_piece(vocab, row.token, first, &bytes);
+        assert_true(bytes > 0 && used + bytes < sizeof text);
+        memcpy(text + used, piece, bytes);
+        text[used + bytes] = 0;
+    }
+    text[strlen(story)] = 0;
+    assert_string_equal(text, story);
+    free(logits);
+    llm_seq_destroy(seq);
+    llm_sampler_destroy(sampler);
+    llm_vocab_destroy(vocab);
+    bench_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_row_does_not_depend_on_its_batch),
+        cmocka_unit_test(threads_and_kernels_do_not_show),
+        cmocka_unit_test(every_machine_computes_the_same_logits),
+        cmocka_unit_test(kv_travels_as_bytes),
+        cmocka_unit_test(what_was_forgotten_can_be_said_again),
+        cmocka_unit_test(bad_steps_change_nothing),
+        cmocka_unit_test(a_full_cache_is_told_and_freed_pages_serve_again),
+        cmocka_unit_test(unfit_options_are_refused),
+        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(the_small_model_tells_its_story),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,230 @@
+/* Requests of the LLM worker as bytes: what is sent is what arrives, and nothing else is taken. */
+#include "unit.h"
+
+#include "llm/message.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint8_t bytes[4096];
+
+static size_t encode(const struct llm_request *r)
+{
+    struct wire_enc e;
+    wire_enc_init_fixed(&e, bytes, sizeof bytes);
+    llm_request_encode(r, &e);
+    assert_int_equal(wire_enc_error(&e), 0);
+    return wire_enc_len(&e);
+}
+
+static uint32_t some_tokens[] = {1, 200, 50399, UINT32_MAX};
+static const uint8_t piece[] = {9, 8, 7};
+
+static const struct llm_request samples[] = {
+    {.method = LLM_METHOD_UPLOAD,
+     .upload = LLM_UPLOAD_KV,
+     .total = 10,
+     .offset = 7,
+     .bytes = piece,
+     .length = 3},
+    {.method = LLM_METHOD_FIND_WEIGHTS, .hash = {1, 2, 3}, .total = 1 << 20},
+    {.method = LLM_METHOD_DOWNLOAD_WEIGHTS, .offset = 5, .length = LLM_PIECE_BYTES_MOST},
+    {.method = LLM_METHOD_DOWNLOAD_KV, .offset = 5, .length = 0},
+    {.method = LLM_METHOD_STATELESS, .positions = 7, .tokens = some_tokens, .token_count = 4},
+    {.method = LLM_METHOD_PREFILL_HANDLE, .tokens = some_tokens, .token_count = 4},
+    {.method = LLM_METHOD_DECODE_HANDLE, .handle = {0xff, 1}, .value = 300},
+    {.method = LLM_METHOD_PREFILL_SEMANTIC,
+     .wish = {.kind = LLM_WISH_TOKENS,
+              .sampling = {.temperature = 0.5f, .top_k = 40, .top_p = 0.9f, .seed = 77}},
+     .tokens = some_tokens,
+     .token_count = 4},
+    {.method = LLM_METHOD_PREFILL_SEMANTIC,
+     .wish = {.kind = LLM_WISH_TOP_K, .top_k = LLM_TOP_K_MAX},
+     .tokens = some_tokens,
+     .token_count = 1},
+    {.method = LLM_METHOD_PREFILL_SEMANTIC,
+     .wish = {.kind = LLM_WISH_LOGITS, .lossy = true, .link_rate = 1000000},
+     .tokens = some_tokens,
+     .token_count = 1},
+    {.method = LLM_METHOD_DECODE_SEMANTIC, .slot = 3, .value = 8},
+    {.method = LLM_METHOD_RELEASE, .handle = {4}},
+    {.method = LLM_METHOD_LOAD_WEIGHTS},
+    {.method = LLM_METHOD_RESET},
+    {.method = LLM_METHOD_METRICS},
+    {.method = LLM_METHOD_NETWORK_COUNTERS},
+    {.method = LLM_METHOD_PROBE, .length = LLM_PROBE_BYTES_MAX},
+};
+enum { SAMPLES = sizeof samples / sizeof *samples };
+
+static void assert_same(const struct llm_request *a, const struct llm_request *b)
+{
+    assert_int_equal(a->method, b->method);
+    assert_memory_equal(a->handle, b->handle, sizeof a->handle);
+    assert_memory_equal(a->hash, b->hash, sizeof a->hash);
+    assert_int_equal(a->upload, b->upload);
+    assert_int_equal(a->total, b->total);
+    assert_int_equal(a->offset, b->offset);
+    assert_int_equal(a->length, b->length);
+    assert_int_equal(a->positions, b->positions);
+    assert_int_equal(a->token_count, b->token_count);
+    if (a->token_count)
+        assert_memory_equal(a->tokens, b->tokens, a->token_count * sizeof *a->tokens);
+    assert_int_equal(a->slot, b->slot);
+    assert_int_equal(a->value, b->value);
+    assert_int_equal(a->wish.kind, b->wish.kind);
+    assert_int_equal(a->wish.top_k, b->wish.top_k);
+    assert_int_equal(a->wish.lossy, b->wish.lossy);
+    assert_int_equal(a->wish.link_rate, b->wish.link_rate);
+    assert_true(a->wish.sampling.temperature == b->wish.sampling.temperature);
+    assert_int_equal(a->wish.sampling.top_k, b->wish.sampling.top_k);
+    assert_true(a->wish.sampling.top_p == b->wish.sampling.top_p);
+    assert_int_equal(a->wish.sampling.seed, b->wish.sampling.seed);
+}
+
+static void what_is_sent_arrives(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SAMPLES; i++) {
+        struct llm_request got;
+        size_t len = encode(&samples[i]);
+        assert_int_equal(llm_request_decode(samples[i].method, bytes, len, &got), 0);
+        assert_same(&got, &samples[i]);
+        llm_request_fini(&got);
+    }
+}
+
+/* Bodies that end in tokens or in a piece stay sound when some of those are cut off. */
+static bool ends_in_a_list(uint32_t method)
+{
+    return method == LLM_METHOD_STATELESS || method == LLM_METHOD_PREFILL_HANDLE ||
+           method == LLM_METHOD_PREFILL_SEMANTIC || method == LLM_METHOD_UPLOAD;
+}
+
+static void cuts_and_excess_are_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SAMPLES; i++) {
+        struct llm_request got;
+        size_t len = encode(&samples[i]);
+        if (ends_in_a_list(samples[i].method))
+            continue;
+        for (size_t n = 0; n < len; n++)
+            assert_int_equal(llm_request_decode(samples[i].method, bytes, n, &got), -EPROTO);
+        bytes[len] = 0;
+        assert_int_equal(llm_request_decode(samples[i].method, bytes, len + 1, &got), -EPROTO);
+    }
+}
+
+static void a_decode_step_is_two_bytes(void **state)
+{
+    (void)state;
+    struct llm_request r = {.method = LLM_METHOD_DECODE_SEMANTIC, .slot = 0, .value = 1};
+    assert_int_equal(encode(&r), 2);
+    r = (struct llm_request){.method = LLM_METHOD_DECODE_HANDLE, .value = 50399};
+    assert_int_equal(encode(&r), LLM_HANDLE_BYTES + 3);
+}
+
+static void refused(uint32_t method, const void *body, size_t len, int error)
+{
+    struct llm_request got = {.total = 42};
+    assert_int_equal(llm_request_decode(method, body, len, &got), error);
+    assert_int_equal(got.total, 42); /* written only on success */
+}
+
+static void hostile_bodies_are_refused(void **state)
+{
+    (void)state;
+    struct llm_request r = samples[0];
+    refused(LLM_METHOD_FIRST - 1, "", 0, -ENOSYS);
+    refused(LLM_METHOD_LAST + 1, "", 0, -ENOSYS);
+    refused(LLM_METHOD_PREFILL_HANDLE, "", 0, -EPROTO);
+    refused(LLM_METHOD_PREFILL_HANDLE, "\x80", 1, -EPROTO);
+    refused(LLM_METHOD_PREFILL_HANDLE, "\x80\x80\x80\x80\x10", 5, -EPROTO); /* 2^32 */
+    refused(LLM_METHOD_PREFILL_SEMANTIC, "\x04\x01", 2, -EPROTO);           /* no such wish */
+    refused(LLM_METHOD_PREFILL_SEMANTIC, "\x02\x00\x01", 3, -EPROTO);       /* a top 0 */
+    refused(LLM_METHOD_PREFILL_SEMANTIC, "\x02\x81\x20\x01", 4, -EMSGSIZE); /* a top 4097 */
+    refused(LLM_METHOD_PREFILL_SEMANTIC, "\x03\x02\x00\x01", 4, -EPROTO);   /* lossy 2 */
+    r.upload = (enum llm_upload)3;
+    refused(r.method, bytes, encode(&r), -EPROTO);
+    r = samples[0];
+    r.offset = 8; /* reaches past the total */
+    refused(r.method, bytes, encode(&r), -EPROTO);
+    r.offset = UINT64_MAX;
+    refused(r.method, bytes, encode(&r), -EPROTO);
+    r = (struct llm_request){.method = LLM_METHOD_DOWNLOAD_KV, .length = LLM_PIECE_BYTES_MOST + 1};
+    refused(r.method, bytes, encode(&r), -EMSGSIZE);
+    r = (struct llm_request){.method = LLM_METHOD_PROBE, .length = LLM_PROBE_BYTES_MAX + 1};
+    refused(r.method, bytes, encode(&r), -EMSGSIZE);
+}
+
+static void too_many_tokens_are_refused(void **state)
+{
+    (void)state;
+    size_t many = (size_t)WIRE_TOKENS_MAX + 1;
+    uint8_t *body = calloc(1, many);
+    assert_non_null(body);
+    refused(LLM_METHOD_PREFILL_HANDLE, body, many, -EMSGSIZE);
+    struct llm_request got;
+    assert_int_equal(llm_request_decode(LLM_METHOD_PREFILL_HANDLE, body, many - 1, &got), 0);
+    assert_int_equal(got.token_count, WIRE_TOKENS_MAX);
+    llm_request_fini(&got);
+    free(body);
+}
+
+static void classes_follow_what_bytes_are_for(void **state)
+{
+    (void)state;
+    struct llm_request r = samples[0];
+    assert_int_equal(llm_request_class(&r), LLM_KV_REGULAR);
+    r.upload = LLM_UPLOAD_WEIGHTS;
+    assert_int_equal(llm_request_class(&r), LLM_WEIGHTS);
+    r.method = LLM_METHOD_DECODE_SEMANTIC;
+    assert_int_equal(llm_request_class(&r), LLM_TOKENS);
+    assert_int_equal(llm_answer_class(LLM_METHOD_DECODE_SEMANTIC), LLM_TOKENS);
+    assert_int_equal(llm_answer_class(LLM_METHOD_DECODE_HANDLE), LLM_LOGITS);
+    assert_int_equal(llm_answer_class(LLM_METHOD_DOWNLOAD_KV), LLM_KV_REGULAR);
+    assert_int_equal(llm_answer_class(LLM_METHOD_METRICS), LLM_CONTROL);
+}
+
+static void the_ledger_adds_up(void **state)
+{
+    (void)state;
+    struct rpc_stats stats = {0};
+    struct llm_ledger ledger = {0};
+    hw_counter_bump(&stats.bytes_sent, 100);
+    hw_counter_bump(&stats.bytes_received, 50);
+    llm_ledger_mark(&ledger, &stats, LLM_TOKENS, LLM_LOGITS);
+    hw_counter_bump(&stats.bytes_sent, 7);
+    llm_ledger_mark(&ledger, &stats, LLM_CONTROL, LLM_CONTROL);
+    assert_int_equal(ledger.sent[LLM_TOKENS], 100);
+    assert_int_equal(ledger.received[LLM_LOGITS], 50);
+    assert_int_equal(llm_ledger_bytes(&ledger, LLM_CONTROL), 7);
+    assert_int_equal(llm_ledger_total(&ledger), 157);
+}
+
+static void handles_read_as_uuids(void **state)
+{
+    (void)state;
+    uint8_t handle[LLM_HANDLE_BYTES];
+    char text[LLM_HANDLE_CHARS];
+    for (int i = 0; i < LLM_HANDLE_BYTES; i++)
+        handle[i] = (uint8_t)(i * 17);
+    llm_handle_format(handle, text);
+    assert_string_equal(text, "00112233-4455-6677-8899-aabbccddeeff");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_sent_arrives),
+        cmocka_unit_test(cuts_and_excess_are_refused),
+        cmocka_unit_test(a_decode_step_is_two_bytes),
+        cmocka_unit_test(hostile_bodies_are_refused),
+        cmocka_unit_test(too_many_tokens_are_refused),
+        cmocka_unit_test(classes_follow_what_bytes_are_for),
+        cmocka_unit_test(the_ledger_adds_up),
+        cmocka_unit_test(handles_read_as_uuids),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,720 @@
+/* Every op on every backend that opens, against the reference: all types, odd shapes.  Backends in
+ * main memory give the same bits; the others are held to the tolerance in the table below. */
+#include "unit.h"
+
+#include "base/rng.h"
+#include "llm/backend.h"
+#include "llm/kernels.h"
+#include "llm/rope.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Differences are measured against the largest magnitude of the reference's output. */
+struct subject {
+    const struct llm_backend_ops *ops;
+    const char *kernels; /* cpu: the set, which may not run here; else NULL */
+    unsigned threads;
+    double tolerance; /* 0: the same bits */
+};
+
+static const struct subject subjects[] = {
+    {&llm_backend_reference, NULL, 1, 0}, {&llm_backend_cpu, "c", 2, 0},
+    {&llm_backend_cpu, "neon", 1, 0},     {&llm_backend_cpu, "neon", 3, 0},
+    {&llm_backend_cpu, "i8mm", 1, 0},     {&llm_backend_cpu, "i8mm", 3, 0},
+    {&llm_backend_cpu, "avx2", 1, 0},     {&llm_backend_cpu, "avx2", 3, 0},
+    {&llm_backend_vulkan, NULL, 1, 2e-5},
+};
+
+static const char *only; /* a backend's name; without one, those that need no driver */
+
+static bool is_asked_for(const struct subject *s)
+{
+    return only ? strcmp(s->ops->name, only) == 0 : s->ops != &llm_backend_vulkan;
+}
+
+enum {
+    ROOM = 8 << 20, /* bytes of each side's buffer */
+    ROWS_MAX = 13,
+    SIDES = 2 /* the reference and the subject */
+};
+
+struct duo {
+    struct llm_backend *b[SIDES];
+    struct llm_buffer *buffer[SIDES];
+    uint64_t used;
+    double tolerance;
+    struct hw_rng rng;
+};
+
+static char why[LLM_WHY_CHARS];
+
+static float random_float(struct hw_rng *rng)
+{
+    return (float)(4 * hw_rng_double(rng) - 2);
+}
+
+/* ---- two sides with the same content ---- */
+
+static bool duo_open(struct duo *d, const struct subject *s)
+{
+    struct llm_backend_config config = {.threads = s->threads};
+    *d = (struct duo){.tolerance = s->tolerance};
+    hw_rng_seed(&d->rng, 7);
+    if (s->kernels && llm_kernels_use(s->kernels) != 0)
+        return false;
+    assert_int_equal(llm_backend_reference.open(&config, &d->b[0], why), 0);
+    int rc = s->ops->open(&config, &d->b[1], why);
+    if (rc) {
+        print_message("%s does not open: %s\n", s->ops->name, why);
+        d->b[0]->ops->close(d->b[0]);
+        return false;
+    }
+    for (int i = 0; i < SIDES; i++)
+        assert_int_equal(d->b[i]->ops->buffer_create(d->b[i], ROOM, &d->buffer[i], why), 0);
+    return true;
+}
+
+static void duo_close(struct duo *d)
+{
+    for (int i = 0; i < SIDES; i++) {
+        d->b[i]->ops->buffer_destroy(d->b[i], d->buffer[i]);
+        d->b[i]->ops->close(d->b[i]);
+    }
+}
+
+static struct llm_place at(const struct duo *d, int side, uint64_t offset)
+{
+    return (struct llm_place){.buffer = d->buffer[side], .offset = offset};
+}
+
+/* Random floats at the same offset on both sides. */
+static uint64_t put_random(struct duo *d, size_t count)
+{
+    float *values = malloc((count + 1) * sizeof *values);
+    uint64_t offset = d->used, bytes = count * sizeof *values;
+    for (size_t i = 0; i < count; i++)
+        values[i] = random_float(&d->rng);
+    d->used += (bytes + LLM_PLACE_ALIGN - 1) / LLM_PLACE_ALIGN * LLM_PLACE_ALIGN;
+    assert_true(d->used <= ROOM);
+    for (int i = 0; i < SIDES; i++)
+        assert_int_equal(d->b[i]->ops->upload(d->b[i], at(d, i, offset), values, bytes, why), 0);
+    free(values);
+    return offset;
+}
+
+static void same_floats(const struct duo *d, const float *want, const float *got, size_t count,
+                        const char *what)
+{
+    double largest = 0;
+    if (d->tolerance == 0) {
+        for (size_t i = 0; i < count; i++) {
+            if (memcmp(want + i, got + i, sizeof *want) != 0)
+                fail_msg("%s: value %zu is %.9g, not %.9g", what, i, (double)got[i],
+                         (double)want[i]);
+        }
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        double size = fabs((double)want[i]);
+        largest = size > largest ? size : largest; /* fmax here makes gcc 12 stumble at -O3 */
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!(fabs((double)want[i] - (double)got[i]) <= d->tolerance * largest))
+            fail_msg("%s: value %zu is %.9g, not about %.9g", what, i, (double)got[i],
+                     (double)want[i]);
+    }
+}
+
+static void same_place(struct duo *d, uint64_t offset, size_t count, const char *what)
+{
+    float *values[SIDES];
+    for (int i = 0; i < SIDES; i++) {
+        values[i] = malloc(count * sizeof(float));
+        assert_int_equal(d->b[i]->ops->download(d->b[i], at(d, i, offset), values[i],
+                                                count * sizeof(float), why),
+                         0);
+    }
+    same_floats(d, values[0], values[1], count, what);
+    free(values[0]);
+    free(values[1]);
+}
+
+/* ---- tensors ---- */
+
+static struct llm_tensor make_tensor(struct hw_rng *rng, enum llm_dtype dtype, uint64_t width,
+                                     uint64_t rows)
+{
+    struct llm_tensor t = {.name = "test", .dtype = dtype, .dim_count = 2, .dims = {width, rows}};
+    float *values = malloc(width * rows * sizeof *values);
+    for (uint64_t i = 0; i < width * rows; i++)
+        values[i] = random_float(rng);
+    t.bytes = llm_dtype_bytes(dtype, width * rows);
+    void *data = malloc(t.bytes);
+    llm_dtype_from_f32(dtype, data, values, width * rows);
+    t.data = data;
+    free(values);
+    return t;
+}
+
+static void bind(struct duo *d, const struct llm_tensor *t, uint64_t first, uint64_t rows,
+                 struct llm_weight *w[SIDES])
+{
+    for (int i = 0; i < SIDES; i++)
+        assert_int_equal(d->b[i]->ops->weight_create(d->b[i], t, first, rows, &w[i], why), 0);
+}
+
+static void unbind(struct duo *d, struct llm_weight *w[SIDES])
+{
+    for (int i = 0; i < SIDES; i++)
+        d->b[i]->ops->weight_destroy(d->b[i], w[i]);
+}
+
+/* ---- a batch of rows that nothing else is asked of ---- */
+
+static uint32_t zeros[ROWS_MAX];
+
+static struct llm_batch plain_batch(uint32_t rows)
+{
+    return (struct llm_batch){.rows = rows,
+                              .tokens = zeros,
+                              .positions = zeros,
+                              .seqs = zeros,
+                              .seq_count = 1,
+                              .page_first = zeros,
+                              .pages = zeros};
+}
+
+static void begin(struct duo *d, int side, const struct llm_batch *batch)
+{
+    assert_int_equal(d->b[side]->ops->begin(d->b[side], batch, why), 0);
+}
+
+static void finish(struct duo *d, int side)
+{
+    uint64_t kernel_ns;
+    assert_int_equal(d->b[side]->ops->finish(d->b[side], &kernel_ns, why), 0);
+}
+
+typedef void on_duo(struct duo *d);
+
+static void on_every_backend(on_duo *body)
+{
+    for (size_t i = 0; i < sizeof subjects / sizeof subjects[0]; i++) {
+        struct duo d;
+        if (!is_asked_for(&subjects[i]) || !duo_open(&d, &subjects[i]))
+            continue;
+        body(&d);
+        duo_close(&d);
+    }
+    assert_int_equal(llm_kernels_use(llm_kernels_get(0)->name), 0);
+}
+
+/* ---- embed and pick ---- */
+
+static const enum llm_dtype dtypes[] = {LLM_F32,  LLM_F16,  LLM_BF16, LLM_Q8_0,
+                                        LLM_Q4_0, LLM_Q4_K, LLM_Q6_K};
+
+static void embed_one(struct duo *d, enum llm_dtype dtype, bool positions)
+{
+    static const uint32_t tokens[] = {3, 0, 10, 3, 7}, places[] = {0, 5, 1, 2, 4};
+    uint32_t width = 256, rows = 5;
+    struct llm_tensor table = make_tensor(&d->rng, dtype, width, 11);
+    struct llm_tensor learned = make_tensor(&d->rng, dtype, width, 6);
+    struct llm_weight *w[SIDES], *p[SIDES];
+    bind(d, &table, 0, 11, w);
+    bind(d, &learned, 0, 6, p);
+    uint64_t out = put_random(d, (size_t)rows * width);
+    struct llm_batch batch = plain_batch(rows);
+    batch.tokens = tokens;
+    batch.positions = places;
+    for (int i = 0; i < SIDES; i++) {
+        begin(d, i, &batch);
+        struct llm_op_embed op = {.table = w[i],
+                                  .position_table = positions ? p[i] : NULL,
+                                  .out = at(d, i, out),
+                                  .width = width};
+        d->b[i]->ops->embed(d->b[i], &op);
+        finish(d, i);
+    }
+    same_place(d, out, (size_t)rows * width, llm_dtype_name(dtype));
+    unbind(d, w);
+    unbind(d, p);
+    free((void *)(uintptr_t)table.data);
+    free((void *)(uintptr_t)learned.data);
+}
+
+static void embed_all(struct duo *d)
+{
+    for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++) {
+        embed_one(d, dtypes[t], false);
+        embed_one(d, dtypes[t], true);
+    }
+}
+
+static void embeds_rows_of_every_type(void **state)
+{
+    (void)state;
+    on_every_backend(embed_all);
+}
+
+static void pick_some(struct duo *d)
+{
+    static const uint32_t picks[] = {1, 4, 12};
+    uint32_t width = 37;
+    uint64_t in = put_random(d, (size_t)ROWS_MAX * width);
+    uint64_t out = put_random(d, (size_t)ROWS_MAX * width);
+    struct llm_batch batch = plain_batch(ROWS_MAX);
+    batch.picks = picks;
+    batch.pick_count = 3;
+    for (int i = 0; i < SIDES; i++) {
+        begin(d, i, &batch);
+        struct llm_op_pick op = {.in = at(d, i, in), .out = at(d, i, out), .width = width};
+        d->b[i]->ops->pick(d->b[i], &op);
+        finish(d, i);
+    }
+    same_place(d, out, (size_t)ROWS_MAX * width, "pick");
+}
+
+static void picks_the_rows_that_are_wanted(void **state)
+{
+    (void)state;
+    on_every_backend(pick_some);
+}
+
+/* ---- norm ---- */
+
+static void norm_one(struct duo *d, uint32_t rows, uint32_t width, bool is_rms, bool bias)
+{
+    uint64_t in = put_random(d, (size_t)rows * width), out = put_random(d, (size_t)rows * width);
+    uint64_t weight = put_random(d, width), offset = put_random(d, width);
+    struct llm_batch batch = plain_batch(rows);
+    for (int i = 0; i < SIDES; i++) {
+        begin(d, i, &batch);
+        struct llm_op_norm op = {.in = at(d, i, in),
+                                 .out = at(d, i, out),
+                                 .weight = at(d, i, weight),
+                                 .rows = rows,
+                                 .width = width,
+                                 .eps = 1e-5f,
+                                 .is_rms = is_rms};
+        if (bias)
+            op.bias = at(d, i, offset);
+        d->b[i]->ops->norm(d->b[i], &op);
+        finish(d, i);
+    }
+    same_place(d, out, (size_t)rows * width, is_rms ? "rms norm" : "layer norm");
+}
+
+static void norm_all(struct duo *d)
+{
+    static const uint32_t widths[] = {1, 7, 8, 64, 100, 769};
+    for (size_t w = 0; w < sizeof widths / sizeof widths[0]; w++) {
+        norm_one(d, 1 + (uint32_t)w, widths[w], true, false);
+        norm_one(d, 1 + (uint32_t)w, widths[w], false, true);
+    }
+}
+
+static void norms_rows_of_any_width(void **state)
+{
+    (void)state;
+    on_every_backend(norm_all);
+}
+
+/* ---- matmul ---- */
+
+struct shape {
+    uint32_t rows, width, outputs;
+};
+
+static void matmul_parts(struct duo *d, struct shape s, const enum llm_dtype types[],
+                         uint32_t parts)
+{
+    struct llm_tensor tensors[LLM_MATMUL_PARTS_MAX];
+    struct llm_weight *w[LLM_MATMUL_PARTS_MAX][SIDES];
+    uint64_t out[LLM_MATMUL_PARTS_MAX], bias = put_random(d, s.outputs + parts);
+    uint64_t in = put_random(d, (size_t)s.rows * s.width);
+    for (uint32_t p = 0; p < parts; p++) {
+        tensors[p] = make_tensor(&d->rng, types[p], s.width, s.outputs + p + 2);
+        bind(d, &tensors[p], 1, s.outputs + p, w[p]); /* neither the first row nor the last */
+        out[p] = put_random(d, (size_t)s.rows * (s.outputs + p));
+    }
+    struct llm_batch batch = plain_batch(s.rows);
+    for (int i = 0; i < SIDES; i++) {
+        begin(d, i, &batch);
+        struct llm_op_matmul op = {.in = at(d, i, in), .rows = s.rows, .part_count = parts};
+        for (uint32_t p = 0; p < parts; p++) {
+            op.parts[p] = (struct llm_matmul_part){
+                .weight = w[p][i], .out = at(d, i, out[p]), .accumulate = p == 1};
+            if (p != 2)
+                op.parts[p].bias = at(d, i, bias);
+        }
+        d->b[i]->ops->matmul(d->b[i], &op);
+        finish(d, i);
+    }
+    for (uint32_t p = 0; p < parts; p++) {
+        char what[96];
+        snprintf(what, sizeof what, "%s, %u rows of %u by %u", llm_dtype_name(types[p]), s.rows,
+                 s.width, s.outputs + p);
+        same_place(d, out[p], (size_t)s.rows * (s.outputs + p), what);
+        unbind(d, w[p]);
+        free((void *)(uintptr_t)tensors[p].data);
+    }
+    d->used = 0;
+}
+
+static void matmul_types(struct duo *d)
+{
+    static const struct shape shapes[] = {{1, 1, 1},  {2, 3, 5}, {3, 2, 33}, {4, 1, 6},
+                                          {5, 1, 70}, {8, 2, 4}, {13, 3, 35}};
+    for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++) {
+        for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+            struct shape s = shapes[i];
+            uint32_t block = llm_dtype_block(dtypes[t]);
+            s.width = block > 1 ? s.width * block : 37 * s.width - 30; /* 7, 44, 81 */
+            enum llm_dtype types[] = {dtypes[t], dtypes[t], dtypes[t]};
+            matmul_parts(d, s, types, 3);
+        }
+    }
+}
+
+static void multiplies_weights_of_every_type(void **state)
+{
+    (void)state;
+    on_every_backend(matmul_types);
+}
+
+static void matmul_mixed(struct duo *d)
+{
+    static const enum llm_dtype types[] = {LLM_Q4_K, LLM_F16, LLM_Q8_0};
+    matmul_parts(d, (struct shape){6, 512, 40}, types, 3);
+    matmul_parts(d, (struct shape){1, 256, 17}, types, 2);
+}
+
+static void parts_of_one_product_may_have_different_types(void **state)
+{
+    (void)state;
+    on_every_backend(matmul_mixed);
+}
+
+/* The reference itself, against the values that the formats define: weights are decoded exactly,
+ * activations are within half a step of their block's scale. */
+static void the_reference_follows_the_formats(void **state)
+{
+    (void)state;
+    enum { WIDTH = 512 };
+    struct hw_rng rng;
+    hw_rng_seed(&rng, 11);
+    for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++) {
+        struct llm_tensor tensor = make_tensor(&rng, dtypes[t], WIDTH, 1);
+        float w[WIDTH], x[WIDTH];
+        struct llm_q256 acts[WIDTH / 32]; /* room for either kind */
+        llm_dtype_to_f32(dtypes[t], w, tensor.data, WIDTH);
+        double want = 0, slack = 1e-4;
+        for (int i = 0; i < WIDTH; i++) {
+            x[i] = random_float(&rng);
+            want += (double)w[i] * (double)x[i];
+            slack += fabs((double)w[i]) * (2.0 / 127 / 2 + 1e-6);
+        }
+        enum llm_act act = llm_act_of(dtypes[t]);
+        if (act == LLM_ACT_F16)
+            llm_round_f16((float *)(void *)acts, x, WIDTH);
+        else if (act == LLM_ACT_Q32)
+            llm_quantise32((struct llm_q32 *)(void *)acts, x, WIDTH);
+        else if (act == LLM_ACT_Q256)
+            llm_quantise256(acts, x, WIDTH);
+        const void *in = act == LLM_ACT_F32 ? (const void *)x : acts;
+        double got = (double)llm_dot(dtypes[t], tensor.data, in, WIDTH);
+        double limit = act == LLM_ACT_F32 ? 1e-3 : act == LLM_ACT_F16 ? 0.05 : slack / 8;
+        assert_true(fabs(got - want) < limit);
+        free((void *)(uintptr_t)tensor.data);
+    }
+}
+
+/* Files may hold any bytes: the extremes of every integer. */
+static void matmul_extremes(struct duo *d)
+{
+    for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++) {
+        if (llm_dtype_block(dtypes[t]) == 1)
+            continue;
+        struct llm_tensor tensor = make_tensor(&d->rng, dtypes[t], 256, 8);
+        uint8_t *data = (uint8_t *)(uintptr_t)tensor.data;
+        uint64_t row_bytes = llm_dtype_bytes(dtypes[t], 256);
+        uint64_t block = llm_dtype_block_bytes(dtypes[t]);
+        for (uint64_t i = 0; i < tensor.bytes; i++)
+            data[i] = i / row_bytes % 2 ? 0x80 : 0xff;
+        for (uint64_t i = 0; i < tensor.bytes; i += block) { /* scales stay numbers */
+            data[i + 1] = dtypes[t] == LLM_Q6_K ? data[i + 1] : 0x3c;
+            if (dtypes[t] == LLM_Q4_K)
+                data[i + 3] = 0x3c;
+            if (dtypes[t] == LLM_Q6_K)
+                data[i + 209] = 0x3c;
+        }
+        struct llm_weight *w[SIDES];
+        bind(d, &tensor, 0, 8, w);
+        uint64_t in = put_random(d, 5 * 256), out = put_random(d, 5 * 8);
+        struct llm_batch batch = plain_batch(5);
+        for (int i = 0; i < SIDES; i++) {
+            begin(d, i, &batch);
+            struct llm_op_matmul op = {.in = at(d, i, in),
+                                       .rows = 5,
+                                       .part_count = 1,
+                                       .parts = {{.weight = w[i], .out = at(d, i, out)}}};
+            d->b[i]->ops->matmul(d->b[i], &op);
+            finish(d, i);
+        }
+        same_place(d, out, 5 * 8, llm_dtype_name(dtypes[t]));
+        unbind(d, w);
+        free(data);
+    }
+}
+
+static void extreme_weights_do_not_overflow(void **state)
+{
+    (void)state;
+    on_every_backend(matmul_extremes);
+}
+
+/* ---- rope ---- */
+
+static void rope_one(struct duo *d, uint32_t rope_dims, bool neox)
+{
+    static const uint32_t positions[] = {0, 1, 77, 100000};
+    struct llm_config config = {.rope_dims = rope_dims, .rope_base = 10000, .rope_scale = 2};
+    struct llm_rope *rope;
+    float angles[4 * 64], factors[32];
+    uint32_t heads = 3, kv_heads = 1, dim = 24, rows = 4;
+    for (uint32_t i = 0; i < 32; i++)
+        factors[i] = 1 + (float)i;
+    assert_int_equal(llm_rope_create(&config, factors, &rope), 0);
+    for (uint32_t r = 0; r < rows; r++)
+        llm_rope_angles(rope, positions[r], angles + r * rope_dims);
+    uint64_t q = put_random(d, (size_t)rows * heads * dim);
+    uint64_t k = put_random(d, (size_t)rows * kv_heads * dim);
+    struct llm_batch batch = plain_batch(rows);
+    batch.positions = positions;
+    batch.rope = angles;
+    batch.rope_pairs = llm_rope_pairs(rope);
+    for (int i = 0; i < SIDES; i++) {
+        begin(d, i, &batch);
+        struct llm_op_rope op = {.q = at(d, i, q),
+                                 .k = at(d, i, k),
+                                 .heads = heads,
+                                 .kv_heads = kv_heads,
+                                 .head_dim = dim,
+                                 .neox = neox};
+        d->b[i]->ops->rope(d->b[i], &op);
+        finish(d, i);
+    }
+    same_place(d, q, (size_t)rows * heads * dim, "rope q");
+    same_place(d, k, (size_t)rows * kv_heads * dim, "rope k");
+    llm_rope_destroy(rope);
+}
+
+static void rope_all(struct duo *d)
+{
+    for (int neox = 0; neox < 2; neox++) {
+        rope_one(d, 24, neox);
+        rope_one(d, 10, neox); /* only the first part of a head turns */
+    }
+}
+
+static void turns_pairs_of_both_kinds(void **state)
+{
+    (void)state;
+    on_every_backend(rope_all);
+}
+
+/* By hand: position 1, the first pair, no scale. */
+static void rope_follows_its_definition(void **state)
+{
+    (void)state;
+    struct llm_config config = {.rope_dims = 4, .rope_base = 100, .rope_scale = 1};
+    struct llm_rope *rope;
+    float angles[4];
+    assert_int_equal(llm_rope_create(&config, NULL, &rope), 0);
+    llm_rope_angles(rope, 3, angles);
+    assert_true(fabs((double)angles[0] - cos(3)) < 1e-6 && fabs((double)angles[1] - sin(3)) < 1e-6);
+    assert_true(fabs((double)angles[2] - cos(0.3)) < 1e-6);
+    llm_rope_destroy(rope);
+}
+
+/* ---- append and attend ---- */
+
+enum { PAGES = 9, LAYERS = 2 };
+
+struct heads {
+    uint32_t heads, kv_heads, dim;
+};
+
+/* Rows of three sequences, the first of which already has many positions. */
+static void fill_kv(struct duo *d, struct llm_kv *kv[SIDES], uint32_t values)
+{
+    uint16_t *rows = malloc((size_t)LLM_KV_POSITIONS * values * sizeof *rows);
+    for (uint32_t page = 0; page < PAGES; page++) {
+        for (unsigned v = 0; v < 2; v++) {
+            for (uint32_t i = 0; i < LLM_KV_POSITIONS * values; i++)
+                rows[i] = (uint16_t)(hw_rng_below(&d->rng, 0x3e00) | hw_rng_below(&d->rng, 2)
+                                                                         << 15); /* within 1.5 */
+            struct llm_kv_rows where = {
+                .layer = 1, .v = v, .page = page, .count = LLM_KV_POSITIONS};
+            for (int i = 0; i < SIDES; i++)
+                assert_int_equal(d->b[i]->ops->kv_write(kv[i], &where, rows, why), 0);
+        }
+    }
+    free(rows);
+}
+
+static void make_kv(struct duo *d, struct llm_kv *kv[SIDES], uint32_t values)
+{
+    static const uint32_t ids[PAGES] = {4, 0, 8, 1, 7, 2, 6, 3, 5};
+    struct llm_kv_shape shape = {.layers = LAYERS, .row_values = values, .pages = PAGES};
+    for (int i = 0; i < SIDES; i++) {
+        assert_int_equal(d->b[i]->ops->kv_create(d->b[i], &shape, &kv[i], why), 0);
+        assert_int_equal(d->b[i]->ops->kv_map(kv[i], ids, PAGES, why), 0);
+    }
+    fill_kv(d, kv, values);
+}
+
+static void same_kv(struct duo *d, struct llm_kv *kv[SIDES], uint32_t values)
+{
+    size_t bytes = (size_t)LLM_KV_POSITIONS * values * sizeof(uint16_t);
+    uint8_t *rows[SIDES] = {malloc(bytes), malloc(bytes)};
+    for (uint32_t page = 0; page < PAGES; page++) {
+        for (unsigned v = 0; v < 2; v++) {
+            struct llm_kv_rows where = {
+                .layer = 1, .v = v, .page = page, .count = LLM_KV_POSITIONS};
+            for (int i = 0; i < SIDES; i++)
+                assert_int_equal(d->b[i]->ops->kv_read(kv[i], &where, rows[i], why), 0);
+            assert_memory_equal(rows[0], rows[1], bytes);
+        }
+    }
+    free(rows[0]);
+    free(rows[1]);
+}
+
+static void attend_one(struct duo *d, struct heads h)
+{
+    static const uint32_t positions[] = {300, 0, 1, 2, 3, 4, 130, 301};
+    static const uint32_t seqs[] = {0, 1, 1, 1, 1, 1, 2, 0};
+    static const uint32_t pages[] = {3, 8, 0, 5, 1, 7, 4, 2, 6}, page_first[] = {0, 5, 6};
+    uint32_t rows = 8, values = h.kv_heads * h.dim;
+    struct llm_kv *kv[SIDES];
+    make_kv(d, kv, values);
+    uint64_t q = put_random(d, (size_t)rows * h.heads * h.dim);
+    uint64_t k = put_random(d, (size_t)rows * values), v = put_random(d, (size_t)rows * values);
+    uint64_t out = put_random(d, (size_t)rows * h.heads * h.dim);
+    struct llm_batch batch = {.rows = rows,
+                              .tokens = zeros,
+                              .positions = positions,
+                              .seqs = seqs,
+                              .seq_count = 3,
+                              .page_first = page_first,
+                              .pages = pages,
+                              .page_count = 9};
+    for (int i = 0; i < SIDES; i++) {
+        begin(d, i, &batch);
+        struct llm_op_append append = {.kv = kv[i], .layer = 1, .k = at(d, i, k), .v = at(d, i, v)};
+        d->b[i]->ops->append(d->b[i], &append);
+        struct llm_op_attend attend = {.kv = kv[i],
+                                       .layer = 1,
+                                       .q = at(d, i, q),
+                                       .out = at(d, i, out),
+                                       .heads = h.heads,
+                                       .kv_heads = h.kv_heads,
+                                       .head_dim = h.dim,
+                                       .scale = 0.25f};
+        d->b[i]->ops->attend(d->b[i], &attend);
+        finish(d, i);
+    }
+    same_kv(d, kv, values);
+    same_place(d, out, (size_t)rows * h.heads * h.dim, "attention");
+    for (int i = 0; i < SIDES; i++)
+        d->b[i]->ops->kv_destroy(d->b[i], kv[i]);
+}
+
+static void attend_all(struct duo *d)
+{
+    static const struct heads shapes[] = {
+        {1, 1, 8}, {4, 4, 64}, {6, 2, 20}, {4, 1, 128}, {3, 3, 35}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        attend_one(d, shapes[i]);
+}
+
+static void attends_to_pages_of_several_sequences(void **state)
+{
+    (void)state;
+    on_every_backend(attend_all);
+}
+
+/* ---- activate ---- */
+
+static void activate_one(struct duo *d, enum llm_activation kind, uint32_t rows, uint32_t width)
+{
+    uint64_t x = put_random(d, (size_t)rows * width), gate = put_random(d, (size_t)rows * width);
+    struct llm_batch batch = plain_batch(rows);
+    for (int i = 0; i < SIDES; i++) {
+        begin(d, i, &batch);
+        struct llm_op_activate op = {
+            .kind = kind, .x = at(d, i, x), .gate_by = at(d, i, gate), .width = width};
+        d->b[i]->ops->activate(d->b[i], &op);
+        finish(d, i);
+    }
+    same_place(d, x, (size_t)rows * width, kind == LLM_GELU ? "gelu" : "gated silu");
+}
+
+static void activate_all(struct duo *d)
+{
+    activate_one(d, LLM_GELU, 1, 1);
+    activate_one(d, LLM_GELU, 3, 1001);
+    activate_one(d, LLM_SILU_GATED, 1, 3);
+    activate_one(d, LLM_SILU_GATED, 13, 2048);
+}
+
+static void activates_values_of_both_kinds(void **state)
+{
+    (void)state;
+    on_every_backend(activate_all);
+}
+
+/* 77, which test runners take for skipped, when the backend that was asked for has no device. */
+static int try_device(void)
+{
+    const struct llm_backend_ops *ops = llm_backend_find(only);
+    struct llm_backend_config config = {0};
+    struct llm_backend *b;
+    int rc = ops ? ops->open(&config, &b, why) : -EINVAL;
+    if (rc) {
+        printf("%s: %s\n", only, ops ? why : "there is no such backend");
+        return rc == -ENODEV ? 77 : 1;
+    }
+    printf("%s: %s\n", only, b->device);
+    ops->close(b);
+    return 0;
+}
+
+/* test-llm-ops [BACKEND] */
+int main(int argc, char **argv)
+{
+    only = argc > 1 ? argv[1] : NULL;
+    int status = only ? try_device() : 0;
+    if (status)
+        return status;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(embeds_rows_of_every_type),
+        cmocka_unit_test(picks_the_rows_that_are_wanted),
+        cmocka_unit_test(norms_rows_of_any_width),
+        cmocka_unit_test(the_reference_follows_the_formats),
+        cmocka_unit_test(multiplies_weights_of_every_type),
+        cmocka_unit_test(parts_of_one_product_may_have_different_types),
+        cmocka_unit_test(extreme_weights_do_not_overflow),
+        cmocka_unit_test(turns_pairs_of_both_kinds),
+        cmocka_unit_test(rope_follows_its_definition),
+        cmocka_unit_test(attends_to_pages_of_several_sequences),
+        cmocka_unit_test(activates_values_of_both_kinds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

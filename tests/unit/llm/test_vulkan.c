@@ -1,0 +1,443 @@
+/* The engine on a Vulkan device: logits are those of the cpu backend within a tolerance, a row's
+ * logits are the same bits in every batch, KV travels as bytes, pages come and go, every allocation
+ * of ours may fail, and a machine without a device is told so. */
+#include "unit.h"
+
+#include "llm/backend.h"
+#include "llm/engine.h"
+#include "llm/synth.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- allocations that fail ---- */
+
+static bool counting;
+static long allocations_left;
+
+static bool allocation_fails(void)
+{
+    return counting && allocations_left-- <= 0;
+}
+
+void *__real_malloc(size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_malloc(size_t n)
+{
+    return allocation_fails() ? NULL : __real_malloc(n);
+}
+
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return allocation_fails() ? NULL : __real_calloc(n, size);
+}
+
+void *__real_realloc(void *p, size_t n);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_realloc(void *p, size_t n)
+{
+    return allocation_fails() ? NULL : __real_realloc(p, n);
+}
+
+/* ---- a model on two backends ---- */
+
+/* A prompt of two pages; and one that attention shares out in chunks. */
+enum { VOCAB = 300, CONTEXT = 330, PROMPT = 70, LONG = 300 };
+
+static char why[LLM_WHY_CHARS];
+static float want[PROMPT * VOCAB], got[PROMPT * VOCAB];
+
+static struct llm_file *make_model(enum llm_arch arch, enum llm_dtype dtype)
+{
+    struct llm_synth synth = {.config = {.arch = arch,
+                                         .layers = 2,
+                                         .width = 256,
+                                         .heads = 4,
+                                         .kv_heads = arch == LLM_LLAMA ? 2 : 4,
+                                         .ffn = 256,
+                                         .vocab = VOCAB,
+                                         .context = CONTEXT,
+                                         .tied_output = arch == LLM_GPT2},
+                              .dtype = dtype,
+                              .seed = 3};
+    char path[] = "/tmp/hawser-vulkan-XXXXXX";
+    struct llm_file *file;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    llm_synth_complete(&synth.config);
+    assert_int_equal(llm_synth_write(&synth, path, why), 0);
+    assert_int_equal(llm_file_open(path, &file, why), 0);
+    unlink(path);
+    return file;
+}
+
+static struct llm_engine *make_engine(const struct llm_file *file, const char *backend)
+{
+    struct llm_engine_options options = {.backend = backend, .threads = 1, .kv_bytes = 8 << 20};
+    struct llm_engine *engine;
+    assert_int_equal(llm_engine_create(file, &options, &engine, why), 0);
+    return engine;
+}
+
+static struct llm_seq *new_seq(struct llm_engine *engine)
+{
+    struct llm_seq *seq;
+    assert_int_equal(llm_seq_create(engine, &seq), 0);
+    return seq;
+}
+
+static uint32_t token_at(uint32_t position)
+{
+    return position * 7919 % VOCAB;
+}
+
+/* Positions from..to in one step; the logits of all of them, at their places. */
+static void feed(struct llm_engine *engine, struct llm_seq *seq, uint32_t from, uint32_t to,
+                 float *logits)
+{
+    struct llm_row rows[PROMPT];
+    for (uint32_t i = from; i < to; i++)
+        rows[i - from] = (struct llm_row){.seq = seq, .token = token_at(i), .logits = true};
+    assert_int_equal(llm_engine_step(engine, rows, to - from, logits + (size_t)from * VOCAB, why),
+                     0);
+}
+
+static void whole(struct llm_engine *engine, float *logits)
+{
+    struct llm_seq *seq = new_seq(engine);
+    feed(engine, seq, 0, PROMPT, logits);
+    llm_seq_destroy(seq);
+}
+
+static void whole_on(const struct llm_file *file, const char *backend, float *logits)
+{
+    struct llm_engine *engine = make_engine(file, backend);
+    whole(engine, logits);
+    llm_engine_destroy(engine);
+}
+
+static void about_the_same(double tolerance)
+{
+    double largest = 0;
+    for (size_t i = 0; i < PROMPT * VOCAB; i++)
+        largest = fabs((double)want[i]) > largest ? fabs((double)want[i]) : largest;
+    assert_true(largest > 0);
+    for (size_t i = 0; i < PROMPT * VOCAB; i++) {
+        if (!(fabs((double)want[i] - (double)got[i]) <= tolerance * largest))
+            fail_msg("logit %zu is %.9g, not about %.9g", i, (double)got[i], (double)want[i]);
+    }
+}
+
+/* ---- the same logits ---- */
+
+static void logits_are_those_of_the_cpu(void **state)
+{
+    (void)state;
+    /* The tolerance is of the largest logit.  Sums have another order than the cpu's, so values
+     * differ in their last bits.  Where that makes one activation round to its neighbour of 11 bits
+     * or 8, all that follows differs by what such rounding costs anyway. */
+    static const struct {
+        enum llm_arch arch;
+        enum llm_dtype dtype;
+        double tolerance;
+    } models[] = {{LLM_LLAMA, LLM_F32, 2e-4},  {LLM_GPTJ, LLM_F16, 2e-3},
+                  {LLM_QWEN2, LLM_BF16, 2e-4}, {LLM_GPT2, LLM_Q8_0, 5e-2},
+                  {LLM_GPTJ, LLM_Q4_0, 5e-2},  {LLM_LLAMA, LLM_Q4_K, 5e-2},
+                  {LLM_QWEN2, LLM_Q6_K, 5e-2}};
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        struct llm_file *file = make_model(models[i].arch, models[i].dtype);
+        whole_on(file, "cpu", want);
+        whole_on(file, "vulkan", got);
+        about_the_same(models[i].tolerance);
+        llm_file_close(file);
+    }
+}
+
+/* Cuts of 1, 2, 3, 4, 5, 8 and more rows: every shape of the products. */
+static void in_pieces(struct llm_engine *engine)
+{
+    static const uint32_t cuts[] = {0, 1, 3, 6, 10, 15, 23, 32, 33, 66, PROMPT};
+    struct llm_seq *seq = new_seq(engine);
+    memset(got, 0, sizeof got);
+    for (size_t i = 0; i + 1 < sizeof cuts / sizeof cuts[0]; i++)
+        feed(engine, seq, cuts[i], cuts[i + 1], got);
+    assert_memory_equal(want, got, sizeof want);
+    llm_seq_destroy(seq);
+}
+
+static void beside_another(struct llm_engine *engine)
+{
+    struct llm_seq *seqs[2] = {new_seq(engine), new_seq(engine)};
+    feed(engine, seqs[1], 0, 65, got);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct llm_row rows[2];
+        float two[2 * VOCAB];
+        for (uint32_t s = 0; s < 2; s++)
+            rows[s] = (struct llm_row){
+                .seq = seqs[s], .token = token_at(llm_seq_length(seqs[s])), .logits = true};
+        assert_int_equal(llm_engine_step(engine, rows, 2, two, why), 0);
+        assert_memory_equal(want + (size_t)i * VOCAB, two, sizeof two / 2);
+        assert_memory_equal(want + (size_t)(65 + i) * VOCAB, two + VOCAB, sizeof two / 2);
+    }
+    llm_seq_destroy(seqs[0]);
+    llm_seq_destroy(seqs[1]);
+}
+
+static void a_row_does_not_depend_on_its_batch(void **state)
+{
+    (void)state;
+    static const enum llm_dtype dtypes[] = {LLM_F32,  LLM_F16,  LLM_BF16, LLM_Q8_0,
+                                            LLM_Q4_0, LLM_Q4_K, LLM_Q6_K};
+    for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++) {
+        struct llm_file *file = make_model(t % 2 ? LLM_GPTJ : LLM_LLAMA, dtypes[t]);
+        struct llm_engine *engine = make_engine(file, "vulkan");
+        whole(engine, want);
+        in_pieces(engine);
+        beside_another(engine);
+        llm_engine_destroy(engine);
+        llm_file_close(file);
+    }
+}
+
+/* The last positions of a long prompt, each in a step of `rows_each`. */
+static void long_prompt(struct llm_engine *engine, uint32_t rows_each, float *logits)
+{
+    struct llm_seq *seq = new_seq(engine);
+    struct llm_row rows[LONG];
+    for (uint32_t i = 0; i < LONG; i++)
+        rows[i] = (struct llm_row){.seq = seq, .token = token_at(i), .logits = i >= LONG - 4};
+    uint32_t first = LONG - 4;
+    if (rows_each == 4)
+        assert_int_equal(llm_engine_step(engine, rows, LONG, logits, why), 0);
+    else
+        assert_int_equal(llm_engine_step(engine, rows, first, logits, why), 0);
+    for (uint32_t i = first; rows_each < 4 && i < LONG; i += rows_each)
+        assert_int_equal(
+            llm_engine_step(engine, rows + i, rows_each, logits + (size_t)(i - first) * VOCAB, why),
+            0);
+    llm_seq_destroy(seq);
+}
+
+static void long_sequences_have_the_same_bits(void **state)
+{
+    (void)state;
+    struct llm_file *file = make_model(LLM_LLAMA, LLM_F32);
+    struct llm_engine *engine = make_engine(file, "vulkan"), *cpu = make_engine(file, "cpu");
+    long_prompt(engine, 4, want);
+    for (uint32_t each = 1; each <= 2; each++) {
+        long_prompt(engine, each, got);
+        assert_memory_equal(want, got, 4 * VOCAB * sizeof(float));
+    }
+    long_prompt(cpu, 4, got);
+    for (uint32_t i = 0; i < 4 * VOCAB; i++)
+        assert_true(fabs((double)want[i] - (double)got[i]) < 1e-2);
+    llm_engine_destroy(cpu);
+    llm_engine_destroy(engine);
+    llm_file_close(file);
+}
+
+/* ---- KV ---- */
+
+static void kv_travels_as_bytes(void **state)
+{
+    (void)state;
+    struct llm_file *file = make_model(LLM_LLAMA, LLM_F16);
+    struct llm_engine *engine = make_engine(file, "vulkan");
+    struct llm_seq *from = new_seq(engine), *to = new_seq(engine);
+    uint32_t last = PROMPT - 1;
+    uint64_t bytes = last * llm_kv_row_bytes(engine);
+    uint8_t *rows = malloc(bytes);
+    feed(engine, from, 0, PROMPT, want);
+    for (uint32_t layer = 0; layer < 2; layer++) {
+        assert_int_equal(llm_seq_read_kv(from, layer, 0, last, rows), 0);
+        assert_int_equal(llm_seq_write_kv(to, layer, 0, last, rows), 0);
+    }
+    assert_int_equal(llm_seq_set_length(to, last), 0);
+    feed(engine, to, last, PROMPT, got);
+    assert_memory_equal(want + (size_t)last * VOCAB, got + (size_t)last * VOCAB,
+                        VOCAB * sizeof(float));
+    free(rows);
+    llm_seq_destroy(from);
+    llm_seq_destroy(to);
+    llm_engine_destroy(engine);
+    llm_file_close(file);
+}
+
+/* Pages of an odd width, more than a slab of them, in any order. */
+static void pages_come_and_go(void **state)
+{
+    (void)state;
+    enum { PAGES = 130, VALUES = 5 };
+    struct llm_backend_config config = {0};
+    struct llm_kv_shape shape = {.layers = 2, .row_values = VALUES, .pages = PAGES};
+    struct llm_backend *b;
+    struct llm_kv *kv;
+    uint32_t ids[PAGES];
+    assert_int_equal(llm_backend_vulkan.open(&config, &b, why), 0);
+    assert_int_equal(b->ops->kv_create(b, &shape, &kv, why), 0);
+    for (uint32_t i = 0; i < PAGES; i++)
+        ids[i] = i * 37 % PAGES;
+    assert_int_equal(b->ops->kv_map(kv, ids, PAGES, why), 0);
+    for (uint32_t i = 0; i < PAGES; i++) {
+        struct llm_kv_rows one = {.layer = 1, .v = 1, .page = i, .first = 63, .count = 1};
+        uint16_t row[VALUES] = {(uint16_t)i, 1, 2, 3, 4};
+        assert_int_equal(b->ops->kv_write(kv, &one, row, why), 0);
+    }
+    assert_int_equal(b->ops->kv_unmap(kv, ids, PAGES / 2, why), 0);
+    assert_int_equal(b->ops->kv_map(kv, ids, PAGES / 2, why), 0);
+    for (uint32_t i = PAGES / 2; i < PAGES; i++) {
+        struct llm_kv_rows one = {.layer = 1, .v = 1, .page = ids[i], .first = 63, .count = 1};
+        uint16_t row[VALUES], expected[VALUES] = {(uint16_t)ids[i], 1, 2, 3, 4};
+        assert_int_equal(b->ops->kv_read(kv, &one, row, why), 0);
+        assert_memory_equal(row, expected, sizeof row);
+    }
+    b->ops->kv_destroy(b, kv);
+    b->ops->close(b);
+}
+
+/* A step brings its logits along; what else is read or written then must not be taken for them. */
+static void logits_are_read_after_other_bytes(void **state)
+{
+    (void)state;
+    static const float row[4] = {1, 2, 3, 4}, other[4] = {9, 9, 9, 9};
+    static const uint32_t zero;
+    struct llm_tensor t = {
+        .name = "t", .dim_count = 2, .dims = {4, 1, 1, 1}, .bytes = sizeof row, .data = row};
+    struct llm_backend_config config = {0};
+    struct llm_batch batch = {.rows = 1,
+                              .tokens = &zero,
+                              .positions = &zero,
+                              .seqs = &zero,
+                              .seq_count = 1,
+                              .page_first = &zero,
+                              .picks = &zero,
+                              .pick_count = 1};
+    struct llm_backend *b;
+    struct llm_buffer *buffer;
+    struct llm_weight *w;
+    uint64_t ns;
+    float value, values[4];
+    assert_int_equal(llm_backend_vulkan.open(&config, &b, why), 0);
+    assert_int_equal(b->ops->buffer_create(b, 4096, &buffer, why), 0);
+    assert_int_equal(b->ops->weight_create(b, &t, 0, 1, &w, why), 0);
+    struct llm_place in = {.buffer = buffer}, out = {.buffer = buffer, .offset = 1024};
+    struct llm_op_matmul op = {
+        .in = in, .rows = 1, .part_count = 1, .parts = {{.weight = w, .out = out}}};
+    assert_int_equal(b->ops->upload(b, in, row, sizeof row, why), 0);
+    for (int i = 0; i < 2; i++) { /* recorded, then replayed */
+        assert_int_equal(b->ops->begin(b, &batch, why), 0);
+        b->ops->matmul(b, &op);
+        assert_int_equal(b->ops->finish(b, &ns, why), 0);
+        assert_int_equal(b->ops->download(b, in, values, sizeof values, why), 0);
+        assert_memory_equal(values, row, sizeof row);
+        assert_int_equal(b->ops->download(b, out, &value, sizeof value, why), 0);
+        assert_true(value == 30);
+    }
+    assert_int_equal(b->ops->upload(b, out, other, sizeof other, why), 0);
+    assert_int_equal(b->ops->download(b, out, &value, sizeof value, why), 0);
+    assert_true(value == 9);
+    b->ops->weight_destroy(b, w);
+    b->ops->buffer_destroy(b, buffer);
+    b->ops->close(b);
+}
+
+/* ---- trouble ---- */
+
+static int try_everything(const struct llm_file *file)
+{
+    struct llm_engine_options options = {.backend = "vulkan", .kv_bytes = 1 << 20};
+    struct llm_engine *engine;
+    struct llm_seq *seq;
+    int rc = llm_engine_create(file, &options, &engine, why);
+    if (rc)
+        return rc;
+    rc = llm_seq_create(engine, &seq);
+    if (rc == 0) {
+        struct llm_row row = {.seq = seq, .token = 1, .logits = true};
+        rc = llm_engine_step(engine, &row, 1, got, why);
+        llm_seq_destroy(seq);
+    }
+    llm_engine_destroy(engine);
+    return rc;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    struct llm_file *file = make_model(LLM_GPT2, LLM_Q8_0);
+    int rc = -ENOMEM;
+    for (long n = 0; rc; n++) {
+        assert_true(n < 1000);
+        allocations_left = n;
+        counting = true;
+        rc = try_everything(file);
+        counting = false;
+        assert_true(rc == 0 || rc == -ENOMEM);
+    }
+    llm_file_close(file);
+}
+
+static void too_large_a_buffer_is_told_with_sizes(void **state)
+{
+    (void)state;
+    struct llm_backend_config config = {.device = 5}; /* modulo those there are */
+    struct llm_backend *b;
+    struct llm_buffer *buffer;
+    assert_int_equal(llm_backend_vulkan.open(&config, &b, why), 0);
+    assert_int_equal(b->ops->buffer_create(b, UINT64_C(1) << 60, &buffer, why), -ENOMEM);
+    assert_non_null(strstr(why, "1048576TiB"));
+    assert_int_equal(b->ops->buffer_create(b, 4096, &buffer, why), 0);
+    b->ops->buffer_destroy(b, buffer);
+    b->ops->close(b);
+}
+
+static void no_device_is_told(void **state)
+{
+    (void)state;
+    struct llm_backend_config config = {0};
+    struct llm_backend *b;
+    const char *drivers = getenv("VK_DRIVER_FILES"), *icds = getenv("VK_ICD_FILENAMES");
+    char *saved[2] = {drivers ? strdup(drivers) : NULL, icds ? strdup(icds) : NULL};
+    setenv("VK_DRIVER_FILES", "/dev/null", 1);
+    setenv("VK_ICD_FILENAMES", "/dev/null", 1);
+    assert_int_equal(llm_backend_vulkan.open(&config, &b, why), -ENODEV);
+    assert_non_null(strstr(why, "install"));
+    if (saved[0])
+        setenv("VK_DRIVER_FILES", saved[0], 1);
+    if (saved[1])
+        setenv("VK_ICD_FILENAMES", saved[1], 1);
+    free(saved[0]);
+    free(saved[1]);
+}
+
+int main(void)
+{
+    struct llm_backend_config config = {0};
+    struct llm_backend *b;
+    int rc = llm_backend_vulkan.open(&config, &b, why);
+    if (rc == -ENODEV) {
+        printf("skipped: %s\n", why);
+        return 77;
+    }
+    if (rc == 0)
+        b->ops->close(b);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_are_those_of_the_cpu),
+        cmocka_unit_test(a_row_does_not_depend_on_its_batch),
+        cmocka_unit_test(long_sequences_have_the_same_bits),
+        cmocka_unit_test(kv_travels_as_bytes),
+        cmocka_unit_test(pages_come_and_go),
+        cmocka_unit_test(logits_are_read_after_other_bytes),
+        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(too_large_a_buffer_is_told_with_sizes),
+        cmocka_unit_test(no_device_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

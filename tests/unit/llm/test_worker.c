@@ -1,0 +1,585 @@
+/* The worker behind a server, and clients of every kind: the modes agree, bytes are booked, handles
+ * and limits hold, and what a client leaves behind is freed. */
+#include "unit.h"
+
+#include "base/clock.h"
+#include "image.h"
+#include "llm/modes/mode.h"
+#include "llm/worker.h"
+#include "rpc/server.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { PROMPT = 20, STEPS = 6, SEQUENCES = 3, TOKENS = 100 };
+
+static struct image model;
+static struct llm_file *file;
+static char why[LLM_WHY_CHARS];
+static uint32_t prompt[PROMPT], expected[STEPS];
+
+/* ---- allocations that fail, in the thread that asks for it ---- */
+
+static _Thread_local bool counting;
+static _Thread_local long allocations_left;
+
+static bool allocation_fails(void)
+{
+    return counting && allocations_left-- <= 0;
+}
+
+void *__real_malloc(size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_malloc(size_t n)
+{
+    return allocation_fails() ? NULL : __real_malloc(n);
+}
+
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return allocation_fails() ? NULL : __real_calloc(n, size);
+}
+
+void *__real_realloc(void *p, size_t n);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_realloc(void *p, size_t n)
+{
+    return allocation_fails() ? NULL : __real_realloc(p, n);
+}
+
+/* ---- a server in a thread ---- */
+
+struct host {
+    struct rpc_server *server;
+    struct llm_worker *worker;
+    struct rpc_addr addr;
+    pthread_t thread;
+};
+
+static void on_message(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
+{
+    struct host *h = user;
+    if (!llm_worker_handle(h->worker, ep, msg)) {
+        (void)rpc_reply(ep, msg, -ENOSYS, &(struct rpc_send){0});
+        rpc_release(ep, msg);
+    }
+}
+
+static void on_closed(void *user, struct rpc_ep *ep, int status)
+{
+    llm_worker_closed(((struct host *)user)->worker, ep, status);
+}
+
+static const struct rpc_server_ops ops = {.message = on_message, .closed = on_closed};
+
+static void *serve(void *user)
+{
+    rpc_server_run(((struct host *)user)->server);
+    return NULL;
+}
+
+static void host_start(struct host *h, uint64_t grace_ns, uint64_t upload_bytes)
+{
+    struct llm_worker_options options = {.file = file,
+                                         .engine = {.threads = 1, .kv_bytes = 8 << 20},
+                                         .grace_ns = grace_ns,
+                                         .upload_bytes = upload_bytes,
+                                         .sequences = SEQUENCES,
+                                         .tokens = TOKENS};
+    struct rpc_server_options server = {.ops = &ops, .user = h};
+    char dir[] = "/tmp/hawser-worker-XXXXXX", text[64], cause[RPC_WHY_CHARS];
+    *h = (struct host){0};
+    assert_non_null(mkdtemp(dir));
+    snprintf(text, sizeof text, "unix:%s/s", dir);
+    assert_int_equal(rpc_addr_parse(text, &h->addr, cause), 0);
+    assert_int_equal(llm_worker_create(&options, &h->worker, why), 0);
+    assert_int_equal(rpc_server_create(&server, &h->server), 0);
+    assert_int_equal(
+        rpc_server_watch(h->server, llm_worker_event_fd(h->worker), llm_worker_deliver, h->worker),
+        0);
+    assert_int_equal(
+        rpc_server_listen(h->server, &h->addr, &(struct rpc_net_options){0}, NULL, cause), 0);
+    assert_int_equal(pthread_create(&h->thread, NULL, serve, h), 0);
+}
+
+static void host_stop(struct host *h)
+{
+    rpc_server_stop(h->server);
+    pthread_join(h->thread, NULL);
+    rpc_server_destroy(h->server);
+    llm_worker_destroy(h->worker);
+    char dir[RPC_ADDR_PATH_CHARS];
+    snprintf(dir, sizeof dir, "%s", h->addr.path);
+    *strrchr(dir, '/') = '\0';
+    rmdir(dir);
+}
+
+static struct llm_remote *join(struct host *h)
+{
+    struct llm_remote *remote;
+    struct rpc_client_options options = {0};
+    assert_int_equal(llm_remote_open(&h->addr, &(struct rpc_net_options){0}, &options,
+                                     UINT64_C(60) * 1000000000, &remote, why),
+                     0);
+    return remote;
+}
+
+/* ---- runs ---- */
+
+static struct llm_mode *open_mode(const struct llm_mode_ops *mode, struct llm_remote *remote,
+                                  struct llm_wish wish, uint32_t tokens_per_request)
+{
+    struct llm_mode *m;
+    struct llm_mode_config config = {.file = file,
+                                     .engine = {.threads = 1},
+                                     .sampling = {.temperature = 0.7f, .top_k = 9, .top_p = 1},
+                                     .remote = remote,
+                                     .wish = wish,
+                                     .tokens_per_request = tokens_per_request};
+    assert_int_equal(llm_mode_open(mode, &config, &m, why), 0);
+    return m;
+}
+
+static void generate(struct llm_mode *m, uint32_t tokens[STEPS])
+{
+    assert_int_equal(llm_mode_prefill(m, prompt, PROMPT, tokens, why), 0);
+    for (uint32_t done = 1, got; done < STEPS; done += got)
+        assert_int_equal(llm_mode_decode(m, STEPS - done, tokens + done, &got, why), 0);
+}
+
+static void check_mode(struct host *h, const struct llm_mode_ops *mode, struct llm_wish wish,
+                       uint32_t tokens_per_request)
+{
+    uint32_t tokens[STEPS];
+    struct llm_remote *remote = join(h);
+    struct llm_mode *m = open_mode(mode, remote, wish, tokens_per_request);
+    generate(m, tokens);
+    assert_memory_equal(tokens, expected, sizeof tokens);
+    struct llm_ledger there;
+    assert_int_equal(llm_remote_counters(remote, &there, why), 0);
+    const struct llm_ledger *here = llm_remote_ledger(remote);
+    const struct rpc_stats *stats = llm_remote_stats(remote);
+    assert_int_equal(llm_ledger_total(here),
+                     hw_counter_load(&stats->bytes_sent) + hw_counter_load(&stats->bytes_received));
+    /* The worker has seen all that was sent but for a heartbeat that is still on the way. */
+    uint64_t sent = 0, seen = 0;
+    for (int c = 0; c < LLM_CLASSES; c++) {
+        sent += here->sent[c];
+        seen += there.received[c];
+        assert_int_equal(here->sent[c] > 0, there.received[c] > 0);
+    }
+    assert_in_range(seen, sent - 64, sent);
+    llm_mode_close(m);
+    llm_remote_close(remote);
+}
+
+static void every_mode_generates_the_same(void **state)
+{
+    (void)state;
+    struct host h;
+    struct llm_wish tokens = {.kind = LLM_WISH_TOKENS};
+    host_start(&h, 0, UINT64_C(1) << 30);
+    check_mode(&h, &llm_mode_naive, tokens, 0);
+    check_mode(&h, &llm_mode_remote_cache, tokens, 0);
+    check_mode(&h, &llm_mode_semantic, tokens, 1);
+    check_mode(&h, &llm_mode_semantic, tokens, 4);
+    check_mode(&h, &llm_mode_semantic, (struct llm_wish){.kind = LLM_WISH_TOP_K, .top_k = 9}, 0);
+    check_mode(&h, &llm_mode_semantic, (struct llm_wish){.kind = LLM_WISH_LOGITS}, 0);
+    host_stop(&h);
+}
+
+/* ---- bytes ---- */
+
+static int append(void *user, const void *bytes, size_t size)
+{
+    struct image *image = user;
+    image->bytes = realloc(image->bytes, image->size + size);
+    memcpy(image->bytes + image->size, bytes, size);
+    image->size += size;
+    return 0;
+}
+
+static int refuse(void *user, const void *bytes, size_t size)
+{
+    (void)user;
+    (void)bytes;
+    (void)size;
+    return -EIO;
+}
+
+static void the_served_file_can_be_fetched(void **state)
+{
+    (void)state;
+    struct host h;
+    struct image got = {0};
+    struct wire_dec d;
+    host_start(&h, 0, 0);
+    struct llm_remote *remote = join(&h);
+    assert_int_equal(llm_remote_fetch_file(remote, append, &got, why), 0);
+    assert_int_equal(got.size, model.size);
+    assert_memory_equal(got.bytes, model.bytes, model.size);
+    assert_true(llm_remote_ledger(remote)->received[LLM_WEIGHTS] >= model.size);
+    assert_int_equal(llm_remote_fetch_file(remote, refuse, NULL, why), -EIO);
+    struct llm_request r = {
+        .method = LLM_METHOD_DOWNLOAD_WEIGHTS, .offset = model.size, .length = 1};
+    why[0] = '\0';
+    assert_int_equal(llm_remote_call(remote, &r, LLM_CONTROL, &d, why), -ERANGE);
+    r = (struct llm_request){.method = LLM_METHOD_DOWNLOAD_KV};
+    assert_int_equal(llm_remote_call(remote, &r, LLM_CONTROL, &d, why), -ERANGE); /* none */
+    image_free(&got);
+    llm_remote_close(remote);
+    host_stop(&h);
+}
+
+static void a_semantic_step_is_small(void **state)
+{
+    (void)state;
+    struct host h;
+    uint32_t token, got;
+    host_start(&h, 0, 0);
+    struct llm_remote *remote = join(&h);
+    struct llm_mode *m =
+        open_mode(&llm_mode_semantic, remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, 1);
+    assert_int_equal(llm_mode_prefill(m, prompt, PROMPT, &token, why), 0);
+    struct llm_ledger before = *llm_remote_ledger(remote);
+    assert_int_equal(before.sent[LLM_WEIGHTS], 0);
+    for (int i = 0; i < STEPS; i++)
+        assert_int_equal(llm_mode_decode(m, 1, &token, &got, why), 0);
+    const struct llm_ledger *after = llm_remote_ledger(remote);
+    assert_in_range(after->sent[LLM_TOKENS] - before.sent[LLM_TOKENS], 1, 16 * STEPS);
+    assert_in_range(after->received[LLM_TOKENS] - before.received[LLM_TOKENS], 1, 16 * STEPS);
+    llm_mode_close(m);
+    llm_remote_close(remote);
+    host_stop(&h);
+}
+
+/* ---- bad requests ---- */
+
+static int call(struct llm_remote *remote, const struct llm_request *request, struct wire_dec *d)
+{
+    why[0] = '\0';
+    return llm_remote_call(remote, request, LLM_CONTROL, d, why);
+}
+
+static void says(const char *text)
+{
+    if (!strstr(why, text))
+        fail_msg("'%s' does not say '%s'", why, text);
+}
+
+static void unknown_handles_are_named(void **state)
+{
+    (void)state;
+    struct host h;
+    struct wire_dec d;
+    host_start(&h, 0, 0);
+    struct llm_remote *remote = join(&h);
+    struct llm_request r = {.method = LLM_METHOD_DECODE_HANDLE, .handle = {0xab, 0xcd}, .value = 1};
+    assert_int_equal(call(remote, &r, &d), -ENOENT);
+    says("abcd0000-0000-0000-0000-000000000000");
+    r = (struct llm_request){.method = LLM_METHOD_RELEASE, .handle = {0x12}};
+    assert_int_equal(call(remote, &r, &d), -ENOENT);
+    says("12000000-");
+    r = (struct llm_request){.method = LLM_METHOD_DECODE_SEMANTIC, .slot = 77, .value = 1};
+    assert_int_equal(call(remote, &r, &d), -ENOENT);
+    says("slot 77");
+    llm_remote_close(remote);
+    host_stop(&h);
+}
+
+static int prefill(struct llm_remote *remote, uint32_t count, struct llm_request *decode)
+{
+    uint32_t tokens[2 * TOKENS] = {0};
+    struct wire_dec d;
+    struct llm_request r = {
+        .method = LLM_METHOD_PREFILL_HANDLE, .tokens = tokens, .token_count = count};
+    int rc = call(remote, &r, &d);
+    *decode = (struct llm_request){.method = LLM_METHOD_DECODE_HANDLE, .value = 1};
+    if (rc == 0)
+        wire_get_copy(&d, decode->handle, sizeof decode->handle);
+    return rc;
+}
+
+static void limits_hold(void **state)
+{
+    (void)state;
+    struct host h;
+    struct wire_dec d;
+    struct llm_request decode, reset = {.method = LLM_METHOD_RESET};
+    uint8_t bytes[100] = {0};
+    host_start(&h, 0, sizeof bytes - 1);
+    struct llm_remote *remote = join(&h);
+    assert_int_equal(prefill(remote, TOKENS + 1, &decode), -EMSGSIZE);
+    for (int i = 0; i < SEQUENCES; i++)
+        assert_int_equal(prefill(remote, 1, &decode), 0);
+    assert_int_equal(prefill(remote, 1, &decode), -ENOSPC);
+    says("3 sequences");
+    assert_int_equal(call(remote, &reset, &d), 0);
+    assert_int_equal(prefill(remote, 1, &decode), 0);
+    decode.value = llm_file_config(file)->vocab; /* a token past the vocabulary */
+    assert_int_equal(call(remote, &decode, &d), -EINVAL);
+    /* An upload past the limit is told by the call that needs it, and by that one only. */
+    struct llm_request load = {.method = LLM_METHOD_LOAD_WEIGHTS};
+    assert_int_equal(llm_remote_upload(remote, LLM_UPLOAD_WEIGHTS, bytes, sizeof bytes, why), 0);
+    assert_int_equal(call(remote, &load, &d), -ENOSPC);
+    says("past what this worker holds");
+    assert_int_equal(llm_remote_upload(remote, LLM_UPLOAD_WEIGHTS, bytes, 50, why), 0);
+    assert_int_equal(call(remote, &load, &d), -EPROTO); /* fits, and is no model */
+    assert_int_equal(call(remote, &load, &d), -EINVAL); /* nothing was sent */
+    llm_remote_close(remote);
+    host_stop(&h);
+}
+
+static void a_prompt_past_the_context_is_refused(void **state)
+{
+    (void)state;
+    struct host h;
+    uint32_t context = llm_file_config(file)->context, next;
+    assert_true(context < TOKENS);
+    host_start(&h, 0, UINT64_C(1) << 30);
+    struct llm_remote *remote = join(&h);
+    struct llm_mode *m =
+        open_mode(&llm_mode_semantic, remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, 1);
+    uint32_t tokens[TOKENS] = {0};
+    assert_int_equal(llm_mode_prefill(m, tokens, context + 1, &next, why), -ERANGE);
+    says("the context has");
+    /* And a full context ends a run in order: what there is comes, then the error. */
+    uint32_t got, more[STEPS];
+    llm_mode_close(m);
+    m = open_mode(&llm_mode_semantic, remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, STEPS);
+    assert_int_equal(llm_mode_prefill(m, tokens, context - 2, &next, why), 0);
+    assert_int_equal(llm_mode_decode(m, STEPS, more, &got, why), 0);
+    assert_int_equal(got, 2);
+    assert_int_equal(llm_mode_decode(m, STEPS, more, &got, why), -ERANGE);
+    llm_mode_close(m);
+    llm_remote_close(remote);
+    host_stop(&h);
+}
+
+/* ---- clients that go ---- */
+
+static uint64_t metric(struct llm_remote *remote, enum llm_metric which)
+{
+    uint64_t values[LLM_METRICS];
+    assert_int_equal(llm_remote_metrics(remote, values, why), 0);
+    return values[which];
+}
+
+/* Breaks the protocol, which is how a client vanishes without a goodbye. */
+static void vanish(struct host *h, struct llm_request *decode)
+{
+    struct rpc_client *client;
+    struct rpc_client_options options = {0};
+    char cause[RPC_WHY_CHARS];
+    uint8_t body[] = {1};
+    struct iovec iov = {body, sizeof body};
+    struct rpc_send send = {.method = LLM_METHOD_PREFILL_HANDLE, .iov = &iov, .iov_count = 1};
+    struct rpc_answer answer;
+    struct rpc_transport *transport;
+    assert_int_equal(rpc_dial(&h->addr, &(struct rpc_net_options){0}, &transport, cause), 0);
+    assert_int_equal(rpc_client_create(transport, &options, &client, cause), 0);
+    assert_int_equal(rpc_client_call(client, &send, &answer), 0);
+    assert_true(answer.len > LLM_HANDLE_BYTES);
+    *decode = (struct llm_request){.method = LLM_METHOD_DECODE_HANDLE, .value = 1};
+    memcpy(decode->handle, answer.data, LLM_HANDLE_BYTES);
+    rpc_answer_fini(&answer);
+    int fds[RPC_TRANSPORT_FDS];
+    assert_int_equal(transport->ops->descriptors(transport, fds), 1);
+    assert_int_equal(shutdown(fds[0], SHUT_RDWR), 0);
+    rpc_client_destroy(client);
+}
+
+static void a_client_that_comes_back_goes_on(void **state)
+{
+    (void)state;
+    struct host h;
+    struct wire_dec d;
+    struct llm_request decode;
+    host_start(&h, HW_SEC * 3600, 0);
+    vanish(&h, &decode);
+    struct llm_remote *remote = join(&h);
+    while (metric(remote, LLM_METRIC_ORPHANS) == 0)
+        ; /* until the server has noticed */
+    assert_int_equal(metric(remote, LLM_METRIC_SEQUENCES), 1);
+    assert_int_equal(call(remote, &decode, &d), 0);
+    assert_int_equal(metric(remote, LLM_METRIC_ORPHANS), 0);
+    assert_int_equal(metric(remote, LLM_METRIC_OWN_SEQUENCES), 1);
+    llm_remote_close(remote);
+    host_stop(&h);
+}
+
+static void what_a_vanished_client_left_is_freed(void **state)
+{
+    (void)state;
+    struct host h;
+    struct wire_dec d;
+    struct llm_request decode;
+    host_start(&h, 20 * HW_MS, 0);
+    vanish(&h, &decode);
+    struct llm_remote *remote = join(&h);
+    while (metric(remote, LLM_METRIC_SEQUENCES) > 0)
+        ; /* until its grace is over */
+    assert_int_equal(call(remote, &decode, &d), -ENOENT);
+    llm_remote_close(remote);
+    host_stop(&h);
+}
+
+static void a_goodbye_frees_at_once(void **state)
+{
+    (void)state;
+    struct host h;
+    struct llm_request decode;
+    host_start(&h, HW_SEC * 3600, 0);
+    struct llm_remote *first = join(&h), *second = join(&h);
+    assert_int_equal(prefill(first, 5, &decode), 0);
+    assert_int_equal(metric(second, LLM_METRIC_SEQUENCES), 1);
+    llm_remote_close(first);
+    while (metric(second, LLM_METRIC_SEQUENCES) > 0)
+        ; /* until the server has read the goodbye; with an hour of grace nothing else ends it */
+    llm_remote_close(second);
+    host_stop(&h);
+}
+
+/* ---- many at once ---- */
+
+static void *client_run(void *user)
+{
+    uint32_t tokens[STEPS];
+    struct llm_remote *remote = join(user);
+    struct llm_mode *m =
+        open_mode(&llm_mode_semantic, remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, 3);
+    bool same = true;
+    for (int i = 0; i < SEQUENCES; i++) {
+        generate(m, tokens);
+        same = same && memcmp(tokens, expected, sizeof tokens) == 0;
+        llm_mode_close(m);
+        m = open_mode(&llm_mode_semantic, remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, 3);
+    }
+    llm_mode_close(m);
+    llm_remote_close(remote);
+    return same ? user : NULL;
+}
+
+static void clients_take_turns(void **state)
+{
+    (void)state;
+    enum { CLIENTS = 4 };
+    struct host h;
+    pthread_t threads[CLIENTS];
+    host_start(&h, 0, 0);
+    for (int i = 0; i < CLIENTS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, client_run, &h), 0);
+    for (int i = 0; i < CLIENTS; i++) {
+        void *same;
+        pthread_join(threads[i], &same);
+        assert_non_null(same);
+    }
+    host_stop(&h);
+}
+
+/* ---- no memory ---- */
+
+static void creation_survives_every_failure(void **state)
+{
+    (void)state;
+    struct llm_worker_options options = {.file = file, .engine = {.threads = 1}};
+    struct llm_worker *worker;
+    int rc = -ENOMEM;
+    for (long n = 0; rc == -ENOMEM; n++) {
+        allocations_left = n;
+        counting = true;
+        rc = llm_worker_create(&options, &worker, why);
+        counting = false;
+    }
+    assert_int_equal(rc, 0);
+    llm_worker_destroy(worker);
+}
+
+static int open_and_generate(struct llm_remote *remote, const struct llm_mode_ops *mode)
+{
+    struct llm_mode *m;
+    struct llm_mode_config config = {.file = file, .sampling = {.top_p = 1}, .remote = remote};
+    uint32_t next, got;
+    int rc = llm_mode_open(mode, &config, &m, why);
+    if (rc)
+        return rc;
+    rc = llm_mode_prefill(m, prompt, PROMPT, &next, why);
+    if (rc == 0)
+        rc = llm_mode_decode(m, 1, &next, &got, why);
+    llm_mode_close(m);
+    return rc;
+}
+
+/* A client that runs out of memory gets an error, at any point, and nothing leaks at either end. */
+static void clients_survive_every_failure(void **state)
+{
+    (void)state;
+    static const struct llm_mode_ops *const modes[] = {&llm_mode_naive, &llm_mode_remote_cache,
+                                                       &llm_mode_semantic};
+    struct host h;
+    host_start(&h, 0, UINT64_C(1) << 30);
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        int rc = -ENOMEM;
+        for (long n = 0; rc; n++) {
+            struct llm_remote *remote = join(&h);
+            allocations_left = n;
+            counting = true;
+            rc = open_and_generate(remote, modes[i]);
+            counting = false;
+            llm_remote_close(remote);
+            assert_true(n < 1000);
+        }
+    }
+    host_stop(&h);
+}
+
+static int make_model(void **state)
+{
+    (void)state;
+    struct llm_synth synth = image_tiny(LLM_LLAMA);
+    synth.config.layers = 2;
+    synth.config.context = 64;
+    model = image_synth(&synth);
+    if (llm_file_parse(model.bytes, model.size, &file, why))
+        return -1;
+    for (uint32_t i = 0; i < PROMPT; i++)
+        prompt[i] = i * 7 % synth.config.vocab;
+    struct llm_mode *m = open_mode(&llm_mode_local, NULL, (struct llm_wish){0}, 0);
+    generate(m, expected);
+    llm_mode_close(m);
+    return 0;
+}
+
+static int drop_model(void **state)
+{
+    (void)state;
+    llm_file_close(file);
+    image_free(&model);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_mode_generates_the_same),
+        cmocka_unit_test(a_semantic_step_is_small),
+        cmocka_unit_test(the_served_file_can_be_fetched),
+        cmocka_unit_test(unknown_handles_are_named),
+        cmocka_unit_test(limits_hold),
+        cmocka_unit_test(a_prompt_past_the_context_is_refused),
+        cmocka_unit_test(a_client_that_comes_back_goes_on),
+        cmocka_unit_test(what_a_vanished_client_left_is_freed),
+        cmocka_unit_test(a_goodbye_frees_at_once),
+        cmocka_unit_test(clients_take_turns),
+        cmocka_unit_test(creation_survives_every_failure),
+        cmocka_unit_test(clients_survive_every_failure),
+    };
+    return cmocka_run_group_tests(tests, make_model, drop_model);
+}
