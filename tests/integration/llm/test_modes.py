@@ -218,6 +218,7 @@ class Deaths(Modes):
 
     def killed(self, server, client):
         server.process.kill()
+        server.process.wait(TIMEOUT)
         _, stderr = client.communicate(timeout=TIMEOUT)
         self.assertEqual(client.returncode, UNREACHABLE, stderr)
         self.assertIn(b"the worker is gone", stderr)
