@@ -124,6 +124,25 @@ static int take_push(struct vn_link *link, const struct rpc_msg *push)
             link->pushes->failed(link->user, command, result);
         return rc;
     }
+    case VN_PUSH_REGULAR: {
+        uint64_t device = wire_get_u64(&d);
+        struct vn_regular kind = {.usage = wire_get_u32(&d), .types = wire_get_u32(&d)};
+        kind.alignment = wire_get_u64(&d);
+        kind.grain = wire_get_u64(&d);
+        int rc = wire_dec_end(&d);
+        if (rc == 0 && (kind.grain == 0 || (kind.grain & (kind.grain - 1))))
+            return -EPROTO;
+        if (rc == 0)
+            link->pushes->regular(link->user, device, &kind);
+        return rc;
+    }
+    case VN_PUSH_ADDRESS: {
+        uint64_t memory = wire_get_u64(&d), address = wire_get_u64(&d);
+        int rc = wire_dec_end(&d);
+        if (rc == 0)
+            link->pushes->address(link->user, memory, address);
+        return rc;
+    }
     case VN_PUSH_MESSAGE: {
         uint32_t severity = wire_get_u32(&d), types = wire_get_u32(&d);
         int32_t number = (int32_t)wire_get_u32(&d);

@@ -26,11 +26,21 @@ enum {
 struct vn_counts;
 struct vn_link;
 
+/* What buffers of a kind need (REGULAR). */
+struct vn_regular {
+    uint32_t usage;
+    uint32_t types; /* of the driver's memory */
+    uint64_t alignment;
+    uint64_t grain; /* of their size */
+};
+
 struct vn_push_ops {
     /* Bytes that a device changed; 0 or a negative errno that ends the link. */
     int (*delta)(void *user, uint64_t memory, const uint8_t *data, size_t len);
     void (*done)(void *user, uint64_t queue, uint64_t number, VkResult result);
     void (*failed)(void *user, uint32_t command, VkResult result);
+    void (*regular)(void *user, uint64_t device, const struct vn_regular *kind);
+    void (*address)(void *user, uint64_t memory, uint64_t address);
     /* text and name are valid during the call. */
     void (*message)(void *user, uint32_t severity, uint32_t types, int32_t number, const char *name,
                     const char *text);

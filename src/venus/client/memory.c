@@ -117,6 +117,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL allocate_memory(VkDevice handle,
     struct vn_memory *memory = VN_OBJECT(vn_memory, *out);
     VkMemoryPropertyFlags flags = types->offered.memoryTypes[info->memoryTypeIndex].propertyFlags;
     memory->size = info->allocationSize;
+    memory->address = vn_pushes_take_address(device->pushes, memory->object.id);
     memory->host_visible = flags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT;
     memory->submissions = atomic_load_explicit(&device->submissions, memory_order_relaxed);
     if (memory->host_visible)

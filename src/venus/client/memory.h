@@ -21,6 +21,7 @@ struct vn_memory {
     bool host_visible;
     bool shared; /* see vn_memory_share */
     VkDeviceSize size;
+    VkDeviceAddress address;  /* of its first byte; 0: not known */
     uint64_t submissions;     /* of the device, when it was allocated */
     struct vn_region *region; /* from the first map to the end */
     bool tracked;             /* the server knows of the map: deltas may be sent */
@@ -40,6 +41,7 @@ struct vn_resource {
     VkDeviceSize size;        /* of a buffer; what an image needs; of a view, its range */
     struct vn_resource *base; /* of a view: a reference */
     VkDeviceAddress address;  /* once it was asked for */
+    uint32_t plain_usage;     /* of a buffer with nothing else about it; 0: something is */
     struct wire_enc created;  /* how, as a key for requirements; empty for views */
     struct vn_resource *next_shared, **shared_at;
 };

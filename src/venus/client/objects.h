@@ -9,6 +9,7 @@
 #define HAWSER_VENUS_CLIENT_OBJECTS_H
 
 #include "venus/client/link.h"
+#include "venus/common/chain.h"
 
 /* Zeroed but for its head, with a fresh id; NULL when out of memory.  parent is the handle it was
  * made from: for most types a device. */
@@ -20,14 +21,5 @@ void vn_object_destroy(struct vn_object *object);
 #define VN_OBJECT(type, handle) ((struct type *)(uintptr_t)(handle))
 /* And back. */
 #define VN_HANDLE(type, object) ((type)(uintptr_t)(object))
-
-/* The structure of that type in a chain, or NULL. */
-static inline const void *vn_chain_find(const void *chain, VkStructureType type)
-{
-    const VkBaseInStructure *s = chain;
-    while (s && s->sType != type)
-        s = s->pNext;
-    return s;
-}
 
 #endif

@@ -13,9 +13,20 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+enum {
+    REGULAR_MAX = 256,    /* of all devices; the rest is asked for */
+    ADDRESSES_MAX = 1024, /* not fetched: of allocations under way in other threads */
+};
+
 struct vn_pushes {
-    pthread_mutex_t lock; /* guards the maps and the codec */
+    pthread_mutex_t lock; /* guards the maps, the facts and the codec */
     struct vn_keymap memories, queues;
+    struct vn_keymap addresses; /* of memory, not fetched yet, as pointers */
+    struct {
+        uint64_t device;
+        struct vn_regular kind;
+    } regular[REGULAR_MAX];
+    uint32_t regular_count;
     struct vn_delta_codec *codec;
     struct vn_debug *debug;
     /* Relaxed: a flag that carries nothing else. */
@@ -44,6 +55,7 @@ void vn_pushes_destroy(struct vn_pushes *pushes)
         return;
     vn_keymap_fini(&pushes->memories);
     vn_keymap_fini(&pushes->queues);
+    vn_keymap_fini(&pushes->addresses);
     vn_delta_codec_destroy(pushes->codec);
     pthread_mutex_destroy(&pushes->lock);
     free(pushes);
@@ -86,6 +98,32 @@ void vn_pushes_remove_queue(struct vn_pushes *pushes, struct vn_queue *queue)
     take(pushes, &pushes->queues, queue->object.id);
 }
 
+bool vn_pushes_find_regular(struct vn_pushes *pushes, uint64_t device, uint32_t usage,
+                            struct vn_regular *out)
+{
+    bool found = false;
+    if (pushes->forks != vn_kernel_forks())
+        return false;
+    pthread_mutex_lock(&pushes->lock);
+    for (uint32_t i = 0; i < pushes->regular_count && !found; i++) {
+        found = pushes->regular[i].device == device && pushes->regular[i].kind.usage == usage;
+        if (found)
+            *out = pushes->regular[i].kind;
+    }
+    pthread_mutex_unlock(&pushes->lock);
+    return found;
+}
+
+uint64_t vn_pushes_take_address(struct vn_pushes *pushes, uint64_t memory)
+{
+    if (pushes->forks != vn_kernel_forks())
+        return 0;
+    pthread_mutex_lock(&pushes->lock);
+    uint64_t address = (uintptr_t)vn_keymap_take(&pushes->addresses, memory);
+    pthread_mutex_unlock(&pushes->lock);
+    return address;
+}
+
 bool vn_pushes_failed(const struct vn_pushes *pushes)
 {
     return atomic_load_explicit(&pushes->failed, memory_order_relaxed);
@@ -115,6 +153,27 @@ static void on_done(void *user, uint64_t id, uint64_t number, VkResult result)
     pthread_mutex_unlock(&pushes->lock);
 }
 
+static void on_regular(void *user, uint64_t device, const struct vn_regular *kind)
+{
+    struct vn_pushes *pushes = user;
+    pthread_mutex_lock(&pushes->lock);
+    if (pushes->regular_count < REGULAR_MAX) {
+        pushes->regular[pushes->regular_count].device = device;
+        pushes->regular[pushes->regular_count++].kind = *kind;
+    }
+    pthread_mutex_unlock(&pushes->lock);
+}
+
+/* What cannot be noted is asked for. */
+static void on_address(void *user, uint64_t memory, uint64_t address)
+{
+    struct vn_pushes *pushes = user;
+    pthread_mutex_lock(&pushes->lock);
+    if (memory && address && vn_keymap_count(&pushes->addresses) < ADDRESSES_MAX)
+        (void)!vn_keymap_put(&pushes->addresses, memory, (void *)(uintptr_t)address);
+    pthread_mutex_unlock(&pushes->lock);
+}
+
 static void on_failed(void *user, uint32_t command, VkResult result)
 {
     struct vn_pushes *pushes = user;
@@ -133,5 +192,9 @@ static void on_message(void *user, uint32_t severity, uint32_t types, int32_t nu
         vn_debug_message(pushes->debug, severity, types, number, name, text);
 }
 
-const struct vn_push_ops vn_push_handlers = {
-    .delta = on_delta, .done = on_done, .failed = on_failed, .message = on_message};
+const struct vn_push_ops vn_push_handlers = {.delta = on_delta,
+                                             .done = on_done,
+                                             .failed = on_failed,
+                                             .regular = on_regular,
+                                             .address = on_address,
+                                             .message = on_message};

@@ -28,6 +28,12 @@ void vn_pushes_remove_memory(struct vn_pushes *pushes, struct vn_memory *memory)
 int vn_pushes_add_queue(struct vn_pushes *pushes, struct vn_queue *queue) MUST_CHECK;
 void vn_pushes_remove_queue(struct vn_pushes *pushes, struct vn_queue *queue);
 
+/* What was told of buffers with that usage on the device; false: nothing. */
+bool vn_pushes_find_regular(struct vn_pushes *pushes, uint64_t device, uint32_t usage,
+                            struct vn_regular *out);
+/* What was told of a memory's address, once; 0: nothing. */
+uint64_t vn_pushes_take_address(struct vn_pushes *pushes, uint64_t memory);
+
 /* Whether a posted command has failed; sticky, and the reason was logged. */
 bool vn_pushes_failed(const struct vn_pushes *pushes);
 

@@ -1,5 +1,7 @@
 /* Buffers, images and their views; see memory.h. */
 #include "venus/client/memory.h"
+#include "venus/client/pushes.h"
+#include "venus/common/protocol.h"
 #include "vn_client.gen.h"
 #include "vn_structs.gen.h"
 
@@ -68,6 +70,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_buffer(VkDevice device, const VkBuf
         return result;
     struct vn_resource *buffer = VN_OBJECT(vn_resource, *out);
     buffer->size = info->size;
+    if (!info->pNext && !info->flags && info->sharingMode == VK_SHARING_MODE_EXCLUSIVE)
+        buffer->plain_usage = info->usage;
     vn_enc_VkBufferCreateInfo(&buffer->created, info);
     return VK_SUCCESS;
 }
@@ -131,6 +135,21 @@ static void translate(VkDevice device, VkMemoryRequirements *requirements)
         vn_memory_types_translate(&d->physical->types, requirements->memoryTypeBits);
 }
 
+/* Whether what it needs follows from what the server told of its kind. */
+static bool follows(struct vn_device *device, const struct vn_resource *resource,
+                    struct requirements *out)
+{
+    struct vn_regular kind;
+    if (!resource->plain_usage || resource->size > VN_REGULAR_SIZE_MAX ||
+        !vn_pushes_find_regular(device->pushes, device->object.id, resource->plain_usage, &kind))
+        return false;
+    *out = (struct requirements){
+        .memory = {.size = (resource->size + kind.grain - 1) & ~(kind.grain - 1),
+                   .alignment = kind.alignment,
+                   .memoryTypeBits = kind.types}};
+    return true;
+}
+
 /* Asks once for each way of creation. */
 static struct requirements requirements_of(VkDevice device, struct vn_resource *resource,
                                            const void *info, ask_fn *ask)
@@ -142,6 +161,10 @@ static struct requirements requirements_of(VkDevice device, struct vn_resource *
     struct requirements answer;
     if (keyed && vn_memo_find(&d->requirements, key, key_len, &answer, sizeof(answer)))
         return answer;
+    if (keyed && follows(d, resource, &answer)) {
+        translate(device, &answer.memory);
+        return answer;
+    }
     VkMemoryDedicatedRequirements dedicated = {.sType =
                                                    VK_STRUCTURE_TYPE_MEMORY_DEDICATED_REQUIREMENTS};
     VkMemoryRequirements2 out = {.sType = VK_STRUCTURE_TYPE_MEMORY_REQUIREMENTS_2,
@@ -300,7 +323,10 @@ get_buffer_device_address(VkDevice device, const VkBufferDeviceAddressInfo *info
     struct vn_resource *buffer = VN_OBJECT(vn_resource, info->buffer);
     if (buffer->address)
         return buffer->address;
-    buffer->address = vn_vkGetBufferDeviceAddress(device, info);
+    if (buffer->plain_usage && buffer->memory && buffer->memory->address)
+        buffer->address = buffer->memory->address + buffer->offset;
+    else
+        buffer->address = vn_vkGetBufferDeviceAddress(device, info);
     if (buffer->memory && buffer->memory->host_visible)
         list_shared(buffer);
     return buffer->address;

@@ -16,6 +16,15 @@
 
 #define VN_CHAIN_END UINT32_MAX /* past VK_STRUCTURE_TYPE_MAX_ENUM: never a structure */
 
+/* The structure of that type in a chain, or NULL. */
+static inline const void *vn_chain_find(const void *chain, VkStructureType type)
+{
+    const VkBaseInStructure *s = chain;
+    while (s && s->sType != type)
+        s = s->pNext;
+    return s;
+}
+
 void vn_enc_chain(struct wire_enc *e, const void *chain);
 void *vn_dec_chain(struct vn_decoder *d);
 

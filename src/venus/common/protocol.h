@@ -50,6 +50,11 @@
  *   FAILED  {u32 command, i32 VkResult}     a posted command failed; what it should have created
  *           is void, and so is all that uses it
  *   MESSAGE {u32 severity, u32 types, i32 number, str name, str text}   for debug messengers
+ *   REGULAR {u64 device, u32 usage, u32 memory types, u64 alignment, u64 grain}   buffers with that
+ *           usage, without flags, for one queue family and with nothing chained, up to
+ *           VN_REGULAR_SIZE_MAX bytes, need their size rounded up to the grain, in those types of
+ *           the driver, and want no allocation of their own
+ *   ADDRESS {u64 memory, u64 address}       a buffer's address is this plus its offset in the memory
  *
  * The snapshot answers queries of physical devices without asking again:
  *
@@ -85,6 +90,8 @@ enum {
     VN_PUSH_DONE,
     VN_PUSH_FAILED,
     VN_PUSH_MESSAGE,
+    VN_PUSH_REGULAR,
+    VN_PUSH_ADDRESS,
 
     VN_OP_RECORD = 1,
     VN_OP_MAP,
@@ -108,6 +115,8 @@ enum {
      * is.  UNTOLD: the program counts on it, so the server must be able to wait for it. */
     VN_BATCH_QUIET = -1,
     VN_BATCH_UNTOLD = -2,
+
+    VN_REGULAR_SIZE_MAX = 1 << 30, /* the largest buffer that any driver takes */
 
     /* A delta and its head in one message; large changes are cut, so that small messages of
      * other threads get through in between. */

@@ -11,6 +11,7 @@
 
 #include "base/arena.h"
 #include "venus/server/driver.h"
+#include "venus/server/facts.h"
 
 struct vn_queue;
 
@@ -22,6 +23,7 @@ struct vn_queue_family {
 
 struct vn_device {
     VkDevice handle;
+    uint64_t id;
     struct vn_driver driver;
     PFN_vkMapMemory map_memory;
     PFN_vkFlushMappedMemoryRanges flush_memory;
@@ -33,6 +35,7 @@ struct vn_device {
     uint32_t family_count;
     struct vn_queue *queues; /* that the client asked for */
     uint64_t submissions;    /* so far; tells whether memory can have been written */
+    struct vn_facts facts;
     struct vn_device *next;  /* the session's list */
 };
 

@@ -20,6 +20,7 @@ static void create_device(struct vn_exec *x, struct vn_args_vkCreateDevice *a)
                               (VkDeviceCreateInfo *)(uintptr_t)a->pCreateInfo, &s->arena, &device);
     if (a->ret < 0)
         return;
+    device->id = a->ids_pDevice[0];
     device->next = s->devices;
     s->devices = device;
     s->created = device;
@@ -85,6 +86,16 @@ static void allocate_memory(struct vn_exec *x, struct vn_args_vkAllocateMemory *
     struct vn_session *s = session_of(x);
     a->ret = vn_memories_allocate(s->memories, s->device, a->ids_pMemory[0], a->pAllocateInfo,
                                   a->pMemory);
+    if (a->ret >= 0)
+        vn_facts_of_memory(s, a->ids_pMemory[0], *a->pMemory, a->pAllocateInfo);
+}
+
+static void create_buffer(struct vn_exec *x, struct vn_args_vkCreateBuffer *a)
+{
+    struct vn_session *s = session_of(x);
+    a->ret = s->device->driver.vkCreateBuffer(a->device, a->pCreateInfo, NULL, a->pBuffer);
+    if (a->ret >= 0)
+        vn_facts_of_buffer(s, a->pCreateInfo);
 }
 
 static void free_memory(struct vn_exec *x, struct vn_args_vkFreeMemory *a)
@@ -275,6 +286,7 @@ const struct vn_hooks vn_server_hooks = {
     .vkAcquireProfilingLockKHR = acquire_profiling_lock,
     .vkAllocateMemory = allocate_memory,
     .vkCreateComputePipelines = create_compute_pipelines,
+    .vkCreateBuffer = create_buffer,
     .vkCreateDevice = create_device,
     .vkCreateGraphicsPipelines = create_graphics_pipelines,
     .vkCreateInstance = create_instance,

@@ -1,15 +1,15 @@
 /* Our own signal in batches; see submit.h. */
 #include "venus/server/submit.h"
 
+#include "venus/common/chain.h"
+
 #include <stdbool.h>
 #include <string.h>
 
+/* Decoded chains are ours to write to. */
 static void *find_in_chain(const void *chain, VkStructureType type)
 {
-    VkBaseOutStructure *node = (VkBaseOutStructure *)(uintptr_t)chain;
-    while (node && node->sType != type)
-        node = node->pNext;
-    return node;
+    return (void *)(uintptr_t)vn_chain_find(chain, type);
 }
 
 /* A copy with room for one more element, which is zero. */

@@ -295,6 +295,51 @@ static void validation_is_told_to_log_and_client(void **state)
     server_stop(&server);
 }
 
+/* What the driver would say of a buffer of that size. */
+static VkMemoryRequirements ask_requirements(struct bench *b, VkBufferUsageFlags usage,
+                                             VkDeviceSize size)
+{
+    VkBufferCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO, .size = size, .usage = usage};
+    VkBuffer buffer = client_object(&b->c, VK_OBJECT_TYPE_BUFFER);
+    VkMemoryRequirements answered = {0};
+    struct rpc_answer answer;
+    struct vn_decoder d;
+    vn_enc_cmd_vkCreateBuffer(&b->c.out, b->device, &info, NULL, &buffer);
+    vn_enc_cmd_vkGetBufferMemoryRequirements(&b->c.out, b->device, buffer, &answered);
+    assert_int_equal(client_call(&b->c, &answer), 0);
+    vn_decoder_init(&d, &b->c.arena, NULL, NULL);
+    vn_decoder_feed(&d, answer.data, answer.len);
+    vn_dec_reply_vkGetBufferMemoryRequirements(&d, b->device, buffer, &answered);
+    assert_int_equal(vn_decoder_end(&d), 0);
+    rpc_answer_fini(&answer);
+    return answered;
+}
+
+static void what_buffers_need_is_told_before_it_is_asked(void **state)
+{
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    const struct push *push = client_wait_push(&b.c, VN_PUSH_REGULAR);
+    struct wire_dec d;
+    wire_dec_init(&d, push->data, push->len);
+    assert_int_equal(wire_get_u64(&d), vn_id(b.device));
+    uint32_t usage = wire_get_u32(&d), types = wire_get_u32(&d);
+    uint64_t alignment = wire_get_u64(&d), grain = wire_get_u64(&d);
+    assert_int_equal(wire_dec_end(&d), 0);
+    assert_int_equal(usage, VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT);
+    for (uint64_t size = 1; size < VN_REGULAR_SIZE_MAX; size = size * 3 + 7) {
+        VkMemoryRequirements asked = ask_requirements(&b, usage, size);
+        assert_int_equal(asked.alignment, alignment);
+        assert_int_equal(asked.memoryTypeBits, types);
+        assert_int_equal(asked.size, (size + grain - 1) & ~(grain - 1));
+    }
+    bench_end(&b);
+    server_stop(&server);
+}
+
 /* What a session counts is on the main process's page, and stays there when it has ended. */
 static void sessions_are_in_the_metrics(void **state)
 {
@@ -328,6 +373,7 @@ int main(void)
         cmocka_unit_test(read_brings_what_no_batch_named),
         cmocka_unit_test(all_submissions_are_counted),
         cmocka_unit_test(validation_is_told_to_log_and_client),
+        cmocka_unit_test(what_buffers_need_is_told_before_it_is_asked),
         cmocka_unit_test(sessions_are_in_the_metrics),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -210,6 +210,8 @@ static void a_row_does_not_depend_on_its_batch(void **state)
             struct bench b;
             if (arch != LLM_LLAMA && dtypes[t] != LLM_F16 && dtypes[t] != LLM_Q8_0)
                 continue;
+            if (ONLY_THREADS && (arch != LLM_LLAMA || dtypes[t] != LLM_Q8_0))
+                continue;
             bench_open(&b, (enum llm_arch)arch, dtypes[t], "cpu", 2);
             whole(&b, want);
             one_token_at_a_time(&b, want);
@@ -226,13 +228,13 @@ static void threads_and_kernels_do_not_show(void **state)
     (void)state;
     static const enum llm_dtype some[] = {LLM_F16, LLM_Q4_K};
     float *want = all_logits(), *got = all_logits();
-    for (size_t t = 0; t < sizeof some / sizeof some[0]; t++) {
+    for (size_t t = ONLY_THREADS; t < sizeof some / sizeof some[0]; t++) {
         struct bench b;
         bench_open(&b, LLM_LLAMA, some[t], "reference", 1);
         whole(&b, want);
         const struct llm_kernels *kernels;
         for (size_t i = 0; (kernels = llm_kernels_get(i)); i++) {
-            for (unsigned threads = 1; threads <= 5; threads += 4) {
+            for (unsigned threads = ONLY_THREADS ? 5 : 1; threads <= 5; threads += 4) {
                 assert_int_equal(llm_kernels_use(kernels->name), 0);
                 llm_engine_destroy(b.engine);
                 b.engine = make_engine(b.file, "cpu", threads);

@@ -9,4 +9,18 @@
 
 #include <cmocka.h>
 
+/* ThreadSanitizer takes some fifty times as long: there tests look at threads, not at every case.
+ */
+#if defined(__SANITIZE_THREAD__)
+enum { ONLY_THREADS = 1 };
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+enum { ONLY_THREADS = 1 };
+#else
+enum { ONLY_THREADS = 0 };
+#endif
+#else
+enum { ONLY_THREADS = 0 };
+#endif
+
 #endif
