@@ -54,7 +54,7 @@
  *           usage, without flags, for one queue family and with nothing chained, up to
  *           VN_REGULAR_SIZE_MAX bytes, need their size rounded up to the grain, in those types of
  *           the driver, and want no allocation of their own
- *   ADDRESS {u64 memory, u64 address}       a buffer's address is this plus its offset in the memory
+ *   ADDRESS {u64 memory, u64 address}       a buffer's address is this plus its offset
  *
  * The snapshot answers queries of physical devices without asking again:
  *

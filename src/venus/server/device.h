@@ -36,7 +36,7 @@ struct vn_device {
     struct vn_queue *queues; /* that the client asked for */
     uint64_t submissions;    /* so far; tells whether memory can have been written */
     struct vn_facts facts;
-    struct vn_device *next;  /* the session's list */
+    struct vn_device *next; /* the session's list */
 };
 
 /* Creates the device with what we add; info is decoded and may be written.  VK_SUCCESS and *out, or

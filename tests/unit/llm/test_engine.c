@@ -3,6 +3,8 @@
  * errors, also every allocation that can fail; the trained model tells its story. */
 #include "unit.h"
 
+#include "failing.h"
+
 #include "llm/engine.h"
 #include "llm/kernels.h"
 #include "llm/sampler.h"
@@ -15,44 +17,6 @@
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
-
-/* ---- allocations that fail ---- */
-
-static bool counting;
-static long allocations_left;
-
-static bool allocation_fails(void)
-{
-    return counting && allocations_left-- <= 0;
-}
-
-void *__real_malloc(size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_malloc(size_t n)
-{
-    return allocation_fails() ? NULL : __real_malloc(n);
-}
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return allocation_fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__real_realloc(void *p, size_t n);
-void *__wrap_realloc(void *p, size_t n);
-void *__wrap_realloc(void *p, size_t n)
-{
-    return allocation_fails() ? NULL : __real_realloc(p, n);
-}
-
-void *__real_aligned_alloc(size_t alignment, size_t n);
-void *__wrap_aligned_alloc(size_t alignment, size_t n);
-void *__wrap_aligned_alloc(size_t alignment, size_t n)
-{
-    return allocation_fails() ? NULL : __real_aligned_alloc(alignment, n);
-}
 
 /* ---- a model and its engine ---- */
 

@@ -3,6 +3,8 @@
  * of ours may fail, and a machine without a device is told so. */
 #include "unit.h"
 
+#include "failing.h"
+
 #include "llm/backend.h"
 #include "llm/engine.h"
 #include "llm/synth.h"
@@ -13,37 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* ---- allocations that fail ---- */
-
-static bool counting;
-static long allocations_left;
-
-static bool allocation_fails(void)
-{
-    return counting && allocations_left-- <= 0;
-}
-
-void *__real_malloc(size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_malloc(size_t n)
-{
-    return allocation_fails() ? NULL : __real_malloc(n);
-}
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return allocation_fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__real_realloc(void *p, size_t n);
-void *__wrap_realloc(void *p, size_t n);
-void *__wrap_realloc(void *p, size_t n)
-{
-    return allocation_fails() ? NULL : __real_realloc(p, n);
-}
 
 /* ---- a model on two backends ---- */
 

@@ -2,6 +2,8 @@
  * and limits hold, and what a client leaves behind is freed. */
 #include "unit.h"
 
+#include "failing.h"
+
 #include "base/clock.h"
 #include "image.h"
 #include "llm/modes/mode.h"
@@ -22,37 +24,6 @@ static struct image model;
 static struct llm_file *file;
 static char why[LLM_WHY_CHARS];
 static uint32_t prompt[PROMPT], expected[STEPS];
-
-/* ---- allocations that fail, in the thread that asks for it ---- */
-
-static _Thread_local bool counting;
-static _Thread_local long allocations_left;
-
-static bool allocation_fails(void)
-{
-    return counting && allocations_left-- <= 0;
-}
-
-void *__real_malloc(size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_malloc(size_t n)
-{
-    return allocation_fails() ? NULL : __real_malloc(n);
-}
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return allocation_fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__real_realloc(void *p, size_t n);
-void *__wrap_realloc(void *p, size_t n);
-void *__wrap_realloc(void *p, size_t n)
-{
-    return allocation_fails() ? NULL : __real_realloc(p, n);
-}
 
 /* ---- a server in a thread ---- */
 
