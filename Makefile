@@ -12,7 +12,8 @@ all: build
 help:
 	@echo 'make demo     build, start a server on the software GPU, measure it, stop it'
 	@echo 'make test     every check: release, sanitizers, fuzzers, lint; the last line sums up'
-	@echo '              ONLY=lint|release|asan|tsan|fuzz runs one stage; FUZZ_SECONDS=N a target'
+	@echo '              ONLY=lint|release|asan|tsan|fuzz runs one stage; FUZZ_SECONDS=N a target;'
+	@echo '              LEAKS=1 looks for leaks on arm64 too, which takes minutes'
 	@echo 'make bench    measure the RPC, JSON in $(BUILD)/bench/'
 	@echo 'make build    the release build, $(BUILD)/release'
 	@echo 'make format   lay out the C files'
