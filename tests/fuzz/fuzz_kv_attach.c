@@ -22,7 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t again[KV_OFFER_BYTES];
     if (data[0] % 2 == 0) {
         if (kv_attach_decode(data + 1, size - 1, &shape) == 0) {
-            require(kv_region_bytes(&shape) <= KV_REGION_BYTES_MAX);
+            require(kv_region_slots_bytes(&shape) <= KV_REGION_BYTES_MAX);
+            require(shape.staging_bytes <= KV_STAGING_MAX);
             kv_attach_encode(&shape, again);
             require(size - 1 == KV_ATTACH_BYTES && memcmp(data + 1, again, size - 1) == 0);
         }
