@@ -520,6 +520,7 @@ static void prepare_idle_wait(struct vn_queue *queue, uint64_t number)
         return;
     report_early(queue, number, e);
     (void)!vn_link_post(link);
+    vn_queue_ask(queue, number); /* a failure is to be told, if later */
 }
 
 static VkResult wait_idle(struct vn_device *device, struct vn_queue *const *queues, uint32_t count)

@@ -280,25 +280,9 @@ int vn_queue_report_early(struct vn_queue *q, uint64_t number)
     return 0;
 }
 
-void vn_queue_settle(struct vn_queue *q)
+/* Has the thread report this batch; with a negative result, all that is under way. */
+static void tell(struct vn_queue *q, uint64_t number)
 {
-    uint64_t number = q->early;
-    if (number <= q->settled || q->ended < 0)
-        return;
-    signal_up_to(q, number);
-    /* A lost device is the thread's to report. */
-    if (q->ended >= 0)
-        (void)wait_for_device(q, &number);
-    q->settled = number;
-}
-
-/* ---- reports that were not planned ---- */
-
-int vn_queue_ask(struct vn_queue *q, uint64_t number)
-{
-    if (number >= q->next_number || q->announced.count)
-        return -EPROTO;
-    signal_up_to(q, number);
     pthread_mutex_lock(&q->lock);
     struct vn_batch *batch = q->running.first;
     while (batch && batch->number < number)
@@ -311,6 +295,31 @@ int vn_queue_ask(struct vn_queue *q, uint64_t number)
     pthread_mutex_unlock(&q->lock);
     if (batch && start_thread(q) < 0)
         hw_error(HW_CAT_VULKAN, "no thread for a queue: its batches are not reported");
+}
+
+/* A device that is lost meanwhile is news, though nobody waits for the batch. */
+void vn_queue_settle(struct vn_queue *q)
+{
+    uint64_t number = q->early;
+    if (number <= q->settled || q->ended < 0)
+        return;
+    signal_up_to(q, number);
+    VkResult result = q->ended < 0 ? q->ended : wait_for_device(q, &number);
+    q->settled = number;
+    if (result >= 0)
+        return;
+    q->ended = result;
+    tell(q, number);
+}
+
+/* ---- reports that were not planned ---- */
+
+int vn_queue_ask(struct vn_queue *q, uint64_t number)
+{
+    if (number >= q->next_number || q->announced.count)
+        return -EPROTO;
+    signal_up_to(q, number);
+    tell(q, number);
     return 0;
 }
 

@@ -7,6 +7,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
@@ -235,8 +236,7 @@ class Deaths(Modes):
         server = self.serve()
         client = self.popen(("semantic",), server, "--prompt_tokens", 15 * SLOW_CONTEXT)
         port = server.addresses[0].rsplit(":", 1)[1]
-        while self.sequences(port) == 0:
-            pass  # until the prompt has begun; the test's time limit ends this
+        self.wait_for_sequences(port)  # the prompt has begun
         self.killed(server, client)
 
     def test_a_worker_stopped_in_a_decode(self):
@@ -244,12 +244,16 @@ class Deaths(Modes):
         client = self.popen(("semantic", "--tokens-per-request", 4000), server, "--prompt", "a",
                             "--decode_steps", 8000)
         port = server.addresses[0].rsplit(":", 1)[1]
-        while self.sequences(port) == 0:
-            pass
+        self.wait_for_sequences(port)
         code, stderr = server.stop()
         self.assertEqual(code, DONE, stderr)
         _, stderr = client.communicate(timeout=TIMEOUT)
         self.assertEqual(client.returncode, UNREACHABLE, stderr)
+
+    def wait_for_sequences(self, port, count=1):
+        until = time.monotonic() + TIMEOUT
+        while (there := self.sequences(port)) != count:
+            self.assertLess(time.monotonic(), until, f"{there} sequences, not {count}")
 
     @staticmethod
     def sequences(port):
@@ -264,8 +268,7 @@ class Deaths(Modes):
         self.assertEqual(self.sequences(port), 1)
         client.send_signal(signal.SIGKILL)
         client.communicate(timeout=TIMEOUT)
-        while self.sequences(port) > 0:
-            pass  # the test's own time limit ends this where the worker leaks
+        self.wait_for_sequences(port, 0)
         self.model = self.synth("m.gguf", CONTEXT)
         self.llm(("remote_cache",), server)  # and it serves on
 

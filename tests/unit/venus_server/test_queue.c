@@ -315,6 +315,19 @@ static void settling_before_a_submission_signals_less_than_it_will(void **state)
     expect_done(0, 2, VK_SUCCESS);
 }
 
+/* Nobody waits for the batch, and the executor is the first to find out. */
+static void a_device_lost_while_settling_is_told(void **state)
+{
+    (void)state;
+    (void)submit_quiet(1, VN_BATCH_UNTOLD, VK_SUCCESS);
+    assert_int_equal(vn_queue_report_early(queue, 1), 0);
+    gpu_reaches(0, VK_ERROR_DEVICE_LOST);
+    vn_queue_settle(queue);
+    duet_wait(&duet, 1);
+    expect_done(0, 1, VK_ERROR_DEVICE_LOST);
+    assert_int_equal(queue->ended, VK_ERROR_DEVICE_LOST);
+}
+
 static void failures_of_quiet_batches_are_told(void **state)
 {
     (void)state;
@@ -491,6 +504,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_asks_for_a_quiet_batch_is_told, start, end),
         cmocka_unit_test_setup_teardown(settling_before_a_submission_signals_less_than_it_will,
                                         start, end),
+        cmocka_unit_test_setup_teardown(a_device_lost_while_settling_is_told, start, end),
         cmocka_unit_test_setup_teardown(failures_of_quiet_batches_are_told, start, end),
         cmocka_unit_test_setup_teardown(a_signal_that_fails_is_told_to_who_asked, start, end),
         cmocka_unit_test_setup_teardown(what_a_batch_wrote_comes_before_its_report, start, end),
