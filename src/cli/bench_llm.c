@@ -256,7 +256,7 @@ static enum cli_exit run(const void *values, const struct cli_operands *operands
     if (!r->o->model)
         code = cli_fail(CLI_USAGE, "bench-llm: --model FILE is needed");
     else if (open_bench(r) || measure(r))
-        code = cli_fail(CLI_FAILED, "bench-llm: %s: %s", r->o->model, r->why);
+        code = cli_fail(CLI_FAILED, "bench-llm: %s", r->why);
     else
         code = report(r);
     llm_engine_destroy(r->engine);

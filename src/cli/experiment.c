@@ -261,7 +261,7 @@ static enum cli_exit look_at_model(struct experiment *x)
     struct stat st;
     const struct experiment_options *o = x->o;
     if (llm_file_open(o->model, &file, why))
-        return cli_fail(CLI_FAILED, "experiment: %s: %s", o->model, why);
+        return cli_fail(CLI_FAILED, "experiment: %s", why);
     const struct llm_config *c = llm_file_config(file);
     x->kv_bytes = UINT64_C(4) * c->layers * c->kv_heads * c->head_dim * (c->context + UINT64_C(63));
     llm_file_close(file);

@@ -139,8 +139,9 @@ static enum cli_exit encode_prompt(struct llm_run *r)
 static enum cli_exit open_files(struct llm_run *r)
 {
     const struct llm_run_options *o = r->o;
-    if (llm_file_open(o->model, &r->file, r->why) ||
-        llm_vocab_create(r->file, o->tokenizer, &r->vocab, r->why))
+    if (llm_file_open(o->model, &r->file, r->why))
+        return cli_fail(CLI_FAILED, "llm: %s", r->why);
+    if (llm_vocab_create(r->file, o->tokenizer, &r->vocab, r->why))
         return cli_fail(CLI_FAILED, "llm: %s: %s", o->model, r->why);
     size_t steps = o->phase == LLM_RUN_PREFILL ? 1 : o->decode_steps;
     r->tokens = calloc(steps, sizeof *r->tokens);

@@ -10,7 +10,7 @@ enum cli_exit service_llm_open(struct service_llm *s, const struct service_llm_o
     if (!o->model)
         return CLI_DONE;
     if (llm_file_open(o->model, &s->file, why))
-        return cli_fail(CLI_FAILED, "serve: %s: %s", o->model, why);
+        return cli_fail(CLI_FAILED, "serve: %s", why);
     struct llm_worker_options options = {
         .file = s->file,
         .engine = {.backend = service_llm_backends[o->backend],
