@@ -441,7 +441,29 @@ static void requirements(void)
     vkt_out_u64("planned", needs.memoryRequirements.size);
 }
 
+/* What the host left in memory that the device then writes: a copy, and a fill of part of it.  The
+ * second round has the first one's bytes behind it at both ends. */
+static void left_behind(void)
+{
+    enum { BYTES = 8192 };
+    vkt_open();
+    struct vkt_buffer from = vkt_buffer(BYTES, 0, VKT_DEVICE);
+    struct vkt_buffer to = vkt_buffer(BYTES, 0, VKT_COHERENT);
+    for (uint32_t round = 0; round < 3; round++) {
+        memset(to.map, 0xc0 + (int)round, BYTES);
+        VkCommandBuffer command = vkt_begin();
+        vkCmdFillBuffer(command, from.handle, 0, VK_WHOLE_SIZE, 0x01020304u + round);
+        vkt_barrier(command);
+        VkBufferCopy part = {.srcOffset = 0, .dstOffset = 60, .size = BYTES / 2};
+        vkCmdCopyBuffer(command, from.handle, to.handle, 1, &part);
+        vkCmdFillBuffer(command, to.handle, BYTES - 256, 128, 0xc0c0c0c0u);
+        vkt_finish(command);
+        vkt_out("left", to.map, BYTES);
+    }
+}
+
 static const struct vkt_case cases[] = {
+    {"left_behind", left_behind, NULL},
     {"coherent", coherent, NULL},
     {"non_coherent", non_coherent, NULL},
     {"atoms", atoms, NULL},

@@ -19,14 +19,15 @@ enum {
 
 /* What the commands of a body can do beside what they name. */
 enum {
-    WRITES_SETS = 1 << 0,      /* through the sets of graphics and ray tracing */
-    WRITES_IMAGES = 1 << 1,    /* images, which commands and shaders reach by many ways */
-    WRITES_ADDRESSES = 1 << 2, /* buffers whose address the program knows */
+    WRITES_SETS = 1 << 0,    /* through the sets of graphics and ray tracing */
+    WRITES_IMAGES = 1 << 1,  /* images, which commands and shaders reach by many ways */
+    USES_ADDRESSES = 1 << 2, /* reads and writes buffers whose address the program knows */
     WRITES_ALL = 1 << 3,
     IS_WATCHED = 1 << 4, /* the host can ask how far it is */
     READS_ALL = 1 << 5,  /* what it reads is not followed */
+    READS_IMAGES = 1 << 6,
     ANYTHING = WRITES_ALL | IS_WATCHED | READS_ALL,
-    WRITES_BY_SHADER = WRITES_SETS | WRITES_IMAGES | WRITES_ADDRESSES,
+    WRITES_BY_SHADER = WRITES_SETS | WRITES_IMAGES | USES_ADDRESSES,
 };
 
 enum { SETS_MAX = 32 }; /* numbers that are followed; drivers offer 4 to 32 */
@@ -59,7 +60,6 @@ struct vn_command_buffer {
     struct list secondaries; /* struct vn_command_buffer */
     struct vn_pipeline *pipeline;              /* bound for compute */
     struct vn_descriptor_set *bound[SETS_MAX]; /* likewise */
-    bool dispatches;                           /* shaders of compute run */
     bool settled;                              /* the uses of what is bound are noted */
     struct use *uses;
     size_t use_count, use_cap;
@@ -123,7 +123,6 @@ static void forget(struct vn_command_buffer *commands)
     commands->pipeline = NULL;
     memset(commands->bound, 0, sizeof(commands->bound));
     commands->settled = false;
-    commands->dispatches = false;
     commands->named.count = 0;
     commands->named.failed = false;
     commands->read.count = 0;
@@ -359,7 +358,7 @@ void vn_command_buffer_ranges(const struct vn_command_buffer *commands, struct v
     }
     for (size_t i = 0; (writes & WRITES_SETS) && i < commands->sets.count; i++)
         vn_descriptor_set_ranges(commands->sets.items[i], true, ranges);
-    vn_memory_shared_ranges(commands->device, writes & WRITES_IMAGES, writes & WRITES_ADDRESSES,
+    vn_memory_shared_ranges(commands->device, writes & WRITES_IMAGES, writes & USES_ADDRESSES,
                             ranges);
 }
 
@@ -372,12 +371,16 @@ bool vn_command_buffer_reads(const struct vn_command_buffer *commands, struct vn
         return false;
     for (size_t i = 0; i < commands->read.count; i++)
         vn_ranges_add_range(ranges, &commands->read.items[i]);
+    /* Also what is written: bytes that the host left there must not look newer than the device's. */
+    for (size_t i = 0; i < commands->named.count; i++)
+        vn_ranges_add_range(ranges, &commands->named.items[i]);
     for (size_t i = 0; i < commands->use_count; i++)
         vn_descriptor_set_ranges(commands->uses[i].set, false, ranges);
     for (size_t i = 0; i < commands->sets.count; i++)
         vn_descriptor_set_ranges(commands->sets.items[i], false, ranges);
     /* Sparse memory in any case: copies name a buffer that has none of its own. */
-    vn_memory_shared_ranges(commands->device, commands->dispatches, commands->dispatches, ranges);
+    vn_memory_shared_ranges(commands->device, commands->writes & READS_IMAGES,
+                            commands->writes & USES_ADDRESSES, ranges);
     return true;
 }
 
@@ -526,10 +529,11 @@ static void note_dispatch(VkCommandBuffer handle)
     if (commands->settled)
         return;
     commands->settled = true;
-    commands->dispatches = true;
     bool known = pipeline && pipeline->known;
-    if (!known || pipeline->writes_addresses)
-        commands->writes |= WRITES_ADDRESSES;
+    if (!known || pipeline->uses_addresses)
+        commands->writes |= USES_ADDRESSES;
+    if (!known || pipeline->uses_images)
+        commands->writes |= READS_IMAGES;
     if (!known || pipeline->writes_images)
         commands->writes |= WRITES_IMAGES;
     if (!known)

@@ -19,7 +19,8 @@ struct wire_enc *vn_command_buffer_body(struct vn_command_buffer *commands);
 
 /* Adds what the body can write. */
 void vn_command_buffer_ranges(const struct vn_command_buffer *commands, struct vn_ranges *ranges);
-/* Adds what the body can read of buffers; false when that is not known. */
+/* Adds what must be at the server before the body runs: what it can read, and what it writes by
+ * name; false when that is not known. */
 bool vn_command_buffer_reads(const struct vn_command_buffer *commands, struct vn_ranges *ranges);
 /* Whether the host can see its execution other than by what it writes: queries and events. */
 bool vn_command_buffer_is_watched(const struct vn_command_buffer *commands);

@@ -16,7 +16,8 @@
 struct vn_pipeline {
     struct vn_object object;
     bool known; /* a compute pipeline whose shader could be read; the rest is valid then */
-    bool writes_addresses;
+    bool uses_addresses;
+    bool uses_images;
     bool writes_images;
     uint32_t write_count;
     struct vn_shader_binding *writes;

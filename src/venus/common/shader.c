@@ -166,12 +166,13 @@ static void read_instruction(struct reader *r, const uint32_t *at, uint32_t word
     }
     switch (op) {
     case OP_MEMORY_MODEL:
-        r->shader->writes_addresses = at[1] == ADDRESSING_PHYSICAL_STORAGE_BUFFER_64;
+        r->shader->uses_addresses = at[1] == ADDRESSING_PHYSICAL_STORAGE_BUFFER_64;
         break;
     case OP_ENTRY_POINT:
         read_entry(r, at, words);
         break;
     case OP_TYPE_IMAGE:
+        r->shader->uses_images = true;
         id_at(r, at[1])->storage_image = at[7] == IMAGE_IS_STORAGE;
         break;
     case OP_TYPE_ARRAY:

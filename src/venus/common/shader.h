@@ -1,7 +1,7 @@
-/* venus/common/shader.h - what a SPIR-V module can write, and whether it is one.
+/* venus/common/shader.h - what a SPIR-V module can reach, and whether it is one.
  *
  * Read from the code's declarations: a storage buffer or image that is not declared NonWritable
- * counts as written.
+ * counts as written, a declared type of image as used.
  *
  * Trust: the code is the program's and may be anything; every word is checked.
  * Threads: any; no state.  Lifetime: create/destroy. */
@@ -19,7 +19,8 @@ struct vn_shader_binding {
 };
 
 struct vn_shader {
-    bool writes_addresses; /* may write through device addresses */
+    bool uses_addresses; /* may read and write through device addresses */
+    bool uses_images;
     bool writes_images;
     uint32_t write_count; /* storage buffers that may be written; may repeat */
     struct vn_shader_binding *writes;
