@@ -119,14 +119,20 @@ static const struct target {
 } targets[] = {
     {"cycle.unix", true, 1.3},   {"cycle.tcp", true, 1.3},   {"cycle.1ms", true, 1.05},
     {"cycle.10ms", true, 1.05},  {"exchanges.tcp", true, 1}, {"fence-status.tcp", true, 0},
-    {"upload.unix", false, 0.8}, {"upload.tcp", false, 0.8},
+    {"upload.unix", false, 0.8}, {"upload.tcp", false, 0.8}, {"two-clients.tcp", false, 0.95},
 };
 
 /* ---- a run ---- */
 
 /* Optimisations that are turned off one by one; early fences have rows of their own. */
-static const char *const switches[] = {"no_coalescing", "no_pipelining", "no_batched_transfers",
-                                       "no_transport_tuning", "no_quiet_batches"};
+static const struct {
+    const char *name;
+    enum bench_job job; /* that shows what it is worth */
+} switches[] = {
+    {"no_coalescing", BENCH_CHAIN},        {"no_pipelining", BENCH_CHAIN},
+    {"no_batched_transfers", BENCH_CHAIN}, {"no_transport_tuning", BENCH_CHAIN},
+    {"no_quiet_batches", BENCH_CHAIN},     {"no_whole_pages", BENCH_UPLOAD},
+};
 
 /* A way to the server. */
 struct site {
@@ -136,6 +142,7 @@ struct site {
     char address[128]; /* of our own server */
     struct cli_delay relay, late_relay;
     struct bench_worker worker, late;                 /* with early fences, and without */
+    struct bench_worker second;                       /* as the first, beside it */
     struct bench_worker without[ARRAY_LEN(switches)]; /* the others */
     struct bench_link *raw;                           /* NULL: the server is not ours */
     struct cli_link peer;                             /* then this */
@@ -500,10 +507,11 @@ static bool has_switches(const struct site *site)
 static int row_switch(struct run *r, struct site *site, size_t which)
 {
     double on[REPS_MAX], off[REPS_MAX];
-    struct bench_order job = {.job = BENCH_CHAIN};
+    struct bench_order job = {.job = switches[which].job, .count = 1, .size = r->size};
     struct bench_answer with = {0}, without = {0};
     char label[64];
-    int rc = calibrate(r, &site->without[which], &job);
+    bool uploads = job.job == BENCH_UPLOAD;
+    int rc = uploads ? 0 : calibrate(r, &site->without[which], &job);
     for (uint64_t i = 0; i < r->reps && rc == 0; i++) {
         rc = order(r, &site->worker, &job, &with);
         if (rc == 0)
@@ -513,12 +521,55 @@ static int row_switch(struct run *r, struct site *site, size_t which)
     }
     if (rc)
         return rc;
-    snprintf(label, sizeof(label), "VENUS_PERF=%s", switches[which]);
-    add_row(r, switches[which] + strlen("no_"), site->name, measure_median(on, r->reps), "us",
+    snprintf(label, sizeof(label), "VENUS_PERF=%s", switches[which].name);
+    add_row(r, switches[which].name + strlen("no_"), site->name, measure_median(on, r->reps), "us",
             measure_median(off, r->reps), label, NAN);
     hw_bench_field(&r->bench, "messages", "%.3g of %.3g",
                    (double)with.counts.messages_sent / job.count,
                    (double)without.counts.messages_sent / job.count);
+    if (uploads)
+        rc = forget_transfers(r, &site->worker);
+    return rc || !uploads ? rc : forget_transfers(r, &site->without[which]);
+}
+
+/* Two workers, each with the same order, at the same time. */
+static int order_both(struct run *r, struct site *site, const struct bench_order *what,
+                      struct bench_answer answers[2])
+{
+    char why[BENCH_WORKER_WHY] = "";
+    int rc = interrupted ? -EINTR : bench_worker_ask(&site->worker, what, why);
+    if (rc == 0)
+        rc = bench_worker_ask(&site->second, what, why);
+    if (rc == 0)
+        rc = bench_worker_hear(&site->worker, &answers[0], why);
+    if (rc == 0)
+        rc = bench_worker_hear(&site->second, &answers[1], why);
+    if (rc)
+        snprintf(r->why, sizeof(r->why), "%s", why);
+    return rc;
+}
+
+/* Two programs at once: what both get together, beside one alone. */
+static int row_two(struct run *r, struct site *site)
+{
+    double alone[REPS_MAX], both[REPS_MAX], share[REPS_MAX];
+    struct bench_order what = {.job = BENCH_CYCLES};
+    struct bench_answer answers[2] = {0};
+    int rc = calibrate(r, &site->worker, &what);
+    for (uint64_t i = 0; i < r->reps && rc == 0; i++) {
+        rc = order(r, &site->worker, &what, &answers[0]);
+        alone[i] = 1e9 / answers[0].median_ns;
+        if (rc == 0)
+            rc = order_both(r, site, &what, answers);
+        double first = 1e9 / answers[0].median_ns, second = 1e9 / answers[1].median_ns;
+        both[i] = first + second;
+        share[i] = (first < second ? first : second) / both[i];
+    }
+    if (rc)
+        return rc;
+    add_row(r, "two-clients", site->name, measure_median(both, r->reps), "cycles/s",
+            measure_median(alone, r->reps), "one client alone", NAN);
+    hw_bench_field(&r->bench, "share", "%.2f", measure_median(share, r->reps));
     return 0;
 }
 
@@ -538,6 +589,8 @@ static int measure_site(struct run *r, struct site *site)
         rc = rows_of_transfers(r, site);
     for (size_t i = 0; i < ARRAY_LEN(switches) && rc == 0 && has_switches(site); i++)
         rc = row_switch(r, site, i);
+    if (rc == 0 && has_switches(site))
+        rc = row_two(r, site);
     return rc;
 }
 
@@ -577,7 +630,9 @@ static int open_site(struct run *r, struct site *site)
     if (rc == 0)
         rc = start_worker(r, site, "no_early_fences", &site->late_relay, &site->late);
     for (size_t i = 0; i < ARRAY_LEN(switches) && rc == 0 && has_switches(site); i++)
-        rc = start_worker(r, site, switches[i], &site->relay, &site->without[i]);
+        rc = start_worker(r, site, switches[i].name, &site->relay, &site->without[i]);
+    if (rc == 0 && has_switches(site))
+        rc = start_worker(r, site, "", &site->relay, &site->second);
     if (rc == 0 && r->serve.pid)
         rc = bench_link_open(&spec, &site->raw, r->why);
     return rc;
@@ -588,6 +643,7 @@ static void close_site(struct site *site, bool well)
 {
     bench_worker_stop(&site->worker);
     bench_worker_stop(&site->late);
+    bench_worker_stop(&site->second);
     for (size_t i = 0; i < ARRAY_LEN(switches); i++)
         bench_worker_stop(&site->without[i]);
     if (well) {
@@ -763,7 +819,8 @@ const struct cli_command cli_bench_vulkan = {
         "Measures a GPU through Hawser's driver over a Unix socket, over TCP, and over lines of\n"
         "1 ms and 10 ms, beside the same GPU through its own driver and the raw limit of each\n"
         "line: record-submit-wait, what a cycle sends, recording, polling, uploads, readbacks,\n"
-        "written pages, early fences.  The server is started for the run; with ADDR it is the one\n"
+        "written pages, early fences, two programs at once.  The server is started for the run; "
+        "with ADDR it is the one\n"
         "there, and the limit is our RPC's.",
     .options = options,
     .environment = environment,

@@ -368,18 +368,30 @@ int bench_worker_start(const struct bench_worker_params *params, struct bench_wo
     return 0;
 }
 
-int bench_worker_do(struct bench_worker *w, const struct bench_order *order,
-                    struct bench_answer *answer, char why[BENCH_WORKER_WHY])
+int bench_worker_ask(struct bench_worker *w, const struct bench_order *order,
+                     char why[BENCH_WORKER_WHY])
+{
+    if (send(w->control, order, sizeof(*order), MSG_NOSIGNAL) == (ssize_t)sizeof(*order))
+        return 0;
+    snprintf(why, BENCH_WORKER_WHY, "the process that measures a driver has ended");
+    return -EPIPE;
+}
+
+int bench_worker_hear(struct bench_worker *w, struct bench_answer *answer,
+                      char why[BENCH_WORKER_WHY])
 {
     struct said said;
-    if (send(w->control, order, sizeof(*order), MSG_NOSIGNAL) != (ssize_t)sizeof(*order)) {
-        snprintf(why, BENCH_WORKER_WHY, "the process that measures a driver has ended");
-        return -EPIPE;
-    }
     int rc = hear(w, &said, why);
     if (rc == 0)
         *answer = said.answer;
     return rc;
+}
+
+int bench_worker_do(struct bench_worker *w, const struct bench_order *order,
+                    struct bench_answer *answer, char why[BENCH_WORKER_WHY])
+{
+    int rc = bench_worker_ask(w, order, why);
+    return rc ? rc : bench_worker_hear(w, answer, why);
 }
 
 void bench_worker_stop(struct bench_worker *w)

@@ -64,6 +64,11 @@ int bench_worker_start(const struct bench_worker_params *params, struct bench_wo
                        char why[BENCH_WORKER_WHY]) MUST_CHECK;
 int bench_worker_do(struct bench_worker *worker, const struct bench_order *order,
                     struct bench_answer *answer, char why[BENCH_WORKER_WHY]) MUST_CHECK;
+/* The same in two steps, for workers that work at the same time. */
+int bench_worker_ask(struct bench_worker *worker, const struct bench_order *order,
+                     char why[BENCH_WORKER_WHY]) MUST_CHECK;
+int bench_worker_hear(struct bench_worker *worker, struct bench_answer *answer,
+                      char why[BENCH_WORKER_WHY]) MUST_CHECK;
 /* Harmless when not running. */
 void bench_worker_stop(struct bench_worker *worker);
 

@@ -32,8 +32,8 @@ static void send_on(struct vn_delta_codec *codec, const uint8_t *before, const u
     memcpy(from.bytes, before, REGION_BYTES);
     memcpy(to.bytes, before, REGION_BYTES);
     wire_enc_init(&e, WIRE_MESSAGE_MAX);
-    require(vn_twin_encode(&from, first, &page, vn_twin_pages(&from), codec, &e,
-                           WIRE_MESSAGE_MAX) >= 0);
+    require(vn_twin_encode(&from, first, (struct vn_pages){0}, &page, vn_twin_pages(&from), codec,
+                           &e, WIRE_MESSAGE_MAX) >= 0);
     require(vn_twin_apply(&to, second, codec, wire_enc_data(&e), wire_enc_len(&e)) == 0);
     require(memcmp(second, after, REGION_BYTES) == 0);
     wire_enc_fini(&e);

@@ -283,6 +283,19 @@ static void make_delta(void)
     wire_fill_len(&m.made, hole);
 }
 
+static void make_write(void)
+{
+    static const uint8_t bytes[2 * VN_PAGE_BYTES] = {1};
+    uint32_t memory = number();
+    if (!one_in(4))
+        put_map(memory);
+    size_t hole = begin_op(VN_OP_WRITE);
+    wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_DEVICE_MEMORY, memory));
+    wire_put_u64(&m.made, one_in(8) ? hw_rng_u64(&m.rng) : below(4) * (uint64_t)VN_PAGE_BYTES);
+    wire_put_bytes(&m.made, bytes, one_in(2) ? VN_PAGE_BYTES : below(sizeof(bytes)));
+    wire_fill_len(&m.made, hole);
+}
+
 static void put_ranges(void)
 {
     uint32_t count = below(4);
@@ -405,10 +418,10 @@ static void make_destroy(void)
 static void make_units(bool recorded)
 {
     static void (*const makers[])(void) = {
-        make_any,        make_any,        make_destroy,       make_record,       make_record,
-        make_map,        make_map,        make_delta,         make_delta,        make_read,
-        make_submission, make_submission, make_early_or_ask,  make_memory,       make_queue,
-        make_device,     make_hold,       make_reuse_or_keep, make_reuse_or_keep};
+        make_any,        make_any,        make_destroy,       make_record,        make_record,
+        make_map,        make_map,        make_delta,         make_delta,         make_read,
+        make_submission, make_submission, make_early_or_ask,  make_memory,        make_queue,
+        make_device,     make_hold,       make_reuse_or_keep, make_reuse_or_keep, make_write};
     wire_enc_reset(&m.made);
     if (recorded)
         fill_one_of(&m.recorded);

@@ -371,7 +371,8 @@ bool vn_command_buffer_reads(const struct vn_command_buffer *commands, struct vn
         return false;
     for (size_t i = 0; i < commands->read.count; i++)
         vn_ranges_add_range(ranges, &commands->read.items[i]);
-    /* Also what is written: bytes that the host left there must not look newer than the device's. */
+    /* Also what is written: bytes that the host left there must not look newer than the device's.
+     */
     for (size_t i = 0; i < commands->named.count; i++)
         vn_ranges_add_range(ranges, &commands->named.items[i]);
     for (size_t i = 0; i < commands->use_count; i++)
@@ -401,6 +402,14 @@ static void name(VkCommandBuffer handle, VkBuffer buffer, VkDeviceSize offset, V
                       offset, bytes);
 }
 
+static void name_filled(VkCommandBuffer handle, VkBuffer buffer, VkDeviceSize offset,
+                        VkDeviceSize bytes)
+{
+    if (buffer)
+        vn_ranges_add_filled(&VN_OBJECT(vn_command_buffer, handle)->named,
+                             VN_OBJECT(vn_resource, buffer), offset, bytes);
+}
+
 static void name_read(VkCommandBuffer handle, VkBuffer buffer, VkDeviceSize offset,
                       VkDeviceSize bytes)
 {
@@ -415,7 +424,7 @@ static VKAPI_ATTR void VKAPI_CALL cmd_copy_buffer(VkCommandBuffer commands, VkBu
 {
     for (uint32_t i = 0; i < count; i++) {
         name_read(commands, from, regions[i].srcOffset, regions[i].size);
-        name(commands, to, regions[i].dstOffset, regions[i].size);
+        name_filled(commands, to, regions[i].dstOffset, regions[i].size);
     }
     vn_vkCmdCopyBuffer(commands, from, to, count, regions);
 }
@@ -425,7 +434,7 @@ static VKAPI_ATTR void VKAPI_CALL cmd_copy_buffer2(VkCommandBuffer commands,
 {
     for (uint32_t i = 0; i < info->regionCount; i++) {
         name_read(commands, info->srcBuffer, info->pRegions[i].srcOffset, info->pRegions[i].size);
-        name(commands, info->dstBuffer, info->pRegions[i].dstOffset, info->pRegions[i].size);
+        name_filled(commands, info->dstBuffer, info->pRegions[i].dstOffset, info->pRegions[i].size);
     }
     vn_vkCmdCopyBuffer2(commands, info);
 }

@@ -243,6 +243,30 @@ VkResult vn_link_checkpoint(struct vn_link *link)
     return result;
 }
 
+static void on_sent(void *user)
+{
+    (void)user; /* the flush behind the post says so, too */
+}
+
+VkResult vn_link_put_bulk(struct vn_link *link, const void *bytes, size_t len)
+{
+    if (wire_enc_error(&link->out))
+        return drop_failed(link);
+    struct iovec iov[] = {{(void *)(uintptr_t)wire_enc_data(&link->out), wire_enc_len(&link->out)},
+                          {(void *)(uintptr_t)bytes, len}};
+    struct rpc_send send = {.method = VN_METHOD_STREAM,
+                            .iov = iov,
+                            .iov_count = ARRAY_LEN(iov),
+                            .timeout_ns = HW_NEVER,
+                            .sent = on_sent};
+    int rc = rpc_client_post(link->rpc, &send);
+    if (rc == 0)
+        rc = rpc_client_flush(link->rpc);
+    wire_enc_reset(&link->out);
+    link->start = 0;
+    return rc ? lose_for_status(link) : VK_SUCCESS;
+}
+
 VkResult vn_link_post(struct vn_link *link)
 {
     if (!vn_perf(VN_PERF_COALESCING))

@@ -78,6 +78,9 @@ void vn_link_cancel(struct vn_link *link);
 VkResult vn_link_post(struct vn_link *link) MUST_CHECK;
 /* In the middle of much: lets go of what has gathered when it is enough, and keeps the lock. */
 VkResult vn_link_checkpoint(struct vn_link *link) MUST_CHECK;
+/* Sends what has gathered, whose last command lacks `bytes` at its end, and these without a copy:
+ * they are the caller's again when it returns.  Keeps the lock. */
+VkResult vn_link_put_bulk(struct vn_link *link, const void *bytes, size_t len) MUST_CHECK;
 /* As vn_link_post, and sends all there is. */
 VkResult vn_link_send(struct vn_link *link);
 /* Sends all there is, whose last command is answered.  On VK_SUCCESS reply is ready to decode and

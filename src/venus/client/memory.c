@@ -261,6 +261,45 @@ static int collect(struct vn_memory *memory, const struct vn_ranges *ranges)
     return rc;
 }
 
+/* Pages that compression makes smaller travel as a delta. */
+static VkResult put_shrinking(struct vn_device *device, const struct vn_memory *memory, size_t off,
+                              size_t len, const uint8_t *bytes, struct wire_enc *e)
+{
+    struct vn_delta_out out;
+    size_t hole = vn_put_command(e, VN_OP_DELTA);
+    wire_put_u64(e, memory->object.id);
+    vn_delta_begin(&out, e);
+    for (size_t at = 0; at < len; at += VN_PAGE_BYTES)
+        vn_delta_put_page(&out, (off + at) / VN_PAGE_BYTES, bytes + at);
+    if (vn_delta_end(&out, device->codec))
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    wire_fill_len(e, hole);
+    return vn_link_checkpoint(vn_device_link(device));
+}
+
+/* Puts pages that were written as a whole, where the server writes nothing meanwhile: their bytes
+ * go from the twin to the socket. */
+static VkResult put_whole(struct vn_device *device, struct vn_memory *memory, struct wire_enc *e)
+{
+    VkResult result = VK_SUCCESS;
+    const uint8_t *bytes;
+    size_t len;
+    for (size_t off = 0; result == VK_SUCCESS &&
+                         vn_region_take_whole(memory->region, VN_WRITE_BYTES, &off, &len, &bytes);
+         off += len) {
+        if (vn_delta_shrinks(device->codec, bytes)) {
+            result = put_shrinking(device, memory, off, len, bytes, e);
+            continue;
+        }
+        wire_put_u32(e, VN_OP_WRITE);
+        wire_put_u32(e, (uint32_t)(2 * sizeof(uint64_t) + len));
+        wire_put_u64(e, memory->object.id);
+        wire_put_u64(e, off);
+        result = vn_link_put_bulk(vn_device_link(device), bytes, len);
+    }
+    return result;
+}
+
 static VkResult put_region(struct vn_device *device, struct vn_memory *memory, struct wire_enc *e)
 {
     size_t off = 0, len;
@@ -268,6 +307,9 @@ static VkResult put_region(struct vn_device *device, struct vn_memory *memory, s
         return VK_SUCCESS;
     VkResult result = vn_upload_begin(device->upload, memory, e);
     enum vn_server_side server = vn_memory_is_still(memory) ? VN_SERVER_IS_STILL : VN_SERVER_WRITES;
+    bool whole = vn_perf(VN_PERF_WHOLE_PAGES) && vn_perf(VN_PERF_BATCHED_TRANSFERS);
+    if (result == VK_SUCCESS && server == VN_SERVER_IS_STILL && whole)
+        result = put_whole(device, memory, e);
     int rc = result == VK_SUCCESS ? 1 : -ENOMEM;
     size_t most = vn_perf(VN_PERF_BATCHED_TRANSFERS) ? VN_DELTA_BYTES : VN_CHANGE_WIRE_MAX + 1;
     while (rc == 1) {
@@ -337,9 +379,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL invalidate_ranges(VkDevice handle, uint32_
     for (uint32_t i = 0; i < count; i++) {
         const struct vn_memory *memory = VN_OBJECT(vn_memory, ranges[i].memory);
         uint64_t left = memory->size - ranges[i].offset;
-        vn_ranges_add_range(&asked,
-                            &(struct vn_range){memory->object.id, ranges[i].offset,
-                                               ranges[i].size < left ? ranges[i].size : left});
+        vn_ranges_add_range(
+            &asked, &(struct vn_range){memory->object.id, ranges[i].offset,
+                                       ranges[i].size < left ? ranges[i].size : left, false});
     }
     vn_ranges_settle(&asked);
     VkResult result = asked.failed ? VK_ERROR_OUT_OF_HOST_MEMORY : vn_device_read(device, &asked);

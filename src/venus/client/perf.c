@@ -15,6 +15,7 @@ static const char *const names[VN_PERF_COUNT] = {
     [VN_PERF_EARLY_FENCES] = "no_early_fences",
     [VN_PERF_QUIET_BATCHES] = "no_quiet_batches",
     [VN_PERF_PACKING] = "no_packing",
+    [VN_PERF_WHOLE_PAGES] = "no_whole_pages",
     [VN_PERF_UPLOAD_CACHE] = "no_upload_cache",
 };
 

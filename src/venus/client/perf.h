@@ -18,6 +18,7 @@ enum vn_perf {
     VN_PERF_EARLY_FENCES,      /* as VENUS_EARLY_FENCE */
     VN_PERF_QUIET_BATCHES,     /* batches that nobody waits for are not reported */
     VN_PERF_PACKING,           /* as VENUS_COMPRESS */
+    VN_PERF_WHOLE_PAGES,       /* pages written as a whole are sent without a look at each byte */
     VN_PERF_UPLOAD_CACHE,      /* large writes that the server has are not sent again */
     VN_PERF_COUNT,
 };

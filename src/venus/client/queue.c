@@ -394,7 +394,7 @@ static VkResult submit_batches(const struct submission *s, struct vn_batch *batc
     }
     enlist(s->queue, batches);
     if (early)
-        report_early(s->queue, first + count - 1, e);
+        atomic_store_explicit(&s->queue->unseen, first + count - 1, memory_order_relaxed);
     if (s->fence)
         vn_fence_submitted(s->fence, s->queue, first + count - 1);
     return finish_submission(link, s);
@@ -505,6 +505,20 @@ void vn_queue_ask(struct vn_queue *queue, uint64_t number)
     (void)!vn_link_post(link);
 }
 
+void vn_queue_look(struct vn_queue *queue, uint64_t number)
+{
+    struct vn_link *link = vn_device_link(queue->device);
+    if (vn_queue_has_reported(queue, number) ||
+        number > atomic_load_explicit(&queue->unseen, memory_order_relaxed))
+        return;
+    struct wire_enc *e = vn_link_begin(link);
+    if (!e)
+        return; /* the device is lost */
+    if (!vn_queue_has_reported(queue, number))
+        report_early(queue, number, e);
+    (void)!vn_link_post(link);
+}
+
 /* Where nothing can be seen of what is under way, it counts as done. */
 static void prepare_idle_wait(struct vn_queue *queue, uint64_t number)
 {
@@ -585,6 +599,8 @@ static bool gather_under_way(struct vn_device *device, struct vn_ranges *ranges)
         pthread_mutex_unlock(&queue->lock);
     }
     vn_ranges_settle(ranges);
+    for (size_t i = 0; i < ranges->count; i++)
+        ranges->items[i].filled = false; /* not yet */
     return ok;
 }
 

@@ -23,9 +23,9 @@ struct vn_queue {
      * acquire by whoever answers the program from it. */
     _Atomic uint64_t done;
     _Atomic int32_t result; /* the first failure, sticky; stored before done */
-    /* Batches up to this one were reported done when they were sent (docs/early-fences.md).
-     * Relaxed: it says nothing about memory. */
-    _Atomic uint64_t early;
+    /* Batches up to `unseen` may be reported done before they are, those up to `early` were
+     * (docs/early-fences.md).  Relaxed: they say nothing about memory. */
+    _Atomic uint64_t unseen, early;
     pthread_mutex_t lock; /* guards the rest */
     uint64_t submitted;   /* number of the last batch */
     uint64_t visible;     /* number of the last batch whose effects the host can see */
@@ -53,6 +53,9 @@ static inline bool vn_queue_has_reported(const struct vn_queue *queue, uint64_t 
 }
 
 uint64_t vn_queue_submitted(struct vn_queue *queue);
+/* The program asks whether a batch is done.  If it may be told so before it is, it is, and the
+ * server hears of it. */
+void vn_queue_look(struct vn_queue *queue, uint64_t number);
 /* Sees to it that the server reports a batch, which it does on its own only where it knows that
  * somebody waits. */
 void vn_queue_ask(struct vn_queue *queue, uint64_t number);

@@ -30,8 +30,8 @@ static void add(struct vn_ranges *ranges, struct vn_range range)
     ranges->items[ranges->count++] = range;
 }
 
-void vn_ranges_add(struct vn_ranges *ranges, const struct vn_resource *resource,
-                   VkDeviceSize offset, VkDeviceSize bytes)
+static void add_part(struct vn_ranges *ranges, const struct vn_resource *resource,
+                     VkDeviceSize offset, VkDeviceSize bytes, bool filled)
 {
     const struct vn_resource *base = resource->base ? resource->base : resource;
     const struct vn_memory *memory = base->memory;
@@ -44,7 +44,19 @@ void vn_ranges_add(struct vn_ranges *ranges, const struct vn_resource *resource,
         return;
     if (bytes > memory->size - at)
         bytes = memory->size - at;
-    add(ranges, (struct vn_range){memory->object.id, at, bytes});
+    add(ranges, (struct vn_range){memory->object.id, at, bytes, filled});
+}
+
+void vn_ranges_add(struct vn_ranges *ranges, const struct vn_resource *resource,
+                   VkDeviceSize offset, VkDeviceSize bytes)
+{
+    add_part(ranges, resource, offset, bytes, false);
+}
+
+void vn_ranges_add_filled(struct vn_ranges *ranges, const struct vn_resource *resource,
+                          VkDeviceSize offset, VkDeviceSize bytes)
+{
+    add_part(ranges, resource, offset, bytes, true);
 }
 
 void vn_ranges_add_range(struct vn_ranges *ranges, const struct vn_range *range)
@@ -55,7 +67,7 @@ void vn_ranges_add_range(struct vn_ranges *ranges, const struct vn_range *range)
 void vn_ranges_add_memory(struct vn_ranges *ranges, const struct vn_memory *memory)
 {
     if (!memory->dead && memory->host_visible)
-        add(ranges, (struct vn_range){memory->object.id, 0, memory->size});
+        add(ranges, (struct vn_range){memory->object.id, 0, memory->size, false});
 }
 
 static int compare(const void *a, const void *b)
@@ -75,6 +87,7 @@ static size_t join(struct vn_range *items, size_t count, bool whole)
         uint64_t end = last->offset + last->bytes;
         if (next->memory == last->memory && (whole || next->offset <= end)) {
             uint64_t next_end = next->offset + next->bytes;
+            last->filled = last->filled && !whole && (next->filled || next_end <= end);
             last->bytes = (next_end > end ? next_end : end) - last->offset;
         } else {
             items[++kept] = *next;
@@ -112,6 +125,6 @@ void vn_ranges_put(const struct vn_ranges *ranges, struct wire_enc *e)
     for (size_t i = 0; i < ranges->count; i++) {
         wire_put_u64(e, ranges->items[i].memory);
         wire_put_u64(e, ranges->items[i].offset);
-        wire_put_u64(e, ranges->items[i].bytes);
+        wire_put_u64(e, ranges->items[i].bytes | (ranges->items[i].filled ? VN_RANGE_FILLED : 0));
     }
 }

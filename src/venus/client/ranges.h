@@ -10,6 +10,7 @@ struct vn_range {
     uint64_t memory;
     uint64_t offset;
     uint64_t bytes;
+    bool filled; /* each byte is written, so the host may write none of them meanwhile */
 };
 
 struct vn_ranges {
@@ -24,6 +25,9 @@ void vn_ranges_fini(struct vn_ranges *ranges);
  * is not host-visible. */
 void vn_ranges_add(struct vn_ranges *ranges, const struct vn_resource *resource,
                    VkDeviceSize offset, VkDeviceSize bytes);
+/* The same of a copy's destination. */
+void vn_ranges_add_filled(struct vn_ranges *ranges, const struct vn_resource *resource,
+                          VkDeviceSize offset, VkDeviceSize bytes);
 /* As it is. */
 void vn_ranges_add_range(struct vn_ranges *ranges, const struct vn_range *range);
 /* All of an allocation. */

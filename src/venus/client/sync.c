@@ -29,6 +29,13 @@ static bool fence_is_signalled(const struct vn_fence *fence)
     return number == signalled || (number && vn_queue_has_reported(fence->queue, number));
 }
 
+static void look_at_fence(const struct vn_fence *fence)
+{
+    uint64_t number = atomic_load_explicit(&fence->number, memory_order_acquire);
+    if (number && number != signalled)
+        vn_queue_look(fence->queue, number);
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL create_fence(VkDevice device, const VkFenceCreateInfo *info,
                                                    const VkAllocationCallbacks *allocator,
                                                    VkFence *out)
@@ -117,6 +124,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_fence_status(VkDevice handle, VkFence 
 {
     struct fence_wait wait = {&fence, 1, true, VN_OBJECT(vn_device, handle)};
     const struct vn_fence *f = VN_OBJECT(vn_fence, fence);
+    look_at_fence(f);
     if (!fence_is_signalled(f))
         vn_link_poll(vn_device_link(wait.device));
     if (!fences_are_decided(&wait))
@@ -137,6 +145,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_for_fences(VkDevice handle, uint32_t 
     struct vn_device *device = VN_OBJECT(vn_device, handle);
     struct fence_wait wait = {fences, count, all, device};
     uint64_t start = hw_now_ns();
+    for (uint32_t i = 0; i < count; i++)
+        look_at_fence(VN_OBJECT(vn_fence, fences[i]));
     VkResult result = vn_link_wait(vn_device_link(device), fences_are_decided, &wait, timeout);
     vn_trace_wait(hw_now_ns() - start);
     VkResult status = vn_device_status(device);

@@ -19,6 +19,8 @@
  *           server's bytes become zeros, unless a device could have written them: then what they
  *           hold is pushed as a delta.  Answered (when called) with i32 VkResult
  *   DELTA   {u64 memory, delta}     bytes that the program wrote (memory/delta.h)
+ *   WRITE   {u64 memory, u64 offset, bytes}   what whole pages hold at the program; only where no
+ *           device can write meanwhile, so that no byte need be named
  *   READ    {u32 count, ranges}     push what a device changed there, now.  Answered with nothing
  *   BATCHES {u64 queue, u64 first, u32 count, count x {u32 ranges, ranges}}   announces the next
  *           command, a vkQueueSubmit, vkQueueSubmit2 or vkQueueBindSparse on that queue with so
@@ -39,7 +41,8 @@
  *
  *   KEEP    {u64 memory, u64 offset, u32 bytes}   the cache may keep what was written there
  *
- *   a range is {u64 memory, u64 offset, u64 bytes}
+ *   a range is {u64 memory, u64 offset, u64 bytes}, in BATCHES with VN_RANGE_FILLED in bytes where
+ *   the batch writes every byte of it
  *
  * Fences and private data never travel.  The server pushes:
  *
@@ -103,6 +106,7 @@ enum {
     VN_OP_HOLD,
     VN_OP_REUSE,
     VN_OP_KEEP,
+    VN_OP_WRITE,
     VN_OP_END = 256,
 };
 
@@ -121,6 +125,12 @@ enum {
     /* A delta and its head in one message; large changes are cut, so that small messages of
      * other threads get through in between. */
     VN_DELTA_BYTES = 1 << 20,
+
+    /* Of one WRITE: with its head one chunk of the connection, and still in the CPU's caches when
+     * the socket takes it and when it is stored. */
+    VN_WRITE_BYTES = (256 << 10) - 4096,
 };
+
+#define VN_RANGE_FILLED (UINT64_C(1) << 63)
 
 #endif

@@ -206,6 +206,20 @@ static size_t deflate(struct vn_delta_codec *codec, const uint8_t *body, size_t 
     return ZSTD_isError(got) ? 0 : got;
 }
 
+void vn_delta_put_page(struct vn_delta_out *out, size_t page, const uint8_t *bytes)
+{
+    assert(page >= out->next_page);
+    wire_put_varint(out->e, page - out->next_page);
+    wire_put_u8(out->e, WHICH_ALL);
+    wire_put_bytes(out->e, bytes, VN_PAGE_BYTES);
+    out->next_page = page + 1;
+}
+
+bool vn_delta_shrinks(struct vn_delta_codec *codec, const uint8_t *page)
+{
+    return codec->zstd_min && deflate(codec, page, VN_PAGE_BYTES) > 0;
+}
+
 int vn_delta_end(struct vn_delta_out *out, struct vn_delta_codec *codec)
 {
     struct wire_enc *e = out->e;

@@ -67,6 +67,12 @@ void vn_delta_begin(struct vn_delta_out *out, struct wire_enc *e);
 /* Appends a change with at least one byte; pages ascend.  The encoder's error sticks there. */
 void vn_delta_put(struct vn_delta_out *out, const struct vn_change *change);
 
+/* The same for all bytes of a page. */
+void vn_delta_put_page(struct vn_delta_out *out, size_t page, const uint8_t *bytes);
+
+/* Whether bytes like these of one page are worth compressing. */
+bool vn_delta_shrinks(struct vn_delta_codec *codec, const uint8_t *page);
+
 /* Whether the delta has room for one more change within `budget` bytes. */
 static inline bool vn_delta_has_room(const struct vn_delta_out *out, size_t budget)
 {

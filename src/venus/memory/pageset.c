@@ -43,8 +43,19 @@ size_t vn_pageset_next(const struct vn_pageset *set, size_t from)
 
 size_t vn_pageset_run(const struct vn_pageset *set, size_t first, size_t most)
 {
+    if (set->count == 0 || first >= set->pages)
+        return 0;
+    if (most > set->pages - first)
+        most = set->pages - first;
     size_t n = 0;
-    while (n < most && first + n < set->pages && vn_pageset_has(set, first + n))
-        n++;
-    return n;
+    while (n < most) {
+        size_t at = first + n;
+        uint64_t gaps = ~set->words[at / 64] >> at % 64;
+        if (gaps) {
+            n += (size_t)__builtin_ctzll(gaps);
+            break;
+        }
+        n += 64 - at % 64;
+    }
+    return n < most ? n : most;
 }

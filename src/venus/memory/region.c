@@ -17,10 +17,11 @@ struct vn_region {
     struct vn_kernel *kernel;
     struct vn_track track;
     struct vn_twin twin;
-    struct vn_pageset pending; /* to be encoded */
-    struct vn_pageset missing; /* dropped; the server has them */
-    struct vn_pageset asked;   /* missing and asked for */
-    struct vn_change *batch;   /* BATCH of them, from the first apply on */
+    struct vn_pageset pending;   /* to be encoded */
+    struct vn_pageset missing;   /* dropped; the server has them */
+    struct vn_pageset asked;     /* missing and asked for */
+    struct vn_pageset populated; /* whose twin has memory */
+    struct vn_change *batch;     /* BATCH of them, from the first apply on */
     uint8_t *live;
     size_t bytes; /* of live: size in whole host pages */
     vn_fetch_fn *fetch;
@@ -79,6 +80,8 @@ static int init(struct vn_region *region, const struct vn_region_params *params)
     if (!err)
         err = vn_pageset_init(&region->asked, pages);
     if (!err)
+        err = vn_pageset_init(&region->populated, pages);
+    if (!err)
         err = vn_track_init(&region->track, region->kernel, params->method, region->live,
                             region->bytes, differs, region);
     return err;
@@ -115,6 +118,7 @@ void vn_region_destroy(struct vn_region *region)
     vn_track_fini(&region->track);
     if (region->live)
         munmap(region->live, region->bytes);
+    vn_pageset_fini(&region->populated);
     vn_pageset_fini(&region->asked);
     vn_pageset_fini(&region->missing);
     vn_pageset_fini(&region->pending);
@@ -220,6 +224,59 @@ int vn_region_encode(struct vn_region *region, struct vn_delta_codec *codec, str
     int more = encode(region, codec, e, budget, server, changes);
     pthread_mutex_unlock(&region->lock);
     return more;
+}
+
+static void populate_twin(struct vn_region *region, size_t page, size_t count)
+{
+    if (vn_pageset_run(&region->populated, page, count) == count)
+        return;
+    vn_twin_populate(&region->twin, page * VN_PAGE_BYTES, count * VN_PAGE_BYTES);
+    vn_pageset_add_span(&region->populated, page, count);
+}
+
+/* Pages from `page` on, pending and written as a whole, at most `most`. */
+static size_t count_whole(struct vn_region *region, size_t page, size_t most)
+{
+    size_t whole = region->twin.size / VN_PAGE_BYTES, count = 0;
+    most = vn_pageset_run(&region->pending, page, most);
+    if (most >= VN_WHOLE_MIN / VN_PAGE_BYTES)
+        populate_twin(region, page, most);
+    while (count < most && page + count < whole &&
+           vn_twin_is_rewritten(&region->twin, region->live, page + count))
+        count++;
+    return count;
+}
+
+static bool take_whole(struct vn_region *region, size_t most, size_t *off, size_t *len)
+{
+    size_t page = *off / VN_PAGE_BYTES + (*off % VN_PAGE_BYTES != 0);
+    while ((page = vn_pageset_next(&region->pending, page)) < region->pending.pages) {
+        size_t count = count_whole(region, page, most / VN_PAGE_BYTES);
+        if (count >= VN_WHOLE_MIN / VN_PAGE_BYTES) {
+            *off = page * VN_PAGE_BYTES;
+            *len = count * VN_PAGE_BYTES;
+            vn_twin_take_whole(&region->twin, region->live, *off, *len);
+            for (size_t i = page; i < page + count; i++)
+                vn_pageset_remove(&region->pending, i);
+            return true;
+        }
+        page += count + 1;
+    }
+    return false;
+}
+
+bool vn_region_take_whole(struct vn_region *region, size_t most, size_t *off, size_t *len,
+                          const uint8_t **bytes)
+{
+    assert(most >= VN_WHOLE_MIN);
+    if (is_foreign(region))
+        return false;
+    pthread_mutex_lock(&region->lock);
+    bool taken = take_whole(region, most, off, len);
+    pthread_mutex_unlock(&region->lock);
+    if (taken)
+        *bytes = region->twin.bytes + *off;
+    return taken;
 }
 
 static bool is_inside(const struct vn_region *region, size_t off, size_t len)
@@ -481,8 +538,10 @@ static void drop_twin(struct vn_region *region, size_t first, size_t end)
         size_t run = vn_pageset_run(&region->missing, page, end - page);
         (void)madvise(region->twin.bytes + page * VN_PAGE_BYTES, run * VN_PAGE_BYTES,
                       MADV_DONTNEED);
-        for (size_t i = page; i < page + run; i++)
+        for (size_t i = page; i < page + run; i++) {
             vn_pageset_remove(&region->pending, i);
+            vn_pageset_remove(&region->populated, i);
+        }
         page += run;
     }
 }

@@ -30,6 +30,9 @@ enum {
     /* Asked for around a touched page: a round trip is worth more than a page, and on 10 Gbit/s
      * this much arrives in the time of one short round trip. */
     VN_FETCH_BYTES = 256 << 10,
+
+    /* Fewer pages that are written as a whole are left to deltas, which gather in one message. */
+    VN_WHOLE_MIN = 64 << 10,
 };
 
 /* Alignment of a mapping, at most: far past any minMemoryMapAlignment. */
@@ -83,6 +86,13 @@ enum vn_server_side { VN_SERVER_WRITES, VN_SERVER_IS_STILL };
  * error the twin is ahead of the server and the connection is to be given up. */
 int vn_region_encode(struct vn_region *region, struct vn_delta_codec *codec, struct wire_enc *e,
                      size_t budget, enum vn_server_side server, size_t *changes) MUST_CHECK;
+
+/* Takes the first pending pages at or after *off that seem to be written as a whole, at least
+ * VN_WHOLE_MIN and at most `most` bytes of them in a row, for a server that writes nothing there
+ * meanwhile (VN_SERVER_IS_STILL).  True with their place and their bytes, which are to be sent as
+ * they are; they stay so until the next call that encodes or applies.  False: there are none. */
+bool vn_region_take_whole(struct vn_region *region, size_t most, size_t *off, size_t *len,
+                          const uint8_t **bytes) MUST_CHECK;
 
 /* For the upload cache: pending pages that the server can have without their bytes being sent.
  *

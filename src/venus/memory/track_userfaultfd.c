@@ -6,14 +6,20 @@
  * A fault for each page costs a program that rewrites megabytes, a staging buffer say, more than
  * copying them.  So a span that two collections in a row found written as a whole is left open: its
  * pages are compared at each collection instead.  The first that finds it unchanged protects it,
- * and compares once more: what was written before shows then, what is written later is marked. */
+ * and compares once more: what was written before shows then, what is written later is marked.
+ *
+ * A span that the owner writes, a buffer that is read back say, is left open too: protecting it
+ * after each time interrupts every core that runs the program, which costs more than comparing.  It
+ * stays open until a collection finds it unchanged with no write of the owner's since the last. */
 #include "venus/memory/track.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 enum {
-    UNLOCK_PAGES_MIN = 4, /* below this a fault each costs less than the call that spares them */
+    /* Below this a fault each costs less than the call that spares them, and a comparison at the
+     * next collection less than the call that marks them clean. */
+    UNLOCK_PAGES_MIN = 4,
     SPAN_BYTES = 256 << 10,
     SPAN_PAGES = SPAN_BYTES / VN_PAGE_BYTES,
 };
@@ -22,6 +28,7 @@ enum {
 struct spans {
     struct vn_pageset written; /* as a whole, at the last collection */
     struct vn_pageset open;
+    struct vn_pageset owned; /* open, and written by the owner since the last collection */
 };
 
 static bool works(const struct vn_kernel *kernel)
@@ -36,6 +43,7 @@ static void fini(struct vn_track *track)
         return;
     vn_pageset_fini(&spans->written);
     vn_pageset_fini(&spans->open);
+    vn_pageset_fini(&spans->owned);
     free(spans);
 }
 
@@ -49,6 +57,8 @@ static int init(struct vn_track *track)
     int err = vn_pageset_init(&spans->written, count);
     if (!err)
         err = vn_pageset_init(&spans->open, count);
+    if (!err)
+        err = vn_pageset_init(&spans->owned, count);
     if (!err)
         err = vn_kernel_watch(track->kernel, (uintptr_t)track->base, track->size, false);
     if (err) {
@@ -70,16 +80,47 @@ static void add_span(void *user, uintptr_t addr, size_t len)
     vn_pageset_add_span(taking->written, off / VN_PAGE_BYTES, len / VN_PAGE_BYTES);
 }
 
-static int unlock(struct vn_track *track, size_t off, size_t len)
+static int protect(struct vn_track *track, size_t off, size_t len, bool on)
 {
-    if (len < UNLOCK_PAGES_MIN * track->kernel->page)
-        return 0;
-    return vn_kernel_protect(track->kernel, (uintptr_t)track->base + off, len, false);
+    return vn_kernel_protect(track->kernel, (uintptr_t)track->base + off, len, on);
 }
 
+static int open_span(struct vn_track *track, size_t at)
+{
+    struct spans *spans = track->state;
+    size_t off = at * SPAN_BYTES, left = track->size - off;
+    if (vn_pageset_has(&spans->open, at))
+        return 0;
+    int err = protect(track, off, left < SPAN_BYTES ? left : SPAN_BYTES, false);
+    if (!err)
+        vn_pageset_add(&spans->open, at);
+    return err;
+}
+
+static int unlock(struct vn_track *track, size_t off, size_t len)
+{
+    struct spans *spans = track->state;
+    int err = 0;
+    if (len < UNLOCK_PAGES_MIN * track->kernel->page)
+        return 0;
+    for (size_t at = off / SPAN_BYTES; !err && at * SPAN_BYTES < off + len; at++) {
+        err = open_span(track, at);
+        vn_pageset_add(&spans->owned, at);
+    }
+    return err;
+}
+
+/* Of open spans nothing is forgotten: they are compared anyway.  A few pages stay marked: what one
+ * step gives back is often a page that the next one changes again. */
 static int relock(struct vn_track *track, size_t off, size_t len)
 {
-    return vn_kernel_protect(track->kernel, (uintptr_t)track->base + off, len, true);
+    const struct spans *spans = track->state;
+    if (len < UNLOCK_PAGES_MIN * track->kernel->page)
+        return -EAGAIN;
+    size_t first = off / SPAN_BYTES, count = (off + len - 1) / SPAN_BYTES + 1 - first;
+    if (vn_pageset_run(&spans->open, first, count) == count)
+        return -EALREADY;
+    return protect(track, off, len, true);
 }
 
 /* Adds the pages of [off, off + len) that differ; whether any does. */
@@ -100,12 +141,15 @@ static bool add_different(struct vn_track *track, size_t off, size_t len,
 static int take_open(struct vn_track *track, size_t off, size_t len, struct vn_pageset *written)
 {
     struct spans *spans = track->state;
-    if (add_different(track, off, len, written) || len < SPAN_BYTES)
+    size_t at = off / SPAN_BYTES;
+    bool owned = vn_pageset_has(&spans->owned, at);
+    vn_pageset_remove(&spans->owned, at);
+    if (add_different(track, off, len, written) || owned || len < SPAN_BYTES)
         return 0;
-    int err = relock(track, off, len);
+    int err = protect(track, off, len, true);
     if (err)
         return err;
-    vn_pageset_remove(&spans->open, off / SPAN_BYTES);
+    vn_pageset_remove(&spans->open, at);
     (void)add_different(track, off, len, written);
     return 0;
 }
@@ -124,9 +168,7 @@ static int note_spans(struct vn_track *track, size_t off, size_t end,
         } else if (!vn_pageset_has(&spans->written, at)) {
             vn_pageset_add(&spans->written, at);
         } else {
-            err = unlock(track, at * SPAN_BYTES, SPAN_BYTES);
-            if (!err)
-                vn_pageset_add(&spans->open, at);
+            err = open_span(track, at);
         }
     }
     return err;

@@ -3,6 +3,8 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
+#include "venus/memory/diff_impl.h"
+
 /* Host pages have up to 64 KiB; the client installs whole ones from its twin. */
 static size_t mapped_bytes(size_t size)
 {
@@ -28,6 +30,7 @@ void vn_twin_fini(struct vn_twin *twin)
 {
     if (twin->bytes)
         munmap(twin->bytes, mapped_bytes(twin->size));
+    vn_pageset_fini(&twin->alike);
     *twin = (struct vn_twin){0};
 }
 
@@ -36,6 +39,11 @@ static size_t bytes_in(const struct vn_twin *twin, size_t page)
     size_t start = page * VN_PAGE_BYTES;
     assert(start < twin->size);
     return twin->size - start < VN_PAGE_BYTES ? twin->size - start : VN_PAGE_BYTES;
+}
+
+static size_t pages_up_to(size_t end)
+{
+    return (end + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
 }
 
 /* Live memory is read and written with relaxed atomics: each access happens once and whole, which
@@ -67,9 +75,16 @@ static void snapshot(const uint8_t *live, size_t n, uint8_t page[VN_PAGE_BYTES])
     memset(page + n, 0, VN_PAGE_BYTES - n);
 }
 
+static bool is_alike(const struct vn_twin *twin, size_t page)
+{
+    return twin->alike.count && vn_pageset_has(&twin->alike, page);
+}
+
 bool vn_twin_differs(const struct vn_twin *twin, const uint8_t *live, size_t page)
 {
     size_t start = page * VN_PAGE_BYTES, n = bytes_in(twin, page);
+    if (is_alike(twin, page))
+        return false;
     if (n == VN_PAGE_BYTES)
         return vn_diff_differs(live + start, twin->bytes + start);
     uint8_t last[VN_PAGE_BYTES];
@@ -155,8 +170,8 @@ void vn_twin_overwrite(struct vn_twin *twin, uint8_t *live, const struct vn_chan
     store(twin, live, change, false);
 }
 
-int vn_twin_encode(struct vn_twin *twin, const uint8_t *live, size_t *page, size_t end,
-                   struct vn_delta_codec *codec, struct wire_enc *e, size_t budget)
+int vn_twin_encode(struct vn_twin *twin, const uint8_t *live, struct vn_pages filled, size_t *page,
+                   size_t end, struct vn_delta_codec *codec, struct wire_enc *e, size_t budget)
 {
     assert(budget > VN_CHANGE_WIRE_MAX && *page <= end && end <= vn_twin_pages(twin));
     struct vn_delta_out out;
@@ -165,10 +180,17 @@ int vn_twin_encode(struct vn_twin *twin, const uint8_t *live, size_t *page, size
     size_t at = *page;
     vn_delta_begin(&out, e);
     for (; at < end && vn_delta_has_room(&out, budget); at++) {
-        if (!vn_twin_differs(twin, live, at) || !vn_twin_take(twin, live, at, &change))
+        if (!vn_twin_differs(twin, live, at))
             continue;
-        vn_delta_put(&out, &change);
-        vn_twin_sent(twin, &change);
+        if (at >= filled.first && at < filled.end && vn_twin_is_rewritten(twin, live, at)) {
+            vn_twin_take_whole(twin, live, at * VN_PAGE_BYTES, VN_PAGE_BYTES);
+            vn_delta_put_page(&out, at, twin->bytes + at * VN_PAGE_BYTES);
+        } else if (vn_twin_take(twin, live, at, &change)) {
+            vn_delta_put(&out, &change);
+            vn_twin_sent(twin, &change);
+        } else {
+            continue;
+        }
         changes++;
     }
     int err = vn_delta_end(&out, codec);
@@ -186,10 +208,105 @@ int vn_twin_apply(struct vn_twin *twin, uint8_t *live, struct vn_delta_codec *co
     int err = vn_delta_open(codec, data, len, twin->size, &in);
     if (err)
         return err;
-    while (vn_delta_next(&in, &change))
+    while (vn_delta_next(&in, &change)) {
+        vn_twin_part(twin, live, change.page, change.page + 1);
         vn_twin_overwrite(twin, live, &change);
+    }
     return 0;
 }
+
+/* --- whole pages --------------------------------------------------------------------------- */
+
+/* How many of the eight bytes are not zero. */
+static unsigned count_bytes(uint64_t word)
+{
+    const uint64_t low = UINT64_C(0x7f7f7f7f7f7f7f7f);
+    return (unsigned)__builtin_popcountll((((word & low) + low) | word) & ~low);
+}
+
+bool vn_twin_is_rewritten(const struct vn_twin *twin, const uint8_t *live, size_t page)
+{
+    enum { STEP = 27 }; /* odd, so that pages in a row are looked at in all places */
+    size_t at = page * VN_PAGE_BYTES + page * STEP % VN_PAGE_BLOCKS * VN_BLOCK_BYTES;
+    unsigned differ = 0;
+    uint64_t any = 0;
+    for (size_t end = at + VN_BLOCK_BYTES; at < end; at += 8) {
+        uint64_t now = load64(live + at), then;
+        memcpy(&then, twin->bytes + at, 8);
+        differ += count_bytes(now ^ then);
+        any |= now;
+    }
+    return any && differ >= VN_BLOCK_BYTES / 4 * 3;
+}
+
+/* In pieces that the compiler copies in registers: a call of memcpy is watched by ThreadSanitizer,
+ * and one of the two may be memory that others write. */
+VN_RACY static void copy_racy(uint8_t *to, const uint8_t *from, size_t len)
+{
+    size_t at = 0;
+    for (; at + VN_BLOCK_BYTES <= len; at += VN_BLOCK_BYTES)
+        __builtin_memcpy(to + at, from + at, VN_BLOCK_BYTES);
+    for (; at < len; at++)
+        to[at] = from[at];
+}
+
+void vn_twin_populate(const struct vn_twin *twin, size_t off, size_t len)
+{
+#ifdef MADV_POPULATE_WRITE
+    (void)madvise(twin->bytes + off, len, MADV_POPULATE_WRITE);
+#else
+    (void)twin, (void)off, (void)len;
+#endif
+}
+
+void vn_twin_take_whole(struct vn_twin *twin, const uint8_t *live, size_t off, size_t len)
+{
+    assert(off % VN_PAGE_BYTES == 0 && off <= twin->size && len <= twin->size - off);
+    copy_racy(twin->bytes + off, live + off, len);
+}
+
+/* The set is made with its first member.  Without memory for it nothing is alike. */
+static bool can_be_alike(struct vn_twin *twin)
+{
+    return twin->alike.words || vn_pageset_init(&twin->alike, vn_twin_pages(twin)) == 0;
+}
+
+void vn_twin_store(struct vn_twin *twin, uint8_t *live, size_t off, const uint8_t *bytes,
+                   size_t len, bool alike)
+{
+    assert(off % VN_PAGE_BYTES == 0 && off <= twin->size && len <= twin->size - off);
+    size_t whole = alike && can_be_alike(twin) ? len / VN_PAGE_BYTES * VN_PAGE_BYTES : 0;
+    size_t first = off / VN_PAGE_BYTES;
+    vn_twin_part(twin, live, first + whole / VN_PAGE_BYTES, pages_up_to(off + len));
+    copy_racy(live + off, bytes, len);
+    memcpy(twin->bytes + off + whole, bytes + whole, len - whole);
+    if (whole)
+        vn_pageset_add_span(&twin->alike, first, whole / VN_PAGE_BYTES);
+}
+
+void vn_twin_part(struct vn_twin *twin, const uint8_t *live, size_t first, size_t end)
+{
+    if (twin->alike.count == 0)
+        return;
+    for (size_t page = first; (page = vn_pageset_next(&twin->alike, page)) < end; page++) {
+        size_t at = page * VN_PAGE_BYTES;
+        copy_racy(twin->bytes + at, live + at, bytes_in(twin, page));
+        vn_pageset_remove(&twin->alike, page);
+    }
+}
+
+void vn_twin_read(const struct vn_twin *twin, const uint8_t *live, size_t off, size_t len,
+                  uint8_t *to)
+{
+    assert(off % VN_PAGE_BYTES == 0 && off <= twin->size && len <= twin->size - off);
+    for (size_t at = 0; at < len; at += VN_PAGE_BYTES) {
+        bool alike = is_alike(twin, (off + at) / VN_PAGE_BYTES);
+        size_t n = len - at < VN_PAGE_BYTES ? len - at : VN_PAGE_BYTES;
+        copy_racy(to + at, (alike ? live : twin->bytes) + off + at, n);
+    }
+}
+
+/* --- the upload cache ---------------------------------------------------------------------- */
 
 void vn_twin_read_live(const struct vn_twin *twin, const uint8_t *live, size_t off, size_t len,
                        uint8_t *to)
@@ -209,6 +326,7 @@ void vn_twin_write(struct vn_twin *twin, uint8_t *live, size_t off, const uint8_
 {
     struct vn_change change;
     assert(off % VN_PAGE_BYTES == 0 && off <= twin->size && len <= twin->size - off);
+    vn_twin_part(twin, live, off / VN_PAGE_BYTES, pages_up_to(off + len));
     for (size_t at = 0; at < len; at += VN_PAGE_BYTES) {
         const uint8_t *known = twin->bytes + off + at;
         size_t n = len - at < VN_PAGE_BYTES ? len - at : VN_PAGE_BYTES;

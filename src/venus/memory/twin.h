@@ -22,6 +22,7 @@
 struct vn_twin {
     uint8_t *bytes; /* whole pages; zero past size */
     size_t size;
+    struct vn_pageset alike; /* pages for which live stands; see vn_twin_store */
 };
 
 /* All zero, and without memory behind it until it is written.  0, -EINVAL for a size of 0 or past
@@ -52,18 +53,54 @@ void vn_twin_merge(struct vn_twin *twin, uint8_t *live, const struct vn_change *
 /* The client's change, at the server: into both. */
 void vn_twin_overwrite(struct vn_twin *twin, uint8_t *live, const struct vn_change *change);
 
+struct vn_pages {
+    size_t first, end;
+};
+
 /* The two calls of an end that tracks nothing and compares: the server.
  *
  * Appends to e a delta of what differs in pages *page up to end, of at most budget bytes, and moves
- * *page to the first page not looked at.  budget is at least VN_CHANGE_WIRE_MAX + 1.
+ * *page to the first page not looked at.  budget is at least VN_CHANGE_WIRE_MAX + 1.  Pages of
+ * `filled` were written here as a whole, so that the peer may write none of their bytes: those that
+ * seem to have changed as a whole are sent so.
  * The number of changes put; or the encoder's error, after which the twin is ahead of the peer and
  * the connection is to be given up. */
-int vn_twin_encode(struct vn_twin *twin, const uint8_t *live, size_t *page, size_t end,
-                   struct vn_delta_codec *codec, struct wire_enc *e, size_t budget) MUST_CHECK;
+int vn_twin_encode(struct vn_twin *twin, const uint8_t *live, struct vn_pages filled, size_t *page,
+                   size_t end, struct vn_delta_codec *codec, struct wire_enc *e,
+                   size_t budget) MUST_CHECK;
 
 /* Overwrites with a delta, all of it or, on -EPROTO, -EMSGSIZE and -ENOMEM, none of it. */
 int vn_twin_apply(struct vn_twin *twin, uint8_t *live, struct vn_delta_codec *codec,
                   const void *data, size_t len) MUST_CHECK;
+
+/* Whole pages, without a look at each byte, where the server writes nothing there meanwhile.
+ *
+ * Whether most bytes of a page seem to differ, by one block of it, and not to become zeros, for
+ * which a delta has a short name. */
+bool vn_twin_is_rewritten(const struct vn_twin *twin, const uint8_t *live, size_t page);
+
+/* Gets memory for the pages of [off, off + len), which are about to be written, in one call: a look
+ * and then a write would be two faults a page.  Harmless where it cannot. */
+void vn_twin_populate(const struct vn_twin *twin, size_t off, size_t len);
+
+/* At the client: live at [off, off + len), whole pages, becomes the twin, which is what is then
+ * sent: so both are the same, whatever is written meanwhile. */
+void vn_twin_take_whole(struct vn_twin *twin, const uint8_t *live, size_t off, size_t len);
+
+/* At the server: the client's bytes at [off, off + len) into both; off is the start of a page.
+ *
+ * With `alike` whole pages are written to live only, which stands for the twin until vn_twin_part:
+ * as long as no device can write them the two are the same, and a copy would be for nothing.  For
+ * memory that is read as quickly as the twin. */
+void vn_twin_store(struct vn_twin *twin, uint8_t *live, size_t off, const uint8_t *bytes,
+                   size_t len, bool alike);
+
+/* A device may write pages from first up to end from now on. */
+void vn_twin_part(struct vn_twin *twin, const uint8_t *live, size_t first, size_t end);
+
+/* Copies what the peer has at [off, off + len); off is the start of a page. */
+void vn_twin_read(const struct vn_twin *twin, const uint8_t *live, size_t off, size_t len,
+                  uint8_t *to);
 
 /* The client's upload cache; see docs/upload-cache.md.
  *

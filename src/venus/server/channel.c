@@ -89,6 +89,18 @@ struct rpc_msg *vn_channel_receive(struct vn_channel *c)
     return msg;
 }
 
+struct rpc_msg *vn_channel_poll(struct vn_channel *c)
+{
+    vn_channel_lock(c);
+    struct rpc_msg *msg = may_execute(c) ? rpc_recv(c->ep) : NULL;
+    if (!msg && !c->reading) {
+        take_in(c);
+        msg = may_execute(c) ? rpc_recv(c->ep) : NULL;
+    }
+    vn_channel_unlock(c);
+    return msg;
+}
+
 void vn_channel_lock(struct vn_channel *c)
 {
     pthread_mutex_lock(&c->lock);

@@ -10,7 +10,7 @@
  * until it is sent.
  *
  * Trust: as rpc/rpc.h.
- * Threads: any; vn_channel_receive on one only.
+ * Threads: any; vn_channel_receive and vn_channel_poll on one only.
  * Lifetime: init/fini; the endpoint is the caller's, and outlives it. */
 #ifndef HAWSER_VENUS_SERVER_CHANNEL_H
 #define HAWSER_VENUS_SERVER_CHANNEL_H
@@ -45,6 +45,9 @@ void vn_channel_fini(struct vn_channel *channel);
 /* The next message, to be released under the lock; NULL when the connection has ended.  Flushes
  * before it waits. */
 struct rpc_msg *vn_channel_receive(struct vn_channel *channel);
+
+/* The same without waiting: NULL when nothing has arrived, too. */
+struct rpc_msg *vn_channel_poll(struct vn_channel *channel);
 
 void vn_channel_lock(struct vn_channel *channel);
 void vn_channel_unlock(struct vn_channel *channel);

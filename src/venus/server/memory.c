@@ -31,7 +31,7 @@ struct memory {
     VkDeviceMemory handle;
     struct vn_device *device;
     uint64_t size;
-    bool visible, coherent;
+    bool visible, coherent, cached;
     uint64_t submissions; /* of the device when it was allocated */
     uint8_t *live;        /* NULL: not mapped */
     struct vn_twin twin;
@@ -58,7 +58,9 @@ struct vn_range *vn_ranges_get(struct wire_dec *d, uint32_t *count)
     for (uint32_t i = 0; i < *count; i++) {
         ranges[i].memory = wire_get_u64(d);
         ranges[i].offset = wire_get_u64(d);
-        ranges[i].bytes = wire_get_u64(d);
+        uint64_t bytes = wire_get_u64(d);
+        ranges[i].bytes = bytes & ~VN_RANGE_FILLED;
+        ranges[i].filled = bytes & VN_RANGE_FILLED;
     }
     return ranges;
 }
@@ -143,6 +145,7 @@ VkResult vn_memories_allocate(struct vn_memories *m, struct vn_device *device, u
                           .size = info->allocationSize,
                           .visible = flags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT,
                           .coherent = flags & VK_MEMORY_PROPERTY_HOST_COHERENT_BIT,
+                          .cached = flags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT,
                           .submissions = device->submissions};
     VkResult result = device->driver.vkAllocateMemory(device->handle, info, NULL, &made.handle);
     if (result < 0)
@@ -234,6 +237,20 @@ static int check_range(const struct memory *memory, uint64_t off, size_t len)
     return inside && off % VN_PAGE_BYTES == 0 ? 0 : -EPROTO;
 }
 
+int vn_memories_store(struct vn_memories *m, uint64_t id, uint64_t off, const void *bytes,
+                      size_t len)
+{
+    vn_channel_lock(m->channel);
+    struct memory *memory = vn_keymap_get(&m->by_id, id);
+    int rc = check_range(memory, off, len);
+    if (rc == 0) {
+        vn_twin_store(&memory->twin, memory->live, (size_t)off, bytes, len, memory->cached);
+        flush_caches(memory);
+    }
+    vn_channel_unlock(m->channel);
+    return rc;
+}
+
 int vn_memories_write(struct vn_memories *m, uint64_t id, uint64_t off, const void *bytes,
                       size_t len)
 {
@@ -254,23 +271,37 @@ int vn_memories_copy(struct vn_memories *m, uint64_t id, uint64_t off, void *to,
     const struct memory *memory = vn_keymap_get(&m->by_id, id);
     int rc = check_range(memory, off, len);
     if (rc == 0)
-        memcpy(to, memory->twin.bytes + off, len);
+        vn_twin_read(&memory->twin, memory->live, (size_t)off, len, to);
     vn_channel_unlock(m->channel);
     return rc;
 }
 
 /* ---- the devices' writes ---- */
 
+/* Those that the device wrote as a whole. */
+static struct vn_pages filled_pages(const struct memory *memory, const struct vn_range *range)
+{
+    if (!range->filled)
+        return (struct vn_pages){0};
+    uint64_t left = memory->size - range->offset;
+    uint64_t end = range->offset + (range->bytes < left ? range->bytes : left);
+    return (struct vn_pages){
+        .first = (size_t)((range->offset + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES),
+        .end = (size_t)(end / VN_PAGE_BYTES),
+    };
+}
+
 /* With the turn and the lock: one look at some pages.  *page moves on. */
-static int read_some(struct vn_memories *m, struct memory *memory, size_t *page, size_t end)
+static int read_some(struct vn_memories *m, struct memory *memory, const struct vn_range *range,
+                     size_t *page, size_t end)
 {
     size_t until = end - *page > PAGES_A_HOLD ? *page + PAGES_A_HOLD : end;
     uint32_t most = rpc_ep_message_max(m->channel->ep) - (uint32_t)sizeof(uint64_t);
     size_t budget = most < VN_DELTA_BYTES ? most : VN_DELTA_BYTES;
     wire_enc_reset(&m->out);
     wire_put_u64(&m->out, memory->id);
-    int changes =
-        vn_twin_encode(&memory->twin, memory->live, page, until, m->codec, &m->out, budget);
+    int changes = vn_twin_encode(&memory->twin, memory->live, filled_pages(memory, range), page,
+                                 until, m->codec, &m->out, budget);
     if (changes <= 0)
         return changes;
     return vn_channel_push(m->channel, VN_PUSH_DELTA, wire_enc_data(&m->out),
@@ -290,6 +321,18 @@ static bool pages_of(const struct memory *memory, const struct vn_range *range, 
     return true;
 }
 
+void vn_memories_expose(struct vn_memories *m, const struct vn_range *ranges, uint32_t count)
+{
+    size_t first, end;
+    vn_channel_lock(m->channel);
+    for (uint32_t i = 0; i < count; i++) {
+        struct memory *memory = vn_keymap_get(&m->by_id, ranges[i].memory);
+        if (pages_of(memory, &ranges[i], &first, &end))
+            vn_twin_part(&memory->twin, memory->live, first, end);
+    }
+    vn_channel_unlock(m->channel);
+}
+
 /* The lock is given back between two looks, and the memory may be gone after it. */
 static int read_range(struct vn_memories *m, const struct vn_range *range)
 {
@@ -306,7 +349,7 @@ static int read_range(struct vn_memories *m, const struct vn_range *range)
         if (more && page == first)
             invalidate_caches(memory);
         if (more)
-            rc = read_some(m, memory, &page, end);
+            rc = read_some(m, memory, range, &page, end);
         more = more && page < end;
         bool was_long = hw_now_ns() - start > long_hold_ns;
         vn_channel_unlock(m->channel);
@@ -349,7 +392,7 @@ static VkResult map(struct vn_memories *m, struct memory *memory)
     if (!written)
         flush_caches(memory);
     vn_channel_unlock(m->channel);
-    struct vn_range all = {memory->id, 0, memory->size};
+    struct vn_range all = {memory->id, 0, memory->size, false};
     return written && vn_memories_read(m, &all, 1) ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
 }
 

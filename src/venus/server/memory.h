@@ -21,6 +21,7 @@ struct vn_range {
     uint64_t memory;
     uint64_t offset;
     uint64_t bytes;
+    bool filled; /* the batch wrote every byte */
 };
 
 enum { VN_RANGE_WIRE = 24 };
@@ -54,6 +55,16 @@ VkResult vn_memories_map(struct vn_memories *memories, uint64_t id) MUST_CHECK;
 /* Applies a delta of the client.  0, -ENOENT for memory that is not mapped, or what the delta's
  * decoder found. */
 int vn_memories_apply(struct vn_memories *memories, uint64_t id, const void *data,
+                      size_t len) MUST_CHECK;
+
+/* Before work that can write these ranges is submitted. */
+void vn_memories_expose(struct vn_memories *memories, const struct vn_range *ranges,
+                        uint32_t count);
+
+/* Stores what whole pages hold at the client, which no device writes meanwhile.  0, -ENOENT for
+ * memory that is not mapped, -EPROTO for a range that does not begin with a page or ends past the
+ * memory. */
+int vn_memories_store(struct vn_memories *memories, uint64_t id, uint64_t off, const void *bytes,
                       size_t len) MUST_CHECK;
 
 /* For the upload cache.  The client has exactly these bytes at [off, off + len), and both ends had

@@ -11,6 +11,13 @@
 
 static const uint64_t wait_slice_ns = 200 * HW_MS;
 
+/* Of the executor, which looks between two slices whether something has arrived: what that may wait
+ * at most. */
+static const uint64_t held_slice_ns = 50 * HW_US;
+/* Of all slices: for longer work the waking of a thread is no matter. */
+static const uint64_t held_most_ns = HW_MS;
+enum { HELD_REST = 16 }; /* submissions without holding after something had to wait */
+
 static void list_add(struct vn_batch_list *list, struct vn_batch *batch)
 {
     batch->next = NULL;
@@ -61,6 +68,8 @@ static int announce_one(struct vn_queue *q, struct wire_dec *d)
     *batch = (struct vn_batch){.number = q->next_number++, .kind = get_kind(d)};
     if (batch->kind == VN_BATCH_REPORTED)
         batch->ranges = vn_ranges_get(d, &batch->range_count);
+    if (batch->range_count)
+        vn_memories_expose(reports->memories, batch->ranges, batch->range_count);
     uint64_t pending = atomic_fetch_add_explicit(&reports->pending, 1, memory_order_relaxed);
     uint64_t ranges = atomic_fetch_add_explicit(&reports->pending_ranges, batch->range_count,
                                                 memory_order_relaxed);
@@ -115,9 +124,11 @@ static bool wait_for_work(struct vn_queue *q, uint64_t *number, VkResult *result
 {
     const struct vn_batch *batch;
     pthread_mutex_lock(&q->lock);
-    while (!(batch = first_reported(q)) && !q->stop)
+    q->reporting = false;
+    while (((batch = first_reported(q)) == NULL || q->held) && !q->stop)
         pthread_cond_wait(&q->work, &q->lock);
     if (batch) {
+        q->reporting = true;
         *number = batch->number;
         *result = q->lost < 0 ? q->lost : batch->result;
     }
@@ -125,23 +136,30 @@ static bool wait_for_work(struct vn_queue *q, uint64_t *number, VkResult *result
     return batch != NULL;
 }
 
-/* VK_SUCCESS once the semaphore has reached *number, which becomes what it has reached. */
-static VkResult wait_for_device(const struct vn_queue *q, uint64_t *number)
+/* VK_SUCCESS once the semaphore has reached *number, which becomes what it has reached; VK_TIMEOUT.
+ */
+static VkResult wait_slice(const struct vn_queue *q, uint64_t *number, uint64_t ns)
 {
     const struct vn_device *device = q->device;
     VkSemaphoreWaitInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
                                 .semaphoreCount = 1,
                                 .pSemaphores = &q->timeline,
                                 .pValues = number};
-    VkResult result;
-    do
-        result = device->wait_semaphores(device->handle, &info, wait_slice_ns);
-    while (result == VK_TIMEOUT);
+    VkResult result = device->wait_semaphores(device->handle, &info, ns);
     uint64_t reached = 0;
     if (result == VK_SUCCESS)
         result = device->semaphore_value(device->handle, q->timeline, &reached);
     if (result == VK_SUCCESS && reached > *number)
         *number = reached;
+    return result;
+}
+
+static VkResult wait_for_device(const struct vn_queue *q, uint64_t *number)
+{
+    VkResult result;
+    do
+        result = wait_slice(q, number, wait_slice_ns);
+    while (result == VK_TIMEOUT);
     return result;
 }
 
@@ -211,40 +229,120 @@ static void *report_main(void *arg)
     return NULL;
 }
 
-/* ---- submissions ---- */
-
-static VkResult start_thread(struct vn_queue *q)
+static void start_thread(struct vn_queue *q)
 {
     if (!q->started && pthread_create(&q->thread, NULL, report_main, q))
-        return VK_ERROR_OUT_OF_HOST_MEMORY;
-    q->started = true;
-    return VK_SUCCESS;
+        hw_error(HW_CAT_VULKAN, "no thread for a queue: its batches are not reported");
+    else
+        q->started = true;
 }
 
-void vn_queue_submitted(struct vn_queue *q, VkResult result)
+/* ---- reports, on the executor ---- */
+
+void vn_queue_hand_over(struct vn_reports *reports)
 {
-    struct vn_batch *batch;
-    bool told = false;
-    if (result < 0 && q->ended >= 0)
-        q->ended = result;
-    q->device->submissions++;
+    struct vn_queue *q = reports->held;
+    if (!q)
+        return;
+    if (reports->waited)
+        reports->rest = HELD_REST;
+    reports->held = NULL;
     pthread_mutex_lock(&q->lock);
-    while ((batch = list_take(&q->announced)) != NULL) {
+    q->held = false;
+    pthread_cond_signal(&q->work);
+    pthread_mutex_unlock(&q->lock);
+    start_thread(q);
+}
+
+/* Whether the executor waits for what it is about to list, should the thread be idle. */
+static bool hold(struct vn_queue *q)
+{
+    struct vn_reports *reports = q->reports;
+    if (reports->held == q)
+        return true;
+    vn_queue_hand_over(reports);
+    if (!reports->holds || reports->rest) {
+        reports->rest -= reports->rest > 0;
+        return false;
+    }
+    reports->held = q;
+    reports->held_until_ns = hw_now_ns() + held_most_ns;
+    reports->waited = false;
+    return true;
+}
+
+void vn_queue_report_held(struct vn_reports *reports)
+{
+    struct vn_queue *q = reports->held;
+    const struct vn_batch *batch = first_reported(q); /* the thread takes none meanwhile */
+    assert(batch);
+    uint64_t number = batch->number;
+    VkResult result = wait_slice(q, &number, held_slice_ns);
+    reports->waited = result == VK_TIMEOUT;
+    if (reports->waited && hw_now_ns() < reports->held_until_ns)
+        return;
+    if (reports->waited) {
+        reports->waited = false; /* long, but nothing had to wait for it */
+        vn_queue_hand_over(reports);
+        return;
+    }
+    /* A connection that has ended is found by the next receive. */
+    (void)!(result < 0 ? report_lost(q, result) : report_done(q, number));
+    if (first_reported(q))
+        return;
+    reports->held = NULL;
+    pthread_mutex_lock(&q->lock);
+    q->held = false;
+    pthread_mutex_unlock(&q->lock);
+}
+
+/* ---- submissions ---- */
+
+/* Whether somebody waits for one of the announced batches, whose fate is known now. */
+static bool decide_announced(struct vn_queue *q)
+{
+    bool told = false;
+    for (struct vn_batch *batch = q->announced.first; batch; batch = batch->next) {
         batch->result = q->ended;
         if (q->ended < 0)
             batch->kind = VN_BATCH_REPORTED;
         else if (batch->kind != VN_BATCH_SILENT)
             q->signalled = batch->number;
         told |= batch->kind == VN_BATCH_REPORTED;
-        list_add(&q->running, batch);
     }
+    return told;
+}
+
+/* Under the queue's lock: there is something to report.  True when the thread is to do it, and may
+ * have to be started. */
+static bool needs_thread(struct vn_queue *q, bool held)
+{
+    q->held = held && !q->reporting;
+    if (!q->held && q->reports->held == q)
+        q->reports->held = NULL;
+    if (q->held || q->reporting)
+        return false; /* a thread that reports looks for more before it sleeps */
+    pthread_cond_signal(&q->work);
+    return true;
+}
+
+void vn_queue_submitted(struct vn_queue *q, VkResult result)
+{
+    struct vn_batch *batch;
+    if (result < 0 && q->ended >= 0)
+        q->ended = result;
+    q->device->submissions++;
+    bool told = decide_announced(q);
+    bool held = told && q->ended >= 0 && hold(q);
+    pthread_mutex_lock(&q->lock);
+    while ((batch = list_take(&q->announced)) != NULL)
+        list_add(&q->running, batch);
     if (q->lost < 0)
         q->ended = q->lost;
-    if (told)
-        pthread_cond_signal(&q->work);
+    bool thread = told && needs_thread(q, held);
     pthread_mutex_unlock(&q->lock);
-    if (told && start_thread(q) < 0)
-        hw_error(HW_CAT_VULKAN, "no thread for a queue: its batches are not reported");
+    if (thread)
+        start_thread(q);
 }
 
 /* Makes the semaphore reach a batch that signals nothing itself. */
@@ -280,9 +378,10 @@ int vn_queue_report_early(struct vn_queue *q, uint64_t number)
     return 0;
 }
 
-/* Has the thread report this batch; with a negative result, all that is under way. */
+/* Has this batch reported; with a negative result, all that is under way. */
 static void tell(struct vn_queue *q, uint64_t number)
 {
+    bool held = q->ended >= 0 && hold(q), thread = false;
     pthread_mutex_lock(&q->lock);
     struct vn_batch *batch = q->running.first;
     while (batch && batch->number < number)
@@ -290,11 +389,13 @@ static void tell(struct vn_queue *q, uint64_t number)
     if (batch) {
         batch->kind = VN_BATCH_REPORTED;
         batch->result = q->ended;
-        pthread_cond_signal(&q->work);
+        thread = needs_thread(q, held);
+    } else if (held && !q->held) {
+        q->reports->held = NULL;
     }
     pthread_mutex_unlock(&q->lock);
-    if (batch && start_thread(q) < 0)
-        hw_error(HW_CAT_VULKAN, "no thread for a queue: its batches are not reported");
+    if (thread)
+        start_thread(q);
 }
 
 /* A device that is lost meanwhile is news, though nobody waits for the batch. */
@@ -303,6 +404,7 @@ void vn_queue_settle(struct vn_queue *q)
     uint64_t number = q->early;
     if (number <= q->settled || q->ended < 0)
         return;
+    vn_queue_hand_over(q->reports); /* the wait may be long */
     signal_up_to(q, number);
     VkResult result = q->ended < 0 ? q->ended : wait_for_device(q, &number);
     q->settled = number;
@@ -370,6 +472,8 @@ static void wait_for_all(struct vn_queue *q)
 void vn_queue_destroy(struct vn_queue *q)
 {
     struct vn_batch *batch;
+    if (q->reports->held == q)
+        vn_queue_hand_over(q->reports);
     pthread_mutex_lock(&q->lock);
     q->stop = true;
     pthread_cond_signal(&q->work);

@@ -7,6 +7,10 @@
  * for, and signal nothing unless the executor may have to wait for them, which it does only where
  * the program was told too early (vn_queue_settle).
  *
+ * A program that waits for short work sends nothing meanwhile, and waking the thread would cost
+ * more than the work.  So the executor first waits itself, as long as nothing arrives, and leaves
+ * the batch to the thread when something does or the work is long (vn_queue_report_held).
+ *
  * A submission that failed or was skipped, and a device that is lost, end the queue: its batches,
  * and all later ones, are reported with the result, after those before them.
  *
@@ -48,6 +52,8 @@ struct vn_batch_list {
     uint32_t count;
 };
 
+struct vn_queue;
+
 /* What all queues of a session share. */
 struct vn_reports {
     struct vn_channel *channel;
@@ -55,6 +61,13 @@ struct vn_reports {
     uint64_t max_pending;
     _Atomic uint64_t pending;        /* batches announced and not reported; relaxed: a limit only */
     _Atomic uint64_t pending_ranges; /* theirs; the same */
+
+    /* The executor's. */
+    bool holds;             /* it waits for batches itself first */
+    struct vn_queue *held;  /* the queue with such a batch */
+    uint64_t held_until_ns; /* at most */
+    bool waited;            /* in vain, so far: what arrives now had to wait */
+    unsigned rest;          /* submissions that are left to the thread before it tries again */
 };
 
 struct vn_queue {
@@ -73,7 +86,9 @@ struct vn_queue {
     pthread_mutex_t lock; /* guards the rest; taken after the channel's or alone */
     pthread_cond_t work;
     struct vn_batch_list running;
-    VkResult lost; /* found by the thread */
+    VkResult lost;  /* found by who waited */
+    bool held;      /* the executor reports; the thread does not look */
+    bool reporting; /* the thread has found work, and looks for more before it sleeps */
     bool stop, started;
     pthread_t thread;
     struct vn_queue *next; /* of the device */
@@ -94,6 +109,12 @@ bool vn_queue_expects(const struct vn_queue *queue, uint32_t infos);
 struct vn_signal vn_queue_signals(const struct vn_queue *queue, struct hw_arena *arena);
 /* The announced batches were submitted with this result, which counts when negative. */
 void vn_queue_submitted(struct vn_queue *queue, VkResult result);
+
+/* While reports->held is set and nothing has arrived: waits for its batch for a short while, and
+ * reports it or, at the end of its patience, leaves it to the thread. */
+void vn_queue_report_held(struct vn_reports *reports);
+/* Something has arrived, or the queue ends: leaves the batch, if there is one, to the thread. */
+void vn_queue_hand_over(struct vn_reports *reports);
 
 /* The program was told that batches up to this number are done.  0, or -EPROTO when there is no
  * such batch. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/units.h"
 #include "venus/common/protocol.h"
 #include "venus/server/snapshot.h"
 #include "venus/server/state.h"
@@ -145,6 +146,16 @@ static int serve_one(struct vn_session *s, struct rpc_msg *msg)
     return rc;
 }
 
+/* While nothing arrives the executor waits for the work that it has just submitted. */
+static struct rpc_msg *next_message(struct vn_session *s)
+{
+    struct rpc_msg *msg = NULL;
+    while (s->reports.held && (msg = vn_channel_poll(&s->channel)) == NULL)
+        vn_queue_report_held(&s->reports);
+    vn_queue_hand_over(&s->reports);
+    return msg ? msg : vn_channel_receive(&s->channel);
+}
+
 /* One line here, and the same words to the client. */
 static void end_with_fault(struct vn_session *s, int rc)
 {
@@ -219,8 +230,11 @@ static int start(struct vn_session *s, struct rpc_ep *ep)
         rc = vn_uploads_create(s->options.uploads, &s->uploads);
     if (rc == 0)
         rc = vn_pipelines_create(s->options.compile_threads, &s->pipelines);
-    s->reports = (struct vn_reports){
-        .channel = &s->channel, .memories = s->memories, .max_pending = s->options.max_pending};
+    s->reports = (struct vn_reports){.channel = &s->channel,
+                                     .memories = s->memories,
+                                     .max_pending = s->options.max_pending,
+                                     .holds = true};
+    (void)hw_env_bool("VENUS_SHORT_WAITS", true, &s->reports.holds);
     return rc;
 }
 
@@ -246,7 +260,7 @@ int vn_session_run(struct rpc_ep *ep, struct rpc_msg *open,
         return 1;
     if (open_session(s, open))
         return 1;
-    while (rc == 0 && (msg = vn_channel_receive(&s->channel)) != NULL)
+    while (rc == 0 && (msg = next_message(s)) != NULL)
         rc = serve_one(s, msg);
     publish_stats(s);
     if (rc)

@@ -317,6 +317,20 @@ static int op_delta(struct vn_session *s, struct wire_dec *in)
     return memory->handle ? vn_memories_apply(s->memories, id, delta, len) : 0;
 }
 
+static int op_write(struct vn_session *s, struct wire_dec *in)
+{
+    uint64_t id = wire_get_u64(in), off = wire_get_u64(in);
+    size_t len = wire_dec_left(in);
+    const uint8_t *bytes = wire_get_bytes(in, len);
+    if (!bytes)
+        return -EPROTO;
+    const struct vn_thing *memory = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
+    if (!memory)
+        return -ENOENT;
+    settle(s);
+    return memory->handle ? vn_memories_store(s->memories, id, off, bytes, len) : 0;
+}
+
 static int op_reuse(struct vn_session *s, struct wire_dec *in)
 {
     uint64_t id = wire_get_u64(in), off = wire_get_u64(in);
@@ -398,6 +412,8 @@ static int execute_one(struct vn_session *s, uint32_t command, const struct wire
         return op_map(s, &op, reply);
     case VN_OP_DELTA:
         return op_delta(s, &op);
+    case VN_OP_WRITE:
+        return op_write(s, &op);
     case VN_OP_READ:
         return op_read(s, &op);
     case VN_OP_HOLD:
@@ -430,7 +446,7 @@ const char *vn_stream_where(const struct vn_session *s)
         [0] = "a packed message", [VN_OP_RECORD] = "RECORD", [VN_OP_MAP] = "MAP",
         [VN_OP_DELTA] = "DELTA",  [VN_OP_READ] = "READ",     [VN_OP_BATCHES] = "BATCHES",
         [VN_OP_EARLY] = "EARLY",  [VN_OP_ASK] = "ASK",       [VN_OP_HOLD] = "HOLD",
-        [VN_OP_REUSE] = "REUSE",  [VN_OP_KEEP] = "KEEP"};
+        [VN_OP_REUSE] = "REUSE",  [VN_OP_KEEP] = "KEEP",     [VN_OP_WRITE] = "WRITE"};
     if (s->command < ARRAY_LEN(ops) && ops[s->command])
         return ops[s->command];
     const char *name = vn_command_name(s->command);

@@ -9,7 +9,8 @@ from harness import DONE, FAILED, USAGE, Case, hawser
 
 COLUMNS = {"name", "value", "unit", "baseline", "ratio", "against", "native", "target", "met"}
 LINES = ("unix", "tcp", "1ms", "10ms")
-SWITCHES = ("coalescing", "pipelining", "batched_transfers", "transport_tuning", "quiet_batches")
+SWITCHES = ("coalescing", "pipelining", "batched_transfers", "transport_tuning", "quiet_batches",
+            "whole_pages")
 
 
 SHORT = ("--software", "--quick", "--time", "2ms", "--size", "1MiB")
@@ -40,7 +41,7 @@ class BenchVulkan(Case):
                 self.assertGreater(row["value"], 0, row)
         expected = {"cycle.native", "exchanges.tcp", "messages.tcp", "writes.tcp", "bytes-up.tcp",
                     "bytes-down.tcp", "polled.tcp", "fence-status.tcp", "record.tcp",
-                    "dirty-page.tcp"}
+                    "dirty-page.tcp", "two-clients.tcp"}
         expected |= {f"{kind}.{line}" for kind in ("cycle", "early") for line in LINES}
         expected |= {f"{kind}.{line}" for kind in ("upload", "readback") for line in LINES[:2]}
         expected |= {f"{name}.tcp" for name in SWITCHES}

@@ -444,8 +444,8 @@ void client_put_delta(struct client *c, const struct share *share)
     size_t hole = client_begin(c, VN_OP_DELTA), page = 0;
     struct vn_twin twin = share->twin;
     wire_put_u64(&c->out, share->id);
-    assert_true(vn_twin_encode(&twin, share->bytes, &page, vn_twin_pages(&twin), c->codec, &c->out,
-                               1 << 20) > 0);
+    assert_true(vn_twin_encode(&twin, share->bytes, (struct vn_pages){0}, &page,
+                               vn_twin_pages(&twin), c->codec, &c->out, 1 << 20) > 0);
     client_finish(c, hole);
 }
 

@@ -66,8 +66,9 @@ size_t joint_encode_server(struct joint *joint)
 {
     size_t page = 0;
     wire_enc_reset(&joint->down);
-    int changes = vn_twin_encode(&joint->twin, joint->server, &page, vn_twin_pages(&joint->twin),
-                                 joint->server_codec, &joint->down, WIRE_MESSAGE_MAX);
+    int changes = vn_twin_encode(&joint->twin, joint->server, (struct vn_pages){0}, &page,
+                                 vn_twin_pages(&joint->twin), joint->server_codec, &joint->down,
+                                 WIRE_MESSAGE_MAX);
     assert_true(changes >= 0);
     assert_int_equal(page, vn_twin_pages(&joint->twin));
     return (size_t)changes;

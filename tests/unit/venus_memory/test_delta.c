@@ -64,7 +64,8 @@ static size_t send(struct end *from, struct end *to)
 {
     size_t page = 0, end = vn_twin_pages(&from->twin);
     wire_enc_reset(&enc);
-    assert_true(vn_twin_encode(&from->twin, from->live, &page, end, codec, &enc, SIZE_MAX) >= 0);
+    assert_true(vn_twin_encode(&from->twin, from->live, (struct vn_pages){0}, &page, end, codec,
+                               &enc, SIZE_MAX) >= 0);
     assert_int_equal(page, end);
     size_t len = wire_enc_len(&enc);
     assert_int_equal(vn_twin_apply(&to->twin, to->live, codec, wire_enc_data(&enc), len), 0);
@@ -104,7 +105,8 @@ static void bytes_that_did_not_change_do_not_travel(void **state)
     struct wire_enc back;
     wire_enc_init(&back, WIRE_MESSAGE_MAX);
     size_t page = 0;
-    assert_int_equal(vn_twin_encode(&there.twin, there.live, &page, PAGES, codec, &back, SIZE_MAX),
+    assert_int_equal(vn_twin_encode(&there.twin, there.live, (struct vn_pages){0}, &page, PAGES,
+                                    codec, &back, SIZE_MAX),
                      1);
     send(&here, &there);
     assert_int_equal(
@@ -113,6 +115,31 @@ static void bytes_that_did_not_change_do_not_travel(void **state)
     assert_equal_ends();
     assert_int_equal(here.live[2], 2 | 1);
     assert_int_not_equal(here.live[1], 0);
+}
+
+/* Pages 1 to 4 were written as a whole, 2 with the bytes that it had; 4 by a few that differ. */
+static void filled_pages_travel_as_they_are(void **state)
+{
+    (void)state;
+    struct vn_pages filled = {1, 5};
+    size_t page = 0;
+    for (size_t i = 0; i < 6 * VN_PAGE_BYTES; i++) {
+        bool same = i / VN_PAGE_BYTES == 2 || i % 8 == 7;
+        bool few = i / VN_PAGE_BYTES >= 4;
+        here.live[i] = same || (few && i % 512) ? 0 : (uint8_t)(i * 31 + i / 256) | 1;
+    }
+    assert_int_equal(
+        vn_twin_encode(&here.twin, here.live, filled, &page, PAGES, codec, &enc, SIZE_MAX), 5);
+    struct vn_delta_in in;
+    struct vn_change change;
+    assert_int_equal(
+        vn_delta_open(codec, wire_enc_data(&enc), wire_enc_len(&enc), here.twin.size, &in), 0);
+    while (vn_delta_next(&in, &change)) {
+        bool whole = change.page == 1 || change.page == 3;
+        assert_int_equal(change.blocks == UINT64_MAX && change.mask[9] == UINT64_MAX, whole);
+        vn_twin_overwrite(&there.twin, there.live, &change);
+    }
+    assert_equal_ends();
 }
 
 /* Two ends that both wrote bytes 10 and, in a block of its own, 64 to 127. */
@@ -169,7 +196,9 @@ static void the_bytes_on_the_wire_are_fixed(void **state)
     here.live[VN_PAGE_BYTES + 4] = 0xbb;
     here.live[2 * VN_PAGE_BYTES - 1] = 0xcc;
     size_t page = 0;
-    assert_int_equal(vn_twin_encode(&here.twin, here.live, &page, PAGES, codec, &enc, SIZE_MAX), 2);
+    assert_int_equal(vn_twin_encode(&here.twin, here.live, (struct vn_pages){0}, &page, PAGES,
+                                    codec, &enc, SIZE_MAX),
+                     2);
     assert_int_equal(wire_enc_len(&enc), sizeof(expected));
     assert_memory_equal(wire_enc_data(&enc), expected, sizeof(expected));
 }
@@ -245,7 +274,8 @@ static void a_budget_cuts_a_delta_between_pages(void **state)
     while (page < PAGES) {
         wire_enc_reset(&enc);
         size_t budget = 2 * VN_CHANGE_WIRE_MAX;
-        assert_true(vn_twin_encode(&here.twin, here.live, &page, PAGES, codec, &enc, budget) > 0);
+        assert_true(vn_twin_encode(&here.twin, here.live, (struct vn_pages){0}, &page, PAGES, codec,
+                                   &enc, budget) > 0);
         assert_true(wire_enc_len(&enc) <= budget);
         assert_int_equal(
             vn_twin_apply(&there.twin, there.live, codec, wire_enc_data(&enc), wire_enc_len(&enc)),
@@ -367,6 +397,7 @@ int main(void)
         WITH(nothing_changed_is_one_byte, setup),
         WITH(one_byte_costs_a_few, setup),
         WITH(bytes_that_did_not_change_do_not_travel, setup),
+        WITH(filled_pages_travel_as_they_are, setup),
         WITH(the_client_s_byte_wins_at_the_server, setup),
         WITH(the_client_s_byte_wins_at_the_client, setup),
         WITH(the_bytes_on_the_wire_are_fixed, setup),

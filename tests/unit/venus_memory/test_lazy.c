@@ -118,8 +118,8 @@ static void pages_with_writes_not_yet_sent_are_kept(void **state)
     assert_int_equal(atomic_load(&fetched), 0);
     /* As the caller is told to: kept pages get their delta, the rest is fetched. */
     size_t page = 0;
-    assert_int_equal(vn_twin_encode(&joint.twin, joint.server, &page, 1, joint.server_codec,
-                                    &joint.down, WIRE_MESSAGE_MAX),
+    assert_int_equal(vn_twin_encode(&joint.twin, joint.server, (struct vn_pages){0}, &page, 1,
+                                    joint.server_codec, &joint.down, WIRE_MESSAGE_MAX),
                      1);
     joint_apply(&joint);
     assert_int_equal(joint_push(&joint), 2);
@@ -182,8 +182,8 @@ static void pull_kept(void *user, size_t off, size_t len)
     (void)user;
     size_t page = off / VN_PAGE_BYTES, end = (off + len + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
     wire_enc_reset(&joint.down);
-    assert_true(vn_twin_encode(&joint.twin, joint.server, &page, end, joint.server_codec,
-                               &joint.down, WIRE_MESSAGE_MAX) >= 0);
+    assert_true(vn_twin_encode(&joint.twin, joint.server, (struct vn_pages){0}, &page, end,
+                               joint.server_codec, &joint.down, WIRE_MESSAGE_MAX) >= 0);
     joint_apply(&joint);
 }
 

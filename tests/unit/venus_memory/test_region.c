@@ -556,6 +556,30 @@ static void memory_rewritten_as_a_whole_is_followed(void **state)
     joint_close(&large);
 }
 
+/* A buffer that the device writes again and again: what the program writes there in between is
+ * found, with collections of all of it, of a part, or none before the device writes again. */
+static void memory_read_back_again_and_again_is_followed(void **state)
+{
+    (void)state;
+    enum { BYTES = 2 * (256 << 10), PART = 100 << 10 };
+    struct joint large;
+    joint_open(&large, method, BYTES, NULL, NULL);
+    for (int round = 0; round < 24; round++) {
+        if (round % 6 != 5)
+            memset(large.server + PART, round + 1, PART);
+        joint_pull(&large);
+        assert_memory_equal(large.live, large.server, BYTES);
+        if (round % 3 == 1)
+            continue;
+        large.live[PART + 5000 * (size_t)round % PART] ^= 0x55;
+        if (round % 3 == 0)
+            assert_int_equal(vn_region_collect(large.region, PART, PART), 0);
+        assert_true(joint_push(&large) <= 2);
+        assert_memory_equal(large.live, large.server, BYTES);
+    }
+    joint_close(&large);
+}
+
 /* What the upload cache does: the bytes of pending pages, copied once, are the server's by another
  * way than a delta. */
 static void pages_sent_otherwise_are_not_pending(void **state)
@@ -668,6 +692,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(many_regions_share_two_descriptors),
         WITH_JOINT(touched_pages_are_found_on_old_kernels_too),
         cmocka_unit_test(memory_rewritten_as_a_whole_is_followed),
+        cmocka_unit_test(memory_read_back_again_and_again_is_followed),
         WITH_JOINT(pages_sent_otherwise_are_not_pending),
         WITH_JOINT(a_still_server_gets_whole_pages),
         cmocka_unit_test(a_region_never_touched_costs_no_memory),

@@ -52,6 +52,29 @@ static void pushes_arrive_in_the_order_of_turns(void **state)
     duet_end(&duet);
 }
 
+static void a_look_takes_what_is_there_and_does_not_wait(void **state)
+{
+    char body[] = "ab";
+    struct iovec iov = {body, 2};
+    struct rpc_send send = {.method = METHOD, .iov = &iov, .iov_count = 1};
+    (void)state;
+    duet_start(&duet, 0, 0);
+    assert_null(vn_channel_poll(&duet.channel));
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(rpc_client_post(duet.client, &send), 0);
+    assert_int_equal(rpc_client_flush(duet.client), 0);
+    for (int i = 0; i < 2; i++) { /* the second came with the first */
+        struct rpc_msg *msg = vn_channel_poll(&duet.channel);
+        assert_non_null(msg);
+        assert_int_equal(msg->len, 2);
+        vn_channel_lock(&duet.channel);
+        rpc_release(duet.ep, msg);
+        vn_channel_unlock(&duet.channel);
+    }
+    assert_null(vn_channel_poll(&duet.channel));
+    duet_end(&duet);
+}
+
 static void *answer_all(void *arg)
 {
     struct rpc_msg *msg;
@@ -159,6 +182,7 @@ static void a_client_that_is_turned_away_reads_why(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_look_takes_what_is_there_and_does_not_wait),
         cmocka_unit_test(pushes_arrive_in_the_order_of_turns),
         cmocka_unit_test(pushes_pass_a_reader_that_waits),
         cmocka_unit_test(the_keeper_answers_for_a_busy_executor),

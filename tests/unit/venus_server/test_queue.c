@@ -38,11 +38,14 @@ static void gpu_reaches(uint64_t value, VkResult result)
 
 static VkResult wait_semaphores(VkDevice device, const VkSemaphoreWaitInfo *info, uint64_t timeout)
 {
-    (void)device, (void)timeout;
+    (void)device;
     pthread_mutex_lock(&gpu.lock);
-    while (gpu.reached < info->pValues[0] && gpu.result == VK_SUCCESS)
+    bool patient = timeout >= HW_MS; /* the executor is not: its time is over at once */
+    while (patient && gpu.reached < info->pValues[0] && gpu.result == VK_SUCCESS)
         pthread_cond_wait(&gpu.moved, &gpu.lock);
     VkResult result = gpu.result;
+    if (result == VK_SUCCESS && gpu.reached < info->pValues[0])
+        result = VK_TIMEOUT;
     pthread_mutex_unlock(&gpu.lock);
     return result;
 }
@@ -346,6 +349,166 @@ static void a_signal_that_fails_is_told_to_who_asked(void **state)
     expect_done(0, 1, VK_ERROR_DEVICE_LOST);
 }
 
+/* ---- reports of the executor ---- */
+
+static void short_work_is_reported_without_the_thread(void **state)
+{
+    (void)state;
+    reports.holds = true;
+    submit(1, 1, BYTES, VK_SUCCESS);
+    submit(2, 1, 0, VK_SUCCESS);
+    assert_ptr_equal(reports.held, queue);
+    gpu.bytes[7] = 1;
+    gpu_reaches(1, VK_SUCCESS);
+    vn_queue_report_held(&reports);
+    duet_wait(&duet, 2);
+    assert_int_equal(duet.bytes[7], 1);
+    expect_done(1, 1, VK_SUCCESS);
+    assert_ptr_equal(reports.held, queue); /* for the second */
+    gpu_reaches(2, VK_SUCCESS);
+    vn_queue_report_held(&reports);
+    duet_wait(&duet, 3);
+    expect_done(2, 2, VK_SUCCESS);
+    assert_null(reports.held);
+    assert_false(queue->started);
+}
+
+static void long_work_is_left_to_the_thread(void **state)
+{
+    (void)state;
+    reports.holds = true;
+    submit(1, 1, 0, VK_SUCCESS);
+    reports.held_until_ns = HW_NEVER;
+    vn_queue_report_held(&reports);
+    assert_ptr_equal(reports.held, queue);
+    reports.held_until_ns = 0;
+    vn_queue_report_held(&reports);
+    assert_null(reports.held);
+    assert_true(queue->started);
+    assert_int_equal(reports.rest, 0);
+    gpu_reaches(1, VK_SUCCESS);
+    duet_wait(&duet, 1);
+    expect_done(0, 1, VK_SUCCESS);
+}
+
+static void what_arrives_meanwhile_sends_the_next_to_the_thread_too(void **state)
+{
+    (void)state;
+    reports.holds = true;
+    submit(1, 1, 0, VK_SUCCESS);
+    reports.held_until_ns = HW_NEVER;
+    vn_queue_report_held(&reports);
+    vn_queue_hand_over(&reports);
+    assert_null(reports.held);
+    submit(2, 1, 0, VK_SUCCESS);
+    assert_null(reports.held);
+    gpu_reaches(2, VK_SUCCESS);
+    duet_wait_done(&duet);
+}
+
+static void what_is_there_at_once_costs_the_next_nothing(void **state)
+{
+    (void)state;
+    reports.holds = true;
+    submit(1, 1, 0, VK_SUCCESS);
+    vn_queue_hand_over(&reports);
+    assert_int_equal(reports.rest, 0);
+    gpu_reaches(1, VK_SUCCESS);
+    duet_wait(&duet, 1);
+    expect_done(0, 1, VK_SUCCESS);
+}
+
+static void a_second_queue_takes_the_executor(void **state)
+{
+    struct vn_queue *first = queue, *second;
+    (void)state;
+    reports.holds = true;
+    assert_int_equal(vn_queue_create(&device, (VkQueue)(uintptr_t)2, QUEUE, &reports, &second), 0);
+    submit(1, 1, 0, VK_SUCCESS);
+    queue = second;
+    submit(1, 1, 0, VK_SUCCESS);
+    assert_ptr_equal(reports.held, second);
+    assert_true(first->started);
+    gpu_reaches(1, VK_SUCCESS);
+    duet_wait(&duet, 1);
+    vn_queue_report_held(&reports);
+    duet_wait(&duet, 2);
+    assert_false(second->started);
+    vn_queue_destroy(second);
+    queue = first;
+}
+
+static void who_asks_for_a_quiet_batch_is_told_by_the_executor(void **state)
+{
+    (void)state;
+    reports.holds = true;
+    (void)submit_quiet(1, VN_BATCH_QUIET, VK_SUCCESS);
+    assert_null(reports.held);
+    assert_int_equal(vn_queue_ask(queue, 1), 0);
+    assert_ptr_equal(reports.held, queue);
+    gpu_reaches(1, VK_SUCCESS);
+    vn_queue_report_held(&reports);
+    duet_wait(&duet, 1);
+    expect_done(0, 1, VK_SUCCESS);
+    assert_int_equal(vn_queue_ask(queue, 1), 0); /* known already */
+    assert_null(reports.held);
+    assert_false(queue->started);
+}
+
+static void a_device_lost_under_the_executor_is_told(void **state)
+{
+    (void)state;
+    reports.holds = true;
+    submit(1, 1, 0, VK_SUCCESS);
+    gpu_reaches(0, VK_ERROR_DEVICE_LOST);
+    vn_queue_report_held(&reports);
+    duet_wait(&duet, 1);
+    expect_done(0, 1, VK_ERROR_DEVICE_LOST);
+    assert_null(reports.held);
+    submit(2, 1, 0, VK_SUCCESS);
+    assert_ptr_equal(reports.held, queue);
+    submit(3, 1, 0, VK_SUCCESS); /* known now: both are the thread's */
+    assert_null(reports.held);
+    duet_wait(&duet, 2);
+    expect_done(1, 3, VK_ERROR_DEVICE_LOST);
+}
+
+static void a_queue_that_ends_reports_what_is_held(void **state)
+{
+    (void)state;
+    reports.holds = true;
+    submit(1, 1, 0, VK_SUCCESS);
+    gpu_reaches(1, VK_SUCCESS);
+    vn_queue_destroy(queue);
+    assert_null(reports.held);
+    duet_wait(&duet, 1);
+    expect_done(0, 1, VK_SUCCESS);
+    assert_int_equal(vn_queue_create(&device, (VkQueue)(uintptr_t)1, QUEUE, &reports, &queue), 0);
+}
+
+/* ---- memory ---- */
+
+static void whole_pages_are_stored_and_do_not_come_back(void **state)
+{
+    uint8_t *page = malloc(VN_PAGE_BYTES);
+    struct vn_range all = {MEMORY, 0, BYTES, false};
+    (void)state;
+    memset(page, 5, VN_PAGE_BYTES);
+    unsigned flushes = gpu.flushes;
+    assert_int_equal(vn_memories_store(memories, MEMORY, VN_PAGE_BYTES, page, VN_PAGE_BYTES), 0);
+    assert_int_equal(gpu.flushes, flushes + 1);
+    assert_memory_equal(gpu.bytes + VN_PAGE_BYTES, page, VN_PAGE_BYTES);
+    assert_int_equal(gpu.bytes[VN_PAGE_BYTES - 1] | gpu.bytes[2 * VN_PAGE_BYTES], 0);
+    assert_int_equal(vn_memories_read(memories, &all, 1), 0);
+    assert_int_equal(vn_report_done(&duet.channel, QUEUE, 1, VK_SUCCESS), 0);
+    assert_int_equal(duet_wait_done(&duet), 0); /* no delta before it */
+    assert_int_equal(vn_memories_store(memories, 99, 0, page, 1), -ENOENT);
+    assert_int_equal(vn_memories_store(memories, MEMORY, 8, page, 1), -EPROTO);
+    assert_int_equal(vn_memories_store(memories, MEMORY, BYTES, page, 1), -EPROTO);
+    assert_int_equal(vn_memories_store(memories, MEMORY, UINT64_MAX, page, 1), -EPROTO);
+    free(page);
+}
+
 static void what_a_batch_wrote_comes_before_its_report(void **state)
 {
     (void)state;
@@ -389,14 +552,15 @@ static void the_hosts_write_wins_and_is_flushed(void **state)
     assert_int_equal(vn_twin_init(&twin, BYTES), 0);
     wire_enc_init(&e, 1 << 20);
     memset(host + 10, 5, 10);
-    assert_int_equal(vn_twin_encode(&twin, host, &page, 1, codec, &e, 1 << 16), 1);
+    assert_int_equal(
+        vn_twin_encode(&twin, host, (struct vn_pages){0}, &page, 1, codec, &e, 1 << 16), 1);
     gpu.bytes[12] = 9;
     gpu.bytes[30] = 9;
     assert_int_equal(vn_memories_apply(memories, MEMORY, wire_enc_data(&e), wire_enc_len(&e)), 0);
     assert_int_equal(gpu.flushes, 2);
     assert_int_equal(gpu.bytes[12], 5);
     assert_int_equal(gpu.bytes[30], 9);
-    struct vn_range range = {MEMORY, 0, BYTES};
+    struct vn_range range = {MEMORY, 0, BYTES, false};
     assert_int_equal(vn_memories_read(memories, &range, 1), 0);
     assert_int_equal(gpu.invalidates, 1);
     vn_twin_fini(&twin);
@@ -507,6 +671,18 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_device_lost_while_settling_is_told, start, end),
         cmocka_unit_test_setup_teardown(failures_of_quiet_batches_are_told, start, end),
         cmocka_unit_test_setup_teardown(a_signal_that_fails_is_told_to_who_asked, start, end),
+        cmocka_unit_test_setup_teardown(short_work_is_reported_without_the_thread, start, end),
+        cmocka_unit_test_setup_teardown(long_work_is_left_to_the_thread, start, end),
+        cmocka_unit_test_setup_teardown(what_arrives_meanwhile_sends_the_next_to_the_thread_too,
+                                        start, end),
+        cmocka_unit_test_setup_teardown(what_is_there_at_once_costs_the_next_nothing, start, end),
+        cmocka_unit_test_setup_teardown(a_second_queue_takes_the_executor, start, end),
+        cmocka_unit_test_setup_teardown(who_asks_for_a_quiet_batch_is_told_by_the_executor, start,
+                                        end),
+        cmocka_unit_test_setup_teardown(a_device_lost_under_the_executor_is_told, start, end),
+        cmocka_unit_test_setup_teardown(a_queue_that_ends_reports_what_is_held, start, end),
+        cmocka_unit_test_setup_teardown(whole_pages_are_stored_and_do_not_come_back,
+                                        start_incoherent, end),
         cmocka_unit_test_setup_teardown(what_a_batch_wrote_comes_before_its_report, start, end),
         cmocka_unit_test_setup_teardown(only_the_named_pages_are_compared, start, end),
         cmocka_unit_test_setup_teardown(the_hosts_write_wins_and_is_flushed, start_incoherent, end),

@@ -1,0 +1,296 @@
+/* Pages that were written as a whole: they are taken as they are, and nothing is lost by it. */
+#include "unit.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "joint.h"
+
+enum {
+    PAGES = 192,
+    SIZE = PAGES * VN_PAGE_BYTES,
+    LEAST = VN_WHOLE_MIN / VN_PAGE_BYTES,
+    MOST = 2 * VN_WHOLE_MIN,
+    COUNT_EVERY = VN_PAGE_BYTES / 2,
+    RACE_MS = 300,
+};
+
+static enum vn_track_method method;
+static struct joint joint;
+static struct hw_rng rng;
+static bool server_is_cached; /* of the group under way: its memory stands for the twin */
+
+static int setup(void **state)
+{
+    (void)state;
+    hw_rng_seed(&rng, 1);
+    joint_open(&joint, method, SIZE, NULL, NULL);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    joint_close(&joint);
+    return 0;
+}
+
+static void put_noise(size_t first, size_t count)
+{
+    for (size_t at = first * VN_PAGE_BYTES; at < (first + count) * VN_PAGE_BYTES; at += 8) {
+        uint64_t word = hw_rng_u64(&rng);
+        memcpy(joint.live + at, &word, 8);
+    }
+}
+
+/* Collects and stores what is whole at the server; how many pages. */
+static size_t push_whole(void)
+{
+    const uint8_t *bytes;
+    size_t off = 0, len, pages = 0;
+    assert_int_equal(vn_region_collect(joint.region, 0, SIZE_MAX), 0);
+    for (; vn_region_take_whole(joint.region, MOST, &off, &len, &bytes); off += len) {
+        assert_true(len >= VN_WHOLE_MIN && len <= MOST);
+        assert_int_equal(len % VN_PAGE_BYTES, 0);
+        vn_twin_store(&joint.twin, joint.server, off, bytes, len, server_is_cached);
+        pages += len / VN_PAGE_BYTES;
+    }
+    return pages;
+}
+
+static void assert_same(void)
+{
+    assert_memory_equal(joint.live, joint.server, joint.size);
+    assert_int_equal(joint_encode_server(&joint), 0); /* its twin is the same, too */
+}
+
+static void pages_written_as_a_whole_travel_as_they_are(void **state)
+{
+    (void)state;
+    put_noise(3, LEAST);
+    put_noise(100, 4 * LEAST + 5);
+    assert_int_equal(push_whole(), LEAST + 4 * LEAST);
+    assert_int_equal(joint_push(&joint), 5); /* the rest is short */
+    assert_same();
+    assert_int_equal(joint_push(&joint), 0);
+    joint.live[5 * VN_PAGE_BYTES] ^= 1;
+    assert_int_equal(joint_push(&joint), 1);
+    assert_same();
+}
+
+static void what_is_short_or_partial_or_zero_is_left_to_deltas(void **state)
+{
+    (void)state;
+    put_noise(0, LEAST - 1);
+    for (size_t page = 50; page < 50 + 2 * LEAST; page++)
+        joint.live[page * VN_PAGE_BYTES + 17] = 1;
+    assert_int_equal(push_whole(), 0);
+    assert_int_equal(joint_push(&joint), LEAST - 1 + 2 * LEAST);
+    assert_same();
+    put_noise(100, 2 * LEAST);
+    assert_int_equal(push_whole(), 2 * LEAST);
+    memset(joint.live + 100 * VN_PAGE_BYTES, 0, 2 * LEAST * VN_PAGE_BYTES);
+    assert_int_equal(push_whole(), 0);
+    assert_int_equal(joint_push(&joint), 2 * LEAST);
+    assert_same();
+}
+
+static void a_page_that_is_not_whole_parts_a_run(void **state)
+{
+    (void)state;
+    put_noise(0, 2 * LEAST + 1);
+    memset(joint.live + LEAST * VN_PAGE_BYTES, 0, VN_PAGE_BYTES);
+    joint.live[LEAST * VN_PAGE_BYTES] = 1;
+    assert_int_equal(push_whole(), 2 * LEAST);
+    assert_int_equal(joint_push(&joint), 1);
+    assert_same();
+}
+
+static void a_write_after_they_were_taken_is_found(void **state)
+{
+    const uint8_t *bytes;
+    size_t off = 0, len;
+    (void)state;
+    put_noise(0, LEAST);
+    assert_int_equal(vn_region_collect(joint.region, 0, SIZE_MAX), 0);
+    assert_true(vn_region_take_whole(joint.region, MOST, &off, &len, &bytes));
+    joint.live[VN_PAGE_BYTES + 9] ^= 1; /* before they are sent */
+    vn_twin_store(&joint.twin, joint.server, off, bytes, len, server_is_cached);
+    assert_int_not_equal(joint.server[VN_PAGE_BYTES + 9], joint.live[VN_PAGE_BYTES + 9]);
+    assert_int_equal(joint_push(&joint), 1);
+    assert_same();
+}
+
+static void memory_filled_again_and_again_is_followed(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 6; round++) {
+        put_noise(0, PAGES);
+        assert_int_equal(push_whole(), PAGES);
+        assert_same();
+    }
+}
+
+static void the_end_within_a_page_is_left_to_deltas(void **state)
+{
+    enum { TAIL = 100 };
+    (void)state;
+    joint_close(&joint);
+    joint_open(&joint, method, (LEAST + 1) * VN_PAGE_BYTES + TAIL, NULL, NULL);
+    put_noise(0, LEAST + 1);
+    memset(joint.live + (LEAST + 1) * VN_PAGE_BYTES, 7, TAIL);
+    assert_int_equal(push_whole(), LEAST + 1);
+    assert_int_equal(joint_push(&joint), 1);
+    assert_same();
+}
+
+/* --- what stands for a twin --- */
+
+/* Until a device may write it; what it writes then is found. */
+static void live_memory_stands_for_its_twin_until_a_device_may_write_it(void **state)
+{
+    uint8_t copy[3 * VN_PAGE_BYTES];
+    (void)state;
+    put_noise(0, LEAST);
+    assert_int_equal(push_whole(), LEAST);
+    assert_int_equal(joint.twin.alike.count, server_is_cached ? LEAST : 0);
+    vn_twin_part(&joint.twin, joint.server, 2, 4);
+    assert_int_equal(joint.twin.alike.count, server_is_cached ? LEAST - 2 : 0);
+    joint.server[2 * VN_PAGE_BYTES] ^= 1;
+    joint.server[3 * VN_PAGE_BYTES + 7] ^= 1;
+    vn_twin_read(&joint.twin, joint.server, VN_PAGE_BYTES, sizeof(copy) - 5, copy);
+    assert_memory_equal(copy, joint.live + VN_PAGE_BYTES, sizeof(copy) - 5);
+    assert_int_equal(joint_pull(&joint), 2);
+    assert_same();
+}
+
+static void deltas_and_known_pieces_part_what_they_change(void **state)
+{
+    uint8_t piece[2 * VN_PAGE_BYTES];
+    (void)state;
+    put_noise(0, LEAST);
+    assert_int_equal(push_whole(), LEAST);
+    joint.live[VN_PAGE_BYTES] ^= 1;
+    assert_int_equal(joint_push(&joint), 1);
+    assert_same();
+    put_noise(4, 2);
+    memcpy(piece, joint.live + 4 * VN_PAGE_BYTES, sizeof(piece));
+    vn_twin_write(&joint.twin, joint.server, 4 * VN_PAGE_BYTES, piece, sizeof(piece));
+    assert_same();
+    vn_twin_part(&joint.twin, joint.server, 0, PAGES);
+    joint.server[VN_PAGE_BYTES] ^= 1;
+    joint.server[4 * VN_PAGE_BYTES] ^= 1;
+    assert_int_equal(joint_encode_server(&joint), 2); /* those bytes, and none of the above */
+}
+
+/* A page of which only the beginning is the client's. */
+static void a_part_of_a_page_is_stored_in_both(void **state)
+{
+    enum { TAIL = 100 };
+    uint8_t bytes[VN_PAGE_BYTES + TAIL];
+    (void)state;
+    put_noise(0, LEAST);
+    assert_int_equal(push_whole(), LEAST);
+    memset(bytes, 9, sizeof(bytes));
+    vn_twin_store(&joint.twin, joint.server, VN_PAGE_BYTES, bytes, sizeof(bytes), server_is_cached);
+    memcpy(joint.live + VN_PAGE_BYTES, bytes, sizeof(bytes));
+    assert_same();
+    assert_int_equal(joint.twin.alike.count, server_is_cached ? LEAST - 1 : 0);
+}
+
+/* --- a program that writes meanwhile --- */
+
+static _Atomic uint64_t published;
+static _Atomic bool stop;
+
+static _Atomic uint64_t *word_at(uint8_t *base, size_t at)
+{
+    return (_Atomic uint64_t *)(void *)(base + at);
+}
+
+/* Fills all pages, with its count now and then and otherwise with noise; says how far it is. */
+static void *fill_main(void *arg)
+{
+    (void)arg;
+    for (uint64_t value = 1; !atomic_load(&stop); value++) {
+        for (size_t at = 0; at < SIZE; at += 8)
+            atomic_store_explicit(word_at(joint.live, at),
+                                  at % COUNT_EVERY ? (value + at) * UINT64_C(0x9e3779b97f4a7c15)
+                                                   : value,
+                                  memory_order_relaxed);
+        atomic_store_explicit(&published, value, memory_order_release);
+    }
+    return NULL;
+}
+
+static void what_was_written_before_a_collection_is_in_it(void **state)
+{
+    pthread_t thread;
+    (void)state;
+    atomic_store(&stop, false);
+    atomic_store(&published, 0);
+    assert_int_equal(pthread_create(&thread, NULL, fill_main, NULL), 0);
+    for (uint64_t until = hw_now_ns() + RACE_MS * HW_MS; hw_now_ns() < until;) {
+        uint64_t least = atomic_load_explicit(&published, memory_order_acquire);
+        (void)push_whole();
+        joint_push(&joint);
+        for (size_t at = 0; at < SIZE; at += COUNT_EVERY)
+            assert_true(*word_at(joint.server, at) >= least);
+    }
+    atomic_store(&stop, true);
+    pthread_join(thread, NULL);
+    (void)push_whole();
+    joint_push(&joint);
+    assert_same();
+}
+
+/* --- as deltas, where they compress --- */
+
+static void pages_that_compress_are_known_and_travel_as_a_delta(void **state)
+{
+    struct vn_delta_out out;
+    struct vn_delta_codec *plain;
+    (void)state;
+    put_noise(0, LEAST);
+    memset(joint.live + LEAST * VN_PAGE_BYTES, 'x', LEAST * VN_PAGE_BYTES);
+    assert_int_equal(vn_delta_codec_create(0, &plain), 0);
+    assert_false(vn_delta_shrinks(joint.client_codec, joint.live));
+    assert_true(vn_delta_shrinks(joint.client_codec, joint.live + LEAST * VN_PAGE_BYTES));
+    assert_false(vn_delta_shrinks(plain, joint.live + LEAST * VN_PAGE_BYTES));
+    vn_delta_codec_destroy(plain);
+    wire_enc_reset(&joint.up);
+    vn_delta_begin(&out, &joint.up);
+    for (size_t page = LEAST; page < 2 * LEAST; page++)
+        vn_delta_put_page(&out, page, joint.live + page * VN_PAGE_BYTES);
+    assert_int_equal(vn_delta_end(&out, joint.client_codec), 0);
+    assert_true(wire_enc_len(&joint.up) < VN_PAGE_BYTES);
+    joint_apply_server(&joint);
+    assert_memory_equal(joint.server + LEAST * VN_PAGE_BYTES, joint.live + LEAST * VN_PAGE_BYTES,
+                        LEAST * VN_PAGE_BYTES);
+}
+
+int main(int argc, char **argv)
+{
+    method = joint_method(argc, argv);
+#define WITH_JOINT(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        WITH_JOINT(pages_written_as_a_whole_travel_as_they_are),
+        WITH_JOINT(what_is_short_or_partial_or_zero_is_left_to_deltas),
+        WITH_JOINT(a_page_that_is_not_whole_parts_a_run),
+        WITH_JOINT(a_write_after_they_were_taken_is_found),
+        WITH_JOINT(memory_filled_again_and_again_is_followed),
+        WITH_JOINT(the_end_within_a_page_is_left_to_deltas),
+        WITH_JOINT(live_memory_stands_for_its_twin_until_a_device_may_write_it),
+        WITH_JOINT(deltas_and_known_pieces_part_what_they_change),
+        WITH_JOINT(a_part_of_a_page_is_stored_in_both),
+        WITH_JOINT(what_was_written_before_a_collection_is_in_it),
+        WITH_JOINT(pages_that_compress_are_known_and_travel_as_a_delta),
+    };
+    int failed = cmocka_run_group_tests_name("a server that keeps twins", tests, NULL, NULL);
+    server_is_cached = true;
+    return failed +
+           cmocka_run_group_tests_name("memory that stands for its twin", tests, NULL, NULL);
+}
