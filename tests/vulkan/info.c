@@ -130,8 +130,9 @@ static void queue_families(void)
     vkGetPhysicalDeviceQueueFamilyProperties2(vkt.physical, &count, list);
     for (uint32_t i = 0; i < count; i++) {
         VkQueueFamilyProperties *family = &list[i].queueFamilyProperties;
-        const VkQueueFlags video = 0x60; /* decode and encode: not offered across a network */
-        family->queueFlags &= ~video;
+        /* Video decode and encode, and optical flow: not offered across a network. */
+        const VkQueueFlags absent = 0x60 | 0x100;
+        family->queueFlags &= ~absent;
         vkt_out("family", family, sizeof(*family));
     }
     vkGetPhysicalDeviceQueueFamilyProperties2(vkt.physical, &one, list);
