@@ -1,11 +1,15 @@
-/* pipeload - gets from memcached or Redis over a Unix socket, so many in flight; one connection.
+/* pipeload - gets from memcached or Redis over a socket, so many in flight; one connection.
  *
- *   pipeload memcached|redis SOCKET DEPTH VALUE_SIZE KEYS SECONDS
+ *   pipeload memcached|redis SOCKET|:PORT DEPTH VALUE_SIZE KEYS SECONDS
+ *
+ * SOCKET is the path of a Unix socket, :PORT a TCP port of this host.
  *
  * Prints requests a second and the median time of a batch of DEPTH.  Both servers get the same
  * client: requests are written ahead in one buffer, one write and as few reads as it takes a batch,
  * so that what is measured is the server and the kernel, not a client library. */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +36,22 @@ static double now(void)
     return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
+static int dial_tcp(int port)
+{
+    struct sockaddr_in addr = {.sin_family = AF_INET,
+                               .sin_port = htons((uint16_t)port),
+                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+    if (fd < 0 || setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) ||
+        connect(fd, (struct sockaddr *)&addr, sizeof(addr)))
+        fail("TCP");
+    return fd;
+}
+
 static int dial(const char *path)
 {
+    if (path[0] == ':')
+        return dial_tcp(atoi(path + 1));
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
@@ -87,7 +105,8 @@ static int compare(const void *a, const void *b)
 int main(int argc, char **argv)
 {
     if (argc != 7) {
-        fprintf(stderr, "usage: pipeload memcached|redis SOCKET DEPTH VALUE_SIZE KEYS SECONDS\n");
+        fprintf(stderr,
+                "usage: pipeload memcached|redis SOCKET|:PORT DEPTH VALUE_SIZE KEYS SECONDS\n");
         return 2;
     }
     int redis = strcmp(argv[1], "redis") == 0, depth = atoi(argv[3]), size = atoi(argv[4]);

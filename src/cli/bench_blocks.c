@@ -1,9 +1,11 @@
-/* hawser bench-blocks - blocks of the store, put and read, beside memcpy of the same run. */
+/* hawser bench-blocks - blocks of the store, put and read, here and between two daemons, beside
+ * memcpy and a TCP stream of the same run. */
 #include "cli/cli.h"
 
 #include "base/bench.h"
 #include "base/clock.h"
 #include "base/hist.h"
+#include "cli/bench_blocks_remote.h"
 #include "cli/bench_link.h"
 #include "kv/client.h"
 #include "kv/host.h"
@@ -65,6 +67,7 @@ struct bench {
     pthread_t thread;
     uint8_t *plain;  /* the same blocks in memory of our own */
     uint8_t *buffer; /* what all sides copy into */
+    struct remote_blocks *remote;
     enum kv_result failed;
 };
 
@@ -75,7 +78,7 @@ static struct kv_block_key key_of(uint64_t n)
     return key;
 }
 
-/* ---- what is measured: one block at a time ---- */
+/* ---- what is measured: a block, or several; each returns how many ---- */
 
 static void note(struct bench *b, enum kv_result result)
 {
@@ -83,63 +86,96 @@ static void note(struct bench *b, enum kv_result result)
         b->failed = result;
 }
 
-static void side_memcpy(struct bench *b, uint64_t block)
+static uint64_t side_memcpy(struct bench *b, uint64_t block)
 {
     memcpy(b->buffer, b->plain + block * b->o->size, b->o->size);
     __asm__ volatile("" ::"r"(b->buffer) : "memory"); /* or the compiler might leave it out */
+    return 1;
 }
 
-static void side_get(struct bench *b, uint64_t block)
+static uint64_t side_get(struct bench *b, uint64_t block)
 {
     struct kv_block_key key = key_of(block);
     uint32_t len;
     note(b, kv_block_get(b->client, &key, b->buffer, (uint32_t)b->o->size, &len));
+    return 1;
 }
 
 /* A copy under a lease, not verified: what the store itself costs a reader. */
-static void side_leased(struct bench *b, uint64_t block)
+static uint64_t side_leased(struct bench *b, uint64_t block)
 {
     struct kv_block_key key = key_of(block);
     struct kv_block_ref ref;
     enum kv_result result = kv_block_lease(b->client, &key, &ref);
     note(b, result);
     if (result != KV_OK)
-        return;
+        return 1;
     memcpy(b->buffer, ref.data, ref.len);
     kv_block_let_go(b->client, &ref);
+    return 1;
 }
 
 /* Without a copy of its own: the reader hashes what it reads where it lies. */
-static void side_in_place(struct bench *b, uint64_t block)
+static uint64_t side_in_place(struct bench *b, uint64_t block)
 {
     struct kv_block_key key = key_of(block);
     struct kv_block_ref ref;
     enum kv_result result = kv_block_lease(b->client, &key, &ref);
     note(b, result);
     if (result != KV_OK)
-        return;
+        return 1;
     note(b, kv_block_check(b->client, &ref));
     kv_block_let_go(b->client, &ref);
+    return 1;
 }
 
 /* The caller's copy into the staging area, the daemon's into the arena, and its hash. */
-static void side_put(struct bench *b, uint64_t block)
+static uint64_t side_put(struct bench *b, uint64_t block)
 {
     struct kv_block_key key = key_of(block);
     (void)kv_block_delete(b->client, &key);
     note(b, kv_block_put(b->client, &key, 0, b->plain + block * b->o->size, (uint32_t)b->o->size));
+    return 1;
 }
 
-typedef void side_fn(struct bench *b, uint64_t block);
+static uint64_t side_tcp(struct bench *b, uint64_t block)
+{
+    note(b, remote_blocks_pour(b->remote, block));
+    return 1;
+}
+
+static uint64_t side_remote_put(struct bench *b, uint64_t block)
+{
+    note(b, remote_blocks_put(b->remote, block));
+    return 1;
+}
+
+static uint64_t side_remote_get(struct bench *b, uint64_t block)
+{
+    note(b, remote_blocks_lease(b->remote, block, 1));
+    return 1;
+}
+
+static uint64_t side_remote_gets(struct bench *b, uint64_t block)
+{
+    uint64_t rest = b->o->blocks - block, count = rest < REMOTE_BATCH ? rest : REMOTE_BATCH;
+    note(b, remote_blocks_lease(b->remote, block, count));
+    return count;
+}
+
+typedef uint64_t side_fn(struct bench *b, uint64_t block);
+
+enum { SIDE_MEMCPY = 0, SIDE_TCP = 5 }; /* what the others are compared with */
 
 static const struct {
     const char *name;
     side_fn *go;
-} sides[] = {{"memcpy", side_memcpy},
-             {"put", side_put},
-             {"leased", side_leased},
-             {"get", side_get},
-             {"in_place", side_in_place}};
+    int base;
+} sides[] = {{"memcpy", side_memcpy, SIDE_MEMCPY},        {"put", side_put, SIDE_MEMCPY},
+             {"leased", side_leased, SIDE_MEMCPY},        {"get", side_get, SIDE_MEMCPY},
+             {"in_place", side_in_place, SIDE_MEMCPY},    {"tcp", side_tcp, SIDE_TCP},
+             {"remote_put", side_remote_put, SIDE_TCP},   {"remote_get", side_remote_get, SIDE_TCP},
+             {"remote_get_4", side_remote_gets, SIDE_TCP}};
 enum { SIDES = ARRAY_LEN(sides) };
 
 /* ---- setting up ---- */
@@ -150,7 +186,7 @@ static void *run_host(void *user)
     return NULL;
 }
 
-static enum cli_exit start(struct bench *b, const char *socket)
+static enum cli_exit start(struct bench *b, const char *dir, const char *socket)
 {
     char why[RPC_WHY_CHARS] = "";
     uint64_t room = b->o->blocks * b->o->size;
@@ -180,11 +216,16 @@ static enum cli_exit start(struct bench *b, const char *socket)
         return cli_fail(CLI_FAILED, "out of memory");
     for (uint64_t i = 0; i < room; i++)
         b->plain[i] = (uint8_t)(i * 7 + i / 4096);
+    struct remote_options remote = {
+        .dir = dir, .size = b->o->size, .blocks = b->o->blocks, .data = b->plain};
+    if (remote_blocks_open(&remote, &b->remote, why))
+        return cli_fail(CLI_FAILED, "bench-blocks: %s", why);
     return CLI_DONE;
 }
 
 static void stop(struct bench *b)
 {
+    remote_blocks_close(b->remote);
     kv_client_close(b->client);
     if (b->host) {
         kv_host_stop(b->host);
@@ -203,11 +244,11 @@ static void measure(struct bench *b, struct hw_hist times[SIDES])
 {
     for (uint64_t rep = 0; rep <= b->o->reps; rep++) {
         for (size_t i = 0; i < SIDES; i++) {
-            for (uint64_t block = 0; block < b->o->blocks; block++) {
+            for (uint64_t block = 0, n; block < b->o->blocks; block += n) {
                 uint64_t start_ns = hw_now_ns();
-                sides[i].go(b, block);
+                n = sides[i].go(b, block);
                 if (rep > 0)
-                    hw_hist_record(&times[i], hw_now_ns() - start_ns);
+                    hw_hist_record(&times[i], (hw_now_ns() - start_ns) / n);
             }
         }
     }
@@ -223,10 +264,11 @@ static double rate_of(const struct bench *b, const struct hw_hist *times)
 static int print(const struct bench *b, const struct hw_hist times[SIDES])
 {
     struct hw_bench bench;
-    double raw = rate_of(b, &times[0]);
     hw_bench_begin(&bench, "blocks");
     for (size_t i = 0; i < SIDES; i++) {
-        hw_bench_row(&bench, sides[i].name, rate_of(b, &times[i]), "GiB/s", i ? raw : NAN);
+        bool is_base = sides[i].base == (int)i;
+        hw_bench_row(&bench, sides[i].name, rate_of(b, &times[i]), "GiB/s",
+                     is_base ? NAN : rate_of(b, &times[sides[i].base]));
         hw_bench_field(&bench, "size", "%llu", (unsigned long long)b->o->size);
         hw_bench_field(&bench, "blocks", "%llu", (unsigned long long)b->o->blocks);
     }
@@ -260,7 +302,7 @@ static enum cli_exit run_in(struct bench *b, const char *dir)
 {
     char socket[96];
     snprintf(socket, sizeof(socket), "%s/kvd", dir);
-    enum cli_exit code = start(b, socket);
+    enum cli_exit code = start(b, dir, socket);
     if (code == CLI_DONE)
         code = measure_and_print(b);
     stop(b);
@@ -282,12 +324,15 @@ static enum cli_exit run(const void *values, const struct cli_operands *operands
 
 const struct cli_command cli_bench_blocks = {
     .name = "bench-blocks",
-    .summary = "blocks of the key-value store, put and read locally, beside memcpy",
+    .summary = "blocks of the key-value store, beside memcpy and a TCP stream",
     .operands = "",
     .description =
         "A daemon and a client on this host.  leased copies a block out under a lease; get also\n"
         "verifies the copy; in_place verifies it where it lies; put copies it in, twice, and\n"
-        "hashes it.  Ratios are to memcpy of as many bytes in the same run.",
+        "hashes it.  Ratios are to memcpy of as many bytes in the same run.\n"
+        "Then two daemons joined by TCP on loopback: remote_put sends a block to the other one,\n"
+        "remote_get brings one from it and leases it, remote_get_4 four at a time.  Ratios are to\n"
+        "tcp, a plain stream of the same blocks between two threads.",
     .options = options,
     .environment = (const struct cli_env[]){{NULL}},
     .examples = "hawser bench-blocks\n"

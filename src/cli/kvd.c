@@ -2,6 +2,8 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
+#include "base/log.h"
+#include "cli/kvmembers.h"
 #include "cli/kvranks.h"
 #include "cli/metrics.h"
 #include "kv/cpus.h"
@@ -20,9 +22,10 @@
 struct kvd_options {
     const char *socket;
     struct cli_list peers;
+    struct cli_members_options members;
     uint64_t rank, daemons;
     uint64_t store_bytes, entries, value_max, max_clients, ring_bytes, heartbeat_ns;
-    uint64_t arena_bytes, block_entries, tenant_bytes, lease_ns;
+    uint64_t arena_bytes, block_entries, copies, tenant_bytes, lease_ns;
     int flush, wait, policy;
     bool numa, insecure, plain;
     const char *cert, *key, *token_file, *ca, *fingerprint;
@@ -51,6 +54,43 @@ static const struct cli_option options[] = {
      .def = "0",
      .max = KV_RANKS_MAX - 1,
      .help = "which of --peers this is; mpirun's and srun's variables also say it"},
+    {.name = "members",
+     .kind = CLI_LIST,
+     .argument = "NAME=ADDR",
+     .offset = offsetof(struct kvd_options, members.list),
+     .help = "instead of --peers: the cluster's members, this one too, each with the\n"
+             "address of its first daemon; blocks are divided among them"},
+    {.name = "etcd",
+     .kind = CLI_LIST,
+     .argument = "URL",
+     .offset = offsetof(struct kvd_options, members.etcd),
+     .help = "instead of --members: register in etcd, at http://host:2379, and\n"
+             "follow who else does; further ones are tried when the first fails"},
+    {.name = "cluster",
+     .kind = CLI_STRING,
+     .argument = "NAME",
+     .offset = offsetof(struct kvd_options, members.cluster),
+     .def = "default",
+     .help = "with --etcd: daemons of one name are one cluster"},
+    {.name = "name",
+     .kind = CLI_STRING,
+     .argument = "NAME",
+     .offset = offsetof(struct kvd_options, members.name),
+     .help = "this member's name; no two of a cluster may have the same.  With\n"
+             "--members also as the rank that mpirun or srun says"},
+    {.name = "listen",
+     .kind = CLI_STRING,
+     .argument = "ADDR",
+     .offset = offsetof(struct kvd_options, members.listen),
+     .help = "with --etcd: where this member listens and the others reach it"},
+    {.name = "member-ttl",
+     .kind = CLI_DURATION,
+     .argument = "TIME",
+     .offset = offsetof(struct kvd_options, members.ttl_ns),
+     .def = "10s",
+     .min = KV_MEMBER_TTL_MIN,
+     .max = KV_MEMBER_TTL_MAX,
+     .help = "with --etcd: a member that is not heard of for so long has left"},
     {.name = "daemons",
      .kind = CLI_U64,
      .argument = "N",
@@ -89,8 +129,8 @@ static const struct cli_option options[] = {
      .offset = offsetof(struct kvd_options, arena_bytes),
      .def = "0",
      .max = KV_ARENA_MAX,
-     .help = "room for blocks of up to 64MiB, of each daemon, for its own clients;\n"
-             "0: none.  Memory is taken as it is used"},
+     .help = "room for blocks of up to 64MiB, of each daemon; 0: none.  Memory is taken\n"
+             "as it is used.  Blocks are divided among ranks or members"},
     {.name = "block-entries",
      .kind = CLI_U64,
      .argument = "N",
@@ -99,6 +139,14 @@ static const struct cli_option options[] = {
      .min = 1,
      .max = KV_BLOCK_ENTRIES_MAX,
      .help = "blocks of each daemon; about 250 bytes each"},
+    {.name = "copies",
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct kvd_options, copies),
+     .def = "1",
+     .min = 1,
+     .max = KV_COPIES_MAX,
+     .help = "of each block, at as many ranks or members; the same for all of them"},
     {.name = "block-policy",
      .kind = CLI_CHOICE,
      .choices = kv_policy_names,
@@ -230,6 +278,7 @@ struct kvd {
     uint32_t rank, ranks;
     struct rpc_addr addrs[KV_RANKS_MAX];
     struct rpc_security listen, dial;
+    struct cli_members members;
     struct metrics *metrics;
     struct unit units[KV_DAEMONS_MAX];
     uint32_t unit_count;
@@ -237,9 +286,26 @@ struct kvd {
 
 /* ---- checks ---- */
 
+/* A cluster of members: this one is the only rank, as far as small values go. */
+static enum cli_exit check_member(struct kvd *k)
+{
+    char why[RPC_WHY_CHARS];
+    if (k->o->peers.count)
+        return cli_fail(CLI_USAGE, "kvd: --peers is for ranks; a cluster has members instead");
+    k->rank = 0;
+    k->ranks = 1;
+    k->addrs[0] = k->members.listen;
+    if (rpc_security_check_listen(&k->listen, &k->addrs[0], k->o->insecure, why))
+        return cli_fail(CLI_REFUSED, "kvd: %s", why);
+    return CLI_DONE;
+}
+
 static enum cli_exit check_addresses(struct kvd *k)
 {
     char why[RPC_WHY_CHARS];
+    enum cli_exit code = cli_members_check(&k->o->members, &k->members);
+    if (code != CLI_DONE || k->members.name[0])
+        return code == CLI_DONE ? check_member(k) : code;
     k->ranks = k->o->peers.count ? (uint32_t)k->o->peers.count : 1;
     for (uint32_t i = 0; i < k->o->peers.count; i++)
         if (rpc_addr_parse(k->o->peers.items[i], &k->addrs[i], why))
@@ -290,6 +356,8 @@ static enum cli_exit create_unit(struct kvd *k, uint32_t index)
         .daemons = (uint32_t)o->daemons,
         .socket = o->socket,
         .addrs = k->addrs,
+        .member = k->members.name[0] ? k->members.name : NULL,
+        .copies = (uint32_t)o->copies,
         .listen_security = &k->listen,
         .dial_security = &k->dial,
         .store_bytes = o->store_bytes,
@@ -328,6 +396,7 @@ static struct kvd *stoppable; /* for the signal handler; set before it is instal
 static void on_signal(int number)
 {
     (void)number;
+    cli_members_stop(&stoppable->members);
     for (uint32_t i = 0; i < stoppable->unit_count; i++)
         kv_host_stop(stoppable->units[i].host);
 }
@@ -356,11 +425,26 @@ static enum cli_exit start_metrics(struct kvd *k)
     return CLI_DONE;
 }
 
+/* From the members' thread, or before it starts. */
+static void on_view(void *user, const struct kv_view *view)
+{
+    struct kvd *k = user;
+    for (uint32_t i = 0; i < k->unit_count; i++)
+        if (kv_host_set_view(k->units[i].host, view))
+            hw_warn(HW_CAT_KV, "daemon %u keeps its view: epoch %llu is not newer", i,
+                    (unsigned long long)view->epoch);
+}
+
 static enum cli_exit say_ready(const struct kvd *k)
 {
-    printf("attach at %s, rank %u of %u, %u daemon%s", k->o->socket, k->rank, k->ranks,
-           k->unit_count, k->unit_count == 1 ? "" : "s");
-    for (uint32_t i = 0; i < k->unit_count && k->ranks > 1; i++)
+    bool member = k->members.name[0] != '\0';
+    printf("attach at %s, ", k->o->socket);
+    if (member)
+        printf("member %s, ", k->members.name);
+    else
+        printf("rank %u of %u, ", k->rank, k->ranks);
+    printf("%u daemon%s", k->unit_count, k->unit_count == 1 ? "" : "s");
+    for (uint32_t i = 0; i < k->unit_count && (k->ranks > 1 || member); i++)
         printf("%s%s", i ? ", " : ", listening on ", kv_host_address(k->units[i].host));
     printf("\n");
     if (fflush(stdout))
@@ -390,7 +474,9 @@ static enum cli_exit serve(struct kvd *k)
             code = cli_fail(CLI_FAILED, "kvd: cannot start a thread");
         }
     }
-    if (code == CLI_DONE)
+    if (code == CLI_DONE && k->members.name[0])
+        code = cli_members_start(&k->members, on_view, k);
+    if (code == CLI_DONE && !k->members.stopping)
         code = say_ready(k);
     if (code != CLI_DONE)
         on_signal(0);
@@ -411,6 +497,7 @@ static enum cli_exit run(const void *values, const struct cli_operands *operands
     k->o = values;
     k->rank = cli_rank((uint32_t)k->o->rank);
     enum cli_exit code = serve(k);
+    cli_members_fini(&k->members);
     for (uint32_t i = 0; i < k->unit_count; i++)
         kv_host_destroy(k->units[i].host);
     metrics_stop(k->metrics);
@@ -427,13 +514,18 @@ const struct cli_command cli_kvd = {
     .description =
         "Serves local clients through shared memory and other ranks through copyrpc, until SIGINT\n"
         "or SIGTERM; then removes its sockets.  Every rank must be given the same --peers and\n"
-        "--daemons.  Prints one line, \"attach at ...\", when clients can attach.",
+        "--daemons.  With --members or --etcd blocks are shared by a cluster whose members may\n"
+        "change; docs/members.md says how.  Prints one line, \"attach at ...\", when clients can "
+        "attach.",
     .options = options,
     .environment = environment,
-    .examples = "hawser kvd\n"
-                "hawser kvd --peers shm:/run/kv0,shm:/run/kv1 --rank 1 --socket /run/kvd1.sock\n"
-                "hawser kvd --peers 10.0.0.1:28200,10.0.0.2:28200 --rank 0 --cert server.crt \\\n"
-                "    --key server.key --ca server.crt --token-file token",
+    .examples =
+        "hawser kvd\n"
+        "hawser kvd --blocks 64GiB --etcd http://10.0.0.9:2379 --cluster kv --name kv0 \\\n"
+        "    --listen 10.0.0.1:28200 --cert server.crt --key server.key --token-file token\n"
+        "hawser kvd --peers shm:/run/kv0,shm:/run/kv1 --rank 1 --socket /run/kvd1.sock\n"
+        "hawser kvd --peers 10.0.0.1:28200,10.0.0.2:28200 --rank 0 --cert server.crt \\\n"
+        "    --key server.key --ca server.crt --token-file token",
     .values_size = sizeof(struct kvd_options),
     .run = run,
 };

@@ -6,12 +6,19 @@
 #include <errno.h>
 #include <string.h>
 
-enum { NONE = UINT32_MAX, PUTS_DEFAULT = 256, LEASES_DEFAULT = 4096, HIGH = 98, LOW = 96 };
+enum {
+    NONE = UINT32_MAX,
+    GUESTS = KV_BLOCK_TENANTS_MAX,
+    PUTS_DEFAULT = 256,
+    LEASES_DEFAULT = 4096,
+    HIGH = 98,
+    LOW = 96
+};
 
 enum entry_state {
     ENTRY_FREE,
     ENTRY_OPEN,  /* a put is in progress */
-    ENTRY_READY, /* in the index and with the policy */
+    ENTRY_READY, /* in the index and, unless it is a guest, with the policy */
     ENTRY_GONE   /* neither any more, but leased */
 };
 
@@ -48,7 +55,7 @@ struct kv_blocks {
     void *put_memory;
     uint32_t *buckets;
     uint32_t bucket_mask, spare;
-    struct tenant tenants[KV_BLOCK_TENANTS_MAX];
+    struct tenant tenants[KV_BLOCK_TENANTS_MAX + 1]; /* the last: all guests, without a limit */
     struct kv_blocks_stat stat; /* counts; the rest is filled in when asked for */
 };
 
@@ -127,6 +134,11 @@ static void tenant_list_remove(struct kv_blocks *b, uint32_t at)
     *(e->newer == NONE ? &t->newest : &b->entries[e->newer].older) = e->older;
 }
 
+static bool is_guest(const struct entry *e)
+{
+    return e->tenant == GUESTS;
+}
+
 /* ---- the end of a block ---- */
 
 static void entry_free(struct kv_blocks *b, uint32_t at)
@@ -152,6 +164,7 @@ static void entry_retire(struct kv_blocks *b, uint32_t at)
     b->stat.blocks--;
     b->stat.bytes -= e->len;
     b->stat.pinned_bytes -= e->pinned ? e->len : 0;
+    b->stat.guests -= is_guest(e);
     e->state = ENTRY_GONE;
     if (e->leases == 0)
         entry_free(b, at);
@@ -159,7 +172,8 @@ static void entry_retire(struct kv_blocks *b, uint32_t at)
 
 static void entry_drop(struct kv_blocks *b, uint32_t at)
 {
-    kv_policy_remove(b->policy, at);
+    if (!is_guest(&b->entries[at]))
+        kv_policy_remove(b->policy, at);
     entry_retire(b, at);
 }
 
@@ -220,16 +234,6 @@ static bool is_held(void *user, uint32_t at)
     return e->leases > 0 || e->pinned;
 }
 
-static bool evict_one(struct kv_blocks *b)
-{
-    uint32_t at = kv_policy_evict(b->policy, is_held, b);
-    if (at == NONE)
-        return false;
-    entry_retire(b, at);
-    b->stat.evicted++;
-    return true;
-}
-
 static bool evict_of_tenant(struct kv_blocks *b, uint32_t tenant)
 {
     uint32_t at = b->tenants[tenant].oldest;
@@ -238,6 +242,19 @@ static bool evict_of_tenant(struct kv_blocks *b, uint32_t tenant)
     if (at == NONE)
         return false;
     entry_drop(b, at);
+    b->stat.evicted++;
+    return true;
+}
+
+/* Guests first, the one that was used longest ago. */
+static bool evict_one(struct kv_blocks *b)
+{
+    if (evict_of_tenant(b, GUESTS))
+        return true;
+    uint32_t at = kv_policy_evict(b->policy, is_held, b);
+    if (at == NONE)
+        return false;
+    entry_retire(b, at);
     b->stat.evicted++;
     return true;
 }
@@ -289,33 +306,68 @@ static void entry_open(struct kv_blocks *b, const struct entry *start)
     b->tenants[e->tenant].bytes += kv_extents_size(e->len);
 }
 
-enum kv_result kv_blocks_put_start(struct kv_blocks *b, struct kv_block_holder *holder,
-                                   const struct kv_block_key *key, uint64_t tenant, uint64_t len,
-                                   uint64_t now, uint64_t *ticket)
+/* Of an entry whose tenant has been found. */
+static enum kv_result start_put(struct kv_blocks *b, struct kv_block_holder *holder,
+                                struct entry *e, uint64_t now, uint64_t *ticket)
 {
-    kv_blocks_tick(b, now);
-    if (key->len < 1 || key->len > KV_BLOCK_KEY_MAX || len < 1)
-        return KV_REFUSED;
-    if (len > KV_BLOCK_MAX || kv_extents_size(len) > b->config.arena_bytes ||
-        kv_extents_size(len) > b->config.tenant_bytes)
-        return KV_TOO_LARGE;
-    struct entry e = {.key = *key, .len = (uint32_t)len, .hash = hash_of(b, key)};
-    if (find_hashed(b, key, e.hash) != NONE)
-        return KV_EXISTS;
-    e.tenant = tenant_place(b, tenant);
-    if (e.tenant == NONE || kv_claims_count(b->open_puts) == b->config.open_puts ||
-        !tenant_room(b, e.tenant, kv_extents_size(len)))
-        return KV_FULL;
-    if (take_room(b, e.len, &e.extent, &e.offset))
+    if (kv_claims_count(b->open_puts) == b->config.open_puts ||
+        take_room(b, e->len, &e->extent, &e->offset))
         return KV_FULL;
     uint32_t place = kv_claims_take(b->open_puts, &holder->open_puts, b->spare, now);
     assert(place != NONE);
-    entry_open(b, &e);
+    entry_open(b, e);
     struct put *put = &b->put_states[place];
     put->written = put->summed = 0;
     kv_checksum_begin(&put->sum);
     *ticket = kv_claims_handle(b->open_puts, place);
     return KV_OK;
+}
+
+static enum kv_result check_put(const struct kv_blocks *b, const struct kv_block_key *key,
+                                uint64_t len)
+{
+    if (key->len < 1 || key->len > KV_BLOCK_KEY_MAX || len < 1)
+        return KV_REFUSED;
+    return len > KV_BLOCK_MAX || kv_extents_size(len) > b->config.arena_bytes ? KV_TOO_LARGE
+                                                                              : KV_OK;
+}
+
+enum kv_result kv_blocks_put_start(struct kv_blocks *b, struct kv_block_holder *holder,
+                                   const struct kv_block_key *key, uint64_t tenant, uint64_t len,
+                                   uint64_t now, uint64_t *ticket)
+{
+    kv_blocks_tick(b, now);
+    enum kv_result result = check_put(b, key, len);
+    if (result != KV_OK)
+        return result;
+    if (kv_extents_size(len) > b->config.tenant_bytes)
+        return KV_TOO_LARGE;
+    struct entry e = {.key = *key, .len = (uint32_t)len, .hash = hash_of(b, key)};
+    uint32_t there = find_hashed(b, key, e.hash);
+    if (there != NONE && !is_guest(&b->entries[there]))
+        return KV_EXISTS;
+    if (there != NONE)
+        entry_drop(b, there); /* what was a copy of another's becomes ours by the put */
+    e.tenant = tenant_place(b, tenant);
+    if (e.tenant == NONE || kv_claims_count(b->open_puts) == b->config.open_puts ||
+        !tenant_room(b, e.tenant, kv_extents_size(len)))
+        return KV_FULL;
+    return start_put(b, holder, &e, now, ticket);
+}
+
+enum kv_result kv_blocks_guest_start(struct kv_blocks *b, struct kv_block_holder *holder,
+                                     const struct kv_block_key *key, uint64_t len, uint64_t now,
+                                     uint64_t *ticket)
+{
+    kv_blocks_tick(b, now);
+    enum kv_result result = check_put(b, key, len);
+    if (result != KV_OK)
+        return result;
+    struct entry e = {.key = *key, .len = (uint32_t)len, .hash = hash_of(b, key), .tenant = GUESTS};
+    uint32_t there = find_hashed(b, key, e.hash);
+    if (there != NONE)
+        entry_drop(b, there); /* the owner has other bytes: its word counts */
+    return start_put(b, holder, &e, now, ticket);
 }
 
 static enum kv_result find_put(struct kv_blocks *b, struct kv_block_holder *holder, uint64_t ticket,
@@ -352,6 +404,11 @@ enum kv_result kv_blocks_put_write(struct kv_blocks *b, struct kv_block_holder *
         return KV_REFUSED;
     uint8_t *block = b->arena + e->offset;
     const uint8_t *from = data;
+    if (is_guest(e)) { /* its readers hold it against the owner's checksum */
+        memcpy(block + at, from, len);
+        put->written += len;
+        return KV_OK;
+    }
     while (len > 0) {
         uint64_t n = put->summed + KV_CHECKSUM_PIECE - put->written;
         n = len < n ? len : n;
@@ -370,14 +427,31 @@ static void publish(struct kv_blocks *b, uint32_t at)
     e->state = ENTRY_READY;
     index_add(b, at);
     tenant_list_add(b, at);
-    kv_policy_add(b->policy, at, e->hash, kv_extents_size(e->len));
+    if (!is_guest(e))
+        kv_policy_add(b->policy, at, e->hash, kv_extents_size(e->len));
+    b->stat.guests += is_guest(e);
     b->stat.blocks++;
     b->stat.bytes += e->len;
     b->stat.committed++;
 }
 
-enum kv_result kv_blocks_put_commit(struct kv_blocks *b, struct kv_block_holder *holder,
-                                    uint64_t ticket, uint64_t now)
+/* What a put with all its bytes comes to; checksum: what it should have, NULL: any. */
+static enum kv_result judge_put(struct kv_blocks *b, const struct entry *e, const struct put *put,
+                                const uint64_t *checksum)
+{
+    if (put->written < e->len)
+        return KV_REFUSED;
+    if (checksum && !is_guest(e) && kv_checksum_end(&put->sum) != *checksum) {
+        b->stat.corrupt++;
+        return KV_MISS;
+    }
+    bool taken = find_hashed(b, &e->key, e->hash) != NONE;
+    b->stat.stale += taken;
+    return taken ? KV_STALE : KV_OK;
+}
+
+static enum kv_result commit(struct kv_blocks *b, struct kv_block_holder *holder, uint64_t ticket,
+                             const uint64_t *checksum, uint64_t now)
 {
     uint32_t place;
     enum kv_result result = find_put(b, holder, ticket, now, &place);
@@ -385,19 +459,29 @@ enum kv_result kv_blocks_put_commit(struct kv_blocks *b, struct kv_block_holder 
         return result;
     uint32_t at = kv_claims_entry(b->open_puts, place);
     struct entry *e = &b->entries[at];
-    if (b->put_states[place].written < e->len)
-        result = KV_REFUSED;
-    else if (find_hashed(b, &e->key, e->hash) != NONE)
-        result = KV_STALE;
+    const struct put *put = &b->put_states[place];
+    assert(checksum || !is_guest(e));
+    result = judge_put(b, e, put, checksum);
     if (result != KV_OK) {
-        b->stat.stale += result == KV_STALE;
         put_end(b, place);
         return result;
     }
-    e->checksum = kv_checksum_end(&b->put_states[place].sum);
+    e->checksum = checksum ? *checksum : kv_checksum_end(&put->sum);
     kv_claims_drop(b->open_puts, place);
     publish(b, at);
     return KV_OK;
+}
+
+enum kv_result kv_blocks_put_commit(struct kv_blocks *b, struct kv_block_holder *holder,
+                                    uint64_t ticket, uint64_t now)
+{
+    return commit(b, holder, ticket, NULL, now);
+}
+
+enum kv_result kv_blocks_put_commit_as(struct kv_blocks *b, struct kv_block_holder *holder,
+                                       uint64_t ticket, uint64_t checksum, uint64_t now)
+{
+    return commit(b, holder, ticket, &checksum, now);
 }
 
 enum kv_result kv_blocks_put_abort(struct kv_blocks *b, struct kv_block_holder *holder,
@@ -411,6 +495,16 @@ enum kv_result kv_blocks_put_abort(struct kv_blocks *b, struct kv_block_holder *
 }
 
 /* ---- reading ---- */
+
+static void note_use(struct kv_blocks *b, uint32_t at)
+{
+    if (!is_guest(&b->entries[at])) {
+        kv_policy_use(b->policy, at);
+        return;
+    }
+    tenant_list_remove(b, at);
+    tenant_list_add(b, at);
+}
 
 enum kv_result kv_blocks_get(struct kv_blocks *b, struct kv_block_holder *holder,
                              const struct kv_block_key *key, uint64_t now,
@@ -430,7 +524,7 @@ enum kv_result kv_blocks_get(struct kv_blocks *b, struct kv_block_holder *holder
     struct entry *e = &b->entries[at];
     e->leases++;
     b->stat.hits++;
-    kv_policy_use(b->policy, at);
+    note_use(b, at);
     *out = (struct kv_block_lease){.handle = kv_claims_handle(b->leases, place),
                                    .offset = e->offset,
                                    .checksum = e->checksum,
@@ -445,6 +539,30 @@ static enum kv_result find_lease(struct kv_blocks *b, struct kv_block_holder *ho
     kv_blocks_tick(b, now);
     int rc = kv_claims_find(b->leases, &holder->leases, lease, place);
     return rc == 0 ? KV_OK : rc == -ESTALE ? KV_EXPIRED : KV_REFUSED;
+}
+
+enum kv_result kv_blocks_bytes(struct kv_blocks *b, struct kv_block_holder *holder, uint64_t lease,
+                               uint32_t at, uint32_t len, uint64_t now, const uint8_t **out)
+{
+    uint32_t place;
+    enum kv_result result = find_lease(b, holder, lease, now, &place);
+    if (result != KV_OK)
+        return result;
+    const struct entry *e = &b->entries[kv_claims_entry(b->leases, place)];
+    if (len > e->len || at > e->len - len)
+        return KV_REFUSED;
+    *out = b->arena + e->offset + at;
+    return KV_OK;
+}
+
+bool kv_blocks_leased_key(const struct kv_blocks *b, const struct kv_block_holder *holder,
+                          uint64_t lease, struct kv_block_key *out)
+{
+    uint32_t place;
+    if (kv_claims_find(b->leases, &holder->leases, lease, &place))
+        return false;
+    *out = b->entries[kv_claims_entry(b->leases, place)].key;
+    return true;
 }
 
 enum kv_result kv_blocks_verify(struct kv_blocks *b, struct kv_block_holder *holder, uint64_t lease,
@@ -494,6 +612,23 @@ enum kv_result kv_blocks_release(struct kv_blocks *b, struct kv_block_holder *ho
 bool kv_blocks_exists(const struct kv_blocks *b, const struct kv_block_key *key)
 {
     return find(b, key) != NONE;
+}
+
+bool kv_blocks_peek(const struct kv_blocks *b, const struct kv_block_key *key, uint64_t *checksum)
+{
+    uint32_t at = find(b, key);
+    if (at != NONE)
+        *checksum = b->entries[at].checksum;
+    return at != NONE;
+}
+
+bool kv_blocks_drop_guest(struct kv_blocks *b, const struct kv_block_key *key)
+{
+    uint32_t at = find(b, key);
+    bool guest = at != NONE && is_guest(&b->entries[at]);
+    if (guest)
+        entry_drop(b, at);
+    return guest;
 }
 
 uint32_t kv_blocks_match(const struct kv_blocks *b, const struct kv_block_key *keys, uint32_t count)
@@ -607,6 +742,7 @@ int kv_blocks_create(const struct kv_blocks_config *config, struct kv_blocks **o
         return -ENOMEM;
     b->config = c;
     b->arena = c.arena;
+    b->tenants[GUESTS] = (struct tenant){.oldest = NONE, .newest = NONE};
     rc = make_tables(b);
     if (rc == 0)
         rc = kv_extents_create(c.arena_bytes, c.entries, &c.memory, &b->extents);

@@ -15,6 +15,10 @@
  * mark; leased and pinned blocks stay.  Tenants have a limit of bytes each; one that is at it loses
  * its own oldest blocks, never another's.
  *
+ * A guest is a copy of another daemon's block, with the owner's checksum.  It is read, and verified
+ * by its readers, like any block; it counts for no tenant, and goes before all others when room is
+ * needed.
+ *
  * Pure: no clock, no system call and no memory but what is passed in.  The arena may be mapped
  * read-only by others; nothing about it is kept in it.
  *
@@ -89,6 +93,11 @@ void kv_blocks_leave(struct kv_blocks *blocks, struct kv_block_holder *holder);
 enum kv_result kv_blocks_put_start(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                    const struct kv_block_key *key, uint64_t tenant, uint64_t len,
                                    uint64_t now_ns, uint64_t *ticket);
+/* A put of a guest; a block of the key that is here goes.  KV_OK, KV_TOO_LARGE, KV_FULL,
+ * KV_REFUSED. */
+enum kv_result kv_blocks_guest_start(struct kv_blocks *blocks, struct kv_block_holder *holder,
+                                     const struct kv_block_key *key, uint64_t len, uint64_t now_ns,
+                                     uint64_t *ticket);
 /* The bytes from `at` on, which must be as many as were written before.  KV_OK; KV_STALE when the
  * put has ended; KV_REFUSED out of order, past the end, or for a ticket that was never given. */
 enum kv_result kv_blocks_put_write(struct kv_blocks *blocks, struct kv_block_holder *holder,
@@ -98,6 +107,10 @@ enum kv_result kv_blocks_put_write(struct kv_blocks *blocks, struct kv_block_hol
  * when bytes are missing, or for a ticket that was never given. */
 enum kv_result kv_blocks_put_commit(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                     uint64_t ticket, uint64_t now_ns);
+/* The same for bytes that came from afar: KV_MISS, counted as corrupt, when they do not have the
+ * checksum that came with them.  A guest is not hashed here: it gets the checksum as it is. */
+enum kv_result kv_blocks_put_commit_as(struct kv_blocks *blocks, struct kv_block_holder *holder,
+                                       uint64_t ticket, uint64_t checksum, uint64_t now_ns);
 /* KV_OK, KV_STALE, KV_REFUSED. */
 enum kv_result kv_blocks_put_abort(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                    uint64_t ticket, uint64_t now_ns);
@@ -117,6 +130,14 @@ struct kv_block_lease {
 enum kv_result kv_blocks_get(struct kv_blocks *blocks, struct kv_block_holder *holder,
                              const struct kv_block_key *key, uint64_t now_ns,
                              struct kv_block_lease *out);
+/* Where bytes of a leased block are.  KV_OK, KV_EXPIRED; KV_REFUSED for a lease that was never
+ * given and past the end. */
+enum kv_result kv_blocks_bytes(struct kv_blocks *blocks, struct kv_block_holder *holder,
+                               uint64_t lease, uint32_t at, uint32_t len, uint64_t now_ns,
+                               const uint8_t **out);
+/* The key of a leased block; false: no such lease. */
+bool kv_blocks_leased_key(const struct kv_blocks *blocks, const struct kv_block_holder *holder,
+                          uint64_t lease, struct kv_block_key *out);
 /* Holds the bytes against the checksum.  KV_OK; KV_MISS when they differ: that is counted, the
  * block is dropped, and the lease has ended; KV_EXPIRED; KV_REFUSED for a lease that was never
  * given. */
@@ -133,6 +154,11 @@ enum kv_result kv_blocks_release(struct kv_blocks *blocks, struct kv_block_holde
 /* ---- keys ---- */
 
 bool kv_blocks_exists(const struct kv_blocks *blocks, const struct kv_block_key *key);
+/* The checksum of the key's block; false: no block. */
+bool kv_blocks_peek(const struct kv_blocks *blocks, const struct kv_block_key *key,
+                    uint64_t *checksum);
+/* Ends the key's block if it is a guest; whether it was. */
+bool kv_blocks_drop_guest(struct kv_blocks *blocks, const struct kv_block_key *key);
 /* How many keys from the first on have a block. */
 uint32_t kv_blocks_match(const struct kv_blocks *blocks, const struct kv_block_key *keys,
                          uint32_t count);
@@ -152,6 +178,7 @@ struct kv_blocks_stat {
     uint64_t hits, misses, committed, evicted, deleted;
     uint64_t corrupt; /* found to differ from their checksum */
     uint64_t stale, puts_expired, leases_expired;
+    uint64_t guests; /* of the blocks */
 };
 
 void kv_blocks_stat(const struct kv_blocks *blocks, struct kv_blocks_stat *out);

@@ -79,10 +79,10 @@ int kv_client_batch(struct kv_client *client, const struct kv_ask *asks, struct 
 
 /* ---- blocks ----
  *
- * Of this rank's daemons, for a client with a staging area; else, and where the daemons keep no
- * blocks, every call is KV_REFUSED.  One at a time: nothing else may be in flight.  Besides the
- * results of kv/blocks.h each can end in KV_PEER_LOST (the daemon is gone), KV_TIMEOUT or
- * KV_REFUSED (other requests are in flight). */
+ * Of the whole cluster, through this rank's daemons, for a client with a staging area; else, and
+ * where the daemons keep no blocks, every call is KV_REFUSED.  One at a time: nothing else may be
+ * in flight.  Besides the results of kv/blocks.h each can end in KV_PEER_LOST (the daemon, or the
+ * owner behind it, is gone), KV_TIMEOUT or KV_REFUSED (other requests are in flight). */
 
 /* Whole blocks, copied in and out.  A get verifies what it copied: KV_MISS when it differs from
  * what was put, which the daemon then finds, counts and drops; KV_EXPIRED when the copy took longer
@@ -121,6 +121,10 @@ struct kv_block_ref {
 /* KV_OK, KV_MISS, KV_FULL.  Release it when done. */
 enum kv_result kv_block_lease(struct kv_client *client, const struct kv_block_key *key,
                               struct kv_block_ref *out);
+/* Many at once, in any order, with a result for each; refs[i] is set where results[i] is KV_OK.
+ * What other daemons own travels at the same time. */
+void kv_block_lease_many(struct kv_client *client, const struct kv_block_key *keys, uint32_t count,
+                         struct kv_block_ref *refs, enum kv_result *results);
 /* After reading in place, whether what was read is what was put: KV_OK; KV_EXPIRED when the lease
  * ended meanwhile, KV_MISS when the bytes differ: then what was read must not be used. */
 enum kv_result kv_block_check(struct kv_client *client, const struct kv_block_ref *ref);

@@ -10,7 +10,10 @@
 #include <assert.h>
 #include <string.h>
 
-enum { KEYS_A_PIECE = 60 }; /* of a list of keys: fits the default slot */
+enum {
+    KEYS_A_PIECE = 60,  /* of a list of keys: fits the default slot */
+    LEASES_A_BATCH = 64 /* asked for together: 16 KiB of stack */
+};
 
 /* Which daemon has a key, and the number by which all clients find it. */
 static struct kv_key route_of(const struct kv_block_key *key)
@@ -130,32 +133,84 @@ enum kv_result kv_block_put(struct kv_client *c, const struct kv_block_key *key,
 
 /* ---- reading ---- */
 
+/* Makes a reference of what the daemon granted. */
+static enum kv_result take_grant(struct kv_client *c, struct kv_key route, const uint8_t *answer,
+                                 uint64_t asked_ns, struct kv_block_ref *out)
+{
+    const struct kv_arena *arena = &kv_client_block_link(c, route)->arena;
+    struct kv_block_granted g;
+    if (kv_block_granted_decode(answer, KV_BLOCK_GRANTED_BYTES, arena->bytes, &g))
+        return KV_REFUSED;
+    uint64_t lasts_ns = g.lasts_ms * HW_MS;
+    lasts_ns -= lasts_ns / 8; /* the daemon's turn may have begun before we asked */
+    *out = (struct kv_block_ref){.data = arena->map + g.offset,
+                                 .len = g.len,
+                                 .expires_ns = asked_ns + lasts_ns,
+                                 .checksum = g.checksum,
+                                 .handle = g.handle,
+                                 .lasts_ns = lasts_ns,
+                                 .route = route};
+    return KV_OK;
+}
+
 enum kv_result kv_block_lease(struct kv_client *c, const struct kv_block_key *key,
                               struct kv_block_ref *out)
 {
     uint8_t answer[KV_BLOCK_GRANTED_BYTES];
-    struct kv_block_granted g;
     struct ask a = {.route = route_of(key),
                     .request = {.op = KV_BLOCK_GET, .key_count = 1},
                     .keys = key,
                     .answer = answer,
                     .answer_len = sizeof(answer)};
     enum kv_result result = ask(c, &a);
-    if (result != KV_OK)
-        return result;
-    const struct kv_arena *arena = &kv_client_block_link(c, a.route)->arena;
-    if (kv_block_granted_decode(answer, sizeof(answer), arena->bytes, &g))
-        return KV_REFUSED;
-    uint64_t lasts_ns = g.lasts_ms * HW_MS;
-    lasts_ns -= lasts_ns / 8; /* the daemon's turn may have begun before we asked */
-    *out = (struct kv_block_ref){.data = arena->map + g.offset,
-                                 .len = g.len,
-                                 .expires_ns = a.asked_ns + lasts_ns,
-                                 .checksum = g.checksum,
-                                 .handle = g.handle,
-                                 .lasts_ns = lasts_ns,
-                                 .route = a.route};
-    return KV_OK;
+    return result == KV_OK ? take_grant(c, a.route, answer, a.asked_ns, out) : result;
+}
+
+/* Leases that are asked for together. */
+struct lease_batch {
+    struct kv_ask asks[LEASES_A_BATCH];
+    struct kv_answer answers[LEASES_A_BATCH];
+    uint8_t bodies[LEASES_A_BATCH][KV_BLOCK_REQUEST_HEAD + 1 + KV_BLOCK_KEY_MAX];
+    uint8_t granted[LEASES_A_BATCH][KV_BLOCK_GRANTED_BYTES];
+};
+
+static void lease_some(struct kv_client *c, const struct kv_block_key *keys, uint32_t count,
+                       struct kv_block_ref *refs, enum kv_result *results)
+{
+    struct lease_batch b;
+    struct kv_block_request get = {.op = KV_BLOCK_GET, .key_count = 1};
+    for (uint32_t i = 0; i < count; i++) {
+        int len = kv_block_request_encode(&get, &keys[i], b.bodies[i], sizeof(b.bodies[i]));
+        assert(len > 0);
+        b.asks[i] = (struct kv_ask){.op = KV_BLOCK,
+                                    .key = route_of(&keys[i]),
+                                    .value = b.bodies[i],
+                                    .value_len = (uint32_t)len,
+                                    .buffer = b.granted[i],
+                                    .buffer_len = sizeof(b.granted[i])};
+    }
+    int rc = kv_client_batch(c, b.asks, b.answers, count);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct kv_answer *a = &b.answers[i];
+        results[i] = rc ? KV_REFUSED : a->result;
+        if (results[i] == KV_OK)
+            results[i] = a->value_len == KV_BLOCK_GRANTED_BYTES
+                             ? take_grant(c, b.asks[i].key, b.granted[i], a->asked_ns, &refs[i])
+                             : KV_REFUSED;
+    }
+}
+
+void kv_block_lease_many(struct kv_client *c, const struct kv_block_key *keys, uint32_t count,
+                         struct kv_block_ref *refs, enum kv_result *results)
+{
+    for (uint32_t done = 0, n; done < count; done += n) {
+        n = count - done < LEASES_A_BATCH ? count - done : LEASES_A_BATCH;
+        if (kv_client_block_link(c, (struct kv_key){0})->staged)
+            lease_some(c, keys + done, n, refs + done, results + done);
+        else
+            for (uint32_t i = 0; i < n; i++)
+                results[done + i] = KV_REFUSED;
+    }
 }
 
 enum kv_result kv_block_renew(struct kv_client *c, struct kv_block_ref *ref)

@@ -24,9 +24,12 @@ static int config_complete(struct kv_daemon_config *c)
         c->value_max = KV_VALUE_MAX;
     if (c->max_clients == 0)
         c->max_clients = KV_CLIENTS_DEFAULT;
+    if (c->copies == 0)
+        c->copies = 1;
     bool ok = c->ranks >= 1 && c->ranks <= KV_RANKS_MAX && c->rank < c->ranks && c->daemons >= 1 &&
               c->daemons <= KV_DAEMONS_MAX && c->index < c->daemons &&
-              c->value_max <= KV_VALUE_MAX && c->max_clients <= KV_CLIENTS_MAX;
+              c->value_max <= KV_VALUE_MAX && c->max_clients <= KV_CLIENTS_MAX &&
+              c->copies <= KV_COPIES_MAX && (!c->member || c->ranks == 1);
     return ok ? 0 : -EINVAL;
 }
 
@@ -36,8 +39,9 @@ int kv_daemon_create(const struct kv_daemon_config *config, struct kv_daemon **o
     int rc = config_complete(&c);
     if (rc)
         return rc;
+    size_t peers = c.member ? KV_MEMBERS_MAX : c.ranks;
     struct kv_daemon *d =
-        c.memory.alloc(c.memory.user, sizeof(*d) + c.ranks * sizeof(struct kv_peer));
+        c.memory.alloc(c.memory.user, sizeof(*d) + peers * sizeof(struct kv_peer));
     if (!d)
         return -ENOMEM;
     struct hw_rng rng;
@@ -60,8 +64,7 @@ int kv_daemon_create(const struct kv_daemon_config *config, struct kv_daemon **o
         c.memory.release(c.memory.user, d);
         return rc;
     }
-    for (uint32_t i = 0; i < c.ranks; i++)
-        d->peers[i] = (struct kv_peer){.daemon = d, .rank = i};
+    kv_slots_init(d);
     *out = d;
     return 0;
 }
@@ -197,6 +200,7 @@ static void publish_blocks(struct kv_daemon *d)
     atomic_store_explicit(&s->blocks, b.blocks, memory_order_relaxed);
     atomic_store_explicit(&s->block_bytes, b.bytes, memory_order_relaxed);
     atomic_store_explicit(&s->block_leases, b.leases, memory_order_relaxed);
+    atomic_store_explicit(&s->block_guests, b.guests, memory_order_relaxed);
 }
 
 static void publish_gauges(struct kv_daemon *d)
@@ -214,6 +218,7 @@ uint32_t kv_daemon_turn(struct kv_daemon *d)
 {
     uint64_t loops = hw_counter_load(&d->stats.loops);
     d->now_ns = kv_daemon_now(d);
+    d->turn_bytes = 0;
     probe_follow(d);
     bool timed = d->measuring && loops % d->config.probe->every == 0;
     uint32_t events = UNLIKELY(timed) ? timed_turn(d) : plain_turn(d);
@@ -234,7 +239,7 @@ uint64_t kv_daemon_time(const struct kv_daemon *d)
 
 bool kv_daemon_arm(struct kv_daemon *d)
 {
-    bool ready = kv_peers_arm(d) || d->copies;
+    bool ready = kv_peers_arm(d) || d->copies || d->more_to_serve;
     return kv_seats_park_all(d) || ready;
 }
 
@@ -242,6 +247,8 @@ uint64_t kv_daemon_next_tick(const struct kv_daemon *d)
 {
     uint64_t peers = kv_peers_next_tick(d);
     uint64_t blocks = d->blocks ? kv_blocks_next_tick(d->blocks) : HW_NEVER;
+    uint64_t errands = d->errands ? kv_errands_next_tick(d) : HW_NEVER;
+    blocks = errands < blocks ? errands : blocks;
     return peers < blocks ? peers : blocks;
 }
 

@@ -14,6 +14,8 @@
  *
  * Two daemons of the same index on two ranks share one connection; the one of the higher rank
  * dials.  It begins with a JOIN, in which both check that they count ranks and daemons alike.
+ * Instead of ranks there can be members, which come and go (kv_daemon_set_view); of two the one
+ * with the greater id dials, and each peer has a slot where a rank would have its number.
  *
  * Trust: clients see kv/region.h.  A peer is trusted to own its keys; its messages are decoded with
  * bounds, and a key that is not ours is KV_REFUSED.
@@ -25,6 +27,7 @@
 #include "kv/memory.h"
 #include "kv/region.h"
 #include "kv/stats.h"
+#include "kv/view.h"
 #include "rpc/rpc.h"
 
 enum {
@@ -39,11 +42,13 @@ struct kv_seat;
 struct kv_daemon_config {
     uint32_t rank, ranks;    /* this one, of so many */
     uint32_t index, daemons; /* this daemon of the rank, of so many */
+    uint64_t member;         /* not 0: our id among members; then there is one rank */
+    uint32_t copies;         /* of a block, each at another member; 0: 1 */
     uint64_t store_bytes;
     uint32_t store_entries;
     uint32_t value_max;   /* 0: KV_VALUE_MAX */
     uint32_t max_clients; /* 0: KV_CLIENTS_DEFAULT */
-    /* The block store of local clients; no arena: none.  Its secret and memory are set here. */
+    /* The block store; no arena: none.  Its secret and memory are set here. */
     struct kv_blocks_config blocks;
     uint64_t seed;          /* random: the store's secret and this incarnation's number */
     struct rpc_clock clock; /* now_ns NULL: hw_now_ns */
@@ -96,11 +101,19 @@ void kv_daemon_set_crowd(struct kv_daemon *daemon, uint32_t threads);
 
 /* Takes the endpoint.  rank: the one we dialled; -1: it called us and will say who it is. */
 void kv_daemon_adopt(struct kv_daemon *daemon, struct rpc_ep *ep, int rank);
-/* A rank that should be dialled now, or -1.  It counts as being dialled until kv_daemon_adopt or
- * kv_daemon_dial_failed says how that ended. */
+/* A rank (with members: a slot) that should be dialled now, or -1.  It counts as being dialled
+ * until kv_daemon_adopt or kv_daemon_dial_failed says how that ended. */
 int kv_daemon_dial_next(struct kv_daemon *daemon);
 void kv_daemon_dial_failed(struct kv_daemon *daemon, int rank);
 bool kv_daemon_peer_up(const struct kv_daemon *daemon, uint32_t rank);
+
+/* With members only: who they are from now on.  The caller sees to it that epochs grow. */
+void kv_daemon_set_view(struct kv_daemon *daemon, const struct kv_view *view);
+const struct kv_view *kv_daemon_view(const struct kv_daemon *daemon);
+/* The address of the member at a slot that kv_daemon_dial_next gave. */
+const char *kv_daemon_slot_address(const struct kv_daemon *daemon, int slot);
+/* The slot of a member, or -1. */
+int kv_daemon_slot_of(const struct kv_daemon *daemon, uint64_t member);
 /* Peers on this host, by the transports' word. */
 uint32_t kv_daemon_local_peers(const struct kv_daemon *daemon);
 

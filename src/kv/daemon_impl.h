@@ -1,10 +1,10 @@
-/* kv/daemon_impl.h - the daemon's insides, shared by daemon.c, seat.c, seat_blocks.c and
- * peers.c only.
+/* kv/daemon_impl.h - the daemon's insides, shared by daemon.c, slots.c, seat*.c, peer*.c and
+ * errand*.c only.
  *
  * Invariants: a slot is busy from the moment its request is taken until its answer is written; a
- * pending request is in exactly one of four states (idle; called: the endpoint holds a pointer to
- * it; queued: in its peer's list; copying: in the daemon's list of copies).  So a seat may be freed
- * once each of its slots is idle.
+ * pending request is in exactly one of five states (idle; called: the endpoint holds a pointer to
+ * it; queued: in its peer's list; copying: in the daemon's list of copies; errand: it has one).  So
+ * a seat may be freed once each of its slots is idle.
  *
  * Threads: the daemon's.  Lifetime: the daemon's. */
 #ifndef HAWSER_KV_DAEMON_IMPL_H
@@ -13,7 +13,20 @@
 #include "kv/daemon.h"
 #include "kv/store.h"
 
-enum pending_state { PENDING_IDLE, PENDING_CALLED, PENDING_QUEUED, PENDING_COPYING };
+enum pending_state {
+    PENDING_IDLE,
+    PENDING_CALLED,
+    PENDING_QUEUED,
+    PENDING_COPYING,
+    PENDING_ERRAND
+};
+
+struct kv_errand;
+struct kv_errand_kind;
+struct kv_away;
+struct kv_block_request;
+
+enum { KV_SLOT_NONE = UINT32_MAX };
 
 /* A block on its way out of a client's staging area. */
 struct kv_block_copy {
@@ -36,6 +49,7 @@ struct kv_pending {
     struct kv_peer *peer;
     struct kv_pending *next, *prev; /* queued, copying */
     struct kv_block_copy copy;
+    struct kv_errand *errand;
     uint8_t value[KV_REQUEST_INLINE];
 };
 
@@ -52,14 +66,21 @@ struct kv_seat {
     kv_ring_fn *ring;
     void *user;
     struct kv_block_holder holder;
+    struct kv_claim_list away_puts;
     struct kv_pending pending[]; /* depth of them */
 };
 
 struct kv_peer {
     struct rpc_ep *ep; /* NULL: not connected */
     struct kv_daemon *daemon;
-    uint32_t rank;
-    bool dialled, dialling, joining, up, blocked;
+    uint32_t slot;                         /* in the daemon's peers: with ranks, the rank */
+    uint64_t id;                           /* of the member; 0: the slot is free */
+    char address[KV_MEMBER_ADDRESS_CHARS]; /* with members */
+    bool we_dial;                          /* of two, one does */
+    bool dialling, joining, up, blocked;
+    uint32_t session; /* counts connections: what was promised in one ends with it */
+    uint32_t pieces;  /* calls of errands in flight */
+    struct kv_block_holder holder;
     uint32_t in_flight;
     uint32_t quiet; /* fruitless polls in a row */
     uint64_t dial_at_ns;
@@ -73,6 +94,19 @@ struct kv_daemon {
     struct kv_blocks *blocks; /* NULL: none */
     struct kv_block_desk *block_desk;
     struct kv_pending *copies, *copies_last; /* one after the other */
+    struct kv_errand *errands, *errands_last;
+    uint32_t errand_count;
+    bool errands_blocked; /* some wait for room to send */
+    bool more_to_serve;   /* messages were left for the next turn */
+    uint32_t turn_bytes;  /* of blocks, moved in this turn */
+    struct kv_block_holder guest_holder;
+    struct kv_claims *away_claims;
+    struct kv_away *away;
+    uint64_t self; /* our id in the view */
+    bool alone;    /* the only member: every block is ours */
+    struct kv_view view;
+    uint32_t slot_of[KV_MEMBERS_MAX]; /* by place in the view; KV_SLOT_NONE: ourselves, or none */
+    uint32_t slots;                   /* used ones are below */
     struct kv_stats stats;
     uint64_t now_ns; /* of this turn */
     uint64_t incarnation;
@@ -82,7 +116,7 @@ struct kv_daemon {
     uint32_t seat_count, generations, crowd, peers_up, in_flight;
     struct rpc_ep *strangers[KV_STRANGERS_MAX];
     uint32_t stranger_count; /* so that none cost nothing */
-    struct kv_peer peers[];  /* ranks of them; our own stays empty */
+    struct kv_peer peers[];  /* by slot; our own stays empty */
 };
 
 static inline uint64_t kv_daemon_now(const struct kv_daemon *d)
@@ -107,6 +141,47 @@ void kv_seat_serve_block(struct kv_daemon *d, struct kv_pending *p, const uint8_
 uint32_t kv_seat_copies_advance(struct kv_daemon *d);
 /* Forgets a request that is copying, without an answer. */
 void kv_seat_copy_forget(struct kv_pending *p);
+/* Leases a block that is here; the answer goes into the desk, its length to *len with KV_OK. */
+enum kv_result kv_seat_lease(struct kv_daemon *d, struct kv_seat *seat,
+                             const struct kv_block_key *key, uint32_t *len);
+/* Where requests and answers about blocks are taken apart and put together: keys, room for an
+ * answer, and for a request to another daemon. */
+struct kv_block_key *kv_desk_keys(const struct kv_daemon *d);
+uint8_t *kv_desk_answer(const struct kv_daemon *d);
+uint8_t *kv_desk_body(const struct kv_daemon *d);
+
+/* slots.c */
+void kv_slots_init(struct kv_daemon *d);
+/* Slots for members that have none. */
+void kv_slots_place(struct kv_daemon *d);
+/* NULL: no such peer. */
+struct kv_peer *kv_peer_of(struct kv_daemon *d, uint64_t member);
+enum kv_share { KV_SHARE_NONE, KV_SHARE_COPY, KV_SHARE_SOLE }; /* of a block's ownership */
+enum kv_share kv_share_of(const struct kv_daemon *d, const struct kv_block_key *key);
+
+/* errand.c */
+void kv_errand_start(struct kv_daemon *d, struct kv_pending *p, const struct kv_errand_kind *kind,
+                     const struct kv_block_request *request, const struct kv_block_key *keys);
+/* Forgets a request on an errand, without an answer. */
+void kv_errand_forget(struct kv_pending *p);
+uint32_t kv_errands_step(struct kv_daemon *d);
+uint64_t kv_errands_next_tick(const struct kv_daemon *d);
+
+/* errand_get.c: the owners see for themselves whether their bytes are spoilt. */
+void kv_errand_tell_spoilt(struct kv_daemon *d, const struct kv_block_key *key);
+
+/* errand_put.c */
+int kv_away_init(struct kv_daemon *d);
+void kv_away_fini(struct kv_daemon *d);
+void kv_away_leave(struct kv_daemon *d, struct kv_seat *seat);
+/* Whether a ticket is that of an away put. */
+bool kv_away_is(uint64_t ticket);
+void kv_away_commit(struct kv_daemon *d, struct kv_pending *p,
+                    const struct kv_block_request *request);
+enum kv_result kv_away_abort(struct kv_daemon *d, struct kv_seat *seat, uint64_t ticket);
+
+/* peer_blocks.c: serves a message about blocks; it stays the caller's. */
+void kv_peer_serve_block(struct kv_daemon *d, struct kv_peer *peer, struct rpc_msg *msg);
 
 /* peers.c */
 void kv_peers_fini(struct kv_daemon *d);
@@ -119,6 +194,12 @@ uint64_t kv_peers_next_tick(const struct kv_daemon *d);
 void kv_peer_ask(struct kv_daemon *d, uint32_t rank, struct kv_pending *p);
 /* Forgets a request that is called or queued, without an answer. */
 void kv_peer_forget(struct kv_pending *p);
+/* The connection ends, if there is one, with all that was promised in it. */
+void kv_peer_down(struct kv_daemon *d, struct kv_peer *peer);
+/* Before and after a call of another file's. */
+void kv_peer_in_flight(struct kv_peer *peer, int by);
+/* What a call that ended with a status other than 0 means. */
+enum kv_result kv_peer_status_result(const struct kv_peer *peer, int status);
 
 /* daemon.c */
 struct kv_outcome {

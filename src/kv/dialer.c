@@ -12,26 +12,25 @@
 #include <unistd.h>
 
 struct kv_dialer {
-    const struct rpc_addr *addrs;
-    uint32_t count;
     struct rpc_net_options options;
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t asked;
     uint64_t wanted, ended; /* a bit an index: KV_RANKS_MAX of them */
+    struct rpc_addr addrs[KV_RANKS_MAX];
     struct rpc_transport *results[KV_RANKS_MAX];
     bool stop;
     int fd;
 };
 _Static_assert(KV_RANKS_MAX <= 64, "a bit a rank");
 
-static struct rpc_transport *dial(struct kv_dialer *d, uint32_t index)
+static struct rpc_transport *dial(const struct kv_dialer *d, const struct rpc_addr *addr)
 {
     char why[RPC_WHY_CHARS];
     struct rpc_transport *t;
-    if (rpc_dial(&d->addrs[index], &d->options, &t, why) == 0)
+    if (rpc_dial(addr, &d->options, &t, why) == 0)
         return t;
-    hw_debug(HW_CAT_KV, "rank %u: %s", index, why);
+    hw_debug(HW_CAT_KV, "%s", why);
     return NULL;
 }
 
@@ -45,9 +44,10 @@ static void *dialer_main(void *user)
             continue;
         }
         uint32_t index = (uint32_t)__builtin_ctzll(d->wanted);
+        struct rpc_addr addr = d->addrs[index];
         d->wanted &= d->wanted - 1;
         pthread_mutex_unlock(&d->lock);
-        struct rpc_transport *t = dial(d, index);
+        struct rpc_transport *t = dial(d, &addr);
         pthread_mutex_lock(&d->lock);
         d->results[index] = t;
         d->ended |= UINT64_C(1) << index;
@@ -59,15 +59,11 @@ static void *dialer_main(void *user)
     return NULL;
 }
 
-int kv_dialer_create(const struct rpc_addr *addrs, uint32_t count,
-                     const struct rpc_net_options *options, struct kv_dialer **out)
+int kv_dialer_create(const struct rpc_net_options *options, struct kv_dialer **out)
 {
-    assert(count <= KV_RANKS_MAX);
     struct kv_dialer *d = calloc(1, sizeof(*d));
     if (!d)
         return -ENOMEM;
-    d->addrs = addrs;
-    d->count = count;
     d->options = *options;
     d->options.timeout_ns = KV_DIAL_NS;
     pthread_mutex_init(&d->lock, NULL);
@@ -93,7 +89,7 @@ void kv_dialer_destroy(struct kv_dialer *d)
     pthread_cond_signal(&d->asked);
     pthread_mutex_unlock(&d->lock);
     pthread_join(d->thread, NULL);
-    for (uint32_t i = 0; i < d->count; i++)
+    for (uint32_t i = 0; i < KV_RANKS_MAX; i++)
         rpc_transport_destroy(d->results[i]);
     close(d->fd);
     pthread_cond_destroy(&d->asked);
@@ -101,10 +97,11 @@ void kv_dialer_destroy(struct kv_dialer *d)
     free(d);
 }
 
-void kv_dialer_ask(struct kv_dialer *d, uint32_t index)
+void kv_dialer_ask(struct kv_dialer *d, uint32_t index, const struct rpc_addr *addr)
 {
-    assert(index < d->count);
+    assert(index < KV_RANKS_MAX);
     pthread_mutex_lock(&d->lock);
+    d->addrs[index] = *addr;
     d->wanted |= UINT64_C(1) << index;
     pthread_cond_signal(&d->asked);
     pthread_mutex_unlock(&d->lock);

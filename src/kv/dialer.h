@@ -12,13 +12,13 @@
 
 struct kv_dialer;
 
-/* The addresses and the options' security must outlive it.  0 or a negative errno. */
-int kv_dialer_create(const struct rpc_addr *addrs, uint32_t count,
-                     const struct rpc_net_options *options, struct kv_dialer **out) MUST_CHECK;
+/* The options' security must outlive it.  0 or a negative errno. */
+int kv_dialer_create(const struct rpc_net_options *options, struct kv_dialer **out) MUST_CHECK;
 void kv_dialer_destroy(struct kv_dialer *dialer);
 
-/* Dials address `index`; at most one dial of an index at a time. */
-void kv_dialer_ask(struct kv_dialer *dialer, uint32_t index);
+/* Dials the address, which is copied; at most one dial of an index (below KV_RANKS_MAX) at a time.
+ */
+void kv_dialer_ask(struct kv_dialer *dialer, uint32_t index, const struct rpc_addr *addr);
 /* A dial that has ended: true, with its index and the transport, NULL when it failed. */
 bool kv_dialer_take(struct kv_dialer *dialer, uint32_t *index, struct rpc_transport **out);
 /* Readable after a dial has ended; kv_dialer_take clears it. */

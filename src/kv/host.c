@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,7 @@ struct watched {
         WATCH_ATTACH, /* the socket that clients attach to */
         WATCH_LISTEN, /* that of other ranks */
         WATCH_DIALER,
+        WATCH_VIEW,
         WATCH_PEER, /* nothing to do: the next turn polls it */
         WATCH_SOCKET,
         WATCH_BELL
@@ -53,7 +55,10 @@ struct kv_host {
     struct kv_host_options options;
     struct kv_daemon *daemon;
     struct hw_counter_set counters;
-    int epoll, stop_fd;
+    int epoll, stop_fd, view_fd;
+    pthread_mutex_t view_lock; /* guards next_view and view_due */
+    struct kv_view next_view;  /* the last one set */
+    bool view_due;             /* the daemon has an older one */
     struct kv_arena arena;
     struct rpc_listener *attach, *listen;
     struct kv_dialer *dialer;
@@ -64,7 +69,7 @@ struct kv_host {
     bool guests_leave, stopped, resting;
     uint64_t looked_ns, swept_ns, rest_until_ns;
     uint64_t broken_seen; /* clients that broke the rules, so far */
-    struct watched watch_stop, watch_attach, watch_listen, watch_dialer, watch_peer;
+    struct watched watch_stop, watch_attach, watch_listen, watch_dialer, watch_view, watch_peer;
 };
 
 int kv_address_of(const struct rpc_addr *base, uint32_t index, struct rpc_addr *out)
@@ -324,11 +329,55 @@ static void dials_ended(struct kv_host *h)
             kv_daemon_dial_failed(h->daemon, (int)rank);
 }
 
+/* Where daemon `index` of a member is. */
+static int member_address(const struct kv_host *h, int slot, struct rpc_addr *out)
+{
+    char why[RPC_WHY_CHARS];
+    struct rpc_addr base;
+    int rc = rpc_addr_parse(kv_daemon_slot_address(h->daemon, slot), &base, why);
+    return rc ? rc : kv_address_of(&base, h->options.index, out);
+}
+
 static void start_dials(struct kv_host *h)
 {
     int rank;
-    while (h->dialer && (rank = kv_daemon_dial_next(h->daemon)) >= 0)
-        kv_dialer_ask(h->dialer, (uint32_t)rank);
+    while (h->dialer && (rank = kv_daemon_dial_next(h->daemon)) >= 0) {
+        struct rpc_addr addr;
+        if (!h->options.member)
+            kv_dialer_ask(h->dialer, (uint32_t)rank, &h->addrs[rank]);
+        else if (member_address(h, rank, &addr) == 0)
+            kv_dialer_ask(h->dialer, (uint32_t)rank, &addr);
+        else
+            kv_daemon_dial_failed(h->daemon, rank);
+    }
+}
+
+/* ---- views ---- */
+
+int kv_host_set_view(struct kv_host *h, const struct kv_view *view)
+{
+    if (!h->options.member)
+        return -EINVAL;
+    pthread_mutex_lock(&h->view_lock);
+    bool newer = view->epoch > h->next_view.epoch;
+    if (newer) {
+        h->next_view = *view;
+        h->view_due = true;
+    }
+    pthread_mutex_unlock(&h->view_lock);
+    if (!newer)
+        return -ESTALE;
+    kv_bell_ring(h->view_fd);
+    return 0;
+}
+
+static void take_view(struct kv_host *h)
+{
+    pthread_mutex_lock(&h->view_lock);
+    if (h->view_due)
+        kv_daemon_set_view(h->daemon, &h->next_view);
+    h->view_due = false;
+    pthread_mutex_unlock(&h->view_lock);
 }
 
 /* ---- the loop ---- */
@@ -347,6 +396,9 @@ static void handle(struct kv_host *h, struct watched *w)
         break;
     case WATCH_DIALER:
         dials_ended(h);
+        break;
+    case WATCH_VIEW:
+        take_view(h);
         break;
     case WATCH_PEER:
         break;
@@ -407,7 +459,7 @@ static void sleep_a_while(struct kv_host *h)
     }
     uint64_t now = hw_now_ns(), tick = kv_daemon_next_tick(h->daemon);
     uint64_t sweep_at = h->swept_ns + sweep_every_ns;
-    bool to_sweep = h->greetings > 0 || h->resting || h->options.ranks > 1;
+    bool to_sweep = h->greetings > 0 || h->resting || h->listen;
     if (to_sweep && sweep_at < tick)
         tick = sweep_at;
     hw_counter_bump(&kv_daemon_count(h->daemon)->sleeps, 1);
@@ -455,6 +507,8 @@ static int create_daemon(struct kv_host *h)
         .ranks = o->ranks,
         .index = o->index,
         .daemons = o->daemons,
+        .member = o->member ? kv_member_id(o->member) : 0,
+        .copies = o->copies,
         .store_bytes = o->store_bytes,
         .store_entries = o->store_entries,
         .value_max = o->value_max,
@@ -514,13 +568,25 @@ static int listen_and_dial(struct kv_host *h, char why[RPC_WHY_CHARS])
     int rc = rpc_listen(&h->addrs[o->rank], &net, &h->listen, why);
     if (rc == 0)
         rc = watch(h, EPOLL_CTL_ADD, h->listen->ops->poll_fd(h->listen), EPOLLIN, &h->watch_listen);
-    if (rc || o->rank == 0)
+    if (rc || (o->rank == 0 && !o->member))
         return rc; /* rank 0 is dialled by all and dials nobody */
     net.security = o->dial_security;
-    rc = kv_dialer_create(h->addrs, o->ranks, &net, &h->dialer);
+    rc = kv_dialer_create(&net, &h->dialer);
     if (rc == 0)
         rc = watch(h, EPOLL_CTL_ADD, kv_dialer_fd(h->dialer), EPOLLIN, &h->watch_dialer);
     return rc;
+}
+
+static int make_bells(struct kv_host *h)
+{
+    h->epoll = epoll_create1(EPOLL_CLOEXEC);
+    h->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    h->view_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (h->epoll < 0 || h->stop_fd < 0 || h->view_fd < 0)
+        return -errno;
+    int rc = watch(h, EPOLL_CTL_ADD, h->stop_fd, EPOLLIN, &h->watch_stop);
+    /* Edges: the bell need not be read. */
+    return rc ? rc : watch(h, EPOLL_CTL_ADD, h->view_fd, EPOLLIN | EPOLLET, &h->watch_view);
 }
 
 int kv_host_create(const struct kv_host_options *options, struct kv_host **out,
@@ -535,18 +601,16 @@ int kv_host_create(const struct kv_host_options *options, struct kv_host **out,
     h->watch_attach.kind = WATCH_ATTACH;
     h->watch_listen.kind = WATCH_LISTEN;
     h->watch_dialer.kind = WATCH_DIALER;
+    h->watch_view.kind = WATCH_VIEW;
     h->watch_peer.kind = WATCH_PEER;
     why[0] = '\0';
-    h->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    h->epoll = epoll_create1(EPOLL_CLOEXEC);
-    int rc = h->stop_fd < 0 || h->epoll < 0 ? -errno : 0;
-    if (rc == 0)
-        rc = watch(h, EPOLL_CTL_ADD, h->stop_fd, EPOLLIN, &h->watch_stop);
+    pthread_mutex_init(&h->view_lock, NULL);
+    int rc = make_bells(h);
     if (rc == 0)
         rc = create_daemon(h);
     if (rc == 0)
         rc = listen_attach(h, why);
-    if (rc == 0 && options->ranks > 1)
+    if (rc == 0 && (options->ranks > 1 || options->member))
         rc = listen_and_dial(h, why);
     if (rc) {
         if (!why[0])
@@ -576,6 +640,9 @@ void kv_host_destroy(struct kv_host *h)
         close(h->epoll);
     if (h->stop_fd >= 0)
         close(h->stop_fd);
+    if (h->view_fd >= 0)
+        close(h->view_fd);
+    pthread_mutex_destroy(&h->view_lock);
     free(h);
 }
 

@@ -16,6 +16,7 @@ void kv_join_encode(const struct kv_join *join, uint8_t out[KV_JOIN_BYTES])
     wire_put_u32(&e, join->rank);
     wire_put_u32(&e, join->index);
     wire_put_u64(&e, join->incarnation);
+    wire_put_u64(&e, join->member);
     assert(wire_enc_error(&e) == 0 && wire_enc_len(&e) == KV_JOIN_BYTES);
 }
 
@@ -29,6 +30,7 @@ int kv_join_decode(const uint8_t *data, size_t len, struct kv_join *out)
     join.rank = wire_get_u32(&d);
     join.index = wire_get_u32(&d);
     join.incarnation = wire_get_u64(&d);
+    join.member = wire_get_u64(&d);
     if (wire_dec_error(&d) == 0 && version != KV_JOIN_VERSION)
         return -EPROTONOSUPPORT;
     if (wire_dec_end(&d) || join.ranks > KV_RANKS_MAX || join.daemons > KV_DAEMONS_MAX ||

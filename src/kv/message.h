@@ -1,6 +1,7 @@
 /* kv/message.h - what daemons say to each other, inside copyrpc's calls.
  *
- *   JOIN                 version u32, ranks u32, daemons u32, rank u32, index u32, incarnation u64
+ *   JOIN                 version u32, ranks u32, daemons u32, rank u32, index u32, incarnation u64,
+ *                        member u64 (its id; 0: a rank)
  *     its answer         incarnation u64
  *   GET, DELETE          key: hi u64, lo u64
  *   PUT                  key, then the value to the end of the message
@@ -20,14 +21,14 @@ enum {
     KV_METHOD_PUT = KV_PUT,
     KV_METHOD_DELETE = KV_DELETE,
     KV_METHOD_JOIN = 16,
-    KV_JOIN_VERSION = 1,
-    KV_JOIN_BYTES = 28,
+    KV_JOIN_VERSION = 2,
+    KV_JOIN_BYTES = 36,
     KV_JOINED_BYTES = 8
 };
 
 struct kv_join {
     uint32_t ranks, daemons, rank, index;
-    uint64_t incarnation;
+    uint64_t incarnation, member;
 };
 
 void kv_join_encode(const struct kv_join *join, uint8_t out[KV_JOIN_BYTES]);

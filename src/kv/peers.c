@@ -1,6 +1,6 @@
 /* peers.c - other ranks: joining, asking them, serving what they ask, noticing that they are gone.
  */
-#include "kv/daemon_impl.h"
+#include "kv/errand.h"
 
 #include "base/log.h"
 #include "kv/message.h"
@@ -24,6 +24,13 @@ static bool is_live(const struct rpc_ep *ep)
 {
     int status = rpc_ep_status(ep);
     return status == 0 || status == -EINPROGRESS;
+}
+
+/* For logs. */
+static const char *name_of(const struct kv_peer *peer)
+{
+    const struct kv_member *m = kv_view_find(&peer->daemon->view, peer->id);
+    return m ? m->name : "a former member";
 }
 
 /* ---- asking ---- */
@@ -58,6 +65,16 @@ static void in_flight_changed(struct kv_daemon *d, struct kv_peer *peer, int by,
     d->in_flight += (uint32_t)by;
 }
 
+void kv_peer_in_flight(struct kv_peer *peer, int by)
+{
+    in_flight_changed(peer->daemon, peer, by, peer->daemon->now_ns);
+}
+
+enum kv_result kv_peer_status_result(const struct kv_peer *peer, int status)
+{
+    return kv_result_of_status(status, peer->up && is_live(peer->ep));
+}
+
 static void on_answer(void *user, int status, const struct rpc_msg *reply)
 {
     struct kv_pending *p = user;
@@ -71,7 +88,7 @@ static void on_answer(void *user, int status, const struct rpc_msg *reply)
         return; /* the client is gone: kv_peer_forget cancelled the call */
     struct kv_remote_answer answer = {.result = KV_REFUSED};
     if (status)
-        answer.result = kv_result_of_status(status, is_live(peer->ep));
+        answer.result = kv_peer_status_result(peer, status);
     else if (kv_remote_answer_decode(reply->data, reply->len, &answer))
         answer.result = KV_REFUSED;
     else if (d->measuring)
@@ -157,20 +174,25 @@ static void set_up(struct kv_daemon *d, struct kv_peer *peer, bool up)
     if (peer->up == up)
         return;
     peer->up = up;
+    peer->session += up;
     d->peers_up += up ? 1 : (uint32_t)-1;
     kv_seats_publish(d);
 }
 
-static void peer_down(struct kv_daemon *d, struct kv_peer *peer)
+void kv_peer_down(struct kv_daemon *d, struct kv_peer *peer)
 {
     struct rpc_ep *ep = peer->ep;
+    if (!ep)
+        return;
     if (peer->up) {
-        hw_info(HW_CAT_KV, "rank %u is lost: %s", peer->rank, rpc_ep_reason(ep));
+        hw_info(HW_CAT_KV, "%s is lost: %s", name_of(peer), rpc_ep_reason(ep));
         hw_counter_bump(&d->stats.peers_lost, 1);
     }
     set_up(d, peer, false);
     rpc_ep_destroy(ep); /* ends its calls: their clients get PEER_LOST */
-    assert(peer->in_flight == 0);
+    assert(peer->in_flight == 0 && peer->pieces == 0);
+    if (d->blocks)
+        kv_blocks_leave(d->blocks, &peer->holder);
     while (peer->queue) {
         struct kv_pending *p = peer->queue;
         queue_remove(peer, p);
@@ -191,11 +213,14 @@ static void on_joined(void *user, int status, const struct rpc_msg *reply)
         peer->failures = 0;
         set_up(peer->daemon, peer, true);
     } else if (is_live(peer->ep)) {
-        hw_warn(HW_CAT_KV,
-                "rank %u does not let us join: %s; do all ranks have the same --peers "
-                "and --daemons?",
-                peer->rank, strerror(-status));
-        rpc_ep_shutdown(peer->ep, -EPROTO, "cannot join");
+        if (status == -ENOENT) /* with members: its view is older, or we have left it */
+            hw_debug(HW_CAT_KV, "%s does not know us yet", name_of(peer));
+        else
+            hw_warn(HW_CAT_KV,
+                    "%s does not let us join: %s; do all ranks have the same --peers "
+                    "and --daemons?",
+                    name_of(peer), strerror(-status));
+        rpc_ep_shutdown(peer->ep, status == -ENOENT ? 0 : -EPROTO, "cannot join");
     }
 }
 
@@ -206,7 +231,8 @@ static int send_join(struct kv_daemon *d, struct kv_peer *peer)
                                      .daemons = d->config.daemons,
                                      .rank = d->config.rank,
                                      .index = d->config.index,
-                                     .incarnation = d->incarnation},
+                                     .incarnation = d->incarnation,
+                                     .member = d->config.member},
                    body);
     struct iovec iov = {body, sizeof(body)};
     struct rpc_send send = {.method = KV_METHOD_JOIN,
@@ -244,9 +270,13 @@ void kv_daemon_adopt(struct kv_daemon *d, struct rpc_ep *ep, int rank)
     }
     struct kv_peer *peer = &d->peers[rank];
     assert(peer->dialling && !peer->ep);
-    peer->ep = ep;
-    peer->dialled = true;
     peer->dialling = false;
+    if (!peer->id) { /* it left while we dialled */
+        rpc_ep_destroy(ep);
+        kv_slots_place(d);
+        return;
+    }
+    peer->ep = ep;
     peer->quiet = 0;
     if (send_join(d, peer))
         rpc_ep_shutdown(ep, -EPROTO, "cannot join"); /* the next poll clears it away */
@@ -254,9 +284,9 @@ void kv_daemon_adopt(struct kv_daemon *d, struct rpc_ep *ep, int rank)
 
 int kv_daemon_dial_next(struct kv_daemon *d)
 {
-    for (uint32_t i = 0; i < d->config.rank; i++) {
+    for (uint32_t i = 0; i < d->slots; i++) {
         struct kv_peer *peer = &d->peers[i];
-        if (!peer->ep && !peer->dialling && d->now_ns >= peer->dial_at_ns) {
+        if (peer->we_dial && !peer->ep && !peer->dialling && d->now_ns >= peer->dial_at_ns) {
             peer->dialling = true;
             return (int)i;
         }
@@ -272,6 +302,8 @@ void kv_daemon_dial_failed(struct kv_daemon *d, int rank)
     peer->dialling = false;
     peer->failures++;
     peer->dial_at_ns = d->now_ns + (dial_pause_ns << doublings);
+    if (!peer->id)
+        kv_slots_place(d);
 }
 
 bool kv_daemon_peer_up(const struct kv_daemon *d, uint32_t rank)
@@ -282,21 +314,31 @@ bool kv_daemon_peer_up(const struct kv_daemon *d, uint32_t rank)
 uint32_t kv_daemon_local_peers(const struct kv_daemon *d)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < d->config.ranks; i++)
+    for (uint32_t i = 0; i < d->slots; i++)
         n += d->peers[i].up && rpc_ep_transport(d->peers[i].ep)->local;
     return n;
 }
 
 /* ---- serving ---- */
 
-static int judge_join(const struct kv_daemon *d, const struct rpc_msg *msg, struct kv_join *join)
+/* Who it is; -ENOENT: a member that is not in our view (yet). */
+static int judge_join(struct kv_daemon *d, const struct rpc_msg *msg, struct kv_peer **out)
 {
-    int rc = kv_join_decode(msg->data, msg->len, join);
+    struct kv_join join;
+    int rc = kv_join_decode(msg->data, msg->len, &join);
     if (rc)
         return rc;
-    bool ok = join->ranks == d->config.ranks && join->daemons == d->config.daemons &&
-              join->index == d->config.index && join->rank > d->config.rank;
-    return ok ? 0 : -EINVAL;
+    bool members = d->config.member != 0;
+    if (join.ranks != d->config.ranks || join.daemons != d->config.daemons ||
+        join.index != d->config.index || members != (join.member != 0))
+        return -EINVAL;
+    struct kv_peer *peer = members ? kv_peer_of(d, join.member) : &d->peers[join.rank];
+    if (!peer)
+        return -ENOENT;
+    if (peer->we_dial || (!members && join.rank == d->config.rank))
+        return -EINVAL;
+    *out = peer;
+    return 0;
 }
 
 /* A stranger says who it is.  It may be a rank whose last connection we still hold: the old one
@@ -304,8 +346,8 @@ static int judge_join(const struct kv_daemon *d, const struct rpc_msg *msg, stru
 static void on_join(struct kv_daemon *d, struct rpc_ep **place, struct rpc_msg *msg)
 {
     struct rpc_ep *ep = *place;
-    struct kv_join join;
-    int rc = judge_join(d, msg, &join);
+    struct kv_peer *peer = NULL;
+    int rc = judge_join(d, msg, &peer);
     uint8_t body[KV_JOINED_BYTES];
     wire_store64(body, d->incarnation);
     struct iovec iov = {body, sizeof(body)};
@@ -313,16 +355,14 @@ static void on_join(struct kv_daemon *d, struct rpc_ep **place, struct rpc_msg *
     (void)rpc_reply(ep, msg, rc, rc ? NULL : &send);
     rpc_release(ep, msg);
     if (rc) {
-        hw_warn(HW_CAT_KV, "%s: cannot join: %s", rpc_ep_peer(ep), strerror(-rc));
+        if (rc != -ENOENT)
+            hw_warn(HW_CAT_KV, "%s: cannot join: %s", rpc_ep_peer(ep), strerror(-rc));
         return;
     }
-    struct kv_peer *peer = &d->peers[join.rank];
-    if (peer->ep)
-        peer_down(d, peer);
+    kv_peer_down(d, peer);
     *place = NULL;
     d->stranger_count--;
     peer->ep = ep;
-    peer->dialled = false;
     peer->quiet = 0;
     peer->failures = 0;
     set_up(d, peer, true);
@@ -336,11 +376,15 @@ static void answer_call(struct rpc_ep *ep, struct rpc_msg *msg, const struct kv_
     (void)rpc_reply(ep, msg, 0, &send); /* an ended connection is found by its poll */
 }
 
-static void on_request(struct kv_daemon *d, struct rpc_ep *ep, struct rpc_msg *msg)
+static void on_request(struct kv_daemon *d, struct kv_peer *peer, struct rpc_msg *msg)
 {
+    struct rpc_ep *ep = peer->ep;
     struct kv_remote_request r;
     struct kv_outcome o = {.result = KV_REFUSED};
-    if (msg->kind == RPC_CALL) {
+    if (msg->method >= KV_PEER_OPEN_GET && msg->method < KV_PEER_METHOD_END) {
+        kv_peer_serve_block(d, peer, msg);
+        hw_counter_bump(&d->stats.block_served, 1);
+    } else if (msg->kind == RPC_CALL) {
         if (kv_remote_request_decode(msg->method, msg->data, msg->len, &r) == 0) {
             struct kv_place place = kv_place_of(r.key, d->config.ranks, d->config.daemons);
             if (place.rank == d->config.rank && place.daemon == d->config.index)
@@ -375,14 +419,15 @@ static uint32_t serve_strangers(struct kv_daemon *d)
 uint32_t kv_peers_serve(struct kv_daemon *d)
 {
     uint32_t events = d->stranger_count ? serve_strangers(d) : 0;
-    for (uint32_t i = 0; i < d->config.ranks; i++) {
+    for (uint32_t i = 0; i < d->slots; i++) {
         struct kv_peer *peer = &d->peers[i];
         struct rpc_msg *msg;
-        while (peer->up && (msg = rpc_recv(peer->ep)) != NULL) {
-            on_request(d, peer->ep, msg);
+        while (peer->up && d->turn_bytes < KV_TURN_BYTES && (msg = rpc_recv(peer->ep)) != NULL) {
+            on_request(d, peer, msg);
             events++;
         }
     }
+    d->more_to_serve = d->turn_bytes >= KV_TURN_BYTES;
     return events;
 }
 
@@ -416,7 +461,7 @@ static uint32_t poll_peer(struct kv_daemon *d, struct kv_peer *peer)
 {
     int n = rpc_poll(peer->ep);
     if (n < 0 && n != -EINPROGRESS) {
-        peer_down(d, peer);
+        kv_peer_down(d, peer);
         return 1;
     }
     peer->quiet = n > 0 ? 0 : peer->quiet + 1;
@@ -428,7 +473,7 @@ static uint32_t poll_peer(struct kv_daemon *d, struct kv_peer *peer)
 uint32_t kv_peers_poll(struct kv_daemon *d)
 {
     uint32_t events = d->stranger_count ? poll_strangers(d) : 0;
-    for (uint32_t i = 0; i < d->config.ranks; i++) {
+    for (uint32_t i = 0; i < d->slots; i++) {
         struct kv_peer *peer = &d->peers[i];
         if (peer->ep && !may_skip(d, peer))
             events += poll_peer(d, peer);
@@ -450,7 +495,7 @@ uint32_t kv_peers_flush(struct kv_daemon *d)
     uint32_t n = 0;
     for (int i = 0; i < KV_STRANGERS_MAX && d->stranger_count > 0; i++)
         n += d->strangers[i] ? flush_one(d, d->strangers[i]) : 0;
-    for (uint32_t i = 0; i < d->config.ranks; i++)
+    for (uint32_t i = 0; i < d->slots; i++)
         n += d->peers[i].ep ? flush_one(d, d->peers[i].ep) : 0;
     return n;
 }
@@ -475,7 +520,7 @@ bool kv_peers_arm(struct kv_daemon *d)
     for (int i = 0; i < KV_STRANGERS_MAX; i++)
         if (d->strangers[i])
             ready |= arm_one(d, d->strangers[i], NULL);
-    for (uint32_t i = 0; i < d->config.ranks; i++) {
+    for (uint32_t i = 0; i < d->slots; i++) {
         struct kv_peer *peer = &d->peers[i];
         if (!peer->ep)
             continue;
@@ -492,11 +537,11 @@ uint64_t kv_peers_next_tick(const struct kv_daemon *d)
         uint64_t tick = d->strangers[i] ? rpc_next_tick(d->strangers[i]) : HW_NEVER;
         next = tick < next ? tick : next;
     }
-    for (uint32_t i = 0; i < d->config.ranks; i++) {
+    for (uint32_t i = 0; i < d->slots; i++) {
         const struct kv_peer *peer = &d->peers[i];
-        uint64_t tick = peer->ep                                ? rpc_next_tick(peer->ep)
-                        : i < d->config.rank && !peer->dialling ? peer->dial_at_ns
-                                                                : HW_NEVER;
+        uint64_t tick = peer->ep                           ? rpc_next_tick(peer->ep)
+                        : peer->we_dial && !peer->dialling ? peer->dial_at_ns
+                                                           : HW_NEVER;
         if (peer->queue)
             tick = d->now_ns + HW_MS; /* deadlines of what waits for room, to the millisecond */
         next = tick < next ? tick : next;
@@ -508,7 +553,7 @@ void kv_peers_fini(struct kv_daemon *d)
 {
     for (int i = 0; i < KV_STRANGERS_MAX; i++)
         rpc_ep_destroy(d->strangers[i]);
-    for (uint32_t i = 0; i < d->config.ranks; i++) {
+    for (uint32_t i = 0; i < d->slots; i++) {
         struct kv_peer *peer = &d->peers[i];
         if (!peer->ep)
             continue;

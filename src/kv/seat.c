@@ -82,6 +82,7 @@ int kv_daemon_attach(struct kv_daemon *d, void *map, const struct kv_region_shap
     s->ring = ring;
     s->user = user;
     s->holder = (struct kv_block_holder)KV_BLOCK_HOLDER_INIT;
+    s->away_puts = (struct kv_claim_list)KV_CLAIM_LIST_INIT;
     for (uint32_t i = 0; i < shape->depth; i++) {
         s->pending[i].seat = s;
         s->pending[i].slot = (uint16_t)i;
@@ -107,11 +108,15 @@ void kv_daemon_detach(struct kv_daemon *d, struct kv_seat *s)
         struct kv_pending *p = &s->pending[i];
         if (p->busy && p->state == PENDING_COPYING)
             kv_seat_copy_forget(p);
+        else if (p->busy && p->state == PENDING_ERRAND)
+            kv_errand_forget(p);
         else if (p->busy)
             kv_peer_forget(p);
     }
-    if (d->blocks)
+    if (d->blocks) {
+        kv_away_leave(d, s);
         kv_blocks_leave(d->blocks, &s->holder);
+    }
     if (s->active)
         deactivate(d, s);
     leave_wake_list(d, s);
@@ -281,6 +286,7 @@ static void serve(struct kv_daemon *d, struct kv_seat *s)
         return;
     hw_counter_bump(&d->stats.requests, 1);
     if (p->op == KV_BLOCK) {
+        p->deadline_ns = deadline(d, timeout_us);
         kv_seat_serve_block(d, p, value);
         return;
     }
@@ -350,6 +356,7 @@ uint32_t kv_seats_scan(struct kv_daemon *d)
     if (d->blocks) {
         kv_blocks_tick(d->blocks, d->now_ns);
         events += kv_seat_copies_advance(d);
+        events += d->errands ? kv_errands_step(d) : 0;
     }
     return events;
 }

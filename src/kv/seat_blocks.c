@@ -5,23 +5,37 @@
  * staging area meanwhile, the block is some bytes that were there, the same for every reader.  A
  * large copy is cut into slices, one a turn, so that requests for small values do not wait for it.
  */
-#include "kv/daemon_impl.h"
+#include "kv/errand.h"
 
-#include "kv/blockmsg.h"
 #include "wire/le.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 
-enum { SLICE_BYTES = 1 << 20 }; /* some 200 us: copied and hashed in one turn */
-
 /* Where a request is taken apart: its slot may change under us. */
 struct kv_block_desk {
     uint8_t request[KV_VALUE_MAX];
     struct kv_block_key keys[KV_BLOCK_CHAIN_MAX];
-    uint8_t answer[KV_BLOCK_ANSWER_MAX];
+    uint8_t answer[KV_PEER_ANSWER_MAX];
+    uint8_t body[KV_PEER_REQUEST_MAX];
 };
+_Static_assert((int)KV_PEER_ANSWER_MAX >= (int)KV_BLOCK_ANSWER_MAX, "clients' answers fit, too");
+
+struct kv_block_key *kv_desk_keys(const struct kv_daemon *d)
+{
+    return d->block_desk->keys;
+}
+
+uint8_t *kv_desk_answer(const struct kv_daemon *d)
+{
+    return d->block_desk->answer;
+}
+
+uint8_t *kv_desk_body(const struct kv_daemon *d)
+{
+    return d->block_desk->body;
+}
 
 int kv_seat_blocks_init(struct kv_daemon *d)
 {
@@ -30,11 +44,14 @@ int kv_seat_blocks_init(struct kv_daemon *d)
         return 0;
     c.memory = d->config.memory;
     d->block_desk = c.memory.alloc(c.memory.user, sizeof(*d->block_desk));
-    return d->block_desk ? kv_blocks_create(&c, &d->blocks) : -ENOMEM;
+    d->guest_holder = (struct kv_block_holder)KV_BLOCK_HOLDER_INIT;
+    int rc = d->block_desk ? kv_blocks_create(&c, &d->blocks) : -ENOMEM;
+    return rc ? rc : kv_away_init(d);
 }
 
 void kv_seat_blocks_fini(struct kv_daemon *d)
 {
+    kv_away_fini(d);
     kv_blocks_destroy(d->blocks);
     d->config.memory.release(d->config.memory.user, d->block_desk);
 }
@@ -85,9 +102,9 @@ static uint32_t copy_some(struct kv_daemon *d, struct kv_pending *p, uint32_t by
 
 uint32_t kv_seat_copies_advance(struct kv_daemon *d)
 {
-    uint32_t events = 0, left = SLICE_BYTES;
-    while (d->copies && left > 0) {
-        left -= copy_some(d, d->copies, left);
+    uint32_t events = 0;
+    while (d->copies && d->turn_bytes < KV_TURN_BYTES) {
+        d->turn_bytes += copy_some(d, d->copies, KV_TURN_BYTES - d->turn_bytes);
         events++;
     }
     return events;
@@ -113,21 +130,39 @@ static struct answer put_start(struct kv_daemon *d, struct kv_seat *s,
     return (struct answer){KV_OK, KV_BLOCK_TICKET_BYTES};
 }
 
-static struct answer get(struct kv_daemon *d, struct kv_seat *s)
+enum kv_result kv_seat_lease(struct kv_daemon *d, struct kv_seat *s, const struct kv_block_key *key,
+                             uint32_t *len)
 {
     struct kv_block_lease lease;
-    struct kv_block_desk *desk = d->block_desk;
-    enum kv_result result = kv_blocks_get(d->blocks, &s->holder, &desk->keys[0], d->now_ns, &lease);
+    enum kv_result result = kv_blocks_get(d->blocks, &s->holder, key, d->now_ns, &lease);
     if (result != KV_OK)
-        return (struct answer){result, 0};
+        return result;
     struct kv_block_granted granted = {.handle = lease.handle,
                                        .offset = lease.offset,
                                        .checksum = lease.checksum,
                                        .len = lease.len,
                                        .lasts_ms =
                                            (uint32_t)((lease.expires_ns - d->now_ns) / HW_MS)};
-    kv_block_granted_encode(&granted, desk->answer);
-    return (struct answer){KV_OK, KV_BLOCK_GRANTED_BYTES};
+    kv_block_granted_encode(&granted, d->block_desk->answer);
+    *len = KV_BLOCK_GRANTED_BYTES;
+    return KV_OK;
+}
+
+static struct answer get(struct kv_daemon *d, struct kv_seat *s)
+{
+    struct answer a = {.len = 0};
+    a.result = kv_seat_lease(d, s, &d->block_desk->keys[0], &a.len);
+    return a;
+}
+
+static enum kv_result verify(struct kv_daemon *d, struct kv_seat *s, uint64_t lease)
+{
+    struct kv_block_key key;
+    bool known = kv_blocks_leased_key(d->blocks, &s->holder, lease, &key);
+    enum kv_result result = kv_blocks_verify(d->blocks, &s->holder, lease, d->now_ns);
+    if (result == KV_MISS && known)
+        kv_errand_tell_spoilt(d, &key); /* where it came from it may be spoilt, too */
+    return result;
 }
 
 static struct answer exists(struct kv_daemon *d, uint32_t count)
@@ -167,11 +202,14 @@ static struct answer execute(struct kv_daemon *d, struct kv_seat *s,
     case KV_BLOCK_PUT_START:
         return put_start(d, s, r);
     case KV_BLOCK_PUT_ABORT:
-        return (struct answer){kv_blocks_put_abort(b, &s->holder, r->handle, d->now_ns), 0};
+        return (struct answer){kv_away_is(r->handle)
+                                   ? kv_away_abort(d, s, r->handle)
+                                   : kv_blocks_put_abort(b, &s->holder, r->handle, d->now_ns),
+                               0};
     case KV_BLOCK_GET:
         return get(d, s);
     case KV_BLOCK_VERIFY:
-        return (struct answer){kv_blocks_verify(b, &s->holder, r->handle, d->now_ns), 0};
+        return (struct answer){verify(d, s, r->handle), 0};
     case KV_BLOCK_RENEW:
         return (struct answer){kv_blocks_renew(b, &s->holder, r->handle, d->now_ns, &expires), 0};
     case KV_BLOCK_RELEASE:
@@ -198,6 +236,58 @@ static bool in_staging(const struct kv_region *region, const struct kv_block_req
     return r->len > 0 && r->len <= region->staging_bytes && r->at <= region->staging_bytes - r->len;
 }
 
+/* ---- whose it is ---- */
+
+static bool is_sole(const struct kv_daemon *d, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (kv_share_of(d, &d->block_desk->keys[i]) != KV_SHARE_SOLE)
+            return false;
+    return true;
+}
+
+/* What other daemons must be asked for; NULL: nothing. */
+static const struct kv_errand_kind *errand_for(const struct kv_daemon *d,
+                                               const struct kv_block_request *r)
+{
+    const struct kv_block_key *key = &d->block_desk->keys[0];
+    if (d->alone || r->key_count == 0 || is_sole(d, r->key_count))
+        return NULL;
+    switch (r->op) {
+    case KV_BLOCK_PUT_START:
+        return &kv_errand_put_start;
+    case KV_BLOCK_GET:
+        if (kv_share_of(d, key) == KV_SHARE_COPY && kv_blocks_exists(d->blocks, key))
+            return NULL;
+        return &kv_errand_get;
+    case KV_BLOCK_DELETE:
+    case KV_BLOCK_PIN:
+        return &kv_errand_change;
+    case KV_BLOCK_EXISTS:
+    case KV_BLOCK_MATCH:
+        return &kv_errand_keys;
+    default:
+        return NULL;
+    }
+}
+
+/* What takes more than this turn; true: it was begun, or answered. */
+static bool serve_later(struct kv_daemon *d, struct kv_pending *p, const struct kv_block_request *r)
+{
+    const struct kv_errand_kind *kind = errand_for(d, r);
+    if (kind) {
+        kv_errand_start(d, p, kind, r, d->block_desk->keys);
+        return true;
+    }
+    if (r->op != KV_BLOCK_PUT_COMMIT || !in_staging(&p->seat->region, r))
+        return false;
+    if (kv_away_is(r->handle))
+        kv_away_commit(d, p, r);
+    else
+        copy_add(d, p, r);
+    return true;
+}
+
 void kv_seat_serve_block(struct kv_daemon *d, struct kv_pending *p, const uint8_t *value)
 {
     struct kv_seat *s = p->seat;
@@ -209,10 +299,8 @@ void kv_seat_serve_block(struct kv_daemon *d, struct kv_pending *p, const uint8_
         memcpy(d->block_desk->request, value, p->value_len);
         if (kv_block_request_decode(d->block_desk->request, p->value_len, &r,
                                     d->block_desk->keys) == 0) {
-            if (r.op == KV_BLOCK_PUT_COMMIT && in_staging(&s->region, &r)) {
-                copy_add(d, p, &r);
+            if (serve_later(d, p, &r))
                 return;
-            }
             a = execute(d, s, &r);
         }
     }

@@ -177,7 +177,8 @@ class Blocks(Case):
         out = self.expect(hawser("bench-blocks", "--size", "100KiB", "--blocks", "3", "--reps", "2",
                                  "--json", leaks=True), DONE).stdout
         rows = {row["name"]: row for row in json.loads(out)["rows"]}
-        self.assertEqual(set(rows), {"memcpy", "put", "leased", "get", "in_place"})
+        self.assertEqual(set(rows), {"memcpy", "put", "leased", "get", "in_place", "tcp",
+                                     "remote_put", "remote_get", "remote_get_4"})
         self.assertTrue(all(row["value"] > 0 for row in rows.values()))
 
 

@@ -584,6 +584,115 @@ static void bad_configurations_are_refused(void **state)
     assert_int_equal(kv_blocks_create(&c, &b), -EINVAL);
 }
 
+/* ---- copies of others' blocks ---- */
+
+static enum kv_result guest(struct fixture *f, int n, uint64_t checksum)
+{
+    uint8_t data[BLOCK];
+    struct kv_block_key key = key_of(n);
+    uint64_t ticket;
+    enum kv_result r = kv_blocks_guest_start(f->b, &f->other, &key, BLOCK, f->now, &ticket);
+    if (r != KV_OK)
+        return r;
+    fill(data, n, BLOCK);
+    assert_int_equal(kv_blocks_put_write(f->b, &f->other, ticket, 0, data, BLOCK, f->now), KV_OK);
+    return kv_blocks_put_commit_as(f->b, &f->other, ticket, checksum, f->now);
+}
+
+static void guests_go_before_blocks_and_the_longest_unused_first(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_block_lease lease;
+    start(&f);
+    for (int i = 0; i < 12; i++)
+        assert_int_equal(put(&f, i), KV_OK);
+    for (int i = 20; i < 24; i++)
+        assert_int_equal(guest(&f, i, 1), KV_OK);
+    assert_int_equal(stat_of(&f).guests, 4);
+    assert_int_equal(kv_blocks_tenant_bytes(f.b, 1), 12 * BLOCK); /* they count for nobody */
+    assert_int_equal(get(&f, 20, &lease), KV_OK);
+    assert_int_equal(kv_blocks_release(f.b, &f.me, lease.handle, f.now), KV_OK);
+    assert_int_equal(guest(&f, 30, 1), KV_OK);
+    assert_int_equal(put(&f, 31), KV_OK);
+    assert_true(exists(&f, 20) && !exists(&f, 21) && !exists(&f, 22) && exists(&f, 23));
+    assert_int_equal(get(&f, 23, &lease), KV_OK);
+    assert_int_equal(put(&f, 32), KV_OK);
+    assert_int_equal(put(&f, 33), KV_OK);
+    assert_true(exists(&f, 23) && !exists(&f, 20) && !exists(&f, 30)); /* leased, so it stays */
+    for (int i = 0; i < 12; i++)
+        assert_true(exists(&f, i));
+    stop(&f);
+}
+
+static void a_guest_has_its_owners_checksum_and_its_readers_verify(void **state)
+{
+    (void)state;
+    struct fixture f;
+    uint8_t data[BLOCK];
+    struct kv_block_key key = key_of(1), found;
+    struct kv_block_lease lease;
+    const uint8_t *bytes;
+    uint64_t checksum;
+    start(&f);
+    fill(data, 1, BLOCK);
+    assert_int_equal(guest(&f, 1, 99), KV_OK); /* not what it has: spoilt on the way */
+    assert_true(kv_blocks_peek(f.b, &key, &checksum) && checksum == 99);
+    assert_int_equal(get(&f, 1, &lease), KV_OK);
+    assert_true(kv_blocks_leased_key(f.b, &f.me, lease.handle, &found));
+    assert_true(kv_block_key_equal(&found, &key));
+    assert_int_equal(kv_blocks_bytes(f.b, &f.me, lease.handle, 6, 10, f.now, &bytes), KV_OK);
+    assert_memory_equal(bytes, data + 6, 10);
+    assert_int_equal(kv_blocks_bytes(f.b, &f.me, lease.handle, BLOCK - 5, 6, f.now, &bytes),
+                     KV_REFUSED);
+    assert_int_equal(kv_blocks_verify(f.b, &f.me, lease.handle, f.now), KV_MISS);
+    assert_false(kv_blocks_leased_key(f.b, &f.me, lease.handle, &found));
+    assert_false(exists(&f, 1));
+    assert_int_equal(guest(&f, 1, kv_block_checksum(data, BLOCK)), KV_OK);
+    assert_int_equal(get(&f, 1, &lease), KV_OK);
+    assert_int_equal(kv_blocks_verify(f.b, &f.me, lease.handle, f.now), KV_OK);
+    assert_true(kv_blocks_drop_guest(f.b, &key));
+    assert_false(kv_blocks_drop_guest(f.b, &key));
+    stop(&f);
+}
+
+static void a_put_takes_a_guests_place_and_a_guest_that_of_an_old_block(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_block_key key = key_of(1);
+    start(&f);
+    assert_int_equal(guest(&f, 1, 1), KV_OK);
+    assert_int_equal(put(&f, 1), KV_OK); /* it is ours now */
+    assert_int_equal(stat_of(&f).guests, 0);
+    assert_false(kv_blocks_drop_guest(f.b, &key));
+    assert_int_equal(put(&f, 1), KV_EXISTS);
+    assert_int_equal(guest(&f, 1, 1), KV_OK); /* another's, and not what we had */
+    assert_int_equal(stat_of(&f).blocks, 1);
+    assert_int_equal(stat_of(&f).guests, 1);
+    stop(&f);
+}
+
+static void bytes_from_afar_must_have_the_checksum_that_came_with_them(void **state)
+{
+    (void)state;
+    struct fixture f;
+    uint8_t data[100] = {7};
+    struct kv_block_key key = key_of(1);
+    uint64_t ticket;
+    start(&f);
+    for (int good = 0; good < 2; good++) {
+        uint64_t checksum = kv_block_checksum(data, sizeof(data)) ^ (uint64_t)!good;
+        assert_int_equal(kv_blocks_put_start(f.b, &f.me, &key, 1, 100, f.now, &ticket), KV_OK);
+        assert_int_equal(kv_blocks_put_write(f.b, &f.me, ticket, 0, data, 100, f.now), KV_OK);
+        assert_int_equal(kv_blocks_put_commit_as(f.b, &f.me, ticket, checksum, f.now),
+                         good ? KV_OK : KV_MISS);
+        assert_int_equal(exists(&f, 1), good);
+    }
+    assert_int_equal(stat_of(&f).corrupt, 1);
+    stop(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -607,6 +716,10 @@ int main(void)
         cmocka_unit_test(room_is_made_from_the_high_mark_to_the_low_mark),
         cmocka_unit_test(blocks_of_many_sizes_fit_after_evictions),
         cmocka_unit_test(a_chain_matches_up_to_its_first_gap),
+        cmocka_unit_test(guests_go_before_blocks_and_the_longest_unused_first),
+        cmocka_unit_test(a_guest_has_its_owners_checksum_and_its_readers_verify),
+        cmocka_unit_test(a_put_takes_a_guests_place_and_a_guest_that_of_an_old_block),
+        cmocka_unit_test(bytes_from_afar_must_have_the_checksum_that_came_with_them),
         cmocka_unit_test(every_failed_allocation_is_an_answer),
         cmocka_unit_test(bad_configurations_are_refused),
     };

@@ -1,6 +1,7 @@
 #include "unit.h"
 
 #include "kv/message.h"
+#include "kv/peerblock.h"
 
 #include <errno.h>
 #include <string.h>
@@ -70,12 +71,56 @@ static void every_result_and_operation_has_a_name(void **state)
     assert_string_equal(kv_op_name(KV_OP_END), "?");
 }
 
+static void requests_about_blocks_are_laid_out_as_said(void **state)
+{
+    (void)state;
+    uint8_t bytes[KV_PEER_HEAD_BYTES + 3 + 4] = {0};
+    struct kv_block_key key = {.len = 2, .bytes = {'k', 'y'}}, keys[KV_BLOCK_CHAIN_MAX];
+    struct kv_peer_request r = {.method = KV_PEER_PIN, .epoch = 1, .flag = true, .key_count = 1};
+    static const uint8_t pin[KV_PEER_HEAD_BYTES + 3] = {
+        [0] = 1, [40] = 1, [42] = 1, [44] = 2, [45] = 'k', [46] = 'y'};
+    assert_int_equal(kv_peer_request_encode(&r, &key, bytes, sizeof(bytes)), sizeof(pin));
+    assert_memory_equal(bytes, pin, sizeof(pin));
+    assert_int_equal(kv_peer_request_decode(KV_PEER_PIN, bytes, sizeof(pin), &r, keys), 0);
+    assert_true(r.epoch == 1 && r.flag && kv_block_key_equal(&keys[0], &key));
+    for (size_t len = 0; len < sizeof(pin); len++)
+        assert_int_equal(kv_peer_request_decode(KV_PEER_PIN, bytes, len, &r, keys), -EPROTO);
+    assert_int_equal(kv_peer_request_decode(KV_PEER_READ, bytes, sizeof(pin), &r, keys), -EPROTO);
+    assert_int_equal(kv_peer_request_decode(KV_PEER_PIN, bytes, sizeof(bytes), &r, keys), -EPROTO);
+    assert_int_equal(kv_peer_request_encode(&r, &key, bytes, 46), -EMSGSIZE);
+    memset(bytes, 0, sizeof(bytes));
+    assert_int_equal(kv_peer_request_decode(KV_PEER_WRITE, bytes, sizeof(bytes), &r, keys), 0);
+    assert_true(r.byte_count == 7 && r.bytes == bytes + KV_PEER_HEAD_BYTES);
+    assert_int_equal(kv_peer_request_decode(KV_PEER_WRITE, bytes, KV_PEER_HEAD_BYTES, &r, keys),
+                     -EPROTO);
+    assert_int_equal(kv_peer_request_decode(KV_PEER_METHOD_END, bytes, 44, &r, keys), -EPROTO);
+}
+
+static void answers_about_blocks_are_told_apart(void **state)
+{
+    (void)state;
+    struct kv_peer_answer a;
+    uint8_t bytes[9] = {0};
+    for (int result = 0; result < 256; result++) {
+        bytes[0] = (uint8_t)result;
+        bool takes = result < KV_RESULT_COUNT && result != KV_PEER_LOST && result != KV_TIMEOUT;
+        bool stale = result == KV_PEER_STALE_VIEW;
+        assert_int_equal(kv_peer_answer_decode(bytes, 1, &a), takes ? 0 : -EPROTO);
+        assert_int_equal(kv_peer_answer_decode(bytes, 9, &a),
+                         stale || result == KV_OK ? 0 : -EPROTO);
+        assert_true(!stale || a.stale_view);
+    }
+    assert_int_equal(kv_peer_answer_decode(bytes, 0, &a), -EPROTO);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_join_comes_back_as_it_was),
         cmocka_unit_test(requests_are_taken_apart),
         cmocka_unit_test(no_result_can_stand_for_another),
+        cmocka_unit_test(requests_about_blocks_are_laid_out_as_said),
+        cmocka_unit_test(answers_about_blocks_are_told_apart),
         cmocka_unit_test(every_result_and_operation_has_a_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,149 @@
+"""kvd in a cluster of members: its options, a list, and a real etcd where one is installed."""
+
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
+from harness import HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, clean_environment, hawser, lines_of
+
+NOBODY = "http://127.0.0.1:1"  # a port that nobody listens at
+
+
+def free_port():
+    """Below the ports that the kernel gives to callers: one who looks for an etcd that is not up yet
+    might be given its port."""
+    for port in range(15000 + os.getpid() % 16000, 32768):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+    raise AssertionError("no free port")
+
+
+class Member:
+    """hawser kvd as a member; what it logs can be waited for."""
+
+    def __init__(self, *args):
+        # Leaks are for the unit tests to find: looking for them takes seconds a process.
+        env = clean_environment({"VENUS_LOG_CATEGORIES": "KV=INFO", "ASAN_OPTIONS": "detect_leaks=0"})
+        self.process = subprocess.Popen([HAWSER, "kvd", *map(str, args)], stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, env=env)
+        self.log = lines_of(self.process.stderr.fileno())
+
+    def ready(self):
+        return next(lines_of(self.process.stdout.fileno()), None)
+
+    def wait_for(self, text):
+        for line in self.log:
+            if text in line:
+                return line
+        raise AssertionError(f"it ended without saying '{text}'")
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+        for stream in (self.process.stdout, self.process.stderr):
+            stream.close()
+        return self.process.wait(TIMEOUT)
+
+
+class Lost:
+    """A daemon whose etcd is not there; started first, since it hopes for two leases' time."""
+
+    folder = daemon = None
+
+
+def setUpModule():
+    Lost.folder = tempfile.mkdtemp(prefix="hawser-", dir="/tmp")
+    Lost.daemon = Member("--socket", f"{Lost.folder}/kvd", "--etcd", NOBODY, "--name", "a",
+                         "--listen", f"unix:{Lost.folder}/peer", "--member-ttl", "2s")
+
+
+def tearDownModule():
+    Lost.daemon.stop()
+    shutil.rmtree(Lost.folder)
+
+
+class Members(Case):
+    def member(self, name, *args):
+        daemon = Member("--socket", self.dir / f"{name}.sock", "--name", name, *args)
+        self.addCleanup(daemon.stop)
+        return daemon
+
+
+class Options(Members):
+    def refuse(self, code, text, *args):
+        self.expect(hawser("kvd", "--socket", self.dir / "kvd", *args), code, text)
+
+    def test_wrong_usage_names_the_option(self):
+        etcd, listen = ("--etcd", NOBODY), ("--listen", f"unix:{self.dir}/peer")
+        self.refuse(USAGE, "not both", *etcd, "--members", "a=unix:/tmp/a")
+        self.refuse(USAGE, "--name", *etcd, *listen)
+        self.refuse(USAGE, "--listen", *etcd, "--name", "a")
+        self.refuse(USAGE, "A-Z a-z", *etcd, *listen, "--name", "a/b")
+        self.refuse(USAGE, "http://host:2379", "--etcd", "127.0.0.1:1", *listen, "--name", "a")
+        self.refuse(USAGE, "without TLS", "--etcd", "https://127.0.0.1:1", *listen, "--name", "a")
+        self.refuse(USAGE, "--peers", *etcd, *listen, "--name", "a", "--peers", "unix:/tmp/a")
+        self.refuse(USAGE, "--member-ttl", *etcd, *listen, "--name", "a", "--member-ttl", "1s")
+        self.refuse(USAGE, "name a host and a port", *etcd, "--listen", "127.0.0.1:0", "--name", "a")
+        self.refuse(USAGE, "are for --members", "--name", "a")
+        self.refuse(USAGE, "not in --members", "--members", "a=unix:/tmp/a", "--name", "b")
+        self.refuse(USAGE, "which of them", "--members", "a=unix:/tmp/a")
+        self.refuse(USAGE, "NAME=ADDRESS", "--members", "unix:/tmp/a", "--name", "a")
+        self.refuse(REFUSED, "token", "--members", "a=10.255.0.1:28200", "--name", "a")
+
+    def test_an_etcd_that_is_not_there_is_named(self):
+        Lost.daemon.wait_for("no place in the cluster yet: cannot reach 127.0.0.1:1")
+        self.assertEqual(Lost.daemon.process.wait(TIMEOUT), UNREACHABLE)
+
+    def test_a_list_of_members(self):
+        members = ("--members", f"a=unix:{self.dir}/a,b=unix:{self.dir}/b")
+        self.assertIn(f"member a, 1 daemon, listening on unix:{self.dir}/a",
+                      self.member("a", *members).ready())
+        self.assertIn("member b", self.member("b", *members).ready())
+
+
+@unittest.skipUnless(shutil.which("etcd"), "etcd is not installed: apt-get install etcd-server")
+class Etcd(Members):
+    def setUp(self):
+        super().setUp()
+        self.url = f"http://127.0.0.1:{free_port()}"
+        self.etcd = subprocess.Popen(
+            ["etcd", "--data-dir", self.dir / "etcd", "--listen-client-urls", self.url,
+             "--advertise-client-urls", self.url, "--listen-peer-urls", "http://127.0.0.1:0",
+             "--heartbeat-interval", "20", "--election-timeout", "200"],
+            env={**os.environ, "ETCD_UNSUPPORTED_ARCH": "arm64"}, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL)
+        self.addCleanup(self.stop_etcd)
+
+    def stop_etcd(self):
+        self.etcd.kill()
+        self.etcd.wait(TIMEOUT)
+
+    def join(self, name, ttl):
+        return self.member(name, "--etcd", f"{NOBODY},{self.url}", "--cluster", "test", "--listen",
+                           f"unix:{self.dir}/{name}", "--member-ttl", ttl)
+
+    def test_daemons_find_each_other_and_are_missed(self):
+        a = self.join("a", "60s")
+        self.assertIn("member a", a.ready())
+        b = self.join("b", "2s")
+        self.assertIn("member b", b.ready())
+        a.wait_for(f"2 members; joined: b (unix:{self.dir}/b)")
+        b.process.kill()
+        a.wait_for("1 member; left: b")
+        self.stop_etcd()
+        a.wait_for("the last view stays in force")
+        self.assertEqual(a.stop(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,567 @@
+/* Blocks of a whole cluster through real daemons in threads: who owns what, copies, what a client
+ * sees when members come and go. */
+#include "unit.h"
+
+#include "base/clock.h"
+#include "kv/client.h"
+#include "kv/host.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MEMBERS_MAX = 3, ARENA = 16 << 20, STAGING = 8 << 20, MIB = 1 << 20 };
+
+struct cluster {
+    char dir[64];
+    uint32_t count;
+    uint64_t epoch;
+    struct kv_host *hosts[MEMBERS_MAX];
+    pthread_t threads[MEMBERS_MAX];
+    char names[MEMBERS_MAX][KV_MEMBER_NAME_CHARS];
+    char addresses[MEMBERS_MAX][KV_MEMBER_ADDRESS_CHARS];
+    char sockets[MEMBERS_MAX][KV_SOCKET_CHARS];
+    struct kv_client *clients[MEMBERS_MAX];
+};
+
+/* One more look at what a daemon's thread will do. */
+static void await(uint64_t until)
+{
+    assert_true(hw_now_ns() < until);
+    sched_yield();
+}
+
+static void *run_host(void *user)
+{
+    kv_host_run(user);
+    return NULL;
+}
+
+static void run_and_open(struct cluster *k, uint32_t i)
+{
+    struct kv_client_options client = {
+        .socket = k->sockets[i], .staging_bytes = STAGING, .timeout_ns = 20 * HW_SEC};
+    char why[RPC_WHY_CHARS] = "";
+    assert_int_equal(pthread_create(&k->threads[i], NULL, run_host, k->hosts[i]), 0);
+    if (kv_client_open(&client, &k->clients[i], why))
+        fail_msg("%s", why);
+}
+
+static void member_start(struct cluster *k, uint32_t i, uint32_t copies)
+{
+    char why[RPC_WHY_CHARS] = "";
+    struct rpc_addr addr = {.scheme = RPC_SCHEME_TCP, .host = "127.0.0.1"};
+    snprintf(k->names[i], sizeof(k->names[i]), "member%u", i);
+    char dir[sizeof(k->dir)];
+    memcpy(dir, k->dir, sizeof(dir));
+    snprintf(k->sockets[i], sizeof(k->sockets[i]), "%s/kvd%u", dir, i);
+    struct kv_host_options options = {
+        .ranks = 1,
+        .daemons = 1,
+        .member = k->names[i],
+        .addrs = &addr,
+        .copies = copies,
+        .socket = k->sockets[i],
+        .store_bytes = 1 << 20,
+        .store_entries = 64,
+        .arena_bytes = ARENA,
+        .blocks = {.entries = 1024, .high_percent = 100, .low_percent = 100}};
+    if (kv_host_create(&options, &k->hosts[i], why))
+        fail_msg("%s", why);
+    snprintf(k->addresses[i], sizeof(k->addresses[i]), "%s", kv_host_address(k->hosts[i]));
+    run_and_open(k, i);
+}
+
+static void member_stop(struct cluster *k, uint32_t i)
+{
+    kv_client_close(k->clients[i]);
+    kv_host_stop(k->hosts[i]);
+    pthread_join(k->threads[i], NULL);
+    kv_host_destroy(k->hosts[i]);
+    k->hosts[i] = NULL;
+}
+
+/* A bit a member. */
+static void set_view(struct cluster *k, uint32_t members)
+{
+    struct kv_member_info infos[MEMBERS_MAX];
+    struct kv_view view;
+    char why[RPC_WHY_CHARS] = "";
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < k->count; i++)
+        if (members & 1u << i)
+            infos[n++] = (struct kv_member_info){k->names[i], k->addresses[i]};
+    if (kv_view_make(++k->epoch, infos, n, &view, why))
+        fail_msg("%s", why);
+    for (uint32_t i = 0; i < k->count; i++)
+        if (k->hosts[i])
+            assert_int_equal(kv_host_set_view(k->hosts[i], &view), 0);
+}
+
+/* Until all who live know the view and reach each other. */
+static void settle(struct cluster *k, uint32_t members)
+{
+    uint64_t until = hw_now_ns() + 20 * HW_SEC;
+    uint32_t peers = (uint32_t)__builtin_popcount(members) - 1;
+    for (uint32_t i = 0; i < k->count; i++) {
+        if (!k->hosts[i] || !(members & 1u << i))
+            continue;
+        const struct kv_stats *s = kv_host_stats(k->hosts[i]);
+        while (hw_counter_load(&s->view_epoch) != k->epoch ||
+               hw_counter_load(&s->peers_up) != peers)
+            await(until);
+    }
+}
+
+static void cluster_start(struct cluster *k, uint32_t count, uint32_t copies)
+{
+    *k = (struct cluster){.count = count};
+    snprintf(k->dir, sizeof(k->dir), "/tmp/hawser-kvr-XXXXXX");
+    assert_non_null(mkdtemp(k->dir));
+    for (uint32_t i = 0; i < count; i++)
+        member_start(k, i, copies);
+    set_view(k, (1u << count) - 1);
+    settle(k, (1u << count) - 1);
+}
+
+static void cluster_stop(struct cluster *k)
+{
+    for (uint32_t i = 0; i < k->count; i++)
+        if (k->hosts[i])
+            member_stop(k, i);
+    assert_int_equal(rmdir(k->dir), 0);
+}
+
+static struct kv_block_key key_of(uint32_t n)
+{
+    struct kv_block_key key;
+    char name[24];
+    assert_int_equal(
+        kv_block_key_set(&key, name, (size_t)snprintf(name, sizeof(name), "block %u", n)), 0);
+    return key;
+}
+
+/* The n-th key, from 0, whose first owner is `member`. */
+static uint32_t key_at(const struct cluster *k, uint32_t member, uint32_t n)
+{
+    struct kv_member_info infos[MEMBERS_MAX];
+    struct kv_view view;
+    char why[RPC_WHY_CHARS];
+    uint32_t owners[KV_COPIES_MAX];
+    for (uint32_t i = 0; i < k->count; i++)
+        infos[i] = (struct kv_member_info){k->names[i], k->addresses[i]};
+    assert_int_equal(kv_view_make(1, infos, k->count, &view, why), 0);
+    for (uint32_t i = 0;; i++) {
+        struct kv_block_key key = key_of(i);
+        assert_true(kv_view_owners(&view, kv_block_hash(&key), 1, owners) == 1);
+        if (owners[0] == member && n-- == 0)
+            return i;
+    }
+}
+
+static uint8_t *bytes_of(uint32_t n, size_t len)
+{
+    uint8_t *data = malloc(len);
+    assert_non_null(data);
+    for (size_t i = 0; i < len; i++)
+        data[i] = (uint8_t)(i * 7 + i / 4096 + n);
+    return data;
+}
+
+static enum kv_result put(struct kv_client *c, uint32_t n, uint32_t len)
+{
+    struct kv_block_key key = key_of(n);
+    uint8_t *data = bytes_of(n, len);
+    enum kv_result result = kv_block_put(c, &key, 1, data, len);
+    free(data);
+    return result;
+}
+
+static void expect(struct kv_client *c, uint32_t n, uint32_t len)
+{
+    struct kv_block_key key = key_of(n);
+    uint8_t *want = bytes_of(n, len), *got = calloc(1, len);
+    uint32_t got_len = 0;
+    assert_non_null(got);
+    assert_int_equal(kv_block_get(c, &key, got, len, &got_len), KV_OK);
+    assert_int_equal(got_len, len);
+    assert_memory_equal(got, want, len);
+    free(got);
+    free(want);
+}
+
+static enum kv_result get(struct kv_client *c, uint32_t n)
+{
+    struct kv_block_key key = key_of(n);
+    struct kv_block_ref ref;
+    enum kv_result result = kv_block_lease(c, &key, &ref);
+    if (result == KV_OK)
+        assert_int_equal(kv_block_release(c, &ref), KV_OK);
+    return result;
+}
+
+static struct kv_blocks_stat stat_of(struct kv_client *c)
+{
+    struct kv_blocks_stat s = {0};
+    assert_int_equal(kv_block_stat(c, &s), KV_OK);
+    return s;
+}
+
+static void every_member_reads_what_any_has_put(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = {1, 63, 100001, MIB, 3 * MIB + 5};
+    struct cluster k;
+    cluster_start(&k, 3, 1);
+    for (uint32_t i = 0; i < ARRAY_LEN(sizes); i++)
+        assert_int_equal(put(k.clients[i % 3], i, sizes[i]), KV_OK);
+    for (uint32_t m = 0; m < 3; m++)
+        for (uint32_t i = 0; i < ARRAY_LEN(sizes); i++)
+            expect(k.clients[m], i, sizes[i]);
+    for (uint32_t m = 0; m < 3; m++)
+        assert_int_equal(put(k.clients[m], 2, 10), KV_EXISTS);
+    uint64_t own = 0;
+    for (uint32_t m = 0; m < 3; m++)
+        own += stat_of(k.clients[m]).blocks - stat_of(k.clients[m]).guests;
+    assert_int_equal(own, ARRAY_LEN(sizes)); /* one owner each, whoever put it */
+    cluster_stop(&k);
+}
+
+static void a_guest_is_read_again_without_its_bytes_and_goes_with_its_block(void **state)
+{
+    (void)state;
+    struct cluster k;
+    cluster_start(&k, 2, 1);
+    uint32_t n = key_at(&k, 1, 0);
+    struct kv_block_key key = key_of(n);
+    assert_int_equal(put(k.clients[1], n, MIB), KV_OK);
+    expect(k.clients[0], n, MIB);
+    assert_int_equal(stat_of(k.clients[0]).guests, 1);
+    const struct kv_stats *owner = kv_host_stats(k.hosts[1]);
+    uint64_t served = hw_counter_load(&owner->block_served);
+    expect(k.clients[0], n, MIB);
+    assert_int_equal(hw_counter_load(&owner->block_served), served + 1); /* asked, not sent */
+    assert_int_equal(kv_block_delete(k.clients[1], &key), KV_OK);
+    assert_int_equal(get(k.clients[0], n), KV_MISS); /* though a copy was here */
+    assert_int_equal(stat_of(k.clients[0]).guests, 0);
+    assert_int_equal(kv_block_delete(k.clients[0], &key), KV_MISS);
+    cluster_stop(&k);
+}
+
+static void guests_give_way_to_blocks(void **state)
+{
+    (void)state;
+    struct cluster k;
+    cluster_start(&k, 2, 1);
+    for (uint32_t i = 0; i < 12; i++)
+        assert_int_equal(put(k.clients[1], key_at(&k, 1, i), MIB), KV_OK);
+    for (uint32_t i = 0; i < 12; i++)
+        assert_int_equal(get(k.clients[0], key_at(&k, 1, i)), KV_OK);
+    for (uint32_t i = 0; i < 15; i++)
+        assert_int_equal(put(k.clients[0], key_at(&k, 0, i), MIB), KV_OK);
+    assert_true(stat_of(k.clients[0]).guests <= 1);
+    for (uint32_t i = 0; i < 15; i++)
+        expect(k.clients[0], key_at(&k, 0, i), MIB); /* none had to go */
+    cluster_stop(&k);
+}
+
+static void keys_are_found_wherever_they_are(void **state)
+{
+    (void)state;
+    enum { N = 200 };
+    struct cluster k;
+    struct kv_block_key keys[N];
+    bool there[N];
+    uint32_t matched;
+    cluster_start(&k, 3, 1);
+    for (uint32_t i = 0; i < N; i++) {
+        keys[i] = key_of(i);
+        if (i != 150 && i != 170)
+            assert_int_equal(put(k.clients[i % 3], i, 64), KV_OK);
+    }
+    for (uint32_t m = 0; m < 3; m++) {
+        assert_int_equal(kv_block_match(k.clients[m], keys, N, &matched), KV_OK);
+        assert_int_equal(matched, 150);
+        assert_int_equal(kv_block_exists(k.clients[m], keys, N, there), KV_OK);
+        for (uint32_t i = 0; i < N; i++)
+            assert_int_equal(there[i], i != 150 && i != 170);
+    }
+    cluster_stop(&k);
+}
+
+static void many_leases_come_together(void **state)
+{
+    (void)state;
+    enum { N = 70 };
+    struct cluster k;
+    struct kv_block_key keys[N];
+    struct kv_block_ref refs[N];
+    enum kv_result results[N];
+    cluster_start(&k, 3, 1);
+    for (uint32_t i = 0; i < N; i++) {
+        keys[i] = key_of(i);
+        if (i % 7)
+            assert_int_equal(put(k.clients[0], i, 10000 + i), KV_OK);
+    }
+    kv_block_lease_many(k.clients[1], keys, N, refs, results);
+    for (uint32_t i = 0; i < N; i++) {
+        assert_int_equal(results[i], i % 7 ? KV_OK : KV_MISS);
+        if (results[i] != KV_OK)
+            continue;
+        uint8_t *want = bytes_of(i, 10000 + i);
+        assert_int_equal(refs[i].len, 10000 + i);
+        assert_memory_equal(refs[i].data, want, refs[i].len);
+        assert_int_equal(kv_block_check(k.clients[1], &refs[i]), KV_OK);
+        kv_block_let_go(k.clients[1], &refs[i]);
+        free(want);
+    }
+    cluster_stop(&k);
+}
+
+static void puts_end_where_they_are_told_to(void **state)
+{
+    (void)state;
+    struct cluster k;
+    struct kv_block_put first, second;
+    cluster_start(&k, 2, 1);
+    uint32_t n = key_at(&k, 1, 0);
+    struct kv_block_key key = key_of(n);
+    assert_int_equal(kv_block_put_start(k.clients[0], &key, 1, MIB, &first), KV_OK);
+    assert_int_equal(stat_of(k.clients[1]).open_puts, 1); /* its room is at the owner */
+    assert_int_equal(stat_of(k.clients[0]).open_puts, 0);
+    assert_int_equal(kv_block_put_abort(k.clients[0], &first), KV_OK);
+    uint64_t until = hw_now_ns() + 10 * HW_SEC;
+    while (stat_of(k.clients[1]).open_puts > 0)
+        await(until);
+    /* Of two the first commit wins. */
+    assert_int_equal(kv_block_put_start(k.clients[0], &key, 1, 100, &first), KV_OK);
+    assert_int_equal(kv_block_put_start(k.clients[1], &key, 1, 100, &second), KV_OK);
+    memset(first.data, 1, 100);
+    memset(second.data, 2, 100);
+    assert_int_equal(kv_block_put_commit(k.clients[0], &first), KV_OK);
+    assert_int_equal(kv_block_put_commit(k.clients[1], &second), KV_STALE);
+    uint8_t got[100];
+    uint32_t len;
+    assert_int_equal(kv_block_get(k.clients[1], &key, got, 100, &len), KV_OK);
+    assert_int_equal(got[99], 1);
+    assert_int_equal(kv_block_pin(k.clients[0], &key, true), KV_OK);
+    assert_int_equal(stat_of(k.clients[1]).pinned_bytes, 100);
+    assert_int_equal(put(k.clients[0], key_at(&k, 1, 1), 17 * MIB), KV_FULL); /* of staging */
+    cluster_stop(&k);
+}
+
+/* As memory does when it fails: at any time, and nobody is told. */
+__attribute__((no_sanitize("thread"))) static void spoil(volatile uint8_t *arena, size_t at)
+{
+    arena[at] ^= 1;
+}
+
+static void spoilt_bytes_are_a_miss_and_the_owner_finds_them(void **state)
+{
+    (void)state;
+    struct cluster k;
+    uint8_t *got = malloc(MIB);
+    uint32_t len;
+    assert_non_null(got);
+    cluster_start(&k, 2, 1);
+    uint32_t n = key_at(&k, 1, 0);
+    struct kv_block_key key = key_of(n);
+    assert_int_equal(put(k.clients[1], n, MIB), KV_OK);
+    spoil(kv_host_arena(k.hosts[1]), 4711); /* the first block is at the start */
+    assert_int_equal(kv_block_get(k.clients[0], &key, got, MIB, &len), KV_MISS);
+    uint64_t until = hw_now_ns() + 10 * HW_SEC;
+    while (stat_of(k.clients[1]).corrupt == 0)
+        await(until);
+    assert_int_equal(stat_of(k.clients[1]).blocks, 0);
+    assert_int_equal(stat_of(k.clients[0]).guests, 0);
+    cluster_stop(&k);
+    free(got);
+}
+
+/* After one miss the second copy is read. */
+static void a_spoilt_first_copy_gives_way_to_the_second(void **state)
+{
+    (void)state;
+    struct cluster k;
+    uint8_t *got = malloc(MIB);
+    uint32_t len, reader = 0;
+    assert_non_null(got);
+    cluster_start(&k, 3, 2);
+    struct kv_block_key key = key_of(0);
+    assert_int_equal(put(k.clients[0], 0, MIB), KV_OK);
+    while (stat_of(k.clients[reader]).blocks > 0) /* the one that owns no copy */
+        reader++;
+    uint32_t first = 0;
+    while (key_at(&k, first, 0) != 0)
+        first++;
+    spoil(kv_host_arena(k.hosts[first]), 4711);
+    assert_int_equal(kv_block_get(k.clients[reader], &key, got, MIB, &len), KV_MISS);
+    uint64_t until = hw_now_ns() + 10 * HW_SEC;
+    while (stat_of(k.clients[first]).corrupt == 0)
+        await(until);
+    expect(k.clients[reader], 0, MIB);
+    cluster_stop(&k);
+    free(got);
+}
+
+static void a_second_copy_serves_when_the_first_owner_is_gone(void **state)
+{
+    (void)state;
+    enum { N = 30 };
+    struct cluster k;
+    cluster_start(&k, 3, 2);
+    for (uint32_t i = 0; i < N; i++)
+        assert_int_equal(put(k.clients[i % 3], i, 70000), KV_OK);
+    uint64_t blocks = 0;
+    for (uint32_t m = 0; m < 3; m++)
+        blocks += stat_of(k.clients[m]).blocks;
+    assert_int_equal(blocks, 2 * N);
+    member_stop(&k, 2); /* and nobody has been told */
+    for (uint32_t i = 0; i < N; i++)
+        for (uint32_t m = 0; m < 2; m++)
+            expect(k.clients[m], i, 70000);
+    set_view(&k, 3);
+    settle(&k, 3);
+    for (uint32_t i = 0; i < N; i++)
+        for (uint32_t m = 0; m < 2; m++)
+            expect(k.clients[m], i, 70000);
+    struct kv_block_key key = key_of(3);
+    assert_int_equal(kv_block_delete(k.clients[0], &key), KV_OK);
+    assert_int_equal(get(k.clients[0], 3), KV_MISS);
+    assert_int_equal(get(k.clients[1], 3), KV_MISS);
+    cluster_stop(&k);
+}
+
+static void a_lost_owner_is_no_miss_and_one_that_left_is(void **state)
+{
+    (void)state;
+    struct cluster k;
+    struct kv_block_key keys[2];
+    bool there[2];
+    uint32_t matched;
+    cluster_start(&k, 2, 1);
+    uint32_t far = key_at(&k, 1, 0), near = key_at(&k, 0, 0);
+    keys[0] = key_of(near);
+    keys[1] = key_of(far);
+    assert_int_equal(put(k.clients[0], far, 1000), KV_OK);
+    assert_int_equal(put(k.clients[0], near, 1000), KV_OK);
+    member_stop(&k, 1);
+    uint64_t until = hw_now_ns() + 20 * HW_SEC;
+    while (hw_counter_load(&kv_host_stats(k.hosts[0])->peers_up) > 0)
+        await(until);
+    assert_int_equal(get(k.clients[0], far), KV_PEER_LOST);
+    assert_int_equal(put(k.clients[0], key_at(&k, 1, 1), 10), KV_PEER_LOST);
+    assert_int_equal(kv_block_delete(k.clients[0], &keys[1]), KV_PEER_LOST);
+    assert_int_equal(kv_block_exists(k.clients[0], keys, 2, there), KV_PEER_LOST);
+    assert_int_equal(kv_block_match(k.clients[0], keys, 2, &matched), KV_PEER_LOST);
+    keys[0] = key_of(key_at(&k, 0, 5)); /* not there: what follows it does not matter */
+    assert_int_equal(kv_block_match(k.clients[0], keys, 2, &matched), KV_OK);
+    assert_int_equal(matched, 0);
+    set_view(&k, 1);
+    settle(&k, 1);
+    assert_int_equal(get(k.clients[0], far), KV_MISS);
+    assert_int_equal(put(k.clients[0], far, 1000), KV_OK);
+    expect(k.clients[0], near, 1000);
+    cluster_stop(&k);
+}
+
+static void one_that_joins_takes_its_share_and_no_more(void **state)
+{
+    (void)state;
+    enum { N = 60 };
+    struct cluster k;
+    uint32_t lost = 0;
+    cluster_start(&k, 3, 1);
+    set_view(&k, 3); /* the third is not in it: it owns nothing, and asks the others */
+    settle(&k, 3);
+    for (uint32_t i = 0; i < N; i++)
+        assert_int_equal(put(k.clients[i % 2], i, 100), KV_OK);
+    set_view(&k, 7);
+    settle(&k, 7);
+    for (uint32_t i = 0; i < N; i++) {
+        enum kv_result result = get(k.clients[1], i);
+        assert_true(result == KV_OK || result == KV_MISS);
+        lost += result == KV_MISS;
+    }
+    assert_true(lost > N / 6 && lost < N / 2);
+    for (uint32_t i = 0; i < N; i++) {
+        enum kv_result result = put(k.clients[2], i, 100);
+        assert_true(result == KV_OK || result == KV_EXISTS);
+        expect(k.clients[i % 3], i, 100);
+    }
+    assert_int_equal(stat_of(k.clients[2]).blocks - stat_of(k.clients[2]).guests, lost);
+    cluster_stop(&k);
+}
+
+/* Ranks are members that never change. */
+static void ranks_share_their_blocks(void **state)
+{
+    (void)state;
+    struct cluster k = {.count = 2};
+    struct rpc_addr addrs[2] = {{.scheme = RPC_SCHEME_UNIX}, {.scheme = RPC_SCHEME_UNIX}};
+    char why[RPC_WHY_CHARS] = "";
+    snprintf(k.dir, sizeof(k.dir), "/tmp/hawser-kvr-XXXXXX");
+    assert_non_null(mkdtemp(k.dir));
+    for (uint32_t i = 0; i < 2; i++)
+        snprintf(addrs[i].path, sizeof(addrs[i].path), "%s/rank%u", k.dir, i);
+    for (uint32_t i = 0; i < 2; i++) {
+        char dir[sizeof(k.dir)];
+        memcpy(dir, k.dir, sizeof(dir));
+        snprintf(k.sockets[i], sizeof(k.sockets[i]), "%s/kvd%u", dir, i);
+        struct kv_host_options options = {.rank = i,
+                                          .ranks = 2,
+                                          .daemons = 1,
+                                          .addrs = addrs,
+                                          .socket = k.sockets[i],
+                                          .store_bytes = 1 << 20,
+                                          .store_entries = 64,
+                                          .arena_bytes = ARENA,
+                                          .blocks = {.entries = 64}};
+        if (kv_host_create(&options, &k.hosts[i], why))
+            fail_msg("%s", why);
+        assert_int_equal(kv_host_set_view(k.hosts[i], &(struct kv_view){.epoch = 9}), -EINVAL);
+        run_and_open(&k, i);
+    }
+    k.epoch = 1;
+    settle(&k, 3);
+    for (uint32_t i = 0; i < 8; i++)
+        assert_int_equal(put(k.clients[i % 2], i, 5000), KV_OK);
+    for (uint32_t i = 0; i < 16; i++)
+        expect(k.clients[i % 2], i / 2, 5000);
+    assert_true(stat_of(k.clients[0]).guests > 0 && stat_of(k.clients[1]).guests > 0);
+    cluster_stop(&k);
+}
+
+static void views_go_forward_only(void **state)
+{
+    (void)state;
+    struct cluster k;
+    struct kv_view view = {.epoch = 1};
+    cluster_start(&k, 1, 1);
+    assert_int_equal(kv_host_set_view(k.hosts[0], &view), -ESTALE);
+    cluster_stop(&k);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_member_reads_what_any_has_put),
+        cmocka_unit_test(a_guest_is_read_again_without_its_bytes_and_goes_with_its_block),
+        cmocka_unit_test(guests_give_way_to_blocks),
+        cmocka_unit_test(keys_are_found_wherever_they_are),
+        cmocka_unit_test(many_leases_come_together),
+        cmocka_unit_test(puts_end_where_they_are_told_to),
+        cmocka_unit_test(spoilt_bytes_are_a_miss_and_the_owner_finds_them),
+        cmocka_unit_test(a_spoilt_first_copy_gives_way_to_the_second),
+        cmocka_unit_test(a_second_copy_serves_when_the_first_owner_is_gone),
+        cmocka_unit_test(a_lost_owner_is_no_miss_and_one_that_left_is),
+        cmocka_unit_test(one_that_joins_takes_its_share_and_no_more),
+        cmocka_unit_test(ranks_share_their_blocks),
+        cmocka_unit_test(views_go_forward_only),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
