@@ -1,6 +1,7 @@
 #include "base/clock.h"
 
 #include <assert.h>
+#include <sched.h>
 #include <time.h>
 
 static uint64_t gettime_ns(void)
@@ -50,4 +51,10 @@ void hw_utc(char buf[HW_UTC_CHARS])
     struct tm tm;
     gmtime_r(&now, &tm);
     strftime(buf, HW_UTC_CHARS, "%Y-%m-%dT%H:%M:%SZ", &tm);
+}
+
+unsigned hw_cores(void)
+{
+    cpu_set_t cpus;
+    return sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? (unsigned)CPU_COUNT(&cpus) : 1;
 }

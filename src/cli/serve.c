@@ -326,7 +326,8 @@ static int start_rpc(struct server *s)
                    .capabilities = VN_PROTOCOL,
                    .window_bytes = (uint32_t)o->window_bytes,
                    .max_calls = (uint32_t)o->max_calls,
-                   .heartbeat_ns = o->heartbeat_ns},
+                   .heartbeat_ns = o->heartbeat_ns,
+                   .patience_ns = VN_PATIENCE_NS},
         .max_clients = (uint32_t)o->max_clients,
     };
     return rpc_server_create(&rpc_options, &s->rpc);

@@ -1,5 +1,6 @@
 #include "llm/pool.h"
 
+#include "base/clock.h"
 #include "kv/spin.h"
 #include "llm/backend.h"
 
@@ -8,7 +9,6 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -169,12 +169,6 @@ void llm_pool_run(struct llm_pool *pool, uint32_t count, llm_pool_work *work, vo
 
 /* ---- life ---- */
 
-static unsigned cores(void)
-{
-    cpu_set_t cpus;
-    return sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? (unsigned)CPU_COUNT(&cpus) : 1;
-}
-
 /* Also stops the members of a pool of which only some could be started. */
 static void stop(struct llm_pool *pool, unsigned started)
 {
@@ -187,7 +181,7 @@ static void stop(struct llm_pool *pool, unsigned started)
 
 int llm_pool_create(unsigned threads, struct llm_pool **out)
 {
-    unsigned n = threads ? threads : cores();
+    unsigned n = threads ? threads : hw_cores();
     if (n > LLM_THREADS_MAX)
         return -EINVAL;
     size_t bytes = sizeof(struct llm_pool) + (n - 1) * sizeof(struct member);

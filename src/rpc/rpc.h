@@ -81,6 +81,7 @@ struct rpc_config {
     uint64_t handshake_ns;               /* 0: default; whole handshake, however slow the bytes */
     enum rpc_flush_policy flush;
     enum rpc_wait_mode wait;
+    uint64_t patience_ns;   /* the longest spin of an adaptive wait; 0: default */
     bool takes_fds;         /* descriptors may come with messages, on a Unix socket */
     uint32_t capabilities;  /* ours; the layers above define the bits */
     const char *name;       /* says who we are in the peer's log; NULL: "hawser" */

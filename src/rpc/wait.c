@@ -3,21 +3,21 @@
 #include "base/clock.h"
 
 #include <errno.h>
-#include <sched.h>
 
 enum {
-    DISTRUST_MAX = 10, /* one try in 1,024 waits: its cost vanishes, a change is still noticed */
-    SPINS_A_LOOK = 16  /* clock reads cost as much as a look at a shared-memory ring */
+    DISTRUST_MAX = 10,   /* one try in 1,024 waits: its cost vanishes, a change is still noticed */
+    LONG_SPIN_CORES = 4, /* both ends, what they wait for, and one for the others */
+    SPINS_A_LOOK = 16    /* clock reads cost as much as a look at a shared-memory ring */
 };
 
-static const uint64_t spin_ns = 50 * HW_US;        /* a few loopback round trips */
+static const uint64_t short_spin_ns = 50 * HW_US;  /* a few loopback round trips */
 static const uint64_t interrupted_ns = 20 * HW_US; /* no look takes that long by itself */
 
-void rpc_waiter_init(struct rpc_waiter *w, enum rpc_wait_mode mode)
+void rpc_waiter_init(struct rpc_waiter *w, enum rpc_wait_mode mode, uint64_t patience_ns)
 {
-    cpu_set_t cpus;
-    bool several = sched_getaffinity(0, sizeof cpus, &cpus) == 0 && CPU_COUNT(&cpus) > 1;
-    *w = (struct rpc_waiter){.mode = mode, .spare_core = several};
+    unsigned cores = hw_cores();
+    uint64_t spin_ns = cores >= LONG_SPIN_CORES && patience_ns ? patience_ns : short_spin_ns;
+    *w = (struct rpc_waiter){.mode = mode, .spin_ns = cores > 1 ? spin_ns : 0};
 }
 
 static void spin_failed(struct rpc_waiter *w, unsigned weight)
@@ -47,7 +47,8 @@ static ssize_t spin(struct rpc_waiter *w, struct rpc_transport *t, const struct 
             return -EAGAIN;
         }
         if (now - start >= limit_ns) {
-            spin_failed(w, 1);
+            if (limit_ns >= w->spin_ns) /* else it might have paid in the end */
+                spin_failed(w, 1);
             return -EAGAIN;
         }
         last = now;
@@ -59,15 +60,15 @@ ssize_t rpc_waiter_recv(struct rpc_waiter *w, struct rpc_transport *t, const str
 {
     if (w->mode == RPC_WAIT_BUSY)
         return spin(w, t, iov, count, timeout_ns);
-    if (w->mode == RPC_WAIT_ADAPTIVE && w->spare_core) {
+    if (w->mode == RPC_WAIT_ADAPTIVE && w->spin_ns) {
         if (w->rest > 0) {
             w->rest--;
         } else {
-            uint64_t limit = timeout_ns < spin_ns ? timeout_ns : spin_ns;
+            uint64_t limit = timeout_ns < w->spin_ns ? timeout_ns : w->spin_ns;
             ssize_t n = spin(w, t, iov, count, limit);
-            if (n != -EAGAIN || timeout_ns <= spin_ns)
+            if (n != -EAGAIN || timeout_ns <= w->spin_ns)
                 return n;
-            timeout_ns -= spin_ns;
+            timeout_ns -= w->spin_ns;
         }
     }
     return t->ops->recv(t, iov, count, timeout_ns);

@@ -3,7 +3,8 @@
  * Adaptive spins only when there is a second core to make progress on, and stops as soon as the
  * spinning shows that it does not pay: each fruitless spin doubles the number of waits that go
  * straight to sleep, and a spin that was interrupted (somebody else wants this core) counts
- * double.  So without a spare core it costs what blocking costs.
+ * double.  So without a spare core it costs what blocking costs.  Spins that are longer than a few
+ * round trips are for those who wait for a GPU with the program's own thread; they want four cores.
  *
  * Threads: one at a time.  Lifetime: a value. */
 #ifndef HAWSER_RPC_WAIT_H
@@ -13,12 +14,13 @@
 
 struct rpc_waiter {
     enum rpc_wait_mode mode;
-    bool spare_core;  /* this process may run on more than one */
+    uint64_t spin_ns; /* at most; 0: not at all */
     uint8_t distrust; /* grows with fruitless spins */
     uint32_t rest;    /* waits to go before spinning is tried again */
 };
 
-void rpc_waiter_init(struct rpc_waiter *waiter, enum rpc_wait_mode mode);
+/* patience_ns: of a spin; 0: a few round trips on one machine. */
+void rpc_waiter_init(struct rpc_waiter *waiter, enum rpc_wait_mode mode, uint64_t patience_ns);
 
 /* As the transport's recv, waiting in the waiter's way. */
 ssize_t rpc_waiter_recv(struct rpc_waiter *waiter, struct rpc_transport *t, const struct iovec *iov,

@@ -597,10 +597,11 @@ int vn_link_create(const struct rpc_addr *addr, const struct rpc_security *secur
     rpc_addr_format(addr, link->address, sizeof(link->address));
     struct rpc_net_options net = {.security = security,
                                   .untuned = !vn_perf(VN_PERF_TRANSPORT_TUNING)};
-    struct rpc_client_options options = {.config = {.security = security, .name = "vulkan"},
-                                         .on_push = on_push,
-                                         .on_end = on_end,
-                                         .push_user = link};
+    struct rpc_client_options options = {
+        .config = {.security = security, .name = "vulkan", .patience_ns = VN_PATIENCE_NS},
+        .on_push = on_push,
+        .on_end = on_end,
+        .push_user = link};
     int rc = rpc_client_connect(addr, &net, &options, &link->rpc, why);
     if (rc == 0 && choose_packing(link, !rpc_addr_is_local(addr))) {
         snprintf(why, RPC_WHY_CHARS, "out of memory");

@@ -236,7 +236,7 @@ bool vn_twin_is_rewritten(const struct vn_twin *twin, const uint8_t *live, size_
         differ += count_bytes(now ^ then);
         any |= now;
     }
-    return any && differ >= VN_BLOCK_BYTES / 4 * 3;
+    return any && differ >= VN_BLOCK_BYTES / 2;
 }
 
 /* In pieces that the compiler copies in registers: a call of memcpy is watched by ThreadSanitizer,

@@ -75,8 +75,9 @@ int vn_twin_apply(struct vn_twin *twin, uint8_t *live, struct vn_delta_codec *co
 
 /* Whole pages, without a look at each byte, where the server writes nothing there meanwhile.
  *
- * Whether most bytes of a page seem to differ, by one block of it, and not to become zeros, for
- * which a delta has a short name. */
+ * Whether at least half of the bytes of a page seem to differ, as where numbers changed but for
+ * their exponents, by one block of it, and not to become zeros, for which a delta has a short name.
+ */
 bool vn_twin_is_rewritten(const struct vn_twin *twin, const uint8_t *live, size_t page);
 
 /* Gets memory for the pages of [off, off + len), which are about to be written, in one call: a look

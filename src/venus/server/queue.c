@@ -16,6 +16,9 @@ static const uint64_t wait_slice_ns = 200 * HW_MS;
 static const uint64_t held_slice_ns = 50 * HW_US;
 /* Of all slices: for longer work the waking of a thread is no matter. */
 static const uint64_t held_most_ns = HW_MS;
+static const uint64_t spin_most_ns = VN_PATIENCE_NS; /* the same where it spins */
+enum { DISTRUST_MAX = 10 }; /* one look in 1,024 waits: its cost vanishes, a change is noticed */
+static const uint64_t interrupted_ns = 50 * HW_US; /* no look at a counter takes that long */
 enum { HELD_REST = 16 }; /* submissions without holding after something had to wait */
 
 static void list_add(struct vn_batch_list *list, struct vn_batch *batch)
@@ -154,12 +157,49 @@ static VkResult wait_slice(const struct vn_queue *q, uint64_t *number, uint64_t 
     return result;
 }
 
-static VkResult wait_for_device(const struct vn_queue *q, uint64_t *number)
+/* The same without sleeping.  Ends early where somebody else wants the core. */
+static VkResult spin_slice(const struct vn_queue *q, uint64_t *number, uint64_t ns)
 {
+    const struct vn_device *device = q->device;
+    uint64_t start = hw_now_ns(), last = start, now = start, reached = 0;
     VkResult result;
-    do
+    do {
+        result = device->semaphore_value(device->handle, q->timeline, &reached);
+        if (result != VK_SUCCESS || reached >= *number)
+            break;
+        hw_cpu_relax();
+        last = now;
+        now = hw_now_ns();
+    } while (now - start < ns && now - last < interrupted_ns);
+    if (result == VK_SUCCESS && reached < *number)
+        return VK_TIMEOUT;
+    if (result == VK_SUCCESS)
+        *number = reached;
+    return result;
+}
+
+/* Who sleeps hears of the end a tenth of a millisecond late. */
+static VkResult look_for_device(const struct vn_queue *q, struct vn_patience *p, uint64_t *number)
+{
+    if (!q->reports->spins || p->rest) {
+        p->rest -= p->rest > 0;
+        return VK_TIMEOUT;
+    }
+    VkResult result = spin_slice(q, number, spin_most_ns);
+    if (result == VK_TIMEOUT) {
+        p->distrust += p->distrust < DISTRUST_MAX;
+        p->rest = UINT32_C(1) << p->distrust;
+    } else if (p->distrust) {
+        p->distrust--;
+    }
+    return result;
+}
+
+static VkResult wait_for_device(const struct vn_queue *q, struct vn_patience *p, uint64_t *number)
+{
+    VkResult result = look_for_device(q, p, number);
+    while (result == VK_TIMEOUT)
         result = wait_slice(q, number, wait_slice_ns);
-    while (result == VK_TIMEOUT);
     return result;
 }
 
@@ -223,7 +263,7 @@ static void *report_main(void *arg)
     int rc = 0;
     while (rc == 0 && wait_for_work(q, &number, &result)) {
         if (result >= 0)
-            result = wait_for_device(q, &number);
+            result = wait_for_device(q, &q->patience, &number);
         rc = result < 0 ? report_lost(q, result) : report_done(q, number);
     }
     return NULL;
@@ -266,7 +306,7 @@ static bool hold(struct vn_queue *q)
         return false;
     }
     reports->held = q;
-    reports->held_until_ns = hw_now_ns() + held_most_ns;
+    reports->held_until_ns = hw_now_ns() + (reports->spins ? spin_most_ns : held_most_ns);
     reports->waited = false;
     return true;
 }
@@ -277,7 +317,7 @@ void vn_queue_report_held(struct vn_reports *reports)
     const struct vn_batch *batch = first_reported(q); /* the thread takes none meanwhile */
     assert(batch);
     uint64_t number = batch->number;
-    VkResult result = wait_slice(q, &number, held_slice_ns);
+    VkResult result = (reports->spins ? spin_slice : wait_slice)(q, &number, held_slice_ns);
     reports->waited = result == VK_TIMEOUT;
     if (reports->waited && hw_now_ns() < reports->held_until_ns)
         return;
@@ -406,7 +446,7 @@ void vn_queue_settle(struct vn_queue *q)
         return;
     vn_queue_hand_over(q->reports); /* the wait may be long */
     signal_up_to(q, number);
-    VkResult result = q->ended < 0 ? q->ended : wait_for_device(q, &number);
+    VkResult result = q->ended < 0 ? q->ended : wait_for_device(q, &q->reports->patience, &number);
     q->settled = number;
     if (result >= 0)
         return;
@@ -466,7 +506,7 @@ static void wait_for_all(struct vn_queue *q)
     signal_up_to(q, q->next_number - 1);
     uint64_t number = q->signalled;
     if (number)
-        (void)wait_for_device(q, &number);
+        (void)wait_for_device(q, &q->reports->patience, &number);
 }
 
 void vn_queue_destroy(struct vn_queue *q)

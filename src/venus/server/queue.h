@@ -52,6 +52,16 @@ struct vn_batch_list {
     uint32_t count;
 };
 
+/* Executor, client, what runs them, and one for the others: with fewer cores nobody spins. */
+enum { VN_SPIN_CORES = 4 };
+
+/* How much one thread's looking has paid so far: each time that it did not doubles the waits that
+ * sleep at once. */
+struct vn_patience {
+    uint8_t distrust;
+    uint32_t rest;
+};
+
 struct vn_queue;
 
 /* What all queues of a session share. */
@@ -62,7 +72,9 @@ struct vn_reports {
     _Atomic uint64_t pending;        /* batches announced and not reported; relaxed: a limit only */
     _Atomic uint64_t pending_ranges; /* theirs; the same */
 
+    bool spins; /* who waits for a device looks for a while before it sleeps */
     /* The executor's. */
+    struct vn_patience patience;
     bool holds;             /* it waits for batches itself first */
     struct vn_queue *held;  /* the queue with such a batch */
     uint64_t held_until_ns; /* at most */
@@ -91,7 +103,8 @@ struct vn_queue {
     bool reporting; /* the thread has found work, and looks for more before it sleeps */
     bool stop, started;
     pthread_t thread;
-    struct vn_queue *next; /* of the device */
+    struct vn_patience patience; /* the thread's */
+    struct vn_queue *next;       /* of the device */
 };
 
 /* VK_SUCCESS and *out, linked into the device; or what the driver said. */

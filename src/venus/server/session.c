@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "venus/common/protocol.h"
@@ -233,7 +234,8 @@ static int start(struct vn_session *s, struct rpc_ep *ep)
     s->reports = (struct vn_reports){.channel = &s->channel,
                                      .memories = s->memories,
                                      .max_pending = s->options.max_pending,
-                                     .holds = true};
+                                     .holds = true,
+                                     .spins = hw_cores() >= VN_SPIN_CORES};
     (void)hw_env_bool("VENUS_SHORT_WAITS", true, &s->reports.holds);
     return rc;
 }
