@@ -25,7 +25,7 @@ struct bench_ipc_options {
     uint64_t memory, page_size, first_id, timeout_ns, reserve;
     const char *map_impl, *unmap_impl, *backend, *html, *group;
     bool verbose, async_sched, not_contiguous, compare, json, csv;
-    bool no_reuse, no_join, zero_page;
+    bool no_reuse, no_join, zero_page, no_huge;
 };
 
 #define AT(member) .offset = offsetof(struct bench_ipc_options, member)
@@ -146,6 +146,10 @@ static const struct cli_option options[] = {
      .kind = CLI_FLAG,
      AT(zero_page),
      .help = "cuda: pages that are not mapped show a shared page"},
+    {.name = "no-huge",
+     .kind = CLI_FLAG,
+     AT(no_huge),
+     .help = "host: no huge pages even where they are allowed"},
     {.name = "compare",
      .kind = CLI_FLAG,
      AT(compare),
@@ -277,7 +281,8 @@ static enum cli_exit start_workers(struct run *r)
         .tensors = {.backend = r->backend,
                     .device = {.memory_bytes = o->memory,
                                .not_joined = o->no_join,
-                               .zero_page = o->zero_page},
+                               .zero_page = o->zero_page,
+                               .no_huge = o->no_huge},
                     .layers = (uint32_t)o->num_layers,
                     .page_bytes = o->page_size,
                     .layout = o->not_contiguous ? PAGE_PER_LAYER : PAGE_CONTIGUOUS,

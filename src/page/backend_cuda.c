@@ -241,21 +241,6 @@ static cu_result map_one(struct cuda_backend *c, uint64_t offset, cu_handle hand
 }
 
 /* A call for each run; how many binds were dealt with before one failed is in *done. */
-static cu_result allow_runs(struct cuda_backend *c, const struct page_bind *binds, size_t count,
-                            size_t *done)
-{
-    struct cu_access access = {{CU_LOCATION_DEVICE, c->device}, CU_ACCESS_READWRITE};
-    size_t n;
-    for (*done = 0; *done < count; *done += n) {
-        n = run_length(c, &binds[*done], count - *done);
-        cu_result result =
-            c->cu.set_access(c->range + binds[*done].offset, n * c->piece_bytes, &access, 1);
-        if (result)
-            return result;
-    }
-    return CU_OK;
-}
-
 static cu_result unmap_runs(struct cuda_backend *c, const struct page_bind *binds, size_t count,
                             size_t *done)
 {
@@ -269,6 +254,27 @@ static cu_result unmap_runs(struct cuda_backend *c, const struct page_bind *bind
     return CU_OK;
 }
 
+/* Maps the run at *mapped, which moves on with every piece, and allows access to it as a whole: for
+ * a run of one the calls, and their order, are those of the plainest loop.  On failure *failed and
+ * *call say where. */
+static cu_result map_run(struct cuda_backend *c, const struct page_bind *binds, size_t count,
+                         bool zero, size_t *mapped, size_t *failed, const char **call)
+{
+    struct cu_access access = {{CU_LOCATION_DEVICE, c->device}, CU_ACCESS_READWRITE};
+    size_t first = *mapped, n = run_length(c, &binds[first], count - first);
+    *call = "cuMemMap";
+    for (; *mapped < first + n; ++*mapped) {
+        *failed = *mapped;
+        cu_result result =
+            map_one(c, binds[*mapped].offset, zero ? c->zero : binds[*mapped].handle);
+        if (result)
+            return result;
+    }
+    *call = "cuMemSetAccess";
+    *failed = first;
+    return c->cu.set_access(c->range + binds[first].offset, n * c->piece_bytes, &access, 1);
+}
+
 /* Maps all and allows access; with `zero` all show that handle instead of their own.  On failure
  * nothing is mapped and *failed says where; *call names the call. */
 static cu_result map_all(struct cuda_backend *c, const struct page_bind *binds, size_t count,
@@ -276,17 +282,8 @@ static cu_result map_all(struct cuda_backend *c, const struct page_bind *binds, 
 {
     size_t mapped = 0, undone;
     cu_result result = CU_OK;
-    *call = "cuMemMap";
-    for (; mapped < count; mapped++) {
-        result = map_one(c, binds[mapped].offset, zero ? c->zero : binds[mapped].handle);
-        if (result)
-            break;
-    }
-    *failed = mapped;
-    if (result == CU_OK) {
-        *call = "cuMemSetAccess";
-        result = allow_runs(c, binds, count, failed);
-    }
+    while (mapped < count && result == CU_OK)
+        result = map_run(c, binds, count, zero, &mapped, failed, call);
     if (result)
         (void)unmap_runs(c, binds, mapped, &undone);
     return result;

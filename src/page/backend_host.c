@@ -1,9 +1,10 @@
 /* backend_host.c - pages of main memory: a memory file, and fixed mappings of pieces of it.
  *
  * The arena is a sparse memory file as large as the memory that may be used; a handle is a piece of
- * it, whose memory is allocated by create and given back by release.  What is not bound shows the
- * sink, a second file of one piece that every unbound place shares: reading it is harmless, and
- * what is written to it takes at most one piece of memory. */
+ * it, whose memory is allocated by create and given back by release.  It is made of huge pages
+ * where the administrator set enough of them aside, or where the kernel may use them for memory
+ * files.  What is not bound shows the sink, a second file of one piece that every unbound place
+ * shares: reading it is harmless, and what is written to it takes at most one piece of memory. */
 #include "page/backend.h"
 
 #include "base/units.h"
@@ -30,10 +31,12 @@ struct host_backend {
     struct page_backend base;
     bool joined, try_huge;
     uint64_t range_bytes, piece_bytes;
-    uint8_t *range;       /* piece-aligned part of the reservation */
-    void *reservation;    /* NULL before reserve */
-    size_t reserved_len;  /* of the whole reservation */
-    int arena, sink;      /* -1 before reserve */
+    uint8_t *range;      /* piece-aligned part of the reservation */
+    void *reservation;   /* NULL before reserve */
+    size_t reserved_len; /* of the whole reservation */
+    int arena, sink;     /* -1 before reserve */
+    uint8_t *view;       /* all of the arena, where memory is allocated through it; else NULL */
+    uint64_t arena_bytes;
     pthread_mutex_t lock; /* guards the three below; never held across a system call */
     uint32_t *idle;       /* pieces of the arena that are not taken */
     uint32_t idle_count, piece_count;
@@ -76,6 +79,8 @@ static void host_close(struct page_backend *b)
     struct host_backend *h = host_of(b);
     if (h->reservation)
         munmap(h->reservation, h->reserved_len);
+    if (h->view)
+        munmap(h->view, h->arena_bytes);
     if (h->arena >= 0)
         close(h->arena);
     if (h->sink >= 0)
@@ -109,24 +114,65 @@ static uint64_t read_number(const char *path, uint64_t otherwise)
     return read ? value : otherwise;
 }
 
-/* Huge pages that the administrator set aside are used when they cover all that may be taken; else
- * the arena is made of ordinary pages, for which the kernel may still use huge ones by itself. */
-static bool huge_pages_cover(uint64_t bytes)
+static void *map_arena(int fd, uint64_t bytes, int flags)
 {
-    const char *path = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
-    return bytes <= read_number(path, 0) * HUGE_BYTES;
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | flags, fd, 0);
+    return at == MAP_FAILED ? NULL : at;
 }
 
-static int open_arena(struct host_backend *h, uint64_t bytes)
+/* A file of huge pages of the administrator's pool, or a negative errno.  Mapping such a file sets
+ * all its pages aside, or fails, and they stay the file's when the mapping is gone: a pool that is
+ * too small shows here, and not in the middle of the work. */
+static int open_huge_arena(uint64_t bytes)
 {
-    if (h->try_huge && h->piece_bytes % HUGE_BYTES == 0 && huge_pages_cover(bytes)) {
-        int fd = memory_file("hawser-pages", bytes, MFD_HUGETLB | MFD_HUGE_2MB);
-        if (fd >= 0) {
+    int fd = memory_file("hawser-pages", bytes, MFD_HUGETLB | MFD_HUGE_2MB);
+    if (fd < 0)
+        return fd;
+    void *all = map_arena(fd, bytes, 0);
+    if (!all) {
+        close(fd);
+        return -ENOMEM;
+    }
+    munmap(all, bytes);
+    return fd;
+}
+
+/* May the kernel use huge pages for memory files?  Where it never does, what follows is waste. */
+static bool kernel_has_huge_files(void)
+{
+    char modes[128] = ""; /* "always within_size [advise] never deny force" */
+    FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "re");
+    if (!f)
+        return false;
+    bool read = fgets(modes, sizeof modes, f) != NULL;
+    fclose(f);
+    return read && !strstr(modes, "[never]") && !strstr(modes, "[deny]");
+}
+
+/* The kernel asks the mapping through which memory is allocated whether huge pages are wanted. */
+static void make_view(struct host_backend *h)
+{
+    h->view = map_arena(h->arena, h->arena_bytes, MAP_NORESERVE);
+    if (h->view)
+        (void)madvise(h->view, h->arena_bytes, h->try_huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+}
+
+static int open_arena(struct host_backend *h)
+{
+    bool whole_huge_pages = h->piece_bytes % HUGE_BYTES == 0;
+    if (h->try_huge && whole_huge_pages) {
+        h->arena = open_huge_arena(h->arena_bytes);
+        if (h->arena >= 0) {
             snprintf(h->base.facts.device, sizeof h->base.facts.device, "main memory, huge pages");
-            return fd;
+            return 0;
         }
     }
-    return memory_file("hawser-pages", bytes, 0);
+    h->arena = memory_file("hawser-pages", h->arena_bytes, 0);
+    if (h->arena < 0)
+        return h->arena;
+    if (whole_huge_pages && kernel_has_huge_files())
+        make_view(h);
+    return 0;
 }
 
 static int map_fixed(const struct host_backend *h, uint64_t offset, uint64_t bytes, int fd,
@@ -157,7 +203,6 @@ static int reserve_range(struct host_backend *h)
         if (rc)
             return rc;
     }
-    (void)madvise(h->range, h->range_bytes, h->try_huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     h->base.address = (uint64_t)(uintptr_t)h->range;
     return 0;
 }
@@ -191,10 +236,12 @@ static int host_reserve(struct page_backend *b, uint64_t range_bytes, uint64_t p
     h->range_bytes = range_bytes;
     h->piece_bytes = piece_bytes;
     h->piece_count = pieces < PAGE_PIECES_MAX ? (uint32_t)pieces : PAGE_PIECES_MAX;
-    h->arena = open_arena(h, h->piece_count * piece_bytes);
-    if (h->arena >= 0)
+    h->arena_bytes = h->piece_count * piece_bytes;
+    int rc = open_arena(h);
+    if (rc == 0) {
         h->sink = memory_file("hawser-sink", piece_bytes, 0);
-    int rc = h->arena < 0 ? h->arena : h->sink < 0 ? h->sink : make_idle_list(h);
+        rc = h->sink < 0 ? h->sink : make_idle_list(h);
+    }
     if (rc == 0)
         rc = reserve_range(h);
     return rc ? page_fail(why, rc, -rc, "cannot reserve %llu MiB of addresses: %s",
@@ -216,6 +263,29 @@ static void put_idle(struct host_backend *h, uint32_t piece)
     pthread_mutex_unlock(&h->lock);
 }
 
+static void give_back(const struct host_backend *h, uint32_t piece)
+{
+    (void)fallocate(h->arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                    (off_t)(piece * h->piece_bytes), (off_t)h->piece_bytes);
+}
+
+/* Memory for a piece of the arena; 0 or a negative errno, and then none. */
+static int allocate(const struct host_backend *h, uint32_t piece)
+{
+    uint64_t at = piece * h->piece_bytes;
+    int rc;
+    if (h->view && madvise(h->view + at, h->piece_bytes, MADV_POPULATE_WRITE) == 0)
+        return 0;
+    do /* also where that failed: with ordinary pages it may go, and if not, this knows why */
+        rc = fallocate(h->arena, 0, (off_t)at, (off_t)h->piece_bytes);
+    while (rc && errno == EINTR);
+    if (rc == 0)
+        return 0;
+    rc = -errno;
+    give_back(h, piece);
+    return rc;
+}
+
 static int host_create(struct page_backend *b, page_handle *out, struct page_error *why)
 {
     struct host_backend *h = host_of(b);
@@ -229,14 +299,10 @@ static int host_create(struct page_backend *b, page_handle *out, struct page_err
     if (!some)
         return page_fail(why, -ENOMEM, 0, "all %s of host memory for pages are taken",
                          hw_format_size(text, b->facts.memory_bytes));
-    int rc;
-    do
-        rc = fallocate(h->arena, 0, (off_t)(piece * h->piece_bytes), (off_t)h->piece_bytes);
-    while (rc && errno == EINTR);
+    int rc = allocate(h, piece);
     if (rc) {
-        rc = errno;
         put_idle(h, piece);
-        return page_fail(why, -ENOMEM, rc, "the host gives no more memory: %s", strerror(rc));
+        return page_fail(why, -ENOMEM, -rc, "the host gives no more memory: %s", strerror(-rc));
     }
     *out = (page_handle)piece + 1;
     return 0;
@@ -245,9 +311,10 @@ static int host_create(struct page_backend *b, page_handle *out, struct page_err
 static void host_release(struct page_backend *b, page_handle handle)
 {
     struct host_backend *h = host_of(b);
-    (void)fallocate(h->arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                    (off_t)arena_offset(h, handle), (off_t)h->piece_bytes);
-    put_idle(h, (uint32_t)(handle - 1));
+    uint32_t piece = (uint32_t)(handle - 1);
+    assert(piece < h->piece_count);
+    give_back(h, piece);
+    put_idle(h, piece);
 }
 
 /* How many binds from the first on are one mapping: neighbours in the range and in the arena. */

@@ -1,8 +1,9 @@
 /* backend_vulkan.c - pages of any GPU with Vulkan's sparse binding.
  *
  * The range is one sparse buffer, or several where a buffer may not be that large; binding is one
- * vkQueueBindSparse for a whole batch.  Handles are pieces of larger allocations, because drivers
- * bound the number of those.  The loader is opened at run time. */
+ * vkQueueBindSparse for a whole batch, and the wait for it: a batch is done when its call returns.
+ * Handles are pieces of larger allocations, because drivers bound the number of those.  The loader
+ * is opened at run time. */
 #include "page/backend.h"
 
 #include "base/clock.h"
@@ -545,18 +546,31 @@ static VkSparseMemoryBind sparse_bind(struct vulkan_backend *v, const struct pag
     return out;
 }
 
-/* One submission for all, which are sorted and so lie together by chunk. */
+/* Whether `next` goes on where `last` ends, in the range and, if bound, in the same memory. */
+static bool goes_on(const VkSparseMemoryBind *last, const VkSparseMemoryBind *next)
+{
+    return last->resourceOffset + last->size == next->resourceOffset &&
+           last->memory == next->memory &&
+           (!next->memory || last->memoryOffset + last->size == next->memoryOffset);
+}
+
+/* One submission for all, which are sorted and so lie together by chunk; a run is one bind. */
 static VkResult submit_binds(struct vulkan_backend *v, const struct page_bind *binds, size_t count,
                              bool bound)
 {
-    uint32_t infos = 0;
+    uint32_t infos = 0, used = 0;
     uint64_t last = UINT64_MAX;
     for (size_t i = 0; i < count; i++) {
         uint64_t chunk = binds[i].offset / v->chunk_bytes;
+        VkSparseMemoryBind bind = sparse_bind(v, &binds[i], bound);
+        if (chunk == last && goes_on(&v->binds[used - 1], &bind)) {
+            v->binds[used - 1].size += bind.size;
+            continue;
+        }
         if (chunk != last)
-            v->infos[infos++] =
-                (VkSparseBufferMemoryBindInfo){.buffer = v->chunks[chunk], .pBinds = &v->binds[i]};
-        v->binds[i] = sparse_bind(v, &binds[i], bound);
+            v->infos[infos++] = (VkSparseBufferMemoryBindInfo){.buffer = v->chunks[chunk],
+                                                               .pBinds = &v->binds[used]};
+        v->binds[used++] = bind;
         v->infos[infos - 1].bindCount++;
         last = chunk;
     }

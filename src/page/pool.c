@@ -15,8 +15,9 @@ static const uint64_t keeper_period_ns = 100 * HW_MS;
 
 struct page_pool {
     struct page_pool_config config;
-    pthread_mutex_t lock; /* guards all below but the keeper */
-    page_handle *kept;    /* a stack */
+    pthread_mutex_t ahead; /* held while the keeper has handles in hand; before `lock` */
+    pthread_mutex_t lock;  /* guards all below but the keeper */
+    page_handle *kept;     /* a stack */
     uint32_t count, capacity;
     uint32_t trims_seen;
     bool starved; /* making one ahead failed, or a trim was asked for: wait for a take or a give */
@@ -135,38 +136,56 @@ static void ask_others(struct page_pool *p)
 
 /* ---- the keeper ---- */
 
-static bool make_ahead(struct page_pool *p)
+static bool make_one_ahead(struct page_pool *p)
 {
+    page_handle handle;
     struct page_error why;
-    pthread_mutex_lock(&p->lock);
-    bool wanted = p->count < p->config.low && !p->starved;
-    pthread_mutex_unlock(&p->lock);
-    if (!wanted || limit_is_exceeded(p))
-        return false;
-    for (uint32_t i = 0; i < p->config.step; i++) {
-        page_handle handle;
-        if (make_one(p, &handle, &why)) {
-            pthread_mutex_lock(&p->lock);
-            p->starved = true; /* whoever needs one will be told why; nobody asked for this one */
-            pthread_mutex_unlock(&p->lock);
-            return false;
-        }
+    pthread_mutex_lock(&p->ahead);
+    bool made = make_one(p, &handle, &why) == 0;
+    if (made) {
         pthread_mutex_lock(&p->lock);
         p->stats.made_ahead++;
         pthread_mutex_unlock(&p->lock);
         if (keep(p, &handle, 1, p->config.high))
             release(p, &handle, 1);
     }
+    pthread_mutex_unlock(&p->ahead);
+    return made;
+}
+
+static bool make_ahead(struct page_pool *p)
+{
+    pthread_mutex_lock(&p->lock);
+    bool wanted = p->count < p->config.low && !p->starved;
+    pthread_mutex_unlock(&p->lock);
+    if (!wanted || limit_is_exceeded(p))
+        return false;
+    for (uint32_t i = 0; i < p->config.step; i++) {
+        if (make_one_ahead(p))
+            continue;
+        pthread_mutex_lock(&p->lock);
+        p->starved = true; /* whoever needs one will be told why; nobody asked for this one */
+        pthread_mutex_unlock(&p->lock);
+        return false;
+    }
     return true;
+}
+
+/* Releases what is kept beyond `high`, as much as goes in one step; how many that were. */
+static size_t release_surplus(struct page_pool *p, uint32_t high)
+{
+    page_handle some[RELEASES_AT_ONCE] = {0};
+    pthread_mutex_lock(&p->ahead);
+    size_t n = take_kept(p, some, RELEASES_AT_ONCE, high);
+    release(p, some, n);
+    pthread_mutex_unlock(&p->ahead);
+    return n;
 }
 
 static bool keeper_step(void *user)
 {
     struct page_pool *p = user;
-    page_handle some[RELEASES_AT_ONCE] = {0};
-    uint32_t high = trim_was_asked(p) ? 0 : high_now(p);
-    size_t n = take_kept(p, some, RELEASES_AT_ONCE, high);
-    release(p, some, n);
+    size_t n = release_surplus(p, trim_was_asked(p) ? 0 : high_now(p));
     return n == RELEASES_AT_ONCE || make_ahead(p);
 }
 
@@ -193,6 +212,7 @@ int page_pool_create(const struct page_pool_config *config, struct page_pool **o
     p->kept = kept;
     p->capacity = capacity;
     p->trims_seen = config->limit ? page_limit_trims(config->limit) : 0;
+    pthread_mutex_init(&p->ahead, NULL);
     pthread_mutex_init(&p->lock, NULL);
     int rc = 0;
     if (config->keeper)
@@ -212,22 +232,52 @@ void page_pool_destroy(struct page_pool *p)
     page_keeper_stop(&p->keeper);
     (void)page_pool_trim(p, 0);
     pthread_mutex_destroy(&p->lock);
+    pthread_mutex_destroy(&p->ahead);
     free(p->kept);
     free(p);
+}
+
+static bool is_shortage(int rc)
+{
+    return rc == -ENOMEM || rc == -ENOSPC;
+}
+
+/* Makes handles until there are `count`; *have says how many there are. */
+static int make_rest(struct page_pool *p, page_handle *handles, size_t count, size_t *have,
+                     struct page_error *why)
+{
+    int rc = 0;
+    while (*have < count && (rc = make_one(p, &handles[*have], why)) == 0)
+        ++*have;
+    return rc;
+}
+
+/* When the device is full: what the keeper made meanwhile, or is just making or releasing, may be
+ * what is missing, and while it has to wait it takes no more away.  How many of its handles were
+ * taken. */
+static size_t take_from_keeper(struct page_pool *p, page_handle *handles, size_t count,
+                               size_t *have, struct page_error *why, int *rc)
+{
+    pthread_mutex_lock(&p->ahead);
+    size_t kept = take_kept(p, handles + *have, count - *have, 0);
+    *have += kept;
+    *rc = make_rest(p, handles, count, have, why);
+    pthread_mutex_unlock(&p->ahead);
+    return kept;
 }
 
 int page_pool_take(struct page_pool *p, page_handle *handles, size_t count, size_t *made,
                    struct page_error *why)
 {
     (void)yield_reserve(p);
-    size_t kept = take_kept(p, handles, count, 0);
-    for (size_t n = kept; n < count; n++) {
-        int rc = make_one(p, &handles[n], why);
-        if (rc == 0)
-            continue;
-        *made = n;
-        page_pool_give(p, handles, n);
-        if (rc == -ENOMEM || rc == -ENOSPC)
+    size_t kept = take_kept(p, handles, count, 0), have = kept;
+    int rc = make_rest(p, handles, count, &have, why);
+    if (is_shortage(rc) && p->config.keeper)
+        kept += take_from_keeper(p, handles, count, &have, why, &rc);
+    if (rc) {
+        *made = have;
+        page_pool_give(p, handles, have);
+        if (is_shortage(rc))
             ask_others(p);
         return rc;
     }

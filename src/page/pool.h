@@ -6,8 +6,8 @@
  * its creation to its release; while the limit is exceeded nothing is kept and nothing is made, and
  * when one process of the group is short, all give up what they only keep.
  *
- * Threads: any.  The lock is never held across a call of the backend, so a map never waits for the
- * keeper's driver call.
+ * Threads: any.  A take waits for a driver call of the keeper only when the device has no more
+ * memory: then what the keeper has in hand may be what is missing.
  * Lifetime: create/destroy; the backend and the limit outlive the pool.  Handles that were taken
  * and not given back are the taker's to release. */
 #ifndef HAWSER_PAGE_POOL_H

@@ -246,19 +246,24 @@ static void sort_ids(struct page_tensors *t, const uint32_t *ids, size_t count)
         qsort(t->sorted, count, sizeof *t->sorted, by_id);
 }
 
+/* Where the handles of a batch are, in the order of its binds: what comes from the pool in a row
+ * lies side by side in the range, and goes back in a row.  Backends whose handles are parts of
+ * larger memory join such neighbours. */
+static page_handle *handle_at(struct page_tensors *t, const uint32_t *ids, size_t count, size_t n)
+{
+    return &t->handles[(size_t)ids[n % count] * t->geometry.pieces + n / count];
+}
+
 /* The pieces of all ids by offset: a tensor after the other, in each the ids ascending. */
 static size_t fill_binds(struct page_tensors *t, size_t count)
 {
     const struct page_geometry *g = &t->geometry;
-    size_t n = 0;
-    for (uint32_t piece = 0; piece < g->pieces; piece++) {
-        for (size_t i = 0; i < count; i++) {
-            uint32_t id = t->sorted[i];
-            t->binds[n++] = (struct page_bind){page_piece_offset(g, piece, id),
-                                               t->handles[(size_t)id * g->pieces + piece]};
-        }
-    }
-    return n;
+    size_t total = count * g->pieces;
+    for (size_t n = 0; n < total; n++)
+        t->binds[n] =
+            (struct page_bind){page_piece_offset(g, (uint32_t)(n / count), t->sorted[n % count]),
+                               *handle_at(t, t->sorted, count, n)};
+    return total;
 }
 
 static void set_states(struct page_tensors *t, size_t count, enum page_state state)
@@ -309,9 +314,8 @@ static int take_handles(struct page_tensors *t, const uint32_t *ids, size_t coun
     int rc = page_pool_take(t->pool, t->taken, count * pieces, &made, &out->why);
     out->driver_ns += hw_now_ns() - start;
     if (rc == 0) {
-        for (size_t i = 0; i < count; i++)
-            memcpy(&t->handles[t->sorted[i] * pieces], &t->taken[i * pieces],
-                   pieces * sizeof *t->handles);
+        for (size_t n = 0; n < count * pieces; n++)
+            *handle_at(t, t->sorted, count, n) = t->taken[n];
         return 0;
     }
     bool memory = rc == -ENOMEM || rc == -ENOSPC;
@@ -321,9 +325,10 @@ static int take_handles(struct page_tensors *t, const uint32_t *ids, size_t coun
 
 static void give_handles(struct page_tensors *t, const uint32_t *ids, size_t count)
 {
-    size_t pieces = t->geometry.pieces;
-    for (size_t i = 0; i < count; i++)
-        page_pool_give(t->pool, &t->handles[ids[i] * pieces], pieces);
+    size_t total = count * t->geometry.pieces;
+    for (size_t n = 0; n < total; n++)
+        t->taken[n] = *handle_at(t, ids, count, n);
+    page_pool_give(t->pool, t->taken, total);
 }
 
 void page_tensors_settle(struct page_tensors *t)

@@ -3,7 +3,9 @@
  *
  *     page-figures cuda|vulkan|host [--json] [LAYERS]
  *
- * Medians of many rounds; a row's ratio is to the bare calls, or to the trick turned off. */
+ * Medians of many rounds.  A row's ratio is to the bare calls, or to the trick turned off, which
+ * are measured in turn with it: both have memory of the same age at the same places of a range of
+ * their own, so that nothing but the calls differs. */
 #include "base/bench.h"
 #include "base/clock.h"
 #include "base/units.h"
@@ -19,9 +21,13 @@
 
 enum {
     ROUNDS = 60,
+    WARMUPS = 2, /* rounds before these that are not counted */
     GROWTH = 24, /* ids that a sequence grows by, one at a time */
-    RUN = 8      /* ids side by side in one batch */
+    FIRST_ID = 2,
+    RUN = 8 /* ids side by side in one batch */
 };
+
+_Static_assert(RUN == 8, "rows are named for it");
 
 static struct page_outcome outcome;
 
@@ -103,47 +109,71 @@ static bool load_driver(void)
            cu.use(context) == 0;
 }
 
+/* One id by the plainest loop there is, on handles of its own that live as long as it does. */
 struct bare {
-    double create, map, unmap, release; /* us, for all pieces of one id */
+    const struct page_geometry *geometry; /* of the tensors beside it: the same places */
+    ptr base;
+    ptr handles[2 * PAGE_LAYERS_MAX];
 };
 
-/* One id by the plainest loop there is: `pieces` handles, far apart in the range. */
-static struct bare measure_bare(uint32_t pieces, size_t piece_bytes)
+static void must(int result, const char *call)
 {
-    struct prop prop = {.type = 1, .location = {1, 0}};
-    struct access access = {{1, 0}, 3};
-    double times[4][ROUNDS];
-    ptr handles[2 * PAGE_LAYERS_MAX], base = 0;
-    size_t stride = 4 * piece_bytes, range = pieces * stride;
-    int bad = cu.reserve(&base, range, 0, 0, 0);
-    for (int round = 0; round < ROUNDS && !bad; round++) {
-        uint64_t start = hw_now_ns();
-        for (uint32_t i = 0; i < pieces; i++)
-            bad |= cu.create(&handles[i], piece_bytes, &prop, 0);
-        times[0][round] = elapsed_us(start);
-        start = hw_now_ns();
-        for (uint32_t i = 0; i < pieces; i++) {
-            bad |= cu.map(base + i * stride, piece_bytes, 0, handles[i], 0);
-            bad |= cu.set_access(base + i * stride, piece_bytes, &access, 1);
-        }
-        times[1][round] = elapsed_us(start);
-        start = hw_now_ns();
-        for (uint32_t i = 0; i < pieces; i++)
-            bad |= cu.unmap(base + i * stride, piece_bytes);
-        times[2][round] = elapsed_us(start);
-        start = hw_now_ns();
-        for (uint32_t i = 0; i < pieces; i++)
-            bad |= cu.release(handles[i]);
-        times[3][round] = elapsed_us(start);
-    }
-    (void)cu.unreserve(base, range);
-    if (bad)
-        return (struct bare){NAN, NAN, NAN, NAN};
-    return (struct bare){median(times[0], ROUNDS), median(times[1], ROUNDS),
-                         median(times[2], ROUNDS), median(times[3], ROUNDS)};
+    if (result == 0)
+        return;
+    fprintf(stderr, "%s: CUDA error %d\n", call, result);
+    exit(1);
 }
 
-/* ---- ours ---- */
+static void bare_create(struct bare *b)
+{
+    struct prop prop = {.type = 1, .location = {1, 0}};
+    int bad = 0;
+    for (uint32_t i = 0; i < b->geometry->pieces; i++)
+        bad |= cu.create(&b->handles[i], b->geometry->piece_bytes, &prop, 0);
+    must(bad, "cuMemCreate");
+}
+
+static void bare_release(struct bare *b)
+{
+    int bad = 0;
+    for (uint32_t i = 0; i < b->geometry->pieces; i++)
+        bad |= cu.release(b->handles[i]);
+    must(bad, "cuMemRelease");
+}
+
+static void bare_map(struct bare *b, uint32_t id)
+{
+    struct access access = {{1, 0}, 3};
+    size_t bytes = b->geometry->piece_bytes;
+    int bad = 0;
+    for (uint32_t i = 0; i < b->geometry->pieces; i++) {
+        ptr at = b->base + page_piece_offset(b->geometry, i, id);
+        bad |= cu.map(at, bytes, 0, b->handles[i], 0);
+        bad |= cu.set_access(at, bytes, &access, 1);
+    }
+    must(bad, "cuMemMap");
+}
+
+static void bare_unmap(struct bare *b, uint32_t id)
+{
+    int bad = 0;
+    for (uint32_t i = 0; i < b->geometry->pieces; i++)
+        bad |= cu.unmap(b->base + page_piece_offset(b->geometry, i, id), b->geometry->piece_bytes);
+    must(bad, "cuMemUnmap");
+}
+
+static void bare_open(struct bare *b, const struct page_geometry *geometry)
+{
+    b->geometry = geometry;
+    must(cu.reserve(&b->base, geometry->range_bytes, 0, 0, 0), "cuMemAddressReserve");
+}
+
+static void bare_close(struct bare *b)
+{
+    must(cu.unreserve(b->base, b->geometry->range_bytes), "cuMemAddressFree");
+}
+
+/* ---- two beside each other ---- */
 
 static struct page_tensors *make(const struct page_tensors_config *config)
 {
@@ -156,113 +186,188 @@ static struct page_tensors *make(const struct page_tensors_config *config)
     exit(rc == -ENODEV ? 77 : 1);
 }
 
-struct pair {
-    double map, unmap;
+/* Tensors, or the bare driver where there are none. */
+struct contender {
+    struct page_tensors *tensors;
+    struct bare bare;
+    double map[ROUNDS], unmap[ROUNDS];
 };
 
-/* A batch of `count` neighbours, again and again; what is left over from an unmap is its own. */
-static struct pair measure_batch(const struct page_tensors_config *config, uint32_t count)
+struct pair {
+    double map, unmap; /* us */
+};
+
+/* A batch of `count` neighbours; what is left over from an unmap is its own. */
+static void one_round(struct contender *c, uint32_t count, int round)
 {
-    struct page_tensors *t = make(config);
-    double map[ROUNDS], unmap[ROUNDS];
     uint32_t ids[RUN];
     for (uint32_t i = 0; i < count; i++)
-        ids[i] = 2 + i;
-    for (int round = -2; round < ROUNDS; round++) {
-        uint64_t start = hw_now_ns();
-        check(page_tensors_map(t, ids, count, &outcome), "map");
-        double mapped = elapsed_us(start);
-        start = hw_now_ns();
-        check(page_tensors_unmap(t, ids, count, &outcome), "unmap");
-        page_tensors_settle(t);
-        if (round >= 0) {
-            map[round] = mapped;
-            unmap[round] = elapsed_us(start);
-        }
+        ids[i] = FIRST_ID + i;
+    uint64_t start = hw_now_ns();
+    if (c->tensors)
+        check(page_tensors_map(c->tensors, ids, count, &outcome), "map");
+    else
+        bare_map(&c->bare, FIRST_ID);
+    double mapped = elapsed_us(start);
+    start = hw_now_ns();
+    if (c->tensors) {
+        check(page_tensors_unmap(c->tensors, ids, count, &outcome), "unmap");
+        page_tensors_settle(c->tensors);
+    } else {
+        bare_unmap(&c->bare, FIRST_ID);
     }
-    page_tensors_destroy(t);
-    return (struct pair){median(map, ROUNDS), median(unmap, ROUNDS)};
+    double unmapped = elapsed_us(start);
+    if (round < 0)
+        return;
+    c->map[round] = mapped;
+    c->unmap[round] = unmapped;
+}
+
+/* Round by round, either one first in turn, so that both meet the same machine. */
+static void compete(struct contender *a, struct contender *b, uint32_t count)
+{
+    for (int round = -WARMUPS; round < ROUNDS; round++) {
+        one_round(round % 2 ? b : a, count, round);
+        one_round(round % 2 ? a : b, count, round);
+    }
+}
+
+static struct pair medians(struct contender *c)
+{
+    return (struct pair){median(c->map, ROUNDS), median(c->unmap, ROUNDS)};
+}
+
+/* The same batch with two configurations: results[0] and results[1]. */
+static void measure_batches(const struct page_tensors_config *first,
+                            const struct page_tensors_config *second, uint32_t count,
+                            struct pair results[2])
+{
+    static struct contender a, b;
+    a.tensors = make(first);
+    b.tensors = make(second);
+    compete(&a, &b, count);
+    page_tensors_destroy(a.tensors);
+    page_tensors_destroy(b.tensors);
+    results[0] = medians(&a);
+    results[1] = medians(&b);
+}
+
+/* One id beside the bare driver. */
+static void measure_beside_bare(const struct page_tensors_config *config, struct pair results[2])
+{
+    static struct contender ours, bare;
+    ours.tensors = make(config);
+    bare_open(&bare.bare, page_tensors_geometry(ours.tensors));
+    bare_create(&bare.bare);
+    compete(&ours, &bare, 1);
+    bare_release(&bare.bare);
+    bare_close(&bare.bare);
+    page_tensors_destroy(ours.tensors);
+    results[0] = medians(&ours);
+    results[1] = medians(&bare);
+}
+
+/* What creating and releasing the memory of one id costs the bare driver, mapped once between. */
+static void measure_creation(const struct page_tensors_config *config, double *create,
+                             double *release)
+{
+    double times[2][ROUNDS];
+    struct page_tensors *places = make(config);
+    struct bare b;
+    bare_open(&b, page_tensors_geometry(places));
+    for (int round = 0; round < ROUNDS; round++) {
+        uint64_t start = hw_now_ns();
+        bare_create(&b);
+        times[0][round] = elapsed_us(start);
+        bare_map(&b, FIRST_ID);
+        bare_unmap(&b, FIRST_ID);
+        start = hw_now_ns();
+        bare_release(&b);
+        times[1][round] = elapsed_us(start);
+    }
+    bare_close(&b);
+    page_tensors_destroy(places);
+    *create = median(times[0], ROUNDS);
+    *release = median(times[1], ROUNDS);
 }
 
 /* A page at a time with a pause between, as decoding needs them, and none comes back. */
-static double measure_growth(const struct page_tensors_config *config)
+static void measure_growth(const struct page_tensors_config configs[2], double results[2])
 {
-    struct page_tensors *t = make(config);
-    double times[GROWTH];
+    struct page_tensors *t[2] = {make(&configs[0]), make(&configs[1])};
+    double times[2][GROWTH];
     for (uint32_t id = 0; id < GROWTH; id++) {
-        (void)poll(NULL, 0, 20); /* a decode step or two */
-        uint64_t start = hw_now_ns();
-        check(page_tensors_map(t, &id, 1, &outcome), "map");
-        times[id] = elapsed_us(start);
+        for (int i = 0; i < 2; i++) {
+            (void)poll(NULL, 0, 20); /* a decode step or two */
+            uint64_t start = hw_now_ns();
+            check(page_tensors_map(t[i], &id, 1, &outcome), "map");
+            times[i][id] = elapsed_us(start);
+        }
     }
-    page_tensors_destroy(t);
-    return median(times + 2, GROWTH - 2);
+    for (int i = 0; i < 2; i++) {
+        page_tensors_destroy(t[i]);
+        results[i] = median(times[i] + WARMUPS, GROWTH - WARMUPS);
+    }
 }
 
-static void row(struct hw_bench *b, const char *name, double value, double baseline,
-                const char *against, const char *target)
+/* ---- the table ---- */
+
+/* `what` is a row of the layout's. */
+static void row(struct hw_bench *b, const char *layout, const char *what, double value,
+                double baseline, const char *against, const char *target)
 {
+    char name[96];
+    snprintf(name, sizeof name, "%s.%s", layout, what);
     hw_bench_row(b, name, value, "us", baseline);
     hw_bench_field(b, "against", "%s", against);
     hw_bench_field(b, "target", "%s", target);
 }
 
-static void measure_tricks(struct hw_bench *b, struct page_tensors_config config,
+static void measure_tricks(struct hw_bench *b, const struct page_tensors_config *config,
                            const char *layout)
 {
-    char name[96];
-    struct page_tensors_config off = config;
-    struct pair with = measure_batch(&config, 1), without;
+    struct page_tensors_config off = *config;
+    struct pair r[2];
     off.no_reuse = true;
-    without = measure_batch(&off, 1);
-    snprintf(name, sizeof name, "%s.map.memory-reused", layout);
-    row(b, name, with.map, without.map, "memory created by the map", "-");
-    snprintf(name, sizeof name, "%s.unmap.memory-reused", layout);
-    row(b, name, with.unmap, without.unmap, "memory released after the unmap", "-");
+    measure_batches(config, &off, 1, r);
+    row(b, layout, "map.memory-reused", r[0].map, r[1].map, "memory created by the map", "-");
+    row(b, layout, "unmap.memory-reused", r[0].unmap, r[1].unmap, "memory released after the unmap",
+        "-");
 
-    off = config;
+    off = *config;
     off.device.not_joined = true;
-    with = measure_batch(&config, RUN);
-    without = measure_batch(&off, RUN);
-    snprintf(name, sizeof name, "%s.map-%d.joined", layout, RUN);
-    row(b, name, with.map, without.map, "a call for each piece", "-");
-    snprintf(name, sizeof name, "%s.unmap-%d.joined", layout, RUN);
-    row(b, name, with.unmap, without.unmap, "a call for each piece", "-");
+    measure_batches(config, &off, RUN, r);
+    row(b, layout, "map-8.joined", r[0].map, r[1].map, "a call for each piece", "-");
+    row(b, layout, "unmap-8.joined", r[0].unmap, r[1].unmap, "a call for each piece", "-");
 
-    off = config;
-    config.background = true;
-    config.reserve_low = 4;
-    config.reserve_high = 8;
-    double kept = measure_growth(&config), made = measure_growth(&off);
-    snprintf(name, sizeof name, "%s.map-growing.reserve", layout);
-    row(b, name, kept, made, "no thread that keeps a reserve", "-");
+    struct page_tensors_config growing[2] = {*config, *config};
+    double growth[2];
+    growing[0].background = true;
+    growing[0].reserve_low = 4;
+    growing[0].reserve_high = 8;
+    measure_growth(growing, growth);
+    row(b, layout, "map-growing.reserve", growth[0], growth[1], "no thread that keeps a reserve",
+        "-");
 }
 
-static void measure_layout(struct hw_bench *b, struct page_tensors_config config, bool with_bare)
+static void measure_one_id(struct hw_bench *b, const struct page_tensors_config *config,
+                           const char *layout, bool with_bare)
 {
-    bool whole = config.layout == PAGE_CONTIGUOUS;
-    const char *layout = whole ? "contiguous" : "per-layer";
-    uint32_t pieces = whole ? 1 : 2 * config.layers;
-    size_t piece = whole ? 2 * config.layers * PAGE_BYTES_DEFAULT : PAGE_BYTES_DEFAULT;
-    struct bare bare = {NAN, NAN, NAN, NAN};
-    char name[96];
+    bool whole = config->layout == PAGE_CONTIGUOUS;
+    struct pair r[2];
     if (with_bare) {
-        bare = measure_bare(pieces, piece);
-        snprintf(name, sizeof name, "%s.bare.create", layout);
-        row(b, name, bare.create, NAN, "-", "-");
-        snprintf(name, sizeof name, "%s.bare.map-and-access", layout);
-        row(b, name, bare.map, NAN, "-", "-");
-        snprintf(name, sizeof name, "%s.bare.unmap", layout);
-        row(b, name, bare.unmap, NAN, "-", "-");
-        snprintf(name, sizeof name, "%s.bare.release", layout);
-        row(b, name, bare.release, NAN, "-", "-");
+        double create, release;
+        measure_creation(config, &create, &release);
+        row(b, layout, "bare.create", create, NAN, "-", "-");
+        row(b, layout, "bare.release", release, NAN, "-", "-");
+        measure_beside_bare(config, r);
+    } else {
+        measure_batches(config, config, 1, r); /* beside its like, for want of bare calls */
+        r[1] = (struct pair){NAN, NAN};
     }
-    struct pair ours = measure_batch(&config, 1);
-    snprintf(name, sizeof name, "%s.map", layout);
-    row(b, name, ours.map, bare.map, "bare driver calls", whole ? "<= 200 us" : "<= 1.15 x");
-    snprintf(name, sizeof name, "%s.unmap", layout);
-    row(b, name, ours.unmap, bare.unmap, "bare driver calls", whole ? "<= 150 us" : "<= 1.15 x");
-    measure_tricks(b, config, layout);
+    const char *against = with_bare ? "bare driver calls" : "-";
+    row(b, layout, "map", r[0].map, r[1].map, against, whole ? "<= 200 us" : "<= 1.15 x");
+    row(b, layout, "unmap", r[0].unmap, r[1].unmap, against, whole ? "<= 150 us" : "<= 1.15 x");
 }
 
 int main(int argc, char **argv)
@@ -282,10 +387,12 @@ int main(int argc, char **argv)
     struct hw_bench bench;
     hw_bench_begin(&bench, "pages");
     bool with_bare = backend == &page_backend_cuda && load_driver();
-    config.layout = PAGE_CONTIGUOUS;
-    measure_layout(&bench, config, with_bare);
-    config.layout = PAGE_PER_LAYER;
-    measure_layout(&bench, config, with_bare);
+    for (int whole = 1; whole >= 0; whole--) {
+        const char *layout = whole ? "contiguous" : "per-layer";
+        config.layout = whole ? PAGE_CONTIGUOUS : PAGE_PER_LAYER;
+        measure_one_id(&bench, &config, layout, with_bare);
+        measure_tricks(&bench, &config, layout);
+    }
     int rc = json ? hw_bench_print_json(&bench, stdout) : hw_bench_print_table(&bench, stdout);
     hw_bench_end(&bench);
     return rc ? 1 : 0;

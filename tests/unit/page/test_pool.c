@@ -127,6 +127,46 @@ static void the_keeper_gives_up_on_a_full_device_until_something_comes_back(void
     page_backend_null.close(b);
 }
 
+/* A device that is slow for takers: by the time they are served the keeper has taken the rest. */
+static struct {
+    struct page_backend_ops ops;
+    pthread_t taker;
+    struct page_pool *pool; /* this and the next are the taker's */
+    bool waited;
+} slow;
+
+static int slow_create(struct page_backend *b, page_handle *out, struct page_error *why)
+{
+    if (pthread_equal(pthread_self(), slow.taker) && slow.pool && !slow.waited) {
+        slow.waited = true;
+        wait_for_kept(slow.pool, 2);
+    }
+    return page_backend_null.create(b, out, why);
+}
+
+static void a_take_gets_what_the_keeper_took_before_it(void **state)
+{
+    (void)state;
+    struct page_backend *b = open_null(4);
+    page_handle h[4];
+    struct page_error why;
+    size_t made;
+    slow.ops = page_backend_null;
+    slow.ops.create = slow_create;
+    slow.taker = pthread_self();
+    b->ops = &slow.ops;
+    struct page_pool *p = make_pool(b, NULL, 2, 3, true);
+    wait_for_kept(p, 2);
+    slow.pool = p;
+    assert_int_equal(page_pool_take(p, h, 4, &made, &why), 0);
+    assert_true(slow.waited);
+    assert_int_equal(stats_of(p).reused, 4);
+    page_pool_give(p, h, 4);
+    page_pool_destroy(p);
+    slow.pool = NULL;
+    page_backend_null.close(b);
+}
+
 static void the_limit_counts_what_is_kept_and_lowering_it_empties_the_pool(void **state)
 {
     (void)state;
@@ -217,6 +257,7 @@ int main(void)
         cmocka_unit_test(a_take_that_fails_takes_nothing),
         cmocka_unit_test(the_keeper_keeps_between_the_marks),
         cmocka_unit_test(the_keeper_gives_up_on_a_full_device_until_something_comes_back),
+        cmocka_unit_test(a_take_gets_what_the_keeper_took_before_it),
         cmocka_unit_test(the_limit_counts_what_is_kept_and_lowering_it_empties_the_pool),
         cmocka_unit_test(the_keeper_stops_at_once_and_wakes_when_told),
         cmocka_unit_test(marks_that_make_no_sense_are_refused),
