@@ -94,6 +94,7 @@ extern const struct cli_command cli_bench_rpc;
 extern const struct cli_command cli_bench_vulkan;
 extern const struct cli_command cli_kvd;
 extern const struct cli_command cli_kvreplay;
+extern const struct cli_command cli_kvscale;
 extern const struct cli_command cli_benchkv;
 extern const struct cli_command cli_bench_blocks;
 extern const struct cli_command cli_pingpong;

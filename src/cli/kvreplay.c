@@ -4,17 +4,14 @@
 
 #include "base/bench.h"
 #include "base/units.h"
+#include "cli/kvtrace.h"
 #include "kv/blocks.h"
 #include "kv/replay.h"
 
-#include <errno.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { LINE_MAX_BYTES = 16 << 20 }; /* a million blocks of one request */
 
 struct kvreplay_options {
     struct cli_list capacities;
@@ -48,85 +45,6 @@ static const struct cli_option options[] = {
      .help = "print one JSON object instead of a table"},
     {NULL},
 };
-
-/* ---- reading ---- */
-
-struct numbers {
-    uint32_t *items;
-    uint32_t count, capacity;
-};
-
-static int numbers_add(struct numbers *n, uint32_t value)
-{
-    if (n->count == KV_TRACE_BLOCKS_MAX)
-        return -E2BIG;
-    if (n->count == n->capacity) {
-        uint32_t capacity = n->capacity ? 2 * n->capacity : 1024;
-        uint32_t *items = realloc(n->items, capacity * sizeof(*items));
-        if (!items)
-            return -ENOMEM;
-        n->items = items;
-        n->capacity = capacity;
-    }
-    n->items[n->count++] = value;
-    return 0;
-}
-
-/* The block numbers of one line: {"hash_ids": [46, 47, ...], ...}.  -EPROTO when it is none. */
-static int read_request(const char *line, size_t len, struct numbers *ids)
-{
-    json_t *root = json_loadb(line, len, 0, NULL);
-    json_t *list = json_object_get(root, "hash_ids"), *item;
-    int rc = json_is_array(list) ? 0 : -EPROTO;
-    size_t i;
-    json_array_foreach(list, i, item)
-    {
-        json_int_t id = json_is_integer(item) ? json_integer_value(item) : -1;
-        if (rc == 0)
-            rc = id < 0 || id >= KV_TRACE_IDS_MAX ? -EPROTO : numbers_add(ids, (uint32_t)id);
-    }
-    json_decref(root);
-    return rc;
-}
-
-static int read_requests(FILE *file, struct numbers *ids, struct numbers *ends, size_t *line_number)
-{
-    char *line = NULL;
-    size_t size = 0;
-    ssize_t len;
-    int rc = 0;
-    for (*line_number = 1; rc == 0 && (len = getline(&line, &size, file)) >= 0; ++*line_number) {
-        if (len <= 1)
-            continue;
-        rc = len > LINE_MAX_BYTES ? -E2BIG : read_request(line, (size_t)len, ids);
-        if (rc == 0)
-            rc = numbers_add(ends, ids->count);
-    }
-    if (rc == 0 && ferror(file))
-        rc = -EIO;
-    free(line);
-    return rc;
-}
-
-static enum cli_exit read_trace(const char *path, struct numbers *ids, struct numbers *ends)
-{
-    size_t line;
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return cli_fail(CLI_FAILED, "kvreplay: %s: %s", path, strerror(errno));
-    int rc = read_requests(file, ids, ends, &line);
-    fclose(file);
-    if (rc == -EPROTO)
-        return cli_fail(CLI_FAILED,
-                        "kvreplay: %s: line %zu is not a JSON object with \"hash_ids\", a list of "
-                        "numbers from 0 to %d",
-                        path, line - 1, KV_TRACE_IDS_MAX - 1);
-    if (rc)
-        return cli_fail(CLI_FAILED, "kvreplay: %s: %s", path, strerror(-rc));
-    if (ids->count == 0)
-        return cli_fail(CLI_FAILED, "kvreplay: %s: no request has a block", path);
-    return CLI_DONE;
-}
 
 /* ---- replaying ---- */
 
@@ -183,14 +101,12 @@ static enum cli_exit replay_all(const struct kvreplay_options *o, const struct k
 
 static enum cli_exit run(const void *values, const struct cli_operands *operands)
 {
-    struct numbers ids = {0}, ends = {0};
-    enum cli_exit code = read_trace(operands->items[0], &ids, &ends);
-    struct kv_trace trace = {
-        .ids = ids.items, .ends = ends.items, .id_count = ids.count, .request_count = ends.count};
-    if (code == CLI_DONE)
-        code = replay_all(values, &trace);
-    free(ids.items);
-    free(ends.items);
+    struct kv_trace_file trace;
+    enum cli_exit code = cli_trace_read("kvreplay", operands->items[0], &trace);
+    if (code != CLI_DONE)
+        return code;
+    code = replay_all(values, &trace.trace);
+    kv_trace_free(&trace);
     return code;
 }
 

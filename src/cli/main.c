@@ -31,6 +31,7 @@ static const struct entry commands[] = {
     {"kvctl", &cli_kvctl},
     {"kvd", &cli_kvd},
     {"kvreplay", &cli_kvreplay},
+    {"kvscale", &cli_kvscale},
     {"benchkv", &cli_benchkv},
     {"bench-blocks", &cli_bench_blocks},
     {"pingpong", &cli_pingpong},

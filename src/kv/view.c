@@ -134,14 +134,14 @@ static uint64_t score_of(const struct kv_member *m, uint64_t key_hash)
     return XXH3_64bits_withSeed(bytes, sizeof(bytes), m->id);
 }
 
-uint32_t kv_view_owners(const struct kv_view *v, uint64_t key_hash, uint32_t copies,
-                        uint32_t owners[KV_COPIES_MAX])
+uint32_t kv_owners_among(const struct kv_member *members, uint32_t count, uint64_t key_hash,
+                         uint32_t copies, uint32_t owners[KV_COPIES_MAX])
 {
     uint64_t best[KV_COPIES_MAX] = {0};
     uint32_t n = 0;
     assert(copies >= 1 && copies <= KV_COPIES_MAX);
-    for (uint32_t i = 0; i < v->count; i++) {
-        uint64_t score = score_of(&v->members[i], key_hash);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t score = score_of(&members[i], key_hash);
         uint32_t at = n; /* equal scores: the first by name */
         while (at > 0 && score > best[at - 1])
             at--;
@@ -156,4 +156,10 @@ uint32_t kv_view_owners(const struct kv_view *v, uint64_t key_hash, uint32_t cop
         owners[at] = i;
     }
     return n;
+}
+
+uint32_t kv_view_owners(const struct kv_view *v, uint64_t key_hash, uint32_t copies,
+                        uint32_t owners[KV_COPIES_MAX])
+{
+    return kv_owners_among(v->members, v->count, key_hash, copies, owners);
 }

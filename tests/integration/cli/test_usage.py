@@ -8,8 +8,8 @@ import unittest
 from harness import DONE, FAILED, HAWSER, USAGE, Case, hawser
 
 COMMANDS = ["serve", "info", "keygen", "run", "bench-rpc", "bench-vulkan", "bench-ipc", "kvctl",
-            "kvd", "kvreplay", "benchkv", "bench-blocks", "pingpong", "model", "llm", "experiment",
-            "bench-llm"]
+            "kvd", "kvreplay", "kvscale", "benchkv", "bench-blocks", "pingpong", "model", "llm",
+            "experiment", "bench-llm"]
 
 
 class Help(Case):
@@ -34,7 +34,8 @@ class Help(Case):
         """The nearest-name suggestion comes from the parser's table: each of these is known."""
         expected = {
             "serve": ["listen", "master_port", "model", "backend", "threads", "context",
-                      "kv-memory", "grace", "max-upload", "max-sequences", "max-tokens", "cert",
+                      "kv-memory", "grace", "max-upload", "max-sequences", "shadow", "shadow-memory", "tenant", "evict", "share-prefixes",
+                      "max-tokens", "cert",
                       "key", "token-file", "insecure", "software", "no-devices", "max-clients",
                       "window", "max-calls", "heartbeat", "shm-ring", "max-memory", "max-objects",
                       "max-pipelines", "max-pending", "compile-threads", "upload-cache",

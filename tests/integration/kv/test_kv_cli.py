@@ -1,4 +1,4 @@
-"""kvd, benchkv, kvreplay, bench-blocks and pingpong as programs: form and completeness; figures are the machine's business."""
+"""kvd, benchkv, kvreplay, kvscale, bench-blocks and pingpong as programs: form and completeness; figures are the machine's business."""
 
 import csv
 import json
@@ -170,6 +170,58 @@ class Kvreplay(Case):
         self.expect(hawser("kvreplay", self.trace([])), FAILED, "no request")
         self.expect(hawser("kvreplay", self.trace([1]), "--capacity", "1KiB"), USAGE, "--capacity")
         self.expect(hawser("kvreplay"), USAGE, "FILE")
+
+
+class Kvscale(Case):
+    def trace(self, *times, ids=4):
+        path = self.dir / "trace.jsonl"
+        path.write_text("".join(json.dumps({"timestamp": at, "hash_ids": list(range(ids))}) + "\n"
+                                for at in times))
+        return path
+
+    def run_rows(self, *arguments):
+        out = self.expect(hawser("kvscale", *arguments, "--json", leaks=True), DONE).stdout
+        return json.loads(out)["rows"]
+
+    def test_every_figure_stands_beside_the_formula(self):
+        path = self.trace(*range(0, 60000, 1000))
+        rows = {row["name"]: row for row in self.run_rows(path, "--members", "20", "--seed", "3")}
+        for name in ("keys_balance", "messages", "busiest_member", "death_noticed_mean", "view",
+                     "join1.keys_moved", "leave1.settled", "kill1.lost"):
+            self.assertIsNotNone(rows[name]["value"], name)
+            self.assertIsNotNone(rows[name]["baseline"], name)
+        self.assertGreater(rows["hits"]["value"], 90)
+        self.assertEqual(rows["kill1.settled"]["at"], "44.25s")
+
+    def test_a_seed_repeats_and_times_are_taken(self):
+        path = self.trace(*range(0, 60000, 1000))
+        arguments = (path, "--members", "5", "--copies", "2", "--spread", "turns", "--kill", "10s,20s")
+        self.assertEqual(self.run_rows(*arguments), self.run_rows(*arguments))
+        self.assertEqual([row["at"] for row in self.run_rows(*arguments) if row["name"].endswith(".lost")],
+                         ["10s", "20s"])
+        names = [row["name"] for row in self.run_rows(path, "--members", "5", "--steady")]
+        self.assertFalse([name for name in names if "." in name])
+
+    def test_wrong_usage_is_told(self):
+        path = self.trace(0, 60000)
+        for arguments, word in ((("--members", "10001"), "--members"), (("--kill", "2m"), "--kill 2m"),
+                                (("--join", "7"), "--join 7"), (("--capacity", "1"), "--capacity"),
+                                (("--members", "1", "--kill", "1s"), "must be left"),
+                                (("--steady", "--join", "1s"), "--steady"),
+                                (("--spread", "none"), "--spread")):
+            with self.subTest(word):
+                self.expect(hawser("kvscale", path, *arguments), USAGE, word)
+        self.expect(hawser("kvscale", path, "--join", ",".join(["1s"] * 9), "--leave", ",".join(["2s"] * 9)),
+                    USAGE, "at most 16")
+
+    def test_what_is_no_trace_is_told(self):
+        self.expect(hawser("kvscale", self.trace(5, 4)), FAILED, "request 2 came before")
+        self.expect(hawser("kvscale", self.dir / "none"), FAILED, "No such file")
+        path = self.trace(0)
+        path.write_text('{"timestamp": 1.5, "hash_ids": [1]}\n')
+        self.expect(hawser("kvscale", path), FAILED, "line 1")
+        path.write_text('{"timestamp": 1, "hash_ids": [1048576]}\n')
+        self.expect(hawser("kvscale", path), FAILED, "below 1048576")
 
 
 class Blocks(Case):
