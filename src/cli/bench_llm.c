@@ -4,8 +4,11 @@
 #include "base/bench.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "base/units.h"
+#include "cli/bench_serving.h"
 #include "llm/engine.h"
 #include "llm/pool.h"
+#include "llm/worker.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -22,9 +25,10 @@ static const char *const backend_names[] = {"cpu", "vulkan", "reference", NULL};
 
 struct bench_llm_options {
     const char *model;
-    uint64_t threads, prefill, decode, repeats;
+    uint64_t threads, prefill, decode, repeats, beside, batch, mixed_rows;
+    struct cli_list clients;
     int backend;
-    bool json;
+    bool json, no_gather;
 };
 
 static const struct cli_option options[] = {
@@ -69,6 +73,38 @@ static const struct cli_option options[] = {
      .min = 1,
      .max = REPEATS_MAX,
      .help = "runs; the median of them is shown"},
+    {.name = "clients",
+     .letter = 'c',
+     .kind = CLI_LIST,
+     .argument = "N",
+     .offset = offsetof(struct bench_llm_options, clients),
+     .help = "a worker in this process and N clients that decode at a time;\n"
+             "several: 1,2,4,8,16; the first is the baseline of the others"},
+    {.name = "beside",
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_llm_options, beside),
+     .min = 1,
+     .max = LLM_ROWS_MAX,
+     .help = "with --clients: one more client sends prompts of N tokens all the while"},
+    {.name = "batch",
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_llm_options, batch),
+     .def = "0",
+     .max = LLM_WORKER_BATCH_MAX,
+     .help = "with --clients: sequences in a step; 1: they take turns; 0: as many\nas come"},
+    {.name = "mixed-rows",
+     .kind = CLI_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_llm_options, mixed_rows),
+     .def = "0",
+     .max = LLM_WORKER_MIXED_MAX,
+     .help = "with --clients: rows of prompts in a step that also decodes;\n0: the worker's own"},
+    {.name = "no-gather",
+     .kind = CLI_FLAG,
+     .offset = offsetof(struct bench_llm_options, no_gather),
+     .help = "with --clients: steps do not wait for clients that were just answered"},
     {.name = "backend",
      .kind = CLI_CHOICE,
      .offset = offsetof(struct bench_llm_options, backend),
@@ -179,6 +215,12 @@ static double bytes_a_token(const struct bench_run *r)
     return (double)bytes;
 }
 
+static enum cli_exit print(const struct bench_llm_options *o, const struct hw_bench *bench)
+{
+    int rc = o->json ? hw_bench_print_json(bench, stdout) : hw_bench_print_table(bench, stdout);
+    return rc ? cli_fail(CLI_FAILED, "bench-llm: %s", strerror(-rc)) : CLI_DONE;
+}
+
 static enum cli_exit report(struct bench_run *r)
 {
     const struct bench_llm_options *o = r->o;
@@ -194,9 +236,9 @@ static enum cli_exit report(struct bench_run *r)
                  memory / bytes);
     hw_bench_field(&bench, "tokens", "%llu", (unsigned long long)o->decode);
     hw_bench_field(&bench, "baseline_is", "memory read / %.1f MB of weights a token", bytes / 1e6);
-    int rc = o->json ? hw_bench_print_json(&bench, stdout) : hw_bench_print_table(&bench, stdout);
+    enum cli_exit code = print(o, &bench);
     hw_bench_end(&bench);
-    return rc ? cli_fail(CLI_FAILED, "bench-llm: %s", strerror(-rc)) : CLI_DONE;
+    return code;
 }
 
 /* ---- life ---- */
@@ -244,6 +286,58 @@ static int measure(struct bench_run *r)
     return rc;
 }
 
+static enum cli_exit run_alone(struct bench_run *r)
+{
+    if (open_bench(r) || measure(r))
+        return cli_fail(CLI_FAILED, "bench-llm: %s", r->why);
+    return report(r);
+}
+
+/* ---- many clients ---- */
+
+static enum cli_exit read_counts(const struct cli_list *list, uint32_t counts[CLI_LIST_MAX])
+{
+    for (size_t i = 0; i < list->count; i++) {
+        uint64_t count;
+        if (hw_parse_u64(list->items[i], 1, BENCH_SERVING_CLIENTS_MAX, &count))
+            return cli_fail(CLI_USAGE, "bench-llm: --clients: '%s' is not a number from 1 to %d",
+                            list->items[i], BENCH_SERVING_CLIENTS_MAX);
+        counts[i] = (uint32_t)count;
+    }
+    return CLI_DONE;
+}
+
+static enum cli_exit run_serving(struct bench_run *r)
+{
+    const struct bench_llm_options *o = r->o;
+    uint32_t counts[CLI_LIST_MAX];
+    enum cli_exit code = read_counts(&o->clients, counts);
+    if (code != CLI_DONE)
+        return code;
+    if (llm_file_open(o->model, &r->file, r->why))
+        return cli_fail(CLI_FAILED, "bench-llm: %s", r->why);
+    struct bench_serving serving = {
+        .file = r->file,
+        .engine = {.backend = backend_names[o->backend], .threads = (unsigned)o->threads},
+        .clients = counts,
+        .client_counts = o->clients.count,
+        .prefill = (uint32_t)o->prefill,
+        .decode = (uint32_t)o->decode,
+        .beside = (uint32_t)o->beside,
+        .repeats = (uint32_t)o->repeats,
+        .batch = (uint32_t)o->batch,
+        .mixed_rows = (uint32_t)o->mixed_rows,
+        .no_gather = o->no_gather};
+    struct hw_bench bench;
+    hw_bench_begin(&bench, "llm-serving");
+    if (bench_serving_run(&serving, &bench, r->why))
+        code = cli_fail(CLI_FAILED, "bench-llm: %s", r->why);
+    else
+        code = print(o, &bench);
+    hw_bench_end(&bench);
+    return code;
+}
+
 static enum cli_exit run(const void *values, const struct cli_operands *operands)
 {
     (void)operands;
@@ -255,10 +349,12 @@ static enum cli_exit run(const void *values, const struct cli_operands *operands
     enum cli_exit code;
     if (!r->o->model)
         code = cli_fail(CLI_USAGE, "bench-llm: --model FILE is needed");
-    else if (open_bench(r) || measure(r))
-        code = cli_fail(CLI_FAILED, "bench-llm: %s", r->why);
+    else if (r->o->beside && !r->o->clients.count)
+        code = cli_fail(CLI_USAGE, "bench-llm: --beside needs --clients");
+    else if (r->o->clients.count)
+        code = run_serving(r);
     else
-        code = report(r);
+        code = run_alone(r);
     llm_engine_destroy(r->engine);
     llm_file_close(r->file);
     free(r->logits);
@@ -273,11 +369,14 @@ const struct cli_command cli_bench_llm = {
     .operands = "",
     .description = "Prefill and decode of random tokens, in tokens a second.  Decode reads all "
                    "weights once a\n"
-                   "token, so memory sets its limit: the baseline, measured in the same run.",
+                   "token, so memory sets its limit: the baseline, measured in the same run.\n"
+                   "With --clients, a worker is asked by so many clients at a time, each for its\n"
+                   "next token when it has the last; weights are then read once for all of them.",
     .options = options,
     .environment = (const struct cli_env[]){{NULL}},
     .examples = "hawser bench-llm --model model.gguf -t 2\n"
-                "hawser bench-llm --model model.gguf -p 512 -n 64 --json",
+                "hawser bench-llm --model model.gguf -p 512 -n 64 --json\n"
+                "hawser bench-llm --model model.gguf --clients 1,2,4,8,16",
     .values_size = sizeof(struct bench_llm_options),
     .run = run,
 };

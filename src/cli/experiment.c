@@ -16,13 +16,23 @@
 enum { PHASE_DECODE, PHASE_PREFILL, PHASE_BOTH };
 
 static const char *const phase_names[] = {"decode", "prefill", "both", NULL};
-static const char *const sweep_names[] = {"none", "steps", "rtt", "clients", NULL};
+static const char *const sweep_names[] = {"none", "steps", "rtt", "clients", "pressure", NULL};
 static const char *const default_points[][CLI_LIST_MAX] = {
     [EXPERIMENT_SWEEP_NONE] = {NULL},
     [EXPERIMENT_SWEEP_STEPS] = {"8", "16", "32", "64", NULL},
     [EXPERIMENT_SWEEP_RTT] = {"0", "100us", "1ms", "10ms", NULL},
     [EXPERIMENT_SWEEP_CLIENTS] = {"1", "2", "4", NULL},
+    [EXPERIMENT_SWEEP_PRESSURE] = {NULL}, /* of the model's layers */
 };
+static const char *const default_modes[] = {"local", "naive", "remote_cache", "sys_simulated",
+                                            NULL};
+static const char *const pressure_modes[] = {"remote_cache",
+                                             "remote_cache_compressed",
+                                             "remote_cache_delta_raw",
+                                             "remote_cache_delta_compressed",
+                                             "remote_cache_recompute",
+                                             "sys_simulated",
+                                             NULL};
 
 struct experiment_options {
     const char *model, *tokenizer, *prompt, *output, *report, *returns, *gpu_host;
@@ -56,8 +66,8 @@ static const struct cli_option options[] = {
      .kind = CLI_LIST,
      .argument = "MODES",
      .offset = offsetof(struct experiment_options, modes),
-     .def = "local,naive,remote_cache,sys_simulated",
-     .help = "those of hawser llm"},
+     .help = "those of hawser llm [default: local,naive,remote_cache,sys_simulated; of a\n"
+             "sweep of pressure: sys_simulated and those of remote_cache]"},
     {.name = "phase",
      .kind = CLI_CHOICE,
      .offset = offsetof(struct experiment_options, phase),
@@ -122,12 +132,13 @@ static const struct cli_option options[] = {
      .offset = offsetof(struct experiment_options, sweep),
      .choices = sweep_names,
      .def = "none",
-     .help = "what to vary: decode steps, round-trip time, clients at once"},
+     .help = "what to vary: decode steps, round-trip time, clients at once, layers of KV that\n"
+             "the worker moves out in the middle of a decode"},
     {.name = "points",
      .kind = CLI_LIST,
      .argument = "LIST",
      .offset = offsetof(struct experiment_options, points),
-     .help = "its values [default: 8,16,32,64; 0,100us,1ms,10ms; 1,2,4]"},
+     .help = "its values [default: 8,16,32,64; 0,100us,1ms,10ms; 1,2,4; from none to all]"},
     {.name = "return",
      .kind = CLI_STRING,
      .argument = "WHAT",
@@ -182,6 +193,7 @@ struct experiment {
     const char *phases[2];
     size_t phase_count;
     uint64_t kv_bytes; /* of one sequence */
+    uint32_t layers;
     uint64_t settings;
     FILE *file;
 };
@@ -190,12 +202,17 @@ struct experiment {
 
 static enum cli_exit read_modes(struct experiment *x)
 {
-    for (size_t i = 0; i < x->o->modes.count; i++) {
-        const char *mode = x->o->modes.items[i];
+    bool pressure = x->o->sweep == EXPERIMENT_SWEEP_PRESSURE;
+    const char *const *modes = pressure ? pressure_modes : default_modes;
+    if (x->o->modes.count)
+        modes = (const char *const *)x->o->modes.items;
+    for (size_t i = 0; i < CLI_LIST_MAX && modes[i]; i++) {
+        const char *mode = modes[i];
         if (!llm_mode_find(mode))
             return cli_fail(CLI_USAGE,
                             "experiment: --modes: there is no mode '%s'; local, naive, "
-                            "remote_cache, sys_simulated, semantic, vulkan",
+                            "remote_cache and its variants (hawser llm --help), sys_simulated, "
+                            "semantic, vulkan",
                             mode);
         for (size_t j = 0; j < i; j++) {
             if (strcmp(x->modes[j], mode) == 0)
@@ -203,7 +220,9 @@ static enum cli_exit read_modes(struct experiment *x)
         }
         x->modes[x->mode_count++] = mode;
     }
-    if (x->o->phase != PHASE_DECODE)
+    if (pressure && x->o->phase == PHASE_PREFILL)
+        return cli_fail(CLI_USAGE, "experiment: a sweep of pressure is about decoding");
+    if (x->o->phase != PHASE_DECODE && !pressure)
         x->phases[x->phase_count++] = "prefill";
     if (x->o->phase != PHASE_PREFILL)
         x->phases[x->phase_count++] = "decode";
@@ -217,8 +236,20 @@ static int read_point(const struct experiment *x, const char *text, struct exper
         return hw_parse_u64(text, 2, EXPERIMENT_STEPS_MAX, &out->steps);
     case EXPERIMENT_SWEEP_RTT:
         return hw_parse_duration(text, &out->rtt_ns) || out->rtt_ns > 10 * HW_SEC ? -EINVAL : 0;
+    case EXPERIMENT_SWEEP_PRESSURE:
+        return hw_parse_u64(text, 0, x->layers, &out->evicted);
     default:
         return hw_parse_u64(text, 1, EXPERIMENT_CLIENTS_MAX, &out->clients);
+    }
+}
+
+/* From none to all layers, each of them where there are few. */
+static void spread_points(struct experiment *x, struct experiment_point base)
+{
+    uint32_t steps = x->layers < 8 ? x->layers : 8;
+    for (uint32_t i = 0; i <= steps; i++) {
+        base.evicted = i * x->layers / steps;
+        x->points[x->point_count++] = base;
     }
 }
 
@@ -234,6 +265,8 @@ static enum cli_exit read_points(struct experiment *x)
         return o->points.count ? cli_fail(CLI_USAGE, "experiment: --points goes with --sweep")
                                : CLI_DONE;
     }
+    if (o->sweep == EXPERIMENT_SWEEP_PRESSURE && !o->points.count)
+        spread_points(x, base);
     for (size_t i = 0; i < CLI_LIST_MAX && texts[i]; i++) {
         struct experiment_point point = base;
         if (read_point(x, texts[i], &point))
@@ -263,6 +296,7 @@ static enum cli_exit look_at_model(struct experiment *x)
     if (llm_file_open(o->model, &file, why))
         return cli_fail(CLI_FAILED, "experiment: %s", why);
     const struct llm_config *c = llm_file_config(file);
+    x->layers = c->layers;
     x->kv_bytes = UINT64_C(4) * c->layers * c->kv_heads * c->head_dim * (c->context + UINT64_C(63));
     llm_file_close(file);
     if (stat(o->model, &st))
@@ -285,11 +319,11 @@ static enum cli_exit prepare(struct experiment *x)
         return cli_fail(CLI_USAGE, "experiment: --model FILE is needed");
     enum cli_exit code = read_modes(x);
     if (code == CLI_DONE)
+        code = look_at_model(x);
+    if (code == CLI_DONE)
         code = read_points(x);
     if (code == CLI_DONE)
         code = check_rtt(x);
-    if (code == CLI_DONE)
-        code = look_at_model(x);
     if (code != CLI_DONE)
         return code;
     x->setup = (struct experiment_setup){.model = o->model,
@@ -302,7 +336,9 @@ static enum cli_exit prepare(struct experiment *x)
                                          .seed = o->seed,
                                          .threads = o->threads,
                                          .tokens_per_request = o->tokens_per_request,
-                                         .backend = llm_run_backends[o->backend]};
+                                         .backend = llm_run_backends[o->backend],
+                                         .layers = x->layers,
+                                         .shadow = o->sweep == EXPERIMENT_SWEEP_PRESSURE};
     int rc = experiment_file_open(o->output, x->settings, &x->rows, &x->file);
     if (rc == -EEXIST)
         return cli_fail(CLI_FAILED,
@@ -341,8 +377,8 @@ static bool is_done(const struct experiment *x, const struct experiment_row *cel
     for (size_t i = 0; i < x->rows.count; i++) {
         const struct experiment_row *r = &x->rows.items[i];
         found += r->trial == cell->trial && strcmp(r->mode, cell->mode) == 0 &&
-                 strcmp(r->phase, cell->phase) == 0 && r->point.steps == cell->point.steps &&
-                 r->point.rtt_ns == cell->point.rtt_ns && r->point.clients == cell->point.clients;
+                 strcmp(r->phase, cell->phase) == 0 &&
+                 experiment_same_point(&r->point, &cell->point);
     }
     return found >= cell->point.clients;
 }
@@ -452,7 +488,9 @@ const struct cli_command cli_experiment = {
     .environment = environment,
     .examples = "hawser experiment --model model.gguf --trials 5\n"
                 "hawser experiment --model model.gguf --modes local,remote_cache,sys_simulated \\\n"
-                "    --sweep rtt --points 0,1ms,10ms --output rtt.csv --report rtt.html",
+                "    --sweep rtt --points 0,1ms,10ms --output rtt.csv --report rtt.html\n"
+                "hawser experiment --model model.gguf --prompt_tokens 512 --sweep pressure \\\n"
+                "    --output pressure.csv --report pressure.html",
     .values_size = sizeof(struct experiment_options),
     .run = run,
 };

@@ -16,7 +16,7 @@
 #include <sys/types.h>
 
 enum {
-    EXPERIMENT_NAME_CHARS = 16,
+    EXPERIMENT_NAME_CHARS = 32,
     EXPERIMENT_CLIENTS_MAX = 64,    /* processes at a time */
     EXPERIMENT_STEPS_MAX = 1 << 16, /* exchanges of one run that are kept */
     EXPERIMENT_ROWS_MAX = 1 << 20,  /* of one file: a year of trials */
@@ -31,7 +31,12 @@ struct experiment_list {
 
 struct experiment_point {
     uint64_t steps, rtt_ns, clients;
+    uint64_t evicted; /* layers, before the exchange in the middle of a decode */
 };
+
+bool experiment_same_point(const struct experiment_point *a, const struct experiment_point *b);
+/* The number of that exchange: the prompt's is 0. */
+uint64_t experiment_evicts_at(const struct experiment_point *point);
 
 struct experiment_row {
     uint64_t trial, client;
@@ -42,6 +47,9 @@ struct experiment_row {
     struct experiment_point point;
     uint64_t settings; /* of all that the row does not say: model, prompt, options */
     struct experiment_list tokens, step_us, step_up, step_down;
+    /* KV that the worker moved out: bytes that came back, the same before packing, rows computed
+     * again, and all bytes between the worker and its store by kind. */
+    double kv_fetched, kv_recovered, kv_computed, store_regular, store_delta;
 };
 
 struct experiment_rows {
@@ -72,6 +80,8 @@ struct experiment_setup {
     const char *model, *tokenizer, *prompt, *returns, *gpu_host;
     uint64_t port, prompt_tokens, seed, threads, tokens_per_request;
     const char *backend; /* of local and of our server */
+    uint32_t layers;     /* of the model */
+    bool shadow;         /* our server moves KV out when it is told to */
     struct gpu_use gpu;
 };
 
@@ -101,7 +111,8 @@ enum experiment_sweep {
     EXPERIMENT_SWEEP_NONE,
     EXPERIMENT_SWEEP_STEPS,
     EXPERIMENT_SWEEP_RTT,
-    EXPERIMENT_SWEEP_CLIENTS
+    EXPERIMENT_SWEEP_CLIENTS,
+    EXPERIMENT_SWEEP_PRESSURE
 };
 
 struct experiment_report {

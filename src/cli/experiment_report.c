@@ -23,15 +23,10 @@ struct cell {
     const struct experiment_point *point;
 };
 
-static bool same_point(const struct experiment_point *a, const struct experiment_point *b)
-{
-    return a->steps == b->steps && a->rtt_ns == b->rtt_ns && a->clients == b->clients;
-}
-
 static bool is_in(const struct experiment_row *row, const struct cell *c)
 {
     return strcmp(row->mode, c->mode) == 0 && strcmp(row->phase, c->phase) == 0 &&
-           (!c->point || same_point(&row->point, c->point));
+           (!c->point || experiment_same_point(&row->point, c->point));
 }
 
 /* The points that the rows have, in the order they were run. */
@@ -42,7 +37,7 @@ static size_t points_of(const struct experiment_rows *rows,
     for (size_t i = 0; i < rows->count; i++) {
         bool known = false;
         for (size_t p = 0; p < count; p++)
-            known |= same_point(&points[p], &rows->items[i].point);
+            known |= experiment_same_point(&points[p], &rows->items[i].point);
         if (!known && count < POINTS_MAX)
             points[count++] = rows->items[i].point;
     }
@@ -78,6 +73,23 @@ static double step_bytes(const struct experiment_row *row)
 static double step_ms(const struct experiment_row *row)
 {
     return mean_after_first(&row->step_us) / 1e3;
+}
+
+/* The exchange that finds layers missing. */
+static double recovery_ms(const struct experiment_row *row)
+{
+    uint64_t at = experiment_evicts_at(&row->point);
+    return at < row->step_us.count ? row->step_us.values[at] / 1e3 : NAN;
+}
+
+static double kv_fetched(const struct experiment_row *row)
+{
+    return row->kv_fetched;
+}
+
+static double kv_computed(const struct experiment_row *row)
+{
+    return row->kv_computed;
 }
 
 static double kernel_ms(const struct experiment_row *row)
@@ -181,6 +193,9 @@ static const char *point_text(const struct experiment_report *r, const struct ex
     case EXPERIMENT_SWEEP_CLIENTS:
         snprintf(text, HW_FORMAT_CHARS, "%llu clients", (unsigned long long)p->clients);
         break;
+    case EXPERIMENT_SWEEP_PRESSURE:
+        snprintf(text, HW_FORMAT_CHARS, "%llu layers out", (unsigned long long)p->evicted);
+        break;
     default:
         text[0] = '\0';
     }
@@ -216,6 +231,11 @@ static void add_row(struct hw_table *t, const struct experiment_rows *rows,
         hw_table_cell(t, p < 0.001 ? "< 0.001" : "%.3f", p);
     hw_table_cell(t, "%s", hw_format_figure(text, mean_of(rows, c, net_bytes)));
     hw_table_cell(t, "%s", hw_format_figure(text, mean_of(rows, c, step_bytes)));
+    if (r->sweep == EXPERIMENT_SWEEP_PRESSURE) {
+        hw_table_cell(t, "%s", hw_format_figure(text, mean_of(rows, c, recovery_ms)));
+        hw_table_cell(t, "%s", hw_format_figure(text, mean_of(rows, c, kv_fetched)));
+        hw_table_cell(t, "%s", hw_format_figure(text, mean_of(rows, c, kv_computed)));
+    }
 }
 
 static struct hw_table *make_table(const struct experiment_rows *rows,
@@ -238,6 +258,11 @@ static struct hw_table *make_table(const struct experiment_rows *rows,
     hw_table_column(t, "p", HW_RIGHT);
     hw_table_column(t, "bytes", HW_RIGHT);
     hw_table_column(t, "bytes a step", HW_RIGHT);
+    if (r->sweep == EXPERIMENT_SWEEP_PRESSURE) {
+        hw_table_column(t, "recovery ms", HW_RIGHT);
+        hw_table_column(t, "KV fetched", HW_RIGHT);
+        hw_table_column(t, "rows computed", HW_RIGHT);
+    }
     for (size_t f = 0; f < 2; f++) {
         for (size_t p = 0; p < point_count; p++) {
             for (const char *const *mode = r->modes; *mode; mode++)
@@ -334,15 +359,24 @@ static int steps_chart(struct hw_html *html, const struct experiment_rows *rows,
 
 static double point_value(const struct experiment_report *r, const struct experiment_point *p)
 {
-    return r->sweep == EXPERIMENT_SWEEP_STEPS ? (double)p->steps
-           : r->sweep == EXPERIMENT_SWEEP_RTT ? (double)p->rtt_ns / 1e6
-                                              : (double)p->clients;
+    return r->sweep == EXPERIMENT_SWEEP_STEPS      ? (double)p->steps
+           : r->sweep == EXPERIMENT_SWEEP_RTT      ? (double)p->rtt_ns / 1e6
+           : r->sweep == EXPERIMENT_SWEEP_PRESSURE ? (double)p->evicted
+                                                   : (double)p->clients;
 }
 
-static int sweep_chart(struct hw_html *html, const struct experiment_rows *rows,
-                       const struct experiment_report *r)
+/* What a chart along the sweep shows. */
+struct along {
+    const char *title, *unit;
+    figure_fn *figure;
+    bool log;
+};
+
+static int along_chart(struct hw_html *html, const struct experiment_rows *rows,
+                       const struct experiment_report *r, const struct along *along)
 {
-    static const char *const labels[] = {"", "decode steps", "round trip, ms", "clients"};
+    static const char *const labels[] = {"", "decode steps", "round trip, ms", "clients",
+                                         "layers that were out"};
     struct experiment_point points[POINTS_MAX];
     size_t point_count = points_of(rows, points), count = mode_count(r), shown = 0;
     double x[POINTS_MAX], y[HW_CHART_SERIES_MAX][POINTS_MAX];
@@ -353,17 +387,32 @@ static int sweep_chart(struct hw_html *html, const struct experiment_rows *rows,
         x[p] = point_value(r, &points[p]);
     for (size_t i = 0; i < count && shown < HW_CHART_SERIES_MAX; i++, shown++) {
         for (size_t p = 0; p < point_count; p++)
-            y[shown][p] = mean_of(rows, &(struct cell){r->modes[i], "decode", &points[p]}, step_ms);
+            y[shown][p] =
+                mean_of(rows, &(struct cell){r->modes[i], "decode", &points[p]}, along->figure);
         series[shown] = (struct hw_series){r->modes[i], x, y[shown], point_count};
     }
-    struct hw_line_chart chart = {.title = "Latency of an exchange along the sweep",
+    struct hw_line_chart chart = {.title = along->title,
                                   .x_label = labels[r->sweep],
-                                  .y_label = "ms",
-                                  .log_y = true,
+                                  .y_label = along->unit,
+                                  .log_y = along->log,
                                   .points = true,
                                   .series = series,
                                   .count = shown};
     return hw_html_lines(html, &chart);
+}
+
+static int sweep_charts(struct hw_html *html, const struct experiment_rows *rows,
+                        const struct experiment_report *r)
+{
+    static const struct along always = {"Latency of an exchange along the sweep", "ms", step_ms,
+                                        true};
+    static const struct along pressure[] = {
+        {"Bytes of KV that came back", "bytes", kv_fetched, false},
+        {"Latency of the exchange that found layers missing", "ms", recovery_ms, false}};
+    int rc = along_chart(html, rows, r, &always);
+    for (size_t i = 0; i < 2 && rc == 0 && r->sweep == EXPERIMENT_SWEEP_PRESSURE; i++)
+        rc = along_chart(html, rows, r, &pressure[i]);
+    return rc;
 }
 
 static int fill_hist(struct hw_hist *hist, const struct experiment_rows *rows, const struct cell *c)
@@ -489,7 +538,7 @@ static int phase_charts(struct hw_html *html, const struct experiment_rows *rows
         if (rc == 0)
             rc = cdf_chart(html, rows, r);
         if (rc == 0)
-            rc = sweep_chart(html, rows, r);
+            rc = sweep_charts(html, rows, r);
     }
     hw_html_paragraph(html, "Where the time of a run went:");
     stack_chart(html, rows, r, phase);

@@ -12,9 +12,21 @@
 static const char header[] =
     "trial,phase,mode,latency_s,wall_s,net_bytes,server_gpu_kernel_ms,server_serdes_ms,"
     "client_serdes_ms,rpc_time_ms,avg_sm,weights,tokens,logits,kv_regular,kv_delta,control,"
-    "decode_steps,rtt_us,clients,client,settings,token_ids,step_us,step_bytes_up,step_bytes_down";
+    "decode_steps,rtt_us,clients,client,settings,token_ids,step_us,step_bytes_up,step_bytes_down,"
+    "evicted_layers,kv_fetched,kv_recovered,kv_computed_rows,store_kv_regular,store_kv_delta";
 
-enum { COLUMNS = 26 };
+enum { COLUMNS = 32 };
+
+bool experiment_same_point(const struct experiment_point *a, const struct experiment_point *b)
+{
+    return a->steps == b->steps && a->rtt_ns == b->rtt_ns && a->clients == b->clients &&
+           a->evicted == b->evicted;
+}
+
+uint64_t experiment_evicts_at(const struct experiment_point *point)
+{
+    return point->steps > 2 ? point->steps / 2 : 1;
+}
 
 static void list_fini(struct experiment_list *list)
 {
@@ -136,6 +148,12 @@ int experiment_file_append(FILE *file, const struct experiment_row *row)
     put_list(&csv, &row->step_us);
     put_list(&csv, &row->step_up);
     put_list(&csv, &row->step_down);
+    hw_csv_u64(&csv, row->point.evicted);
+    hw_csv_double(&csv, row->kv_fetched);
+    hw_csv_double(&csv, row->kv_recovered);
+    hw_csv_double(&csv, row->kv_computed);
+    hw_csv_double(&csv, row->store_regular);
+    hw_csv_double(&csv, row->store_delta);
     hw_csv_end_row(&csv);
     return hw_csv_finish(&csv);
 }
@@ -193,7 +211,10 @@ static int read_figures(char *const f[COLUMNS], struct experiment_row *row)
         rc = rc || read_number(f[11 + c], &row->bytes[c]);
     rc = rc || read_u64(f[17], &row->point.steps) || read_number(f[18], &rtt_us) ||
          read_u64(f[19], &row->point.clients) || read_u64(f[20], &row->client) ||
-         read_u64(f[21], &row->settings);
+         read_u64(f[21], &row->settings) || read_u64(f[26], &row->point.evicted) ||
+         read_number(f[27], &row->kv_fetched) || read_number(f[28], &row->kv_recovered) ||
+         read_number(f[29], &row->kv_computed) || read_number(f[30], &row->store_regular) ||
+         read_number(f[31], &row->store_delta);
     row->point.rtt_ns = (uint64_t)llround(rtt_us * 1e3);
     return rc ? -EINVAL : 0;
 }

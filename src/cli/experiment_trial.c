@@ -114,6 +114,8 @@ int experiment_server_start(const struct experiment_setup *setup, uint64_t kv_by
     add(&a, "--backend", setup->backend);
     add_u64(&a, "--threads", setup->threads);
     add_u64(&a, "--kv-memory", kv_bytes);
+    if (setup->shadow)
+        add(&a, "--shadow", "host");
     server.pid = spawn(&a, &fd);
     if (server.pid < 0)
         return -errno;
@@ -176,6 +178,13 @@ static int start_client(const struct experiment_setup *s, const struct experimen
     add_u64(&a, "--master_port", port);
     add(&a, "--return", s->returns);
     add_u64(&a, "--tokens-per-request", s->tokens_per_request);
+    char evict[ARG_CHARS];
+    if (remote && cell->point.evicted) {
+        snprintf(evict, sizeof evict, "%llu-%u@%llu",
+                 (unsigned long long)(s->layers - cell->point.evicted), s->layers - 1,
+                 (unsigned long long)experiment_evicts_at(&cell->point));
+        add(&a, "--evict", evict);
+    }
     add(&a, "--ignore-end", "--trace");
     c->began_ns = hw_now_ns();
     c->pid = spawn(&a, &c->fd);
@@ -304,7 +313,10 @@ static int read_figures(char *text, struct experiment_row *row)
     } figures[] = {
         {"NETWORK_BYTES", &row->net_bytes},           {"LATENCY_S", &row->latency_s},
         {"SERVER_GPU_KERNEL_MS", &row->kernel_ms},    {"SERVER_SERDES_MS", &row->server_serdes_ms},
-        {"CLIENT_SERDES_MS", &row->client_serdes_ms}, {"RPC_TIME_MS", &row->rpc_ms}};
+        {"CLIENT_SERDES_MS", &row->client_serdes_ms}, {"RPC_TIME_MS", &row->rpc_ms},
+        {"KV_FETCHED_BYTES", &row->kv_fetched},       {"KV_RECOVERED_BYTES", &row->kv_recovered},
+        {"KV_COMPUTED_ROWS", &row->kv_computed},      {"STORE_kv_regular", &row->store_regular},
+        {"STORE_kv_delta", &row->store_delta}};
     int rc = 0;
     for (size_t i = 0; i < sizeof figures / sizeof *figures && rc == 0; i++)
         rc = number_of(text, figures[i].key, figures[i].to);

@@ -138,6 +138,12 @@ static const struct cli_option options[] = {
      .kind = CLI_FLAG,
      .offset = offsetof(struct llm_run_options, lossy),
      .help = "semantic with logits: as binary16; the tokens may differ"},
+    {.name = "evict",
+     .kind = CLI_STRING,
+     .argument = "LAYERS@N",
+     .offset = offsetof(struct llm_run_options, evict),
+     .help = "remote modes: make the worker move these layers of the sequence to its store\n"
+             "before the Nth exchange after the prompt; the worker needs --shadow"},
     {.name = "trace",
      .kind = CLI_FLAG,
      .offset = offsetof(struct llm_run_options, trace),
@@ -191,6 +197,10 @@ const struct cli_command cli_llm = {
         "  naive          weights, tokens and KV cache travel with every step\n"
         "  remote_cache   weights travel once, the cache stays at the worker; tokens, full logits\n"
         "  semantic       tokens, and what the consumer needs (--return); also sys_simulated\n"
+        "  remote_cache_compressed, remote_cache_delta_raw, remote_cache_delta_compressed,\n"
+        "  remote_cache_recompute\n"
+        "                 as remote_cache; they differ in how KV comes back that the worker moved\n"
+        "                 out: whole and packed, only what is missing, that packed, computed\n"
         "  vulkan         as local, through whatever Vulkan driver there is: with hawser run,\n"
         "                 a remote GPU\n\n"
         "The remote modes need a worker: hawser serve --model FILE.",

@@ -9,8 +9,17 @@
 #include <string.h>
 #include <unistd.h>
 
-const char *const llm_run_modes[] = {"local",  "naive", "remote_cache", "sys_simulated", "semantic",
-                                     "vulkan", NULL};
+const char *const llm_run_modes[] = {"local",
+                                     "naive",
+                                     "remote_cache",
+                                     "remote_cache_compressed",
+                                     "remote_cache_delta_raw",
+                                     "remote_cache_delta_compressed",
+                                     "remote_cache_recompute",
+                                     "sys_simulated",
+                                     "semantic",
+                                     "vulkan",
+                                     NULL};
 const char *const llm_run_phases[] = {"decode", "prefill", NULL};
 const char *const llm_run_backends[] = {"cpu", "reference", "vulkan", NULL};
 
@@ -143,6 +152,13 @@ static enum cli_exit open_files(struct llm_run *r)
         return cli_fail(CLI_FAILED, "llm: %s", r->why);
     if (llm_vocab_create(r->file, o->tokenizer, &r->vocab, r->why))
         return cli_fail(CLI_FAILED, "llm: %s: %s", o->model, r->why);
+    uint32_t layers = llm_file_config(r->file)->layers;
+    if (o->evict && llm_evict_rule_parse(o->evict, layers, &r->evict))
+        return cli_fail(
+            CLI_USAGE,
+            "llm: --evict %s: all, layers such as 0,2-4, or a share such as 25%%, then @ "
+            "and the number of an exchange; the model has layers 0 to %u",
+            o->evict, layers - 1);
     size_t steps = o->phase == LLM_RUN_PREFILL ? 1 : o->decode_steps;
     r->tokens = calloc(steps, sizeof *r->tokens);
     r->steps = calloc(steps, sizeof *r->steps);
@@ -216,6 +232,11 @@ static uint64_t bytes_received(const struct llm_run *r)
 static int step(struct llm_run *r, uint32_t want, uint32_t *got)
 {
     struct llm_run_step *s = &r->steps[r->step_count];
+    if (r->evict.at && r->step_count == r->evict.at) {
+        int rc = llm_mode_evict(r->mode, &r->evict.layers, r->why);
+        if (rc)
+            return rc;
+    }
     uint32_t *to = r->tokens + r->token_count;
     uint64_t began = hw_now_ns(), sent = bytes_sent(r), received = bytes_received(r);
     *got = 1;
@@ -313,6 +334,20 @@ static void print_steps(const struct llm_run *r, FILE *out)
     fputc('\n', out);
 }
 
+/* KV that moved out of the worker's memory and came back. */
+static void print_recovery(const struct llm_run *r, const struct llm_mode_figures *f, FILE *out)
+{
+    uint64_t ns = r->evict.at && r->evict.at < r->step_count ? r->steps[r->evict.at].ns : 0;
+    fprintf(out, "STORE_kv_regular: %llu\n", (unsigned long long)f->kv_regular);
+    fprintf(out, "STORE_kv_delta: %llu\n", (unsigned long long)f->kv_delta);
+    fprintf(out, "KV_FETCHED_BYTES: %llu\n", (unsigned long long)f->kv_fetched);
+    fprintf(out, "KV_RECOVERED_BYTES: %llu\n", (unsigned long long)f->kv_plain);
+    fprintf(out, "KV_RECOVERED_LAYERS: %llu\n", (unsigned long long)f->kv_layers);
+    fprintf(out, "KV_COMPUTED_ROWS: %llu\n", (unsigned long long)f->kv_computed);
+    fprintf(out, "KV_WAIT_MS: %.6f\n", milliseconds(f->kv_wait_ns));
+    fprintf(out, "RECOVERY_STEP_MS: %.6f\n", milliseconds(ns));
+}
+
 enum cli_exit llm_run_report(struct llm_run *r, FILE *out)
 {
     struct llm_mode_figures f;
@@ -333,6 +368,7 @@ enum cli_exit llm_run_report(struct llm_run *r, FILE *out)
     fprintf(out, "SERVER_SERDES_MS: %.6f\n", milliseconds(f.server_serdes_ns));
     fprintf(out, "CLIENT_SERDES_MS: %.6f\n", milliseconds(f.client_serdes_ns));
     fprintf(out, "RPC_TIME_MS: %.6f\n", milliseconds(f.rpc_ns));
+    print_recovery(r, &f, out);
     if (r->o->trace)
         print_steps(r, out);
     return CLI_DONE;

@@ -21,6 +21,7 @@ struct llm_run_options {
     uint64_t decode_steps, threads, top_k, seed, context, prompt_tokens, tokens_per_request;
     uint64_t master_port, deadline_ns;
     bool ignore_end, lossy, trace, worker_metrics;
+    const char *evict;
 };
 
 extern const char *const llm_run_modes[]; /* NULL-terminated, as are these */
@@ -40,6 +41,7 @@ struct llm_run {
     struct rpc_security security;
     struct llm_remote *remote;
     struct llm_mode_config config;
+    struct llm_evict_rule evict; /* at 0: never */
     struct llm_mode *mode;
     uint32_t *prompt;
     uint32_t prompt_count;

@@ -1,8 +1,40 @@
 #include "cli/service_llm.h"
 
 #include <stdio.h>
+#include <string.h>
 
 const char *const service_llm_backends[] = {"cpu", "vulkan", "reference", NULL};
+
+/* --shadow, and what goes with it. */
+static enum cli_exit read_shadow(const struct service_llm *s, const struct service_llm_options *o,
+                                 struct llm_worker_options *out)
+{
+    static const char kvd[] = "kvd:";
+    if (!o->shadow && (o->evict || o->share_prefixes))
+        return cli_fail(CLI_USAGE, "serve: %s needs a place to move KV to: --shadow host",
+                        o->evict ? "--evict" : "--share-prefixes");
+    if (!o->shadow)
+        return CLI_DONE;
+    out->shadow = (struct llm_shadow_config){.bytes = o->shadow_bytes, .tenant = o->tenant};
+    if (strcmp(o->shadow, "host") == 0)
+        out->shadow_ops = &llm_shadow_memory;
+    else if (strncmp(o->shadow, kvd, sizeof kvd - 1) == 0 && o->shadow[sizeof kvd - 1])
+        out->shadow_ops = &llm_shadow_kvd;
+    else
+        return cli_fail(CLI_USAGE, "serve: --shadow %s: host, or kvd: and a daemon's socket",
+                        o->shadow);
+    if (out->shadow_ops == &llm_shadow_kvd)
+        out->shadow.socket = o->shadow + sizeof kvd - 1;
+    uint32_t layers = llm_file_config(s->file)->layers;
+    if (o->evict && llm_evict_rule_parse(o->evict, layers, &out->evict))
+        return cli_fail(
+            CLI_USAGE,
+            "serve: --evict %s: all, layers such as 0,2-4, or a share such as 25%%, then "
+            "@ and a number of tokens; the model has layers 0 to %u",
+            o->evict, layers - 1);
+    out->share_prefixes = o->share_prefixes;
+    return CLI_DONE;
+}
 
 enum cli_exit service_llm_open(struct service_llm *s, const struct service_llm_options *o)
 {
@@ -22,6 +54,9 @@ enum cli_exit service_llm_open(struct service_llm *s, const struct service_llm_o
         .sequences = (uint32_t)o->sequences,
         .tokens = (uint32_t)o->tokens,
     };
+    enum cli_exit code = read_shadow(s, o, &options);
+    if (code != CLI_DONE)
+        return code;
     if (llm_worker_create(&options, &s->worker, why))
         return cli_fail(CLI_FAILED, "serve: %s: %s", o->model, why);
     printf("model: %s (%s)\n", o->model, llm_arch_name(llm_file_config(s->file)->arch));

@@ -15,6 +15,9 @@ struct service_llm_options {
     const char *model;
     int backend;
     uint64_t threads, context, kv_bytes, grace_ns, upload_bytes, sequences, tokens;
+    const char *shadow, *evict;
+    uint64_t shadow_bytes, tenant;
+    bool share_prefixes;
 };
 
 /* Rows for the option table of a command whose values hold a struct service_llm_options. */
@@ -71,6 +74,35 @@ struct service_llm_options {
          .min = 1,                                                                                 \
          .max = LLM_SEQUENCES_MAX,                                                                 \
          .help = "open sequences of one client"},                                                  \
+        {.name = "shadow",                                                                         \
+         .kind = CLI_STRING,                                                                       \
+         .argument = "WHERE",                                                                      \
+         .offset = offsetof(type, member.shadow),                                                  \
+         .help = "where layers of KV go when memory is short: host, this process's memory;\n"      \
+                 "kvd:SOCKET, a KV daemon with --blocks [default: nowhere, clients are refused]"}, \
+        {.name = "shadow-memory",                                                                  \
+         .kind = CLI_SIZE,                                                                         \
+         .argument = "SIZE",                                                                       \
+         .offset = offsetof(type, member.shadow_bytes),                                            \
+         .def = "1GiB",                                                                            \
+         .max = INT64_MAX,                                                                         \
+         .help = "of --shadow host"},                                                              \
+        {.name = "tenant",                                                                         \
+         .kind = CLI_U64,                                                                          \
+         .argument = "N",                                                                          \
+         .offset = offsetof(type, member.tenant),                                                  \
+         .def = "0",                                                                               \
+         .help = "of --shadow kvd: whose blocks they are; workers of one tenant share them"},      \
+        {.name = "evict",                                                                          \
+         .kind = CLI_STRING,                                                                       \
+         .argument = "LAYERS@N",                                                                   \
+         .offset = offsetof(type, member.evict),                                                   \
+         .help = "move these layers out after every Nth token of a sequence, for experiments:\n"   \
+                 "all, 0,2-4 or 25% (that share of them, the last ones)"},                         \
+        {.name = "share-prefixes",                                                                 \
+         .kind = CLI_FLAG,                                                                         \
+         .offset = offsetof(type, member.share_prefixes),                                          \
+         .help = "store prompts as soon as they are computed, for others that begin alike"},       \
     {                                                                                              \
         .name = "max-tokens", .kind = CLI_U64, .argument = "N",                                    \
         .offset = offsetof(type, member.tokens), .def = "1048576", .min = 1,                       \

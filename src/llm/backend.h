@@ -36,7 +36,7 @@ enum {
 struct llm_backend;
 struct llm_buffer; /* bytes at the device */
 struct llm_weight; /* rows of a matrix, in the device's own layout */
-struct llm_kv;     /* K and V of all layers, in pages */
+struct llm_kv;     /* K and V, in pages */
 
 struct llm_backend_config {
     unsigned threads; /* cpu: 0: the cores there are */
@@ -50,18 +50,17 @@ struct llm_place {
 
 /* ---- KV ----
  *
- * A page id names, in every layer, room for LLM_KV_POSITIONS rows of K and as many of V; a row is
- * row_values binary16 values, kv_heads * head_dim, heads one after the other.  Position p of a
- * sequence lies in page pages[p / LLM_KV_POSITIONS] of it, as row p % LLM_KV_POSITIONS. */
+ * A page id names room for LLM_KV_POSITIONS rows of K and as many of V, of one layer of a sequence:
+ * a layer that moves out gives its memory back.  A row is row_values binary16 values, kv_heads *
+ * head_dim, heads one after the other.  Position p lies in the layer's page p / LLM_KV_POSITIONS,
+ * as row p % LLM_KV_POSITIONS. */
 struct llm_kv_shape {
-    uint32_t layers;
     uint32_t row_values;
     uint32_t pages; /* ids are below it; memory is only needed for those that are mapped */
 };
 
 /* Rows of one page of one tensor. */
 struct llm_kv_rows {
-    uint32_t layer;
     unsigned v; /* 0: K, 1: V */
     uint32_t page;
     uint32_t first, count; /* within the page */
@@ -70,15 +69,16 @@ struct llm_kv_rows {
 /* ---- what a step is about ---- */
 
 /* Given to begin, which copies what it needs; the ops refer to it.  Row i is the token tokens[i] at
- * position positions[i] of sequence seqs[i]; the pages of sequence s are pages[page_first[s]] and
- * on, mapped, enough for its positions. */
+ * position positions[i] of sequence seqs[i]; the pages of sequence s in layer l are
+ * pages[l * page_count + page_first[s]] and on, mapped, enough for its positions. */
 struct llm_batch {
     uint32_t rows;
     const uint32_t *tokens, *positions, *seqs;
     uint32_t seq_count;
     const uint32_t *page_first; /* seq_count entries */
     const uint32_t *pages;
-    uint32_t page_count;   /* of pages, all sequences together */
+    uint32_t page_count;   /* of one layer, all sequences together */
+    uint32_t layers;       /* that pages has */
     const uint32_t *picks; /* rows whose logits are wanted, ascending */
     uint32_t pick_count;
     /* For each row rope_pairs pairs (cos, sin) of its angles, the frequencies, scales and factors
@@ -167,6 +167,7 @@ struct llm_op_activate {
 
 struct llm_backend_ops {
     const char *name;
+    bool exact; /* the reference's bits, on every machine */
 
     /* 0; -ENODEV (no device or driver: tests skip); -ENOMEM; -EIO; and why (LLM_WHY_CHARS). */
     int (*open)(const struct llm_backend_config *config, struct llm_backend **out, char *why);

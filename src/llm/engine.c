@@ -7,17 +7,24 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Outside a step its pages are those that its rows need, or that were reserved. */
+struct layer {
+    struct llm_pages pages;
+    uint32_t rows; /* that it has, from the first on; fewer than the length: it is missing */
+};
 
 struct llm_seq {
     struct llm_engine *engine;
     uint32_t length;
-    struct llm_pages pages;
     /* Of the step at hand. */
     uint32_t next;  /* position of its next row; length when there is no step */
     uint32_t slot;  /* in the batch, valid when batch is the engine's */
     uint64_t batch; /* the last one it was part of */
+    struct layer layers[];
 };
 
 /* The arrays behind one struct llm_batch; sized for the largest. */
@@ -27,7 +34,7 @@ struct arrays {
     uint32_t page_first[LLM_GRAPH_ROWS_MAX];
     struct llm_seq *owners[LLM_GRAPH_ROWS_MAX];
     uint32_t *pages; /* grows */
-    uint32_t pages_room;
+    size_t pages_room;
     float *rope; /* LLM_GRAPH_ROWS_MAX rows */
 };
 
@@ -145,6 +152,15 @@ uint32_t llm_engine_context(const struct llm_engine *e)
     return e->context;
 }
 
+void llm_engine_arithmetic(const struct llm_engine *e, char text[LLM_ARITHMETIC_CHARS])
+{
+    const struct llm_backend *b = e->backend;
+    if (b->ops->exact)
+        snprintf(text, LLM_ARITHMETIC_CHARS, "exact");
+    else
+        snprintf(text, LLM_ARITHMETIC_CHARS, "%s: %s", b->ops->name, b->device);
+}
+
 uint64_t llm_engine_kernel_ns(const struct llm_engine *e)
 {
     return e->kernel_ns;
@@ -156,7 +172,7 @@ int llm_seq_create(struct llm_engine *e, struct llm_seq **out)
 {
     if (e->seq_count == LLM_SEQUENCES_MAX)
         return -ENOSPC;
-    struct llm_seq *seq = calloc(1, sizeof *seq);
+    struct llm_seq *seq = calloc(1, sizeof *seq + e->config->layers * sizeof seq->layers[0]);
     if (!seq)
         return -ENOMEM;
     seq->engine = e;
@@ -169,7 +185,8 @@ void llm_seq_destroy(struct llm_seq *seq)
 {
     if (!seq)
         return;
-    llm_cache_shorten(seq->engine->cache, &seq->pages, 0);
+    for (uint32_t l = 0; l < seq->engine->config->layers; l++)
+        llm_seq_evict(seq, l);
     seq->engine->seq_count--;
     free(seq);
 }
@@ -183,7 +200,54 @@ void llm_seq_truncate(struct llm_seq *seq, uint32_t length)
 {
     if (length < seq->length)
         seq->length = seq->next = length;
-    llm_cache_shorten(seq->engine->cache, &seq->pages, seq->length);
+    for (uint32_t l = 0; l < seq->engine->config->layers; l++) {
+        struct layer *layer = &seq->layers[l];
+        layer->rows = layer->rows < seq->length ? layer->rows : seq->length;
+        llm_cache_shorten(seq->engine->cache, &layer->pages, layer->rows);
+    }
+}
+
+void llm_seq_evict(struct llm_seq *seq, uint32_t layer)
+{
+    assert(layer < seq->engine->config->layers);
+    seq->layers[layer].rows = 0;
+    llm_cache_shorten(seq->engine->cache, &seq->layers[layer].pages, 0);
+}
+
+uint32_t llm_seq_layer_rows(const struct llm_seq *seq, uint32_t layer)
+{
+    assert(layer < seq->engine->config->layers);
+    return seq->layers[layer].rows;
+}
+
+struct llm_layers llm_seq_missing(const struct llm_seq *seq)
+{
+    struct llm_layers missing = {0};
+    for (uint32_t l = 0; l < seq->engine->config->layers; l++) {
+        if (seq->layers[l].rows < seq->length)
+            llm_layers_add(&missing, l);
+    }
+    return missing;
+}
+
+/* A missing layer gets its pages too: whether there are enough is known before any work. */
+static int extend(struct llm_seq *seq, uint32_t positions, char *why)
+{
+    int rc = 0;
+    for (uint32_t l = 0; l < seq->engine->config->layers && rc == 0; l++)
+        rc = llm_cache_extend(seq->engine->cache, &seq->layers[l].pages, positions, why);
+    return rc;
+}
+
+int llm_seq_reserve(struct llm_seq *seq, uint32_t positions, char *why)
+{
+    if (positions > seq->engine->context)
+        return llm_why(why, -ERANGE, "%u positions; the context has %u", positions,
+                       seq->engine->context);
+    int rc = extend(seq, positions, why);
+    if (rc)
+        llm_seq_truncate(seq, seq->length);
+    return rc;
 }
 
 /* ---- a step ---- */
@@ -206,11 +270,15 @@ static int check_rows(struct llm_engine *e, const struct llm_row *rows, uint32_t
     return 0;
 }
 
-static int extend_all(struct llm_engine *e, const struct llm_row *rows, uint32_t count, char *why)
+static int extend_all(const struct llm_row *rows, uint32_t count, char *why)
 {
     int rc = 0;
-    for (uint32_t i = 0; i < count && rc == 0; i++)
-        rc = llm_cache_extend(e->cache, &rows[i].seq->pages, rows[i].seq->next, why);
+    for (uint32_t i = 0; i < count && rc == 0; i++) {
+        struct llm_seq *seq = rows[i].seq;
+        if (i > 0 && seq == rows[i - 1].seq)
+            continue; /* next is where the sequence ends after all of its rows */
+        rc = extend(seq, seq->next, why);
+    }
     return rc;
 }
 
@@ -236,26 +304,37 @@ static uint32_t slot_of(struct llm_engine *e, struct llm_seq *seq, struct llm_ba
         seq->batch = e->batches;
         seq->slot = batch->seq_count;
         e->arrays.owners[batch->seq_count++] = seq;
-        batch->page_count += seq->pages.count;
     }
     return seq->slot;
 }
 
+static uint32_t pages_needed(const struct llm_seq *seq)
+{
+    return (uint32_t)(((uint64_t)seq->next + LLM_KV_POSITIONS - 1) / LLM_KV_POSITIONS);
+}
+
 static int list_pages(struct arrays *a, struct llm_batch *batch)
 {
-    if (batch->page_count > a->pages_room) {
-        uint32_t *larger = realloc(a->pages, batch->page_count * sizeof *larger);
+    for (uint32_t s = 0; s < batch->seq_count; s++) {
+        a->page_first[s] = batch->page_count;
+        batch->page_count += pages_needed(a->owners[s]);
+    }
+    size_t count = (size_t)batch->layers * batch->page_count;
+    if (count > a->pages_room) {
+        uint32_t *larger = realloc(a->pages, count * sizeof *larger);
         if (!larger)
             return -ENOMEM;
         a->pages = larger;
-        a->pages_room = batch->page_count;
+        a->pages_room = count;
     }
-    uint32_t at = 0;
     for (uint32_t s = 0; s < batch->seq_count; s++) {
-        const struct llm_pages *pages = &a->owners[s]->pages;
-        a->page_first[s] = at;
-        memcpy(a->pages + at, pages->ids, pages->count * sizeof *pages->ids);
-        at += pages->count;
+        uint32_t each = pages_needed(a->owners[s]);
+        for (uint32_t l = 0; l < batch->layers; l++) {
+            const struct llm_pages *pages = &a->owners[s]->layers[l].pages;
+            assert(pages->count >= each);
+            memcpy(a->pages + (size_t)l * batch->page_count + a->page_first[s], pages->ids,
+                   each * sizeof *a->pages);
+        }
     }
     batch->pages = a->pages;
     return 0;
@@ -266,7 +345,8 @@ static int describe(struct llm_engine *e, const struct llm_row *rows, uint32_t c
 {
     struct arrays *a = &e->arrays;
     uint32_t pairs = llm_rope_pairs(e->rope);
-    *batch = (struct llm_batch){.rows = count,
+    *batch = (struct llm_batch){.layers = e->config->layers,
+                                .rows = count,
                                 .tokens = a->tokens,
                                 .positions = a->positions,
                                 .seqs = a->seqs,
@@ -287,10 +367,44 @@ static int describe(struct llm_engine *e, const struct llm_row *rows, uint32_t c
     return list_pages(a, batch);
 }
 
+struct opening {
+    const struct llm_gate *gate;
+    const struct llm_row *rows;
+    uint32_t count;
+};
+
+static int open_layer(void *user, uint32_t layer, char *why)
+{
+    const struct opening *o = user;
+    int rc = o->gate->open(o->gate->user, layer, why);
+    for (uint32_t i = 0; i < o->count && rc == 0; i++) {
+        if (o->rows[i].seq->layers[layer].rows < o->rows[i].seq->length)
+            rc = llm_why(why, -ENODATA, "layer %u is missing still", layer);
+    }
+    return rc;
+}
+
+static struct llm_layers missing_in(const struct llm_row *rows, uint32_t count)
+{
+    struct llm_layers all = {0};
+    for (uint32_t i = 0; i < count; i++) {
+        if (i > 0 && rows[i].seq == rows[i - 1].seq)
+            continue;
+        struct llm_layers missing = llm_seq_missing(rows[i].seq);
+        llm_layers_join(&all, &missing);
+    }
+    return all;
+}
+
 /* All rows, a batch at a time; what a row yields does not depend on where the cuts are. */
 static int compute(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
-                   char *why)
+                   const struct llm_gate *gate, char *why)
 {
+    struct opening opening = {.gate = gate, .rows = rows, .count = count};
+    struct llm_layers missing = missing_in(rows, count);
+    struct llm_graph_stops stops = {.layers = &missing, .open = open_layer, .user = &opening};
+    if (!gate && llm_layers_count(&missing) > 0)
+        return llm_why(why, -ENODATA, "%u layers are missing", llm_layers_count(&missing));
     e->kernel_ns = 0;
     for (uint32_t done = 0; done < count; done += LLM_GRAPH_ROWS_MAX) {
         uint32_t rest = count - done;
@@ -298,7 +412,8 @@ static int compute(struct llm_engine *e, const struct llm_row *rows, uint32_t co
         uint64_t kernel_ns = 0;
         if (describe(e, rows + done, rest < LLM_GRAPH_ROWS_MAX ? rest : LLM_GRAPH_ROWS_MAX, &batch))
             return llm_why(why, -ENOMEM, "no memory for a list of %u pages", batch.page_count);
-        int rc = llm_graph_run(e->graph, llm_cache_kv(e->cache), &batch, logits, &kernel_ns, why);
+        int rc = llm_graph_run(e->graph, llm_cache_kv(e->cache), &batch, done ? NULL : &stops,
+                               logits, &kernel_ns, why);
         if (rc)
             return rc;
         e->kernel_ns += kernel_ns;
@@ -307,22 +422,37 @@ static int compute(struct llm_engine *e, const struct llm_row *rows, uint32_t co
     return 0;
 }
 
+static void commit(struct llm_seq *seq)
+{
+    seq->length = seq->next;
+    for (uint32_t l = 0; l < seq->engine->config->layers; l++)
+        seq->layers[l].rows = seq->length;
+}
+
 int llm_engine_step(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
                     char *why)
 {
+    return llm_engine_step_gated(e, rows, count, logits, NULL, why);
+}
+
+int llm_engine_step_gated(struct llm_engine *e, const struct llm_row *rows, uint32_t count,
+                          float *logits, const struct llm_gate *gate, char *why)
+{
     int rc = check_rows(e, rows, count, why);
     if (rc == 0)
-        rc = extend_all(e, rows, count, why);
+        rc = extend_all(rows, count, why);
     if (rc == 0) {
         rewind_positions(rows, count);
-        rc = compute(e, rows, count, logits, why);
+        rc = compute(e, rows, count, logits, gate, why);
     }
     if (rc) {
         undo(rows, count <= LLM_ROWS_MAX ? count : 0);
         return rc;
     }
-    for (uint32_t i = 0; i < count; i++)
-        rows[i].seq->length = rows[i].seq->next;
+    for (uint32_t i = 0; i < count; i++) {
+        if (i == 0 || rows[i].seq != rows[i - 1].seq)
+            commit(rows[i].seq);
+    }
     return 0;
 }
 
@@ -354,12 +484,12 @@ static int move_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_t 
                    kv_move *move)
 {
     uint64_t row_bytes = llm_kv_row_bytes(seq->engine) / 2;
+    const uint32_t *ids = seq->layers[layer].pages.ids;
     for (unsigned v = 0; v < 2; v++) {
         for (uint32_t p = from; p < to;) {
             uint32_t first = p % LLM_KV_POSITIONS, room = LLM_KV_POSITIONS - first;
-            struct llm_kv_rows rows = {.layer = layer,
-                                       .v = v,
-                                       .page = seq->pages.ids[p / LLM_KV_POSITIONS],
+            struct llm_kv_rows rows = {.v = v,
+                                       .page = ids[p / LLM_KV_POSITIONS],
                                        .first = first,
                                        .count = to - p < room ? to - p : room};
             int rc = move(seq, &rows, bytes);
@@ -374,7 +504,7 @@ static int move_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_t 
 
 int llm_seq_read_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_t to, void *dst)
 {
-    if (layer >= seq->engine->config->layers || from > to || to > seq->length)
+    if (layer >= seq->engine->config->layers || from > to || to > seq->layers[layer].rows)
         return -EINVAL;
     return move_kv(seq, layer, from, to, dst, read_rows);
 }
@@ -382,20 +512,26 @@ int llm_seq_read_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_t
 int llm_seq_write_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_t to,
                      const void *src)
 {
-    if (layer >= seq->engine->config->layers || from > to || from > seq->length)
+    if (layer >= seq->engine->config->layers || from > to || from > seq->layers[layer].rows)
         return -EINVAL;
     if (to > seq->engine->context)
         return -ERANGE;
+    struct layer *to_fill = &seq->layers[layer];
     char why[LLM_WHY_CHARS];
-    int rc = llm_cache_extend(seq->engine->cache, &seq->pages, to, why);
+    int rc = llm_cache_extend(seq->engine->cache, &to_fill->pages, to, why);
     /* move_kv only hands the bytes on to write_rows, which reads them. */
-    return rc ? rc : move_kv(seq, layer, from, to, (uint8_t *)(uintptr_t)src, write_rows);
+    if (rc == 0)
+        rc = move_kv(seq, layer, from, to, (uint8_t *)(uintptr_t)src, write_rows);
+    if (rc == 0 && to > to_fill->rows)
+        to_fill->rows = to;
+    return rc;
 }
 
 int llm_seq_set_length(struct llm_seq *seq, uint32_t length)
 {
-    if (length > (uint64_t)seq->pages.count * LLM_KV_POSITIONS || length > seq->engine->context)
+    if (length > seq->engine->context)
         return -ERANGE;
     seq->length = seq->next = length;
+    llm_seq_truncate(seq, length); /* layers that had more */
     return 0;
 }

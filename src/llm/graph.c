@@ -412,38 +412,78 @@ static void outputs(struct llm_graph *g, uint32_t picks)
                                       .out = a->logits});
 }
 
-static void record(struct llm_graph *g, struct llm_kv *kv, const struct llm_batch *batch)
+static void embed(struct llm_graph *g)
 {
+    struct llm_op_embed op = {.table = g->embedding,
+                              .position_table = g->positions,
+                              .out = g->acts.x,
+                              .width = g->config->width};
+    g->backend->ops->embed(g->backend, &op);
+}
+
+static void one_layer(struct llm_graph *g, struct llm_kv *kv, uint32_t l,
+                      const struct llm_batch *batch)
+{
+    const struct layer *layer = &g->layers[l];
     const struct acts *a = &g->acts;
-    struct llm_op_embed embed = {.table = g->embedding,
-                                 .position_table = g->positions,
-                                 .out = a->x,
-                                 .width = g->config->width};
-    g->backend->ops->embed(g->backend, &embed);
+    norm(g, a->x, a->h, batch->rows, layer->attn_norm, layer->attn_norm_bias);
+    attention(g, kv, l, batch);
+    if (!g->config->parallel_residual)
+        norm(g, a->x, a->h, batch->rows, layer->ffn_norm, layer->ffn_norm_bias);
+    feed_forward(g, l, batch->rows);
+}
+
+static int finish(struct llm_graph *g, uint64_t *kernel_ns, char *why)
+{
+    uint64_t ns = 0;
+    int rc = g->backend->ops->finish(g->backend, &ns, why);
+    *kernel_ns += ns;
+    return rc;
+}
+
+/* Ends the step at hand, lets the layer in, and begins the next one. */
+static int stop_at(struct llm_graph *g, const struct llm_graph_stops *stops, uint32_t layer,
+                   const struct llm_batch *batch, uint64_t *kernel_ns, char *why)
+{
+    int rc = finish(g, kernel_ns, why);
+    if (rc == 0)
+        rc = stops->open(stops->user, layer, why);
+    return rc ? rc : g->backend->ops->begin(g->backend, batch, why);
+}
+
+/* Within begin and finish; finish is left to the caller on success only. */
+static int record(struct llm_graph *g, struct llm_kv *kv, const struct llm_batch *batch,
+                  const struct llm_graph_stops *stops, uint64_t *kernel_ns, char *why)
+{
+    embed(g);
     for (uint32_t l = 0; l < g->config->layers; l++) {
-        const struct layer *layer = &g->layers[l];
-        norm(g, a->x, a->h, batch->rows, layer->attn_norm, layer->attn_norm_bias);
-        attention(g, kv, l, batch);
-        if (!g->config->parallel_residual)
-            norm(g, a->x, a->h, batch->rows, layer->ffn_norm, layer->ffn_norm_bias);
-        feed_forward(g, l, batch->rows);
+        if (stops && llm_layers_has(stops->layers, l)) {
+            int rc = stop_at(g, stops, l, batch, kernel_ns, why);
+            if (rc)
+                return rc;
+        }
+        one_layer(g, kv, l, batch);
     }
     if (batch->pick_count > 0)
         outputs(g, batch->pick_count);
+    return 0;
 }
 
 int llm_graph_run(struct llm_graph *g, struct llm_kv *kv, const struct llm_batch *batch,
-                  float *logits, uint64_t *kernel_ns, char *why)
+                  const struct llm_graph_stops *stops, float *logits, uint64_t *kernel_ns,
+                  char *why)
 {
     const struct llm_backend_ops *ops = g->backend->ops;
     assert(batch->rows >= 1 && batch->rows <= LLM_GRAPH_ROWS_MAX);
+    *kernel_ns = 0;
     int rc = make_room(g, batch->rows, batch->pick_count, why);
     if (rc == 0)
         rc = ops->begin(g->backend, batch, why);
+    if (rc == 0)
+        rc = record(g, kv, batch, stops, kernel_ns, why);
     if (rc)
         return rc;
-    record(g, kv, batch);
-    rc = ops->finish(g->backend, kernel_ns, why);
+    rc = finish(g, kernel_ns, why);
     if (rc == 0 && batch->pick_count > 0)
         rc = ops->download(g->backend, g->acts.logits, logits,
                            (uint64_t)batch->pick_count * g->config->vocab * sizeof(float), why);

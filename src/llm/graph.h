@@ -12,6 +12,7 @@
 #define HAWSER_LLM_GRAPH_H
 
 #include "llm/backend.h"
+#include "llm/layers.h"
 
 enum { LLM_GRAPH_ROWS_MAX = 512 }; /* of one batch: past it, weights are reused enough */
 
@@ -21,9 +22,19 @@ int llm_graph_create(struct llm_backend *backend, const struct llm_file *file,
                      struct llm_graph **out, char *why) MUST_CHECK;
 void llm_graph_destroy(struct llm_graph *graph);
 
+/* Layers before which the batch is computed so far, and open is called: nothing is under way then,
+ * so that KV may be written. */
+struct llm_graph_stops {
+    const struct llm_layers *layers;
+    int (*open)(void *user, uint32_t layer, char *why); /* a negative errno ends the run */
+    void *user;
+};
+
 /* Computes a batch of at most LLM_GRAPH_ROWS_MAX rows, begin and finish included.  logits: vocab
- * values for each of the batch's picks.  0, -ENOMEM, -EIO. */
+ * values for each of the batch's picks.  stops: NULL, or where to stop.  0, -ENOMEM, -EIO, or what
+ * open answered. */
 int llm_graph_run(struct llm_graph *graph, struct llm_kv *kv, const struct llm_batch *batch,
-                  float *logits, uint64_t *kernel_ns, char *why) MUST_CHECK;
+                  const struct llm_graph_stops *stops, float *logits, uint64_t *kernel_ns,
+                  char *why) MUST_CHECK;
 
 #endif

@@ -90,38 +90,56 @@ void llm_host_weight_destroy(struct llm_backend *b, struct llm_weight *weight)
     free(weight);
 }
 
-/* ---- KV pages ---- */
+/* ---- KV pages ----
+ *
+ * A piece of memory holds a run of pages, each its K and then its V, and is mapped while one of
+ * them is.  Each piece that is not mapped takes one of the 65,530 mappings that a process has,
+ * unless its administrator changed that, so there are not too many. */
+
+enum {
+    PIECES_MAX = 1 << 14, /* of one cache: a worker has several models, and needs mappings too */
+    PIECE_BYTES =
+        1 << 20, /* at least, where there is as much: pages of small models are some KiB */
+};
 
 struct llm_kv {
     struct page_tensors *tensors;
     struct page_outcome outcome; /* of the last batch; too large for a stack */
-    const struct page_geometry *geometry;
-    uint8_t *range; /* of all tensors */
+    uint32_t changes[PAGE_BATCH_MAX];
+    uint8_t *range; /* of all pages */
     uint32_t row_values;
+    uint64_t half_bytes; /* of a page: its K, or its V */
+    uint32_t run;        /* pages of a piece */
+    uint32_t used[];     /* of a piece: its mapped pages */
 };
 
-static uint64_t page_bytes_for(const struct llm_kv_shape *shape)
+static uint64_t half_bytes_for(const struct llm_kv_shape *shape)
 {
     uint64_t bytes = (uint64_t)shape->row_values * sizeof(uint16_t) * LLM_KV_POSITIONS;
     uint64_t unit = (uint64_t)sysconf(_SC_PAGESIZE);
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* Contiguous: an id is one mapping, not one for K and V of each layer, and a process may have some
- * 65,000, which a long context of a deep model would exceed. */
+static uint32_t run_for(const struct llm_kv_shape *shape, uint64_t half_bytes)
+{
+    uint64_t run = PIECE_BYTES / (2 * half_bytes), least = shape->pages / PIECES_MAX + 1;
+    run = run > least ? run : least;
+    return run < shape->pages ? (uint32_t)run : shape->pages;
+}
+
 int llm_host_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape, struct llm_kv **out,
                        char *why)
 {
     (void)b;
-    struct llm_kv *kv = calloc(1, sizeof *kv);
+    uint64_t half_bytes = half_bytes_for(shape);
+    uint32_t run = run_for(shape, half_bytes), pieces = (shape->pages + run - 1) / run;
+    struct llm_kv *kv = calloc(1, sizeof *kv + pieces * sizeof kv->used[0]);
     if (!kv)
         return llm_why(why, -ENOMEM, "no memory for the KV cache");
-    uint64_t page_bytes = page_bytes_for(shape);
     struct page_tensors_config config = {.backend = &page_backend_host,
-                                         .device.memory_bytes =
-                                             2 * page_bytes * shape->layers * shape->pages,
-                                         .layers = shape->layers,
-                                         .page_bytes = page_bytes,
+                                         .device.memory_bytes = 2 * half_bytes * run * pieces,
+                                         .layers = 1,
+                                         .page_bytes = half_bytes * run,
                                          .layout = PAGE_CONTIGUOUS};
     struct page_error error = {0};
     int rc = page_tensors_create(&config, &kv->tensors, &error);
@@ -129,10 +147,11 @@ int llm_host_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape, 
         free(kv);
         return llm_why(why, rc, "KV cache: %s", error.text);
     }
-    kv->geometry = page_tensors_geometry(kv->tensors);
     kv->range = (uint8_t *)(uintptr_t)page_tensors_address(kv->tensors, 0, 0, 0);
     kv->row_values = shape->row_values;
-    assert(kv->range && kv->geometry->pages >= shape->pages);
+    kv->half_bytes = half_bytes;
+    kv->run = run;
+    assert(kv->range && page_tensors_geometry(kv->tensors)->pages >= pieces);
     *out = kv;
     return 0;
 }
@@ -153,18 +172,36 @@ static int told(const struct llm_kv *kv, int rc, char *why)
 
 int llm_host_kv_map(struct llm_kv *kv, const uint32_t *ids, size_t count, char *why)
 {
-    return told(kv, page_tensors_map(kv->tensors, ids, count, &kv->outcome), why);
+    size_t changes = 0;
+    assert(count <= PAGE_BATCH_MAX);
+    for (size_t i = 0; i < count; i++) {
+        if (kv->used[ids[i] / kv->run]++ == 0)
+            kv->changes[changes++] = ids[i] / kv->run;
+    }
+    int rc = changes ? page_tensors_map(kv->tensors, kv->changes, changes, &kv->outcome) : 0;
+    for (size_t i = 0; i < count && rc; i++)
+        kv->used[ids[i] / kv->run]--;
+    return told(kv, rc, why);
 }
 
 int llm_host_kv_unmap(struct llm_kv *kv, const uint32_t *ids, size_t count, char *why)
 {
-    return told(kv, page_tensors_unmap(kv->tensors, ids, count, &kv->outcome), why);
+    size_t changes = 0;
+    assert(count <= PAGE_BATCH_MAX);
+    for (size_t i = 0; i < count; i++) {
+        assert(kv->used[ids[i] / kv->run] > 0);
+        if (--kv->used[ids[i] / kv->run] == 0)
+            kv->changes[changes++] = ids[i] / kv->run;
+    }
+    int rc = changes ? page_tensors_unmap(kv->tensors, kv->changes, changes, &kv->outcome) : 0;
+    for (size_t i = 0; i < count && rc; i++)
+        kv->used[ids[i] / kv->run]++;
+    return told(kv, rc, why);
 }
 
-uint8_t *llm_host_kv(const struct llm_kv *kv, uint32_t layer, unsigned v, uint32_t page,
-                     uint32_t row)
+uint8_t *llm_host_kv(const struct llm_kv *kv, unsigned v, uint32_t page, uint32_t row)
 {
-    return kv->range + page_tensor_offset(kv->geometry, layer, v, page) +
+    return kv->range + (2 * (uint64_t)page + v) * kv->half_bytes +
            (uint64_t)row * kv->row_values * sizeof(uint16_t);
 }
 
@@ -175,15 +212,15 @@ uint32_t llm_host_kv_values(const struct llm_kv *kv)
 
 uint64_t llm_host_kv_page_stride(const struct llm_kv *kv)
 {
-    return kv->geometry->piece_bytes;
+    return 2 * kv->half_bytes;
 }
 
 static uint8_t *kv_rows(const struct llm_kv *kv, const struct llm_kv_rows *rows, size_t *bytes)
 {
-    assert(page_tensors_is_mapped(kv->tensors, rows->page));
+    assert(kv->used[rows->page / kv->run] > 0);
     assert(rows->first + rows->count <= LLM_KV_POSITIONS);
     *bytes = (size_t)rows->count * kv->row_values * sizeof(uint16_t);
-    return llm_host_kv(kv, rows->layer, rows->v, rows->page, rows->first);
+    return llm_host_kv(kv, rows->v, rows->page, rows->first);
 }
 
 int llm_host_kv_read(struct llm_kv *kv, const struct llm_kv_rows *rows, void *dst, char *why)
@@ -270,10 +307,10 @@ void llm_host_rope(const struct llm_batch *batch, const struct llm_op_rope *op, 
 void llm_host_append(const struct llm_batch *batch, const struct llm_op_append *op, uint32_t row)
 {
     uint32_t values = llm_host_kv_values(op->kv), position = batch->positions[row];
-    uint32_t page = batch->pages[batch->page_first[batch->seqs[row]] + position / LLM_KV_POSITIONS];
+    uint32_t page = llm_host_pages(batch, op->layer, row)[position / LLM_KV_POSITIONS];
     const float *k = llm_host_floats(op->k) + (size_t)row * values;
     const float *v = llm_host_floats(op->v) + (size_t)row * values;
     uint32_t at = position % LLM_KV_POSITIONS;
-    wire_half_from_f32(llm_host_kv(op->kv, op->layer, 0, page, at), k, values);
-    wire_half_from_f32(llm_host_kv(op->kv, op->layer, 1, page, at), v, values);
+    wire_half_from_f32(llm_host_kv(op->kv, 0, page, at), k, values);
+    wire_half_from_f32(llm_host_kv(op->kv, 1, page, at), v, values);
 }

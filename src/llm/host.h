@@ -9,6 +9,8 @@
 
 #include "llm/backend.h"
 
+#include <assert.h>
+
 struct llm_buffer {
     uint8_t *bytes;
     uint64_t size;
@@ -33,13 +35,20 @@ static inline float *llm_host_floats(struct llm_place place)
     return (float *)(void *)(place.buffer->bytes + place.offset);
 }
 
-/* Row `row` of a matrix, and of the KV at a position of a row's sequence. */
+/* The pages of a row's sequence in a layer. */
+static inline const uint32_t *llm_host_pages(const struct llm_batch *batch, uint32_t layer,
+                                             uint32_t row)
+{
+    assert(layer < batch->layers);
+    return batch->pages + (size_t)layer * batch->page_count + batch->page_first[batch->seqs[row]];
+}
+
+/* Row `row` of a matrix, and of a page's K or V. */
 static inline const uint8_t *llm_host_row(const struct llm_weight *w, uint64_t row)
 {
     return w->rows + row * w->row_bytes;
 }
-uint8_t *llm_host_kv(const struct llm_kv *kv, uint32_t layer, unsigned v, uint32_t page,
-                     uint32_t row);
+uint8_t *llm_host_kv(const struct llm_kv *kv, unsigned v, uint32_t page, uint32_t row);
 uint32_t llm_host_kv_values(const struct llm_kv *kv);      /* of a row */
 uint64_t llm_host_kv_page_stride(const struct llm_kv *kv); /* bytes from one page to the next */
 

@@ -72,8 +72,10 @@ int llm_kernels_use(const char *name)
 
 /* ---- the set "c" ---- */
 
-static void c_prepare(enum llm_act act, void *dst, const float *src, uint32_t width, uint32_t rows)
+static void c_prepare(enum llm_act act, void *dst, const float *src, uint32_t width, uint32_t rows,
+                      uint32_t count)
 {
+    (void)count;
     if (act == LLM_ACT_F16)
         llm_round_f16(dst, src, (size_t)width * rows);
     else if (act == LLM_ACT_Q32)

@@ -56,8 +56,9 @@ struct llm_norm {
 
 struct llm_kernels {
     const char *name;
-    /* `rows` rows, at most LLM_GROUP, as one group. */
-    void (*prepare)(enum llm_act act, void *dst, const float *src, uint32_t width, uint32_t rows);
+    /* `rows` rows, at most LLM_GROUP, as one group of a batch of `count`. */
+    void (*prepare)(enum llm_act act, void *dst, const float *src, uint32_t width, uint32_t rows,
+                    uint32_t count);
     void (*mul)(const struct llm_mul *mul);
     void (*attend)(const struct llm_attention *a);
     void (*norm)(const struct llm_norm *norm);

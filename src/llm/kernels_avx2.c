@@ -332,8 +332,9 @@ static void prepare256(struct llm_q256 *dst, const float *src, uint64_t count)
 }
 
 static void avx2_prepare(enum llm_act act, void *dst, const float *src, uint32_t width,
-                         uint32_t rows)
+                         uint32_t rows, uint32_t count)
 {
+    (void)count;
     if (act == LLM_ACT_F16)
         llm_round_f16(dst, src, (uint64_t)width * rows);
     else if (act == LLM_ACT_Q32)

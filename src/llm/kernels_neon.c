@@ -6,8 +6,6 @@
 
 #include <assert.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
 enum { TILE_COLS = 3 }; /* of activations: 4 x 3 x 2 accumulators leave room for the operands */
 
 /* next: see next_rows. */
@@ -44,19 +42,6 @@ INLINE float load1(enum llm_dtype dtype, const uint8_t *w, uint32_t k)
     memcpy(padded, w + bytes * k, bytes);
     load8(dtype, padded, 0, v);
     return vgetq_lane_f32(v[0], 0);
-}
-
-/* llm_sum8 of four rows' lanes. */
-INLINE float32x4_t reduce4(const float32x4_t lanes[4][2])
-{
-    float32x4_t s[4];
-    for (int r = 0; r < 4; r++)
-        s[r] = vaddq_f32(lanes[r][0], lanes[r][1]);
-    float32x4_t ab = vaddq_f32(vcombine_f32(vget_low_f32(s[0]), vget_low_f32(s[1])),
-                               vcombine_f32(vget_high_f32(s[0]), vget_high_f32(s[1])));
-    float32x4_t cd = vaddq_f32(vcombine_f32(vget_low_f32(s[2]), vget_low_f32(s[3])),
-                               vcombine_f32(vget_high_f32(s[2]), vget_high_f32(s[3])));
-    return vpaddq_f32(ab, cd);
 }
 
 /* The terms past the last whole eight. */
@@ -261,16 +246,16 @@ static float32x4_t dot4_q4_0(const uint8_t *const w[4], const void *acts, uint32
     float32x4_t acc = vdupq_n_f32(0);
     for (size_t at = 0; width; width -= 32, at += 18, x++) {
         int8x16_t a0 = vld1q_s8(x->values), a1 = vld1q_s8(x->values + 16);
-        int32x4_t sums[4];
+        /* Nibbles are 8 more than their values: the sum of each row begins with what that adds. */
+        int32x4_t offset = vsetq_lane_s32(-8 * x->sum, vdupq_n_s32(0), 0), sums[4];
         next_lines(next, at, 18);
         for (int r = 0; r < 4; r++) {
             uint8x16_t q = vld1q_u8(w[r] + at + 2);
-            sums[r] = vdotq_s32(vdupq_n_s32(0), vreinterpretq_s8_u8(vandq_u8(q, low)), a0);
+            sums[r] = vdotq_s32(offset, vreinterpretq_s8_u8(vandq_u8(q, low)), a0);
             sums[r] = vdotq_s32(sums[r], vreinterpretq_s8_u8(vshrq_n_u8(q, 4)), a1);
         }
-        int32x4_t sum = vsubq_s32(sum4(sums), vdupq_n_s32(8 * x->sum));
         float32x4_t scale = vmulq_n_f32(load4_halves(w, at), x->scale);
-        acc = vfmaq_f32(acc, vcvtq_f32_s32(sum), scale);
+        acc = vfmaq_f32(acc, vcvtq_f32_s32(sum4(sums)), scale);
     }
     return acc;
 }
@@ -301,7 +286,7 @@ static float32x4_t dot4_q4_k(const uint8_t *const w[4], const void *acts, uint32
     for (size_t at = 0; width; width -= 256, at += 144, x++) {
         int16x8_t pairs = vpaddq_s16(vld1q_s16(x->sums), vld1q_s16(x->sums + 8));
         int32x4_t products[4], offsets[4];
-        next_lines(next, at, 144);
+        ask_lines(next, at, 144);
         for (int r = 0; r < 4; r++) {
             uint8_t scales[8], minima[8];
             q4k_scales(w[r] + at, scales, minima);
@@ -358,7 +343,7 @@ static float32x4_t dot4_q6_k(const uint8_t *const w[4], const void *acts, uint32
     float32x4_t acc = vdupq_n_f32(0);
     for (size_t at = 0; width; width -= 256, at += 210, x++) {
         int32x4_t products[4];
-        next_lines(next, at, 210);
+        ask_lines(next, at, 210);
         for (int r = 0; r < 4; r++)
             products[r] = products_q6_k(w[r] + at, x);
         float32x4_t scale = vmulq_n_f32(load4_halves(w, at + 208), x->scale);
@@ -537,9 +522,16 @@ void llm_neon_gelu(float *x, uint64_t count)
     elementwise_gelu(x, count);
 }
 
+static void neon_prepare(enum llm_act act, void *dst, const float *src, uint32_t width,
+                         uint32_t rows, uint32_t count)
+{
+    (void)count;
+    llm_neon_prepare(act, dst, src, width, rows);
+}
+
 const struct llm_kernels llm_kernels_neon = {
     .name = "neon",
-    .prepare = llm_neon_prepare,
+    .prepare = neon_prepare,
     .mul = llm_neon_mul,
     .attend = llm_neon_attend,
     .norm = llm_neon_norm,

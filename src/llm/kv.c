@@ -7,7 +7,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Freed pages that stay mapped: the next prompt of a thousand positions begins without a map. */
+/* Freed pages of a layer that stay mapped: the next prompt of a thousand positions begins without a
+ * map. */
 enum { RESERVE_PAGES = 16 };
 
 struct llm_cache {
@@ -32,39 +33,45 @@ static int unmap_pages(void *user, const uint32_t *ids, size_t count, struct pag
     return rc ? page_fail(why, rc, 0, "%s", text) : 0;
 }
 
-static int make_alloc(struct llm_cache *cache, uint32_t pages, char *why)
+static int make_alloc(struct llm_cache *cache, uint32_t pages, uint32_t layers, char *why)
 {
+    uint32_t reserve = RESERVE_PAGES * layers;
     struct page_alloc_config config = {.pages = pages,
                                        .map = map_pages,
                                        .unmap = unmap_pages,
                                        .user = cache,
-                                       .reserve_high =
-                                           pages < RESERVE_PAGES ? pages : RESERVE_PAGES};
+                                       .reserve_high = pages < reserve ? pages : reserve};
     struct page_error error = {0};
     int rc = page_alloc_create(&config, &cache->alloc, &error);
     return rc ? llm_why(why, rc, "KV pages: %s", error.text) : 0;
 }
 
+static int count_pages(const struct llm_config *config, uint64_t bytes, struct llm_kv_shape *shape,
+                       char *why)
+{
+    uint64_t page = UINT64_C(2) * LLM_KV_POSITIONS * shape->row_values * sizeof(uint16_t);
+    uint64_t pages = bytes / page;
+    if (pages < config->layers)
+        return llm_why(why, -ENOMEM, "%llu bytes of KV are not a page of %llu for each layer",
+                       (unsigned long long)bytes, (unsigned long long)page);
+    shape->pages = pages < PAGE_COUNT_MAX ? (uint32_t)pages : PAGE_COUNT_MAX;
+    return 0;
+}
+
 int llm_cache_create(struct llm_backend *backend, const struct llm_config *config, uint64_t bytes,
                      struct llm_cache **out, char *why)
 {
-    uint32_t row_values = config->kv_heads * config->head_dim;
-    uint64_t page = UINT64_C(2) * config->layers * LLM_KV_POSITIONS * row_values * sizeof(uint16_t);
-    uint64_t pages = bytes / page;
-    if (pages == 0)
-        return llm_why(why, -ENOMEM, "%llu bytes of KV are not a page of %llu",
-                       (unsigned long long)bytes, (unsigned long long)page);
-    struct llm_kv_shape shape = {.layers = config->layers,
-                                 .row_values = row_values,
-                                 .pages =
-                                     pages < PAGE_COUNT_MAX ? (uint32_t)pages : PAGE_COUNT_MAX};
+    struct llm_kv_shape shape = {.row_values = config->kv_heads * config->head_dim};
+    int rc = count_pages(config, bytes, &shape, why);
+    if (rc)
+        return rc;
     struct llm_cache *cache = calloc(1, sizeof *cache);
     if (!cache)
         return llm_why(why, -ENOMEM, "no memory for the KV cache");
     cache->backend = backend;
-    int rc = backend->ops->kv_create(backend, &shape, &cache->kv, why);
+    rc = backend->ops->kv_create(backend, &shape, &cache->kv, why);
     if (rc == 0)
-        rc = make_alloc(cache, shape.pages, why);
+        rc = make_alloc(cache, shape.pages, config->layers, why);
     if (rc) {
         llm_cache_destroy(cache);
         return rc;

@@ -1,7 +1,7 @@
-/* llm/kv.h - private to src/llm: which pages of a backend's KV belong to which sequence.
+/* llm/kv.h - private to src/llm: which pages of a backend's KV belong to which layer of a sequence.
  *
- * page/alloc.h hands out page ids and asks the backend to map them; a sequence holds a list of
- * them.
+ * page/alloc.h hands out page ids and asks the backend to map them; a layer of a sequence holds a
+ * list of them.
  *
  * Trust: positions were checked against the context.
  * Threads: one at a time.  Lifetime: create/destroy; lists are given back before. */
@@ -12,12 +12,13 @@
 
 struct llm_cache;
 
-struct llm_pages { /* zero at first */
+struct llm_pages { /* of one layer of one sequence; zero at first */
     uint32_t *ids;
     uint32_t count, room;
 };
 
-/* bytes: of KV for all sequences together.  0; -ENOMEM, -EIO and why. */
+/* bytes: of KV for all sequences together; a page for each layer at least.  0; -ENOMEM, -EIO and
+ * why. */
 int llm_cache_create(struct llm_backend *backend, const struct llm_config *config, uint64_t bytes,
                      struct llm_cache **out, char *why) MUST_CHECK;
 void llm_cache_destroy(struct llm_cache *cache);

@@ -22,6 +22,10 @@ const char *llm_method_name(uint32_t method)
         "metrics",
         "get_network_counters",
         "probe",
+        "evict_kv_layers",
+        "fetch_missing_kv_layers",
+        "set_recovery",
+        "resume_sequence",
     };
     _Static_assert(sizeof names / sizeof *names == LLM_METHOD_LAST - LLM_METHOD_FIRST + 1, "all");
     if (method < LLM_METHOD_FIRST || method > LLM_METHOD_LAST)
@@ -52,6 +56,8 @@ enum llm_class llm_answer_class(uint32_t method)
         return LLM_WEIGHTS;
     case LLM_METHOD_DOWNLOAD_KV:
         return LLM_KV_REGULAR;
+    case LLM_METHOD_FETCH_KV:
+        return LLM_KV_DELTA;
     case LLM_METHOD_STATELESS:
     case LLM_METHOD_PREFILL_HANDLE:
     case LLM_METHOD_DECODE_HANDLE:
@@ -66,13 +72,23 @@ enum llm_class llm_answer_class(uint32_t method)
 
 /* ---- requests to bytes ---- */
 
+void llm_put_layers(struct wire_enc *e, const struct llm_layers *layers)
+{
+    uint8_t bytes = LLM_LAYERS_MAX / 8;
+    while (bytes > 0 && !(layers->words[(bytes - 1) / 8] >> (bytes - 1) % 8 * 8 & 0xff))
+        bytes--;
+    wire_put_u8(e, bytes);
+    for (unsigned i = 0; i < bytes; i++)
+        wire_put_u8(e, (uint8_t)(layers->words[i / 8] >> i % 8 * 8));
+}
+
 static void put_tokens(struct wire_enc *e, const uint32_t *tokens, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
         wire_put_varint(e, tokens[i]);
 }
 
-static void put_wish(struct wire_enc *e, const struct llm_wish *w)
+void llm_put_wish(struct wire_enc *e, const struct llm_wish *w)
 {
     wire_put_u8(e, (uint8_t)w->kind);
     switch (w->kind) {
@@ -90,6 +106,12 @@ static void put_wish(struct wire_enc *e, const struct llm_wish *w)
         wire_put_varint(e, w->link_rate);
         break;
     }
+}
+
+void llm_put_policy(struct wire_enc *e, const struct llm_spill_policy *policy)
+{
+    wire_put_u8(e, (uint8_t)policy->recovery);
+    wire_put_u8(e, (uint8_t)policy->pack);
 }
 
 void llm_request_encode(const struct llm_request *r, struct wire_enc *e)
@@ -122,7 +144,7 @@ void llm_request_encode(const struct llm_request *r, struct wire_enc *e)
         wire_put_varint(e, r->value);
         break;
     case LLM_METHOD_PREFILL_SEMANTIC:
-        put_wish(e, &r->wish);
+        llm_put_wish(e, &r->wish);
         put_tokens(e, r->tokens, r->token_count);
         break;
     case LLM_METHOD_DECODE_SEMANTIC:
@@ -130,10 +152,23 @@ void llm_request_encode(const struct llm_request *r, struct wire_enc *e)
         wire_put_varint(e, r->value);
         break;
     case LLM_METHOD_RELEASE:
+    case LLM_METHOD_RESUME:
         wire_put_bytes(e, r->handle, sizeof r->handle);
         break;
     case LLM_METHOD_PROBE:
         wire_put_u32(e, r->length);
+        break;
+    case LLM_METHOD_EVICT_KV:
+        wire_put_bytes(e, r->handle, sizeof r->handle);
+        llm_put_layers(e, &r->layers);
+        break;
+    case LLM_METHOD_FETCH_KV:
+        wire_put_bytes(e, r->handle, sizeof r->handle);
+        wire_put_u32(e, r->from);
+        llm_put_layers(e, &r->layers);
+        break;
+    case LLM_METHOD_SET_RECOVERY:
+        llm_put_policy(e, &r->policy);
         break;
     default: /* an empty body */
         break;
@@ -184,7 +219,7 @@ static int take_tokens(struct wire_dec *d, struct llm_request *out)
     return 0;
 }
 
-static void get_wish(struct wire_dec *d, struct llm_wish *w)
+void llm_get_wish(struct wire_dec *d, struct llm_wish *w)
 {
     w->kind = (enum llm_wish_kind)wire_get_u8(d);
     switch (w->kind) {
@@ -237,6 +272,32 @@ static void get_piece(struct wire_dec *d, struct llm_request *r)
         wire_dec_fail(d, -EMSGSIZE);
 }
 
+void llm_get_layers(struct wire_dec *d, struct llm_layers *layers)
+{
+    uint8_t bytes = wire_get_u8(d);
+    *layers = (struct llm_layers){0};
+    if (bytes > LLM_LAYERS_MAX / 8) {
+        wire_dec_fail(d, -EMSGSIZE);
+        return;
+    }
+    uint8_t last = 1;
+    for (unsigned i = 0; i < bytes; i++) {
+        last = wire_get_u8(d);
+        layers->words[i / 8] |= (uint64_t)last << i % 8 * 8;
+    }
+    if (last == 0) /* there is one way to say it */
+        wire_dec_fail(d, -EPROTO);
+}
+
+void llm_get_policy(struct wire_dec *d, struct llm_spill_policy *policy)
+{
+    policy->recovery = (enum llm_recovery)wire_get_u8(d);
+    policy->pack = (enum llm_spill_pack)wire_get_u8(d);
+    if (policy->recovery < LLM_RECOVER_DELTA || policy->recovery > LLM_RECOVER_COMPUTE ||
+        policy->pack < LLM_PACK_AUTO || policy->pack > LLM_PACK_ALWAYS)
+        wire_dec_fail(d, -EPROTO);
+}
+
 static int get_body(struct wire_dec *d, struct llm_request *r)
 {
     switch (r->method) {
@@ -261,14 +322,27 @@ static int get_body(struct wire_dec *d, struct llm_request *r)
         r->value = get_varint32(d);
         return 0;
     case LLM_METHOD_PREFILL_SEMANTIC:
-        get_wish(d, &r->wish);
+        llm_get_wish(d, &r->wish);
         return wire_dec_error(d) ? 0 : take_tokens(d, r);
     case LLM_METHOD_DECODE_SEMANTIC:
         r->slot = wire_get_varint(d);
         r->value = get_varint32(d);
         return 0;
     case LLM_METHOD_RELEASE:
+    case LLM_METHOD_RESUME:
         wire_get_copy(d, r->handle, sizeof r->handle);
+        return 0;
+    case LLM_METHOD_EVICT_KV:
+        wire_get_copy(d, r->handle, sizeof r->handle);
+        llm_get_layers(d, &r->layers);
+        return 0;
+    case LLM_METHOD_FETCH_KV:
+        wire_get_copy(d, r->handle, sizeof r->handle);
+        r->from = wire_get_u32(d);
+        llm_get_layers(d, &r->layers);
+        return 0;
+    case LLM_METHOD_SET_RECOVERY:
+        llm_get_policy(d, &r->policy);
         return 0;
     case LLM_METHOD_PROBE:
         r->length = wire_get_u32(d);

@@ -18,10 +18,19 @@
  *   release                 handle                                     -
  *   reset                   -                                          -
  *   metrics                 -                                          u64 x LLM_METRICS
- *   get network counters    -                                          u64 x 2 x LLM_CLASSES
+ *   get network counters    -                                          u64 x 2 x LLM_CLASSES, then
+ *                                                                      the same of the KV store
  *   probe                   bytes u32                                  that many zeros
+ *   evict KV layers         handle, layers                             layers missing now u32
+ *   fetch missing KV layers handle, from u32, layers                   rows u32, layers, blocks
+ *   set recovery            recovery u8, packing u8                    -
+ *   resume                  handle                                     slot varint, rows u32
  *
  *   logits   f32 x vocabulary
+ *   layers   bytes u8, then so many: layer i is bit i % 8 of byte i / 8; the last is not 0
+ *   blocks   for each of the layers, in order: rows from..rows of K, then of V, as one block of
+ *            wire/codec.h.  As many layers as fit LLM_FETCH_BYTES, one at least; who wants the rest
+ *            asks again
  *   wish     kind u8, then by kind
  *     1 tokens   temperature f32, top k varint, top p f32, seed u64: the worker samples
  *     2 top k    k varint
@@ -42,6 +51,7 @@
 
 #include "llm/ledger.h"
 #include "llm/sampler.h"
+#include "llm/spill.h"
 #include "wire/dec.h"
 #include "wire/enc.h"
 
@@ -65,7 +75,11 @@ enum llm_method {
     LLM_METHOD_METRICS,
     LLM_METHOD_NETWORK_COUNTERS, /* get_network_counters */
     LLM_METHOD_PROBE,
-    LLM_METHOD_LAST = LLM_METHOD_PROBE,
+    LLM_METHOD_EVICT_KV,     /* evict_kv_layers: to the worker's store */
+    LLM_METHOD_FETCH_KV,     /* fetch_missing_kv_layers: from the device or the store */
+    LLM_METHOD_SET_RECOVERY, /* of sequences that this connection begins from now on */
+    LLM_METHOD_RESUME,       /* resume_sequence: one that another connection or worker had */
+    LLM_METHOD_LAST = LLM_METHOD_RESUME,
     LLM_METHOD_END = 768,
 };
 
@@ -79,6 +93,7 @@ enum {
     LLM_TOP_K_MAX = 4096,            /* past that, logits are the better wish */
     LLM_GENERATE_MAX = 65536,        /* tokens of one request; longer texts are several */
     LLM_REQUEST_BYTES_MAX = 8 << 20, /* a million tokens of a large vocabulary, or a piece */
+    LLM_FETCH_BYTES = 16 << 20,      /* of layers in one answer, but for the first: a window */
 };
 
 enum llm_upload { LLM_UPLOAD_WEIGHTS = 1, LLM_UPLOAD_KV = 2 };
@@ -107,6 +122,9 @@ struct llm_request {
     uint64_t slot;
     uint32_t value;
     struct llm_wish wish;
+    struct llm_layers layers;
+    uint32_t from; /* row */
+    struct llm_spill_policy policy;
 };
 
 /* Of a worker, as one client sees it; all u64 on the wire, in this order. */
@@ -120,6 +138,13 @@ enum llm_metric {
     LLM_METRIC_SEQUENCES,     /* open now, of all clients and of those that are gone */
     LLM_METRIC_ORPHANS,       /* of those: kept for a client that is gone */
     LLM_METRIC_MODELS,        /* loaded now */
+    /* Of this connection's sequences: KV that moved out and came back (llm/spill.h). */
+    LLM_METRIC_KV_EVICTED,     /* layers */
+    LLM_METRIC_KV_RESTORED,    /* layers */
+    LLM_METRIC_KV_PLAIN_BYTES, /* of rows that came back, before packing */
+    LLM_METRIC_KV_WAIT_NS,     /* for the store */
+    LLM_METRIC_KV_COMPUTED,    /* rows computed again */
+    LLM_METRIC_KV_SHARED,      /* rows of prompts that were in the store */
     LLM_METRICS
 };
 
@@ -139,6 +164,14 @@ void llm_request_fini(struct llm_request *request);
 /* Tokens up to the end of a decoder; at most room are written.  The count, or -EPROTO, -EMSGSIZE.
  */
 int64_t llm_get_tokens(struct wire_dec *d, uint32_t *tokens, size_t room);
+
+/* Layers, a wish and a policy on their own; reading sets the decoder's error. */
+void llm_put_layers(struct wire_enc *e, const struct llm_layers *layers);
+void llm_get_layers(struct wire_dec *d, struct llm_layers *layers);
+void llm_put_wish(struct wire_enc *e, const struct llm_wish *wish);
+void llm_get_wish(struct wire_dec *d, struct llm_wish *wish);
+void llm_put_policy(struct wire_enc *e, const struct llm_spill_policy *policy);
+void llm_get_policy(struct wire_dec *d, struct llm_spill_policy *policy);
 
 void llm_handle_format(const uint8_t handle[LLM_HANDLE_BYTES], char text[LLM_HANDLE_CHARS]);
 

@@ -8,6 +8,9 @@
 
 #include <arm_neon.h>
 
+/* Small pieces of inner loops, some with a parameter that is a constant in each use. */
+#define INLINE static inline __attribute__((always_inline))
+
 void llm_neon_prepare(enum llm_act act, void *dst, const float *src, uint32_t width, uint32_t rows);
 void llm_neon_mul(const struct llm_mul *m);
 void llm_neon_attend(const struct llm_attention *a);
@@ -31,6 +34,19 @@ static inline float32x4_t load4_halves(const uint8_t *const w[4], size_t at)
 static inline int32x4_t sum4(const int32x4_t v[4])
 {
     return vpaddq_s32(vpaddq_s32(v[0], v[1]), vpaddq_s32(v[2], v[3]));
+}
+
+/* llm_sum8 of four rows' lanes. */
+INLINE float32x4_t reduce4(const float32x4_t lanes[4][2])
+{
+    float32x4_t s[4];
+    for (int r = 0; r < 4; r++)
+        s[r] = vaddq_f32(lanes[r][0], lanes[r][1]);
+    float32x4_t ab = vaddq_f32(vcombine_f32(vget_low_f32(s[0]), vget_low_f32(s[1])),
+                               vcombine_f32(vget_high_f32(s[0]), vget_high_f32(s[1])));
+    float32x4_t cd = vaddq_f32(vcombine_f32(vget_low_f32(s[2]), vget_low_f32(s[3])),
+                               vcombine_f32(vget_high_f32(s[2]), vget_high_f32(s[3])));
+    return vpaddq_f32(ab, cd);
 }
 
 /* The eight 6-bit scales and minima of a Q4_K block, eight bytes each; see llm/quantise.c. */
@@ -69,6 +85,14 @@ static inline void next_lines(const volatile uint8_t *next, size_t at, size_t by
 {
     for (size_t i = 0; next && i < bytes; i += HW_CACHE_LINE / 4)
         (void)next[4 * (at + i)];
+}
+
+/* The same as a hint, which nothing waits for.  For types that compute much for a byte, Q4_K and
+ * Q6_K; where memory is nearer to the limit, reads get twice as much from it. */
+static inline void ask_lines(const volatile uint8_t *next, size_t at, size_t bytes)
+{
+    for (size_t i = 0; next && i < bytes; i += HW_CACHE_LINE / 4)
+        __builtin_prefetch((const void *)(uintptr_t)(next + 4 * (at + i)));
 }
 
 static inline void store4(const struct llm_mul *m, uint32_t row, uint32_t col, float32x4_t sums)

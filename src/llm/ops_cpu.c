@@ -223,7 +223,7 @@ static void prepare_group(void *user, uint32_t group, unsigned thread)
     uint32_t first = group * LLM_GROUP, rest = job->rows - first;
     job->kernels->prepare(job->act, job->out + group * job->group_bytes,
                           job->in + (size_t)first * job->width, job->width,
-                          rest < LLM_GROUP ? rest : LLM_GROUP);
+                          rest < LLM_GROUP ? rest : LLM_GROUP, job->rows);
 }
 
 /* The activations as weights of that kind need them; NULL without memory. */
@@ -327,12 +327,11 @@ static void attend_piece(void *user, uint32_t piece, unsigned thread)
     uint32_t group = op->heads / op->kv_heads;
     size_t at = ((size_t)row * op->heads + (size_t)kv_head * group) * op->head_dim;
     size_t in_row = (size_t)kv_head * op->head_dim * sizeof(uint16_t);
-    struct llm_attention a = {.k = llm_host_kv(op->kv, op->layer, 0, 0, 0) + in_row,
-                              .v = llm_host_kv(op->kv, op->layer, 1, 0, 0) + in_row,
+    struct llm_attention a = {.k = llm_host_kv(op->kv, 0, 0, 0) + in_row,
+                              .v = llm_host_kv(op->kv, 1, 0, 0) + in_row,
                               .page_stride = llm_host_kv_page_stride(op->kv),
                               .row_stride = (uint64_t)llm_host_kv_values(op->kv) * sizeof(uint16_t),
-                              .pages =
-                                  job->batch->pages + job->batch->page_first[job->batch->seqs[row]],
+                              .pages = llm_host_pages(job->batch, op->layer, row),
                               .positions = job->batch->positions[row] + 1,
                               .q = llm_host_floats(op->q) + at,
                               .out = llm_host_floats(op->out) + at,
@@ -409,6 +408,7 @@ static int cpu_finish(struct llm_backend *b, uint64_t *kernel_ns, char *why)
 
 const struct llm_backend_ops llm_backend_cpu = {
     .name = "cpu",
+    .exact = true,
     .open = cpu_open,
     .close = cpu_close,
     .buffer_create = llm_host_buffer_create,

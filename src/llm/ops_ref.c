@@ -160,9 +160,8 @@ static void ref_matmul(struct llm_backend *b, const struct llm_op_matmul *op)
 static const uint8_t *kv_at(const struct llm_batch *batch, const struct llm_op_attend *op,
                             uint32_t row, unsigned v, uint32_t position, uint32_t head)
 {
-    uint32_t index = batch->page_first[batch->seqs[row]] + position / LLM_KV_POSITIONS;
-    const uint8_t *at =
-        llm_host_kv(op->kv, op->layer, v, batch->pages[index], position % LLM_KV_POSITIONS);
+    uint32_t page = llm_host_pages(batch, op->layer, row)[position / LLM_KV_POSITIONS];
+    const uint8_t *at = llm_host_kv(op->kv, v, page, position % LLM_KV_POSITIONS);
     return at + (size_t)head * op->head_dim * sizeof(uint16_t);
 }
 
@@ -237,6 +236,7 @@ static int ref_finish(struct llm_backend *b, uint64_t *kernel_ns, char *why)
 
 const struct llm_backend_ops llm_backend_reference = {
     .name = "reference",
+    .exact = true,
     .open = ref_open,
     .close = ref_close,
     .buffer_create = llm_host_buffer_create,

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "llm/why.h"
+#include "wire/codec.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -317,23 +318,142 @@ int llm_remote_metrics(struct llm_remote *r, uint64_t values[LLM_METRICS], char 
     return 0;
 }
 
-int llm_remote_counters(struct llm_remote *r, struct llm_ledger *out, char *why)
+static void get_ledger(struct wire_dec *d, struct llm_ledger *l)
+{
+    for (int i = 0; i < LLM_CLASSES; i++) {
+        l->received[i] = wire_get_u64(d);
+        l->sent[i] = wire_get_u64(d);
+    }
+}
+
+int llm_remote_counters(struct llm_remote *r, struct llm_counters *out, char *why)
 {
     struct llm_request request = {.method = LLM_METHOD_NETWORK_COUNTERS};
     struct wire_dec d;
-    struct llm_ledger got = {0};
+    struct llm_counters got = {0};
     int rc = llm_remote_call(r, &request, LLM_CONTROL, &d, why);
     if (rc)
         return rc;
-    for (int i = 0; i < LLM_CLASSES; i++) {
-        got.received[i] = wire_get_u64(&d);
-        got.sent[i] = wire_get_u64(&d);
-    }
+    get_ledger(&d, &got.link);
+    get_ledger(&d, &got.store);
     if (wire_dec_end(&d))
         return llm_why(why, -EPROTO, "the worker's counters make no sense");
     *out = got;
     return 0;
 }
+
+/* ---- KV that moves out and comes back ---- */
+
+static struct llm_request about(uint32_t method, const uint8_t handle[LLM_HANDLE_BYTES])
+{
+    struct llm_request request = {.method = method};
+    memcpy(request.handle, handle, LLM_HANDLE_BYTES);
+    return request;
+}
+
+int llm_remote_evict(struct llm_remote *r, const uint8_t handle[LLM_HANDLE_BYTES],
+                     const struct llm_layers *layers, uint32_t *missing, char *why)
+{
+    struct llm_request request = about(LLM_METHOD_EVICT_KV, handle);
+    struct wire_dec d;
+    request.layers = *layers;
+    int rc = llm_remote_call(r, &request, LLM_CONTROL, &d, why);
+    if (rc)
+        return rc;
+    uint32_t count = wire_get_u32(&d);
+    if (wire_dec_end(&d))
+        return llm_why(why, -EPROTO, "the worker's answer makes no sense");
+    *missing = count;
+    return 0;
+}
+
+/* The blocks of one answer; they leave `left`. */
+static int take_layers(struct wire_dec *d, struct llm_layers *left, uint64_t bytes,
+                       struct wire_codec_ctx *codec, void *rows, llm_remote_take *take, void *user)
+{
+    struct llm_layers came;
+    bool some = false;
+    llm_get_layers(d, &came);
+    for (uint32_t l = 0; l < LLM_LAYERS_MAX && !wire_dec_error(d); l++) {
+        struct wire_block block;
+        if (!llm_layers_has(&came, l))
+            continue;
+        if (!llm_layers_has(left, l) || wire_codec_parse(d, bytes, &block) ||
+            block.dtype != WIRE_DTYPE_F16 || block.lossy)
+            return -EPROTO;
+        int rc = wire_codec_decode(codec, &block, rows, bytes);
+        if (rc)
+            return rc == -ENOMEM ? rc : -EPROTO;
+        rc = take(user, l, rows, bytes);
+        if (rc)
+            return rc;
+        llm_layers_remove(left, l);
+        some = true;
+    }
+    return wire_dec_end(d) || !some ? -EPROTO : 0;
+}
+
+int llm_remote_fetch_layers(struct llm_remote *r, const uint8_t handle[LLM_HANDLE_BYTES],
+                            const struct llm_layers *layers, uint32_t from, uint64_t row_bytes,
+                            llm_remote_take *take, void *user, uint32_t *length, char *why)
+{
+    struct llm_request request = about(LLM_METHOD_FETCH_KV, handle);
+    struct wire_codec_ctx *codec;
+    void *rows = NULL;
+    int rc = wire_codec_ctx_create(&codec);
+    if (rc)
+        return llm_why(why, rc, "no memory for a codec");
+    request.from = from;
+    request.layers = *layers;
+    for (uint32_t has = from; rc == 0 && llm_layers_count(&request.layers);) {
+        struct wire_dec d;
+        rc = llm_remote_call(r, &request, LLM_KV_DELTA, &d, why);
+        if (rc)
+            break;
+        uint32_t now = wire_get_u32(&d);
+        if (!rows && now >= from && now - from <= WIRE_TENSOR_MAX / row_bytes) {
+            rows = malloc((now - from) * row_bytes + 1);
+            has = now;
+        }
+        rc = now != has ? -EPROTO : !rows ? -ENOMEM : 0;
+        if (rc == 0)
+            rc =
+                take_layers(&d, &request.layers, (now - from) * row_bytes, codec, rows, take, user);
+        if (rc)
+            llm_why_set(why, "the worker's layers: %s", strerror(-rc));
+        else
+            *length = now;
+    }
+    free(rows);
+    wire_codec_ctx_destroy(codec);
+    return rc;
+}
+
+int llm_remote_set_recovery(struct llm_remote *r, struct llm_spill_policy policy, char *why)
+{
+    struct llm_request request = {.method = LLM_METHOD_SET_RECOVERY, .policy = policy};
+    struct wire_dec d;
+    return llm_remote_call(r, &request, LLM_CONTROL, &d, why);
+}
+
+int llm_remote_resume(struct llm_remote *r, const uint8_t handle[LLM_HANDLE_BYTES], uint64_t *slot,
+                      uint32_t *length, char *why)
+{
+    struct llm_request request = about(LLM_METHOD_RESUME, handle);
+    struct wire_dec d;
+    int rc = llm_remote_call(r, &request, LLM_CONTROL, &d, why);
+    if (rc)
+        return rc;
+    uint64_t number = wire_get_varint(&d);
+    uint32_t rows = wire_get_u32(&d);
+    if (wire_dec_end(&d))
+        return llm_why(why, -EPROTO, "the worker's answer makes no sense");
+    *slot = number;
+    *length = rows;
+    return 0;
+}
+
+/* ---- the connection ---- */
 
 const struct llm_ledger *llm_remote_ledger(struct llm_remote *r)
 {

@@ -47,8 +47,31 @@ int llm_remote_use_file(struct llm_remote *remote, const struct llm_file *file, 
 int llm_remote_link_rate(struct llm_remote *remote, uint64_t *rate, char *why) MUST_CHECK;
 int llm_remote_metrics(struct llm_remote *remote, uint64_t values[LLM_METRICS],
                        char *why) MUST_CHECK;
-/* Bytes by class as the worker counts them on this connection. */
-int llm_remote_counters(struct llm_remote *remote, struct llm_ledger *out, char *why) MUST_CHECK;
+/* Bytes by class as the worker counts them: on this connection, and between the worker and its KV
+ * store for this connection's sequences (sent: stored). */
+struct llm_counters {
+    struct llm_ledger link, store;
+};
+int llm_remote_counters(struct llm_remote *remote, struct llm_counters *out, char *why) MUST_CHECK;
+
+/* Moves layers of a sequence to the worker's KV store; how many are missing then. */
+int llm_remote_evict(struct llm_remote *remote, const uint8_t handle[LLM_HANDLE_BYTES],
+                     const struct llm_layers *layers, uint32_t *missing, char *why) MUST_CHECK;
+/* fetch_missing_kv_layers: rows from..length of these layers, wherever the worker has them.  take
+ * gets each layer's in order, as llm_seq_read_kv gives them, and ends it with a negative errno.
+ * row_bytes: of one row of one layer.  *length: rows of the sequence. */
+typedef int llm_remote_take(void *user, uint32_t layer, const void *rows, uint64_t bytes);
+int llm_remote_fetch_layers(struct llm_remote *remote, const uint8_t handle[LLM_HANDLE_BYTES],
+                            const struct llm_layers *layers, uint32_t from, uint64_t row_bytes,
+                            llm_remote_take *take, void *user, uint32_t *length,
+                            char *why) MUST_CHECK;
+/* How sequences that are begun on this connection from now on come back. */
+int llm_remote_set_recovery(struct llm_remote *remote, struct llm_spill_policy policy,
+                            char *why) MUST_CHECK;
+/* Goes on with a sequence that another connection began, here or at another worker of the same
+ * store: its slot on this connection, and its length. */
+int llm_remote_resume(struct llm_remote *remote, const uint8_t handle[LLM_HANDLE_BYTES],
+                      uint64_t *slot, uint32_t *length, char *why) MUST_CHECK;
 
 /* Books what is left as control: the classes now add up to the connection's counters. */
 const struct llm_ledger *llm_remote_ledger(struct llm_remote *remote);

@@ -158,3 +158,9 @@ uint32_t llm_sampler_next(struct llm_sampler *s, const float *logits)
         left -= s->weights[i++];
     return s->chosen[i].token;
 }
+
+void llm_sampler_skip(struct llm_sampler *s, uint64_t count)
+{
+    for (; count > 0; count--)
+        (void)hw_rng_double(&s->rng);
+}

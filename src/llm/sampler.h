@@ -32,5 +32,7 @@ void llm_sampler_destroy(struct llm_sampler *sampler);
 
 /* One draw a call, also when greedy draws nothing: both ends stay in step by counting tokens. */
 uint32_t llm_sampler_next(struct llm_sampler *sampler, const float *logits);
+/* As after so many calls of next. */
+void llm_sampler_skip(struct llm_sampler *sampler, uint64_t count);
 
 #endif

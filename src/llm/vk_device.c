@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 #define LOADER "libvulkan.so.1"
 #define WAIT_NS (120 * HW_SEC) /* a device that takes longer for a step is lost */
@@ -17,7 +18,11 @@ enum {
     PUSH_BYTES = 128,     /* what Vulkan promises; the shaders' largest block has 124 */
     SHARED_BYTES = 16384, /* the same; mul_frame.glsl uses all */
     GROUP_THREADS = 256,  /* norm.comp */
+    SPIN_CORES = 4,       /* with fewer a spinner is in somebody's way */
 };
+
+#define NAP_MIN_NS HW_MS             /* less is not worth the risk of waking late */
+#define SPIN_MARGIN_NS (200 * HW_US) /* steps get longer with the sequence, and vary */
 
 /* ---- errors ---- */
 
@@ -319,7 +324,29 @@ int llm_vk_end(struct llm_vk_device *d, char *why)
     return result ? llm_vk_fail("vkEndCommandBuffer", result, why) : 0;
 }
 
-int llm_vk_submit(struct llm_vk_device *d, enum llm_vk_commands which, char *why)
+/* Who sleeps until the end hears of it a tenth of a millisecond late, which is much of a token.  So
+ * where it is known how long the work takes, and there is a core for it, only most of that is slept
+ * through. */
+static VkResult wait_for_fence(struct llm_vk_device *d, uint64_t expected_ns)
+{
+    VkResult result = VK_NOT_READY;
+    if (expected_ns && hw_cores() >= SPIN_CORES) {
+        uint64_t start = hw_now_ns(), most = expected_ns + expected_ns / 4 + SPIN_MARGIN_NS;
+        uint64_t nap_ns = expected_ns / 4 * 3;
+        struct timespec nap = {(time_t)(nap_ns / HW_SEC), (long)(nap_ns % HW_SEC)};
+        if (nap_ns > NAP_MIN_NS)
+            (void)nanosleep(&nap, NULL);
+        while ((result = d->vk.GetFenceStatus(d->device, d->fence)) == VK_NOT_READY &&
+               hw_now_ns() - start < most)
+            hw_cpu_relax();
+    }
+    if (result == VK_NOT_READY)
+        result = d->vk.WaitForFences(d->device, 1, &d->fence, VK_TRUE, WAIT_NS);
+    return result;
+}
+
+int llm_vk_submit(struct llm_vk_device *d, enum llm_vk_commands which, uint64_t expected_ns,
+                  char *why)
 {
     VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                          .commandBufferCount = 1,
@@ -328,7 +355,7 @@ int llm_vk_submit(struct llm_vk_device *d, enum llm_vk_commands which, char *why
         return llm_why(why, -EIO, "the device was lost before; open the model again");
     VkResult result = d->vk.QueueSubmit(d->queue, 1, &info, d->fence);
     if (result == VK_SUCCESS)
-        result = d->vk.WaitForFences(d->device, 1, &d->fence, VK_TRUE, WAIT_NS);
+        result = wait_for_fence(d, expected_ns);
     if (result == VK_SUCCESS)
         result = d->vk.ResetFences(d->device, 1, &d->fence);
     d->lost = result != VK_SUCCESS;

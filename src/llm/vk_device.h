@@ -43,6 +43,7 @@
     X(DestroyFence)                                                                                \
     X(ResetFences)                                                                                 \
     X(WaitForFences)                                                                               \
+    X(GetFenceStatus)                                                                              \
     X(CreateCommandPool)                                                                           \
     X(DestroyCommandPool)                                                                          \
     X(AllocateCommandBuffers)                                                                      \
@@ -111,8 +112,10 @@ void llm_vk_device_close(struct llm_vk_device *d);
 int llm_vk_record(struct llm_vk_device *d, enum llm_vk_commands which, char *why) MUST_CHECK;
 int llm_vk_end(struct llm_vk_device *d, char *why) MUST_CHECK;
 
-/* Submits what was recorded, as often as wanted, and waits until it is done.  0, -ENOMEM, -EIO. */
-int llm_vk_submit(struct llm_vk_device *d, enum llm_vk_commands which, char *why) MUST_CHECK;
+/* Submits what was recorded, as often as wanted, and waits until it is done.  expected_ns: about
+ * how long that takes; 0: not known.  0, -ENOMEM, -EIO. */
+int llm_vk_submit(struct llm_vk_device *d, enum llm_vk_commands which, uint64_t expected_ns,
+                  char *why) MUST_CHECK;
 
 /* What came before is done and seen by what comes after, for all shaders and copies. */
 void llm_vk_barrier(struct llm_vk_device *d);

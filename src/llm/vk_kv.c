@@ -10,7 +10,9 @@
 #define SLAB_BYTES (UINT64_C(32) << 20) /* drivers have 4096 allocations at least: 128 GiB */
 
 enum {
-    SLOTS_MAX = 64, /* pages of a slab: a bit each */
+    WORD_BITS = 64,
+    SLOT_WORDS = 16,                    /* pages of small models are some KiB: slabs of 16 MiB */
+    SLOTS_MAX = WORD_BITS * SLOT_WORDS, /* pages of a slab: a bit each */
     HALF = sizeof(uint16_t),
     WORD = 4,
     ROW_ALIGN = 8, /* values */
@@ -18,7 +20,8 @@ enum {
 
 struct slab {
     struct llm_vk_block block; /* zero: this entry is free */
-    uint64_t used;             /* a bit a slot */
+    uint64_t used[SLOT_WORDS]; /* a bit a slot */
+    uint32_t used_count;
 };
 
 struct llm_kv {
@@ -36,7 +39,7 @@ static void measure(struct llm_kv *kv, const struct llm_kv_shape *shape, uint64_
 {
     kv->shape = *shape;
     kv->row_words = (uint32_t)(stride / WORD);
-    kv->page_bytes = stride * LLM_KV_POSITIONS * 2 * shape->layers;
+    kv->page_bytes = stride * LLM_KV_POSITIONS * 2;
     uint64_t slots = SLAB_BYTES / kv->page_bytes;
     slots = slots < 1 ? 1 : slots > SLOTS_MAX ? SLOTS_MAX : slots;
     kv->slots = slots < shape->pages ? (uint32_t)slots : shape->pages;
@@ -47,7 +50,7 @@ int llm_vk_kv_create(struct llm_vk_memory *m, const struct llm_kv_shape *shape, 
                      char *why)
 {
     uint64_t stride = (shape->row_values + UINT64_C(7)) / ROW_ALIGN * ROW_ALIGN * HALF;
-    uint64_t words = stride / WORD * LLM_KV_POSITIONS * 2 * shape->layers;
+    uint64_t words = stride / WORD * LLM_KV_POSITIONS * 2;
     assert(shape->pages > 0);
     if (words > INT32_MAX) /* shaders count in 31 bits */
         return llm_why(why, -ENOMEM, "a KV page of %llu words is too large for a Vulkan device",
@@ -90,26 +93,38 @@ static uint32_t slot_of(const struct llm_kv *kv, uint32_t id)
 static void release(struct llm_kv *kv, uint32_t id)
 {
     struct slab *slab = slab_of(kv, id);
-    slab->used &= ~(UINT64_C(1) << slot_of(kv, id));
+    uint32_t slot = slot_of(kv, id);
+    slab->used[slot / WORD_BITS] &= ~(UINT64_C(1) << slot % WORD_BITS);
     kv->homes[id] = 0;
-    if (slab->used == 0)
+    if (--slab->used_count == 0)
         llm_vk_block_destroy(kv->memory->device, &slab->block);
 }
 
 /* A slab with a free slot, one that has memory if there is one. */
 static struct slab *find_slab(struct llm_kv *kv)
 {
-    uint64_t all = kv->slots == 64 ? UINT64_MAX : (UINT64_C(1) << kv->slots) - 1;
     struct slab *empty = NULL;
     for (uint32_t i = 0; i < kv->slab_count; i++) {
         struct slab *slab = &kv->slabs[i];
-        if (slab->used != 0 && slab->used != all)
+        if (slab->used_count != 0 && slab->used_count != kv->slots)
             return slab;
-        if (slab->used == 0 && !empty)
+        if (slab->used_count == 0 && !empty)
             empty = slab;
     }
     assert(empty); /* there are slots for all pages */
     return empty;
+}
+
+/* There is one: the slab is not full, and its slots are the first bits. */
+static uint32_t take_slot(struct slab *slab)
+{
+    uint32_t word = 0;
+    while (slab->used[word] == UINT64_MAX)
+        word++;
+    uint32_t bit = (uint32_t)__builtin_ctzll(~slab->used[word]);
+    slab->used[word] |= UINT64_C(1) << bit;
+    slab->used_count++;
+    return word * WORD_BITS + bit;
 }
 
 static int acquire(struct llm_kv *kv, uint32_t id, char *why)
@@ -122,9 +137,7 @@ static int acquire(struct llm_kv *kv, uint32_t id, char *why)
         if (rc)
             return rc;
     }
-    uint32_t slot = (uint32_t)__builtin_ctzll(~slab->used);
-    slab->used |= UINT64_C(1) << slot;
-    kv->homes[id] = (uint32_t)(slab - kv->slabs) * kv->slots + slot + 1;
+    kv->homes[id] = (uint32_t)(slab - kv->slabs) * kv->slots + take_slot(slab) + 1;
     return 0;
 }
 
@@ -164,17 +177,17 @@ uint32_t llm_vk_kv_row_words(const struct llm_kv *kv)
     return kv->row_words;
 }
 
-uint32_t llm_vk_kv_words(const struct llm_kv *kv, uint32_t layer, unsigned v)
+uint32_t llm_vk_kv_words(const struct llm_kv *kv, unsigned v)
 {
-    assert(layer < kv->shape.layers && v < 2);
-    return (2 * layer + v) * LLM_KV_POSITIONS * kv->row_words;
+    assert(v < 2);
+    return v * LLM_KV_POSITIONS * kv->row_words;
 }
 
 /* Where rows lie in their slab's buffer. */
 static uint64_t rows_at(const struct llm_kv *kv, const struct llm_kv_rows *rows)
 {
     assert(rows->first + rows->count <= LLM_KV_POSITIONS);
-    uint64_t words = llm_vk_kv_words(kv, rows->layer, rows->v);
+    uint64_t words = llm_vk_kv_words(kv, rows->v);
     return slot_of(kv, rows->page) * kv->page_bytes +
            (words + (uint64_t)rows->first * kv->row_words) * WORD;
 }

@@ -1,7 +1,7 @@
 /* llm/vk_kv.h - private to src/llm: KV pages on a Vulkan device.
  *
- * A page is a slot of a block of device memory, with the rows of all layers: for each layer 64 of
- * K, then 64 of V, each padded to a multiple of 8 values so that a thread loads 8 at once.  Shaders
+ * A page is a slot of a block of device memory: 64 rows of K, then 64 of V, each padded to a
+ * multiple of 8 values so that a thread loads 8 at once.  Shaders
  * find pages by address, which the host looks up once a step; so pages lie anywhere, memory is
  * taken when they are mapped and given back when they are not, and no sparse binding is needed.
  *
@@ -27,7 +27,7 @@ int llm_vk_kv_write(struct llm_kv *kv, const struct llm_kv_rows *rows, const voi
 VkDeviceAddress llm_vk_kv_page(const struct llm_kv *kv, uint32_t id); /* mapped */
 uint32_t llm_vk_kv_row_values(const struct llm_kv *kv);
 uint32_t llm_vk_kv_row_words(const struct llm_kv *kv); /* from one row to the next */
-/* From a page's begin to a layer's K (0) or V (1), in words of 4 bytes. */
-uint32_t llm_vk_kv_words(const struct llm_kv *kv, uint32_t layer, unsigned v);
+/* From a page's begin to its K (0) or V (1), in words of 4 bytes. */
+uint32_t llm_vk_kv_words(const struct llm_kv *kv, unsigned v);
 
 #endif

@@ -234,7 +234,7 @@ void llm_vk_memory_fini(struct llm_vk_memory *m)
 static int end_and_submit(struct llm_vk_device *d, char *why)
 {
     int rc = llm_vk_end(d, why);
-    return rc ? rc : llm_vk_submit(d, LLM_VK_MOVES, why);
+    return rc ? rc : llm_vk_submit(d, LLM_VK_MOVES, 0, why);
 }
 
 static int copy(struct llm_vk_device *d, VkBuffer from, uint64_t from_at, VkBuffer to,

@@ -10,6 +10,7 @@
 enum {
     INPUT_ALIGN = 16,
     INPUT_GRAIN = 1024, /* copied are whole ones: a longer page table seldom changes the copy */
+    PAGE_GRAIN = 128,   /* of a layer's table, so that the next layer's seldom moves */
     OPS_MIN = 64,
 };
 
@@ -97,7 +98,8 @@ static int place_inputs(struct llm_vk_step *s, const struct llm_batch *batch, ch
     uint64_t page_first = carve(&used, batch->rows * word);
     uint64_t picks = carve(&used, batch->pick_count * word);
     uint64_t rope = carve(&used, (uint64_t)batch->rows * batch->rope_pairs * 2 * sizeof(float));
-    uint64_t pages = carve(&used, batch->page_count * sizeof(VkDeviceAddress));
+    uint32_t stride = (batch->page_count + PAGE_GRAIN - 1) / PAGE_GRAIN * PAGE_GRAIN;
+    uint64_t pages = carve(&used, (uint64_t)batch->layers * stride * sizeof(VkDeviceAddress));
     int rc = grow(s, &s->input_block, LLM_VK_LOCAL, used, why);
     if (rc == 0)
         rc = grow(s, &s->input_stage, LLM_VK_STAGING, s->input_block.bytes, why);
@@ -110,7 +112,8 @@ static int place_inputs(struct llm_vk_step *s, const struct llm_batch *batch, ch
                                        .page_first = base + page_first,
                                        .picks = base + picks,
                                        .rope = base + rope,
-                                       .pages = base + pages};
+                                       .pages = base + pages,
+                                       .page_stride = stride};
     return 0;
 }
 
@@ -136,16 +139,18 @@ static void fill_inputs(struct llm_vk_step *s, const struct llm_batch *batch)
 
 static int keep_pages(struct llm_vk_step *s, const struct llm_batch *batch, char *why)
 {
-    if (batch->page_count > s->page_room) {
-        uint32_t *larger = realloc(s->pages, batch->page_count * sizeof *larger);
+    size_t count = (size_t)batch->layers * batch->page_count;
+    if (count > s->page_room) {
+        uint32_t *larger = realloc(s->pages, count * sizeof *larger);
         if (!larger)
-            return llm_why(why, -ENOMEM, "no memory for a list of %u pages", batch->page_count);
+            return llm_why(why, -ENOMEM, "no memory for a list of %zu pages", count);
         s->pages = larger;
-        s->page_room = batch->page_count;
+        s->page_room = count;
     }
-    if (batch->page_count)
-        memcpy(s->pages, batch->pages, batch->page_count * sizeof *s->pages);
+    if (count)
+        memcpy(s->pages, batch->pages, count * sizeof *s->pages);
     s->page_count = batch->page_count;
+    s->layers = batch->layers;
     return 0;
 }
 
@@ -155,9 +160,18 @@ void llm_vk_step_use_kv(struct llm_vk_step *s, const struct llm_kv *kv)
     if (s->kv)
         return;
     VkDeviceAddress *addresses = stage_at(s, s->inputs.pages);
-    for (uint32_t i = 0; i < s->page_count; i++)
-        addresses[i] = llm_vk_kv_page(kv, s->pages[i]);
+    const uint32_t *ids = s->pages;
+    for (uint32_t l = 0; l < s->layers; l++, ids += s->page_count) {
+        for (uint32_t i = 0; i < s->page_count; i++)
+            addresses[(size_t)l * s->inputs.page_stride + i] = llm_vk_kv_page(kv, ids[i]);
+    }
     s->kv = kv;
+}
+
+VkDeviceAddress llm_vk_step_pages(const struct llm_vk_step *s, uint32_t layer)
+{
+    assert(layer < s->layers);
+    return s->inputs.pages + (uint64_t)layer * s->inputs.page_stride * sizeof(VkDeviceAddress);
 }
 
 VkDeviceAddress llm_vk_step_parts(struct llm_vk_step *s, uint64_t bytes)
@@ -360,6 +374,7 @@ static int prepare(struct llm_vk_step *s, char *why)
     int rc = record(s, why);
     if (rc)
         return rc;
+    s->recorded_ns = 0;
     struct llm_vk_plan spare = s->recorded;
     s->recorded = s->noted;
     s->noted = spare;
@@ -376,12 +391,13 @@ int llm_vk_step_finish(struct llm_vk_step *s, uint64_t *kernel_ns, char *why)
         return llm_why(why, s->error, "%s", s->why);
     int rc = prepare(s, why);
     if (rc == 0)
-        rc = llm_vk_submit(d, LLM_VK_STEP, why);
+        rc = llm_vk_submit(d, LLM_VK_STEP, s->recorded_ns, why);
     if (rc)
         return rc;
     s->fetched = s->recorded.fetch_bytes > 0;
     s->fetched_after = s->memory->downloads;
     if (d->stamps)
         *kernel_ns = measured_ns(d, s->memory->readback.map);
+    s->recorded_ns = *kernel_ns;
     return 0;
 }

@@ -49,7 +49,8 @@ struct llm_vk_dispatch {
 /* Where the batch's numbers are on the device. */
 struct llm_vk_inputs {
     VkDeviceAddress tokens, positions, page_first, picks, rope;
-    VkDeviceAddress pages; /* addresses of the KV's pages */
+    VkDeviceAddress pages; /* addresses of the KV's pages, layer after layer */
+    uint32_t page_stride;  /* from one layer's to the next */
 };
 
 /* All that a command buffer depends on. */
@@ -77,11 +78,13 @@ struct llm_vk_step {
     struct llm_vk_block retired[LLM_VK_RETIRED_MAX]; /* which ops noted before may name */
     uint32_t retired_count;
     uint32_t *pages; /* ids of the batch; grows */
-    uint32_t page_count, page_room;
+    uint32_t page_count, layers;
+    size_t page_room;
     const struct llm_kv *kv; /* of the step: one at most */
 
     struct llm_vk_plan noted;    /* this step */
     struct llm_vk_plan recorded; /* what the command buffer holds; no ops: nothing */
+    uint64_t recorded_ns;        /* how long the device took for it the last time; 0: not known */
     bool fetched;                /* what recorded.fetch names, while there is no other download */
     uint64_t fetched_after;      /* downloads */
 
@@ -99,6 +102,8 @@ int llm_vk_step_finish(struct llm_vk_step *s, uint64_t *kernel_ns, char *why) MU
 
 /* Fills inputs.pages with those of kv. */
 void llm_vk_step_use_kv(struct llm_vk_step *s, const struct llm_kv *kv);
+/* Where the table of a layer begins. */
+VkDeviceAddress llm_vk_step_pages(const struct llm_vk_step *s, uint32_t layer);
 
 /* Room for attention's chunks, for this step's ops: its address, or 0, which finish tells. */
 VkDeviceAddress llm_vk_step_parts(struct llm_vk_step *s, uint64_t bytes);

@@ -15,6 +15,36 @@
 
 static uint8_t zeros[LLM_PROBE_BYTES_MAX];
 
+static const struct hw_counter_def count_defs[LLM_COUNTS] = {
+    [LLM_COUNT_REQUESTS] = {"llm_requests", "requests that the worker's engine got", "",
+                            HW_COUNTER},
+    [LLM_COUNT_STEPS] = {"llm_steps", "steps of the worker's engine", "", HW_COUNTER},
+    [LLM_COUNT_ROWS] = {"llm_rows", "rows computed in them: tokens", "", HW_COUNTER},
+    [LLM_COUNT_PROMPT_ROWS] = {"llm_prompt_rows", "of those, rows of prompts", "", HW_COUNTER},
+    [LLM_COUNT_PARTS] = {"llm_step_sequences", "sequences in steps; over llm_steps: mean batch", "",
+                         HW_COUNTER},
+    [LLM_COUNT_BATCH] = {"llm_steps_of_1", "steps of one sequence", "", HW_COUNTER},
+    {"llm_steps_of_2", "steps of 2 or 3 sequences", "", HW_COUNTER},
+    {"llm_steps_of_4", "steps of 4 to 7 sequences", "", HW_COUNTER},
+    {"llm_steps_of_8", "steps of 8 to 15 sequences", "", HW_COUNTER},
+    {"llm_steps_of_16", "steps of 16 to 31 sequences", "", HW_COUNTER},
+    {"llm_steps_of_32", "steps of 32 to 63 sequences", "", HW_COUNTER},
+    [LLM_COUNT_BATCH_LAST] = {"llm_steps_of_64", "steps of 64 sequences, the most", "", HW_COUNTER},
+    [LLM_COUNT_SPLITS] = {"llm_steps_split", "steps that failed and were taken one by one", "",
+                          HW_COUNTER},
+    [LLM_COUNT_STEP_NS] = {"llm_step_time", "time in steps", "ns", HW_COUNTER},
+    [LLM_COUNT_KERNEL_NS] = {"llm_kernel_time", "of that, on the device", "ns", HW_COUNTER},
+    [LLM_COUNT_SEQUENCES] = {"llm_sequences", "sequences open now", "", HW_GAUGE},
+    [LLM_COUNT_ORPHANS] = {"llm_orphans", "of those, kept for a client that is gone", "", HW_GAUGE},
+    [LLM_COUNT_MODELS] = {"llm_models", "models loaded now", "", HW_GAUGE},
+    [LLM_COUNT_KV_EVICTED] = {"llm_kv_evicted", "layers that moved out", "", HW_COUNTER},
+    [LLM_COUNT_KV_RESTORED] = {"llm_kv_restored", "layers that came back", "", HW_COUNTER},
+    [LLM_COUNT_KV_STORED] = {"llm_kv_stored", "KV sent to the store", "bytes", HW_COUNTER},
+    [LLM_COUNT_KV_FETCHED] = {"llm_kv_fetched", "KV that came from the store", "bytes", HW_COUNTER},
+    [LLM_COUNT_KV_LOST] = {"llm_kv_lost", "chunks that the store had not", "", HW_COUNTER},
+    [LLM_COUNT_KV_COMPUTED] = {"llm_kv_computed", "rows computed again", "", HW_COUNTER},
+};
+
 int llm_blob_make(struct llm_worker *w, struct llm_blob *blob, uint64_t bytes)
 {
     uint64_t before = atomic_fetch_add(&w->held_bytes, bytes);
@@ -42,22 +72,6 @@ void llm_blob_free(struct llm_worker *w, struct llm_blob *blob)
 
 /* ---- the worker's thread ---- */
 
-static void append(struct llm_job ***end, struct llm_job *job)
-{
-    job->next = NULL;
-    **end = job;
-    *end = &job->next;
-}
-
-static struct llm_job *take(struct llm_job **first, struct llm_job ***end)
-{
-    struct llm_job *job = *first;
-    *first = job->next;
-    if (!*first)
-        *end = first;
-    return job;
-}
-
 static void wait_until(struct llm_worker *w, uint64_t due_ns)
 {
     if (due_ns == HW_NEVER) {
@@ -79,35 +93,60 @@ static void ring(const struct llm_worker *w)
     (void)n; /* only a full counter fails, and that is readable too */
 }
 
+/* Answers go as soon as they are there: a step takes long. */
+static void hand_over(struct llm_worker *w)
+{
+    if (!w->done.first)
+        return;
+    pthread_mutex_lock(&w->lock);
+    llm_jobs_move(&w->done, &w->ready);
+    pthread_mutex_unlock(&w->lock);
+    ring(w);
+}
+
+/* Clients that were just answered ask again at once.  A step that starts without them keeps them
+ * waiting for all of it, and from then on they and those who are in it would take turns. */
+static void gather(struct llm_worker *w)
+{
+    uint64_t until = w->stepped_ns + w->step_ns / LLM_WORKER_GATHER;
+    while (w->queued < w->answered && !w->stopping && hw_now_ns() < until)
+        wait_until(w, until);
+}
+
+/* Waits until there is something to do, and takes what came.  False when it is time to stop. */
+static bool take_arrived(struct llm_worker *w, uint64_t due_ns)
+{
+    bool idle = !w->arrived.first && !w->running.first;
+    pthread_mutex_lock(&w->lock);
+    if (idle && !w->queue.first && !w->stopping)
+        wait_until(w, due_ns);
+    if (!w->arrived.first && !w->options.no_gather)
+        gather(w);
+    bool goes_on = !w->stopping;
+    llm_jobs_move(&w->queue, &w->arrived);
+    w->queued = 0;
+    pthread_mutex_unlock(&w->lock);
+    return goes_on;
+}
+
 static void *work(void *user)
 {
     struct llm_worker *w = user;
-    pthread_mutex_lock(&w->lock);
-    while (!w->stopping) {
-        pthread_mutex_unlock(&w->lock);
-        uint64_t due_ns = llm_worker_expire(w, hw_now_ns());
-        pthread_mutex_lock(&w->lock);
-        if (!w->queue) {
-            if (!w->stopping)
-                wait_until(w, due_ns);
-            continue;
-        }
-        struct llm_job *job = take(&w->queue, &w->queue_end);
-        pthread_mutex_unlock(&w->lock);
-        bool more = llm_worker_turn(w, job);
-        pthread_mutex_lock(&w->lock);
-        append(more ? &w->queue_end : &w->ready_end, job);
-        if (!more)
-            ring(w);
+    while (take_arrived(w, llm_worker_expire(w, hw_now_ns()))) {
+        llm_worker_admit(w);
+        hand_over(w);
+        llm_worker_step(w);
+        hand_over(w);
     }
-    pthread_mutex_unlock(&w->lock);
     return NULL;
 }
 
 static void enqueue(struct llm_worker *w, struct llm_job *job)
 {
+    hw_counter_bump(&w->counts[LLM_COUNT_REQUESTS], job != &job->client->farewell);
     pthread_mutex_lock(&w->lock);
-    append(&w->queue_end, job);
+    llm_jobs_append(&w->queue, job);
+    w->queued++;
     pthread_cond_signal(&w->wake);
     pthread_mutex_unlock(&w->lock);
 }
@@ -266,18 +305,16 @@ static void finish(struct llm_worker *w, struct llm_job *job)
 void llm_worker_deliver(void *worker)
 {
     struct llm_worker *w = worker;
+    struct llm_jobs jobs;
     uint64_t rung;
+    llm_jobs_init(&jobs);
     ssize_t n = read(w->event_fd, &rung, sizeof rung);
     (void)n; /* none: somebody has been here before */
     pthread_mutex_lock(&w->lock);
-    struct llm_job *job = w->ready;
-    w->ready = NULL;
-    w->ready_end = &w->ready;
+    llm_jobs_move(&w->ready, &jobs);
     pthread_mutex_unlock(&w->lock);
-    for (struct llm_job *next; job; job = next) {
-        next = job->next;
-        finish(w, job);
-    }
+    while (jobs.first)
+        finish(w, llm_jobs_take(&jobs));
 }
 
 /* ---- messages ---- */
@@ -340,16 +377,28 @@ static void on_piece(struct llm_client *c, struct rpc_msg *msg, const struct llm
     rpc_release(c->ep, msg);
 }
 
+static void put_ledger(struct wire_enc *e, const struct llm_ledger *l)
+{
+    for (int i = 0; i < LLM_CLASSES; i++) {
+        wire_put_u64(e, l->received[i]);
+        wire_put_u64(e, l->sent[i]);
+    }
+}
+
 static void on_counters(struct llm_client *c, struct rpc_msg *msg)
 {
-    uint8_t bytes[2 * 8 * LLM_CLASSES];
+    uint8_t bytes[2 * 2 * 8 * LLM_CLASSES];
+    struct llm_ledger store = {0};
     struct wire_enc e;
     llm_ledger_mark(&c->ledger, rpc_ep_stats(c->ep), LLM_CONTROL, LLM_CONTROL);
     wire_enc_init_fixed(&e, bytes, sizeof bytes);
-    for (int i = 0; i < LLM_CLASSES; i++) {
-        wire_put_u64(&e, c->ledger.received[i]);
-        wire_put_u64(&e, c->ledger.sent[i]);
+    put_ledger(&e, &c->ledger);
+    for (int k = 0; k < LLM_KV_KINDS; k++) {
+        enum llm_class class = k == LLM_KV_WHOLE ? LLM_KV_REGULAR : LLM_KV_DELTA;
+        llm_ledger_received(&store, class, atomic_load(&c->moved.fetched[k]));
+        llm_ledger_sent(&store, class, atomic_load(&c->moved.stored[k]));
     }
+    put_ledger(&e, &store);
     answer_encoded(c, msg, &e);
 }
 
@@ -476,12 +525,26 @@ int llm_worker_create(const struct llm_worker_options *options, struct llm_worke
         w->options.sequences = LLM_SEQUENCES_MAX;
     if (!w->options.tokens)
         w->options.tokens = WIRE_TOKENS_MAX;
-    w->queue_end = &w->queue;
-    w->ready_end = &w->ready;
+    if (!w->options.batch || w->options.batch > LLM_WORKER_BATCH_MAX)
+        w->options.batch = LLM_WORKER_BATCH_MAX;
+    llm_jobs_init(&w->queue);
+    llm_jobs_init(&w->ready);
+    llm_jobs_init(&w->arrived);
+    llm_jobs_init(&w->running);
+    llm_jobs_init(&w->done);
+    w->count_set =
+        (struct hw_counter_set){.defs = count_defs, .values = w->counts, .count = LLM_COUNTS};
     w->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int rc = w->event_fd < 0 ? -errno : 0;
     if (rc)
         llm_why_set(why, "no event descriptor: %s", strerror(-rc));
+    if (rc == 0) {
+        rc = hw_counter_set_register(&w->count_set);
+        if (rc)
+            llm_why_set(why, "no counters: %s", strerror(-rc));
+    }
+    if (rc == 0)
+        rc = llm_worker_kv_open(w, why);
     if (rc == 0 && options->file)
         rc = llm_worker_load_served(w, why);
     if (rc == 0) {
@@ -524,6 +587,8 @@ void llm_worker_destroy(struct llm_worker *w)
         client_free(w, c);
     }
     assert(atomic_load(&w->held_bytes) == 0);
+    llm_worker_kv_close(w);
+    hw_counter_set_unregister(&w->count_set);
     if (w->event_fd >= 0)
         close(w->event_fd);
     free(w);

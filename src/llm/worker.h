@@ -2,8 +2,9 @@
  *
  * A service over the endpoints of one server: the server's thread hands it messages and carries its
  * answers; a thread of its own computes, so that a long prefill never keeps the server from
- * answering heartbeats.  Requests of all clients stand in one queue and take turns: a turn is one
- * step of a decode or one batch of a prompt, so a long request delays nobody by more than that.
+ * answering heartbeats.  Requests of all clients are computed together: a step has one row of each
+ * sequence that decodes, and some rows of prompts.  Requests join before any step and leave after
+ * any; what a request yields is the same bits alone and beside others.
  *
  * A sequence is named by a handle: 128 random bits, never used twice.  Whoever knows the handle may
  * use the sequence.  When a client has vanished its sequences wait for the grace time, or until
@@ -20,13 +21,29 @@
 
 #include "llm/engine.h"
 #include "llm/message.h"
+#include "llm/shadow.h"
 #include "rpc/rpc.h"
 
 enum {
     LLM_WORKER_REQUESTS_MAX = 64, /* of one client, waiting or running */
-    LLM_WORKER_TURN_ROWS = 512,   /* of a prompt in one turn: one batch of the engine */
+    LLM_WORKER_BATCH_MAX = 64,    /* sequences in a step: their logits are 32 MiB of a large
+                                   * vocabulary, and weights are reused enough; more take turns */
+    LLM_WORKER_PROMPT_ROWS = 512, /* of prompts in a step in which nobody decodes: one batch of the
+                                   * engine, so no newcomer waits for more than that */
+    LLM_WORKER_MIXED_MIN = 16,    /* the same where somebody decodes: fewer would read all weights
+                                   * for too little */
+    LLM_WORKER_MIXED_MAX = 448,   /* and at most: with the decoding, one batch of the engine */
+    LLM_WORKER_STRETCH = 2,       /* between them, as many as make a step that decodes take so many
+                                   * times as long: half the time is for prompts, half is not */
+    LLM_WORKER_LOOK_AGAIN = 16,   /* steps after which one goes without prompts, to time it */
+    LLM_WORKER_GATHER = 8,        /* a step waits for clients just answered, for this part of the
+                                   * last step's time: what it costs when they do not come */
     LLM_WORKER_MODELS_MAX = 16,   /* loaded at a time; each holds an engine with its threads */
 };
+
+/* Somebody decoded so lately that the next request may be on the way: a round trip over an ocean.
+ */
+#define LLM_WORKER_RECENT_NS (UINT64_C(250) * 1000000)
 
 struct llm_worker_options {
     const struct llm_file *file; /* served; NULL: clients bring their weights */
@@ -35,6 +52,15 @@ struct llm_worker_options {
     uint64_t upload_bytes; /* that all clients together may have here: weights and KV */
     uint32_t sequences;    /* of one client; 0: LLM_SEQUENCES_MAX */
     uint32_t tokens;       /* of one request; 0: WIRE_TOKENS_MAX */
+    uint32_t batch;        /* sequences in a step; 0: LLM_WORKER_BATCH_MAX; 1: one at a time */
+    uint32_t mixed_rows;   /* of prompts in a step that decodes, at most LLM_WORKER_MIXED_MAX;
+                            * 0: found by timing */
+    bool no_gather;        /* a step starts with who is there */
+    /* KV that moves out of the engine's memory (llm/worker_kv.h). */
+    const struct llm_shadow_ops *shadow_ops; /* NULL: nothing moves out */
+    struct llm_shadow_config shadow;
+    struct llm_evict_rule evict; /* of every sequence */
+    bool share_prefixes;         /* prompts are stored for others as soon as they are computed */
 };
 
 struct llm_worker;

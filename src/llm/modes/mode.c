@@ -5,8 +5,14 @@
 
 const struct llm_mode_ops *llm_mode_find(const char *name)
 {
-    static const struct llm_mode_ops *const all[] = {&llm_mode_local, &llm_mode_naive,
-                                                     &llm_mode_remote_cache, &llm_mode_semantic,
+    static const struct llm_mode_ops *const all[] = {&llm_mode_local,
+                                                     &llm_mode_naive,
+                                                     &llm_mode_remote_cache,
+                                                     &llm_mode_remote_cache_compressed,
+                                                     &llm_mode_remote_cache_delta_raw,
+                                                     &llm_mode_remote_cache_delta_compressed,
+                                                     &llm_mode_remote_cache_recompute,
+                                                     &llm_mode_semantic,
                                                      &llm_mode_vulkan};
     if (strcmp(name, "sys_simulated") == 0)
         return &llm_mode_semantic;
@@ -50,4 +56,9 @@ int llm_mode_decode(struct llm_mode *mode, uint32_t want, uint32_t *tokens, uint
 int llm_mode_figures(struct llm_mode *mode, struct llm_mode_figures *out, char *why)
 {
     return mode->ops->figures(mode, out, why);
+}
+
+int llm_mode_evict(struct llm_mode *mode, const struct llm_layers *layers, char *why)
+{
+    return mode->ops->evict ? mode->ops->evict(mode, layers, why) : 0;
 }

@@ -6,6 +6,13 @@
  *   remote_cache   weights once; then tokens, and full logits back
  *   semantic       tokens, and what the consumer needs back; also called sys_simulated
  *   vulkan         nothing of ours: as local, on the backend "vulkan", whose driver may be remote
+ * and, where a worker's memory is short, in how KV comes back that it had moved out:
+ *   remote_cache                    the whole cache, plain
+ *   remote_cache_compressed         the whole cache, packed; logits are packed, too
+ *   remote_cache_delta_raw          what is missing, plain
+ *   remote_cache_delta_compressed   what is missing, packed; logits are packed, too
+ *   remote_cache_recompute          not at all: it is computed again
+ *   semantic                        what is missing, packed where the store is slow
  * The same file, prompt and sampling give the same tokens in all of them.
  *
  * Trust: the remote modes take a worker's answers, and check them.
@@ -31,6 +38,13 @@ struct llm_mode_figures {
     uint64_t server_serdes_ns; /* bytes to tensors and back, there */
     uint64_t client_serdes_ns; /* and here */
     uint64_t rpc_ns;           /* waiting for calls and uploads */
+    /* KV that moved out and came back, at the worker. */
+    uint64_t kv_regular, kv_delta; /* bytes from and to its store */
+    uint64_t kv_fetched;           /* of those, that came back */
+    uint64_t kv_plain;             /* of rows that came back, before packing */
+    uint64_t kv_layers;            /* that came back */
+    uint64_t kv_computed;          /* rows computed again */
+    uint64_t kv_wait_ns;           /* for the store */
 };
 
 struct llm_mode;
@@ -44,6 +58,7 @@ struct llm_mode_ops {
                    char *why);
     int (*decode)(struct llm_mode *mode, uint32_t want, uint32_t *tokens, uint32_t *got, char *why);
     int (*figures)(struct llm_mode *mode, struct llm_mode_figures *out, char *why);
+    int (*evict)(struct llm_mode *mode, const struct llm_layers *layers, char *why); /* or NULL */
 };
 
 struct llm_mode { /* the head of every mode's own struct */
@@ -51,7 +66,9 @@ struct llm_mode { /* the head of every mode's own struct */
 };
 
 extern const struct llm_mode_ops llm_mode_local, llm_mode_naive, llm_mode_remote_cache,
-    llm_mode_semantic, llm_mode_vulkan;
+    llm_mode_remote_cache_compressed, llm_mode_remote_cache_delta_raw,
+    llm_mode_remote_cache_delta_compressed, llm_mode_remote_cache_recompute, llm_mode_semantic,
+    llm_mode_vulkan;
 
 /* By name, "sys_simulated" included; NULL when there is none. */
 const struct llm_mode_ops *llm_mode_find(const char *name);
@@ -70,5 +87,8 @@ int llm_mode_prefill(struct llm_mode *mode, const uint32_t *tokens, uint32_t cou
 int llm_mode_decode(struct llm_mode *mode, uint32_t want, uint32_t *tokens, uint32_t *got,
                     char *why) MUST_CHECK;
 int llm_mode_figures(struct llm_mode *mode, struct llm_mode_figures *out, char *why) MUST_CHECK;
+/* Makes the worker move these layers of the sequence to its store.  After the prompt.  Nothing
+ * happens in a mode that keeps no cache at a worker. */
+int llm_mode_evict(struct llm_mode *mode, const struct llm_layers *layers, char *why) MUST_CHECK;
 
 #endif

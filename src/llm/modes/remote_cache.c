@@ -1,5 +1,6 @@
 /* Weights travel once and the cache stays with the worker, under a handle; tokens go and full
- * logits come back, as they are. */
+ * logits come back, as they are.  The modes of this file differ in how the worker gets KV back that
+ * it had to move out. */
 #include "llm/modes/remote_mode.h"
 #include "llm/why.h"
 
@@ -12,7 +13,8 @@ struct remote_cache {
     uint8_t handle[LLM_HANDLE_BYTES];
 };
 
-static int cache_open(const struct llm_mode_config *config, struct llm_mode **out, char *why)
+static int open_with(const struct llm_mode_config *config, struct llm_spill_policy policy,
+                     struct llm_mode **out, char *why)
 {
     struct remote_cache *m = calloc(1, sizeof *m);
     if (!m)
@@ -23,6 +25,8 @@ static int cache_open(const struct llm_mode_config *config, struct llm_mode **ou
         return rc;
     }
     rc = llm_remote_use_file(config->remote, config->file, true, why);
+    if (rc == 0)
+        rc = llm_remote_set_recovery(config->remote, policy, why);
     if (rc) {
         llm_remote_mode_fini(&m->base);
         free(m);
@@ -30,6 +34,23 @@ static int cache_open(const struct llm_mode_config *config, struct llm_mode **ou
     }
     *out = &m->base.mode;
     return 0;
+}
+
+static int open_whole(const struct llm_mode_config *config, struct llm_mode **out, char *why)
+{
+    return open_with(config, (struct llm_spill_policy){LLM_RECOVER_ALL, LLM_PACK_NEVER}, out, why);
+}
+
+static int open_delta(const struct llm_mode_config *config, struct llm_mode **out, char *why)
+{
+    return open_with(config, (struct llm_spill_policy){LLM_RECOVER_DELTA, LLM_PACK_NEVER}, out,
+                     why);
+}
+
+static int open_recompute(const struct llm_mode_config *config, struct llm_mode **out, char *why)
+{
+    return open_with(config, (struct llm_spill_policy){LLM_RECOVER_COMPUTE, LLM_PACK_NEVER}, out,
+                     why);
 }
 
 static void cache_close(struct llm_mode *mode)
@@ -70,10 +91,36 @@ static int cache_decode(struct llm_mode *mode, uint32_t want, uint32_t *tokens, 
     return rc;
 }
 
+static int cache_evict(struct llm_mode *mode, const struct llm_layers *layers, char *why)
+{
+    struct remote_cache *m = (struct remote_cache *)mode;
+    uint32_t missing;
+    return llm_remote_evict(m->base.remote, m->handle, layers, &missing, why);
+}
+
 const struct llm_mode_ops llm_mode_remote_cache = {.name = "remote_cache",
                                                    .remote = true,
-                                                   .open = cache_open,
+                                                   .open = open_whole,
                                                    .close = cache_close,
                                                    .prefill = cache_prefill,
                                                    .decode = cache_decode,
-                                                   .figures = llm_remote_mode_figures};
+                                                   .figures = llm_remote_mode_figures,
+                                                   .evict = cache_evict};
+
+const struct llm_mode_ops llm_mode_remote_cache_delta_raw = {.name = "remote_cache_delta_raw",
+                                                             .remote = true,
+                                                             .open = open_delta,
+                                                             .close = cache_close,
+                                                             .prefill = cache_prefill,
+                                                             .decode = cache_decode,
+                                                             .figures = llm_remote_mode_figures,
+                                                             .evict = cache_evict};
+
+const struct llm_mode_ops llm_mode_remote_cache_recompute = {.name = "remote_cache_recompute",
+                                                             .remote = true,
+                                                             .open = open_recompute,
+                                                             .close = cache_close,
+                                                             .prefill = cache_prefill,
+                                                             .decode = cache_decode,
+                                                             .figures = llm_remote_mode_figures,
+                                                             .evict = cache_evict};

@@ -1,6 +1,9 @@
 /* Knows what each tensor is for: weights that the worker has are not sent, the cache stays there,
  * tokens are varints, and what comes back is what the consumer needs: the sampled tokens, the top
- * k, or logits in the codec that the link asks for. */
+ * k, or logits in the codec that the link asks for.
+ *
+ * The compressed modes of a remote cache are this one with less knowledge: weights are sent, logits
+ * come back whole and always packed, and so does KV that the worker had to move out. */
 #include "base/clock.h"
 #include "llm/modes/remote_mode.h"
 #include "llm/result.h"
@@ -15,6 +18,7 @@ struct semantic {
     struct llm_packer packer;
     uint32_t tokens_per_request;
     uint64_t slot; /* stands for the handle on this connection */
+    uint8_t handle[LLM_HANDLE_BYTES];
 };
 
 static void semantic_close(struct llm_mode *mode)
@@ -39,12 +43,22 @@ static int check_wish(const struct llm_mode_config *config, char *why)
     return 0;
 }
 
-static int build(struct semantic *m, const struct llm_mode_config *config, char *why)
+/* What a mode of this file knows. */
+struct kind {
+    bool blind; /* of what the worker has and what the consumer needs */
+    struct llm_spill_policy policy;
+};
+
+enum { ALWAYS_PACKED = 1 }; /* bytes a second: on such a link packing pays */
+
+static int build(struct semantic *m, const struct llm_mode_config *config, const struct kind *kind,
+                 char *why)
 {
-    int rc = check_wish(config, why);
+    int rc = kind->blind ? 0 : check_wish(config, why);
     if (rc)
         return rc;
-    m->wish = config->wish;
+    m->wish = kind->blind ? (struct llm_wish){.kind = LLM_WISH_LOGITS, .link_rate = ALWAYS_PACKED}
+                          : config->wish;
     if (!m->wish.kind)
         m->wish.kind = LLM_WISH_TOKENS;
     m->wish.sampling = config->sampling;
@@ -54,24 +68,45 @@ static int build(struct semantic *m, const struct llm_mode_config *config, char 
         return rc;
     if (llm_packer_init(&m->packer))
         return llm_why(why, -ENOMEM, "no memory for a codec");
-    rc = llm_remote_use_file(config->remote, config->file, false, why);
-    if (rc == 0 && m->wish.kind == LLM_WISH_LOGITS)
+    rc = llm_remote_use_file(config->remote, config->file, kind->blind, why);
+    if (rc == 0)
+        rc = llm_remote_set_recovery(config->remote, kind->policy, why);
+    if (rc == 0 && m->wish.kind == LLM_WISH_LOGITS && !kind->blind)
         rc = llm_remote_link_rate(config->remote, &m->wish.link_rate, why);
     return rc;
 }
 
-static int semantic_open(const struct llm_mode_config *config, struct llm_mode **out, char *why)
+static int open_kind(const struct llm_mode_config *config, const struct kind *kind,
+                     struct llm_mode **out, char *why)
 {
     struct semantic *m = calloc(1, sizeof *m);
     if (!m)
         return llm_why(why, -ENOMEM, "no memory for a run");
-    int rc = build(m, config, why);
+    int rc = build(m, config, kind, why);
     if (rc) {
         semantic_close(&m->base.mode);
         return rc;
     }
     *out = &m->base.mode;
     return 0;
+}
+
+static int semantic_open(const struct llm_mode_config *config, struct llm_mode **out, char *why)
+{
+    static const struct kind kind = {.policy = {LLM_RECOVER_DELTA, LLM_PACK_AUTO}};
+    return open_kind(config, &kind, out, why);
+}
+
+static int open_compressed(const struct llm_mode_config *config, struct llm_mode **out, char *why)
+{
+    static const struct kind kind = {.blind = true, .policy = {LLM_RECOVER_ALL, LLM_PACK_ALWAYS}};
+    return open_kind(config, &kind, out, why);
+}
+
+static int open_delta(const struct llm_mode_config *config, struct llm_mode **out, char *why)
+{
+    static const struct kind kind = {.blind = true, .policy = {LLM_RECOVER_DELTA, LLM_PACK_ALWAYS}};
+    return open_kind(config, &kind, out, why);
 }
 
 static enum llm_class result_class(const struct semantic *m)
@@ -119,7 +154,7 @@ static int semantic_prefill(struct llm_mode *mode, const uint32_t *tokens, uint3
     int rc = llm_remote_call(m->base.remote, &request, result_class(m), &d, why);
     if (rc)
         return rc;
-    (void)wire_get_bytes(&d, LLM_HANDLE_BYTES); /* for who would come back on another one */
+    wire_get_copy(&d, m->handle, sizeof m->handle);
     m->slot = wire_get_varint(&d);
     return take_result(m, &d, 1, next, &got, why);
 }
@@ -139,10 +174,37 @@ static int semantic_decode(struct llm_mode *mode, uint32_t want, uint32_t *token
     return rc ? rc : take_result(m, &d, want, tokens, got, why);
 }
 
+static int semantic_evict(struct llm_mode *mode, const struct llm_layers *layers, char *why)
+{
+    struct semantic *m = (struct semantic *)mode;
+    uint32_t missing;
+    return llm_remote_evict(m->base.remote, m->handle, layers, &missing, why);
+}
+
 const struct llm_mode_ops llm_mode_semantic = {.name = "semantic",
                                                .remote = true,
                                                .open = semantic_open,
                                                .close = semantic_close,
                                                .prefill = semantic_prefill,
                                                .decode = semantic_decode,
-                                               .figures = llm_remote_mode_figures};
+                                               .figures = llm_remote_mode_figures,
+                                               .evict = semantic_evict};
+
+const struct llm_mode_ops llm_mode_remote_cache_compressed = {.name = "remote_cache_compressed",
+                                                              .remote = true,
+                                                              .open = open_compressed,
+                                                              .close = semantic_close,
+                                                              .prefill = semantic_prefill,
+                                                              .decode = semantic_decode,
+                                                              .figures = llm_remote_mode_figures,
+                                                              .evict = semantic_evict};
+
+const struct llm_mode_ops llm_mode_remote_cache_delta_compressed = {
+    .name = "remote_cache_delta_compressed",
+    .remote = true,
+    .open = open_delta,
+    .close = semantic_close,
+    .prefill = semantic_prefill,
+    .decode = semantic_decode,
+    .figures = llm_remote_mode_figures,
+    .evict = semantic_evict};

@@ -80,15 +80,21 @@ static int reopen(uint64_t settings)
 
 static void append(uint64_t trial, uint64_t settings)
 {
-    struct experiment_row row = {.trial = trial,
-                                 .phase = "decode",
-                                 .mode = "naive",
-                                 .latency_s = 0.125,
-                                 .net_bytes = 1e9,
-                                 .avg_sm = NAN,
-                                 .point = {.steps = 3, .rtt_ns = 1000500, .clients = 2},
-                                 .client = 1,
-                                 .settings = settings};
+    struct experiment_row row = {
+        .trial = trial,
+        .phase = "decode",
+        .mode = "naive",
+        .latency_s = 0.125,
+        .net_bytes = 1e9,
+        .avg_sm = NAN,
+        .point = {.steps = 3, .rtt_ns = 1000500, .clients = 2, .evicted = 4},
+        .kv_fetched = 5,
+        .kv_recovered = 6,
+        .kv_computed = 7,
+        .store_regular = 8,
+        .store_delta = 9,
+        .client = 1,
+        .settings = settings};
     row.bytes[LLM_KV_REGULAR] = 77;
     assert_int_equal(experiment_list_parse("5 6 70000", &row.tokens), 0);
     assert_int_equal(experiment_list_parse(" 1.5  2.25 3", &row.step_us), 0);
@@ -111,6 +117,9 @@ static void rows_come_back(void **state)
     assert_true(r->latency_s == 0.125 && r->net_bytes == 1e9 && isnan(r->avg_sm));
     assert_true(r->bytes[LLM_KV_REGULAR] == 77);
     assert_int_equal(r->point.rtt_ns, 1000500);
+    assert_int_equal(r->point.evicted, 4);
+    assert_true(r->kv_fetched == 5 && r->kv_recovered == 6 && r->kv_computed == 7);
+    assert_true(r->store_regular == 8 && r->store_delta == 9);
     assert_int_equal(r->tokens.count, 3);
     assert_true(r->tokens.values[2] == 70000 && r->step_us.values[1] == 2.25);
     fclose(file);

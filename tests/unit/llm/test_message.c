@@ -1,7 +1,7 @@
 /* Requests of the LLM worker as bytes: what is sent is what arrives, and nothing else is taken. */
 #include "unit.h"
 
-#include "llm/message.h"
+#include "llm/record.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -54,6 +54,14 @@ static const struct llm_request samples[] = {
     {.method = LLM_METHOD_METRICS},
     {.method = LLM_METHOD_NETWORK_COUNTERS},
     {.method = LLM_METHOD_PROBE, .length = LLM_PROBE_BYTES_MAX},
+    {.method = LLM_METHOD_EVICT_KV, .handle = {5}, .layers = {.words = {0x81, 1}}},
+    {.method = LLM_METHOD_EVICT_KV, .handle = {6}},
+    {.method = LLM_METHOD_FETCH_KV,
+     .handle = {7},
+     .from = 64,
+     .layers = {.words = {[LLM_LAYER_WORDS - 1] = UINT64_C(1) << 63}}},
+    {.method = LLM_METHOD_SET_RECOVERY, .policy = {LLM_RECOVER_ALL, LLM_PACK_ALWAYS}},
+    {.method = LLM_METHOD_RESUME, .handle = {8}},
 };
 enum { SAMPLES = sizeof samples / sizeof *samples };
 
@@ -80,6 +88,10 @@ static void assert_same(const struct llm_request *a, const struct llm_request *b
     assert_int_equal(a->wish.sampling.top_k, b->wish.sampling.top_k);
     assert_true(a->wish.sampling.top_p == b->wish.sampling.top_p);
     assert_int_equal(a->wish.sampling.seed, b->wish.sampling.seed);
+    assert_memory_equal(&a->layers, &b->layers, sizeof a->layers);
+    assert_int_equal(a->from, b->from);
+    assert_int_equal(a->policy.recovery, b->policy.recovery);
+    assert_int_equal(a->policy.pack, b->policy.pack);
 }
 
 static void what_is_sent_arrives(void **state)
@@ -214,6 +226,69 @@ static void handles_read_as_uuids(void **state)
     assert_string_equal(text, "00112233-4455-6677-8899-aabbccddeeff");
 }
 
+/* ---- layers in words, and records ---- */
+
+static uint64_t layers_of(const char *text)
+{
+    struct llm_layers set;
+    assert_int_equal(llm_layers_parse(text, strlen(text), 12, &set), 0);
+    return set.words[0];
+}
+
+static void layers_are_named_in_words(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"",     "12", "3-1", "1,",  ",1", "-1",    "1-",
+                                      "101%", "%",  "a",   "0x1", "1 ", "all,1", "5%%"};
+    struct llm_layers set;
+    struct llm_evict_rule rule;
+    assert_int_equal(layers_of("all"), 0xfff);
+    assert_int_equal(layers_of("0,2-4,11"), 0x81d);
+    assert_int_equal(layers_of("25%"), 0xe00);
+    assert_int_equal(layers_of("0%"), 0);
+    assert_int_equal(layers_of("100%"), 0xfff);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(llm_layers_parse(bad[i], strlen(bad[i]), 12, &set), -EINVAL);
+    assert_int_equal(llm_evict_rule_parse("1-2@30", 12, &rule), 0);
+    assert_int_equal(rule.layers.words[0], 6);
+    assert_int_equal(rule.at, 30);
+    assert_int_equal(llm_evict_rule_parse("all", 12, &rule), 0);
+    assert_int_equal(rule.at, 1);
+    assert_int_equal(llm_evict_rule_parse("all@0", 12, &rule), -EINVAL);
+    assert_int_equal(llm_evict_rule_parse("all@", 12, &rule), -EINVAL);
+    assert_int_equal(llm_evict_rule_parse("all@2x", 12, &rule), -EINVAL);
+}
+
+static void records_come_back(void **state)
+{
+    (void)state;
+    struct llm_record got, record = {.hash = {1, 2},
+                                     .policy = {LLM_RECOVER_DELTA, LLM_PACK_AUTO},
+                                     .prompt = 3,
+                                     .last = 9,
+                                     .tokens = some_tokens,
+                                     .token_count = 4};
+    for (int wishes = 0; wishes < 2; wishes++) {
+        struct wire_enc e;
+        wire_enc_init_fixed(&e, bytes, sizeof bytes);
+        llm_record_encode(&record, &e);
+        assert_int_equal(wire_enc_error(&e), 0);
+        assert_int_equal(llm_record_decode(bytes, wire_enc_len(&e), &got), 0);
+        assert_memory_equal(got.hash, record.hash, sizeof got.hash);
+        assert_int_equal(got.wish.kind, record.wish.kind);
+        assert_int_equal(got.prompt, 3);
+        assert_int_equal(got.last, 9);
+        assert_int_equal(got.token_count, 4);
+        assert_memory_equal(got.tokens, some_tokens, sizeof some_tokens);
+        llm_record_fini(&got);
+        for (size_t n = 0; n < 30; n++) /* the tokens begin at 31 or later */
+            assert_int_equal(llm_record_decode(bytes, n, &got), -EPROTO);
+        record.wish = (struct llm_wish){.kind = LLM_WISH_TOP_K, .top_k = 4};
+    }
+    bytes[0] ^= 1;
+    assert_int_equal(llm_record_decode(bytes, 40, &got), -EPROTO);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +300,8 @@ int main(void)
         cmocka_unit_test(classes_follow_what_bytes_are_for),
         cmocka_unit_test(the_ledger_adds_up),
         cmocka_unit_test(handles_read_as_uuids),
+        cmocka_unit_test(layers_are_named_in_words),
+        cmocka_unit_test(records_come_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

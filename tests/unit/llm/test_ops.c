@@ -368,8 +368,9 @@ static void matmul_parts(struct duo *d, struct shape s, const enum llm_dtype typ
 
 static void matmul_types(struct duo *d)
 {
-    static const struct shape shapes[] = {{1, 1, 1},  {2, 3, 5}, {3, 2, 33}, {4, 1, 6},
-                                          {5, 1, 70}, {8, 2, 4}, {13, 3, 35}};
+    static const struct shape shapes[] = {{1, 1, 1},  {2, 3, 5},  {3, 2, 33},
+                                          {4, 1, 6},  {5, 1, 70}, {6, 3, 11},
+                                          {7, 2, 18}, {8, 2, 4},  {13, 3, 35}};
     for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++) {
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
             struct shape s = shapes[i];
@@ -559,8 +560,7 @@ static void fill_kv(struct duo *d, struct llm_kv *kv[SIDES], uint32_t values)
             for (uint32_t i = 0; i < LLM_KV_POSITIONS * values; i++)
                 rows[i] = (uint16_t)(hw_rng_below(&d->rng, 0x3e00) | hw_rng_below(&d->rng, 2)
                                                                          << 15); /* within 1.5 */
-            struct llm_kv_rows where = {
-                .layer = 1, .v = v, .page = page, .count = LLM_KV_POSITIONS};
+            struct llm_kv_rows where = {.v = v, .page = page, .count = LLM_KV_POSITIONS};
             for (int i = 0; i < SIDES; i++)
                 assert_int_equal(d->b[i]->ops->kv_write(kv[i], &where, rows, why), 0);
         }
@@ -571,7 +571,7 @@ static void fill_kv(struct duo *d, struct llm_kv *kv[SIDES], uint32_t values)
 static void make_kv(struct duo *d, struct llm_kv *kv[SIDES], uint32_t values)
 {
     static const uint32_t ids[PAGES] = {4, 0, 8, 1, 7, 2, 6, 3, 5};
-    struct llm_kv_shape shape = {.layers = LAYERS, .row_values = values, .pages = PAGES};
+    struct llm_kv_shape shape = {.row_values = values, .pages = PAGES};
     for (int i = 0; i < SIDES; i++) {
         assert_int_equal(d->b[i]->ops->kv_create(d->b[i], &shape, &kv[i], why), 0);
         assert_int_equal(d->b[i]->ops->kv_map(kv[i], ids, PAGES, why), 0);
@@ -585,8 +585,7 @@ static void same_kv(struct duo *d, struct llm_kv *kv[SIDES], uint32_t values)
     uint8_t *rows[SIDES] = {malloc(bytes), malloc(bytes)};
     for (uint32_t page = 0; page < PAGES; page++) {
         for (unsigned v = 0; v < 2; v++) {
-            struct llm_kv_rows where = {
-                .layer = 1, .v = v, .page = page, .count = LLM_KV_POSITIONS};
+            struct llm_kv_rows where = {.v = v, .page = page, .count = LLM_KV_POSITIONS};
             for (int i = 0; i < SIDES; i++)
                 assert_int_equal(d->b[i]->ops->kv_read(kv[i], &where, rows[i], why), 0);
             assert_memory_equal(rows[0], rows[1], bytes);
@@ -600,7 +599,9 @@ static void attend_one(struct duo *d, struct heads h)
 {
     static const uint32_t positions[] = {300, 0, 1, 2, 3, 4, 130, 301};
     static const uint32_t seqs[] = {0, 1, 1, 1, 1, 1, 2, 0};
-    static const uint32_t pages[] = {3, 8, 0, 5, 1, 7, 4, 2, 6}, page_first[] = {0, 5, 6};
+    static const uint32_t page_first[] = {0, 5, 6};
+    static const uint32_t pages[LAYERS * PAGES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, /* not this one's */
+                                                   3, 8, 0, 5, 1, 7, 4, 2, 6};
     uint32_t rows = 8, values = h.kv_heads * h.dim;
     struct llm_kv *kv[SIDES];
     make_kv(d, kv, values);
@@ -614,7 +615,8 @@ static void attend_one(struct duo *d, struct heads h)
                               .seq_count = 3,
                               .page_first = page_first,
                               .pages = pages,
-                              .page_count = 9};
+                              .page_count = PAGES,
+                              .layers = LAYERS};
     for (int i = 0; i < SIDES; i++) {
         begin(d, i, &batch);
         struct llm_op_append append = {.kv = kv[i], .layer = 1, .k = at(d, i, k), .v = at(d, i, v)};

@@ -247,7 +247,7 @@ static void pages_come_and_go(void **state)
     (void)state;
     enum { PAGES = 130, VALUES = 5 };
     struct llm_backend_config config = {0};
-    struct llm_kv_shape shape = {.layers = 2, .row_values = VALUES, .pages = PAGES};
+    struct llm_kv_shape shape = {.row_values = VALUES, .pages = PAGES};
     struct llm_backend *b;
     struct llm_kv *kv;
     uint32_t ids[PAGES];
@@ -257,14 +257,14 @@ static void pages_come_and_go(void **state)
         ids[i] = i * 37 % PAGES;
     assert_int_equal(b->ops->kv_map(kv, ids, PAGES, why), 0);
     for (uint32_t i = 0; i < PAGES; i++) {
-        struct llm_kv_rows one = {.layer = 1, .v = 1, .page = i, .first = 63, .count = 1};
+        struct llm_kv_rows one = {.v = 1, .page = i, .first = 63, .count = 1};
         uint16_t row[VALUES] = {(uint16_t)i, 1, 2, 3, 4};
         assert_int_equal(b->ops->kv_write(kv, &one, row, why), 0);
     }
     assert_int_equal(b->ops->kv_unmap(kv, ids, PAGES / 2, why), 0);
     assert_int_equal(b->ops->kv_map(kv, ids, PAGES / 2, why), 0);
     for (uint32_t i = PAGES / 2; i < PAGES; i++) {
-        struct llm_kv_rows one = {.layer = 1, .v = 1, .page = ids[i], .first = 63, .count = 1};
+        struct llm_kv_rows one = {.v = 1, .page = ids[i], .first = 63, .count = 1};
         uint16_t row[VALUES], expected[VALUES] = {(uint16_t)ids[i], 1, 2, 3, 4};
         assert_int_equal(b->ops->kv_read(kv, &one, row, why), 0);
         assert_memory_equal(row, expected, sizeof row);

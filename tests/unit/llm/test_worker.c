@@ -5,6 +5,7 @@
 #include "failing.h"
 
 #include "base/clock.h"
+#include "base/counter.h"
 #include "image.h"
 #include "llm/modes/mode.h"
 #include "llm/worker.h"
@@ -133,8 +134,9 @@ static void check_mode(struct host *h, const struct llm_mode_ops *mode, struct l
     struct llm_mode *m = open_mode(mode, remote, wish, tokens_per_request);
     generate(m, tokens);
     assert_memory_equal(tokens, expected, sizeof tokens);
-    struct llm_ledger there;
-    assert_int_equal(llm_remote_counters(remote, &there, why), 0);
+    struct llm_counters counters;
+    assert_int_equal(llm_remote_counters(remote, &counters, why), 0);
+    const struct llm_ledger *there = &counters.link;
     const struct llm_ledger *here = llm_remote_ledger(remote);
     const struct rpc_stats *stats = llm_remote_stats(remote);
     assert_int_equal(llm_ledger_total(here),
@@ -143,8 +145,8 @@ static void check_mode(struct host *h, const struct llm_mode_ops *mode, struct l
     uint64_t sent = 0, seen = 0;
     for (int c = 0; c < LLM_CLASSES; c++) {
         sent += here->sent[c];
-        seen += there.received[c];
-        assert_int_equal(here->sent[c] > 0, there.received[c] > 0);
+        seen += there->received[c];
+        assert_int_equal(here->sent[c] > 0, there->received[c] > 0);
     }
     assert_in_range(seen, sent - 64, sent);
     llm_mode_close(m);
@@ -438,15 +440,48 @@ static void *client_run(void *user)
     return same ? user : NULL;
 }
 
-static void clients_take_turns(void **state)
+static uint64_t counted(const char *name)
+{
+    uint64_t total;
+    assert_int_equal(hw_counters_total(name, &total), 0);
+    return total;
+}
+
+static void clients_are_computed_together(void **state)
 {
     (void)state;
     enum { CLIENTS = 4 };
     struct host h;
     pthread_t threads[CLIENTS];
     host_start(&h, 0, 0);
+    uint64_t rows = counted("llm_rows"), parts = counted("llm_step_sequences");
     for (int i = 0; i < CLIENTS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, client_run, &h), 0);
+    for (int i = 0; i < CLIENTS; i++) {
+        void *same;
+        pthread_join(threads[i], &same);
+        assert_non_null(same);
+    }
+    /* Each run has its prompt and a row for every token but the last. */
+    uint64_t runs = CLIENTS * SEQUENCES;
+    assert_int_equal(counted("llm_rows") - rows, runs * (PROMPT + STEPS - 1));
+    assert_in_range(counted("llm_step_sequences") - parts, runs * STEPS, runs * (PROMPT + STEPS));
+    host_stop(&h);
+}
+
+/* A client that goes in the middle of its text, while others are in the same steps. */
+static void a_client_that_dies_harms_nobody(void **state)
+{
+    (void)state;
+    enum { CLIENTS = 3 };
+    struct host h;
+    pthread_t threads[CLIENTS];
+    struct llm_request decode;
+    host_start(&h, 20 * HW_MS, 0);
+    for (int i = 0; i < CLIENTS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, client_run, &h), 0);
+    for (int i = 0; i < CLIENTS; i++)
+        vanish(&h, &decode);
     for (int i = 0; i < CLIENTS; i++) {
         void *same;
         pthread_join(threads[i], &same);
@@ -548,7 +583,8 @@ int main(void)
         cmocka_unit_test(a_client_that_comes_back_goes_on),
         cmocka_unit_test(what_a_vanished_client_left_is_freed),
         cmocka_unit_test(a_goodbye_frees_at_once),
-        cmocka_unit_test(clients_take_turns),
+        cmocka_unit_test(clients_are_computed_together),
+        cmocka_unit_test(a_client_that_dies_harms_nobody),
         cmocka_unit_test(creation_survives_every_failure),
         cmocka_unit_test(clients_survive_every_failure),
     };

@@ -1,0 +1,81 @@
+"""hawser serve --shadow, hawser llm --evict, hawser experiment --sweep pressure: what comes back."""
+
+import unittest
+
+from test_modes import DONE, FAILED, LAYERS, USAGE, WIDTH, Modes, hawser
+
+PROMPT, STEPS, CONTEXT, EVICT_AT = 140, 6, 256, 3
+ROW = 2 * WIDTH * 2  # bytes of a layer, of a position
+ROWS = PROMPT + EVICT_AT - 1  # that are there when layers go: exchange N computes token N
+WHOLE = ("remote_cache", "remote_cache_compressed")
+PARTS = ("remote_cache_delta_raw", "remote_cache_delta_compressed", "semantic")
+
+
+class Recovery(Modes):
+    def setUp(self):
+        super().setUp()
+        self.model = self.synth("long.gguf", CONTEXT)
+
+    def run_mode(self, mode, server, *args):
+        return self.llm((mode,), server, "--prompt_tokens", PROMPT, "--decode_steps", STEPS, *args)
+
+    def test_what_comes_back_is_what_was_out(self):
+        expected = self.run_mode("local", None).values["TOKENS"]
+        for mode in WHOLE + PARTS:
+            server = self.serve("--shadow", "host")
+            for out in ("1", "all"):
+                run = self.run_mode(mode, server, "--evict", f"{out}@{EVICT_AT}")
+                layers = LAYERS if out == "all" or mode in WHOLE else 1
+                self.assertEqual(run.values["TOKENS"], expected, mode)
+                self.assertEqual(run.number("KV_RECOVERED_LAYERS"), layers, mode)
+                self.assertEqual(run.number("KV_RECOVERED_BYTES"), layers * ROWS * ROW, mode)
+                other = "STORE_kv_delta" if mode in WHOLE else "STORE_kv_regular"
+                self.assertEqual(run.number(other), 0, mode)
+
+    def test_nothing_comes_back_when_it_is_computed(self):
+        expected = self.run_mode("local", None).values["TOKENS"]
+        run = self.run_mode("remote_cache_recompute", self.serve("--shadow", "host"), "--evict",
+                            f"1@{EVICT_AT}")
+        self.assertEqual(run.values["TOKENS"], expected)
+        self.assertEqual(run.number("KV_FETCHED_BYTES"), 0)
+        self.assertEqual(run.number("KV_COMPUTED_ROWS"), ROWS)
+
+    def test_a_rule_of_the_worker(self):
+        expected = self.run_mode("local", None).values["TOKENS"]
+        server = self.serve("--shadow", "host", "--evict", "50%@2")
+        run = self.run_mode("semantic", server)
+        self.assertEqual(run.values["TOKENS"], expected)
+        self.assertEqual(run.number("KV_RECOVERED_LAYERS"), 2)  # after the second and the fourth
+
+    def test_the_sweep(self):
+        csv, page = self.dir / "p.csv", self.dir / "p.html"
+        result = hawser("experiment", "--model", self.model, "--threads", 1, "--prompt_tokens",
+                        PROMPT, "--decode_steps", STEPS, "--trials", 1, "--sweep", "pressure",
+                        "--modes", "remote_cache,remote_cache_delta_raw,sys_simulated",
+                        "--output", csv, "--report", page)
+        self.expect(result, DONE)
+        self.assertIn("KV fetched", result.stdout)
+        head, *lines = csv.read_text().splitlines()
+        rows = [dict(zip(head.split(","), line.split(","))) for line in lines]
+        self.assertEqual(len(rows), 3 * (LAYERS + 1))
+        for row in rows:
+            out = int(row["evicted_layers"])
+            layers = LAYERS if out and row["mode"] == "remote_cache" else out
+            self.assertEqual(float(row["kv_recovered"]), layers * ROWS * ROW, row["mode"])
+        self.assertIn("Bytes of KV that came back", page.read_text())
+        self.assertIn("found layers missing", page.read_text())
+
+    def test_bad_input(self):
+        self.llm(("semantic",), self.serve(), "--evict", "0@2", code=FAILED, says=["--shadow"])
+        self.llm(("local",), None, "--evict", "0-9@2", code=USAGE, says=["layers 0 to 1"])
+        for args, says in ((("--shadow", "moon"), "kvd:"), (("--evict", "all"), "--shadow"),
+                           (("--share-prefixes",), "--shadow"),
+                           (("--shadow", "host", "--evict", "5@1"), "layers 0 to 1"),
+                           (("--shadow", "host", "--evict", "0@0"), "layers 0 to 1")):
+            self.expect(hawser("serve", "--no-devices", "--model", self.model, *args), USAGE, says)
+        self.expect(hawser("serve", "--no-devices", "--model", self.model, "--shadow",
+                           f"kvd:{self.dir}/none"), FAILED, "none")
+
+
+if __name__ == "__main__":
+    unittest.main()

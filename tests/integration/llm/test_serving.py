@@ -1,0 +1,92 @@
+"""Many clients of one worker at a time: the same tokens, the worker's figures, bench-llm."""
+
+import json
+import pathlib
+import re
+import sys
+import unittest
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
+from harness import DONE, FAILED, TIMEOUT, USAGE, Case, Server, hawser
+
+LAYERS, WIDTH, HEADS, VOCAB, CONTEXT = 2, 64, 4, 2048, 256
+CLIENTS, STEPS = 4, 16
+
+
+class Serving(Case):
+    def setUp(self):
+        super().setUp()
+        self.model = self.dir / "m.gguf"
+        self.expect(hawser("model", "synth", "--arch", "llama", "--layers", LAYERS, "--width",
+                           WIDTH, "--heads", HEADS, "--vocab", VOCAB, "--context", CONTEXT, "-o",
+                           self.model), DONE)
+
+    def llm(self, mode, port, seed):
+        """The tokens of one run; prompts of every length, so that they end at different steps."""
+        result = hawser("llm", "--model", self.model, "--threads", 1, "--mode", mode,
+                        "--master_port", port, "--ignore-end", "--trace", "--prompt_tokens",
+                        seed * 40, "--decode_steps", STEPS, "--temperature", 0.8, "--seed", seed,
+                        errors="replace")
+        self.expect(result, DONE)
+        return re.search(r"^TOKENS: (.*)$", result.stdout, re.M).group(1).split()
+
+    def test_clients_at_a_time_get_what_they_get_alone(self):
+        alone = [self.llm("local", 1, seed) for seed in range(1, CLIENTS + 1)]
+        server = Server("--listen", "127.0.0.1:0", "--model", self.model, "--threads", 1,
+                        "--kv-memory", "4MiB", "--metrics", "127.0.0.1:0")
+        try:
+            port = server.addresses[0].rsplit(":", 1)[1]
+            with ThreadPoolExecutor(CLIENTS) as pool:
+                runs = pool.map(lambda seed: self.llm("semantic", port, seed),
+                                range(1, CLIENTS + 1))
+            self.assertEqual(list(runs), alone)
+            figures = self.figures(server)
+        finally:
+            code, stderr = server.stop()
+        self.assertEqual(code, DONE, stderr)
+        prompts = sum(seed * 40 for seed in range(1, CLIENTS + 1))
+        self.assertEqual(figures["llm_prompt_rows_total"], prompts)
+        self.assertEqual(figures["llm_rows_total"], prompts + CLIENTS * (STEPS - 1))
+        sizes = [figures[f"llm_steps_of_{size}_total"] for size in (1, 2, 4, 8, 16, 32, 64)]
+        self.assertEqual(sum(sizes), figures["llm_steps_total"])
+        self.assertEqual(figures["llm_models"], 1)
+
+    @staticmethod
+    def figures(server):
+        line = next(l for l in server.lines if l.startswith("metrics on "))
+        page = line.removeprefix("metrics on ") + "metrics"
+        with urllib.request.urlopen(page, timeout=TIMEOUT) as answer:
+            text = answer.read().decode()
+        return {name: int(value) for name, value in
+                re.findall(r"^hawser_(llm_\w+) (\d+)$", text, re.M)}
+
+    def bench(self, *args, code=DONE, says=()):
+        return self.expect(hawser("bench-llm", "--model", self.model, "--threads", 1, "-p", 8,
+                                  "-n", 8, "-r", 1, *args), code, *says)
+
+    def test_bench_of_many_clients(self):
+        report = json.loads(self.bench("--clients", "1,3", "--json").stdout)
+        self.assertEqual(report["benchmark"], "llm-serving")
+        one, three = report["rows"]
+        self.assertEqual([one["name"], three["name"]], ["1 client", "3 clients"])
+        self.assertEqual(one["batch"], "1.00")
+        self.assertEqual(three["baseline"], one["value"])
+        for row in (one, three):
+            self.assertGreater(row["value"], 0)
+        turns = json.loads(self.bench("--clients", 3, "--batch", 1, "--no-gather", "--beside", 40,
+                                      "--mixed-rows", 4, "--json").stdout)
+        self.assertEqual(turns["rows"][0]["batch"], "1.00")
+        self.assertEqual(turns["rows"][0]["name"], "3 clients beside prompts")
+
+    def test_wrong_usage(self):
+        self.bench("--clients", "many", code=USAGE, says=["'many'", "from 1 to 256"])
+        self.bench("--clients", "0", code=USAGE, says=["'0'"])
+        self.bench("--beside", 40, code=USAGE, says=["--clients"])
+        self.model = self.dir / "none.gguf"
+        self.bench("--clients", 1, code=FAILED, says=["none.gguf"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,561 @@
+/* Layers that move out and come back: whatever is evicted whenever, whatever the store loses, a row
+ * yields the same bits; what travels is what is missing, once. */
+#include "unit.h"
+
+#include "failing.h"
+
+#include "base/rng.h"
+#include "llm/spill.h"
+#include "llm/synth.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { VOCAB = 300, CONTEXT = 260, LAYERS = 6, SEQS = 3, STORE = 64 << 20 };
+
+static char why[LLM_WHY_CHARS];
+static int texts = SEQS; /* that are computed without evictions first */
+
+/* ---- a store that fails as told ---- */
+
+static _Atomic int lose_one_in; /* gets; 0: none */
+static _Atomic int gone_after;  /* gets that are answered; below 0: all */
+static _Atomic bool garbled;
+static _Atomic uint64_t get_count, put_count;
+
+static int bad_put(struct llm_shadow_store *store, unsigned lane, const struct kv_block_key *key,
+                   const void *bytes, uint32_t len)
+{
+    atomic_fetch_add(&put_count, 1);
+    return llm_shadow_memory.put(store, lane, key, bytes, len);
+}
+
+struct garbling {
+    llm_shadow_take *take;
+    void *user;
+};
+
+static int take_garbled(void *user, const uint8_t *bytes, uint32_t len)
+{
+    const struct garbling *g = user;
+    uint8_t *other = malloc(len);
+    assert_non_null(other);
+    memcpy(other, bytes, len);
+    other[4] ^= 1; /* the block's count of values */
+    int rc = g->take(g->user, other, len);
+    free(other);
+    return rc;
+}
+
+static int bad_get(struct llm_shadow_store *store, unsigned lane, const struct kv_block_key *key,
+                   llm_shadow_take *take, void *user)
+{
+    uint64_t number = atomic_fetch_add(&get_count, 1);
+    int one_in = atomic_load(&lose_one_in);
+    struct garbling garbling = {.take = take, .user = user};
+    if (atomic_load(&gone_after) >= 0 && atomic_fetch_sub(&gone_after, 1) == 0)
+        return -ECONNRESET;
+    if (one_in && number % (uint64_t)one_in == 0)
+        return -ENOENT;
+    if (atomic_load(&garbled))
+        return llm_shadow_memory.get(store, lane, key, take_garbled, &garbling);
+    return llm_shadow_memory.get(store, lane, key, take, user);
+}
+
+static int bad_open(const struct llm_shadow_config *config, struct llm_shadow_store **out,
+                    char *text)
+{
+    return llm_shadow_memory.open(config, out, text);
+}
+
+static void bad_close(struct llm_shadow_store *store)
+{
+    llm_shadow_memory.close(store);
+}
+
+static int bad_has(struct llm_shadow_store *store, unsigned lane, const struct kv_block_key *keys,
+                   uint32_t count, bool *there)
+{
+    return llm_shadow_memory.has(store, lane, keys, count, there);
+}
+
+static const struct llm_shadow_ops bad_store = {.name = "test",
+                                                .open = bad_open,
+                                                .close = bad_close,
+                                                .put = bad_put,
+                                                .get = bad_get,
+                                                .has = bad_has};
+
+/* ---- a model, its store, and sequences ---- */
+
+struct bench {
+    struct llm_file *file;
+    struct llm_engine *engine;
+    struct llm_shadow *shadow;
+    struct llm_spill_site *site;
+    uint32_t text[SEQS][CONTEXT]; /* of each sequence */
+    float *want[SEQS];            /* logits of each of its positions, never evicted */
+    struct llm_spill_figures figures;
+};
+
+static struct llm_file *make_model(void)
+{
+    struct llm_synth synth = {.config = {.arch = LLM_LLAMA,
+                                         .layers = LAYERS,
+                                         .width = 64,
+                                         .heads = 2,
+                                         .kv_heads = 1,
+                                         .ffn = 64,
+                                         .vocab = VOCAB,
+                                         .context = CONTEXT},
+                              .dtype = LLM_Q8_0,
+                              .seed = 5};
+    char path[] = "/tmp/hawser-spill-XXXXXX";
+    struct llm_file *file;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    llm_synth_complete(&synth.config);
+    assert_int_equal(llm_synth_write(&synth, path, why), 0);
+    assert_int_equal(llm_file_open(path, &file, why), 0);
+    unlink(path);
+    return file;
+}
+
+static void expect_logits(struct bench *b, int which)
+{
+    struct llm_row rows[CONTEXT];
+    struct llm_seq *seq;
+    b->want[which] = malloc(sizeof(float) * CONTEXT * VOCAB);
+    assert_non_null(b->want[which]);
+    assert_int_equal(llm_seq_create(b->engine, &seq), 0);
+    for (uint32_t i = 0; i < CONTEXT; i++)
+        rows[i] = (struct llm_row){.seq = seq, .token = b->text[which][i], .logits = true};
+    assert_int_equal(llm_engine_step(b->engine, rows, CONTEXT, b->want[which], why), 0);
+    llm_seq_destroy(seq);
+}
+
+static void bench_open(struct bench *b, const char *backend, uint64_t store_bytes)
+{
+    struct llm_engine_options options = {.backend = backend, .threads = 1, .kv_bytes = 16 << 20};
+    struct llm_shadow_config config = {.bytes = store_bytes, .tenant = 7};
+    *b = (struct bench){.file = make_model()};
+    atomic_store(&lose_one_in, 0);
+    atomic_store(&gone_after, -1);
+    atomic_store(&garbled, false);
+    assert_int_equal(llm_engine_create(b->file, &options, &b->engine, why), 0);
+    assert_int_equal(llm_shadow_create(&bad_store, &config, &b->shadow, why), 0);
+    assert_int_equal(llm_spill_site_create(b->engine, b->shadow, "model", &b->site), 0);
+    for (int s = 0; s < texts; s++) { /* the second begins as the first does */
+        for (uint32_t i = 0; i < CONTEXT; i++)
+            b->text[s][i] = (i * 7919 + (s == 1 && i < 150 ? 0 : (uint32_t)s)) % VOCAB;
+        expect_logits(b, s);
+    }
+}
+
+static void bench_close(struct bench *b)
+{
+    for (int s = 0; s < SEQS; s++)
+        free(b->want[s]);
+    llm_spill_site_destroy(b->site);
+    llm_shadow_destroy(b->shadow);
+    llm_engine_destroy(b->engine);
+    llm_file_close(b->file);
+}
+
+struct one {
+    struct llm_seq *seq;
+    struct llm_spill *spill;
+    int which;
+    uint32_t added; /* tokens that the spill has */
+};
+
+static void one_open(struct bench *b, struct one *o, int which, struct llm_spill_policy policy)
+{
+    *o = (struct one){.which = which};
+    assert_int_equal(llm_seq_create(b->engine, &o->seq), 0);
+    assert_int_equal(llm_spill_create(b->site, o->seq, policy, &o->spill), 0);
+}
+
+static void one_close(struct one *o)
+{
+    llm_spill_destroy(o->spill);
+    llm_seq_destroy(o->seq);
+}
+
+struct gate_user {
+    struct bench *b;
+    struct one *all;
+    int count;
+};
+
+static int open_all(void *user, uint32_t layer, char *text)
+{
+    struct gate_user *g = user;
+    int rc = 0;
+    for (int i = 0; i < g->count && rc == 0; i++)
+        rc = llm_spill_open(g->all[i].spill, layer, &g->b->figures, text);
+    return rc;
+}
+
+/* The next `rows` of each sequence in one step, whatever is missing or behind; their logits are
+ * those of sequences that were never evicted. */
+static void advance(struct bench *b, struct one *all, int count, uint32_t rows)
+{
+    struct llm_row step[SEQS * CONTEXT];
+    float *logits = malloc(sizeof(float) * SEQS * CONTEXT * VOCAB);
+    assert_non_null(logits);
+    for (int i = 0; i < count; i++) {
+        uint32_t to = all[i].added + rows;
+        assert_int_equal(llm_spill_add(all[i].spill, b->text[all[i].which] + all[i].added, rows),
+                         0);
+        all[i].added = to;
+    }
+    for (int rc = -ENODATA, tries = 0; rc; tries++) {
+        uint32_t total = 0;
+        struct gate_user user = {.b = b, .all = all, .count = count};
+        struct llm_gate gate = {.open = open_all, .user = &user};
+        assert_true(tries < 2);
+        for (int i = 0; i < count; i++) {
+            for (uint32_t p = llm_seq_length(all[i].seq); p < all[i].added; p++)
+                step[total++] = (struct llm_row){
+                    .seq = all[i].seq, .token = b->text[all[i].which][p], .logits = true};
+            assert_int_equal(llm_spill_begin(all[i].spill, NULL), 0);
+        }
+        rc = llm_engine_step_gated(b->engine, step, total, logits, &gate, why);
+        if (rc)
+            assert_int_equal(rc, -ENODATA);
+        for (int i = 0; i < count; i++) {
+            llm_spill_end(all[i].spill);
+            if (rc)
+                (void)llm_spill_give_up(all[i].spill);
+        }
+        float *at = logits;
+        for (uint32_t r = 0; r < total && rc == 0; r++) {
+            int i = 0;
+            while (all[i].seq != step[r].seq)
+                i++;
+            uint32_t rest = 1; /* rows of this sequence from here on */
+            while (r + rest < total && step[r + rest].seq == step[r].seq)
+                rest++;
+            uint32_t first = all[i].added - rest;
+            assert_memory_equal(at, b->want[all[i].which] + (size_t)first * VOCAB,
+                                rest * VOCAB * sizeof *at);
+            at += rest * VOCAB;
+            r += rest - 1;
+        }
+    }
+    free(logits);
+}
+
+static struct llm_layers some_layers(uint32_t bits)
+{
+    struct llm_layers set = {.words = {bits}};
+    return set;
+}
+
+static const struct llm_spill_policy delta = {LLM_RECOVER_DELTA, LLM_PACK_NEVER};
+
+/* ---- what travels ---- */
+
+static void what_comes_back_is_what_was_evicted(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct one o;
+    bench_open(&b, "cpu", STORE);
+    uint64_t row_bytes = llm_kv_row_bytes(b.engine);
+    one_open(&b, &o, 0, delta);
+    advance(&b, &o, 1, 200);
+    for (uint32_t k = 0; k <= LAYERS; k++) {
+        struct llm_layers first = llm_layers_first(k);
+        uint32_t length = llm_seq_length(o.seq);
+        assert_int_equal(llm_spill_evict(o.spill, &first, &b.figures, why), 0);
+        struct llm_layers missing = llm_seq_missing(o.seq);
+        assert_memory_equal(&missing, &first, sizeof first);
+        b.figures = (struct llm_spill_figures){0};
+        advance(&b, &o, 1, 1);
+        assert_int_equal(b.figures.restored_layers, k);
+        assert_int_equal(b.figures.plain_bytes, k * length * row_bytes);
+        assert_int_equal(b.figures.kept_bytes, k * (length % LLM_SPILL_ROWS) * row_bytes);
+        /* 16 bytes say what a chunk is. */
+        assert_int_equal(b.figures.fetched_bytes,
+                         b.figures.plain_bytes - b.figures.kept_bytes + k * (length / 64) * 16);
+    }
+    one_close(&o);
+    bench_close(&b);
+}
+
+static void a_cache_without_layers_comes_back_whole(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct one o;
+    struct llm_layers third = some_layers(4);
+    bench_open(&b, "cpu", STORE);
+    one_open(&b, &o, 0, (struct llm_spill_policy){LLM_RECOVER_ALL, LLM_PACK_ALWAYS});
+    advance(&b, &o, 1, 130);
+    assert_int_equal(llm_spill_evict(o.spill, &third, &b.figures, why), 0);
+    assert_int_equal(b.figures.evicted_layers, LAYERS);
+    advance(&b, &o, 1, 1);
+    assert_int_equal(b.figures.plain_bytes, LAYERS * 130 * llm_kv_row_bytes(b.engine));
+    assert_true(b.figures.fetched_bytes < b.figures.plain_bytes); /* random weights, yet smaller */
+    one_close(&o);
+    bench_close(&b);
+}
+
+static void stored_rows_are_not_sent_again(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct one o, twin;
+    struct llm_layers two = some_layers(3);
+    bench_open(&b, "cpu", STORE);
+    uint64_t chunk = 16 + LLM_SPILL_ROWS * llm_kv_row_bytes(b.engine);
+    one_open(&b, &o, 0, delta);
+    advance(&b, &o, 1, 130);
+    assert_int_equal(llm_spill_evict(o.spill, &two, &b.figures, why), 0);
+    assert_int_equal(b.figures.stored_bytes, 2 * 2 * chunk);
+    advance(&b, &o, 1, 10);
+    assert_int_equal(llm_spill_evict(o.spill, &two, &b.figures, why), 0);
+    assert_int_equal(b.figures.stored_bytes, 2 * 2 * chunk);
+    advance(&b, &o, 1, 60);
+    assert_int_equal(llm_spill_evict(o.spill, &two, &b.figures, why), 0);
+    assert_int_equal(b.figures.stored_bytes, 2 * 3 * chunk);
+    /* Nor by another sequence of the same tokens. */
+    one_open(&b, &twin, 0, delta);
+    advance(&b, &twin, 1, 130);
+    assert_int_equal(llm_spill_evict(twin.spill, &two, &b.figures, why), 0);
+    assert_int_equal(b.figures.stored_bytes, 2 * 3 * chunk);
+    advance(&b, &twin, 1, 1);
+    one_close(&twin);
+    one_close(&o);
+    bench_close(&b);
+}
+
+static void a_common_beginning_is_found_in_the_store(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct one first, second;
+    struct llm_layers all = llm_layers_first(LAYERS);
+    bench_open(&b, "cpu", STORE);
+    one_open(&b, &first, 0, delta);
+    advance(&b, &first, 1, 200);
+    assert_int_equal(llm_spill_store(first.spill, &all, &b.figures, why), 0);
+    struct llm_layers none = llm_seq_missing(first.seq);
+    assert_int_equal(llm_layers_count(&none), 0);
+    one_open(&b, &second, 1, delta);
+    assert_int_equal(llm_spill_add(second.spill, b.text[1], 200), 0);
+    second.added = 200;
+    assert_int_equal(llm_spill_match(second.spill, 127), 64);
+    assert_int_equal(llm_spill_match(second.spill, 199), 128); /* they part at 150 */
+    assert_int_equal(llm_spill_adopt(second.spill, 128), 0);
+    advance(&b, &second, 1, 1);
+    assert_int_equal(b.figures.restored_layers, LAYERS);
+    one_close(&second);
+    one_close(&first);
+    bench_close(&b);
+}
+
+/* ---- stores that fail ---- */
+
+static void random_evictions(const char *backend, uint64_t seed, int count, uint32_t steps)
+{
+    static const enum llm_recovery recoveries[] = {LLM_RECOVER_DELTA, LLM_RECOVER_ALL,
+                                                   LLM_RECOVER_COMPUTE};
+    static const enum llm_spill_pack packs[] = {LLM_PACK_AUTO, LLM_PACK_NEVER, LLM_PACK_ALWAYS};
+    struct bench b;
+    struct one all[SEQS];
+    struct hw_rng rng;
+    hw_rng_seed(&rng, seed);
+    bench_open(&b, backend, seed % 4 == 0 ? 24 << 10 : STORE); /* one in four is too small */
+    for (int i = 0; i < count; i++)
+        one_open(&b, &all[i], i,
+                 (struct llm_spill_policy){recoveries[hw_rng_below(&rng, 3)],
+                                           packs[hw_rng_below(&rng, 3)]});
+    atomic_store(&lose_one_in, seed % 3 == 0 ? 7 : 0);
+    advance(&b, all, count, 1 + (uint32_t)hw_rng_below(&rng, 180));
+    for (uint32_t s = 0; s < steps; s++) {
+        for (int i = 0; i < count; i++) {
+            struct llm_layers layers = some_layers((uint32_t)hw_rng_below(&rng, 1 << LAYERS));
+            int rc =
+                hw_rng_below(&rng, 2) ? llm_spill_evict(all[i].spill, &layers, &b.figures, why) : 0;
+            assert_true(rc == 0 || rc == -ENOSPC);
+        }
+        advance(&b, all, count, 1 + (uint32_t)hw_rng_below(&rng, 8));
+    }
+    for (int i = 0; i < count; i++)
+        one_close(&all[i]);
+    bench_close(&b);
+}
+
+static void evictions_at_random_change_nothing(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= (ONLY_THREADS ? 2 : 6); seed++)
+        random_evictions("cpu", seed, 1 + (int)(seed % SEQS), 6);
+}
+
+static void a_full_store_leaves_layers_where_they_are(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct one o;
+    struct llm_layers all = llm_layers_first(LAYERS);
+    bench_open(&b, "cpu", 1000);
+    one_open(&b, &o, 0, delta);
+    advance(&b, &o, 1, 100);
+    assert_int_equal(llm_spill_evict(o.spill, &all, &b.figures, why), -ENOSPC);
+    assert_non_null(strstr(why, "layer 0 stays"));
+    struct llm_layers missing = llm_seq_missing(o.seq);
+    assert_int_equal(llm_layers_count(&missing), 0);
+    advance(&b, &o, 1, 1);
+    one_close(&o);
+    bench_close(&b);
+}
+
+static void a_lost_chunk_is_computed_and_stored_again(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct one o;
+    struct llm_layers all = llm_layers_first(LAYERS);
+    bench_open(&b, "cpu", STORE);
+    one_open(&b, &o, 0, delta);
+    advance(&b, &o, 1, 200);
+    assert_int_equal(llm_spill_evict(o.spill, &all, &b.figures, why), 0);
+    atomic_store(&garbled, true);
+    advance(&b, &o, 1, 1); /* computed, and compared with what it was */
+    atomic_store(&garbled, false);
+    assert_true(b.figures.lost_chunks > 0);
+    atomic_store(&put_count, 0);
+    assert_int_equal(llm_spill_evict(o.spill, &all, &b.figures, why), 0);
+    assert_true(atomic_load(&put_count) >= 3);
+    one_close(&o);
+    bench_close(&b);
+}
+
+static void a_store_that_goes_in_the_middle_is_asked_no_more(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct one o;
+    struct llm_layers all = llm_layers_first(LAYERS);
+    bench_open(&b, "cpu", STORE);
+    one_open(&b, &o, 0, delta);
+    advance(&b, &o, 1, 200);
+    assert_int_equal(llm_spill_evict(o.spill, &all, &b.figures, why), 0);
+    atomic_store(&get_count, 0);
+    atomic_store(&gone_after, 4);
+    advance(&b, &o, 1, 1);
+    assert_true(atomic_load(&get_count) < LAYERS * 3);
+    one_close(&o);
+    bench_close(&b);
+}
+
+/* ---- what it costs ---- */
+
+static void what_is_cheaper_is_chosen_by_what_it_cost(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct one o;
+    struct llm_layers all = llm_layers_first(LAYERS), one = llm_layers_first(1);
+    bench_open(&b, "cpu", STORE);
+    one_open(&b, &o, 0, delta);
+    advance(&b, &o, 1, 200);
+    assert_int_equal(llm_spill_evict(o.spill, &all, &b.figures, why), 0);
+    assert_false(llm_spill_should_compute(o.spill, why)); /* nothing is known */
+    advance(&b, &o, 1, 1);
+    assert_int_equal(llm_spill_evict(o.spill, &one, &b.figures, why), 0);
+    llm_spill_site_timed(b.site, 1, HW_SEC);
+    assert_false(llm_spill_should_compute(o.spill, why));
+    for (int i = 0; i < 100; i++)
+        llm_spill_site_timed(b.site, 1000000, 1);
+    assert_true(llm_spill_should_compute(o.spill, why));
+    assert_int_equal(llm_spill_give_up(o.spill), 201);
+    advance(&b, &o, 1, 1);
+    one_close(&o);
+    bench_close(&b);
+}
+
+/* ---- trouble ---- */
+
+static int short_life(struct bench *b)
+{
+    struct llm_seq *seq = NULL;
+    struct llm_spill *spill = NULL;
+    struct llm_layers two = some_layers(3);
+    struct llm_row rows[70];
+    float logits[VOCAB];
+    int rc = llm_seq_create(b->engine, &seq);
+    if (rc == 0)
+        rc = llm_spill_create(b->site, seq, delta, &spill);
+    if (rc == 0)
+        rc = llm_spill_add(spill, b->text[0], 70);
+    for (uint32_t i = 0; i < 70; i++)
+        rows[i] = (struct llm_row){.seq = seq, .token = b->text[0][i], .logits = i == 69};
+    if (rc == 0)
+        rc = llm_engine_step(b->engine, rows, 69, logits, why);
+    if (rc == 0)
+        rc = llm_spill_evict(spill, &two, &b->figures, why);
+    if (rc == 0)
+        rc = llm_spill_begin(spill, NULL);
+    if (rc == 0) {
+        struct one o = {.seq = seq, .spill = spill};
+        struct gate_user user = {.b = b, .all = &o, .count = 1};
+        struct llm_gate gate = {.open = open_all, .user = &user};
+        rc = llm_engine_step_gated(b->engine, rows + 69, 1, logits, &gate, why);
+        llm_spill_end(spill);
+        if (rc == 0)
+            assert_memory_equal(logits, b->want[0] + (size_t)69 * VOCAB, sizeof logits);
+    }
+    llm_spill_destroy(spill);
+    llm_seq_destroy(seq);
+    return rc;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    struct bench b;
+    int rc = -ENOMEM;
+    bench_open(&b, "cpu", STORE);
+    for (long allowed = 0; rc; allowed++) {
+        assert_true(allowed < 1000);
+        allocations_left = allowed;
+        counting = true;
+        rc = short_life(&b);
+        counting = false;
+        assert_true(rc == 0 || rc == -ENOMEM);
+    }
+    bench_close(&b);
+}
+
+/* test-llm-spill [BACKEND]: on another backend, what depends on it. */
+int main(int argc, char **argv)
+{
+    if (argc > 1) {
+        texts = 2;
+        random_evictions(argv[1], 1, texts, 3);
+        return 0;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_comes_back_is_what_was_evicted),
+        cmocka_unit_test(a_cache_without_layers_comes_back_whole),
+        cmocka_unit_test(stored_rows_are_not_sent_again),
+        cmocka_unit_test(a_common_beginning_is_found_in_the_store),
+        cmocka_unit_test(evictions_at_random_change_nothing),
+        cmocka_unit_test(a_full_store_leaves_layers_where_they_are),
+        cmocka_unit_test(a_lost_chunk_is_computed_and_stored_again),
+        cmocka_unit_test(a_store_that_goes_in_the_middle_is_asked_no_more),
+        cmocka_unit_test(what_is_cheaper_is_chosen_by_what_it_cost),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

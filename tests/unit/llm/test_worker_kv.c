@@ -1,0 +1,800 @@
+/* KV that moves out of a worker and comes back, as its clients see it: tokens do not change, what
+ * travels is counted by kind, and a store that loses, lies, stalls or goes costs time only. */
+#include "unit.h"
+
+#include "failing.h"
+#include "worker_host.h"
+
+#include "base/clock.h"
+#include "kv/host.h"
+#include "llm/modes/mode.h"
+#include "llm/synth.h"
+#include "llm/worker_impl.h"
+
+enum {
+    VOCAB = 300,
+    CONTEXT = 320,
+    LAYERS = 6,
+    PROMPT = 150,
+    STEPS = 8,
+    STORE = 64 << 20,
+    KV_MEMORY = 8 << 20,
+};
+
+static struct llm_file *file;
+static _Thread_local char why[LLM_WHY_CHARS];
+static uint32_t prompt[CONTEXT], expected[STEPS];
+static uint64_t row_bytes; /* of one row of one layer */
+static const struct llm_sampling sampling = {
+    .temperature = 0.8f, .top_k = 20, .top_p = 1, .seed = 3};
+
+static struct llm_worker_options plain_options(void)
+{
+    return (struct llm_worker_options){.file = file,
+                                       .engine = {.threads = 1, .kv_bytes = KV_MEMORY},
+                                       .upload_bytes = 64 << 20,
+                                       .shadow_ops = &llm_shadow_memory,
+                                       .shadow = {.bytes = STORE}};
+}
+
+/* ---- a KV daemon in a thread ---- */
+
+struct daemon {
+    char dir[64], socket[96];
+    struct kv_host *host;
+    pthread_t thread;
+};
+
+static void *run_daemon(void *user)
+{
+    kv_host_run(user);
+    return NULL;
+}
+
+static void daemon_start(struct daemon *d)
+{
+    char cause[RPC_WHY_CHARS] = "";
+    snprintf(d->dir, sizeof d->dir, "/tmp/hawser-wkv-XXXXXX");
+    assert_non_null(mkdtemp(d->dir));
+    snprintf(d->socket, sizeof d->socket, "%s/kvd", d->dir);
+    struct kv_host_options options = {
+        .ranks = 1,
+        .daemons = 1,
+        .socket = d->socket,
+        .store_bytes = 1 << 20,
+        .store_entries = 64,
+        .arena_bytes = STORE,
+        .blocks = {.entries = 4096, .high_percent = 100, .low_percent = 100}};
+    if (kv_host_create(&options, &d->host, cause))
+        fail_msg("%s", cause);
+    assert_int_equal(pthread_create(&d->thread, NULL, run_daemon, d->host), 0);
+}
+
+static void daemon_stop(struct daemon *d)
+{
+    kv_host_stop(d->host);
+    pthread_join(d->thread, NULL);
+    kv_host_destroy(d->host);
+    rmdir(d->dir);
+}
+
+static struct llm_worker_options daemon_options(const struct daemon *d)
+{
+    struct llm_worker_options options = plain_options();
+    options.shadow_ops = &llm_shadow_kvd;
+    options.shadow = (struct llm_shadow_config){.socket = d->socket};
+    return options;
+}
+
+/* ---- runs ---- */
+
+static struct llm_mode *open_mode(const char *name, struct llm_remote *remote)
+{
+    struct llm_mode *m;
+    struct llm_mode_config config = {
+        .file = file, .engine = {.threads = 1}, .sampling = sampling, .remote = remote};
+    if (llm_mode_open(llm_mode_find(name), &config, &m, why))
+        fail_msg("%s: %s", name, why);
+    return m;
+}
+
+static void begin(struct llm_mode *m)
+{
+    uint32_t token;
+    if (llm_mode_prefill(m, prompt, PROMPT, &token, why))
+        fail_msg("%s", why);
+    assert_int_equal(token, expected[0]);
+}
+
+static void go_on(struct llm_mode *m, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from, got; i < to; i++) {
+        uint32_t token;
+        if (llm_mode_decode(m, 1, &token, &got, why))
+            fail_msg("%s", why);
+        assert_int_equal(token, expected[i]);
+    }
+}
+
+static void evict_last(struct llm_mode *m, uint32_t k)
+{
+    struct llm_layers layers = {0};
+    for (uint32_t l = LAYERS - k; l < LAYERS; l++)
+        llm_layers_add(&layers, l);
+    if (llm_mode_evict(m, &layers, why))
+        fail_msg("%s", why);
+}
+
+static struct llm_mode_figures figures_of(struct llm_mode *m)
+{
+    struct llm_mode_figures f;
+    assert_int_equal(llm_mode_figures(m, &f, why), 0);
+    return f;
+}
+
+/* ---- what travels ---- */
+
+struct expectation {
+    const char *mode;
+    bool whole, packed, computed;
+};
+
+static void check_mode(struct host *h, const struct expectation *e, uint32_t k)
+{
+    struct llm_remote *remote = host_join(h);
+    struct llm_mode *m = open_mode(e->mode, remote);
+    begin(m);
+    go_on(m, 1, 3); /* 152 rows */
+    evict_last(m, k);
+    go_on(m, 3, STEPS);
+    struct llm_mode_figures f = figures_of(m);
+    uint64_t layers = e->computed ? 0 : e->whole && k ? LAYERS : k, rows = PROMPT + 2;
+    assert_int_equal(f.kv_layers, layers);
+    assert_int_equal(f.kv_plain, layers * rows * row_bytes);
+    assert_int_equal(f.kv_computed, e->computed && k ? rows : 0);
+    /* Of each layer two chunks went and came, and 24 rows stayed here; what was there already, from
+     * the runs before, was not sent again. */
+    uint64_t came = layers * (rows * row_bytes + 2 * 16),
+             went = layers * (2 * 64 * row_bytes + 2 * 16);
+    uint64_t kind = e->whole ? f.kv_regular : f.kv_delta;
+    assert_int_equal(e->whole ? f.kv_delta : f.kv_regular, 0);
+    if (e->packed)
+        assert_in_range(kind, layers ? 1 : 0, layers ? came + went - 1 : 0);
+    else
+        assert_in_range(kind, layers ? 1 : 0, came + went);
+    llm_mode_close(m);
+    llm_remote_close(remote);
+}
+
+static void every_mode_recovers_in_its_way(void **state)
+{
+    (void)state;
+    static const struct expectation modes[] = {
+        {.mode = "remote_cache", .whole = true},
+        {.mode = "remote_cache_compressed", .whole = true, .packed = true},
+        {.mode = "remote_cache_delta_raw"},
+        {.mode = "remote_cache_delta_compressed", .packed = true},
+        {.mode = "remote_cache_recompute", .computed = true},
+        {.mode = "semantic"},
+    };
+    struct host h;
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        struct llm_worker_options options = plain_options();
+        host_start(&h, &options);
+        for (uint32_t k = 0; k <= LAYERS; k += 2)
+            check_mode(&h, &modes[i], k);
+        host_stop(&h);
+    }
+}
+
+struct fetched {
+    uint8_t *rows[LAYERS];
+    uint64_t bytes;
+};
+
+static int keep_rows(void *user, uint32_t layer, const void *rows, uint64_t bytes)
+{
+    struct fetched *f = user;
+    f->rows[layer] = malloc(bytes);
+    assert_non_null(f->rows[layer]);
+    memcpy(f->rows[layer], rows, bytes);
+    f->bytes = bytes;
+    return 0;
+}
+
+static struct llm_request prefill_request(void)
+{
+    return (struct llm_request){
+        .method = LLM_METHOD_PREFILL_HANDLE, .tokens = prompt, .token_count = PROMPT};
+}
+
+static void begin_by_handle(struct llm_remote *remote, uint8_t handle[LLM_HANDLE_BYTES])
+{
+    struct llm_request request = prefill_request();
+    struct wire_dec d;
+    assert_int_equal(llm_remote_call(remote, &request, LLM_LOGITS, &d, why), 0);
+    wire_get_copy(&d, handle, LLM_HANDLE_BYTES);
+}
+
+static void layers_are_fetched_by_mask(void **state)
+{
+    (void)state;
+    struct host h;
+    struct llm_worker_options options = plain_options();
+    struct llm_layers some = {.words = {0x15}}, out = {.words = {0x3}};
+    struct fetched f = {0};
+    uint8_t handle[LLM_HANDLE_BYTES];
+    uint32_t missing, length = 0;
+    host_start(&h, &options);
+    struct llm_remote *remote = host_join(&h);
+    assert_int_equal(
+        llm_remote_set_recovery(remote,
+                                (struct llm_spill_policy){LLM_RECOVER_DELTA, LLM_PACK_ALWAYS}, why),
+        0);
+    begin_by_handle(remote, handle);
+    assert_int_equal(llm_remote_evict(remote, handle, &out, &missing, why), 0);
+    assert_int_equal(missing, 2);
+    assert_int_equal(
+        llm_remote_fetch_layers(remote, handle, &some, 100, row_bytes, keep_rows, &f, &length, why),
+        0);
+    assert_int_equal(length, PROMPT);
+    assert_int_equal(f.bytes, 50 * row_bytes);
+    /* As an engine here has them. */
+    struct llm_engine *engine;
+    struct llm_seq *seq;
+    struct llm_row rows[PROMPT];
+    float nothing; /* no row wants logits */
+    uint8_t *want = malloc(f.bytes);
+    assert_non_null(want);
+    assert_int_equal(llm_engine_create(file, &options.engine, &engine, why), 0);
+    assert_int_equal(llm_seq_create(engine, &seq), 0);
+    for (uint32_t i = 0; i < PROMPT; i++)
+        rows[i] = (struct llm_row){.seq = seq, .token = prompt[i]};
+    assert_int_equal(llm_engine_step(engine, rows, PROMPT, &nothing, why), 0);
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        assert_int_equal(f.rows[l] != NULL, llm_layers_has(&some, l));
+        if (f.rows[l]) {
+            assert_int_equal(llm_seq_read_kv(seq, l, 100, PROMPT, want), 0);
+            assert_memory_equal(want, f.rows[l], f.bytes);
+        }
+        free(f.rows[l]);
+    }
+    free(want);
+    llm_seq_destroy(seq);
+    llm_engine_destroy(engine);
+    /* What cannot be is told. */
+    struct llm_layers beyond = {.words = {UINT64_C(1) << LAYERS}};
+    assert_int_equal(llm_remote_evict(remote, handle, &beyond, &missing, why), -ERANGE);
+    handle[0] ^= 1;
+    assert_int_equal(llm_remote_evict(remote, handle, &some, &missing, why), -ENOENT);
+    llm_remote_close(remote);
+    host_stop(&h);
+}
+
+static void without_a_store_nothing_moves_out(void **state)
+{
+    (void)state;
+    struct host h;
+    struct llm_worker_options options = plain_options();
+    struct llm_layers some = {.words = {1}};
+    uint8_t handle[LLM_HANDLE_BYTES];
+    uint32_t missing;
+    options.shadow_ops = NULL;
+    host_start(&h, &options);
+    struct llm_remote *remote = host_join(&h);
+    begin_by_handle(remote, handle);
+    assert_int_equal(llm_remote_evict(remote, handle, &some, &missing, why), -EOPNOTSUPP);
+    assert_non_null(strstr(why, "--shadow"));
+    llm_remote_close(remote);
+    host_stop(&h);
+}
+
+/* ---- rules and pressure ---- */
+
+static void a_rule_evicts_after_every_few_tokens(void **state)
+{
+    (void)state;
+    struct host h;
+    struct llm_worker_options options = plain_options();
+    assert_int_equal(llm_evict_rule_parse("1,3-4@2", LAYERS, &options.evict), 0);
+    host_start(&h, &options);
+    struct llm_remote *remote = host_join(&h);
+    struct llm_mode *m = open_mode("semantic", remote);
+    begin(m);
+    go_on(m, 1, STEPS); /* 7 rows: after the second, the fourth and the sixth */
+    struct llm_mode_figures f = figures_of(m);
+    assert_int_equal(f.kv_layers, 3 * 3);
+    llm_mode_close(m);
+    llm_remote_close(remote);
+    host_stop(&h);
+}
+
+/* Memory for one sequence and a half, and three of them. */
+static void sequences_that_do_not_fit_take_turns(void **state)
+{
+    (void)state;
+    enum { CLIENTS = 3 };
+    struct host h;
+    struct llm_worker_options options = plain_options();
+    struct llm_remote *remotes[CLIENTS];
+    struct llm_mode *modes[CLIENTS];
+    uint64_t moved = 0;
+    options.engine.kv_bytes = (3 * LAYERS + LAYERS / 2) * LLM_SPILL_ROWS * row_bytes;
+    host_start(&h, &options);
+    for (int i = 0; i < CLIENTS; i++) {
+        remotes[i] = host_join(&h);
+        modes[i] = open_mode(i ? "semantic" : "remote_cache_delta_raw", remotes[i]);
+        begin(modes[i]);
+    }
+    for (uint32_t s = 1; s < STEPS; s++) {
+        for (int i = 0; i < CLIENTS; i++)
+            go_on(modes[i], s, s + 1);
+    }
+    for (int i = 0; i < CLIENTS; i++) {
+        struct llm_mode_figures f = figures_of(modes[i]);
+        moved += f.kv_layers;
+        llm_mode_close(modes[i]);
+        llm_remote_close(remotes[i]);
+    }
+    assert_true(moved >= STEPS);
+    host_stop(&h);
+}
+
+static void *generate(void *user)
+{
+    struct llm_mode *m = user;
+    begin(m);
+    go_on(m, 1, STEPS);
+    return NULL;
+}
+
+static void those_that_ask_at_once_take_turns_too(void **state)
+{
+    (void)state;
+    enum { CLIENTS = 4 };
+    struct host h;
+    struct llm_worker_options options = plain_options();
+    struct llm_remote *remotes[CLIENTS];
+    struct llm_mode *modes[CLIENTS];
+    pthread_t threads[CLIENTS];
+    options.engine.kv_bytes = (3 * LAYERS + LAYERS / 2) * LLM_SPILL_ROWS * row_bytes;
+    host_start(&h, &options);
+    for (int i = 0; i < CLIENTS; i++) {
+        remotes[i] = host_join(&h);
+        modes[i] = open_mode(i % 2 ? "semantic" : "remote_cache_delta_raw", remotes[i]);
+    }
+    for (int i = 0; i < CLIENTS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, generate, modes[i]), 0);
+    for (int i = 0; i < CLIENTS; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < CLIENTS; i++) {
+        llm_mode_close(modes[i]);
+        llm_remote_close(remotes[i]);
+    }
+    host_stop(&h);
+}
+
+static void a_full_store_refuses_and_harms_nothing(void **state)
+{
+    (void)state;
+    struct host h;
+    struct llm_worker_options options = plain_options();
+    struct llm_layers all = llm_layers_first(LAYERS);
+    options.shadow.bytes = 100;
+    host_start(&h, &options);
+    struct llm_remote *remote = host_join(&h);
+    struct llm_mode *m = open_mode("remote_cache_delta_raw", remote);
+    begin(m);
+    assert_int_equal(llm_mode_evict(m, &all, why), -ENOSPC);
+    go_on(m, 1, STEPS);
+    llm_mode_close(m);
+    llm_remote_close(remote);
+    host_stop(&h);
+}
+
+/* ---- others ---- */
+
+static pthread_mutex_t slow_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t slow_wake = PTHREAD_COND_INITIALIZER;
+static bool slow_goes_on; /* (slow_lock) */
+
+/* Waits in a get until the test lets it go on. */
+static int slow_get(struct llm_shadow_store *store, unsigned lane, const struct kv_block_key *key,
+                    llm_shadow_take *take, void *user)
+{
+    pthread_mutex_lock(&slow_lock);
+    while (!slow_goes_on)
+        pthread_cond_wait(&slow_wake, &slow_lock);
+    pthread_mutex_unlock(&slow_lock);
+    return llm_shadow_memory.get(store, lane, key, take, user);
+}
+
+/* A worker that is turned by hand. */
+struct rig {
+    struct llm_worker w;
+    struct llm_client clients[2];
+};
+
+static int rig_open(struct rig *r, const struct llm_shadow_ops *ops)
+{
+    *r = (struct rig){.w = {.options = plain_options()}};
+    r->w.options.shadow_ops = ops;
+    r->w.options.sequences = LLM_SEQUENCES_MAX;
+    r->w.options.tokens = CONTEXT;
+    r->w.options.batch = LLM_WORKER_BATCH_MAX;
+    llm_jobs_init(&r->w.arrived);
+    llm_jobs_init(&r->w.running);
+    llm_jobs_init(&r->w.done);
+    int rc = llm_worker_kv_open(&r->w, why);
+    return rc ? rc : llm_worker_load_served(&r->w, why);
+}
+
+static void rig_close(struct rig *r)
+{
+    llm_worker_unload(&r->w);
+    llm_worker_kv_close(&r->w);
+}
+
+static void ask(struct rig *r, int client, struct llm_job *job, const struct llm_request *request)
+{
+    *job = (struct llm_job){.client = &r->clients[client], .request = *request};
+    wire_enc_init(&job->answer, WIRE_MESSAGE_MAX);
+    llm_jobs_append(&r->w.arrived, job);
+}
+
+static void turn(struct rig *r)
+{
+    llm_worker_admit(&r->w);
+    llm_worker_step(&r->w);
+}
+
+static bool is_done(struct rig *r, const struct llm_job *job)
+{
+    for (const struct llm_job *j = r->w.done.first; j; j = j->next) {
+        if (j == job)
+            return true;
+    }
+    return false;
+}
+
+/* Asks and turns until it is answered; the job's status. */
+static int call(struct rig *r, int client, struct llm_job *job, const struct llm_request *request)
+{
+    ask(r, client, job, request);
+    while (!is_done(r, job))
+        turn(r);
+    llm_jobs_init(&r->w.done);
+    return job->status;
+}
+
+static struct llm_request semantic_request(void)
+{
+    return (struct llm_request){.method = LLM_METHOD_PREFILL_SEMANTIC,
+                                .wish = {.kind = LLM_WISH_TOKENS, .sampling = sampling},
+                                .tokens = prompt,
+                                .token_count = PROMPT};
+}
+
+static int begin_by_hand(struct rig *r, int client, uint8_t handle[LLM_HANDLE_BYTES])
+{
+    struct llm_request request = semantic_request();
+    struct llm_job job;
+    struct wire_dec d;
+    int rc = call(r, client, &job, &request);
+    wire_dec_init(&d, wire_enc_data(&job.answer), wire_enc_len(&job.answer));
+    wire_get_copy(&d, handle, LLM_HANDLE_BYTES);
+    wire_enc_fini(&job.answer);
+    return rc;
+}
+
+static int evict_by_hand(struct rig *r, int client, const uint8_t handle[LLM_HANDLE_BYTES])
+{
+    struct llm_request request = {.method = LLM_METHOD_EVICT_KV,
+                                  .layers = llm_layers_first(LAYERS)};
+    struct llm_job job;
+    memcpy(request.handle, handle, LLM_HANDLE_BYTES);
+    int rc = call(r, client, &job, &request);
+    wire_enc_fini(&job.answer);
+    return rc;
+}
+
+/* Tokens from the second on; how many. */
+static uint32_t check_tokens(struct llm_job *job)
+{
+    struct wire_dec d;
+    uint32_t i = 0;
+    wire_dec_init(&d, wire_enc_data(&job->answer), wire_enc_len(&job->answer));
+    for (; wire_dec_left(&d) > 0; i++)
+        assert_int_equal(wire_get_varint(&d), expected[i + 1]);
+    return i;
+}
+
+static void a_slow_store_holds_up_nobody_else(void **state)
+{
+    (void)state;
+    static struct rig r;
+    struct llm_shadow_ops slow = llm_shadow_memory;
+    struct llm_request request = {.method = LLM_METHOD_DECODE_SEMANTIC, .value = 2};
+    struct llm_job late, other;
+    uint8_t handle[LLM_HANDLE_BYTES];
+    slow.get = slow_get;
+    assert_int_equal(rig_open(&r, &slow), 0);
+    assert_int_equal(begin_by_hand(&r, 1, handle), 0);
+    assert_int_equal(begin_by_hand(&r, 0, handle), 0);
+    assert_int_equal(evict_by_hand(&r, 0, handle), 0);
+    ask(&r, 0, &late, &request);
+    request.value = STEPS - 1;
+    ask(&r, 1, &other, &request);
+    for (uint32_t i = 1; i < STEPS; i++) {
+        assert_false(is_done(&r, &other));
+        turn(&r);
+    }
+    assert_true(is_done(&r, &other));
+    assert_false(is_done(&r, &late));
+    assert_int_equal(check_tokens(&other), STEPS - 1);
+    pthread_mutex_lock(&slow_lock);
+    slow_goes_on = true;
+    pthread_cond_broadcast(&slow_wake);
+    pthread_mutex_unlock(&slow_lock);
+    while (!is_done(&r, &late))
+        turn(&r);
+    assert_int_equal(check_tokens(&late), 2);
+    wire_enc_fini(&late.answer);
+    wire_enc_fini(&other.answer);
+    rig_close(&r);
+}
+
+/* One life of a worker; an error, never a wrong token, where an allocation fails. */
+static int short_life(struct rig *r)
+{
+    struct llm_request request = {.method = LLM_METHOD_DECODE_SEMANTIC, .value = 2};
+    struct llm_job job;
+    uint8_t handle[LLM_HANDLE_BYTES];
+    int rc = rig_open(r, &llm_shadow_memory);
+    if (rc == 0)
+        rc = begin_by_hand(r, 0, handle);
+    int evicted = rc ? 0 : evict_by_hand(r, 0, handle);
+    if (rc == 0) {
+        rc = call(r, 0, &job, &request);
+        if (rc == 0) /* fewer when memory was out after the first */
+            assert_in_range(check_tokens(&job), 1, 2);
+        wire_enc_fini(&job.answer);
+    }
+    rig_close(r);
+    return rc ? rc : evicted;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    static struct rig r;
+    int rc = -ENOMEM;
+    for (long allowed = 0; rc; allowed++) {
+        assert_true(allowed < 5000);
+        allocations_left = allowed;
+        counting = true;
+        rc = short_life(&r);
+        counting = false;
+        assert_true(rc == 0 || rc == -ENOMEM || rc == -EAGAIN);
+    }
+}
+
+/* ---- prefixes ---- */
+
+static void a_prompt_starts_from_what_another_computed(void **state)
+{
+    (void)state;
+    struct host h;
+    struct llm_worker_options options = plain_options();
+    uint64_t values[LLM_METRICS];
+    options.share_prefixes = true;
+    host_start(&h, &options);
+    for (int i = 0; i < 2; i++) {
+        struct llm_remote *remote = host_join(&h);
+        struct llm_mode *m = open_mode("semantic", remote);
+        begin(m);
+        go_on(m, 1, STEPS);
+        assert_int_equal(llm_remote_metrics(remote, values, why), 0);
+        assert_int_equal(values[LLM_METRIC_KV_SHARED], i ? 128 : 0);
+        assert_int_equal(values[LLM_METRIC_TOKENS], PROMPT + STEPS - 1 - (i ? 128 : 0));
+        llm_mode_close(m);
+        llm_remote_close(remote);
+    }
+    host_stop(&h);
+}
+
+/* ---- two workers, one store ---- */
+
+static void begin_semantic(struct llm_remote *remote, uint8_t handle[LLM_HANDLE_BYTES],
+                           uint64_t *slot)
+{
+    struct llm_request request = {.method = LLM_METHOD_PREFILL_SEMANTIC,
+                                  .wish = {.kind = LLM_WISH_TOKENS, .sampling = sampling},
+                                  .tokens = prompt,
+                                  .token_count = PROMPT};
+    struct wire_dec d;
+    assert_int_equal(llm_remote_call(remote, &request, LLM_TOKENS, &d, why), 0);
+    wire_get_copy(&d, handle, LLM_HANDLE_BYTES);
+    *slot = wire_get_varint(&d);
+    assert_int_equal(wire_get_varint(&d), expected[0]);
+}
+
+static void step_semantic(struct llm_remote *remote, uint64_t slot, uint32_t from, uint32_t to)
+{
+    struct llm_request request = {
+        .method = LLM_METHOD_DECODE_SEMANTIC, .slot = slot, .value = to - from};
+    struct wire_dec d;
+    if (llm_remote_call(remote, &request, LLM_TOKENS, &d, why))
+        fail_msg("%s", why);
+    for (uint32_t i = from; i < to; i++)
+        assert_int_equal(wire_get_varint(&d), expected[i]);
+}
+
+static void another_worker_goes_on(void **state)
+{
+    (void)state;
+    struct daemon d;
+    struct host first, second;
+    daemon_start(&d);
+    struct llm_worker_options options = daemon_options(&d);
+    struct llm_layers some = {.words = {0x5}}, all = llm_layers_first(LAYERS);
+    uint8_t handle[LLM_HANDLE_BYTES];
+    uint64_t slot = 99, values[LLM_METRICS];
+    uint32_t missing, length = 0;
+    host_start(&first, &options);
+    host_start(&second, &options);
+    struct llm_remote *remote = host_join(&first);
+    begin_semantic(remote, handle, &slot);
+    step_semantic(remote, slot, 1, 3);
+    assert_int_equal(llm_remote_evict(remote, handle, &all, &missing, why), 0);
+    step_semantic(remote, slot, 3, 5);
+    assert_int_equal(llm_remote_evict(remote, handle, &some, &missing, why), 0);
+    llm_remote_close(remote);
+    host_stop(&first);
+    remote = host_join(&second);
+    assert_int_equal(llm_remote_resume(remote, handle, &slot, &length, why), 0);
+    assert_int_equal(length, PROMPT + 4);
+    step_semantic(remote, slot, 5, STEPS);
+    assert_int_equal(llm_remote_metrics(remote, values, why), 0);
+    assert_int_equal(values[LLM_METRIC_KV_RESTORED], LAYERS);
+    /* Two chunks of each layer were there; the rows past them were computed. */
+    assert_int_equal(values[LLM_METRIC_TOKENS], PROMPT + 4 - 128 + 3);
+    handle[3] ^= 1;
+    assert_int_equal(llm_remote_resume(remote, handle, &slot, &length, why), -ENOENT);
+    llm_remote_close(remote);
+    host_stop(&second);
+    daemon_stop(&d);
+}
+
+/* ---- daemons that fail ---- */
+
+static void run_until_evicted(struct llm_mode *m)
+{
+    begin(m);
+    go_on(m, 1, 3);
+    evict_last(m, LAYERS);
+}
+
+static void a_daemon_that_is_gone_costs_computing(void **state)
+{
+    (void)state;
+    struct daemon d;
+    struct host h;
+    daemon_start(&d);
+    struct llm_worker_options options = daemon_options(&d);
+    host_start(&h, &options);
+    struct llm_remote *remote = host_join(&h);
+    struct llm_mode *m = open_mode("remote_cache_delta_raw", remote);
+    run_until_evicted(m);
+    daemon_stop(&d);
+    go_on(m, 3, STEPS);
+    assert_int_equal(figures_of(m).kv_computed, PROMPT + 2);
+    llm_mode_close(m);
+    llm_remote_close(remote);
+    host_stop(&h);
+}
+
+/* The daemon's thread has written it through another mapping, where ThreadSanitizer sees no order.
+ */
+__attribute__((no_sanitize("thread"))) static void damage(volatile uint8_t *arena)
+{
+    for (size_t i = 32; i < 1 << 20; i += 256)
+        arena[i] ^= 0x10;
+}
+
+static void a_corrupt_block_is_never_used(void **state)
+{
+    (void)state;
+    struct daemon d;
+    struct host h;
+    daemon_start(&d);
+    struct llm_worker_options options = daemon_options(&d);
+    host_start(&h, &options);
+    struct llm_remote *remote = host_join(&h);
+    struct llm_mode *m = open_mode("remote_cache_delta_raw", remote);
+    run_until_evicted(m);
+    damage(kv_host_arena(d.host));
+    go_on(m, 3, STEPS);
+    assert_int_equal(figures_of(m).kv_computed, PROMPT + 2);
+    llm_mode_close(m);
+    llm_remote_close(remote);
+    host_stop(&h);
+    daemon_stop(&d);
+}
+
+static void a_daemon_that_is_not_there_is_named(void **state)
+{
+    (void)state;
+    struct llm_worker_options options = plain_options();
+    struct llm_worker *worker;
+    options.shadow_ops = &llm_shadow_kvd;
+    options.shadow.socket = "/tmp/hawser-no-such-daemon";
+    assert_true(llm_worker_create(&options, &worker, why) < 0);
+    assert_non_null(strstr(why, "hawser-no-such-daemon"));
+}
+
+/* ---- what all of it is compared with ---- */
+
+static int set_up(void **state)
+{
+    (void)state;
+    struct llm_synth synth = {.config = {.arch = LLM_LLAMA,
+                                         .layers = LAYERS,
+                                         .width = 64,
+                                         .heads = 2,
+                                         .kv_heads = 1,
+                                         .ffn = 64,
+                                         .vocab = VOCAB,
+                                         .context = CONTEXT},
+                              .dtype = LLM_Q8_0,
+                              .seed = 11};
+    char path[] = "/tmp/hawser-worker-kv-XXXXXX";
+    struct llm_engine *engine;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    llm_synth_complete(&synth.config);
+    assert_int_equal(llm_synth_write(&synth, path, why), 0);
+    assert_int_equal(llm_file_open(path, &file, why), 0);
+    unlink(path);
+    for (uint32_t i = 0; i < CONTEXT; i++)
+        prompt[i] = i * 7919 % VOCAB;
+    struct llm_engine_options options = {.threads = 1};
+    assert_int_equal(llm_engine_create(file, &options, &engine, why), 0);
+    row_bytes = llm_kv_row_bytes(engine);
+    llm_engine_destroy(engine);
+    struct llm_mode *m = open_mode("local", NULL);
+    assert_int_equal(llm_mode_prefill(m, prompt, PROMPT, &expected[0], why), 0);
+    for (uint32_t i = 1, got; i < STEPS; i++)
+        assert_int_equal(llm_mode_decode(m, 1, &expected[i], &got, why), 0);
+    llm_mode_close(m);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    llm_file_close(file);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_mode_recovers_in_its_way),
+        cmocka_unit_test(layers_are_fetched_by_mask),
+        cmocka_unit_test(without_a_store_nothing_moves_out),
+        cmocka_unit_test(a_rule_evicts_after_every_few_tokens),
+        cmocka_unit_test(sequences_that_do_not_fit_take_turns),
+        cmocka_unit_test(those_that_ask_at_once_take_turns_too),
+        cmocka_unit_test(a_full_store_refuses_and_harms_nothing),
+        cmocka_unit_test(a_slow_store_holds_up_nobody_else),
+        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(a_prompt_starts_from_what_another_computed),
+        cmocka_unit_test(another_worker_goes_on),
+        cmocka_unit_test(a_daemon_that_is_gone_costs_computing),
+        cmocka_unit_test(a_corrupt_block_is_never_used),
+        cmocka_unit_test(a_daemon_that_is_not_there_is_named),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
