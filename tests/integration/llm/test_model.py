@@ -32,6 +32,24 @@ class Model(Case):
         self.assertEqual(result.stdout, "")
 
 
+class Shipped(Model):
+    def test_it_writes_words(self):
+        root = pathlib.Path(__file__).resolve().parent.parent.parent.parent
+        result = hawser("llm", "--model", root / "models/kjv.gguf", "--prompt", "And God said",
+                        "--decode_steps", "60")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        text = result.stdout.split("\n\n")[0]
+        self.assertTrue(text.startswith("And God said"), text)
+        words = text.split()
+        self.assertGreater(len(words), 25, text)
+        for word in words:
+            self.assertRegex(word, r"^[A-Za-z'-]+[,.:;?!]*$")
+        common = {"and", "the", "of", "that", "to", "in", "he", "shall", "unto", "for", "i", "his",
+                  "a", "lord", "they", "be", "is", "him", "not", "them", "it", "with", "all"}
+        self.assertGreater(sum(word.lower().strip(",.:;?!") in common for word in words),
+                           len(words) // 4, text)
+
+
 class Synth(Model):
     def test_every_architecture(self):
         for arch in ARCHS:
