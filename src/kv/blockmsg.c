@@ -1,5 +1,6 @@
 #include "kv/blockmsg.h"
 
+#include "kv/keylist.h"
 #include "wire/dec.h"
 #include "wire/enc.h"
 
@@ -33,23 +34,9 @@ int kv_block_request_encode(const struct kv_block_request *r, const struct kv_bl
     wire_put_u64(&e, r->tenant);
     wire_put_u64(&e, r->handle);
     wire_put_u64(&e, r->at);
-    for (uint32_t i = 0; i < r->key_count; i++) {
-        wire_put_u8(&e, keys[i].len);
-        wire_put_bytes(&e, keys[i].bytes, keys[i].len);
-    }
+    kv_keylist_put(&e, keys, r->key_count);
     int rc = wire_enc_error(&e);
     return rc ? rc : (int)wire_enc_len(&e);
-}
-
-static void get_key(struct wire_dec *d, struct kv_block_key *key)
-{
-    uint8_t len = wire_get_u8(d);
-    if (len < 1 || len > KV_BLOCK_KEY_MAX) {
-        wire_dec_fail(d, -EPROTO);
-        return;
-    }
-    key->len = len;
-    wire_get_copy(d, key->bytes, len);
 }
 
 int kv_block_request_decode(const uint8_t *data, size_t len, struct kv_block_request *out,
@@ -67,8 +54,7 @@ int kv_block_request_decode(const uint8_t *data, size_t len, struct kv_block_req
     if (wire_dec_error(&d) || op < KV_BLOCK_PUT_START || op >= KV_BLOCK_OP_END || flag > 1 ||
         r.key_count < keys_of[op].min || r.key_count > keys_of[op].max)
         return -EPROTO;
-    for (uint32_t i = 0; i < r.key_count; i++)
-        get_key(&d, &keys[i]);
+    kv_keylist_get(&d, keys, r.key_count);
     if (wire_dec_end(&d))
         return -EPROTO;
     *out = r;

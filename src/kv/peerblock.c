@@ -1,5 +1,6 @@
 #include "kv/peerblock.h"
 
+#include "kv/keylist.h"
 #include "wire/dec.h"
 #include "wire/enc.h"
 
@@ -37,23 +38,9 @@ int kv_peer_request_encode(const struct kv_peer_request *r, const struct kv_bloc
     wire_put_u8(&e, r->flag);
     wire_put_u8(&e, 0);
     wire_put_u16(&e, r->key_count);
-    for (uint32_t i = 0; i < r->key_count; i++) {
-        wire_put_u8(&e, keys[i].len);
-        wire_put_bytes(&e, keys[i].bytes, keys[i].len);
-    }
+    kv_keylist_put(&e, keys, r->key_count);
     int rc = wire_enc_error(&e);
     return rc ? rc : (int)wire_enc_len(&e);
-}
-
-static void get_key(struct wire_dec *d, struct kv_block_key *key)
-{
-    uint8_t len = wire_get_u8(d);
-    if (len < 1 || len > KV_BLOCK_KEY_MAX) {
-        wire_dec_fail(d, -EPROTO);
-        return;
-    }
-    key->len = len;
-    wire_get_copy(d, key->bytes, len);
 }
 
 int kv_peer_request_decode(uint32_t method, const uint8_t *data, size_t len,
@@ -75,8 +62,7 @@ int kv_peer_request_decode(uint32_t method, const uint8_t *data, size_t len,
     uint32_t most = keys_max(method);
     if (wire_dec_error(&d) || flag > 1 || zero || r.key_count > most || (most && !r.key_count))
         return -EPROTO;
-    for (uint32_t i = 0; i < r.key_count; i++)
-        get_key(&d, &keys[i]);
+    kv_keylist_get(&d, keys, r.key_count);
     if (method == KV_PEER_WRITE) {
         size_t rest = len - KV_PEER_HEAD_BYTES;
         if (rest < 1 || rest > KV_PEER_PIECE)

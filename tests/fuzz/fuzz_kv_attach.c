@@ -1,17 +1,9 @@
 /* Attach messages of a hostile client or daemon: refused, or encoded to the same bytes again.  The
  * first byte says which of the two messages the rest is. */
+#include "fuzz.h"
 #include "kv/attach.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(int holds)
-{
-    if (!holds)
-        abort();
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -2,32 +2,11 @@
  * the same bytes.  Then a whole daemon: the input is a series of requests in a client's region,
  * with a staging area that it fills; each must be answered once, nothing may be served that differs
  * from its checksum, and the daemon must live. */
-#include "base/log.h"
+#include "fuzz.h"
 #include "kv/blockmsg.h"
-#include "kv/daemon.h"
+#include "kv_rig.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-enum { ARENA = 1 << 16, STAGING = 4096 };
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(int holds)
-{
-    if (!holds)
-        abort();
-}
-
-static void swallow(void *user, const char *line, size_t len)
-{
-    (void)user, (void)line, (void)len;
-}
-
-static void ring(void *user)
-{
-    (void)user;
-}
 
 static void try_decoders(const uint8_t *data, size_t size)
 {
@@ -39,8 +18,8 @@ static void try_decoders(const uint8_t *data, size_t size)
         int len = kv_block_request_encode(&r, keys, again, sizeof(again));
         require(len >= 0 && (size_t)len == size && memcmp(again, data, size) == 0);
     }
-    if (kv_block_granted_decode(data, size, ARENA, &g) == 0)
-        require(g.len > 0 && g.offset + g.len <= ARENA);
+    if (kv_block_granted_decode(data, size, RIG_ARENA, &g) == 0)
+        require(g.len > 0 && g.offset + g.len <= RIG_ARENA);
 }
 
 static uint64_t clock_ns;
@@ -51,20 +30,21 @@ static uint64_t now(void *user)
     return clock_ns;
 }
 
-static void one_request(struct kv_daemon *d, struct kv_port *port, const uint8_t *arena,
-                        const uint8_t *body, uint32_t len)
+static void one_request(struct rig_client *client, const uint8_t *arena, const uint8_t *body,
+                        uint32_t len)
 {
+    struct kv_port *port = &client->port;
     struct kv_port_request request = {.op = KV_BLOCK, .value = body, .value_len = len};
     struct kv_port_answer answer;
     struct kv_block_granted g;
     uint32_t slot;
     require(kv_port_submit(port, &request, &slot) == 0);
     for (int i = 0; i < 4 && !kv_port_has_answer(port); i++)
-        (void)kv_daemon_turn(d);
+        (void)kv_daemon_turn(client->daemon);
     require(kv_port_take(port, &answer) == 1 && answer.slot == slot);
     require(answer.result != KV_PEER_LOST && answer.result != KV_TIMEOUT);
     if (answer.result == KV_OK && len > 0 && body[0] == KV_BLOCK_GET) {
-        require(kv_block_granted_decode(answer.value, answer.value_len, ARENA, &g) == 0);
+        require(kv_block_granted_decode(answer.value, answer.value_len, RIG_ARENA, &g) == 0);
         require(kv_block_checksum(arena + g.offset, g.len) == g.checksum);
     }
     kv_port_free(port, slot);
@@ -72,44 +52,31 @@ static void one_request(struct kv_daemon *d, struct kv_port *port, const uint8_t
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static _Alignas(64) uint8_t arena[ARENA];
-    static const struct kv_region_shape shape = {
-        .depth = 2, .value_max = 4096, .staging_bytes = STAGING};
+    static _Alignas(64) uint8_t arena[RIG_ARENA];
     struct kv_daemon_config config = {.ranks = 1,
                                       .daemons = 1,
                                       .store_bytes = 4096,
                                       .store_entries = 16,
-                                      .blocks = {.arena = arena,
-                                                 .arena_bytes = ARENA,
-                                                 .entries = 32,
-                                                 .open_puts = 8,
-                                                 .leases = 8},
+                                      .blocks = rig_blocks(arena),
                                       .clock = {.now_ns = now},
                                       .seed = 1};
     struct kv_daemon *d;
-    struct kv_seat *seat;
-    struct kv_port port;
-    hw_log_set_sink(swallow, NULL);
+    struct rig_client client;
+    rig_be_quiet();
     try_decoders(data, size);
-    void *map = aligned_alloc(64, (kv_region_bytes(&shape) + 63) / 64 * 64);
-    require(map != NULL);
-    memset(map, 0, kv_region_bytes(&shape));
     clock_ns = 1;
-    kv_region_format(map, &shape);
     require(kv_daemon_create(&config, &d) == 0);
-    require(kv_daemon_attach(d, map, &shape, ring, NULL, &seat) == 0);
-    kv_port_init(&port, map, &shape);
+    rig_client_open(&client, d);
     /* Each request: so many bytes, and how many seconds pass. */
     while (size >= 2) {
         uint32_t len = data[0] < size - 2 ? data[0] : (uint32_t)(size - 2);
         clock_ns += (data[1] & 15) * HW_SEC;
-        memset(port.region.staging, data[1], STAGING);
-        one_request(d, &port, arena, data + 2, len);
+        memset(client.port.region.staging, data[1], RIG_STAGING);
+        one_request(&client, arena, data + 2, len);
         data += 2 + len;
         size -= 2 + len;
     }
-    kv_daemon_detach(d, seat);
+    rig_client_close(&client);
     kv_daemon_destroy(d);
-    free(map);
     return 0;
 }

@@ -1,18 +1,10 @@
 /* JSON of a hostile etcd, to each of the decoders.  What they tell is within bounds and a text;
  * what they refuse changes nothing; base64 that is taken has one form. */
+#include "fuzz.h"
 #include "kv/base64.h"
 #include "kv/etcd.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(int holds)
-{
-    if (!holds)
-        abort();
-}
 
 static void told(void *user, const struct kv_etcd_pair *pair)
 {

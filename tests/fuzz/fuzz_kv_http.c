@@ -1,17 +1,9 @@
 /* Answers of a hostile web server.  Whether it comes in one piece or byte by byte, the same answer
  * has the same status, the same body and the same end. */
+#include "fuzz.h"
 #include "kv/http.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(int holds)
-{
-    if (!holds)
-        abort();
-}
 
 /* A hash of the body, so that long ones cost no memory. */
 struct body {

@@ -4,22 +4,14 @@
  * The input is a program of 8 bytes an instruction: what to do (write a word, write a whole request
  * line, let the daemon turn, sleep and be woken, leave and come back), where, and a value. */
 #include "base/log.h"
+#include "fuzz.h"
 #include "kv/daemon.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { STEP = 8, BYTES = 8192 };
 
 static const struct kv_region_shape shape = {.depth = 6, .value_max = 100};
-
-static void require(int holds)
-{
-    if (!holds)
-        abort();
-}
 
 static void ring(void *user)
 {

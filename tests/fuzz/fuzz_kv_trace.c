@@ -1,15 +1,6 @@
 /* Files that are said to be traces: what is taken for one is sound. */
+#include "fuzz.h"
 #include "kv/trace.h"
-
-#include <stdlib.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(int holds)
-{
-    if (!holds)
-        abort();
-}
 
 static void check(const struct kv_trace *t)
 {

@@ -445,20 +445,20 @@ static void requirements(void)
  * second round has the first one's bytes behind it at both ends. */
 static void left_behind(void)
 {
-    enum { BYTES = 8192 };
+    enum { LEFT = 8192 };
     vkt_open();
-    struct vkt_buffer from = vkt_buffer(BYTES, 0, VKT_DEVICE);
-    struct vkt_buffer to = vkt_buffer(BYTES, 0, VKT_COHERENT);
+    struct vkt_buffer from = vkt_buffer(LEFT, 0, VKT_DEVICE);
+    struct vkt_buffer to = vkt_buffer(LEFT, 0, VKT_COHERENT);
     for (uint32_t round = 0; round < 3; round++) {
-        memset(to.map, 0xc0 + (int)round, BYTES);
+        memset(to.map, 0xc0 + (int)round, LEFT);
         VkCommandBuffer command = vkt_begin();
         vkCmdFillBuffer(command, from.handle, 0, VK_WHOLE_SIZE, 0x01020304u + round);
         vkt_barrier(command);
-        VkBufferCopy part = {.srcOffset = 0, .dstOffset = 60, .size = BYTES / 2};
+        VkBufferCopy part = {.srcOffset = 0, .dstOffset = 60, .size = LEFT / 2};
         vkCmdCopyBuffer(command, from.handle, to.handle, 1, &part);
-        vkCmdFillBuffer(command, to.handle, BYTES - 256, 128, 0xc0c0c0c0u);
+        vkCmdFillBuffer(command, to.handle, LEFT - 256, 128, 0xc0c0c0c0u);
         vkt_finish(command);
-        vkt_out("left", to.map, BYTES);
+        vkt_out("left", to.map, LEFT);
     }
 }
 

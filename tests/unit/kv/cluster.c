@@ -20,69 +20,6 @@ uint64_t cluster_now(const struct cluster *c)
 
 /* ---- connections ---- */
 
-/* One end of a connection: passes all on, and says when it is gone. */
-struct cluster_link {
-    struct rpc_transport base;
-    struct rpc_transport *inner;
-    struct rpc_ep *ep;
-    struct cluster *cluster;
-    uint32_t index;
-};
-
-static ssize_t link_send(struct rpc_transport *t, const struct iovec *iov, int count)
-{
-    struct rpc_transport *inner = ((struct cluster_link *)t)->inner;
-    return inner->ops->send(inner, iov, count);
-}
-
-static ssize_t link_recv(struct rpc_transport *t, const struct iovec *iov, int count,
-                         uint64_t timeout_ns)
-{
-    struct rpc_transport *inner = ((struct cluster_link *)t)->inner;
-    return inner->ops->recv(inner, iov, count, timeout_ns);
-}
-
-static int link_wait(struct rpc_transport *t, unsigned events, uint64_t timeout_ns)
-{
-    struct rpc_transport *inner = ((struct cluster_link *)t)->inner;
-    return inner->ops->wait(inner, events, timeout_ns);
-}
-
-static int link_poll_fd(struct rpc_transport *t)
-{
-    (void)t;
-    return -1;
-}
-
-static void link_destroy(struct rpc_transport *t)
-{
-    struct cluster_link *link = (struct cluster_link *)t;
-    link->cluster->links[link->index] = NULL;
-    rpc_transport_destroy(link->inner);
-    free(link);
-}
-
-static const struct rpc_transport_ops link_ops = {.name = "link",
-                                                  .send = link_send,
-                                                  .recv = link_recv,
-                                                  .wait = link_wait,
-                                                  .poll_fd = link_poll_fd,
-                                                  .destroy = link_destroy};
-
-static struct cluster_link *link_create(struct cluster *c, struct rpc_transport *inner)
-{
-    struct cluster_link *link = calloc(1, sizeof(*link));
-    uint32_t i = 0;
-    assert_non_null(link);
-    while (i < CLUSTER_LINKS_MAX && c->links[i])
-        i++;
-    assert_true(i < CLUSTER_LINKS_MAX);
-    *link = (struct cluster_link){.base = *inner, .inner = inner, .cluster = c, .index = i};
-    link->base.ops = &link_ops;
-    c->links[i] = link;
-    return link;
-}
-
 static struct rpc_ep *ep_create(struct cluster *c, struct rpc_transport *t, bool accepting)
 {
     bool small = c->options.small_windows && cluster_below(c, 2);
@@ -90,9 +27,9 @@ static struct rpc_ep *ep_create(struct cluster *c, struct rpc_transport *t, bool
                                 .window_bytes = small ? RPC_WINDOW_MIN : 0,
                                 .heartbeat_ns = c->options.heartbeat_ns,
                                 .clock = rpc_loopnet_clock(c->net)};
-    struct cluster_link *link = link_create(c, t);
-    assert_int_equal(rpc_ep_create(&link->base, &config, &link->ep), 0);
-    return link->ep;
+    struct tap *tap = tap_create(t, c->taps, CLUSTER_TAPS_MAX);
+    assert_int_equal(rpc_ep_create(&tap->base, &config, &tap->ep), 0);
+    return tap->ep;
 }
 
 static void dial(struct cluster *c, struct cluster_member *from)
@@ -116,11 +53,11 @@ static void dial(struct cluster *c, struct cluster_member *from)
 bool cluster_trouble(struct cluster *c, enum cluster_trouble what)
 {
     uint32_t first = (uint32_t)cluster_below(c, 4 * CLUSTER_MEMBERS_MAX), i = 0;
-    while (i < CLUSTER_LINKS_MAX && !c->links[(first + i) % CLUSTER_LINKS_MAX])
+    while (i < CLUSTER_TAPS_MAX && !c->taps[(first + i) % CLUSTER_TAPS_MAX])
         i++;
-    if (i == CLUSTER_LINKS_MAX)
+    if (i == CLUSTER_TAPS_MAX)
         return false;
-    struct rpc_transport *t = c->links[(first + i) % CLUSTER_LINKS_MAX]->inner;
+    struct rpc_transport *t = c->taps[(first + i) % CLUSTER_TAPS_MAX]->inner;
     if (what == CLUSTER_CUT)
         rpc_loopnet_cut(t);
     else if (what == CLUSTER_RESET)
@@ -133,10 +70,10 @@ bool cluster_trouble(struct cluster *c, enum cluster_trouble what)
 void cluster_sent(const struct cluster *c, uint64_t *messages, uint64_t *writes)
 {
     *messages = *writes = 0;
-    for (uint32_t i = 0; i < CLUSTER_LINKS_MAX; i++) {
-        if (!c->links[i])
+    for (uint32_t i = 0; i < CLUSTER_TAPS_MAX; i++) {
+        if (!c->taps[i])
             continue;
-        const struct rpc_stats *stats = rpc_ep_stats(c->links[i]->ep);
+        const struct rpc_stats *stats = rpc_ep_stats(c->taps[i]->ep);
         *messages += hw_counter_load(&stats->msgs_sent);
         *writes += hw_counter_load(&stats->writes);
     }

@@ -10,10 +10,11 @@
 #include "kv/blockmsg.h"
 #include "kv/daemon.h"
 #include "rpc/loopback.h"
+#include "tap.h"
 
 enum {
     CLUSTER_MEMBERS_MAX = 16,
-    CLUSTER_LINKS_MAX = 1024 /* ends of connections, those that nobody has noticed to be dead too */
+    CLUSTER_TAPS_MAX = 1024 /* ends of connections, those that nobody has noticed to be dead too */
 };
 
 struct cluster_options {
@@ -39,8 +40,6 @@ struct cluster_member {
     struct kv_seat *seat;
 };
 
-struct cluster_link;
-
 struct cluster {
     struct cluster_options options;
     struct hw_rng rng;
@@ -50,7 +49,7 @@ struct cluster {
     uint64_t epoch;
     uint32_t allocations_to_fail;
     uint32_t refused_dials; /* one of so many; 0: none */
-    struct cluster_link *links[CLUSTER_LINKS_MAX];
+    struct tap *taps[CLUSTER_TAPS_MAX];
 };
 
 void cluster_open(struct cluster *c, const struct cluster_options *options);

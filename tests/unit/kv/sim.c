@@ -5,6 +5,7 @@
 #include "kv/daemon.h"
 #include "lincheck.h"
 #include "rpc/loopback.h"
+#include "tap.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -22,16 +23,6 @@ enum {
     VALUE_MAX = 200, /* more than fits into a line */
     STEPS = 500,
     OPS_A_KEY = LIN_OPS_MAX - 12 /* and a few restarts */
-};
-
-struct sim;
-
-/* A transport that knows when it is destroyed, so that faults hit only what lives. */
-struct tap {
-    struct rpc_transport base;
-    struct rpc_transport *inner;
-    struct sim *sim;
-    uint32_t index;
 };
 
 struct op {
@@ -97,61 +88,6 @@ static void check(struct sim *s, bool holds, const char *what)
 
 /* ---- transports ---- */
 
-static ssize_t tap_send(struct rpc_transport *t, const struct iovec *iov, int count)
-{
-    struct rpc_transport *inner = ((struct tap *)t)->inner;
-    return inner->ops->send(inner, iov, count);
-}
-
-static ssize_t tap_recv(struct rpc_transport *t, const struct iovec *iov, int count,
-                        uint64_t timeout_ns)
-{
-    struct rpc_transport *inner = ((struct tap *)t)->inner;
-    return inner->ops->recv(inner, iov, count, timeout_ns);
-}
-
-static int tap_wait(struct rpc_transport *t, unsigned events, uint64_t timeout_ns)
-{
-    struct rpc_transport *inner = ((struct tap *)t)->inner;
-    return inner->ops->wait(inner, events, timeout_ns);
-}
-
-static int tap_poll_fd(struct rpc_transport *t)
-{
-    (void)t;
-    return -1;
-}
-
-static void tap_destroy(struct rpc_transport *t)
-{
-    struct tap *tap = (struct tap *)t;
-    tap->sim->taps[tap->index] = NULL;
-    rpc_transport_destroy(tap->inner);
-    free(tap);
-}
-
-static const struct rpc_transport_ops tap_ops = {.name = "tap",
-                                                 .send = tap_send,
-                                                 .recv = tap_recv,
-                                                 .wait = tap_wait,
-                                                 .poll_fd = tap_poll_fd,
-                                                 .destroy = tap_destroy};
-
-static struct rpc_transport *tap_create(struct sim *s, struct rpc_transport *inner)
-{
-    struct tap *tap = calloc(1, sizeof(*tap));
-    uint32_t i = 0;
-    assert(tap);
-    while (i < TAPS_MAX && s->taps[i])
-        i++;
-    assert(i < TAPS_MAX);
-    *tap = (struct tap){.inner = inner, .sim = s, .index = i};
-    tap->base = *inner;
-    tap->base.ops = &tap_ops;
-    s->taps[i] = tap;
-    return &tap->base;
-}
-
 static struct rpc_ep *ep_create(struct sim *s, struct rpc_transport *t, bool accepting)
 {
     struct rpc_config config = {.accepting = accepting,
@@ -163,7 +99,7 @@ static struct rpc_ep *ep_create(struct sim *s, struct rpc_transport *t, bool acc
                                 .flush = s->flush,
                                 .clock = rpc_loopnet_clock(s->net)};
     struct rpc_ep *ep;
-    int rc = rpc_ep_create(tap_create(s, t), &config, &ep);
+    int rc = rpc_ep_create(&tap_create(t, s->taps, TAPS_MAX)->base, &config, &ep);
     assert(rc == 0);
     (void)rc;
     return ep;

@@ -3,8 +3,8 @@
 #include "unit.h"
 
 #include "base/clock.h"
+#include "block_calls.h"
 #include "kv/arena.h"
-#include "kv/client.h"
 #include "kv/host.h"
 
 #include <errno.h>
@@ -23,12 +23,6 @@ struct rank {
     struct kv_host *hosts[DAEMONS_MAX];
     pthread_t threads[DAEMONS_MAX];
 };
-
-static void *run_host(void *user)
-{
-    kv_host_run(user);
-    return NULL;
-}
 
 static void rank_start(struct rank *r, uint32_t daemons, uint64_t arena, uint64_t lease_ns)
 {
@@ -65,74 +59,16 @@ static void rank_stop(struct rank *r)
     assert_int_equal(rmdir(r->dir), 0);
 }
 
-static struct kv_client *open_client(struct rank *r, uint32_t staging)
-{
-    struct kv_client_options options = {
-        .socket = r->socket, .staging_bytes = staging, .timeout_ns = 20 * HW_SEC};
-    struct kv_client *client = NULL;
-    char why[RPC_WHY_CHARS] = "";
-    if (kv_client_open(&options, &client, why))
-        fail_msg("%s", why);
-    return client;
-}
-
-static struct kv_block_key key_of(int n)
-{
-    struct kv_block_key key;
-    char name[24];
-    assert_int_equal(
-        kv_block_key_set(&key, name, (size_t)snprintf(name, sizeof(name), "block %d", n)), 0);
-    return key;
-}
-
-static uint8_t *bytes_of(int n, size_t len)
-{
-    uint8_t *data = malloc(len);
-    assert_non_null(data);
-    for (size_t i = 0; i < len; i++)
-        data[i] = (uint8_t)(i * 7 + i / 4096 + (size_t)n);
-    return data;
-}
-
-static enum kv_result put(struct kv_client *c, int n, uint32_t len)
-{
-    struct kv_block_key key = key_of(n);
-    uint8_t *data = bytes_of(n, len);
-    enum kv_result result = kv_block_put(c, &key, 1, data, len);
-    free(data);
-    return result;
-}
-
-static void expect(struct kv_client *c, int n, uint32_t len)
-{
-    struct kv_block_key key = key_of(n);
-    uint8_t *want = bytes_of(n, len), *got = calloc(1, len);
-    uint32_t got_len = 0;
-    assert_non_null(got);
-    assert_int_equal(kv_block_get(c, &key, got, len, &got_len), KV_OK);
-    assert_int_equal(got_len, len);
-    assert_memory_equal(got, want, len);
-    free(got);
-    free(want);
-}
-
-static struct kv_blocks_stat stat_of(struct kv_client *c)
-{
-    struct kv_blocks_stat s = {0};
-    assert_int_equal(kv_block_stat(c, &s), KV_OK);
-    return s;
-}
-
 static void blocks_come_back_as_they_were_put(void **state)
 {
     (void)state;
     struct rank r;
     rank_start(&r, 2, ARENA, 0);
-    struct kv_client *a = open_client(&r, STAGING), *b = open_client(&r, STAGING);
+    struct kv_client *a = open_client(r.socket, STAGING), *b = open_client(r.socket, STAGING);
     static const uint32_t sizes[] = {1, 63, 4096, 100001, MIB, 3 * MIB + 5};
-    for (int i = 0; i < (int)ARRAY_LEN(sizes); i++)
+    for (uint32_t i = 0; i < ARRAY_LEN(sizes); i++)
         assert_int_equal(put(a, i, sizes[i]), KV_OK);
-    for (int i = 0; i < (int)ARRAY_LEN(sizes); i++)
+    for (uint32_t i = 0; i < ARRAY_LEN(sizes); i++)
         expect(b, i, sizes[i]);
     assert_int_equal(put(b, 2, 10), KV_EXISTS);
     struct kv_block_key key = key_of(4);
@@ -160,8 +96,8 @@ static void chains_are_matched_over_all_daemons(void **state)
         bool there[CHAIN];
         uint32_t matched = 0;
         rank_start(&r, daemons, ARENA, 0);
-        struct kv_client *c = open_client(&r, STAGING);
-        for (int i = 0; i < CHAIN; i++) {
+        struct kv_client *c = open_client(r.socket, STAGING);
+        for (uint32_t i = 0; i < CHAIN; i++) {
             keys[i] = key_of(i);
             if (i != GAP)
                 assert_int_equal(put(c, i, 100), KV_OK);
@@ -174,7 +110,7 @@ static void chains_are_matched_over_all_daemons(void **state)
         assert_int_equal(matched, 0);
         assert_int_equal(kv_block_match(c, keys, KV_BLOCK_CHAIN_MAX + 1, &matched), KV_TOO_LARGE);
         assert_int_equal(kv_block_exists(c, keys, CHAIN, there), KV_OK);
-        for (int i = 0; i < CHAIN; i++)
+        for (uint32_t i = 0; i < CHAIN; i++)
             assert_int_equal(there[i], i != GAP);
         kv_client_close(c);
         rank_stop(&r);
@@ -188,11 +124,11 @@ static void a_block_is_read_where_it_lies_under_a_lease(void **state)
     struct kv_block_ref ref;
     struct kv_block_key key = key_of(0);
     rank_start(&r, 1, ARENA, 0);
-    struct kv_client *c = open_client(&r, STAGING);
+    struct kv_client *c = open_client(r.socket, STAGING);
     uint8_t *want = bytes_of(0, MIB);
     assert_int_equal(put(c, 0, MIB), KV_OK);
     assert_int_equal(kv_block_lease(c, &key, &ref), KV_OK);
-    for (int i = 1; i < 40; i++) /* the arena holds 16 */
+    for (uint32_t i = 1; i < 40; i++) /* the arena holds 16 */
         assert_int_equal(put(c, i, MIB), KV_OK);
     assert_memory_equal(ref.data, want, MIB);
     assert_int_equal(kv_block_check(c, &ref), KV_OK);
@@ -211,7 +147,7 @@ static void an_expired_lease_is_told_from_a_miss(void **state)
     struct kv_block_ref ref;
     struct kv_block_key key = key_of(0);
     rank_start(&r, 1, ARENA, 50 * HW_MS);
-    struct kv_client *c = open_client(&r, STAGING);
+    struct kv_client *c = open_client(r.socket, STAGING);
     assert_int_equal(put(c, 0, 100), KV_OK);
     assert_int_equal(kv_block_lease(c, &key, &ref), KV_OK);
     while (stat_of(c).leases_expired == 0)
@@ -230,7 +166,7 @@ static void who_commits_second_is_stale(void **state)
     struct kv_block_key key = key_of(0);
     struct kv_block_put first, second;
     rank_start(&r, 1, ARENA, 0);
-    struct kv_client *a = open_client(&r, STAGING), *b = open_client(&r, STAGING);
+    struct kv_client *a = open_client(r.socket, STAGING), *b = open_client(r.socket, STAGING);
     assert_int_equal(kv_block_put_start(a, &key, 1, 1000, &first), KV_OK);
     assert_int_equal(kv_block_put_start(b, &key, 1, 1000, &second), KV_OK);
     memset(first.data, 1, 1000);
@@ -257,18 +193,18 @@ static void limits_have_their_results(void **state)
     struct kv_block_key key = key_of(100);
     struct kv_block_ref refs[4];
     rank_start(&r, 1, 4 * MIB, 0);
-    struct kv_client *c = open_client(&r, STAGING);
+    struct kv_client *c = open_client(r.socket, STAGING);
     assert_int_equal(put(c, 0, 5 * MIB), KV_TOO_LARGE); /* than the arena */
     assert_int_equal(kv_block_put_start(c, &key, 1, STAGING + 1, &put_out), KV_FULL);
     assert_int_equal(kv_block_put_start(c, &key, 1, KV_BLOCK_MAX + 1, &put_out), KV_TOO_LARGE);
     assert_int_equal(kv_block_put_start(c, &key, 1, 0, &put_out), KV_REFUSED);
-    for (int i = 0; i < 4; i++) {
+    for (uint32_t i = 0; i < 4; i++) {
         struct kv_block_key k = key_of(i);
         assert_int_equal(put(c, i, MIB), KV_OK);
         assert_int_equal(kv_block_lease(c, &k, &refs[i]), KV_OK);
     }
     assert_int_equal(put(c, 4, MIB), KV_FULL);
-    for (int i = 0; i < 20; i++) /* a refused put leaves nothing behind in the staging area */
+    for (uint32_t i = 0; i < 20; i++) /* a refused put leaves nothing behind in the staging area */
         assert_int_equal(put(c, 4, MIB), KV_FULL);
     assert_int_equal(kv_block_release(c, &refs[3]), KV_OK);
     assert_int_equal(put(c, 4, MIB), KV_OK);
@@ -282,13 +218,13 @@ static void without_staging_or_arena_blocks_are_refused(void **state)
     (void)state;
     struct rank r;
     rank_start(&r, 1, ARENA, 0);
-    struct kv_client *c = open_client(&r, 0);
+    struct kv_client *c = open_client(r.socket, 0);
     assert_int_equal(put(c, 0, 10), KV_REFUSED);
     assert_int_equal(kv_client_put(c, kv_key_u64(1), "v", 1), KV_OK); /* values go on */
     kv_client_close(c);
     rank_stop(&r);
     rank_start(&r, 1, 0, 0);
-    c = open_client(&r, STAGING);
+    c = open_client(r.socket, STAGING);
     assert_int_equal(put(c, 0, 10), KV_REFUSED);
     kv_client_close(c);
     rank_stop(&r);
@@ -314,8 +250,8 @@ static void a_damaged_block_is_a_miss_and_is_counted(void **state)
     uint8_t *got = malloc(MIB);
     uint32_t len = 0;
     rank_start(&r, 1, ARENA, 0);
-    struct kv_client *c = open_client(&r, STAGING);
-    for (int in_place = 0; in_place < 2; in_place++) {
+    struct kv_client *c = open_client(r.socket, STAGING);
+    for (uint32_t in_place = 0; in_place < 2; in_place++) {
         assert_int_equal(put(c, 0, MIB), KV_OK);
         assert_int_equal(kv_block_lease(c, &key, &ref), KV_OK);
         damage(kv_host_arena(r.hosts[0]), &ref);
@@ -342,7 +278,8 @@ static void a_client_that_goes_leaves_no_lease_and_no_put(void **state)
     struct kv_block_ref ref;
     struct kv_block_put open_put;
     rank_start(&r, 1, ARENA, 0);
-    struct kv_client *stays = open_client(&r, STAGING), *goes = open_client(&r, STAGING);
+    struct kv_client *stays = open_client(r.socket, STAGING),
+                     *goes = open_client(r.socket, STAGING);
     assert_int_equal(put(stays, 0, MIB), KV_OK);
     assert_int_equal(kv_block_lease(goes, &key, &ref), KV_OK);
     assert_int_equal(kv_block_put_start(goes, &other, 1, MIB, &open_put), KV_OK);

@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "base/clock.h"
-#include "kv/client.h"
+#include "block_calls.h"
 #include "kv/host.h"
 
 #include <errno.h>
@@ -35,20 +35,10 @@ static void await(uint64_t until)
     sched_yield();
 }
 
-static void *run_host(void *user)
-{
-    kv_host_run(user);
-    return NULL;
-}
-
 static void run_and_open(struct cluster *k, uint32_t i)
 {
-    struct kv_client_options client = {
-        .socket = k->sockets[i], .staging_bytes = STAGING, .timeout_ns = 20 * HW_SEC};
-    char why[RPC_WHY_CHARS] = "";
     assert_int_equal(pthread_create(&k->threads[i], NULL, run_host, k->hosts[i]), 0);
-    if (kv_client_open(&client, &k->clients[i], why))
-        fail_msg("%s", why);
+    k->clients[i] = open_client(k->sockets[i], STAGING);
 }
 
 static void member_start(struct cluster *k, uint32_t i, uint32_t copies)
@@ -136,15 +126,6 @@ static void cluster_stop(struct cluster *k)
     assert_int_equal(rmdir(k->dir), 0);
 }
 
-static struct kv_block_key key_of(uint32_t n)
-{
-    struct kv_block_key key;
-    char name[24];
-    assert_int_equal(
-        kv_block_key_set(&key, name, (size_t)snprintf(name, sizeof(name), "block %u", n)), 0);
-    return key;
-}
-
 /* The n-th key, from 0, whose first owner is `member`. */
 static uint32_t key_at(const struct cluster *k, uint32_t member, uint32_t n)
 {
@@ -163,37 +144,6 @@ static uint32_t key_at(const struct cluster *k, uint32_t member, uint32_t n)
     }
 }
 
-static uint8_t *bytes_of(uint32_t n, size_t len)
-{
-    uint8_t *data = malloc(len);
-    assert_non_null(data);
-    for (size_t i = 0; i < len; i++)
-        data[i] = (uint8_t)(i * 7 + i / 4096 + n);
-    return data;
-}
-
-static enum kv_result put(struct kv_client *c, uint32_t n, uint32_t len)
-{
-    struct kv_block_key key = key_of(n);
-    uint8_t *data = bytes_of(n, len);
-    enum kv_result result = kv_block_put(c, &key, 1, data, len);
-    free(data);
-    return result;
-}
-
-static void expect(struct kv_client *c, uint32_t n, uint32_t len)
-{
-    struct kv_block_key key = key_of(n);
-    uint8_t *want = bytes_of(n, len), *got = calloc(1, len);
-    uint32_t got_len = 0;
-    assert_non_null(got);
-    assert_int_equal(kv_block_get(c, &key, got, len, &got_len), KV_OK);
-    assert_int_equal(got_len, len);
-    assert_memory_equal(got, want, len);
-    free(got);
-    free(want);
-}
-
 static enum kv_result get(struct kv_client *c, uint32_t n)
 {
     struct kv_block_key key = key_of(n);
@@ -202,13 +152,6 @@ static enum kv_result get(struct kv_client *c, uint32_t n)
     if (result == KV_OK)
         assert_int_equal(kv_block_release(c, &ref), KV_OK);
     return result;
-}
-
-static struct kv_blocks_stat stat_of(struct kv_client *c)
-{
-    struct kv_blocks_stat s = {0};
-    assert_int_equal(kv_block_stat(c, &s), KV_OK);
-    return s;
 }
 
 static void every_member_reads_what_any_has_put(void **state)

@@ -175,6 +175,10 @@ static const char granted_shortly[] = "{\"ID\":\"77\",\"TTL\":\"1\"}";
 static const char created[] = "{\"result\":{\"created\":true}}\n";
 static const char compacted[] = "{\"result\":{\"canceled\":true,\"compact_revision\":\"7\"}}\n";
 
+/* Members, as put_members takes them. */
+static const char only_a[] = "a=10.0.0.1:28200";
+static const char a_and_b[] = "a=10.0.0.1:28200 b=10.0.0.2:1";
+
 /* Text that grows. */
 struct words {
     char text[ANSWER_MAX / 2];
@@ -246,6 +250,31 @@ static void put_event(struct words *w, const char *name, const char *address, un
     put(w, "}]}}\n");
 }
 
+/* A line of more events than one, up to the end of the first: b comes. */
+static void put_first_of_many(struct words *w)
+{
+    put(w, "{\"result\":{\"events\":[{\"kv\":");
+    put_pair(w, PREFIX "b", "10.0.0.2:1", 1, 8);
+    put(w, "},");
+}
+
+/* A watch as of stream that tells one event. */
+static struct server_step *stream_event(struct server *s, const char *name, const char *address,
+                                        unsigned lease, unsigned revision)
+{
+    struct words w = {.len = 0};
+    put_event(&w, name, address, lease, revision);
+    return stream(s, w.text);
+}
+
+/* Entered, and then a watch that ends with nothing told. */
+static struct server_step *say_entered_and_cut(struct server *s, const char *members,
+                                               unsigned revision)
+{
+    say_entered(s, members, revision);
+    return stream(s, created);
+}
+
 /* ---- who is tested ---- */
 
 struct subject {
@@ -304,9 +333,27 @@ static struct subject *subject_create(void)
     return t;
 }
 
+/* One who gets a lease and is entered: the first steps of most scripts. */
+static struct subject *subject_entered(const char *members)
+{
+    struct subject *t = subject_create();
+    (void)say(&t->server, KV_ETCD_GRANT, granted);
+    say_entered(&t->server, members, 7);
+    return t;
+}
+
 static int run(struct subject *t)
 {
     return kv_registry_run(&t->registry, &t->server.addr);
+}
+
+/* Plays the script: a run for each result, 0 after the last, and all views that are told. */
+static void play(struct subject *t, const int *results, const char *views)
+{
+    server_start(&t->server);
+    for (; *results; results++)
+        assert_int_equal(run(t), *results);
+    assert_string_equal(t->views, views);
 }
 
 static void subject_destroy(struct subject *t)
@@ -322,11 +369,9 @@ static void subject_destroy(struct subject *t)
 
 static void it_registers_reads_and_follows(void **state)
 {
-    struct subject *t = subject_create();
+    struct subject *t = subject_entered("b=10.0.0.2:1 a=10.0.0.1:28200");
     struct words w = {.len = 0};
     (void)state;
-    (void)say(&t->server, KV_ETCD_GRANT, granted);
-    say_entered(&t->server, "b=10.0.0.2:1 a=10.0.0.1:28200", 7);
     put(&w, "%s", created);
     put_event(&w, "c", "10.0.0.3:1", 1, 8);
     put_event(&w, "b", NULL, 0, 9);
@@ -334,10 +379,7 @@ static void it_registers_reads_and_follows(void **state)
     (void)stream(&t->server, w.text);
     /* The watch is cut; the next goes on after what was heard, under the same lease. */
     struct server_step *second = stream(&t->server, created);
-    server_start(&t->server);
-    assert_int_equal(run(t), -EPROTO);
-    assert_int_equal(run(t), -EPROTO);
-    assert_string_equal(t->views, "7:a,b 8:a,b,c 9:a,c ");
+    play(t, (const int[]){-EPROTO, -EPROTO, 0}, "7:a,b 8:a,b,c 9:a,c ");
     assert_int_equal(hw_counter_load(&t->stats.epoch), 9);
     assert_int_equal(hw_counter_load(&t->stats.registrations), 1);
     assert_non_null(strstr(second->asked, "\"start_revision\":\"10\""));
@@ -346,40 +388,28 @@ static void it_registers_reads_and_follows(void **state)
 
 static void events_of_one_revision_all_count(void **state)
 {
-    struct subject *t = subject_create();
+    struct subject *t = subject_entered(only_a);
     struct words w = {.len = 0};
     (void)state;
-    (void)say(&t->server, KV_ETCD_GRANT, granted);
-    say_entered(&t->server, "a=10.0.0.1:28200", 7);
-    put(&w, "{\"result\":{\"events\":[{\"kv\":");
-    put_pair(&w, PREFIX "b", "10.0.0.2:1", 1, 8);
-    put(&w, "},{\"kv\":");
+    put_first_of_many(&w);
+    put(&w, "{\"kv\":");
     put_pair(&w, PREFIX "c", "10.0.0.3:1", 1, 8);
     put(&w, "}]}}\n");
     (void)stream(&t->server, w.text);
-    server_start(&t->server);
-    assert_int_equal(run(t), -EPROTO);
-    assert_string_equal(t->views, "7:a 8:a,b,c ");
+    play(t, (const int[]){-EPROTO, 0}, "7:a 8:a,b,c ");
     subject_destroy(t);
 }
 
 static void what_was_half_heard_is_read_again(void **state)
 {
-    struct subject *t = subject_create();
+    struct subject *t = subject_entered(only_a);
     struct words w = {.len = 0};
     (void)state;
-    (void)say(&t->server, KV_ETCD_GRANT, granted);
-    say_entered(&t->server, "a=10.0.0.1:28200", 7);
-    put(&w, "{\"result\":{\"events\":[{\"kv\":");
-    put_pair(&w, PREFIX "b", "10.0.0.2:1", 1, 8);
-    put(&w, "},{\"kv\":null}]}}\n");
+    put_first_of_many(&w);
+    put(&w, "{\"kv\":null}]}}\n");
     (void)stream(&t->server, w.text);
-    say_entered(&t->server, "a=10.0.0.1:28200 b=10.0.0.2:1 c=10.0.0.3:1", 9);
-    (void)stream(&t->server, created);
-    server_start(&t->server);
-    assert_int_equal(run(t), -EREMOTEIO);
-    assert_int_equal(run(t), -EPROTO);
-    assert_string_equal(t->views, "7:a 9:a,b,c ");
+    (void)say_entered_and_cut(&t->server, "a=10.0.0.1:28200 b=10.0.0.2:1 c=10.0.0.3:1", 9);
+    play(t, (const int[]){-EREMOTEIO, -EPROTO, 0}, "7:a 9:a,b,c ");
     subject_destroy(t);
 }
 
@@ -388,16 +418,13 @@ static void a_lapsed_lease_is_replaced(void **state)
     struct subject *t = subject_create();
     (void)state;
     (void)say(&t->server, KV_ETCD_GRANT, granted_shortly);
-    say_entered(&t->server, "a=10.0.0.1:28200", 7);
+    say_entered(&t->server, only_a, 7);
     stream(&t->server, created)->hold = true;
     (void)say(&t->server, KV_ETCD_RENEW, "{\"result\":{\"ID\":\"77\",\"TTL\":\"1\"}}");
     struct server_step *lapsed = say(&t->server, KV_ETCD_RENEW, "{\"result\":{\"ID\":\"77\"}}");
     (void)say(&t->server, KV_ETCD_GRANT, granted);
-    say_entered(&t->server, "a=10.0.0.1:28200", 12);
-    (void)stream(&t->server, created);
-    server_start(&t->server);
-    assert_int_equal(run(t), -EPROTO);
-    assert_string_equal(t->views, "7:a 12:a ");
+    (void)say_entered_and_cut(&t->server, only_a, 12);
+    play(t, (const int[]){-EPROTO, 0}, "7:a 12:a ");
     assert_string_equal(lapsed->asked, "{\"ID\":\"77\"}");
     assert_int_equal(hw_counter_load(&t->stats.registrations), 2);
     subject_destroy(t);
@@ -405,37 +432,22 @@ static void a_lapsed_lease_is_replaced(void **state)
 
 static void a_key_that_is_removed_is_put_again(void **state)
 {
-    struct subject *t = subject_create();
-    struct words w = {.len = 0};
+    struct subject *t = subject_entered(a_and_b);
     (void)state;
-    (void)say(&t->server, KV_ETCD_GRANT, granted);
-    say_entered(&t->server, "a=10.0.0.1:28200 b=10.0.0.2:1", 7);
-    put_event(&w, "a", NULL, 0, 8);
-    (void)stream(&t->server, w.text);
-    say_entered(&t->server, "a=10.0.0.1:28200 b=10.0.0.2:1", 9);
-    (void)stream(&t->server, created);
-    server_start(&t->server);
-    assert_int_equal(run(t), -ESTALE);
-    assert_int_equal(run(t), -EPROTO);
-    assert_string_equal(t->views, "7:a,b 8:b 9:a,b ");
+    (void)stream_event(&t->server, "a", NULL, 0, 8);
+    (void)say_entered_and_cut(&t->server, a_and_b, 9);
+    play(t, (const int[]){-ESTALE, -EPROTO, 0}, "7:a,b 8:b 9:a,b ");
     subject_destroy(t);
 }
 
 static void what_was_forgotten_is_read_again_by_putting(void **state)
 {
-    struct subject *t = subject_create();
+    struct subject *t = subject_entered(a_and_b);
     (void)state;
-    (void)say(&t->server, KV_ETCD_GRANT, granted);
-    say_entered(&t->server, "a=10.0.0.1:28200 b=10.0.0.2:1", 7);
     (void)stream(&t->server, compacted);
     say_held(&t->server, "10.0.0.1:28200", LEASE, 7); /* by ourselves */
-    say_entered(&t->server, "a=10.0.0.1:28200", 20);
-    struct server_step *watch = stream(&t->server, created);
-    server_start(&t->server);
-    assert_int_equal(run(t), -ESTALE);
-    assert_int_equal(run(t), -ESTALE);
-    assert_int_equal(run(t), -EPROTO);
-    assert_string_equal(t->views, "7:a,b 20:a ");
+    struct server_step *watch = say_entered_and_cut(&t->server, only_a, 20);
+    play(t, (const int[]){-ESTALE, -ESTALE, -EPROTO, 0}, "7:a,b 20:a ");
     assert_non_null(strstr(t->server.steps[4].asked, "\"mod_revision\":\"7\""));
     assert_non_null(strstr(watch->asked, "\"start_revision\":\"21\""));
     subject_destroy(t);
@@ -459,13 +471,12 @@ static void a_name_that_another_has_is_refused(void **state)
 static void what_an_earlier_life_left_is_taken_over_once(void **state)
 {
     struct subject *t = subject_create();
-    struct words w = {.len = 0};
     (void)state;
     (void)say(&t->server, KV_ETCD_GRANT, granted);
     say_held(&t->server, "10.0.0.1:28200", 1, 5);
-    say_entered(&t->server, "a=10.0.0.1:28200", 7);
-    put_event(&w, "a", "10.0.0.1:28200", 2, 8); /* and now another does the same to us */
-    (void)stream(&t->server, w.text);
+    say_entered(&t->server, only_a, 7);
+    /* And now another does the same to us. */
+    (void)stream_event(&t->server, "a", "10.0.0.1:28200", 2, 8);
     say_held(&t->server, "10.0.0.1:28200", 2, 8);
     server_start(&t->server);
     assert_int_equal(run(t), -ESTALE);
@@ -494,17 +505,13 @@ static void a_full_cluster_is_left_again(void **state)
 
 static void what_cannot_be_a_member_is_left_out(void **state)
 {
-    struct subject *t = subject_create();
+    struct subject *t = subject_entered("b=nonsense:x:y a=10.0.0.1:28200 d=10.0.0.4:1 e=");
     struct words w = {.len = 0};
     (void)state;
-    (void)say(&t->server, KV_ETCD_GRANT, granted);
-    say_entered(&t->server, "b=nonsense:x:y a=10.0.0.1:28200 d=10.0.0.4:1 e=", 7);
     put_event(&w, "d", "no address:", 1, 8);
     put_event(&w, "", "10.0.0.5:1", 1, 9);
     (void)stream(&t->server, w.text);
-    server_start(&t->server);
-    assert_int_equal(run(t), -EPROTO);
-    assert_string_equal(t->views, "7:a,d 8:a 9:a ");
+    play(t, (const int[]){-EPROTO, 0}, "7:a,d 8:a 9:a ");
     subject_destroy(t);
 }
 
@@ -551,10 +558,8 @@ static void a_watch_that_fails_keeps_what_is_known(void **state)
         {"HTTP/1.1 200 OK\r\nContent-Length: 29\r\n\r\n{\"result\":{\"canceled\":true}}\n",
          -EREMOTEIO},
     };
-    struct subject *t = subject_create();
+    struct subject *t = subject_entered(only_a);
     (void)state;
-    (void)say(&t->server, KV_ETCD_GRANT, granted);
-    say_entered(&t->server, "a=10.0.0.1:28200", 7);
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
         (void)add(&t->server, KV_ETCD_WATCH, bad[i].answer);
     server_start(&t->server);
@@ -573,8 +578,7 @@ static void a_lease_that_etcd_does_not_know_is_asked_for_anew(void **state)
         &t->server, KV_ETCD_TXN,
         "HTTP/1.1 404 Not Found\r\n\r\n{\"error\":\"etcdserver: requested lease not found\"}");
     (void)say(&t->server, KV_ETCD_GRANT, granted);
-    say_entered(&t->server, "a=10.0.0.1:28200", 7);
-    (void)stream(&t->server, created);
+    (void)say_entered_and_cut(&t->server, only_a, 7);
     server_start(&t->server);
     assert_int_equal(run(t), -EREMOTEIO);
     assert_non_null(strstr(t->registry.why, "lease not found"));
@@ -585,16 +589,13 @@ static void a_lease_that_etcd_does_not_know_is_asked_for_anew(void **state)
 
 static void an_etcd_that_went_back_is_not_believed(void **state)
 {
-    struct subject *t = subject_create();
+    struct subject *t = subject_entered(a_and_b);
     (void)state;
-    (void)say(&t->server, KV_ETCD_GRANT, granted);
-    say_entered(&t->server, "a=10.0.0.1:28200 b=10.0.0.2:1", 7);
     (void)stream(&t->server, compacted);
-    say_entered(&t->server, "a=10.0.0.1:28200", 3);
-    say_entered(&t->server, "a=10.0.0.1:28200 b=10.0.0.2:1", 8);
+    say_entered(&t->server, only_a, 3);
+    say_entered(&t->server, a_and_b, 8);
     (void)stream(&t->server, "{\"result\":{\"header\":{\"revision\":\"4\"},\"created\":true}}\n");
-    say_entered(&t->server, "a=10.0.0.1:28200 b=10.0.0.2:1", 9);
-    (void)stream(&t->server, created);
+    (void)say_entered_and_cut(&t->server, a_and_b, 9);
     server_start(&t->server);
     assert_int_equal(run(t), -ESTALE);
     assert_int_equal(run(t), -EREMOTEIO);
@@ -637,25 +638,19 @@ static void memory_that_runs_out_is_an_error(void **state)
 /* More in one line than may be kept: the keys are read again instead. */
 static void a_line_without_end_is_given_up(void **state)
 {
-    struct subject *t = subject_create();
+    struct subject *t = subject_entered(only_a);
     size_t size = KV_POST_BODY_MAX + 4096;
     char *answer = malloc(size);
     (void)state;
     assert_non_null(answer);
-    (void)say(&t->server, KV_ETCD_GRANT, granted);
-    say_entered(&t->server, "a=10.0.0.1:28200", 7);
     int head = snprintf(answer, size, "HTTP/1.1 200 OK\r\n\r\n");
     memset(answer + head, ' ', size - (size_t)head);
     answer[size - 1] = '\0';
     (void)add(&t->server, KV_ETCD_WATCH, answer);
     free(answer);
-    say_entered(&t->server, "a=10.0.0.1:28200", 9);
-    (void)stream(&t->server, created);
+    (void)say_entered_and_cut(&t->server, only_a, 9);
     t->server.steps[2].hold = true;
-    server_start(&t->server);
-    assert_int_equal(run(t), -ESTALE);
-    assert_int_equal(run(t), -EPROTO);
-    assert_string_equal(t->views, "7:a 9:a ");
+    play(t, (const int[]){-ESTALE, -EPROTO, 0}, "7:a 9:a ");
     subject_destroy(t);
 }
 
@@ -678,14 +673,12 @@ static void it_tries_on_until_it_is_stopped(void **state)
     struct subject *t = subject_create();
     struct kv_members_options options = options_of(t);
     struct kv_members *members;
-    struct words w = {.len = 0};
     char why[RPC_WHY_CHARS];
     (void)state;
     (void)add(&t->server, KV_ETCD_GRANT, "HTTP/1.1 503 Busy\r\n\r\n");
     (void)say(&t->server, KV_ETCD_GRANT, granted);
-    say_entered(&t->server, "a=10.0.0.1:28200", 7);
-    put_event(&w, "b", "10.0.0.2:1", 1, 8);
-    stream(&t->server, w.text)->hold = true;
+    say_entered(&t->server, only_a, 7);
+    stream_event(&t->server, "b", "10.0.0.2:1", 1, 8)->hold = true;
     (void)say(&t->server, KV_ETCD_REVOKE, "{}");
     server_start(&t->server);
     assert_int_equal(kv_members_start(&options, &members, why), 0);

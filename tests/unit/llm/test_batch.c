@@ -8,13 +8,12 @@
 #include "failing.h"
 
 #include "base/rng.h"
+#include "device.h"
 #include "image.h"
-#include "llm/backend.h"
 #include "llm/worker_impl.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -776,18 +775,11 @@ static int drop_model(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1) {
-        struct llm_backend_config config = {0};
-        struct llm_backend *b;
+    if (argc > 1)
         backend = argv[1];
-        int rc = llm_backend_find(backend)->open(&config, &b, why);
-        if (rc == -ENODEV) {
-            printf("skipped: %s\n", why);
-            return 77;
-        }
-        if (rc == 0)
-            b->ops->close(b);
-    }
+    int status = try_device(backend);
+    if (status)
+        return status;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_batch_changes_nothing),
         cmocka_unit_test(sequences_join_and_leave_at_any_step),

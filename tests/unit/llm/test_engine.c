@@ -8,8 +8,8 @@
 #include "llm/engine.h"
 #include "llm/kernels.h"
 #include "llm/sampler.h"
-#include "llm/synth.h"
 #include "llm/vocab.h"
+#include "model.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@
 
 /* ---- a model and its engine ---- */
 
-enum { VOCAB = 300, CONTEXT = 200, PROMPT = 150 };
+enum { VOCAB = MODEL_VOCAB, FFN = 512, CONTEXT = 200, PROMPT = 150 };
 
 static char why[LLM_WHY_CHARS];
 
@@ -29,31 +29,6 @@ struct bench {
     struct llm_engine *engine;
     uint32_t prompt[PROMPT];
 };
-
-static struct llm_file *make_model(enum llm_arch arch, enum llm_dtype dtype)
-{
-    struct llm_synth synth = {.config = {.arch = arch,
-                                         .layers = 2,
-                                         .width = 256,
-                                         .heads = 4,
-                                         .kv_heads = arch == LLM_LLAMA ? 2 : 4,
-                                         .ffn = 512,
-                                         .vocab = VOCAB,
-                                         .context = CONTEXT,
-                                         .tied_output = arch == LLM_GPT2},
-                              .dtype = dtype,
-                              .seed = 3};
-    char path[] = "/tmp/hawser-engine-XXXXXX";
-    struct llm_file *file;
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
-    llm_synth_complete(&synth.config);
-    assert_int_equal(llm_synth_write(&synth, path, why), 0);
-    assert_int_equal(llm_file_open(path, &file, why), 0);
-    unlink(path);
-    return file;
-}
 
 static struct llm_engine *make_engine(const struct llm_file *file, const char *backend,
                                       unsigned threads)
@@ -68,7 +43,7 @@ static struct llm_engine *make_engine(const struct llm_file *file, const char *b
 static void bench_open(struct bench *b, enum llm_arch arch, enum llm_dtype dtype,
                        const char *backend, unsigned threads)
 {
-    b->file = make_model(arch, dtype);
+    b->file = model_wide(arch, dtype, FFN, CONTEXT);
     b->engine = make_engine(b->file, backend, threads);
     for (uint32_t i = 0; i < PROMPT; i++)
         b->prompt[i] = i * 7919 % VOCAB;
@@ -346,7 +321,7 @@ static void a_full_cache_is_told_and_freed_pages_serve_again(void **state)
 static void unfit_options_are_refused(void **state)
 {
     (void)state;
-    struct llm_file *file = make_model(LLM_GPT2, LLM_F16);
+    struct llm_file *file = model_wide(LLM_GPT2, LLM_F16, FFN, CONTEXT);
     struct llm_engine *engine;
     struct llm_engine_options unknown = {.backend = "abacus"}, longer = {.context = CONTEXT + 1};
     struct llm_engine_options small = {.kv_bytes = 1}, crowd = {.threads = 100000};
@@ -381,7 +356,7 @@ static int short_life(const struct llm_file *file, float *logits)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    struct llm_file *file = make_model(LLM_LLAMA, LLM_Q4_K);
+    struct llm_file *file = model_wide(LLM_LLAMA, LLM_Q4_K, FFN, CONTEXT);
     float logits[VOCAB];
     int rc = -ENOMEM;
     for (long allowed = 0; rc; allowed++) {

@@ -3,11 +3,11 @@
 #include "unit.h"
 
 #include "base/rng.h"
+#include "device.h"
 #include "llm/backend.h"
 #include "llm/kernels.h"
 #include "llm/rope.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -682,27 +682,11 @@ static void activates_values_of_both_kinds(void **state)
     on_every_backend(activate_all);
 }
 
-/* 77, which test runners take for skipped, when the backend that was asked for has no device. */
-static int try_device(void)
-{
-    const struct llm_backend_ops *ops = llm_backend_find(only);
-    struct llm_backend_config config = {0};
-    struct llm_backend *b;
-    int rc = ops ? ops->open(&config, &b, why) : -EINVAL;
-    if (rc) {
-        printf("%s: %s\n", only, ops ? why : "there is no such backend");
-        return rc == -ENODEV ? 77 : 1;
-    }
-    printf("%s: %s\n", only, b->device);
-    ops->close(b);
-    return 0;
-}
-
 /* test-llm-ops [BACKEND] */
 int main(int argc, char **argv)
 {
     only = argc > 1 ? argv[1] : NULL;
-    int status = only ? try_device() : 0;
+    int status = only ? try_device(only) : 0;
     if (status)
         return status;
     const struct CMUnitTest tests[] = {

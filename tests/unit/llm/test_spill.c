@@ -6,16 +6,20 @@
 
 #include "base/rng.h"
 #include "llm/spill.h"
-#include "llm/synth.h"
+#include "model.h"
 
 #include <errno.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { VOCAB = 300, CONTEXT = 260, LAYERS = 6, SEQS = 3, STORE = 64 << 20 };
+enum {
+    VOCAB = MODEL_VOCAB,
+    CONTEXT = 260,
+    LAYERS = MODEL_DEEP_LAYERS,
+    SEQS = 3,
+    STORE = 64 << 20,
+};
 
 static char why[LLM_WHY_CHARS];
 static int texts = SEQS; /* that are computed without evictions first */
@@ -102,30 +106,6 @@ struct bench {
     struct llm_spill_figures figures;
 };
 
-static struct llm_file *make_model(void)
-{
-    struct llm_synth synth = {.config = {.arch = LLM_LLAMA,
-                                         .layers = LAYERS,
-                                         .width = 64,
-                                         .heads = 2,
-                                         .kv_heads = 1,
-                                         .ffn = 64,
-                                         .vocab = VOCAB,
-                                         .context = CONTEXT},
-                              .dtype = LLM_Q8_0,
-                              .seed = 5};
-    char path[] = "/tmp/hawser-spill-XXXXXX";
-    struct llm_file *file;
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
-    llm_synth_complete(&synth.config);
-    assert_int_equal(llm_synth_write(&synth, path, why), 0);
-    assert_int_equal(llm_file_open(path, &file, why), 0);
-    unlink(path);
-    return file;
-}
-
 static void expect_logits(struct bench *b, int which)
 {
     struct llm_row rows[CONTEXT];
@@ -143,7 +123,7 @@ static void bench_open(struct bench *b, const char *backend, uint64_t store_byte
 {
     struct llm_engine_options options = {.backend = backend, .threads = 1, .kv_bytes = 16 << 20};
     struct llm_shadow_config config = {.bytes = store_bytes, .tenant = 7};
-    *b = (struct bench){.file = make_model()};
+    *b = (struct bench){.file = model_deep(CONTEXT, 5)};
     atomic_store(&lose_one_in, 0);
     atomic_store(&gone_after, -1);
     atomic_store(&garbled, false);
@@ -362,6 +342,16 @@ static void a_common_beginning_is_found_in_the_store(void **state)
     bench_close(&b);
 }
 
+/* A sequence of 200 rows, of which no layer is here. */
+static void open_evicted(struct bench *b, struct one *o)
+{
+    struct llm_layers all = llm_layers_first(LAYERS);
+    bench_open(b, "cpu", STORE);
+    one_open(b, o, 0, delta);
+    advance(b, o, 1, 200);
+    assert_int_equal(llm_spill_evict(o->spill, &all, &b->figures, why), 0);
+}
+
 /* ---- stores that fail ---- */
 
 static void random_evictions(const char *backend, uint64_t seed, int count, uint32_t steps)
@@ -425,10 +415,7 @@ static void a_lost_chunk_is_computed_and_stored_again(void **state)
     struct bench b;
     struct one o;
     struct llm_layers all = llm_layers_first(LAYERS);
-    bench_open(&b, "cpu", STORE);
-    one_open(&b, &o, 0, delta);
-    advance(&b, &o, 1, 200);
-    assert_int_equal(llm_spill_evict(o.spill, &all, &b.figures, why), 0);
+    open_evicted(&b, &o);
     atomic_store(&garbled, true);
     advance(&b, &o, 1, 1); /* computed, and compared with what it was */
     atomic_store(&garbled, false);
@@ -445,11 +432,7 @@ static void a_store_that_goes_in_the_middle_is_asked_no_more(void **state)
     (void)state;
     struct bench b;
     struct one o;
-    struct llm_layers all = llm_layers_first(LAYERS);
-    bench_open(&b, "cpu", STORE);
-    one_open(&b, &o, 0, delta);
-    advance(&b, &o, 1, 200);
-    assert_int_equal(llm_spill_evict(o.spill, &all, &b.figures, why), 0);
+    open_evicted(&b, &o);
     atomic_store(&get_count, 0);
     atomic_store(&gone_after, 4);
     advance(&b, &o, 1, 1);
@@ -465,11 +448,8 @@ static void what_is_cheaper_is_chosen_by_what_it_cost(void **state)
     (void)state;
     struct bench b;
     struct one o;
-    struct llm_layers all = llm_layers_first(LAYERS), one = llm_layers_first(1);
-    bench_open(&b, "cpu", STORE);
-    one_open(&b, &o, 0, delta);
-    advance(&b, &o, 1, 200);
-    assert_int_equal(llm_spill_evict(o.spill, &all, &b.figures, why), 0);
+    struct llm_layers one = llm_layers_first(1);
+    open_evicted(&b, &o);
     assert_false(llm_spill_should_compute(o.spill, why)); /* nothing is known */
     advance(&b, &o, 1, 1);
     assert_int_equal(llm_spill_evict(o.spill, &one, &b.figures, why), 0);

@@ -5,49 +5,23 @@
 
 #include "failing.h"
 
+#include "device.h"
 #include "llm/backend.h"
 #include "llm/engine.h"
-#include "llm/synth.h"
+#include "model.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- a model on two backends ---- */
 
 /* A prompt of two pages; and one that attention shares out in chunks. */
-enum { VOCAB = 300, CONTEXT = 330, PROMPT = 70, LONG = 300 };
+enum { VOCAB = MODEL_VOCAB, FFN = 256, CONTEXT = 330, PROMPT = 70, LONG = 300 };
 
 static char why[LLM_WHY_CHARS];
 static float want[PROMPT * VOCAB], got[PROMPT * VOCAB];
-
-static struct llm_file *make_model(enum llm_arch arch, enum llm_dtype dtype)
-{
-    struct llm_synth synth = {.config = {.arch = arch,
-                                         .layers = 2,
-                                         .width = 256,
-                                         .heads = 4,
-                                         .kv_heads = arch == LLM_LLAMA ? 2 : 4,
-                                         .ffn = 256,
-                                         .vocab = VOCAB,
-                                         .context = CONTEXT,
-                                         .tied_output = arch == LLM_GPT2},
-                              .dtype = dtype,
-                              .seed = 3};
-    char path[] = "/tmp/hawser-vulkan-XXXXXX";
-    struct llm_file *file;
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
-    llm_synth_complete(&synth.config);
-    assert_int_equal(llm_synth_write(&synth, path, why), 0);
-    assert_int_equal(llm_file_open(path, &file, why), 0);
-    unlink(path);
-    return file;
-}
 
 static struct llm_engine *make_engine(const struct llm_file *file, const char *backend)
 {
@@ -123,7 +97,7 @@ static void logits_are_those_of_the_cpu(void **state)
                   {LLM_GPTJ, LLM_Q4_0, 5e-2},  {LLM_LLAMA, LLM_Q4_K, 5e-2},
                   {LLM_QWEN2, LLM_Q6_K, 5e-2}};
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
-        struct llm_file *file = make_model(models[i].arch, models[i].dtype);
+        struct llm_file *file = model_wide(models[i].arch, models[i].dtype, FFN, CONTEXT);
         whole_on(file, "cpu", want);
         whole_on(file, "vulkan", got);
         about_the_same(models[i].tolerance);
@@ -167,7 +141,7 @@ static void a_row_does_not_depend_on_its_batch(void **state)
     static const enum llm_dtype dtypes[] = {LLM_F32,  LLM_F16,  LLM_BF16, LLM_Q8_0,
                                             LLM_Q4_0, LLM_Q4_K, LLM_Q6_K};
     for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++) {
-        struct llm_file *file = make_model(t % 2 ? LLM_GPTJ : LLM_LLAMA, dtypes[t]);
+        struct llm_file *file = model_wide(t % 2 ? LLM_GPTJ : LLM_LLAMA, dtypes[t], FFN, CONTEXT);
         struct llm_engine *engine = make_engine(file, "vulkan");
         whole(engine, want);
         in_pieces(engine);
@@ -199,7 +173,7 @@ static void long_prompt(struct llm_engine *engine, uint32_t rows_each, float *lo
 static void long_sequences_have_the_same_bits(void **state)
 {
     (void)state;
-    struct llm_file *file = make_model(LLM_LLAMA, LLM_F32);
+    struct llm_file *file = model_wide(LLM_LLAMA, LLM_F32, FFN, CONTEXT);
     struct llm_engine *engine = make_engine(file, "vulkan"), *cpu = make_engine(file, "cpu");
     long_prompt(engine, 4, want);
     for (uint32_t each = 1; each <= 2; each++) {
@@ -219,7 +193,7 @@ static void long_sequences_have_the_same_bits(void **state)
 static void kv_travels_as_bytes(void **state)
 {
     (void)state;
-    struct llm_file *file = make_model(LLM_LLAMA, LLM_F16);
+    struct llm_file *file = model_wide(LLM_LLAMA, LLM_F16, FFN, CONTEXT);
     struct llm_engine *engine = make_engine(file, "vulkan");
     struct llm_seq *from = new_seq(engine), *to = new_seq(engine);
     uint32_t last = PROMPT - 1;
@@ -342,7 +316,7 @@ static int try_everything(const struct llm_file *file)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    struct llm_file *file = make_model(LLM_GPT2, LLM_Q8_0);
+    struct llm_file *file = model_wide(LLM_GPT2, LLM_Q8_0, FFN, CONTEXT);
     int rc = -ENOMEM;
     for (long n = 0; rc; n++) {
         assert_true(n < 1000);
@@ -390,15 +364,9 @@ static void no_device_is_told(void **state)
 
 int main(void)
 {
-    struct llm_backend_config config = {0};
-    struct llm_backend *b;
-    int rc = llm_backend_vulkan.open(&config, &b, why);
-    if (rc == -ENODEV) {
-        printf("skipped: %s\n", why);
-        return 77;
-    }
-    if (rc == 0)
-        b->ops->close(b);
+    int status = try_device("vulkan");
+    if (status)
+        return status;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_are_those_of_the_cpu),
         cmocka_unit_test(a_row_does_not_depend_on_its_batch),

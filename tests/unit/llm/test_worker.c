@@ -8,16 +8,9 @@
 #include "base/counter.h"
 #include "image.h"
 #include "llm/modes/mode.h"
-#include "llm/worker.h"
-#include "rpc/server.h"
+#include "worker_host.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum { PROMPT = 20, STEPS = 6, SEQUENCES = 3, TOKENS = 100 };
 
@@ -28,36 +21,7 @@ static uint32_t prompt[PROMPT], expected[STEPS];
 
 /* ---- a server in a thread ---- */
 
-struct host {
-    struct rpc_server *server;
-    struct llm_worker *worker;
-    struct rpc_addr addr;
-    pthread_t thread;
-};
-
-static void on_message(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
-{
-    struct host *h = user;
-    if (!llm_worker_handle(h->worker, ep, msg)) {
-        (void)rpc_reply(ep, msg, -ENOSYS, &(struct rpc_send){0});
-        rpc_release(ep, msg);
-    }
-}
-
-static void on_closed(void *user, struct rpc_ep *ep, int status)
-{
-    llm_worker_closed(((struct host *)user)->worker, ep, status);
-}
-
-static const struct rpc_server_ops ops = {.message = on_message, .closed = on_closed};
-
-static void *serve(void *user)
-{
-    rpc_server_run(((struct host *)user)->server);
-    return NULL;
-}
-
-static void host_start(struct host *h, uint64_t grace_ns, uint64_t upload_bytes)
+static void start(struct host *h, uint64_t grace_ns, uint64_t upload_bytes)
 {
     struct llm_worker_options options = {.file = file,
                                          .engine = {.threads = 1, .kv_bytes = 8 << 20},
@@ -65,42 +29,7 @@ static void host_start(struct host *h, uint64_t grace_ns, uint64_t upload_bytes)
                                          .upload_bytes = upload_bytes,
                                          .sequences = SEQUENCES,
                                          .tokens = TOKENS};
-    struct rpc_server_options server = {.ops = &ops, .user = h};
-    char dir[] = "/tmp/hawser-worker-XXXXXX", text[64], cause[RPC_WHY_CHARS];
-    *h = (struct host){0};
-    assert_non_null(mkdtemp(dir));
-    snprintf(text, sizeof text, "unix:%s/s", dir);
-    assert_int_equal(rpc_addr_parse(text, &h->addr, cause), 0);
-    assert_int_equal(llm_worker_create(&options, &h->worker, why), 0);
-    assert_int_equal(rpc_server_create(&server, &h->server), 0);
-    assert_int_equal(
-        rpc_server_watch(h->server, llm_worker_event_fd(h->worker), llm_worker_deliver, h->worker),
-        0);
-    assert_int_equal(
-        rpc_server_listen(h->server, &h->addr, &(struct rpc_net_options){0}, NULL, cause), 0);
-    assert_int_equal(pthread_create(&h->thread, NULL, serve, h), 0);
-}
-
-static void host_stop(struct host *h)
-{
-    rpc_server_stop(h->server);
-    pthread_join(h->thread, NULL);
-    rpc_server_destroy(h->server);
-    llm_worker_destroy(h->worker);
-    char dir[RPC_ADDR_PATH_CHARS];
-    snprintf(dir, sizeof dir, "%s", h->addr.path);
-    *strrchr(dir, '/') = '\0';
-    rmdir(dir);
-}
-
-static struct llm_remote *join(struct host *h)
-{
-    struct llm_remote *remote;
-    struct rpc_client_options options = {0};
-    assert_int_equal(llm_remote_open(&h->addr, &(struct rpc_net_options){0}, &options,
-                                     UINT64_C(60) * 1000000000, &remote, why),
-                     0);
-    return remote;
+    host_start(h, &options);
 }
 
 /* ---- runs ---- */
@@ -130,7 +59,7 @@ static void check_mode(struct host *h, const struct llm_mode_ops *mode, struct l
                        uint32_t tokens_per_request)
 {
     uint32_t tokens[STEPS];
-    struct llm_remote *remote = join(h);
+    struct llm_remote *remote = host_join(h);
     struct llm_mode *m = open_mode(mode, remote, wish, tokens_per_request);
     generate(m, tokens);
     assert_memory_equal(tokens, expected, sizeof tokens);
@@ -158,7 +87,7 @@ static void every_mode_generates_the_same(void **state)
     (void)state;
     struct host h;
     struct llm_wish tokens = {.kind = LLM_WISH_TOKENS};
-    host_start(&h, 0, UINT64_C(1) << 30);
+    start(&h, 0, UINT64_C(1) << 30);
     check_mode(&h, &llm_mode_naive, tokens, 0);
     check_mode(&h, &llm_mode_remote_cache, tokens, 0);
     check_mode(&h, &llm_mode_semantic, tokens, 1);
@@ -193,8 +122,8 @@ static void the_served_file_can_be_fetched(void **state)
     struct host h;
     struct image got = {0};
     struct wire_dec d;
-    host_start(&h, 0, 0);
-    struct llm_remote *remote = join(&h);
+    start(&h, 0, 0);
+    struct llm_remote *remote = host_join(&h);
     assert_int_equal(llm_remote_fetch_file(remote, append, &got, why), 0);
     assert_int_equal(got.size, model.size);
     assert_memory_equal(got.bytes, model.bytes, model.size);
@@ -216,8 +145,8 @@ static void a_semantic_step_is_small(void **state)
     (void)state;
     struct host h;
     uint32_t token, got;
-    host_start(&h, 0, 0);
-    struct llm_remote *remote = join(&h);
+    start(&h, 0, 0);
+    struct llm_remote *remote = host_join(&h);
     struct llm_mode *m =
         open_mode(&llm_mode_semantic, remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, 1);
     assert_int_equal(llm_mode_prefill(m, prompt, PROMPT, &token, why), 0);
@@ -252,8 +181,8 @@ static void unknown_handles_are_named(void **state)
     (void)state;
     struct host h;
     struct wire_dec d;
-    host_start(&h, 0, 0);
-    struct llm_remote *remote = join(&h);
+    start(&h, 0, 0);
+    struct llm_remote *remote = host_join(&h);
     struct llm_request r = {.method = LLM_METHOD_DECODE_HANDLE, .handle = {0xab, 0xcd}, .value = 1};
     assert_int_equal(call(remote, &r, &d), -ENOENT);
     says("abcd0000-0000-0000-0000-000000000000");
@@ -287,8 +216,8 @@ static void limits_hold(void **state)
     struct wire_dec d;
     struct llm_request decode, reset = {.method = LLM_METHOD_RESET};
     uint8_t bytes[100] = {0};
-    host_start(&h, 0, sizeof bytes - 1);
-    struct llm_remote *remote = join(&h);
+    start(&h, 0, sizeof bytes - 1);
+    struct llm_remote *remote = host_join(&h);
     assert_int_equal(prefill(remote, TOKENS + 1, &decode), -EMSGSIZE);
     for (int i = 0; i < SEQUENCES; i++)
         assert_int_equal(prefill(remote, 1, &decode), 0);
@@ -316,8 +245,8 @@ static void a_prompt_past_the_context_is_refused(void **state)
     struct host h;
     uint32_t context = llm_file_config(file)->context, next;
     assert_true(context < TOKENS);
-    host_start(&h, 0, UINT64_C(1) << 30);
-    struct llm_remote *remote = join(&h);
+    start(&h, 0, UINT64_C(1) << 30);
+    struct llm_remote *remote = host_join(&h);
     struct llm_mode *m =
         open_mode(&llm_mode_semantic, remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, 1);
     uint32_t tokens[TOKENS] = {0};
@@ -375,9 +304,9 @@ static void a_client_that_comes_back_goes_on(void **state)
     struct host h;
     struct wire_dec d;
     struct llm_request decode;
-    host_start(&h, HW_SEC * 3600, 0);
+    start(&h, HW_SEC * 3600, 0);
     vanish(&h, &decode);
-    struct llm_remote *remote = join(&h);
+    struct llm_remote *remote = host_join(&h);
     while (metric(remote, LLM_METRIC_ORPHANS) == 0)
         ; /* until the server has noticed */
     assert_int_equal(metric(remote, LLM_METRIC_SEQUENCES), 1);
@@ -394,9 +323,9 @@ static void what_a_vanished_client_left_is_freed(void **state)
     struct host h;
     struct wire_dec d;
     struct llm_request decode;
-    host_start(&h, 20 * HW_MS, 0);
+    start(&h, 20 * HW_MS, 0);
     vanish(&h, &decode);
-    struct llm_remote *remote = join(&h);
+    struct llm_remote *remote = host_join(&h);
     while (metric(remote, LLM_METRIC_SEQUENCES) > 0)
         ; /* until its grace is over */
     assert_int_equal(call(remote, &decode, &d), -ENOENT);
@@ -409,8 +338,8 @@ static void a_goodbye_frees_at_once(void **state)
     (void)state;
     struct host h;
     struct llm_request decode;
-    host_start(&h, HW_SEC * 3600, 0);
-    struct llm_remote *first = join(&h), *second = join(&h);
+    start(&h, HW_SEC * 3600, 0);
+    struct llm_remote *first = host_join(&h), *second = host_join(&h);
     assert_int_equal(prefill(first, 5, &decode), 0);
     assert_int_equal(metric(second, LLM_METRIC_SEQUENCES), 1);
     llm_remote_close(first);
@@ -425,7 +354,7 @@ static void a_goodbye_frees_at_once(void **state)
 static void *client_run(void *user)
 {
     uint32_t tokens[STEPS];
-    struct llm_remote *remote = join(user);
+    struct llm_remote *remote = host_join(user);
     struct llm_mode *m =
         open_mode(&llm_mode_semantic, remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, 3);
     bool same = true;
@@ -453,7 +382,7 @@ static void clients_are_computed_together(void **state)
     enum { CLIENTS = 4 };
     struct host h;
     pthread_t threads[CLIENTS];
-    host_start(&h, 0, 0);
+    start(&h, 0, 0);
     uint64_t rows = counted("llm_rows"), parts = counted("llm_step_sequences");
     for (int i = 0; i < CLIENTS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, client_run, &h), 0);
@@ -477,7 +406,7 @@ static void a_client_that_dies_harms_nobody(void **state)
     struct host h;
     pthread_t threads[CLIENTS];
     struct llm_request decode;
-    host_start(&h, 20 * HW_MS, 0);
+    start(&h, 20 * HW_MS, 0);
     for (int i = 0; i < CLIENTS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, client_run, &h), 0);
     for (int i = 0; i < CLIENTS; i++)
@@ -530,11 +459,11 @@ static void clients_survive_every_failure(void **state)
     static const struct llm_mode_ops *const modes[] = {&llm_mode_naive, &llm_mode_remote_cache,
                                                        &llm_mode_semantic};
     struct host h;
-    host_start(&h, 0, UINT64_C(1) << 30);
+    start(&h, 0, UINT64_C(1) << 30);
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         int rc = -ENOMEM;
         for (long n = 0; rc; n++) {
-            struct llm_remote *remote = join(&h);
+            struct llm_remote *remote = host_join(&h);
             allocations_left = n;
             counting = true;
             rc = open_and_generate(remote, modes[i]);

@@ -5,32 +5,20 @@
 #include "failing.h"
 #include "worker_host.h"
 
-#include "base/clock.h"
-#include "kv/host.h"
-#include "llm/modes/mode.h"
-#include "llm/synth.h"
 #include "llm/worker_impl.h"
+#include "reference.h"
 
 enum {
-    VOCAB = 300,
-    CONTEXT = 320,
-    LAYERS = 6,
-    PROMPT = 150,
-    STEPS = 8,
     STORE = 64 << 20,
     KV_MEMORY = 8 << 20,
 };
 
-static struct llm_file *file;
 static _Thread_local char why[LLM_WHY_CHARS];
-static uint32_t prompt[CONTEXT], expected[STEPS];
 static uint64_t row_bytes; /* of one row of one layer */
-static const struct llm_sampling sampling = {
-    .temperature = 0.8f, .top_k = 20, .top_p = 1, .seed = 3};
 
 static struct llm_worker_options plain_options(void)
 {
-    return (struct llm_worker_options){.file = file,
+    return (struct llm_worker_options){.file = reference.file,
                                        .engine = {.threads = 1, .kv_bytes = KV_MEMORY},
                                        .upload_bytes = 64 << 20,
                                        .shadow_ops = &llm_shadow_memory,
@@ -57,14 +45,7 @@ static void daemon_start(struct daemon *d)
     snprintf(d->dir, sizeof d->dir, "/tmp/hawser-wkv-XXXXXX");
     assert_non_null(mkdtemp(d->dir));
     snprintf(d->socket, sizeof d->socket, "%s/kvd", d->dir);
-    struct kv_host_options options = {
-        .ranks = 1,
-        .daemons = 1,
-        .socket = d->socket,
-        .store_bytes = 1 << 20,
-        .store_entries = 64,
-        .arena_bytes = STORE,
-        .blocks = {.entries = 4096, .high_percent = 100, .low_percent = 100}};
+    struct kv_host_options options = reference_daemon(d->socket, STORE);
     if (kv_host_create(&options, &d->host, cause))
         fail_msg("%s", cause);
     assert_int_equal(pthread_create(&d->thread, NULL, run_daemon, d->host), 0);
@@ -91,8 +72,10 @@ static struct llm_worker_options daemon_options(const struct daemon *d)
 static struct llm_mode *open_mode(const char *name, struct llm_remote *remote)
 {
     struct llm_mode *m;
-    struct llm_mode_config config = {
-        .file = file, .engine = {.threads = 1}, .sampling = sampling, .remote = remote};
+    struct llm_mode_config config = {.file = reference.file,
+                                     .engine = {.threads = 1},
+                                     .sampling = reference_sampling,
+                                     .remote = remote};
     if (llm_mode_open(llm_mode_find(name), &config, &m, why))
         fail_msg("%s: %s", name, why);
     return m;
@@ -101,9 +84,9 @@ static struct llm_mode *open_mode(const char *name, struct llm_remote *remote)
 static void begin(struct llm_mode *m)
 {
     uint32_t token;
-    if (llm_mode_prefill(m, prompt, PROMPT, &token, why))
+    if (llm_mode_prefill(m, reference.prompt, PROMPT, &token, why))
         fail_msg("%s", why);
-    assert_int_equal(token, expected[0]);
+    assert_int_equal(token, reference.expected[0]);
 }
 
 static void go_on(struct llm_mode *m, uint32_t from, uint32_t to)
@@ -112,7 +95,7 @@ static void go_on(struct llm_mode *m, uint32_t from, uint32_t to)
         uint32_t token;
         if (llm_mode_decode(m, 1, &token, &got, why))
             fail_msg("%s", why);
-        assert_int_equal(token, expected[i]);
+        assert_int_equal(token, reference.expected[i]);
     }
 }
 
@@ -130,6 +113,29 @@ static struct llm_mode_figures figures_of(struct llm_mode *m)
     struct llm_mode_figures f;
     assert_int_equal(llm_mode_figures(m, &f, why), 0);
     return f;
+}
+
+/* A worker with one client. */
+struct pair {
+    struct host host;
+    struct llm_remote *remote;
+    struct llm_mode *mode;
+};
+
+static struct llm_mode *pair_open(struct pair *p, const struct llm_worker_options *options,
+                                  const char *mode)
+{
+    host_start(&p->host, options);
+    p->remote = host_join(&p->host);
+    p->mode = open_mode(mode, p->remote);
+    return p->mode;
+}
+
+static void pair_close(struct pair *p)
+{
+    llm_mode_close(p->mode);
+    llm_remote_close(p->remote);
+    host_stop(&p->host);
 }
 
 /* ---- what travels ---- */
@@ -205,7 +211,7 @@ static int keep_rows(void *user, uint32_t layer, const void *rows, uint64_t byte
 static struct llm_request prefill_request(void)
 {
     return (struct llm_request){
-        .method = LLM_METHOD_PREFILL_HANDLE, .tokens = prompt, .token_count = PROMPT};
+        .method = LLM_METHOD_PREFILL_HANDLE, .tokens = reference.prompt, .token_count = PROMPT};
 }
 
 static void begin_by_handle(struct llm_remote *remote, uint8_t handle[LLM_HANDLE_BYTES])
@@ -246,10 +252,10 @@ static void layers_are_fetched_by_mask(void **state)
     float nothing; /* no row wants logits */
     uint8_t *want = malloc(f.bytes);
     assert_non_null(want);
-    assert_int_equal(llm_engine_create(file, &options.engine, &engine, why), 0);
+    assert_int_equal(llm_engine_create(reference.file, &options.engine, &engine, why), 0);
     assert_int_equal(llm_seq_create(engine, &seq), 0);
     for (uint32_t i = 0; i < PROMPT; i++)
-        rows[i] = (struct llm_row){.seq = seq, .token = prompt[i]};
+        rows[i] = (struct llm_row){.seq = seq, .token = reference.prompt[i]};
     assert_int_equal(llm_engine_step(engine, rows, PROMPT, &nothing, why), 0);
     for (uint32_t l = 0; l < LAYERS; l++) {
         assert_int_equal(f.rows[l] != NULL, llm_layers_has(&some, l));
@@ -294,19 +300,15 @@ static void without_a_store_nothing_moves_out(void **state)
 static void a_rule_evicts_after_every_few_tokens(void **state)
 {
     (void)state;
-    struct host h;
+    struct pair p;
     struct llm_worker_options options = plain_options();
     assert_int_equal(llm_evict_rule_parse("1,3-4@2", LAYERS, &options.evict), 0);
-    host_start(&h, &options);
-    struct llm_remote *remote = host_join(&h);
-    struct llm_mode *m = open_mode("semantic", remote);
+    struct llm_mode *m = pair_open(&p, &options, "semantic");
     begin(m);
     go_on(m, 1, STEPS); /* 7 rows: after the second, the fourth and the sixth */
     struct llm_mode_figures f = figures_of(m);
     assert_int_equal(f.kv_layers, 3 * 3);
-    llm_mode_close(m);
-    llm_remote_close(remote);
-    host_stop(&h);
+    pair_close(&p);
 }
 
 /* Memory for one sequence and a half, and three of them. */
@@ -377,19 +379,15 @@ static void those_that_ask_at_once_take_turns_too(void **state)
 static void a_full_store_refuses_and_harms_nothing(void **state)
 {
     (void)state;
-    struct host h;
+    struct pair p;
     struct llm_worker_options options = plain_options();
     struct llm_layers all = llm_layers_first(LAYERS);
     options.shadow.bytes = 100;
-    host_start(&h, &options);
-    struct llm_remote *remote = host_join(&h);
-    struct llm_mode *m = open_mode("remote_cache_delta_raw", remote);
+    struct llm_mode *m = pair_open(&p, &options, "remote_cache_delta_raw");
     begin(m);
     assert_int_equal(llm_mode_evict(m, &all, why), -ENOSPC);
     go_on(m, 1, STEPS);
-    llm_mode_close(m);
-    llm_remote_close(remote);
-    host_stop(&h);
+    pair_close(&p);
 }
 
 /* ---- others ---- */
@@ -467,17 +465,9 @@ static int call(struct rig *r, int client, struct llm_job *job, const struct llm
     return job->status;
 }
 
-static struct llm_request semantic_request(void)
-{
-    return (struct llm_request){.method = LLM_METHOD_PREFILL_SEMANTIC,
-                                .wish = {.kind = LLM_WISH_TOKENS, .sampling = sampling},
-                                .tokens = prompt,
-                                .token_count = PROMPT};
-}
-
 static int begin_by_hand(struct rig *r, int client, uint8_t handle[LLM_HANDLE_BYTES])
 {
-    struct llm_request request = semantic_request();
+    struct llm_request request = reference_request();
     struct llm_job job;
     struct wire_dec d;
     int rc = call(r, client, &job, &request);
@@ -505,7 +495,7 @@ static uint32_t check_tokens(struct llm_job *job)
     uint32_t i = 0;
     wire_dec_init(&d, wire_enc_data(&job->answer), wire_enc_len(&job->answer));
     for (; wire_dec_left(&d) > 0; i++)
-        assert_int_equal(wire_get_varint(&d), expected[i + 1]);
+        assert_int_equal(wire_get_varint(&d), reference.expected[i + 1]);
     return i;
 }
 
@@ -605,31 +595,6 @@ static void a_prompt_starts_from_what_another_computed(void **state)
 
 /* ---- two workers, one store ---- */
 
-static void begin_semantic(struct llm_remote *remote, uint8_t handle[LLM_HANDLE_BYTES],
-                           uint64_t *slot)
-{
-    struct llm_request request = {.method = LLM_METHOD_PREFILL_SEMANTIC,
-                                  .wish = {.kind = LLM_WISH_TOKENS, .sampling = sampling},
-                                  .tokens = prompt,
-                                  .token_count = PROMPT};
-    struct wire_dec d;
-    assert_int_equal(llm_remote_call(remote, &request, LLM_TOKENS, &d, why), 0);
-    wire_get_copy(&d, handle, LLM_HANDLE_BYTES);
-    *slot = wire_get_varint(&d);
-    assert_int_equal(wire_get_varint(&d), expected[0]);
-}
-
-static void step_semantic(struct llm_remote *remote, uint64_t slot, uint32_t from, uint32_t to)
-{
-    struct llm_request request = {
-        .method = LLM_METHOD_DECODE_SEMANTIC, .slot = slot, .value = to - from};
-    struct wire_dec d;
-    if (llm_remote_call(remote, &request, LLM_TOKENS, &d, why))
-        fail_msg("%s", why);
-    for (uint32_t i = from; i < to; i++)
-        assert_int_equal(wire_get_varint(&d), expected[i]);
-}
-
 static void another_worker_goes_on(void **state)
 {
     (void)state;
@@ -644,17 +609,17 @@ static void another_worker_goes_on(void **state)
     host_start(&first, &options);
     host_start(&second, &options);
     struct llm_remote *remote = host_join(&first);
-    begin_semantic(remote, handle, &slot);
-    step_semantic(remote, slot, 1, 3);
+    reference_begin(remote, handle, &slot);
+    reference_go_on(remote, slot, 1, 3);
     assert_int_equal(llm_remote_evict(remote, handle, &all, &missing, why), 0);
-    step_semantic(remote, slot, 3, 5);
+    reference_go_on(remote, slot, 3, 5);
     assert_int_equal(llm_remote_evict(remote, handle, &some, &missing, why), 0);
     llm_remote_close(remote);
     host_stop(&first);
     remote = host_join(&second);
     assert_int_equal(llm_remote_resume(remote, handle, &slot, &length, why), 0);
     assert_int_equal(length, PROMPT + 4);
-    step_semantic(remote, slot, 5, STEPS);
+    reference_go_on(remote, slot, 5, STEPS);
     assert_int_equal(llm_remote_metrics(remote, values, why), 0);
     assert_int_equal(values[LLM_METRIC_KV_RESTORED], LAYERS);
     /* Two chunks of each layer were there; the rows past them were computed. */
@@ -668,30 +633,33 @@ static void another_worker_goes_on(void **state)
 
 /* ---- daemons that fail ---- */
 
-static void run_until_evicted(struct llm_mode *m)
+/* A client all of whose layers are at the daemon. */
+static void pair_open_evicted(struct pair *p, struct daemon *d)
 {
+    daemon_start(d);
+    struct llm_worker_options options = daemon_options(d);
+    struct llm_mode *m = pair_open(p, &options, "remote_cache_delta_raw");
     begin(m);
     go_on(m, 1, 3);
     evict_last(m, LAYERS);
+}
+
+/* The rest of it, with nothing that the daemon has. */
+static void finish_by_computing(struct pair *p)
+{
+    go_on(p->mode, 3, STEPS);
+    assert_int_equal(figures_of(p->mode).kv_computed, PROMPT + 2);
+    pair_close(p);
 }
 
 static void a_daemon_that_is_gone_costs_computing(void **state)
 {
     (void)state;
     struct daemon d;
-    struct host h;
-    daemon_start(&d);
-    struct llm_worker_options options = daemon_options(&d);
-    host_start(&h, &options);
-    struct llm_remote *remote = host_join(&h);
-    struct llm_mode *m = open_mode("remote_cache_delta_raw", remote);
-    run_until_evicted(m);
+    struct pair p;
+    pair_open_evicted(&p, &d);
     daemon_stop(&d);
-    go_on(m, 3, STEPS);
-    assert_int_equal(figures_of(m).kv_computed, PROMPT + 2);
-    llm_mode_close(m);
-    llm_remote_close(remote);
-    host_stop(&h);
+    finish_by_computing(&p);
 }
 
 /* The daemon's thread has written it through another mapping, where ThreadSanitizer sees no order.
@@ -706,19 +674,10 @@ static void a_corrupt_block_is_never_used(void **state)
 {
     (void)state;
     struct daemon d;
-    struct host h;
-    daemon_start(&d);
-    struct llm_worker_options options = daemon_options(&d);
-    host_start(&h, &options);
-    struct llm_remote *remote = host_join(&h);
-    struct llm_mode *m = open_mode("remote_cache_delta_raw", remote);
-    run_until_evicted(m);
+    struct pair p;
+    pair_open_evicted(&p, &d);
     damage(kv_host_arena(d.host));
-    go_on(m, 3, STEPS);
-    assert_int_equal(figures_of(m).kv_computed, PROMPT + 2);
-    llm_mode_close(m);
-    llm_remote_close(remote);
-    host_stop(&h);
+    finish_by_computing(&p);
     daemon_stop(&d);
 }
 
@@ -738,43 +697,20 @@ static void a_daemon_that_is_not_there_is_named(void **state)
 static int set_up(void **state)
 {
     (void)state;
-    struct llm_synth synth = {.config = {.arch = LLM_LLAMA,
-                                         .layers = LAYERS,
-                                         .width = 64,
-                                         .heads = 2,
-                                         .kv_heads = 1,
-                                         .ffn = 64,
-                                         .vocab = VOCAB,
-                                         .context = CONTEXT},
-                              .dtype = LLM_Q8_0,
-                              .seed = 11};
-    char path[] = "/tmp/hawser-worker-kv-XXXXXX";
     struct llm_engine *engine;
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
-    llm_synth_complete(&synth.config);
-    assert_int_equal(llm_synth_write(&synth, path, why), 0);
-    assert_int_equal(llm_file_open(path, &file, why), 0);
-    unlink(path);
-    for (uint32_t i = 0; i < CONTEXT; i++)
-        prompt[i] = i * 7919 % VOCAB;
     struct llm_engine_options options = {.threads = 1};
-    assert_int_equal(llm_engine_create(file, &options, &engine, why), 0);
+    reference_open();
+    reference_generate();
+    assert_int_equal(llm_engine_create(reference.file, &options, &engine, why), 0);
     row_bytes = llm_kv_row_bytes(engine);
     llm_engine_destroy(engine);
-    struct llm_mode *m = open_mode("local", NULL);
-    assert_int_equal(llm_mode_prefill(m, prompt, PROMPT, &expected[0], why), 0);
-    for (uint32_t i = 1, got; i < STEPS; i++)
-        assert_int_equal(llm_mode_decode(m, 1, &expected[i], &got, why), 0);
-    llm_mode_close(m);
     return 0;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    llm_file_close(file);
+    reference_close();
     return 0;
 }
 

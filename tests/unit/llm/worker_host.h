@@ -25,7 +25,10 @@ struct host {
 static void host_message(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
 {
     struct host *h = user;
-    assert_true(llm_worker_handle(h->worker, ep, msg));
+    if (!llm_worker_handle(h->worker, ep, msg)) {
+        (void)rpc_reply(ep, msg, -ENOSYS, &(struct rpc_send){0});
+        rpc_release(ep, msg);
+    }
 }
 
 static void host_closed(void *user, struct rpc_ep *ep, int status)
