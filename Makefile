@@ -4,7 +4,7 @@
 
 BUILD = build
 ONLY =
-FUZZ_SECONDS = 5
+FUZZ_SECONDS =
 export HAWSER_BUILD = $(BUILD)
 
 all: build

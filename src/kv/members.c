@@ -73,12 +73,13 @@ int kv_members_endpoint(const char *url, struct rpc_addr *out, char why[RPC_WHY_
     const size_t scheme_len = sizeof(scheme) - 1;
     char host[RPC_ADDR_HOST_CHARS + 16];
     struct rpc_addr addr;
-    size_t len = strncasecmp(url, scheme, scheme_len) ? 0 : strlen(url + scheme_len);
-    if (len > 0 && url[scheme_len + len - 1] == '/')
+    size_t len = strlen(url);
+    if (len > scheme_len && url[len - 1] == '/')
         len--;
-    if (len == 0 || len >= sizeof(host))
+    if (strncasecmp(url, scheme, scheme_len) || len == scheme_len ||
+        len - scheme_len >= sizeof(host))
         return no_endpoint(url, why);
-    snprintf(host, sizeof(host), "%.*s", (int)len, url + scheme_len);
+    snprintf(host, sizeof(host), "%.*s", (int)(len - scheme_len), url + scheme_len);
     if (rpc_addr_parse(host, &addr, why) || addr.scheme != RPC_SCHEME_TCP || !addr.host[0])
         return no_endpoint(url, why);
     const char *after = strrchr(host, ']');

@@ -273,9 +273,9 @@ static void add_up_times(const struct page_group *g, uint64_t start, uint64_t en
 /* Ranks that were not asked, because the time was over, are not to blame. */
 static uint64_t asked_ranks(const struct page_group *g)
 {
-    uint64_t asked = 0;
-    for (uint32_t r = 0; r < g->peers.count; r++)
-        asked |= (uint64_t)(g->answers[r].outcome.why.rc != -ECANCELED) << r;
+    uint64_t asked = 0, bit = 1;
+    for (uint32_t r = 0; r < g->peers.count; r++, bit <<= 1)
+        asked |= g->answers[r].outcome.why.rc != -ECANCELED ? bit : 0;
     return asked;
 }
 
@@ -327,7 +327,7 @@ static int broadcast(struct page_group *g, enum page_op op, const uint32_t *ids,
                      struct page_verdict *v)
 {
     struct opened *o = op == PAGE_OP_MAP ? g->map : g->unmap;
-    uint64_t did = 0, silent = 0, start = page_host_ns(), until = start + g->timeout_ns;
+    uint64_t did = 0, silent = 0, bit = 1, start = page_host_ns(), until = start + g->timeout_ns;
     g->command.epoch = g->epoch;
     g->command.seq = ++g->seq;
     g->command.deadline = until;
@@ -336,9 +336,9 @@ static int broadcast(struct page_group *g, enum page_op op, const uint32_t *ids,
     memcpy(g->command.ids, ids, count * sizeof *ids);
     o->strategy->send(&g->peers, o->state, &g->command, g->all, until, g->answers);
     uint64_t end = page_host_ns();
-    for (uint32_t r = 0; r < g->peers.count; r++) {
-        did |= (uint64_t)(g->answers[r].outcome.why.rc == 0) << r;
-        silent |= (uint64_t)!is_answered(&g->answers[r]) << r;
+    for (uint32_t r = 0; r < g->peers.count; r++, bit <<= 1) {
+        did |= g->answers[r].outcome.why.rc == 0 ? bit : 0;
+        silent |= is_answered(&g->answers[r]) ? 0 : bit;
     }
     if (did == g->all) {
         add_up_times(g, start, end, &v->times);
