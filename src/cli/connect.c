@@ -1,13 +1,12 @@
 #include "cli/connect.h"
 
 #include "base/clock.h"
-#include "base/units.h"
 #include "cli/measure.h"
 #include "rpc/net.h"
+#include "rpc/servers.h"
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum cli_exit cli_exit_for(int error)
@@ -24,33 +23,12 @@ enum cli_exit cli_exit_for(int error)
     }
 }
 
-static bool set(const char *text)
+static void pick_address(const char *operand, char out[RPC_SERVER_CHARS])
 {
-    return text && *text;
-}
-
-/* A numeric IPv6 host takes brackets in an address, but not in VENUS_SERVER_HOST. */
-static void host_and_port(char *out, size_t size)
-{
-    const char *host = getenv("VENUS_SERVER_HOST");
-    uint64_t port;
-    hw_env_u64("VENUS_SERVER_PORT", RPC_DEFAULT_PORT, 1, 65535, &port);
-    if (!set(host))
-        host = "127.0.0.1";
-    bool brackets = strchr(host, ':') && host[0] != '[';
-    snprintf(out, size, "%s%s%s:%u", brackets ? "[" : "", host, brackets ? "]" : "",
-             (unsigned)port);
-}
-
-static void pick_address(const char *operand, char *out, size_t size)
-{
-    const char *servers = getenv("VENUS_SERVERS");
-    if (operand)
-        snprintf(out, size, "%s", operand);
-    else if (set(servers))
-        snprintf(out, size, "%.*s", (int)strcspn(servers, ","), servers);
-    else
-        host_and_port(out, size);
+    char buf[RPC_SERVER_CHARS];
+    const char *list = operand ? NULL : rpc_servers_from_env(buf);
+    if (!list || !rpc_servers_next(&list, out))
+        snprintf(out, RPC_SERVER_CHARS, "%s", operand ? operand : "");
 }
 
 static enum cli_exit load_security(const struct cli_connect_options *options,
@@ -102,12 +80,12 @@ static enum cli_exit open_secured(struct cli_link *link, const struct rpc_securi
 enum cli_exit cli_link_open(struct cli_link *link, const struct cli_connect_options *options,
                             const char *operand)
 {
-    char text[RPC_ADDR_HOST_CHARS + 64], why[RPC_WHY_CHARS];
+    char text[RPC_SERVER_CHARS], why[RPC_WHY_CHARS];
     struct rpc_security security;
     uint64_t start = hw_now_ns();
 
     *link = (struct cli_link){.timeout_ns = options->timeout_ns};
-    pick_address(operand, text, sizeof(text));
+    pick_address(operand, text);
     if (rpc_addr_parse(text, &link->addr, why))
         return cli_fail(CLI_USAGE, "%s", why);
     rpc_addr_format(&link->addr, link->address, sizeof(link->address));

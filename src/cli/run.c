@@ -2,6 +2,7 @@
 #include "cli/connect.h"
 
 #include "cli/manifest.h"
+#include "rpc/servers.h"
 #include "venus/common/protocol.h"
 
 #include <errno.h>
@@ -64,31 +65,28 @@ static enum cli_exit try_server(const struct run_options *o, const char *operand
 static enum cli_exit try_list(const struct run_options *o, const char *list,
                               char servers[SERVERS_CHARS])
 {
-    char text[RPC_ADDR_HOST_CHARS + 64];
+    char text[RPC_SERVER_CHARS];
     enum cli_exit code = CLI_DONE;
     size_t count = 0;
-    while (code == CLI_DONE && *(list += strspn(list, ", "))) {
-        size_t len = strcspn(list, ", ");
+    while (code == CLI_DONE && rpc_servers_next(&list, text)) {
         if (++count > CLI_LIST_MAX)
             return cli_fail(CLI_USAGE, "run: VENUS_SERVERS names more than %d servers",
                             CLI_LIST_MAX);
-        snprintf(text, sizeof(text), "%.*s", (int)len, list);
         code = try_server(o, text, servers);
-        list += len;
     }
     return code;
 }
 
 static enum cli_exit try_servers(const struct run_options *o, char servers[SERVERS_CHARS])
 {
-    const char *list = getenv("VENUS_SERVERS");
+    char buf[RPC_SERVER_CHARS];
     enum cli_exit code = CLI_DONE;
     servers[0] = '\0';
     for (size_t i = 0; code == CLI_DONE && i < o->servers.count; i++)
         code = try_server(o, o->servers.items[i], servers);
     if (o->servers.count > 0)
         return code;
-    return list && *list ? try_list(o, list, servers) : try_server(o, NULL, servers);
+    return try_list(o, rpc_servers_from_env(buf), servers);
 }
 
 /* A program may change its folder before it asks for a device. */

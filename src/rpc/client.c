@@ -30,6 +30,10 @@ struct rpc_client {
  * meanwhile are at most this late. */
 static const uint64_t slice_ns = 50 * HW_MS;
 
+/* Of rpc_client_leave: callbacks under the lock are short, and a process that ends is waited for.
+ */
+static const uint64_t leave_ns = 100 * HW_MS;
+
 /* After fork the lock may be held by a thread that does not exist here, so a child must know
  * before it takes it. */
 static _Atomic unsigned forks;
@@ -253,6 +257,22 @@ void rpc_client_destroy(struct rpc_client *c)
     pthread_cond_destroy(&c->keeper_wakes);
     pthread_mutex_destroy(&c->lock);
     free(c);
+}
+
+void rpc_client_leave(struct rpc_client *c)
+{
+    struct timespec until;
+    if (is_foreign(c))
+        return;
+    clock_gettime(CLOCK_REALTIME, &until); /* what the call goes by */
+    uint64_t at = (uint64_t)until.tv_nsec + leave_ns;
+    until.tv_sec += (time_t)(at / HW_SEC);
+    until.tv_nsec = (long)(at % HW_SEC);
+    if (pthread_mutex_timedlock(&c->lock, &until))
+        return;
+    c->on_end = NULL; /* it does not end by itself */
+    rpc_ep_shutdown(c->ep, 0, NULL);
+    pthread_mutex_unlock(&c->lock);
 }
 
 static int enter(struct rpc_client *c)

@@ -43,6 +43,11 @@ int rpc_client_create(struct rpc_transport *transport, const struct rpc_client_o
 /* Says goodbye; no other thread may be inside. */
 void rpc_client_destroy(struct rpc_client *client);
 
+/* Says goodbye and ends the connection, but frees nothing: for a process that ends while other
+ * threads may be inside.  Where one of them keeps the lock for a tenth of a second, nothing is
+ * said. */
+void rpc_client_leave(struct rpc_client *client);
+
 struct rpc_answer {
     uint8_t *data; /* malloc'd, NULL when empty */
     size_t len;

@@ -477,7 +477,12 @@ int rpc_server_turn(struct rpc_server *s, uint64_t timeout_ns)
     if (now >= s->sweep_at_ns)
         sweep(s, now);
     int wait = arm_all(s) ? wait_ms(s, timeout_ns, now) : 0;
+    void (*sleeps)(void *user, bool begins) = wait ? s->options.ops->sleeps : NULL;
+    if (sleeps)
+        sleeps(s->options.user, true);
     int n = epoll_wait(s->epoll, events, EVENTS_A_TURN, wait);
+    if (sleeps)
+        sleeps(s->options.user, false);
     now = hw_now_ns();
     /* Callers come last: what ends in this turn makes room for them. */
     for (int i = 0; i < n; i++) {

@@ -2,7 +2,8 @@
  *
  * Trust: a caller that says nothing, speaks slowly, never reads or breaks the rules costs bounded
  * memory, one log line and nobody else anything.
- * Threads: one, except rpc_server_stop.  Lifetime: create/destroy. */
+ * Threads: one, except rpc_server_stop, and endpoints while it sleeps (`sleeps`).  Lifetime:
+ * create/destroy. */
 #ifndef HAWSER_RPC_SERVER_H
 #define HAWSER_RPC_SERVER_H
 
@@ -25,6 +26,10 @@ struct rpc_server_ops {
     void (*message)(void *user, struct rpc_ep *ep, struct rpc_msg *msg);
     /* The connection has ended; held messages must be released here.  NULL: nothing to do. */
     void (*closed)(void *user, struct rpc_ep *ep, int status);
+    /* A sleep begins, or has ended.  In between nothing is touched here, so that another thread may
+     * answer on the endpoints; who lets one do so returns from the end only once it is through.
+     * NULL: nobody does. */
+    void (*sleeps)(void *user, bool begins);
 };
 
 struct rpc_server_options {

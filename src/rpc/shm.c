@@ -23,8 +23,11 @@ enum {
     OFFER_MAGIC = 0x4d485748, /* "HWHM" */
     OFFER_VERSION = 1,
     EMPTY_LOOKS = 4096, /* fruitless polls between two looks at the socket for the peer's death */
-    SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL
+    SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
+    SPIN_CORES = 4, /* as for the long spins of rpc/wait.c */
 };
+
+static const uint64_t room_spin_ns = 50 * HW_US;
 
 struct control {
     _Alignas(HW_CACHE_LINE) _Atomic uint64_t tail;
@@ -47,6 +50,7 @@ struct shm {
     uint32_t empty_looks;
     _Atomic bool ended; /* the socket said so, to a thread that reads or one that waits for room */
     uint32_t ring_bytes;
+    bool spins; /* for room, a little */
     int socket, bell, peer_bell, epoll;
     void *map;
 };
@@ -265,10 +269,22 @@ static ssize_t shm_recv(struct rpc_transport *t, const struct iovec *iov, int co
     return try_recv(s, iov, count);
 }
 
+/* A peer that takes what is in the ring makes room for more before a sleeper would be awake. */
+static bool room_comes(const struct shm *s)
+{
+    bool room = has_room(s);
+    uint64_t start = hw_now_ns();
+    while (!room && s->spins && hw_now_ns() - start < room_spin_ns) {
+        hw_cpu_relax();
+        room = has_room(s);
+    }
+    return room;
+}
+
 static int shm_wait(struct rpc_transport *t, unsigned events, uint64_t timeout_ns)
 {
     struct shm *s = (struct shm *)t;
-    if (arm(s, events))
+    if ((events & RPC_WAIT_SEND && room_comes(s)) || arm(s, events))
         return 0;
     int rc = sleep_on_bell(s, timeout_ns);
     disarm(s, events);
@@ -344,6 +360,7 @@ static int shm_wrap(int socket, int memfd, uint32_t ring_bytes, int bell, int pe
     s->bell = bell;
     s->peer_bell = peer_bell;
     s->ring_bytes = ring_bytes;
+    s->spins = hw_cores() >= SPIN_CORES;
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (s->epoll < 0) {
         rc = -errno;

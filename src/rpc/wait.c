@@ -11,13 +11,14 @@ enum {
 };
 
 static const uint64_t short_spin_ns = 50 * HW_US;  /* a few loopback round trips */
-static const uint64_t interrupted_ns = 20 * HW_US; /* no look takes that long by itself */
+static const uint64_t interrupted_ns = 20 * HW_US; /* past what the looks themselves take */
 
 void rpc_waiter_init(struct rpc_waiter *w, enum rpc_wait_mode mode, uint64_t patience_ns)
 {
     unsigned cores = hw_cores();
     uint64_t spin_ns = cores >= LONG_SPIN_CORES && patience_ns ? patience_ns : short_spin_ns;
-    *w = (struct rpc_waiter){.mode = mode, .spin_ns = cores > 1 ? spin_ns : 0};
+    *w = (struct rpc_waiter){
+        .mode = mode, .spin_ns = cores > 1 ? spin_ns : 0, .looks_ns = interrupted_ns};
 }
 
 static void spin_failed(struct rpc_waiter *w, unsigned weight)
@@ -25,6 +26,14 @@ static void spin_failed(struct rpc_waiter *w, unsigned weight)
     unsigned distrust = w->distrust + weight;
     w->distrust = (uint8_t)(distrust > DISTRUST_MAX ? DISTRUST_MAX : distrust);
     w->rest = 1u << w->distrust;
+}
+
+/* A look is a system call on a socket, and takes a microsecond and more on some machines. */
+static bool is_interrupted(struct rpc_waiter *w, uint64_t took_ns)
+{
+    if (took_ns < w->looks_ns)
+        w->looks_ns = took_ns;
+    return w->mode == RPC_WAIT_ADAPTIVE && took_ns - w->looks_ns > interrupted_ns;
 }
 
 static ssize_t spin(struct rpc_waiter *w, struct rpc_transport *t, const struct iovec *iov,
@@ -42,7 +51,7 @@ static ssize_t spin(struct rpc_waiter *w, struct rpc_transport *t, const struct 
             hw_cpu_relax();
         }
         uint64_t now = hw_now_ns();
-        if (w->mode == RPC_WAIT_ADAPTIVE && now - last > interrupted_ns) {
+        if (is_interrupted(w, now - last)) {
             spin_failed(w, 2);
             return -EAGAIN;
         }

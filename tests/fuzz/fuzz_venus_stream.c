@@ -51,6 +51,15 @@ static void check_push(struct peer *p, const struct rpc_msg *msg)
         gpu_require(msg->len > 8 && vn_delta_open(p->codec, msg->data + 8, msg->len - 8,
                                                   MEMORY_BYTES, &delta) == 0);
         return;
+    case VN_PUSH_DROP:
+        gpu_require(msg->len == 24);
+        return;
+    case VN_PUSH_FILL:
+        gpu_require(msg->len > 16 && msg->len - 16 <= VN_FETCH_MAX);
+        return;
+    case VN_PUSH_PAGES:
+        gpu_require(msg->len > 16 && (msg->len - 16) % VN_PAGE_BYTES == 0);
+        return;
     case VN_PUSH_DONE:
         gpu_require(msg->len == 20);
         return;

@@ -251,6 +251,25 @@ static void make_map(void)
     put_map(number());
 }
 
+static void make_lazy(void)
+{
+    uint32_t memory = number();
+    size_t hole = begin_op(VN_OP_LAZY);
+    wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_DEVICE_MEMORY, memory));
+    wire_fill_len(&m.made, hole);
+    if (!one_in(4))
+        put_map(memory);
+}
+
+static void make_fetch(void)
+{
+    size_t hole = begin_op(VN_OP_FETCH);
+    wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_DEVICE_MEMORY, number()));
+    wire_put_u64(&m.made, one_in(8) ? hw_rng_u64(&m.rng) : below(4) * (uint64_t)VN_PAGE_BYTES);
+    wire_put_u32(&m.made, one_in(8) ? (uint32_t)hw_rng_u64(&m.rng) : 1 + below(3 * VN_PAGE_BYTES));
+    wire_fill_len(&m.made, hole);
+}
+
 static void fill_change(struct vn_change *change)
 {
     change->blocks = 0;
@@ -421,7 +440,8 @@ static void make_units(bool recorded)
         make_any,        make_any,        make_destroy,       make_record,        make_record,
         make_map,        make_map,        make_delta,         make_delta,         make_read,
         make_submission, make_submission, make_early_or_ask,  make_memory,        make_queue,
-        make_device,     make_hold,       make_reuse_or_keep, make_reuse_or_keep, make_write};
+        make_device,     make_hold,       make_reuse_or_keep, make_reuse_or_keep, make_write,
+        make_lazy,       make_fetch};
     wire_enc_reset(&m.made);
     if (recorded)
         fill_one_of(&m.recorded);

@@ -109,6 +109,41 @@ static void abandoned(void)
     vkt_out_buffer("data", &data);
 }
 
+/* Long enough that a driver may have begun to work on it. */
+static void record_long(VkCommandBuffer command, uint32_t value)
+{
+    vkt_record(command, 0);
+    for (VkDeviceSize i = 0; i < 400; i++)
+        vkCmdFillBuffer(command, data.handle, 4 * i, 4, value);
+}
+
+static void abandoned_when_long(void)
+{
+    prepare();
+    VkCommandBuffer command = vkt_command(vkt.pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY);
+    record_long(command, 1);
+    VKT(vkResetCommandBuffer(command, 0)); /* while recording */
+    record_long(command, 2);
+    VKT(vkEndCommandBuffer(command));
+    VKT(vkResetCommandBuffer(command, VK_COMMAND_BUFFER_RESET_RELEASE_RESOURCES_BIT));
+    VkCommandBuffer freed = vkt_command(vkt.pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY);
+    record_long(freed, 3);
+    vkFreeCommandBuffers(vkt.device, vkt.pool, 1, &freed);
+    VkCommandPool pool = vkt_command_pool(vkt.family, 0);
+    VkCommandBuffer other = vkt_command(pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY);
+    record_long(other, 4);
+    VKT(vkResetCommandPool(vkt.device, pool, 0));
+    vkt_record(other, 0);
+    step_into(other, 5);
+    VKT(vkEndCommandBuffer(other));
+    submit_and_wait(other);
+    vkt_record(command, 0);
+    step_into(command, 6);
+    VKT(vkEndCommandBuffer(command));
+    submit_and_wait(command);
+    vkt_out_buffer("data", &data);
+}
+
 static void reset_pool(void)
 {
     prepare();
@@ -333,6 +368,7 @@ static const struct vkt_case cases[] = {
     {"simultaneous", simultaneous, NULL},
     {"reset_buffer", reset_buffer, NULL},
     {"abandoned", abandoned, NULL},
+    {"abandoned_when_long", abandoned_when_long, NULL},
     {"reset_pool", reset_pool, NULL},
     {"secondaries", secondaries, NULL},
     {"ignored_inheritance", ignored_inheritance, NULL},

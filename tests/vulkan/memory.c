@@ -462,6 +462,55 @@ static void left_behind(void)
     }
 }
 
+/* What a call is given lies in memory that the device has just written. */
+static void arguments(void)
+{
+    enum { ROOM = 2 * PAGE };
+    vkt_open();
+    struct vkt_buffer from = vkt_buffer(ROOM, 0, VKT_COHERENT);
+    struct vkt_buffer to = vkt_buffer(ROOM, 0, VKT_COHERENT);
+    VkPipelineCacheCreateInfo info = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
+    VkPipelineCache caches[4];
+    VKT(vkCreatePipelineCache(vkt.device, &info, NULL, &caches[0]));
+    for (uint32_t i = 1; i < VKT_COUNT(caches); i++) {
+        size_t size = ROOM;
+        VKT(vkGetPipelineCacheData(vkt.device, caches[i - 1], &size, from.map));
+        VkCommandBuffer command = vkt_begin();
+        vkCmdCopyBuffer(command, from.handle, to.handle, 1, &(VkBufferCopy){.size = ROOM});
+        vkt_finish(command);
+        info.initialDataSize = size;
+        info.pInitialData = to.map;
+        VKT(vkCreatePipelineCache(vkt.device, &info, NULL, &caches[i]));
+        /* And an answer goes there. */
+        VKT(vkGetPipelineCacheData(vkt.device, caches[i], &size, to.map));
+        vkt_out("header", to.map, 16);
+    }
+    for (uint32_t i = 0; i < VKT_COUNT(caches); i++)
+        vkDestroyPipelineCache(vkt.device, caches[i], NULL);
+}
+
+/* Much that the device wrote, read from both ends and in the middle, with writes of the host. */
+static void large_reads(void)
+{
+    enum { LARGE = 3 << 20, HOLE = 777777 };
+    vkt_open();
+    struct vkt_buffer buffer = vkt_buffer(LARGE, 0, VKT_COHERENT);
+    uint8_t *map = buffer.map;
+    uint64_t sum = 0;
+    for (uint32_t round = 0; round < 3; round++) {
+        map[HOLE] = (uint8_t)round;
+        VkCommandBuffer command = vkt_begin();
+        vkCmdFillBuffer(command, buffer.handle, 0, HOLE / 4 * 4, 0x03020100u + round);
+        vkCmdFillBuffer(command, buffer.handle, HOLE / 4 * 4 + 4, VK_WHOLE_SIZE, ~round);
+        vkt_finish(command);
+        for (size_t at = LARGE; at > LARGE / 2; at -= 1000)
+            sum = sum * 31 + map[at - 1];
+        map[LARGE / 2 + 1] = (uint8_t)(9 + round);
+        vkt_out_u64("backwards", sum);
+        vkt_out("all", map, LARGE);
+    }
+}
+
 static const struct vkt_case cases[] = {
     {"left_behind", left_behind, NULL},
     {"coherent", coherent, NULL},
@@ -481,6 +530,8 @@ static const struct vkt_case cases[] = {
     {"polled", polled, NULL},
     {"staging_ring", staging_ring, NULL},
     {"requirements", requirements, NULL},
+    {"arguments", arguments, NULL},
+    {"large_reads", large_reads, NULL},
 };
 
 VKT_MAIN(cases)

@@ -2,6 +2,7 @@
 #include "venus/client/command.h"
 
 #include "venus/client/descriptor.h"
+#include "venus/client/perf.h"
 #include "venus/client/pipeline.h"
 #include "venus/common/commands.h"
 #include "venus/common/protocol.h"
@@ -15,6 +16,9 @@ enum {
     BODY_BYTES_MAX = 1 << 30,
     /* One RECORD operation: a message holds several. */
     PART_BYTES = 16 << 20,
+    /* Of a body that an idle server gets before it is ended: a handful of dispatches, which a
+     * driver takes as long to record as it takes to send them. */
+    EARLY_BYTES = 2 << 10,
 };
 
 /* What the commands of a body can do beside what they name. */
@@ -52,7 +56,9 @@ struct vn_command_buffer {
     struct vn_object *pool;
     struct vn_command_buffer *next, **at; /* in the pool's list */
     struct wire_enc body;
-    bool failed; /* out of memory while recording */
+    size_t looked; /* bytes of the body when it was last decided whether to send them early */
+    bool begun;    /* the server has the beginning of the body */
+    bool failed;   /* out of memory while recording, or the server is lost */
     unsigned writes;
     struct vn_ranges named;  /* written by copies and fills; of resources as bound when recorded */
     struct vn_ranges read;   /* likewise, read */
@@ -129,6 +135,8 @@ static void forget(struct vn_command_buffer *commands)
     commands->read.failed = false;
     commands->writes = 0;
     commands->failed = false;
+    commands->begun = false;
+    commands->looked = 0;
     wire_enc_reset(&commands->body);
 }
 
@@ -185,11 +193,6 @@ static VKAPI_ATTR VkResult VKAPI_CALL reset_command_pool(VkDevice device, VkComm
 
 /* ---- recording ---- */
 
-struct wire_enc *vn_command_buffer_body(struct vn_command_buffer *commands)
-{
-    return &commands->body;
-}
-
 static VKAPI_ATTR VkResult VKAPI_CALL begin_command_buffer(VkCommandBuffer handle,
                                                            const VkCommandBufferBeginInfo *info)
 {
@@ -200,9 +203,11 @@ static VKAPI_ATTR VkResult VKAPI_CALL begin_command_buffer(VkCommandBuffer handl
 static VKAPI_ATTR VkResult VKAPI_CALL reset_command_buffer(VkCommandBuffer handle,
                                                            VkCommandBufferResetFlags flags)
 {
-    (void)flags;
-    forget(VN_OBJECT(vn_command_buffer, handle));
-    return VK_SUCCESS;
+    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    bool begun = commands->begun;
+    forget(commands);
+    /* Of what was ended the next vkBeginCommandBuffer resets the server's. */
+    return begun ? vn_vkResetCommandBuffer(handle, flags) : VK_SUCCESS;
 }
 
 static bool has_prefix(const char *name, const char *prefix)
@@ -326,6 +331,29 @@ static VkResult send_body(struct vn_command_buffer *commands)
     return result;
 }
 
+/* While the server has nothing to do it records what there is so far. */
+static void send_early(struct vn_command_buffer *commands)
+{
+    struct vn_link *link = vn_link_of(commands);
+    if (wire_enc_error(&commands->body) || vn_link_client(link)->sync ||
+        !vn_perf(VN_PERF_EARLY_BODIES) || vn_device_is_working(commands->device))
+        return;
+    commands->begun = true;
+    commands->failed |= send_body(commands) != VK_SUCCESS || vn_link_flush(link) != VK_SUCCESS;
+    wire_enc_reset(&commands->body);
+    commands->looked = 0;
+}
+
+struct wire_enc *vn_command_buffer_body(struct vn_command_buffer *commands)
+{
+    size_t len = wire_enc_len(&commands->body);
+    if (len - commands->looked >= EARLY_BYTES) {
+        commands->looked = len;
+        send_early(commands);
+    }
+    return &commands->body;
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL end_command_buffer(VkCommandBuffer handle)
 {
     struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
@@ -335,7 +363,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL end_command_buffer(VkCommandBuffer handle)
         result = VK_ERROR_OUT_OF_HOST_MEMORY;
     if (result == VK_SUCCESS)
         result = send_body(commands);
+    commands->begun = commands->begun && result != VK_SUCCESS;
     wire_enc_reset(&commands->body);
+    commands->looked = 0;
     return result;
 }
 

@@ -1,7 +1,8 @@
 /* venus/client/command.h - command pools and command buffers, recorded here.
  *
- * A body goes into the stream when it is ended, so that whatever the program destroys afterwards
- * is destroyed after it at the server too.  What remains here is what the body can write.
+ * A body goes into the stream when it is ended, or in parts while it is recorded, so that whatever
+ * the program destroys afterwards is destroyed after it at the server too.  What remains here is
+ * what the body can write.
  *
  * Trust: the program's own.
  * Threads: Vulkan lets one thread at a time use a pool and its buffers.
@@ -14,7 +15,8 @@
 
 struct vn_command_buffer;
 
-/* Where commands are put; never NULL: a failure is kept and told by vkEndCommandBuffer. */
+/* Where the next command is put, behind whole ones; never NULL: a failure is kept and told by
+ * vkEndCommandBuffer. */
 struct wire_enc *vn_command_buffer_body(struct vn_command_buffer *commands);
 
 /* Adds what the body can write. */

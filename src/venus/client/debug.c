@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "venus/client/instance.h"
+#include "venus/client/locks.h"
 #include "vn_client.gen.h"
 
 /* One messenger or one report callback. */
@@ -99,7 +100,7 @@ struct vn_debug *vn_debug_create(const void *chain)
     struct vn_debug *debug = calloc(1, sizeof(*debug));
     if (!debug)
         return NULL;
-    pthread_mutex_init(&debug->lock, NULL);
+    vn_lock_init(&debug->lock);
     debug->changing = true;
     if (!add_chained(debug, chain)) {
         vn_debug_destroy(debug);
@@ -114,7 +115,7 @@ void vn_debug_destroy(struct vn_debug *debug)
         return;
     while (debug->first)
         listener_free(debug, debug->first);
-    pthread_mutex_destroy(&debug->lock);
+    vn_lock_fini(&debug->lock);
     free(debug);
 }
 

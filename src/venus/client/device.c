@@ -1,6 +1,7 @@
 /* Logical devices; see device.h. */
 #include "venus/client/device.h"
 
+#include "venus/client/locks.h"
 #include "venus/client/queue.h"
 #include "venus/client/upload.h"
 #include "venus/common/commands.h"
@@ -38,6 +39,15 @@ bool vn_device_is_busy(struct vn_device *device)
     return false;
 }
 
+bool vn_device_is_working(const struct vn_device *device)
+{
+    for (uint32_t i = 0; i < device->queue_count; i++) {
+        if (!vn_queue_has_done(device->queues[i], vn_queue_submitted(device->queues[i])))
+            return true;
+    }
+    return false;
+}
+
 /* ---- creation ---- */
 
 static void device_free(struct vn_device *device)
@@ -53,7 +63,7 @@ static void device_free(struct vn_device *device)
     vn_delta_codec_destroy(device->codec);
     vn_upload_destroy(device->upload);
     vn_memo_fini(&device->requirements);
-    pthread_mutex_destroy(&device->lock);
+    vn_lock_fini(&device->lock);
     vn_object_destroy(&device->object);
 }
 
@@ -66,7 +76,7 @@ static struct vn_device *device_new(struct vn_physical_device *physical)
     device->physical = physical;
     device->pushes = vn_link_user(physical->link);
     vn_memo_init(&device->requirements);
-    pthread_mutex_init(&device->lock, NULL);
+    vn_lock_init(&device->lock);
     if (vn_delta_codec_create(physical->near ? 0 : VN_DELTA_ZSTD_MIN, &device->codec) ||
         vn_upload_create(physical->upload_key, &device->upload)) {
         device_free(device);

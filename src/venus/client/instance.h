@@ -10,6 +10,7 @@
 #ifndef HAWSER_VENUS_CLIENT_INSTANCE_H
 #define HAWSER_VENUS_CLIENT_INSTANCE_H
 
+#include "venus/client/budget.h"
 #include "venus/client/icd.h"
 #include "venus/client/memo.h"
 #include "venus/client/memory_types.h"
@@ -37,6 +38,7 @@ struct vn_physical_device {
     VkExtensionProperties *extensions; /* that we offer */
     uint32_t extension_count;
     struct vn_memo queries; /* answers about image formats */
+    struct vn_budget budget;
 };
 
 /* One server: its connection and what it told at the start. */

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "venus/client/command.h"
+#include "venus/client/locks.h"
 #include "venus/client/objects.h"
 #include "venus/client/perf.h"
 #include "venus/common/counts.h"
@@ -33,6 +34,8 @@ struct vn_link {
     size_t start;             /* of what was put since begin */
     struct vn_packer *packer; /* likewise; NULL: messages travel as they are */
 
+    pthread_mutex_t asides; /* see vn_link_hold_asides; after the stream's lock or alone */
+
     _Atomic uint64_t next_id;
     _Atomic uint64_t exchanges; /* relaxed: a figure */
     _Atomic uint64_t quickest;  /* call so far, in ns; the same */
@@ -43,6 +46,7 @@ struct vn_link {
     struct vn_kernel *kernel; /* held so that forks are counted */
     unsigned forks;           /* of the process that made the link */
     char address[RPC_ADDR_HOST_CHARS + 16];
+    struct vn_link *next; /* of all in this process */
 };
 
 /* One call under way.  The waiting thread and the connection each hold it: whoever is last frees.
@@ -107,6 +111,21 @@ static int take_push(struct vn_link *link, const struct rpc_msg *push)
         const uint8_t *delta = wire_get_bytes(&d, left);
         int rc = wire_dec_end(&d);
         return rc ? rc : link->pushes->delta(link->user, memory, delta, left);
+    }
+    case VN_PUSH_DROP: {
+        uint64_t memory = wire_get_u64(&d), off = wire_get_u64(&d), bytes = wire_get_u64(&d);
+        int rc = wire_dec_end(&d);
+        return rc ? rc : link->pushes->drop(link->user, memory, off, bytes);
+    }
+    case VN_PUSH_PAGES:
+    case VN_PUSH_FILL: {
+        uint64_t memory = wire_get_u64(&d), off = wire_get_u64(&d);
+        size_t left = wire_dec_left(&d);
+        const uint8_t *bytes = wire_get_bytes(&d, left);
+        int rc = wire_dec_end(&d);
+        return rc ? rc
+                  : (push->method == VN_PUSH_FILL ? link->pushes->fill : link->pushes->pages)(
+                        link->user, memory, off, bytes, left);
     }
     case VN_PUSH_DONE: {
         uint64_t queue = wire_get_u64(&d), number = wire_get_u64(&d);
@@ -266,6 +285,58 @@ VkResult vn_link_put_bulk(struct vn_link *link, const void *bytes, size_t len)
     link->start = 0;
     return rc ? lose_for_status(link) : VK_SUCCESS;
 }
+
+/* ---- beside the stream ---- */
+
+struct aside {
+    struct vn_link *link;
+    bool (*done)(void *user);
+    void *user;
+};
+
+/* What cannot be read loses the server, though the connection lives. */
+static bool aside_is_decided(void *user)
+{
+    struct aside *aside = user;
+    return aside->done(aside->user) || vn_link_is_lost(aside->link);
+}
+
+int vn_link_ask_aside(struct vn_link *link, const struct wire_enc *message,
+                      bool (*done)(void *user), void *user)
+{
+    struct iovec iov = {(void *)(uintptr_t)wire_enc_data(message), wire_enc_len(message)};
+    struct rpc_send send = {
+        .method = VN_METHOD_STREAM, .iov = &iov, .iov_count = 1, .timeout_ns = HW_NEVER};
+    struct aside aside = {link, done, user};
+    if (wire_enc_error(message))
+        return wire_enc_error(message);
+    if (vn_link_is_lost(link))
+        return -ESHUTDOWN;
+    pthread_mutex_lock(&link->asides);
+    int rc = rpc_client_post(link->rpc, &send);
+    pthread_mutex_unlock(&link->asides);
+    atomic_fetch_add_explicit(&link->exchanges, 1, memory_order_relaxed);
+    if (rc == 0)
+        rc = rpc_client_wait(link->rpc, aside_is_decided, &aside, HW_NEVER);
+    if (rc)
+        (void)lose_for_status(link);
+    return vn_link_is_lost(link) ? -ESHUTDOWN : 0;
+}
+
+void vn_link_hold_asides(struct vn_link *link)
+{
+    pthread_mutex_lock(&link->asides);
+}
+
+VkResult vn_link_release_asides(struct vn_link *link)
+{
+    VkResult result = settle(link, 0);
+    link->start = wire_enc_len(&link->out);
+    pthread_mutex_unlock(&link->asides);
+    return result;
+}
+
+/* ---- leaving the stream ---- */
 
 VkResult vn_link_post(struct vn_link *link)
 {
@@ -558,13 +629,60 @@ static const struct vn_client_ops client_ops = {
     .object_free = client_object_free,
 };
 
+/* ---- the end of the process ---- */
+
+static pthread_mutex_t links_lock; /* guards the list */
+static struct vn_link *links;
+
+static void make_links_lock(void)
+{
+    vn_lock_init(&links_lock);
+}
+
+static void enlist(struct vn_link *link)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_links_lock);
+    pthread_mutex_lock(&links_lock);
+    link->next = links;
+    links = link;
+    pthread_mutex_unlock(&links_lock);
+}
+
+static void unlist(struct vn_link *link)
+{
+    pthread_mutex_lock(&links_lock);
+    struct vn_link **at = &links;
+    while (*at && *at != link)
+        at = &(*at)->next;
+    if (*at)
+        *at = link->next;
+    pthread_mutex_unlock(&links_lock);
+}
+
+/* Many programs exit with their instance there.  The server is told: who closes without a word has
+ * died.  Other threads may still be inside, so nothing is freed. */
+__attribute__((destructor)) static void leave(void)
+{
+    if (pthread_mutex_trylock(&links_lock))
+        return; /* a thread is about to connect, or to leave by itself */
+    for (struct vn_link *link = links; link; link = link->next) {
+        bool was_lost = vn_link_is_lost(link);
+        atomic_store_explicit(&link->lost, true, memory_order_relaxed); /* that is no news */
+        if (!was_lost)
+            rpc_client_leave(link->rpc);
+    }
+    pthread_mutex_unlock(&links_lock);
+}
+
 /* ---- life ---- */
 
 static void link_free(struct vn_link *link)
 {
     vn_packer_destroy(link->packer);
     wire_enc_fini(&link->out);
-    pthread_mutex_destroy(&link->stream);
+    vn_lock_fini(&link->asides);
+    vn_lock_fini(&link->stream);
     vn_kernel_unref(link->kernel);
     free(link);
 }
@@ -592,7 +710,8 @@ int vn_link_create(const struct rpc_addr *addr, const struct rpc_security *secur
     link->user = user;
     link->next_id = 1;
     link->forks = vn_kernel_forks();
-    pthread_mutex_init(&link->stream, NULL);
+    vn_lock_init(&link->stream);
+    vn_lock_init(&link->asides);
     wire_enc_init(&link->out, WIRE_MESSAGE_MAX);
     rpc_addr_format(addr, link->address, sizeof(link->address));
     struct rpc_net_options net = {.security = security,
@@ -612,6 +731,7 @@ int vn_link_create(const struct rpc_addr *addr, const struct rpc_security *secur
         link_free(link);
         return rc;
     }
+    enlist(link);
     *out = link;
     return 0;
 }
@@ -620,6 +740,7 @@ void vn_link_destroy(struct vn_link *link)
 {
     if (!link)
         return;
+    unlist(link);
     if (!vn_link_is_lost(link))
         (void)vn_link_flush(link);
     rpc_client_destroy(link->rpc);

@@ -37,6 +37,11 @@ struct vn_regular {
 struct vn_push_ops {
     /* Bytes that a device changed; 0 or a negative errno that ends the link. */
     int (*delta)(void *user, uint64_t memory, const uint8_t *data, size_t len);
+    /* What whole pages hold that a device wrote; the same. */
+    int (*pages)(void *user, uint64_t memory, uint64_t off, const uint8_t *data, size_t len);
+    /* Pages that a device may have changed, and what pages that were asked for hold; the same. */
+    int (*drop)(void *user, uint64_t memory, uint64_t off, uint64_t len);
+    int (*fill)(void *user, uint64_t memory, uint64_t off, const uint8_t *data, size_t len);
     void (*done)(void *user, uint64_t queue, uint64_t number, VkResult result);
     void (*failed)(void *user, uint32_t command, VkResult result);
     void (*regular)(void *user, uint64_t device, const struct vn_regular *kind);
@@ -81,6 +86,15 @@ VkResult vn_link_checkpoint(struct vn_link *link) MUST_CHECK;
 /* Sends what has gathered, whose last command lacks `bytes` at its end, and these without a copy:
  * they are the caller's again when it returns.  Keeps the lock. */
 VkResult vn_link_put_bulk(struct vn_link *link, const void *bytes, size_t len) MUST_CHECK;
+/* Posts a message of its own, behind all that was posted, and waits until done(user) as
+ * vn_link_wait does.  Takes no lock of the stream's: who has it may be waiting for what is asked.
+ * 0, -ESHUTDOWN when the server is lost, or the encoder's error. */
+int vn_link_ask_aside(struct vn_link *link, const struct wire_enc *message,
+                      bool (*done)(void *user), void *user) MUST_CHECK;
+/* Around putting what such a message must not overtake, for who has the stream's lock: it waits
+ * from hold to release, which posts all there is. */
+void vn_link_hold_asides(struct vn_link *link);
+VkResult vn_link_release_asides(struct vn_link *link) MUST_CHECK;
 /* As vn_link_post, and sends all there is. */
 VkResult vn_link_send(struct vn_link *link);
 /* Sends all there is, whose last command is answered.  On VK_SUCCESS reply is ready to decode and

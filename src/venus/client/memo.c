@@ -1,6 +1,8 @@
 /* A chained hash table of byte strings; see memo.h. */
 #include "venus/client/memo.h"
 
+#include "venus/client/locks.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -15,7 +17,7 @@ struct vn_memo_entry {
 void vn_memo_init(struct vn_memo *memo)
 {
     memset(memo, 0, sizeof(*memo));
-    pthread_mutex_init(&memo->lock, NULL);
+    vn_lock_init(&memo->lock);
 }
 
 void vn_memo_fini(struct vn_memo *memo)
@@ -28,7 +30,7 @@ void vn_memo_fini(struct vn_memo *memo)
             entry = next;
         }
     }
-    pthread_mutex_destroy(&memo->lock);
+    vn_lock_fini(&memo->lock);
 }
 
 static struct vn_memo_entry **bucket_of(struct vn_memo *memo, uint64_t hash)

@@ -2,6 +2,7 @@
 #include "venus/client/memory.h"
 
 #include "base/log.h"
+#include "venus/client/fetch.h"
 #include "venus/client/perf.h"
 #include "venus/client/queue.h"
 #include "venus/client/ranges.h"
@@ -112,6 +113,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL allocate_memory(VkDevice handle,
     VkMemoryAllocateInfo driver_info = *info;
     driver_info.memoryTypeIndex = types->driver_type[info->memoryTypeIndex];
     VkResult result = vn_vkAllocateMemory(handle, &driver_info, allocator, out);
+    vn_budget_change(&device->physical->budget);
     if (result != VK_SUCCESS)
         return result;
     struct vn_memory *memory = VN_OBJECT(vn_memory, *out);
@@ -119,6 +121,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL allocate_memory(VkDevice handle,
     memory->size = info->allocationSize;
     memory->address = vn_pushes_take_address(device->pushes, memory->object.id);
     memory->host_visible = flags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT;
+    memory->cached = vn_memory_types_is_cached(types, info->memoryTypeIndex);
     memory->submissions = atomic_load_explicit(&device->submissions, memory_order_relaxed);
     if (memory->host_visible)
         list_visible(device, memory);
@@ -133,12 +136,14 @@ static VKAPI_ATTR void VKAPI_CALL free_memory(VkDevice handle, VkDeviceMemory me
     if (!memory)
         return;
     unlist(device, memory);
+    atomic_store_explicit(&memory->leaving, true, memory_order_relaxed);
     if (memory->region)
         vn_pushes_remove_memory(device->pushes, memory);
     vn_region_destroy(memory->region);
     memory->region = NULL;
     memory->dead = true;
     vn_vkFreeMemory(handle, memory_handle, allocator);
+    vn_budget_change(&device->physical->budget);
     (void)vn_link_flush(vn_device_link(device)); /* others may be waiting for the memory */
 }
 
@@ -150,6 +155,8 @@ static VkResult tell_mapped(struct vn_device *device, struct vn_memory *memory)
     struct wire_enc *e = vn_link_begin(link);
     if (!e)
         return VK_ERROR_DEVICE_LOST;
+    if (memory->lazy)
+        vn_fetch_put_lazy(memory, e);
     size_t hole = vn_put_command(e, VN_OP_MAP);
     wire_put_u64(e, memory->object.id);
     wire_fill_len(e, hole);
@@ -171,6 +178,8 @@ static VkResult first_map(struct vn_device *device, struct vn_memory *memory)
     struct vn_region_params params = {
         .size = memory->size,
         .alignment = device->physical->limits.minMemoryMapAlignment,
+        .fetch = vn_fetch_wanted(memory) ? vn_fetch_pages : NULL,
+        .user = memory,
     };
     int rc = vn_region_create(&params, &memory->region);
     if (rc) {
@@ -179,6 +188,7 @@ static VkResult first_map(struct vn_device *device, struct vn_memory *memory)
         return rc == -ENOMEM ? VK_ERROR_OUT_OF_HOST_MEMORY : VK_ERROR_MEMORY_MAP_FAILED;
     }
     VkResult result = VK_ERROR_OUT_OF_HOST_MEMORY;
+    memory->lazy = vn_region_can_drop(memory->region);
     if (vn_pushes_add_memory(device->pushes, memory))
         goto destroy_region;
     result = tell_mapped(device, memory);
@@ -300,11 +310,8 @@ static VkResult put_whole(struct vn_device *device, struct vn_memory *memory, st
     return result;
 }
 
-static VkResult put_region(struct vn_device *device, struct vn_memory *memory, struct wire_enc *e)
+static VkResult put_changes(struct vn_device *device, struct vn_memory *memory, struct wire_enc *e)
 {
-    size_t off = 0, len;
-    if (!vn_region_next_pending(memory->region, &off, &len))
-        return VK_SUCCESS;
     VkResult result = vn_upload_begin(device->upload, memory, e);
     enum vn_server_side server = vn_memory_is_still(memory) ? VN_SERVER_IS_STILL : VN_SERVER_WRITES;
     bool whole = vn_perf(VN_PERF_WHOLE_PAGES) && vn_perf(VN_PERF_BATCHED_TRANSFERS);
@@ -332,6 +339,20 @@ static VkResult put_region(struct vn_device *device, struct vn_memory *memory, s
     else
         vn_upload_end(device->upload, memory, e);
     return rc < 0 ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
+}
+
+static VkResult put_region(struct vn_device *device, struct vn_memory *memory, struct wire_enc *e)
+{
+    size_t off = 0, len;
+    if (!vn_region_next_pending(memory->region, &off, &len) && !vn_region_has_torn(memory->region))
+        return VK_SUCCESS;
+    if (!memory->lazy)
+        return put_changes(device, memory, e);
+    /* A page may be dropped and asked for before this is on its way: the answer must have it. */
+    vn_link_hold_asides(vn_device_link(device));
+    VkResult result = put_changes(device, memory, e);
+    VkResult posted = vn_link_release_asides(vn_device_link(device));
+    return result == VK_SUCCESS ? posted : result;
 }
 
 VkResult vn_memory_put_deltas(struct vn_device *device, const struct vn_ranges *ranges,

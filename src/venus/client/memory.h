@@ -18,7 +18,12 @@ struct vn_memory {
     struct vn_device *device;
     _Atomic uint32_t refs;
     bool dead; /* freed by the program */
+    /* Being freed: pages that are asked for are not waited for.  Relaxed: looked at again with each
+     * message. */
+    _Atomic bool leaving;
     bool host_visible;
+    bool cached; /* at the server's CPU */
+    bool lazy;   /* pages are fetched; see client/fetch.h */
     bool shared; /* see vn_memory_share */
     VkDeviceSize size;
     VkDeviceAddress address;  /* of its first byte; 0: not known */

@@ -87,6 +87,14 @@ void vn_memory_types_init(struct vn_memory_types *types,
         types->offered.memoryTypes[behind] = driver->memoryTypes[behind];
 }
 
+/* What is hidden of a type that is offered as device-local only is seen at the one added for it. */
+bool vn_memory_types_is_cached(const struct vn_memory_types *types, uint32_t type)
+{
+    const VkMemoryType *all = types->offered.memoryTypes;
+    return (all[type].propertyFlags | all[types->driver_type[type]].propertyFlags) &
+           VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+}
+
 uint32_t vn_memory_types_translate(const struct vn_memory_types *types, uint32_t driver_bits)
 {
     uint32_t bits = 0;

@@ -26,6 +26,9 @@ void vn_memory_types_init(struct vn_memory_types *types,
                           const VkPhysicalDeviceMemoryProperties *driver,
                           bool visible_device_memory);
 
+/* Whether the server's CPU caches what is behind an offered type. */
+bool vn_memory_types_is_cached(const struct vn_memory_types *types, uint32_t type);
+
 /* memoryTypeBits of the driver to ours. */
 uint32_t vn_memory_types_translate(const struct vn_memory_types *types, uint32_t driver_bits);
 

@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/units.h"
+#include "venus/client/perf.h"
 #include "venus/common/physical.h"
 #include "vn_client.gen.h"
 
@@ -150,6 +152,7 @@ int vn_physical_device_create(struct vn_instance *instance, struct vn_link *link
     device->index = index;
     device->snapshot = snapshot;
     vn_memo_init(&device->queries);
+    vn_budget_init(&device->budget);
     int rc = fill(device, why);
     if (rc) {
         device->snapshot = NULL;
@@ -165,6 +168,7 @@ void vn_physical_device_destroy(struct vn_physical_device *device)
     if (!device)
         return;
     vn_memo_fini(&device->queries);
+    vn_budget_fini(&device->budget);
     vn_snapshot_destroy(device->snapshot);
     free(device->extensions);
     free(device);
@@ -260,21 +264,35 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_tools(VkPhysicalDevice handle, uint32_
 
 /* ---- memory ---- */
 
-/* Budgets change, so they are asked for each time; a lost server has none left. */
-static void ask_budget(const struct vn_physical_device *device, VkPhysicalDevice handle,
+/* False when the server is lost: it has none left. */
+static bool ask_budget(const struct vn_physical_device *device, VkPhysicalDevice handle,
+                       VkPhysicalDeviceMemoryBudgetPropertiesEXT *driver)
+{
+    VkPhysicalDeviceMemoryProperties2 memory = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2, .pNext = driver};
+    struct wire_enc *e = vn_link_begin(device->link);
+    struct vn_decoder reply;
+    if (!e)
+        return false;
+    vn_enc_cmd_vkGetPhysicalDeviceMemoryProperties2(e, handle, &memory);
+    if (vn_link_call(device->link, &reply) != VK_SUCCESS)
+        return false;
+    vn_dec_reply_vkGetPhysicalDeviceMemoryProperties2(&reply, handle, &memory);
+    return vn_link_finish(device->link, &reply) == VK_SUCCESS;
+}
+
+static void get_budget(struct vn_physical_device *device, VkPhysicalDevice handle,
                        VkPhysicalDeviceMemoryBudgetPropertiesEXT *out)
 {
     VkPhysicalDeviceMemoryBudgetPropertiesEXT driver = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
-    VkPhysicalDeviceMemoryProperties2 memory = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2, .pNext = &driver};
-    struct wire_enc *e = vn_link_begin(device->link);
-    struct vn_decoder reply;
-    if (e)
-        vn_enc_cmd_vkGetPhysicalDeviceMemoryProperties2(e, handle, &memory);
-    if (e && vn_link_call(device->link, &reply) == VK_SUCCESS) {
-        vn_dec_reply_vkGetPhysicalDeviceMemoryProperties2(&reply, handle, &memory);
-        if (vn_link_finish(device->link, &reply) != VK_SUCCESS)
+    uint64_t now = hw_now_ns(), changes = vn_budget_changes(&device->budget);
+    bool keeps = vn_perf(VN_PERF_KEPT_BUDGETS) && !vn_link_client(device->link)->sync &&
+                 !vn_link_is_lost(device->link);
+    if (!keeps || !vn_budget_find(&device->budget, now, &driver)) {
+        if (ask_budget(device, handle, &driver))
+            vn_budget_keep(&device->budget, now, changes, &driver);
+        else
             memset(driver.heapBudget, 0, sizeof(driver.heapBudget));
     }
     vn_memory_types_budget(&device->types, &driver, out);
@@ -289,13 +307,13 @@ static VKAPI_ATTR void VKAPI_CALL get_memory(VkPhysicalDevice handle,
 static VKAPI_ATTR void VKAPI_CALL get_memory2(VkPhysicalDevice handle,
                                               VkPhysicalDeviceMemoryProperties2 *out)
 {
-    const struct vn_physical_device *device = physical_of(handle);
+    struct vn_physical_device *device = physical_of(handle);
     check(device, vn_snapshot_memory(device->snapshot, out));
     out->memoryProperties = device->types.offered;
     VkPhysicalDeviceMemoryBudgetPropertiesEXT *budget = (void *)vn_chain_find(
         out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT);
     if (budget && vn_physical_device_has(device, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME))
-        ask_budget(device, handle, budget);
+        get_budget(device, handle, budget);
 }
 
 /* ---- queue families ---- */

@@ -1,5 +1,6 @@
 /* Private data: a word of the program's for an object, in a slot. */
 #include "venus/client/local.h"
+#include "venus/client/locks.h"
 #include "venus/client/objects.h"
 #include "venus/common/keymap.h"
 
@@ -31,7 +32,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_slot(VkDevice device,
     slot->object.client = vn_client_of(device);
     slot->object.id = vn_link_ids(vn_link_of(device), 1);
     slot->object.type = VK_OBJECT_TYPE_PRIVATE_DATA_SLOT;
-    pthread_mutex_init(&slot->lock, NULL);
+    vn_lock_init(&slot->lock);
     *out = VN_HANDLE(VkPrivateDataSlot, slot);
     return VK_SUCCESS;
 }
@@ -50,7 +51,7 @@ static VKAPI_ATTR void VKAPI_CALL destroy_slot(VkDevice device, VkPrivateDataSlo
         slot->first = next;
     }
     vn_keymap_fini(&slot->words);
-    pthread_mutex_destroy(&slot->lock);
+    vn_lock_fini(&slot->lock);
     free(slot);
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "venus/client/debug.h"
+#include "venus/client/locks.h"
 #include "venus/client/memory.h"
 #include "venus/client/queue.h"
 #include "venus/client/trace.h"
@@ -43,7 +44,7 @@ struct vn_pushes *vn_pushes_create(struct vn_debug *debug)
         free(pushes);
         return NULL;
     }
-    pthread_mutex_init(&pushes->lock, NULL);
+    vn_lock_init(&pushes->lock);
     pushes->debug = debug;
     pushes->forks = vn_kernel_forks();
     return pushes;
@@ -57,7 +58,7 @@ void vn_pushes_destroy(struct vn_pushes *pushes)
     vn_keymap_fini(&pushes->queues);
     vn_keymap_fini(&pushes->addresses);
     vn_delta_codec_destroy(pushes->codec);
-    pthread_mutex_destroy(&pushes->lock);
+    vn_lock_fini(&pushes->lock);
     free(pushes);
 }
 
@@ -143,6 +144,41 @@ static int on_delta(void *user, uint64_t id, const uint8_t *data, size_t len)
     return rc;
 }
 
+/* A range of memory is checked against it by the region. */
+static int on_drop(void *user, uint64_t id, uint64_t off, uint64_t len)
+{
+    struct vn_pushes *pushes = user;
+    pthread_mutex_lock(&pushes->lock);
+    struct vn_memory *memory = vn_keymap_get(&pushes->memories, id);
+    int rc = memory ? vn_region_drop(memory->region, off, len) : 0;
+    pthread_mutex_unlock(&pushes->lock);
+    return rc;
+}
+
+static int on_fill(void *user, uint64_t id, uint64_t off, const uint8_t *data, size_t len)
+{
+    struct vn_pushes *pushes = user;
+    pthread_mutex_lock(&pushes->lock);
+    struct vn_memory *memory = vn_keymap_get(&pushes->memories, id);
+    int rc = memory ? vn_region_fill(memory->region, off, data, len) : 0;
+    pthread_mutex_unlock(&pushes->lock);
+    if (memory)
+        vn_trace_delta(len);
+    return rc;
+}
+
+static int on_pages(void *user, uint64_t id, uint64_t off, const uint8_t *data, size_t len)
+{
+    struct vn_pushes *pushes = user;
+    pthread_mutex_lock(&pushes->lock);
+    struct vn_memory *memory = vn_keymap_get(&pushes->memories, id);
+    int rc = memory ? vn_region_store(memory->region, off, data, len) : 0;
+    pthread_mutex_unlock(&pushes->lock);
+    if (memory)
+        vn_trace_delta(len);
+    return rc;
+}
+
 static void on_done(void *user, uint64_t id, uint64_t number, VkResult result)
 {
     struct vn_pushes *pushes = user;
@@ -193,6 +229,9 @@ static void on_message(void *user, uint32_t severity, uint32_t types, int32_t nu
 }
 
 const struct vn_push_ops vn_push_handlers = {.delta = on_delta,
+                                             .pages = on_pages,
+                                             .drop = on_drop,
+                                             .fill = on_fill,
                                              .done = on_done,
                                              .failed = on_failed,
                                              .regular = on_regular,

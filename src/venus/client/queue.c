@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "venus/client/command.h"
+#include "venus/client/locks.h"
 #include "venus/client/memory.h"
 #include "venus/client/perf.h"
 #include "venus/client/ranges.h"
@@ -54,7 +55,7 @@ struct submission {
 
 void vn_queue_init(struct vn_queue *queue)
 {
-    pthread_mutex_init(&queue->lock, NULL);
+    vn_lock_init(&queue->lock);
     queue->last = &queue->first;
 }
 
@@ -78,7 +79,7 @@ static void batches_free(struct vn_batch *batch)
 void vn_queue_fini(struct vn_queue *queue)
 {
     batches_free(queue->first);
-    pthread_mutex_destroy(&queue->lock);
+    vn_lock_fini(&queue->lock);
 }
 
 uint64_t vn_queue_submitted(struct vn_queue *queue)

@@ -1,27 +1,8 @@
 /* Server addresses from the environment; see servers.h. */
 #include "venus/client/servers.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/log.h"
-#include "base/units.h"
-
-enum { ADDRESS_CHARS = RPC_ADDR_HOST_CHARS + 64 };
-
-/* A numeric IPv6 host takes brackets in an address, but not in VENUS_SERVER_HOST. */
-static void host_and_port(char *out, size_t size)
-{
-    const char *host = getenv("VENUS_SERVER_HOST");
-    uint64_t port;
-    (void)hw_env_u64("VENUS_SERVER_PORT", RPC_DEFAULT_PORT, 1, UINT16_MAX, &port);
-    if (!host || !*host)
-        host = "127.0.0.1";
-    bool brackets = strchr(host, ':') && host[0] != '[';
-    snprintf(out, size, "%s%s%s:%u", brackets ? "[" : "", host, brackets ? "]" : "",
-             (unsigned)port);
-}
+#include "rpc/servers.h"
 
 static uint32_t add(const char *text, struct rpc_addr *out, uint32_t count, uint32_t max)
 {
@@ -39,21 +20,10 @@ static uint32_t add(const char *text, struct rpc_addr *out, uint32_t count, uint
 
 uint32_t vn_servers_from_env(struct rpc_addr *out, uint32_t max)
 {
-    const char *list = getenv("VENUS_SERVERS");
-    char text[ADDRESS_CHARS];
+    char buf[RPC_SERVER_CHARS], text[RPC_SERVER_CHARS];
+    const char *list = rpc_servers_from_env(buf);
     uint32_t count = 0;
-    if (!list || !*list) {
-        host_and_port(text, sizeof(text));
-        return add(text, out, 0, max);
-    }
-    while (*list) {
-        list += strspn(list, ", ");
-        size_t len = strcspn(list, ", ");
-        if (len == 0)
-            break;
-        snprintf(text, sizeof(text), "%.*s", (int)len, list);
+    while (rpc_servers_next(&list, text))
         count = add(text, out, count, max);
-        list += len;
-    }
     return count;
 }

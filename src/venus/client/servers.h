@@ -7,8 +7,8 @@
 
 #include "rpc/addr.h"
 
-/* From VENUS_SERVERS (separated by commas), else VENUS_SERVER_HOST and VENUS_SERVER_PORT, else
- * 127.0.0.1:28100.  How many of the `max` there are; the others are warned of and left out. */
+/* As rpc/servers.h says.  How many of the `max` there are; the others are warned of and left out.
+ */
 uint32_t vn_servers_from_env(struct rpc_addr *out, uint32_t max);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "venus/client/locks.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -14,7 +15,7 @@ struct calls {
     uint64_t count, ns, max_ns, bytes;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the rest */
+static pthread_mutex_t lock; /* guards the rest; made with the first look at the knob */
 static struct calls submits, waits;
 static struct vn_invalidate_counts since_wait;
 static uint64_t bytes_since_wait, largest_since_wait;
@@ -24,6 +25,7 @@ static bool enabled;
 static void read_knob(void)
 {
     (void)hw_env_bool("VENUS_TRACE_MEM", false, &enabled);
+    vn_lock_init(&lock);
 }
 
 static bool is_on(void)

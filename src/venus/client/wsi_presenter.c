@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "venus/client/locks.h"
 #include "venus/memory/kernel.h"
 
 #include <assert.h>
@@ -139,7 +140,7 @@ static void presenter_free(struct vn_presenter *p)
 {
     pthread_cond_destroy(&p->work);
     pthread_cond_destroy(&p->moved);
-    pthread_mutex_destroy(&p->lock);
+    vn_lock_fini(&p->lock);
     free(p);
 }
 
@@ -154,7 +155,7 @@ VkResult vn_presenter_create(const struct vn_presenter_params *params, struct vn
     bool tiles;
     hw_env_bool("VENUS_PRESENT_TILES", true, &tiles);
     p->whole = !tiles;
-    pthread_mutex_init(&p->lock, NULL);
+    vn_lock_init(&p->lock);
     pthread_cond_init(&p->work, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);

@@ -18,6 +18,10 @@
  *   MAP     {u64 memory}            the program maps it: from now on both ends keep a twin.  The
  *           server's bytes become zeros, unless a device could have written them: then what they
  *           hold is pushed as a delta.  Answered (when called) with i32 VkResult
+ *   LAZY    {u64 memory}            before its MAP: the client can do without pages of it and ask
+ *           for them.  So the server keeps no twin of it: what a device may have written is not
+ *           compared and pushed, but told (DROP), and read when it is asked for
+ *   FETCH   {u64 memory, u64 offset, u32 bytes}   asks for pages of such memory (FILL)
  *   DELTA   {u64 memory, delta}     bytes that the program wrote (memory/delta.h)
  *   WRITE   {u64 memory, u64 offset, bytes}   what whole pages hold at the program; only where no
  *           device can write meanwhile, so that no byte need be named
@@ -47,9 +51,14 @@
  * Fences and private data never travel.  The server pushes:
  *
  *   DELTA   {u64 memory, delta}             bytes that a device changed
+ *   PAGES   {u64 memory, u64 offset, bytes}   what whole pages hold, of which a device wrote every
+ *           byte: so the program writes none of them before it has waited
+ *   DROP    {u64 memory, u64 offset, u64 bytes}   whole pages that a device may have changed, of
+ *           memory that is lazy; told again only for pages that were fetched since
+ *   FILL    {u64 memory, u64 offset, bytes}   what pages that were asked for hold
  *   DONE    {u64 queue, u64 number, i32 VkResult}   all batches up to this one are done, and the
- *           deltas of their ranges have been pushed before.  A negative result is final, and pushed
- *           though nobody waits
+ *           deltas or DROPs of their ranges have been pushed before.  A negative result is
+ *           final, and pushed though nobody waits
  *   FAILED  {u32 command, i32 VkResult}     a posted command failed; what it should have created
  *           is void, and so is all that uses it
  *   MESSAGE {u32 severity, u32 types, i32 number, str name, str text}   for debug messengers
@@ -95,6 +104,9 @@ enum {
     VN_PUSH_MESSAGE,
     VN_PUSH_REGULAR,
     VN_PUSH_ADDRESS,
+    VN_PUSH_DROP,
+    VN_PUSH_FILL,
+    VN_PUSH_PAGES,
 
     VN_OP_RECORD = 1,
     VN_OP_MAP,
@@ -107,6 +119,8 @@ enum {
     VN_OP_REUSE,
     VN_OP_KEEP,
     VN_OP_WRITE,
+    VN_OP_LAZY,
+    VN_OP_FETCH,
     VN_OP_END = 256,
 };
 
@@ -126,8 +140,10 @@ enum {
      * other threads get through in between. */
     VN_DELTA_BYTES = 1 << 20,
 
-    /* Of one WRITE: with its head one chunk of the connection, and still in the CPU's caches when
-     * the socket takes it and when it is stored. */
+    VN_FETCH_MAX = 1 << 20, /* bytes of one FETCH; clients ask for a quarter of it at most */
+
+    /* Of one WRITE or PAGES: with its head one chunk of the connection, and still in the CPU's
+     * caches when the socket takes it and when it is stored. */
     VN_WRITE_BYTES = (256 << 10) - 4096,
 };
 

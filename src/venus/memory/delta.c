@@ -21,6 +21,9 @@ enum {
     /* Of a large body so much is tried first: noise, which weights are, costs a fiftieth then. */
     SAMPLE_BYTES = 16 << 10,
     SAMPLED_MIN = 4 * SAMPLE_BYTES,
+    /* After so many large bodies in a row that were noise, most of the next are not tried. */
+    NOISE_MAX = 4,
+    TRIED_EVERY = 16,
     MOST_BYTES = VN_PAGE_BYTES - VN_PAGE_BYTES / 8, /* of a page: names cost more than the rest */
 };
 static_assert(VN_CHANGE_WIRE_MAX > VN_PAGE_BYTES + RUNS_MAX * 4 + 16, "runs fit the limit");
@@ -30,6 +33,7 @@ struct vn_delta_codec {
     ZSTD_CCtx *deflate;
     ZSTD_DCtx *inflate;
     size_t zstd_min;
+    unsigned noise; /* large bodies in a row that did not shrink, or were not tried */
     uint8_t *scratch;
     size_t scratch_bytes;
 };
@@ -215,9 +219,18 @@ void vn_delta_put_page(struct vn_delta_out *out, size_t page, const uint8_t *byt
     out->next_page = page + 1;
 }
 
+/* Whether a large body is worth compressing, by a piece of it. */
+static bool sample_shrinks(struct vn_delta_codec *codec, const uint8_t *sample, size_t len)
+{
+    bool tried = codec->noise < NOISE_MAX || codec->noise % TRIED_EVERY == 0;
+    bool shrinks = tried && deflate(codec, sample, len) > 0;
+    codec->noise = shrinks ? 0 : codec->noise + 1;
+    return shrinks;
+}
+
 bool vn_delta_shrinks(struct vn_delta_codec *codec, const uint8_t *page)
 {
-    return codec->zstd_min && deflate(codec, page, VN_PAGE_BYTES) > 0;
+    return codec->zstd_min && sample_shrinks(codec, page, VN_PAGE_BYTES);
 }
 
 int vn_delta_end(struct vn_delta_out *out, struct vn_delta_codec *codec)
@@ -229,7 +242,7 @@ int vn_delta_end(struct vn_delta_out *out, struct vn_delta_codec *codec)
     if (codec->zstd_min == 0 || len < codec->zstd_min)
         return 0;
     const uint8_t *body = wire_enc_data(e) + out->start + 1;
-    if (len >= SAMPLED_MIN && !deflate(codec, body + len / 2, SAMPLE_BYTES))
+    if (len >= SAMPLED_MIN && !sample_shrinks(codec, body + len / 2, SAMPLE_BYTES))
         return 0;
     size_t got = deflate(codec, body, len);
     if (!got)

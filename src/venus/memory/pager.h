@@ -2,7 +2,8 @@
  *
  * Trust: none needed.
  * Threads: any may attach and detach, but not from within `fault`.  One pager thread serves all
- * clients, so `fault` should ask for the page and return, not wait for it.
+ * clients: while `fault` waits for one page, others wait too.  It must take no lock whose holder
+ * may touch a page that is not there.
  * Lifetime: the thread runs while a client is attached.  In a child after fork there is none, and
  * clients of the parent are not to be detached. */
 #ifndef HAWSER_VENUS_MEMORY_PAGER_H

@@ -1,38 +1,15 @@
-#include "venus/memory/region.h"
+#include "venus/memory/region_impl.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-
-#include "base/log.h"
-#include "venus/memory/pager.h"
-#include "venus/memory/twin.h"
 
 /* Changes merged between one unlock and one relock: enough to forget the cost of the two calls,
  * few enough that the pages are still in the cache when they are compared after it. */
 enum { BATCH = 16 };
 
-struct vn_region {
-    pthread_mutex_t lock; /* all that follows but the memory itself */
-    struct vn_kernel *kernel;
-    struct vn_track track;
-    struct vn_twin twin;
-    struct vn_pageset pending;   /* to be encoded */
-    struct vn_pageset missing;   /* dropped; the server has them */
-    struct vn_pageset asked;     /* missing and asked for */
-    struct vn_pageset populated; /* whose twin has memory */
-    struct vn_change *batch;     /* BATCH of them, from the first apply on */
-    uint8_t *live;
-    size_t bytes; /* of live: size in whole host pages */
-    vn_fetch_fn *fetch;
-    void *user;
-    struct vn_pager_client client;
-    bool has_pager;
-};
-
 /* --- life ---------------------------------------------------------------------------------- */
 
-static bool is_foreign(const struct vn_region *region)
+bool vn_region_is_foreign(const struct vn_region *region)
 {
     return region->kernel->forks != vn_kernel_forks();
 }
@@ -40,7 +17,10 @@ static bool is_foreign(const struct vn_region *region)
 static bool differs(void *user, size_t page)
 {
     struct vn_region *region = user;
-    return page < vn_twin_pages(&region->twin) && !vn_pageset_has(&region->missing, page) &&
+    size_t pages = vn_twin_pages(&region->twin);
+    if (page + VN_TWIN_AHEAD < pages) /* pages are looked at in a row */
+        vn_twin_hint(&region->twin, region->live, page + VN_TWIN_AHEAD);
+    return page < pages && !vn_pageset_has(&region->missing, page) &&
            vn_twin_differs(&region->twin, region->live, page);
 }
 
@@ -82,6 +62,8 @@ static int init(struct vn_region *region, const struct vn_region_params *params)
     if (!err)
         err = vn_pageset_init(&region->populated, pages);
     if (!err)
+        err = vn_pageset_init(&region->is_torn, pages);
+    if (!err)
         err = vn_track_init(&region->track, region->kernel, params->method, region->live,
                             region->bytes, differs, region);
     return err;
@@ -112,12 +94,13 @@ void vn_region_destroy(struct vn_region *region)
 {
     if (!region)
         return;
-    bool foreign = region->kernel && is_foreign(region);
+    bool foreign = region->kernel && vn_region_is_foreign(region);
     if (region->has_pager && !foreign)
         vn_pager_detach(&region->client);
     vn_track_fini(&region->track);
     if (region->live)
         munmap(region->live, region->bytes);
+    vn_away_fini(region);
     vn_pageset_fini(&region->populated);
     vn_pageset_fini(&region->asked);
     vn_pageset_fini(&region->missing);
@@ -140,8 +123,7 @@ const char *vn_region_method(const struct vn_region *region)
     return region->track.ops->name;
 }
 
-/* The host pages that hold the range; false past the end. */
-static bool widen(const struct vn_region *region, size_t *off, size_t *len)
+bool vn_region_widen(const struct vn_region *region, size_t *off, size_t *len)
 {
     size_t page = region->kernel->page;
     if (*off > region->twin.size)
@@ -161,9 +143,9 @@ static bool widen(const struct vn_region *region, size_t *off, size_t *len)
 
 int vn_region_collect(struct vn_region *region, size_t off, size_t len)
 {
-    if (is_foreign(region))
+    if (vn_region_is_foreign(region))
         return -ESHUTDOWN;
-    if (!widen(region, &off, &len))
+    if (!vn_region_widen(region, &off, &len))
         return -EINVAL;
     pthread_mutex_lock(&region->lock);
     int err = vn_track_take(&region->track, off, len, &region->pending);
@@ -173,7 +155,7 @@ int vn_region_collect(struct vn_region *region, size_t off, size_t len)
 
 bool vn_region_next_pending(struct vn_region *region, size_t *off, size_t *len)
 {
-    if (is_foreign(region))
+    if (vn_region_is_foreign(region))
         return false;
     pthread_mutex_lock(&region->lock);
     size_t from = *off / VN_PAGE_BYTES + (*off % VN_PAGE_BYTES != 0);
@@ -192,8 +174,10 @@ static int encode(struct vn_region *region, struct vn_delta_codec *codec, struct
 {
     struct vn_delta_out out;
     struct vn_change change;
-    size_t put = 0, pages = vn_twin_pages(&region->twin);
+    bool more;
     vn_delta_begin(&out, e);
+    region->lent = (struct vn_pages){0};
+    size_t put = vn_away_encode(region, &out, budget, &more), pages = vn_twin_pages(&region->twin);
     for (size_t page = 0; vn_delta_has_room(&out, budget); page++) {
         page = vn_pageset_next(&region->pending, page);
         if (page >= region->pending.pages)
@@ -211,14 +195,14 @@ static int encode(struct vn_region *region, struct vn_delta_codec *codec, struct
     if (err)
         return err;
     *changes = put;
-    return region->pending.count != 0;
+    return more || region->pending.count != 0;
 }
 
 int vn_region_encode(struct vn_region *region, struct vn_delta_codec *codec, struct wire_enc *e,
                      size_t budget, enum vn_server_side server, size_t *changes)
 {
     assert(budget > VN_CHANGE_WIRE_MAX);
-    if (is_foreign(region))
+    if (vn_region_is_foreign(region))
         return -ESHUTDOWN;
     pthread_mutex_lock(&region->lock);
     int more = encode(region, codec, e, budget, server, changes);
@@ -237,14 +221,12 @@ static void populate_twin(struct vn_region *region, size_t page, size_t count)
 /* Pages from `page` on, pending and written as a whole, at most `most`. */
 static size_t count_whole(struct vn_region *region, size_t page, size_t most)
 {
-    size_t whole = region->twin.size / VN_PAGE_BYTES, count = 0;
+    size_t whole = region->twin.size / VN_PAGE_BYTES;
     most = vn_pageset_run(&region->pending, page, most);
     if (most >= VN_WHOLE_MIN / VN_PAGE_BYTES)
         populate_twin(region, page, most);
-    while (count < most && page + count < whole &&
-           vn_twin_is_rewritten(&region->twin, region->live, page + count))
-        count++;
-    return count;
+    size_t end = page + most < whole ? page + most : whole;
+    return page < end ? vn_twin_count_rewritten(&region->twin, region->live, page, end) : 0;
 }
 
 static bool take_whole(struct vn_region *region, size_t most, size_t *off, size_t *len)
@@ -258,6 +240,7 @@ static bool take_whole(struct vn_region *region, size_t most, size_t *off, size_
             vn_twin_take_whole(&region->twin, region->live, *off, *len);
             for (size_t i = page; i < page + count; i++)
                 vn_pageset_remove(&region->pending, i);
+            region->lent = (struct vn_pages){page, page + count};
             return true;
         }
         page += count + 1;
@@ -269,7 +252,7 @@ bool vn_region_take_whole(struct vn_region *region, size_t most, size_t *off, si
                           const uint8_t **bytes)
 {
     assert(most >= VN_WHOLE_MIN);
-    if (is_foreign(region))
+    if (vn_region_is_foreign(region))
         return false;
     pthread_mutex_lock(&region->lock);
     bool taken = take_whole(region, most, off, len);
@@ -286,27 +269,36 @@ static bool is_inside(const struct vn_region *region, size_t off, size_t len)
 
 int vn_region_read(struct vn_region *region, size_t off, size_t len, void *to)
 {
-    if (is_foreign(region))
+    if (vn_region_is_foreign(region))
         return -ESHUTDOWN;
     if (!is_inside(region, off, len))
         return -EINVAL;
     pthread_mutex_lock(&region->lock);
-    vn_twin_read_live(&region->twin, region->live, off, len, to);
+    size_t end = (off + len + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
+    bool here = vn_pageset_next(&region->missing, off / VN_PAGE_BYTES) >= end;
+    if (here)
+        vn_twin_read_live(&region->twin, region->live, off, len, to);
     pthread_mutex_unlock(&region->lock);
-    return 0;
+    return here ? 0 : -EAGAIN;
 }
 
 int vn_region_sent(struct vn_region *region, size_t off, size_t len, const void *bytes)
 {
-    if (is_foreign(region))
+    if (vn_region_is_foreign(region))
         return -ESHUTDOWN;
     size_t end = off + len;
     if (!is_inside(region, off, len) || (end % VN_PAGE_BYTES && end != region->twin.size))
         return -EINVAL;
     pthread_mutex_lock(&region->lock);
-    memcpy(region->twin.bytes + off, bytes, len);
-    for (size_t page = off / VN_PAGE_BYTES; page * VN_PAGE_BYTES < end; page++)
+    for (size_t at = off; at < end; at += VN_PAGE_BYTES) {
+        const uint8_t *from = (const uint8_t *)bytes + (at - off);
+        size_t page = at / VN_PAGE_BYTES, n = end - at < VN_PAGE_BYTES ? end - at : VN_PAGE_BYTES;
+        if (vn_pageset_has(&region->missing, page))
+            vn_away_sent(region, page, from, n);
+        else
+            memcpy(region->twin.bytes + at, from, n);
         vn_pageset_remove(&region->pending, page);
+    }
     pthread_mutex_unlock(&region->lock);
     return 0;
 }
@@ -372,7 +364,7 @@ int vn_region_apply(struct vn_region *region, struct vn_delta_codec *codec, cons
                     size_t len)
 {
     struct vn_delta_in in;
-    if (is_foreign(region))
+    if (vn_region_is_foreign(region))
         return -ESHUTDOWN;
     int err = vn_delta_open(codec, data, len, region->twin.size, &in);
     if (err)
@@ -383,239 +375,64 @@ int vn_region_apply(struct vn_region *region, struct vn_delta_codec *codec, cons
     return err;
 }
 
-/* --- pages that are at the server ---------------------------------------------------------- */
-
-static void forget_missing(struct vn_region *region)
+/* Gets memory for pages that are written for the first time, in one call each. */
+static void populate(struct vn_region *region, size_t page, size_t count)
 {
-    if (region->missing.count == 0)
+    if (vn_pageset_run(&region->populated, page, count) == count)
         return;
-    if (vn_kernel_watch(region->kernel, (uintptr_t)region->live, region->bytes, false))
-        return;
-    for (size_t page = 0;
-         (page = vn_pageset_next(&region->missing, page)) < region->missing.pages;) {
-        vn_pageset_remove(&region->missing, page);
-        vn_pageset_remove(&region->asked, page);
-    }
-    vn_kernel_wake(region->kernel, (uintptr_t)region->live, region->bytes);
+#ifdef MADV_POPULATE_WRITE
+    (void)madvise(region->live + page * VN_PAGE_BYTES, count * VN_PAGE_BYTES, MADV_POPULATE_WRITE);
+#endif
+    populate_twin(region, page, count);
 }
 
-void vn_region_lose(struct vn_region *region)
+/* Pages in a row that are here. */
+static int store_run(struct vn_region *region, size_t page, size_t count, const uint8_t *bytes)
 {
-    if (is_foreign(region))
-        return;
-    pthread_mutex_lock(&region->lock);
-    forget_missing(region);
-    pthread_mutex_unlock(&region->lock);
-}
-
-/* The missing pages around `page` that nobody has asked for, within one window. */
-static size_t choose_fetch(struct vn_region *region, size_t page, size_t *first)
-{
-    enum { WINDOW = VN_FETCH_BYTES / VN_PAGE_BYTES };
-    size_t start = page, low = page / WINDOW * WINDOW;
-    while (start > low && vn_pageset_has(&region->missing, start - 1) &&
-           !vn_pageset_has(&region->asked, start - 1))
-        start--;
-    size_t end = start;
-    while (end < low + WINDOW && end < region->missing.pages &&
-           vn_pageset_has(&region->missing, end) && !vn_pageset_has(&region->asked, end))
-        vn_pageset_add(&region->asked, end++);
-    *first = start;
-    return end - start;
-}
-
-/* The page was filled or kept meanwhile, and the access finds it now; or the program itself threw
- * it away, and gets what the server is known to have. */
-static void install_known(struct vn_region *region, uintptr_t addr)
-{
-    size_t host = region->kernel->page, off = (addr - (uintptr_t)region->live) / host * host;
-    uintptr_t at = (uintptr_t)region->live + off;
-    if (vn_kernel_install(region->kernel, at, region->twin.bytes + off, host, true))
-        vn_kernel_wake(region->kernel, at, host);
-}
-
-/* On the pager's thread. */
-static void on_missing(struct vn_pager_client *client, uintptr_t addr)
-{
-    struct vn_region *region = CONTAINER_OF(client, struct vn_region, client);
-    size_t page = (addr - (uintptr_t)region->live) / VN_PAGE_BYTES, first = 0, count = 0;
-    pthread_mutex_lock(&region->lock);
-    if (!vn_pageset_has(&region->missing, page))
-        install_known(region, addr);
-    else if (!vn_pageset_has(&region->asked, page))
-        count = choose_fetch(region, page, &first);
-    pthread_mutex_unlock(&region->lock);
-    if (count == 0)
-        return;
-    size_t off = first * VN_PAGE_BYTES, len = count * VN_PAGE_BYTES;
-    if (off + len > region->twin.size)
-        len = region->twin.size - off;
-    int err = region->fetch(region->user, off, len);
-    if (err < 0) {
-        hw_warn(HW_CAT_MEMORY, "mapped memory at the server cannot be fetched (%d): it reads as 0",
-                err);
-        vn_region_lose(region);
-    }
-}
-
-static bool can_drop(const struct vn_region *region)
-{
-    return region->fetch && region->kernel->serves_kernel &&
-           region->track.ops == &vn_track_userfaultfd;
-}
-
-static int attach_pager(struct vn_region *region)
-{
-    if (region->has_pager)
-        return 0;
-    region->client = (struct vn_pager_client){.start = (uintptr_t)region->live,
-                                              .end = (uintptr_t)region->live + region->bytes,
-                                              .fault = on_missing};
-    int err = vn_pager_attach(region->kernel, &region->client);
-    region->has_pager = err == 0;
-    return err;
-}
-
-/* Pages moved out of the mapping, where nobody can write them any more. */
-struct moved {
-    struct vn_region *region;
-    size_t off;
-    uintptr_t at;
-    int err;
-};
-
-/* A page with writes of the program goes back, and stays. */
-static void restore_written(void *user, uintptr_t addr, size_t len)
-{
-    struct moved *moved = user;
-    struct vn_region *region = moved->region;
-    size_t host = region->kernel->page;
-    for (size_t i = 0; i < len && !moved->err; i += host) {
-        size_t off = moved->off + (addr - moved->at) + i;
-        /* The page as it would be in the mapping, so that its twin is found. */
-        const uint8_t *as_live = (const uint8_t *)addr + i - off;
-        bool written = false;
-        for (size_t p = off / VN_PAGE_BYTES; p < (off + host) / VN_PAGE_BYTES; p++) {
-            if (p < vn_twin_pages(&region->twin) && vn_twin_differs(&region->twin, as_live, p)) {
-                vn_pageset_add(&region->pending, p);
-                written = true;
-            }
-        }
-        if (!written)
-            continue;
-        for (size_t p = off / VN_PAGE_BYTES; p < (off + host) / VN_PAGE_BYTES; p++)
-            vn_pageset_remove(&region->missing, p);
-        moved->err = vn_kernel_install(region->kernel, (uintptr_t)region->live + off,
-                                       (const void *)(addr + i), host, false);
-    }
-}
-
-/* Takes the pages out of the mapping in one step.  Whoever touches them from here on waits for
- * the pager, which waits for the region's lock. */
-static int move_out(struct vn_region *region, size_t off, size_t len)
-{
-    uintptr_t start = (uintptr_t)region->live + off;
-    int err = vn_kernel_watch(region->kernel, start, len, true);
+    size_t start = page * VN_PAGE_BYTES, off = start, len = count * VN_PAGE_BYTES;
+    if (!vn_region_widen(region, &off, &len))
+        return -EINVAL;
+    int err = vn_track_unlock(&region->track, off, len);
     if (err)
         return err;
-    void *at = mremap((void *)start, len, len, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
-    if (at == MAP_FAILED) {
-        err = -errno;
-        if (vn_kernel_watch(region->kernel, start, len, false) == 0)
-            vn_kernel_wake(region->kernel, start, len);
-        return err;
-    }
-    vn_pageset_add_span(&region->missing, off / VN_PAGE_BYTES, len / VN_PAGE_BYTES);
-    struct moved moved = {.region = region, .off = off, .at = (uintptr_t)at};
-    err = vn_kernel_populated(region->kernel, moved.at, len, restore_written, &moved);
-    munmap(at, len);
-    return err ? err : moved.err;
+    populate(region, page, count);
+    vn_twin_put_whole(&region->twin, region->live, start, bytes, count * VN_PAGE_BYTES);
+    return 0;
 }
 
-static void drop_twin(struct vn_region *region, size_t first, size_t end)
+/* Has spans watched again that were stored as a whole, by this message and those before it. */
+static void close_spans(struct vn_region *region, size_t first, size_t end)
 {
-    for (size_t page = first; (page = vn_pageset_next(&region->missing, page)) < end;) {
-        size_t run = vn_pageset_run(&region->missing, page, end - page);
-        (void)madvise(region->twin.bytes + page * VN_PAGE_BYTES, run * VN_PAGE_BYTES,
-                      MADV_DONTNEED);
-        for (size_t i = page; i < page + run; i++) {
-            vn_pageset_remove(&region->pending, i);
-            vn_pageset_remove(&region->populated, i);
-        }
-        page += run;
+    enum { SPAN = VN_TRACK_SPAN / VN_PAGE_BYTES };
+    if (region->stored.end != first)
+        region->stored.first = first;
+    region->stored.end = end;
+    size_t page = first / SPAN * SPAN;
+    for (page += page < region->stored.first ? SPAN : 0; page + SPAN <= end; page += SPAN) {
+        if (vn_track_relock(&region->track, page * VN_PAGE_BYTES, VN_TRACK_SPAN))
+            remember_writes(region, page * VN_PAGE_BYTES, VN_TRACK_SPAN);
     }
 }
 
-static void tell_kept(struct vn_region *region, size_t off, size_t len, vn_kept_fn *kept,
-                      void *user)
+int vn_region_store(struct vn_region *region, uint64_t off, const uint8_t *bytes, size_t len)
 {
-    size_t end = off + len;
-    while (kept && off < end) {
-        size_t stop = off;
-        pthread_mutex_lock(&region->lock);
-        while (off < end && vn_pageset_has(&region->missing, off / VN_PAGE_BYTES))
-            off += VN_PAGE_BYTES;
-        for (stop = off; stop < end && !vn_pageset_has(&region->missing, stop / VN_PAGE_BYTES);)
-            stop += VN_PAGE_BYTES;
-        pthread_mutex_unlock(&region->lock);
-        if (stop > off)
-            kept(user, off, (stop < region->twin.size ? stop : region->twin.size) - off);
-        off = stop;
-    }
-}
-
-int vn_region_drop(struct vn_region *region, size_t off, size_t len, vn_kept_fn *kept, void *user)
-{
-    if (is_foreign(region))
+    if (vn_region_is_foreign(region))
         return -ESHUTDOWN;
-    if (!widen(region, &off, &len))
-        return -EINVAL;
+    if (off % VN_PAGE_BYTES || len % VN_PAGE_BYTES || off > region->twin.size ||
+        len > region->twin.size - off)
+        return -EPROTO;
+    size_t first = (size_t)off / VN_PAGE_BYTES, end = first + len / VN_PAGE_BYTES, page = first;
     int err = 0;
     pthread_mutex_lock(&region->lock);
-    if (len && can_drop(region)) {
-        err = attach_pager(region);
-        if (!err)
-            err = move_out(region, off, len);
-        if (!err)
-            drop_twin(region, off / VN_PAGE_BYTES, (off + len) / VN_PAGE_BYTES);
+    while (!err && page < end) {
+        size_t missing = vn_pageset_next(&region->missing, page);
+        size_t stop = missing < end ? missing : end;
+        if (stop > page)
+            err = store_run(region, page, stop - page, bytes + (page - first) * VN_PAGE_BYTES);
+        page = stop + vn_pageset_run(&region->missing, stop, end - stop);
     }
-    pthread_mutex_unlock(&region->lock);
     if (!err)
-        tell_kept(region, off, len, kept, user);
-    return err;
-}
-
-static int fill_run(struct vn_region *region, size_t page, size_t run, const uint8_t *from,
-                    size_t len)
-{
-    uint8_t *twin = region->twin.bytes + page * VN_PAGE_BYTES;
-    memcpy(twin, from, len);
-    for (size_t i = page; i < page + run; i++) {
-        vn_pageset_remove(&region->missing, i);
-        vn_pageset_remove(&region->asked, i);
-    }
-    return vn_kernel_install(region->kernel, (uintptr_t)region->live + page * VN_PAGE_BYTES, twin,
-                             run * VN_PAGE_BYTES, true);
-}
-
-int vn_region_fill(struct vn_region *region, size_t off, const void *data, size_t len)
-{
-    if (is_foreign(region))
-        return -ESHUTDOWN;
-    size_t whole_off = off, whole_len = len, end = off + len;
-    if (!widen(region, &whole_off, &whole_len) || whole_off != off ||
-        (end != region->twin.size && whole_len != len))
-        return -EINVAL;
-    const uint8_t *from = data;
-    size_t page = off / VN_PAGE_BYTES, last = (off + whole_len) / VN_PAGE_BYTES;
-    int err = 0;
-    pthread_mutex_lock(&region->lock);
-    while (!err && (page = vn_pageset_next(&region->missing, page)) < last) {
-        size_t run = vn_pageset_run(&region->missing, page, last - page);
-        size_t at = page * VN_PAGE_BYTES, stop = at + run * VN_PAGE_BYTES;
-        err = fill_run(region, page, run, from + (at - off), (stop < end ? stop : end) - at);
-        page += run;
-    }
+        close_spans(region, first, end);
     pthread_mutex_unlock(&region->lock);
     return err;
 }

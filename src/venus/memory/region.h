@@ -27,8 +27,10 @@
 #include "venus/memory/track.h"
 
 enum {
-    /* Asked for around a touched page: a round trip is worth more than a page, and on 10 Gbit/s
-     * this much arrives in the time of one short round trip. */
+    /* Asked for at a touched page, the more the longer the program reads on: a round trip is worth
+     * more than a page, but a server that reads across a bus may need a millisecond for 64 KiB; on
+     * 10 Gbit/s 256 KiB arrive in the time of one short round trip. */
+    VN_FETCH_LEAST = 16 << 10,
     VN_FETCH_BYTES = 256 << 10,
 
     /* Fewer pages that are written as a whole are left to deltas, which gather in one message. */
@@ -39,13 +41,9 @@ enum {
 #define VN_REGION_ALIGN_MAX ((size_t)1 << 30)
 
 /* Pages at [off, off + len) were touched: ask the server, and have its answer given to
- * vn_region_fill.  Runs on the pager's thread; may call fill itself.  A negative errno says that
- * they will never come: the region is then as after vn_region_lose. */
+ * vn_region_fill.  Runs on the pager's thread; may wait, and may call fill itself.  A negative
+ * errno says that they will never come: the region is then as after vn_region_lose. */
 typedef int vn_fetch_fn(void *user, size_t off, size_t len);
-
-/* Pages at [off, off + len) could not be dropped: they hold writes of the program, or the method
- * cannot.  What the server changed in them must come as a delta. */
-typedef void vn_kept_fn(void *user, size_t off, size_t len);
 
 struct vn_region_params {
     size_t size;
@@ -97,7 +95,7 @@ bool vn_region_take_whole(struct vn_region *region, size_t most, size_t *off, si
 /* For the upload cache: pending pages that the server can have without their bytes being sent.
  *
  * Copies the bytes of pending pages at [off, off + len), as they are now; off is the start of a
- * page.  0, -EINVAL past the end, -ESHUTDOWN. */
+ * page.  0, -EINVAL past the end, -EAGAIN where a page is not here any more, -ESHUTDOWN. */
 int vn_region_read(struct vn_region *region, size_t off, size_t len, void *to) MUST_CHECK;
 /* The server will have these bytes, which vn_region_read gave: they are the twin, and nothing of
  * them is pending.  What the program wrote since then is found by the next collect.  The end is
@@ -109,10 +107,24 @@ int vn_region_sent(struct vn_region *region, size_t off, size_t len, const void 
 int vn_region_apply(struct vn_region *region, struct vn_delta_codec *codec, const void *data,
                     size_t len) MUST_CHECK;
 
-/* The server has newer content for the range: gives up the pages that can be, calls kept (may be
- * NULL) for the others.  0 or a negative errno. */
-int vn_region_drop(struct vn_region *region, size_t off, size_t len, vn_kept_fn *kept,
-                   void *user) MUST_CHECK;
+/* The server's bytes for whole pages, which the program does not write meanwhile.  0, -EPROTO for a
+ * range that is not of whole pages inside the region, -ESHUTDOWN; or as vn_region_apply. */
+int vn_region_store(struct vn_region *region, uint64_t off, const uint8_t *bytes,
+                    size_t len) MUST_CHECK;
+
+/* Whether pages can be dropped: the method finds accesses to pages that are not there. */
+bool vn_region_can_drop(const struct vn_region *region);
+
+/* The server has newer content for the range: gives up the pages.  What the program wrote there and
+ * was not sent is set aside: encode sends it, fill lays it over the server's content.
+ * 0, -EINVAL past the end, -ENOTSUP, or a negative errno with the region no longer exact. */
+int vn_region_drop(struct vn_region *region, size_t off, size_t len) MUST_CHECK;
+
+/* Whether something is set aside, pending or not. */
+bool vn_region_has_torn(struct vn_region *region);
+
+/* Whether the page at off is here. */
+bool vn_region_has(struct vn_region *region, size_t off);
 
 /* The server's content for the range, from a fetch.  Pages that are not missing are left alone.
  * 0, -EINVAL for a range that does not begin and end with a host page or the region, or the

@@ -27,6 +27,9 @@ enum vn_track_method {
     VN_TRACK_COMPARE,
 };
 
+/* Owners that write so much at once, at a multiple of it, do well to relock it as a whole. */
+enum { VN_TRACK_SPAN = 256 << 10 };
+
 struct vn_track;
 
 /* Whether a page (of VN_PAGE_BYTES) differs from its twin. */

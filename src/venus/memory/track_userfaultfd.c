@@ -10,7 +10,8 @@
  *
  * A span that the owner writes, a buffer that is read back say, is left open too: protecting it
  * after each time interrupts every core that runs the program, which costs more than comparing.  It
- * stays open until a collection finds it unchanged with no write of the owner's since the last. */
+ * stays open until a collection finds it unchanged with no write of the owner's since the last, or
+ * until the owner is finished with all of it at once, when comparing costs more. */
 #include "venus/memory/track.h"
 
 #include <errno.h>
@@ -20,7 +21,7 @@ enum {
     /* Below this a fault each costs less than the call that spares them, and a comparison at the
      * next collection less than the call that marks them clean. */
     UNLOCK_PAGES_MIN = 4,
-    SPAN_BYTES = 256 << 10,
+    SPAN_BYTES = VN_TRACK_SPAN,
     SPAN_PAGES = SPAN_BYTES / VN_PAGE_BYTES,
 };
 
@@ -114,13 +115,19 @@ static int unlock(struct vn_track *track, size_t off, size_t len)
  * step gives back is often a page that the next one changes again. */
 static int relock(struct vn_track *track, size_t off, size_t len)
 {
-    const struct spans *spans = track->state;
+    struct spans *spans = track->state;
     if (len < UNLOCK_PAGES_MIN * track->kernel->page)
         return -EAGAIN;
     size_t first = off / SPAN_BYTES, count = (off + len - 1) / SPAN_BYTES + 1 - first;
-    if (vn_pageset_run(&spans->open, first, count) == count)
+    bool whole = off % SPAN_BYTES == 0 && len % SPAN_BYTES == 0;
+    if (!whole && vn_pageset_run(&spans->open, first, count) == count)
         return -EALREADY;
-    return protect(track, off, len, true);
+    int err = protect(track, off, len, true);
+    for (size_t at = first; !err && whole && at < first + count; at++) {
+        vn_pageset_remove(&spans->open, at);
+        vn_pageset_remove(&spans->owned, at);
+    }
+    return err;
 }
 
 /* Adds the pages of [off, off + len) that differ; whether any does. */

@@ -224,10 +224,16 @@ static unsigned count_bytes(uint64_t word)
     return (unsigned)__builtin_popcountll((((word & low) + low) | word) & ~low);
 }
 
-bool vn_twin_is_rewritten(const struct vn_twin *twin, const uint8_t *live, size_t page)
+/* The block of a page that is looked at for all of it. */
+static size_t sample_of(size_t page)
 {
     enum { STEP = 27 }; /* odd, so that pages in a row are looked at in all places */
-    size_t at = page * VN_PAGE_BYTES + page * STEP % VN_PAGE_BLOCKS * VN_BLOCK_BYTES;
+    return page * VN_PAGE_BYTES + page * STEP % VN_PAGE_BLOCKS * VN_BLOCK_BYTES;
+}
+
+bool vn_twin_is_rewritten(const struct vn_twin *twin, const uint8_t *live, size_t page)
+{
+    size_t at = sample_of(page);
     unsigned differ = 0;
     uint64_t any = 0;
     for (size_t end = at + VN_BLOCK_BYTES; at < end; at += 8) {
@@ -237,6 +243,20 @@ bool vn_twin_is_rewritten(const struct vn_twin *twin, const uint8_t *live, size_
         any |= now;
     }
     return any && differ >= VN_BLOCK_BYTES / 2;
+}
+
+size_t vn_twin_count_rewritten(const struct vn_twin *twin, const uint8_t *live, size_t page,
+                               size_t end)
+{
+    size_t at = page;
+    for (; at < end; at++) {
+        size_t soon = sample_of(at + VN_TWIN_AHEAD < end ? at + VN_TWIN_AHEAD : at);
+        __builtin_prefetch(live + soon);
+        __builtin_prefetch(twin->bytes + soon);
+        if (!vn_twin_is_rewritten(twin, live, at))
+            break;
+    }
+    return at - page;
 }
 
 /* In pieces that the compiler copies in registers: a call of memcpy is watched by ThreadSanitizer,
@@ -263,6 +283,14 @@ void vn_twin_take_whole(struct vn_twin *twin, const uint8_t *live, size_t off, s
 {
     assert(off % VN_PAGE_BYTES == 0 && off <= twin->size && len <= twin->size - off);
     copy_racy(twin->bytes + off, live + off, len);
+}
+
+void vn_twin_put_whole(struct vn_twin *twin, uint8_t *live, size_t off, const uint8_t *bytes,
+                       size_t len)
+{
+    assert(off % VN_PAGE_BYTES == 0 && off <= twin->size && len <= twin->size - off);
+    copy_racy(live + off, bytes, len);
+    memcpy(twin->bytes + off, bytes, len);
 }
 
 /* The set is made with its first member.  Without memory for it nothing is alike. */

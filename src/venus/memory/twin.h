@@ -35,6 +35,17 @@ static inline size_t vn_twin_pages(const struct vn_twin *twin)
     return (twin->size + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
 }
 
+/* Pages between a look at one and a hint that it is coming: each is a miss of the TLB and of every
+ * cache, and these overlap. */
+enum { VN_TWIN_AHEAD = 8 };
+
+/* Hints that the beginning of a page will be compared. */
+static inline void vn_twin_hint(const struct vn_twin *twin, const uint8_t *live, size_t page)
+{
+    __builtin_prefetch(live + page * VN_PAGE_BYTES);
+    __builtin_prefetch(twin->bytes + page * VN_PAGE_BYTES);
+}
+
 /* Whether the page of live differs; exact for writes that happened before the call. */
 bool vn_twin_differs(const struct vn_twin *twin, const uint8_t *live, size_t page);
 
@@ -84,9 +95,18 @@ bool vn_twin_is_rewritten(const struct vn_twin *twin, const uint8_t *live, size_
  * and then a write would be two faults a page.  Harmless where it cannot. */
 void vn_twin_populate(const struct vn_twin *twin, size_t off, size_t len);
 
-/* At the client: live at [off, off + len), whole pages, becomes the twin, which is what is then
- * sent: so both are the same, whatever is written meanwhile. */
+/* How many pages from `page` up to `end`, whole ones, seem to be rewritten. */
+size_t vn_twin_count_rewritten(const struct vn_twin *twin, const uint8_t *live, size_t page,
+                               size_t end);
+
+/* Live at [off, off + len), whole pages, becomes the twin, which is what is then sent: so both are
+ * the same, whatever is written meanwhile. */
 void vn_twin_take_whole(struct vn_twin *twin, const uint8_t *live, size_t off, size_t len);
+
+/* At the client: the server's bytes at [off, off + len), whole pages, into both, where the program
+ * writes nothing meanwhile. */
+void vn_twin_put_whole(struct vn_twin *twin, uint8_t *live, size_t off, const uint8_t *bytes,
+                       size_t len);
 
 /* At the server: the client's bytes at [off, off + len) into both; off is the start of a page.
  *

@@ -121,17 +121,42 @@ void vn_channel_turn_end(struct vn_channel *c)
     pthread_mutex_unlock(&c->turn);
 }
 
-int vn_channel_push(struct vn_channel *c, uint32_t method, const void *data, size_t len)
+static int push(struct vn_channel *c, const struct rpc_send *send)
 {
-    struct iovec iov = {(void *)(uintptr_t)data, len};
-    struct rpc_send send = {.method = method, .iov = &iov, .iov_count = len ? 1 : 0};
     for (;;) {
-        int rc = rpc_push(c->ep, &send);
+        int rc = rpc_push(c->ep, send);
         if (rc != -EAGAIN && rc != -ENOBUFS)
             return rc;
         (void)rpc_flush(c->ep);
         wait_once(c);
     }
+}
+
+/* The reader sleeps until bytes come, so nobody else waits for room. */
+static void write_all(struct vn_channel *c)
+{
+    while (rpc_flush(c->ep) == -EAGAIN && rpc_ep_status(c->ep) == 0)
+        wait_once(c);
+}
+
+int vn_channel_push(struct vn_channel *c, uint32_t method, const void *data, size_t len)
+{
+    struct iovec iov = {(void *)(uintptr_t)data, len};
+    return push(c, &(struct rpc_send){.method = method, .iov = &iov, .iov_count = len ? 1 : 0});
+}
+
+static void on_sent(void *user)
+{
+    (void)user; /* write_all says so, too */
+}
+
+int vn_channel_push_bulk(struct vn_channel *c, uint32_t method, const struct iovec *iov, int count)
+{
+    int rc = push(
+        c, &(struct rpc_send){.method = method, .iov = iov, .iov_count = count, .sent = on_sent});
+    if (rc == 0)
+        write_all(c);
+    return rc;
 }
 
 int vn_channel_send(struct vn_channel *c, uint32_t method, const void *data, size_t len)
@@ -140,9 +165,7 @@ int vn_channel_send(struct vn_channel *c, uint32_t method, const void *data, siz
     vn_channel_lock(c);
     int rc = vn_channel_push(c, method, data, len);
     vn_channel_turn_end(c);
-    /* The reader sleeps until bytes come, so nobody else waits for room. */
-    while (rpc_flush(c->ep) == -EAGAIN && rpc_ep_status(c->ep) == 0)
-        wait_once(c);
+    write_all(c);
     vn_channel_unlock(c);
     return rc;
 }

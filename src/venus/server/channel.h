@@ -58,6 +58,9 @@ void vn_channel_turn_end(struct vn_channel *channel);
  * data is copied or gone when it returns.  0, or the status of an ended connection. */
 int vn_channel_push(struct vn_channel *channel, uint32_t method, const void *data,
                     size_t len) MUST_CHECK;
+/* The same without a copy: returns when all of it is written, or the connection has ended. */
+int vn_channel_push_bulk(struct vn_channel *channel, uint32_t method, const struct iovec *iov,
+                         int count) MUST_CHECK;
 
 /* The same for who holds neither, and waits until the transport has it.  A connection that has
  * ended is found by the next receive too, so this need not be checked. */

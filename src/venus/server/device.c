@@ -6,7 +6,10 @@
 
 #include "base/log.h"
 #include "venus/common/commands.h"
+#include "venus/server/bus.h"
 #include "venus/server/queue.h"
+
+enum { FAMILIES_MAX = 64 }; /* of a GPU; those that are sold have up to eight */
 
 static const char timeline_extension[] = VK_KHR_TIMELINE_SEMAPHORE_EXTENSION_NAME;
 
@@ -104,9 +107,21 @@ static bool note_families(struct vn_device *device, const VkDeviceCreateInfo *in
     for (uint32_t i = 0; i < info->queueCreateInfoCount; i++) {
         const VkDeviceQueueCreateInfo *queue = &info->pQueueCreateInfos[i];
         device->families[i] =
-            (struct vn_queue_family){queue->queueFamilyIndex, queue->queueCount, queue->flags};
+            (struct vn_queue_family){queue->queueFamilyIndex, queue->queueCount, queue->flags, 0};
     }
     return true;
+}
+
+static void note_operations(const struct vn_instance *instance, VkPhysicalDevice physical,
+                            struct vn_device *device)
+{
+    VkQueueFamilyProperties all[FAMILIES_MAX] = {{0}};
+    uint32_t count = ARRAY_LEN(all);
+    instance->driver.vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, all);
+    for (uint32_t i = 0; i < device->family_count; i++) {
+        uint32_t family = device->families[i].family;
+        device->families[i].can = family < ARRAY_LEN(all) ? all[family].queueFlags : 0;
+    }
 }
 
 static VkResult load(const struct vn_instance *instance, struct vn_device *device)
@@ -150,12 +165,15 @@ VkResult vn_device_create(const struct vn_instance *instance, VkPhysicalDevice p
         return result;
     }
     instance->driver.vkGetPhysicalDeviceMemoryProperties(physical, &device->memory);
+    note_operations(instance, physical, device);
     *out = device;
     return VK_SUCCESS;
 }
 
 void vn_device_stop(struct vn_device *device)
 {
+    vn_bus_destroy(device->bus, device); /* the executor has waited for each copy */
+    device->bus = NULL;
     while (device->queues) {
         struct vn_queue *queue = device->queues;
         device->queues = queue->next;

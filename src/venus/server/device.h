@@ -13,12 +13,14 @@
 #include "venus/server/driver.h"
 #include "venus/server/facts.h"
 
+struct vn_bus;
 struct vn_queue;
 
 struct vn_queue_family {
     uint32_t family;
     uint32_t count;
     VkDeviceQueueCreateFlags flags;
+    VkQueueFlags can;
 };
 
 struct vn_device {
@@ -36,6 +38,7 @@ struct vn_device {
     struct vn_queue *queues; /* that the client asked for */
     uint64_t submissions;    /* so far; tells whether memory can have been written */
     struct vn_facts facts;
+    struct vn_bus *bus;     /* from the first copy on */
     struct vn_device *next; /* the session's list */
 };
 

@@ -63,6 +63,8 @@ static VkQueue get_queue(struct vn_session *s, const VkDeviceQueueInfo2 *info, u
     VkResult result = vn_queue_create(s->device, handle, id, &s->reports, &queue);
     if (result < 0)
         hw_warn(HW_CAT_VULKAN, "no timeline semaphore for a queue (VkResult %d)", result);
+    else
+        queue->family = info->queueFamilyIndex;
     return result < 0 ? VK_NULL_HANDLE : handle;
 }
 

@@ -9,15 +9,22 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "venus/common/chain.h"
 #include "venus/common/keymap.h"
 #include "venus/common/protocol.h"
+#include "venus/memory/live.h"
 #include "venus/memory/twin.h"
+#include "venus/server/bus.h"
 #include "venus/server/clear.h"
 
 enum {
     /* Pages compared before the lock is given to others: 2 MiB, a fifth of a millisecond where the
      * CPU caches them. */
     PAGES_A_HOLD = 512,
+    /* Of one PAGES: the client stores the one while the next is written. */
+    PAGES_MOST = 16,
+    PAGES_LEAST = 8, /* fewer gather in a delta */
+    PAGES_HEAD = 2 * sizeof(uint64_t),
 };
 
 /* Memory behind a bus is read a hundred times slower.  A hold of this length is followed by a nap,
@@ -31,10 +38,13 @@ struct memory {
     VkDeviceMemory handle;
     struct vn_device *device;
     uint64_t size;
-    bool visible, coherent, cached;
-    uint64_t submissions; /* of the device when it was allocated */
-    uint8_t *live;        /* NULL: not mapped */
-    struct vn_twin twin;
+    bool visible, coherent, cached, lazy;
+    bool dedicated; /* to one image or buffer */
+    uint32_t type;
+    uint64_t submissions;   /* of the device when it was allocated */
+    uint8_t *live;          /* NULL: not mapped */
+    struct vn_twin twin;    /* unless it is lazy */
+    struct vn_pageset gone; /* of lazy memory: what the client does not have; under the turn */
 };
 
 struct vn_memories {
@@ -87,13 +97,18 @@ int vn_memories_create(struct vn_channel *channel, uint64_t max_bytes, struct vn
     return 0;
 }
 
+static void memory_free(struct memory *memory)
+{
+    vn_twin_fini(&memory->twin);
+    vn_pageset_fini(&memory->gone);
+    free(memory);
+}
+
 void vn_memories_destroy(struct vn_memories *m)
 {
     struct memory *memory;
-    for (size_t at = 0; (memory = vn_keymap_next(&m->by_id, &at)) != NULL;) {
-        vn_twin_fini(&memory->twin);
-        free(memory);
-    }
+    for (size_t at = 0; (memory = vn_keymap_next(&m->by_id, &at)) != NULL;)
+        memory_free(memory);
     vn_keymap_fini(&m->by_id);
     vn_delta_codec_destroy(m->codec);
     wire_enc_fini(&m->out);
@@ -132,6 +147,13 @@ static int enter(struct vn_memories *m, const struct memory *made)
     return rc;
 }
 
+static bool is_dedicated(const VkMemoryAllocateInfo *info)
+{
+    const VkMemoryDedicatedAllocateInfo *own =
+        vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_MEMORY_DEDICATED_ALLOCATE_INFO);
+    return own && (own->image || own->buffer);
+}
+
 VkResult vn_memories_allocate(struct vn_memories *m, struct vn_device *device, uint64_t id,
                               const VkMemoryAllocateInfo *info, VkDeviceMemory *out)
 {
@@ -146,6 +168,8 @@ VkResult vn_memories_allocate(struct vn_memories *m, struct vn_device *device, u
                           .visible = flags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT,
                           .coherent = flags & VK_MEMORY_PROPERTY_HOST_COHERENT_BIT,
                           .cached = flags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT,
+                          .dedicated = is_dedicated(info),
+                          .type = info->memoryTypeIndex,
                           .submissions = device->submissions};
     VkResult result = device->driver.vkAllocateMemory(device->handle, info, NULL, &made.handle);
     if (result < 0)
@@ -160,23 +184,26 @@ VkResult vn_memories_allocate(struct vn_memories *m, struct vn_device *device, u
 
 static void discard(struct vn_memories *m, struct memory *memory)
 {
-    vn_twin_fini(&memory->twin);
     m->bytes -= memory->size;
-    free(memory);
+    memory_free(memory);
 }
 
+/* With the turn: nothing of it is being sent. */
 void vn_memories_forget(struct vn_memories *m, uint64_t id)
 {
+    vn_channel_turn(m->channel);
     vn_channel_lock(m->channel);
     struct memory *memory = vn_keymap_take(&m->by_id, id);
     if (memory)
         discard(m, memory);
     vn_channel_unlock(m->channel);
+    vn_channel_turn_end(m->channel);
 }
 
 void vn_memories_free_device(struct vn_memories *m, const struct vn_device *device)
 {
     struct memory *memory;
+    vn_channel_turn(m->channel);
     vn_channel_lock(m->channel);
     for (size_t at = 0; (memory = vn_keymap_next(&m->by_id, &at)) != NULL;) {
         if (memory->device != device)
@@ -187,6 +214,7 @@ void vn_memories_free_device(struct vn_memories *m, const struct vn_device *devi
         at = 0; /* others have moved */
     }
     vn_channel_unlock(m->channel);
+    vn_channel_turn_end(m->channel);
 }
 
 /* ---- the driver's caches ---- */
@@ -219,9 +247,11 @@ int vn_memories_apply(struct vn_memories *m, uint64_t id, const void *data, size
 {
     vn_channel_lock(m->channel);
     struct memory *memory = vn_keymap_get(&m->by_id, id);
-    int rc = memory && memory->live
-                 ? vn_twin_apply(&memory->twin, memory->live, m->codec, data, len)
-                 : -ENOENT;
+    int rc = -ENOENT;
+    if (memory && memory->live && memory->lazy)
+        rc = vn_live_apply(memory->live, memory->size, m->codec, data, len);
+    else if (memory && memory->live)
+        rc = vn_twin_apply(&memory->twin, memory->live, m->codec, data, len);
     if (rc == 0)
         flush_caches(memory);
     vn_channel_unlock(m->channel);
@@ -244,7 +274,10 @@ int vn_memories_store(struct vn_memories *m, uint64_t id, uint64_t off, const vo
     struct memory *memory = vn_keymap_get(&m->by_id, id);
     int rc = check_range(memory, off, len);
     if (rc == 0) {
-        vn_twin_store(&memory->twin, memory->live, (size_t)off, bytes, len, memory->cached);
+        if (memory->lazy)
+            memcpy(memory->live + off, bytes, len);
+        else
+            vn_twin_store(&memory->twin, memory->live, (size_t)off, bytes, len, memory->cached);
         flush_caches(memory);
     }
     vn_channel_unlock(m->channel);
@@ -258,7 +291,10 @@ int vn_memories_write(struct vn_memories *m, uint64_t id, uint64_t off, const vo
     struct memory *memory = vn_keymap_get(&m->by_id, id);
     int rc = check_range(memory, off, len);
     if (rc == 0) {
-        vn_twin_write(&memory->twin, memory->live, (size_t)off, bytes, len);
+        if (memory->lazy) /* nobody else writes there meanwhile */
+            memcpy(memory->live + off, bytes, len);
+        else
+            vn_twin_write(&memory->twin, memory->live, (size_t)off, bytes, len);
         flush_caches(memory);
     }
     vn_channel_unlock(m->channel);
@@ -270,6 +306,8 @@ int vn_memories_copy(struct vn_memories *m, uint64_t id, uint64_t off, void *to,
     vn_channel_lock(m->channel);
     const struct memory *memory = vn_keymap_get(&m->by_id, id);
     int rc = check_range(memory, off, len);
+    if (rc == 0 && memory->lazy)
+        rc = -ENODATA;
     if (rc == 0)
         vn_twin_read(&memory->twin, memory->live, (size_t)off, len, to);
     vn_channel_unlock(m->channel);
@@ -291,17 +329,58 @@ static struct vn_pages filled_pages(const struct memory *memory, const struct vn
     };
 }
 
+/* Of pages that changed as a whole, how many from `page` up to `end` go in one message; 0: too few.
+ */
+static size_t count_whole(struct vn_memories *m, const struct memory *memory, size_t page,
+                          size_t end)
+{
+    size_t room = (rpc_ep_message_max(m->channel->ep) - PAGES_HEAD) / VN_PAGE_BYTES;
+    size_t stop = (page / PAGES_MOST + 1) * PAGES_MOST;
+    stop = stop - page > room ? page + room : stop;
+    size_t count =
+        vn_twin_count_rewritten(&memory->twin, memory->live, page, stop < end ? stop : end);
+    if (count < PAGES_LEAST || vn_delta_shrinks(m->codec, memory->live + page * VN_PAGE_BYTES))
+        return 0;
+    return count;
+}
+
+/* From the twin to the socket; the turn keeps the memory from being freed meanwhile. */
+static int push_pages(struct vn_memories *m, struct memory *memory, size_t page, size_t count)
+{
+    uint8_t head[PAGES_HEAD];
+    struct wire_enc e;
+    size_t off = page * VN_PAGE_BYTES, len = count * VN_PAGE_BYTES;
+    vn_twin_take_whole(&memory->twin, memory->live, off, len);
+    wire_enc_init_fixed(&e, head, sizeof(head));
+    wire_put_u64(&e, memory->id);
+    wire_put_u64(&e, off);
+    assert(wire_enc_error(&e) == 0);
+    struct iovec iov[] = {{head, sizeof(head)}, {memory->twin.bytes + off, len}};
+    return vn_channel_push_bulk(m->channel, VN_PUSH_PAGES, iov, ARRAY_LEN(iov));
+}
+
 /* With the turn and the lock: one look at some pages.  *page moves on. */
 static int read_some(struct vn_memories *m, struct memory *memory, const struct vn_range *range,
                      size_t *page, size_t end)
 {
     size_t until = end - *page > PAGES_A_HOLD ? *page + PAGES_A_HOLD : end;
+    struct vn_pages filled = filled_pages(memory, range);
+    if (*page < filled.first && until > filled.first) {
+        until = filled.first;
+    } else if (*page >= filled.first && *page < filled.end) {
+        size_t count = count_whole(m, memory, *page, filled.end);
+        if (count) {
+            *page += count;
+            return push_pages(m, memory, *page - count, count);
+        }
+        until = until - *page > PAGES_MOST ? *page + PAGES_MOST : until;
+    }
     uint32_t most = rpc_ep_message_max(m->channel->ep) - (uint32_t)sizeof(uint64_t);
     size_t budget = most < VN_DELTA_BYTES ? most : VN_DELTA_BYTES;
     wire_enc_reset(&m->out);
     wire_put_u64(&m->out, memory->id);
-    int changes = vn_twin_encode(&memory->twin, memory->live, filled_pages(memory, range), page,
-                                 until, m->codec, &m->out, budget);
+    int changes =
+        vn_twin_encode(&memory->twin, memory->live, filled, page, until, m->codec, &m->out, budget);
     if (changes <= 0)
         return changes;
     return vn_channel_push(m->channel, VN_PUSH_DELTA, wire_enc_data(&m->out),
@@ -327,10 +406,29 @@ void vn_memories_expose(struct vn_memories *m, const struct vn_range *ranges, ui
     vn_channel_lock(m->channel);
     for (uint32_t i = 0; i < count; i++) {
         struct memory *memory = vn_keymap_get(&m->by_id, ranges[i].memory);
-        if (pages_of(memory, &ranges[i], &first, &end))
+        if (pages_of(memory, &ranges[i], &first, &end) && !memory->lazy)
             vn_twin_part(&memory->twin, memory->live, first, end);
     }
     vn_channel_unlock(m->channel);
+}
+
+/* With the turn and the lock: the client's copies of these pages are old, where it has any. */
+static int tell_gone(struct vn_memories *m, struct memory *memory, size_t first, size_t end)
+{
+    first += vn_pageset_run(&memory->gone, first, end - first);
+    while (end > first && vn_pageset_has(&memory->gone, end - 1))
+        end--;
+    if (first == end)
+        return 0;
+    vn_pageset_add_span(&memory->gone, first, end - first);
+    uint64_t off = (uint64_t)first * VN_PAGE_BYTES, stop = (uint64_t)end * VN_PAGE_BYTES;
+    wire_enc_reset(&m->out);
+    wire_put_u64(&m->out, memory->id);
+    wire_put_u64(&m->out, off);
+    wire_put_u64(&m->out, (stop < memory->size ? stop : memory->size) - off);
+    if (wire_enc_error(&m->out))
+        return wire_enc_error(&m->out);
+    return vn_channel_push(m->channel, VN_PUSH_DROP, wire_enc_data(&m->out), wire_enc_len(&m->out));
 }
 
 /* The lock is given back between two looks, and the memory may be gone after it. */
@@ -346,6 +444,10 @@ static int read_range(struct vn_memories *m, const struct vn_range *range)
         more = pages_of(memory, range, &first, &end);
         page = page > first ? page : first;
         more = more && page < end;
+        if (more && memory->lazy) {
+            rc = tell_gone(m, memory, first, end);
+            more = false;
+        }
         if (more && page == first)
             invalidate_caches(memory);
         if (more)
@@ -368,26 +470,94 @@ int vn_memories_read(struct vn_memories *m, const struct vn_range *ranges, uint3
     return rc;
 }
 
+/* ---- lazy memory ---- */
+
+int vn_memories_set_lazy(struct vn_memories *m, uint64_t id)
+{
+    struct memory *memory = vn_keymap_get(&m->by_id, id); /* as in vn_memories_map */
+    if (!memory || memory->live)
+        return memory ? -EPROTO : -ENOENT;
+    memory->lazy = true;
+    return 0;
+}
+
+static void read_live(struct memory *memory, uint64_t off, uint8_t *to, uint32_t len)
+{
+    struct vn_bus_source source = {.memory = memory->handle,
+                                   .type = memory->type,
+                                   .size = memory->size,
+                                   .cached = memory->cached,
+                                   .shared = !memory->dedicated};
+    if (vn_bus_read(memory->device, &source, off, to, len))
+        return;
+    invalidate_caches(memory);
+    vn_live_read(to, memory->live + off, len);
+}
+
+/* With the turn, from reading to sending: a device that writes meanwhile is told of afterwards. */
+static int push_fill(struct vn_memories *m, struct memory *memory, uint64_t off, uint32_t len)
+{
+    size_t first = (size_t)(off / VN_PAGE_BYTES), pages = (len + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
+    struct wire_enc e;
+    wire_enc_init(&e, 2 * VN_FETCH_MAX);
+    wire_put_u64(&e, memory->id);
+    wire_put_u64(&e, off);
+    uint8_t *to = wire_enc_space(&e, len);
+    int rc = wire_enc_error(&e);
+    if (to) {
+        read_live(memory, off, to, len);
+        vn_channel_lock(m->channel);
+        for (size_t page = first; page < first + pages; page++)
+            vn_pageset_remove(&memory->gone, page);
+        rc = vn_channel_push(m->channel, VN_PUSH_FILL, wire_enc_data(&e), wire_enc_len(&e));
+        vn_channel_unlock(m->channel);
+    }
+    wire_enc_fini(&e);
+    return rc;
+}
+
+int vn_memories_fetch(struct vn_memories *m, uint64_t id, uint64_t off, uint32_t len)
+{
+    struct memory *memory = vn_keymap_get(&m->by_id, id); /* likewise */
+    int rc = memory && memory->lazy ? check_range(memory, off, len) : -ENOENT;
+    if (rc == 0 && (len == 0 || len > VN_FETCH_MAX))
+        rc = -EPROTO;
+    if (rc)
+        return rc;
+    vn_channel_turn(m->channel);
+    rc = push_fill(m, memory, off, len);
+    vn_channel_turn_end(m->channel);
+    return rc == -ENOMEM || rc == -EMSGSIZE ? rc : 0;
+}
+
 /* ---- mapping ---- */
+
+/* What is known of the client's copy: all zeros. */
+static int init_books(struct memory *memory)
+{
+    if (!memory->lazy)
+        return vn_twin_init(&memory->twin, memory->size);
+    uint64_t pages = (memory->size + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
+    return pages <= VN_PAGES_MAX ? vn_pageset_init(&memory->gone, (size_t)pages) : -EINVAL;
+}
 
 static VkResult map(struct vn_memories *m, struct memory *memory)
 {
     struct vn_device *device = memory->device;
-    struct vn_twin twin;
     void *live;
-    if (vn_twin_init(&twin, memory->size))
+    if (init_books(memory)) /* nobody looks at them before live is set */
         return VK_ERROR_MEMORY_MAP_FAILED;
     VkResult result =
         device->map_memory(device->handle, memory->handle, 0, VK_WHOLE_SIZE, 0, &live);
     if (result < 0) {
-        vn_twin_fini(&twin);
+        vn_twin_fini(&memory->twin);
+        vn_pageset_fini(&memory->gone);
         return result;
     }
     bool written = device->submissions != memory->submissions;
     if (!written)
         vn_clear(live, memory->size);
     vn_channel_lock(m->channel);
-    memory->twin = twin;
     memory->live = live;
     if (!written)
         flush_caches(memory);

@@ -4,6 +4,9 @@
  * delta and is applied before the work that follows it; what a device changed is found by
  * comparing the ranges that the work could write, and pushed.
  *
+ * Memory that is lazy has no twin.  The client is told which pages it does not have any more, and
+ * asks for those that the program touches.
+ *
  * Trust: ids, offsets and deltas are a peer's.
  * Threads: the executor allocates, frees, maps and applies; any thread reads back.  Each call takes
  * the channel's turn and lock as it needs them, so the caller holds neither.
@@ -52,6 +55,17 @@ void vn_memories_free_device(struct vn_memories *memories, const struct vn_devic
  * for an unknown id. */
 VkResult vn_memories_map(struct vn_memories *memories, uint64_t id) MUST_CHECK;
 
+/* Before the first map: the client fetches pages of this memory.  0, -ENOENT for an unknown id,
+ * -EPROTO for memory that is mapped. */
+int vn_memories_set_lazy(struct vn_memories *memories, uint64_t id) MUST_CHECK;
+
+/* Pushes what [off, off + len) of lazy memory holds.  0, also when the connection has ended, which
+ * the next receive finds; -ENOENT for memory that is not mapped or not lazy, -EPROTO for a range
+ * that does not begin with a page, ends past the memory or is longer than VN_FETCH_MAX, -EMSGSIZE
+ * where the client takes no such message, -ENOMEM. */
+int vn_memories_fetch(struct vn_memories *memories, uint64_t id, uint64_t off,
+                      uint32_t len) MUST_CHECK;
+
 /* Applies a delta of the client.  0, -ENOENT for memory that is not mapped, or what the delta's
  * decoder found. */
 int vn_memories_apply(struct vn_memories *memories, uint64_t id, const void *data,
@@ -72,12 +86,14 @@ int vn_memories_store(struct vn_memories *memories, uint64_t id, uint64_t off, c
  * -EPROTO for a range that does not begin with a page or ends past the memory. */
 int vn_memories_write(struct vn_memories *memories, uint64_t id, uint64_t off, const void *bytes,
                       size_t len) MUST_CHECK;
-/* Copies what the client has there, the same way. */
+/* Copies what the client has there, the same way; -ENODATA for lazy memory, which is not read for
+ * a copy that nobody may ever want. */
 int vn_memories_copy(struct vn_memories *memories, uint64_t id, uint64_t off, void *to,
                      size_t len) MUST_CHECK;
 
-/* Pushes what differs from the twins in these ranges.  Ranges of memory that is not mapped, or is
- * no more, are none; one that ends past its memory is cut.  0, or what ended the connection. */
+/* Pushes what differs from the twins in these ranges, or that it may.  Ranges of memory that is not
+ * mapped, or is no more, are none; one that ends past its memory is cut.  0, or what ended the
+ * connection. */
 int vn_memories_read(struct vn_memories *memories, const struct vn_range *ranges,
                      uint32_t count) MUST_CHECK;
 

@@ -465,6 +465,16 @@ int vn_queue_ask(struct vn_queue *q, uint64_t number)
     return 0;
 }
 
+bool vn_queue_is_idle(const struct vn_queue *q)
+{
+    const struct vn_device *device = q->device;
+    uint64_t reached = 0;
+    if (q->announced.count || q->ended < 0 || q->signalled != q->next_number - 1)
+        return false;
+    return device->semaphore_value(device->handle, q->timeline, &reached) == VK_SUCCESS &&
+           reached >= q->signalled;
+}
+
 /* ---- life ---- */
 
 static VkResult create_timeline(struct vn_queue *q)

@@ -85,6 +85,7 @@ struct vn_reports {
 struct vn_queue {
     VkQueue handle;
     uint64_t id;
+    uint32_t family;
     struct vn_device *device;
     struct vn_reports *reports;
     VkSemaphore timeline;
@@ -137,6 +138,9 @@ int vn_queue_report_early(struct vn_queue *queue, uint64_t number) MUST_CHECK;
 void vn_queue_settle(struct vn_queue *queue);
 /* Somebody waits for a batch that was to be told to nobody.  Likewise. */
 int vn_queue_ask(struct vn_queue *queue, uint64_t number) MUST_CHECK;
+
+/* Whether all that was submitted is known to be done. */
+bool vn_queue_is_idle(const struct vn_queue *queue);
 
 /* Tells the client that batches up to this number are done.  0, or what ended the connection. */
 int vn_report_done(struct vn_channel *channel, uint64_t queue, uint64_t number, VkResult result);

@@ -303,6 +303,25 @@ static int op_map(struct vn_session *s, struct wire_dec *in, struct wire_enc *re
     return 0;
 }
 
+static int op_lazy(struct vn_session *s, struct wire_dec *in)
+{
+    uint64_t id = wire_get_u64(in);
+    if (wire_dec_end(in))
+        return wire_dec_end(in);
+    const struct vn_thing *memory = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
+    if (!memory)
+        return -ENOENT;
+    return memory->handle ? vn_memories_set_lazy(s->memories, id) : 0;
+}
+
+/* Work that was reported early writes nothing that the host can see, so it is not waited for. */
+static int op_fetch(struct vn_session *s, struct wire_dec *in)
+{
+    uint64_t id = wire_get_u64(in), off = wire_get_u64(in);
+    uint32_t len = wire_get_u32(in);
+    return wire_dec_end(in) ? wire_dec_end(in) : vn_memories_fetch(s->memories, id, off, len);
+}
+
 static int op_delta(struct vn_session *s, struct wire_dec *in)
 {
     uint64_t id = wire_get_u64(in);
@@ -364,7 +383,7 @@ static int op_keep(struct vn_session *s, struct wire_dec *in)
         free(bytes);
     else
         vn_uploads_keep(s->uploads, bytes, len);
-    return rc;
+    return rc == -ENODATA ? 0 : rc;
 }
 
 static int op_read(struct vn_session *s, struct wire_dec *in)
@@ -414,6 +433,10 @@ static int execute_one(struct vn_session *s, uint32_t command, const struct wire
         return op_delta(s, &op);
     case VN_OP_WRITE:
         return op_write(s, &op);
+    case VN_OP_LAZY:
+        return op_lazy(s, &op);
+    case VN_OP_FETCH:
+        return op_fetch(s, &op);
     case VN_OP_READ:
         return op_read(s, &op);
     case VN_OP_HOLD:
@@ -446,7 +469,8 @@ const char *vn_stream_where(const struct vn_session *s)
         [0] = "a packed message", [VN_OP_RECORD] = "RECORD", [VN_OP_MAP] = "MAP",
         [VN_OP_DELTA] = "DELTA",  [VN_OP_READ] = "READ",     [VN_OP_BATCHES] = "BATCHES",
         [VN_OP_EARLY] = "EARLY",  [VN_OP_ASK] = "ASK",       [VN_OP_HOLD] = "HOLD",
-        [VN_OP_REUSE] = "REUSE",  [VN_OP_KEEP] = "KEEP",     [VN_OP_WRITE] = "WRITE"};
+        [VN_OP_REUSE] = "REUSE",  [VN_OP_KEEP] = "KEEP",     [VN_OP_WRITE] = "WRITE",
+        [VN_OP_LAZY] = "LAZY",    [VN_OP_FETCH] = "FETCH"};
     if (s->command < ARRAY_LEN(ops) && ops[s->command])
         return ops[s->command];
     const char *name = vn_command_name(s->command);

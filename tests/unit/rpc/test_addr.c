@@ -3,9 +3,11 @@
 
 #include "base/attr.h"
 #include "rpc/addr.h"
+#include "rpc/servers.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void forms_are_taken(void **state)
@@ -106,6 +108,48 @@ static void long_host_is_refused(void **state)
     assert_string_equal(back, text + 1);
 }
 
+static void expect_list(const char *const *wanted)
+{
+    char buf[RPC_SERVER_CHARS], text[RPC_SERVER_CHARS];
+    const char *list = rpc_servers_from_env(buf);
+    for (; *wanted; wanted++) {
+        assert_true(rpc_servers_next(&list, text));
+        assert_string_equal(text, *wanted);
+    }
+    assert_false(rpc_servers_next(&list, text));
+}
+
+static void servers_come_from_the_environment(void **state)
+{
+    (void)state;
+    setenv("VENUS_SERVERS", " one:1, unix:/two ,,three:3,", 1);
+    expect_list((const char *const[]){"one:1", "unix:/two", "three:3", NULL});
+    setenv("VENUS_SERVERS", ", ", 1);
+    expect_list((const char *const[]){NULL});
+    unsetenv("VENUS_SERVERS");
+    setenv("VENUS_SERVER_HOST", "::1", 1);
+    setenv("VENUS_SERVER_PORT", "77", 1);
+    expect_list((const char *const[]){"[::1]:77", NULL});
+    setenv("VENUS_SERVER_HOST", "gpu", 1);
+    unsetenv("VENUS_SERVER_PORT");
+    expect_list((const char *const[]){"gpu:28100", NULL});
+    unsetenv("VENUS_SERVER_HOST");
+    expect_list((const char *const[]){"127.0.0.1:28100", NULL});
+}
+
+static void a_server_too_long_is_cut_to_what_no_address_is(void **state)
+{
+    (void)state;
+    static char text[RPC_SERVER_CHARS + 100];
+    char out[RPC_SERVER_CHARS], why[RPC_WHY_CHARS];
+    const char *list = text;
+    struct rpc_addr addr;
+    memset(text, 'h', sizeof(text) - 1);
+    assert_true(rpc_servers_next(&list, out));
+    assert_int_equal(rpc_addr_parse(out, &addr, why), -EINVAL);
+    assert_string_equal(list, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -113,6 +157,8 @@ int main(void)
         cmocka_unit_test(bad_ones_are_refused_with_a_sentence),
         cmocka_unit_test(long_path_is_refused_with_both_lengths),
         cmocka_unit_test(long_host_is_refused),
+        cmocka_unit_test(servers_come_from_the_environment),
+        cmocka_unit_test(a_server_too_long_is_cut_to_what_no_address_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,9 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { CLIENTS = 5, METHOD_LATER = 20 };
+enum { CLIENTS = 5, METHOD_LATER = 20, METHOD_ASIDE };
 
 struct service {
     struct rpc_server *server;
@@ -24,6 +25,11 @@ struct service {
     atomic_int opened, closed;
     struct rpc_msg *later; /* answered with the next message of its client */
     struct rpc_ep *later_ep;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool sleeps, lent;     /* (lock) */
+    struct rpc_msg *aside; /* answered by another thread while this one sleeps */
+    struct rpc_ep *aside_ep;
 };
 
 static int on_open(void *user, struct rpc_ep *ep)
@@ -52,6 +58,11 @@ static void on_message(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
         s->later_ep = ep;
         return;
     }
+    if (msg->method == METHOD_ASIDE) {
+        s->aside = msg;
+        s->aside_ep = ep;
+        return;
+    }
     answer(ep, msg);
     if (s->later && s->later_ep == ep) {
         answer(ep, s->later);
@@ -70,8 +81,20 @@ static void on_close(void *user, struct rpc_ep *ep, int status)
     atomic_fetch_add(&s->closed, 1);
 }
 
+static void on_sleep(void *user, bool begins)
+{
+    struct service *s = user;
+    pthread_mutex_lock(&s->lock);
+    assert_int_equal(s->sleeps, !begins);
+    while (s->lent)
+        pthread_cond_wait(&s->changed, &s->lock);
+    s->sleeps = begins;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
 static const struct rpc_server_ops ops = {
-    .opened = on_open, .message = on_message, .closed = on_close};
+    .opened = on_open, .message = on_message, .closed = on_close, .sleeps = on_sleep};
 
 static void *server_main(void *arg)
 {
@@ -82,6 +105,8 @@ static void *server_main(void *arg)
 static void service_start(struct service *s, enum rpc_scheme scheme, uint32_t max_clients)
 {
     *s = (struct service){.dir = "/tmp/hawser-server-XXXXXX"};
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
     assert_non_null(mkdtemp(s->dir));
     struct rpc_server_options options = {.ops = &ops, .user = s, .max_clients = max_clients};
     assert_int_equal(rpc_server_create(&options, &s->server), 0);
@@ -99,6 +124,9 @@ static void service_stop(struct service *s)
     rpc_server_stop(s->server);
     pthread_join(s->thread, NULL);
     rpc_server_destroy(s->server);
+    assert_false(s->sleeps);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
     assert_int_equal(rmdir(s->dir), 0); /* no socket file is left in it */
 }
 
@@ -308,6 +336,56 @@ static void address_in_use_is_named(void **state)
     }
 #define ON_ALL(test) ON(UNIX, test), ON(SHM, test), ON(TCP, test)
 
+static void note_status(void *user, int status, const struct rpc_msg *reply)
+{
+    (void)reply;
+    *(int *)user = status;
+}
+
+static bool is_noted(void *user)
+{
+    return *(int *)user <= 0;
+}
+
+/* Waits until the server sleeps with the message, which it does once it has nothing else to do. */
+static void answer_aside(struct service *s)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += 60;
+    pthread_mutex_lock(&s->lock);
+    while (!s->sleeps || !s->aside)
+        assert_int_equal(pthread_cond_timedwait(&s->changed, &s->lock, &end), 0);
+    s->lent = true;
+    pthread_mutex_unlock(&s->lock);
+    answer(s->aside_ep, s->aside);
+    assert_int_equal(rpc_flush(s->aside_ep), 0);
+    pthread_mutex_lock(&s->lock);
+    s->aside = NULL;
+    s->lent = false;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void another_thread_answers_while_it_sleeps(void **state)
+{
+    struct service s;
+    service_start(&s, scheme_of(state), 0);
+    struct rpc_client *client = dial_well(&s);
+    for (int i = 0; i < 20; i++) {
+        int status = 1;
+        struct rpc_send send = {.method = METHOD_ASIDE};
+        assert_int_equal(rpc_client_call_async(client, &send, note_status, &status), 0);
+        assert_int_equal(rpc_client_flush(client), 0);
+        answer_aside(&s);
+        assert_int_equal(rpc_client_wait(client, is_noted, &status, 60 * HW_SEC), 0);
+        assert_int_equal(status, 0);
+        expect_echo(client, (uint64_t)i);
+    }
+    rpc_client_destroy(client);
+    service_stop(&s);
+}
+
 int main(void)
 {
     setenv("VENUS_LOG_LEVEL", "ERROR", 0);
@@ -317,6 +395,7 @@ int main(void)
         ON_ALL(client_past_the_limit_is_told_so),
         ON_ALL(unwelcome_client_is_turned_away),
         ON_ALL(handler_may_answer_later),
+        ON_ALL(another_thread_answers_while_it_sleeps),
         ON_ALL(client_that_goes_leaves_nothing_behind),
         ON_ALL(stopping_says_goodbye),
         ON_ALL(address_in_use_is_named),

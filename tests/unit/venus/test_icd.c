@@ -1,4 +1,6 @@
 /* What the loader and a program find in the ICD when no server is there. */
+#include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -255,6 +259,84 @@ static void test_a_messenger_hears_what_it_asked_for(void **state)
     OF(instance, vkDestroyInstance)(instance, NULL);
 }
 
+/* A thread is in a callback of the program, which the driver calls under a lock. */
+struct stay {
+    VkInstance instance;
+    PFN_vkSubmitDebugUtilsMessageEXT submit;
+    sem_t inside, go;
+    int calls;
+};
+
+static VKAPI_ATTR VkBool32 VKAPI_CALL hear_and_stay(
+    VkDebugUtilsMessageSeverityFlagBitsEXT severity, VkDebugUtilsMessageTypeFlagsEXT types,
+    const VkDebugUtilsMessengerCallbackDataEXT *data, void *user)
+{
+    struct stay *s = user;
+    (void)severity, (void)types;
+    s->calls++;
+    if (strcmp(data->pMessage, "stay") == 0) {
+        sem_post(&s->inside);
+        sem_wait(&s->go);
+    }
+    return VK_FALSE;
+}
+
+static void say(struct stay *s, const char *text)
+{
+    VkDebugUtilsMessengerCallbackDataEXT data = {
+        .sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CALLBACK_DATA_EXT, .pMessage = text};
+    s->submit(s->instance, VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT,
+              VK_DEBUG_UTILS_MESSAGE_TYPE_GENERAL_BIT_EXT, &data);
+}
+
+static void *say_stay(void *arg)
+{
+    say(arg, "stay");
+    return NULL;
+}
+
+static void test_locks_are_free_in_a_child(void **state)
+{
+    enum { CHILD_SECONDS = 30 }; /* one that hangs is killed, and the test fails */
+    const char *names[] = {VK_EXT_DEBUG_UTILS_EXTENSION_NAME};
+    static struct stay s;
+    VkDebugUtilsMessengerCreateInfoEXT info = {
+        .sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT,
+        .messageSeverity = VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT,
+        .messageType = VK_DEBUG_UTILS_MESSAGE_TYPE_GENERAL_BIT_EXT,
+        .pfnUserCallback = hear_and_stay,
+        .pUserData = &s};
+    VkDebugUtilsMessengerEXT messenger;
+    pthread_t thread;
+    int status;
+    (void)state;
+    sem_init(&s.inside, 0, 0);
+    sem_init(&s.go, 0, 0);
+    s.instance = create(VK_API_VERSION_1_3, 1, names, NULL);
+    s.submit = OF(s.instance, vkSubmitDebugUtilsMessageEXT);
+    assert_int_equal(
+        OF(s.instance, vkCreateDebugUtilsMessengerEXT)(s.instance, &info, NULL, &messenger),
+        VK_SUCCESS);
+    assert_int_equal(pthread_create(&thread, NULL, say_stay, &s), 0);
+    sem_wait(&s.inside);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(CHILD_SECONDS);
+        say(&s, "go on");
+        OF(s.instance, vkDestroyDebugUtilsMessengerEXT)(s.instance, messenger, NULL);
+        OF(s.instance, vkDestroyInstance)(s.instance, NULL);
+        _exit(s.calls == 2 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    sem_post(&s.go);
+    pthread_join(thread, NULL);
+    assert_int_equal(s.calls, 1); /* what the child heard is its own */
+    OF(s.instance, vkDestroyDebugUtilsMessengerEXT)(s.instance, messenger, NULL);
+    OF(s.instance, vkDestroyInstance)(s.instance, NULL);
+}
+
 /* ---- servers ---- */
 
 static void test_servers_come_from_the_environment(void **state)
@@ -317,6 +399,7 @@ int main(void)
         TEST(test_instance_extensions_must_be_enabled),
         TEST(test_the_loader_gets_commands_of_physical_devices_only),
         TEST(test_a_messenger_hears_what_it_asked_for),
+        TEST(test_locks_are_free_in_a_child),
         TEST(test_servers_come_from_the_environment),
         TEST(test_no_cut_of_a_snapshot_is_believed),
     };

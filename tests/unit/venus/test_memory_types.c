@@ -157,6 +157,23 @@ static void test_without_room_for_a_type_the_drivers_own_stays_visible(void **st
     assert_int_equal(t.offered.memoryTypes[1].propertyFlags, LOCAL | VISIBLE | COHERENT);
 }
 
+/* Pages of what the server's CPU does not cache are fetched. */
+static void test_what_is_cached_is_known_behind_each_type(void **state)
+{
+    struct vn_memory_types t;
+    (void)state;
+    vn_memory_types_init(&t, &nvidia, true);
+    assert_true(vn_memory_types_is_cached(&t, 2)); /* backed by 3 */
+    assert_true(vn_memory_types_is_cached(&t, 3));
+    assert_false(vn_memory_types_is_cached(&t, 4));
+    vn_memory_types_init(&t, &lavapipe, true);
+    assert_true(vn_memory_types_is_cached(&t, 0));
+    vn_memory_types_init(&t, &lavapipe, false);
+    assert_true(vn_memory_types_is_cached(&t, 1)); /* the one that was added */
+    vn_memory_types_init(&t, &integrated, false);
+    assert_false(vn_memory_types_is_cached(&t, 4)); /* the driver's first that is coherent */
+}
+
 static void test_budgets_follow_the_heaps(void **state)
 {
     struct vn_memory_types t;
@@ -179,6 +196,7 @@ int main(void)
         cmocka_unit_test(test_an_integrated_gpu_keeps_lazy_memory),
         cmocka_unit_test(test_all_is_as_the_driver_has_it_when_asked),
         cmocka_unit_test(test_without_room_for_a_type_the_drivers_own_stays_visible),
+        cmocka_unit_test(test_what_is_cached_is_known_behind_each_type),
         cmocka_unit_test(test_budgets_follow_the_heaps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* Pages that were written as a whole: they are taken as they are, and nothing is lost by it. */
 #include "unit.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -247,7 +248,88 @@ static void what_was_written_before_a_collection_is_in_it(void **state)
     assert_same();
 }
 
+/* --- the way back --- */
+
+/* What a copy of the device's left in pages from `first` on, stored at the client in pieces. */
+static void pull_whole(size_t first, size_t count, size_t piece)
+{
+    for (size_t at = first * VN_PAGE_BYTES; at < (first + count) * VN_PAGE_BYTES; at += 8) {
+        uint64_t word = hw_rng_u64(&rng);
+        memcpy(joint.server + at, &word, 8);
+    }
+    assert_int_equal(vn_twin_count_rewritten(&joint.twin, joint.server, first, first + count),
+                     count);
+    for (size_t page = first; page < first + count; page += piece) {
+        size_t off = page * VN_PAGE_BYTES,
+               n = first + count - page < piece ? first + count - page : piece;
+        vn_twin_take_whole(&joint.twin, joint.server, off, n * VN_PAGE_BYTES);
+        assert_int_equal(
+            vn_region_store(joint.region, off, joint.twin.bytes + off, n * VN_PAGE_BYTES), 0);
+    }
+}
+
+static void what_came_as_a_whole_is_here_and_not_the_programs(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        pull_whole(5, 150, 16); /* two whole spans of the tracker, and parts of two */
+        assert_same();
+        assert_int_equal(joint_push(&joint), 0);
+    }
+    pull_whole(0, 3, 1);
+    assert_same();
+    assert_int_equal(joint_push(&joint), 0);
+}
+
+static void what_the_program_writes_next_is_found(void **state)
+{
+    (void)state;
+    const size_t pages[] = {5, 63, 64, 100, 127, 128, 154};
+    for (int round = 0; round < 2; round++) {
+        pull_whole(5, 150, 16);
+        for (size_t i = 0; i < ARRAY_LEN(pages); i++)
+            joint.live[pages[i] * VN_PAGE_BYTES + i] ^= 1;
+        assert_int_equal(joint_push(&joint), ARRAY_LEN(pages));
+        assert_same();
+    }
+    pull_whole(64, 32, 16);
+    joint.live[70 * VN_PAGE_BYTES] ^= 1; /* after one wait and before the next: not sent yet */
+    pull_whole(96, 32, 16);              /* now the span is stored as a whole */
+    assert_int_equal(joint_push(&joint), 1);
+    assert_same();
+}
+
+static void what_is_not_of_whole_pages_is_refused(void **state)
+{
+    static const uint8_t bytes[2 * VN_PAGE_BYTES];
+    (void)state;
+    assert_int_equal(vn_region_store(joint.region, 8, bytes, VN_PAGE_BYTES), -EPROTO);
+    assert_int_equal(vn_region_store(joint.region, 0, bytes, 100), -EPROTO);
+    assert_int_equal(vn_region_store(joint.region, SIZE, bytes, VN_PAGE_BYTES), -EPROTO);
+    assert_int_equal(vn_region_store(joint.region, SIZE - VN_PAGE_BYTES, bytes, 2 * VN_PAGE_BYTES),
+                     -EPROTO);
+    assert_int_equal(
+        vn_region_store(joint.region, UINT64_MAX - VN_PAGE_BYTES + 1, bytes, VN_PAGE_BYTES),
+        -EPROTO);
+    assert_same();
+}
+
 /* --- as deltas, where they compress --- */
+
+static void noise_is_tried_less_often(void **state)
+{
+    uint8_t *text = joint.live + LEAST * VN_PAGE_BYTES;
+    unsigned tried = 0;
+    (void)state;
+    put_noise(0, 1);
+    memset(text, 'x', VN_PAGE_BYTES);
+    for (int i = 0; i < 4; i++)
+        assert_false(vn_delta_shrinks(joint.client_codec, joint.live));
+    while (!vn_delta_shrinks(joint.client_codec, text))
+        tried++;
+    assert_in_range(tried, 1, 16);
+    assert_true(vn_delta_shrinks(joint.client_codec, text));
+}
 
 static void pages_that_compress_are_known_and_travel_as_a_delta(void **state)
 {
@@ -287,6 +369,10 @@ int main(int argc, char **argv)
         WITH_JOINT(deltas_and_known_pieces_part_what_they_change),
         WITH_JOINT(a_part_of_a_page_is_stored_in_both),
         WITH_JOINT(what_was_written_before_a_collection_is_in_it),
+        WITH_JOINT(what_came_as_a_whole_is_here_and_not_the_programs),
+        WITH_JOINT(what_the_program_writes_next_is_found),
+        WITH_JOINT(what_is_not_of_whole_pages_is_refused),
+        WITH_JOINT(noise_is_tried_less_often),
         WITH_JOINT(pages_that_compress_are_known_and_travel_as_a_delta),
     };
     int failed = cmocka_run_group_tests_name("a server that keeps twins", tests, NULL, NULL);
