@@ -77,10 +77,15 @@ enum kv_result remote_blocks_pour(struct remote_blocks *r, uint64_t block)
 
 /* ---- blocks ---- */
 
-enum kv_result remote_blocks_put(struct remote_blocks *r, uint64_t block)
+void remote_blocks_delete(struct remote_blocks *r, uint64_t block)
 {
     struct kv_block_key key = key_of(r->keys[block]);
     (void)kv_block_delete(r->client, &key);
+}
+
+enum kv_result remote_blocks_put(struct remote_blocks *r, uint64_t block)
+{
+    struct kv_block_key key = key_of(r->keys[block]);
     return kv_block_put(r->client, &key, 0, r->o.data + block * r->o.size, (uint32_t)r->o.size);
 }
 

@@ -30,6 +30,8 @@ int remote_blocks_open(const struct remote_options *options, struct remote_block
                        char why[RPC_WHY_CHARS]) MUST_CHECK;
 void remote_blocks_close(struct remote_blocks *remote);
 
+/* Best effort: so that the next put is one. */
+void remote_blocks_delete(struct remote_blocks *remote, uint64_t block);
 /* Each does `count` blocks from the number on. */
 enum kv_result remote_blocks_put(struct remote_blocks *remote, uint64_t block);
 enum kv_result remote_blocks_lease(struct remote_blocks *remote, uint64_t block, uint64_t count);

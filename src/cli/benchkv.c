@@ -30,12 +30,18 @@ struct benchkv_options {
     uint64_t ranks, rank, client_ranks, daemons, depth, key_range, value_size, runs, rate;
     uint64_t duration_ns, warmup_ns, ring_bytes;
     const char *read_ratio, *csv, *report, *seed_text;
-    int distribution, transport, flush, wait;
+    int distribution, transport, flush, wait, bursts;
     bool numa, plain, json, optimisations, no_single;
 };
 
-static const char *const transport_names[] = {"tcp", "unix", "shm", "ucx", NULL};
+static const char *const transport_names[] = {[RPC_SCHEME_TCP] = "tcp",
+                                              [RPC_SCHEME_UNIX] = "unix",
+                                              [RPC_SCHEME_SHM] = "shm",
+                                              [RPC_SCHEME_UCX] = "ucx",
+                                              NULL};
 static const char *const distribution_names[] = {"uniform", "zipfian", NULL};
+static const char *const bursts_names[] = {
+    [KV_BURSTS_AUTO] = "auto", [KV_BURSTS_NEVER] = "never", [KV_BURSTS_ALWAYS] = "always", NULL};
 
 static const struct cli_option options[] = {
     {.name = "duration",
@@ -145,6 +151,12 @@ static const struct cli_option options[] = {
      .offset = offsetof(struct benchkv_options, wait),
      .def = "adaptive",
      .help = "how daemons and clients wait"},
+    {.name = "bursts",
+     .kind = CLI_CHOICE,
+     .choices = bursts_names,
+     .offset = offsetof(struct benchkv_options, bursts),
+     .def = "auto",
+     .help = "whether clients that share cores are served in bursts, in turn"},
     {.name = "plain",
      .kind = CLI_FLAG,
      .offset = offsetof(struct benchkv_options, plain),
@@ -194,7 +206,8 @@ static const struct cli_option options[] = {
     {.name = "optimisations",
      .kind = CLI_FLAG,
      .offset = offsetof(struct benchkv_options, optimisations),
-     .help = "also measure each optimisation alone and all together"},
+     .help = "also measure each optimisation alone, all together, and all but\n"
+             "each"},
     {.name = "no-single",
      .kind = CLI_FLAG,
      .offset = offsetof(struct benchkv_options, no_single),
@@ -219,6 +232,9 @@ static const struct cli_option options[] = {
 
 static const struct cli_env environment[] = {
     CLI_RANK_ENV,
+    {"OMPI_COMM_WORLD_SIZE", "set by mpirun: how many ranks; with several --peers is needed"},
+    {"PMI_SIZE", "the same by mpiexec of MPICH"},
+    {"SLURM_STEP_NUM_TASKS", "the same by srun"},
     {"UCX_TLS", "what UCX may use"},
     {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
     {NULL},
@@ -241,6 +257,64 @@ static struct bkv_point *add_point(struct plan *plan, const struct bkv_point *li
     return p;
 }
 
+static void flush_at_once(struct bkv_point *p)
+{
+    p->flush = RPC_FLUSH_INCREMENTAL;
+}
+static void flush_as_it_pays(struct bkv_point *p)
+{
+    p->flush = RPC_FLUSH_ADAPTIVE;
+}
+static void go_deep(struct bkv_point *p)
+{
+    p->depth = 16;
+}
+static void two_daemons(struct bkv_point *p)
+{
+    p->daemons = 2;
+}
+static void be_lean(struct bkv_point *p)
+{
+    p->plain = false;
+}
+static void place_by_node(struct bkv_point *p)
+{
+    p->numa = true;
+}
+static void serve_in_bursts(struct bkv_point *p)
+{
+    p->bursts = KV_BURSTS_ALWAYS;
+}
+
+/* Each one is a change of the base; of two for the same thing only one is among all of them. */
+static const struct {
+    const char *name;
+    void (*apply)(struct bkv_point *point);
+    bool among_all;
+} optimisations[] = {
+    {"incremental flush", flush_at_once, false},
+    {"adaptive flush", flush_as_it_pays, true},
+    {"depth 16", go_deep, true},
+    {"2 daemons", two_daemons, true},
+    {"lean requests", be_lean, true},
+    {"numa placement", place_by_node, true},
+    {"bursts", serve_in_bursts, true},
+};
+
+_Static_assert(CLI_LIST_MAX + 3 + 2 * ARRAY_LEN(optimisations) <= BKV_POINTS_MAX, "all together");
+
+static void plan_all_but(struct plan *plan, const struct bkv_point *base, size_t left_out)
+{
+    char name[BKV_NAME_CHARS] = "all together";
+    if (left_out < ARRAY_LEN(optimisations))
+        snprintf(name, sizeof(name), "all but %s", optimisations[left_out].name);
+    struct bkv_point *p = add_point(plan, base, name);
+    for (size_t i = 0; i < ARRAY_LEN(optimisations); i++)
+        if (i != left_out && optimisations[i].among_all)
+            optimisations[i].apply(p);
+}
+
+/* Nothing, each alone, all, and all but each. */
 static void plan_optimisations(struct plan *plan, const struct bkv_point *like)
 {
     struct bkv_point base = *like;
@@ -248,20 +322,15 @@ static void plan_optimisations(struct plan *plan, const struct bkv_point *like)
     base.depth = base.daemons = 1;
     base.plain = true;
     base.numa = false;
+    base.bursts = KV_BURSTS_NEVER;
     plan->others = plan->count;
     add_point(plan, &base, "base");
-    add_point(plan, &base, "incremental flush")->flush = RPC_FLUSH_INCREMENTAL;
-    add_point(plan, &base, "adaptive flush")->flush = RPC_FLUSH_ADAPTIVE;
-    add_point(plan, &base, "depth 16")->depth = 16;
-    add_point(plan, &base, "2 daemons")->daemons = 2;
-    add_point(plan, &base, "lean requests")->plain = false;
-    add_point(plan, &base, "numa placement")->numa = true;
-    struct bkv_point *all = add_point(plan, &base, "all together");
-    all->flush = RPC_FLUSH_ADAPTIVE;
-    all->depth = 16;
-    all->daemons = 2;
-    all->plain = false;
-    all->numa = true;
+    for (size_t i = 0; i < ARRAY_LEN(optimisations); i++)
+        optimisations[i].apply(add_point(plan, &base, optimisations[i].name));
+    plan_all_but(plan, &base, ARRAY_LEN(optimisations));
+    for (size_t i = 0; i < ARRAY_LEN(optimisations); i++)
+        if (optimisations[i].among_all)
+            plan_all_but(plan, &base, i);
 }
 
 static enum cli_exit common_point(const struct benchkv_options *o, uint32_t ranks,
@@ -279,6 +348,7 @@ static enum cli_exit common_point(const struct benchkv_options *o, uint32_t rank
         .plain = o->plain,
         .flush = (enum rpc_flush_policy)o->flush,
         .wait = (enum rpc_wait_mode)o->wait,
+        .bursts = (enum kv_bursts)o->bursts,
         .ring_bytes = (uint32_t)o->ring_bytes,
         .duration_ns = o->duration_ns,
         .warmup_ns = o->warmup_ns,
@@ -324,11 +394,24 @@ static enum cli_exit make_plan(const struct benchkv_options *o, uint32_t ranks, 
     return CLI_DONE;
 }
 
+struct bench {
+    const struct benchkv_options *o;
+    struct plan plan;
+    struct bkv_world world;
+    struct bkv_result (*results)[KV_RANKS_MAX];
+    struct bkv_summary summaries[BKV_POINTS_MAX];
+    double pingpong_us, raw_us;
+    char why[RPC_WHY_CHARS];
+};
+
 /* ---- the bare limit of the same run ---- */
 
-static void measure_pingpong(const struct benchkv_options *o, double *ours_us, double *raw_us)
+static void measure_pingpong(const struct bench *b, double *ours_us, double *raw_us)
 {
-    static const enum bench_transport of[] = {BENCH_TCP, BENCH_UNIX, BENCH_SHM, BENCH_UCX};
+    static const enum bench_transport of[] = {[RPC_SCHEME_TCP] = BENCH_TCP,
+                                              [RPC_SCHEME_UNIX] = BENCH_UNIX,
+                                              [RPC_SCHEME_SHM] = BENCH_SHM,
+                                              [RPC_SCHEME_UCX] = BENCH_UCX};
     struct bench_dir dir;
     struct hw_hist hist;
     char why[RPC_WHY_CHARS];
@@ -340,8 +423,8 @@ static void measure_pingpong(const struct benchkv_options *o, double *ours_us, d
         hw_hist_fini(&hist);
         return;
     }
-    struct bench_spec spec = {.transport = of[o->transport],
-                              .wait = (enum rpc_wait_mode)o->wait,
+    struct bench_spec spec = {.transport = of[b->world.addrs[0].scheme],
+                              .wait = (enum rpc_wait_mode)b->o->wait,
                               .place = BENCH_TWO_CORES,
                               .dir = &dir};
     struct bench_shot shot = {.size = PING_BYTES, .depth = 1, .count = PING_COUNT, .hist = &hist};
@@ -358,16 +441,6 @@ static void measure_pingpong(const struct benchkv_options *o, double *ours_us, d
 }
 
 /* ---- one rank, all points ---- */
-
-struct bench {
-    const struct benchkv_options *o;
-    struct plan plan;
-    struct bkv_world world;
-    struct bkv_result (*results)[KV_RANKS_MAX];
-    struct bkv_summary summaries[BKV_POINTS_MAX];
-    double pingpong_us, raw_us;
-    char why[RPC_WHY_CHARS];
-};
 
 static void fini_results(struct bkv_result *results, uint32_t ranks)
 {
@@ -459,7 +532,7 @@ static enum cli_exit report(struct bench *b)
                           .others = b->plan.others,
                           .pingpong_us = b->pingpong_us,
                           .raw_us = b->raw_us,
-                          .transport = transport_names[b->o->transport]};
+                          .transport = transport_names[b->world.addrs[0].scheme]};
     hw_bench_host(set.host);
     int rc = b->o->json ? bkv_report_json(&set, stdout) : bkv_report_text(&set, stdout);
     if (rc)
@@ -513,14 +586,26 @@ static enum cli_exit run_rank(struct bench *b)
 
 /* ---- ranks on this host ---- */
 
+/* Ranks whose addresses say that they are where this one is: they share its cores. */
+static void find_neighbours(struct bkv_world *w)
+{
+    const struct rpc_addr *mine = &w->addrs[w->rank];
+    bool paths = mine->scheme == RPC_SCHEME_UNIX || mine->scheme == RPC_SCHEME_SHM;
+    w->ranks_here = w->rank_here = 0;
+    for (uint32_t i = 0; i < w->ranks; i++) {
+        if (!paths && strcmp(w->addrs[i].host, mine->host) != 0)
+            continue;
+        w->rank_here += i < w->rank;
+        w->ranks_here++;
+    }
+}
+
 static void local_addresses(struct bench *b)
 {
-    static const enum rpc_scheme schemes[] = {RPC_SCHEME_TCP, RPC_SCHEME_UNIX, RPC_SCHEME_SHM,
-                                              RPC_SCHEME_UCX};
     unsigned base = 20000 + (unsigned)getpid() * PORTS_A_RANK % 10000; /* below the kernel's own */
     for (uint32_t r = 0; r < b->world.ranks; r++) {
         struct rpc_addr *a = &b->world.addrs[r];
-        *a = (struct rpc_addr){.scheme = schemes[b->o->transport], .host = "127.0.0.1"};
+        *a = (struct rpc_addr){.scheme = (enum rpc_scheme)b->o->transport, .host = "127.0.0.1"};
         a->port = (uint16_t)(base + r * PORTS_A_RANK);
         snprintf(a->path, sizeof(a->path), "%s/peer%u", b->world.dir, r);
     }
@@ -579,12 +664,12 @@ static void on_signal(int number)
 static enum cli_exit run_here(struct bench *b)
 {
     pid_t pids[KV_RANKS_MAX];
-    b->world.ranks = b->world.ranks_here = (uint32_t)b->o->ranks;
+    b->world.ranks = (uint32_t)b->o->ranks;
     snprintf(b->world.dir, sizeof(b->world.dir), "/tmp/hawser-benchkv-XXXXXX");
     if (!mkdtemp(b->world.dir))
         return cli_fail(CLI_FAILED, "benchkv: %s: %s", b->world.dir, strerror(errno));
     local_addresses(b);
-    measure_pingpong(b->o, &b->pingpong_us, &b->raw_us);
+    measure_pingpong(b, &b->pingpong_us, &b->raw_us);
     fflush(NULL);
     uint32_t started = 0;
     for (; started < b->world.ranks; started++) {
@@ -593,6 +678,7 @@ static enum cli_exit run_here(struct bench *b)
             break;
         if (pids[started] == 0) {
             b->world.rank = started;
+            find_neighbours(&b->world);
             return run_rank(b);
         }
     }
@@ -614,7 +700,6 @@ static enum cli_exit run_here(struct bench *b)
 static enum cli_exit run_as_rank(struct bench *b)
 {
     b->world.ranks = (uint32_t)b->o->peers.count;
-    b->world.ranks_here = 1;
     b->world.rank = cli_rank((uint32_t)b->o->rank);
     if (b->world.rank >= b->world.ranks)
         return cli_fail(CLI_USAGE, "benchkv: rank %u of %u: --peers names too few", b->world.rank,
@@ -623,11 +708,12 @@ static enum cli_exit run_as_rank(struct bench *b)
         if (rpc_addr_parse(b->o->peers.items[i], &b->world.addrs[i], b->why))
             return cli_fail(CLI_USAGE, "benchkv: --peers: %s", b->why);
     }
+    find_neighbours(&b->world);
     snprintf(b->world.dir, sizeof(b->world.dir), "/tmp/hawser-benchkv-XXXXXX");
     if (!mkdtemp(b->world.dir))
         return cli_fail(CLI_FAILED, "benchkv: %s: %s", b->world.dir, strerror(errno));
     if (b->world.rank == 0)
-        measure_pingpong(b->o, &b->pingpong_us, &b->raw_us);
+        measure_pingpong(b, &b->pingpong_us, &b->raw_us);
     enum cli_exit code = run_rank(b);
     remove_dir(b->world.dir);
     return code;
@@ -642,10 +728,10 @@ static enum cli_exit run(const void *values, const struct cli_operands *operands
     b->o = values;
     bool by_hand = b->o->peers.count > 0;
     uint32_t ranks = by_hand ? (uint32_t)b->o->peers.count : (uint32_t)b->o->ranks;
-    uint32_t launched;
     enum cli_exit code = make_plan(b->o, ranks, &b->plan);
-    if (code == CLI_DONE && !by_hand && cli_launched_rank(&launched) && launched > 0)
-        code = cli_fail(CLI_USAGE, "benchkv: under mpirun or srun give --peers, the same to all");
+    if (code == CLI_DONE && !by_hand && cli_launched_ranks() > 1)
+        code = cli_fail(CLI_USAGE, "benchkv: under mpirun or srun give --peers, the same to all: "
+                                   "the address of every rank, in order");
     if (code == CLI_DONE)
         code = by_hand ? run_as_rank(b) : run_here(b);
     free(b);
@@ -667,7 +753,7 @@ const struct cli_command cli_benchkv = {
     .examples = "hawser benchkv\n"
                 "hawser benchkv --duration 1s --runs 5 --transport tcp --report kv.html\n"
                 "hawser benchkv --ranks 1 --queue-depth 16 --client-threads 1 --read-ratio 1\n"
-                "mpirun -np 2 hawser benchkv --peers host1:28200,host2:28200",
+                "mpirun -n 2 --bind-to none hawser benchkv --peers host1:28200,host2:28200",
     .values_size = sizeof(struct benchkv_options),
     .run = run,
 };

@@ -10,6 +10,7 @@
 #define HAWSER_CLI_BENCHKV_H
 
 #include "base/hist.h"
+#include "kv/host.h"
 #include "kv/kv.h"
 #include "kv/stats.h"
 #include "rpc/addr.h"
@@ -22,8 +23,8 @@
 
 enum {
     BKV_CLIENTS_MAX = 256, /* threads of a rank */
-    BKV_POINTS_MAX = 32,
-    BKV_PROBE_EVERY = 16, /* loops of a daemon between two that are timed */
+    BKV_POINTS_MAX = 48,   /* a list of clients, one rank, optimisations: see benchkv.c */
+    BKV_PROBE_EVERY = 16,  /* loops of a daemon between two that are timed */
     BKV_NAME_CHARS = 48
 };
 
@@ -38,6 +39,7 @@ struct bkv_point {
     bool zipfian, numa, plain;
     enum rpc_flush_policy flush;
     enum rpc_wait_mode wait;
+    enum kv_bursts bursts;
     uint32_t ring_bytes;
     uint64_t duration_ns, warmup_ns;
     uint64_t rate; /* requests a second of each rank; 0: closed loop */
@@ -87,8 +89,8 @@ uint8_t *bkv_meet_take(struct bkv_meet *meet, uint32_t rank, size_t *len);
 
 struct bkv_world {
     uint32_t rank, ranks;
-    uint32_t ranks_here; /* on this host; for placing them on its cores */
-    char dir[64];        /* for attach sockets */
+    uint32_t rank_here, ranks_here; /* among those on this host, which share its cores */
+    char dir[64];                   /* for attach sockets */
     struct rpc_addr addrs[KV_RANKS_MAX];
     struct bkv_meet *meet;
 };
@@ -122,7 +124,8 @@ struct bkv_summary {
     double seconds;
     double total_rps, rank_rps, remote_rps; /* the last two of one rank */
     double rtt_p50_us, rtt_mean_us;
-    double client_p50_us, client_p99_us, client_mean_us, local_mean_us, remote_mean_us;
+    double client_p50_us, client_p99_us, client_p999_us, client_mean_us, local_mean_us,
+        remote_mean_us;
     double in_flight;     /* mean, of one rank's daemons together */
     double useful, empty; /* shares of the daemons' time; the rest they slept */
     double loop_mean_ns;

@@ -201,7 +201,7 @@ static void *runner_main(void *user)
     const struct bkv_load *l = r->load;
     struct kv_cpus cpus;
     if (l->point.numa && kv_cpus_init(&cpus) == 0) {
-        struct kv_cpus_share share = {.rank = l->world->rank % l->world->ranks_here,
+        struct kv_cpus_share share = {.rank = l->world->rank_here,
                                       .ranks = l->world->ranks_here,
                                       .daemons = l->point.daemons};
         (void)kv_cpus_pin(kv_cpus_of_client(&cpus, &share, r->id)); /* a hint: runs anywhere else */

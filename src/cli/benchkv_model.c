@@ -35,6 +35,7 @@ static void add_times(struct bkv_summary *s, const struct bkv_result *results, u
     s->rtt_mean_us = rtt.count ? rtt_sum / (double)rtt.count / 1e3 : 0;
     s->client_p50_us = (double)hw_hist_percentile(&latency, 50) / 1e3;
     s->client_p99_us = (double)hw_hist_percentile(&latency, 99) / 1e3;
+    s->client_p999_us = (double)hw_hist_percentile(&latency, 99.9) / 1e3;
     s->client_mean_us = latency.count ? sum / (double)latency.count / 1e3 : 0;
     s->local_mean_us = local_count ? local / (double)local_count / 1e3 : 0;
     s->remote_mean_us = remote_count ? remote / (double)remote_count / 1e3 : 0;

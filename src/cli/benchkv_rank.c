@@ -49,9 +49,8 @@ static void *unit_main(void *user)
 static int core_of(const struct rank_run *r, uint32_t index)
 {
     struct kv_cpus cpus;
-    struct kv_cpus_share share = {.rank = r->world->rank % r->world->ranks_here,
-                                  .ranks = r->world->ranks_here,
-                                  .daemons = r->point->daemons};
+    struct kv_cpus_share share = {
+        .rank = r->world->rank_here, .ranks = r->world->ranks_here, .daemons = r->point->daemons};
     if (!r->point->numa || kv_cpus_init(&cpus))
         return -1;
     return (int)kv_cpus_of_daemon(&cpus, &share, index);
@@ -78,6 +77,7 @@ static int unit_start(struct rank_run *r, uint32_t index, char why[RPC_WHY_CHARS
         .max_clients = p->clients + 1,
         .flush = p->flush,
         .wait = p->wait,
+        .bursts = p->bursts,
         .ring_bytes = p->ring_bytes,
         .plain = p->plain,
         .probe = &u->probe,

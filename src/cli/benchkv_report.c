@@ -97,7 +97,7 @@ static void build_scaling(const struct bkv_set *s, struct hw_table *t, char note
 {
     columns(t, (const char *const[]){"Clients/rank", "copyrpc_rtt p50 (us)",
                                      "copyrpc_rtt mean (us)", "Total RPS", "Remote/rank",
-                                     "client p50 (us)", "client p99 (us)", NULL});
+                                     "client p50 (us)", "client p99 (us)", "p99.9 (us)", NULL});
     for (uint32_t i = 0; i < s->sweep; i++) {
         const struct bkv_summary *m = &s->summaries[i];
         hw_table_cell(t, "%u", m->point->clients);
@@ -107,6 +107,7 @@ static void build_scaling(const struct bkv_set *s, struct hw_table *t, char note
         hw_table_cell(t, "%.0f", m->remote_rps);
         hw_table_cell(t, "%.2f", m->client_p50_us);
         hw_table_cell(t, "%.2f", m->client_p99_us);
+        hw_table_cell(t, "%.2f", m->client_p999_us);
     }
     const struct bkv_summary *first = &s->summaries[0], *last = &s->summaries[top(s)];
     if (s->pingpong_us > 0)
@@ -420,7 +421,7 @@ static void build_ranks(const struct bkv_set *s, struct hw_table *t, char note[N
 static void build_optimisations(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
 {
     columns(t, (const char *const[]){"Setting", "Total RPS", "x base", "copyrpc_rtt p50 (us)",
-                                     "client p50 (us)", "client p99 (us)", NULL});
+                                     "client p50 (us)", "client p99 (us)", "p99.9 (us)", NULL});
     if (s->others >= s->count) {
         add_note(note, "Not measured: --optimisations does.");
         return;
@@ -433,9 +434,10 @@ static void build_optimisations(const struct bkv_set *s, struct hw_table *t, cha
         hw_table_cell(t, "%.2f", m->rtt_p50_us);
         hw_table_cell(t, "%.2f", m->client_p50_us);
         hw_table_cell(t, "%.2f", m->client_p99_us);
+        hw_table_cell(t, "%.2f", m->client_p999_us);
     }
     add_note(note,
-             "Base: batch flush, depth 1, one daemon, plain loop, threads anywhere; %u "
+             "Base: batch flush, depth 1, one daemon, plain loop, threads anywhere, no bursts; %u "
              "clients a rank.",
              s->points[s->others].clients);
 }
@@ -513,6 +515,8 @@ static void json_rows(struct hw_json *j, const struct bkv_set *s)
         json_row(j, name, m->client_p50_us, "us", s->raw_us > 0 ? s->raw_us : NAN);
         snprintf(name, sizeof(name), "%s.client_p99", m->point->name);
         json_row(j, name, m->client_p99_us, "us", NAN);
+        snprintf(name, sizeof(name), "%s.client_p999", m->point->name);
+        json_row(j, name, m->client_p999_us, "us", NAN);
         snprintf(name, sizeof(name), "%s.local_mean", m->point->name);
         json_row(j, name, m->local_mean_us, "us", NAN);
         snprintf(name, sizeof(name), "%s.remote_mean", m->point->name);

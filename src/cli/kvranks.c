@@ -14,18 +14,37 @@ const char *const cli_flush_names[] = {[RPC_FLUSH_ADAPTIVE] = "adaptive",
 const char *const cli_wait_names[] = {
     [RPC_WAIT_ADAPTIVE] = "adaptive", [RPC_WAIT_BLOCK] = "block", [RPC_WAIT_BUSY] = "busy", NULL};
 
+/* What each launcher calls this process's number and that of all. */
+static const struct {
+    const char *rank, *ranks;
+} launchers[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                 {"PMI_RANK", "PMI_SIZE"},
+                 {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}}; /* of the step: a job script has none */
+
+static bool number_in(const char *variable, uint64_t max, uint64_t *out)
+{
+    const char *text = getenv(variable);
+    return text && hw_parse_u64(text, 0, max, out) == 0;
+}
+
 bool cli_launched_rank(uint32_t *rank_out)
 {
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        const char *text = getenv(names[i]);
-        uint64_t rank;
-        if (text && hw_parse_u64(text, 0, KV_RANKS_MAX - 1, &rank) == 0) {
+    uint64_t rank;
+    for (size_t i = 0; i < ARRAY_LEN(launchers); i++)
+        if (number_in(launchers[i].rank, KV_RANKS_MAX - 1, &rank)) {
             *rank_out = (uint32_t)rank;
             return true;
         }
-    }
     return false;
+}
+
+uint32_t cli_launched_ranks(void)
+{
+    uint64_t ranks;
+    for (size_t i = 0; i < ARRAY_LEN(launchers); i++)
+        if (number_in(launchers[i].ranks, UINT32_MAX, &ranks))
+            return (uint32_t)ranks;
+    return 0;
 }
 
 uint32_t cli_rank(uint32_t given)

@@ -13,6 +13,8 @@ extern const char *const cli_wait_names[];
 
 /* What a launcher says: mpirun's or srun's number for this process.  False when none does. */
 bool cli_launched_rank(uint32_t *rank_out);
+/* How many processes it started; 0 when none did. */
+uint32_t cli_launched_ranks(void);
 /* The launcher's word, else `given`. */
 uint32_t cli_rank(uint32_t given);
 

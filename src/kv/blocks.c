@@ -5,10 +5,12 @@
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
+#include <xxhash.h>
 
 enum {
     NONE = UINT32_MAX,
     GUESTS = KV_BLOCK_TENANTS_MAX,
+    DELETED_KEPT = 256, /* as many deletes as a copy that is on its way can be behind */
     PUTS_DEFAULT = 256,
     LEASES_DEFAULT = 4096,
     HIGH = 98,
@@ -40,8 +42,7 @@ struct tenant {
 
 /* A put in progress, at the place of its claim. */
 struct put {
-    struct kv_checksum sum; /* of the whole pieces that are in the arena so far */
-    uint64_t written, summed;
+    uint64_t written, sum; /* bytes, and their checksum */
 };
 
 struct kv_blocks {
@@ -51,11 +52,12 @@ struct kv_blocks {
     struct kv_policy *policy;
     struct kv_claims *open_puts, *leases;
     struct entry *entries;
-    struct put *put_states; /* aligned, within put_memory */
-    void *put_memory;
+    struct put *put_states;
     uint32_t *buckets;
     uint32_t bucket_mask, spare;
     struct tenant tenants[KV_BLOCK_TENANTS_MAX + 1]; /* the last: all guests, without a limit */
+    uint64_t deleted[DELETED_KEPT]; /* hashes of keys that were deleted last, odd */
+    uint32_t deleted_next;
     struct kv_blocks_stat stat; /* counts; the rest is filled in when asked for */
 };
 
@@ -316,9 +318,7 @@ static enum kv_result start_put(struct kv_blocks *b, struct kv_block_holder *hol
     uint32_t place = kv_claims_take(b->open_puts, &holder->open_puts, b->spare, now);
     assert(place != NONE);
     entry_open(b, e);
-    struct put *put = &b->put_states[place];
-    put->written = put->summed = 0;
-    kv_checksum_begin(&put->sum);
+    b->put_states[place] = (struct put){0};
     *ticket = kv_claims_handle(b->open_puts, place);
     return KV_OK;
 }
@@ -379,17 +379,6 @@ static enum kv_result find_put(struct kv_blocks *b, struct kv_block_holder *hold
     return rc == 0 ? KV_OK : rc == -ESTALE ? KV_STALE : KV_REFUSED;
 }
 
-/* Over the arena and not over what is written: the writer may change that. */
-static void sum_pieces(struct put *put, const uint8_t *block, uint32_t len)
-{
-    uint64_t ready = put->written - put->summed;
-    if (ready < KV_CHECKSUM_PIECE && put->written < len)
-        return;
-    assert(ready <= KV_CHECKSUM_PIECE);
-    kv_checksum_piece(&put->sum, block + put->summed, ready);
-    put->summed = put->written;
-}
-
 enum kv_result kv_blocks_put_write(struct kv_blocks *b, struct kv_block_holder *holder,
                                    uint64_t ticket, uint64_t at, const void *data, uint64_t len,
                                    uint64_t now)
@@ -402,22 +391,8 @@ enum kv_result kv_blocks_put_write(struct kv_blocks *b, struct kv_block_holder *
     struct put *put = &b->put_states[place];
     if (at != put->written || len > e->len - at)
         return KV_REFUSED;
-    uint8_t *block = b->arena + e->offset;
-    const uint8_t *from = data;
-    if (is_guest(e)) { /* its readers hold it against the owner's checksum */
-        memcpy(block + at, from, len);
-        put->written += len;
-        return KV_OK;
-    }
-    while (len > 0) {
-        uint64_t n = put->summed + KV_CHECKSUM_PIECE - put->written;
-        n = len < n ? len : n;
-        memcpy(block + put->written, from, n);
-        put->written += n;
-        from += n;
-        len -= n;
-        sum_pieces(put, block, e->len);
-    }
+    put->sum = kv_checksum_copy(put->sum, b->arena + e->offset + at, data, len);
+    put->written += len;
     return KV_OK;
 }
 
@@ -441,7 +416,7 @@ static enum kv_result judge_put(struct kv_blocks *b, const struct entry *e, cons
 {
     if (put->written < e->len)
         return KV_REFUSED;
-    if (checksum && !is_guest(e) && kv_checksum_end(&put->sum) != *checksum) {
+    if (checksum && put->sum != *checksum) {
         b->stat.corrupt++;
         return KV_MISS;
     }
@@ -466,7 +441,7 @@ static enum kv_result commit(struct kv_blocks *b, struct kv_block_holder *holder
         put_end(b, place);
         return result;
     }
-    e->checksum = checksum ? *checksum : kv_checksum_end(&put->sum);
+    e->checksum = put->sum;
     kv_claims_drop(b->open_puts, place);
     publish(b, at);
     return KV_OK;
@@ -529,6 +504,7 @@ enum kv_result kv_blocks_get(struct kv_blocks *b, struct kv_block_holder *holder
                                    .offset = e->offset,
                                    .checksum = e->checksum,
                                    .expires_ns = kv_claims_expires_ns(b->leases, place),
+                                   .tenant = is_guest(e) ? 0 : b->tenants[e->tenant].id,
                                    .len = e->len};
     return KV_OK;
 }
@@ -574,7 +550,7 @@ enum kv_result kv_blocks_verify(struct kv_blocks *b, struct kv_block_holder *hol
         return result;
     uint32_t at = kv_claims_entry(b->leases, place);
     const struct entry *e = &b->entries[at];
-    if (kv_block_checksum(b->arena + e->offset, e->len) == e->checksum)
+    if (kv_checksum_add(0, b->arena + e->offset, e->len) == e->checksum)
         return KV_OK;
     b->stat.corrupt++;
     if (e->state == ENTRY_READY)
@@ -605,6 +581,68 @@ enum kv_result kv_blocks_release(struct kv_blocks *b, struct kv_block_holder *ho
     if (result == KV_OK)
         lease_end(b, place);
     return result;
+}
+
+/* ---- blocks that came from elsewhere and stay ---- */
+
+bool kv_blocks_owns(const struct kv_blocks *b, const struct kv_block_key *key)
+{
+    uint32_t at = find(b, key);
+    return at != NONE && !is_guest(&b->entries[at]);
+}
+
+static bool was_deleted(const struct kv_blocks *b, uint64_t hash)
+{
+    uint32_t i = 0;
+    while (i < DELETED_KEPT && b->deleted[i] != (hash | 1))
+        i++;
+    return i < DELETED_KEPT;
+}
+
+/* Also of a key without a block: a copy of it may be on its way here. */
+static void note_deleted(struct kv_blocks *b, const struct kv_block_key *key)
+{
+    if (key->len < 1 || key->len > KV_BLOCK_KEY_MAX)
+        return;
+    b->deleted[b->deleted_next] = hash_of(b, key) | 1;
+    b->deleted_next = (b->deleted_next + 1) % DELETED_KEPT;
+}
+
+/* From the guests to a tenant that has room. */
+static void move_in(struct kv_blocks *b, uint32_t at, uint32_t tenant)
+{
+    struct entry *e = &b->entries[at];
+    struct tenant *from = &b->tenants[GUESTS], *to = &b->tenants[tenant];
+    uint64_t size = kv_extents_size(e->len);
+    tenant_list_remove(b, at);
+    from->entries--;
+    from->bytes -= size;
+    e->tenant = tenant;
+    to->entries++;
+    to->bytes += size;
+    tenant_list_add(b, at);
+    kv_policy_add(b->policy, at, e->hash, size);
+    b->stat.guests--;
+    b->stat.mended++;
+}
+
+enum kv_result kv_blocks_adopt(struct kv_blocks *b, const struct kv_block_key *key, uint64_t tenant)
+{
+    uint32_t at = find(b, key);
+    if (at == NONE)
+        return KV_MISS;
+    if (!is_guest(&b->entries[at]))
+        return KV_OK;
+    if (was_deleted(b, b->entries[at].hash))
+        return KV_STALE;
+    uint64_t size = kv_extents_size(b->entries[at].len);
+    if (size > b->config.tenant_bytes)
+        return KV_TOO_LARGE;
+    uint32_t place = tenant_place(b, tenant);
+    if (place == NONE || !tenant_room(b, place, size))
+        return KV_FULL;
+    move_in(b, at, place);
+    return KV_OK;
 }
 
 /* ---- keys ---- */
@@ -642,6 +680,7 @@ uint32_t kv_blocks_match(const struct kv_blocks *b, const struct kv_block_key *k
 enum kv_result kv_blocks_delete(struct kv_blocks *b, const struct kv_block_key *key)
 {
     uint32_t at = find(b, key);
+    note_deleted(b, key);
     if (at == NONE)
         return KV_MISS;
     entry_drop(b, at);
@@ -664,6 +703,11 @@ enum kv_result kv_blocks_pin(struct kv_blocks *b, const struct kv_block_key *key
 }
 
 /* ---- figures ---- */
+
+bool kv_blocks_has_evicted(const struct kv_blocks *b)
+{
+    return b->stat.evicted > 0;
+}
 
 void kv_blocks_stat(const struct kv_blocks *b, struct kv_blocks_stat *out)
 {
@@ -718,11 +762,9 @@ static int make_tables(struct kv_blocks *b)
     uint32_t buckets = bucket_count(c->entries);
     b->entries = m->alloc(m->user, (size_t)c->entries * sizeof(struct entry));
     b->buckets = m->alloc(m->user, (size_t)buckets * sizeof(uint32_t));
-    b->put_memory = m->alloc(m->user, (size_t)c->open_puts * sizeof(struct put) + HW_CACHE_LINE);
-    if (!b->entries || !b->buckets || !b->put_memory)
+    b->put_states = m->alloc(m->user, (size_t)c->open_puts * sizeof(struct put));
+    if (!b->entries || !b->buckets || !b->put_states)
         return -ENOMEM;
-    uintptr_t aligned = ((uintptr_t)b->put_memory + HW_CACHE_LINE - 1) / HW_CACHE_LINE;
-    b->put_states = (struct put *)(aligned * HW_CACHE_LINE);
     b->bucket_mask = buckets - 1;
     for (uint32_t i = 0; i < buckets; i++)
         b->buckets[i] = NONE;
@@ -769,7 +811,7 @@ void kv_blocks_destroy(struct kv_blocks *b)
     kv_claims_destroy(b->open_puts);
     kv_policy_destroy(b->policy);
     kv_extents_destroy(b->extents);
-    m.release(m.user, b->put_memory);
+    m.release(m.user, b->put_states);
     m.release(m.user, b->buckets);
     m.release(m.user, b->entries);
     m.release(m.user, b);

@@ -37,7 +37,7 @@
 enum {
     KV_BLOCK_MAX = 64 << 20, /* a layer of a long sequence; also bounds what a copy holds up */
     KV_BLOCK_ENTRIES_MAX = 1 << 22, /* about 1 GiB of books */
-    KV_BLOCK_PUTS_MAX = 4096,       /* in progress; each has a hash state of 576 bytes */
+    KV_BLOCK_PUTS_MAX = 4096,       /* in progress; each holds room that nobody can evict */
     KV_BLOCK_LEASES_MAX = 1 << 20,
     KV_BLOCK_TENANTS_MAX = 256, /* with blocks at a time; looked through one by one */
     KV_BLOCK_CHAIN_MAX = 1024   /* keys of one match: half a million tokens of 512 a block */
@@ -108,7 +108,7 @@ enum kv_result kv_blocks_put_write(struct kv_blocks *blocks, struct kv_block_hol
 enum kv_result kv_blocks_put_commit(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                     uint64_t ticket, uint64_t now_ns);
 /* The same for bytes that came from afar: KV_MISS, counted as corrupt, when they do not have the
- * checksum that came with them.  A guest is not hashed here: it gets the checksum as it is. */
+ * checksum that came with them. */
 enum kv_result kv_blocks_put_commit_as(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                        uint64_t ticket, uint64_t checksum, uint64_t now_ns);
 /* KV_OK, KV_STALE, KV_REFUSED. */
@@ -122,6 +122,7 @@ struct kv_block_lease {
     uint64_t offset;   /* in the arena */
     uint64_t checksum; /* kv/checksum.h */
     uint64_t expires_ns;
+    uint64_t tenant; /* 0 for a guest */
     uint32_t len;
 };
 
@@ -157,6 +158,13 @@ bool kv_blocks_exists(const struct kv_blocks *blocks, const struct kv_block_key 
 /* The checksum of the key's block; false: no block. */
 bool kv_blocks_peek(const struct kv_blocks *blocks, const struct kv_block_key *key,
                     uint64_t *checksum);
+/* Whether the key has a block that is no guest. */
+bool kv_blocks_owns(const struct kv_blocks *blocks, const struct kv_block_key *key);
+/* Makes the key's guest a block of our own, of that tenant.  KV_OK, also when it is one; KV_MISS;
+ * KV_STALE when the key was deleted here lately, so that nothing comes back behind a delete;
+ * KV_TOO_LARGE, KV_FULL as for a put: then it stays a guest. */
+enum kv_result kv_blocks_adopt(struct kv_blocks *blocks, const struct kv_block_key *key,
+                               uint64_t tenant);
 /* Ends the key's block if it is a guest; whether it was. */
 bool kv_blocks_drop_guest(struct kv_blocks *blocks, const struct kv_block_key *key);
 /* How many keys from the first on have a block. */
@@ -179,9 +187,12 @@ struct kv_blocks_stat {
     uint64_t corrupt; /* found to differ from their checksum */
     uint64_t stale, puts_expired, leases_expired;
     uint64_t guests; /* of the blocks */
+    uint64_t mended; /* guests that were made our own */
 };
 
 void kv_blocks_stat(const struct kv_blocks *blocks, struct kv_blocks_stat *out);
+/* Whether a block that should be here may be one that was given up for others. */
+bool kv_blocks_has_evicted(const struct kv_blocks *blocks);
 /* What a tenant has in the arena. */
 uint64_t kv_blocks_tenant_bytes(const struct kv_blocks *blocks, uint64_t tenant);
 

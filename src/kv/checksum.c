@@ -1,35 +1,149 @@
 #include "kv/checksum.h"
 
+#include "kv/checksum_impl.h"
 #include "wire/le.h"
 
-#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
 
-void kv_checksum_begin(struct kv_checksum *sum)
-{
-    (void)XXH3_64bits_reset(&sum->pieces);
-}
+enum { SLICES = 8, COPY_BYTES = 16 << 10 /* the nearest cache has them when they are counted */ };
 
-void kv_checksum_piece(struct kv_checksum *sum, const void *data, size_t len)
-{
-    uint8_t hash[8];
-    assert(len <= KV_CHECKSUM_PIECE);
-    wire_store64(hash, XXH3_64bits(data, len));
-    (void)XXH3_64bits_update(&sum->pieces, hash, sizeof(hash));
-}
+static const uint64_t polynomial = UINT64_C(0x9a6c9329ac4bc9b5); /* reflected */
 
-uint64_t kv_checksum_end(const struct kv_checksum *sum)
-{
-    return XXH3_64bits_digest(&sum->pieces);
-}
+/* What a byte adds to the remainder, by how many bytes come after it.  Written once. */
+static uint64_t table[SLICES][256];
+static pthread_once_t table_made = PTHREAD_ONCE_INIT;
 
-uint64_t kv_block_checksum(const void *data, size_t len)
+static void make_table(void)
 {
-    struct kv_checksum sum;
-    const uint8_t *from = data;
-    kv_checksum_begin(&sum);
-    for (size_t at = 0, n; at < len; at += n) {
-        n = len - at < KV_CHECKSUM_PIECE ? len - at : KV_CHECKSUM_PIECE;
-        kv_checksum_piece(&sum, from + at, n);
+    for (uint64_t byte = 0; byte < 256; byte++) {
+        uint64_t crc = byte;
+        for (int bit = 0; bit < 8; bit++)
+            crc = (crc >> 1) ^ (crc & 1 ? polynomial : 0);
+        table[0][byte] = crc;
     }
-    return kv_checksum_end(&sum);
+    for (int slice = 1; slice < SLICES; slice++)
+        for (int byte = 0; byte < 256; byte++) {
+            uint64_t crc = table[slice - 1][byte];
+            table[slice][byte] = (crc >> 8) ^ table[0][crc & 0xff];
+        }
+}
+
+/* The register goes over bytes, eight at a time. */
+static uint64_t pass(uint64_t crc, const uint8_t *p, size_t len)
+{
+    for (; len >= SLICES; p += SLICES, len -= SLICES) {
+        uint64_t word = crc ^ wire_load64(p);
+        crc = 0;
+        for (int i = 0; i < SLICES; i++)
+            crc ^= table[SLICES - 1 - i][(word >> 8 * i) & 0xff];
+    }
+    for (; len > 0; p++, len--)
+        crc = (crc >> 8) ^ table[0][(crc ^ *p) & 0xff];
+    return crc;
+}
+
+/* ---- ways ---- */
+
+/* `to` NULL: nothing is copied. */
+typedef uint64_t way_fn(uint64_t crc, uint8_t *to, const uint8_t *from, size_t len);
+
+static uint64_t go_plain(uint64_t crc, uint8_t *to, const uint8_t *from, size_t len)
+{
+    if (!to)
+        return pass(crc, from, len);
+    for (size_t at = 0, n; at < len; at += n) {
+        n = len - at < COPY_BYTES ? len - at : COPY_BYTES;
+        memcpy(to + at, from + at, n);
+        crc = pass(crc, to + at, n);
+    }
+    return crc;
+}
+
+struct way {
+    const char *name;
+    way_fn *go;
+};
+
+static const struct way plain = {"c", go_plain};
+
+#if defined(__aarch64__) || defined(__x86_64__)
+static uint64_t go_folding(uint64_t crc, uint8_t *to, const uint8_t *from, size_t len)
+{
+    size_t whole = len / KV_FOLD_BYTES * KV_FOLD_BYTES;
+    if (whole) {
+        uint8_t rest[KV_FOLD_REST];
+        kv_checksum_fold(crc, to, from, whole, rest);
+        crc = pass(0, rest, sizeof(rest));
+    }
+    return go_plain(crc, to ? to + whole : NULL, from + whole, len - whole);
+}
+
+static const struct way folding = {"clmul", go_folding};
+
+static bool folding_runs(void)
+{
+#if defined(__aarch64__)
+    return getauxval(AT_HWCAP) & HWCAP_PMULL;
+#else
+    return __builtin_cpu_supports("pclmul");
+#endif
+}
+#endif
+
+static const struct way *way_at(size_t i)
+{
+#if defined(__aarch64__) || defined(__x86_64__)
+    if (folding_runs() && i-- == 0)
+        return &folding;
+#endif
+    return i == 0 ? &plain : NULL;
+}
+
+/* Relaxed: it points to constants only, and any of them is a right answer. */
+static _Atomic(const struct way *) in_use;
+
+static way_fn *way(void)
+{
+    const struct way *w = atomic_load_explicit(&in_use, memory_order_relaxed);
+    (void)pthread_once(&table_made, make_table);
+    if (UNLIKELY(!w)) {
+        w = way_at(0);
+        atomic_store_explicit(&in_use, w, memory_order_relaxed);
+    }
+    return w->go;
+}
+
+const char *kv_checksum_way(size_t i)
+{
+    const struct way *w = way_at(i);
+    return w ? w->name : NULL;
+}
+
+int kv_checksum_use(const char *name)
+{
+    const struct way *w;
+    for (size_t i = 0; (w = way_at(i)); i++) {
+        if (strcmp(w->name, name) == 0) {
+            atomic_store_explicit(&in_use, w, memory_order_relaxed);
+            return 0;
+        }
+    }
+    return -ENOENT;
+}
+
+uint64_t kv_checksum_add(uint64_t sum, const void *data, size_t len)
+{
+    return len ? ~way()(~sum, NULL, data, len) : sum;
+}
+
+uint64_t kv_checksum_copy(uint64_t sum, void *to, const void *from, size_t len)
+{
+    return len ? ~way()(~sum, to, from, len) : sum;
 }

@@ -416,6 +416,33 @@ static uint32_t crowd(const struct kv_client *c)
     return atomic_load_explicit(&c->links[0]->port.region.daemon->crowd, memory_order_relaxed);
 }
 
+/* The best that the daemons we wait for say. */
+static enum kv_floor best_floor(const struct kv_client *c)
+{
+    enum kv_floor best = KV_FLOOR_OTHERS;
+    for (uint32_t i = 0; i < c->link_count; i++) {
+        const struct kv_port *port = &c->links[i]->port;
+        uint32_t floor = atomic_load_explicit(&port->region.daemon->floor, memory_order_relaxed);
+        if (port->busy > 0 && floor == KV_FLOOR_YOURS)
+            return KV_FLOOR_YOURS;
+        if (port->busy > 0 && floor != KV_FLOOR_OTHERS)
+            best = KV_FLOOR_OPEN;
+    }
+    return best;
+}
+
+static bool spin_on(struct kv_client *c, uint64_t now)
+{
+    enum kv_floor floor = best_floor(c);
+    if (floor == KV_FLOOR_OTHERS && c->options.wait == RPC_WAIT_ADAPTIVE) {
+        kv_spin_end(&c->spin);
+        return false;
+    }
+    c->spin.crowd = crowd(c);
+    c->spin.brief = floor == KV_FLOOR_YOURS;
+    return kv_spin_on(&c->spin, now);
+}
+
 int kv_client_wait(struct kv_client *c, struct kv_answer *answers, int max, uint64_t timeout_ns)
 {
     uint64_t until = 0;
@@ -441,8 +468,7 @@ int kv_client_wait(struct kv_client *c, struct kv_answer *answers, int max, uint
             until = timeout_ns > HW_NEVER - now ? HW_NEVER : now + timeout_ns;
         if (now >= until)
             return 0;
-        c->spin.crowd = crowd(c);
-        if (!kv_spin_on(&c->spin, now))
+        if (!spin_on(c, now))
             sleep_until(c, until < c->next_deadline_ns ? until : c->next_deadline_ns, now);
         else if (++c->rounds % DEATH_LOOKS == 0)
             look_at_sockets(c, 0);

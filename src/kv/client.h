@@ -6,7 +6,7 @@
  * answer has come, which is dropped.
  *
  * Waiting spins while that pays and then sleeps (kv/spin.h); while both sides are awake no system
- * call is made.
+ * call is made.  In a crowd it sleeps at once while the daemon says that others have the floor.
  *
  * Trust: the daemon's answers are checked for form.  Threads: one at a time for a client.
  * Lifetime: open/close.  After fork it is the parent's. */

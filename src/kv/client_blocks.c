@@ -250,22 +250,9 @@ static enum kv_result judge_mismatch(struct kv_client *c, const struct kv_block_
 
 enum kv_result kv_block_check(struct kv_client *c, const struct kv_block_ref *ref)
 {
-    if (kv_block_checksum(ref->data, ref->len) != ref->checksum)
+    if (kv_checksum_add(0, ref->data, ref->len) != ref->checksum)
         return judge_mismatch(c, ref);
     return hw_now_ns() < ref->expires_ns ? KV_OK : KV_EXPIRED;
-}
-
-/* Copies and hashes the copy. */
-static uint64_t copy_hashed(uint8_t *to, const uint8_t *from, uint32_t len)
-{
-    struct kv_checksum sum;
-    kv_checksum_begin(&sum);
-    for (uint32_t at = 0, n; at < len; at += n) {
-        n = len - at < KV_CHECKSUM_PIECE ? len - at : KV_CHECKSUM_PIECE;
-        memcpy(to + at, from + at, n);
-        kv_checksum_piece(&sum, to + at, n);
-    }
-    return kv_checksum_end(&sum);
 }
 
 enum kv_result kv_block_get(struct kv_client *c, const struct kv_block_key *key, void *buffer,
@@ -278,7 +265,7 @@ enum kv_result kv_block_get(struct kv_client *c, const struct kv_block_key *key,
     uint32_t block_len = ref.len;
     if (block_len > buffer_len)
         result = KV_TOO_LARGE;
-    else if (copy_hashed(buffer, ref.data, block_len) != ref.checksum)
+    else if (kv_checksum_copy(0, buffer, ref.data, block_len) != ref.checksum)
         result = judge_mismatch(c, &ref);
     kv_block_let_go(c, &ref); /* one that has ended is released already */
     if (result == KV_OK || result == KV_TOO_LARGE)

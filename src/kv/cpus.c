@@ -1,7 +1,7 @@
 #include "kv/cpus.h"
 
 #include <errno.h>
-#include <stdlib.h>
+#include <limits.h>
 #ifdef HAWSER_NUMA
 #include <numa.h>
 #endif
@@ -16,11 +16,32 @@ static int node_of(uint32_t cpu)
     return 0;
 }
 
-static int by_node(const void *a, const void *b)
+/* The lowest node above `after` that has one of the cores; INT_MAX: none. */
+static int next_node(const cpu_set_t *set, kv_node_fn *node, int after)
 {
-    uint16_t x = *(const uint16_t *)a, y = *(const uint16_t *)b;
-    int difference = node_of(x) - node_of(y);
-    return difference ? difference : (x > y) - (x < y);
+    int next = INT_MAX;
+    for (uint32_t i = 0; i < CPU_SETSIZE; i++) {
+        if (!CPU_ISSET(i, set))
+            continue;
+        int n = node(i);
+        if (n > after && n < next)
+            next = n;
+    }
+    return next;
+}
+
+int kv_cpus_order(const cpu_set_t *set, kv_node_fn *node, struct kv_cpus *out)
+{
+    if (CPU_COUNT(set) == 0)
+        return -ENODEV;
+    *out = (struct kv_cpus){0};
+    for (int n = next_node(set, node, INT_MIN); n < INT_MAX; n = next_node(set, node, n)) {
+        out->nodes++;
+        for (uint32_t i = 0; i < CPU_SETSIZE; i++)
+            if (CPU_ISSET(i, set) && node(i) == n)
+                out->order[out->count++] = (uint16_t)i;
+    }
+    return 0;
 }
 
 int kv_cpus_init(struct kv_cpus *c)
@@ -28,17 +49,7 @@ int kv_cpus_init(struct kv_cpus *c)
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof(set), &set))
         return -errno;
-    *c = (struct kv_cpus){0};
-    for (uint32_t i = 0; i < CPU_SETSIZE; i++)
-        if (CPU_ISSET(i, &set))
-            c->order[c->count++] = (uint16_t)i;
-    qsort(c->order, c->count, sizeof(c->order[0]), by_node);
-    int last = -1;
-    for (uint32_t i = 0; i < c->count; i++) {
-        c->nodes += node_of(c->order[i]) != last;
-        last = node_of(c->order[i]);
-    }
-    return c->count ? 0 : -ENODEV;
+    return kv_cpus_order(&set, node_of, c);
 }
 
 /* First core and number of cores of a rank's share. */

@@ -20,8 +20,12 @@ struct kv_cpus {
     uint32_t nodes;
 };
 
-/* 0 or a negative errno. */
+/* Of the cores that this process may use.  0 or a negative errno. */
 int kv_cpus_init(struct kv_cpus *cpus) MUST_CHECK;
+
+typedef int kv_node_fn(uint32_t cpu);
+/* The same of any cores, wherever `node` says that they are.  0, or -ENODEV when there is none. */
+int kv_cpus_order(const cpu_set_t *set, kv_node_fn *node, struct kv_cpus *cpus) MUST_CHECK;
 
 struct kv_cpus_share {
     uint32_t rank, ranks; /* on this host */

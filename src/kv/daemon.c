@@ -75,6 +75,7 @@ void kv_daemon_destroy(struct kv_daemon *d)
         return;
     while (d->seats)
         kv_daemon_detach(d, d->seats);
+    kv_errands_fini(d);
     kv_peers_fini(d);
     kv_seat_blocks_fini(d);
     kv_store_destroy(d->store);
@@ -197,6 +198,7 @@ static void publish_blocks(struct kv_daemon *d)
     atomic_store_explicit(&s->block_misses, b.misses, memory_order_relaxed);
     atomic_store_explicit(&s->block_evicted, b.evicted, memory_order_relaxed);
     atomic_store_explicit(&s->block_corrupt, b.corrupt, memory_order_relaxed);
+    atomic_store_explicit(&s->block_mended, b.mended, memory_order_relaxed);
     atomic_store_explicit(&s->blocks, b.blocks, memory_order_relaxed);
     atomic_store_explicit(&s->block_bytes, b.bytes, memory_order_relaxed);
     atomic_store_explicit(&s->block_leases, b.leases, memory_order_relaxed);

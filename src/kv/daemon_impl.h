@@ -1,5 +1,5 @@
-/* kv/daemon_impl.h - the daemon's insides, shared by daemon.c, slots.c, seat*.c, peer*.c and
- * errand*.c only.
+/* kv/daemon_impl.h - the daemon's insides, shared by daemon.c, slots.c, seat*.c, floor.c,
+ * peer*.c and errand*.c only.
  *
  * Invariants: a slot is busy from the moment its request is taken until its answer is written; a
  * pending request is in exactly one of five states (idle; called: the endpoint holds a pointer to
@@ -53,6 +53,21 @@ struct kv_pending {
     uint8_t value[KV_REQUEST_INLINE];
 };
 
+/* Of floor.c. */
+struct kv_seat_floor {
+    bool has;
+    uint32_t served; /* requests since it has it */
+    uint64_t since_ns;
+};
+
+struct kv_floor_state {
+    uint32_t seats; /* clients that have the floor at a time; 0: all are served alike */
+    bool paused;    /* all are, for some time */
+    bool lingers;   /* the last turn did nothing but leave the floor to who has it */
+    uint64_t until_ns, pause_ns;
+    uint64_t requests, wakeups; /* so many had been when the trial began */
+};
+
 struct kv_seat {
     struct kv_region region;
     struct kv_daemon *daemon;
@@ -61,6 +76,7 @@ struct kv_seat {
     uint32_t taken, answered;            /* positions */
     uint32_t generation;                 /* unique in the daemon's life */
     uint64_t used_ns;                    /* when it last wanted something */
+    struct kv_seat_floor floor;          /* in a crowd */
     bool active, broken, to_wake;
     struct kv_seat *wake_next;
     kv_ring_fn *ring;
@@ -111,7 +127,9 @@ struct kv_daemon {
     uint64_t now_ns; /* of this turn */
     uint64_t incarnation;
     bool measuring, gauges_stale;
-    struct kv_seat *active, *seats;
+    struct kv_seat *active, *active_last, *seats;
+    uint32_t active_count;
+    struct kv_floor_state floor;
     struct kv_seat *wake;
     uint32_t seat_count, generations, crowd, peers_up, in_flight;
     struct rpc_ep *strangers[KV_STRANGERS_MAX];
@@ -131,6 +149,21 @@ bool kv_seats_park_all(struct kv_daemon *d);
 void kv_seats_publish(struct kv_daemon *d);
 /* Writes the answer of a busy slot and frees it. */
 void kv_seat_answer(struct kv_pending *p, enum kv_result result, const void *value, uint32_t len);
+
+uint32_t kv_seats_scan_all(struct kv_daemon *d);
+/* Serves what is in a seat's ring; how many.  It may become inactive. */
+uint32_t kv_seat_scan(struct kv_daemon *d, struct kv_seat *s);
+bool kv_seat_has_request(const struct kv_seat *s);
+/* It becomes the last of the active ones. */
+void kv_seat_to_end(struct kv_daemon *d, struct kv_seat *s);
+
+/* floor.c */
+void kv_floor_set(struct kv_daemon *d, uint32_t seats);
+/* Tells the client how things stand. */
+void kv_floor_publish(const struct kv_daemon *d, const struct kv_seat *s);
+void kv_floor_take_back(struct kv_daemon *d, struct kv_seat *s);
+/* Serves local clients; how many requests. */
+uint32_t kv_floor_scan(struct kv_daemon *d);
 
 /* seat_blocks.c */
 int kv_seat_blocks_init(struct kv_daemon *d);
@@ -162,6 +195,10 @@ enum kv_share kv_share_of(const struct kv_daemon *d, const struct kv_block_key *
 /* errand.c */
 void kv_errand_start(struct kv_daemon *d, struct kv_pending *p, const struct kv_errand_kind *kind,
                      const struct kv_block_request *request, const struct kv_block_key *keys);
+/* Brings a block that we should have and lack from its other owner, some time; best effort. */
+void kv_errand_mend(struct kv_daemon *d, const struct kv_block_key *key);
+/* Ends those that nobody waits for, while there are connections still. */
+void kv_errands_fini(struct kv_daemon *d);
 /* Forgets a request on an errand, without an answer. */
 void kv_errand_forget(struct kv_pending *p);
 uint32_t kv_errands_step(struct kv_daemon *d);

@@ -9,6 +9,7 @@ enum { PIECE_STREAM = 1 }; /* small messages pass pieces by */
 
 /* For the view to come that another daemon has already: watches tell all within milliseconds. */
 static const uint64_t view_wait_ns = 100 * HW_MS;
+static const uint64_t mend_lasts_ns = KV_PUT_LASTS_NS; /* it is a put, made by ourselves */
 
 uint8_t *kv_errand_answer(struct kv_errand *e)
 {
@@ -76,13 +77,14 @@ bool kv_leg_may_move(const struct kv_leg *leg)
 static uint64_t time_left(const struct kv_errand *e)
 {
     uint64_t now = e->daemon->now_ns;
-    return e->pending->deadline_ns > now ? e->pending->deadline_ns - now : 1;
+    return e->deadline_ns > now ? e->deadline_ns - now : 1;
 }
 
 /* Where there is another copy it must still get its chance. */
 static uint64_t call_timeout(const struct kv_errand *e)
 {
-    bool another = e->kind == &kv_errand_get && e->leg_at + 1 < e->leg_count;
+    bool in_turn = e->kind == &kv_errand_get || e->kind == &kv_errand_mending;
+    bool another = in_turn && e->leg_at + 1 < e->leg_count;
     return another ? time_left(e) / 2 : time_left(e);
 }
 
@@ -180,7 +182,7 @@ static size_t legs_of(const struct kv_errand_kind *kind)
     return kind == &kv_errand_keys ? KV_MEMBERS_MAX : KV_COPIES_MAX;
 }
 
-/* In one piece: the errand at a multiple of 64 for its hash state, its legs, keys and states. */
+/* In one piece: the errand, its legs, keys and states. */
 static struct kv_errand *errand_alloc(struct kv_daemon *d, const struct kv_errand_kind *kind,
                                       uint32_t keys)
 {
@@ -188,30 +190,27 @@ static struct kv_errand *errand_alloc(struct kv_daemon *d, const struct kv_erran
     size_t legs = legs_of(kind) * sizeof(struct kv_leg);
     size_t bytes = sizeof(struct kv_errand) + legs +
                    keys * (sizeof(struct kv_block_key) + sizeof(struct kv_key_state));
-    void *memory = m->alloc(m->user, bytes + HW_CACHE_LINE);
-    if (!memory)
+    struct kv_errand *e = m->alloc(m->user, bytes);
+    if (!e)
         return NULL;
-    uintptr_t at = ((uintptr_t)memory + HW_CACHE_LINE - 1) / HW_CACHE_LINE * HW_CACHE_LINE;
-    struct kv_errand *e = (struct kv_errand *)at;
-    e->memory = memory;
     e->legs = (struct kv_leg *)(e + 1);
     e->states = (struct kv_key_state *)((uint8_t *)e->legs + legs);
     e->keys = (struct kv_block_key *)(e->states + keys);
     return e;
 }
 
-void kv_errand_start(struct kv_daemon *d, struct kv_pending *p, const struct kv_errand_kind *kind,
-                     const struct kv_block_request *r, const struct kv_block_key *keys)
+/* NULL: too many, or no memory. */
+static struct kv_errand *errand_add(struct kv_daemon *d, const struct kv_errand_kind *kind,
+                                    const struct kv_block_request *r,
+                                    const struct kv_block_key *keys, uint64_t deadline_ns)
 {
     struct kv_errand *e =
         d->errand_count < KV_ERRANDS_MAX ? errand_alloc(d, kind, r->key_count) : NULL;
-    if (!e) {
-        kv_seat_answer(p, KV_FULL, NULL, 0);
-        return;
-    }
+    if (!e)
+        return NULL;
     e->kind = kind;
     e->daemon = d;
-    e->pending = p;
+    e->deadline_ns = deadline_ns;
     e->request = *r;
     e->epoch = d->view.epoch;
     memcpy(e->keys, keys, r->key_count * sizeof(keys[0]));
@@ -219,9 +218,44 @@ void kv_errand_start(struct kv_daemon *d, struct kv_pending *p, const struct kv_
     *(d->errands_last ? &d->errands_last->next : &d->errands) = e;
     d->errands_last = e;
     d->errand_count++;
+    return e;
+}
+
+void kv_errand_start(struct kv_daemon *d, struct kv_pending *p, const struct kv_errand_kind *kind,
+                     const struct kv_block_request *r, const struct kv_block_key *keys)
+{
+    struct kv_errand *e = errand_add(d, kind, r, keys, p->deadline_ns);
+    if (!e) {
+        kv_seat_answer(p, KV_FULL, NULL, 0);
+        return;
+    }
+    e->pending = p;
     p->state = PENDING_ERRAND;
     p->errand = e;
     hw_counter_bump(&d->stats.block_errands, 1);
+}
+
+/* Whether another may begin: not of the same key, and not too many. */
+static bool may_mend(const struct kv_daemon *d, const struct kv_block_key *key)
+{
+    uint32_t count = 0;
+    for (const struct kv_errand *e = d->errands; e; e = e->next) {
+        if (e->kind != &kv_errand_mending)
+            continue;
+        if (kv_block_key_equal(&e->keys[0], key))
+            return false;
+        count++;
+    }
+    return count < KV_MENDS_MAX;
+}
+
+void kv_errand_mend(struct kv_daemon *d, const struct kv_block_key *key)
+{
+    struct kv_block_request r = {.op = KV_BLOCK_GET, .key_count = 1};
+    if (d->alone || kv_share_of(d, key) != KV_SHARE_COPY || kv_blocks_owns(d->blocks, key) ||
+        !may_mend(d, key))
+        return;
+    (void)errand_add(d, &kv_errand_mending, &r, key, d->now_ns + mend_lasts_ns);
 }
 
 static void errand_free(struct kv_errand *e)
@@ -231,9 +265,11 @@ static void errand_free(struct kv_errand *e)
     *(e->prev ? &e->prev->next : &d->errands) = e->next;
     *(e->next ? &e->next->prev : &d->errands_last) = e->prev;
     d->errand_count--;
-    e->pending->state = PENDING_IDLE;
-    e->pending->errand = NULL;
-    d->config.memory.release(d->config.memory.user, e->memory);
+    if (e->pending) {
+        e->pending->state = PENDING_IDLE;
+        e->pending->errand = NULL;
+    }
+    d->config.memory.release(d->config.memory.user, e);
 }
 
 void kv_errand_forget(struct kv_pending *p)
@@ -247,7 +283,16 @@ static void errand_end(struct kv_errand *e, enum kv_result result, uint32_t answ
     struct kv_pending *p = e->pending;
     struct kv_daemon *d = e->daemon;
     errand_free(e);
-    kv_seat_answer(p, result, kv_desk_answer(d), answer_len);
+    if (p)
+        kv_seat_answer(p, result, kv_desk_answer(d), answer_len);
+}
+
+void kv_errands_fini(struct kv_daemon *d)
+{
+    while (d->errands) {
+        assert(!d->errands->pending); /* clients are gone before their daemon */
+        errand_free(d->errands);
+    }
 }
 
 /* ---- steps ---- */
@@ -306,7 +351,7 @@ static bool errand_step(struct kv_errand *e)
 {
     uint32_t answer_len = 0;
     bool progress = e->wait_until_ns != 0 || e->leg_count == 0;
-    if (e->daemon->now_ns >= e->pending->deadline_ns) {
+    if (e->daemon->now_ns >= e->deadline_ns) {
         errand_end(e, KV_TIMEOUT, 0);
         return true;
     }
@@ -344,7 +389,7 @@ uint64_t kv_errands_next_tick(const struct kv_daemon *d)
 {
     uint64_t next = d->errands_blocked ? d->now_ns + HW_MS : HW_NEVER;
     for (const struct kv_errand *e = d->errands; e; e = e->next) {
-        uint64_t due = e->pending->deadline_ns;
+        uint64_t due = e->deadline_ns;
         if (e->wait_until_ns && e->wait_until_ns < due)
             due = e->wait_until_ns;
         next = due < next ? due : next;

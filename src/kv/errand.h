@@ -1,16 +1,17 @@
 /* kv/errand.h - requests of local clients about blocks that other daemons own; for the daemon's own
  * files only.
  *
- * An errand belongs to one slot's request.  It has a leg to each owner concerned; a leg is a series
- * of calls to one daemon (or, without calls, what this daemon does itself as one of the owners).
- * Callbacks of calls only note what came; every decision is taken in kv_errands_step, once a turn,
- * so no call is made or cancelled from inside a callback.
+ * An errand belongs to one slot's request, or to nobody (mend).  It has a leg to each owner
+ * concerned; a leg is a series of calls to one daemon (or, without calls, what this daemon does
+ * itself as one of the owners). Callbacks of calls only note what came; every decision is taken in
+ * kv_errands_step, once a turn, so no call is made or cancelled from inside a callback.
  *
  *   get      one leg after the other: ask, read pieces into a guest copy, lease that
  *   start    all legs at once: ask for room.  What was promised is kept as an away put
  *   commit   all legs at once: write pieces, then commit with the checksum of what was staged
  *   keys     all legs at once: which of these keys are there
  *   change   all legs at once: delete or pin
+ *   mend     as get, for nobody: a block that we should have, from the other owner
  *
  * An errand that finds the members changed (an owner answers that it is none, or is lost and the
  * view is another by now) begins again, once; see docs/blocks.md.
@@ -30,7 +31,8 @@ enum {
     KV_LEG_CALLS = 4, /* pieces in flight of one block */
     KV_PEER_PIECES =
         4, /* of all blocks, to or from one daemon: 1 MiB on the way stays in a cache */
-    KV_ERRANDS_MAX = 1024,   /* in progress; at most 90 KiB each */
+    KV_ERRANDS_MAX = 1024, /* in progress; at most 90 KiB each */
+    KV_MENDS_MAX = 4, /* of them: clients go first, and a block that waits is asked for again */
     KV_TURN_BYTES = 1 << 20, /* some 200 us: copied and hashed in one turn */
     KV_AWAY_PUTS = 256       /* started and not committed yet */
 };
@@ -57,6 +59,7 @@ struct kv_leg {
     enum kv_leg_phase phase;
     enum kv_result result; /* once done */
     bool stale_view;       /* the owner says that it is none */
+    bool spoilt;           /* what it sent differs from its checksum: it is to be told */
     bool self;
     uint64_t handle; /* the owner's lease or ticket; 0: none */
     uint32_t piece;
@@ -95,9 +98,9 @@ struct kv_errand_kind {
 struct kv_errand {
     const struct kv_errand_kind *kind;
     struct kv_daemon *daemon;
-    struct kv_pending *pending;
+    struct kv_pending *pending; /* NULL: nobody waits */
+    uint64_t deadline_ns;
     struct kv_errand *next, *prev;
-    void *memory; /* what it was allocated as */
     struct kv_block_request request;
     uint64_t epoch;
     uint64_t wait_until_ns; /* for another view; 0: it does not wait */
@@ -112,16 +115,16 @@ struct kv_errand {
     /* commit */
     struct kv_away away;
     uint32_t summed; /* bytes of the staged block that are in `sum` */
+    uint64_t sum;
     /* keys: which legs are asked for each, and what is known */
     struct kv_key_state {
         uint8_t legs[KV_COPIES_MAX], leg_count;
         bool there;
     } * states;
-    struct kv_checksum sum;
 };
 
 extern const struct kv_errand_kind kv_errand_get, kv_errand_put_start, kv_errand_put_commit,
-    kv_errand_keys, kv_errand_change;
+    kv_errand_keys, kv_errand_change, kv_errand_mending;
 
 /* ---- for the kinds (errand.c) ---- */
 

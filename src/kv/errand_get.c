@@ -1,7 +1,10 @@
 /* errand_get.c - a block of another daemon: read into a guest copy, which is then leased.
  *
  * A copy that is here already is used only on the owner's word that it is the same (OPEN_GET with
- * its checksum), so a deleted block is a miss everywhere at once. */
+ * its checksum), so a deleted block is a miss everywhere at once.
+ *
+ * Copies are put right on the way: who should have the block and reads it from the other owner
+ * keeps it; an owner that was asked and lacks it, or sent spoilt bytes, is told to fetch it. */
 #include "kv/errand.h"
 
 #include "wire/le.h"
@@ -47,6 +50,12 @@ static bool read_pieces(struct kv_errand *e, struct kv_leg *leg)
     return progress;
 }
 
+static void tell(struct kv_errand *e, struct kv_leg *leg, enum kv_peer_method what)
+{
+    struct kv_peer_request r = {.method = what, .epoch = e->epoch};
+    kv_leg_post(leg, &r, &e->keys[0]);
+}
+
 static void get_undo(struct kv_errand *e, struct kv_leg *leg)
 {
     struct kv_daemon *d = e->daemon;
@@ -54,6 +63,9 @@ static void get_undo(struct kv_errand *e, struct kv_leg *leg)
     if (leg->handle)
         kv_leg_post(leg, &r, NULL);
     leg->handle = 0;
+    if (leg->spoilt)
+        tell(e, leg, KV_PEER_SPOILT);
+    leg->spoilt = false;
     if (e->ticket)
         (void)kv_blocks_put_abort(d->blocks, &d->guest_holder, e->ticket, d->now_ns);
     e->ticket = 0;
@@ -77,6 +89,13 @@ static bool get_step(struct kv_errand *e, struct kv_leg *leg)
     return leg->phase == KV_LEG_MOVING && read_pieces(e, leg);
 }
 
+/* A block that is ours, and came while the other owner was asked, is as good as its. */
+static bool is_put_here(const struct kv_errand *e)
+{
+    return kv_blocks_owns(e->daemon->blocks, &e->keys[0]) &&
+           kv_share_of(e->daemon, &e->keys[0]) != KV_SHARE_NONE;
+}
+
 static void on_opened(struct kv_leg *leg, const struct kv_peer_answer *a)
 {
     struct kv_errand *e = leg->errand;
@@ -86,14 +105,14 @@ static void on_opened(struct kv_leg *leg, const struct kv_peer_answer *a)
         kv_leg_done(leg, KV_REFUSED);
         return;
     }
-    if (opened.same) {
+    e->opened = opened;
+    leg->handle = opened.same ? 0 : opened.lease;
+    if (opened.same || is_put_here(e)) {
         e->same = true;
         kv_leg_done(leg, KV_OK);
         return;
     }
-    leg->handle = opened.lease;
     leg->piece = opened.piece;
-    e->opened = opened;
     enum kv_result result = kv_blocks_guest_start(d->blocks, &d->guest_holder, &e->keys[0],
                                                   opened.len, d->now_ns, &e->ticket);
     if (result == KV_OK)
@@ -103,12 +122,13 @@ static void on_opened(struct kv_leg *leg, const struct kv_peer_answer *a)
 }
 
 /* All bytes are here. */
-static enum kv_result publish_guest(struct kv_errand *e)
+static enum kv_result publish_guest(struct kv_errand *e, struct kv_leg *leg)
 {
     struct kv_daemon *d = e->daemon;
     enum kv_result result = kv_blocks_put_commit_as(d->blocks, &d->guest_holder, e->ticket,
                                                     e->opened.checksum, d->now_ns);
     e->ticket = 0;
+    leg->spoilt = result == KV_MISS;
     return result == KV_STALE ? KV_OK : result; /* another of our clients got it meanwhile */
 }
 
@@ -124,7 +144,7 @@ static void on_piece(struct kv_leg *leg, const struct kv_peer_answer *a)
     d->turn_bytes += a->body_len;
     leg->moved += a->body_len;
     if (result == KV_OK && leg->moved == e->opened.len)
-        kv_leg_done(leg, publish_guest(e));
+        kv_leg_done(leg, publish_guest(e, leg));
     else if (result != KV_OK)
         kv_leg_done(leg, result == KV_STALE ? KV_TIMEOUT : result);
 }
@@ -157,11 +177,25 @@ static enum kv_result worst_result(const struct kv_errand *e)
     return worst;
 }
 
+/* The block was found: whoever should have it and does not gets it.  A store that has given blocks
+ * up for others does without: it would give up another for this one. */
+static void put_right(struct kv_errand *e, bool ours)
+{
+    struct kv_daemon *d = e->daemon;
+    if (ours && !kv_blocks_has_evicted(d->blocks))
+        (void)kv_blocks_adopt(d->blocks, &e->keys[0], e->opened.tenant); /* else it stays a guest */
+    for (uint32_t i = 0; i < e->leg_count; i++)
+        if (e->legs[i].result == KV_MISS)
+            tell(e, &e->legs[i], KV_PEER_MEND); /* who sent spoilt bytes was told so before */
+}
+
 static enum kv_result get_finish(struct kv_errand *e, uint32_t *answer_len)
 {
     struct kv_daemon *d = e->daemon;
     enum kv_result result = worst_result(e);
     bool ours = kv_share_of(d, &e->keys[0]) != KV_SHARE_NONE;
+    if (result == KV_OK)
+        put_right(e, ours);
     if (result == KV_MISS && !ours)
         (void)kv_blocks_drop_guest(d->blocks, &e->keys[0]);
     if (result == KV_OK || ours) {
@@ -175,6 +209,22 @@ static enum kv_result get_finish(struct kv_errand *e, uint32_t *answer_len)
             return here;
     }
     return result == KV_OK ? KV_MISS : result;
+}
+
+/* Of a block that we lack ourselves. */
+static void mend_begin(struct kv_errand *e)
+{
+    if (!kv_blocks_owns(e->daemon->blocks, &e->keys[0]))
+        get_begin(e);
+}
+
+static enum kv_result mend_finish(struct kv_errand *e, uint32_t *answer_len)
+{
+    enum kv_result result = worst_result(e);
+    (void)answer_len;
+    if (result == KV_OK && kv_share_of(e->daemon, &e->keys[0]) != KV_SHARE_NONE)
+        put_right(e, true);
+    return result;
 }
 
 void kv_errand_tell_spoilt(struct kv_daemon *d, const struct kv_block_key *key)
@@ -194,3 +244,9 @@ const struct kv_errand_kind kv_errand_get = {.begin = get_begin,
                                              .answered = get_answered,
                                              .undo = get_undo,
                                              .finish = get_finish};
+
+const struct kv_errand_kind kv_errand_mending = {.begin = mend_begin,
+                                                 .step = get_step,
+                                                 .answered = get_answered,
+                                                 .undo = get_undo,
+                                                 .finish = mend_finish};

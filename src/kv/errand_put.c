@@ -227,8 +227,7 @@ static bool promises_hold(const struct kv_errand *e)
 static void commit_begin(struct kv_errand *e)
 {
     bool resume = promises_hold(e);
-    kv_checksum_begin(&e->sum);
-    e->summed = 0;
+    e->sum = e->summed = 0;
     for (uint32_t i = 0; i < e->away.target_count; i++) {
         const struct kv_away_target *t = &e->away.targets[i];
         if (!resume) {
@@ -250,22 +249,20 @@ static const uint8_t *staged(const struct kv_errand *e)
     return e->pending->seat->region.staging + e->request.at;
 }
 
-/* Hashes up to at least `to`. */
+/* Counts up to `to`, which the first of the legs to get there does for all. */
 static void sum_to(struct kv_errand *e, uint32_t to)
 {
-    while (e->summed < to) {
-        uint32_t rest = e->request.len - e->summed;
-        uint32_t n = rest < KV_CHECKSUM_PIECE ? rest : KV_CHECKSUM_PIECE;
-        kv_checksum_piece(&e->sum, staged(e) + e->summed, n);
-        e->summed += n;
-    }
+    if (e->summed >= to)
+        return;
+    e->sum = kv_checksum_add(e->sum, staged(e) + e->summed, to - e->summed);
+    e->summed = to;
 }
 
 static bool commit_leg(struct kv_errand *e, struct kv_leg *leg)
 {
     struct kv_daemon *d = e->daemon;
     struct kv_peer_request r = {
-        .method = KV_PEER_COMMIT, .handle = leg->handle, .checksum = kv_checksum_end(&e->sum)};
+        .method = KV_PEER_COMMIT, .handle = leg->handle, .checksum = e->sum};
     if (!leg->self) {
         if (kv_leg_call(leg, &r, NULL, NULL))
             leg->phase = KV_LEG_CLOSING;

@@ -18,6 +18,7 @@
 
 enum {
     EVENTS_A_LOOK = 64,
+    FLOOR_CORES = 4,    /* with more, a crowd that is no throng does as well by spinning */
     ACCEPTS_A_LOOK = 16 /* a flood of callers must not starve those who are served */
 };
 
@@ -101,13 +102,24 @@ static void guest_ring(void *user)
     kv_bell_ring(((struct guest *)user)->attachment.client_bell);
 }
 
+/* How many clients have the floor at a time: as many as there are cores left for them. */
+static uint32_t floor_seats(const struct kv_host *h, uint32_t daemons, uint32_t clients)
+{
+    uint32_t left = h->spin.cores > daemons ? h->spin.cores - daemons : 1;
+    bool may_spin = h->spin.cores > 1 && h->options.wait == RPC_WAIT_ADAPTIVE;
+    bool worth = h->spin.cores <= FLOOR_CORES || kv_spin_throng(&h->spin) ||
+                 h->options.bursts == KV_BURSTS_ALWAYS;
+    bool wanted = may_spin && worth && h->options.bursts != KV_BURSTS_NEVER;
+    return wanted && clients > left ? left : 0;
+}
+
 static void update_crowd(struct kv_host *h)
 {
     uint32_t hosts = 1 + kv_daemon_local_peers(h->daemon);
     uint32_t clients = (uint32_t)hw_counter_load(&kv_daemon_stats(h->daemon)->clients);
     uint32_t crowd = hosts * (h->options.daemons + clients);
-    kv_daemon_set_crowd(h->daemon, crowd);
     h->spin.crowd = crowd;
+    kv_daemon_set_crowd(h->daemon, crowd, floor_seats(h, hosts * h->options.daemons, clients));
 }
 
 /* Not at once: the events of this look may still point at it. */
@@ -475,7 +487,7 @@ void kv_host_run(struct kv_host *h)
         uint64_t now = kv_daemon_time(h->daemon);
         if (useful)
             kv_spin_won(&h->spin);
-        if (!useful && !kv_spin_on(&h->spin, now))
+        if (!useful && !kv_daemon_lingers(h->daemon) && !kv_spin_on(&h->spin, now))
             sleep_a_while(h);
         else if (now - h->looked_ns >= look_every_ns)
             look(h, 0);

@@ -17,6 +17,7 @@ void kv_join_encode(const struct kv_join *join, uint8_t out[KV_JOIN_BYTES])
     wire_put_u32(&e, join->index);
     wire_put_u64(&e, join->incarnation);
     wire_put_u64(&e, join->member);
+    wire_put_u32(&e, join->copies);
     assert(wire_enc_error(&e) == 0 && wire_enc_len(&e) == KV_JOIN_BYTES);
 }
 
@@ -31,6 +32,7 @@ int kv_join_decode(const uint8_t *data, size_t len, struct kv_join *out)
     join.index = wire_get_u32(&d);
     join.incarnation = wire_get_u64(&d);
     join.member = wire_get_u64(&d);
+    join.copies = wire_get_u32(&d);
     if (wire_dec_error(&d) == 0 && version != KV_JOIN_VERSION)
         return -EPROTONOSUPPORT;
     if (wire_dec_end(&d) || join.ranks > KV_RANKS_MAX || join.daemons > KV_DAEMONS_MAX ||

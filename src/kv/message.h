@@ -1,7 +1,7 @@
 /* kv/message.h - what daemons say to each other, inside copyrpc's calls.
  *
  *   JOIN                 version u32, ranks u32, daemons u32, rank u32, index u32, incarnation u64,
- *                        member u64 (its id; 0: a rank)
+ *                        member u64 (its id; 0: a rank), copies u32 (of each block)
  *     its answer         incarnation u64
  *   GET, DELETE          key: hi u64, lo u64
  *   PUT                  key, then the value to the end of the message
@@ -21,14 +21,15 @@ enum {
     KV_METHOD_PUT = KV_PUT,
     KV_METHOD_DELETE = KV_DELETE,
     KV_METHOD_JOIN = 16,
-    KV_JOIN_VERSION = 2,
-    KV_JOIN_BYTES = 36,
+    KV_JOIN_VERSION = 3, /* 3: copies; checksums of blocks are CRCs */
+    KV_JOIN_BYTES = 40,
     KV_JOINED_BYTES = 8
 };
 
 struct kv_join {
     uint32_t ranks, daemons, rank, index;
     uint64_t incarnation, member;
+    uint32_t copies;
 };
 
 void kv_join_encode(const struct kv_join *join, uint8_t out[KV_JOIN_BYTES]);

@@ -44,6 +44,7 @@ static struct reply open_get(struct kv_daemon *d, struct kv_peer *peer,
     uint32_t most = rpc_ep_message_max(peer->ep) - 1;
     struct kv_peer_opened opened = {.lease = lease.handle,
                                     .checksum = lease.checksum,
+                                    .tenant = lease.tenant,
                                     .len = lease.len,
                                     .piece = most < KV_PEER_PIECE ? most : KV_PEER_PIECE,
                                     .same = r->checksum == lease.checksum};
@@ -86,6 +87,7 @@ static struct reply exists(struct kv_daemon *d, uint32_t count)
     return (struct reply){.result = KV_OK, .len = count};
 }
 
+/* What is spoilt goes, and comes from the other owner. */
 static enum kv_result verify(struct kv_daemon *d, struct kv_peer *peer)
 {
     struct kv_block_lease lease;
@@ -93,7 +95,10 @@ static enum kv_result verify(struct kv_daemon *d, struct kv_peer *peer)
     enum kv_result result = kv_blocks_get(d->blocks, holder, kv_desk_keys(d), d->now_ns, &lease);
     if (result == KV_OK)
         result = kv_blocks_verify(d->blocks, holder, lease.handle, d->now_ns);
-    return result == KV_OK ? kv_blocks_release(d->blocks, holder, lease.handle, d->now_ns) : result;
+    if (result == KV_OK)
+        return kv_blocks_release(d->blocks, holder, lease.handle, d->now_ns);
+    kv_errand_mend(d, kv_desk_keys(d));
+    return result;
 }
 
 static struct reply execute(struct kv_daemon *d, struct kv_peer *peer,
@@ -127,6 +132,10 @@ static struct reply execute(struct kv_daemon *d, struct kv_peer *peer,
         return plain(kv_blocks_release(b, holder, r->handle, d->now_ns));
     case KV_PEER_SPOILT:
         return plain(verify(d, peer));
+    case KV_PEER_MEND:
+        if (!kv_blocks_has_evicted(b))
+            kv_errand_mend(d, keys);
+        return plain(KV_OK);
     case KV_PEER_ABORT:
         return plain(kv_blocks_put_abort(b, holder, r->handle, d->now_ns));
     case KV_PEER_METHOD_END:

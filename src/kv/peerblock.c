@@ -16,6 +16,7 @@ static uint32_t keys_max(uint32_t method)
     case KV_PEER_DELETE:
     case KV_PEER_PIN:
     case KV_PEER_SPOILT:
+    case KV_PEER_MEND:
         return 1;
     case KV_PEER_EXISTS:
         return KV_BLOCK_CHAIN_MAX;
@@ -101,6 +102,7 @@ void kv_peer_opened_encode(const struct kv_peer_opened *o, uint8_t out[KV_PEER_O
     wire_enc_init_fixed(&e, out, KV_PEER_OPENED_BYTES);
     wire_put_u64(&e, o->lease);
     wire_put_u64(&e, o->checksum);
+    wire_put_u64(&e, o->tenant);
     wire_put_u32(&e, o->len);
     wire_put_u32(&e, o->piece);
     wire_put_u8(&e, o->same);
@@ -113,6 +115,7 @@ int kv_peer_opened_decode(const uint8_t *data, size_t len, struct kv_peer_opened
     wire_dec_init(&d, data, len);
     struct kv_peer_opened o = {.lease = wire_get_u64(&d)};
     o.checksum = wire_get_u64(&d);
+    o.tenant = wire_get_u64(&d);
     o.len = wire_get_u32(&d);
     o.piece = wire_get_u32(&d);
     uint8_t same = wire_get_u8(&d);

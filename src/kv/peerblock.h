@@ -3,7 +3,7 @@
  *   request   epoch u64, handle u64, checksum u64, tenant u64, at u32, len u32, flag u8, 0 u8,
  *             keys u16; then the keys: length u8 and bytes each; WRITE: then bytes to the end
  *   answer    result u8; KV_PEER_STALE_VIEW: the epoch of who answers, u64; with KV_OK:
- *     OPEN_GET         lease u64, checksum u64, len u32, piece u32, same u8
+ *     OPEN_GET         lease u64, checksum u64, tenant u64, len u32, piece u32, same u8
  *     OPEN_PUT         ticket u64
  *     READ             `len` bytes
  *     EXISTS           a byte a key, 0 or 1
@@ -11,7 +11,8 @@
  *
  * Methods take: OPEN_GET a key and the checksum of the copy that the asker has (0: none; `same`
  * says that it will do, and no lease is given); READ a lease, at and len, at most `piece`; CLOSE a
- * lease, posted; SPOILT a key, posted: bytes that came from there differ from their checksum;
+ * lease, posted; SPOILT a key, posted: bytes that came from there differ from their checksum; MEND
+ * a key, posted: the other owner has the block and this one lacks it;
  * OPEN_PUT a key, tenant and len; WRITE a ticket and at; COMMIT a ticket and the checksum; ABORT a
  * ticket, posted; DELETE and PIN (flag: on or off) a key; EXISTS up to KV_BLOCK_CHAIN_MAX keys.
  *
@@ -34,6 +35,7 @@ enum kv_peer_method {
     KV_PEER_PIN,
     KV_PEER_EXISTS,
     KV_PEER_SPOILT,
+    KV_PEER_MEND,
     KV_PEER_METHOD_END
 };
 
@@ -77,10 +79,10 @@ struct kv_peer_answer {
  * asking side can find (KV_PEER_LOST, KV_TIMEOUT). */
 int kv_peer_answer_decode(const uint8_t *data, size_t len, struct kv_peer_answer *out) MUST_CHECK;
 
-enum { KV_PEER_OPENED_BYTES = 25, KV_PEER_TICKET_BYTES = 8, KV_PEER_EPOCH_BYTES = 8 };
+enum { KV_PEER_OPENED_BYTES = 33, KV_PEER_TICKET_BYTES = 8, KV_PEER_EPOCH_BYTES = 8 };
 
 struct kv_peer_opened {
-    uint64_t lease, checksum;
+    uint64_t lease, checksum, tenant;
     uint32_t len, piece;
     bool same;
 };

@@ -217,8 +217,8 @@ static void on_joined(void *user, int status, const struct rpc_msg *reply)
             hw_debug(HW_CAT_KV, "%s does not know us yet", name_of(peer));
         else
             hw_warn(HW_CAT_KV,
-                    "%s does not let us join: %s; do all ranks have the same --peers "
-                    "and --daemons?",
+                    "%s does not let us join: %s; do all daemons have the same --peers, "
+                    "--daemons and --copies?",
                     name_of(peer), strerror(-status));
         rpc_ep_shutdown(peer->ep, status == -ENOENT ? 0 : -EPROTO, "cannot join");
     }
@@ -232,7 +232,8 @@ static int send_join(struct kv_daemon *d, struct kv_peer *peer)
                                      .rank = d->config.rank,
                                      .index = d->config.index,
                                      .incarnation = d->incarnation,
-                                     .member = d->config.member},
+                                     .member = d->config.member,
+                                     .copies = d->config.copies},
                    body);
     struct iovec iov = {body, sizeof(body)};
     struct rpc_send send = {.method = KV_METHOD_JOIN,
@@ -321,13 +322,20 @@ uint32_t kv_daemon_local_peers(const struct kv_daemon *d)
 
 /* ---- serving ---- */
 
-/* Who it is; -ENOENT: a member that is not in our view (yet). */
-static int judge_join(struct kv_daemon *d, const struct rpc_msg *msg, struct kv_peer **out)
+/* Who it is; -ENOENT: a member that is not in our view (yet); else with a sentence in why. */
+static int judge_join(struct kv_daemon *d, const struct rpc_msg *msg, struct kv_peer **out,
+                      char why[RPC_WHY_CHARS])
 {
     struct kv_join join;
     int rc = kv_join_decode(msg->data, msg->len, &join);
+    snprintf(why, RPC_WHY_CHARS, "%s", strerror(rc ? -rc : EINVAL));
     if (rc)
         return rc;
+    if (join.copies != d->config.copies) { /* or they would disagree about who owns a block */
+        snprintf(why, RPC_WHY_CHARS, "it has --copies %u, this daemon %u: give all the same",
+                 join.copies, d->config.copies);
+        return -EINVAL;
+    }
     bool members = d->config.member != 0;
     if (join.ranks != d->config.ranks || join.daemons != d->config.daemons ||
         join.index != d->config.index || members != (join.member != 0))
@@ -347,7 +355,8 @@ static void on_join(struct kv_daemon *d, struct rpc_ep **place, struct rpc_msg *
 {
     struct rpc_ep *ep = *place;
     struct kv_peer *peer = NULL;
-    int rc = judge_join(d, msg, &peer);
+    char why[RPC_WHY_CHARS];
+    int rc = judge_join(d, msg, &peer, why);
     uint8_t body[KV_JOINED_BYTES];
     wire_store64(body, d->incarnation);
     struct iovec iov = {body, sizeof(body)};
@@ -356,7 +365,7 @@ static void on_join(struct kv_daemon *d, struct rpc_ep **place, struct rpc_msg *
     rpc_release(ep, msg);
     if (rc) {
         if (rc != -ENOENT)
-            hw_warn(HW_CAT_KV, "%s: cannot join: %s", rpc_ep_peer(ep), strerror(-rc));
+            hw_warn(HW_CAT_KV, "%s: cannot join: %s", rpc_ep_peer(ep), why);
         return;
     }
     kv_peer_down(d, peer);

@@ -329,22 +329,34 @@ static enum kv_result ask(struct sim *s, struct access *a, uint32_t number)
     return result == KV_OK ? get_here(s, a) : result;
 }
 
+/* MEND.  What it leads to is left out: stores that have evicted do nothing. */
+static void tell_who_missed(struct sim *s, const struct access *a, const uint32_t *owners,
+                            const enum kv_result *results, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (results[i] == KV_MISS)
+            exchange(s, a, owners[i], 1, 1);
+    }
+}
+
 /* As errand_get.c: one owner after the other; what cannot be known is no miss. */
 static enum kv_result get(struct sim *s, struct access *a)
 {
     const uint32_t *owners = kv_scale_owners(&s->map, a->view, a->id);
     struct kv_blocks *here = s->members[a->asker].blocks;
     bool ours = owns(s, a->view, a->id, a->asker);
-    enum kv_result worst = KV_MISS;
+    enum kv_result results[KV_COPIES_MAX] = {0}, worst = KV_MISS;
     if (ours && kv_blocks_exists(here, &a->key))
         return get_here(s, a);
     for (uint32_t i = 0; i < s->o->copies; i++) {
         if (owners[i] == a->asker || owners[i] == KV_SCALE_NOBODY)
             continue;
-        enum kv_result result = ask(s, a, owners[i]);
-        if (result == KV_OK || result == KV_STALE)
-            return result;
-        worst = worst == KV_MISS ? result : worst;
+        results[i] = ask(s, a, owners[i]);
+        if (results[i] == KV_OK)
+            tell_who_missed(s, a, owners, results, i);
+        if (results[i] == KV_OK || results[i] == KV_STALE)
+            return results[i];
+        worst = worst == KV_MISS ? results[i] : worst;
     }
     if (worst == KV_MISS && !ours)
         (void)kv_blocks_drop_guest(here, &a->key);

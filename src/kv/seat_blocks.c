@@ -160,8 +160,10 @@ static enum kv_result verify(struct kv_daemon *d, struct kv_seat *s, uint64_t le
     struct kv_block_key key;
     bool known = kv_blocks_leased_key(d->blocks, &s->holder, lease, &key);
     enum kv_result result = kv_blocks_verify(d->blocks, &s->holder, lease, d->now_ns);
-    if (result == KV_MISS && known)
+    if (result == KV_MISS && known) {
         kv_errand_tell_spoilt(d, &key); /* where it came from it may be spoilt, too */
+        kv_errand_mend(d, &key);
+    }
     return result;
 }
 

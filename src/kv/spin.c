@@ -17,7 +17,7 @@ static const uint64_t crowded_ns_max = 200 * HW_US;
 /* With so many threads a core the other side most likely needs ours: only an answer that comes at
  * once is worth waiting for. */
 enum { THRONG = 4 };
-static const uint64_t throng_ns = 4 * HW_US;
+static const uint64_t brief_ns = 4 * HW_US;
 static const uint64_t trust_again_ns = 16 * HW_MS; /* far more than the spins that it may cost */
 static const uint64_t interrupted_ns = 20 * HW_US; /* no look takes that long by itself */
 
@@ -55,7 +55,7 @@ static bool begin(struct kv_spin *s, uint64_t now)
     if (s->cores < 2)
         return false;
     trust_again(s, now);
-    if (s->rest > 0) {
+    if (s->rest > 0 && !s->brief) {
         s->rest--;
         return false;
     }
@@ -64,12 +64,19 @@ static bool begin(struct kv_spin *s, uint64_t now)
     return true;
 }
 
+bool kv_spin_throng(const struct kv_spin *s)
+{
+    return s->crowd > THRONG * s->cores;
+}
+
 static uint64_t limit(const struct kv_spin *s)
 {
+    if (s->brief)
+        return brief_ns;
     if (s->crowd <= s->cores)
         return roomy_ns;
-    if (s->crowd > THRONG * s->cores)
-        return throng_ns;
+    if (kv_spin_throng(s))
+        return brief_ns;
     uint64_t ns = s->crowd * crowded_ns_each;
     return ns < crowded_ns_min ? crowded_ns_min : ns > crowded_ns_max ? crowded_ns_max : ns;
 }

@@ -5,7 +5,8 @@
  * crowd for as long as waking all of it would take, and in a throng of more than four threads a
  * core hardly at all.  Each fruitless spin doubles the number of waits that go straight to sleep,
  * and one that was interrupted counts double; every so often all is forgiven, for all at about the
- * same time, so that a crowd does not stay asleep for ever.
+ * same time, so that a crowd does not stay asleep for ever.  A client that has the floor
+ * (kv/region.h) spins every time, but briefly.
  *
  * Threads: one at a time.  Lifetime: a value. */
 #ifndef HAWSER_KV_SPIN_H
@@ -22,6 +23,7 @@ struct kv_spin {
     uint32_t cores; /* that this process may run on */
     uint32_t crowd; /* threads that take part, 0: not known */
     uint32_t rest;  /* waits that sleep at once */
+    bool brief;     /* somebody sees to it that an answer comes at once, or not for long */
     uint8_t distrust;
     bool spinning;
     uint64_t since_ns, last_ns;
@@ -34,6 +36,13 @@ static inline void kv_spin_won(struct kv_spin *spin)
 {
     if (spin->spinning && spin->distrust > 0)
         spin->distrust--;
+    spin->spinning = false;
+}
+/* Whether threads are far more than cores. */
+bool kv_spin_throng(const struct kv_spin *spin);
+/* Ends a wait without a verdict: it will sleep for a reason of its own. */
+static inline void kv_spin_end(struct kv_spin *spin)
+{
     spin->spinning = false;
 }
 /* After a fruitless look: true to look again, false to sleep now.  The first call begins a wait. */

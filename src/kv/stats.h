@@ -42,6 +42,7 @@
     X(block_misses, "kv_block_misses", "", HW_COUNTER, "blocks looked for and not found")          \
     X(block_evicted, "kv_block_evicted", "", HW_COUNTER, "blocks that had to go")                  \
     X(block_corrupt, "kv_block_corrupt", "", HW_COUNTER, "blocks unlike their checksum: dropped")  \
+    X(block_mended, "kv_block_mended", "", HW_COUNTER, "copies put right from the other owner's")  \
     X(block_errands, "kv_block_remote", "", HW_COUNTER, "requests about blocks of other daemons")  \
     X(block_stale_views, "kv_block_stale_views", "", HW_COUNTER, "of these, begun again")          \
     X(block_served, "kv_block_served", "", HW_COUNTER, "messages of other daemons about blocks")   \

@@ -45,7 +45,7 @@ static void one_request(struct rig_client *client, const uint8_t *arena, const u
     require(answer.result != KV_PEER_LOST && answer.result != KV_TIMEOUT);
     if (answer.result == KV_OK && len > 0 && body[0] == KV_BLOCK_GET) {
         require(kv_block_granted_decode(answer.value, answer.value_len, RIG_ARENA, &g) == 0);
-        require(kv_block_checksum(arena + g.offset, g.len) == g.checksum);
+        require(kv_checksum_add(0, arena + g.offset, g.len) == g.checksum);
     }
     kv_port_free(port, slot);
 }

@@ -116,7 +116,7 @@ void rig_net_call(struct rig_net *n, uint32_t method, const uint8_t *data, size_
 void rig_net_join(struct rig_net *n)
 {
     uint8_t join[KV_JOIN_BYTES];
-    kv_join_encode(&(struct kv_join){.ranks = 2, .daemons = 1, .rank = 1}, join);
+    kv_join_encode(&(struct kv_join){.ranks = 2, .daemons = 1, .rank = 1, .copies = 1}, join);
     rig_net_call(n, KV_METHOD_JOIN, join, sizeof(join));
 }
 

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import unittest
@@ -123,18 +124,48 @@ class Benchkv(Case):
                                        "--no-single", "--transport", "unix", "--duration", "10ms"))
         names = [row[0] for row in report["tables"][-1]["rows"]]
         self.assertEqual(names, ["base", "incremental flush", "adaptive flush", "depth 16", "2 daemons",
-                                 "lean requests", "numa placement", "all together"])
+                                 "lean requests", "numa placement", "bursts", "all together",
+                                 *(f"all but {name}" for name in ("adaptive flush", "depth 16", "2 daemons",
+                                                                  "lean requests", "numa placement", "bursts"))])
 
-    def test_ranks_started_by_hand(self):
-        peers = ",".join(f"unix:{self.dir}/r{i}" for i in range(2))
-        command = [HAWSER, "benchkv", *QUICK, "--client-threads", "1", "--peers", peers, "--json"]
-        ranks = [subprocess.Popen([*command, "--rank", str(i)], stdout=subprocess.PIPE,
-                                  env=clean_environment({"ASAN_OPTIONS": "detect_leaks=0"}))
-                 for i in range(2)]
+    def ranks_meet(self, start):
+        """Two ranks, each started by start(rank); rank 0 alone reports, and both took part."""
+        ranks = [start(i) for i in range(2)]
         outputs = [rank.communicate(timeout=TIMEOUT)[0] for rank in ranks]
         self.assertEqual([rank.returncode for rank in ranks], [0, 0])
         self.assertEqual(outputs[1], b"")
         rows = {row["name"]: row for row in json.loads(outputs[0])["rows"]}
+        self.assertGreater(rows["c1.d1.remote_rps"]["value"], 0)
+        return json.loads(outputs[0])
+
+    def rank(self, *arguments, environment=None):
+        peers = ",".join(f"unix:{self.dir}/r{i}" for i in range(2))
+        command = [HAWSER, "benchkv", *QUICK, "--client-threads", "1", "--peers", peers, "--json",
+                   "--no-single", "--numa-isolate"]
+        extra = {"ASAN_OPTIONS": "detect_leaks=0", **(environment or {})}
+        return subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, env=clean_environment(extra))
+
+    def test_ranks_started_by_hand(self):
+        report = self.ranks_meet(lambda i: self.rank("--rank", str(i)))
+        conditions = dict(report["tables"][0]["rows"])
+        self.assertEqual(conditions["Transport"], "copyrpc unix")
+
+    def test_ranks_started_by_a_launcher(self):
+        for rank, ranks in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
+                            ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")):
+            with self.subTest(rank):
+                self.ranks_meet(lambda i: self.rank(environment={rank: str(i), ranks: "2"}))
+                self.expect(hawser("benchkv", *QUICK, env={rank: "0", ranks: "2"}), USAGE, "--peers")
+
+    @unittest.skipUnless(shutil.which("mpirun"), "mpirun is not installed (Debian: openmpi-bin)")
+    def test_under_mpirun(self):
+        peers = ",".join(f"unix:{self.dir}/r{i}" for i in range(2))
+        result = subprocess.run(["mpirun", "-n", "2", "--allow-run-as-root", "--oversubscribe", HAWSER, "benchkv",
+                                 *QUICK, "--client-threads", "1", "--peers", peers, "--json", "--no-single"],
+                                capture_output=True, text=True, timeout=TIMEOUT,
+                                env=clean_environment({"ASAN_OPTIONS": "detect_leaks=0"}))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = {row["name"]: row for row in json.loads(result.stdout)["rows"]}
         self.assertGreater(rows["c1.d1.remote_rps"]["value"], 0)
 
     def test_wrong_usage_names_the_option(self):
@@ -229,8 +260,8 @@ class Blocks(Case):
         out = self.expect(hawser("bench-blocks", "--size", "100KiB", "--blocks", "3", "--reps", "2",
                                  "--json", leaks=True), DONE).stdout
         rows = {row["name"]: row for row in json.loads(out)["rows"]}
-        self.assertEqual(set(rows), {"memcpy", "put", "leased", "get", "in_place", "tcp",
-                                     "remote_put", "remote_get", "remote_get_4"})
+        self.assertEqual(set(rows), {"memcpy", "checksum", "put", "leased", "get", "in_place",
+                                     "tcp", "remote_put", "remote_get", "remote_get_4"})
         self.assertTrue(all(row["value"] > 0 for row in rows.values()))
 
 

@@ -3,12 +3,14 @@
 #include "unit.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "block_calls.h"
 #include "kv/host.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,16 +128,31 @@ static void cluster_stop(struct cluster *k)
     assert_int_equal(rmdir(k->dir), 0);
 }
 
+static void view_of_all(const struct cluster *k, struct kv_view *view)
+{
+    struct kv_member_info infos[MEMBERS_MAX];
+    char why[RPC_WHY_CHARS];
+    for (uint32_t i = 0; i < k->count; i++)
+        infos[i] = (struct kv_member_info){k->names[i], k->addresses[i]};
+    assert_int_equal(kv_view_make(1, infos, k->count, view, why), 0);
+}
+
+static uint32_t second_owner(const struct cluster *k, uint32_t n)
+{
+    struct kv_view view;
+    struct kv_block_key key = key_of(n);
+    uint32_t owners[KV_COPIES_MAX];
+    view_of_all(k, &view);
+    assert_true(kv_view_owners(&view, kv_block_hash(&key), 2, owners) == 2);
+    return owners[1];
+}
+
 /* The n-th key, from 0, whose first owner is `member`. */
 static uint32_t key_at(const struct cluster *k, uint32_t member, uint32_t n)
 {
-    struct kv_member_info infos[MEMBERS_MAX];
     struct kv_view view;
-    char why[RPC_WHY_CHARS];
     uint32_t owners[KV_COPIES_MAX];
-    for (uint32_t i = 0; i < k->count; i++)
-        infos[i] = (struct kv_member_info){k->names[i], k->addresses[i]};
-    assert_int_equal(kv_view_make(1, infos, k->count, &view, why), 0);
+    view_of_all(k, &view);
     for (uint32_t i = 0;; i++) {
         struct kv_block_key key = key_of(i);
         assert_true(kv_view_owners(&view, kv_block_hash(&key), 1, owners) == 1);
@@ -321,34 +338,132 @@ static void spoilt_bytes_are_a_miss_and_the_owner_finds_them(void **state)
         await(until);
     assert_int_equal(stat_of(k.clients[1]).blocks, 0);
     assert_int_equal(stat_of(k.clients[0]).guests, 0);
+    assert_int_equal(stat_of(k.clients[0]).corrupt, 1); /* found on arrival: no reader saw it */
     cluster_stop(&k);
     free(got);
 }
 
-/* After one miss the second copy is read. */
-static void a_spoilt_first_copy_gives_way_to_the_second(void **state)
+/* Waits until a member has mended so many copies. */
+static void await_mended(struct cluster *k, uint32_t member, uint64_t count)
+{
+    uint64_t until = hw_now_ns() + 10 * HW_SEC;
+    while (stat_of(k->clients[member]).mended < count)
+        await(until);
+}
+
+/* Three members, two copies of block 0; who owns the first, the second and none. */
+static void three_start(struct cluster *k, uint32_t *first, uint32_t *second, uint32_t *reader)
+{
+    cluster_start(k, 3, 2);
+    assert_int_equal(put(k->clients[0], 0, MIB), KV_OK);
+    for (*reader = 0; stat_of(k->clients[*reader]).blocks > 0;)
+        ++*reader;
+    for (*first = 0; key_at(k, *first, 0) != 0;)
+        ++*first;
+    *second = 3 - *first - *reader;
+}
+
+static void a_spoilt_first_copy_gives_way_to_the_second_and_is_mended(void **state)
 {
     (void)state;
     struct cluster k;
-    uint8_t *got = malloc(MIB);
-    uint32_t len, reader = 0;
-    assert_non_null(got);
-    cluster_start(&k, 3, 2);
-    struct kv_block_key key = key_of(0);
-    assert_int_equal(put(k.clients[0], 0, MIB), KV_OK);
-    while (stat_of(k.clients[reader]).blocks > 0) /* the one that owns no copy */
-        reader++;
-    uint32_t first = 0;
-    while (key_at(&k, first, 0) != 0)
-        first++;
+    uint32_t first, second, reader;
+    three_start(&k, &first, &second, &reader);
     spoil(kv_host_arena(k.hosts[first]), 4711);
-    assert_int_equal(kv_block_get(k.clients[reader], &key, got, MIB, &len), KV_MISS);
-    uint64_t until = hw_now_ns() + 10 * HW_SEC;
-    while (stat_of(k.clients[first]).corrupt == 0)
-        await(until);
-    expect(k.clients[reader], 0, MIB);
+    expect(k.clients[reader], 0, MIB); /* the same get goes on to the second */
+    assert_int_equal(stat_of(k.clients[reader]).corrupt, 1);
+    await_mended(&k, first, 1);
+    assert_int_equal(stat_of(k.clients[first]).corrupt, 1);
+    assert_int_equal(stat_of(k.clients[first]).guests, 0);
+    struct kv_block_key key = key_of(0);
+    assert_int_equal(kv_block_delete(k.clients[reader], &key), KV_OK);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(stat_of(k.clients[i]).blocks, 0);
+    cluster_stop(&k);
+}
+
+static void an_owners_own_spoilt_copy_is_mended(void **state)
+{
+    (void)state;
+    struct cluster k;
+    uint32_t first, second, reader, len;
+    uint8_t *got = malloc(MIB);
+    assert_non_null(got);
+    three_start(&k, &first, &second, &reader);
+    struct kv_block_key key = key_of(0);
+    spoil(kv_host_arena(k.hosts[second]), 99);
+    assert_int_equal(kv_block_get(k.clients[second], &key, got, MIB, &len), KV_MISS);
+    await_mended(&k, second, 1); /* nobody had to ask again */
+    expect(k.clients[second], 0, MIB);
+    assert_int_equal(stat_of(k.clients[second]).hits, 2); /* the spoilt one, and this one */
     cluster_stop(&k);
     free(got);
+}
+
+/* The same, but the first owner was away while the block was put; who that is. */
+static uint32_t three_start_without_first(struct cluster *k)
+{
+    uint32_t first = 0;
+    cluster_start(k, 3, 2);
+    while (key_at(k, first, 0) != 0)
+        first++;
+    set_view(k, 7u & ~(1u << first));
+    settle(k, 7u & ~(1u << first));
+    assert_int_equal(put(k->clients[(first + 1) % 3], 0, MIB), KV_OK);
+    set_view(k, 7);
+    settle(k, 7);
+    assert_int_equal(stat_of(k->clients[first]).blocks, 0);
+    return first;
+}
+
+static void a_missing_copy_is_put_back_by_a_read(void **state)
+{
+    (void)state;
+    struct cluster k;
+    uint32_t first = three_start_without_first(&k);
+    expect(k.clients[first], 0, MIB);
+    assert_int_equal(stat_of(k.clients[first]).mended, 1); /* who should have it keeps it */
+    assert_int_equal(stat_of(k.clients[first]).guests, 0);
+    cluster_stop(&k);
+}
+
+static void an_owner_that_lacks_its_copy_is_told_by_who_reads_the_other(void **state)
+{
+    (void)state;
+    struct cluster k;
+    uint32_t first = three_start_without_first(&k), second = second_owner(&k, 0);
+    expect(k.clients[3 - first - second], 0, MIB);
+    await_mended(&k, first, 1);
+    assert_int_equal(stat_of(k.clients[first]).guests, 0);
+    cluster_stop(&k);
+}
+
+static _Atomic bool told_copies;
+
+static void look_for_copies(void *user, const char *line, size_t len)
+{
+    static const char what[] = "it has --copies";
+    (void)user;
+    if (memmem(line, len, what, sizeof(what) - 1))
+        atomic_store(&told_copies, true);
+}
+
+static void members_with_other_copies_are_refused_with_a_line(void **state)
+{
+    (void)state;
+    struct cluster k = {.count = 2};
+    snprintf(k.dir, sizeof(k.dir), "/tmp/hawser-kvr-XXXXXX");
+    assert_non_null(mkdtemp(k.dir));
+    hw_log_set_sink(look_for_copies, NULL);
+    for (uint32_t i = 0; i < 2; i++)
+        member_start(&k, i, 1 + i);
+    set_view(&k, 3);
+    for (uint64_t until = hw_now_ns() + 20 * HW_SEC; !atomic_load(&told_copies);)
+        await(until);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(hw_counter_load(&kv_host_stats(k.hosts[i])->peers_up), 0);
+    cluster_stop(&k);
+    hw_log_set_sink(NULL, NULL);
 }
 
 static void a_second_copy_serves_when_the_first_owner_is_gone(void **state)
@@ -499,7 +614,11 @@ int main(void)
         cmocka_unit_test(many_leases_come_together),
         cmocka_unit_test(puts_end_where_they_are_told_to),
         cmocka_unit_test(spoilt_bytes_are_a_miss_and_the_owner_finds_them),
-        cmocka_unit_test(a_spoilt_first_copy_gives_way_to_the_second),
+        cmocka_unit_test(members_with_other_copies_are_refused_with_a_line),
+        cmocka_unit_test(a_spoilt_first_copy_gives_way_to_the_second_and_is_mended),
+        cmocka_unit_test(an_owners_own_spoilt_copy_is_mended),
+        cmocka_unit_test(a_missing_copy_is_put_back_by_a_read),
+        cmocka_unit_test(an_owner_that_lacks_its_copy_is_told_by_who_reads_the_other),
         cmocka_unit_test(a_second_copy_serves_when_the_first_owner_is_gone),
         cmocka_unit_test(a_lost_owner_is_no_miss_and_one_that_left_is),
         cmocka_unit_test(one_that_joins_takes_its_share_and_no_more),

@@ -81,6 +81,20 @@ static void an_interrupted_spin_counts_double(void **state)
     assert_int_equal(s.distrust, 2);
 }
 
+/* Who has the floor is answered at once or has lost it: what went before says nothing about it. */
+static void who_has_the_floor_spins_each_time_but_briefly(void **state)
+{
+    (void)state;
+    struct kv_spin s = spin_of(2, 3), crowded = s;
+    uint64_t now = 16 * HW_SEC;
+    uint64_t many = fruitless(&crowded, &now);
+    s.brief = true;
+    for (int i = 0; i < 100; i++)
+        assert_in_range(fruitless(&s, &now), 1, many - 1);
+    s.brief = false;
+    assert_int_equal(fruitless(&s, &now), 0);
+}
+
 static void the_other_modes_do_as_they_say(void **state)
 {
     (void)state;
@@ -101,6 +115,7 @@ int main(void)
         cmocka_unit_test(success_keeps_it_going),
         cmocka_unit_test(all_is_forgiven_after_a_while),
         cmocka_unit_test(an_interrupted_spin_counts_double),
+        cmocka_unit_test(who_has_the_floor_spins_each_time_but_briefly),
         cmocka_unit_test(the_other_modes_do_as_they_say),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
