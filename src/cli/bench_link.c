@@ -289,7 +289,8 @@ static int join_rpc(struct bench_link *l, char why[RPC_WHY_CHARS])
     struct rpc_transport *transport;
     int rc = hear_address(l, &addr, why);
     if (rc == 0 && l->spec.one_way_ns) {
-        rc = cli_delay_start(addr.port, l->spec.one_way_ns, &l->relay);
+        rc = cli_delay_start(addr.port, (struct cli_delay_line){.one_way_ns = l->spec.one_way_ns},
+                             &l->relay);
         addr.port = l->relay.port;
     }
     if (rc == 0)

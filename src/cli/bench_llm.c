@@ -5,7 +5,9 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/units.h"
+#include "cli/bench_moves.h"
 #include "cli/bench_serving.h"
+#include "cli/delay.h"
 #include "llm/engine.h"
 #include "llm/pool.h"
 #include "llm/worker.h"
@@ -14,10 +16,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     REPEATS_MAX = 99,
     STREAM_PIECES = 64,
+    MOVES_TOKENS = 4, /* that one sequence of --moves decodes in a repetition */
+    FIRST_STEPS = 12, /* that are shown by themselves: a GPU's clocks rise meanwhile */
 };
 #define STREAM_BYTES (UINT64_C(256) << 20) /* many times any cache */
 
@@ -25,10 +30,10 @@ static const char *const backend_names[] = {"cpu", "vulkan", "reference", NULL};
 
 struct bench_llm_options {
     const char *model;
-    uint64_t threads, prefill, decode, repeats, beside, batch, mixed_rows;
-    struct cli_list clients;
+    uint64_t threads, prefill, decode, repeats, beside, batch, mixed_rows, idle_ns;
+    struct cli_list clients, moves;
     int backend;
-    bool json, no_gather;
+    bool json, no_gather, no_warm;
 };
 
 static const struct cli_option options[] = {
@@ -105,17 +110,42 @@ static const struct cli_option options[] = {
      .kind = CLI_FLAG,
      .offset = offsetof(struct bench_llm_options, no_gather),
      .help = "with --clients: steps do not wait for clients that were just answered"},
+    {.name = "moves",
+     .kind = CLI_LIST,
+     .argument = "RATES",
+     .offset = offsetof(struct bench_llm_options, moves),
+     .help = "what it costs that KV moves, over links of these rates between the workers\n"
+             "and their store, such as 1Gbit,10Gbit,100Gbit; 0: as fast as it is"},
     {.name = "backend",
      .kind = CLI_CHOICE,
      .offset = offsetof(struct bench_llm_options, backend),
      .choices = backend_names,
      .def = "cpu",
      .help = "what computes"},
+    {.name = "no-warm",
+     .kind = CLI_FLAG,
+     .offset = offsetof(struct bench_llm_options, no_warm),
+     .help = "nothing is compiled or taken before the first prompt asks for it"},
+    {.name = "idle",
+     .kind = CLI_DURATION,
+     .argument = "TIME",
+     .offset = offsetof(struct bench_llm_options, idle_ns),
+     .def = "0",
+     .max = UINT64_C(600) * 1000000000,
+     .help = "also shows a prompt and steps after so long without work"},
     {.name = "json",
      .kind = CLI_FLAG,
      .offset = offsetof(struct bench_llm_options, json),
      .help = "figures as JSON"},
     {NULL},
+};
+
+/* What a prompt and the steps after it took, when they are not the last of many alike. */
+struct first_steps {
+    double prefill_ms, prefill_kernel_ms;
+    double step_ms, step_kernel_ms; /* means */
+    double longest_ms;
+    uint64_t made; /* programs and memory, in all of them */
 };
 
 struct bench_run {
@@ -124,7 +154,11 @@ struct bench_run {
     struct llm_engine *engine;
     struct llm_row *rows;
     float *logits;
+    uint32_t first_count; /* steps */
     double prefill_s[REPEATS_MAX], decode_s[REPEATS_MAX], stream_s[REPEATS_MAX];
+    double warm_ms;
+    uint64_t warm_made;
+    struct first_steps first, idle;
     char why[LLM_WHY_CHARS];
 };
 
@@ -165,6 +199,14 @@ static int measure_stream(struct bench_run *r, uint64_t repeat, struct llm_pool 
 
 /* ---- the model ---- */
 
+static void give_prompt(struct bench_run *r, struct llm_seq *seq)
+{
+    for (uint64_t i = 0; i < r->o->prefill; i++) {
+        r->rows[i].seq = seq;
+        r->rows[i].logits = i + 1 == r->o->prefill;
+    }
+}
+
 static int measure_model(struct bench_run *r, uint64_t repeat)
 {
     const struct bench_llm_options *o = r->o;
@@ -172,10 +214,7 @@ static int measure_model(struct bench_run *r, uint64_t repeat)
     int rc = llm_seq_create(r->engine, &seq);
     if (rc)
         return rc;
-    for (uint64_t i = 0; i < o->prefill; i++) {
-        r->rows[i].seq = seq;
-        r->rows[i].logits = i + 1 == o->prefill;
-    }
+    give_prompt(r, seq);
     uint64_t began = hw_now_ns();
     rc = llm_engine_step(r->engine, r->rows, (uint32_t)o->prefill, r->logits, r->why);
     uint64_t between = hw_now_ns();
@@ -187,6 +226,54 @@ static int measure_model(struct bench_run *r, uint64_t repeat)
     r->decode_s[repeat] = (double)(hw_now_ns() - between) / 1e9;
     llm_seq_destroy(seq);
     return rc;
+}
+
+static double ms_since(uint64_t began)
+{
+    return (double)(hw_now_ns() - began) / 1e6;
+}
+
+static int first_steps_of(struct bench_run *r, struct llm_seq *seq, struct first_steps *f)
+{
+    uint64_t made = llm_engine_made(r->engine), began = hw_now_ns();
+    int rc = llm_engine_step(r->engine, r->rows, (uint32_t)r->o->prefill, r->logits, r->why);
+    f->prefill_ms = ms_since(began);
+    f->prefill_kernel_ms = (double)llm_engine_kernel_ns(r->engine) / 1e6;
+    for (uint64_t i = 0; i < r->o->decode && rc == 0; i++) {
+        struct llm_row row = {.seq = seq, .token = r->rows[0].token, .logits = true};
+        began = hw_now_ns();
+        rc = llm_engine_step(r->engine, &row, 1, r->logits, r->why);
+        double ms = ms_since(began);
+        if (i >= r->first_count)
+            continue; /* the rest is computed all the same: every run costs as much */
+        f->step_ms += ms / r->first_count;
+        f->step_kernel_ms += (double)llm_engine_kernel_ns(r->engine) / 1e6 / r->first_count;
+        f->longest_ms = ms > f->longest_ms ? ms : f->longest_ms;
+    }
+    f->made = llm_engine_made(r->engine) - made;
+    return rc;
+}
+
+static int measure_first(struct bench_run *r, struct first_steps *f)
+{
+    struct llm_seq *seq;
+    int rc = llm_seq_create(r->engine, &seq);
+    if (rc)
+        return rc;
+    give_prompt(r, seq);
+    rc = first_steps_of(r, seq, f);
+    llm_seq_destroy(seq);
+    return rc;
+}
+
+static int measure_after_idle(struct bench_run *r)
+{
+    uint64_t ns = r->o->idle_ns;
+    struct timespec pause = {(time_t)(ns / HW_SEC), (long)(ns % HW_SEC)};
+    if (!ns)
+        return 0;
+    (void)nanosleep(&pause, NULL);
+    return measure_first(r, &r->idle);
 }
 
 static int ascending(const void *a, const void *b)
@@ -221,6 +308,23 @@ static enum cli_exit print(const struct bench_llm_options *o, const struct hw_be
     return rc ? cli_fail(CLI_FAILED, "bench-llm: %s", strerror(-rc)) : CLI_DONE;
 }
 
+static void report_first(struct bench_run *r, struct hw_bench *bench, const char *when,
+                         const struct first_steps *f)
+{
+    const struct bench_llm_options *o = r->o;
+    char name[64];
+    snprintf(name, sizeof name, "%s prefill", when);
+    hw_bench_row(bench, name, f->prefill_ms, "ms", median(r->prefill_s, o->repeats) * 1e3);
+    hw_bench_field(bench, "kernel_ms", "%.3f", f->prefill_kernel_ms);
+    snprintf(name, sizeof name, "%s steps", when);
+    hw_bench_row(bench, name, f->step_ms, "ms",
+                 median(r->decode_s, o->repeats) * 1e3 / (double)o->decode);
+    hw_bench_field(bench, "steps", "%u", r->first_count);
+    hw_bench_field(bench, "kernel_ms", "%.3f", f->step_kernel_ms);
+    hw_bench_field(bench, "longest_ms", "%.3f", f->longest_ms);
+    hw_bench_field(bench, "made", "%llu", (unsigned long long)f->made);
+}
+
 static enum cli_exit report(struct bench_run *r)
 {
     const struct bench_llm_options *o = r->o;
@@ -236,12 +340,29 @@ static enum cli_exit report(struct bench_run *r)
                  memory / bytes);
     hw_bench_field(&bench, "tokens", "%llu", (unsigned long long)o->decode);
     hw_bench_field(&bench, "baseline_is", "memory read / %.1f MB of weights a token", bytes / 1e6);
+    if (!o->no_warm) {
+        hw_bench_row(&bench, "warm-up", r->warm_ms, "ms", NAN);
+        hw_bench_field(&bench, "made", "%llu", (unsigned long long)r->warm_made);
+    }
+    report_first(r, &bench, "first", &r->first);
+    if (o->idle_ns)
+        report_first(r, &bench, "after idle:", &r->idle);
     enum cli_exit code = print(o, &bench);
     hw_bench_end(&bench);
     return code;
 }
 
 /* ---- life ---- */
+
+/* As a worker does before it is asked for anything. */
+static int warm(struct bench_run *r)
+{
+    uint64_t began = hw_now_ns(), made = llm_engine_made(r->engine);
+    int rc = r->o->no_warm ? 0 : llm_engine_warm(r->engine, r->why);
+    r->warm_ms = ms_since(began);
+    r->warm_made = llm_engine_made(r->engine) - made;
+    return rc;
+}
 
 static int open_bench(struct bench_run *r)
 {
@@ -252,8 +373,11 @@ static int open_bench(struct bench_run *r)
     int rc = llm_file_open(o->model, &r->file, r->why);
     if (rc == 0)
         rc = llm_engine_create(r->file, &engine, &r->engine, r->why);
+    if (rc == 0)
+        rc = warm(r);
     if (rc)
         return rc;
+    r->first_count = o->decode < FIRST_STEPS ? (uint32_t)o->decode : FIRST_STEPS;
     uint32_t vocab = llm_file_config(r->file)->vocab;
     struct hw_rng rng;
     hw_rng_seed(&rng, 1);
@@ -275,12 +399,14 @@ static int measure(struct bench_run *r)
         words[i] = 1;
     struct stream stream = {.words = words};
     if (rc == 0)
-        rc = measure_model(r, 0); /* the first run reads the file */
+        rc = measure_first(r, &r->first); /* which also reads the file */
     for (uint64_t i = 0; i < r->o->repeats && rc == 0; i++) {
         rc = measure_stream(r, i, pool, &stream);
         if (rc == 0)
             rc = measure_model(r, i);
     }
+    if (rc == 0)
+        rc = measure_after_idle(r);
     llm_pool_destroy(pool);
     free(words);
     return rc;
@@ -338,6 +464,41 @@ static enum cli_exit run_serving(struct bench_run *r)
     return code;
 }
 
+/* ---- KV that moves ---- */
+
+static enum cli_exit measure_moves(struct bench_run *r, struct hw_bench *bench)
+{
+    const struct bench_llm_options *o = r->o;
+    struct bench_moves moves = {
+        .file = r->file,
+        .engine = {.backend = backend_names[o->backend], .threads = (unsigned)o->threads},
+        .prefill = (uint32_t)o->prefill,
+        .decode = (uint32_t)(o->decode + MOVES_TOKENS * (o->repeats + 1)),
+        .repeats = (uint32_t)o->repeats};
+    for (size_t i = 0; i < o->moves.count; i++) {
+        moves.link = o->moves.items[i];
+        if (cli_delay_parse_rate(moves.link, &moves.bits_s))
+            return cli_fail(CLI_USAGE, "bench-llm: --moves: '%s' is no rate; write 10Gbit",
+                            moves.link);
+        if (bench_moves_run(&moves, bench, r->why))
+            return cli_fail(CLI_FAILED, "bench-llm: %s", r->why);
+    }
+    return CLI_DONE;
+}
+
+static enum cli_exit run_moves(struct bench_run *r)
+{
+    struct hw_bench bench;
+    if (llm_file_open(r->o->model, &r->file, r->why))
+        return cli_fail(CLI_FAILED, "bench-llm: %s", r->why);
+    hw_bench_begin(&bench, "llm-moves");
+    enum cli_exit code = measure_moves(r, &bench);
+    if (code == CLI_DONE)
+        code = print(r->o, &bench);
+    hw_bench_end(&bench);
+    return code;
+}
+
 static enum cli_exit run(const void *values, const struct cli_operands *operands)
 {
     (void)operands;
@@ -351,8 +512,12 @@ static enum cli_exit run(const void *values, const struct cli_operands *operands
         code = cli_fail(CLI_USAGE, "bench-llm: --model FILE is needed");
     else if (r->o->beside && !r->o->clients.count)
         code = cli_fail(CLI_USAGE, "bench-llm: --beside needs --clients");
+    else if (r->o->clients.count && r->o->moves.count)
+        code = cli_fail(CLI_USAGE, "bench-llm: --clients or --moves, not both");
     else if (r->o->clients.count)
         code = run_serving(r);
+    else if (r->o->moves.count)
+        code = run_moves(r);
     else
         code = run_alone(r);
     llm_engine_destroy(r->engine);
@@ -367,16 +532,23 @@ const struct cli_command cli_bench_llm = {
     .name = "bench-llm",
     .summary = "how fast a model runs here, and how fast it could",
     .operands = "",
-    .description = "Prefill and decode of random tokens, in tokens a second.  Decode reads all "
-                   "weights once a\n"
-                   "token, so memory sets its limit: the baseline, measured in the same run.\n"
-                   "With --clients, a worker is asked by so many clients at a time, each for its\n"
-                   "next token when it has the last; weights are then read once for all of them.",
+    .description =
+        "Prefill and decode of random tokens, in tokens a second.  Decode reads all "
+        "weights once a\n"
+        "token, so memory sets its limit: the baseline, measured in the same run.\n"
+        "The first prompt and steps stand by themselves, beside later ones.\n"
+        "With --clients, a worker is asked by so many clients at a time, each for its\n"
+        "next token when it has the last; weights are then read once for all of them.\n"
+        "With --moves, layers of a sequence are moved out to a KV daemon and come back, a\n"
+        "prompt is asked for again, and a sequence goes on at a second worker; each beside\n"
+        "a token or a prompt that finds everything where it is computed.",
     .options = options,
     .environment = (const struct cli_env[]){{NULL}},
     .examples = "hawser bench-llm --model model.gguf -t 2\n"
                 "hawser bench-llm --model model.gguf -p 512 -n 64 --json\n"
-                "hawser bench-llm --model model.gguf --clients 1,2,4,8,16",
+                "hawser bench-llm --model model.gguf --backend vulkan --idle 5s\n"
+                "hawser bench-llm --model model.gguf --clients 1,2,4,8,16\n"
+                "hawser bench-llm --model model.gguf -p 500 --moves 1Gbit,10Gbit,100Gbit",
     .values_size = sizeof(struct bench_llm_options),
     .run = run,
 };

@@ -4,10 +4,8 @@
 #include "base/counter.h"
 #include "base/hist.h"
 #include "base/rng.h"
+#include "cli/bench_rig.h"
 #include "llm/backend.h"
-#include "llm/remote.h"
-#include "llm/worker.h"
-#include "rpc/server.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -17,8 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define CALL_TIMEOUT (UINT64_C(3600) * HW_SEC) /* a prompt on a slow machine; not a hang */
 
 struct serving;
 
@@ -43,10 +39,7 @@ struct counts {
 
 struct serving {
     const struct bench_serving *o;
-    struct rpc_server *server;
-    struct llm_worker *worker;
-    pthread_t thread;
-    bool serves;
+    struct bench_rig rig;
     struct member *members; /* the one beside is the last */
     uint32_t member_count;
     pthread_mutex_t lock;
@@ -58,28 +51,6 @@ struct serving {
 };
 
 /* ---- a server with a worker ---- */
-
-static void on_message(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
-{
-    struct serving *s = user;
-    if (!llm_worker_handle(s->worker, ep, msg))
-        rpc_release(ep, msg);
-}
-
-static void on_closed(void *user, struct rpc_ep *ep, int status)
-{
-    struct serving *s = user;
-    llm_worker_closed(s->worker, ep, status);
-}
-
-static const struct rpc_server_ops server_ops = {.message = on_message, .closed = on_closed};
-
-static void *serve(void *user)
-{
-    struct serving *s = user;
-    rpc_server_run(s->server);
-    return NULL;
-}
 
 static int start_server(struct serving *s, char *why)
 {
@@ -93,40 +64,11 @@ static int start_server(struct serving *s, char *why)
                                         .batch = s->o->batch,
                                         .mixed_rows = s->o->mixed_rows,
                                         .no_gather = s->o->no_gather};
-    struct rpc_server_options server = {
-        .ops = &server_ops, .user = s, .max_clients = s->member_count};
     worker.engine.context = longest;
     worker.engine.kv_bytes = rows * c->layers * c->kv_heads * c->head_dim * 2 * sizeof(uint16_t);
-    int rc = llm_worker_create(&worker, &s->worker, why);
-    if (rc)
-        return rc;
-    rc = rpc_server_create(&server, &s->server);
-    if (rc == 0)
-        rc = rpc_server_watch(s->server, llm_worker_event_fd(s->worker), llm_worker_deliver,
-                              s->worker);
-    return rc;
-}
-
-static int connect_all(struct serving *s, char *why)
-{
-    char cause[RPC_WHY_CHARS];
-    struct rpc_addr addr;
-    struct rpc_net_options net = {0};
-    const char *bound;
-    int rc = rpc_addr_parse("127.0.0.1:0", &addr, cause);
-    if (rc == 0)
-        rc = rpc_server_listen(s->server, &addr, &net, &bound, cause);
-    if (rc == 0)
-        rc = rpc_addr_parse(bound, &addr, cause);
-    if (rc) {
-        snprintf(why, LLM_WHY_CHARS, "%s", cause);
-        return rc;
-    }
-    rc = -pthread_create(&s->thread, NULL, serve, s);
-    s->serves = rc == 0;
+    int rc = bench_rig_start(&worker, s->member_count, &s->rig, why);
     for (uint32_t i = 0; rc == 0 && i < s->member_count; i++)
-        rc = llm_remote_open(&addr, &net, &(struct rpc_client_options){0}, CALL_TIMEOUT,
-                             &s->members[i].remote, why);
+        rc = bench_rig_connect(&s->rig, &s->members[i].remote, why);
     return rc;
 }
 
@@ -138,13 +80,7 @@ static void stop(struct serving *s)
         free(s->members[i].prompt);
     }
     free(s->members);
-    if (s->serves) {
-        rpc_server_stop(s->server);
-        pthread_join(s->thread, NULL);
-    }
-    if (s->server)
-        rpc_server_destroy(s->server);
-    llm_worker_destroy(s->worker);
+    bench_rig_stop(&s->rig);
 }
 
 /* ---- a start line ---- */
@@ -408,8 +344,6 @@ int bench_serving_run(const struct bench_serving *options, struct hw_bench *benc
     int rc = make_members(&s);
     if (rc == 0)
         rc = start_server(&s, why);
-    if (rc == 0)
-        rc = connect_all(&s, why);
     if (rc == 0)
         rc = measure_all(&s, bench, why);
     stop(&s);

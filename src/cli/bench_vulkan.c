@@ -603,7 +603,8 @@ static int start_worker(struct run *r, struct site *site, const char *perf, stru
     snprintf(address, sizeof(address), "%s", site->peer.ep ? site->peer.address : site->address);
     int rc = 0;
     if (site->one_way_ns) {
-        rc = cli_delay_start(r->serve.port, site->one_way_ns, relay);
+        rc = cli_delay_start(r->serve.port, (struct cli_delay_line){.one_way_ns = site->one_way_ns},
+                             relay);
         snprintf(address, sizeof(address), "127.0.0.1:%u", relay->port);
     }
     struct bench_worker_params params = {.manifest = r->manifest,

@@ -3,6 +3,7 @@
 
 #include "base/progress.h"
 #include "base/units.h"
+#include "cli/delay.h"
 #include "cli/llm_run.h"
 #include "rpc/addr.h"
 
@@ -16,14 +17,22 @@
 enum { PHASE_DECODE, PHASE_PREFILL, PHASE_BOTH };
 
 static const char *const phase_names[] = {"decode", "prefill", "both", NULL};
-static const char *const sweep_names[] = {"none", "steps", "rtt", "clients", "pressure", NULL};
+static const char *const sweep_names[] = {"none",    "steps",    "rtt", "rate",
+                                          "clients", "pressure", NULL};
 static const char *const default_points[][CLI_LIST_MAX] = {
     [EXPERIMENT_SWEEP_NONE] = {NULL},
     [EXPERIMENT_SWEEP_STEPS] = {"8", "16", "32", "64", NULL},
     [EXPERIMENT_SWEEP_RTT] = {"0", "100us", "1ms", "10ms", NULL},
+    [EXPERIMENT_SWEEP_RATE] = {"100Mbit", "1Gbit", "10Gbit", NULL},
     [EXPERIMENT_SWEEP_CLIENTS] = {"1", "2", "4", NULL},
     [EXPERIMENT_SWEEP_PRESSURE] = {NULL}, /* of the model's layers */
 };
+static const char *const point_examples[] = {[EXPERIMENT_SWEEP_STEPS] = "16",
+                                             [EXPERIMENT_SWEEP_RTT] = "0 or 100us",
+                                             [EXPERIMENT_SWEEP_RATE] = "100Mbit or 1Gbit",
+                                             [EXPERIMENT_SWEEP_CLIENTS] = "4",
+                                             [EXPERIMENT_SWEEP_PRESSURE] =
+                                                 "2, or as many layers as there are"};
 static const char *const default_modes[] = {"local", "naive", "remote_cache", "sys_simulated",
                                             NULL};
 static const char *const pressure_modes[] = {"remote_cache",
@@ -132,13 +141,14 @@ static const struct cli_option options[] = {
      .offset = offsetof(struct experiment_options, sweep),
      .choices = sweep_names,
      .def = "none",
-     .help = "what to vary: decode steps, round-trip time, clients at once, layers of KV that\n"
-             "the worker moves out in the middle of a decode"},
+     .help = "what to vary: decode steps, the link's round-trip time or rate, clients at\n"
+             "once, layers of KV that the worker moves out in the middle of a decode"},
     {.name = "points",
      .kind = CLI_LIST,
      .argument = "LIST",
      .offset = offsetof(struct experiment_options, points),
-     .help = "its values [default: 8,16,32,64; 0,100us,1ms,10ms; 1,2,4; from none to all]"},
+     .help = "its values [default: 8,16,32,64; 0,100us,1ms,10ms; 100Mbit,1Gbit,10Gbit;\n"
+             "1,2,4; from none to all]"},
     {.name = "return",
      .kind = CLI_STRING,
      .argument = "WHAT",
@@ -236,6 +246,8 @@ static int read_point(const struct experiment *x, const char *text, struct exper
         return hw_parse_u64(text, 2, EXPERIMENT_STEPS_MAX, &out->steps);
     case EXPERIMENT_SWEEP_RTT:
         return hw_parse_duration(text, &out->rtt_ns) || out->rtt_ns > 10 * HW_SEC ? -EINVAL : 0;
+    case EXPERIMENT_SWEEP_RATE:
+        return cli_delay_parse_rate(text, &out->bits_s) || !out->bits_s ? -EINVAL : 0;
     case EXPERIMENT_SWEEP_PRESSURE:
         return hw_parse_u64(text, 0, x->layers, &out->evicted);
     default:
@@ -270,20 +282,23 @@ static enum cli_exit read_points(struct experiment *x)
     for (size_t i = 0; i < CLI_LIST_MAX && texts[i]; i++) {
         struct experiment_point point = base;
         if (read_point(x, texts[i], &point))
-            return cli_fail(CLI_USAGE, "experiment: --points: '%s' is no value for a sweep of %s",
-                            texts[i], sweep_names[o->sweep]);
+            return cli_fail(CLI_USAGE,
+                            "experiment: --points: '%s' is no value for a sweep of %s, such as %s",
+                            texts[i], sweep_names[o->sweep], point_examples[o->sweep]);
         x->points[x->point_count++] = point;
     }
     return CLI_DONE;
 }
 
-/* The relay that makes a line longer ends at this machine. */
-static enum cli_exit check_rtt(const struct experiment *x)
+/* The relay that makes a line longer or narrower ends at this machine. */
+static enum cli_exit check_relay(const struct experiment *x)
 {
+    bool relays = x->o->sweep == EXPERIMENT_SWEEP_RTT || x->o->sweep == EXPERIMENT_SWEEP_RATE;
     struct rpc_addr addr = {.scheme = RPC_SCHEME_TCP};
     snprintf(addr.host, sizeof addr.host, "%s", x->o->gpu_host);
-    if (x->o->sweep == EXPERIMENT_SWEEP_RTT && x->o->external_server && !rpc_addr_is_local(&addr))
-        return cli_fail(CLI_USAGE, "experiment: a sweep of rtt needs a worker on this machine");
+    if (relays && x->o->external_server && !rpc_addr_is_local(&addr))
+        return cli_fail(CLI_USAGE, "experiment: a sweep of %s needs a worker on this machine",
+                        sweep_names[x->o->sweep]);
     return CLI_DONE;
 }
 
@@ -323,7 +338,7 @@ static enum cli_exit prepare(struct experiment *x)
     if (code == CLI_DONE)
         code = read_points(x);
     if (code == CLI_DONE)
-        code = check_rtt(x);
+        code = check_relay(x);
     if (code != CLI_DONE)
         return code;
     x->setup = (struct experiment_setup){.model = o->model,

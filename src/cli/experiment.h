@@ -31,6 +31,7 @@ struct experiment_list {
 
 struct experiment_point {
     uint64_t steps, rtt_ns, clients;
+    uint64_t bits_s;  /* of the link, each way; 0: as it is */
     uint64_t evicted; /* layers, before the exchange in the middle of a decode */
 };
 
@@ -111,6 +112,7 @@ enum experiment_sweep {
     EXPERIMENT_SWEEP_NONE,
     EXPERIMENT_SWEEP_STEPS,
     EXPERIMENT_SWEEP_RTT,
+    EXPERIMENT_SWEEP_RATE,
     EXPERIMENT_SWEEP_CLIENTS,
     EXPERIMENT_SWEEP_PRESSURE
 };

@@ -190,6 +190,9 @@ static const char *point_text(const struct experiment_report *r, const struct ex
     case EXPERIMENT_SWEEP_RTT:
         hw_format_duration(text, p->rtt_ns);
         break;
+    case EXPERIMENT_SWEEP_RATE:
+        snprintf(text, HW_FORMAT_CHARS, "%.4g Mbit/s", (double)p->bits_s / 1e6);
+        break;
     case EXPERIMENT_SWEEP_CLIENTS:
         snprintf(text, HW_FORMAT_CHARS, "%llu clients", (unsigned long long)p->clients);
         break;
@@ -361,6 +364,7 @@ static double point_value(const struct experiment_report *r, const struct experi
 {
     return r->sweep == EXPERIMENT_SWEEP_STEPS      ? (double)p->steps
            : r->sweep == EXPERIMENT_SWEEP_RTT      ? (double)p->rtt_ns / 1e6
+           : r->sweep == EXPERIMENT_SWEEP_RATE     ? (double)p->bits_s / 1e6
            : r->sweep == EXPERIMENT_SWEEP_PRESSURE ? (double)p->evicted
                                                    : (double)p->clients;
 }
@@ -375,8 +379,8 @@ struct along {
 static int along_chart(struct hw_html *html, const struct experiment_rows *rows,
                        const struct experiment_report *r, const struct along *along)
 {
-    static const char *const labels[] = {"", "decode steps", "round trip, ms", "clients",
-                                         "layers that were out"};
+    static const char *const labels[] = {"",       "decode steps", "round trip, ms",
+                                         "Mbit/s", "clients",      "layers that were out"};
     struct experiment_point points[POINTS_MAX];
     size_t point_count = points_of(rows, points), count = mode_count(r), shown = 0;
     double x[POINTS_MAX], y[HW_CHART_SERIES_MAX][POINTS_MAX];
@@ -394,6 +398,7 @@ static int along_chart(struct hw_html *html, const struct experiment_rows *rows,
     struct hw_line_chart chart = {.title = along->title,
                                   .x_label = labels[r->sweep],
                                   .y_label = along->unit,
+                                  .log_x = r->sweep == EXPERIMENT_SWEEP_RATE,
                                   .log_y = along->log,
                                   .points = true,
                                   .series = series,

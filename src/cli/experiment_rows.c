@@ -13,14 +13,15 @@ static const char header[] =
     "trial,phase,mode,latency_s,wall_s,net_bytes,server_gpu_kernel_ms,server_serdes_ms,"
     "client_serdes_ms,rpc_time_ms,avg_sm,weights,tokens,logits,kv_regular,kv_delta,control,"
     "decode_steps,rtt_us,clients,client,settings,token_ids,step_us,step_bytes_up,step_bytes_down,"
-    "evicted_layers,kv_fetched,kv_recovered,kv_computed_rows,store_kv_regular,store_kv_delta";
+    "evicted_layers,kv_fetched,kv_recovered,kv_computed_rows,store_kv_regular,store_kv_delta,"
+    "rate_bits";
 
-enum { COLUMNS = 32 };
+enum { COLUMNS = 33 };
 
 bool experiment_same_point(const struct experiment_point *a, const struct experiment_point *b)
 {
-    return a->steps == b->steps && a->rtt_ns == b->rtt_ns && a->clients == b->clients &&
-           a->evicted == b->evicted;
+    return a->steps == b->steps && a->rtt_ns == b->rtt_ns && a->bits_s == b->bits_s &&
+           a->clients == b->clients && a->evicted == b->evicted;
 }
 
 uint64_t experiment_evicts_at(const struct experiment_point *point)
@@ -154,6 +155,7 @@ int experiment_file_append(FILE *file, const struct experiment_row *row)
     hw_csv_double(&csv, row->kv_computed);
     hw_csv_double(&csv, row->store_regular);
     hw_csv_double(&csv, row->store_delta);
+    hw_csv_u64(&csv, row->point.bits_s);
     hw_csv_end_row(&csv);
     return hw_csv_finish(&csv);
 }
@@ -214,7 +216,7 @@ static int read_figures(char *const f[COLUMNS], struct experiment_row *row)
          read_u64(f[21], &row->settings) || read_u64(f[26], &row->point.evicted) ||
          read_number(f[27], &row->kv_fetched) || read_number(f[28], &row->kv_recovered) ||
          read_number(f[29], &row->kv_computed) || read_number(f[30], &row->store_regular) ||
-         read_number(f[31], &row->store_delta);
+         read_number(f[31], &row->store_delta) || read_u64(f[32], &row->point.bits_s);
     row->point.rtt_ns = (uint64_t)llround(rtt_us * 1e3);
     return rc ? -EINVAL : 0;
 }

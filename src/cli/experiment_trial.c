@@ -153,8 +153,11 @@ static int start_client(const struct experiment_setup *s, const struct experimen
     struct args a = {.count = 0};
     uint64_t port = s->port;
     bool remote = llm_mode_find(cell->mode)->remote;
-    if (remote && cell->point.rtt_ns) {
-        int rc = cli_delay_start((uint16_t)port, cell->point.rtt_ns / 2, &c->delay);
+    bool relayed = remote && (cell->point.rtt_ns || cell->point.bits_s);
+    if (relayed) {
+        struct cli_delay_line line = {.one_way_ns = cell->point.rtt_ns / 2,
+                                      .bits_s = cell->point.bits_s};
+        int rc = cli_delay_start((uint16_t)port, line, &c->delay);
         if (rc)
             return rc;
         port = c->delay.port;
@@ -174,7 +177,7 @@ static int start_client(const struct experiment_setup *s, const struct experimen
     add_u64(&a, "--threads", s->threads);
     add_u64(&a, "--decode_steps", cell->point.steps);
     add_u64(&a, "--seed", s->seed);
-    add(&a, "--gpu_host", cell->point.rtt_ns ? "127.0.0.1" : s->gpu_host);
+    add(&a, "--gpu_host", relayed ? "127.0.0.1" : s->gpu_host);
     add_u64(&a, "--master_port", port);
     add(&a, "--return", s->returns);
     add_u64(&a, "--tokens-per-request", s->tokens_per_request);

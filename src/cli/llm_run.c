@@ -83,8 +83,9 @@ static enum cli_exit connect_worker(struct llm_run *r)
     if (rpc_security_from_env(&r->security, &files, why))
         return cli_fail(CLI_FAILED, "llm: %s", why);
     struct rpc_net_options net = {.security = &r->security, .timeout_ns = o->connect.timeout_ns};
-    struct rpc_client_options client = {
-        .config = {.security = &r->security, .handshake_ns = o->connect.timeout_ns}};
+    struct rpc_client_options client = {.config = {.security = &r->security,
+                                                   .handshake_ns = o->connect.timeout_ns,
+                                                   .patience_ns = LLM_REMOTE_PATIENCE_NS}};
     int rc = llm_remote_open(&addr, &net, &client, o->deadline_ns, &r->remote, r->why);
     return rc ? cli_fail(cli_exit_for(rc), "llm: %s", r->why) : CLI_DONE;
 }

@@ -78,7 +78,7 @@ static int tcp_pair(uint64_t one_way_ns, struct cli_delay *relay, int fds[2])
     if (listener < 0)
         return listener;
     if (relay) {
-        rc = cli_delay_start(port, one_way_ns, relay);
+        rc = cli_delay_start(port, (struct cli_delay_line){.one_way_ns = one_way_ns}, relay);
         port = relay->port;
     }
     near = rc ? rc : connect_loopback(port);

@@ -273,8 +273,14 @@ static void on_session_ended(void *user)
     hw_counter_bump(&s->counts[COUNT_CLIENTS], UINT64_MAX);
 }
 
+static void on_sleeps(void *user, bool begins)
+{
+    struct server *s = user;
+    service_llm_sleeps(&s->llm, begins);
+}
+
 static const struct rpc_server_ops server_ops = {
-    .opened = on_opened, .message = on_message, .closed = on_closed};
+    .opened = on_opened, .message = on_message, .closed = on_closed, .sleeps = on_sleeps};
 
 /* ---- checks before anything is started ---- */
 

@@ -1,5 +1,7 @@
 #include "cli/service_llm.h"
 
+#include "base/units.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -57,6 +59,9 @@ enum cli_exit service_llm_open(struct service_llm *s, const struct service_llm_o
     enum cli_exit code = read_shadow(s, o, &options);
     if (code != CLI_DONE)
         return code;
+    bool lends = true; /* a switch for comparison; a value that cannot be read was warned about */
+    (void)hw_env_bool("HAWSER_LLM_LEND", true, &lends);
+    options.no_lend = !lends;
     if (llm_worker_create(&options, &s->worker, why))
         return cli_fail(CLI_FAILED, "serve: %s: %s", o->model, why);
     printf("model: %s (%s)\n", o->model, llm_arch_name(llm_file_config(s->file)->arch));
@@ -80,6 +85,12 @@ void service_llm_close(struct service_llm *s)
 bool service_llm_handle(struct service_llm *s, struct rpc_ep *ep, struct rpc_msg *msg)
 {
     return s->worker && llm_worker_handle(s->worker, ep, msg);
+}
+
+void service_llm_sleeps(struct service_llm *s, bool begins)
+{
+    if (s->worker)
+        llm_worker_server_sleeps(s->worker, begins);
 }
 
 void service_llm_closed(struct service_llm *s, struct rpc_ep *ep, int status)

@@ -124,5 +124,7 @@ void service_llm_close(struct service_llm *s);
 /* True when the message was the worker's, which then releases it. */
 bool service_llm_handle(struct service_llm *s, struct rpc_ep *ep, struct rpc_msg *msg);
 void service_llm_closed(struct service_llm *s, struct rpc_ep *ep, int status);
+/* As rpc_server_ops says. */
+void service_llm_sleeps(struct service_llm *s, bool begins);
 
 #endif

@@ -4,10 +4,11 @@
  * with threads and vector kernels, bit for bit; a GPU's backend may differ by the tolerance that
  * tests/unit/llm/test_ops.c states.
  *
- * A step is begin, ops in order, finish.  Ops only name places; a backend may execute each at once
- * or record all and submit in finish, so nothing may be read, written, mapped or destroyed between
- * begin and finish.  An op sees what earlier ops of the step wrote.  Ops do not fail: what goes
- * wrong is remembered and told by finish, and places that were written are then undefined.
+ * A step is begin, ops in order, finish (or prepare).  Ops only name places; a backend may execute
+ * each at once or record all and submit in finish, so nothing may be read, written, mapped or
+ * destroyed between begin and finish.  An op sees what earlier ops of the step wrote.  Ops do not
+ * fail: what goes wrong is remembered and told by finish, and places that were written are then
+ * undefined.
  *
  * Activations are binary32, row after row without gaps: value c of row r of a place lies at
  * offset + 4 * (r * width + c).  Offsets of places are multiples of LLM_PLACE_ALIGN.
@@ -211,6 +212,12 @@ struct llm_backend_ops {
     /* Waits until all is done.  *kernel_ns: time on the device as it measured it, 0 when it cannot;
      * also set on failure.  0, or the first failure of the step: -ENOMEM, -EIO. */
     int (*finish)(struct llm_backend *b, uint64_t *kernel_ns, char *why);
+    /* Instead of finish: computes nothing, but whatever of programs and memory the step's ops need
+     * is there then.  NULL: they need nothing that takes time.  As finish. */
+    int (*prepare)(struct llm_backend *b, char *why);
+    /* Programs compiled and blocks of memory taken so far: what makes a step take longer than the
+     * next like it.  NULL: none. */
+    uint64_t (*made)(const struct llm_backend *b);
 };
 
 /* Embedded first in each backend's own struct. */

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { WARM_ROWS = 8 }; /* from which on products have one shape on every backend */
+
 /* Outside a step its pages are those that its rows need, or that were reserved. */
 struct layer {
     struct llm_pages pages;
@@ -454,6 +456,62 @@ int llm_engine_step_gated(struct llm_engine *e, const struct llm_row *rows, uint
             commit(rows[i].seq);
     }
     return 0;
+}
+
+/* ---- before the first step ---- */
+
+uint64_t llm_engine_made(const struct llm_engine *e)
+{
+    const struct llm_backend_ops *ops = e->backend->ops;
+    return ops->made ? ops->made(e->backend) : 0;
+}
+
+/* The largest batch up to its arithmetic, which takes long and brings nothing new. */
+static int prepare_largest(struct llm_engine *e, const struct llm_row *rows, char *why)
+{
+    uint32_t count = LLM_GRAPH_ROWS_MAX < e->context ? LLM_GRAPH_ROWS_MAX : e->context;
+    struct llm_batch batch;
+    int rc = extend(rows[0].seq, count, why);
+    if (rc == 0 && describe(e, rows, count, &batch))
+        rc = llm_why(why, -ENOMEM, "no memory for a list of pages");
+    if (rc == 0)
+        rc = llm_graph_prepare(e->graph, llm_cache_kv(e->cache), &batch, why);
+    undo(rows, 1);
+    return rc == -ENOSPC ? 0 : rc; /* then no such batch will ever be */
+}
+
+/* Some drivers compile when a program is created, others when it first runs. */
+static int warm_with(struct llm_engine *e, const struct llm_row *rows, float *logits, char *why)
+{
+    int rc = prepare_largest(e, rows, why);
+    for (uint32_t count = WARM_ROWS; count > 0 && rc == 0; count /= 2) {
+        if (count > e->context)
+            continue;
+        rc = llm_engine_step(e, rows, count, logits, why);
+        llm_seq_truncate(rows[0].seq, 0);
+    }
+    return rc;
+}
+
+int llm_engine_warm(struct llm_engine *e, char *why)
+{
+    struct llm_seq *seq;
+    if (!e->backend->ops->prepare)
+        return 0;
+    struct llm_row *rows = calloc(LLM_GRAPH_ROWS_MAX, sizeof *rows);
+    float *logits = malloc((size_t)WARM_ROWS * e->config->vocab * sizeof *logits);
+    int rc = rows && logits ? llm_seq_create(e, &seq) : -ENOMEM;
+    if (rc) {
+        llm_why_set(why, "no memory for a first step");
+    } else {
+        for (uint32_t i = 0; i < LLM_GRAPH_ROWS_MAX; i++)
+            rows[i] = (struct llm_row){.seq = seq, .logits = i < WARM_ROWS};
+        rc = warm_with(e, rows, logits, why);
+        llm_seq_destroy(seq);
+    }
+    free(rows);
+    free(logits);
+    return rc;
 }
 
 /* ---- KV as bytes ---- */

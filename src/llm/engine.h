@@ -79,6 +79,13 @@ struct llm_gate {
 int llm_engine_step_gated(struct llm_engine *engine, const struct llm_row *rows, uint32_t count,
                           float *logits, const struct llm_gate *gate, char *why) MUST_CHECK;
 
+/* Makes what steps of all sizes need on the backend's device, programs and memory, and computes a
+ * few rows: the first steps then take no longer than others.  For who loads a model before it is
+ * asked for; a step without it makes what it needs.  0; -ENOMEM, -EIO and why. */
+int llm_engine_warm(struct llm_engine *engine, char *why) MUST_CHECK;
+/* Programs and blocks of memory that were made for the device so far, by warming or by steps. */
+uint64_t llm_engine_made(const struct llm_engine *engine);
+
 /* Time on the backend's device in the last step, as it measured it; 0 when it cannot. */
 uint64_t llm_engine_kernel_ns(const struct llm_engine *engine);
 

@@ -489,3 +489,18 @@ int llm_graph_run(struct llm_graph *g, struct llm_kv *kv, const struct llm_batch
                            (uint64_t)batch->pick_count * g->config->vocab * sizeof(float), why);
     return rc;
 }
+
+int llm_graph_prepare(struct llm_graph *g, struct llm_kv *kv, const struct llm_batch *batch,
+                      char *why)
+{
+    const struct llm_backend_ops *ops = g->backend->ops;
+    uint64_t kernel_ns = 0;
+    if (!ops->prepare)
+        return 0;
+    int rc = make_room(g, batch->rows, batch->pick_count, why);
+    if (rc == 0)
+        rc = ops->begin(g->backend, batch, why);
+    if (rc == 0)
+        rc = record(g, kv, batch, NULL, &kernel_ns, why);
+    return rc ? rc : ops->prepare(g->backend, why);
+}

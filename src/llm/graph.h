@@ -36,5 +36,8 @@ struct llm_graph_stops {
 int llm_graph_run(struct llm_graph *graph, struct llm_kv *kv, const struct llm_batch *batch,
                   const struct llm_graph_stops *stops, float *logits, uint64_t *kernel_ns,
                   char *why) MUST_CHECK;
+/* Makes what such a batch needs, and computes nothing.  0, -ENOMEM, -EIO. */
+int llm_graph_prepare(struct llm_graph *graph, struct llm_kv *kv, const struct llm_batch *batch,
+                      char *why) MUST_CHECK;
 
 #endif

@@ -201,6 +201,16 @@ static int vulkan_finish(struct llm_backend *b, uint64_t *kernel_ns, char *why)
     return llm_vk_step_finish(&self_of(b)->step, kernel_ns, why);
 }
 
+static int vulkan_prepare(struct llm_backend *b, char *why)
+{
+    return llm_vk_step_prepare(&self_of(b)->step, why);
+}
+
+static uint64_t vulkan_made(const struct llm_backend *b)
+{
+    return ((const struct vulkan *)b)->device.made;
+}
+
 static VkDeviceAddress address(struct llm_place place)
 {
     return place.buffer ? place.buffer->block.address + place.offset : 0;
@@ -709,4 +719,6 @@ const struct llm_backend_ops llm_backend_vulkan = {
     .attend = vulkan_attend,
     .activate = vulkan_activate,
     .finish = vulkan_finish,
+    .prepare = vulkan_prepare,
+    .made = vulkan_made,
 };

@@ -10,6 +10,10 @@
 #include "llm/message.h"
 #include "rpc/client.h"
 
+/* For rpc_config.patience_ns of who waits for a token: a step of a large model over a short line.
+ */
+#define LLM_REMOTE_PATIENCE_NS (UINT64_C(10) * 1000000)
+
 struct llm_remote;
 
 /* Connects.  timeout_ns bounds every later call.  0, or a negative errno with cause and remedy in

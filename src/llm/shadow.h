@@ -5,16 +5,17 @@
  * names it: llm/spill.h), and kept as one block of wire/codec.h.  A store may lose any chunk at any
  * time: whoever put it can compute it again.
  *
- * Chunks are put by the caller and fetched by threads of the shadow, several at a time, while the
- * caller does something else.
+ * Chunks are stored and fetched by threads of the shadow while the caller does something else: one
+ * thread stores, in order; others fetch, several chunks in one question.
  *
  * A store that is gone, or that does not answer in time, is left alone for LLM_SHADOW_REST_NS: its
  * calls fail at once, so that a stalled store costs one wait and not one for each chunk.
  *
  * Trust: what a store gives is checked for form; a daemon's blocks have checksums, too.
- * Threads: one at a time for all calls; the shadow's own threads run only what llm_shadow_start
- * gave them.
- * Lifetime: create/destroy; nothing may be under way at destroy. */
+ * Threads: one at a time for all calls; the shadow's own threads run only the tasks that they were
+ * given.
+ * Lifetime: create/destroy; at destroy nothing may be under way but tasks that were disowned: those
+ * are done first. */
 #ifndef HAWSER_LLM_SHADOW_H
 #define HAWSER_LLM_SHADOW_H
 
@@ -23,7 +24,10 @@
 
 enum {
     LLM_SHADOW_THREADS = 2, /* fetch at a time: one copies while the other waits for a daemon */
-    LLM_SHADOW_LANES = LLM_SHADOW_THREADS + 1, /* ways to the store: the caller's is 0 */
+    LLM_SHADOW_STORE_LANE = LLM_SHADOW_THREADS + 1,
+    LLM_SHADOW_LANES, /* ways to the store: the caller's is 0, then who fetches, then who stores */
+    LLM_SHADOW_BATCH =
+        8, /* chunks in one question: more would come later than the first is needed */
 };
 
 #define LLM_SHADOW_REST_NS HW_SEC
@@ -41,6 +45,14 @@ struct llm_shadow_store; /* a backend's own */
 /* Reads a chunk where it lies; what it made of it counts only when get returns 0. */
 typedef int llm_shadow_take(void *user, const uint8_t *bytes, uint32_t len);
 
+/* One of many chunks, and whose `take` is told of it. */
+struct llm_shadow_want {
+    struct kv_block_key key;
+    void *user;
+};
+/* What came of it, as get answers; once for each, in order. */
+typedef void llm_shadow_came(void *user, int status);
+
 /* Of a lane one thread at a time uses; lanes are used together.  0, and else
  *   put  -EEXIST (is there: nothing was sent), -ENOSPC, -EMSGSIZE
  *   get  -ENOENT (never put, or lost), what take answered
@@ -54,6 +66,10 @@ struct llm_shadow_ops {
                const void *bytes, uint32_t len);
     int (*get)(struct llm_shadow_store *store, unsigned lane, const struct kv_block_key *key,
                llm_shadow_take *take, void *user);
+    /* At most LLM_SHADOW_BATCH gets in one question; NULL: they are asked one by one. */
+    void (*get_many)(struct llm_shadow_store *store, unsigned lane,
+                     const struct llm_shadow_want *wants, uint32_t count, llm_shadow_take *take,
+                     llm_shadow_came *came);
     int (*has)(struct llm_shadow_store *store, unsigned lane, const struct kv_block_key *keys,
                uint32_t count, bool *there);
 };
@@ -71,44 +87,47 @@ const char *llm_shadow_name(const struct llm_shadow *shadow);
 bool llm_shadow_shared(const struct llm_shadow *shadow);
 uint64_t llm_shadow_tenant(const struct llm_shadow *shadow);
 
-/* What a put took. */
-struct llm_shadow_cost {
-    uint32_t packed_bytes, sent_bytes; /* none are sent when the store has the chunk */
-    uint64_t pack_ns;
-};
-
-/* Keeps `bytes` of binary16 values, packed or as they are.  0, also when the store has the chunk;
- * else as the ops' put; -EHOSTDOWN while the store rests. */
-int llm_shadow_put(struct llm_shadow *shadow, const struct kv_block_key *key, const void *values,
-                   uint32_t bytes, bool pack, struct llm_shadow_cost *cost) MUST_CHECK;
-/* As put and get, for bytes that are no rows. */
+/* As the ops' put and get, for bytes that are no rows; -EHOSTDOWN while the store rests. */
 int llm_shadow_put_bytes(struct llm_shadow *shadow, const struct kv_block_key *key,
                          const void *bytes, uint32_t len) MUST_CHECK;
 int llm_shadow_get_bytes(struct llm_shadow *shadow, const struct kv_block_key *key,
                          llm_shadow_take *take, void *user) MUST_CHECK;
-/* there[i] is written only on 0. */
+/* Chunks on their way to the store count.  there[i] is written only on 0. */
 int llm_shadow_has(struct llm_shadow *shadow, const struct kv_block_key *keys, uint32_t count,
                    bool *there) MUST_CHECK;
 
-/* A chunk to fetch; the first three by the caller, who keeps it and what it points at until it is
- * waited for or cancelled. */
-struct llm_shadow_get {
+/* A chunk on its way, of binary16 values.  Who makes it fills in the first group, and keeps it and
+ * its values until it is done, cancelled or disowned. */
+struct llm_shadow_task {
     struct kv_block_key key;
-    void *values;     /* binary16 */
-    uint32_t bytes;   /* that the chunk must have */
-    uint32_t fetched; /* bytes that came: fewer when it was packed */
-    uint64_t ns;      /* that it took */
-    int status;
-    bool done, running; /* the shadow's, like next */
-    struct llm_shadow_get *next;
+    void *values;   /* to be stored, or room for what is fetched */
+    uint32_t bytes; /* of them */
+    bool pack;      /* stored packed, or as they are */
+
+    /* Once it is done. */
+    int status;      /* 0, or as the ops' put and get; -EHOSTDOWN while the store rests */
+    uint32_t moved;  /* bytes that came, or were sent: none when the store had the chunk */
+    uint32_t packed; /* stored: bytes as packed */
+    uint64_t ns;     /* fetched: what it took; stored: what packing took */
+
+    bool done, running, cancelled, disowned; /* the shadow's, like next */
+    struct llm_shadow_task *next;
 };
 
-void llm_shadow_start(struct llm_shadow *shadow, struct llm_shadow_get *gets, uint32_t count);
-/* Waits for one that was started.  0, or as the ops' get; -EHOSTDOWN. */
-int llm_shadow_wait(struct llm_shadow *shadow, struct llm_shadow_get *get) MUST_CHECK;
+/* One that is on its way to the store is waited for first. */
+void llm_shadow_fetch(struct llm_shadow *shadow, struct llm_shadow_task *tasks, uint32_t count);
+/* A chunk that the store has is stored: status 0. */
+void llm_shadow_store(struct llm_shadow *shadow, struct llm_shadow_task *task);
+/* Waits for one that was given.  Its status. */
+int llm_shadow_wait(struct llm_shadow *shadow, struct llm_shadow_task *task) MUST_CHECK;
 /* Whether wait would return at once. */
-bool llm_shadow_is_done(struct llm_shadow *shadow, const struct llm_shadow_get *get);
-/* None of them is touched any more after this. */
-void llm_shadow_cancel(struct llm_shadow *shadow, struct llm_shadow_get *gets, uint32_t count);
+bool llm_shadow_is_done(struct llm_shadow *shadow, const struct llm_shadow_task *task);
+/* Of fetches: none of them is touched any more after this. */
+void llm_shadow_cancel(struct llm_shadow *shadow, struct llm_shadow_task *tasks, uint32_t count);
+/* Of a store that nobody will wait for: it is made all the same, then freed, in one piece with its
+ * values (free of the task). */
+void llm_shadow_disown(struct llm_shadow *shadow, struct llm_shadow_task *task);
+/* Whether the last store went well: then the next one may be trusted to, before it is done. */
+bool llm_shadow_takes(struct llm_shadow *shadow);
 
 #endif

@@ -6,12 +6,13 @@
 #include "llm/shadow.h"
 #include "llm/why.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    STAGING_BYTES = 64 << 20, /* of the lane that puts: the largest block; untouched it is free */
+    STAGING_BYTES = 64 << 20, /* of lanes that put: the largest block; untouched it is free */
     STAGING_NONE = 64 << 10, /* of the others, which only get: a client without any has no blocks */
 };
 
@@ -23,8 +24,9 @@ struct llm_shadow_store {
 
 static int connect_lane(struct llm_shadow_store *s, unsigned lane, char why[RPC_WHY_CHARS])
 {
+    bool stages = lane == 0 || lane == LLM_SHADOW_STORE_LANE;
     struct kv_client_options options = {.socket = s->socket,
-                                        .staging_bytes = lane ? STAGING_NONE : STAGING_BYTES,
+                                        .staging_bytes = stages ? STAGING_BYTES : STAGING_NONE,
                                         .timeout_ns = s->timeout_ns};
     return kv_client_open(&options, &s->clients[lane], why);
 }
@@ -114,6 +116,16 @@ static int kvd_put(struct llm_shadow_store *s, unsigned lane, const struct kv_bl
     return client ? error_of(kv_block_put(client, key, s->tenant, bytes, len)) : -ECONNRESET;
 }
 
+/* Under a lease, which ends with it. */
+static int read_leased(struct kv_client *client, struct kv_block_ref *ref, llm_shadow_take *take,
+                       void *user)
+{
+    int taken = take(user, ref->data, ref->len);
+    int rc = error_of(kv_block_check(client, ref));
+    kv_block_let_go(client, ref);
+    return rc ? rc : taken;
+}
+
 static int kvd_get(struct llm_shadow_store *s, unsigned lane, const struct kv_block_key *key,
                    llm_shadow_take *take, void *user)
 {
@@ -122,12 +134,28 @@ static int kvd_get(struct llm_shadow_store *s, unsigned lane, const struct kv_bl
     if (!client)
         return -ECONNRESET;
     int rc = error_of(kv_block_lease(client, key, &ref));
-    if (rc)
-        return rc;
-    int taken = take(user, ref.data, ref.len);
-    rc = error_of(kv_block_check(client, &ref));
-    kv_block_let_go(client, &ref);
-    return rc ? rc : taken;
+    return rc ? rc : read_leased(client, &ref, take, user);
+}
+
+static void kvd_get_many(struct llm_shadow_store *s, unsigned lane,
+                         const struct llm_shadow_want *wants, uint32_t count, llm_shadow_take *take,
+                         llm_shadow_came *came)
+{
+    struct kv_client *client = client_of(s, lane);
+    struct kv_block_key keys[LLM_SHADOW_BATCH];
+    struct kv_block_ref refs[LLM_SHADOW_BATCH];
+    enum kv_result results[LLM_SHADOW_BATCH];
+    assert(count <= LLM_SHADOW_BATCH);
+    for (uint32_t i = 0; i < count; i++)
+        keys[i] = wants[i].key;
+    if (client)
+        kv_block_lease_many(client, keys, count, refs, results);
+    for (uint32_t i = 0; i < count; i++) {
+        int rc = client ? error_of(results[i]) : -ECONNRESET;
+        if (rc == 0)
+            rc = read_leased(client, &refs[i], take, wants[i].user);
+        came(wants[i].user, rc);
+    }
 }
 
 static int kvd_has(struct llm_shadow_store *s, unsigned lane, const struct kv_block_key *keys,
@@ -143,4 +171,5 @@ const struct llm_shadow_ops llm_shadow_kvd = {.name = "kvd",
                                               .close = kvd_close,
                                               .put = kvd_put,
                                               .get = kvd_get,
+                                              .get_many = kvd_get_many,
                                               .has = kvd_has};

@@ -21,7 +21,7 @@ struct llm_spill_site {
     uint32_t layers;
     uint64_t row_bytes;
     char model[MODEL_CHARS], layout[LAYOUT_CHARS + LLM_ARITHMETIC_CHARS];
-    uint8_t *chunk;         /* one, on its way out */
+    uint64_t leaving_bytes; /* of rows on their way out, in this process's memory */
     double row_ns;          /* of computing a row; 0: not known */
     double fetch_ns_a_byte; /* of rows, unpacking included; 0: not known */
     double link_ns_a_byte;  /* of what comes from the store; 0: not known */
@@ -29,13 +29,22 @@ struct llm_spill_site {
     uint32_t put_count;
 };
 
+/* A chunk on its way to the store, or that the store did not take. */
+struct leaving {
+    struct llm_shadow_task task; /* first: the shadow frees it as this once it is disowned */
+    struct leaving *next;
+    uint32_t chunk;
+    uint8_t values[];
+};
+
 /* A layer in the store. */
 struct layer {
-    uint32_t stored; /* whole chunks known to be there */
-    uint8_t *tail;   /* rows past them, of a layer that is out; NULL: none */
+    uint32_t stored; /* whole chunks that are there, or were given to be stored */
+    struct leaving *leaving, **leaving_end; /* the last of them, in order, until that is known */
+    uint8_t *tail;                          /* rows past them, of a layer that is out; NULL: none */
     uint32_t tail_from, tail_rows;
     /* While it is fetched. */
-    struct llm_shadow_get *gets;
+    struct llm_shadow_task *gets;
     uint32_t get_count, get_first; /* chunks */
     uint8_t *rows;
 };
@@ -48,6 +57,7 @@ struct llm_spill {
     uint32_t token_count, token_room;
     struct kv_prefix *prefixes; /* of the whole chunks of the tokens; computed when needed */
     uint32_t prefix_count, prefix_room;
+    uint32_t leaving_count; /* chunks, of all layers */
     bool fetching;
     struct llm_layers wanted;          /* to be fetched */
     uint32_t next_layer;               /* of them, to start with */
@@ -85,11 +95,6 @@ int llm_spill_site_create(struct llm_engine *engine, struct llm_shadow *shadow, 
     site->layers = c->layers;
     site->row_bytes = llm_kv_row_bytes(engine);
     site->pack_ratio = 1;
-    site->chunk = malloc(chunk_bytes(site));
-    if (!site->chunk) {
-        free(site);
-        return -ENOMEM;
-    }
     snprintf(site->model, sizeof site->model, "%s", model);
     char arithmetic[LLM_ARITHMETIC_CHARS];
     llm_engine_arithmetic(engine, arithmetic);
@@ -101,9 +106,6 @@ int llm_spill_site_create(struct llm_engine *engine, struct llm_shadow *shadow, 
 
 void llm_spill_site_destroy(struct llm_spill_site *site)
 {
-    if (!site)
-        return;
-    free(site->chunk);
     free(site);
 }
 
@@ -130,8 +132,21 @@ int llm_spill_create(struct llm_spill_site *site, struct llm_seq *seq,
     s->site = site;
     s->seq = seq;
     s->policy = policy;
+    for (uint32_t l = 0; l < site->layers; l++)
+        s->layers[l].leaving_end = &s->layers[l].leaving;
     *out = s;
     return 0;
+}
+
+static struct leaving *take_leaving(struct llm_spill *s, struct layer *at)
+{
+    struct leaving *out = at->leaving;
+    at->leaving = out->next;
+    if (!at->leaving)
+        at->leaving_end = &at->leaving;
+    s->leaving_count--;
+    s->site->leaving_bytes -= out->task.bytes;
+    return out;
 }
 
 static void drop_tail(struct layer *layer)
@@ -146,8 +161,11 @@ void llm_spill_destroy(struct llm_spill *s)
     if (!s)
         return;
     llm_spill_end(s);
-    for (uint32_t l = 0; l < s->site->layers; l++)
+    for (uint32_t l = 0; l < s->site->layers; l++) {
         drop_tail(&s->layers[l]);
+        while (s->layers[l].leaving) /* others may want it */
+            llm_shadow_disown(s->site->shadow, &take_leaving(s, &s->layers[l])->task);
+    }
     free(s->prefixes);
     free(s->tokens);
     free(s);
@@ -230,44 +248,102 @@ static bool packs(const struct llm_spill *s)
                             (uint64_t)(1e9 / site->link_ns_a_byte));
 }
 
-static int store_chunk(struct llm_spill *s, uint32_t layer, uint32_t chunk,
-                       struct llm_spill_figures *f)
-{
-    struct llm_spill_site *site = s->site;
-    uint32_t from = chunk * LLM_SPILL_ROWS, bytes = (uint32_t)chunk_bytes(site);
-    struct llm_shadow_cost cost;
-    struct kv_block_key key = key_of(s, layer, chunk);
-    int rc = llm_seq_read_kv(s->seq, layer, from, from + LLM_SPILL_ROWS, site->chunk);
-    if (rc)
-        return rc;
-    bool pack = packs(s);
-    rc = llm_shadow_put(site->shadow, &key, site->chunk, bytes, pack, &cost);
-    if (rc)
-        return rc;
-    site->put_count++;
-    if (pack) {
-        site->pack_ns_a_byte = (double)cost.pack_ns / bytes;
-        site->pack_ratio = (double)cost.packed_bytes / bytes;
-    }
-    f->stored_bytes += cost.sent_bytes;
-    return 0;
-}
-
 static bool is_whole(const struct llm_spill *s, uint32_t layer)
 {
     return llm_seq_layer_rows(s->seq, layer) >= llm_seq_length(s->seq);
 }
 
-static int store_layer(struct llm_spill *s, uint32_t layer, uint32_t chunks,
-                       struct llm_spill_figures *f)
+/* Gives a chunk's rows to be stored; they are copied here and now. */
+static int send_chunk(struct llm_spill *s, uint32_t layer, uint32_t chunk)
+{
+    struct llm_spill_site *site = s->site;
+    struct layer *at = &s->layers[layer];
+    uint32_t from = chunk * LLM_SPILL_ROWS, bytes = (uint32_t)chunk_bytes(site);
+    struct leaving *out = malloc(sizeof *out + bytes);
+    if (!out)
+        return -ENOMEM;
+    *out = (struct leaving){
+        .task = {.key = key_of(s, layer, chunk), .values = out->values, .bytes = bytes},
+        .chunk = chunk};
+    int rc = llm_seq_read_kv(s->seq, layer, from, from + LLM_SPILL_ROWS, out->values);
+    if (rc) {
+        free(out);
+        return rc;
+    }
+    out->task.pack = packs(s);
+    site->put_count++;
+    site->leaving_bytes += bytes;
+    s->leaving_count++;
+    *at->leaving_end = out;
+    at->leaving_end = &out->next;
+    at->stored = chunk + 1;
+    llm_shadow_store(site->shadow, &out->task);
+    return 0;
+}
+
+static void note_stored(struct llm_spill_site *site, const struct llm_shadow_task *task,
+                        struct llm_spill_figures *f)
+{
+    f->stored_bytes += task->moved;
+    if (task->pack) {
+        site->pack_ns_a_byte = (double)task->ns / task->bytes;
+        site->pack_ratio = (double)task->packed / task->bytes;
+    }
+}
+
+/* Forgets chunks of a layer that are stored.  One that the store did not take stays, and those
+ * behind it, while the layer is out: else its rows would be nowhere.  `wait`: for all of them.
+ * 0, or the first failure. */
+static int settle_layer(struct llm_spill *s, uint32_t layer, bool wait, struct llm_spill_figures *f)
 {
     struct layer *at = &s->layers[layer];
+    struct llm_shadow *shadow = s->site->shadow;
+    int failure = 0;
+    while (at->leaving && (wait || llm_shadow_is_done(shadow, &at->leaving->task))) {
+        int rc = llm_shadow_wait(shadow, &at->leaving->task);
+        if (rc && !is_whole(s, layer))
+            return rc;
+        struct leaving *out = take_leaving(s, at);
+        if (rc == 0)
+            note_stored(s->site, &out->task, f);
+        else if (out->chunk < at->stored)
+            at->stored = out->chunk;
+        failure = failure ? failure : rc;
+        wait |= rc != 0; /* or what is sent again would stand behind later ones */
+        free(out);
+    }
+    return failure;
+}
+
+bool llm_spill_leaving(const struct llm_spill *s)
+{
+    return s->leaving_count > 0;
+}
+
+/* What failed stays with its layer: whoever needs it finds it there. */
+void llm_spill_settle(struct llm_spill *s, struct llm_spill_figures *f)
+{
+    for (uint32_t l = 0; l < s->site->layers && s->leaving_count; l++)
+        (void)settle_layer(s, l, false, f);
+}
+
+/* Waits for the store unless it took the last chunk, and there is memory for more on the way. */
+static bool may_leave_behind(const struct llm_spill *s)
+{
+    return s->site->leaving_bytes < LLM_SPILL_LEAVING_BYTES && llm_shadow_takes(s->site->shadow);
+}
+
+static int store_layer(struct llm_spill *s, uint32_t layer, uint32_t chunks,
+                       enum llm_spill_when when, struct llm_spill_figures *f)
+{
+    const struct layer *at = &s->layers[layer];
     int rc = 0;
     while (at->stored < chunks && rc == 0) {
-        rc = store_chunk(s, layer, at->stored, f);
-        at->stored += rc == 0;
+        rc = send_chunk(s, layer, at->stored);
+        if (rc == 0 && !may_leave_behind(s))
+            rc = settle_layer(s, layer, true, f);
     }
-    return rc;
+    return rc || when == LLM_SPILL_BEHIND ? rc : settle_layer(s, layer, true, f);
 }
 
 /* What is past the last whole chunk stays here. */
@@ -309,7 +385,7 @@ static int stays(const struct llm_spill *s, int rc, uint32_t layer, char *why)
                    llm_shadow_name(s->site->shadow), strerror(-rc));
 }
 
-int llm_spill_store(struct llm_spill *s, const struct llm_layers *layers,
+int llm_spill_store(struct llm_spill *s, const struct llm_layers *layers, enum llm_spill_when when,
                     struct llm_spill_figures *f, char *why)
 {
     uint32_t chunks;
@@ -317,19 +393,38 @@ int llm_spill_store(struct llm_spill *s, const struct llm_layers *layers,
     for (uint32_t l = 0; l < s->site->layers && rc == 0; l++) {
         if (!llm_layers_has(layers, l) || !is_whole(s, l))
             continue;
-        rc = store_layer(s, l, chunks, f);
+        rc = store_layer(s, l, chunks, when, f);
         if (rc)
             return stays(s, rc, l, why);
     }
     return rc;
 }
 
-int llm_spill_evict(struct llm_spill *s, const struct llm_layers *layers,
+/* A layer that has all rows: to the store and out. */
+static int evict_layer(struct llm_spill *s, uint32_t layer, uint32_t chunks,
+                       enum llm_spill_when when, struct llm_spill_figures *f)
+{
+    uint32_t length = llm_seq_length(s->seq);
+    int rc = 0;
+    if (s->policy.recovery != LLM_RECOVER_COMPUTE) {
+        rc = store_layer(s, layer, chunks, when, f);
+        if (rc == 0)
+            rc = keep_tail(s, layer, chunks * LLM_SPILL_ROWS, length);
+    }
+    if (rc)
+        return rc;
+    llm_seq_evict(s->seq, layer);
+    f->evicted_layers++;
+    return 0;
+}
+
+int llm_spill_evict(struct llm_spill *s, const struct llm_layers *layers, enum llm_spill_when when,
                     struct llm_spill_figures *f, char *why)
 {
     uint32_t chunks, length = llm_seq_length(s->seq);
     struct llm_layers all = llm_layers_first(s->site->layers);
     llm_spill_end(s);
+    llm_spill_settle(s, f);
     llm_seq_truncate(s->seq, length); /* pages that were reserved for what was to come */
     int rc = whole_chunks(s, &chunks, why);
     if (rc || length == 0 || llm_layers_count(layers) == 0)
@@ -339,15 +434,9 @@ int llm_spill_evict(struct llm_spill *s, const struct llm_layers *layers,
     for (uint32_t l = 0; l < s->site->layers; l++) {
         if (!llm_layers_has(layers, l) || !is_whole(s, l))
             continue;
-        if (s->policy.recovery != LLM_RECOVER_COMPUTE) {
-            rc = store_layer(s, l, chunks, f);
-            if (rc == 0)
-                rc = keep_tail(s, l, chunks * LLM_SPILL_ROWS, length);
-            if (rc)
-                return stays(s, rc, l, why);
-        }
-        llm_seq_evict(s->seq, l);
-        f->evicted_layers++;
+        rc = evict_layer(s, l, chunks, when, f);
+        if (rc)
+            return stays(s, rc, l, why);
     }
     return 0;
 }
@@ -432,6 +521,8 @@ static int start_layer(struct llm_spill *s, uint32_t layer)
     uint32_t first = llm_seq_layer_rows(s->seq, layer) / LLM_SPILL_ROWS;
     uint32_t end = llm_seq_length(s->seq) / LLM_SPILL_ROWS;
     end = end < at->stored ? end : at->stored;
+    if (at->leaving && at->leaving->chunk < end)
+        end = at->leaving->chunk; /* from there on they are still here */
     if (first >= end)
         return 0;
     uint64_t bytes = chunk_bytes(s->site);
@@ -447,10 +538,10 @@ static int start_layer(struct llm_spill *s, uint32_t layer)
     at->get_count = end - first;
     at->get_first = first;
     for (uint32_t i = 0; i < at->get_count; i++)
-        at->gets[i] = (struct llm_shadow_get){.key = key_of(s, layer, first + i),
-                                              .values = at->rows + i * bytes,
-                                              .bytes = (uint32_t)bytes};
-    llm_shadow_start(s->site->shadow, at->gets, at->get_count);
+        at->gets[i] = (struct llm_shadow_task){.key = key_of(s, layer, first + i),
+                                               .values = at->rows + i * bytes,
+                                               .bytes = (uint32_t)bytes};
+    llm_shadow_fetch(s->site->shadow, at->gets, at->get_count);
     return 0;
 }
 
@@ -515,7 +606,7 @@ static int write_chunks(struct llm_spill *s, uint32_t layer, struct llm_spill_fi
     struct layer *at = &s->layers[layer];
     uint32_t from = at->get_first * LLM_SPILL_ROWS;
     for (uint32_t i = 0; i < at->get_count; i++, from += LLM_SPILL_ROWS) {
-        struct llm_shadow_get *get = &at->gets[i];
+        struct llm_shadow_task *get = &at->gets[i];
         uint64_t began = hw_now_ns();
         int rc = llm_shadow_wait(s->site->shadow, get);
         f->wait_ns += hw_now_ns() - began;
@@ -530,11 +621,28 @@ static int write_chunks(struct llm_spill *s, uint32_t layer, struct llm_spill_fi
         rc = llm_seq_write_kv(s->seq, layer, from, from + LLM_SPILL_ROWS, get->values);
         if (rc)
             return llm_why(why, rc, "layer %u cannot be written: %s", layer, strerror(-rc));
-        f->fetched_bytes += get->fetched;
+        f->fetched_bytes += get->moved;
         f->plain_bytes += get->bytes;
-        s->fetched += get->fetched;
+        s->fetched += get->moved;
         s->plain += get->bytes;
         s->fetch_ns += get->ns;
+    }
+    return 0;
+}
+
+/* The chunks that are here still, on their way to the store or because it did not take them. */
+static int write_leaving(struct llm_spill *s, uint32_t layer, struct llm_spill_figures *f,
+                         char *why)
+{
+    for (struct leaving *out = s->layers[layer].leaving; out; out = out->next) {
+        uint32_t from = out->chunk * LLM_SPILL_ROWS, to = from + LLM_SPILL_ROWS;
+        if (from < llm_seq_layer_rows(s->seq, layer) || to > llm_seq_length(s->seq))
+            continue;
+        int rc = llm_seq_write_kv(s->seq, layer, from, to, out->values);
+        if (rc)
+            return llm_why(why, rc, "layer %u cannot be written: %s", layer, strerror(-rc));
+        f->kept_bytes += out->task.bytes;
+        f->plain_bytes += out->task.bytes;
     }
     return 0;
 }
@@ -561,6 +669,8 @@ int llm_spill_open(struct llm_spill *s, uint32_t layer, struct llm_spill_figures
     if (is_whole(s, layer))
         return 0;
     int rc = write_chunks(s, layer, f, why);
+    if (rc == 0)
+        rc = write_leaving(s, layer, f, why);
     if (rc == 0)
         rc = write_tail(s, layer, f, why);
     if (rc)

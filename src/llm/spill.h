@@ -25,6 +25,8 @@
 enum {
     LLM_SPILL_ROWS = 64, /* of a chunk: as a KV page has; 1 MiB of a layer of a 6B model */
     LLM_SPILL_AHEAD = 4, /* layers fetched ahead: bounds the memory between store and device */
+    LLM_SPILL_LEAVING_BYTES = 256 << 20, /* on the way out: four layers of 2,048 positions of a 6B
+                                            model, and their like once more */
 };
 
 /* How a sequence comes back. */
@@ -50,9 +52,10 @@ struct llm_spill_figures {
     uint64_t evicted_layers, restored_layers;
     uint64_t stored_bytes;  /* sent to the store */
     uint64_t fetched_bytes; /* that came back from it */
-    uint64_t kept_bytes;  /* of rows past the last whole chunk, that came back from this process */
-    uint64_t plain_bytes; /* of rows that came back, before packing */
-    uint64_t wait_ns;     /* for the store, while nothing else was done */
+    uint64_t kept_bytes;    /* that came back from this process: rows past the last whole chunk, and
+                               chunks that were on their way out still */
+    uint64_t plain_bytes;   /* of rows that came back, before packing */
+    uint64_t wait_ns;       /* for the store, while nothing else was done */
     uint64_t lost_chunks;
 };
 
@@ -79,14 +82,25 @@ struct llm_spill_policy llm_spill_policy(const struct llm_spill *spill);
 int llm_spill_add(struct llm_spill *spill, const uint32_t *tokens, uint32_t count) MUST_CHECK;
 const uint32_t *llm_spill_tokens(const struct llm_spill *spill, uint32_t *count);
 
+/* Whether a call waits until the store has what it was given.  Behind: rows are copied and the call
+ * is over; it waits all the same when the store did not take the last chunk, or when
+ * LLM_SPILL_LEAVING_BYTES are on their way.  Rows that the store does not take then stay in this
+ * process until their layer comes back. */
+enum llm_spill_when { LLM_SPILL_NOW, LLM_SPILL_BEHIND };
+
 /* Stores the whole chunks of the layers that have all rows, and keeps the layers.  0, or why not
- * all of them: as llm_shadow_put; what was stored is known to be. */
+ * all of them: as a task of llm/shadow.h; what was stored is known to be. */
 int llm_spill_store(struct llm_spill *spill, const struct llm_layers *layers,
-                    struct llm_spill_figures *figures, char *why) MUST_CHECK;
+                    enum llm_spill_when when, struct llm_spill_figures *figures,
+                    char *why) MUST_CHECK;
 /* Stores and evicts; with LLM_RECOVER_ALL every layer.  Ends a fetch that is under way.  0, or why
  * not all of them: a layer that could not be stored stays, and those before it are out. */
 int llm_spill_evict(struct llm_spill *spill, const struct llm_layers *layers,
-                    struct llm_spill_figures *figures, char *why) MUST_CHECK;
+                    enum llm_spill_when when, struct llm_spill_figures *figures,
+                    char *why) MUST_CHECK;
+/* Adds what was stored behind since, and frees its memory; does not wait. */
+void llm_spill_settle(struct llm_spill *spill, struct llm_spill_figures *figures);
+bool llm_spill_leaving(const struct llm_spill *spill); /* whether there is any of it */
 
 /* How many of the first `count` tokens the store has, as far as it can be asked: whole chunks. */
 uint32_t llm_spill_match(struct llm_spill *spill, uint32_t count);

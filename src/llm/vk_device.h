@@ -99,6 +99,7 @@ struct llm_vk_device {
     VkFence fence;
     VkQueryPool stamps; /* two; VK_NULL_HANDLE: the queue has no clock */
     uint64_t taken;     /* bytes of device memory, for messages */
+    uint64_t made;      /* pipelines and blocks of memory, ever */
     bool lost;          /* a submission failed: nothing more is submitted */
 };
 

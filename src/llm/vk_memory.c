@@ -124,6 +124,7 @@ int llm_vk_block_create(struct llm_vk_device *d, uint64_t bytes, enum llm_vk_kin
                                         .buffer = b.buffer};
         b.address = d->vk.GetBufferDeviceAddress(d->device, &of);
     }
+    d->made++;
     *out = b;
     return 0;
 }

@@ -72,6 +72,7 @@ int llm_vk_pipeline(struct llm_vk_pipelines *p, const struct llm_vk_variant *var
     d->vk.DestroyShaderModule(d->device, module, NULL);
     if (result)
         return llm_vk_fail("vkCreateComputePipelines", result, why);
+    d->made++;
     p->made[p->count].variant = *variant;
     p->made[p->count++].pipeline = pipeline;
     *out = pipeline;

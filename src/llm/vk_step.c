@@ -381,6 +381,13 @@ static int prepare(struct llm_vk_step *s, char *why)
     return 0;
 }
 
+int llm_vk_step_prepare(struct llm_vk_step *s, char *why)
+{
+    assert(s->noting);
+    s->noting = false;
+    return s->error ? llm_why(why, s->error, "%s", s->why) : record(s, why);
+}
+
 int llm_vk_step_finish(struct llm_vk_step *s, uint64_t *kernel_ns, char *why)
 {
     struct llm_vk_device *d = s->memory->device;

@@ -99,6 +99,8 @@ void llm_vk_step_fini(struct llm_vk_step *s); /* zero is fine */
 int llm_vk_step_begin(struct llm_vk_step *s, const struct llm_batch *batch, uint64_t round_bytes,
                       char *why) MUST_CHECK;
 int llm_vk_step_finish(struct llm_vk_step *s, uint64_t *kernel_ns, char *why) MUST_CHECK;
+/* Instead of finish: compiles what the step needs and submits nothing. */
+int llm_vk_step_prepare(struct llm_vk_step *s, char *why) MUST_CHECK;
 
 /* Fills inputs.pages with those of kv. */
 void llm_vk_step_use_kv(struct llm_vk_step *s, const struct llm_kv *kv);

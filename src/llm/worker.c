@@ -70,76 +70,7 @@ void llm_blob_free(struct llm_worker *w, struct llm_blob *blob)
     *blob = (struct llm_blob){0};
 }
 
-/* ---- the worker's thread ---- */
-
-static void wait_until(struct llm_worker *w, uint64_t due_ns)
-{
-    if (due_ns == HW_NEVER) {
-        pthread_cond_wait(&w->wake, &w->lock);
-        return;
-    }
-    uint64_t now = hw_now_ns(), left = due_ns > now ? due_ns - now : 0;
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    uint64_t at = (uint64_t)t.tv_sec * HW_SEC + (uint64_t)t.tv_nsec + left;
-    t = (struct timespec){.tv_sec = (time_t)(at / HW_SEC), .tv_nsec = (long)(at % HW_SEC)};
-    pthread_cond_timedwait(&w->wake, &w->lock, &t);
-}
-
-static void ring(const struct llm_worker *w)
-{
-    uint64_t one = 1;
-    ssize_t n = write(w->event_fd, &one, sizeof one);
-    (void)n; /* only a full counter fails, and that is readable too */
-}
-
-/* Answers go as soon as they are there: a step takes long. */
-static void hand_over(struct llm_worker *w)
-{
-    if (!w->done.first)
-        return;
-    pthread_mutex_lock(&w->lock);
-    llm_jobs_move(&w->done, &w->ready);
-    pthread_mutex_unlock(&w->lock);
-    ring(w);
-}
-
-/* Clients that were just answered ask again at once.  A step that starts without them keeps them
- * waiting for all of it, and from then on they and those who are in it would take turns. */
-static void gather(struct llm_worker *w)
-{
-    uint64_t until = w->stepped_ns + w->step_ns / LLM_WORKER_GATHER;
-    while (w->queued < w->answered && !w->stopping && hw_now_ns() < until)
-        wait_until(w, until);
-}
-
-/* Waits until there is something to do, and takes what came.  False when it is time to stop. */
-static bool take_arrived(struct llm_worker *w, uint64_t due_ns)
-{
-    bool idle = !w->arrived.first && !w->running.first;
-    pthread_mutex_lock(&w->lock);
-    if (idle && !w->queue.first && !w->stopping)
-        wait_until(w, due_ns);
-    if (!w->arrived.first && !w->options.no_gather)
-        gather(w);
-    bool goes_on = !w->stopping;
-    llm_jobs_move(&w->queue, &w->arrived);
-    w->queued = 0;
-    pthread_mutex_unlock(&w->lock);
-    return goes_on;
-}
-
-static void *work(void *user)
-{
-    struct llm_worker *w = user;
-    while (take_arrived(w, llm_worker_expire(w, hw_now_ns()))) {
-        llm_worker_admit(w);
-        hand_over(w);
-        llm_worker_step(w);
-        hand_over(w);
-    }
-    return NULL;
-}
+/* ---- between the threads ---- */
 
 static void enqueue(struct llm_worker *w, struct llm_job *job)
 {
@@ -279,13 +210,15 @@ static void client_free_if_done(struct llm_worker *w, struct llm_client *c)
         client_free(w, c);
 }
 
-static void finish(struct llm_worker *w, struct llm_job *job)
+/* True when some of its answer waits for room on the way. */
+static bool finish(struct llm_worker *w, struct llm_job *job)
 {
     struct llm_client *c = job->client;
+    bool waits = false;
     if (job == &c->farewell) {
         c->said_farewell = true;
         client_free_if_done(w, c);
-        return;
+        return false;
     }
     if (job->request.method == LLM_METHOD_STATELESS && job->status == 0) {
         llm_blob_free(w, &c->cache);
@@ -296,10 +229,21 @@ static void finish(struct llm_worker *w, struct llm_job *job)
         answer_error(c, job->msg, job->status, job->why);
     else if (job->msg)
         answer_encoded(c, job->msg, &job->answer);
-    if (job->msg)
+    if (job->msg) {
         (void)rpc_flush(c->ep); /* what is left goes out with the server's next turn */
+        waits = rpc_send_blocked(c->ep);
+    }
     job_free(w, job);
     client_free_if_done(w, c);
+    return waits;
+}
+
+static bool finish_all(struct llm_worker *w, struct llm_jobs *jobs)
+{
+    bool waits = false;
+    while (jobs->first)
+        waits |= finish(w, llm_jobs_take(jobs));
+    return waits;
 }
 
 void llm_worker_deliver(void *worker)
@@ -313,8 +257,112 @@ void llm_worker_deliver(void *worker)
     pthread_mutex_lock(&w->lock);
     llm_jobs_move(&w->ready, &jobs);
     pthread_mutex_unlock(&w->lock);
-    while (jobs.first)
-        finish(w, llm_jobs_take(&jobs));
+    (void)finish_all(w, &jobs); /* this is the server's turn */
+}
+
+void llm_worker_server_sleeps(struct llm_worker *w, bool begins)
+{
+    pthread_mutex_lock(&w->lock);
+    while (w->lent)
+        pthread_cond_wait(&w->returned, &w->lock);
+    w->server_sleeps = begins;
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* ---- the worker's thread ---- */
+
+static void wait_until(struct llm_worker *w, uint64_t due_ns)
+{
+    if (due_ns == HW_NEVER) {
+        pthread_cond_wait(&w->wake, &w->lock);
+        return;
+    }
+    uint64_t now = hw_now_ns(), left = due_ns > now ? due_ns - now : 0;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    uint64_t at = (uint64_t)t.tv_sec * HW_SEC + (uint64_t)t.tv_nsec + left;
+    t = (struct timespec){.tv_sec = (time_t)(at / HW_SEC), .tv_nsec = (long)(at % HW_SEC)};
+    pthread_cond_timedwait(&w->wake, &w->lock, &t);
+}
+
+static void ring(const struct llm_worker *w)
+{
+    uint64_t one = 1;
+    ssize_t n = write(w->event_fd, &one, sizeof one);
+    (void)n; /* only a full counter fails, and that is readable too */
+}
+
+/* Answers go as soon as they are there: a step takes long.  While the server's thread sleeps they
+ * go from here: it would take longer to wake it. */
+static void hand_over(struct llm_worker *w)
+{
+    struct llm_jobs jobs;
+    if (!w->done.first)
+        return;
+    llm_jobs_init(&jobs);
+    pthread_mutex_lock(&w->lock);
+    llm_jobs_move(&w->done, &w->ready);
+    bool lent = w->lent = w->server_sleeps && !w->options.no_lend;
+    if (lent)
+        llm_jobs_move(&w->ready, &jobs);
+    pthread_mutex_unlock(&w->lock);
+    bool rings = !lent || finish_all(w, &jobs);
+    if (lent) {
+        pthread_mutex_lock(&w->lock);
+        w->lent = false;
+        pthread_cond_signal(&w->returned);
+        pthread_mutex_unlock(&w->lock);
+    }
+    if (rings)
+        ring(w);
+}
+
+/* Who is answered asks again, and waking up takes longer than most do. */
+static void look_for_work(const struct llm_worker *w)
+{
+    uint64_t most = w->step_ns < LLM_WORKER_SPIN_NS ? w->step_ns : LLM_WORKER_SPIN_NS;
+    while (!atomic_load_explicit(&w->queued, memory_order_relaxed) &&
+           hw_now_ns() - w->stepped_ns < most)
+        hw_cpu_relax();
+}
+
+/* Clients that were just answered ask again at once.  A step that starts without them keeps them
+ * waiting for all of it, and from then on they and those who are in it would take turns. */
+static void gather(struct llm_worker *w)
+{
+    uint64_t until = w->stepped_ns + w->step_ns / LLM_WORKER_GATHER;
+    while (w->queued < w->answered && !w->stopping && hw_now_ns() < until)
+        wait_until(w, until);
+}
+
+/* Waits until there is something to do, and takes what came.  False when it is time to stop. */
+static bool take_arrived(struct llm_worker *w, uint64_t due_ns)
+{
+    bool idle = !w->arrived.first && !w->running.first;
+    if (idle && w->spins && w->answered)
+        look_for_work(w);
+    pthread_mutex_lock(&w->lock);
+    if (idle && !w->queue.first && !w->stopping)
+        wait_until(w, due_ns);
+    if (!w->arrived.first && !w->options.no_gather)
+        gather(w);
+    bool goes_on = !w->stopping;
+    llm_jobs_move(&w->queue, &w->arrived);
+    w->queued = 0;
+    pthread_mutex_unlock(&w->lock);
+    return goes_on;
+}
+
+static void *work(void *user)
+{
+    struct llm_worker *w = user;
+    while (take_arrived(w, llm_worker_expire(w, hw_now_ns()))) {
+        llm_worker_admit(w);
+        hand_over(w);
+        llm_worker_step(w, hand_over);
+        hand_over(w); /* requests that failed before there was a step */
+    }
+    return NULL;
 }
 
 /* ---- messages ---- */
@@ -505,11 +553,13 @@ static int start_thread(struct llm_worker *w)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->wake, &attr);
+    pthread_cond_init(&w->returned, NULL);
     pthread_condattr_destroy(&attr);
     int rc = -pthread_create(&w->thread, NULL, work, w);
     w->thread_runs = rc == 0;
     if (rc) {
         pthread_cond_destroy(&w->wake);
+        pthread_cond_destroy(&w->returned);
         pthread_mutex_destroy(&w->lock);
     }
     return rc;
@@ -527,6 +577,7 @@ int llm_worker_create(const struct llm_worker_options *options, struct llm_worke
         w->options.tokens = WIRE_TOKENS_MAX;
     if (!w->options.batch || w->options.batch > LLM_WORKER_BATCH_MAX)
         w->options.batch = LLM_WORKER_BATCH_MAX;
+    w->spins = hw_cores() >= LLM_WORKER_SPIN_CORES;
     llm_jobs_init(&w->queue);
     llm_jobs_init(&w->ready);
     llm_jobs_init(&w->arrived);
@@ -570,6 +621,7 @@ static void stop_thread(struct llm_worker *w)
     pthread_mutex_unlock(&w->lock);
     pthread_join(w->thread, NULL);
     pthread_cond_destroy(&w->wake);
+    pthread_cond_destroy(&w->returned);
     pthread_mutex_destroy(&w->lock);
 }
 

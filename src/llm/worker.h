@@ -13,7 +13,8 @@
  * Trust: clients are peers: every body is checked, every handle looked up, everything that a client
  * can make the worker hold is bounded by the options below.  Uploaded weights meet llm/file.h's
  * checks.
- * Threads: all calls from the server's thread.
+ * Threads: all calls from the server's thread.  While that sleeps, and says so, the worker's thread
+ * answers on the endpoints itself.
  * Lifetime: create/destroy.  Destroy after the server, whose last closed() calls come here; the
  * event descriptor stays open until then.  The worker uses the endpoints' user pointers. */
 #ifndef HAWSER_LLM_WORKER_H
@@ -38,12 +39,17 @@ enum {
     LLM_WORKER_LOOK_AGAIN = 16,   /* steps after which one goes without prompts, to time it */
     LLM_WORKER_GATHER = 8,        /* a step waits for clients just answered, for this part of the
                                    * last step's time: what it costs when they do not come */
+    LLM_WORKER_SPIN_CORES = 4,    /* a client, the server, this thread, and one for the others */
     LLM_WORKER_MODELS_MAX = 16,   /* loaded at a time; each holds an engine with its threads */
 };
 
 /* Somebody decoded so lately that the next request may be on the way: a round trip over an ocean.
  */
 #define LLM_WORKER_RECENT_NS (UINT64_C(250) * 1000000)
+
+/* Where there are cores to spare, how long the worker's thread looks for the next request before it
+ * sleeps: a round trip within a building, and never longer than the last step took. */
+#define LLM_WORKER_SPIN_NS (UINT64_C(1) * 1000000)
 
 struct llm_worker_options {
     const struct llm_file *file; /* served; NULL: clients bring their weights */
@@ -56,6 +62,7 @@ struct llm_worker_options {
     uint32_t mixed_rows;   /* of prompts in a step that decodes, at most LLM_WORKER_MIXED_MAX;
                             * 0: found by timing */
     bool no_gather;        /* a step starts with who is there */
+    bool no_lend;          /* answers always go by the server's thread */
     /* KV that moves out of the engine's memory (llm/worker_kv.h). */
     const struct llm_shadow_ops *shadow_ops; /* NULL: nothing moves out */
     struct llm_shadow_config shadow;
@@ -81,5 +88,9 @@ void llm_worker_closed(struct llm_worker *worker, struct rpc_ep *ep, int status)
 /* Readable when answers are ready: then call deliver (rpc_server_watch). */
 int llm_worker_event_fd(const struct llm_worker *worker);
 void llm_worker_deliver(void *worker);
+/* The server's thread is about to sleep, or is awake again (rpc_server_ops.sleeps); the latter
+ * waits for an answer that is being written.  A server that never calls it carries all answers
+ * itself. */
+void llm_worker_server_sleeps(struct llm_worker *worker, bool begins);
 
 #endif

@@ -31,6 +31,7 @@ struct part {
     bool yields;   /* logits, of its last row */
     bool decodes;  /* else the rows are a prompt's, or are computed again */
     int status;
+    struct llm_sequence *booked; /* whose books are to be brought up to date; NULL: nobody's */
 };
 
 struct plan {
@@ -41,26 +42,21 @@ struct plan {
     struct llm_row rows[LLM_WORKER_PROMPT_ROWS];
 };
 
-static bool decodes(const struct llm_job *job)
+bool llm_job_decodes(const struct llm_job *job)
 {
     return job->request.method == LLM_METHOD_DECODE_HANDLE ||
            job->request.method == LLM_METHOD_DECODE_SEMANTIC;
 }
 
-bool llm_job_decodes(const struct llm_job *job)
-{
-    return decodes(job);
-}
-
 /* A decode whose sequence lacks rows computes those first. */
 static bool decodes_now(const struct llm_job *job)
 {
-    return decodes(job) && llm_kv_behind(job->seq) == 0;
+    return llm_job_decodes(job) && llm_kv_behind(job->seq) == 0;
 }
 
 bool llm_job_steps(const struct llm_job *job)
 {
-    return decodes(job) || job->request.method == LLM_METHOD_PREFILL_HANDLE ||
+    return llm_job_decodes(job) || job->request.method == LLM_METHOD_PREFILL_HANDLE ||
            job->request.method == LLM_METHOD_PREFILL_SEMANTIC;
 }
 
@@ -148,7 +144,8 @@ static void end(struct llm_worker *w, struct llm_job *job, int status)
     job->status = status;
     if (job->seq) {
         job->seq->job = NULL;
-        if (status && !decodes(job)) /* a prompt that is half computed is of use to nobody */
+        if (status &&
+            !llm_job_decodes(job)) /* a prompt that is half computed is of use to nobody */
             llm_sequence_free(w, job->seq);
     }
     llm_jobs_append(&w->done, job);
@@ -156,7 +153,7 @@ static void end(struct llm_worker *w, struct llm_job *job, int status)
 
 static void fail(struct llm_worker *w, struct llm_job *job, int status)
 {
-    bool some = decodes(job) && job->done > 0;
+    bool some = llm_job_decodes(job) && job->done > 0;
     end(w, job, some ? 0 : status); /* what there is, is the answer; the next request fails */
 }
 
@@ -171,7 +168,7 @@ static void review(struct llm_worker *w)
         bool gone = atomic_load_explicit(&job->client->gone, memory_order_relaxed);
         int rc = gone ? -ECANCELED : 0;
         if (rc == 0 && !job->seq)
-            rc = decodes(job) ? begin_decode(w, job) : begin_prefill(w, job);
+            rc = llm_job_decodes(job) ? begin_decode(w, job) : begin_prefill(w, job);
         if (rc == 0 || rc == -EAGAIN)
             llm_jobs_append(&w->running, job);
         else
@@ -248,7 +245,8 @@ static uint32_t rows_for(const struct llm_job *job, uint32_t budget)
 {
     if (decodes_now(job))
         return 1;
-    uint32_t left = decodes(job) ? llm_kv_behind(job->seq) : job->request.token_count - job->done;
+    uint32_t left =
+        llm_job_decodes(job) ? llm_kv_behind(job->seq) : job->request.token_count - job->done;
     return left < budget ? left : budget;
 }
 
@@ -257,7 +255,7 @@ static struct llm_row row_at(const struct llm_job *job, uint32_t i)
     const struct llm_request *r = &job->request;
     struct llm_sequence *s = job->seq;
     uint32_t at = job->done + i;
-    if (!decodes(job))
+    if (!llm_job_decodes(job))
         return (struct llm_row){
             .seq = s->seq, .token = r->tokens[at], .logits = at + 1 == r->token_count};
     if (!decodes_now(job))
@@ -391,7 +389,7 @@ static int run(struct llm_worker *w, struct plan *p, uint32_t first, uint32_t co
         struct llm_job *job = parts[i].job;
         parts[i].status = rc;
         if (rc == 0) {
-            job->done += decodes(job) && !parts[i].decodes ? 0 : parts[i].rows;
+            job->done += llm_job_decodes(job) && !parts[i].decodes ? 0 : parts[i].rows;
             job->client->tokens += parts[i].rows;
         }
     }
@@ -454,7 +452,7 @@ static int put_result(struct llm_job *job, const float *logits)
 static int answer(struct llm_job *job, const float *logits)
 {
     const struct llm_sequence *s = job->seq;
-    if (!decodes(job))
+    if (!llm_job_decodes(job))
         wire_put_bytes(&job->answer, s->handle, sizeof s->handle);
     if (job->request.method == LLM_METHOD_PREFILL_SEMANTIC)
         wire_put_varint(&job->answer, s->slot);
@@ -463,14 +461,14 @@ static int answer(struct llm_job *job, const float *logits)
 
 static bool needs_more(const struct llm_job *job, const struct part *part)
 {
-    if (!decodes(job))
+    if (!llm_job_decodes(job))
         return job->done < job->request.token_count;
     if (!part->decodes)
         return true;
     return job->seq->wish.kind == LLM_WISH_TOKENS && job->done < job->request.value;
 }
 
-static void settle(struct llm_worker *w, const struct plan *p, const struct part *part)
+static void settle(struct llm_worker *w, struct part *part)
 {
     struct llm_job *job = part->job;
     const struct llm_model *m = job->seq->model;
@@ -485,10 +483,8 @@ static void settle(struct llm_worker *w, const struct plan *p, const struct part
     int rc = 0;
     if (part->yields)
         rc = answer(job, m->logits + (size_t)part->pick * llm_model_vocab(m));
-    if (part->decodes)
-        llm_kv_decoded(w, job->seq, p->rows[part->first].token);
-    else if (part->yields)
-        llm_kv_prefilled(w, job->seq);
+    if (rc == 0 || llm_job_decodes(job))
+        part->booked = job->seq;
     if (rc == 0 && needs_more(job, part)) {
         llm_jobs_append(&w->running, job);
         return;
@@ -497,7 +493,16 @@ static void settle(struct llm_worker *w, const struct plan *p, const struct part
     end(w, job, rc);
 }
 
-void llm_worker_step(struct llm_worker *w)
+/* What the sequence's store is told; its client need not wait for that. */
+static void book(struct llm_worker *w, const struct plan *p, const struct part *part)
+{
+    if (part->booked && part->decodes)
+        llm_kv_decoded(w, part->booked, p->rows[part->first].token);
+    else if (part->booked && part->yields)
+        llm_kv_prefilled(w, part->booked);
+}
+
+void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w))
 {
     struct plan p;
     review(w);
@@ -514,5 +519,9 @@ void llm_worker_step(struct llm_worker *w)
     for (uint32_t i = 0; i < p.part_count; i++)
         p.parts[i].job->seq->kv.in_step = false;
     for (uint32_t i = 0; i < p.part_count; i++)
-        settle(w, &p, &p.parts[i]);
+        settle(w, &p.parts[i]);
+    if (send)
+        send(w);
+    for (uint32_t i = 0; i < p.part_count; i++)
+        book(w, &p, &p.parts[i]);
 }

@@ -126,6 +126,11 @@ static int load_weights(struct llm_worker *w, struct llm_job *job)
         int rc = llm_model_create(w, &job->weights, &m, job->why);
         if (rc)
             return rc;
+        rc = llm_engine_warm(m->engine, job->why);
+        if (rc) {
+            llm_model_free(w, m);
+            return rc;
+        }
         memcpy(m->hash, hash, sizeof hash);
         m->hashed = true;
         llm_model_list(w, m);

@@ -9,10 +9,9 @@
  *   worker_kv.c       KV that moves out to a store and comes back
  *
  * Threads: each field says whose it is: (server), (engine), (lock) for both under the lock, or
- * (job) for whichever thread holds the job.  A job is the server's, then the queue's, then the
- * engine's, then the server's again.
- * Lifetime: a client outlives its jobs; it is freed when they and the job that announces its end
- * are back. */
+ * (job) for whichever thread holds the job.  What is the server's is the engine's while it is lent.
+ * A job is the server's, then the queue's, then the engine's, then the server's again. Lifetime: a
+ * client outlives its jobs; it is freed when they and the job that announces its end are back. */
 #ifndef HAWSER_LLM_WORKER_IMPL_H
 #define HAWSER_LLM_WORKER_IMPL_H
 
@@ -174,9 +173,13 @@ struct llm_worker {
     pthread_mutex_t lock;
     pthread_cond_t wake;     /* the engine's thread: a job, or stopping */
     struct llm_jobs queue;   /* (lock) */
-    uint32_t queued;         /* jobs in it (lock) */
+    _Atomic uint32_t queued; /* jobs in it; written under the lock, also looked at without */
     struct llm_jobs ready;   /* answered (lock) */
     bool stopping;           /* (lock) */
+    bool server_sleeps;      /* the server's thread, which then needs no endpoint (lock) */
+    bool lent;               /* those are in use by the engine's thread (lock) */
+    pthread_cond_t returned; /* the server's thread: lent no more */
+    bool spins;              /* there are cores to spare */
     struct llm_jobs arrived; /* taken from the queue, not looked at yet (engine) */
     struct llm_jobs running; /* take part in steps, those that waited longest first (engine) */
     struct llm_jobs done;    /* to be handed over (engine) */
@@ -244,8 +247,9 @@ bool llm_job_steps(const struct llm_job *job);
 /* True for those of them that decode. */
 bool llm_job_decodes(const struct llm_job *job);
 /* One engine step with rows of as many running jobs as fit; what is answered is put with the done.
- * Does nothing when no job runs. */
-void llm_worker_step(struct llm_worker *w);
+ * Does nothing when no job runs.  send (NULL: nothing) is called when answers are there and the
+ * step's books are not done yet. */
+void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w));
 /* The next rows of a prompt that shares its model with nobody: job->seq need not be listed. */
 int llm_worker_step_alone(struct llm_worker *w, struct llm_job *job) MUST_CHECK;
 /* Tokens, length and place of the job's prompt.  0, -EMSGSIZE, -ERANGE, -EINVAL, and its why. */

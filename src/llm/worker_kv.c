@@ -99,6 +99,18 @@ static void book(struct llm_worker *w, const struct llm_sequence *s,
     hw_counter_bump(&w->counts[LLM_COUNT_KV_LOST], f->lost_chunks);
 }
 
+/* What was stored behind the steps since the last. */
+static void settle_all(struct llm_worker *w)
+{
+    for (struct llm_sequence *s = w->kv.shadow ? w->sequences : NULL; s; s = s->next) {
+        struct llm_spill_figures f = {0};
+        if (!s->kv.spill || !llm_spill_leaving(s->kv.spill))
+            continue;
+        llm_spill_settle(s->kv.spill, &f);
+        book(w, s, &f);
+    }
+}
+
 /* ---- records ---- */
 
 /* Best effort: without it another worker does not find the sequence.  Of a prompt that is half
@@ -246,11 +258,11 @@ int llm_kv_adopt(struct llm_worker *w, struct llm_job *job, struct llm_sequence 
 /* ---- out ---- */
 
 static int evict(struct llm_worker *w, struct llm_sequence *s, const struct llm_layers *layers,
-                 char *why)
+                 enum llm_spill_when when, char *why)
 {
     struct llm_spill_figures f = {0};
     leave_record(w, s); /* first: should this worker end in between, the tokens are known */
-    int rc = llm_spill_evict(s->kv.spill, layers, &f, why);
+    int rc = llm_spill_evict(s->kv.spill, layers, when, &f, why);
     book(w, s, &f);
     return rc;
 }
@@ -318,7 +330,7 @@ bool llm_kv_make_room(struct llm_worker *w, struct llm_model *m)
     for (struct llm_sequence *s; w->kv.shadow && (s = victim(w, m));) {
         struct llm_layers layers = last_layers(s);
         uint32_t before = resident_layers(s);
-        if (evict(w, s, &layers, why) == 0 || resident_layers(s) < before)
+        if (evict(w, s, &layers, LLM_SPILL_BEHIND, why) == 0 || resident_layers(s) < before)
             return true;
         hw_info(HW_CAT_LLM, "memory is short: %s", why);
         s->kv.stuck_until_ns = hw_now_ns() + LLM_SHADOW_REST_NS;
@@ -440,6 +452,7 @@ int llm_kv_step_begin(struct llm_kv_step *step, struct llm_worker *w, struct llm
 {
     *step = (struct llm_kv_step){.w = w, .gate = {.open = open_layer, .user = step}, .seqs = seqs};
     w->kv.steps++;
+    settle_all(w);
     for (uint32_t i = 0; i < count; i++) {
         struct llm_sequence *s = seqs[i];
         s->kv.used = w->kv.steps;
@@ -493,7 +506,8 @@ void llm_kv_decoded(struct llm_worker *w, struct llm_sequence *s, uint32_t token
         llm_sequence_kv_end(s); /* every layer is there: the step needed them */
         return;
     }
-    if (rule->at && ++s->kv.decoded % rule->at == 0 && evict(w, s, &rule->layers, why))
+    if (rule->at && ++s->kv.decoded % rule->at == 0 &&
+        evict(w, s, &rule->layers, LLM_SPILL_BEHIND, why))
         hw_info(HW_CAT_LLM, "eviction by rule: %s", why);
 }
 
@@ -505,7 +519,7 @@ void llm_kv_prefilled(struct llm_worker *w, struct llm_sequence *s)
     if (!s->kv.spill || !w->options.share_prefixes ||
         llm_spill_policy(s->kv.spill).recovery != LLM_RECOVER_DELTA)
         return;
-    if (llm_spill_store(s->kv.spill, &all, &f, why))
+    if (llm_spill_store(s->kv.spill, &all, LLM_SPILL_BEHIND, &f, why))
         hw_info(HW_CAT_LLM, "a prompt is not shared: %s", why);
     book(w, s, &f);
 }
@@ -538,7 +552,7 @@ static int evict_layers(struct llm_worker *w, struct llm_job *job)
     struct llm_sequence *s;
     int rc = find(w, job, &s);
     if (rc == 0)
-        rc = evict(w, s, &job->request.layers, job->why);
+        rc = evict(w, s, &job->request.layers, LLM_SPILL_NOW, job->why);
     if (rc)
         return rc;
     struct llm_layers missing = llm_seq_missing(s->seq);

@@ -73,11 +73,11 @@ void llm_model_list(struct llm_worker *w, struct llm_model *m)
 int llm_worker_load_served(struct llm_worker *w, char *why)
 {
     int rc = llm_model_create(w, NULL, &w->served, why);
-    if (rc == 0) {
-        w->served->refs = 1;
-        llm_model_list(w, w->served);
-    }
-    return rc;
+    if (rc)
+        return rc;
+    w->served->refs = 1;
+    llm_model_list(w, w->served);
+    return llm_engine_warm(w->served->engine, why);
 }
 
 void llm_model_hash(const void *bytes, uint64_t size, uint8_t out[LLM_HASH_BYTES])

@@ -30,6 +30,8 @@ static int build(struct local *m, const struct llm_mode_config *config, char *wh
 {
     uint32_t vocab = llm_file_config(config->file)->vocab;
     int rc = llm_engine_create(config->file, &config->engine, &m->engine, why);
+    if (rc == 0)
+        rc = llm_engine_warm(m->engine, why);
     if (rc)
         return rc;
     m->logits = malloc(vocab * sizeof *m->logits);

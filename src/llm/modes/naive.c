@@ -16,25 +16,21 @@ struct naive {
 static int naive_open(const struct llm_mode_config *config, struct llm_mode **out, char *why)
 {
     const struct llm_config *c = llm_file_config(config->file);
-    struct naive *m = calloc(1, sizeof *m);
-    if (!m)
-        return llm_why(why, -ENOMEM, "no memory for a run");
-    int rc = llm_remote_mode_init(&m->base, config, why);
-    if (rc) {
-        free(m);
+    struct llm_remote_mode *base;
+    int rc = llm_remote_mode_create(sizeof(struct naive), config, &base, why);
+    if (rc)
         return rc;
-    }
+    struct naive *m = (struct naive *)base;
     m->position_bytes = UINT64_C(2) * c->layers * c->kv_heads * c->head_dim * sizeof(uint16_t);
-    *out = &m->base.mode;
+    *out = &base->mode;
     return 0;
 }
 
 static void naive_close(struct llm_mode *mode)
 {
     struct naive *m = (struct naive *)mode;
-    llm_remote_mode_fini(&m->base);
     free(m->cache);
-    free(m);
+    llm_remote_mode_destroy(&m->base);
 }
 
 static int send_all(struct naive *m, char *why)

@@ -2,10 +2,7 @@
  * logits come back, as they are.  The modes of this file differ in how the worker gets KV back that
  * it had to move out. */
 #include "llm/modes/remote_mode.h"
-#include "llm/why.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct remote_cache {
@@ -16,23 +13,18 @@ struct remote_cache {
 static int open_with(const struct llm_mode_config *config, struct llm_spill_policy policy,
                      struct llm_mode **out, char *why)
 {
-    struct remote_cache *m = calloc(1, sizeof *m);
-    if (!m)
-        return llm_why(why, -ENOMEM, "no memory for a run");
-    int rc = llm_remote_mode_init(&m->base, config, why);
-    if (rc) {
-        free(m);
+    struct llm_remote_mode *base;
+    int rc = llm_remote_mode_create(sizeof(struct remote_cache), config, &base, why);
+    if (rc)
         return rc;
-    }
     rc = llm_remote_use_file(config->remote, config->file, true, why);
     if (rc == 0)
         rc = llm_remote_set_recovery(config->remote, policy, why);
     if (rc) {
-        llm_remote_mode_fini(&m->base);
-        free(m);
+        llm_remote_mode_destroy(base);
         return rc;
     }
-    *out = &m->base.mode;
+    *out = &base->mode;
     return 0;
 }
 
@@ -55,9 +47,7 @@ static int open_recompute(const struct llm_mode_config *config, struct llm_mode 
 
 static void cache_close(struct llm_mode *mode)
 {
-    struct remote_cache *m = (struct remote_cache *)mode;
-    llm_remote_mode_fini(&m->base);
-    free(m);
+    llm_remote_mode_destroy((struct llm_remote_mode *)mode);
 }
 
 static int cache_prefill(struct llm_mode *mode, const uint32_t *tokens, uint32_t count,

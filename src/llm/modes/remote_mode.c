@@ -3,28 +3,35 @@
 #include "base/clock.h"
 #include "llm/why.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
-int llm_remote_mode_init(struct llm_remote_mode *m, const struct llm_mode_config *config, char *why)
+int llm_remote_mode_create(size_t size, const struct llm_mode_config *config,
+                           struct llm_remote_mode **out, char *why)
 {
+    assert(size >= sizeof **out);
+    struct llm_remote_mode *m = calloc(1, size);
+    if (!m)
+        return llm_why(why, -ENOMEM, "no memory for a run");
     m->file = config->file;
     m->remote = config->remote;
     m->vocab = llm_file_config(config->file)->vocab;
     m->logits = malloc(m->vocab * sizeof *m->logits);
     int rc = m->logits ? llm_sampler_create(&config->sampling, m->vocab, &m->sampler) : -ENOMEM;
-    if (rc == 0)
-        return 0;
-    llm_remote_mode_fini(m);
-    return llm_why(why, rc, rc == -ENOMEM ? "no memory for logits" : "bad sampling options");
+    if (rc) {
+        llm_remote_mode_destroy(m);
+        return llm_why(why, rc, rc == -ENOMEM ? "no memory for logits" : "bad sampling options");
+    }
+    *out = m;
+    return 0;
 }
 
-void llm_remote_mode_fini(struct llm_remote_mode *m)
+void llm_remote_mode_destroy(struct llm_remote_mode *m)
 {
     llm_sampler_destroy(m->sampler);
     free(m->logits);
-    m->sampler = NULL;
-    m->logits = NULL;
+    free(m);
 }
 
 int llm_remote_mode_sample(struct llm_remote_mode *m, struct wire_dec *d, uint32_t *next, char *why)

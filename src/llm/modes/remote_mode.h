@@ -1,6 +1,6 @@
 /* llm/modes/remote_mode.h - what the modes that use a worker have in common.
  *
- * Private to src/llm/modes.  Threads, lifetime: as the mode that it is part of; init/fini. */
+ * Private to src/llm/modes.  Threads, lifetime: as the mode that it is part of; create/destroy. */
 #ifndef HAWSER_LLM_MODES_REMOTE_MODE_H
 #define HAWSER_LLM_MODES_REMOTE_MODE_H
 
@@ -17,10 +17,11 @@ struct llm_remote_mode {
     uint64_t serdes_ns;
 };
 
-/* 0, or -ENOMEM, -EINVAL (sampling) with a sentence in why. */
-int llm_remote_mode_init(struct llm_remote_mode *m, const struct llm_mode_config *config,
-                         char *why) MUST_CHECK;
-void llm_remote_mode_fini(struct llm_remote_mode *m);
+/* The first member of a struct of `size` bytes, the rest of which is zero.  0, or -ENOMEM, -EINVAL
+ * (sampling) with a sentence in why. */
+int llm_remote_mode_create(size_t size, const struct llm_mode_config *config,
+                           struct llm_remote_mode **out, char *why) MUST_CHECK;
+void llm_remote_mode_destroy(struct llm_remote_mode *m); /* all of the struct */
 
 /* Reads plain logits to the decoder's end and samples the next token from them. */
 int llm_remote_mode_sample(struct llm_remote_mode *m, struct wire_dec *d, uint32_t *next,

@@ -10,7 +10,6 @@
 #include "llm/why.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 struct semantic {
     struct llm_remote_mode base;
@@ -24,9 +23,8 @@ struct semantic {
 static void semantic_close(struct llm_mode *mode)
 {
     struct semantic *m = (struct semantic *)mode;
-    llm_remote_mode_fini(&m->base);
     llm_packer_fini(&m->packer);
-    free(m);
+    llm_remote_mode_destroy(&m->base);
 }
 
 /* Sampling among the k likeliest is exact when nothing outside them can be drawn. */
@@ -54,21 +52,15 @@ enum { ALWAYS_PACKED = 1 }; /* bytes a second: on such a link packing pays */
 static int build(struct semantic *m, const struct llm_mode_config *config, const struct kind *kind,
                  char *why)
 {
-    int rc = kind->blind ? 0 : check_wish(config, why);
-    if (rc)
-        return rc;
     m->wish = kind->blind ? (struct llm_wish){.kind = LLM_WISH_LOGITS, .link_rate = ALWAYS_PACKED}
                           : config->wish;
     if (!m->wish.kind)
         m->wish.kind = LLM_WISH_TOKENS;
     m->wish.sampling = config->sampling;
     m->tokens_per_request = config->tokens_per_request ? config->tokens_per_request : 1;
-    rc = llm_remote_mode_init(&m->base, config, why);
-    if (rc)
-        return rc;
     if (llm_packer_init(&m->packer))
         return llm_why(why, -ENOMEM, "no memory for a codec");
-    rc = llm_remote_use_file(config->remote, config->file, kind->blind, why);
+    int rc = llm_remote_use_file(config->remote, config->file, kind->blind, why);
     if (rc == 0)
         rc = llm_remote_set_recovery(config->remote, kind->policy, why);
     if (rc == 0 && m->wish.kind == LLM_WISH_LOGITS && !kind->blind)
@@ -79,15 +71,18 @@ static int build(struct semantic *m, const struct llm_mode_config *config, const
 static int open_kind(const struct llm_mode_config *config, const struct kind *kind,
                      struct llm_mode **out, char *why)
 {
-    struct semantic *m = calloc(1, sizeof *m);
-    if (!m)
-        return llm_why(why, -ENOMEM, "no memory for a run");
-    int rc = build(m, config, kind, why);
+    struct llm_remote_mode *base;
+    int rc = kind->blind ? 0 : check_wish(config, why);
+    if (rc == 0)
+        rc = llm_remote_mode_create(sizeof(struct semantic), config, &base, why);
+    if (rc)
+        return rc;
+    rc = build((struct semantic *)base, config, kind, why);
     if (rc) {
-        semantic_close(&m->base.mode);
+        semantic_close(&base->mode);
         return rc;
     }
-    *out = &m->base.mode;
+    *out = &base->mode;
     return 0;
 }
 

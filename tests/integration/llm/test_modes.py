@@ -338,11 +338,31 @@ class Experiment(Modes):
         # Not how fast it is, but that every exchange went through the relay.
         self.assertGreater(float(slow[0]["latency_s"]), (STEPS - 1) * 0.002)
 
+    def test_a_narrow_link(self):
+        result = self.experiment("--trials", 1, "--modes", "naive,semantic", "--phase", "decode",
+                                 "--sweep", "rate", "--points", "20Mbit,1Gbit")
+        self.assertIn("20 Mbit/s", result.stdout)
+        rows = {(row["mode"], row["rate_bits"]): row for row in self.rows()}
+        self.assertEqual(len(rows), 4)
+        for (mode, rate), row in rows.items():
+            # Both ways are as narrow: the bytes of the wider one cannot have come faster.
+            bits = 8 * max(sum(map(int, row["step_bytes_up"].split()[1:])),
+                           sum(map(int, row["step_bytes_down"].split()[1:])))
+            slack = 1_000_000  # what sockets and the line hold before it is waited for
+            self.assertGreater(float(row["latency_s"]), (bits - slack) / int(rate), mode)
+        page = (self.dir / "r.html").read_text()
+        self.assertIn("Mbit/s", page)
+
     def test_wrong_usage(self):
         self.experiment("--modes", "local,remote", code=USAGE, says=["'remote'", "remote_cache"])
         self.experiment("--modes", "local,local", code=USAGE, says=["twice"])
         self.experiment("--points", "1", code=USAGE, says=["--sweep"])
         self.experiment("--sweep", "rtt", "--points", "fast", code=USAGE, says=["'fast'"])
+        for rate in ("0", "1", "1Mb", "1kbit", "0.5Mbit", "-1Gbit", "2000Gbit", "Gbit", "1e3Mbit"):
+            self.experiment("--sweep", "rate", "--points", rate, code=USAGE,
+                            says=[f"'{rate}'", "1Gbit"])
+        self.experiment("--sweep", "rate", "--external_server", "--gpu_host", "192.0.2.1",
+                        code=USAGE, says=["this machine"])
         (self.dir / "r.csv").write_text("my notes\n")
         self.experiment(code=FAILED, says=["is not a table"])
         self.assertEqual((self.dir / "r.csv").read_text(), "my notes\n")

@@ -80,7 +80,22 @@ class Serving(Case):
         self.assertEqual(turns["rows"][0]["batch"], "1.00")
         self.assertEqual(turns["rows"][0]["name"], "3 clients beside prompts")
 
+    def test_bench_of_kv_that_moves(self):
+        run = hawser("bench-llm", "--model", self.model, "--threads", 1, "-p", 140, "-n", 8, "-r",
+                     1, "--moves", "1Gbit", "--json")
+        rows = {row["name"].removeprefix("1Gbit: "): row for row in
+                json.loads(self.expect(run, DONE).stdout)["rows"]}
+        one, both = (float(rows[f"a token, {n} of {LAYERS} layers missing"]["fetched_mb"])
+                     for n in (1, 2))
+        self.assertGreater(one, 0)
+        self.assertAlmostEqual(both / one, 2, delta=0.5)  # two decimals of a megabyte
+        self.assertGreater(int(rows["a token, all computed again"]["computed_rows"]), 140)
+        self.assertGreater(float(rows["first token of a known prompt"]["fetched_mb"]), 0)
+        self.assertGreater(float(rows["next token at another worker"]["fetched_mb"]), 0)
+
     def test_wrong_usage(self):
+        self.bench("--moves", "fast", code=USAGE, says=["'fast'", "10Gbit"])
+        self.bench("--moves", "0", "--clients", 1, code=USAGE, says=["not both"])
         self.bench("--clients", "many", code=USAGE, says=["'many'", "from 1 to 256"])
         self.bench("--clients", "0", code=USAGE, says=["'0'"])
         self.bench("--beside", 40, code=USAGE, says=["--clients"])

@@ -2,6 +2,7 @@
  * write into mapped memory. */
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -180,6 +181,36 @@ static void forks_while_working(void)
     close_all(&gpu);
 }
 
+/* ---- exit ---- */
+
+static sem_t inside;
+
+static void *wait_for_ever(void *arg)
+{
+    struct gpu *gpu = arg;
+    VkSemaphore never = kit_timeline(gpu);
+    uint64_t value = 1;
+    VkSemaphoreWaitInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                .semaphoreCount = 1,
+                                .pSemaphores = &never,
+                                .pValues = &value};
+    sem_post(&inside);
+    (void)vkWaitSemaphores(gpu->device, &info, UINT64_MAX);
+    return NULL;
+}
+
+/* With everything there, and a thread that waits. */
+static void exits(void)
+{
+    static struct gpu gpu; /* the thread may look at it until the end */
+    pthread_t thread;
+    sem_init(&inside, 0, 0);
+    open_first(&gpu);
+    VKT_EXPECT(pthread_create(&thread, NULL, wait_for_ever, &gpu) == 0);
+    sem_wait(&inside);
+    exit(0);
+}
+
 /* ---- a handler of its own ---- */
 
 static sigjmp_buf caught;
@@ -293,6 +324,7 @@ static void system_calls(void)
 static const struct kit_case cases[] = {
     {"forks", forks},
     {"forks-while-working", forks_while_working},
+    {"exits", exits},
     {"handler-before", handler_before},
     {"handler-after", handler_after},
     {"system-calls", system_calls},

@@ -360,6 +360,33 @@ static void upload(void)
     finish(&s);
 }
 
+static VkResult fill_large(struct scene *s, uint32_t value)
+{
+    VkResult result = kit_record_fill(s->gpu.commands, &s->large, value);
+    if (result == VK_SUCCESS)
+        result = kit_submit(&s->gpu, s->gpu.commands, s->gpu.fence);
+    if (result == VK_SUCCESS)
+        result = vkWaitForFences(s->gpu.device, 1, &s->gpu.fence, VK_TRUE, UINT64_MAX);
+    return result == VK_SUCCESS ? vkResetFences(s->gpu.device, 1, &s->gpu.fence) : result;
+}
+
+/* The access to memory that the server has newer bytes for: it waits for them, and ends. */
+static void pages(void)
+{
+    struct scene s;
+    VkResult result;
+    setenv("VENUS_FETCH", "all", 1);
+    scene_open(&s);
+    kit_say("ready");
+    for (uint32_t round = 1; (result = fill_large(&s, round)) == VK_SUCCESS; round++) {
+        for (size_t i = 0; i < s.large.size / 4; i += 512)
+            VKT_EXPECT(s.large.map[i] == round || s.large.map[i] == 0); /* 0: lost meanwhile */
+    }
+    LOST(result);
+    kit_say("ended");
+    finish(&s);
+}
+
 /* Nothing of this work can be seen, so its fences are signalled before it is done: what becomes of
  * it is told by a later call. */
 static void early(void)
@@ -381,6 +408,7 @@ static const struct kit_case cases[] = {
     {"semaphore", semaphore},   {"query-wait", query_wait}, {"poll-fence", poll_fence},
     {"poll-value", poll_value}, {"poll-event", poll_event}, {"loop", loop},
     {"upload", upload},         {"together", together},     {"early", early},
+    {"pages", pages},
 };
 
 KIT_MAIN(cases)

@@ -26,6 +26,10 @@ class Hosts(GpuCase):
     def test_forks_while_working(self):
         self.check("forks-while-working")
 
+    def test_exits_without_a_word(self):
+        """The driver says goodbye: the server has nothing to log, as for a client that died."""
+        self.check("exits")
+
     def test_a_handler_installed_before(self):
         self.check("handler-before")
 

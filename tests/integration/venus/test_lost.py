@@ -10,7 +10,7 @@ import support
 from support import TIMEOUT, GpuCase, Program, Promise, is_running, start_helper, until
 
 STATES = ["between", "fence", "idle", "semaphore", "query-wait", "poll-fence", "poll-value",
-          "poll-event", "loop", "upload", "together", "early"]
+          "poll-event", "loop", "upload", "together", "early", "pages"]
 WAITS_END = 3.0  # seconds: what a program is promised
 
 

@@ -449,6 +449,30 @@ void client_put_delta(struct client *c, const struct share *share)
     client_finish(c, hole);
 }
 
+void client_put_lazy(struct client *c, VkDeviceMemory memory)
+{
+    size_t hole = client_begin(c, VN_OP_LAZY);
+    wire_put_u64(&c->out, vn_id(memory));
+    client_finish(c, hole);
+}
+
+void client_put_fetch(struct client *c, VkDeviceMemory memory, uint64_t off, uint32_t bytes)
+{
+    size_t hole = client_begin(c, VN_OP_FETCH);
+    wire_put_u64(&c->out, vn_id(memory));
+    wire_put_u64(&c->out, off);
+    wire_put_u32(&c->out, bytes);
+    client_finish(c, hole);
+}
+
+size_t client_pushes(const struct client *c, uint32_t method)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < c->push_count; i++)
+        count += c->pushes[i].method == method;
+    return count;
+}
+
 struct share *client_map(struct client *c, VkDeviceMemory memory, size_t bytes)
 {
     assert_true(c->share_count < SHARES_MAX);

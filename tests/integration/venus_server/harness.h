@@ -112,6 +112,11 @@ void client_put_batches(struct client *c, VkQueue queue, uint64_t first, VkDevic
                         uint64_t bytes);
 void client_put_delta(struct client *c, const struct share *share);
 
+void client_put_lazy(struct client *c, VkDeviceMemory memory);
+void client_put_fetch(struct client *c, VkDeviceMemory memory, uint64_t off, uint32_t bytes);
+/* Pushes of this method so far. */
+size_t client_pushes(const struct client *c, uint32_t method);
+
 /* MAP, called; the share. */
 struct share *client_map(struct client *c, VkDeviceMemory memory, size_t bytes);
 

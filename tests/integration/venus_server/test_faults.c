@@ -171,6 +171,48 @@ static void an_announcement_of_another_size_ends_the_session(void **state)
     server_stop(&server);
 }
 
+/* Memory that is no such, and ranges that are none. */
+static void fetches_that_make_no_sense_end_the_session(void **state)
+{
+    static const struct {
+        bool lazy;
+        uint64_t off;
+        uint32_t bytes;
+        const char *line;
+    } bad[] = {{false, 0, 4096, "FETCH: No such file or directory"},
+               {true, 1, 4096, "FETCH: Protocol error"},
+               {true, 0, 0, "FETCH: Protocol error"},
+               {true, 0, 2 * BUFFER_BYTES, "FETCH: Protocol error"},
+               {true, UINT64_MAX - 4095, 4096, "FETCH: Protocol error"}};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct bench b;
+        VkDeviceMemory memory;
+        server_start(&server, "unix:%s/s", plain);
+        bench_start(&b, &server);
+        assert_int_equal(bench_allocate(&b, &memory, BUFFER_BYTES), VK_SUCCESS);
+        if (bad[i].lazy)
+            client_put_lazy(&b.c, memory);
+        (void)client_map(&b.c, memory, BUFFER_BYTES);
+        client_put_fetch(&b.c, memory, bad[i].off, bad[i].bytes);
+        client_post(&b.c);
+        expect_ended(&b.c, bad[i].line);
+        server_stop(&server);
+    }
+}
+
+static void memory_that_is_mapped_does_not_become_lazy(void **state)
+{
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    client_put_lazy(&b.c, b.memory);
+    client_post(&b.c);
+    expect_ended(&b.c, "LAZY: Protocol error");
+    server_stop(&server);
+}
+
 static void noise_ends_the_session(void **state)
 {
     struct hw_rng rng;
@@ -512,6 +554,8 @@ int main(void)
         cmocka_unit_test(batches_out_of_order_end_the_session),
         cmocka_unit_test(a_submission_that_was_not_announced_ends_the_session),
         cmocka_unit_test(an_announcement_of_another_size_ends_the_session),
+        cmocka_unit_test(fetches_that_make_no_sense_end_the_session),
+        cmocka_unit_test(memory_that_is_mapped_does_not_become_lazy),
         cmocka_unit_test(noise_ends_the_session),
         cmocka_unit_test(what_uses_a_void_id_is_skipped),
         cmocka_unit_test(a_batch_with_a_spoilt_command_buffer_is_lost),

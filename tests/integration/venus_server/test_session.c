@@ -203,6 +203,103 @@ static void read_brings_what_no_batch_named(void **state)
     server_stop(&server);
 }
 
+/* ---- pages that the client fetches ---- */
+
+struct lazy {
+    struct bench b;
+    VkDeviceMemory memory;
+    VkBuffer buffer;
+    struct share *share;
+};
+
+static void lazy_start(struct lazy *l)
+{
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&l->b, &server);
+    assert_int_equal(bench_allocate(&l->b, &l->memory, BUFFER_BYTES), VK_SUCCESS);
+    bench_create_buffer(&l->b, &l->buffer, l->memory, BUFFER_BYTES);
+    client_put_lazy(&l->b.c, l->memory);
+    l->share = client_map(&l->b.c, l->memory, BUFFER_BYTES);
+}
+
+static void lazy_fill(struct lazy *l, uint32_t word)
+{
+    struct bench *b = &l->b;
+    VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                           .commandBufferCount = 1,
+                           .pCommandBuffers = &b->commands};
+    size_t hole = bench_record(b, b->commands);
+    vn_enc_cmd_vkCmdFillBuffer(&b->c.out, b->commands, l->buffer, 0, BUFFER_BYTES, word);
+    bench_record_end(b, b->commands, hole);
+    client_put_batches(&b->c, b->queue, ++b->submitted, l->memory, BUFFER_BYTES);
+    vn_enc_cmd_vkQueueSubmit(&b->c.out, b->queue, 1, &submit, VK_NULL_HANDLE);
+    client_post(&b->c);
+    assert_int_equal(client_wait_done(&b->c, b->queue, b->submitted), VK_SUCCESS);
+}
+
+/* What the server pushed last of the memory, all of which was asked for. */
+static const uint32_t *lazy_fetch(struct lazy *l)
+{
+    struct client *c = &l->b.c;
+    client_put_fetch(c, l->memory, 0, BUFFER_BYTES);
+    client_sync(c);
+    const struct push *fill = &c->pushes[c->push_count - 1];
+    assert_int_equal(fill->method, VN_PUSH_FILL);
+    assert_int_equal(fill->len, 16 + BUFFER_BYTES);
+    assert_int_equal(wire_load64(fill->data), vn_id(l->memory));
+    assert_int_equal(wire_load64(fill->data + 8), 0);
+    return (const uint32_t *)(const void *)(fill->data + 16);
+}
+
+static void what_is_fetched_is_told_and_not_pushed(void **state)
+{
+    struct lazy l;
+    struct client *c = &l.b.c;
+    (void)state;
+    lazy_start(&l);
+    lazy_fill(&l, 7);
+    assert_int_equal(c->deltas, 0);
+    const struct push *drop = client_wait_push(c, VN_PUSH_DROP);
+    assert_int_equal(drop->len, 24);
+    assert_int_equal(wire_load64(drop->data), vn_id(l.memory));
+    assert_int_equal(wire_load64(drop->data + 8), 0);
+    assert_int_equal(wire_load64(drop->data + 16), BUFFER_BYTES);
+    lazy_fill(&l, 8); /* the client has none of it: nothing to tell */
+    assert_int_equal(client_pushes(c, VN_PUSH_DROP), 1);
+    assert_int_equal(lazy_fetch(&l)[BUFFER_BYTES / 4 - 1], 8);
+    lazy_fill(&l, 9);
+    assert_int_equal(client_pushes(c, VN_PUSH_DROP), 2);
+    assert_int_equal(lazy_fetch(&l)[0], 9);
+    bench_end(&l.b);
+    server_stop(&server);
+}
+
+/* The same bytes by way of the device. */
+static void what_is_fetched_may_be_copied_by_the_device(void **state)
+{
+    setenv("VENUS_BUS_COPY", "1", 1);
+    what_is_fetched_is_told_and_not_pushed(state);
+    unsetenv("VENUS_BUS_COPY");
+}
+
+static void writes_of_the_host_are_among_what_is_fetched(void **state)
+{
+    struct lazy l;
+    (void)state;
+    lazy_start(&l);
+    lazy_fill(&l, 0x01010101);
+    l.share->bytes[5] = 0xaa;
+    memset(l.share->bytes + 4096, 0xbb, 4096);
+    client_put_delta(&l.b.c, l.share);
+    const uint8_t *now = (const uint8_t *)lazy_fetch(&l);
+    assert_int_equal(now[4], 1);
+    assert_int_equal(now[5], 0xaa);
+    assert_int_equal(now[6], 1);
+    assert_memory_equal(now + 4096, l.share->bytes + 4096, 4096);
+    bench_end(&l.b);
+    server_stop(&server);
+}
+
 /* Announces count batches, each of which may write the whole buffer. */
 static void put_batches(struct bench *b, uint32_t count)
 {
@@ -371,6 +468,9 @@ int main(void)
         cmocka_unit_test(only_changed_bytes_travel),
         cmocka_unit_test(memory_mapped_after_work_brings_what_the_work_wrote),
         cmocka_unit_test(read_brings_what_no_batch_named),
+        cmocka_unit_test(what_is_fetched_is_told_and_not_pushed),
+        cmocka_unit_test(what_is_fetched_may_be_copied_by_the_device),
+        cmocka_unit_test(writes_of_the_host_are_among_what_is_fetched),
         cmocka_unit_test(all_submissions_are_counted),
         cmocka_unit_test(validation_is_told_to_log_and_client),
         cmocka_unit_test(what_buffers_need_is_told_before_it_is_asked),

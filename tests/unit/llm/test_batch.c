@@ -175,7 +175,7 @@ static struct actor *actor_of(struct rig *r, const struct llm_job *job)
 static void turn(struct rig *r)
 {
     llm_worker_admit(&r->w);
-    llm_worker_step(&r->w);
+    llm_worker_step(&r->w, NULL);
     while (r->w.done.first) {
         struct actor *a = actor_of(r, llm_jobs_take(&r->w.done));
         if (a)

@@ -87,7 +87,7 @@ static void append(uint64_t trial, uint64_t settings)
         .latency_s = 0.125,
         .net_bytes = 1e9,
         .avg_sm = NAN,
-        .point = {.steps = 3, .rtt_ns = 1000500, .clients = 2, .evicted = 4},
+        .point = {.steps = 3, .rtt_ns = 1000500, .clients = 2, .evicted = 4, .bits_s = 1000000007},
         .kv_fetched = 5,
         .kv_recovered = 6,
         .kv_computed = 7,
@@ -118,6 +118,7 @@ static void rows_come_back(void **state)
     assert_true(r->bytes[LLM_KV_REGULAR] == 77);
     assert_int_equal(r->point.rtt_ns, 1000500);
     assert_int_equal(r->point.evicted, 4);
+    assert_int_equal(r->point.bits_s, 1000000007);
     assert_true(r->kv_fetched == 5 && r->kv_recovered == 6 && r->kv_computed == 7);
     assert_true(r->store_regular == 8 && r->store_delta == 9);
     assert_int_equal(r->tokens.count, 3);

@@ -9,6 +9,8 @@
 #include "model.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,11 +32,17 @@ static _Atomic int lose_one_in; /* gets; 0: none */
 static _Atomic int gone_after;  /* gets that are answered; below 0: all */
 static _Atomic bool garbled;
 static _Atomic uint64_t get_count, put_count;
+static _Atomic bool refuses;                             /* puts */
+static pthread_mutex_t door = PTHREAD_MUTEX_INITIALIZER; /* no put passes while it is locked */
 
 static int bad_put(struct llm_shadow_store *store, unsigned lane, const struct kv_block_key *key,
                    const void *bytes, uint32_t len)
 {
     atomic_fetch_add(&put_count, 1);
+    pthread_mutex_lock(&door);
+    pthread_mutex_unlock(&door);
+    if (atomic_load(&refuses))
+        return -ENOSPC;
     return llm_shadow_memory.put(store, lane, key, bytes, len);
 }
 
@@ -127,6 +135,7 @@ static void bench_open(struct bench *b, const char *backend, uint64_t store_byte
     atomic_store(&lose_one_in, 0);
     atomic_store(&gone_after, -1);
     atomic_store(&garbled, false);
+    atomic_store(&refuses, false);
     assert_int_equal(llm_engine_create(b->file, &options, &b->engine, why), 0);
     assert_int_equal(llm_shadow_create(&bad_store, &config, &b->shadow, why), 0);
     assert_int_equal(llm_spill_site_create(b->engine, b->shadow, "model", &b->site), 0);
@@ -254,7 +263,7 @@ static void what_comes_back_is_what_was_evicted(void **state)
     for (uint32_t k = 0; k <= LAYERS; k++) {
         struct llm_layers first = llm_layers_first(k);
         uint32_t length = llm_seq_length(o.seq);
-        assert_int_equal(llm_spill_evict(o.spill, &first, &b.figures, why), 0);
+        assert_int_equal(llm_spill_evict(o.spill, &first, LLM_SPILL_NOW, &b.figures, why), 0);
         struct llm_layers missing = llm_seq_missing(o.seq);
         assert_memory_equal(&missing, &first, sizeof first);
         b.figures = (struct llm_spill_figures){0};
@@ -279,7 +288,7 @@ static void a_cache_without_layers_comes_back_whole(void **state)
     bench_open(&b, "cpu", STORE);
     one_open(&b, &o, 0, (struct llm_spill_policy){LLM_RECOVER_ALL, LLM_PACK_ALWAYS});
     advance(&b, &o, 1, 130);
-    assert_int_equal(llm_spill_evict(o.spill, &third, &b.figures, why), 0);
+    assert_int_equal(llm_spill_evict(o.spill, &third, LLM_SPILL_NOW, &b.figures, why), 0);
     assert_int_equal(b.figures.evicted_layers, LAYERS);
     advance(&b, &o, 1, 1);
     assert_int_equal(b.figures.plain_bytes, LAYERS * 130 * llm_kv_row_bytes(b.engine));
@@ -298,18 +307,18 @@ static void stored_rows_are_not_sent_again(void **state)
     uint64_t chunk = 16 + LLM_SPILL_ROWS * llm_kv_row_bytes(b.engine);
     one_open(&b, &o, 0, delta);
     advance(&b, &o, 1, 130);
-    assert_int_equal(llm_spill_evict(o.spill, &two, &b.figures, why), 0);
+    assert_int_equal(llm_spill_evict(o.spill, &two, LLM_SPILL_NOW, &b.figures, why), 0);
     assert_int_equal(b.figures.stored_bytes, 2 * 2 * chunk);
     advance(&b, &o, 1, 10);
-    assert_int_equal(llm_spill_evict(o.spill, &two, &b.figures, why), 0);
+    assert_int_equal(llm_spill_evict(o.spill, &two, LLM_SPILL_NOW, &b.figures, why), 0);
     assert_int_equal(b.figures.stored_bytes, 2 * 2 * chunk);
     advance(&b, &o, 1, 60);
-    assert_int_equal(llm_spill_evict(o.spill, &two, &b.figures, why), 0);
+    assert_int_equal(llm_spill_evict(o.spill, &two, LLM_SPILL_NOW, &b.figures, why), 0);
     assert_int_equal(b.figures.stored_bytes, 2 * 3 * chunk);
     /* Nor by another sequence of the same tokens. */
     one_open(&b, &twin, 0, delta);
     advance(&b, &twin, 1, 130);
-    assert_int_equal(llm_spill_evict(twin.spill, &two, &b.figures, why), 0);
+    assert_int_equal(llm_spill_evict(twin.spill, &two, LLM_SPILL_NOW, &b.figures, why), 0);
     assert_int_equal(b.figures.stored_bytes, 2 * 3 * chunk);
     advance(&b, &twin, 1, 1);
     one_close(&twin);
@@ -326,7 +335,7 @@ static void a_common_beginning_is_found_in_the_store(void **state)
     bench_open(&b, "cpu", STORE);
     one_open(&b, &first, 0, delta);
     advance(&b, &first, 1, 200);
-    assert_int_equal(llm_spill_store(first.spill, &all, &b.figures, why), 0);
+    assert_int_equal(llm_spill_store(first.spill, &all, LLM_SPILL_NOW, &b.figures, why), 0);
     struct llm_layers none = llm_seq_missing(first.seq);
     assert_int_equal(llm_layers_count(&none), 0);
     one_open(&b, &second, 1, delta);
@@ -349,7 +358,7 @@ static void open_evicted(struct bench *b, struct one *o)
     bench_open(b, "cpu", STORE);
     one_open(b, o, 0, delta);
     advance(b, o, 1, 200);
-    assert_int_equal(llm_spill_evict(o->spill, &all, &b->figures, why), 0);
+    assert_int_equal(llm_spill_evict(o->spill, &all, LLM_SPILL_NOW, &b->figures, why), 0);
 }
 
 /* ---- stores that fail ---- */
@@ -373,8 +382,10 @@ static void random_evictions(const char *backend, uint64_t seed, int count, uint
     for (uint32_t s = 0; s < steps; s++) {
         for (int i = 0; i < count; i++) {
             struct llm_layers layers = some_layers((uint32_t)hw_rng_below(&rng, 1 << LAYERS));
-            int rc =
-                hw_rng_below(&rng, 2) ? llm_spill_evict(all[i].spill, &layers, &b.figures, why) : 0;
+            enum llm_spill_when when = hw_rng_below(&rng, 2) ? LLM_SPILL_BEHIND : LLM_SPILL_NOW;
+            int rc = hw_rng_below(&rng, 2)
+                         ? llm_spill_evict(all[i].spill, &layers, when, &b.figures, why)
+                         : 0;
             assert_true(rc == 0 || rc == -ENOSPC);
         }
         advance(&b, all, count, 1 + (uint32_t)hw_rng_below(&rng, 8));
@@ -400,7 +411,7 @@ static void a_full_store_leaves_layers_where_they_are(void **state)
     bench_open(&b, "cpu", 1000);
     one_open(&b, &o, 0, delta);
     advance(&b, &o, 1, 100);
-    assert_int_equal(llm_spill_evict(o.spill, &all, &b.figures, why), -ENOSPC);
+    assert_int_equal(llm_spill_evict(o.spill, &all, LLM_SPILL_NOW, &b.figures, why), -ENOSPC);
     assert_non_null(strstr(why, "layer 0 stays"));
     struct llm_layers missing = llm_seq_missing(o.seq);
     assert_int_equal(llm_layers_count(&missing), 0);
@@ -421,7 +432,7 @@ static void a_lost_chunk_is_computed_and_stored_again(void **state)
     atomic_store(&garbled, false);
     assert_true(b.figures.lost_chunks > 0);
     atomic_store(&put_count, 0);
-    assert_int_equal(llm_spill_evict(o.spill, &all, &b.figures, why), 0);
+    assert_int_equal(llm_spill_evict(o.spill, &all, LLM_SPILL_NOW, &b.figures, why), 0);
     assert_true(atomic_load(&put_count) >= 3);
     one_close(&o);
     bench_close(&b);
@@ -441,6 +452,98 @@ static void a_store_that_goes_in_the_middle_is_asked_no_more(void **state)
     bench_close(&b);
 }
 
+/* ---- behind ---- */
+
+/* A sequence of 200 rows, its layer 3 stored, so that the store is known to take chunks. */
+static void open_trusting(struct bench *b, struct one *o)
+{
+    struct llm_layers one = some_layers(8);
+    bench_open(b, "cpu", STORE);
+    one_open(b, o, 0, delta);
+    advance(b, o, 1, 200);
+    assert_int_equal(llm_spill_evict(o->spill, &one, LLM_SPILL_NOW, &b->figures, why), 0);
+    assert_false(llm_spill_leaving(o->spill));
+    b->figures = (struct llm_spill_figures){0};
+}
+
+static void rows_come_back_while_the_store_has_not_got_them(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct one o;
+    struct llm_layers two = some_layers(3);
+    open_trusting(&b, &o);
+    pthread_mutex_lock(&door);
+    assert_int_equal(llm_spill_evict(o.spill, &two, LLM_SPILL_BEHIND, &b.figures, why), 0);
+    assert_int_equal(b.figures.evicted_layers, 2); /* out, though nothing is stored */
+    assert_int_equal(b.figures.stored_bytes, 0);
+    atomic_store(&get_count, 0);
+    advance(&b, &o, 1, 1);
+    assert_int_equal(atomic_load(&get_count), 3); /* of the layer that was stored before */
+    assert_true(llm_spill_leaving(o.spill));
+    pthread_mutex_unlock(&door);
+    struct llm_layers all = llm_layers_first(LAYERS);
+    assert_int_equal(llm_spill_evict(o.spill, &all, LLM_SPILL_NOW, &b.figures, why), 0);
+    assert_false(llm_spill_leaving(o.spill));
+    advance(&b, &o, 1, 1);
+    one_close(&o);
+    bench_close(&b);
+}
+
+static void what_a_store_does_not_take_behind_stays_and_is_sent_again(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct one o;
+    struct llm_layers two = some_layers(3);
+    open_trusting(&b, &o);
+    pthread_mutex_lock(&door);
+    assert_int_equal(llm_spill_evict(o.spill, &two, LLM_SPILL_BEHIND, &b.figures, why), 0);
+    atomic_store(&refuses, true);
+    pthread_mutex_unlock(&door);
+    for (uint64_t until = hw_now_ns() + 10 * HW_SEC; llm_shadow_takes(b.shadow);) {
+        assert_true(hw_now_ns() < until); /* the first refusal is known long before */
+        sched_yield();
+    }
+    advance(&b, &o, 1, 1); /* compared with what it was */
+    assert_int_equal(b.figures.lost_chunks, 0);
+    assert_int_equal(llm_spill_evict(o.spill, &two, LLM_SPILL_BEHIND, &b.figures, why), -ENOSPC);
+    atomic_store(&refuses, false);
+    assert_int_equal(b.figures.stored_bytes, 0);
+    assert_int_equal(llm_spill_evict(o.spill, &two, LLM_SPILL_NOW, &b.figures, why), 0);
+    assert_true(b.figures.stored_bytes > 0);
+    assert_false(llm_spill_leaving(o.spill));
+    advance(&b, &o, 1, 1);
+    one_close(&o);
+    bench_close(&b);
+}
+
+static void another_sequence_finds_what_is_on_its_way(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct one o, twin;
+    struct llm_layers all = llm_layers_first(LAYERS);
+    open_trusting(&b, &o);
+    one_open(&b, &twin, 1, delta); /* the same tokens up to 150 */
+    twin.added = 150;
+    assert_int_equal(llm_spill_add(twin.spill, b.text[1], 150), 0);
+    advance(&b, &o, 1, 1); /* every layer is there again */
+    pthread_mutex_lock(&door);
+    assert_int_equal(llm_spill_store(o.spill, &all, LLM_SPILL_BEHIND, &b.figures, why), 0);
+    assert_int_equal(llm_spill_match(twin.spill, 149), 128);
+    assert_int_equal(llm_spill_adopt(twin.spill, 128), 0);
+    assert_int_equal(llm_spill_begin(twin.spill, NULL), 0);
+    llm_spill_end(twin.spill); /* does not wait for the store */
+    one_close(&o);             /* what it sent is stored all the same */
+    pthread_mutex_unlock(&door);
+    b.figures = (struct llm_spill_figures){0};
+    advance(&b, &twin, 1, 1);
+    assert_int_equal(b.figures.lost_chunks, 0);
+    one_close(&twin);
+    bench_close(&b);
+}
+
 /* ---- what it costs ---- */
 
 static void what_is_cheaper_is_chosen_by_what_it_cost(void **state)
@@ -452,7 +555,7 @@ static void what_is_cheaper_is_chosen_by_what_it_cost(void **state)
     open_evicted(&b, &o);
     assert_false(llm_spill_should_compute(o.spill, why)); /* nothing is known */
     advance(&b, &o, 1, 1);
-    assert_int_equal(llm_spill_evict(o.spill, &one, &b.figures, why), 0);
+    assert_int_equal(llm_spill_evict(o.spill, &one, LLM_SPILL_NOW, &b.figures, why), 0);
     llm_spill_site_timed(b.site, 1, HW_SEC);
     assert_false(llm_spill_should_compute(o.spill, why));
     for (int i = 0; i < 100; i++)
@@ -466,7 +569,7 @@ static void what_is_cheaper_is_chosen_by_what_it_cost(void **state)
 
 /* ---- trouble ---- */
 
-static int short_life(struct bench *b)
+static int short_life(struct bench *b, enum llm_spill_when when)
 {
     struct llm_seq *seq = NULL;
     struct llm_spill *spill = NULL;
@@ -483,7 +586,7 @@ static int short_life(struct bench *b)
     if (rc == 0)
         rc = llm_engine_step(b->engine, rows, 69, logits, why);
     if (rc == 0)
-        rc = llm_spill_evict(spill, &two, &b->figures, why);
+        rc = llm_spill_evict(spill, &two, when, &b->figures, why);
     if (rc == 0)
         rc = llm_spill_begin(spill, NULL);
     if (rc == 0) {
@@ -500,9 +603,8 @@ static int short_life(struct bench *b)
     return rc;
 }
 
-static void every_allocation_may_fail(void **state)
+static void fail_each(enum llm_spill_when when)
 {
-    (void)state;
     struct bench b;
     int rc = -ENOMEM;
     bench_open(&b, "cpu", STORE);
@@ -510,11 +612,18 @@ static void every_allocation_may_fail(void **state)
         assert_true(allowed < 1000);
         allocations_left = allowed;
         counting = true;
-        rc = short_life(&b);
+        rc = short_life(&b, when);
         counting = false;
         assert_true(rc == 0 || rc == -ENOMEM);
     }
     bench_close(&b);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    fail_each(LLM_SPILL_NOW);
+    fail_each(LLM_SPILL_BEHIND);
 }
 
 /* test-llm-spill [BACKEND]: on another backend, what depends on it. */
@@ -534,6 +643,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_full_store_leaves_layers_where_they_are),
         cmocka_unit_test(a_lost_chunk_is_computed_and_stored_again),
         cmocka_unit_test(a_store_that_goes_in_the_middle_is_asked_no_more),
+        cmocka_unit_test(rows_come_back_while_the_store_has_not_got_them),
+        cmocka_unit_test(what_a_store_does_not_take_behind_stays_and_is_sent_again),
+        cmocka_unit_test(another_sequence_finds_what_is_on_its_way),
         cmocka_unit_test(what_is_cheaper_is_chosen_by_what_it_cost),
         cmocka_unit_test(every_allocation_may_fail),
     };

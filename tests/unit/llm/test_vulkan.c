@@ -293,6 +293,41 @@ static void logits_are_read_after_other_bytes(void **state)
     b->ops->close(b);
 }
 
+/* Steps of every shape, until attention is shared out in chunks: what is made meanwhile.  last: the
+ * logits of the last row. */
+static uint64_t made_in_steps(struct llm_engine *engine, float last[VOCAB])
+{
+    enum { PICKS = 8 };
+    static const uint32_t sizes[] = {PROMPT, 1, 2, 3, 4, 5, PICKS, 200, 1};
+    static float logits[PICKS * VOCAB];
+    struct llm_row rows[200];
+    struct llm_seq *seq = new_seq(engine);
+    uint64_t before = llm_engine_made(engine);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        for (uint32_t r = 0; r < sizes[i]; r++)
+            rows[r] =
+                (struct llm_row){.seq = seq, .token = token_at(r), .logits = r + PICKS >= sizes[i]};
+        assert_int_equal(llm_engine_step(engine, rows, sizes[i], logits, why), 0);
+    }
+    memcpy(last, logits, VOCAB * sizeof *last);
+    llm_seq_destroy(seq);
+    return llm_engine_made(engine) - before;
+}
+
+static void a_warm_engine_makes_nothing_in_steps(void **state)
+{
+    (void)state;
+    struct llm_file *file = model_wide(LLM_GPTJ, LLM_F16, FFN, CONTEXT);
+    struct llm_engine *cold = make_engine(file, "vulkan"), *warm = make_engine(file, "vulkan");
+    assert_true(made_in_steps(cold, want) > 0);
+    assert_int_equal(llm_engine_warm(warm, why), 0);
+    assert_int_equal(made_in_steps(warm, got), 0);
+    assert_memory_equal(got, want, VOCAB * sizeof *want);
+    llm_engine_destroy(cold);
+    llm_engine_destroy(warm);
+    llm_file_close(file);
+}
+
 /* ---- trouble ---- */
 
 static int try_everything(const struct llm_file *file)
@@ -303,7 +338,9 @@ static int try_everything(const struct llm_file *file)
     int rc = llm_engine_create(file, &options, &engine, why);
     if (rc)
         return rc;
-    rc = llm_seq_create(engine, &seq);
+    rc = llm_engine_warm(engine, why);
+    if (rc == 0)
+        rc = llm_seq_create(engine, &seq);
     if (rc == 0) {
         struct llm_row row = {.seq = seq, .token = 1, .logits = true};
         rc = llm_engine_step(engine, &row, 1, got, why);
@@ -374,6 +411,7 @@ int main(void)
         cmocka_unit_test(kv_travels_as_bytes),
         cmocka_unit_test(pages_come_and_go),
         cmocka_unit_test(logits_are_read_after_other_bytes),
+        cmocka_unit_test(a_warm_engine_makes_nothing_in_steps),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(too_large_a_buffer_is_told_with_sizes),
         cmocka_unit_test(no_device_is_told),

@@ -21,14 +21,19 @@ static uint32_t prompt[PROMPT], expected[STEPS];
 
 /* ---- a server in a thread ---- */
 
+static struct llm_worker_options options_of(uint64_t grace_ns, uint64_t upload_bytes)
+{
+    return (struct llm_worker_options){.file = file,
+                                       .engine = {.threads = 1, .kv_bytes = 8 << 20},
+                                       .grace_ns = grace_ns,
+                                       .upload_bytes = upload_bytes,
+                                       .sequences = SEQUENCES,
+                                       .tokens = TOKENS};
+}
+
 static void start(struct host *h, uint64_t grace_ns, uint64_t upload_bytes)
 {
-    struct llm_worker_options options = {.file = file,
-                                         .engine = {.threads = 1, .kv_bytes = 8 << 20},
-                                         .grace_ns = grace_ns,
-                                         .upload_bytes = upload_bytes,
-                                         .sequences = SEQUENCES,
-                                         .tokens = TOKENS};
+    struct llm_worker_options options = options_of(grace_ns, upload_bytes);
     host_start(h, &options);
 }
 
@@ -82,18 +87,35 @@ static void check_mode(struct host *h, const struct llm_mode_ops *mode, struct l
     llm_remote_close(remote);
 }
 
+static void check_all_modes(struct host *h)
+{
+    struct llm_wish tokens = {.kind = LLM_WISH_TOKENS};
+    check_mode(h, &llm_mode_naive, tokens, 0);
+    check_mode(h, &llm_mode_remote_cache, tokens, 0);
+    check_mode(h, &llm_mode_semantic, tokens, 1);
+    check_mode(h, &llm_mode_semantic, tokens, 4);
+    check_mode(h, &llm_mode_semantic, (struct llm_wish){.kind = LLM_WISH_TOP_K, .top_k = 9}, 0);
+    check_mode(h, &llm_mode_semantic, (struct llm_wish){.kind = LLM_WISH_LOGITS}, 0);
+}
+
 static void every_mode_generates_the_same(void **state)
 {
     (void)state;
     struct host h;
-    struct llm_wish tokens = {.kind = LLM_WISH_TOKENS};
     start(&h, 0, UINT64_C(1) << 30);
-    check_mode(&h, &llm_mode_naive, tokens, 0);
-    check_mode(&h, &llm_mode_remote_cache, tokens, 0);
-    check_mode(&h, &llm_mode_semantic, tokens, 1);
-    check_mode(&h, &llm_mode_semantic, tokens, 4);
-    check_mode(&h, &llm_mode_semantic, (struct llm_wish){.kind = LLM_WISH_TOP_K, .top_k = 9}, 0);
-    check_mode(&h, &llm_mode_semantic, (struct llm_wish){.kind = LLM_WISH_LOGITS}, 0);
+    check_all_modes(&h);
+    host_stop(&h);
+}
+
+/* By the worker's own, as above, only while the server's sleeps and says so. */
+static void answers_go_by_the_servers_thread_too(void **state)
+{
+    (void)state;
+    struct host h;
+    struct llm_worker_options options = options_of(0, UINT64_C(1) << 30);
+    options.no_lend = true;
+    host_start(&h, &options);
+    check_all_modes(&h);
     host_stop(&h);
 }
 
@@ -504,6 +526,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mode_generates_the_same),
+        cmocka_unit_test(answers_go_by_the_servers_thread_too),
         cmocka_unit_test(a_semantic_step_is_small),
         cmocka_unit_test(the_served_file_can_be_fetched),
         cmocka_unit_test(unknown_handles_are_named),

@@ -443,7 +443,7 @@ static void ask(struct rig *r, int client, struct llm_job *job, const struct llm
 static void turn(struct rig *r)
 {
     llm_worker_admit(&r->w);
-    llm_worker_step(&r->w);
+    llm_worker_step(&r->w, NULL);
 }
 
 static bool is_done(struct rig *r, const struct llm_job *job)

@@ -36,7 +36,13 @@ static void host_closed(void *user, struct rpc_ep *ep, int status)
     llm_worker_closed(((struct host *)user)->worker, ep, status);
 }
 
-static const struct rpc_server_ops host_ops = {.message = host_message, .closed = host_closed};
+static void host_sleeps(void *user, bool begins)
+{
+    llm_worker_server_sleeps(((struct host *)user)->worker, begins);
+}
+
+static const struct rpc_server_ops host_ops = {
+    .message = host_message, .closed = host_closed, .sleeps = host_sleeps};
 
 static void *host_serve(void *user)
 {
