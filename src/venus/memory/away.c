@@ -294,6 +294,18 @@ static int move_out_apart(struct vn_region *region, size_t off, size_t len)
     return err;
 }
 
+/* What was dropped before is a mapping of its own to the kernel, also once it has come back, and it
+ * moves only what lies in one. */
+static int move_out_by_mapping(struct vn_region *region, size_t off, size_t len)
+{
+    size_t page = region->kernel->page, half = len / page / 2 * page;
+    int err = move_out_apart(region, off, len);
+    if (err != -EFAULT || half == 0)
+        return err;
+    err = move_out_by_mapping(region, off, half);
+    return err ? err : move_out_by_mapping(region, off + half, len - half);
+}
+
 /* Whether the twin of a page is of no more use. */
 static bool twin_is_free(const struct vn_region *region, size_t page)
 {
@@ -326,7 +338,7 @@ static int drop(struct vn_region *region, size_t first, size_t end)
         size_t away = vn_pageset_next(&region->missing, page);
         size_t stop = away < end ? away : end;
         if (stop > page) {
-            err = move_out_apart(region, page * VN_PAGE_BYTES, (stop - page) * VN_PAGE_BYTES);
+            err = move_out_by_mapping(region, page * VN_PAGE_BYTES, (stop - page) * VN_PAGE_BYTES);
             if (!err)
                 drop_twin(region, page, stop);
         }

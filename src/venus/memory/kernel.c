@@ -285,21 +285,34 @@ int vn_kernel_protect(const struct vn_kernel *kernel, uintptr_t addr, size_t len
     return 0;
 }
 
-int vn_kernel_install(const struct vn_kernel *kernel, uintptr_t addr, const void *from, size_t len,
-                      bool clean)
+/* At most so much of the range, which the kernel does only within one mapping.  Bytes done or a
+ * negative errno. */
+static int64_t copy_some(const struct vn_kernel *kernel, uintptr_t addr, const uint8_t *from,
+                         size_t len, bool clean)
 {
     struct uffdio_copy copy = {
         .dst = addr, .src = (uintptr_t)from, .len = len, .mode = clean ? UFFDIO_COPY_MODE_WP : 0};
-    while (copy.len) {
-        copy.copy = 0;
-        if (ioctl(kernel->uffd, UFFDIO_COPY, &copy) == 0)
-            return 0;
-        if (errno != EAGAIN && errno != EINTR)
-            return -errno;
-        uint64_t done = copy.copy > 0 ? (uint64_t)copy.copy : 0;
-        copy.dst += done;
-        copy.src += done;
-        copy.len -= done;
+    if (ioctl(kernel->uffd, UFFDIO_COPY, &copy) == 0)
+        return (int64_t)len;
+    if (errno != EAGAIN && errno != EINTR)
+        return -errno;
+    return copy.copy > 0 ? copy.copy : 0;
+}
+
+int vn_kernel_install(const struct vn_kernel *kernel, uintptr_t addr, const void *from, size_t len,
+                      bool clean)
+{
+    const uint8_t *bytes = from;
+    for (size_t at = 0, most = len; at < len;) {
+        size_t some = len - at < most ? len - at : most;
+        int64_t done = copy_some(kernel, addr + at, bytes + at, some, clean);
+        if (done == -ENOENT && some > kernel->page) { /* in two mappings or more */
+            most = some / kernel->page / 2 * kernel->page;
+            continue;
+        }
+        if (done < 0)
+            return (int)done;
+        at += (size_t)done;
     }
     return 0;
 }

@@ -98,6 +98,29 @@ static void a_write_to_a_dropped_page_is_merged_and_sent(void **state)
     assert_memory_equal(joint.live, joint.server, SIZE);
 }
 
+/* Parts that were dropped on their own are mappings of their own to the kernel. */
+static void what_was_dropped_in_parts_is_dropped_as_a_whole(void **state)
+{
+    static const size_t parts[][2] = {{10, 7}, {17, 1}, {40, 3}, {41, 20}, {100, 28}};
+    (void)state;
+    memset(joint.live, 1, SIZE);
+    assert_true(joint_push(&joint) > 0);
+    for (int round = 0; round < 3; round++) {
+        for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+            size_t off = parts[i][0] * VN_PAGE_BYTES, len = parts[i][1] * VN_PAGE_BYTES;
+            memset(joint.server + off, (int)i + 7, len);
+            assert_int_equal(vn_region_drop(joint.region, off, len), 0);
+            assert_memory_equal(joint.live + off, joint.server + off, len);
+        }
+        joint.live[11 * VN_PAGE_BYTES] = 99;
+        gpu_writes_everything();
+        joint.server[11 * VN_PAGE_BYTES] = joint.twin.bytes[11 * VN_PAGE_BYTES];
+        drop_all();
+        assert_int_equal(joint_push(&joint), 1);
+        assert_memory_equal(joint.live, joint.server, SIZE);
+    }
+}
+
 static void reading_on_fetches_more_at_once(void **state)
 {
     (void)state;
@@ -447,6 +470,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_JOINT(nothing_is_moved_until_it_is_touched),
         WITH_JOINT(a_write_to_a_dropped_page_is_merged_and_sent),
+        WITH_JOINT(what_was_dropped_in_parts_is_dropped_as_a_whole),
         WITH_JOINT(reading_on_fetches_more_at_once),
         WITH_JOINT(writes_not_yet_sent_are_sent_from_dropped_pages),
         WITH_JOINT(writes_not_yet_sent_are_laid_over_what_is_fetched),
