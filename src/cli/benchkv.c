@@ -27,7 +27,8 @@ enum {
 
 struct benchkv_options {
     struct cli_list clients, peers;
-    uint64_t ranks, rank, client_ranks, daemons, depth, key_range, value_size, runs, rate;
+    const char *rank;
+    uint64_t ranks, client_ranks, daemons, depth, key_range, value_size, runs, rate;
     uint64_t duration_ns, warmup_ns, ring_bytes;
     const char *read_ratio, *csv, *report, *seed_text;
     int distribution, transport, flush, wait, bursts;
@@ -191,12 +192,11 @@ static const struct cli_option options[] = {
      .max = KV_RANKS_MAX,
      .help = "the first N ranks have clients that ask; the others only serve"},
     {.name = "rank",
-     .kind = CLI_U64,
+     .kind = CLI_STRING,
      .argument = "N",
      .offset = offsetof(struct benchkv_options, rank),
-     .max = KV_RANKS_MAX - 1,
-     .help = "with --peers: which of them this is; mpirun's and srun's\n"
-             "variables also say it"},
+     .help = "with --peers: which of them this is\n"
+             "[default: what mpirun or srun says; 0]"},
     {.name = "peers",
      .kind = CLI_LIST,
      .argument = "ADDR",
@@ -700,7 +700,9 @@ static enum cli_exit run_here(struct bench *b)
 static enum cli_exit run_as_rank(struct bench *b)
 {
     b->world.ranks = (uint32_t)b->o->peers.count;
-    b->world.rank = cli_rank((uint32_t)b->o->rank);
+    enum cli_exit code = cli_rank("benchkv", b->o->rank, &b->world.rank);
+    if (code != CLI_DONE)
+        return code;
     if (b->world.rank >= b->world.ranks)
         return cli_fail(CLI_USAGE, "benchkv: rank %u of %u: --peers names too few", b->world.rank,
                         b->world.ranks);
@@ -714,7 +716,7 @@ static enum cli_exit run_as_rank(struct bench *b)
         return cli_fail(CLI_FAILED, "benchkv: %s: %s", b->world.dir, strerror(errno));
     if (b->world.rank == 0)
         measure_pingpong(b, &b->pingpong_us, &b->raw_us);
-    enum cli_exit code = run_rank(b);
+    code = run_rank(b);
     remove_dir(b->world.dir);
     return code;
 }

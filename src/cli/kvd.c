@@ -23,7 +23,8 @@ struct kvd_options {
     const char *socket;
     struct cli_list peers;
     struct cli_members_options members;
-    uint64_t rank, daemons;
+    const char *rank;
+    uint64_t daemons;
     uint64_t store_bytes, entries, value_max, max_clients, ring_bytes, heartbeat_ns;
     uint64_t arena_bytes, block_entries, copies, tenant_bytes, lease_ns;
     int flush, wait, policy;
@@ -48,12 +49,11 @@ static const struct cli_option options[] = {
      .help = "the address of every rank, this one too, in order; each further\n"
              "daemon of a rank takes the next port, or PATH.1 and so on"},
     {.name = "rank",
-     .kind = CLI_U64,
+     .kind = CLI_STRING,
      .argument = "N",
      .offset = offsetof(struct kvd_options, rank),
-     .def = "0",
-     .max = KV_RANKS_MAX - 1,
-     .help = "which of --peers this is; mpirun's and srun's variables also say it"},
+     .help = "which of --peers this is\n"
+             "[default: what mpirun or srun says; 0]"},
     {.name = "members",
      .kind = CLI_LIST,
      .argument = "NAME=ADDR",
@@ -495,8 +495,9 @@ static enum cli_exit run(const void *values, const struct cli_operands *operands
     if (!k)
         return cli_fail(CLI_FAILED, "out of memory");
     k->o = values;
-    k->rank = cli_rank((uint32_t)k->o->rank);
-    enum cli_exit code = serve(k);
+    enum cli_exit code = cli_rank("kvd", k->o->rank, &k->rank);
+    if (code == CLI_DONE)
+        code = serve(k);
     cli_members_fini(&k->members);
     for (uint32_t i = 0; i < k->unit_count; i++)
         kv_host_destroy(k->units[i].host);

@@ -47,9 +47,17 @@ uint32_t cli_launched_ranks(void)
     return 0;
 }
 
-uint32_t cli_rank(uint32_t given)
+enum cli_exit cli_rank(const char *command, const char *given, uint32_t *out)
 {
-    uint32_t rank = given;
-    (void)cli_launched_rank(&rank);
-    return rank;
+    uint64_t rank;
+    *out = 0;
+    if (!given) {
+        (void)cli_launched_rank(out);
+        return CLI_DONE;
+    }
+    if (hw_parse_u64(given, 0, KV_RANKS_MAX - 1, &rank))
+        return cli_fail(CLI_USAGE, "%s: --rank: '%s' is not a number from 0 to %d", command, given,
+                        KV_RANKS_MAX - 1);
+    *out = (uint32_t)rank;
+    return CLI_DONE;
 }

@@ -4,6 +4,8 @@
 #ifndef HAWSER_CLI_KVRANKS_H
 #define HAWSER_CLI_KVRANKS_H
 
+#include "cli/cli.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -15,8 +17,9 @@ extern const char *const cli_wait_names[];
 bool cli_launched_rank(uint32_t *rank_out);
 /* How many processes it started; 0 when none did. */
 uint32_t cli_launched_ranks(void);
-/* The launcher's word, else `given`. */
-uint32_t cli_rank(uint32_t given);
+/* --rank of `command`, else the launcher's word, else 0: a script that a launcher started may start
+ * ranks of its own.  given: the option's text, NULL without it. */
+enum cli_exit cli_rank(const char *command, const char *given, uint32_t *out);
 
 /* Rows for an environment table. */
 #define CLI_RANK_ENV                                                                               \

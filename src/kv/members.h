@@ -29,7 +29,7 @@ enum {
 
 #define KV_MEMBER_TTL_MIN (2 * HW_SEC) /* etcd grants no less with its default election time */
 #define KV_MEMBER_TTL_MAX (3600 * HW_SEC)
-#define KV_MEMBERS_BYE_NS (500 * HW_MS) /* at most for leaving, when etcd does not answer */
+#define KV_MEMBERS_BYE_NS (2 * HW_SEC) /* at most for leaving, when etcd does not answer */
 
 typedef void kv_members_fn(void *user, const struct kv_view *view);
 

@@ -150,6 +150,9 @@ class Benchkv(Case):
         conditions = dict(report["tables"][0]["rows"])
         self.assertEqual(conditions["Transport"], "copyrpc unix")
 
+    def test_ranks_started_by_hand_within_a_launchers_script(self):
+        self.ranks_meet(lambda i: self.rank("--rank", str(i), environment={"SLURM_PROCID": "0"}))
+
     def test_ranks_started_by_a_launcher(self):
         for rank, ranks in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
                             ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")):
