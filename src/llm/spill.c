@@ -59,6 +59,7 @@ struct llm_spill {
     uint32_t prefix_count, prefix_room;
     uint32_t leaving_count; /* chunks, of all layers */
     bool fetching;
+    bool guesses;                      /* what the store costs was not known when it began */
     struct llm_layers wanted;          /* to be fetched */
     uint32_t next_layer;               /* of them, to start with */
     uint64_t fetched, plain, fetch_ns; /* of this fetch: bytes, of rows, time of all lanes */
@@ -578,6 +579,7 @@ int llm_spill_begin(struct llm_spill *s, const struct llm_layers *only)
     assert(!s->fetching);
     s->wanted = only ? *only : llm_layers_first(s->site->layers);
     s->fetching = true;
+    s->guesses = !only && s->policy.recovery == LLM_RECOVER_DELTA && s->site->fetch_ns_a_byte == 0;
     s->next_layer = 0;
     s->fetched = s->plain = s->fetch_ns = 0;
     int rc = start_ahead(s, 0);
@@ -663,6 +665,21 @@ static int write_tail(struct llm_spill *s, uint32_t layer, struct llm_spill_figu
     return 0;
 }
 
+/* The first fetch shows what the store costs: it ends where the rest of it would take longer than
+ * computing everything. */
+static int reconsider(const struct llm_spill *s, char *why)
+{
+    double compute_ns = llm_seq_length(s->seq) * s->site->row_ns;
+    if (!s->guesses || compute_ns == 0 || s->plain == 0)
+        return 0;
+    double ns_a_byte = (double)s->fetch_ns / LLM_SHADOW_THREADS / (double)s->plain;
+    double fetch_ns = (double)missing_bytes(s) * ns_a_byte;
+    if (fetch_ns <= compute_ns)
+        return 0;
+    return llm_why(why, -ENODATA, "%.0f us to fetch the rest, %.0f us to compute", fetch_ns / 1e3,
+                   compute_ns / 1e3);
+}
+
 int llm_spill_open(struct llm_spill *s, uint32_t layer, struct llm_spill_figures *f, char *why)
 {
     assert(s->fetching);
@@ -678,6 +695,9 @@ int llm_spill_open(struct llm_spill *s, uint32_t layer, struct llm_spill_figures
     stop_layer(s, &s->layers[layer]);
     drop_tail(&s->layers[layer]);
     f->restored_layers++;
+    rc = reconsider(s, why);
+    if (rc)
+        return rc;
     return start_ahead(s, layer) ? llm_why(why, -ENOMEM, "no memory for fetched rows") : 0;
 }
 

@@ -567,6 +567,31 @@ static void what_is_cheaper_is_chosen_by_what_it_cost(void **state)
     bench_close(&b);
 }
 
+static void a_first_fetch_that_turns_out_slow_is_given_up(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct one o;
+    open_evicted(&b, &o);
+    for (int i = 0; i < 100; i++)
+        llm_spill_site_timed(b.site, 1000000, 1);
+    assert_false(llm_spill_should_compute(o.spill, why)); /* what the store costs is not known */
+    assert_int_equal(llm_spill_begin(o.spill, NULL), 0);
+    int rc;
+    while ((rc = llm_spill_poll(o.spill, &b.figures, why)) == -EAGAIN)
+        sched_yield();
+    assert_int_equal(rc, -ENODATA);
+    assert_non_null(strstr(why, "to compute"));
+    assert_int_equal(b.figures.restored_layers, 1);
+    assert_int_equal(b.figures.lost_chunks, 0);
+    llm_spill_end(o.spill);
+    assert_true(llm_spill_should_compute(o.spill, why)); /* now it is */
+    assert_true(llm_spill_give_up(o.spill) > 0);
+    advance(&b, &o, 1, 1);
+    one_close(&o);
+    bench_close(&b);
+}
+
 /* ---- trouble ---- */
 
 static int short_life(struct bench *b, enum llm_spill_when when)
@@ -647,6 +672,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_a_store_does_not_take_behind_stays_and_is_sent_again),
         cmocka_unit_test(another_sequence_finds_what_is_on_its_way),
         cmocka_unit_test(what_is_cheaper_is_chosen_by_what_it_cost),
+        cmocka_unit_test(a_first_fetch_that_turns_out_slow_is_given_up),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
