@@ -106,6 +106,13 @@ class Differential(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("# VUID-one", done.stdout)
 
+    def test_a_bug_that_the_layer_calls_its_own_is_no_failure(self):
+        late = 'printf "UNASSIGNED-VkSemaphore-state-timeout: late\\n    Objects: 1\\n" >"$log"\n'
+        self.assertEqual(self.validate(late).returncode, 0)
+        done = self.validate(late + 'echo VUID-one >>"$log"')
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("says:\n# VUID-one", done.stdout)
+
     def test_a_layer_that_does_not_load_is_a_failure(self):
         self.assertIn("did not load", self.validate("exit 0").stdout)
 
