@@ -87,7 +87,7 @@
 #include "wire/limits.h"
 
 enum {
-    VN_PROTOCOL = 1,
+    VN_PROTOCOL = 2,
     VN_CAPABILITY_PROTOCOL = 0xff, /* of a server's hello: its VN_PROTOCOL; 0: no Vulkan here */
 
     VN_METHOD_FIRST = 256, /* the layers' ranges of 256: this is ours */
