@@ -159,6 +159,7 @@ VkResult vn_device_create(const struct vn_instance *instance, VkPhysicalDevice p
         free(device);
         return result;
     }
+    pthread_mutex_init(&device->reporting, NULL);
     result = load(instance, device);
     if (result < 0) {
         vn_device_destroy(device);
@@ -174,17 +175,15 @@ void vn_device_stop(struct vn_device *device)
 {
     vn_bus_destroy(device->bus, device); /* the executor has waited for each copy */
     device->bus = NULL;
-    while (device->queues) {
-        struct vn_queue *queue = device->queues;
-        device->queues = queue->next;
-        vn_queue_destroy(queue);
-    }
+    while (device->queues)
+        vn_queue_destroy(device->queues);
 }
 
 void vn_device_destroy(struct vn_device *device)
 {
     vn_device_stop(device);
     device->driver.vkDestroyDevice(device->handle, NULL);
+    pthread_mutex_destroy(&device->reporting);
     free(device->families);
     free(device);
 }

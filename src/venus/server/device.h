@@ -9,6 +9,8 @@
 #ifndef HAWSER_VENUS_SERVER_DEVICE_H
 #define HAWSER_VENUS_SERVER_DEVICE_H
 
+#include <pthread.h>
+
 #include "base/arena.h"
 #include "venus/server/driver.h"
 #include "venus/server/facts.h"
@@ -35,8 +37,10 @@ struct vn_device {
     VkPhysicalDeviceMemoryProperties memory;
     struct vn_queue_family *families; /* as created */
     uint32_t family_count;
-    struct vn_queue *queues; /* that the client asked for */
-    uint64_t submissions;    /* so far; tells whether memory can have been written */
+    pthread_mutex_t reporting; /* held while one queue reports; guards the list of queues, which the
+                                  executor alone changes */
+    struct vn_queue *queues;   /* that the client asked for */
+    uint64_t submissions;      /* so far; tells whether memory can have been written */
     struct vn_facts facts;
     struct vn_bus *bus;     /* from the first copy on */
     struct vn_device *next; /* the session's list */

@@ -225,18 +225,58 @@ int vn_report_done(struct vn_channel *channel, uint64_t queue, uint64_t number, 
     return vn_channel_send(channel, VN_PUSH_DONE, body, sizeof(body));
 }
 
-/* All batches up to a number that the device has reached. */
-static int report_done(struct vn_queue *q, uint64_t number)
+/* Pushes what the batches up to a number wrote that the device has reached. */
+static int read_back(struct vn_queue *q, uint64_t number)
 {
     struct vn_batch *batch;
-    uint64_t last = 0;
     int rc = 0;
     while (rc == 0 && (batch = take_up_to(q, number, true)) != NULL) {
         rc = vn_memories_read(q->reports->memories, batch->ranges, batch->range_count);
-        last = batch->number;
+        q->read = batch->number;
         batch_free(q->reports, batch);
     }
-    return rc || last == 0 ? rc : vn_report_done(q->reports->channel, q->id, last, VK_SUCCESS);
+    return rc;
+}
+
+/* What the device has reached of a queue with something to read back; 0 for others. */
+static uint64_t reached_with_ranges(struct vn_queue *q)
+{
+    const struct vn_device *device = q->device;
+    uint64_t reached = 0;
+    pthread_mutex_lock(&q->lock);
+    const struct vn_batch *batch = q->running.first;
+    while (batch && batch->range_count == 0)
+        batch = batch->next;
+    pthread_mutex_unlock(&q->lock);
+    if (batch && device->semaphore_value(device->handle, q->timeline, &reached) != VK_SUCCESS)
+        return 0; /* its own thread finds out */
+    return reached;
+}
+
+static int tell_read(struct vn_queue *q)
+{
+    uint64_t number = q->read;
+    if (number <= q->told)
+        return 0;
+    q->told = number;
+    return vn_report_done(q->reports->channel, q->id, number, VK_SUCCESS);
+}
+
+/* All batches up to a number that the device has reached.  They may have waited, by a semaphore,
+ * for batches of other queues, and who waits for them counts on what those wrote: so what is done
+ * on any queue is read back before anything is told. */
+static int report_done(struct vn_queue *q, uint64_t number)
+{
+    struct vn_device *device = q->device;
+    struct vn_queue *other;
+    int rc = 0;
+    pthread_mutex_lock(&device->reporting);
+    for (other = device->queues; other && rc == 0; other = other->next)
+        rc = read_back(other, other == q ? number : reached_with_ranges(other));
+    for (other = device->queues; other && rc == 0; other = other->next)
+        rc = tell_read(other);
+    pthread_mutex_unlock(&device->reporting);
+    return rc;
 }
 
 /* Everything outstanding has failed. */
@@ -311,12 +351,26 @@ static bool hold(struct vn_queue *q)
     return true;
 }
 
+/* The number of the first batch that somebody waits for.  0: there is none any more, another
+ * queue's report included it; nobody holds the queue then. */
+static uint64_t next_held(struct vn_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    const struct vn_batch *batch = first_reported(q);
+    uint64_t number = batch ? batch->number : 0;
+    q->held = batch != NULL;
+    pthread_mutex_unlock(&q->lock);
+    if (!number)
+        q->reports->held = NULL;
+    return number;
+}
+
 void vn_queue_report_held(struct vn_reports *reports)
 {
     struct vn_queue *q = reports->held;
-    const struct vn_batch *batch = first_reported(q); /* the thread takes none meanwhile */
-    assert(batch);
-    uint64_t number = batch->number;
+    uint64_t number = next_held(q);
+    if (!number)
+        return;
     VkResult result = (reports->spins ? spin_slice : wait_slice)(q, &number, held_slice_ns);
     reports->waited = result == VK_TIMEOUT;
     if (reports->waited && hw_now_ns() < reports->held_until_ns)
@@ -328,12 +382,7 @@ void vn_queue_report_held(struct vn_reports *reports)
     }
     /* A connection that has ended is found by the next receive. */
     (void)!(result < 0 ? report_lost(q, result) : report_done(q, number));
-    if (first_reported(q))
-        return;
-    reports->held = NULL;
-    pthread_mutex_lock(&q->lock);
-    q->held = false;
-    pthread_mutex_unlock(&q->lock);
+    (void)next_held(q);
 }
 
 /* ---- submissions ---- */
@@ -503,8 +552,10 @@ VkResult vn_queue_create(struct vn_device *device, VkQueue handle, uint64_t id,
     }
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->work, NULL);
+    pthread_mutex_lock(&device->reporting);
     q->next = device->queues;
     device->queues = q;
+    pthread_mutex_unlock(&device->reporting);
     *out = q;
     return VK_SUCCESS;
 }
@@ -519,6 +570,16 @@ static void wait_for_all(struct vn_queue *q)
         (void)wait_for_device(q, &q->reports->patience, &number);
 }
 
+static void unlink_queue(struct vn_queue *q)
+{
+    pthread_mutex_lock(&q->device->reporting);
+    struct vn_queue **at = &q->device->queues;
+    while (*at != q)
+        at = &(*at)->next;
+    *at = q->next;
+    pthread_mutex_unlock(&q->device->reporting);
+}
+
 void vn_queue_destroy(struct vn_queue *q)
 {
     struct vn_batch *batch;
@@ -530,6 +591,7 @@ void vn_queue_destroy(struct vn_queue *q)
     pthread_mutex_unlock(&q->lock);
     if (q->started)
         pthread_join(q->thread, NULL);
+    unlink_queue(q);
     wait_for_all(q);
     while ((batch = list_take(&q->running)) || (batch = list_take(&q->announced)))
         batch_free(q->reports, batch);

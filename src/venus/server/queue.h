@@ -2,7 +2,8 @@
  *
  * Each batch has a number, from 1 on without gaps.  A timeline semaphore of ours reaches the number
  * when the batch is done; a thread of the queue, started with the first submission, waits for it,
- * pushes what the batch wrote of mapped memory, and then that it is done.  Batches that nobody
+ * pushes what the batch wrote of mapped memory, and then that it is done.  What is done on other
+ * queues is pushed before that, too: the batch may have waited for it.  Batches that nobody
  * waits for are cheaper: they wake no thread, are reported with the next one that somebody waits
  * for, and signal nothing unless the executor may have to wait for them, which it does only where
  * the program was told too early (vn_queue_settle).
@@ -15,7 +16,7 @@
  * and all later ones, are reported with the result, after those before them.
  *
  * Trust: announcements are a peer's.
- * Threads: the executor calls; one thread a queue reports.
+ * Threads: the executor calls; one thread a queue reports, one of a device at a time.
  * Lifetime: create/destroy; destroy waits for the work. */
 #ifndef HAWSER_VENUS_SERVER_QUEUE_H
 #define HAWSER_VENUS_SERVER_QUEUE_H
@@ -95,6 +96,8 @@ struct vn_queue {
     VkResult ended;                 /* negative: no more submissions; the executor's */
     uint64_t early;   /* the program was told that batches up to here are done; the executor's */
     uint64_t settled; /* and they are, up to here; likewise */
+    uint64_t read;    /* the last batch whose ranges were; under the device's `reporting` */
+    uint64_t told;    /* the last one that the client was told of; likewise */
 
     pthread_mutex_t lock; /* guards the rest; taken after the channel's or alone */
     pthread_cond_t work;
@@ -108,7 +111,7 @@ struct vn_queue {
     struct vn_queue *next;       /* of the device */
 };
 
-/* VK_SUCCESS and *out, linked into the device; or what the driver said. */
+/* VK_SUCCESS and *out, linked into the device until destroy; or what the driver said. */
 VkResult vn_queue_create(struct vn_device *device, VkQueue handle, uint64_t id,
                          struct vn_reports *reports, struct vn_queue **out) MUST_CHECK;
 void vn_queue_destroy(struct vn_queue *queue);

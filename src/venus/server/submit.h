@@ -1,6 +1,7 @@
 /* venus/server/submit.h - submissions with one more signal in some batches: our own.
  *
- * Batch i also signals the semaphore with values[i], after all its work, unless that is 0.  The
+ * Batch i also signals the semaphore with values[i], after all its work, unless that is 0.  Ours is
+ * the first signal: once another queue goes on because of one of the others, ours has come.  The
  * infos are decoded ones: arrays are copied, chained structures that count semaphores are written
  * in place.  Where there is no batch the result has one, empty but for the signal.
  *

@@ -22,6 +22,7 @@ static struct {
     VkResult result; /* of waits */
     VkResult submit_result;
     uint64_t asked_for; /* by the last signal of its own */
+    bool is_late;       /* who sleeps for it does not wake up yet */
     bool coherent;
     unsigned flushes, invalidates, frees;
     uint8_t bytes[BYTES] __attribute__((aligned(64)));
@@ -36,12 +37,20 @@ static void gpu_reaches(uint64_t value, VkResult result)
     pthread_mutex_unlock(&gpu.lock);
 }
 
+static void gpu_wakes_late(bool late)
+{
+    pthread_mutex_lock(&gpu.lock);
+    gpu.is_late = late;
+    pthread_cond_broadcast(&gpu.moved);
+    pthread_mutex_unlock(&gpu.lock);
+}
+
 static VkResult wait_semaphores(VkDevice device, const VkSemaphoreWaitInfo *info, uint64_t timeout)
 {
     (void)device;
     pthread_mutex_lock(&gpu.lock);
     bool patient = timeout >= HW_MS; /* the executor is not: its time is over at once */
-    while (patient && gpu.reached < info->pValues[0] && gpu.result == VK_SUCCESS)
+    while (patient && (gpu.is_late || gpu.reached < info->pValues[0]) && gpu.result == VK_SUCCESS)
         pthread_cond_wait(&gpu.moved, &gpu.lock);
     VkResult result = gpu.result;
     if (result == VK_SUCCESS && gpu.reached < info->pValues[0])
@@ -148,6 +157,7 @@ static void start_with(bool coherent)
     gpu.reached = 0;
     gpu.result = gpu.submit_result = VK_SUCCESS;
     gpu.asked_for = 0;
+    gpu.is_late = false;
     gpu.flushes = gpu.invalidates = gpu.frees = 0;
     memset(gpu.bytes, 0xcc, sizeof(gpu.bytes)); /* left by somebody else */
     device = (struct vn_device){.driver = {.vkCreateSemaphore = create_semaphore,
@@ -160,6 +170,7 @@ static void start_with(bool coherent)
                                 .invalidate_memory = invalidate_memory,
                                 .wait_semaphores = wait_semaphores,
                                 .semaphore_value = semaphore_value,
+                                .reporting = PTHREAD_MUTEX_INITIALIZER,
                                 .memory = {.memoryTypeCount = 1}};
     device.memory.memoryTypes[0].propertyFlags =
         VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
@@ -441,6 +452,53 @@ static void a_second_queue_takes_the_executor(void **state)
     queue = first;
 }
 
+/* The second queue's batch waited for the first's, by a semaphore: who hears of it looks for what
+ * the first wrote, though the thread that is to report that has not woken up. */
+static void what_other_queues_wrote_comes_before_the_report(void **state)
+{
+    struct vn_queue *first = queue, *second;
+    (void)state;
+    submit(1, 1, BYTES, VK_SUCCESS);
+    assert_int_equal(vn_queue_create(&device, (VkQueue)(uintptr_t)2, QUEUE, &reports, &second), 0);
+    queue = second;
+    reports.holds = true;
+    submit(1, 1, 0, VK_SUCCESS);
+    assert_ptr_equal(reports.held, second);
+    memset(gpu.bytes, 0x5a, BYTES);
+    gpu_wakes_late(true);
+    gpu_reaches(1, VK_SUCCESS);
+    vn_queue_report_held(&reports);
+    assert_null(reports.held);
+    size_t done = duet_wait_done(&duet);
+    assert_true(done > 0);
+    assert_memory_equal(duet.bytes, gpu.bytes, BYTES);
+    duet_wait(&duet, done + 2); /* both are told of */
+    gpu_wakes_late(false);
+    queue = first;
+    vn_queue_destroy(second);
+}
+
+/* The thread of the first reports what the executor holds of the second. */
+static void what_is_held_may_be_reported_by_another_queue(void **state)
+{
+    struct vn_queue *first = queue, *second;
+    (void)state;
+    submit(1, 1, 0, VK_SUCCESS);
+    assert_int_equal(vn_queue_create(&device, (VkQueue)(uintptr_t)2, QUEUE, &reports, &second), 0);
+    queue = second;
+    reports.holds = true;
+    submit(1, 1, BYTES, VK_SUCCESS);
+    assert_ptr_equal(reports.held, second);
+    memset(gpu.bytes, 0x5a, BYTES);
+    gpu_reaches(1, VK_SUCCESS);
+    duet_wait(&duet, duet_wait_done(&duet) + 2);
+    vn_queue_report_held(&reports);
+    assert_null(reports.held);
+    assert_false(second->started);
+    queue = first;
+    vn_queue_destroy(second);
+}
+
 static void who_asks_for_a_quiet_batch_is_told_by_the_executor(void **state)
 {
     (void)state;
@@ -680,6 +738,9 @@ int main(void)
                                         start, end),
         cmocka_unit_test_setup_teardown(what_is_there_at_once_costs_the_next_nothing, start, end),
         cmocka_unit_test_setup_teardown(a_second_queue_takes_the_executor, start, end),
+        cmocka_unit_test_setup_teardown(what_other_queues_wrote_comes_before_the_report, start,
+                                        end),
+        cmocka_unit_test_setup_teardown(what_is_held_may_be_reported_by_another_queue, start, end),
         cmocka_unit_test_setup_teardown(who_asks_for_a_quiet_batch_is_told_by_the_executor, start,
                                         end),
         cmocka_unit_test_setup_teardown(a_device_lost_under_the_executor_is_told, start, end),

@@ -103,18 +103,18 @@ static void the_clients_semaphores_and_values_stay(void **state)
     const VkTimelineSemaphoreSubmitInfo *first = values_of(infos[0].pNext);
     const VkTimelineSemaphoreSubmitInfo *second = values_of(infos[1].pNext);
     assert_int_equal(infos[0].signalSemaphoreCount, 2);
-    assert_ptr_equal(infos[0].pSignalSemaphores[0], signals[0]);
-    assert_ptr_equal(infos[0].pSignalSemaphores[1], ours.semaphore);
+    assert_ptr_equal(infos[0].pSignalSemaphores[0], ours.semaphore);
+    assert_ptr_equal(infos[0].pSignalSemaphores[1], signals[0]);
     assert_int_equal(first->waitSemaphoreValueCount, 2);
     assert_int_equal(first->signalSemaphoreValueCount, 2);
-    assert_int_equal(first->pSignalSemaphoreValues[1], 40);
+    assert_int_equal(first->pSignalSemaphoreValues[0], 40);
     assert_int_equal(infos[1].signalSemaphoreCount, 3);
-    assert_ptr_equal(infos[1].pSignalSemaphores[1], signals[1]);
+    assert_ptr_equal(infos[1].pSignalSemaphores[2], signals[1]);
     assert_int_equal(second->pWaitSemaphoreValues[1], 12);
     assert_int_equal(second->signalSemaphoreValueCount, 3);
-    assert_int_equal(second->pSignalSemaphoreValues[0], 13);
-    assert_int_equal(second->pSignalSemaphoreValues[1], 14);
-    assert_int_equal(second->pSignalSemaphoreValues[2], 41);
+    assert_int_equal(second->pSignalSemaphoreValues[0], 41);
+    assert_int_equal(second->pSignalSemaphoreValues[1], 13);
+    assert_int_equal(second->pSignalSemaphoreValues[2], 14);
     assert_ptr_equal(second->pNext, &behind);
 }
 
@@ -136,9 +136,10 @@ static void missing_values_are_zero(void **state)
     VkSubmitInfo *infos = vn_submit_infos(&arena, &client, 1, &ours);
     const VkTimelineSemaphoreSubmitInfo *all = values_of(infos[0].pNext);
     assert_int_equal(all->signalSemaphoreValueCount, 4);
-    assert_int_equal(all->pSignalSemaphoreValues[0], 7);
-    assert_int_equal(all->pSignalSemaphoreValues[1], 0);
-    assert_int_equal(all->pSignalSemaphoreValues[3], 40);
+    assert_int_equal(all->pSignalSemaphoreValues[0], 40);
+    assert_int_equal(all->pSignalSemaphoreValues[1], 7);
+    assert_int_equal(all->pSignalSemaphoreValues[2], 0);
+    assert_int_equal(all->pSignalSemaphoreValues[3], 0);
 }
 
 static void device_groups_get_an_index_more(void **state)
@@ -155,8 +156,8 @@ static void device_groups_get_an_index_more(void **state)
     (void)state;
     assert_non_null(vn_submit_infos(&arena, &client, 1, &ours));
     assert_int_equal(group.signalSemaphoreCount, 2);
-    assert_int_equal(group.pSignalSemaphoreDeviceIndices[0], 1);
-    assert_int_equal(group.pSignalSemaphoreDeviceIndices[1], 0);
+    assert_int_equal(group.pSignalSemaphoreDeviceIndices[0], 0);
+    assert_int_equal(group.pSignalSemaphoreDeviceIndices[1], 1);
 }
 
 static void submit2_signals_after_all_commands(void **state)
@@ -172,10 +173,10 @@ static void submit2_signals_after_all_commands(void **state)
     (void)state;
     VkSubmitInfo2 *infos = vn_submit_infos2(&arena, clients, 2, &ours);
     assert_int_equal(infos[1].signalSemaphoreInfoCount, 2);
-    assert_int_equal(infos[1].pSignalSemaphoreInfos[0].value, 5);
-    assert_ptr_equal(infos[1].pSignalSemaphoreInfos[1].semaphore, ours.semaphore);
-    assert_int_equal(infos[1].pSignalSemaphoreInfos[1].value, 41);
-    assert_int_equal(infos[1].pSignalSemaphoreInfos[1].stageMask,
+    assert_int_equal(infos[1].pSignalSemaphoreInfos[1].value, 5);
+    assert_ptr_equal(infos[1].pSignalSemaphoreInfos[0].semaphore, ours.semaphore);
+    assert_int_equal(infos[1].pSignalSemaphoreInfos[0].value, 41);
+    assert_int_equal(infos[1].pSignalSemaphoreInfos[0].stageMask,
                      VK_PIPELINE_STAGE_2_ALL_COMMANDS_BIT);
 }
 
