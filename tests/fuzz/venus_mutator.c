@@ -333,8 +333,8 @@ static void make_read(void)
     wire_fill_len(&m.made, hole);
 }
 
-/* An announcement of one batch; repair_batches makes it fit what follows. */
-static void make_submission(void)
+/* Of one batch; repair_batches makes it fit what follows. */
+static void put_announcement(void)
 {
     size_t hole = begin_op(VN_OP_BATCHES);
     wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_QUEUE, number()));
@@ -345,7 +345,29 @@ static void make_submission(void)
     else
         wire_put_i32(&m.made, one_in(2) ? VN_BATCH_QUIET : VN_BATCH_UNTOLD);
     wire_fill_len(&m.made, hole);
+}
+
+static void make_submission(void)
+{
+    put_announcement();
     fill_one_of(&m.submissions);
+}
+
+static void make_update(void)
+{
+    static const uint8_t bytes[256] = {1};
+    put_announcement();
+    size_t hole = begin_op(VN_OP_UPDATE);
+    uint32_t count = below(VN_UPDATES_MAX + 1);
+    wire_put_u32(&m.made, count);
+    for (; count > 0; count--) {
+        uint32_t size = one_in(8) ? below(sizeof(bytes)) : 4 * (1 + below(sizeof(bytes) / 4));
+        wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_BUFFER, number()));
+        wire_put_u64(&m.made, one_in(8) ? hw_rng_u64(&m.rng) : 4 * (uint64_t)below(64));
+        wire_put_u32(&m.made, one_in(16) ? (uint32_t)hw_rng_u64(&m.rng) : size);
+        wire_put_bytes(&m.made, bytes, size);
+    }
+    wire_fill_len(&m.made, hole);
 }
 
 static void make_early_or_ask(void)
@@ -437,11 +459,11 @@ static void make_destroy(void)
 static void make_units(bool recorded)
 {
     static void (*const makers[])(void) = {
-        make_any,        make_any,        make_destroy,       make_record,        make_record,
-        make_map,        make_map,        make_delta,         make_delta,         make_read,
-        make_submission, make_submission, make_early_or_ask,  make_memory,        make_queue,
-        make_device,     make_hold,       make_reuse_or_keep, make_reuse_or_keep, make_write,
-        make_lazy,       make_fetch};
+        make_any,        make_any,        make_destroy, make_record,        make_record,
+        make_map,        make_map,        make_delta,   make_delta,         make_read,
+        make_submission, make_submission, make_update,  make_early_or_ask,  make_memory,
+        make_queue,      make_device,     make_hold,    make_reuse_or_keep, make_reuse_or_keep,
+        make_write,      make_lazy,       make_fetch};
     wire_enc_reset(&m.made);
     if (recorded)
         fill_one_of(&m.recorded);
@@ -703,10 +725,12 @@ static void repair_batches(struct script *script)
         struct list *list = &script->messages[i].list;
         for (size_t k = 0; k + 1 < list->count; k++) {
             struct unit *unit = &list->units[k], *after = unit + 1;
-            if (unit->raw || unit->id != VN_OP_BATCHES || unit->len < 24 || !is_submission(after))
+            bool update = !after->raw && after->id == VN_OP_UPDATE;
+            if (unit->raw || unit->id != VN_OP_BATCHES || unit->len < 24 ||
+                !(update || is_submission(after)))
                 continue;
-            uint64_t queue = wire_load64(after->bytes);
-            uint32_t count = wire_load32(after->bytes + 8), at = queue & 0xff;
+            uint64_t queue = wire_load64(update ? unit->bytes : after->bytes);
+            uint32_t count = update ? 1 : wire_load32(after->bytes + 8), at = queue & 0xff;
             count = count ? count : 1;
             if (wire_load32(unit->bytes + 16) != count && count <= VN_BATCHES_MAX)
                 announce(unit, count);

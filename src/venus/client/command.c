@@ -59,6 +59,12 @@ struct vn_command_buffer {
     size_t looked; /* bytes of the body when it was last decided whether to send them early */
     bool begun;    /* the server has the beginning of the body */
     bool failed;   /* out of memory while recording, or the server is lost */
+    bool held;     /* the body is ended and not sent; under the stream's lock */
+    struct vn_small_copy copies[VN_UPDATES_MAX];
+    uint32_t copy_count; /* past VN_UPDATES_MAX: not all of them */
+    uint32_t copy_bytes;
+    size_t calls;  /* commands of the body */
+    size_t simple; /* of these, what a body that is held back may have */
     unsigned writes;
     struct vn_ranges named;  /* written by copies and fills; of resources as bound when recorded */
     struct vn_ranges read;   /* likewise, read */
@@ -136,6 +142,9 @@ static void forget(struct vn_command_buffer *commands)
     commands->writes = 0;
     commands->failed = false;
     commands->begun = false;
+    commands->held = false;
+    commands->copy_count = commands->copy_bytes = 0;
+    commands->calls = commands->simple = 0;
     commands->looked = 0;
     wire_enc_reset(&commands->body);
 }
@@ -196,7 +205,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL reset_command_pool(VkDevice device, VkComm
 static VKAPI_ATTR VkResult VKAPI_CALL begin_command_buffer(VkCommandBuffer handle,
                                                            const VkCommandBufferBeginInfo *info)
 {
-    forget(VN_OBJECT(vn_command_buffer, handle));
+    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    forget(commands);
+    commands->simple++;
     return vn_vkBeginCommandBuffer(handle, info);
 }
 
@@ -311,6 +322,16 @@ static size_t next_part(struct vn_command_buffer *commands, size_t from)
     return end;
 }
 
+/* The body from `from` up to `end`, as an operation. */
+static void put_part(const struct vn_command_buffer *commands, size_t from, size_t end,
+                     struct wire_enc *e)
+{
+    size_t hole = vn_put_command(e, VN_OP_RECORD);
+    wire_put_u64(e, commands->object.id);
+    wire_put_bytes(e, wire_enc_data(&commands->body) + from, end - from);
+    wire_fill_len(e, hole);
+}
+
 static VkResult send_body(struct vn_command_buffer *commands)
 {
     struct vn_link *link = vn_link_of(commands);
@@ -321,10 +342,7 @@ static VkResult send_body(struct vn_command_buffer *commands)
         struct wire_enc *e = vn_link_begin(link);
         if (!e)
             return VK_ERROR_DEVICE_LOST;
-        size_t hole = vn_put_command(e, VN_OP_RECORD);
-        wire_put_u64(e, commands->object.id);
-        wire_put_bytes(e, wire_enc_data(&commands->body) + from, end - from);
-        wire_fill_len(e, hole);
+        put_part(commands, from, end, e);
         result = vn_link_post(link);
         from = end;
     }
@@ -344,8 +362,18 @@ static void send_early(struct vn_command_buffer *commands)
     commands->looked = 0;
 }
 
+/* At the first command that is more than a copy: small copies that came before it have gathered,
+ * and an idle server can begin with them. */
+static void send_gathered(const struct vn_command_buffer *commands)
+{
+    struct vn_link *link = vn_link_of(commands);
+    if (vn_perf(VN_PERF_SMALL_UPLOADS) && !vn_device_is_working(commands->device))
+        (void)!vn_link_flush(link); /* a lost device is told by what can return it */
+}
+
 struct wire_enc *vn_command_buffer_body(struct vn_command_buffer *commands)
 {
+    commands->calls++;
     size_t len = wire_enc_len(&commands->body);
     if (len - commands->looked >= EARLY_BYTES) {
         commands->looked = len;
@@ -354,13 +382,63 @@ struct wire_enc *vn_command_buffer_body(struct vn_command_buffer *commands)
     return &commands->body;
 }
 
+/* ---- small copies ---- */
+
+static bool is_small(const struct vn_command_buffer *commands)
+{
+    return commands->copy_count && commands->copy_count <= VN_UPDATES_MAX &&
+           commands->calls == commands->simple && !commands->begun &&
+           !(commands->object.flags & VN_OBJECT_SECONDARY) && vn_perf(VN_PERF_SMALL_UPLOADS);
+}
+
+static void note_copy(struct vn_command_buffer *commands, VkBuffer from, VkBuffer to,
+                      const VkBufferCopy *region)
+{
+    bool fits = from && to && region->size <= VN_UPDATE_BYTES - commands->copy_bytes &&
+                region->size % 4 == 0 && region->dstOffset % 4 == 0 &&
+                commands->copy_count < VN_UPDATES_MAX;
+    if (!fits) {
+        commands->copy_count = VN_UPDATES_MAX + 1;
+        return;
+    }
+    commands->copies[commands->copy_count++] = (struct vn_small_copy){
+        VN_OBJECT(vn_resource, from), region->srcOffset, VN_OBJECT(vn_resource, to)->object.id,
+        region->dstOffset, (uint32_t)region->size};
+    commands->copy_bytes += (uint32_t)region->size;
+}
+
+uint32_t vn_command_buffer_copies(const struct vn_command_buffer *commands,
+                                  const struct vn_small_copy **copies)
+{
+    *copies = commands->copies;
+    return commands->held ? commands->copy_count : 0;
+}
+
+void vn_command_buffer_put_held(struct vn_command_buffer *commands, struct wire_enc *e)
+{
+    if (!commands->held)
+        return;
+    put_part(commands, 0, wire_enc_len(&commands->body), e);
+    if (wire_enc_error(e))
+        return;
+    commands->held = false;
+    wire_enc_reset(&commands->body);
+}
+
+/* ---- the end of a recording ---- */
+
 static VKAPI_ATTR VkResult VKAPI_CALL end_command_buffer(VkCommandBuffer handle)
 {
     struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
     VkResult result = vn_vkEndCommandBuffer(handle);
+    commands->simple++;
     if (result == VK_SUCCESS && (commands->failed || commands->named.failed ||
                                  commands->read.failed || wire_enc_error(&commands->body)))
         result = VK_ERROR_OUT_OF_HOST_MEMORY;
+    if (result == VK_SUCCESS && is_small(commands)) {
+        commands->held = true;
+        return VK_SUCCESS;
+    }
     if (result == VK_SUCCESS)
         result = send_body(commands);
     commands->begun = commands->begun && result != VK_SUCCESS;
@@ -452,11 +530,27 @@ static VKAPI_ATTR void VKAPI_CALL cmd_copy_buffer(VkCommandBuffer commands, VkBu
                                                   VkBuffer to, uint32_t count,
                                                   const VkBufferCopy *regions)
 {
+    struct vn_command_buffer *body = VN_OBJECT(vn_command_buffer, commands);
     for (uint32_t i = 0; i < count; i++) {
         name_read(commands, from, regions[i].srcOffset, regions[i].size);
         name_filled(commands, to, regions[i].dstOffset, regions[i].size);
+        note_copy(body, from, to, &regions[i]);
     }
+    body->simple++;
     vn_vkCmdCopyBuffer(commands, from, to, count, regions);
+}
+
+/* Of memory, all that happens in a body of copies is in order anyway.  Those of buffers and images
+ * may hand them to another queue family. */
+static VKAPI_ATTR void VKAPI_CALL
+cmd_pipeline_barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkPipelineStageFlags to,
+                     VkDependencyFlags flags, uint32_t memory_count, const VkMemoryBarrier *memory,
+                     uint32_t buffer_count, const VkBufferMemoryBarrier *buffers,
+                     uint32_t image_count, const VkImageMemoryBarrier *images)
+{
+    VN_OBJECT(vn_command_buffer, commands)->simple += buffer_count == 0 && image_count == 0;
+    vn_vkCmdPipelineBarrier(commands, from, to, flags, memory_count, memory, buffer_count, buffers,
+                            image_count, images);
 }
 
 static VKAPI_ATTR void VKAPI_CALL cmd_copy_buffer2(VkCommandBuffer commands,
@@ -537,6 +631,8 @@ static VKAPI_ATTR void VKAPI_CALL cmd_bind_pipeline(VkCommandBuffer handle,
                                                     VkPipelineBindPoint point, VkPipeline pipeline)
 {
     struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    if (commands->calls == commands->simple)
+        send_gathered(commands);
     if (point == VK_PIPELINE_BIND_POINT_COMPUTE) {
         commands->pipeline = VN_OBJECT(vn_pipeline, pipeline);
         commands->settled = false;
@@ -718,6 +814,7 @@ const struct vn_entry vn_entries_command[] = {
     VN_ENTRY(vkEndCommandBuffer, end_command_buffer),
     VN_ENTRY(vkCmdCopyBuffer, cmd_copy_buffer),
     VN_ENTRY(vkCmdCopyBuffer2, cmd_copy_buffer2),
+    VN_ENTRY(vkCmdPipelineBarrier, cmd_pipeline_barrier),
     VN_ENTRY(vkCmdCopyImageToBuffer, cmd_copy_image_to_buffer),
     VN_ENTRY(vkCmdCopyImageToBuffer2, cmd_copy_image_to_buffer2),
     VN_ENTRY(vkCmdFillBuffer, cmd_fill_buffer),

@@ -2,7 +2,8 @@
  *
  * A body goes into the stream when it is ended, or in parts while it is recorded, so that whatever
  * the program destroys afterwards is destroyed after it at the server too.  What remains here is
- * what the body can write.
+ * what the body can write.  A body of a few small copies is held back until it is submitted: where
+ * their bytes can travel in its place it is not sent at all.
  *
  * Trust: the program's own.
  * Threads: Vulkan lets one thread at a time use a pool and its buffers.
@@ -26,6 +27,22 @@ void vn_command_buffer_ranges(const struct vn_command_buffer *commands, struct v
 bool vn_command_buffer_reads(const struct vn_command_buffer *commands, struct vn_ranges *ranges);
 /* Whether the host can see its execution other than by what it writes: queries and events. */
 bool vn_command_buffer_is_watched(const struct vn_command_buffer *commands);
+
+/* A copy between buffers, of a multiple of 4 bytes to such a place. */
+struct vn_small_copy {
+    const struct vn_resource *from; /* there as long as the body can be submitted */
+    VkDeviceSize from_offset;
+    uint64_t to; /* the buffer's id */
+    VkDeviceSize to_offset;
+    uint32_t bytes;
+};
+
+/* The copies of a body that is held back, up to VN_UPDATES_MAX of VN_UPDATE_BYTES in all; 0: it was
+ * sent. */
+uint32_t vn_command_buffer_copies(const struct vn_command_buffer *commands,
+                                  const struct vn_small_copy **copies);
+/* Puts the body if it is held back.  With the stream's lock; the encoder's error tells. */
+void vn_command_buffer_put_held(struct vn_command_buffer *commands, struct wire_enc *e);
 
 /* For objects.c: what a fresh or a freed one needs. */
 size_t vn_command_buffer_size(void);

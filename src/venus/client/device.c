@@ -42,7 +42,7 @@ bool vn_device_is_busy(struct vn_device *device)
 bool vn_device_is_working(const struct vn_device *device)
 {
     for (uint32_t i = 0; i < device->queue_count; i++) {
-        if (!vn_queue_has_done(device->queues[i], vn_queue_submitted(device->queues[i])))
+        if (vn_queue_is_working(device->queues[i]))
             return true;
     }
     return false;

@@ -53,7 +53,7 @@ VkResult vn_device_status(const struct vn_device *device);
 
 /* Whether work whose effects the host can see is under way on any queue; takes in news first. */
 bool vn_device_is_busy(struct vn_device *device);
-/* Whether any work is under way, as far as has been heard. */
+/* Whether any work is under way, as far as has been heard, but for a few bytes for buffers. */
 bool vn_device_is_working(const struct vn_device *device);
 
 extern const struct vn_entry vn_entries_device[];

@@ -92,6 +92,16 @@ uint64_t vn_queue_submitted(struct vn_queue *queue)
     return number;
 }
 
+bool vn_queue_is_working(struct vn_queue *queue)
+{
+    if (vn_link_is_foreign(vn_device_link(queue->device)))
+        return false;
+    pthread_mutex_lock(&queue->lock);
+    uint64_t number = queue->plain;
+    pthread_mutex_unlock(&queue->lock);
+    return !vn_queue_has_done(queue, number);
+}
+
 /* ---- done ---- */
 
 void vn_queue_done(struct vn_queue *queue, uint64_t number, VkResult result)
@@ -254,7 +264,7 @@ static void put_submission(struct wire_enc *e, const struct submission *s)
 }
 
 /* Numbers the batches and makes them known to pushes, which may come before we return. */
-static void enlist(struct vn_queue *queue, struct vn_batch *batch)
+static void enlist(struct vn_queue *queue, struct vn_batch *batch, bool update)
 {
     pthread_mutex_lock(&queue->lock);
     *queue->last = batch;
@@ -262,6 +272,8 @@ static void enlist(struct vn_queue *queue, struct vn_batch *batch)
         batch->number = ++queue->submitted;
         if (batch->visible)
             queue->visible = batch->number;
+        if (!update)
+            queue->plain = batch->number;
         if (batch->chained)
             queue->chained = batch->number;
         if (!batch->quiet)
@@ -353,8 +365,88 @@ static void choose_quiet(const struct submission *s, struct vn_batch *batch, uin
     }
 }
 
-static VkResult finish_submission(struct vn_link *link, const struct submission *s)
+/* ---- small copies ---- */
+
+/* Values of semaphores mean nothing where there are none. */
+static bool is_empty_chain(const VkBaseInStructure *chain)
 {
+    return !chain || (chain->sType == VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO &&
+                      is_empty_chain(chain->pNext));
+}
+
+/* The one command buffer of a submission that has nothing else. */
+static struct vn_command_buffer *only_commands(const struct submission *s)
+{
+    const VkSubmitInfo *info = s->submits;
+    bool plain = s->count == 1 && info && is_empty_chain(info->pNext) &&
+                 info->waitSemaphoreCount == 0 && info->signalSemaphoreCount == 0 &&
+                 info->commandBufferCount == 1;
+    return plain ? VN_OBJECT(vn_command_buffer, info->pCommandBuffers[0]) : NULL;
+}
+
+/* Where the bytes of a copy are; NULL where they cannot be read now, or a device may be writing
+ * them. */
+static const uint8_t *source_of(const struct vn_small_copy *copy)
+{
+    const struct vn_memory *memory = copy->from->memory;
+    if (!memory || memory->dead || !memory->tracked || memory->lazy || !vn_memory_is_still(memory))
+        return NULL;
+    VkDeviceSize end = copy->from->offset + copy->from_offset + copy->bytes;
+    return end <= memory->size
+               ? (const uint8_t *)vn_region_memory(memory->region) + end - copy->bytes
+               : NULL;
+}
+
+/* The copies of a submission whose bytes can travel in its place; 0: there are none. */
+static uint32_t copies_of(const struct submission *s, const struct vn_small_copy **copies)
+{
+    const struct vn_command_buffer *commands = only_commands(s);
+    uint32_t count = commands ? vn_command_buffer_copies(commands, copies) : 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!source_of(&(*copies)[i]))
+            return 0;
+    }
+    return count;
+}
+
+static void put_update(struct wire_enc *e, const struct vn_small_copy *copies, uint32_t count)
+{
+    size_t hole = vn_put_command(e, VN_OP_UPDATE);
+    wire_put_u32(e, count);
+    for (uint32_t i = 0; i < count; i++) {
+        wire_put_u64(e, copies[i].to);
+        wire_put_u64(e, copies[i].to_offset);
+        wire_put_u32(e, copies[i].bytes);
+        wire_put_bytes(e, source_of(&copies[i]), copies[i].bytes);
+    }
+    wire_fill_len(e, hole);
+}
+
+/* What was held back, and what the program wrote that the batches can read. */
+static VkResult put_needs(const struct submission *s, struct wire_enc *e)
+{
+    struct vn_device *device = s->queue->device;
+    const struct vn_ranges *reads = s->reads_all || s->reads.failed ? NULL : &s->reads;
+    for (uint32_t i = 0; i < s->count; i++) {
+        uint32_t count = s->submits    ? s->submits[i].commandBufferCount
+                         : s->submits2 ? s->submits2[i].commandBufferInfoCount
+                                       : 0;
+        for (uint32_t j = 0; j < count; j++) {
+            VkCommandBuffer commands = s->submits
+                                           ? s->submits[i].pCommandBuffers[j]
+                                           : s->submits2[i].pCommandBufferInfos[j].commandBuffer;
+            vn_command_buffer_put_held(VN_OBJECT(vn_command_buffer, commands), e);
+        }
+    }
+    VkResult result = vn_link_checkpoint(vn_device_link(device));
+    return result == VK_SUCCESS ? vn_memory_put_deltas(device, reads, e) : result;
+}
+
+/* Nobody waits for updates, and more of them may follow. */
+static VkResult finish_submission(struct vn_link *link, const struct submission *s, bool update)
+{
+    if (update)
+        return vn_link_post(link);
     if (!vn_link_client(link)->sync)
         return vn_link_send(link);
     struct vn_decoder reply;
@@ -372,8 +464,11 @@ static VkResult submit_batches(const struct submission *s, struct vn_batch *batc
     struct vn_link *link = vn_device_link(device);
     uint32_t count = s->count ? s->count : 1;
     struct wire_enc *e = vn_link_begin(link);
-    const struct vn_ranges *reads = s->reads_all || s->reads.failed ? NULL : &s->reads;
-    VkResult result = e ? vn_memory_put_deltas(device, reads, e) : VK_ERROR_DEVICE_LOST;
+    bool unseen = e && is_early(s->queue, batches), early = unseen && s->fence;
+    const struct vn_small_copy *copies;
+    uint32_t copy_count = unseen ? copies_of(s, &copies) : 0;
+    bool update = copy_count || (unseen && s->count == 0 && vn_perf(VN_PERF_SMALL_UPLOADS));
+    VkResult result = !e ? VK_ERROR_DEVICE_LOST : update ? VK_SUCCESS : put_needs(s, e);
     if (result != VK_SUCCESS) {
         if (e)
             vn_link_cancel(link);
@@ -383,22 +478,26 @@ static VkResult submit_batches(const struct submission *s, struct vn_batch *batc
     atomic_fetch_add_explicit(&device->submissions, 1, memory_order_relaxed);
     /* Numbered under the stream's lock, so that numbers and stream are in one order. */
     uint64_t first = vn_queue_submitted(s->queue) + 1;
-    bool early = s->fence && is_early(s->queue, batches);
     if (!vn_link_client(link)->sync && vn_perf(VN_PERF_QUIET_BATCHES))
         choose_quiet(s, batches, first, early);
+    if (update && batches->quiet)
+        batches->quiet = VN_BATCH_UNTOLD;
     put_announcement(e, s->queue, batches, first, count);
-    put_submission(e, s);
+    if (update)
+        put_update(e, copies, copy_count);
+    else
+        put_submission(e, s);
     if (wire_enc_error(e)) {
         vn_link_cancel(link);
         batches_free(batches);
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     }
-    enlist(s->queue, batches);
+    enlist(s->queue, batches, update);
     if (early)
         atomic_store_explicit(&s->queue->unseen, first + count - 1, memory_order_relaxed);
     if (s->fence)
         vn_fence_submitted(s->fence, s->queue, first + count - 1);
-    return finish_submission(link, s);
+    return finish_submission(link, s, update);
 }
 
 static VkResult submit(struct submission *s)

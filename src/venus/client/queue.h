@@ -29,6 +29,7 @@ struct vn_queue {
     pthread_mutex_t lock; /* guards the rest */
     uint64_t submitted;   /* number of the last batch */
     uint64_t visible;     /* number of the last batch whose effects the host can see */
+    uint64_t plain;       /* of the last that is more than a few bytes for buffers */
     uint64_t chained;     /* of the last that waits for a binary semaphore: for other queues */
     uint64_t told;        /* of the last that the server will report */
     struct vn_batch *first, **last;
@@ -53,6 +54,8 @@ static inline bool vn_queue_has_reported(const struct vn_queue *queue, uint64_t 
 }
 
 uint64_t vn_queue_submitted(struct vn_queue *queue);
+/* See vn_device_is_working. */
+bool vn_queue_is_working(struct vn_queue *queue);
 /* The program asks whether a batch is done.  If it may be told so before it is, it is, and the
  * server hears of it. */
 void vn_queue_look(struct vn_queue *queue, uint64_t number);

@@ -32,6 +32,12 @@
  *           queue, counted from 1 without gaps; its ranges are what it can write of mapped memory.
  *           VN_BATCH_QUIET or VN_BATCH_UNTOLD in place of their number: nobody waits for this one
  *
+ *   UPDATE  {u32 count, count x {u64 buffer, u64 offset, u32 bytes, bytes}}   stands for the
+ *           command that BATCHES announced, of one batch that is UNTOLD or reported: these bytes go
+ *           where the program's copies would have put them, in order with all else on the queue.
+ *           Nothing is read that can change, so little has to wait for it (docs/early-fences.md).
+ *           Without any, for a submission of nothing but a fence
+ *
  *   EARLY   {u64 queue, u64 number}   the program was told that batches up to this one are done,
  *           though they may not be: nothing that the host can see depends on them.  What follows
  *           and would disturb them, or counts on them, is executed once they are
@@ -87,7 +93,7 @@
 #include "wire/limits.h"
 
 enum {
-    VN_PROTOCOL = 2,
+    VN_PROTOCOL = 3,
     VN_CAPABILITY_PROTOCOL = 0xff, /* of a server's hello: its VN_PROTOCOL; 0: no Vulkan here */
 
     VN_METHOD_FIRST = 256, /* the layers' ranges of 256: this is ours */
@@ -121,6 +127,7 @@ enum {
     VN_OP_WRITE,
     VN_OP_LAZY,
     VN_OP_FETCH,
+    VN_OP_UPDATE,
     VN_OP_END = 256,
 };
 
@@ -139,6 +146,10 @@ enum {
     /* A delta and its head in one message; large changes are cut, so that small messages of
      * other threads get through in between. */
     VN_DELTA_BYTES = 1 << 20,
+
+    /* Of one UPDATE: what vkCmdUpdateBuffer takes, and copies. */
+    VN_UPDATE_BYTES = 64 << 10,
+    VN_UPDATES_MAX = 8,
 
     VN_FETCH_MAX = 1 << 20, /* bytes of one FETCH; clients ask for a quarter of it at most */
 

@@ -136,7 +136,7 @@ static void queue_submit(struct vn_exec *x, struct vn_args_vkQueueSubmit *a)
              : infos      ? s->device->driver.vkQueueSubmit(a->queue, queue->announced.count, infos,
                                                             VK_NULL_HANDLE)
                           : VK_ERROR_OUT_OF_HOST_MEMORY;
-    vn_queue_submitted(queue, a->ret);
+    (a->submitCount ? vn_queue_submitted : vn_queue_submitted_nothing)(queue, a->ret);
 }
 
 static void queue_submit2(struct vn_exec *x, struct vn_args_vkQueueSubmit2 *a)

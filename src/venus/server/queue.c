@@ -41,11 +41,16 @@ static struct vn_batch *list_take(struct vn_batch_list *list)
     return batch;
 }
 
+static void ranges_free(struct vn_reports *reports, struct vn_batch *batch)
+{
+    atomic_fetch_sub_explicit(&reports->pending_ranges, batch->range_count, memory_order_relaxed);
+    free(batch->ranges);
+}
+
 static void batch_free(struct vn_reports *reports, struct vn_batch *batch)
 {
     atomic_fetch_sub_explicit(&reports->pending, 1, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&reports->pending_ranges, batch->range_count, memory_order_relaxed);
-    free(batch->ranges);
+    ranges_free(reports, batch);
     free(batch);
 }
 
@@ -101,6 +106,11 @@ bool vn_queue_expects(const struct vn_queue *q, uint32_t infos)
     return q->announced.count && q->announced.count == (infos ? infos : 1);
 }
 
+bool vn_queue_expects_update(const struct vn_queue *q)
+{
+    return vn_queue_expects(q, 1) && q->announced.first->kind != VN_BATCH_SILENT;
+}
+
 struct vn_signal vn_queue_signals(const struct vn_queue *q, struct hw_arena *arena)
 {
     uint64_t *values = hw_arena_calloc(arena, q->announced.count, sizeof(*values));
@@ -108,7 +118,8 @@ struct vn_signal vn_queue_signals(const struct vn_queue *q, struct hw_arena *are
     assert(q->announced.first);
     for (const struct vn_batch *b = q->announced.first; values && b; b = b->next, i++)
         values[i] = b->kind == VN_BATCH_SILENT ? 0 : b->number;
-    return (struct vn_signal){q->timeline, values};
+    bool alone = q->device->queues == q && !q->next;
+    return (struct vn_signal){alone ? VK_NULL_HANDLE : q->written, q->timeline, values};
 }
 
 /* ---- reports, on the queue's thread ---- */
@@ -225,58 +236,77 @@ int vn_report_done(struct vn_channel *channel, uint64_t queue, uint64_t number, 
     return vn_channel_send(channel, VN_PUSH_DONE, body, sizeof(body));
 }
 
-/* Pushes what the batches up to a number wrote that the device has reached. */
-static int read_back(struct vn_queue *q, uint64_t number)
+static bool has_ranges(struct vn_queue *q)
 {
-    struct vn_batch *batch;
-    int rc = 0;
-    while (rc == 0 && (batch = take_up_to(q, number, true)) != NULL) {
-        rc = vn_memories_read(q->reports->memories, batch->ranges, batch->range_count);
-        q->read = batch->number;
-        batch_free(q->reports, batch);
-    }
-    return rc;
-}
-
-/* What the device has reached of a queue with something to read back; 0 for others. */
-static uint64_t reached_with_ranges(struct vn_queue *q)
-{
-    const struct vn_device *device = q->device;
-    uint64_t reached = 0;
     pthread_mutex_lock(&q->lock);
     const struct vn_batch *batch = q->running.first;
     while (batch && batch->range_count == 0)
         batch = batch->next;
     pthread_mutex_unlock(&q->lock);
-    if (batch && device->semaphore_value(device->handle, q->timeline, &reached) != VK_SUCCESS)
-        return 0; /* its own thread finds out */
-    return reached;
+    return batch != NULL;
 }
 
-static int tell_read(struct vn_queue *q)
+/* Takes the ranges of the first batch up to the number that still has some. */
+static bool take_ranges(struct vn_queue *q, uint64_t number, struct vn_batch *out)
 {
-    uint64_t number = q->read;
-    if (number <= q->told)
-        return 0;
-    q->told = number;
-    return vn_report_done(q->reports->channel, q->id, number, VK_SUCCESS);
+    bool found = false;
+    pthread_mutex_lock(&q->lock);
+    for (struct vn_batch *b = q->running.first; b && b->number <= number && !found; b = b->next) {
+        found = b->range_count > 0 && b->result >= 0;
+        if (found) {
+            *out = *b;
+            b->ranges = NULL;
+            b->range_count = 0;
+        }
+    }
+    pthread_mutex_unlock(&q->lock);
+    return found;
 }
 
-/* All batches up to a number that the device has reached.  They may have waited, by a semaphore,
- * for batches of other queues, and who waits for them counts on what those wrote: so what is done
- * on any queue is read back before anything is told. */
+/* The last batch of the queue whose commands are known to be done, also where it is yet to signal
+ * semaphores. */
+static uint64_t written_up_to(const struct vn_queue *q)
+{
+    const struct vn_device *device = q->device;
+    uint64_t done = 0, written = 0;
+    if (device->semaphore_value(device->handle, q->timeline, &done) != VK_SUCCESS ||
+        device->semaphore_value(device->handle, q->written, &written) != VK_SUCCESS)
+        return 0; /* lost: its own thread finds out */
+    return done > written ? done : written;
+}
+
+/* What is reported may have waited, by a semaphore, for batches of other queues, and who waits for
+ * it counts on what those wrote. */
+static int read_others(struct vn_queue *q)
+{
+    struct vn_batch batch;
+    int rc = 0;
+    for (struct vn_queue *other = q->device->queues; other && rc == 0; other = other->next) {
+        if (other == q || !has_ranges(other))
+            continue;
+        uint64_t number = written_up_to(other);
+        while (rc == 0 && take_ranges(other, number, &batch)) {
+            rc = vn_memories_read(q->reports->memories, batch.ranges, batch.range_count);
+            ranges_free(q->reports, &batch);
+        }
+    }
+    return rc;
+}
+
+/* All batches up to a number that the device has reached. */
 static int report_done(struct vn_queue *q, uint64_t number)
 {
-    struct vn_device *device = q->device;
-    struct vn_queue *other;
-    int rc = 0;
-    pthread_mutex_lock(&device->reporting);
-    for (other = device->queues; other && rc == 0; other = other->next)
-        rc = read_back(other, other == q ? number : reached_with_ranges(other));
-    for (other = device->queues; other && rc == 0; other = other->next)
-        rc = tell_read(other);
-    pthread_mutex_unlock(&device->reporting);
-    return rc;
+    struct vn_batch *batch;
+    uint64_t last = 0;
+    pthread_mutex_lock(&q->device->reporting);
+    int rc = read_others(q);
+    while (rc == 0 && (batch = take_up_to(q, number, true)) != NULL) {
+        rc = vn_memories_read(q->reports->memories, batch->ranges, batch->range_count);
+        last = batch->number;
+        batch_free(q->reports, batch);
+    }
+    pthread_mutex_unlock(&q->device->reporting);
+    return rc || last == 0 ? rc : vn_report_done(q->reports->channel, q->id, last, VK_SUCCESS);
 }
 
 /* Everything outstanding has failed. */
@@ -351,26 +381,12 @@ static bool hold(struct vn_queue *q)
     return true;
 }
 
-/* The number of the first batch that somebody waits for.  0: there is none any more, another
- * queue's report included it; nobody holds the queue then. */
-static uint64_t next_held(struct vn_queue *q)
-{
-    pthread_mutex_lock(&q->lock);
-    const struct vn_batch *batch = first_reported(q);
-    uint64_t number = batch ? batch->number : 0;
-    q->held = batch != NULL;
-    pthread_mutex_unlock(&q->lock);
-    if (!number)
-        q->reports->held = NULL;
-    return number;
-}
-
 void vn_queue_report_held(struct vn_reports *reports)
 {
     struct vn_queue *q = reports->held;
-    uint64_t number = next_held(q);
-    if (!number)
-        return;
+    const struct vn_batch *batch = first_reported(q); /* the thread takes none meanwhile */
+    assert(batch);
+    uint64_t number = batch->number;
     VkResult result = (reports->spins ? spin_slice : wait_slice)(q, &number, held_slice_ns);
     reports->waited = result == VK_TIMEOUT;
     if (reports->waited && hw_now_ns() < reports->held_until_ns)
@@ -382,7 +398,12 @@ void vn_queue_report_held(struct vn_reports *reports)
     }
     /* A connection that has ended is found by the next receive. */
     (void)!(result < 0 ? report_lost(q, result) : report_done(q, number));
-    (void)next_held(q);
+    if (first_reported(q))
+        return;
+    reports->held = NULL;
+    pthread_mutex_lock(&q->lock);
+    q->held = false;
+    pthread_mutex_unlock(&q->lock);
 }
 
 /* ---- submissions ---- */
@@ -415,7 +436,7 @@ static bool needs_thread(struct vn_queue *q, bool held)
     return true;
 }
 
-void vn_queue_submitted(struct vn_queue *q, VkResult result)
+void vn_queue_submitted_nothing(struct vn_queue *q, VkResult result)
 {
     struct vn_batch *batch;
     if (result < 0 && q->ended >= 0)
@@ -434,9 +455,16 @@ void vn_queue_submitted(struct vn_queue *q, VkResult result)
         start_thread(q);
 }
 
+void vn_queue_submitted(struct vn_queue *q, VkResult result)
+{
+    q->plain = q->next_number - 1;
+    vn_queue_submitted_nothing(q, result);
+}
+
 /* Makes the semaphore reach a batch that signals nothing itself. */
 static void signal_up_to(struct vn_queue *q, uint64_t number)
 {
+    vn_queue_submit_updates(q);
     const struct vn_batch *next = q->announced.first;
     uint64_t last = (next ? next->number : q->next_number) - 1; /* that was submitted */
     if (q->signalled >= (number < last ? number : last))
@@ -488,9 +516,8 @@ static void tell(struct vn_queue *q, uint64_t number)
 }
 
 /* A device that is lost meanwhile is news, though nobody waits for the batch. */
-void vn_queue_settle(struct vn_queue *q)
+static void settle_up_to(struct vn_queue *q, uint64_t number)
 {
-    uint64_t number = q->early;
     if (number <= q->settled || q->ended < 0)
         return;
     vn_queue_hand_over(q->reports); /* the wait may be long */
@@ -501,6 +528,67 @@ void vn_queue_settle(struct vn_queue *q)
         return;
     q->ended = result;
     tell(q, number);
+}
+
+bool vn_queue_settle(struct vn_queue *q, enum vn_settling what)
+{
+    bool plain = what == VN_SETTLE_PLAIN && q->plain < q->early;
+    settle_up_to(q, plain ? q->plain : q->early);
+    return q->early > q->settled && q->ended >= 0;
+}
+
+/* ---- updates ---- */
+
+VkResult vn_queue_update(struct vn_queue *q, const struct vn_update *updates, uint32_t count)
+{
+    assert(vn_queue_expects_update(q));
+    uint64_t number = q->announced.first->number;
+    VkResult result = q->ended < 0 ? q->ended : vn_update_add(q, updates, count, number);
+    q->updated = number;
+    vn_queue_submitted_nothing(q, result);
+    return result;
+}
+
+void vn_queue_submit_updates(struct vn_queue *q)
+{
+    VkResult result = vn_update_submit(q);
+    if (result >= 0 || q->ended < 0)
+        return;
+    q->ended = result;
+    tell(q, q->updated);
+}
+
+/* A wait is also one of all batches behind it. */
+static VkResult await(struct vn_queue *q, const struct vn_queue *other, uint64_t number)
+{
+    const VkPipelineStageFlags all = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
+    VkTimelineSemaphoreSubmitInfo values = {.sType =
+                                                VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                                            .waitSemaphoreValueCount = 1,
+                                            .pWaitSemaphoreValues = &number};
+    VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                         .pNext = &values,
+                         .waitSemaphoreCount = 1,
+                         .pWaitSemaphores = &other->timeline,
+                         .pWaitDstStageMask = &all};
+    return q->device->driver.vkQueueSubmit(q->handle, 1, &info, VK_NULL_HANDLE);
+}
+
+void vn_queue_await_updates(struct vn_queue *q)
+{
+    for (struct vn_queue *other = q->device->queues; other; other = other->next) {
+        uint64_t number = other->updated < other->early ? other->updated : other->early;
+        bool known = other->awaited_by == q && other->awaited >= number;
+        if (other == q || number <= other->settled || other->ended < 0 || known || q->ended < 0)
+            continue;
+        VkResult result = await(q, other, number);
+        if (result < 0) {
+            q->ended = result;
+        } else {
+            other->awaited_by = q;
+            other->awaited = number;
+        }
+    }
 }
 
 /* ---- reports that were not planned ---- */
@@ -526,12 +614,12 @@ bool vn_queue_is_idle(const struct vn_queue *q)
 
 /* ---- life ---- */
 
-static VkResult create_timeline(struct vn_queue *q)
+static VkResult create_timeline(const struct vn_queue *q, VkSemaphore *out)
 {
     VkSemaphoreTypeCreateInfo type = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
                                       .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
     VkSemaphoreCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &type};
-    return q->device->driver.vkCreateSemaphore(q->device->handle, &info, NULL, &q->timeline);
+    return q->device->driver.vkCreateSemaphore(q->device->handle, &info, NULL, out);
 }
 
 VkResult vn_queue_create(struct vn_device *device, VkQueue handle, uint64_t id,
@@ -545,8 +633,12 @@ VkResult vn_queue_create(struct vn_device *device, VkQueue handle, uint64_t id,
     q->device = device;
     q->reports = reports;
     q->next_number = 1;
-    VkResult result = create_timeline(q);
+    VkResult result = create_timeline(q, &q->timeline);
+    if (result >= 0)
+        result = create_timeline(q, &q->written);
     if (result < 0) {
+        if (q->timeline)
+            device->driver.vkDestroySemaphore(device->handle, q->timeline, NULL);
         free(q);
         return result;
     }
@@ -595,6 +687,8 @@ void vn_queue_destroy(struct vn_queue *q)
     wait_for_all(q);
     while ((batch = list_take(&q->running)) || (batch = list_take(&q->announced)))
         batch_free(q->reports, batch);
+    vn_updater_destroy(q->updater, q);
+    q->device->driver.vkDestroySemaphore(q->device->handle, q->written, NULL);
     q->device->driver.vkDestroySemaphore(q->device->handle, q->timeline, NULL);
     pthread_cond_destroy(&q->work);
     pthread_mutex_destroy(&q->lock);

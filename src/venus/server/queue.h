@@ -2,8 +2,8 @@
  *
  * Each batch has a number, from 1 on without gaps.  A timeline semaphore of ours reaches the number
  * when the batch is done; a thread of the queue, started with the first submission, waits for it,
- * pushes what the batch wrote of mapped memory, and then that it is done.  What is done on other
- * queues is pushed before that, too: the batch may have waited for it.  Batches that nobody
+ * pushes what the batch wrote of mapped memory, and then that it is done.  What was written on
+ * other queues is pushed before that, too: the batch may have waited for it.  Batches that nobody
  * waits for are cheaper: they wake no thread, are reported with the next one that somebody waits
  * for, and signal nothing unless the executor may have to wait for them, which it does only where
  * the program was told too early (vn_queue_settle).
@@ -26,6 +26,7 @@
 
 #include "venus/server/memory.h"
 #include "venus/server/submit.h"
+#include "venus/server/update.h"
 
 enum {
     /* Ranges of all batches that are not done: 24 bytes each that a client makes us hold. */
@@ -89,15 +90,21 @@ struct vn_queue {
     uint32_t family;
     struct vn_device *device;
     struct vn_reports *reports;
-    VkSemaphore timeline;
+    VkSemaphore timeline; /* reaches a batch's number after all that the batch signals */
+    VkSemaphore written;  /* the same before, where it signals something */
     uint64_t next_number;
     uint64_t signalled;             /* the highest value that was submitted; the executor's */
     struct vn_batch_list announced; /* for the next command */
     VkResult ended;                 /* negative: no more submissions; the executor's */
     uint64_t early;   /* the program was told that batches up to here are done; the executor's */
     uint64_t settled; /* and they are, up to here; likewise */
-    uint64_t read;    /* the last batch whose ranges were; under the device's `reporting` */
-    uint64_t told;    /* the last one that the client was told of; likewise */
+    uint64_t plain;   /* the last batch that is neither empty nor an update; likewise */
+    uint64_t updated; /* the last update; likewise */
+    struct vn_updater *updater;  /* from the first one on */
+    struct vn_queue *awaited_by; /* whose later batches wait for ours up to `awaited`; likewise */
+    uint64_t awaited;
+    uint64_t read; /* the last batch whose ranges were; under the device's `reporting` */
+    uint64_t told; /* the last one that the client was told of; likewise */
 
     pthread_mutex_t lock; /* guards the rest; taken after the channel's or alone */
     pthread_cond_t work;
@@ -122,10 +129,14 @@ int vn_queue_announce(struct vn_queue *queue, struct wire_dec *d) MUST_CHECK;
 
 /* Whether the announcement was for so many infos. */
 bool vn_queue_expects(const struct vn_queue *queue, uint32_t infos);
+/* Whether it was for an update. */
+bool vn_queue_expects_update(const struct vn_queue *queue);
 /* The signals for the announced batches; without values when the arena is full. */
 struct vn_signal vn_queue_signals(const struct vn_queue *queue, struct hw_arena *arena);
-/* The announced batches were submitted with this result, which counts when negative. */
+/* The announced batches were submitted with this result, which counts when negative; the second for
+ * one that is empty. */
 void vn_queue_submitted(struct vn_queue *queue, VkResult result);
+void vn_queue_submitted_nothing(struct vn_queue *queue, VkResult result);
 
 /* While reports->held is set and nothing has arrived: waits for its batch for a short while, and
  * reports it or, at the end of its patience, leaves it to the thread. */
@@ -137,8 +148,18 @@ void vn_queue_hand_over(struct vn_reports *reports);
  * such batch. */
 int vn_queue_report_early(struct vn_queue *queue, uint64_t number) MUST_CHECK;
 /* Waits until what the program was told is true.  Natively the program itself would have waited
- * there, for the same batches. */
-void vn_queue_settle(struct vn_queue *queue);
+ * there, for the same batches.  VN_SETTLE_PLAIN: not for updates behind all other batches, for what
+ * follows touches nothing of theirs.  True when such are left. */
+enum vn_settling { VN_SETTLE_PLAIN, VN_SETTLE_ALL };
+bool vn_queue_settle(struct vn_queue *queue, enum vn_settling what);
+
+/* Takes updates in place of the one announced batch, which is not silent; the second submits them,
+ * before anything waits for them. */
+VkResult vn_queue_update(struct vn_queue *queue, const struct vn_update *updates, uint32_t count);
+void vn_queue_submit_updates(struct vn_queue *queue);
+/* Has what is submitted to this queue from now on wait, at the device, for the updates of other
+ * queues that the program was told are done. */
+void vn_queue_await_updates(struct vn_queue *queue);
 /* Somebody waits for a batch that was to be told to nobody.  Likewise. */
 int vn_queue_ask(struct vn_queue *queue, uint64_t number) MUST_CHECK;
 

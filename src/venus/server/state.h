@@ -43,7 +43,8 @@ struct vn_session {
     bool expects_submission;    /* BATCHES came */
     struct vn_queue *announced; /* for this queue; NULL when it is void */
 
-    bool early; /* EARLY came since all queues were settled */
+    bool early;                /* EARLY came since all queues were settled */
+    struct vn_queue *updating; /* has updates that are not submitted; NULL between messages */
 };
 
 /* Ends the session with this errno once the command returns; the first one counts. */

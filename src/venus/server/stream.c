@@ -140,13 +140,33 @@ int vn_stream_init(struct vn_session *s)
 
 /* Waits for what the program was told is done.  The queue of a submission is no exception: without
  * a barrier its batches may overlap, and a program that waited for a fence needs none. */
-static void settle(struct vn_session *s)
+static void settle(struct vn_session *s, enum vn_settling what)
 {
+    bool left = false;
     for (struct vn_device *device = s->early ? s->devices : NULL; device; device = device->next) {
         for (struct vn_queue *queue = device->queues; queue; queue = queue->next)
-            vn_queue_settle(queue);
+            left |= vn_queue_settle(queue, what);
     }
-    s->early = false;
+    s->early = left;
+}
+
+/* Whether a command neither uses buffers nor frees them, but for the work it submits, which waits
+ * for updates at the device. */
+static bool spares_updates(uint32_t command)
+{
+    switch (command) {
+    case VN_CMD_vkQueueSubmit:
+    case VN_CMD_vkQueueSubmit2:
+    case VN_CMD_vkResetCommandPool:
+    case VN_CMD_vkResetCommandBuffer:
+    case VN_CMD_vkFreeCommandBuffers:
+    case VN_CMD_vkUpdateDescriptorSets:
+    case VN_CMD_vkResetDescriptorPool:
+    case VN_CMD_vkFreeDescriptorSets:
+        return true;
+    default:
+        return false;
+    }
 }
 
 /* Whether a command neither disturbs work under way nor counts on it: it makes something new, or
@@ -220,7 +240,9 @@ static int execute_command(struct vn_session *s, uint32_t command, const struct 
     if (s->expects_submission != is_submission(command))
         return -EPROTO;
     if (s->early && !minds_its_own(s, command))
-        settle(s);
+        settle(s, spares_updates(command) ? VN_SETTLE_PLAIN : VN_SETTLE_ALL);
+    if (s->early && s->announced)
+        vn_queue_await_updates(s->announced);
     int rc = dispatch(s, command, in, false, reply);
     s->expects_submission = false;
     s->announced = NULL;
@@ -279,7 +301,7 @@ static int op_record(struct vn_session *s, struct wire_dec *in, struct wire_enc 
             wire_put_i32(reply, VK_ERROR_UNKNOWN);
         return 0;
     }
-    settle(s);
+    settle(s, VN_SETTLE_PLAIN);
     s->recording = buffer;
     s->decoder.command_buffer = buffer->handle;
     int rc = run_stream(s, in, reply, execute_recorded);
@@ -332,7 +354,7 @@ static int op_delta(struct vn_session *s, struct wire_dec *in)
     const struct vn_thing *memory = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
     if (!memory)
         return -ENOENT;
-    settle(s);
+    settle(s, VN_SETTLE_PLAIN);
     return memory->handle ? vn_memories_apply(s->memories, id, delta, len) : 0;
 }
 
@@ -346,7 +368,7 @@ static int op_write(struct vn_session *s, struct wire_dec *in)
     const struct vn_thing *memory = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
     if (!memory)
         return -ENOENT;
-    settle(s);
+    settle(s, VN_SETTLE_PLAIN);
     return memory->handle ? vn_memories_store(s->memories, id, off, bytes, len) : 0;
 }
 
@@ -361,7 +383,7 @@ static int op_reuse(struct vn_session *s, struct wire_dec *in)
     const uint8_t *bytes = vn_uploads_held(s->uploads, index, &len);
     if (!memory || !bytes)
         return memory ? -EPROTO : -ENOENT;
-    settle(s);
+    settle(s, VN_SETTLE_PLAIN);
     return memory->handle ? vn_memories_write(s->memories, id, off, bytes, len) : 0;
 }
 
@@ -418,12 +440,84 @@ static int op_batches(struct vn_session *s, struct wire_dec *in)
     return s->announced ? vn_queue_announce(s->announced, in) : announce_void(s, thing->id, in);
 }
 
+/* Whether updates before and after it may be submitted together. */
+static bool goes_with_updates(uint32_t command)
+{
+    return command == VN_OP_BATCHES || command == VN_OP_UPDATE || command == VN_OP_EARLY ||
+           (spares_updates(command) && !is_submission(command));
+}
+
+static void submit_updates(struct vn_session *s)
+{
+    if (s->updating)
+        vn_queue_submit_updates(s->updating);
+    s->updating = NULL;
+}
+
+static int get_update(struct vn_session *s, struct wire_dec *in, struct vn_update *out)
+{
+    uint64_t id = wire_get_u64(in);
+    out->offset = wire_get_u64(in);
+    out->size = wire_get_u32(in);
+    out->bytes = wire_get_bytes(in, out->size);
+    if (wire_dec_error(in))
+        return wire_dec_error(in);
+    const struct vn_thing *buffer = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_BUFFER);
+    if (!buffer)
+        return -ENOENT;
+    if (out->size == 0 || out->size > VN_UPDATE_BYTES || out->size % 4 || out->offset % 4)
+        return -EPROTO;
+    if (s->announced && buffer->handle && buffer->device != s->announced->device)
+        return -EPROTO;
+    out->buffer = buffer->handle;
+    return 0;
+}
+
+/* In place of the submission that was announced.  With a void buffer or queue it is lost, as that
+ * would be. */
+static int op_update(struct vn_session *s, struct wire_dec *in)
+{
+    struct vn_queue *queue = s->announced;
+    struct vn_update updates[VN_UPDATES_MAX];
+    uint32_t count = wire_dec_count(in, 2 * sizeof(uint64_t) + sizeof(uint32_t), VN_UPDATES_MAX);
+    bool is_void = false;
+    int rc = wire_dec_error(in);
+    for (uint32_t i = 0; i < count && rc == 0; i++) {
+        rc = get_update(s, in, &updates[i]);
+        is_void |= rc == 0 && !updates[i].buffer;
+    }
+    if (rc == 0)
+        rc = wire_dec_end(in);
+    if (rc || (queue && !vn_queue_expects_update(queue)))
+        return rc ? rc : -EPROTO;
+    s->expects_submission = false;
+    s->announced = NULL;
+    if (!queue)
+        return 0;
+    if (s->updating != queue)
+        submit_updates(s);
+    settle(s, VN_SETTLE_PLAIN);
+    if (s->early)
+        vn_queue_await_updates(queue);
+    VkResult result = VK_ERROR_DEVICE_LOST;
+    if (is_void)
+        vn_queue_submitted(queue, result);
+    else
+        result = vn_queue_update(queue, updates, count);
+    s->updating = queue;
+    if (result < 0)
+        vn_session_push_failed(s, VN_OP_UPDATE, result);
+    return 0;
+}
+
 static int execute_one(struct vn_session *s, uint32_t command, const struct wire_dec *in,
                        struct wire_enc *reply)
 {
     struct wire_dec op = *in;
-    if (s->expects_submission && command < VN_OP_END)
+    if (command < VN_OP_END && s->expects_submission != (command == VN_OP_UPDATE))
         return -EPROTO;
+    if (!goes_with_updates(command))
+        submit_updates(s);
     switch (command) {
     case VN_OP_RECORD:
         return op_record(s, &op, reply);
@@ -447,6 +541,8 @@ static int execute_one(struct vn_session *s, uint32_t command, const struct wire
         return op_keep(s, &op);
     case VN_OP_BATCHES:
         return op_batches(s, &op);
+    case VN_OP_UPDATE:
+        return op_update(s, &op);
     case VN_OP_EARLY:
         return op_early(s, &op);
     case VN_OP_ASK:
@@ -460,7 +556,9 @@ int vn_stream_execute(struct vn_session *s, const void *data, size_t len, struct
 {
     struct wire_dec stream;
     wire_dec_init(&stream, data, len);
-    return run_stream(s, &stream, reply, execute_one);
+    int rc = run_stream(s, &stream, reply, execute_one);
+    submit_updates(s);
+    return rc;
 }
 
 const char *vn_stream_where(const struct vn_session *s)
@@ -470,7 +568,7 @@ const char *vn_stream_where(const struct vn_session *s)
         [VN_OP_DELTA] = "DELTA",  [VN_OP_READ] = "READ",     [VN_OP_BATCHES] = "BATCHES",
         [VN_OP_EARLY] = "EARLY",  [VN_OP_ASK] = "ASK",       [VN_OP_HOLD] = "HOLD",
         [VN_OP_REUSE] = "REUSE",  [VN_OP_KEEP] = "KEEP",     [VN_OP_WRITE] = "WRITE",
-        [VN_OP_LAZY] = "LAZY",    [VN_OP_FETCH] = "FETCH"};
+        [VN_OP_LAZY] = "LAZY",    [VN_OP_FETCH] = "FETCH",   [VN_OP_UPDATE] = "UPDATE"};
     if (s->command < ARRAY_LEN(ops) && ops[s->command])
         return ops[s->command];
     const char *name = vn_command_name(s->command);

@@ -12,49 +12,49 @@ static void *find_in_chain(const void *chain, VkStructureType type)
     return (void *)(uintptr_t)vn_chain_find(chain, type);
 }
 
-/* A copy, or an empty one where there is none. */
-static void *copy_infos(struct hw_arena *arena, const void *infos, uint32_t count, size_t size)
+/* A copy with `lead` elements before it and one behind, all zero. */
+static void *surround(struct hw_arena *arena, const void *array, uint32_t count, size_t size,
+                      uint32_t lead)
 {
-    char *copy = hw_arena_calloc(arena, count ? count : 1, size);
-    if (copy && count)
-        memcpy(copy, infos, count * size);
-    return copy;
-}
-
-/* A copy behind one more element, which is zero. */
-static void *one_before(struct hw_arena *arena, const void *array, uint32_t count, size_t size)
-{
-    char *copy = hw_arena_calloc(arena, (size_t)count + 1, size);
+    char *copy = hw_arena_calloc(arena, (size_t)lead + count + 1, size);
     if (copy && array && count)
-        memcpy(copy + size, array, count * size);
+        memcpy(copy + lead * size, array, count * size);
     return copy;
 }
 
-static VkSemaphore *add_semaphore(struct hw_arena *arena, const VkSemaphore *semaphores,
-                                  uint32_t count, VkSemaphore ours)
+/* How many signals of ours come before the client's. */
+static uint32_t lead_of(const struct vn_signal *signal, uint32_t count)
 {
-    VkSemaphore *copy = one_before(arena, semaphores, count, sizeof(*copy));
-    if (copy)
-        copy[0] = ours;
+    return signal->before && count;
+}
+
+static VkSemaphore *add_semaphores(struct hw_arena *arena, const VkSemaphore *semaphores,
+                                   uint32_t count, const struct vn_signal *signal)
+{
+    uint32_t lead = lead_of(signal, count);
+    VkSemaphore *copy = surround(arena, semaphores, count, sizeof(*copy), lead);
+    if (copy) {
+        copy[0] = lead ? signal->before : copy[0];
+        copy[lead + count] = signal->semaphore;
+    }
     return copy;
 }
 
-/* A value for each of `needed` semaphores, from the one at `first` on: those of binary ones are
+/* A value for each of `count` semaphores, and for ours around them: those of binary ones are
  * ignored, so zeros fill up what the client did not give. */
 static uint64_t *values_for(struct hw_arena *arena, const uint64_t *values, uint32_t given,
-                            uint32_t first, uint32_t needed)
+                            uint32_t count, uint32_t lead)
 {
-    uint64_t *copy = hw_arena_calloc(arena, (size_t)needed + 1, sizeof(*copy));
-    uint32_t room = needed - first;
+    uint64_t *copy = hw_arena_calloc(arena, (size_t)lead + count + 1, sizeof(*copy));
     if (copy && values && given)
-        memcpy(copy + first, values, (given < room ? given : room) * sizeof(*copy));
+        memcpy(copy + lead, values, (given < count ? given : count) * sizeof(*copy));
     return copy;
 }
 
-/* The chain with values for all semaphores, the first signal's being ours; NULL when out of memory.
- */
+/* The chain with values for all semaphores, of which the client has `signals` to signal; NULL when
+ * out of memory. */
 static const void *with_values(struct hw_arena *arena, const void *chain, uint32_t waits,
-                               uint32_t signals, uint64_t value)
+                               uint32_t signals, uint32_t lead, uint64_t value)
 {
     VkTimelineSemaphoreSubmitInfo *info =
         find_in_chain(chain, VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO);
@@ -68,53 +68,53 @@ static const void *with_values(struct hw_arena *arena, const void *chain, uint32
         result = info;
     }
     uint64_t *wait =
-        values_for(arena, info->pWaitSemaphoreValues, info->waitSemaphoreValueCount, 0, waits);
+        values_for(arena, info->pWaitSemaphoreValues, info->waitSemaphoreValueCount, waits, 0);
     uint64_t *signal = values_for(arena, info->pSignalSemaphoreValues,
-                                  info->signalSemaphoreValueCount, 1, signals);
+                                  info->signalSemaphoreValueCount, signals, lead);
     if (!wait || !signal)
         return NULL;
-    signal[0] = value;
+    signal[0] = lead ? value : signal[0];
+    signal[lead + signals] = value;
     info->waitSemaphoreValueCount = waits;
     info->pWaitSemaphoreValues = wait;
-    info->signalSemaphoreValueCount = signals;
+    info->signalSemaphoreValueCount = lead + signals + 1;
     info->pSignalSemaphoreValues = signal;
     return result;
 }
 
-/* Device groups name a device for each semaphore; ours is signalled by the first. */
-static bool with_device_index(struct hw_arena *arena, const void *chain)
+/* Device groups name a device for each semaphore; ours are signalled by the first. */
+static bool with_device_index(struct hw_arena *arena, const void *chain, uint32_t lead)
 {
     VkDeviceGroupSubmitInfo *group =
         find_in_chain(chain, VK_STRUCTURE_TYPE_DEVICE_GROUP_SUBMIT_INFO);
     if (!group || group->signalSemaphoreCount == 0)
         return true;
-    uint32_t *indices = one_before(arena, group->pSignalSemaphoreDeviceIndices,
-                                   group->signalSemaphoreCount, sizeof(*indices));
+    uint32_t *indices = surround(arena, group->pSignalSemaphoreDeviceIndices,
+                                 group->signalSemaphoreCount, sizeof(*indices), lead);
     if (!indices)
         return false;
     group->pSignalSemaphoreDeviceIndices = indices;
-    group->signalSemaphoreCount++;
+    group->signalSemaphoreCount += lead + 1;
     return true;
 }
 
 static bool complete(struct hw_arena *arena, VkSubmitInfo *info, const struct vn_signal *signal,
                      uint64_t value)
 {
-    VkSemaphore *semaphores = add_semaphore(arena, info->pSignalSemaphores,
-                                            info->signalSemaphoreCount, signal->semaphore);
-    if (!semaphores || !with_device_index(arena, info->pNext))
+    uint32_t count = info->signalSemaphoreCount, lead = lead_of(signal, count);
+    VkSemaphore *semaphores = add_semaphores(arena, info->pSignalSemaphores, count, signal);
+    if (!semaphores || !with_device_index(arena, info->pNext, lead))
         return false;
     info->pSignalSemaphores = semaphores;
-    info->signalSemaphoreCount++;
-    info->pNext = with_values(arena, info->pNext, info->waitSemaphoreCount,
-                              info->signalSemaphoreCount, value);
+    info->signalSemaphoreCount = lead + count + 1;
+    info->pNext = with_values(arena, info->pNext, info->waitSemaphoreCount, count, lead, value);
     return info->pNext != NULL;
 }
 
 VkSubmitInfo *vn_submit_infos(struct hw_arena *arena, const VkSubmitInfo *infos, uint32_t count,
                               const struct vn_signal *signal)
 {
-    VkSubmitInfo *copy = copy_infos(arena, infos, count, sizeof(*copy));
+    VkSubmitInfo *copy = surround(arena, infos, count, sizeof(*copy), 0);
     if (copy && count == 0)
         copy[0].sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
     for (uint32_t i = 0; copy && i < (count ? count : 1); i++) {
@@ -127,23 +127,27 @@ VkSubmitInfo *vn_submit_infos(struct hw_arena *arena, const VkSubmitInfo *infos,
 VkSubmitInfo2 *vn_submit_infos2(struct hw_arena *arena, const VkSubmitInfo2 *infos, uint32_t count,
                                 const struct vn_signal *signal)
 {
-    VkSubmitInfo2 *copy = copy_infos(arena, infos, count, sizeof(*copy));
+    VkSubmitInfo2 *copy = surround(arena, infos, count, sizeof(*copy), 0);
     if (copy && count == 0)
         copy[0].sType = VK_STRUCTURE_TYPE_SUBMIT_INFO_2;
     for (uint32_t i = 0; copy && i < (count ? count : 1); i++) {
         VkSubmitInfo2 *info = &copy[i];
+        uint32_t had = info->signalSemaphoreInfoCount, lead = lead_of(signal, had);
         if (!signal->values[i])
             continue;
-        VkSemaphoreSubmitInfo *signals = one_before(
-            arena, info->pSignalSemaphoreInfos, info->signalSemaphoreInfoCount, sizeof(*signals));
+        VkSemaphoreSubmitInfo *signals =
+            surround(arena, info->pSignalSemaphoreInfos, had, sizeof(*signals), lead);
         if (!signals)
             return NULL;
-        signals[0] = (VkSemaphoreSubmitInfo){.sType = VK_STRUCTURE_TYPE_SEMAPHORE_SUBMIT_INFO,
-                                             .semaphore = signal->semaphore,
-                                             .value = signal->values[i],
-                                             .stageMask = VK_PIPELINE_STAGE_2_ALL_COMMANDS_BIT};
+        VkSemaphoreSubmitInfo ours = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_SUBMIT_INFO,
+                                      .semaphore = signal->before,
+                                      .value = signal->values[i],
+                                      .stageMask = VK_PIPELINE_STAGE_2_ALL_COMMANDS_BIT};
+        signals[0] = lead ? ours : signals[0];
+        ours.semaphore = signal->semaphore;
+        signals[lead + had] = ours;
         info->pSignalSemaphoreInfos = signals;
-        info->signalSemaphoreInfoCount++;
+        info->signalSemaphoreInfoCount = lead + had + 1;
     }
     return copy;
 }
@@ -151,20 +155,20 @@ VkSubmitInfo2 *vn_submit_infos2(struct hw_arena *arena, const VkSubmitInfo2 *inf
 VkBindSparseInfo *vn_submit_sparse(struct hw_arena *arena, const VkBindSparseInfo *infos,
                                    uint32_t count, const struct vn_signal *signal)
 {
-    VkBindSparseInfo *copy = copy_infos(arena, infos, count, sizeof(*copy));
+    VkBindSparseInfo *copy = surround(arena, infos, count, sizeof(*copy), 0);
     if (copy && count == 0)
         copy[0].sType = VK_STRUCTURE_TYPE_BIND_SPARSE_INFO;
     for (uint32_t i = 0; copy && i < (count ? count : 1); i++) {
         VkBindSparseInfo *info = &copy[i];
+        uint32_t had = info->signalSemaphoreCount, lead = lead_of(signal, had);
         if (!signal->values[i])
             continue;
-        info->pSignalSemaphores = add_semaphore(arena, info->pSignalSemaphores,
-                                                info->signalSemaphoreCount, signal->semaphore);
+        info->pSignalSemaphores = add_semaphores(arena, info->pSignalSemaphores, had, signal);
         if (!info->pSignalSemaphores)
             return NULL;
-        info->signalSemaphoreCount++;
-        info->pNext = with_values(arena, info->pNext, info->waitSemaphoreCount,
-                                  info->signalSemaphoreCount, signal->values[i]);
+        info->signalSemaphoreCount = lead + had + 1;
+        info->pNext =
+            with_values(arena, info->pNext, info->waitSemaphoreCount, had, lead, signal->values[i]);
         if (!info->pNext)
             return NULL;
     }

@@ -1,7 +1,8 @@
-/* venus/server/submit.h - submissions with one more signal in some batches: our own.
+/* venus/server/submit.h - submissions with more signals in some batches: our own.
  *
- * Batch i also signals the semaphore with values[i], after all its work, unless that is 0.  Ours is
- * the first signal: once another queue goes on because of one of the others, ours has come.  The
+ * Batch i also signals the semaphore with values[i], after all its work and what else it signals,
+ * unless that is 0; where it signals something else, `before` as well, before that.  The order is
+ * that of the arrays, which drivers keep to though Vulkan does not ask them to.  The
  * infos are decoded ones: arrays are copied, chained structures that count semaphores are written
  * in place.  Where there is no batch the result has one, empty but for the signal.
  *
@@ -15,6 +16,7 @@
 #include "base/arena.h"
 
 struct vn_signal {
+    VkSemaphore before;     /* a timeline or NULL */
     VkSemaphore semaphore;  /* a timeline */
     const uint64_t *values; /* one a batch */
 };

@@ -439,6 +439,18 @@ void client_put_batches(struct client *c, VkQueue queue, uint64_t first, VkDevic
     client_finish(c, hole);
 }
 
+void client_put_update(struct client *c, uint64_t buffer, uint64_t offset, const void *bytes,
+                       uint32_t size)
+{
+    size_t hole = client_begin(c, VN_OP_UPDATE);
+    wire_put_u32(&c->out, 1);
+    wire_put_u64(&c->out, buffer);
+    wire_put_u64(&c->out, offset);
+    wire_put_u32(&c->out, size);
+    wire_put_bytes(&c->out, bytes, size);
+    client_finish(c, hole);
+}
+
 void client_put_delta(struct client *c, const struct share *share)
 {
     size_t hole = client_begin(c, VN_OP_DELTA), page = 0;

@@ -153,6 +153,9 @@ size_t bench_record(struct bench *b, VkCommandBuffer commands);
 void bench_record_end(struct bench *b, VkCommandBuffer commands, size_t hole);
 /* BATCHES and vkQueueSubmit of one batch; its number. */
 uint64_t bench_put_submit(struct bench *b, VkCommandBuffer commands);
+/* UPDATE of one piece. */
+void client_put_update(struct client *c, uint64_t buffer, uint64_t offset, const void *bytes,
+                       uint32_t size);
 /* Records a fill of the whole buffer, submits, waits: VkResult of the batch. */
 VkResult bench_fill(struct bench *b, uint32_t word);
 

@@ -416,6 +416,36 @@ static void an_early_report_of_no_batch_ends_the_session(void **state)
     server_stop(&server);
 }
 
+static void updates_that_make_no_sense_end_the_session(void **state)
+{
+    static const uint8_t bytes[VN_UPDATE_BYTES + 4];
+    static const struct {
+        uint64_t buffer, offset; /* buffer 0: the right one */
+        uint32_t size;
+        bool announced;
+        const char *line;
+    } bad[] = {
+        {0, 0, 4, false, "UPDATE: Protocol error"},
+        {0, 2, 4, true, "UPDATE: Protocol error"},
+        {0, 0, 6, true, "UPDATE: Protocol error"},
+        {0, 0, VN_UPDATE_BYTES + 4, true, "UPDATE: Protocol error"},
+        {9999, 0, 4, true, "UPDATE: "},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct bench b;
+        server_start(&server, "unix:%s/s", plain);
+        bench_start(&b, &server);
+        if (bad[i].announced)
+            client_put_batches(&b.c, b.queue, ++b.submitted, b.memory, BUFFER_BYTES);
+        client_put_update(&b.c, bad[i].buffer ? bad[i].buffer : vn_id(b.buffer), bad[i].offset,
+                          bytes, bad[i].size);
+        client_post(&b.c);
+        expect_ended(&b.c, bad[i].line);
+        server_stop(&server);
+    }
+}
+
 /* A session counts as a client, before and after it left. */
 static void sessions_count_as_clients(void **state)
 {
@@ -566,6 +596,7 @@ int main(void)
         cmocka_unit_test(pending_batches_over_the_limit_end_the_session),
         cmocka_unit_test(submissions_wait_for_what_was_reported_early),
         cmocka_unit_test(an_early_report_of_no_batch_ends_the_session),
+        cmocka_unit_test(updates_that_make_no_sense_end_the_session),
         cmocka_unit_test(sessions_count_as_clients),
         cmocka_unit_test(a_killed_client_frees_its_session),
         cmocka_unit_test(a_session_that_dies_takes_no_other_with_it),

@@ -350,6 +350,45 @@ static void all_submissions_are_counted(void **state)
     server_stop(&server);
 }
 
+static void put_early(struct bench *b, uint64_t number)
+{
+    size_t hole = client_begin(&b->c, VN_OP_EARLY);
+    wire_put_u64(&b->c.out, vn_id(b->queue));
+    wire_put_u64(&b->c.out, number);
+    client_finish(&b->c, hole);
+}
+
+/* More of them than there are command buffers, each told to be done at once, between fills. */
+static void updates_are_in_order_with_all_else(void **state)
+{
+    enum { UPDATES = 40 };
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    for (uint32_t round = 1; round <= 3; round++) {
+        size_t hole = bench_record(&b, b.commands);
+        vn_enc_cmd_vkCmdFillBuffer(&b.c.out, b.commands, b.buffer, 0, BUFFER_BYTES, round);
+        bench_record_end(&b, b.commands, hole);
+        (void)bench_put_submit(&b, b.commands);
+        for (uint32_t i = 0; i < UPDATES; i++) {
+            uint32_t words[2] = {round << 8 | i, 7};
+            client_put_batches(&b.c, b.queue, ++b.submitted, b.memory, BUFFER_BYTES);
+            client_put_update(&b.c, vn_id(b.buffer), 4 * (uint64_t)i, words, sizeof(words));
+            put_early(&b, b.submitted);
+        }
+        client_post(&b.c);
+        assert_int_equal(client_wait_done(&b.c, b.queue, b.submitted), VK_SUCCESS);
+        const uint32_t *now = (const uint32_t *)(const void *)b.share->bytes;
+        for (uint32_t i = 0; i < UPDATES; i++)
+            assert_int_equal(now[i], round << 8 | i);
+        assert_int_equal(now[UPDATES], 7);
+        expect_words(b.share, round, 4 * (UPDATES + 1), BUFFER_BYTES);
+    }
+    bench_end(&b);
+    server_stop(&server);
+}
+
 /* A buffer without any use is against the specification: the layer says so, in the log and to the
  * client. */
 static void validation_is_told_to_log_and_client(void **state)
@@ -472,6 +511,7 @@ int main(void)
         cmocka_unit_test(what_is_fetched_may_be_copied_by_the_device),
         cmocka_unit_test(writes_of_the_host_are_among_what_is_fetched),
         cmocka_unit_test(all_submissions_are_counted),
+        cmocka_unit_test(updates_are_in_order_with_all_else),
         cmocka_unit_test(validation_is_told_to_log_and_client),
         cmocka_unit_test(what_buffers_need_is_told_before_it_is_asked),
         cmocka_unit_test(sessions_are_in_the_metrics),

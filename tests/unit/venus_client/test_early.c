@@ -13,6 +13,7 @@
 #include "venus/client/objects.h"
 #include "venus/client/queue.h"
 #include "venus/client/sync.h"
+#include "venus/common/counts.h"
 #include "venus/common/protocol.h"
 
 enum { QUEUES = 2, PATIENCE_MS = 30000 };
@@ -88,6 +89,7 @@ struct bench {
     PFN_vkQueueSubmit submit;
     PFN_vkQueueWaitIdle wait_idle;
     PFN_vkGetFenceStatus status;
+    PFN_vkWaitForFences wait;
 };
 
 static PFN_vkVoidFunction entry(const struct vn_entry *table, const char *name)
@@ -135,6 +137,7 @@ static int start(void **state)
     b->submit = (PFN_vkQueueSubmit)entry(vn_entries_queue, "vkQueueSubmit");
     b->wait_idle = (PFN_vkQueueWaitIdle)entry(vn_entries_queue, "vkQueueWaitIdle");
     b->status = (PFN_vkGetFenceStatus)entry(vn_entries_sync, "vkGetFenceStatus");
+    b->wait = (PFN_vkWaitForFences)entry(vn_entries_sync, "vkWaitForFences");
     *state = b;
     return 0;
 }
@@ -217,6 +220,45 @@ static void what_nobody_sees_is_early(void **state)
     assert_false(vn_queue_has_done(b->queues[0], 1));
 }
 
+static struct vn_counts sent(const struct bench *b)
+{
+    struct vn_counts counts;
+    vn_link_counts(b->link, &counts);
+    return counts;
+}
+
+/* The server needs to know before the next submission, and no earlier. */
+static void an_early_report_leaves_with_what_follows(void **state)
+{
+    struct bench *b = *state;
+    VkFence fence = VN_HANDLE(VkFence, b->fence);
+    submit(b, 0, NULL, NULL, b->fence);
+    struct vn_counts before = sent(b);
+    assert_int_equal(b->wait(VN_HANDLE(VkDevice, b->device), 1, &fence, VK_TRUE, UINT64_MAX),
+                     VK_SUCCESS);
+    assert_int_equal(sent(b).messages_sent, before.messages_sent);
+    submit(b, 0, NULL, NULL, NULL);
+    submit(b, 0, NULL, NULL, NULL);
+    struct vn_counts after = sent(b);
+    assert_int_equal(after.messages_sent, before.messages_sent + 2);
+    assert_int_equal(after.exchanges, before.exchanges);
+}
+
+/* As do small copies: nobody waits for it. */
+static void a_fence_alone_leaves_with_what_follows(void **state)
+{
+    struct bench *b = *state;
+    submit(b, 0, NULL, NULL, NULL);
+    struct vn_counts before = sent(b);
+    assert_int_equal(
+        b->submit(VN_HANDLE(VkQueue, b->queues[0]), 0, NULL, VN_HANDLE(VkFence, b->fence)),
+        VK_SUCCESS);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+    assert_int_equal(sent(b).messages_sent, before.messages_sent);
+    submit(b, 0, NULL, NULL, NULL);
+    assert_int_equal(sent(b).messages_sent, before.messages_sent + 1);
+}
+
 static void a_timeline_is_seen(void **state)
 {
     struct bench *b = *state;
@@ -286,6 +328,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_nobody_sees_is_early, start, end),
+        cmocka_unit_test_setup_teardown(an_early_report_leaves_with_what_follows, start, end),
+        cmocka_unit_test_setup_teardown(a_fence_alone_leaves_with_what_follows, start, end),
         cmocka_unit_test_setup_teardown(a_timeline_is_seen, start, end),
         cmocka_unit_test_setup_teardown(who_waits_for_a_timeline_is_seen, start, end),
         cmocka_unit_test_setup_teardown(what_comes_behind_visible_work_is_not_early, start, end),

@@ -21,8 +21,11 @@ static struct {
     uint64_t reached;
     VkResult result; /* of waits */
     VkResult submit_result;
-    uint64_t asked_for; /* by the last signal of its own */
-    bool is_late;       /* who sleeps for it does not wake up yet */
+    uint64_t asked_for;      /* by the last signal of its own */
+    uint64_t awaited;        /* by the last wait */
+    unsigned submissions;    /* of ours */
+    unsigned updates, begun; /* commands, command buffers */
+    bool is_late;            /* who sleeps for it does not wake up yet */
     bool coherent;
     unsigned flushes, invalidates, frees;
     uint8_t bytes[BYTES] __attribute__((aligned(64)));
@@ -83,7 +86,7 @@ static void destroy_semaphore(VkDevice device, VkSemaphore semaphore,
     (void)device, (void)semaphore, (void)allocator;
 }
 
-/* A batch with nothing but our signal. */
+/* A batch of ours. */
 static VkResult queue_submit(VkQueue handle, uint32_t count, const VkSubmitInfo *infos,
                              VkFence fence)
 {
@@ -91,9 +94,66 @@ static VkResult queue_submit(VkQueue handle, uint32_t count, const VkSubmitInfo 
     (void)handle, (void)fence;
     assert_int_equal(count, 1);
     pthread_mutex_lock(&gpu.lock);
-    gpu.asked_for = values->pSignalSemaphoreValues[0];
+    gpu.submissions++;
+    if (infos->signalSemaphoreCount)
+        gpu.asked_for = values->pSignalSemaphoreValues[0];
+    if (infos->waitSemaphoreCount)
+        gpu.awaited = values->pWaitSemaphoreValues[0];
     pthread_mutex_unlock(&gpu.lock);
     return gpu.submit_result;
+}
+
+static VkResult create_pool(VkDevice device, const VkCommandPoolCreateInfo *info,
+                            const VkAllocationCallbacks *allocator, VkCommandPool *out)
+{
+    (void)device, (void)info, (void)allocator;
+    *out = (VkCommandPool)(uintptr_t)1;
+    return VK_SUCCESS;
+}
+
+static void destroy_pool(VkDevice device, VkCommandPool pool,
+                         const VkAllocationCallbacks *allocator)
+{
+    (void)device, (void)pool, (void)allocator;
+}
+
+static VkResult allocate_commands(VkDevice device, const VkCommandBufferAllocateInfo *info,
+                                  VkCommandBuffer *out)
+{
+    (void)device;
+    for (uint32_t i = 0; i < info->commandBufferCount; i++)
+        out[i] = (VkCommandBuffer)(uintptr_t)(i + 1);
+    return VK_SUCCESS;
+}
+
+static VkResult begin_commands(VkCommandBuffer commands, const VkCommandBufferBeginInfo *info)
+{
+    (void)commands, (void)info;
+    gpu.begun++;
+    return VK_SUCCESS;
+}
+
+static VkResult end_commands(VkCommandBuffer commands)
+{
+    (void)commands;
+    return VK_SUCCESS;
+}
+
+static void put_barrier(VkCommandBuffer commands, VkPipelineStageFlags from,
+                        VkPipelineStageFlags to, VkDependencyFlags flags, uint32_t memory_count,
+                        const VkMemoryBarrier *memory, uint32_t buffer_count,
+                        const VkBufferMemoryBarrier *buffers, uint32_t image_count,
+                        const VkImageMemoryBarrier *images)
+{
+    (void)commands, (void)from, (void)to, (void)flags, (void)memory_count, (void)memory;
+    (void)buffer_count, (void)buffers, (void)image_count, (void)images;
+}
+
+static void update_buffer(VkCommandBuffer commands, VkBuffer buffer, VkDeviceSize offset,
+                          VkDeviceSize size, const void *bytes)
+{
+    (void)commands, (void)buffer, (void)offset, (void)size, (void)bytes;
+    gpu.updates++;
 }
 
 static VkResult allocate_memory(VkDevice device, const VkMemoryAllocateInfo *info,
@@ -156,13 +216,21 @@ static void start_with(bool coherent)
 {
     gpu.reached = 0;
     gpu.result = gpu.submit_result = VK_SUCCESS;
-    gpu.asked_for = 0;
+    gpu.asked_for = gpu.awaited = 0;
+    gpu.submissions = gpu.updates = gpu.begun = 0;
     gpu.is_late = false;
     gpu.flushes = gpu.invalidates = gpu.frees = 0;
     memset(gpu.bytes, 0xcc, sizeof(gpu.bytes)); /* left by somebody else */
     device = (struct vn_device){.driver = {.vkCreateSemaphore = create_semaphore,
                                            .vkDestroySemaphore = destroy_semaphore,
                                            .vkQueueSubmit = queue_submit,
+                                           .vkCreateCommandPool = create_pool,
+                                           .vkDestroyCommandPool = destroy_pool,
+                                           .vkAllocateCommandBuffers = allocate_commands,
+                                           .vkBeginCommandBuffer = begin_commands,
+                                           .vkEndCommandBuffer = end_commands,
+                                           .vkCmdPipelineBarrier = put_barrier,
+                                           .vkCmdUpdateBuffer = update_buffer,
                                            .vkAllocateMemory = allocate_memory,
                                            .vkFreeMemory = free_memory},
                                 .map_memory = map_memory,
@@ -324,7 +392,7 @@ static void settling_before_a_submission_signals_less_than_it_will(void **state)
     assert_int_equal(vn_queue_report_early(queue, 1), 0);
     assert_int_equal(announce(2, 1, 0, 0), 0);
     gpu_reaches(1, VK_SUCCESS);
-    vn_queue_settle(queue);
+    (void)vn_queue_settle(queue, VN_SETTLE_ALL);
     assert_int_equal(gpu.asked_for, 1);
     vn_queue_submitted(queue, VK_SUCCESS);
     gpu_reaches(2, VK_SUCCESS);
@@ -339,7 +407,7 @@ static void a_device_lost_while_settling_is_told(void **state)
     (void)submit_quiet(1, VN_BATCH_UNTOLD, VK_SUCCESS);
     assert_int_equal(vn_queue_report_early(queue, 1), 0);
     gpu_reaches(0, VK_ERROR_DEVICE_LOST);
-    vn_queue_settle(queue);
+    (void)vn_queue_settle(queue, VN_SETTLE_ALL);
     duet_wait(&duet, 1);
     expect_done(0, 1, VK_ERROR_DEVICE_LOST);
     assert_int_equal(queue->ended, VK_ERROR_DEVICE_LOST);
@@ -472,30 +540,96 @@ static void what_other_queues_wrote_comes_before_the_report(void **state)
     size_t done = duet_wait_done(&duet);
     assert_true(done > 0);
     assert_memory_equal(duet.bytes, gpu.bytes, BYTES);
-    duet_wait(&duet, done + 2); /* both are told of */
-    gpu_wakes_late(false);
+    assert_int_equal(atomic_load(&reports.pending_ranges), 0);
+    gpu_wakes_late(false); /* and the first is told of by its own thread */
+    duet_wait(&duet, done + 2);
     queue = first;
     vn_queue_destroy(second);
 }
 
-/* The thread of the first reports what the executor holds of the second. */
-static void what_is_held_may_be_reported_by_another_queue(void **state)
+/* ---- updates ---- */
+
+static void update(uint64_t number, uint32_t count)
+{
+    static const struct vn_update some[2] = {{.size = 4, .bytes = "abc"},
+                                             {.size = 4, .bytes = "def"}};
+    assert_int_equal(announce_quiet(number, VN_BATCH_UNTOLD), 0);
+    assert_true(vn_queue_expects_update(queue));
+    assert_int_equal(vn_queue_update(queue, some, count), VK_SUCCESS);
+}
+
+static void updates_are_submitted_together(void **state)
+{
+    (void)state;
+    update(1, 1);
+    update(2, 2);
+    update(3, 0);
+    assert_int_equal(gpu.submissions, 0);
+    vn_queue_submit_updates(queue);
+    vn_queue_submit_updates(queue); /* there is nothing left */
+    assert_int_equal(gpu.submissions, 1);
+    assert_int_equal(gpu.begun, 1);
+    assert_int_equal(gpu.updates, 3);
+    assert_int_equal(gpu.asked_for, 3);
+}
+
+/* Were it to wait, it would for ever: the device does not get there. */
+static void what_spares_updates_does_not_wait_for_them(void **state)
+{
+    (void)state;
+    (void)submit_quiet(1, VN_BATCH_QUIET, VK_SUCCESS);
+    update(2, 1);
+    vn_queue_submit_updates(queue);
+    assert_int_equal(vn_queue_report_early(queue, 2), 0);
+    gpu_reaches(1, VK_SUCCESS);
+    assert_true(vn_queue_settle(queue, VN_SETTLE_PLAIN));
+    assert_int_equal(queue->settled, 1);
+    gpu_reaches(2, VK_SUCCESS);
+    assert_false(vn_queue_settle(queue, VN_SETTLE_ALL));
+    assert_int_equal(queue->settled, 2);
+}
+
+static void who_waits_for_an_update_has_it_submitted_first(void **state)
+{
+    (void)state;
+    update(1, 1);
+    assert_int_equal(vn_queue_ask(queue, 1), 0);
+    assert_int_equal(gpu.asked_for, 1);
+    gpu_reaches(1, VK_SUCCESS);
+    duet_wait(&duet, 1);
+    expect_done(0, 1, VK_SUCCESS);
+}
+
+static void updates_that_fail_are_told(void **state)
+{
+    (void)state;
+    update(1, 1);
+    gpu.submit_result = VK_ERROR_DEVICE_LOST;
+    vn_queue_submit_updates(queue);
+    duet_wait(&duet, 1);
+    expect_done(0, 1, VK_ERROR_DEVICE_LOST);
+    assert_int_equal(announce_quiet(2, VN_BATCH_UNTOLD), 0);
+    assert_int_equal(vn_queue_update(queue, NULL, 0), VK_ERROR_DEVICE_LOST);
+}
+
+/* At the device, once, and only for what the program was told. */
+static void other_queues_wait_for_updates(void **state)
 {
     struct vn_queue *first = queue, *second;
     (void)state;
-    submit(1, 1, 0, VK_SUCCESS);
+    update(1, 1);
+    vn_queue_submit_updates(queue);
     assert_int_equal(vn_queue_create(&device, (VkQueue)(uintptr_t)2, QUEUE, &reports, &second), 0);
-    queue = second;
-    reports.holds = true;
-    submit(1, 1, BYTES, VK_SUCCESS);
-    assert_ptr_equal(reports.held, second);
-    memset(gpu.bytes, 0x5a, BYTES);
+    vn_queue_await_updates(second);
+    assert_int_equal(gpu.submissions, 1);
+    assert_int_equal(vn_queue_report_early(first, 1), 0);
+    vn_queue_await_updates(first); /* in order there anyway */
+    assert_int_equal(gpu.submissions, 1);
+    vn_queue_await_updates(second);
+    vn_queue_await_updates(second);
+    assert_int_equal(gpu.submissions, 2);
+    assert_int_equal(gpu.awaited, 1);
     gpu_reaches(1, VK_SUCCESS);
-    duet_wait(&duet, duet_wait_done(&duet) + 2);
-    vn_queue_report_held(&reports);
-    assert_null(reports.held);
-    assert_false(second->started);
-    queue = first;
     vn_queue_destroy(second);
 }
 
@@ -738,9 +872,13 @@ int main(void)
                                         start, end),
         cmocka_unit_test_setup_teardown(what_is_there_at_once_costs_the_next_nothing, start, end),
         cmocka_unit_test_setup_teardown(a_second_queue_takes_the_executor, start, end),
+        cmocka_unit_test_setup_teardown(updates_are_submitted_together, start, end),
+        cmocka_unit_test_setup_teardown(what_spares_updates_does_not_wait_for_them, start, end),
+        cmocka_unit_test_setup_teardown(who_waits_for_an_update_has_it_submitted_first, start, end),
+        cmocka_unit_test_setup_teardown(updates_that_fail_are_told, start, end),
+        cmocka_unit_test_setup_teardown(other_queues_wait_for_updates, start, end),
         cmocka_unit_test_setup_teardown(what_other_queues_wrote_comes_before_the_report, start,
                                         end),
-        cmocka_unit_test_setup_teardown(what_is_held_may_be_reported_by_another_queue, start, end),
         cmocka_unit_test_setup_teardown(who_asks_for_a_quiet_batch_is_told_by_the_executor, start,
                                         end),
         cmocka_unit_test_setup_teardown(a_device_lost_under_the_executor_is_told, start, end),

@@ -7,7 +7,7 @@
 
 static struct hw_arena arena;
 static const uint64_t numbers[] = {40, 41, 42};
-static const struct vn_signal ours = {HANDLE(VkSemaphore, 99), numbers};
+static const struct vn_signal ours = {.semaphore = HANDLE(VkSemaphore, 99), .values = numbers};
 
 static int start(void **state)
 {
@@ -52,7 +52,7 @@ static void no_batch_becomes_one(void **state)
 static void batches_without_a_number_stay_as_they_are(void **state)
 {
     static const uint64_t second[] = {0, 41};
-    const struct vn_signal some = {ours.semaphore, second};
+    const struct vn_signal some = {.semaphore = ours.semaphore, .values = second};
     VkSubmitInfo submits[2] = {{.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO},
                                {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO}};
     VkSubmitInfo2 submits2[2] = {{.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO_2},
@@ -103,18 +103,18 @@ static void the_clients_semaphores_and_values_stay(void **state)
     const VkTimelineSemaphoreSubmitInfo *first = values_of(infos[0].pNext);
     const VkTimelineSemaphoreSubmitInfo *second = values_of(infos[1].pNext);
     assert_int_equal(infos[0].signalSemaphoreCount, 2);
-    assert_ptr_equal(infos[0].pSignalSemaphores[0], ours.semaphore);
-    assert_ptr_equal(infos[0].pSignalSemaphores[1], signals[0]);
+    assert_ptr_equal(infos[0].pSignalSemaphores[0], signals[0]);
+    assert_ptr_equal(infos[0].pSignalSemaphores[1], ours.semaphore);
     assert_int_equal(first->waitSemaphoreValueCount, 2);
     assert_int_equal(first->signalSemaphoreValueCount, 2);
-    assert_int_equal(first->pSignalSemaphoreValues[0], 40);
+    assert_int_equal(first->pSignalSemaphoreValues[1], 40);
     assert_int_equal(infos[1].signalSemaphoreCount, 3);
-    assert_ptr_equal(infos[1].pSignalSemaphores[2], signals[1]);
+    assert_ptr_equal(infos[1].pSignalSemaphores[1], signals[1]);
     assert_int_equal(second->pWaitSemaphoreValues[1], 12);
     assert_int_equal(second->signalSemaphoreValueCount, 3);
-    assert_int_equal(second->pSignalSemaphoreValues[0], 41);
-    assert_int_equal(second->pSignalSemaphoreValues[1], 13);
-    assert_int_equal(second->pSignalSemaphoreValues[2], 14);
+    assert_int_equal(second->pSignalSemaphoreValues[0], 13);
+    assert_int_equal(second->pSignalSemaphoreValues[1], 14);
+    assert_int_equal(second->pSignalSemaphoreValues[2], 41);
     assert_ptr_equal(second->pNext, &behind);
 }
 
@@ -136,10 +136,9 @@ static void missing_values_are_zero(void **state)
     VkSubmitInfo *infos = vn_submit_infos(&arena, &client, 1, &ours);
     const VkTimelineSemaphoreSubmitInfo *all = values_of(infos[0].pNext);
     assert_int_equal(all->signalSemaphoreValueCount, 4);
-    assert_int_equal(all->pSignalSemaphoreValues[0], 40);
-    assert_int_equal(all->pSignalSemaphoreValues[1], 7);
-    assert_int_equal(all->pSignalSemaphoreValues[2], 0);
-    assert_int_equal(all->pSignalSemaphoreValues[3], 0);
+    assert_int_equal(all->pSignalSemaphoreValues[0], 7);
+    assert_int_equal(all->pSignalSemaphoreValues[1], 0);
+    assert_int_equal(all->pSignalSemaphoreValues[3], 40);
 }
 
 static void device_groups_get_an_index_more(void **state)
@@ -156,8 +155,8 @@ static void device_groups_get_an_index_more(void **state)
     (void)state;
     assert_non_null(vn_submit_infos(&arena, &client, 1, &ours));
     assert_int_equal(group.signalSemaphoreCount, 2);
-    assert_int_equal(group.pSignalSemaphoreDeviceIndices[0], 0);
-    assert_int_equal(group.pSignalSemaphoreDeviceIndices[1], 1);
+    assert_int_equal(group.pSignalSemaphoreDeviceIndices[0], 1);
+    assert_int_equal(group.pSignalSemaphoreDeviceIndices[1], 0);
 }
 
 static void submit2_signals_after_all_commands(void **state)
@@ -173,11 +172,58 @@ static void submit2_signals_after_all_commands(void **state)
     (void)state;
     VkSubmitInfo2 *infos = vn_submit_infos2(&arena, clients, 2, &ours);
     assert_int_equal(infos[1].signalSemaphoreInfoCount, 2);
-    assert_int_equal(infos[1].pSignalSemaphoreInfos[1].value, 5);
-    assert_ptr_equal(infos[1].pSignalSemaphoreInfos[0].semaphore, ours.semaphore);
-    assert_int_equal(infos[1].pSignalSemaphoreInfos[0].value, 41);
-    assert_int_equal(infos[1].pSignalSemaphoreInfos[0].stageMask,
+    assert_int_equal(infos[1].pSignalSemaphoreInfos[0].value, 5);
+    assert_ptr_equal(infos[1].pSignalSemaphoreInfos[1].semaphore, ours.semaphore);
+    assert_int_equal(infos[1].pSignalSemaphoreInfos[1].value, 41);
+    assert_int_equal(infos[1].pSignalSemaphoreInfos[1].stageMask,
                      VK_PIPELINE_STAGE_2_ALL_COMMANDS_BIT);
+}
+
+/* Who goes on because of the client's signal finds that ours has come. */
+static void another_of_ours_comes_before_what_the_client_signals(void **state)
+{
+    const struct vn_signal both = {HANDLE(VkSemaphore, 98), ours.semaphore, numbers};
+    VkSemaphore signal = HANDLE(VkSemaphore, 1);
+    uint64_t value = 7;
+    uint32_t index = 1;
+    VkDeviceGroupSubmitInfo group = {.sType = VK_STRUCTURE_TYPE_DEVICE_GROUP_SUBMIT_INFO,
+                                     .signalSemaphoreCount = 1,
+                                     .pSignalSemaphoreDeviceIndices = &index};
+    VkTimelineSemaphoreSubmitInfo values = {.sType =
+                                                VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                                            .pNext = &group,
+                                            .signalSemaphoreValueCount = 1,
+                                            .pSignalSemaphoreValues = &value};
+    VkSubmitInfo clients[2] = {{.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                                .pNext = &values,
+                                .signalSemaphoreCount = 1,
+                                .pSignalSemaphores = &signal},
+                               {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO}};
+    VkSemaphoreSubmitInfo signal2 = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_SUBMIT_INFO,
+                                     .semaphore = signal};
+    VkSubmitInfo2 client2 = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO_2,
+                             .signalSemaphoreInfoCount = 1,
+                             .pSignalSemaphoreInfos = &signal2};
+    (void)state;
+    const VkSubmitInfo *infos = vn_submit_infos(&arena, clients, 2, &both);
+    const VkSemaphore *semaphores = infos[0].pSignalSemaphores;
+    const VkTimelineSemaphoreSubmitInfo *all = values_of(infos[0].pNext);
+    assert_int_equal(infos[0].signalSemaphoreCount, 3);
+    assert_ptr_equal(semaphores[0], both.before);
+    assert_ptr_equal(semaphores[1], signal);
+    assert_ptr_equal(semaphores[2], both.semaphore);
+    assert_int_equal(all->signalSemaphoreValueCount, 3);
+    assert_int_equal(all->pSignalSemaphoreValues[0], 40);
+    assert_int_equal(all->pSignalSemaphoreValues[1], 7);
+    assert_int_equal(all->pSignalSemaphoreValues[2], 40);
+    assert_int_equal(group.signalSemaphoreCount, 3);
+    assert_int_equal(group.pSignalSemaphoreDeviceIndices[1], 1);
+    assert_int_equal(infos[1].signalSemaphoreCount, 1); /* with nothing of the client's */
+    const VkSubmitInfo2 *infos2 = vn_submit_infos2(&arena, &client2, 1, &both);
+    assert_int_equal(infos2->signalSemaphoreInfoCount, 3);
+    assert_ptr_equal(infos2->pSignalSemaphoreInfos[0].semaphore, both.before);
+    assert_int_equal(infos2->pSignalSemaphoreInfos[0].value, 40);
+    assert_ptr_equal(infos2->pSignalSemaphoreInfos[2].semaphore, both.semaphore);
 }
 
 static void a_full_arena_is_told(void **state)
@@ -201,6 +247,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(missing_values_are_zero, start, end),
         cmocka_unit_test_setup_teardown(device_groups_get_an_index_more, start, end),
         cmocka_unit_test_setup_teardown(submit2_signals_after_all_commands, start, end),
+        cmocka_unit_test_setup_teardown(another_of_ours_comes_before_what_the_client_signals, start,
+                                        end),
         cmocka_unit_test_setup_teardown(a_full_arena_is_told, start, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
