@@ -14,10 +14,11 @@
 
 struct rpc_waiter {
     enum rpc_wait_mode mode;
-    uint64_t spin_ns;  /* at most; 0: not at all */
-    uint64_t looks_ns; /* the least that some looks in a row took: more is an interruption */
-    uint8_t distrust;  /* grows with fruitless spins */
-    uint32_t rest;     /* waits to go before spinning is tried again */
+    uint64_t spin_ns;        /* at most; 0: not at all */
+    uint64_t looks_ns;       /* the least that some looks in a row took */
+    uint64_t interrupted_ns; /* so much more is an interruption */
+    uint8_t distrust;        /* grows with fruitless spins */
+    uint32_t rest;           /* waits to go before spinning is tried again */
 };
 
 /* patience_ns: of a spin; 0: a few round trips on one machine. */

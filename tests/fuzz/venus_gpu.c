@@ -337,7 +337,7 @@ static void submit_one(VkSemaphore handle, uint64_t value)
 
 static bool is_counted(const VkSemaphore *signals, uint32_t count)
 {
-    return count > 0 && object_of(signals[count - 1])->counts;
+    return count > 0 && signals[count - 1] && object_of(signals[count - 1])->counts;
 }
 
 static uint64_t last_value(const void *chain, uint32_t waits, uint32_t signals)

@@ -65,6 +65,7 @@ struct vn_command_buffer {
     uint32_t copy_bytes;
     size_t calls;  /* commands of the body */
     size_t simple; /* of these, what a body that is held back may have */
+    bool is_work;  /* it was found to have more than these */
     unsigned writes;
     struct vn_ranges named;  /* written by copies and fills; of resources as bound when recorded */
     struct vn_ranges read;   /* likewise, read */
@@ -145,6 +146,7 @@ static void forget(struct vn_command_buffer *commands)
     commands->held = false;
     commands->copy_count = commands->copy_bytes = 0;
     commands->calls = commands->simple = 0;
+    commands->is_work = false;
     commands->looked = 0;
     wire_enc_reset(&commands->body);
 }
@@ -362,18 +364,20 @@ static void send_early(struct vn_command_buffer *commands)
     commands->looked = 0;
 }
 
-/* At the first command that is more than a copy: small copies that came before it have gathered,
- * and an idle server can begin with them. */
-static void send_gathered(const struct vn_command_buffer *commands)
+/* Behind the first command that is more than a copy: small copies that came before it have
+ * gathered, and an idle server can begin with them. */
+static void send_gathered(struct vn_command_buffer *commands)
 {
     struct vn_link *link = vn_link_of(commands);
+    commands->is_work = true;
     if (vn_perf(VN_PERF_SMALL_UPLOADS) && !vn_device_is_working(commands->device))
         (void)!vn_link_flush(link); /* a lost device is told by what can return it */
 }
 
 struct wire_enc *vn_command_buffer_body(struct vn_command_buffer *commands)
 {
-    commands->calls++;
+    if (commands->calls++ > commands->simple && !commands->is_work)
+        send_gathered(commands);
     size_t len = wire_enc_len(&commands->body);
     if (len - commands->looked >= EARLY_BYTES) {
         commands->looked = len;
@@ -631,8 +635,6 @@ static VKAPI_ATTR void VKAPI_CALL cmd_bind_pipeline(VkCommandBuffer handle,
                                                     VkPipelineBindPoint point, VkPipeline pipeline)
 {
     struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
-    if (commands->calls == commands->simple)
-        send_gathered(commands);
     if (point == VK_PIPELINE_BIND_POINT_COMPUTE) {
         commands->pipeline = VN_OBJECT(vn_pipeline, pipeline);
         commands->settled = false;

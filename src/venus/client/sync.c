@@ -96,12 +96,14 @@ enum { LOOKS_MAX = 16 };
 /* Looks that are further apart are not in a row: the thread does something else in between. */
 static const uint64_t looks_apart_ns = 100 * HW_US;
 /* Longer than the connection spins where spinning pays, so that it sleeps where it does not; and
- * short, since the program may have more than this fence to look at. */
-static const uint64_t rest_ns = 200 * HW_US;
+ * short beside the time that the looking has taken so far, since the program may have more than
+ * this fence to look at. */
+static const uint64_t rest_least_ns = 200 * HW_US, rest_most_ns = 2 * HW_MS;
+enum { REST_PART = 8 };
 
 /* Looks of this thread in a row that found nothing. */
 static _Thread_local struct {
-    uint64_t last_ns;
+    uint64_t first_ns, last_ns;
     uint32_t count;
     const struct vn_semaphore *semaphore; /* and what it was at, if that was looked at last */
     uint64_t value;
@@ -112,9 +114,14 @@ static _Thread_local struct {
 static void rest_from_looking(struct vn_device *device, bool (*done)(void *user), void *user)
 {
     uint64_t now = hw_now_ns();
-    looks.count = now - looks.last_ns < looks_apart_ns ? looks.count + 1 : 1;
-    if (looks.count > LOOKS_MAX) {
-        vn_link_rest(vn_device_link(device), done, user, rest_ns);
+    if (looks.count == 0 || now - looks.last_ns >= looks_apart_ns) {
+        looks.count = 0;
+        looks.first_ns = now;
+    }
+    if (++looks.count > LOOKS_MAX) {
+        uint64_t rest = (now - looks.first_ns) / REST_PART;
+        rest = rest < rest_least_ns ? rest_least_ns : rest > rest_most_ns ? rest_most_ns : rest;
+        vn_link_rest(vn_device_link(device), done, user, rest);
         now = hw_now_ns();
     }
     looks.last_ns = now;
@@ -147,7 +154,11 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_for_fences(VkDevice handle, uint32_t 
     uint64_t start = hw_now_ns();
     for (uint32_t i = 0; i < count; i++)
         look_at_fence(VN_OBJECT(vn_fence, fences[i]));
-    VkResult result = vn_link_wait(vn_device_link(device), fences_are_decided, &wait, timeout);
+    /* What is done already, and what counts as done, has nothing to send: the early report is for
+     * what follows, and leaves with it. */
+    VkResult result = VK_SUCCESS;
+    if (!fences_are_decided(&wait))
+        result = vn_link_wait(vn_device_link(device), fences_are_decided, &wait, timeout);
     vn_trace_wait(hw_now_ns() - start);
     VkResult status = vn_device_status(device);
     return status == VK_SUCCESS ? result : status;
