@@ -544,6 +544,8 @@ VkResult vn_queue_update(struct vn_queue *q, const struct vn_update *updates, ui
     assert(vn_queue_expects_update(q));
     uint64_t number = q->announced.first->number;
     VkResult result = q->ended < 0 ? q->ended : vn_update_add(q, updates, count, number);
+    if (result >= 0 && q->announced.first->kind == VN_BATCH_REPORTED)
+        result = vn_update_submit(q); /* somebody waits as soon as it is listed */
     q->updated = number;
     vn_queue_submitted_nothing(q, result);
     return result;

@@ -153,8 +153,8 @@ int vn_queue_report_early(struct vn_queue *queue, uint64_t number) MUST_CHECK;
 enum vn_settling { VN_SETTLE_PLAIN, VN_SETTLE_ALL };
 bool vn_queue_settle(struct vn_queue *queue, enum vn_settling what);
 
-/* Takes updates in place of the one announced batch, which is not silent; the second submits them,
- * before anything waits for them. */
+/* Takes updates in place of the one announced batch, which is not silent; the second submits those
+ * that nobody waits for yet. */
 VkResult vn_queue_update(struct vn_queue *queue, const struct vn_update *updates, uint32_t count);
 void vn_queue_submit_updates(struct vn_queue *queue);
 /* Has what is submitted to this queue from now on wait, at the device, for the updates of other

@@ -600,6 +600,18 @@ static void who_waits_for_an_update_has_it_submitted_first(void **state)
     expect_done(0, 1, VK_SUCCESS);
 }
 
+static void an_update_that_is_reported_is_submitted_at_once(void **state)
+{
+    (void)state;
+    update(1, 1);
+    assert_int_equal(announce(2, 1, 0, 0), 0);
+    assert_int_equal(vn_queue_update(queue, NULL, 0), VK_SUCCESS);
+    assert_int_equal(gpu.asked_for, 2);
+    gpu_reaches(2, VK_SUCCESS);
+    duet_wait(&duet, 1);
+    expect_done(0, 2, VK_SUCCESS);
+}
+
 static void updates_that_fail_are_told(void **state)
 {
     (void)state;
@@ -875,6 +887,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(updates_are_submitted_together, start, end),
         cmocka_unit_test_setup_teardown(what_spares_updates_does_not_wait_for_them, start, end),
         cmocka_unit_test_setup_teardown(who_waits_for_an_update_has_it_submitted_first, start, end),
+        cmocka_unit_test_setup_teardown(an_update_that_is_reported_is_submitted_at_once, start,
+                                        end),
         cmocka_unit_test_setup_teardown(updates_that_fail_are_told, start, end),
         cmocka_unit_test_setup_teardown(other_queues_wait_for_updates, start, end),
         cmocka_unit_test_setup_teardown(what_other_queues_wrote_comes_before_the_report, start,
