@@ -115,6 +115,17 @@ void bkv_load_measure(struct bkv_load *load);
 int bkv_load_stop(struct bkv_load *load, struct bkv_result *into) MUST_CHECK;
 void bkv_load_close(struct bkv_load *load);
 
+/* ---- the bare machine (benchkv_chain.c) ---- */
+
+/* Medians of a request that goes all the way: between the daemons, and as the client sees it. */
+struct bkv_chain {
+    double rtt_us, client_us;
+};
+/* A client and two daemons that do nothing but pass requests on, over the raw transport; forks.
+ * 0, -EOPNOTSUPP for a transport without a raw form, or another negative errno. */
+int bkv_chain_measure(enum rpc_scheme transport, enum rpc_wait_mode wait,
+                      struct bkv_chain *out) MUST_CHECK;
+
 /* ---- what follows from the results (benchkv_model.c) ---- */
 
 /* One point as a whole: sums and means over ranks. */
@@ -126,6 +137,7 @@ struct bkv_summary {
     double rtt_p50_us, rtt_mean_us;
     double client_p50_us, client_p99_us, client_p999_us, client_mean_us, local_mean_us,
         remote_mean_us;
+    double remote_p50_us; /* as clients see it */
     double in_flight;     /* mean, of one rank's daemons together */
     double useful, empty; /* shares of the daemons' time; the rest they slept */
     double loop_mean_ns;
@@ -165,6 +177,7 @@ struct bkv_set {
     int single;      /* the point on one rank; -1: none */
     uint32_t others; /* first of the optimisations' points; their number follows from count */
     double pingpong_us, raw_us;
+    struct bkv_chain chain; /* zeros: not measured */
     const char *transport;
     char host[160];
 };

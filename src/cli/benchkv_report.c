@@ -115,6 +115,11 @@ static void build_scaling(const struct bkv_set *s, struct hw_table *t, char note
                  "Reference: copyrpc_pingpong of the same run, depth 1, one endpoint: %.2f us; the "
                  "bare transport: %.2f us. ",
                  s->pingpong_us, s->raw_us);
+    if (s->chain.rtt_us > 0)
+        add_note(note,
+                 "A bare chain of client, daemon and daemon, waiting as ours do: %.2f us between "
+                 "the daemons, %.2f us for the client. ",
+                 s->chain.rtt_us, s->chain.client_us);
     if (last->rtt_p50_us > 0)
         add_note(note,
                  "From %u to %u clients the round trip grows %.2f times, the remote rate %.2f "
@@ -500,8 +505,12 @@ static void json_row(struct hw_json *j, const char *name, double value, const ch
 static void json_rows(struct hw_json *j, const struct bkv_set *s)
 {
     char name[BKV_NAME_CHARS + 32];
+    const double raw = s->raw_us > 0 ? s->raw_us : NAN;
+    const bool chain = s->chain.rtt_us > 0;
     if (s->raw_us > 0)
         json_row(j, "pingpong.p50", s->pingpong_us, "us", s->raw_us);
+    if (chain)
+        json_row(j, "chain.rtt_p50", s->chain.rtt_us, "us", raw);
     for (uint32_t i = 0; i < s->count; i++) {
         const struct bkv_summary *m = &s->summaries[i];
         const double base = s->summaries[0].total_rps;
@@ -510,9 +519,9 @@ static void json_rows(struct hw_json *j, const struct bkv_set *s)
         snprintf(name, sizeof(name), "%s.remote_rps", m->point->name);
         json_row(j, name, m->remote_rps, "requests/s/rank", NAN);
         snprintf(name, sizeof(name), "%s.rtt_p50", m->point->name);
-        json_row(j, name, m->rtt_p50_us, "us", s->raw_us > 0 ? s->raw_us : NAN);
+        json_row(j, name, m->rtt_p50_us, "us", chain ? s->chain.rtt_us : raw);
         snprintf(name, sizeof(name), "%s.client_p50", m->point->name);
-        json_row(j, name, m->client_p50_us, "us", s->raw_us > 0 ? s->raw_us : NAN);
+        json_row(j, name, m->client_p50_us, "us", raw);
         snprintf(name, sizeof(name), "%s.client_p99", m->point->name);
         json_row(j, name, m->client_p99_us, "us", NAN);
         snprintf(name, sizeof(name), "%s.client_p999", m->point->name);
@@ -521,6 +530,8 @@ static void json_rows(struct hw_json *j, const struct bkv_set *s)
         json_row(j, name, m->local_mean_us, "us", NAN);
         snprintf(name, sizeof(name), "%s.remote_mean", m->point->name);
         json_row(j, name, m->remote_mean_us, "us", NAN);
+        snprintf(name, sizeof(name), "%s.remote_p50", m->point->name);
+        json_row(j, name, m->remote_p50_us, "us", chain ? s->chain.client_us : NAN);
         snprintf(name, sizeof(name), "%s.errors", m->point->name);
         json_row(j, name, (double)m->errors, "requests", NAN);
     }

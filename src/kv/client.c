@@ -431,6 +431,14 @@ static enum kv_floor best_floor(const struct kv_client *c)
     return best;
 }
 
+/* More than there are cores cannot be served at a time, whatever a daemon says. */
+static uint32_t floor_seats(const struct kv_client *c)
+{
+    uint32_t n =
+        atomic_load_explicit(&c->links[0]->port.region.daemon->seats, memory_order_relaxed);
+    return n == 0 ? 1 : n < c->spin.cores ? n : c->spin.cores;
+}
+
 static bool spin_on(struct kv_client *c, uint64_t now)
 {
     enum kv_floor floor = best_floor(c);
@@ -439,7 +447,7 @@ static bool spin_on(struct kv_client *c, uint64_t now)
         return false;
     }
     c->spin.crowd = crowd(c);
-    c->spin.brief = floor == KV_FLOOR_YOURS;
+    c->spin.floor = floor == KV_FLOOR_YOURS ? floor_seats(c) : 0;
     return kv_spin_on(&c->spin, now);
 }
 

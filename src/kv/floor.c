@@ -3,7 +3,13 @@
  * Where threads share cores and all clients are served alike, each request costs a sleep, a wake-up
  * and a change of threads.  So a few clients at a time have the floor: such a one is served for the
  * length of a burst and finds its answers while it spins, the others sleep, and a wake-up is paid
- * for once a burst.  Who has a call to another rank in flight gives the floor up at once.
+ * for once a burst.
+ *
+ * While the daemon wakes somebody, all who have the floor wait for it.  Were many given the floor
+ * at once, the others would spin in vain for the length of all these wake-ups and go to sleep,
+ * would have to be woken in turn, and so on: a daemon of 64 clients on 16 cores paid for a wake-up
+ * a request that way.  So one client a turn gets the floor, and patience grows with the number of
+ * those who have it.
  *
  * That fails where clients find no core beside the daemon's, or want one thing at a time.  So it is
  * tried for a while, and unless a wake-up brought several requests, all are served alike for some
@@ -13,24 +19,40 @@
 
 #include <assert.h>
 
-enum { WORTH_A_WAKEUP = 4 }; /* requests; alike, each costs most of one */
+enum {
+    WORTH_A_WAKEUP = 4, /* requests; alike, each costs most of one */
+    GIVEN_A_TURN = 1,   /* a wake-up takes as long as serving ten */
+    SEATS_MAX = 8       /* they keep a daemon busy */
+};
 
 /* A burst is many times as long as the wake-up that it costs, 3 to 8 us; and no longer, since it is
  * what the others wait for. */
 static const uint64_t burst_max_ns = 60 * HW_US;
-static const uint64_t burst_min_ns = 5 * HW_US;
+static const uint64_t burst_min_ns = 15 * HW_US; /* rather a longer round than half in wake-ups */
 static const uint64_t round_ns = HW_MS; /* in which everybody has had the floor, where that goes */
-/* What the next request may take: of one that has to wake up first, and of one that is awake. */
+/* What the next request may take: of one that has to wake up first, and of one that is awake; for
+ * each who has the floor, since the others are served meanwhile. */
 static const uint64_t wake_ns = 20 * HW_US;
 static const uint64_t think_ns = 3 * HW_US;
 static const uint64_t trial_ns = HW_MS; /* some 15 bursts */
 static const uint64_t pause_min_ns = 4 * HW_MS;
 static const uint64_t pause_max_ns = 64 * HW_MS; /* so that trials in vain cost little */
 
+uint32_t kv_floor_seats(uint32_t cores, uint32_t daemons, uint32_t clients)
+{
+    uint32_t left = cores > daemons ? cores - daemons : 1;
+    if (clients <= left)
+        return 0;
+    /* A third stays idle: who is woken finds no core else, and takes the daemon's. */
+    uint32_t each = 2 * left / 3 / daemons;
+    return each < 1 ? 1 : each < SEATS_MAX ? each : SEATS_MAX;
+}
+
 void kv_floor_publish(const struct kv_daemon *d, const struct kv_seat *s)
 {
     bool alike = d->floor.seats == 0 || d->floor.paused;
     enum kv_floor floor = alike ? KV_FLOOR_OPEN : s->floor.has ? KV_FLOOR_YOURS : KV_FLOOR_OTHERS;
+    atomic_store_explicit(&s->region.daemon->seats, d->floor.seats, memory_order_relaxed);
     atomic_store_explicit(&s->region.daemon->floor, floor, memory_order_relaxed);
 }
 
@@ -96,10 +118,10 @@ void kv_floor_take_back(struct kv_daemon *d, struct kv_seat *s)
     kv_floor_publish(d, s);
 }
 
-static bool others_wait(const struct kv_daemon *d, const struct kv_seat *s)
+static bool others_wait(const struct kv_daemon *d)
 {
-    for (const struct kv_seat *o = d->active; o; o = o->next)
-        if (o != s && kv_seat_has_request(o))
+    for (const struct kv_seat *s = d->active; s; s = s->next)
+        if (!s->floor.has && kv_seat_has_request(s))
             return true;
     return false;
 }
@@ -112,46 +134,64 @@ static uint64_t burst_ns(const struct kv_daemon *d)
     return ns * d->floor.seats;
 }
 
+/* Asked before it is served: who is answered and loses the floor at once sleeps for the next answer
+ * while this one's wake-ups are under way, and would be woken for nothing. */
 static bool keeps(struct kv_daemon *d, struct kv_seat *s)
 {
-    if (!s->floor.has || s->taken != s->answered)
-        return false;
-    if (d->now_ns - s->used_ns >= (s->floor.served > 1 ? think_ns : wake_ns))
+    uint64_t patience_ns = d->floor.seats * (s->floor.served > 1 ? think_ns : wake_ns);
+    if (d->now_ns - s->used_ns >= patience_ns && !kv_seat_has_request(s))
         return false;
     if (d->now_ns - s->floor.since_ns < burst_ns(d))
         return true;
-    if (others_wait(d, s))
+    if (others_wait(d))
         return false;
     s->floor.since_ns = d->now_ns; /* nobody misses it: another burst */
     return true;
 }
 
-static uint32_t serve(struct kv_daemon *d, struct kv_seat *s)
+/* One that has the floor alone would keep all the others waiting for an answer of another rank. */
+static bool keeps_others_waiting(const struct kv_daemon *d, const struct kv_seat *s)
 {
-    if (!s->floor.has && kv_seat_has_request(s))
-        give(d, s);
-    uint32_t n = kv_seat_scan(d, s);
-    s->floor.served += n;
-    return n;
+    return d->floor.seats == 1 && s->taken != s->answered;
 }
 
+static void send_to_end(struct kv_daemon *d, struct kv_seat *s)
+{
+    kv_floor_take_back(d, s);
+    kv_seat_to_end(d, s);
+}
+
+/* In the order of the list: first those who have the floor, then who may get it. */
 static uint32_t serve_in_turn(struct kv_daemon *d)
 {
-    uint32_t events = 0, left = d->floor.seats;
+    const uint32_t seats = d->floor.seats;
+    uint32_t events = 0, given = 0, holders = 0, awake = 0;
     const struct kv_seat *last = d->active_last; /* who is sent to the end is not met again */
-    for (struct kv_seat *s = d->active, *next; s && left > 0; s = next) {
+    for (struct kv_seat *s = d->active, *next; s; s = next) {
         next = s == last ? NULL : s->next;
-        events += serve(d, s);
+        if (s->floor.has && !keeps(d, s)) {
+            send_to_end(d, s);
+            continue;
+        }
+        bool had = s->floor.has;
+        if (!had && (awake >= seats || holders >= seats + seats / 2 || given == GIVEN_A_TURN))
+            break;
+        if (!had && kv_seat_has_request(s))
+            give(d, s);
+        uint32_t n = kv_seat_scan(d, s);
+        s->floor.served += n;
+        events += n;
         if (!s->active)
             continue;
-        if (keeps(d, s)) {
-            left--;
-        } else {
-            kv_floor_take_back(d, s);
-            kv_seat_to_end(d, s);
+        if (!s->floor.has || keeps_others_waiting(d, s)) {
+            send_to_end(d, s);
+            continue;
         }
+        holders++;
+        awake += s->floor.served > 1; /* the others are on their way */
+        given += !had;
     }
-    d->floor.lingers = events == 0 && left < d->floor.seats;
+    d->floor.lingers = events == 0 && holders > 0;
     return events;
 }
 

@@ -70,6 +70,7 @@ struct kv_host {
     bool guests_leave, stopped, resting;
     uint64_t looked_ns, swept_ns, rest_until_ns;
     uint64_t broken_seen; /* clients that broke the rules, so far */
+    uint64_t peers_seen;  /* that were up when the crowd was counted */
     struct watched watch_stop, watch_attach, watch_listen, watch_dialer, watch_view, watch_peer;
 };
 
@@ -102,15 +103,13 @@ static void guest_ring(void *user)
     kv_bell_ring(((struct guest *)user)->attachment.client_bell);
 }
 
-/* How many clients have the floor at a time: as many as there are cores left for them. */
 static uint32_t floor_seats(const struct kv_host *h, uint32_t daemons, uint32_t clients)
 {
-    uint32_t left = h->spin.cores > daemons ? h->spin.cores - daemons : 1;
     bool may_spin = h->spin.cores > 1 && h->options.wait == RPC_WAIT_ADAPTIVE;
     bool worth = h->spin.cores <= FLOOR_CORES || kv_spin_throng(&h->spin) ||
                  h->options.bursts == KV_BURSTS_ALWAYS;
     bool wanted = may_spin && worth && h->options.bursts != KV_BURSTS_NEVER;
-    return wanted && clients > left ? left : 0;
+    return wanted ? kv_floor_seats(h->spin.cores, daemons, clients) : 0;
 }
 
 static void update_crowd(struct kv_host *h)
@@ -118,6 +117,7 @@ static void update_crowd(struct kv_host *h)
     uint32_t hosts = 1 + kv_daemon_local_peers(h->daemon);
     uint32_t clients = (uint32_t)hw_counter_load(&kv_daemon_stats(h->daemon)->clients);
     uint32_t crowd = hosts * (h->options.daemons + clients);
+    h->peers_seen = hw_counter_load(&kv_daemon_stats(h->daemon)->peers_up);
     h->spin.crowd = crowd;
     kv_daemon_set_crowd(h->daemon, crowd, floor_seats(h, hosts * h->options.daemons, clients));
 }
@@ -458,6 +458,8 @@ static void look(struct kv_host *h, uint64_t timeout_ns)
         sweep(h, h->looked_ns);
     if (h->guests_leave)
         guests_clear(h);
+    if (hw_counter_load(&kv_daemon_stats(h->daemon)->peers_up) != h->peers_seen)
+        update_crowd(h);
     start_dials(h);
 }
 

@@ -84,7 +84,8 @@ struct kv_daemon_line {
     _Atomic uint32_t crowd;    /* threads of this host that take part: says whether to spin */
     _Atomic uint32_t peers_up; /* other ranks that this daemon reaches now */
     _Atomic uint32_t floor;    /* enum kv_floor; a hint: wake-ups do not depend on it */
-    uint32_t reserved[12];
+    _Atomic uint32_t seats;    /* clients that have the floor at a time */
+    uint32_t reserved[11];
 };
 struct kv_client_line {
     _Atomic uint32_t sleeps;

@@ -184,10 +184,13 @@ static void count_result(struct kv_daemon *d, enum kv_result result)
     hw_counter_bump(counts[result], 1);
 }
 
-static void wake_if_asleep(struct kv_daemon *d, struct kv_seat *s)
+static bool is_asleep(const struct kv_seat *s)
 {
-    if (!atomic_load_explicit(&s->region.client->sleeps, memory_order_relaxed))
-        return;
+    return atomic_load_explicit(&s->region.client->sleeps, memory_order_relaxed);
+}
+
+static void wake(struct kv_daemon *d, struct kv_seat *s)
+{
     hw_counter_bump(&d->stats.wakeups, 1);
     s->ring(s->user);
 }
@@ -196,7 +199,8 @@ static void note_answered(struct kv_daemon *d, struct kv_seat *s)
 {
     if (d->config.plain) {
         atomic_thread_fence(memory_order_seq_cst); /* as in kv_seats_wake */
-        wake_if_asleep(d, s);
+        if (is_asleep(s))
+            wake(d, s);
     } else if (!s->to_wake) {
         s->to_wake = true;
         s->wake_next = d->wake;
@@ -220,6 +224,7 @@ void kv_seat_answer(struct kv_pending *p, enum kv_result result, const void *val
     if (len)
         memcpy(len <= KV_RESPONSE_INLINE ? line->value : kv_region_slot(r, p->slot), value, len);
     p->busy = false;
+    s->used_ns = s->daemon->now_ns;
     count_result(s->daemon, result);
     /* Pairs with the acquire in kv_port_has_answer. */
     atomic_store_explicit(&line->seq, ++s->answered, memory_order_release);
@@ -233,12 +238,20 @@ void kv_seats_wake(struct kv_daemon *d)
     /* One for all answers of this turn; pairs with the one in kv_port_arm: either we see that the
      * client sleeps, or it sees our answer. */
     atomic_thread_fence(memory_order_seq_cst);
+    /* All are looked at before any is woken: a wake-up takes so long that those who found their
+     * answer meanwhile have asked again, and may sleep for the next one already. */
+    struct kv_seat *asleep = NULL;
     while (d->wake) {
         struct kv_seat *s = d->wake;
         d->wake = s->wake_next;
         s->to_wake = false;
-        wake_if_asleep(d, s);
+        if (is_asleep(s)) {
+            s->wake_next = asleep;
+            asleep = s;
+        }
     }
+    for (struct kv_seat *s = asleep; s; s = s->wake_next)
+        wake(d, s);
 }
 
 /* ---- requests ---- */

@@ -12,12 +12,12 @@ static const uint64_t roomy_ns = 50 * HW_US; /* a few loopback round trips */
 /* What an answer takes when every other client has to be woken before us: whoever spins for less
  * than that finds that spinning does not pay, sleeps, and makes it true for the others. */
 static const uint64_t crowded_ns_each = 3 * HW_US;
-static const uint64_t crowded_ns_min = 20 * HW_US;
 static const uint64_t crowded_ns_max = 200 * HW_US;
 /* With so many threads a core the other side most likely needs ours: only an answer that comes at
- * once is worth waiting for. */
-enum { THRONG = 4 };
-static const uint64_t brief_ns = 4 * HW_US;
+ * once is worth waiting for.  Not so on many cores, where those who are answered in time are enough
+ * to keep a daemon busy; if they slept, it would be busy with wake-ups. */
+enum { THRONG = 4, FEW_CORES = 4 };
+static const uint64_t brief_ns = 4 * HW_US;        /* or for each that has the floor */
 static const uint64_t trust_again_ns = 16 * HW_MS; /* far more than the spins that it may cost */
 static const uint64_t interrupted_ns = 20 * HW_US; /* no look takes that long by itself */
 
@@ -55,7 +55,7 @@ static bool begin(struct kv_spin *s, uint64_t now)
     if (s->cores < 2)
         return false;
     trust_again(s, now);
-    if (s->rest > 0 && !s->brief) {
+    if (s->rest > 0 && s->floor == 0) {
         s->rest--;
         return false;
     }
@@ -71,14 +71,14 @@ bool kv_spin_throng(const struct kv_spin *s)
 
 static uint64_t limit(const struct kv_spin *s)
 {
-    if (s->brief)
-        return brief_ns;
+    if (s->floor > 0)
+        return s->floor * brief_ns;
     if (s->crowd <= s->cores)
         return roomy_ns;
-    if (kv_spin_throng(s))
+    if (kv_spin_throng(s) && s->cores <= FEW_CORES)
         return brief_ns;
     uint64_t ns = s->crowd * crowded_ns_each;
-    return ns < crowded_ns_min ? crowded_ns_min : ns > crowded_ns_max ? crowded_ns_max : ns;
+    return ns < roomy_ns ? roomy_ns : ns > crowded_ns_max ? crowded_ns_max : ns;
 }
 
 bool kv_spin_on(struct kv_spin *s, uint64_t now)

@@ -1,12 +1,12 @@
 /* kv/spin.h - whether to look once more or to sleep.
  *
  * Spinning pays when the other side runs on another core meanwhile.  Without a second core nobody
- * spins.  With one, a wait spins for 50 us when every thread that takes part can have a core; in a
- * crowd for as long as waking all of it would take, and in a throng of more than four threads a
- * core hardly at all.  Each fruitless spin doubles the number of waits that go straight to sleep,
- * and one that was interrupted counts double; every so often all is forgiven, for all at about the
- * same time, so that a crowd does not stay asleep for ever.  A client that has the floor
- * (kv/region.h) spins every time, but briefly.
+ * spins.  With one, a wait spins for 50 us; in a crowd of more threads than cores for as long as
+ * waking all of it would take, if that is longer; and in a throng of more than four threads a core,
+ * where cores are few, hardly at all.  Each fruitless spin doubles the number of waits that
+ * go straight to sleep, and one that was interrupted counts double; every so often all is forgiven,
+ * for all at about the same time, so that a crowd does not stay asleep for ever.  A client that has
+ * the floor (kv/region.h) spins every time, but only as long as those who have it with it may take.
  *
  * Threads: one at a time.  Lifetime: a value. */
 #ifndef HAWSER_KV_SPIN_H
@@ -23,7 +23,7 @@ struct kv_spin {
     uint32_t cores; /* that this process may run on */
     uint32_t crowd; /* threads that take part, 0: not known */
     uint32_t rest;  /* waits that sleep at once */
-    bool brief;     /* somebody sees to it that an answer comes at once, or not for long */
+    uint32_t floor; /* clients that have the floor, this one among them; 0: it has not */
     uint8_t distrust;
     bool spinning;
     uint64_t since_ns, last_ns;

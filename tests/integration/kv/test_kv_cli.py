@@ -93,6 +93,8 @@ class Benchkv(Case):
             self.assertGreater(rows[f"{point}.rps"]["value"], 0)
             self.assertEqual(rows[f"{point}.errors"]["value"], 0)
         self.assertGreater(rows["c2.d1.remote_rps"]["value"], 0)
+        self.assertEqual(rows["c1.d1.rtt_p50"]["baseline"], rows["chain.rtt_p50"]["value"])
+        self.assertGreater(rows["c1.d1.remote_p50"]["baseline"], rows["chain.rtt_p50"]["value"])
         self.assertEqual(rows["one-rank.remote_rps"]["value"], 0)
         root = xml.fromstring(page.read_text())
         self.assertGreaterEqual(sum(e.tag.endswith("svg") for e in root.iter()), 4)
@@ -100,6 +102,12 @@ class Benchkv(Case):
             points = list(csv.DictReader(file))
         self.assertEqual([p["point"] for p in points], ["c1.d1", "c2.d1", "one-rank"])
         self.assertEqual(set(pathlib.Path("/tmp").glob("hawser-benchkv-*")) - before, set())
+
+    def test_a_bare_chain_stands_beside_every_transport_and_way_of_waiting(self):
+        for transport, wait in (("shm", "adaptive"), ("shm", "block"), ("tcp", "block")):
+            rows = self.rows("--client-threads", "1", "--transport", transport, "--wait", wait, "--no-single")
+            self.assertGreater(rows["chain.rtt_p50"]["value"], 0, (transport, wait))
+        self.assertNotIn("chain.rtt_p50", self.rows("--client-threads", "1", "--ranks", "1"))
 
     def test_little_s_law_holds_by_construction(self):
         report = json.loads(self.bench("--json", "--client-threads", "2", "--transport", "unix",
@@ -266,6 +274,13 @@ class Blocks(Case):
         self.assertEqual(set(rows), {"memcpy", "checksum", "put", "leased", "get", "in_place",
                                      "tcp", "remote_put", "remote_get", "remote_get_4"})
         self.assertTrue(all(row["value"] > 0 for row in rows.values()))
+
+    def test_only_some_of_it(self):
+        out = self.expect(hawser("bench-blocks", "--size", "100KiB", "--blocks", "3", "--reps", "1",
+                                 "--only", "put,in_place", "--json"), DONE).stdout
+        self.assertEqual([row["name"] for row in json.loads(out)["rows"]],
+                         ["memcpy", "put", "in_place", "tcp", "remote_put"])
+        self.expect(hawser("bench-blocks", "--only", "nothing"), USAGE, "'nothing'")
 
 
 class Pingpong(Case):

@@ -28,13 +28,14 @@ static void without_a_second_core_nobody_spins(void **state)
 static void how_long_a_spin_lasts_follows_from_the_crowd(void **state)
 {
     (void)state;
-    struct kv_spin roomy = spin_of(4, 4), crowded = spin_of(4, 5);
+    struct kv_spin roomy = spin_of(16, 16), crowded = spin_of(16, 40), small = spin_of(4, 5);
     uint64_t now = HW_SEC;
     uint64_t alone = fruitless(&roomy, &now), many = fruitless(&crowded, &now);
-    assert_true(many > 0 && many < alone);
-    struct kv_spin large = spin_of(4, 16), throng = spin_of(4, 17);
-    assert_true(fruitless(&large, &now) > many); /* as long as waking all the others may take */
-    assert_in_range(fruitless(&throng, &now), 1, many - 1);
+    assert_true(alone > 0 && many > alone); /* as long as waking all the others may take */
+    assert_int_equal(fruitless(&small, &now), alone);
+    struct kv_spin throng = spin_of(4, 17), wide_throng = spin_of(16, 65);
+    assert_in_range(fruitless(&throng, &now), 1, alone - 1);
+    assert_true(fruitless(&wide_throng, &now) > many); /* on many cores it pays */
 }
 
 static void fruitless_spins_become_rare(void **state)
@@ -88,11 +89,23 @@ static void who_has_the_floor_spins_each_time_but_briefly(void **state)
     struct kv_spin s = spin_of(2, 3), crowded = s;
     uint64_t now = 16 * HW_SEC;
     uint64_t many = fruitless(&crowded, &now);
-    s.brief = true;
+    s.floor = 1;
     for (int i = 0; i < 100; i++)
         assert_in_range(fruitless(&s, &now), 1, many - 1);
-    s.brief = false;
+    s.floor = 0;
     assert_int_equal(fruitless(&s, &now), 0);
+}
+
+/* One wake-up of another, or a request of each of them, comes before the answer. */
+static void who_shares_the_floor_spins_for_as_long_as_the_others_may_take(void **state)
+{
+    (void)state;
+    struct kv_spin alone = spin_of(16, 65), shared = spin_of(16, 65);
+    uint64_t now = 16 * HW_SEC;
+    alone.floor = 1;
+    shared.floor = 8;
+    uint64_t brief = fruitless(&alone, &now);
+    assert_in_range(fruitless(&shared, &now), 7 * brief, 9 * brief);
 }
 
 static void the_other_modes_do_as_they_say(void **state)
@@ -116,6 +129,7 @@ int main(void)
         cmocka_unit_test(all_is_forgiven_after_a_while),
         cmocka_unit_test(an_interrupted_spin_counts_double),
         cmocka_unit_test(who_has_the_floor_spins_each_time_but_briefly),
+        cmocka_unit_test(who_shares_the_floor_spins_for_as_long_as_the_others_may_take),
         cmocka_unit_test(the_other_modes_do_as_they_say),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
