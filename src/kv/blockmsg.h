@@ -11,7 +11,8 @@
  *     all others       nothing
  *
  * Operations take: PUT_START a key, tenant and len; PUT_COMMIT a ticket and where in the staging
- * area (at) the bytes are; PUT_ABORT a ticket; GET, DELETE and PIN (flag: on or off) a key; VERIFY,
+ * area (at) the bytes are; PUT_STAGED the same with how many (len) of the block's first bytes are
+ * there already, a hint; PUT_ABORT a ticket; GET, DELETE and PIN (flag: on or off) a key; VERIFY,
  * RENEW and RELEASE a lease; EXISTS and MATCH up to KV_BLOCK_CHAIN_MAX keys; STAT nothing.
  *
  * Trust: decoders take anything and answer -EPROTO for what is short, long or out of range; the
@@ -35,6 +36,7 @@ enum kv_block_op {
     KV_BLOCK_EXISTS,
     KV_BLOCK_MATCH,
     KV_BLOCK_STAT,
+    KV_BLOCK_PUT_STAGED,
     KV_BLOCK_OP_END
 };
 

@@ -396,6 +396,16 @@ enum kv_result kv_blocks_put_write(struct kv_blocks *b, struct kv_block_holder *
     return KV_OK;
 }
 
+enum kv_result kv_blocks_put_written(struct kv_blocks *b, struct kv_block_holder *holder,
+                                     uint64_t ticket, uint64_t now, uint64_t *written)
+{
+    uint32_t place;
+    enum kv_result result = find_put(b, holder, ticket, now, &place);
+    if (result == KV_OK)
+        *written = b->put_states[place].written;
+    return result;
+}
+
 static void publish(struct kv_blocks *b, uint32_t at)
 {
     struct entry *e = &b->entries[at];

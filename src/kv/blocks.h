@@ -103,6 +103,9 @@ enum kv_result kv_blocks_guest_start(struct kv_blocks *blocks, struct kv_block_h
 enum kv_result kv_blocks_put_write(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                    uint64_t ticket, uint64_t at, const void *data, uint64_t len,
                                    uint64_t now_ns);
+/* How many bytes were written.  As put_write. */
+enum kv_result kv_blocks_put_written(struct kv_blocks *blocks, struct kv_block_holder *holder,
+                                     uint64_t ticket, uint64_t now_ns, uint64_t *written);
 /* The put ends.  KV_OK; KV_STALE when it had ended, or the key got a block meanwhile; KV_REFUSED
  * when bytes are missing, or for a ticket that was never given. */
 enum kv_result kv_blocks_put_commit(struct kv_blocks *blocks, struct kv_block_holder *holder,

@@ -52,8 +52,6 @@ static uint64_t pass(uint64_t crc, const uint8_t *p, size_t len)
 /* ---- ways ---- */
 
 /* `to` NULL: nothing is copied. */
-typedef uint64_t way_fn(uint64_t crc, uint8_t *to, const uint8_t *from, size_t len);
-
 static uint64_t go_plain(uint64_t crc, uint8_t *to, const uint8_t *from, size_t len)
 {
     if (!to)
@@ -66,50 +64,59 @@ static uint64_t go_plain(uint64_t crc, uint8_t *to, const uint8_t *from, size_t 
     return crc;
 }
 
-struct way {
+static bool always(void)
+{
+    return true;
+}
+
+#if defined(__aarch64__)
+static bool narrow_runs(void)
+{
+    return getauxval(AT_HWCAP) & HWCAP_PMULL;
+}
+#elif defined(__x86_64__)
+static bool narrow_runs(void)
+{
+    return __builtin_cpu_supports("pclmul");
+}
+
+static bool wide_runs(void)
+{
+    return narrow_runs() && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("vpclmulqdq");
+}
+#endif
+
+enum { FOLDS = 2 };
+
+/* Best first. */
+static const struct way {
     const char *name;
-    way_fn *go;
+    const struct kv_fold *folds[FOLDS]; /* each takes what the one before it left; NULL: none */
+    bool (*runs)(void);
+} ways[] = {
+#if defined(__x86_64__)
+    {"vpclmul", {&kv_fold_wide, &kv_fold_narrow}, wide_runs},
+#endif
+#if defined(__aarch64__) || defined(__x86_64__)
+    {"clmul", {&kv_fold_narrow}, narrow_runs},
+#endif
+    {"c", {NULL}, always},
 };
 
-static const struct way plain = {"c", go_plain};
-
-#if defined(__aarch64__) || defined(__x86_64__)
-static uint64_t go_folding(uint64_t crc, uint8_t *to, const uint8_t *from, size_t len)
-{
-    size_t whole = len / KV_FOLD_BYTES * KV_FOLD_BYTES;
-    if (whole) {
-        uint8_t rest[KV_FOLD_REST];
-        kv_checksum_fold(crc, to, from, whole, rest);
-        crc = pass(0, rest, sizeof(rest));
-    }
-    return go_plain(crc, to ? to + whole : NULL, from + whole, len - whole);
-}
-
-static const struct way folding = {"clmul", go_folding};
-
-static bool folding_runs(void)
-{
-#if defined(__aarch64__)
-    return getauxval(AT_HWCAP) & HWCAP_PMULL;
-#else
-    return __builtin_cpu_supports("pclmul");
-#endif
-}
-#endif
-
+/* The i-th that this CPU has. */
 static const struct way *way_at(size_t i)
 {
-#if defined(__aarch64__) || defined(__x86_64__)
-    if (folding_runs() && i-- == 0)
-        return &folding;
-#endif
-    return i == 0 ? &plain : NULL;
+    for (size_t k = 0; k < ARRAY_LEN(ways); k++)
+        if (ways[k].runs() && i-- == 0)
+            return &ways[k];
+    return NULL;
 }
 
 /* Relaxed: it points to constants only, and any of them is a right answer. */
 static _Atomic(const struct way *) in_use;
 
-static way_fn *way(void)
+static const struct way *way(void)
 {
     const struct way *w = atomic_load_explicit(&in_use, memory_order_relaxed);
     (void)pthread_once(&table_made, make_table);
@@ -117,7 +124,50 @@ static way_fn *way(void)
         w = way_at(0);
         atomic_store_explicit(&in_use, w, memory_order_relaxed);
     }
-    return w->go;
+    return w;
+}
+
+/* What is counted and copied, and what is to be. */
+struct run {
+    uint64_t crc;
+    uint8_t *to; /* NULL: nothing is copied */
+    const uint8_t *from;
+    size_t len;
+};
+
+static void run_on(struct run *r, uint64_t crc, size_t done)
+{
+    r->crc = crc;
+    r->to = r->to ? r->to + done : NULL;
+    r->from += done;
+    r->len -= done;
+}
+
+static void run_plain(struct run *r, size_t len)
+{
+    run_on(r, go_plain(r->crc, r->to, r->from, len), len);
+}
+
+/* All but less than a step of it. */
+static void run_fold(struct run *r, const struct kv_fold *fold)
+{
+    uint8_t rest[KV_FOLD_REST];
+    if (r->to && r->len > KV_FOLD_LONG)
+        run_plain(r, -(uintptr_t)r->to % fold->align);
+    size_t whole = r->len - r->len % fold->bytes;
+    if (whole == 0)
+        return;
+    fold->go(r->crc, r->to, r->from, whole, rest);
+    run_on(r, pass(0, rest, sizeof(rest)), whole);
+}
+
+static uint64_t go(uint64_t crc, uint8_t *to, const uint8_t *from, size_t len)
+{
+    const struct way *w = way();
+    struct run r = {.crc = crc, .to = to, .from = from, .len = len};
+    for (int i = 0; i < FOLDS && w->folds[i]; i++)
+        run_fold(&r, w->folds[i]);
+    return go_plain(r.crc, r.to, r.from, r.len);
 }
 
 const char *kv_checksum_way(size_t i)
@@ -140,10 +190,10 @@ int kv_checksum_use(const char *name)
 
 uint64_t kv_checksum_add(uint64_t sum, const void *data, size_t len)
 {
-    return len ? ~way()(~sum, NULL, data, len) : sum;
+    return len ? ~go(~sum, NULL, data, len) : sum;
 }
 
 uint64_t kv_checksum_copy(uint64_t sum, void *to, const void *from, size_t len)
 {
-    return len ? ~way()(~sum, to, from, len) : sum;
+    return len ? ~go(~sum, to, from, len) : sum;
 }

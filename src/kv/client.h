@@ -105,6 +105,9 @@ struct kv_block_put {
 /* KV_FULL also when the staging area has no room.  A started put ends with commit or abort. */
 enum kv_result kv_block_put_start(struct kv_client *client, const struct kv_block_key *key,
                                   uint64_t tenant, uint32_t len, struct kv_block_put *out);
+/* The first `len` bytes are there: the daemon may begin with them while the rest is written.  A
+ * hint, best effort; they must not change any more. */
+void kv_block_put_staged(struct kv_client *client, const struct kv_block_put *put, uint32_t len);
 /* After KV_TIMEOUT the block may or may not be there. */
 enum kv_result kv_block_put_commit(struct kv_client *client, struct kv_block_put *put);
 enum kv_result kv_block_put_abort(struct kv_client *client, struct kv_block_put *put);

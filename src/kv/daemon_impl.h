@@ -75,7 +75,7 @@ struct kv_seat {
     struct kv_seat *all_next, *all_prev; /* every seat of the daemon */
     uint32_t taken, answered;            /* positions */
     uint32_t generation;                 /* unique in the daemon's life */
-    uint64_t used_ns;                    /* when it last wanted something */
+    uint64_t used_ns;                    /* when it last wanted or got something */
     struct kv_seat_floor floor;          /* in a crowd */
     bool active, broken, to_wake;
     struct kv_seat *wake_next;
@@ -118,6 +118,8 @@ struct kv_daemon {
     struct kv_block_holder guest_holder;
     struct kv_claims *away_claims;
     struct kv_away *away;
+    struct kv_piece *pieces; /* spare ones */
+    uint32_t piece_count;
     uint64_t self; /* our id in the view */
     bool alone;    /* the only member: every block is ours */
     struct kv_view view;
@@ -210,6 +212,9 @@ void kv_errand_tell_spoilt(struct kv_daemon *d, const struct kv_block_key *key);
 /* errand_put.c */
 int kv_away_init(struct kv_daemon *d);
 void kv_away_fini(struct kv_daemon *d);
+/* The first bytes of a put are staged, as PUT_STAGED says: they begin to move. */
+enum kv_result kv_away_staged(struct kv_daemon *d, struct kv_seat *s,
+                              const struct kv_block_request *r);
 void kv_away_leave(struct kv_daemon *d, struct kv_seat *seat);
 /* Whether a ticket is that of an away put. */
 bool kv_away_is(uint64_t ticket);

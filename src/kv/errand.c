@@ -16,6 +16,49 @@ uint8_t *kv_errand_answer(struct kv_errand *e)
     return kv_desk_answer(e->daemon);
 }
 
+/* ---- pieces ---- */
+
+struct kv_piece *kv_piece_take(struct kv_daemon *d)
+{
+    const struct kv_memory *m = &d->config.memory;
+    struct kv_piece *piece = d->pieces;
+    if (piece) {
+        d->pieces = piece->next;
+        d->piece_count--;
+        return piece;
+    }
+    piece = m->alloc(m->user, sizeof(*piece));
+    if (piece)
+        piece->daemon = d;
+    else
+        d->errands_blocked = true;
+    return piece;
+}
+
+/* It is sent, or is not to be. */
+static void piece_give(void *user)
+{
+    struct kv_piece *piece = user;
+    struct kv_daemon *d = piece->daemon;
+    if (d->piece_count == KV_PIECES_KEPT) {
+        d->config.memory.release(d->config.memory.user, piece);
+        return;
+    }
+    piece->next = d->pieces;
+    d->pieces = piece;
+    d->piece_count++;
+}
+
+void kv_pieces_fini(struct kv_daemon *d)
+{
+    for (struct kv_piece *piece = d->pieces, *next; piece; piece = next) {
+        next = piece->next;
+        d->config.memory.release(d->config.memory.user, piece);
+    }
+    d->pieces = NULL;
+    d->piece_count = 0;
+}
+
 /* ---- calls ---- */
 
 static bool is_connected(const struct kv_leg *leg)
@@ -88,27 +131,16 @@ static uint64_t call_timeout(const struct kv_errand *e)
     return another ? time_left(e) / 2 : time_left(e);
 }
 
-bool kv_leg_call(struct kv_leg *leg, struct kv_peer_request *request,
-                 const struct kv_block_key *keys, const uint8_t *bytes)
+/* `send` has the payload. */
+static bool send_call(struct kv_leg *leg, enum kv_peer_method method, struct rpc_send *send)
 {
     struct kv_errand *e = leg->errand;
     struct kv_leg_call *call = spare_call(leg);
-    uint8_t *body = kv_desk_body(e->daemon);
-    if (!is_connected(leg)) {
-        kv_leg_done(leg, KV_PEER_LOST);
-        return false;
-    }
     assert(call);
-    request->epoch = e->epoch;
-    int len = kv_peer_request_encode(request, keys, body, KV_PEER_REQUEST_MAX);
-    assert(len > 0);
-    struct iovec iov[2] = {{body, (size_t)len}, {(void *)(uintptr_t)bytes, request->byte_count}};
-    struct rpc_send send = {.method = request->method,
-                            .stream = PIECE_STREAM,
-                            .iov = iov,
-                            .iov_count = bytes ? 2 : 1,
-                            .timeout_ns = call_timeout(e)};
-    int rc = rpc_call(leg->peer->ep, &send, on_answer, call, &call->id);
+    send->method = method;
+    send->stream = PIECE_STREAM;
+    send->timeout_ns = call_timeout(e);
+    int rc = rpc_call(leg->peer->ep, send, on_answer, call, &call->id);
     if (rc == 0) {
         call->busy = true;
         piece_count(leg, 1);
@@ -118,6 +150,40 @@ bool kv_leg_call(struct kv_leg *leg, struct kv_peer_request *request,
         e->daemon->errands_blocked = true;
     }
     return rc == 0;
+}
+
+/* False: the leg is done. */
+static bool reach(struct kv_leg *leg)
+{
+    if (!is_connected(leg))
+        kv_leg_done(leg, KV_PEER_LOST);
+    return leg->phase != KV_LEG_DONE;
+}
+
+bool kv_leg_call(struct kv_leg *leg, struct kv_peer_request *request,
+                 const struct kv_block_key *keys)
+{
+    struct kv_errand *e = leg->errand;
+    uint8_t *body = kv_desk_body(e->daemon);
+    request->epoch = e->epoch;
+    int len = kv_peer_request_encode(request, keys, body, KV_PEER_REQUEST_MAX);
+    assert(len > 0);
+    struct iovec iov = {body, (size_t)len};
+    struct rpc_send send = {.iov = &iov, .iov_count = 1};
+    return reach(leg) && send_call(leg, request->method, &send);
+}
+
+bool kv_leg_write(struct kv_leg *leg, struct kv_peer_request *request, struct kv_piece *piece)
+{
+    request->epoch = leg->errand->epoch;
+    int len = kv_peer_request_encode(request, NULL, piece->data, KV_PEER_HEAD_BYTES);
+    assert(len == KV_PEER_HEAD_BYTES);
+    struct iovec iov = {piece->data, (size_t)len + request->byte_count};
+    struct rpc_send send = {.iov = &iov, .iov_count = 1, .sent = piece_give, .sent_user = piece};
+    bool goes = reach(leg) && send_call(leg, request->method, &send);
+    if (!goes)
+        piece_give(piece);
+    return goes;
 }
 
 void kv_leg_post(struct kv_leg *leg, struct kv_peer_request *request,
@@ -229,10 +295,35 @@ void kv_errand_start(struct kv_daemon *d, struct kv_pending *p, const struct kv_
         kv_seat_answer(p, KV_FULL, NULL, 0);
         return;
     }
+    kv_errand_attach(e, p);
+    hw_counter_bump(&d->stats.block_errands, 1);
+}
+
+void kv_errand_attach(struct kv_errand *e, struct kv_pending *p)
+{
+    assert(!e->pending);
+    e->seat = p->seat;
     e->pending = p;
+    e->deadline_ns = p->deadline_ns;
+    e->early = false;
     p->state = PENDING_ERRAND;
     p->errand = e;
+}
+
+struct kv_errand *kv_errand_start_early(struct kv_daemon *d, struct kv_seat *s,
+                                        const struct kv_errand_kind *kind,
+                                        const struct kv_block_request *r,
+                                        const struct kv_block_key *keys)
+{
+    uint64_t lasts = d->config.blocks.put_lasts_ns;
+    struct kv_errand *e =
+        errand_add(d, kind, r, keys, d->now_ns + (lasts ? lasts : KV_PUT_LASTS_NS));
+    if (!e)
+        return NULL;
+    e->seat = s;
+    e->early = true;
     hw_counter_bump(&d->stats.block_errands, 1);
+    return e;
 }
 
 /* Whether another may begin: not of the same key, and not too many. */
@@ -270,6 +361,12 @@ static void errand_free(struct kv_errand *e)
         e->pending->errand = NULL;
     }
     d->config.memory.release(d->config.memory.user, e);
+}
+
+void kv_errand_drop(struct kv_errand *e)
+{
+    assert(!e->pending);
+    errand_free(e);
 }
 
 void kv_errand_forget(struct kv_pending *p)
@@ -366,7 +463,7 @@ static bool errand_step(struct kv_errand *e)
         begin_again(e);
         return true;
     }
-    if (!all_done(e))
+    if (!all_done(e) || e->early)
         return progress;
     enum kv_result result = e->kind->finish(e, &answer_len);
     if (all_done(e)) /* or it goes on, with another leg */

@@ -8,7 +8,8 @@
  *
  *   get      one leg after the other: ask, read pieces into a guest copy, lease that
  *   start    all legs at once: ask for room.  What was promised is kept as an away put
- *   commit   all legs at once: write pieces, then commit with the checksum of what was staged
+ *   commit   all legs at once: write pieces, then commit with the checksum of what was staged.
+ *            It may begin early, with what is staged so far, and waits then to be asked for
  *   keys     all legs at once: which of these keys are there
  *   change   all legs at once: delete or pin
  *   mend     as get, for nobody: a block that we should have, from the other owner
@@ -33,8 +34,9 @@ enum {
         4, /* of all blocks, to or from one daemon: 1 MiB on the way stays in a cache */
     KV_ERRANDS_MAX = 1024, /* in progress; at most 90 KiB each */
     KV_MENDS_MAX = 4, /* of them: clients go first, and a block that waits is asked for again */
-    KV_TURN_BYTES = 1 << 20, /* some 200 us: copied and hashed in one turn */
-    KV_AWAY_PUTS = 256       /* started and not committed yet */
+    KV_TURN_BYTES = 1 << 20,             /* some 200 us: copied and hashed in one turn */
+    KV_PIECES_KEPT = 2 * KV_PEER_PIECES, /* for reuse: fresh memory costs page faults */
+    KV_AWAY_PUTS = 256                   /* started and not committed yet */
 };
 
 enum kv_leg_phase {
@@ -81,6 +83,14 @@ struct kv_away {
     struct kv_away_target targets[KV_COPIES_MAX];
 };
 
+/* A WRITE on its way to an owner: its bytes are the daemon's own, since the client whose staging
+ * area they come from may go. */
+struct kv_piece {
+    struct kv_daemon *daemon;
+    struct kv_piece *next; /* spare ones */
+    uint8_t data[KV_PEER_HEAD_BYTES + KV_PEER_PIECE];
+};
+
 struct kv_errand;
 
 struct kv_errand_kind {
@@ -98,6 +108,7 @@ struct kv_errand_kind {
 struct kv_errand {
     const struct kv_errand_kind *kind;
     struct kv_daemon *daemon;
+    struct kv_seat *seat;       /* whose it is; NULL: nobody's */
     struct kv_pending *pending; /* NULL: nobody waits */
     uint64_t deadline_ns;
     struct kv_errand *next, *prev;
@@ -114,7 +125,9 @@ struct kv_errand {
     bool same;
     /* commit */
     struct kv_away away;
-    uint32_t summed; /* bytes of the staged block that are in `sum` */
+    bool early;      /* not asked for yet: pieces move as they are staged */
+    uint32_t staged; /* bytes, from the first on */
+    uint32_t summed; /* bytes of the staged block that are in `sum`: as many as any leg has asked */
     uint64_t sum;
     /* keys: which legs are asked for each, and what is known */
     struct kv_key_state {
@@ -128,19 +141,35 @@ extern const struct kv_errand_kind kv_errand_get, kv_errand_put_start, kv_errand
 
 /* ---- for the kinds (errand.c) ---- */
 
+/* One that nobody waits for yet, until attach.  NULL: too many, or no memory. */
+struct kv_errand *kv_errand_start_early(struct kv_daemon *d, struct kv_seat *s,
+                                        const struct kv_errand_kind *kind,
+                                        const struct kv_block_request *r,
+                                        const struct kv_block_key *keys);
+void kv_errand_attach(struct kv_errand *e, struct kv_pending *p);
+/* Ends one that nobody waits for. */
+void kv_errand_drop(struct kv_errand *e);
+
 /* Room for the answer. */
 uint8_t *kv_errand_answer(struct kv_errand *e);
 /* A leg to a member of the view; places as kv_view_owners has them. */
 struct kv_leg *kv_errand_add_leg(struct kv_errand *e, uint32_t place);
 /* The owners of keys[0]; how many. */
 uint32_t kv_errand_owners(const struct kv_errand *e, uint32_t owners[KV_COPIES_MAX]);
-/* Sends a request, with the epoch filled in; bytes: of a WRITE.  True: it is on its way.  False:
- * try again in a later turn, or the leg is done, with a failure. */
+/* Sends a request, with the epoch filled in.  True: it is on its way.  False: try again in a later
+ * turn, or the leg is done, with a failure. */
 bool kv_leg_call(struct kv_leg *leg, struct kv_peer_request *request,
-                 const struct kv_block_key *keys, const uint8_t *bytes);
+                 const struct kv_block_key *keys);
+/* The same for a WRITE whose bytes stand in the piece, behind room for its head.  Takes the piece.
+ */
+bool kv_leg_write(struct kv_leg *leg, struct kv_peer_request *request, struct kv_piece *piece);
 /* The same for one that nobody answers, with at most one key; best effort. */
 void kv_leg_post(struct kv_leg *leg, struct kv_peer_request *request,
                  const struct kv_block_key *key);
+/* NULL: no memory; a later turn tries again. */
+struct kv_piece *kv_piece_take(struct kv_daemon *d);
+/* Frees the spare ones, when none is on its way any more. */
+void kv_pieces_fini(struct kv_daemon *d);
 void kv_leg_done(struct kv_leg *leg, enum kv_result result);
 /* Whether another piece may be under way, and whether this turn's bytes allow it. */
 bool kv_leg_may_move(const struct kv_leg *leg);

@@ -27,7 +27,7 @@ static bool open_leg(struct kv_errand *e, struct kv_leg *leg)
 {
     struct kv_peer_request r = {.method = KV_PEER_OPEN_GET, .key_count = 1};
     (void)kv_blocks_peek(e->daemon->blocks, &e->keys[0], &r.checksum);
-    if (!kv_leg_call(leg, &r, e->keys, NULL))
+    if (!kv_leg_call(leg, &r, e->keys))
         return leg->phase == KV_LEG_DONE;
     leg->phase = KV_LEG_OPENING;
     return true;
@@ -42,7 +42,7 @@ static bool read_pieces(struct kv_errand *e, struct kv_leg *leg)
                                     .handle = leg->handle,
                                     .at = leg->asked,
                                     .len = rest < leg->piece ? rest : leg->piece};
-        if (!kv_leg_call(leg, &r, NULL, NULL))
+        if (!kv_leg_call(leg, &r, NULL))
             return progress || leg->phase == KV_LEG_DONE;
         leg->asked += r.len;
         progress = true;

@@ -57,7 +57,7 @@ static bool keys_step(struct kv_errand *e, struct kv_leg *leg)
     for (uint32_t i = 0; i < e->request.key_count; i++)
         if (is_asked(e, i, leg))
             keys[r.key_count++] = e->keys[i];
-    if (kv_leg_call(leg, &r, keys, NULL))
+    if (kv_leg_call(leg, &r, keys))
         leg->phase = KV_LEG_OPENING;
     return leg->phase != KV_LEG_BEGIN;
 }
@@ -136,7 +136,7 @@ static bool change_step(struct kv_errand *e, struct kv_leg *leg)
     if (leg->self)
         kv_leg_done(leg, pin ? kv_blocks_pin(b, &e->keys[0], e->request.flag)
                              : kv_blocks_delete(b, &e->keys[0]));
-    else if (kv_leg_call(leg, &r, e->keys, NULL))
+    else if (kv_leg_call(leg, &r, e->keys))
         leg->phase = KV_LEG_OPENING;
     return leg->phase != KV_LEG_BEGIN;
 }

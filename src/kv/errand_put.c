@@ -28,6 +28,7 @@ int kv_away_init(struct kv_daemon *d)
 
 void kv_away_fini(struct kv_daemon *d)
 {
+    kv_pieces_fini(d);
     kv_claims_destroy(d->away_claims);
     d->config.memory.release(d->config.memory.user, d->away);
 }
@@ -61,6 +62,11 @@ static void away_drop(struct kv_daemon *d, struct kv_seat *s, uint32_t place)
 
 void kv_away_leave(struct kv_daemon *d, struct kv_seat *s)
 {
+    for (struct kv_errand *e = d->errands, *next; e; e = next) {
+        next = e->next;
+        if (e->early && e->seat == s)
+            kv_errand_drop(e);
+    }
     while (s->away_puts.count > 0)
         away_drop(d, s, s->away_puts.first);
 }
@@ -92,7 +98,7 @@ static void open_here(struct kv_errand *e, struct kv_leg *leg)
 {
     struct kv_daemon *d = e->daemon;
     enum kv_result result =
-        kv_blocks_put_start(d->blocks, &e->pending->seat->holder, &e->keys[0], e->request.tenant,
+        kv_blocks_put_start(d->blocks, &e->seat->holder, &e->keys[0], e->request.tenant,
                             e->request.len, d->now_ns, &leg->handle);
     if (result == KV_OK)
         leg->phase = KV_LEG_MOVING;
@@ -108,7 +114,7 @@ static bool open_leg(struct kv_errand *e, struct kv_leg *leg)
                                 .key_count = 1};
     if (leg->self)
         open_here(e, leg);
-    else if (kv_leg_call(leg, &r, e->keys, NULL))
+    else if (kv_leg_call(leg, &r, e->keys))
         leg->phase = KV_LEG_OPENING;
     return leg->phase != KV_LEG_BEGIN;
 }
@@ -128,7 +134,7 @@ static void put_undo(struct kv_errand *e, struct kv_leg *leg)
     struct kv_daemon *d = e->daemon;
     struct kv_peer_request r = {.method = KV_PEER_ABORT, .handle = leg->handle};
     if (leg->handle && leg->self)
-        (void)kv_blocks_put_abort(d->blocks, &e->pending->seat->holder, leg->handle, d->now_ns);
+        (void)kv_blocks_put_abort(d->blocks, &e->seat->holder, leg->handle, d->now_ns);
     else if (leg->handle)
         kv_leg_post(leg, &r, NULL);
     leg->handle = 0;
@@ -185,7 +191,7 @@ static enum kv_result start_finish(struct kv_errand *e, uint32_t *answer_len)
     if (result != KV_OK)
         return result;
     away_tick(d);
-    uint32_t place = kv_claims_take(d->away_claims, &e->pending->seat->away_puts, 0, d->now_ns);
+    uint32_t place = kv_claims_take(d->away_claims, &e->seat->away_puts, 0, d->now_ns);
     if (place == KV_CLAIM_NONE)
         return KV_FULL;
     d->away[place] = promises_of(e);
@@ -231,7 +237,7 @@ static void commit_begin(struct kv_errand *e)
     for (uint32_t i = 0; i < e->away.target_count; i++) {
         const struct kv_away_target *t = &e->away.targets[i];
         if (!resume) {
-            abort_target(e->daemon, e->pending->seat, t);
+            abort_target(e->daemon, e->seat, t);
             continue;
         }
         struct kv_leg *leg = kv_errand_add_leg(e, owner_place(e, t->member));
@@ -246,16 +252,18 @@ static void commit_begin(struct kv_errand *e)
 
 static const uint8_t *staged(const struct kv_errand *e)
 {
-    return e->pending->seat->region.staging + e->request.at;
+    return e->seat->region.staging + e->request.at;
 }
 
-/* Counts up to `to`, which the first of the legs to get there does for all. */
-static void sum_to(struct kv_errand *e, uint32_t to)
+/* Counts a piece at `at`, or what of it no leg has counted yet. */
+static void count(struct kv_errand *e, uint32_t at, const uint8_t *bytes, uint32_t n)
 {
-    if (e->summed >= to)
+    assert(e->summed >= at);
+    uint32_t counted = e->summed - at;
+    if (counted >= n)
         return;
-    e->sum = kv_checksum_add(e->sum, staged(e) + e->summed, to - e->summed);
-    e->summed = to;
+    e->sum = kv_checksum_add(e->sum, bytes + counted, n - counted);
+    e->summed += n - counted;
 }
 
 static bool commit_leg(struct kv_errand *e, struct kv_leg *leg)
@@ -264,12 +272,12 @@ static bool commit_leg(struct kv_errand *e, struct kv_leg *leg)
     struct kv_peer_request r = {
         .method = KV_PEER_COMMIT, .handle = leg->handle, .checksum = e->sum};
     if (!leg->self) {
-        if (kv_leg_call(leg, &r, NULL, NULL))
+        if (kv_leg_call(leg, &r, NULL))
             leg->phase = KV_LEG_CLOSING;
         return leg->phase != KV_LEG_MOVING;
     }
-    enum kv_result result = kv_blocks_put_commit_as(d->blocks, &e->pending->seat->holder,
-                                                    leg->handle, r.checksum, d->now_ns);
+    enum kv_result result =
+        kv_blocks_put_commit_as(d->blocks, &e->seat->holder, leg->handle, r.checksum, d->now_ns);
     leg->handle = 0;
     kv_leg_done(leg, result == KV_MISS ? KV_REFUSED : result);
     return true;
@@ -286,25 +294,40 @@ static uint32_t piece_of(const struct kv_leg *leg)
     return rest < most ? rest : most;
 }
 
+static void keep_piece(struct kv_errand *e, struct kv_leg *leg, uint32_t n)
+{
+    struct kv_daemon *d = e->daemon;
+    const uint8_t *bytes = staged(e) + leg->asked;
+    count(e, leg->asked, bytes, n);
+    enum kv_result result = kv_blocks_put_write(d->blocks, &e->seat->holder, leg->handle,
+                                                leg->asked, bytes, n, d->now_ns);
+    leg->moved += n;
+    if (result != KV_OK)
+        kv_leg_done(leg, result);
+}
+
+static bool send_piece(struct kv_errand *e, struct kv_leg *leg, uint32_t n)
+{
+    struct kv_piece *piece = kv_piece_take(e->daemon);
+    struct kv_peer_request r = {
+        .method = KV_PEER_WRITE, .handle = leg->handle, .at = leg->asked, .byte_count = n};
+    if (!piece)
+        return false;
+    uint8_t *bytes = piece->data + KV_PEER_HEAD_BYTES;
+    memcpy(bytes, staged(e) + leg->asked, n); /* not past the cache: it is counted and sent next */
+    count(e, leg->asked, bytes, n);
+    return kv_leg_write(leg, &r, piece);
+}
+
 /* One piece; false when it did not go. */
 static bool move_piece(struct kv_errand *e, struct kv_leg *leg)
 {
     struct kv_daemon *d = e->daemon;
     uint32_t n = piece_of(leg);
-    sum_to(e, leg->asked + n);
-    if (leg->self) {
-        enum kv_result result =
-            kv_blocks_put_write(d->blocks, &e->pending->seat->holder, leg->handle, leg->asked,
-                                staged(e) + leg->asked, n, d->now_ns);
-        leg->moved += n;
-        if (result != KV_OK)
-            kv_leg_done(leg, result);
-    } else {
-        struct kv_peer_request r = {
-            .method = KV_PEER_WRITE, .handle = leg->handle, .at = leg->asked, .byte_count = n};
-        if (!kv_leg_call(leg, &r, NULL, staged(e) + leg->asked))
-            return leg->phase == KV_LEG_DONE;
-    }
+    if (leg->self)
+        keep_piece(e, leg, n);
+    else if (!send_piece(e, leg, n))
+        return leg->phase == KV_LEG_DONE;
     leg->asked += n;
     d->turn_bytes += n;
     return true;
@@ -314,6 +337,13 @@ static bool move_piece(struct kv_errand *e, struct kv_leg *leg)
 static bool still_owner(const struct kv_errand *e, const struct kv_leg *leg)
 {
     return e->daemon->view.epoch == e->epoch || owner_place(e, leg->member) != UINT32_MAX;
+}
+
+/* Whether the next piece is staged, and may be under way. */
+static bool may_move(const struct kv_errand *e, const struct kv_leg *leg)
+{
+    return leg->phase == KV_LEG_MOVING && leg->asked < e->staged &&
+           piece_of(leg) <= e->staged - leg->asked && kv_leg_may_move(leg);
 }
 
 static bool commit_step(struct kv_errand *e, struct kv_leg *leg)
@@ -332,12 +362,12 @@ static bool commit_step(struct kv_errand *e, struct kv_leg *leg)
         kv_leg_done(leg, KV_PEER_LOST);
         return true;
     }
-    while (leg->phase == KV_LEG_MOVING && leg->asked < e->request.len && kv_leg_may_move(leg)) {
+    while (may_move(e, leg)) {
         if (!move_piece(e, leg))
             return progress;
         progress = true;
     }
-    if (leg->phase == KV_LEG_MOVING && leg->moved == e->request.len)
+    if (leg->phase == KV_LEG_MOVING && leg->moved == e->request.len && !e->early)
         progress |= commit_leg(e, leg);
     return progress;
 }
@@ -372,29 +402,91 @@ const struct kv_errand_kind kv_errand_put_commit = {.begin = commit_begin,
 
 /* ---- what clients ask of an away put ---- */
 
-void kv_away_commit(struct kv_daemon *d, struct kv_pending *p, const struct kv_block_request *r)
+/* One that moves what is staged of the put already; NULL: none. */
+static struct kv_errand *find_early(const struct kv_daemon *d, const struct kv_seat *s,
+                                    uint64_t ticket)
+{
+    for (struct kv_errand *e = d->errands; e; e = e->next)
+        if (e->early && e->seat == s && e->request.handle == ticket)
+            return e;
+    return NULL;
+}
+
+/* The put becomes an errand to commit the bytes at r->at; *out is written with KV_OK only. */
+static enum kv_result take_away(struct kv_daemon *d, struct kv_seat *s,
+                                const struct kv_block_request *r, struct kv_errand **out)
 {
     uint32_t place = 0;
-    enum kv_result result = find_away(d, p->seat, r->handle, &place);
-    if (result == KV_OK && r->len != d->away[place].len)
+    enum kv_result result = find_away(d, s, r->handle, &place);
+    if (result != KV_OK)
+        return result;
+    struct kv_away away = d->away[place];
+    struct kv_block_request request = {.op = KV_BLOCK_PUT_COMMIT,
+                                       .key_count = 1,
+                                       .len = away.len,
+                                       .tenant = away.tenant,
+                                       .handle = r->handle,
+                                       .at = r->at};
+    uint64_t room = s->region.staging_bytes;
+    if (r->len > away.len || away.len > room || r->at > room - away.len)
+        return KV_REFUSED;
+    struct kv_errand *e = kv_errand_start_early(d, s, &kv_errand_put_commit, &request, &away.key);
+    if (!e)
+        return KV_FULL;
+    kv_claims_drop(d->away_claims, place);
+    e->away = away;
+    *out = e;
+    return KV_OK;
+}
+
+/* As many as could be started: they must not take up all errands. */
+static bool may_begin_early(const struct kv_daemon *d)
+{
+    uint32_t count = 0;
+    for (const struct kv_errand *e = d->errands; e; e = e->next)
+        count += e->early;
+    return count < KV_AWAY_PUTS;
+}
+
+enum kv_result kv_away_staged(struct kv_daemon *d, struct kv_seat *s,
+                              const struct kv_block_request *r)
+{
+    struct kv_errand *e = find_early(d, s, r->handle);
+    if (!e && !may_begin_early(d))
+        return KV_FULL;
+    enum kv_result result = e ? KV_OK : take_away(d, s, r, &e);
+    if (result != KV_OK)
+        return result;
+    if (r->at != e->request.at || r->len > e->request.len)
+        return KV_REFUSED;
+    e->staged = r->len > e->staged ? r->len : e->staged;
+    return KV_OK;
+}
+
+void kv_away_commit(struct kv_daemon *d, struct kv_pending *p, const struct kv_block_request *r)
+{
+    struct kv_errand *e = find_early(d, p->seat, r->handle);
+    enum kv_result result = e ? KV_OK : take_away(d, p->seat, r, &e);
+    if (result == KV_OK && (r->at != e->request.at || r->len != e->request.len)) {
+        kv_errand_drop(e);
         result = KV_REFUSED;
+    }
     if (result != KV_OK) {
         kv_seat_answer(p, result, NULL, 0);
         return;
     }
-    struct kv_away away = d->away[place];
-    struct kv_block_request request = *r;
-    request.key_count = 1;
-    request.tenant = away.tenant;
-    kv_claims_drop(d->away_claims, place);
-    kv_errand_start(d, p, &kv_errand_put_commit, &request, &away.key);
-    if (p->errand)
-        p->errand->away = away;
+    e->staged = r->len;
+    kv_errand_attach(e, p);
 }
 
 enum kv_result kv_away_abort(struct kv_daemon *d, struct kv_seat *s, uint64_t ticket)
 {
     uint32_t place;
+    struct kv_errand *e = find_early(d, s, ticket);
+    if (e) {
+        kv_errand_drop(e);
+        return KV_OK;
+    }
     enum kv_result result = find_away(d, s, ticket, &place);
     if (result != KV_OK)
         return result;

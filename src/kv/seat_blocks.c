@@ -82,29 +82,40 @@ void kv_seat_copy_forget(struct kv_pending *p)
     p->busy = false;
 }
 
-/* Copies up to `bytes`; how many it did. */
-static uint32_t copy_some(struct kv_daemon *d, struct kv_pending *p, uint32_t bytes)
+/* Copies of the first c->len bytes of a block those that are not copied yet, as many as this turn
+ * allows.  c->done: how many are. */
+static enum kv_result copy_some(struct kv_daemon *d, struct kv_seat *s, struct kv_block_copy *c)
 {
-    struct kv_seat *s = p->seat;
-    struct kv_block_copy *c = &p->copy;
-    uint32_t n = c->len - c->done < bytes ? c->len - c->done : bytes;
-    enum kv_result result = kv_blocks_put_write(d->blocks, &s->holder, c->ticket, c->done,
-                                                s->region.staging + c->at + c->done, n, d->now_ns);
-    c->done += n;
-    if (result == KV_OK && c->done < c->len)
-        return n;
+    uint64_t done;
+    enum kv_result result =
+        kv_blocks_put_written(d->blocks, &s->holder, c->ticket, d->now_ns, &done);
+    if (result != KV_OK)
+        return result;
+    uint32_t most = d->turn_bytes < KV_TURN_BYTES ? KV_TURN_BYTES - d->turn_bytes : 0;
+    uint32_t n = done < c->len ? c->len - (uint32_t)done : 0;
+    n = n < most ? n : most;
+    c->done = (uint32_t)done + n;
+    d->turn_bytes += n;
+    return kv_blocks_put_write(d->blocks, &s->holder, c->ticket, done,
+                               s->region.staging + c->at + done, n, d->now_ns);
+}
+
+static void copy_advance(struct kv_daemon *d, struct kv_pending *p)
+{
+    enum kv_result result = copy_some(d, p->seat, &p->copy);
+    if (result == KV_OK && p->copy.done < p->copy.len)
+        return;
     if (result == KV_OK)
-        result = kv_blocks_put_commit(d->blocks, &s->holder, c->ticket, d->now_ns);
+        result = kv_blocks_put_commit(d->blocks, &p->seat->holder, p->copy.ticket, d->now_ns);
     copy_remove(d, p);
     kv_seat_answer(p, result, NULL, 0);
-    return n;
 }
 
 uint32_t kv_seat_copies_advance(struct kv_daemon *d)
 {
     uint32_t events = 0;
     while (d->copies && d->turn_bytes < KV_TURN_BYTES) {
-        d->turn_bytes += copy_some(d, d->copies, KV_TURN_BYTES - d->turn_bytes);
+        copy_advance(d, d->copies);
         events++;
     }
     return events;
@@ -193,6 +204,20 @@ static struct answer stat(struct kv_daemon *d)
     return (struct answer){KV_OK, sizeof(fields)};
 }
 
+static bool in_staging(const struct kv_region *region, uint64_t at, uint64_t len)
+{
+    return len > 0 && len <= region->staging_bytes && at <= region->staging_bytes - len;
+}
+
+static enum kv_result put_staged(struct kv_daemon *d, struct kv_seat *s,
+                                 const struct kv_block_request *r)
+{
+    struct kv_block_copy copy = {.ticket = r->handle, .at = (uint32_t)r->at, .len = r->len};
+    if (!in_staging(&s->region, r->at, r->len))
+        return KV_REFUSED;
+    return kv_away_is(r->handle) ? kv_away_staged(d, s, r) : copy_some(d, s, &copy);
+}
+
 /* Everything but a commit, which is answered when its copy is done. */
 static struct answer execute(struct kv_daemon *d, struct kv_seat *s,
                              const struct kv_block_request *r)
@@ -226,16 +251,13 @@ static struct answer execute(struct kv_daemon *d, struct kv_seat *s,
         return match(d, r->key_count);
     case KV_BLOCK_STAT:
         return stat(d);
+    case KV_BLOCK_PUT_STAGED:
+        return (struct answer){put_staged(d, s, r), 0};
     case KV_BLOCK_PUT_COMMIT:
     case KV_BLOCK_OP_END:
         break;
     }
     return (struct answer){KV_REFUSED, 0};
-}
-
-static bool in_staging(const struct kv_region *region, const struct kv_block_request *r)
-{
-    return r->len > 0 && r->len <= region->staging_bytes && r->at <= region->staging_bytes - r->len;
 }
 
 /* ---- whose it is ---- */
@@ -281,7 +303,7 @@ static bool serve_later(struct kv_daemon *d, struct kv_pending *p, const struct 
         kv_errand_start(d, p, kind, r, d->block_desk->keys);
         return true;
     }
-    if (r->op != KV_BLOCK_PUT_COMMIT || !in_staging(&p->seat->region, r))
+    if (r->op != KV_BLOCK_PUT_COMMIT || !in_staging(&p->seat->region, r->at, r->len))
         return false;
     if (kv_away_is(r->handle))
         kv_away_commit(d, p, r);

@@ -135,17 +135,23 @@ static void writes_are_in_order_and_complete(void **state)
     struct fixture f;
     uint8_t data[100] = {0};
     struct kv_block_key key = key_of(1);
-    uint64_t ticket;
+    uint64_t ticket, written = 1;
     start(&f);
     assert_int_equal(kv_blocks_put_start(f.b, &f.me, &key, 1, 100, f.now, &ticket), KV_OK);
+    assert_int_equal(kv_blocks_put_written(f.b, &f.me, ticket, f.now, &written), KV_OK);
+    assert_int_equal(written, 0);
     assert_int_equal(kv_blocks_put_write(f.b, &f.me, ticket, 1, data, 50, f.now), KV_REFUSED);
     assert_int_equal(kv_blocks_put_write(f.b, &f.me, ticket, 0, data, 101, f.now), KV_REFUSED);
     assert_int_equal(kv_blocks_put_write(f.b, &f.me, ticket, 0, data, 60, f.now), KV_OK);
     assert_int_equal(kv_blocks_put_write(f.b, &f.me, ticket, 0, data, 40, f.now), KV_REFUSED);
     assert_int_equal(kv_blocks_put_write(f.b, &f.me, ticket, 60, data, UINT64_MAX, f.now),
                      KV_REFUSED);
+    assert_int_equal(kv_blocks_put_written(f.b, &f.other, ticket, f.now, &written), KV_REFUSED);
+    assert_int_equal(kv_blocks_put_written(f.b, &f.me, ticket, f.now, &written), KV_OK);
+    assert_int_equal(written, 60);
     assert_int_equal(kv_blocks_put_commit(f.b, &f.me, ticket, f.now), KV_REFUSED);
     assert_int_equal(kv_blocks_put_commit(f.b, &f.me, ticket, f.now), KV_STALE); /* it has ended */
+    assert_int_equal(kv_blocks_put_written(f.b, &f.me, ticket, f.now, &written), KV_STALE);
     assert_false(exists(&f, 1));
     assert_int_equal(stat_of(&f).room_used, 0);
     stop(&f);

@@ -86,6 +86,39 @@ static void blocks_come_back_as_they_were_put(void **state)
     rank_stop(&r);
 }
 
+static void what_is_staged_may_be_told(void **state)
+{
+    (void)state;
+    struct rank r;
+    struct kv_block_put put_of;
+    rank_start(&r, 1, ARENA, 0);
+    struct kv_client *c = open_client(r.socket, STAGING);
+    struct kv_block_key key = key_of(1);
+    uint8_t *bytes = bytes_of(1, 3 * MIB);
+    static const uint32_t told[] = {5, MIB, MIB - 1, 2 * MIB + MIB / 2, 3 * MIB + 1, 3 * MIB};
+    for (uint32_t count = 0; count <= ARRAY_LEN(told); count++) {
+        assert_int_equal(kv_block_put_start(c, &key, 1, 3 * MIB, &put_of), KV_OK);
+        memset(put_of.data, 0xee, 3 * MIB);
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t there = told[i] < 3 * MIB ? told[i] : 3 * MIB;
+            memcpy(put_of.data, bytes, there);
+            kv_block_put_staged(c, &put_of, told[i]);
+        }
+        memcpy(put_of.data, bytes, 3 * MIB);
+        assert_int_equal(kv_block_put_commit(c, &put_of), KV_OK);
+        kv_block_put_staged(c, &put_of, 10); /* too late */
+        expect(c, 1, 3 * MIB);
+        assert_int_equal(kv_block_delete(c, &key), KV_OK);
+    }
+    assert_int_equal(kv_block_put_start(c, &key, 1, 3 * MIB, &put_of), KV_OK);
+    kv_block_put_staged(c, &put_of, 3 * MIB);
+    assert_int_equal(kv_block_put_abort(c, &put_of), KV_OK);
+    assert_int_equal(stat_of(c).open_puts + stat_of(c).blocks, 0);
+    free(bytes);
+    kv_client_close(c);
+    rank_stop(&r);
+}
+
 static void chains_are_matched_over_all_daemons(void **state)
 {
     (void)state;
@@ -320,6 +353,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_come_back_as_they_were_put),
+        cmocka_unit_test(what_is_staged_may_be_told),
         cmocka_unit_test(chains_are_matched_over_all_daemons),
         cmocka_unit_test(a_block_is_read_where_it_lies_under_a_lease),
         cmocka_unit_test(an_expired_lease_is_told_from_a_miss),

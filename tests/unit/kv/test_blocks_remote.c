@@ -314,6 +314,48 @@ static void puts_end_where_they_are_told_to(void **state)
     cluster_stop(&k);
 }
 
+/* Starts a put whose room is at the other member, and stages the first half of it. */
+static struct kv_block_put half_a_put(struct cluster *k, struct kv_client *c, uint32_t n)
+{
+    struct kv_block_put put;
+    struct kv_block_key key = key_of(n);
+    uint8_t *bytes = bytes_of(n, 2 * MIB);
+    assert_int_equal(kv_block_put_start(c, &key, 1, 2 * MIB, &put), KV_OK);
+    memcpy(put.data, bytes, MIB);
+    memset(put.data + MIB, 0xee, MIB);
+    kv_block_put_staged(c, &put, MIB);
+    assert_int_equal(stat_of(k->clients[1]).open_puts, 1);
+    free(bytes);
+    return put;
+}
+
+static void what_is_staged_moves_before_the_commit(void **state)
+{
+    (void)state;
+    struct cluster k;
+    cluster_start(&k, 2, 1);
+    uint32_t n = key_at(&k, 1, 0);
+    uint8_t *bytes = bytes_of(n, 2 * MIB);
+    struct kv_block_put put = half_a_put(&k, k.clients[0], n);
+    assert_int_equal(kv_block_put_abort(k.clients[0], &put), KV_OK);
+    uint64_t until = hw_now_ns() + 10 * HW_SEC;
+    while (stat_of(k.clients[1]).open_puts > 0)
+        await(until);
+    /* A client that goes takes its put with it. */
+    struct kv_client *other = open_client(k.sockets[0], 4 * MIB);
+    (void)half_a_put(&k, other, n);
+    kv_client_close(other);
+    while (stat_of(k.clients[1]).open_puts > 0)
+        await(until);
+    put = half_a_put(&k, k.clients[0], n);
+    memcpy(put.data + MIB, bytes + MIB, MIB);
+    kv_block_put_staged(k.clients[0], &put, 2 * MIB + 1); /* more than there is: not heeded */
+    assert_int_equal(kv_block_put_commit(k.clients[0], &put), KV_OK);
+    expect(k.clients[1], n, 2 * MIB);
+    cluster_stop(&k);
+    free(bytes);
+}
+
 /* As memory does when it fails: at any time, and nobody is told. */
 __attribute__((no_sanitize("thread"))) static void spoil(volatile uint8_t *arena, size_t at)
 {
@@ -613,6 +655,7 @@ int main(void)
         cmocka_unit_test(keys_are_found_wherever_they_are),
         cmocka_unit_test(many_leases_come_together),
         cmocka_unit_test(puts_end_where_they_are_told_to),
+        cmocka_unit_test(what_is_staged_moves_before_the_commit),
         cmocka_unit_test(spoilt_bytes_are_a_miss_and_the_owner_finds_them),
         cmocka_unit_test(members_with_other_copies_are_refused_with_a_line),
         cmocka_unit_test(a_spoilt_first_copy_gives_way_to_the_second_and_is_mended),

@@ -54,12 +54,25 @@ enum fault {
     FAULTS
 };
 
-enum step_of { IDLE, STARTING, COMMITTING, GETTING, RENEWING, VERIFYING, RELEASING, ASKING };
+enum step_of {
+    IDLE,
+    STARTING,
+    COMMITTING,
+    GETTING,
+    RENEWING,
+    VERIFYING,
+    RELEASING,
+    ASKING,
+    STAGING,
+    ABORTING
+};
 
 struct slot {
     enum step_of at;
     uint32_t key, held;
     uint64_t asked_ns;
+    uint64_t ticket; /* STAGING: of the put, where its bytes are, and how many are there */
+    uint32_t place, staged;
 };
 
 /* A lease as a client counts it. */
@@ -92,6 +105,7 @@ struct figures {
     uint64_t stale_views, evicted, troubles;
     uint64_t late;   /* reads that came after the lease's time */
     uint64_t spoilt; /* reads whose checksum did not fit */
+    uint64_t early;  /* puts of which a part was moved before the commit */
 };
 
 static uint64_t below(struct sim *s, uint64_t n)
@@ -191,6 +205,34 @@ static void commit(struct sim *s, uint32_t m, uint32_t place, uint32_t key, uint
     submit(s, m, &r, NULL, (struct slot){.at = COMMITTING, .key = key});
 }
 
+/* More of the bytes are there than were; what is not there yet is something else. */
+static void stage(struct sim *s, uint32_t m, struct slot put)
+{
+    uint32_t len = len_of(put.key), more = 1 + (uint32_t)below(s, len - put.staged);
+    uint64_t at = (uint64_t)put.place * SLOT_STAGING;
+    uint8_t *staging = s->cluster.members[m].port.region.staging + at;
+    put.staged += more;
+    memcpy(staging, contents[put.key], put.staged);
+    memset(staging + put.staged, 0xee, len - put.staged);
+    struct kv_block_request r = {
+        .op = KV_BLOCK_PUT_STAGED, .handle = put.ticket, .at = at, .len = put.staged};
+    put.at = STAGING;
+    submit(s, m, &r, NULL, put);
+}
+
+/* A put whose room is promised goes on, whatever came of a part of it, or never does. */
+static void put_on(struct sim *s, uint32_t m, struct slot put)
+{
+    struct kv_block_request r = {.op = KV_BLOCK_PUT_ABORT, .handle = put.ticket};
+    uint64_t what = below(s, s->faults ? 16 : 14);
+    if (what < 7 && put.staged < len_of(put.key))
+        stage(s, m, put);
+    else if (what < 14)
+        commit(s, m, put.place, put.key, put.ticket);
+    else if (what == 14)
+        submit(s, m, &r, NULL, (struct slot){.at = ABORTING});
+}
+
 /* ---- leases ---- */
 
 static void about_lease(struct sim *s, uint32_t m, uint32_t held, enum kv_block_op op,
@@ -263,7 +305,8 @@ static void hold(struct sim *s, uint32_t m, const struct slot *slot,
 
 static void check_result(struct sim *s, const struct slot *slot, enum kv_result result)
 {
-    bool put = slot->at == STARTING || slot->at == COMMITTING;
+    bool put = slot->at == STARTING || slot->at == COMMITTING || slot->at == STAGING ||
+               slot->at == ABORTING;
     bool lease = slot->at == RENEWING || slot->at == VERIFYING || slot->at == RELEASING;
     check(s, result != KV_REFUSED, "a request was refused");
     check(s, result != KV_TOO_LARGE, "TOO_LARGE");
@@ -310,8 +353,11 @@ static void on_answer(struct sim *s, uint32_t m, const struct kv_port_answer *a)
         on_lease_answer(s, m, &slot, result);
     else if (ok && slot.at == GETTING)
         hold(s, m, &slot, &g);
-    else if (ok && slot.at == STARTING && (!s->faults || below(s, 8)))
-        commit(s, m, place, slot.key, ticket); /* or it never does */
+    else if (ok && slot.at == STARTING)
+        put_on(s, m, (struct slot){.key = slot.key, .ticket = ticket, .place = place});
+    else if (slot.at == STAGING)
+        put_on(s, m, slot);
+    s->sum->early += ok && slot.at == STAGING;
 }
 
 static void poll_client(struct sim *s, uint32_t m)
@@ -545,10 +591,10 @@ static void print(const struct figures *f)
 {
     for (int i = 0; i < KV_RESULT_COUNT; i++)
         printf("%s %u, ", kv_result_name((enum kv_result)i), f->results[i]);
-    printf("stale views %llu, evicted %llu, cut %llu, late %llu, spoilt %llu\n",
+    printf("stale views %llu, evicted %llu, cut %llu, late %llu, spoilt %llu, early %llu\n",
            (unsigned long long)f->stale_views, (unsigned long long)f->evicted,
            (unsigned long long)f->troubles, (unsigned long long)f->late,
-           (unsigned long long)f->spoilt);
+           (unsigned long long)f->spoilt, (unsigned long long)f->early);
 }
 
 static void without_faults_nothing_is_lost(void **state)
@@ -562,6 +608,7 @@ static void without_faults_nothing_is_lost(void **state)
     assert_int_equal(n[KV_PEER_LOST] + n[KV_TIMEOUT] + n[KV_EXPIRED] + n[KV_REFUSED], 0);
     assert_true(n[KV_OK] > 0 && n[KV_MISS] > 0 && n[KV_EXISTS] > 0 && n[KV_STALE] > 0);
     assert_int_equal(f.stale_views + f.spoilt, 0);
+    assert_true(f.early > 0);
 }
 
 static void with_faults_requests_end_and_bytes_are_right(void **state)

@@ -69,8 +69,9 @@ static void golden_numbers_hold_on_every_machine(void **state)
 
 static void check_lengths(void)
 {
+    /* Past 300 some only: what is left of a step of 512, of 128, and of both. */
     for (size_t at = 0; at < 17; at++)
-        for (size_t len = 0; len < 400; len++)
+        for (size_t len = 0; len < 1700; len += len < 300 ? 1 : 37)
             assert_true(kv_checksum_add(0, bytes + at, len) == by_definition(bytes + at, len));
 }
 
