@@ -4,9 +4,9 @@
 #include "base/rng.h"
 #include "cli/bench_link.h"
 #include "cli/bench_rig.h"
+#include "cli/store_line.h"
 #include "kv/host.h"
 #include "llm/backend.h"
-#include "llm/shadow.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -14,88 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { SEQUENCES = 4 }; /* that there is room for in a worker: one at a time, and what is kept */
-
-/* ---- a link of so many bits a second ---- */
-
-enum way { OUT, IN, WAYS };
-
-static struct {
-    pthread_mutex_t lock;
-    uint64_t bits_s;        /* set while nothing is under way */
-    uint64_t free_ns[WAYS]; /* when the last byte will have passed (lock) */
-} wire_line = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-/* Returns when so many bytes, behind those before them, have passed. */
-static void pass(enum way way, uint32_t bytes)
-{
-    if (!wire_line.bits_s)
-        return;
-    pthread_mutex_lock(&wire_line.lock);
-    uint64_t now = hw_now_ns(), *at = &wire_line.free_ns[way];
-    *at = (*at > now ? *at : now) + bytes * UINT64_C(8) * HW_SEC / wire_line.bits_s;
-    uint64_t ns = *at - now;
-    pthread_mutex_unlock(&wire_line.lock);
-    struct timespec pause = {(time_t)(ns / HW_SEC), (long)(ns % HW_SEC)};
-    (void)nanosleep(&pause, NULL);
-}
-
-struct passing {
-    llm_shadow_take *take;
-    llm_shadow_came *came;
-    void *user;
-};
-
-static int take_after(void *user, const uint8_t *bytes, uint32_t len)
-{
-    const struct passing *p = user;
-    pass(IN, len);
-    return p->take(p->user, bytes, len);
-}
-
-static void came_after(void *user, int status)
-{
-    const struct passing *p = user;
-    p->came(p->user, status);
-}
-
-static int line_put(struct llm_shadow_store *store, unsigned lane, const struct kv_block_key *key,
-                    const void *bytes, uint32_t len)
-{
-    pass(OUT, len);
-    return llm_shadow_kvd.put(store, lane, key, bytes, len);
-}
-
-static int line_get(struct llm_shadow_store *store, unsigned lane, const struct kv_block_key *key,
-                    llm_shadow_take *take, void *user)
-{
-    struct passing p = {.take = take, .user = user};
-    return llm_shadow_kvd.get(store, lane, key, take_after, &p);
-}
-
-static void line_get_many(struct llm_shadow_store *store, unsigned lane,
-                          const struct llm_shadow_want *wants, uint32_t count,
-                          llm_shadow_take *take, llm_shadow_came *came)
-{
-    struct passing passing[LLM_SHADOW_BATCH];
-    struct llm_shadow_want ours[LLM_SHADOW_BATCH];
-    for (uint32_t i = 0; i < count; i++) {
-        passing[i] = (struct passing){.take = take, .came = came, .user = wants[i].user};
-        ours[i] = (struct llm_shadow_want){.key = wants[i].key, .user = &passing[i]};
-    }
-    llm_shadow_kvd.get_many(store, lane, ours, count, take_after, came_after);
-}
-
-static struct llm_shadow_ops line_ops(void)
-{
-    struct llm_shadow_ops ops = llm_shadow_kvd;
-    ops.put = line_put;
-    ops.get = line_get;
-    ops.get_many = line_get_many;
-    return ops;
-}
 
 /* ---- workers and their store ---- */
 
@@ -454,13 +374,12 @@ int bench_moves_run(const struct bench_moves *options, struct hw_bench *bench, c
 {
     struct moves m = {.o = options,
                       .bench = bench,
-                      .ops = line_ops(),
+                      .ops = store_line_over(&llm_shadow_kvd, options->bits_s),
                       .layers = llm_file_config(options->file)->layers,
                       .prompt = malloc(options->prefill * sizeof *m.prompt)};
     char cause[RPC_WHY_CHARS];
     assert(options->repeats >= 1 && options->repeats <= BENCH_MOVES_REPEATS_MAX);
     why[0] = '\0';
-    wire_line.bits_s = options->bits_s;
     hw_rng_seed(&m.rng, 1);
     int rc = m.prompt ? bench_dir_make(&m.dir, cause) : -ENOMEM;
     if (rc) {

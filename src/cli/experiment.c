@@ -44,7 +44,7 @@ static const char *const pressure_modes[] = {"remote_cache",
                                              NULL};
 
 struct experiment_options {
-    const char *model, *tokenizer, *prompt, *output, *report, *returns, *gpu_host;
+    const char *model, *tokenizer, *prompt, *output, *report, *returns, *gpu_host, *rate;
     struct cli_list modes, points;
     int phase, sweep, backend;
     bool external_server;
@@ -149,6 +149,13 @@ static const struct cli_option options[] = {
      .offset = offsetof(struct experiment_options, points),
      .help = "its values [default: 8,16,32,64; 0,100us,1ms,10ms; 100Mbit,1Gbit,10Gbit;\n"
              "1,2,4; from none to all]"},
+    {.name = "rate",
+     .kind = CLI_STRING,
+     .argument = "RATE",
+     .offset = offsetof(struct experiment_options, rate),
+     .help = "of the link, each way, while something else is varied: 100Mbit, 1Gbit; of a\n"
+             "sweep of pressure also that between the worker and its KV store\n"
+             "[default: as it is]"},
     {.name = "return",
      .kind = CLI_STRING,
      .argument = "WHAT",
@@ -265,10 +272,28 @@ static void spread_points(struct experiment *x, struct experiment_point base)
     }
 }
 
+static enum cli_exit read_rate(const struct experiment_options *o, uint64_t *bits_s)
+{
+    if (!o->rate)
+        return CLI_DONE;
+    if (o->sweep == EXPERIMENT_SWEEP_RATE)
+        return cli_fail(CLI_USAGE, "experiment: --rate: a sweep of rate has its own, --points");
+    if (o->sweep == EXPERIMENT_SWEEP_PRESSURE && o->external_server)
+        return cli_fail(CLI_USAGE, "experiment: --rate: the KV store of an external worker has a "
+                                   "link of its own; start it with --shadow-rate");
+    if (cli_delay_parse_rate(o->rate, bits_s))
+        return cli_fail(CLI_USAGE, "experiment: --rate: '%s' is no rate, such as %s", o->rate,
+                        point_examples[EXPERIMENT_SWEEP_RATE]);
+    return CLI_DONE;
+}
+
 static enum cli_exit read_points(struct experiment *x)
 {
     const struct experiment_options *o = x->o;
     struct experiment_point base = {.steps = o->decode_steps, .clients = 1};
+    enum cli_exit code = read_rate(o, &base.bits_s);
+    if (code != CLI_DONE)
+        return code;
     const char *const *texts = default_points[o->sweep];
     if (o->points.count)
         texts = (const char *const *)o->points.items;
@@ -293,12 +318,14 @@ static enum cli_exit read_points(struct experiment *x)
 /* The relay that makes a line longer or narrower ends at this machine. */
 static enum cli_exit check_relay(const struct experiment *x)
 {
-    bool relays = x->o->sweep == EXPERIMENT_SWEEP_RTT || x->o->sweep == EXPERIMENT_SWEEP_RATE;
+    bool relays = false;
     struct rpc_addr addr = {.scheme = RPC_SCHEME_TCP};
+    for (size_t i = 0; i < x->point_count; i++)
+        relays |= x->points[i].rtt_ns || x->points[i].bits_s;
     snprintf(addr.host, sizeof addr.host, "%s", x->o->gpu_host);
     if (relays && x->o->external_server && !rpc_addr_is_local(&addr))
-        return cli_fail(CLI_USAGE, "experiment: a sweep of %s needs a worker on this machine",
-                        sweep_names[x->o->sweep]);
+        return cli_fail(CLI_USAGE, "experiment: %s needs a worker on this machine",
+                        x->o->rate ? "--rate" : "a sweep of the link");
     return CLI_DONE;
 }
 
@@ -324,6 +351,8 @@ static enum cli_exit look_at_model(struct experiment *x)
                  o->backend, o->returns, o->external_server, o->external_server ? o->gpu_host : "");
     x->settings = XXH3_64bits(text, (size_t)len < sizeof text ? (size_t)len : sizeof text - 1);
     x->settings ^= XXH3_64bits(o->prompt, strlen(o->prompt));
+    if (o->rate)
+        x->settings ^= XXH3_64bits_withSeed(o->rate, strlen(o->rate), 1);
     return CLI_DONE;
 }
 
@@ -353,7 +382,8 @@ static enum cli_exit prepare(struct experiment *x)
                                          .tokens_per_request = o->tokens_per_request,
                                          .backend = llm_run_backends[o->backend],
                                          .layers = x->layers,
-                                         .shadow = o->sweep == EXPERIMENT_SWEEP_PRESSURE};
+                                         .shadow = o->sweep == EXPERIMENT_SWEEP_PRESSURE,
+                                         .rate = o->rate};
     int rc = experiment_file_open(o->output, x->settings, &x->rows, &x->file);
     if (rc == -EEXIST)
         return cli_fail(CLI_FAILED,
@@ -505,7 +535,7 @@ const struct cli_command cli_experiment = {
                 "hawser experiment --model model.gguf --modes local,remote_cache,sys_simulated \\\n"
                 "    --sweep rtt --points 0,1ms,10ms --output rtt.csv --report rtt.html\n"
                 "hawser experiment --model model.gguf --prompt_tokens 512 --sweep pressure \\\n"
-                "    --output pressure.csv --report pressure.html",
+                "    --rate 1Gbit --output pressure.csv --report pressure.html",
     .values_size = sizeof(struct experiment_options),
     .run = run,
 };

@@ -83,6 +83,7 @@ struct experiment_setup {
     const char *backend; /* of local and of our server */
     uint32_t layers;     /* of the model */
     bool shadow;         /* our server moves KV out when it is told to */
+    const char *rate;    /* of the link to where it moves; NULL: as it is */
     struct gpu_use gpu;
 };
 

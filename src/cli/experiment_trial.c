@@ -116,6 +116,8 @@ int experiment_server_start(const struct experiment_setup *setup, uint64_t kv_by
     add_u64(&a, "--kv-memory", kv_bytes);
     if (setup->shadow)
         add(&a, "--shadow", "host");
+    if (setup->shadow && setup->rate)
+        add(&a, "--shadow-rate", setup->rate);
     server.pid = spawn(&a, &fd);
     if (server.pid < 0)
         return -errno;

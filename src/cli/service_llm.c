@@ -1,20 +1,39 @@
 #include "cli/service_llm.h"
 
 #include "base/units.h"
+#include "cli/delay.h"
+#include "cli/store_line.h"
 
 #include <stdio.h>
 #include <string.h>
 
 const char *const service_llm_backends[] = {"cpu", "vulkan", "reference", NULL};
 
+static enum cli_exit read_shadow_rate(struct service_llm *s, const char *rate,
+                                      struct llm_worker_options *out)
+{
+    uint64_t bits_s;
+    if (!rate)
+        return CLI_DONE;
+    if (cli_delay_parse_rate(rate, &bits_s))
+        return cli_fail(CLI_USAGE, "serve: --shadow-rate %s: a rate such as 100Mbit or 1Gbit",
+                        rate);
+    s->line = store_line_over(out->shadow_ops, bits_s);
+    out->shadow_ops = &s->line;
+    return CLI_DONE;
+}
+
 /* --shadow, and what goes with it. */
-static enum cli_exit read_shadow(const struct service_llm *s, const struct service_llm_options *o,
+static enum cli_exit read_shadow(struct service_llm *s, const struct service_llm_options *o,
                                  struct llm_worker_options *out)
 {
     static const char kvd[] = "kvd:";
-    if (!o->shadow && (o->evict || o->share_prefixes))
-        return cli_fail(CLI_USAGE, "serve: %s needs a place to move KV to: --shadow host",
-                        o->evict ? "--evict" : "--share-prefixes");
+    const char *needs = o->evict            ? "--evict"
+                        : o->share_prefixes ? "--share-prefixes"
+                        : o->shadow_rate    ? "--shadow-rate"
+                                            : NULL;
+    if (!o->shadow && needs)
+        return cli_fail(CLI_USAGE, "serve: %s needs a place to move KV to: --shadow host", needs);
     if (!o->shadow)
         return CLI_DONE;
     out->shadow = (struct llm_shadow_config){.bytes = o->shadow_bytes, .tenant = o->tenant};
@@ -35,7 +54,7 @@ static enum cli_exit read_shadow(const struct service_llm *s, const struct servi
             "@ and a number of tokens; the model has layers 0 to %u",
             o->evict, layers - 1);
     out->share_prefixes = o->share_prefixes;
-    return CLI_DONE;
+    return read_shadow_rate(s, o->shadow_rate, out);
 }
 
 enum cli_exit service_llm_open(struct service_llm *s, const struct service_llm_options *o)

@@ -15,7 +15,7 @@ struct service_llm_options {
     const char *model;
     int backend;
     uint64_t threads, context, kv_bytes, grace_ns, upload_bytes, sequences, tokens;
-    const char *shadow, *evict;
+    const char *shadow, *shadow_rate, *evict;
     uint64_t shadow_bytes, tenant;
     bool share_prefixes;
 };
@@ -87,6 +87,12 @@ struct service_llm_options {
          .def = "1GiB",                                                                            \
          .max = INT64_MAX,                                                                         \
          .help = "of --shadow host"},                                                              \
+        {.name = "shadow-rate",                                                                    \
+         .kind = CLI_STRING,                                                                       \
+         .argument = "RATE",                                                                       \
+         .offset = offsetof(type, member.shadow_rate),                                             \
+         .help = "of the link to it, each way, such as 1Gbit, for experiments: what passes is\n"   \
+                 "held as long as that would take [default: as it is]"},                           \
         {.name = "tenant",                                                                         \
          .kind = CLI_U64,                                                                          \
          .argument = "N",                                                                          \
@@ -111,7 +117,8 @@ struct service_llm_options {
 
 struct service_llm {
     struct llm_file *file;
-    struct llm_worker *worker; /* NULL: no model was asked for */
+    struct llm_shadow_ops line; /* to the store, with a rate */
+    struct llm_worker *worker;  /* NULL: no model was asked for */
 };
 
 /* Loads the model and starts the worker, or does nothing without a model.  CLI_DONE, or the exit

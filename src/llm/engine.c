@@ -1,5 +1,6 @@
 #include "llm/engine.h"
 
+#include "base/clock.h"
 #include "llm/graph.h"
 #include "llm/kv.h"
 #include "llm/rope.h"
@@ -507,6 +508,44 @@ int llm_engine_warm(struct llm_engine *e, char *why)
         for (uint32_t i = 0; i < LLM_GRAPH_ROWS_MAX; i++)
             rows[i] = (struct llm_row){.seq = seq, .logits = i < WARM_ROWS};
         rc = warm_with(e, rows, logits, why);
+        llm_seq_destroy(seq);
+    }
+    free(rows);
+    free(logits);
+    return rc;
+}
+
+static int time_with(struct llm_engine *e, const struct llm_row *rows, uint32_t count,
+                     float *logits, uint64_t *ns_out, char *why)
+{
+    uint64_t began = 0, ended = 0;
+    int rc = llm_engine_step(e, rows + count - 1, 1, logits, why);
+    llm_seq_truncate(rows[0].seq, 0);
+    if (rc == 0) {
+        began = hw_now_ns();
+        rc = llm_engine_step(e, rows, count, logits, why);
+        ended = hw_now_ns();
+    }
+    if (rc == 0 || rc == -ENOSPC) {
+        *ns_out = rc ? 0 : ended - began;
+        return 0;
+    }
+    return rc;
+}
+
+int llm_engine_time(struct llm_engine *e, uint32_t count, uint64_t *ns_out, char *why)
+{
+    struct llm_seq *seq;
+    assert(count > 0 && count <= LLM_ROWS_MAX && count <= e->context);
+    struct llm_row *rows = calloc(count, sizeof *rows);
+    float *logits = malloc(e->config->vocab * sizeof *logits);
+    int rc = rows && logits ? llm_seq_create(e, &seq) : -ENOMEM;
+    if (rc) {
+        llm_why_set(why, "no memory for a timed step");
+    } else {
+        for (uint32_t i = 0; i < count; i++)
+            rows[i] = (struct llm_row){.seq = seq, .logits = i == count - 1};
+        rc = time_with(e, rows, count, logits, ns_out, why);
         llm_seq_destroy(seq);
     }
     free(rows);

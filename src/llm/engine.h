@@ -83,6 +83,11 @@ int llm_engine_step_gated(struct llm_engine *engine, const struct llm_row *rows,
  * few rows: the first steps then take no longer than others.  For who loads a model before it is
  * asked for; a step without it makes what it needs.  0; -ENOMEM, -EIO and why. */
 int llm_engine_warm(struct llm_engine *engine, char *why) MUST_CHECK;
+/* How long a step of `rows` rows takes, as a prompt has them: at most LLM_ROWS_MAX, and no more
+ * than the context.  A row before it brings weights into memory.  0, also with *ns_out 0 where
+ * there is no room for so many; -ENOMEM, -EIO and why. */
+int llm_engine_time(struct llm_engine *engine, uint32_t rows, uint64_t *ns_out,
+                    char *why) MUST_CHECK;
 /* Programs and blocks of memory that were made for the device so far, by warming or by steps. */
 uint64_t llm_engine_made(const struct llm_engine *engine);
 

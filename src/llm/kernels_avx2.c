@@ -5,6 +5,7 @@
  * they are, signed ones by moving their sign to the activation.  No pair of products exceeds 16
  * bits: 2 x 128 x 127. */
 #include "llm/elementwise.h"
+#include "llm/kernels_impl.h"
 
 #include <assert.h>
 #include <immintrin.h>
@@ -49,12 +50,6 @@ INLINE __m256i dot_unsigned(__m256i w, __m256i a)
 INLINE __m256i dot_signed(__m256i w, __m256i a)
 {
     return dot_unsigned(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
-}
-
-static void rows4(const struct llm_mul *m, uint32_t row, const uint8_t *w[4])
-{
-    for (uint32_t i = 0; i < 4; i++)
-        w[i] = m->weight + (row + i < m->rows ? row + i : m->rows - 1) * m->row_bytes;
 }
 
 static void store4(const struct llm_mul *m, uint32_t row, uint32_t col, __m128 sums)
@@ -170,18 +165,6 @@ static __m128 dot4_q4_0(const uint8_t *const w[4], const void *acts, uint32_t wi
 
 /* ---- Q4_K, Q6_K ---- */
 
-INLINE void q4k_scales(const uint8_t *block, uint8_t scales[8], uint8_t minima[8])
-{
-    uint32_t packed[3], s[2], m[2];
-    memcpy(packed, block + 4, sizeof packed);
-    s[0] = packed[0] & 0x3f3f3f3f;
-    m[0] = packed[1] & 0x3f3f3f3f;
-    s[1] = (packed[2] & 0x0f0f0f0f) | (packed[0] >> 6 & 0x03030303) << 4;
-    m[1] = (packed[2] >> 4 & 0x0f0f0f0f) | (packed[1] >> 6 & 0x03030303) << 4;
-    memcpy(scales, s, sizeof s);
-    memcpy(minima, m, sizeof m);
-}
-
 /* Sums of scaled products, and of minima times sums: each vector's lanes add up to the whole. */
 static void parts_q4_k(const uint8_t *block, const struct llm_q256 *x, __m256i *products,
                        __m256i *offsets)
@@ -261,31 +244,15 @@ static __m128 dot4_q6_k(const uint8_t *const w[4], const void *acts, uint32_t wi
 
 /* ---- mul ---- */
 
-static dot4 *dot4_of(enum llm_dtype dtype)
-{
-    switch (dtype) {
-    case LLM_F32:
-        return dot4_f32;
-    case LLM_F16:
-        return dot4_f16;
-    case LLM_BF16:
-        return dot4_bf16;
-    case LLM_Q8_0:
-        return dot4_q8_0;
-    case LLM_Q4_0:
-        return dot4_q4_0;
-    case LLM_Q4_K:
-        return dot4_q4_k;
-    case LLM_Q6_K:
-        return dot4_q6_k;
-    }
-    assert(!"a type that the engine knows");
-    return NULL;
-}
+static dot4 *const dots[] = {
+    [LLM_F32] = dot4_f32,   [LLM_F16] = dot4_f16,   [LLM_BF16] = dot4_bf16, [LLM_Q8_0] = dot4_q8_0,
+    [LLM_Q4_0] = dot4_q4_0, [LLM_Q4_K] = dot4_q4_k, [LLM_Q6_K] = dot4_q6_k,
+};
 
 static void avx2_mul(const struct llm_mul *m)
 {
-    dot4 *dot = dot4_of(m->dtype);
+    dot4 *dot = dots[m->dtype];
+    assert(dot);
     for (uint32_t row = 0; row < m->rows; row += 4) {
         const uint8_t *w[4];
         rows4(m, row, w);

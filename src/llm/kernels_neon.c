@@ -354,27 +354,10 @@ static float32x4_t dot4_q6_k(const uint8_t *const w[4], const void *acts, uint32
 
 /* ---- mul ---- */
 
-static dot4 *dot4_of(enum llm_dtype dtype)
-{
-    switch (dtype) {
-    case LLM_F32:
-        return dot4_f32;
-    case LLM_F16:
-        return dot4_f16;
-    case LLM_BF16:
-        return dot4_bf16;
-    case LLM_Q8_0:
-        return dot4_q8_0;
-    case LLM_Q4_0:
-        return dot4_q4_0;
-    case LLM_Q4_K:
-        return dot4_q4_k;
-    case LLM_Q6_K:
-        return dot4_q6_k;
-    }
-    assert(!"a type that the engine knows");
-    return NULL;
-}
+static dot4 *const dots[] = {
+    [LLM_F32] = dot4_f32,   [LLM_F16] = dot4_f16,   [LLM_BF16] = dot4_bf16, [LLM_Q8_0] = dot4_q8_0,
+    [LLM_Q4_0] = dot4_q4_0, [LLM_Q4_K] = dot4_q4_k, [LLM_Q6_K] = dot4_q6_k,
+};
 
 void llm_neon_mul(const struct llm_mul *m)
 {
@@ -382,7 +365,8 @@ void llm_neon_mul(const struct llm_mul *m)
         mul_tiles(m);
         return;
     }
-    dot4 *dot = dot4_of(m->dtype);
+    dot4 *dot = dots[m->dtype];
+    assert(dot);
     for (uint32_t row = 0; row < m->rows; row += 4) {
         const uint8_t *w[4];
         rows4(m, row, w);

@@ -5,6 +5,7 @@
 #define HAWSER_LLM_NEON_IMPL_H
 
 #include "llm/elementwise.h"
+#include "llm/kernels_impl.h"
 
 #include <arm_neon.h>
 
@@ -47,27 +48,6 @@ INLINE float32x4_t reduce4(const float32x4_t lanes[4][2])
     float32x4_t cd = vaddq_f32(vcombine_f32(vget_low_f32(s[2]), vget_low_f32(s[3])),
                                vcombine_f32(vget_high_f32(s[2]), vget_high_f32(s[3])));
     return vpaddq_f32(ab, cd);
-}
-
-/* The eight 6-bit scales and minima of a Q4_K block, eight bytes each; see llm/quantise.c. */
-static inline void q4k_scales(const uint8_t *block, uint8_t scales[8], uint8_t minima[8])
-{
-    uint32_t packed[3], s[2], m[2];
-    memcpy(packed, block + 4, sizeof packed);
-    s[0] = packed[0] & 0x3f3f3f3f;
-    m[0] = packed[1] & 0x3f3f3f3f;
-    s[1] = (packed[2] & 0x0f0f0f0f) | (packed[0] >> 6 & 0x03030303) << 4;
-    m[1] = (packed[2] >> 4 & 0x0f0f0f0f) | (packed[1] >> 6 & 0x03030303) << 4;
-    memcpy(scales, s, sizeof s);
-    memcpy(minima, m, sizeof m);
-}
-
-/* Four neighbouring rows of weights; past the last one, that one again, whose results are not
- * stored. */
-static inline void rows4(const struct llm_mul *m, uint32_t row, const uint8_t *w[4])
-{
-    for (uint32_t i = 0; i < 4; i++)
-        w[i] = m->weight + (row + i < m->rows ? row + i : m->rows - 1) * m->row_bytes;
 }
 
 /* Where the next four rows begin; for the last ones the first.  NULL: too few.  While four rows are

@@ -68,6 +68,8 @@ struct llm_worker_options {
     struct llm_shadow_config shadow;
     struct llm_evict_rule evict; /* of every sequence */
     bool share_prefixes;         /* prompts are stored for others as soon as they are computed */
+    bool untimed; /* a model that is loaded is not timed: layers that are missing before the first
+                   * prompt are fetched, whatever that takes */
 };
 
 struct llm_worker;

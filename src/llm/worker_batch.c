@@ -367,9 +367,12 @@ static int compute(struct llm_worker *w, struct plan *p, const struct part *part
         seqs[i] = parts[i].job->seq;
     if (llm_kv_step_begin(&kv, w, seqs, count))
         return llm_why(why, -ENOMEM, "no memory for layers that are missing");
+    uint64_t began = hw_now_ns();
     int rc = llm_engine_step_gated(m->engine, p->rows + parts->first, rows,
                                    m->logits + (size_t)parts->pick * llm_model_vocab(m),
                                    kv.count ? &kv.gate : NULL, why);
+    if (rc == 0)
+        llm_kv_timed(&kv, m, rows, hw_now_ns() - began);
     llm_kv_step_end(&kv);
     return rc;
 }
@@ -384,7 +387,6 @@ static int run(struct llm_worker *w, struct plan *p, uint32_t first, uint32_t co
     int rc = compute(w, p, parts, count, rows, why);
     uint64_t step_ns = hw_now_ns() - began;
     count_step(w, parts, count, rows, step_ns, llm_engine_kernel_ns(p->model->engine));
-    llm_kv_timed(p->model, rows, step_ns);
     for (uint32_t i = 0; i < count; i++) {
         struct llm_job *job = parts[i].job;
         parts[i].status = rc;

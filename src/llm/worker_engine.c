@@ -126,7 +126,7 @@ static int load_weights(struct llm_worker *w, struct llm_job *job)
         int rc = llm_model_create(w, &job->weights, &m, job->why);
         if (rc)
             return rc;
-        rc = llm_engine_warm(m->engine, job->why);
+        rc = llm_model_warm(w, m, job->why);
         if (rc) {
             llm_model_free(w, m);
             return rc;

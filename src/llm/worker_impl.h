@@ -48,6 +48,7 @@ struct llm_model {
     bool hashed;
     uint8_t hash[LLM_HASH_BYTES];
     struct llm_spill_site *site; /* NULL until a sequence needs it */
+    uint64_t row_ns;             /* of a prompt, timed at load; 0: not known */
 };
 
 struct llm_sequence {
@@ -205,6 +206,9 @@ void llm_blob_free(struct llm_worker *w, struct llm_blob *blob);
  * llm_engine_create say, and why. */
 int llm_model_create(struct llm_worker *w, struct llm_blob *upload, struct llm_model **out,
                      char *why) MUST_CHECK;
+/* Makes its first steps no slower than others, and known in what they cost.  0; as llm_engine_warm
+ * and llm_kv_time. */
+int llm_model_warm(struct llm_worker *w, struct llm_model *m, char *why) MUST_CHECK;
 void llm_model_free(struct llm_worker *w, struct llm_model *m); /* one that is not listed */
 uint32_t llm_model_vocab(const struct llm_model *m);
 /* Makes it one of the worker's, which goes with its last reference. */

@@ -31,6 +31,18 @@ void llm_worker_kv_close(struct llm_worker *w)
     llm_shadow_destroy(w->kv.shadow);
 }
 
+int llm_kv_time(struct llm_worker *w, struct llm_model *m, char *why)
+{
+    uint32_t context = llm_engine_context(m->engine);
+    uint32_t rows = context < PROMPT_ROWS ? context : PROMPT_ROWS;
+    uint64_t ns;
+    if (!w->kv.shadow || w->options.untimed)
+        return 0;
+    int rc = llm_engine_time(m->engine, rows, &ns, why);
+    m->row_ns = rc ? 0 : ns / rows;
+    return rc;
+}
+
 /* The model's own, made when first needed: it takes a pass over the weights to name them. */
 static struct llm_spill_site *site_of(struct llm_worker *w, struct llm_model *m)
 {
@@ -38,8 +50,12 @@ static struct llm_spill_site *site_of(struct llm_worker *w, struct llm_model *m)
     const uint8_t *hash = llm_model_own_hash(m);
     for (int i = 0; i < LLM_HASH_BYTES; i++)
         snprintf(name + 2 * i, 3, "%02x", hash[i]);
-    if (!m->site && llm_spill_site_create(m->engine, w->kv.shadow, name, &m->site))
+    if (m->site)
+        return m->site;
+    if (llm_spill_site_create(m->engine, w->kv.shadow, name, &m->site))
         return NULL;
+    if (m->row_ns)
+        llm_spill_site_timed(m->site, 1, m->row_ns);
     return m->site;
 }
 
@@ -489,9 +505,9 @@ bool llm_kv_lost(struct llm_worker *w, struct llm_sequence *s, int status, const
 
 /* ---- after a step ---- */
 
-void llm_kv_timed(struct llm_model *m, uint32_t rows, uint64_t ns)
+void llm_kv_timed(const struct llm_kv_step *step, struct llm_model *m, uint32_t rows, uint64_t ns)
 {
-    if (m->site && rows >= PROMPT_ROWS)
+    if (m->site && rows >= PROMPT_ROWS && step->count == 0)
         llm_spill_site_timed(m->site, rows, ns);
 }
 

@@ -94,8 +94,11 @@ struct llm_kv_step {
 int llm_kv_step_begin(struct llm_kv_step *step, struct llm_worker *w, struct llm_sequence **seqs,
                       uint32_t count) MUST_CHECK;
 void llm_kv_step_end(struct llm_kv_step *step);
-/* What a step of so many rows took. */
-void llm_kv_timed(struct llm_model *m, uint32_t rows, uint64_t ns);
+/* Times a few rows of a model that was just loaded, so that the first choice between fetching and
+ * computing knows what computing costs.  0; as llm_engine_time. */
+int llm_kv_time(struct llm_worker *w, struct llm_model *m, char *why) MUST_CHECK;
+/* What a step of so many rows took.  One that waited for layers says nothing of computing. */
+void llm_kv_timed(const struct llm_kv_step *step, struct llm_model *m, uint32_t rows, uint64_t ns);
 /* A row of a decode was computed. */
 void llm_kv_decoded(struct llm_worker *w, struct llm_sequence *s, uint32_t token);
 /* A prompt was computed. */

@@ -51,6 +51,12 @@ int llm_model_create(struct llm_worker *w, struct llm_blob *upload, struct llm_m
     return 0;
 }
 
+int llm_model_warm(struct llm_worker *w, struct llm_model *m, char *why)
+{
+    int rc = llm_engine_warm(m->engine, why);
+    return rc ? rc : llm_kv_time(w, m, why);
+}
+
 void llm_model_unref(struct llm_worker *w, struct llm_model *m)
 {
     if (!m || --m->refs > 0)
@@ -77,7 +83,7 @@ int llm_worker_load_served(struct llm_worker *w, char *why)
         return rc;
     w->served->refs = 1;
     llm_model_list(w, w->served);
-    return llm_engine_warm(w->served->engine, why);
+    return llm_model_warm(w, w->served, why);
 }
 
 void llm_model_hash(const void *bytes, uint64_t size, uint8_t out[LLM_HASH_BYTES])

@@ -363,6 +363,12 @@ class Experiment(Modes):
                             says=[f"'{rate}'", "1Gbit"])
         self.experiment("--sweep", "rate", "--external_server", "--gpu_host", "192.0.2.1",
                         code=USAGE, says=["this machine"])
+        self.experiment("--rate", "fast", code=USAGE, says=["'fast'", "1Gbit"])
+        self.experiment("--sweep", "rate", "--rate", "1Gbit", code=USAGE, says=["--points"])
+        self.experiment("--sweep", "pressure", "--rate", "1Gbit", "--external_server", code=USAGE,
+                        says=["--shadow-rate"])
+        self.experiment("--rate", "1Gbit", "--external_server", "--gpu_host", "192.0.2.1",
+                        code=USAGE, says=["--rate", "this machine"])
         (self.dir / "r.csv").write_text("my notes\n")
         self.experiment(code=FAILED, says=["is not a table"])
         self.assertEqual((self.dir / "r.csv").read_text(), "my notes\n")

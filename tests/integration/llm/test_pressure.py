@@ -65,11 +65,28 @@ class Recovery(Modes):
         self.assertIn("Bytes of KV that came back", page.read_text())
         self.assertIn("found layers missing", page.read_text())
 
+    def test_the_link_to_the_store_has_a_rate(self):
+        csv = self.dir / "p.csv"
+        rate = 20_000_000
+        self.expect(hawser("experiment", "--model", self.model, "--threads", 1, "--prompt_tokens",
+                           PROMPT, "--decode_steps", STEPS, "--trials", 1, "--sweep", "pressure",
+                           "--points", LAYERS, "--rate", "20Mbit", "--modes",
+                           "remote_cache", "--output", csv, "--report", self.dir / "p.html"),
+                    DONE)
+        head, *lines = csv.read_text().splitlines()
+        row = dict(zip(head.split(","), lines[0].split(",")))
+        self.assertEqual(int(row["rate_bits"]), rate)
+        self.assertGreater(float(row["kv_fetched"]), 0)
+        # Not how fast it is, but that all of it was on the line.
+        self.assertGreater(float(row["latency_s"]), 8 * float(row["kv_fetched"]) / rate)
+
     def test_bad_input(self):
         self.llm(("semantic",), self.serve(), "--evict", "0@2", code=FAILED, says=["--shadow"])
         self.llm(("local",), None, "--evict", "0-9@2", code=USAGE, says=["layers 0 to 1"])
         for args, says in ((("--shadow", "moon"), "kvd:"), (("--evict", "all"), "--shadow"),
                            (("--share-prefixes",), "--shadow"),
+                           (("--shadow-rate", "1Gbit"), "--shadow"),
+                           (("--shadow", "host", "--shadow-rate", "fast"), "1Gbit"),
                            (("--shadow", "host", "--evict", "5@1"), "layers 0 to 1"),
                            (("--shadow", "host", "--evict", "0@0"), "layers 0 to 1")):
             self.expect(hawser("serve", "--no-devices", "--model", self.model, *args), USAGE, says)

@@ -318,6 +318,30 @@ static void a_full_cache_is_told_and_freed_pages_serve_again(void **state)
     free(got);
 }
 
+static void a_timed_step_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    struct bench b;
+    float *got = all_logits();
+    uint64_t ns = 0;
+    bench_open(&b, LLM_LLAMA, LLM_Q8_0, "cpu", 1);
+    llm_engine_destroy(b.engine);
+    struct llm_engine_options options = {.threads = 1}; /* one sequence of full context */
+    assert_int_equal(llm_engine_create(b.file, &options, &b.engine, why), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(llm_engine_time(b.engine, CONTEXT, &ns, why), 0);
+        assert_true(ns > 0);
+    }
+    struct llm_seq *seq = new_seq(&b);
+    feed(&b, seq, 0, PROMPT, got); /* there is room */
+    assert_int_equal(llm_engine_time(b.engine, CONTEXT, &ns, why), 0);
+    assert_int_equal(ns, 0); /* there is none */
+    assert_int_equal(llm_seq_length(seq), PROMPT);
+    llm_seq_destroy(seq);
+    bench_close(&b);
+    free(got);
+}
+
 static void unfit_options_are_refused(void **state)
 {
     (void)state;
@@ -424,6 +448,7 @@ int main(void)
         cmocka_unit_test(what_was_forgotten_can_be_said_again),
         cmocka_unit_test(bad_steps_change_nothing),
         cmocka_unit_test(a_full_cache_is_told_and_freed_pages_serve_again),
+        cmocka_unit_test(a_timed_step_leaves_nothing_behind),
         cmocka_unit_test(unfit_options_are_refused),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(the_small_model_tells_its_story),

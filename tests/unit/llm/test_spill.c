@@ -249,6 +249,25 @@ static struct llm_layers some_layers(uint32_t bits)
 
 static const struct llm_spill_policy delta = {LLM_RECOVER_DELTA, LLM_PACK_NEVER};
 
+/* A sequence of so many rows, with all of its layers. */
+static void open_both(struct bench *b, struct one *o, struct llm_spill_policy policy, uint32_t rows)
+{
+    bench_open(b, "cpu", STORE);
+    one_open(b, o, 0, policy);
+    advance(b, o, 1, rows);
+}
+
+static void close_both(struct bench *b, struct one *o)
+{
+    one_close(o);
+    bench_close(b);
+}
+
+static void evict_now(struct bench *b, struct one *o, struct llm_layers layers)
+{
+    assert_int_equal(llm_spill_evict(o->spill, &layers, LLM_SPILL_NOW, &b->figures, why), 0);
+}
+
 /* ---- what travels ---- */
 
 static void what_comes_back_is_what_was_evicted(void **state)
@@ -256,14 +275,12 @@ static void what_comes_back_is_what_was_evicted(void **state)
     (void)state;
     struct bench b;
     struct one o;
-    bench_open(&b, "cpu", STORE);
+    open_both(&b, &o, delta, 200);
     uint64_t row_bytes = llm_kv_row_bytes(b.engine);
-    one_open(&b, &o, 0, delta);
-    advance(&b, &o, 1, 200);
     for (uint32_t k = 0; k <= LAYERS; k++) {
         struct llm_layers first = llm_layers_first(k);
         uint32_t length = llm_seq_length(o.seq);
-        assert_int_equal(llm_spill_evict(o.spill, &first, LLM_SPILL_NOW, &b.figures, why), 0);
+        evict_now(&b, &o, first);
         struct llm_layers missing = llm_seq_missing(o.seq);
         assert_memory_equal(&missing, &first, sizeof first);
         b.figures = (struct llm_spill_figures){0};
@@ -275,8 +292,7 @@ static void what_comes_back_is_what_was_evicted(void **state)
         assert_int_equal(b.figures.fetched_bytes,
                          b.figures.plain_bytes - b.figures.kept_bytes + k * (length / 64) * 16);
     }
-    one_close(&o);
-    bench_close(&b);
+    close_both(&b, &o);
 }
 
 static void a_cache_without_layers_comes_back_whole(void **state)
@@ -284,17 +300,13 @@ static void a_cache_without_layers_comes_back_whole(void **state)
     (void)state;
     struct bench b;
     struct one o;
-    struct llm_layers third = some_layers(4);
-    bench_open(&b, "cpu", STORE);
-    one_open(&b, &o, 0, (struct llm_spill_policy){LLM_RECOVER_ALL, LLM_PACK_ALWAYS});
-    advance(&b, &o, 1, 130);
-    assert_int_equal(llm_spill_evict(o.spill, &third, LLM_SPILL_NOW, &b.figures, why), 0);
+    open_both(&b, &o, (struct llm_spill_policy){LLM_RECOVER_ALL, LLM_PACK_ALWAYS}, 130);
+    evict_now(&b, &o, some_layers(4));
     assert_int_equal(b.figures.evicted_layers, LAYERS);
     advance(&b, &o, 1, 1);
     assert_int_equal(b.figures.plain_bytes, LAYERS * 130 * llm_kv_row_bytes(b.engine));
     assert_true(b.figures.fetched_bytes < b.figures.plain_bytes); /* random weights, yet smaller */
-    one_close(&o);
-    bench_close(&b);
+    close_both(&b, &o);
 }
 
 static void stored_rows_are_not_sent_again(void **state)
@@ -303,27 +315,24 @@ static void stored_rows_are_not_sent_again(void **state)
     struct bench b;
     struct one o, twin;
     struct llm_layers two = some_layers(3);
-    bench_open(&b, "cpu", STORE);
+    open_both(&b, &o, delta, 130);
     uint64_t chunk = 16 + LLM_SPILL_ROWS * llm_kv_row_bytes(b.engine);
-    one_open(&b, &o, 0, delta);
-    advance(&b, &o, 1, 130);
-    assert_int_equal(llm_spill_evict(o.spill, &two, LLM_SPILL_NOW, &b.figures, why), 0);
+    evict_now(&b, &o, two);
     assert_int_equal(b.figures.stored_bytes, 2 * 2 * chunk);
     advance(&b, &o, 1, 10);
-    assert_int_equal(llm_spill_evict(o.spill, &two, LLM_SPILL_NOW, &b.figures, why), 0);
+    evict_now(&b, &o, two);
     assert_int_equal(b.figures.stored_bytes, 2 * 2 * chunk);
     advance(&b, &o, 1, 60);
-    assert_int_equal(llm_spill_evict(o.spill, &two, LLM_SPILL_NOW, &b.figures, why), 0);
+    evict_now(&b, &o, two);
     assert_int_equal(b.figures.stored_bytes, 2 * 3 * chunk);
     /* Nor by another sequence of the same tokens. */
     one_open(&b, &twin, 0, delta);
     advance(&b, &twin, 1, 130);
-    assert_int_equal(llm_spill_evict(twin.spill, &two, LLM_SPILL_NOW, &b.figures, why), 0);
+    evict_now(&b, &twin, two);
     assert_int_equal(b.figures.stored_bytes, 2 * 3 * chunk);
     advance(&b, &twin, 1, 1);
     one_close(&twin);
-    one_close(&o);
-    bench_close(&b);
+    close_both(&b, &o);
 }
 
 static void a_common_beginning_is_found_in_the_store(void **state)
@@ -332,9 +341,7 @@ static void a_common_beginning_is_found_in_the_store(void **state)
     struct bench b;
     struct one first, second;
     struct llm_layers all = llm_layers_first(LAYERS);
-    bench_open(&b, "cpu", STORE);
-    one_open(&b, &first, 0, delta);
-    advance(&b, &first, 1, 200);
+    open_both(&b, &first, delta, 200);
     assert_int_equal(llm_spill_store(first.spill, &all, LLM_SPILL_NOW, &b.figures, why), 0);
     struct llm_layers none = llm_seq_missing(first.seq);
     assert_int_equal(llm_layers_count(&none), 0);
@@ -347,18 +354,14 @@ static void a_common_beginning_is_found_in_the_store(void **state)
     advance(&b, &second, 1, 1);
     assert_int_equal(b.figures.restored_layers, LAYERS);
     one_close(&second);
-    one_close(&first);
-    bench_close(&b);
+    close_both(&b, &first);
 }
 
 /* A sequence of 200 rows, of which no layer is here. */
 static void open_evicted(struct bench *b, struct one *o)
 {
-    struct llm_layers all = llm_layers_first(LAYERS);
-    bench_open(b, "cpu", STORE);
-    one_open(b, o, 0, delta);
-    advance(b, o, 1, 200);
-    assert_int_equal(llm_spill_evict(o->spill, &all, LLM_SPILL_NOW, &b->figures, why), 0);
+    open_both(b, o, delta, 200);
+    evict_now(b, o, llm_layers_first(LAYERS));
 }
 
 /* ---- stores that fail ---- */
@@ -416,8 +419,7 @@ static void a_full_store_leaves_layers_where_they_are(void **state)
     struct llm_layers missing = llm_seq_missing(o.seq);
     assert_int_equal(llm_layers_count(&missing), 0);
     advance(&b, &o, 1, 1);
-    one_close(&o);
-    bench_close(&b);
+    close_both(&b, &o);
 }
 
 static void a_lost_chunk_is_computed_and_stored_again(void **state)
@@ -425,17 +427,15 @@ static void a_lost_chunk_is_computed_and_stored_again(void **state)
     (void)state;
     struct bench b;
     struct one o;
-    struct llm_layers all = llm_layers_first(LAYERS);
     open_evicted(&b, &o);
     atomic_store(&garbled, true);
     advance(&b, &o, 1, 1); /* computed, and compared with what it was */
     atomic_store(&garbled, false);
     assert_true(b.figures.lost_chunks > 0);
     atomic_store(&put_count, 0);
-    assert_int_equal(llm_spill_evict(o.spill, &all, LLM_SPILL_NOW, &b.figures, why), 0);
+    evict_now(&b, &o, llm_layers_first(LAYERS));
     assert_true(atomic_load(&put_count) >= 3);
-    one_close(&o);
-    bench_close(&b);
+    close_both(&b, &o);
 }
 
 static void a_store_that_goes_in_the_middle_is_asked_no_more(void **state)
@@ -448,8 +448,7 @@ static void a_store_that_goes_in_the_middle_is_asked_no_more(void **state)
     atomic_store(&gone_after, 4);
     advance(&b, &o, 1, 1);
     assert_true(atomic_load(&get_count) < LAYERS * 3);
-    one_close(&o);
-    bench_close(&b);
+    close_both(&b, &o);
 }
 
 /* ---- behind ---- */
@@ -457,11 +456,8 @@ static void a_store_that_goes_in_the_middle_is_asked_no_more(void **state)
 /* A sequence of 200 rows, its layer 3 stored, so that the store is known to take chunks. */
 static void open_trusting(struct bench *b, struct one *o)
 {
-    struct llm_layers one = some_layers(8);
-    bench_open(b, "cpu", STORE);
-    one_open(b, o, 0, delta);
-    advance(b, o, 1, 200);
-    assert_int_equal(llm_spill_evict(o->spill, &one, LLM_SPILL_NOW, &b->figures, why), 0);
+    open_both(b, o, delta, 200);
+    evict_now(b, o, some_layers(8));
     assert_false(llm_spill_leaving(o->spill));
     b->figures = (struct llm_spill_figures){0};
 }
@@ -482,12 +478,10 @@ static void rows_come_back_while_the_store_has_not_got_them(void **state)
     assert_int_equal(atomic_load(&get_count), 3); /* of the layer that was stored before */
     assert_true(llm_spill_leaving(o.spill));
     pthread_mutex_unlock(&door);
-    struct llm_layers all = llm_layers_first(LAYERS);
-    assert_int_equal(llm_spill_evict(o.spill, &all, LLM_SPILL_NOW, &b.figures, why), 0);
+    evict_now(&b, &o, llm_layers_first(LAYERS));
     assert_false(llm_spill_leaving(o.spill));
     advance(&b, &o, 1, 1);
-    one_close(&o);
-    bench_close(&b);
+    close_both(&b, &o);
 }
 
 static void what_a_store_does_not_take_behind_stays_and_is_sent_again(void **state)
@@ -510,12 +504,11 @@ static void what_a_store_does_not_take_behind_stays_and_is_sent_again(void **sta
     assert_int_equal(llm_spill_evict(o.spill, &two, LLM_SPILL_BEHIND, &b.figures, why), -ENOSPC);
     atomic_store(&refuses, false);
     assert_int_equal(b.figures.stored_bytes, 0);
-    assert_int_equal(llm_spill_evict(o.spill, &two, LLM_SPILL_NOW, &b.figures, why), 0);
+    evict_now(&b, &o, two);
     assert_true(b.figures.stored_bytes > 0);
     assert_false(llm_spill_leaving(o.spill));
     advance(&b, &o, 1, 1);
-    one_close(&o);
-    bench_close(&b);
+    close_both(&b, &o);
 }
 
 static void another_sequence_finds_what_is_on_its_way(void **state)
@@ -551,11 +544,10 @@ static void what_is_cheaper_is_chosen_by_what_it_cost(void **state)
     (void)state;
     struct bench b;
     struct one o;
-    struct llm_layers one = llm_layers_first(1);
     open_evicted(&b, &o);
     assert_false(llm_spill_should_compute(o.spill, why)); /* nothing is known */
     advance(&b, &o, 1, 1);
-    assert_int_equal(llm_spill_evict(o.spill, &one, LLM_SPILL_NOW, &b.figures, why), 0);
+    evict_now(&b, &o, llm_layers_first(1));
     llm_spill_site_timed(b.site, 1, HW_SEC);
     assert_false(llm_spill_should_compute(o.spill, why));
     for (int i = 0; i < 100; i++)
@@ -563,8 +555,7 @@ static void what_is_cheaper_is_chosen_by_what_it_cost(void **state)
     assert_true(llm_spill_should_compute(o.spill, why));
     assert_int_equal(llm_spill_give_up(o.spill), 201);
     advance(&b, &o, 1, 1);
-    one_close(&o);
-    bench_close(&b);
+    close_both(&b, &o);
 }
 
 static void a_first_fetch_that_turns_out_slow_is_given_up(void **state)
@@ -591,8 +582,7 @@ static void a_first_fetch_that_turns_out_slow_is_given_up(void **state)
     assert_true(llm_spill_should_compute(o.spill, why)); /* now it is */
     assert_true(llm_spill_give_up(o.spill) > 0);
     advance(&b, &o, 1, 1);
-    one_close(&o);
-    bench_close(&b);
+    close_both(&b, &o);
 }
 
 /* ---- trouble ---- */

@@ -413,10 +413,9 @@ struct rig {
     struct llm_client clients[2];
 };
 
-static int rig_open(struct rig *r, const struct llm_shadow_ops *ops)
+static int rig_open(struct rig *r, const struct llm_worker_options *options)
 {
-    *r = (struct rig){.w = {.options = plain_options()}};
-    r->w.options.shadow_ops = ops;
+    *r = (struct rig){.w = {.options = *options}};
     r->w.options.sequences = LLM_SEQUENCES_MAX;
     r->w.options.tokens = CONTEXT;
     r->w.options.batch = LLM_WORKER_BATCH_MAX;
@@ -504,11 +503,13 @@ static void a_slow_store_holds_up_nobody_else(void **state)
     (void)state;
     static struct rig r;
     struct llm_shadow_ops slow = llm_shadow_memory;
+    struct llm_worker_options options = plain_options();
     struct llm_request request = {.method = LLM_METHOD_DECODE_SEMANTIC, .value = 2};
     struct llm_job late, other;
     uint8_t handle[LLM_HANDLE_BYTES];
     slow.get = slow_get;
-    assert_int_equal(rig_open(&r, &slow), 0);
+    options.shadow_ops = &slow;
+    assert_int_equal(rig_open(&r, &options), 0);
     assert_int_equal(begin_by_hand(&r, 1, handle), 0);
     assert_int_equal(begin_by_hand(&r, 0, handle), 0);
     assert_int_equal(evict_by_hand(&r, 0, handle), 0);
@@ -538,9 +539,10 @@ static void a_slow_store_holds_up_nobody_else(void **state)
 static int short_life(struct rig *r)
 {
     struct llm_request request = {.method = LLM_METHOD_DECODE_SEMANTIC, .value = 2};
+    struct llm_worker_options options = plain_options();
     struct llm_job job;
     uint8_t handle[LLM_HANDLE_BYTES];
-    int rc = rig_open(r, &llm_shadow_memory);
+    int rc = rig_open(r, &options);
     if (rc == 0)
         rc = begin_by_hand(r, 0, handle);
     int evicted = rc ? 0 : evict_by_hand(r, 0, handle);
@@ -602,6 +604,7 @@ static void another_worker_goes_on(void **state)
     struct host first, second;
     daemon_start(&d);
     struct llm_worker_options options = daemon_options(&d);
+    options.untimed = true; /* what the second worker does must not depend on its pace */
     struct llm_layers some = {.words = {0x5}}, all = llm_layers_first(LAYERS);
     uint8_t handle[LLM_HANDLE_BYTES];
     uint64_t slot = 99, values[LLM_METRICS];
@@ -629,6 +632,81 @@ static void another_worker_goes_on(void **state)
     llm_remote_close(remote);
     host_stop(&second);
     daemon_stop(&d);
+}
+
+/* A sequence of another worker, all of whose layers are at the daemon: the next token of it here;
+ * what came back. */
+static struct llm_client_kv take_over(struct rig *r, const uint8_t handle[LLM_HANDLE_BYTES])
+{
+    struct llm_request resume = {.method = LLM_METHOD_RESUME};
+    struct llm_request decode = {.method = LLM_METHOD_DECODE_SEMANTIC, .value = 1};
+    struct llm_job job;
+    memcpy(resume.handle, handle, LLM_HANDLE_BYTES);
+    assert_int_equal(call(r, 0, &job, &resume), 0);
+    wire_enc_fini(&job.answer);
+    assert_int_equal(call(r, 0, &job, &decode), 0);
+    assert_int_equal(check_tokens(&job), 1);
+    wire_enc_fini(&job.answer);
+    return r->clients[0].moved;
+}
+
+static void a_worker_knows_what_computing_costs_before_it_computed(void **state)
+{
+    (void)state;
+    static struct rig first, second;
+    struct daemon d;
+    uint8_t handle[LLM_HANDLE_BYTES];
+    daemon_start(&d);
+    struct llm_worker_options options = daemon_options(&d);
+    assert_int_equal(rig_open(&first, &options), 0);
+    assert_int_equal(begin_by_hand(&first, 0, handle), 0);
+    assert_int_equal(evict_by_hand(&first, 0, handle), 0);
+
+    assert_int_equal(rig_open(&second, &options), 0);
+    assert_true(second.w.served->row_ns > 0);
+    second.w.served->row_ns = 1; /* nothing fetches that quickly */
+    struct llm_client_kv moved = take_over(&second, handle);
+    assert_int_equal(moved.figures.restored_layers, 1);
+    assert_int_equal(moved.computed_rows, PROMPT / 64 * 64);
+    rig_close(&second);
+
+    options.untimed = true;
+    assert_int_equal(rig_open(&second, &options), 0);
+    assert_int_equal(second.w.served->row_ns, 0);
+    moved = take_over(&second, handle);
+    assert_int_equal(moved.figures.restored_layers, LAYERS);
+    assert_int_equal(moved.computed_rows, 0);
+    rig_close(&second);
+    rig_close(&first);
+    daemon_stop(&d);
+}
+
+static void a_step_that_waited_for_layers_tells_nothing_of_computing(void **state)
+{
+    (void)state;
+    static struct rig r;
+    struct llm_worker_options options = plain_options();
+    struct llm_request decode = {.method = LLM_METHOD_DECODE_SEMANTIC, .value = 1};
+    struct llm_job job;
+    struct llm_kv_step waited = {.count = 1}, free_of_it = {.count = 0};
+    char before[LLM_WHY_CHARS];
+    uint8_t handle[LLM_HANDLE_BYTES];
+    assert_int_equal(rig_open(&r, &options), 0);
+    assert_int_equal(begin_by_hand(&r, 0, handle), 0);
+    assert_int_equal(evict_by_hand(&r, 0, handle), 0);
+    assert_int_equal(call(&r, 0, &job, &decode), 0); /* what fetching costs is known now */
+    wire_enc_fini(&job.answer);
+    assert_int_equal(evict_by_hand(&r, 0, handle), 0);
+    const struct llm_spill *spill = r.w.sequences->kv.spill;
+    (void)llm_spill_should_compute(spill, before);
+    assert_non_null(strstr(before, "to compute"));
+    llm_kv_timed(&waited, r.w.served, 1000, 1000 * HW_SEC);
+    (void)llm_spill_should_compute(spill, why);
+    assert_string_equal(why, before);
+    llm_kv_timed(&free_of_it, r.w.served, 1000, 1000 * HW_SEC);
+    (void)llm_spill_should_compute(spill, why);
+    assert_string_not_equal(why, before);
+    rig_close(&r);
 }
 
 /* ---- daemons that fail ---- */
@@ -728,6 +806,8 @@ int main(void)
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(a_prompt_starts_from_what_another_computed),
         cmocka_unit_test(another_worker_goes_on),
+        cmocka_unit_test(a_worker_knows_what_computing_costs_before_it_computed),
+        cmocka_unit_test(a_step_that_waited_for_layers_tells_nothing_of_computing),
         cmocka_unit_test(a_daemon_that_is_gone_costs_computing),
         cmocka_unit_test(a_corrupt_block_is_never_used),
         cmocka_unit_test(a_daemon_that_is_not_there_is_named),
