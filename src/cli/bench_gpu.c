@@ -8,7 +8,19 @@ static const uint32_t shader[] =
 #include "bench.spv.inc"
     ;
 
-enum { OUT_BYTES = 4096, FAMILIES_MAX = 16 };
+static const uint32_t busy_shader[] =
+#include "bench_busy.spv.inc"
+    ;
+
+enum {
+    OUT_BYTES = 4096,
+    FAMILIES_MAX = 16,
+    BUSY_GROUPS = 1024, /* of 256 lanes each: as many lanes as the largest GPUs hold at a time */
+};
+
+struct push {
+    uint32_t value, rounds;
+};
 
 bool bench_gpu_ok(struct bench_gpu *g, VkResult result, const char *call)
 {
@@ -191,7 +203,7 @@ static bool make_set(struct bench_gpu *g)
     return true;
 }
 
-static bool make_pipeline(struct bench_gpu *g)
+static bool make_layout(struct bench_gpu *g)
 {
     VkDescriptorSetLayoutBinding bindings[2];
     for (uint32_t i = 0; i < 2; i++)
@@ -206,7 +218,8 @@ static bool make_pipeline(struct bench_gpu *g)
         .pBindings = bindings,
     };
     TRY(vkCreateDescriptorSetLayout, g->device, &set_info, NULL, &g->set_layout);
-    VkPushConstantRange push = {.stageFlags = VK_SHADER_STAGE_COMPUTE_BIT, .size = 4};
+    VkPushConstantRange push = {.stageFlags = VK_SHADER_STAGE_COMPUTE_BIT,
+                                .size = sizeof(struct push)};
     VkPipelineLayoutCreateInfo layout_info = {
         .sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
         .setLayoutCount = 1,
@@ -215,20 +228,32 @@ static bool make_pipeline(struct bench_gpu *g)
         .pPushConstantRanges = &push,
     };
     TRY(vkCreatePipelineLayout, g->device, &layout_info, NULL, &g->layout);
-    VkShaderModuleCreateInfo module_info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
-                                            .codeSize = sizeof(shader),
-                                            .pCode = shader};
-    TRY(vkCreateShaderModule, g->device, &module_info, NULL, &g->module);
+    return true;
+}
+
+static bool make_pipeline(struct bench_gpu *g, const uint32_t *code, size_t bytes,
+                          VkShaderModule *module, VkPipeline *pipeline)
+{
+    VkShaderModuleCreateInfo module_info = {
+        .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, .codeSize = bytes, .pCode = code};
+    TRY(vkCreateShaderModule, g->device, &module_info, NULL, module);
     VkComputePipelineCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
         .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
                   .stage = VK_SHADER_STAGE_COMPUTE_BIT,
-                  .module = g->module,
+                  .module = *module,
                   .pName = "main"},
         .layout = g->layout,
     };
-    TRY(vkCreateComputePipelines, g->device, VK_NULL_HANDLE, 1, &info, NULL, &g->pipeline);
-    return make_set(g);
+    TRY(vkCreateComputePipelines, g->device, VK_NULL_HANDLE, 1, &info, NULL, pipeline);
+    return true;
+}
+
+static bool make_pipelines(struct bench_gpu *g)
+{
+    return make_layout(g) && make_pipeline(g, shader, sizeof(shader), &g->module, &g->pipeline) &&
+           make_pipeline(g, busy_shader, sizeof(busy_shader), &g->busy_module, &g->busy_pipeline) &&
+           make_set(g);
 }
 
 /* ---- work ---- */
@@ -251,15 +276,26 @@ static void put_barrier(struct bench_gpu *g)
     g->vkCmdPipelineBarrier(g->commands, stages, stages, 0, 1, &all, 0, NULL, 0, NULL);
 }
 
-void bench_gpu_put_work(struct bench_gpu *g, uint32_t value)
+static void put_dispatch(struct bench_gpu *g, VkPipeline pipeline, const struct push *push,
+                         uint32_t push_bytes, uint32_t groups)
 {
     const VkPipelineBindPoint compute = VK_PIPELINE_BIND_POINT_COMPUTE;
-    g->vkCmdBindPipeline(g->commands, compute, g->pipeline);
+    g->vkCmdBindPipeline(g->commands, compute, pipeline);
     g->vkCmdBindDescriptorSets(g->commands, compute, g->layout, 0, 1, &g->set, 0, NULL);
-    g->vkCmdPushConstants(g->commands, g->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(value),
-                          &value);
-    g->vkCmdDispatch(g->commands, 1, 1, 1);
+    g->vkCmdPushConstants(g->commands, g->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, push_bytes, push);
+    g->vkCmdDispatch(g->commands, groups, 1, 1);
     put_barrier(g);
+}
+
+void bench_gpu_put_work(struct bench_gpu *g, uint32_t value)
+{
+    put_dispatch(g, g->pipeline, &(struct push){.value = value}, sizeof(value), 1);
+}
+
+void bench_gpu_put_busy(struct bench_gpu *g, uint32_t value, uint32_t rounds)
+{
+    put_dispatch(g, g->busy_pipeline, &(struct push){value, rounds}, sizeof(struct push),
+                 BUSY_GROUPS);
 }
 
 void bench_gpu_put_copy(struct bench_gpu *g, const struct bench_buffer *from,
@@ -303,7 +339,7 @@ bool bench_gpu_open(struct bench_gpu *g, uint32_t index)
     *g = (struct bench_gpu){0};
     return open_loader(g) && open_instance(g) && choose_device(g, index) && open_device(g) &&
            bench_gpu_buffer(g, OUT_BYTES, false, &g->in) &&
-           bench_gpu_buffer(g, OUT_BYTES, true, &g->out) && make_pipeline(g) && clear_input(g);
+           bench_gpu_buffer(g, OUT_BYTES, true, &g->out) && make_pipelines(g) && clear_input(g);
 }
 
 void bench_gpu_close(struct bench_gpu *g)
@@ -312,8 +348,10 @@ void bench_gpu_close(struct bench_gpu *g)
     bench_gpu_drop(g, &g->in);
     bench_gpu_drop(g, &g->out);
     g->vkDestroyPipeline(g->device, g->pipeline, NULL);
+    g->vkDestroyPipeline(g->device, g->busy_pipeline, NULL);
     g->vkDestroyPipelineLayout(g->device, g->layout, NULL);
     g->vkDestroyShaderModule(g->device, g->module, NULL);
+    g->vkDestroyShaderModule(g->device, g->busy_module, NULL);
     g->vkDestroyDescriptorPool(g->device, g->sets, NULL);
     g->vkDestroyDescriptorSetLayout(g->device, g->set_layout, NULL);
     g->vkDestroyFence(g->device, g->fence, NULL);

@@ -86,13 +86,13 @@ struct bench_gpu {
     VkCommandPool pool;
     VkCommandBuffer commands;
     VkFence fence;
-    VkShaderModule module;
+    VkShaderModule module, busy_module;
     VkDescriptorSetLayout set_layout;
     VkDescriptorPool sets;
     VkPipelineLayout layout;
-    VkPipeline pipeline;
+    VkPipeline pipeline, busy_pipeline;
     VkDescriptorSet set;
-    struct bench_buffer in, out; /* of the pipeline: the device's own, and mapped */
+    struct bench_buffer in, out; /* of the pipelines: the device's own, and mapped */
     vn_counts_fn counts;         /* NULL where the driver is not ours */
     char why[BENCH_GPU_WHY_CHARS];
 #define X(name) PFN_##name name;
@@ -102,7 +102,7 @@ struct bench_gpu {
 #undef X
 };
 
-/* The index-th device that can compute, its pipeline, and in[0] = 0. */
+/* The index-th device that can compute, its pipelines, and in[0] = 0. */
 bool bench_gpu_open(struct bench_gpu *gpu, uint32_t index) MUST_CHECK;
 void bench_gpu_close(struct bench_gpu *gpu);
 
@@ -117,6 +117,9 @@ bool bench_gpu_ok(struct bench_gpu *gpu, VkResult result, const char *call) MUST
 bool bench_gpu_begin(struct bench_gpu *gpu) MUST_CHECK;
 /* out[0] = in[0] + value, visible to the host. */
 void bench_gpu_put_work(struct bench_gpu *gpu, uint32_t value);
+/* out[0] = so many steps of bench_busy.comp's generator from in[0] + value, by every lane of a
+ * large device. */
+void bench_gpu_put_busy(struct bench_gpu *gpu, uint32_t value, uint32_t rounds);
 void bench_gpu_put_copy(struct bench_gpu *gpu, const struct bench_buffer *from,
                         const struct bench_buffer *to);
 /* Ends the recording and submits it with the fence. */

@@ -1,7 +1,6 @@
 #include "cli/bench_link.h"
 
 #include "base/clock.h"
-#include "cli/delay.h"
 #include "cli/measure.h"
 #include "cli/methods.h"
 #include "cli/raw_limits.h"
@@ -288,9 +287,8 @@ static int join_rpc(struct bench_link *l, char why[RPC_WHY_CHARS])
     struct rpc_addr addr;
     struct rpc_transport *transport;
     int rc = hear_address(l, &addr, why);
-    if (rc == 0 && l->spec.one_way_ns) {
-        rc = cli_delay_start(addr.port, (struct cli_delay_line){.one_way_ns = l->spec.one_way_ns},
-                             &l->relay);
+    if (rc == 0 && cli_delay_is_needed(&l->spec.line)) {
+        rc = cli_delay_start(addr.port, l->spec.line, &l->relay);
         addr.port = l->relay.port;
     }
     if (rc == 0)
@@ -310,7 +308,7 @@ static int open_raw(struct bench_link *l)
                                                    : RAW_ADAPTIVE_SPIN_NS,
         .certificate = l->spec.dir->certificate,
         .key = l->spec.dir->key,
-        .one_way_ns = l->spec.one_way_ns,
+        .line = l->spec.line,
     };
     return raw_of[l->spec.transport]->create(&options, &l->raw);
 }

@@ -11,6 +11,7 @@
 
 #include "base/attr.h"
 #include "base/hist.h"
+#include "cli/delay.h"
 #include "rpc/rpc.h"
 #include "rpc/security.h"
 
@@ -40,7 +41,7 @@ struct bench_spec {
     enum bench_transport transport;
     enum rpc_wait_mode wait; /* of both ends, raw and ours */
     enum bench_place place;
-    uint64_t one_way_ns; /* tcp: through a delay relay; 0: none */
+    struct cli_delay_line line; /* tcp: through a relay, unless zeros */
     const struct bench_dir *dir;
 };
 

@@ -338,7 +338,7 @@ static int compare(struct run *r, struct probe *ours, struct probe *raw, struct 
 static bool same_spec(const struct bench_spec *a, const struct bench_spec *b)
 {
     return a->transport == b->transport && a->wait == b->wait && a->place == b->place &&
-           a->one_way_ns == b->one_way_ns;
+           a->line.one_way_ns == b->line.one_way_ns && a->line.bits_s == b->line.bits_s;
 }
 
 /* The link of the last item serves the next one when it is of the same kind. */
@@ -359,7 +359,7 @@ static struct bench_spec spec_of(const struct run *r, const struct item *item)
                               .place = r->o->no_pin ? BENCH_UNPINNED : BENCH_TWO_CORES,
                               .dir = &r->dir};
     if (item->kind == KIND_LONG_CALLS || item->kind == KIND_LONG_POSTS)
-        spec.one_way_ns = r->o->rtt_ns / 2;
+        spec.line.one_way_ns = r->o->rtt_ns / 2;
     if (item->kind == KIND_ONE_CORE)
         spec.place = BENCH_ONE_CORE;
     return spec;

@@ -78,6 +78,31 @@ static bool cycle(struct state *s, uint64_t size)
     return submit_work(s) && bench_gpu_wait(&s->gpu) && check(s);
 }
 
+/* The generator of bench_busy.comp, so many steps at once: a step is x -> a x + c, and so are two.
+ */
+static uint32_t step_on(uint32_t x, uint64_t steps)
+{
+    uint32_t a = 1664525u, c = 1013904223u;
+    for (; steps; steps >>= 1) {
+        x = steps & 1 ? a * x + c : x;
+        c = a * c + c;
+        a *= a;
+    }
+    return x;
+}
+
+static bool busy_cycle(struct state *s, uint64_t rounds)
+{
+    uint32_t found, expected = step_on(s->input + ++s->value, rounds);
+    if (!bench_gpu_begin(&s->gpu))
+        return false;
+    bench_gpu_put_busy(&s->gpu, s->value, (uint32_t)rounds);
+    if (!bench_gpu_submit(&s->gpu) || !bench_gpu_wait(&s->gpu))
+        return false;
+    memcpy(&found, s->gpu.out.map, sizeof(found));
+    return found == expected || fail(s, "the device's work has a wrong result");
+}
+
 static void count(const struct state *s, struct vn_counts *out)
 {
     *out = (struct vn_counts){0};
@@ -188,6 +213,18 @@ static bool upload(struct state *s, uint64_t bytes)
     return bench_gpu_submit(g) && bench_gpu_wait(g) && cycle(s, 0);
 }
 
+/* From the two buffers in turn, so that every page differs from what was there. */
+static bool readback(struct state *s, uint64_t bytes)
+{
+    struct bench_gpu *g = &s->gpu;
+    (void)bytes;
+    if (!bench_gpu_begin(g))
+        return false;
+    bench_gpu_put_copy(g, &s->local[s->readbacks++ % 2], &s->back);
+    return bench_gpu_submit(g) && bench_gpu_wait(g);
+}
+
+/* Once each way before anything is timed: memory that was never touched is another matter. */
 static bool prepare_transfers(struct state *s, uint64_t bytes)
 {
     struct bench_gpu *g = &s->gpu;
@@ -202,18 +239,8 @@ static bool prepare_transfers(struct state *s, uint64_t bytes)
     return bench_gpu_buffer(g, bytes, true, &s->staging) &&
            bench_gpu_buffer(g, bytes, true, &s->back) &&
            bench_gpu_buffer(g, bytes, false, &s->local[0]) &&
-           bench_gpu_buffer(g, bytes, false, &s->local[1]) && upload(s, bytes) && upload(s, bytes);
-}
-
-/* From the two buffers in turn, so that every page differs from what was there. */
-static bool readback(struct state *s, uint64_t bytes)
-{
-    struct bench_gpu *g = &s->gpu;
-    (void)bytes;
-    if (!bench_gpu_begin(g))
-        return false;
-    bench_gpu_put_copy(g, &s->local[s->readbacks++ % 2], &s->back);
-    return bench_gpu_submit(g) && bench_gpu_wait(g);
+           bench_gpu_buffer(g, bytes, false, &s->local[1]) && upload(s, bytes) &&
+           upload(s, bytes) && readback(s, bytes);
 }
 
 static bool check_readback(struct state *s, uint64_t bytes)
@@ -247,25 +274,30 @@ static const struct {
     [BENCH_READBACK] = {prepare_transfers, readback, check_readback},
     [BENCH_DIRTY] = {prepare_dirty, dirty_cycle, nothing},
     [BENCH_CHAIN] = {prepare_chain, chain, nothing},
+    [BENCH_BUSY] = {nothing, busy_cycle, nothing},
     [BENCH_FORGET] = {nothing, forget, nothing},
 };
 
 static bool obey(struct state *s, const struct bench_order *o)
 {
     struct vn_counts before, after;
+    uint64_t until = o->until_ns ? o->until_ns : HW_NEVER;
     s->answer = (struct bench_answer){0};
     hw_hist_reset(&s->hist);
     if (!jobs[o->job].prepare(s, o->size))
         return false;
     count(s, &before);
-    for (uint32_t i = 0; i < o->count; i++) {
-        uint64_t start = hw_now_ns();
+    uint64_t start = hw_now_ns(), begun = start;
+    for (uint32_t i = 0; i < o->count && (i == 0 || begun < until); i++) {
         if (!jobs[o->job].once(s, o->size))
             return false;
-        hw_hist_record(&s->hist, hw_now_ns() - start);
+        hw_hist_record(&s->hist, hw_now_ns() - begun);
         if (!jobs[o->job].verify(s, o->size))
             return false;
+        s->answer.done++;
+        begun = hw_now_ns();
     }
+    s->answer.elapsed_ns = begun - start;
     count(s, &after);
     s->answer.median_ns = (double)hw_hist_percentile(&s->hist, 50);
     s->answer.counts = (struct vn_counts){
@@ -297,6 +329,8 @@ static void choose_driver(const struct bench_worker_params *params)
     cli_use_manifest(params->manifest);
     setenv("VENUS_SERVERS", params->servers, 1);
     setenv("VENUS_PERF", params->perf, 1);
+    if (params->far)
+        setenv("VENUS_COMPRESS", "1", 1); /* as it is to another machine */
     setenv("VENUS_UPLOAD_CACHE", "0", 1); /* transfers are measured, not what spares them */
 }
 

@@ -24,6 +24,7 @@ enum bench_job {
     BENCH_READBACK, /* the same bytes back */
     BENCH_DIRTY,    /* cycles that read mapped memory, each after a write into `size` pages of it */
     BENCH_CHAIN,    /* upload, fence, compute, fence, read */
+    BENCH_BUSY,     /* a cycle of work that fills the device, `size` rounds of it */
     BENCH_FORGET,   /* frees what transfers used */
     BENCH_END
 };
@@ -37,10 +38,13 @@ struct bench_order {
     uint32_t job;
     uint32_t count; /* repetitions, at least 1 */
     uint64_t size;
+    uint64_t until_ns; /* on hw_now_ns's clock: none begins later, but for the first; 0: no limit */
 };
 
 struct bench_answer {
     double median_ns;        /* of one repetition */
+    uint64_t done;           /* repetitions */
+    uint64_t elapsed_ns;     /* from the begin of the first to the end of the last */
     uint64_t looks;          /* BENCH_POLLS: calls of vkGetFenceStatus, all together */
     uint64_t look_messages;  /* and what was sent by them */
     struct vn_counts counts; /* of all repetitions; zeros where the driver is not ours */
@@ -50,6 +54,7 @@ struct bench_worker_params {
     const char *manifest; /* NULL: the drivers of this machine */
     const char *servers;  /* as VENUS_SERVERS, with manifest */
     const char *perf;     /* as VENUS_PERF, with manifest */
+    bool far;             /* the server stands for one on another machine */
     uint32_t device;
 };
 

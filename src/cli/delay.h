@@ -12,6 +12,7 @@
 
 #include "base/attr.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -27,6 +28,11 @@ struct cli_delay_line {
     uint64_t one_way_ns;
     uint64_t bits_s; /* 0: as many as come */
 };
+
+static inline bool cli_delay_is_needed(const struct cli_delay_line *line)
+{
+    return line->one_way_ns || line->bits_s;
+}
 
 struct cli_delay {
     pid_t pid; /* 0: not running */

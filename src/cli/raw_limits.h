@@ -16,6 +16,7 @@
 #include "base/attr.h"
 #include "base/clock.h"
 #include "base/hist.h"
+#include "cli/delay.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,7 +31,7 @@ enum { RAW_BUFFER_BYTES = 4 << 20 }; /* of a socket, as our own tcp asks for */
 struct raw_options {
     uint64_t spin_ns;
     const char *certificate, *key; /* tls: PEM files */
-    uint64_t one_way_ns;           /* tcp: through a delay relay when not 0 */
+    struct cli_delay_line line;    /* tcp: through a relay, unless zeros */
 };
 
 struct raw_link;

@@ -1,8 +1,6 @@
 /* Raw limits of plain sockets: TCP on loopback, and Unix. */
 #include "cli/raw_limits.h"
 
-#include "cli/delay.h"
-
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -71,14 +69,14 @@ static int connect_loopback(uint16_t port)
 }
 
 /* relay NULL: straight to the listener. */
-static int tcp_pair(uint64_t one_way_ns, struct cli_delay *relay, int fds[2])
+static int tcp_pair(struct cli_delay_line line, struct cli_delay *relay, int fds[2])
 {
     uint16_t port = 0;
     int rc = 0, listener = listen_loopback(&port), near = -1, far = -1;
     if (listener < 0)
         return listener;
     if (relay) {
-        rc = cli_delay_start(port, (struct cli_delay_line){.one_way_ns = one_way_ns}, relay);
+        rc = cli_delay_start(port, line, relay);
         port = relay->port;
     }
     near = rc ? rc : connect_loopback(port);
@@ -101,7 +99,7 @@ static int tcp_pair(uint64_t one_way_ns, struct cli_delay *relay, int fds[2])
 
 int raw_tcp_pair(int fds[2])
 {
-    return tcp_pair(0, NULL, fds);
+    return tcp_pair((struct cli_delay_line){0}, NULL, fds);
 }
 
 static int unix_pair(int fds[2])
@@ -129,7 +127,8 @@ static int socket_create(const struct raw_ops *ops, const struct raw_options *op
     s->fd = -1;
     int rc = ops == &raw_unix
                  ? unix_pair(s->fds)
-                 : tcp_pair(options->one_way_ns, options->one_way_ns ? &s->relay : NULL, s->fds);
+                 : tcp_pair(options->line, cli_delay_is_needed(&options->line) ? &s->relay : NULL,
+                            s->fds);
     if (rc) {
         free(s);
         return rc;

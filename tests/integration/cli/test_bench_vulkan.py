@@ -9,8 +9,9 @@ from harness import DONE, FAILED, USAGE, Case, hawser
 
 COLUMNS = {"name", "value", "unit", "baseline", "ratio", "against", "native", "target", "met"}
 LINES = ("unix", "tcp", "1ms", "10ms")
+RATES = {"1Gbit": 1e9, "10Gbit": 10e9, "25Gbit": 25e9}
 SWITCHES = ("coalescing", "pipelining", "batched_transfers", "transport_tuning", "quiet_batches",
-            "whole_pages")
+            "small_uploads", "whole_pages")
 
 
 SHORT = ("--software", "--quick", "--time", "2ms", "--size", "1MiB")
@@ -41,9 +42,12 @@ class BenchVulkan(Case):
                 self.assertGreater(row["value"], 0, row)
         expected = {"cycle.native", "exchanges.tcp", "messages.tcp", "writes.tcp", "bytes-up.tcp",
                     "bytes-down.tcp", "polled.tcp", "fence-status.tcp", "record.tcp",
-                    "dirty-page.tcp", "two-clients.tcp"}
+                    "dirty-page.tcp"}
         expected |= {f"{kind}.{line}" for kind in ("cycle", "early") for line in LINES}
-        expected |= {f"{kind}.{line}" for kind in ("upload", "readback") for line in LINES[:2]}
+        expected |= {f"{kind}.{line}" for kind in ("upload", "readback")
+                     for line in (*LINES[:2], *RATES)}
+        expected |= {f"{kind}.{side}" for kind in ("two-clients", "two-tiny")
+                     for side in ("native", "tcp")}
         expected |= {f"{name}.tcp" for name in SWITCHES}
         self.assertEqual(set(self.rows), expected)
 
@@ -56,6 +60,21 @@ class BenchVulkan(Case):
     def test_a_longer_line_is_a_longer_line(self):
         self.assertGreater(self.rows["cycle.10ms"]["value"], 9900)  # the histogram keeps 0.4%
 
+    def test_no_line_carries_more_than_its_rate(self):
+        for line, bits in RATES.items():
+            for kind in ("upload", "readback"):
+                row = self.rows[f"{kind}.{line}"]
+                self.assertLess(row["value"], bits / 8e9 * 1.01)  # the histogram keeps 0.4%
+                self.assertLess(row["baseline"], bits / 8e9 * 1.01)
+
+    def test_two_programs_both_get_something(self):
+        for kind in ("two-clients", "two-tiny"):
+            for side in ("native", "tcp"):
+                self.assertGreater(float(self.rows[f"{kind}.{side}"]["share"]), 0)
+            ours, native = (self.rows[f"{kind}.{side}"]["value"] for side in ("tcp", "native"))
+            self.assertAlmostEqual(float(self.rows[f"{kind}.tcp"]["to_native"]), ours / native,
+                                   delta=ours / native / 100)
+
     def test_nothing_is_said_but_the_figures(self):
         self.assertEqual(self.errors, "")
 
@@ -67,9 +86,17 @@ class BenchVulkan(Case):
 
     def test_table_form_and_nothing_left_behind(self):
         folder = self.enterContext(tempfile.TemporaryDirectory(dir="/tmp"))
-        text = self.expect(hawser("bench-vulkan", *SHORT, env={"TMPDIR": folder}), DONE).stdout
+        text = self.expect(hawser("bench-vulkan", *SHORT, "--only", "cycle.tcp,early.1ms",
+                                  env={"TMPDIR": folder}), DONE).stdout
         self.assertIn("raw round trip + native", text)
+        names = {line.split()[0] for line in text.splitlines()[1:]}
+        self.assertEqual(names, {"cycle.tcp", "exchanges.tcp", "messages.tcp", "writes.tcp",
+                                 "bytes-up.tcp", "bytes-down.tcp", "early.1ms"})
         self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
+
+    def test_no_such_row(self):
+        self.expect(hawser("bench-vulkan", *SHORT, "--only", "nonesuch"), USAGE,
+                    "no row's name holds 'nonesuch'")
 
     def test_no_such_device(self):
         self.expect(hawser("bench-vulkan", "--software", "--quick", "--device", "9"), FAILED,

@@ -34,7 +34,8 @@ class Help(Case):
         """The nearest-name suggestion comes from the parser's table: each of these is known."""
         expected = {
             "serve": ["listen", "master_port", "model", "backend", "threads", "context",
-                      "kv-memory", "grace", "max-upload", "max-sequences", "shadow", "shadow-memory", "tenant", "evict", "share-prefixes",
+                      "kv-memory", "grace", "max-upload", "max-sequences", "shadow",
+                      "shadow-memory", "shadow-rate", "tenant", "evict", "share-prefixes",
                       "max-tokens", "cert",
                       "key", "token-file", "insecure", "software", "no-devices", "max-clients",
                       "window", "max-calls", "heartbeat", "shm-ring", "max-memory", "max-objects",
@@ -44,7 +45,7 @@ class Help(Case):
             "keygen": ["name", "days"],
             "run": ["servers", "ca", "fingerprint", "token-file", "timeout"],
             "bench-rpc": ["quick", "only", "reps", "time", "limit", "via-delay", "no-pin", "check", "json"],
-            "bench-vulkan": ["quick", "native", "software", "device", "size", "reps", "time",
+            "bench-vulkan": ["quick", "only", "native", "software", "device", "size", "reps", "time",
                              "check", "json"],
         }
         for command, options in expected.items():
