@@ -597,7 +597,7 @@ void vn_queue_await_updates(struct vn_queue *q)
 
 int vn_queue_ask(struct vn_queue *q, uint64_t number)
 {
-    if (number >= q->next_number || q->announced.count)
+    if (number == 0 || number >= q->next_number || q->announced.count)
         return -EPROTO;
     signal_up_to(q, number);
     tell(q, number);

@@ -371,6 +371,7 @@ static void who_asks_for_a_quiet_batch_is_told(void **state)
     (void)state;
     (void)submit_quiet(1, VN_BATCH_QUIET, VK_SUCCESS);
     (void)submit_quiet(2, VN_BATCH_QUIET, VK_SUCCESS);
+    assert_int_equal(vn_queue_ask(queue, 0), -EPROTO);
     assert_int_equal(vn_queue_ask(queue, 3), -EPROTO);
     assert_int_equal(vn_queue_ask(queue, 1), 0);
     assert_int_equal(gpu.asked_for, 2); /* one signal for all there is */
