@@ -214,6 +214,11 @@ static VkResult wait_for_device(const struct vn_queue *q, struct vn_patience *p,
     return result;
 }
 
+VkResult vn_queue_wait(struct vn_queue *q, uint64_t number)
+{
+    return wait_for_device(q, &q->reports->patience, &number);
+}
+
 static struct vn_batch *take_up_to(struct vn_queue *q, uint64_t number, bool submitted)
 {
     pthread_mutex_lock(&q->lock);
@@ -469,15 +474,8 @@ static void signal_up_to(struct vn_queue *q, uint64_t number)
     uint64_t last = (next ? next->number : q->next_number) - 1; /* that was submitted */
     if (q->signalled >= (number < last ? number : last))
         return;
-    VkTimelineSemaphoreSubmitInfo values = {.sType =
-                                                VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
-                                            .signalSemaphoreValueCount = 1,
-                                            .pSignalSemaphoreValues = &last};
-    VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
-                         .pNext = &values,
-                         .signalSemaphoreCount = 1,
-                         .pSignalSemaphores = &q->timeline};
-    VkResult result = q->device->driver.vkQueueSubmit(q->handle, 1, &info, VK_NULL_HANDLE);
+    VkResult result = vn_submit_own(q->device->driver.vkQueueSubmit, q->handle,
+                                    &(struct vn_own_batch){.signal = q->timeline, .value = last});
     if (result < 0)
         q->ended = result;
     else
@@ -561,19 +559,10 @@ void vn_queue_submit_updates(struct vn_queue *q)
 }
 
 /* A wait is also one of all batches behind it. */
-static VkResult await(struct vn_queue *q, const struct vn_queue *other, uint64_t number)
+static VkResult await(const struct vn_queue *q, const struct vn_queue *other, uint64_t number)
 {
-    const VkPipelineStageFlags all = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
-    VkTimelineSemaphoreSubmitInfo values = {.sType =
-                                                VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
-                                            .waitSemaphoreValueCount = 1,
-                                            .pWaitSemaphoreValues = &number};
-    VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
-                         .pNext = &values,
-                         .waitSemaphoreCount = 1,
-                         .pWaitSemaphores = &other->timeline,
-                         .pWaitDstStageMask = &all};
-    return q->device->driver.vkQueueSubmit(q->handle, 1, &info, VK_NULL_HANDLE);
+    return vn_submit_own(q->device->driver.vkQueueSubmit, q->handle,
+                         &(struct vn_own_batch){.wait = other->timeline, .value = number});
 }
 
 void vn_queue_await_updates(struct vn_queue *q)
@@ -659,9 +648,8 @@ VkResult vn_queue_create(struct vn_device *device, VkQueue handle, uint64_t id,
 static void wait_for_all(struct vn_queue *q)
 {
     signal_up_to(q, q->next_number - 1);
-    uint64_t number = q->signalled;
-    if (number)
-        (void)wait_for_device(q, &q->reports->patience, &number);
+    if (q->signalled)
+        (void)vn_queue_wait(q, q->signalled);
 }
 
 static void unlink_queue(struct vn_queue *q)

@@ -163,6 +163,9 @@ void vn_queue_await_updates(struct vn_queue *queue);
 /* Somebody waits for a batch that was to be told to nobody.  Likewise. */
 int vn_queue_ask(struct vn_queue *queue, uint64_t number) MUST_CHECK;
 
+/* The executor waits until the semaphore has reached this number, which was submitted. */
+VkResult vn_queue_wait(struct vn_queue *queue, uint64_t number);
+
 /* Whether all that was submitted is known to be done. */
 bool vn_queue_is_idle(const struct vn_queue *queue);
 

@@ -174,3 +174,24 @@ VkBindSparseInfo *vn_submit_sparse(struct hw_arena *arena, const VkBindSparseInf
     }
     return copy;
 }
+
+VkResult vn_submit_own(PFN_vkQueueSubmit submit, VkQueue queue, const struct vn_own_batch *batch)
+{
+    const VkPipelineStageFlags all = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
+    VkTimelineSemaphoreSubmitInfo values = {.sType =
+                                                VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                                            .waitSemaphoreValueCount = batch->wait != NULL,
+                                            .pWaitSemaphoreValues = &batch->value,
+                                            .signalSemaphoreValueCount = batch->signal != NULL,
+                                            .pSignalSemaphoreValues = &batch->value};
+    VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                         .pNext = &values,
+                         .waitSemaphoreCount = batch->wait != NULL,
+                         .pWaitSemaphores = &batch->wait,
+                         .pWaitDstStageMask = &all,
+                         .commandBufferCount = batch->commands != NULL,
+                         .pCommandBuffers = &batch->commands,
+                         .signalSemaphoreCount = batch->signal != NULL,
+                         .pSignalSemaphores = &batch->signal};
+    return submit(queue, 1, &info, VK_NULL_HANDLE);
+}

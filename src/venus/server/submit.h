@@ -14,6 +14,7 @@
 #include <vulkan/vulkan_core.h>
 
 #include "base/arena.h"
+#include "base/attr.h"
 
 struct vn_signal {
     VkSemaphore before;     /* a timeline or NULL */
@@ -27,5 +28,17 @@ VkSubmitInfo2 *vn_submit_infos2(struct hw_arena *arena, const VkSubmitInfo2 *inf
                                 const struct vn_signal *signal);
 VkBindSparseInfo *vn_submit_sparse(struct hw_arena *arena, const VkBindSparseInfo *infos,
                                    uint32_t count, const struct vn_signal *signal);
+
+/* A batch of our own, with or without commands: it waits for one timeline semaphore or signals one,
+ * NULL for neither. */
+struct vn_own_batch {
+    VkCommandBuffer commands;
+    VkSemaphore wait, signal;
+    uint64_t value; /* of either */
+};
+
+/* What the driver said. */
+VkResult vn_submit_own(PFN_vkQueueSubmit submit, VkQueue queue,
+                       const struct vn_own_batch *batch) MUST_CHECK;
 
 #endif

@@ -3,14 +3,11 @@
 
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "venus/server/queue.h"
 
 /* Under way at once: a program that fills a buffer piece by piece keeps the device busy with these,
- * and what the driver holds for each is 64 KiB. */
+ * and what the driver holds for each is what came in one message. */
 enum { SLOTS = 16 };
-
-static const uint64_t wait_slice_ns = 200 * HW_MS;
 
 struct vn_updater {
     VkCommandPool pool;
@@ -60,20 +57,6 @@ void vn_updater_destroy(struct vn_updater *updater, const struct vn_queue *queue
     free(updater);
 }
 
-static VkResult wait_until(const struct vn_queue *q, uint64_t number)
-{
-    const struct vn_device *device = q->device;
-    VkSemaphoreWaitInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
-                                .semaphoreCount = 1,
-                                .pSemaphores = &q->timeline,
-                                .pValues = &number};
-    VkResult result;
-    do
-        result = device->wait_semaphores(device->handle, &info, wait_slice_ns);
-    while (result == VK_TIMEOUT);
-    return result;
-}
-
 static void put_barrier(const struct vn_driver *d, VkCommandBuffer commands)
 {
     VkMemoryBarrier all = {
@@ -85,13 +68,13 @@ static void put_barrier(const struct vn_driver *d, VkCommandBuffer commands)
                             VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, 0, 1, &all, 0, NULL, 0, NULL);
 }
 
-static VkResult open_next(const struct vn_queue *q, struct vn_updater *u)
+static VkResult open_next(struct vn_queue *q, struct vn_updater *u)
 {
     const struct vn_driver *d = &q->device->driver;
     VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
                                       .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
     unsigned slot = (u->next + 1) % SLOTS;
-    VkResult result = u->numbers[slot] ? wait_until(q, u->numbers[slot]) : VK_SUCCESS;
+    VkResult result = u->numbers[slot] ? vn_queue_wait(q, u->numbers[slot]) : VK_SUCCESS;
     if (result >= 0)
         result = d->vkBeginCommandBuffer(u->commands[slot], &begin);
     if (result < 0)
@@ -100,21 +83,6 @@ static VkResult open_next(const struct vn_queue *q, struct vn_updater *u)
     u->next = slot;
     u->is_open = true;
     return VK_SUCCESS;
-}
-
-static VkResult submit(const struct vn_queue *q, VkCommandBuffer commands, uint64_t number)
-{
-    VkTimelineSemaphoreSubmitInfo values = {.sType =
-                                                VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
-                                            .signalSemaphoreValueCount = 1,
-                                            .pSignalSemaphoreValues = &number};
-    VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
-                         .pNext = &values,
-                         .commandBufferCount = 1,
-                         .pCommandBuffers = &commands,
-                         .signalSemaphoreCount = 1,
-                         .pSignalSemaphores = &q->timeline};
-    return q->device->driver.vkQueueSubmit(q->handle, 1, &info, VK_NULL_HANDLE);
 }
 
 VkResult vn_update_add(struct vn_queue *q, const struct vn_update *updates, uint32_t count,
@@ -144,7 +112,10 @@ VkResult vn_update_submit(struct vn_queue *q)
     u->is_open = false;
     VkResult result = q->device->driver.vkEndCommandBuffer(u->commands[u->next]);
     if (result >= 0)
-        result = submit(q, u->commands[u->next], u->number);
+        result = vn_submit_own(q->device->driver.vkQueueSubmit, q->handle,
+                               &(struct vn_own_batch){.commands = u->commands[u->next],
+                                                      .signal = q->timeline,
+                                                      .value = u->number});
     if (result >= 0)
         u->numbers[u->next] = u->number;
     return result;
