@@ -400,13 +400,15 @@ static const uint8_t *source_of(const struct vn_small_copy *copy)
 /* The copies of a submission whose bytes can travel in its place; 0: there are none. */
 static uint32_t copies_of(const struct submission *s, const struct vn_small_copy **copies)
 {
+    struct vn_device *device = s->queue->device;
     const struct vn_command_buffer *commands = only_commands(s);
     uint32_t count = commands ? vn_command_buffer_copies(commands, copies) : 0;
-    for (uint32_t i = 0; i < count; i++) {
-        if (!source_of(&(*copies)[i]))
-            return 0;
-    }
-    return count;
+    bool known = true;
+    pthread_mutex_lock(&device->lock); /* somebody may be mapping what they read */
+    for (uint32_t i = 0; i < count && known; i++)
+        known = source_of(&(*copies)[i]) != NULL;
+    pthread_mutex_unlock(&device->lock);
+    return known ? count : 0;
 }
 
 static void put_update(struct wire_enc *e, const struct vn_small_copy *copies, uint32_t count)
