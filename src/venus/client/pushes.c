@@ -155,28 +155,28 @@ static int on_drop(void *user, uint64_t id, uint64_t off, uint64_t len)
     return rc;
 }
 
-static int on_fill(void *user, uint64_t id, uint64_t off, const uint8_t *data, size_t len)
+/* Whole pages, for what the region does with them. */
+static int take_pages(struct vn_pushes *pushes, uint64_t id, uint64_t off, const uint8_t *data,
+                      size_t len,
+                      int (*into)(struct vn_region *, uint64_t, const uint8_t *, size_t))
 {
-    struct vn_pushes *pushes = user;
     pthread_mutex_lock(&pushes->lock);
     struct vn_memory *memory = vn_keymap_get(&pushes->memories, id);
-    int rc = memory ? vn_region_fill(memory->region, off, data, len) : 0;
+    int rc = memory ? into(memory->region, off, data, len) : 0;
     pthread_mutex_unlock(&pushes->lock);
     if (memory)
         vn_trace_delta(len);
     return rc;
 }
 
+static int on_fill(void *user, uint64_t id, uint64_t off, const uint8_t *data, size_t len)
+{
+    return take_pages(user, id, off, data, len, vn_region_fill);
+}
+
 static int on_pages(void *user, uint64_t id, uint64_t off, const uint8_t *data, size_t len)
 {
-    struct vn_pushes *pushes = user;
-    pthread_mutex_lock(&pushes->lock);
-    struct vn_memory *memory = vn_keymap_get(&pushes->memories, id);
-    int rc = memory ? vn_region_store(memory->region, off, data, len) : 0;
-    pthread_mutex_unlock(&pushes->lock);
-    if (memory)
-        vn_trace_delta(len);
-    return rc;
+    return take_pages(user, id, off, data, len, vn_region_store);
 }
 
 static void on_done(void *user, uint64_t id, uint64_t number, VkResult result)

@@ -430,7 +430,7 @@ static long fill_some(struct vn_region *region, size_t page, size_t run, const u
     return err ? err : (long)count;
 }
 
-int vn_region_fill(struct vn_region *region, size_t off, const void *data, size_t len)
+int vn_region_fill(struct vn_region *region, uint64_t off, const uint8_t *data, size_t len)
 {
     if (vn_region_is_foreign(region))
         return -ESHUTDOWN;
@@ -438,14 +438,13 @@ int vn_region_fill(struct vn_region *region, size_t off, const void *data, size_
     if (!vn_region_widen(region, &whole_off, &whole_len) || whole_off != off ||
         (end != region->twin.size && whole_len != len))
         return -EINVAL;
-    const uint8_t *from = data;
     size_t page = off / VN_PAGE_BYTES, last = (off + whole_len) / VN_PAGE_BYTES;
     long filled = 0;
     pthread_mutex_lock(&region->lock);
     while (filled >= 0 && (page = vn_pageset_next(&region->missing, page)) < last) {
         size_t run = vn_pageset_run(&region->missing, page, last - page);
         size_t at = page * VN_PAGE_BYTES;
-        filled = fill_some(region, page, run, from + (at - off), end - at);
+        filled = fill_some(region, page, run, data + (at - off), end - at);
         page += filled > 0 ? (size_t)filled : 0;
     }
     pthread_mutex_unlock(&region->lock);

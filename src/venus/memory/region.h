@@ -129,7 +129,8 @@ bool vn_region_has(struct vn_region *region, size_t off);
 /* The server's content for the range, from a fetch.  Pages that are not missing are left alone.
  * 0, -EINVAL for a range that does not begin and end with a host page or the region, or the
  * kernel's errno. */
-int vn_region_fill(struct vn_region *region, size_t off, const void *data, size_t len) MUST_CHECK;
+int vn_region_fill(struct vn_region *region, uint64_t off, const uint8_t *data,
+                   size_t len) MUST_CHECK;
 
 /* The server is gone: missing pages become zeros and nobody waits for them. */
 void vn_region_lose(struct vn_region *region);
