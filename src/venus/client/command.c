@@ -398,9 +398,9 @@ static bool is_small(const struct vn_command_buffer *commands)
 static void note_copy(struct vn_command_buffer *commands, VkBuffer from, VkBuffer to,
                       const VkBufferCopy *region)
 {
-    bool fits = from && to && region->size <= VN_UPDATE_BYTES - commands->copy_bytes &&
-                region->size % 4 == 0 && region->dstOffset % 4 == 0 &&
-                commands->copy_count < VN_UPDATES_MAX;
+    bool fits = from && to && region->size > 0 &&
+                region->size <= VN_UPDATE_BYTES - commands->copy_bytes && region->size % 4 == 0 &&
+                region->dstOffset % 4 == 0 && commands->copy_count < VN_UPDATES_MAX;
     if (!fits) {
         commands->copy_count = VN_UPDATES_MAX + 1;
         return;

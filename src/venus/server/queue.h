@@ -103,8 +103,6 @@ struct vn_queue {
     struct vn_updater *updater;  /* from the first one on */
     struct vn_queue *awaited_by; /* whose later batches wait for ours up to `awaited`; likewise */
     uint64_t awaited;
-    uint64_t read; /* the last batch whose ranges were; under the device's `reporting` */
-    uint64_t told; /* the last one that the client was told of; likewise */
 
     pthread_mutex_t lock; /* guards the rest; taken after the channel's or alone */
     pthread_cond_t work;

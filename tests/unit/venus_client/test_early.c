@@ -9,7 +9,9 @@
 
 #include "base/clock.h"
 #include "rpc/net.h"
+#include "venus/client/command.h"
 #include "venus/client/device.h"
+#include "venus/client/memory.h"
 #include "venus/client/objects.h"
 #include "venus/client/queue.h"
 #include "venus/client/sync.h"
@@ -259,6 +261,102 @@ static void a_fence_alone_leaves_with_what_follows(void **state)
     assert_int_equal(sent(b).messages_sent, before.messages_sent + 1);
 }
 
+/* ---- small copies ---- */
+
+enum { SMALL = 4096 };
+
+/* A body that copies SMALL bytes of mapped memory to a buffer that the host cannot see. */
+struct copy {
+    struct vn_memory *memory;
+    struct vn_resource *from, *to;
+    struct vn_object *pool;
+    struct vn_command_buffer *commands;
+};
+
+static void copy_make(struct bench *b, struct copy *c)
+{
+    struct vn_object *device = &b->device->object;
+    struct vn_region_params params = {.size = SMALL};
+    c->memory = vn_object_create(b->link, VK_OBJECT_TYPE_DEVICE_MEMORY, device);
+    c->memory->device = b->device;
+    c->memory->size = SMALL;
+    c->memory->host_visible = c->memory->tracked = true;
+    assert_int_equal(vn_region_create(&params, &c->memory->region), 0);
+    memset(vn_region_memory(c->memory->region), 0x5a, SMALL);
+    c->from = vn_object_create(b->link, VK_OBJECT_TYPE_BUFFER, device);
+    c->to = vn_object_create(b->link, VK_OBJECT_TYPE_BUFFER, device);
+    c->from->size = c->to->size = SMALL;
+    c->from->memory = vn_memory_ref(c->memory);
+    c->pool = vn_object_create(b->link, VK_OBJECT_TYPE_COMMAND_POOL, device);
+    c->commands = vn_object_create(b->link, VK_OBJECT_TYPE_COMMAND_BUFFER, device);
+    VkCommandBuffer commands = VN_HANDLE(VkCommandBuffer, c->commands);
+    VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+    VkBufferCopy all = {.size = SMALL};
+    PFN_vkBeginCommandBuffer begin =
+        (PFN_vkBeginCommandBuffer)entry(vn_entries_command, "vkBeginCommandBuffer");
+    PFN_vkCmdCopyBuffer copy = (PFN_vkCmdCopyBuffer)entry(vn_entries_command, "vkCmdCopyBuffer");
+    PFN_vkEndCommandBuffer finish =
+        (PFN_vkEndCommandBuffer)entry(vn_entries_command, "vkEndCommandBuffer");
+    assert_int_equal(begin(commands, &info), VK_SUCCESS);
+    copy(commands, VN_HANDLE(VkBuffer, c->from), VN_HANDLE(VkBuffer, c->to), 1, &all);
+    assert_int_equal(finish(commands), VK_SUCCESS);
+}
+
+static void copy_free(struct copy *c)
+{
+    vn_object_destroy((struct vn_object *)c->commands);
+    vn_object_destroy(c->pool);
+    vn_object_destroy(&c->to->object);
+    vn_object_destroy(&c->from->object);
+    vn_region_destroy(c->memory->region);
+    vn_object_destroy(&c->memory->object);
+}
+
+static void copy_submit(struct bench *b, const struct copy *c)
+{
+    VkCommandBuffer commands = VN_HANDLE(VkCommandBuffer, c->commands);
+    VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                         .commandBufferCount = 1,
+                         .pCommandBuffers = &commands};
+    assert_int_equal(
+        b->submit(VN_HANDLE(VkQueue, b->queues[0]), 1, &info, VN_HANDLE(VkFence, b->fence)),
+        VK_SUCCESS);
+}
+
+/* Its bytes are not looked for in mapped memory: they are those of the submission. */
+static void a_small_copy_travels_with_its_bytes(void **state)
+{
+    struct bench *b = *state;
+    struct copy c;
+    copy_make(b, &c);
+    submit(b, 0, NULL, NULL, NULL);
+    struct vn_counts before = sent(b);
+    copy_submit(b, &c);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+    assert_int_equal(sent(b).messages_sent, before.messages_sent);
+    submit(b, 0, NULL, NULL, NULL);
+    struct vn_counts after = sent(b);
+    assert_int_equal(after.messages_sent, before.messages_sent + 1);
+    assert_true(after.bytes_sent - before.bytes_sent > SMALL);
+    copy_free(&c);
+}
+
+/* Where the host sees what is before it, it is a submission like any other. */
+static void a_small_copy_behind_visible_work_does_not(void **state)
+{
+    struct bench *b = *state;
+    struct copy c;
+    copy_make(b, &c);
+    submit(b, 0, NULL, b->timeline, NULL);
+    struct vn_counts before = sent(b);
+    copy_submit(b, &c);
+    assert_int_equal(sent(b).messages_sent, before.messages_sent + 1);
+    assert_int_equal(fence_status(b), VK_NOT_READY);
+    report(b, 0, 2);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+    copy_free(&c);
+}
+
 static void a_timeline_is_seen(void **state)
 {
     struct bench *b = *state;
@@ -330,6 +428,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_nobody_sees_is_early, start, end),
         cmocka_unit_test_setup_teardown(an_early_report_leaves_with_what_follows, start, end),
         cmocka_unit_test_setup_teardown(a_fence_alone_leaves_with_what_follows, start, end),
+        cmocka_unit_test_setup_teardown(a_small_copy_travels_with_its_bytes, start, end),
+        cmocka_unit_test_setup_teardown(a_small_copy_behind_visible_work_does_not, start, end),
         cmocka_unit_test_setup_teardown(a_timeline_is_seen, start, end),
         cmocka_unit_test_setup_teardown(who_waits_for_a_timeline_is_seen, start, end),
         cmocka_unit_test_setup_teardown(what_comes_behind_visible_work_is_not_early, start, end),
