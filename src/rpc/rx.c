@@ -70,12 +70,15 @@ int rpc_rx_space(struct rpc_rx *rx, struct iovec iov[2])
 {
     struct rpc_rx_block *block = rx->block;
     int count = 0;
+    size_t room = RPC_RX_BLOCK_BYTES - block->fill;
+    assert(room > 0);
     if (rx->direct) {
         assert(rx->direct_left > 0);
         iov[count++] = (struct iovec){rx->direct->buffer + rx->direct->got, rx->direct_left};
+        if (room > RPC_RX_BEHIND_BYTES)
+            room = RPC_RX_BEHIND_BYTES;
     }
-    assert(block->fill < RPC_RX_BLOCK_BYTES);
-    iov[count++] = (struct iovec){block->data + block->fill, RPC_RX_BLOCK_BYTES - block->fill};
+    iov[count++] = (struct iovec){block->data + block->fill, room};
     return count;
 }
 

@@ -20,7 +20,10 @@
 
 enum {
     RPC_RX_BLOCK_BYTES = 128 << 10, /* holds a burst; many times the largest inline payload */
-    RPC_RX_KEPT_BUFFERS = 4         /* large buffers kept for reuse */
+    /* Read behind a large message.  What follows is often another one, and what of that lands in
+     * the block is copied once more. */
+    RPC_RX_BEHIND_BYTES = 4 << 10,
+    RPC_RX_KEPT_BUFFERS = 4 /* large buffers kept for reuse */
 };
 
 struct rpc_rx_block;

@@ -342,6 +342,25 @@ static void queue_limit_refuses_but_never_an_empty_queue(void **state)
     wire_fini(&w);
 }
 
+/* What of the next large message lands in the block is copied once more. */
+static void little_is_read_behind_a_large_message(void **state)
+{
+    (void)state;
+    struct rpc_rx rx;
+    struct iovec iov[2];
+    struct rpc_frame frame = {.kind = RPC_FRAME_POST, .len = 200000};
+    struct rpc_rx_msg *msg;
+    assert_int_equal(rpc_rx_init(&rx, RPC_WINDOW_DEFAULT), 0);
+    assert_int_equal(rpc_rx_space(&rx, iov), 1);
+    assert_int_equal(iov[0].iov_len, RPC_RX_BLOCK_BYTES);
+    rpc_rx_filled(&rx, rpc_frame_encode(&frame, iov[0].iov_base));
+    assert_int_equal(rpc_rx_next(&rx, &frame, &msg), 0);
+    assert_int_equal(rpc_rx_space(&rx, iov), 2);
+    assert_int_equal(iov[0].iov_len, 200000);
+    assert_int_equal(iov[1].iov_len, RPC_RX_BEHIND_BYTES);
+    rpc_rx_fini(&rx);
+}
+
 /* ---- a peer that breaks the rules ---- */
 
 static int feed(struct rpc_rx *rx, const void *bytes, size_t n)
@@ -521,6 +540,7 @@ int main(void)
         cmocka_unit_test(whole_window_in_one_message),
         cmocka_unit_test(credit_that_was_never_given_is_refused),
         cmocka_unit_test(queue_limit_refuses_but_never_an_empty_queue),
+        cmocka_unit_test(little_is_read_behind_a_large_message),
         cmocka_unit_test(overrun_of_the_window_is_refused),
         cmocka_unit_test(held_messages_count_against_the_window),
         cmocka_unit_test(frames_out_of_turn_are_refused),
