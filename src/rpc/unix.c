@@ -11,7 +11,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { BACKLOG = 128 };
+enum {
+    BACKLOG = 128,
+    /* A few large messages: with less, who sends one to a peer that sleeps has to sleep, too. */
+    SEND_BUFFER_BYTES = 1 << 20,
+};
 
 /* A socket file, and which one it is: only the file we made is removed. */
 struct socket_file {
@@ -31,6 +35,14 @@ static void fill_sockaddr(const char *path, struct sockaddr_un *addr)
 {
     *addr = (struct sockaddr_un){.sun_family = AF_UNIX};
     memcpy(addr->sun_path, path, strlen(path) + 1);
+}
+
+/* As far as the kernel lets us: without the right to force it net.core.wmem_max is the limit. */
+static void tune(int fd)
+{
+    int bytes = SEND_BUFFER_BYTES;
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof bytes))
+        (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
 void rpc_unix_peer(int fd, const char *scheme, char peer[RPC_PEER_NAME_CHARS])
@@ -71,6 +83,7 @@ int rpc_unix_dial(const struct rpc_addr *addr, const struct rpc_net_options *opt
         return rc;
     char peer[RPC_PEER_NAME_CHARS];
     rpc_unix_peer(fd, "unix", peer);
+    tune(fd);
     rc = rpc_sock_wrap(fd, "unix", true, peer, out);
     if (rc)
         snprintf(why, RPC_WHY_CHARS, "cannot set up the connection: %s", strerror(-rc));
@@ -182,6 +195,7 @@ static int welcome_plain(int fd, uint32_t ring_bytes, struct rpc_transport **out
     (void)ring_bytes;
     char peer[RPC_PEER_NAME_CHARS];
     rpc_unix_peer(fd, "unix", peer);
+    tune(fd);
     return rpc_sock_wrap(fd, "unix", true, peer, out);
 }
 
