@@ -17,6 +17,10 @@ static const uint64_t held_slice_ns = 50 * HW_US;
 /* Of all slices: for longer work the waking of a thread is no matter. */
 static const uint64_t held_most_ns = HW_MS;
 static const uint64_t spin_most_ns = VN_PATIENCE_NS; /* the same where it spins */
+/* Looks begin so long before the end of work that takes as long as the last, at most, and go on for
+ * as long behind it; and are that part of it. */
+static const uint64_t margin_most_ns = 2 * HW_MS;
+enum { MARGIN_PART = 8 };
 enum { DISTRUST_MAX = 10 }; /* one look in 1,024 waits: its cost vanishes, a change is noticed */
 static const uint64_t interrupted_ns = 50 * HW_US; /* no look at a counter takes that long */
 enum { HELD_REST = 16 }; /* submissions without holding after something had to wait */
@@ -206,11 +210,28 @@ static VkResult look_for_device(const struct vn_queue *q, struct vn_patience *p,
     return result;
 }
 
+/* Sleeps until shortly before the end of work that takes as long as the last. */
+static VkResult look_near_the_end(const struct vn_queue *q, const struct vn_patience *p,
+                                  uint64_t start, uint64_t *number)
+{
+    uint64_t part = p->usual_ns / MARGIN_PART;
+    uint64_t margin = part < margin_most_ns ? part : margin_most_ns;
+    uint64_t spent = hw_now_ns() - start, nap = p->usual_ns - margin;
+    if (!q->reports->spins || nap <= spent || nap - spent > wait_slice_ns)
+        return VK_TIMEOUT;
+    VkResult result = wait_slice(q, number, nap - spent);
+    return result == VK_TIMEOUT ? spin_slice(q, number, 2 * margin) : result;
+}
+
 static VkResult wait_for_device(const struct vn_queue *q, struct vn_patience *p, uint64_t *number)
 {
+    uint64_t start = hw_now_ns();
     VkResult result = look_for_device(q, p, number);
+    if (result == VK_TIMEOUT)
+        result = look_near_the_end(q, p, start, number);
     while (result == VK_TIMEOUT)
         result = wait_slice(q, number, wait_slice_ns);
+    p->usual_ns = hw_now_ns() - start;
     return result;
 }
 

@@ -54,14 +54,12 @@ struct vn_batch_list {
     uint32_t count;
 };
 
-/* Executor, client, what runs them, and one for the others: with fewer cores nobody spins. */
-enum { VN_SPIN_CORES = 4 };
-
 /* How much one thread's looking has paid so far: each time that it did not doubles the waits that
  * sleep at once. */
 struct vn_patience {
     uint8_t distrust;
     uint32_t rest;
+    uint64_t usual_ns; /* what the last wait took */
 };
 
 struct vn_queue;

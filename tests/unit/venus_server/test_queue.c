@@ -12,6 +12,7 @@
 #include "venus/server/queue.h"
 
 enum { MEMORY = 7, QUEUE = 9, BYTES = 3 << 20 };
+static const uint64_t usual_ns = 100 * HW_MS;
 
 /* ---- the device ---- */
 
@@ -26,6 +27,8 @@ static struct {
     unsigned submissions;    /* of ours */
     unsigned updates, begun; /* commands, command buffers */
     bool is_late;            /* who sleeps for it does not wake up yet */
+    bool outlasts_naps;      /* it ends right after the next wait that is to be a short one */
+    uint64_t nap_ns;         /* the length of that */
     bool coherent;
     unsigned flushes, invalidates, frees;
     uint8_t bytes[BYTES] __attribute__((aligned(64)));
@@ -52,6 +55,13 @@ static VkResult wait_semaphores(VkDevice device, const VkSemaphoreWaitInfo *info
 {
     (void)device;
     pthread_mutex_lock(&gpu.lock);
+    if (gpu.outlasts_naps && timeout <= usual_ns) { /* not the thread's wait, which is longer */
+        gpu.outlasts_naps = false;
+        gpu.nap_ns = timeout;
+        gpu.reached = info->pValues[0];
+        pthread_mutex_unlock(&gpu.lock);
+        return VK_TIMEOUT;
+    }
     bool patient = timeout >= HW_MS; /* the executor is not: its time is over at once */
     while (patient && (gpu.is_late || gpu.reached < info->pValues[0]) && gpu.result == VK_SUCCESS)
         pthread_cond_wait(&gpu.moved, &gpu.lock);
@@ -218,7 +228,8 @@ static void start_with(bool coherent)
     gpu.result = gpu.submit_result = VK_SUCCESS;
     gpu.asked_for = gpu.awaited = 0;
     gpu.submissions = gpu.updates = gpu.begun = 0;
-    gpu.is_late = false;
+    gpu.is_late = gpu.outlasts_naps = false;
+    gpu.nap_ns = 0;
     gpu.flushes = gpu.invalidates = gpu.frees = 0;
     memset(gpu.bytes, 0xcc, sizeof(gpu.bytes)); /* left by somebody else */
     device = (struct vn_device){.driver = {.vkCreateSemaphore = create_semaphore,
@@ -546,6 +557,25 @@ static void what_other_queues_wrote_comes_before_the_report(void **state)
     duet_wait(&duet, done + 2);
     queue = first;
     vn_queue_destroy(second);
+}
+
+/* Asleep until shortly before its end, awake at it. */
+static void work_as_long_as_the_last_is_looked_for_near_its_end(void **state)
+{
+    (void)state;
+    pthread_mutex_lock(&gpu.lock);
+    gpu.outlasts_naps = spins;
+    pthread_mutex_unlock(&gpu.lock);
+    submit(1, 1, 0, VK_SUCCESS);
+    reports.patience = (struct vn_patience){.rest = 1, .usual_ns = usual_ns};
+    if (!spins)
+        gpu_reaches(1, VK_SUCCESS);
+    assert_int_equal(vn_queue_wait(queue, 1), VK_SUCCESS);
+    assert_true(reports.patience.usual_ns != usual_ns);
+    assert_int_equal(gpu.nap_ns > 0, spins);
+    assert_true(gpu.nap_ns < usual_ns);
+    gpu_reaches(1, VK_SUCCESS); /* for the thread, too */
+    duet_wait(&duet, 1);
 }
 
 /* ---- updates ---- */
@@ -887,6 +917,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_second_queue_takes_the_executor, start, end),
         cmocka_unit_test_setup_teardown(updates_are_submitted_together, start, end),
         cmocka_unit_test_setup_teardown(what_spares_updates_does_not_wait_for_them, start, end),
+        cmocka_unit_test_setup_teardown(work_as_long_as_the_last_is_looked_for_near_its_end, start,
+                                        end),
         cmocka_unit_test_setup_teardown(who_waits_for_an_update_has_it_submitted_first, start, end),
         cmocka_unit_test_setup_teardown(an_update_that_is_reported_is_submitted_at_once, start,
                                         end),
