@@ -184,6 +184,49 @@ static void crossing(void)
     }
 }
 
+/* Staging memory that was filled again and again is written by the GPU, one word in each page of
+ * its second half, while the host writes the next; then by the host alone, and at last by nobody.
+ */
+static void staging_becomes_a_target(void)
+{
+    vkt_open();
+    struct copier up = copier(PIECE);
+    struct vkt_buffer from = vkt_buffer(PAGE, 0, VKT_COHERENT);
+    static VkBufferCopy words[PIECE / PAGE / 2];
+    VkFence fence = vkt_fence(false);
+    uint32_t *map = up.staging.map;
+    vkt_pattern(from.map, PAGE, 80);
+    for (uint32_t i = 0; i < VKT_COUNT(words); i++)
+        words[i] =
+            (VkBufferCopy){.srcOffset = i * 4, .dstOffset = PIECE / 2 + i * PAGE + 8, .size = 4};
+    for (uint32_t round = 0; round < 2; round++) {
+        for (uint32_t i = 0; i < ROUNDS + 1; i++) {
+            vkt_pattern(map, PIECE, 70 + 10 * round + i);
+            copy_up(&up);
+            vkt_out_buffer("filled", &up.device);
+        }
+        if (round)
+            vkt_pattern(map, PIECE, 99); /* not sent yet when the GPU's work is submitted */
+        VkCommandBuffer command = vkt_command(vkt.pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY);
+        vkt_record(command, 0);
+        vkCmdCopyBuffer(command, from.handle, up.staging.handle, VKT_COUNT(words), words);
+        vkt_barrier(command);
+        VKT(vkEndCommandBuffer(command));
+        vkt_submit(command, fence);
+        for (size_t page = 0; page < PIECE / PAGE; page++)
+            map[page * PAGE / 4 + 3] = (uint32_t)page;
+        vkt_wait(fence);
+        VKT(vkResetFences(vkt.device, 1, &fence));
+        vkt_out_buffer("both", &up.staging);
+        copy_up(&up);
+        vkt_out_buffer("both at the device", &up.device);
+        map[PIECE / 8] ^= 1;
+        copy_up(&up);
+        copy_up(&up);
+        vkt_out_buffer("at last", &up.device);
+    }
+}
+
 static const struct vkt_case cases[] = {
     {"staged", staged, NULL},
     {"rewritten_at_once", rewritten_at_once, NULL},
@@ -192,6 +235,7 @@ static const struct vkt_case cases[] = {
     {"beside_the_gpu", beside_the_gpu, NULL},
     {"strides", strides, NULL},
     {"crossing", crossing, NULL},
+    {"staging_becomes_a_target", staging_becomes_a_target, NULL},
 };
 
 VKT_MAIN(cases)

@@ -288,15 +288,15 @@ static VkResult put_shrinking(struct vn_device *device, const struct vn_memory *
 }
 
 /* Puts pages that were written as a whole, where the server writes nothing meanwhile: their bytes
- * go from the twin to the socket. */
+ * go to the socket from where they are.  The first are few, so that the server begins soon. */
 static VkResult put_whole(struct vn_device *device, struct vn_memory *memory, struct wire_enc *e)
 {
     VkResult result = VK_SUCCESS;
     const uint8_t *bytes;
-    size_t len;
-    for (size_t off = 0; result == VK_SUCCESS &&
-                         vn_region_take_whole(memory->region, VN_WRITE_BYTES, &off, &len, &bytes);
-         off += len) {
+    size_t len, most = 2 * VN_WHOLE_MIN;
+    for (size_t off = 0;
+         result == VK_SUCCESS && vn_region_take_whole(memory->region, most, &off, &len, &bytes);
+         off += len, most = VN_WRITE_BYTES) {
         if (vn_delta_shrinks(device->codec, bytes)) {
             result = put_shrinking(device, memory, off, len, bytes, e);
             continue;
@@ -353,6 +353,19 @@ static VkResult put_region(struct vn_device *device, struct vn_memory *memory, s
     VkResult result = put_changes(device, memory, e);
     VkResult posted = vn_link_release_asides(vn_device_link(device));
     return result == VK_SUCCESS ? posted : result;
+}
+
+VkResult vn_memory_expect(struct vn_device *device, const struct vn_ranges *ranges)
+{
+    int rc = 0;
+    pthread_mutex_lock(&device->lock);
+    for (const struct vn_memory *m = device->visible; m && rc == 0; m = m->next_visible) {
+        size_t i = m->tracked ? vn_ranges_first(ranges, m->object.id) : ranges->count;
+        for (; rc == 0 && i < ranges->count && ranges->items[i].memory == m->object.id; i++)
+            rc = vn_region_expect(m->region, ranges->items[i].offset, ranges->items[i].bytes);
+    }
+    pthread_mutex_unlock(&device->lock);
+    return rc ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
 }
 
 VkResult vn_memory_put_deltas(struct vn_device *device, const struct vn_ranges *ranges,

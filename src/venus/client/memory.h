@@ -71,6 +71,10 @@ void vn_memory_shared_ranges(struct vn_device *device, bool images, bool address
  * stream's lock.  Knobs that leave memory stale make it impossible to say. */
 bool vn_memory_is_still(const struct vn_memory *memory);
 
+/* Work that can write the ranges, which are settled, is put next, behind what vn_memory_put_deltas
+ * puts.  For who has the stream's lock. */
+VkResult vn_memory_expect(struct vn_device *device, const struct vn_ranges *ranges) MUST_CHECK;
+
 /* Puts what the program wrote into mapped memory of the device into the stream, whose lock the
  * caller has: within the ranges, which are settled, or (NULL) everywhere. */
 VkResult vn_memory_put_deltas(struct vn_device *device, const struct vn_ranges *ranges,

@@ -425,7 +425,8 @@ static void put_update(struct wire_enc *e, const struct vn_small_copy *copies, u
 }
 
 /* What was held back, and what the program wrote that the batches can read. */
-static VkResult put_needs(const struct submission *s, struct wire_enc *e)
+static VkResult put_needs(const struct submission *s, const struct vn_batch *batch,
+                          struct wire_enc *e)
 {
     struct vn_device *device = s->queue->device;
     const struct vn_ranges *reads = s->reads_all || s->reads.failed ? NULL : &s->reads;
@@ -441,6 +442,8 @@ static VkResult put_needs(const struct submission *s, struct wire_enc *e)
         }
     }
     VkResult result = vn_link_checkpoint(vn_device_link(device));
+    for (; batch && result == VK_SUCCESS; batch = batch->next)
+        result = batch->ranges.count ? vn_memory_expect(device, &batch->ranges) : VK_SUCCESS;
     return result == VK_SUCCESS ? vn_memory_put_deltas(device, reads, e) : result;
 }
 
@@ -470,7 +473,7 @@ static VkResult submit_batches(const struct submission *s, struct vn_batch *batc
     const struct vn_small_copy *copies;
     uint32_t copy_count = unseen ? copies_of(s, &copies) : 0;
     bool update = copy_count || (unseen && s->count == 0 && vn_perf(VN_PERF_SMALL_UPLOADS));
-    VkResult result = !e ? VK_ERROR_DEVICE_LOST : update ? VK_SUCCESS : put_needs(s, e);
+    VkResult result = !e ? VK_ERROR_DEVICE_LOST : update ? VK_SUCCESS : put_needs(s, batches, e);
     if (result != VK_SUCCESS) {
         if (e)
             vn_link_cancel(link);

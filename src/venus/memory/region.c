@@ -18,6 +18,8 @@ static bool differs(void *user, size_t page)
 {
     struct vn_region *region = user;
     size_t pages = vn_twin_pages(&region->twin);
+    if (vn_pageset_has(&region->bare, page))
+        return true;
     if (page + VN_TWIN_AHEAD < pages) /* pages are looked at in a row */
         vn_twin_hint(&region->twin, region->live, page + VN_TWIN_AHEAD);
     return page < pages && !vn_pageset_has(&region->missing, page) &&
@@ -62,6 +64,10 @@ static int init(struct vn_region *region, const struct vn_region_params *params)
     if (!err)
         err = vn_pageset_init(&region->populated, pages);
     if (!err)
+        err = vn_pageset_init(&region->whole, pages);
+    if (!err)
+        err = vn_pageset_init(&region->bare, pages);
+    if (!err)
         err = vn_pageset_init(&region->is_torn, pages);
     if (!err)
         err = vn_track_init(&region->track, region->kernel, params->method, region->live,
@@ -101,6 +107,8 @@ void vn_region_destroy(struct vn_region *region)
     if (region->live)
         munmap(region->live, region->bytes);
     vn_away_fini(region);
+    vn_pageset_fini(&region->bare);
+    vn_pageset_fini(&region->whole);
     vn_pageset_fini(&region->populated);
     vn_pageset_fini(&region->asked);
     vn_pageset_fini(&region->missing);
@@ -169,27 +177,49 @@ bool vn_region_next_pending(struct vn_region *region, size_t *off, size_t *len)
     return true;
 }
 
+/* A page that is bare has a twin again, which is what is sent. */
+static void put_bare(struct vn_region *region, struct vn_delta_out *out, size_t page)
+{
+    size_t at = page * VN_PAGE_BYTES;
+    vn_twin_take_whole(&region->twin, region->live, at, VN_PAGE_BYTES);
+    vn_delta_put_page(out, page, region->twin.bytes + at);
+    vn_pageset_remove(&region->bare, page);
+}
+
+/* Puts what changed in the page; whether anything did. */
+static bool put_page(struct vn_region *region, struct vn_delta_out *out, size_t page,
+                     enum vn_server_side server)
+{
+    struct vn_change change;
+    vn_pageset_remove(&region->whole, page);
+    if (vn_pageset_has(&region->bare, page)) {
+        put_bare(region, out, page);
+        return true;
+    }
+    if (page >= vn_twin_pages(&region->twin) ||
+        !vn_twin_take(&region->twin, region->live, page, &change))
+        return false;
+    if (server == VN_SERVER_IS_STILL && (page + 1) * VN_PAGE_BYTES <= region->twin.size)
+        vn_change_round(&change);
+    vn_delta_put(out, &change);
+    vn_twin_sent(&region->twin, &change);
+    return true;
+}
+
 static int encode(struct vn_region *region, struct vn_delta_codec *codec, struct wire_enc *e,
                   size_t budget, enum vn_server_side server, size_t *changes)
 {
     struct vn_delta_out out;
-    struct vn_change change;
     bool more;
     vn_delta_begin(&out, e);
     region->lent = (struct vn_pages){0};
-    size_t put = vn_away_encode(region, &out, budget, &more), pages = vn_twin_pages(&region->twin);
+    size_t put = vn_away_encode(region, &out, budget, &more);
     for (size_t page = 0; vn_delta_has_room(&out, budget); page++) {
         page = vn_pageset_next(&region->pending, page);
         if (page >= region->pending.pages)
             break;
         vn_pageset_remove(&region->pending, page);
-        if (page >= pages || !vn_twin_take(&region->twin, region->live, page, &change))
-            continue;
-        if (server == VN_SERVER_IS_STILL && (page + 1) * VN_PAGE_BYTES <= region->twin.size)
-            vn_change_round(&change);
-        vn_delta_put(&out, &change);
-        vn_twin_sent(&region->twin, &change);
-        put++;
+        put += put_page(region, &out, page, server);
     }
     int err = vn_delta_end(&out, codec);
     if (err)
@@ -229,37 +259,78 @@ static size_t count_whole(struct vn_region *region, size_t page, size_t most)
     return page < end ? vn_twin_count_rewritten(&region->twin, region->live, page, end) : 0;
 }
 
-static bool take_whole(struct vn_region *region, size_t most, size_t *off, size_t *len)
+/* A page that is missing has nothing but its twin. */
+static bool can_be_bare(const struct vn_region *region, size_t page, size_t count)
 {
+    return !vn_region_can_drop(region) && vn_pageset_run(&region->whole, page, count) == count;
+}
+
+/* Where to send the pages from. */
+static const uint8_t *take_run(struct vn_region *region, size_t page, size_t count)
+{
+    size_t off = page * VN_PAGE_BYTES;
+    bool bare = can_be_bare(region, page, count);
+    if (bare)
+        vn_twin_take_samples(&region->twin, region->live, page, count);
+    else
+        vn_twin_take_whole(&region->twin, region->live, off, count * VN_PAGE_BYTES);
+    for (size_t i = page; i < page + count; i++) {
+        vn_pageset_remove(&region->pending, i);
+        (bare ? vn_pageset_add : vn_pageset_remove)(&region->bare, i);
+    }
+    vn_pageset_add_span(&region->whole, page, count);
+    region->lent = (struct vn_pages){page, page + count};
+    return (bare ? region->live : region->twin.bytes) + off;
+}
+
+static const uint8_t *take_whole(struct vn_region *region, size_t most, size_t *off, size_t *len)
+{
+    enum { LEAST = VN_WHOLE_MIN / VN_PAGE_BYTES };
     size_t page = *off / VN_PAGE_BYTES + (*off % VN_PAGE_BYTES != 0);
+    most /= VN_PAGE_BYTES;
     while ((page = vn_pageset_next(&region->pending, page)) < region->pending.pages) {
-        size_t count = count_whole(region, page, most / VN_PAGE_BYTES);
-        if (count >= VN_WHOLE_MIN / VN_PAGE_BYTES) {
+        size_t count = count_whole(region, page, most + LEAST);
+        if (count > most) /* what is left is enough to go in the same way */
+            count -= LEAST;
+        if (count >= LEAST) {
             *off = page * VN_PAGE_BYTES;
             *len = count * VN_PAGE_BYTES;
-            vn_twin_take_whole(&region->twin, region->live, *off, *len);
-            for (size_t i = page; i < page + count; i++)
-                vn_pageset_remove(&region->pending, i);
-            region->lent = (struct vn_pages){page, page + count};
-            return true;
+            return take_run(region, page, count);
         }
         page += count + 1;
     }
-    return false;
+    return NULL;
 }
 
 bool vn_region_take_whole(struct vn_region *region, size_t most, size_t *off, size_t *len,
                           const uint8_t **bytes)
 {
-    assert(most >= VN_WHOLE_MIN);
+    assert(most >= 2 * VN_WHOLE_MIN);
     if (vn_region_is_foreign(region))
         return false;
     pthread_mutex_lock(&region->lock);
-    bool taken = take_whole(region, most, off, len);
+    const uint8_t *taken = take_whole(region, most, off, len);
     pthread_mutex_unlock(&region->lock);
     if (taken)
-        *bytes = region->twin.bytes + *off;
+        *bytes = taken;
     return taken;
+}
+
+int vn_region_expect(struct vn_region *region, size_t off, size_t len)
+{
+    if (vn_region_is_foreign(region))
+        return -ESHUTDOWN;
+    if (!vn_region_widen(region, &off, &len))
+        return -EINVAL;
+    pthread_mutex_lock(&region->lock);
+    size_t end = (off + len) / VN_PAGE_BYTES;
+    for (size_t page = off / VN_PAGE_BYTES; (page = vn_pageset_next(&region->bare, page)) < end;
+         page++) {
+        vn_pageset_remove(&region->whole, page);
+        vn_pageset_add(&region->pending, page);
+    }
+    pthread_mutex_unlock(&region->lock);
+    return 0;
 }
 
 static bool is_inside(const struct vn_region *region, size_t off, size_t len)
@@ -297,6 +368,7 @@ int vn_region_sent(struct vn_region *region, size_t off, size_t len, const void 
             vn_away_sent(region, page, from, n);
         else
             memcpy(region->twin.bytes + at, from, n);
+        vn_pageset_remove(&region->bare, page);
         vn_pageset_remove(&region->pending, page);
     }
     pthread_mutex_unlock(&region->lock);
@@ -316,6 +388,15 @@ static void remember_writes(struct vn_region *region, size_t off, size_t len)
     }
 }
 
+/* A bare page that the server writes, though no device could: it counts as sent. */
+static void give_twin(struct vn_region *region, size_t page)
+{
+    if (!vn_pageset_has(&region->bare, page))
+        return;
+    vn_twin_take_whole(&region->twin, region->live, page * VN_PAGE_BYTES, VN_PAGE_BYTES);
+    vn_pageset_remove(&region->bare, page);
+}
+
 /* The first `count` changes of the batch, of consecutive pages. */
 static int merge_batch(struct vn_region *region, size_t count)
 {
@@ -325,8 +406,10 @@ static int merge_batch(struct vn_region *region, size_t count)
     int err = vn_track_unlock(&region->track, off, end - off);
     if (err)
         return err;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        give_twin(region, region->batch[i].page);
         vn_twin_merge(&region->twin, region->live, &region->batch[i]);
+    }
     if (vn_track_relock(&region->track, off, end - off))
         remember_writes(region, off, end - off);
     return 0;
@@ -397,6 +480,8 @@ static int store_run(struct vn_region *region, size_t page, size_t count, const 
         return err;
     populate(region, page, count);
     vn_twin_put_whole(&region->twin, region->live, start, bytes, count * VN_PAGE_BYTES);
+    for (size_t i = page; i < page + count; i++)
+        vn_pageset_remove(&region->bare, i);
     return 0;
 }
 

@@ -86,11 +86,20 @@ int vn_region_encode(struct vn_region *region, struct vn_delta_codec *codec, str
                      size_t budget, enum vn_server_side server, size_t *changes) MUST_CHECK;
 
 /* Takes the first pending pages at or after *off that seem to be written as a whole, at least
- * VN_WHOLE_MIN and at most `most` bytes of them in a row, for a server that writes nothing there
- * meanwhile (VN_SERVER_IS_STILL).  True with their place and their bytes, which are to be sent as
- * they are; they stay so until the next call that encodes or applies.  False: there are none. */
+ * VN_WHOLE_MIN and at most `most` bytes (twice that or more) of them in a row, for a server that
+ * writes nothing there meanwhile (VN_SERVER_IS_STILL).  True with their place and their bytes,
+ * which are to be sent as they are, before the next call that encodes or applies.  False: there are
+ * none.
+ *
+ * The bytes of pages that went so the last time, too, are those of the mapping itself, and no twin
+ * of them is kept: such pages are bare.  The next time that they may have been written they are
+ * sent as a whole in any case.  So no device may be writing them: see vn_region_expect. */
 bool vn_region_take_whole(struct vn_region *region, size_t most, size_t *off, size_t *len,
                           const uint8_t **bytes) MUST_CHECK;
+
+/* A device may write the range once the pages that are pending now were encoded: bare ones among it
+ * are made pending, to get their twins.  0, -EINVAL past the end, -ESHUTDOWN. */
+int vn_region_expect(struct vn_region *region, size_t off, size_t len) MUST_CHECK;
 
 /* For the upload cache: pending pages that the server can have without their bytes being sent.
  *

@@ -21,8 +21,10 @@ struct vn_region {
     struct vn_pageset missing;   /* dropped; the server has them */
     struct vn_pageset asked;     /* missing and asked for */
     struct vn_pageset populated; /* whose twin has memory */
-    struct vn_change *batch;     /* BATCH of them, from the first apply on */
-    struct vn_pages stored;      /* by the last calls of vn_region_store, in a row */
+    struct vn_pageset whole;     /* sent as a whole the last time */
+    struct vn_pageset bare;  /* whose twin is not what the server has; see vn_region_take_whole */
+    struct vn_change *batch; /* BATCH of them, from the first apply on */
+    struct vn_pages stored;  /* by the last calls of vn_region_store, in a row */
     uint8_t *live;
     size_t bytes; /* of live: size in whole host pages */
 

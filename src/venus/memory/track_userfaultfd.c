@@ -4,9 +4,10 @@
  * needs no preparation: the write that creates a page also leaves it reported.
  *
  * A fault for each page costs a program that rewrites megabytes, a staging buffer say, more than
- * copying them.  So a span that two collections in a row found written as a whole is left open: its
- * pages are compared at each collection instead.  The first that finds it unchanged protects it,
- * and compares once more: what was written before shows then, what is written later is marked.
+ * copying them.  So a span that a collection finds written, as far as it looks, is left open: its
+ * pages are compared at each collection instead.  Once it is found unchanged, or unchanged for a
+ * while where it was written more than once, it is protected and compared once more: what was
+ * written before shows then, what is written later is marked.
  *
  * A span that the owner writes, a buffer that is read back say, is left open too: protecting it
  * after each time interrupts every core that runs the program, which costs more than comparing.  It
@@ -22,14 +23,20 @@ enum {
      * next collection less than the call that marks them clean. */
     UNLOCK_PAGES_MIN = 4,
     SPAN_BYTES = VN_TRACK_SPAN,
-    SPAN_PAGES = SPAN_BYTES / VN_PAGE_BYTES,
+    /* Of a span that a collection reaches into, the least that says something about it. */
+    SPAN_PART_PAGES = 16,
+    /* Collections that find a span unchanged before it is protected, where it was written again
+     * since it was opened first.  Comparing it costs a tenth of the faults of writing it, and a
+     * program may write the same bytes again. */
+    IDLE_MAX = 8,
 };
 
-/* Sets of spans, all that lie in the mapping as a whole. */
+/* Sets of spans. */
 struct spans {
-    struct vn_pageset written; /* as a whole, at the last collection */
     struct vn_pageset open;
     struct vn_pageset owned; /* open, and written by the owner since the last collection */
+    struct vn_pageset again; /* were open before */
+    uint8_t *left;           /* of each open one: collections that may find it unchanged */
 };
 
 static bool works(const struct vn_kernel *kernel)
@@ -42,9 +49,10 @@ static void fini(struct vn_track *track)
     struct spans *spans = track->state; /* unmapping ends the watch */
     if (!spans)
         return;
-    vn_pageset_fini(&spans->written);
     vn_pageset_fini(&spans->open);
     vn_pageset_fini(&spans->owned);
+    vn_pageset_fini(&spans->again);
+    free(spans->left);
     free(spans);
 }
 
@@ -55,11 +63,15 @@ static int init(struct vn_track *track)
         return -ENOMEM;
     track->state = spans;
     size_t count = track->size / SPAN_BYTES + 1;
-    int err = vn_pageset_init(&spans->written, count);
-    if (!err)
-        err = vn_pageset_init(&spans->open, count);
+    int err = vn_pageset_init(&spans->open, count);
     if (!err)
         err = vn_pageset_init(&spans->owned, count);
+    if (!err)
+        err = vn_pageset_init(&spans->again, count);
+    if (!err) {
+        spans->left = calloc(count, 1);
+        err = spans->left ? 0 : -ENOMEM;
+    }
     if (!err)
         err = vn_kernel_watch(track->kernel, (uintptr_t)track->base, track->size, false);
     if (err) {
@@ -86,15 +98,24 @@ static int protect(struct vn_track *track, size_t off, size_t len, bool on)
     return vn_kernel_protect(track->kernel, (uintptr_t)track->base + off, len, on);
 }
 
+/* What lies in the mapping of a span. */
+static size_t span_bytes(const struct vn_track *track, size_t at)
+{
+    size_t left = track->size - at * SPAN_BYTES;
+    return left < SPAN_BYTES ? left : SPAN_BYTES;
+}
+
 static int open_span(struct vn_track *track, size_t at)
 {
     struct spans *spans = track->state;
-    size_t off = at * SPAN_BYTES, left = track->size - off;
     if (vn_pageset_has(&spans->open, at))
         return 0;
-    int err = protect(track, off, left < SPAN_BYTES ? left : SPAN_BYTES, false);
-    if (!err)
+    int err = protect(track, at * SPAN_BYTES, span_bytes(track, at), false);
+    if (!err) {
         vn_pageset_add(&spans->open, at);
+        spans->left[at] = vn_pageset_has(&spans->again, at) ? IDLE_MAX : 1;
+        vn_pageset_add(&spans->again, at);
+    }
     return err;
 }
 
@@ -151,32 +172,32 @@ static int take_open(struct vn_track *track, size_t off, size_t len, struct vn_p
     size_t at = off / SPAN_BYTES;
     bool owned = vn_pageset_has(&spans->owned, at);
     vn_pageset_remove(&spans->owned, at);
-    if (add_different(track, off, len, written) || owned || len < SPAN_BYTES)
+    if (add_different(track, off, len, written) || owned)
+        spans->left[at] = IDLE_MAX;
+    else
+        spans->left[at]--;
+    if (spans->left[at])
         return 0;
-    int err = protect(track, off, len, true);
+    size_t start = at * SPAN_BYTES, bytes = span_bytes(track, at);
+    int err = protect(track, start, bytes, true);
     if (err)
         return err;
     vn_pageset_remove(&spans->open, at);
-    (void)add_different(track, off, len, written);
+    (void)add_different(track, start, bytes, written);
     return 0;
 }
 
-/* Remembers which spans were written as a whole; opens those that were the last time, too. */
-static int note_spans(struct vn_track *track, size_t off, size_t end,
-                      const struct vn_pageset *written)
+static int open_written(struct vn_track *track, size_t off, size_t end,
+                        const struct vn_pageset *written)
 {
-    struct spans *spans = track->state;
     int err = 0;
-    for (size_t at = (off + SPAN_BYTES - 1) / SPAN_BYTES; !err && (at + 1) * SPAN_BYTES <= end;
-         at++) {
-        bool whole = vn_pageset_run(written, at * SPAN_PAGES, SPAN_PAGES) == SPAN_PAGES;
-        if (!whole) {
-            vn_pageset_remove(&spans->written, at);
-        } else if (!vn_pageset_has(&spans->written, at)) {
-            vn_pageset_add(&spans->written, at);
-        } else {
+    for (size_t stop; !err && off < end; off = stop) {
+        size_t at = off / SPAN_BYTES;
+        stop = (at + 1) * SPAN_BYTES < end ? (at + 1) * SPAN_BYTES : end;
+        size_t pages = (stop - off) / VN_PAGE_BYTES;
+        if (pages >= SPAN_PART_PAGES &&
+            vn_pageset_run(written, off / VN_PAGE_BYTES, pages) == pages)
             err = open_span(track, at);
-        }
     }
     return err;
 }
@@ -186,7 +207,7 @@ static int take_marked(struct vn_track *track, size_t off, size_t len, struct vn
     struct taking taking = {.track = track, .written = written};
     int err =
         vn_kernel_take_written(track->kernel, (uintptr_t)track->base + off, len, add_span, &taking);
-    return err ? err : note_spans(track, off, off + len, written);
+    return err ? err : open_written(track, off, off + len, written);
 }
 
 static int take(struct vn_track *track, size_t off, size_t len, struct vn_pageset *written)

@@ -285,6 +285,12 @@ void vn_twin_take_whole(struct vn_twin *twin, const uint8_t *live, size_t off, s
     copy_racy(twin->bytes + off, live + off, len);
 }
 
+void vn_twin_take_samples(struct vn_twin *twin, const uint8_t *live, size_t page, size_t count)
+{
+    for (size_t end = page + count; page < end; page++)
+        copy_racy(twin->bytes + sample_of(page), live + sample_of(page), VN_BLOCK_BYTES);
+}
+
 void vn_twin_put_whole(struct vn_twin *twin, uint8_t *live, size_t off, const uint8_t *bytes,
                        size_t len)
 {
@@ -299,17 +305,36 @@ static bool can_be_alike(struct vn_twin *twin)
     return twin->alike.words || vn_pageset_init(&twin->alike, vn_twin_pages(twin)) == 0;
 }
 
-void vn_twin_store(struct vn_twin *twin, uint8_t *live, size_t off, const uint8_t *bytes,
-                   size_t len, bool alike)
+/* Of len bytes, those of pages for which live stands afterwards. */
+static size_t alike_bytes(const struct vn_twin *twin, size_t len, bool alike)
+{
+    return alike && twin->alike.words ? len / VN_PAGE_BYTES * VN_PAGE_BYTES : 0;
+}
+
+bool vn_twin_store_begin(struct vn_twin *twin, const uint8_t *live, size_t off, size_t len)
 {
     assert(off % VN_PAGE_BYTES == 0 && off <= twin->size && len <= twin->size - off);
-    size_t whole = alike && can_be_alike(twin) ? len / VN_PAGE_BYTES * VN_PAGE_BYTES : 0;
-    size_t first = off / VN_PAGE_BYTES;
-    vn_twin_part(twin, live, first + whole / VN_PAGE_BYTES, pages_up_to(off + len));
+    size_t first = off / VN_PAGE_BYTES, end = pages_up_to(off + len);
+    if (!can_be_alike(twin))
+        return false;
+    vn_twin_part(twin, live, first + len / VN_PAGE_BYTES, end);
+    vn_pageset_add_span(&twin->alike, first, end - first);
+    return true;
+}
+
+void vn_twin_store_copy(const struct vn_twin *twin, uint8_t *live, size_t off, const uint8_t *bytes,
+                        size_t len, bool alike)
+{
+    size_t whole = alike_bytes(twin, len, alike);
     copy_racy(live + off, bytes, len);
     memcpy(twin->bytes + off + whole, bytes + whole, len - whole);
-    if (whole)
-        vn_pageset_add_span(&twin->alike, first, whole / VN_PAGE_BYTES);
+}
+
+void vn_twin_store_end(struct vn_twin *twin, size_t off, size_t len, bool alike)
+{
+    size_t page = (off + alike_bytes(twin, len, alike)) / VN_PAGE_BYTES;
+    for (size_t end = pages_up_to(off + len); twin->alike.words && page < end; page++)
+        vn_pageset_remove(&twin->alike, page);
 }
 
 void vn_twin_part(struct vn_twin *twin, const uint8_t *live, size_t first, size_t end)

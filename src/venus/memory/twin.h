@@ -22,7 +22,7 @@
 struct vn_twin {
     uint8_t *bytes; /* whole pages; zero past size */
     size_t size;
-    struct vn_pageset alike; /* pages for which live stands; see vn_twin_store */
+    struct vn_pageset alike; /* pages for which live stands; see vn_twin_store_begin */
 };
 
 /* All zero, and without memory behind it until it is written.  0, -EINVAL for a size of 0 or past
@@ -103,6 +103,10 @@ size_t vn_twin_count_rewritten(const struct vn_twin *twin, const uint8_t *live, 
  * the same, whatever is written meanwhile. */
 void vn_twin_take_whole(struct vn_twin *twin, const uint8_t *live, size_t off, size_t len);
 
+/* The same for pages whose bytes are sent from live itself: the twin has only what the calls above
+ * look at. */
+void vn_twin_take_samples(struct vn_twin *twin, const uint8_t *live, size_t page, size_t count);
+
 /* At the client: the server's bytes at [off, off + len), whole pages, into both, where the program
  * writes nothing meanwhile. */
 void vn_twin_put_whole(struct vn_twin *twin, uint8_t *live, size_t off, const uint8_t *bytes,
@@ -112,9 +116,16 @@ void vn_twin_put_whole(struct vn_twin *twin, uint8_t *live, size_t off, const ui
  *
  * With `alike` whole pages are written to live only, which stands for the twin until vn_twin_part:
  * as long as no device can write them the two are the same, and a copy would be for nothing.  For
- * memory that is read as quickly as the twin. */
-void vn_twin_store(struct vn_twin *twin, uint8_t *live, size_t off, const uint8_t *bytes,
-                   size_t len, bool alike);
+ * memory that is read as quickly as the twin.
+ *
+ * In steps, for who gives its lock back while the bytes are copied: begin and end under it, copy
+ * without.  From begin to end the pages are alike for everybody else, who so does not compare them.
+ * False where there is no memory for that: the lock is to be kept. */
+bool vn_twin_store_begin(struct vn_twin *twin, const uint8_t *live, size_t off,
+                         size_t len) MUST_CHECK;
+void vn_twin_store_copy(const struct vn_twin *twin, uint8_t *live, size_t off, const uint8_t *bytes,
+                        size_t len, bool alike);
+void vn_twin_store_end(struct vn_twin *twin, size_t off, size_t len, bool alike);
 
 /* A device may write pages from first up to end from now on. */
 void vn_twin_part(struct vn_twin *twin, const uint8_t *live, size_t first, size_t end);

@@ -21,6 +21,21 @@ static const uint64_t leave_within_ns = 500 * HW_MS;
 /* For a peer to read why it was turned away. */
 static const uint64_t linger_ns = 200 * HW_MS;
 
+/* Pieces of an upload follow each other within some 50 us, and to be woken takes longer than that;
+ * so the thread that receives ahead is awake for several of them. */
+static const uint64_t awake_ns = 300 * HW_US;
+/* A few times what one recv of a large message takes, and no more than a sleep costs. */
+static const uint64_t let_go_ns = 100 * HW_US;
+
+enum {
+    /* An endpoint does not say whether it has something to parse, but a look at one that has, or
+     * that has ended, returns 0 at once.  A large message comes in fewer reads than this; if not,
+     * the rest of one is read under the lock. */
+    LOOKS_IN_A_ROW = 32,
+    RELAXES_A_LOOK = 64, /* a microsecond or so without the lock */
+    TRIES_TO_LOCK = 500, /* some 20 us: past what parsing and a write of credit take */
+};
+
 static void sleep_on(struct vn_channel *c, pthread_cond_t *cond, uint64_t ns)
 {
     struct timespec until;
@@ -39,9 +54,35 @@ static void take_in(struct vn_channel *c)
     pthread_cond_broadcast(&c->arrived);
 }
 
+static bool is_on(const struct vn_ahead *ahead)
+{
+    return atomic_load_explicit(&ahead->on, memory_order_relaxed);
+}
+
+static bool is_reading(const struct vn_ahead *ahead)
+{
+    return atomic_load_explicit(&ahead->reads, memory_order_relaxed);
+}
+
+/* True when the reader was the thread that receives ahead, the upload is over, and so nobody reads
+ * any more: it is not worth a sleep. */
+static bool await_ahead(struct vn_channel *c)
+{
+    if (!is_reading(&c->ahead) || is_on(&c->ahead))
+        return false;
+    vn_channel_unlock(c);
+    uint64_t start = hw_now_ns();
+    while (is_reading(&c->ahead) && hw_now_ns() - start < let_go_ns)
+        hw_cpu_relax();
+    vn_channel_lock(c);
+    return !is_reading(&c->ahead);
+}
+
 /* Another thread reads; this one helps to get the send queue out, or sleeps. */
 static void wait_beside_reader(struct vn_channel *c)
 {
+    if (await_ahead(c))
+        return;
     if (!rpc_send_blocked(c->ep)) {
         sleep_on(c, &c->arrived, slice_ns);
         return;
@@ -101,8 +142,16 @@ struct rpc_msg *vn_channel_poll(struct vn_channel *c)
     return msg;
 }
 
+/* While one thread stores an upload and another receives, neither holds the lock for as long as it
+ * takes to sleep and be woken. */
 void vn_channel_lock(struct vn_channel *c)
 {
+    bool tries = atomic_load_explicit(&c->ahead.started, memory_order_relaxed);
+    for (int i = 0; tries && i < TRIES_TO_LOCK; i++) {
+        if (pthread_mutex_trylock(&c->lock) == 0)
+            return;
+        hw_cpu_relax();
+    }
     pthread_mutex_lock(&c->lock);
 }
 
@@ -236,16 +285,113 @@ static void *keeper_main(void *arg)
     return NULL;
 }
 
+/* ---- receiving ahead ---- */
+
+/* Without the lock.  True: there seems to be something to parse; false: the upload is over. */
+static bool receive_some(struct vn_channel *c)
+{
+    int row = 0;
+    while (row < LOOKS_IN_A_ROW && is_on(&c->ahead))
+        row = rpc_wait_bytes(c->ep, 0) == 0 ? row + 1 : 0;
+    return row == LOOKS_IN_A_ROW;
+}
+
+/* With the lock.  At the end nothing is parsed: that might read on under the lock, which the
+ * executor wants now, and whoever waits next begins with what is there. */
+static void receive_ahead(struct vn_channel *c)
+{
+    atomic_store_explicit(&c->ahead.reads, true, memory_order_relaxed);
+    while (is_on(&c->ahead) && rpc_ep_status(c->ep) == 0) {
+        c->reading = true;
+        vn_channel_unlock(c);
+        bool has_more = receive_some(c);
+        vn_channel_lock(c);
+        c->reading = false;
+        if (has_more)
+            take_in(c);
+    }
+    atomic_store_explicit(&c->ahead.reads, false, memory_order_relaxed);
+    pthread_cond_broadcast(&c->arrived);
+}
+
+/* With the lock, which others get meanwhile. */
+static void look_again_soon(struct vn_channel *c)
+{
+    vn_channel_unlock(c);
+    for (int i = 0; i < RELAXES_A_LOOK; i++)
+        hw_cpu_relax();
+    vn_channel_lock(c);
+}
+
+static void await_upload(struct vn_channel *c)
+{
+    vn_channel_unlock(c);
+    uint64_t start = hw_now_ns();
+    while (!is_on(&c->ahead) && hw_now_ns() - start < awake_ns)
+        hw_cpu_relax();
+    vn_channel_lock(c);
+    c->ahead.sleeps = true;
+    while (!is_on(&c->ahead) && !c->stopping)
+        pthread_cond_wait(&c->ahead.wakes, &c->lock);
+    c->ahead.sleeps = false;
+}
+
+static void *ahead_main(void *arg)
+{
+    struct vn_channel *c = arg;
+    vn_channel_lock(c);
+    while (!c->stopping) {
+        if (!is_on(&c->ahead))
+            await_upload(c);
+        else if (c->reading || rpc_ep_status(c->ep))
+            look_again_soon(c);
+        else
+            receive_ahead(c);
+    }
+    vn_channel_unlock(c);
+    return NULL;
+}
+
+/* Once: a thread that could not be had is not asked for again. */
+static void start_ahead(struct vn_channel *c)
+{
+    c->ahead.allowed = pthread_create(&c->ahead.thread, NULL, ahead_main, c) == 0;
+    atomic_store_explicit(&c->ahead.started, c->ahead.allowed, memory_order_relaxed);
+}
+
+void vn_channel_upload_begin(struct vn_channel *c)
+{
+    assert(!is_on(&c->ahead));
+    if (!c->ahead.allowed)
+        return;
+    vn_channel_lock(c);
+    atomic_store_explicit(&c->ahead.on, true, memory_order_relaxed);
+    if (c->ahead.sleeps)
+        pthread_cond_signal(&c->ahead.wakes);
+    vn_channel_unlock(c);
+    if (!atomic_load_explicit(&c->ahead.started, memory_order_relaxed))
+        start_ahead(c);
+}
+
+void vn_channel_upload_end(struct vn_channel *c)
+{
+    atomic_store_explicit(&c->ahead.on, false, memory_order_relaxed);
+}
+
+/* ---- life ---- */
+
 int vn_channel_init(struct vn_channel *c, struct rpc_ep *ep, void (*tick)(void *user), void *user)
 {
     pthread_condattr_t attr;
     *c = (struct vn_channel){.ep = ep, .executing = true, .tick = tick, .user = user};
+    c->ahead.allowed = hw_cores() >= VN_SPIN_CORES;
     pthread_mutex_init(&c->turn, NULL);
     pthread_mutex_init(&c->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&c->arrived, &attr);
     pthread_cond_init(&c->keeper_wakes, &attr);
+    pthread_cond_init(&c->ahead.wakes, &attr);
     pthread_condattr_destroy(&attr);
     return -pthread_create(&c->keeper, NULL, keeper_main, c);
 }
@@ -255,8 +401,12 @@ void vn_channel_fini(struct vn_channel *c)
     vn_channel_lock(c);
     c->stopping = true;
     pthread_cond_signal(&c->keeper_wakes);
+    pthread_cond_signal(&c->ahead.wakes);
     vn_channel_unlock(c);
     pthread_join(c->keeper, NULL);
+    if (atomic_load_explicit(&c->ahead.started, memory_order_relaxed))
+        pthread_join(c->ahead.thread, NULL);
+    pthread_cond_destroy(&c->ahead.wakes);
     pthread_cond_destroy(&c->keeper_wakes);
     pthread_cond_destroy(&c->arrived);
     pthread_mutex_destroy(&c->lock);

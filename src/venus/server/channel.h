@@ -2,7 +2,9 @@
  *
  * One thread executes what arrives, others report what the GPU has done.  Whoever has to wait
  * reads for everybody; a keeper answers heartbeats while nobody does, because a driver may compile
- * for minutes, and ends the process of a client that has gone while the driver is busy.
+ * for minutes, and ends the process of a client that has gone while the driver is busy.  Where
+ * there are cores for it, one more thread receives what follows a large upload while the executor
+ * stores it.  What it receives is bounded as ever: by the window that the client was given.
  *
  * Locks, in this order: the turn, then the lock.  The lock guards the endpoint and all memory that
  * both kinds of threads touch.  Waiting for the peer gives it back meanwhile.  Deltas must leave in
@@ -10,15 +12,36 @@
  * until it is sent.
  *
  * Trust: as rpc/rpc.h.
- * Threads: any; vn_channel_receive and vn_channel_poll on one only.
+ * Threads: any; vn_channel_receive, vn_channel_poll and the calls about uploads on one only, the
+ * executor.
  * Lifetime: init/fini; the endpoint is the caller's, and outlives it. */
 #ifndef HAWSER_VENUS_SERVER_CHANNEL_H
 #define HAWSER_VENUS_SERVER_CHANNEL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "rpc/rpc.h"
+
+enum {
+    /* Executor, client, what runs them, and one for the others: with fewer cores nobody spins. */
+    VN_SPIN_CORES = 4,
+    /* Bytes that take longer to store than the thread takes to notice: some 15 us. */
+    VN_AHEAD_LEAST = 128 << 10,
+};
+
+/* The thread that receives ahead.  The atomics are relaxed: they only say when to look, and what
+ * was read is handed on under the lock. */
+struct vn_ahead {
+    bool allowed;         /* there are cores for it; the executor's */
+    _Atomic bool started; /* set by the executor: from now on a lock is worth some tries */
+    _Atomic bool on;      /* an upload is being stored; set under the lock, cleared without */
+    _Atomic bool reads;   /* it is who `reading` speaks of; changes under the lock */
+    bool sleeps;          /* under the lock */
+    pthread_cond_t wakes;
+    pthread_t thread;
+};
 
 struct vn_channel {
     struct rpc_ep *ep;
@@ -31,6 +54,7 @@ struct vn_channel {
     bool stopping;
     pthread_cond_t keeper_wakes;
     pthread_t keeper;
+    struct vn_ahead ahead;
     void (*tick)(void *user); /* the keeper's, without locks */
     void *user;
 };
@@ -39,7 +63,7 @@ struct vn_channel {
  * NULL) a few times a second.  0 or a negative errno. */
 int vn_channel_init(struct vn_channel *channel, struct rpc_ep *ep, void (*tick)(void *user),
                     void *user) MUST_CHECK;
-/* Ends the keeper.  No other thread may be inside. */
+/* Ends its threads.  No other may be inside. */
 void vn_channel_fini(struct vn_channel *channel);
 
 /* The next message, to be released under the lock; NULL when the connection has ended.  Flushes
@@ -48,6 +72,12 @@ struct rpc_msg *vn_channel_receive(struct vn_channel *channel);
 
 /* The same without waiting: NULL when nothing has arrived, too. */
 struct rpc_msg *vn_channel_poll(struct vn_channel *channel);
+
+/* The executor begins to store what a client uploads, VN_AHEAD_LEAST bytes or more, and has done
+ * so: what arrives meanwhile is received.  Without the lock, which the executor had better not hold
+ * for long between the two.  Nothing where cores are few, or the thread cannot be had. */
+void vn_channel_upload_begin(struct vn_channel *channel);
+void vn_channel_upload_end(struct vn_channel *channel);
 
 void vn_channel_lock(struct vn_channel *channel);
 void vn_channel_unlock(struct vn_channel *channel);

@@ -267,21 +267,41 @@ static int check_range(const struct memory *memory, uint64_t off, size_t len)
     return inside && off % VN_PAGE_BYTES == 0 ? 0 : -EPROTO;
 }
 
+static void copy_in(const struct memory *memory, size_t off, const void *bytes, size_t len)
+{
+    if (memory->lazy)
+        memcpy(memory->live + off, bytes, len);
+    else
+        vn_twin_store_copy(&memory->twin, memory->live, off, bytes, len, memory->cached);
+}
+
+/* The bytes are copied without the lock, so that others receive and report meanwhile.  The memory
+ * stays: only the executor, which is here, maps and frees.  Nobody else writes to live, and who
+ * compares skips pages that are being stored; lazy memory is read by the executor only.  Where
+ * caches are invalidated the lock is kept, for that would take away what is not flushed yet. */
 int vn_memories_store(struct vn_memories *m, uint64_t id, uint64_t off, const void *bytes,
                       size_t len)
 {
     vn_channel_lock(m->channel);
     struct memory *memory = vn_keymap_get(&m->by_id, id);
     int rc = check_range(memory, off, len);
-    if (rc == 0) {
-        if (memory->lazy)
-            memcpy(memory->live + off, bytes, len);
-        else
-            vn_twin_store(&memory->twin, memory->live, (size_t)off, bytes, len, memory->cached);
-        flush_caches(memory);
+    if (rc) {
+        vn_channel_unlock(m->channel);
+        return rc;
     }
+    bool is_skipped =
+        memory->lazy || vn_twin_store_begin(&memory->twin, memory->live, (size_t)off, len);
+    bool apart = is_skipped && memory->coherent;
+    if (apart)
+        vn_channel_unlock(m->channel);
+    copy_in(memory, (size_t)off, bytes, len);
+    if (apart)
+        vn_channel_lock(m->channel);
+    if (!memory->lazy)
+        vn_twin_store_end(&memory->twin, (size_t)off, len, memory->cached);
+    flush_caches(memory);
     vn_channel_unlock(m->channel);
-    return rc;
+    return 0;
 }
 
 int vn_memories_write(struct vn_memories *m, uint64_t id, uint64_t off, const void *bytes,

@@ -369,7 +369,14 @@ static int op_write(struct vn_session *s, struct wire_dec *in)
     if (!memory)
         return -ENOENT;
     settle(s, VN_SETTLE_PLAIN);
-    return memory->handle ? vn_memories_store(s->memories, id, off, bytes, len) : 0;
+    if (!memory->handle)
+        return 0;
+    if (len < VN_AHEAD_LEAST)
+        return vn_memories_store(s->memories, id, off, bytes, len);
+    vn_channel_upload_begin(&s->channel);
+    int rc = vn_memories_store(s->memories, id, off, bytes, len);
+    vn_channel_upload_end(&s->channel);
+    return rc;
 }
 
 static int op_reuse(struct vn_session *s, struct wire_dec *in)

@@ -47,19 +47,50 @@ static void put_noise(size_t first, size_t count)
     }
 }
 
-/* Collects and stores what is whole at the server; how many pages. */
-static size_t push_whole(void)
+static _Atomic uint64_t *word_at(uint8_t *base, size_t at)
+{
+    return (_Atomic uint64_t *)(void *)(base + at);
+}
+
+static void store(size_t off, const uint8_t *bytes, size_t len)
+{
+    assert_true(vn_twin_store_begin(&joint.twin, joint.server, off, len));
+    vn_twin_store_copy(&joint.twin, joint.server, off, bytes, len, server_is_cached);
+    vn_twin_store_end(&joint.twin, off, len, server_is_cached);
+}
+
+/* What the server gets of bytes that may be the program's own: each word is read once. */
+static void send_whole(size_t off, const uint8_t *bytes, size_t len)
+{
+    static uint64_t message[MOST / 8];
+    assert_true(len >= VN_WHOLE_MIN && len <= MOST);
+    assert_int_equal(len % VN_PAGE_BYTES, 0);
+    for (size_t at = 0; at < len; at += 8)
+        message[at / 8] =
+            atomic_load_explicit(word_at((uint8_t *)(uintptr_t)bytes, at), memory_order_relaxed);
+    store(off, (const uint8_t *)message, len);
+}
+
+/* Collects and stores what is whole at the server; how many pages, and of those how many came from
+ * the mapping itself. */
+static size_t push_whole_and(size_t *bare)
 {
     const uint8_t *bytes;
     size_t off = 0, len, pages = 0;
+    *bare = 0;
     assert_int_equal(vn_region_collect(joint.region, 0, SIZE_MAX), 0);
     for (; vn_region_take_whole(joint.region, MOST, &off, &len, &bytes); off += len) {
-        assert_true(len >= VN_WHOLE_MIN && len <= MOST);
-        assert_int_equal(len % VN_PAGE_BYTES, 0);
-        vn_twin_store(&joint.twin, joint.server, off, bytes, len, server_is_cached);
+        send_whole(off, bytes, len);
         pages += len / VN_PAGE_BYTES;
+        *bare += bytes == joint.live + off ? len / VN_PAGE_BYTES : 0;
     }
     return pages;
+}
+
+static size_t push_whole(void)
+{
+    size_t bare;
+    return push_whole_and(&bare);
 }
 
 static void assert_same(void)
@@ -73,8 +104,7 @@ static void pages_written_as_a_whole_travel_as_they_are(void **state)
     (void)state;
     put_noise(3, LEAST);
     put_noise(100, 4 * LEAST + 5);
-    assert_int_equal(push_whole(), LEAST + 4 * LEAST);
-    assert_int_equal(joint_push(&joint), 5); /* the rest is short */
+    assert_int_equal(push_whole(), LEAST + 4 * LEAST + 5); /* no rest that is short */
     assert_same();
     assert_int_equal(joint_push(&joint), 0);
     joint.live[5 * VN_PAGE_BYTES] ^= 1;
@@ -119,7 +149,7 @@ static void a_write_after_they_were_taken_is_found(void **state)
     assert_int_equal(vn_region_collect(joint.region, 0, SIZE_MAX), 0);
     assert_true(vn_region_take_whole(joint.region, MOST, &off, &len, &bytes));
     joint.live[VN_PAGE_BYTES + 9] ^= 1; /* before they are sent */
-    vn_twin_store(&joint.twin, joint.server, off, bytes, len, server_is_cached);
+    store(off, bytes, len);
     assert_int_not_equal(joint.server[VN_PAGE_BYTES + 9], joint.live[VN_PAGE_BYTES + 9]);
     assert_int_equal(joint_push(&joint), 1);
     assert_same();
@@ -146,6 +176,103 @@ static void the_end_within_a_page_is_left_to_deltas(void **state)
     assert_int_equal(push_whole(), LEAST + 1);
     assert_int_equal(joint_push(&joint), 1);
     assert_same();
+}
+
+/* --- pages without a twin --- */
+
+static void make_bare(size_t first, size_t count)
+{
+    size_t bare;
+    put_noise(first, count);
+    assert_int_equal(push_whole_and(&bare), count);
+    assert_int_equal(bare, 0);
+    put_noise(first, count);
+    assert_int_equal(push_whole_and(&bare), count);
+    assert_int_equal(bare, count);
+    assert_same();
+}
+
+static void what_goes_whole_again_goes_from_where_it_lies(void **state)
+{
+    size_t bare;
+    (void)state;
+    make_bare(0, PAGES);
+    put_noise(0, PAGES);
+    assert_int_equal(push_whole_and(&bare), PAGES);
+    assert_int_equal(bare, PAGES);
+    assert_same();
+}
+
+/* It may be sent once in vain, for nobody knows; then it has a twin. */
+static void what_was_not_written_again_gets_its_twin(void **state)
+{
+    (void)state;
+    make_bare(0, PAGES);
+    assert_int_equal(push_whole(), 0);
+    (void)joint_push(&joint);
+    assert_same();
+    joint.live[3 * VN_PAGE_BYTES] ^= 1;
+    (void)joint_push(&joint); /* whole, where none was sent above */
+    assert_same();
+    joint.live[3 * VN_PAGE_BYTES + 1] ^= 1;
+    assert_int_equal(joint_push(&joint), 1);
+    assert_true(wire_enc_len(&joint.up) < 64);
+    assert_same();
+}
+
+static void a_byte_written_while_they_are_sent_is_sent_again(void **state)
+{
+    const uint8_t *bytes;
+    size_t off = 0, len;
+    (void)state;
+    make_bare(0, LEAST);
+    put_noise(0, LEAST);
+    assert_int_equal(vn_region_collect(joint.region, 0, SIZE_MAX), 0);
+    assert_true(vn_region_take_whole(joint.region, MOST, &off, &len, &bytes));
+    send_whole(off, bytes, len);
+    joint.live[VN_PAGE_BYTES + 9] ^= 1;
+    assert_true(joint_push(&joint) >= 1);
+    assert_same();
+}
+
+/* A device and the program write neighbours in a page that was bare. */
+static void what_a_device_may_write_gets_its_twin_before(void **state)
+{
+    (void)state;
+    make_bare(0, 2 * LEAST);
+    put_noise(0, LEAST); /* those of the range that look rewritten, too, must not go bare again */
+    assert_int_equal(
+        vn_region_expect(joint.region, 2 * VN_PAGE_BYTES + 5, (2 * LEAST - 4) * VN_PAGE_BYTES), 0);
+    (void)push_whole();
+    (void)joint_push(&joint);
+    assert_same();
+    vn_twin_part(&joint.twin, joint.server, 0, PAGES);
+    for (size_t page = 2; page < 2 * LEAST - 1; page++) {
+        joint.server[page * VN_PAGE_BYTES + 10] ^= 1;
+        joint.live[page * VN_PAGE_BYTES + 11] ^= 1;
+    }
+    assert_int_equal(joint_encode_server(&joint), 2 * LEAST - 3);
+    (void)joint_push(&joint);
+    joint_apply(&joint);
+    assert_true(joint_push(&joint) <= 1); /* a page beside the range, which is bare yet */
+    assert_memory_equal(joint.live, joint.server, joint.size);
+    assert_int_equal(vn_region_expect(joint.region, SIZE, 1), -EINVAL);
+}
+
+static void what_the_server_has_otherwise_is_a_twin(void **state)
+{
+    (void)state;
+    make_bare(0, LEAST);
+    put_noise(0, LEAST);
+    assert_int_equal(vn_region_collect(joint.region, 0, SIZE_MAX), 0);
+    uint8_t piece[2 * VN_PAGE_BYTES];
+    assert_int_equal(vn_region_read(joint.region, 0, sizeof(piece), piece), 0);
+    vn_twin_write(&joint.twin, joint.server, 0, piece, sizeof(piece));
+    assert_int_equal(vn_region_sent(joint.region, 0, sizeof(piece), piece), 0);
+    assert_int_equal(push_whole(), 0); /* the rest is short */
+    (void)joint_push(&joint);
+    assert_same();
+    assert_int_equal(joint_push(&joint), 0);
 }
 
 /* --- what stands for a twin --- */
@@ -196,7 +323,7 @@ static void a_part_of_a_page_is_stored_in_both(void **state)
     put_noise(0, LEAST);
     assert_int_equal(push_whole(), LEAST);
     memset(bytes, 9, sizeof(bytes));
-    vn_twin_store(&joint.twin, joint.server, VN_PAGE_BYTES, bytes, sizeof(bytes), server_is_cached);
+    store(VN_PAGE_BYTES, bytes, sizeof(bytes));
     memcpy(joint.live + VN_PAGE_BYTES, bytes, sizeof(bytes));
     assert_same();
     assert_int_equal(joint.twin.alike.count, server_is_cached ? LEAST - 1 : 0);
@@ -206,11 +333,6 @@ static void a_part_of_a_page_is_stored_in_both(void **state)
 
 static _Atomic uint64_t published;
 static _Atomic bool stop;
-
-static _Atomic uint64_t *word_at(uint8_t *base, size_t at)
-{
-    return (_Atomic uint64_t *)(void *)(base + at);
-}
 
 /* Fills all pages, with its count now and then and otherwise with noise; says how far it is. */
 static void *fill_main(void *arg)
@@ -365,6 +487,11 @@ int main(int argc, char **argv)
         WITH_JOINT(a_write_after_they_were_taken_is_found),
         WITH_JOINT(memory_filled_again_and_again_is_followed),
         WITH_JOINT(the_end_within_a_page_is_left_to_deltas),
+        WITH_JOINT(what_goes_whole_again_goes_from_where_it_lies),
+        WITH_JOINT(what_was_not_written_again_gets_its_twin),
+        WITH_JOINT(a_byte_written_while_they_are_sent_is_sent_again),
+        WITH_JOINT(what_a_device_may_write_gets_its_twin_before),
+        WITH_JOINT(what_the_server_has_otherwise_is_a_twin),
         WITH_JOINT(live_memory_stands_for_its_twin_until_a_device_may_write_it),
         WITH_JOINT(deltas_and_known_pieces_part_what_they_change),
         WITH_JOINT(a_part_of_a_page_is_stored_in_both),
