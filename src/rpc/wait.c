@@ -12,8 +12,8 @@ enum {
 
 static const uint64_t short_spin_ns = 50 * HW_US; /* a few loopback round trips */
 /* Past what the looks themselves take.  A long spin meets the small delays of any machine, a
- * virtual one above all; whoever wants its core takes it for longer than those. */
-static const uint64_t interrupted_ns = 20 * HW_US, long_interrupted_ns = 200 * HW_US;
+ * virtual one above all; whoever wants its core takes it for a slice of the scheduler's. */
+static const uint64_t interrupted_ns = 20 * HW_US, long_interrupted_ns = HW_MS;
 
 void rpc_waiter_init(struct rpc_waiter *w, enum rpc_wait_mode mode, uint64_t patience_ns)
 {

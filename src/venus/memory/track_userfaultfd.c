@@ -23,8 +23,8 @@ enum {
      * next collection less than the call that marks them clean. */
     UNLOCK_PAGES_MIN = 4,
     SPAN_BYTES = VN_TRACK_SPAN,
-    /* Of a span that a collection reaches into, the least that says something about it. */
-    SPAN_PART_PAGES = 16,
+    /* Of a span that a collection reaches into, the least that is worth to be spared faults. */
+    SPAN_PART_PAGES = 4,
     /* Collections that find a span unchanged before it is protected, where it was written again
      * since it was opened first.  Comparing it costs a tenth of the faults of writing it, and a
      * program may write the same bytes again. */

@@ -100,11 +100,16 @@ static void wait_once(struct vn_channel *c)
         wait_beside_reader(c);
         return;
     }
+    struct rpc_transport *t = rpc_ep_transport(c->ep);
     uint64_t now = hw_now_ns(), tick = rpc_next_tick(c->ep);
     uint64_t left = tick > now ? tick - now : 0;
+    uint64_t quiet = c->quiet_until_ns > now ? c->quiet_until_ns - now : 0;
     c->reading = true;
     vn_channel_unlock(c);
-    (void)rpc_wait_bytes(c->ep, left);
+    if (quiet)
+        (void)t->ops->wait(t, RPC_WAIT_RECV, quiet < left ? quiet : left);
+    else
+        (void)rpc_wait_bytes(c->ep, left);
     vn_channel_lock(c);
     c->reading = false;
     take_in(c);
@@ -128,6 +133,13 @@ struct rpc_msg *vn_channel_receive(struct vn_channel *c)
     c->executing = true;
     vn_channel_unlock(c);
     return msg;
+}
+
+void vn_channel_expect(struct vn_channel *c, uint64_t ns)
+{
+    vn_channel_lock(c);
+    c->quiet_until_ns = ns;
+    vn_channel_unlock(c);
 }
 
 struct rpc_msg *vn_channel_poll(struct vn_channel *c)

@@ -55,6 +55,7 @@ struct vn_channel {
     pthread_cond_t keeper_wakes;
     pthread_t keeper;
     struct vn_ahead ahead;
+    uint64_t quiet_until_ns;  /* see vn_channel_expect */
     void (*tick)(void *user); /* the keeper's, without locks */
     void *user;
 };
@@ -69,6 +70,11 @@ void vn_channel_fini(struct vn_channel *channel);
 /* The next message, to be released under the lock; NULL when the connection has ended.  Flushes
  * before it waits. */
 struct rpc_msg *vn_channel_receive(struct vn_channel *channel);
+
+/* The client is likely to be quiet until then: who waits sleeps, and begins to look when it is
+ * time.
+ */
+void vn_channel_expect(struct vn_channel *channel, uint64_t ns);
 
 /* The same without waiting: NULL when nothing has arrived, too. */
 struct rpc_msg *vn_channel_poll(struct vn_channel *channel);

@@ -22,7 +22,9 @@ static const uint64_t spin_most_ns = VN_PATIENCE_NS; /* the same where it spins 
 static const uint64_t margin_most_ns = 2 * HW_MS;
 enum { MARGIN_PART = 8 };
 enum { DISTRUST_MAX = 10 }; /* one look in 1,024 waits: its cost vanishes, a change is noticed */
-static const uint64_t interrupted_ns = 50 * HW_US; /* no look at a counter takes that long */
+/* Whoever wants the core takes it for a slice of the scheduler's; a virtual machine has shorter
+ * delays of its own. */
+static const uint64_t interrupted_ns = HW_MS;
 enum { HELD_REST = 16 }; /* submissions without holding after something had to wait */
 
 static void list_add(struct vn_batch_list *list, struct vn_batch *batch)
@@ -214,9 +216,9 @@ static VkResult look_for_device(const struct vn_queue *q, struct vn_patience *p,
 static VkResult look_near_the_end(const struct vn_queue *q, const struct vn_patience *p,
                                   uint64_t start, uint64_t *number)
 {
-    uint64_t part = p->usual_ns / MARGIN_PART;
-    uint64_t margin = part < margin_most_ns ? part : margin_most_ns;
-    uint64_t spent = hw_now_ns() - start, nap = p->usual_ns - margin;
+    uint64_t usual = atomic_load_explicit(&p->usual_ns, memory_order_relaxed);
+    uint64_t part = usual / MARGIN_PART, margin = part < margin_most_ns ? part : margin_most_ns;
+    uint64_t spent = hw_now_ns() - start, nap = usual - margin;
     if (!q->reports->spins || nap <= spent || nap - spent > wait_slice_ns)
         return VK_TIMEOUT;
     VkResult result = wait_slice(q, number, nap - spent);
@@ -231,7 +233,7 @@ static VkResult wait_for_device(const struct vn_queue *q, struct vn_patience *p,
         result = look_near_the_end(q, p, start, number);
     while (result == VK_TIMEOUT)
         result = wait_slice(q, number, wait_slice_ns);
-    p->usual_ns = hw_now_ns() - start;
+    atomic_store_explicit(&p->usual_ns, hw_now_ns() - start, memory_order_relaxed);
     return result;
 }
 
@@ -407,6 +409,14 @@ static bool hold(struct vn_queue *q)
     return true;
 }
 
+/* A client that waits for long work has little to say before its end. */
+static void expect_quiet(const struct vn_queue *q)
+{
+    uint64_t usual = atomic_load_explicit(&q->patience.usual_ns, memory_order_relaxed);
+    if (q->reports->spins)
+        vn_channel_expect(q->reports->channel, hw_now_ns() + usual);
+}
+
 void vn_queue_report_held(struct vn_reports *reports)
 {
     struct vn_queue *q = reports->held;
@@ -419,6 +429,7 @@ void vn_queue_report_held(struct vn_reports *reports)
         return;
     if (reports->waited) {
         reports->waited = false; /* long, but nothing had to wait for it */
+        expect_quiet(q);
         vn_queue_hand_over(reports);
         return;
     }

@@ -59,7 +59,8 @@ struct vn_batch_list {
 struct vn_patience {
     uint8_t distrust;
     uint32_t rest;
-    uint64_t usual_ns; /* what the last wait took */
+    /* What the last wait took.  Relaxed: the executor guesses by what the thread had. */
+    _Atomic uint64_t usual_ns;
 };
 
 struct vn_queue;

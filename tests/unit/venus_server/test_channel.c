@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -72,6 +73,42 @@ static void a_look_takes_what_is_there_and_does_not_wait(void **state)
         vn_channel_unlock(&duet.channel);
     }
     assert_null(vn_channel_poll(&duet.channel));
+    duet_end(&duet);
+}
+
+static void *post_to_who_waits(void *arg)
+{
+    char body[] = "ab";
+    struct iovec iov = {body, 2};
+    struct rpc_send send = {.method = METHOD, .iov = &iov, .iov_count = 1};
+    uint64_t end_ns = hw_now_ns() + DUET_PATIENCE_MS * HW_MS;
+    (void)arg;
+    for (bool waits = false; !waits; sched_yield()) {
+        assert_true(hw_now_ns() < end_ns);
+        vn_channel_lock(&duet.channel);
+        waits = duet.channel.reading;
+        vn_channel_unlock(&duet.channel);
+    }
+    assert_int_equal(rpc_client_post(duet.client, &send), 0);
+    assert_int_equal(rpc_client_flush(duet.client), 0);
+    return NULL;
+}
+
+static void a_client_that_was_expected_later_is_heard_at_once(void **state)
+{
+    pthread_t poster;
+    (void)state;
+    duet_start(&duet, 0, 0);
+    for (int i = 0; i < 2; i++) { /* later, and by now */
+        vn_channel_expect(&duet.channel, hw_now_ns() + (i == 0 ? 3600 * HW_SEC : 0));
+        assert_int_equal(pthread_create(&poster, NULL, post_to_who_waits, NULL), 0);
+        struct rpc_msg *msg = vn_channel_receive(&duet.channel);
+        assert_non_null(msg);
+        vn_channel_lock(&duet.channel);
+        rpc_release(duet.ep, msg);
+        vn_channel_unlock(&duet.channel);
+        pthread_join(poster, NULL);
+    }
     duet_end(&duet);
 }
 
@@ -183,6 +220,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_look_takes_what_is_there_and_does_not_wait),
+        cmocka_unit_test(a_client_that_was_expected_later_is_heard_at_once),
         cmocka_unit_test(pushes_arrive_in_the_order_of_turns),
         cmocka_unit_test(pushes_pass_a_reader_that_waits),
         cmocka_unit_test(the_keeper_answers_for_a_busy_executor),

@@ -566,7 +566,7 @@ static void work_as_long_as_the_last_is_looked_for_near_its_end(void **state)
     pthread_mutex_lock(&gpu.lock);
     gpu.outlasts_naps = spins;
     pthread_mutex_unlock(&gpu.lock);
-    submit(1, 1, 0, VK_SUCCESS);
+    submit(1, 1, BYTES, VK_SUCCESS);
     reports.patience = (struct vn_patience){.rest = 1, .usual_ns = usual_ns};
     if (!spins)
         gpu_reaches(1, VK_SUCCESS);
