@@ -23,15 +23,21 @@ static enum cli_exit read_shadow_rate(struct service_llm *s, const char *rate,
     return CLI_DONE;
 }
 
+/* The option given that means nothing without a place for KV. */
+static const char *needs_shadow(const struct service_llm_options *o)
+{
+    return o->evict            ? "--evict"
+           : o->share_prefixes ? "--share-prefixes"
+           : o->shadow_rate    ? "--shadow-rate"
+                               : NULL;
+}
+
 /* --shadow, and what goes with it. */
 static enum cli_exit read_shadow(struct service_llm *s, const struct service_llm_options *o,
                                  struct llm_worker_options *out)
 {
     static const char kvd[] = "kvd:";
-    const char *needs = o->evict            ? "--evict"
-                        : o->share_prefixes ? "--share-prefixes"
-                        : o->shadow_rate    ? "--shadow-rate"
-                                            : NULL;
+    const char *needs = needs_shadow(o);
     if (!o->shadow && needs)
         return cli_fail(CLI_USAGE, "serve: %s needs a place to move KV to: --shadow host", needs);
     if (!o->shadow)
@@ -60,6 +66,9 @@ static enum cli_exit read_shadow(struct service_llm *s, const struct service_llm
 enum cli_exit service_llm_open(struct service_llm *s, const struct service_llm_options *o)
 {
     char why[LLM_WHY_CHARS];
+    const char *needs = o->shadow ? "--shadow" : needs_shadow(o);
+    if (!o->model && needs)
+        return cli_fail(CLI_USAGE, "serve: %s is about a model's KV cache: --model FILE", needs);
     if (!o->model)
         return CLI_DONE;
     if (llm_file_open(o->model, &s->file, why))

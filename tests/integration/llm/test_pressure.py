@@ -90,6 +90,8 @@ class Recovery(Modes):
                            (("--shadow", "host", "--evict", "5@1"), "layers 0 to 1"),
                            (("--shadow", "host", "--evict", "0@0"), "layers 0 to 1")):
             self.expect(hawser("serve", "--no-devices", "--model", self.model, *args), USAGE, says)
+        for args in (("--evict", "all"), ("--shadow", "host"), ("--shadow-rate", "1Gbit")):
+            self.expect(hawser("serve", "--no-devices", *args), USAGE, "--model")
         self.expect(hawser("serve", "--no-devices", "--model", self.model, "--shadow",
                            f"kvd:{self.dir}/none"), FAILED, "none")
 
