@@ -361,8 +361,12 @@ VkResult vn_memory_expect(struct vn_device *device, const struct vn_ranges *rang
     pthread_mutex_lock(&device->lock);
     for (const struct vn_memory *m = device->visible; m && rc == 0; m = m->next_visible) {
         size_t i = m->tracked ? vn_ranges_first(ranges, m->object.id) : ranges->count;
-        for (; rc == 0 && i < ranges->count && ranges->items[i].memory == m->object.id; i++)
-            rc = vn_region_expect(m->region, ranges->items[i].offset, ranges->items[i].bytes);
+        for (; rc == 0 && i < ranges->count && ranges->items[i].memory == m->object.id; i++) {
+            const struct vn_range *range = &ranges->items[i];
+            uint64_t left = range->offset < m->size ? m->size - range->offset : 0;
+            uint64_t bytes = range->bytes < left ? range->bytes : left;
+            rc = bytes ? vn_region_expect(m->region, range->offset, bytes) : 0;
+        }
     }
     pthread_mutex_unlock(&device->lock);
     return rc ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
