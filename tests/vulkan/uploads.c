@@ -199,8 +199,8 @@ static void staging_becomes_a_target(void)
     for (uint32_t i = 0; i < VKT_COUNT(words); i++)
         words[i] =
             (VkBufferCopy){.srcOffset = i * 4, .dstOffset = PIECE / 2 + i * PAGE + 8, .size = 4};
-    for (uint32_t round = 0; round < 2; round++) {
-        for (uint32_t i = 0; i < ROUNDS + 1; i++) {
+    for (uint32_t round = 0; round < 3; round++) {
+        for (uint32_t i = 0; i < (round < 2 ? ROUNDS + 1 : 1); i++) {
             vkt_pattern(map, PIECE, 70 + 10 * round + i);
             copy_up(&up);
             vkt_out_buffer("filled", &up.device);

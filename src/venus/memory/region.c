@@ -323,12 +323,11 @@ int vn_region_expect(struct vn_region *region, size_t off, size_t len)
     if (!vn_region_widen(region, &off, &len))
         return -EINVAL;
     pthread_mutex_lock(&region->lock);
-    size_t end = (off + len) / VN_PAGE_BYTES;
-    for (size_t page = off / VN_PAGE_BYTES; (page = vn_pageset_next(&region->bare, page)) < end;
-         page++) {
-        vn_pageset_remove(&region->whole, page);
+    size_t first = off / VN_PAGE_BYTES, end = first + len / VN_PAGE_BYTES;
+    for (size_t page = first; (page = vn_pageset_next(&region->whole, page)) < end; page++)
+        vn_pageset_remove(&region->whole, page); /* or it would go bare now */
+    for (size_t page = first; (page = vn_pageset_next(&region->bare, page)) < end; page++)
         vn_pageset_add(&region->pending, page);
-    }
     pthread_mutex_unlock(&region->lock);
     return 0;
 }

@@ -275,6 +275,111 @@ static void what_the_server_has_otherwise_is_a_twin(void **state)
     assert_int_equal(joint_push(&joint), 0);
 }
 
+/* --- all of it in random order --- */
+
+static uint8_t model[SIZE];           /* what each byte was written last, by either side */
+static size_t batch_first, batch_end; /* pages that a device may write; none when equal */
+
+static size_t below(size_t n)
+{
+    return (size_t)hw_rng_u64(&rng) % n;
+}
+
+static bool is_under_way(size_t page)
+{
+    return page >= batch_first && page < batch_end;
+}
+
+/* Pages as a whole, but for those that a device may be writing. */
+static void host_fills(void)
+{
+    size_t first = below(PAGES), count = 1 + below(PAGES - first);
+    for (size_t page = first; page < first + count; page++) {
+        if (is_under_way(page))
+            continue;
+        put_noise(page, 1);
+        memcpy(model + page * VN_PAGE_BYTES, joint.live + page * VN_PAGE_BYTES, VN_PAGE_BYTES);
+    }
+}
+
+/* Bytes that no device writes. */
+static void host_writes_some(void)
+{
+    for (size_t i = 0, count = below(40); i < count; i++) {
+        size_t at = below(SIZE / 4) * 4 + 1;
+        joint.live[at] = model[at] = (uint8_t)hw_rng_u64(&rng);
+    }
+}
+
+static void device_writes_some(void)
+{
+    for (size_t i = 0, count = batch_end - batch_first; i < count; i++) {
+        size_t at = (batch_first + below(count)) * VN_PAGE_BYTES + below(VN_PAGE_BYTES / 4) * 4;
+        joint.server[at] = model[at] = (uint8_t)hw_rng_u64(&rng);
+    }
+}
+
+static void host_submits(void)
+{
+    if (batch_first == batch_end)
+        (void)push_whole();
+    (void)joint_push(&joint);
+}
+
+static void a_batch_begins(void)
+{
+    size_t first = below(PAGES), end = first + 1 + below(PAGES - first);
+    assert_int_equal(
+        vn_region_expect(joint.region, first * VN_PAGE_BYTES, (end - first) * VN_PAGE_BYTES), 0);
+    host_submits();
+    vn_twin_part(&joint.twin, joint.server, first, end);
+    batch_first = first;
+    batch_end = end;
+}
+
+static void a_batch_ends(void)
+{
+    (void)joint_pull(&joint);
+    batch_first = batch_end = 0;
+    host_submits();
+    assert_memory_equal(joint.live, model, SIZE);
+    assert_memory_equal(joint.server, model, SIZE);
+}
+
+static void whatever_both_sides_write_in_turn_is_kept(void **state)
+{
+    enum { STEPS = 600 };
+    (void)state;
+    memset(model, 0, sizeof(model));
+    for (int step = 0; step < STEPS; step++) {
+        bool under_way = batch_first < batch_end;
+        switch (below(8)) {
+        case 0:
+        case 1:
+            host_fills();
+            break;
+        case 2:
+            host_writes_some();
+            break;
+        case 3:
+        case 4:
+            host_submits();
+            break;
+        case 5:
+            if (!under_way)
+                a_batch_begins();
+            break;
+        case 6:
+            device_writes_some();
+            break;
+        default:
+            if (under_way)
+                a_batch_ends();
+        }
+    }
+    a_batch_ends();
+}
+
 /* --- what stands for a twin --- */
 
 /* Until a device may write it; what it writes then is found. */
@@ -492,6 +597,7 @@ int main(int argc, char **argv)
         WITH_JOINT(a_byte_written_while_they_are_sent_is_sent_again),
         WITH_JOINT(what_a_device_may_write_gets_its_twin_before),
         WITH_JOINT(what_the_server_has_otherwise_is_a_twin),
+        WITH_JOINT(whatever_both_sides_write_in_turn_is_kept),
         WITH_JOINT(live_memory_stands_for_its_twin_until_a_device_may_write_it),
         WITH_JOINT(deltas_and_known_pieces_part_what_they_change),
         WITH_JOINT(a_part_of_a_page_is_stored_in_both),
