@@ -177,12 +177,10 @@ bool vn_region_next_pending(struct vn_region *region, size_t *off, size_t *len)
     return true;
 }
 
-/* A page that is bare has a twin again, which is what is sent. */
-static void put_bare(struct vn_region *region, struct vn_delta_out *out, size_t page)
+/* A bare page, as it is now, becomes its own twin. */
+static void give_twin(struct vn_region *region, size_t page)
 {
-    size_t at = page * VN_PAGE_BYTES;
-    vn_twin_take_whole(&region->twin, region->live, at, VN_PAGE_BYTES);
-    vn_delta_put_page(out, page, region->twin.bytes + at);
+    vn_twin_take_whole(&region->twin, region->live, page * VN_PAGE_BYTES, VN_PAGE_BYTES);
     vn_pageset_remove(&region->bare, page);
 }
 
@@ -193,7 +191,8 @@ static bool put_page(struct vn_region *region, struct vn_delta_out *out, size_t 
     struct vn_change change;
     vn_pageset_remove(&region->whole, page);
     if (vn_pageset_has(&region->bare, page)) {
-        put_bare(region, out, page);
+        give_twin(region, page);
+        vn_delta_put_page(out, page, region->twin.bytes + page * VN_PAGE_BYTES);
         return true;
     }
     if (page >= vn_twin_pages(&region->twin) ||
@@ -387,15 +386,6 @@ static void remember_writes(struct vn_region *region, size_t off, size_t len)
     }
 }
 
-/* A bare page that the server writes, though no device could: it counts as sent. */
-static void give_twin(struct vn_region *region, size_t page)
-{
-    if (!vn_pageset_has(&region->bare, page))
-        return;
-    vn_twin_take_whole(&region->twin, region->live, page * VN_PAGE_BYTES, VN_PAGE_BYTES);
-    vn_pageset_remove(&region->bare, page);
-}
-
 /* The first `count` changes of the batch, of consecutive pages. */
 static int merge_batch(struct vn_region *region, size_t count)
 {
@@ -406,7 +396,9 @@ static int merge_batch(struct vn_region *region, size_t count)
     if (err)
         return err;
     for (size_t i = 0; i < count; i++) {
-        give_twin(region, region->batch[i].page);
+        if (vn_pageset_has(&region->bare, region->batch[i].page))
+            give_twin(region,
+                      region->batch[i].page); /* no device could write it: a server's fault */
         vn_twin_merge(&region->twin, region->live, &region->batch[i]);
     }
     if (vn_track_relock(&region->track, off, end - off))

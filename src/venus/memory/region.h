@@ -97,8 +97,9 @@ int vn_region_encode(struct vn_region *region, struct vn_delta_codec *codec, str
 bool vn_region_take_whole(struct vn_region *region, size_t most, size_t *off, size_t *len,
                           const uint8_t **bytes) MUST_CHECK;
 
-/* A device may write the range once the pages that are pending now were encoded: bare ones among it
- * are made pending, to get their twins.  0, -EINVAL past the end, -ESHUTDOWN. */
+/* A device may write the range once the pages that are pending now were encoded: none of it goes
+ * bare with them, and what is bare is made pending, to get its twin.  0, -EINVAL past the end,
+ * -ESHUTDOWN. */
 int vn_region_expect(struct vn_region *region, size_t off, size_t len) MUST_CHECK;
 
 /* For the upload cache: pending pages that the server can have without their bytes being sent.
