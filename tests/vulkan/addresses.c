@@ -58,6 +58,32 @@ static void mapped_memory(void)
     follow(VKT_COHERENT);
 }
 
+/* What is read by address is rewritten as soon as the wait is over, also where nothing that the
+ * host can see was written. */
+static void read_only(void)
+{
+    enum { WORDS = 4096, BYTES = 4 * WORDS, ROUNDS = 4 };
+    VKT_NEED(vkt.f12.bufferDeviceAddress);
+    vkt_open();
+    struct vkt_buffer from =
+        vkt_buffer(BYTES, VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT, VKT_COHERENT);
+    struct vkt_buffer seen = vkt_storage(BYTES, NULL);
+    struct vkt_buffer unseen = vkt_buffer(BYTES, VK_BUFFER_USAGE_STORAGE_BUFFER_BIT, VKT_DEVICE);
+    struct vkt_kernel to_seen = vkt_kernel("peek.comp", "s", sizeof(VkDeviceAddress));
+    struct vkt_kernel to_unseen = vkt_kernel("peek.comp", "s", sizeof(VkDeviceAddress));
+    VkDeviceAddress address = address_of(&from);
+    vkt_kernel_bind(&to_seen, 0, &seen);
+    vkt_kernel_bind(&to_unseen, 0, &unseen);
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        vkt_pattern(from.map, BYTES, 2 * i);
+        vkt_kernel_run(&to_unseen, &address, WORDS / 64);
+        vkt_pattern(from.map, BYTES, 2 * i + 1);
+        vkt_kernel_run(&to_seen, &address, WORDS / 64);
+        vkt_out_buffer("seen", &seen);
+        vkt_out_buffer("unseen", &unseen);
+    }
+}
+
 static void addresses_stay(void)
 {
     VKT_NEED(vkt.f12.bufferDeviceAddress);
@@ -266,10 +292,15 @@ static void sparse_image_formats(void)
 }
 
 static const struct vkt_case cases[] = {
-    {"device_memory", device_memory, NULL},   {"mapped_memory", mapped_memory, NULL},
-    {"addresses_stay", addresses_stay, NULL}, {"sparse_binding", sparse_binding, NULL},
-    {"sparse_mapped", sparse_mapped, NULL},   {"sparse_residency", sparse_residency, NULL},
-    {"sparse_image", sparse_image, NULL},     {"sparse_image_formats", sparse_image_formats, NULL},
+    {"device_memory", device_memory, NULL},
+    {"mapped_memory", mapped_memory, NULL},
+    {"read_only", read_only, NULL},
+    {"addresses_stay", addresses_stay, NULL},
+    {"sparse_binding", sparse_binding, NULL},
+    {"sparse_mapped", sparse_mapped, NULL},
+    {"sparse_residency", sparse_residency, NULL},
+    {"sparse_image", sparse_image, NULL},
+    {"sparse_image_formats", sparse_image_formats, NULL},
 };
 
 VKT_MAIN(cases)

@@ -27,34 +27,40 @@ static void dispatch_3d(void)
     vkCmdBindDescriptorSets(command, VK_PIPELINE_BIND_POINT_COMPUTE, kernel.layout, 0, 1,
                             &kernel.set, 0, NULL);
     vkCmdDispatch(command, 16, 4, 5);
+    vkt_barrier(command);
     vkt_finish(command);
     vkt_out_buffer("out", &out);
 }
 
+/* With a shader that no other case uses: a driver was seen that gives a pipeline without the flag
+ * to who asks for one with it. */
 static void dispatch_base(void)
 {
     vkt_open();
     struct vkt_buffer out = vkt_storage(BYTES, NULL);
-    struct vkt_kernel kernel = vkt_kernel("groups.comp", "s", 0);
-    vkt_kernel_bind(&kernel, 0, &out);
+    VkDescriptorSetLayout set_layout = vkt_set_layout("s", 0);
+    VkDescriptorSet set = vkt_set(set_layout, "s");
+    vkt_write_buffer(set, 0, vkt_type('s'), out.handle, 0, VK_WHOLE_SIZE);
     VkComputePipelineCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
         .flags = VK_PIPELINE_CREATE_DISPATCH_BASE_BIT,
         .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
                   .stage = VK_SHADER_STAGE_COMPUTE_BIT,
-                  .module = vkt_shader("groups.comp"),
+                  .module = vkt_shader("based.comp"),
                   .pName = "main"},
-        .layout = kernel.layout,
+        .layout = vkt_layout(set_layout, 0),
     };
     VkPipeline pipeline;
     VKT(vkCreateComputePipelines(vkt.device, VK_NULL_HANDLE, 1, &info, NULL, &pipeline));
     VKT_KEEP(PIPELINE, pipeline);
     VkCommandBuffer command = vkt_begin();
     vkCmdBindPipeline(command, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
-    vkCmdBindDescriptorSets(command, VK_PIPELINE_BIND_POINT_COMPUTE, kernel.layout, 0, 1,
-                            &kernel.set, 0, NULL);
+    vkCmdBindDescriptorSets(command, VK_PIPELINE_BIND_POINT_COMPUTE, info.layout, 0, 1, &set, 0,
+                            NULL);
     vkCmdDispatchBase(command, 3, 1, 2, 4, 2, 3);
+    vkt_barrier(command);
     vkt_finish(command);
+    VKT_EXPECT(((uint32_t *)out.map)[4 * (3 + 8 * 1 + 32 * 2)] == 3);
     vkt_out_buffer("out", &out);
 }
 

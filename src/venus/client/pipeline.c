@@ -45,6 +45,7 @@ static void remember_writes(VkPipeline handle, const VkComputePipelineCreateInfo
         memcpy(pipeline->writes, shader->writes, bytes);
     pipeline->write_count = shader->write_count;
     pipeline->uses_addresses = shader->uses_addresses;
+    pipeline->writes_addresses = shader->writes_addresses;
     pipeline->uses_images = shader->uses_images;
     pipeline->writes_images = shader->writes_images;
     pipeline->known = true;

@@ -17,6 +17,7 @@ struct vn_pipeline {
     struct vn_object object;
     bool known; /* a compute pipeline whose shader could be read; the rest is valid then */
     bool uses_addresses;
+    bool writes_addresses;
     bool uses_images;
     bool writes_images;
     uint32_t write_count;

@@ -8,6 +8,8 @@
 enum {
     ID_BOUND_MAX = 4194304, /* SPIR-V's universal limit */
 
+    OP_LINE = 8,
+    OP_EXT_INST = 12,
     OP_MEMORY_MODEL = 14,
     OP_ENTRY_POINT = 15,
     OP_TYPE_IMAGE = 25,
@@ -15,10 +17,38 @@ enum {
     OP_TYPE_RUNTIME_ARRAY = 29,
     OP_TYPE_STRUCT = 30,
     OP_TYPE_POINTER = 32,
+    OP_TYPE_FORWARD_POINTER = 39,
+    OP_FUNCTION = 54,
+    OP_FUNCTION_PARAMETER = 55,
+    OP_FUNCTION_CALL = 57,
     OP_VARIABLE = 59,
+    OP_LOAD = 61,
+    OP_STORE = 62,
+    OP_ACCESS_CHAIN = 65,
+    OP_IN_BOUNDS_ACCESS_CHAIN = 66,
+    OP_PTR_ACCESS_CHAIN = 67,
     OP_DECORATE = 71,
     OP_MEMBER_DECORATE = 72,
     OP_DECORATION_GROUP = 73,
+    OP_VECTOR_SHUFFLE = 79,
+    OP_COMPOSITE_EXTRACT = 81,
+    OP_COMPOSITE_INSERT = 82,
+    OP_COPY_OBJECT = 83,
+    OP_BITCAST = 124,
+    OP_SELECT = 169,
+    OP_PHI = 245,
+    OP_LOOP_MERGE = 246,
+    OP_SELECTION_MERGE = 247,
+    OP_BRANCH_CONDITIONAL = 250,
+    OP_SWITCH = 251,
+    OP_COOPERATIVE_MATRIX_LOAD = 4457,
+
+    /* Ways to what a shader can reach that are not followed here. */
+    OP_TYPE_TENSOR_ARM = 4163,
+    OP_TYPE_GRAPH_ARM = 4190,
+    OP_TYPE_UNTYPED_POINTER = 4417,
+    OP_UNTYPED_VARIABLE = 4418,
+    OP_TYPE_BUFFER = 5115,
 
     DECORATION_BUFFER_BLOCK = 3,
     DECORATION_NON_WRITABLE = 24,
@@ -27,7 +57,10 @@ enum {
 
     STORAGE_UNIFORM_CONSTANT = 0,
     STORAGE_UNIFORM = 2,
+    STORAGE_PRIVATE = 6,
+    STORAGE_FUNCTION = 7,
     STORAGE_STORAGE_BUFFER = 12,
+    STORAGE_PHYSICAL_STORAGE_BUFFER = 5349,
 
     ADDRESSING_PHYSICAL_STORAGE_BUFFER_64 = 5348,
     IMAGE_IS_STORAGE = 2,
@@ -43,6 +76,8 @@ struct id {
     bool non_writable : 1;
     bool buffer_block : 1;
     bool storage_image : 1;
+    bool address_type : 1; /* a pointer to what has a device address */
+    bool address : 1;      /* a value of such a type */
 };
 
 struct reader {
@@ -50,6 +85,8 @@ struct reader {
     uint32_t bound;
     struct vn_shader *shader;
     size_t write_cap, entry_cap;
+    bool has_addresses; /* by its memory model */
+    bool in_functions;
     int err;
 };
 
@@ -149,15 +186,129 @@ static void read_variable(struct reader *r, const uint32_t *at)
         s->writes[s->write_count++] = (struct vn_shader_binding){variable->set, variable->binding};
 }
 
+/* ---- device addresses ---- */
+
+static bool is_address(struct reader *r, uint32_t id)
+{
+    return id < r->bound && r->ids[id].address;
+}
+
+static bool are_addresses(struct reader *r, const uint32_t *at, uint32_t words, uint32_t first)
+{
+    for (uint32_t i = first; i < words; i++) {
+        if (is_address(r, at[i]))
+            return true;
+    }
+    return false;
+}
+
+/* What is made of an address type can be in memory, where others write it. */
+static void read_type_of(struct reader *r, const uint32_t *at, uint32_t words, uint32_t first)
+{
+    for (uint32_t i = first; i < words; i++)
+        r->shader->uses_addresses |= id_at(r, at[i])->address_type;
+}
+
+static void read_pointer(struct reader *r, const uint32_t *at)
+{
+    uint32_t storage = at[2];
+    id_at(r, at[1])->of = at[3];
+    id_at(r, at[1])->address_type = storage == STORAGE_PHYSICAL_STORAGE_BUFFER;
+    if (storage != STORAGE_FUNCTION && storage != STORAGE_PRIVATE)
+        read_type_of(r, at, 4, 3);
+}
+
+/* Whether an address that it yields is one that the code had before.  What can be loaded was stored
+ * in a variable of its own, by read_type_of. */
+static bool passes_on(struct reader *r, const uint32_t *at, uint32_t words)
+{
+    switch (at[0] & 0xffff) {
+    case OP_FUNCTION_PARAMETER:
+    case OP_FUNCTION_CALL:
+    case OP_LOAD:
+    case OP_COPY_OBJECT:
+    case OP_SELECT:
+    case OP_PHI:
+        return true;
+    case OP_ACCESS_CHAIN:
+    case OP_IN_BOUNDS_ACCESS_CHAIN:
+    case OP_PTR_ACCESS_CHAIN:
+    case OP_BITCAST:
+        return words > 3 && is_address(r, at[3]);
+    default:
+        return false;
+    }
+}
+
+/* Whether an instruction only reads through the addresses that it is given, or passes them on. */
+static bool is_harmless(struct reader *r, const uint32_t *at, uint32_t words)
+{
+    switch (at[0] & 0xffff) {
+    case OP_LOAD:
+    case OP_FUNCTION_CALL:
+    case OP_ACCESS_CHAIN:
+    case OP_IN_BOUNDS_ACCESS_CHAIN:
+    case OP_PTR_ACCESS_CHAIN:
+    case OP_BITCAST:
+    case OP_COPY_OBJECT:
+    case OP_SELECT:
+    case OP_PHI:
+    case OP_COOPERATIVE_MATRIX_LOAD:
+        return true;
+    case OP_STORE:
+        return words < 2 || !is_address(r, at[1]); /* behind it stand a value, literals */
+    case OP_EXT_INST:
+        return !are_addresses(r, at, words, 5); /* before them stands a literal */
+    case OP_LINE:
+    case OP_VECTOR_SHUFFLE:
+    case OP_COMPOSITE_EXTRACT:
+    case OP_COMPOSITE_INSERT:
+    case OP_LOOP_MERGE:
+    case OP_SELECTION_MERGE:
+    case OP_BRANCH_CONDITIONAL:
+    case OP_SWITCH:
+        return true; /* takes none, but literals that look like one */
+    default:
+        return !are_addresses(r, at, words, 1);
+    }
+}
+
+/* In a function: what it does with addresses, and whether it makes one.  Results come second. */
+static void follow_addresses(struct reader *r, const uint32_t *at, uint32_t words)
+{
+    bool writes = !is_harmless(r, at, words);
+    r->shader->uses_addresses |= writes;
+    r->shader->writes_addresses |= writes;
+    if (words <= 2 || at[1] >= r->bound || !r->ids[at[1]].address_type)
+        return;
+    r->shader->uses_addresses |= !passes_on(r, at, words);
+    id_at(r, at[2])->address = true;
+}
+
+/* ---- instructions ---- */
+
+static bool is_followed(uint32_t op)
+{
+    return op != OP_TYPE_TENSOR_ARM && op != OP_TYPE_GRAPH_ARM && op != OP_TYPE_UNTYPED_POINTER &&
+           op != OP_UNTYPED_VARIABLE && op != OP_TYPE_BUFFER;
+}
+
 static void read_instruction(struct reader *r, const uint32_t *at, uint32_t words)
 {
     static const uint8_t least[] = {
         [OP_MEMORY_MODEL] = 3,       [OP_ENTRY_POINT] = 4,      [OP_TYPE_IMAGE] = 9,
         [OP_TYPE_ARRAY] = 4,         [OP_TYPE_STRUCT] = 2,      [OP_TYPE_POINTER] = 4,
         [OP_TYPE_RUNTIME_ARRAY] = 3, [OP_VARIABLE] = 4,         [OP_DECORATE] = 3,
-        [OP_MEMBER_DECORATE] = 4,    [OP_DECORATION_GROUP] = 2,
+        [OP_MEMBER_DECORATE] = 4,    [OP_DECORATION_GROUP] = 2, [OP_TYPE_FORWARD_POINTER] = 3,
     };
     uint32_t op = at[0] & 0xffff;
+    if (!is_followed(op)) {
+        r->err = -EINVAL;
+        return;
+    }
+    r->in_functions |= op == OP_FUNCTION;
+    if (r->has_addresses && r->in_functions)
+        follow_addresses(r, at, words);
     if (op >= ARRAY_LEN(least) || least[op] == 0)
         return;
     if (words < least[op]) {
@@ -166,7 +317,7 @@ static void read_instruction(struct reader *r, const uint32_t *at, uint32_t word
     }
     switch (op) {
     case OP_MEMORY_MODEL:
-        r->shader->uses_addresses = at[1] == ADDRESSING_PHYSICAL_STORAGE_BUFFER_64;
+        r->has_addresses = at[1] == ADDRESSING_PHYSICAL_STORAGE_BUFFER_64;
         break;
     case OP_ENTRY_POINT:
         read_entry(r, at, words);
@@ -178,12 +329,17 @@ static void read_instruction(struct reader *r, const uint32_t *at, uint32_t word
     case OP_TYPE_ARRAY:
     case OP_TYPE_RUNTIME_ARRAY:
         id_at(r, at[1])->of = at[2];
+        read_type_of(r, at, 3, 2);
         break;
     case OP_TYPE_STRUCT:
         id_at(r, at[1])->members = words - 2;
+        read_type_of(r, at, words, 2);
         break;
     case OP_TYPE_POINTER:
-        id_at(r, at[1])->of = at[3];
+        read_pointer(r, at);
+        break;
+    case OP_TYPE_FORWARD_POINTER:
+        id_at(r, at[1])->address_type = at[2] == STORAGE_PHYSICAL_STORAGE_BUFFER;
         break;
     case OP_VARIABLE:
         read_variable(r, at);

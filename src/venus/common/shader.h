@@ -1,7 +1,10 @@
 /* venus/common/shader.h - what a SPIR-V module can reach, and whether it is one.
  *
  * Read from the code's declarations: a storage buffer or image that is not declared NonWritable
- * counts as written, a declared type of image as used.
+ * counts as written, a declared type of image as used.  Device addresses count as used where the
+ * code has one of its own: made of an integer, or found in memory.  It has none where all of them
+ * are parameters that the device passes to a function that decodes a tensor (cooperative matrices):
+ * they lead into a buffer that is bound.
  *
  * Trust: the code is the program's and may be anything; every word is checked.
  * Threads: any; no state.  Lifetime: create/destroy. */
@@ -19,7 +22,8 @@ struct vn_shader_binding {
 };
 
 struct vn_shader {
-    bool uses_addresses; /* may read and write through device addresses */
+    bool uses_addresses;   /* may read through device addresses of its own, or write through any */
+    bool writes_addresses; /* the latter */
     bool uses_images;
     bool writes_images;
     uint32_t write_count; /* storage buffers that may be written; may repeat */

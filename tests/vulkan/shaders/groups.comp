@@ -1,5 +1,5 @@
 #version 450
-// Counts groups of three dimensions, and what base a dispatch began with.
+// Counts groups of three dimensions.
 layout(local_size_x = 4, local_size_y = 2, local_size_z = 2) in;
 layout(binding = 0) buffer Out { uint words[]; };
 void main()
