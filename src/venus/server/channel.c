@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "venus/common/protocol.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -24,6 +25,8 @@ static const uint64_t linger_ns = 200 * HW_MS;
 /* Pieces of an upload follow each other within some 50 us, and to be woken takes longer than that;
  * so the thread that receives ahead is awake for several of them. */
 static const uint64_t awake_ns = 300 * HW_US;
+/* The executor looks for the next message as long. */
+static const uint64_t awake_after_end_ns = VN_PATIENCE_NS;
 /* A few times what one recv of a large message takes, and no more than a sleep costs. */
 static const uint64_t let_go_ns = 100 * HW_US;
 
@@ -335,15 +338,22 @@ static void look_again_soon(struct vn_channel *c)
     vn_channel_lock(c);
 }
 
+static bool is_expected(const struct vn_ahead *ahead, uint64_t now)
+{
+    return now < atomic_load_explicit(&ahead->awake_until_ns, memory_order_relaxed);
+}
+
 static void await_upload(struct vn_channel *c)
 {
     vn_channel_unlock(c);
-    uint64_t start = hw_now_ns();
-    while (!is_on(&c->ahead) && hw_now_ns() - start < awake_ns)
+    uint64_t start = hw_now_ns(), now = start;
+    while (!is_on(&c->ahead) && (now - start < awake_ns || is_expected(&c->ahead, now))) {
         hw_cpu_relax();
+        now = hw_now_ns();
+    }
     vn_channel_lock(c);
     c->ahead.sleeps = true;
-    while (!is_on(&c->ahead) && !c->stopping)
+    while (!is_on(&c->ahead) && !c->stopping && !is_expected(&c->ahead, hw_now_ns()))
         pthread_cond_wait(&c->ahead.wakes, &c->lock);
     c->ahead.sleeps = false;
 }
@@ -378,6 +388,7 @@ void vn_channel_upload_begin(struct vn_channel *c)
         return;
     vn_channel_lock(c);
     atomic_store_explicit(&c->ahead.on, true, memory_order_relaxed);
+    c->ahead.uploaded = true;
     if (c->ahead.sleeps)
         pthread_cond_signal(&c->ahead.wakes);
     vn_channel_unlock(c);
@@ -388,6 +399,19 @@ void vn_channel_upload_begin(struct vn_channel *c)
 void vn_channel_upload_end(struct vn_channel *c)
 {
     atomic_store_explicit(&c->ahead.on, false, memory_order_relaxed);
+}
+
+void vn_channel_told(struct vn_channel *c)
+{
+    vn_channel_lock(c);
+    if (c->ahead.uploaded) {
+        uint64_t until = hw_now_ns() + awake_after_end_ns;
+        atomic_store_explicit(&c->ahead.awake_until_ns, until, memory_order_relaxed);
+        if (c->ahead.sleeps)
+            pthread_cond_signal(&c->ahead.wakes);
+    }
+    c->ahead.uploaded = false;
+    vn_channel_unlock(c);
 }
 
 /* ---- life ---- */

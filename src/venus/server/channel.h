@@ -39,6 +39,8 @@ struct vn_ahead {
     _Atomic bool on;      /* an upload is being stored; set under the lock, cleared without */
     _Atomic bool reads;   /* it is who `reading` speaks of; changes under the lock */
     bool sleeps;          /* under the lock */
+    bool uploaded;        /* since the client was last told of an end; under the lock */
+    _Atomic uint64_t awake_until_ns; /* set under the lock */
     pthread_cond_t wakes;
     pthread_t thread;
 };
@@ -84,6 +86,11 @@ struct rpc_msg *vn_channel_poll(struct vn_channel *channel);
  * for long between the two.  Nothing where cores are few, or the thread cannot be had. */
 void vn_channel_upload_begin(struct vn_channel *channel);
 void vn_channel_upload_end(struct vn_channel *channel);
+
+/* The client was told of the end of work.  A program that uploaded before it is likely to upload
+ * again when it has prepared the next: the thread that receives ahead is awake by then, which may
+ * take longer than the upload. */
+void vn_channel_told(struct vn_channel *channel);
 
 void vn_channel_lock(struct vn_channel *channel);
 void vn_channel_unlock(struct vn_channel *channel);

@@ -261,7 +261,9 @@ int vn_report_done(struct vn_channel *channel, uint64_t queue, uint64_t number, 
     wire_put_u64(&e, number);
     wire_put_i32(&e, result);
     assert(wire_enc_error(&e) == 0);
-    return vn_channel_send(channel, VN_PUSH_DONE, body, sizeof(body));
+    int rc = vn_channel_send(channel, VN_PUSH_DONE, body, sizeof(body));
+    vn_channel_told(channel);
+    return rc;
 }
 
 static bool has_ranges(struct vn_queue *q)

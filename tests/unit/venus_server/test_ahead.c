@@ -117,6 +117,27 @@ static void a_thread_that_went_to_sleep_is_woken(void **state)
     }
 }
 
+static uint64_t awake_until(void)
+{
+    return atomic_load(&duet.channel.ahead.awake_until_ns);
+}
+
+static void an_upload_is_expected_behind_the_end_of_work_that_began_with_one(void **state)
+{
+    (void)state;
+    vn_channel_told(&duet.channel);
+    assert_int_equal(awake_until(), 0);
+    uint64_t start_ns = hw_now_ns();
+    vn_channel_upload_begin(&duet.channel);
+    vn_channel_upload_end(&duet.channel);
+    assert_int_equal(awake_until(), 0);
+    vn_channel_told(&duet.channel);
+    uint64_t until = awake_until();
+    assert_true(until > start_ns);
+    vn_channel_told(&duet.channel); /* of work without an upload */
+    assert_int_equal(awake_until(), until);
+}
+
 static void without_cores_for_it_there_is_no_thread(void **state)
 {
     (void)state;
@@ -193,6 +214,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_follows_is_received_while_a_piece_is_stored, start,
                                         end),
         cmocka_unit_test_setup_teardown(a_thread_that_went_to_sleep_is_woken, start, end),
+        cmocka_unit_test_setup_teardown(
+            an_upload_is_expected_behind_the_end_of_work_that_began_with_one, start, end),
         cmocka_unit_test_setup_teardown(without_cores_for_it_there_is_no_thread, start, end),
         cmocka_unit_test_setup_teardown(pushes_pass_an_upload, start, end),
         cmocka_unit_test_setup_teardown(a_client_that_goes_in_the_middle_of_one_is_noticed, start,
