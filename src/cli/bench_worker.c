@@ -18,8 +18,9 @@
 
 enum {
     PAGE = 4096,
-    PAGE_BYTES = 64,    /* written in a page that is dirty: a cache line */
-    CHAIN_BYTES = 4096, /* uploaded in a chain: a row of a small model's embedding */
+    PAGE_BYTES = 64,       /* written in a page that is dirty: a cache line */
+    CHAIN_BYTES = 4096,    /* uploaded in a chain: a row of a small model's embedding */
+    STEP_DISPATCHES = 256, /* of a step: what a model of 16 layers records for a token */
     SHIFTS = 64, /* places in the source at which transfers begin, so that no two in a row are
                     alike in any page */
 };
@@ -35,8 +36,9 @@ struct said {
 struct state {
     struct bench_gpu gpu;
     struct hw_hist hist;
-    uint32_t value; /* of the last cycle */
-    uint32_t input; /* what the device adds to it */
+    uint32_t value;  /* of the last cycle */
+    uint32_t input;  /* what the device adds to it */
+    uint32_t bodies; /* recorded and not submitted */
     struct bench_buffer chain;
     struct bench_buffer dirty, dirty_copy;
     struct hw_rng rng; /* of what is written there */
@@ -127,11 +129,12 @@ static bool polled_cycle(struct state *s, uint64_t size)
     return bench_gpu_ok(&s->gpu, result, "vkGetFenceStatus") && check(s);
 }
 
+/* No two bodies are the same: that would be less work. */
 static bool record(struct state *s, uint64_t dispatches)
 {
     if (!bench_gpu_begin(&s->gpu))
         return false;
-    bench_gpu_put_work(&s->gpu, 0);
+    bench_gpu_put_work(&s->gpu, ++s->bodies);
     for (uint64_t i = 1; i < dispatches; i++)
         s->gpu.vkCmdDispatch(s->gpu.commands, 1, 1, 1);
     return bench_gpu_ok(&s->gpu, s->gpu.vkEndCommandBuffer(s->gpu.commands), "vkEndCommandBuffer");
@@ -172,19 +175,35 @@ static bool prepare_chain(struct state *s, uint64_t size)
     return s->chain.handle || bench_gpu_buffer(&s->gpu, CHAIN_BYTES, true, &s->chain);
 }
 
-/* What programs do for each step: new input up, its fence, the work, its fence, the result. */
-static bool chain(struct state *s, uint64_t size)
+static bool put_input(struct state *s)
 {
     struct bench_gpu *g = &s->gpu;
-    (void)size;
-    s->input = s->value * 2654435761u;
+    s->input += 2654435761u;
     for (size_t at = 0; at < CHAIN_BYTES; at += sizeof(s->input))
         memcpy(s->chain.map + at, &s->input, sizeof(s->input));
     if (!bench_gpu_begin(g))
         return false;
     bench_gpu_put_copy(g, &s->chain, &g->in);
-    return bench_gpu_submit(g) && bench_gpu_wait(g) && submit_work(s) && bench_gpu_wait(g) &&
-           check(s);
+    return bench_gpu_submit(g) && bench_gpu_wait(g);
+}
+
+/* What programs do for each step: new input up, its fence, the work, its fence, the result. */
+static bool chain(struct state *s, uint64_t size)
+{
+    (void)size;
+    return put_input(s) && submit_work(s) && bench_gpu_wait(&s->gpu) && check(s);
+}
+
+/* The same with work that is recorded in the same words each time. */
+static bool step(struct state *s, uint64_t size)
+{
+    struct bench_gpu *g = &s->gpu;
+    (void)size;
+    if (!put_input(s) || !bench_gpu_begin(g))
+        return false;
+    for (int i = 0; i < STEP_DISPATCHES; i++)
+        bench_gpu_put_work(g, s->value);
+    return bench_gpu_submit(g) && bench_gpu_wait(g) && check(s);
 }
 
 /* ---- transfers ---- */
@@ -274,6 +293,7 @@ static const struct {
     [BENCH_READBACK] = {prepare_transfers, readback, check_readback},
     [BENCH_DIRTY] = {prepare_dirty, dirty_cycle, nothing},
     [BENCH_CHAIN] = {prepare_chain, chain, nothing},
+    [BENCH_STEP] = {prepare_chain, step, nothing},
     [BENCH_BUSY] = {nothing, busy_cycle, nothing},
     [BENCH_FORGET] = {nothing, forget, nothing},
 };

@@ -320,6 +320,7 @@ static void end_session(struct vn_session *s)
     vn_memories_destroy(s->memories);
     vn_keymap_fini(&s->classes);
     vn_objects_fini(&s->objects);
+    gpu_require(s->objects.kept_bytes == 0);
     wire_enc_fini(&s->reply);
     hw_arena_fini(&s->arena);
     free(s->instance.devices);

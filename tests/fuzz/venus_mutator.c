@@ -64,6 +64,7 @@ static struct {
     struct trip trip;
     struct vn_delta_codec *codec;
     struct tests plain, recorded, submissions, destroys;
+    struct tests between; /* recordings of a body: resets, and ends of sets */
     const struct trip_test *begin, *end;
 } m;
 
@@ -216,6 +217,9 @@ static void sort_test(const struct trip_test *test)
     add_test(tests, test);
     if (info && info->class == VN_CLASS_DESTROY)
         add_test(&m.destroys, test);
+    if (strncmp(test->name, "vkResetCommand", 14) == 0 ||
+        strcmp(test->name, "vkFreeDescriptorSets") == 0)
+        add_test(&m.between, test);
 }
 
 /* ---- operations ---- */
@@ -226,17 +230,50 @@ static size_t begin_op(uint32_t op)
     return wire_put_hole_u32(&m.made);
 }
 
-static void make_record(void)
+static void put_record(uint32_t op, uint32_t buffer, bool begins, bool ends)
 {
-    size_t hole = begin_op(VN_OP_RECORD);
-    wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_COMMAND_BUFFER, number()));
-    if (!one_in(8))
+    size_t hole = begin_op(op);
+    wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_COMMAND_BUFFER, buffer));
+    if (begins)
         fill(m.begin);
+    if (one_in(3))
+        script_bind_set(&m.made, buffer, number(), 1 + below(2));
     for (uint32_t i = below(6); i > 0; i--)
         fill_one_of(&m.recorded);
-    if (!one_in(8))
+    if (ends)
         fill(m.end);
     wire_fill_len(&m.made, hole);
+}
+
+static void make_record(void)
+{
+    put_record(one_in(2) ? VN_OP_RECORD : VN_OP_RECORD_KEPT, number(), !one_in(8), !one_in(8));
+}
+
+static void put_again(uint32_t buffer)
+{
+    size_t hole = begin_op(VN_OP_AGAIN);
+    wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_COMMAND_BUFFER, buffer));
+    wire_fill_len(&m.made, hole);
+}
+
+/* A body in a part or two, and named with something in between that may change what it needs. */
+static void make_again(void)
+{
+    uint32_t buffer = number();
+    bool whole = one_in(2);
+    if (!one_in(4)) {
+        put_record(VN_OP_RECORD_KEPT, buffer, true, whole);
+        if (!whole)
+            put_record(one_in(8) ? VN_OP_RECORD : VN_OP_RECORD_KEPT, buffer, false, true);
+    }
+    for (uint32_t i = 1 + below(3); i > 0; i--) {
+        if (one_in(2))
+            fill_one_of(&m.between);
+        if (one_in(4))
+            script_update_set(&m.made, number(), 1 + below(2), number());
+        put_again(one_in(16) ? number() : buffer);
+    }
 }
 
 static void put_map(uint32_t memory)
@@ -459,11 +496,11 @@ static void make_destroy(void)
 static void make_units(bool recorded)
 {
     static void (*const makers[])(void) = {
-        make_any,        make_any,        make_destroy, make_record,        make_record,
-        make_map,        make_map,        make_delta,   make_delta,         make_read,
-        make_submission, make_submission, make_update,  make_early_or_ask,  make_memory,
-        make_queue,      make_device,     make_hold,    make_reuse_or_keep, make_reuse_or_keep,
-        make_write,      make_lazy,       make_fetch};
+        make_any,           make_any,           make_destroy,    make_record,     make_record,
+        make_again,         make_again,         make_map,        make_map,        make_delta,
+        make_delta,         make_read,          make_submission, make_submission, make_update,
+        make_early_or_ask,  make_memory,        make_queue,      make_device,     make_hold,
+        make_reuse_or_keep, make_reuse_or_keep, make_write,      make_lazy,       make_fetch};
     wire_enc_reset(&m.made);
     if (recorded)
         fill_one_of(&m.recorded);
@@ -639,7 +676,8 @@ static void mutate_unit(struct unit *unit, bool recorded)
     static void (*const mutations[])(struct unit *) = {change_id,     change_id,    change_count,
                                                        change_length, mutate_bytes, mutate_bytes,
                                                        repeat_slice};
-    if (unit->id == VN_OP_RECORD && !recorded && !one_in(4))
+    bool has_body = unit->id == VN_OP_RECORD || unit->id == VN_OP_RECORD_KEPT;
+    if (has_body && !recorded && !one_in(4))
         mutate_body(unit);
     else
         mutations[below(ARRAY_LEN(mutations))](unit);
@@ -752,7 +790,8 @@ static void prepare(unsigned int seed)
         gpu_require(vn_delta_codec_create(ZSTD_MIN, &m.codec) == 0);
         for (size_t i = 0; i < trip_test_count; i++)
             sort_test(&trip_tests[i]);
-        gpu_require(m.begin && m.end && m.submissions.count == 3 && m.destroys.count > 0);
+        gpu_require(m.begin && m.end && m.submissions.count == 3 && m.destroys.count > 0 &&
+                    m.between.count == 3);
         m.ready = true;
     }
     hw_rng_seed(&m.rng, seed);

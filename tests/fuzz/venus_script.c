@@ -98,3 +98,28 @@ void script_allocate(struct wire_enc *e, uint32_t device, uint32_t memory, uint6
     VkDeviceMemory out = (VkDeviceMemory)(void *)&objects[1];
     vn_enc_cmd_vkAllocateMemory(e, (VkDevice)(void *)&objects[0], &info, NULL, &out);
 }
+
+void script_bind_set(struct wire_enc *e, uint32_t commands, uint32_t layout, uint32_t set)
+{
+    struct vn_object objects[] = {object(VK_OBJECT_TYPE_COMMAND_BUFFER, commands),
+                                  object(VK_OBJECT_TYPE_PIPELINE_LAYOUT, layout),
+                                  object(VK_OBJECT_TYPE_DESCRIPTOR_SET, set)};
+    VkDescriptorSet bound = (VkDescriptorSet)(void *)&objects[2];
+    vn_enc_cmd_vkCmdBindDescriptorSets(
+        e, (VkCommandBuffer)(void *)&objects[0], VK_PIPELINE_BIND_POINT_COMPUTE,
+        (VkPipelineLayout)(void *)&objects[1], 0, 1, &bound, 0, NULL);
+}
+
+void script_update_set(struct wire_enc *e, uint32_t device, uint32_t set, uint32_t buffer)
+{
+    struct vn_object objects[] = {object(VK_OBJECT_TYPE_DEVICE, device),
+                                  object(VK_OBJECT_TYPE_DESCRIPTOR_SET, set),
+                                  object(VK_OBJECT_TYPE_BUFFER, buffer)};
+    VkDescriptorBufferInfo info = {(VkBuffer)(void *)&objects[2], 0, VK_WHOLE_SIZE};
+    VkWriteDescriptorSet write = {.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
+                                  .dstSet = (VkDescriptorSet)(void *)&objects[1],
+                                  .descriptorCount = 1,
+                                  .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                                  .pBufferInfo = &info};
+    vn_enc_cmd_vkUpdateDescriptorSets(e, (VkDevice)(void *)&objects[0], 1, &write, 0, NULL);
+}

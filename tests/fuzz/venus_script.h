@@ -50,5 +50,9 @@ void script_get_queue(struct wire_enc *e, uint32_t device, uint32_t index, uint3
 void script_get_queue2(struct wire_enc *e, uint32_t device, uint32_t index, uint32_t queue);
 void script_allocate(struct wire_enc *e, uint32_t device, uint32_t memory, uint64_t bytes,
                      uint32_t memory_type);
+/* Recorded: binds a descriptor set. */
+void script_bind_set(struct wire_enc *e, uint32_t commands, uint32_t layout, uint32_t set);
+/* Writes a buffer to its first binding. */
+void script_update_set(struct wire_enc *e, uint32_t device, uint32_t set, uint32_t buffer);
 
 #endif

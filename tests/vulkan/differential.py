@@ -38,6 +38,7 @@ MODES = {
     "compare_packed": {"VENUS_TRACK": "compare", "VENUS_COMPRESS": "1"},
     "sync_mprotect": {"VENUS_SYNC": "1", "VENUS_TRACK": "mprotect"},
     "late": {"VENUS_EARLY_FENCE": "0"},
+    "references_off": {"VENUS_PERF": "no_references"},
     "visible": {"VENUS_HOST_VISIBLE_DEVICE_MEMORY": "1"},
     # As with a GPU whose memory the server's CPU does not cache: pages are fetched.
     "fetch": {"VENUS_FETCH": "all"},

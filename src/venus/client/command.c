@@ -25,13 +25,14 @@ enum {
 enum {
     WRITES_SETS = 1 << 0,    /* through the sets of graphics and ray tracing */
     WRITES_IMAGES = 1 << 1,  /* images, which commands and shaders reach by many ways */
-    USES_ADDRESSES = 1 << 2, /* reads and writes buffers whose address the program knows */
+    USES_ADDRESSES = 1 << 2, /* reads buffers whose address the program knows */
     WRITES_ALL = 1 << 3,
     IS_WATCHED = 1 << 4, /* the host can ask how far it is */
     READS_ALL = 1 << 5,  /* what it reads is not followed */
     READS_IMAGES = 1 << 6,
+    WRITES_ADDRESSES = 1 << 7, /* writes such buffers */
     ANYTHING = WRITES_ALL | IS_WATCHED | READS_ALL,
-    WRITES_BY_SHADER = WRITES_SETS | WRITES_IMAGES | USES_ADDRESSES,
+    WRITES_BY_SHADER = WRITES_SETS | WRITES_IMAGES | USES_ADDRESSES | WRITES_ADDRESSES,
 };
 
 enum { SETS_MAX = 32 }; /* numbers that are followed; drivers offer 4 to 32 */
@@ -56,6 +57,10 @@ struct vn_command_buffer {
     struct vn_object *pool;
     struct vn_command_buffer *next, **at; /* in the pool's list */
     struct wire_enc body;
+    size_t sent;          /* bytes of the body that the server has */
+    struct wire_enc kept; /* the body that the server keeps, whole; or empty */
+    size_t counted;       /* bytes that it keeps of this or of `kept` */
+    bool keeps;           /* it keeps what it was sent of this body */
     size_t looked; /* bytes of the body when it was last decided whether to send them early */
     bool begun;    /* the server has the beginning of the body */
     bool failed;   /* out of memory while recording, or the server is lost */
@@ -122,6 +127,23 @@ void vn_command_buffer_init(struct vn_command_buffer *commands, struct vn_device
 {
     commands->device = device;
     wire_enc_init(&commands->body, BODY_BYTES_MAX);
+    wire_enc_init(&commands->kept, BODY_BYTES_MAX);
+}
+
+/* The body is at the server or given up. */
+static void empty_body(struct vn_command_buffer *commands)
+{
+    wire_enc_reset(&commands->body);
+    commands->sent = commands->looked = 0;
+}
+
+/* The server drops what it keeps. */
+static void unkeep(struct vn_command_buffer *commands)
+{
+    vn_link_unkeep(vn_link_of(commands), commands->counted);
+    commands->counted = 0;
+    commands->keeps = false;
+    wire_enc_reset(&commands->kept);
 }
 
 static void forget(struct vn_command_buffer *commands)
@@ -147,8 +169,7 @@ static void forget(struct vn_command_buffer *commands)
     commands->copy_count = commands->copy_bytes = 0;
     commands->calls = commands->simple = 0;
     commands->is_work = false;
-    commands->looked = 0;
-    wire_enc_reset(&commands->body);
+    empty_body(commands);
 }
 
 void vn_command_buffer_fini(struct vn_command_buffer *commands)
@@ -159,7 +180,9 @@ void vn_command_buffer_fini(struct vn_command_buffer *commands)
     free(commands->uses);
     vn_ranges_fini(&commands->named);
     vn_ranges_fini(&commands->read);
+    unkeep(commands);
     wire_enc_fini(&commands->body);
+    wire_enc_fini(&commands->kept);
     if (commands->at) {
         *commands->at = commands->next;
         if (commands->next)
@@ -324,44 +347,98 @@ static size_t next_part(struct vn_command_buffer *commands, size_t from)
     return end;
 }
 
-/* The body from `from` up to `end`, as an operation. */
-static void put_part(const struct vn_command_buffer *commands, size_t from, size_t end,
-                     struct wire_enc *e)
+/* Whether what is recorded so far is how the kept body begins. */
+static bool is_kept_so_far(const struct vn_command_buffer *commands)
 {
-    size_t hole = vn_put_command(e, VN_OP_RECORD);
+    size_t len = wire_enc_len(&commands->body);
+    return !commands->begun && len <= wire_enc_len(&commands->kept) &&
+           memcmp(wire_enc_data(&commands->body), wire_enc_data(&commands->kept), len) == 0;
+}
+
+static bool is_kept(const struct vn_command_buffer *commands)
+{
+    return wire_enc_len(&commands->body) == wire_enc_len(&commands->kept) &&
+           is_kept_so_far(commands);
+}
+
+static void put_again(const struct vn_command_buffer *commands, struct wire_enc *e)
+{
+    size_t hole = vn_put_command(e, VN_OP_AGAIN);
     wire_put_u64(e, commands->object.id);
-    wire_put_bytes(e, wire_enc_data(&commands->body) + from, end - from);
     wire_fill_len(e, hole);
+}
+
+/* The next part of the body, up to `end`, as an operation. */
+static void put_part(struct vn_command_buffer *commands, size_t end, struct wire_enc *e)
+{
+    struct vn_link *link = vn_link_of(commands);
+    size_t from = commands->sent, bytes = end - from;
+    if (!commands->begun) {
+        unkeep(commands);
+        commands->keeps = vn_perf(VN_PERF_REFERENCES) && !vn_link_client(link)->sync;
+    }
+    if (commands->keeps && (end > VN_KEPT_BODY_MAX || !vn_link_keep(link, bytes)))
+        unkeep(commands);
+    commands->counted += commands->keeps ? bytes : 0;
+    size_t hole = vn_put_command(e, commands->keeps ? VN_OP_RECORD_KEPT : VN_OP_RECORD);
+    wire_put_u64(e, commands->object.id);
+    wire_put_bytes(e, wire_enc_data(&commands->body) + from, bytes);
+    wire_fill_len(e, hole);
+    commands->begun = true;
+    commands->sent = end;
+}
+
+/* The server has the whole body. */
+static void finish_body(struct vn_command_buffer *commands)
+{
+    if (commands->keeps) {
+        struct wire_enc kept = commands->kept;
+        commands->kept = commands->body;
+        commands->body = kept;
+    }
+    commands->begun = commands->keeps = false;
+    empty_body(commands);
+}
+
+static VkResult send_again(struct vn_command_buffer *commands)
+{
+    struct vn_link *link = vn_link_of(commands);
+    (void)next_part(commands, 0); /* what it writes */
+    struct wire_enc *e = vn_link_begin(link);
+    if (!e)
+        return VK_ERROR_DEVICE_LOST;
+    put_again(commands, e);
+    return vn_link_post(link);
 }
 
 static VkResult send_body(struct vn_command_buffer *commands)
 {
     struct vn_link *link = vn_link_of(commands);
-    size_t from = 0, len = wire_enc_len(&commands->body);
+    size_t len = wire_enc_len(&commands->body);
     VkResult result = VK_SUCCESS;
-    while (result == VK_SUCCESS && from < len) {
-        size_t end = next_part(commands, from);
+    while (result == VK_SUCCESS && commands->sent < len) {
+        size_t end = next_part(commands, commands->sent);
         struct wire_enc *e = vn_link_begin(link);
         if (!e)
             return VK_ERROR_DEVICE_LOST;
-        put_part(commands, from, end, e);
+        put_part(commands, end, e);
         result = vn_link_post(link);
-        from = end;
     }
     return result;
 }
 
-/* While the server has nothing to do it records what there is so far. */
+/* While the server has nothing to do it records what there is so far, unless it may turn out to be
+ * what it has. */
 static void send_early(struct vn_command_buffer *commands)
 {
     struct vn_link *link = vn_link_of(commands);
     if (wire_enc_error(&commands->body) || vn_link_client(link)->sync ||
-        !vn_perf(VN_PERF_EARLY_BODIES) || vn_device_is_working(commands->device))
+        !vn_perf(VN_PERF_EARLY_BODIES) || is_kept_so_far(commands) ||
+        vn_device_is_working(commands->device))
         return;
-    commands->begun = true;
     commands->failed |= send_body(commands) != VK_SUCCESS || vn_link_flush(link) != VK_SUCCESS;
-    wire_enc_reset(&commands->body);
-    commands->looked = 0;
+    if (!commands->keeps)
+        empty_body(commands);
 }
 
 /* Behind the first command that is more than a copy: small copies that came before it have
@@ -422,11 +499,17 @@ void vn_command_buffer_put_held(struct vn_command_buffer *commands, struct wire_
 {
     if (!commands->held)
         return;
-    put_part(commands, 0, wire_enc_len(&commands->body), e);
-    if (wire_enc_error(e))
+    if (is_kept(commands))
+        put_again(commands, e);
+    else
+        put_part(commands, wire_enc_len(&commands->body), e);
+    if (wire_enc_error(e)) {
+        commands->begun = false;
+        commands->sent = 0;
         return;
+    }
     commands->held = false;
-    wire_enc_reset(&commands->body);
+    finish_body(commands);
 }
 
 /* ---- the end of a recording ---- */
@@ -444,10 +527,11 @@ static VKAPI_ATTR VkResult VKAPI_CALL end_command_buffer(VkCommandBuffer handle)
         return VK_SUCCESS;
     }
     if (result == VK_SUCCESS)
-        result = send_body(commands);
-    commands->begun = commands->begun && result != VK_SUCCESS;
-    wire_enc_reset(&commands->body);
-    commands->looked = 0;
+        result = is_kept(commands) ? send_again(commands) : send_body(commands);
+    if (result == VK_SUCCESS)
+        finish_body(commands);
+    else
+        empty_body(commands);
     return result;
 }
 
@@ -470,7 +554,7 @@ void vn_command_buffer_ranges(const struct vn_command_buffer *commands, struct v
     }
     for (size_t i = 0; (writes & WRITES_SETS) && i < commands->sets.count; i++)
         vn_descriptor_set_ranges(commands->sets.items[i], true, ranges);
-    vn_memory_shared_ranges(commands->device, writes & WRITES_IMAGES, writes & USES_ADDRESSES,
+    vn_memory_shared_ranges(commands->device, writes & WRITES_IMAGES, writes & WRITES_ADDRESSES,
                             ranges);
 }
 
@@ -669,6 +753,8 @@ static void note_dispatch(VkCommandBuffer handle)
     bool known = pipeline && pipeline->known;
     if (!known || pipeline->uses_addresses)
         commands->writes |= USES_ADDRESSES;
+    if (!known || pipeline->writes_addresses)
+        commands->writes |= WRITES_ADDRESSES;
     if (!known || pipeline->uses_images)
         commands->writes |= READS_IMAGES;
     if (!known || pipeline->writes_images)

@@ -1,5 +1,6 @@
 /* Descriptor pools, sets and update templates; see descriptor.h. */
 #include "venus/client/descriptor.h"
+#include "venus/client/perf.h"
 
 #include "base/arena.h"
 #include "venus/client/descriptor_layout.h"
@@ -13,6 +14,8 @@ struct slot {
     VkDeviceSize offset, range;
 };
 
+enum { SENT_MAX = 1 << 10 }; /* bytes of an update that is remembered: some dozens of buffers */
+
 struct vn_descriptor_set {
     struct vn_object object;
     _Atomic uint32_t refs;
@@ -21,6 +24,9 @@ struct vn_descriptor_set {
     struct descriptor_pool *pool;
     struct vn_descriptor_set *next, **at; /* in the pool's list */
     struct slot *slots;
+    /* The command that last updated it, where that updated nothing else; with the stream's lock. */
+    uint8_t *sent;
+    size_t sent_len, sent_cap;
 };
 
 struct descriptor_pool {
@@ -75,6 +81,7 @@ void vn_descriptor_set_unref(struct vn_descriptor_set *set)
     for (uint32_t i = 0; set->slots && i < set->layout->slots; i++)
         vn_resource_unref(set->slots[i].resource);
     free(set->slots);
+    free(set->sent);
     vn_set_layout_unref(set->layout);
     free(set);
 }
@@ -403,6 +410,51 @@ static const struct vn_set_layout *layout_of_write(const void *user,
     return VN_OBJECT(vn_descriptor_set, write->dstSet)->layout;
 }
 
+/* The set of all writes, or NULL. */
+static struct vn_descriptor_set *only_set(uint32_t count, const VkWriteDescriptorSet *writes)
+{
+    for (uint32_t i = 1; i < count; i++) {
+        if (writes[i].dstSet != writes[0].dstSet)
+            return NULL;
+    }
+    return count ? VN_OBJECT(vn_descriptor_set, writes[0].dstSet) : NULL;
+}
+
+static void forget_sent(VkDescriptorSet set)
+{
+    VN_OBJECT(vn_descriptor_set, set)->sent_len = 0;
+}
+
+static void remember_sent(struct vn_descriptor_set *set, const uint8_t *command, size_t len)
+{
+    if (len > set->sent_cap) {
+        uint8_t *larger = len <= SENT_MAX ? realloc(set->sent, len) : NULL;
+        if (!larger)
+            return;
+        set->sent = larger;
+        set->sent_cap = len;
+    }
+    memcpy(set->sent, command, len);
+    set->sent_len = len;
+}
+
+/* Whether a command of writes alone leaves its one set as the last one did.  Notes it otherwise. */
+static bool is_sent_already(uint32_t write_count, const VkWriteDescriptorSet *writes,
+                            uint32_t copy_count, const VkCopyDescriptorSet *copies,
+                            const uint8_t *command, size_t len)
+{
+    struct vn_descriptor_set *set = copy_count ? NULL : only_set(write_count, writes);
+    if (set && set->sent_len == len && memcmp(set->sent, command, len) == 0)
+        return true;
+    for (uint32_t i = 0; i < write_count; i++)
+        forget_sent(writes[i].dstSet);
+    for (uint32_t i = 0; i < copy_count; i++)
+        forget_sent(copies[i].dstSet);
+    if (set)
+        remember_sent(set, command, len);
+    return false;
+}
+
 static void send_update(VkDevice device, uint32_t write_count, const VkWriteDescriptorSet *writes,
                         uint32_t copy_count, const VkCopyDescriptorSet *copies)
 {
@@ -410,9 +462,14 @@ static void send_update(VkDevice device, uint32_t write_count, const VkWriteDesc
     struct wire_enc *e = vn_link_begin(link);
     if (!e)
         return;
+    size_t start = wire_enc_len(e);
     vn_enc_cmd_vkUpdateDescriptorSets(e, device, write_count, writes, copy_count, copies);
     if (!vn_link_client(link)->sync) {
-        if (vn_link_post(link) == VK_ERROR_OUT_OF_HOST_MEMORY)
+        if (vn_perf(VN_PERF_REFERENCES) && !wire_enc_error(e) &&
+            is_sent_already(write_count, writes, copy_count, copies, wire_enc_data(e) + start,
+                            wire_enc_len(e) - start))
+            vn_link_cancel(link);
+        else if (vn_link_post(link) == VK_ERROR_OUT_OF_HOST_MEMORY)
             vn_link_lose(link, "a descriptor update could not be sent: out of memory");
         return;
     }

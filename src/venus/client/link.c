@@ -37,6 +37,7 @@ struct vn_link {
     pthread_mutex_t asides; /* see vn_link_hold_asides; after the stream's lock or alone */
 
     _Atomic uint64_t next_id;
+    _Atomic size_t kept;        /* bytes of bodies, at the server; relaxed: a count */
     _Atomic uint64_t exchanges; /* relaxed: a figure */
     _Atomic uint64_t quickest;  /* call so far, in ns; the same */
     /* Relaxed: a thread that sees it late gets the same answer from the connection. */
@@ -190,6 +191,21 @@ static void on_push(void *user, const struct rpc_msg *push)
 }
 
 /* ---- the stream ---- */
+
+/* Half of what the server takes: bytes that are given up here go there with what is sent next. */
+bool vn_link_keep(struct vn_link *link, size_t bytes)
+{
+    size_t before = atomic_fetch_add_explicit(&link->kept, bytes, memory_order_relaxed);
+    if (before + bytes <= VN_KEPT_BODIES_MAX / 2)
+        return true;
+    vn_link_unkeep(link, bytes);
+    return false;
+}
+
+void vn_link_unkeep(struct vn_link *link, size_t bytes)
+{
+    atomic_fetch_sub_explicit(&link->kept, bytes, memory_order_relaxed);
+}
 
 struct wire_enc *vn_link_begin(struct vn_link *link)
 {

@@ -69,6 +69,11 @@ static inline struct vn_link *vn_link_of(const void *handle)
 /* `count` ids in a row that were never used. */
 uint64_t vn_link_ids(struct vn_link *link, uint64_t count);
 
+/* Counts bytes of bodies that the server is to keep; false, and they are not, when it has enough.
+ */
+bool vn_link_keep(struct vn_link *link, size_t bytes) MUST_CHECK;
+void vn_link_unkeep(struct vn_link *link, size_t bytes);
+
 /* One exchange outside the stream, before there is one: OPEN.  The answer is the caller's to free.
  */
 int vn_link_exchange(struct vn_link *link, uint32_t method, const struct wire_enc *request,

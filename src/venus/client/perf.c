@@ -14,6 +14,7 @@ static const char *const names[VN_PERF_COUNT] = {
     [VN_PERF_TRANSPORT_TUNING] = "no_transport_tuning",
     [VN_PERF_EARLY_FENCES] = "no_early_fences",
     [VN_PERF_EARLY_BODIES] = "no_early_bodies",
+    [VN_PERF_REFERENCES] = "no_references",
     [VN_PERF_QUIET_BATCHES] = "no_quiet_batches",
     [VN_PERF_PACKING] = "no_packing",
     [VN_PERF_WHOLE_PAGES] = "no_whole_pages",

@@ -17,12 +17,13 @@ enum vn_perf {
     VN_PERF_TRANSPORT_TUNING,  /* sockets that do not hold small messages back, large buffers */
     VN_PERF_EARLY_FENCES,      /* as VENUS_EARLY_FENCE */
     VN_PERF_EARLY_BODIES,      /* an idle server gets bodies while they are recorded */
-    VN_PERF_QUIET_BATCHES,     /* batches that nobody waits for are not reported */
-    VN_PERF_PACKING,           /* as VENUS_COMPRESS */
-    VN_PERF_WHOLE_PAGES,       /* pages written as a whole are sent without a look at each byte */
-    VN_PERF_SMALL_UPLOADS,     /* small copies from mapped memory travel with their bytes */
-    VN_PERF_UPLOAD_CACHE,      /* large writes that the server has are not sent again */
-    VN_PERF_KEPT_BUDGETS,      /* an answer about budgets is good for a moment */
+    VN_PERF_REFERENCES,    /* bodies and descriptor writes that the server has are not sent again */
+    VN_PERF_QUIET_BATCHES, /* batches that nobody waits for are not reported */
+    VN_PERF_PACKING,       /* as VENUS_COMPRESS */
+    VN_PERF_WHOLE_PAGES,   /* pages written as a whole are sent without a look at each byte */
+    VN_PERF_SMALL_UPLOADS, /* small copies from mapped memory travel with their bytes */
+    VN_PERF_UPLOAD_CACHE,  /* large writes that the server has are not sent again */
+    VN_PERF_KEPT_BUDGETS,  /* an answer about budgets is good for a moment */
     VN_PERF_COUNT,
 };
 

@@ -15,6 +15,9 @@
  *
  *   RECORD  {u64 command buffer, commands}   a recorded body, from vkBeginCommandBuffer to
  *           vkEndCommandBuffer; one that does not fit a message comes in several operations
+ *   RECORD_KEPT   the same, and the server keeps the body until its command buffer is recorded
+ *           otherwise or freed: at most VN_KEPT_BODY_MAX bytes, with all others VN_KEPT_BODIES_MAX
+ *   AGAIN   {u64 command buffer}    records the body that is kept of it
  *   MAP     {u64 memory}            the program maps it: from now on both ends keep a twin.  The
  *           server's bytes become zeros, unless a device could have written them: then what they
  *           hold is pushed as a delta.  Answered (when called) with i32 VkResult
@@ -93,7 +96,7 @@
 #include "wire/limits.h"
 
 enum {
-    VN_PROTOCOL = 3,
+    VN_PROTOCOL = 4,
     VN_CAPABILITY_PROTOCOL = 0xff, /* of a server's hello: its VN_PROTOCOL; 0: no Vulkan here */
 
     VN_METHOD_FIRST = 256, /* the layers' ranges of 256: this is ours */
@@ -128,7 +131,15 @@ enum {
     VN_OP_LAZY,
     VN_OP_FETCH,
     VN_OP_UPDATE,
+    VN_OP_RECORD_KEPT,
+    VN_OP_AGAIN,
     VN_OP_END = 256,
+};
+
+enum {
+    /* A body past it takes the driver long whatever its client does; llama.cpp's have some KiB. */
+    VN_KEPT_BODY_MAX = 256 << 10,
+    VN_KEPT_BODIES_MAX = 32 << 20, /* in a session */
 };
 
 enum {

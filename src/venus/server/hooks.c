@@ -177,7 +177,39 @@ static void queue_bind_sparse(struct vn_exec *x, struct vn_args_vkQueueBindSpars
     vn_queue_submitted(queue, a->ret);
 }
 
-/* ---- pools ---- */
+/* ---- pools and recordings ---- */
+
+/* With buffers that can be reset one by one: a pool's reset leaves out those that will be recorded
+ * again as they are. */
+static void create_command_pool(struct vn_exec *x, struct vn_args_vkCreateCommandPool *a)
+{
+    VkCommandPoolCreateInfo info = *a->pCreateInfo;
+    info.flags |= VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT;
+    const struct vn_driver *driver = &session_of(x)->device->driver;
+    a->ret = driver->vkCreateCommandPool(a->device, &info, NULL, a->pCommandPool);
+}
+
+static void reset_command_pool(struct vn_exec *x, struct vn_args_vkResetCommandPool *a)
+{
+    a->ret = vn_bodies_reset_pool(session_of(x)->pool, a->flags);
+}
+
+static void reset_command_buffer(struct vn_exec *x, struct vn_args_vkResetCommandBuffer *a)
+{
+    a->ret = vn_body_reset(session_of(x)->buffer, a->flags);
+}
+
+static void begin_command_buffer(struct vn_exec *x, struct vn_args_vkBeginCommandBuffer *a)
+{
+    struct vn_session *s = session_of(x);
+    VkCommandBufferBeginInfo info = *a->pBeginInfo;
+    struct vn_body *body = s->recording ? s->recording->body : NULL;
+    if (body && body->repeats)
+        info.flags &= ~(VkFlags)VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
+    if (body)
+        body->once = info.flags & VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
+    a->ret = s->device->driver.vkBeginCommandBuffer(a->commandBuffer, &info);
+}
 
 static void reset_descriptor_pool(struct vn_exec *x, struct vn_args_vkResetDescriptorPool *a)
 {
@@ -287,8 +319,10 @@ static void enumerate_physical_devices(struct vn_exec *x,
 const struct vn_hooks vn_server_hooks = {
     .vkAcquireProfilingLockKHR = acquire_profiling_lock,
     .vkAllocateMemory = allocate_memory,
+    .vkBeginCommandBuffer = begin_command_buffer,
     .vkCreateComputePipelines = create_compute_pipelines,
     .vkCreateBuffer = create_buffer,
+    .vkCreateCommandPool = create_command_pool,
     .vkCreateDevice = create_device,
     .vkCreateGraphicsPipelines = create_graphics_pipelines,
     .vkCreateInstance = create_instance,
@@ -308,5 +342,7 @@ const struct vn_hooks vn_server_hooks = {
     .vkQueueBindSparse = queue_bind_sparse,
     .vkQueueSubmit = queue_submit,
     .vkQueueSubmit2 = queue_submit2,
+    .vkResetCommandBuffer = reset_command_buffer,
+    .vkResetCommandPool = reset_command_pool,
     .vkResetDescriptorPool = reset_descriptor_pool,
 };

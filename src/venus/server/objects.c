@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "venus/server/bodies.h"
+
 void vn_objects_init(struct vn_objects *o, uint64_t max, uint64_t max_pipelines)
 {
     *o = (struct vn_objects){.max = max, .max_pipelines = max_pipelines};
@@ -15,9 +17,11 @@ void vn_objects_init(struct vn_objects *o, uint64_t max, uint64_t max_pipelines)
 void vn_objects_fini(struct vn_objects *o)
 {
     size_t at = 0;
-    void *thing;
-    while ((thing = vn_keymap_next(&o->things, &at)) != NULL)
+    struct vn_thing *thing;
+    while ((thing = vn_keymap_next(&o->things, &at)) != NULL) {
+        vn_body_free(o, thing);
         free(thing);
+    }
     vn_keymap_fini(&o->things);
     vn_keymap_fini(&o->devices);
 }
@@ -85,12 +89,31 @@ int vn_objects_add(struct vn_objects *o, uint32_t type, uint64_t id, void *handl
     return 0;
 }
 
+static bool fits_set(uint32_t type)
+{
+    switch (type) {
+    case VK_OBJECT_TYPE_BUFFER:
+    case VK_OBJECT_TYPE_BUFFER_VIEW:
+    case VK_OBJECT_TYPE_IMAGE:
+    case VK_OBJECT_TYPE_IMAGE_VIEW:
+    case VK_OBJECT_TYPE_SAMPLER:
+    case VK_OBJECT_TYPE_DEVICE_MEMORY: /* of one of them */
+    case VK_OBJECT_TYPE_ACCELERATION_STRUCTURE_KHR:
+    case VK_OBJECT_TYPE_ACCELERATION_STRUCTURE_NV:
+        return true;
+    default:
+        return false;
+    }
+}
+
 void vn_objects_remove(struct vn_objects *o, uint64_t id)
 {
     struct vn_thing *thing = vn_keymap_take(&o->things, id);
     if (!thing)
         return;
     vn_objects_empty(o, thing);
+    vn_body_free(o, thing);
+    o->ended += fits_set(thing->type);
     if (thing->pool) {
         *thing->link = thing->next;
         if (thing->next)

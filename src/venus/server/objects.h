@@ -16,13 +16,17 @@
 
 struct vn_device;
 struct vn_compile;
+struct vn_body;
 
 struct vn_thing {
     uint64_t id;
     void *handle; /* NULL: void */
     uint32_t type;
+    bool recorded;                 /* a command buffer that the driver has not reset since */
     bool begun;                    /* a command buffer between begin and end */
     bool spoilt;                   /* a command buffer whose recording was not executed in full */
+    struct vn_body *body;          /* a command buffer's, kept; or NULL */
+    uint64_t version;              /* a descriptor set's: changes with each update */
     struct vn_compile *compile;    /* a pipeline's job that is not done; its handle comes then */
     uint32_t users;                /* jobs that use it */
     bool doomed;                   /* has no id any more, and ends with its last user */
@@ -39,6 +43,8 @@ struct vn_objects {
     uint64_t max;             /* things at a time */
     uint64_t max_pipelines;
     uint64_t pipelines;
+    uint64_t kept_bytes;           /* of bodies */
+    uint64_t ended;                /* things so far that a descriptor set can have held */
     uint64_t left, left_pipelines; /* behind by a client that destroyed their device */
     /* The last answer of vn_objects_device: a stream speaks to one object for long. */
     const void *last_handle;

@@ -165,6 +165,8 @@ static void end_with_fault(struct vn_session *s, int rc)
         snprintf(text, sizeof(text), "%s: id %llu %s", vn_stream_where(s),
                  (unsigned long long)s->decoder.bad_id,
                  rc == -ENOENT ? "is unknown or of another type" : "is in use");
+    else if (rc == -EDQUOT && s->command == VN_OP_RECORD_KEPT)
+        snprintf(text, sizeof(text), "RECORD_KEPT: over a limit (bodies that a server keeps)");
     else if (rc == -EDQUOT)
         snprintf(text, sizeof(text),
                  "%s: over a limit (--max-objects, --max-pipelines, --max-pending)",

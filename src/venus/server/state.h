@@ -6,6 +6,7 @@
 
 #include "venus/common/exec.h"
 #include "venus/common/pack.h"
+#include "venus/server/bodies.h"
 #include "venus/server/messages.h"
 #include "venus/server/objects.h"
 #include "venus/server/pipelines.h"
@@ -39,6 +40,7 @@ struct vn_session {
     struct vn_device *created;  /* by vkCreateDevice */
     bool exclusive;             /* the cache that vkCreatePipelineCache made; see objects.h */
     struct vn_thing *pool;      /* the last one that it named */
+    struct vn_thing *buffer;    /* the last command buffer that it named */
     struct vn_thing *recording; /* the command buffer of a RECORD operation */
     bool expects_submission;    /* BATCHES came */
     struct vn_queue *announced; /* for this queue; NULL when it is void */

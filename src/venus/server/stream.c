@@ -23,6 +23,29 @@ static bool is_unusable(const struct vn_session *s, const struct vn_thing *thing
                                                 s->command == VN_CMD_vkCmdExecuteCommands));
 }
 
+/* What recordings and hooks must know of what a command names.  Outside of recordings sets are
+ * named to be changed. */
+static void note_named(struct vn_session *s, struct vn_thing *thing)
+{
+    switch (thing->type) {
+    case VK_OBJECT_TYPE_COMMAND_POOL:
+    case VK_OBJECT_TYPE_DESCRIPTOR_POOL:
+        s->pool = thing;
+        break;
+    case VK_OBJECT_TYPE_COMMAND_BUFFER:
+    case VK_OBJECT_TYPE_DESCRIPTOR_SET:
+        if (s->recording)
+            vn_body_names(s->recording, thing);
+        else if (thing->type == VK_OBJECT_TYPE_DESCRIPTOR_SET)
+            thing->version++;
+        else
+            s->buffer = thing;
+        break;
+    default:
+        break;
+    }
+}
+
 static void *on_lookup(void *objects, uint64_t id, uint32_t type)
 {
     struct vn_session *s = objects;
@@ -31,8 +54,7 @@ static void *on_lookup(void *objects, uint64_t id, uint32_t type)
         vn_pipelines_use(s, thing);
     if (!thing || is_unusable(s, thing))
         return NULL;
-    if (thing->type == VK_OBJECT_TYPE_COMMAND_POOL || thing->type == VK_OBJECT_TYPE_DESCRIPTOR_POOL)
-        s->pool = thing;
+    note_named(s, thing);
     return thing->handle;
 }
 
@@ -217,7 +239,7 @@ static int dispatch(struct vn_session *s, uint32_t command, const struct wire_de
     s->command = command;
     s->device = s->created = NULL;
     s->exclusive = false;
-    s->pool = NULL;
+    s->pool = s->buffer = NULL;
     s->exec.reply = reply;
     s->decoder.in = *in;
     s->decoder.depth = 0;
@@ -264,10 +286,13 @@ static int execute_recorded(struct vn_session *s, uint32_t command, const struct
         buffer->spoilt = false;
     bool skip = ends ? !buffer->begun : !begins && buffer->spoilt;
     int rc = dispatch(s, command, in, skip, reply);
-    if (begins)
+    if (begins) {
+        buffer->recorded = true;
         buffer->begun = rc == 0 && !buffer->spoilt;
-    else if (ends)
+    } else if (ends) {
         buffer->begun = false;
+        vn_body_end(buffer);
+    }
     return rc;
 }
 
@@ -289,8 +314,20 @@ static int run_stream(struct vn_session *s, struct wire_dec *stream, struct wire
     return rc;
 }
 
-/* What is recorded into a void command buffer is nothing. */
-static int op_record(struct vn_session *s, struct wire_dec *in, struct wire_enc *reply)
+static int record(struct vn_session *s, struct vn_thing *buffer, struct wire_dec *commands,
+                  struct wire_enc *reply)
+{
+    settle(s, VN_SETTLE_PLAIN);
+    s->recording = buffer;
+    s->decoder.command_buffer = buffer->handle;
+    int rc = run_stream(s, commands, reply, execute_recorded);
+    s->recording = NULL;
+    s->decoder.command_buffer = NULL;
+    return rc;
+}
+
+/* RECORD and RECORD_KEPT.  What is recorded into a void command buffer is nothing. */
+static int op_record(struct vn_session *s, bool keeps, struct wire_dec *in, struct wire_enc *reply)
 {
     struct vn_thing *buffer =
         vn_objects_find(&s->objects, wire_get_u64(in), VK_OBJECT_TYPE_COMMAND_BUFFER);
@@ -301,13 +338,36 @@ static int op_record(struct vn_session *s, struct wire_dec *in, struct wire_enc 
             wire_put_i32(reply, VK_ERROR_UNKNOWN);
         return 0;
     }
-    settle(s, VN_SETTLE_PLAIN);
-    s->recording = buffer;
-    s->decoder.command_buffer = buffer->handle;
-    int rc = run_stream(s, in, reply, execute_recorded);
-    s->recording = NULL;
-    s->decoder.command_buffer = NULL;
-    return rc;
+    struct wire_dec rest = *in;
+    size_t len = wire_dec_left(in);
+    const uint8_t *bytes = wire_get_bytes(&rest, len);
+    bool begins = len >= 4 && wire_load32(bytes) == VN_CMD_vkBeginCommandBuffer;
+    int rc = begins || !keeps ? vn_body_begin(&s->objects, buffer, keeps) : 0;
+    if (rc == 0 && keeps)
+        rc = vn_body_append(&s->objects, buffer, bytes, len);
+    return rc ? rc : record(s, buffer, in, reply);
+}
+
+static int op_again(struct vn_session *s, struct wire_dec *in)
+{
+    uint64_t id = wire_get_u64(in);
+    struct vn_thing *buffer = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_COMMAND_BUFFER);
+    if (wire_dec_end(in) || !buffer)
+        return wire_dec_end(in) ? wire_dec_end(in) : -ENOENT;
+    struct vn_body *body = buffer->body;
+    if (!buffer->handle)
+        return 0;
+    if (!body || !body->whole)
+        return -EPROTO;
+    body->used = body->repeats = true;
+    if (vn_body_stands(&s->objects, buffer)) {
+        settle(s, VN_SETTLE_PLAIN);
+        return 0;
+    }
+    struct wire_dec commands;
+    wire_dec_init(&commands, body->bytes, body->len);
+    vn_body_restart(&s->objects, body);
+    return record(s, buffer, &commands, NULL);
 }
 
 static int op_map(struct vn_session *s, struct wire_dec *in, struct wire_enc *reply)
@@ -527,7 +587,10 @@ static int execute_one(struct vn_session *s, uint32_t command, const struct wire
         submit_updates(s);
     switch (command) {
     case VN_OP_RECORD:
-        return op_record(s, &op, reply);
+    case VN_OP_RECORD_KEPT:
+        return op_record(s, command == VN_OP_RECORD_KEPT, &op, reply);
+    case VN_OP_AGAIN:
+        return op_again(s, &op);
     case VN_OP_MAP:
         return op_map(s, &op, reply);
     case VN_OP_DELTA:
@@ -571,11 +634,15 @@ int vn_stream_execute(struct vn_session *s, const void *data, size_t len, struct
 const char *vn_stream_where(const struct vn_session *s)
 {
     static const char *const ops[] = {
-        [0] = "a packed message", [VN_OP_RECORD] = "RECORD", [VN_OP_MAP] = "MAP",
-        [VN_OP_DELTA] = "DELTA",  [VN_OP_READ] = "READ",     [VN_OP_BATCHES] = "BATCHES",
-        [VN_OP_EARLY] = "EARLY",  [VN_OP_ASK] = "ASK",       [VN_OP_HOLD] = "HOLD",
-        [VN_OP_REUSE] = "REUSE",  [VN_OP_KEEP] = "KEEP",     [VN_OP_WRITE] = "WRITE",
-        [VN_OP_LAZY] = "LAZY",    [VN_OP_FETCH] = "FETCH",   [VN_OP_UPDATE] = "UPDATE"};
+        [0] = "a packed message",  [VN_OP_RECORD] = "RECORD",
+        [VN_OP_MAP] = "MAP",       [VN_OP_DELTA] = "DELTA",
+        [VN_OP_READ] = "READ",     [VN_OP_BATCHES] = "BATCHES",
+        [VN_OP_EARLY] = "EARLY",   [VN_OP_ASK] = "ASK",
+        [VN_OP_HOLD] = "HOLD",     [VN_OP_REUSE] = "REUSE",
+        [VN_OP_KEEP] = "KEEP",     [VN_OP_WRITE] = "WRITE",
+        [VN_OP_LAZY] = "LAZY",     [VN_OP_FETCH] = "FETCH",
+        [VN_OP_UPDATE] = "UPDATE", [VN_OP_RECORD_KEPT] = "RECORD_KEPT",
+        [VN_OP_AGAIN] = "AGAIN"};
     if (s->command < ARRAY_LEN(ops) && ops[s->command])
         return ops[s->command];
     const char *name = vn_command_name(s->command);

@@ -234,6 +234,235 @@ static void noise_ends_the_session(void **state)
     server_stop(&server);
 }
 
+/* ---- bodies that are kept ---- */
+
+static size_t record_kept(struct bench *b, VkCommandBuffer commands)
+{
+    VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+    size_t hole = client_begin(&b->c, VN_OP_RECORD_KEPT);
+    wire_put_u64(&b->c.out, vn_id(commands));
+    vn_enc_cmd_vkBeginCommandBuffer(&b->c.out, commands, &begin);
+    return hole;
+}
+
+static void put_kept_fill(struct bench *b, uint32_t word)
+{
+    size_t hole = record_kept(b, b->commands);
+    vn_enc_cmd_vkCmdFillBuffer(&b->c.out, b->commands, b->buffer, 0, BUFFER_BYTES, word);
+    bench_record_end(b, b->commands, hole);
+}
+
+static void put_again(struct bench *b, uint64_t id)
+{
+    size_t hole = client_begin(&b->c, VN_OP_AGAIN);
+    wire_put_u64(&b->c.out, id);
+    client_finish(&b->c, hole);
+}
+
+static VkResult submit_and_wait(struct bench *b)
+{
+    uint64_t number = bench_put_submit(b, b->commands);
+    client_post(&b->c);
+    return client_wait_done(&b->c, b->queue, number);
+}
+
+/* The end of a body alone. */
+static void put_kept_end(struct bench *b)
+{
+    size_t hole = client_begin(&b->c, VN_OP_RECORD_KEPT);
+    wire_put_u64(&b->c.out, vn_id(b->commands));
+    bench_record_end(b, b->commands, hole);
+}
+
+static void again_of_nothing(struct bench *b)
+{
+    put_again(b, vn_id(b->commands));
+}
+
+static void again_of_what_is_not_kept(struct bench *b)
+{
+    put_kept_fill(b, 1);
+    put_again(b, vn_id(b->commands));
+    bench_record_end(b, b->commands, bench_record(b, b->commands));
+    put_again(b, vn_id(b->commands));
+}
+
+static void again_of_what_is_not_ended(struct bench *b)
+{
+    client_finish(&b->c, record_kept(b, b->commands));
+    put_again(b, vn_id(b->commands));
+}
+
+static void again_of_an_unknown_id(struct bench *b)
+{
+    put_again(b, 9999);
+}
+
+static void again_of_another_type(struct bench *b)
+{
+    put_again(b, vn_id(b->buffer));
+}
+
+static void again_of_what_was_freed(struct bench *b)
+{
+    put_kept_fill(b, 1);
+    vn_enc_cmd_vkFreeCommandBuffers(&b->c.out, b->device, b->pool, 1, &b->commands);
+    put_again(b, vn_id(b->commands));
+}
+
+static void again_with_more(struct bench *b)
+{
+    put_kept_fill(b, 1);
+    size_t hole = client_begin(&b->c, VN_OP_AGAIN);
+    wire_put_u64(&b->c.out, vn_id(b->commands));
+    wire_put_u8(&b->c.out, 0);
+    client_finish(&b->c, hole);
+}
+
+static void again_for_a_submission(struct bench *b)
+{
+    put_kept_fill(b, 1);
+    client_put_batches(&b->c, b->queue, ++b->submitted, VK_NULL_HANDLE, 0);
+    put_again(b, vn_id(b->commands));
+}
+
+static void kept_behind_what_is_not(struct bench *b)
+{
+    client_finish(&b->c, bench_record(b, b->commands));
+    put_kept_end(b);
+}
+
+static void kept_behind_its_end(struct bench *b)
+{
+    put_kept_fill(b, 1);
+    put_kept_end(b);
+}
+
+/* A body of so many bytes. */
+static void put_body_of(struct bench *b, VkCommandBuffer commands, size_t bytes)
+{
+    enum { UPDATES = 6, UPDATE_BYTES = 43652, END_BYTES = 8 };
+    static const uint8_t zeros[BUFFER_BYTES];
+    struct wire_enc *out = &b->c.out;
+    size_t hole = record_kept(b, commands), start = hole + 4 + 8, head = 0;
+    for (int i = 1; i < UPDATES; i++) {
+        head = wire_enc_len(out);
+        vn_enc_cmd_vkCmdUpdateBuffer(out, commands, b->buffer, 0, UPDATE_BYTES, zeros);
+        head = wire_enc_len(out) - head - UPDATE_BYTES;
+    }
+    size_t rest = bytes - (wire_enc_len(out) - start) - head - END_BYTES;
+    assert_true(rest % 4 == 0 && rest <= sizeof(zeros));
+    vn_enc_cmd_vkCmdUpdateBuffer(out, commands, b->buffer, 0, rest, zeros);
+    bench_record_end(b, commands, hole);
+    assert_int_equal(wire_enc_len(out) - start, bytes);
+}
+
+static void kept_and_too_long(struct bench *b)
+{
+    put_body_of(b, b->commands, VN_KEPT_BODY_MAX);
+    put_again(b, vn_id(b->commands));
+    client_sync(&b->c); /* so far so good */
+    put_body_of(b, b->commands, VN_KEPT_BODY_MAX + 4);
+}
+
+static void kept_and_too_many(struct bench *b)
+{
+    enum { FULL = VN_KEPT_BODIES_MAX / VN_KEPT_BODY_MAX };
+    static struct vn_object objects[FULL];
+    VkCommandBuffer buffers[FULL];
+    for (uint64_t i = 0; i < FULL; i++) {
+        objects[i] = (struct vn_object){.id = 20000 + i, .type = VK_OBJECT_TYPE_COMMAND_BUFFER};
+        buffers[i] = (VkCommandBuffer)(void *)&objects[i];
+    }
+    VkCommandBufferAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+                                        .commandPool = b->pool,
+                                        .commandBufferCount = FULL};
+    vn_enc_cmd_vkAllocateCommandBuffers(&b->c.out, b->device, &info, buffers);
+    for (uint32_t i = 0; i < FULL; i++) {
+        put_body_of(b, buffers[i], VN_KEPT_BODY_MAX);
+        client_post(&b->c);
+    }
+    client_sync(&b->c);
+    put_kept_fill(b, 1);
+}
+
+/* And another client, whose body is kept all the while, notices nothing. */
+static void bodies_that_are_not_there_end_the_session(void **state)
+{
+    static const struct {
+        void (*put)(struct bench *);
+        const char *line;
+    } bad[] = {
+        {again_of_nothing, "AGAIN: Protocol error"},
+        {again_of_what_is_not_kept, "AGAIN: Protocol error"},
+        {again_of_what_is_not_ended, "AGAIN: Protocol error"},
+        {again_of_an_unknown_id, "AGAIN: No such file or directory"},
+        {again_of_another_type, "AGAIN: No such file or directory"},
+        {again_of_what_was_freed, "AGAIN: No such file or directory"},
+        {again_with_more, "AGAIN: Protocol error"},
+        {again_for_a_submission, "AGAIN: Protocol error"},
+        {put_kept_end, "RECORD_KEPT: Protocol error"},
+        {kept_behind_what_is_not, "RECORD_KEPT: Protocol error"},
+        {kept_behind_its_end, "RECORD_KEPT: Protocol error"},
+        {kept_and_too_long, "RECORD_KEPT: over a limit (bodies that a server keeps)"},
+        {kept_and_too_many, "RECORD_KEPT: over a limit (bodies that a server keeps)"},
+    };
+    struct bench other, b;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&other, &server);
+    put_kept_fill(&other, 5);
+    for (unsigned i = 0; i < ARRAY_LEN(bad); i++) {
+        unsigned before = server_log_lines(&server, bad[i].line);
+        bench_start(&b, &server);
+        bad[i].put(&b);
+        client_post(&b.c);
+        assert_true(client_wait_end(&b.c) < 0);
+        server_expect_log(&server, bad[i].line, before + 1);
+        assert_int_equal(server_log_lines(&server, "session ended: "), i + 1);
+        bench_end(&b);
+        put_again(&other, vn_id(other.commands));
+        assert_int_equal(submit_and_wait(&other), VK_SUCCESS);
+    }
+    bench_end(&other);
+    server_stop(&server);
+}
+
+/* What is kept of it is nothing, as of every recording into it. */
+static void a_body_of_a_void_command_buffer_is_void(void **state)
+{
+    static const char *const none[] = {"VK_HAWSER_no_such_extension"};
+    struct bench b;
+    VkDeviceCreateInfo refused = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+                                  .enabledExtensionCount = 1,
+                                  .ppEnabledExtensionNames = none};
+    VkCommandPoolCreateInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO};
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    VkDevice device = client_object(&b.c, VK_OBJECT_TYPE_DEVICE);
+    VkCommandPool pool = client_object(&b.c, VK_OBJECT_TYPE_COMMAND_POOL);
+    VkCommandBuffer commands = client_object(&b.c, VK_OBJECT_TYPE_COMMAND_BUFFER);
+    vn_enc_cmd_vkCreateDevice(&b.c.out, b.c.physical, &refused, NULL, &device);
+    vn_enc_cmd_vkCreateCommandPool(&b.c.out, device, &info, NULL, &pool);
+    VkCommandBufferAllocateInfo allocate = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+                                            .commandPool = pool,
+                                            .commandBufferCount = 1};
+    vn_enc_cmd_vkAllocateCommandBuffers(&b.c.out, device, &allocate, &commands);
+    put_again(&b, vn_id(commands));
+    bench_record_end(&b, commands, record_kept(&b, commands));
+    put_again(&b, vn_id(commands));
+    vn_enc_cmd_vkResetCommandPool(&b.c.out, device, pool, 0);
+    put_again(&b, vn_id(commands));
+    assert_int_equal(bench_fill(&b, 3), VK_SUCCESS);
+    uint64_t number = bench_put_submit(&b, commands);
+    client_post(&b.c);
+    assert_int_equal(client_wait_done(&b.c, b.queue, number), VK_ERROR_DEVICE_LOST);
+    bench_end(&b);
+    server_stop(&server);
+    assert_int_equal(server_log_lines(&server, "session ended: "), 0);
+}
+
 /* ---- what a driver refuses ---- */
 
 /* A buffer on memory that was not given, work on it: skipped, and told; the session goes on. */
@@ -589,6 +818,8 @@ int main(void)
         cmocka_unit_test(fetches_that_make_no_sense_end_the_session),
         cmocka_unit_test(memory_that_is_mapped_does_not_become_lazy),
         cmocka_unit_test(noise_ends_the_session),
+        cmocka_unit_test(bodies_that_are_not_there_end_the_session),
+        cmocka_unit_test(a_body_of_a_void_command_buffer_is_void),
         cmocka_unit_test(what_uses_a_void_id_is_skipped),
         cmocka_unit_test(a_batch_with_a_spoilt_command_buffer_is_lost),
         cmocka_unit_test(memory_over_the_limit_is_refused),
