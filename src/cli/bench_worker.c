@@ -349,8 +349,10 @@ static void choose_driver(const struct bench_worker_params *params)
     cli_use_manifest(params->manifest);
     setenv("VENUS_SERVERS", params->servers, 1);
     setenv("VENUS_PERF", params->perf, 1);
-    if (params->far)
-        setenv("VENUS_COMPRESS", "1", 1); /* as it is to another machine */
+    if (params->far) { /* as it is to another machine */
+        setenv("VENUS_COMPRESS", "1", 1);
+        setenv("VENUS_LANES", "0", 1);
+    }
     setenv("VENUS_UPLOAD_CACHE", "0", 1); /* transfers are measured, not what spares them */
 }
 

@@ -250,28 +250,38 @@ static void on_message(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
     struct server *s = user;
     if (service_llm_handle(&s->llm, ep, msg))
         return;
-    if (msg->kind == RPC_CALL && msg->method == VN_METHOD_OPEN) {
-        service_llm_closed(&s->llm, ep, -ESHUTDOWN); /* it may leave this process */
+    if (msg->kind == RPC_CALL && msg->method == VN_METHOD_OPEN)
         sessions_open(s->sessions, ep, msg);
-    } else { /* a connection that ended meanwhile is the loop's to clear away */
+    else if (msg->kind == RPC_CALL && msg->method == VN_METHOD_LANE)
+        sessions_lane(s->sessions, ep, msg);
+    else /* a connection that ended meanwhile is the loop's to clear away */
         (void)service_basic_handle(&s->service, ep, msg);
-    }
     rpc_release(ep, msg);
 }
 
 static void on_closed(void *user, struct rpc_ep *ep, int status)
 {
     struct server *s = user;
+    if (s->sessions)
+        sessions_closed(s->sessions, ep);
     service_llm_closed(&s->llm, ep, status);
     hw_counter_bump(&s->counts[COUNT_CLIENTS], UINT64_MAX);
     hw_info(HW_CAT_NET, "client %s left: %s", rpc_ep_peer(ep), strerror(-status));
 }
 
-static void on_session_ended(void *user)
+static void on_leaves(void *user, struct rpc_ep *ep)
+{
+    struct server *s = user;
+    service_llm_closed(&s->llm, ep, -ESHUTDOWN);
+}
+
+static void on_ended(void *user)
 {
     struct server *s = user;
     hw_counter_bump(&s->counts[COUNT_CLIENTS], UINT64_MAX);
 }
+
+static const struct sessions_ops sessions_ops = {.leaves = on_leaves, .ended = on_ended};
 
 static void on_sleeps(void *user, bool begins)
 {
@@ -363,7 +373,7 @@ static int start_sessions(struct server *s)
                                          .compile_threads = (unsigned)o->compile_threads,
                                          .uploads = s->uploads,
                                          .validate = o->validate};
-    return sessions_create(s->rpc, &session, on_session_ended, s, &s->sessions);
+    return sessions_create(s->rpc, &session, &sessions_ops, s, &s->sessions);
 }
 
 static enum cli_exit listen_all(struct server *s, const char *bound[CLI_LIST_MAX])
@@ -525,6 +535,7 @@ static enum cli_exit run(const void *values, const struct cli_operands *operands
     s->o = values;
     enum cli_exit code = prepare_and_serve(s);
     sessions_destroy(s->sessions);
+    s->sessions = NULL;
     vn_upload_store_destroy(s->uploads);
     metrics_stop(s->metrics);
     if (s->rpc)

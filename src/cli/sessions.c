@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "venus/common/lane.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -20,20 +21,29 @@ static const uint64_t leave_ns = HW_SEC; /* for a session to end before it is ki
 struct session {
     struct session *next;
     pid_t pid;
+    unsigned connections; /* that it was given */
     char peer[RPC_PEER_NAME_CHARS];
     struct rpc_stats *stats; /* shared with the process, which writes them; NULL: none */
     struct hw_counter_set counters;
+};
+
+/* A connection that waits for its session. */
+struct lane {
+    struct lane *next;
+    struct rpc_ep *ep;
+    uint8_t key[VN_LANE_KEY_BYTES];
 };
 
 struct sessions {
     struct rpc_server *rpc;
     pid_t server; /* the process that forks */
     struct vn_session_options options;
-    void (*ended)(void *user);
+    const struct sessions_ops *ops;
     void *user;
     struct session *first;
-    int signals;       /* readable when a process has ended */
-    sigset_t old_mask; /* of the signals that a session shall have */
+    struct lane *lanes; /* in the order in which they called */
+    int signals;        /* readable when a process has ended */
+    sigset_t old_mask;  /* of the signals that a session shall have */
 };
 
 /* ---- figures that both processes see ---- */
@@ -83,13 +93,18 @@ static void close_all_but(int *keep, int count)
     (void)close_range(from, ~0U, 0);
 }
 
-static void run_session(struct sessions *s, const struct session *session, struct rpc_ep *ep,
-                        struct rpc_msg *open)
+/* The first connection is the session's own, the others are its lanes. */
+static void run_session(struct sessions *s, const struct session *session,
+                        struct rpc_ep *const *connections, struct rpc_msg *open)
 {
-    struct rpc_transport *t = rpc_ep_transport(ep);
     struct vn_session_options options = s->options;
-    int keep[RPC_TRANSPORT_FDS];
-    int count = t->ops->descriptors(t, keep);
+    int keep[RPC_TRANSPORT_FDS * (1 + VN_LANES_MAX)], count = 0;
+    for (unsigned i = 0; i < session->connections; i++) {
+        struct rpc_transport *t = rpc_ep_transport(connections[i]);
+        count += t->ops->descriptors(t, keep + count);
+        if (i > 0)
+            options.lanes[options.lane_count++] = t;
+    }
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
     sigprocmask(SIG_SETMASK, &s->old_mask, NULL);
@@ -99,7 +114,68 @@ static void run_session(struct sessions *s, const struct session *session, struc
         _exit(1);
     close_all_but(keep, count);
     options.stats = session->stats;
-    _exit(vn_session_run(ep, open, &options));
+    _exit(vn_session_run(connections[0], open, &options));
+}
+
+/* ---- lanes ---- */
+
+static struct rpc_ep *unlink_lane(struct lane **at)
+{
+    struct lane *lane = *at;
+    struct rpc_ep *ep = lane->ep;
+    *at = lane->next;
+    free(lane);
+    return ep;
+}
+
+void sessions_closed(struct sessions *s, const struct rpc_ep *ep)
+{
+    for (struct lane **at = &s->lanes; *at;) {
+        if ((*at)->ep == ep)
+            (void)unlink_lane(at);
+        else
+            at = &(*at)->next;
+    }
+}
+
+void sessions_lane(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *msg)
+{
+    struct rpc_send nothing = {.stream = msg->stream};
+    struct lane *lane = malloc(sizeof(*lane));
+    int rc = lane ? 0 : -ENOMEM;
+    if (!rpc_ep_transport(ep)->ops->descriptors)
+        rc = -EOPNOTSUPP;
+    else if (msg->len != VN_LANE_KEY_BYTES)
+        rc = -EPROTO;
+    sessions_closed(s, ep); /* what it said before */
+    if (rc == 0) {
+        struct lane **end = &s->lanes;
+        while (*end)
+            end = &(*end)->next;
+        *lane = (struct lane){.ep = ep};
+        memcpy(lane->key, msg->data, sizeof(lane->key));
+        *end = lane;
+    } else {
+        free(lane);
+    }
+    (void)rpc_reply(ep, msg, rc, &nothing); /* an ended connection is the loop's to clear */
+}
+
+/* Those that wait for this session, of which some may be about to be cleared. */
+static unsigned take_lanes(struct sessions *s, const struct rpc_msg *open,
+                           struct rpc_ep *lanes[VN_LANES_MAX])
+{
+    uint8_t key[VN_LANE_KEY_BYTES];
+    unsigned count = 0;
+    if (vn_open_key(open->data, open->len, key))
+        return 0;
+    for (struct lane **at = &s->lanes; *at && count < VN_LANES_MAX;) {
+        if (memcmp((*at)->key, key, sizeof(key)) == 0 && rpc_ep_status((*at)->ep) == 0)
+            lanes[count++] = unlink_lane(at);
+        else
+            at = &(*at)->next;
+    }
+    return count;
 }
 
 /* ---- in the server's process ---- */
@@ -132,11 +208,16 @@ void sessions_open(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *open)
         refuse(ep, open, -ENOMEM, "the server is out of memory");
         return;
     }
+    struct rpc_ep *leaving[1 + VN_LANES_MAX] = {ep};
+    sessions_closed(s, ep);
+    session->connections = 1 + take_lanes(s, open, leaving + 1);
+    for (unsigned i = 0; i < session->connections; i++)
+        s->ops->leaves(s->user, leaving[i]);
     snprintf(session->peer, sizeof(session->peer), "%s", rpc_ep_peer(ep));
     share_stats(session, ops->name);
     session->pid = fork();
     if (session->pid == 0)
-        run_session(s, session, ep, open);
+        run_session(s, session, leaving, open);
     if (session->pid < 0) {
         refuse(ep, open, -EAGAIN, "the server cannot start another process");
         discard(session);
@@ -144,7 +225,8 @@ void sessions_open(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *open)
     }
     session->next = s->first;
     s->first = session;
-    rpc_server_detach(s->rpc, ep);
+    for (unsigned i = 0; i < session->connections; i++)
+        rpc_server_detach(s->rpc, leaving[i]);
 }
 
 static void say_end(const struct session *session, int status)
@@ -169,8 +251,10 @@ static void reap(struct sessions *s, bool quiet)
             continue;
         }
         *link = session->next;
-        rpc_server_returned(s->rpc);
-        s->ended(s->user);
+        for (unsigned i = 0; i < session->connections; i++) {
+            rpc_server_returned(s->rpc);
+            s->ops->ended(s->user);
+        }
         if (!quiet)
             say_end(session, status);
         discard(session);
@@ -189,7 +273,7 @@ static void on_signals(void *user)
 /* ---- life ---- */
 
 int sessions_create(struct rpc_server *rpc, const struct vn_session_options *options,
-                    void (*ended)(void *user), void *user, struct sessions **out)
+                    const struct sessions_ops *ops, void *user, struct sessions **out)
 {
     sigset_t children;
     struct sessions *s = calloc(1, sizeof(*s));
@@ -198,7 +282,7 @@ int sessions_create(struct rpc_server *rpc, const struct vn_session_options *opt
     s->rpc = rpc;
     s->server = getpid();
     s->options = *options;
-    s->ended = ended;
+    s->ops = ops;
     s->user = user;
     sigemptyset(&children);
     sigaddset(&children, SIGCHLD);
@@ -238,6 +322,8 @@ void sessions_destroy(struct sessions *s)
         if (s->first)
             nanosleep(&nap, NULL);
     }
+    while (s->lanes)
+        (void)unlink_lane(&s->lanes);
     close(s->signals);
     free(s);
 }

@@ -11,14 +11,25 @@
 
 struct sessions;
 
-/* ended(user) is called for each session whose process is gone.  0 or a negative errno; *out is set
- * only on 0.  The server outlives what is made here. */
+struct sessions_ops {
+    /* A connection is about to be another process's. */
+    void (*leaves)(void *user, struct rpc_ep *ep);
+    /* One has ended there. */
+    void (*ended)(void *user);
+};
+
+/* 0 or a negative errno; *out is set only on 0.  The server outlives what is made here. */
 int sessions_create(struct rpc_server *rpc, const struct vn_session_options *options,
-                    void (*ended)(void *user), void *user, struct sessions **out) MUST_CHECK;
+                    const struct sessions_ops *ops, void *user, struct sessions **out) MUST_CHECK;
 void sessions_destroy(struct sessions *sessions);
 
 /* From the server's message callback, for a call of VN_METHOD_OPEN: forks a process that goes on
  * with the connection, or answers why it cannot.  Does not release the message. */
 void sessions_open(struct sessions *sessions, struct rpc_ep *ep, struct rpc_msg *open);
+
+/* The same for VN_METHOD_LANE: the connection waits for the session that it is a lane of. */
+void sessions_lane(struct sessions *sessions, struct rpc_ep *ep, struct rpc_msg *msg);
+/* A connection has ended, which may have been waiting so. */
+void sessions_closed(struct sessions *sessions, const struct rpc_ep *ep);
 
 #endif

@@ -239,24 +239,42 @@ int rpc_client_connect(const struct rpc_addr *addr, const struct rpc_net_options
     return rc ? rc : rpc_client_create(transport, options, out, why);
 }
 
+static void stop_keeper(struct rpc_client *c)
+{
+    if (!c->keeper_runs)
+        return;
+    pthread_mutex_lock(&c->lock);
+    c->stopping = true;
+    pthread_cond_signal(&c->keeper_wakes);
+    pthread_mutex_unlock(&c->lock);
+    pthread_join(c->keeper, NULL);
+}
+
+static void client_free(struct rpc_client *c)
+{
+    pthread_cond_destroy(&c->arrived);
+    pthread_cond_destroy(&c->keeper_wakes);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
 void rpc_client_destroy(struct rpc_client *c)
 {
     /* In a child nothing may be touched: a goodbye would go out on the parent's stream. */
     if (!c || is_foreign(c))
         return;
-    if (c->keeper_runs) {
-        pthread_mutex_lock(&c->lock);
-        c->stopping = true;
-        pthread_cond_signal(&c->keeper_wakes);
-        pthread_mutex_unlock(&c->lock);
-        pthread_join(c->keeper, NULL);
-    }
+    stop_keeper(c);
     rpc_ep_shutdown(c->ep, 0, NULL);
     rpc_ep_destroy(c->ep);
-    pthread_cond_destroy(&c->arrived);
-    pthread_cond_destroy(&c->keeper_wakes);
-    pthread_mutex_destroy(&c->lock);
-    free(c);
+    client_free(c);
+}
+
+struct rpc_transport *rpc_client_strip(struct rpc_client *c)
+{
+    stop_keeper(c);
+    struct rpc_transport *transport = rpc_ep_strip(c->ep);
+    client_free(c);
+    return transport;
 }
 
 void rpc_client_leave(struct rpc_client *c)

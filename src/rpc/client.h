@@ -48,6 +48,10 @@ void rpc_client_destroy(struct rpc_client *client);
  * said. */
 void rpc_client_leave(struct rpc_client *client);
 
+/* Frees the client and gives its transport to the caller, without a word to the peer: for two ends
+ * that have agreed to go on without messages.  Nothing may be under way. */
+struct rpc_transport *rpc_client_strip(struct rpc_client *client);
+
 struct rpc_answer {
     uint8_t *data; /* malloc'd, NULL when empty */
     size_t len;

@@ -119,7 +119,7 @@ static void end_calls(struct rpc_ep *ep, int status)
         call.fn(call.user, status, NULL);
 }
 
-static void ep_free(struct rpc_ep *ep, void (*end_transport)(struct rpc_transport *))
+static void ep_free(struct rpc_ep *ep)
 {
     if (ep->status == 0 || ep->status == -EINPROGRESS)
         ep->status = -ECANCELED;
@@ -132,21 +132,27 @@ static void ep_free(struct rpc_ep *ep, void (*end_transport)(struct rpc_transpor
     }
     rpc_tx_fini(&ep->tx);
     rpc_rx_fini(&ep->rx);
-    end_transport(ep->transport);
     hw_counter_set_unregister(&ep->counters);
     free(ep->handshake);
     free(ep);
 }
 
+struct rpc_transport *rpc_ep_strip(struct rpc_ep *ep)
+{
+    struct rpc_transport *transport = ep->transport;
+    ep_free(ep);
+    return transport;
+}
+
 void rpc_ep_destroy(struct rpc_ep *ep)
 {
     if (ep)
-        ep_free(ep, rpc_transport_destroy);
+        rpc_transport_destroy(rpc_ep_strip(ep));
 }
 
 void rpc_ep_abandon(struct rpc_ep *ep)
 {
-    ep_free(ep, rpc_transport_abandon);
+    rpc_transport_abandon(rpc_ep_strip(ep));
 }
 
 int rpc_ep_fail(struct rpc_ep *ep, int status, const char *fmt, ...)

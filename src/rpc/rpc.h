@@ -100,6 +100,9 @@ void rpc_ep_destroy(struct rpc_ep *ep);
 /* The same without a word to the peer: a forked process goes on with the connection. */
 void rpc_ep_abandon(struct rpc_ep *ep);
 
+/* The same, and the transport is the caller's. */
+struct rpc_transport *rpc_ep_strip(struct rpc_ep *ep);
+
 /* Says goodbye to the peer, so that its calls end with -ESHUTDOWN rather than -ECONNRESET. */
 void rpc_ep_shutdown(struct rpc_ep *ep, int reason, const char *text);
 

@@ -173,6 +173,10 @@ void rpc_server_destroy(struct rpc_server *s)
     if (!s)
         return;
     while (s->first) {
+        if (s->first->detached) {
+            conn_abandon(s, s->first);
+            continue;
+        }
         rpc_ep_shutdown(s->first->ep, 0, "the server stops");
         conn_remove(s, s->first);
     }
@@ -401,10 +405,11 @@ static bool conn_serve(struct rpc_server *s, struct conn *c, uint64_t now)
         conn_remove(s, c);
         return false;
     }
-    (void)rpc_poll(c->ep); /* a failure is the endpoint's status */
+    if (!c->detached)
+        (void)rpc_poll(c->ep); /* a failure is the endpoint's status */
     if (c->state == CONN_HANDSHAKE && rpc_ep_status(c->ep) == 0)
         conn_open(s, c);
-    if (c->state == CONN_OPEN)
+    if (c->state == CONN_OPEN && !c->detached)
         conn_deliver(s, c);
     if (c->detached) {
         conn_abandon(s, c);
@@ -449,6 +454,10 @@ static bool arm_all(struct rpc_server *s)
     for (struct conn *c = s->first, *next; c; c = next) {
         next = c->next;
         struct rpc_transport *t = rpc_ep_transport(c->ep);
+        if (c->detached) {
+            conn_abandon(s, c);
+            continue;
+        }
         if (!t->ops->arm)
             continue;
         unsigned events = RPC_WAIT_RECV | (rpc_send_blocked(c->ep) ? RPC_WAIT_SEND : 0);

@@ -51,9 +51,10 @@ int rpc_server_listen(struct rpc_server *server, const struct rpc_addr *addr,
 /* Serves a transport that came another way; takes it, also on failure. */
 int rpc_server_adopt(struct rpc_server *server, struct rpc_transport *transport) MUST_CHECK;
 
-/* From inside `message`: another process has taken the connection over (fork).  Once the callback
- * returns it is forgotten without a word to the peer, and `closed` is not called for it.  It goes
- * on counting against max_clients until rpc_server_returned. */
+/* From inside `message`: another process has taken the connection over (fork), this one or another
+ * of the server's.  Once the callback returns it is forgotten without a word to the peer, nothing
+ * is read from it any more, and `closed` is not called for it.  It goes on counting against
+ * max_clients until rpc_server_returned. */
 void rpc_server_detach(struct rpc_server *server, struct rpc_ep *ep);
 /* A connection that was detached has ended. */
 void rpc_server_returned(struct rpc_server *server);

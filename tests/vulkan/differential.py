@@ -45,6 +45,10 @@ MODES = {
     "fetch_visible": {"VENUS_FETCH": "all", "VENUS_HOST_VISIBLE_DEVICE_MEMORY": "1"},
     "fetch_sync": {"VENUS_FETCH": "all", "VENUS_SYNC": "1"},
     "fetch_compare": {"VENUS_FETCH": "all", "VENUS_TRACK": "compare"},
+    "lanes": {"VENUS_LANES": "3"},
+    "lanes_late_visible": {"VENUS_LANES": "1", "VENUS_EARLY_FENCE": "0",
+                           "VENUS_HOST_VISIBLE_DEVICE_MEMORY": "1"},
+    "lanes_fetch": {"VENUS_LANES": "8", "VENUS_FETCH": "all"},
     # The first fills the server's cache, the second finds there what it sends.
     "uploads": {"VENUS_UPLOAD_CACHE": "1"},
     "uploads_again": {"VENUS_UPLOAD_CACHE": "1"},

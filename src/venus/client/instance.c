@@ -13,6 +13,7 @@
 #include "venus/client/physical_device.h"
 #include "venus/client/pushes.h"
 #include "venus/client/servers.h"
+#include "venus/common/lane.h"
 #include "venus/common/protocol.h"
 #include "vn_client.gen.h"
 
@@ -61,10 +62,11 @@ static VKAPI_ATTR VkResult VKAPI_CALL enumerate_layers(uint32_t *count, VkLayerP
 
 /* ---- opening a server ---- */
 
-static int put_open(struct wire_enc *e, uint64_t instance, uint64_t first_device,
-                    const VkInstanceCreateInfo *info)
+static int put_open(struct wire_enc *e, const uint8_t key[VN_LANE_KEY_BYTES], uint64_t instance,
+                    uint64_t first_device, const VkInstanceCreateInfo *info)
 {
     wire_put_u32(e, VN_PROTOCOL);
+    wire_put_bytes(e, key, VN_LANE_KEY_BYTES);
     wire_put_u64(e, instance);
     wire_put_u64(e, first_device);
     vn_enc_VkInstanceCreateInfo(e, info);
@@ -130,6 +132,7 @@ static int add_devices(struct vn_instance *instance, struct vn_server *server,
         rc = add_device(instance, server->link, first_device + i, i, snapshot);
     }
     uint64_t upload_key = wire_get_u64(&in);
+    vn_link_open_lanes(server->link, wire_get_u32(&in));
     for (uint32_t i = before; i < instance->device_count; i++) {
         devices[i]->upload_key = server->upload_cache ? upload_key : 0;
         devices[i]->near = server->near;
@@ -145,14 +148,14 @@ static void drop_devices(struct vn_instance *instance, uint32_t first)
 }
 
 static int open_server(struct vn_instance *instance, struct vn_server *server,
-                       const VkInstanceCreateInfo *info)
+                       const uint8_t key[VN_LANE_KEY_BYTES], const VkInstanceCreateInfo *info)
 {
     struct wire_enc request;
     uint32_t before = instance->device_count;
     instance->object.id = vn_link_ids(server->link, 1);
     uint64_t first_device = vn_link_ids(server->link, VN_DEVICES_MAX);
     wire_enc_init(&request, WIRE_MESSAGE_MAX);
-    int rc = put_open(&request, instance->object.id, first_device, info);
+    int rc = put_open(&request, key, instance->object.id, first_device, info);
     if (rc == 0)
         rc = vn_link_exchange(server->link, VN_METHOD_OPEN, &request, &server->opened);
     wire_enc_fini(&request);
@@ -189,7 +192,8 @@ static void add_server(struct vn_instance *instance, const struct rpc_addr *addr
     if (rc == 0) {
         hw_env_bool("VENUS_SYNC", !vn_perf(VN_PERF_PIPELINING),
                     &vn_link_client(server->link)->sync);
-        rc = open_server(instance, server, info);
+        const uint8_t *key = vn_link_dial_lanes(server->link, addr, security);
+        rc = open_server(instance, server, key, info);
         if (rc)
             snprintf(why, sizeof(why), "%s", open_failure(rc));
     }

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "venus/client/command.h"
+#include "venus/client/lanes.h"
 #include "venus/client/locks.h"
 #include "venus/client/objects.h"
 #include "venus/client/perf.h"
@@ -26,6 +27,7 @@ enum {
 struct vn_link {
     struct vn_client client; /* first: objects find the link by it */
     struct rpc_client *rpc;
+    struct vn_lanes *lanes; /* NULL: none; does not change once OPEN was answered */
     const struct vn_push_ops *pushes;
     void *user;
 
@@ -134,6 +136,8 @@ static int take_push(struct vn_link *link, const struct rpc_msg *push)
         int rc = wire_dec_end(&d);
         if (rc == 0)
             link->pushes->done(link->user, queue, number, result);
+        if (link->lanes)
+            vn_lanes_expect(link->lanes);
         return rc;
     }
     case VN_PUSH_FAILED: {
@@ -291,7 +295,7 @@ VkResult vn_link_put_bulk(struct vn_link *link, const void *bytes, size_t len)
                           {(void *)(uintptr_t)bytes, len}};
     struct rpc_send send = {.method = VN_METHOD_STREAM,
                             .iov = iov,
-                            .iov_count = ARRAY_LEN(iov),
+                            .iov_count = len ? ARRAY_LEN(iov) : 1,
                             .timeout_ns = HW_NEVER,
                             .sent = on_sent};
     int rc = rpc_client_post(link->rpc, &send);
@@ -583,7 +587,8 @@ void vn_link_counts(const struct vn_link *link, struct vn_counts *out)
         .messages_received = hw_counter_load(&stats->msgs_received),
         .writes = hw_counter_load(&stats->writes),
         .reads = hw_counter_load(&stats->reads),
-        .bytes_sent = hw_counter_load(&stats->bytes_sent),
+        .bytes_sent =
+            hw_counter_load(&stats->bytes_sent) + (link->lanes ? vn_lanes_bytes(link->lanes) : 0),
         .bytes_received = hw_counter_load(&stats->bytes_received),
     };
 }
@@ -691,6 +696,52 @@ __attribute__((destructor)) static void leave(void)
     pthread_mutex_unlock(&links_lock);
 }
 
+/* ---- lanes ---- */
+
+enum { LANES_DEFAULT = 3 };
+
+static bool session_has_ended(void *user)
+{
+    return vn_link_is_lost(user);
+}
+
+static void drop_lanes(struct vn_link *link, const char *why)
+{
+    hw_warn(HW_CAT_VULKAN, "%s: uploads use one connection: %s; VENUS_LANES=0 says that they shall",
+            link->address, why);
+    vn_lanes_destroy(link->lanes);
+    link->lanes = NULL;
+}
+
+const uint8_t *vn_link_dial_lanes(struct vn_link *link, const struct rpc_addr *addr,
+                                  const struct rpc_security *security)
+{
+    static const uint8_t no_key[VN_LANE_KEY_BYTES];
+    char why[RPC_WHY_CHARS] = "";
+    bool pays = rpc_addr_is_local(addr) && hw_cores() >= VN_LANES_CORES;
+    uint64_t count;
+    struct rpc_net_options net = {.security = security,
+                                  .untuned = !vn_perf(VN_PERF_TRANSPORT_TUNING)};
+    (void)hw_env_u64("VENUS_LANES", pays ? LANES_DEFAULT : 0, 0, VN_LANES_MAX, &count);
+    if (count == 0 || !vn_perf(VN_PERF_LANES))
+        return no_key;
+    if (vn_lanes_dial(addr, &net, (unsigned)count, session_has_ended, link, &link->lanes, why))
+        drop_lanes(link, why);
+    return link->lanes ? vn_lanes_key(link->lanes) : no_key;
+}
+
+void vn_link_open_lanes(struct vn_link *link, uint32_t at_server)
+{
+    int rc = link->lanes ? vn_lanes_open(link->lanes, at_server) : 0;
+    if (rc)
+        drop_lanes(link, strerror(-rc));
+}
+
+struct vn_lanes *vn_link_lanes(const struct vn_link *link)
+{
+    return link->lanes;
+}
+
 /* ---- life ---- */
 
 static void link_free(struct vn_link *link)
@@ -759,6 +810,8 @@ void vn_link_destroy(struct vn_link *link)
     unlist(link);
     if (!vn_link_is_lost(link))
         (void)vn_link_flush(link);
+    if (!vn_link_is_foreign(link))
+        vn_lanes_destroy(link->lanes);
     rpc_client_destroy(link->rpc);
     link_free(link);
 }

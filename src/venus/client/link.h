@@ -24,6 +24,7 @@ enum {
 };
 
 struct vn_counts;
+struct vn_lanes;
 struct vn_link;
 
 /* What buffers of a kind need (REGULAR). */
@@ -59,6 +60,15 @@ int vn_link_create(const struct rpc_addr *addr, const struct rpc_security *secur
 /* Says goodbye and frees.  No thread may be inside. */
 void vn_link_destroy(struct vn_link *link);
 
+/* Before OPEN: dials the lanes that VENUS_LANES asks for, by default where the server is on this
+ * machine and it has cores for them.  What cannot be had costs a warning.  The key for OPEN. */
+const uint8_t *vn_link_dial_lanes(struct vn_link *link, const struct rpc_addr *addr,
+                                  const struct rpc_security *security);
+/* OPEN was answered: the server has so many lanes. */
+void vn_link_open_lanes(struct vn_link *link, uint32_t at_server);
+/* For uploads; NULL: there are none. */
+struct vn_lanes *vn_link_lanes(const struct vn_link *link);
+
 /* The interface that generated entrypoints use; every object of the link has this as client. */
 struct vn_client *vn_link_client(struct vn_link *link);
 static inline struct vn_link *vn_link_of(const void *handle)
@@ -89,7 +99,7 @@ VkResult vn_link_post(struct vn_link *link) MUST_CHECK;
 /* In the middle of much: lets go of what has gathered when it is enough, and keeps the lock. */
 VkResult vn_link_checkpoint(struct vn_link *link) MUST_CHECK;
 /* Sends what has gathered, whose last command lacks `bytes` at its end, and these without a copy:
- * they are the caller's again when it returns.  Keeps the lock. */
+ * they are the caller's again when it returns.  There may be none.  Keeps the lock. */
 VkResult vn_link_put_bulk(struct vn_link *link, const void *bytes, size_t len) MUST_CHECK;
 /* Posts a message of its own, behind all that was posted, and waits until done(user) as
  * vn_link_wait does.  Takes no lock of the stream's: who has it may be waiting for what is asked.

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "venus/client/fetch.h"
+#include "venus/client/lanes.h"
 #include "venus/client/perf.h"
 #include "venus/client/queue.h"
 #include "venus/client/ranges.h"
@@ -287,26 +288,66 @@ static VkResult put_shrinking(struct vn_device *device, const struct vn_memory *
     return vn_link_checkpoint(vn_device_link(device));
 }
 
-/* Puts pages that were written as a whole, where the server writes nothing meanwhile: their bytes
- * go to the socket from where they are.  The first are few, so that the server begins soon. */
-static VkResult put_whole(struct vn_device *device, struct vn_memory *memory, struct wire_enc *e)
+/* From where the bytes are to the socket. */
+static VkResult put_write(struct vn_memory *memory, size_t off, size_t len, const uint8_t *bytes,
+                          struct wire_enc *e)
+{
+    wire_put_u32(e, VN_OP_WRITE);
+    wire_put_u32(e, (uint32_t)(2 * sizeof(uint64_t) + len));
+    wire_put_u64(e, memory->object.id);
+    wire_put_u64(e, off);
+    return vn_link_put_bulk(vn_device_link(memory->device), bytes, len);
+}
+
+/* The server hears of it before its bytes, for it reads no lane until then. */
+static VkResult put_spread(struct vn_memory *memory, size_t off, size_t len, const uint8_t *bytes,
+                           struct wire_enc *e)
+{
+    struct vn_link *link = vn_device_link(memory->device);
+    size_t hole = vn_put_command(e, VN_OP_SPREAD);
+    wire_put_u64(e, memory->object.id);
+    wire_put_u64(e, off);
+    wire_put_u64(e, len);
+    wire_fill_len(e, hole);
+    VkResult result = vn_link_put_bulk(link, NULL, 0);
+    if (result == VK_SUCCESS && vn_lanes_send(vn_link_lanes(link), bytes, off, len)) {
+        vn_link_lose(link, "a lane of its uploads broke");
+        result = VK_ERROR_DEVICE_LOST;
+    }
+    return result;
+}
+
+static VkResult put_run(struct vn_device *device, struct vn_memory *memory, size_t off, size_t len,
+                        const uint8_t *bytes, struct wire_enc *e)
 {
     VkResult result = VK_SUCCESS;
+    if (len >= VN_SPREAD_LEAST && vn_link_lanes(vn_device_link(device)) &&
+        !vn_delta_shrinks(device->codec, bytes))
+        return put_spread(memory, off, len, bytes, e);
+    for (size_t at = 0, part; result == VK_SUCCESS && at < len; at += part) {
+        part = len - at < VN_WRITE_BYTES ? len - at : VN_WRITE_BYTES;
+        if (vn_delta_shrinks(device->codec, bytes + at))
+            result = put_shrinking(device, memory, off + at, part, bytes + at, e);
+        else
+            result = put_write(memory, off + at, part, bytes + at, e);
+    }
+    return result;
+}
+
+/* Puts pages that were written as a whole, where the server writes nothing meanwhile: their bytes
+ * go to the socket from where they are.  Without lanes the first are few, so that the server begins
+ * soon. */
+static VkResult put_whole(struct vn_device *device, struct vn_memory *memory, struct wire_enc *e)
+{
+    bool spreads = vn_link_lanes(vn_device_link(device));
+    size_t most = spreads ? VN_SPREAD_MOST : 2 * VN_WHOLE_MIN;
+    VkResult result = VK_SUCCESS;
     const uint8_t *bytes;
-    size_t len, most = 2 * VN_WHOLE_MIN;
+    size_t len;
     for (size_t off = 0;
          result == VK_SUCCESS && vn_region_take_whole(memory->region, most, &off, &len, &bytes);
-         off += len, most = VN_WRITE_BYTES) {
-        if (vn_delta_shrinks(device->codec, bytes)) {
-            result = put_shrinking(device, memory, off, len, bytes, e);
-            continue;
-        }
-        wire_put_u32(e, VN_OP_WRITE);
-        wire_put_u32(e, (uint32_t)(2 * sizeof(uint64_t) + len));
-        wire_put_u64(e, memory->object.id);
-        wire_put_u64(e, off);
-        result = vn_link_put_bulk(vn_device_link(device), bytes, len);
-    }
+         off += len, most = spreads ? VN_SPREAD_MOST : VN_WRITE_BYTES)
+        result = put_run(device, memory, off, len, bytes, e);
     return result;
 }
 

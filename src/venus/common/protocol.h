@@ -3,9 +3,11 @@
  * One connection is one VkInstance of the program, served by a process of its own.  All messages
  * are on stream 0, so both directions are in order.
  *
- *   OPEN    call   {u32 VN_PROTOCOL, u64 instance id, u64 first physical device id,
- *                   VkInstanceCreateInfo}
+ *   OPEN    call   {u32 VN_PROTOCOL, 16 bytes key of lanes, u64 instance id, u64 first physical
+ *                   device id, VkInstanceCreateInfo}
  *           answer snapshot, see below
+ *   LANE    call   {16 bytes key}: this connection becomes the next lane of the session whose OPEN
+ *                   names the key (common/lane.h).  Answered with nothing
  *   STREAM  post   commands {u32 id, u32 bytes, payload}, executed in order
  *   CALL    call   the same; the answer is that of the last command
  *   STREAM_PACKED, CALL_PACKED     the same, packed (common/pack.h)
@@ -28,6 +30,7 @@
  *   DELTA   {u64 memory, delta}     bytes that the program wrote (memory/delta.h)
  *   WRITE   {u64 memory, u64 offset, bytes}   what whole pages hold at the program; only where no
  *           device can write meanwhile, so that no byte need be named
+ *   SPREAD  {u64 memory, u64 offset, u64 bytes}   a WRITE whose bytes come on lanes
  *   READ    {u32 count, ranges}     push what a device changed there, now.  Answered with nothing
  *   BATCHES {u64 queue, u64 first, u32 count, count x {u32 ranges, ranges}}   announces the next
  *           command, a vkQueueSubmit, vkQueueSubmit2 or vkQueueBindSparse on that queue with so
@@ -87,7 +90,8 @@
  *     u32 count x {str extension, u32 version}
  *   a blob is {u32 bytes, vn_enc_out_ of the structure with every chained structure that the
  *   driver fills}; device i has the id that OPEN gave plus i
- *   and behind the devices: u64 key of proofs (common/upload.h); 0: there is no upload cache
+ *   and behind the devices: u64 key of proofs (common/upload.h); 0: there is no upload cache;
+ *   u32 lanes that the session has
  *
  * Trust: both ends check everything.  Threads: none.  Lifetime: constants. */
 #ifndef HAWSER_VENUS_COMMON_PROTOCOL_H
@@ -105,6 +109,7 @@ enum {
     VN_METHOD_STREAM_PACKED,
     VN_METHOD_CALL,
     VN_METHOD_CALL_PACKED,
+    VN_METHOD_LANE,
     VN_METHOD_END = 512,
 
     VN_PUSH_DELTA = VN_METHOD_FIRST,
@@ -133,6 +138,7 @@ enum {
     VN_OP_UPDATE,
     VN_OP_RECORD_KEPT,
     VN_OP_AGAIN,
+    VN_OP_SPREAD,
     VN_OP_END = 256,
 };
 

@@ -412,6 +412,8 @@ void vn_channel_told(struct vn_channel *c)
     }
     c->ahead.uploaded = false;
     vn_channel_unlock(c);
+    if (c->arrivals)
+        vn_arrivals_told(c->arrivals);
 }
 
 /* ---- life ---- */

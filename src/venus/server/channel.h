@@ -23,6 +23,7 @@
 #include <stdbool.h>
 
 #include "rpc/rpc.h"
+#include "venus/server/arrivals.h"
 
 enum {
     /* Executor, client, what runs them, and one for the others: with fewer cores nobody spins. */
@@ -57,8 +58,9 @@ struct vn_channel {
     pthread_cond_t keeper_wakes;
     pthread_t keeper;
     struct vn_ahead ahead;
-    uint64_t quiet_until_ns;  /* see vn_channel_expect */
-    void (*tick)(void *user); /* the keeper's, without locks */
+    struct vn_arrivals *arrivals; /* NULL: there are no lanes; set before other threads are */
+    uint64_t quiet_until_ns;      /* see vn_channel_expect */
+    void (*tick)(void *user);     /* the keeper's, without locks */
     void *user;
 };
 

@@ -304,6 +304,21 @@ int vn_memories_store(struct vn_memories *m, uint64_t id, uint64_t off, const vo
     return 0;
 }
 
+/* Whole pages that are alike need nothing after their bytes have come. */
+uint8_t *vn_memories_place(struct vn_memories *m, uint64_t id, uint64_t off, size_t len)
+{
+    uint8_t *place = NULL;
+    vn_channel_lock(m->channel);
+    struct memory *memory = vn_keymap_get(&m->by_id, id);
+    bool plain = len % VN_PAGE_BYTES == 0 && check_range(memory, off, len) == 0 &&
+                 memory->coherent && (memory->lazy || memory->cached);
+    if (plain &&
+        (memory->lazy || vn_twin_store_begin(&memory->twin, memory->live, (size_t)off, len)))
+        place = memory->live + off;
+    vn_channel_unlock(m->channel);
+    return place;
+}
+
 int vn_memories_write(struct vn_memories *m, uint64_t id, uint64_t off, const void *bytes,
                       size_t len)
 {

@@ -8,7 +8,8 @@
  * asks for those that the program touches.
  *
  * Trust: ids, offsets and deltas are a peer's.
- * Threads: the executor allocates, frees, maps and applies; any thread reads back.  Each call takes
+ * Threads: the executor allocates, frees, maps and applies; any thread reads back, and those of
+ * lanes store while the executor waits for them.  Each call takes
  * the channel's turn and lock as it needs them, so the caller holds neither.
  * Lifetime: create/destroy; the driver's memory is not touched.
  *
@@ -80,6 +81,10 @@ void vn_memories_expose(struct vn_memories *memories, const struct vn_range *ran
  * memory. */
 int vn_memories_store(struct vn_memories *memories, uint64_t id, uint64_t off, const void *bytes,
                       size_t len) MUST_CHECK;
+
+/* The same for bytes that the caller receives there itself: where they go, or NULL when
+ * vn_memories_store must have them, also for a range that it refuses. */
+uint8_t *vn_memories_place(struct vn_memories *memories, uint64_t id, uint64_t off, size_t len);
 
 /* For the upload cache.  The client has exactly these bytes at [off, off + len), and both ends had
  * equal twins there: what differs is overwritten.  0, -ENOENT for memory that is not mapped,

@@ -66,8 +66,6 @@ static int open_instance(struct vn_session *s, const struct rpc_msg *msg, char w
         .validate = s->options.validate, .message = vn_messages_add, .user = &s->messages};
     vn_decoder_feed(d, msg->data, msg->len);
     uint32_t version = wire_get_u32(&d->in);
-    uint64_t instance = wire_get_u64(&d->in);
-    uint64_t first_device = wire_get_u64(&d->in);
     if (!wire_dec_error(&d->in) && version != VN_PROTOCOL) {
         snprintf(why, VN_WHY_CHARS,
                  "the client speaks version %u of the Vulkan protocol, the "
@@ -75,6 +73,9 @@ static int open_instance(struct vn_session *s, const struct rpc_msg *msg, char w
                  version, VN_PROTOCOL);
         return -EPROTONOSUPPORT;
     }
+    (void)wire_get_bytes(&d->in, VN_LANE_KEY_BYTES); /* who forked has looked */
+    uint64_t instance = wire_get_u64(&d->in);
+    uint64_t first_device = wire_get_u64(&d->in);
     vn_dec_VkInstanceCreateInfo(d, &info);
     int rc = vn_decoder_end(d);
     if (rc == 0)
@@ -93,6 +94,7 @@ static int open_session(struct vn_session *s, struct rpc_msg *msg)
                                 s->instance.device_count, &s->reply);
         s->messages.muted = false;
         wire_put_u64(&s->reply, vn_uploads_key(s->uploads));
+        wire_put_u32(&s->reply, s->arrivals ? s->options.lane_count : 0);
         snprintf(why, sizeof(why), "the devices cannot be described");
     }
     if (rc == 0)
@@ -188,6 +190,8 @@ static void publish_stats(struct vn_session *s)
         uint64_t before = rpc_stats_defs[i].kind == HW_COUNTER ? s->stats_before[i] : 0;
         atomic_store_explicit(&shown[i], hw_counter_load(&now[i]) - before, memory_order_relaxed);
     }
+    if (shown && s->arrivals)
+        hw_counter_bump(&s->options.stats->bytes_received, vn_arrivals_bytes(s->arrivals));
 }
 
 static void note_stats(struct vn_session *s, const struct rpc_ep *ep)
@@ -216,6 +220,28 @@ static void fill_defaults(struct vn_session_options *o)
         o->max_pending = VN_MAX_PENDING_DEFAULT;
 }
 
+static uint8_t *place_arrival(void *user, uint64_t memory, uint64_t off, size_t len)
+{
+    return vn_memories_place(user, memory, off, len);
+}
+
+/* Memory 0 is void: what is written there is nothing, as in the stream. */
+static int store_arrival(void *user, uint64_t memory, uint64_t off, const void *bytes, size_t len)
+{
+    return memory ? vn_memories_store(user, memory, off, bytes, len) : 0;
+}
+
+/* Where they cannot be had, the client does without. */
+static void start_lanes(struct vn_session *s)
+{
+    static const struct vn_arrival_ops ops = {.place = place_arrival, .store = store_arrival};
+    const struct vn_session_options *o = &s->options;
+    if (o->lane_count && vn_arrivals_create(o->lanes, o->lane_count, hw_cores() >= VN_LANES_CORES,
+                                            &ops, s->memories, &s->arrivals))
+        hw_warn(HW_CAT_VULKAN, "%s: no threads for its lanes", rpc_ep_peer(s->channel.ep));
+    s->channel.arrivals = s->arrivals;
+}
+
 static int start(struct vn_session *s, struct rpc_ep *ep)
 {
     fill_defaults(&s->options);
@@ -231,6 +257,8 @@ static int start(struct vn_session *s, struct rpc_ep *ep)
         rc = vn_memories_create(&s->channel, s->options.max_memory_bytes, &s->memories);
     if (rc == 0)
         rc = vn_uploads_create(s->options.uploads, &s->uploads);
+    if (rc == 0)
+        start_lanes(s);
     if (rc == 0)
         rc = vn_pipelines_create(s->options.compile_threads, &s->pipelines);
     s->reports = (struct vn_reports){.channel = &s->channel,
@@ -271,6 +299,7 @@ int vn_session_run(struct rpc_ep *ep, struct rpc_msg *open,
         end_with_fault(s, rc);
     else if (s->options.validate && !s->devices)
         close_instance(s);
-    vn_uploads_destroy(s->uploads); /* what the client sent last is kept, too */
+    vn_arrivals_destroy(s->arrivals); /* before the memory goes with the process */
+    vn_uploads_destroy(s->uploads);   /* what the client sent last is kept, too */
     return rc ? 1 : 0;
 }

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 
 #include "rpc/rpc.h"
+#include "venus/common/lane.h"
 
 enum {
     VN_MAX_OBJECTS_DEFAULT = 1 << 20,   /* 100 MB of ours; programs hold tens of thousands */
@@ -32,6 +33,8 @@ struct vn_session_options {
     bool validate;            /* with Khronos' validation layer */
     const struct vn_upload_store *uploads; /* NULL: no upload cache */
     struct rpc_stats *stats; /* NULL, or where the endpoint's figures go a few times a second */
+    struct rpc_transport *lanes[VN_LANES_MAX]; /* that OPEN's key names */
+    unsigned lane_count;
 };
 
 /* Answers `open`, a call of VN_METHOD_OPEN, and serves the connection until it ends.  Takes both.

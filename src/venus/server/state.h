@@ -20,6 +20,7 @@ struct vn_session {
     struct vn_instance instance;
     struct vn_objects objects;
     struct vn_memories *memories;
+    struct vn_arrivals *arrivals; /* NULL: there are no lanes */
     struct vn_uploads *uploads;
     struct vn_pipelines *pipelines;
     struct vn_reports reports;

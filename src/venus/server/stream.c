@@ -439,6 +439,20 @@ static int op_write(struct vn_session *s, struct wire_dec *in)
     return rc;
 }
 
+static int op_spread(struct vn_session *s, struct wire_dec *in)
+{
+    uint64_t id = wire_get_u64(in), off = wire_get_u64(in), len = wire_get_u64(in);
+    if (wire_dec_end(in))
+        return wire_dec_end(in);
+    if (!s->arrivals || len > UINT64_MAX - off)
+        return -EPROTO;
+    const struct vn_thing *memory = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
+    if (!memory)
+        return -ENOENT;
+    settle(s, VN_SETTLE_PLAIN);
+    return vn_arrivals_take(s->arrivals, memory->handle ? id : 0, off, len);
+}
+
 static int op_reuse(struct vn_session *s, struct wire_dec *in)
 {
     uint64_t id = wire_get_u64(in), off = wire_get_u64(in);
@@ -597,6 +611,8 @@ static int execute_one(struct vn_session *s, uint32_t command, const struct wire
         return op_delta(s, &op);
     case VN_OP_WRITE:
         return op_write(s, &op);
+    case VN_OP_SPREAD:
+        return op_spread(s, &op);
     case VN_OP_LAZY:
         return op_lazy(s, &op);
     case VN_OP_FETCH:
@@ -642,7 +658,7 @@ const char *vn_stream_where(const struct vn_session *s)
         [VN_OP_KEEP] = "KEEP",     [VN_OP_WRITE] = "WRITE",
         [VN_OP_LAZY] = "LAZY",     [VN_OP_FETCH] = "FETCH",
         [VN_OP_UPDATE] = "UPDATE", [VN_OP_RECORD_KEPT] = "RECORD_KEPT",
-        [VN_OP_AGAIN] = "AGAIN"};
+        [VN_OP_AGAIN] = "AGAIN",   [VN_OP_SPREAD] = "SPREAD"};
     if (s->command < ARRAY_LEN(ops) && ops[s->command])
         return ops[s->command];
     const char *name = vn_command_name(s->command);

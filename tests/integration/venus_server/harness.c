@@ -333,6 +333,7 @@ int client_open(struct client *c)
     c->instance = client_object(c, VK_OBJECT_TYPE_INSTANCE);
     c->physical = client_object(c, VK_OBJECT_TYPE_PHYSICAL_DEVICE);
     wire_put_u32(&c->out, VN_PROTOCOL);
+    wire_put_bytes(&c->out, c->lane_key, sizeof(c->lane_key));
     wire_put_u64(&c->out, vn_id(c->instance));
     wire_put_u64(&c->out, vn_id(c->physical));
     vn_enc_VkInstanceCreateInfo(&c->out, &info);
@@ -343,6 +344,8 @@ int client_open(struct client *c)
     c->version = wire_get_u32(&d);
     c->devices = wire_get_u32(&d);
     c->snapshot_bytes = answer.len;
+    assert_true(answer.len >= sizeof(uint32_t));
+    c->lanes = wire_load32(answer.data + answer.len - sizeof(uint32_t));
     rpc_answer_fini(&answer);
     return 0;
 }

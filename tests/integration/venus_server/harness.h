@@ -9,6 +9,7 @@
 #define HAWSER_TESTS_INTEGRATION_VENUS_SERVER_HARNESS_H
 
 #include "rpc/client.h"
+#include "venus/common/lane.h"
 #include "venus/common/protocol.h"
 #include "venus/memory/twin.h"
 #include "vn_commands.gen.h"
@@ -78,7 +79,8 @@ struct client {
     size_t share_count;
     struct push pushes[PUSHES_MAX]; /* but for deltas, which are applied */
     size_t push_count, deltas;
-    uint32_t version, devices; /* of the snapshot */
+    uint8_t lane_key[VN_LANE_KEY_BYTES]; /* for OPEN; zeros: none */
+    uint32_t version, devices, lanes;    /* of the snapshot */
     size_t snapshot_bytes;
     VkInstance instance;
     VkPhysicalDevice physical;
