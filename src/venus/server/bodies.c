@@ -7,6 +7,7 @@
 
 #include "venus/common/protocol.h"
 #include "venus/server/device.h"
+#include "venus/server/pending.h"
 
 enum {
     /* Resets of a pool, with others of it in use, after which the driver's memory is worth more
@@ -146,6 +147,11 @@ static void note_reset(struct vn_thing *buffer)
         buffer->body->stands = false;
 }
 
+void vn_body_moved(struct vn_thing *buffer)
+{
+    note_reset(buffer);
+}
+
 VkResult vn_body_reset(struct vn_thing *buffer, VkCommandBufferResetFlags flags)
 {
     note_reset(buffer);
@@ -174,19 +180,34 @@ static VkResult reset_all(struct vn_thing *pool, VkCommandPoolResetFlags flags)
     return pool->device->driver.vkResetCommandPool(pool->device->handle, pool->handle, flags);
 }
 
-VkResult vn_bodies_reset_pool(struct vn_thing *pool, VkCommandPoolResetFlags flags)
+/* It stays recorded: a later reset of the pool passes this one on. */
+static void leave_pending(struct vn_thing *buffer)
+{
+    buffer->begun = false;
+    if (buffer->body)
+        buffer->body->stands = false;
+}
+
+VkResult vn_bodies_reset_pool(struct vn_thing *pool, VkCommandPoolResetFlags flags,
+                              bool may_be_pending)
 {
     bool used = false, stands = false;
+    bool pending = may_be_pending && vn_pending_has_spares(pool);
     for (const struct vn_thing *buffer = pool->members; buffer; buffer = buffer->next) {
         used |= is_used(buffer);
         stands |= buffer->body && buffer->body->stands;
+        pending = pending || (may_be_pending && vn_pending_is(buffer));
     }
-    if (!stands || (flags & VK_COMMAND_POOL_RESET_RELEASE_RESOURCES_BIT))
+    if (!pending && (!stands || (flags & VK_COMMAND_POOL_RESET_RELEASE_RESOURCES_BIT)))
         return reset_all(pool, flags);
     VkResult result = VK_SUCCESS;
     for (struct vn_thing *buffer = pool->members; used && buffer; buffer = buffer->next) {
         if (!buffer->recorded || outlasts(buffer->body))
             continue;
+        if (pending && vn_pending_is(buffer)) {
+            leave_pending(buffer);
+            continue;
+        }
         VkResult one = vn_body_reset(buffer, 0);
         result = result < 0 ? result : one;
     }

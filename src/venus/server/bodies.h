@@ -54,9 +54,15 @@ void vn_body_end(struct vn_thing *buffer);
 bool vn_body_stands(const struct vn_objects *objects, const struct vn_thing *buffer);
 
 /* The program resets a pool of command buffers, or one of them.  Of a pool the driver keeps what
- * stands for a body that is in use. */
-VkResult vn_bodies_reset_pool(struct vn_thing *pool, VkCommandPoolResetFlags flags);
+ * stands for a body that is in use; and, where some may be pending, those (its next recording
+ * resets such a buffer, too).  Not with VK_COMMAND_POOL_RESET_RELEASE_RESOURCES_BIT while some may
+ * be. */
+VkResult vn_bodies_reset_pool(struct vn_thing *pool, VkCommandPoolResetFlags flags,
+                              bool may_be_pending);
 VkResult vn_body_reset(struct vn_thing *buffer, VkCommandBufferResetFlags flags);
+
+/* The buffer is another one of the driver's, which was never recorded. */
+void vn_body_moved(struct vn_thing *buffer);
 
 /* For objects.c. */
 void vn_body_free(struct vn_objects *objects, struct vn_thing *buffer);

@@ -224,7 +224,7 @@ struct waits {
 static bool gather_waits(const struct vn_device *device, struct waits *waits)
 {
     waits->count = 0;
-    for (const struct vn_queue *q = device->queues; q; q = q->next) {
+    for (struct vn_queue *q = device->queues; q; q = q->next) {
         if (waits->count == QUEUES_MAX || !vn_queue_is_idle(q))
             return false;
         if (q->signalled == 0)

@@ -189,9 +189,20 @@ static void create_command_pool(struct vn_exec *x, struct vn_args_vkCreateComman
     a->ret = driver->vkCreateCommandPool(a->device, &info, NULL, a->pCommandPool);
 }
 
+static void allocate_command_buffers(struct vn_exec *x, struct vn_args_vkAllocateCommandBuffers *a)
+{
+    struct vn_session *s = session_of(x);
+    s->secondary = a->pAllocateInfo->level == VK_COMMAND_BUFFER_LEVEL_SECONDARY;
+    a->ret =
+        s->device->driver.vkAllocateCommandBuffers(a->device, a->pAllocateInfo, a->pCommandBuffers);
+}
+
 static void reset_command_pool(struct vn_exec *x, struct vn_args_vkResetCommandPool *a)
 {
-    a->ret = vn_bodies_reset_pool(session_of(x)->pool, a->flags);
+    struct vn_session *s = session_of(x);
+    if (s->early && (a->flags & VK_COMMAND_POOL_RESET_RELEASE_RESOURCES_BIT))
+        vn_session_settle(s);
+    a->ret = vn_bodies_reset_pool(s->pool, a->flags, s->early);
 }
 
 static void reset_command_buffer(struct vn_exec *x, struct vn_args_vkResetCommandBuffer *a)
@@ -318,6 +329,7 @@ static void enumerate_physical_devices(struct vn_exec *x,
 
 const struct vn_hooks vn_server_hooks = {
     .vkAcquireProfilingLockKHR = acquire_profiling_lock,
+    .vkAllocateCommandBuffers = allocate_command_buffers,
     .vkAllocateMemory = allocate_memory,
     .vkBeginCommandBuffer = begin_command_buffer,
     .vkCreateComputePipelines = create_compute_pipelines,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "venus/server/bodies.h"
+#include "venus/server/pending.h"
 
 void vn_objects_init(struct vn_objects *o, uint64_t max, uint64_t max_pipelines)
 {
@@ -20,6 +21,7 @@ void vn_objects_fini(struct vn_objects *o)
     struct vn_thing *thing;
     while ((thing = vn_keymap_next(&o->things, &at)) != NULL) {
         vn_body_free(o, thing);
+        vn_pending_free(thing);
         free(thing);
     }
     vn_keymap_fini(&o->things);
@@ -89,6 +91,20 @@ int vn_objects_add(struct vn_objects *o, uint32_t type, uint64_t id, void *handl
     return 0;
 }
 
+int vn_objects_replace(struct vn_objects *o, struct vn_thing *thing, void *handle)
+{
+    int rc = leads_to_device(thing->type)
+                 ? vn_keymap_put(&o->devices, (uintptr_t)handle, thing->device)
+                 : 0;
+    if (rc)
+        return rc;
+    if (leads_to_device(thing->type))
+        (void)vn_keymap_take(&o->devices, (uintptr_t)thing->handle);
+    thing->handle = handle;
+    forget_last(o);
+    return 0;
+}
+
 static bool fits_set(uint32_t type)
 {
     switch (type) {
@@ -113,6 +129,7 @@ void vn_objects_remove(struct vn_objects *o, uint64_t id)
         return;
     vn_objects_empty(o, thing);
     vn_body_free(o, thing);
+    vn_pending_free(thing);
     o->ended += fits_set(thing->type);
     if (thing->pool) {
         *thing->link = thing->next;

@@ -17,6 +17,14 @@
 struct vn_device;
 struct vn_compile;
 struct vn_body;
+struct vn_queue;
+struct vn_spare;
+
+/* A batch that executes something; NULL: none does. */
+struct vn_use {
+    struct vn_queue *queue;
+    uint64_t batch;
+};
 
 struct vn_thing {
     uint64_t id;
@@ -25,6 +33,9 @@ struct vn_thing {
     bool recorded;                 /* a command buffer that the driver has not reset since */
     bool begun;                    /* a command buffer between begin and end */
     bool spoilt;                   /* a command buffer whose recording was not executed in full */
+    bool secondary;                /* a command buffer's level */
+    struct vn_use use;             /* of a command buffer, the last */
+    struct vn_spare *spares;       /* of a command pool; see pending.h */
     struct vn_body *body;          /* a command buffer's, kept; or NULL */
     uint64_t version;              /* a descriptor set's: changes with each update */
     struct vn_compile *compile;    /* a pipeline's job that is not done; its handle comes then */
@@ -61,6 +72,8 @@ struct vn_thing *vn_objects_find(const struct vn_objects *objects, uint64_t id, 
  * 0, -EEXIST for an id in use or 0, -EDQUOT over a limit, -ENOMEM. */
 int vn_objects_add(struct vn_objects *objects, uint32_t type, uint64_t id, void *handle,
                    struct vn_device *device, struct vn_thing *pool) MUST_CHECK;
+/* The object is another one of the driver's from now on.  0 or -ENOMEM, which changes nothing. */
+int vn_objects_replace(struct vn_objects *objects, struct vn_thing *thing, void *handle) MUST_CHECK;
 /* Forgets an object and, of a pool, its members.  An unknown id is none.  One that has users is
  * left to them. */
 void vn_objects_remove(struct vn_objects *objects, uint64_t id);

@@ -627,14 +627,20 @@ int vn_queue_ask(struct vn_queue *q, uint64_t number)
     return 0;
 }
 
-bool vn_queue_is_idle(const struct vn_queue *q)
+bool vn_queue_has_reached(struct vn_queue *q, uint64_t number)
 {
     const struct vn_device *device = q->device;
     uint64_t reached = 0;
-    if (q->announced.count || q->ended < 0 || q->signalled != q->next_number - 1)
-        return false;
-    return device->semaphore_value(device->handle, q->timeline, &reached) == VK_SUCCESS &&
-           reached >= q->signalled;
+    if (number > q->reached &&
+        device->semaphore_value(device->handle, q->timeline, &reached) == VK_SUCCESS)
+        q->reached = reached;
+    return number <= q->reached;
+}
+
+bool vn_queue_is_idle(struct vn_queue *q)
+{
+    return !q->announced.count && q->ended >= 0 && q->signalled == q->next_number - 1 &&
+           vn_queue_has_reached(q, q->signalled);
 }
 
 /* ---- life ---- */

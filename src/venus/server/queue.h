@@ -97,6 +97,7 @@ struct vn_queue {
     VkResult ended;                 /* negative: no more submissions; the executor's */
     uint64_t early;   /* the program was told that batches up to here are done; the executor's */
     uint64_t settled; /* and they are, up to here; likewise */
+    uint64_t reached; /* by the semaphore, when the executor last looked */
     uint64_t plain;   /* the last batch that is neither empty nor an update; likewise */
     uint64_t updated; /* the last update; likewise */
     struct vn_updater *updater;  /* from the first one on */
@@ -163,8 +164,10 @@ int vn_queue_ask(struct vn_queue *queue, uint64_t number) MUST_CHECK;
 /* The executor waits until the semaphore has reached this number, which was submitted. */
 VkResult vn_queue_wait(struct vn_queue *queue, uint64_t number);
 
-/* Whether all that was submitted is known to be done. */
-bool vn_queue_is_idle(const struct vn_queue *queue);
+/* Whether batches up to that number are known to be done. */
+bool vn_queue_has_reached(struct vn_queue *queue, uint64_t number);
+/* Whether all that was submitted is. */
+bool vn_queue_is_idle(struct vn_queue *queue);
 
 /* Tells the client that batches up to this number are done.  0, or what ended the connection. */
 int vn_report_done(struct vn_channel *channel, uint64_t queue, uint64_t number, VkResult result);

@@ -39,6 +39,7 @@ struct vn_session {
     int fault;                  /* set by hooks and ops: ends the session */
     struct vn_device *device;   /* of its first handle */
     struct vn_device *created;  /* by vkCreateDevice */
+    bool secondary;             /* the command buffers that vkAllocateCommandBuffers made */
     bool exclusive;             /* the cache that vkCreatePipelineCache made; see objects.h */
     struct vn_thing *pool;      /* the last one that it named */
     struct vn_thing *buffer;    /* the last command buffer that it named */
@@ -65,6 +66,8 @@ int vn_stream_init(struct vn_session *s) MUST_CHECK;
  * NULL.  0, or a negative errno that ends the session, with s->command saying where. */
 int vn_stream_execute(struct vn_session *s, const void *data, size_t len,
                       struct wire_enc *reply) MUST_CHECK;
+/* Waits for what the program was told is done, but for updates. */
+void vn_session_settle(struct vn_session *s);
 /* A posted command failed; from any thread. */
 void vn_session_push_failed(struct vn_session *s, uint32_t command, VkResult result);
 /* Names s->command for a message. */

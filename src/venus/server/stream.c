@@ -6,7 +6,39 @@
 #include "base/log.h"
 #include "venus/common/commands.h"
 #include "venus/common/protocol.h"
+#include "venus/server/pending.h"
 #include "venus/server/state.h"
+
+/* ---- early reports ---- */
+
+/* Waits for what the program was told is done.  The queue of a submission is no exception: without
+ * a barrier its batches may overlap, and a program that waited for a fence needs none. */
+static void settle(struct vn_session *s, enum vn_settling what)
+{
+    bool left = false;
+    for (struct vn_device *device = s->early ? s->devices : NULL; device; device = device->next) {
+        for (struct vn_queue *queue = device->queues; queue; queue = queue->next)
+            left |= vn_queue_settle(queue, what);
+    }
+    s->early = left;
+}
+
+/* The same for a batch of ours, which begins with a barrier: behind what is on its own queue it
+ * needs no wait. */
+static void settle_others(struct vn_session *s, const struct vn_queue *own)
+{
+    for (struct vn_device *device = s->early ? s->devices : NULL; device; device = device->next) {
+        for (struct vn_queue *queue = device->queues; queue; queue = queue->next) {
+            if (queue != own)
+                (void)vn_queue_settle(queue, VN_SETTLE_PLAIN);
+        }
+    }
+}
+
+void vn_session_settle(struct vn_session *s)
+{
+    settle(s, VN_SETTLE_PLAIN);
+}
 
 /* ---- ids, for the decoder ---- */
 
@@ -33,13 +65,20 @@ static void note_named(struct vn_session *s, struct vn_thing *thing)
         s->pool = thing;
         break;
     case VK_OBJECT_TYPE_COMMAND_BUFFER:
+        if (s->recording) {
+            settle(s, VN_SETTLE_PLAIN); /* it may be pending as a part of another one */
+            vn_body_names(s->recording, thing);
+            break;
+        }
+        s->buffer = thing;
+        if (s->announced)
+            vn_pending_note(thing, s->announced);
+        break;
     case VK_OBJECT_TYPE_DESCRIPTOR_SET:
         if (s->recording)
             vn_body_names(s->recording, thing);
-        else if (thing->type == VK_OBJECT_TYPE_DESCRIPTOR_SET)
-            thing->version++;
         else
-            s->buffer = thing;
+            thing->version++;
         break;
     default:
         break;
@@ -82,9 +121,12 @@ static int on_created(void *objects, uint32_t type, uint64_t id, void *handle)
     int rc = vn_objects_add(&s->objects, type, id, handle,
                             type == VK_OBJECT_TYPE_DEVICE ? s->created : s->device,
                             pooled ? s->pool : NULL);
-    if (rc == 0)
-        vn_pipelines_created(s, vn_objects_find(&s->objects, id, type));
-    return rc;
+    if (rc)
+        return rc;
+    struct vn_thing *thing = vn_objects_find(&s->objects, id, type);
+    thing->secondary = type == VK_OBJECT_TYPE_COMMAND_BUFFER && s->secondary;
+    vn_pipelines_created(s, thing);
+    return 0;
 }
 
 /* A command with a void device or pool was skipped: the driver would keep what no id, and so no
@@ -158,19 +200,7 @@ int vn_stream_init(struct vn_session *s)
     return rc;
 }
 
-/* ---- early reports ---- */
-
-/* Waits for what the program was told is done.  The queue of a submission is no exception: without
- * a barrier its batches may overlap, and a program that waited for a fence needs none. */
-static void settle(struct vn_session *s, enum vn_settling what)
-{
-    bool left = false;
-    for (struct vn_device *device = s->early ? s->devices : NULL; device; device = device->next) {
-        for (struct vn_queue *queue = device->queues; queue; queue = queue->next)
-            left |= vn_queue_settle(queue, what);
-    }
-    s->early = left;
-}
+/* ---- behind early reports ---- */
 
 /* Whether a command neither uses buffers nor frees them, but for the work it submits, which waits
  * for updates at the device. */
@@ -261,7 +291,7 @@ static int execute_command(struct vn_session *s, uint32_t command, const struct 
 {
     if (s->expects_submission != is_submission(command))
         return -EPROTO;
-    if (s->early && !minds_its_own(s, command))
+    if (s->early && !minds_its_own(s, command) && command != VN_CMD_vkResetCommandPool)
         settle(s, spares_updates(command) ? VN_SETTLE_PLAIN : VN_SETTLE_ALL);
     if (s->early && s->announced)
         vn_queue_await_updates(s->announced);
@@ -314,10 +344,20 @@ static int run_stream(struct vn_session *s, struct wire_dec *stream, struct wire
     return rc;
 }
 
-static int record(struct vn_session *s, struct vn_thing *buffer, struct wire_dec *commands,
-                  struct wire_enc *reply)
+/* A body begins, or one goes on that the driver is recording. */
+static void make_recordable(struct vn_session *s, struct vn_thing *buffer, bool begins)
 {
-    settle(s, VN_SETTLE_PLAIN);
+    bool ready =
+        begins ? !vn_pending_is(buffer) || vn_pending_renew(&s->objects, buffer) : buffer->begun;
+    if (!ready)
+        settle(s, VN_SETTLE_PLAIN);
+}
+
+static int record(struct vn_session *s, struct vn_thing *buffer, struct wire_dec *commands,
+                  bool begins, struct wire_enc *reply)
+{
+    if (s->early)
+        make_recordable(s, buffer, begins);
     s->recording = buffer;
     s->decoder.command_buffer = buffer->handle;
     int rc = run_stream(s, commands, reply, execute_recorded);
@@ -345,7 +385,7 @@ static int op_record(struct vn_session *s, bool keeps, struct wire_dec *in, stru
     int rc = begins || !keeps ? vn_body_begin(&s->objects, buffer, keeps) : 0;
     if (rc == 0 && keeps)
         rc = vn_body_append(&s->objects, buffer, bytes, len);
-    return rc ? rc : record(s, buffer, in, reply);
+    return rc ? rc : record(s, buffer, in, begins, reply);
 }
 
 static int op_again(struct vn_session *s, struct wire_dec *in)
@@ -360,14 +400,12 @@ static int op_again(struct vn_session *s, struct wire_dec *in)
     if (!body || !body->whole)
         return -EPROTO;
     body->used = body->repeats = true;
-    if (vn_body_stands(&s->objects, buffer)) {
-        settle(s, VN_SETTLE_PLAIN);
-        return 0;
-    }
+    if (vn_body_stands(&s->objects, buffer))
+        return 0; /* what it may be pending for is waited for when it is submitted */
     struct wire_dec commands;
     wire_dec_init(&commands, body->bytes, body->len);
     vn_body_restart(&s->objects, body);
-    return record(s, buffer, &commands, NULL);
+    return record(s, buffer, &commands, true, NULL);
 }
 
 static int op_map(struct vn_session *s, struct wire_dec *in, struct wire_enc *reply)
@@ -577,7 +615,7 @@ static int op_update(struct vn_session *s, struct wire_dec *in)
         return 0;
     if (s->updating != queue)
         submit_updates(s);
-    settle(s, VN_SETTLE_PLAIN);
+    settle_others(s, queue);
     if (s->early)
         vn_queue_await_updates(queue);
     VkResult result = VK_ERROR_DEVICE_LOST;

@@ -491,7 +491,7 @@ static void what_is_not_kept_needs_no_notes(void **state)
 
 static VkResult reset(VkCommandPoolResetFlags flags)
 {
-    return vn_bodies_reset_pool(pool, flags);
+    return vn_bodies_reset_pool(pool, flags, false);
 }
 
 static void a_pool_without_what_stands_is_reset_as_one(void **state)
