@@ -18,7 +18,7 @@ static const uint64_t slice_ns = 50 * HW_MS;
 static const uint64_t awake_ns = 300 * HW_US;
 
 /* A server that has answered once answers again at once; a relay for one connection never. */
-static const uint64_t dial_ns = HW_SEC;
+static const uint64_t dial_ns = 2 * HW_SEC;
 
 struct lane {
     struct vn_lanes *all;

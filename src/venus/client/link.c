@@ -723,7 +723,10 @@ const uint8_t *vn_link_dial_lanes(struct vn_link *link, const struct rpc_addr *a
     struct rpc_net_options net = {.security = security,
                                   .untuned = !vn_perf(VN_PERF_TRANSPORT_TUNING)};
     (void)hw_env_u64("VENUS_LANES", pays ? LANES_DEFAULT : 0, 0, VN_LANES_MAX, &count);
-    if (count == 0 || !vn_perf(VN_PERF_LANES))
+    uint32_t capabilities = rpc_ep_peer_capabilities(rpc_client_ep(link->rpc));
+    bool known =
+        (capabilities & VN_CAPABILITY_PROTOCOL) == VN_PROTOCOL; /* else OPEN says why not */
+    if (count == 0 || !known || !vn_perf(VN_PERF_LANES))
         return no_key;
     if (vn_lanes_dial(addr, &net, (unsigned)count, session_has_ended, link, &link->lanes, why))
         drop_lanes(link, why);

@@ -165,6 +165,8 @@ static int serve_parcel(struct lane *lane, uint32_t *bytes)
     struct vn_parcel parcel = vn_parcel_get(lane->head);
     uint64_t memory;
     lane->have = 0;
+    if (lane == a->lanes && is_early(a, &parcel))
+        return -EPROTO; /* who serves this lane is who would open it */
     int rc = await_upload_of(a, &parcel, &memory);
     if (rc == 0 && parcel.bytes)
         rc = receive_parcel(lane, &parcel, memory);
@@ -288,7 +290,7 @@ int vn_arrivals_take(struct vn_arrivals *a, uint64_t memory, uint64_t off, uint6
     int rc = serve_first(a);
     if (rc == 0)
         await_others(a, len);
-    else if (rc != -ECANCELED)
+    else
         tell(a, rc);
     pthread_mutex_lock(&a->lock);
     atomic_store_explicit(&a->open, false, memory_order_relaxed);

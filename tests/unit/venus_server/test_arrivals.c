@@ -1,0 +1,894 @@
+/* Parcels on lanes: all arrive where they belong and nowhere else, whatever their order and however
+ * they are cut; what a peer must not send is a fault, and stays one.  Each case once with threads
+ * that sleep between uploads and once with threads that spin. */
+#include "unit.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "rpc/net.h"
+#include "venus/common/lane.h"
+#include "venus/server/arrivals.h"
+
+enum {
+    PAGE = 4096,
+    MEMORY_BYTES = 1 << 20,
+    GUARD_BYTES = VN_PARCEL_BYTES, /* before and behind the memory */
+    MEMORY_ID = 77,
+    UNTOUCHED = 0xee,
+    FIRST = 4 * PAGE, /* where uploads of faults begin, and how long they are */
+    LENGTH = 2 * VN_PARCEL_BYTES,
+};
+
+static const uint64_t patience_ns = 60 * HW_SEC;
+
+/* What one lane brings, in order. */
+struct script {
+    uint8_t *bytes;
+    size_t len, sent;
+};
+
+struct rig {
+    unsigned lanes;
+    struct rpc_transport *client[VN_LANES_MAX];
+    int at_client[VN_LANES_MAX], at_server[VN_LANES_MAX]; /* their sockets */
+    struct vn_arrivals *arrivals;
+    uint8_t *found, *wanted; /* guard, memory, guard */
+    uint64_t off, len;       /* of the upload that is open */
+    uint32_t uploads;        /* in the scripts */
+    uint64_t bytes;
+    bool stores; /* there is no place */
+    int store_rc;
+    _Atomic unsigned stored, strayed;
+    struct script scripts[VN_LANES_MAX];
+    struct hw_rng rng;
+};
+
+/* ---- the memory ---- */
+
+static bool is_within(struct rig *r, uint64_t memory, uint64_t off, size_t len)
+{
+    bool is = memory == MEMORY_ID && off >= r->off && off - r->off <= r->len &&
+              len <= r->len - (off - r->off);
+    if (!is)
+        r->strayed++;
+    return is;
+}
+
+static uint8_t *place(void *user, uint64_t memory, uint64_t off, size_t len)
+{
+    struct rig *r = user;
+    return is_within(r, memory, off, len) && !r->stores ? r->found + GUARD_BYTES + off : NULL;
+}
+
+static int store(void *user, uint64_t memory, uint64_t off, const void *bytes, size_t len)
+{
+    struct rig *r = user;
+    if (r->store_rc)
+        return r->store_rc;
+    if (is_within(r, memory, off, len))
+        memcpy(r->found + GUARD_BYTES + off, bytes, len);
+    r->stored++;
+    return 0;
+}
+
+static const struct vn_arrival_ops ops = {.place = place, .store = store};
+
+static uint8_t *image(void)
+{
+    uint8_t *bytes = malloc(MEMORY_BYTES + 2 * GUARD_BYTES);
+    assert_non_null(bytes);
+    memset(bytes, UNTOUCHED, MEMORY_BYTES + 2 * GUARD_BYTES);
+    return bytes;
+}
+
+static void expect_as_wanted(const struct rig *r)
+{
+    assert_int_equal(memcmp(r->found, r->wanted, MEMORY_BYTES + 2 * GUARD_BYTES), 0);
+    assert_int_equal(r->strayed, 0);
+}
+
+static void expect_untouched_outside(const struct rig *r, uint64_t off, uint64_t len)
+{
+    size_t from = GUARD_BYTES + off, to = from + len;
+    assert_memory_equal(r->found, r->wanted, from);
+    assert_memory_equal(r->found + to, r->wanted + to, MEMORY_BYTES + 2 * GUARD_BYTES - to);
+    assert_int_equal(r->strayed, 0);
+}
+
+/* ---- life ---- */
+
+static void rig_start(struct rig *r, unsigned lanes, bool spins)
+{
+    struct rpc_transport *server[VN_LANES_MAX];
+    *r = (struct rig){.lanes = lanes, .found = image(), .wanted = image()};
+    hw_rng_seed(&r->rng, lanes);
+    for (unsigned i = 0; i < lanes; i++) {
+        struct rpc_transport *ends[2];
+        assert_int_equal(rpc_unix_pair(ends), 0);
+        r->client[i] = ends[0];
+        server[i] = ends[1];
+        r->at_client[i] = ends[0]->ops->poll_fd(ends[0]);
+        r->at_server[i] = ends[1]->ops->poll_fd(ends[1]);
+    }
+    assert_int_equal(vn_arrivals_create(server, lanes, spins, &ops, r, &r->arrivals), 0);
+}
+
+static void close_lane(struct rig *r, unsigned lane)
+{
+    rpc_transport_destroy(r->client[lane]);
+    r->client[lane] = NULL;
+}
+
+static void stop_arrivals(struct rig *r)
+{
+    vn_arrivals_destroy(r->arrivals);
+    r->arrivals = NULL;
+}
+
+static void rig_end(struct rig *r)
+{
+    stop_arrivals(r);
+    for (unsigned i = 0; i < r->lanes; i++) {
+        close_lane(r, i);
+        free(r->scripts[i].bytes);
+    }
+    free(r->found);
+    free(r->wanted);
+}
+
+/* ---- scripts ---- */
+
+static void put(struct rig *r, unsigned lane, const void *bytes, size_t len)
+{
+    struct script *s = &r->scripts[lane];
+    s->bytes = realloc(s->bytes, s->len + len);
+    assert_non_null(s->bytes);
+    memcpy(s->bytes + s->len, bytes, len);
+    s->len += len;
+}
+
+static void put_head(struct rig *r, unsigned lane, struct vn_parcel parcel)
+{
+    uint8_t head[VN_PARCEL_HEAD];
+    vn_parcel_put(head, &parcel);
+    put(r, lane, head, sizeof(head));
+}
+
+static void put_parcel(struct rig *r, unsigned lane, struct vn_parcel parcel, const uint8_t *bytes)
+{
+    put_head(r, lane, parcel);
+    put(r, lane, bytes, parcel.bytes);
+}
+
+/* The end of an upload that begins at `off`, on the first lane. */
+static void put_end(struct rig *r, uint32_t upload, uint64_t off)
+{
+    put_head(r, 0, (struct vn_parcel){.upload = upload, .offset = off});
+}
+
+struct upload {
+    uint32_t number;
+    uint64_t off;
+    size_t len;
+    uint8_t *bytes;
+};
+
+static struct upload upload_make(struct rig *r, uint64_t off, size_t len)
+{
+    struct upload u = {++r->uploads, off, len, malloc(len + 1)};
+    assert_non_null(u.bytes);
+    for (size_t i = 0; i < len; i += sizeof(uint64_t)) {
+        uint64_t word = hw_rng_u64(&r->rng);
+        memcpy(u.bytes + i, &word, len - i < sizeof(word) ? len - i : sizeof(word));
+    }
+    return u;
+}
+
+static void put_part(struct rig *r, unsigned lane, const struct upload *u, size_t at, size_t len)
+{
+    put_parcel(r, lane, (struct vn_parcel){u->number, (uint32_t)len, u->off + at}, u->bytes + at);
+}
+
+/* Cuts it into parcels, and puts them in any order on any lanes. */
+static void put_upload(struct rig *r, const struct upload *u)
+{
+    size_t starts[MEMORY_BYTES / PAGE + 1], ends[MEMORY_BYTES / PAGE + 1], count = 0;
+    for (size_t at = 0; at < u->len; count++) {
+        size_t len = PAGE * (1 + hw_rng_below(&r->rng, VN_PARCEL_BYTES / PAGE));
+        starts[count] = at;
+        ends[count] = at = at + len < u->len ? at + len : u->len;
+    }
+    while (count > 0) {
+        size_t i = hw_rng_below(&r->rng, count--);
+        put_part(r, (unsigned)hw_rng_below(&r->rng, r->lanes), u, starts[i], ends[i] - starts[i]);
+        starts[i] = starts[count];
+        ends[i] = ends[count];
+    }
+    put_end(r, u->number, u->off);
+}
+
+/* ---- sending ---- */
+
+struct sender {
+    struct rig *rig;
+    size_t piece_max; /* bytes that are sent at once */
+    bool backwards;   /* prefers the last lane */
+    bool shuts;       /* this lane, when all of its script is sent */
+    unsigned shut_lane;
+    uint64_t seed;
+    _Atomic bool stop;
+    pthread_t thread;
+};
+
+/* False when it takes nothing now. */
+static bool send_piece(struct rig *r, unsigned lane, size_t max)
+{
+    struct script *s = &r->scripts[lane];
+    struct rpc_transport *t = r->client[lane];
+    size_t left = s->len - s->sent;
+    if (left == 0)
+        return false;
+    struct iovec iov = {s->bytes + s->sent, left < max ? left : max};
+    ssize_t n = t->ops->send(t, &iov, 1);
+    if (n > 0)
+        s->sent += (size_t)n;
+    return n > 0;
+}
+
+/* The preferred lane as far as it takes it, then the next: so its end often comes long before the
+ * bytes of others. */
+static void *send_main(void *arg)
+{
+    struct sender *s = arg;
+    struct hw_rng rng;
+    hw_rng_seed(&rng, s->seed);
+    while (!s->stop) {
+        bool some = false;
+        for (unsigned i = 0; i < s->rig->lanes && !some; i++) {
+            unsigned lane = s->backwards ? s->rig->lanes - 1 - i : i;
+            some = send_piece(s->rig, lane, 1 + hw_rng_below(&rng, s->piece_max));
+        }
+        if (!some)
+            sched_yield();
+        if (s->shuts && s->rig->scripts[s->shut_lane].sent == s->rig->scripts[s->shut_lane].len)
+            (void)shutdown(s->rig->at_client[s->shut_lane], SHUT_WR);
+    }
+    return NULL;
+}
+
+static void sender_start(struct sender *s)
+{
+    assert_int_equal(pthread_create(&s->thread, NULL, send_main, s), 0);
+}
+
+static void sender_end(struct sender *s)
+{
+    s->stop = true;
+    pthread_join(s->thread, NULL);
+}
+
+/* All of the scripts: they fit the sockets, or somebody reads. */
+static void send_all(struct rig *r)
+{
+    uint64_t start = hw_now_ns();
+    for (unsigned i = 0; i < r->lanes; i++) {
+        while (r->scripts[i].sent < r->scripts[i].len) {
+            if (!send_piece(r, i, SIZE_MAX))
+                sched_yield();
+            assert_true(hw_now_ns() - start < patience_ns);
+        }
+    }
+}
+
+/* ---- taking ---- */
+
+static int take(struct rig *r, uint64_t off, uint64_t len)
+{
+    r->off = off;
+    r->len = len;
+    return vn_arrivals_take(r->arrivals, MEMORY_ID, off, len);
+}
+
+/* Takes it, looks at all of the memory, and forgets it. */
+static void take_well(struct rig *r, struct upload *u)
+{
+    assert_int_equal(take(r, u->off, u->len), 0);
+    memcpy(r->wanted + GUARD_BYTES + u->off, u->bytes, u->len);
+    expect_as_wanted(r);
+    r->bytes += u->len;
+    assert_int_equal(vn_arrivals_bytes(r->arrivals), r->bytes);
+    free(u->bytes);
+}
+
+/* A take on a thread of its own, for those that only end by what the test does meanwhile. */
+struct taker {
+    struct rig *rig;
+    uint64_t off, len;
+    int rc;
+    _Atomic bool done;
+    pthread_t thread;
+};
+
+static void *take_main(void *arg)
+{
+    struct taker *t = arg;
+    t->rc = take(t->rig, t->off, t->len);
+    t->done = true;
+    return NULL;
+}
+
+static void taker_start(struct taker *t)
+{
+    assert_int_equal(pthread_create(&t->thread, NULL, take_main, t), 0);
+}
+
+/* Or for so long that it is not going to be. */
+static void await_done(const struct taker *t)
+{
+    for (uint64_t start = hw_now_ns(); !t->done && hw_now_ns() - start < 20 * HW_SEC;)
+        sched_yield();
+}
+
+static int taker_end(struct taker *t)
+{
+    pthread_join(t->thread, NULL);
+    return t->rc;
+}
+
+/* Until the server has read all that was sent on the lane. */
+static void await_read(const struct rig *r, unsigned lane)
+{
+    uint64_t start = hw_now_ns();
+    int unread = 1;
+    while (unread) {
+        assert_int_equal(ioctl(r->at_server[lane], FIONREAD, &unread), 0);
+        assert_true(hw_now_ns() - start < patience_ns);
+        sched_yield();
+    }
+}
+
+/* ---- what arrives ---- */
+
+static const unsigned lane_counts[] = {1, 3, VN_LANES_MAX};
+
+static void one_arrives(unsigned lanes, bool spins, uint64_t off, size_t len, size_t piece_max)
+{
+    for (int backwards = 0; backwards < 2; backwards++) {
+        struct rig r;
+        rig_start(&r, lanes, spins);
+        struct sender s = {.rig = &r, .piece_max = piece_max, .backwards = backwards, .seed = len};
+        struct upload u = upload_make(&r, off, len);
+        put_upload(&r, &u);
+        sender_start(&s);
+        take_well(&r, &u);
+        sender_end(&s);
+        assert_int_equal(r.stored, 0);
+        rig_end(&r);
+    }
+}
+
+static void parcels_in_any_order_arrive_at_their_place(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(lane_counts); i++) {
+        for (int spins = 0; spins < 2; spins++) {
+            one_arrives(lane_counts[i], spins, 0, MEMORY_BYTES, SIZE_MAX / 2);
+            one_arrives(lane_counts[i], spins, 3 * PAGE, MEMORY_BYTES - 7 * PAGE, SIZE_MAX / 2);
+            one_arrives(lane_counts[i], spins, PAGE, 3 * VN_PARCEL_BYTES + 1234, SIZE_MAX / 2);
+            one_arrives(lane_counts[i], spins, PAGE, 1, SIZE_MAX / 2);
+            one_arrives(lane_counts[i], spins, PAGE, 0, SIZE_MAX / 2);
+        }
+    }
+}
+
+static void parcels_in_odd_pieces_arrive(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(lane_counts); i++) {
+        for (int spins = 0; spins < 2; spins++) {
+            one_arrives(lane_counts[i], spins, 2 * PAGE, 3 * PAGE + 5, 7);
+            one_arrives(lane_counts[i], spins, 2 * PAGE, 40 * PAGE, 5000);
+        }
+    }
+}
+
+/* Also a head that is cut where the threads rest: each byte is read before the next is sent. */
+static void a_head_may_come_byte_by_byte(void **state)
+{
+    (void)state;
+    for (int spins = 0; spins < 2; spins++) {
+        struct rig r;
+        rig_start(&r, 2, spins);
+        struct upload u = upload_make(&r, PAGE, PAGE);
+        put_part(&r, 1, &u, 0, PAGE);
+        put_end(&r, u.number, u.off);
+        struct taker t = {.rig = &r, .off = u.off, .len = u.len};
+        taker_start(&t);
+        for (int lane = 1; lane >= 0; lane--) {
+            for (int i = 0; i < VN_PARCEL_HEAD; i++) {
+                assert_true(send_piece(&r, (unsigned)lane, 1));
+                await_read(&r, (unsigned)lane);
+            }
+        }
+        assert_false(t.done);
+        send_all(&r);
+        assert_int_equal(taker_end(&t), 0);
+        memcpy(r.wanted + GUARD_BYTES + u.off, u.bytes, u.len);
+        expect_as_wanted(&r);
+        free(u.bytes);
+        rig_end(&r);
+    }
+}
+
+enum { MANY = 40 };
+
+/* All are sent as soon as lanes take them, so the client is several ahead. */
+static void many_arrive(unsigned lanes, bool spins, bool backwards, bool tells)
+{
+    struct rig r;
+    struct upload uploads[MANY];
+    rig_start(&r, lanes, spins);
+    struct sender s = {.rig = &r, .piece_max = 100000, .backwards = backwards, .seed = lanes};
+    for (int i = 0; i < MANY; i++) {
+        size_t len = PAGE * (1 + hw_rng_below(&r.rng, 40));
+        uploads[i] = upload_make(&r, PAGE * hw_rng_below(&r.rng, 200), len);
+        put_upload(&r, &uploads[i]);
+    }
+    sender_start(&s);
+    for (int i = 0; i < MANY; i++) {
+        take_well(&r, &uploads[i]);
+        if (tells)
+            vn_arrivals_told(r.arrivals);
+    }
+    sender_end(&s);
+    rig_end(&r);
+}
+
+static void many_uploads_in_a_row_arrive(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(lane_counts); i++) {
+        for (int variant = 0; variant < 8; variant++)
+            many_arrive(lane_counts[i], variant & 1, variant & 2, variant & 4);
+    }
+}
+
+/* A lane that has nothing of two uploads waits for the third, of which it has read the head. */
+static void a_lane_may_be_several_uploads_ahead(void **state)
+{
+    (void)state;
+    for (int spins = 0; spins < 2; spins++) {
+        struct rig r;
+        struct upload u[3];
+        rig_start(&r, 2, spins);
+        for (int i = 0; i < 3; i++)
+            u[i] = upload_make(&r, (uint64_t)(i + 1) * 2 * PAGE, PAGE);
+        put_part(&r, 1, &u[2], 0, PAGE);
+        struct taker t = {.rig = &r, .off = u[0].off, .len = u[0].len};
+        taker_start(&t);
+        for (int i = 0; i < VN_PARCEL_HEAD; i++)
+            assert_true(send_piece(&r, 1, 1));
+        await_read(&r, 1);
+        for (int i = 0; i < 2; i++) {
+            put_part(&r, 0, &u[i], 0, PAGE);
+            put_end(&r, u[i].number, u[i].off);
+        }
+        put_end(&r, u[2].number, u[2].off);
+        send_all(&r);
+        assert_int_equal(taker_end(&t), 0);
+        memcpy(r.wanted + GUARD_BYTES + u[0].off, u[0].bytes, PAGE);
+        r.bytes = PAGE;
+        free(u[0].bytes);
+        take_well(&r, &u[1]);
+        take_well(&r, &u[2]);
+        rig_end(&r);
+    }
+}
+
+/* What the first upload brought does not count for the second, which is not over with the end on
+ * the first lane. */
+static void an_upload_waits_for_its_own_bytes(void **state)
+{
+    (void)state;
+    for (int spins = 0; spins < 2; spins++) {
+        struct rig r;
+        rig_start(&r, 2, spins);
+        struct upload first = upload_make(&r, 0, 8 * PAGE), second = upload_make(&r, PAGE, PAGE);
+        put_upload(&r, &first);
+        send_all(&r);
+        take_well(&r, &first);
+        put_end(&r, second.number, second.off);
+        send_all(&r);
+        struct taker t = {.rig = &r, .off = second.off, .len = second.len};
+        taker_start(&t);
+        await_read(&r, 0);
+        for (int i = 0; i < 1000; i++)
+            sched_yield();
+        assert_false(t.done);
+        put_part(&r, 1, &second, 0, PAGE);
+        send_all(&r);
+        assert_int_equal(taker_end(&t), 0);
+        memcpy(r.wanted + GUARD_BYTES + second.off, second.bytes, second.len);
+        expect_as_wanted(&r);
+        free(second.bytes);
+        rig_end(&r);
+    }
+}
+
+static void what_has_no_place_is_stored(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(lane_counts); i++) {
+        for (int spins = 0; spins < 2; spins++) {
+            struct rig r;
+            rig_start(&r, lane_counts[i], spins);
+            r.stores = true;
+            struct sender s = {.rig = &r, .piece_max = 100000, .seed = i};
+            struct upload u = upload_make(&r, 5 * PAGE, 4 * VN_PARCEL_BYTES + 77);
+            put_upload(&r, &u);
+            sender_start(&s);
+            take_well(&r, &u);
+            sender_end(&s);
+            assert_true(r.stored >= 5);
+            rig_end(&r);
+        }
+    }
+}
+
+/* ---- faults ---- */
+
+/* Every later take has the same fault, whatever it is for. */
+static void expect_fault_to_stay(struct rig *r, int rc)
+{
+    assert_int_equal(vn_arrivals_take(r->arrivals, MEMORY_ID, FIRST, LENGTH), rc);
+    assert_int_equal(vn_arrivals_take(r->arrivals, MEMORY_ID, 0, 0), rc);
+    stop_arrivals(r);
+    expect_untouched_outside(r, FIRST, LENGTH);
+}
+
+static void expect_fault(struct rig *r, int rc)
+{
+    assert_int_equal(take(r, FIRST, LENGTH), rc);
+    expect_fault_to_stay(r, rc);
+}
+
+/* Each fault comes after an upload that was as it should be. */
+static void begin_fault(struct rig *r, unsigned lanes, bool spins)
+{
+    rig_start(r, lanes, spins);
+    struct upload u = upload_make(r, FIRST, PAGE);
+    put_upload(r, &u);
+    send_all(r);
+    take_well(r, &u);
+    r->uploads++;
+}
+
+static const uint8_t zeros[2 * VN_PARCEL_BYTES];
+
+/* The parcels, their bytes, and the end of the lane, which comes too late to be the fault. */
+static void expect_refusal(const struct vn_parcel *parcels, size_t count, unsigned lane)
+{
+    for (int spins = 0; spins < 2; spins++) {
+        struct rig r;
+        begin_fault(&r, 2, spins);
+        for (size_t i = 0; i < count; i++) {
+            put_head(&r, lane, parcels[i]);
+            put(&r, lane, zeros, parcels[i].bytes < sizeof(zeros) ? parcels[i].bytes : PAGE);
+        }
+        if (lane)
+            put_end(&r, r.uploads, FIRST);
+        struct sender s = {.rig = &r, .piece_max = SIZE_MAX / 2, .shuts = true, .shut_lane = lane};
+        sender_start(&s);
+        expect_fault(&r, -EPROTO);
+        sender_end(&s);
+        rig_end(&r);
+    }
+}
+
+static void parcels_that_do_not_belong_are_refused(void **state)
+{
+    static const struct vn_parcel bad[] = {
+        {2, PAGE, FIRST - PAGE},
+        {2, PAGE, 0},
+        {2, PAGE, FIRST + LENGTH},
+        {2, PAGE, FIRST + LENGTH + PAGE},
+        {2, 2 * PAGE, FIRST + LENGTH - PAGE},
+        {2, 2 * PAGE, UINT64_MAX - PAGE + 1},
+        {2, 1, FIRST - PAGE},
+        {2, PAGE, FIRST + 1},
+        {2, PAGE, FIRST + PAGE - 1},
+        {2, PAGE, FIRST + PAGE / 2},
+        {2, VN_PARCEL_BYTES + 1, FIRST},
+        {2, VN_PARCEL_BYTES + PAGE, FIRST},
+        {2, UINT32_MAX, FIRST},
+        {1, PAGE, FIRST},
+        {0, PAGE, FIRST},
+        {UINT32_MAX, PAGE, FIRST},
+        {2U + (1U << 31), PAGE, FIRST},
+        {1, 0, FIRST},
+        {2, 0, FIRST - PAGE},
+        {2, 0, FIRST + LENGTH + PAGE},
+        {2, 0, FIRST + 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        expect_refusal(&bad[i], 1, 0);
+        expect_refusal(&bad[i], 1, 1);
+    }
+}
+
+static void more_bytes_than_the_upload_has_are_refused(void **state)
+{
+    static const struct vn_parcel bad[] = {
+        {2, VN_PARCEL_BYTES, FIRST},
+        {2, VN_PARCEL_BYTES, FIRST},
+        {2, PAGE, FIRST},
+    };
+    (void)state;
+    expect_refusal(bad, ARRAY_LEN(bad), 0);
+}
+
+/* The bytes of both lanes together. */
+static void two_lanes_may_not_bring_more_than_all(void **state)
+{
+    (void)state;
+    for (int spins = 0; spins < 2; spins++) {
+        struct rig r;
+        begin_fault(&r, 2, spins);
+        for (unsigned lane = 0; lane < 2; lane++) {
+            uint64_t off = FIRST + lane * VN_PARCEL_BYTES;
+            put_parcel(&r, lane, (struct vn_parcel){2, VN_PARCEL_BYTES, off}, zeros);
+        }
+        struct taker t = {.rig = &r, .off = FIRST, .len = LENGTH};
+        taker_start(&t);
+        send_all(&r);
+        await_read(&r, 0);
+        put_head(&r, 1, (struct vn_parcel){2, PAGE, FIRST});
+        send_all(&r);
+        await_done(&t);
+        put_end(&r, 2, FIRST); /* wakes who waits after all */
+        send_all(&r);
+        assert_int_equal(taker_end(&t), -EPROTO);
+        expect_fault_to_stay(&r, -EPROTO);
+        rig_end(&r);
+    }
+}
+
+/* Nobody but who reads the first lane opens uploads: it must not wait for one. */
+static void a_later_upload_before_the_end_on_the_first_lane_is_refused(void **state)
+{
+    (void)state;
+    for (int spins = 0; spins < 2; spins++) {
+        struct rig r;
+        begin_fault(&r, 2, spins);
+        put_parcel(&r, 0, (struct vn_parcel){3, PAGE, FIRST}, zeros);
+        send_all(&r);
+        struct taker t = {.rig = &r, .off = FIRST, .len = LENGTH};
+        taker_start(&t);
+        await_done(&t);
+        close_lane(&r, 1); /* wakes who waits after all */
+        assert_int_equal(taker_end(&t), -EPROTO);
+        expect_fault_to_stay(&r, -EPROTO);
+        rig_end(&r);
+    }
+}
+
+static void an_error_of_store_is_that_of_take(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 4; variant++) {
+        struct rig r;
+        unsigned lane = variant & 1;
+        begin_fault(&r, 2, variant & 2);
+        r.stores = true;
+        r.store_rc = -EDOM;
+        put_parcel(&r, lane, (struct vn_parcel){2, PAGE, FIRST}, zeros);
+        put_end(&r, 2, FIRST);
+        send_all(&r);
+        expect_fault(&r, -EDOM);
+        rig_end(&r);
+    }
+}
+
+/* Closed at the end of nothing, of a head's part, of a head, of a parcel's part. */
+static void a_lane_that_closes_is_a_fault(void **state)
+{
+    static const size_t cuts[] = {0, 1, VN_PARCEL_HEAD - 1, VN_PARCEL_HEAD, VN_PARCEL_HEAD + PAGE};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cuts); i++) {
+        for (int variant = 0; variant < 8; variant++) {
+            struct rig r;
+            unsigned lane = variant & 1;
+            begin_fault(&r, 3, variant & 2);
+            r.stores = variant & 4;
+            if (lane)
+                put_end(&r, 2, FIRST);
+            put_parcel(&r, lane, (struct vn_parcel){2, VN_PARCEL_BYTES, FIRST}, zeros);
+            r.scripts[lane].len -= VN_PARCEL_HEAD + VN_PARCEL_BYTES - cuts[i];
+            send_all(&r);
+            close_lane(&r, lane);
+            expect_fault(&r, -ESHUTDOWN);
+            rig_end(&r);
+        }
+    }
+}
+
+/* The end on the first lane is there, its bytes are not, and the lane that could bring them ends.
+ */
+static void missing_bytes_and_a_closed_lane_are_a_fault(void **state)
+{
+    (void)state;
+    for (int spins = 0; spins < 2; spins++) {
+        struct rig r;
+        begin_fault(&r, 2, spins);
+        put_parcel(&r, 0, (struct vn_parcel){2, PAGE, FIRST}, zeros);
+        put_end(&r, 2, FIRST);
+        put_parcel(&r, 1, (struct vn_parcel){2, PAGE, FIRST + PAGE}, zeros);
+        send_all(&r);
+        struct taker t = {.rig = &r, .off = FIRST, .len = LENGTH};
+        taker_start(&t);
+        await_read(&r, 0);
+        await_read(&r, 1);
+        assert_false(t.done);
+        close_lane(&r, 1);
+        assert_int_equal(taker_end(&t), -ESHUTDOWN);
+        expect_fault_to_stay(&r, -ESHUTDOWN);
+        rig_end(&r);
+    }
+}
+
+/* One lane fails while the others are in the middle of what they receive: nobody waits on. */
+static void a_fault_of_one_lane_ends_the_others(void **state)
+{
+    (void)state;
+    for (int spins = 0; spins < 2; spins++) {
+        struct rig r;
+        begin_fault(&r, VN_LANES_MAX, spins);
+        for (unsigned lane = 0; lane < VN_LANES_MAX - 1; lane++) {
+            put_head(&r, lane, (struct vn_parcel){2, 2 * PAGE, FIRST + lane * 2 * PAGE});
+            put(&r, lane, zeros, PAGE);
+        }
+        send_all(&r);
+        struct taker t = {.rig = &r, .off = FIRST, .len = LENGTH};
+        taker_start(&t);
+        for (unsigned lane = 0; lane < VN_LANES_MAX - 1; lane++)
+            await_read(&r, lane);
+        put_head(&r, VN_LANES_MAX - 1, (struct vn_parcel){2, PAGE, FIRST - PAGE});
+        send_all(&r);
+        assert_int_equal(taker_end(&t), -EPROTO);
+        expect_fault_to_stay(&r, -EPROTO);
+        rig_end(&r);
+    }
+}
+
+/* ---- life ---- */
+
+static void destroy_right_after_create(void **state)
+{
+    (void)state;
+    vn_arrivals_destroy(NULL);
+    for (size_t i = 0; i < ARRAY_LEN(lane_counts); i++) {
+        for (int spins = 0; spins < 2; spins++) {
+            struct rig r;
+            rig_start(&r, lane_counts[i], spins);
+            assert_int_equal(vn_arrivals_bytes(r.arrivals), 0);
+            rig_end(&r);
+        }
+    }
+}
+
+static void destroy_ends_the_lanes(void **state)
+{
+    (void)state;
+    struct rig r;
+    uint8_t byte;
+    struct iovec iov = {&byte, 1};
+    rig_start(&r, 3, false);
+    stop_arrivals(&r);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(r.client[i]->ops->recv(r.client[i], &iov, 1, patience_ns), -ESHUTDOWN);
+    rig_end(&r);
+}
+
+/* Heads were read of an upload that never opens. */
+static void destroy_while_lanes_are_early(void **state)
+{
+    (void)state;
+    for (int spins = 0; spins < 2; spins++) {
+        struct rig r;
+        rig_start(&r, VN_LANES_MAX, spins);
+        struct taker t = {.rig = &r, .off = FIRST, .len = 0};
+        taker_start(&t);
+        for (unsigned lane = 1; lane < VN_LANES_MAX; lane++)
+            put_head(&r, lane, (struct vn_parcel){2 + lane, PAGE, FIRST});
+        send_all(&r);
+        for (unsigned lane = 1; lane < VN_LANES_MAX; lane++)
+            await_read(&r, lane);
+        put_end(&r, 1, FIRST);
+        send_all(&r);
+        assert_int_equal(taker_end(&t), 0);
+        rig_end(&r);
+    }
+}
+
+/* With bytes on their way that nobody reads. */
+static void destroy_in_the_middle_of_a_script(void **state)
+{
+    (void)state;
+    for (int spins = 0; spins < 2; spins++) {
+        struct rig r;
+        struct upload u[3];
+        rig_start(&r, 3, spins);
+        for (int i = 0; i < 3; i++) {
+            u[i] = upload_make(&r, 0, MEMORY_BYTES);
+            put_upload(&r, &u[i]);
+        }
+        struct sender s = {.rig = &r, .piece_max = SIZE_MAX / 2};
+        sender_start(&s);
+        take_well(&r, &u[0]);
+        stop_arrivals(&r);
+        sender_end(&s);
+        for (int i = 1; i < 3; i++)
+            free(u[i].bytes);
+        rig_end(&r);
+    }
+}
+
+static void told_before_and_after_use(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(lane_counts); i++) {
+        for (int spins = 0; spins < 2; spins++) {
+            struct rig r;
+            rig_start(&r, lane_counts[i], spins);
+            vn_arrivals_told(r.arrivals);
+            vn_arrivals_told(r.arrivals);
+            for (int n = 0; n < 3; n++) {
+                struct upload u = upload_make(&r, PAGE, 8 * PAGE);
+                put_upload(&r, &u);
+                send_all(&r);
+                take_well(&r, &u);
+                vn_arrivals_told(r.arrivals);
+                vn_arrivals_told(r.arrivals);
+            }
+            rig_end(&r);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parcels_in_any_order_arrive_at_their_place),
+        cmocka_unit_test(parcels_in_odd_pieces_arrive),
+        cmocka_unit_test(a_head_may_come_byte_by_byte),
+        cmocka_unit_test(many_uploads_in_a_row_arrive),
+        cmocka_unit_test(a_lane_may_be_several_uploads_ahead),
+        cmocka_unit_test(an_upload_waits_for_its_own_bytes),
+        cmocka_unit_test(what_has_no_place_is_stored),
+        cmocka_unit_test(parcels_that_do_not_belong_are_refused),
+        cmocka_unit_test(more_bytes_than_the_upload_has_are_refused),
+        cmocka_unit_test(two_lanes_may_not_bring_more_than_all),
+        cmocka_unit_test(a_later_upload_before_the_end_on_the_first_lane_is_refused),
+        cmocka_unit_test(an_error_of_store_is_that_of_take),
+        cmocka_unit_test(a_lane_that_closes_is_a_fault),
+        cmocka_unit_test(missing_bytes_and_a_closed_lane_are_a_fault),
+        cmocka_unit_test(a_fault_of_one_lane_ends_the_others),
+        cmocka_unit_test(destroy_right_after_create),
+        cmocka_unit_test(destroy_ends_the_lanes),
+        cmocka_unit_test(destroy_while_lanes_are_early),
+        cmocka_unit_test(destroy_in_the_middle_of_a_script),
+        cmocka_unit_test(told_before_and_after_use),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
