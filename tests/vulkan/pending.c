@@ -218,7 +218,7 @@ static void small_copy(void)
     vkt_open();
     struct walk w = walk();
     struct vkt_buffer staging = vkt_buffer(SMALL_WORDS * 4, 0, VKT_COHERENT);
-    VkCommandPool pool = pool_for(0);
+    VkCommandPool pool = pool_for(VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT);
     VkCommandBuffer command = vkt_command(pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY);
     uint32_t first = 0;
     for (uint32_t i = 0; i < ROUNDS; i++) {
