@@ -4,10 +4,10 @@
 #include "vkt.h"
 
 enum {
-    WORDS = 1 << 18,
-    ROUNDS = 12,
+    WORDS = 1 << 17,
+    ROUNDS = 10,
     STEPS_MAX = 3,
-    STEPS_LONG = 12, /* some milliseconds on a software GPU */
+    STEPS_LONG = 10, /* some milliseconds on a software GPU */
     SMALL_WORDS = 64,
 };
 
