@@ -200,9 +200,10 @@ static void allocate_command_buffers(struct vn_exec *x, struct vn_args_vkAllocat
 static void reset_command_pool(struct vn_exec *x, struct vn_args_vkResetCommandPool *a)
 {
     struct vn_session *s = session_of(x);
-    if (s->early && (a->flags & VK_COMMAND_POOL_RESET_RELEASE_RESOURCES_BIT))
+    bool releases = a->flags & VK_COMMAND_POOL_RESET_RELEASE_RESOURCES_BIT;
+    if (s->early && releases)
         vn_session_settle(s);
-    a->ret = vn_bodies_reset_pool(s->pool, a->flags, s->early);
+    a->ret = vn_bodies_reset_pool(s->pool, a->flags, s->early && !releases);
 }
 
 static void reset_command_buffer(struct vn_exec *x, struct vn_args_vkResetCommandBuffer *a)
