@@ -350,6 +350,30 @@ int client_open(struct client *c)
     return 0;
 }
 
+void keys_make(struct keys *k)
+{
+    char fingerprint[2 * RPC_FINGERPRINT_BYTES + 1], why[RPC_WHY_CHARS];
+    snprintf(k->folder, sizeof(k->folder), "/tmp/hawser-keys-XXXXXX");
+    assert_non_null(mkdtemp(k->folder));
+    assert_int_equal(rpc_keygen(k->folder, NULL, 0, 1, fingerprint, why), 0);
+    snprintf(k->crt, sizeof(k->crt), "%s/server.crt", k->folder);
+    snprintf(k->key, sizeof(k->key), "%s/server.key", k->folder);
+    snprintf(k->token, sizeof(k->token), "%s/token", k->folder);
+    const char *args[] = {"--cert", k->crt, "--key", k->key, "--token-file", k->token, NULL};
+    memcpy(k->args, args, sizeof(args));
+    struct rpc_security_files files = {.fingerprint = fingerprint, .token_file = k->token};
+    assert_int_equal(rpc_security_load(&k->security, &files, false, why), 0);
+}
+
+void keys_remove(struct keys *k)
+{
+    rpc_security_fini(&k->security);
+    unlink(k->crt);
+    unlink(k->key);
+    unlink(k->token);
+    rmdir(k->folder);
+}
+
 void client_start(struct client *c, const struct server *s)
 {
     client_connect(c, s->address, NULL);

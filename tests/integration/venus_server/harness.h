@@ -127,6 +127,17 @@ VkResult client_wait_done(struct client *c, VkQueue queue, uint64_t number);
 /* Waits until a push of this method has come; its payload. */
 const struct push *client_wait_push(struct client *c, uint32_t method);
 
+/* ---- TLS and a token ---- */
+
+struct keys {
+    char folder[32], crt[64], key[64], token[64];
+    const char *args[7]; /* of the server */
+    struct rpc_security security;
+};
+
+void keys_make(struct keys *k);
+void keys_remove(struct keys *k);
+
 /* ---- a client with a device, a mapped buffer and a command buffer ---- */
 
 struct bench {

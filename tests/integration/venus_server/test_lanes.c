@@ -280,34 +280,13 @@ static void uploads_arrive_over_shm(void **state)
     upload_and_compare("shm:%s/s", plain, NULL);
 }
 
-static void remove_keys(const char *folder)
-{
-    static const char *const names[] = {"server.crt", "server.key", "token"};
-    char path[128];
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
-        unlink(path);
-    }
-    rmdir(folder);
-}
-
 static void uploads_arrive_over_tls(void **state)
 {
-    struct rpc_security security;
-    char folder[] = "/tmp/hawser-keys-XXXXXX", why[RPC_WHY_CHARS];
-    char crt[64], key[64], token[64], fingerprint[2 * RPC_FINGERPRINT_BYTES + 1];
+    struct keys keys;
     (void)state;
-    assert_non_null(mkdtemp(folder));
-    assert_int_equal(rpc_keygen(folder, NULL, 0, 1, fingerprint, why), 0);
-    snprintf(crt, sizeof(crt), "%s/server.crt", folder);
-    snprintf(key, sizeof(key), "%s/server.key", folder);
-    snprintf(token, sizeof(token), "%s/token", folder);
-    const char *const args[] = {"--cert", crt, "--key", key, "--token-file", token, NULL};
-    struct rpc_security_files files = {.fingerprint = fingerprint, .token_file = token};
-    assert_int_equal(rpc_security_load(&security, &files, false, why), 0);
-    upload_and_compare("127.0.0.1:0", args, &security);
-    rpc_security_fini(&security);
-    remove_keys(folder);
+    keys_make(&keys);
+    upload_and_compare("127.0.0.1:0", keys.args, &keys.security);
+    keys_remove(&keys);
 }
 
 static void uploads_arrive_in_lazy_memory(void **state)

@@ -68,35 +68,15 @@ static void a_filled_buffer_comes_back_over_shm(void **state)
     fill_and_compare("shm:%s/s");
 }
 
-static void remove_keys(const char *folder)
-{
-    static const char *const names[] = {"server.crt", "server.key", "token"};
-    char path[128];
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
-        unlink(path);
-    }
-    rmdir(folder);
-}
-
 /* The process that takes over goes on with the keys of the handshake, in both directions. */
 static void a_filled_buffer_comes_back_over_tls(void **state)
 {
     struct bench b;
-    struct rpc_security security;
-    char folder[] = "/tmp/hawser-keys-XXXXXX", why[RPC_WHY_CHARS];
-    char crt[64], key[64], token[64], fingerprint[2 * RPC_FINGERPRINT_BYTES + 1];
+    struct keys keys;
     (void)state;
-    assert_non_null(mkdtemp(folder));
-    assert_int_equal(rpc_keygen(folder, NULL, 0, 1, fingerprint, why), 0);
-    snprintf(crt, sizeof(crt), "%s/server.crt", folder);
-    snprintf(key, sizeof(key), "%s/server.key", folder);
-    snprintf(token, sizeof(token), "%s/token", folder);
-    const char *const args[] = {"--cert", crt, "--key", key, "--token-file", token, NULL};
-    struct rpc_security_files files = {.fingerprint = fingerprint, .token_file = token};
-    assert_int_equal(rpc_security_load(&security, &files, false, why), 0);
-    server_start(&server, "127.0.0.1:0", args);
-    client_connect(&b.c, server.address, &security);
+    keys_make(&keys);
+    server_start(&server, "127.0.0.1:0", keys.args);
+    client_connect(&b.c, server.address, &keys.security);
     assert_int_equal(client_open(&b.c), 0);
     b.with_features = false;
     bench_make(&b);
@@ -106,8 +86,7 @@ static void a_filled_buffer_comes_back_over_tls(void **state)
     }
     bench_end(&b);
     server_stop(&server);
-    rpc_security_fini(&security);
-    remove_keys(folder);
+    keys_remove(&keys);
 }
 
 /* Host writes half, the device copies it to the other half: the copy comes back. */
