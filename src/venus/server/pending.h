@@ -3,7 +3,8 @@
  *
  * A program that was told so records such a buffer again.  Rather than wait for the device, the
  * server gives it another command buffer of the driver's, from the same pool; the old one is spare
- * until it is done and somebody needs it.  A submission waits as ever, so no more than a few are.
+ * until it is done and somebody needs it.  Submissions do not run far ahead, so no more than a few
+ * are.
  *
  * Trust: none needed.  Threads: the executor's only.
  * Lifetime: spares end with their pool, whose end frees them at the driver. */

@@ -562,10 +562,15 @@ static void settle_up_to(struct vn_queue *q, uint64_t number)
     tell(q, number);
 }
 
+/* The last batch reported early that is no update behind all others. */
+static uint64_t plain_up_to(const struct vn_queue *q)
+{
+    return q->plain < q->early ? q->plain : q->early;
+}
+
 bool vn_queue_settle(struct vn_queue *q, enum vn_settling what)
 {
-    bool plain = what == VN_SETTLE_PLAIN && q->plain < q->early;
-    settle_up_to(q, plain ? q->plain : q->early);
+    settle_up_to(q, what == VN_SETTLE_PLAIN ? plain_up_to(q) : q->early);
     return q->early > q->settled && q->ended >= 0;
 }
 
@@ -592,27 +597,38 @@ void vn_queue_submit_updates(struct vn_queue *q)
     tell(q, q->updated);
 }
 
-/* A wait is also one of all batches behind it. */
-static VkResult await(const struct vn_queue *q, const struct vn_queue *other, uint64_t number)
+/* ---- waits at the device ---- */
+
+/* A wait is also one of all batches behind it.  What was awaited before is waited for here first:
+ * no more than two batches are ahead of what the program was told. */
+static void await(struct vn_queue *q, struct vn_queue *other, uint64_t number)
 {
-    return vn_submit_own(q->device->driver.vkQueueSubmit, q->handle,
-                         &(struct vn_own_batch){.wait = other->timeline, .value = number});
+    if (number > other->awaited)
+        settle_up_to(other, other->awaited);
+    signal_up_to(other, number);
+    if (other->ended < 0 || q->ended < 0)
+        return;
+    VkResult result =
+        vn_submit_own(q->device->driver.vkQueueSubmit, q->handle,
+                      &(struct vn_own_batch){.wait = other->timeline, .value = number});
+    if (result < 0) {
+        q->ended = result;
+        return;
+    }
+    other->awaited_by = q;
+    other->awaited = number;
 }
 
-void vn_queue_await_updates(struct vn_queue *q)
+void vn_queue_follow(struct vn_queue *q, enum vn_following what)
 {
     for (struct vn_queue *other = q->device->queues; other; other = other->next) {
-        uint64_t number = other->updated < other->early ? other->updated : other->early;
-        bool known = other->awaited_by == q && other->awaited >= number;
-        if (other == q || number <= other->settled || other->ended < 0 || known || q->ended < 0)
+        if (other == q && what == VN_FOLLOW_OTHERS)
             continue;
-        VkResult result = await(q, other, number);
-        if (result < 0) {
-            q->ended = result;
-        } else {
-            other->awaited_by = q;
-            other->awaited = number;
-        }
+        uint64_t number = other == q ? plain_up_to(other) : other->early;
+        bool known = other->awaited_by == q && other->awaited >= number;
+        if (number > other->settled && other->ended >= 0 && !known && q->ended >= 0 &&
+            !vn_queue_has_reached(other, number))
+            await(q, other, number);
     }
 }
 

@@ -155,10 +155,13 @@ bool vn_queue_settle(struct vn_queue *queue, enum vn_settling what);
  * that nobody waits for yet. */
 VkResult vn_queue_update(struct vn_queue *queue, const struct vn_update *updates, uint32_t count);
 void vn_queue_submit_updates(struct vn_queue *queue);
-/* Has what is submitted to this queue from now on wait, at the device, for the updates of other
- * queues that the program was told are done. */
-void vn_queue_await_updates(struct vn_queue *queue);
-/* Somebody waits for a batch that was to be told to nobody.  Likewise. */
+/* Has what is submitted to this queue from now on wait, at the device, for what the program was
+ * told is done: on all queues of the device, or for a batch that begins with a barrier on the
+ * others. Does not wait here unless what it waited for the last time is still under way. */
+enum vn_following { VN_FOLLOW_ALL, VN_FOLLOW_OTHERS };
+void vn_queue_follow(struct vn_queue *queue, enum vn_following what);
+/* Somebody waits for a batch that was to be told to nobody.  0, or -EPROTO when there is no such
+ * batch. */
 int vn_queue_ask(struct vn_queue *queue, uint64_t number) MUST_CHECK;
 
 /* The executor waits until the semaphore has reached this number, which was submitted. */

@@ -11,8 +11,7 @@
 
 /* ---- early reports ---- */
 
-/* Waits for what the program was told is done.  The queue of a submission is no exception: without
- * a barrier its batches may overlap, and a program that waited for a fence needs none. */
+/* Waits for what the program was told is done. */
 static void settle(struct vn_session *s, enum vn_settling what)
 {
     bool left = false;
@@ -23,16 +22,16 @@ static void settle(struct vn_session *s, enum vn_settling what)
     s->early = left;
 }
 
-/* The same for a batch of ours, which begins with a barrier: behind what is on its own queue it
- * needs no wait. */
-static void settle_others(struct vn_session *s, const struct vn_queue *own)
+/* The same for a submission: it waits at the device, but for what other devices do.  The queue it
+ * goes to is no exception: without a barrier its batches may overlap, and a program that waited for
+ * a fence needs none. */
+static void follow(struct vn_session *s, struct vn_queue *queue, enum vn_following what)
 {
-    for (struct vn_device *device = s->early ? s->devices : NULL; device; device = device->next) {
-        for (struct vn_queue *queue = device->queues; queue; queue = queue->next) {
-            if (queue != own)
-                (void)vn_queue_settle(queue, VN_SETTLE_PLAIN);
-        }
+    for (struct vn_device *device = s->devices; device; device = device->next) {
+        for (struct vn_queue *q = device == queue->device ? NULL : device->queues; q; q = q->next)
+            (void)vn_queue_settle(q, VN_SETTLE_PLAIN);
     }
+    vn_queue_follow(queue, what);
 }
 
 void vn_session_settle(struct vn_session *s)
@@ -71,8 +70,11 @@ static void note_named(struct vn_session *s, struct vn_thing *thing)
             break;
         }
         s->buffer = thing;
-        if (s->announced)
-            vn_pending_note(thing, s->announced);
+        if (!s->announced)
+            break;
+        if (s->early && vn_pending_is(thing))
+            settle(s, VN_SETTLE_PLAIN); /* it may be pending once at a time */
+        vn_pending_note(thing, s->announced);
         break;
     case VK_OBJECT_TYPE_DESCRIPTOR_SET:
         if (s->recording)
@@ -291,10 +293,10 @@ static int execute_command(struct vn_session *s, uint32_t command, const struct 
 {
     if (s->expects_submission != is_submission(command))
         return -EPROTO;
-    if (s->early && !minds_its_own(s, command) && command != VN_CMD_vkResetCommandPool)
+    if (s->early && s->announced && command != VN_CMD_vkQueueBindSparse)
+        follow(s, s->announced, VN_FOLLOW_ALL);
+    else if (s->early && !minds_its_own(s, command) && command != VN_CMD_vkResetCommandPool)
         settle(s, spares_updates(command) ? VN_SETTLE_PLAIN : VN_SETTLE_ALL);
-    if (s->early && s->announced)
-        vn_queue_await_updates(s->announced);
     int rc = dispatch(s, command, in, false, reply);
     s->expects_submission = false;
     s->announced = NULL;
@@ -615,9 +617,8 @@ static int op_update(struct vn_session *s, struct wire_dec *in)
         return 0;
     if (s->updating != queue)
         submit_updates(s);
-    settle_others(s, queue);
     if (s->early)
-        vn_queue_await_updates(queue);
+        follow(s, queue, VN_FOLLOW_OTHERS);
     VkResult result = VK_ERROR_DEVICE_LOST;
     if (is_void)
         vn_queue_submitted(queue, result);

@@ -655,25 +655,101 @@ static void updates_that_fail_are_told(void **state)
     assert_int_equal(vn_queue_update(queue, NULL, 0), VK_ERROR_DEVICE_LOST);
 }
 
+static struct vn_queue *second_queue(void)
+{
+    struct vn_queue *second;
+    assert_int_equal(vn_queue_create(&device, (VkQueue)(uintptr_t)2, QUEUE, &reports, &second), 0);
+    return second;
+}
+
 /* At the device, once, and only for what the program was told. */
 static void other_queues_wait_for_updates(void **state)
 {
-    struct vn_queue *first = queue, *second;
+    struct vn_queue *first = queue, *second = second_queue();
     (void)state;
     update(1, 1);
     vn_queue_submit_updates(queue);
-    assert_int_equal(vn_queue_create(&device, (VkQueue)(uintptr_t)2, QUEUE, &reports, &second), 0);
-    vn_queue_await_updates(second);
+    vn_queue_follow(second, VN_FOLLOW_ALL);
     assert_int_equal(gpu.submissions, 1);
     assert_int_equal(vn_queue_report_early(first, 1), 0);
-    vn_queue_await_updates(first); /* in order there anyway */
+    vn_queue_follow(first, VN_FOLLOW_ALL); /* in order there anyway */
     assert_int_equal(gpu.submissions, 1);
-    vn_queue_await_updates(second);
-    vn_queue_await_updates(second);
+    vn_queue_follow(second, VN_FOLLOW_ALL);
+    vn_queue_follow(second, VN_FOLLOW_ALL);
     assert_int_equal(gpu.submissions, 2);
     assert_int_equal(gpu.awaited, 1);
     gpu_reaches(1, VK_SUCCESS);
     vn_queue_destroy(second);
+}
+
+/* The device does not get there, so whoever waited here would for ever. */
+static void what_follows_early_work_waits_at_the_device(void **state)
+{
+    struct vn_queue *second = second_queue();
+    (void)state;
+    (void)submit_quiet(1, VN_BATCH_UNTOLD, VK_SUCCESS);
+    assert_int_equal(vn_queue_report_early(queue, 1), 0);
+    vn_queue_follow(queue, VN_FOLLOW_OTHERS); /* it has a barrier */
+    assert_int_equal(gpu.submissions, 0);
+    vn_queue_follow(queue, VN_FOLLOW_ALL);
+    assert_int_equal(gpu.submissions, 1);
+    assert_int_equal(gpu.awaited, 1);
+    gpu.awaited = 0;
+    vn_queue_follow(second, VN_FOLLOW_OTHERS);
+    assert_int_equal(gpu.submissions, 2);
+    assert_int_equal(gpu.awaited, 1);
+    assert_int_equal(queue->settled, 0);
+    gpu_reaches(1, VK_SUCCESS);
+    vn_queue_destroy(second);
+}
+
+/* A batch that signals nothing is made to first, and one that is done needs no wait. */
+static void what_is_followed_is_signalled(void **state)
+{
+    (void)state;
+    (void)submit_quiet(1, VN_BATCH_QUIET, VK_SUCCESS);
+    assert_int_equal(vn_queue_report_early(queue, 1), 0);
+    vn_queue_follow(queue, VN_FOLLOW_ALL);
+    assert_int_equal(gpu.submissions, 2);
+    assert_int_equal(gpu.asked_for, 1);
+    assert_int_equal(gpu.awaited, 1);
+    (void)submit_quiet(2, VN_BATCH_UNTOLD, VK_SUCCESS);
+    assert_int_equal(vn_queue_report_early(queue, 2), 0);
+    gpu_reaches(2, VK_SUCCESS);
+    vn_queue_follow(queue, VN_FOLLOW_ALL);
+    assert_int_equal(gpu.submissions, 2);
+}
+
+static void two_early_batches_are_under_way_at_most(void **state)
+{
+    (void)state;
+    (void)submit_quiet(1, VN_BATCH_UNTOLD, VK_SUCCESS);
+    assert_int_equal(vn_queue_report_early(queue, 1), 0);
+    vn_queue_follow(queue, VN_FOLLOW_ALL);
+    (void)submit_quiet(2, VN_BATCH_UNTOLD, VK_SUCCESS);
+    assert_int_equal(vn_queue_report_early(queue, 2), 0);
+    gpu_reaches(1, VK_SUCCESS);
+    vn_queue_follow(queue, VN_FOLLOW_ALL);
+    assert_int_equal(queue->settled, 1);
+    assert_int_equal(gpu.awaited, 2);
+    gpu_reaches(0, VK_ERROR_DEVICE_LOST);
+    (void)submit_quiet(3, VN_BATCH_UNTOLD, VK_SUCCESS);
+    assert_int_equal(vn_queue_report_early(queue, 3), 0);
+    vn_queue_follow(queue, VN_FOLLOW_ALL);
+    duet_wait(&duet, 1);
+    expect_done(0, 3, VK_ERROR_DEVICE_LOST);
+    assert_int_equal(gpu.submissions, 2);
+}
+
+static void a_wait_that_cannot_be_submitted_ends_the_queue(void **state)
+{
+    (void)state;
+    (void)submit_quiet(1, VN_BATCH_UNTOLD, VK_SUCCESS);
+    assert_int_equal(vn_queue_report_early(queue, 1), 0);
+    gpu.submit_result = VK_ERROR_DEVICE_LOST;
+    vn_queue_follow(queue, VN_FOLLOW_ALL);
+    assert_int_equal(queue->ended, VK_ERROR_DEVICE_LOST);
+    gpu_reaches(1, VK_SUCCESS);
 }
 
 static void who_asks_for_a_quiet_batch_is_told_by_the_executor(void **state)
@@ -924,6 +1000,10 @@ int main(void)
                                         end),
         cmocka_unit_test_setup_teardown(updates_that_fail_are_told, start, end),
         cmocka_unit_test_setup_teardown(other_queues_wait_for_updates, start, end),
+        cmocka_unit_test_setup_teardown(what_follows_early_work_waits_at_the_device, start, end),
+        cmocka_unit_test_setup_teardown(what_is_followed_is_signalled, start, end),
+        cmocka_unit_test_setup_teardown(two_early_batches_are_under_way_at_most, start, end),
+        cmocka_unit_test_setup_teardown(a_wait_that_cannot_be_submitted_ends_the_queue, start, end),
         cmocka_unit_test_setup_teardown(what_other_queues_wrote_comes_before_the_report, start,
                                         end),
         cmocka_unit_test_setup_teardown(who_asks_for_a_quiet_batch_is_told_by_the_executor, start,
