@@ -20,11 +20,34 @@ void vn_pageset_fini(struct vn_pageset *set)
     *set = (struct vn_pageset){0};
 }
 
+/* The pages of [*at, end) that share a word, as a mask of it; *at moves behind them. */
+static uint64_t next_mask(size_t *at, size_t end)
+{
+    size_t low = *at % 64, n = end - *at < 64 - low ? end - *at : 64 - low;
+    *at += n;
+    return UINT64_MAX >> (64 - n) << low;
+}
+
 void vn_pageset_add_span(struct vn_pageset *set, size_t first, size_t count)
 {
     assert(first <= set->pages && count <= set->pages - first);
-    for (size_t page = first; page < first + count; page++)
-        vn_pageset_add(set, page);
+    for (size_t at = first, end = first + count; at < end;) {
+        uint64_t *word = &set->words[at / 64], mask = next_mask(&at, end);
+        set->count += (size_t)__builtin_popcountll(mask & ~*word);
+        *word |= mask;
+    }
+}
+
+void vn_pageset_remove_span(struct vn_pageset *set, size_t first, size_t count)
+{
+    assert(first <= set->pages && count <= set->pages - first);
+    if (set->count == 0)
+        return;
+    for (size_t at = first, end = first + count; at < end;) {
+        uint64_t *word = &set->words[at / 64], mask = next_mask(&at, end);
+        set->count -= (size_t)__builtin_popcountll(mask & *word);
+        *word &= ~mask;
+    }
 }
 
 size_t vn_pageset_next(const struct vn_pageset *set, size_t from)

@@ -53,6 +53,7 @@ static inline void vn_pageset_remove(struct vn_pageset *set, size_t page)
 }
 
 void vn_pageset_add_span(struct vn_pageset *set, size_t first, size_t count);
+void vn_pageset_remove_span(struct vn_pageset *set, size_t first, size_t count);
 
 /* The first member from `from` on; set->pages when there is none. */
 size_t vn_pageset_next(const struct vn_pageset *set, size_t from);

@@ -247,6 +247,10 @@ static void populate_twin(struct vn_region *region, size_t page, size_t count)
     vn_pageset_add_span(&region->populated, page, count);
 }
 
+/* Of bare pages, which are sent as a whole in any case, one in so many is looked at: each look is a
+ * miss of every cache. */
+enum { BARE_LOOK = 8 };
+
 /* Pages from `page` on, pending and written as a whole, at most `most`. */
 static size_t count_whole(struct vn_region *region, size_t page, size_t most)
 {
@@ -255,7 +259,14 @@ static size_t count_whole(struct vn_region *region, size_t page, size_t most)
     if (most >= VN_WHOLE_MIN / VN_PAGE_BYTES)
         populate_twin(region, page, most);
     size_t end = page + most < whole ? page + most : whole;
-    return page < end ? vn_twin_count_rewritten(&region->twin, region->live, page, end) : 0;
+    if (page >= end)
+        return 0;
+    size_t bare = vn_pageset_run(&region->bare, page, end - page);
+    size_t count =
+        vn_twin_count_rewritten(&region->twin, region->live, page, page + bare, BARE_LOOK);
+    if (count == bare)
+        count += vn_twin_count_rewritten(&region->twin, region->live, page + bare, end, 1);
+    return count;
 }
 
 /* A page that is missing has nothing but its twin. */
@@ -270,13 +281,11 @@ static const uint8_t *take_run(struct vn_region *region, size_t page, size_t cou
     size_t off = page * VN_PAGE_BYTES;
     bool bare = can_be_bare(region, page, count);
     if (bare)
-        vn_twin_take_samples(&region->twin, region->live, page, count);
+        vn_twin_take_samples(&region->twin, region->live, page, count, BARE_LOOK);
     else
         vn_twin_take_whole(&region->twin, region->live, off, count * VN_PAGE_BYTES);
-    for (size_t i = page; i < page + count; i++) {
-        vn_pageset_remove(&region->pending, i);
-        (bare ? vn_pageset_add : vn_pageset_remove)(&region->bare, i);
-    }
+    vn_pageset_remove_span(&region->pending, page, count);
+    (bare ? vn_pageset_add_span : vn_pageset_remove_span)(&region->bare, page, count);
     vn_pageset_add_span(&region->whole, page, count);
     region->lent = (struct vn_pages){page, page + count};
     return (bare ? region->live : region->twin.bytes) + off;

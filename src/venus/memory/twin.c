@@ -245,18 +245,25 @@ bool vn_twin_is_rewritten(const struct vn_twin *twin, const uint8_t *live, size_
     return any && differ >= VN_BLOCK_BYTES / 2;
 }
 
+/* The page to look at after this one. */
+static size_t next_sampled(size_t page, size_t every)
+{
+    return page - page % every + every;
+}
+
 size_t vn_twin_count_rewritten(const struct vn_twin *twin, const uint8_t *live, size_t page,
-                               size_t end)
+                               size_t end, size_t every)
 {
     size_t at = page;
-    for (; at < end; at++) {
-        size_t soon = sample_of(at + VN_TWIN_AHEAD < end ? at + VN_TWIN_AHEAD : at);
+    for (; at < end; at = next_sampled(at, every)) {
+        size_t ahead = at + VN_TWIN_AHEAD * every;
+        size_t soon = sample_of(ahead < end ? ahead - ahead % every : at);
         __builtin_prefetch(live + soon);
         __builtin_prefetch(twin->bytes + soon);
         if (!vn_twin_is_rewritten(twin, live, at))
             break;
     }
-    return at - page;
+    return (at < end ? at : end) - page;
 }
 
 /* In pieces that the compiler copies in registers: a call of memcpy is watched by ThreadSanitizer,
@@ -285,9 +292,10 @@ void vn_twin_take_whole(struct vn_twin *twin, const uint8_t *live, size_t off, s
     copy_racy(twin->bytes + off, live + off, len);
 }
 
-void vn_twin_take_samples(struct vn_twin *twin, const uint8_t *live, size_t page, size_t count)
+void vn_twin_take_samples(struct vn_twin *twin, const uint8_t *live, size_t page, size_t count,
+                          size_t every)
 {
-    for (size_t end = page + count; page < end; page++)
+    for (size_t end = page + count; page < end; page = next_sampled(page, every))
         copy_racy(twin->bytes + sample_of(page), live + sample_of(page), VN_BLOCK_BYTES);
 }
 
@@ -333,8 +341,8 @@ void vn_twin_store_copy(const struct vn_twin *twin, uint8_t *live, size_t off, c
 void vn_twin_store_end(struct vn_twin *twin, size_t off, size_t len, bool alike)
 {
     size_t page = (off + alike_bytes(twin, len, alike)) / VN_PAGE_BYTES;
-    for (size_t end = pages_up_to(off + len); twin->alike.words && page < end; page++)
-        vn_pageset_remove(&twin->alike, page);
+    if (twin->alike.words)
+        vn_pageset_remove_span(&twin->alike, page, pages_up_to(off + len) - page);
 }
 
 void vn_twin_part(struct vn_twin *twin, const uint8_t *live, size_t first, size_t end)

@@ -95,17 +95,19 @@ bool vn_twin_is_rewritten(const struct vn_twin *twin, const uint8_t *live, size_
  * and then a write would be two faults a page.  Harmless where it cannot. */
 void vn_twin_populate(const struct vn_twin *twin, size_t off, size_t len);
 
-/* How many pages from `page` up to `end`, whole ones, seem to be rewritten. */
+/* How many pages from `page` up to `end`, whole ones, seem to be rewritten, by a look at the first
+ * and those whose number is a multiple of `every`. */
 size_t vn_twin_count_rewritten(const struct vn_twin *twin, const uint8_t *live, size_t page,
-                               size_t end);
+                               size_t end, size_t every);
 
 /* Live at [off, off + len), whole pages, becomes the twin, which is what is then sent: so both are
  * the same, whatever is written meanwhile. */
 void vn_twin_take_whole(struct vn_twin *twin, const uint8_t *live, size_t off, size_t len);
 
 /* The same for pages whose bytes are sent from live itself: the twin has only what the calls above
- * look at. */
-void vn_twin_take_samples(struct vn_twin *twin, const uint8_t *live, size_t page, size_t count);
+ * look at with the same `every`. */
+void vn_twin_take_samples(struct vn_twin *twin, const uint8_t *live, size_t page, size_t count,
+                          size_t every);
 
 /* At the client: the server's bytes at [off, off + len), whole pages, into both, where the program
  * writes nothing meanwhile. */

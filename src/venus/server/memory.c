@@ -373,7 +373,7 @@ static size_t count_whole(struct vn_memories *m, const struct memory *memory, si
     size_t stop = (page / PAGES_MOST + 1) * PAGES_MOST;
     stop = stop - page > room ? page + room : stop;
     size_t count =
-        vn_twin_count_rewritten(&memory->twin, memory->live, page, stop < end ? stop : end);
+        vn_twin_count_rewritten(&memory->twin, memory->live, page, stop < end ? stop : end, 1);
     if (count < PAGES_LEAST || vn_delta_shrinks(m->codec, memory->live + page * VN_PAGE_BYTES))
         return 0;
     return count;
@@ -542,8 +542,7 @@ static int push_fill(struct vn_memories *m, struct memory *memory, uint64_t off,
     if (to) {
         read_live(memory, off, to, len);
         vn_channel_lock(m->channel);
-        for (size_t page = first; page < first + pages; page++)
-            vn_pageset_remove(&memory->gone, page);
+        vn_pageset_remove_span(&memory->gone, first, pages);
         rc = vn_channel_push(m->channel, VN_PUSH_FILL, wire_enc_data(&e), wire_enc_len(&e));
         vn_channel_unlock(m->channel);
     }
