@@ -206,11 +206,11 @@ static int serve_lane(struct lane *lane)
     int rc = 0;
     while (rc == 0 && !is_over(a) && is_awake(a, since)) {
         uint32_t bytes;
-        rc = look_for_head(lane, is_set(&a->open) ? wait_of(a, since) : 0);
-        if (rc == 0) {
-            hw_cpu_relax();
+        if (!is_set(&a->open)) {
+            hw_cpu_relax(); /* a look at the socket would find what cannot be stored yet */
             continue;
         }
+        rc = look_for_head(lane, wait_of(a, since));
         if (rc == 1 && (rc = serve_parcel(lane, &bytes)) == 0) {
             tell(a, 0);
             since = hw_now_ns();
