@@ -698,7 +698,15 @@ __attribute__((destructor)) static void leave(void)
 
 /* ---- lanes ---- */
 
-enum { LANES_DEFAULT = 3 };
+/* A thread at each end for each lane, and the rest of the cores for everybody else. */
+static unsigned default_lanes(const struct rpc_addr *addr)
+{
+    enum { MOST = 5, CORES_EACH = 4 };
+    unsigned cores = hw_cores(), lanes = 1 + cores / CORES_EACH;
+    if (!rpc_addr_is_local(addr) || cores < VN_LANES_CORES)
+        return 0;
+    return lanes < MOST ? lanes : MOST;
+}
 
 static bool session_has_ended(void *user)
 {
@@ -718,11 +726,10 @@ const uint8_t *vn_link_dial_lanes(struct vn_link *link, const struct rpc_addr *a
 {
     static const uint8_t no_key[VN_LANE_KEY_BYTES];
     char why[RPC_WHY_CHARS] = "";
-    bool pays = rpc_addr_is_local(addr) && hw_cores() >= VN_LANES_CORES;
     uint64_t count;
     struct rpc_net_options net = {.security = security,
                                   .untuned = !vn_perf(VN_PERF_TRANSPORT_TUNING)};
-    (void)hw_env_u64("VENUS_LANES", pays ? LANES_DEFAULT : 0, 0, VN_LANES_MAX, &count);
+    (void)hw_env_u64("VENUS_LANES", default_lanes(addr), 0, VN_LANES_MAX, &count);
     uint32_t capabilities = rpc_ep_peer_capabilities(rpc_client_ep(link->rpc));
     bool known =
         (capabilities & VN_CAPABILITY_PROTOCOL) == VN_PROTOCOL; /* else OPEN says why not */
