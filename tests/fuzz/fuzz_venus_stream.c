@@ -316,7 +316,7 @@ static void end_session(struct vn_session *s)
         vn_memories_free_device(s->memories, device);
         vn_device_destroy(device);
     }
-    gpu_require(s->reports.pending == 0 && s->reports.pending_ranges == 0);
+    gpu_require(s->reports.pending == 0 && vn_memories_expose(s->memories, NULL, 0) == 0);
     vn_memories_destroy(s->memories);
     vn_keymap_fini(&s->classes);
     vn_objects_fini(&s->objects);

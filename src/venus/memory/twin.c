@@ -319,6 +319,14 @@ static size_t alike_bytes(const struct vn_twin *twin, size_t len, bool alike)
     return alike && twin->alike.words ? len / VN_PAGE_BYTES * VN_PAGE_BYTES : 0;
 }
 
+bool vn_twin_join(struct vn_twin *twin, size_t page, size_t count)
+{
+    if (!can_be_alike(twin))
+        return false;
+    vn_pageset_add_span(&twin->alike, page, count);
+    return true;
+}
+
 bool vn_twin_store_begin(struct vn_twin *twin, const uint8_t *live, size_t off, size_t len)
 {
     assert(off % VN_PAGE_BYTES == 0 && off <= twin->size && len <= twin->size - off);

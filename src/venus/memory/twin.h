@@ -109,6 +109,10 @@ void vn_twin_take_whole(struct vn_twin *twin, const uint8_t *live, size_t off, s
 void vn_twin_take_samples(struct vn_twin *twin, const uint8_t *live, size_t page, size_t count,
                           size_t every);
 
+/* At the server, for pages whose bytes are sent from live while no device can write them: it stands
+ * for the twin until vn_twin_part.  False where there is no memory for that. */
+bool vn_twin_join(struct vn_twin *twin, size_t page, size_t count) MUST_CHECK;
+
 /* At the client: the server's bytes at [off, off + len), whole pages, into both, where the program
  * writes nothing meanwhile. */
 void vn_twin_put_whole(struct vn_twin *twin, uint8_t *live, size_t off, const uint8_t *bytes,

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -55,6 +56,9 @@ struct vn_memories {
     uint64_t max_bytes;
     uint64_t bytes; /* of all; the executor's */
     bool told_limit;
+    /* Ranges that work under way can write.  Grows under the lock; relaxed: who counts on it being
+     * small holds that. */
+    _Atomic uint64_t exposed;
 };
 
 struct vn_range *vn_ranges_get(struct wire_dec *d, uint32_t *count)
@@ -379,24 +383,36 @@ static size_t count_whole(struct vn_memories *m, const struct memory *memory, si
     return count;
 }
 
-/* From the twin to the socket; the turn keeps the memory from being freed meanwhile. */
-static int push_pages(struct vn_memories *m, struct memory *memory, size_t page, size_t count)
+/* Where to send whole pages from.  Where no other work can write them, that is where they lie, and
+ * they stand for their twin until some may. */
+static uint8_t *source_of(struct memory *memory, size_t page, size_t count, bool still)
+{
+    size_t off = page * VN_PAGE_BYTES;
+    if (still && memory->coherent && memory->cached && vn_twin_join(&memory->twin, page, count))
+        return memory->live + off;
+    vn_twin_take_whole(&memory->twin, memory->live, off, count * VN_PAGE_BYTES);
+    return memory->twin.bytes + off;
+}
+
+/* The turn keeps the memory from being freed meanwhile. */
+static int push_pages(struct vn_memories *m, struct memory *memory, size_t page, size_t count,
+                      bool still)
 {
     uint8_t head[PAGES_HEAD];
     struct wire_enc e;
     size_t off = page * VN_PAGE_BYTES, len = count * VN_PAGE_BYTES;
-    vn_twin_take_whole(&memory->twin, memory->live, off, len);
+    uint8_t *bytes = source_of(memory, page, count, still);
     wire_enc_init_fixed(&e, head, sizeof(head));
     wire_put_u64(&e, memory->id);
     wire_put_u64(&e, off);
     assert(wire_enc_error(&e) == 0);
-    struct iovec iov[] = {{head, sizeof(head)}, {memory->twin.bytes + off, len}};
+    struct iovec iov[] = {{head, sizeof(head)}, {bytes, len}};
     return vn_channel_push_bulk(m->channel, VN_PUSH_PAGES, iov, ARRAY_LEN(iov));
 }
 
 /* With the turn and the lock: one look at some pages.  *page moves on. */
 static int read_some(struct vn_memories *m, struct memory *memory, const struct vn_range *range,
-                     size_t *page, size_t end)
+                     size_t *page, size_t end, bool still)
 {
     size_t until = end - *page > PAGES_A_HOLD ? *page + PAGES_A_HOLD : end;
     struct vn_pages filled = filled_pages(memory, range);
@@ -406,7 +422,7 @@ static int read_some(struct vn_memories *m, struct memory *memory, const struct 
         size_t count = count_whole(m, memory, *page, filled.end);
         if (count) {
             *page += count;
-            return push_pages(m, memory, *page - count, count);
+            return push_pages(m, memory, *page - count, count, still);
         }
         until = until - *page > PAGES_MOST ? *page + PAGES_MOST : until;
     }
@@ -435,16 +451,28 @@ static bool pages_of(const struct memory *memory, const struct vn_range *range, 
     return true;
 }
 
-void vn_memories_expose(struct vn_memories *m, const struct vn_range *ranges, uint32_t count)
+uint64_t vn_memories_expose(struct vn_memories *m, const struct vn_range *ranges, uint32_t count)
 {
     size_t first, end;
     vn_channel_lock(m->channel);
+    uint64_t exposed = atomic_fetch_add_explicit(&m->exposed, count, memory_order_relaxed) + count;
     for (uint32_t i = 0; i < count; i++) {
         struct memory *memory = vn_keymap_get(&m->by_id, ranges[i].memory);
         if (pages_of(memory, &ranges[i], &first, &end) && !memory->lazy)
             vn_twin_part(&memory->twin, memory->live, first, end);
     }
     vn_channel_unlock(m->channel);
+    return exposed;
+}
+
+void vn_memories_conceal(struct vn_memories *m, uint32_t count)
+{
+    atomic_fetch_sub_explicit(&m->exposed, count, memory_order_relaxed);
+}
+
+static uint64_t exposed_now(const struct vn_memories *m)
+{
+    return atomic_load_explicit(&m->exposed, memory_order_relaxed);
 }
 
 /* With the turn and the lock: the client's copies of these pages are old, where it has any. */
@@ -467,7 +495,7 @@ static int tell_gone(struct vn_memories *m, struct memory *memory, size_t first,
 }
 
 /* The lock is given back between two looks, and the memory may be gone after it. */
-static int read_range(struct vn_memories *m, const struct vn_range *range)
+static int read_range(struct vn_memories *m, const struct vn_range *range, uint32_t own)
 {
     size_t page = 0, first = 0, end = 0;
     int rc = 0;
@@ -486,7 +514,7 @@ static int read_range(struct vn_memories *m, const struct vn_range *range)
         if (more && page == first)
             invalidate_caches(memory);
         if (more)
-            rc = read_some(m, memory, range, &page, end);
+            rc = read_some(m, memory, range, &page, end, exposed_now(m) == own);
         more = more && page < end;
         bool was_long = hw_now_ns() - start > long_hold_ns;
         vn_channel_unlock(m->channel);
@@ -497,11 +525,12 @@ static int read_range(struct vn_memories *m, const struct vn_range *range)
     return rc;
 }
 
-int vn_memories_read(struct vn_memories *m, const struct vn_range *ranges, uint32_t count)
+int vn_memories_read(struct vn_memories *m, const struct vn_range *ranges, uint32_t count,
+                     uint32_t own)
 {
     int rc = 0;
     for (uint32_t i = 0; i < count && rc == 0; i++)
-        rc = read_range(m, &ranges[i]);
+        rc = read_range(m, &ranges[i], own);
     return rc;
 }
 
@@ -597,7 +626,7 @@ static VkResult map(struct vn_memories *m, struct memory *memory)
         flush_caches(memory);
     vn_channel_unlock(m->channel);
     struct vn_range all = {memory->id, 0, memory->size, false};
-    return written && vn_memories_read(m, &all, 1) ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
+    return written && vn_memories_read(m, &all, 1, 0) ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
 }
 
 VkResult vn_memories_map(struct vn_memories *m, uint64_t id)

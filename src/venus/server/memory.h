@@ -72,9 +72,11 @@ int vn_memories_fetch(struct vn_memories *memories, uint64_t id, uint64_t off,
 int vn_memories_apply(struct vn_memories *memories, uint64_t id, const void *data,
                       size_t len) MUST_CHECK;
 
-/* Before work that can write these ranges is submitted. */
-void vn_memories_expose(struct vn_memories *memories, const struct vn_range *ranges,
-                        uint32_t count);
+/* Before work that can write these ranges is submitted.  How many are exposed now, until as many
+ * are concealed, when such work is done and they have been read. */
+uint64_t vn_memories_expose(struct vn_memories *memories, const struct vn_range *ranges,
+                            uint32_t count);
+void vn_memories_conceal(struct vn_memories *memories, uint32_t count);
 
 /* Stores what whole pages hold at the client, which no device writes meanwhile.  0, -ENOENT for
  * memory that is not mapped, -EPROTO for a range that does not begin with a page or ends past the
@@ -97,9 +99,9 @@ int vn_memories_copy(struct vn_memories *memories, uint64_t id, uint64_t off, vo
                      size_t len) MUST_CHECK;
 
 /* Pushes what differs from the twins in these ranges, or that it may.  Ranges of memory that is not
- * mapped, or is no more, are none; one that ends past its memory is cut.  0, or what ended the
- * connection. */
-int vn_memories_read(struct vn_memories *memories, const struct vn_range *ranges,
-                     uint32_t count) MUST_CHECK;
+ * mapped, or is no more, are none; one that ends past its memory is cut.  `own` of those that are
+ * exposed are the caller's, whose work is done.  0, or what ended the connection. */
+int vn_memories_read(struct vn_memories *memories, const struct vn_range *ranges, uint32_t count,
+                     uint32_t own) MUST_CHECK;
 
 #endif

@@ -49,7 +49,7 @@ static struct vn_batch *list_take(struct vn_batch_list *list)
 
 static void ranges_free(struct vn_reports *reports, struct vn_batch *batch)
 {
-    atomic_fetch_sub_explicit(&reports->pending_ranges, batch->range_count, memory_order_relaxed);
+    vn_memories_conceal(reports->memories, batch->range_count);
     free(batch->ranges);
 }
 
@@ -82,13 +82,12 @@ static int announce_one(struct vn_queue *q, struct wire_dec *d)
     *batch = (struct vn_batch){.number = q->next_number++, .kind = get_kind(d)};
     if (batch->kind == VN_BATCH_REPORTED)
         batch->ranges = vn_ranges_get(d, &batch->range_count);
-    if (batch->range_count)
-        vn_memories_expose(reports->memories, batch->ranges, batch->range_count);
+    uint64_t ranges = batch->range_count
+                          ? vn_memories_expose(reports->memories, batch->ranges, batch->range_count)
+                          : 0;
     uint64_t pending = atomic_fetch_add_explicit(&reports->pending, 1, memory_order_relaxed);
-    uint64_t ranges = atomic_fetch_add_explicit(&reports->pending_ranges, batch->range_count,
-                                                memory_order_relaxed);
     list_add(&q->announced, batch);
-    if (pending >= reports->max_pending || ranges + batch->range_count > VN_PENDING_RANGES_MAX)
+    if (pending >= reports->max_pending || ranges > VN_PENDING_RANGES_MAX)
         return -EDQUOT;
     return wire_dec_error(d);
 }
@@ -316,7 +315,8 @@ static int read_others(struct vn_queue *q)
             continue;
         uint64_t number = written_up_to(other);
         while (rc == 0 && take_ranges(other, number, &batch)) {
-            rc = vn_memories_read(q->reports->memories, batch.ranges, batch.range_count);
+            rc = vn_memories_read(q->reports->memories, batch.ranges, batch.range_count,
+                                  batch.range_count);
             ranges_free(q->reports, &batch);
         }
     }
@@ -331,7 +331,8 @@ static int report_done(struct vn_queue *q, uint64_t number)
     pthread_mutex_lock(&q->device->reporting);
     int rc = read_others(q);
     while (rc == 0 && (batch = take_up_to(q, number, true)) != NULL) {
-        rc = vn_memories_read(q->reports->memories, batch->ranges, batch->range_count);
+        rc = vn_memories_read(q->reports->memories, batch->ranges, batch->range_count,
+                              batch->range_count);
         last = batch->number;
         batch_free(q->reports, batch);
     }

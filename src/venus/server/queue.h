@@ -70,8 +70,7 @@ struct vn_reports {
     struct vn_channel *channel;
     struct vn_memories *memories;
     uint64_t max_pending;
-    _Atomic uint64_t pending;        /* batches announced and not reported; relaxed: a limit only */
-    _Atomic uint64_t pending_ranges; /* theirs; the same */
+    _Atomic uint64_t pending; /* batches announced and not reported; relaxed: a limit only */
 
     bool spins; /* who waits for a device looks for a while before it sleeps */
     /* The executor's. */

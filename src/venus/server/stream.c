@@ -535,7 +535,8 @@ static int op_read(struct vn_session *s, struct wire_dec *in)
     struct vn_range *ranges = vn_ranges_get(in, &count);
     int rc = wire_dec_end(in);
     if (rc == 0)
-        (void)!vn_memories_read(s->memories, ranges, count); /* an ended connection is found next */
+        (void)!vn_memories_read(s->memories, ranges, count,
+                                0); /* an ended connection is found next */
     free(ranges);
     return rc;
 }

@@ -185,10 +185,19 @@ static void uploads_are_stored_in_order(void **state)
     assert_memory_equal(live, wanted, BYTES);
 }
 
+/* Messages so far. */
+static uint64_t sent(void)
+{
+    vn_channel_lock(&session->channel);
+    vn_channel_flush(&session->channel);
+    vn_channel_unlock(&session->channel);
+    return hw_counter_load(&rpc_ep_stats(duet.ep)->msgs_sent);
+}
+
 static void compare(void)
 {
     struct vn_range all = {.memory = MEMORY, .bytes = BYTES};
-    assert_int_equal(vn_memories_read(session->memories, &all, 1), 0);
+    assert_int_equal(vn_memories_read(session->memories, &all, 1, 0), 0);
 }
 
 static void *compare_for_long(void *arg)
@@ -222,16 +231,68 @@ static void what_a_device_wrote_afterwards_is_found(void **state)
     struct vn_range last = {.memory = MEMORY, .offset = BYTES - 1, .bytes = 1};
     (void)state;
     assert_int_equal(vn_memories_store(session->memories, MEMORY, 0, wanted, BYTES), 0);
-    vn_memories_expose(session->memories, &last, 1);
+    (void)vn_memories_expose(session->memories, &last, 1);
     live[BYTES - 1] ^= 1;
     compare();
-    vn_channel_lock(&session->channel);
-    vn_channel_flush(&session->channel);
-    vn_channel_unlock(&session->channel);
+    assert_int_equal(sent(), 1);
     duet_wait(&duet, 1);
     assert_int_equal(duet.pushes[0].method, VN_PUSH_DELTA);
     assert_int_equal(duet.bytes[BYTES - 1], live[BYTES - 1]);
     assert_int_equal(duet.bytes[BYTES - 2], 0); /* only that byte came */
+}
+
+/* ---- readbacks ---- */
+
+enum { FILLED_PAGES = 32, FILLED_MESSAGES = 2 };
+static const struct vn_range filled = {
+    .memory = MEMORY, .bytes = FILLED_PAGES * VN_PAGE_BYTES, .filled = true};
+
+/* A copy of the device's fills the pages, and what it wrote is read. */
+static void fill_and_read(uint64_t exposed)
+{
+    static uint8_t salt;
+    assert_int_equal(vn_memories_expose(session->memories, &filled, 1), exposed);
+    salt ^= 0x77;
+    for (size_t at = 0; at < filled.bytes; at++)
+        live[at] = wanted[at] ^ salt;
+    uint64_t before = sent();
+    assert_int_equal(vn_memories_read(session->memories, &filled, 1, 1), 0);
+    assert_int_equal(sent(), before + FILLED_MESSAGES);
+    vn_memories_conceal(session->memories, 1);
+}
+
+/* A change that nobody announced, which no device makes, shows what is compared. */
+static bool is_compared(void)
+{
+    uint64_t before = sent();
+    live[5] ^= 1;
+    compare();
+    return sent() > before;
+}
+
+static void expect_twins(bool stands)
+{
+    fill_and_read(1);
+    assert_int_equal(is_compared(), !stands);
+    fill_and_read(1); /* the twin was made when the device could write it */
+    fill_and_read(1);
+    (void)vn_memories_expose(session->memories, &filled, 1);
+    assert_true(is_compared());
+    fill_and_read(2); /* other work is under way */
+    assert_true(is_compared());
+    vn_memories_conceal(session->memories, 1);
+}
+
+static void what_is_read_back_stands_for_its_twin(void **state)
+{
+    (void)state;
+    expect_twins(true);
+}
+
+static void what_is_read_back_has_a_twin(void **state)
+{
+    (void)state;
+    expect_twins(false);
 }
 
 int main(void)
@@ -248,6 +309,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_a_device_wrote_afterwards_is_found, start_cached, end),
         cmocka_unit_test_setup_teardown(what_a_device_wrote_afterwards_is_found, start_uncached,
                                         end),
+        cmocka_unit_test_setup_teardown(what_is_read_back_stands_for_its_twin, start_cached, end),
+        cmocka_unit_test_setup_teardown(what_is_read_back_has_a_twin, start_uncached, end),
+        cmocka_unit_test_setup_teardown(what_is_read_back_has_a_twin, start_incoherent, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
