@@ -214,7 +214,7 @@ static const struct cli_env environment[] = {
 enum { COUNT_CLIENTS, COUNT_OPENED, COUNT_COUNT };
 
 static const struct hw_counter_def count_defs[COUNT_COUNT] = {
-    {"server_clients", "clients connected now", "", HW_GAUGE},
+    {"server_clients", "connections of clients now, lanes included", "", HW_GAUGE},
     {"server_connections", "clients accepted since the start", "", HW_COUNTER},
 };
 
