@@ -20,7 +20,8 @@ static const uint64_t awake_ns = 300 * HW_US;
 struct lane {
     struct vn_arrivals *all;
     struct rpc_transport *transport;
-    pthread_t thread; /* but for the first, which is the executor's */
+    pthread_t thread;     /* but for the first, which is the executor's */
+    pthread_mutex_t turn; /* of who reads it; but for the first it guards the rest */
     uint8_t head[VN_PARCEL_HEAD];
     size_t have;      /* of the head */
     uint8_t *scratch; /* VN_PARCEL_BYTES, from the first that is stored on */
@@ -102,6 +103,8 @@ static int receive(struct lane *lane, uint8_t *to, size_t len)
 /* 1 when there is a whole head, 0 when there is not, or what ended the lane. */
 static int look_for_head(struct lane *lane, uint64_t wait_ns)
 {
+    if (lane->have == sizeof(lane->head))
+        return 1;
     struct iovec iov = {lane->head + lane->have, sizeof(lane->head) - lane->have};
     ssize_t n = lane->transport->ops->recv(lane->transport, &iov, 1, wait_ns);
     if (n < 0)
@@ -199,24 +202,37 @@ static bool is_awake(const struct vn_arrivals *a, uint64_t since)
     return is_set(&a->open) || (a->spins && (hw_now_ns() - since < awake_ns || is_expected(a)));
 }
 
+/* Whether a parcel came, or what ended the lane. */
+static int serve_next(struct lane *lane, uint64_t wait_ns)
+{
+    uint32_t bytes;
+    int rc = look_for_head(lane, wait_ns);
+    if (rc == 1)
+        rc = serve_parcel(lane, &bytes);
+    else if (rc == 0)
+        return 0;
+    return rc ? rc : 1;
+}
+
 static int serve_lane(struct lane *lane)
 {
     struct vn_arrivals *a = lane->all;
     uint64_t since = hw_now_ns();
     int rc = 0;
-    while (rc == 0 && !is_over(a) && is_awake(a, since)) {
-        uint32_t bytes;
+    while (rc >= 0 && !is_over(a) && is_awake(a, since)) {
         if (!is_set(&a->open)) {
             hw_cpu_relax(); /* a look at the socket would find what cannot be stored yet */
             continue;
         }
-        rc = look_for_head(lane, wait_of(a, since));
-        if (rc == 1 && (rc = serve_parcel(lane, &bytes)) == 0) {
+        pthread_mutex_lock(&lane->turn);
+        rc = serve_next(lane, wait_of(a, since));
+        pthread_mutex_unlock(&lane->turn);
+        if (rc == 1) {
             tell(a, 0);
             since = hw_now_ns();
         }
     }
-    return rc;
+    return rc < 0 ? rc : 0;
 }
 
 static void *lane_main(void *arg)
@@ -273,15 +289,50 @@ static bool is_complete(const struct vn_arrivals *a, uint64_t bytes)
     return is_over(a) || atomic_load_explicit(&a->arrived, memory_order_acquire) >= bytes;
 }
 
-static void await_others(struct vn_arrivals *a, uint64_t bytes)
+/* The next parcel of a lane, unless it is one of an upload to come, which is left to the thread. */
+static int serve_present(struct lane *lane)
+{
+    int rc = look_for_head(lane, 0);
+    if (rc != 1)
+        return rc;
+    struct vn_parcel parcel = vn_parcel_get(lane->head);
+    return is_early(lane->all, &parcel) ? 0 : serve_next(lane, 0);
+}
+
+/* In place of threads that sleep, or have lost their core, and would come some hundred microseconds
+ * late.  Whether a parcel came, or what ended a lane. */
+static int serve_others(struct vn_arrivals *a)
+{
+    int came = 0;
+    for (struct lane *lane = a->lanes + 1; came >= 0 && lane < a->lanes + a->count; lane++) {
+        if (pthread_mutex_trylock(&lane->turn))
+            continue;
+        int rc = serve_present(lane);
+        pthread_mutex_unlock(&lane->turn);
+        came = rc < 0 ? rc : came | rc;
+    }
+    return came;
+}
+
+static int await_others(struct vn_arrivals *a, uint64_t bytes)
 {
     uint64_t since = hw_now_ns();
-    while (a->spins && !is_complete(a, bytes) && hw_now_ns() - since < awake_ns)
-        hw_cpu_relax();
+    while (!is_complete(a, bytes)) {
+        int came = serve_others(a);
+        if (came < 0)
+            return came;
+        if (came)
+            since = hw_now_ns();
+        else if (!a->spins || hw_now_ns() - since >= awake_ns)
+            break;
+        else
+            hw_cpu_relax();
+    }
     pthread_mutex_lock(&a->lock);
     while (!is_complete(a, bytes))
         pthread_cond_wait(&a->ended, &a->lock);
     pthread_mutex_unlock(&a->lock);
+    return 0;
 }
 
 int vn_arrivals_take(struct vn_arrivals *a, uint64_t memory, uint64_t off, uint64_t len)
@@ -289,8 +340,8 @@ int vn_arrivals_take(struct vn_arrivals *a, uint64_t memory, uint64_t off, uint6
     open_upload(a, memory, off, len);
     int rc = serve_first(a);
     if (rc == 0)
-        await_others(a, len);
-    else
+        rc = await_others(a, len);
+    if (rc)
         tell(a, rc);
     pthread_mutex_lock(&a->lock);
     atomic_store_explicit(&a->open, false, memory_order_relaxed);
@@ -331,6 +382,7 @@ static void release(struct vn_arrivals *a)
 {
     for (unsigned i = 0; i < a->count; i++) {
         rpc_transport_destroy(a->lanes[i].transport);
+        pthread_mutex_destroy(&a->lanes[i].turn);
         free(a->lanes[i].scratch);
     }
     pthread_cond_destroy(&a->ended);
@@ -356,8 +408,10 @@ int vn_arrivals_create(struct rpc_transport *const *lanes, unsigned count, bool 
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->wakes, NULL);
     pthread_cond_init(&a->ended, NULL);
-    for (unsigned i = 0; i < count; i++)
+    for (unsigned i = 0; i < count; i++) {
         a->lanes[i] = (struct lane){.all = a, .transport = lanes[i]};
+        pthread_mutex_init(&a->lanes[i].turn, NULL);
+    }
     for (unsigned i = 1; i < count; i++) {
         if (pthread_create(&a->lanes[i].thread, NULL, lane_main, &a->lanes[i])) {
             stop(a, i);

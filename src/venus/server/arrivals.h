@@ -1,8 +1,8 @@
 /* venus/server/arrivals.h - what arrives on lanes (common/lane.h) is received where it belongs.
  *
- * The executor reads the first lane itself, and a thread each of the others, while it does.  So
- * memory stays where it is meanwhile.  Between uploads the threads sleep, or look for the next one
- * where there are cores for it.
+ * The executor reads the first lane itself, and a thread each of the others, while it does; then it
+ * helps those that are behind.  So memory stays where it is meanwhile.  Between uploads the threads
+ * sleep, or look for the next one where there are cores for it.
  *
  * Trust: parcels are a peer's.  One that belongs to no upload, or not into its range, is a fault.
  * Threads: take on the executor; the others any.
