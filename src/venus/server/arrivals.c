@@ -202,52 +202,57 @@ static bool is_awake(const struct vn_arrivals *a, uint64_t since)
     return is_set(&a->open) || (a->spins && (hw_now_ns() - since < awake_ns || is_expected(a)));
 }
 
-/* Whether a parcel came, or what ended the lane. */
-static int serve_next(struct lane *lane, uint64_t wait_ns)
+static bool is_head_early(const struct lane *lane)
 {
-    uint32_t bytes;
-    int rc = look_for_head(lane, wait_ns);
-    if (rc == 1)
-        rc = serve_parcel(lane, &bytes);
-    else if (rc == 0)
-        return 0;
-    return rc ? rc : 1;
+    struct vn_parcel parcel = vn_parcel_get(lane->head);
+    return is_early(lane->all, &parcel);
 }
 
-static int serve_lane(struct lane *lane)
+/* With the lane's turn: whether a parcel came.  Who is not patient leaves one that is early to
+ * others.  A fault is told before another reads the lane, who would find another. */
+static bool serve_next(struct lane *lane, uint64_t wait_ns, bool patient)
+{
+    uint32_t bytes;
+    int rc = is_over(lane->all) ? 0 : look_for_head(lane, wait_ns);
+    if (rc == 0 || (rc == 1 && !patient && is_head_early(lane)))
+        return false;
+    if (rc == 1)
+        rc = serve_parcel(lane, &bytes);
+    if (rc)
+        tell(lane->all, rc);
+    return rc == 0;
+}
+
+static void serve_lane(struct lane *lane)
 {
     struct vn_arrivals *a = lane->all;
     uint64_t since = hw_now_ns();
-    int rc = 0;
-    while (rc >= 0 && !is_over(a) && is_awake(a, since)) {
+    while (!is_over(a) && is_awake(a, since)) {
         if (!is_set(&a->open)) {
             hw_cpu_relax(); /* a look at the socket would find what cannot be stored yet */
             continue;
         }
         pthread_mutex_lock(&lane->turn);
-        rc = serve_next(lane, wait_of(a, since));
+        bool came = serve_next(lane, wait_of(a, since), true);
         pthread_mutex_unlock(&lane->turn);
-        if (rc == 1) {
+        if (came) {
             tell(a, 0);
             since = hw_now_ns();
         }
     }
-    return rc < 0 ? rc : 0;
 }
 
 static void *lane_main(void *arg)
 {
     struct lane *lane = arg;
     struct vn_arrivals *a = lane->all;
-    int rc = 0;
-    while (rc == 0 && !is_over(a)) {
+    while (!is_over(a)) {
         pthread_mutex_lock(&a->lock);
         while (!is_over(a) && !is_set(&a->open) && !is_expected(a))
             pthread_cond_wait(&a->wakes, &a->lock);
         pthread_mutex_unlock(&a->lock);
-        rc = serve_lane(lane);
+        serve_lane(lane);
     }
-    tell(a, rc);
     return NULL;
 }
 
@@ -289,39 +294,25 @@ static bool is_complete(const struct vn_arrivals *a, uint64_t bytes)
     return is_over(a) || atomic_load_explicit(&a->arrived, memory_order_acquire) >= bytes;
 }
 
-/* The next parcel of a lane, unless it is one of an upload to come, which is left to the thread. */
-static int serve_present(struct lane *lane)
-{
-    int rc = look_for_head(lane, 0);
-    if (rc != 1)
-        return rc;
-    struct vn_parcel parcel = vn_parcel_get(lane->head);
-    return is_early(lane->all, &parcel) ? 0 : serve_next(lane, 0);
-}
-
 /* In place of threads that sleep, or have lost their core, and would come some hundred microseconds
- * late.  Whether a parcel came, or what ended a lane. */
-static int serve_others(struct vn_arrivals *a)
+ * late.  Whether a parcel came. */
+static bool serve_others(struct vn_arrivals *a)
 {
-    int came = 0;
-    for (struct lane *lane = a->lanes + 1; came >= 0 && lane < a->lanes + a->count; lane++) {
+    bool came = false;
+    for (struct lane *lane = a->lanes + 1; lane < a->lanes + a->count; lane++) {
         if (pthread_mutex_trylock(&lane->turn))
             continue;
-        int rc = serve_present(lane);
+        came |= serve_next(lane, 0, false);
         pthread_mutex_unlock(&lane->turn);
-        came = rc < 0 ? rc : came | rc;
     }
     return came;
 }
 
-static int await_others(struct vn_arrivals *a, uint64_t bytes)
+static void await_others(struct vn_arrivals *a, uint64_t bytes)
 {
     uint64_t since = hw_now_ns();
     while (!is_complete(a, bytes)) {
-        int came = serve_others(a);
-        if (came < 0)
-            return came;
-        if (came)
+        if (serve_others(a))
             since = hw_now_ns();
         else if (!a->spins || hw_now_ns() - since >= awake_ns)
             break;
@@ -332,7 +323,6 @@ static int await_others(struct vn_arrivals *a, uint64_t bytes)
     while (!is_complete(a, bytes))
         pthread_cond_wait(&a->ended, &a->lock);
     pthread_mutex_unlock(&a->lock);
-    return 0;
 }
 
 int vn_arrivals_take(struct vn_arrivals *a, uint64_t memory, uint64_t off, uint64_t len)
@@ -340,8 +330,8 @@ int vn_arrivals_take(struct vn_arrivals *a, uint64_t memory, uint64_t off, uint6
     open_upload(a, memory, off, len);
     int rc = serve_first(a);
     if (rc == 0)
-        rc = await_others(a, len);
-    if (rc)
+        await_others(a, len);
+    else
         tell(a, rc);
     pthread_mutex_lock(&a->lock);
     atomic_store_explicit(&a->open, false, memory_order_relaxed);
