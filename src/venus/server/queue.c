@@ -601,7 +601,7 @@ void vn_queue_submit_updates(struct vn_queue *q)
 /* ---- waits at the device ---- */
 
 /* A wait is also one of all batches behind it.  What was awaited before is waited for here first:
- * no more than two batches are ahead of what the program was told. */
+ * no more than two batches that were reported early are under way. */
 static void await(struct vn_queue *q, struct vn_queue *other, uint64_t number)
 {
     if (number > other->awaited)

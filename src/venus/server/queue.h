@@ -156,7 +156,7 @@ VkResult vn_queue_update(struct vn_queue *queue, const struct vn_update *updates
 void vn_queue_submit_updates(struct vn_queue *queue);
 /* Has what is submitted to this queue from now on wait, at the device, for what the program was
  * told is done: on all queues of the device, or for a batch that begins with a barrier on the
- * others. Does not wait here unless what it waited for the last time is still under way. */
+ * others.  Does not wait here unless what it waited for the last time is still under way. */
 enum vn_following { VN_FOLLOW_ALL, VN_FOLLOW_OTHERS };
 void vn_queue_follow(struct vn_queue *queue, enum vn_following what);
 /* Somebody waits for a batch that was to be told to nobody.  0, or -EPROTO when there is no such

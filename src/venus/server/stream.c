@@ -534,9 +534,8 @@ static int op_read(struct vn_session *s, struct wire_dec *in)
     uint32_t count;
     struct vn_range *ranges = vn_ranges_get(in, &count);
     int rc = wire_dec_end(in);
-    if (rc == 0)
-        (void)!vn_memories_read(s->memories, ranges, count,
-                                0); /* an ended connection is found next */
+    if (rc == 0) /* an ended connection is found next */
+        (void)!vn_memories_read(s->memories, ranges, count, 0);
     free(ranges);
     return rc;
 }
