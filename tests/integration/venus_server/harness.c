@@ -194,6 +194,26 @@ void server_expect_sessions(struct server *s, int count)
     }
 }
 
+void server_outlives_client(struct server *s, void (*client)(int ready))
+{
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        client(ready[1]);
+        _exit(1);
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    server_expect_sessions(s, 1);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    server_expect_sessions(s, 0);
+    close(ready[0]);
+}
+
 /* ---- pushes ---- */
 
 static struct share *find_share(struct client *c, uint64_t id)

@@ -52,6 +52,9 @@ uint64_t server_counter(const struct server *s, const char *name);
 int server_sessions(const struct server *s, pid_t *pids, int max);
 /* Waits until it has this many. */
 void server_expect_sessions(struct server *s, int count);
+/* A client in a process of its own, which opens a session, writes a byte when it is where it is to
+ * be killed, and waits: its session ends with it. */
+void server_outlives_client(struct server *s, void (*client)(int ready));
 
 /* ---- a client ---- */
 

@@ -8,7 +8,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -699,30 +698,20 @@ static void sessions_count_as_clients(void **state)
 
 /* ---- deaths ---- */
 
+static void fill_and_wait(int ready)
+{
+    struct bench b;
+    bench_start(&b, &server);
+    if (bench_fill(&b, 1) == VK_SUCCESS && write(ready, "r", 1) == 1)
+        pause();
+}
+
 static void a_killed_client_frees_its_session(void **state)
 {
-    int ready[2];
-    char byte;
     (void)state;
     server_start(&server, "127.0.0.1:0", plain);
-    assert_int_equal(pipe(ready), 0);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        struct bench b;
-        bench_start(&b, &server);
-        if (bench_fill(&b, 1) == VK_SUCCESS && write(ready[1], "r", 1) == 1)
-            pause();
-        _exit(1);
-    }
-    assert_int_equal(read(ready[0], &byte, 1), 1);
-    server_expect_sessions(&server, 1);
-    assert_int_equal(kill(pid, SIGKILL), 0);
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
-    server_expect_sessions(&server, 0);
+    server_outlives_client(&server, fill_and_wait);
     server_expect_log(&server, "its session ended", 1);
-    close(ready[0]);
-    close(ready[1]);
     server_stop(&server);
 }
 

@@ -2,14 +2,12 @@
  * wrong with lanes ends its session alone. */
 #include <errno.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -217,6 +215,14 @@ static void rig_compare(struct rig *r)
     }
 }
 
+static void try_and_end(struct rig *r)
+{
+    rig_upload(r, 0, BIG_BYTES);
+    rig_compare(r);
+    rig_end(r);
+    server_stop(&server);
+}
+
 /* Others never notice. */
 static void expect_serving(void)
 {
@@ -298,10 +304,7 @@ static void uploads_arrive_in_lazy_memory(void **state)
     lanes_dial(&r.l, 2, NULL);
     rig_open(&r, NULL);
     rig_make(&r, true);
-    rig_upload(&r, 0, BIG_BYTES);
-    rig_compare(&r);
-    rig_end(&r);
-    server_stop(&server);
+    try_and_end(&r);
 }
 
 /* What a batch still reads is not overwritten by what comes after it in the stream, and many
@@ -373,10 +376,7 @@ static void an_upload_to_void_memory_is_skipped(void **state)
     put_spread(&r.b.c, vn_id(none), 0, 2 * VN_PARCEL_BYTES);
     client_post(&r.b.c);
     lanes_send(&r.l, r.wanted, 0, 2 * VN_PARCEL_BYTES);
-    rig_upload(&r, 0, BIG_BYTES);
-    rig_compare(&r);
-    rig_end(&r);
-    server_stop(&server);
+    try_and_end(&r);
 }
 
 static void uploads_are_in_the_metrics(void **state)
@@ -428,10 +428,7 @@ static void a_key_of_a_wrong_size_is_refused(void **state)
     rig_open(&r, NULL);
     assert_int_equal(r.b.c.lanes, 1);
     rig_make(&r, false);
-    rig_upload(&r, 0, BIG_BYTES);
-    rig_compare(&r);
-    rig_end(&r);
-    server_stop(&server);
+    try_and_end(&r);
 }
 
 static void a_connection_is_one_lane(void **state)
@@ -450,10 +447,7 @@ static void a_connection_is_one_lane(void **state)
     rig_open(&r, NULL);
     assert_int_equal(r.b.c.lanes, 1);
     rig_make(&r, false);
-    rig_upload(&r, 0, BIG_BYTES);
-    rig_compare(&r);
-    rig_end(&r);
-    server_stop(&server);
+    try_and_end(&r);
 }
 
 static void a_session_is_no_lane_of_itself(void **state)
@@ -498,10 +492,7 @@ static void a_lane_that_closes_before_the_session_is_none(void **state)
     rig_open(&r, NULL);
     assert_int_equal(r.b.c.lanes, 2);
     rig_make(&r, false);
-    rig_upload(&r, 0, BIG_BYTES);
-    rig_compare(&r);
-    rig_end(&r);
-    server_stop(&server);
+    try_and_end(&r);
 }
 
 static void more_lanes_than_a_session_may_have_wait_for_another(void **state)
@@ -668,24 +659,9 @@ static void upload_half_and_wait(int ready)
 
 static void a_killed_client_frees_its_session(void **state)
 {
-    int ready[2];
-    char byte;
     (void)state;
     server_start(&server, "127.0.0.1:0", plain);
-    assert_int_equal(pipe(ready), 0);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        upload_half_and_wait(ready[1]);
-        _exit(1);
-    }
-    close(ready[1]);
-    assert_int_equal(read(ready[0], &byte, 1), 1);
-    server_expect_sessions(&server, 1);
-    assert_int_equal(kill(pid, SIGKILL), 0);
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
-    server_expect_sessions(&server, 0);
-    close(ready[0]);
+    server_outlives_client(&server, upload_half_and_wait);
     expect_serving();
     server_stop(&server);
 }
