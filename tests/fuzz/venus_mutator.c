@@ -407,6 +407,22 @@ static void make_update(void)
     wire_fill_len(&m.made, hole);
 }
 
+static void make_copy(void)
+{
+    put_announcement();
+    size_t hole = begin_op(VN_OP_COPY);
+    uint32_t count = below(VN_UPDATES_MAX + 1);
+    wire_put_u32(&m.made, count);
+    for (; count > 0; count--) {
+        for (int end = 0; end < 2; end++) {
+            wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_BUFFER, number()));
+            wire_put_u64(&m.made, one_in(8) ? hw_rng_u64(&m.rng) : below(64));
+        }
+        wire_put_u64(&m.made, one_in(8) ? hw_rng_u64(&m.rng) : 1 + below(64));
+    }
+    wire_fill_len(&m.made, hole);
+}
+
 static void make_early_or_ask(void)
 {
     size_t hole = begin_op(one_in(2) ? VN_OP_EARLY : VN_OP_ASK);
@@ -496,11 +512,12 @@ static void make_destroy(void)
 static void make_units(bool recorded)
 {
     static void (*const makers[])(void) = {
-        make_any,           make_any,           make_destroy,    make_record,     make_record,
-        make_again,         make_again,         make_map,        make_map,        make_delta,
-        make_delta,         make_read,          make_submission, make_submission, make_update,
-        make_early_or_ask,  make_memory,        make_queue,      make_device,     make_hold,
-        make_reuse_or_keep, make_reuse_or_keep, make_write,      make_lazy,       make_fetch};
+        make_any,   make_any,           make_destroy,       make_record,     make_record,
+        make_again, make_again,         make_map,           make_map,        make_delta,
+        make_delta, make_read,          make_submission,    make_submission, make_update,
+        make_copy,  make_early_or_ask,  make_memory,        make_queue,      make_device,
+        make_hold,  make_reuse_or_keep, make_reuse_or_keep, make_write,      make_lazy,
+        make_fetch};
     wire_enc_reset(&m.made);
     if (recorded)
         fill_one_of(&m.recorded);
@@ -763,7 +780,7 @@ static void repair_batches(struct script *script)
         struct list *list = &script->messages[i].list;
         for (size_t k = 0; k + 1 < list->count; k++) {
             struct unit *unit = &list->units[k], *after = unit + 1;
-            bool update = !after->raw && after->id == VN_OP_UPDATE;
+            bool update = !after->raw && (after->id == VN_OP_UPDATE || after->id == VN_OP_COPY);
             if (unit->raw || unit->id != VN_OP_BATCHES || unit->len < 24 ||
                 !(update || is_submission(after)))
                 continue;

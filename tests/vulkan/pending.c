@@ -237,6 +237,45 @@ static void small_copy(void)
     expect_words(&w, stepped(first, 1), stepped(0, w.steps));
 }
 
+/* The end of a large copy, from memory that is written again at once, by a command buffer that
+ * carries work in between. */
+static void large_copy(void)
+{
+    enum { LARGE_BYTES = 16 << 20, TAIL_WORDS = 1024, TAIL_BYTES = TAIL_WORDS * 4 };
+    vkt_open();
+    struct walk w = walk();
+    struct vkt_buffer staging = vkt_buffer(LARGE_BYTES, 0, VKT_COHERENT);
+    struct vkt_buffer device = vkt_buffer(LARGE_BYTES, 0, VKT_DEVICE);
+    struct vkt_buffer tails = vkt_buffer(ROUNDS * TAIL_BYTES, 0, VKT_DEVICE);
+    struct vkt_buffer result = vkt_buffer(ROUNDS * TAIL_BYTES, 0, VKT_COHERENT);
+    VkCommandPool pool = pool_for(VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT);
+    VkCommandBuffer command = vkt_command(pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY);
+    uint32_t *tail = (uint32_t *)staging.map + (LARGE_BYTES - TAIL_BYTES) / 4;
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        for (uint32_t k = 0; k < TAIL_WORDS; k++)
+            tail[k] = i * TAIL_WORDS + k;
+        vkt_record(command, 0);
+        vkCmdCopyBuffer(command, staging.handle, device.handle, 1,
+                        &(VkBufferCopy){.size = LARGE_BYTES});
+        vkt_barrier(command);
+        vkCmdCopyBuffer(command, staging.handle, tails.handle, 1,
+                        &(VkBufferCopy){.srcOffset = LARGE_BYTES - TAIL_BYTES,
+                                        .dstOffset = (VkDeviceSize)i * TAIL_BYTES,
+                                        .size = TAIL_BYTES});
+        VKT(vkEndCommandBuffer(command));
+        run(&w, command, 0);
+        if (i % 3 == 2)
+            record_and_run(&w, command, 1, 0);
+    }
+    VkCommandBuffer back = vkt_begin();
+    vkt_barrier(back);
+    vkt_copy(back, &tails, &result);
+    vkt_finish(back);
+    for (uint32_t k = 0; k < ROUNDS * TAIL_WORDS; k++)
+        VKT_EXPECT(((const uint32_t *)result.map)[k] == k);
+    expect_all(&w);
+}
+
 /* ---- secondary ones ---- */
 
 static void record_secondary(struct walk *w, VkCommandBuffer secondary, uint32_t steps)
@@ -300,6 +339,7 @@ static const struct vkt_case cases[] = {
     {"crowd", crowd, NULL},
     {"pair", pair, NULL},
     {"small_copy", small_copy, NULL},
+    {"large_copy", large_copy, NULL},
     {"secondary_recorded", secondary_recorded, NULL},
     {"secondary_shared", secondary_shared, NULL},
 };

@@ -65,12 +65,13 @@ struct vn_command_buffer {
     bool begun;    /* the server has the beginning of the body */
     bool failed;   /* out of memory while recording, or the server is lost */
     bool held;     /* the body is ended and not sent; under the stream's lock */
-    struct vn_small_copy copies[VN_UPDATES_MAX];
+    struct vn_copy copies[VN_UPDATES_MAX];
     uint32_t copy_count; /* past VN_UPDATES_MAX: not all of them */
-    uint32_t copy_bytes;
-    size_t calls;  /* commands of the body */
-    size_t simple; /* of these, what a body that is held back may have */
-    bool is_work;  /* it was found to have more than these */
+    uint32_t copy_bytes; /* unless they are large */
+    bool copies_large;   /* more than an UPDATE takes */
+    size_t calls;        /* commands of the body */
+    size_t simple;       /* of these, what a body that is held back may have */
+    bool is_work;        /* it was found to have more than these */
     unsigned writes;
     struct vn_ranges named;  /* written by copies and fills; of resources as bound when recorded */
     struct vn_ranges read;   /* likewise, read */
@@ -167,6 +168,7 @@ static void forget(struct vn_command_buffer *commands)
     commands->begun = false;
     commands->held = false;
     commands->copy_count = commands->copy_bytes = 0;
+    commands->copies_large = false;
     commands->calls = commands->simple = 0;
     commands->is_work = false;
     empty_body(commands);
@@ -463,9 +465,10 @@ struct wire_enc *vn_command_buffer_body(struct vn_command_buffer *commands)
     return &commands->body;
 }
 
-/* ---- small copies ---- */
+/* ---- bodies of copies ---- */
 
-static bool is_small(const struct vn_command_buffer *commands)
+/* The server would record it only to execute it once. */
+static bool is_held_back(const struct vn_command_buffer *commands)
 {
     return commands->copy_count && commands->copy_count <= VN_UPDATES_MAX &&
            commands->calls == commands->simple && !commands->begun &&
@@ -475,23 +478,25 @@ static bool is_small(const struct vn_command_buffer *commands)
 static void note_copy(struct vn_command_buffer *commands, VkBuffer from, VkBuffer to,
                       const VkBufferCopy *region)
 {
-    bool fits = from && to && region->size > 0 &&
-                region->size <= VN_UPDATE_BYTES - commands->copy_bytes && region->size % 4 == 0 &&
-                region->dstOffset % 4 == 0 && commands->copy_count < VN_UPDATES_MAX;
-    if (!fits) {
+    if (!from || !to || region->size == 0 || commands->copy_count >= VN_UPDATES_MAX) {
         commands->copy_count = VN_UPDATES_MAX + 1;
         return;
     }
-    commands->copies[commands->copy_count++] = (struct vn_small_copy){
-        VN_OBJECT(vn_resource, from), region->srcOffset, VN_OBJECT(vn_resource, to)->object.id,
-        region->dstOffset, (uint32_t)region->size};
-    commands->copy_bytes += (uint32_t)region->size;
+    commands->copies[commands->copy_count++] =
+        (struct vn_copy){VN_OBJECT(vn_resource, from), region->srcOffset,
+                         VN_OBJECT(vn_resource, to)->object.id, region->dstOffset, region->size};
+    if (region->size % 4 || region->dstOffset % 4 ||
+        region->size > VN_UPDATE_BYTES - commands->copy_bytes)
+        commands->copies_large = true;
+    else
+        commands->copy_bytes += (uint32_t)region->size;
 }
 
 uint32_t vn_command_buffer_copies(const struct vn_command_buffer *commands,
-                                  const struct vn_small_copy **copies)
+                                  const struct vn_copy **copies, bool *small)
 {
     *copies = commands->copies;
+    *small = !commands->copies_large;
     return commands->held ? commands->copy_count : 0;
 }
 
@@ -522,7 +527,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL end_command_buffer(VkCommandBuffer handle)
     if (result == VK_SUCCESS && (commands->failed || commands->named.failed ||
                                  commands->read.failed || wire_enc_error(&commands->body)))
         result = VK_ERROR_OUT_OF_HOST_MEMORY;
-    if (result == VK_SUCCESS && is_small(commands)) {
+    if (result == VK_SUCCESS && is_held_back(commands)) {
         commands->held = true;
         return VK_SUCCESS;
     }

@@ -2,8 +2,8 @@
  *
  * A body goes into the stream when it is ended, or in parts while it is recorded, so that whatever
  * the program destroys afterwards is destroyed after it at the server too.  What remains here is
- * what the body can write.  A body of a few small copies is held back until it is submitted: where
- * their bytes can travel in its place it is not sent at all.
+ * what the body can write.  A body of a few copies is held back until it is submitted: where these,
+ * or their bytes, can travel in its place it is not sent at all.
  *
  * Trust: the program's own.
  * Threads: Vulkan lets one thread at a time use a pool and its buffers.
@@ -28,19 +28,19 @@ bool vn_command_buffer_reads(const struct vn_command_buffer *commands, struct vn
 /* Whether the host can see its execution other than by what it writes: queries and events. */
 bool vn_command_buffer_is_watched(const struct vn_command_buffer *commands);
 
-/* A copy between buffers, of a multiple of 4 bytes to such a place. */
-struct vn_small_copy {
+/* A copy between buffers. */
+struct vn_copy {
     const struct vn_resource *from; /* there as long as the body can be submitted */
     VkDeviceSize from_offset;
     uint64_t to; /* the buffer's id */
     VkDeviceSize to_offset;
-    uint32_t bytes;
+    VkDeviceSize bytes;
 };
 
-/* The copies of a body that is held back, up to VN_UPDATES_MAX of VN_UPDATE_BYTES in all; 0: it was
- * sent. */
+/* The copies of a body that is held back, up to VN_UPDATES_MAX; 0: it was sent.  *small: they fit
+ * an UPDATE, which has VN_UPDATE_BYTES in all, in multiples of 4 bytes and to such places. */
 uint32_t vn_command_buffer_copies(const struct vn_command_buffer *commands,
-                                  const struct vn_small_copy **copies);
+                                  const struct vn_copy **copies, bool *small);
 /* Puts the body if it is held back.  With the stream's lock; the encoder's error tells. */
 void vn_command_buffer_put_held(struct vn_command_buffer *commands, struct wire_enc *e);
 

@@ -365,7 +365,7 @@ static void choose_quiet(const struct submission *s, struct vn_batch *batch, uin
     }
 }
 
-/* ---- small copies ---- */
+/* ---- copies in place of command buffers ---- */
 
 /* Values of semaphores mean nothing where there are none. */
 static bool is_empty_chain(const VkBaseInStructure *chain)
@@ -384,12 +384,19 @@ static struct vn_command_buffer *only_commands(const struct submission *s)
     return plain ? VN_OBJECT(vn_command_buffer, info->pCommandBuffers[0]) : NULL;
 }
 
-/* Where the bytes of a copy are; NULL where they cannot be read now, or a device may be writing
- * them. */
-static const uint8_t *source_of(const struct vn_small_copy *copy)
+/* Whether it is an upload: it reads what a program wrote. */
+static bool is_from_mapped(const struct vn_copy *copy)
 {
     const struct vn_memory *memory = copy->from->memory;
-    if (!memory || memory->dead || !memory->tracked || memory->lazy || !vn_memory_is_still(memory))
+    return memory && !memory->dead && memory->tracked;
+}
+
+/* Where the bytes of an upload are; NULL where they cannot be read now, or a device may be writing
+ * them. */
+static const uint8_t *source_of(const struct vn_copy *copy)
+{
+    const struct vn_memory *memory = copy->from->memory;
+    if (memory->lazy || !vn_memory_is_still(memory))
         return NULL;
     VkDeviceSize end = copy->from->offset + copy->from_offset + copy->bytes;
     return end <= memory->size
@@ -397,40 +404,60 @@ static const uint8_t *source_of(const struct vn_small_copy *copy)
                : NULL;
 }
 
-/* The copies of a submission whose bytes can travel in its place; 0: there are none. */
-static uint32_t copies_of(const struct submission *s, const struct vn_small_copy **copies)
+/* What travels in place of a submission that the host cannot see. */
+struct stand_in {
+    uint32_t op; /* 0: nothing, it goes as it is */
+    const struct vn_copy *copies;
+    uint32_t count;
+};
+
+static struct stand_in stand_in_for(const struct submission *s)
 {
     struct vn_device *device = s->queue->device;
     const struct vn_command_buffer *commands = only_commands(s);
-    uint32_t count = commands ? vn_command_buffer_copies(commands, copies) : 0;
-    bool known = true;
+    struct stand_in in = {0};
+    bool small = true, mapped = true;
+    in.count = commands ? vn_command_buffer_copies(commands, &in.copies, &small) : 0;
     pthread_mutex_lock(&device->lock); /* somebody may be mapping what they read */
-    for (uint32_t i = 0; i < count && known; i++)
-        known = source_of(&(*copies)[i]) != NULL;
+    for (uint32_t i = 0; i < in.count && mapped; i++) {
+        mapped = is_from_mapped(&in.copies[i]);
+        small = small && mapped && source_of(&in.copies[i]);
+    }
     pthread_mutex_unlock(&device->lock);
-    return known ? count : 0;
+    if (mapped && (in.count || (s->count == 0 && vn_perf(VN_PERF_SMALL_UPLOADS))))
+        in.op = small ? VN_OP_UPDATE : VN_OP_COPY;
+    return in;
 }
 
-static void put_update(struct wire_enc *e, const struct vn_small_copy *copies, uint32_t count)
+static void put_stand_in(struct wire_enc *e, const struct stand_in *in)
 {
-    size_t hole = vn_put_command(e, VN_OP_UPDATE);
-    wire_put_u32(e, count);
-    for (uint32_t i = 0; i < count; i++) {
-        wire_put_u64(e, copies[i].to);
-        wire_put_u64(e, copies[i].to_offset);
-        wire_put_u32(e, copies[i].bytes);
-        wire_put_bytes(e, source_of(&copies[i]), copies[i].bytes);
+    size_t hole = vn_put_command(e, in->op);
+    wire_put_u32(e, in->count);
+    for (uint32_t i = 0; i < in->count; i++) {
+        const struct vn_copy *copy = &in->copies[i];
+        if (in->op == VN_OP_COPY) {
+            wire_put_u64(e, copy->from->object.id);
+            wire_put_u64(e, copy->from_offset);
+        }
+        wire_put_u64(e, copy->to);
+        wire_put_u64(e, copy->to_offset);
+        if (in->op == VN_OP_COPY) {
+            wire_put_u64(e, copy->bytes);
+        } else {
+            wire_put_u32(e, (uint32_t)copy->bytes);
+            wire_put_bytes(e, source_of(copy), copy->bytes);
+        }
     }
     wire_fill_len(e, hole);
 }
 
 /* What was held back, and what the program wrote that the batches can read. */
-static VkResult put_needs(const struct submission *s, const struct vn_batch *batch,
+static VkResult put_needs(const struct submission *s, const struct vn_batch *batch, bool bodies,
                           struct wire_enc *e)
 {
     struct vn_device *device = s->queue->device;
     const struct vn_ranges *reads = s->reads_all || s->reads.failed ? NULL : &s->reads;
-    for (uint32_t i = 0; i < s->count; i++) {
+    for (uint32_t i = 0; bodies && i < s->count; i++) {
         uint32_t count = s->submits    ? s->submits[i].commandBufferCount
                          : s->submits2 ? s->submits2[i].commandBufferInfoCount
                                        : 0;
@@ -470,10 +497,13 @@ static VkResult submit_batches(const struct submission *s, struct vn_batch *batc
     uint32_t count = s->count ? s->count : 1;
     struct wire_enc *e = vn_link_begin(link);
     bool unseen = e && is_early(s->queue, batches), early = unseen && s->fence;
-    const struct vn_small_copy *copies;
-    uint32_t copy_count = unseen ? copies_of(s, &copies) : 0;
-    bool update = copy_count || (unseen && s->count == 0 && vn_perf(VN_PERF_SMALL_UPLOADS));
-    VkResult result = !e ? VK_ERROR_DEVICE_LOST : update ? VK_SUCCESS : put_needs(s, batches, e);
+    struct stand_in in = {0};
+    if (unseen)
+        in = stand_in_for(s);
+    bool update = in.op == VN_OP_UPDATE;
+    VkResult result = !e       ? VK_ERROR_DEVICE_LOST
+                      : update ? VK_SUCCESS
+                               : put_needs(s, batches, !in.op, e);
     if (result != VK_SUCCESS) {
         if (e)
             vn_link_cancel(link);
@@ -485,11 +515,11 @@ static VkResult submit_batches(const struct submission *s, struct vn_batch *batc
     uint64_t first = vn_queue_submitted(s->queue) + 1;
     if (!vn_link_client(link)->sync && vn_perf(VN_PERF_QUIET_BATCHES))
         choose_quiet(s, batches, first, early);
-    if (update && batches->quiet)
+    if (in.op && batches->quiet)
         batches->quiet = VN_BATCH_UNTOLD;
     put_announcement(e, s->queue, batches, first, count);
-    if (update)
-        put_update(e, copies, copy_count);
+    if (in.op)
+        put_stand_in(e, &in);
     else
         put_submission(e, s);
     if (wire_enc_error(e)) {

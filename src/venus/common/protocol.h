@@ -44,6 +44,9 @@
  *           Nothing is read that can change, so little has to wait for it (docs/early-fences.md).
  *           Without any, for a submission of nothing but a fence
  *
+ *   COPY    {u32 count, count x {u64 from, u64 offset, u64 to, u64 offset, u64 bytes}}   stands for
+ *           such a command, too, whose work is nothing but these copies between buffers
+ *
  *   EARLY   {u64 queue, u64 number}   the program was told that batches up to this one are done,
  *           though they may not be: nothing that the host can see depends on them.  What follows
  *           and would disturb them, or counts on them, is executed once they are
@@ -100,7 +103,7 @@
 #include "wire/limits.h"
 
 enum {
-    VN_PROTOCOL = 4,
+    VN_PROTOCOL = 5,
     VN_CAPABILITY_PROTOCOL = 0xff, /* of a server's hello: its VN_PROTOCOL; 0: no Vulkan here */
 
     VN_METHOD_FIRST = 256, /* the layers' ranges of 256: this is ours */
@@ -139,6 +142,7 @@ enum {
     VN_OP_RECORD_KEPT,
     VN_OP_AGAIN,
     VN_OP_SPREAD,
+    VN_OP_COPY,
     VN_OP_END = 256,
 };
 
@@ -164,7 +168,7 @@ enum {
      * other threads get through in between. */
     VN_DELTA_BYTES = 1 << 20,
 
-    /* Of one UPDATE: what vkCmdUpdateBuffer takes, and copies. */
+    /* Of one UPDATE: what vkCmdUpdateBuffer takes; of that and of COPY: how many. */
     VN_UPDATE_BYTES = 64 << 10,
     VN_UPDATES_MAX = 8,
 

@@ -563,15 +563,15 @@ static void settle_up_to(struct vn_queue *q, uint64_t number)
     tell(q, number);
 }
 
-/* The last batch reported early that is no update behind all others. */
-static uint64_t plain_up_to(const struct vn_queue *q)
+static uint64_t least(uint64_t a, uint64_t b)
 {
-    return q->plain < q->early ? q->plain : q->early;
+    return a < b ? a : b;
 }
 
 bool vn_queue_settle(struct vn_queue *q, enum vn_settling what)
 {
-    settle_up_to(q, what == VN_SETTLE_PLAIN ? plain_up_to(q) : q->early);
+    uint64_t plain = q->plain > q->copied ? q->plain : q->copied;
+    settle_up_to(q, what == VN_SETTLE_PLAIN ? least(plain, q->early) : q->early);
     return q->early > q->settled && q->ended >= 0;
 }
 
@@ -581,6 +581,10 @@ VkResult vn_queue_update(struct vn_queue *q, const struct vn_update *updates, ui
 {
     assert(vn_queue_expects_update(q));
     uint64_t number = q->announced.first->number;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!updates[i].bytes)
+            q->copied = number;
+    }
     VkResult result = q->ended < 0 ? q->ended : vn_update_add(q, updates, count, number);
     if (result >= 0 && q->announced.first->kind == VN_BATCH_REPORTED)
         result = vn_update_submit(q); /* somebody waits as soon as it is listed */
@@ -625,7 +629,7 @@ void vn_queue_follow(struct vn_queue *q, enum vn_following what)
     for (struct vn_queue *other = q->device->queues; other; other = other->next) {
         if (other == q && what == VN_FOLLOW_OTHERS)
             continue;
-        uint64_t number = other == q ? plain_up_to(other) : other->early;
+        uint64_t number = other == q ? least(other->plain, other->early) : other->early;
         bool known = other->awaited_by == q && other->awaited >= number;
         if (number > other->settled && other->ended >= 0 && !known && q->ended >= 0 &&
             !vn_queue_has_reached(other, number))

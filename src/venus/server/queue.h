@@ -99,6 +99,7 @@ struct vn_queue {
     uint64_t reached; /* by the semaphore, when the executor last looked */
     uint64_t plain;   /* the last batch that is neither empty nor an update; likewise */
     uint64_t updated; /* the last update; likewise */
+    uint64_t copied;  /* the last update that copies; likewise */
     struct vn_updater *updater;  /* from the first one on */
     struct vn_queue *awaited_by; /* whose later batches wait for ours up to `awaited`; likewise */
     uint64_t awaited;
@@ -145,8 +146,9 @@ void vn_queue_hand_over(struct vn_reports *reports);
  * such batch. */
 int vn_queue_report_early(struct vn_queue *queue, uint64_t number) MUST_CHECK;
 /* Waits until what the program was told is true.  Natively the program itself would have waited
- * there, for the same batches.  VN_SETTLE_PLAIN: not for updates behind all other batches, for what
- * follows touches nothing of theirs.  True when such are left. */
+ * there, for the same batches.  VN_SETTLE_PLAIN: not for updates behind all other batches, unless
+ * they copy from memory that may be mapped, for what follows touches nothing of theirs.  True when
+ * such are left. */
 enum vn_settling { VN_SETTLE_PLAIN, VN_SETTLE_ALL };
 bool vn_queue_settle(struct vn_queue *queue, enum vn_settling what);
 

@@ -561,10 +561,16 @@ static int op_batches(struct vn_session *s, struct wire_dec *in)
     return s->announced ? vn_queue_announce(s->announced, in) : announce_void(s, thing->id, in);
 }
 
+/* Whether it stands for the submission that was announced. */
+static bool is_update(uint32_t command)
+{
+    return command == VN_OP_UPDATE || command == VN_OP_COPY;
+}
+
 /* Whether updates before and after it may be submitted together. */
 static bool goes_with_updates(uint32_t command)
 {
-    return command == VN_OP_BATCHES || command == VN_OP_UPDATE || command == VN_OP_EARLY ||
+    return command == VN_OP_BATCHES || is_update(command) || command == VN_OP_EARLY ||
            (spares_updates(command) && !is_submission(command));
 }
 
@@ -575,37 +581,59 @@ static void submit_updates(struct vn_session *s)
     s->updating = NULL;
 }
 
-static int get_update(struct vn_session *s, struct wire_dec *in, struct vn_update *out)
+/* A buffer of the queue's device and a place in it; a void one is none. */
+static int get_place(struct vn_session *s, struct wire_dec *in, VkBuffer *out, VkDeviceSize *offset)
 {
     uint64_t id = wire_get_u64(in);
-    out->offset = wire_get_u64(in);
-    out->size = wire_get_u32(in);
-    out->bytes = wire_get_bytes(in, out->size);
+    *offset = wire_get_u64(in);
     if (wire_dec_error(in))
         return wire_dec_error(in);
     const struct vn_thing *buffer = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_BUFFER);
     if (!buffer)
         return -ENOENT;
-    if (out->size == 0 || out->size > VN_UPDATE_BYTES || out->size % 4 || out->offset % 4)
-        return -EPROTO;
-    if (s->announced && buffer->handle && buffer->device != s->announced->device)
-        return -EPROTO;
-    out->buffer = buffer->handle;
-    return 0;
+    *out = buffer->handle;
+    bool foreign = s->announced && buffer->handle && buffer->device != s->announced->device;
+    return foreign ? -EPROTO : 0;
 }
 
-/* In place of the submission that was announced.  With a void buffer or queue it is lost, as that
- * would be. */
-static int op_update(struct vn_session *s, struct wire_dec *in)
+static int get_update(struct vn_session *s, struct wire_dec *in, struct vn_update *out)
+{
+    int rc = get_place(s, in, &out->buffer, &out->offset);
+    if (rc)
+        return rc;
+    out->size = wire_get_u32(in);
+    out->bytes = wire_get_bytes(in, out->size);
+    if (wire_dec_error(in))
+        return wire_dec_error(in);
+    bool fits = out->size > 0 && out->size <= VN_UPDATE_BYTES && out->size % 4 == 0;
+    return fits && out->offset % 4 == 0 ? 0 : -EPROTO;
+}
+
+static int get_copy(struct vn_session *s, struct wire_dec *in, struct vn_update *out)
+{
+    int rc = get_place(s, in, &out->from, &out->from_offset);
+    if (rc == 0)
+        rc = get_place(s, in, &out->buffer, &out->offset);
+    if (rc)
+        return rc;
+    out->size = wire_get_u64(in);
+    if (wire_dec_error(in))
+        return wire_dec_error(in);
+    return out->size > 0 ? 0 : -EPROTO;
+}
+
+/* UPDATE and COPY, in place of the submission that was announced.  With a void buffer or queue it
+ * is lost, as that would be. */
+static int op_update(struct vn_session *s, uint32_t command, struct wire_dec *in)
 {
     struct vn_queue *queue = s->announced;
-    struct vn_update updates[VN_UPDATES_MAX];
+    struct vn_update updates[VN_UPDATES_MAX] = {0};
     uint32_t count = wire_dec_count(in, 2 * sizeof(uint64_t) + sizeof(uint32_t), VN_UPDATES_MAX);
-    bool is_void = false;
+    bool is_void = false, copies = command == VN_OP_COPY;
     int rc = wire_dec_error(in);
     for (uint32_t i = 0; i < count && rc == 0; i++) {
-        rc = get_update(s, in, &updates[i]);
-        is_void |= rc == 0 && !updates[i].buffer;
+        rc = (copies ? get_copy : get_update)(s, in, &updates[i]);
+        is_void |= rc == 0 && (!updates[i].buffer || (copies && !updates[i].from));
     }
     if (rc == 0)
         rc = wire_dec_end(in);
@@ -626,7 +654,7 @@ static int op_update(struct vn_session *s, struct wire_dec *in)
         result = vn_queue_update(queue, updates, count);
     s->updating = queue;
     if (result < 0)
-        vn_session_push_failed(s, VN_OP_UPDATE, result);
+        vn_session_push_failed(s, command, result);
     return 0;
 }
 
@@ -634,7 +662,7 @@ static int execute_one(struct vn_session *s, uint32_t command, const struct wire
                        struct wire_enc *reply)
 {
     struct wire_dec op = *in;
-    if (command < VN_OP_END && s->expects_submission != (command == VN_OP_UPDATE))
+    if (command < VN_OP_END && s->expects_submission != is_update(command))
         return -EPROTO;
     if (!goes_with_updates(command))
         submit_updates(s);
@@ -667,7 +695,8 @@ static int execute_one(struct vn_session *s, uint32_t command, const struct wire
     case VN_OP_BATCHES:
         return op_batches(s, &op);
     case VN_OP_UPDATE:
-        return op_update(s, &op);
+    case VN_OP_COPY:
+        return op_update(s, command, &op);
     case VN_OP_EARLY:
         return op_early(s, &op);
     case VN_OP_ASK:
@@ -697,7 +726,8 @@ const char *vn_stream_where(const struct vn_session *s)
         [VN_OP_KEEP] = "KEEP",     [VN_OP_WRITE] = "WRITE",
         [VN_OP_LAZY] = "LAZY",     [VN_OP_FETCH] = "FETCH",
         [VN_OP_UPDATE] = "UPDATE", [VN_OP_RECORD_KEPT] = "RECORD_KEPT",
-        [VN_OP_AGAIN] = "AGAIN",   [VN_OP_SPREAD] = "SPREAD"};
+        [VN_OP_AGAIN] = "AGAIN",   [VN_OP_SPREAD] = "SPREAD",
+        [VN_OP_COPY] = "COPY"};
     if (s->command < ARRAY_LEN(ops) && ops[s->command])
         return ops[s->command];
     const char *name = vn_command_name(s->command);

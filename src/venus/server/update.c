@@ -96,8 +96,12 @@ VkResult vn_update_add(struct vn_queue *q, const struct vn_update *updates, uint
         return result;
     VkCommandBuffer commands = q->updater->commands[q->updater->next];
     for (uint32_t i = 0; i < count; i++) {
-        d->vkCmdUpdateBuffer(commands, updates[i].buffer, updates[i].offset, updates[i].size,
-                             updates[i].bytes);
+        const struct vn_update *u = &updates[i];
+        VkBufferCopy copy = {u->from_offset, u->offset, u->size};
+        if (u->bytes)
+            d->vkCmdUpdateBuffer(commands, u->buffer, u->offset, u->size, u->bytes);
+        else
+            d->vkCmdCopyBuffer(commands, u->from, u->buffer, 1, &copy);
         put_barrier(d, commands);
     }
     q->updater->number = number;

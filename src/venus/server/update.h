@@ -1,7 +1,8 @@
 /* venus/server/update.h - bytes that go into buffers by a command buffer of our own.
  *
- * In place of submissions whose copies would have read them from mapped memory; those that come
- * together are submitted together.  A queue has its own few command buffers, each recorded again
+ * In place of submissions of nothing but copies: either the bytes came with it, or they are copied
+ * from where the program's copies would have read them.  Those that come together are submitted
+ * together.  A queue has its own few command buffers, each recorded again
  * once its batches are done.  Everything submitted to the queue before is done when the bytes are
  * written, and everything behind waits for them.
  *
@@ -17,12 +18,14 @@
 struct vn_queue;
 struct vn_updater;
 
-/* Offset and size are multiples of 4, the size is from 4 to VN_UPDATE_BYTES. */
 struct vn_update {
     VkBuffer buffer;
     VkDeviceSize offset;
-    uint32_t size;
+    VkDeviceSize size;
+    /* NULL: to be copied.  Else offset and size are multiples of 4, up to VN_UPDATE_BYTES. */
     const void *bytes;
+    VkBuffer from;
+    VkDeviceSize from_offset;
 };
 
 /* Records the updates of the batch with this number, if any.  VK_SUCCESS, or what the driver said.

@@ -498,6 +498,19 @@ void client_put_update(struct client *c, uint64_t buffer, uint64_t offset, const
     client_finish(c, hole);
 }
 
+void client_put_copy(struct client *c, uint64_t from, uint64_t from_offset, uint64_t to,
+                     uint64_t to_offset, uint64_t bytes)
+{
+    size_t hole = client_begin(c, VN_OP_COPY);
+    wire_put_u32(&c->out, 1);
+    wire_put_u64(&c->out, from);
+    wire_put_u64(&c->out, from_offset);
+    wire_put_u64(&c->out, to);
+    wire_put_u64(&c->out, to_offset);
+    wire_put_u64(&c->out, bytes);
+    client_finish(c, hole);
+}
+
 void client_put_delta(struct client *c, const struct share *share)
 {
     size_t hole = client_begin(c, VN_OP_DELTA), page = 0;

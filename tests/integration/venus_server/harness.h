@@ -172,6 +172,9 @@ uint64_t bench_put_submit(struct bench *b, VkCommandBuffer commands);
 /* UPDATE of one piece. */
 void client_put_update(struct client *c, uint64_t buffer, uint64_t offset, const void *bytes,
                        uint32_t size);
+/* COPY of one piece. */
+void client_put_copy(struct client *c, uint64_t from, uint64_t from_offset, uint64_t to,
+                     uint64_t to_offset, uint64_t bytes);
 /* Records a fill of the whole buffer, submits, waits: VkResult of the batch. */
 VkResult bench_fill(struct bench *b, uint32_t word);
 

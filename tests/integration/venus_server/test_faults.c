@@ -674,6 +674,34 @@ static void updates_that_make_no_sense_end_the_session(void **state)
     }
 }
 
+static void copies_that_make_no_sense_end_the_session(void **state)
+{
+    static const struct {
+        uint64_t from, to; /* 0: the right one */
+        uint64_t bytes;
+        bool announced;
+        const char *line;
+    } bad[] = {
+        {0, 0, 4, false, "COPY: Protocol error"},
+        {0, 0, 0, true, "COPY: Protocol error"},
+        {9999, 0, 4, true, "COPY: "},
+        {0, 9999, 4, true, "COPY: "},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct bench b;
+        server_start(&server, "unix:%s/s", plain);
+        bench_start(&b, &server);
+        if (bad[i].announced)
+            client_put_batches(&b.c, b.queue, ++b.submitted, b.memory, BUFFER_BYTES);
+        client_put_copy(&b.c, bad[i].from ? bad[i].from : vn_id(b.buffer), 0,
+                        bad[i].to ? bad[i].to : vn_id(b.buffer), 64, bad[i].bytes);
+        client_post(&b.c);
+        expect_ended(&b.c, bad[i].line);
+        server_stop(&server);
+    }
+}
+
 /* A session counts as a client, before and after it left. */
 static void sessions_count_as_clients(void **state)
 {
@@ -817,6 +845,7 @@ int main(void)
         cmocka_unit_test(submissions_wait_for_what_was_reported_early),
         cmocka_unit_test(an_early_report_of_no_batch_ends_the_session),
         cmocka_unit_test(updates_that_make_no_sense_end_the_session),
+        cmocka_unit_test(copies_that_make_no_sense_end_the_session),
         cmocka_unit_test(sessions_count_as_clients),
         cmocka_unit_test(a_killed_client_frees_its_session),
         cmocka_unit_test(a_session_that_dies_takes_no_other_with_it),

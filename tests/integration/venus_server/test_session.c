@@ -368,6 +368,33 @@ static void updates_are_in_order_with_all_else(void **state)
     server_stop(&server);
 }
 
+/* Each copy reads what the update before it wrote, and is overtaken by none. */
+static void copies_are_in_order_with_updates(void **state)
+{
+    enum { COPIES = 40, MIDDLE = BUFFER_BYTES / 2 };
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    assert_int_equal(bench_fill(&b, 9), VK_SUCCESS);
+    for (uint32_t i = 0; i < COPIES; i++) {
+        client_put_batches(&b.c, b.queue, ++b.submitted, b.memory, BUFFER_BYTES);
+        client_put_update(&b.c, vn_id(b.buffer), 0, &i, sizeof(i));
+        put_early(&b, b.submitted);
+        client_put_batches(&b.c, b.queue, ++b.submitted, b.memory, BUFFER_BYTES);
+        client_put_copy(&b.c, vn_id(b.buffer), 0, vn_id(b.buffer), MIDDLE + 4 * (uint64_t)i, 4);
+        put_early(&b, b.submitted);
+    }
+    client_post(&b.c);
+    assert_int_equal(client_wait_done(&b.c, b.queue, b.submitted), VK_SUCCESS);
+    const uint32_t *now = (const uint32_t *)(const void *)(b.share->bytes + MIDDLE);
+    for (uint32_t i = 0; i < COPIES; i++)
+        assert_int_equal(now[i], i);
+    expect_words(b.share, 9, MIDDLE + 4 * COPIES, BUFFER_BYTES);
+    bench_end(&b);
+    server_stop(&server);
+}
+
 /* A buffer without any use is against the specification: the layer says so, in the log and to the
  * client. */
 static void validation_is_told_to_log_and_client(void **state)
@@ -491,6 +518,7 @@ int main(void)
         cmocka_unit_test(writes_of_the_host_are_among_what_is_fetched),
         cmocka_unit_test(all_submissions_are_counted),
         cmocka_unit_test(updates_are_in_order_with_all_else),
+        cmocka_unit_test(copies_are_in_order_with_updates),
         cmocka_unit_test(validation_is_told_to_log_and_client),
         cmocka_unit_test(what_buffers_need_is_told_before_it_is_asked),
         cmocka_unit_test(sessions_are_in_the_metrics),

@@ -261,11 +261,11 @@ static void a_fence_alone_leaves_with_what_follows(void **state)
     assert_int_equal(sent(b).messages_sent, before.messages_sent + 1);
 }
 
-/* ---- small copies ---- */
+/* ---- bodies of copies ---- */
 
-enum { SMALL = 4096 };
+enum { SMALL = 4096, LARGE = 16 * VN_UPDATE_BYTES };
 
-/* A body that copies SMALL bytes of mapped memory to a buffer that the host cannot see. */
+/* A body that copies mapped memory to a buffer that the host cannot see. */
 struct copy {
     struct vn_memory *memory;
     struct vn_resource *from, *to;
@@ -273,25 +273,25 @@ struct copy {
     struct vn_command_buffer *commands;
 };
 
-static void copy_make(struct bench *b, struct copy *c)
+static void copy_make(struct bench *b, struct copy *c, size_t size)
 {
     struct vn_object *device = &b->device->object;
-    struct vn_region_params params = {.size = SMALL};
+    struct vn_region_params params = {.size = size};
     c->memory = vn_object_create(b->link, VK_OBJECT_TYPE_DEVICE_MEMORY, device);
     c->memory->device = b->device;
-    c->memory->size = SMALL;
+    c->memory->size = size;
     c->memory->host_visible = c->memory->tracked = true;
     assert_int_equal(vn_region_create(&params, &c->memory->region), 0);
-    memset(vn_region_memory(c->memory->region), 0x5a, SMALL);
+    memset(vn_region_memory(c->memory->region), 0x5a, size);
     c->from = vn_object_create(b->link, VK_OBJECT_TYPE_BUFFER, device);
     c->to = vn_object_create(b->link, VK_OBJECT_TYPE_BUFFER, device);
-    c->from->size = c->to->size = SMALL;
+    c->from->size = c->to->size = size;
     c->from->memory = vn_memory_ref(c->memory);
     c->pool = vn_object_create(b->link, VK_OBJECT_TYPE_COMMAND_POOL, device);
     c->commands = vn_object_create(b->link, VK_OBJECT_TYPE_COMMAND_BUFFER, device);
     VkCommandBuffer commands = VN_HANDLE(VkCommandBuffer, c->commands);
     VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
-    VkBufferCopy all = {.size = SMALL};
+    VkBufferCopy all = {.size = size};
     PFN_vkBeginCommandBuffer begin =
         (PFN_vkBeginCommandBuffer)entry(vn_entries_command, "vkBeginCommandBuffer");
     PFN_vkCmdCopyBuffer copy = (PFN_vkCmdCopyBuffer)entry(vn_entries_command, "vkCmdCopyBuffer");
@@ -328,7 +328,7 @@ static void a_small_copy_travels_with_its_bytes(void **state)
 {
     struct bench *b = *state;
     struct copy c;
-    copy_make(b, &c);
+    copy_make(b, &c, SMALL);
     submit(b, 0, NULL, NULL, NULL);
     struct vn_counts before = sent(b);
     copy_submit(b, &c);
@@ -346,11 +346,47 @@ static void a_small_copy_behind_visible_work_does_not(void **state)
 {
     struct bench *b = *state;
     struct copy c;
-    copy_make(b, &c);
+    copy_make(b, &c, SMALL);
     submit(b, 0, NULL, b->timeline, NULL);
     struct vn_counts before = sent(b);
     copy_submit(b, &c);
     assert_int_equal(sent(b).messages_sent, before.messages_sent + 1);
+    assert_int_equal(fence_status(b), VK_NOT_READY);
+    report(b, 0, 2);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+    copy_free(&c);
+}
+
+/* It is sent at once, for the device has something to do; but its command buffer is not, and may
+ * hold something else at the server. */
+static void a_large_copy_travels_without_its_body(void **state)
+{
+    struct bench *b = *state;
+    struct copy c;
+    copy_make(b, &c, LARGE);
+    submit(b, 0, NULL, NULL, NULL);
+    struct vn_counts before = sent(b);
+    copy_submit(b, &c);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+    assert_true(sent(b).messages_sent > before.messages_sent);
+    bool small = true;
+    const struct vn_copy *copies;
+    assert_int_equal(vn_command_buffer_copies(c.commands, &copies, &small), 1);
+    assert_false(small);
+    assert_int_equal(copies->bytes, LARGE);
+    copy_free(&c);
+}
+
+static void a_large_copy_behind_visible_work_is_recorded(void **state)
+{
+    struct bench *b = *state;
+    struct copy c;
+    bool small;
+    const struct vn_copy *copies;
+    copy_make(b, &c, LARGE);
+    submit(b, 0, NULL, b->timeline, NULL);
+    copy_submit(b, &c);
+    assert_int_equal(vn_command_buffer_copies(c.commands, &copies, &small), 0);
     assert_int_equal(fence_status(b), VK_NOT_READY);
     report(b, 0, 2);
     assert_int_equal(fence_status(b), VK_SUCCESS);
@@ -430,6 +466,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_fence_alone_leaves_with_what_follows, start, end),
         cmocka_unit_test_setup_teardown(a_small_copy_travels_with_its_bytes, start, end),
         cmocka_unit_test_setup_teardown(a_small_copy_behind_visible_work_does_not, start, end),
+        cmocka_unit_test_setup_teardown(a_large_copy_travels_without_its_body, start, end),
+        cmocka_unit_test_setup_teardown(a_large_copy_behind_visible_work_is_recorded, start, end),
         cmocka_unit_test_setup_teardown(a_timeline_is_seen, start, end),
         cmocka_unit_test_setup_teardown(who_waits_for_a_timeline_is_seen, start, end),
         cmocka_unit_test_setup_teardown(what_comes_behind_visible_work_is_not_early, start, end),

@@ -166,6 +166,13 @@ static void update_buffer(VkCommandBuffer commands, VkBuffer buffer, VkDeviceSiz
     gpu.updates++;
 }
 
+static void copy_buffer(VkCommandBuffer commands, VkBuffer from, VkBuffer to, uint32_t count,
+                        const VkBufferCopy *regions)
+{
+    (void)commands, (void)from, (void)to, (void)count, (void)regions;
+    gpu.updates++;
+}
+
 static VkResult allocate_memory(VkDevice device, const VkMemoryAllocateInfo *info,
                                 const VkAllocationCallbacks *allocator, VkDeviceMemory *out)
 {
@@ -242,6 +249,7 @@ static void start_with(bool coherent)
                                            .vkEndCommandBuffer = end_commands,
                                            .vkCmdPipelineBarrier = put_barrier,
                                            .vkCmdUpdateBuffer = update_buffer,
+                                           .vkCmdCopyBuffer = copy_buffer,
                                            .vkAllocateMemory = allocate_memory,
                                            .vkFreeMemory = free_memory},
                                 .map_memory = map_memory,
@@ -620,6 +628,28 @@ static void what_spares_updates_does_not_wait_for_them(void **state)
     assert_int_equal(queue->settled, 2);
 }
 
+/* It reads memory that is about to be written.  What is submitted behind it, on the same queue, is
+ * behind its barrier. */
+static void an_update_that_copies_is_waited_for(void **state)
+{
+    static const struct vn_update copy = {.size = 4};
+    (void)state;
+    assert_int_equal(announce_quiet(1, VN_BATCH_UNTOLD), 0);
+    assert_int_equal(vn_queue_update(queue, &copy, 1), VK_SUCCESS);
+    assert_int_equal(gpu.updates, 1);
+    update(2, 1);
+    vn_queue_submit_updates(queue);
+    assert_int_equal(gpu.submissions, 1);
+    assert_int_equal(vn_queue_report_early(queue, 2), 0);
+    vn_queue_follow(queue, VN_FOLLOW_ALL);
+    assert_int_equal(gpu.submissions, 1);
+    gpu_reaches(1, VK_SUCCESS);
+    assert_true(vn_queue_settle(queue, VN_SETTLE_PLAIN));
+    assert_int_equal(queue->settled, 1);
+    gpu_reaches(2, VK_SUCCESS);
+    assert_false(vn_queue_settle(queue, VN_SETTLE_ALL));
+}
+
 static void who_waits_for_an_update_has_it_submitted_first(void **state)
 {
     (void)state;
@@ -993,6 +1023,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_second_queue_takes_the_executor, start, end),
         cmocka_unit_test_setup_teardown(updates_are_submitted_together, start, end),
         cmocka_unit_test_setup_teardown(what_spares_updates_does_not_wait_for_them, start, end),
+        cmocka_unit_test_setup_teardown(an_update_that_copies_is_waited_for, start, end),
         cmocka_unit_test_setup_teardown(work_as_long_as_the_last_is_looked_for_near_its_end, start,
                                         end),
         cmocka_unit_test_setup_teardown(who_waits_for_an_update_has_it_submitted_first, start, end),
