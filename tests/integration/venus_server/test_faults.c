@@ -644,15 +644,40 @@ static void an_early_report_of_no_batch_ends_the_session(void **state)
     server_stop(&server);
 }
 
-static void updates_that_make_no_sense_end_the_session(void **state)
+/* UPDATE and COPY, of a server of their own. */
+static void try_update(bool announced, void (*put)(struct bench *b, const void *what),
+                       const void *what, const char *line)
+{
+    struct bench b;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    if (announced)
+        client_put_batches(&b.c, b.queue, ++b.submitted, b.memory, BUFFER_BYTES);
+    put(&b, what);
+    client_post(&b.c);
+    expect_ended(&b.c, line);
+    server_stop(&server);
+}
+
+/* A buffer 0 is the right one. */
+struct bad_update {
+    uint64_t buffer, offset;
+    uint32_t size;
+    bool announced;
+    const char *line;
+};
+
+static void put_bad_update(struct bench *b, const void *what)
 {
     static const uint8_t bytes[VN_UPDATE_BYTES + 4];
-    static const struct {
-        uint64_t buffer, offset; /* buffer 0: the right one */
-        uint32_t size;
-        bool announced;
-        const char *line;
-    } bad[] = {
+    const struct bad_update *bad = what;
+    client_put_update(&b->c, bad->buffer ? bad->buffer : vn_id(b->buffer), bad->offset, bytes,
+                      bad->size);
+}
+
+static void updates_that_make_no_sense_end_the_session(void **state)
+{
+    static const struct bad_update bad[] = {
         {0, 0, 4, false, "UPDATE: Protocol error"},
         {0, 2, 4, true, "UPDATE: Protocol error"},
         {0, 0, 6, true, "UPDATE: Protocol error"},
@@ -660,46 +685,35 @@ static void updates_that_make_no_sense_end_the_session(void **state)
         {9999, 0, 4, true, "UPDATE: "},
     };
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        struct bench b;
-        server_start(&server, "unix:%s/s", plain);
-        bench_start(&b, &server);
-        if (bad[i].announced)
-            client_put_batches(&b.c, b.queue, ++b.submitted, b.memory, BUFFER_BYTES);
-        client_put_update(&b.c, bad[i].buffer ? bad[i].buffer : vn_id(b.buffer), bad[i].offset,
-                          bytes, bad[i].size);
-        client_post(&b.c);
-        expect_ended(&b.c, bad[i].line);
-        server_stop(&server);
-    }
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        try_update(bad[i].announced, put_bad_update, &bad[i], bad[i].line);
+}
+
+struct bad_copy {
+    uint64_t from, to;
+    uint64_t bytes;
+    bool announced;
+    const char *line;
+};
+
+static void put_bad_copy(struct bench *b, const void *what)
+{
+    const struct bad_copy *bad = what;
+    client_put_copy(&b->c, bad->from ? bad->from : vn_id(b->buffer), 0,
+                    bad->to ? bad->to : vn_id(b->buffer), 64, bad->bytes);
 }
 
 static void copies_that_make_no_sense_end_the_session(void **state)
 {
-    static const struct {
-        uint64_t from, to; /* 0: the right one */
-        uint64_t bytes;
-        bool announced;
-        const char *line;
-    } bad[] = {
+    static const struct bad_copy bad[] = {
         {0, 0, 4, false, "COPY: Protocol error"},
         {0, 0, 0, true, "COPY: Protocol error"},
         {9999, 0, 4, true, "COPY: "},
         {0, 9999, 4, true, "COPY: "},
     };
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        struct bench b;
-        server_start(&server, "unix:%s/s", plain);
-        bench_start(&b, &server);
-        if (bad[i].announced)
-            client_put_batches(&b.c, b.queue, ++b.submitted, b.memory, BUFFER_BYTES);
-        client_put_copy(&b.c, bad[i].from ? bad[i].from : vn_id(b.buffer), 0,
-                        bad[i].to ? bad[i].to : vn_id(b.buffer), 64, bad[i].bytes);
-        client_post(&b.c);
-        expect_ended(&b.c, bad[i].line);
-        server_stop(&server);
-    }
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        try_update(bad[i].announced, put_bad_copy, &bad[i], bad[i].line);
 }
 
 /* A session counts as a client, before and after it left. */
