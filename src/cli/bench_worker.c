@@ -194,16 +194,33 @@ static bool chain(struct state *s, uint64_t size)
     return put_input(s) && submit_work(s) && bench_gpu_wait(&s->gpu) && check(s);
 }
 
-/* The same with work that is recorded in the same words each time. */
-static bool step(struct state *s, uint64_t size)
+static bool long_work(struct state *s)
 {
     struct bench_gpu *g = &s->gpu;
-    (void)size;
-    if (!put_input(s) || !bench_gpu_begin(g))
+    if (!bench_gpu_begin(g))
         return false;
     for (int i = 0; i < STEP_DISPATCHES; i++)
         bench_gpu_put_work(g, s->value);
     return bench_gpu_submit(g) && bench_gpu_wait(g) && check(s);
+}
+
+/* The same with work that is recorded in the same words each time. */
+static bool step(struct state *s, uint64_t size)
+{
+    (void)size;
+    return put_input(s) && long_work(s);
+}
+
+/* An upload and such work, by one command buffer in turn. */
+static bool prompt(struct state *s, uint64_t size)
+{
+    struct bench_gpu *g = &s->gpu;
+    (void)size;
+    put_noise(&s->rng, s->dirty.map, PAGE_BYTES);
+    if (!bench_gpu_begin(g))
+        return false;
+    bench_gpu_put_copy(g, &s->dirty, &s->dirty_copy);
+    return bench_gpu_submit(g) && bench_gpu_wait(g) && long_work(s);
 }
 
 /* ---- transfers ---- */
@@ -294,6 +311,7 @@ static const struct {
     [BENCH_DIRTY] = {prepare_dirty, dirty_cycle, nothing},
     [BENCH_CHAIN] = {prepare_chain, chain, nothing},
     [BENCH_STEP] = {prepare_chain, step, nothing},
+    [BENCH_PROMPT] = {prepare_dirty, prompt, nothing},
     [BENCH_BUSY] = {nothing, busy_cycle, nothing},
     [BENCH_FORGET] = {nothing, forget, nothing},
 };

@@ -472,7 +472,8 @@ static bool is_held_back(const struct vn_command_buffer *commands)
 {
     return commands->copy_count && commands->copy_count <= VN_UPDATES_MAX &&
            commands->calls == commands->simple && !commands->begun &&
-           !(commands->object.flags & VN_OBJECT_SECONDARY) && vn_perf(VN_PERF_SMALL_UPLOADS);
+           !(commands->object.flags & VN_OBJECT_SECONDARY) &&
+           vn_perf(commands->copies_large ? VN_PERF_COPIES : VN_PERF_SMALL_UPLOADS);
 }
 
 static void note_copy(struct vn_command_buffer *commands, VkBuffer from, VkBuffer to,

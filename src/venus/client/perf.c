@@ -19,6 +19,7 @@ static const char *const names[VN_PERF_COUNT] = {
     [VN_PERF_PACKING] = "no_packing",
     [VN_PERF_WHOLE_PAGES] = "no_whole_pages",
     [VN_PERF_SMALL_UPLOADS] = "no_small_uploads",
+    [VN_PERF_COPIES] = "no_copies",
     [VN_PERF_LANES] = "no_lanes",
     [VN_PERF_UPLOAD_CACHE] = "no_upload_cache",
     [VN_PERF_KEPT_BUDGETS] = "no_kept_budgets",

@@ -21,7 +21,8 @@ enum vn_perf {
     VN_PERF_QUIET_BATCHES, /* batches that nobody waits for are not reported */
     VN_PERF_PACKING,       /* as VENUS_COMPRESS */
     VN_PERF_WHOLE_PAGES,   /* pages written as a whole are sent without a look at each byte */
-    VN_PERF_SMALL_UPLOADS, /* copies from mapped memory travel in place of their bodies */
+    VN_PERF_SMALL_UPLOADS, /* small copies from mapped memory travel with their bytes */
+    VN_PERF_COPIES,        /* others travel in place of their bodies */
     VN_PERF_LANES,         /* as VENUS_LANES */
     VN_PERF_UPLOAD_CACHE,  /* large writes that the server has are not sent again */
     VN_PERF_KEPT_BUDGETS,  /* an answer about budgets is good for a moment */

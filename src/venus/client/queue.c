@@ -415,33 +415,37 @@ static struct stand_in stand_in_for(const struct submission *s)
 {
     struct vn_device *device = s->queue->device;
     const struct vn_command_buffer *commands = only_commands(s);
-    struct stand_in in = {0};
+    struct stand_in instead = {0};
     bool small = true, mapped = true;
-    in.count = commands ? vn_command_buffer_copies(commands, &in.copies, &small) : 0;
+    instead.count = commands ? vn_command_buffer_copies(commands, &instead.copies, &small) : 0;
     pthread_mutex_lock(&device->lock); /* somebody may be mapping what they read */
-    for (uint32_t i = 0; i < in.count && mapped; i++) {
-        mapped = is_from_mapped(&in.copies[i]);
-        small = small && mapped && source_of(&in.copies[i]);
+    for (uint32_t i = 0; i < instead.count && mapped; i++) {
+        mapped = is_from_mapped(&instead.copies[i]);
+        small = small && mapped && source_of(&instead.copies[i]);
     }
     pthread_mutex_unlock(&device->lock);
-    if (mapped && (in.count || (s->count == 0 && vn_perf(VN_PERF_SMALL_UPLOADS))))
-        in.op = small ? VN_OP_UPDATE : VN_OP_COPY;
-    return in;
+    if (!mapped || (s->count && !instead.count))
+        return instead;
+    if (small && vn_perf(VN_PERF_SMALL_UPLOADS))
+        instead.op = VN_OP_UPDATE;
+    else if (!small && vn_perf(VN_PERF_COPIES))
+        instead.op = VN_OP_COPY;
+    return instead;
 }
 
-static void put_stand_in(struct wire_enc *e, const struct stand_in *in)
+static void put_stand_in(struct wire_enc *e, const struct stand_in *instead)
 {
-    size_t hole = vn_put_command(e, in->op);
-    wire_put_u32(e, in->count);
-    for (uint32_t i = 0; i < in->count; i++) {
-        const struct vn_copy *copy = &in->copies[i];
-        if (in->op == VN_OP_COPY) {
+    size_t hole = vn_put_command(e, instead->op);
+    wire_put_u32(e, instead->count);
+    for (uint32_t i = 0; i < instead->count; i++) {
+        const struct vn_copy *copy = &instead->copies[i];
+        if (instead->op == VN_OP_COPY) {
             wire_put_u64(e, copy->from->object.id);
             wire_put_u64(e, copy->from_offset);
         }
         wire_put_u64(e, copy->to);
         wire_put_u64(e, copy->to_offset);
-        if (in->op == VN_OP_COPY) {
+        if (instead->op == VN_OP_COPY) {
             wire_put_u64(e, copy->bytes);
         } else {
             wire_put_u32(e, (uint32_t)copy->bytes);
@@ -497,13 +501,13 @@ static VkResult submit_batches(const struct submission *s, struct vn_batch *batc
     uint32_t count = s->count ? s->count : 1;
     struct wire_enc *e = vn_link_begin(link);
     bool unseen = e && is_early(s->queue, batches), early = unseen && s->fence;
-    struct stand_in in = {0};
+    struct stand_in instead = {0};
     if (unseen)
-        in = stand_in_for(s);
-    bool update = in.op == VN_OP_UPDATE;
+        instead = stand_in_for(s);
+    bool update = instead.op == VN_OP_UPDATE;
     VkResult result = !e       ? VK_ERROR_DEVICE_LOST
                       : update ? VK_SUCCESS
-                               : put_needs(s, batches, !in.op, e);
+                               : put_needs(s, batches, !instead.op, e);
     if (result != VK_SUCCESS) {
         if (e)
             vn_link_cancel(link);
@@ -515,11 +519,11 @@ static VkResult submit_batches(const struct submission *s, struct vn_batch *batc
     uint64_t first = vn_queue_submitted(s->queue) + 1;
     if (!vn_link_client(link)->sync && vn_perf(VN_PERF_QUIET_BATCHES))
         choose_quiet(s, batches, first, early);
-    if (in.op && batches->quiet)
+    if (instead.op && batches->quiet)
         batches->quiet = VN_BATCH_UNTOLD;
     put_announcement(e, s->queue, batches, first, count);
-    if (in.op)
-        put_stand_in(e, &in);
+    if (instead.op)
+        put_stand_in(e, &instead);
     else
         put_submission(e, s);
     if (wire_enc_error(e)) {

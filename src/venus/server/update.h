@@ -2,9 +2,9 @@
  *
  * In place of submissions of nothing but copies: either the bytes came with it, or they are copied
  * from where the program's copies would have read them.  Those that come together are submitted
- * together.  A queue has its own few command buffers, each recorded again
- * once its batches are done.  Everything submitted to the queue before is done when the bytes are
- * written, and everything behind waits for them.
+ * together.  A queue has its own few command buffers, each recorded again once its batches are
+ * done.  Everything submitted to the queue before is done when the bytes are written, and
+ * everything behind waits for them.
  *
  * Trust: buffers are the client's, offsets and sizes are held against what a command takes.
  * Threads: the executor's.  Lifetime: with the queue; the work must be done at destroy. */
