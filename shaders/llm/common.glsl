@@ -1,6 +1,6 @@
 // common.glsl - what the engine's shaders share: memory by address, and numbers as files hold them.
 //
-// Every pointer is a device address in the push constants; src/llm/vk_step.c fills them in.
+// Every pointer is a device address in the push constants; src/llm/vulkan/step.c fills them in.
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference_uvec2 : require
 #extension GL_EXT_control_flow_attributes : require

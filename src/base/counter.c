@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
-#include "base/table.h"
+#include "base/report/json.h"
+#include "base/report/table.h"
 
 /* One table of definitions, known from its first registration to the end of the process. */
 struct def_table {

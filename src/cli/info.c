@@ -1,17 +1,17 @@
 /* hawser info - who is at the other end, and how far away. */
-#include "cli/cli.h"
+#include "cli/commands.h"
 
-#include "base/bench.h"
 #include "base/clock.h"
 #include "base/hist.h"
-#include "base/json.h"
-#include "base/progress.h"
-#include "base/table.h"
+#include "base/report/bench.h"
+#include "base/report/json.h"
+#include "base/report/progress.h"
+#include "base/report/table.h"
 #include "base/units.h"
-#include "cli/connect.h"
-#include "cli/measure.h"
-#include "cli/methods.h"
-#include "cli/server_info.h"
+#include "command/connect.h"
+#include "command/measure.h"
+#include "rpc/methods.h"
+#include "serve/server_info.h"
 #include "wire/le.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@
 #include <string.h>
 
 enum {
-    STREAM_CHUNK = CLI_SOURCE_MAX,
+    STREAM_CHUNK = RPC_SOURCE_MAX,
     STREAM_DEPTH = 8, /* requests in flight: 8 MiB cover 10 Gbit/s at 6 ms */
     RTT_BATCH = 100,  /* round trips between two looks at the clock */
     BAR_WIDTH = 40,
@@ -29,17 +29,17 @@ enum {
 };
 
 struct info_options {
-    struct cli_connect_options connect;
+    struct cmd_connect_options connect;
     uint64_t duration_ns;
     bool no_bench;
     bool json;
 };
 
-static const struct cli_option options[] = {
-    CLI_CONNECT_OPTIONS(struct info_options, connect),
+static const struct cmd_option options[] = {
+    CMD_CONNECT_OPTIONS(struct info_options, connect),
     {.name = "duration",
      .letter = 'd',
-     .kind = CLI_DURATION,
+     .kind = CMD_DURATION,
      .argument = "TIME",
      .offset = offsetof(struct info_options, duration_ns),
      .def = "500ms",
@@ -47,28 +47,28 @@ static const struct cli_option options[] = {
      .max = 60 * HW_SEC,
      .help = "how long to measure each of round trip, upload and download"},
     {.name = "no-bench",
-     .kind = CLI_FLAG,
+     .kind = CMD_FLAG,
      .offset = offsetof(struct info_options, no_bench),
      .help = "measure nothing: connect, describe, leave"},
     {.name = "json",
      .letter = 'j',
-     .kind = CLI_FLAG,
+     .kind = CMD_FLAG,
      .offset = offsetof(struct info_options, json),
      .help = "print one JSON object: the figures as every benchmark of hawser\n"
              "prints them, and the details under \"server\" and \"connection\""},
     {NULL},
 };
 
-static const struct cli_env environment[] = {
-    CLI_CONNECT_ENV,
+static const struct cmd_env environment[] = {
+    CMD_CONNECT_ENV,
     {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
     {"VENUS_TRACE_NET", "1: a summary of the traffic every 100 messages"},
     {NULL},
 };
 
 struct report {
-    struct cli_link link;
-    struct cli_server_info server;
+    struct cmd_link link;
+    struct server_info server;
     struct hw_hist rtt;
     double up_bytes_s, down_bytes_s; /* 0: not measured */
 };
@@ -77,15 +77,15 @@ struct report {
 
 static int ask(struct report *r)
 {
-    uint8_t *buf = malloc(CLI_INFO_BYTES_MAX);
+    uint8_t *buf = malloc(SERVER_INFO_BYTES_MAX);
     size_t len = 0;
-    int rc = buf ? measure_call(r->link.ep, CLI_METHOD_INFO, NULL, 0, buf, CLI_INFO_BYTES_MAX, &len,
-                                r->link.timeout_ns)
+    int rc = buf ? measure_call(r->link.ep, RPC_METHOD_INFO, NULL, 0, buf, SERVER_INFO_BYTES_MAX,
+                                &len, r->link.timeout_ns)
                  : -ENOMEM;
-    if (rc == 0 && len > CLI_INFO_BYTES_MAX)
+    if (rc == 0 && len > SERVER_INFO_BYTES_MAX)
         rc = -EMSGSIZE;
     if (rc == 0)
-        rc = cli_server_info_decode(buf, len, &r->server);
+        rc = server_info_decode(buf, len, &r->server);
     free(buf);
     return rc;
 }
@@ -93,7 +93,7 @@ static int ask(struct report *r)
 static int measure_rtt(struct report *r, uint64_t duration_ns)
 {
     static const uint8_t payload[64];
-    struct measure_calls m = {.method = CLI_METHOD_ECHO,
+    struct measure_calls m = {.method = RPC_METHOD_ECHO,
                               .payload = payload,
                               .payload_len = sizeof(payload),
                               .expect_len = sizeof(payload),
@@ -128,7 +128,7 @@ static int measure_down(struct report *r, uint64_t duration_ns)
 {
     uint8_t request[4];
     wire_store32(request, STREAM_CHUNK);
-    struct measure_calls m = {.method = CLI_METHOD_SOURCE,
+    struct measure_calls m = {.method = RPC_METHOD_SOURCE,
                               .payload = request,
                               .payload_len = sizeof(request),
                               .expect_len = STREAM_CHUNK,
@@ -167,7 +167,7 @@ static const char *transport_name(const struct report *r)
     return rpc_ep_transport(r->link.ep)->ops->name;
 }
 
-static void print_heaps(const struct cli_device *d)
+static void print_heaps(const struct serve_device *d)
 {
     char size[HW_FORMAT_CHARS];
     for (uint32_t i = 0; i < d->heap_count; i++)
@@ -175,14 +175,15 @@ static void print_heaps(const struct cli_device *d)
                d->heaps[i].device_local ? " device-local" : "");
 }
 
-static void print_devices(const struct cli_devices *devices)
+static void print_devices(const struct serve_devices *devices)
 {
     if (devices->count == 0)
         printf("devices     none: %s\n", devices->note);
     for (uint32_t i = 0; i < devices->count; i++) {
-        const struct cli_device *d = &devices->items[i];
-        printf("device %-4u %s (%s), Vulkan %u.%u.%u\n", i, d->name, cli_device_type_name(d->type),
-               d->api_version >> 22 & 0x7f, d->api_version >> 12 & 0x3ff, d->api_version & 0xfff);
+        const struct serve_device *d = &devices->items[i];
+        printf("device %-4u %s (%s), Vulkan %u.%u.%u\n", i, d->name,
+               serve_device_type_name(d->type), d->api_version >> 22 & 0x7f,
+               d->api_version >> 12 & 0x3ff, d->api_version & 0xfff);
         printf("            driver %s; memory ", *d->driver ? d->driver : "unnamed");
         print_heaps(d);
         putchar('\n');
@@ -225,7 +226,7 @@ static void print_rtt(const struct hw_hist *h)
 
 static void print_text(const struct report *r)
 {
-    const struct cli_server_info *s = &r->server;
+    const struct server_info *s = &r->server;
     char time[HW_FORMAT_CHARS];
     printf("server      %s, hawser %s (commit %s, protocol %u to %u)\n", r->link.address,
            s->version, s->commit, s->protocol_min, s->protocol_max);
@@ -282,14 +283,14 @@ static void json_rows(struct hw_json *j, const struct report *r)
     hw_json_array_end(j);
 }
 
-static void json_device(struct hw_json *j, const struct cli_device *d)
+static void json_device(struct hw_json *j, const struct serve_device *d)
 {
     char version[32];
     snprintf(version, sizeof(version), "%u.%u.%u", d->api_version >> 22 & 0x7f,
              d->api_version >> 12 & 0x3ff, d->api_version & 0xfff);
     hw_json_object_begin(j);
     json_text(j, "name", d->name);
-    json_text(j, "type", cli_device_type_name(d->type));
+    json_text(j, "type", serve_device_type_name(d->type));
     json_text(j, "vulkan", version);
     json_text(j, "driver", d->driver);
     hw_json_key(j, "heaps");
@@ -306,7 +307,7 @@ static void json_device(struct hw_json *j, const struct cli_device *d)
     hw_json_object_end(j);
 }
 
-static void json_server(struct hw_json *j, const struct cli_server_info *s)
+static void json_server(struct hw_json *j, const struct server_info *s)
 {
     hw_json_key(j, "server");
     hw_json_object_begin(j);
@@ -353,43 +354,43 @@ static int print_json(const struct report *r)
 
 /* ---- the command ---- */
 
-static enum cli_exit examine(struct report *r, const struct info_options *o, const uint8_t *data)
+static enum cmd_exit examine(struct report *r, const struct info_options *o, const uint8_t *data)
 {
     int rc = ask(r);
     if (rc == 0 && !o->no_bench)
         rc = measure_all(r, o->duration_ns, data);
     if (rc)
-        return cli_fail(CLI_FAILED, "%s: %s; %s", r->link.address, strerror(-rc),
+        return cmd_fail(CMD_FAILED, "%s: %s; %s", r->link.address, strerror(-rc),
                         rpc_ep_reason(r->link.ep));
     if (!o->json) {
         print_text(r);
-        return CLI_DONE;
+        return CMD_DONE;
     }
     rc = print_json(r);
-    return rc ? cli_fail(CLI_FAILED, "cannot write the output: %s", strerror(-rc)) : CLI_DONE;
+    return rc ? cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc)) : CMD_DONE;
 }
 
-static enum cli_exit run(const void *values, const struct cli_operands *operands)
+static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
 {
     const struct info_options *o = values;
     struct report *r = calloc(1, sizeof(*r));
     uint8_t *data = calloc(1, STREAM_CHUNK);
-    enum cli_exit code = CLI_FAILED;
+    enum cmd_exit code = CMD_FAILED;
     if (r && data && hw_hist_init(&r->rtt) == 0) {
-        code = cli_link_open(&r->link, &o->connect, operands->count ? operands->items[0] : NULL);
-        if (code == CLI_DONE)
+        code = cmd_link_open(&r->link, &o->connect, operands->count ? operands->items[0] : NULL);
+        if (code == CMD_DONE)
             code = examine(r, o, data);
-        cli_link_close(&r->link);
+        cmd_link_close(&r->link);
         hw_hist_fini(&r->rtt);
     } else {
-        cli_fail(CLI_FAILED, "out of memory");
+        cmd_fail(CMD_FAILED, "out of memory");
     }
     free(data);
     free(r);
     return code;
 }
 
-const struct cli_command cli_info = {
+const struct cmd_command cmd_info = {
     .name = "info",
     .summary = "describe a server: versions, devices, round trip, bandwidth",
     .operands = "[ADDR]",

@@ -1,27 +1,27 @@
 /* hawser keygen - certificate, key and token for a server, in one go. */
-#include "cli/cli.h"
+#include "cli/commands.h"
 
-#include "rpc/security.h"
+#include "rpc/security/security.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 struct keygen_options {
-    struct cli_list names;
+    struct cmd_list names;
     uint64_t days;
 };
 
-static const struct cli_option options[] = {
+static const struct cmd_option options[] = {
     {.name = "name",
      .letter = 'n',
-     .kind = CLI_LIST,
+     .kind = CMD_LIST,
      .argument = "HOST",
      .offset = offsetof(struct keygen_options, names),
      .help = "host name or address that clients will use for the server\n"
              "(without it: this host's name, localhost, 127.0.0.1 and ::1)"},
     {.name = "days",
-     .kind = CLI_U64,
+     .kind = CMD_U64,
      .argument = "N",
      .offset = offsetof(struct keygen_options, days),
      .def = "825",
@@ -31,7 +31,7 @@ static const struct cli_option options[] = {
     {NULL},
 };
 
-static const struct cli_env environment[] = {
+static const struct cmd_env environment[] = {
     {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
     {NULL},
 };
@@ -50,12 +50,12 @@ static void print_result(const char *dir, const char *host, const char *fingerpr
            dir, dir, dir, fingerprint, dir, dir, dir, host, fingerprint);
 }
 
-static enum cli_exit run(const void *values, const struct cli_operands *operands)
+static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
 {
     const struct keygen_options *o = values;
     const char *dir = operands->items[0];
     char fingerprint[2 * RPC_FINGERPRINT_BYTES + 1], why[RPC_WHY_CHARS], node[256] = "localhost";
-    const char *names[CLI_LIST_MAX] = {node, "localhost", "127.0.0.1", "::1"};
+    const char *names[CMD_LIST_MAX] = {node, "localhost", "127.0.0.1", "::1"};
     size_t count = 4;
 
     if (gethostname(node, sizeof(node) - 1))
@@ -66,12 +66,12 @@ static enum cli_exit run(const void *values, const struct cli_operands *operands
             names[i] = o->names.items[i];
     }
     if (rpc_keygen(dir, names, count, (unsigned)o->days, fingerprint, why))
-        return cli_fail(CLI_FAILED, "keygen: %s", why);
+        return cmd_fail(CMD_FAILED, "keygen: %s", why);
     print_result(dir, names[0], fingerprint);
-    return CLI_DONE;
+    return CMD_DONE;
 }
 
-const struct cli_command cli_keygen = {
+const struct cmd_command cmd_keygen = {
     .name = "keygen",
     .summary = "make certificate, key and token for a server",
     .operands = "DIR",

@@ -1,11 +1,11 @@
 /* hawser kvctl - shows and sets the memory that groups of KV workers share. */
-#include "cli/cli.h"
+#include "cli/commands.h"
 
 #include "base/clock.h"
-#include "base/out.h"
+#include "base/report/out.h"
 #include "base/units.h"
+#include "page/broadcast/link.h"
 #include "page/limit.h"
-#include "page/link.h"
 #include "page/runtime.h"
 
 #include <errno.h>
@@ -24,10 +24,10 @@ struct kvctl_options {
     bool json;
 };
 
-static const struct cli_option options[] = {
+static const struct cmd_option options[] = {
     {.name = "interval",
      .letter = 'i',
-     .kind = CLI_DURATION,
+     .kind = CMD_DURATION,
      .argument = "TIME",
      .offset = offsetof(struct kvctl_options, interval_ns),
      .def = "1s",
@@ -36,19 +36,19 @@ static const struct cli_option options[] = {
      .help = "watch: time between two looks"},
     {.name = "count",
      .letter = 'n',
-     .kind = CLI_U64,
+     .kind = CMD_U64,
      .argument = "N",
      .offset = offsetof(struct kvctl_options, count),
      .help = "watch: stop after N looks; without it, at ^C"},
     {.name = "json",
      .letter = 'j',
-     .kind = CLI_FLAG,
+     .kind = CMD_FLAG,
      .offset = offsetof(struct kvctl_options, json),
      .help = "list, watch: one JSON object a look"},
     {NULL},
 };
 
-static const struct cli_env environment[] = {
+static const struct cmd_env environment[] = {
     {"HAWSER_RUNTIME_DIR", "folder of the groups [default: XDG_RUNTIME_DIR/hawser,\n"
                            "else /tmp/hawser-UID]"},
     {NULL},
@@ -83,20 +83,20 @@ static int by_name(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-static enum cli_exit find_groups(struct names *n)
+static enum cmd_exit find_groups(struct names *n)
 {
     char base[PAGE_PATH_CHARS];
     struct page_error why;
     if (page_runtime_base(NULL, base, &why))
-        return cli_fail(CLI_FAILED, "kvctl: %s", why.text);
+        return cmd_fail(CMD_FAILED, "kvctl: %s", why.text);
     int rc = page_runtime_each(base, add_name, n);
     if (rc)
-        return cli_fail(CLI_FAILED, "kvctl: cannot read %s: %s", base, strerror(-rc));
+        return cmd_fail(CMD_FAILED, "kvctl: cannot read %s: %s", base, strerror(-rc));
     qsort(n->names, n->count, sizeof n->names[0], by_name);
     if (n->only && n->count == 0)
-        return cli_fail(CLI_FAILED, "kvctl: there is no group '%s'; see hawser kvctl list",
+        return cmd_fail(CMD_FAILED, "kvctl: there is no group '%s'; see hawser kvctl list",
                         n->only);
-    return CLI_DONE;
+    return CMD_DONE;
 }
 
 struct group {
@@ -212,32 +212,32 @@ static int print_json(const struct names *n)
     return hw_json_finish(&j);
 }
 
-static enum cli_exit look(const struct kvctl_options *o, const char *only)
+static enum cmd_exit look(const struct kvctl_options *o, const char *only)
 {
     struct names *n = calloc(1, sizeof *n);
     if (!n)
-        return cli_fail(CLI_FAILED, "out of memory");
+        return cmd_fail(CMD_FAILED, "out of memory");
     n->only = only;
-    enum cli_exit code = find_groups(n);
-    int rc = code != CLI_DONE ? 0 : o->json ? print_json(n) : print_table(n);
+    enum cmd_exit code = find_groups(n);
+    int rc = code != CMD_DONE ? 0 : o->json ? print_json(n) : print_table(n);
     free(n);
-    return rc ? cli_fail(CLI_FAILED, "cannot write the output: %s", strerror(-rc)) : code;
+    return rc ? cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc)) : code;
 }
 
-static enum cli_exit watch(const struct kvctl_options *o, const char *only)
+static enum cmd_exit watch(const struct kvctl_options *o, const char *only)
 {
     struct sigaction action = {.sa_handler = on_signal};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     for (uint64_t i = 0; !interrupted; i++) {
-        enum cli_exit code = look(o, only);
-        if (code != CLI_DONE || fflush(stdout) || i + 1 == o->count)
+        enum cmd_exit code = look(o, only);
+        if (code != CMD_DONE || fflush(stdout) || i + 1 == o->count)
             return code;
         if (!o->json)
             putchar('\n');
         (void)poll(NULL, 0, (int)(o->interval_ns / HW_MS)); /* a signal ends it */
     }
-    return CLI_DONE;
+    return CMD_DONE;
 }
 
 /* ---- limit and trim ---- */
@@ -261,30 +261,30 @@ static uint64_t trim_workers(const struct group *g, size_t *silent)
             page_link_close(link);
         }
         if (rc)
-            cli_warn("kvctl: rank %u: %s", g->users[i].rank, why.text);
+            cmd_warn("kvctl: rank %u: %s", g->users[i].rank, why.text);
         freed += bytes;
         *silent += rc != 0;
     }
     return freed;
 }
 
-static enum cli_exit trim(const char *name)
+static enum cmd_exit trim(const char *name)
 {
     struct group g;
     struct page_error why;
     char text[HW_FORMAT_CHARS];
     size_t silent;
     if (open_group(&g, name, &why))
-        return cli_fail(CLI_FAILED, "kvctl: %s", why.text);
+        return cmd_fail(CMD_FAILED, "kvctl: %s", why.text);
     page_limit_ask_trim(g.limit);
     uint64_t freed = trim_workers(&g, &silent);
     printf("%s: %s given back by %zu workers\n", name, hw_format_size(text, freed),
            g.user_count - silent);
     page_limit_close(g.limit);
-    return silent ? CLI_FAILED : CLI_DONE;
+    return silent ? CMD_FAILED : CMD_DONE;
 }
 
-static enum cli_exit limit(const char *name, const char *size)
+static enum cmd_exit limit(const char *name, const char *size)
 {
     struct group g;
     struct page_error why;
@@ -292,9 +292,9 @@ static enum cli_exit limit(const char *name, const char *size)
     uint64_t bytes = 0;
     size_t silent;
     if (strcmp(size, "none") != 0 && (hw_parse_size(size, &bytes) || bytes == 0))
-        return cli_fail(CLI_USAGE, "kvctl: limit: '%s' is not a size such as 16GiB, or none", size);
+        return cmd_fail(CMD_USAGE, "kvctl: limit: '%s' is not a size such as 16GiB, or none", size);
     if (open_group(&g, name, &why))
-        return cli_fail(CLI_FAILED, "kvctl: %s", why.text);
+        return cmd_fail(CMD_FAILED, "kvctl: %s", why.text);
     page_limit_set(g.limit, bytes);
     if (page_limit_excess(g.limit))
         (void)trim_workers(&g, &silent);
@@ -305,12 +305,12 @@ static enum cli_exit limit(const char *name, const char *size)
                hw_format_size(over, excess));
     putchar('\n');
     page_limit_close(g.limit);
-    return CLI_DONE;
+    return CMD_DONE;
 }
 
 /* ---- the command ---- */
 
-static enum cli_exit run(const void *values, const struct cli_operands *operands)
+static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
 {
     const char *verb = operands->items[0];
     size_t count = operands->count - 1;
@@ -323,11 +323,11 @@ static enum cli_exit run(const void *values, const struct cli_operands *operands
         return trim(args[0]);
     if (strcmp(verb, "limit") == 0 && count == 2)
         return limit(args[0], args[1]);
-    return cli_fail(CLI_USAGE, "kvctl: use list [GROUP], limit GROUP SIZE|none, trim GROUP or"
+    return cmd_fail(CMD_USAGE, "kvctl: use list [GROUP], limit GROUP SIZE|none, trim GROUP or"
                                " watch [GROUP]; see hawser kvctl --help");
 }
 
-const struct cli_command cli_kvctl = {
+const struct cmd_command cmd_kvctl = {
     .name = "kvctl",
     .summary = "show and set the memory that groups of KV workers share",
     .operands = "list|limit|trim|watch [GROUP] [SIZE]",

@@ -1,15 +1,15 @@
 /* hawser kvd - the daemons of one rank of the key-value store. */
-#include "cli/cli.h"
+#include "cli/commands.h"
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "cli/kvmembers.h"
-#include "cli/kvranks.h"
-#include "cli/metrics.h"
-#include "kv/cpus.h"
-#include "kv/extents.h"
-#include "kv/host.h"
-#include "kv/store.h"
+#include "command/kvmembers.h"
+#include "command/kvranks.h"
+#include "kv/common/cpus.h"
+#include "kv/daemon/host.h"
+#include "kv/store/extents.h"
+#include "kv/store/store.h"
+#include "serve/metrics.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -21,8 +21,8 @@
 
 struct kvd_options {
     const char *socket;
-    struct cli_list peers;
-    struct cli_members_options members;
+    struct cmd_list peers;
+    struct cmd_members_options members;
     const char *rank;
     uint64_t daemons;
     uint64_t store_bytes, entries, value_max, max_clients, ring_bytes, heartbeat_ns;
@@ -34,57 +34,57 @@ struct kvd_options {
     uint64_t ready_fd;
 };
 
-static const struct cli_option options[] = {
+static const struct cmd_option options[] = {
     {.name = "socket",
      .letter = 's',
-     .kind = CLI_STRING,
+     .kind = CMD_STRING,
      .argument = "PATH",
      .offset = offsetof(struct kvd_options, socket),
      .def = "/tmp/hawser-kvd.sock",
      .help = "where local clients attach; only this user may"},
     {.name = "peers",
-     .kind = CLI_LIST,
+     .kind = CMD_LIST,
      .argument = "ADDR",
      .offset = offsetof(struct kvd_options, peers),
      .help = "the address of every rank, this one too, in order; each further\n"
              "daemon of a rank takes the next port, or PATH.1 and so on"},
     {.name = "rank",
-     .kind = CLI_STRING,
+     .kind = CMD_STRING,
      .argument = "N",
      .offset = offsetof(struct kvd_options, rank),
      .help = "which of --peers this is\n"
              "[default: what mpirun or srun says; 0]"},
     {.name = "members",
-     .kind = CLI_LIST,
+     .kind = CMD_LIST,
      .argument = "NAME=ADDR",
      .offset = offsetof(struct kvd_options, members.list),
      .help = "instead of --peers: the cluster's members, this one too, each with the\n"
              "address of its first daemon; blocks are divided among them"},
     {.name = "etcd",
-     .kind = CLI_LIST,
+     .kind = CMD_LIST,
      .argument = "URL",
      .offset = offsetof(struct kvd_options, members.etcd),
      .help = "instead of --members: register in etcd, at http://host:2379, and\n"
              "follow who else does; further ones are tried when the first fails"},
     {.name = "cluster",
-     .kind = CLI_STRING,
+     .kind = CMD_STRING,
      .argument = "NAME",
      .offset = offsetof(struct kvd_options, members.cluster),
      .def = "default",
      .help = "with --etcd: daemons of one name are one cluster"},
     {.name = "name",
-     .kind = CLI_STRING,
+     .kind = CMD_STRING,
      .argument = "NAME",
      .offset = offsetof(struct kvd_options, members.name),
      .help = "this member's name; no two of a cluster may have the same.  With\n"
              "--members also as the rank that mpirun or srun says"},
     {.name = "listen",
-     .kind = CLI_STRING,
+     .kind = CMD_STRING,
      .argument = "ADDR",
      .offset = offsetof(struct kvd_options, members.listen),
      .help = "with --etcd: where this member listens and the others reach it"},
     {.name = "member-ttl",
-     .kind = CLI_DURATION,
+     .kind = CMD_DURATION,
      .argument = "TIME",
      .offset = offsetof(struct kvd_options, members.ttl_ns),
      .def = "10s",
@@ -92,7 +92,7 @@ static const struct cli_option options[] = {
      .max = KV_MEMBER_TTL_MAX,
      .help = "with --etcd: a member that is not heard of for so long has left"},
     {.name = "daemons",
-     .kind = CLI_U64,
+     .kind = CMD_U64,
      .argument = "N",
      .offset = offsetof(struct kvd_options, daemons),
      .def = "1",
@@ -100,7 +100,7 @@ static const struct cli_option options[] = {
      .max = KV_DAEMONS_MAX,
      .help = "daemon threads; the keys are divided among them"},
     {.name = "store",
-     .kind = CLI_SIZE,
+     .kind = CMD_SIZE,
      .argument = "SIZE",
      .offset = offsetof(struct kvd_options, store_bytes),
      .def = "256MiB",
@@ -108,7 +108,7 @@ static const struct cli_option options[] = {
      .max = UINT64_C(1) << 46,
      .help = "values of each daemon; a put past it is FULL"},
     {.name = "entries",
-     .kind = CLI_U64,
+     .kind = CMD_U64,
      .argument = "N",
      .offset = offsetof(struct kvd_options, entries),
      .def = "1000000",
@@ -116,7 +116,7 @@ static const struct cli_option options[] = {
      .max = KV_STORE_ENTRIES_MAX,
      .help = "keys of each daemon; 64 bytes each once used"},
     {.name = "value-max",
-     .kind = CLI_SIZE,
+     .kind = CMD_SIZE,
      .argument = "SIZE",
      .offset = offsetof(struct kvd_options, value_max),
      .def = "64KiB",
@@ -124,7 +124,7 @@ static const struct cli_option options[] = {
      .max = KV_VALUE_MAX,
      .help = "a longer value is TOO_LARGE"},
     {.name = "blocks",
-     .kind = CLI_SIZE,
+     .kind = CMD_SIZE,
      .argument = "SIZE",
      .offset = offsetof(struct kvd_options, arena_bytes),
      .def = "0",
@@ -132,7 +132,7 @@ static const struct cli_option options[] = {
      .help = "room for blocks of up to 64MiB, of each daemon; 0: none.  Memory is taken\n"
              "as it is used.  Blocks are divided among ranks or members"},
     {.name = "block-entries",
-     .kind = CLI_U64,
+     .kind = CMD_U64,
      .argument = "N",
      .offset = offsetof(struct kvd_options, block_entries),
      .def = "65536",
@@ -140,7 +140,7 @@ static const struct cli_option options[] = {
      .max = KV_BLOCK_ENTRIES_MAX,
      .help = "blocks of each daemon; about 250 bytes each"},
     {.name = "copies",
-     .kind = CLI_U64,
+     .kind = CMD_U64,
      .argument = "N",
      .offset = offsetof(struct kvd_options, copies),
      .def = "1",
@@ -148,20 +148,20 @@ static const struct cli_option options[] = {
      .max = KV_COPIES_MAX,
      .help = "of each block, at as many ranks or members; the same for all of them"},
     {.name = "block-policy",
-     .kind = CLI_CHOICE,
+     .kind = CMD_CHOICE,
      .choices = kv_policy_names,
      .offset = offsetof(struct kvd_options, policy),
      .def = "s3fifo",
      .help = "which block goes when room is needed; see hawser kvreplay"},
     {.name = "tenant-max",
-     .kind = CLI_SIZE,
+     .kind = CMD_SIZE,
      .argument = "SIZE",
      .offset = offsetof(struct kvd_options, tenant_bytes),
      .def = "0",
      .max = KV_ARENA_MAX,
      .help = "blocks of one tenant at each daemon; 0: no limit but --blocks"},
     {.name = "lease",
-     .kind = CLI_DURATION,
+     .kind = CMD_DURATION,
      .argument = "TIME",
      .offset = offsetof(struct kvd_options, lease_ns),
      .def = "10s",
@@ -169,7 +169,7 @@ static const struct cli_option options[] = {
      .max = 3600 * HW_SEC,
      .help = "how long a reader keeps a block from being replaced, unless it renews"},
     {.name = "max-clients",
-     .kind = CLI_U64,
+     .kind = CMD_U64,
      .argument = "N",
      .offset = offsetof(struct kvd_options, max_clients),
      .def = "256",
@@ -177,19 +177,19 @@ static const struct cli_option options[] = {
      .max = KV_CLIENTS_MAX,
      .help = "attached at a time; the next is refused"},
     {.name = "flush",
-     .kind = CLI_CHOICE,
-     .choices = cli_flush_names,
+     .kind = CMD_CHOICE,
+     .choices = cmd_flush_names,
      .offset = offsetof(struct kvd_options, flush),
      .def = "adaptive",
      .help = "when messages to other ranks are written"},
     {.name = "wait",
-     .kind = CLI_CHOICE,
-     .choices = cli_wait_names,
+     .kind = CMD_CHOICE,
+     .choices = cmd_wait_names,
      .offset = offsetof(struct kvd_options, wait),
      .def = "adaptive",
      .help = "how an idle daemon waits"},
     {.name = "shm-ring",
-     .kind = CLI_SIZE,
+     .kind = CMD_SIZE,
      .argument = "SIZE",
      .offset = offsetof(struct kvd_options, ring_bytes),
      .def = "1MiB",
@@ -197,7 +197,7 @@ static const struct cli_option options[] = {
      .max = 16 << 20,
      .help = "ring of a shm: connection between ranks, each direction"},
     {.name = "heartbeat",
-     .kind = CLI_DURATION,
+     .kind = CMD_DURATION,
      .argument = "TIME",
      .offset = offsetof(struct kvd_options, heartbeat_ns),
      .def = "2s",
@@ -205,51 +205,51 @@ static const struct cli_option options[] = {
      .max = 3600 * HW_SEC,
      .help = "a rank that is silent for so long is lost"},
     {.name = "numa-isolate",
-     .kind = CLI_FLAG,
+     .kind = CMD_FLAG,
      .offset = offsetof(struct kvd_options, numa),
      .help = "pin each daemon to a core of one memory node"},
     {.name = "plain",
-     .kind = CLI_FLAG,
+     .kind = CMD_FLAG,
      .offset = offsetof(struct kvd_options, plain),
      .help = "without what makes a request cheaper: the reference of benchkv"},
     {.name = "cert",
-     .kind = CLI_STRING,
+     .kind = CMD_STRING,
      .argument = "FILE",
      .offset = offsetof(struct kvd_options, cert),
      .help = "TLS certificate (PEM) for other ranks; hawser keygen makes one"},
     {.name = "key",
-     .kind = CLI_STRING,
+     .kind = CMD_STRING,
      .argument = "FILE",
      .offset = offsetof(struct kvd_options, key),
      .help = "its private key (PEM, mode 0600)"},
     {.name = "ca",
-     .kind = CLI_STRING,
+     .kind = CMD_STRING,
      .argument = "FILE",
      .offset = offsetof(struct kvd_options, ca),
      .help = "other ranks' certificates must chain to this PEM file"},
     {.name = "fingerprint",
-     .kind = CLI_STRING,
+     .kind = CMD_STRING,
      .argument = "HEX",
      .offset = offsetof(struct kvd_options, fingerprint),
      .help = "or must have this SHA-256"},
     {.name = "token-file",
-     .kind = CLI_STRING,
+     .kind = CMD_STRING,
      .argument = "FILE",
      .offset = offsetof(struct kvd_options, token_file),
      .help = "ranks prove to each other that they know this token (mode 0600)"},
     {.name = "insecure",
-     .kind = CLI_FLAG,
+     .kind = CMD_FLAG,
      .offset = offsetof(struct kvd_options, insecure),
      .help = "listen beyond this host without TLS or token: whoever reaches\n"
              "the address may read and write every key"},
     {.name = "metrics",
-     .kind = CLI_STRING,
+     .kind = CMD_STRING,
      .argument = "ADDR",
      .offset = offsetof(struct kvd_options, metrics),
      .help = "serve counters over HTTP at host:port of this host: / as text,\n"
              "/metrics for Prometheus, /json"},
     {.name = "ready-fd",
-     .kind = CLI_U64,
+     .kind = CMD_U64,
      .argument = "FD",
      .offset = offsetof(struct kvd_options, ready_fd),
      .min = 3,
@@ -258,8 +258,8 @@ static const struct cli_option options[] = {
     {NULL},
 };
 
-static const struct cli_env environment[] = {
-    CLI_RANK_ENV,
+static const struct cmd_env environment[] = {
+    CMD_RANK_ENV,
     {"VENUS_SOCKET_BUFFER_BYTES", "kernel buffer of a TCP socket, each way [default: 4MiB]"},
     {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
     {"VENUS_LOG_CATEGORIES", "levels by category: KV=INFO,NET=DEBUG"},
@@ -278,7 +278,7 @@ struct kvd {
     uint32_t rank, ranks;
     struct rpc_addr addrs[KV_RANKS_MAX];
     struct rpc_security listen, dial;
-    struct cli_members members;
+    struct cmd_members members;
     struct metrics *metrics;
     struct unit units[KV_DAEMONS_MAX];
     uint32_t unit_count;
@@ -287,51 +287,51 @@ struct kvd {
 /* ---- checks ---- */
 
 /* A cluster of members: this one is the only rank, as far as small values go. */
-static enum cli_exit check_member(struct kvd *k)
+static enum cmd_exit check_member(struct kvd *k)
 {
     char why[RPC_WHY_CHARS];
     if (k->o->peers.count)
-        return cli_fail(CLI_USAGE, "kvd: --peers is for ranks; a cluster has members instead");
+        return cmd_fail(CMD_USAGE, "kvd: --peers is for ranks; a cluster has members instead");
     k->rank = 0;
     k->ranks = 1;
     k->addrs[0] = k->members.listen;
     if (rpc_security_check_listen(&k->listen, &k->addrs[0], k->o->insecure, why))
-        return cli_fail(CLI_REFUSED, "kvd: %s", why);
-    return CLI_DONE;
+        return cmd_fail(CMD_REFUSED, "kvd: %s", why);
+    return CMD_DONE;
 }
 
-static enum cli_exit check_addresses(struct kvd *k)
+static enum cmd_exit check_addresses(struct kvd *k)
 {
     char why[RPC_WHY_CHARS];
-    enum cli_exit code = cli_members_check(&k->o->members, &k->members);
-    if (code != CLI_DONE || k->members.name[0])
-        return code == CLI_DONE ? check_member(k) : code;
+    enum cmd_exit code = cmd_members_check(&k->o->members, &k->members);
+    if (code != CMD_DONE || k->members.name[0])
+        return code == CMD_DONE ? check_member(k) : code;
     k->ranks = k->o->peers.count ? (uint32_t)k->o->peers.count : 1;
     for (uint32_t i = 0; i < k->o->peers.count; i++)
         if (rpc_addr_parse(k->o->peers.items[i], &k->addrs[i], why))
-            return cli_fail(CLI_USAGE, "kvd: --peers: %s", why);
+            return cmd_fail(CMD_USAGE, "kvd: --peers: %s", why);
     if (k->rank >= k->ranks)
-        return cli_fail(CLI_USAGE, "kvd: rank %u of %u: --peers names too few", k->rank, k->ranks);
+        return cmd_fail(CMD_USAGE, "kvd: rank %u of %u: --peers names too few", k->rank, k->ranks);
     if (k->ranks == 1)
-        return CLI_DONE;
+        return CMD_DONE;
     if (rpc_security_check_listen(&k->listen, &k->addrs[k->rank], k->o->insecure, why))
-        return cli_fail(CLI_REFUSED, "kvd: %s", why);
-    return CLI_DONE;
+        return cmd_fail(CMD_REFUSED, "kvd: %s", why);
+    return CMD_DONE;
 }
 
-static enum cli_exit check_all(struct kvd *k)
+static enum cmd_exit check_all(struct kvd *k)
 {
     char why[RPC_WHY_CHARS];
     const struct kvd_options *o = k->o;
     if (!o->cert != !o->key)
-        return cli_fail(CLI_USAGE, "kvd: --cert and --key go together");
+        return cmd_fail(CMD_USAGE, "kvd: --cert and --key go together");
     struct rpc_security_files listen = {
         .certificate = o->cert, .key = o->key, .token_file = o->token_file};
     struct rpc_security_files dial = {
         .ca = o->ca, .fingerprint = o->fingerprint, .token_file = o->token_file};
     if (rpc_security_load(&k->listen, &listen, true, why) ||
         rpc_security_load(&k->dial, &dial, false, why))
-        return cli_fail(CLI_FAILED, "kvd: %s", why);
+        return cmd_fail(CMD_FAILED, "kvd: %s", why);
     return check_addresses(k);
 }
 
@@ -341,12 +341,12 @@ static void *unit_main(void *user)
 {
     struct unit *u = user;
     if (u->cpu >= 0 && kv_cpus_pin((uint32_t)u->cpu))
-        cli_warn("kvd: cannot run on core %d: %s", u->cpu, strerror(errno));
+        cmd_warn("kvd: cannot run on core %d: %s", u->cpu, strerror(errno));
     kv_host_run(u->host);
     return NULL;
 }
 
-static enum cli_exit create_unit(struct kvd *k, uint32_t index)
+static enum cmd_exit create_unit(struct kvd *k, uint32_t index)
 {
     const struct kvd_options *o = k->o;
     struct kv_host_options host = {
@@ -377,9 +377,9 @@ static enum cli_exit create_unit(struct kvd *k, uint32_t index)
     };
     char why[RPC_WHY_CHARS];
     if (kv_host_create(&host, &k->units[index].host, why))
-        return cli_fail(CLI_FAILED, "kvd: %s", why);
+        return cmd_fail(CMD_FAILED, "kvd: %s", why);
     k->unit_count++;
-    return CLI_DONE;
+    return CMD_DONE;
 }
 
 static void place_units(struct kvd *k)
@@ -396,7 +396,7 @@ static struct kvd *stoppable; /* for the signal handler; set before it is instal
 static void on_signal(int number)
 {
     (void)number;
-    cli_members_stop(&stoppable->members);
+    cmd_members_stop(&stoppable->members);
     for (uint32_t i = 0; i < stoppable->unit_count; i++)
         kv_host_stop(stoppable->units[i].host);
 }
@@ -409,20 +409,20 @@ static void catch_signals(struct kvd *k)
     sigaction(SIGTERM, &action, NULL);
 }
 
-static enum cli_exit start_metrics(struct kvd *k)
+static enum cmd_exit start_metrics(struct kvd *k)
 {
     char why[RPC_WHY_CHARS];
     struct rpc_addr addr;
     if (!k->o->metrics)
-        return CLI_DONE;
+        return CMD_DONE;
     if (rpc_addr_parse(k->o->metrics, &addr, why) || addr.scheme != RPC_SCHEME_TCP)
-        return cli_fail(CLI_USAGE, "kvd: --metrics: '%s' is not host:port", k->o->metrics);
+        return cmd_fail(CMD_USAGE, "kvd: --metrics: '%s' is not host:port", k->o->metrics);
     if (!rpc_addr_is_local(&addr) && !k->o->insecure)
-        return cli_fail(CLI_REFUSED, "kvd: --metrics: %s is not on this host", k->o->metrics);
+        return cmd_fail(CMD_REFUSED, "kvd: --metrics: %s is not on this host", k->o->metrics);
     if (metrics_start(&addr, &k->metrics, &addr.port, why))
-        return cli_fail(CLI_FAILED, "kvd: %s", why);
+        return cmd_fail(CMD_FAILED, "kvd: %s", why);
     printf("metrics on http://%s:%u/\n", addr.host, addr.port);
-    return CLI_DONE;
+    return CMD_DONE;
 }
 
 /* From the members' thread, or before it starts. */
@@ -435,7 +435,7 @@ static void on_view(void *user, const struct kv_view *view)
                     (unsigned long long)view->epoch);
 }
 
-static enum cli_exit say_ready(const struct kvd *k)
+static enum cmd_exit say_ready(const struct kvd *k)
 {
     bool member = k->members.name[0] != '\0';
     printf("attach at %s, ", k->o->socket);
@@ -448,21 +448,21 @@ static enum cli_exit say_ready(const struct kvd *k)
         printf("%s%s", i ? ", " : ", listening on ", kv_host_address(k->units[i].host));
     printf("\n");
     if (fflush(stdout))
-        return cli_fail(CLI_FAILED, "cannot write the output: %s", strerror(errno));
+        return cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(errno));
     int fd = (int)k->o->ready_fd;
     if (fd && (write(fd, "ready\n", 6) != 6 || close(fd)))
-        return cli_fail(CLI_FAILED, "kvd: --ready-fd %d: %s", fd, strerror(errno));
-    return CLI_DONE;
+        return cmd_fail(CMD_FAILED, "kvd: --ready-fd %d: %s", fd, strerror(errno));
+    return CMD_DONE;
 }
 
-static enum cli_exit serve(struct kvd *k)
+static enum cmd_exit serve(struct kvd *k)
 {
-    enum cli_exit code = check_all(k);
-    for (uint32_t i = 0; i < k->o->daemons && code == CLI_DONE; i++)
+    enum cmd_exit code = check_all(k);
+    for (uint32_t i = 0; i < k->o->daemons && code == CMD_DONE; i++)
         code = create_unit(k, i);
-    if (code == CLI_DONE)
+    if (code == CMD_DONE)
         code = start_metrics(k);
-    if (code != CLI_DONE)
+    if (code != CMD_DONE)
         return code;
     place_units(k);
     catch_signals(k);
@@ -471,14 +471,14 @@ static enum cli_exit serve(struct kvd *k)
         u->started = pthread_create(&u->thread, NULL, unit_main, u) == 0;
         if (!u->started) {
             on_signal(0);
-            code = cli_fail(CLI_FAILED, "kvd: cannot start a thread");
+            code = cmd_fail(CMD_FAILED, "kvd: cannot start a thread");
         }
     }
-    if (code == CLI_DONE && k->members.name[0])
-        code = cli_members_start(&k->members, on_view, k);
-    if (code == CLI_DONE && !k->members.stopping)
+    if (code == CMD_DONE && k->members.name[0])
+        code = cmd_members_start(&k->members, on_view, k);
+    if (code == CMD_DONE && !k->members.stopping)
         code = say_ready(k);
-    if (code != CLI_DONE)
+    if (code != CMD_DONE)
         on_signal(0);
     for (uint32_t i = 0; i < k->unit_count; i++)
         if (k->units[i].started)
@@ -488,17 +488,17 @@ static enum cli_exit serve(struct kvd *k)
     return code;
 }
 
-static enum cli_exit run(const void *values, const struct cli_operands *operands)
+static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
 {
     (void)operands;
     struct kvd *k = calloc(1, sizeof(*k));
     if (!k)
-        return cli_fail(CLI_FAILED, "out of memory");
+        return cmd_fail(CMD_FAILED, "out of memory");
     k->o = values;
-    enum cli_exit code = cli_rank("kvd", k->o->rank, &k->rank);
-    if (code == CLI_DONE)
+    enum cmd_exit code = cmd_rank("kvd", k->o->rank, &k->rank);
+    if (code == CMD_DONE)
         code = serve(k);
-    cli_members_fini(&k->members);
+    cmd_members_fini(&k->members);
     for (uint32_t i = 0; i < k->unit_count; i++)
         kv_host_destroy(k->units[i].host);
     metrics_stop(k->metrics);
@@ -508,7 +508,7 @@ static enum cli_exit run(const void *values, const struct cli_operands *operands
     return code;
 }
 
-const struct cli_command cli_kvd = {
+const struct cmd_command cmd_kvd = {
     .name = "kvd",
     .summary = "run the key-value store's daemons of this rank",
     .operands = "",

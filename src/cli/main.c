@@ -1,11 +1,13 @@
 /* hawser - one program, one file a subcommand; this one lists them. */
-#include "cli/cli.h"
+#include "cli/commands.h"
 
-#include "base/bench.h"
 #include "base/log.h"
+#include "base/report/bench.h"
+#include "bench/bench.h"
 #include "rpc/rpc.h"
+#include "serve/serve.h"
 #ifdef HAWSER_UCX
-#include "rpc/ucx.h"
+#include "rpc/transport/ucx.h"
 #endif
 
 #include <errno.h>
@@ -17,34 +19,34 @@
 
 struct entry {
     const char *name;
-    const struct cli_command *command;
+    const struct cmd_command *command;
 };
 
 static const struct entry commands[] = {
-    {"serve", &cli_serve},
-    {"info", &cli_info},
-    {"keygen", &cli_keygen},
-    {"run", &cli_run_program},
-    {"bench-rpc", &cli_bench_rpc},
-    {"bench-vulkan", &cli_bench_vulkan},
-    {"bench-ipc", &cli_bench_ipc},
-    {"kvctl", &cli_kvctl},
-    {"kvd", &cli_kvd},
-    {"kvreplay", &cli_kvreplay},
-    {"kvscale", &cli_kvscale},
-    {"benchkv", &cli_benchkv},
-    {"bench-blocks", &cli_bench_blocks},
-    {"pingpong", &cli_pingpong},
-    {"model", &cli_model},
-    {"llm", &cli_llm},
-    {"experiment", &cli_experiment},
-    {"bench-llm", &cli_bench_llm},
+    {"serve", &cmd_serve},
+    {"info", &cmd_info},
+    {"keygen", &cmd_keygen},
+    {"run", &cmd_run_program},
+    {"bench-rpc", &cmd_bench_rpc},
+    {"bench-vulkan", &cmd_bench_vulkan},
+    {"bench-ipc", &cmd_bench_ipc},
+    {"kvctl", &cmd_kvctl},
+    {"kvd", &cmd_kvd},
+    {"kvreplay", &cmd_kvreplay},
+    {"kvscale", &cmd_kvscale},
+    {"benchkv", &cmd_benchkv},
+    {"bench-blocks", &cmd_bench_blocks},
+    {"pingpong", &cmd_pingpong},
+    {"model", &cmd_model},
+    {"llm", &cmd_llm},
+    {"experiment", &cmd_experiment},
+    {"bench-llm", &cmd_bench_llm},
     {NULL, NULL},
 };
 
 static char **process_argv;
 
-char **cli_argv(void)
+char **cmd_argv(void)
 {
     return process_argv;
 }
@@ -61,34 +63,34 @@ static void print_commands(FILE *out)
           out);
 }
 
-static enum cli_exit print_version(void)
+static enum cmd_exit print_version(void)
 {
     printf("hawser %s (commit %s, protocol %d to %d)\n", HAWSER_VERSION, hw_bench_commit(),
            RPC_VERSION_MIN, RPC_VERSION_MAX);
-    return CLI_DONE;
+    return CMD_DONE;
 }
 
-static enum cli_exit dispatch(int argc, char **argv)
+static enum cmd_exit dispatch(int argc, char **argv)
 {
     if (argc < 2) {
         print_commands(stderr);
-        return CLI_USAGE;
+        return CMD_USAGE;
     }
     const char *name = argv[1];
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
         return print_version();
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         print_commands(stdout);
-        return CLI_DONE;
+        return CMD_DONE;
     }
     for (const struct entry *e = commands; e->name; e++) {
         if (strcmp(e->name, name) == 0)
-            return cli_run(e->command, argc - 1, argv + 1);
+            return cmd_run(e->command, argc - 1, argv + 1);
     }
     if (name[0] == '-')
-        return cli_fail(CLI_USAGE, "unknown option %s; see hawser --help", name);
-    const char *near = cli_nearest(name, commands, sizeof(commands[0]));
-    return cli_fail(CLI_USAGE, "unknown command '%s'%s%s%s; see hawser --help", name,
+        return cmd_fail(CMD_USAGE, "unknown option %s; see hawser --help", name);
+    const char *near = cmd_nearest(name, commands, sizeof(commands[0]));
+    return cmd_fail(CMD_USAGE, "unknown command '%s'%s%s%s; see hawser --help", name,
                     near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
 }
 
@@ -101,18 +103,18 @@ static void open_standard_files(void)
             continue;
         int opened = open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);
         if (opened != fd)
-            _exit(CLI_FAILED);
+            _exit(CMD_FAILED);
     }
 }
 
 /* A full disk or a closed pipe must not end in success. */
-static enum cli_exit finish_output(enum cli_exit code)
+static enum cmd_exit finish_output(enum cmd_exit code)
 {
     bool failed_before = ferror(stdout);
     bool failed_now = fflush(stdout) || close(STDOUT_FILENO);
     const char *cause = failed_now ? strerror(errno) : "an earlier write failed";
-    if ((failed_before || failed_now) && code == CLI_DONE)
-        return cli_fail(CLI_FAILED, "cannot write the output: %s", cause);
+    if ((failed_before || failed_now) && code == CMD_DONE)
+        return cmd_fail(CMD_FAILED, "cannot write the output: %s", cause);
     return code;
 }
 
@@ -127,6 +129,6 @@ int main(int argc, char **argv)
 #endif
     /* A reader that goes away is a failed write, told like any other, not a silent death. */
     signal(SIGPIPE, SIG_IGN);
-    enum cli_exit code = dispatch(argc, argv);
+    enum cmd_exit code = dispatch(argc, argv);
     return (int)finish_output(code);
 }

@@ -1,11 +1,11 @@
 /* hawser model - describes a model file, or makes one with random weights. */
-#include "cli/cli.h"
+#include "cli/commands.h"
 
-#include "base/out.h"
-#include "base/progress.h"
+#include "base/report/out.h"
+#include "base/report/progress.h"
 #include "base/units.h"
-#include "llm/synth.h"
-#include "llm/vocab.h"
+#include "llm/model/synth.h"
+#include "llm/tokenizer/vocab.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -28,30 +28,30 @@ _Static_assert(ARRAY_LEN(arch_choices) == LLM_ARCHS + 1, "in the order of enum l
 
 #define SHAPE(option, member, most, text)                                                          \
     {                                                                                              \
-        .name = option, .kind = CLI_U64, .argument = "N",                                          \
+        .name = option, .kind = CMD_U64, .argument = "N",                                          \
         .offset = offsetof(struct model_options, member), .max = most, .help = "synth: " text      \
     }
 
-static const struct cli_option options[] = {
+static const struct cmd_option options[] = {
     {.name = "json",
      .letter = 'j',
-     .kind = CLI_FLAG,
+     .kind = CMD_FLAG,
      .offset = offsetof(struct model_options, json),
      .help = "info: one JSON object"},
     {.name = "tokenizer",
-     .kind = CLI_STRING,
+     .kind = CMD_STRING,
      .argument = "FILE",
      .offset = offsetof(struct model_options, tokenizer),
      .help = "info: tokenizer.bin of a model in llama2.c's format"},
     {.name = "arch",
      .letter = 'a',
-     .kind = CLI_CHOICE,
+     .kind = CMD_CHOICE,
      .offset = offsetof(struct model_options, arch),
      .def = "llama",
      .choices = arch_choices,
      .help = "synth: architecture"},
     {.name = "like",
-     .kind = CLI_STRING,
+     .kind = CMD_STRING,
      .argument = "SIZE",
      .offset = offsetof(struct model_options, like),
      .help = "synth: shape of a published model: gptj 6b; gpt2 124m, 1.5b;\n"
@@ -66,28 +66,28 @@ static const struct cli_option options[] = {
     SHAPE("context", context, LLM_CONTEXT_MAX, "positions [default: 2048]"),
     {.name = "type",
      .letter = 't',
-     .kind = CLI_STRING,
+     .kind = CMD_STRING,
      .argument = "TYPE",
      .offset = offsetof(struct model_options, type),
      .def = "F16",
      .help = "synth: of the matrices: F32, F16, BF16, Q8_0, Q4_0, Q4_K or Q6_K"},
     {.name = "seed",
      .letter = 's',
-     .kind = CLI_U64,
+     .kind = CMD_U64,
      .argument = "N",
      .offset = offsetof(struct model_options, seed),
      .def = "1",
      .help = "synth: the same seed gives the same file on every machine"},
     {.name = "output",
      .letter = 'o',
-     .kind = CLI_STRING,
+     .kind = CMD_STRING,
      .argument = "FILE",
      .offset = offsetof(struct model_options, output),
      .help = "synth: where to"},
     {NULL},
 };
 
-static const struct cli_env environment[] = {
+static const struct cmd_env environment[] = {
     {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
     {NULL},
 };
@@ -151,12 +151,12 @@ static void print_shape(const struct llm_config *c)
         printf("positions    learned\n");
 }
 
-static enum cli_exit print_types(const struct summary *summary)
+static enum cmd_exit print_types(const struct summary *summary)
 {
     char text[HW_FORMAT_CHARS];
     struct hw_table *table = hw_table_create();
     if (!table)
-        return cli_fail(CLI_FAILED, "out of memory");
+        return cmd_fail(CMD_FAILED, "out of memory");
     hw_table_column(table, "type", HW_LEFT);
     hw_table_column(table, "tensors", HW_RIGHT);
     hw_table_column(table, "values", HW_RIGHT);
@@ -170,10 +170,10 @@ static enum cli_exit print_types(const struct summary *summary)
     }
     int err = hw_table_print(table, stdout);
     hw_table_destroy(table);
-    return err ? cli_fail(CLI_FAILED, "cannot write the output: %s", strerror(-err)) : CLI_DONE;
+    return err ? cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-err)) : CMD_DONE;
 }
 
-static enum cli_exit print_info(const struct llm_file *file, const char *path,
+static enum cmd_exit print_info(const struct llm_file *file, const char *path,
                                 const struct summary *summary, const char *tokenizer)
 {
     const struct llm_config *c = llm_file_config(file);
@@ -226,7 +226,7 @@ static void json_shape(struct hw_json *json, const struct llm_config *c)
     json_flag(json, "tied_output", c->tied_output);
 }
 
-static enum cli_exit json_info(const struct llm_file *file, const struct summary *summary,
+static enum cmd_exit json_info(const struct llm_file *file, const struct summary *summary,
                                const char *tokenizer)
 {
     const struct llm_config *c = llm_file_config(file);
@@ -256,7 +256,7 @@ static enum cli_exit json_info(const struct llm_file *file, const struct summary
     hw_json_object_end(&json);
     hw_json_object_end(&json);
     int err = hw_json_finish(&json);
-    return err ? cli_fail(CLI_FAILED, "cannot write the output: %s", strerror(-err)) : CLI_DONE;
+    return err ? cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-err)) : CMD_DONE;
 }
 
 /* A file whose vocabulary cannot be used still runs, on token numbers: a description, no failure.
@@ -277,15 +277,15 @@ static int describe_tokenizer(const struct llm_file *file, const char *path,
     return 0;
 }
 
-static enum cli_exit info(const struct model_options *o, const char *path)
+static enum cmd_exit info(const struct model_options *o, const char *path)
 {
     char why[LLM_WHY_CHARS];
     struct llm_file *file;
     if (llm_file_open(path, &file, why))
-        return cli_fail(CLI_FAILED, "%s", why);
-    enum cli_exit code;
+        return cmd_fail(CMD_FAILED, "%s", why);
+    enum cmd_exit code;
     if (describe_tokenizer(file, o->tokenizer, why)) {
-        code = cli_fail(CLI_FAILED, "%s: %s", path, why);
+        code = cmd_fail(CMD_FAILED, "%s: %s", path, why);
     } else {
         struct summary summary = summarise(file);
         code = o->json ? json_info(file, &summary, why) : print_info(file, path, &summary, why);
@@ -296,7 +296,7 @@ static enum cli_exit info(const struct model_options *o, const char *path)
 
 /* ---- synth ---- */
 
-static enum cli_exit unknown_like(enum llm_arch arch, const char *like)
+static enum cmd_exit unknown_like(enum llm_arch arch, const char *like)
 {
     char known[128] = "";
     const char *name;
@@ -304,7 +304,7 @@ static enum cli_exit unknown_like(enum llm_arch arch, const char *like)
         size_t used = strlen(known);
         snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "", name);
     }
-    return cli_fail(CLI_USAGE, "model synth: no %s is known as '%s'; there are %s",
+    return cmd_fail(CMD_USAGE, "model synth: no %s is known as '%s'; there are %s",
                     llm_arch_name(arch), like, known);
 }
 
@@ -338,21 +338,21 @@ static void draw_progress(void *user, uint64_t done, uint64_t total)
     hw_progress_update(user, done);
 }
 
-static enum cli_exit synth(const struct model_options *o)
+static enum cmd_exit synth(const struct model_options *o)
 {
     char why[LLM_WHY_CHARS], size[HW_FORMAT_CHARS];
     struct llm_synth s = {.config = {.arch = (enum llm_arch)o->arch}, .seed = o->seed};
     if (!o->output)
-        return cli_fail(CLI_USAGE, "model synth: -o FILE is missing");
+        return cmd_fail(CMD_USAGE, "model synth: -o FILE is missing");
     if (!llm_dtype_parse(o->type, &s.dtype))
-        return cli_fail(CLI_USAGE,
+        return cmd_fail(CMD_USAGE,
                         "model synth: --type %s is not known; F32, F16, BF16, Q8_0, "
                         "Q4_0, Q4_K and Q6_K are",
                         o->type);
     if (o->like && !llm_synth_like(s.config.arch, o->like, &s.config))
         return unknown_like(s.config.arch, o->like);
     if (!o->like && !(o->layers && o->width && o->heads))
-        return cli_fail(CLI_USAGE, "model synth: give --like, or --layers, --width and --heads");
+        return cmd_fail(CMD_USAGE, "model synth: give --like, or --layers, --width and --heads");
     override_shape(o, &s.config);
     struct hw_progress progress;
     hw_progress_begin(&progress, "writing", llm_synth_bytes(&s));
@@ -361,23 +361,23 @@ static enum cli_exit synth(const struct model_options *o)
     int err = llm_synth_write(&s, o->output, why);
     hw_progress_end(&progress);
     if (err)
-        return cli_fail(err == -EINVAL ? CLI_USAGE : CLI_FAILED, "model synth: %s", why);
+        return cmd_fail(err == -EINVAL ? CMD_USAGE : CMD_FAILED, "model synth: %s", why);
     printf("made %s: %s, %s of %s\n", o->output, llm_arch_name(s.config.arch),
            hw_format_size(size, llm_synth_bytes(&s)), llm_dtype_name(s.dtype));
-    return CLI_DONE;
+    return CMD_DONE;
 }
 
-static enum cli_exit run(const void *values, const struct cli_operands *operands)
+static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
 {
     const char *verb = operands->items[0];
     if (strcmp(verb, "info") == 0 && operands->count == 2)
         return info(values, operands->items[1]);
     if (strcmp(verb, "synth") == 0 && operands->count == 1)
         return synth(values);
-    return cli_fail(CLI_USAGE, "model: use info FILE or synth -o FILE; see hawser model --help");
+    return cmd_fail(CMD_USAGE, "model: use info FILE or synth -o FILE; see hawser model --help");
 }
 
-const struct cli_command cli_model = {
+const struct cmd_command cmd_model = {
     .name = "model",
     .summary = "describe a model file, or make one with random weights",
     .operands = "info|synth [FILE]",

@@ -1,7 +1,8 @@
 /* hawser run - a program whose Vulkan devices are those of servers. */
-#include "cli/connect.h"
+#include "cli/commands.h"
+#include "command/connect.h"
 
-#include "cli/manifest.h"
+#include "command/manifest.h"
 #include "rpc/servers.h"
 #include "venus/common/protocol.h"
 
@@ -12,27 +13,27 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SERVERS_CHARS = CLI_LIST_MAX * (RPC_ADDR_HOST_CHARS + 16) };
+enum { SERVERS_CHARS = CMD_LIST_MAX * (RPC_ADDR_HOST_CHARS + 16) };
 
 struct run_options {
-    struct cli_list servers;
-    struct cli_connect_options connect;
+    struct cmd_list servers;
+    struct cmd_connect_options connect;
 };
 
-static const struct cli_option options[] = {
+static const struct cmd_option options[] = {
     {.name = "servers",
      .letter = 's',
-     .kind = CLI_LIST,
+     .kind = CMD_LIST,
      .argument = "ADDR",
      .offset = offsetof(struct run_options, servers),
      .help = "whose GPUs the program shall see: host:port, unix:/path, shm:/path\n"
              "(without it: VENUS_SERVERS, VENUS_SERVER_HOST, else 127.0.0.1:28100)"},
-    CLI_CONNECT_OPTIONS(struct run_options, connect),
+    CMD_CONNECT_OPTIONS(struct run_options, connect),
     {NULL},
 };
 
-static const struct cli_env environment[] = {
-    CLI_CONNECT_ENV,
+static const struct cmd_env environment[] = {
+    CMD_CONNECT_ENV,
     {"HAWSER_ICD", "the driver's manifest, where it is not beside this program"},
     {"VENUS_HOST_VISIBLE_DEVICE_MEMORY", "1: offer GPU memory that programs can map"},
     {"VENUS_SYNC", "1: wait for every command; slow, for looking for faults"},
@@ -41,48 +42,48 @@ static const struct cli_env environment[] = {
 };
 
 /* Shakes hands with one server and adds its address to the list. */
-static enum cli_exit try_server(const struct run_options *o, const char *operand,
+static enum cmd_exit try_server(const struct run_options *o, const char *operand,
                                 char servers[SERVERS_CHARS])
 {
-    struct cli_link link;
-    enum cli_exit code = cli_link_open(&link, &o->connect, operand);
-    if (code != CLI_DONE)
+    struct cmd_link link;
+    enum cmd_exit code = cmd_link_open(&link, &o->connect, operand);
+    if (code != CMD_DONE)
         return code;
     uint32_t spoken = rpc_ep_peer_capabilities(link.ep) & VN_CAPABILITY_PROTOCOL;
     if (spoken != VN_PROTOCOL) {
-        cli_link_close(&link);
-        return cli_fail(CLI_REFUSED,
+        cmd_link_close(&link);
+        return cmd_fail(CMD_REFUSED,
                         "%s speaks version %u of the Vulkan protocol (0: none), this side version "
                         "%u; use the same release of hawser at both ends",
                         link.address, spoken, VN_PROTOCOL);
     }
     size_t at = strlen(servers);
     snprintf(servers + at, SERVERS_CHARS - at, "%s%s", at ? "," : "", link.address);
-    cli_link_close(&link);
-    return CLI_DONE;
+    cmd_link_close(&link);
+    return CMD_DONE;
 }
 
-static enum cli_exit try_list(const struct run_options *o, const char *list,
+static enum cmd_exit try_list(const struct run_options *o, const char *list,
                               char servers[SERVERS_CHARS])
 {
     char text[RPC_SERVER_CHARS];
-    enum cli_exit code = CLI_DONE;
+    enum cmd_exit code = CMD_DONE;
     size_t count = 0;
-    while (code == CLI_DONE && rpc_servers_next(&list, text)) {
-        if (++count > CLI_LIST_MAX)
-            return cli_fail(CLI_USAGE, "run: VENUS_SERVERS names more than %d servers",
-                            CLI_LIST_MAX);
+    while (code == CMD_DONE && rpc_servers_next(&list, text)) {
+        if (++count > CMD_LIST_MAX)
+            return cmd_fail(CMD_USAGE, "run: VENUS_SERVERS names more than %d servers",
+                            CMD_LIST_MAX);
         code = try_server(o, text, servers);
     }
     return code;
 }
 
-static enum cli_exit try_servers(const struct run_options *o, char servers[SERVERS_CHARS])
+static enum cmd_exit try_servers(const struct run_options *o, char servers[SERVERS_CHARS])
 {
     char buf[RPC_SERVER_CHARS];
-    enum cli_exit code = CLI_DONE;
+    enum cmd_exit code = CMD_DONE;
     servers[0] = '\0';
-    for (size_t i = 0; code == CLI_DONE && i < o->servers.count; i++)
+    for (size_t i = 0; code == CMD_DONE && i < o->servers.count; i++)
         code = try_server(o, o->servers.items[i], servers);
     if (o->servers.count > 0)
         return code;
@@ -97,25 +98,25 @@ static void set_path(const char *name, const char *path)
         setenv(name, realpath(path, absolute) ? absolute : path, 1);
 }
 
-static enum cli_exit start(char **program)
+static enum cmd_exit start(char **program)
 {
     signal(SIGPIPE, SIG_DFL); /* ours to ignore, not the program's */
     execvp(program[0], program);
-    return cli_fail(CLI_FAILED, "run: cannot start %s: %s", program[0], strerror(errno));
+    return cmd_fail(CMD_FAILED, "run: cannot start %s: %s", program[0], strerror(errno));
 }
 
-static enum cli_exit run(const void *values, const struct cli_operands *operands)
+static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
 {
     const struct run_options *o = values;
     char manifest[PATH_MAX], servers[SERVERS_CHARS];
-    if (!cli_find_manifest(manifest))
-        return cli_fail(CLI_FAILED, "run: the driver's manifest, hawser_icd.json, is not where "
+    if (!cmd_find_manifest(manifest))
+        return cmd_fail(CMD_FAILED, "run: the driver's manifest, hawser_icd.json, is not where "
                                     "this program was built or installed; set HAWSER_ICD to its "
                                     "path");
-    enum cli_exit code = try_servers(o, servers);
-    if (code != CLI_DONE)
+    enum cmd_exit code = try_servers(o, servers);
+    if (code != CMD_DONE)
         return code;
-    cli_use_manifest(manifest);
+    cmd_use_manifest(manifest);
     setenv("VENUS_SERVERS", servers, 1);
     set_path("VENUS_TLS_CA", o->connect.ca);
     set_path("VENUS_TOKEN_FILE", o->connect.token_file);
@@ -124,7 +125,7 @@ static enum cli_exit run(const void *values, const struct cli_operands *operands
     return start(operands->program);
 }
 
-const struct cli_command cli_run_program = {
+const struct cmd_command cmd_run_program = {
     .name = "run",
     .summary = "run a program on the GPUs of servers",
     .operands = "-- PROGRAM [ARGUMENT...]",

@@ -1,7 +1,7 @@
 #include "page/group.h"
 
 #include "base/log.h"
-#include "page/link.h"
+#include "page/broadcast/link.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -10,7 +10,7 @@
 #ifndef HAWSER_PAGE_GROUP_H
 #define HAWSER_PAGE_GROUP_H
 
-#include "page/broadcast.h"
+#include "page/broadcast/broadcast.h"
 
 #define PAGE_TIMEOUT_DEFAULT_NS (UINT64_C(5) * 1000 * 1000 * 1000) /* a full GPU takes 0.1 s */
 #define PAGE_TIMEOUT_MAX_NS (UINT64_C(3600) * 1000 * 1000 * 1000)  /* longer is for ever */

@@ -13,7 +13,7 @@
 #ifndef HAWSER_PAGE_POOL_H
 #define HAWSER_PAGE_POOL_H
 
-#include "page/backend.h"
+#include "page/backend/backend.h"
 #include "page/limit.h"
 
 struct page_pool_config {

@@ -10,7 +10,7 @@
 #ifndef HAWSER_PAGE_TENSORS_H
 #define HAWSER_PAGE_TENSORS_H
 
-#include "page/backend.h"
+#include "page/backend/backend.h"
 #include "page/geometry.h"
 #include "page/limit.h"
 #include "page/pool.h"

@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "page/board.h"
+#include "page/broadcast/board.h"
 #include "page/runtime.h"
 #include "rpc/server.h"
 

@@ -11,8 +11,8 @@
 #ifndef HAWSER_RPC_CLIENT_H
 #define HAWSER_RPC_CLIENT_H
 
-#include "rpc/net.h"
 #include "rpc/rpc.h"
+#include "rpc/transport/net.h"
 
 #include <stdlib.h>
 #include <unistd.h>

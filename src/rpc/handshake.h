@@ -18,7 +18,7 @@
 #define HAWSER_RPC_HANDSHAKE_H
 
 #include "rpc/rpc.h"
-#include "rpc/security.h"
+#include "rpc/security/security.h"
 
 enum {
     RPC_HS_BODY_MAX = 512, /* the largest is HELLO with a name, or REFUSED with its sentence */

@@ -25,7 +25,7 @@
 #define HAWSER_RPC_RPC_H
 
 #include "rpc/stats.h"
-#include "rpc/transport.h"
+#include "rpc/transport/transport.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -7,8 +7,8 @@
 #ifndef HAWSER_RPC_SERVER_H
 #define HAWSER_RPC_SERVER_H
 
-#include "rpc/net.h"
 #include "rpc/rpc.h"
+#include "rpc/transport/net.h"
 
 enum {
     RPC_SERVER_CLIENTS_DEFAULT = 256,

@@ -8,7 +8,7 @@
 #ifndef HAWSER_RPC_SERVERS_H
 #define HAWSER_RPC_SERVERS_H
 
-#include "rpc/addr.h"
+#include "rpc/transport/addr.h"
 
 /* One address of a list: more than any that is taken, so that one that is cut off is refused. */
 enum { RPC_SERVER_CHARS = RPC_ADDR_HOST_CHARS + 64 };

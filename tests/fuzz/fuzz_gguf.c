@@ -1,6 +1,6 @@
 /* A GGUF file from anywhere: parsed, its vocabulary built and used, its tensors touched. */
-#include "llm/file.h"
-#include "llm/vocab_impl.h"
+#include "llm/model/file.h"
+#include "llm/tokenizer/vocab_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

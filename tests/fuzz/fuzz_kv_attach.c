@@ -1,7 +1,7 @@
 /* Attach messages of a hostile client or daemon: refused, or encoded to the same bytes again.  The
  * first byte says which of the two messages the rest is. */
 #include "fuzz.h"
-#include "kv/attach.h"
+#include "kv/common/attach.h"
 
 #include <string.h>
 

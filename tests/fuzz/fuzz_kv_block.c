@@ -3,7 +3,7 @@
  * with a staging area that it fills; each must be answered once, nothing may be served that differs
  * from its checksum, and the daemon must live. */
 #include "fuzz.h"
-#include "kv/blockmsg.h"
+#include "kv/common/blockmsg.h"
 #include "kv_rig.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* JSON of a hostile etcd, to each of the decoders.  What they tell is within bounds and a text;
  * what they refuse changes nothing; base64 that is taken has one form. */
 #include "fuzz.h"
-#include "kv/base64.h"
-#include "kv/etcd.h"
+#include "kv/cluster/base64.h"
+#include "kv/cluster/etcd.h"
 
 #include <string.h>
 

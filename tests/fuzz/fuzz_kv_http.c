@@ -1,7 +1,7 @@
 /* Answers of a hostile web server.  Whether it comes in one piece or byte by byte, the same answer
  * has the same status, the same body and the same end. */
 #include "fuzz.h"
-#include "kv/http.h"
+#include "kv/cluster/http.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * whole daemon behind a loopback network: the input is a series of calls that a connected peer
  * makes, before and after a proper JOIN; each must be answered, and the daemon must live. */
 #include "fuzz.h"
-#include "kv/message.h"
+#include "kv/common/message.h"
 #include "kv_rig.h"
 
 #include <string.h>

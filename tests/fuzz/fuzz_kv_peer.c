@@ -4,8 +4,8 @@
  * then.  Every call and every request must be answered, nothing may be served that differs from its
  * checksum, and the daemon must live. */
 #include "fuzz.h"
-#include "kv/blockmsg.h"
-#include "kv/peerblock.h"
+#include "kv/common/blockmsg.h"
+#include "kv/common/peerblock.h"
 #include "kv_rig.h"
 
 #include <string.h>

@@ -5,7 +5,7 @@
  * line, let the daemon turn, sleep and be woken, leave and come back), where, and a value. */
 #include "base/log.h"
 #include "fuzz.h"
-#include "kv/daemon.h"
+#include "kv/daemon/daemon.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Files that are said to be traces: what is taken for one is sound. */
+#include "bench/kvsim/trace.h"
 #include "fuzz.h"
-#include "kv/trace.h"
 
 static void check(const struct kv_trace *t)
 {

@@ -1,7 +1,7 @@
 /* llama2.c's formats: the input is a model, and a tokenizer of as many tokens as its first byte
  * says. */
-#include "llm/file.h"
-#include "llm/vocab_impl.h"
+#include "llm/model/file.h"
+#include "llm/tokenizer/vocab_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

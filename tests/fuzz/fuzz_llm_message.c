@@ -1,6 +1,6 @@
 /* What an LLM worker and its clients take from each other.  The first byte says what the rest is: a
  * request of that method, or a semantic result.  What was decoded must encode to the same bytes. */
-#include "llm/result.h"
+#include "llm/worker/result.h"
 
 #include <stdlib.h>
 #include <string.h>

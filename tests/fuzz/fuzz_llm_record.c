@@ -1,6 +1,6 @@
 /* What a KV store gives for the record of a sequence.  What was decoded must encode to the same
  * bytes. */
-#include "llm/record.h"
+#include "llm/worker/record.h"
 
 #include <stdlib.h>
 #include <string.h>

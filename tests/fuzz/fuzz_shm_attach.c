@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rpc/net.h"
-#include "rpc/shm.h"
+#include "rpc/transport/net.h"
+#include "rpc/transport/shm.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -12,10 +12,10 @@
 
 #include "base/clock.h"
 #include "fuzz.h"
-#include "rpc/net.h"
+#include "rpc/transport/net.h"
 #include "venus/common/lane.h"
 #include "venus/memory/pageset.h"
-#include "venus/server/arrivals.h"
+#include "venus/server/upload/arrivals.h"
 
 enum {
     INPUT_MAX = 64 << 10, /* fits the sockets */

@@ -10,10 +10,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "rpc/loopback.h"
+#include "rpc/transport/loopback.h"
 #include "venus/common/protocol.h"
 #include "venus/memory/delta.h"
-#include "venus/server/state.h"
+#include "venus/server/session/state.h"
 #include "venus_gpu.h"
 #include "venus_script.h"
 

@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "fuzz.h"
-#include "kv/message.h"
+#include "kv/common/message.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -15,7 +15,7 @@
 #ifndef HAWSER_FUZZ_VENUS_GPU_H
 #define HAWSER_FUZZ_VENUS_GPU_H
 
-#include "venus/server/driver.h"
+#include "venus/server/session/driver.h"
 
 enum {
     /* Of version 1.3, but for the second: of 1.1, and its devices lack some commands. */

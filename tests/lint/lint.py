@@ -7,6 +7,7 @@
 A check is a class with a rule, a `find` that yields (path, line, problem), and examples of trees
 that it must refuse and must accept; selftest.py holds it to them.
 """
+import collections
 import os
 import re
 import subprocess
@@ -21,10 +22,14 @@ LAYERS = {
     "page": {"rpc", "wire", "base"},
     "kv": {"rpc", "wire", "base"},
     "llm": {"page", "kv", "rpc", "wire", "base"},  # and the Vulkan loader, but never venus
-    "cli": {"base", "wire", "rpc", "venus", "page", "kv", "llm"},
+    "command": {"llm", "kv", "rpc", "wire", "base"},  # what subcommands share
+    "serve": {"command", "venus", "llm", "page", "kv", "rpc", "wire", "base"},
+    "bench": {"serve", "command", "venus", "llm", "page", "kv", "rpc", "wire", "base"},
+    "cli": {"bench", "serve", "command", "venus", "llm", "page", "kv", "rpc", "wire", "base"},
     "shim": set(),  # preloaded into foreign programs: nothing of ours comes along
 }
-PROGRAMS = {"cli", "shim"}  # layers that own a process: they may print and exit
+PROGRAMS = {"cli", "command", "serve", "bench", "shim"}  # layers that own a process: they may print and exit
+FOLDER_FILES_MAX = 28  # past this a stranger gets lost
 SRC_LINES_MAX = 1200  # past this a file holds more than one noun
 # Written by the build, so absent from the tree.
 GENERATED = re.compile(r"(\.gen\.[ch]|\.inc|_generated\.h)$")
@@ -106,6 +111,8 @@ class Layers:
         {"src/wire/a.c": '#include "rpc/b.h"\n'},
         {"src/rpc/a.c": '  #  include "cli/b.h"\n'},
         {"src/llm/a.c": '#include "venus/client/b.h"\n'},
+        {"src/serve/a.c": '#include "bench/b.h"\n'},
+        {"src/bench/rpc/a.c": '#include "cli/b.h"\n'},
         {"src/kv/a.c": '#include "page/b.h"\n'},
         {"src/shim/a.c": '#include "base/b.h"\n'},
         {"src/base/a.c": '#include "../wire/b.h"\n'},
@@ -216,6 +223,21 @@ class Length:
                 yield path, count, f"{count} lines, at most {SRC_LINES_MAX}"
 
 
+class Rooms:
+    """A folder of src/ holds what a reader can survey."""
+
+    refuses = [{f"src/base/a{number}.c": "int x;\n" for number in range(FOLDER_FILES_MAX + 1)}]
+    accepts = [{**{f"src/base/a{number}.c": "int x;\n" for number in range(FOLDER_FILES_MAX)},
+                "src/base/b/c.c": "int x;\n"}]
+
+    def find(self, tree):
+        folders = collections.Counter(os.path.dirname(path)
+                                      for path in tree.select("src/", C_FILES))
+        for folder, count in folders.items():
+            if count > FOLDER_FILES_MAX:
+                yield folder, 1, f"{count} source files, at most {FOLDER_FILES_MAX}"
+
+
 class Quiet:
     """A library writes no stdout and never exits; _exit in a forked child is fine."""
 
@@ -314,7 +336,7 @@ class Hygiene:
 
 
 CHECKS = {cls.__name__.lower(): cls()
-          for cls in (Layers, Includes, Headers, Length, Quiet, Sleeps, Hygiene)}
+          for cls in (Layers, Includes, Headers, Length, Rooms, Quiet, Sleeps, Hygiene)}
 
 
 def main(argv):

@@ -1,7 +1,7 @@
 /* The model in this process: the mode that the others are compared with, and the one whose Vulkan
  * driver may be a remote one. */
+#include "llm/model/why.h"
 #include "llm/modes/mode.h"
-#include "llm/why.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Knows nothing of what it sends: weights, tokens and the whole cache with every step, and the
  * cache back.  The cache that came back is what the next step goes on from. */
+#include "llm/model/why.h"
 #include "llm/modes/remote_mode.h"
-#include "llm/why.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #include "llm/modes/remote_mode.h"
 
 #include "base/clock.h"
-#include "llm/why.h"
+#include "llm/model/why.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -5,9 +5,9 @@
  * The compressed modes of a remote cache are this one with less knowledge: weights are sent, logits
  * come back whole and always packed, and so does KV that the worker had to move out. */
 #include "base/clock.h"
+#include "llm/model/why.h"
 #include "llm/modes/remote_mode.h"
-#include "llm/result.h"
-#include "llm/why.h"
+#include "llm/worker/result.h"
 
 #include <errno.h>
 

@@ -1,6 +1,6 @@
 /* async.c - one thread, all workers at once, a new connection to each for each command. */
-#include "page/broadcast.h"
-#include "page/link.h"
+#include "page/broadcast/broadcast.h"
+#include "page/broadcast/link.h"
 
 static void async_send(const struct page_peers *peers, void *state,
                        const struct page_command *command, uint64_t ranks, uint64_t until_ns,

@@ -1,7 +1,7 @@
 /* epoll.c - one thread, all workers at once, over connections that are kept and stay registered. */
 #include "base/clock.h"
-#include "page/broadcast.h"
-#include "page/link.h"
+#include "page/broadcast/broadcast.h"
+#include "page/broadcast/link.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* links.c - what several strategies need: one question over a new connection, and kept ones. */
 #include "base/clock.h"
-#include "page/broadcast.h"
-#include "page/link.h"
+#include "page/broadcast/broadcast.h"
+#include "page/broadcast/link.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,6 +1,6 @@
 /* persist.c - as seq, but the connections are kept: what a handshake for each command costs. */
-#include "page/broadcast.h"
-#include "page/link.h"
+#include "page/broadcast/broadcast.h"
+#include "page/broadcast/link.h"
 
 #include <errno.h>
 #include <stdlib.h>

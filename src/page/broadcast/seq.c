@@ -1,5 +1,5 @@
 /* seq.c - one worker after the other, a new connection for each command: the original's loop. */
-#include "page/broadcast.h"
+#include "page/broadcast/broadcast.h"
 
 static void seq_send(const struct page_peers *peers, void *state,
                      const struct page_command *command, uint64_t ranks, uint64_t until_ns,

@@ -1,9 +1,9 @@
 /* shm.c - one command in shared memory that all workers watch; a futex wakes them, and the last to
  * answer wakes the scheduler.  The connections over which they got the memory tell of deaths. */
 #include "base/clock.h"
-#include "page/board.h"
-#include "page/broadcast.h"
-#include "page/link.h"
+#include "page/broadcast/board.h"
+#include "page/broadcast/broadcast.h"
+#include "page/broadcast/link.h"
 
 #include <assert.h>
 #include <errno.h>

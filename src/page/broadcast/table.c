@@ -1,4 +1,4 @@
-#include "page/broadcast.h"
+#include "page/broadcast/broadcast.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* thread.c - a thread a worker from a pool, each with a new connection for each command. */
-#include "page/broadcast.h"
+#include "page/broadcast/broadcast.h"
 
 #include <errno.h>
 #include <pthread.h>

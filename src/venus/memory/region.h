@@ -24,7 +24,7 @@
 #define HAWSER_VENUS_MEMORY_REGION_H
 
 #include "venus/memory/delta.h"
-#include "venus/memory/track.h"
+#include "venus/memory/track/track.h"
 
 enum {
     /* Asked for at a touched page, the more the longer the program reads on: a round trip is worth

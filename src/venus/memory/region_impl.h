@@ -8,8 +8,8 @@
 
 #include <pthread.h>
 
-#include "venus/memory/pager.h"
 #include "venus/memory/region.h"
+#include "venus/memory/track/pager.h"
 #include "venus/memory/twin.h"
 
 struct vn_region {

@@ -6,8 +6,8 @@
  * Medians of many rounds.  A row's ratio is to the bare calls, or to the trick turned off, which
  * are measured in turn with it: both have memory of the same age at the same places of a range of
  * their own, so that nothing but the calls differs. */
-#include "base/bench.h"
 #include "base/clock.h"
+#include "base/report/bench.h"
 #include "base/units.h"
 #include "page/tensors.h"
 

@@ -35,7 +35,7 @@ class Help(Case):
         expected = {
             "serve": ["listen", "master_port", "model", "backend", "threads", "context",
                       "kv-memory", "grace", "max-upload", "max-sequences", "shadow",
-                      "shadow-memory", "shadow-rate", "tenant", "evict", "share-prefixes",
+                      "shadow-memory", "tenant", "evict", "share-prefixes",
                       "max-tokens", "cert",
                       "key", "token-file", "insecure", "software", "no-devices", "max-clients",
                       "window", "max-calls", "heartbeat", "shm-ring", "max-memory", "max-objects",

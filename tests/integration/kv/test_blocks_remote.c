@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "kv/client.h"
-#include "kv/host.h"
+#include "kv/client/client.h"
+#include "kv/daemon/host.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -8,9 +8,9 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "kv/attach.h"
-#include "kv/client.h"
-#include "kv/host.h"
+#include "kv/client/client.h"
+#include "kv/common/attach.h"
+#include "kv/daemon/host.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -9,10 +9,10 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "kv/base64.h"
-#include "kv/etcd.h"
-#include "kv/http_post.h"
-#include "kv/members.h"
+#include "kv/cluster/base64.h"
+#include "kv/cluster/etcd.h"
+#include "kv/cluster/http_post.h"
+#include "kv/cluster/members.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

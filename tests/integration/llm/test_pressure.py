@@ -85,12 +85,10 @@ class Recovery(Modes):
         self.llm(("local",), None, "--evict", "0-9@2", code=USAGE, says=["layers 0 to 1"])
         for args, says in ((("--shadow", "moon"), "kvd:"), (("--evict", "all"), "--shadow"),
                            (("--share-prefixes",), "--shadow"),
-                           (("--shadow-rate", "1Gbit"), "--shadow"),
-                           (("--shadow", "host", "--shadow-rate", "fast"), "1Gbit"),
                            (("--shadow", "host", "--evict", "5@1"), "layers 0 to 1"),
                            (("--shadow", "host", "--evict", "0@0"), "layers 0 to 1")):
             self.expect(hawser("serve", "--no-devices", "--model", self.model, *args), USAGE, says)
-        for args in (("--evict", "all"), ("--shadow", "host"), ("--shadow-rate", "1Gbit")):
+        for args in (("--evict", "all"), ("--shadow", "host")):
             self.expect(hawser("serve", "--no-devices", *args), USAGE, "--model")
         self.expect(hawser("serve", "--no-devices", "--model", self.model, "--shadow",
                            f"kvd:{self.dir}/none"), FAILED, "none")

@@ -1,7 +1,7 @@
 #include "rig.h"
 
+#include "page/broadcast/link.h"
 #include "page/limit.h"
-#include "page/link.h"
 #include "page/runtime.h"
 
 #include <dirent.h>

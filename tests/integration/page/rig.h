@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "page/crew.h"
+#include "page/broadcast/crew.h"
 #include "page/group.h"
 
 enum { RANKS = 4, LAYERS = 2, PAGES = 16, PAGE_BYTES = 16 << 10 };

@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "page/alloc.h"
+#include "page/broadcast/link.h"
 #include "page/limit.h"
-#include "page/link.h"
 #include "strategy_backwards.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include "rig.h"
 
 #include "base/clock.h"
-#include "page/link.h"
+#include "page/broadcast/link.h"
 #include "rpc/client.h"
 
 #include <errno.h>

@@ -17,7 +17,7 @@
 #include "harness.h"
 
 #ifdef HAWSER_UCX
-#include "rpc/ucx.h"
+#include "rpc/transport/ucx.h"
 #endif
 
 static const char *const plain[] = {NULL};

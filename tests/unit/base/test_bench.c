@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bench.h"
+#include "base/report/bench.h"
 
 static char *printed(const struct hw_bench *bench, int (*print)(const struct hw_bench *, FILE *))
 {

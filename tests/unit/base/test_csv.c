@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/csv.h"
+#include "base/report/csv.h"
 
 static void fields_are_quoted_only_where_needed(void **state)
 {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/attr.h"
-#include "base/html.h"
+#include "base/report/html.h"
 #include "base/rng.h"
 
 static const char nasty[] = "<b>&\"'\xff\x01</b> ]]> \xe6\xbc\xa2";

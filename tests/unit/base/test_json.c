@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/attr.h"
-#include "base/json.h"
+#include "base/report/json.h"
 
 static struct hw_json json;
 static char *text;

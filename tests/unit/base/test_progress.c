@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/progress.h"
+#include "base/report/progress.h"
 
 static int terminal, screen; /* what is written to one comes out of the other */
 

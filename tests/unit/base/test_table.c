@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/table.h"
+#include "base/report/table.h"
 
 static char *printed(const struct hw_table *table)
 {

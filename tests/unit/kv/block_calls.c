@@ -2,7 +2,7 @@
 
 #include "unit.h"
 
-#include "kv/host.h"
+#include "kv/daemon/host.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #ifndef HAWSER_TESTS_UNIT_KV_BLOCK_CALLS_H
 #define HAWSER_TESTS_UNIT_KV_BLOCK_CALLS_H
 
-#include "kv/client.h"
+#include "kv/client/client.h"
 
 /* For pthread_create: runs a struct kv_host until it is stopped. */
 void *run_host(void *host);

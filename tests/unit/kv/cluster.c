@@ -99,7 +99,8 @@ static void cluster_release(void *user, void *block)
 
 static void name_of(uint32_t number, char out[KV_MEMBER_NAME_CHARS])
 {
-    snprintf(out, KV_MEMBER_NAME_CHARS, "member-%05u", number); /* as kv/scale.h names them */
+    snprintf(out, KV_MEMBER_NAME_CHARS, "member-%05u",
+             number); /* as bench/kvsim/scale.h names them */
 }
 
 uint64_t cluster_member_id(uint32_t number)

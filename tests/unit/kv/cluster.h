@@ -7,9 +7,9 @@
 #define HAWSER_TESTS_UNIT_KV_CLUSTER_H
 
 #include "base/rng.h"
-#include "kv/blockmsg.h"
-#include "kv/daemon.h"
-#include "rpc/loopback.h"
+#include "kv/common/blockmsg.h"
+#include "kv/daemon/daemon.h"
+#include "rpc/transport/loopback.h"
 #include "tap.h"
 
 enum {

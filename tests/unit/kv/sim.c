@@ -2,9 +2,9 @@
 
 #include "base/log.h"
 #include "base/rng.h"
-#include "kv/daemon.h"
+#include "kv/daemon/daemon.h"
 #include "lincheck.h"
-#include "rpc/loopback.h"
+#include "rpc/transport/loopback.h"
 #include "tap.h"
 
 #include <assert.h>

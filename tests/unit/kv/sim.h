@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kv/kv.h"
+#include "kv/common/kv.h"
 
 struct sim_report {
     uint64_t log; /* hash of all that happened */

@@ -6,7 +6,7 @@
 #ifndef HAWSER_TESTS_UNIT_KV_TAP_H
 #define HAWSER_TESTS_UNIT_KV_TAP_H
 
-#include "rpc/transport.h"
+#include "rpc/transport/transport.h"
 
 struct rpc_ep;
 

@@ -1,6 +1,6 @@
 #include "unit.h"
 
-#include "kv/attach.h"
+#include "kv/common/attach.h"
 #include "wire/le.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* Names of blocks: the same bytes on every machine, and different for whatever differs. */
 #include "unit.h"
 
-#include "kv/blockkey.h"
+#include "kv/common/blockkey.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* The block store, rule by rule. */
 #include "unit.h"
 
-#include "kv/blocks.h"
-#include "kv/extents.h"
+#include "kv/store/blocks.h"
+#include "kv/store/extents.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
 
 #include "base/clock.h"
 #include "block_calls.h"
-#include "kv/arena.h"
-#include "kv/host.h"
+#include "kv/common/arena.h"
+#include "kv/daemon/host.h"
 
 #include <errno.h>
 #include <pthread.h>

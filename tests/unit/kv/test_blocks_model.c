@@ -7,7 +7,7 @@
 #include "unit.h"
 
 #include "base/rng.h"
-#include "kv/blocks.h"
+#include "kv/store/blocks.h"
 
 #include <stdio.h>
 #include <stdlib.h>

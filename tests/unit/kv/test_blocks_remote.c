@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "block_calls.h"
-#include "kv/host.h"
+#include "kv/daemon/host.h"
 
 #include <errno.h>
 #include <pthread.h>

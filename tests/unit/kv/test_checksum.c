@@ -2,7 +2,7 @@
 #include "unit.h"
 
 #include "base/rng.h"
-#include "kv/checksum.h"
+#include "kv/common/checksum.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Which cores daemons and clients get, on machines that are made up and on this one. */
 #include "unit.h"
 
-#include "kv/cpus.h"
+#include "kv/common/cpus.h"
 
 #include <errno.h>
 

@@ -2,7 +2,7 @@
 #include "unit.h"
 
 #include "base/log.h"
-#include "kv/daemon.h"
+#include "kv/daemon/daemon.h"
 
 #include <errno.h>
 #include <stdlib.h>

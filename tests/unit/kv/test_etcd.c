@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "base/attr.h"
-#include "kv/base64.h"
-#include "kv/etcd.h"
+#include "kv/cluster/base64.h"
+#include "kv/cluster/etcd.h"
 
 #include <errno.h>
 #include <jansson.h>

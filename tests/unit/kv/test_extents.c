@@ -2,7 +2,7 @@
 #include "unit.h"
 
 #include "base/rng.h"
-#include "kv/extents.h"
+#include "kv/store/extents.h"
 
 #include <errno.h>
 #include <string.h>

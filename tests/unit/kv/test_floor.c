@@ -1,9 +1,9 @@
 /* A crowd of clients and one daemon, turn by turn in virtual time: who is served, and when. */
 #include "unit.h"
 
-#include "kv/daemon.h"
-#include "kv/spin.h"
-#include "rpc/loopback.h"
+#include "kv/common/spin.h"
+#include "kv/daemon/daemon.h"
+#include "rpc/transport/loopback.h"
 
 #include <stdlib.h>
 #include <string.h>

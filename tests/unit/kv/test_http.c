@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/attr.h"
-#include "kv/http.h"
+#include "kv/cluster/http.h"
 
 #include <errno.h>
 #include <stdio.h>

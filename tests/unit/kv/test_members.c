@@ -9,9 +9,9 @@
 
 #include "base/attr.h"
 #include "base/log.h"
-#include "kv/base64.h"
-#include "kv/http_post.h"
-#include "kv/registry.h"
+#include "kv/cluster/base64.h"
+#include "kv/cluster/http_post.h"
+#include "kv/cluster/registry.h"
 
 #include "../llm/failing.h"
 

@@ -1,7 +1,7 @@
 #include "unit.h"
 
-#include "kv/message.h"
-#include "kv/peerblock.h"
+#include "kv/common/message.h"
+#include "kv/common/peerblock.h"
 
 #include <errno.h>
 #include <string.h>

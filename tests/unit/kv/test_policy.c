@@ -2,7 +2,7 @@
 #include "unit.h"
 
 #include "base/rng.h"
-#include "kv/policy.h"
+#include "kv/store/policy.h"
 
 #include <string.h>
 

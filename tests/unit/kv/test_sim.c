@@ -4,7 +4,7 @@
  *   test-kv-sim SEED         one, with what happened */
 #include "unit.h"
 
-#include "kv/kv.h"
+#include "kv/common/kv.h"
 #include "sim.h"
 
 #include <stdio.h>

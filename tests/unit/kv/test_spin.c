@@ -1,6 +1,6 @@
 #include "unit.h"
 
-#include "kv/spin.h"
+#include "kv/common/spin.h"
 
 static struct kv_spin spin_of(uint32_t cores, uint32_t crowd)
 {

@@ -1,7 +1,7 @@
 #include "unit.h"
 
 #include "base/rng.h"
-#include "kv/store.h"
+#include "kv/store/store.h"
 
 #include <errno.h>
 #include <stdbool.h>

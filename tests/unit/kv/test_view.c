@@ -1,7 +1,7 @@
 /* Who owns what: golden numbers, even shares, and what moves when members come and go. */
 #include "unit.h"
 
-#include "kv/view.h"
+#include "kv/cluster/view.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #ifndef HAWSER_TESTS_LLM_DEVICE_H
 #define HAWSER_TESTS_LLM_DEVICE_H
 
-#include "llm/backend.h"
+#include "llm/engine/backend.h"
 
 #include <errno.h>
 #include <stdio.h>

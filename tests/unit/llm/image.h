@@ -4,8 +4,8 @@
 #ifndef HAWSER_TESTS_LLM_IMAGE_H
 #define HAWSER_TESTS_LLM_IMAGE_H
 
-#include "llm/gguf_write.h"
-#include "llm/synth.h"
+#include "llm/model/gguf_write.h"
+#include "llm/model/synth.h"
 
 struct image {
     char *bytes; /* heap: at a multiple of 16 */

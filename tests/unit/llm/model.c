@@ -2,7 +2,7 @@
 
 #include "model.h"
 
-#include "llm/synth.h"
+#include "llm/model/synth.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -4,7 +4,7 @@
 #ifndef HAWSER_TESTS_LLM_MODEL_H
 #define HAWSER_TESTS_LLM_MODEL_H
 
-#include "llm/file.h"
+#include "llm/model/file.h"
 
 enum {
     MODEL_VOCAB = 300,

@@ -6,7 +6,7 @@
 #ifndef HAWSER_TESTS_LLM_REFERENCE_H
 #define HAWSER_TESTS_LLM_REFERENCE_H
 
-#include "kv/host.h"
+#include "kv/daemon/host.h"
 #include "llm/modes/mode.h"
 #include "model.h"
 

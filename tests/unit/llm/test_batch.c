@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "device.h"
 #include "image.h"
-#include "llm/worker_impl.h"
+#include "llm/worker/impl.h"
 
 #include <errno.h>
 #include <math.h>

@@ -10,7 +10,7 @@
 
 #include "base/attr.h"
 #include "base/rng.h"
-#include "llm/dtype.h"
+#include "llm/model/dtype.h"
 
 static const enum llm_dtype all[] = {LLM_F32,  LLM_F16,  LLM_BF16, LLM_Q8_0,
                                      LLM_Q4_0, LLM_Q4_K, LLM_Q6_K};

@@ -5,10 +5,10 @@
 
 #include "failing.h"
 
-#include "llm/engine.h"
-#include "llm/kernels.h"
-#include "llm/sampler.h"
-#include "llm/vocab.h"
+#include "llm/cpu/kernels.h"
+#include "llm/engine/engine.h"
+#include "llm/engine/sampler.h"
+#include "llm/tokenizer/vocab.h"
 #include "model.h"
 
 #include <errno.h>

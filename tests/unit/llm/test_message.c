@@ -1,7 +1,7 @@
 /* Requests of the LLM worker as bytes: what is sent is what arrives, and nothing else is taken. */
 #include "unit.h"
 
-#include "llm/record.h"
+#include "llm/worker/record.h"
 
 #include <errno.h>
 #include <stdlib.h>

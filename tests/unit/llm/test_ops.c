@@ -4,9 +4,9 @@
 
 #include "base/rng.h"
 #include "device.h"
-#include "llm/backend.h"
-#include "llm/kernels.h"
-#include "llm/rope.h"
+#include "llm/cpu/kernels.h"
+#include "llm/engine/backend.h"
+#include "llm/engine/rope.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* Every piece of a job is done once, whatever the number of threads and jobs. */
 #include "unit.h"
 
-#include "llm/backend.h"
-#include "llm/pool.h"
+#include "llm/cpu/pool.h"
+#include "llm/engine/backend.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -2,7 +2,7 @@
 #include "unit.h"
 
 #include "base/rng.h"
-#include "llm/result.h"
+#include "llm/worker/result.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* The sampler: greedy, filters, the same draws everywhere, and logits that are no numbers. */
 #include "unit.h"
 
-#include "llm/sampler.h"
+#include "llm/engine/sampler.h"
 
 #include <errno.h>
 #include <math.h>

@@ -5,7 +5,7 @@
 #include "failing.h"
 
 #include "base/rng.h"
-#include "llm/spill.h"
+#include "llm/evict/spill.h"
 #include "model.h"
 
 #include <errno.h>

@@ -11,9 +11,9 @@
 
 #include "base/attr.h"
 #include "image.h"
-#include "llm/byte_text.h"
-#include "llm/unicode.h"
-#include "llm/vocab_impl.h"
+#include "llm/tokenizer/byte_text.h"
+#include "llm/tokenizer/unicode.h"
+#include "llm/tokenizer/vocab_impl.h"
 #include "wire/le.h"
 
 static char why[LLM_WHY_CHARS];

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "llm/vocab_impl.h"
+#include "llm/tokenizer/vocab_impl.h"
 
 enum { IDS_MAX = 4096 };
 

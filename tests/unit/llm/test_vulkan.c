@@ -6,8 +6,8 @@
 #include "failing.h"
 
 #include "device.h"
-#include "llm/backend.h"
-#include "llm/engine.h"
+#include "llm/engine/backend.h"
+#include "llm/engine/engine.h"
 #include "model.h"
 
 #include <errno.h>

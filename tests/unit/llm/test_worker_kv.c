@@ -5,7 +5,7 @@
 #include "failing.h"
 #include "worker_host.h"
 
-#include "llm/worker_impl.h"
+#include "llm/worker/impl.h"
 #include "reference.h"
 
 enum {

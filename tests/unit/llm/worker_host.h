@@ -4,8 +4,8 @@
 #ifndef HAWSER_TESTS_UNIT_LLM_WORKER_HOST_H
 #define HAWSER_TESTS_UNIT_LLM_WORKER_HOST_H
 
-#include "llm/remote.h"
-#include "llm/worker.h"
+#include "llm/worker/remote.h"
+#include "llm/worker/worker.h"
 #include "rpc/server.h"
 
 #include <errno.h>

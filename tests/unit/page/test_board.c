@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
-#include "page/board.h"
+#include "page/broadcast/board.h"
 
 #include <errno.h>
 #include <fcntl.h>

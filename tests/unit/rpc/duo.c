@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "duo.h"
-#include "rpc/tls.h"
+#include "rpc/transport/tls.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -5,9 +5,9 @@
 #ifndef HAWSER_TESTS_UNIT_RPC_DUO_H
 #define HAWSER_TESTS_UNIT_RPC_DUO_H
 
-#include "rpc/loopback.h"
-#include "rpc/net.h"
 #include "rpc/rpc.h"
+#include "rpc/transport/loopback.h"
+#include "rpc/transport/net.h"
 
 enum { CLIENT, SERVER };
 

@@ -2,8 +2,8 @@
 #include "unit.h"
 
 #include "base/attr.h"
-#include "rpc/addr.h"
 #include "rpc/servers.h"
+#include "rpc/transport/addr.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "rpc/frame.h"
-#include "rpc/net.h"
 #include "rpc/rpc.h"
+#include "rpc/transport/net.h"
 
 #include <dirent.h>
 #include <errno.h>

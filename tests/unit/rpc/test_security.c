@@ -1,7 +1,7 @@
 /* Security settings: which files are taken, which are refused and in what words; the token's
  * proof; keygen. */
-#include "rpc/security.h"
-#include "rpc/tlsctx.h"
+#include "rpc/security/security.h"
+#include "rpc/security/tlsctx.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* TLS transport: who is accepted and who is not, and that bytes arrive whole and in order. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "rpc/tls.h"
+#include "rpc/transport/tls.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
 #include "base/rng.h"
 #include "duo.h"
 #ifdef HAWSER_UCX
-#include "rpc/ucx.h"
+#include "rpc/transport/ucx.h"
 #endif
 
 #include <errno.h>

@@ -3,7 +3,7 @@
  * dial returns only when the other side accepts, so pairs are made with a dialling thread. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "rpc/ucx.h"
+#include "rpc/transport/ucx.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>

@@ -14,9 +14,9 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "venus/client/device/servers.h"
+#include "venus/client/device/snapshot.h"
 #include "venus/client/icd.h"
-#include "venus/client/servers.h"
-#include "venus/client/snapshot.h"
 
 VKAPI_ATTR VkResult VKAPI_CALL vk_icdNegotiateLoaderICDInterfaceVersion(uint32_t *version);
 VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL vk_icdGetInstanceProcAddr(VkInstance instance,

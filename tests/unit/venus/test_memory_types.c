@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "venus/client/memory_types.h"
+#include "venus/client/device/memory_types.h"
 
 enum {
     LOCAL = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT,

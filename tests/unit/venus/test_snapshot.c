@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "venus/common/physical.h"
-#include "venus/server/snapshot.h"
+#include "venus/server/session/snapshot.h"
 
 static uint32_t device_version = VK_API_VERSION_1_3;
 static uint32_t queries_with_chains;

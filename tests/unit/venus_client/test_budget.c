@@ -1,7 +1,7 @@
 /* How long an answer about budgets is good. */
 #include "unit.h"
 
-#include "venus/client/budget.h"
+#include "venus/client/device/budget.h"
 
 static const uint64_t asked = 1000 * VN_BUDGET_NS;
 

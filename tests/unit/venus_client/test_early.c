@@ -8,13 +8,13 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "rpc/net.h"
-#include "venus/client/command.h"
-#include "venus/client/device.h"
-#include "venus/client/memory.h"
-#include "venus/client/objects.h"
-#include "venus/client/queue.h"
-#include "venus/client/sync.h"
+#include "rpc/transport/net.h"
+#include "venus/client/device/device.h"
+#include "venus/client/memory/memory.h"
+#include "venus/client/object/objects.h"
+#include "venus/client/object/sync.h"
+#include "venus/client/record/command.h"
+#include "venus/client/submit/queue.h"
 #include "venus/common/counts.h"
 #include "venus/common/protocol.h"
 

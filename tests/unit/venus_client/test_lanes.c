@@ -16,10 +16,10 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
-#include "rpc/net.h"
 #include "rpc/rpc.h"
 #include "rpc/server.h"
-#include "venus/client/lanes.h"
+#include "rpc/transport/net.h"
+#include "venus/client/link/lanes.h"
 #include "venus/common/protocol.h"
 
 enum {

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "venus/client/wsi_presenter.h"
-#include "venus/memory/kernel.h"
+#include "venus/client/present/presenter.h"
+#include "venus/memory/track/kernel.h"
 
 enum { IMAGES = 3, SIDE = 4, PICTURE_BYTES = SIDE * SIDE * VN_PIXEL_BYTES, SHOWS_MAX = 16 };
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "venus/client/wsi_tiles.h"
+#include "venus/client/present/tiles.h"
 
 enum { WIDTH = 300, HEIGHT = 200, ROW = WIDTH * VN_PIXEL_BYTES, BYTES = ROW * HEIGHT };
 

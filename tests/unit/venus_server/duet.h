@@ -6,7 +6,7 @@
 
 #include "rpc/client.h"
 #include "venus/memory/twin.h"
-#include "venus/server/channel.h"
+#include "venus/server/session/channel.h"
 
 #include <vulkan/vulkan_core.h>
 

@@ -15,9 +15,9 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
-#include "rpc/net.h"
+#include "rpc/transport/net.h"
 #include "venus/common/lane.h"
-#include "venus/server/arrivals.h"
+#include "venus/server/upload/arrivals.h"
 
 enum {
     PAGE = 4096,

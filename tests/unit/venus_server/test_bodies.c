@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "venus/common/protocol.h"
-#include "venus/server/state.h"
+#include "venus/server/session/state.h"
 
 enum {
     POOL = 1,

@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "venus/memory/kernel.h"
-#include "venus/server/clear.h"
+#include "venus/memory/track/kernel.h"
+#include "venus/server/memory/clear.h"
 
 enum { BYTES = 16 << 20, OFFSET = 72 };
 

@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 
 #include "base/attr.h"
-#include "venus/server/jobs.h"
+#include "venus/server/stream/jobs.h"
 
 enum { MANY = 500 };
 

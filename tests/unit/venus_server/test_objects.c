@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "venus/server/objects.h"
+#include "venus/server/session/objects.h"
 
 enum { BUFFER = VK_OBJECT_TYPE_BUFFER, POOL = VK_OBJECT_TYPE_COMMAND_POOL };
 

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "venus/server/pending.h"
-#include "venus/server/state.h"
+#include "venus/server/session/state.h"
+#include "venus/server/stream/pending.h"
 
 enum { POOL = 1, FIRST_BUFFER = 10, MEMBERS = 3, SPARES_MAX = 8, MADE_MAX = 16 };
 

@@ -9,7 +9,7 @@
 #include "duet.h"
 #include "venus/common/object.h"
 #include "venus/common/protocol.h"
-#include "venus/server/state.h"
+#include "venus/server/session/state.h"
 
 enum {
     DEVICE = 1,

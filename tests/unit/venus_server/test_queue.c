@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "duet.h"
 #include "venus/common/protocol.h"
-#include "venus/server/queue.h"
+#include "venus/server/submit/queue.h"
 
 enum { MEMORY = 7, QUEUE = 9, BYTES = 3 << 20 };
 static const uint64_t usual_ns = 100 * HW_MS;

@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "duet.h"
 #include "venus/common/protocol.h"
-#include "venus/server/state.h"
+#include "venus/server/session/state.h"
 
 enum {
     MEMORY = 7,

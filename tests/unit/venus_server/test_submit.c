@@ -1,7 +1,7 @@
 /* Our signal in other people's submissions. */
 #include "unit.h"
 
-#include "venus/server/submit.h"
+#include "venus/server/submit/submit.h"
 
 #define HANDLE(type, n) ((type)(uintptr_t)(n))
 

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "venus/server/uploads.h"
+#include "venus/server/upload/uploads.h"
 
 enum { LEN = 100000, ITEM = 4 + VN_NAME_BYTES + VN_PROOF_BYTES };
 

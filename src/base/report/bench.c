@@ -1,0 +1,244 @@
+#include "base/report/bench.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/commit.h"
+#include "base/report/json.h"
+#include "base/report/table.h"
+#include "base/units.h"
+
+struct hw_bench_row {
+    struct hw_bench_row *next;
+    const char *name;
+    const char *unit;
+    double value;
+    double baseline;
+    const char *fields[HW_BENCH_FIELDS_MAX]; /* by the index of the key; NULL where it has none */
+};
+
+void hw_bench_begin(struct hw_bench *bench, const char *name)
+{
+    *bench = (struct hw_bench){.name = ""};
+    hw_arena_init(&bench->arena, HW_BENCH_BYTES_MAX);
+    const char *copy = hw_arena_strdup(&bench->arena, name);
+    if (copy)
+        bench->name = copy;
+    else
+        bench->error = -ENOMEM;
+}
+
+void hw_bench_end(struct hw_bench *bench)
+{
+    hw_arena_fini(&bench->arena);
+    memset(bench, 0, sizeof *bench);
+}
+
+void hw_bench_row(struct hw_bench *bench, const char *name, double value, const char *unit,
+                  double baseline)
+{
+    if (bench->error)
+        return;
+    struct hw_bench_row *row = hw_arena_calloc(&bench->arena, 1, sizeof *row);
+    const char *name_copy = hw_arena_strdup(&bench->arena, name);
+    const char *unit_copy = hw_arena_strdup(&bench->arena, unit);
+    if (!row || !name_copy || !unit_copy) {
+        bench->error = -ENOMEM;
+        return;
+    }
+    row->name = name_copy;
+    row->unit = unit_copy;
+    row->value = value;
+    row->baseline = baseline;
+    if (bench->last)
+        bench->last->next = row;
+    else
+        bench->first = row;
+    bench->last = row;
+}
+
+static bool is_fixed_key(const char *key)
+{
+    static const char *const fixed[] = {"name", "value", "unit", "baseline", "ratio"};
+    for (size_t i = 0; i < ARRAY_LEN(fixed); i++)
+        if (strcmp(key, fixed[i]) == 0)
+            return true;
+    return false;
+}
+
+/* The index of the column, entered when it is new; negative errno. */
+static int key_index(struct hw_bench *bench, const char *key)
+{
+    for (size_t i = 0; i < bench->key_count; i++)
+        if (strcmp(bench->keys[i], key) == 0)
+            return (int)i;
+    if (bench->key_count == HW_BENCH_FIELDS_MAX)
+        return -E2BIG;
+    const char *copy = hw_arena_strdup(&bench->arena, key);
+    if (!copy)
+        return -ENOMEM;
+    bench->keys[bench->key_count] = copy;
+    return (int)bench->key_count++;
+}
+
+void hw_bench_field(struct hw_bench *bench, const char *key, const char *fmt, ...)
+{
+    assert(!is_fixed_key(key));
+    if (bench->error)
+        return;
+    assert(bench->last);
+    int index = key_index(bench, key);
+    if (index < 0) {
+        bench->error = index;
+        return;
+    }
+    va_list args;
+    va_start(args, fmt);
+    const char *text = hw_arena_vprintf(&bench->arena, fmt, args);
+    va_end(args);
+    if (text)
+        bench->last->fields[index] = text;
+    else
+        bench->error = -ENOMEM;
+}
+
+static double ratio(const struct hw_bench_row *row)
+{
+    return row->value / row->baseline; /* NaN when there is no baseline */
+}
+
+static void table_row(const struct hw_bench *bench, const struct hw_bench_row *row,
+                      struct hw_table *table)
+{
+    char text[HW_FORMAT_CHARS];
+    hw_table_cell(table, "%s", row->name);
+    for (size_t i = 0; i < bench->key_count; i++)
+        hw_table_cell(table, "%s", row->fields[i] ? row->fields[i] : "");
+    hw_table_cell(table, "%s", hw_format_figure(text, row->value));
+    hw_table_cell(table, "%s", row->unit);
+    hw_table_cell(table, "%s", hw_format_figure(text, row->baseline));
+    hw_table_cell(table, "%s", hw_format_figure(text, ratio(row)));
+}
+
+int hw_bench_print_table(const struct hw_bench *bench, FILE *out)
+{
+    if (bench->error)
+        return bench->error;
+    struct hw_table *table = hw_table_create();
+    if (!table)
+        return -ENOMEM;
+    hw_table_column(table, "name", HW_LEFT);
+    for (size_t i = 0; i < bench->key_count; i++)
+        hw_table_column(table, bench->keys[i], HW_RIGHT);
+    hw_table_column(table, "value", HW_RIGHT);
+    hw_table_column(table, "unit", HW_LEFT);
+    hw_table_column(table, "baseline", HW_RIGHT);
+    hw_table_column(table, "ratio", HW_RIGHT);
+    for (const struct hw_bench_row *row = bench->first; row; row = row->next)
+        table_row(bench, row, table);
+    int rc = hw_table_print(table, out);
+    hw_table_destroy(table);
+    return rc;
+}
+
+static void json_text(struct hw_json *json, const char *key, const char *text)
+{
+    hw_json_key(json, key);
+    hw_json_string(json, text);
+}
+
+static void json_number(struct hw_json *json, const char *key, double value)
+{
+    hw_json_key(json, key);
+    hw_json_double(json, value);
+}
+
+static void json_row(const struct hw_bench *bench, const struct hw_bench_row *row,
+                     struct hw_json *json)
+{
+    hw_json_object_begin(json);
+    json_text(json, "name", row->name);
+    json_number(json, "value", row->value);
+    json_text(json, "unit", row->unit);
+    json_number(json, "baseline", row->baseline);
+    json_number(json, "ratio", ratio(row));
+    for (size_t i = 0; i < bench->key_count; i++)
+        if (row->fields[i])
+            json_text(json, bench->keys[i], row->fields[i]);
+    hw_json_object_end(json);
+}
+
+int hw_bench_print_json(const struct hw_bench *bench, FILE *out)
+{
+    if (bench->error)
+        return bench->error;
+    char host[HW_BENCH_HOST_CHARS], date[HW_UTC_CHARS];
+    struct hw_json json;
+    hw_bench_host(host);
+    hw_utc(date);
+    hw_json_begin(&json, out);
+    hw_json_object_begin(&json);
+    json_text(&json, "benchmark", bench->name);
+    json_text(&json, "commit", hw_bench_commit());
+    json_text(&json, "host", host);
+    json_text(&json, "date", date);
+    hw_json_key(&json, "rows");
+    hw_json_array_begin(&json);
+    for (const struct hw_bench_row *row = bench->first; row; row = row->next)
+        json_row(bench, row, &json);
+    hw_json_array_end(&json);
+    hw_json_object_end(&json);
+    return hw_json_finish(&json);
+}
+
+const char *hw_bench_commit(void)
+{
+    return HAWSER_COMMIT;
+}
+
+/* The value of the first /proc/cpuinfo line that begins with key; false when there is none. */
+static bool cpuinfo_value(const char *key, char *buf, size_t size)
+{
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    char line[256];
+    bool found = false;
+    while (file && !found && fgets(line, sizeof line, file)) {
+        char *colon = strchr(line, ':');
+        found = colon && strncmp(line, key, strlen(key)) == 0;
+        if (found)
+            snprintf(buf, size, "%.*s", (int)strcspn(colon + 1, "\n"), colon + 1);
+    }
+    if (file)
+        fclose(file);
+    return found;
+}
+
+/* x86 names its CPU; arm64 gives the implementer and part numbers. */
+static void cpu_model(char *buf, size_t size)
+{
+    char implementer[32], part[32];
+    if (cpuinfo_value("model name", buf, size))
+        memmove(buf, buf + strspn(buf, " "), strlen(buf + strspn(buf, " ")) + 1);
+    else if (cpuinfo_value("CPU implementer", implementer, sizeof implementer) &&
+             cpuinfo_value("CPU part", part, sizeof part))
+        snprintf(buf, size, "implementer%s part%s", implementer, part);
+    else
+        snprintf(buf, size, "unknown CPU");
+}
+
+void hw_bench_host(char buf[HW_BENCH_HOST_CHARS])
+{
+    struct utsname name;
+    char model[80];
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_model(model, sizeof model);
+    snprintf(buf, HW_BENCH_HOST_CHARS, "%s, %ld CPU%s, %s",
+             uname(&name) == 0 ? name.machine : "unknown", cpus, cpus == 1 ? "" : "s", model);
+}

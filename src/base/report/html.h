@@ -1,0 +1,97 @@
+/* base/report/html.h - one self-contained HTML page: text, tables and SVG charts for reports.
+ *
+ * No script, no font, no file beside it; light and dark by the reader's setting, readable on a
+ * phone and on paper.  The page is also well-formed XML.  A failed write is remembered and told by
+ * hw_html_end.
+ *
+ * Trust: all text is escaped; invalid UTF-8 becomes U+FFFD.  Threads: one at a time.
+ * Lifetime: the struct and the stream are the caller's; charts borrow their data for the call. */
+#ifndef HAWSER_BASE_REPORT_HTML_H
+#define HAWSER_BASE_REPORT_HTML_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "base/attr.h"
+#include "base/hist.h"
+#include "base/report/table.h"
+
+enum {
+    HW_CHART_SERIES_MAX = 8,       /* the palette; more lines than that nobody tells apart */
+    HW_CHART_BARS_MAX = 64,        /* a screen or two of bars */
+    HW_CHART_POINTS_MAX = 1 << 16, /* a line; keeps a page of a few charts under some MiB */
+};
+
+#define HW_CHART_VALUE_MAX 1e300 /* infinities and what overflows when an axis is widened */
+
+struct hw_html {
+    FILE *out;
+    int error; /* negative errno, sticky */
+};
+
+void hw_html_begin(struct hw_html *html, FILE *out, const char *title);
+/* Flushes.  0 or the first negative errno. */
+int hw_html_end(struct hw_html *html) MUST_CHECK;
+
+void hw_html_heading(struct hw_html *html, const char *text);
+void hw_html_paragraph(struct hw_html *html, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void hw_html_preformatted(struct hw_html *html, const char *text);
+void hw_html_table(struct hw_html *html, const struct hw_table *table);
+
+/* For pieces that this header lacks.  raw takes markup of ours only and is not escaped; text is
+ * escaped for content and for attributes in double quotes; number has one decimal at most. */
+void hw_html_raw(struct hw_html *html, const char *markup);
+void hw_html_text(struct hw_html *html, const char *text);
+void hw_html_number(struct hw_html *html, double value);
+
+/* Horizontal bars, a label on the left (some 30 characters show, the tooltip has all) and the
+ * value at the end.  On a log scale the bars begin at
+ * the power of ten below the least value.  NaN is shown as "no value"; on a log scale zero and
+ * negative values have no bar. */
+struct hw_bar {
+    const char *label;
+    double value;
+};
+struct hw_bar_chart {
+    const char *title;
+    const char *unit;
+    bool log_scale;
+    const struct hw_bar *bars;
+    size_t count;
+};
+/* 0, or -EINVAL past a limit above: nothing is written then. */
+int hw_html_bars(struct hw_html *html, const struct hw_bar_chart *chart) MUST_CHECK;
+
+/* Lines over two axes.  A NaN breaks a line; what a log axis cannot show is left out. */
+struct hw_series {
+    const char *name;
+    const double *x, *y;
+    size_t count;
+};
+struct hw_line_chart {
+    const char *title;
+    const char *x_label, *y_label;
+    bool log_x, log_y;
+    bool points; /* a mark at each point: for sweeps of a few measured sizes */
+    const struct hw_series *series;
+    size_t count;
+};
+int hw_html_lines(struct hw_html *html, const struct hw_line_chart *chart) MUST_CHECK;
+
+/* The share of values at or below x, for histograms of nanoseconds; x in microseconds. */
+struct hw_cdf_series {
+    const char *name;
+    const struct hw_hist *hist;
+};
+struct hw_cdf_chart {
+    const char *title;
+    const char *x_label;
+    bool log_x;
+    const struct hw_cdf_series *series;
+    size_t count;
+};
+/* Also -ENOMEM. */
+int hw_html_cdf(struct hw_html *html, const struct hw_cdf_chart *chart) MUST_CHECK;
+
+#endif

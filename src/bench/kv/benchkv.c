@@ -1,0 +1,772 @@
+/* hawser benchkv - the key-value store measured as a whole: ranks, daemons, clients, tables. */
+#include "bench/kv/benchkv.h"
+
+#include "base/report/bench.h"
+#include "base/report/progress.h"
+#include "base/units.h"
+#include "bench/bench.h"
+#include "bench/rpc/link.h"
+#include "command/kvranks.h"
+#include "command/measure.h"
+#include "kv/daemon/host.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    RUNS_MAX = 101,
+    PORTS_A_RANK = 2 * KV_DAEMONS_MAX, /* its daemons', and where rank 0 is met */
+    PING_COUNT = 2000,
+    PING_BYTES = 64
+};
+
+struct benchkv_options {
+    struct cmd_list clients, peers;
+    const char *rank;
+    uint64_t ranks, client_ranks, daemons, depth, key_range, value_size, runs, rate;
+    uint64_t duration_ns, warmup_ns, ring_bytes;
+    const char *read_ratio, *csv, *report, *seed_text;
+    int distribution, transport, flush, wait, bursts;
+    bool numa, plain, json, optimisations, no_single;
+};
+
+static const char *const transport_names[] = {[RPC_SCHEME_TCP] = "tcp",
+                                              [RPC_SCHEME_UNIX] = "unix",
+                                              [RPC_SCHEME_SHM] = "shm",
+                                              [RPC_SCHEME_UCX] = "ucx",
+                                              NULL};
+static const char *const distribution_names[] = {"uniform", "zipfian", NULL};
+static const char *const bursts_names[] = {
+    [KV_BURSTS_AUTO] = "auto", [KV_BURSTS_NEVER] = "never", [KV_BURSTS_ALWAYS] = "always", NULL};
+
+static const struct cmd_option options[] = {
+    {.name = "duration",
+     .letter = 'd',
+     .kind = CMD_DURATION,
+     .argument = "TIME",
+     .offset = offsetof(struct benchkv_options, duration_ns),
+     .def = "10s",
+     .min = HW_MS,
+     .max = 3600 * HW_SEC,
+     .help = "how long each point is measured"},
+    {.name = "runs",
+     .letter = 'r',
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct benchkv_options, runs),
+     .def = "1",
+     .min = 1,
+     .max = RUNS_MAX,
+     .help = "runs of each point; the one of median rate is shown"},
+    {.name = "warmup",
+     .kind = CMD_DURATION,
+     .argument = "TIME",
+     .offset = offsetof(struct benchkv_options, warmup_ns),
+     .def = "200ms",
+     .max = 60 * HW_SEC,
+     .help = "before each measurement"},
+    {.name = "client-threads",
+     .letter = 'c',
+     .kind = CMD_LIST,
+     .argument = "N",
+     .offset = offsetof(struct benchkv_options, clients),
+     .def = "1,2,4,8,16",
+     .help = "client threads of a rank; a point for each number"},
+    {.name = "daemons",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct benchkv_options, daemons),
+     .def = "1",
+     .min = 1,
+     .max = KV_DAEMONS_MAX,
+     .help = "daemon threads of a rank"},
+    {.name = "queue-depth",
+     .letter = 'q',
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct benchkv_options, depth),
+     .def = "1",
+     .min = 1,
+     .max = KV_DEPTH_MAX,
+     .help = "requests in flight from each client"},
+    {.name = "key-range",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct benchkv_options, key_range),
+     .def = "1024",
+     .min = 1,
+     .max = 1 << 20,
+     .help = "keys for each rank"},
+    {.name = "read-ratio",
+     .kind = CMD_STRING,
+     .argument = "X",
+     .offset = offsetof(struct benchkv_options, read_ratio),
+     .def = "0.5",
+     .help = "share of gets; the rest are puts"},
+    {.name = "distribution",
+     .kind = CMD_CHOICE,
+     .choices = distribution_names,
+     .offset = offsetof(struct benchkv_options, distribution),
+     .def = "uniform",
+     .help = "how often each key is asked for"},
+    {.name = "value-size",
+     .kind = CMD_SIZE,
+     .argument = "SIZE",
+     .offset = offsetof(struct benchkv_options, value_size),
+     .def = "32",
+     .max = KV_VALUE_MAX,
+     .help = "of every value"},
+    {.name = "transport",
+     .letter = 't',
+     .kind = CMD_CHOICE,
+     .choices = transport_names,
+     .offset = offsetof(struct benchkv_options, transport),
+     .def = "shm",
+     .help = "between ranks on this host; --peers says it by itself"},
+    {.name = "flush",
+     .kind = CMD_CHOICE,
+     .choices = cmd_flush_names,
+     .offset = offsetof(struct benchkv_options, flush),
+     .def = "adaptive",
+     .help = "when messages to other ranks are written"},
+    {.name = "ring-size",
+     .kind = CMD_SIZE,
+     .argument = "SIZE",
+     .offset = offsetof(struct benchkv_options, ring_bytes),
+     .def = "1MiB",
+     .min = 64 << 10,
+     .max = 16 << 20,
+     .help = "ring of a shm connection, each direction"},
+    {.name = "numa-isolate",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct benchkv_options, numa),
+     .help = "pin daemons and clients to cores of their own, near each other"},
+    {.name = "wait",
+     .kind = CMD_CHOICE,
+     .choices = cmd_wait_names,
+     .offset = offsetof(struct benchkv_options, wait),
+     .def = "adaptive",
+     .help = "how daemons and clients wait"},
+    {.name = "bursts",
+     .kind = CMD_CHOICE,
+     .choices = bursts_names,
+     .offset = offsetof(struct benchkv_options, bursts),
+     .def = "auto",
+     .help = "whether clients that share cores are served in bursts, in turn"},
+    {.name = "plain",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct benchkv_options, plain),
+     .help = "daemons without what makes a request cheaper"},
+    {.name = "seed",
+     .kind = CMD_STRING,
+     .argument = "N",
+     .offset = offsetof(struct benchkv_options, seed_text),
+     .help = "of client 0; client i has N + i [default: rank * 1000]"},
+    {.name = "rate",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct benchkv_options, rate),
+     .max = 100000000,
+     .help = "open loop: so many requests a second from each rank, and latency\n"
+             "counted from the time each was due; 0 is the closed loop"},
+    {.name = "ranks",
+     .letter = 'n',
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct benchkv_options, ranks),
+     .def = "2",
+     .min = 1,
+     .max = 16,
+     .help = "ranks to start on this host"},
+    {.name = "client-ranks",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct benchkv_options, client_ranks),
+     .def = "64",
+     .min = 1,
+     .max = KV_RANKS_MAX,
+     .help = "the first N ranks have clients that ask; the others only serve"},
+    {.name = "rank",
+     .kind = CMD_STRING,
+     .argument = "N",
+     .offset = offsetof(struct benchkv_options, rank),
+     .help = "with --peers: which of them this is\n"
+             "[default: what mpirun or srun says; 0]"},
+    {.name = "peers",
+     .kind = CMD_LIST,
+     .argument = "ADDR",
+     .offset = offsetof(struct benchkv_options, peers),
+     .help = "the address of every rank, this one too, in order; all ranks get\n"
+             "the same options"},
+    {.name = "optimisations",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct benchkv_options, optimisations),
+     .help = "also measure each optimisation alone, all together, and all but\n"
+             "each"},
+    {.name = "no-single",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct benchkv_options, no_single),
+     .help = "leave out the comparison with one rank"},
+    {.name = "json",
+     .letter = 'j',
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct benchkv_options, json),
+     .help = "print one JSON object instead of tables"},
+    {.name = "csv",
+     .kind = CMD_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct benchkv_options, csv),
+     .help = "also write a line a point"},
+    {.name = "report",
+     .kind = CMD_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct benchkv_options, report),
+     .help = "also write an HTML page with tables and plots"},
+    {NULL},
+};
+
+static const struct cmd_env environment[] = {
+    CMD_RANK_ENV,
+    {"OMPI_COMM_WORLD_SIZE", "set by mpirun: how many ranks; with several --peers is needed"},
+    {"PMI_SIZE", "the same by mpiexec of MPICH"},
+    {"SLURM_STEP_NUM_TASKS", "the same by srun"},
+    {"UCX_TLS", "what UCX may use"},
+    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
+    {NULL},
+};
+
+/* ---- the plan ---- */
+
+struct plan {
+    struct bkv_point points[BKV_POINTS_MAX];
+    uint32_t count, sweep, others;
+    int single;
+};
+
+static struct bkv_point *add_point(struct plan *plan, const struct bkv_point *like,
+                                   const char *name)
+{
+    struct bkv_point *p = &plan->points[plan->count++];
+    *p = *like;
+    snprintf(p->name, sizeof(p->name), "%s", name);
+    return p;
+}
+
+static void flush_at_once(struct bkv_point *p)
+{
+    p->flush = RPC_FLUSH_INCREMENTAL;
+}
+static void flush_as_it_pays(struct bkv_point *p)
+{
+    p->flush = RPC_FLUSH_ADAPTIVE;
+}
+static void go_deep(struct bkv_point *p)
+{
+    p->depth = 16;
+}
+static void two_daemons(struct bkv_point *p)
+{
+    p->daemons = 2;
+}
+static void be_lean(struct bkv_point *p)
+{
+    p->plain = false;
+}
+static void place_by_node(struct bkv_point *p)
+{
+    p->numa = true;
+}
+static void serve_in_bursts(struct bkv_point *p)
+{
+    p->bursts = KV_BURSTS_ALWAYS;
+}
+
+/* Each one is a change of the base; of two for the same thing only one is among all of them. */
+static const struct {
+    const char *name;
+    void (*apply)(struct bkv_point *point);
+    bool among_all;
+} optimisations[] = {
+    {"incremental flush", flush_at_once, false},
+    {"adaptive flush", flush_as_it_pays, true},
+    {"depth 16", go_deep, true},
+    {"2 daemons", two_daemons, true},
+    {"lean requests", be_lean, true},
+    {"numa placement", place_by_node, true},
+    {"bursts", serve_in_bursts, true},
+};
+
+_Static_assert(CMD_LIST_MAX + 3 + 2 * ARRAY_LEN(optimisations) <= BKV_POINTS_MAX, "all together");
+
+static void plan_all_but(struct plan *plan, const struct bkv_point *base, size_t left_out)
+{
+    char name[BKV_NAME_CHARS] = "all together";
+    if (left_out < ARRAY_LEN(optimisations))
+        snprintf(name, sizeof(name), "all but %s", optimisations[left_out].name);
+    struct bkv_point *p = add_point(plan, base, name);
+    for (size_t i = 0; i < ARRAY_LEN(optimisations); i++)
+        if (i != left_out && optimisations[i].among_all)
+            optimisations[i].apply(p);
+}
+
+/* Nothing, each alone, all, and all but each. */
+static void plan_optimisations(struct plan *plan, const struct bkv_point *like)
+{
+    struct bkv_point base = *like;
+    base.flush = RPC_FLUSH_BATCH;
+    base.depth = base.daemons = 1;
+    base.plain = true;
+    base.numa = false;
+    base.bursts = KV_BURSTS_NEVER;
+    plan->others = plan->count;
+    add_point(plan, &base, "base");
+    for (size_t i = 0; i < ARRAY_LEN(optimisations); i++)
+        optimisations[i].apply(add_point(plan, &base, optimisations[i].name));
+    plan_all_but(plan, &base, ARRAY_LEN(optimisations));
+    for (size_t i = 0; i < ARRAY_LEN(optimisations); i++)
+        if (optimisations[i].among_all)
+            plan_all_but(plan, &base, i);
+}
+
+static enum cmd_exit common_point(const struct benchkv_options *o, uint32_t ranks,
+                                  struct bkv_point *out)
+{
+    struct bkv_point p = {
+        .ranks = ranks,
+        .client_ranks = (uint32_t)o->client_ranks,
+        .daemons = (uint32_t)o->daemons,
+        .depth = (uint32_t)o->depth,
+        .key_range = (uint32_t)o->key_range,
+        .value_size = (uint32_t)o->value_size,
+        .zipfian = o->distribution == 1,
+        .numa = o->numa,
+        .plain = o->plain,
+        .flush = (enum rpc_flush_policy)o->flush,
+        .wait = (enum rpc_wait_mode)o->wait,
+        .bursts = (enum kv_bursts)o->bursts,
+        .ring_bytes = (uint32_t)o->ring_bytes,
+        .duration_ns = o->duration_ns,
+        .warmup_ns = o->warmup_ns,
+        .rate = o->rate,
+    };
+    if (hw_parse_double(o->read_ratio, 0, 1, &p.read_ratio))
+        return cmd_fail(CMD_USAGE, "benchkv: --read-ratio '%s': a number from 0 to 1",
+                        o->read_ratio);
+    if (o->seed_text) {
+        p.seeded = true;
+        if (hw_parse_u64(o->seed_text, 0, UINT64_MAX, &p.seed))
+            return cmd_fail(CMD_USAGE, "benchkv: --seed '%s': a whole number", o->seed_text);
+    }
+    *out = p;
+    return CMD_DONE;
+}
+
+static enum cmd_exit make_plan(const struct benchkv_options *o, uint32_t ranks, struct plan *plan)
+{
+    struct bkv_point common;
+    enum cmd_exit code = common_point(o, ranks, &common);
+    if (code != CMD_DONE)
+        return code;
+    *plan = (struct plan){.single = -1};
+    for (size_t i = 0; i < o->clients.count; i++) {
+        uint64_t n;
+        char name[BKV_NAME_CHARS];
+        if (hw_parse_u64(o->clients.items[i], 1, BKV_CLIENTS_MAX, &n))
+            return cmd_fail(CMD_USAGE, "benchkv: --client-threads '%s': a number from 1 to %d",
+                            o->clients.items[i], BKV_CLIENTS_MAX);
+        common.clients = (uint32_t)n;
+        snprintf(name, sizeof(name), "c%u.d%u", common.clients, common.depth);
+        add_point(plan, &common, name);
+    }
+    plan->sweep = plan->count;
+    if (ranks > 1 && !o->no_single) {
+        plan->single = (int)plan->count;
+        add_point(plan, &common, "one-rank")->ranks = 1;
+    }
+    plan->others = plan->count;
+    if (o->optimisations)
+        plan_optimisations(plan, &common);
+    return CMD_DONE;
+}
+
+struct bench {
+    const struct benchkv_options *o;
+    struct plan plan;
+    struct bkv_world world;
+    struct bkv_result (*results)[KV_RANKS_MAX];
+    struct bkv_summary summaries[BKV_POINTS_MAX];
+    double pingpong_us, raw_us;
+    struct bkv_chain chain;
+    char why[RPC_WHY_CHARS];
+};
+
+/* ---- the bare limit of the same run ---- */
+
+static void measure_pingpong(const struct bench *b, double *ours_us, double *raw_us)
+{
+    static const enum bench_transport of[] = {[RPC_SCHEME_TCP] = BENCH_TCP,
+                                              [RPC_SCHEME_UNIX] = BENCH_UNIX,
+                                              [RPC_SCHEME_SHM] = BENCH_SHM,
+                                              [RPC_SCHEME_UCX] = BENCH_UCX};
+    struct bench_dir dir;
+    struct hw_hist hist;
+    char why[RPC_WHY_CHARS];
+    struct bench_link *link = NULL;
+    uint64_t elapsed;
+    if (hw_hist_init(&hist))
+        return;
+    if (bench_dir_make(&dir, why)) {
+        hw_hist_fini(&hist);
+        return;
+    }
+    struct bench_spec spec = {.transport = of[b->world.addrs[0].scheme],
+                              .wait = (enum rpc_wait_mode)b->o->wait,
+                              .place = BENCH_TWO_CORES,
+                              .dir = &dir};
+    struct bench_shot shot = {.size = PING_BYTES, .depth = 1, .count = PING_COUNT, .hist = &hist};
+    if (bench_link_open(&spec, &link, why) == 0) {
+        if (bench_link_raw_ping(link, &shot, &elapsed) == 0)
+            *raw_us = (double)hw_hist_percentile(&hist, 50) / 1e3;
+        hw_hist_reset(&hist);
+        if (bench_link_calls(link, &shot, &elapsed) == 0)
+            *ours_us = (double)hw_hist_percentile(&hist, 50) / 1e3;
+    }
+    bench_link_close(link);
+    bench_dir_remove(&dir);
+    hw_hist_fini(&hist);
+}
+
+/* Where it cannot be had the report does without it. */
+static void measure_chain(struct bench *b)
+{
+    if (b->world.ranks > 1 &&
+        bkv_chain_measure(b->world.addrs[0].scheme, (enum rpc_wait_mode)b->o->wait, &b->chain))
+        b->chain = (struct bkv_chain){0};
+}
+
+/* ---- one rank, all points ---- */
+
+static void fini_results(struct bkv_result *results, uint32_t ranks)
+{
+    for (uint32_t i = 0; i < ranks; i++)
+        bkv_result_fini(&results[i]);
+}
+
+/* Runs a point once; on rank 0 every rank's result is in `out` then. */
+static int run_once(struct bench *b, const struct bkv_point *p, struct bkv_result *out)
+{
+    struct bkv_result mine;
+    uint8_t *data = NULL;
+    size_t len = 0;
+    int rc = bkv_result_init(&mine);
+    if (rc)
+        return rc;
+    rc = bkv_rank_run(&b->world, p, &mine, b->why);
+    if (rc == 0)
+        rc = bkv_result_encode(&mine, &data, &len);
+    if (rc == 0)
+        rc = bkv_meet_give(b->world.meet, data, len);
+    free(data);
+    bkv_result_fini(&mine);
+    for (uint32_t i = 0; i < p->ranks && rc == 0 && b->world.rank == 0; i++) {
+        rc = bkv_result_init(&out[i]);
+        data = rc ? NULL : bkv_meet_take(b->world.meet, i, &len);
+        if (rc == 0)
+            rc = data ? bkv_result_decode(data, len, &out[i]) : -EPROTO;
+        free(data);
+    }
+    return rc;
+}
+
+static int by_rate(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* All runs of a point; the one of median rate stays. */
+static int run_point(struct bench *b, uint32_t at)
+{
+    const struct bkv_point *p = &b->plan.points[at];
+    uint64_t runs = b->o->runs;
+    double rates[RUNS_MAX], sorted[RUNS_MAX];
+    struct bkv_result(*all)[KV_RANKS_MAX] = calloc(runs, sizeof(*all));
+    int rc = all ? 0 : -ENOMEM;
+    uint64_t done = 0;
+    for (; done < runs && rc == 0; done++) {
+        rc = run_once(b, p, all[done]);
+        if (rc == 0 && b->world.rank == 0)
+            sorted[done] = rates[done] = bkv_summarise(p, all[done], p->ranks).total_rps;
+    }
+    if (rc == 0 && b->world.rank == 0) {
+        uint64_t best = 0;
+        qsort(sorted, runs, sizeof(sorted[0]), by_rate);
+        while (rates[best] != sorted[runs / 2])
+            best++;
+        memcpy(b->results[at], all[best], sizeof(all[best]));
+        memset(all[best], 0, sizeof(all[best])); /* its histograms have moved */
+        b->summaries[at] = bkv_summarise(p, b->results[at], p->ranks);
+    }
+    for (uint64_t i = 0; all && i < runs; i++)
+        fini_results(all[i], KV_RANKS_MAX);
+    free(all);
+    return rc;
+}
+
+static enum cmd_exit write_file(const char *path, const struct bkv_set *set,
+                                int (*write)(const struct bkv_set *, FILE *))
+{
+    if (!path)
+        return CMD_DONE;
+    FILE *out = fopen(path, "w");
+    int rc = out ? write(set, out) : -errno;
+    if (out && fclose(out) && rc == 0)
+        rc = -errno;
+    return rc ? cmd_fail(CMD_FAILED, "benchkv: %s: %s", path, strerror(-rc)) : CMD_DONE;
+}
+
+static enum cmd_exit report(struct bench *b)
+{
+    struct bkv_set set = {.points = b->plan.points,
+                          .results = b->results,
+                          .summaries = b->summaries,
+                          .count = b->plan.count,
+                          .sweep = b->plan.sweep,
+                          .single = b->plan.single,
+                          .others = b->plan.others,
+                          .pingpong_us = b->pingpong_us,
+                          .raw_us = b->raw_us,
+                          .chain = b->chain,
+                          .transport = transport_names[b->world.addrs[0].scheme]};
+    hw_bench_host(set.host);
+    int rc = b->o->json ? bkv_report_json(&set, stdout) : bkv_report_text(&set, stdout);
+    if (rc)
+        return cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc));
+    enum cmd_exit code = write_file(b->o->csv, &set, bkv_report_csv);
+    return code == CMD_DONE ? write_file(b->o->report, &set, bkv_report_html) : code;
+}
+
+static enum cmd_exit run_points(struct bench *b)
+{
+    struct hw_progress progress;
+    int rc = 0;
+    uint32_t i = 0;
+    b->results = calloc(b->plan.count, sizeof(*b->results));
+    if (!b->results)
+        return cmd_fail(CMD_FAILED, "out of memory");
+    hw_progress_begin(&progress, "benchkv", b->plan.count);
+    for (; i < b->plan.count && rc == 0; i++) {
+        if (b->world.rank == 0)
+            hw_progress_update(&progress, i);
+        rc = run_point(b, i);
+    }
+    hw_progress_end(&progress);
+    enum cmd_exit code = CMD_DONE;
+    if (rc)
+        code = cmd_fail(CMD_FAILED, "benchkv: %s: %s", b->plan.points[i - 1].name,
+                        b->why[0] ? b->why : strerror(-rc));
+    else if (b->world.rank == 0)
+        code = report(b);
+    for (uint32_t k = 0; k < b->plan.count; k++)
+        fini_results(b->results[k], KV_RANKS_MAX);
+    free(b->results);
+    return code;
+}
+
+static enum cmd_exit run_rank(struct bench *b)
+{
+    struct rpc_addr meet;
+    if (kv_address_of(&b->world.addrs[0], KV_DAEMONS_MAX, &meet))
+        return cmd_fail(CMD_USAGE, "benchkv: rank 0 has no address to meet at");
+    if (meet.scheme == RPC_SCHEME_SHM)
+        meet.scheme = RPC_SCHEME_UNIX;
+    if (meet.scheme == RPC_SCHEME_UCX)
+        meet.scheme = RPC_SCHEME_TCP;
+    if (bkv_meet_open(&meet, b->world.rank, b->world.ranks, &b->world.meet, b->why))
+        return cmd_fail(CMD_UNREACHABLE, "benchkv: rank %u: %s", b->world.rank, b->why);
+    enum cmd_exit code = run_points(b);
+    bkv_meet_close(b->world.meet);
+    return code;
+}
+
+/* ---- ranks on this host ---- */
+
+/* Ranks whose addresses say that they are where this one is: they share its cores. */
+static void find_neighbours(struct bkv_world *w)
+{
+    const struct rpc_addr *mine = &w->addrs[w->rank];
+    bool paths = mine->scheme == RPC_SCHEME_UNIX || mine->scheme == RPC_SCHEME_SHM;
+    w->ranks_here = w->rank_here = 0;
+    for (uint32_t i = 0; i < w->ranks; i++) {
+        if (!paths && strcmp(w->addrs[i].host, mine->host) != 0)
+            continue;
+        w->rank_here += i < w->rank;
+        w->ranks_here++;
+    }
+}
+
+static void local_addresses(struct bench *b)
+{
+    unsigned base = 20000 + (unsigned)getpid() * PORTS_A_RANK % 10000; /* below the kernel's own */
+    for (uint32_t r = 0; r < b->world.ranks; r++) {
+        struct rpc_addr *a = &b->world.addrs[r];
+        *a = (struct rpc_addr){.scheme = (enum rpc_scheme)b->o->transport, .host = "127.0.0.1"};
+        a->port = (uint16_t)(base + r * PORTS_A_RANK);
+        snprintf(a->path, sizeof(a->path), "%s/peer%u", b->world.dir, r);
+    }
+}
+
+static void remove_dir(const char *path)
+{
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    char file[512];
+    while (dir && (entry = readdir(dir)) != NULL) {
+        snprintf(file, sizeof(file), "%s/%s", path, entry->d_name);
+        if (entry->d_name[0] != '.')
+            (void)unlink(file);
+    }
+    if (dir)
+        closedir(dir);
+    (void)rmdir(path);
+}
+
+/* Waits for every rank; when one fails the others are of no use. */
+static enum cmd_exit await_ranks(const pid_t *pids, uint32_t count)
+{
+    enum cmd_exit code = CMD_DONE;
+    for (uint32_t left = count; left > 0;) {
+        int status;
+        pid_t pid = wait(&status);
+        if (pid < 0)
+            break;
+        bool ours = false;
+        for (uint32_t i = 0; i < count; i++)
+            ours |= pids[i] == pid;
+        if (!ours)
+            continue;
+        left--;
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+            continue;
+        if (code == CMD_DONE)
+            code = WIFEXITED(status) ? (enum cmd_exit)WEXITSTATUS(status)
+                                     : cmd_fail(CMD_FAILED, "benchkv: a rank was killed");
+        for (uint32_t i = 0; i < count; i++)
+            if (pids[i] != pid)
+                (void)kill(pids[i], SIGTERM);
+    }
+    return code;
+}
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+    (void)number;
+    interrupted = 1; /* the ranks get the signal, too, and end: we clear up behind them */
+}
+
+static enum cmd_exit run_here(struct bench *b)
+{
+    pid_t pids[KV_RANKS_MAX];
+    b->world.ranks = (uint32_t)b->o->ranks;
+    snprintf(b->world.dir, sizeof(b->world.dir), "/tmp/hawser-benchkv-XXXXXX");
+    if (!mkdtemp(b->world.dir))
+        return cmd_fail(CMD_FAILED, "benchkv: %s: %s", b->world.dir, strerror(errno));
+    local_addresses(b);
+    measure_pingpong(b, &b->pingpong_us, &b->raw_us);
+    measure_chain(b);
+    fflush(NULL);
+    uint32_t started = 0;
+    for (; started < b->world.ranks; started++) {
+        pids[started] = fork();
+        if (pids[started] < 0)
+            break;
+        if (pids[started] == 0) {
+            b->world.rank = started;
+            find_neighbours(&b->world);
+            return run_rank(b);
+        }
+    }
+    struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    if (started < b->world.ranks)
+        for (uint32_t i = 0; i < started; i++)
+            (void)kill(pids[i], SIGTERM);
+    enum cmd_exit code = await_ranks(pids, started);
+    remove_dir(b->world.dir);
+    if (started < b->world.ranks)
+        return cmd_fail(CMD_FAILED, "benchkv: cannot start a rank: %s", strerror(EAGAIN));
+    return interrupted ? CMD_FAILED : code;
+}
+
+/* ---- ranks started by hand or by a launcher ---- */
+
+static enum cmd_exit run_as_rank(struct bench *b)
+{
+    b->world.ranks = (uint32_t)b->o->peers.count;
+    enum cmd_exit code = cmd_rank("benchkv", b->o->rank, &b->world.rank);
+    if (code != CMD_DONE)
+        return code;
+    if (b->world.rank >= b->world.ranks)
+        return cmd_fail(CMD_USAGE, "benchkv: rank %u of %u: --peers names too few", b->world.rank,
+                        b->world.ranks);
+    for (uint32_t i = 0; i < b->world.ranks; i++) {
+        if (rpc_addr_parse(b->o->peers.items[i], &b->world.addrs[i], b->why))
+            return cmd_fail(CMD_USAGE, "benchkv: --peers: %s", b->why);
+    }
+    find_neighbours(&b->world);
+    snprintf(b->world.dir, sizeof(b->world.dir), "/tmp/hawser-benchkv-XXXXXX");
+    if (!mkdtemp(b->world.dir))
+        return cmd_fail(CMD_FAILED, "benchkv: %s: %s", b->world.dir, strerror(errno));
+    if (b->world.rank == 0)
+        measure_pingpong(b, &b->pingpong_us, &b->raw_us);
+    code = run_rank(b);
+    remove_dir(b->world.dir);
+    return code;
+}
+
+static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
+{
+    (void)operands;
+    struct bench *b = calloc(1, sizeof(*b));
+    if (!b)
+        return cmd_fail(CMD_FAILED, "out of memory");
+    b->o = values;
+    bool by_hand = b->o->peers.count > 0;
+    uint32_t ranks = by_hand ? (uint32_t)b->o->peers.count : (uint32_t)b->o->ranks;
+    enum cmd_exit code = make_plan(b->o, ranks, &b->plan);
+    if (code == CMD_DONE && !by_hand && cmd_launched_ranks() > 1)
+        code = cmd_fail(CMD_USAGE, "benchkv: under mpirun or srun give --peers, the same to all: "
+                                   "the address of every rank, in order");
+    if (code == CMD_DONE)
+        code = by_hand ? run_as_rank(b) : run_here(b);
+    free(b);
+    return code;
+}
+
+const struct cmd_command cmd_benchkv = {
+    .name = "benchkv",
+    .summary = "measure the key-value store: round trips, models, limits",
+    .operands = "",
+    .description =
+        "Starts ranks with daemons and client threads, measures them for each number of clients,\n"
+        "and prints what follows: round trips against clients, Little's law, the distribution and\n"
+        "its modes, the cycle model, events and times of the daemon's loop, its utilisation, "
+        "local\n"
+        "and remote times, one rank against all.  A derivation that does not hold is told as such.",
+    .options = options,
+    .environment = environment,
+    .examples = "hawser benchkv\n"
+                "hawser benchkv --duration 1s --runs 5 --transport tcp --report kv.html\n"
+                "hawser benchkv --ranks 1 --queue-depth 16 --client-threads 1 --read-ratio 1\n"
+                "mpirun -n 2 --bind-to none hawser benchkv --peers host1:28200,host2:28200",
+    .values_size = sizeof(struct benchkv_options),
+    .run = run,
+};

@@ -1,0 +1,309 @@
+/* What three parties can do without us: a client, its daemon, and the daemon of another rank.
+ *
+ *   client (thread) -- flag in shared memory -- near (thread) -- raw transport -- far (process)
+ *
+ * As many threads and processes as a get of another rank's key takes, each waiting by the same
+ * rules (kv/common/spin.h), and as there half of the requests end at the near one.  Two parties
+ * that spin on two cores would be a limit of another machine: there are three. */
+#include "bench/kv/benchkv.h"
+
+#include "base/rng.h"
+#include "bench/rpc/raw_limits.h"
+#include "command/measure.h"
+#include "kv/common/spin.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    PARTIES = 3,
+    LOOKS_A_CLOCK = 16, /* as many as a client of ours */
+    CHAINS = 5,         /* where threads share cores, who runs where is settled at the start */
+    COUNT = 800,        /* half of them go all the way; in all, as many as in the ping-pong */
+    WARM_UP = 8,
+    MESSAGE_BYTES = 64
+};
+static const uint64_t longest_ns = 60 * HW_MS; /* three that never sleep, on two cores */
+
+enum kind { KIND_NEAR, KIND_FAR, KIND_STOP };
+
+/* One direction of a flag.  `count` is written last (release) and polled (acquire). */
+struct lane {
+    _Alignas(HW_CACHE_LINE) _Atomic uint32_t count;
+    uint8_t kind;
+    _Alignas(HW_CACHE_LINE) _Atomic uint32_t sleeps; /* the reader's */
+};
+
+/* One end of a connection: a socket, or a lane each way. */
+struct end {
+    int fd; /* -1: lanes */
+    struct lane *in, *out;
+    uint32_t taken;
+};
+
+struct chain {
+    struct lane *lanes;          /* four: client and near, near and far */
+    int fds[2];                  /* near and far, of a socket; -1: lanes */
+    struct end client, near_end; /* of the flag between the two */
+    struct end to_far, far_end;
+    enum rpc_wait_mode wait;
+    struct hw_hist client_hist, rtt;
+    int client_rc;
+};
+
+/* ---- one message ---- */
+
+static long futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *limit)
+{
+    return syscall(SYS_futex, word, op, value, limit, NULL, 0);
+}
+
+static int send_one(struct end *e, enum kind kind)
+{
+    if (e->fd >= 0) {
+        uint8_t message[MESSAGE_BYTES] = {(uint8_t)kind};
+        ssize_t n = send(e->fd, message, sizeof(message), MSG_NOSIGNAL);
+        return n == sizeof(message) ? 0 : -EPIPE;
+    }
+    e->out->kind = (uint8_t)kind;
+    uint32_t count = atomic_load_explicit(&e->out->count, memory_order_relaxed);
+    atomic_store_explicit(&e->out->count, count + 1, memory_order_release);
+    /* Pairs with the one in sleep_on: either we see that it sleeps, or it sees the count. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&e->out->sleeps, memory_order_relaxed))
+        futex(&e->out->count, FUTEX_WAKE, 1, NULL);
+    return 0;
+}
+
+/* 1 with the message's kind, 0 when there is none yet, -EPIPE. */
+static int look(struct end *e, enum kind *kind)
+{
+    if (e->fd >= 0) {
+        uint8_t message[MESSAGE_BYTES];
+        ssize_t n = recv(e->fd, message, sizeof(message), MSG_DONTWAIT);
+        if (n < 0 && errno == EAGAIN)
+            return 0;
+        if (n != sizeof(message))
+            return -EPIPE;
+        *kind = (enum kind)message[0];
+        return 1;
+    }
+    if (atomic_load_explicit(&e->in->count, memory_order_acquire) == e->taken)
+        return 0;
+    e->taken++;
+    *kind = (enum kind)e->in->kind;
+    return 1;
+}
+
+/* Until something may have come; -ETIMEDOUT after a silence in which nothing can. */
+static int sleep_on(struct end *e)
+{
+    if (e->fd >= 0) {
+        struct pollfd p = {.fd = e->fd, .events = POLLIN};
+        return poll(&p, 1, RAW_SILENCE_NS / HW_MS) == 0 ? -ETIMEDOUT : 0;
+    }
+    const struct timespec silence = {.tv_sec = RAW_SILENCE_NS / HW_SEC};
+    atomic_store_explicit(&e->in->sleeps, 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst); /* as in send_one */
+    /* It compares the count once more, so that none is lost. */
+    long rc = futex(&e->in->count, FUTEX_WAIT, e->taken, &silence);
+    int error = rc < 0 && errno == ETIMEDOUT ? -ETIMEDOUT : 0;
+    atomic_store_explicit(&e->in->sleeps, 0, memory_order_relaxed);
+    return error;
+}
+
+static int receive(struct end *e, struct kv_spin *spin, enum kind *kind)
+{
+    uint64_t until = 0;
+    for (;;) {
+        for (int i = 0; i < LOOKS_A_CLOCK; i++) {
+            int rc = look(e, kind);
+            if (rc) {
+                kv_spin_won(spin);
+                return rc < 0 ? rc : 0;
+            }
+            hw_cpu_relax();
+        }
+        uint64_t now = hw_now_ns();
+        if (until == 0)
+            until = now + RAW_SILENCE_NS;
+        int rc = now >= until ? -ETIMEDOUT : kv_spin_on(spin, now) ? 0 : sleep_on(e);
+        if (rc)
+            return rc;
+    }
+}
+
+static struct kv_spin spin_of(const struct chain *c)
+{
+    struct kv_spin spin;
+    kv_spin_init(&spin, c->wait);
+    spin.crowd = PARTIES;
+    return spin;
+}
+
+/* ---- the three ---- */
+
+static int far_loop(struct chain *c)
+{
+    struct kv_spin spin = spin_of(c);
+    enum kind kind = KIND_FAR;
+    int rc = 0;
+    while (rc == 0 && kind != KIND_STOP) {
+        rc = receive(&c->far_end, &spin, &kind);
+        if (rc == 0 && kind != KIND_STOP)
+            rc = send_one(&c->far_end, kind);
+    }
+    return rc;
+}
+
+static int ask_far(struct chain *c, struct kv_spin *spin)
+{
+    enum kind kind;
+    uint64_t start = hw_now_ns();
+    int rc = send_one(&c->to_far, KIND_FAR);
+    if (rc == 0)
+        rc = receive(&c->to_far, spin, &kind);
+    if (rc == 0)
+        hw_hist_record(&c->rtt, hw_now_ns() - start);
+    return rc;
+}
+
+static int near_loop(struct chain *c)
+{
+    struct kv_spin spin = spin_of(c);
+    enum kind kind = KIND_NEAR;
+    int rc = 0;
+    while (rc == 0 && kind != KIND_STOP) {
+        rc = receive(&c->near_end, &spin, &kind);
+        if (rc == 0 && kind == KIND_FAR)
+            rc = ask_far(c, &spin);
+        if (rc == 0 && kind != KIND_STOP)
+            rc = send_one(&c->near_end, kind);
+    }
+    (void)send_one(&c->to_far, KIND_STOP); /* also after a failure: it must end */
+    return rc;
+}
+
+static void *client_main(void *user)
+{
+    struct chain *c = user;
+    struct kv_spin spin = spin_of(c);
+    struct hw_rng rng;
+    enum kind kind;
+    hw_rng_seed(&rng, 1);
+    uint64_t start = hw_now_ns(), until = start + longest_ns;
+    for (uint32_t i = 0; i < WARM_UP + COUNT && c->client_rc == 0; i++) {
+        if (c->client_hist.count > 0 && start >= until)
+            break;
+        start = hw_now_ns();
+        int rc = send_one(&c->client, hw_rng_below(&rng, 2) ? KIND_FAR : KIND_NEAR);
+        if (rc == 0)
+            rc = receive(&c->client, &spin, &kind);
+        if (rc == 0 && i >= WARM_UP && kind == KIND_FAR)
+            hw_hist_record(&c->client_hist, hw_now_ns() - start);
+        c->client_rc = rc;
+    }
+    (void)send_one(&c->client, KIND_STOP);
+    return NULL;
+}
+
+/* ---- coming and going ---- */
+
+static int make_hops(struct chain *c, enum rpc_scheme transport)
+{
+    void *map = mmap(NULL, 4 * sizeof(struct lane), PROT_READ | PROT_WRITE,
+                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED)
+        return -ENOMEM;
+    struct lane *l = c->lanes = map;
+    int rc = 0;
+    if (transport == RPC_SCHEME_TCP)
+        rc = raw_tcp_pair(c->fds);
+    else if (transport == RPC_SCHEME_UNIX)
+        rc = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, c->fds) ? -errno : 0;
+    c->client = (struct end){.fd = -1, .out = &l[0], .in = &l[1]};
+    c->near_end = (struct end){.fd = -1, .out = &l[1], .in = &l[0]};
+    c->to_far = (struct end){.fd = c->fds[0], .out = &l[2], .in = &l[3]};
+    c->far_end = (struct end){.fd = c->fds[1], .out = &l[3], .in = &l[2]};
+    return rc;
+}
+
+static void chain_fini(struct chain *c)
+{
+    for (int i = 0; i < 2; i++)
+        if (c->fds[i] >= 0)
+            close(c->fds[i]);
+    if (c->lanes)
+        munmap(c->lanes, 4 * sizeof(struct lane));
+    hw_hist_fini(&c->client_hist);
+    hw_hist_fini(&c->rtt);
+}
+
+static pid_t start_far(struct chain *c)
+{
+    pid_t parent = getpid(), pid = fork();
+    if (pid != 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (c->fds[0] >= 0)
+        close(c->fds[0]); /* so that the end of the near one is seen */
+    _exit(getppid() != parent || far_loop(c) ? 1 : 0);
+}
+
+static int run_all(struct chain *c)
+{
+    pthread_t client;
+    pid_t far = start_far(c);
+    if (far < 0)
+        return -errno;
+    int rc = -pthread_create(&client, NULL, client_main, c);
+    if (rc == 0) {
+        rc = near_loop(c);
+        pthread_join(client, NULL);
+    } else {
+        (void)send_one(&c->to_far, KIND_STOP);
+    }
+    waitpid(far, NULL, 0);
+    return rc ? rc : c->client_rc;
+}
+
+static int measure_one(enum rpc_scheme transport, enum rpc_wait_mode wait, double *rtt_us,
+                       double *client_us)
+{
+    struct chain c = {.fds = {-1, -1}, .wait = wait};
+    int rc = hw_hist_init(&c.client_hist) || hw_hist_init(&c.rtt) ? -ENOMEM : 0;
+    if (rc == 0)
+        rc = make_hops(&c, transport);
+    if (rc == 0)
+        rc = run_all(&c);
+    if (rc == 0) {
+        *rtt_us = (double)hw_hist_percentile(&c.rtt, 50) / 1e3;
+        *client_us = (double)hw_hist_percentile(&c.client_hist, 50) / 1e3;
+    }
+    chain_fini(&c);
+    return rc;
+}
+
+int bkv_chain_measure(enum rpc_scheme transport, enum rpc_wait_mode wait, struct bkv_chain *out)
+{
+    double rtt_us[CHAINS], client_us[CHAINS];
+    int rc = transport == RPC_SCHEME_UCX ? -EOPNOTSUPP : 0;
+    for (int i = 0; i < CHAINS && rc == 0; i++)
+        rc = measure_one(transport, wait, &rtt_us[i], &client_us[i]);
+    if (rc)
+        return rc;
+    *out = (struct bkv_chain){.rtt_us = measure_median(rtt_us, CHAINS),
+                              .client_us = measure_median(client_us, CHAINS)};
+    return 0;
+}

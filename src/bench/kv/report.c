@@ -1,0 +1,743 @@
+/* The tables of a run, once as data; text, HTML and JSON print the same ones. */
+#include "bench/kv/benchkv.h"
+
+#include "base/report/bench.h"
+#include "base/report/csv.h"
+#include "base/report/html.h"
+#include "base/report/json.h"
+#include "base/report/table.h"
+#include "command/kvranks.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    NOTE_CHARS = 1600,
+    HISTOGRAM_ROWS = 40 /* of the 1 us table: what a person reads */
+};
+
+struct section {
+    const char *title;
+    /* Fills the table's columns and rows, and a note in plain words ("" for none). */
+    void (*build)(const struct bkv_set *set, struct hw_table *table, char note[NOTE_CHARS]);
+};
+
+static void add_note(char note[NOTE_CHARS], const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void add_note(char note[NOTE_CHARS], const char *fmt, ...)
+{
+    size_t at = strlen(note);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(note + at, NOTE_CHARS - at, fmt, args);
+    va_end(args);
+}
+
+/* The first column is text; so are those whose heading begins with '<', which is not shown. */
+static void columns(struct hw_table *t, const char *const *names)
+{
+    for (int i = 0; names[i]; i++) {
+        bool text = i == 0 || names[i][0] == '<';
+        hw_table_column(t, names[i] + (names[i][0] == '<'), text ? HW_LEFT : HW_RIGHT);
+    }
+}
+
+/* The last point of the sweep: the most clients. */
+static uint32_t top(const struct bkv_set *s)
+{
+    return s->sweep - 1;
+}
+
+static double ratio(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+/* ---- the tables ---- */
+
+static void build_conditions(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
+{
+    const struct bkv_point *p = &s->points[top(s)];
+    (void)note;
+    columns(t, (const char *const[]){"Parameter", "<Value", NULL});
+    hw_table_cell(t, "Machine");
+    hw_table_cell(t, "%s", s->host);
+    hw_table_cell(t, "Ranks");
+    hw_table_cell(t, "%u", p->ranks);
+    hw_table_cell(t, "Daemon threads");
+    hw_table_cell(t, "%u per rank", p->daemons);
+    hw_table_cell(t, "Client threads");
+    hw_table_cell(t, "%u-%u per rank", s->points[0].clients, p->clients);
+    hw_table_cell(t, "Queue depth");
+    hw_table_cell(t, "%u", p->depth);
+    hw_table_cell(t, "Key range");
+    hw_table_cell(t, "%u per rank", p->key_range);
+    hw_table_cell(t, "Read ratio");
+    hw_table_cell(t, "%g", p->read_ratio);
+    hw_table_cell(t, "Value size");
+    hw_table_cell(t, "%u", p->value_size);
+    hw_table_cell(t, "Distribution");
+    hw_table_cell(t, "%s", p->zipfian ? "zipfian" : "uniform");
+    hw_table_cell(t, "Transport");
+    hw_table_cell(t, "copyrpc %s", s->transport);
+    hw_table_cell(t, "Flush");
+    hw_table_cell(t, "%s", cmd_flush_names[p->flush]);
+    hw_table_cell(t, "Loop");
+    if (p->rate)
+        hw_table_cell(t, "open, %llu/s per rank", (unsigned long long)p->rate);
+    else
+        hw_table_cell(t, "closed");
+    hw_table_cell(t, "Duration");
+    hw_table_cell(t, "%g s", (double)p->duration_ns / 1e9);
+}
+
+static void build_scaling(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
+{
+    columns(t, (const char *const[]){"Clients/rank", "copyrpc_rtt p50 (us)",
+                                     "copyrpc_rtt mean (us)", "Total RPS", "Remote/rank",
+                                     "client p50 (us)", "client p99 (us)", "p99.9 (us)", NULL});
+    for (uint32_t i = 0; i < s->sweep; i++) {
+        const struct bkv_summary *m = &s->summaries[i];
+        hw_table_cell(t, "%u", m->point->clients);
+        hw_table_cell(t, "%.2f", m->rtt_p50_us);
+        hw_table_cell(t, "%.2f", m->rtt_mean_us);
+        hw_table_cell(t, "%.0f", m->total_rps);
+        hw_table_cell(t, "%.0f", m->remote_rps);
+        hw_table_cell(t, "%.2f", m->client_p50_us);
+        hw_table_cell(t, "%.2f", m->client_p99_us);
+        hw_table_cell(t, "%.2f", m->client_p999_us);
+    }
+    const struct bkv_summary *first = &s->summaries[0], *last = &s->summaries[top(s)];
+    if (s->pingpong_us > 0)
+        add_note(note,
+                 "Reference: copyrpc_pingpong of the same run, depth 1, one endpoint: %.2f us; the "
+                 "bare transport: %.2f us. ",
+                 s->pingpong_us, s->raw_us);
+    if (s->chain.rtt_us > 0)
+        add_note(note,
+                 "A bare chain of client, daemon and daemon, waiting as ours do: %.2f us between "
+                 "the daemons, %.2f us for the client. ",
+                 s->chain.rtt_us, s->chain.client_us);
+    if (last->rtt_p50_us > 0)
+        add_note(note,
+                 "From %u to %u clients the round trip grows %.2f times, the remote rate %.2f "
+                 "times.",
+                 first->point->clients, last->point->clients,
+                 ratio(last->rtt_p50_us, first->rtt_p50_us),
+                 ratio(last->remote_rps, first->remote_rps));
+    uint64_t errors = 0;
+    for (uint32_t i = 0; i < s->count; i++)
+        errors += s->summaries[i].errors;
+    if (errors)
+        add_note(note, " %llu requests ended neither in OK nor in MISS.",
+                 (unsigned long long)errors);
+}
+
+static void build_little(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
+{
+    columns(t, (const char *const[]){"Clients", "In flight (mean)", "lambda_remote (/s)",
+                                     "RTT predicted (us)", "RTT measured mean (us)",
+                                     "RTT measured p50 (us)", "predicted/measured", NULL});
+    double worst = 1;
+    for (uint32_t i = 0; i < s->sweep; i++) {
+        const struct bkv_summary *m = &s->summaries[i];
+        double predicted = m->remote_rps > 0 ? m->in_flight / m->remote_rps * 1e6 : 0;
+        double held = ratio(predicted, m->rtt_mean_us);
+        hw_table_cell(t, "%u", m->point->clients);
+        hw_table_cell(t, "%.2f", m->in_flight);
+        hw_table_cell(t, "%.0f", m->remote_rps);
+        hw_table_cell(t, "%.2f", predicted);
+        hw_table_cell(t, "%.2f", m->rtt_mean_us);
+        hw_table_cell(t, "%.2f", m->rtt_p50_us);
+        hw_table_cell(t, "%.3f", held);
+        if (held > 0 && fabs(held - 1) > fabs(worst - 1))
+            worst = held;
+    }
+    add_note(note,
+             "L = lambda x W, with L integrated over time by the daemon. %s: the worst ratio "
+             "is %.3f. It speaks of means; where the mean is far from p50 the distribution has a "
+             "tail, and the law says nothing about p50.",
+             fabs(worst - 1) <= 0.05 ? "It holds" : "It does not hold within 5% on this data",
+             worst);
+}
+
+/* Where the 1 us lines begin: a few early birds would push the bulk off the table. */
+static uint32_t first_line(const struct bkv_result *r)
+{
+    uint64_t us = hw_hist_percentile(&r->rtt, 0.5) / 1000;
+    return (uint32_t)(us < KV_RTT_LINES ? us : KV_RTT_LINES);
+}
+
+static void build_histogram(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
+{
+    columns(t, (const char *const[]){"us", "count (rank 0)", "<", NULL});
+    const struct bkv_result *r = &s->results[top(s)][0];
+    struct bkv_mode modes[BKV_MODES_MAX];
+    uint32_t n = bkv_find_modes(r->rtt_us, KV_RTT_LINES, modes);
+    uint32_t first = first_line(r), dominant = 0, rows = 0;
+    uint64_t shown = 0;
+    for (uint32_t i = 0; i < first; i++)
+        shown += r->rtt_us[i];
+    if (shown) {
+        hw_table_cell(t, "0-%u", first - 1);
+        hw_table_cell(t, "%llu", (unsigned long long)shown);
+        hw_table_cell(t, "%s", "");
+    }
+    for (uint32_t k = 0; k < n; k++)
+        if (modes[k].count > modes[dominant].count)
+            dominant = k;
+    for (uint32_t i = first; i < KV_RTT_LINES && rows < HISTOGRAM_ROWS; i++, rows++) {
+        hw_table_cell(t, "%u", i);
+        hw_table_cell(t, "%llu", (unsigned long long)r->rtt_us[i]);
+        const char *mark = "";
+        for (uint32_t k = 0; k < n; k++)
+            if (modes[k].us == i)
+                mark = k == dominant ? "<- peak (dominant)" : "<- peak";
+        hw_table_cell(t, "%s", mark);
+        shown += r->rtt_us[i];
+    }
+    if (r->rtt.count > shown) {
+        hw_table_cell(t, "%u+", first + rows);
+        hw_table_cell(t, "%llu", (unsigned long long)(r->rtt.count - shown));
+        hw_table_cell(t, "tail");
+    }
+    add_note(note, "%s: ",
+             n == 0   ? "No remote requests"
+             : n == 1 ? "One population"
+             : n == 2 ? "Two populations"
+                      : "Several populations");
+    for (uint32_t k = 0; k < n; k++)
+        add_note(note, "%s%.0f%% around %u us", k ? ", " : "", modes[k].share * 100, modes[k].us);
+    add_note(note, ".");
+}
+
+static void build_model(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
+{
+    struct bkv_fit fit;
+    columns(t, (const char *const[]){"Clients", "In flight (N)", "T_cycle predicted (us)",
+                                     "T_cycle measured (us)", "Throughput predicted",
+                                     "Throughput measured", "measured/predicted", NULL});
+    if (!bkv_fit_cycle(s->summaries, s->sweep, &fit)) {
+        add_note(note, "No fit: it takes two points with remote requests.");
+        return;
+    }
+    double worst = 1;
+    for (uint32_t i = 0; i < s->sweep; i++) {
+        const struct bkv_summary *m = &s->summaries[i];
+        double cycle = fit.fixed_us + fit.per_request_us * m->in_flight;
+        double predicted = cycle > 0 ? m->in_flight / cycle * 1e6 : 0;
+        double held = ratio(m->remote_rps, predicted);
+        hw_table_cell(t, "%u", m->point->clients);
+        hw_table_cell(t, "%.2f", m->in_flight);
+        hw_table_cell(t, "%.2f", cycle);
+        hw_table_cell(t, "%.2f", m->remote_rps > 0 ? m->in_flight / m->remote_rps * 1e6 : 0);
+        hw_table_cell(t, "%.0f", predicted);
+        hw_table_cell(t, "%.0f", m->remote_rps);
+        hw_table_cell(t, "%.2f", held);
+        if (held > 0 && fabs(log(held)) > fabs(log(worst)))
+            worst = held;
+    }
+    add_note(note,
+             "T_cycle = T_fixed + T_per_req x N: T_fixed = %.2f us, T_per_req = %.0f ns, "
+             "R2 = %.3f; the ceiling would be %.0f requests/s a rank. ",
+             fit.fixed_us, fit.per_request_us * 1e3, fit.r2,
+             fit.per_request_us > 0 ? 1e6 / fit.per_request_us : INFINITY);
+    if (fit.fixed_us < 0 || fit.per_request_us < 0 || fit.r2 < 0.9 || fabs(log(worst)) > log(1.25))
+        add_note(note,
+                 "The model does not hold on this data: the worst point is off by a factor "
+                 "of %.2f. A line through points at %u and %u clients cannot show both the "
+                 "latency of one request and the queue of many.",
+                 worst, s->points[0].clients, s->points[top(s)].clients);
+    else
+        add_note(note, "The model holds: the worst point is off by a factor of %.2f.", worst);
+}
+
+static void build_events(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
+{
+    static const struct {
+        const char *name;
+        size_t at;
+    } rows[] = {
+        {"shm_req/loop", offsetof(struct kv_stats, requests) / 8},
+        {"shm_local/loop", offsetof(struct kv_stats, local) / 8},
+        {"shm_remote/loop", offsetof(struct kv_stats, remote) / 8},
+        {"cqe_resp/loop", offsetof(struct kv_stats, responses) / 8},
+        {"incoming_req/loop", offsetof(struct kv_stats, incoming) / 8},
+        {"flush/loop", offsetof(struct kv_stats, flushes) / 8},
+        {"ringfull/loop", offsetof(struct kv_stats, ring_full) / 8},
+        {"wakeups/loop", offsetof(struct kv_stats, wakeups) / 8},
+        {"sleeps/loop", offsetof(struct kv_stats, sleeps) / 8},
+    };
+    const struct bkv_summary *m = &s->summaries[top(s)];
+    const struct bkv_result *r = s->results[top(s)];
+    hw_table_column(t, "Counter", HW_LEFT);
+    for (uint32_t k = 0; k < m->ranks; k++) {
+        char name[16];
+        snprintf(name, sizeof(name), "rank %u", k);
+        hw_table_column(t, name, HW_RIGHT);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        hw_table_cell(t, "%s", rows[i].name);
+        for (uint32_t k = 0; k < m->ranks; k++)
+            hw_table_cell(t, "%.6f",
+                          ratio((double)r[k].stats[rows[i].at], (double)BKV_STAT(&r[k], loops)));
+    }
+    hw_table_cell(t, "total loops");
+    for (uint32_t k = 0; k < m->ranks; k++)
+        hw_table_cell(t, "%llu", (unsigned long long)BKV_STAT(&r[k], loops));
+    double flushes = (double)BKV_STAT(&r[0], flushes);
+    double messages = (double)(BKV_STAT(&r[0], remote) + BKV_STAT(&r[0], incoming));
+    if (flushes > 0)
+        add_note(note, "A flush of rank 0 carries %.2f messages on average.", messages / flushes);
+}
+
+static void build_phases(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
+{
+    const struct bkv_result *r = &s->results[top(s)][0];
+    columns(t, (const char *const[]){"Phase (ns)", "p50", "p90", "p99", "mean", NULL});
+    for (int i = 0; i < KV_PHASES; i++) {
+        hw_table_cell(t, "%s", kv_phase_names[i]);
+        hw_table_cell(t, "%llu", (unsigned long long)hw_hist_percentile(&r->phase[i], 50));
+        hw_table_cell(t, "%llu", (unsigned long long)hw_hist_percentile(&r->phase[i], 90));
+        hw_table_cell(t, "%llu", (unsigned long long)hw_hist_percentile(&r->phase[i], 99));
+        hw_table_cell(t, "%.0f", hw_hist_mean(&r->phase[i]));
+    }
+    add_note(note, "Rank 0, one loop in %d timed; each time includes one look at the clock.",
+             BKV_PROBE_EVERY);
+}
+
+static void build_loop(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
+{
+    static const uint64_t edges[] = {100, 300, 1000, 3000, 10000, 100000, 1000000};
+    const struct hw_hist *h = &s->results[top(s)][0].loop;
+    columns(t, (const char *const[]){"Loop time", "share", NULL});
+    uint64_t before = 0;
+    for (size_t i = 0; i < ARRAY_LEN(edges); i++) {
+        uint64_t below = hw_hist_count_below(h, edges[i]);
+        hw_table_cell(t, "below %llu ns", (unsigned long long)edges[i]);
+        hw_table_cell(t, "%.2f%%", 100 * ratio((double)(below - before), (double)h->count));
+        before = below;
+    }
+    hw_table_cell(t, "longer");
+    hw_table_cell(t, "%.2f%%", 100 * ratio((double)(h->count - before), (double)h->count));
+    add_note(note, "p50=%lluns p90=%lluns p99=%lluns mean=%.0fns",
+             (unsigned long long)hw_hist_percentile(h, 50),
+             (unsigned long long)hw_hist_percentile(h, 90),
+             (unsigned long long)hw_hist_percentile(h, 99), hw_hist_mean(h));
+}
+
+static void build_use(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
+{
+    columns(t, (const char *const[]){"Clients", "useful", "empty polling", "asleep", NULL});
+    for (uint32_t i = 0; i < s->sweep; i++) {
+        const struct bkv_summary *m = &s->summaries[i];
+        double asleep = 1 - m->useful - m->empty;
+        hw_table_cell(t, "%u", m->point->clients);
+        hw_table_cell(t, "%.1f%%", 100 * m->useful);
+        hw_table_cell(t, "%.1f%%", 100 * m->empty);
+        hw_table_cell(t, "%.1f%%", 100 * (asleep > 0 ? asleep : 0));
+    }
+    const struct bkv_summary *m = &s->summaries[top(s)];
+    add_note(note,
+             "Shares of the daemons' time, from the loops that were timed; time in which the "
+             "kernel ran something else on the daemon's core counts where it fell. The daemon %s "
+             "the bottleneck at %u clients.",
+             m->useful > 0.8 ? "is" : "is not", m->point->clients);
+}
+
+static void build_derived(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
+{
+    const struct bkv_summary *m = &s->summaries[top(s)];
+    const struct bkv_point *p = m->point;
+    columns(t, (const char *const[]){"Quantity", "us", "<from", NULL});
+    double average = m->rank_rps > 0 ? p->clients * p->depth / m->rank_rps * 1e6 : 0;
+    double remote_share = m->rank_rps > 0 ? m->remote_rps / m->rank_rps : 0;
+    double overhead = m->remote_mean_us - m->rtt_mean_us;
+    double local =
+        remote_share < 1 ? (average - remote_share * m->remote_mean_us) / (1 - remote_share) : 0;
+    hw_table_cell(t, "T_avg");
+    hw_table_cell(t, "%.2f", average);
+    hw_table_cell(t, "in flight / rate of a rank");
+    hw_table_cell(t, "T_remote_copyrpc");
+    hw_table_cell(t, "%.2f", m->rtt_mean_us);
+    hw_table_cell(t, "mean, measured by the daemon");
+    hw_table_cell(t, "SHM overhead");
+    hw_table_cell(t, "%.2f", overhead);
+    hw_table_cell(t, "client's remote mean less the daemon's");
+    hw_table_cell(t, "T_remote_client");
+    hw_table_cell(t, "%.2f", m->remote_mean_us);
+    hw_table_cell(t, "mean, measured by clients");
+    hw_table_cell(t, "T_local derived");
+    hw_table_cell(t, "%.2f", local);
+    hw_table_cell(t, "(T_avg - share x T_remote) / (1 - share)");
+    hw_table_cell(t, "T_local measured");
+    hw_table_cell(t, "%.2f", m->local_mean_us);
+    hw_table_cell(t, "mean, measured by clients");
+    if (p->rate)
+        add_note(note,
+                 "Open loop: clients are not always waiting, so T_avg is no response time and "
+                 "the derivation does not apply.");
+    else if (m->local_mean_us > 0 && fabs(local - m->local_mean_us) <= 0.25 * m->local_mean_us)
+        add_note(note, "The derivation holds within 25%%: %.0f%% of the requests are remote.",
+                 100 * remote_share);
+    else
+        add_note(note,
+                 "The derivation does not hold on this data: it subtracts two large numbers, "
+                 "and what a client does between an answer and its next request is in T_avg, too.");
+}
+
+static void build_ranks(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
+{
+    columns(t, (const char *const[]){"Metric", "1 rank", "all ranks", NULL});
+    if (s->single < 0) {
+        add_note(note, "Not measured (--no-single).");
+        return;
+    }
+    const struct bkv_summary *one = &s->summaries[s->single], *all = &s->summaries[top(s)];
+    const struct bkv_result *r1 = &s->results[s->single][0], *r2 = &s->results[top(s)][0];
+    hw_table_cell(t, "Total RPS");
+    hw_table_cell(t, "%.0f", one->total_rps);
+    hw_table_cell(t, "%.0f", all->total_rps);
+    hw_table_cell(t, "T_avg per client (us)");
+    hw_table_cell(t, "%.2f", one->client_mean_us);
+    hw_table_cell(t, "%.2f", all->client_mean_us);
+    hw_table_cell(t, "Daemon loop time (ns)");
+    hw_table_cell(t, "%.0f", one->loop_mean_ns);
+    hw_table_cell(t, "%.0f", all->loop_mean_ns);
+    hw_table_cell(t, "SHM req/loop");
+    hw_table_cell(t, "%.2f", ratio((double)BKV_STAT(r1, requests), (double)BKV_STAT(r1, loops)));
+    hw_table_cell(t, "%.2f", ratio((double)BKV_STAT(r2, requests), (double)BKV_STAT(r2, loops)));
+    hw_table_cell(t, "In flight at other ranks");
+    hw_table_cell(t, "%.2f", one->in_flight);
+    hw_table_cell(t, "%.2f", all->in_flight);
+    hw_table_cell(t, "Daemon useful");
+    hw_table_cell(t, "%.0f%%", 100 * one->useful);
+    hw_table_cell(t, "%.0f%%", 100 * all->useful);
+    double remote_part = ratio(all->remote_rps, all->rank_rps) * all->remote_mean_us;
+    add_note(note,
+             "%u clients a rank. One rank does %.2f times the requests of all ranks together. "
+             "Of the %.2f us of a request on several ranks %.2f us are the remote share.",
+             all->point->clients, ratio(one->total_rps, all->total_rps), all->client_mean_us,
+             remote_part);
+}
+
+static void build_optimisations(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
+{
+    columns(t, (const char *const[]){"Setting", "Total RPS", "x base", "copyrpc_rtt p50 (us)",
+                                     "client p50 (us)", "client p99 (us)", "p99.9 (us)", NULL});
+    if (s->others >= s->count) {
+        add_note(note, "Not measured: --optimisations does.");
+        return;
+    }
+    for (uint32_t i = s->others; i < s->count; i++) {
+        const struct bkv_summary *m = &s->summaries[i];
+        hw_table_cell(t, "%s", m->point->name);
+        hw_table_cell(t, "%.0f", m->total_rps);
+        hw_table_cell(t, "%.2f", ratio(m->total_rps, s->summaries[s->others].total_rps));
+        hw_table_cell(t, "%.2f", m->rtt_p50_us);
+        hw_table_cell(t, "%.2f", m->client_p50_us);
+        hw_table_cell(t, "%.2f", m->client_p99_us);
+        hw_table_cell(t, "%.2f", m->client_p999_us);
+    }
+    add_note(note,
+             "Base: batch flush, depth 1, one daemon, plain loop, threads anywhere, no bursts; %u "
+             "clients a rank.",
+             s->points[s->others].clients);
+}
+
+static const struct section sections[] = {
+    {"1. Measurement conditions", build_conditions},
+    {"2. copyrpc RTT scaling", build_scaling},
+    {"3. Little's law", build_little},
+    {"4. RTT distribution at most clients (1 us lines)", build_histogram},
+    {"5. Per-cycle model", build_model},
+    {"6.1 Events per loop", build_events},
+    {"6.2 Phase times", build_phases},
+    {"6.3 Loop time distribution", build_loop},
+    {"6.4 Daemon utilisation", build_use},
+    {"7. T_local and T_remote", build_derived},
+    {"8. One rank against all", build_ranks},
+    {"9. Optimisations", build_optimisations},
+};
+
+/* ---- text ---- */
+
+int bkv_report_text(const struct bkv_set *s, FILE *out)
+{
+    for (size_t i = 0; i < ARRAY_LEN(sections); i++) {
+        char note[NOTE_CHARS] = "";
+        struct hw_table *t = hw_table_create();
+        if (!t)
+            return -ENOMEM;
+        sections[i].build(s, t, note);
+        fprintf(out, "%s%s\n\n", i ? "\n" : "", sections[i].title);
+        int rc = hw_table_rows(t) ? hw_table_print(t, out) : 0;
+        hw_table_destroy(t);
+        if (rc)
+            return rc;
+        if (note[0])
+            fprintf(out, "%s\n", note);
+    }
+    return ferror(out) ? -EIO : 0;
+}
+
+/* ---- JSON ---- */
+
+static void json_row(struct hw_json *j, const char *name, double value, const char *unit,
+                     double baseline)
+{
+    hw_json_object_begin(j);
+    hw_json_key(j, "name");
+    hw_json_string(j, name);
+    hw_json_key(j, "value");
+    hw_json_double(j, value);
+    hw_json_key(j, "unit");
+    hw_json_string(j, unit);
+    hw_json_key(j, "baseline");
+    hw_json_double(j, baseline);
+    hw_json_key(j, "ratio");
+    hw_json_double(j, value / baseline);
+    hw_json_object_end(j);
+}
+
+static void json_rows(struct hw_json *j, const struct bkv_set *s)
+{
+    char name[BKV_NAME_CHARS + 32];
+    const double raw = s->raw_us > 0 ? s->raw_us : NAN;
+    const bool chain = s->chain.rtt_us > 0;
+    if (s->raw_us > 0)
+        json_row(j, "pingpong.p50", s->pingpong_us, "us", s->raw_us);
+    if (chain)
+        json_row(j, "chain.rtt_p50", s->chain.rtt_us, "us", raw);
+    for (uint32_t i = 0; i < s->count; i++) {
+        const struct bkv_summary *m = &s->summaries[i];
+        const double base = s->summaries[0].total_rps;
+        snprintf(name, sizeof(name), "%s.rps", m->point->name);
+        json_row(j, name, m->total_rps, "requests/s", base);
+        snprintf(name, sizeof(name), "%s.remote_rps", m->point->name);
+        json_row(j, name, m->remote_rps, "requests/s/rank", NAN);
+        snprintf(name, sizeof(name), "%s.rtt_p50", m->point->name);
+        json_row(j, name, m->rtt_p50_us, "us", chain ? s->chain.rtt_us : raw);
+        snprintf(name, sizeof(name), "%s.client_p50", m->point->name);
+        json_row(j, name, m->client_p50_us, "us", raw);
+        snprintf(name, sizeof(name), "%s.client_p99", m->point->name);
+        json_row(j, name, m->client_p99_us, "us", NAN);
+        snprintf(name, sizeof(name), "%s.client_p999", m->point->name);
+        json_row(j, name, m->client_p999_us, "us", NAN);
+        snprintf(name, sizeof(name), "%s.local_mean", m->point->name);
+        json_row(j, name, m->local_mean_us, "us", NAN);
+        snprintf(name, sizeof(name), "%s.remote_mean", m->point->name);
+        json_row(j, name, m->remote_mean_us, "us", NAN);
+        snprintf(name, sizeof(name), "%s.remote_p50", m->point->name);
+        json_row(j, name, m->remote_p50_us, "us", chain ? s->chain.client_us : NAN);
+        snprintf(name, sizeof(name), "%s.errors", m->point->name);
+        json_row(j, name, (double)m->errors, "requests", NAN);
+    }
+}
+
+static int json_table(struct hw_json *j, const struct bkv_set *s, const struct section *section)
+{
+    char note[NOTE_CHARS] = "";
+    struct hw_table *t = hw_table_create();
+    if (!t)
+        return -ENOMEM;
+    section->build(s, t, note);
+    hw_json_object_begin(j);
+    hw_json_key(j, "title");
+    hw_json_string(j, section->title);
+    hw_json_key(j, "columns");
+    hw_json_array_begin(j);
+    for (size_t c = 0; c < hw_table_columns(t); c++)
+        hw_json_string(j, hw_table_heading(t, c));
+    hw_json_array_end(j);
+    hw_json_key(j, "rows");
+    hw_json_array_begin(j);
+    for (size_t r = 0; r < hw_table_rows(t); r++) {
+        hw_json_array_begin(j);
+        for (size_t c = 0; c < hw_table_columns(t); c++)
+            hw_json_string(j, hw_table_text(t, r, c));
+        hw_json_array_end(j);
+    }
+    hw_json_array_end(j);
+    hw_json_key(j, "note");
+    hw_json_string(j, note);
+    hw_json_object_end(j);
+    int rc = hw_table_error(t);
+    hw_table_destroy(t);
+    return rc;
+}
+
+int bkv_report_json(const struct bkv_set *s, FILE *out)
+{
+    struct hw_json j;
+    char date[HW_UTC_CHARS];
+    hw_utc(date);
+    hw_json_begin(&j, out);
+    hw_json_object_begin(&j);
+    hw_json_key(&j, "benchmark");
+    hw_json_string(&j, "kv");
+    hw_json_key(&j, "commit");
+    hw_json_string(&j, hw_bench_commit());
+    hw_json_key(&j, "host");
+    hw_json_string(&j, s->host);
+    hw_json_key(&j, "date");
+    hw_json_string(&j, date);
+    hw_json_key(&j, "rows");
+    hw_json_array_begin(&j);
+    json_rows(&j, s);
+    hw_json_array_end(&j);
+    hw_json_key(&j, "tables");
+    hw_json_array_begin(&j);
+    int rc = 0;
+    for (size_t i = 0; i < ARRAY_LEN(sections) && rc == 0; i++)
+        rc = json_table(&j, s, &sections[i]);
+    hw_json_array_end(&j);
+    hw_json_object_end(&j);
+    int written = hw_json_finish(&j);
+    return rc ? rc : written;
+}
+
+/* ---- CSV ---- */
+
+int bkv_report_csv(const struct bkv_set *s, FILE *out)
+{
+    static const char *const heads[] = {
+        "point",      "ranks",       "clients",    "daemons",       "depth",
+        "flush",      "value_size",  "read_ratio", "total_rps",     "remote_rps_rank",
+        "rtt_p50_us", "rtt_mean_us", "in_flight",  "client_p50_us", "client_p99_us",
+        "local_us",   "remote_us",   "useful",     "empty",         "errors"};
+    struct hw_csv csv;
+    hw_csv_begin(&csv, out);
+    for (size_t i = 0; i < ARRAY_LEN(heads); i++)
+        hw_csv_field(&csv, heads[i]);
+    hw_csv_end_row(&csv);
+    for (uint32_t i = 0; i < s->count; i++) {
+        const struct bkv_summary *m = &s->summaries[i];
+        const struct bkv_point *p = m->point;
+        const double figures[] = {p->read_ratio,     m->total_rps,     m->remote_rps,
+                                  m->rtt_p50_us,     m->rtt_mean_us,   m->in_flight,
+                                  m->client_p50_us,  m->client_p99_us, m->local_mean_us,
+                                  m->remote_mean_us, m->useful,        m->empty};
+        hw_csv_field(&csv, p->name);
+        hw_csv_u64(&csv, p->ranks);
+        hw_csv_u64(&csv, p->clients);
+        hw_csv_u64(&csv, p->daemons);
+        hw_csv_u64(&csv, p->depth);
+        hw_csv_field(&csv, cmd_flush_names[p->flush]);
+        hw_csv_u64(&csv, p->value_size);
+        for (size_t k = 0; k < ARRAY_LEN(figures); k++)
+            hw_csv_double(&csv, figures[k]);
+        hw_csv_u64(&csv, m->errors);
+        hw_csv_end_row(&csv);
+    }
+    return hw_csv_finish(&csv);
+}
+
+/* ---- HTML ---- */
+
+static int chart_rtt(struct hw_html *html, const struct bkv_set *s)
+{
+    double x[BKV_POINTS_MAX], p50[BKV_POINTS_MAX], mean[BKV_POINTS_MAX], client[BKV_POINTS_MAX];
+    for (uint32_t i = 0; i < s->sweep; i++) {
+        x[i] = s->points[i].clients;
+        p50[i] = s->summaries[i].rtt_p50_us;
+        mean[i] = s->summaries[i].rtt_mean_us;
+        client[i] = s->summaries[i].client_p50_us;
+    }
+    const struct hw_series series[] = {{"copyrpc p50", x, p50, s->sweep},
+                                       {"copyrpc mean", x, mean, s->sweep},
+                                       {"client p50", x, client, s->sweep}};
+    return hw_html_lines(html, &(struct hw_line_chart){.title = "Round trip against clients",
+                                                       .x_label = "clients a rank",
+                                                       .y_label = "us",
+                                                       .log_x = true,
+                                                       .points = true,
+                                                       .series = series,
+                                                       .count = ARRAY_LEN(series)});
+}
+
+static int chart_rate(struct hw_html *html, const struct bkv_set *s)
+{
+    double x[BKV_POINTS_MAX], rate[BKV_POINTS_MAX], model[BKV_POINTS_MAX];
+    struct bkv_fit fit = {0};
+    bool fitted = bkv_fit_cycle(s->summaries, s->sweep, &fit);
+    for (uint32_t i = 0; i < s->sweep; i++) {
+        const struct bkv_summary *m = &s->summaries[i];
+        x[i] = s->points[i].clients;
+        rate[i] = m->remote_rps;
+        model[i] = m->in_flight / (fit.fixed_us + fit.per_request_us * m->in_flight) * 1e6;
+    }
+    const struct hw_series series[] = {{"measured", x, rate, s->sweep},
+                                       {"model", x, model, s->sweep}};
+    return hw_html_lines(html, &(struct hw_line_chart){.title = "Remote requests a rank",
+                                                       .x_label = "clients a rank",
+                                                       .y_label = "requests/s",
+                                                       .log_x = true,
+                                                       .points = true,
+                                                       .series = series,
+                                                       .count = fitted ? 2 : 1});
+}
+
+static int chart_histogram(struct hw_html *html, const struct bkv_set *s)
+{
+    const uint64_t *us = s->results[top(s)][0].rtt_us;
+    struct hw_bar bars[HISTOGRAM_ROWS];
+    char labels[HISTOGRAM_ROWS][16];
+    uint32_t first = first_line(&s->results[top(s)][0]), n = 0;
+    for (; n < HISTOGRAM_ROWS && first + n < KV_RTT_LINES; n++) {
+        snprintf(labels[n], sizeof(labels[n]), "%u us", first + n);
+        bars[n] = (struct hw_bar){labels[n], (double)us[first + n]};
+    }
+    if (n == 0)
+        return 0;
+    return hw_html_bars(
+        html, &(struct hw_bar_chart){
+                  .title = "Round trips of rank 0", .unit = "requests", .bars = bars, .count = n});
+}
+
+static int chart_latency(struct hw_html *html, const struct bkv_set *s)
+{
+    const struct bkv_result *r = &s->results[top(s)][0];
+    const struct hw_cdf_series series[] = {{"local", &r->local}, {"remote", &r->remote}};
+    return hw_html_cdf(html, &(struct hw_cdf_chart){.title = "Latency as clients see it",
+                                                    .x_label = "us",
+                                                    .log_x = true,
+                                                    .series = series,
+                                                    .count = r->remote.count ? 2 : 1});
+}
+
+static int html_sections(struct hw_html *html, const struct bkv_set *s)
+{
+    for (size_t i = 0; i < ARRAY_LEN(sections); i++) {
+        char note[NOTE_CHARS] = "";
+        struct hw_table *t = hw_table_create();
+        if (!t)
+            return -ENOMEM;
+        sections[i].build(s, t, note);
+        hw_html_heading(html, sections[i].title);
+        if (hw_table_rows(t))
+            hw_html_table(html, t);
+        if (note[0])
+            hw_html_paragraph(html, "%s", note);
+        int rc = sections[i].build == build_scaling     ? chart_rtt(html, s)
+                 : sections[i].build == build_histogram ? chart_histogram(html, s)
+                 : sections[i].build == build_model     ? chart_rate(html, s)
+                 : sections[i].build == build_derived   ? chart_latency(html, s)
+                                                        : 0;
+        hw_table_destroy(t);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+int bkv_report_html(const struct bkv_set *s, FILE *out)
+{
+    struct hw_html html;
+    hw_html_begin(&html, out, "benchkv");
+    int rc = html_sections(&html, s);
+    int written = hw_html_end(&html);
+    return rc ? rc : written;
+}

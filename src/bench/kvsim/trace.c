@@ -1,0 +1,127 @@
+#include "bench/kvsim/trace.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+enum { FIRST_ROOM = 1024 };
+
+static const json_int_t timestamp_max = (json_int_t)1 << 42; /* ms: a century */
+
+struct reading {
+    uint32_t *ids, *ends;
+    uint64_t *at_ms;
+    uint32_t id_count, id_room, request_count, request_room;
+};
+
+/* Twice the room, of `size` bytes each: NULL, with `items` as they were, when there is none. */
+static void *more_room(void *items, uint32_t room, size_t size)
+{
+    return realloc(items, (room ? 2 * (size_t)room : FIRST_ROOM) * size);
+}
+
+static int add_id(struct reading *r, json_int_t id)
+{
+    if (id < 0 || id >= KV_TRACE_IDS_MAX)
+        return -EPROTO;
+    if (r->id_count == KV_TRACE_BLOCKS_MAX)
+        return -E2BIG;
+    if (r->id_count == r->id_room) {
+        uint32_t *ids = more_room(r->ids, r->id_room, sizeof(*ids));
+        if (!ids)
+            return -ENOMEM;
+        r->ids = ids;
+        r->id_room = r->id_room ? 2 * r->id_room : FIRST_ROOM;
+    }
+    r->ids[r->id_count++] = (uint32_t)id;
+    return 0;
+}
+
+static int make_request_room(struct reading *r)
+{
+    uint32_t *ends = more_room(r->ends, r->request_room, sizeof(*ends));
+    r->ends = ends ? ends : r->ends;
+    uint64_t *at_ms = ends ? more_room(r->at_ms, r->request_room, sizeof(*at_ms)) : NULL;
+    if (!at_ms)
+        return -ENOMEM;
+    r->at_ms = at_ms;
+    r->request_room = r->request_room ? 2 * r->request_room : FIRST_ROOM;
+    return 0;
+}
+
+static int add_request(struct reading *r, json_int_t at_ms)
+{
+    if (r->request_count == KV_TRACE_BLOCKS_MAX)
+        return -E2BIG;
+    int rc = r->request_count == r->request_room ? make_request_room(r) : 0;
+    if (rc)
+        return rc;
+    r->at_ms[r->request_count] = (uint64_t)at_ms;
+    r->ends[r->request_count++] = r->id_count;
+    return 0;
+}
+
+/* -EPROTO when the line is no request. */
+static int read_request(struct reading *r, const char *line, size_t len)
+{
+    json_t *root = json_loadb(line, len, 0, NULL);
+    json_t *list = json_object_get(root, "hash_ids"), *item;
+    json_t *stamp = json_object_get(root, "timestamp");
+    json_int_t at_ms = json_integer_value(stamp);
+    bool timed = !stamp || (json_is_integer(stamp) && at_ms >= 0 && at_ms <= timestamp_max);
+    int rc = json_is_array(list) && timed ? 0 : -EPROTO;
+    size_t i;
+    json_array_foreach(list, i, item)
+    {
+        if (rc == 0)
+            rc = add_id(r, json_is_integer(item) ? json_integer_value(item) : -1);
+    }
+    if (rc == 0)
+        rc = add_request(r, at_ms);
+    json_decref(root);
+    return rc;
+}
+
+static int read_requests(struct reading *r, FILE *file, size_t *line_number)
+{
+    char *line = NULL;
+    size_t size = 0;
+    ssize_t len;
+    int rc = 0;
+    for (*line_number = 0; rc == 0 && (len = getline(&line, &size, file)) >= 0;) {
+        ++*line_number;
+        if (len <= 1)
+            continue;
+        rc = len > KV_TRACE_LINE_MAX ? -E2BIG : read_request(r, line, (size_t)len);
+    }
+    if (rc == 0 && ferror(file))
+        rc = -EIO;
+    free(line);
+    return rc;
+}
+
+int kv_trace_read(FILE *file, struct kv_trace_file *out, size_t *line)
+{
+    struct reading r = {.at_ms = NULL};
+    int rc = read_requests(&r, file, line);
+    struct kv_trace_file read = {.trace = {.ids = r.ids,
+                                           .ends = r.ends,
+                                           .id_count = r.id_count,
+                                           .request_count = r.request_count},
+                                 .at_ms = r.at_ms};
+    if (rc == 0 && r.id_count == 0)
+        rc = -ENODATA;
+    if (rc == 0)
+        *out = read;
+    else
+        kv_trace_free(&read);
+    return rc;
+}
+
+void kv_trace_free(struct kv_trace_file *t)
+{
+    free((void *)(uintptr_t)t->trace.ids);
+    free((void *)(uintptr_t)t->trace.ends);
+    free(t->at_ms);
+}

@@ -1,0 +1,554 @@
+/* hawser bench-llm - prefill and decode speed of a model here, beside what memory allows. */
+#include "bench/bench.h"
+
+#include "base/clock.h"
+#include "base/report/bench.h"
+#include "base/rng.h"
+#include "base/units.h"
+#include "bench/llm/moves.h"
+#include "bench/llm/serving.h"
+#include "bench/rpc/delay.h"
+#include "llm/cpu/pool.h"
+#include "llm/engine/engine.h"
+#include "llm/worker/worker.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    REPEATS_MAX = 99,
+    STREAM_PIECES = 64,
+    MOVES_TOKENS = 4, /* that one sequence of --moves decodes in a repetition */
+    FIRST_STEPS = 12, /* that are shown by themselves: a GPU's clocks rise meanwhile */
+};
+#define STREAM_BYTES (UINT64_C(256) << 20) /* many times any cache */
+
+static const char *const backend_names[] = {"cpu", "vulkan", "reference", NULL};
+
+struct bench_llm_options {
+    const char *model;
+    uint64_t threads, prefill, decode, repeats, beside, batch, mixed_rows, idle_ns;
+    struct cmd_list clients, moves;
+    int backend;
+    bool json, no_gather, no_warm;
+};
+
+static const struct cmd_option options[] = {
+    {.name = "model",
+     .letter = 'm',
+     .kind = CMD_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct bench_llm_options, model),
+     .help = "a GGUF file, or llama2.c's format"},
+    {.name = "threads",
+     .letter = 't',
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_llm_options, threads),
+     .def = "0",
+     .max = 256,
+     .help = "0: the cores there are"},
+    {.name = "prefill",
+     .letter = 'p',
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_llm_options, prefill),
+     .def = "64",
+     .min = 1,
+     .max = LLM_ROWS_MAX,
+     .help = "tokens of the prompt"},
+    {.name = "decode",
+     .letter = 'n',
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_llm_options, decode),
+     .def = "32",
+     .min = 1,
+     .max = LLM_ROWS_MAX,
+     .help = "tokens after it, one step each"},
+    {.name = "repeats",
+     .letter = 'r',
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_llm_options, repeats),
+     .def = "5",
+     .min = 1,
+     .max = REPEATS_MAX,
+     .help = "runs; the median of them is shown"},
+    {.name = "clients",
+     .letter = 'c',
+     .kind = CMD_LIST,
+     .argument = "N",
+     .offset = offsetof(struct bench_llm_options, clients),
+     .help = "a worker in this process and N clients that decode at a time;\n"
+             "several: 1,2,4,8,16; the first is the baseline of the others"},
+    {.name = "beside",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_llm_options, beside),
+     .min = 1,
+     .max = LLM_ROWS_MAX,
+     .help = "with --clients: one more client sends prompts of N tokens all the while"},
+    {.name = "batch",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_llm_options, batch),
+     .def = "0",
+     .max = LLM_WORKER_BATCH_MAX,
+     .help = "with --clients: sequences in a step; 1: they take turns; 0: as many\nas come"},
+    {.name = "mixed-rows",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_llm_options, mixed_rows),
+     .def = "0",
+     .max = LLM_WORKER_MIXED_MAX,
+     .help = "with --clients: rows of prompts in a step that also decodes;\n0: the worker's own"},
+    {.name = "no-gather",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct bench_llm_options, no_gather),
+     .help = "with --clients: steps do not wait for clients that were just answered"},
+    {.name = "moves",
+     .kind = CMD_LIST,
+     .argument = "RATES",
+     .offset = offsetof(struct bench_llm_options, moves),
+     .help = "what it costs that KV moves, over links of these rates between the workers\n"
+             "and their store, such as 1Gbit,10Gbit,100Gbit; 0: as fast as it is"},
+    {.name = "backend",
+     .kind = CMD_CHOICE,
+     .offset = offsetof(struct bench_llm_options, backend),
+     .choices = backend_names,
+     .def = "cpu",
+     .help = "what computes"},
+    {.name = "no-warm",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct bench_llm_options, no_warm),
+     .help = "nothing is compiled or taken before the first prompt asks for it"},
+    {.name = "idle",
+     .kind = CMD_DURATION,
+     .argument = "TIME",
+     .offset = offsetof(struct bench_llm_options, idle_ns),
+     .def = "0",
+     .max = UINT64_C(600) * 1000000000,
+     .help = "also shows a prompt and steps after so long without work"},
+    {.name = "json",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct bench_llm_options, json),
+     .help = "figures as JSON"},
+    {NULL},
+};
+
+/* What a prompt and the steps after it took, when they are not the last of many alike. */
+struct first_steps {
+    double prefill_ms, prefill_kernel_ms;
+    double step_ms, step_kernel_ms; /* means */
+    double longest_ms;
+    uint64_t made; /* programs and memory, in all of them */
+};
+
+struct bench_run {
+    const struct bench_llm_options *o;
+    struct llm_file *file;
+    struct llm_engine *engine;
+    struct llm_row *rows;
+    float *logits;
+    uint32_t first_count; /* steps */
+    double prefill_s[REPEATS_MAX], decode_s[REPEATS_MAX], stream_s[REPEATS_MAX];
+    double warm_ms;
+    uint64_t warm_made;
+    struct first_steps first, idle;
+    char why[LLM_WHY_CHARS];
+};
+
+/* ---- what memory gives ---- */
+
+struct stream {
+    const uint64_t *words;
+    uint64_t sums[STREAM_PIECES];
+};
+
+/* Several sums at once, so that additions do not hold up the reads. */
+static void read_piece(void *user, uint32_t piece, unsigned thread)
+{
+    (void)thread;
+    struct stream *s = user;
+    size_t count = STREAM_BYTES / STREAM_PIECES / sizeof(uint64_t);
+    const uint64_t *words = s->words + piece * count;
+    uint64_t sums[8] = {0};
+    for (size_t i = 0; i < count; i += 8) {
+        for (size_t j = 0; j < 8; j++)
+            sums[j] += words[i + j];
+    }
+    for (size_t j = 0; j < 8; j++)
+        s->sums[piece] += sums[j];
+}
+
+static int measure_stream(struct bench_run *r, uint64_t repeat, struct llm_pool *pool,
+                          struct stream *s)
+{
+    uint64_t began = hw_now_ns(), total = 0;
+    memset(s->sums, 0, sizeof s->sums);
+    llm_pool_run(pool, STREAM_PIECES, read_piece, s);
+    r->stream_s[repeat] = (double)(hw_now_ns() - began) / 1e9;
+    for (uint32_t i = 0; i < STREAM_PIECES; i++)
+        total += s->sums[i];
+    return total == STREAM_BYTES / sizeof(uint64_t) ? 0 : -1; /* every word is 1 */
+}
+
+/* ---- the model ---- */
+
+static void give_prompt(struct bench_run *r, struct llm_seq *seq)
+{
+    for (uint64_t i = 0; i < r->o->prefill; i++) {
+        r->rows[i].seq = seq;
+        r->rows[i].logits = i + 1 == r->o->prefill;
+    }
+}
+
+static int measure_model(struct bench_run *r, uint64_t repeat)
+{
+    const struct bench_llm_options *o = r->o;
+    struct llm_seq *seq;
+    int rc = llm_seq_create(r->engine, &seq);
+    if (rc)
+        return rc;
+    give_prompt(r, seq);
+    uint64_t began = hw_now_ns();
+    rc = llm_engine_step(r->engine, r->rows, (uint32_t)o->prefill, r->logits, r->why);
+    uint64_t between = hw_now_ns();
+    for (uint64_t i = 0; i < o->decode && rc == 0; i++) {
+        struct llm_row row = {.seq = seq, .token = r->rows[i % o->prefill].token, .logits = true};
+        rc = llm_engine_step(r->engine, &row, 1, r->logits, r->why);
+    }
+    r->prefill_s[repeat] = (double)(between - began) / 1e9;
+    r->decode_s[repeat] = (double)(hw_now_ns() - between) / 1e9;
+    llm_seq_destroy(seq);
+    return rc;
+}
+
+static double ms_since(uint64_t began)
+{
+    return (double)(hw_now_ns() - began) / 1e6;
+}
+
+static int first_steps_of(struct bench_run *r, struct llm_seq *seq, struct first_steps *f)
+{
+    uint64_t made = llm_engine_made(r->engine), began = hw_now_ns();
+    int rc = llm_engine_step(r->engine, r->rows, (uint32_t)r->o->prefill, r->logits, r->why);
+    f->prefill_ms = ms_since(began);
+    f->prefill_kernel_ms = (double)llm_engine_kernel_ns(r->engine) / 1e6;
+    for (uint64_t i = 0; i < r->o->decode && rc == 0; i++) {
+        struct llm_row row = {.seq = seq, .token = r->rows[0].token, .logits = true};
+        began = hw_now_ns();
+        rc = llm_engine_step(r->engine, &row, 1, r->logits, r->why);
+        double ms = ms_since(began);
+        if (i >= r->first_count)
+            continue; /* the rest is computed all the same: every run costs as much */
+        f->step_ms += ms / r->first_count;
+        f->step_kernel_ms += (double)llm_engine_kernel_ns(r->engine) / 1e6 / r->first_count;
+        f->longest_ms = ms > f->longest_ms ? ms : f->longest_ms;
+    }
+    f->made = llm_engine_made(r->engine) - made;
+    return rc;
+}
+
+static int measure_first(struct bench_run *r, struct first_steps *f)
+{
+    struct llm_seq *seq;
+    int rc = llm_seq_create(r->engine, &seq);
+    if (rc)
+        return rc;
+    give_prompt(r, seq);
+    rc = first_steps_of(r, seq, f);
+    llm_seq_destroy(seq);
+    return rc;
+}
+
+static int measure_after_idle(struct bench_run *r)
+{
+    uint64_t ns = r->o->idle_ns;
+    struct timespec pause = {(time_t)(ns / HW_SEC), (long)(ns % HW_SEC)};
+    if (!ns)
+        return 0;
+    (void)nanosleep(&pause, NULL);
+    return measure_first(r, &r->idle);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double median(double *values, uint64_t count)
+{
+    qsort(values, count, sizeof *values, ascending);
+    return values[count / 2];
+}
+
+/* Bytes of weights that one token reads: all but the table of tokens, unless it also serves as the
+ * output. */
+static double bytes_a_token(const struct bench_run *r)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < llm_file_tensor_count(r->file); i++) {
+        const struct llm_tensor *t = llm_file_tensor(r->file, i);
+        bool table = strcmp(t->name, "token_embd.weight") == 0;
+        if (!table || llm_file_config(r->file)->tied_output)
+            bytes += t->bytes;
+    }
+    return (double)bytes;
+}
+
+static enum cmd_exit print(const struct bench_llm_options *o, const struct hw_bench *bench)
+{
+    int rc = o->json ? hw_bench_print_json(bench, stdout) : hw_bench_print_table(bench, stdout);
+    return rc ? cmd_fail(CMD_FAILED, "bench-llm: %s", strerror(-rc)) : CMD_DONE;
+}
+
+static void report_first(struct bench_run *r, struct hw_bench *bench, const char *when,
+                         const struct first_steps *f)
+{
+    const struct bench_llm_options *o = r->o;
+    char name[64];
+    snprintf(name, sizeof name, "%s prefill", when);
+    hw_bench_row(bench, name, f->prefill_ms, "ms", median(r->prefill_s, o->repeats) * 1e3);
+    hw_bench_field(bench, "kernel_ms", "%.3f", f->prefill_kernel_ms);
+    snprintf(name, sizeof name, "%s steps", when);
+    hw_bench_row(bench, name, f->step_ms, "ms",
+                 median(r->decode_s, o->repeats) * 1e3 / (double)o->decode);
+    hw_bench_field(bench, "steps", "%u", r->first_count);
+    hw_bench_field(bench, "kernel_ms", "%.3f", f->step_kernel_ms);
+    hw_bench_field(bench, "longest_ms", "%.3f", f->longest_ms);
+    hw_bench_field(bench, "made", "%llu", (unsigned long long)f->made);
+}
+
+static enum cmd_exit report(struct bench_run *r)
+{
+    const struct bench_llm_options *o = r->o;
+    struct hw_bench bench;
+    double memory = (double)STREAM_BYTES / median(r->stream_s, o->repeats);
+    double bytes = bytes_a_token(r);
+    hw_bench_begin(&bench, "llm");
+    hw_bench_row(&bench, "memory read", memory / 1e9, "GB/s", NAN);
+    hw_bench_row(&bench, "prefill", (double)o->prefill / median(r->prefill_s, o->repeats), "tok/s",
+                 NAN);
+    hw_bench_field(&bench, "tokens", "%llu", (unsigned long long)o->prefill);
+    hw_bench_row(&bench, "decode", (double)o->decode / median(r->decode_s, o->repeats), "tok/s",
+                 memory / bytes);
+    hw_bench_field(&bench, "tokens", "%llu", (unsigned long long)o->decode);
+    hw_bench_field(&bench, "baseline_is", "memory read / %.1f MB of weights a token", bytes / 1e6);
+    if (!o->no_warm) {
+        hw_bench_row(&bench, "warm-up", r->warm_ms, "ms", NAN);
+        hw_bench_field(&bench, "made", "%llu", (unsigned long long)r->warm_made);
+    }
+    report_first(r, &bench, "first", &r->first);
+    if (o->idle_ns)
+        report_first(r, &bench, "after idle:", &r->idle);
+    enum cmd_exit code = print(o, &bench);
+    hw_bench_end(&bench);
+    return code;
+}
+
+/* ---- life ---- */
+
+/* As a worker does before it is asked for anything. */
+static int warm(struct bench_run *r)
+{
+    uint64_t began = hw_now_ns(), made = llm_engine_made(r->engine);
+    int rc = r->o->no_warm ? 0 : llm_engine_warm(r->engine, r->why);
+    r->warm_ms = ms_since(began);
+    r->warm_made = llm_engine_made(r->engine) - made;
+    return rc;
+}
+
+static int open_bench(struct bench_run *r)
+{
+    const struct bench_llm_options *o = r->o;
+    struct llm_engine_options engine = {.backend = backend_names[o->backend],
+                                        .threads = (unsigned)o->threads,
+                                        .context = (uint32_t)(o->prefill + o->decode)};
+    int rc = llm_file_open(o->model, &r->file, r->why);
+    if (rc == 0)
+        rc = llm_engine_create(r->file, &engine, &r->engine, r->why);
+    if (rc == 0)
+        rc = warm(r);
+    if (rc)
+        return rc;
+    r->first_count = o->decode < FIRST_STEPS ? (uint32_t)o->decode : FIRST_STEPS;
+    uint32_t vocab = llm_file_config(r->file)->vocab;
+    struct hw_rng rng;
+    hw_rng_seed(&rng, 1);
+    r->logits = malloc(vocab * sizeof *r->logits);
+    r->rows = calloc(o->prefill, sizeof *r->rows);
+    if (!r->logits || !r->rows)
+        return -1;
+    for (uint64_t i = 0; i < o->prefill; i++)
+        r->rows[i].token = (uint32_t)hw_rng_below(&rng, vocab);
+    return 0;
+}
+
+static int measure(struct bench_run *r)
+{
+    struct llm_pool *pool = NULL;
+    uint64_t *words = malloc(STREAM_BYTES);
+    int rc = words ? llm_pool_create((unsigned)r->o->threads, &pool) : -1;
+    for (size_t i = 0; words && i < STREAM_BYTES / sizeof *words; i++)
+        words[i] = 1;
+    struct stream stream = {.words = words};
+    if (rc == 0)
+        rc = measure_first(r, &r->first); /* which also reads the file */
+    for (uint64_t i = 0; i < r->o->repeats && rc == 0; i++) {
+        rc = measure_stream(r, i, pool, &stream);
+        if (rc == 0)
+            rc = measure_model(r, i);
+    }
+    if (rc == 0)
+        rc = measure_after_idle(r);
+    llm_pool_destroy(pool);
+    free(words);
+    return rc;
+}
+
+static enum cmd_exit run_alone(struct bench_run *r)
+{
+    if (open_bench(r) || measure(r))
+        return cmd_fail(CMD_FAILED, "bench-llm: %s", r->why);
+    return report(r);
+}
+
+/* ---- many clients ---- */
+
+static enum cmd_exit read_counts(const struct cmd_list *list, uint32_t counts[CMD_LIST_MAX])
+{
+    for (size_t i = 0; i < list->count; i++) {
+        uint64_t count;
+        if (hw_parse_u64(list->items[i], 1, BENCH_SERVING_CLIENTS_MAX, &count))
+            return cmd_fail(CMD_USAGE, "bench-llm: --clients: '%s' is not a number from 1 to %d",
+                            list->items[i], BENCH_SERVING_CLIENTS_MAX);
+        counts[i] = (uint32_t)count;
+    }
+    return CMD_DONE;
+}
+
+static enum cmd_exit run_serving(struct bench_run *r)
+{
+    const struct bench_llm_options *o = r->o;
+    uint32_t counts[CMD_LIST_MAX];
+    enum cmd_exit code = read_counts(&o->clients, counts);
+    if (code != CMD_DONE)
+        return code;
+    if (llm_file_open(o->model, &r->file, r->why))
+        return cmd_fail(CMD_FAILED, "bench-llm: %s", r->why);
+    struct bench_serving serving = {
+        .file = r->file,
+        .engine = {.backend = backend_names[o->backend], .threads = (unsigned)o->threads},
+        .clients = counts,
+        .client_counts = o->clients.count,
+        .prefill = (uint32_t)o->prefill,
+        .decode = (uint32_t)o->decode,
+        .beside = (uint32_t)o->beside,
+        .repeats = (uint32_t)o->repeats,
+        .batch = (uint32_t)o->batch,
+        .mixed_rows = (uint32_t)o->mixed_rows,
+        .no_gather = o->no_gather};
+    struct hw_bench bench;
+    hw_bench_begin(&bench, "llm-serving");
+    if (bench_serving_run(&serving, &bench, r->why))
+        code = cmd_fail(CMD_FAILED, "bench-llm: %s", r->why);
+    else
+        code = print(o, &bench);
+    hw_bench_end(&bench);
+    return code;
+}
+
+/* ---- KV that moves ---- */
+
+static enum cmd_exit measure_moves(struct bench_run *r, struct hw_bench *bench)
+{
+    const struct bench_llm_options *o = r->o;
+    struct bench_moves moves = {
+        .file = r->file,
+        .engine = {.backend = backend_names[o->backend], .threads = (unsigned)o->threads},
+        .prefill = (uint32_t)o->prefill,
+        .decode = (uint32_t)(o->decode + MOVES_TOKENS * (o->repeats + 1)),
+        .repeats = (uint32_t)o->repeats};
+    for (size_t i = 0; i < o->moves.count; i++) {
+        moves.link = o->moves.items[i];
+        if (bench_delay_parse_rate(moves.link, &moves.bits_s))
+            return cmd_fail(CMD_USAGE, "bench-llm: --moves: '%s' is no rate; write 10Gbit",
+                            moves.link);
+        if (bench_moves_run(&moves, bench, r->why))
+            return cmd_fail(CMD_FAILED, "bench-llm: %s", r->why);
+    }
+    return CMD_DONE;
+}
+
+static enum cmd_exit run_moves(struct bench_run *r)
+{
+    struct hw_bench bench;
+    if (llm_file_open(r->o->model, &r->file, r->why))
+        return cmd_fail(CMD_FAILED, "bench-llm: %s", r->why);
+    hw_bench_begin(&bench, "llm-moves");
+    enum cmd_exit code = measure_moves(r, &bench);
+    if (code == CMD_DONE)
+        code = print(r->o, &bench);
+    hw_bench_end(&bench);
+    return code;
+}
+
+static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
+{
+    (void)operands;
+    struct bench_run *r = calloc(1, sizeof *r);
+    if (!r)
+        return cmd_fail(CMD_FAILED, "bench-llm: out of memory");
+    r->o = values;
+    snprintf(r->why, sizeof r->why, "out of memory");
+    enum cmd_exit code;
+    if (!r->o->model)
+        code = cmd_fail(CMD_USAGE, "bench-llm: --model FILE is needed");
+    else if (r->o->beside && !r->o->clients.count)
+        code = cmd_fail(CMD_USAGE, "bench-llm: --beside needs --clients");
+    else if (r->o->clients.count && r->o->moves.count)
+        code = cmd_fail(CMD_USAGE, "bench-llm: --clients or --moves, not both");
+    else if (r->o->clients.count)
+        code = run_serving(r);
+    else if (r->o->moves.count)
+        code = run_moves(r);
+    else
+        code = run_alone(r);
+    llm_engine_destroy(r->engine);
+    llm_file_close(r->file);
+    free(r->logits);
+    free(r->rows);
+    free(r);
+    return code;
+}
+
+const struct cmd_command cmd_bench_llm = {
+    .name = "bench-llm",
+    .summary = "how fast a model runs here, and how fast it could",
+    .operands = "",
+    .description =
+        "Prefill and decode of random tokens, in tokens a second.  Decode reads all "
+        "weights once a\n"
+        "token, so memory sets its limit: the baseline, measured in the same run.\n"
+        "The first prompt and steps stand by themselves, beside later ones.\n"
+        "With --clients, a worker is asked by so many clients at a time, each for its\n"
+        "next token when it has the last; weights are then read once for all of them.\n"
+        "With --moves, layers of a sequence are moved out to a KV daemon and come back, a\n"
+        "prompt is asked for again, and a sequence goes on at a second worker; each beside\n"
+        "a token or a prompt that finds everything where it is computed.",
+    .options = options,
+    .environment = (const struct cmd_env[]){{NULL}},
+    .examples = "hawser bench-llm --model model.gguf -t 2\n"
+                "hawser bench-llm --model model.gguf -p 512 -n 64 --json\n"
+                "hawser bench-llm --model model.gguf --backend vulkan --idle 5s\n"
+                "hawser bench-llm --model model.gguf --clients 1,2,4,8,16\n"
+                "hawser bench-llm --model model.gguf -p 500 --moves 1Gbit,10Gbit,100Gbit",
+    .values_size = sizeof(struct bench_llm_options),
+    .run = run,
+};

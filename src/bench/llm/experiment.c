@@ -1,0 +1,542 @@
+/* hawser experiment - every mode beside the others: trials, a CSV, tests, a report. */
+#include "bench/llm/experiment.h"
+#include "bench/bench.h"
+
+#include "base/report/progress.h"
+#include "base/units.h"
+#include "bench/rpc/delay.h"
+#include "command/llm_run.h"
+#include "rpc/transport/addr.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+enum { PHASE_DECODE, PHASE_PREFILL, PHASE_BOTH };
+
+static const char *const phase_names[] = {"decode", "prefill", "both", NULL};
+static const char *const sweep_names[] = {"none",    "steps",    "rtt", "rate",
+                                          "clients", "pressure", NULL};
+static const char *const default_points[][CMD_LIST_MAX] = {
+    [EXPERIMENT_SWEEP_NONE] = {NULL},
+    [EXPERIMENT_SWEEP_STEPS] = {"8", "16", "32", "64", NULL},
+    [EXPERIMENT_SWEEP_RTT] = {"0", "100us", "1ms", "10ms", NULL},
+    [EXPERIMENT_SWEEP_RATE] = {"100Mbit", "1Gbit", "10Gbit", NULL},
+    [EXPERIMENT_SWEEP_CLIENTS] = {"1", "2", "4", NULL},
+    [EXPERIMENT_SWEEP_PRESSURE] = {NULL}, /* of the model's layers */
+};
+static const char *const point_examples[] = {[EXPERIMENT_SWEEP_STEPS] = "16",
+                                             [EXPERIMENT_SWEEP_RTT] = "0 or 100us",
+                                             [EXPERIMENT_SWEEP_RATE] = "100Mbit or 1Gbit",
+                                             [EXPERIMENT_SWEEP_CLIENTS] = "4",
+                                             [EXPERIMENT_SWEEP_PRESSURE] =
+                                                 "2, or as many layers as there are"};
+static const char *const default_modes[] = {"local", "naive", "remote_cache", "sys_simulated",
+                                            NULL};
+static const char *const pressure_modes[] = {"remote_cache",
+                                             "remote_cache_compressed",
+                                             "remote_cache_delta_raw",
+                                             "remote_cache_delta_compressed",
+                                             "remote_cache_recompute",
+                                             "sys_simulated",
+                                             NULL};
+
+struct experiment_options {
+    const char *model, *tokenizer, *prompt, *output, *report, *returns, *gpu_host, *rate;
+    struct cmd_list modes, points;
+    int phase, sweep, backend;
+    bool external_server;
+    uint64_t trials, decode_steps, master_port, prompt_tokens, seed, threads, tokens_per_request;
+};
+
+static const struct cmd_option options[] = {
+    {.name = "model",
+     .letter = 'm',
+     .kind = CMD_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct experiment_options, model),
+     .help = "a GGUF file, or llama2.c's format"},
+    {.name = "tokenizer",
+     .kind = CMD_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct experiment_options, tokenizer),
+     .help = "the vocabulary of a model in llama2.c's format"},
+    {.name = "trials",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct experiment_options, trials),
+     .def = "3",
+     .min = 1,
+     .max = 1000,
+     .help = "of every mode and phase, interleaved"},
+    {.name = "modes",
+     .kind = CMD_LIST,
+     .argument = "MODES",
+     .offset = offsetof(struct experiment_options, modes),
+     .help = "those of hawser llm [default: local,naive,remote_cache,sys_simulated; of a\n"
+             "sweep of pressure: sys_simulated and those of remote_cache]"},
+    {.name = "phase",
+     .kind = CMD_CHOICE,
+     .offset = offsetof(struct experiment_options, phase),
+     .choices = phase_names,
+     .def = "both",
+     .help = "prefill: the prompt only; decode: the tokens after it"},
+    {.name = "prompt",
+     .letter = 'p',
+     .kind = CMD_STRING,
+     .argument = "TEXT",
+     .offset = offsetof(struct experiment_options, prompt),
+     .def = "Once upon a time",
+     .help = "what to continue"},
+    {.name = "prompt_tokens",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct experiment_options, prompt_tokens),
+     .max = WIRE_TOKENS_MAX,
+     .help = "N random tokens instead"},
+    {.name = "decode_steps",
+     .letter = 'n',
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct experiment_options, decode_steps),
+     .def = "50",
+     .min = 2,
+     .max = EXPERIMENT_STEPS_MAX,
+     .help = "tokens to generate in the decode phase"},
+    {.name = "output",
+     .letter = 'o',
+     .kind = CMD_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct experiment_options, output),
+     .def = "results.csv",
+     .help = "the rows, as they come; what is there already is not run again"},
+    {.name = "report",
+     .kind = CMD_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct experiment_options, report),
+     .def = "report.html",
+     .help = "one page with everything in it"},
+    {.name = "external_server",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct experiment_options, external_server),
+     .help = "use the worker at --gpu_host, --master_port; else one is started here"},
+    {.name = "gpu_host",
+     .kind = CMD_STRING,
+     .argument = "HOST",
+     .offset = offsetof(struct experiment_options, gpu_host),
+     .def = "127.0.0.1",
+     .help = "where the external worker is"},
+    {.name = "master_port",
+     .kind = CMD_U64,
+     .argument = "PORT",
+     .offset = offsetof(struct experiment_options, master_port),
+     .def = "28100",
+     .min = 1,
+     .max = 65535,
+     .help = "its port"},
+    {.name = "sweep",
+     .kind = CMD_CHOICE,
+     .offset = offsetof(struct experiment_options, sweep),
+     .choices = sweep_names,
+     .def = "none",
+     .help = "what to vary: decode steps, the link's round-trip time or rate, clients at\n"
+             "once, layers of KV that the worker moves out in the middle of a decode"},
+    {.name = "points",
+     .kind = CMD_LIST,
+     .argument = "LIST",
+     .offset = offsetof(struct experiment_options, points),
+     .help = "its values [default: 8,16,32,64; 0,100us,1ms,10ms; 100Mbit,1Gbit,10Gbit;\n"
+             "1,2,4; from none to all]"},
+    {.name = "rate",
+     .kind = CMD_STRING,
+     .argument = "RATE",
+     .offset = offsetof(struct experiment_options, rate),
+     .help = "of the link, each way, while something else is varied: 100Mbit, 1Gbit; of a\n"
+             "sweep of pressure also that between the worker and its KV store\n"
+             "[default: as it is]"},
+    {.name = "return",
+     .kind = CMD_STRING,
+     .argument = "WHAT",
+     .offset = offsetof(struct experiment_options, returns),
+     .def = "tokens",
+     .help = "semantic: as hawser llm"},
+    {.name = "tokens-per-request",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct experiment_options, tokens_per_request),
+     .def = "1",
+     .min = 1,
+     .max = LLM_GENERATE_MAX,
+     .help = "semantic: as hawser llm"},
+    {.name = "backend",
+     .kind = CMD_CHOICE,
+     .offset = offsetof(struct experiment_options, backend),
+     .choices = llm_run_backends,
+     .def = "cpu",
+     .help = "of the mode local and of our own worker"},
+    {.name = "threads",
+     .letter = 't',
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct experiment_options, threads),
+     .def = "0",
+     .max = 256,
+     .help = "of the cpu backend; 0: the cores there are"},
+    {.name = "seed",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct experiment_options, seed),
+     .def = "0",
+     .help = "of random prompts"},
+    {NULL},
+};
+
+static const struct cmd_env environment[] = {
+    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
+    {NULL},
+};
+
+struct experiment {
+    const struct experiment_options *o;
+    struct experiment_setup setup;
+    struct experiment_server server;
+    struct experiment_rows rows;
+    struct experiment_point points[CMD_LIST_MAX];
+    size_t point_count;
+    const char *modes[CMD_LIST_MAX + 1]; /* NULL-terminated */
+    size_t mode_count;
+    const char *phases[2];
+    size_t phase_count;
+    uint64_t kv_bytes; /* of one sequence */
+    uint32_t layers;
+    uint64_t settings;
+    FILE *file;
+};
+
+/* ---- what to run ---- */
+
+static enum cmd_exit read_modes(struct experiment *x)
+{
+    bool pressure = x->o->sweep == EXPERIMENT_SWEEP_PRESSURE;
+    const char *const *modes = pressure ? pressure_modes : default_modes;
+    if (x->o->modes.count)
+        modes = (const char *const *)x->o->modes.items;
+    for (size_t i = 0; i < CMD_LIST_MAX && modes[i]; i++) {
+        const char *mode = modes[i];
+        if (!llm_mode_find(mode))
+            return cmd_fail(CMD_USAGE,
+                            "experiment: --modes: there is no mode '%s'; local, naive, "
+                            "remote_cache and its variants (hawser llm --help), sys_simulated, "
+                            "semantic, vulkan",
+                            mode);
+        for (size_t j = 0; j < i; j++) {
+            if (strcmp(x->modes[j], mode) == 0)
+                return cmd_fail(CMD_USAGE, "experiment: --modes: '%s' twice", mode);
+        }
+        x->modes[x->mode_count++] = mode;
+    }
+    if (pressure && x->o->phase == PHASE_PREFILL)
+        return cmd_fail(CMD_USAGE, "experiment: a sweep of pressure is about decoding");
+    if (x->o->phase != PHASE_DECODE && !pressure)
+        x->phases[x->phase_count++] = "prefill";
+    if (x->o->phase != PHASE_PREFILL)
+        x->phases[x->phase_count++] = "decode";
+    return CMD_DONE;
+}
+
+static int read_point(const struct experiment *x, const char *text, struct experiment_point *out)
+{
+    switch (x->o->sweep) {
+    case EXPERIMENT_SWEEP_STEPS:
+        return hw_parse_u64(text, 2, EXPERIMENT_STEPS_MAX, &out->steps);
+    case EXPERIMENT_SWEEP_RTT:
+        return hw_parse_duration(text, &out->rtt_ns) || out->rtt_ns > 10 * HW_SEC ? -EINVAL : 0;
+    case EXPERIMENT_SWEEP_RATE:
+        return bench_delay_parse_rate(text, &out->bits_s) || !out->bits_s ? -EINVAL : 0;
+    case EXPERIMENT_SWEEP_PRESSURE:
+        return hw_parse_u64(text, 0, x->layers, &out->evicted);
+    default:
+        return hw_parse_u64(text, 1, EXPERIMENT_CLIENTS_MAX, &out->clients);
+    }
+}
+
+/* From none to all layers, each of them where there are few. */
+static void spread_points(struct experiment *x, struct experiment_point base)
+{
+    uint32_t steps = x->layers < 8 ? x->layers : 8;
+    for (uint32_t i = 0; i <= steps; i++) {
+        base.evicted = i * x->layers / steps;
+        x->points[x->point_count++] = base;
+    }
+}
+
+static enum cmd_exit read_rate(const struct experiment_options *o, uint64_t *bits_s)
+{
+    if (!o->rate)
+        return CMD_DONE;
+    if (o->sweep == EXPERIMENT_SWEEP_RATE)
+        return cmd_fail(CMD_USAGE, "experiment: --rate: a sweep of rate has its own, --points");
+    if (o->sweep == EXPERIMENT_SWEEP_PRESSURE && o->external_server)
+        return cmd_fail(CMD_USAGE, "experiment: --rate: the KV store of an external worker has a "
+                                   "link of its own; a sweep of pressure starts its own worker");
+    if (bench_delay_parse_rate(o->rate, bits_s))
+        return cmd_fail(CMD_USAGE, "experiment: --rate: '%s' is no rate, such as %s", o->rate,
+                        point_examples[EXPERIMENT_SWEEP_RATE]);
+    return CMD_DONE;
+}
+
+static enum cmd_exit read_points(struct experiment *x)
+{
+    const struct experiment_options *o = x->o;
+    struct experiment_point base = {.steps = o->decode_steps, .clients = 1};
+    enum cmd_exit code = read_rate(o, &base.bits_s);
+    if (code != CMD_DONE)
+        return code;
+    const char *const *texts = default_points[o->sweep];
+    if (o->points.count)
+        texts = (const char *const *)o->points.items;
+    if (o->sweep == EXPERIMENT_SWEEP_NONE) {
+        x->points[x->point_count++] = base;
+        return o->points.count ? cmd_fail(CMD_USAGE, "experiment: --points goes with --sweep")
+                               : CMD_DONE;
+    }
+    if (o->sweep == EXPERIMENT_SWEEP_PRESSURE && !o->points.count)
+        spread_points(x, base);
+    for (size_t i = 0; i < CMD_LIST_MAX && texts[i]; i++) {
+        struct experiment_point point = base;
+        if (read_point(x, texts[i], &point))
+            return cmd_fail(CMD_USAGE,
+                            "experiment: --points: '%s' is no value for a sweep of %s, such as %s",
+                            texts[i], sweep_names[o->sweep], point_examples[o->sweep]);
+        x->points[x->point_count++] = point;
+    }
+    return CMD_DONE;
+}
+
+/* The relay that makes a line longer or narrower ends at this machine. */
+static enum cmd_exit check_relay(const struct experiment *x)
+{
+    bool relays = false;
+    struct rpc_addr addr = {.scheme = RPC_SCHEME_TCP};
+    for (size_t i = 0; i < x->point_count; i++)
+        relays |= x->points[i].rtt_ns || x->points[i].bits_s;
+    snprintf(addr.host, sizeof addr.host, "%s", x->o->gpu_host);
+    if (relays && x->o->external_server && !rpc_addr_is_local(&addr))
+        return cmd_fail(CMD_USAGE, "experiment: %s needs a worker on this machine",
+                        x->o->rate ? "--rate" : "a sweep of the link");
+    return CMD_DONE;
+}
+
+static enum cmd_exit look_at_model(struct experiment *x)
+{
+    char why[LLM_WHY_CHARS], text[1024];
+    struct llm_file *file;
+    struct stat st;
+    const struct experiment_options *o = x->o;
+    if (llm_file_open(o->model, &file, why))
+        return cmd_fail(CMD_FAILED, "experiment: %s", why);
+    const struct llm_config *c = llm_file_config(file);
+    x->layers = c->layers;
+    x->kv_bytes = UINT64_C(4) * c->layers * c->kv_heads * c->head_dim * (c->context + UINT64_C(63));
+    llm_file_close(file);
+    if (stat(o->model, &st))
+        return cmd_fail(CMD_FAILED, "experiment: %s: %s", o->model, strerror(errno));
+    int len =
+        snprintf(text, sizeof text, "%llu %lld %llu %llu %llu %llu %d %s %d %s",
+                 (unsigned long long)st.st_size, (long long)st.st_mtime,
+                 (unsigned long long)o->prompt_tokens, (unsigned long long)o->seed,
+                 (unsigned long long)o->threads, (unsigned long long)o->tokens_per_request,
+                 o->backend, o->returns, o->external_server, o->external_server ? o->gpu_host : "");
+    x->settings = XXH3_64bits(text, (size_t)len < sizeof text ? (size_t)len : sizeof text - 1);
+    x->settings ^= XXH3_64bits(o->prompt, strlen(o->prompt));
+    if (o->rate)
+        x->settings ^= XXH3_64bits_withSeed(o->rate, strlen(o->rate), 1);
+    return CMD_DONE;
+}
+
+static enum cmd_exit prepare(struct experiment *x)
+{
+    const struct experiment_options *o = x->o;
+    if (!o->model)
+        return cmd_fail(CMD_USAGE, "experiment: --model FILE is needed");
+    enum cmd_exit code = read_modes(x);
+    if (code == CMD_DONE)
+        code = look_at_model(x);
+    if (code == CMD_DONE)
+        code = read_points(x);
+    if (code == CMD_DONE)
+        code = check_relay(x);
+    if (code != CMD_DONE)
+        return code;
+    x->setup = (struct experiment_setup){.model = o->model,
+                                         .tokenizer = o->tokenizer,
+                                         .prompt = o->prompt,
+                                         .returns = o->returns,
+                                         .gpu_host = o->gpu_host,
+                                         .port = o->master_port,
+                                         .prompt_tokens = o->prompt_tokens,
+                                         .seed = o->seed,
+                                         .threads = o->threads,
+                                         .tokens_per_request = o->tokens_per_request,
+                                         .backend = llm_run_backends[o->backend],
+                                         .layers = x->layers,
+                                         .shadow = o->sweep == EXPERIMENT_SWEEP_PRESSURE,
+                                         .store_bits_s = x->points[0].bits_s};
+    int rc = experiment_file_open(o->output, x->settings, &x->rows, &x->file);
+    if (rc == -EEXIST)
+        return cmd_fail(CMD_FAILED,
+                        "experiment: %s is not a table of hawser experiment; name another --output",
+                        o->output);
+    return rc ? cmd_fail(CMD_FAILED, "experiment: %s: %s", o->output, strerror(-rc)) : CMD_DONE;
+}
+
+static bool needs_server(const struct experiment *x)
+{
+    bool remote = false;
+    for (size_t i = 0; i < x->mode_count; i++)
+        remote |= llm_mode_find(x->modes[i])->remote;
+    return remote && !x->o->external_server;
+}
+
+static enum cmd_exit start_server(struct experiment *x)
+{
+    uint64_t clients = 1;
+    for (size_t i = 0; i < x->point_count; i++)
+        clients = x->points[i].clients > clients ? x->points[i].clients : clients;
+    if (!needs_server(x))
+        return CMD_DONE;
+    if (experiment_server_start(&x->setup, clients * x->kv_bytes, &x->server))
+        return cmd_fail(CMD_FAILED, "experiment: the worker did not start");
+    x->setup.port = x->server.port;
+    x->setup.gpu_host = "127.0.0.1";
+    return CMD_DONE;
+}
+
+/* ---- running ---- */
+
+static bool is_done(const struct experiment *x, const struct experiment_row *cell)
+{
+    uint64_t found = 0;
+    for (size_t i = 0; i < x->rows.count; i++) {
+        const struct experiment_row *r = &x->rows.items[i];
+        found += r->trial == cell->trial && strcmp(r->mode, cell->mode) == 0 &&
+                 strcmp(r->phase, cell->phase) == 0 &&
+                 experiment_same_point(&r->point, &cell->point);
+    }
+    return found >= cell->point.clients;
+}
+
+static enum cmd_exit run_cell(struct experiment *x, const struct experiment_row *cell)
+{
+    struct experiment_row rows[EXPERIMENT_CLIENTS_MAX];
+    if (is_done(x, cell))
+        return CMD_DONE;
+    enum cmd_exit code = experiment_trial(&x->setup, cell, rows);
+    if (code != CMD_DONE)
+        return code;
+    int rc = 0;
+    for (uint64_t i = 0; i < cell->point.clients; i++) {
+        if (rc == 0)
+            rc = experiment_file_append(x->file, &rows[i]);
+        if (rc == 0)
+            rc = experiment_rows_add(&x->rows, &rows[i]);
+        else
+            experiment_row_fini(&rows[i]);
+    }
+    return rc ? cmd_fail(CMD_FAILED, "experiment: %s: %s", x->o->output, strerror(-rc)) : CMD_DONE;
+}
+
+/* Modes take turns at being first, so that none always follows the same. */
+static void cell_at(const struct experiment *x, uint64_t i, struct experiment_row *cell)
+{
+    uint64_t mode = i % x->mode_count;
+    i /= x->mode_count;
+    const char *phase = x->phases[i % x->phase_count];
+    i /= x->phase_count;
+    *cell = (struct experiment_row){.point = x->points[i % x->point_count],
+                                    .trial = i / x->point_count + 1,
+                                    .settings = x->settings};
+    mode = (mode + cell->trial - 1) % x->mode_count;
+    snprintf(cell->mode, sizeof cell->mode, "%s", x->modes[mode]);
+    snprintf(cell->phase, sizeof cell->phase, "%s", phase);
+}
+
+static enum cmd_exit run_all(struct experiment *x)
+{
+    uint64_t total = x->o->trials * x->point_count * x->phase_count * x->mode_count;
+    enum cmd_exit code = CMD_DONE;
+    struct hw_progress progress;
+    hw_progress_begin(&progress, "experiment", total);
+    for (uint64_t i = 0; i < total && code == CMD_DONE; i++) {
+        struct experiment_row cell;
+        cell_at(x, i, &cell);
+        hw_progress_draw(&progress, i, hw_now_ns());
+        code = run_cell(x, &cell);
+    }
+    hw_progress_end(&progress);
+    return code;
+}
+
+static enum cmd_exit report(struct experiment *x)
+{
+    char why[256], gpu[32];
+    unsigned count = x->setup.gpu.device_count;
+    snprintf(gpu, sizeof gpu, count ? "%u" : "none", count);
+    struct experiment_report r = {.title_model = x->o->model,
+                                  .modes = x->modes,
+                                  .gpu = gpu,
+                                  .sweep = (enum experiment_sweep)x->o->sweep};
+    if (!experiment_agrees(&x->rows, why))
+        return cmd_fail(CMD_FAILED, "experiment: no report: %s", why);
+    int rc = experiment_print(&x->rows, &r, stdout);
+    if (rc == 0)
+        rc = experiment_write_html(&x->rows, &r, x->o->report);
+    if (rc)
+        return cmd_fail(CMD_FAILED, "experiment: %s: %s", x->o->report, strerror(-rc));
+    printf("rows: %s\nreport: %s\nGPU use: %s\n", x->o->output, x->o->report, gpu);
+    return CMD_DONE;
+}
+
+static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
+{
+    (void)operands;
+    struct experiment x = {.o = values};
+    enum cmd_exit code = prepare(&x);
+    if (code == CMD_DONE)
+        code = start_server(&x);
+    if (code == CMD_DONE) {
+        gpu_use_open(&x.setup.gpu);
+        code = run_all(&x);
+    }
+    experiment_server_stop(&x.server);
+    if (code == CMD_DONE)
+        code = report(&x);
+    gpu_use_close(&x.setup.gpu);
+    if (x.file && fclose(x.file) && code == CMD_DONE)
+        code = cmd_fail(CMD_FAILED, "experiment: %s: %s", x.o->output, strerror(errno));
+    experiment_rows_fini(&x.rows);
+    return code;
+}
+
+const struct cmd_command cmd_experiment = {
+    .name = "experiment",
+    .summary = "all modes of hawser llm compared: a CSV and an HTML report",
+    .operands = "",
+    .description =
+        "Runs every mode and phase so many times, interleaved, each in a process of its own, and\n"
+        "writes a row for each.  An experiment that was interrupted goes on where it stopped.  "
+        "All\n"
+        "modes must generate the same tokens; otherwise there is no report.",
+    .options = options,
+    .environment = environment,
+    .examples = "hawser experiment --model model.gguf --trials 5\n"
+                "hawser experiment --model model.gguf --modes local,remote_cache,sys_simulated \\\n"
+                "    --sweep rtt --points 0,1ms,10ms --output rtt.csv --report rtt.html\n"
+                "hawser experiment --model model.gguf --prompt_tokens 512 --sweep pressure \\\n"
+                "    --rate 1Gbit --output pressure.csv --report pressure.html",
+    .values_size = sizeof(struct experiment_options),
+    .run = run,
+};

@@ -1,0 +1,84 @@
+#include "bench/llm/store_line.h"
+
+#include <pthread.h>
+#include <time.h>
+
+enum way { OUT, IN, WAYS };
+
+static struct {
+    pthread_mutex_t lock;
+    const struct llm_shadow_ops *store;
+    uint64_t bits_s;
+    uint64_t free_ns[WAYS]; /* when the last byte will have passed (lock) */
+} line = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Returns when so many bytes, behind those before them, have passed. */
+static void pass(enum way way, uint32_t bytes)
+{
+    if (!line.bits_s)
+        return;
+    pthread_mutex_lock(&line.lock);
+    uint64_t now = hw_now_ns(), *at = &line.free_ns[way];
+    *at = (*at > now ? *at : now) + bytes * UINT64_C(8) * HW_SEC / line.bits_s;
+    uint64_t ns = *at - now;
+    pthread_mutex_unlock(&line.lock);
+    struct timespec pause = {(time_t)(ns / HW_SEC), (long)(ns % HW_SEC)};
+    (void)nanosleep(&pause, NULL);
+}
+
+struct passing {
+    llm_shadow_take *take;
+    llm_shadow_came *came;
+    void *user;
+};
+
+static int take_after(void *user, const uint8_t *bytes, uint32_t len)
+{
+    const struct passing *p = user;
+    pass(IN, len);
+    return p->take(p->user, bytes, len);
+}
+
+static void came_after(void *user, int status)
+{
+    const struct passing *p = user;
+    p->came(p->user, status);
+}
+
+static int line_put(struct llm_shadow_store *store, unsigned lane, const struct kv_block_key *key,
+                    const void *bytes, uint32_t len)
+{
+    pass(OUT, len);
+    return line.store->put(store, lane, key, bytes, len);
+}
+
+static int line_get(struct llm_shadow_store *store, unsigned lane, const struct kv_block_key *key,
+                    llm_shadow_take *take, void *user)
+{
+    struct passing p = {.take = take, .user = user};
+    return line.store->get(store, lane, key, take_after, &p);
+}
+
+static void line_get_many(struct llm_shadow_store *store, unsigned lane,
+                          const struct llm_shadow_want *wants, uint32_t count,
+                          llm_shadow_take *take, llm_shadow_came *came)
+{
+    struct passing passing[LLM_SHADOW_BATCH];
+    struct llm_shadow_want ours[LLM_SHADOW_BATCH];
+    for (uint32_t i = 0; i < count; i++) {
+        passing[i] = (struct passing){.take = take, .came = came, .user = wants[i].user};
+        ours[i] = (struct llm_shadow_want){.key = wants[i].key, .user = &passing[i]};
+    }
+    line.store->get_many(store, lane, ours, count, take_after, came_after);
+}
+
+struct llm_shadow_ops store_line_over(const struct llm_shadow_ops *store, uint64_t bits_s)
+{
+    struct llm_shadow_ops ops = *store;
+    line.store = store;
+    line.bits_s = bits_s;
+    ops.put = line_put;
+    ops.get = line_get;
+    ops.get_many = store->get_many ? line_get_many : NULL;
+    return ops;
+}

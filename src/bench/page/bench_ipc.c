@@ -1,0 +1,456 @@
+/* hawser bench-ipc - what it costs to map KV pages at all tensor-parallel workers at once. */
+#include "bench/bench.h"
+
+#include "base/clock.h"
+#include "base/units.h"
+#include "bench/page/report.h"
+#include "page/broadcast/crew.h"
+#include "page/group.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    ITERS_MAX = 1000000,
+    SERIES_MAX = 16 /* strategies in a comparison */
+};
+
+struct bench_ipc_options {
+    uint64_t tp_size, pages_per_iter, iters, num_layers, block_size;
+    uint64_t memory, page_size, first_id, timeout_ns, reserve;
+    const char *map_impl, *unmap_impl, *backend, *html, *group;
+    bool verbose, async_sched, not_contiguous, compare, json, csv;
+    bool no_reuse, no_join, zero_page, no_huge;
+};
+
+#define AT(member) .offset = offsetof(struct bench_ipc_options, member)
+
+static const struct cmd_option options[] = {
+    {.name = "tp-size",
+     .kind = CMD_U64,
+     .argument = "N",
+     AT(tp_size),
+     .min = 1,
+     .max = PAGE_RANKS_MAX,
+     .help = "tensor-parallel workers, a process each; required"},
+    {.name = "pages-per-iter",
+     .kind = CMD_U64,
+     .argument = "N",
+     AT(pages_per_iter),
+     .def = "1",
+     .min = 1,
+     .max = PAGE_BATCH_MAX,
+     .help = "pages that an iteration maps and unmaps"},
+    {.name = "iters",
+     .kind = CMD_U64,
+     .argument = "N",
+     AT(iters),
+     .def = "20",
+     .min = 1,
+     .max = ITERS_MAX,
+     .help = "iterations"},
+    {.name = "map-impl",
+     .kind = CMD_STRING,
+     .argument = "NAME",
+     AT(map_impl),
+     .def = "seq",
+     .help = "how the map reaches the workers: seq, thread, async, persist,\nepoll or shm"},
+    {.name = "unmap-impl",
+     .kind = CMD_STRING,
+     .argument = "NAME",
+     AT(unmap_impl),
+     .help = "how the unmap does; without it as the map"},
+    {.name = "verbose",
+     .letter = 'v',
+     .kind = CMD_FLAG,
+     AT(verbose),
+     .help = "a line for each iteration"},
+    {.name = "num-layers",
+     .kind = CMD_U64,
+     .argument = "N",
+     AT(num_layers),
+     .def = "32",
+     .min = 1,
+     .max = PAGE_LAYERS_MAX,
+     .help = "layers; with the memory they give the number of pages"},
+    {.name = "async-sched",
+     .kind = CMD_FLAG,
+     AT(async_sched),
+     .help = "finish work that may use a page before it is unmapped"},
+    {.name = "block-size",
+     .kind = CMD_U64,
+     .argument = "N",
+     AT(block_size),
+     .def = "16",
+     .min = 1,
+     .max = PAGE_BLOCK_TOKENS_MAX,
+     .help = "tokens in a cache block; changes no figure here"},
+    {.name = "not-contiguous",
+     .kind = CMD_FLAG,
+     AT(not_contiguous),
+     .help = "a piece for K and V of each layer instead of one for all"},
+    {.name = "backend",
+     .kind = CMD_STRING,
+     .argument = "NAME",
+     AT(backend),
+     .help = "host, cuda, vulkan or null, which does nothing; without it\ncuda where there is a "
+             "GPU, else host"},
+    {.name = "memory",
+     .kind = CMD_SIZE,
+     .argument = "SIZE",
+     AT(memory),
+     .help = "memory of a worker instead of all that its device has"},
+    {.name = "page-size",
+     .kind = CMD_SIZE,
+     .argument = "SIZE",
+     AT(page_size),
+     .def = "2MiB",
+     .min = 4096,
+     .max = PAGE_BYTES_MAX,
+     .help = "of one page of one tensor"},
+    {.name = "first-id",
+     .kind = CMD_U64,
+     .argument = "N",
+     AT(first_id),
+     .def = "50",
+     .max = PAGE_COUNT_MAX,
+     .help = "page ids go up from here"},
+    {.name = "timeout",
+     .kind = CMD_DURATION,
+     .argument = "TIME",
+     AT(timeout_ns),
+     .def = "5s",
+     .min = HW_MS,
+     .max = 600 * HW_SEC,
+     .help = "a worker that has not answered by then is stuck"},
+    {.name = "reserve",
+     .kind = CMD_U64,
+     .argument = "N",
+     AT(reserve),
+     .max = PAGE_COUNT_MAX,
+     .help = "memory for N pages is kept ready by a thread of each worker"},
+    {.name = "no-reuse",
+     .kind = CMD_FLAG,
+     AT(no_reuse),
+     .help = "memory is created by each map and released after each unmap"},
+    {.name = "no-join",
+     .kind = CMD_FLAG,
+     AT(no_join),
+     .help = "a driver call for each piece also where one would do for many"},
+    {.name = "zero-page",
+     .kind = CMD_FLAG,
+     AT(zero_page),
+     .help = "cuda: pages that are not mapped show a shared page"},
+    {.name = "no-huge",
+     .kind = CMD_FLAG,
+     AT(no_huge),
+     .help = "host: no huge pages even where they are allowed"},
+    {.name = "compare",
+     .kind = CMD_FLAG,
+     AT(compare),
+     .help = "all strategies in one run, one iteration of each in turn"},
+    {.name = "group",
+     .kind = CMD_STRING,
+     .argument = "NAME",
+     AT(group),
+     .help = "name of the group of workers; without it bench-ipc-PID"},
+    {.name = "html",
+     .kind = CMD_STRING,
+     .argument = "FILE",
+     AT(html),
+     .help = "also write tables and charts to FILE"},
+    {.name = "csv",
+     .kind = CMD_FLAG,
+     AT(csv),
+     .help = "print every iteration as CSV instead of a summary"},
+    {.name = "json",
+     .letter = 'j',
+     .kind = CMD_FLAG,
+     AT(json),
+     .help = "print one JSON object instead of a summary"},
+    {NULL},
+};
+
+static const struct cmd_env environment[] = {
+    {"HAWSER_RUNTIME_DIR", "folder of the workers' sockets [default: XDG_RUNTIME_DIR/hawser,\n"
+                           "else /tmp/hawser-UID]"},
+    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
+    {NULL},
+};
+
+/* Set by SIGINT and SIGTERM: workers and files are gone before we are. */
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
+struct run {
+    const struct bench_ipc_options *o;
+    char group_name[PAGE_GROUP_CHARS];
+    const struct page_backend_ops *backend;
+    struct page_crew *crew;
+    struct page_group *group;
+    uint32_t *ids;
+    struct ipc_series series[SERIES_MAX];
+    size_t series_count;
+};
+
+/* ---- what is asked for ---- */
+
+static enum cmd_exit find_strategy(const char *option, const char *name,
+                                   const struct page_strategy **out)
+{
+    *out = page_strategy_find(name);
+    if (*out)
+        return CMD_DONE;
+    char names[160] = "";
+    for (const struct page_strategy *const *s = page_strategies; *s; s++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s",
+                 s == page_strategies ? "" : ", ", (*s)->name);
+    return cmd_fail(CMD_USAGE, "bench-ipc: --%s: '%s' is not one of %s", option, name, names);
+}
+
+static enum cmd_exit add_series(struct run *r, const struct page_strategy *map,
+                                const struct page_strategy *unmap)
+{
+    assert(r->series_count < SERIES_MAX);
+    if (ipc_series_init(&r->series[r->series_count], map, unmap, r->o->iters))
+        return cmd_fail(CMD_FAILED, "out of memory for %llu iterations",
+                        (unsigned long long)r->o->iters);
+    r->series_count++;
+    return CMD_DONE;
+}
+
+static enum cmd_exit plan_series(struct run *r)
+{
+    const struct page_strategy *map, *unmap;
+    if (r->o->compare) {
+        enum cmd_exit code = CMD_DONE;
+        for (size_t i = 0; page_strategies[i] && code == CMD_DONE; i++)
+            code = add_series(r, page_strategies[i], page_strategies[i]);
+        return code;
+    }
+    enum cmd_exit code = find_strategy("map-impl", r->o->map_impl, &map);
+    if (code == CMD_DONE)
+        code = find_strategy("unmap-impl", r->o->unmap_impl ? r->o->unmap_impl : r->o->map_impl,
+                             &unmap);
+    return code == CMD_DONE ? add_series(r, map, unmap) : code;
+}
+
+static enum cmd_exit choose_backend(struct run *r)
+{
+    if (r->o->backend) {
+        r->backend = page_backend_find(r->o->backend);
+        return r->backend ? CMD_DONE
+                          : cmd_fail(CMD_USAGE,
+                                     "bench-ipc: --backend: '%s' is not one of host, cuda, vulkan,"
+                                     " null",
+                                     r->o->backend);
+    }
+    /* Not by opening it: a CUDA driver that was opened does not survive the fork of the workers. */
+    bool gpu = access("/dev/nvidiactl", R_OK | W_OK) == 0;
+    r->backend = gpu ? &page_backend_cuda : &page_backend_host;
+    return CMD_DONE;
+}
+
+static enum cmd_exit check_options(const struct bench_ipc_options *o)
+{
+    if (o->tp_size == 0)
+        return cmd_fail(CMD_USAGE, "bench-ipc: --tp-size N is required: the number of workers");
+    if (o->json && o->csv)
+        return cmd_fail(CMD_USAGE, "bench-ipc: --json and --csv exclude each other");
+    return CMD_DONE;
+}
+
+/* ---- workers ---- */
+
+static enum cmd_exit start_workers(struct run *r)
+{
+    const struct bench_ipc_options *o = r->o;
+    struct page_error why;
+    struct page_worker_config config = {
+        .group = r->group_name,
+        .tensors = {.backend = r->backend,
+                    .device = {.memory_bytes = o->memory,
+                               .not_joined = o->no_join,
+                               .zero_page = o->zero_page,
+                               .no_huge = o->no_huge},
+                    .layers = (uint32_t)o->num_layers,
+                    .page_bytes = o->page_size,
+                    .layout = o->not_contiguous ? PAGE_PER_LAYER : PAGE_CONTIGUOUS,
+                    .async_sched = o->async_sched,
+                    .no_reuse = o->no_reuse,
+                    .reserve_low = (uint32_t)o->reserve,
+                    .reserve_high = (uint32_t)(2 * o->reserve),
+                    .background = o->reserve > 0}};
+    if (page_crew_start(&config, (uint32_t)o->tp_size, &r->crew, &why))
+        return cmd_fail(CMD_FAILED, "bench-ipc: %s", why.text);
+    struct page_group_config group = {.group = r->group_name,
+                                      .scheduler = "bench-ipc",
+                                      .ranks = (uint32_t)o->tp_size,
+                                      .timeout_ns = o->timeout_ns,
+                                      .map = r->series[0].map,
+                                      .unmap = r->series[0].unmap};
+    if (page_group_open(&group, &r->group, &why))
+        return cmd_fail(CMD_FAILED, "bench-ipc: %s", why.text);
+    return CMD_DONE;
+}
+
+static enum cmd_exit make_ids(struct run *r)
+{
+    struct page_error why;
+    size_t count = r->o->pages_per_iter;
+    r->ids = calloc(count, sizeof *r->ids);
+    if (!r->ids)
+        return cmd_fail(CMD_FAILED, "out of memory");
+    for (size_t i = 0; i < count; i++)
+        r->ids[i] = (uint32_t)(r->o->first_id + i);
+    if (page_geometry_check(page_group_geometry(r->group), r->ids, count, &why))
+        return cmd_fail(CMD_USAGE, "bench-ipc: --first-id %llu, --pages-per-iter %zu: %s",
+                        (unsigned long long)r->o->first_id, count, why.text);
+    return CMD_DONE;
+}
+
+/* ---- measuring ---- */
+
+/* One map and one unmap, which are kept as a sample when they count. */
+static enum cmd_exit iterate(struct run *r, struct ipc_series *s, uint64_t iter, bool counts)
+{
+    struct page_verdict map, unmap;
+    struct page_error why;
+    size_t count = r->o->pages_per_iter;
+    if (page_group_use(r->group, s->map, s->unmap, &why))
+        return cmd_fail(CMD_FAILED, "bench-ipc: %s: %s", s->map->name, why.text);
+    if (page_group_map(r->group, r->ids, count, &map))
+        return cmd_fail(CMD_FAILED, "bench-ipc: map: %s", map.why.text);
+    if (page_group_unmap(r->group, r->ids, count, &unmap))
+        return cmd_fail(CMD_FAILED, "bench-ipc: unmap: %s", unmap.why.text);
+    if (!counts)
+        return CMD_DONE;
+    s->samples[IPC_MAP][s->count] = map.times;
+    s->samples[IPC_UNMAP][s->count] = unmap.times;
+    s->count++;
+    if (r->o->verbose)
+        printf("[iter %02llu] map=%.6fs  unmap=%.6fs%s%s\n", (unsigned long long)iter,
+               map.times.total_ns / 1e9, unmap.times.total_ns / 1e9, r->o->compare ? "  " : "",
+               r->o->compare ? s->map->name : "");
+    return CMD_DONE;
+}
+
+/* One iteration of each in turn, beginning with another one each time, so that what the machine
+ * does meanwhile falls on all.  In a comparison each is preceded by one that is not counted, which
+ * pays for coming after another strategy. */
+static enum cmd_exit measure(struct run *r)
+{
+    enum cmd_exit code = CMD_DONE;
+    for (uint64_t i = 0; i < r->o->iters; i++) {
+        for (size_t k = 0; k < r->series_count && code == CMD_DONE; k++) {
+            struct ipc_series *s = &r->series[(i + k) % r->series_count];
+            if (interrupted)
+                return cmd_fail(CMD_FAILED, "bench-ipc: interrupted");
+            if (r->o->compare)
+                code = iterate(r, s, i, false);
+            if (code == CMD_DONE)
+                code = iterate(r, s, i, true);
+        }
+    }
+    return code;
+}
+
+/* ---- telling ---- */
+
+static enum cmd_exit write_html(const struct run *r, const struct ipc_setting *setting)
+{
+    if (!r->o->html)
+        return CMD_DONE;
+    FILE *file = fopen(r->o->html, "we");
+    if (!file)
+        return cmd_fail(CMD_FAILED, "bench-ipc: cannot write %s: %s", r->o->html, strerror(errno));
+    int rc = ipc_write_html(file, setting, r->series, r->series_count);
+    if (fclose(file) && rc == 0)
+        rc = -errno;
+    return rc ? cmd_fail(CMD_FAILED, "bench-ipc: cannot write %s: %s", r->o->html, strerror(-rc))
+              : CMD_DONE;
+}
+
+static enum cmd_exit report(const struct run *r)
+{
+    struct ipc_setting setting = {.tp_size = (uint32_t)r->o->tp_size,
+                                  .iters = r->o->iters,
+                                  .pages_per_iter = r->o->pages_per_iter,
+                                  .worker = page_group_info(r->group, 0)};
+    int rc = 0;
+    if (r->o->json)
+        rc = ipc_print_json(stdout, &setting, r->series, r->series_count);
+    else if (r->o->csv)
+        rc = ipc_print_csv(stdout, r->series, r->series_count);
+    else if (r->o->compare)
+        rc = ipc_print_compare(stdout, &setting, r->series, r->series_count);
+    else
+        ipc_print_summary(stdout, &setting, &r->series[0]);
+    if (rc)
+        return cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc));
+    return write_html(r, &setting);
+}
+
+static enum cmd_exit run_all(struct run *r)
+{
+    enum cmd_exit code = check_options(r->o);
+    if (code == CMD_DONE)
+        code = plan_series(r);
+    if (code == CMD_DONE)
+        code = choose_backend(r);
+    if (code == CMD_DONE)
+        code = start_workers(r);
+    if (code == CMD_DONE)
+        code = make_ids(r);
+    if (code == CMD_DONE)
+        code = measure(r);
+    return code == CMD_DONE ? report(r) : code;
+}
+
+static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
+{
+    (void)operands;
+    struct run r = {.o = values};
+    struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    if (r.o->group)
+        snprintf(r.group_name, sizeof r.group_name, "%s", r.o->group);
+    else
+        snprintf(r.group_name, sizeof r.group_name, "bench-ipc-%d", (int)getpid());
+    enum cmd_exit code = run_all(&r);
+    page_group_close(r.group);
+    page_crew_stop(r.crew);
+    for (size_t i = 0; i < r.series_count; i++)
+        ipc_series_fini(&r.series[i]);
+    free(r.ids);
+    return code;
+}
+
+const struct cmd_command cmd_bench_ipc = {
+    .name = "bench-ipc",
+    .summary = "measure how KV pages are mapped at all tensor-parallel workers",
+    .operands = "",
+    .description =
+        "Starts --tp-size workers, each with the K and V tensors of --num-layers layers, and for\n"
+        "each iteration broadcasts a map of --pages-per-iter page ids and then an unmap.  Prints\n"
+        "mean, p95, max, min and per-page mean, and where the time went: the driver, the worker,\n"
+        "transit, and waiting for the slowest worker.",
+    .options = options,
+    .environment = environment,
+    .examples = "hawser bench-ipc --tp-size 4 --pages-per-iter 1 --iters 20 --map-impl async\n"
+                "hawser bench-ipc --tp-size 4 --backend null --iters 1000 --compare\n"
+                "hawser bench-ipc --tp-size 1 --backend cuda --not-contiguous --json",
+    .values_size = sizeof(struct bench_ipc_options),
+    .run = run,
+};

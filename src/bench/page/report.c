@@ -1,0 +1,323 @@
+#include "bench/page/report.h"
+
+#include "base/report/bench.h"
+#include "base/report/out.h"
+#include "base/units.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BAR_WIDTH = 50 };
+
+static const char *const op_names[IPC_OPS] = {"map", "unmap"};
+
+int ipc_series_init(struct ipc_series *s, const struct page_strategy *map,
+                    const struct page_strategy *unmap, size_t iters)
+{
+    *s = (struct ipc_series){.map = map, .unmap = unmap};
+    for (int op = 0; op < IPC_OPS; op++) {
+        s->samples[op] = calloc(iters, sizeof *s->samples[op]);
+        if (!s->samples[op]) {
+            ipc_series_fini(s);
+            return -ENOMEM;
+        }
+    }
+    return 0;
+}
+
+void ipc_series_fini(struct ipc_series *s)
+{
+    for (int op = 0; op < IPC_OPS; op++)
+        free(s->samples[op]);
+    *s = (struct ipc_series){0};
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Between the two values around the rank, in proportion. */
+static double percentile(const double *sorted, size_t count, double p)
+{
+    double rank = (double)(count - 1) * p / 100;
+    size_t low = (size_t)rank;
+    size_t high = low + 1 < count ? low + 1 : low;
+    return sorted[low] + (sorted[high] - sorted[low]) * (rank - (double)low);
+}
+
+struct ipc_stats ipc_series_stats(const struct ipc_series *s, int op)
+{
+    struct ipc_stats stats = {NAN, NAN, NAN, NAN, NAN, {NAN, NAN, NAN, NAN, NAN}};
+    double *sorted = calloc(s->count ? s->count : 1, sizeof *sorted);
+    double n = (double)s->count;
+    if (!sorted || s->count == 0) {
+        free(sorted);
+        return stats;
+    }
+    struct page_times sum = {0};
+    for (size_t i = 0; i < s->count; i++) {
+        const struct page_times *t = &s->samples[op][i];
+        sorted[i] = t->total_ns;
+        sum.total_ns += t->total_ns / n;
+        sum.driver_ns += t->driver_ns / n;
+        sum.worker_ns += t->worker_ns / n;
+        sum.transit_ns += t->transit_ns / n;
+        sum.wait_ns += t->wait_ns / n;
+    }
+    qsort(sorted, s->count, sizeof *sorted, by_value);
+    stats = (struct ipc_stats){.mean = sum.total_ns,
+                               .p95 = percentile(sorted, s->count, 95),
+                               .median = percentile(sorted, s->count, 50),
+                               .min = sorted[0],
+                               .max = sorted[s->count - 1],
+                               .parts = sum};
+    free(sorted);
+    return stats;
+}
+
+/* ---- one strategy ---- */
+
+static void summary_row(FILE *out, const char *name, double map_ns, double unmap_ns)
+{
+    fprintf(out, "| %-13s | %9.2f | %10.2f |\n", name, map_ns / 1e6, unmap_ns / 1e6);
+}
+
+static void part_row(FILE *out, const char *name, double map_ns, double unmap_ns)
+{
+    fprintf(out, "  %-26s %10.1f %10.1f\n", name, map_ns / 1e3, unmap_ns / 1e3);
+}
+
+static void print_parts(FILE *out, const struct page_times *map, const struct page_times *unmap)
+{
+    fprintf(out, "Where the time went, mean    Map (us) Unmap (us)\n");
+    part_row(out, "in the driver", map->driver_ns, unmap->driver_ns);
+    part_row(out, "in the worker", map->worker_ns, unmap->worker_ns);
+    part_row(out, "in transit", map->transit_ns, unmap->transit_ns);
+    part_row(out, "waiting for the slowest", map->wait_ns, unmap->wait_ns);
+}
+
+void ipc_print_summary(FILE *out, const struct ipc_setting *setting, const struct ipc_series *s)
+{
+    static const char bound[] = "+---------------+-----------+------------+\n";
+    static const char line[] = "|---------------|-----------|------------|\n";
+    struct ipc_stats map = ipc_series_stats(s, IPC_MAP), unmap = ipc_series_stats(s, IPC_UNMAP);
+    double pages = (double)setting->pages_per_iter;
+    fprintf(out, "=== IPC Benchmark Summary ===\n");
+    fprintf(out, "Broadcast impl       : %s (%s)\n", s->map->name, s->map->file);
+    fprintf(out, "TP size                 : %u\n", setting->tp_size);
+    fprintf(out, "Iterations              : %llu\n", (unsigned long long)setting->iters);
+    fprintf(out, "Pages Per Iteration     : %llu\n\n", (unsigned long long)setting->pages_per_iter);
+    fprintf(out, "%s| Metric        |  Map (ms) | Unmap (ms) |\n%s", bound, line);
+    summary_row(out, "mean", map.mean, unmap.mean);
+    summary_row(out, "p95", map.p95, unmap.p95);
+    summary_row(out, "max", map.max, unmap.max);
+    summary_row(out, "min", map.min, unmap.min);
+    fputs(line, out);
+    summary_row(out, "per-page mean", map.mean / pages, unmap.mean / pages);
+    fprintf(out, "%s\n", bound);
+    print_parts(out, &map.parts, &unmap.parts);
+}
+
+/* ---- all strategies ---- */
+
+static const char *layout_name(const struct page_geometry *g)
+{
+    return g->layout == PAGE_CONTIGUOUS ? "contiguous" : "per layer";
+}
+
+static void compare_row(struct hw_table *t, const struct ipc_series *s, int op, double baseline)
+{
+    struct ipc_stats stats = ipc_series_stats(s, op);
+    hw_table_cell(t, "%s", op == IPC_MAP ? s->map->name : s->unmap->name);
+    hw_table_cell(t, "%s", op_names[op]);
+    hw_table_cell(t, "%.1f", stats.median / 1e3);
+    hw_table_cell(t, "%.1f", stats.p95 / 1e3);
+    hw_table_cell(t, "%.1f", stats.mean / 1e3);
+    hw_table_cell(t, "%.1f", stats.min / 1e3);
+    hw_table_cell(t, "%.1f", stats.parts.driver_ns / 1e3);
+    hw_table_cell(t, "%.1f", stats.parts.worker_ns / 1e3);
+    hw_table_cell(t, "%.1f", stats.parts.transit_ns / 1e3);
+    hw_table_cell(t, "%.1f", stats.parts.wait_ns / 1e3);
+    hw_table_cell(t, "%.2f", baseline / stats.median);
+}
+
+static struct hw_table *compare_table(const struct ipc_series *all, size_t count)
+{
+    static const char *const headings[] = {"median us", "p95",     "mean", "min",         "driver",
+                                           "worker",    "transit", "wait", "times faster"};
+    struct hw_table *t = hw_table_create();
+    if (!t)
+        return NULL;
+    hw_table_column(t, "strategy", HW_LEFT);
+    hw_table_column(t, "operation", HW_LEFT);
+    for (size_t i = 0; i < ARRAY_LEN(headings); i++)
+        hw_table_column(t, headings[i], HW_RIGHT);
+    for (int op = 0; op < IPC_OPS; op++) {
+        double baseline = ipc_series_stats(&all[0], op).median;
+        for (size_t i = 0; i < count; i++)
+            compare_row(t, &all[i], op, baseline);
+    }
+    return t;
+}
+
+static void print_bars(FILE *out, const struct ipc_series *all, size_t count, int op)
+{
+    double most = 0;
+    for (size_t i = 0; i < count; i++)
+        most = fmax(most, ipc_series_stats(&all[i], op).median);
+    fprintf(out, "\nMedian %s, us\n", op_names[op]);
+    for (size_t i = 0; i < count; i++) {
+        double median = ipc_series_stats(&all[i], op).median;
+        int width = most > 0 ? (int)lround(median / most * BAR_WIDTH) : 0;
+        fprintf(out, "  %-8s %.*s %.1f\n", all[i].map->name, width > 0 ? width : 1,
+                "##################################################", median / 1e3);
+    }
+}
+
+static void describe(char *text, size_t size, const struct ipc_setting *s)
+{
+    snprintf(text, size,
+             "%u workers, %s (%s), %s, %u layers, %llu pages an iteration, %llu"
+             " iterations, strategies interleaved",
+             s->tp_size, s->worker->backend, s->worker->device, layout_name(&s->worker->geometry),
+             s->worker->geometry.layers, (unsigned long long)s->pages_per_iter,
+             (unsigned long long)s->iters);
+}
+
+int ipc_print_compare(FILE *out, const struct ipc_setting *setting, const struct ipc_series *all,
+                      size_t count)
+{
+    char text[400];
+    struct hw_table *t = compare_table(all, count);
+    if (!t)
+        return -ENOMEM;
+    describe(text, sizeof text, setting);
+    fprintf(out, "%s\n\n", text);
+    int rc = hw_table_print(t, out);
+    hw_table_destroy(t);
+    for (int op = 0; op < IPC_OPS && rc == 0; op++)
+        print_bars(out, all, count, op);
+    return rc;
+}
+
+/* ---- for programs ---- */
+
+static void json_row(struct hw_bench *bench, const struct ipc_setting *setting,
+                     const struct ipc_series *s, int op, const char *figure, double ns,
+                     double baseline_ns)
+{
+    char name[96];
+    const struct page_strategy *strategy = op == IPC_MAP ? s->map : s->unmap;
+    snprintf(name, sizeof name, "%s.%s.%s", strategy->name, op_names[op], figure);
+    hw_bench_row(bench, name, ns / 1e3, "us", baseline_ns / 1e3);
+    hw_bench_field(bench, "strategy", "%s", strategy->name);
+    hw_bench_field(bench, "operation", "%s", op_names[op]);
+    hw_bench_field(bench, "backend", "%s", setting->worker->backend);
+    hw_bench_field(bench, "device", "%s", setting->worker->device);
+    hw_bench_field(bench, "layout", "%s", layout_name(&setting->worker->geometry));
+    hw_bench_field(bench, "layers", "%u", setting->worker->geometry.layers);
+    hw_bench_field(bench, "workers", "%u", setting->tp_size);
+    hw_bench_field(bench, "pages", "%llu", (unsigned long long)setting->pages_per_iter);
+    hw_bench_field(bench, "iters", "%llu", (unsigned long long)setting->iters);
+}
+
+static void json_series(struct hw_bench *bench, const struct ipc_setting *setting,
+                        const struct ipc_series *s, const struct ipc_series *first, int op)
+{
+    struct ipc_stats stats = ipc_series_stats(s, op), base = ipc_series_stats(first, op);
+    bool is_first = s == first;
+    json_row(bench, setting, s, op, "median", stats.median, is_first ? NAN : base.median);
+    json_row(bench, setting, s, op, "p95", stats.p95, stats.median);
+    json_row(bench, setting, s, op, "mean", stats.mean, is_first ? NAN : base.mean);
+    json_row(bench, setting, s, op, "max", stats.max, NAN);
+    json_row(bench, setting, s, op, "min", stats.min, NAN);
+    json_row(bench, setting, s, op, "per-page", stats.mean / (double)setting->pages_per_iter, NAN);
+    json_row(bench, setting, s, op, "driver", stats.parts.driver_ns, NAN);
+    json_row(bench, setting, s, op, "worker", stats.parts.worker_ns, NAN);
+    json_row(bench, setting, s, op, "transit", stats.parts.transit_ns, NAN);
+    json_row(bench, setting, s, op, "wait", stats.parts.wait_ns, NAN);
+}
+
+int ipc_print_json(FILE *out, const struct ipc_setting *setting, const struct ipc_series *all,
+                   size_t count)
+{
+    struct hw_bench bench;
+    hw_bench_begin(&bench, "ipc");
+    for (size_t i = 0; i < count; i++) {
+        for (int op = 0; op < IPC_OPS; op++)
+            json_series(&bench, setting, &all[i], &all[0], op);
+    }
+    int rc = hw_bench_print_json(&bench, out);
+    hw_bench_end(&bench);
+    return rc;
+}
+
+static void csv_sample(struct hw_csv *csv, const struct ipc_series *s, int op, size_t i)
+{
+    const struct page_times *t = &s->samples[op][i];
+    hw_csv_field(csv, op == IPC_MAP ? s->map->name : s->unmap->name);
+    hw_csv_field(csv, op_names[op]);
+    hw_csv_u64(csv, i);
+    hw_csv_double(csv, t->total_ns);
+    hw_csv_double(csv, t->driver_ns);
+    hw_csv_double(csv, t->worker_ns);
+    hw_csv_double(csv, t->transit_ns);
+    hw_csv_double(csv, t->wait_ns);
+    hw_csv_end_row(csv);
+}
+
+int ipc_print_csv(FILE *out, const struct ipc_series *all, size_t count)
+{
+    static const char *const headings[] = {"strategy",  "operation", "iteration",  "total_ns",
+                                           "driver_ns", "worker_ns", "transit_ns", "wait_ns"};
+    struct hw_csv csv;
+    hw_csv_begin(&csv, out);
+    for (size_t i = 0; i < ARRAY_LEN(headings); i++)
+        hw_csv_field(&csv, headings[i]);
+    hw_csv_end_row(&csv);
+    for (size_t s = 0; s < count; s++) {
+        for (int op = 0; op < IPC_OPS; op++)
+            for (size_t i = 0; i < all[s].count; i++)
+                csv_sample(&csv, &all[s], op, i);
+    }
+    return hw_csv_finish(&csv);
+}
+
+/* ---- a page ---- */
+
+static int html_bars(struct hw_html *html, const struct ipc_series *all, size_t count, int op)
+{
+    struct hw_bar bars[HW_CHART_BARS_MAX];
+    size_t n = count < HW_CHART_BARS_MAX ? count : HW_CHART_BARS_MAX;
+    for (size_t i = 0; i < n; i++)
+        bars[i] = (struct hw_bar){all[i].map->name, ipc_series_stats(&all[i], op).median / 1e3};
+    struct hw_bar_chart chart = {.title = op == IPC_MAP ? "Median map" : "Median unmap",
+                                 .unit = "us",
+                                 .bars = bars,
+                                 .count = n};
+    return hw_html_bars(html, &chart);
+}
+
+int ipc_write_html(FILE *out, const struct ipc_setting *setting, const struct ipc_series *all,
+                   size_t count)
+{
+    struct hw_html html;
+    char text[400];
+    struct hw_table *t = compare_table(all, count);
+    if (!t)
+        return -ENOMEM;
+    describe(text, sizeof text, setting);
+    hw_html_begin(&html, out, "hawser bench-ipc");
+    hw_html_paragraph(&html, "%s.", text);
+    int rc = 0;
+    for (int op = 0; op < IPC_OPS && rc == 0; op++)
+        rc = html_bars(&html, all, count, op);
+    hw_html_table(&html, t);
+    hw_table_destroy(t);
+    int end = hw_html_end(&html);
+    return rc ? rc : end;
+}

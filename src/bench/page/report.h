@@ -1,0 +1,54 @@
+/* bench/page/report.h - the figures of bench-ipc, and the forms in which they are told.
+ *
+ * Threads: one.  Lifetime: a series owns its samples, init/fini. */
+#ifndef HAWSER_BENCH_PAGE_REPORT_H
+#define HAWSER_BENCH_PAGE_REPORT_H
+
+#include "base/attr.h"
+#include "page/broadcast/broadcast.h"
+#include "page/group.h"
+
+#include <stdio.h>
+
+enum { IPC_MAP, IPC_UNMAP, IPC_OPS };
+
+/* What one strategy took: the times of every iteration, in order. */
+struct ipc_series {
+    const struct page_strategy *map, *unmap;
+    size_t count;
+    struct page_times *samples[IPC_OPS];
+};
+
+/* What was measured, for headings. */
+struct ipc_setting {
+    uint32_t tp_size;
+    uint64_t iters, pages_per_iter;
+    const struct page_info *worker; /* rank 0: backend, device, geometry */
+};
+
+/* What the summary shows of one operation. */
+struct ipc_stats {
+    double mean, p95, max, min, median; /* ns */
+    struct page_times parts;            /* means */
+};
+
+/* 0 or -ENOMEM. */
+int ipc_series_init(struct ipc_series *s, const struct page_strategy *map,
+                    const struct page_strategy *unmap, size_t iters) MUST_CHECK;
+void ipc_series_fini(struct ipc_series *s);
+/* p95 between neighbours by linear interpolation; out of memory gives NaN. */
+struct ipc_stats ipc_series_stats(const struct ipc_series *s, int op);
+
+/* The original's table, then where the time went. */
+void ipc_print_summary(FILE *out, const struct ipc_setting *setting, const struct ipc_series *s);
+/* One table and a plot of all. */
+int ipc_print_compare(FILE *out, const struct ipc_setting *setting, const struct ipc_series *all,
+                      size_t count) MUST_CHECK;
+/* 0 or the negative errno of the failed write. */
+int ipc_print_json(FILE *out, const struct ipc_setting *setting, const struct ipc_series *all,
+                   size_t count) MUST_CHECK;
+int ipc_print_csv(FILE *out, const struct ipc_series *all, size_t count) MUST_CHECK;
+int ipc_write_html(FILE *out, const struct ipc_setting *setting, const struct ipc_series *all,
+                   size_t count) MUST_CHECK;
+
+#endif

@@ -1,0 +1,633 @@
+/* hawser bench-rpc - our RPC beside the raw limit of the same machine, measured in the same run. */
+#include "bench/bench.h"
+
+#include "base/clock.h"
+#include "base/report/bench.h"
+#include "base/report/progress.h"
+#include "base/units.h"
+#include "bench/rpc/link.h"
+#include "command/measure.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    REPS_MAX = 101,
+    PLAN_MAX = 512,
+    NAME_CHARS = 64,
+    SMALL = 64,      /* the message whose cost is all overhead */
+    LARGE = 1 << 20, /* the message whose cost is all bytes */
+    MANY = 1000,     /* calls or posts at once, over a long line */
+    CALIBRATION_SHOTS = 16,
+    COUNT_MAX = 200000
+};
+
+static const uint32_t sizes[] = {SMALL, 1 << 10, 16 << 10, LARGE};
+static const uint32_t depths[] = {1, 8, 64};
+static const char *const wait_names[] = {
+    [RPC_WAIT_ADAPTIVE] = "adaptive", [RPC_WAIT_BLOCK] = "block", [RPC_WAIT_BUSY] = "busy"};
+static const enum rpc_wait_mode waits[] = {RPC_WAIT_BLOCK, RPC_WAIT_BUSY, RPC_WAIT_ADAPTIVE};
+
+struct bench_rpc_options {
+    struct cmd_list only;
+    uint64_t reps;
+    uint64_t time_ns;
+    uint64_t rtt_ns;
+    uint64_t limit_ns;
+    bool quick, no_pin, check, json;
+};
+
+static const struct cmd_option options[] = {
+    {.name = "quick",
+     .letter = 'q',
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct bench_rpc_options, quick),
+     .help = "adaptive waiting only, 64 B and the stream, 3 repetitions:\n"
+             "a few seconds"},
+    {.name = "only",
+     .letter = 'o',
+     .kind = CMD_LIST,
+     .argument = "TEXT",
+     .offset = offsetof(struct bench_rpc_options, only),
+     .help = "only rows whose name holds TEXT: tcp, .d1., stream, shm.64B"},
+    {.name = "reps",
+     .letter = 'r',
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_rpc_options, reps),
+     .def = "5",
+     .min = 1,
+     .max = REPS_MAX,
+     .help = "repetitions; figures are their medians"},
+    {.name = "time",
+     .letter = 't',
+     .kind = CMD_DURATION,
+     .argument = "TIME",
+     .offset = offsetof(struct bench_rpc_options, time_ns),
+     .def = "10ms",
+     .min = HW_MS,
+     .max = 10 * HW_SEC,
+     .help = "how long one repetition of one side lasts"},
+    {.name = "limit",
+     .kind = CMD_DURATION,
+     .argument = "TIME",
+     .offset = offsetof(struct bench_rpc_options, limit_ns),
+     .def = "170s",
+     .min = HW_SEC,
+     .max = 86400 * HW_SEC,
+     .help = "leave out the rows that are not begun by then, and say so"},
+    {.name = "via-delay",
+     .kind = CMD_DURATION,
+     .argument = "RTT",
+     .offset = offsetof(struct bench_rpc_options, rtt_ns),
+     .def = "1ms",
+     .max = HW_SEC,
+     .help = "round trip of the long line that calls and posts at once are\n"
+             "measured over, through a delay relay; 0 leaves those rows out"},
+    {.name = "no-pin",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct bench_rpc_options, no_pin),
+     .help = "let the kernel place client and server; without it each has a core"},
+    {.name = "check",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct bench_rpc_options, check),
+     .help = "exit 1 when a row misses its target"},
+    {.name = "json",
+     .letter = 'j',
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct bench_rpc_options, json),
+     .help = "print one JSON object instead of a table"},
+    {NULL},
+};
+
+static const struct cmd_env environment[] = {
+    {"VENUS_SOCKET_BUFFER_BYTES", "kernel buffer of a TCP socket, each way [default: 4MiB]"},
+    {"UCX_TLS", "what UCX may use [default here: tcp]"},
+    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
+    {NULL},
+};
+
+/* ---- what is promised ---- */
+
+/* For rows whose name begins so; the ratio, or the value where there is no baseline. */
+static const struct target {
+    const char *prefix;
+    bool at_most;
+    double bound;
+} targets[] = {
+    {"tcp.64B.d1.", true, 1.15},         {"unix.64B.d1.", true, 1.15}, {"shm.64B.d1.", true, 2.0},
+    {"tcp.64B.d64-over-d1.", false, 15}, {"tcp.stream.", false, 0.9},  {"tls.stream.", false, 0.9},
+    {"delay.calls", true, 1.3},          {"delay.posts", true, 4},     {"one-core.", true, 1.05},
+};
+
+static const struct target *target_of(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(targets); i++) {
+        if (strncmp(name, targets[i].prefix, strlen(targets[i].prefix)) == 0)
+            return &targets[i];
+    }
+    return NULL;
+}
+
+/* ---- the plan ---- */
+
+enum kind {
+    KIND_CALLS,
+    KIND_STREAM,
+    KIND_DEPTH_GAIN,
+    KIND_LONG_CALLS,
+    KIND_LONG_POSTS,
+    KIND_ONE_CORE
+};
+
+struct item {
+    enum kind kind;
+    enum bench_transport transport;
+    enum rpc_wait_mode wait;
+    uint32_t size, depth;
+    char name[NAME_CHARS];
+};
+
+struct plan {
+    const struct cmd_list *only; /* empty: everything */
+    struct item items[PLAN_MAX];
+    size_t count;
+};
+
+static bool wanted(const struct plan *plan, const char *name)
+{
+    for (size_t i = 0; i < plan->only->count; i++) {
+        if (strstr(name, plan->only->items[i]))
+            return true;
+    }
+    return plan->only->count == 0;
+}
+
+static void plan_add(struct plan *plan, const struct item *item)
+{
+    assert(plan->count < PLAN_MAX);
+    if (wanted(plan, item->name))
+        plan->items[plan->count++] = *item;
+}
+
+static void plan_calls(struct plan *plan, enum bench_transport transport, enum rpc_wait_mode wait,
+                       uint32_t size, uint32_t depth)
+{
+    char text[HW_FORMAT_CHARS];
+    struct item item = {KIND_CALLS, transport, wait, size, depth, ""};
+    snprintf(item.name, sizeof(item.name), "%s.%s.d%u.%s", bench_transport_names[transport],
+             hw_format_size(text, size), depth, wait_names[wait]);
+    plan_add(plan, &item);
+}
+
+/* Everything on one link.  A burst is at most LARGE: beyond that, depth is what the stream shows.
+ */
+static void plan_link(struct plan *plan, bool quick, enum bench_transport transport,
+                      enum rpc_wait_mode wait)
+{
+    const char *name = bench_transport_names[transport];
+    for (size_t s = 0; s < ARRAY_LEN(sizes); s++) {
+        for (size_t d = 0; d < ARRAY_LEN(depths); d++) {
+            bool in_plan = !quick || (sizes[s] == SMALL && depths[d] != 8);
+            if (in_plan && sizes[s] * depths[d] <= LARGE)
+                plan_calls(plan, transport, wait, sizes[s], depths[d]);
+        }
+    }
+    struct item stream = {KIND_STREAM, transport, wait, LARGE, 1, ""};
+    snprintf(stream.name, sizeof(stream.name), "%s.stream.%s", name, wait_names[wait]);
+    plan_add(plan, &stream);
+    if (transport == BENCH_TCP) {
+        struct item gain = {KIND_DEPTH_GAIN, transport, wait, SMALL, 64, ""};
+        snprintf(gain.name, sizeof(gain.name), "%s.64B.d64-over-d1.%s", name, wait_names[wait]);
+        plan_add(plan, &gain);
+    }
+}
+
+/* UCX comes last: its library leaves threads and hooks in a process that forks afterwards. */
+static void plan_all(struct plan *plan, const struct bench_rpc_options *o)
+{
+    if (o->rtt_ns > 0) {
+        plan_add(plan, &(struct item){KIND_LONG_CALLS, BENCH_TCP, RPC_WAIT_ADAPTIVE, SMALL, MANY,
+                                      "delay.calls"});
+        plan_add(plan, &(struct item){KIND_LONG_POSTS, BENCH_TCP, RPC_WAIT_ADAPTIVE, SMALL, MANY,
+                                      "delay.posts"});
+    }
+    plan_add(plan, &(struct item){KIND_ONE_CORE, BENCH_TCP, RPC_WAIT_ADAPTIVE, SMALL, 1,
+                                  "one-core.adaptive-over-block"});
+    for (int t = 0; t < BENCH_TRANSPORTS; t++) {
+        for (size_t w = 0; w < ARRAY_LEN(waits); w++) {
+            if (!o->quick || waits[w] == RPC_WAIT_ADAPTIVE)
+                plan_link(plan, o->quick, (enum bench_transport)t, waits[w]);
+        }
+    }
+}
+
+/* ---- measuring ---- */
+
+/* Set by SIGINT and SIGTERM: what was made for the run is removed before leaving. */
+static volatile sig_atomic_t interrupted;
+
+struct run {
+    const struct bench_rpc_options *o;
+    uint64_t reps, time_ns;
+    struct bench_dir dir;
+    struct hw_bench bench;
+    struct hw_hist hist;
+    struct bench_link *link; /* of the last spec */
+    struct bench_spec spec;
+    bool missed;
+    char why[RPC_WHY_CHARS];
+};
+
+/* One side of a comparison. */
+struct probe {
+    int (*shoot)(struct bench_link *link, const struct bench_shot *shot, uint64_t *elapsed_ns);
+    struct bench_link *link;
+    uint32_t size, depth;
+    enum figure_kind {
+        FIGURE_US,    /* median time of an exchange */
+        FIGURE_CALLS, /* calls in a second, from the median time of `depth` of them */
+        FIGURE_GB     /* GB in a second, from the median time of a slice of the stream */
+    } kind;
+    uint64_t count;
+    double figures[REPS_MAX];
+};
+
+struct figure {
+    double value, baseline;
+    double spread; /* (highest - lowest) / median of our repetitions */
+};
+
+/* Medians within a repetition: what else the machine does in between is left out. */
+static double figure_of(const struct run *r, const struct probe *p)
+{
+    double median_ns = (double)hw_hist_percentile(&r->hist, 50);
+    switch (p->kind) {
+    case FIGURE_US:
+        return median_ns / 1000;
+    case FIGURE_CALLS:
+        return p->depth * 1e9 / median_ns;
+    case FIGURE_GB:
+        return (double)p->size * MEASURE_STREAM_SLICE / median_ns;
+    }
+    return 0;
+}
+
+static int shoot(struct run *r, struct probe *p, double *figure)
+{
+    struct bench_shot shot = {
+        .size = p->size, .depth = p->depth, .count = p->count, .hist = &r->hist};
+    uint64_t elapsed = 1;
+    hw_hist_reset(&r->hist);
+    int rc = p->shoot(p->link, &shot, &elapsed);
+    if (rc == 0)
+        *figure = figure_of(r, p);
+    return rc;
+}
+
+/* Finds the count that lasts about as long as a repetition should. */
+static int calibrate(struct run *r, struct probe *p)
+{
+    uint64_t least = p->kind == FIGURE_GB ? 3 * MEASURE_STREAM_LEAD : (uint64_t)p->depth * 4;
+    uint64_t elapsed = 1;
+    struct bench_shot shot = {.size = p->size, .depth = p->depth, .count = CALIBRATION_SHOTS};
+    if (shot.count < least)
+        shot.count = least;
+    int rc = p->shoot(p->link, &shot, &elapsed);
+    if (rc)
+        return rc;
+    double fits = (double)r->time_ns * (double)shot.count / (double)(elapsed ? elapsed : 1);
+    p->count = fits > COUNT_MAX ? COUNT_MAX : fits < (double)least ? least : (uint64_t)fits;
+    return 0;
+}
+
+static double spread_of(const double *sorted, size_t count)
+{
+    double middle = sorted[count / 2];
+    return middle > 0 ? (sorted[count - 1] - sorted[0]) / middle : 0;
+}
+
+/* Alternates the two and swaps their order each time, so that what the machine does meanwhile
+ * falls on both. */
+static int compare(struct run *r, struct probe *ours, struct probe *raw, struct figure *out)
+{
+    int rc = calibrate(r, raw);
+    if (rc == 0)
+        rc = calibrate(r, ours);
+    for (uint64_t i = 0; i < r->reps && rc == 0; i++) {
+        struct probe *first = i % 2 ? ours : raw, *second = i % 2 ? raw : ours;
+        rc = interrupted ? -EINTR : shoot(r, first, &first->figures[i]);
+        if (rc == 0)
+            rc = shoot(r, second, &second->figures[i]);
+    }
+    if (rc)
+        return rc;
+    out->value = measure_median(ours->figures, r->reps);
+    out->spread = spread_of(ours->figures, r->reps);
+    out->baseline = measure_median(raw->figures, r->reps);
+    return 0;
+}
+
+/* ---- links ---- */
+
+static bool same_spec(const struct bench_spec *a, const struct bench_spec *b)
+{
+    return a->transport == b->transport && a->wait == b->wait && a->place == b->place &&
+           a->line.one_way_ns == b->line.one_way_ns && a->line.bits_s == b->line.bits_s;
+}
+
+/* The link of the last item serves the next one when it is of the same kind. */
+static int use_link(struct run *r, const struct bench_spec *spec)
+{
+    if (r->link && same_spec(&r->spec, spec))
+        return 0;
+    bench_link_close(r->link);
+    r->link = NULL;
+    r->spec = *spec;
+    return bench_link_open(spec, &r->link, r->why);
+}
+
+static struct bench_spec spec_of(const struct run *r, const struct item *item)
+{
+    struct bench_spec spec = {.transport = item->transport,
+                              .wait = item->wait,
+                              .place = r->o->no_pin ? BENCH_UNPINNED : BENCH_TWO_CORES,
+                              .dir = &r->dir};
+    if (item->kind == KIND_LONG_CALLS || item->kind == KIND_LONG_POSTS)
+        spec.line.one_way_ns = r->o->rtt_ns / 2;
+    if (item->kind == KIND_ONE_CORE)
+        spec.place = BENCH_ONE_CORE;
+    return spec;
+}
+
+/* ---- rows ---- */
+
+static void add_row(struct run *r, const struct item *item, const struct figure *f,
+                    const char *unit, const char *against)
+{
+    char size[HW_FORMAT_CHARS];
+    const struct target *t = target_of(item->name);
+    hw_bench_row(&r->bench, item->name, f->value, unit, f->baseline);
+    hw_bench_field(&r->bench, "transport", "%s", bench_transport_names[item->transport]);
+    hw_bench_field(&r->bench, "wait", "%s", wait_names[item->wait]);
+    hw_bench_field(&r->bench, "size", "%s", hw_format_size(size, item->size));
+    hw_bench_field(&r->bench, "depth", "%u", item->depth);
+    hw_bench_field(&r->bench, "against", "%s", against);
+    hw_bench_field(&r->bench, "spread", "%.1f%%", f->spread * 100);
+    if (!t) {
+        hw_bench_field(&r->bench, "target", "-");
+        hw_bench_field(&r->bench, "met", "-");
+        return;
+    }
+    double judged = isnan(f->baseline) ? f->value : f->value / f->baseline;
+    bool met = t->at_most ? judged <= t->bound : judged >= t->bound;
+    r->missed |= !met;
+    hw_bench_field(&r->bench, "target", "%s %g", t->at_most ? "<=" : ">=", t->bound);
+    hw_bench_field(&r->bench, "met", "%s", met ? "yes" : "NO");
+}
+
+static int row_calls(struct run *r, const struct item *item)
+{
+    bool single = item->depth == 1;
+    struct probe ours = {.shoot = bench_link_calls,
+                         .link = r->link,
+                         .size = item->size,
+                         .depth = item->depth,
+                         .kind = single ? FIGURE_US : FIGURE_CALLS};
+    struct probe raw = ours;
+    struct figure f;
+    raw.shoot = bench_link_raw_ping;
+    int rc = compare(r, &ours, &raw, &f);
+    if (rc == 0)
+        add_row(r, item, &f, single ? "us" : "calls/s", bench_link_raw_name(r->link));
+    return rc;
+}
+
+static int row_stream(struct run *r, const struct item *item)
+{
+    struct probe ours = {.shoot = bench_link_stream,
+                         .link = r->link,
+                         .size = item->size,
+                         .depth = 1,
+                         .kind = FIGURE_GB};
+    struct probe raw = ours;
+    struct figure f;
+    raw.shoot = bench_link_raw_stream;
+    int rc = compare(r, &ours, &raw, &f);
+    if (rc == 0)
+        add_row(r, item, &f, "GB/s", bench_link_raw_name(r->link));
+    return rc;
+}
+
+static int row_depth_gain(struct run *r, const struct item *item)
+{
+    struct probe deep = {.shoot = bench_link_calls,
+                         .link = r->link,
+                         .size = item->size,
+                         .depth = item->depth,
+                         .kind = FIGURE_CALLS};
+    struct probe single = deep;
+    struct figure f;
+    single.depth = 1;
+    int rc = compare(r, &deep, &single, &f);
+    if (rc == 0)
+        add_row(r, item, &f, "calls/s", "one call in flight");
+    return rc;
+}
+
+/* All calls at once over a long line: their time less the time that the same bytes take, beside
+ * one round trip of a plain socket over the same line. */
+static int row_long_calls(struct run *r, const struct item *item)
+{
+    double rtt[REPS_MAX], took[REPS_MAX];
+    struct probe one = {.shoot = bench_link_raw_ping,
+                        .link = r->link,
+                        .size = item->size,
+                        .depth = 1,
+                        .count = CALIBRATION_SHOTS};
+    struct probe burst = one;
+    burst.depth = item->depth;
+    burst.count = CALIBRATION_SHOTS / 4;
+    struct bench_shot all = {.size = item->size, .depth = item->depth, .count = item->depth};
+    int rc = 0;
+    for (uint64_t i = 0; i < r->reps && rc == 0; i++) {
+        double burst_us = 0;
+        uint64_t elapsed = 0;
+        rc = interrupted ? -EINTR : shoot(r, &one, &rtt[i]);
+        if (rc == 0)
+            rc = shoot(r, &burst, &burst_us);
+        if (rc == 0)
+            rc = bench_link_calls(r->link, &all, &elapsed);
+        double transfer_us = burst_us > rtt[i] ? burst_us - rtt[i] : 0;
+        took[i] = (double)elapsed / 1000 - transfer_us;
+    }
+    if (rc)
+        return rc;
+    struct figure f = {.value = measure_median(took, r->reps),
+                       .baseline = measure_median(rtt, r->reps)};
+    f.spread = spread_of(took, r->reps);
+    add_row(r, item, &f, "us", "one round trip of a plain socket");
+    return 0;
+}
+
+static int row_long_posts(struct run *r, const struct item *item)
+{
+    double counts[REPS_MAX];
+    struct bench_shot all = {.size = item->size, .depth = 1, .count = item->depth};
+    for (uint64_t i = 0; i < r->reps; i++) {
+        uint64_t writes = 0;
+        int rc = interrupted ? -EINTR : bench_link_posts(r->link, &all, &writes);
+        if (rc)
+            return rc;
+        counts[i] = (double)writes;
+    }
+    struct figure f = {.value = measure_median(counts, r->reps), .baseline = NAN};
+    f.spread = f.value > 0 ? spread_of(counts, r->reps) : 0;
+    add_row(r, item, &f, "writes", "-");
+    return 0;
+}
+
+static int row_one_core(struct run *r, const struct item *item)
+{
+    struct bench_link *block = NULL;
+    struct bench_spec spec = r->spec;
+    spec.wait = RPC_WAIT_BLOCK;
+    int rc = bench_link_open(&spec, &block, r->why);
+    if (rc)
+        return rc;
+    struct probe adaptive = {
+        .shoot = bench_link_calls, .link = r->link, .size = item->size, .depth = 1};
+    struct probe blocking = adaptive;
+    struct figure f;
+    blocking.link = block;
+    rc = compare(r, &adaptive, &blocking, &f);
+    if (rc == 0)
+        add_row(r, item, &f, "us", "block, same core");
+    bench_link_close(block);
+    return rc;
+}
+
+static int row(struct run *r, const struct item *item)
+{
+    static int (*const rows[])(struct run *, const struct item *) = {
+        [KIND_CALLS] = row_calls,           [KIND_STREAM] = row_stream,
+        [KIND_DEPTH_GAIN] = row_depth_gain, [KIND_LONG_CALLS] = row_long_calls,
+        [KIND_LONG_POSTS] = row_long_posts, [KIND_ONE_CORE] = row_one_core,
+    };
+    struct bench_spec spec = spec_of(r, item);
+    int rc = use_link(r, &spec);
+    return rc ? rc : rows[item->kind](r, item);
+}
+
+/* ---- the command ---- */
+
+static void on_signal(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
+static enum cmd_exit measure_plan(struct run *r, const struct plan *plan)
+{
+    struct hw_progress progress;
+    int rc = 0;
+    size_t i;
+    uint64_t end = hw_now_ns() + r->o->limit_ns;
+    hw_progress_begin(&progress, "bench-rpc", plan->count);
+    for (i = 0; i < plan->count && rc == 0 && hw_now_ns() < end; i++) {
+        hw_progress_update(&progress, i);
+        r->why[0] = '\0';
+        rc = interrupted ? -EINTR : row(r, &plan->items[i]);
+        if (rc == -EOPNOTSUPP && plan->items[i].transport == BENCH_UCX)
+            rc = 0; /* this build has no UCX: no row */
+    }
+    hw_progress_end(&progress);
+    bench_link_close(r->link);
+    if (rc == 0 && i < plan->count)
+        cmd_warn("bench-rpc: --limit reached: %zu of %zu rows left out, from %s on",
+                 plan->count - i, plan->count, plan->items[i].name);
+    if (rc == 0)
+        return CMD_DONE;
+    const char *cause = r->why[0] ? r->why : strerror(-rc);
+    return cmd_fail(CMD_FAILED, "bench-rpc: %s: %s", plan->items[i - 1].name, cause);
+}
+
+static enum cmd_exit report(const struct run *r)
+{
+    int rc = r->o->json ? hw_bench_print_json(&r->bench, stdout)
+                        : hw_bench_print_table(&r->bench, stdout);
+    if (rc)
+        return cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc));
+    if (r->o->check && r->missed)
+        return cmd_fail(CMD_FAILED, "bench-rpc: a target was missed");
+    return CMD_DONE;
+}
+
+static enum cmd_exit run_plan(struct run *r, const struct plan *plan)
+{
+    if (hw_hist_init(&r->hist))
+        return cmd_fail(CMD_FAILED, "out of memory");
+    hw_bench_begin(&r->bench, "rpc");
+    enum cmd_exit code = CMD_FAILED;
+    if (bench_dir_make(&r->dir, r->why)) {
+        cmd_fail(CMD_FAILED, "bench-rpc: %s", r->why);
+    } else {
+        code = measure_plan(r, plan);
+        bench_dir_remove(&r->dir);
+    }
+    if (code == CMD_DONE)
+        code = report(r);
+    hw_bench_end(&r->bench);
+    hw_hist_fini(&r->hist);
+    return code;
+}
+
+static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
+{
+    (void)operands;
+    const struct bench_rpc_options *o = values;
+    struct run r = {.o = o, .reps = o->reps, .time_ns = o->time_ns};
+    struct sigaction action = {.sa_handler = on_signal};
+    struct plan *plan = calloc(1, sizeof(*plan));
+    if (!plan)
+        return cmd_fail(CMD_FAILED, "out of memory");
+    if (o->quick) {
+        r.reps = r.reps < 3 ? r.reps : 3;
+        r.time_ns = r.time_ns < 10 * HW_MS ? r.time_ns : 10 * HW_MS;
+    }
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    setenv("UCX_TLS", "tcp", 0); /* beside our tcp, so over the same */
+    plan->only = &o->only;
+    plan_all(plan, o);
+    enum cmd_exit code =
+        plan->count
+            ? run_plan(&r, plan)
+            : cmd_fail(CMD_USAGE, "bench-rpc: --only: no row's name holds '%s'", o->only.items[0]);
+    free(plan);
+    return code;
+}
+
+const struct cmd_command cmd_bench_rpc = {
+    .name = "bench-rpc",
+    .summary = "measure the RPC beside the raw limits of this machine",
+    .operands = "",
+    .description =
+        "Measures calls and streams over every transport (tcp, unix, shm, tls, and ucx where it\n"
+        "is built in), by size, depth and way of waiting, between two processes on a core each.\n"
+        "Beside each figure stand the raw limit of the same run (plain sockets, a flag in shared\n"
+        "memory, bare OpenSSL, with the same waiting), the ratio, and the target where there is\n"
+        "one.  Rows are named TRANSPORT.SIZE.dDEPTH.WAITING.",
+    .options = options,
+    .environment = environment,
+    .examples = "hawser bench-rpc --quick\n"
+                "hawser bench-rpc --only tcp.64B,unix.64B --reps 11\n"
+                "hawser bench-rpc --json > rpc.json",
+    .values_size = sizeof(struct bench_rpc_options),
+    .run = run,
+};

@@ -1,0 +1,423 @@
+/* hawser bench-vulkan - a GPU across a connection beside the same GPU without one and beside the
+ * raw limit of the connection, measured in the same run. */
+#include "bench/vulkan/bench_vulkan.h"
+#include "bench/bench.h"
+
+#include "base/clock.h"
+#include "command/manifest.h"
+#include "command/software.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct cmd_option options[] = {
+    {.name = "quick",
+     .letter = 'q',
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct bench_vk_options, quick),
+     .help = "one repetition of 20 ms, transfers of 16 MiB: some seconds"},
+    {.name = "only",
+     .letter = 'o',
+     .kind = CMD_LIST,
+     .argument = "TEXT",
+     .offset = offsetof(struct bench_vk_options, only),
+     .help = "only rows whose name holds TEXT, and what is measured with them: .tcp,\n"
+             "two-, Gbit, upload"},
+    {.name = "native",
+     .letter = 'n',
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct bench_vk_options, native),
+     .help = "only the drivers of this machine, without any connection"},
+    {.name = "software",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct bench_vk_options, software),
+     .help = "use a software GPU, here and at the server that is started"},
+    {.name = "device",
+     .letter = 'd',
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_vk_options, device),
+     .def = "0",
+     .max = 15,
+     .help = "the N-th device of the driver"},
+    {.name = "size",
+     .letter = 's',
+     .kind = CMD_SIZE,
+     .argument = "BYTES",
+     .offset = offsetof(struct bench_vk_options, size),
+     .def = "256MiB",
+     .min = 1 << 20,
+     .max = UINT64_C(4) << 30,
+     .help = "of a transfer; six times as much memory is needed here and there"},
+    {.name = "reps",
+     .letter = 'r',
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_vk_options, reps),
+     .def = "5",
+     .min = 1,
+     .max = BENCH_VK_REPS_MAX,
+     .help = "repetitions; figures are their medians"},
+    {.name = "time",
+     .letter = 't',
+     .kind = CMD_DURATION,
+     .argument = "TIME",
+     .offset = offsetof(struct bench_vk_options, time_ns),
+     .def = "200ms",
+     .min = HW_MS,
+     .max = 10 * HW_SEC,
+     .help = "how long one repetition of one side lasts"},
+    {.name = "check",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct bench_vk_options, check),
+     .help = "exit 1 when a row misses its target"},
+    {.name = "json",
+     .letter = 'j',
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct bench_vk_options, json),
+     .help = "print one JSON object instead of a table"},
+    {NULL},
+};
+
+static const struct cmd_env environment[] = {
+    {"VK_DRIVER_FILES", "Vulkan drivers to use instead of the system's"},
+    {"HAWSER_ICD", "the manifest of Hawser's driver, where it is not beside this program"},
+    {"VENUS_TLS_CA, VENUS_TLS_FINGERPRINT, VENUS_TOKEN_FILE", "how to trust ADDR, as for info"},
+    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
+    {NULL},
+};
+
+/* ---- what is measured ---- */
+
+#define ON(kind) (1u << (kind))
+
+enum { NEEDS_LATE = 1, NEEDS_SECOND = 2, NEEDS_SWITCHES = 4 };
+
+/* Rows that are measured together: on which lines, and what they need besides the worker. */
+static const struct rows {
+    const char *kinds[BENCH_VK_SWITCHES + 1];
+    unsigned on, needs;
+    bench_vk_rows_fn *measure;
+} all_rows[] = {
+    {{"cycle", "exchanges", "messages", "writes", "bytes-up", "bytes-down"},
+     ON(BENCH_VK_UNIX) | ON(BENCH_VK_TCP) | ON(BENCH_VK_LONG),
+     0,
+     bench_vk_cycle},
+    {{"early"},
+     ON(BENCH_VK_UNIX) | ON(BENCH_VK_TCP) | ON(BENCH_VK_LONG),
+     NEEDS_LATE,
+     bench_vk_chain},
+    {{"polled", "fence-status"}, ON(BENCH_VK_TCP), 0, bench_vk_polls},
+    {{"record"}, ON(BENCH_VK_TCP), 0, bench_vk_record},
+    {{"dirty-page"}, ON(BENCH_VK_TCP), 0, bench_vk_dirty},
+    {{"upload", "readback"},
+     ON(BENCH_VK_UNIX) | ON(BENCH_VK_TCP) | ON(BENCH_VK_RATE),
+     0,
+     bench_vk_transfers},
+    {{"coalescing", "pipelining", "batched_transfers", "transport_tuning", "quiet_batches",
+      "small_uploads", "whole_pages", "references", "copies", "lanes"},
+     ON(BENCH_VK_TCP),
+     NEEDS_SWITCHES,
+     bench_vk_optimisations},
+    {{"two-clients", "two-tiny"}, ON(BENCH_VK_TCP), NEEDS_SECOND, bench_vk_two},
+};
+
+static bool is_wanted(const struct bench_vk_options *o, const char *kind, const char *site)
+{
+    char name[64];
+    snprintf(name, sizeof(name), "%s.%s", kind, site);
+    for (size_t i = 0; i < o->only.count; i++) {
+        if (strstr(name, o->only.items[i]))
+            return true;
+    }
+    return o->only.count == 0;
+}
+
+static bool are_wanted(const struct bench_vk_options *o, const struct rows *rows,
+                       const struct bench_vk_site *site)
+{
+    bool wanted = false;
+    for (size_t i = 0; rows->kinds[i]; i++)
+        wanted |= is_wanted(o, rows->kinds[i], site->name);
+    return wanted && rows->on & ON(site->kind);
+}
+
+/* What the rows of a site need together; negative: there are none. */
+static int needs_of(const struct bench_vk_options *o, const struct bench_vk_site *site)
+{
+    int needs = -1;
+    for (size_t i = 0; i < ARRAY_LEN(all_rows); i++) {
+        if (are_wanted(o, &all_rows[i], site))
+            needs = (needs < 0 ? 0 : needs) | (int)all_rows[i].needs;
+    }
+    return needs;
+}
+
+static int measure_site(struct bench_vk_run *r, struct bench_vk_site *site)
+{
+    int rc = 0;
+    for (size_t i = 0; i < ARRAY_LEN(all_rows) && rc == 0; i++) {
+        if (are_wanted(r->o, &all_rows[i], site))
+            rc = all_rows[i].measure(r, site);
+    }
+    return rc;
+}
+
+/* ---- the sides ---- */
+
+static int start_worker(struct bench_vk_run *r, struct bench_vk_site *site, const char *perf,
+                        struct bench_delay *relay, struct bench_worker *worker)
+{
+    char address[RPC_ADDR_HOST_CHARS + 16], why[BENCH_WORKER_WHY] = "";
+    bool far = bench_delay_is_needed(&site->line);
+    snprintf(address, sizeof(address), "%s", site->peer.ep ? site->peer.address : site->address);
+    int rc = 0;
+    if (far) {
+        rc = bench_delay_start(r->serve.port, site->line, relay);
+        snprintf(address, sizeof(address), "127.0.0.1:%u", relay->port);
+    }
+    struct bench_worker_params params = {.manifest = r->manifest,
+                                         .servers = address,
+                                         .perf = perf,
+                                         .far = far,
+                                         .device = (uint32_t)r->o->device};
+    if (rc == 0)
+        rc = bench_worker_start(&params, worker, why);
+    if (rc)
+        snprintf(r->why, sizeof(r->why), "%s: %s", site->name, why[0] ? why : strerror(-rc));
+    return rc;
+}
+
+static int start_native(struct bench_vk_run *r, struct bench_worker *worker)
+{
+    char why[BENCH_WORKER_WHY] = "";
+    struct bench_worker_params params = {.device = (uint32_t)r->o->device};
+    int rc = bench_worker_start(&params, worker, why);
+    if (rc)
+        snprintf(r->why, sizeof(r->why),
+                 "the drivers of this machine: %.120s; --software uses a software GPU", why);
+    return rc;
+}
+
+static int start_second(struct bench_vk_run *r, struct bench_vk_site *site)
+{
+    int rc = start_worker(r, site, "", &site->relay, &site->second);
+    return rc || !r->has_native ? rc : start_native(r, &r->native_second);
+}
+
+/* The raw link last: it pins this process and its own to a core each, so that neither spins in the
+ * other's way, and workers must not inherit that. */
+static int open_site(struct bench_vk_run *r, struct bench_vk_site *site, int needs)
+{
+    struct bench_spec spec = {.transport = site->kind == BENCH_VK_UNIX ? BENCH_UNIX : BENCH_TCP,
+                              .wait = RPC_WAIT_ADAPTIVE,
+                              .place = BENCH_TWO_CORES,
+                              .line = site->line,
+                              .dir = &r->dir};
+    int rc = start_worker(r, site, "", &site->relay, &site->worker);
+    if (rc == 0 && needs & NEEDS_LATE)
+        rc = start_worker(r, site, "no_early_fences", &site->late_relay, &site->late);
+    for (size_t i = 0; i < BENCH_VK_SWITCHES && rc == 0 && needs & NEEDS_SWITCHES; i++)
+        rc = start_worker(r, site, bench_vk_switches[i].name, &site->relay, &site->without[i]);
+    if (rc == 0 && needs & NEEDS_SECOND)
+        rc = start_second(r, site);
+    if (rc == 0 && r->serve.pid)
+        rc = bench_link_open(&spec, &site->raw, r->why);
+    return rc;
+}
+
+/* Once all has gone well, relays carry the last words, too. */
+static void close_site(struct bench_vk_run *r, struct bench_vk_site *site, bool well)
+{
+    bench_worker_stop(&site->worker);
+    bench_worker_stop(&site->late);
+    bench_worker_stop(&site->second);
+    bench_worker_stop(&r->native_second);
+    for (size_t i = 0; i < BENCH_VK_SWITCHES; i++)
+        bench_worker_stop(&site->without[i]);
+    if (well) {
+        bench_delay_finish(&site->relay);
+        bench_delay_finish(&site->late_relay);
+    }
+    bench_delay_stop(&site->relay);
+    bench_delay_stop(&site->late_relay);
+    bench_link_close(site->raw);
+    if (site->peer.ep)
+        cmd_link_close(&site->peer);
+}
+
+/* A server of our own, and the ways to it. */
+static int plan_own(struct bench_vk_run *r)
+{
+    char path[sizeof(r->dir.path) + 16], why[BENCH_SERVE_WHY] = "";
+    snprintf(path, sizeof(path), "%s/gpu", r->dir.path);
+    int rc = bench_serve_start(path, &r->serve, why);
+    if (rc) {
+        snprintf(r->why, sizeof(r->why), "%s", why);
+        return rc;
+    }
+    const struct bench_vk_site sites[] = {
+        {.name = "unix", .kind = BENCH_VK_UNIX},
+        {.name = "tcp", .kind = BENCH_VK_TCP},
+        {.name = "1ms", .kind = BENCH_VK_LONG, .line.one_way_ns = HW_MS / 2},
+        {.name = "10ms", .kind = BENCH_VK_LONG, .line.one_way_ns = 5 * HW_MS},
+        {.name = "1Gbit", .kind = BENCH_VK_RATE, .line.bits_s = UINT64_C(1000000000)},
+        {.name = "10Gbit", .kind = BENCH_VK_RATE, .line.bits_s = UINT64_C(10000000000)},
+        {.name = "25Gbit", .kind = BENCH_VK_RATE, .line.bits_s = UINT64_C(25000000000)},
+    };
+    _Static_assert(ARRAY_LEN(sites) <= BENCH_VK_SITES_MAX, "a run has room for all");
+    for (size_t i = 0; i < ARRAY_LEN(sites); i++) {
+        struct bench_vk_site *site = &r->sites[r->site_count++];
+        *site = sites[i];
+        if (site->kind == BENCH_VK_UNIX)
+            snprintf(site->address, sizeof(site->address), "unix:%s", path);
+        else
+            snprintf(site->address, sizeof(site->address), "127.0.0.1:%u", r->serve.port);
+    }
+    return 0;
+}
+
+/* A server that is there already. */
+static enum cmd_exit plan_peer(struct bench_vk_run *r, const char *operand)
+{
+    struct bench_vk_site *site = &r->sites[r->site_count++];
+    struct cmd_connect_options connect = {.timeout_ns = 5 * HW_SEC};
+    *site = (struct bench_vk_site){.name = "remote", .kind = BENCH_VK_TCP};
+    return cmd_link_open(&site->peer, &connect, operand);
+}
+
+static int measure_sites(struct bench_vk_run *r)
+{
+    int rc = 0;
+    for (size_t i = 0; i < r->site_count && rc == 0; i++) {
+        struct bench_vk_site *site = &r->sites[i];
+        int needs = needs_of(r->o, site);
+        if (needs >= 0)
+            rc = open_site(r, site, needs);
+        if (needs >= 0 && rc == 0)
+            rc = measure_site(r, site);
+        close_site(r, site, rc == 0);
+    }
+    return rc;
+}
+
+/* ---- the command ---- */
+
+static void on_signal(int number)
+{
+    (void)number;
+    bench_vk_interrupt();
+}
+
+static enum cmd_exit report(const struct bench_vk_run *r)
+{
+    int rc = r->o->json ? hw_bench_print_json(&r->bench, stdout)
+                        : hw_bench_print_table(&r->bench, stdout);
+    if (rc)
+        return cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc));
+    if (r->o->check && r->missed)
+        return cmd_fail(CMD_FAILED, "bench-vulkan: a target was missed");
+    return CMD_DONE;
+}
+
+/* With ADDR the GPU is somewhere else: one here is worth a comparison, but not needed. */
+static enum cmd_exit measure(struct bench_vk_run *r, const char *operand)
+{
+    int rc = start_native(r, &r->native);
+    r->has_native = rc == 0;
+    if (rc && operand)
+        rc = 0;
+    if (rc == 0 && r->has_native && is_wanted(r->o, "cycle", "native"))
+        rc = bench_vk_native_cycle(r);
+    if (rc == 0 && operand && !r->o->native) {
+        enum cmd_exit code = plan_peer(r, operand);
+        if (code != CMD_DONE)
+            return code;
+    } else if (rc == 0 && !r->o->native) {
+        rc = plan_own(r);
+    }
+    if (rc == 0)
+        rc = measure_sites(r);
+    if (rc == 0 && r->row_count == 0)
+        return cmd_fail(CMD_USAGE, "bench-vulkan: --only: no row's name holds '%s'",
+                        r->o->only.items[0]);
+    if (rc == 0)
+        return CMD_DONE;
+    return cmd_fail(CMD_FAILED, "bench-vulkan: %s", r->why[0] ? r->why : strerror(-rc));
+}
+
+static enum cmd_exit run_all(struct bench_vk_run *r, const char *operand)
+{
+    if (hw_hist_init(&r->hist))
+        return cmd_fail(CMD_FAILED, "out of memory");
+    hw_bench_begin(&r->bench, "vulkan");
+    enum cmd_exit code = CMD_FAILED;
+    if (bench_dir_make(&r->dir, r->why)) {
+        cmd_fail(CMD_FAILED, "bench-vulkan: %s", r->why);
+    } else {
+        code = measure(r, operand);
+        bench_worker_stop(&r->native);
+        bench_serve_stop(&r->serve);
+        bench_dir_remove(&r->dir);
+    }
+    if (code == CMD_DONE)
+        code = report(r);
+    hw_bench_end(&r->bench);
+    hw_hist_fini(&r->hist);
+    return code;
+}
+
+static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
+{
+    const struct bench_vk_options *o = values;
+    const char *operand = operands->count ? operands->items[0] : NULL;
+    struct sigaction action = {.sa_handler = on_signal};
+    if (o->native && operand)
+        return cmd_fail(CMD_USAGE, "bench-vulkan: --native measures no server: leave ADDR out");
+    enum cmd_exit code = o->software ? cmd_software() : CMD_DONE;
+    if (code != CMD_DONE)
+        return code;
+    struct bench_vk_run *r = calloc(1, sizeof(*r));
+    if (!r)
+        return cmd_fail(CMD_FAILED, "out of memory");
+    *r = (struct bench_vk_run){.o = o, .reps = o->reps, .time_ns = o->time_ns, .size = o->size};
+    if (o->quick) {
+        r->reps = 1;
+        r->time_ns = r->time_ns < 20 * HW_MS ? r->time_ns : 20 * HW_MS;
+        r->size = r->size < (16 << 20) ? r->size : 16 << 20;
+    }
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    if (!o->native && !cmd_find_manifest(r->manifest))
+        code = cmd_fail(CMD_FAILED, "bench-vulkan: the driver's manifest, hawser_icd.json, is not "
+                                    "where this program was built or installed; set HAWSER_ICD to "
+                                    "its path");
+    else
+        code = run_all(r, operand);
+    free(r);
+    return code;
+}
+
+const struct cmd_command cmd_bench_vulkan = {
+    .name = "bench-vulkan",
+    .summary = "measure remote Vulkan beside native Vulkan and the raw limits",
+    .operands = "[ADDR]",
+    .operands_max = 1,
+    .description =
+        "Measures a GPU through Hawser's driver over a Unix socket, over TCP, and over lines of\n"
+        "1 ms, 10 ms, 1, 10 and 25 Gbit/s, beside the same GPU through its own driver and the raw\n"
+        "limit of each line: record-submit-wait, what a cycle sends, recording, polling, uploads,\n"
+        "readbacks, written pages, early fences, two programs at once.  The server is started for\n"
+        "the run; with ADDR it is the one there, and the limit is our RPC's.",
+    .options = options,
+    .environment = environment,
+    .examples = "hawser bench-vulkan --software --quick\n"
+                "hawser bench-vulkan --json > vulkan.json\n"
+                "hawser bench-vulkan --only upload,readback\n"
+                "hawser bench-vulkan gpu1:28100",
+    .values_size = sizeof(struct bench_vk_options),
+    .run = run,
+};

@@ -1,0 +1,122 @@
+/* bench/vulkan/bench_vulkan.h - one run of bench-vulkan: its sides, its lines, and the rows made of
+ * them.
+ *
+ * bench_vulkan.c reads the options, starts the sides and calls the rows, which are in
+ * bench_vulkan_rows.c, bench_vulkan_transfers.c and bench_vulkan_two.c.  Rows let their sides work
+ * in turn, repetition by repetition, and show medians.
+ *
+ * Trust: all sides are ours; drivers may fail.  Threads: one.
+ * Lifetime: the run is the command's; rows keep nothing.
+ * Errors: negative errno, with what a side said in run->why. */
+#ifndef HAWSER_BENCH_VULKAN_BENCH_VULKAN_H
+#define HAWSER_BENCH_VULKAN_BENCH_VULKAN_H
+
+#include "base/report/bench.h"
+#include "bench/rpc/delay.h"
+#include "bench/rpc/link.h"
+#include "bench/vulkan/server.h"
+#include "bench/vulkan/worker.h"
+#include "command/command.h"
+#include "command/connect.h"
+
+#include <limits.h>
+
+enum {
+    BENCH_VK_REPS_MAX = 101,
+    BENCH_VK_SITES_MAX = 8,
+    BENCH_VK_SWITCHES = 10,
+};
+
+struct bench_vk_options {
+    uint64_t reps, time_ns, size, device;
+    struct cmd_list only;
+    bool quick, native, software, check, json;
+};
+
+/* Optimisations that are turned off one by one; early fences have rows of their own. */
+struct bench_vk_switch {
+    const char *name;
+    enum bench_job job; /* that shows what it is worth */
+};
+extern const struct bench_vk_switch bench_vk_switches[BENCH_VK_SWITCHES];
+
+enum bench_vk_kind {
+    BENCH_VK_UNIX,
+    BENCH_VK_TCP,  /* as it is; also a server that is not ours */
+    BENCH_VK_LONG, /* through a relay that holds bytes back */
+    BENCH_VK_RATE, /* through one that lets so many a second pass */
+};
+
+/* A way to the server.  Of the workers those are running that the rows of the site need. */
+struct bench_vk_site {
+    const char *name;
+    enum bench_vk_kind kind;
+    struct bench_line line;
+    char address[128]; /* of our own server */
+    struct bench_delay relay, late_relay;
+    struct bench_worker worker, late;               /* with early fences, and without */
+    struct bench_worker second;                     /* as the first, beside it */
+    struct bench_worker without[BENCH_VK_SWITCHES]; /* the others */
+    struct bench_link *raw;                         /* NULL: the server is not ours */
+    struct cmd_link peer;                           /* then this */
+};
+
+struct bench_vk_run {
+    const struct bench_vk_options *o;
+    uint64_t reps, time_ns, size;
+    struct bench_dir dir;
+    struct bench_serve serve;
+    struct bench_worker native, native_second; /* the second runs while its rows are measured */
+    bool has_native;
+    struct bench_vk_site sites[BENCH_VK_SITES_MAX];
+    size_t site_count;
+    struct hw_bench bench;
+    size_t row_count;
+    struct hw_hist hist;
+    bool missed; /* a target */
+    char manifest[PATH_MAX];
+    char why[RPC_WHY_CHARS];
+};
+
+/* After it every order fails with -EINTR, so that what was made for the run is removed.  Safe in a
+ * signal handler. */
+void bench_vk_interrupt(void);
+
+/* ---- for rows ---- */
+
+int bench_vk_order(struct bench_vk_run *run, struct bench_worker *worker,
+                   const struct bench_order *what, struct bench_answer *answer) MUST_CHECK;
+/* Both with the same order, at the same time. */
+int bench_vk_order_both(struct bench_vk_run *run, struct bench_worker *const workers[2],
+                        const struct bench_order *what, struct bench_answer answers[2]) MUST_CHECK;
+/* The row KIND.SITE, judged by its target; columns may follow.  baseline and native are NAN where
+ * they say nothing. */
+void bench_vk_add_row(struct bench_vk_run *run, const char *kind, const char *site, double value,
+                      const char *unit, double baseline, const char *against, double native);
+/* Frees what transfers used. */
+int bench_vk_forget(struct bench_vk_run *run, struct bench_worker *worker) MUST_CHECK;
+/* What stands beside ours on this line, in words. */
+const char *bench_vk_raw_name(const struct bench_vk_site *site);
+
+/* ---- rows ---- */
+
+typedef int bench_vk_rows_fn(struct bench_vk_run *run, struct bench_vk_site *site);
+
+int bench_vk_native_cycle(struct bench_vk_run *run) MUST_CHECK;
+/* Record, submit, wait, and what that sends. */
+bench_vk_rows_fn bench_vk_cycle;
+/* Upload, fence, compute, fence, read: with early fences beside without. */
+bench_vk_rows_fn bench_vk_chain;
+/* The cycle by a program that does not wait but looks. */
+bench_vk_rows_fn bench_vk_polls;
+bench_vk_rows_fn bench_vk_record;
+/* What a cycle costs more for each page that the program wrote into before it. */
+bench_vk_rows_fn bench_vk_dirty;
+/* Uploads and readbacks. */
+bench_vk_rows_fn bench_vk_transfers;
+/* Jobs with each optimisation, and with one of them turned off. */
+bench_vk_rows_fn bench_vk_optimisations;
+/* Two programs at once, beside one alone; ours, and natively. */
+bench_vk_rows_fn bench_vk_two;
+
+#endif

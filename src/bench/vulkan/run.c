@@ -1,0 +1,97 @@
+/* What all rows of bench-vulkan share: orders to the sides, and rows with their targets. */
+#include "bench/vulkan/bench_vulkan.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME_CHARS = 48 };
+
+/* What is promised of rows of this name: of the ratio, or of the value where there is no baseline.
+ */
+static const struct target {
+    const char *name;
+    bool at_most;
+    double bound;
+} targets[] = {
+    {"cycle.unix", true, 1.3},     {"cycle.tcp", true, 1.3},      {"cycle.1ms", true, 1.05},
+    {"cycle.10ms", true, 1.05},    {"exchanges.tcp", true, 1},    {"fence-status.tcp", true, 0},
+    {"upload.unix", false, 0.8},   {"upload.tcp", false, 0.8},    {"upload.1Gbit", false, 0.8},
+    {"upload.10Gbit", false, 0.8}, {"upload.25Gbit", false, 0.8}, {"two-clients.tcp", false, 0.95},
+};
+
+static volatile sig_atomic_t interrupted;
+
+void bench_vk_interrupt(void)
+{
+    interrupted = 1;
+}
+
+/* ---- orders ---- */
+
+int bench_vk_order(struct bench_vk_run *r, struct bench_worker *worker,
+                   const struct bench_order *what, struct bench_answer *answer)
+{
+    char why[BENCH_WORKER_WHY] = "";
+    int rc = interrupted ? -EINTR : bench_worker_do(worker, what, answer, why);
+    if (rc)
+        snprintf(r->why, sizeof(r->why), "%s", why);
+    return rc;
+}
+
+int bench_vk_order_both(struct bench_vk_run *r, struct bench_worker *const workers[2],
+                        const struct bench_order *what, struct bench_answer answers[2])
+{
+    char why[BENCH_WORKER_WHY] = "";
+    int rc = interrupted ? -EINTR : bench_worker_ask(workers[0], what, why);
+    if (rc == 0)
+        rc = bench_worker_ask(workers[1], what, why);
+    if (rc == 0)
+        rc = bench_worker_hear(workers[0], &answers[0], why);
+    if (rc == 0)
+        rc = bench_worker_hear(workers[1], &answers[1], why);
+    if (rc)
+        snprintf(r->why, sizeof(r->why), "%s", why);
+    return rc;
+}
+
+const char *bench_vk_raw_name(const struct bench_vk_site *site)
+{
+    return site->raw ? bench_link_raw_name(site->raw) : "our RPC to the same server";
+}
+
+/* ---- rows ---- */
+
+static void judge(struct bench_vk_run *r, const char *name, double value, double baseline)
+{
+    for (size_t i = 0; i < ARRAY_LEN(targets); i++) {
+        const struct target *t = &targets[i];
+        if (strcmp(name, t->name) != 0)
+            continue;
+        double judged = isnan(baseline) ? value : value / baseline;
+        bool met = t->at_most ? judged <= t->bound : judged >= t->bound;
+        r->missed |= !met;
+        hw_bench_field(&r->bench, "target", "%s %g", t->at_most ? "<=" : ">=", t->bound);
+        hw_bench_field(&r->bench, "met", "%s", met ? "yes" : "NO");
+        return;
+    }
+    hw_bench_field(&r->bench, "target", "-");
+    hw_bench_field(&r->bench, "met", "-");
+}
+
+void bench_vk_add_row(struct bench_vk_run *r, const char *kind, const char *site, double value,
+                      const char *unit, double baseline, const char *against, double native)
+{
+    char name[NAME_CHARS];
+    snprintf(name, sizeof(name), "%s.%s", kind, site);
+    r->row_count++;
+    hw_bench_row(&r->bench, name, value, unit, baseline);
+    hw_bench_field(&r->bench, "against", "%s", against);
+    if (isnan(native))
+        hw_bench_field(&r->bench, "native", "-");
+    else
+        hw_bench_field(&r->bench, "native", "%.4g", native);
+    judge(r, name, value, baseline);
+}

@@ -1,0 +1,105 @@
+/* command/command.h - what every subcommand of `hawser` shares: options as data, exit codes,
+ * messages.
+ *
+ * A subcommand is one `const struct cmd_command`: its options, its environment and its examples are
+ * tables, from which the parser and the whole of `--help` follow, so that help and behaviour cannot
+ * drift apart.  cli/main.c lists the commands.
+ *
+ * Trust: arguments and environment are the user's; a bad one ends in CMD_USAGE with a message that
+ * names option, value and accepted form.
+ * Threads: one, before a command starts its own.
+ * Lifetime: tables are static; parsed strings point into argv or into the tables. */
+#ifndef HAWSER_COMMAND_COMMAND_H
+#define HAWSER_COMMAND_COMMAND_H
+
+#include "base/attr.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The process's exit status; the numbers above 2 are sysexits.h's EX_UNAVAILABLE and EX_NOPERM. */
+enum cmd_exit {
+    CMD_DONE = 0,
+    CMD_FAILED = 1,
+    CMD_USAGE = 2,
+    CMD_UNREACHABLE = 69,
+    CMD_REFUSED = 77
+};
+
+enum {
+    CMD_LIST_MAX = 16,    /* listening addresses, certificate names: more is a mistake */
+    CMD_OPERANDS_MAX = 8, /* no command takes more than one yet */
+    CMD_OPTIONS_MAX = 64  /* one bit an option in a word: which were given */
+};
+
+/* What an option's value is, and the member that it is stored in. */
+enum cmd_kind {
+    CMD_FLAG,     /* bool */
+    CMD_U64,      /* uint64_t, within [min, max] */
+    CMD_SIZE,     /* uint64_t, bytes, within [min, max] */
+    CMD_DURATION, /* uint64_t, nanoseconds, within [min, max] */
+    CMD_STRING,   /* const char *; NULL without a default */
+    CMD_CHOICE,   /* int: index into choices */
+    CMD_LIST      /* struct cmd_list: repeated options and commas both add items */
+};
+
+struct cmd_list {
+    char *items[CMD_LIST_MAX]; /* heap; freed with the values */
+    size_t count;
+};
+
+struct cmd_option {
+    const char *name; /* without "--"; NULL ends a table */
+    char letter;      /* 0: none */
+    enum cmd_kind kind;
+    size_t offset;              /* of the member in the command's values */
+    const char *argument;       /* its name in help: "ADDR"; not for flags and choices */
+    const char *def;            /* as the user would write it; NULL: none, false or 0 */
+    const char *help;           /* lines separated by '\n' */
+    const char *const *choices; /* CMD_CHOICE: NULL-terminated */
+    uint64_t min, max;          /* max 0: no limits */
+};
+
+struct cmd_env {
+    const char *name; /* NULL ends a table */
+    const char *help;
+};
+
+struct cmd_operands {
+    const char *items[CMD_OPERANDS_MAX];
+    size_t count;
+    char **program; /* of a command that runs one: its name and arguments, ended by NULL */
+};
+
+struct cmd_command {
+    const char *name;
+    const char *summary;  /* one line, for the list of commands */
+    const char *operands; /* as in usage: "[ADDR]"; "" for none */
+    size_t operands_min, operands_max;
+    bool runs_program;       /* the first operand, or what follows "--", is a program: all from
+                                there on is its own */
+    const char *description; /* a paragraph */
+    const struct cmd_option *options;
+    const struct cmd_env *environment;
+    const char *examples; /* lines separated by '\n' */
+    size_t values_size;   /* of the struct that options are stored in */
+    enum cmd_exit (*run)(const void *values, const struct cmd_operands *operands);
+};
+
+/* Parses and runs argv[0] = the command's name; -h and --help print and end in CMD_DONE. */
+enum cmd_exit cmd_run(const struct cmd_command *command, int argc, char **argv);
+
+/* "hawser: MESSAGE" on standard error; returns `code`, so that it can stand in a return. */
+enum cmd_exit cmd_fail(enum cmd_exit code, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void cmd_warn(const char *fmt, ...) PRINTF_LIKE(1, 2);
+
+/* The name in a NULL-terminated list that a mistyped one most likely meant, or NULL when none is
+ * near.  `stride` is the distance between entries, whose first member is the name. */
+const char *cmd_nearest(const char *typed, const void *table, size_t stride);
+
+/* The arguments of this process, for a command that must start itself again in another
+ * environment (serve --software). */
+char **cmd_argv(void);
+
+#endif

@@ -1,0 +1,109 @@
+#include "command/connect.h"
+
+#include "base/clock.h"
+#include "command/measure.h"
+#include "rpc/servers.h"
+#include "rpc/transport/net.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum cmd_exit cmd_exit_for(int error)
+{
+    switch (error) {
+    case -EACCES:          /* token or TLS */
+    case -EPERM:           /* our own rule */
+    case -EPROTO:          /* plain against TLS, or not a hawser at all */
+    case -EPROTONOSUPPORT: /* version */
+    case -EUSERS:          /* limits */
+        return CMD_REFUSED;
+    default:
+        return CMD_UNREACHABLE;
+    }
+}
+
+static void pick_address(const char *operand, char out[RPC_SERVER_CHARS])
+{
+    char buf[RPC_SERVER_CHARS];
+    const char *list = operand ? NULL : rpc_servers_from_env(buf);
+    if (!list || !rpc_servers_next(&list, out))
+        snprintf(out, RPC_SERVER_CHARS, "%s", operand ? operand : "");
+}
+
+static enum cmd_exit load_security(const struct cmd_connect_options *options,
+                                   struct rpc_security *out)
+{
+    char why[RPC_WHY_CHARS];
+    struct rpc_security_files files = {
+        .ca = options->ca,
+        .fingerprint = options->fingerprint,
+        .token_file = options->token_file,
+    };
+    if (rpc_security_from_env(out, &files, why))
+        return cmd_fail(CMD_FAILED, "%s", why);
+    return CMD_DONE;
+}
+
+static enum cmd_exit handshake(struct cmd_link *link)
+{
+    int rc = measure_ready(link->ep, link->timeout_ns);
+    if (rc == 0)
+        return CMD_DONE;
+    enum cmd_exit code = cmd_exit_for(rc);
+    return cmd_fail(code, "%s %s: %s", link->address,
+                    code == CMD_REFUSED ? "refuses the connection" : "does not answer",
+                    rc == -ETIMEDOUT ? "no answer in time; is it a hawser server?"
+                                     : rpc_ep_reason(link->ep));
+}
+
+static enum cmd_exit open_secured(struct cmd_link *link, const struct rpc_security *security)
+{
+    char why[RPC_WHY_CHARS];
+    struct rpc_net_options net = {.security = security, .timeout_ns = link->timeout_ns};
+    struct rpc_config config = {.security = security, .handshake_ns = link->timeout_ns};
+    struct rpc_transport *transport;
+    int rc = rpc_dial(&link->addr, &net, &transport, why);
+    if (rc)
+        return cmd_fail(cmd_exit_for(rc), "%s", why);
+    rc = rpc_ep_create(transport, &config, &link->ep);
+    if (rc)
+        return cmd_fail(CMD_FAILED, "cannot make an endpoint: %s", strerror(-rc));
+    link->tls = security->tls && link->addr.scheme == RPC_SCHEME_TCP;
+    link->token = security->token_len > 0;
+    enum cmd_exit code = handshake(link);
+    if (code != CMD_DONE)
+        cmd_link_close(link);
+    return code;
+}
+
+enum cmd_exit cmd_link_open(struct cmd_link *link, const struct cmd_connect_options *options,
+                            const char *operand)
+{
+    char text[RPC_SERVER_CHARS], why[RPC_WHY_CHARS];
+    struct rpc_security security;
+    uint64_t start = hw_now_ns();
+
+    *link = (struct cmd_link){.timeout_ns = options->timeout_ns};
+    pick_address(operand, text);
+    if (rpc_addr_parse(text, &link->addr, why))
+        return cmd_fail(CMD_USAGE, "%s", why);
+    rpc_addr_format(&link->addr, link->address, sizeof(link->address));
+    enum cmd_exit code = load_security(options, &security);
+    if (code != CMD_DONE)
+        return code;
+    code = open_secured(link, &security);
+    rpc_security_fini(&security);
+    link->connect_ns = hw_now_ns() - start;
+    return code;
+}
+
+void cmd_link_close(struct cmd_link *link)
+{
+    if (link->ep) {
+        rpc_ep_shutdown(link->ep, 0, "done");
+        (void)rpc_flush(link->ep);
+        rpc_ep_destroy(link->ep);
+    }
+    link->ep = NULL;
+}

@@ -1,0 +1,73 @@
+/* command/connect.h - from what the user said to a connected endpoint.
+ *
+ * The address: the operand, else the first of VENUS_SERVERS, else VENUS_SERVER_HOST and
+ * VENUS_SERVER_PORT, else 127.0.0.1:28100.  Security: options, else VENUS_TLS_CA,
+ * VENUS_TLS_FINGERPRINT, VENUS_TOKEN_FILE.
+ *
+ * Trust: the server proves itself as the user asked (TLS, token) before a link is handed out.
+ * Threads: one at a time for a link.  Lifetime: open/close; the struct is the caller's. */
+#ifndef HAWSER_COMMAND_CONNECT_H
+#define HAWSER_COMMAND_CONNECT_H
+
+#include "command/command.h"
+#include "rpc/rpc.h"
+#include "rpc/security/security.h"
+
+struct cmd_connect_options {
+    const char *ca, *fingerprint, *token_file;
+    uint64_t timeout_ns;
+};
+
+/* Rows for the option table of a command whose values hold a struct cmd_connect_options. */
+#define CMD_CONNECT_OPTIONS(type, member)                                                          \
+    {.name = "ca",                                                                                 \
+     .kind = CMD_STRING,                                                                           \
+     .argument = "FILE",                                                                           \
+     .offset = offsetof(type, member.ca),                                                          \
+     .help = "use TLS; the server's certificate must chain to this PEM file"},                     \
+        {.name = "fingerprint",                                                                    \
+         .kind = CMD_STRING,                                                                       \
+         .argument = "HEX",                                                                        \
+         .offset = offsetof(type, member.fingerprint),                                             \
+         .help = "use TLS; the server's certificate must have this SHA-256"},                      \
+        {.name = "token-file",                                                                     \
+         .kind = CMD_STRING,                                                                       \
+         .argument = "FILE",                                                                       \
+         .offset = offsetof(type, member.token_file),                                              \
+         .help = "the token to prove; a private file (mode 0600)"},                                \
+    {                                                                                              \
+        .name = "timeout", .kind = CMD_DURATION, .argument = "TIME",                               \
+        .offset = offsetof(type, member.timeout_ns), .def = "5s", .min = 1000000,                  \
+        .max = UINT64_C(3600) * 1000000000,                                                        \
+        .help = "give up connecting, or waiting for an answer, after this"                         \
+    }
+
+/* Rows for its environment table. */
+#define CMD_CONNECT_ENV                                                                            \
+    {"VENUS_SERVERS", "servers, separated by commas; the first is the default ADDR"},              \
+        {"VENUS_SERVER_HOST", "host of the default ADDR where VENUS_SERVERS is not set"},          \
+        {"VENUS_SERVER_PORT", "its port [default: 28100]"}, {"VENUS_TLS_CA", "as --ca"},           \
+        {"VENUS_TLS_FINGERPRINT", "as --fingerprint"}, {"VENUS_TOKEN_FILE", "as --token-file"},    \
+    {                                                                                              \
+        "VENUS_SOCKET_BUFFER_BYTES", "kernel buffer of a TCP socket, each way [default: 4MiB]"     \
+    }
+
+struct cmd_link {
+    struct rpc_ep *ep;
+    struct rpc_addr addr;
+    char address[RPC_ADDR_HOST_CHARS + 16]; /* canonical */
+    bool tls, token;
+    uint64_t connect_ns; /* name, connection and handshakes together */
+    uint64_t timeout_ns;
+};
+
+/* operand NULL: the default address.  CMD_DONE, or the exit status after a message with cause and
+ * remedy. */
+enum cmd_exit cmd_link_open(struct cmd_link *link, const struct cmd_connect_options *options,
+                            const char *operand) MUST_CHECK;
+void cmd_link_close(struct cmd_link *link);
+
+/* CMD_REFUSED for token, TLS, version and limits; CMD_UNREACHABLE for the rest. */
+enum cmd_exit cmd_exit_for(int error);
+
+#endif

@@ -1,0 +1,137 @@
+#include "command/kvmembers.h"
+
+#include "command/kvranks.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* So many leases etcd may take to let us in: time to start with us, and for a lease that an earlier
+ * life left to lapse. */
+enum { JOIN_LEASES = 2 };
+
+/* ---- options ---- */
+
+/* The name of a list's item, before its '='. */
+static void name_of_item(const char *item, char out[KV_MEMBER_NAME_CHARS])
+{
+    snprintf(out, KV_MEMBER_NAME_CHARS, "%.*s", (int)strcspn(item, "="), item);
+}
+
+static enum cmd_exit check_list(const struct cmd_members_options *o, struct cmd_members *m)
+{
+    char why[RPC_WHY_CHARS];
+    uint32_t rank;
+    if (o->listen)
+        return cmd_fail(CMD_USAGE, "kvd: --listen is for --etcd; with --members the list says it");
+    if (kv_members_list(o->list.items, o->list.count, &m->list, why))
+        return cmd_fail(CMD_USAGE, "kvd: --members: %s", why);
+    if (o->name)
+        snprintf(m->name, sizeof(m->name), "%.*s", KV_MEMBER_NAME_CHARS - 1, o->name);
+    else if (cmd_launched_rank(&rank) && rank < o->list.count)
+        name_of_item(o->list.items[rank], m->name);
+    else
+        return cmd_fail(CMD_USAGE, "kvd: --members needs --name: which of them this is");
+    const struct kv_member *own = kv_view_find(&m->list, kv_member_id(m->name));
+    if (!own)
+        return cmd_fail(CMD_USAGE, "kvd: --name: %s is not in --members", m->name);
+    snprintf(m->address, sizeof(m->address), "%s", own->address);
+    return CMD_DONE;
+}
+
+static enum cmd_exit check_etcd(const struct cmd_members_options *o, struct cmd_members *m)
+{
+    char why[RPC_WHY_CHARS];
+    if (!o->name || !o->listen)
+        return cmd_fail(CMD_USAGE, "kvd: --etcd needs --name and --listen");
+    if (kv_members_check_name(o->name) || kv_members_check_name(o->cluster))
+        return cmd_fail(CMD_USAGE, "kvd: --name and --cluster: 1 to %d of A-Z a-z 0-9 . _ -",
+                        KV_MEMBER_NAME_CHARS - 1);
+    if (o->etcd.count > KV_ENDPOINTS_MAX)
+        return cmd_fail(CMD_USAGE, "kvd: --etcd: at most %d endpoints", KV_ENDPOINTS_MAX);
+    for (size_t i = 0; i < o->etcd.count; i++)
+        if (kv_members_endpoint(o->etcd.items[i], &m->endpoints[i], why))
+            return cmd_fail(CMD_USAGE, "kvd: --etcd: %s", why);
+    if (strlen(o->listen) >= sizeof(m->address))
+        return cmd_fail(CMD_USAGE, "kvd: --listen: that is no address");
+    snprintf(m->name, sizeof(m->name), "%s", o->name);
+    snprintf(m->address, sizeof(m->address), "%s", o->listen);
+    return CMD_DONE;
+}
+
+enum cmd_exit cmd_members_check(const struct cmd_members_options *o, struct cmd_members *m)
+{
+    char why[RPC_WHY_CHARS];
+    *m = (struct cmd_members){.options = o};
+    if (o->list.count && o->etcd.count)
+        return cmd_fail(CMD_USAGE, "kvd: --members or --etcd, not both");
+    if (!o->list.count && !o->etcd.count) {
+        if (o->name || o->listen)
+            return cmd_fail(CMD_USAGE, "kvd: --name and --listen are for --members and --etcd");
+        return CMD_DONE;
+    }
+    enum cmd_exit code = o->etcd.count ? check_etcd(o, m) : check_list(o, m);
+    if (code == CMD_DONE && rpc_addr_parse(m->address, &m->listen, why))
+        return cmd_fail(CMD_USAGE, "kvd: --listen: %s", why);
+    return code;
+}
+
+/* ---- running ---- */
+
+static enum cmd_exit why_not(int rc, const char *why)
+{
+    switch (rc) {
+    case -ECANCELED:
+        return CMD_DONE;
+    case -EEXIST:
+    case -EUSERS:
+        return cmd_fail(CMD_REFUSED, "kvd: %s", why);
+    case -EINVAL:
+        return cmd_fail(CMD_USAGE, "kvd: %s", why);
+    case -ETIMEDOUT:
+        return cmd_fail(CMD_UNREACHABLE, "kvd: no place in the cluster yet: %s", why);
+    default:
+        return cmd_fail(CMD_FAILED, "kvd: %s", why);
+    }
+}
+
+enum cmd_exit cmd_members_start(struct cmd_members *m, kv_members_fn *changed, void *user)
+{
+    const struct cmd_members_options *o = m->options;
+    if (!o->etcd.count) {
+        changed(user, &m->list);
+        return CMD_DONE;
+    }
+    struct kv_members_options options = {.endpoints = m->endpoints,
+                                         .endpoint_count = (uint32_t)o->etcd.count,
+                                         .cluster = o->cluster,
+                                         .name = m->name,
+                                         .address = m->address,
+                                         .ttl_ns = o->ttl_ns,
+                                         .changed = changed,
+                                         .user = user};
+    struct kv_members *following;
+    char why[RPC_WHY_CHARS];
+    int rc = kv_members_start(&options, &following, why);
+    if (rc)
+        return why_not(rc, why);
+    m->following = following;
+    if (m->stopping)
+        kv_members_stop(following);
+    rc = kv_members_wait(following, JOIN_LEASES * o->ttl_ns, why);
+    return rc ? why_not(rc, why) : CMD_DONE;
+}
+
+void cmd_members_stop(struct cmd_members *m)
+{
+    m->stopping = true;
+    struct kv_members *following = m->following;
+    if (following)
+        kv_members_stop(following);
+}
+
+void cmd_members_fini(struct cmd_members *m)
+{
+    kv_members_destroy(m->following);
+    m->following = NULL;
+}

@@ -1,0 +1,70 @@
+/* command/llm_run.h - one inference of `hawser llm`: from options to tokens and figures.
+ *
+ * Trust: the model file and the worker's answers are checked by the layers below.
+ * Threads: one.  Lifetime: open/close; the struct is the caller's. */
+#ifndef HAWSER_COMMAND_LLM_RUN_H
+#define HAWSER_COMMAND_LLM_RUN_H
+
+#include "command/command.h"
+#include "command/connect.h"
+#include "llm/modes/mode.h"
+#include "llm/tokenizer/vocab.h"
+
+#include <stdio.h>
+
+enum { LLM_RUN_DECODE, LLM_RUN_PREFILL }; /* --phase */
+
+struct llm_run_options {
+    struct cmd_connect_options connect;
+    const char *download, *model, *tokenizer, *prompt, *temperature, *top_p, *returns, *gpu_host;
+    int mode, phase, backend;
+    uint64_t decode_steps, threads, top_k, seed, context, prompt_tokens, tokens_per_request;
+    uint64_t master_port, deadline_ns;
+    bool ignore_end, lossy, trace, worker_metrics;
+    const char *evict;
+};
+
+extern const char *const llm_run_modes[]; /* NULL-terminated, as are these */
+extern const char *const llm_run_phases[];
+extern const char *const llm_run_backends[];
+
+/* One exchange: the prompt's is the first. */
+struct llm_run_step {
+    uint64_t ns;
+    uint64_t sent, received; /* bytes at the socket */
+};
+
+struct llm_run {
+    const struct llm_run_options *o;
+    struct llm_file *file;
+    struct llm_vocab *vocab;
+    struct rpc_security security;
+    struct llm_remote *remote;
+    struct llm_mode_config config;
+    struct llm_evict_rule evict; /* at 0: never */
+    struct llm_mode *mode;
+    uint32_t *prompt;
+    uint32_t prompt_count;
+    uint32_t *tokens; /* generated; decode_steps of them fit */
+    uint32_t token_count;
+    struct llm_run_step *steps; /* as many */
+    uint32_t step_count;
+    FILE *text; /* where the text goes as it comes; NULL: nowhere */
+    bool begun; /* some of it has been written */
+    char why[LLM_WHY_CHARS];
+};
+
+/* CMD_DONE, or the exit status after a message. */
+enum cmd_exit llm_run_open(struct llm_run *run, const struct llm_run_options *options, FILE *text);
+void llm_run_close(struct llm_run *run);
+/* The prompt, then tokens until there are enough, the text ends or the context is full. */
+enum cmd_exit llm_run_generate(struct llm_run *run);
+/* The figures, a line each: for people first, then the keys that the experiment reads. */
+enum cmd_exit llm_run_report(struct llm_run *run, FILE *out);
+
+/* The worker's model into the file that --download names; whole or not at all. */
+enum cmd_exit llm_run_download(const struct llm_run_options *options, FILE *out);
+/* What the worker says of itself, a line each; needs no model. */
+enum cmd_exit llm_run_worker_metrics(const struct llm_run_options *options, FILE *out);
+
+#endif

@@ -1,0 +1,446 @@
+/* One parser and one help printer for the option tables of all commands. */
+#include "command/command.h"
+
+#include "base/units.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    HELP_COLUMN = 28, /* where an option's help text begins */
+    NAME_MAX_CHARS = 32
+};
+
+static const struct cmd_option help_option = {
+    .name = "help", .letter = 'h', .kind = CMD_FLAG, .help = "print this and exit"};
+
+/* ---- messages ---- */
+
+static void message(const char *prefix, const char *fmt, va_list args)
+{
+    fflush(stdout);
+    fputs(prefix, stderr);
+    vfprintf(stderr, fmt, args);
+    fputc('\n', stderr);
+}
+
+enum cmd_exit cmd_fail(enum cmd_exit code, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    message("hawser: ", fmt, args);
+    va_end(args);
+    return code;
+}
+
+void cmd_warn(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    message("hawser: warning: ", fmt, args);
+    va_end(args);
+}
+
+/* ---- spelling ---- */
+
+static size_t min3(size_t a, size_t b, size_t c)
+{
+    size_t least = a < b ? a : b;
+    return least < c ? least : c;
+}
+
+/* Insertions, deletions and replacements that turn a into b. */
+static size_t edit_distance(const char *a, const char *b)
+{
+    size_t row[NAME_MAX_CHARS + 1];
+    size_t width = strlen(b);
+    if (width > NAME_MAX_CHARS)
+        return width;
+    for (size_t j = 0; j <= width; j++)
+        row[j] = j;
+    for (size_t i = 1; a[i - 1]; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= width; j++) {
+            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            row[j] = min3(replaced, row[j] + 1, row[j - 1] + 1);
+        }
+    }
+    return row[width];
+}
+
+const char *cmd_nearest(const char *typed, const void *table, size_t stride)
+{
+    const char *best = NULL;
+    /* A third of the letters wrong is a typing error; more is another word. */
+    size_t best_distance = strlen(typed) / 3 + 2;
+    for (const char *entry = table;; entry += stride) {
+        const char *name;
+        memcpy(&name, entry, sizeof(name));
+        if (!name)
+            return best;
+        size_t distance = edit_distance(typed, name);
+        if (distance < best_distance) {
+            best = name;
+            best_distance = distance;
+        }
+    }
+}
+
+/* ---- help ---- */
+
+static void print_indented(const char *text, int column)
+{
+    for (const char *line = text; *line;) {
+        size_t len = strcspn(line, "\n");
+        printf("%*s%.*s\n", line == text ? 0 : column, "", (int)len, line);
+        line += len + (line[len] == '\n');
+    }
+}
+
+static void print_option(const struct cmd_option *o)
+{
+    int used =
+        o->letter ? printf("  -%c, --%s", o->letter, o->name) : printf("      --%s", o->name);
+    if (o->kind == CMD_CHOICE) {
+        for (size_t i = 0; o->choices[i]; i++)
+            used += printf("%s%s", i ? "|" : " ", o->choices[i]);
+    } else if (o->kind != CMD_FLAG) {
+        used += printf(" %s", o->argument);
+    }
+    if (used >= HELP_COLUMN - 1) {
+        putchar('\n');
+        used = 0;
+    }
+    printf("%*s", HELP_COLUMN - used, "");
+    print_indented(o->help, HELP_COLUMN);
+    if (o->kind == CMD_LIST)
+        printf("%*srepeat, or separate with commas\n", HELP_COLUMN, "");
+    if (o->def)
+        printf("%*s[default: %s]\n", HELP_COLUMN, "", o->def);
+}
+
+static void print_help(const struct cmd_command *c)
+{
+    printf("usage: hawser %s [OPTIONS]%s%s\n\n%s\n\nOptions:\n", c->name, *c->operands ? " " : "",
+           c->operands, c->description);
+    for (const struct cmd_option *o = c->options; o->name; o++)
+        print_option(o);
+    print_option(&help_option);
+    printf("\nEnvironment:\n");
+    for (const struct cmd_env *e = c->environment; e->name; e++) {
+        int used = printf("  %s", e->name);
+        if (used >= HELP_COLUMN - 1) {
+            putchar('\n');
+            used = 0;
+        }
+        printf("%*s", HELP_COLUMN - used, "");
+        print_indented(e->help, HELP_COLUMN);
+    }
+    printf("\nExit status:\n"
+           "   0  done\n"
+           "   1  failed; the message says what and why\n"
+           "   2  wrong usage\n"
+           "  69  the server cannot be reached\n"
+           "  77  refused: token, TLS, or a limit of the server\n"
+           "\nExamples:\n  ");
+    print_indented(c->examples, 2);
+}
+
+/* ---- values ---- */
+
+static const char *accepted(const struct cmd_option *o, char *buf, size_t size)
+{
+    char low[HW_FORMAT_CHARS], high[HW_FORMAT_CHARS];
+    switch (o->kind) {
+    case CMD_U64:
+        if (!o->max)
+            return "a whole number";
+        snprintf(buf, size, "a whole number from %llu to %llu", (unsigned long long)o->min,
+                 (unsigned long long)o->max);
+        return buf;
+    case CMD_SIZE:
+        if (!o->max)
+            return "a size such as 4096, 256KiB or 4MiB";
+        snprintf(buf, size, "a size such as 256KiB, from %s to %s", hw_format_size(low, o->min),
+                 hw_format_size(high, o->max));
+        return buf;
+    case CMD_DURATION:
+        if (!o->max)
+            return "a duration such as 500us, 10ms or 2s";
+        snprintf(buf, size, "a duration such as 500us or 2s, from %s to %s",
+                 hw_format_duration(low, o->min), hw_format_duration(high, o->max));
+        return buf;
+    case CMD_CHOICE:
+        buf[0] = '\0';
+        for (size_t i = 0, at = 0; o->choices[i] && at < size; i++)
+            at +=
+                (size_t)snprintf(buf + at, size - at, "%s%s", i ? ", " : "one of ", o->choices[i]);
+        return buf;
+    default:
+        return "text that is not empty";
+    }
+}
+
+static bool in_range(const struct cmd_option *o, uint64_t value)
+{
+    return !o->max || (value >= o->min && value <= o->max);
+}
+
+static int store_number(const struct cmd_option *o, const char *text, uint64_t *out)
+{
+    uint64_t value;
+    int rc = o->kind == CMD_U64    ? hw_parse_u64(text, 0, UINT64_MAX, &value)
+             : o->kind == CMD_SIZE ? hw_parse_size(text, &value)
+                                   : hw_parse_duration(text, &value);
+    if (rc)
+        return rc;
+    if (!in_range(o, value))
+        return -ERANGE;
+    *out = value;
+    return 0;
+}
+
+static int store_choice(const struct cmd_option *o, const char *text, int *out)
+{
+    for (int i = 0; o->choices[i]; i++) {
+        if (strcmp(text, o->choices[i]) == 0) {
+            *out = i;
+            return 0;
+        }
+    }
+    return -EINVAL;
+}
+
+static int store_list(const char *text, struct cmd_list *list)
+{
+    for (;;) {
+        size_t len = strcspn(text, ",");
+        if (len == 0)
+            return -EINVAL;
+        if (list->count == CMD_LIST_MAX)
+            return -E2BIG;
+        list->items[list->count] = strndup(text, len);
+        if (!list->items[list->count])
+            return -ENOMEM;
+        list->count++;
+        if (!text[len])
+            return 0;
+        text += len + 1;
+    }
+}
+
+static int store(const struct cmd_option *o, const char *text, void *values)
+{
+    void *at = (char *)values + o->offset;
+    switch (o->kind) {
+    case CMD_FLAG:
+        *(bool *)at = true;
+        return 0;
+    case CMD_U64:
+    case CMD_SIZE:
+    case CMD_DURATION:
+        return store_number(o, text, at);
+    case CMD_STRING:
+        *(const char **)at = text;
+        return *text ? 0 : -EINVAL;
+    case CMD_CHOICE:
+        return store_choice(o, text, at);
+    case CMD_LIST:
+        return store_list(text, at);
+    }
+    return -EINVAL;
+}
+
+static enum cmd_exit bad_value(const struct cmd_command *c, const struct cmd_option *o,
+                               const char *text, int error)
+{
+    char form[160];
+    if (error == -ENOMEM)
+        return cmd_fail(CMD_FAILED, "out of memory");
+    if (error == -E2BIG)
+        return cmd_fail(CMD_USAGE, "%s: --%s takes at most %d values", c->name, o->name,
+                        CMD_LIST_MAX);
+    return cmd_fail(CMD_USAGE, "%s: --%s: '%s' is not %s", c->name, o->name, text,
+                    accepted(o, form, sizeof(form)));
+}
+
+/* ---- parsing ---- */
+
+struct parse {
+    const struct cmd_command *command;
+    int argc;
+    char **argv;
+    int at;
+    void *values;
+    struct cmd_operands *operands;
+    uint64_t given; /* bit i: option i of the table was given */
+    bool help;
+};
+
+static const struct cmd_option *find_long(const struct cmd_command *c, const char *name, size_t len)
+{
+    for (const struct cmd_option *o = c->options; o->name; o++) {
+        if (strlen(o->name) == len && strncmp(o->name, name, len) == 0)
+            return o;
+    }
+    return len == 4 && strncmp(name, "help", 4) == 0 ? &help_option : NULL;
+}
+
+static const struct cmd_option *find_letter(const struct cmd_command *c, char letter)
+{
+    for (const struct cmd_option *o = c->options; o->name; o++) {
+        if (o->letter == letter)
+            return o;
+    }
+    return letter == 'h' ? &help_option : NULL;
+}
+
+static enum cmd_exit unknown(const struct cmd_command *c, const char *dashes, const char *name,
+                             size_t len)
+{
+    char typed[NAME_MAX_CHARS + 1];
+    snprintf(typed, sizeof(typed), "%.*s", (int)len, name);
+    const char *near = cmd_nearest(typed, c->options, sizeof(*c->options));
+    return cmd_fail(CMD_USAGE, "%s: unknown option %s%s%s%s%s; see hawser %s --help", c->name,
+                    dashes, typed, near ? " (did you mean --" : "", near ? near : "",
+                    near ? "?)" : "", c->name);
+}
+
+/* `text` is the value attached to the option ("--x=5", "-x5"), or NULL when it may follow. */
+static enum cmd_exit take(struct parse *p, const struct cmd_option *o, const char *text)
+{
+    if (o == &help_option) {
+        p->help = true;
+        return CMD_DONE;
+    }
+    if (o->kind == CMD_FLAG && text)
+        return cmd_fail(CMD_USAGE, "%s: --%s takes no value, not '%s'", p->command->name, o->name,
+                        text);
+    if (o->kind != CMD_FLAG && !text) {
+        if (p->at == p->argc)
+            return cmd_fail(CMD_USAGE, "%s: --%s needs a value: %s", p->command->name, o->name,
+                            o->kind == CMD_CHOICE ? "see --help" : o->argument);
+        text = p->argv[p->at++];
+    }
+    p->given |= UINT64_C(1) << (o - p->command->options);
+    int rc = store(o, text, p->values);
+    return rc ? bad_value(p->command, o, text, rc) : CMD_DONE;
+}
+
+static enum cmd_exit take_long(struct parse *p, const char *name)
+{
+    size_t len = strcspn(name, "=");
+    const struct cmd_option *o = find_long(p->command, name, len);
+    if (!o)
+        return unknown(p->command, "--", name, len);
+    return take(p, o, name[len] ? name + len + 1 : NULL);
+}
+
+static enum cmd_exit take_letters(struct parse *p, const char *letters)
+{
+    for (; *letters; letters++) {
+        const struct cmd_option *o = find_letter(p->command, *letters);
+        if (!o)
+            return unknown(p->command, "-", letters, 1);
+        bool attached = o->kind != CMD_FLAG && letters[1];
+        enum cmd_exit code = take(p, o, attached ? letters + 1 : NULL);
+        if (code != CMD_DONE || attached)
+            return code;
+    }
+    return CMD_DONE;
+}
+
+static enum cmd_exit take_operand(struct parse *p, const char *text)
+{
+    if (p->operands->count == p->command->operands_max)
+        return cmd_fail(CMD_USAGE, "%s: unexpected argument '%s'; see hawser %s --help",
+                        p->command->name, text, p->command->name);
+    p->operands->items[p->operands->count++] = text;
+    return CMD_DONE;
+}
+
+static enum cmd_exit take_arguments(struct parse *p)
+{
+    bool options_ended = false;
+    while (p->at < p->argc && !p->help) {
+        const char *arg = p->argv[p->at++];
+        enum cmd_exit code = CMD_DONE;
+        bool is_operand = options_ended || arg[0] != '-' || !arg[1];
+        if (is_operand && p->command->runs_program) {
+            p->operands->program = &p->argv[p->at - 1];
+            return CMD_DONE;
+        }
+        if (is_operand)
+            code = take_operand(p, arg);
+        else if (strcmp(arg, "--") == 0)
+            options_ended = true;
+        else
+            code = arg[1] == '-' ? take_long(p, arg + 2) : take_letters(p, arg + 1);
+        if (code != CMD_DONE)
+            return code;
+    }
+    return CMD_DONE;
+}
+
+static enum cmd_exit fill_defaults(struct parse *p)
+{
+    const struct cmd_option *options = p->command->options;
+    for (size_t i = 0; options[i].name; i++) {
+        assert(i < CMD_OPTIONS_MAX);
+        if (!options[i].def || (p->given >> i & 1))
+            continue;
+        int rc = store(&options[i], options[i].def, p->values);
+        if (rc)
+            return bad_value(p->command, &options[i], options[i].def, rc);
+    }
+    return CMD_DONE;
+}
+
+static enum cmd_exit parse_and_run(struct parse *p)
+{
+    enum cmd_exit code = take_arguments(p);
+    if (code != CMD_DONE)
+        return code;
+    if (p->help) {
+        print_help(p->command);
+        return CMD_DONE;
+    }
+    bool no_program = p->command->runs_program && !p->operands->program;
+    if (p->operands->count < p->command->operands_min || no_program)
+        return cmd_fail(CMD_USAGE, "%s: %s is missing; see hawser %s --help", p->command->name,
+                        p->command->operands, p->command->name);
+    code = fill_defaults(p);
+    return code == CMD_DONE ? p->command->run(p->values, p->operands) : code;
+}
+
+static void free_lists(const struct cmd_command *c, void *values)
+{
+    for (const struct cmd_option *o = c->options; o->name; o++) {
+        if (o->kind != CMD_LIST)
+            continue;
+        struct cmd_list *list = (void *)((char *)values + o->offset);
+        for (size_t i = 0; i < list->count; i++)
+            free(list->items[i]);
+    }
+}
+
+enum cmd_exit cmd_run(const struct cmd_command *command, int argc, char **argv)
+{
+    assert(command->operands_max <= CMD_OPERANDS_MAX);
+    struct cmd_operands operands = {.count = 0};
+    struct parse p = {.command = command, .argc = argc, .argv = argv, .at = 1};
+    p.operands = &operands;
+    p.values = calloc(1, command->values_size);
+    if (!p.values)
+        return cmd_fail(CMD_FAILED, "out of memory");
+    enum cmd_exit code = parse_and_run(&p);
+    free_lists(command, p.values);
+    free(p.values);
+    return code;
+}

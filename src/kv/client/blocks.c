@@ -1,0 +1,425 @@
+/* client_blocks.c - blocks for a local client: written into its staging area, read from the arena.
+ *
+ * What is read is verified by the reader, over the bytes it has: that catches a block that differs
+ * from what was put as well as one that was replaced because the lease had ended. */
+#include "kv/client/client_impl.h"
+
+#include "kv/common/blockmsg.h"
+#include "wire/le.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum {
+    KEYS_A_PIECE = 60,           /* of a list of keys: fits the default slot */
+    LEASES_A_BATCH = 64,         /* asked for together: 16 KiB of stack */
+    STAGED_AT_A_TIME = 512 << 10 /* of a put, and told: finer overlaps more and wakes more often */
+};
+
+/* Which daemon has a key, and the number by which all clients find it. */
+static struct kv_key route_of(const struct kv_block_key *key)
+{
+    return kv_key_of(key->bytes, key->len);
+}
+
+struct ask {
+    struct kv_key route;
+    struct kv_block_request request;
+    const struct kv_block_key *keys;
+    void *answer;
+    uint32_t answer_len; /* exactly so much, with KV_OK */
+    uint64_t asked_ns;   /* set */
+};
+
+static enum kv_result ask(struct kv_client *c, struct ask *a)
+{
+    uint8_t body[KV_BLOCK_REQUEST_HEAD + KEYS_A_PIECE * (1 + KV_BLOCK_KEY_MAX)];
+    uint32_t size = kv_client_value_max(c), answer_len = 0;
+    if (!kv_client_block_link(c, a->route)->staged)
+        return KV_REFUSED;
+    int len = kv_block_request_encode(&a->request, a->keys, body,
+                                      size < sizeof(body) ? size : sizeof(body));
+    if (len < 0)
+        return KV_TOO_LARGE;
+    enum kv_result result = kv_client_block_ask(c, a->route, body, (uint32_t)len, a->answer,
+                                                a->answer_len, &answer_len, &a->asked_ns);
+    return result == KV_OK && answer_len != a->answer_len ? KV_REFUSED : result;
+}
+
+static enum kv_result ask_key(struct kv_client *c, enum kv_block_op op,
+                              const struct kv_block_key *key, bool flag)
+{
+    struct ask a = {
+        .route = route_of(key), .request = {.op = op, .flag = flag, .key_count = 1}, .keys = key};
+    return ask(c, &a);
+}
+
+static enum kv_result ask_handle(struct kv_client *c, enum kv_block_op op, struct kv_key route,
+                                 uint64_t handle)
+{
+    struct ask a = {.route = route, .request = {.op = op, .handle = handle}};
+    return ask(c, &a);
+}
+
+/* ---- putting ---- */
+
+enum kv_result kv_block_put_start(struct kv_client *c, const struct kv_block_key *key,
+                                  uint64_t tenant, uint32_t len, struct kv_block_put *out)
+{
+    uint8_t ticket[KV_BLOCK_TICKET_BYTES];
+    struct ask a = {
+        .route = route_of(key),
+        .request = {.op = KV_BLOCK_PUT_START, .key_count = 1, .len = len, .tenant = tenant},
+        .keys = key,
+        .answer = ticket,
+        .answer_len = sizeof(ticket)};
+    struct kv_block_link *link = kv_client_block_link(c, a.route);
+    struct kv_block_put put = {.len = len, .route = a.route};
+    if (!link->staged || len == 0)
+        return KV_REFUSED;
+    if (len > KV_BLOCK_MAX)
+        return KV_TOO_LARGE;
+    if (kv_extents_take(link->staged, len, &put.staged, &put.at))
+        return KV_FULL;
+    enum kv_result result = ask(c, &a);
+    if (result != KV_OK) {
+        kv_extents_give(link->staged, put.staged);
+        return result;
+    }
+    put.ticket = wire_load64(ticket);
+    put.data = link->staging + put.at;
+    *out = put;
+    return KV_OK;
+}
+
+static void put_over(struct kv_client *c, struct kv_block_put *put)
+{
+    kv_extents_give(kv_client_block_link(c, put->route)->staged, put->staged);
+    put->data = NULL;
+}
+
+enum kv_result kv_block_put_abort(struct kv_client *c, struct kv_block_put *put)
+{
+    enum kv_result result = ask_handle(c, KV_BLOCK_PUT_ABORT, put->route, put->ticket);
+    /* Unless the daemon said so it may still read there: that part is not used again. */
+    if (result == KV_OK || result == KV_STALE)
+        put_over(c, put);
+    return result;
+}
+
+void kv_block_put_staged(struct kv_client *c, const struct kv_block_put *put, uint32_t len)
+{
+    uint8_t body[KV_BLOCK_REQUEST_HEAD];
+    struct kv_block_request r = {
+        .op = KV_BLOCK_PUT_STAGED, .handle = put->ticket, .at = put->at, .len = len};
+    int n = kv_block_request_encode(&r, NULL, body, sizeof(body));
+    assert(n == sizeof(body));
+    (void)kv_client_block_tell(c, put->route, body, (uint32_t)n);
+}
+
+enum kv_result kv_block_put_commit(struct kv_client *c, struct kv_block_put *put)
+{
+    struct ask a = {
+        .route = put->route,
+        .request = {
+            .op = KV_BLOCK_PUT_COMMIT, .handle = put->ticket, .at = put->at, .len = put->len}};
+    enum kv_result result = ask(c, &a);
+    if (result == KV_TIMEOUT || result == KV_PEER_LOST)
+        (void)kv_block_put_abort(c, put); /* it may be copying still */
+    else
+        put_over(c, put);
+    return result;
+}
+
+enum kv_result kv_block_put(struct kv_client *c, const struct kv_block_key *key, uint64_t tenant,
+                            const void *data, uint32_t len)
+{
+    struct kv_block_put put;
+    enum kv_result result = kv_block_put_start(c, key, tenant, len, &put);
+    if (result != KV_OK)
+        return result;
+    for (uint32_t done = 0, n; done < len; done += n) {
+        if (done > 0)
+            kv_block_put_staged(c, &put, done);
+        n = len - done < STAGED_AT_A_TIME ? len - done : STAGED_AT_A_TIME;
+        memcpy(put.data + done, (const uint8_t *)data + done, n);
+    }
+    return kv_block_put_commit(c, &put);
+}
+
+/* ---- reading ---- */
+
+/* Makes a reference of what the daemon granted. */
+static enum kv_result take_grant(struct kv_client *c, struct kv_key route, const uint8_t *answer,
+                                 uint64_t asked_ns, struct kv_block_ref *out)
+{
+    const struct kv_arena *arena = &kv_client_block_link(c, route)->arena;
+    struct kv_block_granted g;
+    if (kv_block_granted_decode(answer, KV_BLOCK_GRANTED_BYTES, arena->bytes, &g))
+        return KV_REFUSED;
+    uint64_t lasts_ns = g.lasts_ms * HW_MS;
+    lasts_ns -= lasts_ns / 8; /* the daemon's turn may have begun before we asked */
+    *out = (struct kv_block_ref){.data = arena->map + g.offset,
+                                 .len = g.len,
+                                 .expires_ns = asked_ns + lasts_ns,
+                                 .checksum = g.checksum,
+                                 .handle = g.handle,
+                                 .lasts_ns = lasts_ns,
+                                 .route = route};
+    return KV_OK;
+}
+
+enum kv_result kv_block_lease(struct kv_client *c, const struct kv_block_key *key,
+                              struct kv_block_ref *out)
+{
+    uint8_t answer[KV_BLOCK_GRANTED_BYTES];
+    struct ask a = {.route = route_of(key),
+                    .request = {.op = KV_BLOCK_GET, .key_count = 1},
+                    .keys = key,
+                    .answer = answer,
+                    .answer_len = sizeof(answer)};
+    enum kv_result result = ask(c, &a);
+    return result == KV_OK ? take_grant(c, a.route, answer, a.asked_ns, out) : result;
+}
+
+/* Leases that are asked for together. */
+struct lease_batch {
+    struct kv_ask asks[LEASES_A_BATCH];
+    struct kv_answer answers[LEASES_A_BATCH];
+    uint8_t bodies[LEASES_A_BATCH][KV_BLOCK_REQUEST_HEAD + 1 + KV_BLOCK_KEY_MAX];
+    uint8_t granted[LEASES_A_BATCH][KV_BLOCK_GRANTED_BYTES];
+};
+
+static void lease_some(struct kv_client *c, const struct kv_block_key *keys, uint32_t count,
+                       struct kv_block_ref *refs, enum kv_result *results)
+{
+    struct lease_batch b;
+    struct kv_block_request get = {.op = KV_BLOCK_GET, .key_count = 1};
+    for (uint32_t i = 0; i < count; i++) {
+        int len = kv_block_request_encode(&get, &keys[i], b.bodies[i], sizeof(b.bodies[i]));
+        assert(len > 0);
+        b.asks[i] = (struct kv_ask){.op = KV_BLOCK,
+                                    .key = route_of(&keys[i]),
+                                    .value = b.bodies[i],
+                                    .value_len = (uint32_t)len,
+                                    .buffer = b.granted[i],
+                                    .buffer_len = sizeof(b.granted[i])};
+    }
+    int rc = kv_client_batch(c, b.asks, b.answers, count);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct kv_answer *a = &b.answers[i];
+        results[i] = rc ? KV_REFUSED : a->result;
+        if (results[i] == KV_OK)
+            results[i] = a->value_len == KV_BLOCK_GRANTED_BYTES
+                             ? take_grant(c, b.asks[i].key, b.granted[i], a->asked_ns, &refs[i])
+                             : KV_REFUSED;
+    }
+}
+
+void kv_block_lease_many(struct kv_client *c, const struct kv_block_key *keys, uint32_t count,
+                         struct kv_block_ref *refs, enum kv_result *results)
+{
+    for (uint32_t done = 0, n; done < count; done += n) {
+        n = count - done < LEASES_A_BATCH ? count - done : LEASES_A_BATCH;
+        if (kv_client_block_link(c, (struct kv_key){0})->staged)
+            lease_some(c, keys + done, n, refs + done, results + done);
+        else
+            for (uint32_t i = 0; i < n; i++)
+                results[done + i] = KV_REFUSED;
+    }
+}
+
+enum kv_result kv_block_renew(struct kv_client *c, struct kv_block_ref *ref)
+{
+    struct ask a = {.route = ref->route, .request = {.op = KV_BLOCK_RENEW, .handle = ref->handle}};
+    enum kv_result result = ask(c, &a);
+    if (result == KV_OK)
+        ref->expires_ns = a.asked_ns + ref->lasts_ns;
+    return result;
+}
+
+enum kv_result kv_block_release(struct kv_client *c, struct kv_block_ref *ref)
+{
+    ref->data = NULL;
+    return ask_handle(c, KV_BLOCK_RELEASE, ref->route, ref->handle);
+}
+
+void kv_block_let_go(struct kv_client *c, struct kv_block_ref *ref)
+{
+    uint8_t body[KV_BLOCK_REQUEST_HEAD];
+    struct kv_block_request r = {.op = KV_BLOCK_RELEASE, .handle = ref->handle};
+    int len = kv_block_request_encode(&r, NULL, body, sizeof(body));
+    assert(len == sizeof(body));
+    if (!kv_client_block_tell(c, ref->route, body, (uint32_t)len))
+        (void)kv_block_release(c, ref); /* every slot waits: so do we */
+    ref->data = NULL;
+}
+
+/* The bytes that we have are not those that were put: why. */
+static enum kv_result judge_mismatch(struct kv_client *c, const struct kv_block_ref *ref)
+{
+    if (hw_now_ns() >= ref->expires_ns)
+        return KV_EXPIRED;
+    enum kv_result result = ask_handle(c, KV_BLOCK_VERIFY, ref->route, ref->handle);
+    return result == KV_OK ? KV_MISS : result; /* whatever the daemon sees, we have no data */
+}
+
+enum kv_result kv_block_check(struct kv_client *c, const struct kv_block_ref *ref)
+{
+    if (kv_checksum_add(0, ref->data, ref->len) != ref->checksum)
+        return judge_mismatch(c, ref);
+    return hw_now_ns() < ref->expires_ns ? KV_OK : KV_EXPIRED;
+}
+
+enum kv_result kv_block_get(struct kv_client *c, const struct kv_block_key *key, void *buffer,
+                            uint32_t buffer_len, uint32_t *len)
+{
+    struct kv_block_ref ref;
+    enum kv_result result = kv_block_lease(c, key, &ref);
+    if (result != KV_OK)
+        return result;
+    uint32_t block_len = ref.len;
+    if (block_len > buffer_len)
+        result = KV_TOO_LARGE;
+    else if (kv_checksum_copy(0, buffer, ref.data, block_len) != ref.checksum)
+        result = judge_mismatch(c, &ref);
+    kv_block_let_go(c, &ref); /* one that has ended is released already */
+    if (result == KV_OK || result == KV_TOO_LARGE)
+        *len = block_len;
+    return result;
+}
+
+/* ---- keys ---- */
+
+enum kv_result kv_block_delete(struct kv_client *c, const struct kv_block_key *key)
+{
+    return ask_key(c, KV_BLOCK_DELETE, key, false);
+}
+
+enum kv_result kv_block_pin(struct kv_client *c, const struct kv_block_key *key, bool pinned)
+{
+    return ask_key(c, KV_BLOCK_PIN, key, pinned);
+}
+
+/* Keys of one daemon that go into one request. */
+struct piece {
+    struct kv_block_key keys[KEYS_A_PIECE];
+    uint32_t from[KEYS_A_PIECE]; /* where each stands in the caller's list */
+    uint16_t count;
+};
+
+static enum kv_result ask_piece(struct kv_client *c, struct piece *piece, bool *there)
+{
+    uint8_t answer[KEYS_A_PIECE];
+    struct ask a = {.route = route_of(&piece->keys[0]),
+                    .request = {.op = KV_BLOCK_EXISTS, .key_count = piece->count},
+                    .keys = piece->keys,
+                    .answer = answer,
+                    .answer_len = piece->count};
+    enum kv_result result = piece->count ? ask(c, &a) : KV_OK;
+    for (uint32_t i = 0; i < piece->count && result == KV_OK; i++)
+        there[piece->from[i]] = answer[i] != 0;
+    piece->count = 0;
+    return result;
+}
+
+static uint32_t keys_a_piece(const struct kv_client *c)
+{
+    uint32_t size = kv_client_value_max(c);
+    if (size < KV_BLOCK_REQUEST_HEAD + 1 + KV_BLOCK_KEY_MAX)
+        return 1;
+    uint32_t fit = (size - KV_BLOCK_REQUEST_HEAD) / (1 + KV_BLOCK_KEY_MAX);
+    return fit < KEYS_A_PIECE ? fit : KEYS_A_PIECE;
+}
+
+enum kv_result kv_block_exists(struct kv_client *c, const struct kv_block_key *keys, uint32_t count,
+                               bool *there)
+{
+    struct piece piece = {.count = 0};
+    uint32_t daemons = kv_client_daemons(c), fit = keys_a_piece(c);
+    enum kv_result result = KV_OK;
+    for (uint32_t daemon = 0; daemon < daemons; daemon++) {
+        for (uint32_t i = 0; i < count && result == KV_OK; i++) {
+            struct kv_place place = kv_place_of(route_of(&keys[i]), kv_client_ranks(c), daemons);
+            if (place.daemon != daemon)
+                continue;
+            piece.keys[piece.count] = keys[i];
+            piece.from[piece.count++] = i;
+            if (piece.count == fit)
+                result = ask_piece(c, &piece, there);
+        }
+        if (result == KV_OK)
+            result = ask_piece(c, &piece, there);
+    }
+    return result;
+}
+
+/* With one daemon it looks no further than the first gap. */
+static enum kv_result match_at_one(struct kv_client *c, const struct kv_block_key *keys,
+                                   uint32_t count, uint32_t *matched)
+{
+    uint32_t fit = keys_a_piece(c), done = 0, there = 0;
+    for (uint32_t n; done < count && there == done; done += n) {
+        uint8_t answer[KV_BLOCK_COUNT_BYTES];
+        n = count - done < fit ? count - done : fit;
+        struct ask a = {.route = route_of(&keys[done]),
+                        .request = {.op = KV_BLOCK_MATCH, .key_count = (uint16_t)n},
+                        .keys = keys + done,
+                        .answer = answer,
+                        .answer_len = sizeof(answer)};
+        enum kv_result result = ask(c, &a);
+        if (result != KV_OK)
+            return result;
+        uint32_t more = wire_load32(answer);
+        if (more > n)
+            return KV_REFUSED;
+        there += more;
+    }
+    *matched = there;
+    return KV_OK;
+}
+
+enum kv_result kv_block_match(struct kv_client *c, const struct kv_block_key *keys, uint32_t count,
+                              uint32_t *matched)
+{
+    bool there[KV_BLOCK_CHAIN_MAX];
+    if (count > KV_BLOCK_CHAIN_MAX)
+        return KV_TOO_LARGE;
+    if (kv_client_daemons(c) == 1)
+        return match_at_one(c, keys, count, matched);
+    enum kv_result result = kv_block_exists(c, keys, count, there);
+    uint32_t n = 0;
+    while (result == KV_OK && n < count && there[n])
+        n++;
+    if (result == KV_OK)
+        *matched = n;
+    return result;
+}
+
+/* A key whose daemon is `index`. */
+static struct kv_key key_at(const struct kv_client *c, uint32_t index)
+{
+    uint64_t i = 0;
+    while (kv_place_of(kv_key_u64(i), kv_client_ranks(c), kv_client_daemons(c)).daemon != index)
+        i++;
+    return kv_key_u64(i);
+}
+
+enum kv_result kv_block_stat(struct kv_client *c, struct kv_blocks_stat *out)
+{
+    uint64_t sum[KV_BLOCK_STAT_FIELDS] = {0};
+    for (uint32_t daemon = 0; daemon < kv_client_daemons(c); daemon++) {
+        uint8_t answer[8 * KV_BLOCK_STAT_FIELDS];
+        struct ask a = {.route = key_at(c, daemon),
+                        .request = {.op = KV_BLOCK_STAT},
+                        .answer = answer,
+                        .answer_len = sizeof(answer)};
+        enum kv_result result = ask(c, &a);
+        if (result != KV_OK)
+            return result;
+        for (uint32_t i = 0; i < KV_BLOCK_STAT_FIELDS; i++)
+            sum[i] += wire_load64(answer + 8 * i);
+    }
+    memcpy(out, sum, sizeof(*out));
+    return KV_OK;
+}

@@ -1,0 +1,34 @@
+/* kv/client/client_impl.h - what client_blocks.c needs of a client's insides; for it and client.c
+ * only.
+ *
+ * Threads: the client's.  Lifetime: the client's. */
+#ifndef HAWSER_KV_CLIENT_CLIENT_IMPL_H
+#define HAWSER_KV_CLIENT_CLIENT_IMPL_H
+
+#include "kv/client/client.h"
+#include "kv/common/arena.h"
+#include "kv/store/extents.h"
+
+/* The blocks of one daemon as a client sees them. */
+struct kv_block_link {
+    struct kv_arena arena;
+    uint8_t *staging;
+    struct kv_extents *staged; /* which parts of the staging area are in use; NULL: no blocks */
+};
+
+/* Of the daemon that is responsible for the key. */
+struct kv_block_link *kv_client_block_link(struct kv_client *client, struct kv_key key);
+/* The longest request about blocks. */
+uint32_t kv_client_value_max(const struct kv_client *client);
+
+/* A request about blocks and its answer; nothing else may be in flight.  *answer_len is set with
+ * KV_OK only, *asked_ns always. */
+enum kv_result kv_client_block_ask(struct kv_client *client, struct kv_key key, const void *body,
+                                   uint32_t len, void *answer, uint32_t size, uint32_t *answer_len,
+                                   uint64_t *asked_ns);
+/* A request whose answer nobody waits for: true when it is on its way, false when no slot is free
+ * or the daemon is gone. */
+bool kv_client_block_tell(struct kv_client *client, struct kv_key key, const void *body,
+                          uint32_t len);
+
+#endif

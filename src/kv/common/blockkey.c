@@ -1,0 +1,59 @@
+#include "kv/common/blockkey.h"
+
+#include "wire/le.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { TOKENS_A_PIECE = 256 };
+
+int kv_block_key_set(struct kv_block_key *key, const void *bytes, size_t len)
+{
+    if (len < 1 || len > KV_BLOCK_KEY_MAX)
+        return -EINVAL;
+    *key = (struct kv_block_key){.len = (uint8_t)len};
+    memcpy(key->bytes, bytes, len);
+    return 0;
+}
+
+bool kv_block_key_equal(const struct kv_block_key *a, const struct kv_block_key *b)
+{
+    return a->len == b->len && memcmp(a->bytes, b->bytes, a->len) == 0;
+}
+
+static struct kv_prefix hash(const void *bytes, size_t len)
+{
+    XXH128_hash_t h = XXH3_128bits(bytes, len);
+    return (struct kv_prefix){.lo = h.low64, .hi = h.high64};
+}
+
+/* Tokens are hashed as little-endian bytes, a piece at a time, each piece chained to the last. */
+struct kv_prefix kv_prefix_next(struct kv_prefix before, const uint32_t *tokens, size_t count)
+{
+    uint8_t piece[16 + 4 * TOKENS_A_PIECE];
+    do {
+        size_t n = count < TOKENS_A_PIECE ? count : TOKENS_A_PIECE;
+        wire_store64(piece, before.lo);
+        wire_store64(piece + 8, before.hi);
+        for (size_t i = 0; i < n; i++)
+            wire_store32(piece + 16 + 4 * i, tokens[i]);
+        before = hash(piece, 16 + 4 * n);
+        tokens += n;
+        count -= n;
+    } while (count > 0);
+    return before;
+}
+
+struct kv_block_key kv_block_key_make(const char *model, const char *layout, uint64_t tenant,
+                                      struct kv_prefix prefix)
+{
+    struct kv_block_key key = {.len = KV_BLOCK_KEY_MADE};
+    wire_store64(key.bytes, XXH3_64bits(model, strlen(model)));
+    wire_store64(key.bytes + 8, XXH3_64bits(layout, strlen(layout)));
+    wire_store64(key.bytes + 16, tenant);
+    wire_store64(key.bytes + 24, prefix.lo);
+    wire_store64(key.bytes + 32, prefix.hi);
+    return key;
+}

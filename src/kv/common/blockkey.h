@@ -1,0 +1,49 @@
+/* kv/common/blockkey.h - the names of blocks: up to 64 bytes, compared whole.
+ *
+ * A block of a KV cache is named by what its bytes depend on: the model, how the cache is laid out,
+ * whose it is, and every token up to its end.  The last is a hash that is carried from block to
+ * block, so equal prefixes have equal names on every host and in every process.
+ *
+ *   offset 0   model        u64, XXH3 of its name
+ *          8   layout       u64, XXH3 of a text that says types, heads, layers and tokens a block
+ *         16   tenant       u64
+ *         24   prefix hash  128 bits, XXH3: low u64, high u64
+ *
+ * All little-endian.  XXH3 is not a cryptographic hash: tenants who must not read each other's
+ * blocks need different tenant numbers, since the store compares names and not tokens.
+ *
+ * Threads: any (no state).  Lifetime: values. */
+#ifndef HAWSER_KV_COMMON_BLOCKKEY_H
+#define HAWSER_KV_COMMON_BLOCKKEY_H
+
+#include "base/attr.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    KV_BLOCK_KEY_MAX = 64, /* a cache line; a made one takes 40 */
+    KV_BLOCK_KEY_MADE = 40
+};
+
+struct kv_block_key {
+    uint8_t len; /* 1 to KV_BLOCK_KEY_MAX */
+    uint8_t bytes[KV_BLOCK_KEY_MAX];
+};
+
+/* 0 or -EINVAL: empty or too long. */
+int kv_block_key_set(struct kv_block_key *key, const void *bytes, size_t len) MUST_CHECK;
+bool kv_block_key_equal(const struct kv_block_key *a, const struct kv_block_key *b);
+
+struct kv_prefix {
+    uint64_t lo, hi;
+};
+
+/* The prefix that ends with these tokens, after `before`; all zeros before the first block. */
+struct kv_prefix kv_prefix_next(struct kv_prefix before, const uint32_t *tokens, size_t count);
+
+struct kv_block_key kv_block_key_make(const char *model, const char *layout, uint64_t tenant,
+                                      struct kv_prefix prefix);
+
+#endif

@@ -1,0 +1,265 @@
+#include "kv/daemon/daemon_impl.h"
+
+#include "base/rng.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+enum { GAUGES_EVERY = 1024 }; /* turns, while there is no idle one */
+
+static uint64_t real_clock(void *user)
+{
+    (void)user;
+    return hw_now_ns();
+}
+
+static int config_complete(struct kv_daemon_config *c)
+{
+    if (!c->clock.now_ns)
+        c->clock.now_ns = real_clock;
+    if (!c->memory.alloc)
+        c->memory = kv_heap();
+    if (c->value_max == 0)
+        c->value_max = KV_VALUE_MAX;
+    if (c->max_clients == 0)
+        c->max_clients = KV_CLIENTS_DEFAULT;
+    if (c->copies == 0)
+        c->copies = 1;
+    bool ok = c->ranks >= 1 && c->ranks <= KV_RANKS_MAX && c->rank < c->ranks && c->daemons >= 1 &&
+              c->daemons <= KV_DAEMONS_MAX && c->index < c->daemons &&
+              c->value_max <= KV_VALUE_MAX && c->max_clients <= KV_CLIENTS_MAX &&
+              c->copies <= KV_COPIES_MAX && (!c->member || c->ranks == 1);
+    return ok ? 0 : -EINVAL;
+}
+
+int kv_daemon_create(const struct kv_daemon_config *config, struct kv_daemon **out)
+{
+    struct kv_daemon_config c = *config;
+    int rc = config_complete(&c);
+    if (rc)
+        return rc;
+    size_t peers = c.member ? KV_MEMBERS_MAX : c.ranks;
+    struct kv_daemon *d =
+        c.memory.alloc(c.memory.user, sizeof(*d) + peers * sizeof(struct kv_peer));
+    if (!d)
+        return -ENOMEM;
+    struct hw_rng rng;
+    hw_rng_seed(&rng, c.seed);
+    d->config = c;
+    d->incarnation = hw_rng_u64(&rng);
+    d->now_ns = kv_daemon_now(d);
+    struct kv_store_config store = {.bytes = c.store_bytes,
+                                    .entries = c.store_entries,
+                                    .value_max = c.value_max,
+                                    .secret = hw_rng_u64(&rng),
+                                    .memory = c.memory};
+    rc = kv_store_create(&store, &d->store);
+    d->config.blocks.secret = hw_rng_u64(&rng);
+    if (rc == 0)
+        rc = kv_seat_blocks_init(d);
+    if (rc) {
+        kv_seat_blocks_fini(d);
+        kv_store_destroy(d->store);
+        c.memory.release(c.memory.user, d);
+        return rc;
+    }
+    kv_slots_init(d);
+    *out = d;
+    return 0;
+}
+
+void kv_daemon_destroy(struct kv_daemon *d)
+{
+    if (!d)
+        return;
+    while (d->seats)
+        kv_daemon_detach(d, d->seats);
+    kv_errands_fini(d);
+    kv_peers_fini(d);
+    kv_seat_blocks_fini(d);
+    kv_store_destroy(d->store);
+    struct kv_memory m = d->config.memory;
+    m.release(m.user, d);
+}
+
+struct kv_outcome kv_daemon_execute(struct kv_daemon *d, enum kv_op op, struct kv_key key,
+                                    const void *value, uint32_t len)
+{
+    struct kv_outcome out = {.result = KV_REFUSED};
+    switch (op) {
+    case KV_GET:
+        out.result = kv_store_get(d->store, key, &out.value, &out.len);
+        break;
+    case KV_PUT:
+        out.result = kv_store_put(d->store, key, value, len);
+        break;
+    case KV_DELETE:
+        out.result = kv_store_delete(d->store, key);
+        break;
+    case KV_OP_END:
+    case KV_BLOCK:
+        break;
+    }
+    return out;
+}
+
+/* ---- measuring ---- */
+
+static void probe_start(struct kv_daemon *d, struct kv_probe *p)
+{
+    for (int i = 0; i < KV_PHASES; i++)
+        hw_hist_reset(&p->phase[i]);
+    hw_hist_reset(&p->loop);
+    hw_hist_reset(&p->rtt);
+    p->useful_ns = p->empty_ns = p->in_flight_ns = p->took_ns = 0;
+    p->since_ns = p->in_flight_seen_ns = d->now_ns;
+}
+
+void kv_daemon_note_in_flight(struct kv_daemon *d, uint64_t now)
+{
+    if (!d->measuring)
+        return;
+    struct kv_probe *p = d->config.probe;
+    p->in_flight_ns += (now - p->in_flight_seen_ns) * d->in_flight;
+    p->in_flight_seen_ns = now;
+}
+
+/* The measuring thread asked for it to begin or end. */
+static void probe_follow(struct kv_daemon *d)
+{
+    struct kv_probe *p = d->config.probe;
+    bool want = p && atomic_load_explicit(&p->want, memory_order_relaxed);
+    if (LIKELY(want == d->measuring))
+        return;
+    if (want) {
+        probe_start(d, p);
+    } else {
+        kv_daemon_note_in_flight(d, d->now_ns);
+        p->took_ns = d->now_ns - p->since_ns;
+    }
+    d->measuring = want;
+    /* Pairs with kv_probe_idle: the figures come before it. */
+    atomic_store_explicit(&p->measuring, want, memory_order_release);
+}
+
+/* ---- the loop ---- */
+
+typedef uint32_t phase_fn(struct kv_daemon *d);
+
+static uint32_t flush_phase(struct kv_daemon *d)
+{
+    uint32_t n = kv_peers_flush(d);
+    if (d->wake)
+        kv_seats_wake(d);
+    return n;
+}
+
+static phase_fn *const phases[KV_PHASES] = {
+    [KV_PHASE_POLL] = kv_peers_poll,
+    [KV_PHASE_INCOMING] = kv_peers_serve,
+    [KV_PHASE_SCAN] = kv_seats_scan,
+    [KV_PHASE_FLUSH] = flush_phase,
+};
+
+static uint32_t timed_turn(struct kv_daemon *d)
+{
+    struct kv_probe *p = d->config.probe;
+    uint64_t at[KV_PHASES + 1] = {kv_daemon_now(d)};
+    uint32_t events = 0;
+    for (int i = 0; i < KV_PHASES; i++) {
+        uint32_t n = phases[i](d);
+        at[i + 1] = kv_daemon_now(d);
+        events += i == KV_PHASE_FLUSH ? 0 : n;
+    }
+    for (int i = 0; i < KV_PHASES; i++)
+        hw_hist_record(&p->phase[i], at[i + 1] - at[i]);
+    uint64_t took = at[KV_PHASES] - at[0];
+    hw_hist_record(&p->loop, took);
+    *(events ? &p->useful_ns : &p->empty_ns) += took;
+    return events;
+}
+
+static uint32_t plain_turn(struct kv_daemon *d)
+{
+    uint32_t events = kv_peers_poll(d);
+    events += kv_peers_serve(d);
+    events += kv_seats_scan(d);
+    (void)flush_phase(d);
+    return events;
+}
+
+static void publish_blocks(struct kv_daemon *d)
+{
+    struct kv_stats *s = &d->stats;
+    struct kv_blocks_stat b;
+    kv_blocks_stat(d->blocks, &b);
+    atomic_store_explicit(&s->block_hits, b.hits, memory_order_relaxed);
+    atomic_store_explicit(&s->block_misses, b.misses, memory_order_relaxed);
+    atomic_store_explicit(&s->block_evicted, b.evicted, memory_order_relaxed);
+    atomic_store_explicit(&s->block_corrupt, b.corrupt, memory_order_relaxed);
+    atomic_store_explicit(&s->block_mended, b.mended, memory_order_relaxed);
+    atomic_store_explicit(&s->blocks, b.blocks, memory_order_relaxed);
+    atomic_store_explicit(&s->block_bytes, b.bytes, memory_order_relaxed);
+    atomic_store_explicit(&s->block_leases, b.leases, memory_order_relaxed);
+    atomic_store_explicit(&s->block_guests, b.guests, memory_order_relaxed);
+}
+
+static void publish_gauges(struct kv_daemon *d)
+{
+    struct kv_stats *s = &d->stats;
+    d->gauges_stale = false;
+    atomic_store_explicit(&s->store_bytes, kv_store_bytes(d->store), memory_order_relaxed);
+    atomic_store_explicit(&s->store_entries, kv_store_count(d->store), memory_order_relaxed);
+    atomic_store_explicit(&s->in_flight, d->in_flight, memory_order_relaxed);
+    if (d->blocks)
+        publish_blocks(d);
+}
+
+uint32_t kv_daemon_turn(struct kv_daemon *d)
+{
+    uint64_t loops = hw_counter_load(&d->stats.loops);
+    d->now_ns = kv_daemon_now(d);
+    d->turn_bytes = 0;
+    probe_follow(d);
+    bool timed = d->measuring && loops % d->config.probe->every == 0;
+    uint32_t events = UNLIKELY(timed) ? timed_turn(d) : plain_turn(d);
+    hw_counter_bump(&d->stats.loops, 1);
+    if (events) {
+        hw_counter_bump(&d->stats.useful_loops, 1);
+        d->gauges_stale = true;
+    }
+    if (d->gauges_stale && (events == 0 || loops % GAUGES_EVERY == 0))
+        publish_gauges(d);
+    return events;
+}
+
+uint64_t kv_daemon_time(const struct kv_daemon *d)
+{
+    return d->now_ns;
+}
+
+bool kv_daemon_arm(struct kv_daemon *d)
+{
+    bool ready = kv_peers_arm(d) || d->copies || d->more_to_serve;
+    return kv_seats_park_all(d) || ready;
+}
+
+uint64_t kv_daemon_next_tick(const struct kv_daemon *d)
+{
+    uint64_t peers = kv_peers_next_tick(d);
+    uint64_t blocks = d->blocks ? kv_blocks_next_tick(d->blocks) : HW_NEVER;
+    uint64_t errands = d->errands ? kv_errands_next_tick(d) : HW_NEVER;
+    blocks = errands < blocks ? errands : blocks;
+    return peers < blocks ? peers : blocks;
+}
+
+const struct kv_stats *kv_daemon_stats(const struct kv_daemon *d)
+{
+    return &d->stats;
+}
+
+struct kv_stats *kv_daemon_count(struct kv_daemon *d)
+{
+    return &d->stats;
+}

@@ -1,0 +1,258 @@
+/* kv/daemon/daemon_impl.h - the daemon's insides, shared by daemon.c, slots.c, seat*.c, floor.c,
+ * peer*.c and errand*.c only.
+ *
+ * Invariants: a slot is busy from the moment its request is taken until its answer is written; a
+ * pending request is in exactly one of five states (idle; called: the endpoint holds a pointer to
+ * it; queued: in its peer's list; copying: in the daemon's list of copies; errand: it has one).  So
+ * a seat may be freed once each of its slots is idle.
+ *
+ * Threads: the daemon's.  Lifetime: the daemon's. */
+#ifndef HAWSER_KV_DAEMON_DAEMON_IMPL_H
+#define HAWSER_KV_DAEMON_DAEMON_IMPL_H
+
+#include "kv/daemon/daemon.h"
+#include "kv/store/store.h"
+
+enum pending_state {
+    PENDING_IDLE,
+    PENDING_CALLED,
+    PENDING_QUEUED,
+    PENDING_COPYING,
+    PENDING_ERRAND
+};
+
+struct kv_errand;
+struct kv_errand_kind;
+struct kv_away;
+struct kv_block_request;
+
+enum { KV_SLOT_NONE = UINT32_MAX };
+
+/* A block on its way out of a client's staging area. */
+struct kv_block_copy {
+    uint64_t ticket;
+    uint32_t at, len, done;
+};
+
+/* One slot's request. */
+struct kv_pending {
+    struct kv_seat *seat;
+    uint32_t generation; /* of the seat when the request was taken */
+    uint16_t slot;
+    uint8_t op;
+    uint8_t state;
+    bool busy;
+    uint32_t value_len;
+    uint32_t call_id;
+    uint64_t asked_ns, deadline_ns;
+    struct kv_key key;
+    struct kv_peer *peer;
+    struct kv_pending *next, *prev; /* queued, copying */
+    struct kv_block_copy copy;
+    struct kv_errand *errand;
+    uint8_t value[KV_REQUEST_INLINE];
+};
+
+/* Of floor.c. */
+struct kv_seat_floor {
+    bool has;
+    uint32_t served; /* requests since it has it */
+    uint64_t since_ns;
+};
+
+struct kv_floor_state {
+    uint32_t seats; /* clients that have the floor at a time; 0: all are served alike */
+    bool paused;    /* all are, for some time */
+    bool lingers;   /* the last turn did nothing but leave the floor to who has it */
+    uint64_t until_ns, pause_ns;
+    uint64_t requests, wakeups; /* so many had been when the trial began */
+};
+
+struct kv_seat {
+    struct kv_region region;
+    struct kv_daemon *daemon;
+    struct kv_seat *next, *prev;         /* all, or the active ones */
+    struct kv_seat *all_next, *all_prev; /* every seat of the daemon */
+    uint32_t taken, answered;            /* positions */
+    uint32_t generation;                 /* unique in the daemon's life */
+    uint64_t used_ns;                    /* when it last wanted or got something */
+    struct kv_seat_floor floor;          /* in a crowd */
+    bool active, broken, to_wake;
+    struct kv_seat *wake_next;
+    kv_ring_fn *ring;
+    void *user;
+    struct kv_block_holder holder;
+    struct kv_claim_list away_puts;
+    struct kv_pending pending[]; /* depth of them */
+};
+
+struct kv_peer {
+    struct rpc_ep *ep; /* NULL: not connected */
+    struct kv_daemon *daemon;
+    uint32_t slot;                         /* in the daemon's peers: with ranks, the rank */
+    uint64_t id;                           /* of the member; 0: the slot is free */
+    char address[KV_MEMBER_ADDRESS_CHARS]; /* with members */
+    bool we_dial;                          /* of two, one does */
+    bool dialling, joining, up, blocked;
+    uint32_t session; /* counts connections: what was promised in one ends with it */
+    uint32_t pieces;  /* calls of errands in flight */
+    struct kv_block_holder holder;
+    uint32_t in_flight;
+    uint32_t quiet; /* fruitless polls in a row */
+    uint64_t dial_at_ns;
+    uint32_t failures;
+    struct kv_pending *queue, *queue_last; /* waiting for room to send */
+};
+
+struct kv_daemon {
+    struct kv_daemon_config config;
+    struct kv_store *store;
+    struct kv_blocks *blocks; /* NULL: none */
+    struct kv_block_desk *block_desk;
+    struct kv_pending *copies, *copies_last; /* one after the other */
+    struct kv_errand *errands, *errands_last;
+    uint32_t errand_count;
+    bool errands_blocked; /* some wait for room to send */
+    bool more_to_serve;   /* messages were left for the next turn */
+    uint32_t turn_bytes;  /* of blocks, moved in this turn */
+    struct kv_block_holder guest_holder;
+    struct kv_claims *away_claims;
+    struct kv_away *away;
+    struct kv_piece *pieces; /* spare ones */
+    uint32_t piece_count;
+    uint64_t self; /* our id in the view */
+    bool alone;    /* the only member: every block is ours */
+    struct kv_view view;
+    uint32_t slot_of[KV_MEMBERS_MAX]; /* by place in the view; KV_SLOT_NONE: ourselves, or none */
+    uint32_t slots;                   /* used ones are below */
+    struct kv_stats stats;
+    uint64_t now_ns; /* of this turn */
+    uint64_t incarnation;
+    bool measuring, gauges_stale;
+    struct kv_seat *active, *active_last, *seats;
+    uint32_t active_count;
+    struct kv_floor_state floor;
+    struct kv_seat *wake;
+    uint32_t seat_count, generations, crowd, peers_up, in_flight;
+    struct rpc_ep *strangers[KV_STRANGERS_MAX];
+    uint32_t stranger_count; /* so that none cost nothing */
+    struct kv_peer peers[];  /* by slot; our own stays empty */
+};
+
+static inline uint64_t kv_daemon_now(const struct kv_daemon *d)
+{
+    return d->config.clock.now_ns(d->config.clock.user);
+}
+
+/* seat.c */
+uint32_t kv_seats_scan(struct kv_daemon *d);
+void kv_seats_wake(struct kv_daemon *d);
+bool kv_seats_park_all(struct kv_daemon *d);
+void kv_seats_publish(struct kv_daemon *d);
+/* Writes the answer of a busy slot and frees it. */
+void kv_seat_answer(struct kv_pending *p, enum kv_result result, const void *value, uint32_t len);
+
+uint32_t kv_seats_scan_all(struct kv_daemon *d);
+/* Serves what is in a seat's ring; how many.  It may become inactive. */
+uint32_t kv_seat_scan(struct kv_daemon *d, struct kv_seat *s);
+bool kv_seat_has_request(const struct kv_seat *s);
+/* It becomes the last of the active ones. */
+void kv_seat_to_end(struct kv_daemon *d, struct kv_seat *s);
+
+/* floor.c */
+void kv_floor_set(struct kv_daemon *d, uint32_t seats);
+/* Tells the client how things stand. */
+void kv_floor_publish(const struct kv_daemon *d, const struct kv_seat *s);
+void kv_floor_take_back(struct kv_daemon *d, struct kv_seat *s);
+/* Serves local clients; how many requests. */
+uint32_t kv_floor_scan(struct kv_daemon *d);
+
+/* seat_blocks.c */
+int kv_seat_blocks_init(struct kv_daemon *d);
+void kv_seat_blocks_fini(struct kv_daemon *d);
+/* Serves a busy slot's request about blocks. */
+void kv_seat_serve_block(struct kv_daemon *d, struct kv_pending *p, const uint8_t *value);
+/* A slice of the copies that are due; how many it worked on. */
+uint32_t kv_seat_copies_advance(struct kv_daemon *d);
+/* Forgets a request that is copying, without an answer. */
+void kv_seat_copy_forget(struct kv_pending *p);
+/* Leases a block that is here; the answer goes into the desk, its length to *len with KV_OK. */
+enum kv_result kv_seat_lease(struct kv_daemon *d, struct kv_seat *seat,
+                             const struct kv_block_key *key, uint32_t *len);
+/* Where requests and answers about blocks are taken apart and put together: keys, room for an
+ * answer, and for a request to another daemon. */
+struct kv_block_key *kv_desk_keys(const struct kv_daemon *d);
+uint8_t *kv_desk_answer(const struct kv_daemon *d);
+uint8_t *kv_desk_body(const struct kv_daemon *d);
+
+/* slots.c */
+void kv_slots_init(struct kv_daemon *d);
+/* Slots for members that have none. */
+void kv_slots_place(struct kv_daemon *d);
+/* NULL: no such peer. */
+struct kv_peer *kv_peer_of(struct kv_daemon *d, uint64_t member);
+enum kv_share { KV_SHARE_NONE, KV_SHARE_COPY, KV_SHARE_SOLE }; /* of a block's ownership */
+enum kv_share kv_share_of(const struct kv_daemon *d, const struct kv_block_key *key);
+
+/* errand.c */
+void kv_errand_start(struct kv_daemon *d, struct kv_pending *p, const struct kv_errand_kind *kind,
+                     const struct kv_block_request *request, const struct kv_block_key *keys);
+/* Brings a block that we should have and lack from its other owner, some time; best effort. */
+void kv_errand_mend(struct kv_daemon *d, const struct kv_block_key *key);
+/* Ends those that nobody waits for, while there are connections still. */
+void kv_errands_fini(struct kv_daemon *d);
+/* Forgets a request on an errand, without an answer. */
+void kv_errand_forget(struct kv_pending *p);
+uint32_t kv_errands_step(struct kv_daemon *d);
+uint64_t kv_errands_next_tick(const struct kv_daemon *d);
+
+/* errand_get.c: the owners see for themselves whether their bytes are spoilt. */
+void kv_errand_tell_spoilt(struct kv_daemon *d, const struct kv_block_key *key);
+
+/* errand_put.c */
+int kv_away_init(struct kv_daemon *d);
+void kv_away_fini(struct kv_daemon *d);
+/* The first bytes of a put are staged, as PUT_STAGED says: they begin to move. */
+enum kv_result kv_away_staged(struct kv_daemon *d, struct kv_seat *s,
+                              const struct kv_block_request *r);
+void kv_away_leave(struct kv_daemon *d, struct kv_seat *seat);
+/* Whether a ticket is that of an away put. */
+bool kv_away_is(uint64_t ticket);
+void kv_away_commit(struct kv_daemon *d, struct kv_pending *p,
+                    const struct kv_block_request *request);
+enum kv_result kv_away_abort(struct kv_daemon *d, struct kv_seat *seat, uint64_t ticket);
+
+/* peer_blocks.c: serves a message about blocks; it stays the caller's. */
+void kv_peer_serve_block(struct kv_daemon *d, struct kv_peer *peer, struct rpc_msg *msg);
+
+/* peers.c */
+void kv_peers_fini(struct kv_daemon *d);
+uint32_t kv_peers_poll(struct kv_daemon *d);
+uint32_t kv_peers_serve(struct kv_daemon *d);
+uint32_t kv_peers_flush(struct kv_daemon *d);
+bool kv_peers_arm(struct kv_daemon *d);
+uint64_t kv_peers_next_tick(const struct kv_daemon *d);
+/* Sends a busy slot's request to the rank that owns its key; answers it when that cannot be. */
+void kv_peer_ask(struct kv_daemon *d, uint32_t rank, struct kv_pending *p);
+/* Forgets a request that is called or queued, without an answer. */
+void kv_peer_forget(struct kv_pending *p);
+/* The connection ends, if there is one, with all that was promised in it. */
+void kv_peer_down(struct kv_daemon *d, struct kv_peer *peer);
+/* Before and after a call of another file's. */
+void kv_peer_in_flight(struct kv_peer *peer, int by);
+/* What a call that ended with a status other than 0 means. */
+enum kv_result kv_peer_status_result(const struct kv_peer *peer, int status);
+
+/* daemon.c */
+struct kv_outcome {
+    enum kv_result result;
+    const void *value;
+    uint32_t len;
+};
+/* Serves one operation on our own store. */
+struct kv_outcome kv_daemon_execute(struct kv_daemon *d, enum kv_op op, struct kv_key key,
+                                    const void *value, uint32_t len);
+/* Before the number of requests in flight changes. */
+void kv_daemon_note_in_flight(struct kv_daemon *d, uint64_t now);
+
+#endif

@@ -1,0 +1,676 @@
+#include "kv/daemon/host.h"
+
+#include "base/log.h"
+#include "kv/cluster/dialer.h"
+#include "kv/common/attach.h"
+#include "kv/common/spin.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum {
+    EVENTS_A_LOOK = 64,
+    FLOOR_CORES = 4,    /* with more, a crowd that is no throng does as well by spinning */
+    ACCEPTS_A_LOOK = 16 /* a flood of callers must not starve those who are served */
+};
+
+static const uint64_t look_every_ns = 50 * HW_US; /* at bells and sockets, while busy */
+static const uint64_t sweep_every_ns = 500 * HW_MS;
+static const uint64_t accept_pause_ns = 100 * HW_MS; /* when descriptors run out */
+
+/* What an epoll event points at; first member of what it is part of. */
+struct watched {
+    enum {
+        WATCH_STOP,
+        WATCH_ATTACH, /* the socket that clients attach to */
+        WATCH_LISTEN, /* that of other ranks */
+        WATCH_DIALER,
+        WATCH_VIEW,
+        WATCH_PEER, /* nothing to do: the next turn polls it */
+        WATCH_SOCKET,
+        WATCH_BELL
+    } kind;
+};
+
+struct guest {
+    struct watched socket_watch, bell_watch;
+    struct guest *next, *prev;
+    struct rpc_transport *socket;
+    struct kv_seat *seat; /* NULL: still greeting */
+    struct kv_attachment attachment;
+    uint64_t since_ns;
+    uint8_t greeting[KV_ATTACH_BYTES];
+    size_t greeted;
+    bool leaves;
+};
+
+struct kv_host {
+    struct kv_host_options options;
+    struct kv_daemon *daemon;
+    struct hw_counter_set counters;
+    int epoll, stop_fd, view_fd;
+    pthread_mutex_t view_lock; /* guards next_view and view_due */
+    struct kv_view next_view;  /* the last one set */
+    bool view_due;             /* the daemon has an older one */
+    struct kv_arena arena;
+    struct rpc_listener *attach, *listen;
+    struct kv_dialer *dialer;
+    struct rpc_addr addrs[KV_RANKS_MAX]; /* of our index, at each rank */
+    struct kv_spin spin;
+    struct guest *guests;
+    uint32_t greetings;
+    bool guests_leave, stopped, resting;
+    uint64_t looked_ns, swept_ns, rest_until_ns;
+    uint64_t broken_seen; /* clients that broke the rules, so far */
+    uint64_t peers_seen;  /* that were up when the crowd was counted */
+    struct watched watch_stop, watch_attach, watch_listen, watch_dialer, watch_view, watch_peer;
+};
+
+int kv_address_of(const struct rpc_addr *base, uint32_t index, struct rpc_addr *out)
+{
+    struct rpc_addr addr = *base;
+    if (base->scheme == RPC_SCHEME_UNIX || base->scheme == RPC_SCHEME_SHM) {
+        int rc = kv_socket_path(base->path, index, addr.path);
+        if (rc)
+            return rc;
+    } else if (base->port) {
+        if (base->port + index > UINT16_MAX)
+            return -ERANGE;
+        addr.port = (uint16_t)(base->port + index);
+    }
+    *out = addr;
+    return 0;
+}
+
+static int watch(struct kv_host *h, int op, int fd, uint32_t events, struct watched *w)
+{
+    struct epoll_event event = {.events = events, .data.ptr = w};
+    return epoll_ctl(h->epoll, op, fd, &event) ? -errno : 0;
+}
+
+/* ---- guests: local clients ---- */
+
+static void guest_ring(void *user)
+{
+    kv_bell_ring(((struct guest *)user)->attachment.client_bell);
+}
+
+static uint32_t floor_seats(const struct kv_host *h, uint32_t daemons, uint32_t clients)
+{
+    bool may_spin = h->spin.cores > 1 && h->options.wait == RPC_WAIT_ADAPTIVE;
+    bool worth = h->spin.cores <= FLOOR_CORES || kv_spin_throng(&h->spin) ||
+                 h->options.bursts == KV_BURSTS_ALWAYS;
+    bool wanted = may_spin && worth && h->options.bursts != KV_BURSTS_NEVER;
+    return wanted ? kv_floor_seats(h->spin.cores, daemons, clients) : 0;
+}
+
+static void update_crowd(struct kv_host *h)
+{
+    uint32_t hosts = 1 + kv_daemon_local_peers(h->daemon);
+    uint32_t clients = (uint32_t)hw_counter_load(&kv_daemon_stats(h->daemon)->clients);
+    uint32_t crowd = hosts * (h->options.daemons + clients);
+    h->peers_seen = hw_counter_load(&kv_daemon_stats(h->daemon)->peers_up);
+    h->spin.crowd = crowd;
+    kv_daemon_set_crowd(h->daemon, crowd, floor_seats(h, hosts * h->options.daemons, clients));
+}
+
+/* Not at once: the events of this look may still point at it. */
+static void guest_leave(struct kv_host *h, struct guest *g)
+{
+    g->leaves = true;
+    h->guests_leave = true;
+}
+
+static void guest_destroy(struct kv_host *h, struct guest *g)
+{
+    if (g->seat)
+        kv_daemon_detach(h->daemon, g->seat);
+    else
+        h->greetings--;
+    *(g->prev ? &g->prev->next : &h->guests) = g->next;
+    if (g->next)
+        g->next->prev = g->prev;
+    /* The client has the same bell: closing ours alone would leave it in the epoll. */
+    if (g->seat)
+        (void)watch(h, EPOLL_CTL_DEL, g->attachment.daemon_bell, 0, &g->bell_watch);
+    kv_attachment_fini(&g->attachment);
+    rpc_transport_destroy(g->socket);
+    free(g);
+}
+
+static void guests_clear(struct kv_host *h)
+{
+    h->guests_leave = false;
+    for (struct guest *g = h->guests, *next; g; g = next) {
+        next = g->next;
+        if (g->leaves)
+            guest_destroy(h, g);
+    }
+    update_crowd(h);
+}
+
+static struct kv_offer offer_of(const struct kv_host *h, int error,
+                                const struct kv_region_shape *shape)
+{
+    return (struct kv_offer){.error = (uint32_t)-error,
+                             .shape = *shape,
+                             .ranks = h->options.ranks,
+                             .daemons = h->options.daemons,
+                             .rank = h->options.rank,
+                             .index = h->options.index,
+                             .arena_bytes = shape->staging_bytes ? h->arena.bytes : 0};
+}
+
+static int send_offer(struct kv_host *h, struct guest *g, const struct kv_offer *offer)
+{
+    uint8_t body[KV_OFFER_BYTES];
+    kv_offer_encode(offer, body);
+    struct iovec iov = {body, sizeof(body)};
+    const struct kv_attachment *a = &g->attachment;
+    const int fds[KV_OFFER_FDS_BLOCKS] = {a->memfd, a->daemon_bell, a->client_bell, h->arena.fd};
+    int fd_count = offer->arena_bytes ? KV_OFFER_FDS_BLOCKS : KV_OFFER_FDS;
+    const struct rpc_transport_ops *ops = g->socket->ops;
+    ssize_t n = offer->error ? ops->send(g->socket, &iov, 1)
+                             : ops->send_fds(g->socket, &iov, 1, fds, fd_count);
+    return n == sizeof(body) ? 0 : -EPROTO;
+}
+
+/* Gives the guest its seat. */
+static int seat_guest(struct kv_host *h, struct guest *g, const struct kv_region_shape *shape)
+{
+    struct kv_seat *seat;
+    int rc = kv_attachment_make(shape, &g->attachment);
+    if (rc)
+        return rc;
+    rc = kv_daemon_attach(h->daemon, g->attachment.map, shape, guest_ring, g, &seat);
+    if (rc)
+        return rc;
+    /* Edges: the bell need not be read. */
+    rc = watch(h, EPOLL_CTL_ADD, g->attachment.daemon_bell, EPOLLIN | EPOLLET, &g->bell_watch);
+    if (rc) {
+        kv_daemon_detach(h->daemon, seat);
+        return rc;
+    }
+    g->seat = seat;
+    h->greetings--;
+    return 0;
+}
+
+static void greet(struct kv_host *h, struct guest *g)
+{
+    struct kv_region_shape shape = {0};
+    int rc = kv_attach_decode(g->greeting, sizeof(g->greeting), &shape);
+    if (rc == 0)
+        rc = seat_guest(h, g, &shape);
+    struct kv_offer offer = offer_of(h, rc, &shape);
+    offer.generation = rc ? 0 : kv_seat_generation(g->seat);
+    if (send_offer(h, g, &offer) || rc) {
+        if (rc)
+            hw_warn(HW_CAT_KV, "%s: not attached: %s", g->socket->peer, strerror(-rc));
+        guest_leave(h, g);
+        return;
+    }
+    kv_attachment_close_memfd(&g->attachment);
+    hw_debug(HW_CAT_KV, "%s: attached, depth %u", g->socket->peer, shape.depth);
+    update_crowd(h);
+}
+
+/* Bytes of the greeting; after it, any byte is an end like the end itself. */
+static void guest_speaks(struct kv_host *h, struct guest *g)
+{
+    if (g->seat) {
+        hw_debug(HW_CAT_KV, "%s: left", g->socket->peer);
+        guest_leave(h, g);
+        return;
+    }
+    struct iovec iov = {g->greeting + g->greeted, sizeof(g->greeting) - g->greeted};
+    ssize_t n = g->socket->ops->recv(g->socket, &iov, 1, 0);
+    if (n == -EAGAIN)
+        return;
+    if (n < 0) {
+        guest_leave(h, g);
+        return;
+    }
+    g->greeted += (size_t)n;
+    if (g->greeted == sizeof(g->greeting))
+        greet(h, g);
+}
+
+static int guest_create(struct kv_host *h, struct rpc_transport *socket)
+{
+    struct guest *g = calloc(1, sizeof(*g));
+    int rc = g ? 0 : -ENOMEM;
+    if (g) {
+        g->socket_watch.kind = WATCH_SOCKET;
+        g->bell_watch.kind = WATCH_BELL;
+        rc = watch(h, EPOLL_CTL_ADD, socket->ops->poll_fd(socket), EPOLLIN, &g->socket_watch);
+    }
+    if (rc) {
+        free(g);
+        rpc_transport_destroy(socket);
+        return rc;
+    }
+    g->socket = socket;
+    g->attachment = (struct kv_attachment){.memfd = -1, .daemon_bell = -1, .client_bell = -1};
+    g->since_ns = hw_now_ns();
+    g->next = h->guests;
+    if (h->guests)
+        h->guests->prev = g;
+    h->guests = g;
+    h->greetings++;
+    return 0;
+}
+
+/* ---- callers ---- */
+
+static struct rpc_config ep_config(const struct kv_host *h, bool accepting)
+{
+    return (struct rpc_config){
+        .accepting = accepting,
+        .security = accepting ? h->options.listen_security : h->options.dial_security,
+        .heartbeat_ns = h->options.heartbeat_ns,
+        .flush = h->options.flush,
+        .wait = h->options.wait,
+        .name = "hawser kvd",
+    };
+}
+
+static int peer_create(struct kv_host *h, struct rpc_transport *t, int rank)
+{
+    struct rpc_config config = ep_config(h, rank < 0);
+    struct rpc_ep *ep;
+    int rc = rpc_ep_create(t, &config, &ep);
+    if (rc)
+        return rc;
+    rc = watch(h, EPOLL_CTL_ADD, t->ops->poll_fd(t), EPOLLIN, &h->watch_peer);
+    if (rc) {
+        rpc_ep_destroy(ep);
+        return rc;
+    }
+    kv_daemon_adopt(h->daemon, ep, rank);
+    return 0;
+}
+
+static void listeners_rest(struct kv_host *h, bool rest)
+{
+    uint32_t events = rest ? 0 : EPOLLIN;
+    (void)watch(h, EPOLL_CTL_MOD, h->attach->ops->poll_fd(h->attach), events, &h->watch_attach);
+    if (h->listen)
+        (void)watch(h, EPOLL_CTL_MOD, h->listen->ops->poll_fd(h->listen), events, &h->watch_listen);
+    h->resting = rest;
+    h->rest_until_ns = hw_now_ns() + accept_pause_ns;
+}
+
+static void accept_callers(struct kv_host *h, struct rpc_listener *l, bool guests)
+{
+    for (int i = 0; i < ACCEPTS_A_LOOK; i++) {
+        if (guests && h->greetings >= KV_GREETINGS_MAX) {
+            listeners_rest(h, true);
+            return;
+        }
+        struct rpc_transport *t;
+        int rc = l->ops->accept(l, &t);
+        if (rc == -EAGAIN)
+            return;
+        if (rc == 0)
+            rc = guests ? guest_create(h, t) : peer_create(h, t, -1);
+        if (rc == 0)
+            continue;
+        hw_warn(HW_CAT_KV, "%s: a caller was turned away: %s", l->address, strerror(-rc));
+        if (rc == -EMFILE || rc == -ENFILE || rc == -ENOBUFS || rc == -ENOMEM) {
+            listeners_rest(h, true); /* the caller stays in the queue: do not spin on it */
+            return;
+        }
+    }
+}
+
+static void dials_ended(struct kv_host *h)
+{
+    uint32_t rank;
+    struct rpc_transport *t;
+    while (kv_dialer_take(h->dialer, &rank, &t))
+        if (!t || peer_create(h, t, (int)rank))
+            kv_daemon_dial_failed(h->daemon, (int)rank);
+}
+
+/* Where daemon `index` of a member is. */
+static int member_address(const struct kv_host *h, int slot, struct rpc_addr *out)
+{
+    char why[RPC_WHY_CHARS];
+    struct rpc_addr base;
+    int rc = rpc_addr_parse(kv_daemon_slot_address(h->daemon, slot), &base, why);
+    return rc ? rc : kv_address_of(&base, h->options.index, out);
+}
+
+static void start_dials(struct kv_host *h)
+{
+    int rank;
+    while (h->dialer && (rank = kv_daemon_dial_next(h->daemon)) >= 0) {
+        struct rpc_addr addr;
+        if (!h->options.member)
+            kv_dialer_ask(h->dialer, (uint32_t)rank, &h->addrs[rank]);
+        else if (member_address(h, rank, &addr) == 0)
+            kv_dialer_ask(h->dialer, (uint32_t)rank, &addr);
+        else
+            kv_daemon_dial_failed(h->daemon, rank);
+    }
+}
+
+/* ---- views ---- */
+
+int kv_host_set_view(struct kv_host *h, const struct kv_view *view)
+{
+    if (!h->options.member)
+        return -EINVAL;
+    pthread_mutex_lock(&h->view_lock);
+    bool newer = view->epoch > h->next_view.epoch;
+    if (newer) {
+        h->next_view = *view;
+        h->view_due = true;
+    }
+    pthread_mutex_unlock(&h->view_lock);
+    if (!newer)
+        return -ESTALE;
+    kv_bell_ring(h->view_fd);
+    return 0;
+}
+
+static void take_view(struct kv_host *h)
+{
+    pthread_mutex_lock(&h->view_lock);
+    if (h->view_due)
+        kv_daemon_set_view(h->daemon, &h->next_view);
+    h->view_due = false;
+    pthread_mutex_unlock(&h->view_lock);
+}
+
+/* ---- the loop ---- */
+
+static void handle(struct kv_host *h, struct watched *w)
+{
+    switch (w->kind) {
+    case WATCH_STOP:
+        h->stopped = true;
+        break;
+    case WATCH_ATTACH:
+        accept_callers(h, h->attach, true);
+        break;
+    case WATCH_LISTEN:
+        accept_callers(h, h->listen, false);
+        break;
+    case WATCH_DIALER:
+        dials_ended(h);
+        break;
+    case WATCH_VIEW:
+        take_view(h);
+        break;
+    case WATCH_PEER:
+        break;
+    case WATCH_SOCKET:
+        guest_speaks(h, CONTAINER_OF(w, struct guest, socket_watch));
+        break;
+    case WATCH_BELL: {
+        struct guest *g = CONTAINER_OF(w, struct guest, bell_watch);
+        if (g->seat && !g->leaves)
+            kv_seat_wake(h->daemon, g->seat);
+        break;
+    }
+    }
+}
+
+/* Silent callers and broken clients, a few times a second. */
+static void sweep(struct kv_host *h, uint64_t now)
+{
+    h->swept_ns = now;
+    for (struct guest *g = h->guests; g; g = g->next)
+        if (g->seat ? kv_seat_broken(g->seat) : now - g->since_ns >= KV_GREETING_NS)
+            guest_leave(h, g);
+    if (h->resting && now >= h->rest_until_ns)
+        listeners_rest(h, false);
+    update_crowd(h);
+}
+
+/* A client that broke the rules leaves at once: nothing more is read from it anyway. */
+static bool client_broke(struct kv_host *h)
+{
+    uint64_t broken = hw_counter_load(&kv_daemon_stats(h->daemon)->broken);
+    bool any = broken != h->broken_seen;
+    h->broken_seen = broken;
+    return any;
+}
+
+static void look(struct kv_host *h, uint64_t timeout_ns)
+{
+    struct epoll_event events[EVENTS_A_LOOK];
+    int n = kv_sleep(h->epoll, events, EVENTS_A_LOOK, timeout_ns);
+    for (int i = 0; i < n; i++)
+        handle(h, events[i].data.ptr);
+    h->looked_ns = hw_now_ns();
+    if (h->looked_ns - h->swept_ns >= sweep_every_ns || client_broke(h))
+        sweep(h, h->looked_ns);
+    if (h->guests_leave)
+        guests_clear(h);
+    if (hw_counter_load(&kv_daemon_stats(h->daemon)->peers_up) != h->peers_seen)
+        update_crowd(h);
+    start_dials(h);
+}
+
+static void sleep_a_while(struct kv_host *h)
+{
+    if (kv_daemon_arm(h->daemon))
+        return;
+    if (hw_counter_load(&kv_daemon_stats(h->daemon)->broken) != h->broken_seen) {
+        look(h, 0);
+        return;
+    }
+    uint64_t now = hw_now_ns(), tick = kv_daemon_next_tick(h->daemon);
+    uint64_t sweep_at = h->swept_ns + sweep_every_ns;
+    bool to_sweep = h->greetings > 0 || h->resting || h->listen;
+    if (to_sweep && sweep_at < tick)
+        tick = sweep_at;
+    hw_counter_bump(&kv_daemon_count(h->daemon)->sleeps, 1);
+    look(h, tick == HW_NEVER ? HW_NEVER : tick > now ? tick - now : 0);
+}
+
+void kv_host_run(struct kv_host *h)
+{
+    kv_spin_init(&h->spin, h->options.wait); /* of the thread that runs: it may be pinned */
+    update_crowd(h);
+    while (!h->stopped) {
+        bool useful = kv_daemon_turn(h->daemon) > 0;
+        uint64_t now = kv_daemon_time(h->daemon);
+        if (useful)
+            kv_spin_won(&h->spin);
+        if (!useful && !kv_daemon_lingers(h->daemon) && !kv_spin_on(&h->spin, now))
+            sleep_a_while(h);
+        else if (now - h->looked_ns >= look_every_ns)
+            look(h, 0);
+        else if (!useful)
+            hw_cpu_relax();
+    }
+}
+
+void kv_host_stop(struct kv_host *h)
+{
+    kv_bell_ring(h->stop_fd);
+}
+
+/* ---- coming and going ---- */
+
+static void on_blocked(void *user, struct rpc_ep *ep, bool blocked)
+{
+    struct kv_host *h = user;
+    struct rpc_transport *t = rpc_ep_transport(ep);
+    uint32_t events = EPOLLIN | (blocked ? EPOLLOUT : 0);
+    (void)watch(h, EPOLL_CTL_MOD, t->ops->poll_fd(t), events, &h->watch_peer);
+}
+
+static int create_daemon(struct kv_host *h)
+{
+    const struct kv_host_options *o = &h->options;
+    struct kv_daemon_config config = {
+        .rank = o->rank,
+        .ranks = o->ranks,
+        .index = o->index,
+        .daemons = o->daemons,
+        .member = o->member ? kv_member_id(o->member) : 0,
+        .copies = o->copies,
+        .store_bytes = o->store_bytes,
+        .store_entries = o->store_entries,
+        .value_max = o->value_max,
+        .max_clients = o->max_clients,
+        .blocks = o->blocks,
+        .seed = o->seed,
+        .plain = o->plain,
+        .probe = o->probe,
+        .blocked = on_blocked,
+        .user = h,
+    };
+    if (config.seed == 0 && getrandom(&config.seed, sizeof(config.seed), 0) != sizeof(config.seed))
+        return -EIO;
+    int rc = o->arena_bytes ? kv_arena_make(o->arena_bytes, &h->arena) : 0;
+    if (rc)
+        return rc;
+    config.blocks.arena = h->arena.map;
+    config.blocks.arena_bytes = h->arena.bytes;
+    rc = kv_daemon_create(&config, &h->daemon);
+    if (rc)
+        return rc;
+    char index[16];
+    snprintf(index, sizeof(index), "%u", o->index);
+    h->counters = (struct hw_counter_set){.defs = kv_stats_defs,
+                                          .values = (_Atomic uint64_t *)kv_daemon_count(h->daemon),
+                                          .count = KV_STATS_COUNT};
+    (void)hw_counter_set_label(&h->counters, "daemon", index);
+    return hw_counter_set_register(&h->counters);
+}
+
+static int listen_attach(struct kv_host *h, char why[RPC_WHY_CHARS])
+{
+    struct rpc_addr addr = {.scheme = RPC_SCHEME_UNIX};
+    int rc = kv_socket_path(h->options.socket, h->options.index, addr.path);
+    if (rc) {
+        snprintf(why, RPC_WHY_CHARS, "%s: the path is too long", h->options.socket);
+        return rc;
+    }
+    rc = rpc_listen(&addr, NULL, &h->attach, why);
+    if (rc == 0)
+        rc = watch(h, EPOLL_CTL_ADD, h->attach->ops->poll_fd(h->attach), EPOLLIN, &h->watch_attach);
+    return rc;
+}
+
+static int listen_and_dial(struct kv_host *h, char why[RPC_WHY_CHARS])
+{
+    const struct kv_host_options *o = &h->options;
+    for (uint32_t i = 0; i < o->ranks; i++) {
+        int rc = kv_address_of(&o->addrs[i], o->index, &h->addrs[i]);
+        if (rc) {
+            snprintf(why, RPC_WHY_CHARS, "rank %u has no address for daemon %u: %s", i, o->index,
+                     strerror(-rc));
+            return rc;
+        }
+    }
+    struct rpc_net_options net = {.security = o->listen_security, .shm_ring_bytes = o->ring_bytes};
+    int rc = rpc_listen(&h->addrs[o->rank], &net, &h->listen, why);
+    if (rc == 0)
+        rc = watch(h, EPOLL_CTL_ADD, h->listen->ops->poll_fd(h->listen), EPOLLIN, &h->watch_listen);
+    if (rc || (o->rank == 0 && !o->member))
+        return rc; /* rank 0 is dialled by all and dials nobody */
+    net.security = o->dial_security;
+    rc = kv_dialer_create(&net, &h->dialer);
+    if (rc == 0)
+        rc = watch(h, EPOLL_CTL_ADD, kv_dialer_fd(h->dialer), EPOLLIN, &h->watch_dialer);
+    return rc;
+}
+
+static int make_bells(struct kv_host *h)
+{
+    h->epoll = epoll_create1(EPOLL_CLOEXEC);
+    h->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    h->view_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (h->epoll < 0 || h->stop_fd < 0 || h->view_fd < 0)
+        return -errno;
+    int rc = watch(h, EPOLL_CTL_ADD, h->stop_fd, EPOLLIN, &h->watch_stop);
+    /* Edges: the bell need not be read. */
+    return rc ? rc : watch(h, EPOLL_CTL_ADD, h->view_fd, EPOLLIN | EPOLLET, &h->watch_view);
+}
+
+int kv_host_create(const struct kv_host_options *options, struct kv_host **out,
+                   char why[RPC_WHY_CHARS])
+{
+    struct kv_host *h = calloc(1, sizeof(*h));
+    if (!h)
+        return -ENOMEM;
+    h->options = *options;
+    h->arena.fd = -1;
+    h->watch_stop.kind = WATCH_STOP;
+    h->watch_attach.kind = WATCH_ATTACH;
+    h->watch_listen.kind = WATCH_LISTEN;
+    h->watch_dialer.kind = WATCH_DIALER;
+    h->watch_view.kind = WATCH_VIEW;
+    h->watch_peer.kind = WATCH_PEER;
+    why[0] = '\0';
+    pthread_mutex_init(&h->view_lock, NULL);
+    int rc = make_bells(h);
+    if (rc == 0)
+        rc = create_daemon(h);
+    if (rc == 0)
+        rc = listen_attach(h, why);
+    if (rc == 0 && (options->ranks > 1 || options->member))
+        rc = listen_and_dial(h, why);
+    if (rc) {
+        if (!why[0])
+            snprintf(why, RPC_WHY_CHARS, "cannot start the daemon: %s", strerror(-rc));
+        kv_host_destroy(h);
+        return rc;
+    }
+    *out = h;
+    return 0;
+}
+
+void kv_host_destroy(struct kv_host *h)
+{
+    if (!h)
+        return;
+    kv_dialer_destroy(h->dialer);
+    while (h->guests)
+        guest_destroy(h, h->guests);
+    if (h->daemon) {
+        hw_counter_set_unregister(&h->counters);
+        kv_daemon_destroy(h->daemon);
+    }
+    kv_arena_fini(&h->arena);
+    rpc_listener_destroy(h->listen);
+    rpc_listener_destroy(h->attach);
+    if (h->epoll >= 0)
+        close(h->epoll);
+    if (h->stop_fd >= 0)
+        close(h->stop_fd);
+    if (h->view_fd >= 0)
+        close(h->view_fd);
+    pthread_mutex_destroy(&h->view_lock);
+    free(h);
+}
+
+const struct kv_stats *kv_host_stats(const struct kv_host *h)
+{
+    return kv_daemon_stats(h->daemon);
+}
+
+uint8_t *kv_host_arena(struct kv_host *h)
+{
+    return h->arena.map;
+}
+
+const char *kv_host_address(const struct kv_host *h)
+{
+    return h->listen ? h->listen->address : "";
+}

@@ -1,0 +1,195 @@
+/* peer_blocks.c - what other daemons ask about our blocks.
+ *
+ * A key is served only by who owns it in the view it has; who does not answers with its epoch, and
+ * the asker looks at its own view again.  Tickets and leases belong to the connection they were
+ * given to and end with it. */
+#include "kv/daemon/errand.h"
+
+#include "wire/le.h"
+
+#include <assert.h>
+#include <errno.h>
+
+/* What is sent back: a head in the desk, and for a READ bytes where they lie. */
+struct reply {
+    enum kv_result result;
+    uint32_t len;
+    const uint8_t *bytes;
+    uint32_t byte_count;
+    bool stale_view;
+};
+
+static bool owns_all(const struct kv_daemon *d, uint32_t count)
+{
+    const struct kv_block_key *keys = kv_desk_keys(d);
+    for (uint32_t i = 0; i < count; i++)
+        if (kv_share_of(d, &keys[i]) == KV_SHARE_NONE)
+            return false;
+    return true;
+}
+
+static struct reply plain(enum kv_result result)
+{
+    return (struct reply){.result = result};
+}
+
+static struct reply open_get(struct kv_daemon *d, struct kv_peer *peer,
+                             const struct kv_peer_request *r)
+{
+    struct kv_block_lease lease;
+    const struct kv_block_key *key = kv_desk_keys(d);
+    enum kv_result result = kv_blocks_get(d->blocks, &peer->holder, key, d->now_ns, &lease);
+    if (result != KV_OK)
+        return plain(result);
+    uint32_t most = rpc_ep_message_max(peer->ep) - 1;
+    struct kv_peer_opened opened = {.lease = lease.handle,
+                                    .checksum = lease.checksum,
+                                    .tenant = lease.tenant,
+                                    .len = lease.len,
+                                    .piece = most < KV_PEER_PIECE ? most : KV_PEER_PIECE,
+                                    .same = r->checksum == lease.checksum};
+    if (opened.same)
+        (void)kv_blocks_release(d->blocks, &peer->holder, lease.handle, d->now_ns);
+    kv_peer_opened_encode(&opened, kv_desk_answer(d) + 1);
+    return (struct reply){.result = KV_OK, .len = KV_PEER_OPENED_BYTES};
+}
+
+static struct reply read_piece(struct kv_daemon *d, struct kv_peer *peer,
+                               const struct kv_peer_request *r)
+{
+    struct reply reply = {.byte_count = r->len};
+    d->turn_bytes += r->len < KV_PEER_PIECE ? r->len : KV_PEER_PIECE; /* the flush writes them */
+    if (r->len < 1 || r->len > KV_PEER_PIECE || r->len >= rpc_ep_message_max(peer->ep))
+        return plain(KV_REFUSED);
+    reply.result = kv_blocks_bytes(d->blocks, &peer->holder, r->handle, r->at, r->len, d->now_ns,
+                                   &reply.bytes);
+    return reply.result == KV_OK ? reply : plain(reply.result);
+}
+
+static struct reply open_put(struct kv_daemon *d, struct kv_peer *peer,
+                             const struct kv_peer_request *r)
+{
+    uint64_t ticket;
+    enum kv_result result = kv_blocks_put_start(d->blocks, &peer->holder, kv_desk_keys(d),
+                                                r->tenant, r->len, d->now_ns, &ticket);
+    if (result != KV_OK)
+        return plain(result);
+    wire_store64(kv_desk_answer(d) + 1, ticket);
+    return (struct reply){.result = KV_OK, .len = KV_PEER_TICKET_BYTES};
+}
+
+static struct reply exists(struct kv_daemon *d, uint32_t count)
+{
+    const struct kv_block_key *keys = kv_desk_keys(d);
+    uint8_t *answer = kv_desk_answer(d) + 1;
+    for (uint32_t i = 0; i < count; i++)
+        answer[i] = kv_blocks_exists(d->blocks, &keys[i]);
+    return (struct reply){.result = KV_OK, .len = count};
+}
+
+/* What is spoilt goes, and comes from the other owner. */
+static enum kv_result verify(struct kv_daemon *d, struct kv_peer *peer)
+{
+    struct kv_block_lease lease;
+    struct kv_block_holder *holder = &peer->holder;
+    enum kv_result result = kv_blocks_get(d->blocks, holder, kv_desk_keys(d), d->now_ns, &lease);
+    if (result == KV_OK)
+        result = kv_blocks_verify(d->blocks, holder, lease.handle, d->now_ns);
+    if (result == KV_OK)
+        return kv_blocks_release(d->blocks, holder, lease.handle, d->now_ns);
+    kv_errand_mend(d, kv_desk_keys(d));
+    return result;
+}
+
+static struct reply execute(struct kv_daemon *d, struct kv_peer *peer,
+                            const struct kv_peer_request *r)
+{
+    struct kv_blocks *b = d->blocks;
+    struct kv_block_holder *holder = &peer->holder;
+    const struct kv_block_key *keys = kv_desk_keys(d);
+    enum kv_result result;
+    switch (r->method) {
+    case KV_PEER_OPEN_GET:
+        return open_get(d, peer, r);
+    case KV_PEER_READ:
+        return read_piece(d, peer, r);
+    case KV_PEER_OPEN_PUT:
+        return open_put(d, peer, r);
+    case KV_PEER_WRITE:
+        d->turn_bytes += r->byte_count;
+        return plain(
+            kv_blocks_put_write(b, holder, r->handle, r->at, r->bytes, r->byte_count, d->now_ns));
+    case KV_PEER_COMMIT:
+        result = kv_blocks_put_commit_as(b, holder, r->handle, r->checksum, d->now_ns);
+        return plain(result == KV_MISS ? KV_REFUSED : result);
+    case KV_PEER_DELETE:
+        return plain(kv_blocks_delete(b, keys));
+    case KV_PEER_PIN:
+        return plain(kv_blocks_pin(b, keys, r->flag));
+    case KV_PEER_EXISTS:
+        return exists(d, r->key_count);
+    case KV_PEER_CLOSE:
+        return plain(kv_blocks_release(b, holder, r->handle, d->now_ns));
+    case KV_PEER_SPOILT:
+        return plain(verify(d, peer));
+    case KV_PEER_MEND:
+        if (!kv_blocks_has_evicted(b))
+            kv_errand_mend(d, keys);
+        return plain(KV_OK);
+    case KV_PEER_ABORT:
+        return plain(kv_blocks_put_abort(b, holder, r->handle, d->now_ns));
+    case KV_PEER_METHOD_END:
+        break;
+    }
+    return plain(KV_REFUSED);
+}
+
+/* The lease keeps the bytes as they are for seconds; what changes after that the asker finds by the
+ * checksum. */
+static void let_sent(void *user)
+{
+    (void)user;
+}
+
+static void send_bytes(struct kv_peer *peer, struct rpc_msg *msg, const struct reply *reply)
+{
+    static const uint8_t ok = KV_OK;
+    struct iovec iov[2] = {{(void *)(uintptr_t)&ok, sizeof(ok)},
+                           {(void *)(uintptr_t)reply->bytes, reply->byte_count}};
+    struct rpc_send send = {.iov = iov, .iov_count = 2, .sent = let_sent};
+    (void)rpc_reply(peer->ep, msg, 0, &send); /* an ended connection is found by its poll */
+}
+
+static void send_head(struct kv_daemon *d, struct kv_peer *peer, struct rpc_msg *msg,
+                      const struct reply *reply)
+{
+    uint8_t small[1 + KV_PEER_EPOCH_BYTES];
+    uint8_t *head = reply->len ? kv_desk_answer(d) : small;
+    uint32_t len = reply->len;
+    head[0] = reply->stale_view ? KV_PEER_STALE_VIEW : (uint8_t)reply->result;
+    if (reply->stale_view) {
+        wire_store64(head + 1, d->view.epoch);
+        len = KV_PEER_EPOCH_BYTES;
+    }
+    struct iovec iov = {head, 1 + len};
+    struct rpc_send send = {.iov = &iov, .iov_count = 1};
+    (void)rpc_reply(peer->ep, msg, 0, &send);
+}
+
+void kv_peer_serve_block(struct kv_daemon *d, struct kv_peer *peer, struct rpc_msg *msg)
+{
+    struct kv_peer_request r;
+    struct reply reply = plain(KV_REFUSED);
+    if (d->blocks &&
+        kv_peer_request_decode(msg->method, msg->data, msg->len, &r, kv_desk_keys(d)) == 0) {
+        reply.stale_view = !owns_all(d, r.key_count);
+        if (!reply.stale_view)
+            reply = execute(d, peer, &r);
+    }
+    if (msg->kind != RPC_CALL)
+        return;
+    if (reply.bytes)
+        send_bytes(peer, msg, &reply);
+    else
+        send_head(d, peer, msg, &reply);
+}

@@ -1,0 +1,572 @@
+/* peers.c - other ranks: joining, asking them, serving what they ask, noticing that they are gone.
+ */
+#include "kv/daemon/errand.h"
+
+#include "base/log.h"
+#include "kv/common/message.h"
+#include "wire/le.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+enum {
+    QUIET_POLLS = 32,     /* fruitless polls after which an endpoint is polled less often */
+    QUIET_EVERY = 16,     /* then in one turn of so many: a system call costs ten empty turns */
+    FAILURES_COUNTED = 6, /* doublings of the pause between two dials */
+    JOIN_STREAM = 0
+};
+
+static const uint64_t dial_pause_ns = 20 * HW_MS; /* doubled with each failure, up to 1.28 s */
+static const uint64_t join_timeout_ns = 5 * HW_SEC;
+
+static bool is_live(const struct rpc_ep *ep)
+{
+    int status = rpc_ep_status(ep);
+    return status == 0 || status == -EINPROGRESS;
+}
+
+/* For logs. */
+static const char *name_of(const struct kv_peer *peer)
+{
+    const struct kv_member *m = kv_view_find(&peer->daemon->view, peer->id);
+    return m ? m->name : "a former member";
+}
+
+/* ---- asking ---- */
+
+static void queue_add(struct kv_peer *peer, struct kv_pending *p)
+{
+    p->state = PENDING_QUEUED;
+    p->peer = peer;
+    p->next = NULL;
+    p->prev = peer->queue_last;
+    *(peer->queue_last ? &peer->queue_last->next : &peer->queue) = p;
+    peer->queue_last = p;
+}
+
+static void queue_unlink(struct kv_peer *peer, struct kv_pending *p)
+{
+    *(p->prev ? &p->prev->next : &peer->queue) = p->next;
+    *(p->next ? &p->next->prev : &peer->queue_last) = p->prev;
+}
+
+static void queue_remove(struct kv_peer *peer, struct kv_pending *p)
+{
+    assert(p->state == PENDING_QUEUED);
+    queue_unlink(peer, p);
+    p->state = PENDING_IDLE;
+}
+
+static void in_flight_changed(struct kv_daemon *d, struct kv_peer *peer, int by, uint64_t now)
+{
+    kv_daemon_note_in_flight(d, now);
+    peer->in_flight += (uint32_t)by;
+    d->in_flight += (uint32_t)by;
+}
+
+void kv_peer_in_flight(struct kv_peer *peer, int by)
+{
+    in_flight_changed(peer->daemon, peer, by, peer->daemon->now_ns);
+}
+
+enum kv_result kv_peer_status_result(const struct kv_peer *peer, int status)
+{
+    return kv_result_of_status(status, peer->up && is_live(peer->ep));
+}
+
+static void on_answer(void *user, int status, const struct rpc_msg *reply)
+{
+    struct kv_pending *p = user;
+    struct kv_peer *peer = p->peer;
+    struct kv_daemon *d = peer->daemon;
+    assert(p->state == PENDING_CALLED);
+    uint64_t now = d->measuring ? kv_daemon_now(d) : d->now_ns;
+    in_flight_changed(d, peer, -1, now);
+    p->state = PENDING_IDLE;
+    if (!p->busy)
+        return; /* the client is gone: kv_peer_forget cancelled the call */
+    struct kv_remote_answer answer = {.result = KV_REFUSED};
+    if (status)
+        answer.result = kv_peer_status_result(peer, status);
+    else if (kv_remote_answer_decode(reply->data, reply->len, &answer))
+        answer.result = KV_REFUSED;
+    else if (d->measuring)
+        hw_hist_record(&d->config.probe->rtt, now - p->asked_ns);
+    hw_counter_bump(&d->stats.responses, 1);
+    kv_seat_answer(p, answer.result, answer.value, answer.value_len);
+}
+
+/* 0, or why it was not sent: -ENOBUFS and -EAGAIN pass. */
+static int call(struct kv_daemon *d, struct kv_peer *peer, struct kv_pending *p)
+{
+    uint8_t key[KV_KEY_BYTES];
+    kv_key_encode(p->key, key);
+    const uint8_t *value =
+        p->value_len <= KV_REQUEST_INLINE ? p->value : kv_region_slot(&p->seat->region, p->slot);
+    struct iovec iov[2] = {{key, sizeof(key)}, {(void *)(uintptr_t)value, p->value_len}};
+    struct rpc_send send = {.method = p->op,
+                            .iov = iov,
+                            .iov_count = p->value_len ? 2 : 1,
+                            .timeout_ns = p->deadline_ns - d->now_ns};
+    uint64_t now = d->measuring ? kv_daemon_now(d) : d->now_ns;
+    p->state = PENDING_CALLED;
+    p->peer = peer;
+    p->asked_ns = now;
+    in_flight_changed(d, peer, 1, now);
+    int rc = rpc_call(peer->ep, &send, on_answer, p, &p->call_id);
+    if (rc) {
+        in_flight_changed(d, peer, -1, now);
+        p->state = PENDING_IDLE;
+    }
+    return rc;
+}
+
+void kv_peer_ask(struct kv_daemon *d, uint32_t rank, struct kv_pending *p)
+{
+    struct kv_peer *peer = &d->peers[rank];
+    if (!peer->up) {
+        kv_seat_answer(p, KV_PEER_LOST, NULL, 0);
+        return;
+    }
+    int rc = peer->queue ? -EAGAIN : call(d, peer, p); /* those before it go first */
+    if (rc == -ENOBUFS || rc == -EAGAIN) {
+        hw_counter_bump(&d->stats.ring_full, 1);
+        queue_add(peer, p);
+    } else if (rc) {
+        /* The connection has ended; only its poll tells, and then takes the peer down. */
+        kv_seat_answer(p, rc == -EMSGSIZE ? KV_TOO_LARGE : KV_PEER_LOST, NULL, 0);
+    }
+}
+
+void kv_peer_forget(struct kv_pending *p)
+{
+    p->busy = false;
+    if (p->state == PENDING_QUEUED)
+        queue_remove(p->peer, p);
+    else if (p->state == PENDING_CALLED)
+        (void)rpc_cancel(p->peer->ep, p->call_id); /* runs on_answer, which sees that it is idle */
+    assert(p->state == PENDING_IDLE);
+}
+
+/* Sends what waited for room; what has waited past its deadline ends. */
+static void advance_queue(struct kv_daemon *d, struct kv_peer *peer)
+{
+    bool room = true;
+    for (struct kv_pending *p = peer->queue, *next; p; p = next) {
+        next = p->next;
+        if (d->now_ns >= p->deadline_ns) {
+            queue_remove(peer, p);
+            kv_seat_answer(p, KV_TIMEOUT, NULL, 0);
+        } else if (room && call(d, peer, p) == 0) {
+            queue_unlink(peer, p);
+        } else {
+            p->state = PENDING_QUEUED; /* those behind it wait, too */
+            room = false;
+        }
+    }
+}
+
+/* ---- coming and going ---- */
+
+static void set_up(struct kv_daemon *d, struct kv_peer *peer, bool up)
+{
+    if (peer->up == up)
+        return;
+    peer->up = up;
+    peer->session += up;
+    d->peers_up += up ? 1 : (uint32_t)-1;
+    kv_seats_publish(d);
+}
+
+void kv_peer_down(struct kv_daemon *d, struct kv_peer *peer)
+{
+    struct rpc_ep *ep = peer->ep;
+    if (!ep)
+        return;
+    if (peer->up) {
+        hw_info(HW_CAT_KV, "%s is lost: %s", name_of(peer), rpc_ep_reason(ep));
+        hw_counter_bump(&d->stats.peers_lost, 1);
+    }
+    set_up(d, peer, false);
+    rpc_ep_destroy(ep); /* ends its calls: their clients get PEER_LOST */
+    assert(peer->in_flight == 0 && peer->pieces == 0);
+    if (d->blocks)
+        kv_blocks_leave(d->blocks, &peer->holder);
+    while (peer->queue) {
+        struct kv_pending *p = peer->queue;
+        queue_remove(peer, p);
+        kv_seat_answer(p, KV_PEER_LOST, NULL, 0);
+    }
+    peer->ep = NULL;
+    peer->joining = peer->blocked = false;
+    uint32_t doublings = peer->failures < FAILURES_COUNTED ? peer->failures : FAILURES_COUNTED;
+    peer->failures++;
+    peer->dial_at_ns = d->now_ns + (dial_pause_ns << doublings);
+}
+
+static void on_joined(void *user, int status, const struct rpc_msg *reply)
+{
+    struct kv_peer *peer = user;
+    peer->joining = false;
+    if (status == 0 && reply->len == KV_JOINED_BYTES) {
+        peer->failures = 0;
+        set_up(peer->daemon, peer, true);
+    } else if (is_live(peer->ep)) {
+        if (status == -ENOENT) /* with members: its view is older, or we have left it */
+            hw_debug(HW_CAT_KV, "%s does not know us yet", name_of(peer));
+        else
+            hw_warn(HW_CAT_KV,
+                    "%s does not let us join: %s; do all daemons have the same --peers, "
+                    "--daemons and --copies?",
+                    name_of(peer), strerror(-status));
+        rpc_ep_shutdown(peer->ep, status == -ENOENT ? 0 : -EPROTO, "cannot join");
+    }
+}
+
+static int send_join(struct kv_daemon *d, struct kv_peer *peer)
+{
+    uint8_t body[KV_JOIN_BYTES];
+    kv_join_encode(&(struct kv_join){.ranks = d->config.ranks,
+                                     .daemons = d->config.daemons,
+                                     .rank = d->config.rank,
+                                     .index = d->config.index,
+                                     .incarnation = d->incarnation,
+                                     .member = d->config.member,
+                                     .copies = d->config.copies},
+                   body);
+    struct iovec iov = {body, sizeof(body)};
+    struct rpc_send send = {.method = KV_METHOD_JOIN,
+                            .stream = JOIN_STREAM,
+                            .iov = &iov,
+                            .iov_count = 1,
+                            .timeout_ns = join_timeout_ns};
+    peer->joining = true;
+    int rc = rpc_call(peer->ep, &send, on_joined, peer, NULL);
+    if (rc)
+        peer->joining = false;
+    return rc;
+}
+
+static bool adopt_stranger(struct kv_daemon *d, struct rpc_ep *ep)
+{
+    for (int i = 0; i < KV_STRANGERS_MAX; i++) {
+        if (!d->strangers[i]) {
+            d->strangers[i] = ep;
+            d->stranger_count++;
+            return true;
+        }
+    }
+    return false;
+}
+
+void kv_daemon_adopt(struct kv_daemon *d, struct rpc_ep *ep, int rank)
+{
+    if (rank < 0) {
+        if (!adopt_stranger(d, ep)) {
+            hw_warn(HW_CAT_KV, "%s: turned away: too many callers at once", rpc_ep_peer(ep));
+            rpc_ep_destroy(ep);
+        }
+        return;
+    }
+    struct kv_peer *peer = &d->peers[rank];
+    assert(peer->dialling && !peer->ep);
+    peer->dialling = false;
+    if (!peer->id) { /* it left while we dialled */
+        rpc_ep_destroy(ep);
+        kv_slots_place(d);
+        return;
+    }
+    peer->ep = ep;
+    peer->quiet = 0;
+    if (send_join(d, peer))
+        rpc_ep_shutdown(ep, -EPROTO, "cannot join"); /* the next poll clears it away */
+}
+
+int kv_daemon_dial_next(struct kv_daemon *d)
+{
+    for (uint32_t i = 0; i < d->slots; i++) {
+        struct kv_peer *peer = &d->peers[i];
+        if (peer->we_dial && !peer->ep && !peer->dialling && d->now_ns >= peer->dial_at_ns) {
+            peer->dialling = true;
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+void kv_daemon_dial_failed(struct kv_daemon *d, int rank)
+{
+    struct kv_peer *peer = &d->peers[rank];
+    assert(peer->dialling);
+    uint32_t doublings = peer->failures < FAILURES_COUNTED ? peer->failures : FAILURES_COUNTED;
+    peer->dialling = false;
+    peer->failures++;
+    peer->dial_at_ns = d->now_ns + (dial_pause_ns << doublings);
+    if (!peer->id)
+        kv_slots_place(d);
+}
+
+bool kv_daemon_peer_up(const struct kv_daemon *d, uint32_t rank)
+{
+    return d->peers[rank].up;
+}
+
+uint32_t kv_daemon_local_peers(const struct kv_daemon *d)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < d->slots; i++)
+        n += d->peers[i].up && rpc_ep_transport(d->peers[i].ep)->local;
+    return n;
+}
+
+/* ---- serving ---- */
+
+/* Who it is; -ENOENT: a member that is not in our view (yet); else with a sentence in why. */
+static int judge_join(struct kv_daemon *d, const struct rpc_msg *msg, struct kv_peer **out,
+                      char why[RPC_WHY_CHARS])
+{
+    struct kv_join join;
+    int rc = kv_join_decode(msg->data, msg->len, &join);
+    snprintf(why, RPC_WHY_CHARS, "%s", strerror(rc ? -rc : EINVAL));
+    if (rc)
+        return rc;
+    if (join.copies != d->config.copies) { /* or they would disagree about who owns a block */
+        snprintf(why, RPC_WHY_CHARS, "it has --copies %u, this daemon %u: give all the same",
+                 join.copies, d->config.copies);
+        return -EINVAL;
+    }
+    bool members = d->config.member != 0;
+    if (join.ranks != d->config.ranks || join.daemons != d->config.daemons ||
+        join.index != d->config.index || members != (join.member != 0))
+        return -EINVAL;
+    struct kv_peer *peer = members ? kv_peer_of(d, join.member) : &d->peers[join.rank];
+    if (!peer)
+        return -ENOENT;
+    if (peer->we_dial || (!members && join.rank == d->config.rank))
+        return -EINVAL;
+    *out = peer;
+    return 0;
+}
+
+/* A stranger says who it is.  It may be a rank whose last connection we still hold: the old one
+ * goes. */
+static void on_join(struct kv_daemon *d, struct rpc_ep **place, struct rpc_msg *msg)
+{
+    struct rpc_ep *ep = *place;
+    struct kv_peer *peer = NULL;
+    char why[RPC_WHY_CHARS];
+    int rc = judge_join(d, msg, &peer, why);
+    uint8_t body[KV_JOINED_BYTES];
+    wire_store64(body, d->incarnation);
+    struct iovec iov = {body, sizeof(body)};
+    struct rpc_send send = {.iov = &iov, .iov_count = 1};
+    (void)rpc_reply(ep, msg, rc, rc ? NULL : &send);
+    rpc_release(ep, msg);
+    if (rc) {
+        if (rc != -ENOENT)
+            hw_warn(HW_CAT_KV, "%s: cannot join: %s", rpc_ep_peer(ep), why);
+        return;
+    }
+    kv_peer_down(d, peer);
+    *place = NULL;
+    d->stranger_count--;
+    peer->ep = ep;
+    peer->quiet = 0;
+    peer->failures = 0;
+    set_up(d, peer, true);
+}
+
+static void answer_call(struct rpc_ep *ep, struct rpc_msg *msg, const struct kv_outcome *o)
+{
+    uint8_t result = (uint8_t)o->result;
+    struct iovec iov[2] = {{&result, 1}, {(void *)(uintptr_t)o->value, o->len}};
+    struct rpc_send send = {.iov = iov, .iov_count = o->len ? 2 : 1};
+    (void)rpc_reply(ep, msg, 0, &send); /* an ended connection is found by its poll */
+}
+
+static void on_request(struct kv_daemon *d, struct kv_peer *peer, struct rpc_msg *msg)
+{
+    struct rpc_ep *ep = peer->ep;
+    struct kv_remote_request r;
+    struct kv_outcome o = {.result = KV_REFUSED};
+    if (msg->method >= KV_PEER_OPEN_GET && msg->method < KV_PEER_METHOD_END) {
+        kv_peer_serve_block(d, peer, msg);
+        hw_counter_bump(&d->stats.block_served, 1);
+    } else if (msg->kind == RPC_CALL) {
+        if (kv_remote_request_decode(msg->method, msg->data, msg->len, &r) == 0) {
+            struct kv_place place = kv_place_of(r.key, d->config.ranks, d->config.daemons);
+            if (place.rank == d->config.rank && place.daemon == d->config.index)
+                o = kv_daemon_execute(d, r.op, r.key, r.value, r.value_len);
+        }
+        answer_call(ep, msg, &o);
+        hw_counter_bump(&d->stats.incoming, 1);
+    }
+    rpc_release(ep, msg);
+}
+
+static uint32_t serve_strangers(struct kv_daemon *d)
+{
+    uint32_t events = 0;
+    for (int i = 0; i < KV_STRANGERS_MAX; i++) {
+        struct rpc_msg *msg;
+        while (d->strangers[i] && (msg = rpc_recv(d->strangers[i])) != NULL) {
+            events++;
+            if (msg->kind == RPC_CALL && msg->method == KV_METHOD_JOIN) {
+                on_join(d, &d->strangers[i], msg);
+            } else {
+                struct kv_outcome o = {.result = KV_REFUSED};
+                if (msg->kind == RPC_CALL)
+                    answer_call(d->strangers[i], msg, &o);
+                rpc_release(d->strangers[i], msg);
+            }
+        }
+    }
+    return events;
+}
+
+uint32_t kv_peers_serve(struct kv_daemon *d)
+{
+    uint32_t events = d->stranger_count ? serve_strangers(d) : 0;
+    for (uint32_t i = 0; i < d->slots; i++) {
+        struct kv_peer *peer = &d->peers[i];
+        struct rpc_msg *msg;
+        while (peer->up && d->turn_bytes < KV_TURN_BYTES && (msg = rpc_recv(peer->ep)) != NULL) {
+            on_request(d, peer, msg);
+            events++;
+        }
+    }
+    d->more_to_serve = d->turn_bytes >= KV_TURN_BYTES;
+    return events;
+}
+
+/* ---- polling and flushing ---- */
+
+static uint32_t poll_strangers(struct kv_daemon *d)
+{
+    uint32_t events = 0;
+    for (int i = 0; i < KV_STRANGERS_MAX; i++) {
+        if (!d->strangers[i])
+            continue;
+        int n = rpc_poll(d->strangers[i]);
+        if (n < 0 && n != -EINPROGRESS) {
+            rpc_ep_destroy(d->strangers[i]);
+            d->strangers[i] = NULL;
+            d->stranger_count--;
+        } else if (n > 0) {
+            events += (uint32_t)n;
+        }
+    }
+    return events;
+}
+
+static bool may_skip(const struct kv_daemon *d, const struct kv_peer *peer)
+{
+    return peer->quiet >= QUIET_POLLS && peer->in_flight == 0 && !peer->queue && !d->config.plain &&
+           hw_counter_load(&d->stats.loops) % QUIET_EVERY != 0;
+}
+
+static uint32_t poll_peer(struct kv_daemon *d, struct kv_peer *peer)
+{
+    int n = rpc_poll(peer->ep);
+    if (n < 0 && n != -EINPROGRESS) {
+        kv_peer_down(d, peer);
+        return 1;
+    }
+    peer->quiet = n > 0 ? 0 : peer->quiet + 1;
+    if (UNLIKELY(peer->queue != NULL))
+        advance_queue(d, peer);
+    return n > 0 ? (uint32_t)n : 0;
+}
+
+uint32_t kv_peers_poll(struct kv_daemon *d)
+{
+    uint32_t events = d->stranger_count ? poll_strangers(d) : 0;
+    for (uint32_t i = 0; i < d->slots; i++) {
+        struct kv_peer *peer = &d->peers[i];
+        if (peer->ep && !may_skip(d, peer))
+            events += poll_peer(d, peer);
+    }
+    return events;
+}
+
+static uint32_t flush_one(struct kv_daemon *d, struct rpc_ep *ep)
+{
+    if (!rpc_pending(ep))
+        return 0;
+    hw_counter_bump(&d->stats.flushes, 1);
+    (void)rpc_flush(ep); /* a failure shows in the next poll */
+    return 1;
+}
+
+uint32_t kv_peers_flush(struct kv_daemon *d)
+{
+    uint32_t n = 0;
+    for (int i = 0; i < KV_STRANGERS_MAX && d->stranger_count > 0; i++)
+        n += d->strangers[i] ? flush_one(d, d->strangers[i]) : 0;
+    for (uint32_t i = 0; i < d->slots; i++)
+        n += d->peers[i].ep ? flush_one(d, d->peers[i].ep) : 0;
+    return n;
+}
+
+/* ---- sleeping ---- */
+
+static bool arm_one(struct kv_daemon *d, struct rpc_ep *ep, bool *blocked)
+{
+    struct rpc_transport *t = rpc_ep_transport(ep);
+    bool now_blocked = rpc_send_blocked(ep);
+    if (blocked && *blocked != now_blocked && d->config.blocked) {
+        *blocked = now_blocked;
+        d->config.blocked(d->config.user, ep, now_blocked);
+    }
+    unsigned events = RPC_WAIT_RECV | (now_blocked ? RPC_WAIT_SEND : 0);
+    return t->ops->arm && t->ops->arm(t, events) != 0;
+}
+
+bool kv_peers_arm(struct kv_daemon *d)
+{
+    bool ready = false;
+    for (int i = 0; i < KV_STRANGERS_MAX; i++)
+        if (d->strangers[i])
+            ready |= arm_one(d, d->strangers[i], NULL);
+    for (uint32_t i = 0; i < d->slots; i++) {
+        struct kv_peer *peer = &d->peers[i];
+        if (!peer->ep)
+            continue;
+        peer->quiet = 0; /* what ends the sleep is looked at in the first turn after it */
+        ready |= arm_one(d, peer->ep, &peer->blocked);
+    }
+    return ready;
+}
+
+uint64_t kv_peers_next_tick(const struct kv_daemon *d)
+{
+    uint64_t next = HW_NEVER;
+    for (int i = 0; i < KV_STRANGERS_MAX; i++) {
+        uint64_t tick = d->strangers[i] ? rpc_next_tick(d->strangers[i]) : HW_NEVER;
+        next = tick < next ? tick : next;
+    }
+    for (uint32_t i = 0; i < d->slots; i++) {
+        const struct kv_peer *peer = &d->peers[i];
+        uint64_t tick = peer->ep                           ? rpc_next_tick(peer->ep)
+                        : peer->we_dial && !peer->dialling ? peer->dial_at_ns
+                                                           : HW_NEVER;
+        if (peer->queue)
+            tick = d->now_ns + HW_MS; /* deadlines of what waits for room, to the millisecond */
+        next = tick < next ? tick : next;
+    }
+    return next;
+}
+
+void kv_peers_fini(struct kv_daemon *d)
+{
+    for (int i = 0; i < KV_STRANGERS_MAX; i++)
+        rpc_ep_destroy(d->strangers[i]);
+    for (uint32_t i = 0; i < d->slots; i++) {
+        struct kv_peer *peer = &d->peers[i];
+        if (!peer->ep)
+            continue;
+        rpc_ep_shutdown(peer->ep, 0, "the daemon stops");
+        rpc_ep_destroy(peer->ep);
+    }
+}

@@ -1,0 +1,143 @@
+/* slots.c - the members of the view as peers, and whose a block is. */
+#include "kv/daemon/daemon_impl.h"
+
+#include "base/log.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- slots ---- */
+
+static void slot_clear(struct kv_daemon *d, uint32_t slot)
+{
+    d->peers[slot] = (struct kv_peer){.daemon = d,
+                                      .slot = slot,
+                                      .session = d->peers[slot].session,
+                                      .holder = KV_BLOCK_HOLDER_INIT};
+}
+
+int kv_daemon_slot_of(const struct kv_daemon *d, uint64_t member)
+{
+    for (uint32_t i = 0; i < d->slots; i++)
+        if (d->peers[i].id == member && member != d->self)
+            return (int)i;
+    return -1;
+}
+
+struct kv_peer *kv_peer_of(struct kv_daemon *d, uint64_t member)
+{
+    int slot = kv_daemon_slot_of(d, member);
+    return slot < 0 ? NULL : &d->peers[slot];
+}
+
+/* One that nobody has and nobody is dialling; slot 0 stays ours.  NULL: none. */
+static struct kv_peer *spare_slot(struct kv_daemon *d)
+{
+    for (uint32_t i = 1; i < KV_MEMBERS_MAX; i++) {
+        struct kv_peer *peer = &d->peers[i];
+        if (i >= d->slots || (!peer->id && !peer->dialling)) {
+            d->slots = i >= d->slots ? i + 1 : d->slots;
+            slot_clear(d, i);
+            return peer;
+        }
+    }
+    return NULL;
+}
+
+void kv_slots_place(struct kv_daemon *d)
+{
+    for (uint32_t i = 0; i < d->view.count; i++) {
+        const struct kv_member *m = &d->view.members[i];
+        struct kv_peer *peer = kv_peer_of(d, m->id);
+        if (!peer && m->id != d->self && d->config.member && (peer = spare_slot(d)) != NULL) {
+            peer->id = m->id;
+            peer->we_dial = d->self > m->id;
+            peer->dial_at_ns = d->now_ns;
+            snprintf(peer->address, sizeof(peer->address), "%s", m->address);
+        }
+        d->slot_of[i] = peer ? peer->slot : KV_SLOT_NONE;
+    }
+}
+
+/* ---- views ---- */
+
+static void view_changed(struct kv_daemon *d)
+{
+    d->alone = d->view.count == 1 && d->view.members[0].id == d->self;
+    atomic_store_explicit(&d->stats.view_epoch, d->view.epoch, memory_order_relaxed);
+    atomic_store_explicit(&d->stats.view_members, d->view.count, memory_order_relaxed);
+}
+
+void kv_slots_init(struct kv_daemon *d)
+{
+    char name[KV_MEMBER_NAME_CHARS];
+    d->slots = d->config.ranks;
+    for (uint32_t i = 0; i < d->slots; i++)
+        slot_clear(d, i);
+    if (d->config.member) { /* alone until somebody says otherwise */
+        d->self = d->config.member;
+        d->view = (struct kv_view){.count = 1, .members = {{.id = d->self}}};
+        d->slot_of[0] = KV_SLOT_NONE;
+        view_changed(d);
+        return;
+    }
+    kv_rank_name(d->config.rank, name);
+    d->self = kv_member_id(name);
+    for (uint32_t i = 0; i < d->slots; i++) {
+        kv_rank_name(i, name);
+        d->peers[i].id = kv_member_id(name);
+        d->peers[i].we_dial = i < d->config.rank;
+    }
+    kv_view_of_ranks(d->config.ranks, &d->view);
+    kv_slots_place(d);
+    view_changed(d);
+}
+
+static void slot_leave(struct kv_daemon *d, struct kv_peer *peer)
+{
+    peer->id = 0;
+    peer->we_dial = false;
+    if (peer->ep)
+        rpc_ep_shutdown(peer->ep, 0, "not in the view");
+    kv_peer_down(d, peer);
+}
+
+void kv_daemon_set_view(struct kv_daemon *d, const struct kv_view *view)
+{
+    assert(d->config.member);
+    d->view = *view; /* first: what is lost by it sees why */
+    for (uint32_t i = 1; i < d->slots; i++) {
+        struct kv_peer *peer = &d->peers[i];
+        const struct kv_member *m = peer->id ? kv_view_find(view, peer->id) : NULL;
+        if (peer->id && (!m || strcmp(m->address, peer->address) != 0))
+            slot_leave(d, peer);
+    }
+    kv_slots_place(d);
+    view_changed(d);
+    hw_info(HW_CAT_KV, "view %llu: %u members", (unsigned long long)view->epoch, view->count);
+}
+
+const struct kv_view *kv_daemon_view(const struct kv_daemon *d)
+{
+    return &d->view;
+}
+
+const char *kv_daemon_slot_address(const struct kv_daemon *d, int slot)
+{
+    return d->peers[slot].address;
+}
+
+/* ---- whose a block is ---- */
+
+enum kv_share kv_share_of(const struct kv_daemon *d, const struct kv_block_key *key)
+{
+    uint32_t owners[KV_COPIES_MAX];
+    if (d->alone)
+        return KV_SHARE_SOLE;
+    uint32_t count = kv_view_owners(&d->view, kv_block_hash(key), d->config.copies, owners);
+    for (uint32_t i = 0; i < count; i++)
+        if (d->view.members[owners[i]].id == d->self)
+            return count == 1 ? KV_SHARE_SOLE : KV_SHARE_COPY;
+    return KV_SHARE_NONE;
+}

@@ -1,0 +1,99 @@
+/* kv/daemon/stats.h - what a daemon counts always, and what it times while somebody measures.
+ *
+ * Threads: counters are written by the daemon's thread and read by any (relaxed).  A probe's
+ * figures belong to the daemon's thread while `measuring` says so; see kv_probe_want. */
+#ifndef HAWSER_KV_DAEMON_STATS_H
+#define HAWSER_KV_DAEMON_STATS_H
+
+#include "base/counter.h"
+#include "base/hist.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* X(field, name, unit, kind, help) */
+#define KV_STATS_LIST(X)                                                                           \
+    X(loops, "kv_loops", "", HW_COUNTER, "turns of the daemon's loop")                             \
+    X(useful_loops, "kv_useful_loops", "", HW_COUNTER, "turns that found something to do")         \
+    X(requests, "kv_requests", "", HW_COUNTER, "requests of local clients")                        \
+    X(local, "kv_local", "", HW_COUNTER, "of these, for keys of this daemon")                      \
+    X(remote, "kv_remote", "", HW_COUNTER, "of these, sent to another rank")                       \
+    X(responses, "kv_responses", "", HW_COUNTER, "answers of other ranks")                         \
+    X(incoming, "kv_incoming", "", HW_COUNTER, "requests of other ranks")                          \
+    X(flushes, "kv_flushes", "", HW_COUNTER, "flushes that had something to write")                \
+    X(ring_full, "kv_ring_full", "", HW_COUNTER, "requests that had to wait for room to send")     \
+    X(wakeups, "kv_wakeups", "", HW_COUNTER, "sleeping clients woken")                             \
+    X(sleeps, "kv_sleeps", "", HW_COUNTER, "times that the daemon slept")                          \
+    X(attached, "kv_attached", "", HW_COUNTER, "clients attached since the start")                 \
+    X(broken, "kv_broken", "", HW_COUNTER, "clients that broke the rules of their region")         \
+    X(peers_lost, "kv_peers_lost", "", HW_COUNTER, "connections to other ranks that ended")        \
+    X(ok, "kv_result_ok", "", HW_COUNTER, "answers to clients: OK")                                \
+    X(miss, "kv_result_miss", "", HW_COUNTER, "answers to clients: MISS")                          \
+    X(full, "kv_result_full", "", HW_COUNTER, "answers to clients: FULL")                          \
+    X(too_large, "kv_result_too_large", "", HW_COUNTER, "answers to clients: TOO_LARGE")           \
+    X(peer_lost, "kv_result_peer_lost", "", HW_COUNTER, "answers to clients: PEER_LOST")           \
+    X(timeout, "kv_result_timeout", "", HW_COUNTER, "answers to clients: TIMEOUT")                 \
+    X(refused, "kv_result_refused", "", HW_COUNTER, "answers to clients: REFUSED")                 \
+    X(expired, "kv_result_expired", "", HW_COUNTER, "answers to clients: EXPIRED")                 \
+    X(stale, "kv_result_stale", "", HW_COUNTER, "answers to clients: STALE")                       \
+    X(exists, "kv_result_exists", "", HW_COUNTER, "answers to clients: EXISTS")                    \
+    X(block_hits, "kv_block_hits", "", HW_COUNTER, "blocks looked for and found")                  \
+    X(block_misses, "kv_block_misses", "", HW_COUNTER, "blocks looked for and not found")          \
+    X(block_evicted, "kv_block_evicted", "", HW_COUNTER, "blocks that had to go")                  \
+    X(block_corrupt, "kv_block_corrupt", "", HW_COUNTER, "blocks unlike their checksum: dropped")  \
+    X(block_mended, "kv_block_mended", "", HW_COUNTER, "copies put right from the other owner's")  \
+    X(block_errands, "kv_block_remote", "", HW_COUNTER, "requests about blocks of other daemons")  \
+    X(block_stale_views, "kv_block_stale_views", "", HW_COUNTER, "of these, begun again")          \
+    X(block_served, "kv_block_served", "", HW_COUNTER, "messages of other daemons about blocks")   \
+    X(block_guests, "kv_block_guests", "", HW_GAUGE, "of the blocks, copies of others' blocks")    \
+    X(view_epoch, "kv_view_epoch", "", HW_GAUGE, "number of the view of the members")              \
+    X(view_members, "kv_view_members", "", HW_GAUGE, "members in it")                              \
+    X(blocks, "kv_blocks", "", HW_GAUGE, "blocks held")                                            \
+    X(block_bytes, "kv_block_bytes", "bytes", HW_GAUGE, "of these blocks")                         \
+    X(block_leases, "kv_block_leases", "", HW_GAUGE, "leases on blocks now")                       \
+    X(clients, "kv_clients", "", HW_GAUGE, "clients attached now")                                 \
+    X(peers_up, "kv_peers_up", "", HW_GAUGE, "other ranks reached now")                            \
+    X(in_flight, "kv_in_flight", "", HW_GAUGE, "requests at other ranks now")                      \
+    X(store_bytes, "kv_store_bytes", "bytes", HW_GAUGE, "values held")                             \
+    X(store_entries, "kv_store_entries", "", HW_GAUGE, "keys held")
+
+struct kv_stats {
+#define X(field, name, unit, kind, help) _Atomic uint64_t field;
+    KV_STATS_LIST(X)
+#undef X
+};
+
+extern const struct hw_counter_def kv_stats_defs[];
+enum { KV_STATS_COUNT = sizeof(struct kv_stats) / sizeof(_Atomic uint64_t) };
+
+enum kv_phase { KV_PHASE_POLL, KV_PHASE_INCOMING, KV_PHASE_SCAN, KV_PHASE_FLUSH, KV_PHASES };
+extern const char *const kv_phase_names[KV_PHASES];
+
+enum { KV_RTT_LINES = 4096 }; /* exact 1 us lines of the round-trip histogram */
+
+/* What benchkv reads.  Times of a loop are taken of one loop in `every`, since five looks at the
+ * clock take as long as an empty loop; round trips and requests in flight of all. */
+struct kv_probe {
+    _Atomic bool want; /* the measuring thread's; relaxed: nothing else rides on it */
+    _Atomic bool
+        measuring; /* the daemon's answer; release when it lets go, acquire by the reader */
+    uint32_t every;
+    struct hw_hist phase[KV_PHASES];
+    struct hw_hist loop;
+    struct hw_hist rtt;           /* from rpc_call to its callback, as the daemon sees it */
+    uint64_t useful_ns, empty_ns; /* of the loops that were timed */
+    uint64_t in_flight_ns;        /* requests in flight, integrated over time */
+    uint64_t since_ns, took_ns;   /* start; whole length once it has ended */
+    uint64_t in_flight_seen_ns;
+};
+
+/* 0 or -ENOMEM. */
+int kv_probe_init(struct kv_probe *probe, uint32_t every) MUST_CHECK;
+void kv_probe_fini(struct kv_probe *probe);
+/* Called by the measuring thread.  The figures may be read once kv_probe_idle says so; the daemon
+ * answers at its next turn.  Starting forgets the figures of the last time. */
+void kv_probe_want(struct kv_probe *probe, bool on);
+bool kv_probe_idle(const struct kv_probe *probe);
+
+#endif

@@ -1,0 +1,828 @@
+#include "kv/store/blocks.h"
+
+#include "kv/store/extents.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum {
+    NONE = UINT32_MAX,
+    GUESTS = KV_BLOCK_TENANTS_MAX,
+    DELETED_KEPT = 256, /* as many deletes as a copy that is on its way can be behind */
+    PUTS_DEFAULT = 256,
+    LEASES_DEFAULT = 4096,
+    HIGH = 98,
+    LOW = 96
+};
+
+enum entry_state {
+    ENTRY_FREE,
+    ENTRY_OPEN,  /* a put is in progress */
+    ENTRY_READY, /* in the index and, unless it is a guest, with the policy */
+    ENTRY_GONE   /* neither any more, but leased */
+};
+
+struct entry {
+    struct kv_block_key key;
+    uint8_t state;
+    bool pinned;
+    uint32_t len, extent, tenant, leases;
+    uint64_t offset, checksum, hash;
+    uint32_t chain;        /* the next in its bucket; free: the next free one */
+    uint32_t older, newer; /* of one tenant, by commit */
+};
+
+struct tenant {
+    uint64_t id, bytes;
+    uint32_t entries; /* 0: the place is free */
+    uint32_t oldest, newest;
+};
+
+/* A put in progress, at the place of its claim. */
+struct put {
+    uint64_t written, sum; /* bytes, and their checksum */
+};
+
+struct kv_blocks {
+    struct kv_blocks_config config;
+    uint8_t *arena;
+    struct kv_extents *extents;
+    struct kv_policy *policy;
+    struct kv_claims *open_puts, *leases;
+    struct entry *entries;
+    struct put *put_states;
+    uint32_t *buckets;
+    uint32_t bucket_mask, spare;
+    struct tenant tenants[KV_BLOCK_TENANTS_MAX + 1]; /* the last: all guests, without a limit */
+    uint64_t deleted[DELETED_KEPT]; /* hashes of keys that were deleted last, odd */
+    uint32_t deleted_next;
+    struct kv_blocks_stat stat; /* counts; the rest is filled in when asked for */
+};
+
+/* ---- the index ---- */
+
+static uint64_t hash_of(const struct kv_blocks *b, const struct kv_block_key *key)
+{
+    return XXH3_64bits_withSeed(key->bytes, key->len, b->config.secret);
+}
+
+static uint32_t find_hashed(const struct kv_blocks *b, const struct kv_block_key *key,
+                            uint64_t hash)
+{
+    uint32_t at = b->buckets[hash & b->bucket_mask];
+    while (at != NONE &&
+           (b->entries[at].hash != hash || !kv_block_key_equal(&b->entries[at].key, key)))
+        at = b->entries[at].chain;
+    return at;
+}
+
+static uint32_t find(const struct kv_blocks *b, const struct kv_block_key *key)
+{
+    if (key->len < 1 || key->len > KV_BLOCK_KEY_MAX)
+        return NONE;
+    return find_hashed(b, key, hash_of(b, key));
+}
+
+static void index_add(struct kv_blocks *b, uint32_t at)
+{
+    uint32_t *bucket = &b->buckets[b->entries[at].hash & b->bucket_mask];
+    b->entries[at].chain = *bucket;
+    *bucket = at;
+}
+
+static void index_remove(struct kv_blocks *b, uint32_t at)
+{
+    uint32_t *link = &b->buckets[b->entries[at].hash & b->bucket_mask];
+    while (*link != at)
+        link = &b->entries[*link].chain;
+    *link = b->entries[at].chain;
+}
+
+/* ---- tenants ---- */
+
+/* The tenant's place, or one for it; NONE when all are taken. */
+static uint32_t tenant_place(struct kv_blocks *b, uint64_t id)
+{
+    uint32_t free_place = NONE;
+    for (uint32_t i = 0; i < KV_BLOCK_TENANTS_MAX; i++) {
+        struct tenant *t = &b->tenants[i];
+        if (t->entries > 0 && t->id == id)
+            return i;
+        if (t->entries == 0 && free_place == NONE)
+            free_place = i;
+    }
+    if (free_place != NONE)
+        b->tenants[free_place] = (struct tenant){.id = id, .oldest = NONE, .newest = NONE};
+    return free_place;
+}
+
+static void tenant_list_add(struct kv_blocks *b, uint32_t at)
+{
+    struct entry *e = &b->entries[at];
+    struct tenant *t = &b->tenants[e->tenant];
+    e->newer = NONE;
+    e->older = t->newest;
+    *(t->newest == NONE ? &t->oldest : &b->entries[t->newest].newer) = at;
+    t->newest = at;
+}
+
+static void tenant_list_remove(struct kv_blocks *b, uint32_t at)
+{
+    struct entry *e = &b->entries[at];
+    struct tenant *t = &b->tenants[e->tenant];
+    *(e->older == NONE ? &t->oldest : &b->entries[e->older].newer) = e->newer;
+    *(e->newer == NONE ? &t->newest : &b->entries[e->newer].older) = e->older;
+}
+
+static bool is_guest(const struct entry *e)
+{
+    return e->tenant == GUESTS;
+}
+
+/* ---- the end of a block ---- */
+
+static void entry_free(struct kv_blocks *b, uint32_t at)
+{
+    struct entry *e = &b->entries[at];
+    struct tenant *t = &b->tenants[e->tenant];
+    assert(e->leases == 0 && e->state != ENTRY_FREE);
+    t->bytes -= kv_extents_size(e->len);
+    t->entries--;
+    kv_extents_give(b->extents, e->extent);
+    e->state = ENTRY_FREE;
+    e->chain = b->spare;
+    b->spare = at;
+}
+
+/* It can be found no longer; the policy has let go of it. */
+static void entry_retire(struct kv_blocks *b, uint32_t at)
+{
+    struct entry *e = &b->entries[at];
+    assert(e->state == ENTRY_READY);
+    index_remove(b, at);
+    tenant_list_remove(b, at);
+    b->stat.blocks--;
+    b->stat.bytes -= e->len;
+    b->stat.pinned_bytes -= e->pinned ? e->len : 0;
+    b->stat.guests -= is_guest(e);
+    e->state = ENTRY_GONE;
+    if (e->leases == 0)
+        entry_free(b, at);
+}
+
+static void entry_drop(struct kv_blocks *b, uint32_t at)
+{
+    if (!is_guest(&b->entries[at]))
+        kv_policy_remove(b->policy, at);
+    entry_retire(b, at);
+}
+
+static void lease_end(struct kv_blocks *b, uint32_t place)
+{
+    uint32_t at = kv_claims_entry(b->leases, place);
+    struct entry *e = &b->entries[at];
+    kv_claims_drop(b->leases, place);
+    assert(e->leases > 0);
+    e->leases--;
+    if (e->leases == 0 && e->state == ENTRY_GONE)
+        entry_free(b, at);
+}
+
+static void put_end(struct kv_blocks *b, uint32_t place)
+{
+    uint32_t at = kv_claims_entry(b->open_puts, place);
+    kv_claims_drop(b->open_puts, place);
+    entry_free(b, at);
+}
+
+void kv_blocks_tick(struct kv_blocks *b, uint64_t now)
+{
+    uint32_t place;
+    while ((place = kv_claims_next(b->open_puts)) != NONE &&
+           now >= kv_claims_expires_ns(b->open_puts, place)) {
+        put_end(b, place);
+        b->stat.puts_expired++;
+    }
+    while ((place = kv_claims_next(b->leases)) != NONE &&
+           now >= kv_claims_expires_ns(b->leases, place)) {
+        lease_end(b, place);
+        b->stat.leases_expired++;
+    }
+}
+
+uint64_t kv_blocks_next_tick(const struct kv_blocks *b)
+{
+    uint32_t put = kv_claims_next(b->open_puts), lease = kv_claims_next(b->leases);
+    uint64_t put_at = put == NONE ? HW_NEVER : kv_claims_expires_ns(b->open_puts, put);
+    uint64_t lease_at = lease == NONE ? HW_NEVER : kv_claims_expires_ns(b->leases, lease);
+    return put_at < lease_at ? put_at : lease_at;
+}
+
+void kv_blocks_leave(struct kv_blocks *b, struct kv_block_holder *holder)
+{
+    while (holder->open_puts.count > 0)
+        put_end(b, holder->open_puts.first);
+    while (holder->leases.count > 0)
+        lease_end(b, holder->leases.first);
+}
+
+/* ---- making room ---- */
+
+static bool is_held(void *user, uint32_t at)
+{
+    const struct entry *e = &((const struct kv_blocks *)user)->entries[at];
+    return e->leases > 0 || e->pinned;
+}
+
+static bool evict_of_tenant(struct kv_blocks *b, uint32_t tenant)
+{
+    uint32_t at = b->tenants[tenant].oldest;
+    while (at != NONE && is_held(b, at))
+        at = b->entries[at].newer;
+    if (at == NONE)
+        return false;
+    entry_drop(b, at);
+    b->stat.evicted++;
+    return true;
+}
+
+/* Guests first, the one that was used longest ago. */
+static bool evict_one(struct kv_blocks *b)
+{
+    if (evict_of_tenant(b, GUESTS))
+        return true;
+    uint32_t at = kv_policy_evict(b->policy, is_held, b);
+    if (at == NONE)
+        return false;
+    entry_retire(b, at);
+    b->stat.evicted++;
+    return true;
+}
+
+static uint64_t percent(uint64_t bytes, uint32_t percent)
+{
+    return bytes / 100 * percent + bytes % 100 * percent / 100;
+}
+
+static int take_room(struct kv_blocks *b, uint32_t len, uint32_t *extent, uint64_t *offset)
+{
+    const struct kv_blocks_config *c = &b->config;
+    uint64_t size = kv_extents_size(len);
+    bool more = true;
+    if (kv_extents_used(b->extents) + size > percent(c->arena_bytes, c->high_percent))
+        while (more && kv_extents_used(b->extents) + size > percent(c->arena_bytes, c->low_percent))
+            more = evict_one(b);
+    while (b->spare == NONE && more)
+        more = evict_one(b);
+    if (b->spare == NONE)
+        return -ENOSPC;
+    int rc = kv_extents_take(b->extents, len, extent, offset);
+    while (rc && more) { /* holes are there, but none is large enough */
+        more = evict_one(b);
+        rc = kv_extents_take(b->extents, len, extent, offset);
+    }
+    return rc;
+}
+
+static bool tenant_room(struct kv_blocks *b, uint32_t tenant, uint64_t size)
+{
+    struct tenant *t = &b->tenants[tenant];
+    while (t->bytes + size > b->config.tenant_bytes)
+        if (!evict_of_tenant(b, tenant))
+            return false;
+    return true;
+}
+
+/* ---- putting ---- */
+
+static void entry_open(struct kv_blocks *b, const struct entry *start)
+{
+    uint32_t at = b->spare;
+    struct entry *e = &b->entries[at];
+    b->spare = e->chain;
+    *e = *start;
+    e->state = ENTRY_OPEN;
+    b->tenants[e->tenant].entries++;
+    b->tenants[e->tenant].bytes += kv_extents_size(e->len);
+}
+
+/* Of an entry whose tenant has been found. */
+static enum kv_result start_put(struct kv_blocks *b, struct kv_block_holder *holder,
+                                struct entry *e, uint64_t now, uint64_t *ticket)
+{
+    if (kv_claims_count(b->open_puts) == b->config.open_puts ||
+        take_room(b, e->len, &e->extent, &e->offset))
+        return KV_FULL;
+    uint32_t place = kv_claims_take(b->open_puts, &holder->open_puts, b->spare, now);
+    assert(place != NONE);
+    entry_open(b, e);
+    b->put_states[place] = (struct put){0};
+    *ticket = kv_claims_handle(b->open_puts, place);
+    return KV_OK;
+}
+
+static enum kv_result check_put(const struct kv_blocks *b, const struct kv_block_key *key,
+                                uint64_t len)
+{
+    if (key->len < 1 || key->len > KV_BLOCK_KEY_MAX || len < 1)
+        return KV_REFUSED;
+    return len > KV_BLOCK_MAX || kv_extents_size(len) > b->config.arena_bytes ? KV_TOO_LARGE
+                                                                              : KV_OK;
+}
+
+enum kv_result kv_blocks_put_start(struct kv_blocks *b, struct kv_block_holder *holder,
+                                   const struct kv_block_key *key, uint64_t tenant, uint64_t len,
+                                   uint64_t now, uint64_t *ticket)
+{
+    kv_blocks_tick(b, now);
+    enum kv_result result = check_put(b, key, len);
+    if (result != KV_OK)
+        return result;
+    if (kv_extents_size(len) > b->config.tenant_bytes)
+        return KV_TOO_LARGE;
+    struct entry e = {.key = *key, .len = (uint32_t)len, .hash = hash_of(b, key)};
+    uint32_t there = find_hashed(b, key, e.hash);
+    if (there != NONE && !is_guest(&b->entries[there]))
+        return KV_EXISTS;
+    if (there != NONE)
+        entry_drop(b, there); /* what was a copy of another's becomes ours by the put */
+    e.tenant = tenant_place(b, tenant);
+    if (e.tenant == NONE || kv_claims_count(b->open_puts) == b->config.open_puts ||
+        !tenant_room(b, e.tenant, kv_extents_size(len)))
+        return KV_FULL;
+    return start_put(b, holder, &e, now, ticket);
+}
+
+enum kv_result kv_blocks_guest_start(struct kv_blocks *b, struct kv_block_holder *holder,
+                                     const struct kv_block_key *key, uint64_t len, uint64_t now,
+                                     uint64_t *ticket)
+{
+    kv_blocks_tick(b, now);
+    enum kv_result result = check_put(b, key, len);
+    if (result != KV_OK)
+        return result;
+    struct entry e = {.key = *key, .len = (uint32_t)len, .hash = hash_of(b, key), .tenant = GUESTS};
+    uint32_t there = find_hashed(b, key, e.hash);
+    if (there != NONE)
+        entry_drop(b, there); /* the owner has other bytes: its word counts */
+    return start_put(b, holder, &e, now, ticket);
+}
+
+static enum kv_result find_put(struct kv_blocks *b, struct kv_block_holder *holder, uint64_t ticket,
+                               uint64_t now, uint32_t *place)
+{
+    kv_blocks_tick(b, now);
+    int rc = kv_claims_find(b->open_puts, &holder->open_puts, ticket, place);
+    b->stat.stale += rc == -ESTALE;
+    return rc == 0 ? KV_OK : rc == -ESTALE ? KV_STALE : KV_REFUSED;
+}
+
+enum kv_result kv_blocks_put_write(struct kv_blocks *b, struct kv_block_holder *holder,
+                                   uint64_t ticket, uint64_t at, const void *data, uint64_t len,
+                                   uint64_t now)
+{
+    uint32_t place;
+    enum kv_result result = find_put(b, holder, ticket, now, &place);
+    if (result != KV_OK)
+        return result;
+    const struct entry *e = &b->entries[kv_claims_entry(b->open_puts, place)];
+    struct put *put = &b->put_states[place];
+    if (at != put->written || len > e->len - at)
+        return KV_REFUSED;
+    put->sum = kv_checksum_copy(put->sum, b->arena + e->offset + at, data, len);
+    put->written += len;
+    return KV_OK;
+}
+
+enum kv_result kv_blocks_put_written(struct kv_blocks *b, struct kv_block_holder *holder,
+                                     uint64_t ticket, uint64_t now, uint64_t *written)
+{
+    uint32_t place;
+    enum kv_result result = find_put(b, holder, ticket, now, &place);
+    if (result == KV_OK)
+        *written = b->put_states[place].written;
+    return result;
+}
+
+static void publish(struct kv_blocks *b, uint32_t at)
+{
+    struct entry *e = &b->entries[at];
+    e->state = ENTRY_READY;
+    index_add(b, at);
+    tenant_list_add(b, at);
+    if (!is_guest(e))
+        kv_policy_add(b->policy, at, e->hash, kv_extents_size(e->len));
+    b->stat.guests += is_guest(e);
+    b->stat.blocks++;
+    b->stat.bytes += e->len;
+    b->stat.committed++;
+}
+
+/* What a put with all its bytes comes to; checksum: what it should have, NULL: any. */
+static enum kv_result judge_put(struct kv_blocks *b, const struct entry *e, const struct put *put,
+                                const uint64_t *checksum)
+{
+    if (put->written < e->len)
+        return KV_REFUSED;
+    if (checksum && put->sum != *checksum) {
+        b->stat.corrupt++;
+        return KV_MISS;
+    }
+    bool taken = find_hashed(b, &e->key, e->hash) != NONE;
+    b->stat.stale += taken;
+    return taken ? KV_STALE : KV_OK;
+}
+
+static enum kv_result commit(struct kv_blocks *b, struct kv_block_holder *holder, uint64_t ticket,
+                             const uint64_t *checksum, uint64_t now)
+{
+    uint32_t place;
+    enum kv_result result = find_put(b, holder, ticket, now, &place);
+    if (result != KV_OK)
+        return result;
+    uint32_t at = kv_claims_entry(b->open_puts, place);
+    struct entry *e = &b->entries[at];
+    const struct put *put = &b->put_states[place];
+    assert(checksum || !is_guest(e));
+    result = judge_put(b, e, put, checksum);
+    if (result != KV_OK) {
+        put_end(b, place);
+        return result;
+    }
+    e->checksum = put->sum;
+    kv_claims_drop(b->open_puts, place);
+    publish(b, at);
+    return KV_OK;
+}
+
+enum kv_result kv_blocks_put_commit(struct kv_blocks *b, struct kv_block_holder *holder,
+                                    uint64_t ticket, uint64_t now)
+{
+    return commit(b, holder, ticket, NULL, now);
+}
+
+enum kv_result kv_blocks_put_commit_as(struct kv_blocks *b, struct kv_block_holder *holder,
+                                       uint64_t ticket, uint64_t checksum, uint64_t now)
+{
+    return commit(b, holder, ticket, &checksum, now);
+}
+
+enum kv_result kv_blocks_put_abort(struct kv_blocks *b, struct kv_block_holder *holder,
+                                   uint64_t ticket, uint64_t now)
+{
+    uint32_t place;
+    enum kv_result result = find_put(b, holder, ticket, now, &place);
+    if (result == KV_OK)
+        put_end(b, place);
+    return result;
+}
+
+/* ---- reading ---- */
+
+static void note_use(struct kv_blocks *b, uint32_t at)
+{
+    if (!is_guest(&b->entries[at])) {
+        kv_policy_use(b->policy, at);
+        return;
+    }
+    tenant_list_remove(b, at);
+    tenant_list_add(b, at);
+}
+
+enum kv_result kv_blocks_get(struct kv_blocks *b, struct kv_block_holder *holder,
+                             const struct kv_block_key *key, uint64_t now,
+                             struct kv_block_lease *out)
+{
+    kv_blocks_tick(b, now);
+    uint32_t at = find(b, key);
+    if (at == NONE) {
+        b->stat.misses++;
+        return KV_MISS;
+    }
+    if (holder->leases.count >= b->config.holder_leases)
+        return KV_FULL;
+    uint32_t place = kv_claims_take(b->leases, &holder->leases, at, now);
+    if (place == NONE)
+        return KV_FULL;
+    struct entry *e = &b->entries[at];
+    e->leases++;
+    b->stat.hits++;
+    note_use(b, at);
+    *out = (struct kv_block_lease){.handle = kv_claims_handle(b->leases, place),
+                                   .offset = e->offset,
+                                   .checksum = e->checksum,
+                                   .expires_ns = kv_claims_expires_ns(b->leases, place),
+                                   .tenant = is_guest(e) ? 0 : b->tenants[e->tenant].id,
+                                   .len = e->len};
+    return KV_OK;
+}
+
+static enum kv_result find_lease(struct kv_blocks *b, struct kv_block_holder *holder,
+                                 uint64_t lease, uint64_t now, uint32_t *place)
+{
+    kv_blocks_tick(b, now);
+    int rc = kv_claims_find(b->leases, &holder->leases, lease, place);
+    return rc == 0 ? KV_OK : rc == -ESTALE ? KV_EXPIRED : KV_REFUSED;
+}
+
+enum kv_result kv_blocks_bytes(struct kv_blocks *b, struct kv_block_holder *holder, uint64_t lease,
+                               uint32_t at, uint32_t len, uint64_t now, const uint8_t **out)
+{
+    uint32_t place;
+    enum kv_result result = find_lease(b, holder, lease, now, &place);
+    if (result != KV_OK)
+        return result;
+    const struct entry *e = &b->entries[kv_claims_entry(b->leases, place)];
+    if (len > e->len || at > e->len - len)
+        return KV_REFUSED;
+    *out = b->arena + e->offset + at;
+    return KV_OK;
+}
+
+bool kv_blocks_leased_key(const struct kv_blocks *b, const struct kv_block_holder *holder,
+                          uint64_t lease, struct kv_block_key *out)
+{
+    uint32_t place;
+    if (kv_claims_find(b->leases, &holder->leases, lease, &place))
+        return false;
+    *out = b->entries[kv_claims_entry(b->leases, place)].key;
+    return true;
+}
+
+enum kv_result kv_blocks_verify(struct kv_blocks *b, struct kv_block_holder *holder, uint64_t lease,
+                                uint64_t now)
+{
+    uint32_t place;
+    enum kv_result result = find_lease(b, holder, lease, now, &place);
+    if (result != KV_OK)
+        return result;
+    uint32_t at = kv_claims_entry(b->leases, place);
+    const struct entry *e = &b->entries[at];
+    if (kv_checksum_add(0, b->arena + e->offset, e->len) == e->checksum)
+        return KV_OK;
+    b->stat.corrupt++;
+    if (e->state == ENTRY_READY)
+        entry_drop(b, at);
+    lease_end(b, place);
+    return KV_MISS;
+}
+
+enum kv_result kv_blocks_renew(struct kv_blocks *b, struct kv_block_holder *holder, uint64_t lease,
+                               uint64_t now, uint64_t *expires_ns)
+{
+    uint32_t place;
+    enum kv_result result = find_lease(b, holder, lease, now, &place);
+    if (result != KV_OK)
+        return result;
+    if (b->entries[kv_claims_entry(b->leases, place)].state == ENTRY_GONE)
+        return KV_MISS; /* or it could be kept from ending for ever */
+    kv_claims_renew(b->leases, place, now);
+    *expires_ns = kv_claims_expires_ns(b->leases, place);
+    return KV_OK;
+}
+
+enum kv_result kv_blocks_release(struct kv_blocks *b, struct kv_block_holder *holder,
+                                 uint64_t lease, uint64_t now)
+{
+    uint32_t place;
+    enum kv_result result = find_lease(b, holder, lease, now, &place);
+    if (result == KV_OK)
+        lease_end(b, place);
+    return result;
+}
+
+/* ---- blocks that came from elsewhere and stay ---- */
+
+bool kv_blocks_owns(const struct kv_blocks *b, const struct kv_block_key *key)
+{
+    uint32_t at = find(b, key);
+    return at != NONE && !is_guest(&b->entries[at]);
+}
+
+static bool was_deleted(const struct kv_blocks *b, uint64_t hash)
+{
+    uint32_t i = 0;
+    while (i < DELETED_KEPT && b->deleted[i] != (hash | 1))
+        i++;
+    return i < DELETED_KEPT;
+}
+
+/* Also of a key without a block: a copy of it may be on its way here. */
+static void note_deleted(struct kv_blocks *b, const struct kv_block_key *key)
+{
+    if (key->len < 1 || key->len > KV_BLOCK_KEY_MAX)
+        return;
+    b->deleted[b->deleted_next] = hash_of(b, key) | 1;
+    b->deleted_next = (b->deleted_next + 1) % DELETED_KEPT;
+}
+
+/* From the guests to a tenant that has room. */
+static void move_in(struct kv_blocks *b, uint32_t at, uint32_t tenant)
+{
+    struct entry *e = &b->entries[at];
+    struct tenant *from = &b->tenants[GUESTS], *to = &b->tenants[tenant];
+    uint64_t size = kv_extents_size(e->len);
+    tenant_list_remove(b, at);
+    from->entries--;
+    from->bytes -= size;
+    e->tenant = tenant;
+    to->entries++;
+    to->bytes += size;
+    tenant_list_add(b, at);
+    kv_policy_add(b->policy, at, e->hash, size);
+    b->stat.guests--;
+    b->stat.mended++;
+}
+
+enum kv_result kv_blocks_adopt(struct kv_blocks *b, const struct kv_block_key *key, uint64_t tenant)
+{
+    uint32_t at = find(b, key);
+    if (at == NONE)
+        return KV_MISS;
+    if (!is_guest(&b->entries[at]))
+        return KV_OK;
+    if (was_deleted(b, b->entries[at].hash))
+        return KV_STALE;
+    uint64_t size = kv_extents_size(b->entries[at].len);
+    if (size > b->config.tenant_bytes)
+        return KV_TOO_LARGE;
+    uint32_t place = tenant_place(b, tenant);
+    if (place == NONE || !tenant_room(b, place, size))
+        return KV_FULL;
+    move_in(b, at, place);
+    return KV_OK;
+}
+
+/* ---- keys ---- */
+
+bool kv_blocks_exists(const struct kv_blocks *b, const struct kv_block_key *key)
+{
+    return find(b, key) != NONE;
+}
+
+bool kv_blocks_peek(const struct kv_blocks *b, const struct kv_block_key *key, uint64_t *checksum)
+{
+    uint32_t at = find(b, key);
+    if (at != NONE)
+        *checksum = b->entries[at].checksum;
+    return at != NONE;
+}
+
+bool kv_blocks_drop_guest(struct kv_blocks *b, const struct kv_block_key *key)
+{
+    uint32_t at = find(b, key);
+    bool guest = at != NONE && is_guest(&b->entries[at]);
+    if (guest)
+        entry_drop(b, at);
+    return guest;
+}
+
+uint32_t kv_blocks_match(const struct kv_blocks *b, const struct kv_block_key *keys, uint32_t count)
+{
+    uint32_t n = 0;
+    while (n < count && kv_blocks_exists(b, &keys[n]))
+        n++;
+    return n;
+}
+
+enum kv_result kv_blocks_delete(struct kv_blocks *b, const struct kv_block_key *key)
+{
+    uint32_t at = find(b, key);
+    note_deleted(b, key);
+    if (at == NONE)
+        return KV_MISS;
+    entry_drop(b, at);
+    b->stat.deleted++;
+    return KV_OK;
+}
+
+enum kv_result kv_blocks_pin(struct kv_blocks *b, const struct kv_block_key *key, bool pinned)
+{
+    uint32_t at = find(b, key);
+    if (at == NONE)
+        return KV_MISS;
+    struct entry *e = &b->entries[at];
+    if (pinned && !e->pinned && b->stat.pinned_bytes + e->len > b->config.pin_bytes)
+        return KV_FULL;
+    if (pinned != e->pinned)
+        b->stat.pinned_bytes += pinned ? e->len : 0 - (uint64_t)e->len;
+    e->pinned = pinned;
+    return KV_OK;
+}
+
+/* ---- figures ---- */
+
+bool kv_blocks_has_evicted(const struct kv_blocks *b)
+{
+    return b->stat.evicted > 0;
+}
+
+void kv_blocks_stat(const struct kv_blocks *b, struct kv_blocks_stat *out)
+{
+    *out = b->stat;
+    out->room = b->config.arena_bytes;
+    out->room_used = kv_extents_used(b->extents);
+    out->open_puts = kv_claims_count(b->open_puts);
+    out->leases = kv_claims_count(b->leases);
+}
+
+uint64_t kv_blocks_tenant_bytes(const struct kv_blocks *b, uint64_t tenant)
+{
+    for (uint32_t i = 0; i < KV_BLOCK_TENANTS_MAX; i++)
+        if (b->tenants[i].entries > 0 && b->tenants[i].id == tenant)
+            return b->tenants[i].bytes;
+    return 0;
+}
+
+/* ---- coming and going ---- */
+
+static int config_complete(struct kv_blocks_config *c)
+{
+    c->arena_bytes -= c->arena_bytes % KV_GRANULE;
+    c->open_puts = c->open_puts ? c->open_puts : PUTS_DEFAULT;
+    c->leases = c->leases ? c->leases : LEASES_DEFAULT;
+    c->holder_leases = c->holder_leases ? c->holder_leases : c->leases;
+    c->tenant_bytes = c->tenant_bytes ? c->tenant_bytes : c->arena_bytes;
+    c->pin_bytes = c->pin_bytes ? c->pin_bytes : c->arena_bytes / 2;
+    c->high_percent = c->high_percent ? c->high_percent : HIGH;
+    c->low_percent = c->low_percent ? c->low_percent : LOW;
+    c->put_lasts_ns = c->put_lasts_ns ? c->put_lasts_ns : KV_PUT_LASTS_NS;
+    c->lease_lasts_ns = c->lease_lasts_ns ? c->lease_lasts_ns : KV_LEASE_LASTS_NS;
+    bool ok = c->arena && (uintptr_t)c->arena % KV_GRANULE == 0 && c->entries >= 1 &&
+              c->entries <= KV_BLOCK_ENTRIES_MAX && c->open_puts <= KV_BLOCK_PUTS_MAX &&
+              c->leases <= KV_BLOCK_LEASES_MAX && c->high_percent <= 100 &&
+              c->low_percent <= c->high_percent;
+    return ok ? 0 : -EINVAL;
+}
+
+static uint32_t bucket_count(uint32_t entries)
+{
+    uint32_t n = 1;
+    while (n < entries)
+        n *= 2;
+    return n;
+}
+
+static int make_tables(struct kv_blocks *b)
+{
+    const struct kv_blocks_config *c = &b->config;
+    const struct kv_memory *m = &c->memory;
+    uint32_t buckets = bucket_count(c->entries);
+    b->entries = m->alloc(m->user, (size_t)c->entries * sizeof(struct entry));
+    b->buckets = m->alloc(m->user, (size_t)buckets * sizeof(uint32_t));
+    b->put_states = m->alloc(m->user, (size_t)c->open_puts * sizeof(struct put));
+    if (!b->entries || !b->buckets || !b->put_states)
+        return -ENOMEM;
+    b->bucket_mask = buckets - 1;
+    for (uint32_t i = 0; i < buckets; i++)
+        b->buckets[i] = NONE;
+    for (uint32_t i = 0; i < c->entries; i++)
+        b->entries[i].chain = i + 1 < c->entries ? i + 1 : NONE;
+    return 0;
+}
+
+int kv_blocks_create(const struct kv_blocks_config *config, struct kv_blocks **out)
+{
+    struct kv_blocks_config c = *config;
+    int rc = config_complete(&c);
+    if (rc)
+        return rc;
+    struct kv_blocks *b = c.memory.alloc(c.memory.user, sizeof(*b));
+    if (!b)
+        return -ENOMEM;
+    b->config = c;
+    b->arena = c.arena;
+    b->tenants[GUESTS] = (struct tenant){.oldest = NONE, .newest = NONE};
+    rc = make_tables(b);
+    if (rc == 0)
+        rc = kv_extents_create(c.arena_bytes, c.entries, &c.memory, &b->extents);
+    if (rc == 0)
+        rc = kv_policy_create(c.policy, c.entries, &c.memory, &b->policy);
+    if (rc == 0)
+        rc = kv_claims_create(c.open_puts, c.put_lasts_ns, &c.memory, &b->open_puts);
+    if (rc == 0)
+        rc = kv_claims_create(c.leases, c.lease_lasts_ns, &c.memory, &b->leases);
+    if (rc) {
+        kv_blocks_destroy(b);
+        return rc;
+    }
+    *out = b;
+    return 0;
+}
+
+void kv_blocks_destroy(struct kv_blocks *b)
+{
+    if (!b)
+        return;
+    const struct kv_memory m = b->config.memory;
+    kv_claims_destroy(b->leases);
+    kv_claims_destroy(b->open_puts);
+    kv_policy_destroy(b->policy);
+    kv_extents_destroy(b->extents);
+    m.release(m.user, b->put_states);
+    m.release(m.user, b->buckets);
+    m.release(m.user, b->entries);
+    m.release(m.user, b);
+}

@@ -1,0 +1,202 @@
+/* kv/store/blocks.h - the block store: immutable blocks of up to 64 MiB in one arena.
+ *
+ * The life of a block:
+ *
+ *   put_start  room is reserved; the putter gets a ticket
+ *   write      bytes go into the arena in order, and into the checksum from there
+ *   commit     the block can be found; or the putter aborts, dies, or runs out of time, and the
+ *              room is free again.  Of two puts of one key the first commit wins, the other is
+ *              KV_STALE
+ *   get        a lease: the block stays where it is, with every byte, until the lease ends
+ *   end        evicted, deleted, or found to differ from its checksum.  It can be found no longer
+ *              at once; its room is free when the last lease has ended
+ *
+ * Room is made by a policy (kv/store/policy.h) when the arena is fuller than a high mark, down to a
+ * low mark; leased and pinned blocks stay.  Tenants have a limit of bytes each; one that is at it
+ * loses its own oldest blocks, never another's.
+ *
+ * A guest is a copy of another daemon's block, with the owner's checksum.  It is read, and verified
+ * by its readers, like any block; it counts for no tenant, and goes before all others when room is
+ * needed.
+ *
+ * Pure: no clock, no system call and no memory but what is passed in.  The arena may be mapped
+ * read-only by others; nothing about it is kept in it.
+ *
+ * Trust: keys, lengths and handles may be anything.  Threads: one.  Lifetime: create/destroy; every
+ * holder has left before that. */
+#ifndef HAWSER_KV_STORE_BLOCKS_H
+#define HAWSER_KV_STORE_BLOCKS_H
+
+#include "kv/common/blockkey.h"
+#include "kv/common/checksum.h"
+#include "kv/common/kv.h"
+#include "kv/common/memory.h"
+#include "kv/store/claims.h"
+#include "kv/store/policy.h"
+
+enum {
+    KV_BLOCK_MAX = 64 << 20, /* a layer of a long sequence; also bounds what a copy holds up */
+    KV_BLOCK_ENTRIES_MAX = 1 << 22, /* about 1 GiB of books */
+    KV_BLOCK_PUTS_MAX = 4096,       /* in progress; each holds room that nobody can evict */
+    KV_BLOCK_LEASES_MAX = 1 << 20,
+    KV_BLOCK_TENANTS_MAX = 256, /* with blocks at a time; looked through one by one */
+    KV_BLOCK_CHAIN_MAX = 1024   /* keys of one match: half a million tokens of 512 a block */
+};
+
+struct kv_blocks_config {
+    void *arena; /* at a multiple of 64 */
+    uint64_t arena_bytes;
+    uint32_t entries;           /* blocks and puts together */
+    uint32_t open_puts, leases; /* at a time; 0: 256 and 4096 */
+    uint32_t holder_leases;     /* of one holder; 0: all */
+    uint64_t tenant_bytes;      /* of one tenant; 0: all */
+    uint64_t pin_bytes;         /* pinned at most; 0: half of the arena */
+    uint32_t high_percent;      /* fuller than this: evict ...; 0: 98 */
+    uint32_t low_percent;       /* ... down to this; 0: 96 */
+    uint64_t put_lasts_ns;      /* 0: KV_PUT_LASTS_NS */
+    uint64_t lease_lasts_ns;    /* 0: KV_LEASE_LASTS_NS */
+    enum kv_policy_kind policy;
+    uint64_t secret; /* random: nobody can choose keys that collide */
+    struct kv_memory memory;
+};
+
+#define KV_PUT_LASTS_NS (10 * HW_SEC)   /* a slow link moves 64 MiB in less */
+#define KV_LEASE_LASTS_NS (10 * HW_SEC) /* what a stopped reader can hold up */
+
+struct kv_blocks;
+
+/* One that puts and reads: a client or a peer. */
+struct kv_block_holder {
+    struct kv_claim_list open_puts, leases;
+};
+#define KV_BLOCK_HOLDER_INIT                                                                       \
+    {                                                                                              \
+        .open_puts = KV_CLAIM_LIST_INIT, .leases = KV_CLAIM_LIST_INIT                              \
+    }
+
+/* 0, -EINVAL, -ENOMEM. */
+int kv_blocks_create(const struct kv_blocks_config *config, struct kv_blocks **out) MUST_CHECK;
+void kv_blocks_destroy(struct kv_blocks *blocks);
+
+/* Ends what is overdue.  Every call that takes the time does that first. */
+void kv_blocks_tick(struct kv_blocks *blocks, uint64_t now_ns);
+/* When that is due; HW_NEVER when nothing is. */
+uint64_t kv_blocks_next_tick(const struct kv_blocks *blocks);
+/* Ends all puts and leases of a holder that goes. */
+void kv_blocks_leave(struct kv_blocks *blocks, struct kv_block_holder *holder);
+
+/* ---- putting ---- */
+
+/* KV_OK; KV_EXISTS; KV_TOO_LARGE past KV_BLOCK_MAX, the arena or the tenant's limit; KV_FULL when
+ * the limits of entries, puts, tenants or bytes are reached by what cannot be evicted; KV_REFUSED
+ * for an empty key or block. */
+enum kv_result kv_blocks_put_start(struct kv_blocks *blocks, struct kv_block_holder *holder,
+                                   const struct kv_block_key *key, uint64_t tenant, uint64_t len,
+                                   uint64_t now_ns, uint64_t *ticket);
+/* A put of a guest; a block of the key that is here goes.  KV_OK, KV_TOO_LARGE, KV_FULL,
+ * KV_REFUSED. */
+enum kv_result kv_blocks_guest_start(struct kv_blocks *blocks, struct kv_block_holder *holder,
+                                     const struct kv_block_key *key, uint64_t len, uint64_t now_ns,
+                                     uint64_t *ticket);
+/* The bytes from `at` on, which must be as many as were written before.  KV_OK; KV_STALE when the
+ * put has ended; KV_REFUSED out of order, past the end, or for a ticket that was never given. */
+enum kv_result kv_blocks_put_write(struct kv_blocks *blocks, struct kv_block_holder *holder,
+                                   uint64_t ticket, uint64_t at, const void *data, uint64_t len,
+                                   uint64_t now_ns);
+/* How many bytes were written.  As put_write. */
+enum kv_result kv_blocks_put_written(struct kv_blocks *blocks, struct kv_block_holder *holder,
+                                     uint64_t ticket, uint64_t now_ns, uint64_t *written);
+/* The put ends.  KV_OK; KV_STALE when it had ended, or the key got a block meanwhile; KV_REFUSED
+ * when bytes are missing, or for a ticket that was never given. */
+enum kv_result kv_blocks_put_commit(struct kv_blocks *blocks, struct kv_block_holder *holder,
+                                    uint64_t ticket, uint64_t now_ns);
+/* The same for bytes that came from afar: KV_MISS, counted as corrupt, when they do not have the
+ * checksum that came with them. */
+enum kv_result kv_blocks_put_commit_as(struct kv_blocks *blocks, struct kv_block_holder *holder,
+                                       uint64_t ticket, uint64_t checksum, uint64_t now_ns);
+/* KV_OK, KV_STALE, KV_REFUSED. */
+enum kv_result kv_blocks_put_abort(struct kv_blocks *blocks, struct kv_block_holder *holder,
+                                   uint64_t ticket, uint64_t now_ns);
+
+/* ---- reading ---- */
+
+struct kv_block_lease {
+    uint64_t handle;
+    uint64_t offset;   /* in the arena */
+    uint64_t checksum; /* kv/common/checksum.h */
+    uint64_t expires_ns;
+    uint64_t tenant; /* 0 for a guest */
+    uint32_t len;
+};
+
+/* KV_OK, KV_MISS, or KV_FULL when there is no lease to be had.  Who reads checks the checksum of
+ * what it read; on a mismatch it says so (kv_blocks_verify) and has a miss. */
+enum kv_result kv_blocks_get(struct kv_blocks *blocks, struct kv_block_holder *holder,
+                             const struct kv_block_key *key, uint64_t now_ns,
+                             struct kv_block_lease *out);
+/* Where bytes of a leased block are.  KV_OK, KV_EXPIRED; KV_REFUSED for a lease that was never
+ * given and past the end. */
+enum kv_result kv_blocks_bytes(struct kv_blocks *blocks, struct kv_block_holder *holder,
+                               uint64_t lease, uint32_t at, uint32_t len, uint64_t now_ns,
+                               const uint8_t **out);
+/* The key of a leased block; false: no such lease. */
+bool kv_blocks_leased_key(const struct kv_blocks *blocks, const struct kv_block_holder *holder,
+                          uint64_t lease, struct kv_block_key *out);
+/* Holds the bytes against the checksum.  KV_OK; KV_MISS when they differ: that is counted, the
+ * block is dropped, and the lease has ended; KV_EXPIRED; KV_REFUSED for a lease that was never
+ * given. */
+enum kv_result kv_blocks_verify(struct kv_blocks *blocks, struct kv_block_holder *holder,
+                                uint64_t lease, uint64_t now_ns);
+/* KV_OK; KV_EXPIRED; KV_MISS when the block has been deleted: the lease holds until its time;
+ * KV_REFUSED. */
+enum kv_result kv_blocks_renew(struct kv_blocks *blocks, struct kv_block_holder *holder,
+                               uint64_t lease, uint64_t now_ns, uint64_t *expires_ns);
+/* KV_OK, KV_EXPIRED, KV_REFUSED. */
+enum kv_result kv_blocks_release(struct kv_blocks *blocks, struct kv_block_holder *holder,
+                                 uint64_t lease, uint64_t now_ns);
+
+/* ---- keys ---- */
+
+bool kv_blocks_exists(const struct kv_blocks *blocks, const struct kv_block_key *key);
+/* The checksum of the key's block; false: no block. */
+bool kv_blocks_peek(const struct kv_blocks *blocks, const struct kv_block_key *key,
+                    uint64_t *checksum);
+/* Whether the key has a block that is no guest. */
+bool kv_blocks_owns(const struct kv_blocks *blocks, const struct kv_block_key *key);
+/* Makes the key's guest a block of our own, of that tenant.  KV_OK, also when it is one; KV_MISS;
+ * KV_STALE when the key was deleted here lately, so that nothing comes back behind a delete;
+ * KV_TOO_LARGE, KV_FULL as for a put: then it stays a guest. */
+enum kv_result kv_blocks_adopt(struct kv_blocks *blocks, const struct kv_block_key *key,
+                               uint64_t tenant);
+/* Ends the key's block if it is a guest; whether it was. */
+bool kv_blocks_drop_guest(struct kv_blocks *blocks, const struct kv_block_key *key);
+/* How many keys from the first on have a block. */
+uint32_t kv_blocks_match(const struct kv_blocks *blocks, const struct kv_block_key *keys,
+                         uint32_t count);
+/* KV_OK or KV_MISS. */
+enum kv_result kv_blocks_delete(struct kv_blocks *blocks, const struct kv_block_key *key);
+/* A pinned block is not evicted.  KV_OK, KV_MISS, KV_FULL past pin_bytes. */
+enum kv_result kv_blocks_pin(struct kv_blocks *blocks, const struct kv_block_key *key, bool pinned);
+
+/* ---- figures ---- */
+
+struct kv_blocks_stat {
+    uint64_t blocks, bytes; /* that can be found */
+    uint64_t room_used;     /* of the arena, with puts, and deleted blocks that are still leased */
+    uint64_t room;
+    uint64_t pinned_bytes;
+    uint64_t open_puts, leases; /* now */
+    uint64_t hits, misses, committed, evicted, deleted;
+    uint64_t corrupt; /* found to differ from their checksum */
+    uint64_t stale, puts_expired, leases_expired;
+    uint64_t guests; /* of the blocks */
+    uint64_t mended; /* guests that were made our own */
+};
+
+void kv_blocks_stat(const struct kv_blocks *blocks, struct kv_blocks_stat *out);
+/* Whether a block that should be here may be one that was given up for others. */
+bool kv_blocks_has_evicted(const struct kv_blocks *blocks);
+/* What a tenant has in the arena. */
+uint64_t kv_blocks_tenant_bytes(const struct kv_blocks *blocks, uint64_t tenant);
+
+#endif

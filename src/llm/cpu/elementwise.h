@@ -1,0 +1,90 @@
+/* llm/cpu/elementwise.h - private to src/llm: loops that a compiler turns into vector code by
+ * itself.
+ *
+ * Each set of kernels includes this and is compiled for its own CPU; the results are those of
+ * ops_ref.c whatever the compiler does, since no addition changes its place.
+ *
+ * Threads: any. */
+#ifndef HAWSER_LLM_CPU_ELEMENTWISE_H
+#define HAWSER_LLM_CPU_ELEMENTWISE_H
+
+#include "llm/cpu/kernels.h"
+#include "llm/engine/arith.h"
+#include "llm/engine/backend.h"
+
+static inline void elementwise_silu(float *restrict x, const float *restrict gate_by,
+                                    uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        x[i] = llm_silu(x[i]) * gate_by[i];
+}
+
+static inline void elementwise_gelu(float *x, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        x[i] = llm_gelu(x[i]);
+}
+
+static inline float lanes_sum(const float *x, uint32_t count)
+{
+    float lanes[LLM_LANES] = {0};
+    uint32_t i = 0;
+    for (; count - i >= LLM_LANES; i += LLM_LANES) {
+        for (uint32_t l = 0; l < LLM_LANES; l++)
+            lanes[l] += x[i + l];
+    }
+    for (; i < count; i++)
+        lanes[i % LLM_LANES] += x[i];
+    return llm_sum8(lanes);
+}
+
+static inline float lanes_square(const float *x, float about, uint32_t count)
+{
+    float lanes[LLM_LANES] = {0};
+    uint32_t i = 0;
+    for (; count - i >= LLM_LANES; i += LLM_LANES) {
+        for (uint32_t l = 0; l < LLM_LANES; l++)
+            lanes[l] = fmaf(x[i + l] - about, x[i + l] - about, lanes[l]);
+    }
+    for (; i < count; i++)
+        lanes[i % LLM_LANES] = fmaf(x[i] - about, x[i] - about, lanes[i % LLM_LANES]);
+    return llm_sum8(lanes);
+}
+
+static inline void elementwise_norm(const struct llm_norm *n)
+{
+    float mean = n->is_rms ? 0 : lanes_sum(n->in, n->width) / (float)n->width;
+    float square = lanes_square(n->in, mean, n->width) / (float)n->width;
+    float scale = 1.0f / sqrtf(square + n->eps);
+    for (uint32_t i = 0; i < n->width; i++) {
+        float y = (n->in[i] - mean) * scale * n->weight[i];
+        n->out[i] = n->bias ? y + n->bias[i] : y;
+    }
+}
+
+/* Scores become e^(score - largest); returns their sum. */
+static inline float elementwise_exponentials(float *scores, uint32_t count)
+{
+    float most = scores[0];
+    for (uint32_t j = 1; j < count; j++)
+        most = scores[j] > most ? scores[j] : most;
+    for (uint32_t j = 0; j < count; j++)
+        scores[j] = llm_exp(scores[j] - most);
+    return lanes_sum(scores, count);
+}
+
+static inline const uint8_t *attention_row(const struct llm_attention *a, const uint8_t *base,
+                                           uint32_t position)
+{
+    return base + a->pages[position / LLM_KV_POSITIONS] * a->page_stride +
+           position % LLM_KV_POSITIONS * a->row_stride;
+}
+
+/* What a set's mul ends a row's sum with. */
+static inline float mul_finish(const struct llm_mul *m, uint32_t row, const float *out, float sum)
+{
+    float y = m->bias ? sum + m->bias[row] : sum;
+    return m->accumulate ? *out + y : y;
+}
+
+#endif

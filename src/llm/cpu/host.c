@@ -1,0 +1,316 @@
+#include "llm/cpu/host.h"
+
+#include "llm/model/why.h"
+#include "page/tensors.h"
+#include "wire/half.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- buffers and weights ---- */
+
+int llm_host_buffer_create(struct llm_backend *b, uint64_t bytes, struct llm_buffer **out,
+                           char *why)
+{
+    (void)b;
+    struct llm_buffer *buffer = calloc(1, sizeof *buffer);
+    uint64_t size = (bytes + LLM_PLACE_ALIGN - 1) / LLM_PLACE_ALIGN * LLM_PLACE_ALIGN;
+    void *memory = buffer ? aligned_alloc(LLM_PLACE_ALIGN, size ? size : LLM_PLACE_ALIGN) : NULL;
+    if (!memory) {
+        free(buffer);
+        return llm_why(why, -ENOMEM, "no memory for a buffer of %llu bytes",
+                       (unsigned long long)bytes);
+    }
+    memset(memory, 0, size);
+    *buffer = (struct llm_buffer){.bytes = memory, .size = size};
+    *out = buffer;
+    return 0;
+}
+
+void llm_host_buffer_destroy(struct llm_backend *b, struct llm_buffer *buffer)
+{
+    (void)b;
+    if (!buffer)
+        return;
+    free(buffer->bytes);
+    free(buffer);
+}
+
+static void check_place(struct llm_place place, uint64_t bytes)
+{
+    assert(place.offset <= place.buffer->size && bytes <= place.buffer->size - place.offset);
+    (void)place;
+    (void)bytes;
+}
+
+int llm_host_upload(struct llm_backend *b, struct llm_place to, const void *src, uint64_t bytes,
+                    char *why)
+{
+    (void)b;
+    (void)why;
+    check_place(to, bytes);
+    memcpy(to.buffer->bytes + to.offset, src, bytes);
+    return 0;
+}
+
+int llm_host_download(struct llm_backend *b, struct llm_place from, void *dst, uint64_t bytes,
+                      char *why)
+{
+    (void)b;
+    (void)why;
+    check_place(from, bytes);
+    memcpy(dst, from.buffer->bytes + from.offset, bytes);
+    return 0;
+}
+
+int llm_host_weight_create(struct llm_backend *b, const struct llm_tensor *tensor, uint64_t first,
+                           uint64_t rows, struct llm_weight **out, char *why)
+{
+    (void)b;
+    uint64_t row_bytes = llm_dtype_bytes(tensor->dtype, tensor->dims[0]);
+    assert((first + rows) * row_bytes <= tensor->bytes);
+    struct llm_weight *weight = malloc(sizeof *weight);
+    if (!weight)
+        return llm_why(why, -ENOMEM, "no memory for the weight %s", tensor->name);
+    *weight = (struct llm_weight){.dtype = tensor->dtype,
+                                  .rows = (const uint8_t *)tensor->data + first * row_bytes,
+                                  .row_bytes = row_bytes,
+                                  .width = (uint32_t)tensor->dims[0],
+                                  .count = (uint32_t)rows};
+    *out = weight;
+    return 0;
+}
+
+void llm_host_weight_destroy(struct llm_backend *b, struct llm_weight *weight)
+{
+    (void)b;
+    free(weight);
+}
+
+/* ---- KV pages ----
+ *
+ * A piece of memory holds a run of pages, each its K and then its V, and is mapped while one of
+ * them is.  Each piece that is not mapped takes one of the 65,530 mappings that a process has,
+ * unless its administrator changed that, so there are not too many. */
+
+enum {
+    PIECES_MAX = 1 << 14, /* of one cache: a worker has several models, and needs mappings too */
+    PIECE_BYTES =
+        1 << 20, /* at least, where there is as much: pages of small models are some KiB */
+};
+
+struct llm_kv {
+    struct page_tensors *tensors;
+    struct page_outcome outcome; /* of the last batch; too large for a stack */
+    uint32_t changes[PAGE_BATCH_MAX];
+    uint8_t *range; /* of all pages */
+    uint32_t row_values;
+    uint64_t half_bytes; /* of a page: its K, or its V */
+    uint32_t run;        /* pages of a piece */
+    uint32_t used[];     /* of a piece: its mapped pages */
+};
+
+static uint64_t half_bytes_for(const struct llm_kv_shape *shape)
+{
+    uint64_t bytes = (uint64_t)shape->row_values * sizeof(uint16_t) * LLM_KV_POSITIONS;
+    uint64_t unit = (uint64_t)sysconf(_SC_PAGESIZE);
+    return (bytes + unit - 1) / unit * unit;
+}
+
+static uint32_t run_for(const struct llm_kv_shape *shape, uint64_t half_bytes)
+{
+    uint64_t run = PIECE_BYTES / (2 * half_bytes), least = shape->pages / PIECES_MAX + 1;
+    run = run > least ? run : least;
+    return run < shape->pages ? (uint32_t)run : shape->pages;
+}
+
+int llm_host_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape, struct llm_kv **out,
+                       char *why)
+{
+    (void)b;
+    uint64_t half_bytes = half_bytes_for(shape);
+    uint32_t run = run_for(shape, half_bytes), pieces = (shape->pages + run - 1) / run;
+    struct llm_kv *kv = calloc(1, sizeof *kv + pieces * sizeof kv->used[0]);
+    if (!kv)
+        return llm_why(why, -ENOMEM, "no memory for the KV cache");
+    struct page_tensors_config config = {.backend = &page_backend_host,
+                                         .device.memory_bytes = 2 * half_bytes * run * pieces,
+                                         .layers = 1,
+                                         .page_bytes = half_bytes * run,
+                                         .layout = PAGE_CONTIGUOUS};
+    struct page_error error = {0};
+    int rc = page_tensors_create(&config, &kv->tensors, &error);
+    if (rc) {
+        free(kv);
+        return llm_why(why, rc, "KV cache: %s", error.text);
+    }
+    kv->range = (uint8_t *)(uintptr_t)page_tensors_address(kv->tensors, 0, 0, 0);
+    kv->row_values = shape->row_values;
+    kv->half_bytes = half_bytes;
+    kv->run = run;
+    assert(kv->range && page_tensors_geometry(kv->tensors)->pages >= pieces);
+    *out = kv;
+    return 0;
+}
+
+void llm_host_kv_destroy(struct llm_backend *b, struct llm_kv *kv)
+{
+    (void)b;
+    if (!kv)
+        return;
+    page_tensors_destroy(kv->tensors);
+    free(kv);
+}
+
+static int told(const struct llm_kv *kv, int rc, char *why)
+{
+    return rc ? llm_why(why, rc, "KV pages: %s", kv->outcome.why.text) : 0;
+}
+
+int llm_host_kv_map(struct llm_kv *kv, const uint32_t *ids, size_t count, char *why)
+{
+    size_t changes = 0;
+    assert(count <= PAGE_BATCH_MAX);
+    for (size_t i = 0; i < count; i++) {
+        if (kv->used[ids[i] / kv->run]++ == 0)
+            kv->changes[changes++] = ids[i] / kv->run;
+    }
+    int rc = changes ? page_tensors_map(kv->tensors, kv->changes, changes, &kv->outcome) : 0;
+    for (size_t i = 0; i < count && rc; i++)
+        kv->used[ids[i] / kv->run]--;
+    return told(kv, rc, why);
+}
+
+int llm_host_kv_unmap(struct llm_kv *kv, const uint32_t *ids, size_t count, char *why)
+{
+    size_t changes = 0;
+    assert(count <= PAGE_BATCH_MAX);
+    for (size_t i = 0; i < count; i++) {
+        assert(kv->used[ids[i] / kv->run] > 0);
+        if (--kv->used[ids[i] / kv->run] == 0)
+            kv->changes[changes++] = ids[i] / kv->run;
+    }
+    int rc = changes ? page_tensors_unmap(kv->tensors, kv->changes, changes, &kv->outcome) : 0;
+    for (size_t i = 0; i < count && rc; i++)
+        kv->used[ids[i] / kv->run]++;
+    return told(kv, rc, why);
+}
+
+uint8_t *llm_host_kv(const struct llm_kv *kv, unsigned v, uint32_t page, uint32_t row)
+{
+    return kv->range + (2 * (uint64_t)page + v) * kv->half_bytes +
+           (uint64_t)row * kv->row_values * sizeof(uint16_t);
+}
+
+uint32_t llm_host_kv_values(const struct llm_kv *kv)
+{
+    return kv->row_values;
+}
+
+uint64_t llm_host_kv_page_stride(const struct llm_kv *kv)
+{
+    return 2 * kv->half_bytes;
+}
+
+static uint8_t *kv_rows(const struct llm_kv *kv, const struct llm_kv_rows *rows, size_t *bytes)
+{
+    assert(kv->used[rows->page / kv->run] > 0);
+    assert(rows->first + rows->count <= LLM_KV_POSITIONS);
+    *bytes = (size_t)rows->count * kv->row_values * sizeof(uint16_t);
+    return llm_host_kv(kv, rows->v, rows->page, rows->first);
+}
+
+int llm_host_kv_read(struct llm_kv *kv, const struct llm_kv_rows *rows, void *dst, char *why)
+{
+    (void)why;
+    size_t bytes;
+    const uint8_t *at = kv_rows(kv, rows, &bytes);
+    memcpy(dst, at, bytes);
+    return 0;
+}
+
+int llm_host_kv_write(struct llm_kv *kv, const struct llm_kv_rows *rows, const void *src, char *why)
+{
+    (void)why;
+    size_t bytes;
+    uint8_t *at = kv_rows(kv, rows, &bytes);
+    memcpy(at, src, bytes);
+    return 0;
+}
+
+/* ---- steps, and the ops that only move values ---- */
+
+int llm_host_begin(struct llm_backend *b, const struct llm_batch *batch, char *why)
+{
+    (void)why;
+    struct llm_host *host = (struct llm_host *)b;
+    assert(!host->batch && batch->rows > 0);
+    host->batch = batch;
+    return 0;
+}
+
+void llm_host_embed(const struct llm_batch *batch, const struct llm_op_embed *op, uint32_t row)
+{
+    const struct llm_weight *table = op->table, *positions = op->position_table;
+    float *out = llm_host_floats(op->out) + (size_t)row * op->width;
+    assert(table->width == op->width && batch->tokens[row] < table->count);
+    llm_dtype_to_f32(table->dtype, out, llm_host_row(table, batch->tokens[row]), op->width);
+    if (!positions)
+        return;
+    assert(positions->width == op->width && batch->positions[row] < positions->count);
+    const uint8_t *at = llm_host_row(positions, batch->positions[row]);
+    uint32_t block = llm_dtype_block(positions->dtype);
+    uint32_t bytes = llm_dtype_block_bytes(positions->dtype);
+    float values[256]; /* the largest block */
+    for (uint32_t i = 0; i < op->width; i += block, at += bytes) {
+        llm_dtype_to_f32(positions->dtype, values, at, block);
+        for (uint32_t j = 0; j < block; j++)
+            out[i + j] += values[j];
+    }
+}
+
+void llm_host_pick(const struct llm_batch *batch, const struct llm_op_pick *op)
+{
+    const float *in = llm_host_floats(op->in);
+    float *out = llm_host_floats(op->out);
+    for (uint32_t i = 0; i < batch->pick_count; i++)
+        memcpy(out + (size_t)i * op->width, in + (size_t)batch->picks[i] * op->width,
+               op->width * sizeof *out);
+}
+
+static void turn_head(float *x, const float *angles, uint32_t pairs, bool neox)
+{
+    uint32_t step = neox ? 1 : 2, apart = neox ? pairs : 1;
+    for (uint32_t i = 0; i < pairs; i++) {
+        float cosine = angles[2 * i], sine = angles[2 * i + 1];
+        float a = x[i * step], b = x[i * step + apart];
+        x[i * step] = a * cosine - b * sine;
+        x[i * step + apart] = a * sine + b * cosine;
+    }
+}
+
+void llm_host_rope(const struct llm_batch *batch, const struct llm_op_rope *op, uint32_t row)
+{
+    const float *angles = batch->rope + (size_t)row * 2 * batch->rope_pairs;
+    float *q = llm_host_floats(op->q) + (size_t)row * op->heads * op->head_dim;
+    float *k = llm_host_floats(op->k) + (size_t)row * op->kv_heads * op->head_dim;
+    assert(2 * batch->rope_pairs <= op->head_dim);
+    for (uint32_t h = 0; h < op->heads; h++)
+        turn_head(q + (size_t)h * op->head_dim, angles, batch->rope_pairs, op->neox);
+    for (uint32_t h = 0; h < op->kv_heads; h++)
+        turn_head(k + (size_t)h * op->head_dim, angles, batch->rope_pairs, op->neox);
+}
+
+void llm_host_append(const struct llm_batch *batch, const struct llm_op_append *op, uint32_t row)
+{
+    uint32_t values = llm_host_kv_values(op->kv), position = batch->positions[row];
+    uint32_t page = llm_host_pages(batch, op->layer, row)[position / LLM_KV_POSITIONS];
+    const float *k = llm_host_floats(op->k) + (size_t)row * values;
+    const float *v = llm_host_floats(op->v) + (size_t)row * values;
+    uint32_t at = position % LLM_KV_POSITIONS;
+    wire_half_from_f32(llm_host_kv(op->kv, 0, page, at), k, values);
+    wire_half_from_f32(llm_host_kv(op->kv, 1, page, at), v, values);
+}

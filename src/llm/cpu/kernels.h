@@ -1,0 +1,89 @@
+/* llm/cpu/kernels.h - private to src/llm: the inner loops of the cpu backend, and their choice.
+ *
+ * The first use takes the best set that this CPU runs.  "c" is the reference: what the others are
+ * compared with, bit for bit, and the way to turn them off.
+ *
+ * Trust: none needed; weights come as the file holds them, at any alignment.
+ * Threads: any; llm_kernels_use acts on backends opened after it. */
+#ifndef HAWSER_LLM_CPU_KERNELS_H
+#define HAWSER_LLM_CPU_KERNELS_H
+
+#include "base/attr.h"
+#include "llm/engine/quantise.h"
+
+/* Activations are prepared in groups of so many rows, which a set may interleave; a last group has
+ * fewer. */
+enum { LLM_GROUP = 4 };
+
+/* Rows of one matrix times all rows of activations. */
+struct llm_mul {
+    enum llm_dtype dtype;
+    const uint8_t *weight; /* first row */
+    uint64_t row_bytes;
+    uint32_t rows, width;
+    const uint8_t *acts; /* LLM_ACT_F32: rows of floats, else groups as prepare left them */
+    uint64_t group_bytes;
+    uint32_t count; /* of activation rows */
+    float *out;     /* of the first weight row, for the first activation row */
+    uint32_t out_width;
+    const float *bias; /* NULL: none */
+    bool accumulate;
+    void *panel; /* llm_panel_bytes: weights unpacked, this thread's */
+};
+
+/* One row of queries of one KV head, over the pages of its sequence. */
+struct llm_attention {
+    const uint8_t *k, *v; /* of page 0 of the range, at this head */
+    uint64_t page_stride; /* bytes from one page to the next */
+    uint64_t row_stride;  /* bytes from one position to the next */
+    const uint32_t *pages;
+    uint32_t positions; /* from 0, the row's own included */
+    const float *q;
+    float *out;
+    uint32_t group; /* queries that share the head */
+    uint32_t head_dim;
+    float scale;
+    float *scores; /* room for positions, this thread's */
+};
+
+struct llm_norm {
+    const float *in, *weight, *bias; /* bias NULL: none */
+    float *out;
+    uint32_t width;
+    float eps;
+    bool is_rms;
+};
+
+struct llm_kernels {
+    const char *name;
+    /* `rows` rows, at most LLM_GROUP, as one group of a batch of `count`. */
+    void (*prepare)(enum llm_act act, void *dst, const float *src, uint32_t width, uint32_t rows,
+                    uint32_t count);
+    void (*mul)(const struct llm_mul *mul);
+    void (*attend)(const struct llm_attention *a);
+    void (*norm)(const struct llm_norm *norm);
+    void (*silu)(float *x, const float *gate_by, uint64_t count);
+    void (*gelu)(float *x, uint64_t count);
+};
+
+/* Room that mul needs for rows of that width: LLM_GROUP rows as floats, or as bytes with scales. */
+static inline uint64_t llm_panel_bytes(uint32_t width)
+{
+    return (uint64_t)LLM_GROUP * width * sizeof(float) + 64;
+}
+
+/* The i-th set that this CPU runs, best first and "c" last; NULL past the end. */
+const struct llm_kernels *llm_kernels_get(size_t i);
+const struct llm_kernels *llm_kernels(void);
+/* 0, or -ENOENT when there is no such set that runs here. */
+int llm_kernels_use(const char *name) MUST_CHECK;
+
+extern const struct llm_kernels llm_kernels_c;
+#if defined(__aarch64__)
+extern const struct llm_kernels llm_kernels_neon; /* dot products of bytes */
+extern const struct llm_kernels llm_kernels_i8mm; /* and products of byte matrices */
+#elif defined(__x86_64__)
+extern const struct llm_kernels llm_kernels_avx2;
+#endif
+
+#endif

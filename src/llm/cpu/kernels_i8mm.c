@@ -1,0 +1,515 @@
+/* kernels_i8mm.c - the set "i8mm": "neon", for two or more rows of activations the products of
+ * byte matrices (Armv8.6's SMMLA: 2 x 8 times 8 x 2), and for F16 those of halves added to floats
+ * (FMLAL: fused, so the same as widening both first).
+ *
+ * Four rows of weights are unpacked once into a panel and four rows of activations are prepared as
+ * one group, both in pieces of eight bytes, row beside row: an operand is then one load.  A tile is
+ * 4 x 4 results in four registers, [w0 a0, w0 a1, w1 a0, w1 a1] and so on; a group of one or two
+ * takes half of it. */
+#include "llm/cpu/neon_impl.h"
+#include "wire/half.h"
+
+#include <assert.h>
+
+enum { PIECE = 8 };
+
+struct acts32 {
+    float scale[4];
+    int8_t values[4][4][PIECE]; /* piece, row */
+};
+
+struct acts256 {
+    float scale[4];
+    int32_t sums[8][4]; /* of 32 values; sub-block, row */
+    int8_t values[32][4][PIECE];
+};
+
+struct panel32 {
+    float scale[4];
+    int8_t values[4][4][PIECE];
+};
+
+struct panel256 {
+    float scale[4], min[4];
+    int32_t scales[16][4]; /* sub-block, row; Q4_K: eight scales, then eight minima */
+    int8_t values[32][4][PIECE];
+};
+
+_Static_assert(sizeof(struct acts32) <= LLM_GROUP * sizeof(struct llm_q32), "a group has room");
+_Static_assert(sizeof(struct acts256) <= LLM_GROUP * sizeof(struct llm_q256), "a group has room");
+_Static_assert(sizeof(struct panel32) <= LLM_GROUP * 32 * sizeof(float), "a panel has room");
+_Static_assert(sizeof(struct panel256) <= LLM_GROUP * 256 * sizeof(float), "a panel has room");
+
+/* ---- activations ---- */
+
+static void scatter(int8_t (*dst)[4][PIECE], uint32_t row, const int8_t *src, int pieces)
+{
+    for (int p = 0; p < pieces; p++)
+        vst1_s8(dst[p][row], vld1_s8(src + PIECE * p));
+}
+
+/* Rows that a group lacks are zeros: their results are not stored. */
+static void prepare32(struct acts32 *dst, const float *src, uint32_t width, uint32_t rows)
+{
+    if (rows < LLM_GROUP)
+        memset(dst, 0, width / 32 * sizeof *dst);
+    for (uint32_t at = 0; at < width; at += 32, dst++) {
+        for (uint32_t r = 0; r < rows; r++) {
+            struct llm_q32 block;
+            llm_neon_prepare(LLM_ACT_Q32, &block, src + (size_t)r * width + at, 32, 1);
+            dst->scale[r] = block.scale;
+            scatter(dst->values, r, block.values, 4);
+        }
+    }
+}
+
+static void prepare256(struct acts256 *dst, const float *src, uint32_t width, uint32_t rows)
+{
+    if (rows < LLM_GROUP)
+        memset(dst, 0, width / 256 * sizeof *dst);
+    for (uint32_t at = 0; at < width; at += 256, dst++) {
+        for (uint32_t r = 0; r < rows; r++) {
+            struct llm_q256 block;
+            llm_neon_prepare(LLM_ACT_Q256, &block, src + (size_t)r * width + at, 256, 1);
+            dst->scale[r] = block.scale;
+            for (int j = 0; j < 8; j++)
+                dst->sums[j][r] = block.sums[2 * j] + block.sums[2 * j + 1];
+            scatter(dst->values, r, block.values, 32);
+        }
+    }
+}
+
+static void i8mm_prepare(enum llm_act act, void *dst, const float *src, uint32_t width,
+                         uint32_t rows, uint32_t count)
+{
+    if (act == LLM_ACT_F16)
+        wire_half_from_f32(dst, src, (size_t)width * rows);
+    else if (count == 1)
+        llm_neon_prepare(act, dst, src, width, rows);
+    else if (act == LLM_ACT_Q32)
+        prepare32(dst, src, width, rows);
+    else
+        prepare256(dst, src, width, rows);
+}
+
+/* ---- weights into panels ---- */
+
+/* 16 values of each of two neighbouring rows. */
+INLINE void put_pair(int8_t (*dst)[4][PIECE], int row, int8x16_t a, int8x16_t b)
+{
+    int64x2_t x = vreinterpretq_s64_s8(a), y = vreinterpretq_s64_s8(b);
+    vst1q_s8(dst[0][row], vreinterpretq_s8_s64(vzip1q_s64(x, y)));
+    vst1q_s8(dst[1][row], vreinterpretq_s8_s64(vzip2q_s64(x, y)));
+}
+
+INLINE int8x16_t load_bytes(const uint8_t *p)
+{
+    return vreinterpretq_s8_u8(vld1q_u8(p));
+}
+
+static void unpack_q8_0(struct panel32 *panel, const uint8_t *const w[4], uint32_t width,
+                        const volatile uint8_t *next)
+{
+    for (size_t at = 0; width; width -= 32, at += 34, panel++) {
+        next_lines(next, at, 34);
+        vst1q_f32(panel->scale, load4_halves(w, at));
+        for (int r = 0; r < 4; r += 2) {
+            const uint8_t *a = w[r] + at + 2, *b = w[r + 1] + at + 2;
+            put_pair(panel->values, r, load_bytes(a), load_bytes(b));
+            put_pair(panel->values + 2, r, load_bytes(a + 16), load_bytes(b + 16));
+        }
+    }
+}
+
+INLINE int8x16_t low_nibbles(uint8x16_t q)
+{
+    return vreinterpretq_s8_u8(vandq_u8(q, vdupq_n_u8(15)));
+}
+
+INLINE int8x16_t high_nibbles(uint8x16_t q)
+{
+    return vreinterpretq_s8_u8(vshrq_n_u8(q, 4));
+}
+
+static void unpack_q4_0(struct panel32 *panel, const uint8_t *const w[4], uint32_t width,
+                        const volatile uint8_t *next)
+{
+    const int8x16_t eight = vdupq_n_s8(8);
+    for (size_t at = 0; width; width -= 32, at += 18, panel++) {
+        next_lines(next, at, 18);
+        vst1q_f32(panel->scale, load4_halves(w, at));
+        for (int r = 0; r < 4; r += 2) {
+            uint8x16_t a = vld1q_u8(w[r] + at + 2), b = vld1q_u8(w[r + 1] + at + 2);
+            put_pair(panel->values, r, vsubq_s8(low_nibbles(a), eight),
+                     vsubq_s8(low_nibbles(b), eight));
+            put_pair(panel->values + 2, r, vsubq_s8(high_nibbles(a), eight),
+                     vsubq_s8(high_nibbles(b), eight));
+        }
+    }
+}
+
+/* Bytes j of four rows become dst[j]. */
+INLINE void put_scales(int32_t (*dst)[4], const int8x16_t rows[4])
+{
+    int8x16_t even0 = vzip1q_s8(rows[0], rows[2]), even1 = vzip2q_s8(rows[0], rows[2]);
+    int8x16_t odd0 = vzip1q_s8(rows[1], rows[3]), odd1 = vzip2q_s8(rows[1], rows[3]);
+    int8x16_t fours[4] = {vzip1q_s8(even0, odd0), vzip2q_s8(even0, odd0), vzip1q_s8(even1, odd1),
+                          vzip2q_s8(even1, odd1)};
+    for (int i = 0; i < 4; i++, dst += 4) {
+        int16x8_t low = vmovl_s8(vget_low_s8(fours[i])), high = vmovl_high_s8(fours[i]);
+        vst1q_s32(dst[0], vmovl_s16(vget_low_s16(low)));
+        vst1q_s32(dst[1], vmovl_high_s16(low));
+        vst1q_s32(dst[2], vmovl_s16(vget_low_s16(high)));
+        vst1q_s32(dst[3], vmovl_high_s16(high));
+    }
+}
+
+/* Scales and minima have six bits: as signed bytes they are the same. */
+INLINE void put_q4k_scales(int32_t (*dst)[4], const uint8_t *const w[4], size_t at)
+{
+    int8x16_t rows[4];
+    for (int r = 0; r < 4; r++) {
+        uint8_t both[16];
+        q4k_scales(w[r] + at, both, both + 8);
+        rows[r] = load_bytes(both);
+    }
+    put_scales(dst, rows);
+}
+
+static void unpack_q4_k(struct panel256 *panel, const uint8_t *const w[4], uint32_t width,
+                        const volatile uint8_t *next)
+{
+    for (size_t at = 0; width; width -= 256, at += 144, panel++) {
+        ask_lines(next, at, 144);
+        vst1q_f32(panel->scale, load4_halves(w, at));
+        vst1q_f32(panel->min, load4_halves(w, at + 2));
+        put_q4k_scales(panel->scales, w, at);
+        for (int i = 0; i < 8; i++) {
+            int8_t(*to)[4][PIECE] = panel->values + 8 * (i / 2) + 2 * (i % 2);
+            for (int r = 0; r < 4; r += 2) {
+                uint8x16_t a = vld1q_u8(w[r] + at + 16 + 16 * i);
+                uint8x16_t b = vld1q_u8(w[r + 1] + at + 16 + 16 * i);
+                put_pair(to, r, low_nibbles(a), low_nibbles(b));
+                put_pair(to + 4, r, high_nibbles(a), high_nibbles(b));
+            }
+        }
+    }
+}
+
+/* One side of each of the four runs of half a block: 16 values each, from the nibbles and pairs
+ * that they share. */
+INLINE void q6_runs(int8x16_t runs[4], const uint8_t *low, const uint8_t *high)
+{
+    const uint8x16_t nibble = vdupq_n_u8(15), pair = vdupq_n_u8(0x30);
+    const int8x16_t lower = vdupq_n_s8(32);
+    uint8x16_t l0 = vld1q_u8(low), l1 = vld1q_u8(low + 32), h = vld1q_u8(high);
+    uint8x16_t raw[4] = {
+        vorrq_u8(vandq_u8(l0, nibble), vandq_u8(vshlq_n_u8(h, 4), pair)),
+        vorrq_u8(vandq_u8(l1, nibble), vandq_u8(vshlq_n_u8(h, 2), pair)),
+        vorrq_u8(vshrq_n_u8(l0, 4), vandq_u8(h, pair)),
+        vorrq_u8(vshrq_n_u8(l1, 4), vandq_u8(vshrq_n_u8(h, 2), pair)),
+    };
+    for (int i = 0; i < 4; i++)
+        runs[i] = vsubq_s8(vreinterpretq_s8_u8(raw[i]), lower);
+}
+
+INLINE void unpack_q6_half(int8_t (*to)[4][PIECE], const uint8_t *const w[4], size_t low,
+                           size_t high)
+{
+    for (int side = 0; side < 2; side++, low += 16, high += 16, to += 2) {
+        for (int r = 0; r < 4; r += 2) {
+            int8x16_t a[4], b[4];
+            q6_runs(a, w[r] + low, w[r] + high);
+            q6_runs(b, w[r + 1] + low, w[r + 1] + high);
+            for (int run = 0; run < 4; run++)
+                put_pair(to + 4 * run, r, a[run], b[run]);
+        }
+    }
+}
+
+static void unpack_q6_k(struct panel256 *panel, const uint8_t *const w[4], uint32_t width,
+                        const volatile uint8_t *next)
+{
+    for (size_t at = 0; width; width -= 256, at += 210, panel++) {
+        ask_lines(next, at, 210);
+        vst1q_f32(panel->scale, load4_halves(w, at + 208));
+        const int8x16_t scales[4] = {load_bytes(w[0] + at + 192), load_bytes(w[1] + at + 192),
+                                     load_bytes(w[2] + at + 192), load_bytes(w[3] + at + 192)};
+        put_scales(panel->scales, scales);
+        unpack_q6_half(panel->values, w, at, at + 128);
+        unpack_q6_half(panel->values + 16, w, at + 64, at + 160);
+    }
+}
+
+/* ---- tiles ---- */
+
+/* The registers of a tile, two for each pair of rows of activations.  Below, `pairs` of those are
+ * computed, 1 or 2: a constant wherever a function is inlined. */
+struct ints {
+    int32x4_t t[4];
+};
+struct floats {
+    float32x4_t t[4];
+};
+
+INLINE struct ints multiply(const int8_t (*w)[4][PIECE], const int8_t (*a)[4][PIECE], int pieces,
+                            int pairs)
+{
+    struct ints sum = {{{0}}};
+    for (int p = 0; p < pieces; p++) {
+        int8x16_t w01 = vld1q_s8(w[p][0]), w23 = vld1q_s8(w[p][2]);
+        for (int i = 0; i < pairs; i++) {
+            int8x16_t act = vld1q_s8(a[p][2 * i]);
+            sum.t[2 * i] = vmmlaq_s32(sum.t[2 * i], w01, act);
+            sum.t[2 * i + 1] = vmmlaq_s32(sum.t[2 * i + 1], w23, act);
+        }
+    }
+    return sum;
+}
+
+/* acc += sums * (four scales of weights x those of activations). */
+INLINE void scale_into(struct floats *acc, struct ints sums, const float w[4], const float a[4],
+                       int pairs)
+{
+    float32x4_t ws = vld1q_f32(w), w01 = vzip1q_f32(ws, ws), w23 = vzip2q_f32(ws, ws);
+    for (int i = 0; i < pairs; i++) {
+        float32x2_t pair = vld1_f32(a + 2 * i);
+        float32x4_t as = vcombine_f32(pair, pair), *t = acc->t + 2 * i;
+        t[0] = vfmaq_f32(t[0], vcvtq_f32_s32(sums.t[2 * i]), vmulq_f32(w01, as));
+        t[1] = vfmaq_f32(t[1], vcvtq_f32_s32(sums.t[2 * i + 1]), vmulq_f32(w23, as));
+    }
+}
+
+/* As many of its columns as there are rows of activations. */
+static void store_tile(const struct llm_mul *m, uint32_t row, uint32_t col, struct floats acc)
+{
+    float32x4_t cols[LLM_GROUP] = {vuzp1q_f32(acc.t[0], acc.t[1]), vuzp2q_f32(acc.t[0], acc.t[1]),
+                                   vuzp1q_f32(acc.t[2], acc.t[3]), vuzp2q_f32(acc.t[2], acc.t[3])};
+    for (uint32_t c = 0; c < LLM_GROUP && col + c < m->count; c++)
+        store4(m, row, col + c, cols[c]);
+}
+
+INLINE struct floats tile32(const struct panel32 *w, const struct acts32 *a, uint32_t width,
+                            int pairs)
+{
+    struct floats acc = {{{0}}};
+    for (; width; width -= 32, w++, a++)
+        scale_into(&acc, multiply(w->values, a->values, 4, pairs), w->scale, a->scale, pairs);
+    return acc;
+}
+
+/* total += sums * (one scale for each row of weights). */
+INLINE void weigh(struct ints *total, struct ints sums, const int32_t scales[4], int pairs)
+{
+    int32x4_t s = vld1q_s32(scales), s01 = vzip1q_s32(s, s), s23 = vzip2q_s32(s, s);
+    for (int i = 0; i < pairs; i++) {
+        total->t[2 * i] = vmlaq_s32(total->t[2 * i], sums.t[2 * i], s01);
+        total->t[2 * i + 1] = vmlaq_s32(total->t[2 * i + 1], sums.t[2 * i + 1], s23);
+    }
+}
+
+/* What the minima take away: minus their products with the activations' sums. */
+INLINE struct ints minima(const struct panel256 *w, const struct acts256 *a, int pairs)
+{
+    struct ints total = {{{0}}};
+    for (int j = 0; j < 8; j++) {
+        struct ints sums = {{{0}}};
+        for (int i = 0; i < pairs; i++) {
+            int32x2_t pair = vneg_s32(vld1_s32(a->sums[j] + 2 * i));
+            sums.t[2 * i] = sums.t[2 * i + 1] = vcombine_s32(pair, pair);
+        }
+        weigh(&total, sums, w->scales[8 + j], pairs);
+    }
+    return total;
+}
+
+INLINE struct floats tile_q4_k(const struct panel256 *w, const struct acts256 *a, uint32_t width,
+                               int pairs)
+{
+    struct floats acc = {{{0}}};
+    for (; width; width -= 256, w++, a++) {
+        struct ints total = {{{0}}};
+        for (int j = 0; j < 8; j++)
+            weigh(&total, multiply(w->values + 4 * j, a->values + 4 * j, 4, pairs), w->scales[j],
+                  pairs);
+        scale_into(&acc, total, w->scale, a->scale, pairs);
+        scale_into(&acc, minima(w, a, pairs), w->min, a->scale, pairs);
+    }
+    return acc;
+}
+
+INLINE struct floats tile_q6_k(const struct panel256 *w, const struct acts256 *a, uint32_t width,
+                               int pairs)
+{
+    struct floats acc = {{{0}}};
+    for (; width; width -= 256, w++, a++) {
+        struct ints total = {{{0}}};
+        for (int g = 0; g < 16; g++)
+            weigh(&total, multiply(w->values + 2 * g, a->values + 2 * g, 2, pairs), w->scales[g],
+                  pairs);
+        scale_into(&acc, total, w->scale, a->scale, pairs);
+    }
+    return acc;
+}
+
+static void unpack(const struct llm_mul *m, uint32_t row)
+{
+    const uint8_t *w[4];
+    rows4(m, row, w);
+    switch (m->dtype) {
+    case LLM_Q8_0:
+        unpack_q8_0(m->panel, w, m->width, next_rows(m, row));
+        break;
+    case LLM_Q4_0:
+        unpack_q4_0(m->panel, w, m->width, next_rows(m, row));
+        break;
+    case LLM_Q4_K:
+        unpack_q4_k(m->panel, w, m->width, next_rows(m, row));
+        break;
+    default:
+        assert(m->dtype == LLM_Q6_K);
+        unpack_q6_k(m->panel, w, m->width, next_rows(m, row));
+    }
+}
+
+INLINE struct floats tile(const struct llm_mul *m, const void *group, int pairs)
+{
+    if (llm_act_of(m->dtype) == LLM_ACT_Q32)
+        return tile32(m->panel, group, m->width, pairs);
+    return m->dtype == LLM_Q4_K ? tile_q4_k(m->panel, group, m->width, pairs)
+                                : tile_q6_k(m->panel, group, m->width, pairs);
+}
+
+/* The products of the panel with the group that begins at activation row `col`. */
+static struct floats tile_at(const struct llm_mul *m, uint32_t col)
+{
+    const void *group = m->acts + col / LLM_GROUP * m->group_bytes;
+    return m->count - col <= 2 ? tile(m, group, 1) : tile(m, group, 2);
+}
+
+/* ---- F16 ---- */
+
+/* Four rows of weights by one row of activations: both registers of lanes of each.  Handed on by
+ * value, so that they stay in registers. */
+struct halves {
+    float32x4_t low[4], high[4];
+};
+
+INLINE float16x8_t load_halves(const void *p)
+{
+    return vreinterpretq_f16_u8(vld1q_u8(p));
+}
+
+INLINE struct halves add_halves(struct halves acc, float16x8_t w0, float16x8_t w1, float16x8_t w2,
+                                float16x8_t w3, float16x8_t x)
+{
+    return (struct halves){
+        {vfmlalq_low_f16(acc.low[0], w0, x), vfmlalq_low_f16(acc.low[1], w1, x),
+         vfmlalq_low_f16(acc.low[2], w2, x), vfmlalq_low_f16(acc.low[3], w3, x)},
+        {vfmlalq_high_f16(acc.high[0], w0, x), vfmlalq_high_f16(acc.high[1], w1, x),
+         vfmlalq_high_f16(acc.high[2], w2, x), vfmlalq_high_f16(acc.high[3], w3, x)}};
+}
+
+/* The terms past the last whole eight. */
+static void add_half_tail(float32x4_t lanes[2], const uint8_t *w, const uint8_t *x, uint32_t width)
+{
+    float v[LLM_LANES], a, b;
+    vst1q_f32(v, lanes[0]);
+    vst1q_f32(v + 4, lanes[1]);
+    for (uint32_t k = width / LLM_LANES * LLM_LANES; k < width; k++) {
+        wire_half_to_f32(&a, w + 2 * k, 1);
+        wire_half_to_f32(&b, x + 2 * k, 1);
+        v[k % LLM_LANES] = fmaf(a, b, v[k % LLM_LANES]);
+    }
+    lanes[0] = vld1q_f32(v);
+    lanes[1] = vld1q_f32(v + 4);
+}
+
+INLINE void finish_halves(const struct llm_mul *m, uint32_t row, uint32_t col,
+                          const uint8_t *const w[4], const uint8_t *x, struct halves acc)
+{
+    float32x4_t lanes[4][2] = {{acc.low[0], acc.high[0]},
+                               {acc.low[1], acc.high[1]},
+                               {acc.low[2], acc.high[2]},
+                               {acc.low[3], acc.high[3]}};
+    for (int r = 0; m->width % LLM_LANES && r < 4; r++)
+        add_half_tail(lanes[r], w[r], x, m->width);
+    store4(m, row, col, reduce4((const float32x4_t(*)[2])lanes));
+}
+
+static void halves_by_one(const struct llm_mul *m, uint32_t row, uint32_t col,
+                          const uint8_t *const w[4], const uint8_t *x, const volatile uint8_t *next)
+{
+    struct halves acc = {{{0}}, {{0}}};
+    const uint8_t *w0 = w[0], *w1 = w[1], *w2 = w[2], *w3 = w[3];
+    for (size_t at = 0; at + 16 <= 2 * (size_t)m->width; at += 16) {
+        next_lines(next, at, 16);
+        acc = add_halves(acc, load_halves(w0 + at), load_halves(w1 + at), load_halves(w2 + at),
+                         load_halves(w3 + at), load_halves(x + at));
+    }
+    finish_halves(m, row, col, w, x, acc);
+}
+
+/* Three would not fit in the registers, and gain nothing: additions are what takes time. */
+static void halves_by_two(const struct llm_mul *m, uint32_t row, uint32_t col,
+                          const uint8_t *const w[4], const uint8_t *x, const volatile uint8_t *next)
+{
+    struct halves a = {{{0}}, {{0}}}, b = a;
+    const uint8_t *w0 = w[0], *w1 = w[1], *w2 = w[2], *w3 = w[3], *y = x + 2 * (size_t)m->width;
+    for (size_t at = 0; at + 16 <= 2 * (size_t)m->width; at += 16) {
+        float16x8_t v0 = load_halves(w0 + at), v1 = load_halves(w1 + at);
+        float16x8_t v2 = load_halves(w2 + at), v3 = load_halves(w3 + at);
+        next_lines(next, at, 16);
+        a = add_halves(a, v0, v1, v2, v3, load_halves(x + at));
+        b = add_halves(b, v0, v1, v2, v3, load_halves(y + at));
+    }
+    finish_halves(m, row, col, w, x, a);
+    finish_halves(m, row, col + 1, w, y, b);
+}
+
+/* Rows of a group lie one after the other as halves; groups have room for floats. */
+static const uint8_t *half_row(const struct llm_mul *m, uint32_t col)
+{
+    return m->acts + col / LLM_GROUP * m->group_bytes + (size_t)(col % LLM_GROUP) * 2 * m->width;
+}
+
+static void mul_halves(const struct llm_mul *m)
+{
+    for (uint32_t row = 0; row < m->rows; row += 4) {
+        const volatile uint8_t *next = next_rows(m, row);
+        const uint8_t *w[4];
+        uint32_t col = 0;
+        rows4(m, row, w);
+        for (; col + 2 <= m->count; col += 2, next = NULL)
+            halves_by_two(m, row, col, w, half_row(m, col), next);
+        if (col < m->count)
+            halves_by_one(m, row, col, w, half_row(m, col), next);
+    }
+}
+
+static void i8mm_mul(const struct llm_mul *m)
+{
+    if (m->dtype == LLM_F16) {
+        mul_halves(m);
+        return;
+    }
+    if (m->count == 1 || llm_act_of(m->dtype) == LLM_ACT_F32) {
+        llm_neon_mul(m);
+        return;
+    }
+    for (uint32_t row = 0; row < m->rows; row += 4) {
+        unpack(m, row);
+        for (uint32_t col = 0; col < m->count; col += LLM_GROUP)
+            store_tile(m, row, col, tile_at(m, col));
+    }
+}
+
+const struct llm_kernels llm_kernels_i8mm = {
+    .name = "i8mm",
+    .prepare = i8mm_prepare,
+    .mul = i8mm_mul,
+    .attend = llm_neon_attend,
+    .norm = llm_neon_norm,
+    .silu = llm_neon_silu,
+    .gelu = llm_neon_gelu,
+};

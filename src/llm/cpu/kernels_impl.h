@@ -1,0 +1,33 @@
+/* llm/cpu/kernels_impl.h - private to src/llm: how sets of kernels take weights apart, on any CPU.
+ *
+ * Threads: any. */
+#ifndef HAWSER_LLM_CPU_KERNELS_IMPL_H
+#define HAWSER_LLM_CPU_KERNELS_IMPL_H
+
+#include "llm/cpu/kernels.h"
+
+#include <string.h>
+
+/* Four neighbouring rows of weights; past the last one, that one again, whose results are not
+ * stored. */
+static inline void rows4(const struct llm_mul *m, uint32_t row, const uint8_t *w[4])
+{
+    for (uint32_t i = 0; i < 4; i++)
+        w[i] = m->weight + (row + i < m->rows ? row + i : m->rows - 1) * m->row_bytes;
+}
+
+/* The eight 6-bit scales and minima of a Q4_K block, eight bytes each; see llm/engine/quantise.c.
+ */
+static inline void q4k_scales(const uint8_t *block, uint8_t scales[8], uint8_t minima[8])
+{
+    uint32_t packed[3], s[2], m[2];
+    memcpy(packed, block + 4, sizeof packed);
+    s[0] = packed[0] & 0x3f3f3f3f;
+    m[0] = packed[1] & 0x3f3f3f3f;
+    s[1] = (packed[2] & 0x0f0f0f0f) | (packed[0] >> 6 & 0x03030303) << 4;
+    m[1] = (packed[2] >> 4 & 0x0f0f0f0f) | (packed[1] >> 6 & 0x03030303) << 4;
+    memcpy(scales, s, sizeof s);
+    memcpy(minima, m, sizeof m);
+}
+
+#endif

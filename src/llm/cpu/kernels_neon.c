@@ -1,0 +1,524 @@
+/* kernels_neon.c - the set "neon": arm64 with dot products of bytes (Armv8.2).
+ *
+ * Four rows of weights are taken at once: their sums end up in the lanes of one register, so that
+ * scaling, accumulating and storing cost one instruction for all four. */
+#include "llm/cpu/neon_impl.h"
+
+#include <assert.h>
+
+enum { TILE_COLS = 3 }; /* of activations: 4 x 3 x 2 accumulators leave room for the operands */
+
+/* next: see next_rows. */
+typedef float32x4_t dot4(const uint8_t *const w[4], const void *acts, uint32_t width,
+                         const volatile uint8_t *next);
+
+/* ---- F32, F16, BF16 ---- */
+
+/* Eight weights from index k on. */
+INLINE void load8(enum llm_dtype dtype, const uint8_t *w, uint32_t k, float32x4_t v[2])
+{
+    if (dtype == LLM_F32) {
+        v[0] = vreinterpretq_f32_u8(vld1q_u8(w + 4 * k));
+        v[1] = vreinterpretq_f32_u8(vld1q_u8(w + 4 * k + 16));
+        return;
+    }
+    uint8x16_t bits = vld1q_u8(w + 2 * k);
+    if (dtype == LLM_F16) {
+        float16x8_t half = vreinterpretq_f16_u8(bits);
+        v[0] = vcvt_f32_f16(vget_low_f16(half));
+        v[1] = vcvt_high_f32_f16(half);
+    } else {
+        uint16x8_t top = vreinterpretq_u16_u8(bits);
+        v[0] = vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(top), 16));
+        v[1] = vreinterpretq_f32_u32(vshll_high_n_u16(top, 16));
+    }
+}
+
+INLINE float load1(enum llm_dtype dtype, const uint8_t *w, uint32_t k)
+{
+    uint8_t padded[32] = {0};
+    float32x4_t v[2];
+    size_t bytes = dtype == LLM_F32 ? 4 : 2;
+    memcpy(padded, w + bytes * k, bytes);
+    load8(dtype, padded, 0, v);
+    return vgetq_lane_f32(v[0], 0);
+}
+
+/* The terms past the last whole eight. */
+INLINE void add_tail(enum llm_dtype dtype, const uint8_t *w, const float *x, uint32_t k,
+                     uint32_t width, float32x4_t lanes[2])
+{
+    float v[LLM_LANES];
+    vst1q_f32(v, lanes[0]);
+    vst1q_f32(v + 4, lanes[1]);
+    for (; k < width; k++)
+        v[k % LLM_LANES] = fmaf(load1(dtype, w, k), x[k], v[k % LLM_LANES]);
+    lanes[0] = vld1q_f32(v);
+    lanes[1] = vld1q_f32(v + 4);
+}
+
+/* A value for each of four rows, by name: accumulators in an array would live in memory. */
+struct four {
+    float32x4_t r0, r1, r2, r3;
+};
+
+INLINE void put_four(float32x4_t lanes[4][2], struct four low, struct four high)
+{
+    float32x4_t all[4][2] = {
+        {low.r0, high.r0}, {low.r1, high.r1}, {low.r2, high.r2}, {low.r3, high.r3}};
+    memcpy(lanes, all, sizeof all);
+}
+
+/* Two lanes' registers for one row, advanced by eight weights. */
+INLINE void add8(enum llm_dtype dtype, const uint8_t *w, uint32_t k, const float32x4_t x[2],
+                 float32x4_t *low, float32x4_t *high)
+{
+    float32x4_t v[2];
+    load8(dtype, w, k, v);
+    *low = vfmaq_f32(*low, v[0], x[0]);
+    *high = vfmaq_f32(*high, v[1], x[1]);
+}
+
+INLINE float32x4_t dot4_plain(enum llm_dtype dtype, const uint8_t *const w[4], const float *x,
+                              uint32_t width, const volatile uint8_t *next)
+{
+    const uint8_t *w0 = w[0], *w1 = w[1], *w2 = w[2], *w3 = w[3];
+    struct four low = {{0}}, high = {{0}};
+    uint32_t k = 0;
+    for (; k + 8 <= width; k += 8) {
+        float32x4_t act[2] = {vld1q_f32(x + k), vld1q_f32(x + k + 4)};
+        next_lines(next, (dtype == LLM_F32 ? 4 : 2) * (size_t)k, dtype == LLM_F32 ? 32 : 16);
+        add8(dtype, w0, k, act, &low.r0, &high.r0);
+        add8(dtype, w1, k, act, &low.r1, &high.r1);
+        add8(dtype, w2, k, act, &low.r2, &high.r2);
+        add8(dtype, w3, k, act, &low.r3, &high.r3);
+    }
+    float32x4_t lanes[4][2];
+    put_four(lanes, low, high);
+    for (int r = 0; k < width && r < 4; r++)
+        add_tail(dtype, w[r], x, k, width, lanes[r]);
+    return reduce4((const float32x4_t(*)[2])lanes);
+}
+
+static float32x4_t dot4_f32(const uint8_t *const w[4], const void *acts, uint32_t width,
+                            const volatile uint8_t *next)
+{
+    return dot4_plain(LLM_F32, w, acts, width, next);
+}
+
+static float32x4_t dot4_f16(const uint8_t *const w[4], const void *acts, uint32_t width,
+                            const volatile uint8_t *next)
+{
+    return dot4_plain(LLM_F16, w, acts, width, next);
+}
+
+static float32x4_t dot4_bf16(const uint8_t *const w[4], const void *acts, uint32_t width,
+                             const volatile uint8_t *next)
+{
+    return dot4_plain(LLM_BF16, w, acts, width, next);
+}
+
+/* Four rows as floats, one after the other. */
+INLINE void widen4(enum llm_dtype dtype, const uint8_t *const w[4], float *panel, uint32_t width)
+{
+    for (int r = 0; r < 4; r++, panel += width) {
+        uint32_t k = 0;
+        for (; k + 8 <= width; k += 8) {
+            float32x4_t v[2];
+            load8(dtype, w[r], k, v);
+            vst1q_f32(panel + k, v[0]);
+            vst1q_f32(panel + k + 4, v[1]);
+        }
+        for (; k < width; k++)
+            panel[k] = load1(dtype, w[r], k);
+    }
+}
+
+/* The lanes of four rows of weights by TILE_COLS rows of activations. */
+struct tile {
+    float32x4_t lanes[TILE_COLS][4][2];
+};
+
+INLINE struct four load_four(const float *w, size_t width)
+{
+    return (struct four){vld1q_f32(w), vld1q_f32(w + width), vld1q_f32(w + 2 * width),
+                         vld1q_f32(w + 3 * width)};
+}
+
+INLINE struct four add_four(struct four acc, struct four w, const float *x)
+{
+    float32x4_t act = vld1q_f32(x);
+    return (struct four){vfmaq_f32(acc.r0, w.r0, act), vfmaq_f32(acc.r1, w.r1, act),
+                         vfmaq_f32(acc.r2, w.r2, act), vfmaq_f32(acc.r3, w.r3, act)};
+}
+
+/* The whole eights; the halves of an eight one after the other, so that four rows of weights and
+ * all accumulators fit in the registers. */
+static void tile_sums(const float *w, const float *x, size_t width, uint32_t eights,
+                      struct tile *out)
+{
+    struct four low0 = {{0}}, low1 = {{0}}, low2 = {{0}};
+    struct four high0 = {{0}}, high1 = {{0}}, high2 = {{0}};
+    for (; eights > 0; eights--, w += 8, x += 8) {
+        struct four rows = load_four(w, width);
+        low0 = add_four(low0, rows, x);
+        low1 = add_four(low1, rows, x + width);
+        low2 = add_four(low2, rows, x + 2 * width);
+        rows = load_four(w + 4, width);
+        high0 = add_four(high0, rows, x + 4);
+        high1 = add_four(high1, rows, x + width + 4);
+        high2 = add_four(high2, rows, x + 2 * width + 4);
+    }
+    put_four(out->lanes[0], low0, high0);
+    put_four(out->lanes[1], low1, high1);
+    put_four(out->lanes[2], low2, high2);
+}
+
+/* Four rows of the panel times TILE_COLS rows of activations. */
+static void tile_plain(const struct llm_mul *m, uint32_t row, uint32_t col, const float *panel)
+{
+    const float *x = (const float *)(const void *)m->acts + (size_t)col * m->width;
+    uint32_t width = m->width, done = width / LLM_LANES * LLM_LANES;
+    struct tile tile;
+    tile_sums(panel, x, width, width / LLM_LANES, &tile);
+    for (uint32_t c = 0; c < TILE_COLS; c++, x += width) {
+        for (uint32_t r = 0; done < width && r < 4; r++)
+            add_tail(LLM_F32, (const uint8_t *)(const void *)(panel + (size_t)r * width), x, done,
+                     width, tile.lanes[c][r]);
+        store4(m, row, col + c, reduce4((const float32x4_t(*)[2])tile.lanes[c]));
+    }
+}
+
+static void widen(enum llm_dtype dtype, const uint8_t *const w[4], float *panel, uint32_t width)
+{
+    if (dtype == LLM_F16)
+        widen4(LLM_F16, w, panel, width);
+    else if (dtype == LLM_BF16)
+        widen4(LLM_BF16, w, panel, width);
+    else
+        widen4(LLM_F32, w, panel, width);
+}
+
+static void mul_tiles(const struct llm_mul *m)
+{
+    for (uint32_t row = 0; row < m->rows; row += 4) {
+        const uint8_t *w[4];
+        float *panel = m->panel;
+        uint32_t col = 0;
+        rows4(m, row, w);
+        widen(m->dtype, w, panel, m->width);
+        for (; col + TILE_COLS <= m->count; col += TILE_COLS)
+            tile_plain(m, row, col, panel);
+        for (int r = 0; r < 4; r++)
+            w[r] = (const uint8_t *)(const void *)(panel + (size_t)r * m->width);
+        for (; col < m->count; col++)
+            store4(m, row, col, dot4_f32(w, m->acts + (size_t)col * m->width * 4, m->width, w[0]));
+    }
+}
+
+/* ---- Q8_0, Q4_0 ---- */
+
+static float32x4_t dot4_q8_0(const uint8_t *const w[4], const void *acts, uint32_t width,
+                             const volatile uint8_t *next)
+{
+    const struct llm_q32 *x = acts;
+    float32x4_t acc = vdupq_n_f32(0);
+    for (size_t at = 0; width; width -= 32, at += 34, x++) {
+        int8x16_t a0 = vld1q_s8(x->values), a1 = vld1q_s8(x->values + 16);
+        int32x4_t sums[4];
+        next_lines(next, at, 34);
+        for (int r = 0; r < 4; r++) {
+            const int8_t *q = (const int8_t *)w[r] + at + 2;
+            sums[r] = vdotq_s32(vdupq_n_s32(0), vld1q_s8(q), a0);
+            sums[r] = vdotq_s32(sums[r], vld1q_s8(q + 16), a1);
+        }
+        float32x4_t scale = vmulq_n_f32(load4_halves(w, at), x->scale);
+        acc = vfmaq_f32(acc, vcvtq_f32_s32(sum4(sums)), scale);
+    }
+    return acc;
+}
+
+static float32x4_t dot4_q4_0(const uint8_t *const w[4], const void *acts, uint32_t width,
+                             const volatile uint8_t *next)
+{
+    const struct llm_q32 *x = acts;
+    const uint8x16_t low = vdupq_n_u8(15);
+    float32x4_t acc = vdupq_n_f32(0);
+    for (size_t at = 0; width; width -= 32, at += 18, x++) {
+        int8x16_t a0 = vld1q_s8(x->values), a1 = vld1q_s8(x->values + 16);
+        /* Nibbles are 8 more than their values: the sum of each row begins with what that adds. */
+        int32x4_t offset = vsetq_lane_s32(-8 * x->sum, vdupq_n_s32(0), 0), sums[4];
+        next_lines(next, at, 18);
+        for (int r = 0; r < 4; r++) {
+            uint8x16_t q = vld1q_u8(w[r] + at + 2);
+            sums[r] = vdotq_s32(offset, vreinterpretq_s8_u8(vandq_u8(q, low)), a0);
+            sums[r] = vdotq_s32(sums[r], vreinterpretq_s8_u8(vshrq_n_u8(q, 4)), a1);
+        }
+        float32x4_t scale = vmulq_n_f32(load4_halves(w, at), x->scale);
+        acc = vfmaq_f32(acc, vcvtq_f32_s32(sum4(sums)), scale);
+    }
+    return acc;
+}
+
+/* ---- Q4_K, Q6_K ---- */
+
+INLINE int32x4_t products_q4_k(const uint8_t *block, const int8_t *a, const uint8_t scales[8])
+{
+    const uint8x16_t low = vdupq_n_u8(15);
+    int32x4_t total = vdupq_n_s32(0), zero = vdupq_n_s32(0);
+    for (int g = 0; g < 4; g++, a += 64) {
+        uint8x16_t q0 = vld1q_u8(block + 16 + 32 * g), q1 = vld1q_u8(block + 32 + 32 * g);
+        int32x4_t s = vdotq_s32(zero, vreinterpretq_s8_u8(vandq_u8(q0, low)), vld1q_s8(a));
+        s = vdotq_s32(s, vreinterpretq_s8_u8(vandq_u8(q1, low)), vld1q_s8(a + 16));
+        total = vmlaq_n_s32(total, s, scales[2 * g]);
+        s = vdotq_s32(zero, vreinterpretq_s8_u8(vshrq_n_u8(q0, 4)), vld1q_s8(a + 32));
+        s = vdotq_s32(s, vreinterpretq_s8_u8(vshrq_n_u8(q1, 4)), vld1q_s8(a + 48));
+        total = vmlaq_n_s32(total, s, scales[2 * g + 1]);
+    }
+    return total;
+}
+
+static float32x4_t dot4_q4_k(const uint8_t *const w[4], const void *acts, uint32_t width,
+                             const volatile uint8_t *next)
+{
+    const struct llm_q256 *x = acts;
+    float32x4_t acc = vdupq_n_f32(0);
+    for (size_t at = 0; width; width -= 256, at += 144, x++) {
+        int16x8_t pairs = vpaddq_s16(vld1q_s16(x->sums), vld1q_s16(x->sums + 8));
+        int32x4_t products[4], offsets[4];
+        ask_lines(next, at, 144);
+        for (int r = 0; r < 4; r++) {
+            uint8_t scales[8], minima[8];
+            q4k_scales(w[r] + at, scales, minima);
+            products[r] = products_q4_k(w[r] + at, x->values, scales);
+            int16x8_t m = vreinterpretq_s16_u16(vmovl_u8(vld1_u8(minima)));
+            offsets[r] = vmull_s16(vget_low_s16(m), vget_low_s16(pairs));
+            offsets[r] = vmlal_high_s16(offsets[r], m, pairs);
+        }
+        float32x4_t scale = vmulq_n_f32(load4_halves(w, at), x->scale);
+        float32x4_t min = vmulq_n_f32(load4_halves(w, at + 2), x->scale);
+        acc = vfmaq_f32(acc, vcvtq_f32_s32(sum4(products)), scale);
+        acc = vfmaq_f32(acc, vcvtq_f32_s32(vnegq_s32(sum4(offsets))), min);
+    }
+    return acc;
+}
+
+/* 16 values of run `run`, not yet lowered by 32, from their nibbles and pairs. */
+INLINE int8x16_t q6_16(uint8x16_t low, uint8x16_t high, int run)
+{
+    const uint8x16_t pair = vdupq_n_u8(3);
+    uint8x16_t l = run < 2 ? vandq_u8(low, vdupq_n_u8(15)) : vshrq_n_u8(low, 4);
+    uint8x16_t h = vandq_u8(vshlq_u8(high, vdupq_n_s8((int8_t)(-2 * run))), pair);
+    return vreinterpretq_s8_u8(vsliq_n_u8(l, h, 4));
+}
+
+INLINE int32x4_t products_q6_k(const uint8_t *block, const struct llm_q256 *x)
+{
+    const int8_t *scales = (const int8_t *)block + 192, *a = x->values;
+    int32x4_t total = vdupq_n_s32(0), zero = vdupq_n_s32(0);
+    for (int half = 0; half < 2; half++) {
+        for (int run = 0; run < 4; run++) {
+            for (int side = 0; side < 2; side++, a += 16, scales++) {
+                uint8x16_t low = vld1q_u8(block + 64 * half + 32 * (run % 2) + 16 * side);
+                uint8x16_t high = vld1q_u8(block + 128 + 32 * half + 16 * side);
+                int32x4_t s = vdotq_s32(zero, q6_16(low, high, run), vld1q_s8(a));
+                total = vmlaq_n_s32(total, s, *scales);
+            }
+        }
+    }
+    int8x16_t sc = vld1q_s8((const int8_t *)block + 192);
+    int16x8_t sc0 = vmovl_s8(vget_low_s8(sc)), sc1 = vmovl_high_s8(sc);
+    int16x8_t s0 = vld1q_s16(x->sums), s1 = vld1q_s16(x->sums + 8);
+    int32x4_t lowered = vmull_s16(vget_low_s16(sc0), vget_low_s16(s0));
+    lowered = vmlal_high_s16(lowered, sc0, s0);
+    lowered = vmlal_s16(lowered, vget_low_s16(sc1), vget_low_s16(s1));
+    lowered = vmlal_high_s16(lowered, sc1, s1);
+    return vmlsq_n_s32(total, lowered, 32);
+}
+
+static float32x4_t dot4_q6_k(const uint8_t *const w[4], const void *acts, uint32_t width,
+                             const volatile uint8_t *next)
+{
+    const struct llm_q256 *x = acts;
+    float32x4_t acc = vdupq_n_f32(0);
+    for (size_t at = 0; width; width -= 256, at += 210, x++) {
+        int32x4_t products[4];
+        ask_lines(next, at, 210);
+        for (int r = 0; r < 4; r++)
+            products[r] = products_q6_k(w[r] + at, x);
+        float32x4_t scale = vmulq_n_f32(load4_halves(w, at + 208), x->scale);
+        acc = vfmaq_f32(acc, vcvtq_f32_s32(sum4(products)), scale);
+    }
+    return acc;
+}
+
+/* ---- mul ---- */
+
+static dot4 *const dots[] = {
+    [LLM_F32] = dot4_f32,   [LLM_F16] = dot4_f16,   [LLM_BF16] = dot4_bf16, [LLM_Q8_0] = dot4_q8_0,
+    [LLM_Q4_0] = dot4_q4_0, [LLM_Q4_K] = dot4_q4_k, [LLM_Q6_K] = dot4_q6_k,
+};
+
+void llm_neon_mul(const struct llm_mul *m)
+{
+    if (llm_dtype_block(m->dtype) == 1 && m->count >= TILE_COLS) {
+        mul_tiles(m);
+        return;
+    }
+    dot4 *dot = dots[m->dtype];
+    assert(dot);
+    for (uint32_t row = 0; row < m->rows; row += 4) {
+        const uint8_t *w[4];
+        rows4(m, row, w);
+        const volatile uint8_t *next = next_rows(m, row);
+        for (uint32_t c = 0; c < m->count; c++)
+            store4(m, row, c, dot(w, m->acts + c * (m->group_bytes / LLM_GROUP), m->width, next));
+    }
+}
+
+/* ---- activations ---- */
+
+INLINE float largest(const float *src, uint32_t count)
+{
+    float32x4_t most = vdupq_n_f32(0);
+    for (uint32_t i = 0; i < count; i += 4)
+        most = vmaxnmq_f32(most, vabsq_f32(vld1q_f32(src + i)));
+    return vmaxnmvq_f32(most);
+}
+
+INLINE int8x16_t round16(const float *src, float inverse)
+{
+    const float32x4_t rounder = vdupq_n_f32(LLM_ROUNDER);
+    uint16x8_t halves[2];
+    for (int i = 0; i < 2; i++, src += 8) {
+        float32x4_t a = vaddq_f32(vmulq_n_f32(vld1q_f32(src), inverse), rounder);
+        float32x4_t b = vaddq_f32(vmulq_n_f32(vld1q_f32(src + 4), inverse), rounder);
+        halves[i] = vmovn_high_u32(vmovn_u32(vreinterpretq_u32_f32(a)), vreinterpretq_u32_f32(b));
+    }
+    return vreinterpretq_s8_u8(vmovn_high_u16(vmovn_u16(halves[0]), halves[1]));
+}
+
+INLINE float round_block(int8_t *dst, const float *src, uint32_t count)
+{
+    float most = largest(src, count);
+    float inverse = most > 0 ? 127.0f / most : 0;
+    for (uint32_t i = 0; i < count; i += 16)
+        vst1q_s8(dst + i, round16(src + i, inverse));
+    return most / 127.0f;
+}
+
+static void prepare32(struct llm_q32 *dst, const float *src, uint64_t count)
+{
+    for (; count; count -= 32, src += 32, dst++) {
+        dst->scale = round_block(dst->values, src, 32);
+        dst->sum = vaddlvq_s8(vld1q_s8(dst->values)) + vaddlvq_s8(vld1q_s8(dst->values + 16));
+    }
+}
+
+static void prepare256(struct llm_q256 *dst, const float *src, uint64_t count)
+{
+    for (; count; count -= 256, src += 256, dst++) {
+        dst->scale = round_block(dst->values, src, 256);
+        for (int i = 0; i < LLM_Q256_SUMS; i++)
+            dst->sums[i] = vaddlvq_s8(vld1q_s8(dst->values + 16 * i));
+    }
+}
+
+void llm_neon_prepare(enum llm_act act, void *dst, const float *src, uint32_t width, uint32_t rows)
+{
+    if (act == LLM_ACT_F16)
+        llm_round_f16(dst, src, (uint64_t)width * rows);
+    else if (act == LLM_ACT_Q32)
+        prepare32(dst, src, (uint64_t)width * rows);
+    else
+        prepare256(dst, src, (uint64_t)width * rows);
+}
+
+/* ---- attention ---- */
+
+enum { SLICE = 32 }; /* values of a head whose sums stay in registers */
+
+static void score(const struct llm_attention *a, const float *q, float *scores)
+{
+    for (uint32_t j = 0; j < a->positions; j += 4) {
+        const uint8_t *k[4];
+        float four[4];
+        for (uint32_t i = 0; i < 4; i++)
+            k[i] = attention_row(a, a->k, j + i < a->positions ? j + i : a->positions - 1);
+        vst1q_f32(four, vmulq_n_f32(dot4_plain(LLM_F16, k, q, a->head_dim, NULL), a->scale));
+        for (uint32_t i = 0; i < 4 && j + i < a->positions; i++)
+            scores[j + i] = four[i];
+    }
+}
+
+static void weigh_slice(const struct llm_attention *a, const float *weights, uint32_t at,
+                        float inverse, float *out)
+{
+    float32x4_t sums[SLICE / 4] = {{0}};
+    for (uint32_t j = 0; j < a->positions; j++) {
+        const uint8_t *v = attention_row(a, a->v, j);
+        for (uint32_t i = 0; i < SLICE / 4; i += 2) {
+            float32x4_t values[2];
+            load8(LLM_F16, v, at + 4 * i, values);
+            sums[i] = vfmaq_n_f32(sums[i], values[0], weights[j]);
+            sums[i + 1] = vfmaq_n_f32(sums[i + 1], values[1], weights[j]);
+        }
+    }
+    for (uint32_t i = 0; i < SLICE / 4; i++)
+        vst1q_f32(out + at + 4 * i, vmulq_n_f32(sums[i], inverse));
+}
+
+static void weigh_one(const struct llm_attention *a, const float *weights, uint32_t at,
+                      float inverse, float *out)
+{
+    float sum = 0;
+    for (uint32_t j = 0; j < a->positions; j++)
+        sum = fmaf(weights[j], load1(LLM_F16, attention_row(a, a->v, j), at), sum);
+    out[at] = sum * inverse;
+}
+
+void llm_neon_attend(const struct llm_attention *a)
+{
+    for (uint32_t h = 0; h < a->group; h++) {
+        float *out = a->out + (size_t)h * a->head_dim;
+        score(a, a->q + (size_t)h * a->head_dim, a->scores);
+        float inverse = 1.0f / elementwise_exponentials(a->scores, a->positions);
+        uint32_t at = 0;
+        for (; at + SLICE <= a->head_dim; at += SLICE)
+            weigh_slice(a, a->scores, at, inverse, out);
+        for (; at < a->head_dim; at++)
+            weigh_one(a, a->scores, at, inverse, out);
+    }
+}
+
+void llm_neon_norm(const struct llm_norm *norm)
+{
+    elementwise_norm(norm);
+}
+
+void llm_neon_silu(float *x, const float *gate_by, uint64_t count)
+{
+    elementwise_silu(x, gate_by, count);
+}
+
+void llm_neon_gelu(float *x, uint64_t count)
+{
+    elementwise_gelu(x, count);
+}
+
+static void neon_prepare(enum llm_act act, void *dst, const float *src, uint32_t width,
+                         uint32_t rows, uint32_t count)
+{
+    (void)count;
+    llm_neon_prepare(act, dst, src, width, rows);
+}
+
+const struct llm_kernels llm_kernels_neon = {
+    .name = "neon",
+    .prepare = neon_prepare,
+    .mul = llm_neon_mul,
+    .attend = llm_neon_attend,
+    .norm = llm_neon_norm,
+    .silu = llm_neon_silu,
+    .gelu = llm_neon_gelu,
+};

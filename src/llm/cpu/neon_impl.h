@@ -1,0 +1,93 @@
+/* llm/cpu/neon_impl.h - private to src/llm: what the sets "neon" and "i8mm" share.
+ *
+ * Threads: any. */
+#ifndef HAWSER_LLM_CPU_NEON_IMPL_H
+#define HAWSER_LLM_CPU_NEON_IMPL_H
+
+#include "llm/cpu/elementwise.h"
+#include "llm/cpu/kernels_impl.h"
+
+#include <arm_neon.h>
+
+/* Small pieces of inner loops, some with a parameter that is a constant in each use. */
+#define INLINE static inline __attribute__((always_inline))
+
+void llm_neon_prepare(enum llm_act act, void *dst, const float *src, uint32_t width, uint32_t rows);
+void llm_neon_mul(const struct llm_mul *m);
+void llm_neon_attend(const struct llm_attention *a);
+void llm_neon_norm(const struct llm_norm *norm);
+void llm_neon_silu(float *x, const float *gate_by, uint64_t count);
+void llm_neon_gelu(float *x, uint64_t count);
+
+/* The binary16 values at the start of four rows. */
+static inline float32x4_t load4_halves(const uint8_t *const w[4], size_t at)
+{
+    uint64_t bits = 0;
+    for (int r = 0; r < 4; r++) { /* put together outside the vector unit, which has enough to do */
+        uint16_t half;
+        memcpy(&half, w[r] + at, sizeof half);
+        bits |= (uint64_t)half << (16 * r);
+    }
+    return vcvt_f32_f16(vreinterpret_f16_u64(vcreate_u64(bits)));
+}
+
+/* The sums of each of four vectors. */
+static inline int32x4_t sum4(const int32x4_t v[4])
+{
+    return vpaddq_s32(vpaddq_s32(v[0], v[1]), vpaddq_s32(v[2], v[3]));
+}
+
+/* llm_sum8 of four rows' lanes. */
+INLINE float32x4_t reduce4(const float32x4_t lanes[4][2])
+{
+    float32x4_t s[4];
+    for (int r = 0; r < 4; r++)
+        s[r] = vaddq_f32(lanes[r][0], lanes[r][1]);
+    float32x4_t ab = vaddq_f32(vcombine_f32(vget_low_f32(s[0]), vget_low_f32(s[1])),
+                               vcombine_f32(vget_high_f32(s[0]), vget_high_f32(s[1])));
+    float32x4_t cd = vaddq_f32(vcombine_f32(vget_low_f32(s[2]), vget_low_f32(s[3])),
+                               vcombine_f32(vget_high_f32(s[2]), vget_high_f32(s[3])));
+    return vpaddq_f32(ab, cd);
+}
+
+/* Where the next four rows begin; for the last ones the first.  NULL: too few.  While four rows are
+ * multiplied, a byte of every line of the next four is read, in order (next_lines): taken side by
+ * side they are four streams too short for the CPU to run ahead of; like this, all weights are one.
+ */
+static inline const volatile uint8_t *next_rows(const struct llm_mul *m, uint32_t row)
+{
+    uint32_t next = row + 8 <= m->rows ? row + 4 : 0;
+    return m->rows < 4 ? NULL : m->weight + next * m->row_bytes;
+}
+
+/* What corresponds to `bytes` of each row from `at` on. */
+static inline void next_lines(const volatile uint8_t *next, size_t at, size_t bytes)
+{
+    for (size_t i = 0; next && i < bytes; i += HW_CACHE_LINE / 4)
+        (void)next[4 * (at + i)];
+}
+
+/* The same as a hint, which nothing waits for.  For types that compute much for a byte, Q4_K and
+ * Q6_K; where memory is nearer to the limit, reads get twice as much from it. */
+static inline void ask_lines(const volatile uint8_t *next, size_t at, size_t bytes)
+{
+    for (size_t i = 0; next && i < bytes; i += HW_CACHE_LINE / 4)
+        __builtin_prefetch((const void *)(uintptr_t)(next + 4 * (at + i)));
+}
+
+static inline void store4(const struct llm_mul *m, uint32_t row, uint32_t col, float32x4_t sums)
+{
+    float *out = m->out + (size_t)col * m->out_width + row;
+    if (row + 4 <= m->rows) {
+        if (m->bias)
+            sums = vaddq_f32(sums, vld1q_f32(m->bias + row));
+        vst1q_f32(out, m->accumulate ? vaddq_f32(vld1q_f32(out), sums) : sums);
+        return;
+    }
+    float values[4];
+    vst1q_f32(values, sums);
+    for (uint32_t i = 0; row + i < m->rows; i++)
+        out[i] = mul_finish(m, row + i, out + i, values[i]);
+}
+
+#endif

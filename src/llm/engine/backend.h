@@ -1,0 +1,237 @@
+/* llm/engine/backend.h - where a model's arithmetic happens, behind one ops struct.
+ *
+ * `reference` is plain C, one loop an op, and defines what every op yields; `cpu` does the same
+ * with threads and vector kernels, bit for bit; a GPU's backend may differ by the tolerance that
+ * tests/unit/llm/test_ops.c states.
+ *
+ * A step is begin, ops in order, finish (or prepare).  Ops only name places; a backend may execute
+ * each at once or record all and submit in finish, so nothing may be read, written, mapped or
+ * destroyed between begin and finish.  An op sees what earlier ops of the step wrote.  Ops do not
+ * fail: what goes wrong is remembered and told by finish, and places that were written are then
+ * undefined.
+ *
+ * Activations are binary32, row after row without gaps: value c of row r of a place lies at
+ * offset + 4 * (r * width + c).  Offsets of places are multiples of LLM_PLACE_ALIGN.
+ *
+ * Whatever an op computes for a row depends on that row alone (and its sequence's KV), never on the
+ * rows beside it, their number or the number of threads: the order of additions belongs to the
+ * output element.
+ *
+ * Trust: callers are src/llm's own; shapes are asserted.  Weights, tokens and lengths were checked
+ * by llm/model/file.h and llm/engine/engine.h.
+ * Threads: one at a time for an instance and all that it made.
+ * Lifetime: open/close; buffers, weights and KV are destroyed before their backend; a weight's
+ * tensor outlives it. */
+#ifndef HAWSER_LLM_ENGINE_BACKEND_H
+#define HAWSER_LLM_ENGINE_BACKEND_H
+
+#include "llm/model/file.h"
+
+enum {
+    LLM_PLACE_ALIGN = 256,    /* what Vulkan may ask of a storage buffer's offset at most */
+    LLM_MATMUL_PARTS_MAX = 3, /* q, k, v: what shares one input */
+    LLM_KV_POSITIONS = 64,    /* of a page; a power of two: a page table is walked by shifts */
+    LLM_THREADS_MAX = 256,    /* cores of a large server */
+};
+
+struct llm_backend;
+struct llm_buffer; /* bytes at the device */
+struct llm_weight; /* rows of a matrix, in the device's own layout */
+struct llm_kv;     /* K and V, in pages */
+
+struct llm_backend_config {
+    unsigned threads; /* cpu: 0: the cores there are */
+    uint32_t device;  /* which GPU, taken modulo those there are */
+};
+
+struct llm_place {
+    struct llm_buffer *buffer;
+    uint64_t offset; /* bytes */
+};
+
+/* ---- KV ----
+ *
+ * A page id names room for LLM_KV_POSITIONS rows of K and as many of V, of one layer of a sequence:
+ * a layer that moves out gives its memory back.  A row is row_values binary16 values, kv_heads *
+ * head_dim, heads one after the other.  Position p lies in the layer's page p / LLM_KV_POSITIONS,
+ * as row p % LLM_KV_POSITIONS. */
+struct llm_kv_shape {
+    uint32_t row_values;
+    uint32_t pages; /* ids are below it; memory is only needed for those that are mapped */
+};
+
+/* Rows of one page of one tensor. */
+struct llm_kv_rows {
+    unsigned v; /* 0: K, 1: V */
+    uint32_t page;
+    uint32_t first, count; /* within the page */
+};
+
+/* ---- what a step is about ---- */
+
+/* Given to begin, which copies what it needs; the ops refer to it.  Row i is the token tokens[i] at
+ * position positions[i] of sequence seqs[i]; the pages of sequence s in layer l are
+ * pages[l * page_count + page_first[s]] and on, mapped, enough for its positions. */
+struct llm_batch {
+    uint32_t rows;
+    const uint32_t *tokens, *positions, *seqs;
+    uint32_t seq_count;
+    const uint32_t *page_first; /* seq_count entries */
+    const uint32_t *pages;
+    uint32_t page_count;   /* of one layer, all sequences together */
+    uint32_t layers;       /* that pages has */
+    const uint32_t *picks; /* rows whose logits are wanted, ascending */
+    uint32_t pick_count;
+    /* For each row rope_pairs pairs (cos, sin) of its angles, the frequencies, scales and factors
+     * of the model included (llm/engine/rope.h): computed once a step, the same for all layers. */
+    const float *rope;
+    uint32_t rope_pairs; /* 0: the model has learned positions */
+};
+
+/* ---- ops: `rows` is the batch's where an op does not say otherwise ---- */
+
+/* out[r] = table[token of r] (+ position_table[position of r]). */
+struct llm_op_embed {
+    const struct llm_weight *table;
+    const struct llm_weight *position_table; /* NULL: none */
+    struct llm_place out;
+    uint32_t width;
+};
+
+/* out[i] = in[picks[i]]: pick_count rows. */
+struct llm_op_pick {
+    struct llm_place in, out;
+    uint32_t width;
+};
+
+/* rms:   out = x / sqrt(mean(x^2) + eps) * weight (+ bias)
+ * layer: out = (x - mean(x)) / sqrt(mean((x - mean)^2) + eps) * weight (+ bias)
+ * in and out may be the same place. */
+struct llm_op_norm {
+    struct llm_place in, out;
+    struct llm_place weight, bias; /* width binary32 values; bias.buffer NULL: none */
+    uint32_t rows, width;
+    float eps;
+    bool is_rms;
+};
+
+/* For each part: out[r][j] = sum over k of weight[j][k] * in[r][k]  (+ bias[j]) (+ out[r][j]).
+ * The parts share in; their outputs neither overlap each other nor in.  Quantised weights are
+ * multiplied with in rounded to 8 bits in blocks (llm/engine/quantise.h), so the products are
+ * integers and exact within a block; F16 weights with in rounded to binary16. */
+struct llm_matmul_part {
+    const struct llm_weight *weight;
+    struct llm_place bias; /* one value for each row of weight; buffer NULL: none */
+    struct llm_place out;
+    bool accumulate; /* adds to what out holds: the residual */
+};
+struct llm_op_matmul {
+    struct llm_place in; /* rows x the weights' width */
+    uint32_t rows;
+    uint32_t part_count; /* 1 to LLM_MATMUL_PARTS_MAX */
+    struct llm_matmul_part parts[LLM_MATMUL_PARTS_MAX];
+};
+
+/* Turns the first 2 * rope_pairs values of each head of q and of k by the batch's angles, in place:
+ * pair i is (x[i], x[i + pairs]) with neox, else (x[2i], x[2i + 1]). */
+struct llm_op_rope {
+    struct llm_place q, k;
+    uint32_t heads, kv_heads, head_dim;
+    bool neox;
+};
+
+/* Rounds the rows of k and v to binary16 and puts them at their positions' places in kv. */
+struct llm_op_append {
+    struct llm_kv *kv;
+    uint32_t layer;
+    struct llm_place k, v; /* rows x row_values of kv */
+};
+
+/* For each row and head h, over the positions j from 0 to the row's own, with g = h / (heads /
+ * kv_heads): out = sum of softmax_j(scale * q . k[j][g]) * v[j][g]. */
+struct llm_op_attend {
+    struct llm_kv *kv;
+    uint32_t layer;
+    struct llm_place q, out; /* rows x heads * head_dim */
+    uint32_t heads, kv_heads, head_dim;
+    float scale;
+};
+
+/* silu: x = x / (1 + exp(-x)) * gate_by.  gelu: x = x / 2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715
+ * x^3))), gate_by is not read.  In place on x, rows x width. */
+enum llm_activation { LLM_SILU_GATED, LLM_GELU };
+struct llm_op_activate {
+    enum llm_activation kind;
+    struct llm_place x, gate_by;
+    uint32_t width;
+};
+
+struct llm_backend_ops {
+    const char *name;
+    bool exact; /* the reference's bits, on every machine */
+
+    /* 0; -ENODEV (no device or driver: tests skip); -ENOMEM; -EIO; and why (LLM_WHY_CHARS). */
+    int (*open)(const struct llm_backend_config *config, struct llm_backend **out, char *why);
+    void (*close)(struct llm_backend *b);
+
+    /* Content is zero at first.  0, -ENOMEM, -EIO, and why. */
+    int (*buffer_create)(struct llm_backend *b, uint64_t bytes, struct llm_buffer **out, char *why);
+    void (*buffer_destroy)(struct llm_backend *b, struct llm_buffer *buffer); /* NULL: nothing */
+    /* Within the buffer; outside of a step.  0 or -EIO, and why. */
+    int (*upload)(struct llm_backend *b, struct llm_place to, const void *src, uint64_t bytes,
+                  char *why);
+    int (*download)(struct llm_backend *b, struct llm_place from, void *dst, uint64_t bytes,
+                    char *why);
+
+    /* Rows first to first + rows of a matrix of any dtype: used in place, repacked or uploaded.  A
+     * tensor may be bound several times; rows of one dimension are one row.  As buffer_create. */
+    int (*weight_create)(struct llm_backend *b, const struct llm_tensor *tensor, uint64_t first,
+                         uint64_t rows, struct llm_weight **out, char *why);
+    void (*weight_destroy)(struct llm_backend *b, struct llm_weight *weight); /* NULL: nothing */
+
+    /* No page is mapped at first.  map and unmap: all ids or none; ids are checked by the caller
+     * (page/alloc.h hands them out); a page just mapped holds anything. */
+    int (*kv_create)(struct llm_backend *b, const struct llm_kv_shape *shape, struct llm_kv **out,
+                     char *why);
+    void (*kv_destroy)(struct llm_backend *b, struct llm_kv *kv); /* NULL: nothing; pages go too */
+    int (*kv_map)(struct llm_kv *kv, const uint32_t *ids, size_t count, char *why);
+    int (*kv_unmap)(struct llm_kv *kv, const uint32_t *ids, size_t count, char *why);
+    int (*kv_read)(struct llm_kv *kv, const struct llm_kv_rows *rows, void *dst, char *why);
+    int (*kv_write)(struct llm_kv *kv, const struct llm_kv_rows *rows, const void *src, char *why);
+
+    /* 0, -ENOMEM, -EIO: then there is no step. */
+    int (*begin)(struct llm_backend *b, const struct llm_batch *batch, char *why);
+    void (*embed)(struct llm_backend *b, const struct llm_op_embed *op);
+    void (*pick)(struct llm_backend *b, const struct llm_op_pick *op);
+    void (*norm)(struct llm_backend *b, const struct llm_op_norm *op);
+    void (*matmul)(struct llm_backend *b, const struct llm_op_matmul *op);
+    void (*rope)(struct llm_backend *b, const struct llm_op_rope *op);
+    void (*append)(struct llm_backend *b, const struct llm_op_append *op);
+    void (*attend)(struct llm_backend *b, const struct llm_op_attend *op);
+    void (*activate)(struct llm_backend *b, const struct llm_op_activate *op);
+    /* Waits until all is done.  *kernel_ns: time on the device as it measured it, 0 when it cannot;
+     * also set on failure.  0, or the first failure of the step: -ENOMEM, -EIO. */
+    int (*finish)(struct llm_backend *b, uint64_t *kernel_ns, char *why);
+    /* Instead of finish: computes nothing, but whatever of programs and memory the step's ops need
+     * is there then.  NULL: they need nothing that takes time.  As finish. */
+    int (*prepare)(struct llm_backend *b, char *why);
+    /* Programs compiled and blocks of memory taken so far: what makes a step take longer than the
+     * next like it.  NULL: none. */
+    uint64_t (*made)(const struct llm_backend *b);
+};
+
+/* Embedded first in each backend's own struct. */
+struct llm_backend {
+    const struct llm_backend_ops *ops;
+    char device[128]; /* for people: "2 threads, i8mm", "NVIDIA H200" */
+};
+
+extern const struct llm_backend_ops llm_backend_reference;
+extern const struct llm_backend_ops llm_backend_cpu;
+extern const struct llm_backend_ops llm_backend_vulkan;
+
+/* All of them, NULL at the end; and one by name, or NULL. */
+extern const struct llm_backend_ops *const llm_backends[];
+const struct llm_backend_ops *llm_backend_find(const char *name);
+
+#endif

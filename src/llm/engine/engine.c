@@ -1,0 +1,634 @@
+#include "llm/engine/engine.h"
+
+#include "base/clock.h"
+#include "llm/engine/graph.h"
+#include "llm/engine/kv.h"
+#include "llm/engine/rope.h"
+#include "llm/model/why.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WARM_ROWS = 8 }; /* from which on products have one shape on every backend */
+
+/* Outside a step its pages are those that its rows need, or that were reserved. */
+struct layer {
+    struct llm_pages pages;
+    uint32_t rows; /* that it has, from the first on; fewer than the length: it is missing */
+};
+
+struct llm_seq {
+    struct llm_engine *engine;
+    uint32_t length;
+    /* Of the step at hand. */
+    uint32_t next;  /* position of its next row; length when there is no step */
+    uint32_t slot;  /* in the batch, valid when batch is the engine's */
+    uint64_t batch; /* the last one it was part of */
+    struct layer layers[];
+};
+
+/* The arrays behind one struct llm_batch; sized for the largest. */
+struct arrays {
+    uint32_t tokens[LLM_GRAPH_ROWS_MAX], positions[LLM_GRAPH_ROWS_MAX], seqs[LLM_GRAPH_ROWS_MAX];
+    uint32_t picks[LLM_GRAPH_ROWS_MAX];
+    uint32_t page_first[LLM_GRAPH_ROWS_MAX];
+    struct llm_seq *owners[LLM_GRAPH_ROWS_MAX];
+    uint32_t *pages; /* grows */
+    size_t pages_room;
+    float *rope; /* LLM_GRAPH_ROWS_MAX rows */
+};
+
+struct llm_engine {
+    const struct llm_config *config;
+    struct llm_backend *backend;
+    struct llm_graph *graph;
+    struct llm_cache *cache;
+    struct llm_rope *rope;
+    uint32_t context;
+    uint32_t seq_count;
+    uint64_t batches; /* numbers them */
+    uint64_t kernel_ns;
+    struct arrays arrays;
+};
+
+/* ---- life ---- */
+
+static int make_rope(struct llm_engine *e, const struct llm_file *file, char *why)
+{
+    const struct llm_tensor *t = llm_file_find(file, "rope_freqs.weight");
+    uint32_t pairs = e->config->rope_dims / 2;
+    float *factors = NULL;
+    if (t && pairs) {
+        factors = malloc(t->dims[0] * sizeof *factors);
+        if (!factors)
+            return llm_why(why, -ENOMEM, "no memory for the rope's factors");
+        llm_dtype_to_f32(t->dtype, factors, t->data, t->dims[0]);
+    }
+    int rc = llm_rope_create(e->config, factors, &e->rope);
+    free(factors);
+    if (rc == 0) {
+        e->arrays.rope = calloc(LLM_GRAPH_ROWS_MAX, (2 * pairs + 1) * sizeof *e->arrays.rope);
+        rc = e->arrays.rope ? 0 : -ENOMEM;
+    }
+    return rc ? llm_why(why, rc, "no memory for the rope's tables") : 0;
+}
+
+static int choose_context(struct llm_engine *e, uint32_t asked, char *why)
+{
+    uint32_t own = e->config->context;
+    e->context = asked ? asked : own;
+    if (e->context > LLM_CONTEXT_MAX || (e->config->rope_dims == 0 && e->context > own))
+        return llm_why(why, -EINVAL, "a context of %u positions; this model has %u", e->context,
+                       own);
+    return 0;
+}
+
+static uint64_t kv_bytes_for(const struct llm_engine *e, uint64_t asked)
+{
+    uint64_t positions = e->context + (uint64_t)LLM_KV_POSITIONS - 1;
+    positions -= positions % LLM_KV_POSITIONS;
+    return asked ? asked : positions * e->config->layers * llm_kv_row_bytes(e);
+}
+
+static int build(struct llm_engine *e, const struct llm_file *file,
+                 const struct llm_engine_options *options, char *why)
+{
+    const char *name = options->backend ? options->backend : llm_backend_cpu.name;
+    const struct llm_backend_ops *ops = llm_backend_find(name);
+    if (!ops)
+        return llm_why(why, -ENODEV, "there is no backend '%s'", name);
+    struct llm_backend_config config = {.threads = options->threads};
+    int rc = choose_context(e, options->context, why);
+    if (rc == 0)
+        rc = ops->open(&config, &e->backend, why);
+    if (rc == 0)
+        rc = make_rope(e, file, why);
+    if (rc == 0)
+        rc = llm_graph_create(e->backend, file, &e->graph, why);
+    if (rc == 0)
+        rc = llm_cache_create(e->backend, e->config, kv_bytes_for(e, options->kv_bytes), &e->cache,
+                              why);
+    return rc;
+}
+
+int llm_engine_create(const struct llm_file *file, const struct llm_engine_options *options,
+                      struct llm_engine **out, char *why)
+{
+    struct llm_engine *e = calloc(1, sizeof *e);
+    if (!e)
+        return llm_why(why, -ENOMEM, "no memory for an engine");
+    e->config = llm_file_config(file);
+    int rc = build(e, file, options, why);
+    if (rc) {
+        llm_engine_destroy(e);
+        return rc;
+    }
+    *out = e;
+    return 0;
+}
+
+void llm_engine_destroy(struct llm_engine *e)
+{
+    if (!e)
+        return;
+    assert(e->seq_count == 0);
+    llm_cache_destroy(e->cache);
+    llm_graph_destroy(e->graph);
+    llm_rope_destroy(e->rope);
+    if (e->backend)
+        e->backend->ops->close(e->backend);
+    free(e->arrays.pages);
+    free(e->arrays.rope);
+    free(e);
+}
+
+const struct llm_config *llm_engine_config(const struct llm_engine *e)
+{
+    return e->config;
+}
+
+uint32_t llm_engine_context(const struct llm_engine *e)
+{
+    return e->context;
+}
+
+void llm_engine_arithmetic(const struct llm_engine *e, char text[LLM_ARITHMETIC_CHARS])
+{
+    const struct llm_backend *b = e->backend;
+    if (b->ops->exact)
+        snprintf(text, LLM_ARITHMETIC_CHARS, "exact");
+    else
+        snprintf(text, LLM_ARITHMETIC_CHARS, "%s: %s", b->ops->name, b->device);
+}
+
+uint64_t llm_engine_kernel_ns(const struct llm_engine *e)
+{
+    return e->kernel_ns;
+}
+
+/* ---- sequences ---- */
+
+int llm_seq_create(struct llm_engine *e, struct llm_seq **out)
+{
+    if (e->seq_count == LLM_SEQUENCES_MAX)
+        return -ENOSPC;
+    struct llm_seq *seq = calloc(1, sizeof *seq + e->config->layers * sizeof seq->layers[0]);
+    if (!seq)
+        return -ENOMEM;
+    seq->engine = e;
+    e->seq_count++;
+    *out = seq;
+    return 0;
+}
+
+void llm_seq_destroy(struct llm_seq *seq)
+{
+    if (!seq)
+        return;
+    for (uint32_t l = 0; l < seq->engine->config->layers; l++)
+        llm_seq_evict(seq, l);
+    seq->engine->seq_count--;
+    free(seq);
+}
+
+uint32_t llm_seq_length(const struct llm_seq *seq)
+{
+    return seq->length;
+}
+
+void llm_seq_truncate(struct llm_seq *seq, uint32_t length)
+{
+    if (length < seq->length)
+        seq->length = seq->next = length;
+    for (uint32_t l = 0; l < seq->engine->config->layers; l++) {
+        struct layer *layer = &seq->layers[l];
+        layer->rows = layer->rows < seq->length ? layer->rows : seq->length;
+        llm_cache_shorten(seq->engine->cache, &layer->pages, layer->rows);
+    }
+}
+
+void llm_seq_evict(struct llm_seq *seq, uint32_t layer)
+{
+    assert(layer < seq->engine->config->layers);
+    seq->layers[layer].rows = 0;
+    llm_cache_shorten(seq->engine->cache, &seq->layers[layer].pages, 0);
+}
+
+uint32_t llm_seq_layer_rows(const struct llm_seq *seq, uint32_t layer)
+{
+    assert(layer < seq->engine->config->layers);
+    return seq->layers[layer].rows;
+}
+
+struct llm_layers llm_seq_missing(const struct llm_seq *seq)
+{
+    struct llm_layers missing = {0};
+    for (uint32_t l = 0; l < seq->engine->config->layers; l++) {
+        if (seq->layers[l].rows < seq->length)
+            llm_layers_add(&missing, l);
+    }
+    return missing;
+}
+
+/* A missing layer gets its pages too: whether there are enough is known before any work. */
+static int extend(struct llm_seq *seq, uint32_t positions, char *why)
+{
+    int rc = 0;
+    for (uint32_t l = 0; l < seq->engine->config->layers && rc == 0; l++)
+        rc = llm_cache_extend(seq->engine->cache, &seq->layers[l].pages, positions, why);
+    return rc;
+}
+
+int llm_seq_reserve(struct llm_seq *seq, uint32_t positions, char *why)
+{
+    if (positions > seq->engine->context)
+        return llm_why(why, -ERANGE, "%u positions; the context has %u", positions,
+                       seq->engine->context);
+    int rc = extend(seq, positions, why);
+    if (rc)
+        llm_seq_truncate(seq, seq->length);
+    return rc;
+}
+
+/* ---- a step ---- */
+
+/* Gives the rows' sequences their positions, in next; all rows are looked at before any work. */
+static int check_rows(struct llm_engine *e, const struct llm_row *rows, uint32_t count, char *why)
+{
+    if (count == 0 || count > LLM_ROWS_MAX)
+        return llm_why(why, -EINVAL, "a step of %u rows; 1 to %d", count, LLM_ROWS_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        assert(rows[i].seq->engine == e);
+        if (rows[i].token >= e->config->vocab)
+            return llm_why(why, -EINVAL, "token %u of row %u; the vocabulary has %u", rows[i].token,
+                           i, e->config->vocab);
+        if (rows[i].seq->next == e->context)
+            return llm_why(why, -ERANGE, "row %u is past the context of %u positions", i,
+                           e->context);
+        rows[i].seq->next++;
+    }
+    return 0;
+}
+
+static int extend_all(const struct llm_row *rows, uint32_t count, char *why)
+{
+    int rc = 0;
+    for (uint32_t i = 0; i < count && rc == 0; i++) {
+        struct llm_seq *seq = rows[i].seq;
+        if (i > 0 && seq == rows[i - 1].seq)
+            continue; /* next is where the sequence ends after all of its rows */
+        rc = extend(seq, seq->next, why);
+    }
+    return rc;
+}
+
+/* Back to before the step. */
+static void undo(const struct llm_row *rows, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        rows[i].seq->next = rows[i].seq->length;
+        llm_seq_truncate(rows[i].seq, rows[i].seq->length);
+    }
+}
+
+static void rewind_positions(const struct llm_row *rows, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        rows[i].seq->next = rows[i].seq->length;
+}
+
+/* The slot of a row's sequence among those of this batch. */
+static uint32_t slot_of(struct llm_engine *e, struct llm_seq *seq, struct llm_batch *batch)
+{
+    if (seq->batch != e->batches) {
+        seq->batch = e->batches;
+        seq->slot = batch->seq_count;
+        e->arrays.owners[batch->seq_count++] = seq;
+    }
+    return seq->slot;
+}
+
+static uint32_t pages_needed(const struct llm_seq *seq)
+{
+    return (uint32_t)(((uint64_t)seq->next + LLM_KV_POSITIONS - 1) / LLM_KV_POSITIONS);
+}
+
+static int list_pages(struct arrays *a, struct llm_batch *batch)
+{
+    for (uint32_t s = 0; s < batch->seq_count; s++) {
+        a->page_first[s] = batch->page_count;
+        batch->page_count += pages_needed(a->owners[s]);
+    }
+    size_t count = (size_t)batch->layers * batch->page_count;
+    if (count > a->pages_room) {
+        uint32_t *larger = realloc(a->pages, count * sizeof *larger);
+        if (!larger)
+            return -ENOMEM;
+        a->pages = larger;
+        a->pages_room = count;
+    }
+    for (uint32_t s = 0; s < batch->seq_count; s++) {
+        uint32_t each = pages_needed(a->owners[s]);
+        for (uint32_t l = 0; l < batch->layers; l++) {
+            const struct llm_pages *pages = &a->owners[s]->layers[l].pages;
+            assert(pages->count >= each);
+            memcpy(a->pages + (size_t)l * batch->page_count + a->page_first[s], pages->ids,
+                   each * sizeof *a->pages);
+        }
+    }
+    batch->pages = a->pages;
+    return 0;
+}
+
+static int describe(struct llm_engine *e, const struct llm_row *rows, uint32_t count,
+                    struct llm_batch *batch)
+{
+    struct arrays *a = &e->arrays;
+    uint32_t pairs = llm_rope_pairs(e->rope);
+    *batch = (struct llm_batch){.layers = e->config->layers,
+                                .rows = count,
+                                .tokens = a->tokens,
+                                .positions = a->positions,
+                                .seqs = a->seqs,
+                                .page_first = a->page_first,
+                                .picks = a->picks,
+                                .rope = a->rope,
+                                .rope_pairs = pairs};
+    e->batches++;
+    for (uint32_t i = 0; i < count; i++) {
+        struct llm_seq *seq = rows[i].seq;
+        a->tokens[i] = rows[i].token;
+        a->positions[i] = seq->next++;
+        a->seqs[i] = slot_of(e, seq, batch);
+        llm_rope_angles(e->rope, a->positions[i], a->rope + (size_t)i * 2 * pairs);
+        if (rows[i].logits)
+            a->picks[batch->pick_count++] = i;
+    }
+    return list_pages(a, batch);
+}
+
+struct opening {
+    const struct llm_gate *gate;
+    const struct llm_row *rows;
+    uint32_t count;
+};
+
+static int open_layer(void *user, uint32_t layer, char *why)
+{
+    const struct opening *o = user;
+    int rc = o->gate->open(o->gate->user, layer, why);
+    for (uint32_t i = 0; i < o->count && rc == 0; i++) {
+        if (o->rows[i].seq->layers[layer].rows < o->rows[i].seq->length)
+            rc = llm_why(why, -ENODATA, "layer %u is missing still", layer);
+    }
+    return rc;
+}
+
+static struct llm_layers missing_in(const struct llm_row *rows, uint32_t count)
+{
+    struct llm_layers all = {0};
+    for (uint32_t i = 0; i < count; i++) {
+        if (i > 0 && rows[i].seq == rows[i - 1].seq)
+            continue;
+        struct llm_layers missing = llm_seq_missing(rows[i].seq);
+        llm_layers_join(&all, &missing);
+    }
+    return all;
+}
+
+/* All rows, a batch at a time; what a row yields does not depend on where the cuts are. */
+static int compute(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
+                   const struct llm_gate *gate, char *why)
+{
+    struct opening opening = {.gate = gate, .rows = rows, .count = count};
+    struct llm_layers missing = missing_in(rows, count);
+    struct llm_graph_stops stops = {.layers = &missing, .open = open_layer, .user = &opening};
+    if (!gate && llm_layers_count(&missing) > 0)
+        return llm_why(why, -ENODATA, "%u layers are missing", llm_layers_count(&missing));
+    e->kernel_ns = 0;
+    for (uint32_t done = 0; done < count; done += LLM_GRAPH_ROWS_MAX) {
+        uint32_t rest = count - done;
+        struct llm_batch batch;
+        uint64_t kernel_ns = 0;
+        if (describe(e, rows + done, rest < LLM_GRAPH_ROWS_MAX ? rest : LLM_GRAPH_ROWS_MAX, &batch))
+            return llm_why(why, -ENOMEM, "no memory for a list of %u pages", batch.page_count);
+        int rc = llm_graph_run(e->graph, llm_cache_kv(e->cache), &batch, done ? NULL : &stops,
+                               logits, &kernel_ns, why);
+        if (rc)
+            return rc;
+        e->kernel_ns += kernel_ns;
+        logits += (size_t)batch.pick_count * e->config->vocab;
+    }
+    return 0;
+}
+
+static void commit(struct llm_seq *seq)
+{
+    seq->length = seq->next;
+    for (uint32_t l = 0; l < seq->engine->config->layers; l++)
+        seq->layers[l].rows = seq->length;
+}
+
+int llm_engine_step(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
+                    char *why)
+{
+    return llm_engine_step_gated(e, rows, count, logits, NULL, why);
+}
+
+int llm_engine_step_gated(struct llm_engine *e, const struct llm_row *rows, uint32_t count,
+                          float *logits, const struct llm_gate *gate, char *why)
+{
+    int rc = check_rows(e, rows, count, why);
+    if (rc == 0)
+        rc = extend_all(rows, count, why);
+    if (rc == 0) {
+        rewind_positions(rows, count);
+        rc = compute(e, rows, count, logits, gate, why);
+    }
+    if (rc) {
+        undo(rows, count <= LLM_ROWS_MAX ? count : 0);
+        return rc;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (i == 0 || rows[i].seq != rows[i - 1].seq)
+            commit(rows[i].seq);
+    }
+    return 0;
+}
+
+/* ---- before the first step ---- */
+
+uint64_t llm_engine_made(const struct llm_engine *e)
+{
+    const struct llm_backend_ops *ops = e->backend->ops;
+    return ops->made ? ops->made(e->backend) : 0;
+}
+
+/* The largest batch up to its arithmetic, which takes long and brings nothing new. */
+static int prepare_largest(struct llm_engine *e, const struct llm_row *rows, char *why)
+{
+    uint32_t count = LLM_GRAPH_ROWS_MAX < e->context ? LLM_GRAPH_ROWS_MAX : e->context;
+    struct llm_batch batch;
+    int rc = extend(rows[0].seq, count, why);
+    if (rc == 0 && describe(e, rows, count, &batch))
+        rc = llm_why(why, -ENOMEM, "no memory for a list of pages");
+    if (rc == 0)
+        rc = llm_graph_prepare(e->graph, llm_cache_kv(e->cache), &batch, why);
+    undo(rows, 1);
+    return rc == -ENOSPC ? 0 : rc; /* then no such batch will ever be */
+}
+
+/* Some drivers compile when a program is created, others when it first runs. */
+static int warm_with(struct llm_engine *e, const struct llm_row *rows, float *logits, char *why)
+{
+    int rc = prepare_largest(e, rows, why);
+    for (uint32_t count = WARM_ROWS; count > 0 && rc == 0; count /= 2) {
+        if (count > e->context)
+            continue;
+        rc = llm_engine_step(e, rows, count, logits, why);
+        llm_seq_truncate(rows[0].seq, 0);
+    }
+    return rc;
+}
+
+int llm_engine_warm(struct llm_engine *e, char *why)
+{
+    struct llm_seq *seq;
+    if (!e->backend->ops->prepare)
+        return 0;
+    struct llm_row *rows = calloc(LLM_GRAPH_ROWS_MAX, sizeof *rows);
+    float *logits = malloc((size_t)WARM_ROWS * e->config->vocab * sizeof *logits);
+    int rc = rows && logits ? llm_seq_create(e, &seq) : -ENOMEM;
+    if (rc) {
+        llm_why_set(why, "no memory for a first step");
+    } else {
+        for (uint32_t i = 0; i < LLM_GRAPH_ROWS_MAX; i++)
+            rows[i] = (struct llm_row){.seq = seq, .logits = i < WARM_ROWS};
+        rc = warm_with(e, rows, logits, why);
+        llm_seq_destroy(seq);
+    }
+    free(rows);
+    free(logits);
+    return rc;
+}
+
+static int time_with(struct llm_engine *e, const struct llm_row *rows, uint32_t count,
+                     float *logits, uint64_t *ns_out, char *why)
+{
+    uint64_t began = 0, ended = 0;
+    int rc = llm_engine_step(e, rows + count - 1, 1, logits, why);
+    llm_seq_truncate(rows[0].seq, 0);
+    if (rc == 0) {
+        began = hw_now_ns();
+        rc = llm_engine_step(e, rows, count, logits, why);
+        ended = hw_now_ns();
+    }
+    if (rc == 0 || rc == -ENOSPC) {
+        *ns_out = rc ? 0 : ended - began;
+        return 0;
+    }
+    return rc;
+}
+
+int llm_engine_time(struct llm_engine *e, uint32_t count, uint64_t *ns_out, char *why)
+{
+    struct llm_seq *seq;
+    assert(count > 0 && count <= LLM_ROWS_MAX && count <= e->context);
+    struct llm_row *rows = calloc(count, sizeof *rows);
+    float *logits = malloc(e->config->vocab * sizeof *logits);
+    int rc = rows && logits ? llm_seq_create(e, &seq) : -ENOMEM;
+    if (rc) {
+        llm_why_set(why, "no memory for a timed step");
+    } else {
+        for (uint32_t i = 0; i < count; i++)
+            rows[i] = (struct llm_row){.seq = seq, .logits = i == count - 1};
+        rc = time_with(e, rows, count, logits, ns_out, why);
+        llm_seq_destroy(seq);
+    }
+    free(rows);
+    free(logits);
+    return rc;
+}
+
+/* ---- KV as bytes ---- */
+
+uint64_t llm_kv_row_bytes(const struct llm_engine *e)
+{
+    return UINT64_C(2) * e->config->kv_heads * e->config->head_dim * sizeof(uint16_t);
+}
+
+typedef int kv_move(struct llm_seq *seq, const struct llm_kv_rows *rows, void *bytes);
+
+static int read_rows(struct llm_seq *seq, const struct llm_kv_rows *rows, void *bytes)
+{
+    char why[LLM_WHY_CHARS];
+    struct llm_engine *e = seq->engine;
+    return e->backend->ops->kv_read(llm_cache_kv(e->cache), rows, bytes, why);
+}
+
+static int write_rows(struct llm_seq *seq, const struct llm_kv_rows *rows, void *bytes)
+{
+    char why[LLM_WHY_CHARS];
+    struct llm_engine *e = seq->engine;
+    return e->backend->ops->kv_write(llm_cache_kv(e->cache), rows, bytes, why);
+}
+
+/* Page by page: first the K rows, then the V rows. */
+static int move_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_t to, uint8_t *bytes,
+                   kv_move *move)
+{
+    uint64_t row_bytes = llm_kv_row_bytes(seq->engine) / 2;
+    const uint32_t *ids = seq->layers[layer].pages.ids;
+    for (unsigned v = 0; v < 2; v++) {
+        for (uint32_t p = from; p < to;) {
+            uint32_t first = p % LLM_KV_POSITIONS, room = LLM_KV_POSITIONS - first;
+            struct llm_kv_rows rows = {.v = v,
+                                       .page = ids[p / LLM_KV_POSITIONS],
+                                       .first = first,
+                                       .count = to - p < room ? to - p : room};
+            int rc = move(seq, &rows, bytes);
+            if (rc)
+                return rc;
+            bytes += rows.count * row_bytes;
+            p += rows.count;
+        }
+    }
+    return 0;
+}
+
+int llm_seq_read_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_t to, void *dst)
+{
+    if (layer >= seq->engine->config->layers || from > to || to > seq->layers[layer].rows)
+        return -EINVAL;
+    return move_kv(seq, layer, from, to, dst, read_rows);
+}
+
+int llm_seq_write_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_t to,
+                     const void *src)
+{
+    if (layer >= seq->engine->config->layers || from > to || from > seq->layers[layer].rows)
+        return -EINVAL;
+    if (to > seq->engine->context)
+        return -ERANGE;
+    struct layer *to_fill = &seq->layers[layer];
+    char why[LLM_WHY_CHARS];
+    int rc = llm_cache_extend(seq->engine->cache, &to_fill->pages, to, why);
+    /* move_kv only hands the bytes on to write_rows, which reads them. */
+    if (rc == 0)
+        rc = move_kv(seq, layer, from, to, (uint8_t *)(uintptr_t)src, write_rows);
+    if (rc == 0 && to > to_fill->rows)
+        to_fill->rows = to;
+    return rc;
+}
+
+int llm_seq_set_length(struct llm_seq *seq, uint32_t length)
+{
+    if (length > seq->engine->context)
+        return -ERANGE;
+    seq->length = seq->next = length;
+    llm_seq_truncate(seq, length); /* layers that had more */
+    return 0;
+}

@@ -1,0 +1,506 @@
+#include "llm/engine/graph.h"
+
+#include "llm/model/why.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct layer {
+    struct llm_weight *q, *k, *v, *o, *gate, *up, *down;
+    struct llm_place q_bias, k_bias, v_bias, o_bias, up_bias, down_bias;
+    struct llm_place attn_norm, attn_norm_bias, ffn_norm, ffn_norm_bias;
+};
+
+/* Activations of a batch, all in one buffer. */
+struct acts {
+    struct llm_buffer *buffer;
+    uint32_t rows, picks; /* that it has room for */
+    struct llm_place x, h, q, k, v, att, up, gate, picked, logits;
+};
+
+struct llm_graph {
+    struct llm_backend *backend;
+    const struct llm_file *file;
+    const struct llm_config *config;
+    struct llm_buffer *vectors; /* norms and biases */
+    uint64_t vectors_used;
+    struct llm_weight *embedding, *positions, *output; /* output: NULL when tied */
+    struct llm_place output_norm, output_norm_bias, output_bias;
+    struct acts acts;
+    struct layer layers[];
+};
+
+static uint64_t aligned(uint64_t bytes)
+{
+    return (bytes + LLM_PLACE_ALIGN - 1) / LLM_PLACE_ALIGN * LLM_PLACE_ALIGN;
+}
+
+/* ---- binding the file's tensors ---- */
+
+enum { WHOLE_MODEL = -1 };
+
+static const struct llm_tensor *find(const struct llm_graph *g, int layer, const char *name)
+{
+    char full[LLM_NAME_CHARS];
+    if (layer == WHOLE_MODEL)
+        snprintf(full, sizeof full, "%s", name);
+    else
+        snprintf(full, sizeof full, "blk.%d.%s", layer, name);
+    return llm_file_find(g->file, full);
+}
+
+/* Some rows of a matrix; *out stays NULL when the file has no such tensor, which llm/model/file.h
+ * has found to be right. */
+static int bind_rows(struct llm_graph *g, int layer, const char *name, uint64_t first,
+                     uint64_t rows, struct llm_weight **out, char *why)
+{
+    const struct llm_tensor *t = find(g, layer, name);
+    if (!t)
+        return 0;
+    assert(first + rows <= t->dims[1]);
+    return g->backend->ops->weight_create(g->backend, t, first, rows, out, why);
+}
+
+static int bind(struct llm_graph *g, int layer, const char *name, struct llm_weight **out,
+                char *why)
+{
+    const struct llm_tensor *t = find(g, layer, name);
+    return t ? bind_rows(g, layer, name, 0, t->dims[1], out, why) : 0;
+}
+
+static int upload_values(struct llm_graph *g, const struct llm_tensor *t, uint64_t first,
+                         uint64_t count, struct llm_place place, char *why)
+{
+    float *values = malloc(t->dims[0] * sizeof *values);
+    if (!values)
+        return llm_why(why, -ENOMEM, "no memory for %s", t->name);
+    llm_dtype_to_f32(t->dtype, values, t->data, t->dims[0]);
+    int rc =
+        g->backend->ops->upload(g->backend, place, values + first, count * sizeof *values, why);
+    free(values);
+    return rc;
+}
+
+/* Some values of a norm's weight or a bias; out->buffer stays NULL when there is none. */
+static int bind_values(struct llm_graph *g, int layer, const char *name, uint64_t first,
+                       uint64_t count, struct llm_place *out, char *why)
+{
+    const struct llm_tensor *t = find(g, layer, name);
+    if (!t)
+        return 0;
+    assert(first + count <= t->dims[0]);
+    struct llm_place place = {.buffer = g->vectors, .offset = g->vectors_used};
+    int rc = upload_values(g, t, first, count, place, why);
+    if (rc == 0) {
+        *out = place;
+        g->vectors_used += aligned(count * sizeof(float));
+    }
+    return rc;
+}
+
+static int bind_vector(struct llm_graph *g, int layer, const char *name, struct llm_place *out,
+                       char *why)
+{
+    const struct llm_tensor *t = find(g, layer, name);
+    return t ? bind_values(g, layer, name, 0, t->dims[0], out, why) : 0;
+}
+
+struct named_weight {
+    const char *name;
+    size_t offset; /* in struct layer or struct llm_graph */
+};
+
+static const struct named_weight layer_matrices[] = {
+    {"attn_q.weight", offsetof(struct layer, q)},
+    {"attn_k.weight", offsetof(struct layer, k)},
+    {"attn_v.weight", offsetof(struct layer, v)},
+    {"attn_output.weight", offsetof(struct layer, o)},
+    {"ffn_gate.weight", offsetof(struct layer, gate)},
+    {"ffn_up.weight", offsetof(struct layer, up)},
+    {"ffn_down.weight", offsetof(struct layer, down)},
+};
+
+static const struct named_weight layer_vectors[] = {
+    {"attn_q.bias", offsetof(struct layer, q_bias)},
+    {"attn_k.bias", offsetof(struct layer, k_bias)},
+    {"attn_v.bias", offsetof(struct layer, v_bias)},
+    {"attn_output.bias", offsetof(struct layer, o_bias)},
+    {"ffn_up.bias", offsetof(struct layer, up_bias)},
+    {"ffn_down.bias", offsetof(struct layer, down_bias)},
+    {"attn_norm.weight", offsetof(struct layer, attn_norm)},
+    {"attn_norm.bias", offsetof(struct layer, attn_norm_bias)},
+    {"ffn_norm.weight", offsetof(struct layer, ffn_norm)},
+    {"ffn_norm.bias", offsetof(struct layer, ffn_norm_bias)},
+};
+
+static const struct named_weight model_matrices[] = {
+    {"token_embd.weight", offsetof(struct llm_graph, embedding)},
+    {"position_embd.weight", offsetof(struct llm_graph, positions)},
+    {"output.weight", offsetof(struct llm_graph, output)},
+};
+
+static const struct named_weight model_vectors[] = {
+    {"output_norm.weight", offsetof(struct llm_graph, output_norm)},
+    {"output_norm.bias", offsetof(struct llm_graph, output_norm_bias)},
+    {"output.bias", offsetof(struct llm_graph, output_bias)},
+};
+
+static void *member(void *base, size_t offset)
+{
+    return (char *)base + offset;
+}
+
+static int bind_tables(struct llm_graph *g, int layer, const struct named_weight *matrices,
+                       size_t matrix_count, const struct named_weight *vectors, size_t vector_count,
+                       char *why)
+{
+    void *base = layer == WHOLE_MODEL ? (void *)g : &g->layers[layer];
+    int rc = 0;
+    for (size_t i = 0; i < matrix_count && rc == 0; i++)
+        rc = bind(g, layer, matrices[i].name, member(base, matrices[i].offset), why);
+    for (size_t i = 0; i < vector_count && rc == 0; i++)
+        rc = bind_vector(g, layer, vectors[i].name, member(base, vectors[i].offset), why);
+    return rc;
+}
+
+/* One tensor for q, k and v is three runs of rows of it. */
+static int bind_joined_qkv(struct llm_graph *g, uint32_t l, char *why)
+{
+    struct layer *layer = &g->layers[l];
+    uint64_t q = (uint64_t)g->config->heads * g->config->head_dim;
+    uint64_t kv = (uint64_t)g->config->kv_heads * g->config->head_dim;
+    const struct {
+        uint64_t first, rows;
+        struct llm_weight **weight;
+        struct llm_place *bias;
+    } runs[] = {{0, q, &layer->q, &layer->q_bias},
+                {q, kv, &layer->k, &layer->k_bias},
+                {q + kv, kv, &layer->v, &layer->v_bias}};
+    int rc = 0;
+    for (size_t i = 0; i < ARRAY_LEN(runs) && rc == 0; i++) {
+        rc = bind_rows(g, (int)l, "attn_qkv.weight", runs[i].first, runs[i].rows, runs[i].weight,
+                       why);
+        if (rc == 0)
+            rc = bind_values(g, (int)l, "attn_qkv.bias", runs[i].first, runs[i].rows, runs[i].bias,
+                             why);
+    }
+    return rc;
+}
+
+static int bind_layer(struct llm_graph *g, uint32_t l, char *why)
+{
+    int rc = bind_tables(g, (int)l, layer_matrices, ARRAY_LEN(layer_matrices), layer_vectors,
+                         ARRAY_LEN(layer_vectors), why);
+    if (rc == 0 && !g->layers[l].q)
+        rc = bind_joined_qkv(g, l, why);
+    return rc;
+}
+
+/* Room for all tensors of one dimension, also in three parts. */
+static int make_vectors(struct llm_graph *g, char *why)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < llm_file_tensor_count(g->file); i++) {
+        const struct llm_tensor *t = llm_file_tensor(g->file, i);
+        if (t->dim_count == 1)
+            bytes += aligned(t->dims[0] * sizeof(float)) + 2 * LLM_PLACE_ALIGN;
+    }
+    return g->backend->ops->buffer_create(g->backend, bytes, &g->vectors, why);
+}
+
+static int bind_all(struct llm_graph *g, char *why)
+{
+    int rc = make_vectors(g, why);
+    if (rc == 0)
+        rc = bind_tables(g, WHOLE_MODEL, model_matrices, ARRAY_LEN(model_matrices), model_vectors,
+                         ARRAY_LEN(model_vectors), why);
+    for (uint32_t l = 0; l < g->config->layers && rc == 0; l++)
+        rc = bind_layer(g, l, why);
+    return rc;
+}
+
+int llm_graph_create(struct llm_backend *backend, const struct llm_file *file,
+                     struct llm_graph **out, char *why)
+{
+    const struct llm_config *config = llm_file_config(file);
+    struct llm_graph *g = calloc(1, sizeof *g + config->layers * sizeof g->layers[0]);
+    if (!g)
+        return llm_why(why, -ENOMEM, "no memory for %u layers", config->layers);
+    g->backend = backend;
+    g->file = file;
+    g->config = config;
+    int rc = bind_all(g, why);
+    if (rc) {
+        llm_graph_destroy(g);
+        return rc;
+    }
+    *out = g;
+    return 0;
+}
+
+static void unbind(struct llm_graph *g, void *base, const struct named_weight *table, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct llm_weight **weight = member(base, table[i].offset);
+        g->backend->ops->weight_destroy(g->backend, *weight);
+    }
+}
+
+void llm_graph_destroy(struct llm_graph *g)
+{
+    if (!g)
+        return;
+    for (uint32_t l = 0; l < g->config->layers; l++)
+        unbind(g, &g->layers[l], layer_matrices, ARRAY_LEN(layer_matrices));
+    unbind(g, g, model_matrices, ARRAY_LEN(model_matrices));
+    g->backend->ops->buffer_destroy(g->backend, g->vectors);
+    g->backend->ops->buffer_destroy(g->backend, g->acts.buffer);
+    free(g);
+}
+
+/* ---- room for activations ---- */
+
+static struct llm_place carve(uint64_t *offset, uint64_t rows, uint64_t width)
+{
+    struct llm_place place = {.offset = *offset};
+    *offset += aligned(rows * width * sizeof(float));
+    return place;
+}
+
+static void lay_out(struct acts *a, const struct llm_config *c, uint64_t *bytes)
+{
+    uint64_t q = (uint64_t)c->heads * c->head_dim, kv = (uint64_t)c->kv_heads * c->head_dim;
+    *bytes = 0;
+    a->x = carve(bytes, a->rows, c->width);
+    a->h = carve(bytes, a->rows, c->width);
+    a->q = carve(bytes, a->rows, q);
+    a->k = carve(bytes, a->rows, kv);
+    a->v = carve(bytes, a->rows, kv);
+    a->att = carve(bytes, a->rows, q);
+    a->up = carve(bytes, a->rows, c->ffn);
+    a->gate = carve(bytes, a->rows, c->ffn_is_gated ? c->ffn : 0);
+    a->picked = carve(bytes, a->picks, c->width);
+    a->logits = carve(bytes, a->picks, c->vocab);
+}
+
+static uint32_t grown(uint32_t has, uint32_t needs)
+{
+    uint32_t room = has ? has : 1;
+    while (room < needs)
+        room *= 2;
+    return room;
+}
+
+static int make_room(struct llm_graph *g, uint32_t rows, uint32_t picks, char *why)
+{
+    struct acts a = g->acts;
+    if (a.buffer && rows <= a.rows && picks <= a.picks)
+        return 0;
+    uint64_t bytes;
+    a.rows = grown(a.rows, rows);
+    a.picks = grown(a.picks, picks);
+    lay_out(&a, g->config, &bytes);
+    int rc = g->backend->ops->buffer_create(g->backend, bytes, &a.buffer, why);
+    if (rc)
+        return rc;
+    struct llm_place *places[] = {&a.x,   &a.h,  &a.q,    &a.k,      &a.v,
+                                  &a.att, &a.up, &a.gate, &a.picked, &a.logits};
+    for (size_t i = 0; i < ARRAY_LEN(places); i++)
+        places[i]->buffer = a.buffer;
+    g->backend->ops->buffer_destroy(g->backend, g->acts.buffer);
+    g->acts = a;
+    return 0;
+}
+
+/* ---- one batch ---- */
+
+static void norm(struct llm_graph *g, struct llm_place in, struct llm_place out, uint32_t rows,
+                 struct llm_place weight, struct llm_place bias)
+{
+    struct llm_op_norm op = {.in = in,
+                             .out = out,
+                             .weight = weight,
+                             .bias = bias,
+                             .rows = rows,
+                             .width = g->config->width,
+                             .eps = g->config->norm_eps,
+                             .is_rms = g->config->norm_is_rms};
+    g->backend->ops->norm(g->backend, &op);
+}
+
+/* One matrix; accumulate adds to the residual stream. */
+static void multiply(struct llm_graph *g, uint32_t rows, struct llm_place in,
+                     struct llm_matmul_part part)
+{
+    struct llm_op_matmul op = {.in = in, .rows = rows, .part_count = 1, .parts = {part}};
+    g->backend->ops->matmul(g->backend, &op);
+}
+
+static void attention(struct llm_graph *g, struct llm_kv *kv, uint32_t l,
+                      const struct llm_batch *batch)
+{
+    const struct llm_backend_ops *ops = g->backend->ops;
+    const struct llm_config *c = g->config;
+    const struct layer *layer = &g->layers[l];
+    const struct acts *a = &g->acts;
+    struct llm_op_matmul qkv = {
+        .in = a->h,
+        .rows = batch->rows,
+        .part_count = 3,
+        .parts = {{.weight = layer->q, .bias = layer->q_bias, .out = a->q},
+                  {.weight = layer->k, .bias = layer->k_bias, .out = a->k},
+                  {.weight = layer->v, .bias = layer->v_bias, .out = a->v}}};
+    ops->matmul(g->backend, &qkv);
+    if (c->rope_dims) {
+        struct llm_op_rope rope = {.q = a->q,
+                                   .k = a->k,
+                                   .heads = c->heads,
+                                   .kv_heads = c->kv_heads,
+                                   .head_dim = c->head_dim,
+                                   .neox = c->rope_is_neox};
+        ops->rope(g->backend, &rope);
+    }
+    struct llm_op_append append = {.kv = kv, .layer = l, .k = a->k, .v = a->v};
+    ops->append(g->backend, &append);
+    struct llm_op_attend attend = {.kv = kv,
+                                   .layer = l,
+                                   .q = a->q,
+                                   .out = a->att,
+                                   .heads = c->heads,
+                                   .kv_heads = c->kv_heads,
+                                   .head_dim = c->head_dim,
+                                   .scale = 1.0f / sqrtf((float)c->head_dim)};
+    ops->attend(g->backend, &attend);
+    multiply(g, batch->rows, a->att,
+             (struct llm_matmul_part){
+                 .weight = layer->o, .bias = layer->o_bias, .out = a->x, .accumulate = true});
+}
+
+static void feed_forward(struct llm_graph *g, uint32_t l, uint32_t rows)
+{
+    const struct llm_config *c = g->config;
+    const struct layer *layer = &g->layers[l];
+    const struct acts *a = &g->acts;
+    struct llm_op_matmul up = {.in = a->h, .rows = rows, .part_count = c->ffn_is_gated ? 2 : 1};
+    up.parts[0] =
+        (struct llm_matmul_part){.weight = layer->up, .bias = layer->up_bias, .out = a->up};
+    up.parts[1] = (struct llm_matmul_part){.weight = layer->gate, .out = a->gate};
+    g->backend->ops->matmul(g->backend, &up);
+    struct llm_place out = c->ffn_is_gated ? a->gate : a->up;
+    struct llm_op_activate activate = {.kind = c->ffn_is_gated ? LLM_SILU_GATED : LLM_GELU,
+                                       .x = out,
+                                       .gate_by = a->up,
+                                       .width = c->ffn};
+    g->backend->ops->activate(g->backend, &activate);
+    multiply(g, rows, out,
+             (struct llm_matmul_part){
+                 .weight = layer->down, .bias = layer->down_bias, .out = a->x, .accumulate = true});
+}
+
+static void outputs(struct llm_graph *g, uint32_t picks)
+{
+    const struct acts *a = &g->acts;
+    struct llm_op_pick pick = {.in = a->x, .out = a->picked, .width = g->config->width};
+    g->backend->ops->pick(g->backend, &pick);
+    norm(g, a->picked, a->picked, picks, g->output_norm, g->output_norm_bias);
+    multiply(g, picks, a->picked,
+             (struct llm_matmul_part){.weight = g->output ? g->output : g->embedding,
+                                      .bias = g->output_bias,
+                                      .out = a->logits});
+}
+
+static void embed(struct llm_graph *g)
+{
+    struct llm_op_embed op = {.table = g->embedding,
+                              .position_table = g->positions,
+                              .out = g->acts.x,
+                              .width = g->config->width};
+    g->backend->ops->embed(g->backend, &op);
+}
+
+static void one_layer(struct llm_graph *g, struct llm_kv *kv, uint32_t l,
+                      const struct llm_batch *batch)
+{
+    const struct layer *layer = &g->layers[l];
+    const struct acts *a = &g->acts;
+    norm(g, a->x, a->h, batch->rows, layer->attn_norm, layer->attn_norm_bias);
+    attention(g, kv, l, batch);
+    if (!g->config->parallel_residual)
+        norm(g, a->x, a->h, batch->rows, layer->ffn_norm, layer->ffn_norm_bias);
+    feed_forward(g, l, batch->rows);
+}
+
+static int finish(struct llm_graph *g, uint64_t *kernel_ns, char *why)
+{
+    uint64_t ns = 0;
+    int rc = g->backend->ops->finish(g->backend, &ns, why);
+    *kernel_ns += ns;
+    return rc;
+}
+
+/* Ends the step at hand, lets the layer in, and begins the next one. */
+static int stop_at(struct llm_graph *g, const struct llm_graph_stops *stops, uint32_t layer,
+                   const struct llm_batch *batch, uint64_t *kernel_ns, char *why)
+{
+    int rc = finish(g, kernel_ns, why);
+    if (rc == 0)
+        rc = stops->open(stops->user, layer, why);
+    return rc ? rc : g->backend->ops->begin(g->backend, batch, why);
+}
+
+/* Within begin and finish; finish is left to the caller on success only. */
+static int record(struct llm_graph *g, struct llm_kv *kv, const struct llm_batch *batch,
+                  const struct llm_graph_stops *stops, uint64_t *kernel_ns, char *why)
+{
+    embed(g);
+    for (uint32_t l = 0; l < g->config->layers; l++) {
+        if (stops && llm_layers_has(stops->layers, l)) {
+            int rc = stop_at(g, stops, l, batch, kernel_ns, why);
+            if (rc)
+                return rc;
+        }
+        one_layer(g, kv, l, batch);
+    }
+    if (batch->pick_count > 0)
+        outputs(g, batch->pick_count);
+    return 0;
+}
+
+int llm_graph_run(struct llm_graph *g, struct llm_kv *kv, const struct llm_batch *batch,
+                  const struct llm_graph_stops *stops, float *logits, uint64_t *kernel_ns,
+                  char *why)
+{
+    const struct llm_backend_ops *ops = g->backend->ops;
+    assert(batch->rows >= 1 && batch->rows <= LLM_GRAPH_ROWS_MAX);
+    *kernel_ns = 0;
+    int rc = make_room(g, batch->rows, batch->pick_count, why);
+    if (rc == 0)
+        rc = ops->begin(g->backend, batch, why);
+    if (rc == 0)
+        rc = record(g, kv, batch, stops, kernel_ns, why);
+    if (rc)
+        return rc;
+    rc = finish(g, kernel_ns, why);
+    if (rc == 0 && batch->pick_count > 0)
+        rc = ops->download(g->backend, g->acts.logits, logits,
+                           (uint64_t)batch->pick_count * g->config->vocab * sizeof(float), why);
+    return rc;
+}
+
+int llm_graph_prepare(struct llm_graph *g, struct llm_kv *kv, const struct llm_batch *batch,
+                      char *why)
+{
+    const struct llm_backend_ops *ops = g->backend->ops;
+    uint64_t kernel_ns = 0;
+    if (!ops->prepare)
+        return 0;
+    int rc = make_room(g, batch->rows, batch->pick_count, why);
+    if (rc == 0)
+        rc = ops->begin(g->backend, batch, why);
+    if (rc == 0)
+        rc = record(g, kv, batch, NULL, &kernel_ns, why);
+    return rc ? rc : ops->prepare(g->backend, why);
+}

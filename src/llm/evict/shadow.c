@@ -1,0 +1,480 @@
+#include "llm/evict/shadow.h"
+
+#include "base/log.h"
+#include "llm/model/why.h"
+#include "wire/codec.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct queue {
+    struct llm_shadow_task *first, **end;
+    uint32_t count;
+};
+
+struct lane {
+    struct llm_shadow *shadow;
+    struct wire_codec_ctx *codec;
+    pthread_t thread; /* of all but the first */
+    bool runs;
+};
+
+struct llm_shadow {
+    const struct llm_shadow_ops *ops;
+    struct llm_shadow_store *store;
+    uint64_t tenant;
+    struct wire_enc enc; /* of the lane that stores */
+    struct lane lanes[LLM_SHADOW_LANES];
+    /* relaxed: a thread that misses it asks a silent store once more */
+    _Atomic uint64_t rests_until_ns;
+    pthread_mutex_t lock;
+    pthread_cond_t work;             /* the threads: a task, or stopping */
+    pthread_cond_t done;             /* the caller: a task is done */
+    struct queue fetches, stores;    /* (lock) */
+    struct llm_shadow_task *storing; /* taken from stores (lock) */
+    bool takes;                      /* the last store went well (lock) */
+    bool stopping;                   /* (lock) */
+};
+
+/* ---- the store ---- */
+
+static bool rests(struct llm_shadow *s)
+{
+    return hw_now_ns() < atomic_load_explicit(&s->rests_until_ns, memory_order_relaxed);
+}
+
+/* Notes a store that is gone or silent; whatever else went wrong is the chunk's own affair. */
+static int told(struct llm_shadow *s, int rc)
+{
+    if (rc != -ECONNRESET && rc != -ETIMEDOUT)
+        return rc;
+    if (!rests(s))
+        hw_warn(HW_CAT_LLM, "the KV store (%s) %s: it is left alone for a second", s->ops->name,
+                rc == -ETIMEDOUT ? "does not answer" : "is gone");
+    atomic_store_explicit(&s->rests_until_ns, hw_now_ns() + LLM_SHADOW_REST_NS,
+                          memory_order_relaxed);
+    return rc;
+}
+
+int llm_shadow_put_bytes(struct llm_shadow *s, const struct kv_block_key *key, const void *bytes,
+                         uint32_t len)
+{
+    return rests(s) ? -EHOSTDOWN : told(s, s->ops->put(s->store, 0, key, bytes, len));
+}
+
+int llm_shadow_get_bytes(struct llm_shadow *s, const struct kv_block_key *key,
+                         llm_shadow_take *take, void *user)
+{
+    return rests(s) ? -EHOSTDOWN : told(s, s->ops->get(s->store, 0, key, take, user));
+}
+
+/* ---- tasks ---- */
+
+static void queue_init(struct queue *q)
+{
+    q->end = &q->first;
+}
+
+static void queue_add(struct queue *q, struct llm_shadow_task *task)
+{
+    task->next = NULL;
+    *q->end = task;
+    q->end = &task->next;
+    q->count++;
+}
+
+static struct llm_shadow_task *queue_take(struct queue *q)
+{
+    struct llm_shadow_task *task = q->first;
+    q->first = task->next;
+    if (!q->first)
+        q->end = &q->first;
+    q->count--;
+    task->running = true;
+    return task;
+}
+
+/* Under the lock. */
+static void finish(struct llm_shadow *s, struct llm_shadow_task *task, int status)
+{
+    task->status = status;
+    task->running = false;
+    task->done = true;
+    if (task->disowned)
+        free(task);
+    pthread_cond_broadcast(&s->done);
+}
+
+static void give(struct llm_shadow *s, struct queue *q, struct llm_shadow_task *tasks,
+                 uint32_t count)
+{
+    pthread_mutex_lock(&s->lock);
+    for (uint32_t i = 0; i < count; i++) {
+        tasks[i].done = tasks[i].running = tasks[i].cancelled = tasks[i].disowned = false;
+        tasks[i].moved = tasks[i].packed = 0;
+        tasks[i].ns = 0;
+        queue_add(q, &tasks[i]);
+    }
+    pthread_cond_broadcast(&s->work);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void llm_shadow_fetch(struct llm_shadow *s, struct llm_shadow_task *tasks, uint32_t count)
+{
+    give(s, &s->fetches, tasks, count);
+}
+
+void llm_shadow_store(struct llm_shadow *s, struct llm_shadow_task *task)
+{
+    give(s, &s->stores, task, 1);
+}
+
+int llm_shadow_wait(struct llm_shadow *s, struct llm_shadow_task *task)
+{
+    pthread_mutex_lock(&s->lock);
+    while (!task->done) /* the store's own time limit ends it */
+        pthread_cond_wait(&s->done, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+    return task->status;
+}
+
+bool llm_shadow_is_done(struct llm_shadow *s, const struct llm_shadow_task *task)
+{
+    pthread_mutex_lock(&s->lock);
+    bool done = task->done;
+    pthread_mutex_unlock(&s->lock);
+    return done;
+}
+
+void llm_shadow_cancel(struct llm_shadow *s, struct llm_shadow_task *tasks, uint32_t count)
+{
+    pthread_mutex_lock(&s->lock);
+    struct llm_shadow_task **to = &s->fetches.first;
+    while (*to) {
+        if (*to >= tasks && *to < tasks + count) {
+            *to = (*to)->next;
+            s->fetches.count--;
+        } else {
+            to = &(*to)->next;
+        }
+    }
+    s->fetches.end = to;
+    for (uint32_t i = 0; i < count; i++)
+        tasks[i].cancelled = true;
+    pthread_cond_broadcast(&s->done); /* one that waits for a store need not any more */
+    for (uint32_t i = 0; i < count; i++) {
+        while (tasks[i].running)
+            pthread_cond_wait(&s->done, &s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+void llm_shadow_disown(struct llm_shadow *s, struct llm_shadow_task *task)
+{
+    pthread_mutex_lock(&s->lock);
+    bool done = task->done;
+    task->disowned = true;
+    pthread_mutex_unlock(&s->lock);
+    if (done)
+        free(task);
+}
+
+bool llm_shadow_takes(struct llm_shadow *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool takes = s->takes;
+    pthread_mutex_unlock(&s->lock);
+    return takes && !rests(s);
+}
+
+/* ---- storing ---- */
+
+/* Whether a chunk of that name is on its way to the store; under the lock. */
+static bool is_leaving(const struct llm_shadow *s, const struct kv_block_key *key)
+{
+    if (s->storing && kv_block_key_equal(&s->storing->key, key))
+        return true;
+    const struct llm_shadow_task *task = s->stores.first;
+    while (task && !kv_block_key_equal(&task->key, key))
+        task = task->next;
+    return task != NULL;
+}
+
+/* Looked at first: what leaves meanwhile is found in the store. */
+static void note_leaving(struct llm_shadow *s, const struct kv_block_key *keys, uint32_t count,
+                         bool *leaving)
+{
+    pthread_mutex_lock(&s->lock);
+    for (uint32_t i = 0; i < count; i++)
+        leaving[i] = is_leaving(s, &keys[i]);
+    pthread_mutex_unlock(&s->lock);
+}
+
+int llm_shadow_has(struct llm_shadow *s, const struct kv_block_key *keys, uint32_t count,
+                   bool *there)
+{
+    if (rests(s))
+        return -EHOSTDOWN;
+    bool *leaving = calloc(count ? count : 1, sizeof *leaving);
+    if (!leaving)
+        return -ENOMEM;
+    note_leaving(s, keys, count, leaving);
+    int rc = told(s, s->ops->has(s->store, 0, keys, count, there));
+    for (uint32_t i = 0; i < count && rc == 0; i++)
+        there[i] |= leaving[i];
+    free(leaving);
+    return rc;
+}
+
+static int store_one(struct lane *lane, struct llm_shadow_task *task)
+{
+    struct llm_shadow *s = lane->shadow;
+    enum wire_codec codec = task->pack ? WIRE_CODEC_SHUFFLE_ZSTD : WIRE_CODEC_RAW;
+    uint64_t began = hw_now_ns();
+    if (rests(s))
+        return -EHOSTDOWN;
+    wire_enc_reset(&s->enc);
+    int rc = wire_codec_encode(lane->codec, codec, WIRE_DTYPE_F16, task->values,
+                               task->bytes / sizeof(uint16_t), NULL, &s->enc);
+    if (rc)
+        return rc;
+    uint32_t len = (uint32_t)wire_enc_len(&s->enc);
+    task->packed = len;
+    task->ns = hw_now_ns() - began;
+    rc = told(
+        s, s->ops->put(s->store, LLM_SHADOW_STORE_LANE, &task->key, wire_enc_data(&s->enc), len));
+    task->moved = rc ? 0 : len;
+    return rc == -EEXIST ? 0 : rc;
+}
+
+/* What was given is stored also when it is to end. */
+static void *store_all(void *user)
+{
+    struct lane *lane = user;
+    struct llm_shadow *s = lane->shadow;
+    pthread_mutex_lock(&s->lock);
+    while (s->stores.first || !s->stopping) {
+        if (!s->stores.first) {
+            pthread_cond_wait(&s->work, &s->lock);
+            continue;
+        }
+        struct llm_shadow_task *task = s->storing = queue_take(&s->stores);
+        pthread_mutex_unlock(&s->lock);
+        int rc = store_one(lane, task);
+        pthread_mutex_lock(&s->lock);
+        s->storing = NULL;
+        s->takes = rc == 0;
+        finish(s, task, rc);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* ---- fetching ---- */
+
+/* A chunk that a lane is at. */
+struct taking {
+    struct lane *lane;
+    struct llm_shadow_task *task;
+    uint64_t *since_ns; /* when the lane had the one before it */
+};
+
+static int take_rows(void *user, const uint8_t *bytes, uint32_t len)
+{
+    const struct taking *t = user;
+    struct wire_dec d;
+    struct wire_block block;
+    wire_dec_init(&d, bytes, len);
+    int rc = wire_codec_parse(&d, t->task->bytes, &block);
+    if (rc == 0)
+        rc = wire_dec_end(&d);
+    if (rc == 0 && (block.dtype != WIRE_DTYPE_F16 || block.lossy))
+        rc = -EPROTO;
+    if (rc == 0)
+        rc = wire_codec_decode(t->lane->codec, &block, t->task->values, t->task->bytes);
+    if (rc == 0)
+        t->task->moved = len;
+    return rc;
+}
+
+static void on_came(void *user, int status)
+{
+    const struct taking *t = user;
+    struct llm_shadow *s = t->lane->shadow;
+    uint64_t now_ns = hw_now_ns();
+    int rc = status == -EHOSTDOWN ? status : told(s, status);
+    pthread_mutex_lock(&s->lock);
+    t->task->ns = now_ns - *t->since_ns;
+    *t->since_ns = now_ns;
+    finish(s, t->task, rc);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void fetch_some(struct lane *lane, struct llm_shadow_task *const *tasks, uint32_t count)
+{
+    struct llm_shadow *s = lane->shadow;
+    unsigned number = (unsigned)(lane - s->lanes);
+    struct taking takings[LLM_SHADOW_BATCH];
+    struct llm_shadow_want wants[LLM_SHADOW_BATCH];
+    uint64_t since_ns = hw_now_ns();
+    for (uint32_t i = 0; i < count; i++) {
+        takings[i] = (struct taking){.lane = lane, .task = tasks[i], .since_ns = &since_ns};
+        wants[i] = (struct llm_shadow_want){.key = tasks[i]->key, .user = &takings[i]};
+    }
+    if (s->ops->get_many && !rests(s)) {
+        s->ops->get_many(s->store, number, wants, count, take_rows, on_came);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        on_came(&takings[i],
+                rests(s) ? -EHOSTDOWN
+                         : s->ops->get(s->store, number, &wants[i].key, take_rows, &takings[i]));
+}
+
+/* Shares what waits with the other threads, so that none takes all of it. */
+static uint32_t take_some(struct llm_shadow *s, struct llm_shadow_task **tasks)
+{
+    uint32_t share = (s->fetches.count + LLM_SHADOW_THREADS - 1) / LLM_SHADOW_THREADS;
+    uint32_t count = share < LLM_SHADOW_BATCH ? share : LLM_SHADOW_BATCH;
+    for (uint32_t i = 0; i < count; i++)
+        tasks[i] = queue_take(&s->fetches);
+    return count;
+}
+
+/* Ends those that were cancelled; how many are left. */
+static uint32_t drop_cancelled(struct llm_shadow *s, struct llm_shadow_task **tasks, uint32_t count)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (tasks[i]->cancelled)
+            finish(s, tasks[i], -ECANCELED);
+        else
+            tasks[kept++] = tasks[i];
+    }
+    return kept;
+}
+
+/* Until none of them is on its way to the store; how many are still wanted then. */
+static uint32_t await_stores(struct llm_shadow *s, struct llm_shadow_task **tasks, uint32_t count)
+{
+    for (;;) {
+        uint32_t i = 0;
+        count = drop_cancelled(s, tasks, count);
+        while (i < count && !is_leaving(s, &tasks[i]->key))
+            i++;
+        if (i == count)
+            return count;
+        pthread_cond_wait(&s->done, &s->lock);
+    }
+}
+
+static void *fetch_all(void *user)
+{
+    struct lane *lane = user;
+    struct llm_shadow *s = lane->shadow;
+    pthread_mutex_lock(&s->lock);
+    while (!s->stopping) {
+        struct llm_shadow_task *tasks[LLM_SHADOW_BATCH];
+        uint32_t count = take_some(s, tasks);
+        if (count == 0) {
+            pthread_cond_wait(&s->work, &s->lock);
+            continue;
+        }
+        count = await_stores(s, tasks, count);
+        pthread_mutex_unlock(&s->lock);
+        fetch_some(lane, tasks, count);
+        pthread_mutex_lock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* ---- life ---- */
+
+const char *llm_shadow_name(const struct llm_shadow *s)
+{
+    return s->ops->name;
+}
+
+bool llm_shadow_shared(const struct llm_shadow *s)
+{
+    return s->ops->shared;
+}
+
+uint64_t llm_shadow_tenant(const struct llm_shadow *s)
+{
+    return s->tenant;
+}
+
+static int start_lanes(struct llm_shadow *s, char *why)
+{
+    for (unsigned i = 0; i < LLM_SHADOW_LANES; i++) {
+        struct lane *lane = &s->lanes[i];
+        lane->shadow = s;
+        if (wire_codec_ctx_create(&lane->codec))
+            return llm_why(why, -ENOMEM, "no memory for a codec");
+        int rc = 0;
+        if (i > 0)
+            rc = -pthread_create(&lane->thread, NULL,
+                                 i == LLM_SHADOW_STORE_LANE ? store_all : fetch_all, lane);
+        if (rc)
+            return llm_why(why, rc, "no thread: %s", strerror(-rc));
+        lane->runs = i > 0;
+    }
+    return 0;
+}
+
+int llm_shadow_create(const struct llm_shadow_ops *ops, const struct llm_shadow_config *config,
+                      struct llm_shadow **out, char *why)
+{
+    struct llm_shadow_config full = *config;
+    struct llm_shadow *s = calloc(1, sizeof *s);
+    if (!s)
+        return llm_why(why, -ENOMEM, "no memory for a KV store");
+    if (!full.timeout_ns)
+        full.timeout_ns = LLM_SHADOW_TIMEOUT_NS;
+    s->ops = ops;
+    s->tenant = config->tenant;
+    queue_init(&s->fetches);
+    queue_init(&s->stores);
+    wire_enc_init(&s->enc, WIRE_MESSAGE_MAX);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->work, NULL);
+    pthread_cond_init(&s->done, NULL);
+    int rc = ops->open(&full, &s->store, why);
+    if (rc == 0)
+        rc = start_lanes(s, why);
+    if (rc) {
+        llm_shadow_destroy(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
+void llm_shadow_destroy(struct llm_shadow *s)
+{
+    if (!s)
+        return;
+    assert(!s->fetches.first);
+    pthread_mutex_lock(&s->lock);
+    s->stopping = true;
+    pthread_cond_broadcast(&s->work);
+    pthread_mutex_unlock(&s->lock);
+    for (unsigned i = 0; i < LLM_SHADOW_LANES; i++) {
+        if (s->lanes[i].runs)
+            pthread_join(s->lanes[i].thread, NULL);
+        wire_codec_ctx_destroy(s->lanes[i].codec);
+    }
+    if (s->store)
+        s->ops->close(s->store);
+    pthread_cond_destroy(&s->done);
+    pthread_cond_destroy(&s->work);
+    pthread_mutex_destroy(&s->lock);
+    wire_enc_fini(&s->enc);
+    free(s);
+}

@@ -1,0 +1,175 @@
+/* Chunks at a KV daemon of this host (docs/blocks.md), read in place under a lease.
+ *
+ * Each lane has a connection of its own.  One that is lost is opened again by the lane's next call;
+ * shadow.c sees to it that this is not tried all the time. */
+#include "kv/client/client.h"
+#include "llm/evict/shadow.h"
+#include "llm/model/why.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    STAGING_BYTES = 64 << 20, /* of lanes that put: the largest block; untouched it is free */
+    STAGING_NONE = 64 << 10, /* of the others, which only get: a client without any has no blocks */
+};
+
+struct llm_shadow_store {
+    char socket[KV_SOCKET_CHARS];
+    uint64_t tenant, timeout_ns;
+    struct kv_client *clients[LLM_SHADOW_LANES]; /* NULL: lost */
+};
+
+static int connect_lane(struct llm_shadow_store *s, unsigned lane, char why[RPC_WHY_CHARS])
+{
+    bool stages = lane == 0 || lane == LLM_SHADOW_STORE_LANE;
+    struct kv_client_options options = {.socket = s->socket,
+                                        .staging_bytes = stages ? STAGING_BYTES : STAGING_NONE,
+                                        .timeout_ns = s->timeout_ns};
+    return kv_client_open(&options, &s->clients[lane], why);
+}
+
+static void kvd_close(struct llm_shadow_store *s)
+{
+    for (unsigned i = 0; i < LLM_SHADOW_LANES; i++)
+        kv_client_close(s->clients[i]);
+    free(s);
+}
+
+static int kvd_open(const struct llm_shadow_config *config, struct llm_shadow_store **out,
+                    char *why)
+{
+    char cause[RPC_WHY_CHARS];
+    struct llm_shadow_store *s = calloc(1, sizeof *s);
+    if (!s)
+        return llm_why(why, -ENOMEM, "no memory for a KV store");
+    size_t len = strlen(config->socket);
+    if (len >= sizeof s->socket) {
+        free(s);
+        return llm_why(why, -ENAMETOOLONG, "the KV daemon's socket has too long a name");
+    }
+    memcpy(s->socket, config->socket, len + 1);
+    s->tenant = config->tenant;
+    s->timeout_ns = config->timeout_ns;
+    int rc = 0;
+    for (unsigned i = 0; i < LLM_SHADOW_LANES && rc == 0; i++)
+        rc = connect_lane(s, i, cause);
+    if (rc) {
+        kvd_close(s);
+        return llm_why(why, rc, "the KV daemon: %s", cause);
+    }
+    struct kv_blocks_stat stat;
+    enum kv_result result = kv_block_stat(s->clients[0], &stat);
+    if (result != KV_OK) {
+        kvd_close(s);
+        return llm_why(why, -EOPNOTSUPP,
+                       "the KV daemon keeps no blocks (%s): start it with --blocks",
+                       kv_result_name(result));
+    }
+    *out = s;
+    return 0;
+}
+
+/* The lane's connection, or NULL: the daemon cannot be reached. */
+static struct kv_client *client_of(struct llm_shadow_store *s, unsigned lane)
+{
+    char why[RPC_WHY_CHARS];
+    if (s->clients[lane] && kv_client_status(s->clients[lane])) {
+        kv_client_close(s->clients[lane]);
+        s->clients[lane] = NULL;
+    }
+    if (!s->clients[lane] && connect_lane(s, lane, why))
+        return NULL;
+    return s->clients[lane];
+}
+
+static int error_of(enum kv_result result)
+{
+    switch (result) {
+    case KV_OK:
+        return 0;
+    case KV_MISS:
+        return -ENOENT;
+    case KV_FULL:
+        return -ENOSPC;
+    case KV_TOO_LARGE:
+        return -EMSGSIZE;
+    case KV_PEER_LOST:
+        return -ECONNRESET;
+    case KV_TIMEOUT:
+    case KV_EXPIRED:
+        return -ETIMEDOUT;
+    case KV_EXISTS:
+    case KV_STALE: /* another put of the same bytes was first */
+        return -EEXIST;
+    default:
+        return -EPROTO;
+    }
+}
+
+static int kvd_put(struct llm_shadow_store *s, unsigned lane, const struct kv_block_key *key,
+                   const void *bytes, uint32_t len)
+{
+    struct kv_client *client = client_of(s, lane);
+    return client ? error_of(kv_block_put(client, key, s->tenant, bytes, len)) : -ECONNRESET;
+}
+
+/* Under a lease, which ends with it. */
+static int read_leased(struct kv_client *client, struct kv_block_ref *ref, llm_shadow_take *take,
+                       void *user)
+{
+    int taken = take(user, ref->data, ref->len);
+    int rc = error_of(kv_block_check(client, ref));
+    kv_block_let_go(client, ref);
+    return rc ? rc : taken;
+}
+
+static int kvd_get(struct llm_shadow_store *s, unsigned lane, const struct kv_block_key *key,
+                   llm_shadow_take *take, void *user)
+{
+    struct kv_client *client = client_of(s, lane);
+    struct kv_block_ref ref;
+    if (!client)
+        return -ECONNRESET;
+    int rc = error_of(kv_block_lease(client, key, &ref));
+    return rc ? rc : read_leased(client, &ref, take, user);
+}
+
+static void kvd_get_many(struct llm_shadow_store *s, unsigned lane,
+                         const struct llm_shadow_want *wants, uint32_t count, llm_shadow_take *take,
+                         llm_shadow_came *came)
+{
+    struct kv_client *client = client_of(s, lane);
+    struct kv_block_key keys[LLM_SHADOW_BATCH];
+    struct kv_block_ref refs[LLM_SHADOW_BATCH];
+    enum kv_result results[LLM_SHADOW_BATCH];
+    assert(count <= LLM_SHADOW_BATCH);
+    for (uint32_t i = 0; i < count; i++)
+        keys[i] = wants[i].key;
+    if (client)
+        kv_block_lease_many(client, keys, count, refs, results);
+    for (uint32_t i = 0; i < count; i++) {
+        int rc = client ? error_of(results[i]) : -ECONNRESET;
+        if (rc == 0)
+            rc = read_leased(client, &refs[i], take, wants[i].user);
+        came(wants[i].user, rc);
+    }
+}
+
+static int kvd_has(struct llm_shadow_store *s, unsigned lane, const struct kv_block_key *keys,
+                   uint32_t count, bool *there)
+{
+    struct kv_client *client = client_of(s, lane);
+    return client ? error_of(kv_block_exists(client, keys, count, there)) : -ECONNRESET;
+}
+
+const struct llm_shadow_ops llm_shadow_kvd = {.name = "kvd",
+                                              .shared = true,
+                                              .open = kvd_open,
+                                              .close = kvd_close,
+                                              .put = kvd_put,
+                                              .get = kvd_get,
+                                              .get_many = kvd_get_many,
+                                              .has = kvd_has};

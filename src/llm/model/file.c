@@ -1,0 +1,168 @@
+#include "llm/model/file.h"
+
+#include "llm/model/model.h"
+#include "llm/model/why.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct llm_file {
+    const void *bytes;
+    uint64_t size;
+    void *mapping; /* NULL: the bytes are the caller's */
+    struct llm_model model;
+};
+
+/* For people to read: what would drive a terminal becomes '?'. */
+static void copy_name(char dst[LLM_MODEL_NAME_CHARS], struct gguf_string name)
+{
+    size_t bytes = name.bytes < LLM_MODEL_NAME_CHARS ? name.bytes : LLM_MODEL_NAME_CHARS - 1;
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned char c = (unsigned char)name.text[i];
+        dst[i] = c < 0x20 || c == 0x7f ? '?' : (char)c;
+    }
+    dst[bytes] = 0;
+}
+
+static int read_gguf(struct llm_model *model, const void *bytes, uint64_t size, char *why)
+{
+    int err = gguf_init(&model->gguf, bytes, size, why);
+    if (err)
+        return err;
+    model->has_metadata = true;
+    model->tensors = &model->gguf.tensors;
+    err = llm_config_read(&model->gguf, &model->config, why);
+    if (!err)
+        err = llm_config_check_tensors(&model->config, model->tensors, why);
+    struct gguf_string name = {.text = ""};
+    if (!err)
+        err = gguf_get_string(&model->gguf, "general.name", &name, why);
+    if (err && err != -ENOENT) {
+        gguf_fini(&model->gguf);
+        return err;
+    }
+    copy_name(model->name, name);
+    snprintf(model->format, sizeof(model->format), "GGUF v%u", model->gguf.version);
+    return 0;
+}
+
+int llm_file_parse(const void *bytes, uint64_t size, struct llm_file **out, char *why)
+{
+    if ((uintptr_t)bytes % sizeof(uint64_t))
+        return llm_why(why, -EINVAL, "a model must lie at a multiple of 8 bytes");
+    struct llm_file *file = calloc(1, sizeof(*file));
+    if (!file)
+        return llm_why(why, -ENOMEM, "out of memory");
+    file->bytes = bytes;
+    file->size = size;
+    int err = gguf_is(bytes, size) ? read_gguf(&file->model, bytes, size, why)
+                                   : llm_llama2c_read(&file->model, bytes, size, why);
+    if (err) {
+        free(file);
+        return err;
+    }
+    *out = file;
+    return 0;
+}
+
+static int map_file(const char *path, void **mapping, uint64_t *size, char *why)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hold us up */
+    if (fd < 0)
+        return llm_why(why, -errno, "cannot open %s: %s", path, strerror(errno));
+    struct stat st;
+    int err = 0;
+    void *map = MAP_FAILED;
+    if (fstat(fd, &st))
+        err = llm_why(why, -errno, "cannot look at %s: %s", path, strerror(errno));
+    else if (!S_ISREG(st.st_mode) || st.st_size == 0)
+        err = llm_why(why, -EPROTO, "%s is %s, not a model", path,
+                      S_ISREG(st.st_mode) ? "empty" : "no regular file");
+    else if ((map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0)) == MAP_FAILED)
+        err = llm_why(why, -errno, "cannot map %s: %s", path, strerror(errno));
+    close(fd);
+    if (err)
+        return err;
+    *mapping = map;
+    *size = (uint64_t)st.st_size;
+    return 0;
+}
+
+int llm_file_open(const char *path, struct llm_file **out, char *why)
+{
+    void *mapping = NULL;
+    uint64_t size = 0;
+    int err = map_file(path, &mapping, &size, why);
+    if (err)
+        return err;
+    char cause[LLM_WHY_CHARS];
+    struct llm_file *file;
+    err = llm_file_parse(mapping, size, &file, cause);
+    if (err) {
+        munmap(mapping, (size_t)size);
+        return llm_why(why, err, "%s: %s", path, cause);
+    }
+    file->mapping = mapping;
+    *out = file;
+    return 0;
+}
+
+void llm_file_close(struct llm_file *file)
+{
+    if (!file)
+        return;
+    gguf_fini(&file->model.gguf);
+    llm_tensor_table_fini(&file->model.own_tensors);
+    if (file->mapping)
+        munmap(file->mapping, (size_t)file->size);
+    free(file);
+}
+
+const struct llm_config *llm_file_config(const struct llm_file *file)
+{
+    return &file->model.config;
+}
+
+const char *llm_file_name(const struct llm_file *file)
+{
+    return file->model.name;
+}
+
+const char *llm_file_format(const struct llm_file *file)
+{
+    return file->model.format;
+}
+
+const struct gguf *llm_file_metadata(const struct llm_file *file)
+{
+    return file->model.has_metadata ? &file->model.gguf : NULL;
+}
+
+uint32_t llm_file_tensor_count(const struct llm_file *file)
+{
+    return file->model.tensors->count;
+}
+
+const struct llm_tensor *llm_file_tensor(const struct llm_file *file, uint32_t i)
+{
+    assert(i < file->model.tensors->count);
+    return &file->model.tensors->items[i];
+}
+
+const struct llm_tensor *llm_file_find(const struct llm_file *file, const char *name)
+{
+    return llm_tensor_table_find(file->model.tensors, name);
+}
+
+const void *llm_file_bytes(const struct llm_file *file, uint64_t *size)
+{
+    *size = file->size;
+    return file->bytes;
+}

@@ -1,0 +1,35 @@
+/* llm/tokenizer/pretok.h - cuts text into the words that byte-level BPE works in.
+ *
+ * A rule is one or more stages; each cuts the pieces of the one before.  A stage is a list of
+ * patterns: at each position the first that matches is taken; what none matches is gathered until
+ * one does.  Patterns are functions that do what the vocabularies' regular expressions say.
+ *
+ * Private to src/llm.  Trust: text is any bytes; one that is no UTF-8 counts as a character of
+ * class LLM_CHAR_OTHER.  Time is linear in the text, but for a stage's patterns that may each look
+ * at a run of blanks again.
+ * Threads: any; no state. */
+#ifndef HAWSER_LLM_TOKENIZER_PRETOK_H
+#define HAWSER_LLM_TOKENIZER_PRETOK_H
+
+#include "base/attr.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct llm_pretok {
+    const char *name; /* as in tokenizer.ggml.pre */
+    bool adds_bos;    /* when the file does not say */
+    bool whole_words; /* a word that is a token is that token, whatever the merges make of it */
+    const struct llm_pretok_stage *stages;
+};
+
+/* NULL: not known.  An empty name is "default", as in files from before the key. */
+const struct llm_pretok *llm_pretok_find(const char *name, size_t bytes);
+
+/* Calls word for each, in order; together they are the text.  A word's negative errno ends the
+ * walk and is returned. */
+int llm_pretok_split(const struct llm_pretok *rule, const char *text, size_t bytes,
+                     int (*word)(void *user, const char *text, size_t bytes),
+                     void *user) MUST_CHECK;
+
+#endif

@@ -1,0 +1,384 @@
+#include "llm/vulkan/device.h"
+
+#include "base/clock.h"
+#include "base/units.h"
+#include "llm/model/why.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#define LOADER "libvulkan.so.1"
+#define WAIT_NS (120 * HW_SEC) /* a device that takes longer for a step is lost */
+
+enum {
+    DEVICES_MAX = 16,
+    FAMILIES_MAX = 16,
+    PUSH_BYTES = 128,     /* what Vulkan promises; the shaders' largest block has 124 */
+    SHARED_BYTES = 16384, /* the same; mul_frame.glsl uses all */
+    GROUP_THREADS = 256,  /* norm.comp */
+    SPIN_CORES = 4,       /* with fewer a spinner is in somebody's way */
+};
+
+#define NAP_MIN_NS HW_MS             /* less is not worth the risk of waking late */
+#define SPIN_MARGIN_NS (200 * HW_US) /* steps get longer with the sequence, and vary */
+
+/* ---- errors ---- */
+
+static const char *result_name(VkResult result)
+{
+    switch (result) {
+    case VK_TIMEOUT:
+        return "the device does not answer";
+    case VK_ERROR_OUT_OF_HOST_MEMORY:
+        return "out of host memory";
+    case VK_ERROR_OUT_OF_DEVICE_MEMORY:
+        return "out of device memory";
+    case VK_ERROR_DEVICE_LOST:
+        return "the device was lost";
+    case VK_ERROR_INITIALIZATION_FAILED:
+        return "initialisation failed";
+    case VK_ERROR_INCOMPATIBLE_DRIVER:
+        return "no driver is installed";
+    default:
+        return "unexpected result";
+    }
+}
+
+int llm_vk_fail(const char *call, VkResult result, char *why)
+{
+    bool memory = result == VK_ERROR_OUT_OF_HOST_MEMORY || result == VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    return llm_why(why, memory ? -ENOMEM : -EIO, "%s: %s (%d)", call, result_name(result), result);
+}
+
+/* ---- the instance ---- */
+
+static int make_instance(struct llm_vk_device *d, char *why)
+{
+    PFN_vkCreateInstance create =
+        (PFN_vkCreateInstance)d->vk.GetInstanceProcAddr(NULL, "vkCreateInstance");
+    if (!create)
+        return llm_why(why, -ENODEV, "%s is no Vulkan loader", LOADER);
+    VkApplicationInfo app = {.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
+                             .pApplicationName = "hawser llm",
+                             .apiVersion = VK_API_VERSION_1_3};
+    VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
+                                 .pApplicationInfo = &app};
+    VkResult result = create(&info, NULL, &d->instance);
+    if (result)
+        return llm_why(why, -ENODEV, "no Vulkan here: %s (%d); install a GPU's driver or Mesa's",
+                       result_name(result), result);
+    return 0;
+}
+
+static int load_instance(struct llm_vk_device *d, char *why)
+{
+    d->library = dlopen(LOADER, RTLD_NOW | RTLD_LOCAL);
+    if (!d->library)
+        return llm_why(why, -ENODEV, "no Vulkan loader here: install %s", LOADER);
+    *(void **)&d->vk.GetInstanceProcAddr = dlsym(d->library, "vkGetInstanceProcAddr");
+    if (!d->vk.GetInstanceProcAddr)
+        return llm_why(why, -ENODEV, "%s is no Vulkan loader", LOADER);
+    int rc = make_instance(d, why);
+    if (rc)
+        return rc;
+#define X(name)                                                                                    \
+    d->vk.name = (PFN_vk##name)d->vk.GetInstanceProcAddr(d->instance, "vk" #name);                 \
+    if (!d->vk.name)                                                                               \
+        return llm_why(why, -ENODEV, "the Vulkan loader has no vk" #name);
+    LLM_VK_INSTANCE_CALLS(X)
+#undef X
+    return 0;
+}
+
+/* ---- the device ---- */
+
+struct candidate {
+    VkPhysicalDevice device;
+    VkPhysicalDeviceProperties properties;
+    uint32_t family;
+    bool has_clock;
+};
+
+/* A family that computes, one that has nothing to do with pictures if there is one. */
+static bool find_family(const struct llm_vk_device *d, struct candidate *c)
+{
+    VkQueueFamilyProperties families[FAMILIES_MAX];
+    uint32_t count = FAMILIES_MAX;
+    bool found = false;
+    d->vk.GetPhysicalDeviceQueueFamilyProperties(c->device, &count, families);
+    for (uint32_t i = 0; i < count; i++) {
+        bool only = !(families[i].queueFlags & VK_QUEUE_GRAPHICS_BIT);
+        if (!(families[i].queueFlags & VK_QUEUE_COMPUTE_BIT) || (found && !only))
+            continue;
+        c->family = i;
+        c->has_clock = families[i].timestampValidBits > 0;
+        found = true;
+        if (only)
+            break;
+    }
+    return found;
+}
+
+static bool can_serve(const struct llm_vk_device *d, struct candidate *c)
+{
+    const VkPhysicalDeviceLimits *limits = &c->properties.limits;
+    VkPhysicalDeviceBufferDeviceAddressFeatures addresses = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES};
+    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                          .pNext = &addresses};
+    d->vk.GetPhysicalDeviceProperties(c->device, &c->properties);
+    if (c->properties.apiVersion < VK_API_VERSION_1_2 ||
+        limits->maxPushConstantsSize < PUSH_BYTES ||
+        limits->maxComputeSharedMemorySize < SHARED_BYTES ||
+        limits->maxComputeWorkGroupInvocations < GROUP_THREADS ||
+        limits->maxComputeWorkGroupSize[0] < GROUP_THREADS)
+        return false;
+    d->vk.GetPhysicalDeviceFeatures2(c->device, &features);
+    return addresses.bufferDeviceAddress && find_family(d, c);
+}
+
+static int rank(const struct candidate *c)
+{
+    switch (c->properties.deviceType) {
+    case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU:
+        return 0;
+    case VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU:
+        return 1;
+    case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU:
+        return 2;
+    default:
+        return 3;
+    }
+}
+
+/* Puts a candidate behind those that are as good. */
+static void insert(struct candidate *all, uint32_t count, const struct candidate *one)
+{
+    uint32_t at = count;
+    for (; at > 0 && rank(&all[at - 1]) > rank(one); at--)
+        all[at] = all[at - 1];
+    all[at] = *one;
+}
+
+static int choose_device(struct llm_vk_device *d, uint32_t index, bool *has_clock, char *why)
+{
+    VkPhysicalDevice devices[DEVICES_MAX];
+    struct candidate good[DEVICES_MAX];
+    uint32_t count = DEVICES_MAX, good_count = 0;
+    VkResult result = d->vk.EnumeratePhysicalDevices(d->instance, &count, devices);
+    if (result < 0)
+        return llm_why(why, -ENODEV, "no Vulkan device: %s (%d)", result_name(result), result);
+    for (uint32_t i = 0; i < count; i++) {
+        struct candidate c = {.device = devices[i]};
+        if (can_serve(d, &c))
+            insert(good, good_count++, &c);
+    }
+    if (good_count == 0)
+        return llm_why(why, -ENODEV,
+                       "none of %u Vulkan devices has Vulkan 1.2 with buffer addresses; install a "
+                       "newer driver",
+                       count);
+    const struct candidate *chosen = &good[index % good_count];
+    d->physical = chosen->device;
+    d->properties = chosen->properties;
+    d->family = chosen->family;
+    *has_clock = chosen->has_clock;
+    return 0;
+}
+
+/* Switches for comparison; a value that cannot be read was warned about and counts as not set. */
+static bool is_on(const char *name)
+{
+    bool on = true;
+    (void)hw_env_bool(name, true, &on);
+    return on;
+}
+
+/* The largest allocation and buffer, and whether bytes can be multiplied four at a time. */
+static void learn_facts(struct llm_vk_device *d)
+{
+    bool is_1_3 = d->properties.apiVersion >= VK_API_VERSION_1_3;
+    VkPhysicalDeviceMaintenance4Properties four = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES};
+    VkPhysicalDeviceMaintenance3Properties three = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES,
+        .pNext = is_1_3 ? &four : NULL};
+    VkPhysicalDeviceProperties2 chain = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
+                                         .pNext = &three};
+    VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES};
+    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                          .pNext = is_1_3 ? &dot : NULL};
+    d->vk.GetPhysicalDeviceProperties2(d->physical, &chain);
+    d->vk.GetPhysicalDeviceFeatures2(d->physical, &features);
+    d->vk.GetPhysicalDeviceMemoryProperties(d->physical, &d->memory);
+    d->allocation_max = three.maxMemoryAllocationSize;
+    if (four.maxBufferSize && four.maxBufferSize < d->allocation_max)
+        d->allocation_max = four.maxBufferSize;
+    d->has_dot = dot.shaderIntegerDotProduct && is_on("HAWSER_LLM_DOT");
+    d->replays = is_on("HAWSER_LLM_REPLAY");
+}
+
+static int make_device(struct llm_vk_device *d, char *why)
+{
+    float priority = 1;
+    VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
+        .shaderIntegerDotProduct = VK_TRUE};
+    VkPhysicalDeviceBufferDeviceAddressFeatures addresses = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES,
+        .pNext = d->has_dot ? &dot : NULL,
+        .bufferDeviceAddress = VK_TRUE};
+    VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                     .queueFamilyIndex = d->family,
+                                     .queueCount = 1,
+                                     .pQueuePriorities = &priority};
+    VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+                               .pNext = &addresses,
+                               .queueCreateInfoCount = 1,
+                               .pQueueCreateInfos = &queue};
+    VkResult result = d->vk.CreateDevice(d->physical, &info, NULL, &d->device);
+    if (result)
+        return llm_vk_fail("vkCreateDevice", result, why);
+#define X(name)                                                                                    \
+    d->vk.name = (PFN_vk##name)d->vk.GetDeviceProcAddr(d->device, "vk" #name);                     \
+    if (!d->vk.name)                                                                               \
+        return llm_why(why, -ENODEV, "the Vulkan device has no vk" #name);
+    LLM_VK_DEVICE_CALLS(X)
+#undef X
+    d->vk.GetDeviceQueue(d->device, d->family, 0, &d->queue);
+    return 0;
+}
+
+static int make_commands(struct llm_vk_device *d, bool has_clock, char *why)
+{
+    VkFenceCreateInfo fence = {.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO};
+    VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
+                                    .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
+                                    .queueFamilyIndex = d->family};
+    VkQueryPoolCreateInfo stamps = {.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
+                                    .queryType = VK_QUERY_TYPE_TIMESTAMP,
+                                    .queryCount = 2};
+    VkResult result = d->vk.CreateFence(d->device, &fence, NULL, &d->fence);
+    if (result == VK_SUCCESS)
+        result = d->vk.CreateCommandPool(d->device, &pool, NULL, &d->pool);
+    if (result == VK_SUCCESS) {
+        VkCommandBufferAllocateInfo all = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+                                           .commandPool = d->pool,
+                                           .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
+                                           .commandBufferCount = LLM_VK_COMMANDS};
+        result = d->vk.AllocateCommandBuffers(d->device, &all, d->buffers);
+    }
+    if (result == VK_SUCCESS && has_clock)
+        result = d->vk.CreateQueryPool(d->device, &stamps, NULL, &d->stamps);
+    return result ? llm_vk_fail("setting up a queue", result, why) : 0;
+}
+
+int llm_vk_device_open(struct llm_vk_device *d, uint32_t index, char *why)
+{
+    bool has_clock = false;
+    *d = (struct llm_vk_device){0};
+    int rc = load_instance(d, why);
+    if (rc == 0)
+        rc = choose_device(d, index, &has_clock, why);
+    if (rc)
+        return rc;
+    learn_facts(d);
+    rc = make_device(d, why);
+    return rc ? rc : make_commands(d, has_clock, why);
+}
+
+void llm_vk_device_close(struct llm_vk_device *d)
+{
+    if (d->queue) { /* then all calls are there */
+        d->vk.DestroyQueryPool(d->device, d->stamps, NULL);
+        d->vk.DestroyCommandPool(d->device, d->pool, NULL);
+        d->vk.DestroyFence(d->device, d->fence, NULL);
+    }
+    if (d->device && d->vk.DestroyDevice)
+        d->vk.DestroyDevice(d->device, NULL);
+    if (d->instance && d->vk.DestroyInstance)
+        d->vk.DestroyInstance(d->instance, NULL);
+    if (d->library)
+        dlclose(d->library);
+}
+
+/* ---- submissions ---- */
+
+int llm_vk_record(struct llm_vk_device *d, enum llm_vk_commands which, char *why)
+{
+    VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+    d->commands = d->buffers[which];
+    VkResult result = d->vk.BeginCommandBuffer(d->commands, &info);
+    if (result)
+        return llm_vk_fail("vkBeginCommandBuffer", result, why);
+    llm_vk_barrier(d);
+    return 0;
+}
+
+int llm_vk_end(struct llm_vk_device *d, char *why)
+{
+    VkResult result = d->vk.EndCommandBuffer(d->commands);
+    return result ? llm_vk_fail("vkEndCommandBuffer", result, why) : 0;
+}
+
+/* Who sleeps until the end hears of it a tenth of a millisecond late, which is much of a token.  So
+ * where it is known how long the work takes, and there is a core for it, only most of that is slept
+ * through. */
+static VkResult wait_for_fence(struct llm_vk_device *d, uint64_t expected_ns)
+{
+    VkResult result = VK_NOT_READY;
+    if (expected_ns && hw_cores() >= SPIN_CORES) {
+        uint64_t start = hw_now_ns(), most = expected_ns + expected_ns / 4 + SPIN_MARGIN_NS;
+        uint64_t nap_ns = expected_ns / 4 * 3;
+        struct timespec nap = {(time_t)(nap_ns / HW_SEC), (long)(nap_ns % HW_SEC)};
+        if (nap_ns > NAP_MIN_NS)
+            (void)nanosleep(&nap, NULL);
+        while ((result = d->vk.GetFenceStatus(d->device, d->fence)) == VK_NOT_READY &&
+               hw_now_ns() - start < most)
+            hw_cpu_relax();
+    }
+    if (result == VK_NOT_READY)
+        result = d->vk.WaitForFences(d->device, 1, &d->fence, VK_TRUE, WAIT_NS);
+    return result;
+}
+
+int llm_vk_submit(struct llm_vk_device *d, enum llm_vk_commands which, uint64_t expected_ns,
+                  char *why)
+{
+    VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                         .commandBufferCount = 1,
+                         .pCommandBuffers = &d->buffers[which]};
+    if (d->lost)
+        return llm_why(why, -EIO, "the device was lost before; open the model again");
+    VkResult result = d->vk.QueueSubmit(d->queue, 1, &info, d->fence);
+    if (result == VK_SUCCESS)
+        result = wait_for_fence(d, expected_ns);
+    if (result == VK_SUCCESS)
+        result = d->vk.ResetFences(d->device, 1, &d->fence);
+    d->lost = result != VK_SUCCESS;
+    return result ? llm_vk_fail("a submission", result, why) : 0;
+}
+
+void llm_vk_barrier(struct llm_vk_device *d)
+{
+    VkPipelineStageFlags stages =
+        VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+    VkAccessFlags writes = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+    VkAccessFlags reads = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_TRANSFER_READ_BIT;
+    VkMemoryBarrier all = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+                           .srcAccessMask = writes,
+                           .dstAccessMask = writes | reads};
+    d->vk.CmdPipelineBarrier(d->commands, stages, stages, 0, 1, &all, 0, NULL, 0, NULL);
+}
+
+void llm_vk_host_barrier(struct llm_vk_device *d)
+{
+    VkMemoryBarrier all = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+                           .srcAccessMask = VK_ACCESS_TRANSFER_WRITE_BIT,
+                           .dstAccessMask = VK_ACCESS_HOST_READ_BIT};
+    d->vk.CmdPipelineBarrier(d->commands, VK_PIPELINE_STAGE_TRANSFER_BIT,
+                             VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &all, 0, NULL, 0, NULL);
+}

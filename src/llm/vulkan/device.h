@@ -1,0 +1,131 @@
+/* llm/vulkan/device.h - private to src/llm: one Vulkan device, its queue, and one submission at a
+ * time.
+ *
+ * Needs Vulkan 1.2 with buffer device addresses; integer dot products are used where they are.  The
+ * loader is opened at run time.  Among the devices that can serve, discrete ones come first.
+ *
+ * Trust: the driver.  Its limits are asked for and kept to.
+ * Threads: one at a time.  Lifetime: open/close; all that was made of it goes before. */
+#ifndef HAWSER_LLM_VULKAN_DEVICE_H
+#define HAWSER_LLM_VULKAN_DEVICE_H
+
+#include "base/attr.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define VK_NO_PROTOTYPES
+#include <vulkan/vulkan.h>
+
+#define LLM_VK_INSTANCE_CALLS(X)                                                                   \
+    X(DestroyInstance)                                                                             \
+    X(EnumeratePhysicalDevices)                                                                    \
+    X(GetPhysicalDeviceProperties)                                                                 \
+    X(GetPhysicalDeviceProperties2)                                                                \
+    X(GetPhysicalDeviceFeatures2)                                                                  \
+    X(GetPhysicalDeviceMemoryProperties)                                                           \
+    X(GetPhysicalDeviceQueueFamilyProperties)                                                      \
+    X(CreateDevice)                                                                                \
+    X(GetDeviceProcAddr)
+
+#define LLM_VK_DEVICE_CALLS(X)                                                                     \
+    X(DestroyDevice)                                                                               \
+    X(GetDeviceQueue)                                                                              \
+    X(CreateBuffer)                                                                                \
+    X(DestroyBuffer)                                                                               \
+    X(GetBufferMemoryRequirements)                                                                 \
+    X(GetBufferDeviceAddress)                                                                      \
+    X(AllocateMemory)                                                                              \
+    X(FreeMemory)                                                                                  \
+    X(BindBufferMemory)                                                                            \
+    X(MapMemory)                                                                                   \
+    X(QueueSubmit)                                                                                 \
+    X(CreateFence)                                                                                 \
+    X(DestroyFence)                                                                                \
+    X(ResetFences)                                                                                 \
+    X(WaitForFences)                                                                               \
+    X(GetFenceStatus)                                                                              \
+    X(CreateCommandPool)                                                                           \
+    X(DestroyCommandPool)                                                                          \
+    X(AllocateCommandBuffers)                                                                      \
+    X(BeginCommandBuffer)                                                                          \
+    X(EndCommandBuffer)                                                                            \
+    X(CreateQueryPool)                                                                             \
+    X(DestroyQueryPool)                                                                            \
+    X(CreateShaderModule)                                                                          \
+    X(DestroyShaderModule)                                                                         \
+    X(CreatePipelineLayout)                                                                        \
+    X(DestroyPipelineLayout)                                                                       \
+    X(CreateComputePipelines)                                                                      \
+    X(DestroyPipeline)                                                                             \
+    X(CmdBindPipeline)                                                                             \
+    X(CmdPushConstants)                                                                            \
+    X(CmdDispatch)                                                                                 \
+    X(CmdCopyBuffer)                                                                               \
+    X(CmdUpdateBuffer)                                                                             \
+    X(CmdFillBuffer)                                                                               \
+    X(CmdPipelineBarrier)                                                                          \
+    X(CmdResetQueryPool)                                                                           \
+    X(CmdWriteTimestamp)                                                                           \
+    X(CmdCopyQueryPoolResults)
+
+struct llm_vk_api {
+    PFN_vkGetInstanceProcAddr GetInstanceProcAddr;
+#define X(name) PFN_vk##name name;
+    LLM_VK_INSTANCE_CALLS(X)
+    LLM_VK_DEVICE_CALLS(X)
+#undef X
+};
+
+/* Steps keep theirs while bytes are moved. */
+enum llm_vk_commands { LLM_VK_MOVES, LLM_VK_STEP, LLM_VK_COMMANDS };
+
+struct llm_vk_device {
+    void *library;
+    struct llm_vk_api vk;
+    VkInstance instance;
+    VkPhysicalDevice physical;
+    VkDevice device;
+    VkQueue queue;
+    uint32_t family;
+    VkPhysicalDeviceProperties properties;
+    VkPhysicalDeviceMemoryProperties memory;
+    uint64_t allocation_max; /* bytes of one allocation, and of one buffer */
+    bool has_dot;            /* integer dot products of packed bytes */
+    bool replays;            /* a step like the last is not recorded again */
+
+    VkCommandPool pool;
+    VkCommandBuffer buffers[LLM_VK_COMMANDS];
+    VkCommandBuffer commands; /* the one that is recorded */
+    VkFence fence;
+    VkQueryPool stamps; /* two; VK_NULL_HANDLE: the queue has no clock */
+    uint64_t taken;     /* bytes of device memory, for messages */
+    uint64_t made;      /* pipelines and blocks of memory, ever */
+    bool lost;          /* a submission failed: nothing more is submitted */
+};
+
+/* index: taken modulo the devices that can serve.  0; -ENODEV, -ENOMEM, -EIO, and why.  close is to
+ * be called in every case. */
+int llm_vk_device_open(struct llm_vk_device *d, uint32_t index, char *why) MUST_CHECK;
+void llm_vk_device_close(struct llm_vk_device *d);
+
+/* Begins a command buffer, which comes after all that was submitted before; and ends it.
+ * 0, -ENOMEM, -EIO. */
+int llm_vk_record(struct llm_vk_device *d, enum llm_vk_commands which, char *why) MUST_CHECK;
+int llm_vk_end(struct llm_vk_device *d, char *why) MUST_CHECK;
+
+/* Submits what was recorded, as often as wanted, and waits until it is done.  expected_ns: about
+ * how long that takes; 0: not known.  0, -ENOMEM, -EIO. */
+int llm_vk_submit(struct llm_vk_device *d, enum llm_vk_commands which, uint64_t expected_ns,
+                  char *why) MUST_CHECK;
+
+/* What came before is done and seen by what comes after, for all shaders and copies. */
+void llm_vk_barrier(struct llm_vk_device *d);
+
+/* What copies wrote is seen by the host once the submission is done. */
+void llm_vk_host_barrier(struct llm_vk_device *d);
+
+/* -ENOMEM for want of memory, else -EIO, and why. */
+int llm_vk_fail(const char *call, VkResult result, char *why);
+
+#endif

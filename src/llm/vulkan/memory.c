@@ -1,0 +1,297 @@
+#include "llm/vulkan/memory.h"
+
+#include "base/units.h"
+#include "llm/model/why.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SLAB_BYTES_MIN (UINT64_C(4) << 20)  /* a small model does not take much */
+#define SLAB_BYTES_MAX (UINT64_C(64) << 20) /* 4096 of them are 256 GiB */
+
+enum { PIECE_ALIGN = 256 };
+
+struct llm_vk_slab {
+    struct llm_vk_slab *next;
+    struct llm_vk_block block;
+    uint64_t used;
+    uint32_t pieces;
+};
+
+/* ---- blocks ---- */
+
+struct kind_facts {
+    VkBufferUsageFlags usage;
+    VkMemoryPropertyFlags needs, likes;
+};
+
+static const struct kind_facts kinds[] = {
+    [LLM_VK_LOCAL] = {.usage = VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT |
+                               VK_BUFFER_USAGE_STORAGE_BUFFER_BIT |
+                               VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT,
+                      .likes = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT},
+    [LLM_VK_STAGING] = {.usage = VK_BUFFER_USAGE_TRANSFER_SRC_BIT,
+                        .needs = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
+                                 VK_MEMORY_PROPERTY_HOST_COHERENT_BIT},
+    [LLM_VK_READBACK] = {.usage = VK_BUFFER_USAGE_TRANSFER_DST_BIT,
+                         .needs = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
+                                  VK_MEMORY_PROPERTY_HOST_COHERENT_BIT,
+                         .likes = VK_MEMORY_PROPERTY_HOST_CACHED_BIT},
+};
+
+/* The first type with all that is liked, else with what is needed; UINT32_MAX: none. */
+static uint32_t memory_type(const struct llm_vk_device *d, uint32_t bits,
+                            const struct kind_facts *kind)
+{
+    uint32_t second = UINT32_MAX;
+    for (uint32_t i = 0; i < d->memory.memoryTypeCount; i++) {
+        VkMemoryPropertyFlags flags = d->memory.memoryTypes[i].propertyFlags;
+        if (!(bits >> i & 1) || (flags & kind->needs) != kind->needs)
+            continue;
+        if ((flags & kind->likes) == kind->likes)
+            return i;
+        second = second < i ? second : i;
+    }
+    return second;
+}
+
+static int no_memory(const struct llm_vk_device *d, uint64_t bytes, uint32_t type, const char *what,
+                     char *why)
+{
+    char wanted[HW_FORMAT_CHARS], taken[HW_FORMAT_CHARS], has[HW_FORMAT_CHARS];
+    uint64_t heap = d->memory.memoryHeaps[d->memory.memoryTypes[type].heapIndex].size;
+    return llm_why(why, -ENOMEM,
+                   "%s needs %s on %s, whose memory of %s holds %s of this process; use a smaller "
+                   "model or context",
+                   what, hw_format_size(wanted, bytes), d->properties.deviceName,
+                   hw_format_size(has, heap), hw_format_size(taken, d->taken));
+}
+
+static int bind_memory(struct llm_vk_device *d, enum llm_vk_kind kind, const char *what,
+                       struct llm_vk_block *b, char *why)
+{
+    VkMemoryRequirements needs;
+    d->vk.GetBufferMemoryRequirements(d->device, b->buffer, &needs);
+    VkMemoryAllocateFlagsInfo flags = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
+                                       .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT};
+    VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                 .pNext = kind == LLM_VK_LOCAL ? &flags : NULL,
+                                 .allocationSize = needs.size,
+                                 .memoryTypeIndex =
+                                     memory_type(d, needs.memoryTypeBits, &kinds[kind])};
+    if (info.memoryTypeIndex == UINT32_MAX)
+        return llm_why(why, -EIO, "%s: the device has no memory for it", what);
+    VkResult result = d->vk.AllocateMemory(d->device, &info, NULL, &b->memory);
+    if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY)
+        return no_memory(d, needs.size, info.memoryTypeIndex, what, why);
+    if (result)
+        return llm_vk_fail("vkAllocateMemory", result, why);
+    b->taken = needs.size;
+    d->taken += b->taken;
+    result = d->vk.BindBufferMemory(d->device, b->buffer, b->memory, 0);
+    if (result == VK_SUCCESS && kind != LLM_VK_LOCAL)
+        result = d->vk.MapMemory(d->device, b->memory, 0, VK_WHOLE_SIZE, 0, &b->map);
+    return result ? llm_vk_fail(what, result, why) : 0;
+}
+
+int llm_vk_block_create(struct llm_vk_device *d, uint64_t bytes, enum llm_vk_kind kind,
+                        const char *what, struct llm_vk_block *out, char *why)
+{
+    assert(bytes > 0);
+    if (bytes > d->allocation_max) {
+        char wanted[HW_FORMAT_CHARS], most[HW_FORMAT_CHARS];
+        return llm_why(why, -ENOMEM, "%s needs %s in one piece; %s allows %s", what,
+                       hw_format_size(wanted, bytes), d->properties.deviceName,
+                       hw_format_size(most, d->allocation_max));
+    }
+    struct llm_vk_block b = {.bytes = bytes};
+    VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                               .size = bytes,
+                               .usage = kinds[kind].usage,
+                               .sharingMode = VK_SHARING_MODE_EXCLUSIVE};
+    VkResult result = d->vk.CreateBuffer(d->device, &info, NULL, &b.buffer);
+    if (result)
+        return llm_vk_fail("vkCreateBuffer", result, why);
+    int rc = bind_memory(d, kind, what, &b, why);
+    if (rc) {
+        llm_vk_block_destroy(d, &b);
+        return rc;
+    }
+    if (kind == LLM_VK_LOCAL) {
+        VkBufferDeviceAddressInfo of = {.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
+                                        .buffer = b.buffer};
+        b.address = d->vk.GetBufferDeviceAddress(d->device, &of);
+    }
+    d->made++;
+    *out = b;
+    return 0;
+}
+
+void llm_vk_block_destroy(struct llm_vk_device *d, struct llm_vk_block *block)
+{
+    if (!block->buffer)
+        return;
+    d->vk.DestroyBuffer(d->device, block->buffer, NULL);
+    d->vk.FreeMemory(d->device, block->memory, NULL);
+    d->taken -= block->taken;
+    *block = (struct llm_vk_block){0};
+}
+
+/* ---- pieces ---- */
+
+static uint64_t slab_bytes_for(const struct llm_vk_memory *m, uint64_t bytes)
+{
+    uint64_t size = m->device->taken; /* as much again as there is */
+    size = size < SLAB_BYTES_MIN ? SLAB_BYTES_MIN : size > SLAB_BYTES_MAX ? SLAB_BYTES_MAX : size;
+    return size < bytes ? bytes : size;
+}
+
+static int add_slab(struct llm_vk_memory *m, uint64_t bytes, const char *what, char *why)
+{
+    struct llm_vk_slab *slab = calloc(1, sizeof *slab);
+    if (!slab)
+        return llm_why(why, -ENOMEM, "no memory for %s", what);
+    int rc = llm_vk_block_create(m->device, slab_bytes_for(m, bytes), LLM_VK_LOCAL, what,
+                                 &slab->block, why);
+    if (rc == -ENOMEM) /* perhaps just enough is left */
+        rc = llm_vk_block_create(m->device, bytes, LLM_VK_LOCAL, what, &slab->block, why);
+    if (rc) {
+        free(slab);
+        return rc;
+    }
+    slab->next = m->slabs;
+    m->slabs = slab;
+    return 0;
+}
+
+int llm_vk_piece_take(struct llm_vk_memory *m, uint64_t bytes, const char *what,
+                      struct llm_vk_piece *out, char *why)
+{
+    uint64_t size = (bytes + PIECE_ALIGN - 1) / PIECE_ALIGN * PIECE_ALIGN;
+    if (!m->slabs || m->slabs->block.bytes - m->slabs->used < size) {
+        int rc = add_slab(m, size, what, why);
+        if (rc)
+            return rc;
+    }
+    struct llm_vk_slab *slab = m->slabs;
+    *out = (struct llm_vk_piece){.slab = slab, .offset = slab->used, .bytes = bytes};
+    slab->used += size;
+    slab->pieces++;
+    return 0;
+}
+
+void llm_vk_piece_give(struct llm_vk_memory *m, struct llm_vk_piece *piece)
+{
+    struct llm_vk_slab *slab = piece->slab;
+    *piece = (struct llm_vk_piece){0};
+    if (!slab || --slab->pieces > 0)
+        return;
+    struct llm_vk_slab **at = &m->slabs;
+    while (*at != slab)
+        at = &(*at)->next;
+    *at = slab->next;
+    llm_vk_block_destroy(m->device, &slab->block);
+    free(slab);
+}
+
+VkBuffer llm_vk_piece_buffer(const struct llm_vk_piece *piece)
+{
+    return piece->slab->block.buffer;
+}
+
+VkDeviceAddress llm_vk_piece_address(const struct llm_vk_piece *piece)
+{
+    return piece->slab->block.address + piece->offset;
+}
+
+/* ---- life ---- */
+
+int llm_vk_memory_init(struct llm_vk_memory *m, struct llm_vk_device *d, char *why)
+{
+    *m = (struct llm_vk_memory){.device = d};
+    int rc =
+        llm_vk_block_create(d, LLM_VK_STAGING_BYTES, LLM_VK_STAGING, "uploading", &m->staging, why);
+    if (rc == 0)
+        rc = llm_vk_block_create(d, LLM_VK_READBACK_BYTES, LLM_VK_READBACK, "reading back",
+                                 &m->readback, why);
+    if (rc)
+        llm_vk_memory_fini(m);
+    return rc;
+}
+
+void llm_vk_memory_fini(struct llm_vk_memory *m)
+{
+    assert(!m->slabs);
+    if (!m->device)
+        return;
+    llm_vk_block_destroy(m->device, &m->staging);
+    llm_vk_block_destroy(m->device, &m->readback);
+}
+
+/* ---- bytes ---- */
+
+static int end_and_submit(struct llm_vk_device *d, char *why)
+{
+    int rc = llm_vk_end(d, why);
+    return rc ? rc : llm_vk_submit(d, LLM_VK_MOVES, 0, why);
+}
+
+static int copy(struct llm_vk_device *d, VkBuffer from, uint64_t from_at, VkBuffer to,
+                uint64_t to_at, uint64_t bytes, char *why)
+{
+    VkBufferCopy region = {.srcOffset = from_at, .dstOffset = to_at, .size = bytes};
+    int rc = llm_vk_record(d, LLM_VK_MOVES, why);
+    if (rc)
+        return rc;
+    d->vk.CmdCopyBuffer(d->commands, from, to, 1, &region);
+    llm_vk_host_barrier(d);
+    return end_and_submit(d, why);
+}
+
+int llm_vk_upload(struct llm_vk_memory *m, VkBuffer to, uint64_t offset, uint64_t bytes,
+                  uint64_t unit, llm_vk_fill *fill, const void *user, char *why)
+{
+    uint64_t most = LLM_VK_STAGING_BYTES / unit * unit;
+    assert(most > 0);
+    for (uint64_t at = 0; at < bytes;) {
+        uint64_t part = bytes - at < most ? bytes - at : most;
+        fill(user, at, part, m->staging.map);
+        int rc = copy(m->device, m->staging.buffer, 0, to, offset + at, part, why);
+        if (rc)
+            return rc;
+        at += part;
+    }
+    return 0;
+}
+
+int llm_vk_download(struct llm_vk_memory *m, VkBuffer from, uint64_t offset, uint64_t bytes,
+                    void *dst, char *why)
+{
+    m->downloads++;
+    for (uint64_t at = 0; at < bytes;) {
+        uint64_t part = bytes - at < LLM_VK_READBACK_BYTES ? bytes - at : LLM_VK_READBACK_BYTES;
+        int rc = copy(m->device, from, offset + at, m->readback.buffer, 0, part, why);
+        if (rc)
+            return rc;
+        memcpy((uint8_t *)dst + at, m->readback.map, part);
+        at += part;
+    }
+    return 0;
+}
+
+int llm_vk_zero(struct llm_vk_memory *m, const struct llm_vk_block *block, char *why)
+{
+    struct llm_vk_device *d = m->device;
+    int rc = llm_vk_record(d, LLM_VK_MOVES, why);
+    if (rc)
+        return rc;
+    d->vk.CmdFillBuffer(d->commands, block->buffer, 0, VK_WHOLE_SIZE, 0);
+    return end_and_submit(d, why);
+}
+
+void llm_vk_fill_copy(const void *user, uint64_t at, uint64_t bytes, uint8_t *dst)
+{
+    memcpy(dst, (const uint8_t *)user + at, bytes);
+}

@@ -1,0 +1,73 @@
+/* llm/vulkan/memory.h - private to src/llm: memory of a Vulkan device, and how bytes get there and
+ * back.
+ *
+ * A block is one buffer with its own memory.  A pool hands out pieces of blocks that it makes as
+ * needed, because drivers bound the number of allocations: at least 4096, so 64 MiB a block reach
+ * past any device.  Bytes travel through one mapped block each way; nothing else is mapped.
+ *
+ * Threads and lifetime: as the device's. */
+#ifndef HAWSER_LLM_VULKAN_MEMORY_H
+#define HAWSER_LLM_VULKAN_MEMORY_H
+
+#include "llm/vulkan/device.h"
+
+#define LLM_VK_STAGING_BYTES (UINT64_C(16) << 20) /* a row of LLM_WIDTH_MAX binary32 is 4 MiB */
+#define LLM_VK_READBACK_BYTES (UINT64_C(4) << 20) /* logits of several rows */
+
+enum llm_vk_kind {
+    LLM_VK_LOCAL,    /* the device's own, with an address */
+    LLM_VK_STAGING,  /* mapped, for the device to copy from */
+    LLM_VK_READBACK, /* mapped, for the device to copy to */
+};
+
+struct llm_vk_block {
+    VkBuffer buffer;
+    VkDeviceMemory memory;
+    uint64_t bytes, taken;
+    VkDeviceAddress address; /* of a local one */
+    void *map;               /* of the others */
+};
+
+/* A piece of a block.  Zero: none. */
+struct llm_vk_piece {
+    struct llm_vk_slab *slab;
+    uint64_t offset, bytes;
+};
+
+struct llm_vk_memory {
+    struct llm_vk_device *device;
+    struct llm_vk_block staging, readback;
+    struct llm_vk_slab *slabs; /* a list, the latest first */
+    uint64_t downloads;        /* each overwrites what the readback block held */
+};
+
+/* what names its use in messages.  0, -ENOMEM, -EIO, and why. */
+int llm_vk_block_create(struct llm_vk_device *d, uint64_t bytes, enum llm_vk_kind kind,
+                        const char *what, struct llm_vk_block *out, char *why) MUST_CHECK;
+void llm_vk_block_destroy(struct llm_vk_device *d, struct llm_vk_block *block); /* zero is fine */
+
+int llm_vk_memory_init(struct llm_vk_memory *m, struct llm_vk_device *d, char *why) MUST_CHECK;
+void llm_vk_memory_fini(struct llm_vk_memory *m); /* zero is fine; all pieces were given back */
+
+/* Contents are undefined.  As llm_vk_block_create. */
+int llm_vk_piece_take(struct llm_vk_memory *m, uint64_t bytes, const char *what,
+                      struct llm_vk_piece *out, char *why) MUST_CHECK;
+void llm_vk_piece_give(struct llm_vk_memory *m, struct llm_vk_piece *piece); /* zero is fine */
+VkBuffer llm_vk_piece_buffer(const struct llm_vk_piece *piece);
+VkDeviceAddress llm_vk_piece_address(const struct llm_vk_piece *piece);
+
+/* Writes bytes `at` to at + bytes of what is uploaded to dst. */
+typedef void llm_vk_fill(const void *user, uint64_t at, uint64_t bytes, uint8_t *dst);
+
+/* In parts of a multiple of unit bytes, which is at most LLM_VK_STAGING_BYTES.  0, -ENOMEM, -EIO.
+ */
+int llm_vk_upload(struct llm_vk_memory *m, VkBuffer to, uint64_t offset, uint64_t bytes,
+                  uint64_t unit, llm_vk_fill *fill, const void *user, char *why) MUST_CHECK;
+int llm_vk_download(struct llm_vk_memory *m, VkBuffer from, uint64_t offset, uint64_t bytes,
+                    void *dst, char *why) MUST_CHECK;
+int llm_vk_zero(struct llm_vk_memory *m, const struct llm_vk_block *block, char *why) MUST_CHECK;
+
+/* For uploads of bytes that are as they should be: user points at them. */
+void llm_vk_fill_copy(const void *user, uint64_t at, uint64_t bytes, uint8_t *dst);
+
+#endif

@@ -1,0 +1,134 @@
+#include "llm/vulkan/shaders.h"
+
+#include "base/attr.h"
+
+#include <assert.h>
+
+/* Each initialiser is a file of its own, written by the build. */
+/* clang-format off */
+static const uint32_t embed_f32[] =
+#include "llm_embed_f32.spv.inc"
+;
+static const uint32_t embed_f16[] =
+#include "llm_embed_f16.spv.inc"
+;
+static const uint32_t embed_bf16[] =
+#include "llm_embed_bf16.spv.inc"
+;
+static const uint32_t embed_q8_0[] =
+#include "llm_embed_q8_0.spv.inc"
+;
+static const uint32_t embed_q4_0[] =
+#include "llm_embed_q4_0.spv.inc"
+;
+static const uint32_t embed_q4_k[] =
+#include "llm_embed_q4_k.spv.inc"
+;
+static const uint32_t embed_q6_k[] =
+#include "llm_embed_q6_k.spv.inc"
+;
+static const uint32_t mul_f32[] =
+#include "llm_mul_f32.spv.inc"
+;
+static const uint32_t mul_f16[] =
+#include "llm_mul_f16.spv.inc"
+;
+static const uint32_t mul_bf16[] =
+#include "llm_mul_bf16.spv.inc"
+;
+static const uint32_t mul_q8_0[] =
+#include "llm_mul_q8_0.spv.inc"
+;
+static const uint32_t mul_q8_0_dot[] =
+#include "llm_mul_q8_0_dot.spv.inc"
+;
+static const uint32_t mul_q4_0[] =
+#include "llm_mul_q4_0.spv.inc"
+;
+static const uint32_t mul_q4_0_dot[] =
+#include "llm_mul_q4_0_dot.spv.inc"
+;
+static const uint32_t mul_q4_k[] =
+#include "llm_mul_q4_k.spv.inc"
+;
+static const uint32_t mul_q4_k_dot[] =
+#include "llm_mul_q4_k_dot.spv.inc"
+;
+static const uint32_t mul_q6_k[] =
+#include "llm_mul_q6_k.spv.inc"
+;
+static const uint32_t mul_q6_k_dot[] =
+#include "llm_mul_q6_k_dot.spv.inc"
+;
+static const uint32_t pick_rows[] =
+#include "llm_pick.spv.inc"
+;
+static const uint32_t norm_rows[] =
+#include "llm_norm.spv.inc"
+;
+static const uint32_t round_rows[] =
+#include "llm_round.spv.inc"
+;
+static const uint32_t round_half_rows[] =
+#include "llm_round_half.spv.inc"
+;
+static const uint32_t rope_rows[] =
+#include "llm_rope.spv.inc"
+;
+static const uint32_t append_rows[] =
+#include "llm_append.spv.inc"
+;
+static const uint32_t attend_rows[] =
+#include "llm_attend.spv.inc"
+;
+static const uint32_t merge_rows[] =
+#include "llm_merge.spv.inc"
+;
+static const uint32_t activate_rows[] =
+#include "llm_activate.spv.inc"
+;
+/* clang-format on */
+
+#define CODE(words) words, sizeof(words)
+
+static const struct llm_vk_code codes[] = {
+    {LLM_VK_EMBED, LLM_F32, false, CODE(embed_f32)},
+    {LLM_VK_EMBED, LLM_F16, false, CODE(embed_f16)},
+    {LLM_VK_EMBED, LLM_BF16, false, CODE(embed_bf16)},
+    {LLM_VK_EMBED, LLM_Q8_0, false, CODE(embed_q8_0)},
+    {LLM_VK_EMBED, LLM_Q4_0, false, CODE(embed_q4_0)},
+    {LLM_VK_EMBED, LLM_Q4_K, false, CODE(embed_q4_k)},
+    {LLM_VK_EMBED, LLM_Q6_K, false, CODE(embed_q6_k)},
+    {LLM_VK_MUL, LLM_F32, false, CODE(mul_f32)},
+    {LLM_VK_MUL, LLM_F16, false, CODE(mul_f16)},
+    {LLM_VK_MUL, LLM_BF16, false, CODE(mul_bf16)},
+    {LLM_VK_MUL, LLM_Q8_0, false, CODE(mul_q8_0)},
+    {LLM_VK_MUL, LLM_Q8_0, true, CODE(mul_q8_0_dot)},
+    {LLM_VK_MUL, LLM_Q4_0, false, CODE(mul_q4_0)},
+    {LLM_VK_MUL, LLM_Q4_0, true, CODE(mul_q4_0_dot)},
+    {LLM_VK_MUL, LLM_Q4_K, false, CODE(mul_q4_k)},
+    {LLM_VK_MUL, LLM_Q4_K, true, CODE(mul_q4_k_dot)},
+    {LLM_VK_MUL, LLM_Q6_K, false, CODE(mul_q6_k)},
+    {LLM_VK_MUL, LLM_Q6_K, true, CODE(mul_q6_k_dot)},
+    {LLM_VK_PICK, LLM_F32, false, CODE(pick_rows)},
+    {LLM_VK_NORM, LLM_F32, false, CODE(norm_rows)},
+    {LLM_VK_ROUND, LLM_F32, false, CODE(round_rows)},
+    {LLM_VK_ROUND_HALF, LLM_F32, false, CODE(round_half_rows)},
+    {LLM_VK_ROPE, LLM_F32, false, CODE(rope_rows)},
+    {LLM_VK_APPEND, LLM_F32, false, CODE(append_rows)},
+    {LLM_VK_ATTEND, LLM_F32, false, CODE(attend_rows)},
+    {LLM_VK_MERGE, LLM_F32, false, CODE(merge_rows)},
+    {LLM_VK_ACTIVATE, LLM_F32, false, CODE(activate_rows)},
+};
+
+const struct llm_vk_code *llm_vk_code(enum llm_vk_shader shader, enum llm_dtype dtype, bool has_dot)
+{
+    const struct llm_vk_code *found = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(codes); i++) {
+        const struct llm_vk_code *c = &codes[i];
+        if (c->shader == shader && c->dtype == dtype && (!c->dot || has_dot))
+            found = c; /* the last one: dot products come second */
+    }
+    assert(found);
+    return found;
+}

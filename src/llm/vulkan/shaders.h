@@ -1,0 +1,35 @@
+/* llm/vulkan/shaders.h - private to src/llm: the shaders of shaders/llm as SPIR-V.
+ *
+ * Threads: any; constant. */
+#ifndef HAWSER_LLM_VULKAN_SHADERS_H
+#define HAWSER_LLM_VULKAN_SHADERS_H
+
+#include "llm/model/dtype.h"
+
+enum llm_vk_shader {
+    LLM_VK_EMBED, /* of a type */
+    LLM_VK_MUL,   /* of a type */
+    LLM_VK_PICK,
+    LLM_VK_NORM,
+    LLM_VK_ROUND,
+    LLM_VK_ROUND_HALF,
+    LLM_VK_ROPE,
+    LLM_VK_APPEND,
+    LLM_VK_ATTEND,
+    LLM_VK_MERGE,
+    LLM_VK_ACTIVATE,
+};
+
+struct llm_vk_code {
+    enum llm_vk_shader shader;
+    enum llm_dtype dtype; /* LLM_F32 where it has no type */
+    bool dot;             /* needs integer dot products */
+    const uint32_t *words;
+    size_t bytes;
+};
+
+/* The code of a shader for a device, with dot products if it has them. */
+const struct llm_vk_code *llm_vk_code(enum llm_vk_shader shader, enum llm_dtype dtype,
+                                      bool has_dot);
+
+#endif

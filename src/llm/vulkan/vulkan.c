@@ -1,0 +1,724 @@
+/* ops_vulkan.c - the backend `vulkan`: each op a dispatch of a shader of shaders/llm.
+ *
+ * The structs below are the shaders' push constants, field by field; `none` stands where a compiler
+ * would leave a gap, so that equal ones are equal byte by byte. */
+#include "llm/model/why.h"
+#include "llm/vulkan/step.h"
+#include "llm/vulkan/weights.h"
+
+#include "llm/engine/quantise.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    GROUP = 64,         /* threads of the shaders that take a value each */
+    ROUND_COLS_MAX = 2, /* past that, rounding each load costs more than a dispatch */
+    MUL_TEAMS = 4,      /* mul_frame.glsl */
+    MUL_LANES = 32,
+    ATTEND_DIMS = 256,      /* attend.comp */
+    ATTEND_CHUNK_PAGES = 4, /* common.glsl, and the next */
+    ATTEND_CHUNKS_MAX = 16,
+    PART_FLOATS = 2, /* of a chunk, besides its values */
+    FLAG_BIAS = 1,   /* common.glsl */
+    FLAG_ACCUMULATE = 2,
+    FLAG_GELU = 4,
+};
+
+struct vulkan {
+    struct llm_backend base;
+    struct llm_vk_device device;
+    struct llm_vk_memory memory;
+    struct llm_vk_pipelines pipelines;
+    struct llm_vk_step step;
+    uint64_t round_row_max; /* bytes of a row of activations, rounded for any weight */
+};
+
+static struct vulkan *self_of(struct llm_backend *b)
+{
+    return (struct vulkan *)b;
+}
+
+/* ---- life ---- */
+
+static void vulkan_close(struct llm_backend *b)
+{
+    struct vulkan *self = self_of(b);
+    llm_vk_step_fini(&self->step);
+    llm_vk_pipelines_fini(&self->pipelines);
+    llm_vk_memory_fini(&self->memory);
+    llm_vk_device_close(&self->device);
+    free(self);
+}
+
+static int vulkan_open(const struct llm_backend_config *config, struct llm_backend **out, char *why)
+{
+    struct vulkan *self = calloc(1, sizeof *self);
+    if (!self)
+        return llm_why(why, -ENOMEM, "no memory for the backend");
+    int rc = llm_vk_device_open(&self->device, config->device, why);
+    if (rc == 0)
+        rc = llm_vk_memory_init(&self->memory, &self->device, why);
+    if (rc == 0)
+        rc = llm_vk_pipelines_init(&self->pipelines, &self->device, why);
+    if (rc) {
+        vulkan_close(&self->base);
+        return rc;
+    }
+    llm_vk_step_init(&self->step, &self->memory, &self->pipelines);
+    self->base.ops = &llm_backend_vulkan;
+    snprintf(self->base.device, sizeof self->base.device, "%.120s",
+             self->device.properties.deviceName);
+    *out = &self->base;
+    return 0;
+}
+
+/* ---- buffers, weights, KV ---- */
+
+static int vulkan_buffer_create(struct llm_backend *b, uint64_t bytes, struct llm_buffer **out,
+                                char *why)
+{
+    struct vulkan *self = self_of(b);
+    uint64_t size = (bytes + LLM_PLACE_ALIGN) / LLM_PLACE_ALIGN * LLM_PLACE_ALIGN;
+    struct llm_buffer *buffer = calloc(1, sizeof *buffer);
+    if (!buffer)
+        return llm_why(why, -ENOMEM, "no memory for a buffer");
+    int rc =
+        llm_vk_block_create(&self->device, size, LLM_VK_LOCAL, "a buffer", &buffer->block, why);
+    if (rc == 0)
+        rc = llm_vk_zero(&self->memory, &buffer->block, why);
+    if (rc) {
+        llm_vk_block_destroy(&self->device, &buffer->block);
+        free(buffer);
+        return rc;
+    }
+    *out = buffer;
+    return 0;
+}
+
+static void vulkan_buffer_destroy(struct llm_backend *b, struct llm_buffer *buffer)
+{
+    struct vulkan *self = self_of(b);
+    if (!buffer)
+        return;
+    llm_vk_step_forget(&self->step, buffer);
+    llm_vk_block_destroy(&self->device, &buffer->block);
+    free(buffer);
+}
+
+static void check_place(struct llm_place place, uint64_t bytes)
+{
+    assert(place.offset <= place.buffer->block.bytes);
+    assert(bytes <= place.buffer->block.bytes - place.offset);
+    (void)place;
+    (void)bytes;
+}
+
+static int vulkan_upload(struct llm_backend *b, struct llm_place to, const void *src,
+                         uint64_t bytes, char *why)
+{
+    struct vulkan *self = self_of(b);
+    check_place(to, bytes);
+    self->step.fetched = false;
+    return llm_vk_upload(&self->memory, to.buffer->block.buffer, to.offset, bytes, 4,
+                         llm_vk_fill_copy, src, why);
+}
+
+static int vulkan_download(struct llm_backend *b, struct llm_place from, void *dst, uint64_t bytes,
+                           char *why)
+{
+    struct vulkan *self = self_of(b);
+    check_place(from, bytes);
+    const void *fetched = llm_vk_step_fetched(&self->step, from, bytes);
+    if (fetched) {
+        memcpy(dst, fetched, bytes);
+        return 0;
+    }
+    return llm_vk_download(&self->memory, from.buffer->block.buffer, from.offset, bytes, dst, why);
+}
+
+static bool is_quantised(enum llm_dtype dtype)
+{
+    return llm_act_of(dtype) == LLM_ACT_Q32 || llm_act_of(dtype) == LLM_ACT_Q256;
+}
+
+static uint32_t round_block_of(enum llm_dtype dtype)
+{
+    return llm_act_of(dtype) == LLM_ACT_Q32 ? LLM_Q32_VALUES : LLM_Q256_VALUES;
+}
+
+/* Bytes of a row of activations, rounded: values of 8 bits and a scale for each block, or floats.
+ */
+static uint64_t round_row_bytes(enum llm_dtype dtype, uint32_t width)
+{
+    if (!is_quantised(dtype))
+        return width * sizeof(float);
+    return width + (width / round_block_of(dtype) * sizeof(float) + 15) / 16 * 16;
+}
+
+static int vulkan_weight_create(struct llm_backend *b, const struct llm_tensor *tensor,
+                                uint64_t first, uint64_t rows, struct llm_weight **out, char *why)
+{
+    struct vulkan *self = self_of(b);
+    int rc = llm_vk_weight_create(&self->memory, tensor, first, rows, out, why);
+    if (rc)
+        return rc;
+    uint64_t row_bytes = round_row_bytes((*out)->dtype, (*out)->width);
+    self->round_row_max = row_bytes > self->round_row_max ? row_bytes : self->round_row_max;
+    return 0;
+}
+
+static void vulkan_weight_destroy(struct llm_backend *b, struct llm_weight *weight)
+{
+    llm_vk_weight_destroy(&self_of(b)->memory, weight);
+}
+
+static int vulkan_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape,
+                            struct llm_kv **out, char *why)
+{
+    return llm_vk_kv_create(&self_of(b)->memory, shape, out, why);
+}
+
+static void vulkan_kv_destroy(struct llm_backend *b, struct llm_kv *kv)
+{
+    (void)b;
+    llm_vk_kv_destroy(kv);
+}
+
+/* ---- steps ---- */
+
+static int vulkan_begin(struct llm_backend *b, const struct llm_batch *batch, char *why)
+{
+    struct vulkan *self = self_of(b);
+    return llm_vk_step_begin(&self->step, batch, batch->rows * self->round_row_max, why);
+}
+
+static int vulkan_finish(struct llm_backend *b, uint64_t *kernel_ns, char *why)
+{
+    return llm_vk_step_finish(&self_of(b)->step, kernel_ns, why);
+}
+
+static int vulkan_prepare(struct llm_backend *b, char *why)
+{
+    return llm_vk_step_prepare(&self_of(b)->step, why);
+}
+
+static uint64_t vulkan_made(const struct llm_backend *b)
+{
+    return ((const struct vulkan *)b)->device.made;
+}
+
+static VkDeviceAddress address(struct llm_place place)
+{
+    return place.buffer ? place.buffer->block.address + place.offset : 0;
+}
+
+static struct llm_vk_use reads(VkDeviceAddress from, uint64_t values)
+{
+    return (struct llm_vk_use){.from = from, .bytes = values * sizeof(float)};
+}
+
+static struct llm_vk_use writes(VkDeviceAddress from, uint64_t values)
+{
+    return (struct llm_vk_use){.from = from, .bytes = values * sizeof(float), .writes = true};
+}
+
+/* So many workgroups, in y where x ends: shaders know their number and leave the rest alone. */
+static void spread(const struct vulkan *self, uint64_t groups, uint32_t out[3])
+{
+    uint32_t most = self->device.properties.limits.maxComputeWorkGroupCount[0];
+    out[0] = groups < most ? (uint32_t)groups : most;
+    out[1] = (uint32_t)((groups + out[0] - 1) / out[0]);
+    out[2] = 1;
+}
+
+static void set_push(struct llm_vk_dispatch *op, const void *push, uint32_t bytes)
+{
+    assert(bytes <= sizeof op->push);
+    memcpy(op->push, push, bytes);
+    op->push_bytes = bytes;
+}
+
+/* Notes an op whose shader takes a value a thread. */
+static void each_value(struct vulkan *self, struct llm_vk_dispatch *op, uint64_t count)
+{
+    spread(self, (count + GROUP - 1) / GROUP, op->groups);
+    llm_vk_step_note(&self->step, op);
+}
+
+/* ---- embed and pick ---- */
+
+struct embed_push {
+    VkDeviceAddress table, which, values;
+    uint32_t width, stride, count, flags;
+};
+
+static void embed_table(struct vulkan *self, const struct llm_weight *table, VkDeviceAddress which,
+                        const struct llm_op_embed *op, uint32_t flags)
+{
+    struct embed_push push = {.table = llm_vk_piece_address(&table->piece),
+                              .which = which,
+                              .values = address(op->out),
+                              .width = op->width,
+                              .stride = table->stride,
+                              .count = self->step.rows * op->width,
+                              .flags = flags};
+    struct llm_vk_dispatch dispatch = {.variant = {.shader = LLM_VK_EMBED, .dtype = table->dtype},
+                                       .uses = {writes(push.values, push.count)},
+                                       .use_count = 1};
+    set_push(&dispatch, &push, sizeof push);
+    assert(table->width == op->width);
+    each_value(self, &dispatch, push.count);
+}
+
+static void vulkan_embed(struct llm_backend *b, const struct llm_op_embed *op)
+{
+    struct vulkan *self = self_of(b);
+    embed_table(self, op->table, self->step.inputs.tokens, op, 0);
+    if (op->position_table)
+        embed_table(self, op->position_table, self->step.inputs.positions, op, FLAG_ACCUMULATE);
+}
+
+struct pick_push {
+    VkDeviceAddress from, which, values;
+    uint32_t width, count;
+};
+
+static void vulkan_pick(struct llm_backend *b, const struct llm_op_pick *op)
+{
+    struct vulkan *self = self_of(b);
+    struct pick_push push = {.from = address(op->in),
+                             .which = self->step.inputs.picks,
+                             .values = address(op->out),
+                             .width = op->width,
+                             .count = self->step.pick_count * op->width};
+    struct llm_vk_dispatch dispatch = {
+        .variant = {.shader = LLM_VK_PICK},
+        .uses = {reads(push.from, (uint64_t)self->step.rows * op->width),
+                 writes(push.values, push.count)},
+        .use_count = 2};
+    set_push(&dispatch, &push, sizeof push);
+    each_value(self, &dispatch, push.count);
+}
+
+/* ---- norm ---- */
+
+struct norm_push {
+    VkDeviceAddress from, to, weight, bias;
+    uint32_t width, flags, is_rms;
+    float eps;
+};
+
+static void vulkan_norm(struct llm_backend *b, const struct llm_op_norm *op)
+{
+    struct vulkan *self = self_of(b);
+    uint64_t count = (uint64_t)op->rows * op->width;
+    struct norm_push push = {.from = address(op->in),
+                             .to = address(op->out),
+                             .weight = address(op->weight),
+                             .bias = address(op->bias),
+                             .width = op->width,
+                             .flags = op->bias.buffer ? FLAG_BIAS : 0,
+                             .is_rms = op->is_rms,
+                             .eps = op->eps};
+    struct llm_vk_dispatch dispatch = {
+        .variant = {.shader = LLM_VK_NORM, .constants = {op->width % 4 == 0}},
+        .groups = {op->rows, 1, 1},
+        .uses = {reads(push.from, count), writes(push.to, count)},
+        .use_count = 2};
+    set_push(&dispatch, &push, sizeof push);
+    llm_vk_step_note(&self->step, &dispatch);
+}
+
+/* ---- matmul ---- */
+
+struct round_push {
+    VkDeviceAddress from, to;
+    uint32_t width, row_words;
+};
+
+/* Rounds the op's rows for weights of a type.  All kinds take the same place: barriers keep them
+ * apart. */
+static void round_acts(struct vulkan *self, const struct llm_op_matmul *op, enum llm_dtype dtype,
+                       uint32_t width)
+{
+    uint64_t row_bytes = round_row_bytes(dtype, width), values = (uint64_t)op->rows * width;
+    struct round_push push = {.from = address(op->in),
+                              .to = self->step.round_block.address,
+                              .width = width,
+                              .row_words = (uint32_t)(row_bytes / 4)};
+    struct llm_vk_dispatch dispatch = {
+        .variant = {.shader = LLM_VK_ROUND, .constants = {round_block_of(dtype)}},
+        .groups = {(width + 4 * GROUP - 1) / (4 * GROUP), op->rows, 1},
+        .uses = {reads(push.from, values), writes(push.to, op->rows * row_bytes / 4)},
+        .use_count = 2};
+    set_push(&dispatch, &push, sizeof push);
+    llm_vk_step_note(&self->step, &dispatch);
+}
+
+struct round_half_push {
+    VkDeviceAddress from, to;
+    uint32_t count, none;
+};
+
+static void round_acts_half(struct vulkan *self, const struct llm_op_matmul *op, uint32_t width)
+{
+    struct round_half_push push = {
+        .from = address(op->in), .to = self->step.round_block.address, .count = op->rows * width};
+    struct llm_vk_dispatch dispatch = {
+        .variant = {.shader = LLM_VK_ROUND_HALF},
+        .uses = {reads(push.from, push.count), writes(push.to, push.count)},
+        .use_count = 2};
+    set_push(&dispatch, &push, sizeof push);
+    each_value(self, &dispatch, push.count);
+}
+
+struct mul_part {
+    VkDeviceAddress weight, bias, values;
+    uint32_t count, flags;
+};
+
+struct mul_push {
+    struct mul_part parts[LLM_MATMUL_PARTS_MAX];
+    VkDeviceAddress acts;
+    uint32_t width, rows, stride, col_groups, groups, none;
+};
+
+/* How many rows of the batch and of the weights a team takes, and how many loads of a row of
+ * weights it has under way, of 8 bytes or, quantised, of 16.  One row of the batch is bound by
+ * memory: many loads; many rows by arithmetic: reuse. */
+struct mul_shape {
+    uint32_t rows_max, weight_rows_max, cols, weight_rows, ahead, ahead_quantised;
+};
+
+/* A weight of few rows keeps a large device busy only when each is a team's own: 1.07 x the tokens
+ * of GPT-J-6B on an H200, 1.08 x those of 1.1 B parameters. */
+static const struct mul_shape mul_shapes[] = {
+    {1, 8192, 1, 1, 16, 4},      {1, UINT32_MAX, 1, 2, 8, 4},          {2, UINT32_MAX, 2, 2, 4, 2},
+    {4, UINT32_MAX, 4, 4, 2, 1}, {UINT32_MAX, UINT32_MAX, 8, 4, 1, 1},
+};
+
+static const struct mul_shape *mul_shape_for(const struct llm_op_matmul *op)
+{
+    const struct mul_shape *shape = mul_shapes;
+    uint32_t weight_rows = 0;
+    for (uint32_t p = 0; p < op->part_count; p++)
+        weight_rows += op->parts[p].weight->count;
+    while (shape->rows_max < op->rows || shape->weight_rows_max < weight_rows)
+        shape++;
+    return shape;
+}
+
+/* No more than the row has for a lane. */
+static uint32_t ahead_for(const struct llm_weight *weight, const struct mul_shape *shape)
+{
+    uint32_t lane_values = !is_quantised(weight->dtype) ? 4 : weight->dtype == LLM_Q8_0 ? 16 : 32;
+    uint32_t ahead = is_quantised(weight->dtype) ? shape->ahead_quantised : shape->ahead;
+    while (ahead > 1 && (ahead - 1) * lane_values * MUL_LANES >= weight->width)
+        ahead /= 2;
+    return ahead;
+}
+
+static struct mul_part describe_part(const struct llm_matmul_part *part)
+{
+    return (struct mul_part){.weight = llm_vk_piece_address(&part->weight->piece),
+                             .bias = address(part->bias),
+                             .values = address(part->out),
+                             .count = part->weight->count,
+                             .flags = (part->bias.buffer ? FLAG_BIAS : 0) |
+                                      (part->accumulate ? FLAG_ACCUMULATE : 0)};
+}
+
+/* The activations as weights of a type need them; yields where they are.  *rounds: the product is
+ * to round them as it loads them. */
+static VkDeviceAddress prepare_acts(struct vulkan *self, const struct llm_op_matmul *op,
+                                    const struct mul_shape *shape, bool *rounds)
+{
+    const struct llm_weight *weight = op->parts[0].weight;
+    *rounds = weight->dtype == LLM_F16 && shape->cols <= ROUND_COLS_MAX;
+    if (is_quantised(weight->dtype))
+        round_acts(self, op, weight->dtype, weight->width);
+    else if (weight->dtype == LLM_F16 && !*rounds)
+        round_acts_half(self, op, weight->width);
+    else
+        return address(op->in);
+    return self->step.round_block.address;
+}
+
+/* Parts of one type in one dispatch. */
+static void mul_parts(struct vulkan *self, const struct llm_op_matmul *op)
+{
+    const struct llm_weight *weight = op->parts[0].weight;
+    const struct mul_shape *shape = mul_shape_for(op);
+    uint32_t block_rows = MUL_TEAMS * shape->weight_rows;
+    bool rounds;
+    struct mul_push push = {.acts = prepare_acts(self, op, shape, &rounds),
+                            .width = weight->width,
+                            .rows = op->rows,
+                            .stride = weight->stride,
+                            .col_groups = (op->rows + shape->cols - 1) / shape->cols};
+    uint64_t acts = op->rows * round_row_bytes(weight->dtype, weight->width) / sizeof(float);
+    struct llm_vk_dispatch dispatch = {
+        .variant = {.shader = LLM_VK_MUL,
+                    .dtype = weight->dtype,
+                    .constants = {shape->cols, shape->weight_rows, weight->width % 4 == 0,
+                                  ahead_for(weight, shape), rounds}},
+        .uses = {reads(push.acts, acts)},
+        .use_count = op->part_count + 1};
+    for (uint32_t p = 0; p < op->part_count; p++) {
+        push.parts[p] = describe_part(&op->parts[p]);
+        dispatch.uses[p + 1] =
+            writes(push.parts[p].values, (uint64_t)op->rows * push.parts[p].count);
+        push.groups += (push.parts[p].count + block_rows - 1) / block_rows * push.col_groups;
+    }
+    set_push(&dispatch, &push, sizeof push);
+    spread(self, push.groups, dispatch.groups);
+    llm_vk_step_note(&self->step, &dispatch);
+}
+
+/* Notes the parts in runs of one type. */
+static void mul_runs(struct vulkan *self, const struct llm_op_matmul *op)
+{
+    struct llm_op_matmul run = {.in = op->in, .rows = op->rows};
+    for (uint32_t p = 0; p < op->part_count; p++) {
+        assert(op->parts[p].weight->width == op->parts[0].weight->width);
+        run.parts[run.part_count++] = op->parts[p];
+        if (p + 1 < op->part_count && op->parts[p + 1].weight->dtype == op->parts[p].weight->dtype)
+            continue;
+        mul_parts(self, &run);
+        run.part_count = 0;
+    }
+}
+
+static void vulkan_matmul(struct llm_backend *b, const struct llm_op_matmul *op)
+{
+    struct vulkan *self = self_of(b);
+    assert(op->part_count >= 1 && op->part_count <= LLM_MATMUL_PARTS_MAX);
+    mul_runs(self, op);
+    /* The last product of a step that has picks is the logits: they come along. */
+    uint64_t bytes = (uint64_t)op->rows * op->parts[0].weight->count * sizeof(float);
+    bool fetch = op->part_count == 1 && op->rows == self->step.pick_count &&
+                 bytes <= LLM_VK_READBACK_BYTES - LLM_VK_FETCH_AT;
+    self->step.noted.fetch = op->parts[0].out;
+    self->step.noted.fetch_bytes = fetch ? bytes : 0;
+}
+
+/* ---- rope, append, attend ---- */
+
+struct rope_push {
+    VkDeviceAddress q, k, angles;
+    uint32_t heads, kv_heads, head_dim, pairs, neox, count;
+};
+
+static void vulkan_rope(struct llm_backend *b, const struct llm_op_rope *op)
+{
+    struct vulkan *self = self_of(b);
+    uint32_t rows = self->step.rows, pairs = self->step.rope_pairs;
+    struct rope_push push = {.q = address(op->q),
+                             .k = address(op->k),
+                             .angles = self->step.inputs.rope,
+                             .heads = op->heads,
+                             .kv_heads = op->kv_heads,
+                             .head_dim = op->head_dim,
+                             .pairs = pairs,
+                             .neox = op->neox,
+                             .count = rows * (op->heads + op->kv_heads) * pairs};
+    struct llm_vk_dispatch dispatch = {
+        .variant = {.shader = LLM_VK_ROPE},
+        .uses = {writes(push.q, (uint64_t)rows * op->heads * op->head_dim),
+                 writes(push.k, (uint64_t)rows * op->kv_heads * op->head_dim)},
+        .use_count = 2};
+    set_push(&dispatch, &push, sizeof push);
+    assert(2 * pairs <= op->head_dim);
+    each_value(self, &dispatch, push.count);
+}
+
+/* The rows of a layer in all pages.  Pages lie anywhere, so a number stands for them; where it is
+ * by chance an address of something else, a barrier is recorded in vain. */
+static struct llm_vk_use kv_use(const struct llm_kv *kv, uint32_t layer, bool is_write)
+{
+    return (struct llm_vk_use){
+        .from = (VkDeviceAddress)(uintptr_t)kv + layer, .bytes = 1, .writes = is_write};
+}
+
+struct append_push {
+    VkDeviceAddress k, v, positions, page_first, pages;
+    uint32_t row_values, row_words, count, k_words, v_words, none;
+};
+
+static void vulkan_append(struct llm_backend *b, const struct llm_op_append *op)
+{
+    struct vulkan *self = self_of(b);
+    struct llm_vk_step *step = &self->step;
+    llm_vk_step_use_kv(step, op->kv);
+    struct append_push push = {.k = address(op->k),
+                               .v = address(op->v),
+                               .positions = step->inputs.positions,
+                               .page_first = step->inputs.page_first,
+                               .pages = llm_vk_step_pages(step, op->layer),
+                               .row_values = llm_vk_kv_row_values(op->kv),
+                               .row_words = llm_vk_kv_row_words(op->kv),
+                               .count = 2 * step->rows * llm_vk_kv_row_words(op->kv),
+                               .k_words = llm_vk_kv_words(op->kv, 0),
+                               .v_words = llm_vk_kv_words(op->kv, 1)};
+    uint64_t values = (uint64_t)step->rows * push.row_values;
+    struct llm_vk_dispatch dispatch = {
+        .variant = {.shader = LLM_VK_APPEND},
+        .uses = {reads(push.k, values), reads(push.v, values), kv_use(op->kv, op->layer, true)},
+        .use_count = 3};
+    set_push(&dispatch, &push, sizeof push);
+    each_value(self, &dispatch, push.count);
+}
+
+/* As chunks_of in common.glsl. */
+static uint32_t chunks_of(uint32_t positions)
+{
+    uint32_t pages = (positions + LLM_KV_POSITIONS - 1) / LLM_KV_POSITIONS;
+    uint32_t chunk = (pages + ATTEND_CHUNKS_MAX - 1) / ATTEND_CHUNKS_MAX;
+    chunk = chunk < ATTEND_CHUNK_PAGES ? ATTEND_CHUNK_PAGES : chunk;
+    return (pages + chunk - 1) / chunk;
+}
+
+struct merge_push {
+    VkDeviceAddress values, positions, parts;
+    uint32_t heads, head_dim, chunks_max, part_floats, count, none;
+};
+
+static void merge(struct vulkan *self, const struct llm_op_attend *op, uint32_t chunks,
+                  struct llm_vk_use parts)
+{
+    struct llm_vk_step *step = &self->step;
+    struct merge_push push = {.values = address(op->out),
+                              .positions = step->inputs.positions,
+                              .parts = parts.from,
+                              .heads = op->heads,
+                              .head_dim = op->head_dim,
+                              .chunks_max = chunks,
+                              .part_floats = op->head_dim + PART_FLOATS,
+                              .count = step->rows * op->heads * op->head_dim};
+    struct llm_vk_dispatch dispatch = {.variant = {.shader = LLM_VK_MERGE},
+                                       .uses = {parts, writes(push.values, push.count)},
+                                       .use_count = 2};
+    set_push(&dispatch, &push, sizeof push);
+    each_value(self, &dispatch, push.count);
+}
+
+struct attend_push {
+    VkDeviceAddress q, values, positions, page_first, pages, parts;
+    uint32_t heads, kv_heads, head_dim, row_words, k_words, v_words;
+    float scale;
+    uint32_t dim_groups, chunks_max, part_floats;
+};
+
+static void vulkan_attend(struct llm_backend *b, const struct llm_op_attend *op)
+{
+    struct vulkan *self = self_of(b);
+    struct llm_vk_step *step = &self->step;
+    llm_vk_step_use_kv(step, op->kv);
+    struct attend_push push = {.q = address(op->q),
+                               .values = address(op->out),
+                               .positions = step->inputs.positions,
+                               .page_first = step->inputs.page_first,
+                               .pages = llm_vk_step_pages(step, op->layer),
+                               .heads = op->heads,
+                               .kv_heads = op->kv_heads,
+                               .head_dim = op->head_dim,
+                               .row_words = llm_vk_kv_row_words(op->kv),
+                               .k_words = llm_vk_kv_words(op->kv, 0),
+                               .v_words = llm_vk_kv_words(op->kv, 1),
+                               .scale = op->scale,
+                               .dim_groups = (op->head_dim + ATTEND_DIMS - 1) / ATTEND_DIMS,
+                               .chunks_max = chunks_of(step->positions_max),
+                               .part_floats = op->head_dim + PART_FLOATS};
+    uint64_t values = (uint64_t)step->rows * op->heads * op->head_dim, parts = 0;
+    if (push.chunks_max > 1) {
+        parts = (uint64_t)step->rows * op->heads * push.chunks_max * push.part_floats;
+        push.parts = llm_vk_step_parts(step, parts * sizeof(float));
+    }
+    struct llm_vk_dispatch dispatch = {
+        .variant = {.shader = LLM_VK_ATTEND, .constants = {op->head_dim % 8 == 0}},
+        .groups = {op->heads, step->rows, push.dim_groups * push.chunks_max},
+        .uses = {reads(push.q, values), writes(push.values, values),
+                 kv_use(op->kv, op->layer, false), writes(push.parts, parts)},
+        .use_count = 4};
+    set_push(&dispatch, &push, sizeof push);
+    if (op->heads > self->device.properties.limits.maxComputeWorkGroupCount[0])
+        step->error = llm_why(step->why, -EIO, "%u heads are too many for this device", op->heads);
+    llm_vk_step_note(step, &dispatch);
+    if (parts)
+        merge(self, op, push.chunks_max, reads(push.parts, parts));
+}
+
+/* ---- activate ---- */
+
+struct activate_push {
+    VkDeviceAddress x, gate_by;
+    uint32_t count, flags;
+};
+
+/* Where x was just the only result of a product, its last addition does the gelu too. */
+static bool fuse_gelu(struct vulkan *self, const struct llm_op_activate *op)
+{
+    struct llm_vk_dispatch *last = llm_vk_step_last(&self->step);
+    struct mul_push push;
+    if (op->kind != LLM_GELU || !last || last->variant.shader != LLM_VK_MUL)
+        return false;
+    memcpy(&push, last->push, sizeof push);
+    if (push.parts[1].count || push.parts[0].values != address(op->x) ||
+        push.rows != self->step.rows || push.parts[0].count != op->width)
+        return false;
+    push.parts[0].flags |= FLAG_GELU;
+    set_push(last, &push, sizeof push);
+    return true;
+}
+
+static void vulkan_activate(struct llm_backend *b, const struct llm_op_activate *op)
+{
+    struct vulkan *self = self_of(b);
+    if (fuse_gelu(self, op))
+        return;
+    bool gated = op->kind == LLM_SILU_GATED;
+    struct activate_push push = {.x = address(op->x),
+                                 .gate_by = gated ? address(op->gate_by) : 0,
+                                 .count = self->step.rows * op->width,
+                                 .flags = gated ? 0 : FLAG_GELU};
+    struct llm_vk_dispatch dispatch = {
+        .variant = {.shader = LLM_VK_ACTIVATE},
+        .uses = {writes(push.x, push.count), reads(push.gate_by, push.count)},
+        .use_count = gated ? 2 : 1};
+    set_push(&dispatch, &push, sizeof push);
+    each_value(self, &dispatch, push.count);
+}
+
+const struct llm_backend_ops llm_backend_vulkan = {
+    .name = "vulkan",
+    .open = vulkan_open,
+    .close = vulkan_close,
+    .buffer_create = vulkan_buffer_create,
+    .buffer_destroy = vulkan_buffer_destroy,
+    .upload = vulkan_upload,
+    .download = vulkan_download,
+    .weight_create = vulkan_weight_create,
+    .weight_destroy = vulkan_weight_destroy,
+    .kv_create = vulkan_kv_create,
+    .kv_destroy = vulkan_kv_destroy,
+    .kv_map = llm_vk_kv_map,
+    .kv_unmap = llm_vk_kv_unmap,
+    .kv_read = llm_vk_kv_read,
+    .kv_write = llm_vk_kv_write,
+    .begin = vulkan_begin,
+    .embed = vulkan_embed,
+    .pick = vulkan_pick,
+    .norm = vulkan_norm,
+    .matmul = vulkan_matmul,
+    .rope = vulkan_rope,
+    .append = vulkan_append,
+    .attend = vulkan_attend,
+    .activate = vulkan_activate,
+    .finish = vulkan_finish,
+    .prepare = vulkan_prepare,
+    .made = vulkan_made,
+};

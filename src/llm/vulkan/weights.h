@@ -1,0 +1,31 @@
+/* llm/vulkan/weights.h - private to src/llm: weights as the shaders read them.
+ *
+ * Rows begin at multiples of 16 bytes, so that a thread loads 16 bytes at once:
+ *
+ *   F32, F16, BF16   as in the file, zeros behind the end
+ *   Q8_0, Q4_0       the values of all blocks, then the blocks' scales
+ *   Q4_K             as in the file: a block is 144 bytes
+ *   Q6_K             the blocks without their scales d, 208 bytes each, then the scales
+ *
+ * Nothing is rounded: the numbers are the file's.
+ *
+ * Threads and lifetime: as the device's. */
+#ifndef HAWSER_LLM_VULKAN_WEIGHTS_H
+#define HAWSER_LLM_VULKAN_WEIGHTS_H
+
+#include "llm/engine/backend.h"
+#include "llm/vulkan/memory.h"
+
+struct llm_weight {
+    enum llm_dtype dtype;
+    uint32_t width, count;
+    uint32_t stride; /* of rows, in quads of 16 bytes */
+    struct llm_vk_piece piece;
+};
+
+/* As llm_backend_ops' weight_create. */
+int llm_vk_weight_create(struct llm_vk_memory *m, const struct llm_tensor *tensor, uint64_t first,
+                         uint64_t rows, struct llm_weight **out, char *why) MUST_CHECK;
+void llm_vk_weight_destroy(struct llm_vk_memory *m, struct llm_weight *weight);
+
+#endif

@@ -1,0 +1,529 @@
+/* Steps: rows of many requests computed together.
+ *
+ * A step has one row of each request that decodes and, within a budget, the next rows of prompts.
+ * Requests join before any step and leave after any.  Whoever was in a step goes to the end of the
+ * line, so that with more requests than fit, each comes in turn; that holds between models too,
+ * since a step is of one model: that of the request which waited longest.
+ *
+ * What can fail for one request is asked before the step: its tokens and length when it begins, its
+ * KV pages when its rows are chosen.  A step that fails all the same, for want of memory or because
+ * of the device, is taken again, one request at a time. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "llm/model/why.h"
+#include "llm/worker/impl.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static_assert(LLM_WORKER_BATCH_MAX + LLM_WORKER_MIXED_MAX <= LLM_WORKER_PROMPT_ROWS,
+              "a step that decodes is no larger than one that does not");
+static_assert(1 << (LLM_COUNT_BATCH_LAST - LLM_COUNT_BATCH) == LLM_WORKER_BATCH_MAX,
+              "the largest batch has a counter");
+
+/* One request's rows in a step: rows first to first + rows of it. */
+struct part {
+    struct llm_job *job;
+    uint32_t first, rows;
+    uint32_t pick; /* its place among the rows of logits */
+    bool yields;   /* logits, of its last row */
+    bool decodes;  /* else the rows are a prompt's, or are computed again */
+    int status;
+    struct llm_sequence *booked; /* whose books are to be brought up to date; NULL: nobody's */
+};
+
+struct plan {
+    struct llm_model *model;
+    struct part parts[LLM_WORKER_BATCH_MAX];
+    uint32_t part_count, pick_count;
+    uint32_t row_count, prompt_rows; /* the latter are among the former */
+    struct llm_row rows[LLM_WORKER_PROMPT_ROWS];
+};
+
+bool llm_job_decodes(const struct llm_job *job)
+{
+    return job->request.method == LLM_METHOD_DECODE_HANDLE ||
+           job->request.method == LLM_METHOD_DECODE_SEMANTIC;
+}
+
+/* A decode whose sequence lacks rows computes those first. */
+static bool decodes_now(const struct llm_job *job)
+{
+    return llm_job_decodes(job) && llm_kv_behind(job->seq) == 0;
+}
+
+bool llm_job_steps(const struct llm_job *job)
+{
+    return llm_job_decodes(job) || job->request.method == LLM_METHOD_PREFILL_HANDLE ||
+           job->request.method == LLM_METHOD_PREFILL_SEMANTIC;
+}
+
+/* ---- beginning ---- */
+
+int llm_worker_check_prompt(const struct llm_worker *w, struct llm_job *job,
+                            const struct llm_engine *engine)
+{
+    const struct llm_request *r = &job->request;
+    uint32_t vocab = llm_engine_config(engine)->vocab;
+    uint64_t end = (uint64_t)r->positions + r->token_count;
+    if (r->token_count > w->options.tokens)
+        return llm_why(job->why, -EMSGSIZE, "%u tokens in a request; this worker takes %u",
+                       r->token_count, w->options.tokens);
+    if (end > llm_engine_context(engine))
+        return llm_why(job->why, -ERANGE, "a prompt that ends at position %llu; the context has %u",
+                       (unsigned long long)end, llm_engine_context(engine));
+    for (uint32_t i = 0; i < r->token_count; i++) {
+        if (r->tokens[i] >= vocab)
+            return llm_why(job->why, -EINVAL, "token %u of the prompt is %u; the vocabulary has %u",
+                           i, r->tokens[i], vocab);
+    }
+    return 0;
+}
+
+static int begin_prefill(struct llm_worker *w, struct llm_job *job)
+{
+    struct llm_sequence *s;
+    int rc = llm_sequence_create(w, job->client, &job->request, &s, job->why);
+    if (rc)
+        return rc;
+    rc = llm_worker_check_prompt(w, job, s->model->engine);
+    if (rc) {
+        llm_sequence_free(w, s);
+        return rc;
+    }
+    s->job = job;
+    job->seq = s;
+    job->done = llm_kv_shared_rows(w, job);
+    return 0;
+}
+
+static int check_decode(const struct llm_worker *w, struct llm_job *job,
+                        const struct llm_sequence *s)
+{
+    bool by_handle = job->request.method == LLM_METHOD_DECODE_HANDLE;
+    uint32_t value = job->request.value, vocab = llm_model_vocab(s->model);
+    uint32_t most = w->options.tokens < LLM_GENERATE_MAX ? w->options.tokens : LLM_GENERATE_MAX;
+    if (by_handle != (s->wish.kind == 0))
+        return llm_why(
+            job->why, -EINVAL, "%s: the sequence was begun by %s",
+            llm_method_name(job->request.method),
+            llm_method_name(by_handle ? LLM_METHOD_PREFILL_SEMANTIC : LLM_METHOD_PREFILL_HANDLE));
+    if (s->wish.kind == LLM_WISH_TOKENS && (value == 0 || value > most))
+        return llm_why(job->why, -EMSGSIZE, "%u tokens asked for; 1 to %u a request", value, most);
+    if (s->wish.kind != LLM_WISH_TOKENS && value >= vocab)
+        return llm_why(job->why, -EINVAL, "token %u; the vocabulary has %u", value, vocab);
+    return 0;
+}
+
+/* -EAGAIN: after the step that the sequence's other request is about to take part in. */
+static int begin_decode(struct llm_worker *w, struct llm_job *job)
+{
+    struct llm_sequence *s;
+    int rc = job->request.method == LLM_METHOD_DECODE_HANDLE ? llm_sequence_by_handle(w, job, &s)
+                                                             : llm_sequence_by_slot(w, job, &s);
+    if (rc)
+        return rc;
+    if (s->job && s->job->done == 0)
+        return -EAGAIN;
+    if (s->job)
+        return llm_why(job->why, -EBUSY, "another request is at this sequence");
+    rc = check_decode(w, job, s);
+    if (rc)
+        return rc;
+    s->job = job;
+    job->seq = s;
+    return 0;
+}
+
+/* ---- ending ---- */
+
+static void end(struct llm_worker *w, struct llm_job *job, int status)
+{
+    job->status = status;
+    if (job->seq) {
+        job->seq->job = NULL;
+        if (status &&
+            !llm_job_decodes(job)) /* a prompt that is half computed is of use to nobody */
+            llm_sequence_free(w, job->seq);
+    }
+    llm_jobs_append(&w->done, job);
+}
+
+static void fail(struct llm_worker *w, struct llm_job *job, int status)
+{
+    bool some = llm_job_decodes(job) && job->done > 0;
+    end(w, job, some ? 0 : status); /* what there is, is the answer; the next request fails */
+}
+
+/* Those whose client is gone leave, those that came begin. */
+static void review(struct llm_worker *w)
+{
+    struct llm_jobs jobs;
+    llm_jobs_init(&jobs);
+    llm_jobs_move(&w->running, &jobs);
+    while (jobs.first) {
+        struct llm_job *job = llm_jobs_take(&jobs);
+        bool gone = atomic_load_explicit(&job->client->gone, memory_order_relaxed);
+        int rc = gone ? -ECANCELED : 0;
+        if (rc == 0 && !job->seq)
+            rc = llm_job_decodes(job) ? begin_decode(w, job) : begin_prefill(w, job);
+        if (rc == 0 || rc == -EAGAIN)
+            llm_jobs_append(&w->running, job);
+        else
+            end(w, job, rc);
+    }
+}
+
+/* ---- who is in the step ---- */
+
+/* Rows of logits that there is room for: as many as are wanted, or as there were without memory. */
+static uint32_t logits_room(struct llm_model *m, uint32_t rows)
+{
+    if (rows > m->logits_rows) {
+        size_t row_bytes = llm_model_vocab(m) * sizeof *m->logits;
+        float *larger = realloc(m->logits, rows * row_bytes);
+        if (larger) {
+            m->logits = larger;
+            m->logits_rows = rows;
+        }
+    }
+    return rows < m->logits_rows ? rows : m->logits_rows;
+}
+
+/* How many requests of the plan's model run, how many of them lack no layer, and how many of those
+ * decode. */
+static uint32_t count_jobs(const struct llm_worker *w, const struct llm_model *m, uint32_t *whole,
+                           uint32_t *decoding)
+{
+    uint32_t count = 0;
+    *whole = *decoding = 0;
+    for (const struct llm_job *job = w->running.first; job; job = job->next) {
+        if (!job->seq || job->seq->model != m)
+            continue;
+        bool is_whole = llm_kv_is_whole(job->seq);
+        count++;
+        *whole += is_whole;
+        *decoding += is_whole && decodes_now(job);
+    }
+    return count < w->options.batch ? count : w->options.batch;
+}
+
+/* Rows of prompts that may be in the next step.  A client that asks for one token at a time is not
+ * there when its next step is planned, so one that decoded lately counts as well. */
+static uint32_t prompt_budget(const struct llm_worker *w, struct llm_model *m, bool decoding)
+{
+    if (!decoding && hw_now_ns() - m->decoded_ns > LLM_WORKER_RECENT_NS)
+        return LLM_WORKER_PROMPT_ROWS;
+    if (w->options.mixed_rows)
+        return w->options.mixed_rows;
+    if (decoding && m->mixed_steps >= LLM_WORKER_LOOK_AGAIN)
+        return 0;
+    return m->mixed_rows;
+}
+
+/* Learns from a step that decoded: twice or half as many rows, until it takes about as long as it
+ * should. */
+static void tune(struct llm_model *m, uint32_t prompt_rows, uint64_t step_ns, uint64_t now_ns)
+{
+    uint64_t most_ns = LLM_WORKER_STRETCH * m->decode_ns;
+    uint32_t half = m->mixed_rows / 2, twice = m->mixed_rows * 2;
+    m->decoded_ns = now_ns;
+    m->mixed_steps++;
+    if (prompt_rows == 0) {
+        m->decode_ns = step_ns;
+        m->mixed_steps = 0;
+    } else if (step_ns > most_ns) {
+        m->mixed_rows = half > LLM_WORKER_MIXED_MIN ? half : LLM_WORKER_MIXED_MIN;
+    } else if (prompt_rows == m->mixed_rows && step_ns < most_ns - most_ns / 4) {
+        m->mixed_rows = twice < LLM_WORKER_MIXED_MAX ? twice : LLM_WORKER_MIXED_MAX;
+    }
+}
+
+static uint32_t rows_for(const struct llm_job *job, uint32_t budget)
+{
+    if (decodes_now(job))
+        return 1;
+    uint32_t left =
+        llm_job_decodes(job) ? llm_kv_behind(job->seq) : job->request.token_count - job->done;
+    return left < budget ? left : budget;
+}
+
+static struct llm_row row_at(const struct llm_job *job, uint32_t i)
+{
+    const struct llm_request *r = &job->request;
+    struct llm_sequence *s = job->seq;
+    uint32_t at = job->done + i;
+    if (!llm_job_decodes(job))
+        return (struct llm_row){
+            .seq = s->seq, .token = r->tokens[at], .logits = at + 1 == r->token_count};
+    if (!decodes_now(job))
+        return (struct llm_row){.seq = s->seq, .token = llm_kv_token(s, i)};
+    return (struct llm_row){.seq = s->seq,
+                            .token = s->wish.kind == LLM_WISH_TOKENS ? s->last : r->value,
+                            .logits = true};
+}
+
+/* Leaves the rows as they are: most are not used. */
+static void plan_clear(struct plan *p)
+{
+    p->model = NULL;
+    p->part_count = p->pick_count = p->row_count = p->prompt_rows = 0;
+}
+
+static void plan_add(struct plan *p, struct llm_job *job, uint32_t rows)
+{
+    assert(rows > 0 && p->row_count + rows <= LLM_WORKER_PROMPT_ROWS);
+    struct part *part = &p->parts[p->part_count++];
+    *part = (struct part){.job = job, .first = p->row_count, .rows = rows, .pick = p->pick_count};
+    for (uint32_t i = 0; i < rows; i++)
+        p->rows[p->row_count++] = row_at(job, i);
+    part->yields = p->rows[p->row_count - 1].logits;
+    part->decodes = decodes_now(job);
+    p->pick_count += part->yields;
+    p->prompt_rows += part->decodes ? 0 : rows;
+}
+
+static int reserve(struct llm_worker *w, struct llm_job *job, uint32_t rows)
+{
+    struct llm_seq *seq = job->seq->seq;
+    int rc;
+    job->seq->kv.in_step = true;
+    do
+        rc = llm_seq_reserve(seq, llm_seq_length(seq) + rows, job->why);
+    while (rc == -ENOSPC && llm_kv_make_room(w, job->seq->model));
+    job->seq->kv.in_step = rc == 0;
+    return rc;
+}
+
+static void plan_make(struct llm_worker *w, struct plan *p)
+{
+    const struct llm_job *first = w->running.first;
+    struct llm_jobs rest;
+    plan_clear(p);
+    while (first && !first->seq)
+        first = first->next;
+    if (!first)
+        return;
+    p->model = first->seq->model;
+    uint32_t whole, decoding, most = count_jobs(w, p->model, &whole, &decoding);
+    uint32_t budget = prompt_budget(w, p->model, decoding > 0);
+    most = logits_room(p->model, most);
+    llm_jobs_init(&rest);
+    while (w->running.first) {
+        struct llm_job *job = llm_jobs_take(&w->running);
+        bool fits = job->seq && job->seq->model == p->model && p->part_count < most;
+        if (fits)
+            llm_kv_prepare(w, job);
+        uint32_t rows = fits ? rows_for(job, budget - p->prompt_rows) : 0;
+        int rc = rows ? reserve(w, job, rows) : 0;
+        if (rc == 0 && rows && whole > 0 && llm_kv_waits(w, job)) {
+            job->seq->kv.in_step = false;
+            llm_jobs_append(&rest, job); /* until its layers are there */
+        } else if (rc == -ENOSPC && p->part_count > 0 && llm_kv_may_wait(w)) {
+            llm_jobs_append(&rest, job); /* once those of this step can move out */
+        } else if (rc) {
+            fail(w, job, rc);
+        } else if (rows) {
+            plan_add(p, job, rows);
+        } else {
+            llm_jobs_append(&rest, job);
+        }
+    }
+    llm_jobs_move(&rest, &w->running);
+}
+
+/* ---- the step ---- */
+
+static void count_step(struct llm_worker *w, const struct part *parts, uint32_t count,
+                       uint32_t rows, uint64_t step_ns, uint64_t kernel_ns)
+{
+    unsigned size = 31u - (unsigned)__builtin_clz(count);
+    hw_counter_bump(&w->counts[LLM_COUNT_STEPS], 1);
+    hw_counter_bump(&w->counts[LLM_COUNT_ROWS], rows);
+    hw_counter_bump(&w->counts[LLM_COUNT_PARTS], count);
+    hw_counter_bump(&w->counts[LLM_COUNT_BATCH + size], 1);
+    hw_counter_bump(&w->counts[LLM_COUNT_STEP_NS], step_ns);
+    hw_counter_bump(&w->counts[LLM_COUNT_KERNEL_NS], kernel_ns);
+    for (uint32_t i = 0; i < count; i++) {
+        struct llm_client *c = parts[i].job->client;
+        if (!parts[i].decodes)
+            hw_counter_bump(&w->counts[LLM_COUNT_PROMPT_ROWS], parts[i].rows);
+        c->steps++; /* a step's time is shared out by rows: the clients' add up to the worker's */
+        c->step_ns += step_ns * parts[i].rows / rows;
+        c->kernel_ns += kernel_ns * parts[i].rows / rows;
+    }
+}
+
+/* Layers that are missing come back meanwhile. */
+static int compute(struct llm_worker *w, struct plan *p, const struct part *parts, uint32_t count,
+                   uint32_t rows, char *why)
+{
+    struct llm_model *m = p->model;
+    struct llm_sequence *seqs[LLM_WORKER_BATCH_MAX];
+    struct llm_kv_step kv;
+    for (uint32_t i = 0; i < count; i++)
+        seqs[i] = parts[i].job->seq;
+    if (llm_kv_step_begin(&kv, w, seqs, count))
+        return llm_why(why, -ENOMEM, "no memory for layers that are missing");
+    uint64_t began = hw_now_ns();
+    int rc = llm_engine_step_gated(m->engine, p->rows + parts->first, rows,
+                                   m->logits + (size_t)parts->pick * llm_model_vocab(m),
+                                   kv.count ? &kv.gate : NULL, why);
+    if (rc == 0)
+        llm_kv_timed(&kv, m, rows, hw_now_ns() - began);
+    llm_kv_step_end(&kv);
+    return rc;
+}
+
+/* Some of the plan's parts, one after the other. */
+static int run(struct llm_worker *w, struct plan *p, uint32_t first, uint32_t count, char *why)
+{
+    struct part *parts = &p->parts[first];
+    const struct part *last = &parts[count - 1];
+    uint32_t rows = last->first + last->rows - parts->first;
+    uint64_t began = hw_now_ns();
+    int rc = compute(w, p, parts, count, rows, why);
+    uint64_t step_ns = hw_now_ns() - began;
+    count_step(w, parts, count, rows, step_ns, llm_engine_kernel_ns(p->model->engine));
+    for (uint32_t i = 0; i < count; i++) {
+        struct llm_job *job = parts[i].job;
+        parts[i].status = rc;
+        if (rc == 0) {
+            job->done += llm_job_decodes(job) && !parts[i].decodes ? 0 : parts[i].rows;
+            job->client->tokens += parts[i].rows;
+        }
+    }
+    return rc;
+}
+
+static void run_all(struct llm_worker *w, struct plan *p)
+{
+    char why[LLM_WHY_CHARS];
+    if (p->part_count > 1) {
+        int rc = run(w, p, 0, p->part_count, why);
+        if (rc == 0)
+            return;
+        hw_info(HW_CAT_LLM, "a step of %u requests failed, each is taken alone: %s", p->part_count,
+                why);
+        hw_counter_bump(&w->counts[LLM_COUNT_SPLITS], 1);
+    }
+    for (uint32_t i = 0; i < p->part_count; i++)
+        (void)run(w, p, i, 1, p->parts[i].job->why); /* each part keeps its status */
+}
+
+int llm_worker_step_alone(struct llm_worker *w, struct llm_job *job)
+{
+    struct plan p;
+    plan_clear(&p);
+    p.model = job->seq->model;
+    plan_add(&p, job, rows_for(job, LLM_WORKER_PROMPT_ROWS));
+    return run(w, &p, 0, 1, job->why);
+}
+
+/* ---- what it yields ---- */
+
+void llm_worker_put_logits(struct wire_enc *e, const float *logits, uint32_t vocab)
+{
+    for (uint32_t i = 0; i < vocab; i++)
+        wire_put_f32(e, logits[i]);
+}
+
+/* As the sequence's wish says; of a wish for tokens, one more token. */
+static int put_result(struct llm_job *job, const float *logits)
+{
+    struct llm_sequence *s = job->seq;
+    uint32_t vocab = llm_model_vocab(s->model);
+    uint64_t began = hw_now_ns();
+    int rc = 0;
+    if (s->wish.kind == LLM_WISH_TOKENS) {
+        s->last = llm_sampler_next(s->sampler, logits);
+        wire_put_varint(&job->answer, s->last);
+    } else if (s->wish.kind) {
+        rc = llm_result_put(&s->packer, &s->wish, logits, vocab, &job->answer);
+    } else {
+        llm_worker_put_logits(&job->answer, logits, vocab);
+    }
+    atomic_fetch_add_explicit(&job->client->serdes_ns, hw_now_ns() - began, memory_order_relaxed);
+    if (rc == 0)
+        rc = wire_enc_error(&job->answer);
+    return rc ? llm_why(job->why, rc, "no memory for an answer") : 0;
+}
+
+static int answer(struct llm_job *job, const float *logits)
+{
+    const struct llm_sequence *s = job->seq;
+    if (!llm_job_decodes(job))
+        wire_put_bytes(&job->answer, s->handle, sizeof s->handle);
+    if (job->request.method == LLM_METHOD_PREFILL_SEMANTIC)
+        wire_put_varint(&job->answer, s->slot);
+    return put_result(job, logits);
+}
+
+static bool needs_more(const struct llm_job *job, const struct part *part)
+{
+    if (!llm_job_decodes(job))
+        return job->done < job->request.token_count;
+    if (!part->decodes)
+        return true;
+    return job->seq->wish.kind == LLM_WISH_TOKENS && job->done < job->request.value;
+}
+
+static void settle(struct llm_worker *w, struct part *part)
+{
+    struct llm_job *job = part->job;
+    const struct llm_model *m = job->seq->model;
+    if (llm_kv_lost(w, job->seq, part->status, job->why)) {
+        llm_jobs_append(&w->running, job);
+        return;
+    }
+    if (part->status) {
+        fail(w, job, part->status);
+        return;
+    }
+    int rc = 0;
+    if (part->yields)
+        rc = answer(job, m->logits + (size_t)part->pick * llm_model_vocab(m));
+    if (rc == 0 || llm_job_decodes(job))
+        part->booked = job->seq;
+    if (rc == 0 && needs_more(job, part)) {
+        llm_jobs_append(&w->running, job);
+        return;
+    }
+    w->answered++;
+    end(w, job, rc);
+}
+
+/* What the sequence's store is told; its client need not wait for that. */
+static void book(struct llm_worker *w, const struct plan *p, const struct part *part)
+{
+    if (part->booked && part->decodes)
+        llm_kv_decoded(w, part->booked, p->rows[part->first].token);
+    else if (part->booked && part->yields)
+        llm_kv_prefilled(w, part->booked);
+}
+
+void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w))
+{
+    struct plan p;
+    review(w);
+    plan_make(w, &p);
+    w->answered = 0;
+    if (p.part_count == 0)
+        return;
+    uint64_t began = hw_now_ns();
+    run_all(w, &p);
+    w->stepped_ns = hw_now_ns();
+    w->step_ns = w->stepped_ns - began;
+    if (p.row_count > p.prompt_rows)
+        tune(p.model, p.prompt_rows, w->step_ns, w->stepped_ns);
+    for (uint32_t i = 0; i < p.part_count; i++)
+        p.parts[i].job->seq->kv.in_step = false;
+    for (uint32_t i = 0; i < p.part_count; i++)
+        settle(w, &p.parts[i]);
+    if (send)
+        send(w);
+    for (uint32_t i = 0; i < p.part_count; i++)
+        book(w, &p, &p.parts[i]);
+}

@@ -1,0 +1,271 @@
+/* The worker's own thread: requests that are answered at once, and who joins the steps. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "llm/model/why.h"
+#include "llm/worker/impl.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+/* ---- without state ---- */
+
+static uint64_t cache_bytes(const struct llm_engine *engine, uint64_t positions)
+{
+    return positions * llm_engine_config(engine)->layers * llm_kv_row_bytes(engine);
+}
+
+static int write_cache(struct llm_job *job, struct llm_engine *engine, struct llm_seq *seq)
+{
+    uint32_t positions = job->request.positions, layers = llm_engine_config(engine)->layers;
+    uint64_t bytes = positions * llm_kv_row_bytes(engine);
+    if (job->kv.filled != cache_bytes(engine, positions))
+        return llm_why(job->why, -EINVAL, "a cache of %u positions has %llu bytes; %llu came",
+                       positions, (unsigned long long)cache_bytes(engine, positions),
+                       (unsigned long long)job->kv.filled);
+    int rc = 0;
+    for (uint32_t l = 0; l < layers && rc == 0 && positions; l++)
+        rc = llm_seq_write_kv(seq, l, 0, positions, job->kv.data + l * bytes);
+    if (rc == 0)
+        rc = llm_seq_set_length(seq, positions);
+    return rc ? llm_why(job->why, rc, "the cache cannot be restored: %s", strerror(-rc)) : 0;
+}
+
+/* The cache takes the place of the one that came. */
+static int read_cache(struct llm_worker *w, struct llm_job *job, struct llm_engine *engine,
+                      struct llm_seq *seq)
+{
+    uint32_t positions = llm_seq_length(seq), layers = llm_engine_config(engine)->layers;
+    uint64_t bytes = positions * llm_kv_row_bytes(engine);
+    llm_blob_free(w, &job->kv);
+    int rc = llm_blob_make(w, &job->kv, cache_bytes(engine, positions));
+    for (uint32_t l = 0; l < layers && rc == 0; l++)
+        rc = llm_seq_read_kv(seq, l, 0, positions, job->kv.data + l * bytes);
+    if (rc == -EDQUOT)
+        return llm_why(job->why, -ENOSPC, "a cache of %u positions is past what this worker holds",
+                       positions);
+    return rc ? llm_why(job->why, rc, "the cache cannot be read: %s", strerror(-rc)) : 0;
+}
+
+static void add_serdes(struct llm_client *c, uint64_t since_ns)
+{
+    atomic_fetch_add_explicit(&c->serdes_ns, hw_now_ns() - since_ns, memory_order_relaxed);
+}
+
+static int forward(struct llm_worker *w, struct llm_job *job, struct llm_model *m,
+                   struct llm_seq *seq)
+{
+    struct llm_client *c = job->client;
+    struct llm_sequence only = {.model = m, .seq = seq};
+    uint64_t began = hw_now_ns();
+    int rc = llm_worker_check_prompt(w, job, m->engine);
+    if (rc == 0)
+        rc = write_cache(job, m->engine, seq);
+    add_serdes(c, began);
+    job->seq = &only;
+    while (rc == 0 && job->done < job->request.token_count)
+        rc = llm_worker_step_alone(w, job);
+    job->seq = NULL;
+    if (rc)
+        return rc;
+    began = hw_now_ns();
+    llm_worker_put_logits(&job->answer, m->logits, llm_model_vocab(m));
+    rc = read_cache(w, job, m->engine, seq);
+    add_serdes(c, began);
+    return rc;
+}
+
+static int stateless(struct llm_worker *w, struct llm_job *job)
+{
+    struct llm_model *m;
+    struct llm_seq *seq;
+    if (!job->weights.bytes || job->weights.filled != job->weights.bytes)
+        return llm_why(job->why, -EINVAL, "%llu of %llu bytes of weights came before this call",
+                       (unsigned long long)job->weights.filled,
+                       (unsigned long long)job->weights.bytes);
+    uint64_t began = hw_now_ns();
+    int rc = llm_model_create(w, &job->weights, &m, job->why);
+    add_serdes(job->client, began);
+    if (rc)
+        return rc;
+    rc = llm_seq_create(m->engine, &seq);
+    if (rc)
+        llm_why_set(job->why, "no sequence: %s", strerror(-rc));
+    if (rc == 0) {
+        rc = forward(w, job, m, seq);
+        llm_seq_destroy(seq);
+    }
+    llm_model_free(w, m);
+    return rc;
+}
+
+/* ---- the rest ---- */
+
+static int find_weights(struct llm_worker *w, struct llm_job *job)
+{
+    struct llm_model *m = llm_model_find(w, job->request.hash, job->request.total);
+    if (m)
+        llm_client_choose(w, job->client, m);
+    wire_put_u8(&job->answer, m != NULL);
+    return 0;
+}
+
+static int load_weights(struct llm_worker *w, struct llm_job *job)
+{
+    uint8_t hash[LLM_HASH_BYTES];
+    if (!job->weights.bytes || job->weights.filled != job->weights.bytes)
+        return llm_why(job->why, -EINVAL, "%llu of %llu bytes of weights came before this call",
+                       (unsigned long long)job->weights.filled,
+                       (unsigned long long)job->weights.bytes);
+    uint64_t began = hw_now_ns();
+    llm_model_hash(job->weights.data, job->weights.bytes, hash);
+    struct llm_model *m = llm_model_find(w, hash, job->weights.bytes);
+    if (!m && w->model_count == LLM_WORKER_MODELS_MAX)
+        return llm_why(job->why, -ENOSPC, "%d models are loaded, the limit", LLM_WORKER_MODELS_MAX);
+    if (!m) {
+        int rc = llm_model_create(w, &job->weights, &m, job->why);
+        if (rc)
+            return rc;
+        rc = llm_model_warm(w, m, job->why);
+        if (rc) {
+            llm_model_free(w, m);
+            return rc;
+        }
+        memcpy(m->hash, hash, sizeof hash);
+        m->hashed = true;
+        llm_model_list(w, m);
+    }
+    llm_client_choose(w, job->client, m);
+    add_serdes(job->client, began);
+    return 0;
+}
+
+static int release(struct llm_worker *w, struct llm_job *job)
+{
+    struct llm_sequence *s;
+    int rc = llm_sequence_by_handle(w, job, &s);
+    if (rc)
+        return rc;
+    if (s->job)
+        return llm_why(job->why, -EBUSY, "another request is at this sequence");
+    llm_sequence_free(w, s);
+    return 0;
+}
+
+static int reset(struct llm_worker *w, struct llm_job *job)
+{
+    for (const struct llm_sequence *s = w->sequences; s; s = s->next) {
+        if (s->owner == job->client && s->job)
+            return llm_why(job->why, -EBUSY, "a request of this client is under way");
+    }
+    for (struct llm_sequence *s = w->sequences, *next; s; s = next) {
+        next = s->next;
+        if (s->owner == job->client)
+            llm_sequence_free(w, s);
+    }
+    llm_client_choose(w, job->client, NULL);
+    return 0;
+}
+
+static int metrics(struct llm_worker *w, struct llm_job *job)
+{
+    const struct llm_client *c = job->client;
+    uint64_t orphans = 0;
+    for (const struct llm_sequence *s = w->sequences; s; s = s->next)
+        orphans += !s->owner;
+    const uint64_t values[LLM_METRICS] = {
+        [LLM_METRIC_KERNEL_NS] = c->kernel_ns,
+        [LLM_METRIC_STEP_NS] = c->step_ns,
+        [LLM_METRIC_SERDES_NS] = atomic_load_explicit(&c->serdes_ns, memory_order_relaxed),
+        [LLM_METRIC_STEPS] = c->steps,
+        [LLM_METRIC_TOKENS] = c->tokens,
+        [LLM_METRIC_OWN_SEQUENCES] = c->sequences,
+        [LLM_METRIC_SEQUENCES] = w->sequence_count,
+        [LLM_METRIC_ORPHANS] = orphans,
+        [LLM_METRIC_MODELS] = w->model_count,
+        [LLM_METRIC_KV_EVICTED] = c->moved.figures.evicted_layers,
+        [LLM_METRIC_KV_RESTORED] = c->moved.figures.restored_layers,
+        [LLM_METRIC_KV_PLAIN_BYTES] = c->moved.figures.plain_bytes,
+        [LLM_METRIC_KV_WAIT_NS] = c->moved.figures.wait_ns,
+        [LLM_METRIC_KV_COMPUTED] = c->moved.computed_rows,
+        [LLM_METRIC_KV_SHARED] = c->moved.shared_rows,
+    };
+    for (int i = 0; i < LLM_METRICS; i++)
+        wire_put_u64(&job->answer, values[i]);
+    return 0;
+}
+
+/* The client's end.  After a goodbye its sequences go; else they wait for it, or for the end of
+ * their grace. */
+static void farewell(struct llm_worker *w, struct llm_client *c)
+{
+    bool goodbye = c->farewell.status == -ESHUTDOWN;
+    uint64_t due_ns = hw_now_ns() + (goodbye ? 0 : w->options.grace_ns);
+    for (struct llm_sequence *s = w->sequences; s; s = s->next) {
+        if (s->owner != c)
+            continue;
+        s->owner = NULL;
+        s->due_ns = due_ns;
+    }
+    c->sequences = 0;
+    llm_client_choose(w, c, NULL);
+}
+
+/* All that is no step. */
+static int respond(struct llm_worker *w, struct llm_job *job)
+{
+    if (atomic_load_explicit(&job->client->gone, memory_order_relaxed))
+        return -ECANCELED;
+    switch (job->request.method) {
+    case LLM_METHOD_STATELESS:
+        return stateless(w, job);
+    case LLM_METHOD_FIND_WEIGHTS:
+        return find_weights(w, job);
+    case LLM_METHOD_LOAD_WEIGHTS:
+        return load_weights(w, job);
+    case LLM_METHOD_RELEASE:
+        return release(w, job);
+    case LLM_METHOD_RESET:
+        return reset(w, job);
+    case LLM_METHOD_METRICS:
+        return metrics(w, job);
+    default:
+        return llm_kv_request(w, job);
+    }
+}
+
+/* Requests that came before another take part in a step before it is looked at: it sees what they
+ * did, as if each were answered in turn.  After a long one those that run get their step first. */
+void llm_worker_admit(struct llm_worker *w)
+{
+    bool joined = false, took_long = false;
+    while (w->arrived.first && !took_long) {
+        struct llm_job *job = w->arrived.first;
+        bool steps = job != &job->client->farewell && llm_job_steps(job);
+        if (joined && !steps)
+            return;
+        (void)llm_jobs_take(&w->arrived);
+        if (steps) {
+            joined = true;
+            llm_jobs_append(&w->running, job);
+            continue;
+        }
+        if (job == &job->client->farewell)
+            farewell(w, job->client);
+        else
+            job->status = respond(w, job);
+        took_long = job->request.method == LLM_METHOD_STATELESS ||
+                    job->request.method == LLM_METHOD_LOAD_WEIGHTS;
+        llm_jobs_append(&w->done, job);
+    }
+}
+
+void llm_worker_unload(struct llm_worker *w)
+{
+    while (w->sequences)
+        llm_sequence_free(w, w->sequences);
+    for (struct llm_client *c = w->clients; c; c = c->next)
+        llm_client_choose(w, c, NULL);
+    llm_model_unref(w, w->served);
+    assert(!w->models);
+}

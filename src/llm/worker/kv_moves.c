@@ -1,0 +1,682 @@
+/* KV of the worker's sequences that moves out and comes back. */
+#include "llm/worker/kv_moves.h"
+
+#include "base/log.h"
+#include "llm/model/why.h"
+#include "llm/worker/impl.h"
+#include "llm/worker/record.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    PROMPT_ROWS = 32,     /* of a step that tells what computing costs: fewer wait for weights */
+    RECORDS_ASKED = 16,   /* names of records in one question */
+    RECORDS_MAX = 1 << 16 /* of one sequence; each is of a longer one than the last */
+};
+
+/* ---- life ---- */
+
+int llm_worker_kv_open(struct llm_worker *w, char *why)
+{
+    const struct llm_worker_options *o = &w->options;
+    return o->shadow_ops ? llm_shadow_create(o->shadow_ops, &o->shadow, &w->kv.shadow, why) : 0;
+}
+
+void llm_worker_kv_close(struct llm_worker *w)
+{
+    llm_shadow_destroy(w->kv.shadow);
+}
+
+int llm_kv_time(struct llm_worker *w, struct llm_model *m, char *why)
+{
+    uint32_t context = llm_engine_context(m->engine);
+    uint32_t rows = context < PROMPT_ROWS ? context : PROMPT_ROWS;
+    uint64_t ns;
+    if (!w->kv.shadow || w->options.untimed)
+        return 0;
+    int rc = llm_engine_time(m->engine, rows, &ns, why);
+    m->row_ns = rc ? 0 : ns / rows;
+    return rc;
+}
+
+/* The model's own, made when first needed: it takes a pass over the weights to name them. */
+static struct llm_spill_site *site_of(struct llm_worker *w, struct llm_model *m)
+{
+    char name[2 * LLM_HASH_BYTES + 1];
+    const uint8_t *hash = llm_model_own_hash(m);
+    for (int i = 0; i < LLM_HASH_BYTES; i++)
+        snprintf(name + 2 * i, 3, "%02x", hash[i]);
+    if (m->site)
+        return m->site;
+    if (llm_spill_site_create(m->engine, w->kv.shadow, name, &m->site))
+        return NULL;
+    if (m->row_ns)
+        llm_spill_site_timed(m->site, 1, m->row_ns);
+    return m->site;
+}
+
+static struct llm_spill_policy policy_of(const struct llm_client *c, const struct llm_request *r)
+{
+    bool blind = r->method == LLM_METHOD_PREFILL_HANDLE;
+    if (c->moved.policy.recovery)
+        return c->moved.policy;
+    return (struct llm_spill_policy){.recovery = blind ? LLM_RECOVER_ALL : LLM_RECOVER_DELTA,
+                                     .pack = blind ? LLM_PACK_NEVER : LLM_PACK_AUTO};
+}
+
+int llm_sequence_kv_begin(struct llm_worker *w, struct llm_client *c, struct llm_sequence *s,
+                          const struct llm_request *r)
+{
+    if (!w->kv.shadow)
+        return 0;
+    struct llm_spill_site *site = site_of(w, s->model);
+    int rc = site ? llm_spill_create(site, s->seq, policy_of(c, r), &s->kv.spill) : -ENOMEM;
+    if (rc == 0)
+        rc = llm_spill_add(s->kv.spill, r->tokens, r->token_count);
+    s->kv.prompt = r->token_count;
+    return rc;
+}
+
+void llm_sequence_kv_end(struct llm_sequence *s)
+{
+    llm_spill_destroy(s->kv.spill);
+    s->kv.spill = NULL;
+}
+
+/* ---- books ---- */
+
+static struct llm_client_kv *books_of(struct llm_worker *w, const struct llm_sequence *s)
+{
+    return s->owner ? &s->owner->moved : &w->kv.nobody;
+}
+
+static void add(_Atomic uint64_t *counter, uint64_t value)
+{
+    atomic_fetch_add_explicit(counter, value, memory_order_relaxed);
+}
+
+static void book(struct llm_worker *w, const struct llm_sequence *s,
+                 const struct llm_spill_figures *f)
+{
+    struct llm_client_kv *books = books_of(w, s);
+    bool whole = llm_spill_policy(s->kv.spill).recovery == LLM_RECOVER_ALL;
+    enum llm_kv_kind kind = whole ? LLM_KV_WHOLE : LLM_KV_PARTS;
+    add(&books->fetched[kind], f->fetched_bytes + f->kept_bytes);
+    add(&books->stored[kind], f->stored_bytes);
+    llm_spill_figures_add(&books->figures, f);
+    hw_counter_bump(&w->counts[LLM_COUNT_KV_EVICTED], f->evicted_layers);
+    hw_counter_bump(&w->counts[LLM_COUNT_KV_RESTORED], f->restored_layers);
+    hw_counter_bump(&w->counts[LLM_COUNT_KV_FETCHED], f->fetched_bytes);
+    hw_counter_bump(&w->counts[LLM_COUNT_KV_STORED], f->stored_bytes);
+    hw_counter_bump(&w->counts[LLM_COUNT_KV_LOST], f->lost_chunks);
+}
+
+/* What was stored behind the steps since the last. */
+static void settle_all(struct llm_worker *w)
+{
+    for (struct llm_sequence *s = w->kv.shadow ? w->sequences : NULL; s; s = s->next) {
+        struct llm_spill_figures f = {0};
+        if (!s->kv.spill || !llm_spill_leaving(s->kv.spill))
+            continue;
+        llm_spill_settle(s->kv.spill, &f);
+        book(w, s, &f);
+    }
+}
+
+/* ---- records ---- */
+
+/* Best effort: without it another worker does not find the sequence.  Of a prompt that is half
+ * computed nobody has the handle. */
+static void leave_record(struct llm_worker *w, struct llm_sequence *s)
+{
+    bool prompts = s->job && !llm_job_decodes(s->job);
+    struct llm_record record = {.policy = llm_spill_policy(s->kv.spill),
+                                .wish = s->wish,
+                                .prompt = s->kv.prompt,
+                                .last = s->last};
+    record.tokens = llm_spill_tokens(s->kv.spill, &record.token_count);
+    if (prompts || !llm_shadow_shared(w->kv.shadow) ||
+        record.token_count == s->kv.recorded_tokens || s->kv.records == RECORDS_MAX)
+        return;
+    struct wire_enc e;
+    struct kv_block_key key = llm_record_key(s->handle, s->kv.records);
+    memcpy(record.hash, llm_model_own_hash(s->model), sizeof record.hash);
+    wire_enc_init(&e, LLM_REQUEST_BYTES_MAX);
+    llm_record_encode(&record, &e);
+    int rc = wire_enc_error(&e);
+    if (rc == 0)
+        rc =
+            llm_shadow_put_bytes(w->kv.shadow, &key, wire_enc_data(&e), (uint32_t)wire_enc_len(&e));
+    if (rc == 0) {
+        s->kv.records++;
+        s->kv.recorded_tokens = record.token_count;
+    } else {
+        hw_info(HW_CAT_LLM, "no other worker will find a sequence: its record: %s", strerror(-rc));
+    }
+    wire_enc_fini(&e);
+}
+
+struct taken {
+    struct llm_record record;
+    int status;
+};
+
+static int take_record(void *user, const uint8_t *bytes, uint32_t len)
+{
+    struct taken *t = user;
+    t->status = llm_record_decode(bytes, len, &t->record);
+    return t->status;
+}
+
+/* How many records there are, counted from the first. */
+static uint32_t count_records(struct llm_worker *w, const uint8_t handle[LLM_HANDLE_BYTES])
+{
+    uint32_t count = 0;
+    while (count < RECORDS_MAX) {
+        struct kv_block_key keys[RECORDS_ASKED];
+        bool there[RECORDS_ASKED];
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < RECORDS_ASKED; i++)
+            keys[i] = llm_record_key(handle, count + i);
+        if (llm_shadow_has(w->kv.shadow, keys, RECORDS_ASKED, there))
+            break;
+        while (n < RECORDS_ASKED && there[n])
+            n++;
+        count += n;
+        if (n < RECORDS_ASKED)
+            break;
+    }
+    return count;
+}
+
+static struct llm_model *model_with(struct llm_worker *w, const uint8_t hash[LLM_HASH_BYTES])
+{
+    struct llm_model *m = w->models;
+    while (m && memcmp(llm_model_own_hash(m), hash, LLM_HASH_BYTES) != 0)
+        m = m->next;
+    return m;
+}
+
+static bool tokens_fit(const struct llm_record *r, const struct llm_model *m)
+{
+    uint32_t vocab = llm_model_vocab(m);
+    for (uint32_t i = 0; i < r->token_count; i++) {
+        if (r->tokens[i] >= vocab)
+            return false;
+    }
+    return r->last < vocab && r->token_count <= llm_engine_context(m->engine);
+}
+
+/* The sequence as the record describes it, its rows in the store or to be computed. */
+static int revive(struct llm_worker *w, struct llm_job *job, const struct llm_record *r,
+                  struct llm_sequence **out)
+{
+    struct llm_request request = {.method = job->request.method,
+                                  .wish = r->wish,
+                                  .tokens = (uint32_t *)(uintptr_t)r->tokens, /* only read */
+                                  .token_count = r->token_count};
+    struct llm_model *m = model_with(w, r->hash), *chosen = job->client->model;
+    struct llm_spill_policy policy = job->client->moved.policy;
+    struct llm_sequence *s;
+    if (!m || !tokens_fit(r, m))
+        return llm_why(job->why, -ENOENT, "a sequence of a model that this worker has not loaded");
+    job->client->model = m; /* of this one sequence */
+    job->client->moved.policy = r->policy;
+    int rc = llm_sequence_create(w, job->client, &request, &s, job->why);
+    job->client->model = chosen;
+    job->client->moved.policy = policy;
+    if (rc)
+        return rc;
+    memcpy(s->handle, job->request.handle, sizeof s->handle);
+    s->last = r->last;
+    s->kv.prompt = r->prompt;
+    if (s->sampler)
+        llm_sampler_skip(s->sampler, (uint64_t)r->token_count - r->prompt + 1);
+    uint32_t rows = r->policy.recovery == LLM_RECOVER_COMPUTE
+                        ? 0
+                        : llm_spill_match(s->kv.spill, r->token_count);
+    rc = llm_spill_adopt(s->kv.spill, rows);
+    if (rc) {
+        llm_sequence_free(w, s);
+        return llm_why(job->why, rc, "no memory for a sequence");
+    }
+    hw_info(HW_CAT_LLM, "a sequence of %u positions comes from the store: %u rows are there",
+            r->token_count, rows);
+    *out = s;
+    return 0;
+}
+
+int llm_kv_adopt(struct llm_worker *w, struct llm_job *job, struct llm_sequence **out)
+{
+    if (!w->kv.shadow || !llm_shadow_shared(w->kv.shadow))
+        return -ENOENT;
+    uint32_t records = count_records(w, job->request.handle);
+    if (records == 0)
+        return -ENOENT;
+    struct taken taken = {.status = -ENOENT};
+    struct kv_block_key key = llm_record_key(job->request.handle, records - 1);
+    int rc = llm_shadow_get_bytes(w->kv.shadow, &key, take_record, &taken);
+    if (rc == 0)
+        rc = revive(w, job, &taken.record, out);
+    if (rc == 0) {
+        (*out)->kv.records = records;
+        (*out)->kv.recorded_tokens = taken.record.token_count;
+    }
+    if (taken.status == 0)
+        llm_record_fini(&taken.record);
+    return rc;
+}
+
+/* ---- out ---- */
+
+static int evict(struct llm_worker *w, struct llm_sequence *s, const struct llm_layers *layers,
+                 enum llm_spill_when when, char *why)
+{
+    struct llm_spill_figures f = {0};
+    leave_record(w, s); /* first: should this worker end in between, the tokens are known */
+    int rc = llm_spill_evict(s->kv.spill, layers, when, &f, why);
+    book(w, s, &f);
+    return rc;
+}
+
+static uint32_t resident_layers(const struct llm_sequence *s)
+{
+    struct llm_layers missing = llm_seq_missing(s->seq);
+    uint32_t layers = llm_engine_config(s->model->engine)->layers;
+    return llm_seq_length(s->seq) ? layers - llm_layers_count(&missing) : 0;
+}
+
+/* Whoever's client is gone, then who waits for nothing, then who was in a step longest ago. */
+static bool goes_before(const struct llm_sequence *a, const struct llm_sequence *b)
+{
+    if (!a->owner != !b->owner)
+        return !a->owner;
+    if (!a->job != !b->job)
+        return !a->job;
+    return a->kv.used < b->kv.used;
+}
+
+static struct llm_sequence *victim(struct llm_worker *w, const struct llm_model *m)
+{
+    struct llm_sequence *first = NULL;
+    uint64_t now_ns = hw_now_ns();
+    for (struct llm_sequence *s = w->sequences; s; s = s->next) {
+        if (s->model == m && s->kv.spill && !s->kv.in_step && s->kv.stuck_until_ns <= now_ns &&
+            resident_layers(s) > 0 && (!first || goes_before(s, first)))
+            first = s;
+    }
+    return first;
+}
+
+/* An eighth of the layers, the last that are there: they have most time to come back. */
+static struct llm_layers last_layers(const struct llm_sequence *s)
+{
+    uint32_t layers = llm_engine_config(s->model->engine)->layers, want = (layers + 7) / 8;
+    struct llm_layers missing = llm_seq_missing(s->seq), set = {0};
+    for (uint32_t l = layers; l > 0 && want > 0; l--) {
+        if (!llm_layers_has(&missing, l - 1)) {
+            llm_layers_add(&set, l - 1);
+            want--;
+        }
+    }
+    return set;
+}
+
+/* Layers that are on their way have pages reserved. */
+static bool stop_a_fetch(struct llm_worker *w, const struct llm_model *m)
+{
+    struct llm_sequence *s = w->sequences;
+    while (s &&
+           (s->model != m || !s->kv.spill || s->kv.in_step || !llm_spill_fetching(s->kv.spill)))
+        s = s->next;
+    if (!s)
+        return false;
+    llm_spill_end(s->kv.spill);
+    llm_seq_truncate(s->seq, llm_seq_length(s->seq));
+    return true;
+}
+
+bool llm_kv_make_room(struct llm_worker *w, struct llm_model *m)
+{
+    char why[LLM_WHY_CHARS];
+    for (struct llm_sequence *s; w->kv.shadow && (s = victim(w, m));) {
+        struct llm_layers layers = last_layers(s);
+        uint32_t before = resident_layers(s);
+        if (evict(w, s, &layers, LLM_SPILL_BEHIND, why) == 0 || resident_layers(s) < before)
+            return true;
+        hw_info(HW_CAT_LLM, "memory is short: %s", why);
+        s->kv.stuck_until_ns = hw_now_ns() + LLM_SHADOW_REST_NS;
+    }
+    return stop_a_fetch(w, m) || llm_worker_free_orphan(w, m);
+}
+
+bool llm_kv_may_wait(const struct llm_worker *w)
+{
+    return w->kv.shadow != NULL;
+}
+
+/* ---- back ---- */
+
+uint32_t llm_kv_shared_rows(struct llm_worker *w, struct llm_job *job)
+{
+    struct llm_sequence *s = job->seq;
+    if (!s->kv.spill || !w->options.share_prefixes ||
+        llm_spill_policy(s->kv.spill).recovery != LLM_RECOVER_DELTA)
+        return 0;
+    /* The last row is computed: its logits are wanted. */
+    uint32_t rows = llm_spill_match(s->kv.spill, s->kv.prompt - 1);
+    char why[LLM_WHY_CHARS];
+    if (rows == 0 || llm_spill_adopt(s->kv.spill, rows))
+        return 0;
+    if (llm_spill_should_compute(s->kv.spill, why)) {
+        (void)llm_spill_give_up(s->kv.spill);
+        return 0;
+    }
+    hw_debug(HW_CAT_LLM, "%u rows of a prompt of %u are in the store: %s", rows, s->kv.prompt, why);
+    books_of(w, s)->shared_rows += rows;
+    return rows;
+}
+
+static void compute_instead(struct llm_worker *w, struct llm_sequence *s, const char *why)
+{
+    struct llm_layers missing = llm_seq_missing(s->seq);
+    uint32_t layers = llm_layers_count(&missing), rows = llm_spill_give_up(s->kv.spill);
+    hw_info(HW_CAT_LLM, "%u layers are missing, %u rows are computed again: %s", layers, rows, why);
+    books_of(w, s)->computed_rows += rows;
+    hw_counter_bump(&w->counts[LLM_COUNT_KV_COMPUTED], rows);
+    if (s->job && !llm_job_decodes(s->job))
+        s->job->done = llm_seq_length(s->seq);
+}
+
+void llm_kv_prepare(struct llm_worker *w, struct llm_job *job)
+{
+    struct llm_sequence *s = job->seq;
+    char why[LLM_WHY_CHARS];
+    if (!s->kv.spill || llm_spill_fetching(s->kv.spill))
+        return;
+    struct llm_layers missing = llm_seq_missing(s->seq);
+    uint32_t count = llm_layers_count(&missing);
+    if (count == 0)
+        return;
+    if (llm_spill_should_compute(s->kv.spill, why))
+        compute_instead(w, s, why);
+    else
+        hw_info(HW_CAT_LLM, "%u layers are missing and are fetched: %s", count, why);
+}
+
+bool llm_kv_is_whole(const struct llm_sequence *s)
+{
+    struct llm_layers missing = llm_seq_missing(s->seq);
+    return llm_layers_count(&missing) == 0;
+}
+
+bool llm_kv_waits(struct llm_worker *w, struct llm_job *job)
+{
+    struct llm_sequence *s = job->seq;
+    struct llm_spill_figures f = {0};
+    char why[LLM_WHY_CHARS];
+    if (llm_kv_is_whole(s))
+        return false;
+    int rc = llm_spill_fetching(s->kv.spill) ? 0 : llm_spill_begin(s->kv.spill, NULL);
+    if (rc)
+        return false; /* no memory: the step tells */
+    rc = llm_spill_poll(s->kv.spill, &f, why);
+    book(w, s, &f);
+    if (rc == -EAGAIN)
+        return true;
+    llm_spill_end(s->kv.spill);
+    if (rc)
+        compute_instead(w, s, why);
+    return false;
+}
+
+uint32_t llm_kv_behind(const struct llm_sequence *s)
+{
+    uint32_t tokens;
+    if (!s->kv.spill)
+        return 0;
+    (void)llm_spill_tokens(s->kv.spill, &tokens);
+    return tokens - llm_seq_length(s->seq);
+}
+
+uint32_t llm_kv_token(const struct llm_sequence *s, uint32_t i)
+{
+    uint32_t count, at = llm_seq_length(s->seq) + i;
+    const uint32_t *tokens = llm_spill_tokens(s->kv.spill, &count);
+    assert(at < count);
+    return tokens[at];
+}
+
+static int open_layer(void *user, uint32_t layer, char *why)
+{
+    struct llm_kv_step *step = user;
+    int rc = 0;
+    for (uint32_t i = 0; i < step->count && rc == 0; i++) {
+        struct llm_spill_figures f = {0};
+        rc = llm_spill_open(step->seqs[i]->kv.spill, layer, &f, why);
+        book(step->w, step->seqs[i], &f);
+    }
+    return rc;
+}
+
+int llm_kv_step_begin(struct llm_kv_step *step, struct llm_worker *w, struct llm_sequence **seqs,
+                      uint32_t count)
+{
+    *step = (struct llm_kv_step){.w = w, .gate = {.open = open_layer, .user = step}, .seqs = seqs};
+    w->kv.steps++;
+    settle_all(w);
+    for (uint32_t i = 0; i < count; i++) {
+        struct llm_sequence *s = seqs[i];
+        s->kv.used = w->kv.steps;
+        if (llm_kv_is_whole(s))
+            continue;
+        assert(s->kv.spill);
+        int rc = llm_spill_fetching(s->kv.spill) ? 0 : llm_spill_begin(s->kv.spill, NULL);
+        if (rc) {
+            llm_kv_step_end(step);
+            return rc;
+        }
+        seqs[i] = seqs[step->count];
+        seqs[step->count++] = s;
+    }
+    return 0;
+}
+
+void llm_kv_step_end(struct llm_kv_step *step)
+{
+    for (uint32_t i = 0; i < step->count; i++)
+        llm_spill_end(step->seqs[i]->kv.spill);
+}
+
+bool llm_kv_lost(struct llm_worker *w, struct llm_sequence *s, int status, const char *why)
+{
+    if (status != -ENODATA || !s->kv.spill)
+        return false;
+    struct llm_layers missing = llm_seq_missing(s->seq);
+    if (llm_layers_count(&missing) == 0)
+        return true; /* another one's rows were lost */
+    compute_instead(w, s, why);
+    return true;
+}
+
+/* ---- after a step ---- */
+
+void llm_kv_timed(const struct llm_kv_step *step, struct llm_model *m, uint32_t rows, uint64_t ns)
+{
+    if (m->site && rows >= PROMPT_ROWS && step->count == 0)
+        llm_spill_site_timed(m->site, rows, ns);
+}
+
+void llm_kv_decoded(struct llm_worker *w, struct llm_sequence *s, uint32_t token)
+{
+    const struct llm_evict_rule *rule = &w->options.evict;
+    char why[LLM_WHY_CHARS];
+    if (!s->kv.spill)
+        return;
+    if (llm_spill_add(s->kv.spill, &token, 1)) {
+        hw_warn(HW_CAT_LLM, "no memory for a token: the sequence stays on the device from now on");
+        llm_sequence_kv_end(s); /* every layer is there: the step needed them */
+        return;
+    }
+    if (rule->at && ++s->kv.decoded % rule->at == 0 &&
+        evict(w, s, &rule->layers, LLM_SPILL_BEHIND, why))
+        hw_info(HW_CAT_LLM, "eviction by rule: %s", why);
+}
+
+void llm_kv_prefilled(struct llm_worker *w, struct llm_sequence *s)
+{
+    struct llm_spill_figures f = {0};
+    struct llm_layers all = llm_layers_first(llm_engine_config(s->model->engine)->layers);
+    char why[LLM_WHY_CHARS];
+    if (!s->kv.spill || !w->options.share_prefixes ||
+        llm_spill_policy(s->kv.spill).recovery != LLM_RECOVER_DELTA)
+        return;
+    if (llm_spill_store(s->kv.spill, &all, LLM_SPILL_BEHIND, &f, why))
+        hw_info(HW_CAT_LLM, "a prompt is not shared: %s", why);
+    book(w, s, &f);
+}
+
+/* ---- requests ---- */
+
+/* The sequence of an evict or fetch, with a store and at rest. */
+static int find(struct llm_worker *w, struct llm_job *job, struct llm_sequence **out)
+{
+    struct llm_sequence *s;
+    int rc = llm_sequence_by_handle(w, job, &s);
+    if (rc)
+        return rc;
+    if (!s->kv.spill)
+        return llm_why(job->why, -EOPNOTSUPP,
+                       "this worker has no KV store: start it with --shadow");
+    if (s->job)
+        return llm_why(job->why, -EBUSY, "another request is at this sequence");
+    for (uint32_t l = llm_engine_config(s->model->engine)->layers; l < LLM_LAYERS_MAX; l++) {
+        if (llm_layers_has(&job->request.layers, l))
+            return llm_why(job->why, -ERANGE, "layer %u; the model has %u", l,
+                           llm_engine_config(s->model->engine)->layers);
+    }
+    *out = s;
+    return 0;
+}
+
+static int evict_layers(struct llm_worker *w, struct llm_job *job)
+{
+    struct llm_sequence *s;
+    int rc = find(w, job, &s);
+    if (rc == 0)
+        rc = evict(w, s, &job->request.layers, LLM_SPILL_NOW, job->why);
+    if (rc)
+        return rc;
+    struct llm_layers missing = llm_seq_missing(s->seq);
+    wire_put_u32(&job->answer, llm_layers_count(&missing));
+    return 0;
+}
+
+/* Brings the layers back, so that they can be read. */
+static int restore(struct llm_worker *w, struct llm_sequence *s, const struct llm_layers *layers,
+                   char *why)
+{
+    struct llm_spill_figures f = {0};
+    llm_spill_end(s->kv.spill); /* of a request that went away */
+    int rc = llm_spill_begin(s->kv.spill, layers);
+    if (rc)
+        return llm_why(why, rc, "no memory for fetched rows");
+    for (uint32_t l = 0; l < LLM_LAYERS_MAX && rc == 0; l++) {
+        if (!llm_layers_has(layers, l))
+            continue;
+        do
+            rc = llm_spill_open(s->kv.spill, l, &f, why);
+        while (rc == -ENOSPC && llm_kv_make_room(w, s->model));
+    }
+    llm_spill_end(s->kv.spill);
+    book(w, s, &f);
+    return rc;
+}
+
+/* As many of the wanted layers as an answer holds. */
+static struct llm_layers fitting(const struct llm_layers *wanted, uint64_t layer_bytes)
+{
+    uint64_t room =
+        layer_bytes && LLM_FETCH_BYTES > layer_bytes ? LLM_FETCH_BYTES / layer_bytes : 1;
+    struct llm_layers set = {0};
+    for (uint32_t l = 0; l < LLM_LAYERS_MAX && room > 0; l++) {
+        if (llm_layers_has(wanted, l)) {
+            llm_layers_add(&set, l);
+            room--;
+        }
+    }
+    return set;
+}
+
+static int put_layer(struct llm_job *job, struct llm_sequence *s, uint32_t layer, uint8_t *rows)
+{
+    uint32_t from = job->request.from, to = llm_seq_length(s->seq);
+    uint64_t bytes = (to - from) * llm_kv_row_bytes(s->model->engine);
+    bool plain = llm_spill_policy(s->kv.spill).pack == LLM_PACK_NEVER;
+    int rc = llm_seq_read_kv(s->seq, layer, from, to, rows);
+    return rc ? rc
+              : wire_codec_encode(s->packer.codec, plain ? WIRE_CODEC_RAW : WIRE_CODEC_SHUFFLE_ZSTD,
+                                  WIRE_DTYPE_F16, rows, bytes / sizeof(uint16_t), NULL,
+                                  &job->answer);
+}
+
+static int fetch_layers(struct llm_worker *w, struct llm_job *job)
+{
+    struct llm_sequence *s;
+    uint32_t from = job->request.from;
+    int rc = find(w, job, &s);
+    if (rc)
+        return rc;
+    if (from > llm_seq_length(s->seq))
+        return llm_why(job->why, -ERANGE, "from row %u; there are %u", from,
+                       llm_seq_length(s->seq));
+    uint64_t bytes = (llm_seq_length(s->seq) - from) * llm_kv_row_bytes(s->model->engine);
+    struct llm_layers now = fitting(&job->request.layers, bytes);
+    rc = restore(w, s, &now, job->why);
+    if (rc)
+        return rc;
+    uint8_t *rows = malloc(bytes ? bytes : 1);
+    if (!rows)
+        return llm_why(job->why, -ENOMEM, "no memory for rows");
+    wire_put_u32(&job->answer, llm_seq_length(s->seq));
+    llm_put_layers(&job->answer, &now);
+    for (uint32_t l = 0; l < LLM_LAYERS_MAX && rc == 0; l++) {
+        if (llm_layers_has(&now, l))
+            rc = put_layer(job, s, l, rows);
+    }
+    free(rows);
+    return rc ? llm_why(job->why, rc, "rows %u and on: %s", from, strerror(-rc)) : 0;
+}
+
+static int resume(struct llm_worker *w, struct llm_job *job)
+{
+    struct llm_sequence *s;
+    uint32_t behind;
+    int rc = llm_sequence_by_handle(w, job, &s);
+    if (rc)
+        return rc;
+    behind = llm_kv_behind(s);
+    wire_put_varint(&job->answer, s->slot);
+    wire_put_u32(&job->answer, llm_seq_length(s->seq) + behind);
+    return 0;
+}
+
+int llm_kv_request(struct llm_worker *w, struct llm_job *job)
+{
+    switch (job->request.method) {
+    case LLM_METHOD_EVICT_KV:
+        return evict_layers(w, job);
+    case LLM_METHOD_FETCH_KV:
+        return fetch_layers(w, job);
+    case LLM_METHOD_RESUME:
+        return resume(w, job);
+    default:
+        assert(job->request.method == LLM_METHOD_SET_RECOVERY);
+        job->client->moved.policy = job->request.policy;
+        return 0;
+    }
+}

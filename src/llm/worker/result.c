@@ -1,0 +1,154 @@
+#include "llm/worker/result.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+int llm_packer_init(struct llm_packer *p)
+{
+    *p = (struct llm_packer){.ratio = 1};
+    return wire_codec_ctx_create(&p->codec);
+}
+
+void llm_packer_fini(struct llm_packer *p)
+{
+    wire_codec_ctx_destroy(p->codec);
+    p->codec = NULL;
+}
+
+bool llm_packing_pays(double ratio, double ns_per_byte, uint64_t link_rate)
+{
+    if (link_rate == 0)
+        return false;
+    double link_ns_per_byte = 1e9 / (double)link_rate;
+    return ratio * link_ns_per_byte + 2 * ns_per_byte < link_ns_per_byte;
+}
+
+/* ---- top k ---- */
+
+struct pick {
+    float logit;
+    uint32_t token;
+};
+
+static bool comes_first(struct pick a, struct pick b)
+{
+    return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+}
+
+/* The heap's top is the pick that comes last of those kept. */
+static void sink(struct pick *heap, uint32_t count, uint32_t at)
+{
+    struct pick moved = heap[at];
+    for (uint32_t child; (child = 2 * at + 1) < count; at = child) {
+        if (child + 1 < count && comes_first(heap[child], heap[child + 1]))
+            child++;
+        if (!comes_first(moved, heap[child]))
+            break;
+        heap[at] = heap[child];
+    }
+    heap[at] = moved;
+}
+
+static uint32_t pick_top(const float *logits, uint32_t vocab, uint32_t k, struct pick *heap)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < vocab; i++) {
+        struct pick p = {.logit = isnan(logits[i]) ? -INFINITY : logits[i], .token = i};
+        if (count < k) {
+            heap[count++] = p;
+            for (uint32_t at = count / 2; count == k && at > 0; at--)
+                sink(heap, count, at - 1);
+        } else if (comes_first(p, heap[0])) {
+            heap[0] = p;
+            sink(heap, count, 0);
+        }
+    }
+    return count;
+}
+
+static int by_order(const void *a, const void *b)
+{
+    return comes_first(*(const struct pick *)a, *(const struct pick *)b) ? -1 : 1;
+}
+
+static int put_top(uint32_t k, const float *logits, uint32_t vocab, struct wire_enc *e)
+{
+    struct pick *heap = malloc(k * sizeof *heap);
+    if (!heap)
+        return -ENOMEM;
+    uint32_t count = pick_top(logits, vocab, k, heap);
+    qsort(heap, count, sizeof *heap, by_order);
+    for (uint32_t i = 0; i < count; i++) {
+        wire_put_varint(e, heap[i].token);
+        wire_put_f32(e, heap[i].logit);
+    }
+    free(heap);
+    return wire_enc_error(e);
+}
+
+static int get_top(uint32_t k, struct wire_dec *d, float *logits, uint32_t vocab)
+{
+    uint32_t expected = k < vocab ? k : vocab;
+    for (uint32_t i = 0; i < vocab; i++)
+        logits[i] = -INFINITY;
+    for (uint32_t i = 0; i < expected; i++) {
+        uint64_t token = wire_get_varint(d);
+        float logit = wire_get_f32(d);
+        if (token >= vocab)
+            wire_dec_fail(d, -EPROTO);
+        else
+            logits[token] = logit;
+    }
+    return wire_dec_end(d);
+}
+
+/* ---- logits ---- */
+
+static int put_logits(struct llm_packer *p, const struct llm_wish *wish, const float *logits,
+                      uint32_t vocab, struct wire_enc *e)
+{
+    struct wire_codec_params params = {.allow_lossy = wish->lossy};
+    bool trial = wish->link_rate && p->blocks++ % LLM_PACK_AGAIN == 0;
+    bool pack = trial || llm_packing_pays(p->ratio, p->ns_per_byte, wish->link_rate);
+    enum wire_codec codec = wish->lossy ? pack ? WIRE_CODEC_HALF_SHUFFLE_ZSTD : WIRE_CODEC_HALF
+                            : pack      ? WIRE_CODEC_SHUFFLE_ZSTD
+                                        : WIRE_CODEC_RAW;
+    size_t before = wire_enc_len(e), plain = vocab * (wish->lossy ? 2 : sizeof *logits);
+    uint64_t began = hw_now_ns();
+    int rc = wire_codec_encode(p->codec, codec, WIRE_DTYPE_F32, logits, vocab, &params, e);
+    if (rc == 0 && trial) {
+        p->ns_per_byte = (double)(hw_now_ns() - began) / (double)plain;
+        p->ratio = (double)(wire_enc_len(e) - before) / (double)plain;
+    }
+    return rc;
+}
+
+static int get_logits(struct llm_packer *p, bool lossy, struct wire_dec *d, float *logits,
+                      uint32_t vocab)
+{
+    struct wire_block block;
+    size_t bytes = vocab * sizeof *logits;
+    int rc = wire_codec_parse(d, bytes, &block);
+    if (rc == 0)
+        rc = wire_dec_end(d);
+    if (rc == 0 &&
+        (block.raw_bytes != bytes || block.dtype != WIRE_DTYPE_F32 || (block.lossy && !lossy)))
+        rc = -EPROTO;
+    return rc ? rc : wire_codec_decode(p->codec, &block, logits, bytes);
+}
+
+int llm_result_put(struct llm_packer *p, const struct llm_wish *wish, const float *logits,
+                   uint32_t vocab, struct wire_enc *e)
+{
+    return wish->kind == LLM_WISH_TOP_K ? put_top(wish->top_k, logits, vocab, e)
+                                        : put_logits(p, wish, logits, vocab, e);
+}
+
+int llm_result_get(struct llm_packer *p, const struct llm_wish *wish, struct wire_dec *d,
+                   float *logits, uint32_t vocab)
+{
+    return wish->kind == LLM_WISH_TOP_K ? get_top(wish->top_k, d, logits, vocab)
+                                        : get_logits(p, wish->lossy, d, logits, vocab);
+}

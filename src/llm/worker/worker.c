@@ -1,0 +1,647 @@
+#include "llm/worker/worker.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "llm/model/why.h"
+#include "llm/worker/impl.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+static uint8_t zeros[LLM_PROBE_BYTES_MAX];
+
+static const struct hw_counter_def count_defs[LLM_COUNTS] = {
+    [LLM_COUNT_REQUESTS] = {"llm_requests", "requests that the worker's engine got", "",
+                            HW_COUNTER},
+    [LLM_COUNT_STEPS] = {"llm_steps", "steps of the worker's engine", "", HW_COUNTER},
+    [LLM_COUNT_ROWS] = {"llm_rows", "rows computed in them: tokens", "", HW_COUNTER},
+    [LLM_COUNT_PROMPT_ROWS] = {"llm_prompt_rows", "of those, rows of prompts", "", HW_COUNTER},
+    [LLM_COUNT_PARTS] = {"llm_step_sequences", "sequences in steps; over llm_steps: mean batch", "",
+                         HW_COUNTER},
+    [LLM_COUNT_BATCH] = {"llm_steps_of_1", "steps of one sequence", "", HW_COUNTER},
+    {"llm_steps_of_2", "steps of 2 or 3 sequences", "", HW_COUNTER},
+    {"llm_steps_of_4", "steps of 4 to 7 sequences", "", HW_COUNTER},
+    {"llm_steps_of_8", "steps of 8 to 15 sequences", "", HW_COUNTER},
+    {"llm_steps_of_16", "steps of 16 to 31 sequences", "", HW_COUNTER},
+    {"llm_steps_of_32", "steps of 32 to 63 sequences", "", HW_COUNTER},
+    [LLM_COUNT_BATCH_LAST] = {"llm_steps_of_64", "steps of 64 sequences, the most", "", HW_COUNTER},
+    [LLM_COUNT_SPLITS] = {"llm_steps_split", "steps that failed and were taken one by one", "",
+                          HW_COUNTER},
+    [LLM_COUNT_STEP_NS] = {"llm_step_time", "time in steps", "ns", HW_COUNTER},
+    [LLM_COUNT_KERNEL_NS] = {"llm_kernel_time", "of that, on the device", "ns", HW_COUNTER},
+    [LLM_COUNT_SEQUENCES] = {"llm_sequences", "sequences open now", "", HW_GAUGE},
+    [LLM_COUNT_ORPHANS] = {"llm_orphans", "of those, kept for a client that is gone", "", HW_GAUGE},
+    [LLM_COUNT_MODELS] = {"llm_models", "models loaded now", "", HW_GAUGE},
+    [LLM_COUNT_KV_EVICTED] = {"llm_kv_evicted", "layers that moved out", "", HW_COUNTER},
+    [LLM_COUNT_KV_RESTORED] = {"llm_kv_restored", "layers that came back", "", HW_COUNTER},
+    [LLM_COUNT_KV_STORED] = {"llm_kv_stored", "KV sent to the store", "bytes", HW_COUNTER},
+    [LLM_COUNT_KV_FETCHED] = {"llm_kv_fetched", "KV that came from the store", "bytes", HW_COUNTER},
+    [LLM_COUNT_KV_LOST] = {"llm_kv_lost", "chunks that the store had not", "", HW_COUNTER},
+    [LLM_COUNT_KV_COMPUTED] = {"llm_kv_computed", "rows computed again", "", HW_COUNTER},
+};
+
+int llm_blob_make(struct llm_worker *w, struct llm_blob *blob, uint64_t bytes)
+{
+    uint64_t before = atomic_fetch_add(&w->held_bytes, bytes);
+    uint8_t *data = NULL;
+    int rc =
+        bytes > w->options.upload_bytes || before > w->options.upload_bytes - bytes ? -EDQUOT : 0;
+    if (rc == 0) {
+        data = malloc(bytes ? bytes : 1);
+        rc = data ? 0 : -ENOMEM;
+    }
+    if (rc) {
+        atomic_fetch_sub(&w->held_bytes, bytes);
+        return rc;
+    }
+    *blob = (struct llm_blob){.data = data, .bytes = bytes};
+    return 0;
+}
+
+void llm_blob_free(struct llm_worker *w, struct llm_blob *blob)
+{
+    free(blob->data);
+    atomic_fetch_sub(&w->held_bytes, blob->bytes);
+    *blob = (struct llm_blob){0};
+}
+
+/* ---- between the threads ---- */
+
+static void enqueue(struct llm_worker *w, struct llm_job *job)
+{
+    hw_counter_bump(&w->counts[LLM_COUNT_REQUESTS], job != &job->client->farewell);
+    pthread_mutex_lock(&w->lock);
+    llm_jobs_append(&w->queue, job);
+    w->queued++;
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* ---- answers ---- */
+
+static void answer(struct llm_client *c, struct rpc_msg *msg, int status, const void *data,
+                   size_t len)
+{
+    struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = len};
+    struct rpc_send send = {.stream = msg->stream, .iov = &iov, .iov_count = len ? 1 : 0};
+    if (msg->kind == RPC_CALL) {
+        /* An endpoint that ended meanwhile is the server's to clear away. */
+        (void)rpc_reply(c->ep, msg, status, &send);
+        llm_ledger_sent(&c->ledger, status ? LLM_CONTROL : llm_answer_class(msg->method), len);
+    }
+    rpc_release(c->ep, msg);
+}
+
+static void answer_error(struct llm_client *c, struct rpc_msg *msg, int status, const char *text)
+{
+    size_t len = strnlen(text, RPC_ERROR_TEXT_MAX);
+    hw_debug(HW_CAT_LLM, "%s: %s: %s", rpc_ep_peer(c->ep), llm_method_name(msg->method), text);
+    answer(c, msg, status, text, len);
+}
+
+static void answer_encoded(struct llm_client *c, struct rpc_msg *msg, const struct wire_enc *e)
+{
+    if (wire_enc_error(e))
+        answer_error(c, msg, wire_enc_error(e), "no memory for an answer");
+    else
+        answer(c, msg, 0, wire_enc_data(e), wire_enc_len(e));
+}
+
+/* ---- clients ---- */
+
+static struct llm_client *client_of(struct llm_worker *w, struct rpc_ep *ep)
+{
+    struct llm_client *c = rpc_ep_user(ep);
+    if (c)
+        return c;
+    c = calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    c->ep = ep;
+    c->farewell.client = c;
+    c->next = w->clients;
+    c->to = &w->clients;
+    if (c->next)
+        c->next->to = &c->next;
+    w->clients = c;
+    rpc_ep_set_user(ep, c);
+    return c;
+}
+
+static void client_free(struct llm_worker *w, struct llm_client *c)
+{
+    assert(c->job_count == 0);
+    *c->to = c->next;
+    if (c->next)
+        c->next->to = c->to;
+    llm_blob_free(w, &c->weights);
+    llm_blob_free(w, &c->kv);
+    llm_blob_free(w, &c->cache);
+    free(c);
+}
+
+void llm_worker_closed(struct llm_worker *w, struct rpc_ep *ep, int status)
+{
+    struct llm_client *c = rpc_ep_user(ep);
+    if (!c)
+        return;
+    for (struct llm_job *job = c->jobs; job; job = job->peer_next) {
+        rpc_release(ep, job->msg);
+        job->msg = NULL;
+    }
+    rpc_ep_set_user(ep, NULL);
+    c->ep = NULL;
+    c->farewell.status = status;
+    atomic_store_explicit(&c->gone, true, memory_order_relaxed);
+    enqueue(w, &c->farewell);
+}
+
+/* ---- jobs ---- */
+
+static void job_free(struct llm_worker *w, struct llm_job *job)
+{
+    *job->peer_to = job->peer_next;
+    if (job->peer_next)
+        job->peer_next->peer_to = job->peer_to;
+    job->client->job_count--;
+    llm_request_fini(&job->request);
+    llm_blob_free(w, &job->weights);
+    llm_blob_free(w, &job->kv);
+    wire_enc_fini(&job->answer);
+    free(job);
+}
+
+/* Takes the request, and what was uploaded for it. */
+static struct llm_job *job_create(struct llm_client *c, struct rpc_msg *msg,
+                                  struct llm_request *request)
+{
+    struct llm_job *job = calloc(1, sizeof *job);
+    if (!job)
+        return NULL;
+    job->client = c;
+    job->msg = msg;
+    job->request = *request;
+    *request = (struct llm_request){0};
+    wire_enc_init(&job->answer, WIRE_MESSAGE_MAX);
+    if (job->request.method == LLM_METHOD_LOAD_WEIGHTS ||
+        job->request.method == LLM_METHOD_STATELESS) {
+        job->weights = c->weights;
+        job->kv = c->kv;
+        c->weights = c->kv = (struct llm_blob){0};
+    }
+    job->peer_next = c->jobs;
+    job->peer_to = &c->jobs;
+    if (c->jobs)
+        c->jobs->peer_to = &job->peer_next;
+    c->jobs = job;
+    c->job_count++;
+    return job;
+}
+
+/* Jobs of several turns may come back after the farewell that overtook them. */
+static void client_free_if_done(struct llm_worker *w, struct llm_client *c)
+{
+    if (c->said_farewell && c->job_count == 0)
+        client_free(w, c);
+}
+
+/* True when some of its answer waits for room on the way. */
+static bool finish(struct llm_worker *w, struct llm_job *job)
+{
+    struct llm_client *c = job->client;
+    bool waits = false;
+    if (job == &c->farewell) {
+        c->said_farewell = true;
+        client_free_if_done(w, c);
+        return false;
+    }
+    if (job->request.method == LLM_METHOD_STATELESS && job->status == 0) {
+        llm_blob_free(w, &c->cache);
+        c->cache = job->kv;
+        job->kv = (struct llm_blob){0};
+    }
+    if (job->msg && job->status)
+        answer_error(c, job->msg, job->status, job->why);
+    else if (job->msg)
+        answer_encoded(c, job->msg, &job->answer);
+    if (job->msg) {
+        (void)rpc_flush(c->ep); /* what is left goes out with the server's next turn */
+        waits = rpc_send_blocked(c->ep);
+    }
+    job_free(w, job);
+    client_free_if_done(w, c);
+    return waits;
+}
+
+static bool finish_all(struct llm_worker *w, struct llm_jobs *jobs)
+{
+    bool waits = false;
+    while (jobs->first)
+        waits |= finish(w, llm_jobs_take(jobs));
+    return waits;
+}
+
+void llm_worker_deliver(void *worker)
+{
+    struct llm_worker *w = worker;
+    struct llm_jobs jobs;
+    uint64_t rung;
+    llm_jobs_init(&jobs);
+    ssize_t n = read(w->event_fd, &rung, sizeof rung);
+    (void)n; /* none: somebody has been here before */
+    pthread_mutex_lock(&w->lock);
+    llm_jobs_move(&w->ready, &jobs);
+    pthread_mutex_unlock(&w->lock);
+    (void)finish_all(w, &jobs); /* this is the server's turn */
+}
+
+void llm_worker_server_sleeps(struct llm_worker *w, bool begins)
+{
+    pthread_mutex_lock(&w->lock);
+    while (w->lent)
+        pthread_cond_wait(&w->returned, &w->lock);
+    w->server_sleeps = begins;
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* ---- the worker's thread ---- */
+
+static void wait_until(struct llm_worker *w, uint64_t due_ns)
+{
+    if (due_ns == HW_NEVER) {
+        pthread_cond_wait(&w->wake, &w->lock);
+        return;
+    }
+    uint64_t now = hw_now_ns(), left = due_ns > now ? due_ns - now : 0;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    uint64_t at = (uint64_t)t.tv_sec * HW_SEC + (uint64_t)t.tv_nsec + left;
+    t = (struct timespec){.tv_sec = (time_t)(at / HW_SEC), .tv_nsec = (long)(at % HW_SEC)};
+    pthread_cond_timedwait(&w->wake, &w->lock, &t);
+}
+
+static void ring(const struct llm_worker *w)
+{
+    uint64_t one = 1;
+    ssize_t n = write(w->event_fd, &one, sizeof one);
+    (void)n; /* only a full counter fails, and that is readable too */
+}
+
+/* Answers go as soon as they are there: a step takes long.  While the server's thread sleeps they
+ * go from here: it would take longer to wake it. */
+static void hand_over(struct llm_worker *w)
+{
+    struct llm_jobs jobs;
+    if (!w->done.first)
+        return;
+    llm_jobs_init(&jobs);
+    pthread_mutex_lock(&w->lock);
+    llm_jobs_move(&w->done, &w->ready);
+    bool lent = w->lent = w->server_sleeps && !w->options.no_lend;
+    if (lent)
+        llm_jobs_move(&w->ready, &jobs);
+    pthread_mutex_unlock(&w->lock);
+    bool rings = !lent || finish_all(w, &jobs);
+    if (lent) {
+        pthread_mutex_lock(&w->lock);
+        w->lent = false;
+        pthread_cond_signal(&w->returned);
+        pthread_mutex_unlock(&w->lock);
+    }
+    if (rings)
+        ring(w);
+}
+
+/* Who is answered asks again, and waking up takes longer than most do. */
+static void look_for_work(const struct llm_worker *w)
+{
+    uint64_t most = w->step_ns < LLM_WORKER_SPIN_NS ? w->step_ns : LLM_WORKER_SPIN_NS;
+    while (!atomic_load_explicit(&w->queued, memory_order_relaxed) &&
+           hw_now_ns() - w->stepped_ns < most)
+        hw_cpu_relax();
+}
+
+/* Clients that were just answered ask again at once.  A step that starts without them keeps them
+ * waiting for all of it, and from then on they and those who are in it would take turns. */
+static void gather(struct llm_worker *w)
+{
+    uint64_t until = w->stepped_ns + w->step_ns / LLM_WORKER_GATHER;
+    while (w->queued < w->answered && !w->stopping && hw_now_ns() < until)
+        wait_until(w, until);
+}
+
+/* Waits until there is something to do, and takes what came.  False when it is time to stop. */
+static bool take_arrived(struct llm_worker *w, uint64_t due_ns)
+{
+    bool idle = !w->arrived.first && !w->running.first;
+    if (idle && w->spins && w->answered)
+        look_for_work(w);
+    pthread_mutex_lock(&w->lock);
+    if (idle && !w->queue.first && !w->stopping)
+        wait_until(w, due_ns);
+    if (!w->arrived.first && !w->options.no_gather)
+        gather(w);
+    bool goes_on = !w->stopping;
+    llm_jobs_move(&w->queue, &w->arrived);
+    w->queued = 0;
+    pthread_mutex_unlock(&w->lock);
+    return goes_on;
+}
+
+static void *work(void *user)
+{
+    struct llm_worker *w = user;
+    while (take_arrived(w, llm_worker_expire(w, hw_now_ns()))) {
+        llm_worker_admit(w);
+        hand_over(w);
+        llm_worker_step(w, hand_over);
+        hand_over(w); /* requests that failed before there was a step */
+    }
+    return NULL;
+}
+
+/* ---- messages ---- */
+
+/* Pieces come in order; the first declares the whole. */
+static int stage(struct llm_worker *w, struct llm_client *c, const struct llm_request *r)
+{
+    struct llm_blob *blob = r->upload == LLM_UPLOAD_WEIGHTS ? &c->weights : &c->kv;
+    uint64_t began = hw_now_ns();
+    if (r->offset == 0) {
+        llm_blob_free(w, blob);
+        int rc = llm_blob_make(w, blob, r->total);
+        if (rc)
+            return rc;
+    }
+    if (blob->bytes != r->total || blob->filled != r->offset)
+        return -EPROTO;
+    memcpy(blob->data + r->offset, r->bytes, r->length);
+    blob->filled += r->length;
+    atomic_fetch_add_explicit(&c->serdes_ns, hw_now_ns() - began, memory_order_relaxed);
+    return 0;
+}
+
+static void on_upload(struct llm_worker *w, struct llm_client *c, struct rpc_msg *msg,
+                      const struct llm_request *r)
+{
+    int rc = c->upload_error ? 0 : stage(w, c, r);
+    if (rc) {
+        c->upload_error = rc;
+        llm_blob_free(w, &c->weights);
+        llm_blob_free(w, &c->kv);
+    }
+    if (msg->kind == RPC_CALL)
+        answer_error(c, msg, -EINVAL, "an upload is a post");
+    else
+        rpc_release(c->ep, msg);
+}
+
+static void on_piece(struct llm_client *c, struct rpc_msg *msg, const struct llm_request *r,
+                     const uint8_t *data, uint64_t total)
+{
+    uint8_t head[8];
+    if (!data || r->offset > total || r->length > total - r->offset) {
+        char why[LLM_WHY_CHARS];
+        llm_why_set(why, "%s: bytes %llu to %llu of %llu", llm_method_name(r->method),
+                    (unsigned long long)r->offset, (unsigned long long)r->offset + r->length,
+                    (unsigned long long)total);
+        answer_error(c, msg, -ERANGE, why);
+        return;
+    }
+    wire_store64(head, total);
+    struct iovec iov[2] = {
+        {.iov_base = head, .iov_len = sizeof head},
+        {.iov_base = (void *)(uintptr_t)(data + r->offset), .iov_len = r->length}};
+    struct rpc_send send = {.stream = msg->stream, .iov = iov, .iov_count = r->length ? 2 : 1};
+    if (msg->kind == RPC_CALL) {
+        (void)rpc_reply(c->ep, msg, 0, &send);
+        llm_ledger_sent(&c->ledger, llm_answer_class(r->method), sizeof head + r->length);
+    }
+    rpc_release(c->ep, msg);
+}
+
+static void put_ledger(struct wire_enc *e, const struct llm_ledger *l)
+{
+    for (int i = 0; i < LLM_CLASSES; i++) {
+        wire_put_u64(e, l->received[i]);
+        wire_put_u64(e, l->sent[i]);
+    }
+}
+
+static void on_counters(struct llm_client *c, struct rpc_msg *msg)
+{
+    uint8_t bytes[2 * 2 * 8 * LLM_CLASSES];
+    struct llm_ledger store = {0};
+    struct wire_enc e;
+    llm_ledger_mark(&c->ledger, rpc_ep_stats(c->ep), LLM_CONTROL, LLM_CONTROL);
+    wire_enc_init_fixed(&e, bytes, sizeof bytes);
+    put_ledger(&e, &c->ledger);
+    for (int k = 0; k < LLM_KV_KINDS; k++) {
+        enum llm_class class = k == LLM_KV_WHOLE ? LLM_KV_REGULAR : LLM_KV_DELTA;
+        llm_ledger_received(&store, class, atomic_load(&c->moved.fetched[k]));
+        llm_ledger_sent(&store, class, atomic_load(&c->moved.stored[k]));
+    }
+    put_ledger(&e, &store);
+    answer_encoded(c, msg, &e);
+}
+
+static void on_request(struct llm_worker *w, struct llm_client *c, struct rpc_msg *msg,
+                       struct llm_request *r)
+{
+    if (c->job_count == LLM_WORKER_REQUESTS_MAX) {
+        char why[LLM_WHY_CHARS];
+        llm_why_set(why, "%d requests of this client are waiting already", LLM_WORKER_REQUESTS_MAX);
+        answer_error(c, msg, -EBUSY, why);
+        return;
+    }
+    struct llm_job *job = job_create(c, msg, r);
+    if (!job) {
+        answer_error(c, msg, -ENOMEM, "no memory for a request");
+        return;
+    }
+    enqueue(w, job);
+}
+
+/* A failed upload is told once, by the call that would have used it. */
+static bool upload_failed(struct llm_worker *w, struct llm_client *c, struct rpc_msg *msg)
+{
+    int rc = c->upload_error;
+    char why[LLM_WHY_CHARS];
+    if (!rc || (msg->method != LLM_METHOD_LOAD_WEIGHTS && msg->method != LLM_METHOD_STATELESS))
+        return false;
+    c->upload_error = 0;
+    if (rc == -EDQUOT)
+        llm_why_set(why, "the upload is past what this worker holds for clients, %llu bytes",
+                    (unsigned long long)w->options.upload_bytes);
+    else
+        llm_why_set(why, "the upload: %s", rc == -EPROTO ? "pieces out of order" : strerror(-rc));
+    answer_error(c, msg, rc == -EDQUOT ? -ENOSPC : rc, why);
+    return true;
+}
+
+static void dispatch(struct llm_worker *w, struct llm_client *c, struct rpc_msg *msg,
+                     struct llm_request *r)
+{
+    uint64_t bytes = 0;
+    const uint8_t *file = NULL;
+    switch (r->method) {
+    case LLM_METHOD_UPLOAD:
+        on_upload(w, c, msg, r);
+        break;
+    case LLM_METHOD_DOWNLOAD_WEIGHTS:
+        if (w->options.file)
+            file = llm_file_bytes(w->options.file, &bytes);
+        on_piece(c, msg, r, file, bytes);
+        break;
+    case LLM_METHOD_DOWNLOAD_KV:
+        on_piece(c, msg, r, c->cache.data, c->cache.bytes);
+        break;
+    case LLM_METHOD_NETWORK_COUNTERS:
+        on_counters(c, msg);
+        break;
+    case LLM_METHOD_PROBE:
+        answer(c, msg, 0, zeros, r->length);
+        break;
+    default:
+        if (!upload_failed(w, c, msg))
+            on_request(w, c, msg, r);
+    }
+}
+
+bool llm_worker_handle(struct llm_worker *w, struct rpc_ep *ep, struct rpc_msg *msg)
+{
+    if (msg->method < LLM_METHOD_FIRST || msg->method > LLM_METHOD_LAST)
+        return false;
+    struct llm_client *c = client_of(w, ep);
+    struct llm_request r = {.method = msg->method};
+    if (!c) {
+        if (msg->kind == RPC_CALL)
+            (void)rpc_reply(ep, msg, -ENOMEM, &(struct rpc_send){.stream = msg->stream});
+        rpc_release(ep, msg);
+        return true;
+    }
+    int rc = llm_request_decode(msg->method, msg->data, msg->len, &r);
+    llm_ledger_received(&c->ledger, rc ? LLM_CONTROL : llm_request_class(&r), msg->len);
+    if (rc) {
+        char why[LLM_WHY_CHARS];
+        llm_why_set(why, "%s: %s", llm_method_name(msg->method),
+                    rc == -EMSGSIZE ? "a length or count past its limit" : "a malformed request");
+        answer_error(c, msg, rc, why);
+    } else {
+        dispatch(w, c, msg, &r);
+    }
+    llm_request_fini(&r);
+    return true;
+}
+
+/* ---- life ---- */
+
+int llm_worker_event_fd(const struct llm_worker *w)
+{
+    return w->event_fd;
+}
+
+static int start_thread(struct llm_worker *w)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->wake, &attr);
+    pthread_cond_init(&w->returned, NULL);
+    pthread_condattr_destroy(&attr);
+    int rc = -pthread_create(&w->thread, NULL, work, w);
+    w->thread_runs = rc == 0;
+    if (rc) {
+        pthread_cond_destroy(&w->wake);
+        pthread_cond_destroy(&w->returned);
+        pthread_mutex_destroy(&w->lock);
+    }
+    return rc;
+}
+
+int llm_worker_create(const struct llm_worker_options *options, struct llm_worker **out, char *why)
+{
+    struct llm_worker *w = calloc(1, sizeof *w);
+    if (!w)
+        return llm_why(why, -ENOMEM, "no memory for a worker");
+    w->options = *options;
+    if (!w->options.sequences)
+        w->options.sequences = LLM_SEQUENCES_MAX;
+    if (!w->options.tokens)
+        w->options.tokens = WIRE_TOKENS_MAX;
+    if (!w->options.batch || w->options.batch > LLM_WORKER_BATCH_MAX)
+        w->options.batch = LLM_WORKER_BATCH_MAX;
+    w->spins = hw_cores() >= LLM_WORKER_SPIN_CORES;
+    llm_jobs_init(&w->queue);
+    llm_jobs_init(&w->ready);
+    llm_jobs_init(&w->arrived);
+    llm_jobs_init(&w->running);
+    llm_jobs_init(&w->done);
+    w->count_set =
+        (struct hw_counter_set){.defs = count_defs, .values = w->counts, .count = LLM_COUNTS};
+    w->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int rc = w->event_fd < 0 ? -errno : 0;
+    if (rc)
+        llm_why_set(why, "no event descriptor: %s", strerror(-rc));
+    if (rc == 0) {
+        rc = hw_counter_set_register(&w->count_set);
+        if (rc)
+            llm_why_set(why, "no counters: %s", strerror(-rc));
+    }
+    if (rc == 0)
+        rc = llm_worker_kv_open(w, why);
+    if (rc == 0 && options->file)
+        rc = llm_worker_load_served(w, why);
+    if (rc == 0) {
+        rc = start_thread(w);
+        if (rc)
+            llm_why_set(why, "no thread: %s", strerror(-rc));
+    }
+    if (rc) {
+        llm_worker_destroy(w);
+        return rc;
+    }
+    *out = w;
+    return 0;
+}
+
+static void stop_thread(struct llm_worker *w)
+{
+    if (!w->thread_runs)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->stopping = true;
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->wake);
+    pthread_cond_destroy(&w->returned);
+    pthread_mutex_destroy(&w->lock);
+}
+
+void llm_worker_destroy(struct llm_worker *w)
+{
+    if (!w)
+        return;
+    stop_thread(w);
+    llm_worker_unload(w);
+    while (w->clients) {
+        struct llm_client *c = w->clients;
+        assert(!c->ep); /* the server is gone, and told us of each */
+        while (c->jobs)
+            job_free(w, c->jobs);
+        client_free(w, c);
+    }
+    assert(atomic_load(&w->held_bytes) == 0);
+    llm_worker_kv_close(w);
+    hw_counter_set_unregister(&w->count_set);
+    if (w->event_fd >= 0)
+        close(w->event_fd);
+    free(w);
+}

@@ -1,0 +1,219 @@
+#include "serve/devices.h"
+
+#include "base/clock.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define VK_NO_PROTOTYPES
+#include <vulkan/vulkan.h>
+
+#define FIND_TIMEOUT_NS                                                                            \
+    (20 * HW_SEC) /* a GPU that wakes up takes seconds; a hung driver, for ever */
+
+struct vk {
+    PFN_vkGetInstanceProcAddr get;
+    VkInstance instance;
+    PFN_vkDestroyInstance destroy;
+    PFN_vkEnumeratePhysicalDevices enumerate;
+    PFN_vkGetPhysicalDeviceProperties properties;
+    PFN_vkGetPhysicalDeviceProperties2 properties2; /* NULL with a 1.0 loader */
+    PFN_vkGetPhysicalDeviceMemoryProperties memory;
+};
+
+const char *serve_device_type_name(uint32_t type)
+{
+    static const char *const names[] = {"other", "integrated GPU", "discrete GPU", "virtual GPU",
+                                        "CPU"};
+    return type < ARRAY_LEN(names) ? names[type] : "unknown";
+}
+
+/* ---- in the child ---- */
+
+/* Object pointer to function pointer: POSIX guarantees it, C does not; this is its idiom. */
+static PFN_vkGetInstanceProcAddr load_entry(void)
+{
+    PFN_vkGetInstanceProcAddr entry = NULL;
+    void *loader = dlopen("libvulkan.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (loader)
+        *(void **)&entry = dlsym(loader, "vkGetInstanceProcAddr");
+    return entry;
+}
+
+static VkResult open_instance(struct vk *vk)
+{
+    VkApplicationInfo app = {.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
+                             .pApplicationName = "hawser",
+                             .apiVersion = VK_API_VERSION_1_0};
+    /* Only a loader that has this call knows any version above 1.0. */
+    if (vk->get(NULL, "vkEnumerateInstanceVersion"))
+        app.apiVersion = VK_API_VERSION_1_3;
+    VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
+                                 .pApplicationInfo = &app};
+    PFN_vkCreateInstance create = (PFN_vkCreateInstance)vk->get(NULL, "vkCreateInstance");
+    if (!create)
+        return VK_ERROR_INITIALIZATION_FAILED;
+    VkResult result = create(&info, NULL, &vk->instance);
+    if (result != VK_SUCCESS)
+        return result;
+#define LOAD(member, name) vk->member = (PFN_##name)vk->get(vk->instance, #name)
+    LOAD(destroy, vkDestroyInstance);
+    LOAD(enumerate, vkEnumeratePhysicalDevices);
+    LOAD(properties, vkGetPhysicalDeviceProperties);
+    LOAD(properties2, vkGetPhysicalDeviceProperties2);
+    LOAD(memory, vkGetPhysicalDeviceMemoryProperties);
+#undef LOAD
+    return VK_SUCCESS;
+}
+
+static void describe_driver(const struct vk *vk, VkPhysicalDevice handle, struct serve_device *out)
+{
+    VkPhysicalDeviceDriverProperties driver = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES};
+    VkPhysicalDeviceProperties2 chain = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
+                                         .pNext = &driver};
+    if (out->api_version < VK_API_VERSION_1_2 || !vk->properties2)
+        return;
+    vk->properties2(handle, &chain);
+    snprintf(out->driver, sizeof(out->driver), "%.100s %.150s", driver.driverName,
+             driver.driverInfo);
+}
+
+static void describe(const struct vk *vk, VkPhysicalDevice handle, struct serve_device *out)
+{
+    VkPhysicalDeviceProperties p;
+    vk->properties(handle, &p);
+    snprintf(out->name, sizeof(out->name), "%s", p.deviceName);
+    out->type = (uint32_t)p.deviceType;
+    out->api_version = p.apiVersion;
+    out->vendor_id = p.vendorID;
+    out->device_id = p.deviceID;
+    describe_driver(vk, handle, out);
+
+    VkPhysicalDeviceMemoryProperties m;
+    vk->memory(handle, &m);
+    for (uint32_t i = 0; i < m.memoryHeapCount && i < SERVE_HEAPS_MAX; i++) {
+        out->heaps[i].bytes = m.memoryHeaps[i].size;
+        out->heaps[i].device_local = m.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT;
+        out->heap_count = i + 1;
+    }
+}
+
+static void list_devices(struct serve_devices *out)
+{
+    struct vk vk = {.get = load_entry()};
+    if (!vk.get) {
+        snprintf(out->note, sizeof(out->note), "no Vulkan loader (libvulkan.so.1) on this machine");
+        return;
+    }
+    VkResult result = open_instance(&vk);
+    if (result != VK_SUCCESS) {
+        snprintf(out->note, sizeof(out->note), "no Vulkan driver starts (VkResult %d)", result);
+        return;
+    }
+    VkPhysicalDevice handles[SERVE_DEVICES_MAX];
+    uint32_t count = SERVE_DEVICES_MAX;
+    result = vk.enumerate(vk.instance, &count, handles);
+    if (result < 0 || count == 0)
+        snprintf(out->note, sizeof(out->note), "Vulkan finds no device (VkResult %d)", result);
+    else
+        out->count = count;
+    for (uint32_t i = 0; i < out->count; i++)
+        describe(&vk, handles[i], &out->items[i]);
+    vk.destroy(vk.instance, NULL);
+}
+
+static int write_all(int fd, const void *data, size_t len)
+{
+    for (size_t at = 0; at < len;) {
+        ssize_t n = write(fd, (const char *)data + at, len - at);
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        at += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+/* ---- in the parent ---- */
+
+/* 0, -ETIMEDOUT, or -EPIPE when the child ended before it had said all. */
+static int read_all(int fd, void *data, size_t len, uint64_t deadline_ns)
+{
+    for (size_t at = 0; at < len;) {
+        uint64_t now = hw_now_ns();
+        if (now >= deadline_ns)
+            return -ETIMEDOUT;
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        if (poll(&p, 1, (int)((deadline_ns - now) / HW_MS) + 1) <= 0)
+            continue;
+        ssize_t n = read(fd, (char *)data + at, len - at);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return -EPIPE;
+        at += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+static void bound(struct serve_devices *out)
+{
+    if (out->count > SERVE_DEVICES_MAX)
+        out->count = SERVE_DEVICES_MAX;
+    out->note[SERVE_DEVICE_TEXT - 1] = '\0';
+    for (uint32_t i = 0; i < out->count; i++) {
+        struct serve_device *d = &out->items[i];
+        d->name[SERVE_DEVICE_TEXT - 1] = d->driver[SERVE_DEVICE_TEXT - 1] = '\0';
+        if (d->heap_count > SERVE_HEAPS_MAX)
+            d->heap_count = SERVE_HEAPS_MAX;
+    }
+}
+
+static void fail(struct serve_devices *out, const char *note)
+{
+    memset(out, 0, sizeof(*out));
+    snprintf(out->note, sizeof(out->note), "%s", note);
+}
+
+static void run_child(int fd)
+{
+    struct serve_devices *found = calloc(1, sizeof(*found));
+    int rc = -ENOMEM;
+    if (found) {
+        list_devices(found);
+        rc = write_all(fd, found, sizeof(*found));
+    }
+    /* Not exit: a driver's atexit handlers belong to nobody here. */
+    _exit(rc ? 1 : 0);
+}
+
+void serve_devices_find(struct serve_devices *out)
+{
+    int fds[2];
+    if (pipe(fds)) {
+        fail(out, "cannot look for devices: no pipe");
+        return;
+    }
+    pid_t pid = fork();
+    if (pid == 0)
+        run_child(fds[1]);
+    close(fds[1]);
+    int rc = pid < 0 ? -EPIPE : read_all(fds[0], out, sizeof(*out), hw_now_ns() + FIND_TIMEOUT_NS);
+    close(fds[0]);
+    int status = 0;
+    if (pid > 0) {
+        if (rc)
+            kill(pid, SIGKILL);
+        waitpid(pid, &status, 0);
+    }
+    if (rc == -ETIMEDOUT)
+        fail(out, "a Vulkan driver did not answer in 20 s; VK_DRIVER_FILES can leave it out");
+    else if (rc)
+        fail(out, "a Vulkan driver crashed while it was loaded; VK_DRIVER_FILES can leave it out");
+    bound(out);
+}

@@ -1,0 +1,569 @@
+/* hawser serve - the server: listens, answers, and says how it is doing. */
+#include "serve/serve.h"
+
+#include "base/clock.h"
+#include "base/counter.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "command/connect.h"
+#include "command/software.h"
+#include "rpc/server.h"
+#include "serve/metrics.h"
+#include "serve/server_info.h"
+#include "serve/service_basic.h"
+#include "serve/service_llm.h"
+#include "serve/sessions.h"
+#include "venus/common/protocol.h"
+#include "venus/server/upload/store.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+struct serve_options {
+    struct cmd_list listen;
+    const char *cert, *key, *token_file;
+    bool insecure, software, no_devices;
+    uint64_t max_clients, window_bytes, max_calls, heartbeat_ns, ring_bytes;
+    uint64_t max_memory_bytes, max_objects, max_pipelines, max_pending;
+    uint64_t upload_cache_bytes, compile_threads;
+    const char *upload_cache_dir;
+    bool validate;
+    const char *metrics;
+    uint64_t ready_fd, master_port;
+    struct service_llm_options llm;
+};
+
+static const struct cmd_option options[] = {
+    {.name = "listen",
+     .letter = 'l',
+     .kind = CMD_LIST,
+     .argument = "ADDR",
+     .offset = offsetof(struct serve_options, listen),
+     .def = "127.0.0.1:28100",
+     .help = "where to listen: host:port, [::1]:port, unix:/path, shm:/path,\n"
+             "ucx:host:port; port 0 takes a free one"},
+    {.name = "master_port",
+     .kind = CMD_U64,
+     .argument = "PORT",
+     .offset = offsetof(struct serve_options, master_port),
+     .min = 1,
+     .max = 65535,
+     .help = "listen on 127.0.0.1:PORT instead of --listen"},
+    SERVICE_LLM_OPTIONS(struct serve_options, llm),
+    {.name = "cert",
+     .kind = CMD_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct serve_options, cert),
+     .help = "TLS certificate (PEM); hawser keygen makes one"},
+    {.name = "key",
+     .kind = CMD_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct serve_options, key),
+     .help = "its private key (PEM, mode 0600)"},
+    {.name = "token-file",
+     .kind = CMD_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct serve_options, token_file),
+     .help = "clients must prove that they know this token (mode 0600)"},
+    {.name = "insecure",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct serve_options, insecure),
+     .help = "listen beyond this host without TLS or token: whoever reaches\n"
+             "the address may use the server and read its traffic"},
+    {.name = "software",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct serve_options, software),
+     .help = "use a software Vulkan driver, found or laid out by find-vulkan"},
+    {.name = "no-devices",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct serve_options, no_devices),
+     .help = "do not look for Vulkan devices: starts at once"},
+    {.name = "max-clients",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct serve_options, max_clients),
+     .def = "256",
+     .min = 1,
+     .max = 65536,
+     .help = "connections at a time; the next is refused"},
+    {.name = "window",
+     .kind = CMD_SIZE,
+     .argument = "SIZE",
+     .offset = offsetof(struct serve_options, window_bytes),
+     .def = "16MiB",
+     .min = RPC_WINDOW_MIN,
+     .max = RPC_WINDOW_MAX,
+     .help = "what one client can make the server hold"},
+    {.name = "max-calls",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct serve_options, max_calls),
+     .def = "4096",
+     .min = 1,
+     .max = RPC_CALLS_MAX,
+     .help = "calls that one client may have in flight"},
+    {.name = "heartbeat",
+     .kind = CMD_DURATION,
+     .argument = "TIME",
+     .offset = offsetof(struct serve_options, heartbeat_ns),
+     .def = "2s",
+     .min = 100 * HW_MS,
+     .max = 3600 * HW_SEC,
+     .help = "a client that is silent for so long is dead"},
+    {.name = "shm-ring",
+     .kind = CMD_SIZE,
+     .argument = "SIZE",
+     .offset = offsetof(struct serve_options, ring_bytes),
+     .def = "1MiB",
+     .min = 64 << 10,
+     .max = 16 << 20,
+     .help = "ring of a shm: client, each direction"},
+    {.name = "max-memory",
+     .kind = CMD_SIZE,
+     .argument = "SIZE",
+     .offset = offsetof(struct serve_options, max_memory_bytes),
+     .min = 1 << 20,
+     .max = INT64_MAX,
+     .help = "GPU memory of one Vulkan client; over it, allocations fail\n"
+             "[default: what the driver gives]"},
+    {.name = "max-objects",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct serve_options, max_objects),
+     .def = "1048576",
+     .min = 16,
+     .max = 1 << 30,
+     .help = "Vulkan objects of one client; over it, its session ends"},
+    {.name = "max-pipelines",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct serve_options, max_pipelines),
+     .def = "65536",
+     .min = 1,
+     .max = 1 << 30,
+     .help = "the same for pipelines"},
+    {.name = "max-pending",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct serve_options, max_pending),
+     .def = "65536",
+     .min = 1,
+     .max = 1 << 30,
+     .help = "the same for batches submitted and not done"},
+    {.name = "compile-threads",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct serve_options, compile_threads),
+     .max = 256,
+     .help = "that compile pipelines of one Vulkan client; 1: none beside the rest\n"
+             "[default: as many as there are cores]"},
+    {.name = "upload-cache",
+     .kind = CMD_SIZE,
+     .argument = "SIZE",
+     .offset = offsetof(struct serve_options, upload_cache_bytes),
+     .def = "1GiB",
+     .max = INT64_MAX,
+     .help = "large uploads of Vulkan clients to remember, so that they are not\n"
+             "sent again; shared by all clients; 0: none"},
+    {.name = "upload-cache-dir",
+     .kind = CMD_STRING,
+     .argument = "DIR",
+     .offset = offsetof(struct serve_options, upload_cache_dir),
+     .help = "keep them in this folder, also when the server ends\n"
+             "[default: in memory]"},
+    {.name = "validate",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct serve_options, validate),
+     .help = "run Khronos' validation layer on what clients do; its messages go\n"
+             "to the log and to the clients"},
+    {.name = "metrics",
+     .kind = CMD_STRING,
+     .argument = "ADDR",
+     .offset = offsetof(struct serve_options, metrics),
+     .help = "serve counters over HTTP at host:port: / as text, /metrics for\n"
+             "Prometheus, /json; beyond this host only with --insecure"},
+    {.name = "ready-fd",
+     .kind = CMD_U64,
+     .argument = "FD",
+     .offset = offsetof(struct serve_options, ready_fd),
+     .min = 3,
+     .max = 1 << 20,
+     .help = "write a line to this descriptor when ready, then close it"},
+    {NULL},
+};
+
+static const struct cmd_env environment[] = {
+    {"VENUS_SOCKET_BUFFER_BYTES", "kernel buffer of a TCP socket, each way [default: 4MiB]"},
+    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
+    {"VENUS_LOG_CATEGORIES", "levels by category: MEMORY=INFO,NET=DEBUG"},
+    {"VENUS_TRACE_NET", "1: a summary of the traffic every 100 messages"},
+    {"VK_DRIVER_FILES", "Vulkan drivers to use instead of the system's"},
+    {"HAWSER_FIND_VULKAN", "where find-vulkan is, for --software"},
+    {"NOTIFY_SOCKET", "set by systemd (Type=notify): told when ready"},
+    {NULL},
+};
+
+/* ---- what the server counts beside its connections ---- */
+
+enum { COUNT_CLIENTS, COUNT_OPENED, COUNT_COUNT };
+
+static const struct hw_counter_def count_defs[COUNT_COUNT] = {
+    {"server_clients", "connections of clients now, lanes included", "", HW_GAUGE},
+    {"server_connections", "clients accepted since the start", "", HW_COUNTER},
+};
+
+struct server {
+    const struct serve_options *o;
+    struct rpc_addr addrs[CMD_LIST_MAX];
+    size_t addr_count;
+    struct rpc_security security;
+    struct server_info info;
+    struct service_basic service;
+    struct service_llm llm;
+    struct rpc_server *rpc;
+    struct vn_upload_store *uploads;
+    struct sessions *sessions;
+    struct metrics *metrics;
+    _Atomic uint64_t counts[COUNT_COUNT];
+    struct hw_counter_set count_set;
+};
+
+/* ---- clients ---- */
+
+static int on_opened(void *user, struct rpc_ep *ep)
+{
+    struct server *s = user;
+    hw_counter_bump(&s->counts[COUNT_CLIENTS], 1);
+    hw_counter_bump(&s->counts[COUNT_OPENED], 1);
+    hw_info(HW_CAT_NET, "client %s (%s) connected", rpc_ep_peer(ep), rpc_ep_peer_name(ep));
+    return 0;
+}
+
+static void on_message(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
+{
+    struct server *s = user;
+    if (service_llm_handle(&s->llm, ep, msg))
+        return;
+    if (msg->kind == RPC_CALL && msg->method == VN_METHOD_OPEN)
+        sessions_open(s->sessions, ep, msg);
+    else if (msg->kind == RPC_CALL && msg->method == VN_METHOD_LANE)
+        sessions_lane(s->sessions, ep, msg);
+    else /* a connection that ended meanwhile is the loop's to clear away */
+        (void)service_basic_handle(&s->service, ep, msg);
+    rpc_release(ep, msg);
+}
+
+static void on_closed(void *user, struct rpc_ep *ep, int status)
+{
+    struct server *s = user;
+    if (s->sessions)
+        sessions_closed(s->sessions, ep);
+    service_llm_closed(&s->llm, ep, status);
+    hw_counter_bump(&s->counts[COUNT_CLIENTS], UINT64_MAX);
+    hw_info(HW_CAT_NET, "client %s left: %s", rpc_ep_peer(ep), strerror(-status));
+}
+
+static void on_leaves(void *user, struct rpc_ep *ep)
+{
+    struct server *s = user;
+    service_llm_closed(&s->llm, ep, -ESHUTDOWN);
+}
+
+static void on_ended(void *user)
+{
+    struct server *s = user;
+    hw_counter_bump(&s->counts[COUNT_CLIENTS], UINT64_MAX);
+}
+
+static const struct sessions_ops sessions_ops = {.leaves = on_leaves, .ended = on_ended};
+
+static void on_sleeps(void *user, bool begins)
+{
+    struct server *s = user;
+    service_llm_sleeps(&s->llm, begins);
+}
+
+static const struct rpc_server_ops server_ops = {
+    .opened = on_opened, .message = on_message, .closed = on_closed, .sleeps = on_sleeps};
+
+/* ---- checks before anything is started ---- */
+
+static enum cmd_exit check_address(struct server *s, const char *text, struct rpc_addr *addr)
+{
+    char why[RPC_WHY_CHARS];
+    if (rpc_addr_parse(text, addr, why))
+        return cmd_fail(CMD_USAGE, "serve: --listen: %s", why);
+    if (rpc_security_check_listen(&s->security, addr, s->o->insecure, why))
+        return cmd_fail(CMD_REFUSED, "serve: %s", why);
+    if (s->o->insecure && rpc_security_check_listen(&s->security, addr, false, why))
+        cmd_warn("--insecure: %s is open to whoever reaches it: %s", text, why);
+    return CMD_DONE;
+}
+
+static enum cmd_exit check_all(struct server *s)
+{
+    char why[RPC_WHY_CHARS];
+    struct rpc_security_files files = {
+        .certificate = s->o->cert, .key = s->o->key, .token_file = s->o->token_file};
+    if (!s->o->cert != !s->o->key)
+        return cmd_fail(CMD_USAGE, "serve: --cert and --key go together");
+    if (rpc_security_load(&s->security, &files, true, why))
+        return cmd_fail(CMD_FAILED, "serve: %s", why);
+    if (s->o->master_port) {
+        char text[32];
+        snprintf(text, sizeof(text), "127.0.0.1:%u", (unsigned)s->o->master_port);
+        s->addr_count = 1;
+        return check_address(s, text, &s->addrs[0]);
+    }
+    for (; s->addr_count < s->o->listen.count; s->addr_count++) {
+        size_t i = s->addr_count;
+        enum cmd_exit code = check_address(s, s->o->listen.items[i], &s->addrs[i]);
+        if (code != CMD_DONE)
+            return code;
+    }
+    return CMD_DONE;
+}
+
+/* ---- starting ---- */
+
+static int start_rpc(struct server *s)
+{
+    const struct serve_options *o = s->o;
+    struct rpc_server_options rpc_options = {
+        .ops = &server_ops,
+        .user = s,
+        .config = {.security = &s->security,
+                   .capabilities = VN_PROTOCOL,
+                   .window_bytes = (uint32_t)o->window_bytes,
+                   .max_calls = (uint32_t)o->max_calls,
+                   .heartbeat_ns = o->heartbeat_ns,
+                   .patience_ns = VN_PATIENCE_NS},
+        .max_clients = (uint32_t)o->max_clients,
+    };
+    return rpc_server_create(&rpc_options, &s->rpc);
+}
+
+/* Where there is no memory for files the server does without, unless a folder was asked for. */
+static enum cmd_exit start_uploads(struct server *s)
+{
+    char why[VN_UPLOAD_STORE_WHY];
+    const char *dir = s->o->upload_cache_dir;
+    if (!s->o->upload_cache_bytes ||
+        vn_upload_store_create(dir, s->o->upload_cache_bytes, &s->uploads, why) == 0)
+        return CMD_DONE;
+    if (dir)
+        return cmd_fail(CMD_FAILED, "serve: --upload-cache-dir: %s", why);
+    cmd_warn("no upload cache: %s; --upload-cache-dir names a folder for it", why);
+    return CMD_DONE;
+}
+
+static int start_sessions(struct server *s)
+{
+    const struct serve_options *o = s->o;
+    struct vn_session_options session = {.max_memory_bytes = o->max_memory_bytes,
+                                         .max_objects = o->max_objects,
+                                         .max_pipelines = o->max_pipelines,
+                                         .max_pending = o->max_pending,
+                                         .compile_threads = (unsigned)o->compile_threads,
+                                         .uploads = s->uploads,
+                                         .validate = o->validate};
+    return sessions_create(s->rpc, &session, &sessions_ops, s, &s->sessions);
+}
+
+static enum cmd_exit listen_all(struct server *s, const char *bound[CMD_LIST_MAX])
+{
+    char why[RPC_WHY_CHARS];
+    struct rpc_net_options net = {.security = &s->security,
+                                  .shm_ring_bytes = (uint32_t)s->o->ring_bytes};
+    for (size_t i = 0; i < s->addr_count; i++) {
+        if (rpc_server_listen(s->rpc, &s->addrs[i], &net, &bound[i], why))
+            return cmd_fail(CMD_FAILED, "serve: %s", why);
+    }
+    return CMD_DONE;
+}
+
+static enum cmd_exit start_metrics(struct server *s)
+{
+    char why[RPC_WHY_CHARS], text[RPC_ADDR_HOST_CHARS + 16];
+    struct rpc_addr addr;
+    if (!s->o->metrics)
+        return CMD_DONE;
+    if (rpc_addr_parse(s->o->metrics, &addr, why))
+        return cmd_fail(CMD_USAGE, "serve: --metrics: %s", why);
+    if (addr.scheme != RPC_SCHEME_TCP)
+        return cmd_fail(CMD_USAGE, "serve: --metrics: '%s' is not host:port", s->o->metrics);
+    if (!rpc_addr_is_local(&addr) && !s->o->insecure)
+        return cmd_fail(CMD_REFUSED,
+                        "serve: --metrics: %s is not on this host and the page has no password; "
+                        "use 127.0.0.1, or --insecure to show it to everybody",
+                        s->o->metrics);
+    if (metrics_start(&addr, &s->metrics, &addr.port, why))
+        return cmd_fail(CMD_FAILED, "serve: %s", why);
+    rpc_addr_format(&addr, text, sizeof(text));
+    printf("metrics on http://%s/\n", text);
+    return CMD_DONE;
+}
+
+/* systemd's protocol: one datagram; a leading '@' is an abstract socket. */
+static void notify_systemd(void)
+{
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    if (!path || !*path || strlen(path) >= sizeof(to.sun_path))
+        return;
+    memcpy(to.sun_path, path, strlen(path));
+    if (path[0] == '@')
+        to.sun_path[0] = '\0';
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
+    if (fd >= 0 && sendto(fd, "READY=1", 7, MSG_NOSIGNAL, (struct sockaddr *)&to, len) < 0)
+        cmd_warn("serve: NOTIFY_SOCKET: %s", strerror(errno));
+    if (fd >= 0)
+        close(fd);
+}
+
+static enum cmd_exit say_ready(const struct server *s, const char *const *bound)
+{
+    for (size_t i = 0; i < s->addr_count; i++)
+        printf("%s%s", i ? ", " : "listening on ", bound[i]);
+    printf("\n");
+    if (fflush(stdout))
+        return cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(errno));
+    if (s->o->ready_fd) {
+        int fd = (int)s->o->ready_fd;
+        if (write(fd, "ready\n", 6) != 6)
+            return cmd_fail(CMD_FAILED, "serve: --ready-fd %d: %s", fd, strerror(errno));
+        close(fd);
+    }
+    notify_systemd();
+    return CMD_DONE;
+}
+
+static void print_devices(const struct serve_devices *devices)
+{
+    if (devices->count == 0)
+        printf("no Vulkan device: %s\n", devices->note);
+    for (uint32_t i = 0; i < devices->count; i++)
+        printf("device %u: %s (%s)\n", i, devices->items[i].name,
+               serve_device_type_name(devices->items[i].type));
+}
+
+/* ---- running ---- */
+
+static struct rpc_server *stoppable; /* for the signal handler; set before it is installed */
+
+static void on_signal(int number)
+{
+    (void)number;
+    rpc_server_stop(stoppable);
+}
+
+/* The first signal stops in order; a second one, should that hang, at once. */
+static void catch_signals(struct rpc_server *rpc)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    stoppable = rpc;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static enum cmd_exit serve(struct server *s)
+{
+    const char *bound[CMD_LIST_MAX];
+    s->count_set =
+        (struct hw_counter_set){.defs = count_defs, .values = s->counts, .count = COUNT_COUNT};
+    enum cmd_exit code = start_uploads(s);
+    if (code == CMD_DONE)
+        code = service_llm_open(&s->llm, &s->o->llm);
+    if (code != CMD_DONE)
+        return code;
+    int rc = service_basic_init(&s->service, &s->info);
+    if (rc == 0)
+        rc = hw_counter_set_register(&s->count_set);
+    if (rc == 0)
+        rc = start_rpc(s);
+    if (rc == 0)
+        rc = start_sessions(s);
+    if (rc == 0)
+        rc = service_llm_attach(&s->llm, s->rpc);
+    if (rc)
+        return cmd_fail(CMD_FAILED, "serve: %s", strerror(-rc));
+    code = listen_all(s, bound);
+    if (code == CMD_DONE)
+        code = start_metrics(s);
+    if (code != CMD_DONE)
+        return code;
+    catch_signals(s->rpc);
+    code = say_ready(s, bound);
+    if (code == CMD_DONE)
+        rpc_server_run(s->rpc);
+    return code;
+}
+
+static enum cmd_exit prepare_and_serve(struct server *s)
+{
+    enum cmd_exit code = check_all(s);
+    if (code == CMD_DONE && s->o->software)
+        code = cmd_software();
+    if (code != CMD_DONE)
+        return code;
+    server_info_self(&s->info);
+    if (s->o->no_devices)
+        snprintf(s->info.devices.note, SERVE_DEVICE_TEXT,
+                 "the server was told not to look (--no-devices)");
+    else
+        serve_devices_find(&s->info.devices);
+    print_devices(&s->info.devices);
+    code = serve(s);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    return code;
+}
+
+static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
+{
+    (void)operands;
+    struct server *s = calloc(1, sizeof(*s));
+    if (!s)
+        return cmd_fail(CMD_FAILED, "out of memory");
+    s->o = values;
+    enum cmd_exit code = prepare_and_serve(s);
+    sessions_destroy(s->sessions);
+    s->sessions = NULL;
+    vn_upload_store_destroy(s->uploads);
+    metrics_stop(s->metrics);
+    if (s->rpc)
+        rpc_server_destroy(s->rpc);
+    service_llm_close(&s->llm);
+    hw_counter_set_unregister(&s->count_set);
+    service_basic_fini(&s->service);
+    rpc_security_fini(&s->security);
+    free(s);
+    return code;
+}
+
+const struct cmd_command cmd_serve = {
+    .name = "serve",
+    .summary = "offer this machine's GPUs to clients",
+    .operands = "",
+    .description =
+        "Listens and serves until SIGINT or SIGTERM, then removes its sockets.  An address beyond\n"
+        "this host needs --cert, --key and --token-file, which hawser keygen makes.  Prints one\n"
+        "line, \"listening on ...\", when clients can connect.",
+    .options = options,
+    .environment = environment,
+    .examples =
+        "hawser serve\n"
+        "hawser serve --model model.gguf --master_port 29501\n"
+        "hawser serve --listen unix:/run/hawser.sock,shm:/run/hawser-shm.sock\n"
+        "hawser serve --listen 0.0.0.0:28100 --cert keys/server.crt --key keys/server.key \\\n"
+        "    --token-file keys/token --metrics 127.0.0.1:9100",
+    .values_size = sizeof(struct serve_options),
+    .run = run,
+};

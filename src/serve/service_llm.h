@@ -1,0 +1,134 @@
+/* serve/service_llm.h - the LLM worker of `hawser serve --model`: its options, its model, its life.
+ *
+ * Trust: as llm/worker/worker.h.  Threads: the server's.
+ * Lifetime: open/close.  Close after the server is destroyed. */
+#ifndef HAWSER_SERVE_SERVICE_LLM_H
+#define HAWSER_SERVE_SERVICE_LLM_H
+
+#include "command/command.h"
+#include "llm/worker/worker.h"
+#include "rpc/server.h"
+
+extern const char *const service_llm_backends[]; /* NULL-terminated */
+
+struct service_llm_options {
+    const char *model;
+    int backend;
+    uint64_t threads, context, kv_bytes, grace_ns, upload_bytes, sequences, tokens;
+    const char *shadow, *evict;
+    uint64_t shadow_bytes, tenant;
+    bool share_prefixes;
+};
+
+/* Rows for the option table of a command whose values hold a struct service_llm_options. */
+#define SERVICE_LLM_OPTIONS(type, member)                                                          \
+    {.name = "model",                                                                              \
+     .kind = CMD_STRING,                                                                           \
+     .argument = "FILE",                                                                           \
+     .offset = offsetof(type, member.model),                                                       \
+     .help = "also run this model for clients of hawser llm"},                                     \
+        {.name = "backend",                                                                        \
+         .kind = CMD_CHOICE,                                                                       \
+         .offset = offsetof(type, member.backend),                                                 \
+         .choices = service_llm_backends,                                                          \
+         .def = "cpu",                                                                             \
+         .help = "what computes it"},                                                              \
+        {.name = "threads",                                                                        \
+         .kind = CMD_U64,                                                                          \
+         .argument = "N",                                                                          \
+         .offset = offsetof(type, member.threads),                                                 \
+         .def = "0",                                                                               \
+         .max = 256,                                                                               \
+         .help = "of the cpu backend; 0: the cores there are"},                                    \
+        {.name = "context",                                                                        \
+         .kind = CMD_U64,                                                                          \
+         .argument = "N",                                                                          \
+         .offset = offsetof(type, member.context),                                                 \
+         .def = "0",                                                                               \
+         .max = LLM_CONTEXT_MAX,                                                                   \
+         .help = "positions of a sequence at most; 0: the model's own"},                           \
+        {.name = "kv-memory",                                                                      \
+         .kind = CMD_SIZE,                                                                         \
+         .argument = "SIZE",                                                                       \
+         .offset = offsetof(type, member.kv_bytes),                                                \
+         .help = "KV cache of all sequences together\n[default: one sequence of full context]"},   \
+        {.name = "grace",                                                                          \
+         .kind = CMD_DURATION,                                                                     \
+         .argument = "TIME",                                                                       \
+         .offset = offsetof(type, member.grace_ns),                                                \
+         .def = "10s",                                                                             \
+         .max = UINT64_C(24) * 3600 * 1000000000,                                                  \
+         .help = "how long sequences outlive their client"},                                       \
+        {.name = "max-upload",                                                                     \
+         .kind = CMD_SIZE,                                                                         \
+         .argument = "SIZE",                                                                       \
+         .offset = offsetof(type, member.upload_bytes),                                            \
+         .def = "16GiB",                                                                           \
+         .max = INT64_MAX,                                                                         \
+         .help = "weights and KV caches that clients may send, together"},                         \
+        {.name = "max-sequences",                                                                  \
+         .kind = CMD_U64,                                                                          \
+         .argument = "N",                                                                          \
+         .offset = offsetof(type, member.sequences),                                               \
+         .def = "64",                                                                              \
+         .min = 1,                                                                                 \
+         .max = LLM_SEQUENCES_MAX,                                                                 \
+         .help = "open sequences of one client"},                                                  \
+        {.name = "shadow",                                                                         \
+         .kind = CMD_STRING,                                                                       \
+         .argument = "WHERE",                                                                      \
+         .offset = offsetof(type, member.shadow),                                                  \
+         .help = "where layers of KV go when memory is short: host, this process's memory;\n"      \
+                 "kvd:SOCKET, a KV daemon with --blocks [default: nowhere, clients are refused]"}, \
+        {.name = "shadow-memory",                                                                  \
+         .kind = CMD_SIZE,                                                                         \
+         .argument = "SIZE",                                                                       \
+         .offset = offsetof(type, member.shadow_bytes),                                            \
+         .def = "1GiB",                                                                            \
+         .max = INT64_MAX,                                                                         \
+         .help = "of --shadow host"},                                                              \
+        {.name = "tenant",                                                                         \
+         .kind = CMD_U64,                                                                          \
+         .argument = "N",                                                                          \
+         .offset = offsetof(type, member.tenant),                                                  \
+         .def = "0",                                                                               \
+         .help = "of --shadow kvd: whose blocks they are; workers of one tenant share them"},      \
+        {.name = "evict",                                                                          \
+         .kind = CMD_STRING,                                                                       \
+         .argument = "LAYERS@N",                                                                   \
+         .offset = offsetof(type, member.evict),                                                   \
+         .help = "move these layers out after every Nth token of a sequence, for experiments:\n"   \
+                 "all, 0,2-4 or 25% (that share of them, the last ones)"},                         \
+        {.name = "share-prefixes",                                                                 \
+         .kind = CMD_FLAG,                                                                         \
+         .offset = offsetof(type, member.share_prefixes),                                          \
+         .help = "store prompts as soon as they are computed, for others that begin alike"},       \
+    {                                                                                              \
+        .name = "max-tokens", .kind = CMD_U64, .argument = "N",                                    \
+        .offset = offsetof(type, member.tokens), .def = "1048576", .min = 1,                       \
+        .max = WIRE_TOKENS_MAX, .help = "tokens of one request"                                    \
+    }
+
+struct service_llm {
+    struct llm_file *file;
+    struct llm_worker *worker; /* NULL: no model was asked for */
+};
+
+/* What `--shadow host` means to this process from now on: an experiment puts a slow link before the
+ * store.  The ops must outlive the service. */
+void service_llm_set_host_store(const struct llm_shadow_ops *store);
+
+/* Loads the model and starts the worker, or does nothing without a model.  CMD_DONE, or the exit
+ * status after a message. */
+enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_options *options);
+/* Answers become the server's to carry.  0 or a negative errno. */
+int service_llm_attach(struct service_llm *s, struct rpc_server *server) MUST_CHECK;
+void service_llm_close(struct service_llm *s);
+
+/* True when the message was the worker's, which then releases it. */
+bool service_llm_handle(struct service_llm *s, struct rpc_ep *ep, struct rpc_msg *msg);
+void service_llm_closed(struct service_llm *s, struct rpc_ep *ep, int status);
+/* As rpc_server_ops says. */
+void service_llm_sleeps(struct service_llm *s, bool begins);
+
+#endif

@@ -1,0 +1,35 @@
+/* serve/sessions.h - Vulkan clients of the server, each in a process of its own.
+ *
+ * Trust: as venus/server/session/session.h; what a session's process does, the server's never
+ * notices. Threads: the server's one.  SIGCHLD is blocked from create on, in threads made later
+ * too. Lifetime: create/destroy; destroy ends the processes that are left. */
+#ifndef HAWSER_SERVE_SESSIONS_H
+#define HAWSER_SERVE_SESSIONS_H
+
+#include "rpc/server.h"
+#include "venus/server/session/session.h"
+
+struct sessions;
+
+struct sessions_ops {
+    /* A connection is about to be another process's. */
+    void (*leaves)(void *user, struct rpc_ep *ep);
+    /* One has ended there. */
+    void (*ended)(void *user);
+};
+
+/* 0 or a negative errno; *out is set only on 0.  The server outlives what is made here. */
+int sessions_create(struct rpc_server *rpc, const struct vn_session_options *options,
+                    const struct sessions_ops *ops, void *user, struct sessions **out) MUST_CHECK;
+void sessions_destroy(struct sessions *sessions);
+
+/* From the server's message callback, for a call of VN_METHOD_OPEN: forks a process that goes on
+ * with the connection, or answers why it cannot.  Does not release the message. */
+void sessions_open(struct sessions *sessions, struct rpc_ep *ep, struct rpc_msg *open);
+
+/* The same for VN_METHOD_LANE: the connection waits for the session that it is a lane of. */
+void sessions_lane(struct sessions *sessions, struct rpc_ep *ep, struct rpc_msg *msg);
+/* A connection has ended, which may have been waiting so. */
+void sessions_closed(struct sessions *sessions, const struct rpc_ep *ep);
+
+#endif

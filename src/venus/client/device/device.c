@@ -1,0 +1,273 @@
+/* Logical devices; see device.h. */
+#include "venus/client/device/device.h"
+
+#include "venus/client/locks.h"
+#include "venus/client/memory/upload.h"
+#include "venus/client/submit/queue.h"
+#include "venus/common/commands.h"
+#include "vn_client.gen.h"
+
+#include <stdlib.h>
+
+bool vn_device_has_extension(const struct vn_device *device, const char *name)
+{
+    for (uint32_t i = 0; i < device->extension_count; i++) {
+        if (strcmp(device->extensions[i], name) == 0)
+            return true;
+    }
+    return false;
+}
+
+VkResult vn_device_status(const struct vn_device *device)
+{
+    if (vn_link_is_lost(vn_device_link(device)) || vn_pushes_failed(device->pushes))
+        return VK_ERROR_DEVICE_LOST;
+    for (uint32_t i = 0; i < device->queue_count; i++) {
+        if (atomic_load_explicit(&device->queues[i]->result, memory_order_relaxed))
+            return VK_ERROR_DEVICE_LOST;
+    }
+    return VK_SUCCESS;
+}
+
+bool vn_device_is_busy(struct vn_device *device)
+{
+    vn_link_poll(vn_device_link(device));
+    for (uint32_t i = 0; i < device->queue_count; i++) {
+        if (vn_queue_is_watched(device->queues[i]))
+            return true;
+    }
+    return false;
+}
+
+bool vn_device_is_working(const struct vn_device *device)
+{
+    for (uint32_t i = 0; i < device->queue_count; i++) {
+        if (vn_queue_is_working(device->queues[i]))
+            return true;
+    }
+    return false;
+}
+
+/* ---- creation ---- */
+
+static void device_free(struct vn_device *device)
+{
+    for (uint32_t i = 0; i < device->queue_count; i++) {
+        vn_pushes_remove_queue(device->pushes, device->queues[i]);
+        vn_object_destroy(&device->queues[i]->object);
+    }
+    for (uint32_t i = 0; i < device->extension_count; i++)
+        free(device->extensions[i]);
+    free(device->queues);
+    free(device->extensions);
+    vn_delta_codec_destroy(device->codec);
+    vn_upload_destroy(device->upload);
+    vn_memo_fini(&device->requirements);
+    vn_lock_fini(&device->lock);
+    vn_object_destroy(&device->object);
+}
+
+static struct vn_device *device_new(struct vn_physical_device *physical)
+{
+    struct vn_device *device =
+        vn_object_create(physical->link, VK_OBJECT_TYPE_DEVICE, &physical->object);
+    if (!device)
+        return NULL;
+    device->physical = physical;
+    device->pushes = vn_link_user(physical->link);
+    vn_memo_init(&device->requirements);
+    vn_lock_init(&device->lock);
+    if (vn_delta_codec_create(physical->near ? 0 : VN_DELTA_ZSTD_MIN, &device->codec) ||
+        vn_upload_create(physical->upload_key, &device->upload)) {
+        device_free(device);
+        return NULL;
+    }
+    return device;
+}
+
+static VkResult keep_extensions(struct vn_device *device, const VkDeviceCreateInfo *info)
+{
+    device->extensions =
+        calloc(info->enabledExtensionCount ? info->enabledExtensionCount : 1, sizeof(char *));
+    if (!device->extensions)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    for (uint32_t i = 0; i < info->enabledExtensionCount; i++) {
+        const struct vn_extension_info *extension =
+            vn_extension_find(info->ppEnabledExtensionNames[i]);
+        if (!extension || !extension->device || (!extension->offered && !extension->client_only))
+            return VK_ERROR_EXTENSION_NOT_PRESENT;
+        char *name = strdup(info->ppEnabledExtensionNames[i]);
+        if (!name)
+            return VK_ERROR_OUT_OF_HOST_MEMORY;
+        device->extensions[device->extension_count++] = name;
+    }
+    return VK_SUCCESS;
+}
+
+static VkResult add_queue(struct vn_device *device, const VkDeviceQueueCreateInfo *info,
+                          uint32_t index)
+{
+    struct vn_queue *queue =
+        vn_object_create(vn_device_link(device), VK_OBJECT_TYPE_QUEUE, &device->object);
+    if (!queue)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    if (vn_pushes_add_queue(device->pushes, queue)) {
+        vn_object_destroy(&queue->object);
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    queue->family = info->queueFamilyIndex;
+    queue->index = index;
+    queue->flags = info->flags;
+    device->queues[device->queue_count++] = queue;
+    return VK_SUCCESS;
+}
+
+static VkResult make_queues(struct vn_device *device, const VkDeviceCreateInfo *info)
+{
+    uint32_t total = 0;
+    for (uint32_t i = 0; i < info->queueCreateInfoCount; i++)
+        total += info->pQueueCreateInfos[i].queueCount;
+    device->queues = calloc(total ? total : 1, sizeof(struct vn_queue *));
+    if (!device->queues)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    VkResult result = VK_SUCCESS;
+    for (uint32_t i = 0; i < info->queueCreateInfoCount; i++)
+        for (uint32_t j = 0; result == VK_SUCCESS && j < info->pQueueCreateInfos[i].queueCount; j++)
+            result = add_queue(device, &info->pQueueCreateInfos[i], j);
+    return result;
+}
+
+/* Leaves out what lives at the client.  The list is the caller's to free. */
+static const char **driver_extensions(const VkDeviceCreateInfo *info, uint32_t *count)
+{
+    const char **names =
+        calloc(info->enabledExtensionCount ? info->enabledExtensionCount : 1, sizeof(*names));
+    *count = 0;
+    for (uint32_t i = 0; names && i < info->enabledExtensionCount; i++) {
+        if (!vn_extension_find(info->ppEnabledExtensionNames[i])->client_only)
+            names[(*count)++] = info->ppEnabledExtensionNames[i];
+    }
+    return names;
+}
+
+static VkResult call_create(struct vn_device *device, const VkDeviceCreateInfo *info)
+{
+    struct vn_link *link = vn_device_link(device);
+    VkPhysicalDevice physical = VN_HANDLE(VkPhysicalDevice, device->physical);
+    VkDevice handle = VN_HANDLE(VkDevice, device);
+    VkDeviceCreateInfo driver_info = *info;
+    const char **names = driver_extensions(info, &driver_info.enabledExtensionCount);
+    if (!names)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    driver_info.ppEnabledExtensionNames = names;
+    struct wire_enc *e = vn_link_begin(link);
+    if (!e) {
+        free(names);
+        return VK_ERROR_DEVICE_LOST;
+    }
+    vn_enc_cmd_vkCreateDevice(e, physical, &driver_info, NULL, &handle);
+    free(names);
+    struct vn_decoder reply;
+    VkResult result = vn_link_call(link, &reply);
+    if (result != VK_SUCCESS)
+        return result;
+    reply.ops = &(const struct vn_decoder_ops){0}; /* the device is ours to free */
+    result = vn_dec_reply_vkCreateDevice(&reply, physical, &driver_info, NULL, &handle);
+    return vn_link_finish(link, &reply) == VK_SUCCESS ? result : VK_ERROR_DEVICE_LOST;
+}
+
+/* The server gives each queue the id that it has here. */
+static VkResult tell_queues(struct vn_device *device)
+{
+    struct vn_link *link = vn_device_link(device);
+    VkDevice handle = VN_HANDLE(VkDevice, device);
+    for (uint32_t i = 0; i < device->queue_count; i++) {
+        VkQueue queue = VN_HANDLE(VkQueue, device->queues[i]);
+        struct wire_enc *e = vn_link_begin(link);
+        if (!e)
+            return VK_ERROR_DEVICE_LOST;
+        VkDeviceQueueInfo2 info = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_INFO_2,
+                                   .flags = device->queues[i]->flags,
+                                   .queueFamilyIndex = device->queues[i]->family,
+                                   .queueIndex = device->queues[i]->index};
+        if (info.flags)
+            vn_enc_cmd_vkGetDeviceQueue2(e, handle, &info, &queue);
+        else
+            vn_enc_cmd_vkGetDeviceQueue(e, handle, info.queueFamilyIndex, info.queueIndex, &queue);
+        VkResult result = vn_link_post(link);
+        if (result != VK_SUCCESS)
+            return result;
+    }
+    return VK_SUCCESS;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical,
+                                                    const VkDeviceCreateInfo *info,
+                                                    const VkAllocationCallbacks *allocator,
+                                                    VkDevice *out)
+{
+    (void)allocator;
+    struct vn_device *device = device_new(VN_OBJECT(vn_physical_device, physical));
+    if (!device)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    VkResult result = keep_extensions(device, info);
+    if (result == VK_SUCCESS)
+        result = make_queues(device, info);
+    if (result == VK_SUCCESS)
+        result = call_create(device, info);
+    if (result == VK_SUCCESS)
+        result = tell_queues(device);
+    if (result != VK_SUCCESS) {
+        device_free(device);
+        return result;
+    }
+    *out = VN_HANDLE(VkDevice, device);
+    return VK_SUCCESS;
+}
+
+static VKAPI_ATTR void VKAPI_CALL destroy_device(VkDevice handle,
+                                                 const VkAllocationCallbacks *allocator)
+{
+    struct vn_device *device = VN_OBJECT(vn_device, handle);
+    if (!device)
+        return;
+    struct vn_link *link = vn_device_link(device);
+    struct wire_enc *e = vn_link_begin(link);
+    if (e) {
+        vn_enc_cmd_vkDestroyDevice(e, handle, allocator);
+        (void)vn_link_send(link);
+    }
+    device_free(device);
+}
+
+/* ---- queues ---- */
+
+static VKAPI_ATTR void VKAPI_CALL get_device_queue2(VkDevice handle, const VkDeviceQueueInfo2 *info,
+                                                    VkQueue *out)
+{
+    struct vn_device *device = VN_OBJECT(vn_device, handle);
+    *out = VK_NULL_HANDLE;
+    for (uint32_t i = 0; i < device->queue_count; i++) {
+        struct vn_queue *queue = device->queues[i];
+        if (queue->family == info->queueFamilyIndex && queue->index == info->queueIndex &&
+            queue->flags == info->flags)
+            *out = VN_HANDLE(VkQueue, queue);
+    }
+}
+
+static VKAPI_ATTR void VKAPI_CALL get_device_queue(VkDevice device, uint32_t family, uint32_t index,
+                                                   VkQueue *out)
+{
+    VkDeviceQueueInfo2 info = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_INFO_2,
+                               .queueFamilyIndex = family,
+                               .queueIndex = index};
+    get_device_queue2(device, &info, out);
+}
+
+const struct vn_entry vn_entries_device[] = {
+    VN_ENTRY(vkCreateDevice, create_device),
+    VN_ENTRY(vkDestroyDevice, destroy_device),
+    VN_ENTRY(vkGetDeviceQueue, get_device_queue),
+    VN_ENTRY(vkGetDeviceQueue2, get_device_queue2),
+    {NULL, NULL},
+};

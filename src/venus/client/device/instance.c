@@ -1,0 +1,352 @@
+/* The program's instance; see instance.h. */
+#include "venus/client/device/instance.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "rpc/security/security.h"
+#include "venus/client/device/debug.h"
+#include "venus/client/device/physical_device.h"
+#include "venus/client/device/servers.h"
+#include "venus/client/link/pushes.h"
+#include "venus/client/perf.h"
+#include "venus/common/lane.h"
+#include "venus/common/protocol.h"
+#include "vn_client.gen.h"
+
+/* ---- before there is an instance ---- */
+
+static VKAPI_ATTR VkResult VKAPI_CALL enumerate_version(uint32_t *version)
+{
+    *version = vn_icd_version();
+    return VK_SUCCESS;
+}
+
+static bool offers(const struct vn_extension_info *extension)
+{
+    return !extension->device && vn_icd_has_extension(extension);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL enumerate_extensions(const char *layer, uint32_t *count,
+                                                           VkExtensionProperties *out)
+{
+    uint32_t have = 0;
+    if (layer)
+        return VK_ERROR_LAYER_NOT_PRESENT;
+    for (size_t i = 0; i < vn_extension_count; i++) {
+        const struct vn_extension_info *extension = &vn_extension_table[i];
+        if (!offers(extension))
+            continue;
+        if (out && have == *count)
+            return VK_INCOMPLETE;
+        if (out) {
+            snprintf(out[have].extensionName, sizeof(out[have].extensionName), "%s",
+                     extension->name);
+            out[have].specVersion = extension->version;
+        }
+        have++;
+    }
+    *count = have;
+    return VK_SUCCESS;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL enumerate_layers(uint32_t *count, VkLayerProperties *out)
+{
+    (void)out;
+    *count = 0;
+    return VK_SUCCESS;
+}
+
+/* ---- opening a server ---- */
+
+static int put_open(struct wire_enc *e, const uint8_t key[VN_LANE_KEY_BYTES], uint64_t instance,
+                    uint64_t first_device, const VkInstanceCreateInfo *info)
+{
+    wire_put_u32(e, VN_PROTOCOL);
+    wire_put_bytes(e, key, VN_LANE_KEY_BYTES);
+    wire_put_u64(e, instance);
+    wire_put_u64(e, first_device);
+    vn_enc_VkInstanceCreateInfo(e, info);
+    return wire_enc_error(e);
+}
+
+static const char *open_failure(int rc)
+{
+    switch (rc) {
+    case -EPROTONOSUPPORT:
+        return "it speaks another version of the Vulkan protocol; use the same release of hawser "
+               "at both ends";
+    case -ENOSYS:
+        return "it does not serve Vulkan; start it with `hawser serve` of this release";
+    case -ENODEV:
+        return "it has no Vulkan driver; see `hawser serve --software`";
+    case -EUSERS:
+    case -EAGAIN:
+        return "it serves as many clients as it may; see `hawser serve --max-clients`";
+    case -EPROTO:
+        return "its description of the devices cannot be read; use the same release of hawser at "
+               "both ends";
+    default:
+        return strerror(-rc);
+    }
+}
+
+static int add_device(struct vn_instance *instance, struct vn_link *link, uint64_t id,
+                      uint32_t index, struct vn_snapshot *snapshot)
+{
+    char why[RPC_WHY_CHARS];
+    struct vn_physical_device *device;
+    int rc = vn_physical_device_create(instance, link, id, index, snapshot, &device, why);
+    if (rc)
+        vn_snapshot_destroy(snapshot);
+    if (rc == -ENOTSUP) {
+        hw_warn(HW_CAT_VULKAN, "%s: a device is left out: %s", vn_link_address(link), why);
+        return 0;
+    }
+    if (rc == 0)
+        instance->devices[instance->device_count++] = device;
+    return rc;
+}
+
+static int add_devices(struct vn_instance *instance, struct vn_server *server,
+                       uint64_t first_device)
+{
+    struct wire_dec in;
+    wire_dec_init(&in, server->opened.data, server->opened.len);
+    (void)wire_get_u32(&in); /* the instance's version at the server: ours is what counts */
+    uint32_t count = wire_dec_count(&in, 1, VN_DEVICES_MAX);
+    struct vn_physical_device **devices =
+        realloc(instance->devices, (instance->device_count + count + 1) * sizeof(*devices));
+    if (!devices)
+        return -ENOMEM;
+    instance->devices = devices;
+    uint32_t before = instance->device_count;
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < count; i++) {
+        struct vn_snapshot *snapshot = vn_snapshot_parse(&in);
+        if (!snapshot)
+            return wire_dec_error(&in) ? wire_dec_error(&in) : -ENOMEM;
+        rc = add_device(instance, server->link, first_device + i, i, snapshot);
+    }
+    uint64_t upload_key = wire_get_u64(&in);
+    vn_link_open_lanes(server->link, wire_get_u32(&in));
+    for (uint32_t i = before; i < instance->device_count; i++) {
+        devices[i]->upload_key = server->upload_cache ? upload_key : 0;
+        devices[i]->near = server->near;
+    }
+    return rc ? rc : wire_dec_end(&in);
+}
+
+/* Frees the devices from `first` on. */
+static void drop_devices(struct vn_instance *instance, uint32_t first)
+{
+    while (instance->device_count > first)
+        vn_physical_device_destroy(instance->devices[--instance->device_count]);
+}
+
+static int open_server(struct vn_instance *instance, struct vn_server *server,
+                       const uint8_t key[VN_LANE_KEY_BYTES], const VkInstanceCreateInfo *info)
+{
+    struct wire_enc request;
+    uint32_t before = instance->device_count;
+    instance->object.id = vn_link_ids(server->link, 1);
+    uint64_t first_device = vn_link_ids(server->link, VN_DEVICES_MAX);
+    wire_enc_init(&request, WIRE_MESSAGE_MAX);
+    int rc = put_open(&request, key, instance->object.id, first_device, info);
+    if (rc == 0)
+        rc = vn_link_exchange(server->link, VN_METHOD_OPEN, &request, &server->opened);
+    wire_enc_fini(&request);
+    if (rc == 0)
+        rc = add_devices(instance, server, first_device);
+    if (rc)
+        drop_devices(instance, before);
+    return rc;
+}
+
+static void server_close(struct vn_server *server)
+{
+    vn_link_destroy(server->link);
+    vn_pushes_destroy(server->pushes);
+    rpc_answer_fini(&server->opened);
+    *server = (struct vn_server){0};
+}
+
+/* One warning when it cannot be used; the instance then does without. */
+static void add_server(struct vn_instance *instance, const struct rpc_addr *addr,
+                       const struct rpc_security *security, const VkInstanceCreateInfo *info)
+{
+    struct vn_server *server = &instance->servers[instance->server_count];
+    char why[RPC_WHY_CHARS], address[RPC_ADDR_HOST_CHARS + 16];
+    rpc_addr_format(addr, address, sizeof(address));
+    server->near = rpc_addr_is_local(addr);
+    hw_env_bool("VENUS_UPLOAD_CACHE", !server->near, &server->upload_cache);
+    server->pushes = vn_pushes_create(instance->debug);
+    if (!server->pushes) {
+        hw_warn(HW_CAT_VULKAN, "no GPU of %s: out of memory", address);
+        return;
+    }
+    int rc = vn_link_create(addr, security, &vn_push_handlers, server->pushes, &server->link, why);
+    if (rc == 0) {
+        hw_env_bool("VENUS_SYNC", !vn_perf(VN_PERF_PIPELINING),
+                    &vn_link_client(server->link)->sync);
+        const uint8_t *key = vn_link_dial_lanes(server->link, addr, security);
+        rc = open_server(instance, server, key, info);
+        if (rc)
+            snprintf(why, sizeof(why), "%s", open_failure(rc));
+    }
+    if (rc) {
+        hw_warn(HW_CAT_VULKAN, "no GPU of %s: %s", address, why);
+        server_close(server);
+        return;
+    }
+    instance->server_count++;
+}
+
+/* ---- creation ---- */
+
+static void instance_free(struct vn_instance *instance)
+{
+    drop_devices(instance, 0);
+    for (uint32_t i = 0; i < instance->server_count; i++)
+        server_close(&instance->servers[i]);
+    for (uint32_t i = 0; i < instance->extension_count; i++)
+        free(instance->extensions[i]);
+    free(instance->extensions);
+    free(instance->devices);
+    vn_debug_destroy(instance->debug);
+    free(instance);
+}
+
+/* Remembers what is enabled; `driver` gets what the server is asked for, too. */
+static VkResult keep_extensions(struct vn_instance *instance, const VkInstanceCreateInfo *info,
+                                const char **driver, uint32_t *driver_count)
+{
+    *driver_count = 0;
+    for (uint32_t i = 0; i < info->enabledExtensionCount; i++) {
+        const char *name = info->ppEnabledExtensionNames[i];
+        const struct vn_extension_info *extension = vn_extension_find(name);
+        if (!extension || !offers(extension))
+            return VK_ERROR_EXTENSION_NOT_PRESENT;
+        char *copy = strdup(name);
+        if (!copy)
+            return VK_ERROR_OUT_OF_HOST_MEMORY;
+        instance->extensions[instance->extension_count++] = copy;
+        if (!extension->client_only)
+            driver[(*driver_count)++] = copy;
+    }
+    return VK_SUCCESS;
+}
+
+static void add_servers(struct vn_instance *instance, const VkInstanceCreateInfo *info)
+{
+    struct rpc_addr addresses[VN_SERVERS_MAX];
+    struct rpc_security security;
+    char why[RPC_WHY_CHARS];
+    uint32_t count = vn_servers_from_env(addresses, VN_SERVERS_MAX);
+    if (rpc_security_from_env(&security, NULL, why)) {
+        hw_warn(HW_CAT_VULKAN, "no remote GPU: %s", why);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        add_server(instance, &addresses[i], &security, info);
+    rpc_security_fini(&security);
+}
+
+static struct vn_instance *instance_new(const VkInstanceCreateInfo *info)
+{
+    struct vn_instance *instance = calloc(1, sizeof(*instance));
+    if (!instance)
+        return NULL;
+    instance->object.loader = VN_LOADER_MAGIC;
+    instance->object.type = VK_OBJECT_TYPE_INSTANCE;
+    instance->api_version = info->pApplicationInfo && info->pApplicationInfo->apiVersion
+                                ? info->pApplicationInfo->apiVersion
+                                : VK_API_VERSION_1_0;
+    instance->debug = vn_debug_create(info->pNext);
+    instance->extensions = calloc(info->enabledExtensionCount + 1, sizeof(char *));
+    if (!instance->debug || !instance->extensions) {
+        instance_free(instance);
+        return NULL;
+    }
+    return instance;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo *info,
+                                                      const VkAllocationCallbacks *allocator,
+                                                      VkInstance *out)
+{
+    (void)allocator;
+    VkInstanceCreateInfo driver = *info;
+    struct vn_instance *instance = instance_new(info);
+    const char **names = calloc(info->enabledExtensionCount + 1, sizeof(*names));
+    VkResult result = VK_ERROR_OUT_OF_HOST_MEMORY;
+    if (instance && names)
+        result = keep_extensions(instance, info, names, &driver.enabledExtensionCount);
+    if (result != VK_SUCCESS) {
+        if (instance)
+            instance_free(instance);
+        free(names);
+        return result;
+    }
+    driver.ppEnabledExtensionNames = names;
+    driver.enabledLayerCount = 0;
+    add_servers(instance, &driver);
+    free(names);
+    vn_debug_set_changing(instance->debug, false);
+    *out = VN_HANDLE(VkInstance, instance);
+    return VK_SUCCESS;
+}
+
+static VKAPI_ATTR void VKAPI_CALL destroy_instance(VkInstance handle,
+                                                   const VkAllocationCallbacks *allocator)
+{
+    struct vn_instance *instance = VN_OBJECT(vn_instance, handle);
+    (void)allocator;
+    if (!instance)
+        return;
+    vn_debug_set_changing(instance->debug, true);
+    instance_free(instance);
+}
+
+/* ---- devices ---- */
+
+static VKAPI_ATTR VkResult VKAPI_CALL enumerate_devices(VkInstance handle, uint32_t *count,
+                                                        VkPhysicalDevice *out)
+{
+    const struct vn_instance *instance = VN_OBJECT(vn_instance, handle);
+    uint32_t room = out ? *count : 0;
+    for (uint32_t i = 0; i < instance->device_count && i < room; i++)
+        out[i] = VN_HANDLE(VkPhysicalDevice, instance->devices[i]);
+    *count = out && room < instance->device_count ? room : instance->device_count;
+    return out && room < instance->device_count ? VK_INCOMPLETE : VK_SUCCESS;
+}
+
+/* Each device is a group of its own. */
+static VKAPI_ATTR VkResult VKAPI_CALL enumerate_groups(VkInstance handle, uint32_t *count,
+                                                       VkPhysicalDeviceGroupProperties *out)
+{
+    const struct vn_instance *instance = VN_OBJECT(vn_instance, handle);
+    uint32_t room = out ? *count : 0;
+    for (uint32_t i = 0; i < instance->device_count && i < room; i++) {
+        out[i].physicalDeviceCount = 1;
+        memset(out[i].physicalDevices, 0, sizeof(out[i].physicalDevices));
+        out[i].physicalDevices[0] = VN_HANDLE(VkPhysicalDevice, instance->devices[i]);
+        out[i].subsetAllocation = VK_FALSE;
+    }
+    *count = out && room < instance->device_count ? room : instance->device_count;
+    return out && room < instance->device_count ? VK_INCOMPLETE : VK_SUCCESS;
+}
+
+const struct vn_entry vn_entries_instance[] = {
+    VN_ENTRY(vkEnumerateInstanceVersion, enumerate_version),
+    VN_ENTRY(vkEnumerateInstanceExtensionProperties, enumerate_extensions),
+    VN_ENTRY(vkEnumerateInstanceLayerProperties, enumerate_layers),
+    VN_ENTRY(vkCreateInstance, create_instance),
+    VN_ENTRY(vkDestroyInstance, destroy_instance),
+    VN_ENTRY(vkEnumeratePhysicalDevices, enumerate_devices),
+    VN_ENTRY(vkEnumeratePhysicalDeviceGroups, enumerate_groups),
+    {NULL, NULL},
+};

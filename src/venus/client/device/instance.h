@@ -1,0 +1,67 @@
+/* venus/client/device/instance.h - the program's instance: the servers behind it and their devices.
+ *
+ * Servers: VENUS_SERVERS, else VENUS_SERVER_HOST and VENUS_SERVER_PORT, else 127.0.0.1:28100.  One
+ * that cannot be used costs a warning and its devices, nothing else: other drivers of the program's
+ * machine must keep working.
+ *
+ * Trust: the program's own; snapshots were checked when they came.
+ * Threads: as Vulkan: any thread may query; create and destroy are the program's to order.
+ * Lifetime: from vkCreateInstance to vkDestroyInstance. */
+#ifndef HAWSER_VENUS_CLIENT_DEVICE_INSTANCE_H
+#define HAWSER_VENUS_CLIENT_DEVICE_INSTANCE_H
+
+#include "venus/client/device/budget.h"
+#include "venus/client/device/memory_types.h"
+#include "venus/client/device/snapshot.h"
+#include "venus/client/icd.h"
+#include "venus/client/object/memo.h"
+#include "venus/client/object/objects.h"
+
+enum { VN_SERVERS_MAX = 16 }; /* as many as VENUS_SERVERS may name */
+
+struct vn_instance;
+struct vn_debug;
+struct vn_pushes;
+
+struct vn_physical_device {
+    struct vn_object object;
+    struct vn_instance *instance;
+    struct vn_link *link;
+    struct vn_snapshot *snapshot;
+    struct vn_memory_types types;
+    VkPhysicalDeviceLimits limits;
+    uint32_t api_version; /* what we offer: the least of driver and registry */
+    uint32_t queue_family_count;
+    uint32_t index;                    /* at its server */
+    uint64_t upload_key;               /* of its server's upload cache; 0: not to be used */
+    bool near;                         /* on this machine */
+    VkExtensionProperties *extensions; /* that we offer */
+    uint32_t extension_count;
+    struct vn_memo queries; /* answers about image formats */
+    struct vn_budget budget;
+};
+
+/* One server: its connection and what it told at the start. */
+struct vn_server {
+    struct vn_link *link;
+    struct vn_pushes *pushes;
+    struct rpc_answer opened; /* snapshots point into it */
+    bool near;         /* on this machine, where bytes are as quick as names or compression */
+    bool upload_cache; /* to be used */
+};
+
+struct vn_instance {
+    struct vn_object object; /* client is that of no link: an instance spans several */
+    uint32_t api_version;    /* that the program asked for */
+    char **extensions;       /* enabled */
+    uint32_t extension_count;
+    struct vn_server servers[VN_SERVERS_MAX];
+    uint32_t server_count;
+    struct vn_physical_device **devices;
+    uint32_t device_count;
+    struct vn_debug *debug; /* messengers and report callbacks */
+};
+
+extern const struct vn_entry vn_entries_instance[];
+
+#endif

@@ -1,0 +1,423 @@
+/* Queries of physical devices; see physical_device.h. */
+#include "venus/client/device/physical_device.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/units.h"
+#include "venus/client/perf.h"
+#include "venus/common/physical.h"
+#include "vn_client.gen.h"
+
+static struct vn_physical_device *physical_of(VkPhysicalDevice handle)
+{
+    return VN_OBJECT(vn_physical_device, handle);
+}
+
+/* A snapshot that cannot be read is found out when the program asks; it gets what was read. */
+static void check(const struct vn_physical_device *device, int rc)
+{
+    if (rc)
+        vn_link_lose(device->link, "its description of a device cannot be read");
+}
+
+/* ---- creation ---- */
+
+static bool offers(const struct vn_extension_info *extension, const struct vn_snapshot *s)
+{
+    if (!extension->device || !vn_icd_has_extension(extension))
+        return false;
+    for (uint32_t i = 0; i < s->extension_count; i++) {
+        if (strcmp(s->extensions[i].extensionName, extension->name) == 0)
+            return extension->offered || extension->client_only;
+    }
+    return extension->client_only;
+}
+
+static uint32_t driver_version(const struct vn_snapshot *s,
+                               const struct vn_extension_info *extension)
+{
+    for (uint32_t i = 0; i < s->extension_count; i++) {
+        if (strcmp(s->extensions[i].extensionName, extension->name) == 0)
+            return s->extensions[i].specVersion;
+    }
+    return extension->version;
+}
+
+static int choose_extensions(struct vn_physical_device *device)
+{
+    device->extensions = calloc(vn_extension_count, sizeof(*device->extensions));
+    if (!device->extensions)
+        return -ENOMEM;
+    for (size_t i = 0; i < vn_extension_count; i++) {
+        const struct vn_extension_info *extension = &vn_extension_table[i];
+        if (!offers(extension, device->snapshot))
+            continue;
+        VkExtensionProperties *out = &device->extensions[device->extension_count++];
+        snprintf(out->extensionName, sizeof(out->extensionName), "%s", extension->name);
+        out->specVersion = driver_version(device->snapshot, extension);
+    }
+    return 0;
+}
+
+static int choose_memory_types(struct vn_physical_device *device)
+{
+    VkPhysicalDeviceMemoryProperties2 memory = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
+    const VkPhysicalDeviceMemoryProperties *driver = &memory.memoryProperties;
+    int rc = vn_snapshot_memory(device->snapshot, &memory);
+    if (rc)
+        return rc;
+    if (driver->memoryTypeCount > VK_MAX_MEMORY_TYPES ||
+        driver->memoryHeapCount > VK_MAX_MEMORY_HEAPS)
+        return -EPROTO;
+    for (uint32_t i = 0; i < driver->memoryTypeCount; i++) {
+        if (driver->memoryTypes[i].heapIndex >= driver->memoryHeapCount)
+            return -EPROTO;
+    }
+    bool visible;
+    hw_env_bool("VENUS_HOST_VISIBLE_DEVICE_MEMORY", false, &visible);
+    vn_memory_types_init(&device->types, driver, visible);
+    return 0;
+}
+
+/* The completion of every batch is told by a timeline semaphore at the server. */
+static int check_support(struct vn_physical_device *device, const char *name,
+                         char why[RPC_WHY_CHARS])
+{
+    VkPhysicalDeviceTimelineSemaphoreFeatures timeline = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES};
+    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                          .pNext = &timeline};
+    int rc = vn_snapshot_features(device->snapshot, &features);
+    if (rc)
+        return rc;
+    if (VK_API_VERSION_VARIANT(device->api_version) != 0 ||
+        device->api_version < VK_API_VERSION_1_1) {
+        snprintf(why, RPC_WHY_CHARS, "%.200s has Vulkan %u.%u only; 1.1 is needed", name,
+                 VK_API_VERSION_MAJOR(device->api_version),
+                 VK_API_VERSION_MINOR(device->api_version));
+        return -ENOTSUP;
+    }
+    if (!timeline.timelineSemaphore) {
+        snprintf(why, RPC_WHY_CHARS, "%.200s has no timeline semaphores", name);
+        return -ENOTSUP;
+    }
+    return 0;
+}
+
+/* Alignments that mapped memory is kept by; Vulkan bounds them by far less. */
+static bool is_alignment(uint64_t value)
+{
+    const uint64_t most = 1 << 20;
+    return value > 0 && value <= most && (value & (value - 1)) == 0;
+}
+
+static int fill(struct vn_physical_device *device, char why[RPC_WHY_CHARS])
+{
+    VkPhysicalDeviceProperties2 properties = {.sType =
+                                                  VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
+    int rc = vn_snapshot_properties(device->snapshot, &properties);
+    if (rc)
+        return rc;
+    device->limits = properties.properties.limits;
+    if (!is_alignment(device->limits.minMemoryMapAlignment) ||
+        !is_alignment(device->limits.nonCoherentAtomSize))
+        return -EPROTO;
+    device->api_version = properties.properties.apiVersion;
+    device->queue_family_count = device->snapshot->family_count;
+    rc = check_support(device, properties.properties.deviceName, why);
+    if (device->api_version > vn_icd_version())
+        device->api_version = vn_icd_version();
+    if (!rc)
+        rc = choose_memory_types(device);
+    return rc ? rc : choose_extensions(device);
+}
+
+int vn_physical_device_create(struct vn_instance *instance, struct vn_link *link, uint64_t id,
+                              uint32_t index, struct vn_snapshot *snapshot,
+                              struct vn_physical_device **out, char why[RPC_WHY_CHARS])
+{
+    struct vn_physical_device *device = calloc(1, sizeof(*device));
+    if (!device)
+        return -ENOMEM;
+    device->object = (struct vn_object){.loader = VN_LOADER_MAGIC,
+                                        .id = id,
+                                        .client = vn_link_client(link),
+                                        .type = VK_OBJECT_TYPE_PHYSICAL_DEVICE};
+    device->instance = instance;
+    device->link = link;
+    device->index = index;
+    device->snapshot = snapshot;
+    vn_memo_init(&device->queries);
+    vn_budget_init(&device->budget);
+    int rc = fill(device, why);
+    if (rc) {
+        device->snapshot = NULL;
+        vn_physical_device_destroy(device);
+        return rc;
+    }
+    *out = device;
+    return 0;
+}
+
+void vn_physical_device_destroy(struct vn_physical_device *device)
+{
+    if (!device)
+        return;
+    vn_memo_fini(&device->queries);
+    vn_budget_fini(&device->budget);
+    vn_snapshot_destroy(device->snapshot);
+    free(device->extensions);
+    free(device);
+}
+
+bool vn_physical_device_has(const struct vn_physical_device *device, const char *extension)
+{
+    for (uint32_t i = 0; i < device->extension_count; i++) {
+        if (strcmp(device->extensions[i].extensionName, extension) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* ---- properties and features ---- */
+
+static VKAPI_ATTR void VKAPI_CALL get_properties2(VkPhysicalDevice handle,
+                                                  VkPhysicalDeviceProperties2 *out)
+{
+    const struct vn_physical_device *device = physical_of(handle);
+    check(device, vn_snapshot_properties(device->snapshot, out));
+    out->properties.apiVersion = device->api_version;
+}
+
+static VKAPI_ATTR void VKAPI_CALL get_properties(VkPhysicalDevice handle,
+                                                 VkPhysicalDeviceProperties *out)
+{
+    VkPhysicalDeviceProperties2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
+    get_properties2(handle, &all);
+    *out = all.properties;
+}
+
+static VKAPI_ATTR void VKAPI_CALL get_features2(VkPhysicalDevice handle,
+                                                VkPhysicalDeviceFeatures2 *out)
+{
+    const struct vn_physical_device *device = physical_of(handle);
+    check(device, vn_snapshot_features(device->snapshot, out));
+    vn_mask_features(out);
+}
+
+static VKAPI_ATTR void VKAPI_CALL get_features(VkPhysicalDevice handle,
+                                               VkPhysicalDeviceFeatures *out)
+{
+    VkPhysicalDeviceFeatures2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2};
+    get_features2(handle, &all);
+    *out = all.features;
+}
+
+/* ---- extensions and layers ---- */
+
+/* The two-call idiom: how many of `have` go into the program's array. */
+static VkResult fit(uint32_t have, uint32_t *count, const void *array, uint32_t *copied)
+{
+    if (!array) {
+        *count = have;
+        *copied = 0;
+        return VK_SUCCESS;
+    }
+    *copied = *count < have ? *count : have;
+    *count = *copied;
+    return *copied < have ? VK_INCOMPLETE : VK_SUCCESS;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL enumerate_extensions(VkPhysicalDevice handle,
+                                                           const char *layer, uint32_t *count,
+                                                           VkExtensionProperties *out)
+{
+    const struct vn_physical_device *device = physical_of(handle);
+    uint32_t copied;
+    if (layer)
+        return VK_ERROR_LAYER_NOT_PRESENT;
+    VkResult result = fit(device->extension_count, count, out, &copied);
+    for (uint32_t i = 0; i < copied; i++)
+        out[i] = device->extensions[i];
+    return result;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL enumerate_layers(VkPhysicalDevice handle, uint32_t *count,
+                                                       VkLayerProperties *out)
+{
+    (void)handle, (void)out;
+    *count = 0;
+    return VK_SUCCESS;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL get_tools(VkPhysicalDevice handle, uint32_t *count,
+                                                VkPhysicalDeviceToolProperties *out)
+{
+    (void)handle, (void)out;
+    *count = 0;
+    return VK_SUCCESS;
+}
+
+/* ---- memory ---- */
+
+/* False when the server is lost: it has none left. */
+static bool ask_budget(const struct vn_physical_device *device, VkPhysicalDevice handle,
+                       VkPhysicalDeviceMemoryBudgetPropertiesEXT *driver)
+{
+    VkPhysicalDeviceMemoryProperties2 memory = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2, .pNext = driver};
+    struct wire_enc *e = vn_link_begin(device->link);
+    struct vn_decoder reply;
+    if (!e)
+        return false;
+    vn_enc_cmd_vkGetPhysicalDeviceMemoryProperties2(e, handle, &memory);
+    if (vn_link_call(device->link, &reply) != VK_SUCCESS)
+        return false;
+    vn_dec_reply_vkGetPhysicalDeviceMemoryProperties2(&reply, handle, &memory);
+    return vn_link_finish(device->link, &reply) == VK_SUCCESS;
+}
+
+static void get_budget(struct vn_physical_device *device, VkPhysicalDevice handle,
+                       VkPhysicalDeviceMemoryBudgetPropertiesEXT *out)
+{
+    VkPhysicalDeviceMemoryBudgetPropertiesEXT driver = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
+    uint64_t now = hw_now_ns(), changes = vn_budget_changes(&device->budget);
+    bool keeps = vn_perf(VN_PERF_KEPT_BUDGETS) && !vn_link_client(device->link)->sync &&
+                 !vn_link_is_lost(device->link);
+    if (!keeps || !vn_budget_find(&device->budget, now, &driver)) {
+        if (ask_budget(device, handle, &driver))
+            vn_budget_keep(&device->budget, now, changes, &driver);
+        else
+            memset(driver.heapBudget, 0, sizeof(driver.heapBudget));
+    }
+    vn_memory_types_budget(&device->types, &driver, out);
+}
+
+static VKAPI_ATTR void VKAPI_CALL get_memory(VkPhysicalDevice handle,
+                                             VkPhysicalDeviceMemoryProperties *out)
+{
+    *out = physical_of(handle)->types.offered;
+}
+
+static VKAPI_ATTR void VKAPI_CALL get_memory2(VkPhysicalDevice handle,
+                                              VkPhysicalDeviceMemoryProperties2 *out)
+{
+    struct vn_physical_device *device = physical_of(handle);
+    check(device, vn_snapshot_memory(device->snapshot, out));
+    out->memoryProperties = device->types.offered;
+    VkPhysicalDeviceMemoryBudgetPropertiesEXT *budget = (void *)vn_chain_find(
+        out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT);
+    if (budget && vn_physical_device_has(device, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME))
+        get_budget(device, handle, budget);
+}
+
+/* ---- queue families ---- */
+
+enum { QUEUE_NOT_OFFERED = 0x20 | 0x40 | 0x100 }; /* video and optical flow: left out */
+
+static VKAPI_ATTR void VKAPI_CALL get_families2(VkPhysicalDevice handle, uint32_t *count,
+                                                VkQueueFamilyProperties2 *out)
+{
+    const struct vn_physical_device *device = physical_of(handle);
+    uint32_t copied;
+    (void)fit(device->queue_family_count, count, out, &copied);
+    for (uint32_t i = 0; i < copied; i++) {
+        check(device, vn_snapshot_family(device->snapshot, i, &out[i]));
+        out[i].queueFamilyProperties.queueFlags &= ~(VkQueueFlags)QUEUE_NOT_OFFERED;
+    }
+}
+
+static VKAPI_ATTR void VKAPI_CALL get_families(VkPhysicalDevice handle, uint32_t *count,
+                                               VkQueueFamilyProperties *out)
+{
+    VkQueueFamilyProperties2 all[VN_SNAPSHOT_QUEUE_FAMILIES_MAX];
+    uint32_t room =
+        out && *count < VN_SNAPSHOT_QUEUE_FAMILIES_MAX ? *count : VN_SNAPSHOT_QUEUE_FAMILIES_MAX;
+    for (uint32_t i = 0; i < VN_SNAPSHOT_QUEUE_FAMILIES_MAX; i++)
+        all[i] = (VkQueueFamilyProperties2){.sType = VK_STRUCTURE_TYPE_QUEUE_FAMILY_PROPERTIES_2};
+    get_families2(handle, &room, all);
+    for (uint32_t i = 0; out && i < room; i++)
+        out[i] = all[i].queueFamilyProperties;
+    *count = room;
+}
+
+/* ---- formats ---- */
+
+static VKAPI_ATTR void VKAPI_CALL get_format2(VkPhysicalDevice handle, VkFormat format,
+                                              VkFormatProperties2 *out)
+{
+    const struct vn_physical_device *device = physical_of(handle);
+    int rc = vn_snapshot_format(device->snapshot, format, out);
+    if (rc != -ENOENT) {
+        check(device, rc);
+        return;
+    }
+    out->formatProperties = (VkFormatProperties){0};
+    VkFormatProperties3 *more =
+        (void *)vn_chain_find(out->pNext, VK_STRUCTURE_TYPE_FORMAT_PROPERTIES_3);
+    if (more)
+        more->linearTilingFeatures = more->optimalTilingFeatures = more->bufferFeatures = 0;
+}
+
+static VKAPI_ATTR void VKAPI_CALL get_format(VkPhysicalDevice handle, VkFormat format,
+                                             VkFormatProperties *out)
+{
+    VkFormatProperties2 all = {.sType = VK_STRUCTURE_TYPE_FORMAT_PROPERTIES_2};
+    get_format2(handle, format, &all);
+    *out = all.formatProperties;
+}
+
+/* ---- what cannot leave a machine ---- */
+
+static VKAPI_ATTR void VKAPI_CALL
+get_external_buffer(VkPhysicalDevice handle, const VkPhysicalDeviceExternalBufferInfo *info,
+                    VkExternalBufferProperties *out)
+{
+    (void)handle, (void)info;
+    out->externalMemoryProperties = (VkExternalMemoryProperties){0};
+}
+
+static VKAPI_ATTR void VKAPI_CALL get_external_fence(VkPhysicalDevice handle,
+                                                     const VkPhysicalDeviceExternalFenceInfo *info,
+                                                     VkExternalFenceProperties *out)
+{
+    (void)handle, (void)info;
+    out->exportFromImportedHandleTypes = 0;
+    out->compatibleHandleTypes = 0;
+    out->externalFenceFeatures = 0;
+}
+
+static VKAPI_ATTR void VKAPI_CALL
+get_external_semaphore(VkPhysicalDevice handle, const VkPhysicalDeviceExternalSemaphoreInfo *info,
+                       VkExternalSemaphoreProperties *out)
+{
+    (void)handle, (void)info;
+    out->exportFromImportedHandleTypes = 0;
+    out->compatibleHandleTypes = 0;
+    out->externalSemaphoreFeatures = 0;
+}
+
+const struct vn_entry vn_entries_physical_device[] = {
+    VN_ENTRY(vkGetPhysicalDeviceProperties, get_properties),
+    VN_ENTRY(vkGetPhysicalDeviceProperties2, get_properties2),
+    VN_ENTRY(vkGetPhysicalDeviceFeatures, get_features),
+    VN_ENTRY(vkGetPhysicalDeviceFeatures2, get_features2),
+    VN_ENTRY(vkEnumerateDeviceExtensionProperties, enumerate_extensions),
+    VN_ENTRY(vkEnumerateDeviceLayerProperties, enumerate_layers),
+    VN_ENTRY(vkGetPhysicalDeviceToolProperties, get_tools),
+    VN_ENTRY(vkGetPhysicalDeviceMemoryProperties, get_memory),
+    VN_ENTRY(vkGetPhysicalDeviceMemoryProperties2, get_memory2),
+    VN_ENTRY(vkGetPhysicalDeviceQueueFamilyProperties, get_families),
+    VN_ENTRY(vkGetPhysicalDeviceQueueFamilyProperties2, get_families2),
+    VN_ENTRY(vkGetPhysicalDeviceFormatProperties, get_format),
+    VN_ENTRY(vkGetPhysicalDeviceFormatProperties2, get_format2),
+    VN_ENTRY(vkGetPhysicalDeviceExternalBufferProperties, get_external_buffer),
+    VN_ENTRY(vkGetPhysicalDeviceExternalFenceProperties, get_external_fence),
+    VN_ENTRY(vkGetPhysicalDeviceExternalSemaphoreProperties, get_external_semaphore),
+    {NULL, NULL},
+};

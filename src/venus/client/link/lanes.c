@@ -1,0 +1,310 @@
+/* Uploads over several connections; see lanes.h. */
+#include "venus/client/link/lanes.h"
+
+#include "base/clock.h"
+#include "venus/client/locks.h"
+#include "venus/common/protocol.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+/* The longest that a thread waits for room before it looks whether the session is over. */
+static const uint64_t slice_ns = 50 * HW_MS;
+/* The uploads of a large one follow each other within some 50 us. */
+static const uint64_t awake_ns = 300 * HW_US;
+
+/* A server that has answered once answers again at once; a relay for one connection never. */
+static const uint64_t dial_ns = 2 * HW_SEC;
+
+struct lane {
+    struct vn_lanes *all;
+    struct rpc_transport *transport;
+    pthread_t thread; /* but for the first, which is the caller's */
+};
+
+struct vn_lanes {
+    uint8_t key[VN_LANE_KEY_BYTES];
+    bool (*has_ended)(void *user);
+    void *user;
+    bool spins;
+    pthread_mutex_t lock;
+    pthread_cond_t wakes; /* lanes wait for an upload */
+    pthread_cond_t idle;  /* the caller waits for lanes */
+    /* The upload; written under the lock while no lane is busy. */
+    const uint8_t *bytes;
+    uint64_t off;
+    size_t len;
+    uint32_t upload;
+    bool used; /* since work last ended; under the lock */
+    /* Change under the lock, and are looked at without: relaxed, who acts on them looks again. */
+    _Atomic bool active;
+    _Atomic bool stopping;
+    _Atomic unsigned busy; /* lanes that work on it */
+    _Atomic uint64_t awake_until_ns;
+    _Atomic size_t next;    /* part that nobody has taken; relaxed: it only divides the upload */
+    _Atomic uint64_t total; /* relaxed: a figure */
+    _Atomic int fault;      /* the first one; released with busy */
+    unsigned count;
+    unsigned ready; /* of them: the first, and those that have a thread */
+    struct lane lanes[VN_LANES_MAX];
+};
+
+static bool is_set(const _Atomic bool *flag)
+{
+    return atomic_load_explicit(flag, memory_order_relaxed);
+}
+
+static bool is_expected(const struct vn_lanes *l)
+{
+    return hw_now_ns() < atomic_load_explicit(&l->awake_until_ns, memory_order_relaxed);
+}
+
+/* ---- sending ---- */
+
+static int send_all(struct lane *lane, struct iovec *iov, int count)
+{
+    struct rpc_transport *t = lane->transport;
+    while (count > 0) {
+        ssize_t n = t->ops->send(t, iov, count);
+        if (n == -EAGAIN) {
+            if (is_set(&lane->all->stopping) || lane->all->has_ended(lane->all->user))
+                return -ESHUTDOWN;
+            (void)t->ops->wait(t, RPC_WAIT_SEND, slice_ns);
+            continue;
+        }
+        if (n < 0)
+            return (int)n;
+        for (; count > 0 && (size_t)n >= iov->iov_len; iov++, count--)
+            n -= (ssize_t)iov->iov_len;
+        if (count > 0) {
+            iov->iov_base = (uint8_t *)iov->iov_base + n;
+            iov->iov_len -= (size_t)n;
+        }
+    }
+    return 0;
+}
+
+static int send_parcel(struct lane *lane, size_t at, size_t len)
+{
+    struct vn_lanes *l = lane->all;
+    uint8_t head[VN_PARCEL_HEAD];
+    struct vn_parcel parcel = {l->upload, (uint32_t)len, l->off + at};
+    struct iovec iov[] = {{head, sizeof(head)}, {(void *)(uintptr_t)(l->bytes + at), len}};
+    vn_parcel_put(head, &parcel);
+    return send_all(lane, iov, len ? 2 : 1);
+}
+
+/* Parts of the upload that nobody has taken, until there is none. */
+static int send_parts(struct lane *lane)
+{
+    struct vn_lanes *l = lane->all;
+    int rc = 0;
+    for (size_t at; rc == 0;) {
+        at = atomic_fetch_add_explicit(&l->next, VN_PARCEL_BYTES, memory_order_relaxed);
+        if (at >= l->len)
+            break;
+        rc = send_parcel(lane, at, l->len - at < VN_PARCEL_BYTES ? l->len - at : VN_PARCEL_BYTES);
+    }
+    int none = 0;
+    if (rc)
+        (void)atomic_compare_exchange_strong(&l->fault, &none, rc); /* the first stays */
+    return rc;
+}
+
+/* ---- the threads ---- */
+
+/* With the lock, which is given back meanwhile. */
+static void await_upload(struct vn_lanes *l)
+{
+    pthread_mutex_unlock(&l->lock);
+    uint64_t since = hw_now_ns();
+    while (l->spins && !is_set(&l->active) && !is_set(&l->stopping) &&
+           (hw_now_ns() - since < awake_ns || is_expected(l)))
+        hw_cpu_relax();
+    pthread_mutex_lock(&l->lock);
+    while (!is_set(&l->active) && !is_set(&l->stopping) && !is_expected(l))
+        pthread_cond_wait(&l->wakes, &l->lock);
+}
+
+static void *lane_main(void *arg)
+{
+    struct lane *lane = arg;
+    struct vn_lanes *l = lane->all;
+    pthread_mutex_lock(&l->lock);
+    while (!is_set(&l->stopping)) {
+        if (!is_set(&l->active)) {
+            await_upload(l);
+            continue;
+        }
+        atomic_fetch_add_explicit(&l->busy, 1, memory_order_relaxed);
+        pthread_mutex_unlock(&l->lock);
+        (void)send_parts(lane);
+        pthread_mutex_lock(&l->lock);
+        atomic_store_explicit(&l->active, false, memory_order_relaxed); /* no part is left */
+        atomic_fetch_sub_explicit(&l->busy, 1, memory_order_release);
+        pthread_cond_signal(&l->idle);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* ---- an upload ---- */
+
+static void begin(struct vn_lanes *l, const uint8_t *bytes, uint64_t off, size_t len)
+{
+    pthread_mutex_lock(&l->lock);
+    assert(!is_set(&l->active) && l->busy == 0);
+    l->bytes = bytes;
+    l->off = off;
+    l->len = len;
+    l->upload++;
+    l->used = true;
+    atomic_store_explicit(&l->next, 0, memory_order_relaxed);
+    atomic_store_explicit(&l->active, true, memory_order_relaxed);
+    pthread_cond_broadcast(&l->wakes);
+    pthread_mutex_unlock(&l->lock);
+}
+
+static bool is_busy(const struct vn_lanes *l)
+{
+    return atomic_load_explicit(&l->busy, memory_order_acquire) > 0;
+}
+
+/* Until the others have sent theirs. */
+static void end(struct vn_lanes *l)
+{
+    pthread_mutex_lock(&l->lock);
+    atomic_store_explicit(&l->active, false, memory_order_relaxed);
+    pthread_mutex_unlock(&l->lock);
+    uint64_t since = hw_now_ns();
+    while (l->spins && is_busy(l) && hw_now_ns() - since < awake_ns)
+        hw_cpu_relax();
+    pthread_mutex_lock(&l->lock);
+    while (is_busy(l))
+        pthread_cond_wait(&l->idle, &l->lock);
+    pthread_mutex_unlock(&l->lock);
+}
+
+int vn_lanes_send(struct vn_lanes *l, const uint8_t *bytes, uint64_t off, size_t len)
+{
+    begin(l, bytes, off, len);
+    int rc = send_parts(&l->lanes[0]);
+    if (rc == 0)
+        rc = send_parcel(&l->lanes[0], 0, 0);
+    end(l);
+    atomic_fetch_add_explicit(&l->total, len, memory_order_relaxed);
+    return rc ? rc : atomic_load_explicit(&l->fault, memory_order_relaxed);
+}
+
+void vn_lanes_expect(struct vn_lanes *l)
+{
+    pthread_mutex_lock(&l->lock);
+    if (l->used && l->spins) {
+        atomic_store_explicit(&l->awake_until_ns, hw_now_ns() + VN_PATIENCE_NS,
+                              memory_order_relaxed);
+        pthread_cond_broadcast(&l->wakes);
+    }
+    l->used = false;
+    pthread_mutex_unlock(&l->lock);
+}
+
+uint64_t vn_lanes_bytes(const struct vn_lanes *l)
+{
+    return atomic_load_explicit(&l->total, memory_order_relaxed);
+}
+
+/* ---- life ---- */
+
+static int dial_one(struct vn_lanes *l, const struct rpc_addr *addr,
+                    const struct rpc_net_options *net, char why[RPC_WHY_CHARS])
+{
+    struct iovec iov = {l->key, sizeof(l->key)};
+    struct rpc_send send = {
+        .method = VN_METHOD_LANE, .iov = &iov, .iov_count = 1, .timeout_ns = dial_ns};
+    struct rpc_client_options options = {.config = {.security = net->security,
+                                                    .name = "vulkan lane",
+                                                    .handshake_ns = dial_ns,
+                                                    .heartbeat_ns = HW_NEVER}};
+    struct rpc_net_options soon = *net;
+    struct rpc_client *client;
+    soon.timeout_ns = dial_ns;
+    int rc = rpc_client_connect(addr, &soon, &options, &client, why);
+    if (rc)
+        return rc;
+    rc = rpc_client_call(client, &send, NULL);
+    if (rc) {
+        snprintf(why, RPC_WHY_CHARS, "%s", strerror(-rc));
+        rpc_client_destroy(client);
+        return rc;
+    }
+    l->lanes[l->count] = (struct lane){.all = l, .transport = rpc_client_strip(client)};
+    l->count++;
+    return 0;
+}
+
+int vn_lanes_dial(const struct rpc_addr *addr, const struct rpc_net_options *net, unsigned count,
+                  bool (*has_ended)(void *user), void *user, struct vn_lanes **out,
+                  char why[RPC_WHY_CHARS])
+{
+    assert(count <= VN_LANES_MAX);
+    struct vn_lanes *l = calloc(1, sizeof(*l));
+    if (!l || getrandom(l->key, sizeof(l->key), 0) != (ssize_t)sizeof(l->key)) {
+        snprintf(why, RPC_WHY_CHARS, "out of memory");
+        free(l);
+        return -ENOMEM;
+    }
+    l->has_ended = has_ended;
+    l->user = user;
+    l->spins = hw_cores() >= VN_LANES_CORES;
+    vn_lock_init(&l->lock);
+    pthread_cond_init(&l->wakes, NULL);
+    pthread_cond_init(&l->idle, NULL);
+    int rc = 0;
+    while (rc == 0 && l->count < count)
+        rc = dial_one(l, addr, net, why);
+    if (rc) {
+        vn_lanes_destroy(l);
+        return rc;
+    }
+    *out = l;
+    return 0;
+}
+
+void vn_lanes_destroy(struct vn_lanes *l)
+{
+    if (!l)
+        return;
+    pthread_mutex_lock(&l->lock);
+    atomic_store_explicit(&l->stopping, true, memory_order_relaxed);
+    pthread_cond_broadcast(&l->wakes);
+    pthread_mutex_unlock(&l->lock);
+    for (unsigned i = 1; i < l->ready; i++)
+        pthread_join(l->lanes[i].thread, NULL);
+    for (unsigned i = 0; i < l->count; i++)
+        rpc_transport_destroy(l->lanes[i].transport);
+    pthread_cond_destroy(&l->idle);
+    pthread_cond_destroy(&l->wakes);
+    vn_lock_fini(&l->lock);
+    free(l);
+}
+
+const uint8_t *vn_lanes_key(const struct vn_lanes *l)
+{
+    return l->key;
+}
+
+int vn_lanes_open(struct vn_lanes *l, uint32_t at_server)
+{
+    if (at_server != l->count)
+        return -ENOTCONN;
+    for (l->ready = 1; l->ready < l->count; l->ready++) {
+        struct lane *lane = &l->lanes[l->ready];
+        if (pthread_create(&lane->thread, NULL, lane_main, lane))
+            return -EAGAIN;
+    }
+    return 0;
+}

@@ -1,0 +1,847 @@
+/* The connection to one server; see link.h. */
+#include "venus/client/link/link.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "venus/client/link/lanes.h"
+#include "venus/client/locks.h"
+#include "venus/client/object/objects.h"
+#include "venus/client/perf.h"
+#include "venus/client/record/command.h"
+#include "venus/common/counts.h"
+#include "venus/common/pack.h"
+#include "venus/common/protocol.h"
+#include "venus/memory/track/kernel.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    PACK_MIN = 64, /* below this there is little to gain, and latency to lose */
+};
+
+struct vn_link {
+    struct vn_client client; /* first: objects find the link by it */
+    struct rpc_client *rpc;
+    struct vn_lanes *lanes; /* NULL: none; does not change once OPEN was answered */
+    const struct vn_push_ops *pushes;
+    void *user;
+
+    pthread_mutex_t stream; /* guards out and start, and the order in which messages are queued */
+    struct wire_enc out;
+    size_t start;             /* of what was put since begin */
+    struct vn_packer *packer; /* likewise; NULL: messages travel as they are */
+
+    pthread_mutex_t asides; /* see vn_link_hold_asides; after the stream's lock or alone */
+
+    _Atomic uint64_t next_id;
+    _Atomic size_t kept;        /* bytes of bodies, at the server; relaxed: a count */
+    _Atomic uint64_t exchanges; /* relaxed: a figure */
+    _Atomic uint64_t quickest;  /* call so far, in ns; the same */
+    /* Relaxed: a thread that sees it late gets the same answer from the connection. */
+    _Atomic bool lost;
+    /* Relaxed: set once OPEN was answered.  Before that whoever opens says what is wrong. */
+    _Atomic bool opened;
+    struct vn_kernel *kernel; /* held so that forks are counted */
+    unsigned forks;           /* of the process that made the link */
+    char address[RPC_ADDR_HOST_CHARS + 16];
+    struct vn_link *next; /* of all in this process */
+};
+
+/* One call under way.  The waiting thread and the connection each hold it: whoever is last frees.
+ */
+struct vn_call {
+    struct vn_link *link;
+    _Atomic int holders;
+    bool done; /* and status, data, len: written by the reply, under the connection's lock */
+    bool seen; /* done, by the waiting thread */
+    int status;
+    uint8_t *data;
+    size_t len;
+    struct hw_arena arena;
+};
+
+/* ---- losing the server ---- */
+
+bool vn_link_is_foreign(const struct vn_link *link)
+{
+    return link->forks != vn_kernel_forks();
+}
+
+bool vn_link_is_lost(struct vn_link *link)
+{
+    return atomic_load_explicit(&link->lost, memory_order_relaxed) || vn_link_is_foreign(link);
+}
+
+void vn_link_lose(struct vn_link *link, const char *why)
+{
+    if (!atomic_exchange_explicit(&link->lost, true, memory_order_relaxed) &&
+        atomic_load_explicit(&link->opened, memory_order_relaxed))
+        hw_error(HW_CAT_VULKAN, "the GPU at %s is lost: %s", link->address, why);
+}
+
+static VkResult lose_for_status(struct vn_link *link)
+{
+    if (vn_link_is_foreign(link))
+        return VK_ERROR_DEVICE_LOST; /* the connection is the parent's, and well */
+    char why[RPC_WHY_CHARS];
+    rpc_client_reason(link->rpc, why);
+    vn_link_lose(link, why);
+    return VK_ERROR_DEVICE_LOST;
+}
+
+/* Found out by whichever thread reads, so that calls which only gather are told, too. */
+static void on_end(void *user, int status, const char *reason)
+{
+    (void)status;
+    vn_link_lose(user, reason);
+}
+
+/* ---- pushes ---- */
+
+static int take_push(struct vn_link *link, const struct rpc_msg *push)
+{
+    struct wire_dec d;
+    wire_dec_init(&d, push->data, push->len);
+    switch (push->method) {
+    case VN_PUSH_DELTA: {
+        uint64_t memory = wire_get_u64(&d);
+        size_t left = wire_dec_left(&d);
+        const uint8_t *delta = wire_get_bytes(&d, left);
+        int rc = wire_dec_end(&d);
+        return rc ? rc : link->pushes->delta(link->user, memory, delta, left);
+    }
+    case VN_PUSH_DROP: {
+        uint64_t memory = wire_get_u64(&d), off = wire_get_u64(&d), bytes = wire_get_u64(&d);
+        int rc = wire_dec_end(&d);
+        return rc ? rc : link->pushes->drop(link->user, memory, off, bytes);
+    }
+    case VN_PUSH_PAGES:
+    case VN_PUSH_FILL: {
+        uint64_t memory = wire_get_u64(&d), off = wire_get_u64(&d);
+        size_t left = wire_dec_left(&d);
+        const uint8_t *bytes = wire_get_bytes(&d, left);
+        int rc = wire_dec_end(&d);
+        return rc ? rc
+                  : (push->method == VN_PUSH_FILL ? link->pushes->fill : link->pushes->pages)(
+                        link->user, memory, off, bytes, left);
+    }
+    case VN_PUSH_DONE: {
+        uint64_t queue = wire_get_u64(&d), number = wire_get_u64(&d);
+        VkResult result = (VkResult)wire_get_u32(&d);
+        int rc = wire_dec_end(&d);
+        if (rc == 0)
+            link->pushes->done(link->user, queue, number, result);
+        if (link->lanes)
+            vn_lanes_expect(link->lanes);
+        return rc;
+    }
+    case VN_PUSH_FAILED: {
+        uint32_t command = wire_get_u32(&d);
+        VkResult result = (VkResult)wire_get_u32(&d);
+        int rc = wire_dec_end(&d);
+        if (rc == 0)
+            link->pushes->failed(link->user, command, result);
+        return rc;
+    }
+    case VN_PUSH_REGULAR: {
+        uint64_t device = wire_get_u64(&d);
+        struct vn_regular kind = {.usage = wire_get_u32(&d), .types = wire_get_u32(&d)};
+        kind.alignment = wire_get_u64(&d);
+        kind.grain = wire_get_u64(&d);
+        int rc = wire_dec_end(&d);
+        if (rc == 0 && (kind.grain == 0 || (kind.grain & (kind.grain - 1))))
+            return -EPROTO;
+        if (rc == 0)
+            link->pushes->regular(link->user, device, &kind);
+        return rc;
+    }
+    case VN_PUSH_ADDRESS: {
+        uint64_t memory = wire_get_u64(&d), address = wire_get_u64(&d);
+        int rc = wire_dec_end(&d);
+        if (rc == 0)
+            link->pushes->address(link->user, memory, address);
+        return rc;
+    }
+    case VN_PUSH_MESSAGE: {
+        uint32_t severity = wire_get_u32(&d), types = wire_get_u32(&d);
+        int32_t number = (int32_t)wire_get_u32(&d);
+        char name[256], text[WIRE_STR_MAX + 1];
+        wire_get_str_copy(&d, name, sizeof(name));
+        wire_get_str_copy(&d, text, sizeof(text));
+        int rc = wire_dec_end(&d);
+        if (rc == 0)
+            link->pushes->message(link->user, severity, types, number, name, text);
+        return rc;
+    }
+    default:
+        return 0; /* a newer server says more than we know */
+    }
+}
+
+static void on_push(void *user, const struct rpc_msg *push)
+{
+    struct vn_link *link = user;
+    int rc = take_push(link, push);
+    if (rc) {
+        char why[RPC_WHY_CHARS];
+        snprintf(why, sizeof(why), "it sent what cannot be read (%s)", strerror(-rc));
+        vn_link_lose(link, why);
+    }
+}
+
+/* ---- the stream ---- */
+
+/* Half of what the server takes: bytes that are given up here go there with what is sent next. */
+bool vn_link_keep(struct vn_link *link, size_t bytes)
+{
+    size_t before = atomic_fetch_add_explicit(&link->kept, bytes, memory_order_relaxed);
+    if (before + bytes <= VN_KEPT_BODIES_MAX / 2)
+        return true;
+    vn_link_unkeep(link, bytes);
+    return false;
+}
+
+void vn_link_unkeep(struct vn_link *link, size_t bytes)
+{
+    atomic_fetch_sub_explicit(&link->kept, bytes, memory_order_relaxed);
+}
+
+struct wire_enc *vn_link_begin(struct vn_link *link)
+{
+    if (vn_link_is_lost(link))
+        return NULL;
+    pthread_mutex_lock(&link->stream);
+    link->start = wire_enc_len(&link->out);
+    return &link->out;
+}
+
+/* How the first len bytes of the buffer travel: with this method, or packed with the next. */
+static int prepare(struct vn_link *link, size_t len, struct rpc_send *send, struct iovec *iov)
+{
+    struct vn_bytes bytes = {wire_enc_data(&link->out), len};
+    bool packed = link->packer && len >= PACK_MIN && len <= VN_PACK_MAX;
+    int rc = packed ? vn_pack(link->packer, &bytes, &bytes) : 0;
+    *iov = (struct iovec){(void *)(uintptr_t)bytes.data, bytes.len};
+    send->method += packed;
+    send->iov = iov;
+    send->iov_count = 1;
+    return rc;
+}
+
+/* Queues the first len bytes of the buffer as one post and empties the buffer. */
+static VkResult post_gathered(struct vn_link *link, size_t len)
+{
+    if (len == 0)
+        return VK_SUCCESS;
+    struct iovec iov;
+    struct rpc_send send = {.method = VN_METHOD_STREAM, .timeout_ns = HW_NEVER};
+    int rc = prepare(link, len, &send, &iov);
+    if (rc == 0)
+        rc = rpc_client_post(link->rpc, &send);
+    else
+        vn_link_lose(link, "out of memory for what it is to be sent");
+    wire_enc_reset(&link->out);
+    link->start = 0;
+    return rc ? lose_for_status(link) : VK_SUCCESS;
+}
+
+/* Drops what was put since begin; what was there before must still go. */
+static VkResult drop_failed(struct vn_link *link)
+{
+    VkResult result = post_gathered(link, link->start);
+    wire_enc_reset(&link->out);
+    return result == VK_SUCCESS ? VK_ERROR_OUT_OF_HOST_MEMORY : result;
+}
+
+void vn_link_cancel(struct vn_link *link)
+{
+    if (wire_enc_error(&link->out))
+        (void)drop_failed(link);
+    else
+        wire_enc_trim(&link->out, link->start);
+    pthread_mutex_unlock(&link->stream);
+}
+
+static VkResult settle(struct vn_link *link, size_t most)
+{
+    if (wire_enc_error(&link->out))
+        return drop_failed(link);
+    size_t len = wire_enc_len(&link->out);
+    return len > most ? post_gathered(link, len) : VK_SUCCESS;
+}
+
+VkResult vn_link_checkpoint(struct vn_link *link)
+{
+    VkResult result = settle(link, vn_perf(VN_PERF_BATCHED_TRANSFERS) ? VN_LINK_GATHER_BYTES : 0);
+    link->start = wire_enc_len(&link->out);
+    return result;
+}
+
+static void on_sent(void *user)
+{
+    (void)user; /* the flush behind the post says so, too */
+}
+
+VkResult vn_link_put_bulk(struct vn_link *link, const void *bytes, size_t len)
+{
+    if (wire_enc_error(&link->out))
+        return drop_failed(link);
+    struct iovec iov[] = {{(void *)(uintptr_t)wire_enc_data(&link->out), wire_enc_len(&link->out)},
+                          {(void *)(uintptr_t)bytes, len}};
+    struct rpc_send send = {.method = VN_METHOD_STREAM,
+                            .iov = iov,
+                            .iov_count = len ? ARRAY_LEN(iov) : 1,
+                            .timeout_ns = HW_NEVER,
+                            .sent = on_sent};
+    int rc = rpc_client_post(link->rpc, &send);
+    if (rc == 0)
+        rc = rpc_client_flush(link->rpc);
+    wire_enc_reset(&link->out);
+    link->start = 0;
+    return rc ? lose_for_status(link) : VK_SUCCESS;
+}
+
+/* ---- beside the stream ---- */
+
+struct aside {
+    struct vn_link *link;
+    bool (*done)(void *user);
+    void *user;
+};
+
+/* What cannot be read loses the server, though the connection lives. */
+static bool aside_is_decided(void *user)
+{
+    struct aside *aside = user;
+    return aside->done(aside->user) || vn_link_is_lost(aside->link);
+}
+
+int vn_link_ask_aside(struct vn_link *link, const struct wire_enc *message,
+                      bool (*done)(void *user), void *user)
+{
+    struct iovec iov = {(void *)(uintptr_t)wire_enc_data(message), wire_enc_len(message)};
+    struct rpc_send send = {
+        .method = VN_METHOD_STREAM, .iov = &iov, .iov_count = 1, .timeout_ns = HW_NEVER};
+    struct aside aside = {link, done, user};
+    if (wire_enc_error(message))
+        return wire_enc_error(message);
+    if (vn_link_is_lost(link))
+        return -ESHUTDOWN;
+    pthread_mutex_lock(&link->asides);
+    int rc = rpc_client_post(link->rpc, &send);
+    pthread_mutex_unlock(&link->asides);
+    atomic_fetch_add_explicit(&link->exchanges, 1, memory_order_relaxed);
+    if (rc == 0)
+        rc = rpc_client_wait(link->rpc, aside_is_decided, &aside, HW_NEVER);
+    if (rc)
+        (void)lose_for_status(link);
+    return vn_link_is_lost(link) ? -ESHUTDOWN : 0;
+}
+
+void vn_link_hold_asides(struct vn_link *link)
+{
+    pthread_mutex_lock(&link->asides);
+}
+
+VkResult vn_link_release_asides(struct vn_link *link)
+{
+    VkResult result = settle(link, 0);
+    link->start = wire_enc_len(&link->out);
+    pthread_mutex_unlock(&link->asides);
+    return result;
+}
+
+/* ---- leaving the stream ---- */
+
+VkResult vn_link_post(struct vn_link *link)
+{
+    if (!vn_perf(VN_PERF_COALESCING))
+        return vn_link_send(link);
+    VkResult result = settle(link, VN_LINK_GATHER_BYTES);
+    pthread_mutex_unlock(&link->stream);
+    return result;
+}
+
+VkResult vn_link_send(struct vn_link *link)
+{
+    VkResult result = settle(link, 0);
+    pthread_mutex_unlock(&link->stream);
+    if (result == VK_SUCCESS && rpc_client_flush(link->rpc))
+        result = lose_for_status(link);
+    return result;
+}
+
+VkResult vn_link_flush(struct vn_link *link)
+{
+    return vn_link_begin(link) ? vn_link_send(link) : VK_ERROR_DEVICE_LOST;
+}
+
+/* ---- calls ---- */
+
+static void call_drop(struct vn_call *call)
+{
+    /* Release pairs with the acquire of the last holder, who frees what the other wrote. */
+    if (atomic_fetch_sub_explicit(&call->holders, 1, memory_order_acq_rel) > 1)
+        return;
+    hw_arena_fini(&call->arena);
+    free(call->data);
+    free(call);
+}
+
+static void on_reply(void *user, int status, const struct rpc_msg *reply)
+{
+    struct vn_call *call = user;
+    call->status = status;
+    if (status == 0 && reply->len > 0) {
+        call->data = malloc(reply->len);
+        if (call->data) {
+            memcpy(call->data, reply->data, reply->len);
+            call->len = reply->len;
+        } else {
+            call->status = -ENOMEM;
+        }
+    }
+    call->done = true;
+    call_drop(call);
+}
+
+/* What cannot be read loses the server, though the connection lives: no answer counts then. */
+static bool call_is_decided(void *user)
+{
+    struct vn_call *call = user;
+    call->seen = call->done;
+    return call->seen || vn_link_is_lost(call->link);
+}
+
+static void drop_object(void *objects, void *handle)
+{
+    (void)objects;
+    vn_object_destroy(handle);
+}
+
+/* Replies hold no handles but those that the client made itself. */
+static const struct vn_decoder_ops reply_ops = {.dropped = drop_object};
+
+/* Queues the buffer as a call; takes one hold of it. */
+static VkResult queue_call(struct vn_link *link, struct vn_call *call)
+{
+    struct iovec iov;
+    struct rpc_send send = {.method = VN_METHOD_CALL, .timeout_ns = HW_NEVER};
+    if (prepare(link, wire_enc_len(&link->out), &send, &iov)) {
+        vn_link_lose(link, "out of memory for what it is to be sent");
+        return VK_ERROR_DEVICE_LOST;
+    }
+    atomic_fetch_add_explicit(&call->holders, 1, memory_order_relaxed);
+    int rc = rpc_client_call_async(link->rpc, &send, on_reply, call);
+    wire_enc_reset(&link->out);
+    if (rc == 0)
+        return VK_SUCCESS;
+    call_drop(call);
+    return lose_for_status(link);
+}
+
+/* Queues what has gathered as a call; NULL when out of memory. */
+static struct vn_call *call_start(struct vn_link *link, VkResult *result)
+{
+    struct vn_call *call = calloc(1, sizeof(*call));
+    if (!call)
+        return NULL;
+    call->link = link;
+    call->holders = 1;
+    hw_arena_init(&call->arena, VN_ARENA_MAX);
+    *result = wire_enc_error(&link->out) ? drop_failed(link) : queue_call(link, call);
+    return call;
+}
+
+/* Of threads that finish at once one may win that was not the quickest: no matter. */
+static void note_time(struct vn_link *link, uint64_t ns)
+{
+    uint64_t before = atomic_load_explicit(&link->quickest, memory_order_relaxed);
+    if (!before || ns < before)
+        atomic_store_explicit(&link->quickest, ns, memory_order_relaxed);
+}
+
+uint64_t vn_link_quickest_ns(const struct vn_link *link)
+{
+    return atomic_load_explicit(&link->quickest, memory_order_relaxed);
+}
+
+/* Waits for the answer to a call that was queued with this result. */
+static VkResult call_wait(struct vn_link *link, struct vn_call *call, VkResult result,
+                          struct vn_decoder *reply)
+{
+    uint64_t start = hw_now_ns();
+    atomic_fetch_add_explicit(&link->exchanges, 1, memory_order_relaxed);
+    if (result == VK_SUCCESS && (rpc_client_wait(link->rpc, call_is_decided, call, HW_NEVER) ||
+                                 !call->seen || call->status))
+        result = lose_for_status(link);
+    if (result != VK_SUCCESS) {
+        call_drop(call);
+        return result;
+    }
+    note_time(link, hw_now_ns() - start);
+    vn_decoder_init(reply, &call->arena, &reply_ops, call);
+    vn_decoder_feed(reply, call->data, call->len);
+    return VK_SUCCESS;
+}
+
+VkResult vn_link_call(struct vn_link *link, struct vn_decoder *reply)
+{
+    VkResult result;
+    struct vn_call *call = call_start(link, &result);
+    if (!call) {
+        vn_link_cancel(link);
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    pthread_mutex_unlock(&link->stream);
+    return call_wait(link, call, result, reply);
+}
+
+VkResult vn_link_call_within(struct vn_link *link, struct vn_decoder *reply)
+{
+    VkResult result;
+    struct vn_call *call = call_start(link, &result);
+    if (!call)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    link->start = wire_enc_len(&link->out);
+    return call_wait(link, call, result, reply);
+}
+
+VkResult vn_link_finish(struct vn_link *link, struct vn_decoder *reply)
+{
+    struct vn_call *call = reply->objects;
+    int rc = vn_decoder_end(reply);
+    call_drop(call);
+    if (rc == 0)
+        return VK_SUCCESS;
+    vn_link_lose(link, "its answer cannot be read");
+    return VK_ERROR_DEVICE_LOST;
+}
+
+int vn_link_exchange(struct vn_link *link, uint32_t method, const struct wire_enc *request,
+                     struct rpc_answer *answer)
+{
+    struct iovec iov = {(void *)wire_enc_data(request), wire_enc_len(request)};
+    struct rpc_send send = {.method = method, .iov = &iov, .iov_count = 1};
+    int rc = wire_enc_error(request);
+    if (rc == 0)
+        rc = rpc_client_call(link->rpc, &send, answer);
+    if (rc == 0)
+        atomic_store_explicit(&link->opened, true, memory_order_relaxed);
+    return rc;
+}
+
+/* ---- waiting ---- */
+
+void vn_link_poll(struct vn_link *link)
+{
+    if (!vn_link_is_lost(link))
+        rpc_client_poll(link->rpc);
+}
+
+struct counted_wait {
+    bool (*done)(void *user);
+    void *user;
+    bool waited; /* it was not done at the first look */
+};
+
+static bool counted_is_done(void *user)
+{
+    struct counted_wait *wait = user;
+    bool done = wait->done(wait->user);
+    wait->waited |= !done;
+    return done;
+}
+
+VkResult vn_link_wait(struct vn_link *link, bool (*done)(void *user), void *user,
+                      uint64_t timeout_ns)
+{
+    struct counted_wait wait = {done, user, false};
+    VkResult result = vn_link_flush(link);
+    if (result != VK_SUCCESS)
+        return result;
+    int rc = rpc_client_wait(link->rpc, counted_is_done, &wait, timeout_ns);
+    atomic_fetch_add_explicit(&link->exchanges, wait.waited, memory_order_relaxed);
+    if (rc == 0)
+        return VK_SUCCESS;
+    return rc == -ETIMEDOUT ? VK_TIMEOUT : lose_for_status(link);
+}
+
+void vn_link_rest(struct vn_link *link, bool (*done)(void *user), void *user, uint64_t timeout_ns)
+{
+    if (!vn_link_is_lost(link))
+        (void)!rpc_client_wait(link->rpc, done, user, timeout_ns); /* an end is told by on_end */
+}
+
+void vn_link_counts(const struct vn_link *link, struct vn_counts *out)
+{
+    const struct rpc_stats *stats = rpc_client_stats(link->rpc);
+    *out = (struct vn_counts){
+        .exchanges = atomic_load_explicit(&link->exchanges, memory_order_relaxed),
+        .messages_sent = hw_counter_load(&stats->msgs_sent),
+        .messages_received = hw_counter_load(&stats->msgs_received),
+        .writes = hw_counter_load(&stats->writes),
+        .reads = hw_counter_load(&stats->reads),
+        .bytes_sent =
+            hw_counter_load(&stats->bytes_sent) + (link->lanes ? vn_lanes_bytes(link->lanes) : 0),
+        .bytes_received = hw_counter_load(&stats->bytes_received),
+    };
+}
+
+/* ---- what generated entrypoints use ---- */
+
+static struct vn_link *link_of(struct vn_client *client)
+{
+    return (struct vn_link *)client;
+}
+
+static struct wire_enc *client_begin(struct vn_client *client)
+{
+    return vn_link_begin(link_of(client));
+}
+
+static VkResult client_post(struct vn_client *client, struct wire_enc *e)
+{
+    (void)e;
+    return vn_link_post(link_of(client));
+}
+
+static VkResult client_call(struct vn_client *client, struct wire_enc *e, struct vn_decoder *reply)
+{
+    (void)e;
+    return vn_link_call(link_of(client), reply);
+}
+
+static VkResult client_finish(struct vn_client *client, struct vn_decoder *reply)
+{
+    return vn_link_finish(link_of(client), reply);
+}
+
+static struct vn_object *client_object_new(struct vn_client *client, uint32_t type,
+                                           struct vn_object *parent)
+{
+    return vn_object_create(link_of(client), type, parent);
+}
+
+static void client_object_free(struct vn_client *client, struct vn_object *object)
+{
+    (void)client;
+    vn_object_destroy(object);
+}
+
+static struct wire_enc *client_record(struct vn_client *client, struct vn_object *commands)
+{
+    (void)client;
+    return vn_command_buffer_body((struct vn_command_buffer *)commands);
+}
+
+static const struct vn_client_ops client_ops = {
+    .record = client_record,
+    .begin = client_begin,
+    .post = client_post,
+    .call = client_call,
+    .finish = client_finish,
+    .object_new = client_object_new,
+    .object_free = client_object_free,
+};
+
+/* ---- the end of the process ---- */
+
+static pthread_mutex_t links_lock; /* guards the list */
+static struct vn_link *links;
+
+static void make_links_lock(void)
+{
+    vn_lock_init(&links_lock);
+}
+
+static void enlist(struct vn_link *link)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_links_lock);
+    pthread_mutex_lock(&links_lock);
+    link->next = links;
+    links = link;
+    pthread_mutex_unlock(&links_lock);
+}
+
+static void unlist(struct vn_link *link)
+{
+    pthread_mutex_lock(&links_lock);
+    struct vn_link **at = &links;
+    while (*at && *at != link)
+        at = &(*at)->next;
+    if (*at)
+        *at = link->next;
+    pthread_mutex_unlock(&links_lock);
+}
+
+/* Many programs exit with their instance there.  The server is told: who closes without a word has
+ * died.  Other threads may still be inside, so nothing is freed. */
+__attribute__((destructor)) static void leave(void)
+{
+    if (pthread_mutex_trylock(&links_lock))
+        return; /* a thread is about to connect, or to leave by itself */
+    for (struct vn_link *link = links; link; link = link->next) {
+        bool was_lost = vn_link_is_lost(link);
+        atomic_store_explicit(&link->lost, true, memory_order_relaxed); /* that is no news */
+        if (!was_lost)
+            rpc_client_leave(link->rpc);
+    }
+    pthread_mutex_unlock(&links_lock);
+}
+
+/* ---- lanes ---- */
+
+/* A thread at each end for each lane, and the rest of the cores for everybody else. */
+static unsigned default_lanes(const struct rpc_addr *addr)
+{
+    enum { MOST = 5, CORES_EACH = 4 };
+    unsigned cores = hw_cores(), lanes = 1 + cores / CORES_EACH;
+    if (!rpc_addr_is_local(addr) || cores < VN_LANES_CORES)
+        return 0;
+    return lanes < MOST ? lanes : MOST;
+}
+
+static bool session_has_ended(void *user)
+{
+    return vn_link_is_lost(user);
+}
+
+static void drop_lanes(struct vn_link *link, const char *why)
+{
+    hw_warn(HW_CAT_VULKAN, "%s: uploads use one connection: %s; VENUS_LANES=0 says that they shall",
+            link->address, why);
+    vn_lanes_destroy(link->lanes);
+    link->lanes = NULL;
+}
+
+const uint8_t *vn_link_dial_lanes(struct vn_link *link, const struct rpc_addr *addr,
+                                  const struct rpc_security *security)
+{
+    static const uint8_t no_key[VN_LANE_KEY_BYTES];
+    char why[RPC_WHY_CHARS] = "";
+    uint64_t count;
+    struct rpc_net_options net = {.security = security,
+                                  .untuned = !vn_perf(VN_PERF_TRANSPORT_TUNING)};
+    (void)hw_env_u64("VENUS_LANES", default_lanes(addr), 0, VN_LANES_MAX, &count);
+    uint32_t capabilities = rpc_ep_peer_capabilities(rpc_client_ep(link->rpc));
+    bool known =
+        (capabilities & VN_CAPABILITY_PROTOCOL) == VN_PROTOCOL; /* else OPEN says why not */
+    if (count == 0 || !known || !vn_perf(VN_PERF_LANES))
+        return no_key;
+    if (vn_lanes_dial(addr, &net, (unsigned)count, session_has_ended, link, &link->lanes, why))
+        drop_lanes(link, why);
+    return link->lanes ? vn_lanes_key(link->lanes) : no_key;
+}
+
+void vn_link_open_lanes(struct vn_link *link, uint32_t at_server)
+{
+    int rc = link->lanes ? vn_lanes_open(link->lanes, at_server) : 0;
+    if (rc)
+        drop_lanes(link, strerror(-rc));
+}
+
+struct vn_lanes *vn_link_lanes(const struct vn_link *link)
+{
+    return link->lanes;
+}
+
+/* ---- life ---- */
+
+static void link_free(struct vn_link *link)
+{
+    vn_packer_destroy(link->packer);
+    wire_enc_fini(&link->out);
+    vn_lock_fini(&link->asides);
+    vn_lock_fini(&link->stream);
+    vn_kernel_unref(link->kernel);
+    free(link);
+}
+
+/* What another machine is sent is worth packing; on this one it costs more than it saves. */
+static int choose_packing(struct vn_link *link, bool far)
+{
+    bool packs = far;
+    (void)hw_env_bool("VENUS_COMPRESS", far, &packs);
+    return packs && vn_perf(VN_PERF_PACKING) ? vn_packer_create(&link->packer) : 0;
+}
+
+int vn_link_create(const struct rpc_addr *addr, const struct rpc_security *security,
+                   const struct vn_push_ops *pushes, void *user, struct vn_link **out,
+                   char why[RPC_WHY_CHARS])
+{
+    struct vn_link *link = calloc(1, sizeof(*link));
+    if (!link || vn_kernel_ref(&link->kernel)) {
+        snprintf(why, RPC_WHY_CHARS, "out of memory");
+        free(link);
+        return -ENOMEM;
+    }
+    link->client.ops = &client_ops;
+    link->pushes = pushes;
+    link->user = user;
+    link->next_id = 1;
+    link->forks = vn_kernel_forks();
+    vn_lock_init(&link->stream);
+    vn_lock_init(&link->asides);
+    wire_enc_init(&link->out, WIRE_MESSAGE_MAX);
+    rpc_addr_format(addr, link->address, sizeof(link->address));
+    struct rpc_net_options net = {.security = security,
+                                  .untuned = !vn_perf(VN_PERF_TRANSPORT_TUNING)};
+    struct rpc_client_options options = {
+        .config = {.security = security, .name = "vulkan", .patience_ns = VN_PATIENCE_NS},
+        .on_push = on_push,
+        .on_end = on_end,
+        .push_user = link};
+    int rc = rpc_client_connect(addr, &net, &options, &link->rpc, why);
+    if (rc == 0 && choose_packing(link, !rpc_addr_is_local(addr))) {
+        snprintf(why, RPC_WHY_CHARS, "out of memory");
+        rc = -ENOMEM;
+    }
+    if (rc) {
+        rpc_client_destroy(link->rpc);
+        link_free(link);
+        return rc;
+    }
+    enlist(link);
+    *out = link;
+    return 0;
+}
+
+void vn_link_destroy(struct vn_link *link)
+{
+    if (!link)
+        return;
+    unlist(link);
+    if (!vn_link_is_lost(link))
+        (void)vn_link_flush(link);
+    if (!vn_link_is_foreign(link))
+        vn_lanes_destroy(link->lanes);
+    rpc_client_destroy(link->rpc);
+    link_free(link);
+}
+
+struct vn_client *vn_link_client(struct vn_link *link)
+{
+    return &link->client;
+}
+
+uint64_t vn_link_ids(struct vn_link *link, uint64_t count)
+{
+    return atomic_fetch_add_explicit(&link->next_id, count, memory_order_relaxed);
+}
+
+void *vn_link_user(const struct vn_link *link)
+{
+    return link->user;
+}
+
+const char *vn_link_address(const struct vn_link *link)
+{
+    return link->address;
+}

@@ -1,0 +1,74 @@
+/* See fetch.h. */
+#include "venus/client/memory/fetch.h"
+
+#include "base/log.h"
+#include "venus/common/protocol.h"
+#include "venus/common/put.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <strings.h>
+
+enum mode { FETCH_AUTO, FETCH_ALL, FETCH_NONE };
+
+static const char *const modes[] = {
+    [FETCH_AUTO] = "auto", [FETCH_ALL] = "all", [FETCH_NONE] = "none"};
+
+static size_t mode = FETCH_AUTO;
+
+static void read_knob(void)
+{
+    const char *value = getenv("VENUS_FETCH");
+    if (!value || !*value)
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(modes); i++) {
+        if (strcasecmp(value, modes[i]) == 0) {
+            mode = i;
+            return;
+        }
+    }
+    hw_warn(HW_CAT_MEMORY, "VENUS_FETCH=%s is none of auto, all, none: not set", value);
+}
+
+bool vn_fetch_wanted(const struct vn_memory *memory)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, read_knob);
+    return mode == FETCH_ALL || (mode == FETCH_AUTO && !memory->cached);
+}
+
+void vn_fetch_put_lazy(const struct vn_memory *memory, struct wire_enc *e)
+{
+    size_t hole = vn_put_command(e, VN_OP_LAZY);
+    wire_put_u64(e, memory->object.id);
+    wire_fill_len(e, hole);
+}
+
+struct wanted {
+    const struct vn_memory *memory;
+    size_t off;
+};
+
+/* A handler of a signal may have taken the program away from its access, and it frees the memory:
+ * then the answer finds no region. */
+static bool is_settled(void *user)
+{
+    const struct wanted *wanted = user;
+    return atomic_load_explicit(&wanted->memory->leaving, memory_order_relaxed) ||
+           vn_region_has(wanted->memory->region, wanted->off);
+}
+
+int vn_fetch_pages(void *user, size_t off, size_t len)
+{
+    const struct vn_memory *memory = user;
+    struct wanted wanted = {memory, off};
+    uint8_t message[64];
+    struct wire_enc e;
+    wire_enc_init_fixed(&e, message, sizeof(message));
+    size_t hole = vn_put_command(&e, VN_OP_FETCH);
+    wire_put_u64(&e, memory->object.id);
+    wire_put_u64(&e, off);
+    wire_put_u32(&e, (uint32_t)len);
+    wire_fill_len(&e, hole);
+    return vn_link_ask_aside(vn_device_link(memory->device), &e, is_settled, &wanted);
+}

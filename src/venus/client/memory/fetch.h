@@ -1,0 +1,31 @@
+/* venus/client/memory/fetch.h - mapped memory whose pages stay at the server until they are
+ * touched.
+ *
+ * A GPU's own memory is read across a bus by the server's CPU, so it is not compared after each
+ * batch.  The server says which pages a batch may have written; they are dropped here, and fetched
+ * when the program touches them (docs/mapped-memory.md).
+ *
+ *   VENUS_FETCH=auto   memory that the server's CPU does not cache
+ *   VENUS_FETCH=all    all mapped memory; for tests
+ *   VENUS_FETCH=none   nothing: it is compared and pushed, however slow that is
+ *
+ * Where touching a page that is not there cannot be noticed (VENUS_TRACK, rights), it is none.
+ *
+ * Trust: the environment is the user's; the server's bytes are checked by the region.
+ * Threads: any.  Lifetime: the knob is read once a process. */
+#ifndef HAWSER_VENUS_CLIENT_MEMORY_FETCH_H
+#define HAWSER_VENUS_CLIENT_MEMORY_FETCH_H
+
+#include "venus/client/memory/memory.h"
+
+/* Whether pages of the memory are to be fetched, if they can be. */
+bool vn_fetch_wanted(const struct vn_memory *memory);
+
+/* Says so to the server, before the memory is mapped there. */
+void vn_fetch_put_lazy(const struct vn_memory *memory, struct wire_enc *e);
+
+/* A vn_fetch_fn whose user is the struct vn_memory.  Waits for the answer: while a program waits
+ * for a page nobody else may be reading. */
+int vn_fetch_pages(void *user, size_t off, size_t len);
+
+#endif

@@ -1,0 +1,351 @@
+/* Buffers, images and their views; see memory.h. */
+#include "venus/client/link/pushes.h"
+#include "venus/client/memory/memory.h"
+#include "venus/common/protocol.h"
+#include "vn_client.gen.h"
+#include "vn_structs.gen.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+struct vn_resource *vn_resource_ref(struct vn_resource *resource)
+{
+    atomic_fetch_add_explicit(&resource->refs, 1, memory_order_relaxed);
+    return resource;
+}
+
+void vn_resource_unref(struct vn_resource *resource)
+{
+    /* Release and acquire: the last one frees after all others are finished with it. */
+    if (!resource || atomic_fetch_sub_explicit(&resource->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    vn_memory_unref(resource->memory);
+    vn_resource_unref(resource->base);
+    wire_enc_fini(&resource->created);
+    free(resource);
+}
+
+/* ---- what commands can write without naming it ---- */
+
+static void list_shared(struct vn_resource *resource)
+{
+    struct vn_device *device = resource->device;
+    if (vn_link_is_foreign(vn_device_link(device)))
+        return;
+    pthread_mutex_lock(&device->lock);
+    if (!resource->shared) {
+        resource->shared = true;
+        resource->next_shared = device->shared;
+        resource->shared_at = &device->shared;
+        if (device->shared)
+            device->shared->shared_at = &resource->next_shared;
+        device->shared = resource;
+    }
+    pthread_mutex_unlock(&device->lock);
+}
+
+static void leave_shared(struct vn_resource *resource)
+{
+    struct vn_device *device = resource->device;
+    if (vn_link_is_foreign(vn_device_link(device)))
+        return;
+    pthread_mutex_lock(&device->lock);
+    if (resource->shared) {
+        *resource->shared_at = resource->next_shared;
+        if (resource->next_shared)
+            resource->next_shared->shared_at = resource->shared_at;
+        resource->shared = false;
+    }
+    pthread_mutex_unlock(&device->lock);
+}
+
+/* ---- creation ---- */
+
+static VKAPI_ATTR VkResult VKAPI_CALL create_buffer(VkDevice device, const VkBufferCreateInfo *info,
+                                                    const VkAllocationCallbacks *allocator,
+                                                    VkBuffer *out)
+{
+    VkResult result = vn_vkCreateBuffer(device, info, allocator, out);
+    if (result != VK_SUCCESS)
+        return result;
+    struct vn_resource *buffer = VN_OBJECT(vn_resource, *out);
+    buffer->size = info->size;
+    if (!info->pNext && !info->flags && info->sharingMode == VK_SHARING_MODE_EXCLUSIVE)
+        buffer->plain_usage = info->usage;
+    vn_enc_VkBufferCreateInfo(&buffer->created, info);
+    return VK_SUCCESS;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL create_image(VkDevice device, const VkImageCreateInfo *info,
+                                                   const VkAllocationCallbacks *allocator,
+                                                   VkImage *out)
+{
+    VkResult result = vn_vkCreateImage(device, info, allocator, out);
+    if (result == VK_SUCCESS)
+        vn_enc_VkImageCreateInfo(&VN_OBJECT(vn_resource, *out)->created, info);
+    return result;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL create_buffer_view(VkDevice device,
+                                                         const VkBufferViewCreateInfo *info,
+                                                         const VkAllocationCallbacks *allocator,
+                                                         VkBufferView *out)
+{
+    VkResult result = vn_vkCreateBufferView(device, info, allocator, out);
+    if (result != VK_SUCCESS)
+        return result;
+    struct vn_resource *view = VN_OBJECT(vn_resource, *out);
+    struct vn_resource *buffer = VN_OBJECT(vn_resource, info->buffer);
+    view->base = vn_resource_ref(buffer);
+    view->offset = info->offset;
+    view->size = info->range == VK_WHOLE_SIZE ? buffer->size - info->offset : info->range;
+    return VK_SUCCESS;
+}
+
+void vn_resource_retire(struct vn_resource *resource)
+{
+    leave_shared(resource);
+    resource->dead = true;
+    vn_resource_unref(resource);
+}
+
+/* ---- requirements ---- */
+
+struct requirements {
+    VkMemoryRequirements memory;
+    VkBool32 prefers_dedicated, requires_dedicated;
+};
+
+typedef void ask_fn(VkDevice device, const void *info, VkMemoryRequirements2 *out);
+
+static void ask_buffer(VkDevice device, const void *info, VkMemoryRequirements2 *out)
+{
+    vn_vkGetBufferMemoryRequirements2(device, info, out);
+}
+
+static void ask_image(VkDevice device, const void *info, VkMemoryRequirements2 *out)
+{
+    vn_vkGetImageMemoryRequirements2(device, info, out);
+}
+
+static void translate(VkDevice device, VkMemoryRequirements *requirements)
+{
+    const struct vn_device *d = VN_OBJECT(vn_device, device);
+    requirements->memoryTypeBits =
+        vn_memory_types_translate(&d->physical->types, requirements->memoryTypeBits);
+}
+
+/* Whether what it needs follows from what the server told of its kind. */
+static bool follows(struct vn_device *device, const struct vn_resource *resource,
+                    struct requirements *out)
+{
+    struct vn_regular kind;
+    if (!resource->plain_usage || resource->size > VN_REGULAR_SIZE_MAX ||
+        !vn_pushes_find_regular(device->pushes, device->object.id, resource->plain_usage, &kind))
+        return false;
+    *out = (struct requirements){
+        .memory = {.size = (resource->size + kind.grain - 1) & ~(kind.grain - 1),
+                   .alignment = kind.alignment,
+                   .memoryTypeBits = kind.types}};
+    return true;
+}
+
+/* Asks once for each way of creation. */
+static struct requirements requirements_of(VkDevice device, struct vn_resource *resource,
+                                           const void *info, ask_fn *ask)
+{
+    struct vn_device *d = VN_OBJECT(vn_device, device);
+    bool keyed = !wire_enc_error(&resource->created) && !((const VkBaseInStructure *)info)->pNext;
+    const uint8_t *key = wire_enc_data(&resource->created);
+    size_t key_len = wire_enc_len(&resource->created);
+    struct requirements answer;
+    if (keyed && vn_memo_find(&d->requirements, key, key_len, &answer, sizeof(answer)))
+        return answer;
+    if (keyed && follows(d, resource, &answer)) {
+        translate(device, &answer.memory);
+        return answer;
+    }
+    VkMemoryDedicatedRequirements dedicated = {.sType =
+                                                   VK_STRUCTURE_TYPE_MEMORY_DEDICATED_REQUIREMENTS};
+    VkMemoryRequirements2 out = {.sType = VK_STRUCTURE_TYPE_MEMORY_REQUIREMENTS_2,
+                                 .pNext = &dedicated};
+    ask(device, info, &out);
+    translate(device, &out.memoryRequirements);
+    memset(&answer, 0, sizeof(answer));
+    answer.memory = out.memoryRequirements;
+    answer.prefers_dedicated = dedicated.prefersDedicatedAllocation;
+    answer.requires_dedicated = dedicated.requiresDedicatedAllocation;
+    if (keyed && answer.memory.size) /* nothing is known from a lost server */
+        vn_memo_add(&d->requirements, key, key_len, &answer, sizeof(answer));
+    return answer;
+}
+
+static void fill_requirements(VkMemoryRequirements2 *out, const struct requirements *r)
+{
+    out->memoryRequirements = r->memory;
+    VkMemoryDedicatedRequirements *dedicated =
+        (void *)vn_chain_find(out->pNext, VK_STRUCTURE_TYPE_MEMORY_DEDICATED_REQUIREMENTS);
+    if (dedicated) {
+        dedicated->prefersDedicatedAllocation = r->prefers_dedicated;
+        dedicated->requiresDedicatedAllocation = r->requires_dedicated;
+    }
+}
+
+/* Whether the chain asks for more than we remember. */
+static bool asks_more(const VkMemoryRequirements2 *out)
+{
+    for (const VkBaseInStructure *s = out->pNext; s; s = s->pNext) {
+        if (s->sType != VK_STRUCTURE_TYPE_MEMORY_DEDICATED_REQUIREMENTS)
+            return true;
+    }
+    return false;
+}
+
+static void get_requirements2(VkDevice device, struct vn_resource *resource, const void *info,
+                              ask_fn *ask, VkMemoryRequirements2 *out)
+{
+    if (asks_more(out)) {
+        ask(device, info, out);
+        translate(device, &out->memoryRequirements);
+        return;
+    }
+    struct requirements r = requirements_of(device, resource, info, ask);
+    fill_requirements(out, &r);
+    if (resource->object.type == VK_OBJECT_TYPE_IMAGE)
+        resource->size = r.memory.size;
+}
+
+static VKAPI_ATTR void VKAPI_CALL get_buffer_requirements2(
+    VkDevice device, const VkBufferMemoryRequirementsInfo2 *info, VkMemoryRequirements2 *out)
+{
+    get_requirements2(device, VN_OBJECT(vn_resource, info->buffer), info, ask_buffer, out);
+}
+
+static VKAPI_ATTR void VKAPI_CALL get_buffer_requirements(VkDevice device, VkBuffer buffer,
+                                                          VkMemoryRequirements *out)
+{
+    VkBufferMemoryRequirementsInfo2 info = {
+        .sType = VK_STRUCTURE_TYPE_BUFFER_MEMORY_REQUIREMENTS_INFO_2, .buffer = buffer};
+    VkMemoryRequirements2 requirements = {.sType = VK_STRUCTURE_TYPE_MEMORY_REQUIREMENTS_2};
+    get_buffer_requirements2(device, &info, &requirements);
+    *out = requirements.memoryRequirements;
+}
+
+static VKAPI_ATTR void VKAPI_CALL get_image_requirements2(
+    VkDevice device, const VkImageMemoryRequirementsInfo2 *info, VkMemoryRequirements2 *out)
+{
+    get_requirements2(device, VN_OBJECT(vn_resource, info->image), info, ask_image, out);
+}
+
+static VKAPI_ATTR void VKAPI_CALL get_image_requirements(VkDevice device, VkImage image,
+                                                         VkMemoryRequirements *out)
+{
+    VkImageMemoryRequirementsInfo2 info = {
+        .sType = VK_STRUCTURE_TYPE_IMAGE_MEMORY_REQUIREMENTS_INFO_2, .image = image};
+    VkMemoryRequirements2 requirements = {.sType = VK_STRUCTURE_TYPE_MEMORY_REQUIREMENTS_2};
+    get_image_requirements2(device, &info, &requirements);
+    *out = requirements.memoryRequirements;
+}
+
+static VKAPI_ATTR void VKAPI_CALL get_device_buffer_requirements(
+    VkDevice device, const VkDeviceBufferMemoryRequirements *info, VkMemoryRequirements2 *out)
+{
+    vn_vkGetDeviceBufferMemoryRequirements(device, info, out);
+    translate(device, &out->memoryRequirements);
+}
+
+static VKAPI_ATTR void VKAPI_CALL get_device_image_requirements(
+    VkDevice device, const VkDeviceImageMemoryRequirements *info, VkMemoryRequirements2 *out)
+{
+    vn_vkGetDeviceImageMemoryRequirements(device, info, out);
+    translate(device, &out->memoryRequirements);
+}
+
+/* ---- binding ---- */
+
+static void bind(struct vn_resource *resource, VkDeviceMemory handle, VkDeviceSize offset)
+{
+    struct vn_memory *memory = VN_OBJECT(vn_memory, handle);
+    if (!resource || !memory || resource->memory)
+        return; /* planes of an image are bound one by one: shared below, as a whole */
+    resource->memory = vn_memory_ref(memory);
+    resource->offset = offset;
+    if (resource->object.type != VK_OBJECT_TYPE_IMAGE || !memory->host_visible)
+        return;
+    if (resource->size == 0 && offset < memory->size)
+        resource->size = memory->size - offset;
+    list_shared(resource);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL bind_buffer_memory(VkDevice device, VkBuffer buffer,
+                                                         VkDeviceMemory memory, VkDeviceSize offset)
+{
+    bind(VN_OBJECT(vn_resource, buffer), memory, offset);
+    return vn_vkBindBufferMemory(device, buffer, memory, offset);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL bind_buffer_memory2(VkDevice device, uint32_t count,
+                                                          const VkBindBufferMemoryInfo *infos)
+{
+    for (uint32_t i = 0; i < count; i++)
+        bind(VN_OBJECT(vn_resource, infos[i].buffer), infos[i].memory, infos[i].memoryOffset);
+    return vn_vkBindBufferMemory2(device, count, infos);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL bind_image_memory(VkDevice device, VkImage image,
+                                                        VkDeviceMemory memory, VkDeviceSize offset)
+{
+    bind(VN_OBJECT(vn_resource, image), memory, offset);
+    return vn_vkBindImageMemory(device, image, memory, offset);
+}
+
+/* A plane has memory of its own, whose whole counts as written. */
+static void bind_image(struct vn_device *device, const VkBindImageMemoryInfo *info)
+{
+    struct vn_memory *memory = VN_OBJECT(vn_memory, info->memory);
+    if (memory && vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_BIND_IMAGE_PLANE_MEMORY_INFO))
+        vn_memory_share(device, memory);
+    else
+        bind(VN_OBJECT(vn_resource, info->image), info->memory, info->memoryOffset);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL bind_image_memory2(VkDevice device, uint32_t count,
+                                                         const VkBindImageMemoryInfo *infos)
+{
+    for (uint32_t i = 0; i < count; i++)
+        bind_image(VN_OBJECT(vn_device, device), &infos[i]);
+    return vn_vkBindImageMemory2(device, count, infos);
+}
+
+static VKAPI_ATTR VkDeviceAddress VKAPI_CALL
+get_buffer_device_address(VkDevice device, const VkBufferDeviceAddressInfo *info)
+{
+    struct vn_resource *buffer = VN_OBJECT(vn_resource, info->buffer);
+    if (buffer->address)
+        return buffer->address;
+    if (buffer->plain_usage && buffer->memory && buffer->memory->address)
+        buffer->address = buffer->memory->address + buffer->offset;
+    else
+        buffer->address = vn_vkGetBufferDeviceAddress(device, info);
+    if (buffer->memory && buffer->memory->host_visible)
+        list_shared(buffer);
+    return buffer->address;
+}
+
+const struct vn_entry vn_entries_resource[] = {
+    VN_ENTRY(vkCreateBuffer, create_buffer),
+    VN_ENTRY(vkCreateImage, create_image),
+    VN_ENTRY(vkCreateBufferView, create_buffer_view),
+    VN_ENTRY(vkGetBufferMemoryRequirements, get_buffer_requirements),
+    VN_ENTRY(vkGetBufferMemoryRequirements2, get_buffer_requirements2),
+    VN_ENTRY(vkGetImageMemoryRequirements, get_image_requirements),
+    VN_ENTRY(vkGetImageMemoryRequirements2, get_image_requirements2),
+    VN_ENTRY(vkGetDeviceBufferMemoryRequirements, get_device_buffer_requirements),
+    VN_ENTRY(vkGetDeviceImageMemoryRequirements, get_device_image_requirements),
+    VN_ENTRY(vkBindBufferMemory, bind_buffer_memory),
+    VN_ENTRY(vkBindBufferMemory2, bind_buffer_memory2),
+    VN_ENTRY(vkBindImageMemory, bind_image_memory),
+    VN_ENTRY(vkBindImageMemory2, bind_image_memory2),
+    VN_ENTRY(vkGetBufferDeviceAddress, get_buffer_device_address),
+    {NULL, NULL},
+};

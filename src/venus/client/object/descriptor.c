@@ -1,0 +1,647 @@
+/* Descriptor pools, sets and update templates; see descriptor.h. */
+#include "venus/client/object/descriptor.h"
+#include "venus/client/perf.h"
+
+#include "base/arena.h"
+#include "venus/client/object/descriptor_layout.h"
+#include "vn_client.gen.h"
+
+#include <stdlib.h>
+
+/* What one descriptor lets shaders reach. */
+struct slot {
+    struct vn_resource *resource; /* a reference, or NULL */
+    VkDeviceSize offset, range;
+};
+
+enum { SENT_MAX = 1 << 10 }; /* bytes of an update that is remembered: some dozens of buffers */
+
+struct vn_descriptor_set {
+    struct vn_object object;
+    _Atomic uint32_t refs;
+    struct vn_set_layout *layout; /* a reference */
+    uint32_t variable_count;
+    struct descriptor_pool *pool;
+    struct vn_descriptor_set *next, **at; /* in the pool's list */
+    struct slot *slots;
+    /* The command that last updated it, where that updated nothing else; with the stream's lock. */
+    uint8_t *sent;
+    size_t sent_len, sent_cap;
+};
+
+struct descriptor_pool {
+    struct vn_object object;
+    struct vn_descriptor_set *first;
+    uint32_t max_sets, sets;
+    uint32_t size_count;
+    struct pool_size {
+        VkDescriptorType type;
+        uint64_t max, used;
+    } * sizes;
+};
+
+struct update_template {
+    struct vn_object object;
+    VkPipelineBindPoint point;
+    uint32_t count;
+    VkDescriptorUpdateTemplateEntry *entries;
+};
+
+size_t vn_descriptor_size(uint32_t type)
+{
+    switch (type) {
+    case VK_OBJECT_TYPE_DESCRIPTOR_SET_LAYOUT:
+        return sizeof(struct vn_set_layout);
+    case VK_OBJECT_TYPE_PIPELINE_LAYOUT:
+        return sizeof(struct vn_pipeline_layout);
+    case VK_OBJECT_TYPE_DESCRIPTOR_POOL:
+        return sizeof(struct descriptor_pool);
+    case VK_OBJECT_TYPE_DESCRIPTOR_SET:
+        return sizeof(struct vn_descriptor_set);
+    case VK_OBJECT_TYPE_DESCRIPTOR_UPDATE_TEMPLATE:
+        return sizeof(struct update_template);
+    default:
+        return 0;
+    }
+}
+
+/* ---- sets ---- */
+
+struct vn_descriptor_set *vn_descriptor_set_ref(struct vn_descriptor_set *set)
+{
+    atomic_fetch_add_explicit(&set->refs, 1, memory_order_relaxed);
+    return set;
+}
+
+void vn_descriptor_set_unref(struct vn_descriptor_set *set)
+{
+    /* Release and acquire: the last one frees after all others are finished with it. */
+    if (atomic_fetch_sub_explicit(&set->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    for (uint32_t i = 0; set->slots && i < set->layout->slots; i++)
+        vn_resource_unref(set->slots[i].resource);
+    free(set->slots);
+    free(set->sent);
+    vn_set_layout_unref(set->layout);
+    free(set);
+}
+
+static void add_slots(const struct vn_descriptor_set *set, uint32_t first, uint32_t count,
+                      struct vn_ranges *ranges)
+{
+    for (uint32_t i = first; set->slots && i < first + count; i++) {
+        const struct slot *slot = &set->slots[i];
+        if (slot->resource && !slot->resource->dead)
+            vn_ranges_add(ranges, slot->resource, slot->offset, slot->range);
+    }
+}
+
+void vn_descriptor_set_ranges(const struct vn_descriptor_set *set, bool writes,
+                              struct vn_ranges *ranges)
+{
+    for (uint32_t i = 0; i < set->layout->count; i++) {
+        const struct vn_binding *b = &set->layout->bindings[i];
+        if (!writes || vn_descriptor_writes_buffer(b->type))
+            add_slots(set, b->first_slot, b->slots, ranges);
+    }
+}
+
+void vn_descriptor_set_binding_ranges(const struct vn_descriptor_set *set, uint32_t number,
+                                      struct vn_ranges *ranges)
+{
+    const struct vn_binding *binding = vn_set_layout_binding(set->layout, number);
+    if (binding)
+        add_slots(set, binding->first_slot, binding->slots, ranges);
+}
+
+/* Gives back what the set took from its pool. */
+static void charge(struct descriptor_pool *pool, const struct vn_set_layout *layout,
+                   uint32_t variable_count, bool back)
+{
+    for (uint32_t i = 0; i < layout->count; i++) {
+        const struct vn_binding *b = &layout->bindings[i];
+        uint64_t left = b->variable ? variable_count : b->count;
+        for (uint32_t j = 0; j < pool->size_count && left; j++) {
+            struct pool_size *size = &pool->sizes[j];
+            if (size->type == b->type) {
+                size->used = back ? size->used - left : size->used + left;
+                left = 0;
+            }
+        }
+    }
+    pool->sets = back ? pool->sets - 1 : pool->sets + 1;
+}
+
+static void leave_pool(struct vn_descriptor_set *set)
+{
+    if (!set->at)
+        return;
+    *set->at = set->next;
+    if (set->next)
+        set->next->at = set->at;
+    set->at = NULL;
+    charge(set->pool, set->layout, set->variable_count, true);
+}
+
+void vn_descriptor_fini(struct vn_object *object)
+{
+    switch (object->type) {
+    case VK_OBJECT_TYPE_DESCRIPTOR_SET_LAYOUT:
+        vn_set_layout_unref((struct vn_set_layout *)object);
+        return;
+    case VK_OBJECT_TYPE_PIPELINE_LAYOUT:
+        vn_pipeline_layout_fini((struct vn_pipeline_layout *)object);
+        return;
+    case VK_OBJECT_TYPE_DESCRIPTOR_SET: {
+        struct vn_descriptor_set *set = (struct vn_descriptor_set *)object;
+        leave_pool(set);
+        vn_descriptor_set_unref(set);
+        return;
+    }
+    case VK_OBJECT_TYPE_DESCRIPTOR_POOL: {
+        struct descriptor_pool *pool = (struct descriptor_pool *)object;
+        while (pool->first)
+            vn_descriptor_fini(&pool->first->object);
+        free(pool->sizes);
+        break;
+    }
+    case VK_OBJECT_TYPE_DESCRIPTOR_UPDATE_TEMPLATE:
+        free(((struct update_template *)object)->entries);
+        break;
+    default:
+        break;
+    }
+    free(object);
+}
+
+/* ---- pools ---- */
+
+static void add_size(struct descriptor_pool *pool, const VkDescriptorPoolSize *size)
+{
+    for (uint32_t i = 0; i < pool->size_count; i++) {
+        if (pool->sizes[i].type == size->type) {
+            pool->sizes[i].max += size->descriptorCount;
+            return;
+        }
+    }
+    pool->sizes[pool->size_count++] =
+        (struct pool_size){.type = size->type, .max = size->descriptorCount};
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL create_pool(VkDevice device,
+                                                  const VkDescriptorPoolCreateInfo *info,
+                                                  const VkAllocationCallbacks *allocator,
+                                                  VkDescriptorPool *out)
+{
+    VkResult result = vn_vkCreateDescriptorPool(device, info, allocator, out);
+    if (result != VK_SUCCESS)
+        return result;
+    struct descriptor_pool *pool = VN_OBJECT(descriptor_pool, *out);
+    pool->sizes = calloc(info->poolSizeCount ? info->poolSizeCount : 1, sizeof(*pool->sizes));
+    if (!pool->sizes) {
+        vn_vkDestroyDescriptorPool(device, *out, allocator);
+        *out = VK_NULL_HANDLE;
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    pool->max_sets = info->maxSets;
+    for (uint32_t i = 0; i < info->poolSizeCount; i++)
+        add_size(pool, &info->pPoolSizes[i]);
+    return VK_SUCCESS;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL reset_pool(VkDevice device, VkDescriptorPool handle,
+                                                 VkDescriptorPoolResetFlags flags)
+{
+    struct descriptor_pool *pool = VN_OBJECT(descriptor_pool, handle);
+    VkResult result = vn_vkResetDescriptorPool(device, handle, flags);
+    while (pool->first)
+        vn_descriptor_fini(&pool->first->object);
+    return result;
+}
+
+static bool is_within(const struct descriptor_pool *pool)
+{
+    bool within = pool->sets <= pool->max_sets;
+    for (uint32_t i = 0; i < pool->size_count; i++)
+        within = within && pool->sizes[i].used <= pool->sizes[i].max;
+    return within;
+}
+
+/* A type that the pool has none of; mutable ones may come out of others. */
+static bool pool_knows(const struct descriptor_pool *pool, const struct vn_set_layout *layout)
+{
+    for (uint32_t i = 0; i < layout->count; i++) {
+        bool found = layout->bindings[i].count == 0;
+        for (uint32_t j = 0; j < pool->size_count; j++)
+            found = found || pool->sizes[j].type == layout->bindings[i].type;
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
+static bool set_init(struct vn_descriptor_set *set, struct descriptor_pool *pool,
+                     const VkDescriptorSetAllocateInfo *info, uint32_t i)
+{
+    const VkDescriptorSetVariableDescriptorCountAllocateInfo *variable = vn_chain_find(
+        info->pNext, VK_STRUCTURE_TYPE_DESCRIPTOR_SET_VARIABLE_DESCRIPTOR_COUNT_ALLOCATE_INFO);
+    set->refs = 1;
+    set->layout = vn_set_layout_ref(VN_OBJECT(vn_set_layout, info->pSetLayouts[i]));
+    set->pool = pool;
+    if (variable && i < variable->descriptorSetCount)
+        set->variable_count = variable->pDescriptorCounts[i];
+    if (set->layout->slots)
+        set->slots = calloc(set->layout->slots, sizeof(*set->slots));
+    if (set->layout->slots && !set->slots)
+        return false;
+    charge(pool, set->layout, set->variable_count, false);
+    set->next = pool->first;
+    set->at = &pool->first;
+    if (pool->first)
+        pool->first->at = &set->next;
+    pool->first = set;
+    return true;
+}
+
+static bool sets_init(const VkDescriptorSetAllocateInfo *info, const VkDescriptorSet *sets)
+{
+    for (uint32_t i = 0; i < info->descriptorSetCount; i++) {
+        if (!set_init(VN_OBJECT(vn_descriptor_set, sets[i]),
+                      VN_OBJECT(descriptor_pool, info->descriptorPool), info, i))
+            return false;
+    }
+    return true;
+}
+
+/* Whether the pool, which was charged already, has what was asked for. */
+static bool is_granted(const VkDescriptorSetAllocateInfo *info)
+{
+    const struct descriptor_pool *pool = VN_OBJECT(descriptor_pool, info->descriptorPool);
+    bool granted = is_within(pool);
+    for (uint32_t i = 0; i < info->descriptorSetCount; i++)
+        granted = granted && pool_knows(pool, VN_OBJECT(vn_set_layout, info->pSetLayouts[i]));
+    return granted;
+}
+
+static VkResult send_allocation(VkDevice device, const VkDescriptorSetAllocateInfo *info,
+                                VkDescriptorSet *sets)
+{
+    struct vn_link *link = vn_link_of(device);
+    struct wire_enc *e = vn_link_begin(link);
+    if (!e)
+        return VK_ERROR_DEVICE_LOST;
+    vn_enc_cmd_vkAllocateDescriptorSets(e, device, info, sets);
+    /* Past what the pool promised the driver may still agree: ask. */
+    if (is_granted(info) && !vn_link_client(link)->sync)
+        return vn_link_post(link);
+    struct vn_decoder reply;
+    VkResult result = vn_link_call(link, &reply);
+    if (result != VK_SUCCESS)
+        return result;
+    result = (VkResult)wire_get_u32(&reply.in);
+    (void)wire_get_bytes(&reply.in, wire_dec_left(&reply.in)); /* all were made, or none */
+    return vn_link_finish(link, &reply) == VK_SUCCESS ? result : VK_ERROR_DEVICE_LOST;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL allocate_sets(VkDevice device,
+                                                    const VkDescriptorSetAllocateInfo *info,
+                                                    VkDescriptorSet *sets)
+{
+    uint32_t count = info->descriptorSetCount;
+    if (!vn_client_new(device, VK_OBJECT_TYPE_DESCRIPTOR_SET, count, sets))
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    VkResult result =
+        sets_init(info, sets) ? send_allocation(device, info, sets) : VK_ERROR_OUT_OF_HOST_MEMORY;
+    if (result != VK_SUCCESS)
+        vn_client_undo(vn_client_of(device), count, sets);
+    return result;
+}
+
+/* ---- updates ---- */
+
+static void slot_set(struct slot *slot, struct vn_resource *resource, VkDeviceSize offset,
+                     VkDeviceSize range)
+{
+    if (resource)
+        vn_resource_ref(resource);
+    vn_resource_unref(slot->resource);
+    *slot = (struct slot){resource, offset, range};
+}
+
+/* What the i-th descriptor of a write lets shaders reach: a resource and a part of it. */
+static struct slot slot_of(const VkWriteDescriptorSet *write, uint32_t i)
+{
+    struct slot slot = {NULL, 0, VK_WHOLE_SIZE};
+    switch (write->descriptorType) {
+    case VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER:
+    case VK_DESCRIPTOR_TYPE_STORAGE_BUFFER:
+        slot.range = write->pBufferInfo[i].range;
+        /* fallthrough */
+    case VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER_DYNAMIC:
+    case VK_DESCRIPTOR_TYPE_STORAGE_BUFFER_DYNAMIC:
+        slot.resource = VN_OBJECT(vn_resource, write->pBufferInfo[i].buffer);
+        slot.offset = write->pBufferInfo[i].offset;
+        break;
+    case VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER:
+    case VK_DESCRIPTOR_TYPE_STORAGE_TEXEL_BUFFER:
+        slot.resource = VN_OBJECT(vn_resource, write->pTexelBufferView[i]);
+        break;
+    default:
+        break;
+    }
+    return slot;
+}
+
+void vn_descriptor_write_ranges(const VkWriteDescriptorSet *write, bool writes,
+                                struct vn_ranges *ranges)
+{
+    if (writes && !vn_descriptor_writes_buffer(write->descriptorType))
+        return;
+    for (uint32_t i = 0; i < write->descriptorCount; i++) {
+        struct slot slot = slot_of(write, i);
+        if (slot.resource)
+            vn_ranges_add(ranges, slot.resource, slot.offset, slot.range);
+    }
+}
+
+/* The slot of an element of a binding, counting on into the next bindings as Vulkan does; NULL
+ * where nothing is remembered. */
+static struct slot *slot_at(struct vn_descriptor_set *set, uint32_t number, uint32_t element)
+{
+    const struct vn_set_layout *layout = set->layout;
+    const struct vn_binding *b = vn_set_layout_binding(layout, number);
+    const struct vn_binding *end = layout->bindings + layout->count;
+    while (b && b < end && element >= b->count) {
+        element -= b->count;
+        b++;
+    }
+    return b && b < end && b->slots && set->slots ? &set->slots[b->first_slot + element] : NULL;
+}
+
+static void remember_write(const VkWriteDescriptorSet *write)
+{
+    struct vn_descriptor_set *set = VN_OBJECT(vn_descriptor_set, write->dstSet);
+    if (!set->slots)
+        return;
+    for (uint32_t i = 0; i < write->descriptorCount; i++) {
+        struct slot *slot = slot_at(set, write->dstBinding, write->dstArrayElement + i);
+        struct slot now = slot_of(write, i);
+        if (slot)
+            slot_set(slot, now.resource, now.offset, now.range);
+    }
+}
+
+static void remember_copy(const VkCopyDescriptorSet *copy)
+{
+    struct vn_descriptor_set *from = VN_OBJECT(vn_descriptor_set, copy->srcSet);
+    struct vn_descriptor_set *to = VN_OBJECT(vn_descriptor_set, copy->dstSet);
+    for (uint32_t i = 0; i < copy->descriptorCount; i++) {
+        struct slot *src = slot_at(from, copy->srcBinding, copy->srcArrayElement + i);
+        struct slot *dst = slot_at(to, copy->dstBinding, copy->dstArrayElement + i);
+        if (dst && src)
+            slot_set(dst, src->resource, src->offset, src->range);
+    }
+}
+
+static const struct vn_set_layout *layout_of_write(const void *user,
+                                                   const VkWriteDescriptorSet *write)
+{
+    (void)user;
+    return VN_OBJECT(vn_descriptor_set, write->dstSet)->layout;
+}
+
+/* The set of all writes, or NULL. */
+static struct vn_descriptor_set *only_set(uint32_t count, const VkWriteDescriptorSet *writes)
+{
+    for (uint32_t i = 1; i < count; i++) {
+        if (writes[i].dstSet != writes[0].dstSet)
+            return NULL;
+    }
+    return count ? VN_OBJECT(vn_descriptor_set, writes[0].dstSet) : NULL;
+}
+
+static void forget_sent(VkDescriptorSet set)
+{
+    VN_OBJECT(vn_descriptor_set, set)->sent_len = 0;
+}
+
+static void remember_sent(struct vn_descriptor_set *set, const uint8_t *command, size_t len)
+{
+    if (len > set->sent_cap) {
+        uint8_t *larger = len <= SENT_MAX ? realloc(set->sent, len) : NULL;
+        if (!larger)
+            return;
+        set->sent = larger;
+        set->sent_cap = len;
+    }
+    memcpy(set->sent, command, len);
+    set->sent_len = len;
+}
+
+/* Whether a command of writes alone leaves its one set as the last one did.  Notes it otherwise. */
+static bool is_sent_already(uint32_t write_count, const VkWriteDescriptorSet *writes,
+                            uint32_t copy_count, const VkCopyDescriptorSet *copies,
+                            const uint8_t *command, size_t len)
+{
+    struct vn_descriptor_set *set = copy_count ? NULL : only_set(write_count, writes);
+    if (set && set->sent_len == len && memcmp(set->sent, command, len) == 0)
+        return true;
+    for (uint32_t i = 0; i < write_count; i++)
+        forget_sent(writes[i].dstSet);
+    for (uint32_t i = 0; i < copy_count; i++)
+        forget_sent(copies[i].dstSet);
+    if (set)
+        remember_sent(set, command, len);
+    return false;
+}
+
+static void send_update(VkDevice device, uint32_t write_count, const VkWriteDescriptorSet *writes,
+                        uint32_t copy_count, const VkCopyDescriptorSet *copies)
+{
+    struct vn_link *link = vn_link_of(device);
+    struct wire_enc *e = vn_link_begin(link);
+    if (!e)
+        return;
+    size_t start = wire_enc_len(e);
+    vn_enc_cmd_vkUpdateDescriptorSets(e, device, write_count, writes, copy_count, copies);
+    if (!vn_link_client(link)->sync) {
+        if (vn_perf(VN_PERF_REFERENCES) && !wire_enc_error(e) &&
+            is_sent_already(write_count, writes, copy_count, copies, wire_enc_data(e) + start,
+                            wire_enc_len(e) - start))
+            vn_link_cancel(link);
+        else if (vn_link_post(link) == VK_ERROR_OUT_OF_HOST_MEMORY)
+            vn_link_lose(link, "a descriptor update could not be sent: out of memory");
+        return;
+    }
+    struct vn_decoder reply;
+    if (vn_link_call(link, &reply) == VK_SUCCESS)
+        (void)vn_link_finish(link, &reply);
+}
+
+static VKAPI_ATTR void VKAPI_CALL update_sets(VkDevice device, uint32_t write_count,
+                                              const VkWriteDescriptorSet *writes,
+                                              uint32_t copy_count,
+                                              const VkCopyDescriptorSet *copies)
+{
+    struct vn_writes clean;
+    if (!vn_writes_clean(write_count, writes, layout_of_write, NULL, &clean)) {
+        vn_link_lose(vn_link_of(device), "a descriptor update could not be sent: out of memory");
+        return;
+    }
+    for (uint32_t i = 0; i < write_count; i++)
+        remember_write(&clean.writes[i]);
+    for (uint32_t i = 0; i < copy_count; i++)
+        remember_copy(&copies[i]);
+    send_update(device, write_count, clean.writes, copy_count, copies);
+    vn_writes_fini(&clean);
+}
+
+/* ---- templates ---- */
+
+static VKAPI_ATTR VkResult VKAPI_CALL
+create_template(VkDevice device, const VkDescriptorUpdateTemplateCreateInfo *info,
+                const VkAllocationCallbacks *allocator, VkDescriptorUpdateTemplate *out)
+{
+    (void)allocator;
+    struct update_template *update = vn_object_create(
+        vn_link_of(device), VK_OBJECT_TYPE_DESCRIPTOR_UPDATE_TEMPLATE, (struct vn_object *)device);
+    if (!update)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    update->count = info->descriptorUpdateEntryCount;
+    update->point = info->pipelineBindPoint;
+    update->entries = malloc((update->count ? update->count : 1) * sizeof(*update->entries));
+    if (!update->entries) {
+        vn_object_destroy(&update->object);
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    memcpy(update->entries, info->pDescriptorUpdateEntries,
+           update->count * sizeof(*update->entries));
+    *out = VN_HANDLE(VkDescriptorUpdateTemplate, update);
+    return VK_SUCCESS;
+}
+
+static VKAPI_ATTR void VKAPI_CALL destroy_template(VkDevice device,
+                                                   VkDescriptorUpdateTemplate update,
+                                                   const VkAllocationCallbacks *allocator)
+{
+    (void)device;
+    (void)allocator;
+    vn_object_destroy(VN_OBJECT(vn_object, update));
+}
+
+VkPipelineBindPoint vn_template_bind_point(VkDescriptorUpdateTemplate handle)
+{
+    return VN_OBJECT(update_template, handle)->point;
+}
+
+/* Elements of `size` bytes, a stride apart, side by side. */
+static void *gather(struct hw_arena *arena, const VkDescriptorUpdateTemplateEntry *entry,
+                    const void *data, size_t size)
+{
+    const uint8_t *from = (const uint8_t *)data + entry->offset;
+    uint8_t *to = hw_arena_alloc(arena, entry->descriptorCount * size, 8);
+    for (uint32_t i = 0; to && i < entry->descriptorCount; i++)
+        memcpy(to + i * size, from + i * entry->stride, size);
+    return to;
+}
+
+static bool write_blob(struct hw_arena *arena, const VkDescriptorUpdateTemplateEntry *entry,
+                       const void *data, VkWriteDescriptorSet *write)
+{
+    VkWriteDescriptorSetInlineUniformBlock *block = hw_arena_calloc(arena, 1, sizeof(*block));
+    if (!block)
+        return false;
+    *block = (VkWriteDescriptorSetInlineUniformBlock){
+        .sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET_INLINE_UNIFORM_BLOCK,
+        .dataSize = entry->descriptorCount,
+        .pData = (const uint8_t *)data + entry->offset};
+    write->pNext = block;
+    return true;
+}
+
+static bool write_structures(struct hw_arena *arena, const VkDescriptorUpdateTemplateEntry *entry,
+                             const void *data, VkWriteDescriptorSet *write)
+{
+    VkWriteDescriptorSetAccelerationStructureKHR *s = hw_arena_calloc(arena, 1, sizeof(*s));
+    if (!s)
+        return false;
+    *s = (VkWriteDescriptorSetAccelerationStructureKHR){
+        .sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET_ACCELERATION_STRUCTURE_KHR,
+        .accelerationStructureCount = entry->descriptorCount,
+        .pAccelerationStructures = gather(arena, entry, data, sizeof(VkAccelerationStructureKHR))};
+    write->pNext = s;
+    return s->pAccelerationStructures != NULL;
+}
+
+static bool write_entry(struct hw_arena *arena, const VkDescriptorUpdateTemplateEntry *entry,
+                        const void *data, VkWriteDescriptorSet *write)
+{
+    switch (entry->descriptorType) {
+    case VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER:
+    case VK_DESCRIPTOR_TYPE_STORAGE_TEXEL_BUFFER:
+        write->pTexelBufferView = gather(arena, entry, data, sizeof(VkBufferView));
+        return write->pTexelBufferView != NULL;
+    case VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER:
+    case VK_DESCRIPTOR_TYPE_STORAGE_BUFFER:
+    case VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER_DYNAMIC:
+    case VK_DESCRIPTOR_TYPE_STORAGE_BUFFER_DYNAMIC:
+        write->pBufferInfo = gather(arena, entry, data, sizeof(VkDescriptorBufferInfo));
+        return write->pBufferInfo != NULL;
+    case VK_DESCRIPTOR_TYPE_INLINE_UNIFORM_BLOCK:
+        return write_blob(arena, entry, data, write);
+    case VK_DESCRIPTOR_TYPE_ACCELERATION_STRUCTURE_KHR:
+        return write_structures(arena, entry, data, write);
+    default:
+        write->pImageInfo = gather(arena, entry, data, sizeof(VkDescriptorImageInfo));
+        return write->pImageInfo != NULL;
+    }
+}
+
+bool vn_template_writes(VkDescriptorUpdateTemplate handle, VkDescriptorSet set, const void *data,
+                        struct vn_writes *out)
+{
+    const struct update_template *update = VN_OBJECT(update_template, handle);
+    struct vn_writes made;
+    bool ok = vn_writes_init(&made, update->count);
+    if (!ok)
+        return false;
+    for (uint32_t i = 0; ok && i < update->count; i++) {
+        const VkDescriptorUpdateTemplateEntry *entry = &update->entries[i];
+        made.writes[i] = (VkWriteDescriptorSet){.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
+                                                .dstSet = set,
+                                                .dstBinding = entry->dstBinding,
+                                                .dstArrayElement = entry->dstArrayElement,
+                                                .descriptorCount = entry->descriptorCount,
+                                                .descriptorType = entry->descriptorType};
+        ok = write_entry(made.arena, entry, data, &made.writes[i]);
+    }
+    if (ok)
+        *out = made;
+    else
+        vn_writes_fini(&made);
+    return ok;
+}
+
+static VKAPI_ATTR void VKAPI_CALL update_with_template(VkDevice device, VkDescriptorSet set,
+                                                       VkDescriptorUpdateTemplate update,
+                                                       const void *data)
+{
+    struct vn_writes writes;
+    if (!vn_template_writes(update, set, data, &writes)) {
+        vn_link_lose(vn_link_of(device), "a descriptor update could not be sent: out of memory");
+        return;
+    }
+    update_sets(device, writes.count, writes.writes, 0, NULL);
+    vn_writes_fini(&writes);
+}
+
+const struct vn_entry vn_entries_descriptor[] = {
+    VN_ENTRY(vkCreateDescriptorPool, create_pool),
+    VN_ENTRY(vkResetDescriptorPool, reset_pool),
+    VN_ENTRY(vkAllocateDescriptorSets, allocate_sets),
+    VN_ENTRY(vkUpdateDescriptorSets, update_sets),
+    VN_ENTRY(vkCreateDescriptorUpdateTemplate, create_template),
+    VN_ENTRY(vkDestroyDescriptorUpdateTemplate, destroy_template),
+    VN_ENTRY(vkUpdateDescriptorSetWithTemplate, update_with_template),
+    {NULL, NULL},
+};

@@ -1,0 +1,85 @@
+/* Shader modules and pipelines; see pipeline.h. */
+#include "venus/client/object/pipeline.h"
+
+#include "base/clock.h"
+#include "venus/common/shader.h"
+#include "vn_client.gen.h"
+
+#include <stdlib.h>
+
+static VKAPI_ATTR VkResult VKAPI_CALL create_shader_module(VkDevice device,
+                                                           const VkShaderModuleCreateInfo *info,
+                                                           const VkAllocationCallbacks *allocator,
+                                                           VkShaderModule *out)
+{
+    VkResult result = vn_vkCreateShaderModule(device, info, allocator, out);
+    struct vn_shader *shader;
+    if (result == VK_SUCCESS && vn_shader_create(info->pCode, info->codeSize, &shader) == 0)
+        VN_OBJECT(vn_object, *out)->facts = shader;
+    return result;
+}
+
+/* What the program asked to be told.  The time is what it waited: what the driver itself noted does
+ * not travel. */
+static void fill_feedback(const void *chain, uint64_t ns)
+{
+    const VkPipelineCreationFeedbackCreateInfo *feedback =
+        vn_chain_find(chain, VK_STRUCTURE_TYPE_PIPELINE_CREATION_FEEDBACK_CREATE_INFO);
+    if (feedback)
+        *feedback->pPipelineCreationFeedback = (VkPipelineCreationFeedback){
+            .flags = VK_PIPELINE_CREATION_FEEDBACK_VALID_BIT, .duration = ns};
+}
+
+static void remember_writes(VkPipeline handle, const VkComputePipelineCreateInfo *info)
+{
+    struct vn_pipeline *pipeline = VN_OBJECT(vn_pipeline, handle);
+    const VkShaderModule module = info->stage.module;
+    const struct vn_shader *shader = module ? VN_OBJECT(vn_object, module)->facts : NULL;
+    if (!pipeline || !shader)
+        return;
+    size_t bytes = shader->write_count * sizeof(*shader->writes);
+    pipeline->writes = malloc(bytes ? bytes : 1);
+    if (!pipeline->writes)
+        return; /* not known: counts as writing all */
+    if (bytes)
+        memcpy(pipeline->writes, shader->writes, bytes);
+    pipeline->write_count = shader->write_count;
+    pipeline->uses_addresses = shader->uses_addresses;
+    pipeline->writes_addresses = shader->writes_addresses;
+    pipeline->uses_images = shader->uses_images;
+    pipeline->writes_images = shader->writes_images;
+    pipeline->known = true;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL
+create_compute_pipelines(VkDevice device, VkPipelineCache cache, uint32_t count,
+                         const VkComputePipelineCreateInfo *infos,
+                         const VkAllocationCallbacks *allocator, VkPipeline *out)
+{
+    uint64_t start = hw_now_ns();
+    VkResult result = vn_vkCreateComputePipelines(device, cache, count, infos, allocator, out);
+    for (uint32_t i = 0; i < count; i++)
+        fill_feedback(infos[i].pNext, hw_now_ns() - start);
+    for (uint32_t i = 0; result >= 0 && i < count; i++)
+        remember_writes(out[i], &infos[i]);
+    return result;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL
+create_graphics_pipelines(VkDevice device, VkPipelineCache cache, uint32_t count,
+                          const VkGraphicsPipelineCreateInfo *infos,
+                          const VkAllocationCallbacks *allocator, VkPipeline *out)
+{
+    uint64_t start = hw_now_ns();
+    VkResult result = vn_vkCreateGraphicsPipelines(device, cache, count, infos, allocator, out);
+    for (uint32_t i = 0; i < count; i++)
+        fill_feedback(infos[i].pNext, hw_now_ns() - start);
+    return result;
+}
+
+const struct vn_entry vn_entries_pipeline[] = {
+    VN_ENTRY(vkCreateShaderModule, create_shader_module),
+    VN_ENTRY(vkCreateComputePipelines, create_compute_pipelines),
+    VN_ENTRY(vkCreateGraphicsPipelines, create_graphics_pipelines),
+    {NULL, NULL},
+};

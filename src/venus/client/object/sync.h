@@ -1,0 +1,42 @@
+/* venus/client/object/sync.h - fences, semaphores and events.
+ *
+ * A fence lives here only: it is done when the batch it was submitted with is.  Of a timeline
+ * semaphore both ends hold the value; ours follows from batches that are done and from signals
+ * that the program made.  Binary semaphores and events live at the server.
+ *
+ * Trust: the program's own.  Threads: any, as Vulkan.  Lifetime: of the handle. */
+#ifndef HAWSER_VENUS_CLIENT_OBJECT_SYNC_H
+#define HAWSER_VENUS_CLIENT_OBJECT_SYNC_H
+
+#include "venus/client/icd.h"
+#include "venus/client/submit/queue.h"
+
+struct vn_fence {
+    struct vn_object object;
+    struct vn_device *device;
+    /* Release by submit, after queue; acquire by waits.  0: not submitted.  UINT64_MAX: signalled.
+     */
+    _Atomic uint64_t number;
+    struct vn_queue *queue;
+};
+
+struct vn_semaphore {
+    struct vn_object object;
+    struct vn_device *device;
+    _Atomic uint32_t refs; /* the handle, and batches that signal it */
+    bool timeline;
+    _Atomic uint64_t value; /* release by whoever raises it, acquire by whoever reads */
+    _Atomic uint32_t waiters;
+};
+
+void vn_fence_submitted(struct vn_fence *fence, struct vn_queue *queue, uint64_t number);
+/* Signalled without a batch: by presentation. */
+void vn_fence_signal(struct vn_fence *fence);
+
+struct vn_semaphore *vn_semaphore_ref(struct vn_semaphore *semaphore);
+void vn_semaphore_unref(struct vn_semaphore *semaphore);
+void vn_semaphore_raise(struct vn_semaphore *semaphore, uint64_t value);
+
+extern const struct vn_entry vn_entries_sync[];
+
+#endif

@@ -1,0 +1,270 @@
+/* Showing what was presented; see wsi_presenter.h. */
+#include "venus/client/present/presenter.h"
+
+#include "base/clock.h"
+#include "base/units.h"
+#include "venus/client/locks.h"
+#include "venus/memory/track/kernel.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+struct image {
+    struct image *next; /* in the list it is in, if any */
+    const uint8_t *picture;
+    struct vn_queue *queue; /* while pending: the batch that fills the picture */
+    uint64_t number;
+};
+
+/* First in, first out. */
+struct list {
+    struct image *first, **last;
+};
+
+struct vn_presenter {
+    struct vn_presenter_params params;
+    unsigned forks; /* a child of the process has no thread to show anything */
+    pthread_t thread;
+    bool whole; /* show all of each picture: VENUS_PRESENT_TILES=0 */
+    bool shown; /* the canvas holds a picture; the thread's own */
+
+    pthread_mutex_t lock; /* guards the rest */
+    pthread_cond_t work;  /* something is pending, or it is time to stop */
+    pthread_cond_t moved; /* an image is free, nothing is pending, or the status changed */
+    struct list free, pending;
+    VkResult status; /* the first failure; final */
+    bool retired, stopping;
+    struct image images[];
+};
+
+static void list_init(struct list *list)
+{
+    list->first = NULL;
+    list->last = &list->first;
+}
+
+static void list_push(struct list *list, struct image *image)
+{
+    image->next = NULL;
+    *list->last = image;
+    list->last = &image->next;
+}
+
+static struct image *list_pop(struct list *list)
+{
+    struct image *image = list->first;
+    assert(image);
+    list->first = image->next;
+    if (!list->first)
+        list->last = &list->first;
+    return image;
+}
+
+/* ---- the thread ---- */
+
+static VkResult show(struct vn_presenter *p, const struct image *image)
+{
+    struct vn_canvas *canvas = p->params.canvas;
+    struct vn_rects rects;
+    if (p->shown && !p->whole)
+        vn_tiles_update(&canvas->picture, image->picture, &rects);
+    else
+        vn_tiles_replace(&canvas->picture, image->picture, &rects);
+    p->shown = true;
+    return canvas->ops->show(canvas, &rects);
+}
+
+/* Whether a later picture is there already. */
+static bool is_overtaken(struct vn_presenter *p, const struct image *image)
+{
+    if (p->params.mode != VK_PRESENT_MODE_MAILBOX_KHR)
+        return false;
+    pthread_mutex_lock(&p->lock);
+    const struct image *next = image->next;
+    bool overtaken = next && vn_queue_has_done(next->queue, next->number);
+    pthread_mutex_unlock(&p->lock);
+    return overtaken;
+}
+
+/* Once a show has failed, the program is told and nothing more is shown. */
+static VkResult finish(struct vn_presenter *p, const struct image *image, bool failed)
+{
+    VkResult result = p->params.wait(p->params.user, image->queue, image->number);
+    if (result != VK_SUCCESS || failed || !p->params.canvas || is_overtaken(p, image))
+        return result;
+    return show(p, image);
+}
+
+static void *run(void *arg)
+{
+    struct vn_presenter *p = arg;
+    pthread_mutex_lock(&p->lock);
+    for (;;) {
+        while (!p->pending.first && !p->stopping)
+            pthread_cond_wait(&p->work, &p->lock);
+        if (!p->pending.first)
+            break;
+        struct image *image = p->pending.first;
+        bool failed = p->status != VK_SUCCESS;
+        pthread_mutex_unlock(&p->lock);
+        VkResult result = finish(p, image, failed);
+        pthread_mutex_lock(&p->lock);
+        if (!failed)
+            p->status = result;
+        list_push(&p->free, list_pop(&p->pending));
+        pthread_cond_broadcast(&p->moved);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+/* Signals of the program are for its own threads; but faults on mapped memory are ours, and come
+ * to whoever touched it. */
+static int start_thread(struct vn_presenter *p)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = pthread_create(&p->thread, NULL, run, p);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return rc;
+}
+
+/* ---- life ---- */
+
+static void presenter_free(struct vn_presenter *p)
+{
+    pthread_cond_destroy(&p->work);
+    pthread_cond_destroy(&p->moved);
+    vn_lock_fini(&p->lock);
+    free(p);
+}
+
+VkResult vn_presenter_create(const struct vn_presenter_params *params, struct vn_presenter **out)
+{
+    struct vn_presenter *p = calloc(1, sizeof(*p) + params->count * sizeof(p->images[0]));
+    if (!p)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    p->params = *params;
+    p->params.pictures = NULL;
+    p->forks = vn_kernel_forks();
+    bool tiles;
+    hw_env_bool("VENUS_PRESENT_TILES", true, &tiles);
+    p->whole = !tiles;
+    vn_lock_init(&p->lock);
+    pthread_cond_init(&p->work, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&p->moved, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    list_init(&p->free);
+    list_init(&p->pending);
+    for (uint32_t i = 0; i < params->count; i++) {
+        p->images[i].picture = params->canvas ? params->pictures[i] : NULL;
+        list_push(&p->free, &p->images[i]);
+    }
+    if (start_thread(p)) {
+        presenter_free(p);
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    *out = p;
+    return VK_SUCCESS;
+}
+
+static bool is_foreign(const struct vn_presenter *p)
+{
+    return p->forks != vn_kernel_forks();
+}
+
+void vn_presenter_destroy(struct vn_presenter *p)
+{
+    if (!p || is_foreign(p))
+        return;
+    pthread_mutex_lock(&p->lock);
+    p->stopping = true;
+    pthread_cond_signal(&p->work);
+    pthread_mutex_unlock(&p->lock);
+    pthread_join(p->thread, NULL);
+    if (p->params.canvas)
+        p->params.canvas->ops->destroy(p->params.canvas);
+    presenter_free(p);
+}
+
+/* ---- the program's side ---- */
+
+static struct timespec deadline_after(uint64_t timeout_ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    uint64_t at = (uint64_t)until.tv_nsec + timeout_ns % HW_SEC;
+    until.tv_sec += (time_t)(timeout_ns / HW_SEC + at / HW_SEC);
+    until.tv_nsec = (long)(at % HW_SEC);
+    return until;
+}
+
+static VkResult status_of(const struct vn_presenter *p)
+{
+    return p->status == VK_SUCCESS && p->retired ? VK_ERROR_OUT_OF_DATE_KHR : p->status;
+}
+
+/* False when the time is over. */
+static bool wait_for_image(struct vn_presenter *p, uint64_t timeout_ns)
+{
+    struct timespec until = deadline_after(timeout_ns < HW_NEVER / 2 ? timeout_ns : HW_NEVER / 2);
+    int rc = 0;
+    while (!p->free.first && status_of(p) == VK_SUCCESS && rc == 0)
+        rc = pthread_cond_timedwait(&p->moved, &p->lock, &until);
+    return p->free.first || status_of(p) != VK_SUCCESS;
+}
+
+VkResult vn_presenter_acquire(struct vn_presenter *p, uint64_t timeout_ns, uint32_t *index)
+{
+    if (is_foreign(p))
+        return VK_ERROR_DEVICE_LOST;
+    pthread_mutex_lock(&p->lock);
+    VkResult result;
+    if (!p->free.first && status_of(p) == VK_SUCCESS && timeout_ns == 0)
+        result = VK_NOT_READY;
+    else if (!wait_for_image(p, timeout_ns))
+        result = VK_TIMEOUT;
+    else
+        result = status_of(p);
+    if (result == VK_SUCCESS)
+        *index = (uint32_t)(list_pop(&p->free) - p->images);
+    pthread_mutex_unlock(&p->lock);
+    return result;
+}
+
+VkResult vn_presenter_present(struct vn_presenter *p, uint32_t index, struct vn_queue *queue,
+                              uint64_t number)
+{
+    if (is_foreign(p))
+        return VK_ERROR_DEVICE_LOST;
+    assert(index < p->params.count);
+    struct image *image = &p->images[index];
+    pthread_mutex_lock(&p->lock);
+    image->queue = queue;
+    image->number = number;
+    list_push(&p->pending, image);
+    pthread_cond_signal(&p->work);
+    VkResult result = p->status;
+    pthread_mutex_unlock(&p->lock);
+    return result;
+}
+
+void vn_presenter_retire(struct vn_presenter *p)
+{
+    if (is_foreign(p))
+        return;
+    pthread_mutex_lock(&p->lock);
+    p->retired = true;
+    pthread_cond_broadcast(&p->moved);
+    while (p->pending.first)
+        pthread_cond_wait(&p->moved, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+}

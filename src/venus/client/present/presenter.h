@@ -1,0 +1,50 @@
+/* venus/client/present/presenter.h - the thread of a swapchain that shows what the program
+ * presented.
+ *
+ * An image is free, the program's (acquired), or pending (presented).  Pending ones are shown in
+ * the order of presentation, each when its batch is done, and are then free, in that order.
+ * MAILBOX leaves out one that the next has overtaken.  Only what changed since the last show is
+ * named to the canvas (all of it with VENUS_PRESENT_TILES=0).  There is no vertical blank to wait
+ * for: the program is held back by the number of images.
+ *
+ * Trust: the program's own.
+ * Threads: any; the canvas is used by the presenter's thread only.  Lock order: its lock is taken
+ * alone; nothing is called with it held.
+ * Lifetime: create/destroy. */
+#ifndef HAWSER_VENUS_CLIENT_PRESENT_PRESENTER_H
+#define HAWSER_VENUS_CLIENT_PRESENT_PRESENTER_H
+
+#include "venus/client/present/surface.h"
+#include "venus/client/submit/queue.h"
+
+struct vn_presenter;
+
+struct vn_presenter_params {
+    VkPresentModeKHR mode;
+    uint32_t count;                 /* of images; all are free at first */
+    struct vn_canvas *canvas;       /* NULL: nothing is shown; taken, on success */
+    const uint8_t *const *pictures; /* of each image, once its batch is done; NULL without canvas */
+    /* Waits until that batch of the queue is done. */
+    VkResult (*wait)(void *user, struct vn_queue *queue, uint64_t number);
+    void *user;
+};
+
+/* VK_SUCCESS or VK_ERROR_OUT_OF_HOST_MEMORY.  params->pictures is copied. */
+VkResult vn_presenter_create(const struct vn_presenter_params *params,
+                             struct vn_presenter **out) MUST_CHECK;
+/* Shows what is pending first; NULL is fine. */
+void vn_presenter_destroy(struct vn_presenter *presenter);
+
+/* Gives the image that has been free for longest to the program.  VK_SUCCESS; VK_NOT_READY or
+ * VK_TIMEOUT when none is free (in time); VK_ERROR_OUT_OF_DATE_KHR when retired; what showing or
+ * waiting failed with, from then on. */
+VkResult vn_presenter_acquire(struct vn_presenter *presenter, uint64_t timeout_ns,
+                              uint32_t *index) MUST_CHECK;
+/* Takes the image back, to be shown after that batch.  VK_SUCCESS, or what showing or waiting has
+ * failed with. */
+VkResult vn_presenter_present(struct vn_presenter *presenter, uint32_t index,
+                              struct vn_queue *queue, uint64_t number);
+/* No image is given out any more; returns when nothing is pending. */
+void vn_presenter_retire(struct vn_presenter *presenter);
+
+#endif

@@ -1,0 +1,248 @@
+/* What surfaces can do, and surfaces without a window; see wsi_surface.h.
+ *
+ * The figures are those that Mesa gives on X11, so that programs choose remotely what they choose
+ * natively. */
+#include "venus/client/present/surface.h"
+
+#include "venus/client/device/physical_device.h"
+#include "venus/client/present/wsi.h"
+
+#include <stdlib.h>
+
+enum { IMAGES_MIN = 3 }; /* one that is shown, one on the way, one for the program */
+
+/* ---- headless ---- */
+
+static VkResult headless_look(const struct vn_surface *surface, struct vn_surface_look *out)
+{
+    (void)surface;
+    *out = (struct vn_surface_look){
+        .presentable = true, .extent = {UINT32_MAX, UINT32_MAX}, .any_order = true};
+    return VK_SUCCESS;
+}
+
+static const struct vn_surface_ops headless_ops = {.look = headless_look};
+
+static VKAPI_ATTR VkResult VKAPI_CALL create_headless(VkInstance instance,
+                                                      const VkHeadlessSurfaceCreateInfoEXT *info,
+                                                      const VkAllocationCallbacks *allocator,
+                                                      VkSurfaceKHR *out)
+{
+    (void)instance, (void)info, (void)allocator;
+    struct vn_surface *surface = calloc(1, sizeof(*surface));
+    if (!surface)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    surface->object.type = VK_OBJECT_TYPE_SURFACE_KHR;
+    surface->ops = &headless_ops;
+    *out = VN_HANDLE(VkSurfaceKHR, surface);
+    return VK_SUCCESS;
+}
+
+static VKAPI_ATTR void VKAPI_CALL destroy_surface(VkInstance instance, VkSurfaceKHR surface,
+                                                  const VkAllocationCallbacks *allocator)
+{
+    (void)instance, (void)allocator;
+    free(VN_OBJECT(vn_surface, surface));
+}
+
+/* ---- support ---- */
+
+bool vn_surface_family_presents(VkPhysicalDevice handle, uint32_t family)
+{
+    const struct vn_physical_device *device = VN_OBJECT(vn_physical_device, handle);
+    VkQueueFamilyProperties2 properties = {.sType = VK_STRUCTURE_TYPE_QUEUE_FAMILY_PROPERTIES_2};
+    if (family >= device->queue_family_count ||
+        vn_snapshot_family(device->snapshot, family, &properties))
+        return false;
+    /* Presenting is a copy: of the others only these three are sure to have it. */
+    return properties.queueFamilyProperties.queueFlags &
+           (VK_QUEUE_GRAPHICS_BIT | VK_QUEUE_COMPUTE_BIT | VK_QUEUE_TRANSFER_BIT);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL get_support(VkPhysicalDevice device, uint32_t family,
+                                                  VkSurfaceKHR handle, VkBool32 *out)
+{
+    const struct vn_surface *surface = VN_OBJECT(vn_surface, handle);
+    struct vn_surface_look look;
+    /* A window that is gone is not presentable, and that is no failure. */
+    *out = surface->ops->look(surface, &look) == VK_SUCCESS && look.presentable &&
+           vn_surface_family_presents(device, family);
+    return VK_SUCCESS;
+}
+
+/* ---- capabilities ---- */
+
+static bool has_feedback_loops(const struct vn_physical_device *device)
+{
+    VkPhysicalDeviceAttachmentFeedbackLoopLayoutFeaturesEXT loops = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ATTACHMENT_FEEDBACK_LOOP_LAYOUT_FEATURES_EXT};
+    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                          .pNext = &loops};
+    return vn_physical_device_has(device, VK_EXT_ATTACHMENT_FEEDBACK_LOOP_LAYOUT_EXTENSION_NAME) &&
+           vn_snapshot_features(device->snapshot, &features) == 0 &&
+           loops.attachmentFeedbackLoopLayout;
+}
+
+static VkImageUsageFlags usage_of(const struct vn_physical_device *device, VkFormat format)
+{
+    VkFormatProperties2 properties = {.sType = VK_STRUCTURE_TYPE_FORMAT_PROPERTIES_2};
+    VkImageUsageFlags usage = VK_IMAGE_USAGE_TRANSFER_SRC_BIT | VK_IMAGE_USAGE_TRANSFER_DST_BIT |
+                              VK_IMAGE_USAGE_SAMPLED_BIT | VK_IMAGE_USAGE_COLOR_ATTACHMENT_BIT |
+                              VK_IMAGE_USAGE_INPUT_ATTACHMENT_BIT;
+    if (vn_snapshot_format(device->snapshot, format, &properties) == 0 &&
+        properties.formatProperties.optimalTilingFeatures & VK_FORMAT_FEATURE_STORAGE_IMAGE_BIT)
+        usage |= VK_IMAGE_USAGE_STORAGE_BIT;
+    if (has_feedback_loops(device))
+        usage |= VK_IMAGE_USAGE_ATTACHMENT_FEEDBACK_LOOP_BIT_EXT;
+    return usage;
+}
+
+static void set_extents(const struct vn_physical_device *device, VkExtent2D extent,
+                        VkSurfaceCapabilitiesKHR *out)
+{
+    out->currentExtent = out->minImageExtent = out->maxImageExtent = extent;
+    if (extent.width == UINT32_MAX) {
+        uint32_t most = device->limits.maxImageDimension2D;
+        out->minImageExtent = (VkExtent2D){1, 1};
+        out->maxImageExtent = (VkExtent2D){most, most};
+    }
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL get_capabilities(VkPhysicalDevice handle,
+                                                       VkSurfaceKHR surface_handle,
+                                                       VkSurfaceCapabilitiesKHR *out)
+{
+    const struct vn_physical_device *device = VN_OBJECT(vn_physical_device, handle);
+    const struct vn_surface *surface = VN_OBJECT(vn_surface, surface_handle);
+    struct vn_surface_look look;
+    VkResult result = surface->ops->look(surface, &look);
+    if (result != VK_SUCCESS)
+        return result;
+    *out = (VkSurfaceCapabilitiesKHR){
+        .minImageCount = IMAGES_MIN,
+        .maxImageArrayLayers = 1,
+        .supportedTransforms = VK_SURFACE_TRANSFORM_IDENTITY_BIT_KHR,
+        .currentTransform = VK_SURFACE_TRANSFORM_IDENTITY_BIT_KHR,
+        .supportedCompositeAlpha = VK_COMPOSITE_ALPHA_INHERIT_BIT_KHR |
+                                   (look.alpha ? VK_COMPOSITE_ALPHA_PRE_MULTIPLIED_BIT_KHR
+                                               : VK_COMPOSITE_ALPHA_OPAQUE_BIT_KHR),
+        .supportedUsageFlags = usage_of(device, VK_FORMAT_B8G8R8A8_UNORM),
+    };
+    set_extents(device, look.extent, out);
+    return VK_SUCCESS;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL get_capabilities2(VkPhysicalDevice device,
+                                                        const VkPhysicalDeviceSurfaceInfo2KHR *info,
+                                                        VkSurfaceCapabilities2KHR *out)
+{
+    return get_capabilities(device, info->surface, &out->surfaceCapabilities);
+}
+
+/* ---- formats and modes ---- */
+
+/* The two-call idiom: how many of `have` go into the program's array. */
+static VkResult fit(uint32_t have, uint32_t *count, const void *array, uint32_t *copied)
+{
+    *copied = 0;
+    if (!array) {
+        *count = have;
+        return VK_SUCCESS;
+    }
+    *copied = *count = *count < have ? *count : have;
+    return *copied < have ? VK_INCOMPLETE : VK_SUCCESS;
+}
+
+enum { FORMATS_MAX = 4 };
+
+static VkResult formats_of(const struct vn_surface *surface, VkFormat formats[FORMATS_MAX],
+                           uint32_t *count)
+{
+    struct vn_surface_look look;
+    VkResult result = surface->ops->look(surface, &look);
+    if (result != VK_SUCCESS)
+        return result;
+    *count = 0;
+    if (look.presentable && (look.any_order || !look.red_first)) {
+        formats[(*count)++] = VK_FORMAT_B8G8R8A8_SRGB;
+        formats[(*count)++] = VK_FORMAT_B8G8R8A8_UNORM;
+    }
+    if (look.presentable && (look.any_order || look.red_first)) {
+        formats[(*count)++] = VK_FORMAT_R8G8B8A8_SRGB;
+        formats[(*count)++] = VK_FORMAT_R8G8B8A8_UNORM;
+    }
+    return VK_SUCCESS;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL get_formats(VkPhysicalDevice device, VkSurfaceKHR surface,
+                                                  uint32_t *count, VkSurfaceFormatKHR *out)
+{
+    (void)device;
+    VkFormat formats[FORMATS_MAX];
+    uint32_t have, copied;
+    VkResult result = formats_of(VN_OBJECT(vn_surface, surface), formats, &have);
+    if (result != VK_SUCCESS)
+        return result;
+    result = fit(have, count, out, &copied);
+    for (uint32_t i = 0; i < copied; i++)
+        out[i] = (VkSurfaceFormatKHR){formats[i], VK_COLOR_SPACE_SRGB_NONLINEAR_KHR};
+    return result;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL get_formats2(VkPhysicalDevice device,
+                                                   const VkPhysicalDeviceSurfaceInfo2KHR *info,
+                                                   uint32_t *count, VkSurfaceFormat2KHR *out)
+{
+    VkSurfaceFormatKHR formats[FORMATS_MAX];
+    uint32_t have = FORMATS_MAX, copied;
+    VkResult result = get_formats(device, info->surface, &have, formats);
+    if (result != VK_SUCCESS)
+        return result;
+    result = fit(have, count, out, &copied);
+    for (uint32_t i = 0; i < copied; i++)
+        out[i].surfaceFormat = formats[i];
+    return result;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL get_modes(VkPhysicalDevice device, VkSurfaceKHR surface,
+                                                uint32_t *count, VkPresentModeKHR *out)
+{
+    (void)device, (void)surface;
+    static const VkPresentModeKHR modes[] = {VK_PRESENT_MODE_IMMEDIATE_KHR,
+                                             VK_PRESENT_MODE_MAILBOX_KHR, VK_PRESENT_MODE_FIFO_KHR,
+                                             VK_PRESENT_MODE_FIFO_RELAXED_KHR};
+    uint32_t copied;
+    VkResult result = fit(ARRAY_LEN(modes), count, out, &copied);
+    for (uint32_t i = 0; i < copied; i++)
+        out[i] = modes[i];
+    return result;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL get_rectangles(VkPhysicalDevice device, VkSurfaceKHR handle,
+                                                     uint32_t *count, VkRect2D *out)
+{
+    (void)device;
+    const struct vn_surface *surface = VN_OBJECT(vn_surface, handle);
+    struct vn_surface_look look;
+    VkResult result = surface->ops->look(surface, &look);
+    if (result != VK_SUCCESS)
+        return result;
+    uint32_t copied;
+    result = fit(1, count, out, &copied);
+    if (copied)
+        *out = (VkRect2D){{0, 0}, look.extent};
+    return result;
+}
+
+const struct vn_entry vn_entries_wsi_surface[] = {
+    VN_ENTRY(vkCreateHeadlessSurfaceEXT, create_headless),
+    VN_ENTRY(vkDestroySurfaceKHR, destroy_surface),
+    VN_ENTRY(vkGetPhysicalDeviceSurfaceSupportKHR, get_support),
+    VN_ENTRY(vkGetPhysicalDeviceSurfaceCapabilitiesKHR, get_capabilities),
+    VN_ENTRY(vkGetPhysicalDeviceSurfaceCapabilities2KHR, get_capabilities2),
+    VN_ENTRY(vkGetPhysicalDeviceSurfaceFormatsKHR, get_formats),
+    VN_ENTRY(vkGetPhysicalDeviceSurfaceFormats2KHR, get_formats2),
+    VN_ENTRY(vkGetPhysicalDeviceSurfacePresentModesKHR, get_modes),
+    VN_ENTRY(vkGetPhysicalDevicePresentRectanglesKHR, get_rectangles),
+    {NULL, NULL},
+};

@@ -1,0 +1,57 @@
+/* venus/client/present/surface.h - where pictures are shown: a window of the program, or nowhere.
+ *
+ * A surface answers what swapchains may look like; a canvas shows the pictures of one swapchain.
+ *
+ * Trust: the program's own; answers of its display server are checked.
+ * Threads: a surface any; a canvas one at a time.
+ * Lifetime: of the handle; the program keeps its window and connection while there is a surface,
+ * and the surface while there is a swapchain. */
+#ifndef HAWSER_VENUS_CLIENT_PRESENT_SURFACE_H
+#define HAWSER_VENUS_CLIENT_PRESENT_SURFACE_H
+
+#include "venus/client/object/objects.h"
+#include "venus/client/present/tiles.h"
+
+struct vn_surface_look {
+    bool presentable;  /* we know how to show pictures there */
+    VkExtent2D extent; /* both UINT32_MAX: any */
+    bool alpha;        /* its pixels have alpha */
+    bool red_first;    /* in memory: R8G8B8A8; else B8G8R8A8 */
+    bool any_order;    /* both */
+};
+
+struct vn_canvas;
+
+struct vn_canvas_ops {
+    /* Shows canvas->picture, of which rects changed since the last time.  VK_SUCCESS,
+     * VK_ERROR_OUT_OF_DATE_KHR when the window has another size now, VK_ERROR_SURFACE_LOST_KHR. */
+    VkResult (*show)(struct vn_canvas *canvas, const struct vn_rects *rects);
+    void (*destroy)(struct vn_canvas *canvas);
+};
+
+struct vn_canvas {
+    const struct vn_canvas_ops *ops;
+    struct vn_picture picture; /* what was shown; the caller's to change between two shows */
+};
+
+struct vn_surface;
+
+struct vn_surface_ops {
+    /* VK_SUCCESS or VK_ERROR_SURFACE_LOST_KHR. */
+    VkResult (*look)(const struct vn_surface *surface, struct vn_surface_look *out);
+    /* NULL for a surface that shows nothing. */
+    VkResult (*canvas)(const struct vn_surface *surface, VkExtent2D extent, struct vn_canvas **out);
+};
+
+struct vn_surface {
+    struct vn_object object; /* id 0: it never travels */
+    const struct vn_surface_ops *ops;
+    /* The window; unused without one. */
+    void *connection;
+    uint32_t window;
+};
+
+/* Whether queues of the family can present: to any surface or to none. */
+bool vn_surface_family_presents(VkPhysicalDevice device, uint32_t family);
+
+#endif

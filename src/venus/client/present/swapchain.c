@@ -1,0 +1,395 @@
+/* Swapchains: images that are made at the server and shown here; see wsi.h. */
+#include "venus/client/present/swapchain.h"
+
+#include "base/clock.h"
+#include "venus/client/object/sync.h"
+#include "venus/client/present/image.h"
+#include "venus/client/present/presenter.h"
+#include "venus/client/present/wsi.h"
+
+#include <stdlib.h>
+
+enum {
+    MAILBOX_IMAGES_MIN = 4, /* as Mesa: one more, for a picture that may be overtaken */
+    IMAGES_MAX = 64,        /* programs ask for 2 to 8; each costs twice its size */
+    SWAPCHAINS_MAX = 64,    /* of one present; each is a window */
+};
+
+struct vn_swapchain {
+    struct vn_object object; /* id 0: it never travels */
+    struct vn_device *device;
+    VkExtent2D extent;
+    uint32_t wanted, count; /* of images; less only while they are made */
+    struct vn_wsi_image *images;
+    bool shown;                   /* images have pictures */
+    struct vn_wsi_copies *copies; /* one for each queue family; made at its first present */
+    struct vn_presenter *presenter;
+    _Atomic(struct vn_queue *) last; /* that presented; relaxed: any queue of the device will do */
+};
+
+static struct vn_swapchain *swapchain_of(VkSwapchainKHR handle)
+{
+    return VN_OBJECT(vn_swapchain, handle);
+}
+
+static VkDevice handle_of(const struct vn_swapchain *swapchain)
+{
+    return VN_HANDLE(VkDevice, swapchain->device);
+}
+
+VkDeviceMemory vn_swapchain_memory(VkSwapchainKHR handle, uint32_t index)
+{
+    const struct vn_swapchain *swapchain = swapchain_of(handle);
+    return index < swapchain->count ? swapchain->images[index].memory : VK_NULL_HANDLE;
+}
+
+/* ---- waiting for a batch ---- */
+
+struct batch_wait {
+    struct vn_device *device;
+    struct vn_queue *queue;
+    uint64_t number;
+};
+
+/* A failed device ends the wait, too: nothing else would. */
+static bool is_decided(void *user)
+{
+    struct batch_wait *wait = user;
+    return vn_queue_has_done(wait->queue, wait->number) ||
+           vn_device_status(wait->device) != VK_SUCCESS;
+}
+
+static VkResult wait_for_batch(void *user, struct vn_queue *queue, uint64_t number)
+{
+    struct batch_wait wait = {user, queue, number};
+    VkResult result = vn_link_wait(vn_device_link(wait.device), is_decided, &wait, HW_NEVER);
+    return result == VK_SUCCESS ? vn_device_status(wait.device) : result;
+}
+
+/* ---- creation ---- */
+
+void vn_swapchain_image_info(VkImageCreateInfo *info)
+{
+    info->flags |= VK_IMAGE_CREATE_ALIAS_BIT;
+    info->usage |= VK_IMAGE_USAGE_TRANSFER_SRC_BIT;
+}
+
+/* The image that VkSwapchainCreateInfoKHR implies. */
+static VkImageCreateInfo image_info(const VkSwapchainCreateInfoKHR *info)
+{
+    VkImageCreateInfo image = {
+        .sType = VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO,
+        .imageType = VK_IMAGE_TYPE_2D,
+        .format = info->imageFormat,
+        .extent = {info->imageExtent.width, info->imageExtent.height, 1},
+        .mipLevels = 1,
+        .arrayLayers = info->imageArrayLayers,
+        .samples = VK_SAMPLE_COUNT_1_BIT,
+        .tiling = VK_IMAGE_TILING_OPTIMAL,
+        .usage = info->imageUsage,
+        .sharingMode = info->imageSharingMode,
+        .queueFamilyIndexCount = info->queueFamilyIndexCount,
+        .pQueueFamilyIndices = info->pQueueFamilyIndices,
+        .initialLayout = VK_IMAGE_LAYOUT_UNDEFINED,
+    };
+    if (info->flags & VK_SWAPCHAIN_CREATE_MUTABLE_FORMAT_BIT_KHR)
+        image.flags |= VK_IMAGE_CREATE_MUTABLE_FORMAT_BIT | VK_IMAGE_CREATE_EXTENDED_USAGE_BIT;
+    vn_swapchain_image_info(&image);
+    return image;
+}
+
+static VkResult make_images(struct vn_swapchain *swapchain, const VkSwapchainCreateInfoKHR *info)
+{
+    VkImageCreateInfo image = image_info(info);
+    VkImageFormatListCreateInfo formats;
+    const VkImageFormatListCreateInfo *given =
+        vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_IMAGE_FORMAT_LIST_CREATE_INFO);
+    if (given && info->flags & VK_SWAPCHAIN_CREATE_MUTABLE_FORMAT_BIT_KHR) {
+        formats = *given;
+        formats.pNext = NULL;
+        image.pNext = &formats;
+    }
+    VkResult result = VK_SUCCESS;
+    for (; result == VK_SUCCESS && swapchain->count < swapchain->wanted; swapchain->count++)
+        result = vn_wsi_image_init(&swapchain->images[swapchain->count], handle_of(swapchain),
+                                   &image, swapchain->shown);
+    return result;
+}
+
+static VkResult start_presenter(struct vn_swapchain *swapchain, VkPresentModeKHR mode,
+                                struct vn_canvas *canvas)
+{
+    const uint8_t *pictures[IMAGES_MAX];
+    for (uint32_t i = 0; i < swapchain->count; i++)
+        pictures[i] = swapchain->images[i].picture;
+    struct vn_presenter_params params = {
+        .mode = mode,
+        .count = swapchain->count,
+        .canvas = canvas,
+        .pictures = pictures,
+        .wait = wait_for_batch,
+        .user = swapchain->device,
+    };
+    return vn_presenter_create(&params, &swapchain->presenter);
+}
+
+static void swapchain_free(struct vn_swapchain *swapchain)
+{
+    VkDevice device = handle_of(swapchain);
+    vn_presenter_destroy(swapchain->presenter); /* what is under way ends here */
+    uint32_t families = swapchain->device->physical->queue_family_count;
+    for (uint32_t i = 0; swapchain->copies && i < families; i++)
+        vn_wsi_copies_fini(&swapchain->copies[i], device);
+    for (uint32_t i = 0; i < swapchain->count; i++)
+        vn_wsi_image_fini(&swapchain->images[i], device);
+    free(swapchain->copies);
+    free(swapchain->images);
+    free(swapchain);
+}
+
+static struct vn_swapchain *swapchain_new(struct vn_device *device,
+                                          const VkSwapchainCreateInfoKHR *info)
+{
+    struct vn_swapchain *swapchain = calloc(1, sizeof(*swapchain));
+    if (!swapchain)
+        return NULL;
+    swapchain->object.type = VK_OBJECT_TYPE_SWAPCHAIN_KHR;
+    swapchain->object.client = device->object.client;
+    swapchain->device = device;
+    swapchain->extent = info->imageExtent;
+    swapchain->wanted = info->minImageCount;
+    if (info->presentMode == VK_PRESENT_MODE_MAILBOX_KHR && swapchain->wanted < MAILBOX_IMAGES_MIN)
+        swapchain->wanted = MAILBOX_IMAGES_MIN;
+    swapchain->images = calloc(swapchain->wanted, sizeof(*swapchain->images));
+    swapchain->copies = calloc(device->physical->queue_family_count, sizeof(*swapchain->copies));
+    if (swapchain->images && swapchain->copies)
+        return swapchain;
+    swapchain_free(swapchain);
+    return NULL;
+}
+
+static VkResult fill_swapchain(struct vn_swapchain *swapchain, const VkSwapchainCreateInfoKHR *info)
+{
+    const struct vn_surface *surface = VN_OBJECT(vn_surface, info->surface);
+    struct vn_canvas *canvas = NULL;
+    VkResult result = VK_SUCCESS;
+    if (surface->ops->canvas)
+        result = surface->ops->canvas(surface, info->imageExtent, &canvas);
+    if (result != VK_SUCCESS)
+        return result;
+    swapchain->shown = canvas != NULL;
+    result = make_images(swapchain, info);
+    if (result == VK_SUCCESS)
+        result = start_presenter(swapchain, info->presentMode, canvas);
+    if (result != VK_SUCCESS && canvas)
+        canvas->ops->destroy(canvas);
+    return result;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL create_swapchain(VkDevice handle,
+                                                       const VkSwapchainCreateInfoKHR *info,
+                                                       const VkAllocationCallbacks *allocator,
+                                                       VkSwapchainKHR *out)
+{
+    (void)allocator;
+    struct vn_device *device = VN_OBJECT(vn_device, handle);
+    /* Retired even when the new one cannot be made. */
+    if (info->oldSwapchain)
+        vn_presenter_retire(swapchain_of(info->oldSwapchain)->presenter);
+    VkResult result = vn_device_status(device);
+    if (result != VK_SUCCESS)
+        return result;
+    if (info->minImageCount > IMAGES_MAX)
+        return VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    struct vn_swapchain *swapchain = swapchain_new(device, info);
+    if (!swapchain)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    result = fill_swapchain(swapchain, info);
+    if (result != VK_SUCCESS) {
+        swapchain_free(swapchain);
+        return result;
+    }
+    *out = VN_HANDLE(VkSwapchainKHR, swapchain);
+    return VK_SUCCESS;
+}
+
+static VKAPI_ATTR void VKAPI_CALL destroy_swapchain(VkDevice device, VkSwapchainKHR handle,
+                                                    const VkAllocationCallbacks *allocator)
+{
+    (void)device, (void)allocator;
+    if (handle)
+        swapchain_free(swapchain_of(handle));
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL get_images(VkDevice device, VkSwapchainKHR handle,
+                                                 uint32_t *count, VkImage *out)
+{
+    (void)device;
+    const struct vn_swapchain *swapchain = swapchain_of(handle);
+    if (!out) {
+        *count = swapchain->count;
+        return VK_SUCCESS;
+    }
+    if (*count > swapchain->count)
+        *count = swapchain->count;
+    for (uint32_t i = 0; i < *count; i++)
+        out[i] = swapchain->images[i].image;
+    return *count < swapchain->count ? VK_INCOMPLETE : VK_SUCCESS;
+}
+
+/* ---- acquiring ---- */
+
+/* A queue of the device; one that presents has the least to wait for. */
+static struct vn_queue *queue_for_signal(struct vn_swapchain *swapchain)
+{
+    struct vn_queue *queue = atomic_load_explicit(&swapchain->last, memory_order_relaxed);
+    for (uint32_t i = 0; !queue && i < swapchain->device->queue_count; i++) {
+        if (swapchain->device->queues[i]->flags == 0)
+            queue = swapchain->device->queues[i];
+    }
+    return queue;
+}
+
+/* Binary semaphores live at the server, where only a batch signals them. */
+static VkResult signal_semaphore(struct vn_swapchain *swapchain, VkSemaphore semaphore)
+{
+    struct vn_queue *queue = queue_for_signal(swapchain);
+    if (!queue)
+        return VK_ERROR_DEVICE_LOST;
+    VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                           .signalSemaphoreCount = 1,
+                           .pSignalSemaphores = &semaphore};
+    return VN_WSI_CALL(vkQueueSubmit)(VN_HANDLE(VkQueue, queue), 1, &submit, VK_NULL_HANDLE);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL acquire2(VkDevice handle,
+                                               const VkAcquireNextImageInfoKHR *info,
+                                               uint32_t *index)
+{
+    struct vn_swapchain *swapchain = swapchain_of(info->swapchain);
+    VkResult result = vn_device_status(VN_OBJECT(vn_device, handle));
+    if (result != VK_SUCCESS)
+        return result;
+    result = vn_presenter_acquire(swapchain->presenter, info->timeout, index);
+    if (result != VK_SUCCESS)
+        return result;
+    /* The copy of the picture was done before the image became free. */
+    if (info->fence)
+        vn_fence_signal(VN_OBJECT(vn_fence, info->fence));
+    return info->semaphore ? signal_semaphore(swapchain, info->semaphore) : VK_SUCCESS;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL acquire(VkDevice device, VkSwapchainKHR swapchain,
+                                              uint64_t timeout, VkSemaphore semaphore,
+                                              VkFence fence, uint32_t *index)
+{
+    VkAcquireNextImageInfoKHR info = {.sType = VK_STRUCTURE_TYPE_ACQUIRE_NEXT_IMAGE_INFO_KHR,
+                                      .swapchain = swapchain,
+                                      .timeout = timeout,
+                                      .semaphore = semaphore,
+                                      .fence = fence};
+    return acquire2(device, &info, index);
+}
+
+/* ---- presenting ---- */
+
+static VkResult find_copy(struct vn_swapchain *swapchain, uint32_t family, uint32_t index,
+                          VkCommandBuffer *out)
+{
+    struct vn_wsi_copies *copies = &swapchain->copies[family];
+    VkResult result = VK_SUCCESS;
+    if (!copies->commands)
+        result = vn_wsi_copies_init(copies, handle_of(swapchain), family, swapchain->images,
+                                    swapchain->count, swapchain->extent);
+    if (result == VK_SUCCESS)
+        *out = copies->commands[index];
+    return result;
+}
+
+/* One batch: all copies, behind all semaphores. */
+static VkResult submit_copies(struct vn_queue *queue, const VkPresentInfoKHR *info)
+{
+    VkCommandBuffer commands[SWAPCHAINS_MAX];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < info->swapchainCount; i++) {
+        struct vn_swapchain *swapchain = swapchain_of(info->pSwapchains[i]);
+        if (!swapchain->shown)
+            continue;
+        VkResult result =
+            find_copy(swapchain, queue->family, info->pImageIndices[i], &commands[count++]);
+        if (result != VK_SUCCESS)
+            return result;
+    }
+    VkPipelineStageFlags *stages =
+        calloc(info->waitSemaphoreCount ? info->waitSemaphoreCount : 1, sizeof(*stages));
+    if (!stages)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    for (uint32_t i = 0; i < info->waitSemaphoreCount; i++)
+        stages[i] = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
+    VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                           .waitSemaphoreCount = info->waitSemaphoreCount,
+                           .pWaitSemaphores = info->pWaitSemaphores,
+                           .pWaitDstStageMask = stages,
+                           .commandBufferCount = count,
+                           .pCommandBuffers = commands};
+    VkResult result =
+        VN_WSI_CALL(vkQueueSubmit)(VN_HANDLE(VkQueue, queue), 1, &submit, VK_NULL_HANDLE);
+    free(stages);
+    return result;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL queue_present(VkQueue handle, const VkPresentInfoKHR *info)
+{
+    struct vn_queue *queue = VN_OBJECT(vn_queue, handle);
+    VkResult submitted = info->swapchainCount <= SWAPCHAINS_MAX ? submit_copies(queue, info)
+                                                                : VK_ERROR_OUT_OF_HOST_MEMORY;
+    uint64_t number = vn_queue_submitted(queue); /* or a later one: done when that is */
+    vn_queue_ask(queue, number);
+    VkResult all = submitted;
+    for (uint32_t i = 0; i < info->swapchainCount; i++) {
+        struct vn_swapchain *swapchain = swapchain_of(info->pSwapchains[i]);
+        VkResult result = submitted;
+        if (result == VK_SUCCESS) {
+            atomic_store_explicit(&swapchain->last, queue, memory_order_relaxed);
+            result =
+                vn_presenter_present(swapchain->presenter, info->pImageIndices[i], queue, number);
+        }
+        if (info->pResults)
+            info->pResults[i] = result;
+        if (all == VK_SUCCESS)
+            all = result;
+    }
+    return all;
+}
+
+/* ---- device groups: each is one device ---- */
+
+static VKAPI_ATTR VkResult VKAPI_CALL
+get_group_capabilities(VkDevice device, VkDeviceGroupPresentCapabilitiesKHR *out)
+{
+    (void)device;
+    memset(out->presentMask, 0, sizeof(out->presentMask));
+    out->presentMask[0] = 1;
+    out->modes = VK_DEVICE_GROUP_PRESENT_MODE_LOCAL_BIT_KHR;
+    return VK_SUCCESS;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL get_group_modes(VkDevice device, VkSurfaceKHR surface,
+                                                      VkDeviceGroupPresentModeFlagsKHR *out)
+{
+    (void)device, (void)surface;
+    *out = VK_DEVICE_GROUP_PRESENT_MODE_LOCAL_BIT_KHR;
+    return VK_SUCCESS;
+}
+
+const struct vn_entry vn_entries_wsi_swapchain[] = {
+    VN_ENTRY(vkCreateSwapchainKHR, create_swapchain),
+    VN_ENTRY(vkDestroySwapchainKHR, destroy_swapchain),
+    VN_ENTRY(vkGetSwapchainImagesKHR, get_images),
+    VN_ENTRY(vkAcquireNextImageKHR, acquire),
+    VN_ENTRY(vkAcquireNextImage2KHR, acquire2),
+    VN_ENTRY(vkQueuePresentKHR, queue_present),
+    VN_ENTRY(vkGetDeviceGroupPresentCapabilitiesKHR, get_group_capabilities),
+    VN_ENTRY(vkGetDeviceGroupSurfacePresentModesKHR, get_group_modes),
+    {NULL, NULL},
+};

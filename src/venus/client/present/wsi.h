@@ -1,0 +1,18 @@
+/* venus/client/present/wsi.h - surfaces and swapchains: the entry points of presentation.
+ *
+ * The window is where the program is, the pictures are made elsewhere: see docs/presentation.md.
+ *
+ * Trust: the program's own.  Threads: as Vulkan.  Lifetime: of the handles. */
+#ifndef HAWSER_VENUS_CLIENT_PRESENT_WSI_H
+#define HAWSER_VENUS_CLIENT_PRESENT_WSI_H
+
+#include "venus/client/icd.h"
+
+extern const struct vn_entry vn_entries_wsi_surface[];
+extern const struct vn_entry vn_entries_wsi_x11[];
+extern const struct vn_entry vn_entries_wsi_swapchain[];
+/* Images that share the memory of a swapchain's: behind vn_entries_resource, some of which it
+ * replaces. */
+extern const struct vn_entry vn_entries_wsi_alias[];
+
+#endif

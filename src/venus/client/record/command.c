@@ -1,0 +1,931 @@
+/* Command pools and command buffers; see command.h. */
+#include "venus/client/record/command.h"
+
+#include "venus/client/object/descriptor.h"
+#include "venus/client/object/pipeline.h"
+#include "venus/client/perf.h"
+#include "venus/common/commands.h"
+#include "venus/common/protocol.h"
+#include "vn_client.gen.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum {
+    /* One body; a recording of this size takes the server seconds to decode. */
+    BODY_BYTES_MAX = 1 << 30,
+    /* One RECORD operation: a message holds several. */
+    PART_BYTES = 16 << 20,
+    /* Of a body that an idle server gets before it is ended: a handful of dispatches, which a
+     * driver takes as long to record as it takes to send them. */
+    EARLY_BYTES = 2 << 10,
+};
+
+/* What the commands of a body can do beside what they name. */
+enum {
+    WRITES_SETS = 1 << 0,    /* through the sets of graphics and ray tracing */
+    WRITES_IMAGES = 1 << 1,  /* images, which commands and shaders reach by many ways */
+    USES_ADDRESSES = 1 << 2, /* reads buffers whose address the program knows */
+    WRITES_ALL = 1 << 3,
+    IS_WATCHED = 1 << 4, /* the host can ask how far it is */
+    READS_ALL = 1 << 5,  /* what it reads is not followed */
+    READS_IMAGES = 1 << 6,
+    WRITES_ADDRESSES = 1 << 7, /* writes such buffers */
+    ANYTHING = WRITES_ALL | IS_WATCHED | READS_ALL,
+    WRITES_BY_SHADER = WRITES_SETS | WRITES_IMAGES | USES_ADDRESSES | WRITES_ADDRESSES,
+};
+
+enum { SETS_MAX = 32 }; /* numbers that are followed; drivers offer 4 to 32 */
+
+/* Things that a body refers to, in the order of first use. */
+struct list {
+    void **items;
+    size_t count, cap;
+};
+
+/* A set that a compute pipeline writes through.  Destroying the pipeline makes the body invalid, so
+ * at a submission it is there. */
+struct use {
+    struct vn_descriptor_set *set; /* a reference */
+    const struct vn_pipeline *pipeline;
+    uint32_t number; /* of the set */
+};
+
+struct vn_command_buffer {
+    struct vn_object object;
+    struct vn_device *device;
+    struct vn_object *pool;
+    struct vn_command_buffer *next, **at; /* in the pool's list */
+    struct wire_enc body;
+    size_t sent;          /* bytes of the body that the server has */
+    struct wire_enc kept; /* the body that the server keeps, whole; or empty */
+    size_t counted;       /* bytes that it keeps of this or of `kept` */
+    bool keeps;           /* it keeps what it was sent of this body */
+    size_t looked; /* bytes of the body when it was last decided whether to send them early */
+    bool begun;    /* the server has the beginning of the body */
+    bool failed;   /* out of memory while recording, or the server is lost */
+    bool held;     /* the body is ended and not sent; under the stream's lock */
+    struct vn_copy copies[VN_UPDATES_MAX];
+    uint32_t copy_count; /* past VN_UPDATES_MAX: not all of them */
+    uint32_t copy_bytes; /* unless they are large */
+    bool copies_large;   /* more than an UPDATE takes */
+    size_t calls;        /* commands of the body */
+    size_t simple;       /* of these, what a body that is held back may have */
+    bool is_work;        /* it was found to have more than these */
+    unsigned writes;
+    struct vn_ranges named;  /* written by copies and fills; of resources as bound when recorded */
+    struct vn_ranges read;   /* likewise, read */
+    struct list sets;        /* struct vn_descriptor_set, references; not of compute */
+    struct list secondaries; /* struct vn_command_buffer */
+    struct vn_pipeline *pipeline;              /* bound for compute */
+    struct vn_descriptor_set *bound[SETS_MAX]; /* likewise */
+    bool settled;                              /* the uses of what is bound are noted */
+    struct use *uses;
+    size_t use_count, use_cap;
+};
+
+struct command_pool {
+    struct vn_object object;
+    struct vn_command_buffer *first;
+};
+
+size_t vn_command_buffer_size(void)
+{
+    return sizeof(struct vn_command_buffer);
+}
+
+size_t vn_command_pool_size(void)
+{
+    return sizeof(struct command_pool);
+}
+
+/* ---- lists ---- */
+
+/* True when added, false when it was there or memory is short (which `failed` tells). */
+static bool list_add(struct list *list, void *item, bool *failed)
+{
+    for (size_t i = list->count; i > 0 && list->count - i < 8; i--) {
+        if (list->items[i - 1] == item)
+            return false; /* recently: longer searches cost more than they save */
+    }
+    if (list->count == list->cap) {
+        size_t cap = list->cap ? list->cap * 2 : 16;
+        void **items = realloc(list->items, cap * sizeof(*items));
+        if (!items) {
+            *failed = true;
+            return false;
+        }
+        list->items = items;
+        list->cap = cap;
+    }
+    list->items[list->count++] = item;
+    return true;
+}
+
+/* ---- life ---- */
+
+void vn_command_buffer_init(struct vn_command_buffer *commands, struct vn_device *device)
+{
+    commands->device = device;
+    wire_enc_init(&commands->body, BODY_BYTES_MAX);
+    wire_enc_init(&commands->kept, BODY_BYTES_MAX);
+}
+
+/* The body is at the server or given up. */
+static void empty_body(struct vn_command_buffer *commands)
+{
+    wire_enc_reset(&commands->body);
+    commands->sent = commands->looked = 0;
+}
+
+/* The server drops what it keeps. */
+static void unkeep(struct vn_command_buffer *commands)
+{
+    vn_link_unkeep(vn_link_of(commands), commands->counted);
+    commands->counted = 0;
+    commands->keeps = false;
+    wire_enc_reset(&commands->kept);
+}
+
+static void forget(struct vn_command_buffer *commands)
+{
+    for (size_t i = 0; i < commands->sets.count; i++)
+        vn_descriptor_set_unref(commands->sets.items[i]);
+    for (size_t i = 0; i < commands->use_count; i++)
+        vn_descriptor_set_unref(commands->uses[i].set);
+    commands->sets.count = 0;
+    commands->secondaries.count = 0;
+    commands->use_count = 0;
+    commands->pipeline = NULL;
+    memset(commands->bound, 0, sizeof(commands->bound));
+    commands->settled = false;
+    commands->named.count = 0;
+    commands->named.failed = false;
+    commands->read.count = 0;
+    commands->read.failed = false;
+    commands->writes = 0;
+    commands->failed = false;
+    commands->begun = false;
+    commands->held = false;
+    commands->copy_count = commands->copy_bytes = 0;
+    commands->copies_large = false;
+    commands->calls = commands->simple = 0;
+    commands->is_work = false;
+    empty_body(commands);
+}
+
+void vn_command_buffer_fini(struct vn_command_buffer *commands)
+{
+    forget(commands);
+    free(commands->sets.items);
+    free(commands->secondaries.items);
+    free(commands->uses);
+    vn_ranges_fini(&commands->named);
+    vn_ranges_fini(&commands->read);
+    unkeep(commands);
+    wire_enc_fini(&commands->body);
+    wire_enc_fini(&commands->kept);
+    if (commands->at) {
+        *commands->at = commands->next;
+        if (commands->next)
+            commands->next->at = commands->at;
+    }
+}
+
+void vn_command_pool_fini(struct vn_object *pool)
+{
+    struct command_pool *p = (struct command_pool *)pool;
+    while (p->first)
+        vn_object_destroy(&p->first->object);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL allocate_command_buffers(
+    VkDevice device, const VkCommandBufferAllocateInfo *info, VkCommandBuffer *out)
+{
+    VkResult result = vn_vkAllocateCommandBuffers(device, info, out);
+    struct command_pool *pool = VN_OBJECT(command_pool, info->commandPool);
+    for (uint32_t i = 0; result == VK_SUCCESS && i < info->commandBufferCount; i++) {
+        struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, out[i]);
+        if (info->level == VK_COMMAND_BUFFER_LEVEL_SECONDARY)
+            commands->object.flags |= VN_OBJECT_SECONDARY;
+        commands->pool = &pool->object;
+        commands->next = pool->first;
+        commands->at = &pool->first;
+        if (pool->first)
+            pool->first->at = &commands->next;
+        pool->first = commands;
+    }
+    return result;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL reset_command_pool(VkDevice device, VkCommandPool pool,
+                                                         VkCommandPoolResetFlags flags)
+{
+    struct vn_command_buffer *commands = VN_OBJECT(command_pool, pool)->first;
+    for (; commands; commands = commands->next)
+        forget(commands);
+    return vn_vkResetCommandPool(device, pool, flags);
+}
+
+/* ---- recording ---- */
+
+static VKAPI_ATTR VkResult VKAPI_CALL begin_command_buffer(VkCommandBuffer handle,
+                                                           const VkCommandBufferBeginInfo *info)
+{
+    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    forget(commands);
+    commands->simple++;
+    return vn_vkBeginCommandBuffer(handle, info);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL reset_command_buffer(VkCommandBuffer handle,
+                                                           VkCommandBufferResetFlags flags)
+{
+    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    bool begun = commands->begun;
+    forget(commands);
+    /* Of what was ended the next vkBeginCommandBuffer resets the server's. */
+    return begun ? vn_vkResetCommandBuffer(handle, flags) : VK_SUCCESS;
+}
+
+static bool has_prefix(const char *name, const char *prefix)
+{
+    return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+/* By name, so that a command of a later registry that nobody here has heard of counts as writing
+ * anything. */
+static unsigned writes_of_name(const char *name)
+{
+    static const struct {
+        const char *prefix;
+        unsigned writes;
+        bool whole; /* the prefix is the name: longer ones are other commands */
+    } rules[] = {
+        {"vkCmdDispatch", 0, true}, /* noted when recorded, as are the next two */
+        {"vkCmdDispatchIndirect", 0, true},
+        {"vkCmdDispatchBase", 0, true},
+        {"vkCmdBindDescriptorSets", 0, true},
+        {"vkCmdBindDescriptorSets2", 0, true},
+        {"vkCmdBindDescriptorSets2KHR", 0, true},
+        {"vkCmdPushDescriptorSet", 0, true},
+        {"vkCmdPushDescriptorSetKHR", 0, true},
+        {"vkCmdPushDescriptorSet2", 0, true},
+        {"vkCmdPushDescriptorSet2KHR", 0, true},
+        {"vkCmdCopyBuffer", 0, true},
+        {"vkCmdCopyBuffer2", 0, true},
+        {"vkCmdFillBuffer", 0, true},
+        {"vkCmdUpdateBuffer", 0, true},
+        {"vkCmdCopyQueryPoolResults", 0, true},
+        {"vkCmdExecuteCommands", 0, true},
+        {"vkCmdDraw", WRITES_BY_SHADER | READS_ALL, false},
+        {"vkCmdTraceRays", WRITES_BY_SHADER | READS_ALL, false},
+        {"vkCmdBeginRender", WRITES_IMAGES | READS_ALL, false},
+        {"vkCmdNextSubpass", WRITES_IMAGES | READS_ALL, false},
+        {"vkCmdEndRender", WRITES_IMAGES | READS_ALL, false},
+        {"vkCmdClear", WRITES_IMAGES | READS_ALL, false},
+        {"vkCmdBlitImage", WRITES_IMAGES | READS_ALL, false},
+        {"vkCmdCopyImage", WRITES_IMAGES | READS_ALL,
+         false}, /* and to buffers, named when recorded */
+        {"vkCmdResolveImage", WRITES_IMAGES | READS_ALL, false},
+        {"vkCmdCopyBufferToImage", WRITES_IMAGES | READS_ALL, false},
+        {"vkCmdSetEvent", IS_WATCHED, false},
+        {"vkCmdSet", 0, false},
+        {"vkCmdBindPipeline", 0, false},
+        {"vkCmdBindVertexBuffers", 0, false},
+        {"vkCmdBindIndexBuffer", 0, false},
+        {"vkCmdPushConstants", 0, false},
+        {"vkCmdPipelineBarrier", 0, false},
+        {"vkCmdBeginQuery", IS_WATCHED, false},
+        {"vkCmdEndQuery", IS_WATCHED, false},
+        {"vkCmdBeginConditional", READS_ALL, false},
+        {"vkCmdEndConditional", 0, false},
+        {"vkCmdBeginDebug", 0, false},
+        {"vkCmdEndDebug", 0, false},
+        {"vkCmdInsertDebug", 0, false},
+        {"vkCmdWaitEvents", IS_WATCHED, false},
+        {"vkCmdResetEvent", IS_WATCHED, false},
+        {"vkCmdResetQueryPool", IS_WATCHED, false},
+        {"vkCmdWriteTimestamp", IS_WATCHED, false},
+        {"vkBeginCommandBuffer", 0, false},
+        {"vkEndCommandBuffer", 0, false},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rules); i++) {
+        if (rules[i].whole ? strcmp(name, rules[i].prefix) == 0 : has_prefix(name, rules[i].prefix))
+            return rules[i].writes;
+    }
+    return ANYTHING;
+}
+
+/* Remembers what it found: a body repeats a handful of commands. */
+static unsigned writes_of(uint32_t command)
+{
+    static _Thread_local struct {
+        uint32_t command;
+        unsigned writes;
+    } known[64];
+    size_t at = command % ARRAY_LEN(known);
+    if (known[at].command != command) {
+        const char *name = vn_command_name(command);
+        known[at].command = command;
+        known[at].writes = name ? writes_of_name(name) : ANYTHING;
+    }
+    return known[at].writes;
+}
+
+/* Where the body can be cut: the end of the last command that fits PART_BYTES from `from` on.
+ * Collects what the commands write on the way. */
+static size_t next_part(struct vn_command_buffer *commands, size_t from)
+{
+    const uint8_t *data = wire_enc_data(&commands->body);
+    size_t end = from, len = wire_enc_len(&commands->body);
+    while (end < len) {
+        size_t bytes = 8 + (size_t)wire_load32(data + end + 4);
+        if (end > from && end + bytes - from > PART_BYTES)
+            break;
+        commands->writes |= writes_of(wire_load32(data + end));
+        end += bytes;
+    }
+    return end;
+}
+
+/* Whether what is recorded so far is how the kept body begins. */
+static bool is_kept_so_far(const struct vn_command_buffer *commands)
+{
+    size_t len = wire_enc_len(&commands->body);
+    return !commands->begun && len <= wire_enc_len(&commands->kept) &&
+           memcmp(wire_enc_data(&commands->body), wire_enc_data(&commands->kept), len) == 0;
+}
+
+static bool is_kept(const struct vn_command_buffer *commands)
+{
+    return wire_enc_len(&commands->body) == wire_enc_len(&commands->kept) &&
+           is_kept_so_far(commands);
+}
+
+static void put_again(const struct vn_command_buffer *commands, struct wire_enc *e)
+{
+    size_t hole = vn_put_command(e, VN_OP_AGAIN);
+    wire_put_u64(e, commands->object.id);
+    wire_fill_len(e, hole);
+}
+
+/* The next part of the body, up to `end`, as an operation. */
+static void put_part(struct vn_command_buffer *commands, size_t end, struct wire_enc *e)
+{
+    struct vn_link *link = vn_link_of(commands);
+    size_t from = commands->sent, bytes = end - from;
+    if (!commands->begun) {
+        unkeep(commands);
+        commands->keeps = vn_perf(VN_PERF_REFERENCES) && !vn_link_client(link)->sync;
+    }
+    if (commands->keeps && (end > VN_KEPT_BODY_MAX || !vn_link_keep(link, bytes)))
+        unkeep(commands);
+    commands->counted += commands->keeps ? bytes : 0;
+    size_t hole = vn_put_command(e, commands->keeps ? VN_OP_RECORD_KEPT : VN_OP_RECORD);
+    wire_put_u64(e, commands->object.id);
+    wire_put_bytes(e, wire_enc_data(&commands->body) + from, bytes);
+    wire_fill_len(e, hole);
+    commands->begun = true;
+    commands->sent = end;
+}
+
+/* The server has the whole body. */
+static void finish_body(struct vn_command_buffer *commands)
+{
+    if (commands->keeps) {
+        struct wire_enc kept = commands->kept;
+        commands->kept = commands->body;
+        commands->body = kept;
+    }
+    commands->begun = commands->keeps = false;
+    empty_body(commands);
+}
+
+static VkResult send_again(struct vn_command_buffer *commands)
+{
+    struct vn_link *link = vn_link_of(commands);
+    (void)next_part(commands, 0); /* what it writes */
+    struct wire_enc *e = vn_link_begin(link);
+    if (!e)
+        return VK_ERROR_DEVICE_LOST;
+    put_again(commands, e);
+    return vn_link_post(link);
+}
+
+static VkResult send_body(struct vn_command_buffer *commands)
+{
+    struct vn_link *link = vn_link_of(commands);
+    size_t len = wire_enc_len(&commands->body);
+    VkResult result = VK_SUCCESS;
+    while (result == VK_SUCCESS && commands->sent < len) {
+        size_t end = next_part(commands, commands->sent);
+        struct wire_enc *e = vn_link_begin(link);
+        if (!e)
+            return VK_ERROR_DEVICE_LOST;
+        put_part(commands, end, e);
+        result = vn_link_post(link);
+    }
+    return result;
+}
+
+/* While the server has nothing to do it records what there is so far, unless it may turn out to be
+ * what it has. */
+static void send_early(struct vn_command_buffer *commands)
+{
+    struct vn_link *link = vn_link_of(commands);
+    if (wire_enc_error(&commands->body) || vn_link_client(link)->sync ||
+        !vn_perf(VN_PERF_EARLY_BODIES) || is_kept_so_far(commands) ||
+        vn_device_is_working(commands->device))
+        return;
+    commands->failed |= send_body(commands) != VK_SUCCESS || vn_link_flush(link) != VK_SUCCESS;
+    if (!commands->keeps)
+        empty_body(commands);
+}
+
+/* Behind the first command that is more than a copy: small copies that came before it have
+ * gathered, and an idle server can begin with them. */
+static void send_gathered(struct vn_command_buffer *commands)
+{
+    struct vn_link *link = vn_link_of(commands);
+    commands->is_work = true;
+    if (vn_perf(VN_PERF_SMALL_UPLOADS) && !vn_device_is_working(commands->device))
+        (void)!vn_link_flush(link); /* a lost device is told by what can return it */
+}
+
+struct wire_enc *vn_command_buffer_body(struct vn_command_buffer *commands)
+{
+    if (commands->calls++ > commands->simple && !commands->is_work)
+        send_gathered(commands);
+    size_t len = wire_enc_len(&commands->body);
+    if (len - commands->looked >= EARLY_BYTES) {
+        commands->looked = len;
+        send_early(commands);
+    }
+    return &commands->body;
+}
+
+/* ---- bodies of copies ---- */
+
+/* The server would record it only to execute it once. */
+static bool is_held_back(const struct vn_command_buffer *commands)
+{
+    return commands->copy_count && commands->copy_count <= VN_UPDATES_MAX &&
+           commands->calls == commands->simple && !commands->begun &&
+           !(commands->object.flags & VN_OBJECT_SECONDARY) &&
+           vn_perf(commands->copies_large ? VN_PERF_COPIES : VN_PERF_SMALL_UPLOADS);
+}
+
+static void note_copy(struct vn_command_buffer *commands, VkBuffer from, VkBuffer to,
+                      const VkBufferCopy *region)
+{
+    if (!from || !to || region->size == 0 || commands->copy_count >= VN_UPDATES_MAX) {
+        commands->copy_count = VN_UPDATES_MAX + 1;
+        return;
+    }
+    commands->copies[commands->copy_count++] =
+        (struct vn_copy){VN_OBJECT(vn_resource, from), region->srcOffset,
+                         VN_OBJECT(vn_resource, to)->object.id, region->dstOffset, region->size};
+    if (region->size % 4 || region->dstOffset % 4 ||
+        region->size > VN_UPDATE_BYTES - commands->copy_bytes)
+        commands->copies_large = true;
+    else
+        commands->copy_bytes += (uint32_t)region->size;
+}
+
+uint32_t vn_command_buffer_copies(const struct vn_command_buffer *commands,
+                                  const struct vn_copy **copies, bool *small)
+{
+    *copies = commands->copies;
+    *small = !commands->copies_large;
+    return commands->held ? commands->copy_count : 0;
+}
+
+void vn_command_buffer_put_held(struct vn_command_buffer *commands, struct wire_enc *e)
+{
+    if (!commands->held)
+        return;
+    if (is_kept(commands))
+        put_again(commands, e);
+    else
+        put_part(commands, wire_enc_len(&commands->body), e);
+    if (wire_enc_error(e)) {
+        commands->begun = false;
+        commands->sent = 0;
+        return;
+    }
+    commands->held = false;
+    finish_body(commands);
+}
+
+/* ---- the end of a recording ---- */
+
+static VKAPI_ATTR VkResult VKAPI_CALL end_command_buffer(VkCommandBuffer handle)
+{
+    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    VkResult result = vn_vkEndCommandBuffer(handle);
+    commands->simple++;
+    if (result == VK_SUCCESS && (commands->failed || commands->named.failed ||
+                                 commands->read.failed || wire_enc_error(&commands->body)))
+        result = VK_ERROR_OUT_OF_HOST_MEMORY;
+    if (result == VK_SUCCESS && is_held_back(commands)) {
+        commands->held = true;
+        return VK_SUCCESS;
+    }
+    if (result == VK_SUCCESS)
+        result = is_kept(commands) ? send_again(commands) : send_body(commands);
+    if (result == VK_SUCCESS)
+        finish_body(commands);
+    else
+        empty_body(commands);
+    return result;
+}
+
+void vn_command_buffer_ranges(const struct vn_command_buffer *commands, struct vn_ranges *ranges)
+{
+    unsigned writes = commands->writes;
+    for (size_t i = 0; i < commands->secondaries.count; i++)
+        vn_command_buffer_ranges(commands->secondaries.items[i], ranges);
+    for (size_t i = 0; i < commands->named.count; i++)
+        vn_ranges_add_range(ranges, &commands->named.items[i]);
+    if (writes & WRITES_ALL)
+        vn_memory_all_ranges(commands->device, ranges);
+    for (size_t i = 0; i < commands->use_count; i++) {
+        const struct use *use = &commands->uses[i];
+        for (uint32_t j = 0; j < use->pipeline->write_count; j++) {
+            if (use->pipeline->writes[j].set == use->number)
+                vn_descriptor_set_binding_ranges(use->set, use->pipeline->writes[j].binding,
+                                                 ranges);
+        }
+    }
+    for (size_t i = 0; (writes & WRITES_SETS) && i < commands->sets.count; i++)
+        vn_descriptor_set_ranges(commands->sets.items[i], true, ranges);
+    vn_memory_shared_ranges(commands->device, writes & WRITES_IMAGES, writes & WRITES_ADDRESSES,
+                            ranges);
+}
+
+bool vn_command_buffer_reads(const struct vn_command_buffer *commands, struct vn_ranges *ranges)
+{
+    bool known = !(commands->writes & READS_ALL);
+    for (size_t i = 0; known && i < commands->secondaries.count; i++)
+        known = vn_command_buffer_reads(commands->secondaries.items[i], ranges);
+    if (!known)
+        return false;
+    for (size_t i = 0; i < commands->read.count; i++)
+        vn_ranges_add_range(ranges, &commands->read.items[i]);
+    /* Also what is written: bytes that the host left there must not look newer than the device's.
+     */
+    for (size_t i = 0; i < commands->named.count; i++)
+        vn_ranges_add_range(ranges, &commands->named.items[i]);
+    for (size_t i = 0; i < commands->use_count; i++)
+        vn_descriptor_set_ranges(commands->uses[i].set, false, ranges);
+    for (size_t i = 0; i < commands->sets.count; i++)
+        vn_descriptor_set_ranges(commands->sets.items[i], false, ranges);
+    /* Sparse memory in any case: copies name a buffer that has none of its own. */
+    vn_memory_shared_ranges(commands->device, commands->writes & READS_IMAGES,
+                            commands->writes & USES_ADDRESSES, ranges);
+    return true;
+}
+
+bool vn_command_buffer_is_watched(const struct vn_command_buffer *commands)
+{
+    bool watched = commands->writes & IS_WATCHED;
+    for (size_t i = 0; !watched && i < commands->secondaries.count; i++)
+        watched = vn_command_buffer_is_watched(commands->secondaries.items[i]);
+    return watched;
+}
+
+/* ---- commands that name what they write ---- */
+
+static void name(VkCommandBuffer handle, VkBuffer buffer, VkDeviceSize offset, VkDeviceSize bytes)
+{
+    if (buffer)
+        vn_ranges_add(&VN_OBJECT(vn_command_buffer, handle)->named, VN_OBJECT(vn_resource, buffer),
+                      offset, bytes);
+}
+
+static void name_filled(VkCommandBuffer handle, VkBuffer buffer, VkDeviceSize offset,
+                        VkDeviceSize bytes)
+{
+    if (buffer)
+        vn_ranges_add_filled(&VN_OBJECT(vn_command_buffer, handle)->named,
+                             VN_OBJECT(vn_resource, buffer), offset, bytes);
+}
+
+static void name_read(VkCommandBuffer handle, VkBuffer buffer, VkDeviceSize offset,
+                      VkDeviceSize bytes)
+{
+    if (buffer)
+        vn_ranges_add(&VN_OBJECT(vn_command_buffer, handle)->read, VN_OBJECT(vn_resource, buffer),
+                      offset, bytes);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_copy_buffer(VkCommandBuffer commands, VkBuffer from,
+                                                  VkBuffer to, uint32_t count,
+                                                  const VkBufferCopy *regions)
+{
+    struct vn_command_buffer *body = VN_OBJECT(vn_command_buffer, commands);
+    for (uint32_t i = 0; i < count; i++) {
+        name_read(commands, from, regions[i].srcOffset, regions[i].size);
+        name_filled(commands, to, regions[i].dstOffset, regions[i].size);
+        note_copy(body, from, to, &regions[i]);
+    }
+    body->simple++;
+    vn_vkCmdCopyBuffer(commands, from, to, count, regions);
+}
+
+/* Of memory, all that happens in a body of copies is in order anyway.  Those of buffers and images
+ * may hand them to another queue family. */
+static VKAPI_ATTR void VKAPI_CALL
+cmd_pipeline_barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkPipelineStageFlags to,
+                     VkDependencyFlags flags, uint32_t memory_count, const VkMemoryBarrier *memory,
+                     uint32_t buffer_count, const VkBufferMemoryBarrier *buffers,
+                     uint32_t image_count, const VkImageMemoryBarrier *images)
+{
+    VN_OBJECT(vn_command_buffer, commands)->simple += buffer_count == 0 && image_count == 0;
+    vn_vkCmdPipelineBarrier(commands, from, to, flags, memory_count, memory, buffer_count, buffers,
+                            image_count, images);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_copy_buffer2(VkCommandBuffer commands,
+                                                   const VkCopyBufferInfo2 *info)
+{
+    for (uint32_t i = 0; i < info->regionCount; i++) {
+        name_read(commands, info->srcBuffer, info->pRegions[i].srcOffset, info->pRegions[i].size);
+        name_filled(commands, info->dstBuffer, info->pRegions[i].dstOffset, info->pRegions[i].size);
+    }
+    vn_vkCmdCopyBuffer2(commands, info);
+}
+
+/* How much an image region fills depends on its format: all from its offset on. */
+static VKAPI_ATTR void VKAPI_CALL cmd_copy_image_to_buffer(VkCommandBuffer commands, VkImage image,
+                                                           VkImageLayout layout, VkBuffer buffer,
+                                                           uint32_t count,
+                                                           const VkBufferImageCopy *regions)
+{
+    for (uint32_t i = 0; i < count; i++)
+        name(commands, buffer, regions[i].bufferOffset, VK_WHOLE_SIZE);
+    vn_vkCmdCopyImageToBuffer(commands, image, layout, buffer, count, regions);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_copy_image_to_buffer2(VkCommandBuffer commands,
+                                                            const VkCopyImageToBufferInfo2 *info)
+{
+    for (uint32_t i = 0; i < info->regionCount; i++)
+        name(commands, info->dstBuffer, info->pRegions[i].bufferOffset, VK_WHOLE_SIZE);
+    vn_vkCmdCopyImageToBuffer2(commands, info);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_fill_buffer(VkCommandBuffer commands, VkBuffer buffer,
+                                                  VkDeviceSize offset, VkDeviceSize bytes,
+                                                  uint32_t data)
+{
+    name(commands, buffer, offset, bytes);
+    vn_vkCmdFillBuffer(commands, buffer, offset, bytes, data);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_update_buffer(VkCommandBuffer commands, VkBuffer buffer,
+                                                    VkDeviceSize offset, VkDeviceSize bytes,
+                                                    const void *data)
+{
+    name(commands, buffer, offset, bytes);
+    vn_vkCmdUpdateBuffer(commands, buffer, offset, bytes, data);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_copy_query_pool_results(
+    VkCommandBuffer commands, VkQueryPool pool, uint32_t first, uint32_t count, VkBuffer buffer,
+    VkDeviceSize offset, VkDeviceSize stride, VkQueryResultFlags flags)
+{
+    name(commands, buffer, offset, VK_WHOLE_SIZE);
+    vn_vkCmdCopyQueryPoolResults(commands, pool, first, count, buffer, offset, stride, flags);
+}
+
+/* ---- commands that bind what shaders write ---- */
+
+static void keep_set(struct vn_command_buffer *commands, struct vn_descriptor_set *set)
+{
+    if (set && list_add(&commands->sets, set, &commands->failed))
+        vn_descriptor_set_ref(set);
+}
+
+static void bind_set(struct vn_command_buffer *commands, VkPipelineBindPoint point, uint32_t number,
+                     struct vn_descriptor_set *set)
+{
+    if (point == VK_PIPELINE_BIND_POINT_COMPUTE && number < SETS_MAX) {
+        commands->bound[number] = set;
+        commands->settled = false;
+    } else {
+        keep_set(commands, set);
+        if (point == VK_PIPELINE_BIND_POINT_COMPUTE)
+            commands->writes |= WRITES_SETS;
+    }
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_bind_pipeline(VkCommandBuffer handle,
+                                                    VkPipelineBindPoint point, VkPipeline pipeline)
+{
+    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    if (point == VK_PIPELINE_BIND_POINT_COMPUTE) {
+        commands->pipeline = VN_OBJECT(vn_pipeline, pipeline);
+        commands->settled = false;
+    }
+    vn_vkCmdBindPipeline(handle, point, pipeline);
+}
+
+static void add_use(struct vn_command_buffer *commands, uint32_t number)
+{
+    if (commands->use_count == commands->use_cap) {
+        size_t cap = commands->use_cap ? commands->use_cap * 2 : 16;
+        struct use *uses = realloc(commands->uses, cap * sizeof(*uses));
+        if (!uses) {
+            commands->failed = true;
+            return;
+        }
+        commands->uses = uses;
+        commands->use_cap = cap;
+    }
+    commands->uses[commands->use_count++] =
+        (struct use){vn_descriptor_set_ref(commands->bound[number]), commands->pipeline, number};
+}
+
+/* Notes what a dispatch writes, unless the last one wrote the same. */
+static void note_dispatch(VkCommandBuffer handle)
+{
+    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    const struct vn_pipeline *pipeline = commands->pipeline;
+    if (commands->settled)
+        return;
+    commands->settled = true;
+    bool known = pipeline && pipeline->known;
+    if (!known || pipeline->uses_addresses)
+        commands->writes |= USES_ADDRESSES;
+    if (!known || pipeline->writes_addresses)
+        commands->writes |= WRITES_ADDRESSES;
+    if (!known || pipeline->uses_images)
+        commands->writes |= READS_IMAGES;
+    if (!known || pipeline->writes_images)
+        commands->writes |= WRITES_IMAGES;
+    if (!known)
+        commands->writes |= WRITES_SETS;
+    for (uint32_t i = 0; i < SETS_MAX; i++) {
+        if (commands->bound[i] && known)
+            add_use(commands, i);
+        else
+            keep_set(commands, commands->bound[i]);
+    }
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_dispatch(VkCommandBuffer commands, uint32_t x, uint32_t y,
+                                               uint32_t z)
+{
+    note_dispatch(commands);
+    vn_vkCmdDispatch(commands, x, y, z);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_dispatch_indirect(VkCommandBuffer commands, VkBuffer buffer,
+                                                        VkDeviceSize offset)
+{
+    note_dispatch(commands);
+    name_read(commands, buffer, offset, sizeof(VkDispatchIndirectCommand));
+    vn_vkCmdDispatchIndirect(commands, buffer, offset);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_dispatch_base(VkCommandBuffer commands, uint32_t from_x,
+                                                    uint32_t from_y, uint32_t from_z, uint32_t x,
+                                                    uint32_t y, uint32_t z)
+{
+    note_dispatch(commands);
+    vn_vkCmdDispatchBase(commands, from_x, from_y, from_z, x, y, z);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_bind_descriptor_sets(
+    VkCommandBuffer handle, VkPipelineBindPoint point, VkPipelineLayout layout, uint32_t first,
+    uint32_t count, const VkDescriptorSet *sets, uint32_t offset_count, const uint32_t *offsets)
+{
+    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    for (uint32_t i = 0; i < count; i++)
+        bind_set(commands, point, first + i, VN_OBJECT(vn_descriptor_set, sets[i]));
+    vn_vkCmdBindDescriptorSets(handle, point, layout, first, count, sets, offset_count, offsets);
+}
+
+/* What is pushed without what is to be ignored; noted as read and written.  False when out of
+ * memory, which the end of the recording tells. */
+static bool note_pushed(struct vn_command_buffer *commands, VkPipelineLayout layout, uint32_t set,
+                        uint32_t count, const VkWriteDescriptorSet *writes, struct vn_writes *clean)
+{
+    if (!vn_pipeline_layout_clean(layout, set, count, writes, clean)) {
+        commands->failed = true;
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        vn_descriptor_write_ranges(&clean->writes[i], true, &commands->named);
+        vn_descriptor_write_ranges(&clean->writes[i], false, &commands->read);
+    }
+    return true;
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_push_descriptor_set(VkCommandBuffer handle,
+                                                          VkPipelineBindPoint point,
+                                                          VkPipelineLayout layout, uint32_t set,
+                                                          uint32_t count,
+                                                          const VkWriteDescriptorSet *writes)
+{
+    struct vn_writes clean;
+    if (!note_pushed(VN_OBJECT(vn_command_buffer, handle), layout, set, count, writes, &clean))
+        return;
+    vn_vkCmdPushDescriptorSetKHR(handle, point, layout, set, count, clean.writes);
+    vn_writes_fini(&clean);
+}
+
+static VKAPI_ATTR void VKAPI_CALL
+cmd_push_descriptor_set_with_template(VkCommandBuffer handle, VkDescriptorUpdateTemplate update,
+                                      VkPipelineLayout layout, uint32_t set, const void *data)
+{
+    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    struct vn_writes writes;
+    if (!vn_template_writes(update, VK_NULL_HANDLE, data, &writes)) {
+        commands->failed = true;
+        return;
+    }
+    cmd_push_descriptor_set(handle, vn_template_bind_point(update), layout, set, writes.count,
+                            writes.writes);
+    vn_writes_fini(&writes);
+}
+
+#ifdef VK_KHR_maintenance6 /* and Vulkan 1.4: newer than the oldest registry */
+
+static VKAPI_ATTR void VKAPI_CALL cmd_bind_descriptor_sets2(VkCommandBuffer handle,
+                                                            const VkBindDescriptorSetsInfoKHR *info)
+{
+    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    for (uint32_t i = 0; i < info->descriptorSetCount; i++) {
+        struct vn_descriptor_set *set = VN_OBJECT(vn_descriptor_set, info->pDescriptorSets[i]);
+        if (info->stageFlags & VK_SHADER_STAGE_COMPUTE_BIT)
+            bind_set(commands, VK_PIPELINE_BIND_POINT_COMPUTE, info->firstSet + i, set);
+        if (info->stageFlags & ~(VkShaderStageFlags)VK_SHADER_STAGE_COMPUTE_BIT)
+            bind_set(commands, VK_PIPELINE_BIND_POINT_GRAPHICS, info->firstSet + i, set);
+    }
+    vn_vkCmdBindDescriptorSets2KHR(handle, info);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_push_descriptor_set2(VkCommandBuffer handle,
+                                                           const VkPushDescriptorSetInfoKHR *info)
+{
+    struct vn_writes clean;
+    if (!note_pushed(VN_OBJECT(vn_command_buffer, handle), info->layout, info->set,
+                     info->descriptorWriteCount, info->pDescriptorWrites, &clean))
+        return;
+    VkPushDescriptorSetInfoKHR push = *info;
+    push.pDescriptorWrites = clean.writes;
+    vn_vkCmdPushDescriptorSet2KHR(handle, &push);
+    vn_writes_fini(&clean);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_push_descriptor_set_with_template2(
+    VkCommandBuffer handle, const VkPushDescriptorSetWithTemplateInfoKHR *info)
+{
+    cmd_push_descriptor_set_with_template(handle, info->descriptorUpdateTemplate, info->layout,
+                                          info->set, info->pData);
+}
+
+#endif
+
+static VKAPI_ATTR void VKAPI_CALL cmd_execute_commands(VkCommandBuffer handle, uint32_t count,
+                                                       const VkCommandBuffer *buffers)
+{
+    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    for (uint32_t i = 0; i < count; i++)
+        (void)list_add(&commands->secondaries, VN_OBJECT(vn_command_buffer, buffers[i]),
+                       &commands->failed);
+    vn_vkCmdExecuteCommands(handle, count, buffers);
+}
+
+const struct vn_entry vn_entries_command[] = {
+    VN_ENTRY(vkAllocateCommandBuffers, allocate_command_buffers),
+    VN_ENTRY(vkResetCommandPool, reset_command_pool),
+    VN_ENTRY(vkBeginCommandBuffer, begin_command_buffer),
+    VN_ENTRY(vkResetCommandBuffer, reset_command_buffer),
+    VN_ENTRY(vkEndCommandBuffer, end_command_buffer),
+    VN_ENTRY(vkCmdCopyBuffer, cmd_copy_buffer),
+    VN_ENTRY(vkCmdCopyBuffer2, cmd_copy_buffer2),
+    VN_ENTRY(vkCmdPipelineBarrier, cmd_pipeline_barrier),
+    VN_ENTRY(vkCmdCopyImageToBuffer, cmd_copy_image_to_buffer),
+    VN_ENTRY(vkCmdCopyImageToBuffer2, cmd_copy_image_to_buffer2),
+    VN_ENTRY(vkCmdFillBuffer, cmd_fill_buffer),
+    VN_ENTRY(vkCmdUpdateBuffer, cmd_update_buffer),
+    VN_ENTRY(vkCmdCopyQueryPoolResults, cmd_copy_query_pool_results),
+    VN_ENTRY(vkCmdBindPipeline, cmd_bind_pipeline),
+    VN_ENTRY(vkCmdDispatch, cmd_dispatch),
+    VN_ENTRY(vkCmdDispatchIndirect, cmd_dispatch_indirect),
+    VN_ENTRY(vkCmdDispatchBase, cmd_dispatch_base),
+    VN_ENTRY(vkCmdBindDescriptorSets, cmd_bind_descriptor_sets),
+    VN_ENTRY(vkCmdPushDescriptorSetKHR, cmd_push_descriptor_set),
+    VN_ENTRY(vkCmdPushDescriptorSetWithTemplateKHR, cmd_push_descriptor_set_with_template),
+#ifdef VK_KHR_maintenance6
+    VN_ENTRY(vkCmdBindDescriptorSets2KHR, cmd_bind_descriptor_sets2),
+    VN_ENTRY(vkCmdPushDescriptorSet2KHR, cmd_push_descriptor_set2),
+    VN_ENTRY(vkCmdPushDescriptorSetWithTemplate2KHR, cmd_push_descriptor_set_with_template2),
+#endif
+    VN_ENTRY(vkCmdExecuteCommands, cmd_execute_commands),
+    {NULL, NULL},
+};

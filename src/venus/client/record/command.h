@@ -1,0 +1,56 @@
+/* venus/client/record/command.h - command pools and command buffers, recorded here.
+ *
+ * A body goes into the stream when it is ended, or in parts while it is recorded, so that whatever
+ * the program destroys afterwards is destroyed after it at the server too.  What remains here is
+ * what the body can write.  A body of a few copies is held back until it is submitted: where these,
+ * or their bytes, can travel in its place it is not sent at all.
+ *
+ * Trust: the program's own.
+ * Threads: Vulkan lets one thread at a time use a pool and its buffers.
+ * Lifetime: of the handles; a pool frees its buffers. */
+#ifndef HAWSER_VENUS_CLIENT_RECORD_COMMAND_H
+#define HAWSER_VENUS_CLIENT_RECORD_COMMAND_H
+
+#include "venus/client/icd.h"
+#include "venus/client/record/ranges.h"
+
+struct vn_command_buffer;
+
+/* Where the next command is put, behind whole ones; never NULL: a failure is kept and told by
+ * vkEndCommandBuffer. */
+struct wire_enc *vn_command_buffer_body(struct vn_command_buffer *commands);
+
+/* Adds what the body can write. */
+void vn_command_buffer_ranges(const struct vn_command_buffer *commands, struct vn_ranges *ranges);
+/* Adds what must be at the server before the body runs: what it can read, and what it writes by
+ * name; false when that is not known. */
+bool vn_command_buffer_reads(const struct vn_command_buffer *commands, struct vn_ranges *ranges);
+/* Whether the host can see its execution other than by what it writes: queries and events. */
+bool vn_command_buffer_is_watched(const struct vn_command_buffer *commands);
+
+/* A copy between buffers. */
+struct vn_copy {
+    const struct vn_resource *from; /* there as long as the body can be submitted */
+    VkDeviceSize from_offset;
+    uint64_t to; /* the buffer's id */
+    VkDeviceSize to_offset;
+    VkDeviceSize bytes;
+};
+
+/* The copies of a body that is held back, up to VN_UPDATES_MAX; 0: it was sent.  *small: they fit
+ * an UPDATE, which has VN_UPDATE_BYTES in all, in multiples of 4 bytes and to such places. */
+uint32_t vn_command_buffer_copies(const struct vn_command_buffer *commands,
+                                  const struct vn_copy **copies, bool *small);
+/* Puts the body if it is held back.  With the stream's lock; the encoder's error tells. */
+void vn_command_buffer_put_held(struct vn_command_buffer *commands, struct wire_enc *e);
+
+/* For objects.c: what a fresh or a freed one needs. */
+size_t vn_command_buffer_size(void);
+void vn_command_buffer_init(struct vn_command_buffer *commands, struct vn_device *device);
+void vn_command_buffer_fini(struct vn_command_buffer *commands);
+size_t vn_command_pool_size(void);
+void vn_command_pool_fini(struct vn_object *pool);
+
+extern const struct vn_entry vn_entries_command[];
+
+#endif

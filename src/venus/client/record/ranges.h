@@ -1,0 +1,43 @@
+/* venus/client/record/ranges.h - the parts of host-visible memory that a batch can write.
+ *
+ * Trust: the program's own.  Threads: one at a time.  Lifetime: init by zeroing, fini. */
+#ifndef HAWSER_VENUS_CLIENT_RECORD_RANGES_H
+#define HAWSER_VENUS_CLIENT_RECORD_RANGES_H
+
+#include "venus/client/memory/memory.h"
+
+struct vn_range {
+    uint64_t memory;
+    uint64_t offset;
+    uint64_t bytes;
+    bool filled; /* each byte is written, so the host may write none of them meanwhile */
+};
+
+struct vn_ranges {
+    struct vn_range *items;
+    size_t count, cap;
+    bool failed; /* out of memory */
+};
+
+void vn_ranges_fini(struct vn_ranges *ranges);
+
+/* [offset, offset + bytes) of a buffer or view, VK_WHOLE_SIZE to its end; nothing when its memory
+ * is not host-visible. */
+void vn_ranges_add(struct vn_ranges *ranges, const struct vn_resource *resource,
+                   VkDeviceSize offset, VkDeviceSize bytes);
+/* The same of a copy's destination. */
+void vn_ranges_add_filled(struct vn_ranges *ranges, const struct vn_resource *resource,
+                          VkDeviceSize offset, VkDeviceSize bytes);
+/* As it is. */
+void vn_ranges_add_range(struct vn_ranges *ranges, const struct vn_range *range);
+/* All of an allocation. */
+void vn_ranges_add_memory(struct vn_ranges *ranges, const struct vn_memory *memory);
+/* Sorts and joins; at most VN_RANGES_MAX remain. */
+void vn_ranges_settle(struct vn_ranges *ranges);
+
+/* Of settled ranges: the first of an allocation, or where it would be. */
+size_t vn_ranges_first(const struct vn_ranges *ranges, uint64_t memory);
+
+void vn_ranges_put(const struct vn_ranges *ranges, struct wire_enc *e);
+
+#endif

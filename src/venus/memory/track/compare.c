@@ -1,0 +1,50 @@
+/* No protection at all: every page that holds memory is compared.  Nothing can interfere with it,
+ * and it costs two reads of everything ever touched at each take. */
+#include "venus/memory/track/track.h"
+
+static bool works(const struct vn_kernel *kernel)
+{
+    (void)kernel;
+    return true;
+}
+
+static int init(struct vn_track *track)
+{
+    (void)track;
+    return 0;
+}
+
+static void fini(struct vn_track *track)
+{
+    (void)track;
+}
+
+struct taking {
+    const struct vn_track *track;
+    struct vn_pageset *written;
+};
+
+static void compare_span(void *user, uintptr_t addr, size_t len)
+{
+    struct taking *taking = user;
+    size_t first = (addr - (uintptr_t)taking->track->base) / VN_PAGE_BYTES;
+    for (size_t page = first; page < first + len / VN_PAGE_BYTES; page++) {
+        if (taking->track->differs(taking->track->user, page))
+            vn_pageset_add(taking->written, page);
+    }
+}
+
+static int take(struct vn_track *track, size_t off, size_t len, struct vn_pageset *written)
+{
+    struct taking taking = {.track = track, .written = written};
+    return vn_kernel_populated(track->kernel, (uintptr_t)track->base + off, len, compare_span,
+                               &taking);
+}
+
+const struct vn_track_ops vn_track_compare = {
+    .name = "compare",
+    .works = works,
+    .init = init,
+    .fini = fini,
+    .take = take,
+};

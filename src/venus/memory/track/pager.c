@@ -1,0 +1,160 @@
+#include "venus/memory/track/pager.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* all that follows */
+static pthread_cond_t served = PTHREAD_COND_INITIALIZER; /* busy has changed */
+static struct vn_pager_client *clients, *busy;
+static pthread_t thread;
+static struct vn_kernel *kernel; /* NULL: no thread */
+static int stop_fd;
+
+static struct vn_pager_client *client_at(uintptr_t addr)
+{
+    struct vn_pager_client *client = clients;
+    while (client && (addr < client->start || addr >= client->end))
+        client = client->next;
+    return client;
+}
+
+static void serve(uintptr_t addr)
+{
+    pthread_mutex_lock(&lock);
+    busy = client_at(addr);
+    struct vn_pager_client *client = busy;
+    pthread_mutex_unlock(&lock);
+    if (client)
+        client->fault(client, addr);
+    pthread_mutex_lock(&lock);
+    busy = NULL;
+    pthread_cond_broadcast(&served);
+    pthread_mutex_unlock(&lock);
+}
+
+static void *run(void *user)
+{
+    const struct vn_kernel *mine = user;
+    struct pollfd fds[] = {{.fd = mine->uffd, .events = POLLIN}, {.fd = stop_fd, .events = POLLIN}};
+    while (!(fds[1].revents & POLLIN)) {
+        struct uffd_msg msg;
+        if (read(mine->uffd, &msg, sizeof(msg)) == (ssize_t)sizeof(msg)) {
+            if (msg.event == UFFD_EVENT_PAGEFAULT)
+                serve((uintptr_t)msg.arg.pagefault.address);
+            continue;
+        }
+        (void)poll(fds, 2, -1);
+    }
+    return NULL;
+}
+
+/* --- fork ---------------------------------------------------------------------------------- */
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void in_parent(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+static void in_child(void)
+{
+    if (kernel)
+        close(stop_fd);
+    clients = busy = NULL;
+    kernel = NULL;
+    pthread_mutex_unlock(&lock);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(before_fork, in_parent, in_child);
+}
+
+/* --- clients ------------------------------------------------------------------------------- */
+
+/* The program's signals are not for this thread. */
+static int start_thread(struct vn_kernel *for_kernel)
+{
+    sigset_t all, saved;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &saved);
+    int err = pthread_create(&thread, NULL, run, for_kernel);
+    pthread_sigmask(SIG_SETMASK, &saved, NULL);
+    return -err;
+}
+
+static int start(void)
+{
+    struct vn_kernel *made;
+    int err = vn_kernel_ref(&made);
+    if (err)
+        return err;
+    stop_fd = eventfd(0, EFD_CLOEXEC);
+    err = stop_fd < 0 ? -errno : start_thread(made);
+    if (err) {
+        if (stop_fd >= 0)
+            close(stop_fd);
+        vn_kernel_unref(made);
+        return err;
+    }
+    kernel = made;
+    return 0;
+}
+
+int vn_pager_attach(struct vn_kernel *watched, struct vn_pager_client *client)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+    assert(watched->serves_kernel);
+    pthread_mutex_lock(&lock);
+    int err = kernel ? 0 : start();
+    if (!err) {
+        assert(kernel == watched);
+        client->next = clients;
+        clients = client;
+    }
+    pthread_mutex_unlock(&lock);
+    return err;
+}
+
+static void stop(pthread_t ending, struct vn_kernel *ended, int fd)
+{
+    uint64_t one = 1;
+    ssize_t told = write(fd, &one, sizeof(one));
+    assert(told == (ssize_t)sizeof(one));
+    (void)told;
+    pthread_join(ending, NULL);
+    close(fd);
+    vn_kernel_unref(ended);
+}
+
+void vn_pager_detach(struct vn_pager_client *client)
+{
+    pthread_mutex_lock(&lock);
+    struct vn_pager_client **at = &clients;
+    while (*at != client) {
+        assert(*at);
+        at = &(*at)->next;
+    }
+    *at = client->next;
+    while (busy == client)
+        pthread_cond_wait(&served, &lock);
+    struct vn_kernel *ended = clients ? NULL : kernel;
+    pthread_t ending = thread;
+    int fd = stop_fd;
+    if (ended)
+        kernel = NULL;
+    pthread_mutex_unlock(&lock);
+    if (ended)
+        stop(ending, ended, fd);
+}

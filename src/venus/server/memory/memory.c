@@ -1,0 +1,639 @@
+/* Allocations and their twins; see memory.h. */
+#include "venus/server/memory/memory.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "venus/common/chain.h"
+#include "venus/common/keymap.h"
+#include "venus/common/protocol.h"
+#include "venus/memory/live.h"
+#include "venus/memory/twin.h"
+#include "venus/server/memory/bus.h"
+#include "venus/server/memory/clear.h"
+
+enum {
+    /* Pages compared before the lock is given to others: 2 MiB, a fifth of a millisecond where the
+     * CPU caches them. */
+    PAGES_A_HOLD = 512,
+    /* Of one PAGES: the client stores the one while the next is written. */
+    PAGES_MOST = 16,
+    PAGES_LEAST = 8, /* fewer gather in a delta */
+    PAGES_HEAD = 2 * sizeof(uint64_t),
+};
+
+/* Memory behind a bus is read a hundred times slower.  A hold of this length is followed by a nap,
+ * for a lock that is taken again at once is not seen free by those who wait for it, and they have
+ * the heartbeat to keep. */
+static const uint64_t long_hold_ns = 5 * HW_MS;
+static const struct timespec nap = {.tv_nsec = 200 * HW_US};
+
+struct memory {
+    uint64_t id;
+    VkDeviceMemory handle;
+    struct vn_device *device;
+    uint64_t size;
+    bool visible, coherent, cached, lazy;
+    bool dedicated; /* to one image or buffer */
+    uint32_t type;
+    uint64_t submissions;   /* of the device when it was allocated */
+    uint8_t *live;          /* NULL: not mapped */
+    struct vn_twin twin;    /* unless it is lazy */
+    struct vn_pageset gone; /* of lazy memory: what the client does not have; under the turn */
+};
+
+struct vn_memories {
+    struct vn_channel *channel;
+    struct vn_keymap by_id; /* with the channel's lock, as are twins, codec and out */
+    struct vn_delta_codec *codec;
+    struct wire_enc out;
+    uint64_t max_bytes;
+    uint64_t bytes; /* of all; the executor's */
+    bool told_limit;
+    /* Ranges that work under way can write.  Grows under the lock; relaxed: who counts on it being
+     * small holds that. */
+    _Atomic uint64_t exposed;
+};
+
+struct vn_range *vn_ranges_get(struct wire_dec *d, uint32_t *count)
+{
+    *count = wire_dec_count(d, VN_RANGE_WIRE, VN_RANGES_MAX);
+    struct vn_range *ranges = *count ? malloc(*count * sizeof(*ranges)) : NULL;
+    if (*count && !ranges) {
+        wire_dec_fail(d, -ENOMEM);
+        *count = 0;
+    }
+    for (uint32_t i = 0; i < *count; i++) {
+        ranges[i].memory = wire_get_u64(d);
+        ranges[i].offset = wire_get_u64(d);
+        uint64_t bytes = wire_get_u64(d);
+        ranges[i].bytes = bytes & ~VN_RANGE_FILLED;
+        ranges[i].filled = bytes & VN_RANGE_FILLED;
+    }
+    return ranges;
+}
+
+/* On one machine bytes are as quick as their compression. */
+static bool is_near(const struct vn_channel *channel)
+{
+    const char *transport = rpc_ep_transport(channel->ep)->ops->name;
+    return strcmp(transport, "unix") == 0 || strcmp(transport, "shm") == 0;
+}
+
+int vn_memories_create(struct vn_channel *channel, uint64_t max_bytes, struct vn_memories **out)
+{
+    struct vn_memories *m = calloc(1, sizeof(*m));
+    if (!m || vn_delta_codec_create(is_near(channel) ? 0 : VN_DELTA_ZSTD_MIN, &m->codec)) {
+        free(m);
+        return -ENOMEM;
+    }
+    m->channel = channel;
+    m->max_bytes = max_bytes;
+    vn_keymap_init(&m->by_id);
+    wire_enc_init(&m->out, 2 * VN_DELTA_BYTES);
+    *out = m;
+    return 0;
+}
+
+static void memory_free(struct memory *memory)
+{
+    vn_twin_fini(&memory->twin);
+    vn_pageset_fini(&memory->gone);
+    free(memory);
+}
+
+void vn_memories_destroy(struct vn_memories *m)
+{
+    struct memory *memory;
+    for (size_t at = 0; (memory = vn_keymap_next(&m->by_id, &at)) != NULL;)
+        memory_free(memory);
+    vn_keymap_fini(&m->by_id);
+    vn_delta_codec_destroy(m->codec);
+    wire_enc_fini(&m->out);
+    free(m);
+}
+
+/* ---- allocations ---- */
+
+static bool over_limit(struct vn_memories *m, uint64_t bytes)
+{
+    if (bytes <= m->max_bytes && m->bytes <= m->max_bytes - bytes)
+        return false;
+    if (!m->told_limit)
+        hw_warn(HW_CAT_MEMORY,
+                "%s: refused %llu bytes of memory: it has %llu of %llu "
+                "(--max-memory)",
+                rpc_ep_peer(m->channel->ep), (unsigned long long)bytes,
+                (unsigned long long)m->bytes, (unsigned long long)m->max_bytes);
+    m->told_limit = true;
+    return true;
+}
+
+static int enter(struct vn_memories *m, const struct memory *made)
+{
+    struct memory *memory = malloc(sizeof(*memory));
+    if (!memory)
+        return -ENOMEM;
+    *memory = *made;
+    vn_channel_lock(m->channel);
+    int rc = vn_keymap_put(&m->by_id, made->id, memory);
+    vn_channel_unlock(m->channel);
+    if (rc)
+        free(memory);
+    else
+        m->bytes += made->size;
+    return rc;
+}
+
+static bool is_dedicated(const VkMemoryAllocateInfo *info)
+{
+    const VkMemoryDedicatedAllocateInfo *own =
+        vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_MEMORY_DEDICATED_ALLOCATE_INFO);
+    return own && (own->image || own->buffer);
+}
+
+VkResult vn_memories_allocate(struct vn_memories *m, struct vn_device *device, uint64_t id,
+                              const VkMemoryAllocateInfo *info, VkDeviceMemory *out)
+{
+    if (info->memoryTypeIndex >= device->memory.memoryTypeCount)
+        return VK_ERROR_UNKNOWN;
+    if (over_limit(m, info->allocationSize))
+        return VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    VkMemoryPropertyFlags flags = device->memory.memoryTypes[info->memoryTypeIndex].propertyFlags;
+    struct memory made = {.id = id,
+                          .device = device,
+                          .size = info->allocationSize,
+                          .visible = flags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT,
+                          .coherent = flags & VK_MEMORY_PROPERTY_HOST_COHERENT_BIT,
+                          .cached = flags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT,
+                          .dedicated = is_dedicated(info),
+                          .type = info->memoryTypeIndex,
+                          .submissions = device->submissions};
+    VkResult result = device->driver.vkAllocateMemory(device->handle, info, NULL, &made.handle);
+    if (result < 0)
+        return result;
+    if (enter(m, &made)) {
+        device->driver.vkFreeMemory(device->handle, made.handle, NULL);
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    *out = made.handle;
+    return VK_SUCCESS;
+}
+
+static void discard(struct vn_memories *m, struct memory *memory)
+{
+    m->bytes -= memory->size;
+    memory_free(memory);
+}
+
+/* With the turn: nothing of it is being sent. */
+void vn_memories_forget(struct vn_memories *m, uint64_t id)
+{
+    vn_channel_turn(m->channel);
+    vn_channel_lock(m->channel);
+    struct memory *memory = vn_keymap_take(&m->by_id, id);
+    if (memory)
+        discard(m, memory);
+    vn_channel_unlock(m->channel);
+    vn_channel_turn_end(m->channel);
+}
+
+void vn_memories_free_device(struct vn_memories *m, const struct vn_device *device)
+{
+    struct memory *memory;
+    vn_channel_turn(m->channel);
+    vn_channel_lock(m->channel);
+    for (size_t at = 0; (memory = vn_keymap_next(&m->by_id, &at)) != NULL;) {
+        if (memory->device != device)
+            continue;
+        (void)vn_keymap_take(&m->by_id, memory->id);
+        device->driver.vkFreeMemory(device->handle, memory->handle, NULL);
+        discard(m, memory);
+        at = 0; /* others have moved */
+    }
+    vn_channel_unlock(m->channel);
+    vn_channel_turn_end(m->channel);
+}
+
+/* ---- the driver's caches ---- */
+
+static VkMappedMemoryRange whole(const struct memory *memory)
+{
+    return (VkMappedMemoryRange){.sType = VK_STRUCTURE_TYPE_MAPPED_MEMORY_RANGE,
+                                 .memory = memory->handle,
+                                 .size = VK_WHOLE_SIZE};
+}
+
+/* A failure is memory that ran out; the next wait on the device says so too. */
+static void flush_caches(const struct memory *memory)
+{
+    VkMappedMemoryRange range = whole(memory);
+    if (!memory->coherent)
+        (void)memory->device->flush_memory(memory->device->handle, 1, &range);
+}
+
+static void invalidate_caches(const struct memory *memory)
+{
+    VkMappedMemoryRange range = whole(memory);
+    if (!memory->coherent)
+        (void)memory->device->invalidate_memory(memory->device->handle, 1, &range);
+}
+
+/* ---- the client's writes ---- */
+
+int vn_memories_apply(struct vn_memories *m, uint64_t id, const void *data, size_t len)
+{
+    vn_channel_lock(m->channel);
+    struct memory *memory = vn_keymap_get(&m->by_id, id);
+    int rc = -ENOENT;
+    if (memory && memory->live && memory->lazy)
+        rc = vn_live_apply(memory->live, memory->size, m->codec, data, len);
+    else if (memory && memory->live)
+        rc = vn_twin_apply(&memory->twin, memory->live, m->codec, data, len);
+    if (rc == 0)
+        flush_caches(memory);
+    vn_channel_unlock(m->channel);
+    return rc;
+}
+
+/* Under the lock: 0 when the range is of mapped memory. */
+static int check_range(const struct memory *memory, uint64_t off, size_t len)
+{
+    if (!memory || !memory->live)
+        return -ENOENT;
+    bool inside = off <= memory->size && len <= memory->size - off;
+    return inside && off % VN_PAGE_BYTES == 0 ? 0 : -EPROTO;
+}
+
+static void copy_in(const struct memory *memory, size_t off, const void *bytes, size_t len)
+{
+    if (memory->lazy)
+        memcpy(memory->live + off, bytes, len);
+    else
+        vn_twin_store_copy(&memory->twin, memory->live, off, bytes, len, memory->cached);
+}
+
+/* The bytes are copied without the lock, so that others receive and report meanwhile.  The memory
+ * stays: only the executor, which is here, maps and frees.  Nobody else writes to live, and who
+ * compares skips pages that are being stored; lazy memory is read by the executor only.  Where
+ * caches are invalidated the lock is kept, for that would take away what is not flushed yet. */
+int vn_memories_store(struct vn_memories *m, uint64_t id, uint64_t off, const void *bytes,
+                      size_t len)
+{
+    vn_channel_lock(m->channel);
+    struct memory *memory = vn_keymap_get(&m->by_id, id);
+    int rc = check_range(memory, off, len);
+    if (rc) {
+        vn_channel_unlock(m->channel);
+        return rc;
+    }
+    bool is_skipped =
+        memory->lazy || vn_twin_store_begin(&memory->twin, memory->live, (size_t)off, len);
+    bool apart = is_skipped && memory->coherent;
+    if (apart)
+        vn_channel_unlock(m->channel);
+    copy_in(memory, (size_t)off, bytes, len);
+    if (apart)
+        vn_channel_lock(m->channel);
+    if (!memory->lazy)
+        vn_twin_store_end(&memory->twin, (size_t)off, len, memory->cached);
+    flush_caches(memory);
+    vn_channel_unlock(m->channel);
+    return 0;
+}
+
+/* Whole pages that are alike need nothing after their bytes have come. */
+uint8_t *vn_memories_place(struct vn_memories *m, uint64_t id, uint64_t off, size_t len)
+{
+    uint8_t *place = NULL;
+    vn_channel_lock(m->channel);
+    struct memory *memory = vn_keymap_get(&m->by_id, id);
+    bool plain = len % VN_PAGE_BYTES == 0 && check_range(memory, off, len) == 0 &&
+                 memory->coherent && (memory->lazy || memory->cached);
+    if (plain &&
+        (memory->lazy || vn_twin_store_begin(&memory->twin, memory->live, (size_t)off, len)))
+        place = memory->live + off;
+    vn_channel_unlock(m->channel);
+    return place;
+}
+
+int vn_memories_write(struct vn_memories *m, uint64_t id, uint64_t off, const void *bytes,
+                      size_t len)
+{
+    vn_channel_lock(m->channel);
+    struct memory *memory = vn_keymap_get(&m->by_id, id);
+    int rc = check_range(memory, off, len);
+    if (rc == 0) {
+        if (memory->lazy) /* nobody else writes there meanwhile */
+            memcpy(memory->live + off, bytes, len);
+        else
+            vn_twin_write(&memory->twin, memory->live, (size_t)off, bytes, len);
+        flush_caches(memory);
+    }
+    vn_channel_unlock(m->channel);
+    return rc;
+}
+
+int vn_memories_copy(struct vn_memories *m, uint64_t id, uint64_t off, void *to, size_t len)
+{
+    vn_channel_lock(m->channel);
+    const struct memory *memory = vn_keymap_get(&m->by_id, id);
+    int rc = check_range(memory, off, len);
+    if (rc == 0 && memory->lazy)
+        rc = -ENODATA;
+    if (rc == 0)
+        vn_twin_read(&memory->twin, memory->live, (size_t)off, len, to);
+    vn_channel_unlock(m->channel);
+    return rc;
+}
+
+/* ---- the devices' writes ---- */
+
+/* Those that the device wrote as a whole. */
+static struct vn_pages filled_pages(const struct memory *memory, const struct vn_range *range)
+{
+    if (!range->filled)
+        return (struct vn_pages){0};
+    uint64_t left = memory->size - range->offset;
+    uint64_t end = range->offset + (range->bytes < left ? range->bytes : left);
+    return (struct vn_pages){
+        .first = (size_t)((range->offset + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES),
+        .end = (size_t)(end / VN_PAGE_BYTES),
+    };
+}
+
+/* Of pages that changed as a whole, how many from `page` up to `end` go in one message; 0: too few.
+ */
+static size_t count_whole(struct vn_memories *m, const struct memory *memory, size_t page,
+                          size_t end)
+{
+    size_t room = (rpc_ep_message_max(m->channel->ep) - PAGES_HEAD) / VN_PAGE_BYTES;
+    size_t stop = (page / PAGES_MOST + 1) * PAGES_MOST;
+    stop = stop - page > room ? page + room : stop;
+    size_t count =
+        vn_twin_count_rewritten(&memory->twin, memory->live, page, stop < end ? stop : end, 1);
+    if (count < PAGES_LEAST || vn_delta_shrinks(m->codec, memory->live + page * VN_PAGE_BYTES))
+        return 0;
+    return count;
+}
+
+/* Where to send whole pages from.  Where no other work can write them, that is where they lie, and
+ * they stand for their twin until some may. */
+static uint8_t *source_of(struct memory *memory, size_t page, size_t count, bool still)
+{
+    size_t off = page * VN_PAGE_BYTES;
+    if (still && memory->coherent && memory->cached && vn_twin_join(&memory->twin, page, count))
+        return memory->live + off;
+    vn_twin_take_whole(&memory->twin, memory->live, off, count * VN_PAGE_BYTES);
+    return memory->twin.bytes + off;
+}
+
+/* The turn keeps the memory from being freed meanwhile. */
+static int push_pages(struct vn_memories *m, struct memory *memory, size_t page, size_t count,
+                      bool still)
+{
+    uint8_t head[PAGES_HEAD];
+    struct wire_enc e;
+    size_t off = page * VN_PAGE_BYTES, len = count * VN_PAGE_BYTES;
+    uint8_t *bytes = source_of(memory, page, count, still);
+    wire_enc_init_fixed(&e, head, sizeof(head));
+    wire_put_u64(&e, memory->id);
+    wire_put_u64(&e, off);
+    assert(wire_enc_error(&e) == 0);
+    struct iovec iov[] = {{head, sizeof(head)}, {bytes, len}};
+    return vn_channel_push_bulk(m->channel, VN_PUSH_PAGES, iov, ARRAY_LEN(iov));
+}
+
+/* With the turn and the lock: one look at some pages.  *page moves on. */
+static int read_some(struct vn_memories *m, struct memory *memory, const struct vn_range *range,
+                     size_t *page, size_t end, bool still)
+{
+    size_t until = end - *page > PAGES_A_HOLD ? *page + PAGES_A_HOLD : end;
+    struct vn_pages filled = filled_pages(memory, range);
+    if (*page < filled.first && until > filled.first) {
+        until = filled.first;
+    } else if (*page >= filled.first && *page < filled.end) {
+        size_t count = count_whole(m, memory, *page, filled.end);
+        if (count) {
+            *page += count;
+            return push_pages(m, memory, *page - count, count, still);
+        }
+        until = until - *page > PAGES_MOST ? *page + PAGES_MOST : until;
+    }
+    uint32_t most = rpc_ep_message_max(m->channel->ep) - (uint32_t)sizeof(uint64_t);
+    size_t budget = most < VN_DELTA_BYTES ? most : VN_DELTA_BYTES;
+    wire_enc_reset(&m->out);
+    wire_put_u64(&m->out, memory->id);
+    int changes =
+        vn_twin_encode(&memory->twin, memory->live, filled, page, until, m->codec, &m->out, budget);
+    if (changes <= 0)
+        return changes;
+    return vn_channel_push(m->channel, VN_PUSH_DELTA, wire_enc_data(&m->out),
+                           wire_enc_len(&m->out));
+}
+
+/* The pages of a range in memory as it is now; false when there are none. */
+static bool pages_of(const struct memory *memory, const struct vn_range *range, size_t *first,
+                     size_t *end)
+{
+    if (!memory || !memory->live || range->bytes == 0 || range->offset >= memory->size)
+        return false;
+    uint64_t left = memory->size - range->offset;
+    uint64_t bytes = range->bytes < left ? range->bytes : left;
+    *first = (size_t)(range->offset / VN_PAGE_BYTES);
+    *end = (size_t)((range->offset + bytes - 1) / VN_PAGE_BYTES) + 1;
+    return true;
+}
+
+uint64_t vn_memories_expose(struct vn_memories *m, const struct vn_range *ranges, uint32_t count)
+{
+    size_t first, end;
+    vn_channel_lock(m->channel);
+    uint64_t exposed = atomic_fetch_add_explicit(&m->exposed, count, memory_order_relaxed) + count;
+    for (uint32_t i = 0; i < count; i++) {
+        struct memory *memory = vn_keymap_get(&m->by_id, ranges[i].memory);
+        if (pages_of(memory, &ranges[i], &first, &end) && !memory->lazy)
+            vn_twin_part(&memory->twin, memory->live, first, end);
+    }
+    vn_channel_unlock(m->channel);
+    return exposed;
+}
+
+void vn_memories_conceal(struct vn_memories *m, uint32_t count)
+{
+    atomic_fetch_sub_explicit(&m->exposed, count, memory_order_relaxed);
+}
+
+static uint64_t exposed_now(const struct vn_memories *m)
+{
+    return atomic_load_explicit(&m->exposed, memory_order_relaxed);
+}
+
+/* With the turn and the lock: the client's copies of these pages are old, where it has any. */
+static int tell_gone(struct vn_memories *m, struct memory *memory, size_t first, size_t end)
+{
+    first += vn_pageset_run(&memory->gone, first, end - first);
+    while (end > first && vn_pageset_has(&memory->gone, end - 1))
+        end--;
+    if (first == end)
+        return 0;
+    vn_pageset_add_span(&memory->gone, first, end - first);
+    uint64_t off = (uint64_t)first * VN_PAGE_BYTES, stop = (uint64_t)end * VN_PAGE_BYTES;
+    wire_enc_reset(&m->out);
+    wire_put_u64(&m->out, memory->id);
+    wire_put_u64(&m->out, off);
+    wire_put_u64(&m->out, (stop < memory->size ? stop : memory->size) - off);
+    if (wire_enc_error(&m->out))
+        return wire_enc_error(&m->out);
+    return vn_channel_push(m->channel, VN_PUSH_DROP, wire_enc_data(&m->out), wire_enc_len(&m->out));
+}
+
+/* The lock is given back between two looks, and the memory may be gone after it. */
+static int read_range(struct vn_memories *m, const struct vn_range *range, uint32_t own)
+{
+    size_t page = 0, first = 0, end = 0;
+    int rc = 0;
+    for (bool more = true; more && rc == 0;) {
+        vn_channel_turn(m->channel);
+        vn_channel_lock(m->channel);
+        uint64_t start = hw_now_ns();
+        struct memory *memory = vn_keymap_get(&m->by_id, range->memory);
+        more = pages_of(memory, range, &first, &end);
+        page = page > first ? page : first;
+        more = more && page < end;
+        if (more && memory->lazy) {
+            rc = tell_gone(m, memory, first, end);
+            more = false;
+        }
+        if (more && page == first)
+            invalidate_caches(memory);
+        if (more)
+            rc = read_some(m, memory, range, &page, end, exposed_now(m) == own);
+        more = more && page < end;
+        bool was_long = hw_now_ns() - start > long_hold_ns;
+        vn_channel_unlock(m->channel);
+        vn_channel_turn_end(m->channel);
+        if (was_long)
+            (void)nanosleep(&nap, NULL);
+    }
+    return rc;
+}
+
+int vn_memories_read(struct vn_memories *m, const struct vn_range *ranges, uint32_t count,
+                     uint32_t own)
+{
+    int rc = 0;
+    for (uint32_t i = 0; i < count && rc == 0; i++)
+        rc = read_range(m, &ranges[i], own);
+    return rc;
+}
+
+/* ---- lazy memory ---- */
+
+int vn_memories_set_lazy(struct vn_memories *m, uint64_t id)
+{
+    struct memory *memory = vn_keymap_get(&m->by_id, id); /* as in vn_memories_map */
+    if (!memory || memory->live)
+        return memory ? -EPROTO : -ENOENT;
+    memory->lazy = true;
+    return 0;
+}
+
+static void read_live(struct memory *memory, uint64_t off, uint8_t *to, uint32_t len)
+{
+    struct vn_bus_source source = {.memory = memory->handle,
+                                   .type = memory->type,
+                                   .size = memory->size,
+                                   .cached = memory->cached,
+                                   .shared = !memory->dedicated};
+    if (vn_bus_read(memory->device, &source, off, to, len))
+        return;
+    invalidate_caches(memory);
+    vn_live_read(to, memory->live + off, len);
+}
+
+/* With the turn, from reading to sending: a device that writes meanwhile is told of afterwards. */
+static int push_fill(struct vn_memories *m, struct memory *memory, uint64_t off, uint32_t len)
+{
+    size_t first = (size_t)(off / VN_PAGE_BYTES), pages = (len + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
+    struct wire_enc e;
+    wire_enc_init(&e, 2 * VN_FETCH_MAX);
+    wire_put_u64(&e, memory->id);
+    wire_put_u64(&e, off);
+    uint8_t *to = wire_enc_space(&e, len);
+    int rc = wire_enc_error(&e);
+    if (to) {
+        read_live(memory, off, to, len);
+        vn_channel_lock(m->channel);
+        vn_pageset_remove_span(&memory->gone, first, pages);
+        rc = vn_channel_push(m->channel, VN_PUSH_FILL, wire_enc_data(&e), wire_enc_len(&e));
+        vn_channel_unlock(m->channel);
+    }
+    wire_enc_fini(&e);
+    return rc;
+}
+
+int vn_memories_fetch(struct vn_memories *m, uint64_t id, uint64_t off, uint32_t len)
+{
+    struct memory *memory = vn_keymap_get(&m->by_id, id); /* likewise */
+    int rc = memory && memory->lazy ? check_range(memory, off, len) : -ENOENT;
+    if (rc == 0 && (len == 0 || len > VN_FETCH_MAX))
+        rc = -EPROTO;
+    if (rc)
+        return rc;
+    vn_channel_turn(m->channel);
+    rc = push_fill(m, memory, off, len);
+    vn_channel_turn_end(m->channel);
+    return rc == -ENOMEM || rc == -EMSGSIZE ? rc : 0;
+}
+
+/* ---- mapping ---- */
+
+/* What is known of the client's copy: all zeros. */
+static int init_books(struct memory *memory)
+{
+    if (!memory->lazy)
+        return vn_twin_init(&memory->twin, memory->size);
+    uint64_t pages = (memory->size + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
+    return pages <= VN_PAGES_MAX ? vn_pageset_init(&memory->gone, (size_t)pages) : -EINVAL;
+}
+
+static VkResult map(struct vn_memories *m, struct memory *memory)
+{
+    struct vn_device *device = memory->device;
+    void *live;
+    if (init_books(memory)) /* nobody looks at them before live is set */
+        return VK_ERROR_MEMORY_MAP_FAILED;
+    VkResult result =
+        device->map_memory(device->handle, memory->handle, 0, VK_WHOLE_SIZE, 0, &live);
+    if (result < 0) {
+        vn_twin_fini(&memory->twin);
+        vn_pageset_fini(&memory->gone);
+        return result;
+    }
+    bool written = device->submissions != memory->submissions;
+    if (!written)
+        vn_clear(live, memory->size);
+    vn_channel_lock(m->channel);
+    memory->live = live;
+    if (!written)
+        flush_caches(memory);
+    vn_channel_unlock(m->channel);
+    struct vn_range all = {memory->id, 0, memory->size, false};
+    return written && vn_memories_read(m, &all, 1, 0) ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
+}
+
+VkResult vn_memories_map(struct vn_memories *m, uint64_t id)
+{
+    /* Only the executor, which is here, puts and takes. */
+    struct memory *memory = vn_keymap_get(&m->by_id, id);
+    if (!memory || !memory->visible)
+        return VK_ERROR_MEMORY_MAP_FAILED;
+    return memory->live ? VK_SUCCESS : map(m, memory);
+}

@@ -1,0 +1,62 @@
+/* venus/server/session/device.h - a VkDevice of the client, and what we need of it for ourselves.
+ *
+ * Every device gets the timelineSemaphore feature, since batches are counted with one semaphore a
+ * queue; a program cannot see it.
+ *
+ * Trust: the create info and queue numbers are a peer's and are held against the device.
+ * Threads: made, changed and destroyed by the executor; completion threads read what does not
+ * change.  Lifetime: create/destroy. */
+#ifndef HAWSER_VENUS_SERVER_SESSION_DEVICE_H
+#define HAWSER_VENUS_SERVER_SESSION_DEVICE_H
+
+#include <pthread.h>
+
+#include "base/arena.h"
+#include "venus/server/session/driver.h"
+#include "venus/server/session/facts.h"
+
+struct vn_bus;
+struct vn_queue;
+
+struct vn_queue_family {
+    uint32_t family;
+    uint32_t count;
+    VkDeviceQueueCreateFlags flags;
+    VkQueueFlags can;
+};
+
+struct vn_device {
+    VkDevice handle;
+    uint64_t id;
+    struct vn_driver driver;
+    PFN_vkMapMemory map_memory;
+    PFN_vkFlushMappedMemoryRanges flush_memory;
+    PFN_vkInvalidateMappedMemoryRanges invalidate_memory;
+    PFN_vkWaitSemaphores wait_semaphores;
+    PFN_vkGetSemaphoreCounterValue semaphore_value;
+    VkPhysicalDeviceMemoryProperties memory;
+    struct vn_queue_family *families; /* as created */
+    uint32_t family_count;
+    pthread_mutex_t reporting; /* held while one queue reports; guards the list of queues, which the
+                                  executor alone changes */
+    struct vn_queue *queues;   /* that the client asked for */
+    uint64_t submissions;      /* so far; tells whether memory can have been written */
+    struct vn_facts facts;
+    struct vn_bus *bus;     /* from the first copy on */
+    struct vn_device *next; /* the session's list */
+};
+
+/* Creates the device with what we add; info is decoded and may be written.  VK_SUCCESS and *out, or
+ * what the driver said. */
+VkResult vn_device_create(const struct vn_instance *instance, VkPhysicalDevice physical,
+                          VkDeviceCreateInfo *info, struct hw_arena *arena,
+                          struct vn_device **out) MUST_CHECK;
+/* Ends the queues' threads once their work is done. */
+void vn_device_stop(struct vn_device *device);
+/* The same, and the device. */
+void vn_device_destroy(struct vn_device *device);
+
+/* The queue of the driver; NULL when the device was not created with it. */
+VkQueue vn_device_get_queue(const struct vn_device *device, const VkDeviceQueueInfo2 *info);
+
+#endif

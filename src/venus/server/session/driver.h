@@ -1,0 +1,55 @@
+/* venus/server/session/driver.h - the Vulkan loader and one instance of it.
+ *
+ * The loader is opened at run time, in the session's own process, so that a machine without Vulkan
+ * still serves the rest and a driver that crashes takes one client with it.
+ *
+ * Trust: what the client asks for is held against what the loader has.  The driver is trusted.
+ * Threads: the executor's; messages of the validation layer come on any.
+ * Lifetime: open/close; the loader stays loaded. */
+#ifndef HAWSER_VENUS_SERVER_SESSION_DRIVER_H
+#define HAWSER_VENUS_SERVER_SESSION_DRIVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "vn_commands.gen.h"
+
+enum { VN_WHY_CHARS = 200 };
+
+/* One message of the validation layer or of the driver. */
+typedef void vn_message_fn(void *user, uint32_t severity, uint32_t types, int32_t number,
+                           const char *name, const char *text);
+
+struct vn_instance {
+    struct vn_driver driver;
+    VkInstance handle;
+    uint32_t version; /* that the instance was made with */
+    PFN_vkGetInstanceProcAddr get_instance;
+    PFN_vkGetDeviceProcAddr get_device;
+    VkDebugUtilsMessengerEXT messenger;
+    VkPhysicalDevice *devices;
+    uint32_t device_count;
+};
+
+struct vn_instance_params {
+    bool validate;          /* with Khronos' validation layer */
+    vn_message_fn *message; /* NULL: nobody listens */
+    void *user;
+};
+
+/* Makes the instance that a client described and lists its devices.  Extensions that the loader
+ * does not have are left out; the version is at least 1.1 where the loader has it.  0, or a
+ * negative errno with the cause in why: -ENOENT no loader, -ENODEV no driver, -EIO. */
+int vn_instance_open(struct vn_instance *instance, const VkInstanceCreateInfo *info,
+                     const struct vn_instance_params *params, char why[VN_WHY_CHARS]) MUST_CHECK;
+/* No device may be left. */
+void vn_instance_close(struct vn_instance *instance);
+
+/* The functions of a device, as it has them enabled. */
+void vn_instance_load_device(const struct vn_instance *instance, VkDevice device,
+                             struct vn_driver *driver);
+
+/* The one conversion: a VkResult that failed to a negative errno. */
+int vn_errno(VkResult result);
+
+#endif

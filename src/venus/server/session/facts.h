@@ -1,0 +1,34 @@
+/* venus/server/session/facts.h - what a client would ask next, told before it asks.
+ *
+ * Buffers: the first one of a kind (its usage; without flags, for one queue family, with nothing
+ * chained) makes us try several sizes.  Where all of them need their size rounded up in one way,
+ * in the same types of memory, and no allocation of their own, the client is told so (REGULAR) and
+ * works out what others of the kind need.
+ *
+ * Memory: where the address of a buffer is that of its memory plus the offset, which is tried with
+ * the first allocation that is large enough, the client is told the address of each (ADDRESS).
+ *
+ * Trust: infos are a peer's, decoded.  Threads: the executor's.  Lifetime: with the device. */
+#ifndef HAWSER_VENUS_SERVER_SESSION_FACTS_H
+#define HAWSER_VENUS_SERVER_SESSION_FACTS_H
+
+#include <stdint.h>
+#include <vulkan/vulkan_core.h>
+
+enum { VN_FACT_KINDS_MAX = 64 }; /* of one device; programs use a handful */
+
+struct vn_facts {
+    VkBufferUsageFlags tried[VN_FACT_KINDS_MAX];
+    uint32_t tried_count;
+    enum { VN_ADDRESSES_UNTRIED, VN_ADDRESSES_ADD_UP, VN_ADDRESSES_DO_NOT } addresses;
+};
+
+struct vn_session;
+
+/* A buffer was created that way on the session's device. */
+void vn_facts_of_buffer(struct vn_session *s, const VkBufferCreateInfo *info);
+/* Memory was allocated that way. */
+void vn_facts_of_memory(struct vn_session *s, uint64_t id, VkDeviceMemory memory,
+                        const VkMemoryAllocateInfo *info);
+
+#endif

@@ -1,0 +1,91 @@
+/* Messages of the validation layer; see messages.h. */
+#include "venus/server/session/messages.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <vulkan/vulkan_core.h>
+
+#include "base/log.h"
+#include "venus/common/protocol.h"
+
+struct vn_message {
+    struct vn_message *next;
+    struct wire_enc body;
+};
+
+void vn_messages_init(struct vn_messages *m)
+{
+    *m = (struct vn_messages){0};
+    pthread_mutex_init(&m->lock, NULL);
+}
+
+static struct vn_message *make(uint32_t severity, uint32_t types, int32_t number, const char *name,
+                               const char *text)
+{
+    struct vn_message *message = calloc(1, sizeof(*message));
+    char cut[VN_MESSAGE_TEXT_MAX];
+    if (!message)
+        return NULL;
+    wire_enc_init(&message->body, 4 * VN_MESSAGE_TEXT_MAX);
+    wire_put_u32(&message->body, severity);
+    wire_put_u32(&message->body, types);
+    wire_put_i32(&message->body, number);
+    snprintf(cut, sizeof(cut), "%s", name);
+    wire_put_str(&message->body, cut);
+    snprintf(cut, sizeof(cut), "%s", text);
+    wire_put_str(&message->body, cut);
+    return message;
+}
+
+static void discard(struct vn_message *message)
+{
+    if (message)
+        wire_enc_fini(&message->body);
+    free(message);
+}
+
+void vn_messages_add(void *messages, uint32_t severity, uint32_t types, int32_t number,
+                     const char *name, const char *text)
+{
+    struct vn_messages *m = messages;
+    if (m->muted)
+        return;
+    if (severity >= VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT)
+        hw_error(HW_CAT_VULKAN, "validation: %s", text);
+    else
+        hw_warn(HW_CAT_VULKAN, "validation: %s", text);
+    struct vn_message *message = make(severity, types, number, name, text);
+    pthread_mutex_lock(&m->lock);
+    if (message && !wire_enc_error(&message->body) && m->count < VN_MESSAGES_MAX) {
+        *(m->last ? &m->last->next : &m->first) = message;
+        m->last = message;
+        m->count++;
+        message = NULL;
+    }
+    pthread_mutex_unlock(&m->lock);
+    discard(message);
+}
+
+static struct vn_message *take(struct vn_messages *m)
+{
+    pthread_mutex_lock(&m->lock);
+    struct vn_message *message = m->first;
+    if (message) {
+        m->first = message->next;
+        if (!m->first)
+            m->last = NULL;
+        m->count--;
+    }
+    pthread_mutex_unlock(&m->lock);
+    return message;
+}
+
+void vn_messages_push(struct vn_messages *m, struct vn_channel *channel)
+{
+    struct vn_message *message;
+    while ((message = take(m)) != NULL) {
+        (void)vn_channel_send(channel, VN_PUSH_MESSAGE, wire_enc_data(&message->body),
+                              wire_enc_len(&message->body));
+        discard(message);
+    }
+}

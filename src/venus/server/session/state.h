@@ -1,0 +1,84 @@
+/* venus/server/session/state.h - what a session is made of; private to session.c, stream.c and
+ * hooks.c.
+ *
+ * Threads: the executor's, but for channel, memories, reports and messages, which say so. */
+#ifndef HAWSER_VENUS_SERVER_SESSION_STATE_H
+#define HAWSER_VENUS_SERVER_SESSION_STATE_H
+
+#include "venus/common/exec.h"
+#include "venus/common/pack.h"
+#include "venus/server/session/messages.h"
+#include "venus/server/session/objects.h"
+#include "venus/server/session/session.h"
+#include "venus/server/stream/bodies.h"
+#include "venus/server/stream/pipelines.h"
+#include "venus/server/submit/queue.h"
+#include "venus/server/upload/uploads.h"
+
+struct vn_session {
+    struct vn_session_options options; /* with the defaults filled in */
+    struct vn_channel channel;
+    struct vn_instance instance;
+    struct vn_objects objects;
+    struct vn_memories *memories;
+    struct vn_arrivals *arrivals; /* NULL: there are no lanes */
+    struct vn_uploads *uploads;
+    struct vn_pipelines *pipelines;
+    struct vn_reports reports;
+    struct vn_messages messages;
+    struct vn_device *devices;
+    struct hw_arena arena; /* of the command under way */
+    struct vn_decoder decoder;
+    struct vn_exec exec;
+    struct wire_enc reply;
+    struct vn_unpacker *unpacker;           /* made with the first packed message */
+    uint64_t stats_before[RPC_STATS_COUNT]; /* of the endpoint, when the session began */
+    struct vn_keymap classes;               /* command id to struct vn_command_info */
+
+    /* The command under way. */
+    uint32_t command;
+    int fault;                  /* set by hooks and ops: ends the session */
+    struct vn_device *device;   /* of its first handle */
+    struct vn_device *created;  /* by vkCreateDevice */
+    bool secondary;             /* the command buffers that vkAllocateCommandBuffers made */
+    bool exclusive;             /* the cache that vkCreatePipelineCache made; see objects.h */
+    struct vn_thing *pool;      /* the last one that it named */
+    struct vn_thing *buffer;    /* the last command buffer that it named */
+    struct vn_thing *recording; /* the command buffer of a RECORD operation */
+    bool expects_submission;    /* BATCHES came */
+    struct vn_queue *announced; /* for this queue; NULL when it is void */
+
+    bool early;                /* EARLY came since all queues were settled */
+    struct vn_queue *updating; /* has updates that are not submitted; NULL between messages */
+};
+
+/* Ends the session with this errno once the command returns; the first one counts. */
+static inline void vn_session_fault(struct vn_session *s, int err)
+{
+    if (!s->fault)
+        s->fault = err;
+}
+
+/* ---- stream.c ---- */
+
+/* Registers ops and hooks with decoder and exec.  0 or -ENOMEM. */
+int vn_stream_init(struct vn_session *s) MUST_CHECK;
+/* Executes a stream of commands and operations; the last one's answer goes to reply, which may be
+ * NULL.  0, or a negative errno that ends the session, with s->command saying where. */
+int vn_stream_execute(struct vn_session *s, const void *data, size_t len,
+                      struct wire_enc *reply) MUST_CHECK;
+/* Waits for what the program was told is done, but for updates. */
+void vn_session_settle(struct vn_session *s);
+/* A posted command failed; from any thread. */
+void vn_session_push_failed(struct vn_session *s, uint32_t command, VkResult result);
+/* Names s->command for a message. */
+const char *vn_stream_where(const struct vn_session *s);
+
+/* ---- hooks.c ---- */
+
+extern const struct vn_hooks vn_server_hooks;
+
+/* The queue behind a driver's handle; NULL when it is none of the client's. */
+struct vn_queue *vn_session_queue(struct vn_session *s, VkQueue handle);
+
+#endif

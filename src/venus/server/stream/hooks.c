@@ -1,0 +1,361 @@
+/* What the server does instead of the driver, or around it; see state.h. */
+#include "venus/server/session/state.h"
+
+#include <errno.h>
+
+#include "base/log.h"
+
+static struct vn_session *session_of(struct vn_exec *x)
+{
+    return x->objects;
+}
+
+/* ---- devices and queues ---- */
+
+static void create_device(struct vn_exec *x, struct vn_args_vkCreateDevice *a)
+{
+    struct vn_session *s = session_of(x);
+    struct vn_device *device;
+    a->ret = vn_device_create(&s->instance, a->physicalDevice,
+                              (VkDeviceCreateInfo *)(uintptr_t)a->pCreateInfo, &s->arena, &device);
+    if (a->ret < 0)
+        return;
+    device->id = a->ids_pDevice[0];
+    device->next = s->devices;
+    s->devices = device;
+    s->created = device;
+    *a->pDevice = device->handle;
+}
+
+static void destroy_device(struct vn_exec *x, struct vn_args_vkDestroyDevice *a)
+{
+    struct vn_session *s = session_of(x);
+    struct vn_device *device = a->device ? s->device : NULL;
+    if (!device)
+        return;
+    struct vn_device **link = &s->devices;
+    while (*link != device)
+        link = &(*link)->next;
+    *link = device->next;
+    vn_objects_remove_device(&s->objects, device);
+    vn_device_stop(device);
+    vn_memories_free_device(s->memories, device);
+    vn_device_destroy(device);
+    s->device = NULL;
+}
+
+struct vn_queue *vn_session_queue(struct vn_session *s, VkQueue handle)
+{
+    struct vn_device *device = vn_objects_device(&s->objects, handle);
+    struct vn_queue *queue = device ? device->queues : NULL;
+    while (queue && queue->handle != handle)
+        queue = queue->next;
+    return queue;
+}
+
+/* A queue that the device does not have, or that has an id already, leaves a void one. */
+static VkQueue get_queue(struct vn_session *s, const VkDeviceQueueInfo2 *info, uint64_t id)
+{
+    VkQueue handle = vn_device_get_queue(s->device, info);
+    struct vn_queue *queue;
+    if (!handle || vn_session_queue(s, handle))
+        return VK_NULL_HANDLE;
+    VkResult result = vn_queue_create(s->device, handle, id, &s->reports, &queue);
+    if (result < 0)
+        hw_warn(HW_CAT_VULKAN, "no timeline semaphore for a queue (VkResult %d)", result);
+    else
+        queue->family = info->queueFamilyIndex;
+    return result < 0 ? VK_NULL_HANDLE : handle;
+}
+
+static void get_device_queue(struct vn_exec *x, struct vn_args_vkGetDeviceQueue *a)
+{
+    VkDeviceQueueInfo2 info = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_INFO_2,
+                               .queueFamilyIndex = a->queueFamilyIndex,
+                               .queueIndex = a->queueIndex};
+    *a->pQueue = get_queue(session_of(x), &info, a->ids_pQueue[0]);
+}
+
+static void get_device_queue2(struct vn_exec *x, struct vn_args_vkGetDeviceQueue2 *a)
+{
+    *a->pQueue = get_queue(session_of(x), a->pQueueInfo, a->ids_pQueue[0]);
+}
+
+/* ---- memory ---- */
+
+static void allocate_memory(struct vn_exec *x, struct vn_args_vkAllocateMemory *a)
+{
+    struct vn_session *s = session_of(x);
+    a->ret = vn_memories_allocate(s->memories, s->device, a->ids_pMemory[0], a->pAllocateInfo,
+                                  a->pMemory);
+    if (a->ret >= 0)
+        vn_facts_of_memory(s, a->ids_pMemory[0], *a->pMemory, a->pAllocateInfo);
+}
+
+static void create_buffer(struct vn_exec *x, struct vn_args_vkCreateBuffer *a)
+{
+    struct vn_session *s = session_of(x);
+    a->ret = s->device->driver.vkCreateBuffer(a->device, a->pCreateInfo, NULL, a->pBuffer);
+    if (a->ret >= 0)
+        vn_facts_of_buffer(s, a->pCreateInfo);
+}
+
+static void free_memory(struct vn_exec *x, struct vn_args_vkFreeMemory *a)
+{
+    struct vn_session *s = session_of(x);
+    if (!a->memory || !a->ids_memory)
+        return;
+    vn_memories_forget(s->memories, a->ids_memory[0]);
+    s->device->driver.vkFreeMemory(a->device, a->memory, NULL);
+}
+
+/* ---- submissions ---- */
+
+/* The announced queue, when the announcement fits the submission; else the session ends. */
+static struct vn_queue *announced_queue(struct vn_session *s, VkQueue handle, uint32_t infos)
+{
+    struct vn_queue *queue = s->announced;
+    if (!queue || queue->handle != handle || !vn_queue_expects(queue, infos)) {
+        vn_session_fault(s, -EPROTO);
+        return NULL;
+    }
+    return queue;
+}
+
+static void queue_submit(struct vn_exec *x, struct vn_args_vkQueueSubmit *a)
+{
+    struct vn_session *s = session_of(x);
+    struct vn_queue *queue = announced_queue(s, a->queue, a->submitCount);
+    a->ret = VK_ERROR_UNKNOWN;
+    if (!queue)
+        return;
+    struct vn_signal signal = vn_queue_signals(queue, &s->arena);
+    VkSubmitInfo *infos =
+        signal.values ? vn_submit_infos(&s->arena, a->pSubmits, a->submitCount, &signal) : NULL;
+    a->ret = queue->ended ? queue->ended
+             : infos      ? s->device->driver.vkQueueSubmit(a->queue, queue->announced.count, infos,
+                                                            VK_NULL_HANDLE)
+                          : VK_ERROR_OUT_OF_HOST_MEMORY;
+    (a->submitCount ? vn_queue_submitted : vn_queue_submitted_nothing)(queue, a->ret);
+}
+
+static void queue_submit2(struct vn_exec *x, struct vn_args_vkQueueSubmit2 *a)
+{
+    struct vn_session *s = session_of(x);
+    struct vn_queue *queue = announced_queue(s, a->queue, a->submitCount);
+    a->ret = VK_ERROR_UNKNOWN;
+    if (!queue)
+        return;
+    if (!s->device->driver.vkQueueSubmit2) {
+        vn_session_fault(s, -ENOSYS);
+        return;
+    }
+    struct vn_signal signal = vn_queue_signals(queue, &s->arena);
+    VkSubmitInfo2 *infos =
+        signal.values ? vn_submit_infos2(&s->arena, a->pSubmits, a->submitCount, &signal) : NULL;
+    a->ret = queue->ended ? queue->ended
+             : infos ? s->device->driver.vkQueueSubmit2(a->queue, queue->announced.count, infos,
+                                                        VK_NULL_HANDLE)
+                     : VK_ERROR_OUT_OF_HOST_MEMORY;
+    vn_queue_submitted(queue, a->ret);
+}
+
+static void queue_bind_sparse(struct vn_exec *x, struct vn_args_vkQueueBindSparse *a)
+{
+    struct vn_session *s = session_of(x);
+    struct vn_queue *queue = announced_queue(s, a->queue, a->bindInfoCount);
+    a->ret = VK_ERROR_UNKNOWN;
+    if (!queue)
+        return;
+    struct vn_signal signal = vn_queue_signals(queue, &s->arena);
+    VkBindSparseInfo *infos =
+        signal.values ? vn_submit_sparse(&s->arena, a->pBindInfo, a->bindInfoCount, &signal) : NULL;
+    a->ret = queue->ended ? queue->ended
+             : infos ? s->device->driver.vkQueueBindSparse(a->queue, queue->announced.count, infos,
+                                                           VK_NULL_HANDLE)
+                     : VK_ERROR_OUT_OF_HOST_MEMORY;
+    vn_queue_submitted(queue, a->ret);
+}
+
+/* ---- pools and recordings ---- */
+
+/* With buffers that can be reset one by one: a pool's reset leaves out those that will be recorded
+ * again as they are. */
+static void create_command_pool(struct vn_exec *x, struct vn_args_vkCreateCommandPool *a)
+{
+    VkCommandPoolCreateInfo info = *a->pCreateInfo;
+    info.flags |= VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT;
+    const struct vn_driver *driver = &session_of(x)->device->driver;
+    a->ret = driver->vkCreateCommandPool(a->device, &info, NULL, a->pCommandPool);
+}
+
+static void allocate_command_buffers(struct vn_exec *x, struct vn_args_vkAllocateCommandBuffers *a)
+{
+    struct vn_session *s = session_of(x);
+    s->secondary = a->pAllocateInfo->level == VK_COMMAND_BUFFER_LEVEL_SECONDARY;
+    a->ret =
+        s->device->driver.vkAllocateCommandBuffers(a->device, a->pAllocateInfo, a->pCommandBuffers);
+}
+
+static void reset_command_pool(struct vn_exec *x, struct vn_args_vkResetCommandPool *a)
+{
+    struct vn_session *s = session_of(x);
+    bool releases = a->flags & VK_COMMAND_POOL_RESET_RELEASE_RESOURCES_BIT;
+    if (s->early && releases)
+        vn_session_settle(s);
+    a->ret = vn_bodies_reset_pool(s->pool, a->flags, s->early && !releases);
+}
+
+static void reset_command_buffer(struct vn_exec *x, struct vn_args_vkResetCommandBuffer *a)
+{
+    a->ret = vn_body_reset(session_of(x)->buffer, a->flags);
+}
+
+static void begin_command_buffer(struct vn_exec *x, struct vn_args_vkBeginCommandBuffer *a)
+{
+    struct vn_session *s = session_of(x);
+    VkCommandBufferBeginInfo info = *a->pBeginInfo;
+    struct vn_body *body = s->recording ? s->recording->body : NULL;
+    if (body && body->repeats)
+        info.flags &= ~(VkFlags)VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
+    if (body)
+        body->once = info.flags & VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
+    a->ret = s->device->driver.vkBeginCommandBuffer(a->commandBuffer, &info);
+}
+
+static void reset_descriptor_pool(struct vn_exec *x, struct vn_args_vkResetDescriptorPool *a)
+{
+    struct vn_session *s = session_of(x);
+    a->ret = s->device->driver.vkResetDescriptorPool(a->device, a->descriptorPool, a->flags);
+    if (s->pool)
+        vn_objects_empty(&s->objects, s->pool);
+}
+
+/* ---- pipelines ---- */
+
+static void create_compute_pipelines(struct vn_exec *x, struct vn_args_vkCreateComputePipelines *a)
+{
+    vn_pipelines_compute(session_of(x), a);
+}
+
+static void create_graphics_pipelines(struct vn_exec *x,
+                                      struct vn_args_vkCreateGraphicsPipelines *a)
+{
+    vn_pipelines_graphics(session_of(x), a);
+}
+
+static void create_pipeline_cache(struct vn_exec *x, struct vn_args_vkCreatePipelineCache *a)
+{
+    struct vn_session *s = session_of(x);
+    a->ret =
+        s->device->driver.vkCreatePipelineCache(a->device, a->pCreateInfo, NULL, a->pPipelineCache);
+    s->exclusive = a->pCreateInfo->flags & VK_PIPELINE_CACHE_CREATE_EXTERNALLY_SYNCHRONIZED_BIT;
+}
+
+static void destroy_shader_module(struct vn_exec *x, struct vn_args_vkDestroyShaderModule *a)
+{
+    struct vn_session *s = session_of(x);
+    if (!vn_pipelines_defer(s, VK_OBJECT_TYPE_SHADER_MODULE, a->ids_shaderModule))
+        s->device->driver.vkDestroyShaderModule(a->device, a->shaderModule, NULL);
+}
+
+static void destroy_pipeline_layout(struct vn_exec *x, struct vn_args_vkDestroyPipelineLayout *a)
+{
+    struct vn_session *s = session_of(x);
+    if (!vn_pipelines_defer(s, VK_OBJECT_TYPE_PIPELINE_LAYOUT, a->ids_pipelineLayout))
+        s->device->driver.vkDestroyPipelineLayout(a->device, a->pipelineLayout, NULL);
+}
+
+static void destroy_render_pass(struct vn_exec *x, struct vn_args_vkDestroyRenderPass *a)
+{
+    struct vn_session *s = session_of(x);
+    if (!vn_pipelines_defer(s, VK_OBJECT_TYPE_RENDER_PASS, a->ids_renderPass))
+        s->device->driver.vkDestroyRenderPass(a->device, a->renderPass, NULL);
+}
+
+static void destroy_pipeline_cache(struct vn_exec *x, struct vn_args_vkDestroyPipelineCache *a)
+{
+    struct vn_session *s = session_of(x);
+    if (!vn_pipelines_defer(s, VK_OBJECT_TYPE_PIPELINE_CACHE, a->ids_pipelineCache))
+        s->device->driver.vkDestroyPipelineCache(a->device, a->pipelineCache, NULL);
+}
+
+static void destroy_pipeline(struct vn_exec *x, struct vn_args_vkDestroyPipeline *a)
+{
+    struct vn_session *s = session_of(x);
+    if (!vn_pipelines_defer(s, VK_OBJECT_TYPE_PIPELINE, a->ids_pipeline))
+        s->device->driver.vkDestroyPipeline(a->device, a->pipeline, NULL);
+}
+
+/* ---- what would block the executor: the client asks again ---- */
+
+static void get_query_pool_results(struct vn_exec *x, struct vn_args_vkGetQueryPoolResults *a)
+{
+    const struct vn_driver *driver = &session_of(x)->device->driver;
+    a->ret = driver->vkGetQueryPoolResults(a->device, a->queryPool, a->firstQuery, a->queryCount,
+                                           a->dataSize, a->pData, a->stride,
+                                           a->flags & ~(uint32_t)VK_QUERY_RESULT_WAIT_BIT);
+}
+
+static void acquire_profiling_lock(struct vn_exec *x, struct vn_args_vkAcquireProfilingLockKHR *a)
+{
+    VkAcquireProfilingLockInfoKHR info = *a->pInfo;
+    info.timeout = 0;
+    const struct vn_driver *driver = &session_of(x)->device->driver;
+    a->ret = driver->vkAcquireProfilingLockKHR ? driver->vkAcquireProfilingLockKHR(a->device, &info)
+                                               : VK_ERROR_UNKNOWN;
+}
+
+/* ---- what OPEN did ---- */
+
+static void create_instance(struct vn_exec *x, struct vn_args_vkCreateInstance *a)
+{
+    (void)x;
+    a->ret = VK_ERROR_INITIALIZATION_FAILED;
+}
+
+static void destroy_instance(struct vn_exec *x, struct vn_args_vkDestroyInstance *a)
+{
+    (void)a;
+    vn_session_fault(session_of(x), -EPROTO);
+}
+
+static void enumerate_physical_devices(struct vn_exec *x,
+                                       struct vn_args_vkEnumeratePhysicalDevices *a)
+{
+    (void)x;
+    *a->pPhysicalDeviceCount = 0;
+    a->ret = VK_ERROR_INITIALIZATION_FAILED;
+}
+
+const struct vn_hooks vn_server_hooks = {
+    .vkAcquireProfilingLockKHR = acquire_profiling_lock,
+    .vkAllocateCommandBuffers = allocate_command_buffers,
+    .vkAllocateMemory = allocate_memory,
+    .vkBeginCommandBuffer = begin_command_buffer,
+    .vkCreateComputePipelines = create_compute_pipelines,
+    .vkCreateBuffer = create_buffer,
+    .vkCreateCommandPool = create_command_pool,
+    .vkCreateDevice = create_device,
+    .vkCreateGraphicsPipelines = create_graphics_pipelines,
+    .vkCreateInstance = create_instance,
+    .vkCreatePipelineCache = create_pipeline_cache,
+    .vkDestroyDevice = destroy_device,
+    .vkDestroyInstance = destroy_instance,
+    .vkDestroyPipeline = destroy_pipeline,
+    .vkDestroyPipelineCache = destroy_pipeline_cache,
+    .vkDestroyPipelineLayout = destroy_pipeline_layout,
+    .vkDestroyRenderPass = destroy_render_pass,
+    .vkDestroyShaderModule = destroy_shader_module,
+    .vkEnumeratePhysicalDevices = enumerate_physical_devices,
+    .vkFreeMemory = free_memory,
+    .vkGetDeviceQueue = get_device_queue,
+    .vkGetDeviceQueue2 = get_device_queue2,
+    .vkGetQueryPoolResults = get_query_pool_results,
+    .vkQueueBindSparse = queue_bind_sparse,
+    .vkQueueSubmit = queue_submit,
+    .vkQueueSubmit2 = queue_submit2,
+    .vkResetCommandBuffer = reset_command_buffer,
+    .vkResetCommandPool = reset_command_pool,
+    .vkResetDescriptorPool = reset_descriptor_pool,
+};

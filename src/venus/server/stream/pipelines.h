@@ -1,0 +1,65 @@
+/* venus/server/stream/pipelines.h - pipelines that are compiled beside the stream.
+ *
+ * A creation that nobody waits for (a post) becomes a job.  Its ids are known at once and have no
+ * handle yet; whoever looks one up waits for that job and no other.  What the job reads stays alive
+ * until it is done: a shader module, layout, render pass, cache or pipeline that the client
+ * destroys meanwhile loses its id, and is destroyed with the last job that uses it.
+ *
+ * A creation that is answered is executed in its place, as are those that nothing is gained for.
+ * Commands that read or merge a pipeline cache, or name an object, come after the jobs that use it,
+ * since their result would show the difference; a cache that the program synchronises itself serves
+ * one job at a time.
+ *
+ * Trust: ids are a peer's, looked up by the stream.
+ * Threads: the executor's, but for the jobs themselves, which see the driver, the decoded command
+ * and the channel.  Lifetime: create/destroy. */
+#ifndef HAWSER_VENUS_SERVER_STREAM_PIPELINES_H
+#define HAWSER_VENUS_SERVER_STREAM_PIPELINES_H
+
+#include <limits.h>
+
+#include "venus/server/session/objects.h"
+#include "venus/server/stream/jobs.h"
+#include "vn_commands.gen.h"
+
+enum {
+    /* Jobs not done: each holds a decoded command.  Programs make hundreds of pipelines in a row.
+     */
+    VN_PIPELINE_JOBS_MAX = 256,
+};
+
+/* Instead of a number of threads: a job is done where it is waited for, so that tests know when. */
+#define VN_PIPELINES_LAZY UINT_MAX
+
+struct vn_session;
+struct vn_pipelines;
+
+/* threads: 0 for as many as there are cores, 1 to execute all in stream order, or
+ * VN_PIPELINES_LAZY.  0 or -ENOMEM. */
+int vn_pipelines_create(unsigned threads, struct vn_pipelines **out) MUST_CHECK;
+/* Waits for all jobs; what they made is left as it is. */
+void vn_pipelines_destroy(struct vn_pipelines *pipelines);
+
+/* ---- for the stream ---- */
+
+/* A command begins to be decoded. */
+void vn_pipelines_command(struct vn_session *s);
+/* It names this object, which the client can use from here on: waits for what must be waited for.
+ */
+void vn_pipelines_use(struct vn_session *s, struct vn_thing *thing);
+/* Its job, if it became one, is to make this object. */
+void vn_pipelines_created(struct vn_session *s, struct vn_thing *thing);
+/* All is decoded and registered, or (rc) failed: begins the job. */
+void vn_pipelines_start(struct vn_session *s, int rc);
+
+/* Waits for all jobs, and gives their ids what they made. */
+void vn_pipelines_finish(struct vn_session *s);
+
+/* ---- for the hooks ---- */
+
+void vn_pipelines_compute(struct vn_session *s, struct vn_args_vkCreateComputePipelines *a);
+void vn_pipelines_graphics(struct vn_session *s, struct vn_args_vkCreateGraphicsPipelines *a);
+/* Whether the object's end must wait for jobs: then it is theirs to destroy. */
+bool vn_pipelines_defer(struct vn_session *s, uint32_t type, const uint64_t *id);
+
+#endif

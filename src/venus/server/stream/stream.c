@@ -1,0 +1,735 @@
+/* Commands and operations of a client, executed in order; see state.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "venus/common/commands.h"
+#include "venus/common/protocol.h"
+#include "venus/server/session/state.h"
+#include "venus/server/stream/pending.h"
+
+/* ---- early reports ---- */
+
+/* Waits for what the program was told is done. */
+static void settle(struct vn_session *s, enum vn_settling what)
+{
+    bool left = false;
+    for (struct vn_device *device = s->early ? s->devices : NULL; device; device = device->next) {
+        for (struct vn_queue *queue = device->queues; queue; queue = queue->next)
+            left |= vn_queue_settle(queue, what);
+    }
+    s->early = left;
+}
+
+/* The same for a submission: it waits at the device, but for what other devices do.  The queue it
+ * goes to is no exception: without a barrier its batches may overlap, and a program that waited for
+ * a fence needs none. */
+static void follow(struct vn_session *s, struct vn_queue *queue, enum vn_following what)
+{
+    for (struct vn_device *device = s->devices; device; device = device->next) {
+        for (struct vn_queue *q = device == queue->device ? NULL : device->queues; q; q = q->next)
+            (void)vn_queue_settle(q, VN_SETTLE_PLAIN);
+    }
+    vn_queue_follow(queue, what);
+}
+
+void vn_session_settle(struct vn_session *s)
+{
+    settle(s, VN_SETTLE_PLAIN);
+}
+
+/* ---- ids, for the decoder ---- */
+
+static bool is_submission(uint32_t command)
+{
+    return command == VN_CMD_vkQueueSubmit || command == VN_CMD_vkQueueSubmit2 ||
+           command == VN_CMD_vkQueueBindSparse;
+}
+
+/* A command buffer that was not recorded in full may be recorded again or freed, not executed. */
+static bool is_unusable(const struct vn_session *s, const struct vn_thing *thing)
+{
+    return !thing->handle || (thing->spoilt && (is_submission(s->command) ||
+                                                s->command == VN_CMD_vkCmdExecuteCommands));
+}
+
+/* What recordings and hooks must know of what a command names.  Outside of recordings sets are
+ * named to be changed. */
+static void note_named(struct vn_session *s, struct vn_thing *thing)
+{
+    switch (thing->type) {
+    case VK_OBJECT_TYPE_COMMAND_POOL:
+    case VK_OBJECT_TYPE_DESCRIPTOR_POOL:
+        s->pool = thing;
+        break;
+    case VK_OBJECT_TYPE_COMMAND_BUFFER:
+        if (s->recording) {
+            settle(s, VN_SETTLE_PLAIN); /* it may be pending as a part of another one */
+            vn_body_names(s->recording, thing);
+            break;
+        }
+        s->buffer = thing;
+        if (!s->announced)
+            break;
+        if (s->early && vn_pending_is(thing))
+            settle(s, VN_SETTLE_PLAIN); /* it may be pending once at a time */
+        vn_pending_note(thing, s->announced);
+        break;
+    case VK_OBJECT_TYPE_DESCRIPTOR_SET:
+        if (s->recording)
+            vn_body_names(s->recording, thing);
+        else
+            thing->version++;
+        break;
+    default:
+        break;
+    }
+}
+
+static void *on_lookup(void *objects, uint64_t id, uint32_t type)
+{
+    struct vn_session *s = objects;
+    struct vn_thing *thing = vn_objects_find(&s->objects, id, type);
+    if (thing)
+        vn_pipelines_use(s, thing);
+    if (!thing || is_unusable(s, thing))
+        return NULL;
+    note_named(s, thing);
+    return thing->handle;
+}
+
+static bool on_is_void(void *objects, uint64_t id, uint32_t type)
+{
+    struct vn_session *s = objects;
+    struct vn_thing *thing = vn_objects_find(&s->objects, id, type);
+    return thing && is_unusable(s, thing);
+}
+
+static const struct vn_decoder_ops decoder_ops = {.lookup = on_lookup, .is_void = on_is_void};
+
+/* ---- effects, for the executor ---- */
+
+static bool on_id_is_fresh(void *objects, uint64_t id)
+{
+    struct vn_session *s = objects;
+    return id && !vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_UNKNOWN);
+}
+
+static int on_created(void *objects, uint32_t type, uint64_t id, void *handle)
+{
+    struct vn_session *s = objects;
+    bool pooled = type == VK_OBJECT_TYPE_COMMAND_BUFFER || type == VK_OBJECT_TYPE_DESCRIPTOR_SET;
+    int rc = vn_objects_add(&s->objects, type, id, handle,
+                            type == VK_OBJECT_TYPE_DEVICE ? s->created : s->device,
+                            pooled ? s->pool : NULL);
+    if (rc)
+        return rc;
+    struct vn_thing *thing = vn_objects_find(&s->objects, id, type);
+    thing->secondary = type == VK_OBJECT_TYPE_COMMAND_BUFFER && s->secondary;
+    vn_pipelines_created(s, thing);
+    return 0;
+}
+
+/* A command with a void device or pool was skipped: the driver would keep what no id, and so no
+ * limit, stands for any more.  Only a client that mixes up its devices sends that. */
+static void on_destroyed(void *objects, uint32_t type, uint64_t id)
+{
+    struct vn_session *s = objects;
+    const struct vn_thing *thing = vn_objects_find(&s->objects, id, type);
+    if (thing && thing->handle && s->decoder.voided)
+        vn_session_fault(s, -EPROTO);
+    vn_objects_remove(&s->objects, id);
+}
+
+void vn_session_push_failed(struct vn_session *s, uint32_t command, VkResult result)
+{
+    uint8_t body[4 + 4];
+    struct wire_enc e;
+    wire_enc_init_fixed(&e, body, sizeof(body));
+    wire_put_u32(&e, command);
+    wire_put_i32(&e, result);
+    (void)vn_channel_send(&s->channel, VN_PUSH_FAILED, body, sizeof(body));
+}
+
+static void on_failed(void *objects, uint32_t command, VkResult result)
+{
+    struct vn_session *s = objects;
+    if (s->recording)
+        s->recording->spoilt = true;
+    hw_debug(HW_CAT_VULKAN, "%s: VkResult %d", vn_stream_where(s), result);
+    if (!s->exec.reply)
+        vn_session_push_failed(s, command, result);
+}
+
+static void on_skipped(void *objects, uint32_t command)
+{
+    struct vn_session *s = objects;
+    if (s->recording)
+        s->recording->spoilt = true;
+    if (is_submission(command) && s->announced)
+        vn_queue_submitted(s->announced, VK_ERROR_DEVICE_LOST);
+}
+
+static const struct vn_driver *on_driver_of(void *objects, const void *handle)
+{
+    struct vn_session *s = objects;
+    s->device = vn_objects_device(&s->objects, handle);
+    return s->device ? &s->device->driver : &s->instance.driver;
+}
+
+static const struct vn_exec_ops exec_ops = {
+    .id_is_fresh = on_id_is_fresh,
+    .created = on_created,
+    .destroyed = on_destroyed,
+    .failed = on_failed,
+    .skipped = on_skipped,
+    .driver_of = on_driver_of,
+};
+
+int vn_stream_init(struct vn_session *s)
+{
+    vn_decoder_init(&s->decoder, &s->arena, &decoder_ops, s);
+    s->exec = (struct vn_exec){
+        .driver = &s->instance.driver, .hooks = &vn_server_hooks, .ops = &exec_ops, .objects = s};
+    vn_keymap_init(&s->classes);
+    int rc = 0;
+    for (size_t i = 0; i < vn_command_count && rc == 0; i++) {
+        const struct vn_command_info *info = &vn_command_table[i];
+        if (info->id)
+            rc = vn_keymap_put(&s->classes, info->id, (void *)(uintptr_t)info);
+    }
+    return rc;
+}
+
+/* ---- behind early reports ---- */
+
+/* Whether a command neither uses buffers nor frees them, but for the work it submits, which waits
+ * for updates at the device. */
+static bool spares_updates(uint32_t command)
+{
+    switch (command) {
+    case VN_CMD_vkQueueSubmit:
+    case VN_CMD_vkQueueSubmit2:
+    case VN_CMD_vkResetCommandPool:
+    case VN_CMD_vkResetCommandBuffer:
+    case VN_CMD_vkFreeCommandBuffers:
+    case VN_CMD_vkUpdateDescriptorSets:
+    case VN_CMD_vkResetDescriptorPool:
+    case VN_CMD_vkFreeDescriptorSets:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Whether a command neither disturbs work under way nor counts on it: it makes something new, or
+ * asks. */
+static bool minds_its_own(const struct vn_session *s, uint32_t command)
+{
+    const struct vn_command_info *info = vn_keymap_get(&s->classes, command);
+    return info && (info->class == VN_CLASS_CREATE || info->class == VN_CLASS_CREATE_SYNC ||
+                    info->class == VN_CLASS_CALL || command == VN_CMD_vkAllocateDescriptorSets);
+}
+
+/* EARLY and ASK. */
+static int op_about_batch(struct vn_session *s, struct wire_dec *in,
+                          int (*op)(struct vn_queue *queue, uint64_t number))
+{
+    uint64_t id = wire_get_u64(in), number = wire_get_u64(in);
+    if (wire_dec_end(in))
+        return wire_dec_end(in);
+    const struct vn_thing *thing = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_QUEUE);
+    if (!thing)
+        return -ENOENT;
+    struct vn_queue *queue = vn_session_queue(s, thing->handle);
+    return queue ? op(queue, number) : 0; /* void: its batches are lost already */
+}
+
+static int op_early(struct vn_session *s, struct wire_dec *in)
+{
+    s->early = true;
+    return op_about_batch(s, in, vn_queue_report_early);
+}
+
+/* ---- commands ---- */
+
+/* Names and labels are for tools: where the loader has none, nothing is missed. */
+static bool is_label(const struct vn_session *s, uint32_t command)
+{
+    const struct vn_command_info *info = vn_keymap_get(&s->classes, command);
+    for (const char *const *origin = info ? info->origins : NULL; origin && *origin; origin++) {
+        if (strcmp(*origin, VK_EXT_DEBUG_UTILS_EXTENSION_NAME) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int dispatch(struct vn_session *s, uint32_t command, const struct wire_dec *in, bool skip,
+                    struct wire_enc *reply)
+{
+    s->command = command;
+    s->device = s->created = NULL;
+    s->exclusive = false;
+    s->pool = s->buffer = NULL;
+    s->exec.reply = reply;
+    s->decoder.in = *in;
+    s->decoder.depth = 0;
+    s->decoder.voided = skip;
+    hw_arena_reset(&s->arena);
+    vn_pipelines_command(s);
+    int rc = vn_dispatch(&s->exec, command, &s->decoder);
+    vn_pipelines_start(s, rc ? rc : s->fault);
+    if (rc == -ENOSYS && is_label(s, command)) {
+        rc = 0;
+        if (reply)
+            wire_put_i32(reply, VK_SUCCESS);
+    }
+    return rc ? rc : s->fault;
+}
+
+static int execute_command(struct vn_session *s, uint32_t command, const struct wire_dec *in,
+                           struct wire_enc *reply)
+{
+    if (s->expects_submission != is_submission(command))
+        return -EPROTO;
+    if (s->early && s->announced && command != VN_CMD_vkQueueBindSparse)
+        follow(s, s->announced, VN_FOLLOW_ALL);
+    else if (s->early && !minds_its_own(s, command) && command != VN_CMD_vkResetCommandPool)
+        settle(s, spares_updates(command) ? VN_SETTLE_PLAIN : VN_SETTLE_ALL);
+    int rc = dispatch(s, command, in, false, reply);
+    s->expects_submission = false;
+    s->announced = NULL;
+    return rc;
+}
+
+/* One recorded command.  After one that could not be executed the rest is skipped, but for the end
+ * of what was begun: the driver must not be left recording. */
+static int execute_recorded(struct vn_session *s, uint32_t command, const struct wire_dec *in,
+                            struct wire_enc *reply)
+{
+    struct vn_thing *buffer = s->recording;
+    const struct vn_command_info *info = vn_keymap_get(&s->classes, command);
+    if (!info || info->class != VN_CLASS_RECORD)
+        return -EPROTO;
+    bool begins = command == VN_CMD_vkBeginCommandBuffer;
+    bool ends = command == VN_CMD_vkEndCommandBuffer;
+    if (begins)
+        buffer->spoilt = false;
+    bool skip = ends ? !buffer->begun : !begins && buffer->spoilt;
+    int rc = dispatch(s, command, in, skip, reply);
+    if (begins) {
+        buffer->recorded = true;
+        buffer->begun = rc == 0 && !buffer->spoilt;
+    } else if (ends) {
+        buffer->begun = false;
+        vn_body_end(buffer);
+    }
+    return rc;
+}
+
+/* ---- operations ---- */
+
+static int run_stream(struct vn_session *s, struct wire_dec *stream, struct wire_enc *reply,
+                      int (*one)(struct vn_session *, uint32_t, const struct wire_dec *,
+                                 struct wire_enc *))
+{
+    int rc = 0;
+    while (rc == 0 && wire_dec_left(stream) > 0) {
+        uint32_t command = wire_get_u32(stream);
+        struct wire_dec in = wire_dec_sub(stream, wire_get_u32(stream));
+        s->command = command;
+        rc = wire_dec_error(stream);
+        if (rc == 0)
+            rc = one(s, command, &in, wire_dec_left(stream) == 0 ? reply : NULL);
+    }
+    return rc;
+}
+
+/* A body begins, or one goes on that the driver is recording. */
+static void make_recordable(struct vn_session *s, struct vn_thing *buffer, bool begins)
+{
+    bool ready =
+        begins ? !vn_pending_is(buffer) || vn_pending_renew(&s->objects, buffer) : buffer->begun;
+    if (!ready)
+        settle(s, VN_SETTLE_PLAIN);
+}
+
+static int record(struct vn_session *s, struct vn_thing *buffer, struct wire_dec *commands,
+                  bool begins, struct wire_enc *reply)
+{
+    if (s->early)
+        make_recordable(s, buffer, begins);
+    s->recording = buffer;
+    s->decoder.command_buffer = buffer->handle;
+    int rc = run_stream(s, commands, reply, execute_recorded);
+    s->recording = NULL;
+    s->decoder.command_buffer = NULL;
+    return rc;
+}
+
+/* RECORD and RECORD_KEPT.  What is recorded into a void command buffer is nothing. */
+static int op_record(struct vn_session *s, bool keeps, struct wire_dec *in, struct wire_enc *reply)
+{
+    struct vn_thing *buffer =
+        vn_objects_find(&s->objects, wire_get_u64(in), VK_OBJECT_TYPE_COMMAND_BUFFER);
+    if (wire_dec_error(in) || !buffer)
+        return wire_dec_error(in) ? wire_dec_error(in) : -ENOENT;
+    if (!buffer->handle) {
+        if (reply)
+            wire_put_i32(reply, VK_ERROR_UNKNOWN);
+        return 0;
+    }
+    struct wire_dec rest = *in;
+    size_t len = wire_dec_left(in);
+    const uint8_t *bytes = wire_get_bytes(&rest, len);
+    bool begins = len >= 4 && wire_load32(bytes) == VN_CMD_vkBeginCommandBuffer;
+    int rc = begins || !keeps ? vn_body_begin(&s->objects, buffer, keeps) : 0;
+    if (rc == 0 && keeps)
+        rc = vn_body_append(&s->objects, buffer, bytes, len);
+    return rc ? rc : record(s, buffer, in, begins, reply);
+}
+
+static int op_again(struct vn_session *s, struct wire_dec *in)
+{
+    uint64_t id = wire_get_u64(in);
+    struct vn_thing *buffer = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_COMMAND_BUFFER);
+    if (wire_dec_end(in) || !buffer)
+        return wire_dec_end(in) ? wire_dec_end(in) : -ENOENT;
+    struct vn_body *body = buffer->body;
+    if (!buffer->handle)
+        return 0;
+    if (!body || !body->whole)
+        return -EPROTO;
+    body->used = body->repeats = true;
+    if (vn_body_stands(&s->objects, buffer))
+        return 0; /* what it may be pending for is waited for when it is submitted */
+    struct wire_dec commands;
+    wire_dec_init(&commands, body->bytes, body->len);
+    vn_body_restart(&s->objects, body);
+    return record(s, buffer, &commands, true, NULL);
+}
+
+static int op_map(struct vn_session *s, struct wire_dec *in, struct wire_enc *reply)
+{
+    uint64_t id = wire_get_u64(in);
+    if (wire_dec_end(in))
+        return wire_dec_end(in);
+    if (!vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY))
+        return -ENOENT;
+    VkResult result = vn_memories_map(s->memories, id);
+    if (reply)
+        wire_put_i32(reply, result);
+    else if (result < 0)
+        vn_session_push_failed(s, VN_OP_MAP, result);
+    return 0;
+}
+
+static int op_lazy(struct vn_session *s, struct wire_dec *in)
+{
+    uint64_t id = wire_get_u64(in);
+    if (wire_dec_end(in))
+        return wire_dec_end(in);
+    const struct vn_thing *memory = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
+    if (!memory)
+        return -ENOENT;
+    return memory->handle ? vn_memories_set_lazy(s->memories, id) : 0;
+}
+
+/* Work that was reported early writes nothing that the host can see, so it is not waited for. */
+static int op_fetch(struct vn_session *s, struct wire_dec *in)
+{
+    uint64_t id = wire_get_u64(in), off = wire_get_u64(in);
+    uint32_t len = wire_get_u32(in);
+    return wire_dec_end(in) ? wire_dec_end(in) : vn_memories_fetch(s->memories, id, off, len);
+}
+
+static int op_delta(struct vn_session *s, struct wire_dec *in)
+{
+    uint64_t id = wire_get_u64(in);
+    size_t len = wire_dec_left(in);
+    const uint8_t *delta = wire_get_bytes(in, len);
+    if (!delta)
+        return -EPROTO;
+    const struct vn_thing *memory = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
+    if (!memory)
+        return -ENOENT;
+    settle(s, VN_SETTLE_PLAIN);
+    return memory->handle ? vn_memories_apply(s->memories, id, delta, len) : 0;
+}
+
+static int op_write(struct vn_session *s, struct wire_dec *in)
+{
+    uint64_t id = wire_get_u64(in), off = wire_get_u64(in);
+    size_t len = wire_dec_left(in);
+    const uint8_t *bytes = wire_get_bytes(in, len);
+    if (!bytes)
+        return -EPROTO;
+    const struct vn_thing *memory = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
+    if (!memory)
+        return -ENOENT;
+    settle(s, VN_SETTLE_PLAIN);
+    if (!memory->handle)
+        return 0;
+    if (len < VN_AHEAD_LEAST)
+        return vn_memories_store(s->memories, id, off, bytes, len);
+    vn_channel_upload_begin(&s->channel);
+    int rc = vn_memories_store(s->memories, id, off, bytes, len);
+    vn_channel_upload_end(&s->channel);
+    return rc;
+}
+
+static int op_spread(struct vn_session *s, struct wire_dec *in)
+{
+    uint64_t id = wire_get_u64(in), off = wire_get_u64(in), len = wire_get_u64(in);
+    if (wire_dec_end(in))
+        return wire_dec_end(in);
+    if (!s->arrivals || len > UINT64_MAX - off)
+        return -EPROTO;
+    const struct vn_thing *memory = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
+    if (!memory)
+        return -ENOENT;
+    settle(s, VN_SETTLE_PLAIN);
+    return vn_arrivals_take(s->arrivals, memory->handle ? id : 0, off, len);
+}
+
+static int op_reuse(struct vn_session *s, struct wire_dec *in)
+{
+    uint64_t id = wire_get_u64(in), off = wire_get_u64(in);
+    uint32_t index = wire_get_u32(in);
+    size_t len;
+    if (wire_dec_end(in))
+        return wire_dec_end(in);
+    const struct vn_thing *memory = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
+    const uint8_t *bytes = vn_uploads_held(s->uploads, index, &len);
+    if (!memory || !bytes)
+        return memory ? -EPROTO : -ENOENT;
+    settle(s, VN_SETTLE_PLAIN);
+    return memory->handle ? vn_memories_write(s->memories, id, off, bytes, len) : 0;
+}
+
+/* What cannot be kept is not: the client has no use for the news. */
+static int op_keep(struct vn_session *s, struct wire_dec *in)
+{
+    uint64_t id = wire_get_u64(in), off = wire_get_u64(in);
+    uint32_t len = wire_get_u32(in);
+    if (wire_dec_end(in))
+        return wire_dec_end(in);
+    if (len == 0 || len > VN_PIECE_MAX)
+        return -EPROTO;
+    const struct vn_thing *memory = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
+    uint8_t *bytes = memory && memory->handle ? malloc(len) : NULL;
+    if (!bytes)
+        return memory ? 0 : -ENOENT;
+    int rc = vn_memories_copy(s->memories, id, off, bytes, len);
+    if (rc)
+        free(bytes);
+    else
+        vn_uploads_keep(s->uploads, bytes, len);
+    return rc == -ENODATA ? 0 : rc;
+}
+
+static int op_read(struct vn_session *s, struct wire_dec *in)
+{
+    uint32_t count;
+    struct vn_range *ranges = vn_ranges_get(in, &count);
+    int rc = wire_dec_end(in);
+    if (rc == 0) /* an ended connection is found next */
+        (void)!vn_memories_read(s->memories, ranges, count, 0);
+    free(ranges);
+    return rc;
+}
+
+/* Batches of a queue that could not be made are lost before they are submitted. */
+static int announce_void(struct vn_session *s, uint64_t queue, struct wire_dec *in)
+{
+    uint64_t first = wire_get_u64(in);
+    uint32_t count = wire_dec_count(in, sizeof(uint32_t), VN_BATCHES_MAX);
+    if (wire_dec_error(in) || count == 0)
+        return -EPROTO;
+    return vn_report_done(&s->channel, queue, first + count - 1, VK_ERROR_DEVICE_LOST);
+}
+
+static int op_batches(struct vn_session *s, struct wire_dec *in)
+{
+    const struct vn_thing *thing =
+        vn_objects_find(&s->objects, wire_get_u64(in), VK_OBJECT_TYPE_QUEUE);
+    if (wire_dec_error(in) || !thing)
+        return wire_dec_error(in) ? wire_dec_error(in) : -ENOENT;
+    s->expects_submission = true;
+    s->announced = vn_session_queue(s, thing->handle);
+    return s->announced ? vn_queue_announce(s->announced, in) : announce_void(s, thing->id, in);
+}
+
+/* Whether it stands for the submission that was announced. */
+static bool is_update(uint32_t command)
+{
+    return command == VN_OP_UPDATE || command == VN_OP_COPY;
+}
+
+/* Whether updates before and after it may be submitted together. */
+static bool goes_with_updates(uint32_t command)
+{
+    return command == VN_OP_BATCHES || is_update(command) || command == VN_OP_EARLY ||
+           (spares_updates(command) && !is_submission(command));
+}
+
+static void submit_updates(struct vn_session *s)
+{
+    if (s->updating)
+        vn_queue_submit_updates(s->updating);
+    s->updating = NULL;
+}
+
+/* A buffer of the queue's device and a place in it; a void one is none. */
+static int get_place(struct vn_session *s, struct wire_dec *in, VkBuffer *out, VkDeviceSize *offset)
+{
+    uint64_t id = wire_get_u64(in);
+    *offset = wire_get_u64(in);
+    if (wire_dec_error(in))
+        return wire_dec_error(in);
+    const struct vn_thing *buffer = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_BUFFER);
+    if (!buffer)
+        return -ENOENT;
+    *out = buffer->handle;
+    bool foreign = s->announced && buffer->handle && buffer->device != s->announced->device;
+    return foreign ? -EPROTO : 0;
+}
+
+static int get_update(struct vn_session *s, struct wire_dec *in, struct vn_update *out)
+{
+    int rc = get_place(s, in, &out->buffer, &out->offset);
+    if (rc)
+        return rc;
+    out->size = wire_get_u32(in);
+    out->bytes = wire_get_bytes(in, out->size);
+    if (wire_dec_error(in))
+        return wire_dec_error(in);
+    bool fits = out->size > 0 && out->size <= VN_UPDATE_BYTES && out->size % 4 == 0;
+    return fits && out->offset % 4 == 0 ? 0 : -EPROTO;
+}
+
+static int get_copy(struct vn_session *s, struct wire_dec *in, struct vn_update *out)
+{
+    int rc = get_place(s, in, &out->from, &out->from_offset);
+    if (rc == 0)
+        rc = get_place(s, in, &out->buffer, &out->offset);
+    if (rc)
+        return rc;
+    out->size = wire_get_u64(in);
+    if (wire_dec_error(in))
+        return wire_dec_error(in);
+    return out->size > 0 ? 0 : -EPROTO;
+}
+
+/* UPDATE and COPY, in place of the submission that was announced.  With a void buffer or queue it
+ * is lost, as that would be. */
+static int op_update(struct vn_session *s, uint32_t command, struct wire_dec *in)
+{
+    struct vn_queue *queue = s->announced;
+    struct vn_update updates[VN_UPDATES_MAX] = {0};
+    uint32_t count = wire_dec_count(in, 2 * sizeof(uint64_t) + sizeof(uint32_t), VN_UPDATES_MAX);
+    bool is_void = false, copies = command == VN_OP_COPY;
+    int rc = wire_dec_error(in);
+    for (uint32_t i = 0; i < count && rc == 0; i++) {
+        rc = (copies ? get_copy : get_update)(s, in, &updates[i]);
+        is_void |= rc == 0 && (!updates[i].buffer || (copies && !updates[i].from));
+    }
+    if (rc == 0)
+        rc = wire_dec_end(in);
+    if (rc || (queue && !vn_queue_expects_update(queue)))
+        return rc ? rc : -EPROTO;
+    s->expects_submission = false;
+    s->announced = NULL;
+    if (!queue)
+        return 0;
+    if (s->updating != queue)
+        submit_updates(s);
+    if (s->early)
+        follow(s, queue, VN_FOLLOW_OTHERS);
+    VkResult result = VK_ERROR_DEVICE_LOST;
+    if (is_void)
+        vn_queue_submitted(queue, result);
+    else
+        result = vn_queue_update(queue, updates, count);
+    s->updating = queue;
+    if (result < 0)
+        vn_session_push_failed(s, command, result);
+    return 0;
+}
+
+static int execute_one(struct vn_session *s, uint32_t command, const struct wire_dec *in,
+                       struct wire_enc *reply)
+{
+    struct wire_dec op = *in;
+    if (command < VN_OP_END && s->expects_submission != is_update(command))
+        return -EPROTO;
+    if (!goes_with_updates(command))
+        submit_updates(s);
+    switch (command) {
+    case VN_OP_RECORD:
+    case VN_OP_RECORD_KEPT:
+        return op_record(s, command == VN_OP_RECORD_KEPT, &op, reply);
+    case VN_OP_AGAIN:
+        return op_again(s, &op);
+    case VN_OP_MAP:
+        return op_map(s, &op, reply);
+    case VN_OP_DELTA:
+        return op_delta(s, &op);
+    case VN_OP_WRITE:
+        return op_write(s, &op);
+    case VN_OP_SPREAD:
+        return op_spread(s, &op);
+    case VN_OP_LAZY:
+        return op_lazy(s, &op);
+    case VN_OP_FETCH:
+        return op_fetch(s, &op);
+    case VN_OP_READ:
+        return op_read(s, &op);
+    case VN_OP_HOLD:
+        return vn_uploads_hold(s->uploads, &op, reply);
+    case VN_OP_REUSE:
+        return op_reuse(s, &op);
+    case VN_OP_KEEP:
+        return op_keep(s, &op);
+    case VN_OP_BATCHES:
+        return op_batches(s, &op);
+    case VN_OP_UPDATE:
+    case VN_OP_COPY:
+        return op_update(s, command, &op);
+    case VN_OP_EARLY:
+        return op_early(s, &op);
+    case VN_OP_ASK:
+        return op_about_batch(s, &op, vn_queue_ask);
+    default:
+        return execute_command(s, command, &op, reply);
+    }
+}
+
+int vn_stream_execute(struct vn_session *s, const void *data, size_t len, struct wire_enc *reply)
+{
+    struct wire_dec stream;
+    wire_dec_init(&stream, data, len);
+    int rc = run_stream(s, &stream, reply, execute_one);
+    submit_updates(s);
+    return rc;
+}
+
+const char *vn_stream_where(const struct vn_session *s)
+{
+    static const char *const ops[] = {
+        [0] = "a packed message",  [VN_OP_RECORD] = "RECORD",
+        [VN_OP_MAP] = "MAP",       [VN_OP_DELTA] = "DELTA",
+        [VN_OP_READ] = "READ",     [VN_OP_BATCHES] = "BATCHES",
+        [VN_OP_EARLY] = "EARLY",   [VN_OP_ASK] = "ASK",
+        [VN_OP_HOLD] = "HOLD",     [VN_OP_REUSE] = "REUSE",
+        [VN_OP_KEEP] = "KEEP",     [VN_OP_WRITE] = "WRITE",
+        [VN_OP_LAZY] = "LAZY",     [VN_OP_FETCH] = "FETCH",
+        [VN_OP_UPDATE] = "UPDATE", [VN_OP_RECORD_KEPT] = "RECORD_KEPT",
+        [VN_OP_AGAIN] = "AGAIN",   [VN_OP_SPREAD] = "SPREAD",
+        [VN_OP_COPY] = "COPY"};
+    if (s->command < ARRAY_LEN(ops) && ops[s->command])
+        return ops[s->command];
+    const char *name = vn_command_name(s->command);
+    return name ? name : "an unknown command";
+}

@@ -1,0 +1,747 @@
+/* Batches and their reports; see queue.h. */
+#include "venus/server/submit/queue.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "venus/common/protocol.h"
+
+static const uint64_t wait_slice_ns = 200 * HW_MS;
+
+/* Of the executor, which looks between two slices whether something has arrived: what that may wait
+ * at most. */
+static const uint64_t held_slice_ns = 50 * HW_US;
+/* Of all slices: for longer work the waking of a thread is no matter. */
+static const uint64_t held_most_ns = HW_MS;
+static const uint64_t spin_most_ns = VN_PATIENCE_NS; /* the same where it spins */
+/* Looks begin so long before the end of work that takes as long as the last, at most, and go on for
+ * as long behind it; and are that part of it. */
+static const uint64_t margin_most_ns = 2 * HW_MS;
+enum { MARGIN_PART = 8 };
+enum { DISTRUST_MAX = 10 }; /* one look in 1,024 waits: its cost vanishes, a change is noticed */
+/* Whoever wants the core takes it for a slice of the scheduler's; a virtual machine has shorter
+ * delays of its own. */
+static const uint64_t interrupted_ns = HW_MS;
+enum { HELD_REST = 16 }; /* submissions without holding after something had to wait */
+
+static void list_add(struct vn_batch_list *list, struct vn_batch *batch)
+{
+    batch->next = NULL;
+    *(list->last ? &list->last->next : &list->first) = batch;
+    list->last = batch;
+    list->count++;
+}
+
+static struct vn_batch *list_take(struct vn_batch_list *list)
+{
+    struct vn_batch *batch = list->first;
+    if (!batch)
+        return NULL;
+    list->first = batch->next;
+    if (!list->first)
+        list->last = NULL;
+    list->count--;
+    return batch;
+}
+
+static void ranges_free(struct vn_reports *reports, struct vn_batch *batch)
+{
+    vn_memories_conceal(reports->memories, batch->range_count);
+    free(batch->ranges);
+}
+
+static void batch_free(struct vn_reports *reports, struct vn_batch *batch)
+{
+    atomic_fetch_sub_explicit(&reports->pending, 1, memory_order_relaxed);
+    ranges_free(reports, batch);
+    free(batch);
+}
+
+/* ---- announcements ---- */
+
+/* A kind that is not the usual one stands where the number of ranges would. */
+static enum vn_batch_kind get_kind(struct wire_dec *d)
+{
+    struct wire_dec ahead = *d;
+    int32_t count = wire_get_i32(&ahead);
+    if (count != VN_BATCH_QUIET && count != VN_BATCH_UNTOLD)
+        return VN_BATCH_REPORTED;
+    *d = ahead;
+    return count == VN_BATCH_QUIET ? VN_BATCH_SILENT : VN_BATCH_SIGNALLED;
+}
+
+static int announce_one(struct vn_queue *q, struct wire_dec *d)
+{
+    struct vn_reports *reports = q->reports;
+    struct vn_batch *batch = malloc(sizeof(*batch));
+    if (!batch)
+        return -ENOMEM;
+    *batch = (struct vn_batch){.number = q->next_number++, .kind = get_kind(d)};
+    if (batch->kind == VN_BATCH_REPORTED)
+        batch->ranges = vn_ranges_get(d, &batch->range_count);
+    uint64_t ranges = batch->range_count
+                          ? vn_memories_expose(reports->memories, batch->ranges, batch->range_count)
+                          : 0;
+    uint64_t pending = atomic_fetch_add_explicit(&reports->pending, 1, memory_order_relaxed);
+    list_add(&q->announced, batch);
+    if (pending >= reports->max_pending || ranges > VN_PENDING_RANGES_MAX)
+        return -EDQUOT;
+    return wire_dec_error(d);
+}
+
+int vn_queue_announce(struct vn_queue *q, struct wire_dec *d)
+{
+    uint64_t first = wire_get_u64(d);
+    uint32_t count = wire_dec_count(d, sizeof(uint32_t), VN_BATCHES_MAX);
+    if (wire_dec_error(d))
+        return wire_dec_error(d);
+    if (q->announced.count || count == 0 || first != q->next_number)
+        return -EPROTO;
+    int rc = 0;
+    for (uint32_t i = 0; i < count && rc == 0; i++)
+        rc = announce_one(q, d);
+    return rc ? rc : wire_dec_end(d);
+}
+
+bool vn_queue_expects(const struct vn_queue *q, uint32_t infos)
+{
+    return q->announced.count && q->announced.count == (infos ? infos : 1);
+}
+
+bool vn_queue_expects_update(const struct vn_queue *q)
+{
+    return vn_queue_expects(q, 1) && q->announced.first->kind != VN_BATCH_SILENT;
+}
+
+struct vn_signal vn_queue_signals(const struct vn_queue *q, struct hw_arena *arena)
+{
+    uint64_t *values = hw_arena_calloc(arena, q->announced.count, sizeof(*values));
+    size_t i = 0;
+    assert(q->announced.first);
+    for (const struct vn_batch *b = q->announced.first; values && b; b = b->next, i++)
+        values[i] = b->kind == VN_BATCH_SILENT ? 0 : b->number;
+    bool alone = q->device->queues == q && !q->next;
+    return (struct vn_signal){alone ? VK_NULL_HANDLE : q->written, q->timeline, values};
+}
+
+/* ---- reports, on the queue's thread ---- */
+
+/* The first batch that somebody waits for. */
+static const struct vn_batch *first_reported(const struct vn_queue *q)
+{
+    const struct vn_batch *batch = q->running.first;
+    while (batch && batch->kind != VN_BATCH_REPORTED)
+        batch = batch->next;
+    return batch;
+}
+
+/* Waits for work; false when there is none and never will be. */
+static bool wait_for_work(struct vn_queue *q, uint64_t *number, VkResult *result)
+{
+    const struct vn_batch *batch;
+    pthread_mutex_lock(&q->lock);
+    q->reporting = false;
+    while (((batch = first_reported(q)) == NULL || q->held) && !q->stop)
+        pthread_cond_wait(&q->work, &q->lock);
+    if (batch) {
+        q->reporting = true;
+        *number = batch->number;
+        *result = q->lost < 0 ? q->lost : batch->result;
+    }
+    pthread_mutex_unlock(&q->lock);
+    return batch != NULL;
+}
+
+/* VK_SUCCESS once the semaphore has reached *number, which becomes what it has reached; VK_TIMEOUT.
+ */
+static VkResult wait_slice(const struct vn_queue *q, uint64_t *number, uint64_t ns)
+{
+    const struct vn_device *device = q->device;
+    VkSemaphoreWaitInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                .semaphoreCount = 1,
+                                .pSemaphores = &q->timeline,
+                                .pValues = number};
+    VkResult result = device->wait_semaphores(device->handle, &info, ns);
+    uint64_t reached = 0;
+    if (result == VK_SUCCESS)
+        result = device->semaphore_value(device->handle, q->timeline, &reached);
+    if (result == VK_SUCCESS && reached > *number)
+        *number = reached;
+    return result;
+}
+
+/* The same without sleeping.  Ends early where somebody else wants the core. */
+static VkResult spin_slice(const struct vn_queue *q, uint64_t *number, uint64_t ns)
+{
+    const struct vn_device *device = q->device;
+    uint64_t start = hw_now_ns(), last = start, now = start, reached = 0;
+    VkResult result;
+    do {
+        result = device->semaphore_value(device->handle, q->timeline, &reached);
+        if (result != VK_SUCCESS || reached >= *number)
+            break;
+        hw_cpu_relax();
+        last = now;
+        now = hw_now_ns();
+    } while (now - start < ns && now - last < interrupted_ns);
+    if (result == VK_SUCCESS && reached < *number)
+        return VK_TIMEOUT;
+    if (result == VK_SUCCESS)
+        *number = reached;
+    return result;
+}
+
+/* Who sleeps hears of the end a tenth of a millisecond late. */
+static VkResult look_for_device(const struct vn_queue *q, struct vn_patience *p, uint64_t *number)
+{
+    if (!q->reports->spins || p->rest) {
+        p->rest -= p->rest > 0;
+        return VK_TIMEOUT;
+    }
+    VkResult result = spin_slice(q, number, spin_most_ns);
+    if (result == VK_TIMEOUT) {
+        p->distrust += p->distrust < DISTRUST_MAX;
+        p->rest = UINT32_C(1) << p->distrust;
+    } else if (p->distrust) {
+        p->distrust--;
+    }
+    return result;
+}
+
+/* Sleeps until shortly before the end of work that takes as long as the last. */
+static VkResult look_near_the_end(const struct vn_queue *q, const struct vn_patience *p,
+                                  uint64_t start, uint64_t *number)
+{
+    uint64_t usual = atomic_load_explicit(&p->usual_ns, memory_order_relaxed);
+    uint64_t part = usual / MARGIN_PART, margin = part < margin_most_ns ? part : margin_most_ns;
+    uint64_t spent = hw_now_ns() - start, nap = usual - margin;
+    if (!q->reports->spins || nap <= spent || nap - spent > wait_slice_ns)
+        return VK_TIMEOUT;
+    VkResult result = wait_slice(q, number, nap - spent);
+    return result == VK_TIMEOUT ? spin_slice(q, number, 2 * margin) : result;
+}
+
+static VkResult wait_for_device(const struct vn_queue *q, struct vn_patience *p, uint64_t *number)
+{
+    uint64_t start = hw_now_ns();
+    VkResult result = look_for_device(q, p, number);
+    if (result == VK_TIMEOUT)
+        result = look_near_the_end(q, p, start, number);
+    while (result == VK_TIMEOUT)
+        result = wait_slice(q, number, wait_slice_ns);
+    atomic_store_explicit(&p->usual_ns, hw_now_ns() - start, memory_order_relaxed);
+    return result;
+}
+
+VkResult vn_queue_wait(struct vn_queue *q, uint64_t number)
+{
+    return wait_for_device(q, &q->reports->patience, &number);
+}
+
+static struct vn_batch *take_up_to(struct vn_queue *q, uint64_t number, bool submitted)
+{
+    pthread_mutex_lock(&q->lock);
+    struct vn_batch *first = q->running.first;
+    bool fits = first && first->number <= number && (!submitted || first->result >= 0);
+    struct vn_batch *batch = fits ? list_take(&q->running) : NULL;
+    pthread_mutex_unlock(&q->lock);
+    return batch;
+}
+
+int vn_report_done(struct vn_channel *channel, uint64_t queue, uint64_t number, VkResult result)
+{
+    uint8_t body[8 + 8 + 4];
+    struct wire_enc e;
+    wire_enc_init_fixed(&e, body, sizeof(body));
+    wire_put_u64(&e, queue);
+    wire_put_u64(&e, number);
+    wire_put_i32(&e, result);
+    assert(wire_enc_error(&e) == 0);
+    int rc = vn_channel_send(channel, VN_PUSH_DONE, body, sizeof(body));
+    vn_channel_told(channel);
+    return rc;
+}
+
+static bool has_ranges(struct vn_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    const struct vn_batch *batch = q->running.first;
+    while (batch && batch->range_count == 0)
+        batch = batch->next;
+    pthread_mutex_unlock(&q->lock);
+    return batch != NULL;
+}
+
+/* Takes the ranges of the first batch up to the number that still has some. */
+static bool take_ranges(struct vn_queue *q, uint64_t number, struct vn_batch *out)
+{
+    bool found = false;
+    pthread_mutex_lock(&q->lock);
+    for (struct vn_batch *b = q->running.first; b && b->number <= number && !found; b = b->next) {
+        found = b->range_count > 0 && b->result >= 0;
+        if (found) {
+            *out = *b;
+            b->ranges = NULL;
+            b->range_count = 0;
+        }
+    }
+    pthread_mutex_unlock(&q->lock);
+    return found;
+}
+
+/* The last batch of the queue whose commands are known to be done, also where it is yet to signal
+ * semaphores. */
+static uint64_t written_up_to(const struct vn_queue *q)
+{
+    const struct vn_device *device = q->device;
+    uint64_t done = 0, written = 0;
+    if (device->semaphore_value(device->handle, q->timeline, &done) != VK_SUCCESS ||
+        device->semaphore_value(device->handle, q->written, &written) != VK_SUCCESS)
+        return 0; /* lost: its own thread finds out */
+    return done > written ? done : written;
+}
+
+/* What is reported may have waited, by a semaphore, for batches of other queues, and who waits for
+ * it counts on what those wrote. */
+static int read_others(struct vn_queue *q)
+{
+    struct vn_batch batch;
+    int rc = 0;
+    for (struct vn_queue *other = q->device->queues; other && rc == 0; other = other->next) {
+        if (other == q || !has_ranges(other))
+            continue;
+        uint64_t number = written_up_to(other);
+        while (rc == 0 && take_ranges(other, number, &batch)) {
+            rc = vn_memories_read(q->reports->memories, batch.ranges, batch.range_count,
+                                  batch.range_count);
+            ranges_free(q->reports, &batch);
+        }
+    }
+    return rc;
+}
+
+/* All batches up to a number that the device has reached. */
+static int report_done(struct vn_queue *q, uint64_t number)
+{
+    struct vn_batch *batch;
+    uint64_t last = 0;
+    pthread_mutex_lock(&q->device->reporting);
+    int rc = read_others(q);
+    while (rc == 0 && (batch = take_up_to(q, number, true)) != NULL) {
+        rc = vn_memories_read(q->reports->memories, batch->ranges, batch->range_count,
+                              batch->range_count);
+        last = batch->number;
+        batch_free(q->reports, batch);
+    }
+    pthread_mutex_unlock(&q->device->reporting);
+    return rc || last == 0 ? rc : vn_report_done(q->reports->channel, q->id, last, VK_SUCCESS);
+}
+
+/* Everything outstanding has failed. */
+static int report_lost(struct vn_queue *q, VkResult result)
+{
+    struct vn_batch *batch;
+    uint64_t last = 0;
+    pthread_mutex_lock(&q->lock);
+    q->lost = result;
+    pthread_mutex_unlock(&q->lock);
+    while ((batch = take_up_to(q, UINT64_MAX, false)) != NULL) {
+        last = batch->number;
+        batch_free(q->reports, batch);
+    }
+    return last ? vn_report_done(q->reports->channel, q->id, last, result) : 0;
+}
+
+/* Ends with the connection too: there is nobody left to tell. */
+static void *report_main(void *arg)
+{
+    struct vn_queue *q = arg;
+    uint64_t number = 0;
+    VkResult result = VK_SUCCESS;
+    int rc = 0;
+    while (rc == 0 && wait_for_work(q, &number, &result)) {
+        if (result >= 0)
+            result = wait_for_device(q, &q->patience, &number);
+        rc = result < 0 ? report_lost(q, result) : report_done(q, number);
+    }
+    return NULL;
+}
+
+static void start_thread(struct vn_queue *q)
+{
+    if (!q->started && pthread_create(&q->thread, NULL, report_main, q))
+        hw_error(HW_CAT_VULKAN, "no thread for a queue: its batches are not reported");
+    else
+        q->started = true;
+}
+
+/* ---- reports, on the executor ---- */
+
+void vn_queue_hand_over(struct vn_reports *reports)
+{
+    struct vn_queue *q = reports->held;
+    if (!q)
+        return;
+    if (reports->waited)
+        reports->rest = HELD_REST;
+    reports->held = NULL;
+    pthread_mutex_lock(&q->lock);
+    q->held = false;
+    pthread_cond_signal(&q->work);
+    pthread_mutex_unlock(&q->lock);
+    start_thread(q);
+}
+
+/* Whether the executor waits for what it is about to list, should the thread be idle. */
+static bool hold(struct vn_queue *q)
+{
+    struct vn_reports *reports = q->reports;
+    if (reports->held == q)
+        return true;
+    vn_queue_hand_over(reports);
+    if (!reports->holds || reports->rest) {
+        reports->rest -= reports->rest > 0;
+        return false;
+    }
+    reports->held = q;
+    reports->held_until_ns = hw_now_ns() + (reports->spins ? spin_most_ns : held_most_ns);
+    reports->waited = false;
+    return true;
+}
+
+/* A client that waits for long work has little to say before its end. */
+static void expect_quiet(const struct vn_queue *q)
+{
+    uint64_t usual = atomic_load_explicit(&q->patience.usual_ns, memory_order_relaxed);
+    if (q->reports->spins)
+        vn_channel_expect(q->reports->channel, hw_now_ns() + usual);
+}
+
+void vn_queue_report_held(struct vn_reports *reports)
+{
+    struct vn_queue *q = reports->held;
+    const struct vn_batch *batch = first_reported(q); /* the thread takes none meanwhile */
+    assert(batch);
+    uint64_t number = batch->number;
+    VkResult result = (reports->spins ? spin_slice : wait_slice)(q, &number, held_slice_ns);
+    reports->waited = result == VK_TIMEOUT;
+    if (reports->waited && hw_now_ns() < reports->held_until_ns)
+        return;
+    if (reports->waited) {
+        reports->waited = false; /* long, but nothing had to wait for it */
+        expect_quiet(q);
+        vn_queue_hand_over(reports);
+        return;
+    }
+    /* A connection that has ended is found by the next receive. */
+    (void)!(result < 0 ? report_lost(q, result) : report_done(q, number));
+    if (first_reported(q))
+        return;
+    reports->held = NULL;
+    pthread_mutex_lock(&q->lock);
+    q->held = false;
+    pthread_mutex_unlock(&q->lock);
+}
+
+/* ---- submissions ---- */
+
+/* Whether somebody waits for one of the announced batches, whose fate is known now. */
+static bool decide_announced(struct vn_queue *q)
+{
+    bool told = false;
+    for (struct vn_batch *batch = q->announced.first; batch; batch = batch->next) {
+        batch->result = q->ended;
+        if (q->ended < 0)
+            batch->kind = VN_BATCH_REPORTED;
+        else if (batch->kind != VN_BATCH_SILENT)
+            q->signalled = batch->number;
+        told |= batch->kind == VN_BATCH_REPORTED;
+    }
+    return told;
+}
+
+/* Under the queue's lock: there is something to report.  True when the thread is to do it, and may
+ * have to be started. */
+static bool needs_thread(struct vn_queue *q, bool held)
+{
+    q->held = held && !q->reporting;
+    if (!q->held && q->reports->held == q)
+        q->reports->held = NULL;
+    if (q->held || q->reporting)
+        return false; /* a thread that reports looks for more before it sleeps */
+    pthread_cond_signal(&q->work);
+    return true;
+}
+
+void vn_queue_submitted_nothing(struct vn_queue *q, VkResult result)
+{
+    struct vn_batch *batch;
+    if (result < 0 && q->ended >= 0)
+        q->ended = result;
+    q->device->submissions++;
+    bool told = decide_announced(q);
+    bool held = told && q->ended >= 0 && hold(q);
+    pthread_mutex_lock(&q->lock);
+    while ((batch = list_take(&q->announced)) != NULL)
+        list_add(&q->running, batch);
+    if (q->lost < 0)
+        q->ended = q->lost;
+    bool thread = told && needs_thread(q, held);
+    pthread_mutex_unlock(&q->lock);
+    if (thread)
+        start_thread(q);
+}
+
+void vn_queue_submitted(struct vn_queue *q, VkResult result)
+{
+    q->plain = q->next_number - 1;
+    vn_queue_submitted_nothing(q, result);
+}
+
+/* Makes the semaphore reach a batch that signals nothing itself. */
+static void signal_up_to(struct vn_queue *q, uint64_t number)
+{
+    vn_queue_submit_updates(q);
+    const struct vn_batch *next = q->announced.first;
+    uint64_t last = (next ? next->number : q->next_number) - 1; /* that was submitted */
+    if (q->signalled >= (number < last ? number : last))
+        return;
+    VkResult result = vn_submit_own(q->device->driver.vkQueueSubmit, q->handle,
+                                    &(struct vn_own_batch){.signal = q->timeline, .value = last});
+    if (result < 0)
+        q->ended = result;
+    else
+        q->signalled = last;
+}
+
+/* ---- early reports ---- */
+
+int vn_queue_report_early(struct vn_queue *q, uint64_t number)
+{
+    if (number >= q->next_number || q->announced.count)
+        return -EPROTO;
+    if (number > q->early)
+        q->early = number;
+    return 0;
+}
+
+/* Has this batch reported; with a negative result, all that is under way. */
+static void tell(struct vn_queue *q, uint64_t number)
+{
+    bool held = q->ended >= 0 && hold(q), thread = false;
+    pthread_mutex_lock(&q->lock);
+    struct vn_batch *batch = q->running.first;
+    while (batch && batch->number < number)
+        batch = batch->next;
+    if (batch) {
+        batch->kind = VN_BATCH_REPORTED;
+        batch->result = q->ended;
+        thread = needs_thread(q, held);
+    } else if (held && !q->held) {
+        q->reports->held = NULL;
+    }
+    pthread_mutex_unlock(&q->lock);
+    if (thread)
+        start_thread(q);
+}
+
+/* A device that is lost meanwhile is news, though nobody waits for the batch. */
+static void settle_up_to(struct vn_queue *q, uint64_t number)
+{
+    if (number <= q->settled || q->ended < 0)
+        return;
+    vn_queue_hand_over(q->reports); /* the wait may be long */
+    signal_up_to(q, number);
+    VkResult result = q->ended < 0 ? q->ended : wait_for_device(q, &q->reports->patience, &number);
+    q->settled = number;
+    if (result >= 0)
+        return;
+    q->ended = result;
+    tell(q, number);
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+bool vn_queue_settle(struct vn_queue *q, enum vn_settling what)
+{
+    uint64_t plain = q->plain > q->copied ? q->plain : q->copied;
+    settle_up_to(q, what == VN_SETTLE_PLAIN ? least(plain, q->early) : q->early);
+    return q->early > q->settled && q->ended >= 0;
+}
+
+/* ---- updates ---- */
+
+VkResult vn_queue_update(struct vn_queue *q, const struct vn_update *updates, uint32_t count)
+{
+    assert(vn_queue_expects_update(q));
+    uint64_t number = q->announced.first->number;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!updates[i].bytes)
+            q->copied = number;
+    }
+    VkResult result = q->ended < 0 ? q->ended : vn_update_add(q, updates, count, number);
+    if (result >= 0 && q->announced.first->kind == VN_BATCH_REPORTED)
+        result = vn_update_submit(q); /* somebody waits as soon as it is listed */
+    q->updated = number;
+    vn_queue_submitted_nothing(q, result);
+    return result;
+}
+
+void vn_queue_submit_updates(struct vn_queue *q)
+{
+    VkResult result = vn_update_submit(q);
+    if (result >= 0 || q->ended < 0)
+        return;
+    q->ended = result;
+    tell(q, q->updated);
+}
+
+/* ---- waits at the device ---- */
+
+/* A wait is also one of all batches behind it.  What was awaited before is waited for here first:
+ * no more than two batches that were reported early are under way. */
+static void await(struct vn_queue *q, struct vn_queue *other, uint64_t number)
+{
+    if (number > other->awaited)
+        settle_up_to(other, other->awaited);
+    signal_up_to(other, number);
+    if (other->ended < 0 || q->ended < 0)
+        return;
+    VkResult result =
+        vn_submit_own(q->device->driver.vkQueueSubmit, q->handle,
+                      &(struct vn_own_batch){.wait = other->timeline, .value = number});
+    if (result < 0) {
+        q->ended = result;
+        return;
+    }
+    other->awaited_by = q;
+    other->awaited = number;
+}
+
+void vn_queue_follow(struct vn_queue *q, enum vn_following what)
+{
+    for (struct vn_queue *other = q->device->queues; other; other = other->next) {
+        if (other == q && what == VN_FOLLOW_OTHERS)
+            continue;
+        uint64_t number = other == q ? least(other->plain, other->early) : other->early;
+        bool known = other->awaited_by == q && other->awaited >= number;
+        if (number > other->settled && other->ended >= 0 && !known && q->ended >= 0 &&
+            !vn_queue_has_reached(other, number))
+            await(q, other, number);
+    }
+}
+
+/* ---- reports that were not planned ---- */
+
+int vn_queue_ask(struct vn_queue *q, uint64_t number)
+{
+    if (number == 0 || number >= q->next_number || q->announced.count)
+        return -EPROTO;
+    signal_up_to(q, number);
+    tell(q, number);
+    return 0;
+}
+
+bool vn_queue_has_reached(struct vn_queue *q, uint64_t number)
+{
+    const struct vn_device *device = q->device;
+    uint64_t reached = 0;
+    if (number > q->reached &&
+        device->semaphore_value(device->handle, q->timeline, &reached) == VK_SUCCESS)
+        q->reached = reached;
+    return number <= q->reached;
+}
+
+bool vn_queue_is_idle(struct vn_queue *q)
+{
+    return !q->announced.count && q->ended >= 0 && q->signalled == q->next_number - 1 &&
+           vn_queue_has_reached(q, q->signalled);
+}
+
+/* ---- life ---- */
+
+static VkResult create_timeline(const struct vn_queue *q, VkSemaphore *out)
+{
+    VkSemaphoreTypeCreateInfo type = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+                                      .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
+    VkSemaphoreCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &type};
+    return q->device->driver.vkCreateSemaphore(q->device->handle, &info, NULL, out);
+}
+
+VkResult vn_queue_create(struct vn_device *device, VkQueue handle, uint64_t id,
+                         struct vn_reports *reports, struct vn_queue **out)
+{
+    struct vn_queue *q = calloc(1, sizeof(*q));
+    if (!q)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    q->handle = handle;
+    q->id = id;
+    q->device = device;
+    q->reports = reports;
+    q->next_number = 1;
+    VkResult result = create_timeline(q, &q->timeline);
+    if (result >= 0)
+        result = create_timeline(q, &q->written);
+    if (result < 0) {
+        if (q->timeline)
+            device->driver.vkDestroySemaphore(device->handle, q->timeline, NULL);
+        free(q);
+        return result;
+    }
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_cond_init(&q->work, NULL);
+    pthread_mutex_lock(&device->reporting);
+    q->next = device->queues;
+    device->queues = q;
+    pthread_mutex_unlock(&device->reporting);
+    *out = q;
+    return VK_SUCCESS;
+}
+
+/* Also for batches that nobody waits for: a device in use must not be destroyed.  A failure is
+ * nobody's news. */
+static void wait_for_all(struct vn_queue *q)
+{
+    signal_up_to(q, q->next_number - 1);
+    if (q->signalled)
+        (void)vn_queue_wait(q, q->signalled);
+}
+
+static void unlink_queue(struct vn_queue *q)
+{
+    pthread_mutex_lock(&q->device->reporting);
+    struct vn_queue **at = &q->device->queues;
+    while (*at != q)
+        at = &(*at)->next;
+    *at = q->next;
+    pthread_mutex_unlock(&q->device->reporting);
+}
+
+void vn_queue_destroy(struct vn_queue *q)
+{
+    struct vn_batch *batch;
+    if (q->reports->held == q)
+        vn_queue_hand_over(q->reports);
+    pthread_mutex_lock(&q->lock);
+    q->stop = true;
+    pthread_cond_signal(&q->work);
+    pthread_mutex_unlock(&q->lock);
+    if (q->started)
+        pthread_join(q->thread, NULL);
+    unlink_queue(q);
+    wait_for_all(q);
+    while ((batch = list_take(&q->running)) || (batch = list_take(&q->announced)))
+        batch_free(q->reports, batch);
+    vn_updater_destroy(q->updater, q);
+    q->device->driver.vkDestroySemaphore(q->device->handle, q->written, NULL);
+    q->device->driver.vkDestroySemaphore(q->device->handle, q->timeline, NULL);
+    pthread_cond_destroy(&q->work);
+    pthread_mutex_destroy(&q->lock);
+    free(q);
+}

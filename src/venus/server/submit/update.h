@@ -1,0 +1,41 @@
+/* venus/server/submit/update.h - bytes that go into buffers by a command buffer of our own.
+ *
+ * In place of submissions of nothing but copies: either the bytes came with it, or they are copied
+ * from where the program's copies would have read them.  Those that come together are submitted
+ * together.  A queue has its own few command buffers, each recorded again once its batches are
+ * done.  Everything submitted to the queue before is done when the bytes are written, and
+ * everything behind waits for them.
+ *
+ * Trust: buffers are the client's, offsets and sizes are held against what a command takes.
+ * Threads: the executor's.  Lifetime: with the queue; the work must be done at destroy. */
+#ifndef HAWSER_VENUS_SERVER_SUBMIT_UPDATE_H
+#define HAWSER_VENUS_SERVER_SUBMIT_UPDATE_H
+
+#include <vulkan/vulkan_core.h>
+
+#include "base/attr.h"
+
+struct vn_queue;
+struct vn_updater;
+
+struct vn_update {
+    VkBuffer buffer;
+    VkDeviceSize offset;
+    VkDeviceSize size;
+    /* NULL: to be copied.  Else offset and size are multiples of 4, up to VN_UPDATE_BYTES. */
+    const void *bytes;
+    VkBuffer from;
+    VkDeviceSize from_offset;
+};
+
+/* Records the updates of the batch with this number, if any.  VK_SUCCESS, or what the driver said.
+ */
+VkResult vn_update_add(struct vn_queue *queue, const struct vn_update *updates, uint32_t count,
+                       uint64_t number) MUST_CHECK;
+/* Submits what was recorded, if anything: the queue's semaphore will reach the last number.
+ * Likewise. */
+VkResult vn_update_submit(struct vn_queue *queue) MUST_CHECK;
+
+void vn_updater_destroy(struct vn_updater *updater, const struct vn_queue *queue);
+
+#endif

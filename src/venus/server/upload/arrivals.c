@@ -1,0 +1,422 @@
+/* Parcels on lanes; see arrivals.h. */
+#include "venus/server/upload/arrivals.h"
+
+#include "base/clock.h"
+#include "venus/common/lane.h"
+#include "venus/common/protocol.h"
+#include "venus/memory/pageset.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+/* The longest that a thread waits for bytes before it looks whether it is to end. */
+static const uint64_t slice_ns = 50 * HW_MS;
+/* Parcels of one upload, and the uploads of a large one, follow each other within some 50 us. */
+static const uint64_t awake_ns = 300 * HW_US;
+
+struct lane {
+    struct vn_arrivals *all;
+    struct rpc_transport *transport;
+    pthread_t thread;     /* but for the first, which is the executor's */
+    pthread_mutex_t turn; /* of who reads it; but for the first it guards the rest */
+    uint8_t head[VN_PARCEL_HEAD];
+    size_t have;      /* of the head */
+    uint8_t *scratch; /* VN_PARCEL_BYTES, from the first that is stored on */
+};
+
+struct vn_arrivals {
+    const struct vn_arrival_ops *ops;
+    void *user;
+    bool spins;
+    pthread_mutex_t lock;
+    pthread_cond_t wakes; /* lanes wait for an upload */
+    pthread_cond_t ended; /* the executor waits for lanes */
+    /* Under the lock. */
+    uint64_t memory, off, end; /* of the upload that is open */
+    uint64_t missing;          /* its bytes that no parcel has announced */
+    bool used;                 /* since the client was last told of an end */
+    /* Change under the lock, and are looked at without: relaxed, who acts on them looks again. */
+    _Atomic uint32_t upload; /* the last one opened */
+    _Atomic bool open;
+    _Atomic bool stopping;
+    _Atomic uint64_t awake_until_ns;
+    _Atomic int fault;        /* the first one; no upload is taken after it */
+    _Atomic uint64_t arrived; /* of this upload; released by the lane, which wrote before */
+    _Atomic uint64_t total;   /* relaxed: a figure */
+    unsigned count;
+    struct lane lanes[VN_LANES_MAX];
+};
+
+static bool is_set(const _Atomic bool *flag)
+{
+    return atomic_load_explicit(flag, memory_order_relaxed);
+}
+
+static int fault_of(const struct vn_arrivals *a)
+{
+    return atomic_load_explicit(&a->fault, memory_order_relaxed);
+}
+
+static bool is_expected(const struct vn_arrivals *a)
+{
+    return hw_now_ns() < atomic_load_explicit(&a->awake_until_ns, memory_order_relaxed);
+}
+
+/* Nobody waits for more: it ends, or another lane has failed. */
+static bool is_over(const struct vn_arrivals *a)
+{
+    return is_set(&a->stopping) || fault_of(a);
+}
+
+/* ---- a lane ---- */
+
+/* How long to wait for bytes: not at all while it is better to look again. */
+static uint64_t wait_of(const struct vn_arrivals *a, uint64_t since)
+{
+    return a->spins && (hw_now_ns() - since < awake_ns || is_expected(a)) ? 0 : slice_ns;
+}
+
+/* All of it, or what ended the lane. */
+static int receive(struct lane *lane, uint8_t *to, size_t len)
+{
+    struct vn_arrivals *a = lane->all;
+    uint64_t since = hw_now_ns();
+    while (len > 0) {
+        if (is_over(a))
+            return -ECANCELED;
+        struct iovec iov = {to, len};
+        ssize_t n = lane->transport->ops->recv(lane->transport, &iov, 1, wait_of(a, since));
+        if (n < 0 && n != -EAGAIN)
+            return (int)n;
+        if (n > 0) {
+            to += n;
+            len -= (size_t)n;
+            since = hw_now_ns();
+        }
+    }
+    return 0;
+}
+
+/* 1 when there is a whole head, 0 when there is not, or what ended the lane. */
+static int look_for_head(struct lane *lane, uint64_t wait_ns)
+{
+    if (lane->have == sizeof(lane->head))
+        return 1;
+    struct iovec iov = {lane->head + lane->have, sizeof(lane->head) - lane->have};
+    ssize_t n = lane->transport->ops->recv(lane->transport, &iov, 1, wait_ns);
+    if (n < 0)
+        return n == -EAGAIN ? 0 : (int)n;
+    lane->have += (size_t)n;
+    return lane->have == sizeof(lane->head);
+}
+
+/* The executor has not come to the upload yet: a client may be several ahead. */
+static bool is_early(const struct vn_arrivals *a, const struct vn_parcel *parcel)
+{
+    uint32_t last = atomic_load_explicit(&a->upload, memory_order_relaxed);
+    return (int32_t)(parcel->upload - last) > 0 && !is_over(a);
+}
+
+/* Under the lock.  With more bytes than the upload has, some might still be written when it is
+ * over.
+ */
+static bool belongs(const struct vn_arrivals *a, const struct vn_parcel *parcel)
+{
+    return is_set(&a->open) && parcel->upload == a->upload && parcel->bytes <= VN_PARCEL_BYTES &&
+           parcel->bytes <= a->missing && parcel->offset % VN_PAGE_BYTES == 0 &&
+           parcel->offset >= a->off && parcel->offset <= a->end &&
+           parcel->bytes <= a->end - parcel->offset;
+}
+
+/* Waits until the upload of the parcel is open.  0 with its memory; -EPROTO for a parcel that has
+ * none, or does not belong there. */
+static int await_upload_of(struct vn_arrivals *a, const struct vn_parcel *parcel, uint64_t *memory)
+{
+    uint64_t since = hw_now_ns();
+    while (a->spins && is_early(a, parcel) && hw_now_ns() - since < awake_ns)
+        hw_cpu_relax();
+    pthread_mutex_lock(&a->lock);
+    while (is_early(a, parcel))
+        pthread_cond_wait(&a->wakes, &a->lock);
+    *memory = a->memory;
+    int rc = is_over(a) ? -ECANCELED : belongs(a, parcel) ? 0 : -EPROTO;
+    if (rc == 0)
+        a->missing -= parcel->bytes;
+    pthread_mutex_unlock(&a->lock);
+    return rc;
+}
+
+static int receive_parcel(struct lane *lane, const struct vn_parcel *parcel, uint64_t memory)
+{
+    struct vn_arrivals *a = lane->all;
+    uint8_t *place = a->ops->place(a->user, memory, parcel->offset, parcel->bytes);
+    if (place)
+        return receive(lane, place, parcel->bytes);
+    if (!lane->scratch && (lane->scratch = malloc(VN_PARCEL_BYTES)) == NULL)
+        return -ENOMEM;
+    int rc = receive(lane, lane->scratch, parcel->bytes);
+    return rc ? rc : a->ops->store(a->user, memory, parcel->offset, lane->scratch, parcel->bytes);
+}
+
+/* 0, with *bytes 0 for an end; or a fault. */
+static int serve_parcel(struct lane *lane, uint32_t *bytes)
+{
+    struct vn_arrivals *a = lane->all;
+    struct vn_parcel parcel = vn_parcel_get(lane->head);
+    uint64_t memory;
+    lane->have = 0;
+    if (lane == a->lanes && is_early(a, &parcel))
+        return -EPROTO; /* who serves this lane is who would open it */
+    int rc = await_upload_of(a, &parcel, &memory);
+    if (rc == 0 && parcel.bytes)
+        rc = receive_parcel(lane, &parcel, memory);
+    if (rc)
+        return rc;
+    *bytes = parcel.bytes;
+    atomic_fetch_add_explicit(&a->total, parcel.bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&a->arrived, parcel.bytes, memory_order_release);
+    return 0;
+}
+
+/* ---- the other lanes' threads ---- */
+
+/* Who waits looks again. */
+static void tell(struct vn_arrivals *a, int fault)
+{
+    int none = 0;
+    pthread_mutex_lock(&a->lock);
+    if (fault) {
+        (void)atomic_compare_exchange_strong(&a->fault, &none, fault);
+        pthread_cond_broadcast(&a->wakes);
+    }
+    pthread_cond_signal(&a->ended);
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* Whether to go on without bytes: an upload is open, or may be at any moment. */
+static bool is_awake(const struct vn_arrivals *a, uint64_t since)
+{
+    return is_set(&a->open) || (a->spins && (hw_now_ns() - since < awake_ns || is_expected(a)));
+}
+
+static bool is_head_early(const struct lane *lane)
+{
+    struct vn_parcel parcel = vn_parcel_get(lane->head);
+    return is_early(lane->all, &parcel);
+}
+
+/* With the lane's turn: whether a parcel came.  Who is not patient leaves one that is early to
+ * others.  A fault is told before another reads the lane, who would find another. */
+static bool serve_next(struct lane *lane, uint64_t wait_ns, bool patient)
+{
+    uint32_t bytes;
+    int rc = is_over(lane->all) ? 0 : look_for_head(lane, wait_ns);
+    if (rc == 0 || (rc == 1 && !patient && is_head_early(lane)))
+        return false;
+    if (rc == 1)
+        rc = serve_parcel(lane, &bytes);
+    if (rc)
+        tell(lane->all, rc);
+    return rc == 0;
+}
+
+static void serve_lane(struct lane *lane)
+{
+    struct vn_arrivals *a = lane->all;
+    uint64_t since = hw_now_ns();
+    while (!is_over(a) && is_awake(a, since)) {
+        if (!is_set(&a->open)) {
+            hw_cpu_relax(); /* a look at the socket would find what cannot be stored yet */
+            continue;
+        }
+        pthread_mutex_lock(&lane->turn);
+        bool came = serve_next(lane, wait_of(a, since), true);
+        pthread_mutex_unlock(&lane->turn);
+        if (came) {
+            tell(a, 0);
+            since = hw_now_ns();
+        }
+    }
+}
+
+static void *lane_main(void *arg)
+{
+    struct lane *lane = arg;
+    struct vn_arrivals *a = lane->all;
+    while (!is_over(a)) {
+        pthread_mutex_lock(&a->lock);
+        while (!is_over(a) && !is_set(&a->open) && !is_expected(a))
+            pthread_cond_wait(&a->wakes, &a->lock);
+        pthread_mutex_unlock(&a->lock);
+        serve_lane(lane);
+    }
+    return NULL;
+}
+
+/* ---- the executor's ---- */
+
+static void open_upload(struct vn_arrivals *a, uint64_t memory, uint64_t off, uint64_t len)
+{
+    pthread_mutex_lock(&a->lock);
+    a->memory = memory;
+    a->off = off;
+    a->end = off + len;
+    a->missing = len;
+    a->used = true;
+    atomic_fetch_add_explicit(&a->upload, 1, memory_order_relaxed);
+    atomic_store_explicit(&a->arrived, 0, memory_order_relaxed);
+    atomic_store_explicit(&a->open, true, memory_order_relaxed);
+    pthread_cond_broadcast(&a->wakes);
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* The first lane, up to its end. */
+static int serve_first(struct vn_arrivals *a)
+{
+    uint64_t since = hw_now_ns();
+    uint32_t bytes = 1;
+    int rc = 0;
+    while (rc == 0 && bytes) {
+        rc = is_over(a) ? -ECANCELED : look_for_head(&a->lanes[0], wait_of(a, since));
+        if (rc == 1) {
+            rc = serve_parcel(&a->lanes[0], &bytes);
+            since = hw_now_ns();
+        }
+    }
+    return rc;
+}
+
+static bool is_complete(const struct vn_arrivals *a, uint64_t bytes)
+{
+    return is_over(a) || atomic_load_explicit(&a->arrived, memory_order_acquire) >= bytes;
+}
+
+/* In place of threads that sleep, or have lost their core, and would come some hundred microseconds
+ * late.  Whether a parcel came. */
+static bool serve_others(struct vn_arrivals *a)
+{
+    bool came = false;
+    for (struct lane *lane = a->lanes + 1; lane < a->lanes + a->count; lane++) {
+        if (pthread_mutex_trylock(&lane->turn))
+            continue;
+        came |= serve_next(lane, 0, false);
+        pthread_mutex_unlock(&lane->turn);
+    }
+    return came;
+}
+
+static void await_others(struct vn_arrivals *a, uint64_t bytes)
+{
+    uint64_t since = hw_now_ns();
+    while (!is_complete(a, bytes)) {
+        if (serve_others(a))
+            since = hw_now_ns();
+        else if (!a->spins || hw_now_ns() - since >= awake_ns)
+            break;
+        else
+            hw_cpu_relax();
+    }
+    pthread_mutex_lock(&a->lock);
+    while (!is_complete(a, bytes))
+        pthread_cond_wait(&a->ended, &a->lock);
+    pthread_mutex_unlock(&a->lock);
+}
+
+int vn_arrivals_take(struct vn_arrivals *a, uint64_t memory, uint64_t off, uint64_t len)
+{
+    open_upload(a, memory, off, len);
+    int rc = serve_first(a);
+    if (rc == 0)
+        await_others(a, len);
+    else
+        tell(a, rc);
+    pthread_mutex_lock(&a->lock);
+    atomic_store_explicit(&a->open, false, memory_order_relaxed);
+    pthread_mutex_unlock(&a->lock);
+    return fault_of(a);
+}
+
+void vn_arrivals_told(struct vn_arrivals *a)
+{
+    pthread_mutex_lock(&a->lock);
+    if (a->used && a->spins) {
+        atomic_store_explicit(&a->awake_until_ns, hw_now_ns() + VN_PATIENCE_NS,
+                              memory_order_relaxed);
+        pthread_cond_broadcast(&a->wakes);
+    }
+    a->used = false;
+    pthread_mutex_unlock(&a->lock);
+}
+
+uint64_t vn_arrivals_bytes(const struct vn_arrivals *a)
+{
+    return atomic_load_explicit(&a->total, memory_order_relaxed);
+}
+
+/* ---- life ---- */
+
+static void stop(struct vn_arrivals *a, unsigned lanes)
+{
+    pthread_mutex_lock(&a->lock);
+    atomic_store_explicit(&a->stopping, true, memory_order_relaxed);
+    pthread_cond_broadcast(&a->wakes);
+    pthread_mutex_unlock(&a->lock);
+    for (unsigned i = 1; i < lanes; i++)
+        pthread_join(a->lanes[i].thread, NULL);
+}
+
+static void release(struct vn_arrivals *a)
+{
+    for (unsigned i = 0; i < a->count; i++) {
+        rpc_transport_destroy(a->lanes[i].transport);
+        pthread_mutex_destroy(&a->lanes[i].turn);
+        free(a->lanes[i].scratch);
+    }
+    pthread_cond_destroy(&a->ended);
+    pthread_cond_destroy(&a->wakes);
+    pthread_mutex_destroy(&a->lock);
+    free(a);
+}
+
+int vn_arrivals_create(struct rpc_transport *const *lanes, unsigned count, bool spins,
+                       const struct vn_arrival_ops *ops, void *user, struct vn_arrivals **out)
+{
+    struct vn_arrivals *a = calloc(1, sizeof(*a));
+    assert(count > 0 && count <= VN_LANES_MAX);
+    if (!a) {
+        for (unsigned i = 0; i < count; i++)
+            rpc_transport_destroy(lanes[i]);
+        return -ENOMEM;
+    }
+    a->ops = ops;
+    a->user = user;
+    a->spins = spins;
+    a->count = count;
+    pthread_mutex_init(&a->lock, NULL);
+    pthread_cond_init(&a->wakes, NULL);
+    pthread_cond_init(&a->ended, NULL);
+    for (unsigned i = 0; i < count; i++) {
+        a->lanes[i] = (struct lane){.all = a, .transport = lanes[i]};
+        pthread_mutex_init(&a->lanes[i].turn, NULL);
+    }
+    for (unsigned i = 1; i < count; i++) {
+        if (pthread_create(&a->lanes[i].thread, NULL, lane_main, &a->lanes[i])) {
+            stop(a, i);
+            release(a);
+            return -EAGAIN;
+        }
+    }
+    *out = a;
+    return 0;
+}
+
+void vn_arrivals_destroy(struct vn_arrivals *a)
+{
+    if (!a)
+        return;
+    stop(a, a->count);
+    release(a);
+}

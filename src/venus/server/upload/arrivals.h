@@ -1,0 +1,47 @@
+/* venus/server/upload/arrivals.h - what arrives on lanes (common/lane.h) is received where it
+ * belongs.
+ *
+ * The executor reads the first lane itself, and a thread each of the others, while it does; then it
+ * helps those that are behind.  So memory stays where it is meanwhile.  Between uploads the threads
+ * sleep, or look for the next one where there are cores for it.
+ *
+ * Trust: parcels are a peer's.  One that belongs to no upload, or not into its range, is a fault.
+ * Threads: take on the executor; the others any.
+ * Lifetime: create/destroy; lanes are taken with create, which also ends them when it fails. */
+#ifndef HAWSER_VENUS_SERVER_UPLOAD_ARRIVALS_H
+#define HAWSER_VENUS_SERVER_UPLOAD_ARRIVALS_H
+
+#include "rpc/transport/transport.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct vn_arrivals;
+
+/* What belongs at [off, off + len) of the memory. */
+struct vn_arrival_ops {
+    /* Where to receive it; NULL: it is to be handed to store. */
+    uint8_t *(*place)(void *user, uint64_t memory, uint64_t off, size_t len);
+    /* 0 or a negative errno, which is a fault. */
+    int (*store)(void *user, uint64_t memory, uint64_t off, const void *bytes, size_t len);
+};
+
+/* 0, -ENOMEM, or -EAGAIN where threads cannot be had.  `spins`: there are cores for it. */
+int vn_arrivals_create(struct rpc_transport *const *lanes, unsigned count, bool spins,
+                       const struct vn_arrival_ops *ops, void *user,
+                       struct vn_arrivals **out) MUST_CHECK;
+/* Ends the threads and the lanes.  NULL is none. */
+void vn_arrivals_destroy(struct vn_arrivals *arrivals);
+
+/* Receives the next upload, to [off, off + len) of the memory.  0; -EPROTO for a parcel that does
+ * not belong there; or what a lane ended with, or store.  After that, always the same. */
+int vn_arrivals_take(struct vn_arrivals *arrivals, uint64_t memory, uint64_t off,
+                     uint64_t len) MUST_CHECK;
+
+/* The client was told of the end of work: as vn_channel_told. */
+void vn_arrivals_told(struct vn_arrivals *arrivals);
+
+/* That have arrived since the start. */
+uint64_t vn_arrivals_bytes(const struct vn_arrivals *arrivals);
+
+#endif

@@ -1,0 +1,52 @@
+/* venus/server/upload/store.h - pieces of large uploads, kept across sessions.
+ *
+ * A folder with one file a piece, named by the SHA-256 of what is in it.  The server makes it
+ * before it forks; sessions use it by its path.  A file appears under its name only when it is
+ * whole, so a process that is killed leaves a wrong one never, and a stray one at most, which is
+ * removed later.  Who reads a piece still compares it with what he wants (common/upload.h).
+ *
+ * The bytes of all files stay within a limit.  Where a new piece has no room, an eighth of the
+ * limit is freed at once, by the times of last use, so that the folder is rarely listed.
+ *
+ * Without a folder of its own one is made in memory (/dev/shm) and removed at the end; what a
+ * killed server left there is removed by the next one.
+ *
+ * Trust: the folder must be ours and closed to others.
+ * Threads and processes: any; put takes a lock of the folder.
+ * Lifetime: create/destroy by the process that forks; sessions do neither. */
+#ifndef HAWSER_VENUS_SERVER_UPLOAD_STORE_H
+#define HAWSER_VENUS_SERVER_UPLOAD_STORE_H
+
+#include <stdint.h>
+
+#include "venus/common/upload.h"
+
+enum { VN_UPLOAD_STORE_WHY = 200 };
+
+struct vn_upload_store;
+
+/* Up to max_bytes in dir, which is made where it does not exist; NULL: in memory.  0, or a negative
+ * errno with the cause in why: -EBUSY when another server uses the folder, -EACCES when it is open
+ * to others. */
+int vn_upload_store_create(const char *dir, uint64_t max_bytes, struct vn_upload_store **out,
+                           char why[VN_UPLOAD_STORE_WHY]) MUST_CHECK;
+/* A folder in memory goes too. */
+void vn_upload_store_destroy(struct vn_upload_store *store);
+
+/* Copies a piece of that many bytes, and counts as a use of it.  0, -ENOENT, or why it could not be
+ * read. */
+int vn_upload_store_get(const struct vn_upload_store *store, const uint8_t name[VN_NAME_BYTES],
+                        void *to, size_t len) MUST_CHECK;
+
+/* Keeps a piece whose name the caller worked out from these bytes.  0, also when it is there;
+ * -EFBIG when it is larger than the limit; or why it could not be written. */
+int vn_upload_store_put(const struct vn_upload_store *store, const uint8_t name[VN_NAME_BYTES],
+                        const void *bytes, size_t len);
+
+/* Removes a piece that was found not to be what its name says. */
+void vn_upload_store_drop(const struct vn_upload_store *store, const uint8_t name[VN_NAME_BYTES]);
+
+/* Of all pieces. */
+uint64_t vn_upload_store_bytes(const struct vn_upload_store *store);
+
+#endif

@@ -1,0 +1,44 @@
+/* venus/server/upload/uploads.h - a session's use of the upload cache.
+ *
+ * HOLD asks for pieces by name: each that the store has is copied for this session, compared with
+ * the client's proof, and held until the next HOLD.  What the client uses later is that copy, so
+ * nothing that happens to the store meanwhile matters.  KEEP gives pieces to a thread of the
+ * session, which works out their names itself and stores them.
+ *
+ * Trust: names, proofs and counts are a peer's.  A piece is held only for who has its bytes, and
+ * kept only under the name that follows from them.
+ * Threads: the executor's; one thread of its own.
+ * Lifetime: create/destroy; the store outlives it. */
+#ifndef HAWSER_VENUS_SERVER_UPLOAD_UPLOADS_H
+#define HAWSER_VENUS_SERVER_UPLOAD_UPLOADS_H
+
+#include "venus/server/upload/store.h"
+#include "wire/dec.h"
+#include "wire/enc.h"
+
+enum {
+    /* Pieces given to the thread and not stored yet: when it is behind, the executor waits for it,
+     * and the client for the executor. */
+    VN_UPLOADS_QUEUED_MAX = 32,
+};
+
+struct vn_uploads;
+
+/* store may be NULL: nothing is held or kept.  0, -ENOMEM, or -EIO when there is no random key. */
+int vn_uploads_create(const struct vn_upload_store *store, struct vn_uploads **out) MUST_CHECK;
+/* Stores what is queued first. */
+void vn_uploads_destroy(struct vn_uploads *uploads);
+
+/* Of proofs; 0 without a store. */
+uint64_t vn_uploads_key(const struct vn_uploads *uploads);
+
+/* Takes the body of a HOLD; the answer goes to reply, which may be NULL.  0, -EPROTO, -ENOMEM. */
+int vn_uploads_hold(struct vn_uploads *uploads, struct wire_dec *in,
+                    struct wire_enc *reply) MUST_CHECK;
+/* The piece of that index; NULL when it is not held. */
+const uint8_t *vn_uploads_held(const struct vn_uploads *uploads, uint32_t index, size_t *len);
+
+/* Keeps bytes, which are malloc'd and become the store's. */
+void vn_uploads_keep(struct vn_uploads *uploads, uint8_t *bytes, size_t len);
+
+#endif
