@@ -227,7 +227,7 @@ struct server {
     struct service_basic service;
     struct service_llm llm;
     struct rpc_server *rpc;
-    struct vn_upload_store *uploads;
+    struct vns_upload_store *uploads;
     struct sessions *sessions;
     struct metrics *metrics;
     _Atomic uint64_t counts[COUNT_COUNT];
@@ -352,10 +352,10 @@ static int start_rpc(struct server *s)
 /* Where there is no memory for files the server does without, unless a folder was asked for. */
 static enum cmd_exit start_uploads(struct server *s)
 {
-    char why[VN_UPLOAD_STORE_WHY];
+    char why[VNS_UPLOAD_STORE_WHY];
     const char *dir = s->o->upload_cache_dir;
     if (!s->o->upload_cache_bytes ||
-        vn_upload_store_create(dir, s->o->upload_cache_bytes, &s->uploads, why) == 0)
+        vns_upload_store_create(dir, s->o->upload_cache_bytes, &s->uploads, why) == 0)
         return CMD_DONE;
     if (dir)
         return cmd_fail(CMD_FAILED, "serve: --upload-cache-dir: %s", why);
@@ -366,13 +366,13 @@ static enum cmd_exit start_uploads(struct server *s)
 static int start_sessions(struct server *s)
 {
     const struct serve_options *o = s->o;
-    struct vn_session_options session = {.max_memory_bytes = o->max_memory_bytes,
-                                         .max_objects = o->max_objects,
-                                         .max_pipelines = o->max_pipelines,
-                                         .max_pending = o->max_pending,
-                                         .compile_threads = (unsigned)o->compile_threads,
-                                         .uploads = s->uploads,
-                                         .validate = o->validate};
+    struct vns_session_options session = {.max_memory_bytes = o->max_memory_bytes,
+                                          .max_objects = o->max_objects,
+                                          .max_pipelines = o->max_pipelines,
+                                          .max_pending = o->max_pending,
+                                          .compile_threads = (unsigned)o->compile_threads,
+                                          .uploads = s->uploads,
+                                          .validate = o->validate};
     return sessions_create(s->rpc, &session, &sessions_ops, s, &s->sessions);
 }
 
@@ -536,7 +536,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     enum cmd_exit code = prepare_and_serve(s);
     sessions_destroy(s->sessions);
     s->sessions = NULL;
-    vn_upload_store_destroy(s->uploads);
+    vns_upload_store_destroy(s->uploads);
     metrics_stop(s->metrics);
     if (s->rpc)
         rpc_server_destroy(s->rpc);

@@ -37,7 +37,7 @@ struct lane {
 struct sessions {
     struct rpc_server *rpc;
     pid_t server; /* the process that forks */
-    struct vn_session_options options;
+    struct vns_session_options options;
     const struct sessions_ops *ops;
     void *user;
     struct session *first;
@@ -97,7 +97,7 @@ static void close_all_but(int *keep, int count)
 static void run_session(struct sessions *s, const struct session *session,
                         struct rpc_ep *const *connections, struct rpc_msg *open)
 {
-    struct vn_session_options options = s->options;
+    struct vns_session_options options = s->options;
     int keep[RPC_TRANSPORT_FDS * (1 + VN_LANES_MAX)], count = 0;
     for (unsigned i = 0; i < session->connections; i++) {
         struct rpc_transport *t = rpc_ep_transport(connections[i]);
@@ -114,7 +114,7 @@ static void run_session(struct sessions *s, const struct session *session,
         _exit(1);
     close_all_but(keep, count);
     options.stats = session->stats;
-    _exit(vn_session_run(connections[0], open, &options));
+    _exit(vns_session_run(connections[0], open, &options));
 }
 
 /* ---- lanes ---- */
@@ -272,7 +272,7 @@ static void on_signals(void *user)
 
 /* ---- life ---- */
 
-int sessions_create(struct rpc_server *rpc, const struct vn_session_options *options,
+int sessions_create(struct rpc_server *rpc, const struct vns_session_options *options,
                     const struct sessions_ops *ops, void *user, struct sessions **out)
 {
     sigset_t children;

@@ -19,7 +19,7 @@ struct sessions_ops {
 };
 
 /* 0 or a negative errno; *out is set only on 0.  The server outlives what is made here. */
-int sessions_create(struct rpc_server *rpc, const struct vn_session_options *options,
+int sessions_create(struct rpc_server *rpc, const struct vns_session_options *options,
                     const struct sessions_ops *ops, void *user, struct sessions **out) MUST_CHECK;
 void sessions_destroy(struct sessions *sessions);
 

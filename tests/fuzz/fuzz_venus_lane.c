@@ -70,7 +70,7 @@ static int store(void *user, uint64_t memory, uint64_t off, const void *bytes, s
     return 0;
 }
 
-static const struct vn_arrival_ops ops = {.place = place, .store = store};
+static const struct vns_arrival_ops ops = {.place = place, .store = store};
 
 static void send_and_close(struct rpc_transport *t, const uint8_t *bytes, size_t len)
 {
@@ -139,24 +139,24 @@ static void expect_unchanged(size_t from, size_t to)
 }
 
 /* How many are taken before one is refused; that one included. */
-static size_t take_all(struct vn_arrivals *arrivals, struct rig *r)
+static size_t take_all(struct vns_arrivals *arrivals, struct rig *r)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < ARRAY_LEN(uploads); i++) {
         size_t from = GUARD_BYTES + uploads[i].off;
         r->open = &uploads[i];
         memcpy(before, found, sizeof(before));
-        int rc = vn_arrivals_take(arrivals, r->open->memory, r->open->off, r->open->len);
+        int rc = vns_arrivals_take(arrivals, r->open->memory, r->open->off, r->open->len);
         if (rc) {
             require(rc == -EPROTO || rc == -ESHUTDOWN);
-            require(vn_arrivals_take(arrivals, r->open->memory, r->open->off, 0) == rc);
+            require(vns_arrivals_take(arrivals, r->open->memory, r->open->off, 0) == rc);
             return i + 1;
         }
         bytes += r->open->len;
-        require(vn_arrivals_bytes(arrivals) == bytes);
+        require(vns_arrivals_bytes(arrivals) == bytes);
         expect_unchanged(0, from);
         expect_unchanged(from + r->open->len, IMAGE_BYTES);
-        vn_arrivals_told(arrivals);
+        vns_arrivals_told(arrivals);
     }
     return ARRAY_LEN(uploads);
 }
@@ -164,7 +164,7 @@ static size_t take_all(struct vn_arrivals *arrivals, struct rig *r)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct rpc_transport *client[LANES], *server[LANES];
-    struct vn_arrivals *arrivals;
+    struct vns_arrivals *arrivals;
     struct guard guard;
     if (size < INPUT_HEAD || size > INPUT_MAX)
         return 0;
@@ -182,13 +182,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         server[i] = ends[1];
     }
     memset(found, 0xee, sizeof(found));
-    require(vn_arrivals_create(server, LANES, spins, &ops, &r, &arrivals) == 0);
+    require(vns_arrivals_create(server, LANES, spins, &ops, &r, &arrivals) == 0);
     send_and_close(client[0], data, first);
     send_and_close(client[1], data + first, size - first);
     guard_start(&guard, client[BRINGING]);
     size_t last = take_all(arrivals, &r) - 1;
     guard_end(&guard);
-    vn_arrivals_destroy(arrivals);
+    vns_arrivals_destroy(arrivals);
     size_t from = GUARD_BYTES + uploads[last].off;
     expect_unchanged(0, from);
     expect_unchanged(from + uploads[last].len, IMAGE_BYTES);

@@ -170,7 +170,7 @@ struct ended {
     } things[OBJECTS];
 };
 
-static void note(struct ended *ended, const struct vn_thing *thing)
+static void note(struct ended *ended, const struct vns_thing *thing)
 {
     if (!thing->handle || thing->type == VK_OBJECT_TYPE_QUEUE)
         return;
@@ -179,9 +179,10 @@ static void note(struct ended *ended, const struct vn_thing *thing)
     ended->things[ended->count++].handle = thing->handle;
 }
 
-static void note_members(struct ended *ended, const struct vn_thing *pool)
+static void note_members(struct ended *ended, const struct vns_thing *pool)
 {
-    for (const struct vn_thing *member = pool ? pool->members : NULL; member; member = member->next)
+    for (const struct vns_thing *member = pool ? pool->members : NULL; member;
+         member = member->next)
         note(ended, member);
 }
 
@@ -196,8 +197,8 @@ static void tell_driver(struct ended *ended)
 static void destroyed(void *objects, uint32_t type, uint64_t id)
 {
     static struct ended ended;
-    struct vn_session *s = objects;
-    const struct vn_thing *thing = vn_objects_find(&s->objects, id, type);
+    struct vns_session *s = objects;
+    const struct vns_thing *thing = vns_objects_find(&s->objects, id, type);
     note_members(&ended, thing);
     if (thing && !thing->users) /* what jobs use ends later */
         note(&ended, thing);
@@ -210,33 +211,33 @@ static void destroyed(void *objects, uint32_t type, uint64_t id)
 static void destroy_device(struct vn_exec *x, struct vn_args_vkDestroyDevice *a)
 {
     static struct ended ended;
-    struct vn_session *s = x->objects;
-    const struct vn_thing *thing;
+    struct vns_session *s = x->objects;
+    const struct vns_thing *thing;
     for (size_t at = 0; (thing = vn_keymap_next(&s->objects.things, &at)) != NULL;) {
         if (s->device && thing->device == s->device)
             note(&ended, thing);
     }
-    vn_server_hooks.vkDestroyDevice(x, a);
+    vns_server_hooks.vkDestroyDevice(x, a);
     tell_driver(&ended);
 }
 
 static void reset_descriptor_pool(struct vn_exec *x, struct vn_args_vkResetDescriptorPool *a)
 {
     static struct ended ended;
-    struct vn_session *s = x->objects;
+    struct vns_session *s = x->objects;
     note_members(&ended, s->pool);
-    vn_server_hooks.vkResetDescriptorPool(x, a);
+    vns_server_hooks.vkResetDescriptorPool(x, a);
     tell_driver(&ended);
 }
 
-static void watch_ends(struct vn_session *s)
+static void watch_ends(struct vns_session *s)
 {
     static struct vn_exec_ops ops;
     static struct vn_hooks hooks;
     server_ops = s->exec.ops;
     ops = *server_ops;
     ops.destroyed = destroyed;
-    hooks = vn_server_hooks;
+    hooks = vns_server_hooks;
     hooks.vkDestroyDevice = destroy_device;
     hooks.vkResetDescriptorPool = reset_descriptor_pool;
     s->exec.ops = &ops;
@@ -250,76 +251,76 @@ static void swallow(void *user, const char *line, size_t len)
     (void)user, (void)line, (void)len;
 }
 
-static struct vn_upload_store *store; /* serves all inputs */
+static struct vns_upload_store *store; /* serves all inputs */
 
 static void end_uploads(void)
 {
-    vn_upload_store_destroy(store);
+    vns_upload_store_destroy(store);
 }
 
 /* An upload cache with one piece, which is held as if the client had asked for it. */
-static void start_uploads(struct vn_session *s)
+static void start_uploads(struct vns_session *s)
 {
     static uint8_t piece[3 * VN_PAGE_BYTES], name[VN_NAME_BYTES];
     uint8_t proof[VN_PROOF_BYTES], body[4 + 4 + VN_NAME_BYTES + VN_PROOF_BYTES];
-    char why[VN_UPLOAD_STORE_WHY];
+    char why[VNS_UPLOAD_STORE_WHY];
     struct wire_enc e;
     struct wire_dec d;
     if (!store) {
         memset(piece, 0x5a, sizeof(piece));
         gpu_require(vn_piece_name(piece, sizeof(piece), name) == 0);
-        gpu_require(vn_upload_store_create(NULL, STORE_BYTES, &store, why) == 0);
-        gpu_require(vn_upload_store_put(store, name, piece, sizeof(piece)) == 0);
+        gpu_require(vns_upload_store_create(NULL, STORE_BYTES, &store, why) == 0);
+        gpu_require(vns_upload_store_put(store, name, piece, sizeof(piece)) == 0);
         gpu_require(atexit(end_uploads) == 0);
     }
-    gpu_require(vn_uploads_create(store, &s->uploads) == 0);
-    vn_piece_proof(vn_uploads_key(s->uploads), piece, sizeof(piece), proof);
+    gpu_require(vns_uploads_create(store, &s->uploads) == 0);
+    vn_piece_proof(vns_uploads_key(s->uploads), piece, sizeof(piece), proof);
     wire_enc_init_fixed(&e, body, sizeof(body));
     wire_put_u32(&e, 1);
     wire_put_u32(&e, sizeof(piece));
     wire_put_bytes(&e, name, sizeof(name));
     wire_put_bytes(&e, proof, sizeof(proof));
     wire_dec_init(&d, body, sizeof(body));
-    gpu_require(vn_uploads_hold(s->uploads, &d, NULL) == 0);
+    gpu_require(vns_uploads_hold(s->uploads, &d, NULL) == 0);
 }
 
 /* The channel stays: to end its thread and start another costs more than most inputs do. */
-static void start_session(struct vn_session *s)
+static void start_session(struct vns_session *s)
 {
     uint8_t *behind = (uint8_t *)(&s->channel + 1);
-    memset(s, 0, offsetof(struct vn_session, channel));
+    memset(s, 0, offsetof(struct vns_session, channel));
     memset(behind, 0, (size_t)((uint8_t *)(s + 1) - behind));
     hw_arena_init(&s->arena, ARENA_BYTES);
     wire_enc_init(&s->reply, WIRE_MESSAGE_MAX);
-    vn_objects_init(&s->objects, OBJECTS, PIPELINES);
-    vn_messages_init(&s->messages);
-    gpu_require(vn_stream_init(s) == 0);
-    gpu_require(vn_memories_create(&s->channel, MEMORY_BYTES, &s->memories) == 0);
-    s->reports = (struct vn_reports){
+    vns_objects_init(&s->objects, OBJECTS, PIPELINES);
+    vns_messages_init(&s->messages);
+    gpu_require(vns_stream_init(s) == 0);
+    gpu_require(vns_memories_create(&s->channel, MEMORY_BYTES, &s->memories) == 0);
+    s->reports = (struct vns_reports){
         .channel = &s->channel, .memories = s->memories, .max_pending = PENDING};
-    gpu_require(vn_pipelines_create(VN_PIPELINES_LAZY, &s->pipelines) == 0);
+    gpu_require(vns_pipelines_create(VNS_PIPELINES_LAZY, &s->pipelines) == 0);
     start_uploads(s);
     watch_ends(s);
     gpu_open(&s->instance);
 }
 
-static void end_session(struct vn_session *s)
+static void end_session(struct vns_session *s)
 {
-    vn_pipelines_finish(s);
-    vn_pipelines_destroy(s->pipelines);
-    vn_uploads_destroy(s->uploads);
+    vns_pipelines_finish(s);
+    vns_pipelines_destroy(s->pipelines);
+    vns_uploads_destroy(s->uploads);
     while (s->devices) {
-        struct vn_device *device = s->devices;
+        struct vns_device *device = s->devices;
         s->devices = device->next;
-        vn_objects_remove_device(&s->objects, device);
-        vn_device_stop(device);
-        vn_memories_free_device(s->memories, device);
-        vn_device_destroy(device);
+        vns_objects_remove_device(&s->objects, device);
+        vns_device_stop(device);
+        vns_memories_free_device(s->memories, device);
+        vns_device_destroy(device);
     }
-    gpu_require(s->reports.pending == 0 && vn_memories_expose(s->memories, NULL, 0) == 0);
-    vn_memories_destroy(s->memories);
+    gpu_require(s->reports.pending == 0 && vns_memories_expose(s->memories, NULL, 0) == 0);
+    vns_memories_destroy(s->memories);
     vn_keymap_fini(&s->classes);
-    vn_objects_fini(&s->objects);
+    vns_objects_fini(&s->objects);
     gpu_require(s->objects.kept_bytes == 0);
     wire_enc_fini(&s->reply);
     hw_arena_fini(&s->arena);
@@ -328,24 +329,24 @@ static void end_session(struct vn_session *s)
 
 /* ---- what is live when the input begins ---- */
 
-static void add(struct vn_session *s, uint32_t type, uint32_t number, void *handle,
-                struct vn_thing *pool)
+static void add(struct vns_session *s, uint32_t type, uint32_t number, void *handle,
+                struct vns_thing *pool)
 {
     bool owned = type != VK_OBJECT_TYPE_INSTANCE && type != VK_OBJECT_TYPE_PHYSICAL_DEVICE;
-    gpu_require(vn_objects_add(&s->objects, type, script_id(type, number), handle,
-                               owned ? s->devices : NULL, pool) == 0);
+    gpu_require(vns_objects_add(&s->objects, type, script_id(type, number), handle,
+                                owned ? s->devices : NULL, pool) == 0);
 }
 
-static struct vn_thing *pool_of(struct vn_session *s, uint32_t type)
+static struct vns_thing *pool_of(struct vns_session *s, uint32_t type)
 {
     uint32_t pool = type == VK_OBJECT_TYPE_COMMAND_BUFFER   ? VK_OBJECT_TYPE_COMMAND_POOL
                     : type == VK_OBJECT_TYPE_DESCRIPTOR_SET ? VK_OBJECT_TYPE_DESCRIPTOR_POOL
                                                             : VK_OBJECT_TYPE_UNKNOWN;
-    return pool ? vn_objects_find(&s->objects, script_id(pool, 1), pool) : NULL;
+    return pool ? vns_objects_find(&s->objects, script_id(pool, 1), pool) : NULL;
 }
 
 /* Devices, with a queue or two and memory of each kind. */
-static void make_devices(struct vn_session *s)
+static void make_devices(struct vns_session *s)
 {
     struct wire_enc e;
     wire_enc_init(&e, SCRIPT_MESSAGE_MAX);
@@ -356,11 +357,11 @@ static void make_devices(struct vn_session *s)
     script_get_queue(&e, 2, 0, 3);
     for (uint32_t i = 1; i <= SCRIPT_LIVE; i++)
         script_allocate(&e, 1, i, SCRIPT_MEMORY_BYTES, i % GPU_MEMORY_TYPES);
-    gpu_require(vn_stream_execute(s, wire_enc_data(&e), wire_enc_len(&e), NULL) == 0);
+    gpu_require(vns_stream_execute(s, wire_enc_data(&e), wire_enc_len(&e), NULL) == 0);
     wire_enc_fini(&e);
 }
 
-static void make_objects(struct vn_session *s)
+static void make_objects(struct vns_session *s)
 {
     for (uint32_t number = 2; number <= SCRIPT_LIVE; number++)
         add(s, VK_OBJECT_TYPE_INSTANCE, number, s->instance.handle, NULL);
@@ -368,14 +369,14 @@ static void make_objects(struct vn_session *s)
     add(s, VK_OBJECT_TYPE_QUEUE, SCRIPT_VOID, NULL, NULL);
     add(s, VK_OBJECT_TYPE_DEVICE_MEMORY, SCRIPT_VOID, NULL, NULL);
     for (size_t i = 0; i < script_type_count; i++) {
-        struct vn_thing *pool = pool_of(s, script_types[i]);
+        struct vns_thing *pool = pool_of(s, script_types[i]);
         for (uint32_t number = 1; number <= SCRIPT_LIVE; number++)
             add(s, script_types[i], number, gpu_make(script_types[i]), pool);
         add(s, script_types[i], SCRIPT_VOID, NULL, pool);
     }
 }
 
-static void tighten(struct vn_session *s)
+static void tighten(struct vns_session *s)
 {
     s->objects.max = vn_keymap_count(&s->objects.things) + TIGHT;
     s->objects.max_pipelines = s->objects.pipelines + TIGHT;
@@ -384,7 +385,7 @@ static void tighten(struct vn_session *s)
     hw_arena_init(&s->arena, TIGHT_ARENA_BYTES);
 }
 
-static void prepare(struct vn_session *s, uint8_t options)
+static void prepare(struct vns_session *s, uint8_t options)
 {
     add(s, VK_OBJECT_TYPE_INSTANCE, 1, s->instance.handle, NULL);
     for (uint32_t i = 0; i < s->instance.device_count; i++)
@@ -409,20 +410,20 @@ static void set_mood(uint8_t how)
 }
 
 /* The copy ends where the message does, so that a sanitizer sees a read behind it. */
-static int execute(struct vn_session *s, uint8_t how, const uint8_t *data, size_t len)
+static int execute(struct vns_session *s, uint8_t how, const uint8_t *data, size_t len)
 {
     uint8_t *copy = malloc(len ? len : 1);
     gpu_require(copy);
     memcpy(copy, data, len);
     set_mood(how);
     wire_enc_reset(&s->reply);
-    int rc = vn_stream_execute(s, copy, len, how & SCRIPT_CALL ? &s->reply : NULL);
-    gpu_require(rc <= 0 && rc >= -ERRNO_MAX && vn_stream_where(s));
+    int rc = vns_stream_execute(s, copy, len, how & SCRIPT_CALL ? &s->reply : NULL);
+    gpu_require(rc <= 0 && rc >= -ERRNO_MAX && vns_stream_where(s));
     free(copy);
     return rc ? rc : wire_enc_error(&s->reply);
 }
 
-static void run(struct vn_session *s, const uint8_t *data, size_t size)
+static void run(struct vns_session *s, const uint8_t *data, size_t size)
 {
     int rc = 0;
     while (rc == 0 && size >= SCRIPT_MESSAGE_HEAD) {
@@ -437,11 +438,11 @@ static void run(struct vn_session *s, const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct vn_session *s;
+    static struct vns_session *s;
     if (!s) {
         hw_log_set_sink(swallow, NULL);
         s = calloc(1, sizeof(*s));
-        gpu_require(s && vn_channel_init(&s->channel, connect_peer(), NULL, NULL) == 0);
+        gpu_require(s && vns_channel_init(&s->channel, connect_peer(), NULL, NULL) == 0);
     }
     gpu_start(MEMORY_BYTES);
     start_session(s);

@@ -522,9 +522,9 @@ void gpu_stop(void)
     pthread_mutex_unlock(&gpu.lock);
 }
 
-void gpu_open(struct vn_instance *instance)
+void gpu_open(struct vns_instance *instance)
 {
-    *instance = (struct vn_instance){
+    *instance = (struct vns_instance){
         .driver = gpu.driver,
         .handle = gpu_make(VK_OBJECT_TYPE_INSTANCE),
         .version = VK_API_VERSION_1_3,

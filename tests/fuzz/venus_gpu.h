@@ -34,8 +34,8 @@ void gpu_start(uint64_t memory_limit);
 /* Frees what the session has left behind, which must not use it any more. */
 void gpu_stop(void);
 
-/* An instance as vn_instance_open makes it; its devices array is the caller's to free. */
-void gpu_open(struct vn_instance *instance);
+/* An instance as vns_instance_open makes it; its devices array is the caller's to free. */
+void gpu_open(struct vns_instance *instance);
 
 /* Also forgets the arguments and outputs of commands so far. */
 void gpu_set_mood(const struct gpu_mood *mood);

@@ -37,29 +37,29 @@ VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL vk_icdGetInstanceProcAddr(VkInstance in
 VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL vk_icdGetPhysicalDeviceProcAddr(VkInstance instance,
                                                                          const char *name);
 
-static const struct vn_entry *const tables[] = {
-    vn_entries_icd,
-    vn_entries_instance,
-    vn_entries_physical_device,
-    vn_entries_image_formats,
-    vn_entries_debug,
-    vn_entries_device,
-    vn_entries_queue,
-    vn_entries_sync,
-    vn_entries_memory,
-    vn_entries_resource,
-    vn_entries_command,
-    vn_entries_descriptor,
-    vn_entries_descriptor_layout,
-    vn_entries_pipeline,
-    vn_entries_query,
-    vn_entries_render_pass,
-    vn_entries_private_data,
-    vn_entries_deferred,
-    vn_entries_wsi_surface,
-    vn_entries_wsi_x11,
-    vn_entries_wsi_swapchain,
-    vn_entries_wsi_alias,
+static const struct vnc_entry *const tables[] = {
+    vnc_entries_icd,
+    vnc_entries_instance,
+    vnc_entries_physical_device,
+    vnc_entries_image_formats,
+    vnc_entries_debug,
+    vnc_entries_device,
+    vnc_entries_queue,
+    vnc_entries_sync,
+    vnc_entries_memory,
+    vnc_entries_resource,
+    vnc_entries_command,
+    vnc_entries_descriptor,
+    vnc_entries_descriptor_layout,
+    vnc_entries_pipeline,
+    vnc_entries_query,
+    vnc_entries_render_pass,
+    vnc_entries_private_data,
+    vnc_entries_deferred,
+    vnc_entries_wsi_surface,
+    vnc_entries_wsi_x11,
+    vnc_entries_wsi_swapchain,
+    vnc_entries_wsi_alias,
 };
 
 /* By row of the generated tables; filled once. */
@@ -94,7 +94,7 @@ static bool is_complete(const struct vn_extension_info *extension)
     return all_commands_are_there(extension->name);
 }
 
-bool vn_icd_in_version(const struct vn_command_info *command, uint32_t version)
+bool vnc_icd_in_version(const struct vn_command_info *command, uint32_t version)
 {
     for (const char *const *origin = command->origins; *origin; origin++) {
         unsigned major, minor;
@@ -110,7 +110,7 @@ static uint32_t complete_version(void)
     uint32_t version = VK_HEADER_VERSION_COMPLETE;
     for (size_t i = 0; i < vn_command_count; i++) {
         while (!functions[i] && VK_API_VERSION_MINOR(version) > 0 &&
-               vn_icd_in_version(&vn_command_table[i], version))
+               vnc_icd_in_version(&vn_command_table[i], version))
             version = VK_MAKE_API_VERSION(0, 1, VK_API_VERSION_MINOR(version) - 1,
                                           VK_API_VERSION_PATCH(version));
     }
@@ -121,7 +121,7 @@ static void fill(void)
 {
     assert(vn_command_count == VN_COMMAND_ROWS && vn_extension_count == VN_EXTENSION_ROWS);
     for (size_t i = 0; i < ARRAY_LEN(tables); i++) {
-        for (const struct vn_entry *e = tables[i]; e->name; e++) {
+        for (const struct vnc_entry *e = tables[i]; e->name; e++) {
             /* A table may be written with a name that this registry made an alias. */
             const struct vn_command_info *command = vn_command_find(e->name);
             if (command)
@@ -137,19 +137,19 @@ static void fill(void)
     offered_version = complete_version();
 }
 
-uint32_t vn_icd_version(void)
+uint32_t vnc_icd_version(void)
 {
     pthread_once(&filled, fill);
     return offered_version;
 }
 
-PFN_vkVoidFunction vn_icd_entry(const struct vn_command_info *command)
+PFN_vkVoidFunction vnc_icd_entry(const struct vn_command_info *command)
 {
     pthread_once(&filled, fill);
     return functions[command - vn_command_table];
 }
 
-bool vn_icd_has_extension(const struct vn_extension_info *extension)
+bool vnc_icd_has_extension(const struct vn_extension_info *extension)
 {
     pthread_once(&filled, fill);
     return extensions[extension - vn_extension_table];
@@ -173,7 +173,7 @@ static bool is_of_any_device_extension(const struct vn_command_info *command)
 {
     for (const char *const *origin = command->origins; *origin; origin++) {
         const struct vn_extension_info *extension = vn_extension_find(*origin);
-        if (extension && extension->device && vn_icd_has_extension(extension))
+        if (extension && extension->device && vnc_icd_has_extension(extension))
             return true;
     }
     return false;
@@ -181,14 +181,14 @@ static bool is_of_any_device_extension(const struct vn_command_info *command)
 
 /* ---- vkGet*ProcAddr ---- */
 
-static bool instance_has(const struct vn_instance *instance, const struct vn_command_info *command)
+static bool instance_has(const struct vnc_instance *instance, const struct vn_command_info *command)
 {
     if (command->level == VN_LEVEL_GLOBAL)
         return false;
     /* A device may have a later version than its instance asked for. */
     uint32_t version =
-        command->level == VN_LEVEL_INSTANCE ? instance->api_version : vn_icd_version();
-    if (vn_icd_in_version(command, version))
+        command->level == VN_LEVEL_INSTANCE ? instance->api_version : vnc_icd_version();
+    if (vnc_icd_in_version(command, version))
         return true;
     return is_of_extension(command, instance->extension_count, instance->extensions) ||
            (command->level != VN_LEVEL_INSTANCE && is_of_any_device_extension(command));
@@ -210,38 +210,38 @@ static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL get_instance_proc(VkInstance ins
     if (!command)
         return NULL;
     bool found = strcmp(name, "vkGetInstanceProcAddr") == 0 ||
-                 (instance ? instance_has(VN_OBJECT(vn_instance, instance), command)
+                 (instance ? instance_has(VNC_OBJECT(vnc_instance, instance), command)
                            : command->level == VN_LEVEL_GLOBAL);
-    return found ? vn_icd_entry(command) : NULL;
+    return found ? vnc_icd_entry(command) : NULL;
 }
 
 static VKAPI_ATTR void VKAPI_CALL get_counts(VkDevice device, struct vn_counts *out)
 {
-    vn_link_counts(vn_device_link(VN_OBJECT(vn_device, device)), out);
+    vnc_link_counts(vnc_device_link(VNC_OBJECT(vnc_device, device)), out);
 }
 
 static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL get_device_proc(VkDevice handle, const char *name)
 {
     if (strcmp(name, VN_COUNTS_NAME) == 0)
         return (PFN_vkVoidFunction)get_counts;
-    const struct vn_device *device = VN_OBJECT(vn_device, handle);
+    const struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
     const struct vn_command_info *command = vn_command_find(name);
     if (!command || command->level != VN_LEVEL_DEVICE)
         return NULL;
-    const struct vn_instance *instance = device->physical->instance;
+    const struct vnc_instance *instance = device->physical->instance;
     uint32_t version = device->physical->api_version;
     if (version > instance->api_version)
         version = instance->api_version;
-    bool found = vn_icd_in_version(command, version) ||
+    bool found = vnc_icd_in_version(command, version) ||
                  is_of_extension(command, device->extension_count, device->extensions) ||
                  is_of_extension(command, instance->extension_count, instance->extensions);
-    return found ? vn_icd_entry(command) : NULL;
+    return found ? vnc_icd_entry(command) : NULL;
 }
 
 /* The commands that are called before there is a handle have no table of their own. */
-const struct vn_entry vn_entries_icd[] = {
-    VN_ENTRY(vkGetInstanceProcAddr, get_instance_proc),
-    VN_ENTRY(vkGetDeviceProcAddr, get_device_proc),
+const struct vnc_entry vnc_entries_icd[] = {
+    VNC_ENTRY(vkGetInstanceProcAddr, get_instance_proc),
+    VNC_ENTRY(vkGetDeviceProcAddr, get_device_proc),
     {NULL, NULL},
 };
 

@@ -13,32 +13,32 @@
 #include "venus/common/commands.h"
 
 /* What the loader wants to find in a dispatchable handle before it puts its own word there. */
-#define VN_LOADER_MAGIC ((uintptr_t)0x01cdc0de)
+#define VNC_LOADER_MAGIC ((uintptr_t)0x01cdc0de)
 
-struct vn_entry {
+struct vnc_entry {
     const char *name; /* canonical; NULL ends a table */
     PFN_vkVoidFunction function;
 };
 
 /* Checks that the function has the command's type. */
-#define VN_ENTRY(command, fn)                                                                      \
+#define VNC_ENTRY(command, fn)                                                                     \
     {                                                                                              \
 #command, (PFN_vkVoidFunction)(1 ? (fn) : (PFN_##command)0)                                \
     }
 
 /* The version of Vulkan that we offer at most: the registry's, or the last one of which every
  * command is there. */
-uint32_t vn_icd_version(void);
+uint32_t vnc_icd_version(void);
 
 /* Our function for a command, or NULL. */
-PFN_vkVoidFunction vn_icd_entry(const struct vn_command_info *command);
+PFN_vkVoidFunction vnc_icd_entry(const struct vn_command_info *command);
 
 /* Whether the policy lets us offer an extension and all its commands are there. */
-bool vn_icd_has_extension(const struct vn_extension_info *extension);
+bool vnc_icd_has_extension(const struct vn_extension_info *extension);
 
 /* Whether one of the origins of a command is a version up to this one; false when none is. */
-bool vn_icd_in_version(const struct vn_command_info *command, uint32_t version);
+bool vnc_icd_in_version(const struct vn_command_info *command, uint32_t version);
 
-extern const struct vn_entry vn_entries_icd[];
+extern const struct vnc_entry vnc_entries_icd[];
 
 #endif

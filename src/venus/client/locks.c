@@ -57,7 +57,7 @@ static void forget(const pthread_mutex_t *lock)
     }
 }
 
-void vn_lock_init(pthread_mutex_t *lock)
+void vnc_lock_init(pthread_mutex_t *lock)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
@@ -67,7 +67,7 @@ void vn_lock_init(pthread_mutex_t *lock)
     pthread_mutex_unlock(&admin);
 }
 
-void vn_lock_fini(pthread_mutex_t *lock)
+void vnc_lock_fini(pthread_mutex_t *lock)
 {
     pthread_mutex_lock(&admin);
     forget(lock);

@@ -7,29 +7,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const names[VN_PERF_COUNT] = {
-    [VN_PERF_COALESCING] = "no_coalescing",
-    [VN_PERF_PIPELINING] = "no_pipelining",
-    [VN_PERF_BATCHED_TRANSFERS] = "no_batched_transfers",
-    [VN_PERF_TRANSPORT_TUNING] = "no_transport_tuning",
-    [VN_PERF_EARLY_FENCES] = "no_early_fences",
-    [VN_PERF_EARLY_BODIES] = "no_early_bodies",
-    [VN_PERF_REFERENCES] = "no_references",
-    [VN_PERF_QUIET_BATCHES] = "no_quiet_batches",
-    [VN_PERF_PACKING] = "no_packing",
-    [VN_PERF_WHOLE_PAGES] = "no_whole_pages",
-    [VN_PERF_SMALL_UPLOADS] = "no_small_uploads",
-    [VN_PERF_COPIES] = "no_copies",
-    [VN_PERF_LANES] = "no_lanes",
-    [VN_PERF_UPLOAD_CACHE] = "no_upload_cache",
-    [VN_PERF_KEPT_BUDGETS] = "no_kept_budgets",
+static const char *const names[VNC_PERF_COUNT] = {
+    [VNC_PERF_COALESCING] = "no_coalescing",
+    [VNC_PERF_PIPELINING] = "no_pipelining",
+    [VNC_PERF_BATCHED_TRANSFERS] = "no_batched_transfers",
+    [VNC_PERF_TRANSPORT_TUNING] = "no_transport_tuning",
+    [VNC_PERF_EARLY_FENCES] = "no_early_fences",
+    [VNC_PERF_EARLY_BODIES] = "no_early_bodies",
+    [VNC_PERF_REFERENCES] = "no_references",
+    [VNC_PERF_QUIET_BATCHES] = "no_quiet_batches",
+    [VNC_PERF_PACKING] = "no_packing",
+    [VNC_PERF_WHOLE_PAGES] = "no_whole_pages",
+    [VNC_PERF_SMALL_UPLOADS] = "no_small_uploads",
+    [VNC_PERF_COPIES] = "no_copies",
+    [VNC_PERF_LANES] = "no_lanes",
+    [VNC_PERF_UPLOAD_CACHE] = "no_upload_cache",
+    [VNC_PERF_KEPT_BUDGETS] = "no_kept_budgets",
 };
 
-static bool off[VN_PERF_COUNT];
+static bool off[VNC_PERF_COUNT];
 
 static void turn_off(const char *name, size_t len)
 {
-    for (size_t i = 0; i < VN_PERF_COUNT; i++) {
+    for (size_t i = 0; i < VNC_PERF_COUNT; i++) {
         if (strlen(names[i]) == len && memcmp(names[i], name, len) == 0) {
             off[i] = true;
             return;
@@ -50,7 +50,7 @@ static void read_knob(void)
     }
 }
 
-bool vn_perf(enum vn_perf which)
+bool vnc_perf(enum vnc_perf which)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, read_knob);

@@ -152,9 +152,9 @@ static void test_nothing_that_is_offered_has_a_hole(void **state)
     for (size_t i = 0; i < vn_command_count; i++) {
         const struct vn_command_info *command = &vn_command_table[i];
         const struct vn_extension_info *extension = vn_extension_find(command->origins[0]);
-        bool offered = vn_icd_in_version(command, vn_icd_version()) ||
-                       (extension && vn_icd_has_extension(extension));
-        if (offered && !vn_icd_entry(command))
+        bool offered = vnc_icd_in_version(command, vnc_icd_version()) ||
+                       (extension && vnc_icd_has_extension(extension));
+        if (offered && !vnc_icd_entry(command))
             fail_msg("%s of %s has no function", command->name, command->origins[0]);
     }
     assert_non_null(vk_icdGetInstanceProcAddr(instance, "vkCmdDraw"));
@@ -174,10 +174,10 @@ static void test_every_extension_that_may_be_offered_is_complete(void **state)
     (void)state;
     for (size_t i = 0; i < vn_extension_count; i++) {
         const struct vn_extension_info *extension = &vn_extension_table[i];
-        if (floor && extension->offered && !vn_icd_has_extension(extension))
+        if (floor && extension->offered && !vnc_icd_has_extension(extension))
             fail_msg("%s may be offered and is not complete", extension->name);
         if (!extension->offered && !extension->client_only)
-            assert_false(vn_icd_has_extension(extension));
+            assert_false(vnc_icd_has_extension(extension));
     }
 }
 
@@ -344,7 +344,7 @@ static void test_servers_come_from_the_environment(void **state)
     struct rpc_addr found[3];
     (void)state;
     setenv("VENUS_SERVERS", "one:1, unix:/two ,,three:3,four:4", 1);
-    assert_int_equal(vn_servers_from_env(found, 3), 3);
+    assert_int_equal(vnc_servers_from_env(found, 3), 3);
     assert_string_equal(found[0].host, "one");
     assert_string_equal(found[1].path, "/two");
     assert_int_equal(found[2].port, 3);
@@ -352,12 +352,12 @@ static void test_servers_come_from_the_environment(void **state)
     unsetenv("VENUS_SERVERS");
     setenv("VENUS_SERVER_HOST", "::1", 1);
     setenv("VENUS_SERVER_PORT", "77", 1);
-    assert_int_equal(vn_servers_from_env(found, 3), 1);
+    assert_int_equal(vnc_servers_from_env(found, 3), 1);
     assert_string_equal(found[0].host, "::1");
     assert_int_equal(found[0].port, 77);
     unsetenv("VENUS_SERVER_HOST");
     unsetenv("VENUS_SERVER_PORT");
-    assert_int_equal(vn_servers_from_env(found, 3), 1);
+    assert_int_equal(vnc_servers_from_env(found, 3), 1);
     assert_string_equal(found[0].host, "127.0.0.1");
     assert_int_equal(found[0].port, RPC_DEFAULT_PORT);
 }
@@ -374,14 +374,14 @@ static void test_no_cut_of_a_snapshot_is_believed(void **state)
     for (size_t len = 0; len <= sizeof(whole); len++) {
         struct wire_dec in;
         wire_dec_init(&in, whole, len);
-        struct vn_snapshot *s = vn_snapshot_parse(&in);
+        struct vnc_snapshot *s = vnc_snapshot_parse(&in);
         assert_int_equal(s != NULL, len == sizeof(whole));
         if (s) {
             assert_int_equal(s->family_count, 1);
             assert_int_equal(s->formats[0].format, 2);
             assert_string_equal(s->extensions[0].extensionName, "VK");
         }
-        vn_snapshot_destroy(s);
+        vnc_snapshot_destroy(s);
     }
 }
 

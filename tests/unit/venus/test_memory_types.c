@@ -63,7 +63,7 @@ static const VkPhysicalDeviceMemoryProperties amd = {
 };
 
 /* What holds for every driver. */
-static void require_rules(const struct vn_memory_types *t,
+static void require_rules(const struct vnc_memory_types *t,
                           const VkPhysicalDeviceMemoryProperties *driver)
 {
     const VkPhysicalDeviceMemoryProperties *offered = &t->offered;
@@ -89,9 +89,9 @@ static void require_rules(const struct vn_memory_types *t,
 
 static void test_a_driver_with_one_type_gets_a_second(void **state)
 {
-    struct vn_memory_types t;
+    struct vnc_memory_types t;
     (void)state;
-    vn_memory_types_init(&t, &lavapipe, false);
+    vnc_memory_types_init(&t, &lavapipe, false);
     require_rules(&t, &lavapipe);
     assert_int_equal(t.offered.memoryTypeCount, 2);
     assert_int_equal(t.offered.memoryTypes[0].propertyFlags, LOCAL);
@@ -99,24 +99,24 @@ static void test_a_driver_with_one_type_gets_a_second(void **state)
     assert_int_equal(t.offered.memoryHeapCount, 2);
     assert_int_equal(t.offered.memoryHeaps[1].flags, 0);
     assert_true(t.offered.memoryHeaps[1].size == 8 * GIB);
-    assert_int_equal(vn_memory_types_translate(&t, 1), 3);
-    assert_int_equal(vn_memory_types_translate(&t, 0), 0);
+    assert_int_equal(vnc_memory_types_translate(&t, 1), 3);
+    assert_int_equal(vnc_memory_types_translate(&t, 0), 0);
 }
 
 static void test_host_memory_of_a_driver_is_offered_as_it_is(void **state)
 {
-    struct vn_memory_types t;
+    struct vnc_memory_types t;
     (void)state;
-    vn_memory_types_init(&t, &nvidia, false);
+    vnc_memory_types_init(&t, &nvidia, false);
     require_rules(&t, &nvidia);
     assert_int_equal(t.offered.memoryTypeCount, nvidia.memoryTypeCount);
     assert_int_equal(t.offered.memoryTypes[3].propertyFlags, VISIBLE | COHERENT | CACHED);
     assert_int_equal(t.offered.memoryTypes[4].propertyFlags, LOCAL);
     assert_int_equal(t.offered.memoryTypes[2].propertyFlags, VISIBLE | COHERENT);
     assert_int_equal(t.driver_type[2], 3);
-    assert_int_equal(vn_memory_types_translate(&t, 0x1b), 0x1f);
-    assert_int_equal(vn_memory_types_translate(&t, 0x13), 0x13);
-    vn_memory_types_init(&t, &amd, false);
+    assert_int_equal(vnc_memory_types_translate(&t, 0x1b), 0x1f);
+    assert_int_equal(vnc_memory_types_translate(&t, 0x13), 0x13);
+    vnc_memory_types_init(&t, &amd, false);
     require_rules(&t, &amd);
     assert_int_equal(t.offered.memoryTypes[2].propertyFlags, LOCAL);
     assert_int_equal(t.offered.memoryTypes[4].propertyFlags, LOCAL | SECRET);
@@ -124,35 +124,35 @@ static void test_host_memory_of_a_driver_is_offered_as_it_is(void **state)
 
 static void test_an_integrated_gpu_keeps_lazy_memory(void **state)
 {
-    struct vn_memory_types t;
+    struct vnc_memory_types t;
     (void)state;
-    vn_memory_types_init(&t, &integrated, false);
+    vnc_memory_types_init(&t, &integrated, false);
     require_rules(&t, &integrated);
     assert_int_equal(t.offered.memoryTypeCount, 5);
     assert_int_equal(t.offered.memoryTypes[3].propertyFlags, LOCAL | LAZY);
     assert_int_equal(t.offered.memoryTypes[4].propertyFlags, VISIBLE | COHERENT);
     assert_int_equal(t.driver_type[4], 1);
-    assert_int_equal(vn_memory_types_translate(&t, 1u << 1), 1u << 1 | 1u << 4);
+    assert_int_equal(vnc_memory_types_translate(&t, 1u << 1), 1u << 1 | 1u << 4);
 }
 
 static void test_all_is_as_the_driver_has_it_when_asked(void **state)
 {
-    struct vn_memory_types t;
+    struct vnc_memory_types t;
     (void)state;
-    vn_memory_types_init(&t, &integrated, true);
+    vnc_memory_types_init(&t, &integrated, true);
     assert_memory_equal(&t.offered, &integrated, sizeof(integrated));
-    assert_int_equal(vn_memory_types_translate(&t, 0xf), 0xf);
+    assert_int_equal(vnc_memory_types_translate(&t, 0xf), 0xf);
 }
 
 static void test_without_room_for_a_type_the_drivers_own_stays_visible(void **state)
 {
-    struct vn_memory_types t;
+    struct vnc_memory_types t;
     VkPhysicalDeviceMemoryProperties full = integrated;
     (void)state;
     full.memoryTypeCount = VK_MAX_MEMORY_TYPES;
     for (uint32_t i = 4; i < VK_MAX_MEMORY_TYPES; i++)
         full.memoryTypes[i] = (VkMemoryType){LOCAL, 0};
-    vn_memory_types_init(&t, &full, false);
+    vnc_memory_types_init(&t, &full, false);
     require_rules(&t, &full);
     assert_int_equal(t.offered.memoryTypes[1].propertyFlags, LOCAL | VISIBLE | COHERENT);
 }
@@ -160,28 +160,28 @@ static void test_without_room_for_a_type_the_drivers_own_stays_visible(void **st
 /* Pages of what the server's CPU does not cache are fetched. */
 static void test_what_is_cached_is_known_behind_each_type(void **state)
 {
-    struct vn_memory_types t;
+    struct vnc_memory_types t;
     (void)state;
-    vn_memory_types_init(&t, &nvidia, true);
-    assert_true(vn_memory_types_is_cached(&t, 2)); /* backed by 3 */
-    assert_true(vn_memory_types_is_cached(&t, 3));
-    assert_false(vn_memory_types_is_cached(&t, 4));
-    vn_memory_types_init(&t, &lavapipe, true);
-    assert_true(vn_memory_types_is_cached(&t, 0));
-    vn_memory_types_init(&t, &lavapipe, false);
-    assert_true(vn_memory_types_is_cached(&t, 1)); /* the one that was added */
-    vn_memory_types_init(&t, &integrated, false);
-    assert_false(vn_memory_types_is_cached(&t, 4)); /* the driver's first that is coherent */
+    vnc_memory_types_init(&t, &nvidia, true);
+    assert_true(vnc_memory_types_is_cached(&t, 2)); /* backed by 3 */
+    assert_true(vnc_memory_types_is_cached(&t, 3));
+    assert_false(vnc_memory_types_is_cached(&t, 4));
+    vnc_memory_types_init(&t, &lavapipe, true);
+    assert_true(vnc_memory_types_is_cached(&t, 0));
+    vnc_memory_types_init(&t, &lavapipe, false);
+    assert_true(vnc_memory_types_is_cached(&t, 1)); /* the one that was added */
+    vnc_memory_types_init(&t, &integrated, false);
+    assert_false(vnc_memory_types_is_cached(&t, 4)); /* the driver's first that is coherent */
 }
 
 static void test_budgets_follow_the_heaps(void **state)
 {
-    struct vn_memory_types t;
+    struct vnc_memory_types t;
     VkPhysicalDeviceMemoryBudgetPropertiesEXT driver = {.heapBudget = {7}, .heapUsage = {3}};
     VkPhysicalDeviceMemoryBudgetPropertiesEXT offered = {.heapBudget = {1, 1, 1}};
     (void)state;
-    vn_memory_types_init(&t, &lavapipe, false);
-    vn_memory_types_budget(&t, &driver, &offered);
+    vnc_memory_types_init(&t, &lavapipe, false);
+    vnc_memory_types_budget(&t, &driver, &offered);
     assert_int_equal(offered.heapBudget[0], 7);
     assert_int_equal(offered.heapBudget[1], 7);
     assert_int_equal(offered.heapUsage[1], 3);

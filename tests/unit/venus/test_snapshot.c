@@ -139,7 +139,7 @@ static void take(struct reader *r)
     VkPhysicalDevice device = (VkPhysicalDevice)0x1000;
     wire_enc_init(&r->e, WIRE_MESSAGE_MAX);
     hw_arena_init(&r->arena, 1 << 20);
-    assert_int_equal(vn_snapshot_encode(&driver, VK_API_VERSION_1_3, &device, 1, &r->e), 0);
+    assert_int_equal(vns_snapshot_encode(&driver, VK_API_VERSION_1_3, &device, 1, &r->e), 0);
     wire_dec_init(&r->in, wire_enc_data(&r->e), wire_enc_len(&r->e));
     assert_int_equal(wire_get_u32(&r->in), VK_API_VERSION_1_3);
     assert_int_equal(wire_get_u32(&r->in), 1);
@@ -264,7 +264,7 @@ static void test_a_driver_without_a_query_is_refused(void **state)
     (void)state;
     less.vkGetPhysicalDeviceFeatures2 = NULL;
     wire_enc_init(&e, WIRE_MESSAGE_MAX);
-    assert_int_equal(vn_snapshot_encode(&less, VK_API_VERSION_1_3, &device, 1, &e), -ENOSYS);
+    assert_int_equal(vns_snapshot_encode(&less, VK_API_VERSION_1_3, &device, 1, &e), -ENOSYS);
     wire_enc_fini(&e);
 }
 

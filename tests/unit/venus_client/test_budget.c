@@ -3,68 +3,68 @@
 
 #include "venus/client/device/budget.h"
 
-static const uint64_t asked = 1000 * VN_BUDGET_NS;
+static const uint64_t asked = 1000 * VNC_BUDGET_NS;
 
-static void keep(struct vn_budget *b, uint64_t when, uint64_t usage)
+static void keep(struct vnc_budget *b, uint64_t when, uint64_t usage)
 {
     VkPhysicalDeviceMemoryBudgetPropertiesEXT said = {.heapBudget = {100}, .heapUsage = {usage}};
-    vn_budget_keep(b, when, vn_budget_changes(b), &said);
+    vnc_budget_keep(b, when, vnc_budget_changes(b), &said);
 }
 
-static void expect(struct vn_budget *b, uint64_t now, uint64_t usage)
+static void expect(struct vnc_budget *b, uint64_t now, uint64_t usage)
 {
     VkPhysicalDeviceMemoryBudgetPropertiesEXT found = {0};
-    assert_true(vn_budget_find(b, now, &found));
+    assert_true(vnc_budget_find(b, now, &found));
     assert_int_equal(found.heapBudget[0], 100);
     assert_int_equal(found.heapUsage[0], usage);
 }
 
-static void expect_none(struct vn_budget *b, uint64_t now)
+static void expect_none(struct vnc_budget *b, uint64_t now)
 {
     VkPhysicalDeviceMemoryBudgetPropertiesEXT found;
-    assert_false(vn_budget_find(b, now, &found));
+    assert_false(vnc_budget_find(b, now, &found));
 }
 
 static void an_answer_is_good_for_a_moment(void **state)
 {
-    struct vn_budget b;
+    struct vnc_budget b;
     (void)state;
-    vn_budget_init(&b);
+    vnc_budget_init(&b);
     expect_none(&b, asked);
     keep(&b, asked, 7);
     expect(&b, asked, 7);
-    expect(&b, asked + VN_BUDGET_NS - 1, 7);
-    expect_none(&b, asked + VN_BUDGET_NS);
-    vn_budget_fini(&b);
+    expect(&b, asked + VNC_BUDGET_NS - 1, 7);
+    expect_none(&b, asked + VNC_BUDGET_NS);
+    vnc_budget_fini(&b);
 }
 
 static void what_the_program_allocates_is_seen_at_once(void **state)
 {
-    struct vn_budget b;
+    struct vnc_budget b;
     (void)state;
-    vn_budget_init(&b);
+    vnc_budget_init(&b);
     keep(&b, asked, 7);
-    vn_budget_change(&b);
+    vnc_budget_change(&b);
     expect_none(&b, asked);
     /* Asked before, told after: it may be missing in the answer. */
-    uint64_t before = vn_budget_changes(&b);
-    vn_budget_change(&b);
-    vn_budget_keep(&b, asked + 1, before, &(VkPhysicalDeviceMemoryBudgetPropertiesEXT){0});
+    uint64_t before = vnc_budget_changes(&b);
+    vnc_budget_change(&b);
+    vnc_budget_keep(&b, asked + 1, before, &(VkPhysicalDeviceMemoryBudgetPropertiesEXT){0});
     expect_none(&b, asked + 1);
     keep(&b, asked + 2, 9);
     expect(&b, asked + 2, 9);
-    vn_budget_fini(&b);
+    vnc_budget_fini(&b);
 }
 
 static void of_two_answers_the_newer_question_counts(void **state)
 {
-    struct vn_budget b;
+    struct vnc_budget b;
     (void)state;
-    vn_budget_init(&b);
+    vnc_budget_init(&b);
     keep(&b, asked + 5, 2);
     keep(&b, asked, 1);
     expect(&b, asked + 5, 2);
-    vn_budget_fini(&b);
+    vnc_budget_fini(&b);
 }
 
 int main(void)

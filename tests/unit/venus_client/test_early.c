@@ -81,20 +81,20 @@ static void *serve(void *arg)
 
 struct bench {
     struct server server;
-    struct vn_link *link;
-    struct vn_pushes *pushes;
-    struct vn_physical_device physical;
-    struct vn_device *device;
-    struct vn_queue *queues[QUEUES];
-    struct vn_fence *fence;
-    struct vn_semaphore *timeline, *binary;
+    struct vnc_link *link;
+    struct vnc_pushes *pushes;
+    struct vnc_physical_device physical;
+    struct vnc_device *device;
+    struct vnc_queue *queues[QUEUES];
+    struct vnc_fence *fence;
+    struct vnc_semaphore *timeline, *binary;
     PFN_vkQueueSubmit submit;
     PFN_vkQueueWaitIdle wait_idle;
     PFN_vkGetFenceStatus status;
     PFN_vkWaitForFences wait;
 };
 
-static PFN_vkVoidFunction entry(const struct vn_entry *table, const char *name)
+static PFN_vkVoidFunction entry(const struct vnc_entry *table, const char *name)
 {
     while (strcmp(table->name, name) != 0)
         table++;
@@ -111,9 +111,9 @@ static void connect_link(struct bench *b)
     assert_int_equal(rpc_addr_parse(b->server.listener->address, &addr, why), 0);
     pthread_mutex_init(&b->server.lock, NULL);
     assert_int_equal(pthread_create(&b->server.thread, NULL, serve, &b->server), 0);
-    b->pushes = vn_pushes_create(NULL);
+    b->pushes = vnc_pushes_create(NULL);
     assert_non_null(b->pushes);
-    assert_int_equal(vn_link_create(&addr, NULL, &vn_push_handlers, b->pushes, &b->link, why), 0);
+    assert_int_equal(vnc_link_create(&addr, NULL, &vnc_push_handlers, b->pushes, &b->link, why), 0);
 }
 
 static int start(void **state)
@@ -122,24 +122,24 @@ static int start(void **state)
     assert_non_null(b);
     connect_link(b);
     b->physical.link = b->link;
-    b->device = vn_object_create(b->link, VK_OBJECT_TYPE_DEVICE, &b->physical.object);
+    b->device = vnc_object_create(b->link, VK_OBJECT_TYPE_DEVICE, &b->physical.object);
     b->device->physical = &b->physical;
     b->device->pushes = b->pushes;
     b->device->queues = b->queues;
     b->device->queue_count = QUEUES;
     pthread_mutex_init(&b->device->lock, NULL);
     for (int i = 0; i < QUEUES; i++) {
-        b->queues[i] = vn_object_create(b->link, VK_OBJECT_TYPE_QUEUE, &b->device->object);
-        assert_int_equal(vn_pushes_add_queue(b->pushes, b->queues[i]), 0);
+        b->queues[i] = vnc_object_create(b->link, VK_OBJECT_TYPE_QUEUE, &b->device->object);
+        assert_int_equal(vnc_pushes_add_queue(b->pushes, b->queues[i]), 0);
     }
-    b->fence = vn_object_create(b->link, VK_OBJECT_TYPE_FENCE, &b->device->object);
-    b->binary = vn_object_create(b->link, VK_OBJECT_TYPE_SEMAPHORE, &b->device->object);
-    b->timeline = vn_object_create(b->link, VK_OBJECT_TYPE_SEMAPHORE, &b->device->object);
+    b->fence = vnc_object_create(b->link, VK_OBJECT_TYPE_FENCE, &b->device->object);
+    b->binary = vnc_object_create(b->link, VK_OBJECT_TYPE_SEMAPHORE, &b->device->object);
+    b->timeline = vnc_object_create(b->link, VK_OBJECT_TYPE_SEMAPHORE, &b->device->object);
     b->timeline->timeline = true;
-    b->submit = (PFN_vkQueueSubmit)entry(vn_entries_queue, "vkQueueSubmit");
-    b->wait_idle = (PFN_vkQueueWaitIdle)entry(vn_entries_queue, "vkQueueWaitIdle");
-    b->status = (PFN_vkGetFenceStatus)entry(vn_entries_sync, "vkGetFenceStatus");
-    b->wait = (PFN_vkWaitForFences)entry(vn_entries_sync, "vkWaitForFences");
+    b->submit = (PFN_vkQueueSubmit)entry(vnc_entries_queue, "vkQueueSubmit");
+    b->wait_idle = (PFN_vkQueueWaitIdle)entry(vnc_entries_queue, "vkQueueWaitIdle");
+    b->status = (PFN_vkGetFenceStatus)entry(vnc_entries_sync, "vkGetFenceStatus");
+    b->wait = (PFN_vkWaitForFences)entry(vnc_entries_sync, "vkWaitForFences");
     *state = b;
     return 0;
 }
@@ -152,16 +152,16 @@ static int end(void **state)
     pthread_mutex_unlock(&b->server.lock);
     pthread_join(b->server.thread, NULL);
     for (int i = 0; i < QUEUES; i++) {
-        vn_pushes_remove_queue(b->pushes, b->queues[i]);
-        vn_object_destroy(&b->queues[i]->object);
+        vnc_pushes_remove_queue(b->pushes, b->queues[i]);
+        vnc_object_destroy(&b->queues[i]->object);
     }
-    vn_object_destroy(&b->fence->object);
-    vn_object_destroy(&b->binary->object);
-    vn_object_destroy(&b->timeline->object);
+    vnc_object_destroy(&b->fence->object);
+    vnc_object_destroy(&b->binary->object);
+    vnc_object_destroy(&b->timeline->object);
     pthread_mutex_destroy(&b->device->lock);
-    vn_object_destroy(&b->device->object);
-    vn_link_destroy(b->link);
-    vn_pushes_destroy(b->pushes);
+    vnc_object_destroy(&b->device->object);
+    vnc_link_destroy(b->link);
+    vnc_pushes_destroy(b->pushes);
     rpc_ep_destroy(b->server.ep);
     rpc_listener_destroy(b->server.listener);
     pthread_mutex_destroy(&b->server.lock);
@@ -170,11 +170,11 @@ static int end(void **state)
 }
 
 /* One batch without commands on the queue. */
-static void submit(struct bench *b, int queue, struct vn_semaphore *wait,
-                   struct vn_semaphore *signal, struct vn_fence *fence)
+static void submit(struct bench *b, int queue, struct vnc_semaphore *wait,
+                   struct vnc_semaphore *signal, struct vnc_fence *fence)
 {
     VkPipelineStageFlags stage = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
-    VkSemaphore waits = VN_HANDLE(VkSemaphore, wait), signals = VN_HANDLE(VkSemaphore, signal);
+    VkSemaphore waits = VNC_HANDLE(VkSemaphore, wait), signals = VNC_HANDLE(VkSemaphore, signal);
     uint64_t value = 1;
     VkTimelineSemaphoreSubmitInfo values = {.sType =
                                                 VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
@@ -190,13 +190,13 @@ static void submit(struct bench *b, int queue, struct vn_semaphore *wait,
                          .signalSemaphoreCount = signal != NULL,
                          .pSignalSemaphores = &signals};
     assert_int_equal(
-        b->submit(VN_HANDLE(VkQueue, b->queues[queue]), 1, &info, VN_HANDLE(VkFence, fence)),
+        b->submit(VNC_HANDLE(VkQueue, b->queues[queue]), 1, &info, VNC_HANDLE(VkFence, fence)),
         VK_SUCCESS);
 }
 
 static VkResult fence_status(struct bench *b)
 {
-    return b->status(VN_HANDLE(VkDevice, b->device), VN_HANDLE(VkFence, b->fence));
+    return b->status(VNC_HANDLE(VkDevice, b->device), VNC_HANDLE(VkFence, b->fence));
 }
 
 /* The server reports the batch, and the client has heard of it. */
@@ -207,9 +207,9 @@ static void report(struct bench *b, int queue, uint64_t number)
     b->server.number = number;
     pthread_mutex_unlock(&b->server.lock);
     uint64_t deadline = hw_now_ns() + PATIENCE_MS * HW_MS;
-    while (!vn_queue_has_done(b->queues[queue], number)) {
+    while (!vnc_queue_has_done(b->queues[queue], number)) {
         assert_true(hw_now_ns() < deadline);
-        vn_link_poll(b->link);
+        vnc_link_poll(b->link);
     }
 }
 
@@ -219,13 +219,13 @@ static void what_nobody_sees_is_early(void **state)
     submit(b, 0, NULL, NULL, NULL);
     submit(b, 0, NULL, b->binary, b->fence);
     assert_int_equal(fence_status(b), VK_SUCCESS);
-    assert_false(vn_queue_has_done(b->queues[0], 1));
+    assert_false(vnc_queue_has_done(b->queues[0], 1));
 }
 
 static struct vn_counts sent(const struct bench *b)
 {
     struct vn_counts counts;
-    vn_link_counts(b->link, &counts);
+    vnc_link_counts(b->link, &counts);
     return counts;
 }
 
@@ -233,10 +233,10 @@ static struct vn_counts sent(const struct bench *b)
 static void an_early_report_leaves_with_what_follows(void **state)
 {
     struct bench *b = *state;
-    VkFence fence = VN_HANDLE(VkFence, b->fence);
+    VkFence fence = VNC_HANDLE(VkFence, b->fence);
     submit(b, 0, NULL, NULL, b->fence);
     struct vn_counts before = sent(b);
-    assert_int_equal(b->wait(VN_HANDLE(VkDevice, b->device), 1, &fence, VK_TRUE, UINT64_MAX),
+    assert_int_equal(b->wait(VNC_HANDLE(VkDevice, b->device), 1, &fence, VK_TRUE, UINT64_MAX),
                      VK_SUCCESS);
     assert_int_equal(sent(b).messages_sent, before.messages_sent);
     submit(b, 0, NULL, NULL, NULL);
@@ -253,7 +253,7 @@ static void a_fence_alone_leaves_with_what_follows(void **state)
     submit(b, 0, NULL, NULL, NULL);
     struct vn_counts before = sent(b);
     assert_int_equal(
-        b->submit(VN_HANDLE(VkQueue, b->queues[0]), 0, NULL, VN_HANDLE(VkFence, b->fence)),
+        b->submit(VNC_HANDLE(VkQueue, b->queues[0]), 0, NULL, VNC_HANDLE(VkFence, b->fence)),
         VK_SUCCESS);
     assert_int_equal(fence_status(b), VK_SUCCESS);
     assert_int_equal(sent(b).messages_sent, before.messages_sent);
@@ -267,59 +267,59 @@ enum { SMALL = 4096, LARGE = 16 * VN_UPDATE_BYTES };
 
 /* A body that copies mapped memory to a buffer that the host cannot see. */
 struct copy {
-    struct vn_memory *memory;
-    struct vn_resource *from, *to;
+    struct vnc_memory *memory;
+    struct vnc_resource *from, *to;
     struct vn_object *pool;
-    struct vn_command_buffer *commands;
+    struct vnc_command_buffer *commands;
 };
 
 static void copy_make(struct bench *b, struct copy *c, size_t size)
 {
     struct vn_object *device = &b->device->object;
     struct vn_region_params params = {.size = size};
-    c->memory = vn_object_create(b->link, VK_OBJECT_TYPE_DEVICE_MEMORY, device);
+    c->memory = vnc_object_create(b->link, VK_OBJECT_TYPE_DEVICE_MEMORY, device);
     c->memory->device = b->device;
     c->memory->size = size;
     c->memory->host_visible = c->memory->tracked = true;
     assert_int_equal(vn_region_create(&params, &c->memory->region), 0);
     memset(vn_region_memory(c->memory->region), 0x5a, size);
-    c->from = vn_object_create(b->link, VK_OBJECT_TYPE_BUFFER, device);
-    c->to = vn_object_create(b->link, VK_OBJECT_TYPE_BUFFER, device);
+    c->from = vnc_object_create(b->link, VK_OBJECT_TYPE_BUFFER, device);
+    c->to = vnc_object_create(b->link, VK_OBJECT_TYPE_BUFFER, device);
     c->from->size = c->to->size = size;
-    c->from->memory = vn_memory_ref(c->memory);
-    c->pool = vn_object_create(b->link, VK_OBJECT_TYPE_COMMAND_POOL, device);
-    c->commands = vn_object_create(b->link, VK_OBJECT_TYPE_COMMAND_BUFFER, device);
-    VkCommandBuffer commands = VN_HANDLE(VkCommandBuffer, c->commands);
+    c->from->memory = vnc_memory_ref(c->memory);
+    c->pool = vnc_object_create(b->link, VK_OBJECT_TYPE_COMMAND_POOL, device);
+    c->commands = vnc_object_create(b->link, VK_OBJECT_TYPE_COMMAND_BUFFER, device);
+    VkCommandBuffer commands = VNC_HANDLE(VkCommandBuffer, c->commands);
     VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
     VkBufferCopy all = {.size = size};
     PFN_vkBeginCommandBuffer begin =
-        (PFN_vkBeginCommandBuffer)entry(vn_entries_command, "vkBeginCommandBuffer");
-    PFN_vkCmdCopyBuffer copy = (PFN_vkCmdCopyBuffer)entry(vn_entries_command, "vkCmdCopyBuffer");
+        (PFN_vkBeginCommandBuffer)entry(vnc_entries_command, "vkBeginCommandBuffer");
+    PFN_vkCmdCopyBuffer copy = (PFN_vkCmdCopyBuffer)entry(vnc_entries_command, "vkCmdCopyBuffer");
     PFN_vkEndCommandBuffer finish =
-        (PFN_vkEndCommandBuffer)entry(vn_entries_command, "vkEndCommandBuffer");
+        (PFN_vkEndCommandBuffer)entry(vnc_entries_command, "vkEndCommandBuffer");
     assert_int_equal(begin(commands, &info), VK_SUCCESS);
-    copy(commands, VN_HANDLE(VkBuffer, c->from), VN_HANDLE(VkBuffer, c->to), 1, &all);
+    copy(commands, VNC_HANDLE(VkBuffer, c->from), VNC_HANDLE(VkBuffer, c->to), 1, &all);
     assert_int_equal(finish(commands), VK_SUCCESS);
 }
 
 static void copy_free(struct copy *c)
 {
-    vn_object_destroy((struct vn_object *)c->commands);
-    vn_object_destroy(c->pool);
-    vn_object_destroy(&c->to->object);
-    vn_object_destroy(&c->from->object);
+    vnc_object_destroy((struct vn_object *)c->commands);
+    vnc_object_destroy(c->pool);
+    vnc_object_destroy(&c->to->object);
+    vnc_object_destroy(&c->from->object);
     vn_region_destroy(c->memory->region);
-    vn_object_destroy(&c->memory->object);
+    vnc_object_destroy(&c->memory->object);
 }
 
 static void copy_submit(struct bench *b, const struct copy *c)
 {
-    VkCommandBuffer commands = VN_HANDLE(VkCommandBuffer, c->commands);
+    VkCommandBuffer commands = VNC_HANDLE(VkCommandBuffer, c->commands);
     VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                          .commandBufferCount = 1,
                          .pCommandBuffers = &commands};
     assert_int_equal(
-        b->submit(VN_HANDLE(VkQueue, b->queues[0]), 1, &info, VN_HANDLE(VkFence, b->fence)),
+        b->submit(VNC_HANDLE(VkQueue, b->queues[0]), 1, &info, VNC_HANDLE(VkFence, b->fence)),
         VK_SUCCESS);
 }
 
@@ -370,8 +370,8 @@ static void a_large_copy_travels_without_its_body(void **state)
     assert_int_equal(fence_status(b), VK_SUCCESS);
     assert_true(sent(b).messages_sent > before.messages_sent);
     bool small = true;
-    const struct vn_copy *copies;
-    assert_int_equal(vn_command_buffer_copies(c.commands, &copies, &small), 1);
+    const struct vnc_copy *copies;
+    assert_int_equal(vnc_command_buffer_copies(c.commands, &copies, &small), 1);
     assert_false(small);
     assert_int_equal(copies->bytes, LARGE);
     copy_free(&c);
@@ -382,11 +382,11 @@ static void a_large_copy_behind_visible_work_is_recorded(void **state)
     struct bench *b = *state;
     struct copy c;
     bool small;
-    const struct vn_copy *copies;
+    const struct vnc_copy *copies;
     copy_make(b, &c, LARGE);
     submit(b, 0, NULL, b->timeline, NULL);
     copy_submit(b, &c);
-    assert_int_equal(vn_command_buffer_copies(c.commands, &copies, &small), 0);
+    assert_int_equal(vnc_command_buffer_copies(c.commands, &copies, &small), 0);
     assert_int_equal(fence_status(b), VK_NOT_READY);
     report(b, 0, 2);
     assert_int_equal(fence_status(b), VK_SUCCESS);
@@ -453,9 +453,9 @@ static void a_chain_ends_with_what_it_waits_for(void **state)
     submit(b, 0, NULL, NULL, b->fence);
     assert_int_equal(fence_status(b), VK_NOT_READY);
     report(b, 1, 1);
-    assert_int_equal(b->wait_idle(VN_HANDLE(VkQueue, b->queues[0])), VK_SUCCESS);
+    assert_int_equal(b->wait_idle(VNC_HANDLE(VkQueue, b->queues[0])), VK_SUCCESS);
     assert_int_equal(fence_status(b), VK_SUCCESS);
-    assert_false(vn_queue_has_done(b->queues[0], 1));
+    assert_false(vnc_queue_has_done(b->queues[0], 1));
 }
 
 int main(void)

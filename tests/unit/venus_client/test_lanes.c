@@ -158,7 +158,7 @@ static void server_end(void)
 
 struct rig {
     unsigned count;
-    struct vn_lanes *lanes;
+    struct vnc_lanes *lanes;
     struct rpc_transport *ends[VN_LANES_MAX]; /* in the order in which they called */
     _Atomic bool over;                        /* the session */
 };
@@ -180,7 +180,7 @@ static int dial(struct rig *r, unsigned count)
     int rc;
     do {
         why[0] = '\0';
-        rc = vn_lanes_dial(&server.addr, &net, count, is_over, r, &r->lanes, why);
+        rc = vnc_lanes_dial(&server.addr, &net, count, is_over, r, &r->lanes, why);
     } while ((rc == -ETIMEDOUT || rc == -EAGAIN) && hw_now_ns() - start < patience_ns);
     if (rc)
         assert_true(strlen(why) > 0);
@@ -198,7 +198,7 @@ static void find_ends(struct rig *r)
         for (unsigned i = 0; i < server.count; i++) {
             struct caller *caller = &server.callers[i];
             if (caller->transport &&
-                memcmp(caller->key, vn_lanes_key(r->lanes), sizeof(caller->key)) == 0) {
+                memcmp(caller->key, vnc_lanes_key(r->lanes), sizeof(caller->key)) == 0) {
                 r->ends[found++] = caller->transport;
                 caller->transport = NULL;
             }
@@ -218,7 +218,7 @@ static void rig_dial(struct rig *r, unsigned count)
 static void rig_start(struct rig *r, unsigned count)
 {
     rig_dial(r, count);
-    assert_int_equal(vn_lanes_open(r->lanes, count), 0);
+    assert_int_equal(vnc_lanes_open(r->lanes, count), 0);
 }
 
 static void close_ends(struct rig *r)
@@ -231,7 +231,7 @@ static void close_ends(struct rig *r)
 
 static void rig_end(struct rig *r)
 {
-    vn_lanes_destroy(r->lanes);
+    vnc_lanes_destroy(r->lanes);
     close_ends(r);
     server_end();
 }
@@ -388,16 +388,16 @@ static void send_some(unsigned lanes, const size_t *sizes, uint32_t uploads, siz
     rig_start(&r, lanes);
     struct reader *rd = reader_start(&r, uploads, wanted, piece_max);
     if (expects)
-        vn_lanes_expect(r.lanes);
+        vnc_lanes_expect(r.lanes);
     for (uint32_t i = 0; i < uploads; i++) {
-        assert_int_equal(vn_lanes_send(r.lanes, program + offs[i], offs[i], sizes[i]), 0);
+        assert_int_equal(vnc_lanes_send(r.lanes, program + offs[i], offs[i], sizes[i]), 0);
         if (expects)
-            vn_lanes_expect(r.lanes);
+            vnc_lanes_expect(r.lanes);
     }
     pthread_join(rd->thread, NULL);
     assert_int_equal(rd->rc, 0);
     assert_int_equal(rd->got, wanted);
-    assert_int_equal(vn_lanes_bytes(r.lanes), wanted);
+    assert_int_equal(vnc_lanes_bytes(r.lanes), wanted);
     expect_order(rd, uploads);
     assert_memory_equal(rd->pages, pages, PAGES);
     for (uint32_t i = 0; i < uploads; i++)
@@ -408,7 +408,8 @@ static void send_some(unsigned lanes, const size_t *sizes, uint32_t uploads, siz
 
 static void each_byte_leaves_once_and_the_end_last(void **state)
 {
-    static const size_t sizes[] = {VN_SPREAD_LEAST, 4 << 20, PAGE, VN_PARCEL_BYTES, SOME_BYTES + 9};
+    static const size_t sizes[] = {VNC_SPREAD_LEAST, 4 << 20, PAGE, VN_PARCEL_BYTES,
+                                   SOME_BYTES + 9};
     (void)state;
     for (size_t c = 0; c < ARRAY_LEN(core_counts); c++) {
         cores = core_counts[c];
@@ -459,7 +460,7 @@ static void *send_main(void *arg)
 {
     static const uint8_t zeros[TOO_MANY_BYTES];
     struct sending *s = arg;
-    s->rc = vn_lanes_send(s->rig->lanes, zeros, 0, TOO_MANY_BYTES);
+    s->rc = vnc_lanes_send(s->rig->lanes, zeros, 0, TOO_MANY_BYTES);
     s->done = true;
     return NULL;
 }
@@ -512,7 +513,7 @@ static void a_peer_that_closes_ends_an_upload(void **state)
             close_ends(&r);
             pthread_join(s.thread, NULL);
             assert_true(s.rc < 0);
-            assert_true(vn_lanes_send(r.lanes, program, 0, PAGE) < 0);
+            assert_true(vnc_lanes_send(r.lanes, program, 0, PAGE) < 0);
             rig_end(&r);
         }
     }
@@ -598,9 +599,9 @@ static void each_dial_has_a_key_of_its_own(void **state)
     rig_dial(&r, 2);
     assert_int_equal(dial(&other, 1), 0);
     find_ends(&other);
-    assert_memory_not_equal(vn_lanes_key(r.lanes), none, sizeof(none));
-    assert_memory_not_equal(vn_lanes_key(r.lanes), vn_lanes_key(other.lanes), sizeof(none));
-    vn_lanes_destroy(other.lanes);
+    assert_memory_not_equal(vnc_lanes_key(r.lanes), none, sizeof(none));
+    assert_memory_not_equal(vnc_lanes_key(r.lanes), vnc_lanes_key(other.lanes), sizeof(none));
+    vnc_lanes_destroy(other.lanes);
     close_ends(&other);
     rig_end(&r);
 }
@@ -612,7 +613,7 @@ static void a_server_with_another_count_has_none(void **state)
     for (uint32_t at_server = 0; at_server <= 4; at_server++) {
         struct rig r;
         rig_dial(&r, 3);
-        assert_int_equal(vn_lanes_open(r.lanes, at_server), at_server == 3 ? 0 : -ENOTCONN);
+        assert_int_equal(vnc_lanes_open(r.lanes, at_server), at_server == 3 ? 0 : -ENOTCONN);
         rig_end(&r);
     }
 }
@@ -620,7 +621,7 @@ static void a_server_with_another_count_has_none(void **state)
 static void lanes_may_end_without_use(void **state)
 {
     (void)state;
-    vn_lanes_destroy(NULL);
+    vnc_lanes_destroy(NULL);
     for (size_t c = 0; c < ARRAY_LEN(core_counts); c++) {
         cores = core_counts[c];
         for (size_t i = 0; i < ARRAY_LEN(lane_counts); i++) {
@@ -630,9 +631,9 @@ static void lanes_may_end_without_use(void **state)
             rig_start(&r, lane_counts[i]);
             rig_end(&r);
             rig_start(&r, lane_counts[i]);
-            vn_lanes_expect(r.lanes);
-            vn_lanes_expect(r.lanes);
-            assert_int_equal(vn_lanes_bytes(r.lanes), 0);
+            vnc_lanes_expect(r.lanes);
+            vnc_lanes_expect(r.lanes);
+            assert_int_equal(vnc_lanes_bytes(r.lanes), 0);
             rig_end(&r);
         }
     }

@@ -11,14 +11,14 @@
 #include "venus/client/present/presenter.h"
 #include "venus/memory/track/kernel.h"
 
-enum { IMAGES = 3, SIDE = 4, PICTURE_BYTES = SIDE * SIDE * VN_PIXEL_BYTES, SHOWS_MAX = 16 };
+enum { IMAGES = 3, SIDE = 4, PICTURE_BYTES = SIDE * SIDE * VNC_PIXEL_BYTES, SHOWS_MAX = 16 };
 
 /* A canvas that remembers what it showed, and a queue whose batches the test completes. */
 struct stage {
-    struct vn_canvas canvas;
+    struct vnc_canvas canvas;
     uint8_t shown_pixels[PICTURE_BYTES];
     uint8_t pictures[IMAGES][PICTURE_BYTES];
-    struct vn_queue queue;
+    struct vnc_queue queue;
     sem_t done;           /* once for each batch */
     VkResult wait_result; /* before a batch is completed */
     VkResult show_result;
@@ -26,10 +26,10 @@ struct stage {
     uint32_t rects[SHOWS_MAX];
     uint32_t show_count;
     bool destroyed;
-    struct vn_presenter *presenter;
+    struct vnc_presenter *presenter;
 };
 
-static VkResult fake_show(struct vn_canvas *canvas, const struct vn_rects *rects)
+static VkResult fake_show(struct vnc_canvas *canvas, const struct vnc_rects *rects)
 {
     struct stage *s = CONTAINER_OF(canvas, struct stage, canvas);
     assert_true(s->show_count < SHOWS_MAX);
@@ -38,14 +38,14 @@ static VkResult fake_show(struct vn_canvas *canvas, const struct vn_rects *rects
     return s->show_result;
 }
 
-static void fake_destroy(struct vn_canvas *canvas)
+static void fake_destroy(struct vnc_canvas *canvas)
 {
     CONTAINER_OF(canvas, struct stage, canvas)->destroyed = true;
 }
 
-static const struct vn_canvas_ops fake_ops = {fake_show, fake_destroy};
+static const struct vnc_canvas_ops fake_ops = {fake_show, fake_destroy};
 
-static VkResult fake_wait(void *user, struct vn_queue *queue, uint64_t number)
+static VkResult fake_wait(void *user, struct vnc_queue *queue, uint64_t number)
 {
     struct stage *s = user;
     assert_ptr_equal(queue, &s->queue);
@@ -60,22 +60,22 @@ static void start(struct stage *s, VkPresentModeKHR mode)
     memset(s, 0, sizeof(*s));
     assert_int_equal(sem_init(&s->done, 0, 0), 0);
     s->canvas.ops = &fake_ops;
-    s->canvas.picture = (struct vn_picture){s->shown_pixels, SIDE, SIDE};
+    s->canvas.picture = (struct vnc_picture){s->shown_pixels, SIDE, SIDE};
     const uint8_t *pictures[IMAGES];
     for (int i = 0; i < IMAGES; i++)
         pictures[i] = memset(s->pictures[i], 10 + i, PICTURE_BYTES);
-    struct vn_presenter_params params = {.mode = mode,
-                                         .count = IMAGES,
-                                         .canvas = &s->canvas,
-                                         .pictures = pictures,
-                                         .wait = fake_wait,
-                                         .user = s};
-    assert_int_equal(vn_presenter_create(&params, &s->presenter), VK_SUCCESS);
+    struct vnc_presenter_params params = {.mode = mode,
+                                          .count = IMAGES,
+                                          .canvas = &s->canvas,
+                                          .pictures = pictures,
+                                          .wait = fake_wait,
+                                          .user = s};
+    assert_int_equal(vnc_presenter_create(&params, &s->presenter), VK_SUCCESS);
 }
 
 static void stop(struct stage *s)
 {
-    vn_presenter_destroy(s->presenter);
+    vnc_presenter_destroy(s->presenter);
     assert_true(s->destroyed);
     sem_destroy(&s->done);
 }
@@ -83,7 +83,7 @@ static void stop(struct stage *s)
 static uint32_t acquire(struct stage *s)
 {
     uint32_t index = UINT32_MAX;
-    assert_int_equal(vn_presenter_acquire(s->presenter, HW_NEVER, &index), VK_SUCCESS);
+    assert_int_equal(vnc_presenter_acquire(s->presenter, HW_NEVER, &index), VK_SUCCESS);
     assert_in_range(index, 0, IMAGES - 1);
     return index;
 }
@@ -91,7 +91,7 @@ static uint32_t acquire(struct stage *s)
 /* Number i + 1 is the batch of image i. */
 static void present(struct stage *s, uint32_t index)
 {
-    assert_int_equal(vn_presenter_present(s->presenter, index, &s->queue, index + 1), VK_SUCCESS);
+    assert_int_equal(vnc_presenter_present(s->presenter, index, &s->queue, index + 1), VK_SUCCESS);
 }
 
 static void complete(struct stage *s, uint64_t number)
@@ -130,8 +130,8 @@ static void without_a_free_image_the_timeout_decides(void **state)
         (void)acquire(&s);
     present(&s, 0); /* and not done */
     uint32_t index = 77;
-    assert_int_equal(vn_presenter_acquire(s.presenter, 0, &index), VK_NOT_READY);
-    assert_int_equal(vn_presenter_acquire(s.presenter, HW_MS, &index), VK_TIMEOUT);
+    assert_int_equal(vnc_presenter_acquire(s.presenter, 0, &index), VK_NOT_READY);
+    assert_int_equal(vnc_presenter_acquire(s.presenter, HW_MS, &index), VK_TIMEOUT);
     assert_int_equal(index, 77);
     complete(&s, 1);
     assert_int_equal(acquire(&s), 0);
@@ -184,8 +184,9 @@ static void a_failed_show_is_told_and_is_the_last(void **state)
     present(&s, 0);
     complete(&s, 1);
     uint32_t index;
-    assert_int_equal(vn_presenter_acquire(s.presenter, HW_NEVER, &index), VK_ERROR_OUT_OF_DATE_KHR);
-    assert_int_equal(vn_presenter_present(s.presenter, 1, &s.queue, 2), VK_ERROR_OUT_OF_DATE_KHR);
+    assert_int_equal(vnc_presenter_acquire(s.presenter, HW_NEVER, &index),
+                     VK_ERROR_OUT_OF_DATE_KHR);
+    assert_int_equal(vnc_presenter_present(s.presenter, 1, &s.queue, 2), VK_ERROR_OUT_OF_DATE_KHR);
     complete(&s, 2);
     stop(&s);
     assert_int_equal(s.show_count, 1);
@@ -195,7 +196,7 @@ static void *acquire_until_lost(void *arg)
 {
     struct stage *s = arg;
     uint32_t index;
-    VkResult result = vn_presenter_acquire(s->presenter, HW_NEVER, &index);
+    VkResult result = vnc_presenter_acquire(s->presenter, HW_NEVER, &index);
     return result == VK_ERROR_DEVICE_LOST ? s : NULL;
 }
 
@@ -232,11 +233,12 @@ static void retiring_shows_what_is_pending_and_gives_no_more(void **state)
     present(&s, acquire(&s));
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, complete_one, &s), 0);
-    vn_presenter_retire(s.presenter);
+    vnc_presenter_retire(s.presenter);
     pthread_join(thread, NULL);
     assert_int_equal(s.show_count, 1);
     uint32_t index;
-    assert_int_equal(vn_presenter_acquire(s.presenter, HW_NEVER, &index), VK_ERROR_OUT_OF_DATE_KHR);
+    assert_int_equal(vnc_presenter_acquire(s.presenter, HW_NEVER, &index),
+                     VK_ERROR_OUT_OF_DATE_KHR);
     stop(&s);
 }
 
@@ -258,17 +260,17 @@ static void without_a_canvas_presents_complete(void **state)
     (void)state;
     struct stage s;
     start(&s, VK_PRESENT_MODE_FIFO_KHR);
-    struct vn_presenter *blind;
-    struct vn_presenter_params params = {
+    struct vnc_presenter *blind;
+    struct vnc_presenter_params params = {
         .mode = VK_PRESENT_MODE_FIFO_KHR, .count = IMAGES, .wait = fake_wait, .user = &s};
-    assert_int_equal(vn_presenter_create(&params, &blind), VK_SUCCESS);
+    assert_int_equal(vnc_presenter_create(&params, &blind), VK_SUCCESS);
     for (uint32_t i = 0; i < 2 * IMAGES; i++) {
         uint32_t index;
-        assert_int_equal(vn_presenter_acquire(blind, HW_NEVER, &index), VK_SUCCESS);
-        assert_int_equal(vn_presenter_present(blind, index, &s.queue, i), VK_SUCCESS);
+        assert_int_equal(vnc_presenter_acquire(blind, HW_NEVER, &index), VK_SUCCESS);
+        assert_int_equal(vnc_presenter_present(blind, index, &s.queue, i), VK_SUCCESS);
         sem_post(&s.done);
     }
-    vn_presenter_destroy(blind);
+    vnc_presenter_destroy(blind);
     stop(&s);
     assert_int_equal(s.show_count, 0);
 }
@@ -284,10 +286,10 @@ static void after_fork_nothing_waits(void **state)
     pid_t child = fork();
     if (child == 0) {
         uint32_t index;
-        bool lost = vn_presenter_acquire(s.presenter, HW_NEVER, &index) == VK_ERROR_DEVICE_LOST &&
-                    vn_presenter_present(s.presenter, 0, &s.queue, 1) == VK_ERROR_DEVICE_LOST;
-        vn_presenter_retire(s.presenter);
-        vn_presenter_destroy(s.presenter);
+        bool lost = vnc_presenter_acquire(s.presenter, HW_NEVER, &index) == VK_ERROR_DEVICE_LOST &&
+                    vnc_presenter_present(s.presenter, 0, &s.queue, 1) == VK_ERROR_DEVICE_LOST;
+        vnc_presenter_retire(s.presenter);
+        vnc_presenter_destroy(s.presenter);
         _exit(lost ? 0 : 1);
     }
     int status;

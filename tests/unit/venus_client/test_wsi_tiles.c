@@ -6,19 +6,19 @@
 
 #include "venus/client/present/tiles.h"
 
-enum { WIDTH = 300, HEIGHT = 200, ROW = WIDTH * VN_PIXEL_BYTES, BYTES = ROW * HEIGHT };
+enum { WIDTH = 300, HEIGHT = 200, ROW = WIDTH * VNC_PIXEL_BYTES, BYTES = ROW * HEIGHT };
 
 struct pair {
-    struct vn_picture picture;
+    struct vnc_picture picture;
     uint8_t *fresh;
-    struct vn_rects rects;
+    struct vnc_rects rects;
 };
 
 static int setup(void **state)
 {
     struct pair *p = calloc(1, sizeof(*p));
     assert_non_null(p);
-    p->picture = (struct vn_picture){malloc(BYTES), WIDTH, HEIGHT};
+    p->picture = (struct vnc_picture){malloc(BYTES), WIDTH, HEIGHT};
     p->fresh = malloc(BYTES);
     assert_non_null(p->picture.pixels);
     assert_non_null(p->fresh);
@@ -39,10 +39,10 @@ static int teardown(void **state)
 
 static void touch(struct pair *p, uint32_t x, uint32_t y)
 {
-    p->fresh[y * ROW + x * VN_PIXEL_BYTES + 2] ^= 0x80;
+    p->fresh[y * ROW + x * VNC_PIXEL_BYTES + 2] ^= 0x80;
 }
 
-static bool covers(const struct vn_rect *r, uint32_t x, uint32_t y)
+static bool covers(const struct vnc_rect *r, uint32_t x, uint32_t y)
 {
     return x >= r->x && y >= r->y && x - r->x < r->width && y - r->y < r->height;
 }
@@ -53,17 +53,17 @@ static void update(struct pair *p)
     uint8_t *before = malloc(BYTES);
     assert_non_null(before);
     memcpy(before, p->picture.pixels, BYTES);
-    vn_tiles_update(&p->picture, p->fresh, &p->rects);
+    vnc_tiles_update(&p->picture, p->fresh, &p->rects);
     assert_memory_equal(p->picture.pixels, p->fresh, BYTES);
-    assert_in_range(p->rects.count, 0, VN_RECTS_MAX);
+    assert_in_range(p->rects.count, 0, VNC_RECTS_MAX);
     for (uint32_t i = 0; i < p->rects.count; i++) {
-        const struct vn_rect *r = &p->rects.items[i];
+        const struct vnc_rect *r = &p->rects.items[i];
         assert_true(r->width > 0 && r->height > 0);
         assert_true(r->x + r->width <= WIDTH && r->y + r->height <= HEIGHT);
     }
-    for (uint32_t at = 0; at < BYTES / VN_PIXEL_BYTES; at++) {
-        bool found = memcmp(before + at * VN_PIXEL_BYTES, p->fresh + at * VN_PIXEL_BYTES,
-                            VN_PIXEL_BYTES) == 0;
+    for (uint32_t at = 0; at < BYTES / VNC_PIXEL_BYTES; at++) {
+        bool found = memcmp(before + at * VNC_PIXEL_BYTES, p->fresh + at * VNC_PIXEL_BYTES,
+                            VNC_PIXEL_BYTES) == 0;
         for (uint32_t i = 0; !found && i < p->rects.count; i++)
             found = covers(&p->rects.items[i], at % WIDTH, at / WIDTH);
         assert_true(found);
@@ -86,8 +86,8 @@ static void one_pixel_is_one_tile(void **state)
     assert_int_equal(p->rects.count, 1);
     assert_int_equal(p->rects.items[0].x, 64);
     assert_int_equal(p->rects.items[0].y, 128);
-    assert_int_equal(p->rects.items[0].width, VN_TILE_PIXELS);
-    assert_int_equal(p->rects.items[0].height, VN_TILE_PIXELS);
+    assert_int_equal(p->rects.items[0].width, VNC_TILE_PIXELS);
+    assert_int_equal(p->rects.items[0].height, VNC_TILE_PIXELS);
 }
 
 static void the_last_pixel_is_in_a_tile_that_is_cut(void **state)
@@ -96,8 +96,8 @@ static void the_last_pixel_is_in_a_tile_that_is_cut(void **state)
     touch(p, WIDTH - 1, HEIGHT - 1);
     update(p);
     assert_int_equal(p->rects.count, 1);
-    assert_int_equal(p->rects.items[0].width, WIDTH % VN_TILE_PIXELS);
-    assert_int_equal(p->rects.items[0].height, HEIGHT % VN_TILE_PIXELS);
+    assert_int_equal(p->rects.items[0].width, WIDTH % VNC_TILE_PIXELS);
+    assert_int_equal(p->rects.items[0].height, HEIGHT % VNC_TILE_PIXELS);
 }
 
 static void a_change_of_everything_is_one_rectangle(void **state)
@@ -130,7 +130,7 @@ static void a_column_is_one_rectangle(void **state)
     update(p);
     assert_int_equal(p->rects.count, 1);
     assert_int_equal(p->rects.items[0].x, 64);
-    assert_int_equal(p->rects.items[0].width, VN_TILE_PIXELS);
+    assert_int_equal(p->rects.items[0].width, VNC_TILE_PIXELS);
     assert_int_equal(p->rects.items[0].height, HEIGHT);
 }
 
@@ -138,7 +138,7 @@ static void replacing_names_all(void **state)
 {
     struct pair *p = *state;
     touch(p, 5, 5);
-    vn_tiles_replace(&p->picture, p->fresh, &p->rects);
+    vnc_tiles_replace(&p->picture, p->fresh, &p->rects);
     assert_memory_equal(p->picture.pixels, p->fresh, BYTES);
     assert_int_equal(p->rects.count, 1);
     assert_int_equal(p->rects.items[0].width, WIDTH);
@@ -149,21 +149,21 @@ static void replacing_names_all(void **state)
 static void rectangles_beyond_the_limit_are_joined(void **state)
 {
     (void)state;
-    enum { SIDE = 20 * VN_TILE_PIXELS };
-    struct vn_picture picture = {calloc(SIDE * VN_PIXEL_BYTES, SIDE), SIDE, SIDE};
-    uint8_t *fresh = calloc(SIDE * VN_PIXEL_BYTES, SIDE);
+    enum { SIDE = 20 * VNC_TILE_PIXELS };
+    struct vnc_picture picture = {calloc(SIDE * VNC_PIXEL_BYTES, SIDE), SIDE, SIDE};
+    uint8_t *fresh = calloc(SIDE * VNC_PIXEL_BYTES, SIDE);
     assert_non_null(picture.pixels);
     assert_non_null(fresh);
-    for (uint32_t y = 0; y < SIDE; y += VN_TILE_PIXELS)
-        for (uint32_t x = (y / VN_TILE_PIXELS % 2) * VN_TILE_PIXELS; x < SIDE;
-             x += 2 * VN_TILE_PIXELS)
-            fresh[(y * SIDE + x) * VN_PIXEL_BYTES] = 1;
-    struct vn_rects rects;
-    vn_tiles_update(&picture, fresh, &rects);
-    assert_int_equal(rects.count, VN_RECTS_MAX);
+    for (uint32_t y = 0; y < SIDE; y += VNC_TILE_PIXELS)
+        for (uint32_t x = (y / VNC_TILE_PIXELS % 2) * VNC_TILE_PIXELS; x < SIDE;
+             x += 2 * VNC_TILE_PIXELS)
+            fresh[(y * SIDE + x) * VNC_PIXEL_BYTES] = 1;
+    struct vnc_rects rects;
+    vnc_tiles_update(&picture, fresh, &rects);
+    assert_int_equal(rects.count, VNC_RECTS_MAX);
     for (uint32_t y = 0; y < SIDE; y++) {
         for (uint32_t x = 0; x < SIDE; x++) {
-            bool found = fresh[(y * SIDE + x) * VN_PIXEL_BYTES] == 0;
+            bool found = fresh[(y * SIDE + x) * VNC_PIXEL_BYTES] == 0;
             for (uint32_t i = 0; !found && i < rects.count; i++)
                 found = covers(&rects.items[i], x, y);
             assert_true(found);

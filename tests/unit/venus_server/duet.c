@@ -59,7 +59,7 @@ void duet_start(struct duet *d, uint32_t window, uint64_t heartbeat_ns)
     assert_int_equal(rpc_client_create(ends[1], &client, &d->client, why), 0);
     pthread_join(thread, NULL);
     assert_int_equal(rpc_ep_status(d->ep), 0);
-    assert_int_equal(vn_channel_init(&d->channel, d->ep, NULL, NULL), 0);
+    assert_int_equal(vns_channel_init(&d->channel, d->ep, NULL, NULL), 0);
 }
 
 void duet_share(struct duet *d, size_t bytes)
@@ -72,7 +72,7 @@ void duet_share(struct duet *d, size_t bytes)
 
 void duet_end(struct duet *d)
 {
-    vn_channel_fini(&d->channel);
+    vns_channel_fini(&d->channel);
     rpc_client_destroy(d->client);
     rpc_ep_destroy(d->ep);
     vn_twin_fini(&d->twin);

@@ -23,7 +23,7 @@ struct duet_push {
 
 struct duet {
     struct rpc_ep *ep;
-    struct vn_channel channel;
+    struct vns_channel channel;
     struct rpc_client *client;
     struct duet_push pushes[DUET_PUSHES_MAX];
     size_t count;

@@ -52,14 +52,14 @@ static void *send_pieces(void *arg)
 
 static void expect(size_t len, uint8_t value)
 {
-    struct rpc_msg *msg = vn_channel_receive(&duet.channel);
+    struct rpc_msg *msg = vns_channel_receive(&duet.channel);
     assert_non_null(msg);
     assert_int_equal(msg->len, len);
     assert_int_equal(msg->data[0], value);
     assert_memory_equal(msg->data, msg->data + 1, len - 1);
-    vn_channel_lock(&duet.channel);
+    vns_channel_lock(&duet.channel);
     rpc_release(duet.ep, msg);
-    vn_channel_unlock(&duet.channel);
+    vns_channel_unlock(&duet.channel);
 }
 
 /* Until the thread reads and so many bytes have come. */
@@ -82,9 +82,9 @@ static void what_follows_is_received_while_a_piece_is_stored(void **state)
     assert_int_equal(pthread_create(&sender, NULL, send_pieces, NULL), 0);
     for (unsigned i = 0; i < PIECES; i++) {
         expect(PIECE, (uint8_t)(i + 1));
-        vn_channel_upload_begin(&duet.channel);
+        vns_channel_upload_begin(&duet.channel);
         wait_received((uint64_t)PIECE * (i + 2 < PIECES ? i + 2 : PIECES));
-        vn_channel_upload_end(&duet.channel);
+        vns_channel_upload_end(&duet.channel);
     }
     expect(1, PIECES);
     pthread_join(sender, NULL);
@@ -92,9 +92,9 @@ static void what_follows_is_received_while_a_piece_is_stored(void **state)
 
 static bool sleeps(void)
 {
-    vn_channel_lock(&duet.channel);
+    vns_channel_lock(&duet.channel);
     bool is_asleep = duet.channel.ahead.sleeps;
-    vn_channel_unlock(&duet.channel);
+    vns_channel_unlock(&duet.channel);
     return is_asleep;
 }
 
@@ -104,9 +104,9 @@ static void a_thread_that_went_to_sleep_is_woken(void **state)
     (void)state;
     for (int i = 0; i < 3; i++) {
         uint64_t end_ns = hw_now_ns() + DUET_PATIENCE_MS * HW_MS;
-        vn_channel_upload_begin(&duet.channel);
+        vns_channel_upload_begin(&duet.channel);
         wait_received(0);
-        vn_channel_upload_end(&duet.channel);
+        vns_channel_upload_end(&duet.channel);
         while (!sleeps()) {
             assert_true(hw_now_ns() < end_ns);
             sched_yield();
@@ -125,16 +125,16 @@ static uint64_t awake_until(void)
 static void an_upload_is_expected_behind_the_end_of_work_that_began_with_one(void **state)
 {
     (void)state;
-    vn_channel_told(&duet.channel);
+    vns_channel_told(&duet.channel);
     assert_int_equal(awake_until(), 0);
     uint64_t start_ns = hw_now_ns();
-    vn_channel_upload_begin(&duet.channel);
-    vn_channel_upload_end(&duet.channel);
+    vns_channel_upload_begin(&duet.channel);
+    vns_channel_upload_end(&duet.channel);
     assert_int_equal(awake_until(), 0);
-    vn_channel_told(&duet.channel);
+    vns_channel_told(&duet.channel);
     uint64_t until = awake_until();
     assert_true(until > start_ns);
-    vn_channel_told(&duet.channel); /* of work without an upload */
+    vns_channel_told(&duet.channel); /* of work without an upload */
     assert_int_equal(awake_until(), until);
 }
 
@@ -142,8 +142,8 @@ static void without_cores_for_it_there_is_no_thread(void **state)
 {
     (void)state;
     duet.channel.ahead.allowed = false;
-    vn_channel_upload_begin(&duet.channel);
-    vn_channel_upload_end(&duet.channel);
+    vns_channel_upload_begin(&duet.channel);
+    vns_channel_upload_end(&duet.channel);
     assert_false(duet.channel.ahead.started);
 }
 
@@ -151,11 +151,11 @@ static void *push_and_end_upload(void *arg)
 {
     static uint8_t body[BODY];
     (void)arg;
-    vn_channel_upload_begin(&duet.channel);
+    vns_channel_upload_begin(&duet.channel);
     wait_received(0);
     for (int i = 0; i < PUSHES; i++)
-        assert_int_equal(vn_channel_send(&duet.channel, METHOD, body, sizeof(body)), 0);
-    vn_channel_upload_end(&duet.channel);
+        assert_int_equal(vns_channel_send(&duet.channel, METHOD, body, sizeof(body)), 0);
+    vns_channel_upload_end(&duet.channel);
     return NULL;
 }
 
@@ -171,9 +171,9 @@ static void pushes_pass_an_upload(void **state)
 
 static int status(void)
 {
-    vn_channel_lock(&duet.channel);
+    vns_channel_lock(&duet.channel);
     int rc = rpc_ep_status(duet.ep);
-    vn_channel_unlock(&duet.channel);
+    vns_channel_unlock(&duet.channel);
     return rc;
 }
 
@@ -183,7 +183,7 @@ static void a_client_that_goes_in_the_middle_of_one_is_noticed(void **state)
     static uint8_t piece[RPC_WINDOW_DEFAULT / 2];
     uint64_t end_ns = hw_now_ns() + DUET_PATIENCE_MS * HW_MS;
     (void)state;
-    vn_channel_upload_begin(&duet.channel);
+    vns_channel_upload_begin(&duet.channel);
     post(piece, sizeof(piece));
     wait_received(1);
     rpc_client_destroy(duet.client);
@@ -192,18 +192,18 @@ static void a_client_that_goes_in_the_middle_of_one_is_noticed(void **state)
         assert_true(hw_now_ns() < end_ns);
         sched_yield();
     }
-    vn_channel_upload_end(&duet.channel);
-    assert_null(vn_channel_receive(&duet.channel));
+    vns_channel_upload_end(&duet.channel);
+    assert_null(vns_channel_receive(&duet.channel));
     assert_true(hw_counter_load(&rpc_ep_stats(duet.ep)->bytes_received) < sizeof(piece));
 }
 
 static void a_session_ends_right_after_an_upload(void **state)
 {
     (void)state;
-    vn_channel_upload_begin(&duet.channel);
+    vns_channel_upload_begin(&duet.channel);
     wait_received(0);
-    vn_channel_upload_end(&duet.channel);
-    vn_channel_end(&duet.channel, -EDQUOT, "enough");
+    vns_channel_upload_end(&duet.channel);
+    vns_channel_end(&duet.channel, -EDQUOT, "enough");
     assert_true(duet.channel.reading); /* by nobody else any more */
     assert_false(atomic_load(&duet.channel.ahead.reads));
 }

@@ -41,7 +41,7 @@ struct rig {
     unsigned lanes;
     struct rpc_transport *client[VN_LANES_MAX];
     int at_client[VN_LANES_MAX], at_server[VN_LANES_MAX]; /* their sockets */
-    struct vn_arrivals *arrivals;
+    struct vns_arrivals *arrivals;
     uint8_t *found, *wanted; /* guard, memory, guard */
     uint64_t off, len;       /* of the upload that is open */
     uint32_t uploads;        /* in the scripts */
@@ -81,7 +81,7 @@ static int store(void *user, uint64_t memory, uint64_t off, const void *bytes, s
     return 0;
 }
 
-static const struct vn_arrival_ops ops = {.place = place, .store = store};
+static const struct vns_arrival_ops ops = {.place = place, .store = store};
 
 static uint8_t *image(void)
 {
@@ -120,7 +120,7 @@ static void rig_start(struct rig *r, unsigned lanes, bool spins)
         r->at_client[i] = ends[0]->ops->poll_fd(ends[0]);
         r->at_server[i] = ends[1]->ops->poll_fd(ends[1]);
     }
-    assert_int_equal(vn_arrivals_create(server, lanes, spins, &ops, r, &r->arrivals), 0);
+    assert_int_equal(vns_arrivals_create(server, lanes, spins, &ops, r, &r->arrivals), 0);
 }
 
 static void close_lane(struct rig *r, unsigned lane)
@@ -131,7 +131,7 @@ static void close_lane(struct rig *r, unsigned lane)
 
 static void stop_arrivals(struct rig *r)
 {
-    vn_arrivals_destroy(r->arrivals);
+    vns_arrivals_destroy(r->arrivals);
     r->arrivals = NULL;
 }
 
@@ -296,7 +296,7 @@ static int take(struct rig *r, uint64_t off, uint64_t len)
 {
     r->off = off;
     r->len = len;
-    return vn_arrivals_take(r->arrivals, MEMORY_ID, off, len);
+    return vns_arrivals_take(r->arrivals, MEMORY_ID, off, len);
 }
 
 /* Takes it, looks at all of the memory, and forgets it. */
@@ -306,7 +306,7 @@ static void take_well(struct rig *r, struct upload *u)
     memcpy(r->wanted + GUARD_BYTES + u->off, u->bytes, u->len);
     expect_as_wanted(r);
     r->bytes += u->len;
-    assert_int_equal(vn_arrivals_bytes(r->arrivals), r->bytes);
+    assert_int_equal(vns_arrivals_bytes(r->arrivals), r->bytes);
     free(u->bytes);
 }
 
@@ -448,7 +448,7 @@ static void many_arrive(unsigned lanes, bool spins, bool backwards, bool tells)
     for (int i = 0; i < MANY; i++) {
         take_well(&r, &uploads[i]);
         if (tells)
-            vn_arrivals_told(r.arrivals);
+            vns_arrivals_told(r.arrivals);
     }
     sender_end(&s);
     rig_end(&r);
@@ -550,8 +550,8 @@ static void what_has_no_place_is_stored(void **state)
 /* Every later take has the same fault, whatever it is for. */
 static void expect_fault_to_stay(struct rig *r, int rc)
 {
-    assert_int_equal(vn_arrivals_take(r->arrivals, MEMORY_ID, FIRST, LENGTH), rc);
-    assert_int_equal(vn_arrivals_take(r->arrivals, MEMORY_ID, 0, 0), rc);
+    assert_int_equal(vns_arrivals_take(r->arrivals, MEMORY_ID, FIRST, LENGTH), rc);
+    assert_int_equal(vns_arrivals_take(r->arrivals, MEMORY_ID, 0, 0), rc);
     stop_arrivals(r);
     expect_untouched_outside(r, FIRST, LENGTH);
 }
@@ -776,12 +776,12 @@ static void a_fault_of_one_lane_ends_the_others(void **state)
 static void destroy_right_after_create(void **state)
 {
     (void)state;
-    vn_arrivals_destroy(NULL);
+    vns_arrivals_destroy(NULL);
     for (size_t i = 0; i < ARRAY_LEN(lane_counts); i++) {
         for (int spins = 0; spins < 2; spins++) {
             struct rig r;
             rig_start(&r, lane_counts[i], spins);
-            assert_int_equal(vn_arrivals_bytes(r.arrivals), 0);
+            assert_int_equal(vns_arrivals_bytes(r.arrivals), 0);
             rig_end(&r);
         }
     }
@@ -851,15 +851,15 @@ static void told_before_and_after_use(void **state)
         for (int spins = 0; spins < 2; spins++) {
             struct rig r;
             rig_start(&r, lane_counts[i], spins);
-            vn_arrivals_told(r.arrivals);
-            vn_arrivals_told(r.arrivals);
+            vns_arrivals_told(r.arrivals);
+            vns_arrivals_told(r.arrivals);
             for (int n = 0; n < 3; n++) {
                 struct upload u = upload_make(&r, PAGE, 8 * PAGE);
                 put_upload(&r, &u);
                 send_all(&r);
                 take_well(&r, &u);
-                vn_arrivals_told(r.arrivals);
-                vn_arrivals_told(r.arrivals);
+                vns_arrivals_told(r.arrivals);
+                vns_arrivals_told(r.arrivals);
             }
             rig_end(&r);
         }

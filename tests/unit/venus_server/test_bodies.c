@@ -76,19 +76,19 @@ static void expect_calls(unsigned pools, unsigned buffers)
 
 /* ---- a session's objects ---- */
 
-static struct vn_objects objects;
-static struct vn_device device;
-static struct vn_thing *pool;
-static struct vn_thing *members[MEMBERS];
+static struct vns_objects objects;
+static struct vns_device device;
+static struct vns_thing *pool;
+static struct vns_thing *members[MEMBERS];
 static char handles[FIRST_SET + 256]; /* their addresses are handles */
 
-static struct vn_thing *add(uint32_t type, uint64_t id, struct vn_thing *of)
+static struct vns_thing *add(uint32_t type, uint64_t id, struct vns_thing *of)
 {
-    assert_int_equal(vn_objects_add(&objects, type, id, &handles[id], &device, of), 0);
-    return vn_objects_find(&objects, id, type);
+    assert_int_equal(vns_objects_add(&objects, type, id, &handles[id], &device, of), 0);
+    return vns_objects_find(&objects, id, type);
 }
 
-static struct vn_thing *add_set(uint64_t number)
+static struct vns_thing *add_set(uint64_t number)
 {
     return add(VK_OBJECT_TYPE_DESCRIPTOR_SET, FIRST_SET + number, NULL);
 }
@@ -99,7 +99,7 @@ static int start(void **state)
     memset(&calls, 0, sizeof(calls));
     device.driver.vkResetCommandPool = reset_pool;
     device.driver.vkResetCommandBuffer = reset_buffer;
-    vn_objects_init(&objects, 10000, 2);
+    vns_objects_init(&objects, 10000, 2);
     pool = add(VK_OBJECT_TYPE_COMMAND_POOL, POOL, NULL);
     for (uint64_t i = 0; i < MEMBERS; i++)
         members[i] = add(VK_OBJECT_TYPE_COMMAND_BUFFER, FIRST_BUFFER + i, pool);
@@ -110,31 +110,31 @@ static int end(void **state)
 {
     (void)state;
     out_of_memory = false;
-    vn_objects_fini(&objects);
+    vns_objects_fini(&objects);
     assert_int_equal(objects.kept_bytes, 0);
     return 0;
 }
 
 /* ---- recordings, as stream.c makes them ---- */
 
-static void begin(struct vn_thing *buffer, bool keeps)
+static void begin(struct vns_thing *buffer, bool keeps)
 {
-    assert_int_equal(vn_body_begin(&objects, buffer, keeps), 0);
+    assert_int_equal(vns_body_begin(&objects, buffer, keeps), 0);
     buffer->recorded = buffer->begun = true;
 }
 
-static void append(struct vn_thing *buffer, const void *bytes, size_t len)
+static void append(struct vns_thing *buffer, const void *bytes, size_t len)
 {
-    assert_int_equal(vn_body_append(&objects, buffer, bytes, len), 0);
+    assert_int_equal(vns_body_append(&objects, buffer, bytes, len), 0);
 }
 
-static void finish(struct vn_thing *buffer)
+static void finish(struct vns_thing *buffer)
 {
     buffer->begun = false;
-    vn_body_end(buffer);
+    vns_body_end(buffer);
 }
 
-static void record(struct vn_thing *buffer, bool keeps)
+static void record(struct vns_thing *buffer, bool keeps)
 {
     begin(buffer, keeps);
     if (keeps)
@@ -142,13 +142,13 @@ static void record(struct vn_thing *buffer, bool keeps)
     finish(buffer);
 }
 
-static bool stands(const struct vn_thing *buffer)
+static bool stands(const struct vns_thing *buffer)
 {
-    return vn_body_stands(&objects, buffer);
+    return vns_body_stands(&objects, buffer);
 }
 
 /* AGAIN, of a body that stands. */
-static void use(struct vn_thing *buffer)
+static void use(struct vns_thing *buffer)
 {
     assert_true(stands(buffer));
     buffer->body->used = true;
@@ -179,18 +179,18 @@ static void a_body_has_a_limit(void **state)
 {
     (void)state;
     begin(members[0], true);
-    assert_int_equal(vn_body_append(&objects, members[0], large, VN_KEPT_BODY_MAX + 1), -EDQUOT);
-    assert_int_equal(vn_body_append(&objects, members[0], large, SIZE_MAX), -EDQUOT);
+    assert_int_equal(vns_body_append(&objects, members[0], large, VN_KEPT_BODY_MAX + 1), -EDQUOT);
+    assert_int_equal(vns_body_append(&objects, members[0], large, SIZE_MAX), -EDQUOT);
     append(members[0], large, VN_KEPT_BODY_MAX - 1);
-    assert_int_equal(vn_body_append(&objects, members[0], large, 2), -EDQUOT);
+    assert_int_equal(vns_body_append(&objects, members[0], large, 2), -EDQUOT);
     append(members[0], large, 1);
-    assert_int_equal(vn_body_append(&objects, members[0], large, 1), -EDQUOT);
+    assert_int_equal(vns_body_append(&objects, members[0], large, 1), -EDQUOT);
     assert_int_equal(members[0]->body->len, VN_KEPT_BODY_MAX);
     assert_int_equal(objects.kept_bytes, VN_KEPT_BODY_MAX);
 }
 
 /* As many large bodies as a session may have, in a pool of their own; the last buffer has none. */
-static struct vn_thing *fill_session(struct vn_thing *of, struct vn_thing **one_of_them)
+static struct vns_thing *fill_session(struct vns_thing *of, struct vns_thing **one_of_them)
 {
     enum { FULL = VN_KEPT_BODIES_MAX / VN_KEPT_BODY_MAX };
     for (uint64_t i = 0; i < FULL; i++) {
@@ -199,28 +199,28 @@ static struct vn_thing *fill_session(struct vn_thing *of, struct vn_thing **one_
         append(*one_of_them, large, VN_KEPT_BODY_MAX);
     }
     assert_int_equal(objects.kept_bytes, VN_KEPT_BODIES_MAX);
-    struct vn_thing *next = add(VK_OBJECT_TYPE_COMMAND_BUFFER, 100 + FULL, of);
+    struct vns_thing *next = add(VK_OBJECT_TYPE_COMMAND_BUFFER, 100 + FULL, of);
     begin(next, true);
-    assert_int_equal(vn_body_append(&objects, next, large, 1), -EDQUOT);
+    assert_int_equal(vns_body_append(&objects, next, large, 1), -EDQUOT);
     return next;
 }
 
 static void all_bodies_have_a_limit(void **state)
 {
     (void)state;
-    struct vn_thing *of = add(VK_OBJECT_TYPE_COMMAND_POOL, POOL + 1, NULL), *one;
-    struct vn_thing *next = fill_session(of, &one);
+    struct vns_thing *of = add(VK_OBJECT_TYPE_COMMAND_POOL, POOL + 1, NULL), *one;
+    struct vns_thing *next = fill_session(of, &one);
     begin(one, true); /* drops what it had */
     append(next, large, VN_KEPT_BODY_MAX);
-    assert_int_equal(vn_body_append(&objects, one, large, 1), -EDQUOT);
+    assert_int_equal(vns_body_append(&objects, one, large, 1), -EDQUOT);
     begin(next, false);
     append(one, large, VN_KEPT_BODY_MAX);
     begin(next, true);
-    assert_int_equal(vn_body_append(&objects, next, large, 1), -EDQUOT);
-    vn_objects_remove(&objects, one->id);
+    assert_int_equal(vns_body_append(&objects, next, large, 1), -EDQUOT);
+    vns_objects_remove(&objects, one->id);
     append(next, large, VN_KEPT_BODY_MAX);
     assert_int_equal(objects.kept_bytes, VN_KEPT_BODIES_MAX);
-    vn_objects_remove(&objects, of->id); /* and all of its buffers */
+    vns_objects_remove(&objects, of->id); /* and all of its buffers */
     assert_int_equal(objects.kept_bytes, 0);
 }
 
@@ -229,18 +229,18 @@ static void a_body_that_is_dropped_leaves_no_large_memory(void **state)
 {
     enum { SETS = 1000 };
     (void)state;
-    struct vn_thing *set = add_set(0);
+    struct vns_thing *set = add_set(0);
     begin(members[0], true);
     append(members[0], large, VN_KEPT_BODY_MAX);
     for (int i = 0; i < SETS; i++)
-        vn_body_names(members[0], set);
+        vns_body_names(members[0], set);
     finish(members[0]);
     begin(members[0], true);
     append(members[0], "body", 4);
-    vn_body_names(members[0], set);
+    vns_body_names(members[0], set);
     finish(members[0]);
     assert_true(members[0]->body->cap <= 4096);
-    assert_true(members[0]->body->set_cap * sizeof(struct vn_set_seen) <= 4096);
+    assert_true(members[0]->body->set_cap * sizeof(struct vns_set_seen) <= 4096);
     assert_true(stands(members[0]));
 }
 
@@ -250,21 +250,21 @@ static void what_belongs_to_a_device_goes_with_it(void **state)
     for (int i = 0; i < MEMBERS; i++)
         record(members[i], true);
     assert_int_equal(objects.kept_bytes, MEMBERS * 4);
-    vn_objects_remove_device(&objects, &device);
+    vns_objects_remove_device(&objects, &device);
     assert_int_equal(objects.kept_bytes, 0);
 }
 
 static void bytes_need_a_beginning_that_is_kept(void **state)
 {
     (void)state;
-    assert_int_equal(vn_body_append(&objects, members[0], "more", 4), -EPROTO);
+    assert_int_equal(vns_body_append(&objects, members[0], "more", 4), -EPROTO);
     begin(members[0], false);
-    assert_int_equal(vn_body_append(&objects, members[0], "more", 4), -EPROTO);
+    assert_int_equal(vns_body_append(&objects, members[0], "more", 4), -EPROTO);
     finish(members[0]);
     record(members[0], true);
-    assert_int_equal(vn_body_append(&objects, members[0], "more", 4), -EPROTO);
+    assert_int_equal(vns_body_append(&objects, members[0], "more", 4), -EPROTO);
     record(members[0], false);
-    assert_int_equal(vn_body_append(&objects, members[0], "more", 4), -EPROTO);
+    assert_int_equal(vns_body_append(&objects, members[0], "more", 4), -EPROTO);
     assert_int_equal(objects.kept_bytes, 0);
 }
 
@@ -272,14 +272,14 @@ static void a_session_without_memory_keeps_nothing(void **state)
 {
     (void)state;
     out_of_memory = true;
-    assert_int_equal(vn_body_begin(&objects, members[0], true), -ENOMEM);
+    assert_int_equal(vns_body_begin(&objects, members[0], true), -ENOMEM);
     assert_null(members[0]->body);
-    assert_int_equal(vn_body_begin(&objects, members[0], false), 0);
+    assert_int_equal(vns_body_begin(&objects, members[0], false), 0);
     out_of_memory = false;
     begin(members[0], true);
     append(members[0], "abcd", 4);
     out_of_memory = true;
-    assert_int_equal(vn_body_append(&objects, members[0], large, 4096), -ENOMEM);
+    assert_int_equal(vns_body_append(&objects, members[0], large, 4096), -ENOMEM);
     assert_int_equal(objects.kept_bytes, 4);
     append(members[0], "ef", 2); /* there is room */
     assert_memory_equal(members[0]->body->bytes, "abcdef", 6);
@@ -300,7 +300,7 @@ static void a_body_stands_from_its_end_to_its_reset(void **state)
     assert_false(stands(members[0]));
     assert_false(members[0]->body->whole);
     finish(members[0]);
-    assert_int_equal(vn_body_reset(members[0], VK_COMMAND_BUFFER_RESET_RELEASE_RESOURCES_BIT),
+    assert_int_equal(vns_body_reset(members[0], VK_COMMAND_BUFFER_RESET_RELEASE_RESOURCES_BIT),
                      VK_SUCCESS);
     assert_int_equal(calls.flags, VK_COMMAND_BUFFER_RESET_RELEASE_RESOURCES_BIT);
     assert_ptr_equal(calls.which[0], members[0]->handle);
@@ -320,7 +320,7 @@ static void what_is_submitted_once_does_not_stand(void **state)
     finish(members[0]);
     assert_false(stands(members[0]));
     assert_true(members[0]->body->whole);
-    vn_body_restart(&objects, members[0]->body);
+    vns_body_restart(&objects, members[0]->body);
     members[0]->body->once = false;
     finish(members[0]);
     assert_true(stands(members[0]));
@@ -337,10 +337,10 @@ static VKAPI_ATTR VkResult VKAPI_CALL begin_buffer(VkCommandBuffer buffer,
 }
 
 /* vkBeginCommandBuffer of a client; what the driver was told. */
-static VkCommandBufferUsageFlags begin_by_hook(struct vn_thing *buffer,
+static VkCommandBufferUsageFlags begin_by_hook(struct vns_thing *buffer,
                                                VkCommandBufferUsageFlags flags)
 {
-    static struct vn_session session;
+    static struct vns_session session;
     VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
                                      .flags = flags};
     struct vn_args_vkBeginCommandBuffer args = {.commandBuffer = buffer->handle,
@@ -349,7 +349,7 @@ static VkCommandBufferUsageFlags begin_by_hook(struct vn_thing *buffer,
     device.driver.vkBeginCommandBuffer = begin_buffer;
     session.device = &device;
     session.recording = buffer;
-    vn_server_hooks.vkBeginCommandBuffer(&exec, &args);
+    vns_server_hooks.vkBeginCommandBuffer(&exec, &args);
     assert_int_equal(args.ret, VK_SUCCESS);
     return begun_with;
 }
@@ -367,7 +367,7 @@ static void what_is_named_is_recorded_to_be_submitted_again(void **state)
     finish(members[0]);
     assert_false(stands(members[0]));
     members[0]->body->repeats = true; /* as AGAIN notes */
-    vn_body_restart(&objects, members[0]->body);
+    vns_body_restart(&objects, members[0]->body);
     assert_int_equal(begin_by_hook(members[0], once | shared), shared);
     finish(members[0]);
     assert_true(stands(members[0]));
@@ -380,7 +380,7 @@ static void what_was_not_executed_in_full_does_not_stand(void **state)
     members[0]->spoilt = true;
     finish(members[0]);
     assert_false(stands(members[0]));
-    vn_body_restart(&objects, members[0]->body);
+    vns_body_restart(&objects, members[0]->body);
     members[0]->spoilt = false;
     finish(members[0]);
     assert_true(stands(members[0]));
@@ -389,17 +389,17 @@ static void what_was_not_executed_in_full_does_not_stand(void **state)
 static void what_executes_another_does_not_stand(void **state)
 {
     (void)state;
-    struct vn_thing *set = add_set(0);
+    struct vns_thing *set = add_set(0);
     record(members[1], true);
     begin(members[0], true);
-    vn_body_names(members[0], set);
-    vn_body_names(members[0], members[1]);
-    vn_body_names(members[0], set); /* makes it no better */
+    vns_body_names(members[0], set);
+    vns_body_names(members[0], members[1]);
+    vns_body_names(members[0], set); /* makes it no better */
     finish(members[0]);
     assert_false(stands(members[0]));
     assert_true(stands(members[1]));
     begin(members[0], true); /* the next recording has nothing to do with it */
-    vn_body_names(members[0], set);
+    vns_body_names(members[0], set);
     finish(members[0]);
     assert_true(stands(members[0]));
 }
@@ -408,26 +408,26 @@ static void a_body_stands_while_its_sets_are_what_they_were(void **state)
 {
     (void)state;
     enum { SETS = 100, CHANGED = 77 };
-    struct vn_thing *sets[SETS], *unused = add_set(SETS);
+    struct vns_thing *sets[SETS], *unused = add_set(SETS);
     begin(members[0], true);
     for (uint64_t i = 0; i < SETS; i++) {
         sets[i] = add_set(i);
         sets[i]->version = i;
-        vn_body_names(members[0], sets[i]);
+        vns_body_names(members[0], sets[i]);
     }
     finish(members[0]);
     unused->version++;
     assert_true(stands(members[0]));
     sets[CHANGED]->version++;
     assert_false(stands(members[0]));
-    vn_body_restart(&objects, members[0]->body);
+    vns_body_restart(&objects, members[0]->body);
     assert_false(stands(members[0]));
-    vn_body_names(members[0], sets[CHANGED]);
+    vns_body_names(members[0], sets[CHANGED]);
     finish(members[0]);
     assert_true(stands(members[0]));
     sets[0]->version++; /* of the recording before */
     assert_true(stands(members[0]));
-    vn_objects_remove(&objects, sets[CHANGED]->id);
+    vns_objects_remove(&objects, sets[CHANGED]->id);
     assert_false(stands(members[0]));
 }
 
@@ -435,18 +435,18 @@ static void a_body_stands_while_its_sets_are_what_they_were(void **state)
 static void what_binds_sets_ends_with_what_they_can_hold(void **state)
 {
     (void)state;
-    struct vn_thing *set = add_set(0);
+    struct vns_thing *set = add_set(0);
     add(VK_OBJECT_TYPE_BUFFER, 50, NULL);
     add(VK_OBJECT_TYPE_IMAGE_VIEW, 51, NULL);
     add(VK_OBJECT_TYPE_FENCE, 52, NULL);
     record(members[1], true);
     for (uint64_t id = 50; id < 52; id++) {
-        vn_objects_remove(&objects, id + 2); /* of no matter */
+        vns_objects_remove(&objects, id + 2); /* of no matter */
         begin(members[0], true);
-        vn_body_names(members[0], set);
+        vns_body_names(members[0], set);
         finish(members[0]);
         assert_true(stands(members[0]));
-        vn_objects_remove(&objects, id);
+        vns_objects_remove(&objects, id);
         assert_false(stands(members[0]));
         assert_true(stands(members[1])); /* binds none */
     }
@@ -455,11 +455,11 @@ static void what_binds_sets_ends_with_what_they_can_hold(void **state)
 static void a_set_that_changes_while_it_is_recorded_counts(void **state)
 {
     (void)state;
-    struct vn_thing *set = add_set(0);
+    struct vns_thing *set = add_set(0);
     begin(members[0], true);
-    vn_body_names(members[0], set);
+    vns_body_names(members[0], set);
     set->version++;
-    vn_body_names(members[0], set);
+    vns_body_names(members[0], set);
     finish(members[0]);
     assert_false(stands(members[0]));
 }
@@ -467,10 +467,10 @@ static void a_set_that_changes_while_it_is_recorded_counts(void **state)
 static void sets_that_cannot_be_noted_are_not_trusted(void **state)
 {
     (void)state;
-    struct vn_thing *set = add_set(0);
+    struct vns_thing *set = add_set(0);
     begin(members[0], true);
     out_of_memory = true;
-    vn_body_names(members[0], set);
+    vns_body_names(members[0], set);
     out_of_memory = false;
     finish(members[0]);
     assert_false(stands(members[0]));
@@ -480,8 +480,8 @@ static void what_is_not_kept_needs_no_notes(void **state)
 {
     (void)state;
     begin(members[0], false);
-    vn_body_names(members[0], add_set(0));
-    vn_body_names(members[0], members[1]);
+    vns_body_names(members[0], add_set(0));
+    vns_body_names(members[0], members[1]);
     finish(members[0]);
     assert_null(members[0]->body);
     assert_false(stands(members[0]));
@@ -491,7 +491,7 @@ static void what_is_not_kept_needs_no_notes(void **state)
 
 static VkResult reset(VkCommandPoolResetFlags flags)
 {
-    return vn_bodies_reset_pool(pool, flags, false);
+    return vns_bodies_reset_pool(pool, flags, false);
 }
 
 static void a_pool_without_what_stands_is_reset_as_one(void **state)
@@ -557,7 +557,7 @@ static void what_stood_before_is_reset(void **state)
     assert_ptr_equal(calls.which[0], members[1]->handle);
     expect_calls(0, 1);
     begin(members[0], true);
-    vn_body_names(members[0], members[2]);
+    vns_body_names(members[0], members[2]);
     finish(members[0]);
     record(members[1], true);
     assert_int_equal(reset(0), VK_SUCCESS);
@@ -640,9 +640,9 @@ static void a_release_of_resources_reaches_the_driver(void **state)
 static void a_pool_does_not_look_at_sets(void **state)
 {
     (void)state;
-    struct vn_thing *set = add_set(0);
+    struct vns_thing *set = add_set(0);
     begin(members[0], true);
-    vn_body_names(members[0], set);
+    vns_body_names(members[0], set);
     finish(members[0]);
     set->version++;
     assert_int_equal(reset(0), VK_SUCCESS);
@@ -653,8 +653,8 @@ static void a_pool_does_not_look_at_sets(void **state)
 static void other_pools_are_left_alone(void **state)
 {
     (void)state;
-    struct vn_thing *of = add(VK_OBJECT_TYPE_COMMAND_POOL, POOL + 1, NULL);
-    struct vn_thing *buffer = add(VK_OBJECT_TYPE_COMMAND_BUFFER, 100, of);
+    struct vns_thing *of = add(VK_OBJECT_TYPE_COMMAND_POOL, POOL + 1, NULL);
+    struct vns_thing *buffer = add(VK_OBJECT_TYPE_COMMAND_BUFFER, 100, of);
     record(buffer, true);
     record(members[0], false);
     assert_int_equal(reset(RELEASE), VK_SUCCESS);

@@ -23,16 +23,16 @@ static void *push_numbers(void *arg)
     static __thread uint8_t body[BODY];
     (void)arg;
     for (int i = 0; i < PUSHES; i++) {
-        vn_channel_turn(&duet.channel);
+        vns_channel_turn(&duet.channel);
         wire_store64(body, next++);
-        vn_channel_lock(&duet.channel);
-        assert_int_equal(vn_channel_push(&duet.channel, METHOD, body, sizeof(body)), 0);
-        vn_channel_unlock(&duet.channel);
-        vn_channel_turn_end(&duet.channel);
+        vns_channel_lock(&duet.channel);
+        assert_int_equal(vns_channel_push(&duet.channel, METHOD, body, sizeof(body)), 0);
+        vns_channel_unlock(&duet.channel);
+        vns_channel_turn_end(&duet.channel);
     }
-    vn_channel_lock(&duet.channel);
-    vn_channel_flush(&duet.channel);
-    vn_channel_unlock(&duet.channel);
+    vns_channel_lock(&duet.channel);
+    vns_channel_flush(&duet.channel);
+    vns_channel_unlock(&duet.channel);
     return NULL;
 }
 
@@ -60,19 +60,19 @@ static void a_look_takes_what_is_there_and_does_not_wait(void **state)
     struct rpc_send send = {.method = METHOD, .iov = &iov, .iov_count = 1};
     (void)state;
     duet_start(&duet, 0, 0);
-    assert_null(vn_channel_poll(&duet.channel));
+    assert_null(vns_channel_poll(&duet.channel));
     for (int i = 0; i < 2; i++)
         assert_int_equal(rpc_client_post(duet.client, &send), 0);
     assert_int_equal(rpc_client_flush(duet.client), 0);
     for (int i = 0; i < 2; i++) { /* the second came with the first */
-        struct rpc_msg *msg = vn_channel_poll(&duet.channel);
+        struct rpc_msg *msg = vns_channel_poll(&duet.channel);
         assert_non_null(msg);
         assert_int_equal(msg->len, 2);
-        vn_channel_lock(&duet.channel);
+        vns_channel_lock(&duet.channel);
         rpc_release(duet.ep, msg);
-        vn_channel_unlock(&duet.channel);
+        vns_channel_unlock(&duet.channel);
     }
-    assert_null(vn_channel_poll(&duet.channel));
+    assert_null(vns_channel_poll(&duet.channel));
     duet_end(&duet);
 }
 
@@ -85,9 +85,9 @@ static void *post_to_who_waits(void *arg)
     (void)arg;
     for (bool waits = false; !waits; sched_yield()) {
         assert_true(hw_now_ns() < end_ns);
-        vn_channel_lock(&duet.channel);
+        vns_channel_lock(&duet.channel);
         waits = duet.channel.reading;
-        vn_channel_unlock(&duet.channel);
+        vns_channel_unlock(&duet.channel);
     }
     assert_int_equal(rpc_client_post(duet.client, &send), 0);
     assert_int_equal(rpc_client_flush(duet.client), 0);
@@ -100,13 +100,13 @@ static void a_client_that_was_expected_later_is_heard_at_once(void **state)
     (void)state;
     duet_start(&duet, 0, 0);
     for (int i = 0; i < 2; i++) { /* later, and by now */
-        vn_channel_expect(&duet.channel, hw_now_ns() + (i == 0 ? 3600 * HW_SEC : 0));
+        vns_channel_expect(&duet.channel, hw_now_ns() + (i == 0 ? 3600 * HW_SEC : 0));
         assert_int_equal(pthread_create(&poster, NULL, post_to_who_waits, NULL), 0);
-        struct rpc_msg *msg = vn_channel_receive(&duet.channel);
+        struct rpc_msg *msg = vns_channel_receive(&duet.channel);
         assert_non_null(msg);
-        vn_channel_lock(&duet.channel);
+        vns_channel_lock(&duet.channel);
         rpc_release(duet.ep, msg);
-        vn_channel_unlock(&duet.channel);
+        vns_channel_unlock(&duet.channel);
         pthread_join(poster, NULL);
     }
     duet_end(&duet);
@@ -116,11 +116,11 @@ static void *answer_all(void *arg)
 {
     struct rpc_msg *msg;
     int *answered = arg;
-    while ((msg = vn_channel_receive(&duet.channel)) != NULL) {
-        vn_channel_lock(&duet.channel);
+    while ((msg = vns_channel_receive(&duet.channel)) != NULL) {
+        vns_channel_lock(&duet.channel);
         *answered += rpc_reply(duet.ep, msg, 0, NULL) == 0;
         rpc_release(duet.ep, msg);
-        vn_channel_unlock(&duet.channel);
+        vns_channel_unlock(&duet.channel);
     }
     return NULL;
 }
@@ -140,9 +140,9 @@ static void pushes_pass_a_reader_that_waits(void **state)
         assert_int_equal(rpc_client_call(duet.client, &call, NULL), 0);
     duet_wait(&duet, PUSHES);
     pthread_join(pusher, NULL);
-    vn_channel_lock(&duet.channel);
+    vns_channel_lock(&duet.channel);
     rpc_ep_shutdown(duet.ep, 0, NULL);
-    vn_channel_unlock(&duet.channel);
+    vns_channel_unlock(&duet.channel);
     pthread_join(executor, NULL);
     assert_int_equal(answered, 50);
     duet_end(&duet);
@@ -194,9 +194,9 @@ static void a_push_to_a_client_that_is_gone_ends(void **state)
     rpc_client_destroy(duet.client);
     duet.client = NULL;
     while (rc == 0) /* credit or the transport ends it */
-        rc = vn_channel_send(&duet.channel, METHOD, body, sizeof(body));
+        rc = vns_channel_send(&duet.channel, METHOD, body, sizeof(body));
     assert_true(rc == -ESHUTDOWN || rc == -ECONNRESET);
-    assert_null(vn_channel_receive(&duet.channel));
+    assert_null(vns_channel_receive(&duet.channel));
     duet_end(&duet);
 }
 
@@ -209,7 +209,7 @@ static void a_client_that_is_turned_away_reads_why(void **state)
     duet_start(&duet, RPC_WINDOW_MIN, 0);
     assert_int_equal(rpc_client_post(duet.client, &post), 0);
     (void)rpc_client_flush(duet.client);
-    vn_channel_end(&duet.channel, -EDQUOT, "enough");
+    vns_channel_end(&duet.channel, -EDQUOT, "enough");
     assert_true(rpc_client_wait(duet.client, never, NULL, DUET_PATIENCE_MS * HW_MS) < 0);
     rpc_client_reason(duet.client, why);
     assert_non_null(strstr(why, "enough"));

@@ -41,7 +41,7 @@ static void untouched_pages_stay_untouched(void **state)
     assert_int_equal(madvise(memory, BYTES, MADV_NOHUGEPAGE), 0);
     memset(memory + (BYTES / 2), 0xff, 100);
     size_t before = populated(memory);
-    vn_clear(memory + OFFSET, BYTES - 2 * OFFSET);
+    vns_clear(memory + OFFSET, BYTES - 2 * OFFSET);
     if (before < BYTES) /* where there is a pagemap */
         assert_int_equal(populated(memory), before);
     expect_zero(memory + BYTES / 2, 100);
@@ -53,7 +53,7 @@ static void bytes_around_stay(void **state)
     static uint8_t memory[3 * 4096];
     (void)state;
     memset(memory, 0xee, sizeof(memory));
-    vn_clear(memory + OFFSET, sizeof(memory) - 2 * OFFSET);
+    vns_clear(memory + OFFSET, sizeof(memory) - 2 * OFFSET);
     expect_zero(memory + OFFSET, sizeof(memory) - 2 * OFFSET);
     for (size_t i = 0; i < OFFSET; i++) {
         assert_int_equal(memory[i], 0xee);
@@ -74,7 +74,7 @@ static void a_memfd_is_cleared_and_gives_its_pages_back(void **state)
         assert_int_equal(pwrite(fd, &byte, 1, at), 1);
     uint8_t *memory = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_ptr_not_equal(memory, MAP_FAILED);
-    vn_clear(memory + OFFSET, (1 << 20) - 2 * OFFSET);
+    vns_clear(memory + OFFSET, (1 << 20) - 2 * OFFSET);
     assert_int_equal(fstat(fd, &stat), 0);
     assert_true(stat.st_blocks * 512 < 1 << 19);
     assert_int_equal(memory[0], 0xaa);
@@ -91,7 +91,7 @@ static void other_memory_is_cleared_too(void **state)
         mmap(NULL, 1 << 16, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(memory, MAP_FAILED);
     memset(memory, 0x11, 1 << 16);
-    vn_clear(memory, 1 << 16);
+    vns_clear(memory, 1 << 16);
     expect_zero(memory, 1 << 16);
     munmap(memory, 1 << 16);
 }
@@ -108,7 +108,7 @@ static void a_range_of_two_kinds_is_cleared(void **state)
                               MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
                          MAP_FAILED);
     memset(memory, 0x22, 2 * HALF);
-    vn_clear(memory, 2 * HALF);
+    vns_clear(memory, 2 * HALF);
     expect_zero(memory, 2 * HALF);
     munmap(memory, 2 * HALF);
 }

@@ -18,12 +18,12 @@ struct meeting {
 };
 
 struct guest {
-    struct vn_job job;
+    struct vns_job job;
     struct meeting *meeting;
 };
 
 /* Ends only when two are here at the same time. */
-static void meet(struct vn_job *job)
+static void meet(struct vns_job *job)
 {
     struct meeting *m = CONTAINER_OF(job, struct guest, job)->meeting;
     pthread_mutex_lock(&m->lock);
@@ -39,24 +39,24 @@ static void jobs_are_done_beside_each_other(void **state)
     (void)state;
     struct meeting m = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
     struct guest guests[2] = {{.job.run = meet, .meeting = &m}, {.job.run = meet, .meeting = &m}};
-    struct vn_jobs *jobs;
-    assert_int_equal(vn_jobs_create(2, &jobs), 0);
-    vn_jobs_start(jobs, &guests[0].job);
-    vn_jobs_start(jobs, &guests[1].job);
-    vn_jobs_wait(jobs, &guests[0].job);
-    vn_jobs_wait(jobs, &guests[1].job);
+    struct vns_jobs *jobs;
+    assert_int_equal(vns_jobs_create(2, &jobs), 0);
+    vns_jobs_start(jobs, &guests[0].job);
+    vns_jobs_start(jobs, &guests[1].job);
+    vns_jobs_wait(jobs, &guests[0].job);
+    vns_jobs_wait(jobs, &guests[1].job);
     assert_int_equal(m.here, 2);
-    vn_jobs_destroy(jobs);
+    vns_jobs_destroy(jobs);
 }
 
 /* ---- jobs that count ---- */
 
 struct counting {
-    struct vn_job job;
+    struct vns_job job;
     int runs; /* written by the job, read once it is done */
 };
 
-static void count(struct vn_job *job)
+static void count(struct vns_job *job)
 {
     CONTAINER_OF(job, struct counting, job)->runs++;
 }
@@ -64,17 +64,17 @@ static void count(struct vn_job *job)
 static void each_is_done_once(unsigned threads)
 {
     static struct counting all[MANY];
-    struct vn_jobs *jobs;
-    assert_int_equal(vn_jobs_create(threads, &jobs), 0);
+    struct vns_jobs *jobs;
+    assert_int_equal(vns_jobs_create(threads, &jobs), 0);
     for (size_t i = 0; i < MANY; i++) {
         all[i] = (struct counting){.job.run = count};
-        vn_jobs_start(jobs, &all[i].job);
+        vns_jobs_start(jobs, &all[i].job);
     }
     for (size_t i = MANY / 2; i < MANY; i++) { /* out of order, and the rest is left to destroy */
-        vn_jobs_wait(jobs, &all[i].job);
-        assert_true(vn_jobs_is_done(jobs, &all[i].job));
+        vns_jobs_wait(jobs, &all[i].job);
+        assert_true(vns_jobs_is_done(jobs, &all[i].job));
     }
-    vn_jobs_destroy(jobs);
+    vns_jobs_destroy(jobs);
     for (size_t i = 0; i < MANY; i++)
         assert_int_equal(all[i].runs, 1);
 }
@@ -89,13 +89,13 @@ static void without_threads_who_waits_does_it(void **state)
 {
     (void)state;
     struct counting job = {.job.run = count};
-    struct vn_jobs *jobs;
-    assert_int_equal(vn_jobs_create(0, &jobs), 0);
-    vn_jobs_start(jobs, &job.job);
-    assert_false(vn_jobs_is_done(jobs, &job.job));
-    vn_jobs_wait(jobs, &job.job);
+    struct vns_jobs *jobs;
+    assert_int_equal(vns_jobs_create(0, &jobs), 0);
+    vns_jobs_start(jobs, &job.job);
+    assert_false(vns_jobs_is_done(jobs, &job.job));
+    vns_jobs_wait(jobs, &job.job);
     assert_int_equal(job.runs, 1);
-    vn_jobs_destroy(jobs);
+    vns_jobs_destroy(jobs);
     each_is_done_once(0);
 }
 

@@ -64,16 +64,16 @@ static void expect_resets(unsigned pools, unsigned buffers)
 
 /* ---- a session's objects ---- */
 
-static struct vn_objects objects;
-static struct vn_device device;
-static struct vn_queue queue;
-static struct vn_thing *pool, *members[MEMBERS];
+static struct vns_objects objects;
+static struct vns_device device;
+static struct vns_queue queue;
+static struct vns_thing *pool, *members[MEMBERS];
 static char handles[FIRST_BUFFER + MEMBERS];
 
-static struct vn_thing *add(uint32_t type, uint64_t id, struct vn_thing *of)
+static struct vns_thing *add(uint32_t type, uint64_t id, struct vns_thing *of)
 {
-    assert_int_equal(vn_objects_add(&objects, type, id, &handles[id], &device, of), 0);
-    return vn_objects_find(&objects, id, type);
+    assert_int_equal(vns_objects_add(&objects, type, id, &handles[id], &device, of), 0);
+    return vns_objects_find(&objects, id, type);
 }
 
 static int start(void **state)
@@ -86,8 +86,8 @@ static int start(void **state)
     device.driver.vkResetCommandPool = reset_pool;
     device.driver.vkResetCommandBuffer = reset_buffer;
     device.semaphore_value = value;
-    queue = (struct vn_queue){.device = &device, .next_number = 1};
-    vn_objects_init(&objects, 1000, 2);
+    queue = (struct vns_queue){.device = &device, .next_number = 1};
+    vns_objects_init(&objects, 1000, 2);
     pool = add(VK_OBJECT_TYPE_COMMAND_POOL, POOL, NULL);
     for (uint64_t i = 0; i < MEMBERS; i++)
         members[i] = add(VK_OBJECT_TYPE_COMMAND_BUFFER, FIRST_BUFFER + i, pool);
@@ -97,26 +97,26 @@ static int start(void **state)
 static int end(void **state)
 {
     (void)state;
-    vn_objects_fini(&objects);
+    vns_objects_fini(&objects);
     return 0;
 }
 
-static void record(struct vn_thing *buffer)
+static void record(struct vns_thing *buffer)
 {
-    assert_int_equal(vn_body_begin(&objects, buffer, false), 0);
+    assert_int_equal(vns_body_begin(&objects, buffer, false), 0);
     buffer->recorded = true;
-    vn_body_end(buffer);
+    vns_body_end(buffer);
 }
 
-static void submit(struct vn_thing *buffer)
+static void submit(struct vns_thing *buffer)
 {
     queue.next_number++;
-    vn_pending_note(buffer, &queue);
+    vns_pending_note(buffer, &queue);
 }
 
-static bool renew(struct vn_thing *buffer)
+static bool renew(struct vns_thing *buffer)
 {
-    return vn_pending_renew(&objects, buffer);
+    return vns_pending_renew(&objects, buffer);
 }
 
 /* ---- what is pending ---- */
@@ -124,17 +124,17 @@ static bool renew(struct vn_thing *buffer)
 static void a_buffer_is_pending_until_its_batch_is_reached(void **state)
 {
     (void)state;
-    assert_false(vn_pending_is(members[0]));
+    assert_false(vns_pending_is(members[0]));
     submit(members[0]);
     submit(members[1]);
-    assert_true(vn_pending_is(members[0]) && vn_pending_is(members[1]));
+    assert_true(vns_pending_is(members[0]) && vns_pending_is(members[1]));
     timeline = 1;
-    assert_false(vn_pending_is(members[0]));
-    assert_true(vn_pending_is(members[1]));
+    assert_false(vns_pending_is(members[0]));
+    assert_true(vns_pending_is(members[1]));
     timeline = 2;
-    assert_false(vn_pending_is(members[1]));
+    assert_false(vns_pending_is(members[1]));
     unsigned before = questions;
-    assert_false(vn_pending_is(members[0]) || vn_pending_is(members[1]));
+    assert_false(vns_pending_is(members[0]) || vns_pending_is(members[1]));
     assert_int_equal(questions, before); /* the device was asked once */
 }
 
@@ -142,7 +142,7 @@ static void a_secondary_one_may_always_be(void **state)
 {
     (void)state;
     members[0]->secondary = true;
-    assert_true(vn_pending_is(members[0]));
+    assert_true(vns_pending_is(members[0]));
     assert_false(renew(members[0]));
     assert_int_equal(made_count, 0);
 }
@@ -157,12 +157,12 @@ static void a_pending_buffer_gets_another(void **state)
     submit(members[0]);
     assert_true(renew(members[0]));
     assert_ptr_equal(members[0]->handle, &made[0]);
-    assert_ptr_equal(vn_objects_device(&objects, &made[0]), &device);
-    assert_null(vn_objects_device(&objects, old));
-    assert_false(vn_pending_is(members[0]) || members[0]->recorded);
-    assert_true(vn_pending_has_spares(pool));
+    assert_ptr_equal(vns_objects_device(&objects, &made[0]), &device);
+    assert_null(vns_objects_device(&objects, old));
+    assert_false(vns_pending_is(members[0]) || members[0]->recorded);
+    assert_true(vns_pending_has_spares(pool));
     timeline = 1;
-    assert_false(vn_pending_has_spares(pool));
+    assert_false(vns_pending_has_spares(pool));
 }
 
 static void what_is_done_is_used_again(void **state)
@@ -179,7 +179,7 @@ static void what_is_done_is_used_again(void **state)
     assert_true(renew(members[0]));
     assert_ptr_equal(members[0]->handle, old);
     assert_int_equal(made_count, 2);
-    assert_ptr_equal(vn_objects_device(&objects, old), &device);
+    assert_ptr_equal(vns_objects_device(&objects, old), &device);
 }
 
 static void there_are_only_so_many(void **state)
@@ -193,7 +193,7 @@ static void there_are_only_so_many(void **state)
     submit(members[0]);
     assert_false(renew(members[0]));
     assert_ptr_equal(members[0]->handle, last);
-    assert_true(vn_pending_is(members[0]));
+    assert_true(vns_pending_is(members[0]));
 }
 
 static void a_driver_may_refuse(void **state)
@@ -204,8 +204,8 @@ static void a_driver_may_refuse(void **state)
     refuses = true;
     assert_false(renew(members[0]));
     assert_ptr_equal(members[0]->handle, old);
-    assert_ptr_equal(vn_objects_device(&objects, old), &device);
-    assert_true(vn_pending_is(members[0]));
+    assert_ptr_equal(vns_objects_device(&objects, old), &device);
+    assert_true(vns_pending_is(members[0]));
 }
 
 /* The pool's end takes spares along; so does the device's. */
@@ -214,8 +214,8 @@ static void spares_end_with_their_pool(void **state)
     (void)state;
     submit(members[0]);
     assert_true(renew(members[0]));
-    vn_objects_remove(&objects, POOL);
-    assert_null(vn_objects_device(&objects, &made[0]));
+    vns_objects_remove(&objects, POOL);
+    assert_null(vns_objects_device(&objects, &made[0]));
 }
 
 /* ---- resets ---- */
@@ -226,12 +226,12 @@ static void a_pools_reset_leaves_out_what_is_pending(void **state)
     record(members[0]);
     record(members[1]);
     submit(members[0]);
-    assert_int_equal(vn_bodies_reset_pool(pool, 0, true), VK_SUCCESS);
+    assert_int_equal(vns_bodies_reset_pool(pool, 0, true), VK_SUCCESS);
     assert_ptr_equal(last_reset, members[1]->handle);
     expect_resets(0, 1);
     assert_true(members[0]->recorded);
     timeline = 1;
-    assert_int_equal(vn_bodies_reset_pool(pool, 0, true), VK_SUCCESS);
+    assert_int_equal(vns_bodies_reset_pool(pool, 0, true), VK_SUCCESS);
     expect_resets(1, 0);
     assert_false(members[0]->recorded);
 }
@@ -243,12 +243,12 @@ static void a_pool_with_a_pending_spare_is_not_reset_as_one(void **state)
     submit(members[0]);
     assert_true(renew(members[0]));
     record(members[0]);
-    assert_int_equal(vn_bodies_reset_pool(pool, 0, true), VK_SUCCESS);
+    assert_int_equal(vns_bodies_reset_pool(pool, 0, true), VK_SUCCESS);
     assert_ptr_equal(last_reset, members[0]->handle);
     expect_resets(0, 1);
     timeline = 1;
     record(members[0]);
-    assert_int_equal(vn_bodies_reset_pool(pool, 0, true), VK_SUCCESS);
+    assert_int_equal(vns_bodies_reset_pool(pool, 0, true), VK_SUCCESS);
     expect_resets(1, 0);
 }
 
@@ -258,7 +258,7 @@ static void nothing_is_asked_where_nothing_was_reported_early(void **state)
     (void)state;
     record(members[0]);
     submit(members[0]);
-    assert_int_equal(vn_bodies_reset_pool(pool, 0, false), VK_SUCCESS);
+    assert_int_equal(vns_bodies_reset_pool(pool, 0, false), VK_SUCCESS);
     expect_resets(1, 0);
     assert_int_equal(questions, 0);
 }

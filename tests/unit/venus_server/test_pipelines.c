@@ -32,7 +32,7 @@ static struct {
 } gpu;
 
 static int
-    handles[VN_PIPELINE_JOBS_MAX + 16]; /* their addresses are handles; of pipelines from 4 */
+    handles[VNS_PIPELINE_JOBS_MAX + 16]; /* their addresses are handles; of pipelines from 4 */
 
 static VKAPI_ATTR VkResult VKAPI_CALL compile(VkDevice device, VkPipelineCache cache,
                                               uint32_t count,
@@ -87,12 +87,12 @@ static VKAPI_ATTR VkResult VKAPI_CALL cache_data(VkDevice device, VkPipelineCach
 /* ---- a session ---- */
 
 static struct duet duet;
-static struct vn_session *session;
-static struct vn_device device;
+static struct vns_session *session;
+static struct vns_device device;
 
 static void add(uint32_t type, uint64_t id, void *handle)
 {
-    assert_int_equal(vn_objects_add(&session->objects, type, id, handle, &device, NULL), 0);
+    assert_int_equal(vns_objects_add(&session->objects, type, id, handle, &device, NULL), 0);
 }
 
 static void start_with(unsigned threads)
@@ -103,18 +103,18 @@ static void start_with(unsigned threads)
     session = calloc(1, sizeof(*session));
     assert_non_null(session);
     duet_start(&duet, WINDOW, 0);
-    vn_channel_fini(&duet.channel); /* the session has its own */
-    assert_int_equal(vn_channel_init(&session->channel, duet.ep, NULL, NULL), 0);
-    device = (struct vn_device){.handle = (VkDevice)(void *)&handles[0],
-                                .driver = {.vkCreateComputePipelines = compile,
-                                           .vkDestroyShaderModule = destroy_module,
-                                           .vkDestroyPipelineLayout = destroy_layout,
-                                           .vkDestroyPipeline = destroy_pipeline,
-                                           .vkGetPipelineCacheData = cache_data}};
+    vns_channel_fini(&duet.channel); /* the session has its own */
+    assert_int_equal(vns_channel_init(&session->channel, duet.ep, NULL, NULL), 0);
+    device = (struct vns_device){.handle = (VkDevice)(void *)&handles[0],
+                                 .driver = {.vkCreateComputePipelines = compile,
+                                            .vkDestroyShaderModule = destroy_module,
+                                            .vkDestroyPipelineLayout = destroy_layout,
+                                            .vkDestroyPipeline = destroy_pipeline,
+                                            .vkGetPipelineCacheData = cache_data}};
     hw_arena_init(&session->arena, VN_ARENA_MAX);
-    vn_objects_init(&session->objects, 1000, VN_PIPELINE_JOBS_MAX + 2);
-    assert_int_equal(vn_stream_init(session), 0);
-    assert_int_equal(vn_pipelines_create(threads, &session->pipelines), 0);
+    vns_objects_init(&session->objects, 1000, VNS_PIPELINE_JOBS_MAX + 2);
+    assert_int_equal(vns_stream_init(session), 0);
+    assert_int_equal(vns_pipelines_create(threads, &session->pipelines), 0);
     add(VK_OBJECT_TYPE_DEVICE, DEVICE, &handles[0]);
     add(VK_OBJECT_TYPE_SHADER_MODULE, MODULE, &handles[1]);
     add(VK_OBJECT_TYPE_PIPELINE_LAYOUT, LAYOUT, &handles[2]);
@@ -124,13 +124,13 @@ static void start_with(unsigned threads)
 static int end(void **state)
 {
     (void)state;
-    vn_pipelines_finish(session);
-    vn_pipelines_destroy(session->pipelines);
-    vn_objects_fini(&session->objects);
+    vns_pipelines_finish(session);
+    vns_pipelines_destroy(session->pipelines);
+    vns_objects_fini(&session->objects);
     vn_keymap_fini(&session->classes);
     hw_arena_fini(&session->arena);
-    vn_channel_fini(&session->channel);
-    assert_int_equal(vn_channel_init(&duet.channel, duet.ep, NULL, NULL), 0);
+    vns_channel_fini(&session->channel);
+    assert_int_equal(vns_channel_init(&duet.channel, duet.ep, NULL, NULL), 0);
     free(session);
     duet_end(&duet);
     return 0;
@@ -165,13 +165,13 @@ static void put_create(struct wire_enc *e, uint64_t id, VkPipelineCache cache)
 static void execute(struct wire_enc *e, struct wire_enc *reply)
 {
     assert_int_equal(wire_enc_error(e), 0);
-    assert_int_equal(vn_stream_execute(session, wire_enc_data(e), wire_enc_len(e), reply), 0);
+    assert_int_equal(vns_stream_execute(session, wire_enc_data(e), wire_enc_len(e), reply), 0);
     wire_enc_reset(e);
 }
 
-static struct vn_thing *pipeline(uint64_t id)
+static struct vns_thing *pipeline(uint64_t id)
 {
-    return vn_objects_find(&session->objects, id, VK_OBJECT_TYPE_PIPELINE);
+    return vns_objects_find(&session->objects, id, VK_OBJECT_TYPE_PIPELINE);
 }
 
 static void destroy(struct wire_enc *e, uint32_t type, uint64_t id)
@@ -199,7 +199,7 @@ static void two_compile_at_the_same_time(void **state)
     put_create(&e, FIRST, VK_NULL_HANDLE);
     put_create(&e, FIRST + 1, VK_NULL_HANDLE);
     execute(&e, NULL);
-    vn_pipelines_finish(session);
+    vns_pipelines_finish(session);
     assert_non_null(pipeline(FIRST)->handle);
     assert_non_null(pipeline(FIRST + 1)->handle);
     assert_ptr_not_equal(pipeline(FIRST)->handle, pipeline(FIRST + 1)->handle);
@@ -210,7 +210,7 @@ static void who_needs_one_waits_for_that_one(void **state)
 {
     (void)state;
     struct wire_enc e;
-    start_with(VN_PIPELINES_LAZY);
+    start_with(VNS_PIPELINES_LAZY);
     wire_enc_init(&e, WIRE_MESSAGE_MAX);
     put_create(&e, FIRST, VK_NULL_HANDLE);
     put_create(&e, FIRST + 1, VK_NULL_HANDLE);
@@ -231,20 +231,20 @@ static void what_a_job_uses_lives_until_it_is_done(void **state)
 {
     (void)state;
     struct wire_enc e;
-    start_with(VN_PIPELINES_LAZY);
+    start_with(VNS_PIPELINES_LAZY);
     wire_enc_init(&e, WIRE_MESSAGE_MAX);
     put_create(&e, FIRST, VK_NULL_HANDLE);
     put_create(&e, FIRST + 1, VK_NULL_HANDLE);
     destroy(&e, VK_OBJECT_TYPE_SHADER_MODULE, MODULE);
     destroy(&e, VK_OBJECT_TYPE_PIPELINE_LAYOUT, LAYOUT);
     execute(&e, NULL);
-    assert_null(vn_objects_find(&session->objects, MODULE, VK_OBJECT_TYPE_UNKNOWN));
+    assert_null(vns_objects_find(&session->objects, MODULE, VK_OBJECT_TYPE_UNKNOWN));
     assert_int_equal(gpu.compiled, 0);
     assert_int_equal(gpu.modules_destroyed, 0);
     destroy(&e, VK_OBJECT_TYPE_PIPELINE, FIRST);
     execute(&e, NULL);
     assert_int_equal(gpu.modules_destroyed, 0); /* the other still needs it */
-    vn_pipelines_finish(session);
+    vns_pipelines_finish(session);
     assert_int_equal(gpu.modules_destroyed, 1);
     assert_int_equal(gpu.layouts_destroyed, 1);
     assert_false(gpu.module_dead_while_used);
@@ -255,7 +255,7 @@ static void one_that_is_answered_is_made_in_its_place(void **state)
 {
     (void)state;
     struct wire_enc e, reply;
-    start_with(VN_PIPELINES_LAZY);
+    start_with(VNS_PIPELINES_LAZY);
     wire_enc_init(&e, WIRE_MESSAGE_MAX);
     wire_enc_init(&reply, WIRE_MESSAGE_MAX);
     put_create(&e, FIRST, VK_NULL_HANDLE);
@@ -274,7 +274,7 @@ static void who_reads_a_cache_finds_all_that_went_into_it(void **state)
     struct vn_object d = object(DEVICE, VK_OBJECT_TYPE_DEVICE);
     struct vn_object cache = object(CACHE, VK_OBJECT_TYPE_PIPELINE_CACHE);
     size_t size = 0;
-    start_with(VN_PIPELINES_LAZY);
+    start_with(VNS_PIPELINES_LAZY);
     wire_enc_init(&e, WIRE_MESSAGE_MAX);
     wire_enc_init(&reply, WIRE_MESSAGE_MAX);
     put_create(&e, FIRST, (VkPipelineCache)(void *)&cache);
@@ -294,8 +294,8 @@ static void a_cache_of_the_programs_own_care_serves_one_at_a_time(void **state)
     (void)state;
     struct wire_enc e;
     struct vn_object cache = object(CACHE, VK_OBJECT_TYPE_PIPELINE_CACHE);
-    start_with(VN_PIPELINES_LAZY);
-    vn_objects_find(&session->objects, CACHE, VK_OBJECT_TYPE_PIPELINE_CACHE)->exclusive = true;
+    start_with(VNS_PIPELINES_LAZY);
+    vns_objects_find(&session->objects, CACHE, VK_OBJECT_TYPE_PIPELINE_CACHE)->exclusive = true;
     wire_enc_init(&e, WIRE_MESSAGE_MAX);
     put_create(&e, FIRST, (VkPipelineCache)(void *)&cache);
     put_create(&e, FIRST + 1, (VkPipelineCache)(void *)&cache);
@@ -308,9 +308,9 @@ static void jobs_are_bounded(void **state)
 {
     (void)state;
     struct wire_enc e;
-    start_with(VN_PIPELINES_LAZY);
+    start_with(VNS_PIPELINES_LAZY);
     wire_enc_init(&e, WIRE_MESSAGE_MAX);
-    for (uint64_t i = 0; i < VN_PIPELINE_JOBS_MAX + 2; i++)
+    for (uint64_t i = 0; i < VNS_PIPELINE_JOBS_MAX + 2; i++)
         put_create(&e, FIRST + i, VK_NULL_HANDLE);
     execute(&e, NULL);
     assert_int_equal(gpu.compiled, 2);
@@ -330,7 +330,7 @@ static void a_failure_is_told_and_leaves_a_void_id(void **state)
     assert_int_equal(duet.pushes[0].method, VN_PUSH_FAILED);
     assert_int_equal(wire_load32(duet.pushes[0].head), VN_CMD_vkCreateComputePipelines);
     assert_int_equal((int32_t)wire_load32(duet.pushes[0].head + 4), VK_ERROR_OUT_OF_DEVICE_MEMORY);
-    vn_pipelines_finish(session);
+    vns_pipelines_finish(session);
     assert_non_null(pipeline(FIRST));
     assert_null(pipeline(FIRST)->handle);
     assert_null(pipeline(FIRST)->compile);

@@ -214,10 +214,10 @@ static VkResult invalidate_memory(VkDevice device, uint32_t count,
 /* ---- the fixture ---- */
 
 static struct duet duet;
-static struct vn_device device;
-static struct vn_memories *memories;
-static struct vn_reports reports;
-static struct vn_queue *queue;
+static struct vns_device device;
+static struct vns_memories *memories;
+static struct vns_reports reports;
+static struct vns_queue *queue;
 static bool spins; /* as where there are cores for it */
 
 static void make_memory(void)
@@ -225,8 +225,8 @@ static void make_memory(void)
     VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
                                  .allocationSize = BYTES};
     VkDeviceMemory memory;
-    assert_int_equal(vn_memories_allocate(memories, &device, MEMORY, &info, &memory), VK_SUCCESS);
-    assert_int_equal(vn_memories_map(memories, MEMORY), VK_SUCCESS);
+    assert_int_equal(vns_memories_allocate(memories, &device, MEMORY, &info, &memory), VK_SUCCESS);
+    assert_int_equal(vns_memories_map(memories, MEMORY), VK_SUCCESS);
 }
 
 static void start_with(bool coherent)
@@ -239,35 +239,35 @@ static void start_with(bool coherent)
     gpu.nap_ns = 0;
     gpu.flushes = gpu.invalidates = gpu.frees = 0;
     memset(gpu.bytes, 0xcc, sizeof(gpu.bytes)); /* left by somebody else */
-    device = (struct vn_device){.driver = {.vkCreateSemaphore = create_semaphore,
-                                           .vkDestroySemaphore = destroy_semaphore,
-                                           .vkQueueSubmit = queue_submit,
-                                           .vkCreateCommandPool = create_pool,
-                                           .vkDestroyCommandPool = destroy_pool,
-                                           .vkAllocateCommandBuffers = allocate_commands,
-                                           .vkBeginCommandBuffer = begin_commands,
-                                           .vkEndCommandBuffer = end_commands,
-                                           .vkCmdPipelineBarrier = put_barrier,
-                                           .vkCmdUpdateBuffer = update_buffer,
-                                           .vkCmdCopyBuffer = copy_buffer,
-                                           .vkAllocateMemory = allocate_memory,
-                                           .vkFreeMemory = free_memory},
-                                .map_memory = map_memory,
-                                .flush_memory = flush_memory,
-                                .invalidate_memory = invalidate_memory,
-                                .wait_semaphores = wait_semaphores,
-                                .semaphore_value = semaphore_value,
-                                .reporting = PTHREAD_MUTEX_INITIALIZER,
-                                .memory = {.memoryTypeCount = 1}};
+    device = (struct vns_device){.driver = {.vkCreateSemaphore = create_semaphore,
+                                            .vkDestroySemaphore = destroy_semaphore,
+                                            .vkQueueSubmit = queue_submit,
+                                            .vkCreateCommandPool = create_pool,
+                                            .vkDestroyCommandPool = destroy_pool,
+                                            .vkAllocateCommandBuffers = allocate_commands,
+                                            .vkBeginCommandBuffer = begin_commands,
+                                            .vkEndCommandBuffer = end_commands,
+                                            .vkCmdPipelineBarrier = put_barrier,
+                                            .vkCmdUpdateBuffer = update_buffer,
+                                            .vkCmdCopyBuffer = copy_buffer,
+                                            .vkAllocateMemory = allocate_memory,
+                                            .vkFreeMemory = free_memory},
+                                 .map_memory = map_memory,
+                                 .flush_memory = flush_memory,
+                                 .invalidate_memory = invalidate_memory,
+                                 .wait_semaphores = wait_semaphores,
+                                 .semaphore_value = semaphore_value,
+                                 .reporting = PTHREAD_MUTEX_INITIALIZER,
+                                 .memory = {.memoryTypeCount = 1}};
     device.memory.memoryTypes[0].propertyFlags =
         VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
         (coherent ? VK_MEMORY_PROPERTY_HOST_COHERENT_BIT : 0u);
     duet_start(&duet, 0, 0);
     duet_share(&duet, BYTES);
-    assert_int_equal(vn_memories_create(&duet.channel, BYTES, &memories), 0);
-    reports = (struct vn_reports){
+    assert_int_equal(vns_memories_create(&duet.channel, BYTES, &memories), 0);
+    reports = (struct vns_reports){
         .channel = &duet.channel, .memories = memories, .max_pending = 8, .spins = spins};
-    assert_int_equal(vn_queue_create(&device, (VkQueue)(uintptr_t)1, QUEUE, &reports, &queue), 0);
+    assert_int_equal(vns_queue_create(&device, (VkQueue)(uintptr_t)1, QUEUE, &reports, &queue), 0);
     make_memory();
 }
 
@@ -289,8 +289,8 @@ static int end(void **state)
 {
     (void)state;
     gpu_reaches(UINT64_MAX, VK_SUCCESS);
-    vn_queue_destroy(queue);
-    vn_memories_destroy(memories);
+    vns_queue_destroy(queue);
+    vns_memories_destroy(memories);
     duet_end(&duet);
     return 0;
 }
@@ -305,7 +305,7 @@ static int announce_quiet(uint64_t number, int32_t kind)
     wire_put_u32(&e, 1);
     wire_put_i32(&e, kind);
     wire_dec_init(&d, body, wire_enc_len(&e));
-    return vn_queue_announce(queue, &d);
+    return vns_queue_announce(queue, &d);
 }
 
 /* What the batch signals, 0 for nothing. */
@@ -314,10 +314,10 @@ static uint64_t submit_quiet(uint64_t number, int32_t kind, VkResult result)
     struct hw_arena arena;
     hw_arena_init(&arena, 4096);
     assert_int_equal(announce_quiet(number, kind), 0);
-    struct vn_signal signal = vn_queue_signals(queue, &arena);
+    struct vns_signal signal = vns_queue_signals(queue, &arena);
     uint64_t value = signal.values[0];
     hw_arena_fini(&arena);
-    vn_queue_submitted(queue, result);
+    vns_queue_submitted(queue, result);
     return value;
 }
 
@@ -338,14 +338,14 @@ static int announce(uint64_t first, uint32_t count, uint64_t offset, uint64_t by
         }
     }
     wire_dec_init(&d, body, wire_enc_len(&e));
-    return vn_queue_announce(queue, &d);
+    return vns_queue_announce(queue, &d);
 }
 
 static void submit(uint64_t first, uint32_t count, uint64_t bytes, VkResult result)
 {
     assert_int_equal(announce(first, count, 0, bytes), 0);
-    assert_true(vn_queue_expects(queue, count));
-    vn_queue_submitted(queue, result);
+    assert_true(vns_queue_expects(queue, count));
+    vns_queue_submitted(queue, result);
 }
 
 static void expect_done(size_t index, uint64_t number, VkResult result)
@@ -390,14 +390,14 @@ static void who_asks_for_a_quiet_batch_is_told(void **state)
     (void)state;
     (void)submit_quiet(1, VN_BATCH_QUIET, VK_SUCCESS);
     (void)submit_quiet(2, VN_BATCH_QUIET, VK_SUCCESS);
-    assert_int_equal(vn_queue_ask(queue, 0), -EPROTO);
-    assert_int_equal(vn_queue_ask(queue, 3), -EPROTO);
-    assert_int_equal(vn_queue_ask(queue, 1), 0);
+    assert_int_equal(vns_queue_ask(queue, 0), -EPROTO);
+    assert_int_equal(vns_queue_ask(queue, 3), -EPROTO);
+    assert_int_equal(vns_queue_ask(queue, 1), 0);
     assert_int_equal(gpu.asked_for, 2); /* one signal for all there is */
     gpu_reaches(2, VK_SUCCESS);
     duet_wait(&duet, 1);
     expect_done(0, 2, VK_SUCCESS);
-    assert_int_equal(vn_queue_ask(queue, 2), 0); /* known already: nothing more to say */
+    assert_int_equal(vns_queue_ask(queue, 2), 0); /* known already: nothing more to say */
     submit(3, 1, 0, VK_SUCCESS);
     gpu_reaches(3, VK_SUCCESS);
     duet_wait(&duet, 2);
@@ -409,12 +409,12 @@ static void settling_before_a_submission_signals_less_than_it_will(void **state)
 {
     (void)state;
     (void)submit_quiet(1, VN_BATCH_QUIET, VK_SUCCESS);
-    assert_int_equal(vn_queue_report_early(queue, 1), 0);
+    assert_int_equal(vns_queue_report_early(queue, 1), 0);
     assert_int_equal(announce(2, 1, 0, 0), 0);
     gpu_reaches(1, VK_SUCCESS);
-    (void)vn_queue_settle(queue, VN_SETTLE_ALL);
+    (void)vns_queue_settle(queue, VNS_SETTLE_ALL);
     assert_int_equal(gpu.asked_for, 1);
-    vn_queue_submitted(queue, VK_SUCCESS);
+    vns_queue_submitted(queue, VK_SUCCESS);
     gpu_reaches(2, VK_SUCCESS);
     duet_wait(&duet, 1);
     expect_done(0, 2, VK_SUCCESS);
@@ -425,9 +425,9 @@ static void a_device_lost_while_settling_is_told(void **state)
 {
     (void)state;
     (void)submit_quiet(1, VN_BATCH_UNTOLD, VK_SUCCESS);
-    assert_int_equal(vn_queue_report_early(queue, 1), 0);
+    assert_int_equal(vns_queue_report_early(queue, 1), 0);
     gpu_reaches(0, VK_ERROR_DEVICE_LOST);
-    (void)vn_queue_settle(queue, VN_SETTLE_ALL);
+    (void)vns_queue_settle(queue, VNS_SETTLE_ALL);
     duet_wait(&duet, 1);
     expect_done(0, 1, VK_ERROR_DEVICE_LOST);
     assert_int_equal(queue->ended, VK_ERROR_DEVICE_LOST);
@@ -446,7 +446,7 @@ static void a_signal_that_fails_is_told_to_who_asked(void **state)
     (void)state;
     (void)submit_quiet(1, VN_BATCH_QUIET, VK_SUCCESS);
     gpu.submit_result = VK_ERROR_DEVICE_LOST;
-    assert_int_equal(vn_queue_ask(queue, 1), 0);
+    assert_int_equal(vns_queue_ask(queue, 1), 0);
     duet_wait(&duet, 1);
     expect_done(0, 1, VK_ERROR_DEVICE_LOST);
 }
@@ -462,13 +462,13 @@ static void short_work_is_reported_without_the_thread(void **state)
     assert_ptr_equal(reports.held, queue);
     gpu.bytes[7] = 1;
     gpu_reaches(1, VK_SUCCESS);
-    vn_queue_report_held(&reports);
+    vns_queue_report_held(&reports);
     duet_wait(&duet, 2);
     assert_int_equal(duet.bytes[7], 1);
     expect_done(1, 1, VK_SUCCESS);
     assert_ptr_equal(reports.held, queue); /* for the second */
     gpu_reaches(2, VK_SUCCESS);
-    vn_queue_report_held(&reports);
+    vns_queue_report_held(&reports);
     duet_wait(&duet, 3);
     expect_done(2, 2, VK_SUCCESS);
     assert_null(reports.held);
@@ -481,10 +481,10 @@ static void long_work_is_left_to_the_thread(void **state)
     reports.holds = true;
     submit(1, 1, 0, VK_SUCCESS);
     reports.held_until_ns = HW_NEVER;
-    vn_queue_report_held(&reports);
+    vns_queue_report_held(&reports);
     assert_ptr_equal(reports.held, queue);
     reports.held_until_ns = 0;
-    vn_queue_report_held(&reports);
+    vns_queue_report_held(&reports);
     assert_null(reports.held);
     assert_true(queue->started);
     assert_int_equal(reports.rest, 0);
@@ -499,8 +499,8 @@ static void what_arrives_meanwhile_sends_the_next_to_the_thread_too(void **state
     reports.holds = true;
     submit(1, 1, 0, VK_SUCCESS);
     reports.held_until_ns = HW_NEVER;
-    vn_queue_report_held(&reports);
-    vn_queue_hand_over(&reports);
+    vns_queue_report_held(&reports);
+    vns_queue_hand_over(&reports);
     assert_null(reports.held);
     submit(2, 1, 0, VK_SUCCESS);
     assert_null(reports.held);
@@ -513,7 +513,7 @@ static void what_is_there_at_once_costs_the_next_nothing(void **state)
     (void)state;
     reports.holds = true;
     submit(1, 1, 0, VK_SUCCESS);
-    vn_queue_hand_over(&reports);
+    vns_queue_hand_over(&reports);
     assert_int_equal(reports.rest, 0);
     gpu_reaches(1, VK_SUCCESS);
     duet_wait(&duet, 1);
@@ -522,10 +522,10 @@ static void what_is_there_at_once_costs_the_next_nothing(void **state)
 
 static void a_second_queue_takes_the_executor(void **state)
 {
-    struct vn_queue *first = queue, *second;
+    struct vns_queue *first = queue, *second;
     (void)state;
     reports.holds = true;
-    assert_int_equal(vn_queue_create(&device, (VkQueue)(uintptr_t)2, QUEUE, &reports, &second), 0);
+    assert_int_equal(vns_queue_create(&device, (VkQueue)(uintptr_t)2, QUEUE, &reports, &second), 0);
     submit(1, 1, 0, VK_SUCCESS);
     queue = second;
     submit(1, 1, 0, VK_SUCCESS);
@@ -533,10 +533,10 @@ static void a_second_queue_takes_the_executor(void **state)
     assert_true(first->started);
     gpu_reaches(1, VK_SUCCESS);
     duet_wait(&duet, 1);
-    vn_queue_report_held(&reports);
+    vns_queue_report_held(&reports);
     duet_wait(&duet, 2);
     assert_false(second->started);
-    vn_queue_destroy(second);
+    vns_queue_destroy(second);
     queue = first;
 }
 
@@ -544,10 +544,10 @@ static void a_second_queue_takes_the_executor(void **state)
  * the first wrote, though the thread that is to report that has not woken up. */
 static void what_other_queues_wrote_comes_before_the_report(void **state)
 {
-    struct vn_queue *first = queue, *second;
+    struct vns_queue *first = queue, *second;
     (void)state;
     submit(1, 1, BYTES, VK_SUCCESS);
-    assert_int_equal(vn_queue_create(&device, (VkQueue)(uintptr_t)2, QUEUE, &reports, &second), 0);
+    assert_int_equal(vns_queue_create(&device, (VkQueue)(uintptr_t)2, QUEUE, &reports, &second), 0);
     queue = second;
     reports.holds = true;
     submit(1, 1, 0, VK_SUCCESS);
@@ -555,16 +555,16 @@ static void what_other_queues_wrote_comes_before_the_report(void **state)
     memset(gpu.bytes, 0x5a, BYTES);
     gpu_wakes_late(true);
     gpu_reaches(1, VK_SUCCESS);
-    vn_queue_report_held(&reports);
+    vns_queue_report_held(&reports);
     assert_null(reports.held);
     size_t done = duet_wait_done(&duet);
     assert_true(done > 0);
     assert_memory_equal(duet.bytes, gpu.bytes, BYTES);
-    assert_int_equal(vn_memories_expose(memories, NULL, 0), 0);
+    assert_int_equal(vns_memories_expose(memories, NULL, 0), 0);
     gpu_wakes_late(false); /* and the first is told of by its own thread */
     duet_wait(&duet, done + 2);
     queue = first;
-    vn_queue_destroy(second);
+    vns_queue_destroy(second);
 }
 
 /* Asleep until shortly before its end, awake at it. */
@@ -575,10 +575,10 @@ static void work_as_long_as_the_last_is_looked_for_near_its_end(void **state)
     gpu.outlasts_naps = spins;
     pthread_mutex_unlock(&gpu.lock);
     submit(1, 1, BYTES, VK_SUCCESS);
-    reports.patience = (struct vn_patience){.rest = 1, .usual_ns = usual_ns};
+    reports.patience = (struct vns_patience){.rest = 1, .usual_ns = usual_ns};
     if (!spins)
         gpu_reaches(1, VK_SUCCESS);
-    assert_int_equal(vn_queue_wait(queue, 1), VK_SUCCESS);
+    assert_int_equal(vns_queue_wait(queue, 1), VK_SUCCESS);
     assert_true(reports.patience.usual_ns != usual_ns);
     assert_int_equal(gpu.nap_ns > 0, spins);
     assert_true(gpu.nap_ns < usual_ns);
@@ -590,11 +590,11 @@ static void work_as_long_as_the_last_is_looked_for_near_its_end(void **state)
 
 static void update(uint64_t number, uint32_t count)
 {
-    static const struct vn_update some[2] = {{.size = 4, .bytes = "abc"},
-                                             {.size = 4, .bytes = "def"}};
+    static const struct vns_update some[2] = {{.size = 4, .bytes = "abc"},
+                                              {.size = 4, .bytes = "def"}};
     assert_int_equal(announce_quiet(number, VN_BATCH_UNTOLD), 0);
-    assert_true(vn_queue_expects_update(queue));
-    assert_int_equal(vn_queue_update(queue, some, count), VK_SUCCESS);
+    assert_true(vns_queue_expects_update(queue));
+    assert_int_equal(vns_queue_update(queue, some, count), VK_SUCCESS);
 }
 
 static void updates_are_submitted_together(void **state)
@@ -604,8 +604,8 @@ static void updates_are_submitted_together(void **state)
     update(2, 2);
     update(3, 0);
     assert_int_equal(gpu.submissions, 0);
-    vn_queue_submit_updates(queue);
-    vn_queue_submit_updates(queue); /* there is nothing left */
+    vns_queue_submit_updates(queue);
+    vns_queue_submit_updates(queue); /* there is nothing left */
     assert_int_equal(gpu.submissions, 1);
     assert_int_equal(gpu.begun, 1);
     assert_int_equal(gpu.updates, 3);
@@ -618,13 +618,13 @@ static void what_spares_updates_does_not_wait_for_them(void **state)
     (void)state;
     (void)submit_quiet(1, VN_BATCH_QUIET, VK_SUCCESS);
     update(2, 1);
-    vn_queue_submit_updates(queue);
-    assert_int_equal(vn_queue_report_early(queue, 2), 0);
+    vns_queue_submit_updates(queue);
+    assert_int_equal(vns_queue_report_early(queue, 2), 0);
     gpu_reaches(1, VK_SUCCESS);
-    assert_true(vn_queue_settle(queue, VN_SETTLE_PLAIN));
+    assert_true(vns_queue_settle(queue, VNS_SETTLE_PLAIN));
     assert_int_equal(queue->settled, 1);
     gpu_reaches(2, VK_SUCCESS);
-    assert_false(vn_queue_settle(queue, VN_SETTLE_ALL));
+    assert_false(vns_queue_settle(queue, VNS_SETTLE_ALL));
     assert_int_equal(queue->settled, 2);
 }
 
@@ -632,29 +632,29 @@ static void what_spares_updates_does_not_wait_for_them(void **state)
  * behind its barrier. */
 static void an_update_that_copies_is_waited_for(void **state)
 {
-    static const struct vn_update copy = {.size = 4};
+    static const struct vns_update copy = {.size = 4};
     (void)state;
     assert_int_equal(announce_quiet(1, VN_BATCH_UNTOLD), 0);
-    assert_int_equal(vn_queue_update(queue, &copy, 1), VK_SUCCESS);
+    assert_int_equal(vns_queue_update(queue, &copy, 1), VK_SUCCESS);
     assert_int_equal(gpu.updates, 1);
     update(2, 1);
-    vn_queue_submit_updates(queue);
+    vns_queue_submit_updates(queue);
     assert_int_equal(gpu.submissions, 1);
-    assert_int_equal(vn_queue_report_early(queue, 2), 0);
-    vn_queue_follow(queue, VN_FOLLOW_ALL);
+    assert_int_equal(vns_queue_report_early(queue, 2), 0);
+    vns_queue_follow(queue, VNS_FOLLOW_ALL);
     assert_int_equal(gpu.submissions, 1);
     gpu_reaches(1, VK_SUCCESS);
-    assert_true(vn_queue_settle(queue, VN_SETTLE_PLAIN));
+    assert_true(vns_queue_settle(queue, VNS_SETTLE_PLAIN));
     assert_int_equal(queue->settled, 1);
     gpu_reaches(2, VK_SUCCESS);
-    assert_false(vn_queue_settle(queue, VN_SETTLE_ALL));
+    assert_false(vns_queue_settle(queue, VNS_SETTLE_ALL));
 }
 
 static void who_waits_for_an_update_has_it_submitted_first(void **state)
 {
     (void)state;
     update(1, 1);
-    assert_int_equal(vn_queue_ask(queue, 1), 0);
+    assert_int_equal(vns_queue_ask(queue, 1), 0);
     assert_int_equal(gpu.asked_for, 1);
     gpu_reaches(1, VK_SUCCESS);
     duet_wait(&duet, 1);
@@ -666,7 +666,7 @@ static void an_update_that_is_reported_is_submitted_at_once(void **state)
     (void)state;
     update(1, 1);
     assert_int_equal(announce(2, 1, 0, 0), 0);
-    assert_int_equal(vn_queue_update(queue, NULL, 0), VK_SUCCESS);
+    assert_int_equal(vns_queue_update(queue, NULL, 0), VK_SUCCESS);
     assert_int_equal(gpu.asked_for, 2);
     gpu_reaches(2, VK_SUCCESS);
     duet_wait(&duet, 1);
@@ -678,59 +678,59 @@ static void updates_that_fail_are_told(void **state)
     (void)state;
     update(1, 1);
     gpu.submit_result = VK_ERROR_DEVICE_LOST;
-    vn_queue_submit_updates(queue);
+    vns_queue_submit_updates(queue);
     duet_wait(&duet, 1);
     expect_done(0, 1, VK_ERROR_DEVICE_LOST);
     assert_int_equal(announce_quiet(2, VN_BATCH_UNTOLD), 0);
-    assert_int_equal(vn_queue_update(queue, NULL, 0), VK_ERROR_DEVICE_LOST);
+    assert_int_equal(vns_queue_update(queue, NULL, 0), VK_ERROR_DEVICE_LOST);
 }
 
-static struct vn_queue *second_queue(void)
+static struct vns_queue *second_queue(void)
 {
-    struct vn_queue *second;
-    assert_int_equal(vn_queue_create(&device, (VkQueue)(uintptr_t)2, QUEUE, &reports, &second), 0);
+    struct vns_queue *second;
+    assert_int_equal(vns_queue_create(&device, (VkQueue)(uintptr_t)2, QUEUE, &reports, &second), 0);
     return second;
 }
 
 /* At the device, once, and only for what the program was told. */
 static void other_queues_wait_for_updates(void **state)
 {
-    struct vn_queue *first = queue, *second = second_queue();
+    struct vns_queue *first = queue, *second = second_queue();
     (void)state;
     update(1, 1);
-    vn_queue_submit_updates(queue);
-    vn_queue_follow(second, VN_FOLLOW_ALL);
+    vns_queue_submit_updates(queue);
+    vns_queue_follow(second, VNS_FOLLOW_ALL);
     assert_int_equal(gpu.submissions, 1);
-    assert_int_equal(vn_queue_report_early(first, 1), 0);
-    vn_queue_follow(first, VN_FOLLOW_ALL); /* in order there anyway */
+    assert_int_equal(vns_queue_report_early(first, 1), 0);
+    vns_queue_follow(first, VNS_FOLLOW_ALL); /* in order there anyway */
     assert_int_equal(gpu.submissions, 1);
-    vn_queue_follow(second, VN_FOLLOW_ALL);
-    vn_queue_follow(second, VN_FOLLOW_ALL);
+    vns_queue_follow(second, VNS_FOLLOW_ALL);
+    vns_queue_follow(second, VNS_FOLLOW_ALL);
     assert_int_equal(gpu.submissions, 2);
     assert_int_equal(gpu.awaited, 1);
     gpu_reaches(1, VK_SUCCESS);
-    vn_queue_destroy(second);
+    vns_queue_destroy(second);
 }
 
 /* The device does not get there, so whoever waited here would for ever. */
 static void what_follows_early_work_waits_at_the_device(void **state)
 {
-    struct vn_queue *second = second_queue();
+    struct vns_queue *second = second_queue();
     (void)state;
     (void)submit_quiet(1, VN_BATCH_UNTOLD, VK_SUCCESS);
-    assert_int_equal(vn_queue_report_early(queue, 1), 0);
-    vn_queue_follow(queue, VN_FOLLOW_OTHERS); /* it has a barrier */
+    assert_int_equal(vns_queue_report_early(queue, 1), 0);
+    vns_queue_follow(queue, VNS_FOLLOW_OTHERS); /* it has a barrier */
     assert_int_equal(gpu.submissions, 0);
-    vn_queue_follow(queue, VN_FOLLOW_ALL);
+    vns_queue_follow(queue, VNS_FOLLOW_ALL);
     assert_int_equal(gpu.submissions, 1);
     assert_int_equal(gpu.awaited, 1);
     gpu.awaited = 0;
-    vn_queue_follow(second, VN_FOLLOW_OTHERS);
+    vns_queue_follow(second, VNS_FOLLOW_OTHERS);
     assert_int_equal(gpu.submissions, 2);
     assert_int_equal(gpu.awaited, 1);
     assert_int_equal(queue->settled, 0);
     gpu_reaches(1, VK_SUCCESS);
-    vn_queue_destroy(second);
+    vns_queue_destroy(second);
 }
 
 /* A batch that signals nothing is made to first, and one that is done needs no wait. */
@@ -738,15 +738,15 @@ static void what_is_followed_is_signalled(void **state)
 {
     (void)state;
     (void)submit_quiet(1, VN_BATCH_QUIET, VK_SUCCESS);
-    assert_int_equal(vn_queue_report_early(queue, 1), 0);
-    vn_queue_follow(queue, VN_FOLLOW_ALL);
+    assert_int_equal(vns_queue_report_early(queue, 1), 0);
+    vns_queue_follow(queue, VNS_FOLLOW_ALL);
     assert_int_equal(gpu.submissions, 2);
     assert_int_equal(gpu.asked_for, 1);
     assert_int_equal(gpu.awaited, 1);
     (void)submit_quiet(2, VN_BATCH_UNTOLD, VK_SUCCESS);
-    assert_int_equal(vn_queue_report_early(queue, 2), 0);
+    assert_int_equal(vns_queue_report_early(queue, 2), 0);
     gpu_reaches(2, VK_SUCCESS);
-    vn_queue_follow(queue, VN_FOLLOW_ALL);
+    vns_queue_follow(queue, VNS_FOLLOW_ALL);
     assert_int_equal(gpu.submissions, 2);
 }
 
@@ -754,18 +754,18 @@ static void two_early_batches_are_under_way_at_most(void **state)
 {
     (void)state;
     (void)submit_quiet(1, VN_BATCH_UNTOLD, VK_SUCCESS);
-    assert_int_equal(vn_queue_report_early(queue, 1), 0);
-    vn_queue_follow(queue, VN_FOLLOW_ALL);
+    assert_int_equal(vns_queue_report_early(queue, 1), 0);
+    vns_queue_follow(queue, VNS_FOLLOW_ALL);
     (void)submit_quiet(2, VN_BATCH_UNTOLD, VK_SUCCESS);
-    assert_int_equal(vn_queue_report_early(queue, 2), 0);
+    assert_int_equal(vns_queue_report_early(queue, 2), 0);
     gpu_reaches(1, VK_SUCCESS);
-    vn_queue_follow(queue, VN_FOLLOW_ALL);
+    vns_queue_follow(queue, VNS_FOLLOW_ALL);
     assert_int_equal(queue->settled, 1);
     assert_int_equal(gpu.awaited, 2);
     gpu_reaches(0, VK_ERROR_DEVICE_LOST);
     (void)submit_quiet(3, VN_BATCH_UNTOLD, VK_SUCCESS);
-    assert_int_equal(vn_queue_report_early(queue, 3), 0);
-    vn_queue_follow(queue, VN_FOLLOW_ALL);
+    assert_int_equal(vns_queue_report_early(queue, 3), 0);
+    vns_queue_follow(queue, VNS_FOLLOW_ALL);
     duet_wait(&duet, 1);
     expect_done(0, 3, VK_ERROR_DEVICE_LOST);
     assert_int_equal(gpu.submissions, 2);
@@ -775,9 +775,9 @@ static void a_wait_that_cannot_be_submitted_ends_the_queue(void **state)
 {
     (void)state;
     (void)submit_quiet(1, VN_BATCH_UNTOLD, VK_SUCCESS);
-    assert_int_equal(vn_queue_report_early(queue, 1), 0);
+    assert_int_equal(vns_queue_report_early(queue, 1), 0);
     gpu.submit_result = VK_ERROR_DEVICE_LOST;
-    vn_queue_follow(queue, VN_FOLLOW_ALL);
+    vns_queue_follow(queue, VNS_FOLLOW_ALL);
     assert_int_equal(queue->ended, VK_ERROR_DEVICE_LOST);
     gpu_reaches(1, VK_SUCCESS);
 }
@@ -788,13 +788,13 @@ static void who_asks_for_a_quiet_batch_is_told_by_the_executor(void **state)
     reports.holds = true;
     (void)submit_quiet(1, VN_BATCH_QUIET, VK_SUCCESS);
     assert_null(reports.held);
-    assert_int_equal(vn_queue_ask(queue, 1), 0);
+    assert_int_equal(vns_queue_ask(queue, 1), 0);
     assert_ptr_equal(reports.held, queue);
     gpu_reaches(1, VK_SUCCESS);
-    vn_queue_report_held(&reports);
+    vns_queue_report_held(&reports);
     duet_wait(&duet, 1);
     expect_done(0, 1, VK_SUCCESS);
-    assert_int_equal(vn_queue_ask(queue, 1), 0); /* known already */
+    assert_int_equal(vns_queue_ask(queue, 1), 0); /* known already */
     assert_null(reports.held);
     assert_false(queue->started);
 }
@@ -805,7 +805,7 @@ static void a_device_lost_under_the_executor_is_told(void **state)
     reports.holds = true;
     submit(1, 1, 0, VK_SUCCESS);
     gpu_reaches(0, VK_ERROR_DEVICE_LOST);
-    vn_queue_report_held(&reports);
+    vns_queue_report_held(&reports);
     duet_wait(&duet, 1);
     expect_done(0, 1, VK_ERROR_DEVICE_LOST);
     assert_null(reports.held);
@@ -823,11 +823,11 @@ static void a_queue_that_ends_reports_what_is_held(void **state)
     reports.holds = true;
     submit(1, 1, 0, VK_SUCCESS);
     gpu_reaches(1, VK_SUCCESS);
-    vn_queue_destroy(queue);
+    vns_queue_destroy(queue);
     assert_null(reports.held);
     duet_wait(&duet, 1);
     expect_done(0, 1, VK_SUCCESS);
-    assert_int_equal(vn_queue_create(&device, (VkQueue)(uintptr_t)1, QUEUE, &reports, &queue), 0);
+    assert_int_equal(vns_queue_create(&device, (VkQueue)(uintptr_t)1, QUEUE, &reports, &queue), 0);
 }
 
 /* ---- memory ---- */
@@ -835,21 +835,21 @@ static void a_queue_that_ends_reports_what_is_held(void **state)
 static void whole_pages_are_stored_and_do_not_come_back(void **state)
 {
     uint8_t *page = malloc(VN_PAGE_BYTES);
-    struct vn_range all = {MEMORY, 0, BYTES, false};
+    struct vns_range all = {MEMORY, 0, BYTES, false};
     (void)state;
     memset(page, 5, VN_PAGE_BYTES);
     unsigned flushes = gpu.flushes;
-    assert_int_equal(vn_memories_store(memories, MEMORY, VN_PAGE_BYTES, page, VN_PAGE_BYTES), 0);
+    assert_int_equal(vns_memories_store(memories, MEMORY, VN_PAGE_BYTES, page, VN_PAGE_BYTES), 0);
     assert_int_equal(gpu.flushes, flushes + 1);
     assert_memory_equal(gpu.bytes + VN_PAGE_BYTES, page, VN_PAGE_BYTES);
     assert_int_equal(gpu.bytes[VN_PAGE_BYTES - 1] | gpu.bytes[2 * VN_PAGE_BYTES], 0);
-    assert_int_equal(vn_memories_read(memories, &all, 1, 0), 0);
-    assert_int_equal(vn_report_done(&duet.channel, QUEUE, 1, VK_SUCCESS), 0);
+    assert_int_equal(vns_memories_read(memories, &all, 1, 0), 0);
+    assert_int_equal(vns_report_done(&duet.channel, QUEUE, 1, VK_SUCCESS), 0);
     assert_int_equal(duet_wait_done(&duet), 0); /* no delta before it */
-    assert_int_equal(vn_memories_store(memories, 99, 0, page, 1), -ENOENT);
-    assert_int_equal(vn_memories_store(memories, MEMORY, 8, page, 1), -EPROTO);
-    assert_int_equal(vn_memories_store(memories, MEMORY, BYTES, page, 1), -EPROTO);
-    assert_int_equal(vn_memories_store(memories, MEMORY, UINT64_MAX, page, 1), -EPROTO);
+    assert_int_equal(vns_memories_store(memories, 99, 0, page, 1), -ENOENT);
+    assert_int_equal(vns_memories_store(memories, MEMORY, 8, page, 1), -EPROTO);
+    assert_int_equal(vns_memories_store(memories, MEMORY, BYTES, page, 1), -EPROTO);
+    assert_int_equal(vns_memories_store(memories, MEMORY, UINT64_MAX, page, 1), -EPROTO);
     free(page);
 }
 
@@ -873,7 +873,7 @@ static void only_the_named_pages_are_compared(void **state)
 {
     (void)state;
     assert_int_equal(announce(1, 1, 4096, 1), 0);
-    vn_queue_submitted(queue, VK_SUCCESS);
+    vns_queue_submitted(queue, VK_SUCCESS);
     memset(gpu.bytes, 1, 3 * 4096);
     gpu_reaches(1, VK_SUCCESS);
     assert_int_equal(duet_wait_done(&duet), 1);
@@ -900,12 +900,12 @@ static void the_hosts_write_wins_and_is_flushed(void **state)
         vn_twin_encode(&twin, host, (struct vn_pages){0}, &page, 1, codec, &e, 1 << 16), 1);
     gpu.bytes[12] = 9;
     gpu.bytes[30] = 9;
-    assert_int_equal(vn_memories_apply(memories, MEMORY, wire_enc_data(&e), wire_enc_len(&e)), 0);
+    assert_int_equal(vns_memories_apply(memories, MEMORY, wire_enc_data(&e), wire_enc_len(&e)), 0);
     assert_int_equal(gpu.flushes, 2);
     assert_int_equal(gpu.bytes[12], 5);
     assert_int_equal(gpu.bytes[30], 9);
-    struct vn_range range = {MEMORY, 0, BYTES, false};
-    assert_int_equal(vn_memories_read(memories, &range, 1, 0), 0);
+    struct vns_range range = {MEMORY, 0, BYTES, false};
+    assert_int_equal(vns_memories_read(memories, &range, 1, 0), 0);
     assert_int_equal(gpu.invalidates, 1);
     vn_twin_fini(&twin);
     vn_delta_codec_destroy(codec);
@@ -916,9 +916,9 @@ static void the_hosts_write_wins_and_is_flushed(void **state)
 static void deltas_for_memory_that_is_not_mapped_are_refused(void **state)
 {
     (void)state;
-    assert_int_equal(vn_memories_apply(memories, 99, "", 0), -ENOENT);
-    assert_int_equal(vn_memories_map(memories, 99), VK_ERROR_MEMORY_MAP_FAILED);
-    assert_int_equal(vn_memories_apply(memories, MEMORY, "\xff", 1), -EPROTO);
+    assert_int_equal(vns_memories_apply(memories, 99, "", 0), -ENOENT);
+    assert_int_equal(vns_memories_map(memories, 99), VK_ERROR_MEMORY_MAP_FAILED);
+    assert_int_equal(vns_memories_apply(memories, MEMORY, "\xff", 1), -EPROTO);
 }
 
 /* A client may free memory whose batch is not done. */
@@ -926,7 +926,7 @@ static void freed_memory_is_not_read(void **state)
 {
     (void)state;
     submit(1, 1, BYTES, VK_SUCCESS);
-    vn_memories_forget(memories, MEMORY);
+    vns_memories_forget(memories, MEMORY);
     gpu.bytes[0] = 1;
     gpu_reaches(1, VK_SUCCESS);
     duet_wait(&duet, 1);
@@ -986,21 +986,21 @@ static void memory_has_a_limit(void **state)
                                  .allocationSize = 1};
     VkDeviceMemory memory;
     (void)state;
-    assert_int_equal(vn_memories_allocate(memories, &device, 8, &info, &memory),
+    assert_int_equal(vns_memories_allocate(memories, &device, 8, &info, &memory),
                      VK_ERROR_OUT_OF_DEVICE_MEMORY);
     info.allocationSize = UINT64_MAX;
-    assert_int_equal(vn_memories_allocate(memories, &device, 8, &info, &memory),
+    assert_int_equal(vns_memories_allocate(memories, &device, 8, &info, &memory),
                      VK_ERROR_OUT_OF_DEVICE_MEMORY);
     info.memoryTypeIndex = 1;
-    assert_int_equal(vn_memories_allocate(memories, &device, 8, &info, &memory), VK_ERROR_UNKNOWN);
-    vn_memories_forget(memories, MEMORY);
+    assert_int_equal(vns_memories_allocate(memories, &device, 8, &info, &memory), VK_ERROR_UNKNOWN);
+    vns_memories_forget(memories, MEMORY);
     info = (VkMemoryAllocateInfo){.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
                                   .allocationSize = 1};
-    assert_int_equal(vn_memories_allocate(memories, &device, 8, &info, &memory), VK_SUCCESS);
-    vn_memories_free_device(memories, &device);
+    assert_int_equal(vns_memories_allocate(memories, &device, 8, &info, &memory), VK_SUCCESS);
+    vns_memories_free_device(memories, &device);
     assert_int_equal(gpu.frees, 1); /* of the one that the client had not freed */
     info.allocationSize = BYTES;
-    assert_int_equal(vn_memories_allocate(memories, &device, 10, &info, &memory), VK_SUCCESS);
+    assert_int_equal(vns_memories_allocate(memories, &device, 10, &info, &memory), VK_SUCCESS);
 }
 
 int main(void)

@@ -14,7 +14,7 @@
 
 enum {
     MEMORY = 7,
-    PIECE = VN_AHEAD_LEAST + 3 * VN_PAGE_BYTES,
+    PIECE = VNS_AHEAD_LEAST + 3 * VN_PAGE_BYTES,
     PIECES = 8,
     TAIL = 100, /* the memory's last page is a short one */
     BYTES = PIECES * PIECE + TAIL,
@@ -24,8 +24,8 @@ enum {
 static uint8_t live[BYTES + VN_PAGE_BYTES] __attribute__((aligned(VN_PAGE_BYTES)));
 static uint8_t wanted[BYTES];
 static struct duet duet;
-static struct vn_session *session;
-static struct vn_device device;
+static struct vns_session *session;
+static struct vns_device device;
 static _Atomic bool over;
 
 /* ---- the driver ---- */
@@ -58,14 +58,14 @@ static void add_memory(bool lazy)
 {
     VkMemoryAllocateInfo info = {.allocationSize = BYTES};
     VkDeviceMemory memory;
-    assert_int_equal(vn_memories_allocate(session->memories, &device, MEMORY, &info, &memory),
+    assert_int_equal(vns_memories_allocate(session->memories, &device, MEMORY, &info, &memory),
                      VK_SUCCESS);
-    assert_int_equal(vn_objects_add(&session->objects, VK_OBJECT_TYPE_DEVICE_MEMORY, MEMORY,
-                                    (void *)memory, &device, NULL),
+    assert_int_equal(vns_objects_add(&session->objects, VK_OBJECT_TYPE_DEVICE_MEMORY, MEMORY,
+                                     (void *)memory, &device, NULL),
                      0);
     if (lazy)
-        assert_int_equal(vn_memories_set_lazy(session->memories, MEMORY), 0);
-    assert_int_equal(vn_memories_map(session->memories, MEMORY), VK_SUCCESS);
+        assert_int_equal(vns_memories_set_lazy(session->memories, MEMORY), 0);
+    assert_int_equal(vns_memories_map(session->memories, MEMORY), VK_SUCCESS);
 }
 
 static void start_with(VkMemoryPropertyFlags flags, bool lazy)
@@ -74,18 +74,18 @@ static void start_with(VkMemoryPropertyFlags flags, bool lazy)
     assert_non_null(session);
     duet_start(&duet, 0, 0);
     duet_share(&duet, BYTES);
-    vn_channel_fini(&duet.channel); /* the session has its own */
-    assert_int_equal(vn_channel_init(&session->channel, duet.ep, NULL, NULL), 0);
+    vns_channel_fini(&duet.channel); /* the session has its own */
+    assert_int_equal(vns_channel_init(&session->channel, duet.ep, NULL, NULL), 0);
     session->channel.ahead.allowed = true;
-    device = (struct vn_device){.driver = {.vkAllocateMemory = allocate},
-                                .map_memory = map,
-                                .flush_memory = no_caches,
-                                .invalidate_memory = no_caches,
-                                .memory = {.memoryTypeCount = 1}};
+    device = (struct vns_device){.driver = {.vkAllocateMemory = allocate},
+                                 .map_memory = map,
+                                 .flush_memory = no_caches,
+                                 .invalidate_memory = no_caches,
+                                 .memory = {.memoryTypeCount = 1}};
     device.memory.memoryTypes[0].propertyFlags = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | flags;
-    vn_objects_init(&session->objects, 8, 1);
-    assert_int_equal(vn_stream_init(session), 0);
-    assert_int_equal(vn_memories_create(&session->channel, BYTES, &session->memories), 0);
+    vns_objects_init(&session->objects, 8, 1);
+    assert_int_equal(vns_stream_init(session), 0);
+    assert_int_equal(vns_memories_create(&session->channel, BYTES, &session->memories), 0);
     add_memory(lazy);
     struct hw_rng rng;
     hw_rng_seed(&rng, 1);
@@ -124,11 +124,11 @@ static int start_lazy(void **state)
 static int end(void **state)
 {
     (void)state;
-    vn_memories_destroy(session->memories);
-    vn_objects_fini(&session->objects);
+    vns_memories_destroy(session->memories);
+    vns_objects_fini(&session->objects);
     vn_keymap_fini(&session->classes);
-    vn_channel_fini(&session->channel);
-    assert_int_equal(vn_channel_init(&duet.channel, duet.ep, NULL, NULL), 0);
+    vns_channel_fini(&session->channel);
+    assert_int_equal(vns_channel_init(&duet.channel, duet.ep, NULL, NULL), 0);
     free(session);
     duet_end(&duet);
     return 0;
@@ -165,12 +165,12 @@ static void *upload(void *arg)
 
 static void execute_next(void)
 {
-    struct rpc_msg *msg = vn_channel_receive(&session->channel);
+    struct rpc_msg *msg = vns_channel_receive(&session->channel);
     assert_non_null(msg);
-    assert_int_equal(vn_stream_execute(session, msg->data, msg->len, NULL), 0);
-    vn_channel_lock(&session->channel);
+    assert_int_equal(vns_stream_execute(session, msg->data, msg->len, NULL), 0);
+    vns_channel_lock(&session->channel);
     rpc_release(duet.ep, msg);
-    vn_channel_unlock(&session->channel);
+    vns_channel_unlock(&session->channel);
 }
 
 static void uploads_are_stored_in_order(void **state)
@@ -188,16 +188,16 @@ static void uploads_are_stored_in_order(void **state)
 /* Messages so far. */
 static uint64_t sent(void)
 {
-    vn_channel_lock(&session->channel);
-    vn_channel_flush(&session->channel);
-    vn_channel_unlock(&session->channel);
+    vns_channel_lock(&session->channel);
+    vns_channel_flush(&session->channel);
+    vns_channel_unlock(&session->channel);
     return hw_counter_load(&rpc_ep_stats(duet.ep)->msgs_sent);
 }
 
 static void compare(void)
 {
-    struct vn_range all = {.memory = MEMORY, .bytes = BYTES};
-    assert_int_equal(vn_memories_read(session->memories, &all, 1, 0), 0);
+    struct vns_range all = {.memory = MEMORY, .bytes = BYTES};
+    assert_int_equal(vns_memories_read(session->memories, &all, 1, 0), 0);
 }
 
 static void *compare_for_long(void *arg)
@@ -217,7 +217,7 @@ static void who_compares_meanwhile_finds_nothing(void **state)
     assert_int_equal(pthread_create(&other, NULL, compare_for_long, NULL), 0);
     for (int i = 0; i < ROUNDS; i++) {
         memset(wanted, i + 1, BYTES);
-        assert_int_equal(vn_memories_store(session->memories, MEMORY, 0, wanted, BYTES), 0);
+        assert_int_equal(vns_memories_store(session->memories, MEMORY, 0, wanted, BYTES), 0);
     }
     atomic_store(&over, true);
     pthread_join(other, NULL);
@@ -228,10 +228,10 @@ static void who_compares_meanwhile_finds_nothing(void **state)
 
 static void what_a_device_wrote_afterwards_is_found(void **state)
 {
-    struct vn_range last = {.memory = MEMORY, .offset = BYTES - 1, .bytes = 1};
+    struct vns_range last = {.memory = MEMORY, .offset = BYTES - 1, .bytes = 1};
     (void)state;
-    assert_int_equal(vn_memories_store(session->memories, MEMORY, 0, wanted, BYTES), 0);
-    (void)vn_memories_expose(session->memories, &last, 1);
+    assert_int_equal(vns_memories_store(session->memories, MEMORY, 0, wanted, BYTES), 0);
+    (void)vns_memories_expose(session->memories, &last, 1);
     live[BYTES - 1] ^= 1;
     compare();
     assert_int_equal(sent(), 1);
@@ -244,21 +244,21 @@ static void what_a_device_wrote_afterwards_is_found(void **state)
 /* ---- readbacks ---- */
 
 enum { FILLED_PAGES = 32, FILLED_MESSAGES = 2 };
-static const struct vn_range filled = {
+static const struct vns_range filled = {
     .memory = MEMORY, .bytes = FILLED_PAGES * VN_PAGE_BYTES, .filled = true};
 
 /* A copy of the device's fills the pages, and what it wrote is read. */
 static void fill_and_read(uint64_t exposed)
 {
     static uint8_t salt;
-    assert_int_equal(vn_memories_expose(session->memories, &filled, 1), exposed);
+    assert_int_equal(vns_memories_expose(session->memories, &filled, 1), exposed);
     salt ^= 0x77;
     for (size_t at = 0; at < filled.bytes; at++)
         live[at] = wanted[at] ^ salt;
     uint64_t before = sent();
-    assert_int_equal(vn_memories_read(session->memories, &filled, 1, 1), 0);
+    assert_int_equal(vns_memories_read(session->memories, &filled, 1, 1), 0);
     assert_int_equal(sent(), before + FILLED_MESSAGES);
-    vn_memories_conceal(session->memories, 1);
+    vns_memories_conceal(session->memories, 1);
 }
 
 /* A change that nobody announced, which no device makes, shows what is compared. */
@@ -276,11 +276,11 @@ static void expect_twins(bool stands)
     assert_int_equal(is_compared(), !stands);
     fill_and_read(1); /* the twin was made when the device could write it */
     fill_and_read(1);
-    (void)vn_memories_expose(session->memories, &filled, 1);
+    (void)vns_memories_expose(session->memories, &filled, 1);
     assert_true(is_compared());
     fill_and_read(2); /* other work is under way */
     assert_true(is_compared());
-    vn_memories_conceal(session->memories, 1);
+    vns_memories_conceal(session->memories, 1);
 }
 
 static void what_is_read_back_stands_for_its_twin(void **state)

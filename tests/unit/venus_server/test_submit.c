@@ -7,7 +7,7 @@
 
 static struct hw_arena arena;
 static const uint64_t numbers[] = {40, 41, 42};
-static const struct vn_signal ours = {.semaphore = HANDLE(VkSemaphore, 99), .values = numbers};
+static const struct vns_signal ours = {.semaphore = HANDLE(VkSemaphore, 99), .values = numbers};
 
 static int start(void **state)
 {
@@ -35,16 +35,16 @@ static const VkTimelineSemaphoreSubmitInfo *values_of(const void *chain)
 static void no_batch_becomes_one(void **state)
 {
     (void)state;
-    VkSubmitInfo *infos = vn_submit_infos(&arena, NULL, 0, &ours);
+    VkSubmitInfo *infos = vns_submit_infos(&arena, NULL, 0, &ours);
     assert_int_equal(infos[0].sType, VK_STRUCTURE_TYPE_SUBMIT_INFO);
     assert_int_equal(infos[0].commandBufferCount, 0);
     assert_int_equal(infos[0].signalSemaphoreCount, 1);
     assert_ptr_equal(infos[0].pSignalSemaphores[0], ours.semaphore);
     assert_int_equal(values_of(infos[0].pNext)->pSignalSemaphoreValues[0], 40);
-    VkSubmitInfo2 *infos2 = vn_submit_infos2(&arena, NULL, 0, &ours);
+    VkSubmitInfo2 *infos2 = vns_submit_infos2(&arena, NULL, 0, &ours);
     assert_int_equal(infos2[0].sType, VK_STRUCTURE_TYPE_SUBMIT_INFO_2);
     assert_int_equal(infos2[0].pSignalSemaphoreInfos[0].value, 40);
-    VkBindSparseInfo *sparse = vn_submit_sparse(&arena, NULL, 0, &ours);
+    VkBindSparseInfo *sparse = vns_submit_sparse(&arena, NULL, 0, &ours);
     assert_int_equal(sparse[0].sType, VK_STRUCTURE_TYPE_BIND_SPARSE_INFO);
     assert_int_equal(values_of(sparse[0].pNext)->pSignalSemaphoreValues[0], 40);
 }
@@ -52,7 +52,7 @@ static void no_batch_becomes_one(void **state)
 static void batches_without_a_number_stay_as_they_are(void **state)
 {
     static const uint64_t second[] = {0, 41};
-    const struct vn_signal some = {.semaphore = ours.semaphore, .values = second};
+    const struct vns_signal some = {.semaphore = ours.semaphore, .values = second};
     VkSubmitInfo submits[2] = {{.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO},
                                {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO}};
     VkSubmitInfo2 submits2[2] = {{.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO_2},
@@ -60,14 +60,14 @@ static void batches_without_a_number_stay_as_they_are(void **state)
     VkBindSparseInfo binds[2] = {{.sType = VK_STRUCTURE_TYPE_BIND_SPARSE_INFO},
                                  {.sType = VK_STRUCTURE_TYPE_BIND_SPARSE_INFO}};
     (void)state;
-    VkSubmitInfo *infos = vn_submit_infos(&arena, submits, 2, &some);
+    VkSubmitInfo *infos = vns_submit_infos(&arena, submits, 2, &some);
     assert_int_equal(infos[0].signalSemaphoreCount, 0);
     assert_null(infos[0].pNext);
     assert_int_equal(values_of(infos[1].pNext)->pSignalSemaphoreValues[0], 41);
-    VkSubmitInfo2 *infos2 = vn_submit_infos2(&arena, submits2, 2, &some);
+    VkSubmitInfo2 *infos2 = vns_submit_infos2(&arena, submits2, 2, &some);
     assert_int_equal(infos2[0].signalSemaphoreInfoCount, 0);
     assert_int_equal(infos2[1].pSignalSemaphoreInfos[0].value, 41);
-    VkBindSparseInfo *sparse = vn_submit_sparse(&arena, binds, 2, &some);
+    VkBindSparseInfo *sparse = vns_submit_sparse(&arena, binds, 2, &some);
     assert_int_equal(sparse[0].signalSemaphoreCount, 0);
     assert_null(sparse[0].pNext);
     assert_int_equal(values_of(sparse[1].pNext)->pSignalSemaphoreValues[0], 41);
@@ -99,7 +99,7 @@ static void the_clients_semaphores_and_values_stay(void **state)
                                 .signalSemaphoreCount = 2,
                                 .pSignalSemaphores = signals}};
     (void)state;
-    VkSubmitInfo *infos = vn_submit_infos(&arena, clients, 2, &ours);
+    VkSubmitInfo *infos = vns_submit_infos(&arena, clients, 2, &ours);
     const VkTimelineSemaphoreSubmitInfo *first = values_of(infos[0].pNext);
     const VkTimelineSemaphoreSubmitInfo *second = values_of(infos[1].pNext);
     assert_int_equal(infos[0].signalSemaphoreCount, 2);
@@ -133,7 +133,7 @@ static void missing_values_are_zero(void **state)
                            .signalSemaphoreCount = 3,
                            .pSignalSemaphores = signals};
     (void)state;
-    VkSubmitInfo *infos = vn_submit_infos(&arena, &client, 1, &ours);
+    VkSubmitInfo *infos = vns_submit_infos(&arena, &client, 1, &ours);
     const VkTimelineSemaphoreSubmitInfo *all = values_of(infos[0].pNext);
     assert_int_equal(all->signalSemaphoreValueCount, 4);
     assert_int_equal(all->pSignalSemaphoreValues[0], 7);
@@ -153,7 +153,7 @@ static void device_groups_get_an_index_more(void **state)
                            .signalSemaphoreCount = 1,
                            .pSignalSemaphores = &signal};
     (void)state;
-    assert_non_null(vn_submit_infos(&arena, &client, 1, &ours));
+    assert_non_null(vns_submit_infos(&arena, &client, 1, &ours));
     assert_int_equal(group.signalSemaphoreCount, 2);
     assert_int_equal(group.pSignalSemaphoreDeviceIndices[0], 1);
     assert_int_equal(group.pSignalSemaphoreDeviceIndices[1], 0);
@@ -170,7 +170,7 @@ static void submit2_signals_after_all_commands(void **state)
                                  .signalSemaphoreInfoCount = 1,
                                  .pSignalSemaphoreInfos = &signal}};
     (void)state;
-    VkSubmitInfo2 *infos = vn_submit_infos2(&arena, clients, 2, &ours);
+    VkSubmitInfo2 *infos = vns_submit_infos2(&arena, clients, 2, &ours);
     assert_int_equal(infos[1].signalSemaphoreInfoCount, 2);
     assert_int_equal(infos[1].pSignalSemaphoreInfos[0].value, 5);
     assert_ptr_equal(infos[1].pSignalSemaphoreInfos[1].semaphore, ours.semaphore);
@@ -182,7 +182,7 @@ static void submit2_signals_after_all_commands(void **state)
 /* Who goes on because of the client's signal finds that ours has come. */
 static void another_of_ours_comes_before_what_the_client_signals(void **state)
 {
-    const struct vn_signal both = {HANDLE(VkSemaphore, 98), ours.semaphore, numbers};
+    const struct vns_signal both = {HANDLE(VkSemaphore, 98), ours.semaphore, numbers};
     VkSemaphore signal = HANDLE(VkSemaphore, 1);
     uint64_t value = 7;
     uint32_t index = 1;
@@ -205,7 +205,7 @@ static void another_of_ours_comes_before_what_the_client_signals(void **state)
                              .signalSemaphoreInfoCount = 1,
                              .pSignalSemaphoreInfos = &signal2};
     (void)state;
-    const VkSubmitInfo *infos = vn_submit_infos(&arena, clients, 2, &both);
+    const VkSubmitInfo *infos = vns_submit_infos(&arena, clients, 2, &both);
     const VkSemaphore *semaphores = infos[0].pSignalSemaphores;
     const VkTimelineSemaphoreSubmitInfo *all = values_of(infos[0].pNext);
     assert_int_equal(infos[0].signalSemaphoreCount, 3);
@@ -219,7 +219,7 @@ static void another_of_ours_comes_before_what_the_client_signals(void **state)
     assert_int_equal(group.signalSemaphoreCount, 3);
     assert_int_equal(group.pSignalSemaphoreDeviceIndices[1], 1);
     assert_int_equal(infos[1].signalSemaphoreCount, 1); /* with nothing of the client's */
-    const VkSubmitInfo2 *infos2 = vn_submit_infos2(&arena, &client2, 1, &both);
+    const VkSubmitInfo2 *infos2 = vns_submit_infos2(&arena, &client2, 1, &both);
     assert_int_equal(infos2->signalSemaphoreInfoCount, 3);
     assert_ptr_equal(infos2->pSignalSemaphoreInfos[0].semaphore, both.before);
     assert_int_equal(infos2->pSignalSemaphoreInfos[0].value, 40);
@@ -232,9 +232,9 @@ static void a_full_arena_is_told(void **state)
     VkSubmitInfo client = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO};
     (void)state;
     hw_arena_init(&tiny, 1);
-    assert_null(vn_submit_infos(&tiny, &client, 1, &ours));
-    assert_null(vn_submit_infos2(&tiny, NULL, 0, &ours));
-    assert_null(vn_submit_sparse(&tiny, NULL, 0, &ours));
+    assert_null(vns_submit_infos(&tiny, &client, 1, &ours));
+    assert_null(vns_submit_infos2(&tiny, NULL, 0, &ours));
+    assert_null(vns_submit_sparse(&tiny, NULL, 0, &ours));
     hw_arena_fini(&tiny);
 }
 

@@ -16,15 +16,15 @@
 enum { LEN = 100000, ITEM = 4 + VN_NAME_BYTES + VN_PROOF_BYTES };
 
 static char dir[] = "/tmp/hawser-uploads-test-XXXXXX";
-static struct vn_upload_store *store;
-static char why[VN_UPLOAD_STORE_WHY];
+static struct vns_upload_store *store;
+static char why[VNS_UPLOAD_STORE_WHY];
 
 static int start(void **state)
 {
     (void)state;
     strcpy(strrchr(dir, '-'), "-XXXXXX");
     assert_non_null(mkdtemp(dir));
-    assert_int_equal(vn_upload_store_create(dir, 8 * LEN, &store, why), 0);
+    assert_int_equal(vns_upload_store_create(dir, 8 * LEN, &store, why), 0);
     return 0;
 }
 
@@ -44,7 +44,7 @@ static void remove_dir(void)
 static int end(void **state)
 {
     (void)state;
-    vn_upload_store_destroy(store);
+    vns_upload_store_destroy(store);
     store = NULL;
     remove_dir();
     return 0;
@@ -72,7 +72,7 @@ static int put(unsigned seed)
 {
     uint8_t name[VN_NAME_BYTES], *bytes = content(seed);
     name_of(seed, name);
-    int rc = vn_upload_store_put(store, name, bytes, LEN);
+    int rc = vns_upload_store_put(store, name, bytes, LEN);
     free(bytes);
     return rc;
 }
@@ -82,7 +82,7 @@ static bool has(unsigned seed)
     uint8_t name[VN_NAME_BYTES], *got = malloc(LEN), *bytes = content(seed);
     assert_non_null(got);
     name_of(seed, name);
-    int rc = vn_upload_store_get(store, name, got, LEN);
+    int rc = vns_upload_store_get(store, name, got, LEN);
     assert_true(rc == 0 || rc == -ENOENT);
     if (rc == 0)
         assert_memory_equal(got, bytes, LEN);
@@ -116,7 +116,7 @@ static void what_is_put_is_got(void **state)
     assert_int_equal(put(1), 0);
     assert_int_equal(put(1), 0);
     assert_true(has(1));
-    assert_int_equal(vn_upload_store_bytes(store), LEN);
+    assert_int_equal(vns_upload_store_bytes(store), LEN);
 }
 
 static void the_limit_holds_and_the_least_used_go(void **state)
@@ -128,7 +128,7 @@ static void the_limit_holds_and_the_least_used_go(void **state)
     }
     assert_true(has(0)); /* a use: now it is the newest */
     assert_int_equal(put(100), 0);
-    assert_true(vn_upload_store_bytes(store) <= 8 * LEN);
+    assert_true(vns_upload_store_bytes(store) <= 8 * LEN);
     assert_true(has(0));
     assert_true(has(100));
     assert_false(has(1));
@@ -139,7 +139,7 @@ static void what_is_larger_than_all_is_refused(void **state)
 {
     (void)state;
     uint8_t name[VN_NAME_BYTES] = {1}, *bytes = calloc(9, LEN);
-    assert_int_equal(vn_upload_store_put(store, name, bytes, 9 * LEN), -EFBIG);
+    assert_int_equal(vns_upload_store_put(store, name, bytes, 9 * LEN), -EFBIG);
     free(bytes);
 }
 
@@ -147,20 +147,20 @@ static void a_folder_outlives_its_server(void **state)
 {
     (void)state;
     assert_int_equal(put(1), 0);
-    vn_upload_store_destroy(store);
-    assert_int_equal(vn_upload_store_create(dir, 8 * LEN, &store, why), 0);
+    vns_upload_store_destroy(store);
+    assert_int_equal(vns_upload_store_create(dir, 8 * LEN, &store, why), 0);
     assert_true(has(1));
-    assert_int_equal(vn_upload_store_bytes(store), LEN);
-    vn_upload_store_destroy(store);
-    assert_int_equal(vn_upload_store_create(dir, LEN / 2, &store, why), 0);
+    assert_int_equal(vns_upload_store_bytes(store), LEN);
+    vns_upload_store_destroy(store);
+    assert_int_equal(vns_upload_store_create(dir, LEN / 2, &store, why), 0);
     assert_false(has(1));
 }
 
 static void a_folder_has_one_server(void **state)
 {
     (void)state;
-    struct vn_upload_store *second = NULL;
-    assert_int_equal(vn_upload_store_create(dir, LEN, &second, why), -EBUSY);
+    struct vns_upload_store *second = NULL;
+    assert_int_equal(vns_upload_store_create(dir, LEN, &second, why), -EBUSY);
     assert_non_null(strstr(why, "another server"));
     assert_null(second);
 }
@@ -168,11 +168,11 @@ static void a_folder_has_one_server(void **state)
 static void a_folder_open_to_others_is_refused(void **state)
 {
     (void)state;
-    struct vn_upload_store *open_store = NULL;
+    struct vns_upload_store *open_store = NULL;
     char other[] = "/tmp/hawser-uploads-open-XXXXXX";
     assert_non_null(mkdtemp(other));
     assert_int_equal(chmod(other, 0755), 0);
-    assert_int_equal(vn_upload_store_create(other, LEN, &open_store, why), -EACCES);
+    assert_int_equal(vns_upload_store_create(other, LEN, &open_store, why), -EACCES);
     assert_int_equal(rmdir(other), 0);
 }
 
@@ -186,7 +186,7 @@ static void processes_share_it(void **state)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
     assert_true(has(5));
-    assert_int_equal(vn_upload_store_bytes(store), LEN);
+    assert_int_equal(vns_upload_store_bytes(store), LEN);
 }
 
 /* A machine that goes down may leave a file shorter than it was. */
@@ -205,15 +205,15 @@ static void a_file_cut_short_is_written_again(void **state)
 static void a_folder_in_memory_goes_with_its_server(void **state)
 {
     (void)state;
-    struct vn_upload_store *memory;
+    struct vns_upload_store *memory;
     if (access("/dev/shm", W_OK))
         skip();
-    assert_int_equal(vn_upload_store_create(NULL, LEN, &memory, why), 0);
+    assert_int_equal(vns_upload_store_create(NULL, LEN, &memory, why), 0);
     uint8_t name[VN_NAME_BYTES] = {9}, byte = 3, got = 0;
-    assert_int_equal(vn_upload_store_put(memory, name, &byte, 1), 0);
-    assert_int_equal(vn_upload_store_get(memory, name, &got, 1), 0);
+    assert_int_equal(vns_upload_store_put(memory, name, &byte, 1), 0);
+    assert_int_equal(vns_upload_store_get(memory, name, &got, 1), 0);
     assert_int_equal(got, 3);
-    vn_upload_store_destroy(memory);
+    vns_upload_store_destroy(memory);
 }
 
 /* ---- sessions ---- */
@@ -223,18 +223,18 @@ struct item {
     uint32_t len;
 };
 
-static struct item item_of(const struct vn_uploads *u, unsigned seed)
+static struct item item_of(const struct vns_uploads *u, unsigned seed)
 {
     struct item item = {.len = LEN};
     uint8_t *bytes = content(seed);
     name_of(seed, item.name);
-    vn_piece_proof(vn_uploads_key(u), bytes, LEN, item.proof);
+    vn_piece_proof(vns_uploads_key(u), bytes, LEN, item.proof);
     free(bytes);
     return item;
 }
 
 /* Asks for items; the answer's bytes go to held. */
-static int hold(struct vn_uploads *u, const struct item *items, uint32_t count, uint8_t *held)
+static int hold(struct vns_uploads *u, const struct item *items, uint32_t count, uint8_t *held)
 {
     struct wire_enc e, reply;
     struct wire_dec d;
@@ -247,7 +247,7 @@ static int hold(struct vn_uploads *u, const struct item *items, uint32_t count, 
         wire_put_bytes(&e, items[i].proof, VN_PROOF_BYTES);
     }
     wire_dec_init(&d, wire_enc_data(&e), wire_enc_len(&e));
-    int rc = vn_uploads_hold(u, &d, &reply);
+    int rc = vns_uploads_hold(u, &d, &reply);
     if (rc == 0) {
         assert_int_equal(wire_enc_len(&reply), count);
         memcpy(held, wire_enc_data(&reply), count);
@@ -260,42 +260,42 @@ static int hold(struct vn_uploads *u, const struct item *items, uint32_t count, 
 static void one_session_keeps_and_another_holds(void **state)
 {
     (void)state;
-    struct vn_uploads *first, *second;
+    struct vns_uploads *first, *second;
     uint8_t held[2];
     size_t len;
-    assert_int_equal(vn_uploads_create(store, &first), 0);
+    assert_int_equal(vns_uploads_create(store, &first), 0);
     for (unsigned i = 0; i < 3; i++)
-        vn_uploads_keep(first, content(i), LEN);
-    vn_uploads_destroy(first);
-    assert_int_equal(vn_uploads_create(store, &second), 0);
+        vns_uploads_keep(first, content(i), LEN);
+    vns_uploads_destroy(first);
+    assert_int_equal(vns_uploads_create(store, &second), 0);
     struct item items[] = {item_of(second, 2), item_of(second, 7)};
     assert_int_equal(hold(second, items, 2, held), 0);
     assert_int_equal(held[0], 1);
     assert_int_equal(held[1], 0);
-    const uint8_t *bytes = vn_uploads_held(second, 0, &len);
+    const uint8_t *bytes = vns_uploads_held(second, 0, &len);
     uint8_t *expected = content(2);
     assert_int_equal(len, LEN);
     assert_memory_equal(bytes, expected, LEN);
-    assert_null(vn_uploads_held(second, 1, &len));
-    assert_null(vn_uploads_held(second, 2, &len));
+    assert_null(vns_uploads_held(second, 1, &len));
+    assert_null(vns_uploads_held(second, 2, &len));
     /* What becomes of the store does not matter to what is held. */
-    vn_upload_store_drop(store, items[0].name);
-    assert_memory_equal(vn_uploads_held(second, 0, &len), expected, LEN);
+    vns_upload_store_drop(store, items[0].name);
+    assert_memory_equal(vns_uploads_held(second, 0, &len), expected, LEN);
     assert_int_equal(hold(second, items, 1, held), 0);
     assert_int_equal(held[0], 0);
     free(expected);
-    vn_uploads_destroy(second);
+    vns_uploads_destroy(second);
 }
 
 /* Who knows a name, from a log or a leak, and not the bytes. */
 static void a_name_alone_gives_nothing(void **state)
 {
     (void)state;
-    struct vn_uploads *one, *other;
+    struct vns_uploads *one, *other;
     uint8_t held = 1;
     assert_int_equal(put(4), 0);
-    assert_int_equal(vn_uploads_create(store, &one), 0);
-    assert_int_equal(vn_uploads_create(store, &other), 0);
+    assert_int_equal(vns_uploads_create(store, &one), 0);
+    assert_int_equal(vns_uploads_create(store, &other), 0);
     struct item item = item_of(one, 4);
     assert_int_equal(hold(one, &item, 1, &held), 0);
     assert_int_equal(held, 1);
@@ -303,14 +303,14 @@ static void a_name_alone_gives_nothing(void **state)
     assert_int_equal(hold(other, &item, 1, &held), 0);
     assert_int_equal(held, 0);
     assert_true(has(4));
-    vn_uploads_destroy(one);
-    vn_uploads_destroy(other);
+    vns_uploads_destroy(one);
+    vns_uploads_destroy(other);
 }
 
 static void a_file_that_was_changed_is_found_and_removed(void **state)
 {
     (void)state;
-    struct vn_uploads *u;
+    struct vns_uploads *u;
     char path[512];
     uint8_t held = 1;
     assert_int_equal(put(4), 0);
@@ -318,21 +318,21 @@ static void a_file_that_was_changed_is_found_and_removed(void **state)
     int fd = open(path, O_WRONLY);
     assert_int_equal(pwrite(fd, "x", 1, 77), 1);
     close(fd);
-    assert_int_equal(vn_uploads_create(store, &u), 0);
+    assert_int_equal(vns_uploads_create(store, &u), 0);
     struct item item = item_of(u, 4);
     assert_int_equal(hold(u, &item, 1, &held), 0);
     assert_int_equal(held, 0);
     assert_int_equal(access(path, F_OK), -1);
-    vn_uploads_destroy(u);
+    vns_uploads_destroy(u);
 }
 
 static void what_a_client_may_ask_is_bounded(void **state)
 {
     (void)state;
-    struct vn_uploads *u;
+    struct vns_uploads *u;
     static struct item items[VN_HOLD_PIECES_MAX + 1];
     static uint8_t held[VN_HOLD_PIECES_MAX + 1];
-    assert_int_equal(vn_uploads_create(store, &u), 0);
+    assert_int_equal(vns_uploads_create(store, &u), 0);
     for (size_t i = 0; i < VN_HOLD_PIECES_MAX + 1; i++)
         items[i].len = 1;
     assert_int_equal(hold(u, items, VN_HOLD_PIECES_MAX, held), 0);
@@ -344,21 +344,21 @@ static void what_a_client_may_ask_is_bounded(void **state)
     for (size_t i = 0; i < VN_HOLD_PIECES_MAX; i++)
         items[i].len = VN_PIECE_MAX;
     assert_int_equal(hold(u, items, VN_HOLD_PIECES_MAX, held), -EPROTO);
-    vn_uploads_destroy(u);
+    vns_uploads_destroy(u);
 }
 
 static void without_a_store_nothing_is_held(void **state)
 {
     (void)state;
-    struct vn_uploads *u;
+    struct vns_uploads *u;
     uint8_t held = 1;
-    assert_int_equal(vn_uploads_create(NULL, &u), 0);
-    assert_int_equal(vn_uploads_key(u), 0);
-    vn_uploads_keep(u, content(1), LEN);
+    assert_int_equal(vns_uploads_create(NULL, &u), 0);
+    assert_int_equal(vns_uploads_key(u), 0);
+    vns_uploads_keep(u, content(1), LEN);
     struct item item = item_of(u, 1);
     assert_int_equal(hold(u, &item, 1, &held), 0);
     assert_int_equal(held, 0);
-    vn_uploads_destroy(u);
+    vns_uploads_destroy(u);
 }
 
 /* ---- pieces ---- */

@@ -5,29 +5,29 @@
 
 #include <string.h>
 
-void vn_budget_init(struct vn_budget *budget)
+void vnc_budget_init(struct vnc_budget *budget)
 {
     memset(budget, 0, sizeof(*budget));
-    vn_lock_init(&budget->lock);
+    vnc_lock_init(&budget->lock);
 }
 
-void vn_budget_fini(struct vn_budget *budget)
+void vnc_budget_fini(struct vnc_budget *budget)
 {
-    vn_lock_fini(&budget->lock);
+    vnc_lock_fini(&budget->lock);
 }
 
-void vn_budget_change(struct vn_budget *budget)
+void vnc_budget_change(struct vnc_budget *budget)
 {
     atomic_fetch_add_explicit(&budget->changes, 1, memory_order_relaxed);
 }
 
-uint64_t vn_budget_changes(const struct vn_budget *budget)
+uint64_t vnc_budget_changes(const struct vnc_budget *budget)
 {
     return atomic_load_explicit(&budget->changes, memory_order_relaxed);
 }
 
-void vn_budget_keep(struct vn_budget *budget, uint64_t asked_ns, uint64_t changes,
-                    const VkPhysicalDeviceMemoryBudgetPropertiesEXT *said)
+void vnc_budget_keep(struct vnc_budget *budget, uint64_t asked_ns, uint64_t changes,
+                     const VkPhysicalDeviceMemoryBudgetPropertiesEXT *said)
 {
     pthread_mutex_lock(&budget->lock);
     if (asked_ns > budget->asked_ns) { /* answers of two threads may come the other way round */
@@ -39,12 +39,12 @@ void vn_budget_keep(struct vn_budget *budget, uint64_t asked_ns, uint64_t change
     pthread_mutex_unlock(&budget->lock);
 }
 
-bool vn_budget_find(struct vn_budget *budget, uint64_t now_ns,
-                    VkPhysicalDeviceMemoryBudgetPropertiesEXT *out)
+bool vnc_budget_find(struct vnc_budget *budget, uint64_t now_ns,
+                     VkPhysicalDeviceMemoryBudgetPropertiesEXT *out)
 {
     pthread_mutex_lock(&budget->lock);
-    bool fresh = budget->asked_ns && now_ns - budget->asked_ns < VN_BUDGET_NS &&
-                 budget->changes_then == vn_budget_changes(budget);
+    bool fresh = budget->asked_ns && now_ns - budget->asked_ns < VNC_BUDGET_NS &&
+                 budget->changes_then == vnc_budget_changes(budget);
     if (fresh)
         *out = budget->known;
     pthread_mutex_unlock(&budget->lock);

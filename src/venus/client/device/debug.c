@@ -21,13 +21,13 @@ struct listener {
     void *user;
 };
 
-struct vn_debug {
+struct vnc_debug {
     pthread_mutex_t lock; /* guards the list and the flag, and is held around callbacks */
     struct listener *first;
     bool changing;
 };
 
-static struct listener *listener_new(struct vn_debug *debug, uint32_t type, void *user)
+static struct listener *listener_new(struct vnc_debug *debug, uint32_t type, void *user)
 {
     struct listener *l = calloc(1, sizeof(*l));
     if (!l)
@@ -41,7 +41,7 @@ static struct listener *listener_new(struct vn_debug *debug, uint32_t type, void
     return l;
 }
 
-static void listener_free(struct vn_debug *debug, struct listener *l)
+static void listener_free(struct vnc_debug *debug, struct listener *l)
 {
     pthread_mutex_lock(&debug->lock);
     struct listener **at = &debug->first;
@@ -53,7 +53,7 @@ static void listener_free(struct vn_debug *debug, struct listener *l)
     free(l);
 }
 
-static struct listener *add_messenger(struct vn_debug *debug,
+static struct listener *add_messenger(struct vnc_debug *debug,
                                       const VkDebugUtilsMessengerCreateInfoEXT *info)
 {
     struct listener *l =
@@ -66,7 +66,7 @@ static struct listener *add_messenger(struct vn_debug *debug,
     return l;
 }
 
-static struct listener *add_report(struct vn_debug *debug,
+static struct listener *add_report(struct vnc_debug *debug,
                                    const VkDebugReportCallbackCreateInfoEXT *info)
 {
     struct listener *l =
@@ -78,7 +78,7 @@ static struct listener *add_report(struct vn_debug *debug,
     return l;
 }
 
-static bool add_chained(struct vn_debug *debug, const void *chain)
+static bool add_chained(struct vnc_debug *debug, const void *chain)
 {
     for (const VkBaseInStructure *s = chain; s; s = s->pNext) {
         struct listener *l;
@@ -95,31 +95,31 @@ static bool add_chained(struct vn_debug *debug, const void *chain)
     return true;
 }
 
-struct vn_debug *vn_debug_create(const void *chain)
+struct vnc_debug *vnc_debug_create(const void *chain)
 {
-    struct vn_debug *debug = calloc(1, sizeof(*debug));
+    struct vnc_debug *debug = calloc(1, sizeof(*debug));
     if (!debug)
         return NULL;
-    vn_lock_init(&debug->lock);
+    vnc_lock_init(&debug->lock);
     debug->changing = true;
     if (!add_chained(debug, chain)) {
-        vn_debug_destroy(debug);
+        vnc_debug_destroy(debug);
         return NULL;
     }
     return debug;
 }
 
-void vn_debug_destroy(struct vn_debug *debug)
+void vnc_debug_destroy(struct vnc_debug *debug)
 {
     if (!debug)
         return;
     while (debug->first)
         listener_free(debug, debug->first);
-    vn_lock_fini(&debug->lock);
+    vnc_lock_fini(&debug->lock);
     free(debug);
 }
 
-void vn_debug_set_changing(struct vn_debug *debug, bool changing)
+void vnc_debug_set_changing(struct vnc_debug *debug, bool changing)
 {
     pthread_mutex_lock(&debug->lock);
     debug->changing = changing;
@@ -141,12 +141,12 @@ static VkDebugReportFlagsEXT report_flag(uint32_t severity, uint32_t types)
     return VK_DEBUG_REPORT_DEBUG_BIT_EXT;
 }
 
-static bool hears(const struct vn_debug *debug, const struct listener *l)
+static bool hears(const struct vnc_debug *debug, const struct listener *l)
 {
     return debug->changing || !l->only_changing;
 }
 
-static void tell_messengers(struct vn_debug *debug, uint32_t severity, uint32_t types,
+static void tell_messengers(struct vnc_debug *debug, uint32_t severity, uint32_t types,
                             const VkDebugUtilsMessengerCallbackDataEXT *data)
 {
     for (struct listener *l = debug->first; l; l = l->next) {
@@ -156,8 +156,8 @@ static void tell_messengers(struct vn_debug *debug, uint32_t severity, uint32_t 
     }
 }
 
-void vn_debug_message(struct vn_debug *debug, uint32_t severity, uint32_t types, int32_t number,
-                      const char *name, const char *text)
+void vnc_debug_message(struct vnc_debug *debug, uint32_t severity, uint32_t types, int32_t number,
+                       const char *name, const char *text)
 {
     VkDebugUtilsMessengerCallbackDataEXT data = {
         .sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CALLBACK_DATA_EXT,
@@ -177,9 +177,9 @@ void vn_debug_message(struct vn_debug *debug, uint32_t severity, uint32_t types,
 
 /* ---- entrypoints ---- */
 
-static struct vn_debug *debug_of(VkInstance instance)
+static struct vnc_debug *debug_of(VkInstance instance)
 {
-    return VN_OBJECT(vn_instance, instance)->debug;
+    return VNC_OBJECT(vnc_instance, instance)->debug;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL
@@ -188,7 +188,7 @@ create_messenger(VkInstance instance, const VkDebugUtilsMessengerCreateInfoEXT *
 {
     (void)allocator;
     struct listener *l = add_messenger(debug_of(instance), info);
-    *out = VN_HANDLE(VkDebugUtilsMessengerEXT, l);
+    *out = VNC_HANDLE(VkDebugUtilsMessengerEXT, l);
     return l ? VK_SUCCESS : VK_ERROR_OUT_OF_HOST_MEMORY;
 }
 
@@ -198,7 +198,7 @@ static VKAPI_ATTR void VKAPI_CALL destroy_messenger(VkInstance instance,
 {
     (void)allocator;
     if (messenger)
-        listener_free(debug_of(instance), VN_OBJECT(listener, messenger));
+        listener_free(debug_of(instance), VNC_OBJECT(listener, messenger));
 }
 
 static VKAPI_ATTR void VKAPI_CALL submit_message(VkInstance instance,
@@ -206,7 +206,7 @@ static VKAPI_ATTR void VKAPI_CALL submit_message(VkInstance instance,
                                                  VkDebugUtilsMessageTypeFlagsEXT types,
                                                  const VkDebugUtilsMessengerCallbackDataEXT *data)
 {
-    struct vn_debug *debug = debug_of(instance);
+    struct vnc_debug *debug = debug_of(instance);
     pthread_mutex_lock(&debug->lock);
     tell_messengers(debug, (uint32_t)severity, types, data);
     pthread_mutex_unlock(&debug->lock);
@@ -219,7 +219,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_report(VkInstance instance,
 {
     (void)allocator;
     struct listener *l = add_report(debug_of(instance), info);
-    *out = VN_HANDLE(VkDebugReportCallbackEXT, l);
+    *out = VNC_HANDLE(VkDebugReportCallbackEXT, l);
     return l ? VK_SUCCESS : VK_ERROR_OUT_OF_HOST_MEMORY;
 }
 
@@ -229,7 +229,7 @@ static VKAPI_ATTR void VKAPI_CALL destroy_report(VkInstance instance,
 {
     (void)allocator;
     if (callback)
-        listener_free(debug_of(instance), VN_OBJECT(listener, callback));
+        listener_free(debug_of(instance), VNC_OBJECT(listener, callback));
 }
 
 static VKAPI_ATTR void VKAPI_CALL report_message(VkInstance instance, VkDebugReportFlagsEXT flags,
@@ -237,7 +237,7 @@ static VKAPI_ATTR void VKAPI_CALL report_message(VkInstance instance, VkDebugRep
                                                  size_t location, int32_t code, const char *prefix,
                                                  const char *text)
 {
-    struct vn_debug *debug = debug_of(instance);
+    struct vnc_debug *debug = debug_of(instance);
     pthread_mutex_lock(&debug->lock);
     for (struct listener *l = debug->first; l; l = l->next) {
         if (l->report && hears(debug, l) && (l->flags & flags))
@@ -270,37 +270,37 @@ static bool is_at_server(VkObjectType type)
 static VKAPI_ATTR VkResult VKAPI_CALL set_name(VkDevice device,
                                                const VkDebugUtilsObjectNameInfoEXT *info)
 {
-    struct vn_link *link = vn_link_of(device);
+    struct vnc_link *link = vnc_link_of(device);
     if (!is_at_server(info->objectType))
         return VK_SUCCESS;
-    struct wire_enc *e = vn_link_begin(link);
+    struct wire_enc *e = vnc_link_begin(link);
     if (!e)
         return VK_ERROR_DEVICE_LOST;
     vn_enc_cmd_vkSetDebugUtilsObjectNameEXT(e, device, info);
-    return vn_link_post(link);
+    return vnc_link_post(link);
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL set_tag(VkDevice device,
                                               const VkDebugUtilsObjectTagInfoEXT *info)
 {
-    struct vn_link *link = vn_link_of(device);
+    struct vnc_link *link = vnc_link_of(device);
     if (!is_at_server(info->objectType))
         return VK_SUCCESS;
-    struct wire_enc *e = vn_link_begin(link);
+    struct wire_enc *e = vnc_link_begin(link);
     if (!e)
         return VK_ERROR_DEVICE_LOST;
     vn_enc_cmd_vkSetDebugUtilsObjectTagEXT(e, device, info);
-    return vn_link_post(link);
+    return vnc_link_post(link);
 }
 
-const struct vn_entry vn_entries_debug[] = {
-    VN_ENTRY(vkCreateDebugUtilsMessengerEXT, create_messenger),
-    VN_ENTRY(vkDestroyDebugUtilsMessengerEXT, destroy_messenger),
-    VN_ENTRY(vkSubmitDebugUtilsMessageEXT, submit_message),
-    VN_ENTRY(vkCreateDebugReportCallbackEXT, create_report),
-    VN_ENTRY(vkDestroyDebugReportCallbackEXT, destroy_report),
-    VN_ENTRY(vkDebugReportMessageEXT, report_message),
-    VN_ENTRY(vkSetDebugUtilsObjectNameEXT, set_name),
-    VN_ENTRY(vkSetDebugUtilsObjectTagEXT, set_tag),
+const struct vnc_entry vnc_entries_debug[] = {
+    VNC_ENTRY(vkCreateDebugUtilsMessengerEXT, create_messenger),
+    VNC_ENTRY(vkDestroyDebugUtilsMessengerEXT, destroy_messenger),
+    VNC_ENTRY(vkSubmitDebugUtilsMessageEXT, submit_message),
+    VNC_ENTRY(vkCreateDebugReportCallbackEXT, create_report),
+    VNC_ENTRY(vkDestroyDebugReportCallbackEXT, destroy_report),
+    VNC_ENTRY(vkDebugReportMessageEXT, report_message),
+    VNC_ENTRY(vkSetDebugUtilsObjectNameEXT, set_name),
+    VNC_ENTRY(vkSetDebugUtilsObjectTagEXT, set_tag),
     {NULL, NULL},
 };

@@ -14,19 +14,19 @@
 #include "venus/client/icd.h"
 #include "venus/client/object/objects.h"
 
-struct vn_debug;
+struct vnc_debug;
 
 /* chain is that of VkInstanceCreateInfo.  NULL when out of memory. */
-struct vn_debug *vn_debug_create(const void *chain);
-void vn_debug_destroy(struct vn_debug *debug);
+struct vnc_debug *vnc_debug_create(const void *chain);
+void vnc_debug_destroy(struct vnc_debug *debug);
 
-/* Whether the instance is being created or destroyed; it is after vn_debug_create. */
-void vn_debug_set_changing(struct vn_debug *debug, bool changing);
+/* Whether the instance is being created or destroyed; it is after vnc_debug_create. */
+void vnc_debug_set_changing(struct vnc_debug *debug, bool changing);
 
 /* Tells all that want such messages.  severity and types are those of VK_EXT_debug_utils. */
-void vn_debug_message(struct vn_debug *debug, uint32_t severity, uint32_t types, int32_t number,
-                      const char *name, const char *text);
+void vnc_debug_message(struct vnc_debug *debug, uint32_t severity, uint32_t types, int32_t number,
+                       const char *name, const char *text);
 
-extern const struct vn_entry vn_entries_debug[];
+extern const struct vnc_entry vnc_entries_debug[];
 
 #endif

@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-bool vn_device_has_extension(const struct vn_device *device, const char *name)
+bool vnc_device_has_extension(const struct vnc_device *device, const char *name)
 {
     for (uint32_t i = 0; i < device->extension_count; i++) {
         if (strcmp(device->extensions[i], name) == 0)
@@ -18,9 +18,9 @@ bool vn_device_has_extension(const struct vn_device *device, const char *name)
     return false;
 }
 
-VkResult vn_device_status(const struct vn_device *device)
+VkResult vnc_device_status(const struct vnc_device *device)
 {
-    if (vn_link_is_lost(vn_device_link(device)) || vn_pushes_failed(device->pushes))
+    if (vnc_link_is_lost(vnc_device_link(device)) || vnc_pushes_failed(device->pushes))
         return VK_ERROR_DEVICE_LOST;
     for (uint32_t i = 0; i < device->queue_count; i++) {
         if (atomic_load_explicit(&device->queues[i]->result, memory_order_relaxed))
@@ -29,20 +29,20 @@ VkResult vn_device_status(const struct vn_device *device)
     return VK_SUCCESS;
 }
 
-bool vn_device_is_busy(struct vn_device *device)
+bool vnc_device_is_busy(struct vnc_device *device)
 {
-    vn_link_poll(vn_device_link(device));
+    vnc_link_poll(vnc_device_link(device));
     for (uint32_t i = 0; i < device->queue_count; i++) {
-        if (vn_queue_is_watched(device->queues[i]))
+        if (vnc_queue_is_watched(device->queues[i]))
             return true;
     }
     return false;
 }
 
-bool vn_device_is_working(const struct vn_device *device)
+bool vnc_device_is_working(const struct vnc_device *device)
 {
     for (uint32_t i = 0; i < device->queue_count; i++) {
-        if (vn_queue_is_working(device->queues[i]))
+        if (vnc_queue_is_working(device->queues[i]))
             return true;
     }
     return false;
@@ -50,42 +50,42 @@ bool vn_device_is_working(const struct vn_device *device)
 
 /* ---- creation ---- */
 
-static void device_free(struct vn_device *device)
+static void device_free(struct vnc_device *device)
 {
     for (uint32_t i = 0; i < device->queue_count; i++) {
-        vn_pushes_remove_queue(device->pushes, device->queues[i]);
-        vn_object_destroy(&device->queues[i]->object);
+        vnc_pushes_remove_queue(device->pushes, device->queues[i]);
+        vnc_object_destroy(&device->queues[i]->object);
     }
     for (uint32_t i = 0; i < device->extension_count; i++)
         free(device->extensions[i]);
     free(device->queues);
     free(device->extensions);
     vn_delta_codec_destroy(device->codec);
-    vn_upload_destroy(device->upload);
-    vn_memo_fini(&device->requirements);
-    vn_lock_fini(&device->lock);
-    vn_object_destroy(&device->object);
+    vnc_upload_destroy(device->upload);
+    vnc_memo_fini(&device->requirements);
+    vnc_lock_fini(&device->lock);
+    vnc_object_destroy(&device->object);
 }
 
-static struct vn_device *device_new(struct vn_physical_device *physical)
+static struct vnc_device *device_new(struct vnc_physical_device *physical)
 {
-    struct vn_device *device =
-        vn_object_create(physical->link, VK_OBJECT_TYPE_DEVICE, &physical->object);
+    struct vnc_device *device =
+        vnc_object_create(physical->link, VK_OBJECT_TYPE_DEVICE, &physical->object);
     if (!device)
         return NULL;
     device->physical = physical;
-    device->pushes = vn_link_user(physical->link);
-    vn_memo_init(&device->requirements);
-    vn_lock_init(&device->lock);
+    device->pushes = vnc_link_user(physical->link);
+    vnc_memo_init(&device->requirements);
+    vnc_lock_init(&device->lock);
     if (vn_delta_codec_create(physical->near ? 0 : VN_DELTA_ZSTD_MIN, &device->codec) ||
-        vn_upload_create(physical->upload_key, &device->upload)) {
+        vnc_upload_create(physical->upload_key, &device->upload)) {
         device_free(device);
         return NULL;
     }
     return device;
 }
 
-static VkResult keep_extensions(struct vn_device *device, const VkDeviceCreateInfo *info)
+static VkResult keep_extensions(struct vnc_device *device, const VkDeviceCreateInfo *info)
 {
     device->extensions =
         calloc(info->enabledExtensionCount ? info->enabledExtensionCount : 1, sizeof(char *));
@@ -104,15 +104,15 @@ static VkResult keep_extensions(struct vn_device *device, const VkDeviceCreateIn
     return VK_SUCCESS;
 }
 
-static VkResult add_queue(struct vn_device *device, const VkDeviceQueueCreateInfo *info,
+static VkResult add_queue(struct vnc_device *device, const VkDeviceQueueCreateInfo *info,
                           uint32_t index)
 {
-    struct vn_queue *queue =
-        vn_object_create(vn_device_link(device), VK_OBJECT_TYPE_QUEUE, &device->object);
+    struct vnc_queue *queue =
+        vnc_object_create(vnc_device_link(device), VK_OBJECT_TYPE_QUEUE, &device->object);
     if (!queue)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
-    if (vn_pushes_add_queue(device->pushes, queue)) {
-        vn_object_destroy(&queue->object);
+    if (vnc_pushes_add_queue(device->pushes, queue)) {
+        vnc_object_destroy(&queue->object);
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     }
     queue->family = info->queueFamilyIndex;
@@ -122,12 +122,12 @@ static VkResult add_queue(struct vn_device *device, const VkDeviceQueueCreateInf
     return VK_SUCCESS;
 }
 
-static VkResult make_queues(struct vn_device *device, const VkDeviceCreateInfo *info)
+static VkResult make_queues(struct vnc_device *device, const VkDeviceCreateInfo *info)
 {
     uint32_t total = 0;
     for (uint32_t i = 0; i < info->queueCreateInfoCount; i++)
         total += info->pQueueCreateInfos[i].queueCount;
-    device->queues = calloc(total ? total : 1, sizeof(struct vn_queue *));
+    device->queues = calloc(total ? total : 1, sizeof(struct vnc_queue *));
     if (!device->queues)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     VkResult result = VK_SUCCESS;
@@ -150,17 +150,17 @@ static const char **driver_extensions(const VkDeviceCreateInfo *info, uint32_t *
     return names;
 }
 
-static VkResult call_create(struct vn_device *device, const VkDeviceCreateInfo *info)
+static VkResult call_create(struct vnc_device *device, const VkDeviceCreateInfo *info)
 {
-    struct vn_link *link = vn_device_link(device);
-    VkPhysicalDevice physical = VN_HANDLE(VkPhysicalDevice, device->physical);
-    VkDevice handle = VN_HANDLE(VkDevice, device);
+    struct vnc_link *link = vnc_device_link(device);
+    VkPhysicalDevice physical = VNC_HANDLE(VkPhysicalDevice, device->physical);
+    VkDevice handle = VNC_HANDLE(VkDevice, device);
     VkDeviceCreateInfo driver_info = *info;
     const char **names = driver_extensions(info, &driver_info.enabledExtensionCount);
     if (!names)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     driver_info.ppEnabledExtensionNames = names;
-    struct wire_enc *e = vn_link_begin(link);
+    struct wire_enc *e = vnc_link_begin(link);
     if (!e) {
         free(names);
         return VK_ERROR_DEVICE_LOST;
@@ -168,22 +168,22 @@ static VkResult call_create(struct vn_device *device, const VkDeviceCreateInfo *
     vn_enc_cmd_vkCreateDevice(e, physical, &driver_info, NULL, &handle);
     free(names);
     struct vn_decoder reply;
-    VkResult result = vn_link_call(link, &reply);
+    VkResult result = vnc_link_call(link, &reply);
     if (result != VK_SUCCESS)
         return result;
     reply.ops = &(const struct vn_decoder_ops){0}; /* the device is ours to free */
     result = vn_dec_reply_vkCreateDevice(&reply, physical, &driver_info, NULL, &handle);
-    return vn_link_finish(link, &reply) == VK_SUCCESS ? result : VK_ERROR_DEVICE_LOST;
+    return vnc_link_finish(link, &reply) == VK_SUCCESS ? result : VK_ERROR_DEVICE_LOST;
 }
 
 /* The server gives each queue the id that it has here. */
-static VkResult tell_queues(struct vn_device *device)
+static VkResult tell_queues(struct vnc_device *device)
 {
-    struct vn_link *link = vn_device_link(device);
-    VkDevice handle = VN_HANDLE(VkDevice, device);
+    struct vnc_link *link = vnc_device_link(device);
+    VkDevice handle = VNC_HANDLE(VkDevice, device);
     for (uint32_t i = 0; i < device->queue_count; i++) {
-        VkQueue queue = VN_HANDLE(VkQueue, device->queues[i]);
-        struct wire_enc *e = vn_link_begin(link);
+        VkQueue queue = VNC_HANDLE(VkQueue, device->queues[i]);
+        struct wire_enc *e = vnc_link_begin(link);
         if (!e)
             return VK_ERROR_DEVICE_LOST;
         VkDeviceQueueInfo2 info = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_INFO_2,
@@ -194,7 +194,7 @@ static VkResult tell_queues(struct vn_device *device)
             vn_enc_cmd_vkGetDeviceQueue2(e, handle, &info, &queue);
         else
             vn_enc_cmd_vkGetDeviceQueue(e, handle, info.queueFamilyIndex, info.queueIndex, &queue);
-        VkResult result = vn_link_post(link);
+        VkResult result = vnc_link_post(link);
         if (result != VK_SUCCESS)
             return result;
     }
@@ -207,7 +207,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical,
                                                     VkDevice *out)
 {
     (void)allocator;
-    struct vn_device *device = device_new(VN_OBJECT(vn_physical_device, physical));
+    struct vnc_device *device = device_new(VNC_OBJECT(vnc_physical_device, physical));
     if (!device)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     VkResult result = keep_extensions(device, info);
@@ -221,21 +221,21 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical,
         device_free(device);
         return result;
     }
-    *out = VN_HANDLE(VkDevice, device);
+    *out = VNC_HANDLE(VkDevice, device);
     return VK_SUCCESS;
 }
 
 static VKAPI_ATTR void VKAPI_CALL destroy_device(VkDevice handle,
                                                  const VkAllocationCallbacks *allocator)
 {
-    struct vn_device *device = VN_OBJECT(vn_device, handle);
+    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
     if (!device)
         return;
-    struct vn_link *link = vn_device_link(device);
-    struct wire_enc *e = vn_link_begin(link);
+    struct vnc_link *link = vnc_device_link(device);
+    struct wire_enc *e = vnc_link_begin(link);
     if (e) {
         vn_enc_cmd_vkDestroyDevice(e, handle, allocator);
-        (void)vn_link_send(link);
+        (void)vnc_link_send(link);
     }
     device_free(device);
 }
@@ -245,13 +245,13 @@ static VKAPI_ATTR void VKAPI_CALL destroy_device(VkDevice handle,
 static VKAPI_ATTR void VKAPI_CALL get_device_queue2(VkDevice handle, const VkDeviceQueueInfo2 *info,
                                                     VkQueue *out)
 {
-    struct vn_device *device = VN_OBJECT(vn_device, handle);
+    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
     *out = VK_NULL_HANDLE;
     for (uint32_t i = 0; i < device->queue_count; i++) {
-        struct vn_queue *queue = device->queues[i];
+        struct vnc_queue *queue = device->queues[i];
         if (queue->family == info->queueFamilyIndex && queue->index == info->queueIndex &&
             queue->flags == info->flags)
-            *out = VN_HANDLE(VkQueue, queue);
+            *out = VNC_HANDLE(VkQueue, queue);
     }
 }
 
@@ -264,10 +264,10 @@ static VKAPI_ATTR void VKAPI_CALL get_device_queue(VkDevice device, uint32_t fam
     get_device_queue2(device, &info, out);
 }
 
-const struct vn_entry vn_entries_device[] = {
-    VN_ENTRY(vkCreateDevice, create_device),
-    VN_ENTRY(vkDestroyDevice, destroy_device),
-    VN_ENTRY(vkGetDeviceQueue, get_device_queue),
-    VN_ENTRY(vkGetDeviceQueue2, get_device_queue2),
+const struct vnc_entry vnc_entries_device[] = {
+    VNC_ENTRY(vkCreateDevice, create_device),
+    VNC_ENTRY(vkDestroyDevice, destroy_device),
+    VNC_ENTRY(vkGetDeviceQueue, get_device_queue),
+    VNC_ENTRY(vkGetDeviceQueue2, get_device_queue2),
     {NULL, NULL},
 };

@@ -14,7 +14,7 @@ struct remembered {
 
 /* One question.  The caller encodes it into `request`, asks, decodes `reply` and closes. */
 struct question {
-    struct vn_physical_device *device;
+    struct vnc_physical_device *device;
     struct wire_enc request;
     struct vn_decoder reply;
     struct hw_arena arena;
@@ -24,7 +24,7 @@ struct question {
 
 static void question_open(struct question *q, VkPhysicalDevice device)
 {
-    q->device = VN_OBJECT(vn_physical_device, device);
+    q->device = VNC_OBJECT(vnc_physical_device, device);
     q->is_called = false;
     wire_enc_init(&q->request, WIRE_MESSAGE_MAX);
     hw_arena_init(&q->arena, VN_ARENA_MAX);
@@ -44,17 +44,17 @@ static VkResult question_ask(struct question *q)
 {
     if (wire_enc_error(&q->request))
         return VK_ERROR_OUT_OF_HOST_MEMORY;
-    if (vn_memo_find(&q->device->queries, wire_enc_data(&q->request), wire_enc_len(&q->request),
-                     &q->answer, sizeof(q->answer))) {
+    if (vnc_memo_find(&q->device->queries, wire_enc_data(&q->request), wire_enc_len(&q->request),
+                      &q->answer, sizeof(q->answer))) {
         vn_decoder_init(&q->reply, &q->arena, NULL, NULL);
         vn_decoder_feed(&q->reply, q->answer.bytes, q->answer.len);
         return VK_SUCCESS;
     }
-    struct wire_enc *e = vn_link_begin(q->device->link);
+    struct wire_enc *e = vnc_link_begin(q->device->link);
     if (!e)
         return VK_ERROR_DEVICE_LOST;
     wire_put_bytes(e, wire_enc_data(&q->request), wire_enc_len(&q->request));
-    VkResult result = vn_link_call(q->device->link, &q->reply);
+    VkResult result = vnc_link_call(q->device->link, &q->reply);
     q->is_called = result == VK_SUCCESS;
     q->answer.len = 0;
     if (q->is_called)
@@ -67,10 +67,10 @@ static VkResult question_close(struct question *q)
 {
     VkResult result = VK_SUCCESS;
     if (q->is_called)
-        result = vn_link_finish(q->device->link, &q->reply);
+        result = vnc_link_finish(q->device->link, &q->reply);
     if (q->is_called && result == VK_SUCCESS && q->answer.len)
-        vn_memo_add(&q->device->queries, wire_enc_data(&q->request), wire_enc_len(&q->request),
-                    &q->answer, sizeof(q->answer));
+        vnc_memo_add(&q->device->queries, wire_enc_data(&q->request), wire_enc_len(&q->request),
+                     &q->answer, sizeof(q->answer));
     wire_enc_fini(&q->request);
     hw_arena_fini(&q->arena);
     return result;
@@ -155,10 +155,10 @@ static VKAPI_ATTR void VKAPI_CALL get_sparse2(VkPhysicalDevice device,
     (void)question_close(&q);
 }
 
-const struct vn_entry vn_entries_image_formats[] = {
-    VN_ENTRY(vkGetPhysicalDeviceImageFormatProperties, get_image),
-    VN_ENTRY(vkGetPhysicalDeviceImageFormatProperties2, get_image2),
-    VN_ENTRY(vkGetPhysicalDeviceSparseImageFormatProperties, get_sparse),
-    VN_ENTRY(vkGetPhysicalDeviceSparseImageFormatProperties2, get_sparse2),
+const struct vnc_entry vnc_entries_image_formats[] = {
+    VNC_ENTRY(vkGetPhysicalDeviceImageFormatProperties, get_image),
+    VNC_ENTRY(vkGetPhysicalDeviceImageFormatProperties2, get_image2),
+    VNC_ENTRY(vkGetPhysicalDeviceSparseImageFormatProperties, get_sparse),
+    VNC_ENTRY(vkGetPhysicalDeviceSparseImageFormatProperties2, get_sparse2),
     {NULL, NULL},
 };

@@ -10,6 +10,6 @@
 
 #include "venus/client/icd.h"
 
-extern const struct vn_entry vn_entries_image_formats[];
+extern const struct vnc_entry vnc_entries_image_formats[];
 
 #endif

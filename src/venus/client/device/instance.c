@@ -21,13 +21,13 @@
 
 static VKAPI_ATTR VkResult VKAPI_CALL enumerate_version(uint32_t *version)
 {
-    *version = vn_icd_version();
+    *version = vnc_icd_version();
     return VK_SUCCESS;
 }
 
 static bool offers(const struct vn_extension_info *extension)
 {
-    return !extension->device && vn_icd_has_extension(extension);
+    return !extension->device && vnc_icd_has_extension(extension);
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL enumerate_extensions(const char *layer, uint32_t *count,
@@ -94,16 +94,16 @@ static const char *open_failure(int rc)
     }
 }
 
-static int add_device(struct vn_instance *instance, struct vn_link *link, uint64_t id,
-                      uint32_t index, struct vn_snapshot *snapshot)
+static int add_device(struct vnc_instance *instance, struct vnc_link *link, uint64_t id,
+                      uint32_t index, struct vnc_snapshot *snapshot)
 {
     char why[RPC_WHY_CHARS];
-    struct vn_physical_device *device;
-    int rc = vn_physical_device_create(instance, link, id, index, snapshot, &device, why);
+    struct vnc_physical_device *device;
+    int rc = vnc_physical_device_create(instance, link, id, index, snapshot, &device, why);
     if (rc)
-        vn_snapshot_destroy(snapshot);
+        vnc_snapshot_destroy(snapshot);
     if (rc == -ENOTSUP) {
-        hw_warn(HW_CAT_VULKAN, "%s: a device is left out: %s", vn_link_address(link), why);
+        hw_warn(HW_CAT_VULKAN, "%s: a device is left out: %s", vnc_link_address(link), why);
         return 0;
     }
     if (rc == 0)
@@ -111,14 +111,14 @@ static int add_device(struct vn_instance *instance, struct vn_link *link, uint64
     return rc;
 }
 
-static int add_devices(struct vn_instance *instance, struct vn_server *server,
+static int add_devices(struct vnc_instance *instance, struct vnc_server *server,
                        uint64_t first_device)
 {
     struct wire_dec in;
     wire_dec_init(&in, server->opened.data, server->opened.len);
     (void)wire_get_u32(&in); /* the instance's version at the server: ours is what counts */
     uint32_t count = wire_dec_count(&in, 1, VN_DEVICES_MAX);
-    struct vn_physical_device **devices =
+    struct vnc_physical_device **devices =
         realloc(instance->devices, (instance->device_count + count + 1) * sizeof(*devices));
     if (!devices)
         return -ENOMEM;
@@ -126,13 +126,13 @@ static int add_devices(struct vn_instance *instance, struct vn_server *server,
     uint32_t before = instance->device_count;
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < count; i++) {
-        struct vn_snapshot *snapshot = vn_snapshot_parse(&in);
+        struct vnc_snapshot *snapshot = vnc_snapshot_parse(&in);
         if (!snapshot)
             return wire_dec_error(&in) ? wire_dec_error(&in) : -ENOMEM;
         rc = add_device(instance, server->link, first_device + i, i, snapshot);
     }
     uint64_t upload_key = wire_get_u64(&in);
-    vn_link_open_lanes(server->link, wire_get_u32(&in));
+    vnc_link_open_lanes(server->link, wire_get_u32(&in));
     for (uint32_t i = before; i < instance->device_count; i++) {
         devices[i]->upload_key = server->upload_cache ? upload_key : 0;
         devices[i]->near = server->near;
@@ -141,23 +141,23 @@ static int add_devices(struct vn_instance *instance, struct vn_server *server,
 }
 
 /* Frees the devices from `first` on. */
-static void drop_devices(struct vn_instance *instance, uint32_t first)
+static void drop_devices(struct vnc_instance *instance, uint32_t first)
 {
     while (instance->device_count > first)
-        vn_physical_device_destroy(instance->devices[--instance->device_count]);
+        vnc_physical_device_destroy(instance->devices[--instance->device_count]);
 }
 
-static int open_server(struct vn_instance *instance, struct vn_server *server,
+static int open_server(struct vnc_instance *instance, struct vnc_server *server,
                        const uint8_t key[VN_LANE_KEY_BYTES], const VkInstanceCreateInfo *info)
 {
     struct wire_enc request;
     uint32_t before = instance->device_count;
-    instance->object.id = vn_link_ids(server->link, 1);
-    uint64_t first_device = vn_link_ids(server->link, VN_DEVICES_MAX);
+    instance->object.id = vnc_link_ids(server->link, 1);
+    uint64_t first_device = vnc_link_ids(server->link, VN_DEVICES_MAX);
     wire_enc_init(&request, WIRE_MESSAGE_MAX);
     int rc = put_open(&request, key, instance->object.id, first_device, info);
     if (rc == 0)
-        rc = vn_link_exchange(server->link, VN_METHOD_OPEN, &request, &server->opened);
+        rc = vnc_link_exchange(server->link, VN_METHOD_OPEN, &request, &server->opened);
     wire_enc_fini(&request);
     if (rc == 0)
         rc = add_devices(instance, server, first_device);
@@ -166,33 +166,34 @@ static int open_server(struct vn_instance *instance, struct vn_server *server,
     return rc;
 }
 
-static void server_close(struct vn_server *server)
+static void server_close(struct vnc_server *server)
 {
-    vn_link_destroy(server->link);
-    vn_pushes_destroy(server->pushes);
+    vnc_link_destroy(server->link);
+    vnc_pushes_destroy(server->pushes);
     rpc_answer_fini(&server->opened);
-    *server = (struct vn_server){0};
+    *server = (struct vnc_server){0};
 }
 
 /* One warning when it cannot be used; the instance then does without. */
-static void add_server(struct vn_instance *instance, const struct rpc_addr *addr,
+static void add_server(struct vnc_instance *instance, const struct rpc_addr *addr,
                        const struct rpc_security *security, const VkInstanceCreateInfo *info)
 {
-    struct vn_server *server = &instance->servers[instance->server_count];
+    struct vnc_server *server = &instance->servers[instance->server_count];
     char why[RPC_WHY_CHARS], address[RPC_ADDR_HOST_CHARS + 16];
     rpc_addr_format(addr, address, sizeof(address));
     server->near = rpc_addr_is_local(addr);
     hw_env_bool("VENUS_UPLOAD_CACHE", !server->near, &server->upload_cache);
-    server->pushes = vn_pushes_create(instance->debug);
+    server->pushes = vnc_pushes_create(instance->debug);
     if (!server->pushes) {
         hw_warn(HW_CAT_VULKAN, "no GPU of %s: out of memory", address);
         return;
     }
-    int rc = vn_link_create(addr, security, &vn_push_handlers, server->pushes, &server->link, why);
+    int rc =
+        vnc_link_create(addr, security, &vnc_push_handlers, server->pushes, &server->link, why);
     if (rc == 0) {
-        hw_env_bool("VENUS_SYNC", !vn_perf(VN_PERF_PIPELINING),
-                    &vn_link_client(server->link)->sync);
-        const uint8_t *key = vn_link_dial_lanes(server->link, addr, security);
+        hw_env_bool("VENUS_SYNC", !vnc_perf(VNC_PERF_PIPELINING),
+                    &vnc_link_client(server->link)->sync);
+        const uint8_t *key = vnc_link_dial_lanes(server->link, addr, security);
         rc = open_server(instance, server, key, info);
         if (rc)
             snprintf(why, sizeof(why), "%s", open_failure(rc));
@@ -207,7 +208,7 @@ static void add_server(struct vn_instance *instance, const struct rpc_addr *addr
 
 /* ---- creation ---- */
 
-static void instance_free(struct vn_instance *instance)
+static void instance_free(struct vnc_instance *instance)
 {
     drop_devices(instance, 0);
     for (uint32_t i = 0; i < instance->server_count; i++)
@@ -216,12 +217,12 @@ static void instance_free(struct vn_instance *instance)
         free(instance->extensions[i]);
     free(instance->extensions);
     free(instance->devices);
-    vn_debug_destroy(instance->debug);
+    vnc_debug_destroy(instance->debug);
     free(instance);
 }
 
 /* Remembers what is enabled; `driver` gets what the server is asked for, too. */
-static VkResult keep_extensions(struct vn_instance *instance, const VkInstanceCreateInfo *info,
+static VkResult keep_extensions(struct vnc_instance *instance, const VkInstanceCreateInfo *info,
                                 const char **driver, uint32_t *driver_count)
 {
     *driver_count = 0;
@@ -240,12 +241,12 @@ static VkResult keep_extensions(struct vn_instance *instance, const VkInstanceCr
     return VK_SUCCESS;
 }
 
-static void add_servers(struct vn_instance *instance, const VkInstanceCreateInfo *info)
+static void add_servers(struct vnc_instance *instance, const VkInstanceCreateInfo *info)
 {
-    struct rpc_addr addresses[VN_SERVERS_MAX];
+    struct rpc_addr addresses[VNC_SERVERS_MAX];
     struct rpc_security security;
     char why[RPC_WHY_CHARS];
-    uint32_t count = vn_servers_from_env(addresses, VN_SERVERS_MAX);
+    uint32_t count = vnc_servers_from_env(addresses, VNC_SERVERS_MAX);
     if (rpc_security_from_env(&security, NULL, why)) {
         hw_warn(HW_CAT_VULKAN, "no remote GPU: %s", why);
         return;
@@ -255,17 +256,17 @@ static void add_servers(struct vn_instance *instance, const VkInstanceCreateInfo
     rpc_security_fini(&security);
 }
 
-static struct vn_instance *instance_new(const VkInstanceCreateInfo *info)
+static struct vnc_instance *instance_new(const VkInstanceCreateInfo *info)
 {
-    struct vn_instance *instance = calloc(1, sizeof(*instance));
+    struct vnc_instance *instance = calloc(1, sizeof(*instance));
     if (!instance)
         return NULL;
-    instance->object.loader = VN_LOADER_MAGIC;
+    instance->object.loader = VNC_LOADER_MAGIC;
     instance->object.type = VK_OBJECT_TYPE_INSTANCE;
     instance->api_version = info->pApplicationInfo && info->pApplicationInfo->apiVersion
                                 ? info->pApplicationInfo->apiVersion
                                 : VK_API_VERSION_1_0;
-    instance->debug = vn_debug_create(info->pNext);
+    instance->debug = vnc_debug_create(info->pNext);
     instance->extensions = calloc(info->enabledExtensionCount + 1, sizeof(char *));
     if (!instance->debug || !instance->extensions) {
         instance_free(instance);
@@ -280,7 +281,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo
 {
     (void)allocator;
     VkInstanceCreateInfo driver = *info;
-    struct vn_instance *instance = instance_new(info);
+    struct vnc_instance *instance = instance_new(info);
     const char **names = calloc(info->enabledExtensionCount + 1, sizeof(*names));
     VkResult result = VK_ERROR_OUT_OF_HOST_MEMORY;
     if (instance && names)
@@ -295,19 +296,19 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo
     driver.enabledLayerCount = 0;
     add_servers(instance, &driver);
     free(names);
-    vn_debug_set_changing(instance->debug, false);
-    *out = VN_HANDLE(VkInstance, instance);
+    vnc_debug_set_changing(instance->debug, false);
+    *out = VNC_HANDLE(VkInstance, instance);
     return VK_SUCCESS;
 }
 
 static VKAPI_ATTR void VKAPI_CALL destroy_instance(VkInstance handle,
                                                    const VkAllocationCallbacks *allocator)
 {
-    struct vn_instance *instance = VN_OBJECT(vn_instance, handle);
+    struct vnc_instance *instance = VNC_OBJECT(vnc_instance, handle);
     (void)allocator;
     if (!instance)
         return;
-    vn_debug_set_changing(instance->debug, true);
+    vnc_debug_set_changing(instance->debug, true);
     instance_free(instance);
 }
 
@@ -316,10 +317,10 @@ static VKAPI_ATTR void VKAPI_CALL destroy_instance(VkInstance handle,
 static VKAPI_ATTR VkResult VKAPI_CALL enumerate_devices(VkInstance handle, uint32_t *count,
                                                         VkPhysicalDevice *out)
 {
-    const struct vn_instance *instance = VN_OBJECT(vn_instance, handle);
+    const struct vnc_instance *instance = VNC_OBJECT(vnc_instance, handle);
     uint32_t room = out ? *count : 0;
     for (uint32_t i = 0; i < instance->device_count && i < room; i++)
-        out[i] = VN_HANDLE(VkPhysicalDevice, instance->devices[i]);
+        out[i] = VNC_HANDLE(VkPhysicalDevice, instance->devices[i]);
     *count = out && room < instance->device_count ? room : instance->device_count;
     return out && room < instance->device_count ? VK_INCOMPLETE : VK_SUCCESS;
 }
@@ -328,25 +329,25 @@ static VKAPI_ATTR VkResult VKAPI_CALL enumerate_devices(VkInstance handle, uint3
 static VKAPI_ATTR VkResult VKAPI_CALL enumerate_groups(VkInstance handle, uint32_t *count,
                                                        VkPhysicalDeviceGroupProperties *out)
 {
-    const struct vn_instance *instance = VN_OBJECT(vn_instance, handle);
+    const struct vnc_instance *instance = VNC_OBJECT(vnc_instance, handle);
     uint32_t room = out ? *count : 0;
     for (uint32_t i = 0; i < instance->device_count && i < room; i++) {
         out[i].physicalDeviceCount = 1;
         memset(out[i].physicalDevices, 0, sizeof(out[i].physicalDevices));
-        out[i].physicalDevices[0] = VN_HANDLE(VkPhysicalDevice, instance->devices[i]);
+        out[i].physicalDevices[0] = VNC_HANDLE(VkPhysicalDevice, instance->devices[i]);
         out[i].subsetAllocation = VK_FALSE;
     }
     *count = out && room < instance->device_count ? room : instance->device_count;
     return out && room < instance->device_count ? VK_INCOMPLETE : VK_SUCCESS;
 }
 
-const struct vn_entry vn_entries_instance[] = {
-    VN_ENTRY(vkEnumerateInstanceVersion, enumerate_version),
-    VN_ENTRY(vkEnumerateInstanceExtensionProperties, enumerate_extensions),
-    VN_ENTRY(vkEnumerateInstanceLayerProperties, enumerate_layers),
-    VN_ENTRY(vkCreateInstance, create_instance),
-    VN_ENTRY(vkDestroyInstance, destroy_instance),
-    VN_ENTRY(vkEnumeratePhysicalDevices, enumerate_devices),
-    VN_ENTRY(vkEnumeratePhysicalDeviceGroups, enumerate_groups),
+const struct vnc_entry vnc_entries_instance[] = {
+    VNC_ENTRY(vkEnumerateInstanceVersion, enumerate_version),
+    VNC_ENTRY(vkEnumerateInstanceExtensionProperties, enumerate_extensions),
+    VNC_ENTRY(vkEnumerateInstanceLayerProperties, enumerate_layers),
+    VNC_ENTRY(vkCreateInstance, create_instance),
+    VNC_ENTRY(vkDestroyInstance, destroy_instance),
+    VNC_ENTRY(vkEnumeratePhysicalDevices, enumerate_devices),
+    VNC_ENTRY(vkEnumeratePhysicalDeviceGroups, enumerate_groups),
     {NULL, NULL},
 };

@@ -17,18 +17,18 @@
 #include "venus/client/object/memo.h"
 #include "venus/client/object/objects.h"
 
-enum { VN_SERVERS_MAX = 16 }; /* as many as VENUS_SERVERS may name */
+enum { VNC_SERVERS_MAX = 16 }; /* as many as VENUS_SERVERS may name */
 
-struct vn_instance;
-struct vn_debug;
-struct vn_pushes;
+struct vnc_instance;
+struct vnc_debug;
+struct vnc_pushes;
 
-struct vn_physical_device {
+struct vnc_physical_device {
     struct vn_object object;
-    struct vn_instance *instance;
-    struct vn_link *link;
-    struct vn_snapshot *snapshot;
-    struct vn_memory_types types;
+    struct vnc_instance *instance;
+    struct vnc_link *link;
+    struct vnc_snapshot *snapshot;
+    struct vnc_memory_types types;
     VkPhysicalDeviceLimits limits;
     uint32_t api_version; /* what we offer: the least of driver and registry */
     uint32_t queue_family_count;
@@ -37,31 +37,31 @@ struct vn_physical_device {
     bool near;                         /* on this machine */
     VkExtensionProperties *extensions; /* that we offer */
     uint32_t extension_count;
-    struct vn_memo queries; /* answers about image formats */
-    struct vn_budget budget;
+    struct vnc_memo queries; /* answers about image formats */
+    struct vnc_budget budget;
 };
 
 /* One server: its connection and what it told at the start. */
-struct vn_server {
-    struct vn_link *link;
-    struct vn_pushes *pushes;
+struct vnc_server {
+    struct vnc_link *link;
+    struct vnc_pushes *pushes;
     struct rpc_answer opened; /* snapshots point into it */
     bool near;         /* on this machine, where bytes are as quick as names or compression */
     bool upload_cache; /* to be used */
 };
 
-struct vn_instance {
+struct vnc_instance {
     struct vn_object object; /* client is that of no link: an instance spans several */
     uint32_t api_version;    /* that the program asked for */
     char **extensions;       /* enabled */
     uint32_t extension_count;
-    struct vn_server servers[VN_SERVERS_MAX];
+    struct vnc_server servers[VNC_SERVERS_MAX];
     uint32_t server_count;
-    struct vn_physical_device **devices;
+    struct vnc_physical_device **devices;
     uint32_t device_count;
-    struct vn_debug *debug; /* messengers and report callbacks */
+    struct vnc_debug *debug; /* messengers and report callbacks */
 };
 
-extern const struct vn_entry vn_entries_instance[];
+extern const struct vnc_entry vnc_entries_instance[];
 
 #endif

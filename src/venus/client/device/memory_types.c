@@ -20,7 +20,7 @@ static int find(const VkPhysicalDeviceMemoryProperties *from, VkMemoryPropertyFl
     return -1;
 }
 
-static void hide_device_memory(struct vn_memory_types *types)
+static void hide_device_memory(struct vnc_memory_types *types)
 {
     for (uint32_t i = 0; i < types->offered.memoryTypeCount; i++) {
         VkMemoryType *type = &types->offered.memoryTypes[i];
@@ -30,7 +30,7 @@ static void hide_device_memory(struct vn_memory_types *types)
 }
 
 /* A type and a heap for the host, backed by the driver's type `behind`. */
-static void append(struct vn_memory_types *types, const VkMemoryType *behind, uint32_t index)
+static void append(struct vnc_memory_types *types, const VkMemoryType *behind, uint32_t index)
 {
     VkPhysicalDeviceMemoryProperties *offered = &types->offered;
     uint32_t type = offered->memoryTypeCount++, heap = offered->memoryHeapCount++;
@@ -47,7 +47,7 @@ static void append(struct vn_memory_types *types, const VkMemoryType *behind, ui
 /* The server reads host memory to compare it, and reading what is not cached costs a hundred times
  * more; to the program it is a shadow either way.  So an uncached type of the host's is backed by
  * the cached one of the same heap. */
-static void prefer_cached(struct vn_memory_types *types,
+static void prefer_cached(struct vnc_memory_types *types,
                           const VkPhysicalDeviceMemoryProperties *driver)
 {
     for (uint32_t i = 0; i < driver->memoryTypeCount; i++) {
@@ -62,9 +62,9 @@ static void prefer_cached(struct vn_memory_types *types,
     }
 }
 
-void vn_memory_types_init(struct vn_memory_types *types,
-                          const VkPhysicalDeviceMemoryProperties *driver,
-                          bool visible_device_memory)
+void vnc_memory_types_init(struct vnc_memory_types *types,
+                           const VkPhysicalDeviceMemoryProperties *driver,
+                           bool visible_device_memory)
 {
     assert(driver->memoryTypeCount <= VK_MAX_MEMORY_TYPES);
     assert(driver->memoryHeapCount <= VK_MAX_MEMORY_HEAPS);
@@ -88,14 +88,14 @@ void vn_memory_types_init(struct vn_memory_types *types,
 }
 
 /* What is hidden of a type that is offered as device-local only is seen at the one added for it. */
-bool vn_memory_types_is_cached(const struct vn_memory_types *types, uint32_t type)
+bool vnc_memory_types_is_cached(const struct vnc_memory_types *types, uint32_t type)
 {
     const VkMemoryType *all = types->offered.memoryTypes;
     return (all[type].propertyFlags | all[types->driver_type[type]].propertyFlags) &
            VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
 }
 
-uint32_t vn_memory_types_translate(const struct vn_memory_types *types, uint32_t driver_bits)
+uint32_t vnc_memory_types_translate(const struct vnc_memory_types *types, uint32_t driver_bits)
 {
     uint32_t bits = 0;
     for (uint32_t i = 0; i < types->offered.memoryTypeCount; i++) {
@@ -105,9 +105,9 @@ uint32_t vn_memory_types_translate(const struct vn_memory_types *types, uint32_t
     return bits;
 }
 
-void vn_memory_types_budget(const struct vn_memory_types *types,
-                            const VkPhysicalDeviceMemoryBudgetPropertiesEXT *driver,
-                            VkPhysicalDeviceMemoryBudgetPropertiesEXT *offered)
+void vnc_memory_types_budget(const struct vnc_memory_types *types,
+                             const VkPhysicalDeviceMemoryBudgetPropertiesEXT *driver,
+                             VkPhysicalDeviceMemoryBudgetPropertiesEXT *offered)
 {
     memset(offered->heapBudget, 0, sizeof(offered->heapBudget));
     memset(offered->heapUsage, 0, sizeof(offered->heapUsage));

@@ -15,26 +15,26 @@
 #include <stdint.h>
 #include <vulkan/vulkan_core.h>
 
-struct vn_memory_types {
+struct vnc_memory_types {
     VkPhysicalDeviceMemoryProperties offered;
     uint32_t driver_type[VK_MAX_MEMORY_TYPES]; /* behind each offered type */
     uint32_t heap_of[VK_MAX_MEMORY_HEAPS];     /* the driver's heap behind each offered heap */
 };
 
 /* visible_device_memory: offer what the driver has, as it is. */
-void vn_memory_types_init(struct vn_memory_types *types,
-                          const VkPhysicalDeviceMemoryProperties *driver,
-                          bool visible_device_memory);
+void vnc_memory_types_init(struct vnc_memory_types *types,
+                           const VkPhysicalDeviceMemoryProperties *driver,
+                           bool visible_device_memory);
 
 /* Whether the server's CPU caches what is behind an offered type. */
-bool vn_memory_types_is_cached(const struct vn_memory_types *types, uint32_t type);
+bool vnc_memory_types_is_cached(const struct vnc_memory_types *types, uint32_t type);
 
 /* memoryTypeBits of the driver to ours. */
-uint32_t vn_memory_types_translate(const struct vn_memory_types *types, uint32_t driver_bits);
+uint32_t vnc_memory_types_translate(const struct vnc_memory_types *types, uint32_t driver_bits);
 
 /* Budgets of the driver's heaps to ours. */
-void vn_memory_types_budget(const struct vn_memory_types *types,
-                            const VkPhysicalDeviceMemoryBudgetPropertiesEXT *driver,
-                            VkPhysicalDeviceMemoryBudgetPropertiesEXT *offered);
+void vnc_memory_types_budget(const struct vnc_memory_types *types,
+                             const VkPhysicalDeviceMemoryBudgetPropertiesEXT *driver,
+                             VkPhysicalDeviceMemoryBudgetPropertiesEXT *offered);
 
 #endif

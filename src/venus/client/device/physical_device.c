@@ -11,23 +11,23 @@
 #include "venus/common/physical.h"
 #include "vn_client.gen.h"
 
-static struct vn_physical_device *physical_of(VkPhysicalDevice handle)
+static struct vnc_physical_device *physical_of(VkPhysicalDevice handle)
 {
-    return VN_OBJECT(vn_physical_device, handle);
+    return VNC_OBJECT(vnc_physical_device, handle);
 }
 
 /* A snapshot that cannot be read is found out when the program asks; it gets what was read. */
-static void check(const struct vn_physical_device *device, int rc)
+static void check(const struct vnc_physical_device *device, int rc)
 {
     if (rc)
-        vn_link_lose(device->link, "its description of a device cannot be read");
+        vnc_link_lose(device->link, "its description of a device cannot be read");
 }
 
 /* ---- creation ---- */
 
-static bool offers(const struct vn_extension_info *extension, const struct vn_snapshot *s)
+static bool offers(const struct vn_extension_info *extension, const struct vnc_snapshot *s)
 {
-    if (!extension->device || !vn_icd_has_extension(extension))
+    if (!extension->device || !vnc_icd_has_extension(extension))
         return false;
     for (uint32_t i = 0; i < s->extension_count; i++) {
         if (strcmp(s->extensions[i].extensionName, extension->name) == 0)
@@ -36,7 +36,7 @@ static bool offers(const struct vn_extension_info *extension, const struct vn_sn
     return extension->client_only;
 }
 
-static uint32_t driver_version(const struct vn_snapshot *s,
+static uint32_t driver_version(const struct vnc_snapshot *s,
                                const struct vn_extension_info *extension)
 {
     for (uint32_t i = 0; i < s->extension_count; i++) {
@@ -46,7 +46,7 @@ static uint32_t driver_version(const struct vn_snapshot *s,
     return extension->version;
 }
 
-static int choose_extensions(struct vn_physical_device *device)
+static int choose_extensions(struct vnc_physical_device *device)
 {
     device->extensions = calloc(vn_extension_count, sizeof(*device->extensions));
     if (!device->extensions)
@@ -62,12 +62,12 @@ static int choose_extensions(struct vn_physical_device *device)
     return 0;
 }
 
-static int choose_memory_types(struct vn_physical_device *device)
+static int choose_memory_types(struct vnc_physical_device *device)
 {
     VkPhysicalDeviceMemoryProperties2 memory = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
     const VkPhysicalDeviceMemoryProperties *driver = &memory.memoryProperties;
-    int rc = vn_snapshot_memory(device->snapshot, &memory);
+    int rc = vnc_snapshot_memory(device->snapshot, &memory);
     if (rc)
         return rc;
     if (driver->memoryTypeCount > VK_MAX_MEMORY_TYPES ||
@@ -79,19 +79,19 @@ static int choose_memory_types(struct vn_physical_device *device)
     }
     bool visible;
     hw_env_bool("VENUS_HOST_VISIBLE_DEVICE_MEMORY", false, &visible);
-    vn_memory_types_init(&device->types, driver, visible);
+    vnc_memory_types_init(&device->types, driver, visible);
     return 0;
 }
 
 /* The completion of every batch is told by a timeline semaphore at the server. */
-static int check_support(struct vn_physical_device *device, const char *name,
+static int check_support(struct vnc_physical_device *device, const char *name,
                          char why[RPC_WHY_CHARS])
 {
     VkPhysicalDeviceTimelineSemaphoreFeatures timeline = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TIMELINE_SEMAPHORE_FEATURES};
     VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
                                           .pNext = &timeline};
-    int rc = vn_snapshot_features(device->snapshot, &features);
+    int rc = vnc_snapshot_features(device->snapshot, &features);
     if (rc)
         return rc;
     if (VK_API_VERSION_VARIANT(device->api_version) != 0 ||
@@ -115,11 +115,11 @@ static bool is_alignment(uint64_t value)
     return value > 0 && value <= most && (value & (value - 1)) == 0;
 }
 
-static int fill(struct vn_physical_device *device, char why[RPC_WHY_CHARS])
+static int fill(struct vnc_physical_device *device, char why[RPC_WHY_CHARS])
 {
     VkPhysicalDeviceProperties2 properties = {.sType =
                                                   VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
-    int rc = vn_snapshot_properties(device->snapshot, &properties);
+    int rc = vnc_snapshot_properties(device->snapshot, &properties);
     if (rc)
         return rc;
     device->limits = properties.properties.limits;
@@ -129,52 +129,52 @@ static int fill(struct vn_physical_device *device, char why[RPC_WHY_CHARS])
     device->api_version = properties.properties.apiVersion;
     device->queue_family_count = device->snapshot->family_count;
     rc = check_support(device, properties.properties.deviceName, why);
-    if (device->api_version > vn_icd_version())
-        device->api_version = vn_icd_version();
+    if (device->api_version > vnc_icd_version())
+        device->api_version = vnc_icd_version();
     if (!rc)
         rc = choose_memory_types(device);
     return rc ? rc : choose_extensions(device);
 }
 
-int vn_physical_device_create(struct vn_instance *instance, struct vn_link *link, uint64_t id,
-                              uint32_t index, struct vn_snapshot *snapshot,
-                              struct vn_physical_device **out, char why[RPC_WHY_CHARS])
+int vnc_physical_device_create(struct vnc_instance *instance, struct vnc_link *link, uint64_t id,
+                               uint32_t index, struct vnc_snapshot *snapshot,
+                               struct vnc_physical_device **out, char why[RPC_WHY_CHARS])
 {
-    struct vn_physical_device *device = calloc(1, sizeof(*device));
+    struct vnc_physical_device *device = calloc(1, sizeof(*device));
     if (!device)
         return -ENOMEM;
-    device->object = (struct vn_object){.loader = VN_LOADER_MAGIC,
+    device->object = (struct vn_object){.loader = VNC_LOADER_MAGIC,
                                         .id = id,
-                                        .client = vn_link_client(link),
+                                        .client = vnc_link_client(link),
                                         .type = VK_OBJECT_TYPE_PHYSICAL_DEVICE};
     device->instance = instance;
     device->link = link;
     device->index = index;
     device->snapshot = snapshot;
-    vn_memo_init(&device->queries);
-    vn_budget_init(&device->budget);
+    vnc_memo_init(&device->queries);
+    vnc_budget_init(&device->budget);
     int rc = fill(device, why);
     if (rc) {
         device->snapshot = NULL;
-        vn_physical_device_destroy(device);
+        vnc_physical_device_destroy(device);
         return rc;
     }
     *out = device;
     return 0;
 }
 
-void vn_physical_device_destroy(struct vn_physical_device *device)
+void vnc_physical_device_destroy(struct vnc_physical_device *device)
 {
     if (!device)
         return;
-    vn_memo_fini(&device->queries);
-    vn_budget_fini(&device->budget);
-    vn_snapshot_destroy(device->snapshot);
+    vnc_memo_fini(&device->queries);
+    vnc_budget_fini(&device->budget);
+    vnc_snapshot_destroy(device->snapshot);
     free(device->extensions);
     free(device);
 }
 
-bool vn_physical_device_has(const struct vn_physical_device *device, const char *extension)
+bool vnc_physical_device_has(const struct vnc_physical_device *device, const char *extension)
 {
     for (uint32_t i = 0; i < device->extension_count; i++) {
         if (strcmp(device->extensions[i].extensionName, extension) == 0)
@@ -188,8 +188,8 @@ bool vn_physical_device_has(const struct vn_physical_device *device, const char 
 static VKAPI_ATTR void VKAPI_CALL get_properties2(VkPhysicalDevice handle,
                                                   VkPhysicalDeviceProperties2 *out)
 {
-    const struct vn_physical_device *device = physical_of(handle);
-    check(device, vn_snapshot_properties(device->snapshot, out));
+    const struct vnc_physical_device *device = physical_of(handle);
+    check(device, vnc_snapshot_properties(device->snapshot, out));
     out->properties.apiVersion = device->api_version;
 }
 
@@ -204,8 +204,8 @@ static VKAPI_ATTR void VKAPI_CALL get_properties(VkPhysicalDevice handle,
 static VKAPI_ATTR void VKAPI_CALL get_features2(VkPhysicalDevice handle,
                                                 VkPhysicalDeviceFeatures2 *out)
 {
-    const struct vn_physical_device *device = physical_of(handle);
-    check(device, vn_snapshot_features(device->snapshot, out));
+    const struct vnc_physical_device *device = physical_of(handle);
+    check(device, vnc_snapshot_features(device->snapshot, out));
     vn_mask_features(out);
 }
 
@@ -236,7 +236,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL enumerate_extensions(VkPhysicalDevice hand
                                                            const char *layer, uint32_t *count,
                                                            VkExtensionProperties *out)
 {
-    const struct vn_physical_device *device = physical_of(handle);
+    const struct vnc_physical_device *device = physical_of(handle);
     uint32_t copied;
     if (layer)
         return VK_ERROR_LAYER_NOT_PRESENT;
@@ -265,37 +265,37 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_tools(VkPhysicalDevice handle, uint32_
 /* ---- memory ---- */
 
 /* False when the server is lost: it has none left. */
-static bool ask_budget(const struct vn_physical_device *device, VkPhysicalDevice handle,
+static bool ask_budget(const struct vnc_physical_device *device, VkPhysicalDevice handle,
                        VkPhysicalDeviceMemoryBudgetPropertiesEXT *driver)
 {
     VkPhysicalDeviceMemoryProperties2 memory = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2, .pNext = driver};
-    struct wire_enc *e = vn_link_begin(device->link);
+    struct wire_enc *e = vnc_link_begin(device->link);
     struct vn_decoder reply;
     if (!e)
         return false;
     vn_enc_cmd_vkGetPhysicalDeviceMemoryProperties2(e, handle, &memory);
-    if (vn_link_call(device->link, &reply) != VK_SUCCESS)
+    if (vnc_link_call(device->link, &reply) != VK_SUCCESS)
         return false;
     vn_dec_reply_vkGetPhysicalDeviceMemoryProperties2(&reply, handle, &memory);
-    return vn_link_finish(device->link, &reply) == VK_SUCCESS;
+    return vnc_link_finish(device->link, &reply) == VK_SUCCESS;
 }
 
-static void get_budget(struct vn_physical_device *device, VkPhysicalDevice handle,
+static void get_budget(struct vnc_physical_device *device, VkPhysicalDevice handle,
                        VkPhysicalDeviceMemoryBudgetPropertiesEXT *out)
 {
     VkPhysicalDeviceMemoryBudgetPropertiesEXT driver = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
-    uint64_t now = hw_now_ns(), changes = vn_budget_changes(&device->budget);
-    bool keeps = vn_perf(VN_PERF_KEPT_BUDGETS) && !vn_link_client(device->link)->sync &&
-                 !vn_link_is_lost(device->link);
-    if (!keeps || !vn_budget_find(&device->budget, now, &driver)) {
+    uint64_t now = hw_now_ns(), changes = vnc_budget_changes(&device->budget);
+    bool keeps = vnc_perf(VNC_PERF_KEPT_BUDGETS) && !vnc_link_client(device->link)->sync &&
+                 !vnc_link_is_lost(device->link);
+    if (!keeps || !vnc_budget_find(&device->budget, now, &driver)) {
         if (ask_budget(device, handle, &driver))
-            vn_budget_keep(&device->budget, now, changes, &driver);
+            vnc_budget_keep(&device->budget, now, changes, &driver);
         else
             memset(driver.heapBudget, 0, sizeof(driver.heapBudget));
     }
-    vn_memory_types_budget(&device->types, &driver, out);
+    vnc_memory_types_budget(&device->types, &driver, out);
 }
 
 static VKAPI_ATTR void VKAPI_CALL get_memory(VkPhysicalDevice handle,
@@ -307,12 +307,12 @@ static VKAPI_ATTR void VKAPI_CALL get_memory(VkPhysicalDevice handle,
 static VKAPI_ATTR void VKAPI_CALL get_memory2(VkPhysicalDevice handle,
                                               VkPhysicalDeviceMemoryProperties2 *out)
 {
-    struct vn_physical_device *device = physical_of(handle);
-    check(device, vn_snapshot_memory(device->snapshot, out));
+    struct vnc_physical_device *device = physical_of(handle);
+    check(device, vnc_snapshot_memory(device->snapshot, out));
     out->memoryProperties = device->types.offered;
     VkPhysicalDeviceMemoryBudgetPropertiesEXT *budget = (void *)vn_chain_find(
         out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT);
-    if (budget && vn_physical_device_has(device, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME))
+    if (budget && vnc_physical_device_has(device, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME))
         get_budget(device, handle, budget);
 }
 
@@ -323,11 +323,11 @@ enum { QUEUE_NOT_OFFERED = 0x20 | 0x40 | 0x100 }; /* video and optical flow: lef
 static VKAPI_ATTR void VKAPI_CALL get_families2(VkPhysicalDevice handle, uint32_t *count,
                                                 VkQueueFamilyProperties2 *out)
 {
-    const struct vn_physical_device *device = physical_of(handle);
+    const struct vnc_physical_device *device = physical_of(handle);
     uint32_t copied;
     (void)fit(device->queue_family_count, count, out, &copied);
     for (uint32_t i = 0; i < copied; i++) {
-        check(device, vn_snapshot_family(device->snapshot, i, &out[i]));
+        check(device, vnc_snapshot_family(device->snapshot, i, &out[i]));
         out[i].queueFamilyProperties.queueFlags &= ~(VkQueueFlags)QUEUE_NOT_OFFERED;
     }
 }
@@ -335,10 +335,10 @@ static VKAPI_ATTR void VKAPI_CALL get_families2(VkPhysicalDevice handle, uint32_
 static VKAPI_ATTR void VKAPI_CALL get_families(VkPhysicalDevice handle, uint32_t *count,
                                                VkQueueFamilyProperties *out)
 {
-    VkQueueFamilyProperties2 all[VN_SNAPSHOT_QUEUE_FAMILIES_MAX];
+    VkQueueFamilyProperties2 all[VNC_SNAPSHOT_QUEUE_FAMILIES_MAX];
     uint32_t room =
-        out && *count < VN_SNAPSHOT_QUEUE_FAMILIES_MAX ? *count : VN_SNAPSHOT_QUEUE_FAMILIES_MAX;
-    for (uint32_t i = 0; i < VN_SNAPSHOT_QUEUE_FAMILIES_MAX; i++)
+        out && *count < VNC_SNAPSHOT_QUEUE_FAMILIES_MAX ? *count : VNC_SNAPSHOT_QUEUE_FAMILIES_MAX;
+    for (uint32_t i = 0; i < VNC_SNAPSHOT_QUEUE_FAMILIES_MAX; i++)
         all[i] = (VkQueueFamilyProperties2){.sType = VK_STRUCTURE_TYPE_QUEUE_FAMILY_PROPERTIES_2};
     get_families2(handle, &room, all);
     for (uint32_t i = 0; out && i < room; i++)
@@ -351,8 +351,8 @@ static VKAPI_ATTR void VKAPI_CALL get_families(VkPhysicalDevice handle, uint32_t
 static VKAPI_ATTR void VKAPI_CALL get_format2(VkPhysicalDevice handle, VkFormat format,
                                               VkFormatProperties2 *out)
 {
-    const struct vn_physical_device *device = physical_of(handle);
-    int rc = vn_snapshot_format(device->snapshot, format, out);
+    const struct vnc_physical_device *device = physical_of(handle);
+    int rc = vnc_snapshot_format(device->snapshot, format, out);
     if (rc != -ENOENT) {
         check(device, rc);
         return;
@@ -402,22 +402,22 @@ get_external_semaphore(VkPhysicalDevice handle, const VkPhysicalDeviceExternalSe
     out->externalSemaphoreFeatures = 0;
 }
 
-const struct vn_entry vn_entries_physical_device[] = {
-    VN_ENTRY(vkGetPhysicalDeviceProperties, get_properties),
-    VN_ENTRY(vkGetPhysicalDeviceProperties2, get_properties2),
-    VN_ENTRY(vkGetPhysicalDeviceFeatures, get_features),
-    VN_ENTRY(vkGetPhysicalDeviceFeatures2, get_features2),
-    VN_ENTRY(vkEnumerateDeviceExtensionProperties, enumerate_extensions),
-    VN_ENTRY(vkEnumerateDeviceLayerProperties, enumerate_layers),
-    VN_ENTRY(vkGetPhysicalDeviceToolProperties, get_tools),
-    VN_ENTRY(vkGetPhysicalDeviceMemoryProperties, get_memory),
-    VN_ENTRY(vkGetPhysicalDeviceMemoryProperties2, get_memory2),
-    VN_ENTRY(vkGetPhysicalDeviceQueueFamilyProperties, get_families),
-    VN_ENTRY(vkGetPhysicalDeviceQueueFamilyProperties2, get_families2),
-    VN_ENTRY(vkGetPhysicalDeviceFormatProperties, get_format),
-    VN_ENTRY(vkGetPhysicalDeviceFormatProperties2, get_format2),
-    VN_ENTRY(vkGetPhysicalDeviceExternalBufferProperties, get_external_buffer),
-    VN_ENTRY(vkGetPhysicalDeviceExternalFenceProperties, get_external_fence),
-    VN_ENTRY(vkGetPhysicalDeviceExternalSemaphoreProperties, get_external_semaphore),
+const struct vnc_entry vnc_entries_physical_device[] = {
+    VNC_ENTRY(vkGetPhysicalDeviceProperties, get_properties),
+    VNC_ENTRY(vkGetPhysicalDeviceProperties2, get_properties2),
+    VNC_ENTRY(vkGetPhysicalDeviceFeatures, get_features),
+    VNC_ENTRY(vkGetPhysicalDeviceFeatures2, get_features2),
+    VNC_ENTRY(vkEnumerateDeviceExtensionProperties, enumerate_extensions),
+    VNC_ENTRY(vkEnumerateDeviceLayerProperties, enumerate_layers),
+    VNC_ENTRY(vkGetPhysicalDeviceToolProperties, get_tools),
+    VNC_ENTRY(vkGetPhysicalDeviceMemoryProperties, get_memory),
+    VNC_ENTRY(vkGetPhysicalDeviceMemoryProperties2, get_memory2),
+    VNC_ENTRY(vkGetPhysicalDeviceQueueFamilyProperties, get_families),
+    VNC_ENTRY(vkGetPhysicalDeviceQueueFamilyProperties2, get_families2),
+    VNC_ENTRY(vkGetPhysicalDeviceFormatProperties, get_format),
+    VNC_ENTRY(vkGetPhysicalDeviceFormatProperties2, get_format2),
+    VNC_ENTRY(vkGetPhysicalDeviceExternalBufferProperties, get_external_buffer),
+    VNC_ENTRY(vkGetPhysicalDeviceExternalFenceProperties, get_external_fence),
+    VNC_ENTRY(vkGetPhysicalDeviceExternalSemaphoreProperties, get_external_semaphore),
     {NULL, NULL},
 };

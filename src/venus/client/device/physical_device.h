@@ -10,14 +10,15 @@
 
 /* Takes the snapshot on 0.  -ENOTSUP when the device cannot be served, with the reason in why;
  * -EPROTO when the snapshot makes no sense; -ENOMEM. */
-int vn_physical_device_create(struct vn_instance *instance, struct vn_link *link, uint64_t id,
-                              uint32_t index, struct vn_snapshot *snapshot,
-                              struct vn_physical_device **out, char why[RPC_WHY_CHARS]) MUST_CHECK;
-void vn_physical_device_destroy(struct vn_physical_device *device);
+int vnc_physical_device_create(struct vnc_instance *instance, struct vnc_link *link, uint64_t id,
+                               uint32_t index, struct vnc_snapshot *snapshot,
+                               struct vnc_physical_device **out,
+                               char why[RPC_WHY_CHARS]) MUST_CHECK;
+void vnc_physical_device_destroy(struct vnc_physical_device *device);
 
 /* Whether the device offers the extension. */
-bool vn_physical_device_has(const struct vn_physical_device *device, const char *extension);
+bool vnc_physical_device_has(const struct vnc_physical_device *device, const char *extension);
 
-extern const struct vn_entry vn_entries_physical_device[];
+extern const struct vnc_entry vnc_entries_physical_device[];
 
 #endif

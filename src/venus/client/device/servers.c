@@ -18,7 +18,7 @@ static uint32_t add(const char *text, struct rpc_addr *out, uint32_t count, uint
     return count + 1;
 }
 
-uint32_t vn_servers_from_env(struct rpc_addr *out, uint32_t max)
+uint32_t vnc_servers_from_env(struct rpc_addr *out, uint32_t max)
 {
     char buf[RPC_SERVER_CHARS], text[RPC_SERVER_CHARS];
     const char *list = rpc_servers_from_env(buf);

@@ -9,6 +9,6 @@
 
 /* As rpc/servers.h says.  How many of the `max` there are; the others are warned of and left out.
  */
-uint32_t vn_servers_from_env(struct rpc_addr *out, uint32_t max);
+uint32_t vnc_servers_from_env(struct rpc_addr *out, uint32_t max);
 
 #endif

@@ -21,12 +21,12 @@ static const uint64_t awake_ns = 300 * HW_US;
 static const uint64_t dial_ns = 2 * HW_SEC;
 
 struct lane {
-    struct vn_lanes *all;
+    struct vnc_lanes *all;
     struct rpc_transport *transport;
     pthread_t thread; /* but for the first, which is the caller's */
 };
 
-struct vn_lanes {
+struct vnc_lanes {
     uint8_t key[VN_LANE_KEY_BYTES];
     bool (*has_ended)(void *user);
     void *user;
@@ -58,7 +58,7 @@ static bool is_set(const _Atomic bool *flag)
     return atomic_load_explicit(flag, memory_order_relaxed);
 }
 
-static bool is_expected(const struct vn_lanes *l)
+static bool is_expected(const struct vnc_lanes *l)
 {
     return hw_now_ns() < atomic_load_explicit(&l->awake_until_ns, memory_order_relaxed);
 }
@@ -90,7 +90,7 @@ static int send_all(struct lane *lane, struct iovec *iov, int count)
 
 static int send_parcel(struct lane *lane, size_t at, size_t len)
 {
-    struct vn_lanes *l = lane->all;
+    struct vnc_lanes *l = lane->all;
     uint8_t head[VN_PARCEL_HEAD];
     struct vn_parcel parcel = {l->upload, (uint32_t)len, l->off + at};
     struct iovec iov[] = {{head, sizeof(head)}, {(void *)(uintptr_t)(l->bytes + at), len}};
@@ -101,7 +101,7 @@ static int send_parcel(struct lane *lane, size_t at, size_t len)
 /* Parts of the upload that nobody has taken, until there is none. */
 static int send_parts(struct lane *lane)
 {
-    struct vn_lanes *l = lane->all;
+    struct vnc_lanes *l = lane->all;
     int rc = 0;
     for (size_t at; rc == 0;) {
         at = atomic_fetch_add_explicit(&l->next, VN_PARCEL_BYTES, memory_order_relaxed);
@@ -118,7 +118,7 @@ static int send_parts(struct lane *lane)
 /* ---- the threads ---- */
 
 /* With the lock, which is given back meanwhile. */
-static void await_upload(struct vn_lanes *l)
+static void await_upload(struct vnc_lanes *l)
 {
     pthread_mutex_unlock(&l->lock);
     uint64_t since = hw_now_ns();
@@ -133,7 +133,7 @@ static void await_upload(struct vn_lanes *l)
 static void *lane_main(void *arg)
 {
     struct lane *lane = arg;
-    struct vn_lanes *l = lane->all;
+    struct vnc_lanes *l = lane->all;
     pthread_mutex_lock(&l->lock);
     while (!is_set(&l->stopping)) {
         if (!is_set(&l->active)) {
@@ -154,7 +154,7 @@ static void *lane_main(void *arg)
 
 /* ---- an upload ---- */
 
-static void begin(struct vn_lanes *l, const uint8_t *bytes, uint64_t off, size_t len)
+static void begin(struct vnc_lanes *l, const uint8_t *bytes, uint64_t off, size_t len)
 {
     pthread_mutex_lock(&l->lock);
     assert(!is_set(&l->active) && l->busy == 0);
@@ -169,13 +169,13 @@ static void begin(struct vn_lanes *l, const uint8_t *bytes, uint64_t off, size_t
     pthread_mutex_unlock(&l->lock);
 }
 
-static bool is_busy(const struct vn_lanes *l)
+static bool is_busy(const struct vnc_lanes *l)
 {
     return atomic_load_explicit(&l->busy, memory_order_acquire) > 0;
 }
 
 /* Until the others have sent theirs. */
-static void end(struct vn_lanes *l)
+static void end(struct vnc_lanes *l)
 {
     pthread_mutex_lock(&l->lock);
     atomic_store_explicit(&l->active, false, memory_order_relaxed);
@@ -189,7 +189,7 @@ static void end(struct vn_lanes *l)
     pthread_mutex_unlock(&l->lock);
 }
 
-int vn_lanes_send(struct vn_lanes *l, const uint8_t *bytes, uint64_t off, size_t len)
+int vnc_lanes_send(struct vnc_lanes *l, const uint8_t *bytes, uint64_t off, size_t len)
 {
     begin(l, bytes, off, len);
     int rc = send_parts(&l->lanes[0]);
@@ -200,7 +200,7 @@ int vn_lanes_send(struct vn_lanes *l, const uint8_t *bytes, uint64_t off, size_t
     return rc ? rc : atomic_load_explicit(&l->fault, memory_order_relaxed);
 }
 
-void vn_lanes_expect(struct vn_lanes *l)
+void vnc_lanes_expect(struct vnc_lanes *l)
 {
     pthread_mutex_lock(&l->lock);
     if (l->used && l->spins) {
@@ -212,14 +212,14 @@ void vn_lanes_expect(struct vn_lanes *l)
     pthread_mutex_unlock(&l->lock);
 }
 
-uint64_t vn_lanes_bytes(const struct vn_lanes *l)
+uint64_t vnc_lanes_bytes(const struct vnc_lanes *l)
 {
     return atomic_load_explicit(&l->total, memory_order_relaxed);
 }
 
 /* ---- life ---- */
 
-static int dial_one(struct vn_lanes *l, const struct rpc_addr *addr,
+static int dial_one(struct vnc_lanes *l, const struct rpc_addr *addr,
                     const struct rpc_net_options *net, char why[RPC_WHY_CHARS])
 {
     struct iovec iov = {l->key, sizeof(l->key)};
@@ -246,12 +246,12 @@ static int dial_one(struct vn_lanes *l, const struct rpc_addr *addr,
     return 0;
 }
 
-int vn_lanes_dial(const struct rpc_addr *addr, const struct rpc_net_options *net, unsigned count,
-                  bool (*has_ended)(void *user), void *user, struct vn_lanes **out,
-                  char why[RPC_WHY_CHARS])
+int vnc_lanes_dial(const struct rpc_addr *addr, const struct rpc_net_options *net, unsigned count,
+                   bool (*has_ended)(void *user), void *user, struct vnc_lanes **out,
+                   char why[RPC_WHY_CHARS])
 {
     assert(count <= VN_LANES_MAX);
-    struct vn_lanes *l = calloc(1, sizeof(*l));
+    struct vnc_lanes *l = calloc(1, sizeof(*l));
     if (!l || getrandom(l->key, sizeof(l->key), 0) != (ssize_t)sizeof(l->key)) {
         snprintf(why, RPC_WHY_CHARS, "out of memory");
         free(l);
@@ -260,21 +260,21 @@ int vn_lanes_dial(const struct rpc_addr *addr, const struct rpc_net_options *net
     l->has_ended = has_ended;
     l->user = user;
     l->spins = hw_cores() >= VN_LANES_CORES;
-    vn_lock_init(&l->lock);
+    vnc_lock_init(&l->lock);
     pthread_cond_init(&l->wakes, NULL);
     pthread_cond_init(&l->idle, NULL);
     int rc = 0;
     while (rc == 0 && l->count < count)
         rc = dial_one(l, addr, net, why);
     if (rc) {
-        vn_lanes_destroy(l);
+        vnc_lanes_destroy(l);
         return rc;
     }
     *out = l;
     return 0;
 }
 
-void vn_lanes_destroy(struct vn_lanes *l)
+void vnc_lanes_destroy(struct vnc_lanes *l)
 {
     if (!l)
         return;
@@ -288,16 +288,16 @@ void vn_lanes_destroy(struct vn_lanes *l)
         rpc_transport_destroy(l->lanes[i].transport);
     pthread_cond_destroy(&l->idle);
     pthread_cond_destroy(&l->wakes);
-    vn_lock_fini(&l->lock);
+    vnc_lock_fini(&l->lock);
     free(l);
 }
 
-const uint8_t *vn_lanes_key(const struct vn_lanes *l)
+const uint8_t *vnc_lanes_key(const struct vnc_lanes *l)
 {
     return l->key;
 }
 
-int vn_lanes_open(struct vn_lanes *l, uint32_t at_server)
+int vnc_lanes_open(struct vnc_lanes *l, uint32_t at_server)
 {
     if (at_server != l->count)
         return -ENOTCONN;

@@ -19,36 +19,36 @@
 #include <stdint.h>
 
 enum {
-    VN_SPREAD_LEAST = 256 << 10, /* below it a message is as good */
-    VN_SPREAD_MOST = 4 << 20,    /* of one SPREAD: still in the caches when it is sent */
+    VNC_SPREAD_LEAST = 256 << 10, /* below it a message is as good */
+    VNC_SPREAD_MOST = 4 << 20,    /* of one SPREAD: still in the caches when it is sent */
 };
 
-struct vn_lanes;
+struct vnc_lanes;
 
 /* Dials `count` lanes.  0, or a negative errno with cause and remedy in why.  has_ended(user): the
  * session is over, so sending is pointless. */
-int vn_lanes_dial(const struct rpc_addr *addr, const struct rpc_net_options *net, unsigned count,
-                  bool (*has_ended)(void *user), void *user, struct vn_lanes **out,
-                  char why[RPC_WHY_CHARS]) MUST_CHECK;
+int vnc_lanes_dial(const struct rpc_addr *addr, const struct rpc_net_options *net, unsigned count,
+                   bool (*has_ended)(void *user), void *user, struct vnc_lanes **out,
+                   char why[RPC_WHY_CHARS]) MUST_CHECK;
 /* NULL is none. */
-void vn_lanes_destroy(struct vn_lanes *lanes);
+void vnc_lanes_destroy(struct vnc_lanes *lanes);
 
 /* What OPEN says. */
-const uint8_t *vn_lanes_key(const struct vn_lanes *lanes);
+const uint8_t *vnc_lanes_key(const struct vnc_lanes *lanes);
 /* OPEN was answered by a server that has so many of them.  0, and uploads may be spread; -ENOTCONN
  * where that is not all, -EAGAIN where threads cannot be had. */
-int vn_lanes_open(struct vn_lanes *lanes, uint32_t at_server) MUST_CHECK;
+int vnc_lanes_open(struct vnc_lanes *lanes, uint32_t at_server) MUST_CHECK;
 
 /* Sends these bytes, which the stream's next SPREAD says belong to `off`; they are the caller's
  * again when it returns.  0, or what ended a lane: the session is lost then. */
-int vn_lanes_send(struct vn_lanes *lanes, const uint8_t *bytes, uint64_t off,
-                  size_t len) MUST_CHECK;
+int vnc_lanes_send(struct vnc_lanes *lanes, const uint8_t *bytes, uint64_t off,
+                   size_t len) MUST_CHECK;
 
 /* Work has ended, and a program that had uploaded before is likely to do so again: the threads are
  * awake by then. */
-void vn_lanes_expect(struct vn_lanes *lanes);
+void vnc_lanes_expect(struct vnc_lanes *lanes);
 
 /* Sent since the start. */
-uint64_t vn_lanes_bytes(const struct vn_lanes *lanes);
+uint64_t vnc_lanes_bytes(const struct vnc_lanes *lanes);
 
 #endif

@@ -24,11 +24,11 @@ enum {
     PACK_MIN = 64, /* below this there is little to gain, and latency to lose */
 };
 
-struct vn_link {
+struct vnc_link {
     struct vn_client client; /* first: objects find the link by it */
     struct rpc_client *rpc;
-    struct vn_lanes *lanes; /* NULL: none; does not change once OPEN was answered */
-    const struct vn_push_ops *pushes;
+    struct vnc_lanes *lanes; /* NULL: none; does not change once OPEN was answered */
+    const struct vnc_push_ops *pushes;
     void *user;
 
     pthread_mutex_t stream; /* guards out and start, and the order in which messages are queued */
@@ -36,7 +36,7 @@ struct vn_link {
     size_t start;             /* of what was put since begin */
     struct vn_packer *packer; /* likewise; NULL: messages travel as they are */
 
-    pthread_mutex_t asides; /* see vn_link_hold_asides; after the stream's lock or alone */
+    pthread_mutex_t asides; /* see vnc_link_hold_asides; after the stream's lock or alone */
 
     _Atomic uint64_t next_id;
     _Atomic size_t kept;        /* bytes of bodies, at the server; relaxed: a count */
@@ -49,13 +49,13 @@ struct vn_link {
     struct vn_kernel *kernel; /* held so that forks are counted */
     unsigned forks;           /* of the process that made the link */
     char address[RPC_ADDR_HOST_CHARS + 16];
-    struct vn_link *next; /* of all in this process */
+    struct vnc_link *next; /* of all in this process */
 };
 
 /* One call under way.  The waiting thread and the connection each hold it: whoever is last frees.
  */
-struct vn_call {
-    struct vn_link *link;
+struct vnc_call {
+    struct vnc_link *link;
     _Atomic int holders;
     bool done; /* and status, data, len: written by the reply, under the connection's lock */
     bool seen; /* done, by the waiting thread */
@@ -67,30 +67,30 @@ struct vn_call {
 
 /* ---- losing the server ---- */
 
-bool vn_link_is_foreign(const struct vn_link *link)
+bool vnc_link_is_foreign(const struct vnc_link *link)
 {
     return link->forks != vn_kernel_forks();
 }
 
-bool vn_link_is_lost(struct vn_link *link)
+bool vnc_link_is_lost(struct vnc_link *link)
 {
-    return atomic_load_explicit(&link->lost, memory_order_relaxed) || vn_link_is_foreign(link);
+    return atomic_load_explicit(&link->lost, memory_order_relaxed) || vnc_link_is_foreign(link);
 }
 
-void vn_link_lose(struct vn_link *link, const char *why)
+void vnc_link_lose(struct vnc_link *link, const char *why)
 {
     if (!atomic_exchange_explicit(&link->lost, true, memory_order_relaxed) &&
         atomic_load_explicit(&link->opened, memory_order_relaxed))
         hw_error(HW_CAT_VULKAN, "the GPU at %s is lost: %s", link->address, why);
 }
 
-static VkResult lose_for_status(struct vn_link *link)
+static VkResult lose_for_status(struct vnc_link *link)
 {
-    if (vn_link_is_foreign(link))
+    if (vnc_link_is_foreign(link))
         return VK_ERROR_DEVICE_LOST; /* the connection is the parent's, and well */
     char why[RPC_WHY_CHARS];
     rpc_client_reason(link->rpc, why);
-    vn_link_lose(link, why);
+    vnc_link_lose(link, why);
     return VK_ERROR_DEVICE_LOST;
 }
 
@@ -98,12 +98,12 @@ static VkResult lose_for_status(struct vn_link *link)
 static void on_end(void *user, int status, const char *reason)
 {
     (void)status;
-    vn_link_lose(user, reason);
+    vnc_link_lose(user, reason);
 }
 
 /* ---- pushes ---- */
 
-static int take_push(struct vn_link *link, const struct rpc_msg *push)
+static int take_push(struct vnc_link *link, const struct rpc_msg *push)
 {
     struct wire_dec d;
     wire_dec_init(&d, push->data, push->len);
@@ -137,7 +137,7 @@ static int take_push(struct vn_link *link, const struct rpc_msg *push)
         if (rc == 0)
             link->pushes->done(link->user, queue, number, result);
         if (link->lanes)
-            vn_lanes_expect(link->lanes);
+            vnc_lanes_expect(link->lanes);
         return rc;
     }
     case VN_PUSH_FAILED: {
@@ -150,7 +150,7 @@ static int take_push(struct vn_link *link, const struct rpc_msg *push)
     }
     case VN_PUSH_REGULAR: {
         uint64_t device = wire_get_u64(&d);
-        struct vn_regular kind = {.usage = wire_get_u32(&d), .types = wire_get_u32(&d)};
+        struct vnc_regular kind = {.usage = wire_get_u32(&d), .types = wire_get_u32(&d)};
         kind.alignment = wire_get_u64(&d);
         kind.grain = wire_get_u64(&d);
         int rc = wire_dec_end(&d);
@@ -185,35 +185,35 @@ static int take_push(struct vn_link *link, const struct rpc_msg *push)
 
 static void on_push(void *user, const struct rpc_msg *push)
 {
-    struct vn_link *link = user;
+    struct vnc_link *link = user;
     int rc = take_push(link, push);
     if (rc) {
         char why[RPC_WHY_CHARS];
         snprintf(why, sizeof(why), "it sent what cannot be read (%s)", strerror(-rc));
-        vn_link_lose(link, why);
+        vnc_link_lose(link, why);
     }
 }
 
 /* ---- the stream ---- */
 
 /* Half of what the server takes: bytes that are given up here go there with what is sent next. */
-bool vn_link_keep(struct vn_link *link, size_t bytes)
+bool vnc_link_keep(struct vnc_link *link, size_t bytes)
 {
     size_t before = atomic_fetch_add_explicit(&link->kept, bytes, memory_order_relaxed);
     if (before + bytes <= VN_KEPT_BODIES_MAX / 2)
         return true;
-    vn_link_unkeep(link, bytes);
+    vnc_link_unkeep(link, bytes);
     return false;
 }
 
-void vn_link_unkeep(struct vn_link *link, size_t bytes)
+void vnc_link_unkeep(struct vnc_link *link, size_t bytes)
 {
     atomic_fetch_sub_explicit(&link->kept, bytes, memory_order_relaxed);
 }
 
-struct wire_enc *vn_link_begin(struct vn_link *link)
+struct wire_enc *vnc_link_begin(struct vnc_link *link)
 {
-    if (vn_link_is_lost(link))
+    if (vnc_link_is_lost(link))
         return NULL;
     pthread_mutex_lock(&link->stream);
     link->start = wire_enc_len(&link->out);
@@ -221,7 +221,7 @@ struct wire_enc *vn_link_begin(struct vn_link *link)
 }
 
 /* How the first len bytes of the buffer travel: with this method, or packed with the next. */
-static int prepare(struct vn_link *link, size_t len, struct rpc_send *send, struct iovec *iov)
+static int prepare(struct vnc_link *link, size_t len, struct rpc_send *send, struct iovec *iov)
 {
     struct vn_bytes bytes = {wire_enc_data(&link->out), len};
     bool packed = link->packer && len >= PACK_MIN && len <= VN_PACK_MAX;
@@ -234,7 +234,7 @@ static int prepare(struct vn_link *link, size_t len, struct rpc_send *send, stru
 }
 
 /* Queues the first len bytes of the buffer as one post and empties the buffer. */
-static VkResult post_gathered(struct vn_link *link, size_t len)
+static VkResult post_gathered(struct vnc_link *link, size_t len)
 {
     if (len == 0)
         return VK_SUCCESS;
@@ -244,21 +244,21 @@ static VkResult post_gathered(struct vn_link *link, size_t len)
     if (rc == 0)
         rc = rpc_client_post(link->rpc, &send);
     else
-        vn_link_lose(link, "out of memory for what it is to be sent");
+        vnc_link_lose(link, "out of memory for what it is to be sent");
     wire_enc_reset(&link->out);
     link->start = 0;
     return rc ? lose_for_status(link) : VK_SUCCESS;
 }
 
 /* Drops what was put since begin; what was there before must still go. */
-static VkResult drop_failed(struct vn_link *link)
+static VkResult drop_failed(struct vnc_link *link)
 {
     VkResult result = post_gathered(link, link->start);
     wire_enc_reset(&link->out);
     return result == VK_SUCCESS ? VK_ERROR_OUT_OF_HOST_MEMORY : result;
 }
 
-void vn_link_cancel(struct vn_link *link)
+void vnc_link_cancel(struct vnc_link *link)
 {
     if (wire_enc_error(&link->out))
         (void)drop_failed(link);
@@ -267,7 +267,7 @@ void vn_link_cancel(struct vn_link *link)
     pthread_mutex_unlock(&link->stream);
 }
 
-static VkResult settle(struct vn_link *link, size_t most)
+static VkResult settle(struct vnc_link *link, size_t most)
 {
     if (wire_enc_error(&link->out))
         return drop_failed(link);
@@ -275,9 +275,10 @@ static VkResult settle(struct vn_link *link, size_t most)
     return len > most ? post_gathered(link, len) : VK_SUCCESS;
 }
 
-VkResult vn_link_checkpoint(struct vn_link *link)
+VkResult vnc_link_checkpoint(struct vnc_link *link)
 {
-    VkResult result = settle(link, vn_perf(VN_PERF_BATCHED_TRANSFERS) ? VN_LINK_GATHER_BYTES : 0);
+    VkResult result =
+        settle(link, vnc_perf(VNC_PERF_BATCHED_TRANSFERS) ? VNC_LINK_GATHER_BYTES : 0);
     link->start = wire_enc_len(&link->out);
     return result;
 }
@@ -287,7 +288,7 @@ static void on_sent(void *user)
     (void)user; /* the flush behind the post says so, too */
 }
 
-VkResult vn_link_put_bulk(struct vn_link *link, const void *bytes, size_t len)
+VkResult vnc_link_put_bulk(struct vnc_link *link, const void *bytes, size_t len)
 {
     if (wire_enc_error(&link->out))
         return drop_failed(link);
@@ -309,7 +310,7 @@ VkResult vn_link_put_bulk(struct vn_link *link, const void *bytes, size_t len)
 /* ---- beside the stream ---- */
 
 struct aside {
-    struct vn_link *link;
+    struct vnc_link *link;
     bool (*done)(void *user);
     void *user;
 };
@@ -318,11 +319,11 @@ struct aside {
 static bool aside_is_decided(void *user)
 {
     struct aside *aside = user;
-    return aside->done(aside->user) || vn_link_is_lost(aside->link);
+    return aside->done(aside->user) || vnc_link_is_lost(aside->link);
 }
 
-int vn_link_ask_aside(struct vn_link *link, const struct wire_enc *message,
-                      bool (*done)(void *user), void *user)
+int vnc_link_ask_aside(struct vnc_link *link, const struct wire_enc *message,
+                       bool (*done)(void *user), void *user)
 {
     struct iovec iov = {(void *)(uintptr_t)wire_enc_data(message), wire_enc_len(message)};
     struct rpc_send send = {
@@ -330,7 +331,7 @@ int vn_link_ask_aside(struct vn_link *link, const struct wire_enc *message,
     struct aside aside = {link, done, user};
     if (wire_enc_error(message))
         return wire_enc_error(message);
-    if (vn_link_is_lost(link))
+    if (vnc_link_is_lost(link))
         return -ESHUTDOWN;
     pthread_mutex_lock(&link->asides);
     int rc = rpc_client_post(link->rpc, &send);
@@ -340,15 +341,15 @@ int vn_link_ask_aside(struct vn_link *link, const struct wire_enc *message,
         rc = rpc_client_wait(link->rpc, aside_is_decided, &aside, HW_NEVER);
     if (rc)
         (void)lose_for_status(link);
-    return vn_link_is_lost(link) ? -ESHUTDOWN : 0;
+    return vnc_link_is_lost(link) ? -ESHUTDOWN : 0;
 }
 
-void vn_link_hold_asides(struct vn_link *link)
+void vnc_link_hold_asides(struct vnc_link *link)
 {
     pthread_mutex_lock(&link->asides);
 }
 
-VkResult vn_link_release_asides(struct vn_link *link)
+VkResult vnc_link_release_asides(struct vnc_link *link)
 {
     VkResult result = settle(link, 0);
     link->start = wire_enc_len(&link->out);
@@ -358,16 +359,16 @@ VkResult vn_link_release_asides(struct vn_link *link)
 
 /* ---- leaving the stream ---- */
 
-VkResult vn_link_post(struct vn_link *link)
+VkResult vnc_link_post(struct vnc_link *link)
 {
-    if (!vn_perf(VN_PERF_COALESCING))
-        return vn_link_send(link);
-    VkResult result = settle(link, VN_LINK_GATHER_BYTES);
+    if (!vnc_perf(VNC_PERF_COALESCING))
+        return vnc_link_send(link);
+    VkResult result = settle(link, VNC_LINK_GATHER_BYTES);
     pthread_mutex_unlock(&link->stream);
     return result;
 }
 
-VkResult vn_link_send(struct vn_link *link)
+VkResult vnc_link_send(struct vnc_link *link)
 {
     VkResult result = settle(link, 0);
     pthread_mutex_unlock(&link->stream);
@@ -376,14 +377,14 @@ VkResult vn_link_send(struct vn_link *link)
     return result;
 }
 
-VkResult vn_link_flush(struct vn_link *link)
+VkResult vnc_link_flush(struct vnc_link *link)
 {
-    return vn_link_begin(link) ? vn_link_send(link) : VK_ERROR_DEVICE_LOST;
+    return vnc_link_begin(link) ? vnc_link_send(link) : VK_ERROR_DEVICE_LOST;
 }
 
 /* ---- calls ---- */
 
-static void call_drop(struct vn_call *call)
+static void call_drop(struct vnc_call *call)
 {
     /* Release pairs with the acquire of the last holder, who frees what the other wrote. */
     if (atomic_fetch_sub_explicit(&call->holders, 1, memory_order_acq_rel) > 1)
@@ -395,7 +396,7 @@ static void call_drop(struct vn_call *call)
 
 static void on_reply(void *user, int status, const struct rpc_msg *reply)
 {
-    struct vn_call *call = user;
+    struct vnc_call *call = user;
     call->status = status;
     if (status == 0 && reply->len > 0) {
         call->data = malloc(reply->len);
@@ -413,27 +414,27 @@ static void on_reply(void *user, int status, const struct rpc_msg *reply)
 /* What cannot be read loses the server, though the connection lives: no answer counts then. */
 static bool call_is_decided(void *user)
 {
-    struct vn_call *call = user;
+    struct vnc_call *call = user;
     call->seen = call->done;
-    return call->seen || vn_link_is_lost(call->link);
+    return call->seen || vnc_link_is_lost(call->link);
 }
 
 static void drop_object(void *objects, void *handle)
 {
     (void)objects;
-    vn_object_destroy(handle);
+    vnc_object_destroy(handle);
 }
 
 /* Replies hold no handles but those that the client made itself. */
 static const struct vn_decoder_ops reply_ops = {.dropped = drop_object};
 
 /* Queues the buffer as a call; takes one hold of it. */
-static VkResult queue_call(struct vn_link *link, struct vn_call *call)
+static VkResult queue_call(struct vnc_link *link, struct vnc_call *call)
 {
     struct iovec iov;
     struct rpc_send send = {.method = VN_METHOD_CALL, .timeout_ns = HW_NEVER};
     if (prepare(link, wire_enc_len(&link->out), &send, &iov)) {
-        vn_link_lose(link, "out of memory for what it is to be sent");
+        vnc_link_lose(link, "out of memory for what it is to be sent");
         return VK_ERROR_DEVICE_LOST;
     }
     atomic_fetch_add_explicit(&call->holders, 1, memory_order_relaxed);
@@ -446,9 +447,9 @@ static VkResult queue_call(struct vn_link *link, struct vn_call *call)
 }
 
 /* Queues what has gathered as a call; NULL when out of memory. */
-static struct vn_call *call_start(struct vn_link *link, VkResult *result)
+static struct vnc_call *call_start(struct vnc_link *link, VkResult *result)
 {
-    struct vn_call *call = calloc(1, sizeof(*call));
+    struct vnc_call *call = calloc(1, sizeof(*call));
     if (!call)
         return NULL;
     call->link = link;
@@ -459,20 +460,20 @@ static struct vn_call *call_start(struct vn_link *link, VkResult *result)
 }
 
 /* Of threads that finish at once one may win that was not the quickest: no matter. */
-static void note_time(struct vn_link *link, uint64_t ns)
+static void note_time(struct vnc_link *link, uint64_t ns)
 {
     uint64_t before = atomic_load_explicit(&link->quickest, memory_order_relaxed);
     if (!before || ns < before)
         atomic_store_explicit(&link->quickest, ns, memory_order_relaxed);
 }
 
-uint64_t vn_link_quickest_ns(const struct vn_link *link)
+uint64_t vnc_link_quickest_ns(const struct vnc_link *link)
 {
     return atomic_load_explicit(&link->quickest, memory_order_relaxed);
 }
 
 /* Waits for the answer to a call that was queued with this result. */
-static VkResult call_wait(struct vn_link *link, struct vn_call *call, VkResult result,
+static VkResult call_wait(struct vnc_link *link, struct vnc_call *call, VkResult result,
                           struct vn_decoder *reply)
 {
     uint64_t start = hw_now_ns();
@@ -490,41 +491,41 @@ static VkResult call_wait(struct vn_link *link, struct vn_call *call, VkResult r
     return VK_SUCCESS;
 }
 
-VkResult vn_link_call(struct vn_link *link, struct vn_decoder *reply)
+VkResult vnc_link_call(struct vnc_link *link, struct vn_decoder *reply)
 {
     VkResult result;
-    struct vn_call *call = call_start(link, &result);
+    struct vnc_call *call = call_start(link, &result);
     if (!call) {
-        vn_link_cancel(link);
+        vnc_link_cancel(link);
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     }
     pthread_mutex_unlock(&link->stream);
     return call_wait(link, call, result, reply);
 }
 
-VkResult vn_link_call_within(struct vn_link *link, struct vn_decoder *reply)
+VkResult vnc_link_call_within(struct vnc_link *link, struct vn_decoder *reply)
 {
     VkResult result;
-    struct vn_call *call = call_start(link, &result);
+    struct vnc_call *call = call_start(link, &result);
     if (!call)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     link->start = wire_enc_len(&link->out);
     return call_wait(link, call, result, reply);
 }
 
-VkResult vn_link_finish(struct vn_link *link, struct vn_decoder *reply)
+VkResult vnc_link_finish(struct vnc_link *link, struct vn_decoder *reply)
 {
-    struct vn_call *call = reply->objects;
+    struct vnc_call *call = reply->objects;
     int rc = vn_decoder_end(reply);
     call_drop(call);
     if (rc == 0)
         return VK_SUCCESS;
-    vn_link_lose(link, "its answer cannot be read");
+    vnc_link_lose(link, "its answer cannot be read");
     return VK_ERROR_DEVICE_LOST;
 }
 
-int vn_link_exchange(struct vn_link *link, uint32_t method, const struct wire_enc *request,
-                     struct rpc_answer *answer)
+int vnc_link_exchange(struct vnc_link *link, uint32_t method, const struct wire_enc *request,
+                      struct rpc_answer *answer)
 {
     struct iovec iov = {(void *)wire_enc_data(request), wire_enc_len(request)};
     struct rpc_send send = {.method = method, .iov = &iov, .iov_count = 1};
@@ -538,9 +539,9 @@ int vn_link_exchange(struct vn_link *link, uint32_t method, const struct wire_en
 
 /* ---- waiting ---- */
 
-void vn_link_poll(struct vn_link *link)
+void vnc_link_poll(struct vnc_link *link)
 {
-    if (!vn_link_is_lost(link))
+    if (!vnc_link_is_lost(link))
         rpc_client_poll(link->rpc);
 }
 
@@ -558,11 +559,11 @@ static bool counted_is_done(void *user)
     return done;
 }
 
-VkResult vn_link_wait(struct vn_link *link, bool (*done)(void *user), void *user,
-                      uint64_t timeout_ns)
+VkResult vnc_link_wait(struct vnc_link *link, bool (*done)(void *user), void *user,
+                       uint64_t timeout_ns)
 {
     struct counted_wait wait = {done, user, false};
-    VkResult result = vn_link_flush(link);
+    VkResult result = vnc_link_flush(link);
     if (result != VK_SUCCESS)
         return result;
     int rc = rpc_client_wait(link->rpc, counted_is_done, &wait, timeout_ns);
@@ -572,13 +573,13 @@ VkResult vn_link_wait(struct vn_link *link, bool (*done)(void *user), void *user
     return rc == -ETIMEDOUT ? VK_TIMEOUT : lose_for_status(link);
 }
 
-void vn_link_rest(struct vn_link *link, bool (*done)(void *user), void *user, uint64_t timeout_ns)
+void vnc_link_rest(struct vnc_link *link, bool (*done)(void *user), void *user, uint64_t timeout_ns)
 {
-    if (!vn_link_is_lost(link))
+    if (!vnc_link_is_lost(link))
         (void)!rpc_client_wait(link->rpc, done, user, timeout_ns); /* an end is told by on_end */
 }
 
-void vn_link_counts(const struct vn_link *link, struct vn_counts *out)
+void vnc_link_counts(const struct vnc_link *link, struct vn_counts *out)
 {
     const struct rpc_stats *stats = rpc_client_stats(link->rpc);
     *out = (struct vn_counts){
@@ -588,56 +589,56 @@ void vn_link_counts(const struct vn_link *link, struct vn_counts *out)
         .writes = hw_counter_load(&stats->writes),
         .reads = hw_counter_load(&stats->reads),
         .bytes_sent =
-            hw_counter_load(&stats->bytes_sent) + (link->lanes ? vn_lanes_bytes(link->lanes) : 0),
+            hw_counter_load(&stats->bytes_sent) + (link->lanes ? vnc_lanes_bytes(link->lanes) : 0),
         .bytes_received = hw_counter_load(&stats->bytes_received),
     };
 }
 
 /* ---- what generated entrypoints use ---- */
 
-static struct vn_link *link_of(struct vn_client *client)
+static struct vnc_link *link_of(struct vn_client *client)
 {
-    return (struct vn_link *)client;
+    return (struct vnc_link *)client;
 }
 
 static struct wire_enc *client_begin(struct vn_client *client)
 {
-    return vn_link_begin(link_of(client));
+    return vnc_link_begin(link_of(client));
 }
 
 static VkResult client_post(struct vn_client *client, struct wire_enc *e)
 {
     (void)e;
-    return vn_link_post(link_of(client));
+    return vnc_link_post(link_of(client));
 }
 
 static VkResult client_call(struct vn_client *client, struct wire_enc *e, struct vn_decoder *reply)
 {
     (void)e;
-    return vn_link_call(link_of(client), reply);
+    return vnc_link_call(link_of(client), reply);
 }
 
 static VkResult client_finish(struct vn_client *client, struct vn_decoder *reply)
 {
-    return vn_link_finish(link_of(client), reply);
+    return vnc_link_finish(link_of(client), reply);
 }
 
 static struct vn_object *client_object_new(struct vn_client *client, uint32_t type,
                                            struct vn_object *parent)
 {
-    return vn_object_create(link_of(client), type, parent);
+    return vnc_object_create(link_of(client), type, parent);
 }
 
 static void client_object_free(struct vn_client *client, struct vn_object *object)
 {
     (void)client;
-    vn_object_destroy(object);
+    vnc_object_destroy(object);
 }
 
 static struct wire_enc *client_record(struct vn_client *client, struct vn_object *commands)
 {
     (void)client;
-    return vn_command_buffer_body((struct vn_command_buffer *)commands);
+    return vnc_command_buffer_body((struct vnc_command_buffer *)commands);
 }
 
 static const struct vn_client_ops client_ops = {
@@ -653,14 +654,14 @@ static const struct vn_client_ops client_ops = {
 /* ---- the end of the process ---- */
 
 static pthread_mutex_t links_lock; /* guards the list */
-static struct vn_link *links;
+static struct vnc_link *links;
 
 static void make_links_lock(void)
 {
-    vn_lock_init(&links_lock);
+    vnc_lock_init(&links_lock);
 }
 
-static void enlist(struct vn_link *link)
+static void enlist(struct vnc_link *link)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, make_links_lock);
@@ -670,10 +671,10 @@ static void enlist(struct vn_link *link)
     pthread_mutex_unlock(&links_lock);
 }
 
-static void unlist(struct vn_link *link)
+static void unlist(struct vnc_link *link)
 {
     pthread_mutex_lock(&links_lock);
-    struct vn_link **at = &links;
+    struct vnc_link **at = &links;
     while (*at && *at != link)
         at = &(*at)->next;
     if (*at)
@@ -687,8 +688,8 @@ __attribute__((destructor)) static void leave(void)
 {
     if (pthread_mutex_trylock(&links_lock))
         return; /* a thread is about to connect, or to leave by itself */
-    for (struct vn_link *link = links; link; link = link->next) {
-        bool was_lost = vn_link_is_lost(link);
+    for (struct vnc_link *link = links; link; link = link->next) {
+        bool was_lost = vnc_link_is_lost(link);
         atomic_store_explicit(&link->lost, true, memory_order_relaxed); /* that is no news */
         if (!was_lost)
             rpc_client_leave(link->rpc);
@@ -710,73 +711,73 @@ static unsigned default_lanes(const struct rpc_addr *addr)
 
 static bool session_has_ended(void *user)
 {
-    return vn_link_is_lost(user);
+    return vnc_link_is_lost(user);
 }
 
-static void drop_lanes(struct vn_link *link, const char *why)
+static void drop_lanes(struct vnc_link *link, const char *why)
 {
     hw_warn(HW_CAT_VULKAN, "%s: uploads use one connection: %s; VENUS_LANES=0 says that they shall",
             link->address, why);
-    vn_lanes_destroy(link->lanes);
+    vnc_lanes_destroy(link->lanes);
     link->lanes = NULL;
 }
 
-const uint8_t *vn_link_dial_lanes(struct vn_link *link, const struct rpc_addr *addr,
-                                  const struct rpc_security *security)
+const uint8_t *vnc_link_dial_lanes(struct vnc_link *link, const struct rpc_addr *addr,
+                                   const struct rpc_security *security)
 {
     static const uint8_t no_key[VN_LANE_KEY_BYTES];
     char why[RPC_WHY_CHARS] = "";
     uint64_t count;
     struct rpc_net_options net = {.security = security,
-                                  .untuned = !vn_perf(VN_PERF_TRANSPORT_TUNING)};
+                                  .untuned = !vnc_perf(VNC_PERF_TRANSPORT_TUNING)};
     (void)hw_env_u64("VENUS_LANES", default_lanes(addr), 0, VN_LANES_MAX, &count);
     uint32_t capabilities = rpc_ep_peer_capabilities(rpc_client_ep(link->rpc));
     bool known =
         (capabilities & VN_CAPABILITY_PROTOCOL) == VN_PROTOCOL; /* else OPEN says why not */
-    if (count == 0 || !known || !vn_perf(VN_PERF_LANES))
+    if (count == 0 || !known || !vnc_perf(VNC_PERF_LANES))
         return no_key;
-    if (vn_lanes_dial(addr, &net, (unsigned)count, session_has_ended, link, &link->lanes, why))
+    if (vnc_lanes_dial(addr, &net, (unsigned)count, session_has_ended, link, &link->lanes, why))
         drop_lanes(link, why);
-    return link->lanes ? vn_lanes_key(link->lanes) : no_key;
+    return link->lanes ? vnc_lanes_key(link->lanes) : no_key;
 }
 
-void vn_link_open_lanes(struct vn_link *link, uint32_t at_server)
+void vnc_link_open_lanes(struct vnc_link *link, uint32_t at_server)
 {
-    int rc = link->lanes ? vn_lanes_open(link->lanes, at_server) : 0;
+    int rc = link->lanes ? vnc_lanes_open(link->lanes, at_server) : 0;
     if (rc)
         drop_lanes(link, strerror(-rc));
 }
 
-struct vn_lanes *vn_link_lanes(const struct vn_link *link)
+struct vnc_lanes *vnc_link_lanes(const struct vnc_link *link)
 {
     return link->lanes;
 }
 
 /* ---- life ---- */
 
-static void link_free(struct vn_link *link)
+static void link_free(struct vnc_link *link)
 {
     vn_packer_destroy(link->packer);
     wire_enc_fini(&link->out);
-    vn_lock_fini(&link->asides);
-    vn_lock_fini(&link->stream);
+    vnc_lock_fini(&link->asides);
+    vnc_lock_fini(&link->stream);
     vn_kernel_unref(link->kernel);
     free(link);
 }
 
 /* What another machine is sent is worth packing; on this one it costs more than it saves. */
-static int choose_packing(struct vn_link *link, bool far)
+static int choose_packing(struct vnc_link *link, bool far)
 {
     bool packs = far;
     (void)hw_env_bool("VENUS_COMPRESS", far, &packs);
-    return packs && vn_perf(VN_PERF_PACKING) ? vn_packer_create(&link->packer) : 0;
+    return packs && vnc_perf(VNC_PERF_PACKING) ? vn_packer_create(&link->packer) : 0;
 }
 
-int vn_link_create(const struct rpc_addr *addr, const struct rpc_security *security,
-                   const struct vn_push_ops *pushes, void *user, struct vn_link **out,
-                   char why[RPC_WHY_CHARS])
+int vnc_link_create(const struct rpc_addr *addr, const struct rpc_security *security,
+                    const struct vnc_push_ops *pushes, void *user, struct vnc_link **out,
+                    char why[RPC_WHY_CHARS])
 {
-    struct vn_link *link = calloc(1, sizeof(*link));
+    struct vnc_link *link = calloc(1, sizeof(*link));
     if (!link || vn_kernel_ref(&link->kernel)) {
         snprintf(why, RPC_WHY_CHARS, "out of memory");
         free(link);
@@ -787,12 +788,12 @@ int vn_link_create(const struct rpc_addr *addr, const struct rpc_security *secur
     link->user = user;
     link->next_id = 1;
     link->forks = vn_kernel_forks();
-    vn_lock_init(&link->stream);
-    vn_lock_init(&link->asides);
+    vnc_lock_init(&link->stream);
+    vnc_lock_init(&link->asides);
     wire_enc_init(&link->out, WIRE_MESSAGE_MAX);
     rpc_addr_format(addr, link->address, sizeof(link->address));
     struct rpc_net_options net = {.security = security,
-                                  .untuned = !vn_perf(VN_PERF_TRANSPORT_TUNING)};
+                                  .untuned = !vnc_perf(VNC_PERF_TRANSPORT_TUNING)};
     struct rpc_client_options options = {
         .config = {.security = security, .name = "vulkan", .patience_ns = VN_PATIENCE_NS},
         .on_push = on_push,
@@ -813,35 +814,35 @@ int vn_link_create(const struct rpc_addr *addr, const struct rpc_security *secur
     return 0;
 }
 
-void vn_link_destroy(struct vn_link *link)
+void vnc_link_destroy(struct vnc_link *link)
 {
     if (!link)
         return;
     unlist(link);
-    if (!vn_link_is_lost(link))
-        (void)vn_link_flush(link);
-    if (!vn_link_is_foreign(link))
-        vn_lanes_destroy(link->lanes);
+    if (!vnc_link_is_lost(link))
+        (void)vnc_link_flush(link);
+    if (!vnc_link_is_foreign(link))
+        vnc_lanes_destroy(link->lanes);
     rpc_client_destroy(link->rpc);
     link_free(link);
 }
 
-struct vn_client *vn_link_client(struct vn_link *link)
+struct vn_client *vnc_link_client(struct vnc_link *link)
 {
     return &link->client;
 }
 
-uint64_t vn_link_ids(struct vn_link *link, uint64_t count)
+uint64_t vnc_link_ids(struct vnc_link *link, uint64_t count)
 {
     return atomic_fetch_add_explicit(&link->next_id, count, memory_order_relaxed);
 }
 
-void *vn_link_user(const struct vn_link *link)
+void *vnc_link_user(const struct vnc_link *link)
 {
     return link->user;
 }
 
-const char *vn_link_address(const struct vn_link *link)
+const char *vnc_link_address(const struct vnc_link *link)
 {
     return link->address;
 }

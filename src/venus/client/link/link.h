@@ -2,11 +2,11 @@
  * out, answers and pushes in.
  *
  * Commands gather in the link's buffer.  They leave when something waits for them: a call, a
- * submission, a signal, or VN_LINK_GATHER_BYTES of them.
+ * submission, a signal, or VNC_LINK_GATHER_BYTES of them.
  *
  * Trust: the server's bytes are checked; what is malformed ends the link.
- * Threads: any.  vn_link_begin takes the stream's lock and vn_link_post, vn_link_call or
- * vn_link_cancel gives it back; in between the thread owns the encoder.  Push handlers run on
+ * Threads: any.  vnc_link_begin takes the stream's lock and vnc_link_post, vnc_link_call or
+ * vnc_link_cancel gives it back; in between the thread owns the encoder.  Push handlers run on
  * whichever thread reads, under the connection's lock: they take region and table locks, never the
  * stream's. Lifetime: create/destroy; objects that belong to it are gone before.
  *
@@ -20,22 +20,22 @@
 
 enum {
     /* Past this the buffer is posted, so that the server works while the program records. */
-    VN_LINK_GATHER_BYTES = 128 << 10,
+    VNC_LINK_GATHER_BYTES = 128 << 10,
 };
 
 struct vn_counts;
-struct vn_lanes;
-struct vn_link;
+struct vnc_lanes;
+struct vnc_link;
 
 /* What buffers of a kind need (REGULAR). */
-struct vn_regular {
+struct vnc_regular {
     uint32_t usage;
     uint32_t types; /* of the driver's memory */
     uint64_t alignment;
     uint64_t grain; /* of their size */
 };
 
-struct vn_push_ops {
+struct vnc_push_ops {
     /* Bytes that a device changed; 0 or a negative errno that ends the link. */
     int (*delta)(void *user, uint64_t memory, const uint8_t *data, size_t len);
     /* What whole pages hold that a device wrote; the same. */
@@ -45,7 +45,7 @@ struct vn_push_ops {
     int (*fill)(void *user, uint64_t memory, uint64_t off, const uint8_t *data, size_t len);
     void (*done)(void *user, uint64_t queue, uint64_t number, VkResult result);
     void (*failed)(void *user, uint32_t command, VkResult result);
-    void (*regular)(void *user, uint64_t device, const struct vn_regular *kind);
+    void (*regular)(void *user, uint64_t device, const struct vnc_regular *kind);
     void (*address)(void *user, uint64_t memory, uint64_t address);
     /* text and name are valid during the call. */
     void (*message)(void *user, uint32_t severity, uint32_t types, int32_t number, const char *name,
@@ -54,98 +54,99 @@ struct vn_push_ops {
 
 /* Dials and shakes hands; `user` is what push handlers get.  0, or a negative errno with cause and
  * remedy in why. */
-int vn_link_create(const struct rpc_addr *addr, const struct rpc_security *security,
-                   const struct vn_push_ops *pushes, void *user, struct vn_link **out,
-                   char why[RPC_WHY_CHARS]) MUST_CHECK;
+int vnc_link_create(const struct rpc_addr *addr, const struct rpc_security *security,
+                    const struct vnc_push_ops *pushes, void *user, struct vnc_link **out,
+                    char why[RPC_WHY_CHARS]) MUST_CHECK;
 /* Says goodbye and frees.  No thread may be inside. */
-void vn_link_destroy(struct vn_link *link);
+void vnc_link_destroy(struct vnc_link *link);
 
 /* Before OPEN: dials the lanes that VENUS_LANES asks for, by default where the server is on this
  * machine and it has cores for them.  What cannot be had costs a warning.  The key for OPEN. */
-const uint8_t *vn_link_dial_lanes(struct vn_link *link, const struct rpc_addr *addr,
-                                  const struct rpc_security *security);
+const uint8_t *vnc_link_dial_lanes(struct vnc_link *link, const struct rpc_addr *addr,
+                                   const struct rpc_security *security);
 /* OPEN was answered: the server has so many lanes. */
-void vn_link_open_lanes(struct vn_link *link, uint32_t at_server);
+void vnc_link_open_lanes(struct vnc_link *link, uint32_t at_server);
 /* For uploads; NULL: there are none. */
-struct vn_lanes *vn_link_lanes(const struct vn_link *link);
+struct vnc_lanes *vnc_link_lanes(const struct vnc_link *link);
 
 /* The interface that generated entrypoints use; every object of the link has this as client. */
-struct vn_client *vn_link_client(struct vn_link *link);
-static inline struct vn_link *vn_link_of(const void *handle)
+struct vn_client *vnc_link_client(struct vnc_link *link);
+static inline struct vnc_link *vnc_link_of(const void *handle)
 {
-    return (struct vn_link *)vn_object_of(handle)->client;
+    return (struct vnc_link *)vn_object_of(handle)->client;
 }
 
 /* `count` ids in a row that were never used. */
-uint64_t vn_link_ids(struct vn_link *link, uint64_t count);
+uint64_t vnc_link_ids(struct vnc_link *link, uint64_t count);
 
 /* Counts bytes of bodies that the server is to keep; false, and they are not, when it has enough.
  */
-bool vn_link_keep(struct vn_link *link, size_t bytes) MUST_CHECK;
-void vn_link_unkeep(struct vn_link *link, size_t bytes);
+bool vnc_link_keep(struct vnc_link *link, size_t bytes) MUST_CHECK;
+void vnc_link_unkeep(struct vnc_link *link, size_t bytes);
 
 /* One exchange outside the stream, before there is one: OPEN.  The answer is the caller's to free.
  */
-int vn_link_exchange(struct vn_link *link, uint32_t method, const struct wire_enc *request,
-                     struct rpc_answer *answer) MUST_CHECK;
+int vnc_link_exchange(struct vnc_link *link, uint32_t method, const struct wire_enc *request,
+                      struct rpc_answer *answer) MUST_CHECK;
 
 /* The encoder, with the stream's lock held; NULL (and no lock) when the server is lost. */
-struct wire_enc *vn_link_begin(struct vn_link *link);
+struct wire_enc *vnc_link_begin(struct vnc_link *link);
 /* Gives up what was put since begin. */
-void vn_link_cancel(struct vn_link *link);
+void vnc_link_cancel(struct vnc_link *link);
 /* Leaves what was put in the stream, to be sent with what follows.  VK_ERROR_OUT_OF_HOST_MEMORY
  * when the encoder failed: nothing was put then. */
-VkResult vn_link_post(struct vn_link *link) MUST_CHECK;
+VkResult vnc_link_post(struct vnc_link *link) MUST_CHECK;
 /* In the middle of much: lets go of what has gathered when it is enough, and keeps the lock. */
-VkResult vn_link_checkpoint(struct vn_link *link) MUST_CHECK;
+VkResult vnc_link_checkpoint(struct vnc_link *link) MUST_CHECK;
 /* Sends what has gathered, whose last command lacks `bytes` at its end, and these without a copy:
  * they are the caller's again when it returns.  There may be none.  Keeps the lock. */
-VkResult vn_link_put_bulk(struct vn_link *link, const void *bytes, size_t len) MUST_CHECK;
+VkResult vnc_link_put_bulk(struct vnc_link *link, const void *bytes, size_t len) MUST_CHECK;
 /* Posts a message of its own, behind all that was posted, and waits until done(user) as
- * vn_link_wait does.  Takes no lock of the stream's: who has it may be waiting for what is asked.
+ * vnc_link_wait does.  Takes no lock of the stream's: who has it may be waiting for what is asked.
  * 0, -ESHUTDOWN when the server is lost, or the encoder's error. */
-int vn_link_ask_aside(struct vn_link *link, const struct wire_enc *message,
-                      bool (*done)(void *user), void *user) MUST_CHECK;
+int vnc_link_ask_aside(struct vnc_link *link, const struct wire_enc *message,
+                       bool (*done)(void *user), void *user) MUST_CHECK;
 /* Around putting what such a message must not overtake, for who has the stream's lock: it waits
  * from hold to release, which posts all there is. */
-void vn_link_hold_asides(struct vn_link *link);
-VkResult vn_link_release_asides(struct vn_link *link) MUST_CHECK;
-/* As vn_link_post, and sends all there is. */
-VkResult vn_link_send(struct vn_link *link);
+void vnc_link_hold_asides(struct vnc_link *link);
+VkResult vnc_link_release_asides(struct vnc_link *link) MUST_CHECK;
+/* As vnc_link_post, and sends all there is. */
+VkResult vnc_link_send(struct vnc_link *link);
 /* Sends all there is, whose last command is answered.  On VK_SUCCESS reply is ready to decode and
- * ended by vn_link_finish. */
-VkResult vn_link_call(struct vn_link *link, struct vn_decoder *reply) MUST_CHECK;
+ * ended by vnc_link_finish. */
+VkResult vnc_link_call(struct vnc_link *link, struct vn_decoder *reply) MUST_CHECK;
 /* The same, but the stream stays the caller's, and nobody else puts anything meanwhile: a question
  * whose answer decides what is put next. */
-VkResult vn_link_call_within(struct vn_link *link, struct vn_decoder *reply) MUST_CHECK;
-VkResult vn_link_finish(struct vn_link *link, struct vn_decoder *reply);
+VkResult vnc_link_call_within(struct vnc_link *link, struct vn_decoder *reply) MUST_CHECK;
+VkResult vnc_link_finish(struct vnc_link *link, struct vn_decoder *reply);
 
 /* Sends what has gathered. */
-VkResult vn_link_flush(struct vn_link *link);
+VkResult vnc_link_flush(struct vnc_link *link);
 /* Takes in what has arrived, without waiting. */
-void vn_link_poll(struct vn_link *link);
+void vnc_link_poll(struct vnc_link *link);
 /* Sends what has gathered, then waits until done(user), which is asked under the connection's lock
  * whenever something has arrived.  VK_SUCCESS, VK_TIMEOUT or VK_ERROR_DEVICE_LOST. */
-VkResult vn_link_wait(struct vn_link *link, bool (*done)(void *user), void *user,
-                      uint64_t timeout_ns) MUST_CHECK;
+VkResult vnc_link_wait(struct vnc_link *link, bool (*done)(void *user), void *user,
+                       uint64_t timeout_ns) MUST_CHECK;
 
 /* Waits likewise, but sends nothing: for who would otherwise look again and again. */
-void vn_link_rest(struct vn_link *link, bool (*done)(void *user), void *user, uint64_t timeout_ns);
+void vnc_link_rest(struct vnc_link *link, bool (*done)(void *user), void *user,
+                   uint64_t timeout_ns);
 
-void vn_link_counts(const struct vn_link *link, struct vn_counts *out);
+void vnc_link_counts(const struct vnc_link *link, struct vn_counts *out);
 
 /* The shortest time that a call has taken; 0 before the first. */
-uint64_t vn_link_quickest_ns(const struct vn_link *link);
+uint64_t vnc_link_quickest_ns(const struct vnc_link *link);
 
 /* What push handlers get. */
-void *vn_link_user(const struct vn_link *link);
+void *vnc_link_user(const struct vnc_link *link);
 
-bool vn_link_is_lost(struct vn_link *link);
+bool vnc_link_is_lost(struct vnc_link *link);
 /* Whether a process that forked this one made it.  It is lost here, and so is whatever its lists
  * are for: their locks may be held by threads that do not exist here, and must not be taken. */
-bool vn_link_is_foreign(const struct vn_link *link);
+bool vnc_link_is_foreign(const struct vnc_link *link);
 /* Ends the link: the reason goes to the log, once. */
-void vn_link_lose(struct vn_link *link, const char *why);
-const char *vn_link_address(const struct vn_link *link);
+void vnc_link_lose(struct vnc_link *link, const char *why);
+const char *vnc_link_address(const struct vnc_link *link);
 
 #endif

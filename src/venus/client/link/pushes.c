@@ -19,38 +19,38 @@ enum {
     ADDRESSES_MAX = 1024, /* not fetched: of allocations under way in other threads */
 };
 
-struct vn_pushes {
+struct vnc_pushes {
     pthread_mutex_t lock; /* guards the maps, the facts and the codec */
     struct vn_keymap memories, queues;
     struct vn_keymap addresses; /* of memory, not fetched yet, as pointers */
     struct {
         uint64_t device;
-        struct vn_regular kind;
+        struct vnc_regular kind;
     } regular[REGULAR_MAX];
     uint32_t regular_count;
     struct vn_delta_codec *codec;
-    struct vn_debug *debug;
+    struct vnc_debug *debug;
     /* Relaxed: a flag that carries nothing else. */
     _Atomic bool failed;
     unsigned forks; /* of the process that made it; in a child its lock may never be free */
 };
 
-struct vn_pushes *vn_pushes_create(struct vn_debug *debug)
+struct vnc_pushes *vnc_pushes_create(struct vnc_debug *debug)
 {
-    struct vn_pushes *pushes = calloc(1, sizeof(*pushes));
+    struct vnc_pushes *pushes = calloc(1, sizeof(*pushes));
     if (!pushes)
         return NULL;
     if (vn_delta_codec_create(0, &pushes->codec)) {
         free(pushes);
         return NULL;
     }
-    vn_lock_init(&pushes->lock);
+    vnc_lock_init(&pushes->lock);
     pushes->debug = debug;
     pushes->forks = vn_kernel_forks();
     return pushes;
 }
 
-void vn_pushes_destroy(struct vn_pushes *pushes)
+void vnc_pushes_destroy(struct vnc_pushes *pushes)
 {
     if (!pushes)
         return;
@@ -58,11 +58,11 @@ void vn_pushes_destroy(struct vn_pushes *pushes)
     vn_keymap_fini(&pushes->queues);
     vn_keymap_fini(&pushes->addresses);
     vn_delta_codec_destroy(pushes->codec);
-    vn_lock_fini(&pushes->lock);
+    vnc_lock_fini(&pushes->lock);
     free(pushes);
 }
 
-static int put(struct vn_pushes *pushes, struct vn_keymap *map, uint64_t id, void *value)
+static int put(struct vnc_pushes *pushes, struct vn_keymap *map, uint64_t id, void *value)
 {
     pthread_mutex_lock(&pushes->lock);
     int rc = vn_keymap_put(map, id, value);
@@ -70,7 +70,7 @@ static int put(struct vn_pushes *pushes, struct vn_keymap *map, uint64_t id, voi
     return rc;
 }
 
-static void take(struct vn_pushes *pushes, struct vn_keymap *map, uint64_t id)
+static void take(struct vnc_pushes *pushes, struct vn_keymap *map, uint64_t id)
 {
     if (pushes->forks != vn_kernel_forks())
         return;
@@ -79,28 +79,28 @@ static void take(struct vn_pushes *pushes, struct vn_keymap *map, uint64_t id)
     pthread_mutex_unlock(&pushes->lock);
 }
 
-int vn_pushes_add_memory(struct vn_pushes *pushes, struct vn_memory *memory)
+int vnc_pushes_add_memory(struct vnc_pushes *pushes, struct vnc_memory *memory)
 {
     return put(pushes, &pushes->memories, memory->object.id, memory);
 }
 
-void vn_pushes_remove_memory(struct vn_pushes *pushes, struct vn_memory *memory)
+void vnc_pushes_remove_memory(struct vnc_pushes *pushes, struct vnc_memory *memory)
 {
     take(pushes, &pushes->memories, memory->object.id);
 }
 
-int vn_pushes_add_queue(struct vn_pushes *pushes, struct vn_queue *queue)
+int vnc_pushes_add_queue(struct vnc_pushes *pushes, struct vnc_queue *queue)
 {
     return put(pushes, &pushes->queues, queue->object.id, queue);
 }
 
-void vn_pushes_remove_queue(struct vn_pushes *pushes, struct vn_queue *queue)
+void vnc_pushes_remove_queue(struct vnc_pushes *pushes, struct vnc_queue *queue)
 {
     take(pushes, &pushes->queues, queue->object.id);
 }
 
-bool vn_pushes_find_regular(struct vn_pushes *pushes, uint64_t device, uint32_t usage,
-                            struct vn_regular *out)
+bool vnc_pushes_find_regular(struct vnc_pushes *pushes, uint64_t device, uint32_t usage,
+                             struct vnc_regular *out)
 {
     bool found = false;
     if (pushes->forks != vn_kernel_forks())
@@ -115,7 +115,7 @@ bool vn_pushes_find_regular(struct vn_pushes *pushes, uint64_t device, uint32_t 
     return found;
 }
 
-uint64_t vn_pushes_take_address(struct vn_pushes *pushes, uint64_t memory)
+uint64_t vnc_pushes_take_address(struct vnc_pushes *pushes, uint64_t memory)
 {
     if (pushes->forks != vn_kernel_forks())
         return 0;
@@ -125,47 +125,47 @@ uint64_t vn_pushes_take_address(struct vn_pushes *pushes, uint64_t memory)
     return address;
 }
 
-bool vn_pushes_failed(const struct vn_pushes *pushes)
+bool vnc_pushes_failed(const struct vnc_pushes *pushes)
 {
     return atomic_load_explicit(&pushes->failed, memory_order_relaxed);
 }
 
 static int on_delta(void *user, uint64_t id, const uint8_t *data, size_t len)
 {
-    struct vn_pushes *pushes = user;
+    struct vnc_pushes *pushes = user;
     int rc = 0;
     pthread_mutex_lock(&pushes->lock);
-    struct vn_memory *memory = vn_keymap_get(&pushes->memories, id);
+    struct vnc_memory *memory = vn_keymap_get(&pushes->memories, id);
     if (memory)
         rc = vn_region_apply(memory->region, pushes->codec, data, len);
     pthread_mutex_unlock(&pushes->lock);
     if (memory)
-        vn_trace_delta(len);
+        vnc_trace_delta(len);
     return rc;
 }
 
 /* A range of memory is checked against it by the region. */
 static int on_drop(void *user, uint64_t id, uint64_t off, uint64_t len)
 {
-    struct vn_pushes *pushes = user;
+    struct vnc_pushes *pushes = user;
     pthread_mutex_lock(&pushes->lock);
-    struct vn_memory *memory = vn_keymap_get(&pushes->memories, id);
+    struct vnc_memory *memory = vn_keymap_get(&pushes->memories, id);
     int rc = memory ? vn_region_drop(memory->region, off, len) : 0;
     pthread_mutex_unlock(&pushes->lock);
     return rc;
 }
 
 /* Whole pages, for what the region does with them. */
-static int take_pages(struct vn_pushes *pushes, uint64_t id, uint64_t off, const uint8_t *data,
+static int take_pages(struct vnc_pushes *pushes, uint64_t id, uint64_t off, const uint8_t *data,
                       size_t len,
                       int (*into)(struct vn_region *, uint64_t, const uint8_t *, size_t))
 {
     pthread_mutex_lock(&pushes->lock);
-    struct vn_memory *memory = vn_keymap_get(&pushes->memories, id);
+    struct vnc_memory *memory = vn_keymap_get(&pushes->memories, id);
     int rc = memory ? into(memory->region, off, data, len) : 0;
     pthread_mutex_unlock(&pushes->lock);
     if (memory)
-        vn_trace_delta(len);
+        vnc_trace_delta(len);
     return rc;
 }
 
@@ -181,17 +181,17 @@ static int on_pages(void *user, uint64_t id, uint64_t off, const uint8_t *data, 
 
 static void on_done(void *user, uint64_t id, uint64_t number, VkResult result)
 {
-    struct vn_pushes *pushes = user;
+    struct vnc_pushes *pushes = user;
     pthread_mutex_lock(&pushes->lock);
-    struct vn_queue *queue = vn_keymap_get(&pushes->queues, id);
+    struct vnc_queue *queue = vn_keymap_get(&pushes->queues, id);
     if (queue)
-        vn_queue_done(queue, number, result);
+        vnc_queue_done(queue, number, result);
     pthread_mutex_unlock(&pushes->lock);
 }
 
-static void on_regular(void *user, uint64_t device, const struct vn_regular *kind)
+static void on_regular(void *user, uint64_t device, const struct vnc_regular *kind)
 {
-    struct vn_pushes *pushes = user;
+    struct vnc_pushes *pushes = user;
     pthread_mutex_lock(&pushes->lock);
     if (pushes->regular_count < REGULAR_MAX) {
         pushes->regular[pushes->regular_count].device = device;
@@ -203,7 +203,7 @@ static void on_regular(void *user, uint64_t device, const struct vn_regular *kin
 /* What cannot be noted is asked for. */
 static void on_address(void *user, uint64_t memory, uint64_t address)
 {
-    struct vn_pushes *pushes = user;
+    struct vnc_pushes *pushes = user;
     pthread_mutex_lock(&pushes->lock);
     if (memory && address && vn_keymap_count(&pushes->addresses) < ADDRESSES_MAX)
         (void)!vn_keymap_put(&pushes->addresses, memory, (void *)(uintptr_t)address);
@@ -212,7 +212,7 @@ static void on_address(void *user, uint64_t memory, uint64_t address)
 
 static void on_failed(void *user, uint32_t command, VkResult result)
 {
-    struct vn_pushes *pushes = user;
+    struct vnc_pushes *pushes = user;
     const char *name = vn_command_name(command);
     if (!atomic_exchange_explicit(&pushes->failed, true, memory_order_relaxed))
         hw_error(HW_CAT_VULKAN,
@@ -223,17 +223,17 @@ static void on_failed(void *user, uint32_t command, VkResult result)
 static void on_message(void *user, uint32_t severity, uint32_t types, int32_t number,
                        const char *name, const char *text)
 {
-    struct vn_pushes *pushes = user;
+    struct vnc_pushes *pushes = user;
     if (pushes->debug)
-        vn_debug_message(pushes->debug, severity, types, number, name, text);
+        vnc_debug_message(pushes->debug, severity, types, number, name, text);
 }
 
-const struct vn_push_ops vn_push_handlers = {.delta = on_delta,
-                                             .pages = on_pages,
-                                             .drop = on_drop,
-                                             .fill = on_fill,
-                                             .done = on_done,
-                                             .failed = on_failed,
-                                             .regular = on_regular,
-                                             .address = on_address,
-                                             .message = on_message};
+const struct vnc_push_ops vnc_push_handlers = {.delta = on_delta,
+                                               .pages = on_pages,
+                                               .drop = on_drop,
+                                               .fill = on_fill,
+                                               .done = on_done,
+                                               .failed = on_failed,
+                                               .regular = on_regular,
+                                               .address = on_address,
+                                               .message = on_message};

@@ -11,30 +11,30 @@
 
 #include "venus/client/link/link.h"
 
-struct vn_pushes;
-struct vn_memory;
-struct vn_queue;
-struct vn_debug;
+struct vnc_pushes;
+struct vnc_memory;
+struct vnc_queue;
+struct vnc_debug;
 
 /* debug (may be NULL) gets the server's debug messages.  NULL when out of memory. */
-struct vn_pushes *vn_pushes_create(struct vn_debug *debug);
-void vn_pushes_destroy(struct vn_pushes *pushes);
+struct vnc_pushes *vnc_pushes_create(struct vnc_debug *debug);
+void vnc_pushes_destroy(struct vnc_pushes *pushes);
 
-extern const struct vn_push_ops vn_push_handlers; /* for vn_link_create, with pushes as user */
+extern const struct vnc_push_ops vnc_push_handlers; /* for vnc_link_create, with pushes as user */
 
 /* 0 or -ENOMEM. */
-int vn_pushes_add_memory(struct vn_pushes *pushes, struct vn_memory *memory) MUST_CHECK;
-void vn_pushes_remove_memory(struct vn_pushes *pushes, struct vn_memory *memory);
-int vn_pushes_add_queue(struct vn_pushes *pushes, struct vn_queue *queue) MUST_CHECK;
-void vn_pushes_remove_queue(struct vn_pushes *pushes, struct vn_queue *queue);
+int vnc_pushes_add_memory(struct vnc_pushes *pushes, struct vnc_memory *memory) MUST_CHECK;
+void vnc_pushes_remove_memory(struct vnc_pushes *pushes, struct vnc_memory *memory);
+int vnc_pushes_add_queue(struct vnc_pushes *pushes, struct vnc_queue *queue) MUST_CHECK;
+void vnc_pushes_remove_queue(struct vnc_pushes *pushes, struct vnc_queue *queue);
 
 /* What was told of buffers with that usage on the device; false: nothing. */
-bool vn_pushes_find_regular(struct vn_pushes *pushes, uint64_t device, uint32_t usage,
-                            struct vn_regular *out);
+bool vnc_pushes_find_regular(struct vnc_pushes *pushes, uint64_t device, uint32_t usage,
+                             struct vnc_regular *out);
 /* What was told of a memory's address, once; 0: nothing. */
-uint64_t vn_pushes_take_address(struct vn_pushes *pushes, uint64_t memory);
+uint64_t vnc_pushes_take_address(struct vnc_pushes *pushes, uint64_t memory);
 
 /* Whether a posted command has failed; sticky, and the reason was logged. */
-bool vn_pushes_failed(const struct vn_pushes *pushes);
+bool vnc_pushes_failed(const struct vnc_pushes *pushes);
 
 #endif

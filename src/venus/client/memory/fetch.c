@@ -30,14 +30,14 @@ static void read_knob(void)
     hw_warn(HW_CAT_MEMORY, "VENUS_FETCH=%s is none of auto, all, none: not set", value);
 }
 
-bool vn_fetch_wanted(const struct vn_memory *memory)
+bool vnc_fetch_wanted(const struct vnc_memory *memory)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, read_knob);
     return mode == FETCH_ALL || (mode == FETCH_AUTO && !memory->cached);
 }
 
-void vn_fetch_put_lazy(const struct vn_memory *memory, struct wire_enc *e)
+void vnc_fetch_put_lazy(const struct vnc_memory *memory, struct wire_enc *e)
 {
     size_t hole = vn_put_command(e, VN_OP_LAZY);
     wire_put_u64(e, memory->object.id);
@@ -45,7 +45,7 @@ void vn_fetch_put_lazy(const struct vn_memory *memory, struct wire_enc *e)
 }
 
 struct wanted {
-    const struct vn_memory *memory;
+    const struct vnc_memory *memory;
     size_t off;
 };
 
@@ -58,9 +58,9 @@ static bool is_settled(void *user)
            vn_region_has(wanted->memory->region, wanted->off);
 }
 
-int vn_fetch_pages(void *user, size_t off, size_t len)
+int vnc_fetch_pages(void *user, size_t off, size_t len)
 {
-    const struct vn_memory *memory = user;
+    const struct vnc_memory *memory = user;
     struct wanted wanted = {memory, off};
     uint8_t message[64];
     struct wire_enc e;
@@ -70,5 +70,5 @@ int vn_fetch_pages(void *user, size_t off, size_t len)
     wire_put_u64(&e, off);
     wire_put_u32(&e, (uint32_t)len);
     wire_fill_len(&e, hole);
-    return vn_link_ask_aside(vn_device_link(memory->device), &e, is_settled, &wanted);
+    return vnc_link_ask_aside(vnc_device_link(memory->device), &e, is_settled, &wanted);
 }

@@ -19,13 +19,13 @@
 #include "venus/client/memory/memory.h"
 
 /* Whether pages of the memory are to be fetched, if they can be. */
-bool vn_fetch_wanted(const struct vn_memory *memory);
+bool vnc_fetch_wanted(const struct vnc_memory *memory);
 
 /* Says so to the server, before the memory is mapped there. */
-void vn_fetch_put_lazy(const struct vn_memory *memory, struct wire_enc *e);
+void vnc_fetch_put_lazy(const struct vnc_memory *memory, struct wire_enc *e);
 
-/* A vn_fetch_fn whose user is the struct vn_memory.  Waits for the answer: while a program waits
+/* A vn_fetch_fn whose user is the struct vnc_memory.  Waits for the answer: while a program waits
  * for a page nobody else may be reading. */
-int vn_fetch_pages(void *user, size_t off, size_t len);
+int vnc_fetch_pages(void *user, size_t off, size_t len);
 
 #endif

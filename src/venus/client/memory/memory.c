@@ -16,13 +16,13 @@
 #include <errno.h>
 #include <stdlib.h>
 
-struct vn_memory *vn_memory_ref(struct vn_memory *memory)
+struct vnc_memory *vnc_memory_ref(struct vnc_memory *memory)
 {
     atomic_fetch_add_explicit(&memory->refs, 1, memory_order_relaxed);
     return memory;
 }
 
-void vn_memory_unref(struct vn_memory *memory)
+void vnc_memory_unref(struct vnc_memory *memory)
 {
     /* Release and acquire: the last one frees after all others are finished with it. */
     if (memory && atomic_fetch_sub_explicit(&memory->refs, 1, memory_order_acq_rel) == 1)
@@ -31,7 +31,7 @@ void vn_memory_unref(struct vn_memory *memory)
 
 /* ---- lists of the device ---- */
 
-static void list_visible(struct vn_device *device, struct vn_memory *memory)
+static void list_visible(struct vnc_device *device, struct vnc_memory *memory)
 {
     pthread_mutex_lock(&device->lock);
     memory->next_visible = device->visible;
@@ -42,9 +42,9 @@ static void list_visible(struct vn_device *device, struct vn_memory *memory)
     pthread_mutex_unlock(&device->lock);
 }
 
-void vn_memory_share(struct vn_device *device, struct vn_memory *memory)
+void vnc_memory_share(struct vnc_device *device, struct vnc_memory *memory)
 {
-    if (vn_link_is_foreign(vn_device_link(device)))
+    if (vnc_link_is_foreign(vnc_device_link(device)))
         return;
     pthread_mutex_lock(&device->lock);
     if (!memory->shared && memory->host_visible) {
@@ -58,9 +58,9 @@ void vn_memory_share(struct vn_device *device, struct vn_memory *memory)
     pthread_mutex_unlock(&device->lock);
 }
 
-static void unlist(struct vn_device *device, struct vn_memory *memory)
+static void unlist(struct vnc_device *device, struct vnc_memory *memory)
 {
-    if (vn_link_is_foreign(vn_device_link(device)))
+    if (vnc_link_is_foreign(vnc_device_link(device)))
         return;
     pthread_mutex_lock(&device->lock);
     if (memory->visible_at) {
@@ -78,25 +78,25 @@ static void unlist(struct vn_device *device, struct vn_memory *memory)
     pthread_mutex_unlock(&device->lock);
 }
 
-void vn_memory_all_ranges(struct vn_device *device, struct vn_ranges *ranges)
+void vnc_memory_all_ranges(struct vnc_device *device, struct vnc_ranges *ranges)
 {
     pthread_mutex_lock(&device->lock);
-    for (struct vn_memory *m = device->visible; m; m = m->next_visible)
-        vn_ranges_add_memory(ranges, m);
+    for (struct vnc_memory *m = device->visible; m; m = m->next_visible)
+        vnc_ranges_add_memory(ranges, m);
     pthread_mutex_unlock(&device->lock);
 }
 
-void vn_memory_shared_ranges(struct vn_device *device, bool images, bool addresses,
-                             struct vn_ranges *ranges)
+void vnc_memory_shared_ranges(struct vnc_device *device, bool images, bool addresses,
+                              struct vnc_ranges *ranges)
 {
     pthread_mutex_lock(&device->lock);
-    struct vn_resource *r = images || addresses ? device->shared : NULL;
+    struct vnc_resource *r = images || addresses ? device->shared : NULL;
     for (; r; r = r->next_shared) {
         if (r->object.type == VK_OBJECT_TYPE_IMAGE ? images : addresses)
-            vn_ranges_add(ranges, r, 0, VK_WHOLE_SIZE);
+            vnc_ranges_add(ranges, r, 0, VK_WHOLE_SIZE);
     }
-    for (struct vn_memory *m = device->shared_memory; m; m = m->next_shared)
-        vn_ranges_add_memory(ranges, m);
+    for (struct vnc_memory *m = device->shared_memory; m; m = m->next_shared)
+        vnc_ranges_add_memory(ranges, m);
     pthread_mutex_unlock(&device->lock);
 }
 
@@ -107,22 +107,22 @@ static VKAPI_ATTR VkResult VKAPI_CALL allocate_memory(VkDevice handle,
                                                       const VkAllocationCallbacks *allocator,
                                                       VkDeviceMemory *out)
 {
-    struct vn_device *device = VN_OBJECT(vn_device, handle);
-    const struct vn_memory_types *types = &device->physical->types;
+    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
+    const struct vnc_memory_types *types = &device->physical->types;
     if (info->memoryTypeIndex >= types->offered.memoryTypeCount)
         return VK_ERROR_OUT_OF_DEVICE_MEMORY;
     VkMemoryAllocateInfo driver_info = *info;
     driver_info.memoryTypeIndex = types->driver_type[info->memoryTypeIndex];
     VkResult result = vn_vkAllocateMemory(handle, &driver_info, allocator, out);
-    vn_budget_change(&device->physical->budget);
+    vnc_budget_change(&device->physical->budget);
     if (result != VK_SUCCESS)
         return result;
-    struct vn_memory *memory = VN_OBJECT(vn_memory, *out);
+    struct vnc_memory *memory = VNC_OBJECT(vnc_memory, *out);
     VkMemoryPropertyFlags flags = types->offered.memoryTypes[info->memoryTypeIndex].propertyFlags;
     memory->size = info->allocationSize;
-    memory->address = vn_pushes_take_address(device->pushes, memory->object.id);
+    memory->address = vnc_pushes_take_address(device->pushes, memory->object.id);
     memory->host_visible = flags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT;
-    memory->cached = vn_memory_types_is_cached(types, info->memoryTypeIndex);
+    memory->cached = vnc_memory_types_is_cached(types, info->memoryTypeIndex);
     memory->submissions = atomic_load_explicit(&device->submissions, memory_order_relaxed);
     if (memory->host_visible)
         list_visible(device, memory);
@@ -132,54 +132,54 @@ static VKAPI_ATTR VkResult VKAPI_CALL allocate_memory(VkDevice handle,
 static VKAPI_ATTR void VKAPI_CALL free_memory(VkDevice handle, VkDeviceMemory memory_handle,
                                               const VkAllocationCallbacks *allocator)
 {
-    struct vn_device *device = VN_OBJECT(vn_device, handle);
-    struct vn_memory *memory = VN_OBJECT(vn_memory, memory_handle);
+    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
+    struct vnc_memory *memory = VNC_OBJECT(vnc_memory, memory_handle);
     if (!memory)
         return;
     unlist(device, memory);
     atomic_store_explicit(&memory->leaving, true, memory_order_relaxed);
     if (memory->region)
-        vn_pushes_remove_memory(device->pushes, memory);
+        vnc_pushes_remove_memory(device->pushes, memory);
     vn_region_destroy(memory->region);
     memory->region = NULL;
     memory->dead = true;
     vn_vkFreeMemory(handle, memory_handle, allocator);
-    vn_budget_change(&device->physical->budget);
-    (void)vn_link_flush(vn_device_link(device)); /* others may be waiting for the memory */
+    vnc_budget_change(&device->physical->budget);
+    (void)vnc_link_flush(vnc_device_link(device)); /* others may be waiting for the memory */
 }
 
 /* ---- mapping ---- */
 
-static VkResult tell_mapped(struct vn_device *device, struct vn_memory *memory)
+static VkResult tell_mapped(struct vnc_device *device, struct vnc_memory *memory)
 {
-    struct vn_link *link = vn_device_link(device);
-    struct wire_enc *e = vn_link_begin(link);
+    struct vnc_link *link = vnc_device_link(device);
+    struct wire_enc *e = vnc_link_begin(link);
     if (!e)
         return VK_ERROR_DEVICE_LOST;
     if (memory->lazy)
-        vn_fetch_put_lazy(memory, e);
+        vnc_fetch_put_lazy(memory, e);
     size_t hole = vn_put_command(e, VN_OP_MAP);
     wire_put_u64(e, memory->object.id);
     wire_fill_len(e, hole);
     /* No device can have written it: there is nothing to wait for. */
     bool fresh =
         memory->submissions == atomic_load_explicit(&device->submissions, memory_order_relaxed);
-    if (fresh && !vn_link_client(link)->sync)
-        return vn_link_post(link);
+    if (fresh && !vnc_link_client(link)->sync)
+        return vnc_link_post(link);
     struct vn_decoder reply;
-    VkResult result = vn_link_call(link, &reply);
+    VkResult result = vnc_link_call(link, &reply);
     if (result != VK_SUCCESS)
         return result;
     result = (VkResult)wire_get_u32(&reply.in);
-    return vn_link_finish(link, &reply) == VK_SUCCESS ? result : VK_ERROR_DEVICE_LOST;
+    return vnc_link_finish(link, &reply) == VK_SUCCESS ? result : VK_ERROR_DEVICE_LOST;
 }
 
-static VkResult first_map(struct vn_device *device, struct vn_memory *memory)
+static VkResult first_map(struct vnc_device *device, struct vnc_memory *memory)
 {
     struct vn_region_params params = {
         .size = memory->size,
         .alignment = device->physical->limits.minMemoryMapAlignment,
-        .fetch = vn_fetch_wanted(memory) ? vn_fetch_pages : NULL,
+        .fetch = vnc_fetch_wanted(memory) ? vnc_fetch_pages : NULL,
         .user = memory,
     };
     int rc = vn_region_create(&params, &memory->region);
@@ -190,7 +190,7 @@ static VkResult first_map(struct vn_device *device, struct vn_memory *memory)
     }
     VkResult result = VK_ERROR_OUT_OF_HOST_MEMORY;
     memory->lazy = vn_region_can_drop(memory->region);
-    if (vn_pushes_add_memory(device->pushes, memory))
+    if (vnc_pushes_add_memory(device->pushes, memory))
         goto destroy_region;
     result = tell_mapped(device, memory);
     if (result != VK_SUCCESS)
@@ -198,11 +198,11 @@ static VkResult first_map(struct vn_device *device, struct vn_memory *memory)
     pthread_mutex_lock(&device->lock);
     memory->tracked = true;
     pthread_mutex_unlock(&device->lock);
-    vn_trace_map(memory);
+    vnc_trace_map(memory);
     return VK_SUCCESS;
 
 remove_memory:
-    vn_pushes_remove_memory(device->pushes, memory);
+    vnc_pushes_remove_memory(device->pushes, memory);
 destroy_region:
     vn_region_destroy(memory->region);
     memory->region = NULL;
@@ -215,8 +215,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL map_memory(VkDevice handle, VkDeviceMemory
 {
     (void)size;
     (void)flags;
-    struct vn_device *device = VN_OBJECT(vn_device, handle);
-    struct vn_memory *memory = VN_OBJECT(vn_memory, memory_handle);
+    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
+    struct vnc_memory *memory = VNC_OBJECT(vnc_memory, memory_handle);
     if (!memory->host_visible || offset >= memory->size)
         return VK_ERROR_MEMORY_MAP_FAILED;
     VkResult result = memory->region ? VK_SUCCESS : first_map(device, memory);
@@ -249,32 +249,32 @@ static VKAPI_ATTR VkResult VKAPI_CALL unmap_memory2(VkDevice device,
 
 /* ---- deltas ---- */
 
-bool vn_memory_is_still(const struct vn_memory *memory)
+bool vnc_memory_is_still(const struct vnc_memory *memory)
 {
-    const struct vn_device *device = memory->device;
-    if (!vn_invalidate_is_exact())
+    const struct vnc_device *device = memory->device;
+    if (!vnc_invalidate_is_exact())
         return false;
     for (uint32_t i = 0; i < device->queue_count; i++) {
-        if (vn_queue_can_write(device->queues[i], memory->object.id))
+        if (vnc_queue_can_write(device->queues[i], memory->object.id))
             return false;
     }
     return true;
 }
 
-static int collect(struct vn_memory *memory, const struct vn_ranges *ranges)
+static int collect(struct vnc_memory *memory, const struct vnc_ranges *ranges)
 {
     if (!ranges)
         return vn_region_collect(memory->region, 0, SIZE_MAX);
     int rc = 0;
-    for (size_t i = vn_ranges_first(ranges, memory->object.id);
+    for (size_t i = vnc_ranges_first(ranges, memory->object.id);
          rc == 0 && i < ranges->count && ranges->items[i].memory == memory->object.id; i++)
         rc = vn_region_collect(memory->region, ranges->items[i].offset, ranges->items[i].bytes);
     return rc;
 }
 
 /* Pages that compression makes smaller travel as a delta. */
-static VkResult put_shrinking(struct vn_device *device, const struct vn_memory *memory, size_t off,
-                              size_t len, const uint8_t *bytes, struct wire_enc *e)
+static VkResult put_shrinking(struct vnc_device *device, const struct vnc_memory *memory,
+                              size_t off, size_t len, const uint8_t *bytes, struct wire_enc *e)
 {
     struct vn_delta_out out;
     size_t hole = vn_put_command(e, VN_OP_DELTA);
@@ -285,43 +285,43 @@ static VkResult put_shrinking(struct vn_device *device, const struct vn_memory *
     if (vn_delta_end(&out, device->codec))
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     wire_fill_len(e, hole);
-    return vn_link_checkpoint(vn_device_link(device));
+    return vnc_link_checkpoint(vnc_device_link(device));
 }
 
 /* From where the bytes are to the socket. */
-static VkResult put_write(struct vn_memory *memory, size_t off, size_t len, const uint8_t *bytes,
+static VkResult put_write(struct vnc_memory *memory, size_t off, size_t len, const uint8_t *bytes,
                           struct wire_enc *e)
 {
     wire_put_u32(e, VN_OP_WRITE);
     wire_put_u32(e, (uint32_t)(2 * sizeof(uint64_t) + len));
     wire_put_u64(e, memory->object.id);
     wire_put_u64(e, off);
-    return vn_link_put_bulk(vn_device_link(memory->device), bytes, len);
+    return vnc_link_put_bulk(vnc_device_link(memory->device), bytes, len);
 }
 
 /* The server hears of it before its bytes, for it reads no lane until then. */
-static VkResult put_spread(struct vn_memory *memory, size_t off, size_t len, const uint8_t *bytes,
+static VkResult put_spread(struct vnc_memory *memory, size_t off, size_t len, const uint8_t *bytes,
                            struct wire_enc *e)
 {
-    struct vn_link *link = vn_device_link(memory->device);
+    struct vnc_link *link = vnc_device_link(memory->device);
     size_t hole = vn_put_command(e, VN_OP_SPREAD);
     wire_put_u64(e, memory->object.id);
     wire_put_u64(e, off);
     wire_put_u64(e, len);
     wire_fill_len(e, hole);
-    VkResult result = vn_link_put_bulk(link, NULL, 0);
-    if (result == VK_SUCCESS && vn_lanes_send(vn_link_lanes(link), bytes, off, len)) {
-        vn_link_lose(link, "a lane of its uploads broke");
+    VkResult result = vnc_link_put_bulk(link, NULL, 0);
+    if (result == VK_SUCCESS && vnc_lanes_send(vnc_link_lanes(link), bytes, off, len)) {
+        vnc_link_lose(link, "a lane of its uploads broke");
         result = VK_ERROR_DEVICE_LOST;
     }
     return result;
 }
 
-static VkResult put_run(struct vn_device *device, struct vn_memory *memory, size_t off, size_t len,
-                        const uint8_t *bytes, struct wire_enc *e)
+static VkResult put_run(struct vnc_device *device, struct vnc_memory *memory, size_t off,
+                        size_t len, const uint8_t *bytes, struct wire_enc *e)
 {
     VkResult result = VK_SUCCESS;
-    if (len >= VN_SPREAD_LEAST && vn_link_lanes(vn_device_link(device)) &&
+    if (len >= VNC_SPREAD_LEAST && vnc_link_lanes(vnc_device_link(device)) &&
         !vn_delta_shrinks(device->codec, bytes))
         return put_spread(memory, off, len, bytes, e);
     for (size_t at = 0, part; result == VK_SUCCESS && at < len; at += part) {
@@ -337,29 +337,31 @@ static VkResult put_run(struct vn_device *device, struct vn_memory *memory, size
 /* Puts pages that were written as a whole, where the server writes nothing meanwhile: their bytes
  * go to the socket from where they are.  Without lanes the first are few, so that the server begins
  * soon. */
-static VkResult put_whole(struct vn_device *device, struct vn_memory *memory, struct wire_enc *e)
+static VkResult put_whole(struct vnc_device *device, struct vnc_memory *memory, struct wire_enc *e)
 {
-    bool spreads = vn_link_lanes(vn_device_link(device));
-    size_t most = spreads ? VN_SPREAD_MOST : 2 * VN_WHOLE_MIN;
+    bool spreads = vnc_link_lanes(vnc_device_link(device));
+    size_t most = spreads ? VNC_SPREAD_MOST : 2 * VN_WHOLE_MIN;
     VkResult result = VK_SUCCESS;
     const uint8_t *bytes;
     size_t len;
     for (size_t off = 0;
          result == VK_SUCCESS && vn_region_take_whole(memory->region, most, &off, &len, &bytes);
-         off += len, most = spreads ? VN_SPREAD_MOST : VN_WRITE_BYTES)
+         off += len, most = spreads ? VNC_SPREAD_MOST : VN_WRITE_BYTES)
         result = put_run(device, memory, off, len, bytes, e);
     return result;
 }
 
-static VkResult put_changes(struct vn_device *device, struct vn_memory *memory, struct wire_enc *e)
+static VkResult put_changes(struct vnc_device *device, struct vnc_memory *memory,
+                            struct wire_enc *e)
 {
-    VkResult result = vn_upload_begin(device->upload, memory, e);
-    enum vn_server_side server = vn_memory_is_still(memory) ? VN_SERVER_IS_STILL : VN_SERVER_WRITES;
-    bool whole = vn_perf(VN_PERF_WHOLE_PAGES) && vn_perf(VN_PERF_BATCHED_TRANSFERS);
+    VkResult result = vnc_upload_begin(device->upload, memory, e);
+    enum vn_server_side server =
+        vnc_memory_is_still(memory) ? VN_SERVER_IS_STILL : VN_SERVER_WRITES;
+    bool whole = vnc_perf(VNC_PERF_WHOLE_PAGES) && vnc_perf(VNC_PERF_BATCHED_TRANSFERS);
     if (result == VK_SUCCESS && server == VN_SERVER_IS_STILL && whole)
         result = put_whole(device, memory, e);
     int rc = result == VK_SUCCESS ? 1 : -ENOMEM;
-    size_t most = vn_perf(VN_PERF_BATCHED_TRANSFERS) ? VN_DELTA_BYTES : VN_CHANGE_WIRE_MAX + 1;
+    size_t most = vnc_perf(VNC_PERF_BATCHED_TRANSFERS) ? VN_DELTA_BYTES : VN_CHANGE_WIRE_MAX + 1;
     while (rc == 1) {
         size_t start = wire_enc_len(e), changes;
         size_t hole = vn_put_command(e, VN_OP_DELTA);
@@ -371,18 +373,18 @@ static VkResult put_changes(struct vn_device *device, struct vn_memory *memory, 
             wire_enc_trim(e, start);
         else
             wire_fill_len(e, hole);
-        result = vn_link_checkpoint(vn_device_link(device));
+        result = vnc_link_checkpoint(vnc_device_link(device));
         if (result != VK_SUCCESS)
             return result;
     }
     if (rc < 0)
-        vn_link_lose(vn_device_link(device), "mapped memory could not be sent");
+        vnc_link_lose(vnc_device_link(device), "mapped memory could not be sent");
     else
-        vn_upload_end(device->upload, memory, e);
+        vnc_upload_end(device->upload, memory, e);
     return rc < 0 ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
 }
 
-static VkResult put_region(struct vn_device *device, struct vn_memory *memory, struct wire_enc *e)
+static VkResult put_region(struct vnc_device *device, struct vnc_memory *memory, struct wire_enc *e)
 {
     size_t off = 0, len;
     if (!vn_region_next_pending(memory->region, &off, &len) && !vn_region_has_torn(memory->region))
@@ -390,20 +392,20 @@ static VkResult put_region(struct vn_device *device, struct vn_memory *memory, s
     if (!memory->lazy)
         return put_changes(device, memory, e);
     /* A page may be dropped and asked for before this is on its way: the answer must have it. */
-    vn_link_hold_asides(vn_device_link(device));
+    vnc_link_hold_asides(vnc_device_link(device));
     VkResult result = put_changes(device, memory, e);
-    VkResult posted = vn_link_release_asides(vn_device_link(device));
+    VkResult posted = vnc_link_release_asides(vnc_device_link(device));
     return result == VK_SUCCESS ? posted : result;
 }
 
-VkResult vn_memory_expect(struct vn_device *device, const struct vn_ranges *ranges)
+VkResult vnc_memory_expect(struct vnc_device *device, const struct vnc_ranges *ranges)
 {
     int rc = 0;
     pthread_mutex_lock(&device->lock);
-    for (const struct vn_memory *m = device->visible; m && rc == 0; m = m->next_visible) {
-        size_t i = m->tracked ? vn_ranges_first(ranges, m->object.id) : ranges->count;
+    for (const struct vnc_memory *m = device->visible; m && rc == 0; m = m->next_visible) {
+        size_t i = m->tracked ? vnc_ranges_first(ranges, m->object.id) : ranges->count;
         for (; rc == 0 && i < ranges->count && ranges->items[i].memory == m->object.id; i++) {
-            const struct vn_range *range = &ranges->items[i];
+            const struct vnc_range *range = &ranges->items[i];
             uint64_t left = range->offset < m->size ? m->size - range->offset : 0;
             uint64_t bytes = range->bytes < left ? range->bytes : left;
             rc = bytes ? vn_region_expect(m->region, range->offset, bytes) : 0;
@@ -413,12 +415,12 @@ VkResult vn_memory_expect(struct vn_device *device, const struct vn_ranges *rang
     return rc ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
 }
 
-VkResult vn_memory_put_deltas(struct vn_device *device, const struct vn_ranges *ranges,
-                              struct wire_enc *e)
+VkResult vnc_memory_put_deltas(struct vnc_device *device, const struct vnc_ranges *ranges,
+                               struct wire_enc *e)
 {
     VkResult result = VK_SUCCESS;
     pthread_mutex_lock(&device->lock);
-    for (struct vn_memory *m = device->visible; m && result == VK_SUCCESS; m = m->next_visible) {
+    for (struct vnc_memory *m = device->visible; m && result == VK_SUCCESS; m = m->next_visible) {
         if (m->tracked)
             result = collect(m, ranges) ? VK_ERROR_DEVICE_LOST : put_region(device, m, e);
     }
@@ -432,53 +434,53 @@ static VKAPI_ATTR VkResult VKAPI_CALL flush_ranges(VkDevice handle, uint32_t cou
 {
     (void)count;
     (void)ranges;
-    struct vn_device *device = VN_OBJECT(vn_device, handle);
-    struct vn_link *link = vn_device_link(device);
-    if (!vn_device_is_busy(device) && !vn_link_client(link)->sync)
+    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
+    struct vnc_link *link = vnc_device_link(device);
+    if (!vnc_device_is_busy(device) && !vnc_link_client(link)->sync)
         return VK_SUCCESS;
-    struct wire_enc *e = vn_link_begin(link);
+    struct wire_enc *e = vnc_link_begin(link);
     if (!e)
         return VK_SUCCESS; /* a lost device is told by what can return it */
-    if (vn_memory_put_deltas(device, NULL, e) != VK_SUCCESS) {
-        vn_link_cancel(link);
+    if (vnc_memory_put_deltas(device, NULL, e) != VK_SUCCESS) {
+        vnc_link_cancel(link);
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     }
-    return vn_link_send(link) == VK_ERROR_OUT_OF_HOST_MEMORY ? VK_ERROR_OUT_OF_HOST_MEMORY
-                                                             : VK_SUCCESS;
+    return vnc_link_send(link) == VK_ERROR_OUT_OF_HOST_MEMORY ? VK_ERROR_OUT_OF_HOST_MEMORY
+                                                              : VK_SUCCESS;
 }
 
 /* What is done was read back, unless a knob said otherwise; what is under way is read now. */
 static VKAPI_ATTR VkResult VKAPI_CALL invalidate_ranges(VkDevice handle, uint32_t count,
                                                         const VkMappedMemoryRange *ranges)
 {
-    struct vn_device *device = VN_OBJECT(vn_device, handle);
-    if (vn_invalidate_is_exact() && !vn_device_is_busy(device))
+    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
+    if (vnc_invalidate_is_exact() && !vnc_device_is_busy(device))
         return VK_SUCCESS;
-    struct vn_ranges asked = {0};
+    struct vnc_ranges asked = {0};
     for (uint32_t i = 0; i < count; i++) {
-        const struct vn_memory *memory = VN_OBJECT(vn_memory, ranges[i].memory);
+        const struct vnc_memory *memory = VNC_OBJECT(vnc_memory, ranges[i].memory);
         uint64_t left = memory->size - ranges[i].offset;
-        vn_ranges_add_range(
-            &asked, &(struct vn_range){memory->object.id, ranges[i].offset,
-                                       ranges[i].size < left ? ranges[i].size : left, false});
+        vnc_ranges_add_range(
+            &asked, &(struct vnc_range){memory->object.id, ranges[i].offset,
+                                        ranges[i].size < left ? ranges[i].size : left, false});
     }
-    vn_ranges_settle(&asked);
-    VkResult result = asked.failed ? VK_ERROR_OUT_OF_HOST_MEMORY : vn_device_read(device, &asked);
-    vn_ranges_fini(&asked);
+    vnc_ranges_settle(&asked);
+    VkResult result = asked.failed ? VK_ERROR_OUT_OF_HOST_MEMORY : vnc_device_read(device, &asked);
+    vnc_ranges_fini(&asked);
     /* A lost device is told by what can return it. */
     return result == VK_ERROR_DEVICE_LOST ? VK_SUCCESS : result;
 }
 
-const struct vn_entry vn_entries_memory[] = {
-    VN_ENTRY(vkAllocateMemory, allocate_memory),
-    VN_ENTRY(vkFreeMemory, free_memory),
-    VN_ENTRY(vkMapMemory, map_memory),
-    VN_ENTRY(vkUnmapMemory, unmap_memory),
+const struct vnc_entry vnc_entries_memory[] = {
+    VNC_ENTRY(vkAllocateMemory, allocate_memory),
+    VNC_ENTRY(vkFreeMemory, free_memory),
+    VNC_ENTRY(vkMapMemory, map_memory),
+    VNC_ENTRY(vkUnmapMemory, unmap_memory),
 #ifdef VK_KHR_map_memory2
-    VN_ENTRY(vkMapMemory2KHR, map_memory2),
-    VN_ENTRY(vkUnmapMemory2KHR, unmap_memory2),
+    VNC_ENTRY(vkMapMemory2KHR, map_memory2),
+    VNC_ENTRY(vkUnmapMemory2KHR, unmap_memory2),
 #endif
-    VN_ENTRY(vkFlushMappedMemoryRanges, flush_ranges),
-    VN_ENTRY(vkInvalidateMappedMemoryRanges, invalidate_ranges),
+    VNC_ENTRY(vkFlushMappedMemoryRanges, flush_ranges),
+    VNC_ENTRY(vkInvalidateMappedMemoryRanges, invalidate_ranges),
     {NULL, NULL},
 };

@@ -11,11 +11,11 @@
 #include "venus/client/icd.h"
 #include "venus/memory/region.h"
 
-struct vn_ranges;
+struct vnc_ranges;
 
-struct vn_memory {
+struct vnc_memory {
     struct vn_object object;
-    struct vn_device *device;
+    struct vnc_device *device;
     _Atomic uint32_t refs;
     bool dead; /* freed by the program */
     /* Being freed: pages that are asked for are not waited for.  Relaxed: looked at again with each
@@ -24,63 +24,63 @@ struct vn_memory {
     bool host_visible;
     bool cached; /* at the server's CPU */
     bool lazy;   /* pages are fetched; see client/fetch.h */
-    bool shared; /* see vn_memory_share */
+    bool shared; /* see vnc_memory_share */
     VkDeviceSize size;
     VkDeviceAddress address;  /* of its first byte; 0: not known */
     uint64_t submissions;     /* of the device, when it was allocated */
     struct vn_region *region; /* from the first map to the end */
     bool tracked;             /* the server knows of the map: deltas may be sent */
-    struct vn_memory *next_visible, **visible_at; /* the device's list */
-    struct vn_memory *next_shared, **shared_at;   /* likewise */
+    struct vnc_memory *next_visible, **visible_at; /* the device's list */
+    struct vnc_memory *next_shared, **shared_at;   /* likewise */
 };
 
 /* A buffer, an image, or a view of either (whose base is what it views). */
-struct vn_resource {
+struct vnc_resource {
     struct vn_object object;
-    struct vn_device *device;
+    struct vnc_device *device;
     _Atomic uint32_t refs;
     bool dead;
-    bool shared;              /* in the device's list */
-    struct vn_memory *memory; /* a reference; NULL before it is bound */
-    VkDeviceSize offset;      /* in memory */
-    VkDeviceSize size;        /* of a buffer; what an image needs; of a view, its range */
-    struct vn_resource *base; /* of a view: a reference */
-    VkDeviceAddress address;  /* once it was asked for */
-    uint32_t plain_usage;     /* of a buffer with nothing else about it; 0: something is */
-    struct wire_enc created;  /* how, as a key for requirements; empty for views */
-    struct vn_resource *next_shared, **shared_at;
+    bool shared;               /* in the device's list */
+    struct vnc_memory *memory; /* a reference; NULL before it is bound */
+    VkDeviceSize offset;       /* in memory */
+    VkDeviceSize size;         /* of a buffer; what an image needs; of a view, its range */
+    struct vnc_resource *base; /* of a view: a reference */
+    VkDeviceAddress address;   /* once it was asked for */
+    uint32_t plain_usage;      /* of a buffer with nothing else about it; 0: something is */
+    struct wire_enc created;   /* how, as a key for requirements; empty for views */
+    struct vnc_resource *next_shared, **shared_at;
 };
 
-struct vn_memory *vn_memory_ref(struct vn_memory *memory);
-void vn_memory_unref(struct vn_memory *memory);
-struct vn_resource *vn_resource_ref(struct vn_resource *resource);
-void vn_resource_unref(struct vn_resource *resource);
+struct vnc_memory *vnc_memory_ref(struct vnc_memory *memory);
+void vnc_memory_unref(struct vnc_memory *memory);
+struct vnc_resource *vnc_resource_ref(struct vnc_resource *resource);
+void vnc_resource_unref(struct vnc_resource *resource);
 /* The handle is gone. */
-void vn_resource_retire(struct vn_resource *resource);
+void vnc_resource_retire(struct vnc_resource *resource);
 
 /* From now on every batch is taken to write all of it. */
-void vn_memory_share(struct vn_device *device, struct vn_memory *memory);
+void vnc_memory_share(struct vnc_device *device, struct vnc_memory *memory);
 /* Adds all host-visible memory. */
-void vn_memory_all_ranges(struct vn_device *device, struct vn_ranges *ranges);
+void vnc_memory_all_ranges(struct vnc_device *device, struct vnc_ranges *ranges);
 /* Adds all that batches can write without naming it in a command. */
-void vn_memory_shared_ranges(struct vn_device *device, bool images, bool addresses,
-                             struct vn_ranges *ranges);
+void vnc_memory_shared_ranges(struct vnc_device *device, bool images, bool addresses,
+                              struct vnc_ranges *ranges);
 
 /* Whether no work under way can write the memory, so that no delta for it can come from the server
  * before it has executed what is put now: both ends' twins are equal then.  For who has the
  * stream's lock.  Knobs that leave memory stale make it impossible to say. */
-bool vn_memory_is_still(const struct vn_memory *memory);
+bool vnc_memory_is_still(const struct vnc_memory *memory);
 
-/* Work that can write the ranges, which are settled, is put next, behind what vn_memory_put_deltas
+/* Work that can write the ranges, which are settled, is put next, behind what vnc_memory_put_deltas
  * puts.  For who has the stream's lock. */
-VkResult vn_memory_expect(struct vn_device *device, const struct vn_ranges *ranges) MUST_CHECK;
+VkResult vnc_memory_expect(struct vnc_device *device, const struct vnc_ranges *ranges) MUST_CHECK;
 
 /* Puts what the program wrote into mapped memory of the device into the stream, whose lock the
  * caller has: within the ranges, which are settled, or (NULL) everywhere. */
-VkResult vn_memory_put_deltas(struct vn_device *device, const struct vn_ranges *ranges,
-                              struct wire_enc *e) MUST_CHECK;
+VkResult vnc_memory_put_deltas(struct vnc_device *device, const struct vnc_ranges *ranges,
+                               struct wire_enc *e) MUST_CHECK;
 
-extern const struct vn_entry vn_entries_memory[];
-extern const struct vn_entry vn_entries_resource[];
+extern const struct vnc_entry vnc_entries_memory[];
+extern const struct vnc_entry vnc_entries_resource[];
 
 #endif

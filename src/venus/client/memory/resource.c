@@ -8,29 +8,29 @@
 #include <assert.h>
 #include <stdlib.h>
 
-struct vn_resource *vn_resource_ref(struct vn_resource *resource)
+struct vnc_resource *vnc_resource_ref(struct vnc_resource *resource)
 {
     atomic_fetch_add_explicit(&resource->refs, 1, memory_order_relaxed);
     return resource;
 }
 
-void vn_resource_unref(struct vn_resource *resource)
+void vnc_resource_unref(struct vnc_resource *resource)
 {
     /* Release and acquire: the last one frees after all others are finished with it. */
     if (!resource || atomic_fetch_sub_explicit(&resource->refs, 1, memory_order_acq_rel) > 1)
         return;
-    vn_memory_unref(resource->memory);
-    vn_resource_unref(resource->base);
+    vnc_memory_unref(resource->memory);
+    vnc_resource_unref(resource->base);
     wire_enc_fini(&resource->created);
     free(resource);
 }
 
 /* ---- what commands can write without naming it ---- */
 
-static void list_shared(struct vn_resource *resource)
+static void list_shared(struct vnc_resource *resource)
 {
-    struct vn_device *device = resource->device;
-    if (vn_link_is_foreign(vn_device_link(device)))
+    struct vnc_device *device = resource->device;
+    if (vnc_link_is_foreign(vnc_device_link(device)))
         return;
     pthread_mutex_lock(&device->lock);
     if (!resource->shared) {
@@ -44,10 +44,10 @@ static void list_shared(struct vn_resource *resource)
     pthread_mutex_unlock(&device->lock);
 }
 
-static void leave_shared(struct vn_resource *resource)
+static void leave_shared(struct vnc_resource *resource)
 {
-    struct vn_device *device = resource->device;
-    if (vn_link_is_foreign(vn_device_link(device)))
+    struct vnc_device *device = resource->device;
+    if (vnc_link_is_foreign(vnc_device_link(device)))
         return;
     pthread_mutex_lock(&device->lock);
     if (resource->shared) {
@@ -68,7 +68,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_buffer(VkDevice device, const VkBuf
     VkResult result = vn_vkCreateBuffer(device, info, allocator, out);
     if (result != VK_SUCCESS)
         return result;
-    struct vn_resource *buffer = VN_OBJECT(vn_resource, *out);
+    struct vnc_resource *buffer = VNC_OBJECT(vnc_resource, *out);
     buffer->size = info->size;
     if (!info->pNext && !info->flags && info->sharingMode == VK_SHARING_MODE_EXCLUSIVE)
         buffer->plain_usage = info->usage;
@@ -82,7 +82,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_image(VkDevice device, const VkImag
 {
     VkResult result = vn_vkCreateImage(device, info, allocator, out);
     if (result == VK_SUCCESS)
-        vn_enc_VkImageCreateInfo(&VN_OBJECT(vn_resource, *out)->created, info);
+        vn_enc_VkImageCreateInfo(&VNC_OBJECT(vnc_resource, *out)->created, info);
     return result;
 }
 
@@ -94,19 +94,19 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_buffer_view(VkDevice device,
     VkResult result = vn_vkCreateBufferView(device, info, allocator, out);
     if (result != VK_SUCCESS)
         return result;
-    struct vn_resource *view = VN_OBJECT(vn_resource, *out);
-    struct vn_resource *buffer = VN_OBJECT(vn_resource, info->buffer);
-    view->base = vn_resource_ref(buffer);
+    struct vnc_resource *view = VNC_OBJECT(vnc_resource, *out);
+    struct vnc_resource *buffer = VNC_OBJECT(vnc_resource, info->buffer);
+    view->base = vnc_resource_ref(buffer);
     view->offset = info->offset;
     view->size = info->range == VK_WHOLE_SIZE ? buffer->size - info->offset : info->range;
     return VK_SUCCESS;
 }
 
-void vn_resource_retire(struct vn_resource *resource)
+void vnc_resource_retire(struct vnc_resource *resource)
 {
     leave_shared(resource);
     resource->dead = true;
-    vn_resource_unref(resource);
+    vnc_resource_unref(resource);
 }
 
 /* ---- requirements ---- */
@@ -130,18 +130,18 @@ static void ask_image(VkDevice device, const void *info, VkMemoryRequirements2 *
 
 static void translate(VkDevice device, VkMemoryRequirements *requirements)
 {
-    const struct vn_device *d = VN_OBJECT(vn_device, device);
+    const struct vnc_device *d = VNC_OBJECT(vnc_device, device);
     requirements->memoryTypeBits =
-        vn_memory_types_translate(&d->physical->types, requirements->memoryTypeBits);
+        vnc_memory_types_translate(&d->physical->types, requirements->memoryTypeBits);
 }
 
 /* Whether what it needs follows from what the server told of its kind. */
-static bool follows(struct vn_device *device, const struct vn_resource *resource,
+static bool follows(struct vnc_device *device, const struct vnc_resource *resource,
                     struct requirements *out)
 {
-    struct vn_regular kind;
+    struct vnc_regular kind;
     if (!resource->plain_usage || resource->size > VN_REGULAR_SIZE_MAX ||
-        !vn_pushes_find_regular(device->pushes, device->object.id, resource->plain_usage, &kind))
+        !vnc_pushes_find_regular(device->pushes, device->object.id, resource->plain_usage, &kind))
         return false;
     *out = (struct requirements){
         .memory = {.size = (resource->size + kind.grain - 1) & ~(kind.grain - 1),
@@ -151,15 +151,15 @@ static bool follows(struct vn_device *device, const struct vn_resource *resource
 }
 
 /* Asks once for each way of creation. */
-static struct requirements requirements_of(VkDevice device, struct vn_resource *resource,
+static struct requirements requirements_of(VkDevice device, struct vnc_resource *resource,
                                            const void *info, ask_fn *ask)
 {
-    struct vn_device *d = VN_OBJECT(vn_device, device);
+    struct vnc_device *d = VNC_OBJECT(vnc_device, device);
     bool keyed = !wire_enc_error(&resource->created) && !((const VkBaseInStructure *)info)->pNext;
     const uint8_t *key = wire_enc_data(&resource->created);
     size_t key_len = wire_enc_len(&resource->created);
     struct requirements answer;
-    if (keyed && vn_memo_find(&d->requirements, key, key_len, &answer, sizeof(answer)))
+    if (keyed && vnc_memo_find(&d->requirements, key, key_len, &answer, sizeof(answer)))
         return answer;
     if (keyed && follows(d, resource, &answer)) {
         translate(device, &answer.memory);
@@ -176,7 +176,7 @@ static struct requirements requirements_of(VkDevice device, struct vn_resource *
     answer.prefers_dedicated = dedicated.prefersDedicatedAllocation;
     answer.requires_dedicated = dedicated.requiresDedicatedAllocation;
     if (keyed && answer.memory.size) /* nothing is known from a lost server */
-        vn_memo_add(&d->requirements, key, key_len, &answer, sizeof(answer));
+        vnc_memo_add(&d->requirements, key, key_len, &answer, sizeof(answer));
     return answer;
 }
 
@@ -201,7 +201,7 @@ static bool asks_more(const VkMemoryRequirements2 *out)
     return false;
 }
 
-static void get_requirements2(VkDevice device, struct vn_resource *resource, const void *info,
+static void get_requirements2(VkDevice device, struct vnc_resource *resource, const void *info,
                               ask_fn *ask, VkMemoryRequirements2 *out)
 {
     if (asks_more(out)) {
@@ -218,7 +218,7 @@ static void get_requirements2(VkDevice device, struct vn_resource *resource, con
 static VKAPI_ATTR void VKAPI_CALL get_buffer_requirements2(
     VkDevice device, const VkBufferMemoryRequirementsInfo2 *info, VkMemoryRequirements2 *out)
 {
-    get_requirements2(device, VN_OBJECT(vn_resource, info->buffer), info, ask_buffer, out);
+    get_requirements2(device, VNC_OBJECT(vnc_resource, info->buffer), info, ask_buffer, out);
 }
 
 static VKAPI_ATTR void VKAPI_CALL get_buffer_requirements(VkDevice device, VkBuffer buffer,
@@ -234,7 +234,7 @@ static VKAPI_ATTR void VKAPI_CALL get_buffer_requirements(VkDevice device, VkBuf
 static VKAPI_ATTR void VKAPI_CALL get_image_requirements2(
     VkDevice device, const VkImageMemoryRequirementsInfo2 *info, VkMemoryRequirements2 *out)
 {
-    get_requirements2(device, VN_OBJECT(vn_resource, info->image), info, ask_image, out);
+    get_requirements2(device, VNC_OBJECT(vnc_resource, info->image), info, ask_image, out);
 }
 
 static VKAPI_ATTR void VKAPI_CALL get_image_requirements(VkDevice device, VkImage image,
@@ -263,12 +263,12 @@ static VKAPI_ATTR void VKAPI_CALL get_device_image_requirements(
 
 /* ---- binding ---- */
 
-static void bind(struct vn_resource *resource, VkDeviceMemory handle, VkDeviceSize offset)
+static void bind(struct vnc_resource *resource, VkDeviceMemory handle, VkDeviceSize offset)
 {
-    struct vn_memory *memory = VN_OBJECT(vn_memory, handle);
+    struct vnc_memory *memory = VNC_OBJECT(vnc_memory, handle);
     if (!resource || !memory || resource->memory)
         return; /* planes of an image are bound one by one: shared below, as a whole */
-    resource->memory = vn_memory_ref(memory);
+    resource->memory = vnc_memory_ref(memory);
     resource->offset = offset;
     if (resource->object.type != VK_OBJECT_TYPE_IMAGE || !memory->host_visible)
         return;
@@ -280,7 +280,7 @@ static void bind(struct vn_resource *resource, VkDeviceMemory handle, VkDeviceSi
 static VKAPI_ATTR VkResult VKAPI_CALL bind_buffer_memory(VkDevice device, VkBuffer buffer,
                                                          VkDeviceMemory memory, VkDeviceSize offset)
 {
-    bind(VN_OBJECT(vn_resource, buffer), memory, offset);
+    bind(VNC_OBJECT(vnc_resource, buffer), memory, offset);
     return vn_vkBindBufferMemory(device, buffer, memory, offset);
 }
 
@@ -288,39 +288,39 @@ static VKAPI_ATTR VkResult VKAPI_CALL bind_buffer_memory2(VkDevice device, uint3
                                                           const VkBindBufferMemoryInfo *infos)
 {
     for (uint32_t i = 0; i < count; i++)
-        bind(VN_OBJECT(vn_resource, infos[i].buffer), infos[i].memory, infos[i].memoryOffset);
+        bind(VNC_OBJECT(vnc_resource, infos[i].buffer), infos[i].memory, infos[i].memoryOffset);
     return vn_vkBindBufferMemory2(device, count, infos);
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL bind_image_memory(VkDevice device, VkImage image,
                                                         VkDeviceMemory memory, VkDeviceSize offset)
 {
-    bind(VN_OBJECT(vn_resource, image), memory, offset);
+    bind(VNC_OBJECT(vnc_resource, image), memory, offset);
     return vn_vkBindImageMemory(device, image, memory, offset);
 }
 
 /* A plane has memory of its own, whose whole counts as written. */
-static void bind_image(struct vn_device *device, const VkBindImageMemoryInfo *info)
+static void bind_image(struct vnc_device *device, const VkBindImageMemoryInfo *info)
 {
-    struct vn_memory *memory = VN_OBJECT(vn_memory, info->memory);
+    struct vnc_memory *memory = VNC_OBJECT(vnc_memory, info->memory);
     if (memory && vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_BIND_IMAGE_PLANE_MEMORY_INFO))
-        vn_memory_share(device, memory);
+        vnc_memory_share(device, memory);
     else
-        bind(VN_OBJECT(vn_resource, info->image), info->memory, info->memoryOffset);
+        bind(VNC_OBJECT(vnc_resource, info->image), info->memory, info->memoryOffset);
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL bind_image_memory2(VkDevice device, uint32_t count,
                                                          const VkBindImageMemoryInfo *infos)
 {
     for (uint32_t i = 0; i < count; i++)
-        bind_image(VN_OBJECT(vn_device, device), &infos[i]);
+        bind_image(VNC_OBJECT(vnc_device, device), &infos[i]);
     return vn_vkBindImageMemory2(device, count, infos);
 }
 
 static VKAPI_ATTR VkDeviceAddress VKAPI_CALL
 get_buffer_device_address(VkDevice device, const VkBufferDeviceAddressInfo *info)
 {
-    struct vn_resource *buffer = VN_OBJECT(vn_resource, info->buffer);
+    struct vnc_resource *buffer = VNC_OBJECT(vnc_resource, info->buffer);
     if (buffer->address)
         return buffer->address;
     if (buffer->plain_usage && buffer->memory && buffer->memory->address)
@@ -332,20 +332,20 @@ get_buffer_device_address(VkDevice device, const VkBufferDeviceAddressInfo *info
     return buffer->address;
 }
 
-const struct vn_entry vn_entries_resource[] = {
-    VN_ENTRY(vkCreateBuffer, create_buffer),
-    VN_ENTRY(vkCreateImage, create_image),
-    VN_ENTRY(vkCreateBufferView, create_buffer_view),
-    VN_ENTRY(vkGetBufferMemoryRequirements, get_buffer_requirements),
-    VN_ENTRY(vkGetBufferMemoryRequirements2, get_buffer_requirements2),
-    VN_ENTRY(vkGetImageMemoryRequirements, get_image_requirements),
-    VN_ENTRY(vkGetImageMemoryRequirements2, get_image_requirements2),
-    VN_ENTRY(vkGetDeviceBufferMemoryRequirements, get_device_buffer_requirements),
-    VN_ENTRY(vkGetDeviceImageMemoryRequirements, get_device_image_requirements),
-    VN_ENTRY(vkBindBufferMemory, bind_buffer_memory),
-    VN_ENTRY(vkBindBufferMemory2, bind_buffer_memory2),
-    VN_ENTRY(vkBindImageMemory, bind_image_memory),
-    VN_ENTRY(vkBindImageMemory2, bind_image_memory2),
-    VN_ENTRY(vkGetBufferDeviceAddress, get_buffer_device_address),
+const struct vnc_entry vnc_entries_resource[] = {
+    VNC_ENTRY(vkCreateBuffer, create_buffer),
+    VNC_ENTRY(vkCreateImage, create_image),
+    VNC_ENTRY(vkCreateBufferView, create_buffer_view),
+    VNC_ENTRY(vkGetBufferMemoryRequirements, get_buffer_requirements),
+    VNC_ENTRY(vkGetBufferMemoryRequirements2, get_buffer_requirements2),
+    VNC_ENTRY(vkGetImageMemoryRequirements, get_image_requirements),
+    VNC_ENTRY(vkGetImageMemoryRequirements2, get_image_requirements2),
+    VNC_ENTRY(vkGetDeviceBufferMemoryRequirements, get_device_buffer_requirements),
+    VNC_ENTRY(vkGetDeviceImageMemoryRequirements, get_device_image_requirements),
+    VNC_ENTRY(vkBindBufferMemory, bind_buffer_memory),
+    VNC_ENTRY(vkBindBufferMemory2, bind_buffer_memory2),
+    VNC_ENTRY(vkBindImageMemory, bind_image_memory),
+    VNC_ENTRY(vkBindImageMemory2, bind_image_memory2),
+    VNC_ENTRY(vkGetBufferDeviceAddress, get_buffer_device_address),
     {NULL, NULL},
 };

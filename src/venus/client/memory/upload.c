@@ -23,22 +23,22 @@ struct run {
     size_t off, end;
 };
 
-struct vn_upload {
+struct vnc_upload {
     uint64_t key;
     uint8_t *copy; /* VN_HOLD_BYTES_MAX, from the first question on */
     struct piece pieces[VN_HOLD_PIECES_MAX];
     uint8_t held[VN_HOLD_PIECES_MAX];
     uint32_t count;
-    struct run runs[VN_UPLOAD_RUNS_MAX]; /* to be kept; valid between begin and end */
+    struct run runs[VNC_UPLOAD_RUNS_MAX]; /* to be kept; valid between begin and end */
     size_t run_count;
     unsigned skip;    /* uploads before the next question */
     unsigned skipped; /* that it became after the last one */
 };
 
-int vn_upload_create(uint64_t key, struct vn_upload **out)
+int vnc_upload_create(uint64_t key, struct vnc_upload **out)
 {
-    struct vn_upload *u = NULL;
-    if (key && vn_perf(VN_PERF_UPLOAD_CACHE)) {
+    struct vnc_upload *u = NULL;
+    if (key && vnc_perf(VNC_PERF_UPLOAD_CACHE)) {
         u = calloc(1, sizeof(*u));
         if (!u)
             return -ENOMEM;
@@ -48,7 +48,7 @@ int vn_upload_create(uint64_t key, struct vn_upload **out)
     return 0;
 }
 
-void vn_upload_destroy(struct vn_upload *u)
+void vnc_upload_destroy(struct vnc_upload *u)
 {
     if (!u)
         return;
@@ -59,7 +59,7 @@ void vn_upload_destroy(struct vn_upload *u)
 /* ---- which ---- */
 
 /* The next run of pending pages at or after *off that is long enough. */
-static bool next_run(struct vn_memory *memory, size_t off, struct run *run)
+static bool next_run(struct vnc_memory *memory, size_t off, struct run *run)
 {
     size_t len;
     while (vn_region_next_pending(memory->region, &off, &len)) {
@@ -73,12 +73,12 @@ static bool next_run(struct vn_memory *memory, size_t off, struct run *run)
     return false;
 }
 
-static uint64_t note_runs(struct vn_upload *u, struct vn_memory *memory)
+static uint64_t note_runs(struct vnc_upload *u, struct vnc_memory *memory)
 {
     uint64_t bytes = 0;
     struct run run = {0};
     u->run_count = 0;
-    while (u->run_count < VN_UPLOAD_RUNS_MAX && next_run(memory, run.end, &run)) {
+    while (u->run_count < VNC_UPLOAD_RUNS_MAX && next_run(memory, run.end, &run)) {
         u->runs[u->run_count++] = run;
         bytes += run.end - run.off;
     }
@@ -88,7 +88,7 @@ static uint64_t note_runs(struct vn_upload *u, struct vn_memory *memory)
 /* ---- asking ---- */
 
 /* Copies, from `from` on, as many pieces as one question takes.  Where they end. */
-static size_t gather(struct vn_upload *u, struct vn_memory *memory, size_t from)
+static size_t gather(struct vnc_upload *u, struct vnc_memory *memory, size_t from)
 {
     size_t used = 0;
     struct run run;
@@ -108,7 +108,7 @@ static size_t gather(struct vn_upload *u, struct vn_memory *memory, size_t from)
     return SIZE_MAX;
 }
 
-static int put_question(const struct vn_upload *u, struct wire_enc *e)
+static int put_question(const struct vnc_upload *u, struct wire_enc *e)
 {
     uint8_t name[VN_NAME_BYTES], proof[VN_PROOF_BYTES];
     int rc = 0;
@@ -127,22 +127,22 @@ static int put_question(const struct vn_upload *u, struct wire_enc *e)
 }
 
 /* Fills u->held. */
-static VkResult ask(struct vn_upload *u, struct vn_link *link, struct wire_enc *e)
+static VkResult ask(struct vnc_upload *u, struct vnc_link *link, struct wire_enc *e)
 {
     struct vn_decoder reply;
     if (put_question(u, e))
         return VK_ERROR_OUT_OF_HOST_MEMORY;
-    VkResult result = vn_link_call_within(link, &reply);
+    VkResult result = vnc_link_call_within(link, &reply);
     if (result != VK_SUCCESS)
         return result;
     const uint8_t *held = wire_get_bytes(&reply.in, u->count);
     if (held)
         memcpy(u->held, held, u->count);
-    return vn_link_finish(link, &reply);
+    return vnc_link_finish(link, &reply);
 }
 
 /* Puts references for what is held, and counts them. */
-static VkResult put_held(struct vn_upload *u, struct vn_memory *memory, struct wire_enc *e,
+static VkResult put_held(struct vnc_upload *u, struct vnc_memory *memory, struct wire_enc *e,
                          uint32_t *hits)
 {
     for (uint32_t i = 0; i < u->count; i++) {
@@ -162,9 +162,9 @@ static VkResult put_held(struct vn_upload *u, struct vn_memory *memory, struct w
     return VK_SUCCESS;
 }
 
-static VkResult ask_all(struct vn_upload *u, struct vn_memory *memory, struct wire_enc *e)
+static VkResult ask_all(struct vnc_upload *u, struct vnc_memory *memory, struct wire_enc *e)
 {
-    struct vn_link *link = vn_device_link(memory->device);
+    struct vnc_link *link = vnc_device_link(memory->device);
     VkResult result = VK_SUCCESS;
     uint32_t hits = 0;
     for (size_t from = 0; from != SIZE_MAX && result == VK_SUCCESS;) {
@@ -185,9 +185,9 @@ static VkResult ask_all(struct vn_upload *u, struct vn_memory *memory, struct wi
 
 /* ---- around the deltas ---- */
 
-static bool is_worth_asking(struct vn_upload *u, const struct vn_link *link, uint64_t bytes)
+static bool is_worth_asking(struct vnc_upload *u, const struct vnc_link *link, uint64_t bytes)
 {
-    if (bytes < vn_link_quickest_ns(link) / NS_A_BYTE)
+    if (bytes < vnc_link_quickest_ns(link) / NS_A_BYTE)
         return false;
     if (u->skip) {
         u->skip--;
@@ -198,20 +198,20 @@ static bool is_worth_asking(struct vn_upload *u, const struct vn_link *link, uin
     return u->copy;
 }
 
-VkResult vn_upload_begin(struct vn_upload *u, struct vn_memory *memory, struct wire_enc *e)
+VkResult vnc_upload_begin(struct vnc_upload *u, struct vnc_memory *memory, struct wire_enc *e)
 {
     if (!u)
         return VK_SUCCESS;
     uint64_t bytes = note_runs(u, memory);
-    if (bytes == 0 || !vn_memory_is_still(memory) ||
-        !is_worth_asking(u, vn_device_link(memory->device), bytes))
+    if (bytes == 0 || !vnc_memory_is_still(memory) ||
+        !is_worth_asking(u, vnc_device_link(memory->device), bytes))
         return VK_SUCCESS;
     VkResult result = ask_all(u, memory, e);
     (void)note_runs(u, memory);
     return result;
 }
 
-void vn_upload_end(struct vn_upload *u, struct vn_memory *memory, struct wire_enc *e)
+void vnc_upload_end(struct vnc_upload *u, struct vnc_memory *memory, struct wire_enc *e)
 {
     for (size_t i = 0; u && i < u->run_count; i++) {
         struct run run = u->runs[i];

@@ -19,19 +19,19 @@
 
 enum {
     /* Runs of one memory that are kept in one go; what is past it is sent and not kept. */
-    VN_UPLOAD_RUNS_MAX = 256,
+    VNC_UPLOAD_RUNS_MAX = 256,
 };
 
-struct vn_upload;
+struct vnc_upload;
 
 /* key is that of the server's proofs; with 0 there is no cache, and *out is NULL.  0 or -ENOMEM. */
-int vn_upload_create(uint64_t key, struct vn_upload **out) MUST_CHECK;
-void vn_upload_destroy(struct vn_upload *upload);
+int vnc_upload_create(uint64_t key, struct vnc_upload **out) MUST_CHECK;
+void vnc_upload_destroy(struct vnc_upload *upload);
 
 /* Around the encoding of what is pending in a memory; upload may be NULL.  begin puts references
  * for what the server has, end tells what it may keep. */
-VkResult vn_upload_begin(struct vn_upload *upload, struct vn_memory *memory,
-                         struct wire_enc *e) MUST_CHECK;
-void vn_upload_end(struct vn_upload *upload, struct vn_memory *memory, struct wire_enc *e);
+VkResult vnc_upload_begin(struct vnc_upload *upload, struct vnc_memory *memory,
+                          struct wire_enc *e) MUST_CHECK;
+void vnc_upload_end(struct vnc_upload *upload, struct vnc_memory *memory, struct wire_enc *e);
 
 #endif

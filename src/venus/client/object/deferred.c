@@ -7,9 +7,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL create(VkDevice device,
                                              VkDeferredOperationKHR *out)
 {
     (void)allocator;
-    struct vn_object *operation = vn_object_create(
-        vn_link_of(device), VK_OBJECT_TYPE_DEFERRED_OPERATION_KHR, (struct vn_object *)device);
-    *out = VN_HANDLE(VkDeferredOperationKHR, operation);
+    struct vn_object *operation = vnc_object_create(
+        vnc_link_of(device), VK_OBJECT_TYPE_DEFERRED_OPERATION_KHR, (struct vn_object *)device);
+    *out = VNC_HANDLE(VkDeferredOperationKHR, operation);
     return operation ? VK_SUCCESS : VK_ERROR_OUT_OF_HOST_MEMORY;
 }
 
@@ -18,7 +18,7 @@ static VKAPI_ATTR void VKAPI_CALL destroy(VkDevice device, VkDeferredOperationKH
 {
     (void)device;
     (void)allocator;
-    vn_object_destroy(VN_OBJECT(vn_object, operation));
+    vnc_object_destroy(VNC_OBJECT(vn_object, operation));
 }
 
 static VKAPI_ATTR uint32_t VKAPI_CALL concurrency(VkDevice device, VkDeferredOperationKHR operation)
@@ -35,11 +35,11 @@ static VKAPI_ATTR VkResult VKAPI_CALL complete(VkDevice device, VkDeferredOperat
     return VK_SUCCESS;
 }
 
-const struct vn_entry vn_entries_deferred[] = {
-    VN_ENTRY(vkCreateDeferredOperationKHR, create),
-    VN_ENTRY(vkDestroyDeferredOperationKHR, destroy),
-    VN_ENTRY(vkGetDeferredOperationMaxConcurrencyKHR, concurrency),
-    VN_ENTRY(vkGetDeferredOperationResultKHR, complete),
-    VN_ENTRY(vkDeferredOperationJoinKHR, complete),
+const struct vnc_entry vnc_entries_deferred[] = {
+    VNC_ENTRY(vkCreateDeferredOperationKHR, create),
+    VNC_ENTRY(vkDestroyDeferredOperationKHR, destroy),
+    VNC_ENTRY(vkGetDeferredOperationMaxConcurrencyKHR, concurrency),
+    VNC_ENTRY(vkGetDeferredOperationResultKHR, complete),
+    VNC_ENTRY(vkDeferredOperationJoinKHR, complete),
     {NULL, NULL},
 };

@@ -10,19 +10,19 @@
 
 /* What one descriptor lets shaders reach. */
 struct slot {
-    struct vn_resource *resource; /* a reference, or NULL */
+    struct vnc_resource *resource; /* a reference, or NULL */
     VkDeviceSize offset, range;
 };
 
 enum { SENT_MAX = 1 << 10 }; /* bytes of an update that is remembered: some dozens of buffers */
 
-struct vn_descriptor_set {
+struct vnc_descriptor_set {
     struct vn_object object;
     _Atomic uint32_t refs;
-    struct vn_set_layout *layout; /* a reference */
+    struct vnc_set_layout *layout; /* a reference */
     uint32_t variable_count;
     struct descriptor_pool *pool;
-    struct vn_descriptor_set *next, **at; /* in the pool's list */
+    struct vnc_descriptor_set *next, **at; /* in the pool's list */
     struct slot *slots;
     /* The command that last updated it, where that updated nothing else; with the stream's lock. */
     uint8_t *sent;
@@ -31,7 +31,7 @@ struct vn_descriptor_set {
 
 struct descriptor_pool {
     struct vn_object object;
-    struct vn_descriptor_set *first;
+    struct vnc_descriptor_set *first;
     uint32_t max_sets, sets;
     uint32_t size_count;
     struct pool_size {
@@ -47,17 +47,17 @@ struct update_template {
     VkDescriptorUpdateTemplateEntry *entries;
 };
 
-size_t vn_descriptor_size(uint32_t type)
+size_t vnc_descriptor_size(uint32_t type)
 {
     switch (type) {
     case VK_OBJECT_TYPE_DESCRIPTOR_SET_LAYOUT:
-        return sizeof(struct vn_set_layout);
+        return sizeof(struct vnc_set_layout);
     case VK_OBJECT_TYPE_PIPELINE_LAYOUT:
-        return sizeof(struct vn_pipeline_layout);
+        return sizeof(struct vnc_pipeline_layout);
     case VK_OBJECT_TYPE_DESCRIPTOR_POOL:
         return sizeof(struct descriptor_pool);
     case VK_OBJECT_TYPE_DESCRIPTOR_SET:
-        return sizeof(struct vn_descriptor_set);
+        return sizeof(struct vnc_descriptor_set);
     case VK_OBJECT_TYPE_DESCRIPTOR_UPDATE_TEMPLATE:
         return sizeof(struct update_template);
     default:
@@ -67,59 +67,59 @@ size_t vn_descriptor_size(uint32_t type)
 
 /* ---- sets ---- */
 
-struct vn_descriptor_set *vn_descriptor_set_ref(struct vn_descriptor_set *set)
+struct vnc_descriptor_set *vnc_descriptor_set_ref(struct vnc_descriptor_set *set)
 {
     atomic_fetch_add_explicit(&set->refs, 1, memory_order_relaxed);
     return set;
 }
 
-void vn_descriptor_set_unref(struct vn_descriptor_set *set)
+void vnc_descriptor_set_unref(struct vnc_descriptor_set *set)
 {
     /* Release and acquire: the last one frees after all others are finished with it. */
     if (atomic_fetch_sub_explicit(&set->refs, 1, memory_order_acq_rel) > 1)
         return;
     for (uint32_t i = 0; set->slots && i < set->layout->slots; i++)
-        vn_resource_unref(set->slots[i].resource);
+        vnc_resource_unref(set->slots[i].resource);
     free(set->slots);
     free(set->sent);
-    vn_set_layout_unref(set->layout);
+    vnc_set_layout_unref(set->layout);
     free(set);
 }
 
-static void add_slots(const struct vn_descriptor_set *set, uint32_t first, uint32_t count,
-                      struct vn_ranges *ranges)
+static void add_slots(const struct vnc_descriptor_set *set, uint32_t first, uint32_t count,
+                      struct vnc_ranges *ranges)
 {
     for (uint32_t i = first; set->slots && i < first + count; i++) {
         const struct slot *slot = &set->slots[i];
         if (slot->resource && !slot->resource->dead)
-            vn_ranges_add(ranges, slot->resource, slot->offset, slot->range);
+            vnc_ranges_add(ranges, slot->resource, slot->offset, slot->range);
     }
 }
 
-void vn_descriptor_set_ranges(const struct vn_descriptor_set *set, bool writes,
-                              struct vn_ranges *ranges)
+void vnc_descriptor_set_ranges(const struct vnc_descriptor_set *set, bool writes,
+                               struct vnc_ranges *ranges)
 {
     for (uint32_t i = 0; i < set->layout->count; i++) {
-        const struct vn_binding *b = &set->layout->bindings[i];
-        if (!writes || vn_descriptor_writes_buffer(b->type))
+        const struct vnc_binding *b = &set->layout->bindings[i];
+        if (!writes || vnc_descriptor_writes_buffer(b->type))
             add_slots(set, b->first_slot, b->slots, ranges);
     }
 }
 
-void vn_descriptor_set_binding_ranges(const struct vn_descriptor_set *set, uint32_t number,
-                                      struct vn_ranges *ranges)
+void vnc_descriptor_set_binding_ranges(const struct vnc_descriptor_set *set, uint32_t number,
+                                       struct vnc_ranges *ranges)
 {
-    const struct vn_binding *binding = vn_set_layout_binding(set->layout, number);
+    const struct vnc_binding *binding = vnc_set_layout_binding(set->layout, number);
     if (binding)
         add_slots(set, binding->first_slot, binding->slots, ranges);
 }
 
 /* Gives back what the set took from its pool. */
-static void charge(struct descriptor_pool *pool, const struct vn_set_layout *layout,
+static void charge(struct descriptor_pool *pool, const struct vnc_set_layout *layout,
                    uint32_t variable_count, bool back)
 {
     for (uint32_t i = 0; i < layout->count; i++) {
-        const struct vn_binding *b = &layout->bindings[i];
+        const struct vnc_binding *b = &layout->bindings[i];
         uint64_t left = b->variable ? variable_count : b->count;
         for (uint32_t j = 0; j < pool->size_count && left; j++) {
             struct pool_size *size = &pool->sizes[j];
@@ -132,7 +132,7 @@ static void charge(struct descriptor_pool *pool, const struct vn_set_layout *lay
     pool->sets = back ? pool->sets - 1 : pool->sets + 1;
 }
 
-static void leave_pool(struct vn_descriptor_set *set)
+static void leave_pool(struct vnc_descriptor_set *set)
 {
     if (!set->at)
         return;
@@ -143,25 +143,25 @@ static void leave_pool(struct vn_descriptor_set *set)
     charge(set->pool, set->layout, set->variable_count, true);
 }
 
-void vn_descriptor_fini(struct vn_object *object)
+void vnc_descriptor_fini(struct vn_object *object)
 {
     switch (object->type) {
     case VK_OBJECT_TYPE_DESCRIPTOR_SET_LAYOUT:
-        vn_set_layout_unref((struct vn_set_layout *)object);
+        vnc_set_layout_unref((struct vnc_set_layout *)object);
         return;
     case VK_OBJECT_TYPE_PIPELINE_LAYOUT:
-        vn_pipeline_layout_fini((struct vn_pipeline_layout *)object);
+        vnc_pipeline_layout_fini((struct vnc_pipeline_layout *)object);
         return;
     case VK_OBJECT_TYPE_DESCRIPTOR_SET: {
-        struct vn_descriptor_set *set = (struct vn_descriptor_set *)object;
+        struct vnc_descriptor_set *set = (struct vnc_descriptor_set *)object;
         leave_pool(set);
-        vn_descriptor_set_unref(set);
+        vnc_descriptor_set_unref(set);
         return;
     }
     case VK_OBJECT_TYPE_DESCRIPTOR_POOL: {
         struct descriptor_pool *pool = (struct descriptor_pool *)object;
         while (pool->first)
-            vn_descriptor_fini(&pool->first->object);
+            vnc_descriptor_fini(&pool->first->object);
         free(pool->sizes);
         break;
     }
@@ -196,7 +196,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_pool(VkDevice device,
     VkResult result = vn_vkCreateDescriptorPool(device, info, allocator, out);
     if (result != VK_SUCCESS)
         return result;
-    struct descriptor_pool *pool = VN_OBJECT(descriptor_pool, *out);
+    struct descriptor_pool *pool = VNC_OBJECT(descriptor_pool, *out);
     pool->sizes = calloc(info->poolSizeCount ? info->poolSizeCount : 1, sizeof(*pool->sizes));
     if (!pool->sizes) {
         vn_vkDestroyDescriptorPool(device, *out, allocator);
@@ -212,10 +212,10 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_pool(VkDevice device,
 static VKAPI_ATTR VkResult VKAPI_CALL reset_pool(VkDevice device, VkDescriptorPool handle,
                                                  VkDescriptorPoolResetFlags flags)
 {
-    struct descriptor_pool *pool = VN_OBJECT(descriptor_pool, handle);
+    struct descriptor_pool *pool = VNC_OBJECT(descriptor_pool, handle);
     VkResult result = vn_vkResetDescriptorPool(device, handle, flags);
     while (pool->first)
-        vn_descriptor_fini(&pool->first->object);
+        vnc_descriptor_fini(&pool->first->object);
     return result;
 }
 
@@ -228,7 +228,7 @@ static bool is_within(const struct descriptor_pool *pool)
 }
 
 /* A type that the pool has none of; mutable ones may come out of others. */
-static bool pool_knows(const struct descriptor_pool *pool, const struct vn_set_layout *layout)
+static bool pool_knows(const struct descriptor_pool *pool, const struct vnc_set_layout *layout)
 {
     for (uint32_t i = 0; i < layout->count; i++) {
         bool found = layout->bindings[i].count == 0;
@@ -240,13 +240,13 @@ static bool pool_knows(const struct descriptor_pool *pool, const struct vn_set_l
     return true;
 }
 
-static bool set_init(struct vn_descriptor_set *set, struct descriptor_pool *pool,
+static bool set_init(struct vnc_descriptor_set *set, struct descriptor_pool *pool,
                      const VkDescriptorSetAllocateInfo *info, uint32_t i)
 {
     const VkDescriptorSetVariableDescriptorCountAllocateInfo *variable = vn_chain_find(
         info->pNext, VK_STRUCTURE_TYPE_DESCRIPTOR_SET_VARIABLE_DESCRIPTOR_COUNT_ALLOCATE_INFO);
     set->refs = 1;
-    set->layout = vn_set_layout_ref(VN_OBJECT(vn_set_layout, info->pSetLayouts[i]));
+    set->layout = vnc_set_layout_ref(VNC_OBJECT(vnc_set_layout, info->pSetLayouts[i]));
     set->pool = pool;
     if (variable && i < variable->descriptorSetCount)
         set->variable_count = variable->pDescriptorCounts[i];
@@ -266,8 +266,8 @@ static bool set_init(struct vn_descriptor_set *set, struct descriptor_pool *pool
 static bool sets_init(const VkDescriptorSetAllocateInfo *info, const VkDescriptorSet *sets)
 {
     for (uint32_t i = 0; i < info->descriptorSetCount; i++) {
-        if (!set_init(VN_OBJECT(vn_descriptor_set, sets[i]),
-                      VN_OBJECT(descriptor_pool, info->descriptorPool), info, i))
+        if (!set_init(VNC_OBJECT(vnc_descriptor_set, sets[i]),
+                      VNC_OBJECT(descriptor_pool, info->descriptorPool), info, i))
             return false;
     }
     return true;
@@ -276,31 +276,31 @@ static bool sets_init(const VkDescriptorSetAllocateInfo *info, const VkDescripto
 /* Whether the pool, which was charged already, has what was asked for. */
 static bool is_granted(const VkDescriptorSetAllocateInfo *info)
 {
-    const struct descriptor_pool *pool = VN_OBJECT(descriptor_pool, info->descriptorPool);
+    const struct descriptor_pool *pool = VNC_OBJECT(descriptor_pool, info->descriptorPool);
     bool granted = is_within(pool);
     for (uint32_t i = 0; i < info->descriptorSetCount; i++)
-        granted = granted && pool_knows(pool, VN_OBJECT(vn_set_layout, info->pSetLayouts[i]));
+        granted = granted && pool_knows(pool, VNC_OBJECT(vnc_set_layout, info->pSetLayouts[i]));
     return granted;
 }
 
 static VkResult send_allocation(VkDevice device, const VkDescriptorSetAllocateInfo *info,
                                 VkDescriptorSet *sets)
 {
-    struct vn_link *link = vn_link_of(device);
-    struct wire_enc *e = vn_link_begin(link);
+    struct vnc_link *link = vnc_link_of(device);
+    struct wire_enc *e = vnc_link_begin(link);
     if (!e)
         return VK_ERROR_DEVICE_LOST;
     vn_enc_cmd_vkAllocateDescriptorSets(e, device, info, sets);
     /* Past what the pool promised the driver may still agree: ask. */
-    if (is_granted(info) && !vn_link_client(link)->sync)
-        return vn_link_post(link);
+    if (is_granted(info) && !vnc_link_client(link)->sync)
+        return vnc_link_post(link);
     struct vn_decoder reply;
-    VkResult result = vn_link_call(link, &reply);
+    VkResult result = vnc_link_call(link, &reply);
     if (result != VK_SUCCESS)
         return result;
     result = (VkResult)wire_get_u32(&reply.in);
     (void)wire_get_bytes(&reply.in, wire_dec_left(&reply.in)); /* all were made, or none */
-    return vn_link_finish(link, &reply) == VK_SUCCESS ? result : VK_ERROR_DEVICE_LOST;
+    return vnc_link_finish(link, &reply) == VK_SUCCESS ? result : VK_ERROR_DEVICE_LOST;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL allocate_sets(VkDevice device,
@@ -319,12 +319,12 @@ static VKAPI_ATTR VkResult VKAPI_CALL allocate_sets(VkDevice device,
 
 /* ---- updates ---- */
 
-static void slot_set(struct slot *slot, struct vn_resource *resource, VkDeviceSize offset,
+static void slot_set(struct slot *slot, struct vnc_resource *resource, VkDeviceSize offset,
                      VkDeviceSize range)
 {
     if (resource)
-        vn_resource_ref(resource);
-    vn_resource_unref(slot->resource);
+        vnc_resource_ref(resource);
+    vnc_resource_unref(slot->resource);
     *slot = (struct slot){resource, offset, range};
 }
 
@@ -339,12 +339,12 @@ static struct slot slot_of(const VkWriteDescriptorSet *write, uint32_t i)
         /* fallthrough */
     case VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER_DYNAMIC:
     case VK_DESCRIPTOR_TYPE_STORAGE_BUFFER_DYNAMIC:
-        slot.resource = VN_OBJECT(vn_resource, write->pBufferInfo[i].buffer);
+        slot.resource = VNC_OBJECT(vnc_resource, write->pBufferInfo[i].buffer);
         slot.offset = write->pBufferInfo[i].offset;
         break;
     case VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER:
     case VK_DESCRIPTOR_TYPE_STORAGE_TEXEL_BUFFER:
-        slot.resource = VN_OBJECT(vn_resource, write->pTexelBufferView[i]);
+        slot.resource = VNC_OBJECT(vnc_resource, write->pTexelBufferView[i]);
         break;
     default:
         break;
@@ -352,25 +352,25 @@ static struct slot slot_of(const VkWriteDescriptorSet *write, uint32_t i)
     return slot;
 }
 
-void vn_descriptor_write_ranges(const VkWriteDescriptorSet *write, bool writes,
-                                struct vn_ranges *ranges)
+void vnc_descriptor_write_ranges(const VkWriteDescriptorSet *write, bool writes,
+                                 struct vnc_ranges *ranges)
 {
-    if (writes && !vn_descriptor_writes_buffer(write->descriptorType))
+    if (writes && !vnc_descriptor_writes_buffer(write->descriptorType))
         return;
     for (uint32_t i = 0; i < write->descriptorCount; i++) {
         struct slot slot = slot_of(write, i);
         if (slot.resource)
-            vn_ranges_add(ranges, slot.resource, slot.offset, slot.range);
+            vnc_ranges_add(ranges, slot.resource, slot.offset, slot.range);
     }
 }
 
 /* The slot of an element of a binding, counting on into the next bindings as Vulkan does; NULL
  * where nothing is remembered. */
-static struct slot *slot_at(struct vn_descriptor_set *set, uint32_t number, uint32_t element)
+static struct slot *slot_at(struct vnc_descriptor_set *set, uint32_t number, uint32_t element)
 {
-    const struct vn_set_layout *layout = set->layout;
-    const struct vn_binding *b = vn_set_layout_binding(layout, number);
-    const struct vn_binding *end = layout->bindings + layout->count;
+    const struct vnc_set_layout *layout = set->layout;
+    const struct vnc_binding *b = vnc_set_layout_binding(layout, number);
+    const struct vnc_binding *end = layout->bindings + layout->count;
     while (b && b < end && element >= b->count) {
         element -= b->count;
         b++;
@@ -380,7 +380,7 @@ static struct slot *slot_at(struct vn_descriptor_set *set, uint32_t number, uint
 
 static void remember_write(const VkWriteDescriptorSet *write)
 {
-    struct vn_descriptor_set *set = VN_OBJECT(vn_descriptor_set, write->dstSet);
+    struct vnc_descriptor_set *set = VNC_OBJECT(vnc_descriptor_set, write->dstSet);
     if (!set->slots)
         return;
     for (uint32_t i = 0; i < write->descriptorCount; i++) {
@@ -393,8 +393,8 @@ static void remember_write(const VkWriteDescriptorSet *write)
 
 static void remember_copy(const VkCopyDescriptorSet *copy)
 {
-    struct vn_descriptor_set *from = VN_OBJECT(vn_descriptor_set, copy->srcSet);
-    struct vn_descriptor_set *to = VN_OBJECT(vn_descriptor_set, copy->dstSet);
+    struct vnc_descriptor_set *from = VNC_OBJECT(vnc_descriptor_set, copy->srcSet);
+    struct vnc_descriptor_set *to = VNC_OBJECT(vnc_descriptor_set, copy->dstSet);
     for (uint32_t i = 0; i < copy->descriptorCount; i++) {
         struct slot *src = slot_at(from, copy->srcBinding, copy->srcArrayElement + i);
         struct slot *dst = slot_at(to, copy->dstBinding, copy->dstArrayElement + i);
@@ -403,29 +403,29 @@ static void remember_copy(const VkCopyDescriptorSet *copy)
     }
 }
 
-static const struct vn_set_layout *layout_of_write(const void *user,
-                                                   const VkWriteDescriptorSet *write)
+static const struct vnc_set_layout *layout_of_write(const void *user,
+                                                    const VkWriteDescriptorSet *write)
 {
     (void)user;
-    return VN_OBJECT(vn_descriptor_set, write->dstSet)->layout;
+    return VNC_OBJECT(vnc_descriptor_set, write->dstSet)->layout;
 }
 
 /* The set of all writes, or NULL. */
-static struct vn_descriptor_set *only_set(uint32_t count, const VkWriteDescriptorSet *writes)
+static struct vnc_descriptor_set *only_set(uint32_t count, const VkWriteDescriptorSet *writes)
 {
     for (uint32_t i = 1; i < count; i++) {
         if (writes[i].dstSet != writes[0].dstSet)
             return NULL;
     }
-    return count ? VN_OBJECT(vn_descriptor_set, writes[0].dstSet) : NULL;
+    return count ? VNC_OBJECT(vnc_descriptor_set, writes[0].dstSet) : NULL;
 }
 
 static void forget_sent(VkDescriptorSet set)
 {
-    VN_OBJECT(vn_descriptor_set, set)->sent_len = 0;
+    VNC_OBJECT(vnc_descriptor_set, set)->sent_len = 0;
 }
 
-static void remember_sent(struct vn_descriptor_set *set, const uint8_t *command, size_t len)
+static void remember_sent(struct vnc_descriptor_set *set, const uint8_t *command, size_t len)
 {
     if (len > set->sent_cap) {
         uint8_t *larger = len <= SENT_MAX ? realloc(set->sent, len) : NULL;
@@ -443,7 +443,7 @@ static bool is_sent_already(uint32_t write_count, const VkWriteDescriptorSet *wr
                             uint32_t copy_count, const VkCopyDescriptorSet *copies,
                             const uint8_t *command, size_t len)
 {
-    struct vn_descriptor_set *set = copy_count ? NULL : only_set(write_count, writes);
+    struct vnc_descriptor_set *set = copy_count ? NULL : only_set(write_count, writes);
     if (set && set->sent_len == len && memcmp(set->sent, command, len) == 0)
         return true;
     for (uint32_t i = 0; i < write_count; i++)
@@ -458,24 +458,24 @@ static bool is_sent_already(uint32_t write_count, const VkWriteDescriptorSet *wr
 static void send_update(VkDevice device, uint32_t write_count, const VkWriteDescriptorSet *writes,
                         uint32_t copy_count, const VkCopyDescriptorSet *copies)
 {
-    struct vn_link *link = vn_link_of(device);
-    struct wire_enc *e = vn_link_begin(link);
+    struct vnc_link *link = vnc_link_of(device);
+    struct wire_enc *e = vnc_link_begin(link);
     if (!e)
         return;
     size_t start = wire_enc_len(e);
     vn_enc_cmd_vkUpdateDescriptorSets(e, device, write_count, writes, copy_count, copies);
-    if (!vn_link_client(link)->sync) {
-        if (vn_perf(VN_PERF_REFERENCES) && !wire_enc_error(e) &&
+    if (!vnc_link_client(link)->sync) {
+        if (vnc_perf(VNC_PERF_REFERENCES) && !wire_enc_error(e) &&
             is_sent_already(write_count, writes, copy_count, copies, wire_enc_data(e) + start,
                             wire_enc_len(e) - start))
-            vn_link_cancel(link);
-        else if (vn_link_post(link) == VK_ERROR_OUT_OF_HOST_MEMORY)
-            vn_link_lose(link, "a descriptor update could not be sent: out of memory");
+            vnc_link_cancel(link);
+        else if (vnc_link_post(link) == VK_ERROR_OUT_OF_HOST_MEMORY)
+            vnc_link_lose(link, "a descriptor update could not be sent: out of memory");
         return;
     }
     struct vn_decoder reply;
-    if (vn_link_call(link, &reply) == VK_SUCCESS)
-        (void)vn_link_finish(link, &reply);
+    if (vnc_link_call(link, &reply) == VK_SUCCESS)
+        (void)vnc_link_finish(link, &reply);
 }
 
 static VKAPI_ATTR void VKAPI_CALL update_sets(VkDevice device, uint32_t write_count,
@@ -483,9 +483,9 @@ static VKAPI_ATTR void VKAPI_CALL update_sets(VkDevice device, uint32_t write_co
                                               uint32_t copy_count,
                                               const VkCopyDescriptorSet *copies)
 {
-    struct vn_writes clean;
-    if (!vn_writes_clean(write_count, writes, layout_of_write, NULL, &clean)) {
-        vn_link_lose(vn_link_of(device), "a descriptor update could not be sent: out of memory");
+    struct vnc_writes clean;
+    if (!vnc_writes_clean(write_count, writes, layout_of_write, NULL, &clean)) {
+        vnc_link_lose(vnc_link_of(device), "a descriptor update could not be sent: out of memory");
         return;
     }
     for (uint32_t i = 0; i < write_count; i++)
@@ -493,7 +493,7 @@ static VKAPI_ATTR void VKAPI_CALL update_sets(VkDevice device, uint32_t write_co
     for (uint32_t i = 0; i < copy_count; i++)
         remember_copy(&copies[i]);
     send_update(device, write_count, clean.writes, copy_count, copies);
-    vn_writes_fini(&clean);
+    vnc_writes_fini(&clean);
 }
 
 /* ---- templates ---- */
@@ -503,20 +503,20 @@ create_template(VkDevice device, const VkDescriptorUpdateTemplateCreateInfo *inf
                 const VkAllocationCallbacks *allocator, VkDescriptorUpdateTemplate *out)
 {
     (void)allocator;
-    struct update_template *update = vn_object_create(
-        vn_link_of(device), VK_OBJECT_TYPE_DESCRIPTOR_UPDATE_TEMPLATE, (struct vn_object *)device);
+    struct update_template *update = vnc_object_create(
+        vnc_link_of(device), VK_OBJECT_TYPE_DESCRIPTOR_UPDATE_TEMPLATE, (struct vn_object *)device);
     if (!update)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     update->count = info->descriptorUpdateEntryCount;
     update->point = info->pipelineBindPoint;
     update->entries = malloc((update->count ? update->count : 1) * sizeof(*update->entries));
     if (!update->entries) {
-        vn_object_destroy(&update->object);
+        vnc_object_destroy(&update->object);
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     }
     memcpy(update->entries, info->pDescriptorUpdateEntries,
            update->count * sizeof(*update->entries));
-    *out = VN_HANDLE(VkDescriptorUpdateTemplate, update);
+    *out = VNC_HANDLE(VkDescriptorUpdateTemplate, update);
     return VK_SUCCESS;
 }
 
@@ -526,12 +526,12 @@ static VKAPI_ATTR void VKAPI_CALL destroy_template(VkDevice device,
 {
     (void)device;
     (void)allocator;
-    vn_object_destroy(VN_OBJECT(vn_object, update));
+    vnc_object_destroy(VNC_OBJECT(vn_object, update));
 }
 
-VkPipelineBindPoint vn_template_bind_point(VkDescriptorUpdateTemplate handle)
+VkPipelineBindPoint vnc_template_bind_point(VkDescriptorUpdateTemplate handle)
 {
-    return VN_OBJECT(update_template, handle)->point;
+    return VNC_OBJECT(update_template, handle)->point;
 }
 
 /* Elements of `size` bytes, a stride apart, side by side. */
@@ -597,12 +597,12 @@ static bool write_entry(struct hw_arena *arena, const VkDescriptorUpdateTemplate
     }
 }
 
-bool vn_template_writes(VkDescriptorUpdateTemplate handle, VkDescriptorSet set, const void *data,
-                        struct vn_writes *out)
+bool vnc_template_writes(VkDescriptorUpdateTemplate handle, VkDescriptorSet set, const void *data,
+                         struct vnc_writes *out)
 {
-    const struct update_template *update = VN_OBJECT(update_template, handle);
-    struct vn_writes made;
-    bool ok = vn_writes_init(&made, update->count);
+    const struct update_template *update = VNC_OBJECT(update_template, handle);
+    struct vnc_writes made;
+    bool ok = vnc_writes_init(&made, update->count);
     if (!ok)
         return false;
     for (uint32_t i = 0; ok && i < update->count; i++) {
@@ -618,7 +618,7 @@ bool vn_template_writes(VkDescriptorUpdateTemplate handle, VkDescriptorSet set, 
     if (ok)
         *out = made;
     else
-        vn_writes_fini(&made);
+        vnc_writes_fini(&made);
     return ok;
 }
 
@@ -626,22 +626,22 @@ static VKAPI_ATTR void VKAPI_CALL update_with_template(VkDevice device, VkDescri
                                                        VkDescriptorUpdateTemplate update,
                                                        const void *data)
 {
-    struct vn_writes writes;
-    if (!vn_template_writes(update, set, data, &writes)) {
-        vn_link_lose(vn_link_of(device), "a descriptor update could not be sent: out of memory");
+    struct vnc_writes writes;
+    if (!vnc_template_writes(update, set, data, &writes)) {
+        vnc_link_lose(vnc_link_of(device), "a descriptor update could not be sent: out of memory");
         return;
     }
     update_sets(device, writes.count, writes.writes, 0, NULL);
-    vn_writes_fini(&writes);
+    vnc_writes_fini(&writes);
 }
 
-const struct vn_entry vn_entries_descriptor[] = {
-    VN_ENTRY(vkCreateDescriptorPool, create_pool),
-    VN_ENTRY(vkResetDescriptorPool, reset_pool),
-    VN_ENTRY(vkAllocateDescriptorSets, allocate_sets),
-    VN_ENTRY(vkUpdateDescriptorSets, update_sets),
-    VN_ENTRY(vkCreateDescriptorUpdateTemplate, create_template),
-    VN_ENTRY(vkDestroyDescriptorUpdateTemplate, destroy_template),
-    VN_ENTRY(vkUpdateDescriptorSetWithTemplate, update_with_template),
+const struct vnc_entry vnc_entries_descriptor[] = {
+    VNC_ENTRY(vkCreateDescriptorPool, create_pool),
+    VNC_ENTRY(vkResetDescriptorPool, reset_pool),
+    VNC_ENTRY(vkAllocateDescriptorSets, allocate_sets),
+    VNC_ENTRY(vkUpdateDescriptorSets, update_sets),
+    VNC_ENTRY(vkCreateDescriptorUpdateTemplate, create_template),
+    VNC_ENTRY(vkDestroyDescriptorUpdateTemplate, destroy_template),
+    VNC_ENTRY(vkUpdateDescriptorSetWithTemplate, update_with_template),
     {NULL, NULL},
 };

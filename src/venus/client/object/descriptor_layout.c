@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-bool vn_descriptor_writes_buffer(VkDescriptorType type)
+bool vnc_descriptor_writes_buffer(VkDescriptorType type)
 {
     switch ((int)type) {
     case VK_DESCRIPTOR_TYPE_STORAGE_BUFFER:
@@ -20,7 +20,7 @@ bool vn_descriptor_writes_buffer(VkDescriptorType type)
     }
 }
 
-bool vn_descriptor_has_buffer(VkDescriptorType type)
+bool vnc_descriptor_has_buffer(VkDescriptorType type)
 {
     switch ((int)type) {
     case VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER:
@@ -28,11 +28,11 @@ bool vn_descriptor_has_buffer(VkDescriptorType type)
     case VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER:
         return true;
     default:
-        return vn_descriptor_writes_buffer(type);
+        return vnc_descriptor_writes_buffer(type);
     }
 }
 
-void vn_set_layout_unref(struct vn_set_layout *layout)
+void vnc_set_layout_unref(struct vnc_set_layout *layout)
 {
     /* Release and acquire: the last one frees after all others are finished with it. */
     if (!layout || atomic_fetch_sub_explicit(&layout->refs, 1, memory_order_acq_rel) > 1)
@@ -43,13 +43,14 @@ void vn_set_layout_unref(struct vn_set_layout *layout)
 
 static int by_number(const void *a, const void *b)
 {
-    const struct vn_binding *x = a, *y = b;
+    const struct vnc_binding *x = a, *y = b;
     return (x->number > y->number) - (x->number < y->number);
 }
 
-const struct vn_binding *vn_set_layout_binding(const struct vn_set_layout *layout, uint32_t number)
+const struct vnc_binding *vnc_set_layout_binding(const struct vnc_set_layout *layout,
+                                                 uint32_t number)
 {
-    struct vn_binding key = {.number = number};
+    struct vnc_binding key = {.number = number};
     return layout->count ? bsearch(&key, layout->bindings, layout->count, sizeof(key), by_number)
                          : NULL;
 }
@@ -61,7 +62,7 @@ static VkDescriptorBindingFlags flags_of(const VkDescriptorSetLayoutCreateInfo *
     return flags && i < flags->bindingCount ? flags->pBindingFlags[i] : 0;
 }
 
-static bool remember_bindings(struct vn_set_layout *layout,
+static bool remember_bindings(struct vnc_set_layout *layout,
                               const VkDescriptorSetLayoutCreateInfo *info)
 {
     layout->bindings =
@@ -71,13 +72,13 @@ static bool remember_bindings(struct vn_set_layout *layout,
     layout->count = info->bindingCount;
     for (uint32_t i = 0; i < info->bindingCount; i++) {
         const VkDescriptorSetLayoutBinding *b = &info->pBindings[i];
-        layout->bindings[i] = (struct vn_binding){
+        layout->bindings[i] = (struct vnc_binding){
             .number = b->binding,
             .type = b->descriptorType,
             .count = b->descriptorCount,
             .immutable = vn_reads_samplers(b->descriptorType) && b->pImmutableSamplers,
             .variable = flags_of(info, i) & VK_DESCRIPTOR_BINDING_VARIABLE_DESCRIPTOR_COUNT_BIT,
-            .slots = vn_descriptor_has_buffer(b->descriptorType) ? b->descriptorCount : 0,
+            .slots = vnc_descriptor_has_buffer(b->descriptorType) ? b->descriptorCount : 0,
         };
     }
     if (layout->count)
@@ -97,7 +98,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_set_layout(VkDevice device,
     VkResult result = vn_vkCreateDescriptorSetLayout(device, info, allocator, out);
     if (result != VK_SUCCESS)
         return result;
-    struct vn_set_layout *layout = VN_OBJECT(vn_set_layout, *out);
+    struct vnc_set_layout *layout = VNC_OBJECT(vnc_set_layout, *out);
     layout->refs = 1;
     if (remember_bindings(layout, info))
         return VK_SUCCESS;
@@ -106,10 +107,10 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_set_layout(VkDevice device,
     return VK_ERROR_OUT_OF_HOST_MEMORY;
 }
 
-void vn_pipeline_layout_fini(struct vn_pipeline_layout *layout)
+void vnc_pipeline_layout_fini(struct vnc_pipeline_layout *layout)
 {
     for (uint32_t i = 0; i < layout->count; i++)
-        vn_set_layout_unref(layout->sets[i]);
+        vnc_set_layout_unref(layout->sets[i]);
     free(layout->sets);
     free(layout);
 }
@@ -122,7 +123,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_pipeline_layout(VkDevice device,
     VkResult result = vn_vkCreatePipelineLayout(device, info, allocator, out);
     if (result != VK_SUCCESS)
         return result;
-    struct vn_pipeline_layout *layout = VN_OBJECT(vn_pipeline_layout, *out);
+    struct vnc_pipeline_layout *layout = VNC_OBJECT(vnc_pipeline_layout, *out);
     layout->sets = calloc(info->setLayoutCount ? info->setLayoutCount : 1, sizeof(*layout->sets));
     if (!layout->sets) {
         vn_vkDestroyPipelineLayout(device, *out, allocator);
@@ -132,18 +133,18 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_pipeline_layout(VkDevice device,
     layout->count = info->setLayoutCount;
     for (uint32_t i = 0; i < info->setLayoutCount; i++) {
         if (info->pSetLayouts[i])
-            layout->sets[i] = vn_set_layout_ref(VN_OBJECT(vn_set_layout, info->pSetLayouts[i]));
+            layout->sets[i] = vnc_set_layout_ref(VNC_OBJECT(vnc_set_layout, info->pSetLayouts[i]));
     }
     return VK_SUCCESS;
 }
 
 /* ---- writes without ignored samplers ---- */
 
-bool vn_writes_init(struct vn_writes *writes, uint32_t count)
+bool vnc_writes_init(struct vnc_writes *writes, uint32_t count)
 {
-    *writes = (struct vn_writes){.writes = calloc(count ? count : 1, sizeof(*writes->writes)),
-                                 .count = count,
-                                 .arena = malloc(sizeof(*writes->arena))};
+    *writes = (struct vnc_writes){.writes = calloc(count ? count : 1, sizeof(*writes->writes)),
+                                  .count = count,
+                                  .arena = malloc(sizeof(*writes->arena))};
     if (writes->writes && writes->arena) {
         hw_arena_init(writes->arena, SIZE_MAX);
         return true;
@@ -153,22 +154,22 @@ bool vn_writes_init(struct vn_writes *writes, uint32_t count)
     return false;
 }
 
-void vn_writes_fini(struct vn_writes *writes)
+void vnc_writes_fini(struct vnc_writes *writes)
 {
     if (writes->arena) {
         hw_arena_fini(writes->arena);
         free(writes->arena);
         free(writes->writes);
     }
-    *writes = (struct vn_writes){0};
+    *writes = (struct vnc_writes){0};
 }
 
-static bool ignores_samplers(const struct vn_set_layout *layout, const VkWriteDescriptorSet *write)
+static bool ignores_samplers(const struct vnc_set_layout *layout, const VkWriteDescriptorSet *write)
 {
     if (!layout || (write->descriptorType != VK_DESCRIPTOR_TYPE_SAMPLER &&
                     write->descriptorType != VK_DESCRIPTOR_TYPE_COMBINED_IMAGE_SAMPLER))
         return false;
-    const struct vn_binding *binding = vn_set_layout_binding(layout, write->dstBinding);
+    const struct vnc_binding *binding = vnc_set_layout_binding(layout, write->dstBinding);
     return binding && binding->immutable;
 }
 
@@ -184,10 +185,10 @@ static bool clean_write(VkWriteDescriptorSet *write, struct hw_arena *arena)
     return true;
 }
 
-bool vn_writes_clean(uint32_t count, const VkWriteDescriptorSet *writes, vn_layout_of_fn *layout_of,
-                     const void *user, struct vn_writes *out)
+bool vnc_writes_clean(uint32_t count, const VkWriteDescriptorSet *writes,
+                      vnc_layout_of_fn *layout_of, const void *user, struct vnc_writes *out)
 {
-    struct vn_writes clean = {.writes = (VkWriteDescriptorSet *)(uintptr_t)writes, .count = count};
+    struct vnc_writes clean = {.writes = (VkWriteDescriptorSet *)(uintptr_t)writes, .count = count};
     uint32_t first = 0;
     while (first < count && !ignores_samplers(layout_of(user, &writes[first]), &writes[first]))
         first++;
@@ -195,13 +196,13 @@ bool vn_writes_clean(uint32_t count, const VkWriteDescriptorSet *writes, vn_layo
         *out = clean;
         return true;
     }
-    if (!vn_writes_init(&clean, count))
+    if (!vnc_writes_init(&clean, count))
         return false;
     memcpy(clean.writes, writes, count * sizeof(*writes));
     for (uint32_t i = first; i < count; i++) {
         if (ignores_samplers(layout_of(user, &writes[i]), &writes[i]) &&
             !clean_write(&clean.writes[i], clean.arena)) {
-            vn_writes_fini(&clean);
+            vnc_writes_fini(&clean);
             return false;
         }
     }
@@ -209,22 +210,22 @@ bool vn_writes_clean(uint32_t count, const VkWriteDescriptorSet *writes, vn_layo
     return true;
 }
 
-static const struct vn_set_layout *same_layout(const void *user, const VkWriteDescriptorSet *write)
+static const struct vnc_set_layout *same_layout(const void *user, const VkWriteDescriptorSet *write)
 {
     (void)write;
     return user;
 }
 
-bool vn_pipeline_layout_clean(VkPipelineLayout handle, uint32_t set, uint32_t count,
-                              const VkWriteDescriptorSet *writes, struct vn_writes *out)
+bool vnc_pipeline_layout_clean(VkPipelineLayout handle, uint32_t set, uint32_t count,
+                               const VkWriteDescriptorSet *writes, struct vnc_writes *out)
 {
-    const struct vn_pipeline_layout *layout = VN_OBJECT(vn_pipeline_layout, handle);
-    const struct vn_set_layout *own = set < layout->count ? layout->sets[set] : NULL;
-    return vn_writes_clean(count, writes, same_layout, own, out);
+    const struct vnc_pipeline_layout *layout = VNC_OBJECT(vnc_pipeline_layout, handle);
+    const struct vnc_set_layout *own = set < layout->count ? layout->sets[set] : NULL;
+    return vnc_writes_clean(count, writes, same_layout, own, out);
 }
 
-const struct vn_entry vn_entries_descriptor_layout[] = {
-    VN_ENTRY(vkCreateDescriptorSetLayout, create_set_layout),
-    VN_ENTRY(vkCreatePipelineLayout, create_pipeline_layout),
+const struct vnc_entry vnc_entries_descriptor_layout[] = {
+    VNC_ENTRY(vkCreateDescriptorSetLayout, create_set_layout),
+    VNC_ENTRY(vkCreatePipelineLayout, create_pipeline_layout),
     {NULL, NULL},
 };

@@ -9,7 +9,7 @@
 #include "venus/client/icd.h"
 #include "venus/client/object/descriptor.h"
 
-struct vn_binding {
+struct vnc_binding {
     uint32_t number;
     VkDescriptorType type;
     uint32_t count;
@@ -19,42 +19,44 @@ struct vn_binding {
     uint32_t slots;      /* 0: nothing is */
 };
 
-struct vn_set_layout {
+struct vnc_set_layout {
     struct vn_object object;
     _Atomic uint32_t refs;
     uint32_t count;
     uint32_t slots;
-    struct vn_binding *bindings; /* by number */
+    struct vnc_binding *bindings; /* by number */
 };
 
-struct vn_pipeline_layout {
+struct vnc_pipeline_layout {
     struct vn_object object;
     uint32_t count;
-    struct vn_set_layout **sets; /* references; NULL where a set was left out */
+    struct vnc_set_layout **sets; /* references; NULL where a set was left out */
 };
 
-void vn_set_layout_unref(struct vn_set_layout *layout);
-void vn_pipeline_layout_fini(struct vn_pipeline_layout *layout);
+void vnc_set_layout_unref(struct vnc_set_layout *layout);
+void vnc_pipeline_layout_fini(struct vnc_pipeline_layout *layout);
 
-static inline struct vn_set_layout *vn_set_layout_ref(struct vn_set_layout *layout)
+static inline struct vnc_set_layout *vnc_set_layout_ref(struct vnc_set_layout *layout)
 {
     atomic_fetch_add_explicit(&layout->refs, 1, memory_order_relaxed);
     return layout;
 }
 
 /* NULL when there is none. */
-const struct vn_binding *vn_set_layout_binding(const struct vn_set_layout *layout, uint32_t number);
+const struct vnc_binding *vnc_set_layout_binding(const struct vnc_set_layout *layout,
+                                                 uint32_t number);
 
 /* Whether shaders can reach a buffer, or write one, through a descriptor of this type. */
-bool vn_descriptor_has_buffer(VkDescriptorType type);
-bool vn_descriptor_writes_buffer(VkDescriptorType type);
+bool vnc_descriptor_has_buffer(VkDescriptorType type);
+bool vnc_descriptor_writes_buffer(VkDescriptorType type);
 
 /* The writes, each cleaned by the layout that layout_of gives it. */
-typedef const struct vn_set_layout *vn_layout_of_fn(const void *user,
-                                                    const VkWriteDescriptorSet *write);
-bool vn_writes_clean(uint32_t count, const VkWriteDescriptorSet *writes, vn_layout_of_fn *layout_of,
-                     const void *user, struct vn_writes *out) MUST_CHECK;
+typedef const struct vnc_set_layout *vnc_layout_of_fn(const void *user,
+                                                      const VkWriteDescriptorSet *write);
+bool vnc_writes_clean(uint32_t count, const VkWriteDescriptorSet *writes,
+                      vnc_layout_of_fn *layout_of, const void *user,
+                      struct vnc_writes *out) MUST_CHECK;
 
-extern const struct vn_entry vn_entries_descriptor_layout[];
+extern const struct vnc_entry vnc_entries_descriptor_layout[];
 
 #endif

@@ -7,8 +7,8 @@
 
 #include "venus/client/icd.h"
 
-extern const struct vn_entry vn_entries_private_data[];
-extern const struct vn_entry vn_entries_deferred[];
-extern const struct vn_entry vn_entries_render_pass[];
+extern const struct vnc_entry vnc_entries_private_data[];
+extern const struct vnc_entry vnc_entries_deferred[];
+extern const struct vnc_entry vnc_entries_render_pass[];
 
 #endif

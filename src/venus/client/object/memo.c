@@ -7,52 +7,52 @@
 #include <string.h>
 #include <xxhash.h>
 
-struct vn_memo_entry {
-    struct vn_memo_entry *next;
+struct vnc_memo_entry {
+    struct vnc_memo_entry *next;
     uint64_t hash;
     size_t key_len, len;
     uint8_t bytes[]; /* key, then answer */
 };
 
-void vn_memo_init(struct vn_memo *memo)
+void vnc_memo_init(struct vnc_memo *memo)
 {
     memset(memo, 0, sizeof(*memo));
-    vn_lock_init(&memo->lock);
+    vnc_lock_init(&memo->lock);
 }
 
-void vn_memo_fini(struct vn_memo *memo)
+void vnc_memo_fini(struct vnc_memo *memo)
 {
     for (size_t i = 0; i < ARRAY_LEN(memo->buckets); i++) {
-        struct vn_memo_entry *entry = memo->buckets[i];
+        struct vnc_memo_entry *entry = memo->buckets[i];
         while (entry) {
-            struct vn_memo_entry *next = entry->next;
+            struct vnc_memo_entry *next = entry->next;
             free(entry);
             entry = next;
         }
     }
-    vn_lock_fini(&memo->lock);
+    vnc_lock_fini(&memo->lock);
 }
 
-static struct vn_memo_entry **bucket_of(struct vn_memo *memo, uint64_t hash)
+static struct vnc_memo_entry **bucket_of(struct vnc_memo *memo, uint64_t hash)
 {
     return &memo->buckets[hash % ARRAY_LEN(memo->buckets)];
 }
 
-static struct vn_memo_entry *find(struct vn_memo *memo, uint64_t hash, const void *key,
-                                  size_t key_len)
+static struct vnc_memo_entry *find(struct vnc_memo *memo, uint64_t hash, const void *key,
+                                   size_t key_len)
 {
-    struct vn_memo_entry *entry = *bucket_of(memo, hash);
+    struct vnc_memo_entry *entry = *bucket_of(memo, hash);
     while (entry && (entry->hash != hash || entry->key_len != key_len ||
                      memcmp(entry->bytes, key, key_len) != 0))
         entry = entry->next;
     return entry;
 }
 
-bool vn_memo_find(struct vn_memo *memo, const void *key, size_t key_len, void *out, size_t len)
+bool vnc_memo_find(struct vnc_memo *memo, const void *key, size_t key_len, void *out, size_t len)
 {
     uint64_t hash = XXH3_64bits(key, key_len);
     pthread_mutex_lock(&memo->lock);
-    struct vn_memo_entry *entry = find(memo, hash, key, key_len);
+    struct vnc_memo_entry *entry = find(memo, hash, key, key_len);
     bool found = entry && entry->len == len;
     if (found)
         memcpy(out, entry->bytes + key_len, len);
@@ -60,21 +60,21 @@ bool vn_memo_find(struct vn_memo *memo, const void *key, size_t key_len, void *o
     return found;
 }
 
-void vn_memo_add(struct vn_memo *memo, const void *key, size_t key_len, const void *answer,
-                 size_t len)
+void vnc_memo_add(struct vnc_memo *memo, const void *key, size_t key_len, const void *answer,
+                  size_t len)
 {
-    if (key_len > VN_MEMO_KEY_BYTES)
+    if (key_len > VNC_MEMO_KEY_BYTES)
         return;
-    struct vn_memo_entry *entry = malloc(sizeof(*entry) + key_len + len);
+    struct vnc_memo_entry *entry = malloc(sizeof(*entry) + key_len + len);
     if (!entry)
         return;
     *entry =
-        (struct vn_memo_entry){.hash = XXH3_64bits(key, key_len), .key_len = key_len, .len = len};
+        (struct vnc_memo_entry){.hash = XXH3_64bits(key, key_len), .key_len = key_len, .len = len};
     memcpy(entry->bytes, key, key_len);
     memcpy(entry->bytes + key_len, answer, len);
     pthread_mutex_lock(&memo->lock);
-    if (memo->count < VN_MEMO_ENTRIES && !find(memo, entry->hash, key, key_len)) {
-        struct vn_memo_entry **bucket = bucket_of(memo, entry->hash);
+    if (memo->count < VNC_MEMO_ENTRIES && !find(memo, entry->hash, key, key_len)) {
+        struct vnc_memo_entry **bucket = bucket_of(memo, entry->hash);
         entry->next = *bucket;
         *bucket = entry;
         memo->count++;

@@ -13,23 +13,23 @@
 #include <stdint.h>
 
 enum {
-    VN_MEMO_ENTRIES = 4096,     /* programs make a few hundred kinds of images */
-    VN_MEMO_KEY_BYTES = 1 << 12 /* longer questions are rare and are asked again */
+    VNC_MEMO_ENTRIES = 4096,     /* programs make a few hundred kinds of images */
+    VNC_MEMO_KEY_BYTES = 1 << 12 /* longer questions are rare and are asked again */
 };
 
-struct vn_memo { /* private */
+struct vnc_memo { /* private */
     pthread_mutex_t lock;
-    struct vn_memo_entry *buckets[256];
+    struct vnc_memo_entry *buckets[256];
     size_t count;
 };
 
-void vn_memo_init(struct vn_memo *memo);
-void vn_memo_fini(struct vn_memo *memo);
+void vnc_memo_init(struct vnc_memo *memo);
+void vnc_memo_fini(struct vnc_memo *memo);
 
 /* Copies the answer of len bytes to out.  False when there is none of that length. */
-bool vn_memo_find(struct vn_memo *memo, const void *key, size_t key_len, void *out, size_t len);
+bool vnc_memo_find(struct vnc_memo *memo, const void *key, size_t key_len, void *out, size_t len);
 /* Forgets nothing and does nothing when full or out of memory. */
-void vn_memo_add(struct vn_memo *memo, const void *key, size_t key_len, const void *answer,
-                 size_t len);
+void vnc_memo_add(struct vnc_memo *memo, const void *key, size_t key_len, const void *answer,
+                  size_t len);
 
 #endif

@@ -14,66 +14,66 @@ static size_t size_of(uint32_t type)
 {
     switch (type) {
     case VK_OBJECT_TYPE_DEVICE:
-        return sizeof(struct vn_device);
+        return sizeof(struct vnc_device);
     case VK_OBJECT_TYPE_QUEUE:
-        return sizeof(struct vn_queue);
+        return sizeof(struct vnc_queue);
     case VK_OBJECT_TYPE_DEVICE_MEMORY:
-        return sizeof(struct vn_memory);
+        return sizeof(struct vnc_memory);
     case VK_OBJECT_TYPE_BUFFER:
     case VK_OBJECT_TYPE_BUFFER_VIEW:
     case VK_OBJECT_TYPE_IMAGE:
-        return sizeof(struct vn_resource);
+        return sizeof(struct vnc_resource);
     case VK_OBJECT_TYPE_FENCE:
-        return sizeof(struct vn_fence);
+        return sizeof(struct vnc_fence);
     case VK_OBJECT_TYPE_SEMAPHORE:
-        return sizeof(struct vn_semaphore);
+        return sizeof(struct vnc_semaphore);
     case VK_OBJECT_TYPE_COMMAND_POOL:
-        return vn_command_pool_size();
+        return vnc_command_pool_size();
     case VK_OBJECT_TYPE_COMMAND_BUFFER:
-        return vn_command_buffer_size();
+        return vnc_command_buffer_size();
     case VK_OBJECT_TYPE_PIPELINE:
-        return sizeof(struct vn_pipeline);
+        return sizeof(struct vnc_pipeline);
     default: {
-        size_t size = vn_descriptor_size(type);
+        size_t size = vnc_descriptor_size(type);
         return size ? size : sizeof(struct vn_object);
     }
     }
 }
 
-static void init_resource(struct vn_resource *resource, struct vn_device *device)
+static void init_resource(struct vnc_resource *resource, struct vnc_device *device)
 {
     resource->device = device;
     resource->refs = 1;
-    wire_enc_init(&resource->created, VN_MEMO_KEY_BYTES);
+    wire_enc_init(&resource->created, VNC_MEMO_KEY_BYTES);
 }
 
 /* parent is a device for all of these. */
 static void init(struct vn_object *object, struct vn_object *parent)
 {
-    struct vn_device *device = (struct vn_device *)parent;
+    struct vnc_device *device = (struct vnc_device *)parent;
     switch (object->type) {
     case VK_OBJECT_TYPE_DEVICE_MEMORY:
-        ((struct vn_memory *)object)->device = device;
-        ((struct vn_memory *)object)->refs = 1;
+        ((struct vnc_memory *)object)->device = device;
+        ((struct vnc_memory *)object)->refs = 1;
         break;
     case VK_OBJECT_TYPE_BUFFER:
     case VK_OBJECT_TYPE_BUFFER_VIEW:
     case VK_OBJECT_TYPE_IMAGE:
-        init_resource((struct vn_resource *)object, device);
+        init_resource((struct vnc_resource *)object, device);
         break;
     case VK_OBJECT_TYPE_FENCE:
-        ((struct vn_fence *)object)->device = device;
+        ((struct vnc_fence *)object)->device = device;
         break;
     case VK_OBJECT_TYPE_SEMAPHORE:
-        ((struct vn_semaphore *)object)->device = device;
-        ((struct vn_semaphore *)object)->refs = 1;
+        ((struct vnc_semaphore *)object)->device = device;
+        ((struct vnc_semaphore *)object)->refs = 1;
         break;
     case VK_OBJECT_TYPE_QUEUE:
-        ((struct vn_queue *)object)->device = device;
-        vn_queue_init((struct vn_queue *)object);
+        ((struct vnc_queue *)object)->device = device;
+        vnc_queue_init((struct vnc_queue *)object);
         break;
     case VK_OBJECT_TYPE_COMMAND_BUFFER:
-        vn_command_buffer_init((struct vn_command_buffer *)object, device);
+        vnc_command_buffer_init((struct vnc_command_buffer *)object, device);
         break;
     default:
         break;
@@ -83,43 +83,43 @@ static void init(struct vn_object *object, struct vn_object *parent)
 /* What the loader wants to find in a dispatchable handle before it puts its own word there. */
 static const uintptr_t loader_magic = 0x01cdc0de;
 
-void *vn_object_create(struct vn_link *link, uint32_t type, struct vn_object *parent)
+void *vnc_object_create(struct vnc_link *link, uint32_t type, struct vn_object *parent)
 {
     struct vn_object *object = calloc(1, size_of(type));
     if (!object)
         return NULL;
     object->loader = loader_magic;
-    object->id = vn_link_ids(link, 1);
-    object->client = vn_link_client(link);
+    object->id = vnc_link_ids(link, 1);
+    object->client = vnc_link_client(link);
     object->type = type;
     init(object, parent);
     return object;
 }
 
-void vn_object_destroy(struct vn_object *object)
+void vnc_object_destroy(struct vn_object *object)
 {
     if (!object)
         return;
     switch (object->type) {
     case VK_OBJECT_TYPE_DEVICE_MEMORY:
-        vn_memory_unref((struct vn_memory *)object);
+        vnc_memory_unref((struct vnc_memory *)object);
         return;
     case VK_OBJECT_TYPE_BUFFER:
     case VK_OBJECT_TYPE_BUFFER_VIEW:
     case VK_OBJECT_TYPE_IMAGE:
-        vn_resource_retire((struct vn_resource *)object);
+        vnc_resource_retire((struct vnc_resource *)object);
         return;
     case VK_OBJECT_TYPE_SEMAPHORE:
-        vn_semaphore_unref((struct vn_semaphore *)object);
+        vnc_semaphore_unref((struct vnc_semaphore *)object);
         return;
     case VK_OBJECT_TYPE_QUEUE:
-        vn_queue_fini((struct vn_queue *)object);
+        vnc_queue_fini((struct vnc_queue *)object);
         break;
     case VK_OBJECT_TYPE_COMMAND_BUFFER:
-        vn_command_buffer_fini((struct vn_command_buffer *)object);
+        vnc_command_buffer_fini((struct vnc_command_buffer *)object);
         break;
     case VK_OBJECT_TYPE_COMMAND_POOL:
-        vn_command_pool_fini(object);
+        vnc_command_pool_fini(object);
         break;
     case VK_OBJECT_TYPE_RENDER_PASS:
         free((void *)object->facts);
@@ -128,11 +128,11 @@ void vn_object_destroy(struct vn_object *object)
         vn_shader_destroy((struct vn_shader *)object->facts);
         break;
     case VK_OBJECT_TYPE_PIPELINE:
-        free(((struct vn_pipeline *)object)->writes);
+        free(((struct vnc_pipeline *)object)->writes);
         break;
     default:
-        if (vn_descriptor_size(object->type)) {
-            vn_descriptor_fini(object);
+        if (vnc_descriptor_size(object->type)) {
+            vnc_descriptor_fini(object);
             return;
         }
         break;

@@ -15,7 +15,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_shader_module(VkDevice device,
     VkResult result = vn_vkCreateShaderModule(device, info, allocator, out);
     struct vn_shader *shader;
     if (result == VK_SUCCESS && vn_shader_create(info->pCode, info->codeSize, &shader) == 0)
-        VN_OBJECT(vn_object, *out)->facts = shader;
+        VNC_OBJECT(vn_object, *out)->facts = shader;
     return result;
 }
 
@@ -32,9 +32,9 @@ static void fill_feedback(const void *chain, uint64_t ns)
 
 static void remember_writes(VkPipeline handle, const VkComputePipelineCreateInfo *info)
 {
-    struct vn_pipeline *pipeline = VN_OBJECT(vn_pipeline, handle);
+    struct vnc_pipeline *pipeline = VNC_OBJECT(vnc_pipeline, handle);
     const VkShaderModule module = info->stage.module;
-    const struct vn_shader *shader = module ? VN_OBJECT(vn_object, module)->facts : NULL;
+    const struct vn_shader *shader = module ? VNC_OBJECT(vn_object, module)->facts : NULL;
     if (!pipeline || !shader)
         return;
     size_t bytes = shader->write_count * sizeof(*shader->writes);
@@ -77,9 +77,9 @@ create_graphics_pipelines(VkDevice device, VkPipelineCache cache, uint32_t count
     return result;
 }
 
-const struct vn_entry vn_entries_pipeline[] = {
-    VN_ENTRY(vkCreateShaderModule, create_shader_module),
-    VN_ENTRY(vkCreateComputePipelines, create_compute_pipelines),
-    VN_ENTRY(vkCreateGraphicsPipelines, create_graphics_pipelines),
+const struct vnc_entry vnc_entries_pipeline[] = {
+    VNC_ENTRY(vkCreateShaderModule, create_shader_module),
+    VNC_ENTRY(vkCreateComputePipelines, create_compute_pipelines),
+    VNC_ENTRY(vkCreateGraphicsPipelines, create_graphics_pipelines),
     {NULL, NULL},
 };

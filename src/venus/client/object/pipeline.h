@@ -13,7 +13,7 @@
 #include "venus/client/object/objects.h"
 #include "venus/common/shader.h"
 
-struct vn_pipeline {
+struct vnc_pipeline {
     struct vn_object object;
     bool known; /* a compute pipeline whose shader could be read; the rest is valid then */
     bool uses_addresses;
@@ -24,6 +24,6 @@ struct vn_pipeline {
     struct vn_shader_binding *writes;
 };
 
-extern const struct vn_entry vn_entries_pipeline[];
+extern const struct vnc_entry vnc_entries_pipeline[];
 
 #endif

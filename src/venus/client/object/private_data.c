@@ -30,10 +30,10 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_slot(VkDevice device,
     if (!slot)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     slot->object.client = vn_client_of(device);
-    slot->object.id = vn_link_ids(vn_link_of(device), 1);
+    slot->object.id = vnc_link_ids(vnc_link_of(device), 1);
     slot->object.type = VK_OBJECT_TYPE_PRIVATE_DATA_SLOT;
-    vn_lock_init(&slot->lock);
-    *out = VN_HANDLE(VkPrivateDataSlot, slot);
+    vnc_lock_init(&slot->lock);
+    *out = VNC_HANDLE(VkPrivateDataSlot, slot);
     return VK_SUCCESS;
 }
 
@@ -42,7 +42,7 @@ static VKAPI_ATTR void VKAPI_CALL destroy_slot(VkDevice device, VkPrivateDataSlo
 {
     (void)device;
     (void)allocator;
-    struct slot *slot = VN_OBJECT(slot, handle);
+    struct slot *slot = VNC_OBJECT(slot, handle);
     if (!slot)
         return;
     while (slot->first) {
@@ -51,7 +51,7 @@ static VKAPI_ATTR void VKAPI_CALL destroy_slot(VkDevice device, VkPrivateDataSlo
         slot->first = next;
     }
     vn_keymap_fini(&slot->words);
-    vn_lock_fini(&slot->lock);
+    vnc_lock_fini(&slot->lock);
     free(slot);
 }
 
@@ -78,7 +78,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL set_data(VkDevice device, VkObjectType typ
                                                VkPrivateDataSlot slot_handle, uint64_t data)
 {
     (void)device;
-    struct slot *slot = VN_OBJECT(slot, slot_handle);
+    struct slot *slot = VNC_OBJECT(slot, slot_handle);
     uint64_t key = key_of(type, handle);
     pthread_mutex_lock(&slot->lock);
     struct word *word = vn_keymap_get(&slot->words, key);
@@ -94,17 +94,17 @@ static VKAPI_ATTR void VKAPI_CALL get_data(VkDevice device, VkObjectType type, u
                                            VkPrivateDataSlot slot_handle, uint64_t *data)
 {
     (void)device;
-    struct slot *slot = VN_OBJECT(slot, slot_handle);
+    struct slot *slot = VNC_OBJECT(slot, slot_handle);
     pthread_mutex_lock(&slot->lock);
     const struct word *word = vn_keymap_get(&slot->words, key_of(type, handle));
     *data = word ? word->value : 0;
     pthread_mutex_unlock(&slot->lock);
 }
 
-const struct vn_entry vn_entries_private_data[] = {
-    VN_ENTRY(vkCreatePrivateDataSlot, create_slot),
-    VN_ENTRY(vkDestroyPrivateDataSlot, destroy_slot),
-    VN_ENTRY(vkSetPrivateData, set_data),
-    VN_ENTRY(vkGetPrivateData, get_data),
+const struct vnc_entry vnc_entries_private_data[] = {
+    VNC_ENTRY(vkCreatePrivateDataSlot, create_slot),
+    VNC_ENTRY(vkDestroyPrivateDataSlot, destroy_slot),
+    VNC_ENTRY(vkSetPrivateData, set_data),
+    VNC_ENTRY(vkGetPrivateData, get_data),
     {NULL, NULL},
 };

@@ -10,11 +10,11 @@ static const uint64_t ask_again_first_ns = 100 * HW_US;
 static const uint64_t ask_again_most_ns = 10 * HW_MS;
 
 struct news {
-    struct vn_device *device;
+    struct vnc_device *device;
     uint64_t done; /* batches, when the question was asked */
 };
 
-static uint64_t batches_done(struct vn_device *device)
+static uint64_t batches_done(struct vnc_device *device)
 {
     uint64_t done = 0;
     for (uint32_t i = 0; i < device->queue_count; i++)
@@ -31,18 +31,18 @@ static bool has_news(void *user)
 static VkResult ask(VkDevice device, VkQueryPool pool, uint32_t first, uint32_t count, size_t size,
                     void *data, VkDeviceSize stride, VkQueryResultFlags flags)
 {
-    struct vn_link *link = vn_link_of(device);
-    struct wire_enc *e = vn_link_begin(link);
+    struct vnc_link *link = vnc_link_of(device);
+    struct wire_enc *e = vnc_link_begin(link);
     if (!e)
         return VK_ERROR_DEVICE_LOST;
     vn_enc_cmd_vkGetQueryPoolResults(e, device, pool, first, count, size, data, stride, flags);
     struct vn_decoder reply;
-    VkResult result = vn_link_call(link, &reply);
+    VkResult result = vnc_link_call(link, &reply);
     if (result != VK_SUCCESS)
         return result;
     result = vn_dec_reply_vkGetQueryPoolResults(&reply, device, pool, first, count, size, data,
                                                 stride, flags);
-    return vn_link_finish(link, &reply) == VK_SUCCESS ? result : VK_ERROR_DEVICE_LOST;
+    return vnc_link_finish(link, &reply) == VK_SUCCESS ? result : VK_ERROR_DEVICE_LOST;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL get_query_pool_results(VkDevice handle, VkQueryPool pool,
@@ -51,24 +51,24 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_query_pool_results(VkDevice handle, Vk
                                                              VkDeviceSize stride,
                                                              VkQueryResultFlags flags)
 {
-    struct vn_device *device = VN_OBJECT(vn_device, handle);
+    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
     VkQueryResultFlags once = flags & ~(VkQueryResultFlags)VK_QUERY_RESULT_WAIT_BIT;
     uint64_t pause = ask_again_first_ns;
     for (;;) {
-        VkResult status = vn_device_status(device);
+        VkResult status = vnc_device_status(device);
         if (status != VK_SUCCESS)
             return status;
         struct news news = {device, batches_done(device)};
         VkResult result = ask(handle, pool, first, count, size, data, stride, once);
         if (result != VK_NOT_READY || !(flags & VK_QUERY_RESULT_WAIT_BIT))
             return result;
-        if (vn_link_wait(vn_device_link(device), has_news, &news, pause) == VK_ERROR_DEVICE_LOST)
+        if (vnc_link_wait(vnc_device_link(device), has_news, &news, pause) == VK_ERROR_DEVICE_LOST)
             return VK_ERROR_DEVICE_LOST;
         pause = pause * 2 < ask_again_most_ns ? pause * 2 : ask_again_most_ns;
     }
 }
 
-const struct vn_entry vn_entries_query[] = {
-    VN_ENTRY(vkGetQueryPoolResults, get_query_pool_results),
+const struct vnc_entry vnc_entries_query[] = {
+    VNC_ENTRY(vkGetQueryPoolResults, get_query_pool_results),
     {NULL, NULL},
 };

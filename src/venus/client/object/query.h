@@ -6,6 +6,6 @@
 
 #include "venus/client/icd.h"
 
-extern const struct vn_entry vn_entries_query[];
+extern const struct vnc_entry vnc_entries_query[];
 
 #endif

@@ -21,7 +21,7 @@ static VkResult keep_facts(VkDevice device, VkRenderPass *pass, struct vn_render
                            const VkAllocationCallbacks *allocator)
 {
     if (facts) {
-        VN_OBJECT(vn_object, *pass)->facts = facts;
+        VNC_OBJECT(vn_object, *pass)->facts = facts;
         return VK_SUCCESS;
     }
     vn_vkDestroyRenderPass(device, *pass, allocator);
@@ -69,8 +69,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_render_pass2(VkDevice device,
     return keep_facts(device, out, facts, allocator);
 }
 
-const struct vn_entry vn_entries_render_pass[] = {
-    VN_ENTRY(vkCreateRenderPass, create_render_pass),
-    VN_ENTRY(vkCreateRenderPass2, create_render_pass2),
+const struct vnc_entry vnc_entries_render_pass[] = {
+    VNC_ENTRY(vkCreateRenderPass, create_render_pass),
+    VNC_ENTRY(vkCreateRenderPass2, create_render_pass2),
     {NULL, NULL},
 };

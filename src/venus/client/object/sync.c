@@ -12,28 +12,28 @@ static const uint64_t signalled = UINT64_MAX;
 
 /* ---- fences ---- */
 
-void vn_fence_submitted(struct vn_fence *fence, struct vn_queue *queue, uint64_t number)
+void vnc_fence_submitted(struct vnc_fence *fence, struct vnc_queue *queue, uint64_t number)
 {
     fence->queue = queue;
     atomic_store_explicit(&fence->number, number, memory_order_release);
 }
 
-void vn_fence_signal(struct vn_fence *fence)
+void vnc_fence_signal(struct vnc_fence *fence)
 {
     atomic_store_explicit(&fence->number, signalled, memory_order_release);
 }
 
-static bool fence_is_signalled(const struct vn_fence *fence)
+static bool fence_is_signalled(const struct vnc_fence *fence)
 {
     uint64_t number = atomic_load_explicit(&fence->number, memory_order_acquire);
-    return number == signalled || (number && vn_queue_has_reported(fence->queue, number));
+    return number == signalled || (number && vnc_queue_has_reported(fence->queue, number));
 }
 
-static void look_at_fence(const struct vn_fence *fence)
+static void look_at_fence(const struct vnc_fence *fence)
 {
     uint64_t number = atomic_load_explicit(&fence->number, memory_order_acquire);
     if (number && number != signalled)
-        vn_queue_look(fence->queue, number);
+        vnc_queue_look(fence->queue, number);
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL create_fence(VkDevice device, const VkFenceCreateInfo *info,
@@ -41,13 +41,13 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_fence(VkDevice device, const VkFenc
                                                    VkFence *out)
 {
     (void)allocator;
-    struct vn_fence *fence =
-        vn_object_create(vn_link_of(device), VK_OBJECT_TYPE_FENCE, (struct vn_object *)device);
+    struct vnc_fence *fence =
+        vnc_object_create(vnc_link_of(device), VK_OBJECT_TYPE_FENCE, (struct vn_object *)device);
     if (!fence)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     if (info->flags & VK_FENCE_CREATE_SIGNALED_BIT)
-        vn_fence_signal(fence);
-    *out = VN_HANDLE(VkFence, fence);
+        vnc_fence_signal(fence);
+    *out = VNC_HANDLE(VkFence, fence);
     return VK_SUCCESS;
 }
 
@@ -56,7 +56,7 @@ static VKAPI_ATTR void VKAPI_CALL destroy_fence(VkDevice device, VkFence fence,
 {
     (void)device;
     (void)allocator;
-    vn_object_destroy(VN_OBJECT(vn_object, fence));
+    vnc_object_destroy(VNC_OBJECT(vn_object, fence));
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL reset_fences(VkDevice device, uint32_t count,
@@ -64,7 +64,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL reset_fences(VkDevice device, uint32_t cou
 {
     (void)device;
     for (uint32_t i = 0; i < count; i++)
-        atomic_store_explicit(&VN_OBJECT(vn_fence, fences[i])->number, 0, memory_order_relaxed);
+        atomic_store_explicit(&VNC_OBJECT(vnc_fence, fences[i])->number, 0, memory_order_relaxed);
     return VK_SUCCESS;
 }
 
@@ -72,7 +72,7 @@ struct fence_wait {
     const VkFence *fences;
     uint32_t count;
     bool all;
-    struct vn_device *device;
+    struct vnc_device *device;
 };
 
 static bool fences_are_signalled(void *user)
@@ -80,7 +80,7 @@ static bool fences_are_signalled(void *user)
     struct fence_wait *wait = user;
     uint32_t done = 0;
     for (uint32_t i = 0; i < wait->count; i++)
-        done += fence_is_signalled(VN_OBJECT(vn_fence, wait->fences[i]));
+        done += fence_is_signalled(VNC_OBJECT(vnc_fence, wait->fences[i]));
     return wait->all ? done == wait->count : done > 0;
 }
 
@@ -88,7 +88,7 @@ static bool fences_are_signalled(void *user)
 static bool fences_are_decided(void *user)
 {
     struct fence_wait *wait = user;
-    return fences_are_signalled(wait) || vn_device_status(wait->device) != VK_SUCCESS;
+    return fences_are_signalled(wait) || vnc_device_status(wait->device) != VK_SUCCESS;
 }
 
 /* Looks in a row before a thread counts as spinning: what is done already is found by the first. */
@@ -105,13 +105,13 @@ enum { REST_PART = 8 };
 static _Thread_local struct {
     uint64_t first_ns, last_ns;
     uint32_t count;
-    const struct vn_semaphore *semaphore; /* and what it was at, if that was looked at last */
+    const struct vnc_semaphore *semaphore; /* and what it was at, if that was looked at last */
     uint64_t value;
 } looks;
 
 /* A thread that looks again and again takes the core from whoever it waits for, the driver or the
  * server on a small machine.  So it waits as vkWaitForFences would, for a while. */
-static void rest_from_looking(struct vn_device *device, bool (*done)(void *user), void *user)
+static void rest_from_looking(struct vnc_device *device, bool (*done)(void *user), void *user)
 {
     uint64_t now = hw_now_ns();
     if (looks.count == 0 || now - looks.last_ns >= looks_apart_ns) {
@@ -121,7 +121,7 @@ static void rest_from_looking(struct vn_device *device, bool (*done)(void *user)
     if (++looks.count > LOOKS_MAX) {
         uint64_t rest = (now - looks.first_ns) / REST_PART;
         rest = rest < rest_least_ns ? rest_least_ns : rest > rest_most_ns ? rest_most_ns : rest;
-        vn_link_rest(vn_device_link(device), done, user, rest);
+        vnc_link_rest(vnc_device_link(device), done, user, rest);
         now = hw_now_ns();
     }
     looks.last_ns = now;
@@ -129,14 +129,14 @@ static void rest_from_looking(struct vn_device *device, bool (*done)(void *user)
 
 static VKAPI_ATTR VkResult VKAPI_CALL get_fence_status(VkDevice handle, VkFence fence)
 {
-    struct fence_wait wait = {&fence, 1, true, VN_OBJECT(vn_device, handle)};
-    const struct vn_fence *f = VN_OBJECT(vn_fence, fence);
+    struct fence_wait wait = {&fence, 1, true, VNC_OBJECT(vnc_device, handle)};
+    const struct vnc_fence *f = VNC_OBJECT(vnc_fence, fence);
     look_at_fence(f);
     if (!fence_is_signalled(f))
-        vn_link_poll(vn_device_link(wait.device));
+        vnc_link_poll(vnc_device_link(wait.device));
     if (!fences_are_decided(&wait))
         rest_from_looking(wait.device, fences_are_decided, &wait);
-    VkResult status = vn_device_status(wait.device);
+    VkResult status = vnc_device_status(wait.device);
     if (status != VK_SUCCESS)
         return status;
     if (!fence_is_signalled(f))
@@ -149,37 +149,37 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_for_fences(VkDevice handle, uint32_t 
                                                       const VkFence *fences, VkBool32 all,
                                                       uint64_t timeout)
 {
-    struct vn_device *device = VN_OBJECT(vn_device, handle);
+    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
     struct fence_wait wait = {fences, count, all, device};
     uint64_t start = hw_now_ns();
     for (uint32_t i = 0; i < count; i++)
-        look_at_fence(VN_OBJECT(vn_fence, fences[i]));
+        look_at_fence(VNC_OBJECT(vnc_fence, fences[i]));
     /* What is done already, and what counts as done, has nothing to send: the early report is for
      * what follows, and leaves with it. */
     VkResult result = VK_SUCCESS;
     if (!fences_are_decided(&wait))
-        result = vn_link_wait(vn_device_link(device), fences_are_decided, &wait, timeout);
-    vn_trace_wait(hw_now_ns() - start);
-    VkResult status = vn_device_status(device);
+        result = vnc_link_wait(vnc_device_link(device), fences_are_decided, &wait, timeout);
+    vnc_trace_wait(hw_now_ns() - start);
+    VkResult status = vnc_device_status(device);
     return status == VK_SUCCESS ? result : status;
 }
 
 /* ---- semaphores ---- */
 
-struct vn_semaphore *vn_semaphore_ref(struct vn_semaphore *semaphore)
+struct vnc_semaphore *vnc_semaphore_ref(struct vnc_semaphore *semaphore)
 {
     atomic_fetch_add_explicit(&semaphore->refs, 1, memory_order_relaxed);
     return semaphore;
 }
 
-void vn_semaphore_unref(struct vn_semaphore *semaphore)
+void vnc_semaphore_unref(struct vnc_semaphore *semaphore)
 {
     /* Release and acquire: the last one frees after all others are finished with it. */
     if (atomic_fetch_sub_explicit(&semaphore->refs, 1, memory_order_acq_rel) == 1)
         free(semaphore);
 }
 
-void vn_semaphore_raise(struct vn_semaphore *semaphore, uint64_t value)
+void vnc_semaphore_raise(struct vnc_semaphore *semaphore, uint64_t value)
 {
     uint64_t old = atomic_load_explicit(&semaphore->value, memory_order_relaxed);
     while (old < value &&
@@ -188,7 +188,7 @@ void vn_semaphore_raise(struct vn_semaphore *semaphore, uint64_t value)
         ;
 }
 
-static uint64_t semaphore_value(const struct vn_semaphore *semaphore)
+static uint64_t semaphore_value(const struct vnc_semaphore *semaphore)
 {
     return atomic_load_explicit(&semaphore->value, memory_order_acquire);
 }
@@ -202,7 +202,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_semaphore(VkDevice device,
         vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO);
     VkResult result = vn_vkCreateSemaphore(device, info, allocator, out);
     if (result == VK_SUCCESS && type && type->semaphoreType == VK_SEMAPHORE_TYPE_TIMELINE) {
-        struct vn_semaphore *semaphore = VN_OBJECT(vn_semaphore, *out);
+        struct vnc_semaphore *semaphore = VNC_OBJECT(vnc_semaphore, *out);
         semaphore->timeline = true;
         semaphore->value = type->initialValue;
     }
@@ -210,8 +210,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_semaphore(VkDevice device,
 }
 
 struct counter_look {
-    struct vn_semaphore *semaphore;
-    struct vn_device *device;
+    struct vnc_semaphore *semaphore;
+    struct vnc_device *device;
     uint64_t before;
 };
 
@@ -219,21 +219,21 @@ static bool counter_has_moved(void *user)
 {
     const struct counter_look *look = user;
     return semaphore_value(look->semaphore) != look->before ||
-           vn_device_status(look->device) != VK_SUCCESS;
+           vnc_device_status(look->device) != VK_SUCCESS;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL get_semaphore_counter_value(VkDevice handle,
                                                                   VkSemaphore semaphore,
                                                                   uint64_t *value)
 {
-    struct counter_look look = {VN_OBJECT(vn_semaphore, semaphore), VN_OBJECT(vn_device, handle),
-                                looks.value};
-    vn_link_poll(vn_device_link(look.device));
+    struct counter_look look = {VNC_OBJECT(vnc_semaphore, semaphore),
+                                VNC_OBJECT(vnc_device, handle), looks.value};
+    vnc_link_poll(vnc_device_link(look.device));
     if (looks.semaphore != look.semaphore || counter_has_moved(&look))
         looks.count = 0;
     else
         rest_from_looking(look.device, counter_has_moved, &look);
-    VkResult status = vn_device_status(look.device);
+    VkResult status = vnc_device_status(look.device);
     if (status != VK_SUCCESS)
         return status;
     *value = semaphore_value(look.semaphore);
@@ -244,7 +244,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_semaphore_counter_value(VkDevice handl
 
 struct semaphore_wait {
     const VkSemaphoreWaitInfo *info;
-    struct vn_device *device;
+    struct vnc_device *device;
 };
 
 static bool semaphores_are_decided(void *user)
@@ -253,16 +253,17 @@ static bool semaphores_are_decided(void *user)
     const VkSemaphoreWaitInfo *info = wait->info;
     uint32_t done = 0;
     for (uint32_t i = 0; i < info->semaphoreCount; i++)
-        done += semaphore_value(VN_OBJECT(vn_semaphore, info->pSemaphores[i])) >= info->pValues[i];
+        done +=
+            semaphore_value(VNC_OBJECT(vnc_semaphore, info->pSemaphores[i])) >= info->pValues[i];
     bool reached =
         info->flags & VK_SEMAPHORE_WAIT_ANY_BIT ? done > 0 : done == info->semaphoreCount;
-    return reached || vn_device_status(wait->device) != VK_SUCCESS;
+    return reached || vnc_device_status(wait->device) != VK_SUCCESS;
 }
 
 static void count_waiters(const VkSemaphoreWaitInfo *info, uint32_t by)
 {
     for (uint32_t i = 0; i < info->semaphoreCount; i++)
-        atomic_fetch_add_explicit(&VN_OBJECT(vn_semaphore, info->pSemaphores[i])->waiters, by,
+        atomic_fetch_add_explicit(&VNC_OBJECT(vnc_semaphore, info->pSemaphores[i])->waiters, by,
                                   memory_order_seq_cst);
 }
 
@@ -270,40 +271,42 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_semaphores(VkDevice handle,
                                                       const VkSemaphoreWaitInfo *info,
                                                       uint64_t timeout)
 {
-    struct vn_device *device = VN_OBJECT(vn_device, handle);
+    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
     struct semaphore_wait wait = {info, device};
     count_waiters(info, 1);
     uint64_t start = hw_now_ns();
-    VkResult result = vn_link_wait(vn_device_link(device), semaphores_are_decided, &wait, timeout);
-    vn_trace_wait(hw_now_ns() - start);
+    VkResult result =
+        vnc_link_wait(vnc_device_link(device), semaphores_are_decided, &wait, timeout);
+    vnc_trace_wait(hw_now_ns() - start);
     count_waiters(info, UINT32_MAX);
-    VkResult status = vn_device_status(device);
+    VkResult status = vnc_device_status(device);
     return status == VK_SUCCESS ? result : status;
 }
 
 /* Sends one command behind what the program wrote into mapped memory, which work that waits for
  * this signal may read.  `answered`: an answer comes, and wakes whoever waits here. */
-static VkResult send_signal(struct vn_device *device, void (*put)(struct wire_enc *e, const void *),
-                            const void *args, bool answered)
+static VkResult send_signal(struct vnc_device *device,
+                            void (*put)(struct wire_enc *e, const void *), const void *args,
+                            bool answered)
 {
-    struct vn_link *link = vn_device_link(device);
-    struct wire_enc *e = vn_link_begin(link);
+    struct vnc_link *link = vnc_device_link(device);
+    struct wire_enc *e = vnc_link_begin(link);
     if (!e)
         return VK_ERROR_DEVICE_LOST;
-    VkResult result = vn_memory_put_deltas(device, NULL, e);
+    VkResult result = vnc_memory_put_deltas(device, NULL, e);
     if (result != VK_SUCCESS) {
-        vn_link_cancel(link);
+        vnc_link_cancel(link);
         return result;
     }
     put(e, args);
-    if (!answered && !vn_link_client(link)->sync)
-        return vn_link_send(link);
+    if (!answered && !vnc_link_client(link)->sync)
+        return vnc_link_send(link);
     struct vn_decoder reply;
-    result = vn_link_call(link, &reply);
+    result = vnc_link_call(link, &reply);
     if (result != VK_SUCCESS)
         return result;
     VkResult answer = (VkResult)wire_get_u32(&reply.in);
-    return vn_link_finish(link, &reply) == VK_SUCCESS ? answer : VK_ERROR_DEVICE_LOST;
+    return vnc_link_finish(link, &reply) == VK_SUCCESS ? answer : VK_ERROR_DEVICE_LOST;
 }
 
 struct semaphore_signal {
@@ -320,14 +323,14 @@ static void put_semaphore_signal(struct wire_enc *e, const void *args)
 static VKAPI_ATTR VkResult VKAPI_CALL signal_semaphore(VkDevice handle,
                                                        const VkSemaphoreSignalInfo *info)
 {
-    struct vn_device *device = VN_OBJECT(vn_device, handle);
-    struct vn_semaphore *semaphore = VN_OBJECT(vn_semaphore, info->semaphore);
-    VkResult status = vn_device_status(device);
+    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
+    struct vnc_semaphore *semaphore = VNC_OBJECT(vnc_semaphore, info->semaphore);
+    VkResult status = vnc_device_status(device);
     if (status != VK_SUCCESS)
         return status;
     /* Raised before waiters are counted, and they count themselves before they look: one of the
      * two sees the other. */
-    vn_semaphore_raise(semaphore, info->value);
+    vnc_semaphore_raise(semaphore, info->value);
     bool waited = atomic_load_explicit(&semaphore->waiters, memory_order_seq_cst) > 0;
     struct semaphore_signal args = {handle, info};
     return send_signal(device, put_semaphore_signal, &args, waited);
@@ -355,43 +358,43 @@ static void put_reset_event(struct wire_enc *e, const void *args)
 static VKAPI_ATTR VkResult VKAPI_CALL set_event(VkDevice device, VkEvent event)
 {
     struct event_args args = {device, event};
-    return send_signal(VN_OBJECT(vn_device, device), put_set_event, &args, false);
+    return send_signal(VNC_OBJECT(vnc_device, device), put_set_event, &args, false);
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL reset_event(VkDevice device, VkEvent event)
 {
     struct event_args args = {device, event};
-    return send_signal(VN_OBJECT(vn_device, device), put_reset_event, &args, false);
+    return send_signal(VNC_OBJECT(vnc_device, device), put_reset_event, &args, false);
 }
 
 /* A set event tells the program that what a device wrote before it can be read. */
 static VKAPI_ATTR VkResult VKAPI_CALL get_event_status(VkDevice handle, VkEvent event)
 {
-    struct vn_device *device = VN_OBJECT(vn_device, handle);
-    VkResult status = vn_device_status(device);
+    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
+    VkResult status = vnc_device_status(device);
     if (status != VK_SUCCESS)
         return status;
     VkResult result = vn_vkGetEventStatus(handle, event);
-    if (result == VK_EVENT_SET && vn_device_is_busy(device)) {
-        VkResult read = vn_device_read_back(device);
+    if (result == VK_EVENT_SET && vnc_device_is_busy(device)) {
+        VkResult read = vnc_device_read_back(device);
         if (read != VK_SUCCESS)
             return read;
     }
     return result;
 }
 
-const struct vn_entry vn_entries_sync[] = {
-    VN_ENTRY(vkCreateFence, create_fence),
-    VN_ENTRY(vkDestroyFence, destroy_fence),
-    VN_ENTRY(vkResetFences, reset_fences),
-    VN_ENTRY(vkGetFenceStatus, get_fence_status),
-    VN_ENTRY(vkWaitForFences, wait_for_fences),
-    VN_ENTRY(vkCreateSemaphore, create_semaphore),
-    VN_ENTRY(vkGetSemaphoreCounterValue, get_semaphore_counter_value),
-    VN_ENTRY(vkWaitSemaphores, wait_semaphores),
-    VN_ENTRY(vkSignalSemaphore, signal_semaphore),
-    VN_ENTRY(vkSetEvent, set_event),
-    VN_ENTRY(vkResetEvent, reset_event),
-    VN_ENTRY(vkGetEventStatus, get_event_status),
+const struct vnc_entry vnc_entries_sync[] = {
+    VNC_ENTRY(vkCreateFence, create_fence),
+    VNC_ENTRY(vkDestroyFence, destroy_fence),
+    VNC_ENTRY(vkResetFences, reset_fences),
+    VNC_ENTRY(vkGetFenceStatus, get_fence_status),
+    VNC_ENTRY(vkWaitForFences, wait_for_fences),
+    VNC_ENTRY(vkCreateSemaphore, create_semaphore),
+    VNC_ENTRY(vkGetSemaphoreCounterValue, get_semaphore_counter_value),
+    VNC_ENTRY(vkWaitSemaphores, wait_semaphores),
+    VNC_ENTRY(vkSignalSemaphore, signal_semaphore),
+    VNC_ENTRY(vkSetEvent, set_event),
+    VNC_ENTRY(vkResetEvent, reset_event),
+    VNC_ENTRY(vkGetEventStatus, get_event_status),
     {NULL, NULL},
 };

@@ -11,32 +11,32 @@
 #include "venus/client/icd.h"
 #include "venus/client/submit/queue.h"
 
-struct vn_fence {
+struct vnc_fence {
     struct vn_object object;
-    struct vn_device *device;
+    struct vnc_device *device;
     /* Release by submit, after queue; acquire by waits.  0: not submitted.  UINT64_MAX: signalled.
      */
     _Atomic uint64_t number;
-    struct vn_queue *queue;
+    struct vnc_queue *queue;
 };
 
-struct vn_semaphore {
+struct vnc_semaphore {
     struct vn_object object;
-    struct vn_device *device;
+    struct vnc_device *device;
     _Atomic uint32_t refs; /* the handle, and batches that signal it */
     bool timeline;
     _Atomic uint64_t value; /* release by whoever raises it, acquire by whoever reads */
     _Atomic uint32_t waiters;
 };
 
-void vn_fence_submitted(struct vn_fence *fence, struct vn_queue *queue, uint64_t number);
+void vnc_fence_submitted(struct vnc_fence *fence, struct vnc_queue *queue, uint64_t number);
 /* Signalled without a batch: by presentation. */
-void vn_fence_signal(struct vn_fence *fence);
+void vnc_fence_signal(struct vnc_fence *fence);
 
-struct vn_semaphore *vn_semaphore_ref(struct vn_semaphore *semaphore);
-void vn_semaphore_unref(struct vn_semaphore *semaphore);
-void vn_semaphore_raise(struct vn_semaphore *semaphore, uint64_t value);
+struct vnc_semaphore *vnc_semaphore_ref(struct vnc_semaphore *semaphore);
+void vnc_semaphore_unref(struct vnc_semaphore *semaphore);
+void vnc_semaphore_raise(struct vnc_semaphore *semaphore, uint64_t value);
 
-extern const struct vn_entry vn_entries_sync[];
+extern const struct vnc_entry vnc_entries_sync[];
 
 #endif

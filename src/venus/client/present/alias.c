@@ -10,7 +10,7 @@
 /* What memory.h has under the names that this file replaces. */
 static PFN_vkVoidFunction replaced(const char *name)
 {
-    const struct vn_entry *entry = vn_entries_resource;
+    const struct vnc_entry *entry = vnc_entries_resource;
     while (entry->name && strcmp(entry->name, name) != 0)
         entry++;
     assert(entry->name);
@@ -28,7 +28,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_image(VkDevice device, const VkImag
     const VkImageSwapchainCreateInfoKHR *chained =
         vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_IMAGE_SWAPCHAIN_CREATE_INFO_KHR);
     if (chained && chained->swapchain)
-        vn_swapchain_image_info(&alias);
+        vnc_swapchain_image_info(&alias);
     return REPLACED(vkCreateImage)(device, &alias, allocator, out);
 }
 
@@ -49,7 +49,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL bind_image_memory2(VkDevice device, uint32
         const VkBindImageMemorySwapchainInfoKHR *chained = of_swapchain(&infos[i]);
         bound[i] = infos[i];
         if (chained) {
-            bound[i].memory = vn_swapchain_memory(chained->swapchain, chained->imageIndex);
+            bound[i].memory = vnc_swapchain_memory(chained->swapchain, chained->imageIndex);
             bound[i].memoryOffset = 0;
         }
     }
@@ -58,8 +58,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL bind_image_memory2(VkDevice device, uint32
     return result;
 }
 
-const struct vn_entry vn_entries_wsi_alias[] = {
-    VN_ENTRY(vkCreateImage, create_image),
-    VN_ENTRY(vkBindImageMemory2, bind_image_memory2),
+const struct vnc_entry vnc_entries_wsi_alias[] = {
+    VNC_ENTRY(vkCreateImage, create_image),
+    VNC_ENTRY(vkBindImageMemory2, bind_image_memory2),
     {NULL, NULL},
 };

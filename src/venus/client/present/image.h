@@ -13,7 +13,7 @@
 
 #include "venus/client/memory/memory.h"
 
-struct vn_wsi_image {
+struct vnc_wsi_image {
     VkImage image;
     VkDeviceMemory memory;
     VkBuffer buffer; /* and the rest: only where there is something to show */
@@ -22,22 +22,22 @@ struct vn_wsi_image {
 };
 
 /* info is copied; `shown`: with a picture.  On failure nothing is left. */
-VkResult vn_wsi_image_init(struct vn_wsi_image *image, VkDevice device,
-                           const VkImageCreateInfo *info, bool shown) MUST_CHECK;
-void vn_wsi_image_fini(struct vn_wsi_image *image, VkDevice device);
+VkResult vnc_wsi_image_init(struct vnc_wsi_image *image, VkDevice device,
+                            const VkImageCreateInfo *info, bool shown) MUST_CHECK;
+void vnc_wsi_image_fini(struct vnc_wsi_image *image, VkDevice device);
 
 /* The copies of all images, for the queues of one family. */
-struct vn_wsi_copies {
+struct vnc_wsi_copies {
     VkCommandPool pool;
     VkCommandBuffer *commands; /* one for each image */
 };
 
-VkResult vn_wsi_copies_init(struct vn_wsi_copies *copies, VkDevice device, uint32_t family,
-                            const struct vn_wsi_image *images, uint32_t count,
-                            VkExtent2D extent) MUST_CHECK;
-void vn_wsi_copies_fini(struct vn_wsi_copies *copies, VkDevice device);
+VkResult vnc_wsi_copies_init(struct vnc_wsi_copies *copies, VkDevice device, uint32_t family,
+                             const struct vnc_wsi_image *images, uint32_t count,
+                             VkExtent2D extent) MUST_CHECK;
+void vnc_wsi_copies_fini(struct vnc_wsi_copies *copies, VkDevice device);
 
 /* Entry points of ours by name. */
-#define VN_WSI_CALL(command) ((PFN_##command)vn_icd_entry(vn_command_find(#command)))
+#define VNC_WSI_CALL(command) ((PFN_##command)vnc_icd_entry(vn_command_find(#command)))
 
 #endif

@@ -2,6 +2,6 @@
 #include "venus/client/icd.h"
 #include "venus/client/present/wsi.h"
 
-const struct vn_entry vn_entries_wsi_x11[] = {
+const struct vnc_entry vnc_entries_wsi_x11[] = {
     {NULL, NULL},
 };

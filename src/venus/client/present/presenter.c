@@ -14,7 +14,7 @@
 struct image {
     struct image *next; /* in the list it is in, if any */
     const uint8_t *picture;
-    struct vn_queue *queue; /* while pending: the batch that fills the picture */
+    struct vnc_queue *queue; /* while pending: the batch that fills the picture */
     uint64_t number;
 };
 
@@ -23,8 +23,8 @@ struct list {
     struct image *first, **last;
 };
 
-struct vn_presenter {
-    struct vn_presenter_params params;
+struct vnc_presenter {
+    struct vnc_presenter_params params;
     unsigned forks; /* a child of the process has no thread to show anything */
     pthread_t thread;
     bool whole; /* show all of each picture: VENUS_PRESENT_TILES=0 */
@@ -64,32 +64,32 @@ static struct image *list_pop(struct list *list)
 
 /* ---- the thread ---- */
 
-static VkResult show(struct vn_presenter *p, const struct image *image)
+static VkResult show(struct vnc_presenter *p, const struct image *image)
 {
-    struct vn_canvas *canvas = p->params.canvas;
-    struct vn_rects rects;
+    struct vnc_canvas *canvas = p->params.canvas;
+    struct vnc_rects rects;
     if (p->shown && !p->whole)
-        vn_tiles_update(&canvas->picture, image->picture, &rects);
+        vnc_tiles_update(&canvas->picture, image->picture, &rects);
     else
-        vn_tiles_replace(&canvas->picture, image->picture, &rects);
+        vnc_tiles_replace(&canvas->picture, image->picture, &rects);
     p->shown = true;
     return canvas->ops->show(canvas, &rects);
 }
 
 /* Whether a later picture is there already. */
-static bool is_overtaken(struct vn_presenter *p, const struct image *image)
+static bool is_overtaken(struct vnc_presenter *p, const struct image *image)
 {
     if (p->params.mode != VK_PRESENT_MODE_MAILBOX_KHR)
         return false;
     pthread_mutex_lock(&p->lock);
     const struct image *next = image->next;
-    bool overtaken = next && vn_queue_has_done(next->queue, next->number);
+    bool overtaken = next && vnc_queue_has_done(next->queue, next->number);
     pthread_mutex_unlock(&p->lock);
     return overtaken;
 }
 
 /* Once a show has failed, the program is told and nothing more is shown. */
-static VkResult finish(struct vn_presenter *p, const struct image *image, bool failed)
+static VkResult finish(struct vnc_presenter *p, const struct image *image, bool failed)
 {
     VkResult result = p->params.wait(p->params.user, image->queue, image->number);
     if (result != VK_SUCCESS || failed || !p->params.canvas || is_overtaken(p, image))
@@ -99,7 +99,7 @@ static VkResult finish(struct vn_presenter *p, const struct image *image, bool f
 
 static void *run(void *arg)
 {
-    struct vn_presenter *p = arg;
+    struct vnc_presenter *p = arg;
     pthread_mutex_lock(&p->lock);
     for (;;) {
         while (!p->pending.first && !p->stopping)
@@ -122,7 +122,7 @@ static void *run(void *arg)
 
 /* Signals of the program are for its own threads; but faults on mapped memory are ours, and come
  * to whoever touched it. */
-static int start_thread(struct vn_presenter *p)
+static int start_thread(struct vnc_presenter *p)
 {
     sigset_t all, old;
     sigfillset(&all);
@@ -136,17 +136,17 @@ static int start_thread(struct vn_presenter *p)
 
 /* ---- life ---- */
 
-static void presenter_free(struct vn_presenter *p)
+static void presenter_free(struct vnc_presenter *p)
 {
     pthread_cond_destroy(&p->work);
     pthread_cond_destroy(&p->moved);
-    vn_lock_fini(&p->lock);
+    vnc_lock_fini(&p->lock);
     free(p);
 }
 
-VkResult vn_presenter_create(const struct vn_presenter_params *params, struct vn_presenter **out)
+VkResult vnc_presenter_create(const struct vnc_presenter_params *params, struct vnc_presenter **out)
 {
-    struct vn_presenter *p = calloc(1, sizeof(*p) + params->count * sizeof(p->images[0]));
+    struct vnc_presenter *p = calloc(1, sizeof(*p) + params->count * sizeof(p->images[0]));
     if (!p)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     p->params = *params;
@@ -155,7 +155,7 @@ VkResult vn_presenter_create(const struct vn_presenter_params *params, struct vn
     bool tiles;
     hw_env_bool("VENUS_PRESENT_TILES", true, &tiles);
     p->whole = !tiles;
-    vn_lock_init(&p->lock);
+    vnc_lock_init(&p->lock);
     pthread_cond_init(&p->work, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -176,12 +176,12 @@ VkResult vn_presenter_create(const struct vn_presenter_params *params, struct vn
     return VK_SUCCESS;
 }
 
-static bool is_foreign(const struct vn_presenter *p)
+static bool is_foreign(const struct vnc_presenter *p)
 {
     return p->forks != vn_kernel_forks();
 }
 
-void vn_presenter_destroy(struct vn_presenter *p)
+void vnc_presenter_destroy(struct vnc_presenter *p)
 {
     if (!p || is_foreign(p))
         return;
@@ -207,13 +207,13 @@ static struct timespec deadline_after(uint64_t timeout_ns)
     return until;
 }
 
-static VkResult status_of(const struct vn_presenter *p)
+static VkResult status_of(const struct vnc_presenter *p)
 {
     return p->status == VK_SUCCESS && p->retired ? VK_ERROR_OUT_OF_DATE_KHR : p->status;
 }
 
 /* False when the time is over. */
-static bool wait_for_image(struct vn_presenter *p, uint64_t timeout_ns)
+static bool wait_for_image(struct vnc_presenter *p, uint64_t timeout_ns)
 {
     struct timespec until = deadline_after(timeout_ns < HW_NEVER / 2 ? timeout_ns : HW_NEVER / 2);
     int rc = 0;
@@ -222,7 +222,7 @@ static bool wait_for_image(struct vn_presenter *p, uint64_t timeout_ns)
     return p->free.first || status_of(p) != VK_SUCCESS;
 }
 
-VkResult vn_presenter_acquire(struct vn_presenter *p, uint64_t timeout_ns, uint32_t *index)
+VkResult vnc_presenter_acquire(struct vnc_presenter *p, uint64_t timeout_ns, uint32_t *index)
 {
     if (is_foreign(p))
         return VK_ERROR_DEVICE_LOST;
@@ -240,8 +240,8 @@ VkResult vn_presenter_acquire(struct vn_presenter *p, uint64_t timeout_ns, uint3
     return result;
 }
 
-VkResult vn_presenter_present(struct vn_presenter *p, uint32_t index, struct vn_queue *queue,
-                              uint64_t number)
+VkResult vnc_presenter_present(struct vnc_presenter *p, uint32_t index, struct vnc_queue *queue,
+                               uint64_t number)
 {
     if (is_foreign(p))
         return VK_ERROR_DEVICE_LOST;
@@ -257,7 +257,7 @@ VkResult vn_presenter_present(struct vn_presenter *p, uint32_t index, struct vn_
     return result;
 }
 
-void vn_presenter_retire(struct vn_presenter *p)
+void vnc_presenter_retire(struct vnc_presenter *p)
 {
     if (is_foreign(p))
         return;

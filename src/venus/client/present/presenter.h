@@ -17,34 +17,34 @@
 #include "venus/client/present/surface.h"
 #include "venus/client/submit/queue.h"
 
-struct vn_presenter;
+struct vnc_presenter;
 
-struct vn_presenter_params {
+struct vnc_presenter_params {
     VkPresentModeKHR mode;
     uint32_t count;                 /* of images; all are free at first */
-    struct vn_canvas *canvas;       /* NULL: nothing is shown; taken, on success */
+    struct vnc_canvas *canvas;      /* NULL: nothing is shown; taken, on success */
     const uint8_t *const *pictures; /* of each image, once its batch is done; NULL without canvas */
     /* Waits until that batch of the queue is done. */
-    VkResult (*wait)(void *user, struct vn_queue *queue, uint64_t number);
+    VkResult (*wait)(void *user, struct vnc_queue *queue, uint64_t number);
     void *user;
 };
 
 /* VK_SUCCESS or VK_ERROR_OUT_OF_HOST_MEMORY.  params->pictures is copied. */
-VkResult vn_presenter_create(const struct vn_presenter_params *params,
-                             struct vn_presenter **out) MUST_CHECK;
+VkResult vnc_presenter_create(const struct vnc_presenter_params *params,
+                              struct vnc_presenter **out) MUST_CHECK;
 /* Shows what is pending first; NULL is fine. */
-void vn_presenter_destroy(struct vn_presenter *presenter);
+void vnc_presenter_destroy(struct vnc_presenter *presenter);
 
 /* Gives the image that has been free for longest to the program.  VK_SUCCESS; VK_NOT_READY or
  * VK_TIMEOUT when none is free (in time); VK_ERROR_OUT_OF_DATE_KHR when retired; what showing or
  * waiting failed with, from then on. */
-VkResult vn_presenter_acquire(struct vn_presenter *presenter, uint64_t timeout_ns,
-                              uint32_t *index) MUST_CHECK;
+VkResult vnc_presenter_acquire(struct vnc_presenter *presenter, uint64_t timeout_ns,
+                               uint32_t *index) MUST_CHECK;
 /* Takes the image back, to be shown after that batch.  VK_SUCCESS, or what showing or waiting has
  * failed with. */
-VkResult vn_presenter_present(struct vn_presenter *presenter, uint32_t index,
-                              struct vn_queue *queue, uint64_t number);
+VkResult vnc_presenter_present(struct vnc_presenter *presenter, uint32_t index,
+                               struct vnc_queue *queue, uint64_t number);
 /* No image is given out any more; returns when nothing is pending. */
-void vn_presenter_retire(struct vn_presenter *presenter);
+void vnc_presenter_retire(struct vnc_presenter *presenter);
 
 #endif

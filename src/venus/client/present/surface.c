@@ -13,15 +13,15 @@ enum { IMAGES_MIN = 3 }; /* one that is shown, one on the way, one for the progr
 
 /* ---- headless ---- */
 
-static VkResult headless_look(const struct vn_surface *surface, struct vn_surface_look *out)
+static VkResult headless_look(const struct vnc_surface *surface, struct vnc_surface_look *out)
 {
     (void)surface;
-    *out = (struct vn_surface_look){
+    *out = (struct vnc_surface_look){
         .presentable = true, .extent = {UINT32_MAX, UINT32_MAX}, .any_order = true};
     return VK_SUCCESS;
 }
 
-static const struct vn_surface_ops headless_ops = {.look = headless_look};
+static const struct vnc_surface_ops headless_ops = {.look = headless_look};
 
 static VKAPI_ATTR VkResult VKAPI_CALL create_headless(VkInstance instance,
                                                       const VkHeadlessSurfaceCreateInfoEXT *info,
@@ -29,12 +29,12 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_headless(VkInstance instance,
                                                       VkSurfaceKHR *out)
 {
     (void)instance, (void)info, (void)allocator;
-    struct vn_surface *surface = calloc(1, sizeof(*surface));
+    struct vnc_surface *surface = calloc(1, sizeof(*surface));
     if (!surface)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     surface->object.type = VK_OBJECT_TYPE_SURFACE_KHR;
     surface->ops = &headless_ops;
-    *out = VN_HANDLE(VkSurfaceKHR, surface);
+    *out = VNC_HANDLE(VkSurfaceKHR, surface);
     return VK_SUCCESS;
 }
 
@@ -42,17 +42,17 @@ static VKAPI_ATTR void VKAPI_CALL destroy_surface(VkInstance instance, VkSurface
                                                   const VkAllocationCallbacks *allocator)
 {
     (void)instance, (void)allocator;
-    free(VN_OBJECT(vn_surface, surface));
+    free(VNC_OBJECT(vnc_surface, surface));
 }
 
 /* ---- support ---- */
 
-bool vn_surface_family_presents(VkPhysicalDevice handle, uint32_t family)
+bool vnc_surface_family_presents(VkPhysicalDevice handle, uint32_t family)
 {
-    const struct vn_physical_device *device = VN_OBJECT(vn_physical_device, handle);
+    const struct vnc_physical_device *device = VNC_OBJECT(vnc_physical_device, handle);
     VkQueueFamilyProperties2 properties = {.sType = VK_STRUCTURE_TYPE_QUEUE_FAMILY_PROPERTIES_2};
     if (family >= device->queue_family_count ||
-        vn_snapshot_family(device->snapshot, family, &properties))
+        vnc_snapshot_family(device->snapshot, family, &properties))
         return false;
     /* Presenting is a copy: of the others only these three are sure to have it. */
     return properties.queueFamilyProperties.queueFlags &
@@ -62,34 +62,34 @@ bool vn_surface_family_presents(VkPhysicalDevice handle, uint32_t family)
 static VKAPI_ATTR VkResult VKAPI_CALL get_support(VkPhysicalDevice device, uint32_t family,
                                                   VkSurfaceKHR handle, VkBool32 *out)
 {
-    const struct vn_surface *surface = VN_OBJECT(vn_surface, handle);
-    struct vn_surface_look look;
+    const struct vnc_surface *surface = VNC_OBJECT(vnc_surface, handle);
+    struct vnc_surface_look look;
     /* A window that is gone is not presentable, and that is no failure. */
     *out = surface->ops->look(surface, &look) == VK_SUCCESS && look.presentable &&
-           vn_surface_family_presents(device, family);
+           vnc_surface_family_presents(device, family);
     return VK_SUCCESS;
 }
 
 /* ---- capabilities ---- */
 
-static bool has_feedback_loops(const struct vn_physical_device *device)
+static bool has_feedback_loops(const struct vnc_physical_device *device)
 {
     VkPhysicalDeviceAttachmentFeedbackLoopLayoutFeaturesEXT loops = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ATTACHMENT_FEEDBACK_LOOP_LAYOUT_FEATURES_EXT};
     VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
                                           .pNext = &loops};
-    return vn_physical_device_has(device, VK_EXT_ATTACHMENT_FEEDBACK_LOOP_LAYOUT_EXTENSION_NAME) &&
-           vn_snapshot_features(device->snapshot, &features) == 0 &&
+    return vnc_physical_device_has(device, VK_EXT_ATTACHMENT_FEEDBACK_LOOP_LAYOUT_EXTENSION_NAME) &&
+           vnc_snapshot_features(device->snapshot, &features) == 0 &&
            loops.attachmentFeedbackLoopLayout;
 }
 
-static VkImageUsageFlags usage_of(const struct vn_physical_device *device, VkFormat format)
+static VkImageUsageFlags usage_of(const struct vnc_physical_device *device, VkFormat format)
 {
     VkFormatProperties2 properties = {.sType = VK_STRUCTURE_TYPE_FORMAT_PROPERTIES_2};
     VkImageUsageFlags usage = VK_IMAGE_USAGE_TRANSFER_SRC_BIT | VK_IMAGE_USAGE_TRANSFER_DST_BIT |
                               VK_IMAGE_USAGE_SAMPLED_BIT | VK_IMAGE_USAGE_COLOR_ATTACHMENT_BIT |
                               VK_IMAGE_USAGE_INPUT_ATTACHMENT_BIT;
-    if (vn_snapshot_format(device->snapshot, format, &properties) == 0 &&
+    if (vnc_snapshot_format(device->snapshot, format, &properties) == 0 &&
         properties.formatProperties.optimalTilingFeatures & VK_FORMAT_FEATURE_STORAGE_IMAGE_BIT)
         usage |= VK_IMAGE_USAGE_STORAGE_BIT;
     if (has_feedback_loops(device))
@@ -97,7 +97,7 @@ static VkImageUsageFlags usage_of(const struct vn_physical_device *device, VkFor
     return usage;
 }
 
-static void set_extents(const struct vn_physical_device *device, VkExtent2D extent,
+static void set_extents(const struct vnc_physical_device *device, VkExtent2D extent,
                         VkSurfaceCapabilitiesKHR *out)
 {
     out->currentExtent = out->minImageExtent = out->maxImageExtent = extent;
@@ -112,9 +112,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_capabilities(VkPhysicalDevice handle,
                                                        VkSurfaceKHR surface_handle,
                                                        VkSurfaceCapabilitiesKHR *out)
 {
-    const struct vn_physical_device *device = VN_OBJECT(vn_physical_device, handle);
-    const struct vn_surface *surface = VN_OBJECT(vn_surface, surface_handle);
-    struct vn_surface_look look;
+    const struct vnc_physical_device *device = VNC_OBJECT(vnc_physical_device, handle);
+    const struct vnc_surface *surface = VNC_OBJECT(vnc_surface, surface_handle);
+    struct vnc_surface_look look;
     VkResult result = surface->ops->look(surface, &look);
     if (result != VK_SUCCESS)
         return result;
@@ -155,10 +155,10 @@ static VkResult fit(uint32_t have, uint32_t *count, const void *array, uint32_t 
 
 enum { FORMATS_MAX = 4 };
 
-static VkResult formats_of(const struct vn_surface *surface, VkFormat formats[FORMATS_MAX],
+static VkResult formats_of(const struct vnc_surface *surface, VkFormat formats[FORMATS_MAX],
                            uint32_t *count)
 {
-    struct vn_surface_look look;
+    struct vnc_surface_look look;
     VkResult result = surface->ops->look(surface, &look);
     if (result != VK_SUCCESS)
         return result;
@@ -180,7 +180,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_formats(VkPhysicalDevice device, VkSur
     (void)device;
     VkFormat formats[FORMATS_MAX];
     uint32_t have, copied;
-    VkResult result = formats_of(VN_OBJECT(vn_surface, surface), formats, &have);
+    VkResult result = formats_of(VNC_OBJECT(vnc_surface, surface), formats, &have);
     if (result != VK_SUCCESS)
         return result;
     result = fit(have, count, out, &copied);
@@ -222,8 +222,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_rectangles(VkPhysicalDevice device, Vk
                                                      uint32_t *count, VkRect2D *out)
 {
     (void)device;
-    const struct vn_surface *surface = VN_OBJECT(vn_surface, handle);
-    struct vn_surface_look look;
+    const struct vnc_surface *surface = VNC_OBJECT(vnc_surface, handle);
+    struct vnc_surface_look look;
     VkResult result = surface->ops->look(surface, &look);
     if (result != VK_SUCCESS)
         return result;
@@ -234,15 +234,15 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_rectangles(VkPhysicalDevice device, Vk
     return result;
 }
 
-const struct vn_entry vn_entries_wsi_surface[] = {
-    VN_ENTRY(vkCreateHeadlessSurfaceEXT, create_headless),
-    VN_ENTRY(vkDestroySurfaceKHR, destroy_surface),
-    VN_ENTRY(vkGetPhysicalDeviceSurfaceSupportKHR, get_support),
-    VN_ENTRY(vkGetPhysicalDeviceSurfaceCapabilitiesKHR, get_capabilities),
-    VN_ENTRY(vkGetPhysicalDeviceSurfaceCapabilities2KHR, get_capabilities2),
-    VN_ENTRY(vkGetPhysicalDeviceSurfaceFormatsKHR, get_formats),
-    VN_ENTRY(vkGetPhysicalDeviceSurfaceFormats2KHR, get_formats2),
-    VN_ENTRY(vkGetPhysicalDeviceSurfacePresentModesKHR, get_modes),
-    VN_ENTRY(vkGetPhysicalDevicePresentRectanglesKHR, get_rectangles),
+const struct vnc_entry vnc_entries_wsi_surface[] = {
+    VNC_ENTRY(vkCreateHeadlessSurfaceEXT, create_headless),
+    VNC_ENTRY(vkDestroySurfaceKHR, destroy_surface),
+    VNC_ENTRY(vkGetPhysicalDeviceSurfaceSupportKHR, get_support),
+    VNC_ENTRY(vkGetPhysicalDeviceSurfaceCapabilitiesKHR, get_capabilities),
+    VNC_ENTRY(vkGetPhysicalDeviceSurfaceCapabilities2KHR, get_capabilities2),
+    VNC_ENTRY(vkGetPhysicalDeviceSurfaceFormatsKHR, get_formats),
+    VNC_ENTRY(vkGetPhysicalDeviceSurfaceFormats2KHR, get_formats2),
+    VNC_ENTRY(vkGetPhysicalDeviceSurfacePresentModesKHR, get_modes),
+    VNC_ENTRY(vkGetPhysicalDevicePresentRectanglesKHR, get_rectangles),
     {NULL, NULL},
 };

@@ -12,7 +12,7 @@
 #include "venus/client/object/objects.h"
 #include "venus/client/present/tiles.h"
 
-struct vn_surface_look {
+struct vnc_surface_look {
     bool presentable;  /* we know how to show pictures there */
     VkExtent2D extent; /* both UINT32_MAX: any */
     bool alpha;        /* its pixels have alpha */
@@ -20,38 +20,39 @@ struct vn_surface_look {
     bool any_order;    /* both */
 };
 
-struct vn_canvas;
+struct vnc_canvas;
 
-struct vn_canvas_ops {
+struct vnc_canvas_ops {
     /* Shows canvas->picture, of which rects changed since the last time.  VK_SUCCESS,
      * VK_ERROR_OUT_OF_DATE_KHR when the window has another size now, VK_ERROR_SURFACE_LOST_KHR. */
-    VkResult (*show)(struct vn_canvas *canvas, const struct vn_rects *rects);
-    void (*destroy)(struct vn_canvas *canvas);
+    VkResult (*show)(struct vnc_canvas *canvas, const struct vnc_rects *rects);
+    void (*destroy)(struct vnc_canvas *canvas);
 };
 
-struct vn_canvas {
-    const struct vn_canvas_ops *ops;
-    struct vn_picture picture; /* what was shown; the caller's to change between two shows */
+struct vnc_canvas {
+    const struct vnc_canvas_ops *ops;
+    struct vnc_picture picture; /* what was shown; the caller's to change between two shows */
 };
 
-struct vn_surface;
+struct vnc_surface;
 
-struct vn_surface_ops {
+struct vnc_surface_ops {
     /* VK_SUCCESS or VK_ERROR_SURFACE_LOST_KHR. */
-    VkResult (*look)(const struct vn_surface *surface, struct vn_surface_look *out);
+    VkResult (*look)(const struct vnc_surface *surface, struct vnc_surface_look *out);
     /* NULL for a surface that shows nothing. */
-    VkResult (*canvas)(const struct vn_surface *surface, VkExtent2D extent, struct vn_canvas **out);
+    VkResult (*canvas)(const struct vnc_surface *surface, VkExtent2D extent,
+                       struct vnc_canvas **out);
 };
 
-struct vn_surface {
+struct vnc_surface {
     struct vn_object object; /* id 0: it never travels */
-    const struct vn_surface_ops *ops;
+    const struct vnc_surface_ops *ops;
     /* The window; unused without one. */
     void *connection;
     uint32_t window;
 };
 
 /* Whether queues of the family can present: to any surface or to none. */
-bool vn_surface_family_presents(VkPhysicalDevice device, uint32_t family);
+bool vnc_surface_family_presents(VkPhysicalDevice device, uint32_t family);
 
 #endif

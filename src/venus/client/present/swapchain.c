@@ -15,39 +15,39 @@ enum {
     SWAPCHAINS_MAX = 64,    /* of one present; each is a window */
 };
 
-struct vn_swapchain {
+struct vnc_swapchain {
     struct vn_object object; /* id 0: it never travels */
-    struct vn_device *device;
+    struct vnc_device *device;
     VkExtent2D extent;
     uint32_t wanted, count; /* of images; less only while they are made */
-    struct vn_wsi_image *images;
-    bool shown;                   /* images have pictures */
-    struct vn_wsi_copies *copies; /* one for each queue family; made at its first present */
-    struct vn_presenter *presenter;
-    _Atomic(struct vn_queue *) last; /* that presented; relaxed: any queue of the device will do */
+    struct vnc_wsi_image *images;
+    bool shown;                    /* images have pictures */
+    struct vnc_wsi_copies *copies; /* one for each queue family; made at its first present */
+    struct vnc_presenter *presenter;
+    _Atomic(struct vnc_queue *) last; /* that presented; relaxed: any queue of the device will do */
 };
 
-static struct vn_swapchain *swapchain_of(VkSwapchainKHR handle)
+static struct vnc_swapchain *swapchain_of(VkSwapchainKHR handle)
 {
-    return VN_OBJECT(vn_swapchain, handle);
+    return VNC_OBJECT(vnc_swapchain, handle);
 }
 
-static VkDevice handle_of(const struct vn_swapchain *swapchain)
+static VkDevice handle_of(const struct vnc_swapchain *swapchain)
 {
-    return VN_HANDLE(VkDevice, swapchain->device);
+    return VNC_HANDLE(VkDevice, swapchain->device);
 }
 
-VkDeviceMemory vn_swapchain_memory(VkSwapchainKHR handle, uint32_t index)
+VkDeviceMemory vnc_swapchain_memory(VkSwapchainKHR handle, uint32_t index)
 {
-    const struct vn_swapchain *swapchain = swapchain_of(handle);
+    const struct vnc_swapchain *swapchain = swapchain_of(handle);
     return index < swapchain->count ? swapchain->images[index].memory : VK_NULL_HANDLE;
 }
 
 /* ---- waiting for a batch ---- */
 
 struct batch_wait {
-    struct vn_device *device;
-    struct vn_queue *queue;
+    struct vnc_device *device;
+    struct vnc_queue *queue;
     uint64_t number;
 };
 
@@ -55,20 +55,20 @@ struct batch_wait {
 static bool is_decided(void *user)
 {
     struct batch_wait *wait = user;
-    return vn_queue_has_done(wait->queue, wait->number) ||
-           vn_device_status(wait->device) != VK_SUCCESS;
+    return vnc_queue_has_done(wait->queue, wait->number) ||
+           vnc_device_status(wait->device) != VK_SUCCESS;
 }
 
-static VkResult wait_for_batch(void *user, struct vn_queue *queue, uint64_t number)
+static VkResult wait_for_batch(void *user, struct vnc_queue *queue, uint64_t number)
 {
     struct batch_wait wait = {user, queue, number};
-    VkResult result = vn_link_wait(vn_device_link(wait.device), is_decided, &wait, HW_NEVER);
-    return result == VK_SUCCESS ? vn_device_status(wait.device) : result;
+    VkResult result = vnc_link_wait(vnc_device_link(wait.device), is_decided, &wait, HW_NEVER);
+    return result == VK_SUCCESS ? vnc_device_status(wait.device) : result;
 }
 
 /* ---- creation ---- */
 
-void vn_swapchain_image_info(VkImageCreateInfo *info)
+void vnc_swapchain_image_info(VkImageCreateInfo *info)
 {
     info->flags |= VK_IMAGE_CREATE_ALIAS_BIT;
     info->usage |= VK_IMAGE_USAGE_TRANSFER_SRC_BIT;
@@ -94,11 +94,11 @@ static VkImageCreateInfo image_info(const VkSwapchainCreateInfoKHR *info)
     };
     if (info->flags & VK_SWAPCHAIN_CREATE_MUTABLE_FORMAT_BIT_KHR)
         image.flags |= VK_IMAGE_CREATE_MUTABLE_FORMAT_BIT | VK_IMAGE_CREATE_EXTENDED_USAGE_BIT;
-    vn_swapchain_image_info(&image);
+    vnc_swapchain_image_info(&image);
     return image;
 }
 
-static VkResult make_images(struct vn_swapchain *swapchain, const VkSwapchainCreateInfoKHR *info)
+static VkResult make_images(struct vnc_swapchain *swapchain, const VkSwapchainCreateInfoKHR *info)
 {
     VkImageCreateInfo image = image_info(info);
     VkImageFormatListCreateInfo formats;
@@ -111,18 +111,18 @@ static VkResult make_images(struct vn_swapchain *swapchain, const VkSwapchainCre
     }
     VkResult result = VK_SUCCESS;
     for (; result == VK_SUCCESS && swapchain->count < swapchain->wanted; swapchain->count++)
-        result = vn_wsi_image_init(&swapchain->images[swapchain->count], handle_of(swapchain),
-                                   &image, swapchain->shown);
+        result = vnc_wsi_image_init(&swapchain->images[swapchain->count], handle_of(swapchain),
+                                    &image, swapchain->shown);
     return result;
 }
 
-static VkResult start_presenter(struct vn_swapchain *swapchain, VkPresentModeKHR mode,
-                                struct vn_canvas *canvas)
+static VkResult start_presenter(struct vnc_swapchain *swapchain, VkPresentModeKHR mode,
+                                struct vnc_canvas *canvas)
 {
     const uint8_t *pictures[IMAGES_MAX];
     for (uint32_t i = 0; i < swapchain->count; i++)
         pictures[i] = swapchain->images[i].picture;
-    struct vn_presenter_params params = {
+    struct vnc_presenter_params params = {
         .mode = mode,
         .count = swapchain->count,
         .canvas = canvas,
@@ -130,27 +130,27 @@ static VkResult start_presenter(struct vn_swapchain *swapchain, VkPresentModeKHR
         .wait = wait_for_batch,
         .user = swapchain->device,
     };
-    return vn_presenter_create(&params, &swapchain->presenter);
+    return vnc_presenter_create(&params, &swapchain->presenter);
 }
 
-static void swapchain_free(struct vn_swapchain *swapchain)
+static void swapchain_free(struct vnc_swapchain *swapchain)
 {
     VkDevice device = handle_of(swapchain);
-    vn_presenter_destroy(swapchain->presenter); /* what is under way ends here */
+    vnc_presenter_destroy(swapchain->presenter); /* what is under way ends here */
     uint32_t families = swapchain->device->physical->queue_family_count;
     for (uint32_t i = 0; swapchain->copies && i < families; i++)
-        vn_wsi_copies_fini(&swapchain->copies[i], device);
+        vnc_wsi_copies_fini(&swapchain->copies[i], device);
     for (uint32_t i = 0; i < swapchain->count; i++)
-        vn_wsi_image_fini(&swapchain->images[i], device);
+        vnc_wsi_image_fini(&swapchain->images[i], device);
     free(swapchain->copies);
     free(swapchain->images);
     free(swapchain);
 }
 
-static struct vn_swapchain *swapchain_new(struct vn_device *device,
-                                          const VkSwapchainCreateInfoKHR *info)
+static struct vnc_swapchain *swapchain_new(struct vnc_device *device,
+                                           const VkSwapchainCreateInfoKHR *info)
 {
-    struct vn_swapchain *swapchain = calloc(1, sizeof(*swapchain));
+    struct vnc_swapchain *swapchain = calloc(1, sizeof(*swapchain));
     if (!swapchain)
         return NULL;
     swapchain->object.type = VK_OBJECT_TYPE_SWAPCHAIN_KHR;
@@ -168,10 +168,11 @@ static struct vn_swapchain *swapchain_new(struct vn_device *device,
     return NULL;
 }
 
-static VkResult fill_swapchain(struct vn_swapchain *swapchain, const VkSwapchainCreateInfoKHR *info)
+static VkResult fill_swapchain(struct vnc_swapchain *swapchain,
+                               const VkSwapchainCreateInfoKHR *info)
 {
-    const struct vn_surface *surface = VN_OBJECT(vn_surface, info->surface);
-    struct vn_canvas *canvas = NULL;
+    const struct vnc_surface *surface = VNC_OBJECT(vnc_surface, info->surface);
+    struct vnc_canvas *canvas = NULL;
     VkResult result = VK_SUCCESS;
     if (surface->ops->canvas)
         result = surface->ops->canvas(surface, info->imageExtent, &canvas);
@@ -192,16 +193,16 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_swapchain(VkDevice handle,
                                                        VkSwapchainKHR *out)
 {
     (void)allocator;
-    struct vn_device *device = VN_OBJECT(vn_device, handle);
+    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
     /* Retired even when the new one cannot be made. */
     if (info->oldSwapchain)
-        vn_presenter_retire(swapchain_of(info->oldSwapchain)->presenter);
-    VkResult result = vn_device_status(device);
+        vnc_presenter_retire(swapchain_of(info->oldSwapchain)->presenter);
+    VkResult result = vnc_device_status(device);
     if (result != VK_SUCCESS)
         return result;
     if (info->minImageCount > IMAGES_MAX)
         return VK_ERROR_OUT_OF_DEVICE_MEMORY;
-    struct vn_swapchain *swapchain = swapchain_new(device, info);
+    struct vnc_swapchain *swapchain = swapchain_new(device, info);
     if (!swapchain)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     result = fill_swapchain(swapchain, info);
@@ -209,7 +210,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_swapchain(VkDevice handle,
         swapchain_free(swapchain);
         return result;
     }
-    *out = VN_HANDLE(VkSwapchainKHR, swapchain);
+    *out = VNC_HANDLE(VkSwapchainKHR, swapchain);
     return VK_SUCCESS;
 }
 
@@ -225,7 +226,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_images(VkDevice device, VkSwapchainKHR
                                                  uint32_t *count, VkImage *out)
 {
     (void)device;
-    const struct vn_swapchain *swapchain = swapchain_of(handle);
+    const struct vnc_swapchain *swapchain = swapchain_of(handle);
     if (!out) {
         *count = swapchain->count;
         return VK_SUCCESS;
@@ -240,9 +241,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_images(VkDevice device, VkSwapchainKHR
 /* ---- acquiring ---- */
 
 /* A queue of the device; one that presents has the least to wait for. */
-static struct vn_queue *queue_for_signal(struct vn_swapchain *swapchain)
+static struct vnc_queue *queue_for_signal(struct vnc_swapchain *swapchain)
 {
-    struct vn_queue *queue = atomic_load_explicit(&swapchain->last, memory_order_relaxed);
+    struct vnc_queue *queue = atomic_load_explicit(&swapchain->last, memory_order_relaxed);
     for (uint32_t i = 0; !queue && i < swapchain->device->queue_count; i++) {
         if (swapchain->device->queues[i]->flags == 0)
             queue = swapchain->device->queues[i];
@@ -251,31 +252,31 @@ static struct vn_queue *queue_for_signal(struct vn_swapchain *swapchain)
 }
 
 /* Binary semaphores live at the server, where only a batch signals them. */
-static VkResult signal_semaphore(struct vn_swapchain *swapchain, VkSemaphore semaphore)
+static VkResult signal_semaphore(struct vnc_swapchain *swapchain, VkSemaphore semaphore)
 {
-    struct vn_queue *queue = queue_for_signal(swapchain);
+    struct vnc_queue *queue = queue_for_signal(swapchain);
     if (!queue)
         return VK_ERROR_DEVICE_LOST;
     VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                            .signalSemaphoreCount = 1,
                            .pSignalSemaphores = &semaphore};
-    return VN_WSI_CALL(vkQueueSubmit)(VN_HANDLE(VkQueue, queue), 1, &submit, VK_NULL_HANDLE);
+    return VNC_WSI_CALL(vkQueueSubmit)(VNC_HANDLE(VkQueue, queue), 1, &submit, VK_NULL_HANDLE);
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL acquire2(VkDevice handle,
                                                const VkAcquireNextImageInfoKHR *info,
                                                uint32_t *index)
 {
-    struct vn_swapchain *swapchain = swapchain_of(info->swapchain);
-    VkResult result = vn_device_status(VN_OBJECT(vn_device, handle));
+    struct vnc_swapchain *swapchain = swapchain_of(info->swapchain);
+    VkResult result = vnc_device_status(VNC_OBJECT(vnc_device, handle));
     if (result != VK_SUCCESS)
         return result;
-    result = vn_presenter_acquire(swapchain->presenter, info->timeout, index);
+    result = vnc_presenter_acquire(swapchain->presenter, info->timeout, index);
     if (result != VK_SUCCESS)
         return result;
     /* The copy of the picture was done before the image became free. */
     if (info->fence)
-        vn_fence_signal(VN_OBJECT(vn_fence, info->fence));
+        vnc_fence_signal(VNC_OBJECT(vnc_fence, info->fence));
     return info->semaphore ? signal_semaphore(swapchain, info->semaphore) : VK_SUCCESS;
 }
 
@@ -293,26 +294,26 @@ static VKAPI_ATTR VkResult VKAPI_CALL acquire(VkDevice device, VkSwapchainKHR sw
 
 /* ---- presenting ---- */
 
-static VkResult find_copy(struct vn_swapchain *swapchain, uint32_t family, uint32_t index,
+static VkResult find_copy(struct vnc_swapchain *swapchain, uint32_t family, uint32_t index,
                           VkCommandBuffer *out)
 {
-    struct vn_wsi_copies *copies = &swapchain->copies[family];
+    struct vnc_wsi_copies *copies = &swapchain->copies[family];
     VkResult result = VK_SUCCESS;
     if (!copies->commands)
-        result = vn_wsi_copies_init(copies, handle_of(swapchain), family, swapchain->images,
-                                    swapchain->count, swapchain->extent);
+        result = vnc_wsi_copies_init(copies, handle_of(swapchain), family, swapchain->images,
+                                     swapchain->count, swapchain->extent);
     if (result == VK_SUCCESS)
         *out = copies->commands[index];
     return result;
 }
 
 /* One batch: all copies, behind all semaphores. */
-static VkResult submit_copies(struct vn_queue *queue, const VkPresentInfoKHR *info)
+static VkResult submit_copies(struct vnc_queue *queue, const VkPresentInfoKHR *info)
 {
     VkCommandBuffer commands[SWAPCHAINS_MAX];
     uint32_t count = 0;
     for (uint32_t i = 0; i < info->swapchainCount; i++) {
-        struct vn_swapchain *swapchain = swapchain_of(info->pSwapchains[i]);
+        struct vnc_swapchain *swapchain = swapchain_of(info->pSwapchains[i]);
         if (!swapchain->shown)
             continue;
         VkResult result =
@@ -333,26 +334,26 @@ static VkResult submit_copies(struct vn_queue *queue, const VkPresentInfoKHR *in
                            .commandBufferCount = count,
                            .pCommandBuffers = commands};
     VkResult result =
-        VN_WSI_CALL(vkQueueSubmit)(VN_HANDLE(VkQueue, queue), 1, &submit, VK_NULL_HANDLE);
+        VNC_WSI_CALL(vkQueueSubmit)(VNC_HANDLE(VkQueue, queue), 1, &submit, VK_NULL_HANDLE);
     free(stages);
     return result;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL queue_present(VkQueue handle, const VkPresentInfoKHR *info)
 {
-    struct vn_queue *queue = VN_OBJECT(vn_queue, handle);
+    struct vnc_queue *queue = VNC_OBJECT(vnc_queue, handle);
     VkResult submitted = info->swapchainCount <= SWAPCHAINS_MAX ? submit_copies(queue, info)
                                                                 : VK_ERROR_OUT_OF_HOST_MEMORY;
-    uint64_t number = vn_queue_submitted(queue); /* or a later one: done when that is */
-    vn_queue_ask(queue, number);
+    uint64_t number = vnc_queue_submitted(queue); /* or a later one: done when that is */
+    vnc_queue_ask(queue, number);
     VkResult all = submitted;
     for (uint32_t i = 0; i < info->swapchainCount; i++) {
-        struct vn_swapchain *swapchain = swapchain_of(info->pSwapchains[i]);
+        struct vnc_swapchain *swapchain = swapchain_of(info->pSwapchains[i]);
         VkResult result = submitted;
         if (result == VK_SUCCESS) {
             atomic_store_explicit(&swapchain->last, queue, memory_order_relaxed);
             result =
-                vn_presenter_present(swapchain->presenter, info->pImageIndices[i], queue, number);
+                vnc_presenter_present(swapchain->presenter, info->pImageIndices[i], queue, number);
         }
         if (info->pResults)
             info->pResults[i] = result;
@@ -382,14 +383,14 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_group_modes(VkDevice device, VkSurface
     return VK_SUCCESS;
 }
 
-const struct vn_entry vn_entries_wsi_swapchain[] = {
-    VN_ENTRY(vkCreateSwapchainKHR, create_swapchain),
-    VN_ENTRY(vkDestroySwapchainKHR, destroy_swapchain),
-    VN_ENTRY(vkGetSwapchainImagesKHR, get_images),
-    VN_ENTRY(vkAcquireNextImageKHR, acquire),
-    VN_ENTRY(vkAcquireNextImage2KHR, acquire2),
-    VN_ENTRY(vkQueuePresentKHR, queue_present),
-    VN_ENTRY(vkGetDeviceGroupPresentCapabilitiesKHR, get_group_capabilities),
-    VN_ENTRY(vkGetDeviceGroupSurfacePresentModesKHR, get_group_modes),
+const struct vnc_entry vnc_entries_wsi_swapchain[] = {
+    VNC_ENTRY(vkCreateSwapchainKHR, create_swapchain),
+    VNC_ENTRY(vkDestroySwapchainKHR, destroy_swapchain),
+    VNC_ENTRY(vkGetSwapchainImagesKHR, get_images),
+    VNC_ENTRY(vkAcquireNextImageKHR, acquire),
+    VNC_ENTRY(vkAcquireNextImage2KHR, acquire2),
+    VNC_ENTRY(vkQueuePresentKHR, queue_present),
+    VNC_ENTRY(vkGetDeviceGroupPresentCapabilitiesKHR, get_group_capabilities),
+    VNC_ENTRY(vkGetDeviceGroupSurfacePresentModesKHR, get_group_modes),
     {NULL, NULL},
 };

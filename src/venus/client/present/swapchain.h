@@ -7,9 +7,9 @@
 #include "venus/client/icd.h"
 
 /* The memory of an image; VK_NULL_HANDLE when there is no such image. */
-VkDeviceMemory vn_swapchain_memory(VkSwapchainKHR swapchain, uint32_t index);
+VkDeviceMemory vnc_swapchain_memory(VkSwapchainKHR swapchain, uint32_t index);
 
 /* What images get beside what the program asks for, so that they can be copied and shared. */
-void vn_swapchain_image_info(VkImageCreateInfo *info);
+void vnc_swapchain_image_info(VkImageCreateInfo *info);
 
 #endif

@@ -12,32 +12,32 @@
 #include <stdint.h>
 
 enum {
-    VN_PIXEL_BYTES = 4,  /* of every format that is offered */
-    VN_TILE_PIXELS = 64, /* a row of a tile is a few cache lines; a glyph touches one or two */
-    VN_RECTS_MAX = 64,   /* past it one request more costs more than the pixels it saves */
+    VNC_PIXEL_BYTES = 4,  /* of every format that is offered */
+    VNC_TILE_PIXELS = 64, /* a row of a tile is a few cache lines; a glyph touches one or two */
+    VNC_RECTS_MAX = 64,   /* past it one request more costs more than the pixels it saves */
 };
 
-struct vn_rect {
+struct vnc_rect {
     uint32_t x, y, width, height;
 };
 
-struct vn_rects {
+struct vnc_rects {
     uint32_t count;
-    struct vn_rect items[VN_RECTS_MAX];
+    struct vnc_rect items[VNC_RECTS_MAX];
 };
 
 /* Rows follow each other without gaps. */
-struct vn_picture {
+struct vnc_picture {
     uint8_t *pixels;
     uint32_t width, height;
 };
 
 /* Copies what differs from `pixels` (of the same size) into the picture.  `rects` gets rectangles
  * that cover all of it and do not reach outside. */
-void vn_tiles_update(const struct vn_picture *picture, const uint8_t *pixels,
-                     struct vn_rects *rects);
+void vnc_tiles_update(const struct vnc_picture *picture, const uint8_t *pixels,
+                      struct vnc_rects *rects);
 /* Copies all; one rectangle. */
-void vn_tiles_replace(const struct vn_picture *picture, const uint8_t *pixels,
-                      struct vn_rects *rects);
+void vnc_tiles_replace(const struct vnc_picture *picture, const uint8_t *pixels,
+                       struct vnc_rects *rects);
 
 #endif

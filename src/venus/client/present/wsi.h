@@ -8,11 +8,11 @@
 
 #include "venus/client/icd.h"
 
-extern const struct vn_entry vn_entries_wsi_surface[];
-extern const struct vn_entry vn_entries_wsi_x11[];
-extern const struct vn_entry vn_entries_wsi_swapchain[];
-/* Images that share the memory of a swapchain's: behind vn_entries_resource, some of which it
+extern const struct vnc_entry vnc_entries_wsi_surface[];
+extern const struct vnc_entry vnc_entries_wsi_x11[];
+extern const struct vnc_entry vnc_entries_wsi_swapchain[];
+/* Images that share the memory of a swapchain's: behind vnc_entries_resource, some of which it
  * replaces. */
-extern const struct vn_entry vn_entries_wsi_alias[];
+extern const struct vnc_entry vnc_entries_wsi_alias[];
 
 #endif

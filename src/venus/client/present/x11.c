@@ -31,8 +31,8 @@ enum {
 };
 
 struct x11_canvas {
-    struct vn_canvas canvas;
-    const struct vn_xcb *xcb;
+    struct vnc_canvas canvas;
+    const struct vnc_xcb *xcb;
     xcb_connection_t *c;
     xcb_window_t window;
     uint8_t depth;
@@ -45,7 +45,7 @@ struct x11_canvas {
 
 /* ---- what can be shown on which visuals ---- */
 
-static const xcb_visualtype_t *find_visual(const struct vn_xcb *xcb, xcb_connection_t *c,
+static const xcb_visualtype_t *find_visual(const struct vnc_xcb *xcb, xcb_connection_t *c,
                                            xcb_visualid_t id, uint8_t *depth)
 {
     xcb_screen_iterator_t screen = xcb->xcb_setup_roots_iterator(xcb->xcb_get_setup(c));
@@ -65,21 +65,21 @@ static const xcb_visualtype_t *find_visual(const struct vn_xcb *xcb, xcb_connect
 }
 
 /* Pixels of that depth are words in our own byte order. */
-static bool pixels_are_words(const struct vn_xcb *xcb, xcb_connection_t *c, uint8_t depth)
+static bool pixels_are_words(const struct vnc_xcb *xcb, xcb_connection_t *c, uint8_t depth)
 {
     const xcb_setup_t *setup = xcb->xcb_get_setup(c);
     const xcb_format_t *formats = xcb->xcb_setup_pixmap_formats(setup);
     for (int i = 0; i < xcb->xcb_setup_pixmap_formats_length(setup); i++) {
         if (formats[i].depth == depth)
-            return formats[i].bits_per_pixel == 8 * VN_PIXEL_BYTES &&
-                   formats[i].scanline_pad == 8 * VN_PIXEL_BYTES &&
+            return formats[i].bits_per_pixel == 8 * VNC_PIXEL_BYTES &&
+                   formats[i].scanline_pad == 8 * VNC_PIXEL_BYTES &&
                    setup->image_byte_order == XCB_IMAGE_ORDER_LSB_FIRST;
     }
     return false;
 }
 
-static void judge_visual(const struct vn_xcb *xcb, xcb_connection_t *c, xcb_visualid_t id,
-                         struct vn_surface_look *out)
+static void judge_visual(const struct vnc_xcb *xcb, xcb_connection_t *c, xcb_visualid_t id,
+                         struct vnc_surface_look *out)
 {
     uint8_t depth = 0;
     const xcb_visualtype_t *visual = find_visual(xcb, c, id, &depth);
@@ -96,8 +96,8 @@ static void judge_visual(const struct vn_xcb *xcb, xcb_connection_t *c, xcb_visu
 
 static VkBool32 visual_is_presentable(xcb_connection_t *c, xcb_visualid_t visual)
 {
-    const struct vn_xcb *xcb = vn_xcb();
-    struct vn_surface_look look = {0};
+    const struct vnc_xcb *xcb = vnc_xcb();
+    struct vnc_surface_look look = {0};
     if (xcb && c && !xcb->xcb_connection_has_error(c))
         judge_visual(xcb, c, visual, &look);
     return look.presentable;
@@ -105,11 +105,11 @@ static VkBool32 visual_is_presentable(xcb_connection_t *c, xcb_visualid_t visual
 
 /* ---- the surface ---- */
 
-static VkResult x11_look(const struct vn_surface *surface, struct vn_surface_look *out)
+static VkResult x11_look(const struct vnc_surface *surface, struct vnc_surface_look *out)
 {
-    const struct vn_xcb *xcb = vn_xcb();
+    const struct vnc_xcb *xcb = vnc_xcb();
     xcb_connection_t *c = surface->connection;
-    *out = (struct vn_surface_look){0};
+    *out = (struct vnc_surface_look){0};
     xcb_get_geometry_cookie_t asked_size = xcb->xcb_get_geometry(c, surface->window);
     xcb_get_window_attributes_cookie_t asked = xcb->xcb_get_window_attributes(c, surface->window);
     xcb_generic_error_t *no_size = NULL, *error = NULL;
@@ -132,7 +132,7 @@ static VkResult x11_look(const struct vn_surface *surface, struct vn_surface_loo
 /* ---- memory shared with the display server ---- */
 
 /* Descriptors pass over Unix sockets only; on any other connection trying would break it. */
-static bool can_pass_descriptors(const struct vn_xcb *xcb, xcb_connection_t *c)
+static bool can_pass_descriptors(const struct vnc_xcb *xcb, xcb_connection_t *c)
 {
     struct sockaddr_storage peer;
     socklen_t len = sizeof(peer);
@@ -141,7 +141,7 @@ static bool can_pass_descriptors(const struct vn_xcb *xcb, xcb_connection_t *c)
     return peer.ss_family == AF_UNIX;
 }
 
-static bool server_takes_descriptors(const struct vn_xcb *xcb, xcb_connection_t *c)
+static bool server_takes_descriptors(const struct vnc_xcb *xcb, xcb_connection_t *c)
 {
     bool wanted;
     hw_env_bool("VENUS_PRESENT_SHM", true, &wanted);
@@ -206,9 +206,9 @@ static void forget_reply(const struct x11_canvas *canvas, xcb_void_cookie_t cook
     canvas->xcb->xcb_discard_reply(canvas->c, cookie.sequence);
 }
 
-static void put_shared(struct x11_canvas *canvas, const struct vn_rect *r)
+static void put_shared(struct x11_canvas *canvas, const struct vnc_rect *r)
 {
-    const struct vn_picture *p = &canvas->canvas.picture;
+    const struct vnc_picture *p = &canvas->canvas.picture;
     forget_reply(canvas, canvas->xcb->xcb_shm_put_image_checked(
                              canvas->c, canvas->pixmap, canvas->gc, (uint16_t)p->width,
                              (uint16_t)p->height, (uint16_t)r->x, (uint16_t)r->y,
@@ -223,12 +223,12 @@ static uint32_t rows_of_a_put(const struct x11_canvas *canvas, size_t row_bytes)
     return (uint32_t)(most / row_bytes);
 }
 
-static void put_rows(struct x11_canvas *canvas, const struct vn_rect *r)
+static void put_rows(struct x11_canvas *canvas, const struct vnc_rect *r)
 {
-    const struct vn_picture *p = &canvas->canvas.picture;
-    size_t bytes = (size_t)r->width * VN_PIXEL_BYTES;
+    const struct vnc_picture *p = &canvas->canvas.picture;
+    size_t bytes = (size_t)r->width * VNC_PIXEL_BYTES;
     for (uint32_t i = 0; i < r->height; i++) {
-        size_t at = ((size_t)(r->y + i) * p->width + r->x) * VN_PIXEL_BYTES;
+        size_t at = ((size_t)(r->y + i) * p->width + r->x) * VNC_PIXEL_BYTES;
         memcpy(canvas->rows + i * bytes, p->pixels + at, bytes);
     }
     forget_reply(canvas, canvas->xcb->xcb_put_image_checked(
@@ -237,21 +237,21 @@ static void put_rows(struct x11_canvas *canvas, const struct vn_rect *r)
                              0, canvas->depth, (uint32_t)(r->height * bytes), canvas->rows));
 }
 
-static void put_through(struct x11_canvas *canvas, const struct vn_rect *r)
+static void put_through(struct x11_canvas *canvas, const struct vnc_rect *r)
 {
-    uint32_t most = rows_of_a_put(canvas, (size_t)r->width * VN_PIXEL_BYTES);
+    uint32_t most = rows_of_a_put(canvas, (size_t)r->width * VNC_PIXEL_BYTES);
     assert(most > 0);
     for (uint32_t done = 0; done < r->height; done += most) {
         uint32_t rows = r->height - done < most ? r->height - done : most;
-        put_rows(canvas, &(struct vn_rect){r->x, r->y + done, r->width, rows});
+        put_rows(canvas, &(struct vnc_rect){r->x, r->y + done, r->width, rows});
     }
 }
 
-static VkResult x11_show(struct vn_canvas *base, const struct vn_rects *rects)
+static VkResult x11_show(struct vnc_canvas *base, const struct vnc_rects *rects)
 {
     struct x11_canvas *canvas = CONTAINER_OF(base, struct x11_canvas, canvas);
-    const struct vn_xcb *xcb = canvas->xcb;
-    const struct vn_picture *p = &base->picture;
+    const struct vnc_xcb *xcb = canvas->xcb;
+    const struct vnc_picture *p = &base->picture;
     for (uint32_t i = 0; i < rects->count; i++) {
         if (canvas->segment)
             put_shared(canvas, &rects->items[i]);
@@ -276,10 +276,10 @@ static VkResult x11_show(struct vn_canvas *base, const struct vn_rects *rects)
 
 /* ---- life of a canvas ---- */
 
-static void x11_canvas_destroy(struct vn_canvas *base)
+static void x11_canvas_destroy(struct vnc_canvas *base)
 {
     struct x11_canvas *canvas = CONTAINER_OF(base, struct x11_canvas, canvas);
-    const struct vn_xcb *xcb = canvas->xcb;
+    const struct vnc_xcb *xcb = canvas->xcb;
     if (canvas->gc)
         forget_reply(canvas, xcb->xcb_free_gc_checked(canvas->c, canvas->gc));
     if (canvas->pixmap)
@@ -295,12 +295,12 @@ static void x11_canvas_destroy(struct vn_canvas *base)
     free(canvas);
 }
 
-static const struct vn_canvas_ops canvas_ops = {.show = x11_show, .destroy = x11_canvas_destroy};
+static const struct vnc_canvas_ops canvas_ops = {.show = x11_show, .destroy = x11_canvas_destroy};
 
 /* The window is gone when they cannot be made. */
 static bool make_pixmap(struct x11_canvas *canvas)
 {
-    const struct vn_xcb *xcb = canvas->xcb;
+    const struct vnc_xcb *xcb = canvas->xcb;
     xcb_get_geometry_reply_t *size = xcb->xcb_get_geometry_reply(
         canvas->c, xcb->xcb_get_geometry(canvas->c, canvas->window), NULL);
     if (!size)
@@ -323,8 +323,8 @@ static bool make_pixmap(struct x11_canvas *canvas)
     return canvas->pixmap && canvas->gc;
 }
 
-static VkResult x11_canvas(const struct vn_surface *surface, VkExtent2D extent,
-                           struct vn_canvas **out)
+static VkResult x11_canvas(const struct vnc_surface *surface, VkExtent2D extent,
+                           struct vnc_canvas **out)
 {
     if (extent.width > EXTENT_MAX || extent.height > EXTENT_MAX)
         return VK_ERROR_INITIALIZATION_FAILED;
@@ -334,10 +334,10 @@ static VkResult x11_canvas(const struct vn_surface *surface, VkExtent2D extent,
     canvas->canvas.ops = &canvas_ops;
     canvas->canvas.picture.width = extent.width;
     canvas->canvas.picture.height = extent.height;
-    canvas->xcb = vn_xcb();
+    canvas->xcb = vnc_xcb();
     canvas->c = surface->connection;
     canvas->window = surface->window;
-    canvas->bytes = (size_t)extent.width * extent.height * VN_PIXEL_BYTES;
+    canvas->bytes = (size_t)extent.width * extent.height * VNC_PIXEL_BYTES;
     VkResult result = VK_SUCCESS;
     if (!make_pixmap(canvas))
         result = VK_ERROR_SURFACE_LOST_KHR;
@@ -350,28 +350,28 @@ static VkResult x11_canvas(const struct vn_surface *surface, VkExtent2D extent,
     return result;
 }
 
-static const struct vn_surface_ops surface_ops = {.look = x11_look, .canvas = x11_canvas};
+static const struct vnc_surface_ops surface_ops = {.look = x11_look, .canvas = x11_canvas};
 
 /* ---- entry points ---- */
 
 static VkResult create_surface(xcb_connection_t *c, xcb_window_t window, VkSurfaceKHR *out)
 {
-    if (!vn_xcb() || !c)
+    if (!vnc_xcb() || !c)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
-    struct vn_surface *surface = calloc(1, sizeof(*surface));
+    struct vnc_surface *surface = calloc(1, sizeof(*surface));
     if (!surface)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     surface->object.type = VK_OBJECT_TYPE_SURFACE_KHR;
     surface->ops = &surface_ops;
     surface->connection = c;
     surface->window = window;
-    *out = VN_HANDLE(VkSurfaceKHR, surface);
+    *out = VNC_HANDLE(VkSurfaceKHR, surface);
     return VK_SUCCESS;
 }
 
 static xcb_connection_t *connection_of(Display *display)
 {
-    const struct vn_xcb *xcb = vn_xcb();
+    const struct vnc_xcb *xcb = vnc_xcb();
     return xcb && xcb->of_display ? xcb->of_display(display) : NULL;
 }
 
@@ -396,7 +396,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_xlib_surface(VkInstance instance,
 static VKAPI_ATTR VkBool32 VKAPI_CALL get_xcb_support(VkPhysicalDevice device, uint32_t family,
                                                       xcb_connection_t *c, xcb_visualid_t visual)
 {
-    return vn_surface_family_presents(device, family) && visual_is_presentable(c, visual);
+    return vnc_surface_family_presents(device, family) && visual_is_presentable(c, visual);
 }
 
 static VKAPI_ATTR VkBool32 VKAPI_CALL get_xlib_support(VkPhysicalDevice device, uint32_t family,
@@ -405,10 +405,10 @@ static VKAPI_ATTR VkBool32 VKAPI_CALL get_xlib_support(VkPhysicalDevice device, 
     return get_xcb_support(device, family, connection_of(display), (xcb_visualid_t)visual);
 }
 
-const struct vn_entry vn_entries_wsi_x11[] = {
-    VN_ENTRY(vkCreateXcbSurfaceKHR, create_xcb_surface),
-    VN_ENTRY(vkCreateXlibSurfaceKHR, create_xlib_surface),
-    VN_ENTRY(vkGetPhysicalDeviceXcbPresentationSupportKHR, get_xcb_support),
-    VN_ENTRY(vkGetPhysicalDeviceXlibPresentationSupportKHR, get_xlib_support),
+const struct vnc_entry vnc_entries_wsi_x11[] = {
+    VNC_ENTRY(vkCreateXcbSurfaceKHR, create_xcb_surface),
+    VNC_ENTRY(vkCreateXlibSurfaceKHR, create_xlib_surface),
+    VNC_ENTRY(vkGetPhysicalDeviceXcbPresentationSupportKHR, get_xcb_support),
+    VNC_ENTRY(vkGetPhysicalDeviceXlibPresentationSupportKHR, get_xlib_support),
     {NULL, NULL},
 };

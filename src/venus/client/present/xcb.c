@@ -6,7 +6,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
-static struct vn_xcb table;
+static struct vnc_xcb table;
 static bool loaded;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -35,10 +35,10 @@ static bool load(const char *library, const char *const *names, void **const *pl
 
 static void open_all(void)
 {
-    static const char *const names[] = {VN_XCB_FUNCTIONS(NAME)};
-    static void **const places[] = {VN_XCB_FUNCTIONS(PLACE)};
-    static const char *const shm_names[] = {VN_XCB_SHM_FUNCTIONS(NAME)};
-    static void **const shm_places[] = {VN_XCB_SHM_FUNCTIONS(PLACE)};
+    static const char *const names[] = {VNC_XCB_FUNCTIONS(NAME)};
+    static void **const places[] = {VNC_XCB_FUNCTIONS(PLACE)};
+    static const char *const shm_names[] = {VNC_XCB_SHM_FUNCTIONS(NAME)};
+    static void **const shm_places[] = {VNC_XCB_SHM_FUNCTIONS(PLACE)};
     static const char *const display_name = "XGetXCBConnection";
     static void **const display_place = (void **)&table.of_display;
     loaded = load("libxcb.so.1", names, places, ARRAY_LEN(names));
@@ -50,7 +50,7 @@ static void open_all(void)
     (void)load("libX11-xcb.so.1", &display_name, &display_place, 1);
 }
 
-const struct vn_xcb *vn_xcb(void)
+const struct vnc_xcb *vnc_xcb(void)
 {
     pthread_once(&once, open_all);
     return loaded ? &table : NULL;

@@ -11,7 +11,7 @@
 #include <xcb/shm.h>
 #include <xcb/xcb.h>
 
-#define VN_XCB_FUNCTIONS(F)                                                                        \
+#define VNC_XCB_FUNCTIONS(F)                                                                       \
     F(xcb_connection_has_error)                                                                    \
     F(xcb_copy_area_checked)                                                                       \
     F(xcb_create_gc_checked)                                                                       \
@@ -40,7 +40,7 @@
     F(xcb_setup_pixmap_formats_length)                                                             \
     F(xcb_setup_roots_iterator)
 
-#define VN_XCB_SHM_FUNCTIONS(F)                                                                    \
+#define VNC_XCB_SHM_FUNCTIONS(F)                                                                   \
     F(xcb_shm_attach_fd_checked)                                                                   \
     F(xcb_shm_detach_checked)                                                                      \
     F(xcb_shm_id)                                                                                  \
@@ -48,15 +48,15 @@
     F(xcb_shm_query_version)                                                                       \
     F(xcb_shm_query_version_reply)
 
-struct vn_xcb {
-#define VN_XCB_MEMBER(name) __typeof__(name) *name;
-    VN_XCB_FUNCTIONS(VN_XCB_MEMBER)
-    VN_XCB_SHM_FUNCTIONS(VN_XCB_MEMBER) /* all NULL without libxcb-shm */
-#undef VN_XCB_MEMBER
+struct vnc_xcb {
+#define VNC_XCB_MEMBER(name) __typeof__(name) *name;
+    VNC_XCB_FUNCTIONS(VNC_XCB_MEMBER)
+    VNC_XCB_SHM_FUNCTIONS(VNC_XCB_MEMBER) /* all NULL without libxcb-shm */
+#undef VNC_XCB_MEMBER
     xcb_connection_t *(*of_display)(void *display); /* NULL without libX11-xcb */
 };
 
 /* NULL when there is no libxcb; said once in the log. */
-const struct vn_xcb *vn_xcb(void);
+const struct vnc_xcb *vnc_xcb(void);
 
 #endif

@@ -46,16 +46,16 @@ struct list {
 /* A set that a compute pipeline writes through.  Destroying the pipeline makes the body invalid, so
  * at a submission it is there. */
 struct use {
-    struct vn_descriptor_set *set; /* a reference */
-    const struct vn_pipeline *pipeline;
+    struct vnc_descriptor_set *set; /* a reference */
+    const struct vnc_pipeline *pipeline;
     uint32_t number; /* of the set */
 };
 
-struct vn_command_buffer {
+struct vnc_command_buffer {
     struct vn_object object;
-    struct vn_device *device;
+    struct vnc_device *device;
     struct vn_object *pool;
-    struct vn_command_buffer *next, **at; /* in the pool's list */
+    struct vnc_command_buffer *next, **at; /* in the pool's list */
     struct wire_enc body;
     size_t sent;          /* bytes of the body that the server has */
     struct wire_enc kept; /* the body that the server keeps, whole; or empty */
@@ -65,7 +65,7 @@ struct vn_command_buffer {
     bool begun;    /* the server has the beginning of the body */
     bool failed;   /* out of memory while recording, or the server is lost */
     bool held;     /* the body is ended and not sent; under the stream's lock */
-    struct vn_copy copies[VN_UPDATES_MAX];
+    struct vnc_copy copies[VN_UPDATES_MAX];
     uint32_t copy_count; /* past VN_UPDATES_MAX: not all of them */
     uint32_t copy_bytes; /* unless they are large */
     bool copies_large;   /* more than an UPDATE takes */
@@ -73,28 +73,28 @@ struct vn_command_buffer {
     size_t simple;       /* of these, what a body that is held back may have */
     bool is_work;        /* it was found to have more than these */
     unsigned writes;
-    struct vn_ranges named;  /* written by copies and fills; of resources as bound when recorded */
-    struct vn_ranges read;   /* likewise, read */
-    struct list sets;        /* struct vn_descriptor_set, references; not of compute */
-    struct list secondaries; /* struct vn_command_buffer */
-    struct vn_pipeline *pipeline;              /* bound for compute */
-    struct vn_descriptor_set *bound[SETS_MAX]; /* likewise */
-    bool settled;                              /* the uses of what is bound are noted */
+    struct vnc_ranges named; /* written by copies and fills; of resources as bound when recorded */
+    struct vnc_ranges read;  /* likewise, read */
+    struct list sets;        /* struct vnc_descriptor_set, references; not of compute */
+    struct list secondaries; /* struct vnc_command_buffer */
+    struct vnc_pipeline *pipeline;              /* bound for compute */
+    struct vnc_descriptor_set *bound[SETS_MAX]; /* likewise */
+    bool settled;                               /* the uses of what is bound are noted */
     struct use *uses;
     size_t use_count, use_cap;
 };
 
 struct command_pool {
     struct vn_object object;
-    struct vn_command_buffer *first;
+    struct vnc_command_buffer *first;
 };
 
-size_t vn_command_buffer_size(void)
+size_t vnc_command_buffer_size(void)
 {
-    return sizeof(struct vn_command_buffer);
+    return sizeof(struct vnc_command_buffer);
 }
 
-size_t vn_command_pool_size(void)
+size_t vnc_command_pool_size(void)
 {
     return sizeof(struct command_pool);
 }
@@ -124,7 +124,7 @@ static bool list_add(struct list *list, void *item, bool *failed)
 
 /* ---- life ---- */
 
-void vn_command_buffer_init(struct vn_command_buffer *commands, struct vn_device *device)
+void vnc_command_buffer_init(struct vnc_command_buffer *commands, struct vnc_device *device)
 {
     commands->device = device;
     wire_enc_init(&commands->body, BODY_BYTES_MAX);
@@ -132,27 +132,27 @@ void vn_command_buffer_init(struct vn_command_buffer *commands, struct vn_device
 }
 
 /* The body is at the server or given up. */
-static void empty_body(struct vn_command_buffer *commands)
+static void empty_body(struct vnc_command_buffer *commands)
 {
     wire_enc_reset(&commands->body);
     commands->sent = commands->looked = 0;
 }
 
 /* The server drops what it keeps. */
-static void unkeep(struct vn_command_buffer *commands)
+static void unkeep(struct vnc_command_buffer *commands)
 {
-    vn_link_unkeep(vn_link_of(commands), commands->counted);
+    vnc_link_unkeep(vnc_link_of(commands), commands->counted);
     commands->counted = 0;
     commands->keeps = false;
     wire_enc_reset(&commands->kept);
 }
 
-static void forget(struct vn_command_buffer *commands)
+static void forget(struct vnc_command_buffer *commands)
 {
     for (size_t i = 0; i < commands->sets.count; i++)
-        vn_descriptor_set_unref(commands->sets.items[i]);
+        vnc_descriptor_set_unref(commands->sets.items[i]);
     for (size_t i = 0; i < commands->use_count; i++)
-        vn_descriptor_set_unref(commands->uses[i].set);
+        vnc_descriptor_set_unref(commands->uses[i].set);
     commands->sets.count = 0;
     commands->secondaries.count = 0;
     commands->use_count = 0;
@@ -174,14 +174,14 @@ static void forget(struct vn_command_buffer *commands)
     empty_body(commands);
 }
 
-void vn_command_buffer_fini(struct vn_command_buffer *commands)
+void vnc_command_buffer_fini(struct vnc_command_buffer *commands)
 {
     forget(commands);
     free(commands->sets.items);
     free(commands->secondaries.items);
     free(commands->uses);
-    vn_ranges_fini(&commands->named);
-    vn_ranges_fini(&commands->read);
+    vnc_ranges_fini(&commands->named);
+    vnc_ranges_fini(&commands->read);
     unkeep(commands);
     wire_enc_fini(&commands->body);
     wire_enc_fini(&commands->kept);
@@ -192,20 +192,20 @@ void vn_command_buffer_fini(struct vn_command_buffer *commands)
     }
 }
 
-void vn_command_pool_fini(struct vn_object *pool)
+void vnc_command_pool_fini(struct vn_object *pool)
 {
     struct command_pool *p = (struct command_pool *)pool;
     while (p->first)
-        vn_object_destroy(&p->first->object);
+        vnc_object_destroy(&p->first->object);
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL allocate_command_buffers(
     VkDevice device, const VkCommandBufferAllocateInfo *info, VkCommandBuffer *out)
 {
     VkResult result = vn_vkAllocateCommandBuffers(device, info, out);
-    struct command_pool *pool = VN_OBJECT(command_pool, info->commandPool);
+    struct command_pool *pool = VNC_OBJECT(command_pool, info->commandPool);
     for (uint32_t i = 0; result == VK_SUCCESS && i < info->commandBufferCount; i++) {
-        struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, out[i]);
+        struct vnc_command_buffer *commands = VNC_OBJECT(vnc_command_buffer, out[i]);
         if (info->level == VK_COMMAND_BUFFER_LEVEL_SECONDARY)
             commands->object.flags |= VN_OBJECT_SECONDARY;
         commands->pool = &pool->object;
@@ -221,7 +221,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL allocate_command_buffers(
 static VKAPI_ATTR VkResult VKAPI_CALL reset_command_pool(VkDevice device, VkCommandPool pool,
                                                          VkCommandPoolResetFlags flags)
 {
-    struct vn_command_buffer *commands = VN_OBJECT(command_pool, pool)->first;
+    struct vnc_command_buffer *commands = VNC_OBJECT(command_pool, pool)->first;
     for (; commands; commands = commands->next)
         forget(commands);
     return vn_vkResetCommandPool(device, pool, flags);
@@ -232,7 +232,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL reset_command_pool(VkDevice device, VkComm
 static VKAPI_ATTR VkResult VKAPI_CALL begin_command_buffer(VkCommandBuffer handle,
                                                            const VkCommandBufferBeginInfo *info)
 {
-    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    struct vnc_command_buffer *commands = VNC_OBJECT(vnc_command_buffer, handle);
     forget(commands);
     commands->simple++;
     return vn_vkBeginCommandBuffer(handle, info);
@@ -241,7 +241,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL begin_command_buffer(VkCommandBuffer handl
 static VKAPI_ATTR VkResult VKAPI_CALL reset_command_buffer(VkCommandBuffer handle,
                                                            VkCommandBufferResetFlags flags)
 {
-    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    struct vnc_command_buffer *commands = VNC_OBJECT(vnc_command_buffer, handle);
     bool begun = commands->begun;
     forget(commands);
     /* Of what was ended the next vkBeginCommandBuffer resets the server's. */
@@ -335,7 +335,7 @@ static unsigned writes_of(uint32_t command)
 
 /* Where the body can be cut: the end of the last command that fits PART_BYTES from `from` on.
  * Collects what the commands write on the way. */
-static size_t next_part(struct vn_command_buffer *commands, size_t from)
+static size_t next_part(struct vnc_command_buffer *commands, size_t from)
 {
     const uint8_t *data = wire_enc_data(&commands->body);
     size_t end = from, len = wire_enc_len(&commands->body);
@@ -350,20 +350,20 @@ static size_t next_part(struct vn_command_buffer *commands, size_t from)
 }
 
 /* Whether what is recorded so far is how the kept body begins. */
-static bool is_kept_so_far(const struct vn_command_buffer *commands)
+static bool is_kept_so_far(const struct vnc_command_buffer *commands)
 {
     size_t len = wire_enc_len(&commands->body);
     return !commands->begun && len <= wire_enc_len(&commands->kept) &&
            memcmp(wire_enc_data(&commands->body), wire_enc_data(&commands->kept), len) == 0;
 }
 
-static bool is_kept(const struct vn_command_buffer *commands)
+static bool is_kept(const struct vnc_command_buffer *commands)
 {
     return wire_enc_len(&commands->body) == wire_enc_len(&commands->kept) &&
            is_kept_so_far(commands);
 }
 
-static void put_again(const struct vn_command_buffer *commands, struct wire_enc *e)
+static void put_again(const struct vnc_command_buffer *commands, struct wire_enc *e)
 {
     size_t hole = vn_put_command(e, VN_OP_AGAIN);
     wire_put_u64(e, commands->object.id);
@@ -371,15 +371,15 @@ static void put_again(const struct vn_command_buffer *commands, struct wire_enc 
 }
 
 /* The next part of the body, up to `end`, as an operation. */
-static void put_part(struct vn_command_buffer *commands, size_t end, struct wire_enc *e)
+static void put_part(struct vnc_command_buffer *commands, size_t end, struct wire_enc *e)
 {
-    struct vn_link *link = vn_link_of(commands);
+    struct vnc_link *link = vnc_link_of(commands);
     size_t from = commands->sent, bytes = end - from;
     if (!commands->begun) {
         unkeep(commands);
-        commands->keeps = vn_perf(VN_PERF_REFERENCES) && !vn_link_client(link)->sync;
+        commands->keeps = vnc_perf(VNC_PERF_REFERENCES) && !vnc_link_client(link)->sync;
     }
-    if (commands->keeps && (end > VN_KEPT_BODY_MAX || !vn_link_keep(link, bytes)))
+    if (commands->keeps && (end > VN_KEPT_BODY_MAX || !vnc_link_keep(link, bytes)))
         unkeep(commands);
     commands->counted += commands->keeps ? bytes : 0;
     size_t hole = vn_put_command(e, commands->keeps ? VN_OP_RECORD_KEPT : VN_OP_RECORD);
@@ -391,7 +391,7 @@ static void put_part(struct vn_command_buffer *commands, size_t end, struct wire
 }
 
 /* The server has the whole body. */
-static void finish_body(struct vn_command_buffer *commands)
+static void finish_body(struct vnc_command_buffer *commands)
 {
     if (commands->keeps) {
         struct wire_enc kept = commands->kept;
@@ -402,58 +402,58 @@ static void finish_body(struct vn_command_buffer *commands)
     empty_body(commands);
 }
 
-static VkResult send_again(struct vn_command_buffer *commands)
+static VkResult send_again(struct vnc_command_buffer *commands)
 {
-    struct vn_link *link = vn_link_of(commands);
+    struct vnc_link *link = vnc_link_of(commands);
     (void)next_part(commands, 0); /* what it writes */
-    struct wire_enc *e = vn_link_begin(link);
+    struct wire_enc *e = vnc_link_begin(link);
     if (!e)
         return VK_ERROR_DEVICE_LOST;
     put_again(commands, e);
-    return vn_link_post(link);
+    return vnc_link_post(link);
 }
 
-static VkResult send_body(struct vn_command_buffer *commands)
+static VkResult send_body(struct vnc_command_buffer *commands)
 {
-    struct vn_link *link = vn_link_of(commands);
+    struct vnc_link *link = vnc_link_of(commands);
     size_t len = wire_enc_len(&commands->body);
     VkResult result = VK_SUCCESS;
     while (result == VK_SUCCESS && commands->sent < len) {
         size_t end = next_part(commands, commands->sent);
-        struct wire_enc *e = vn_link_begin(link);
+        struct wire_enc *e = vnc_link_begin(link);
         if (!e)
             return VK_ERROR_DEVICE_LOST;
         put_part(commands, end, e);
-        result = vn_link_post(link);
+        result = vnc_link_post(link);
     }
     return result;
 }
 
 /* While the server has nothing to do it records what there is so far, unless it may turn out to be
  * what it has. */
-static void send_early(struct vn_command_buffer *commands)
+static void send_early(struct vnc_command_buffer *commands)
 {
-    struct vn_link *link = vn_link_of(commands);
-    if (wire_enc_error(&commands->body) || vn_link_client(link)->sync ||
-        !vn_perf(VN_PERF_EARLY_BODIES) || is_kept_so_far(commands) ||
-        vn_device_is_working(commands->device))
+    struct vnc_link *link = vnc_link_of(commands);
+    if (wire_enc_error(&commands->body) || vnc_link_client(link)->sync ||
+        !vnc_perf(VNC_PERF_EARLY_BODIES) || is_kept_so_far(commands) ||
+        vnc_device_is_working(commands->device))
         return;
-    commands->failed |= send_body(commands) != VK_SUCCESS || vn_link_flush(link) != VK_SUCCESS;
+    commands->failed |= send_body(commands) != VK_SUCCESS || vnc_link_flush(link) != VK_SUCCESS;
     if (!commands->keeps)
         empty_body(commands);
 }
 
 /* Behind the first command that is more than a copy: small copies that came before it have
  * gathered, and an idle server can begin with them. */
-static void send_gathered(struct vn_command_buffer *commands)
+static void send_gathered(struct vnc_command_buffer *commands)
 {
-    struct vn_link *link = vn_link_of(commands);
+    struct vnc_link *link = vnc_link_of(commands);
     commands->is_work = true;
-    if (vn_perf(VN_PERF_SMALL_UPLOADS) && !vn_device_is_working(commands->device))
-        (void)!vn_link_flush(link); /* a lost device is told by what can return it */
+    if (vnc_perf(VNC_PERF_SMALL_UPLOADS) && !vnc_device_is_working(commands->device))
+        (void)!vnc_link_flush(link); /* a lost device is told by what can return it */
 }
 
-struct wire_enc *vn_command_buffer_body(struct vn_command_buffer *commands)
+struct wire_enc *vnc_command_buffer_body(struct vnc_command_buffer *commands)
 {
     if (commands->calls++ > commands->simple && !commands->is_work)
         send_gathered(commands);
@@ -468,15 +468,15 @@ struct wire_enc *vn_command_buffer_body(struct vn_command_buffer *commands)
 /* ---- bodies of copies ---- */
 
 /* The server would record it only to execute it once. */
-static bool is_held_back(const struct vn_command_buffer *commands)
+static bool is_held_back(const struct vnc_command_buffer *commands)
 {
     return commands->copy_count && commands->copy_count <= VN_UPDATES_MAX &&
            commands->calls == commands->simple && !commands->begun &&
            !(commands->object.flags & VN_OBJECT_SECONDARY) &&
-           vn_perf(commands->copies_large ? VN_PERF_COPIES : VN_PERF_SMALL_UPLOADS);
+           vnc_perf(commands->copies_large ? VNC_PERF_COPIES : VNC_PERF_SMALL_UPLOADS);
 }
 
-static void note_copy(struct vn_command_buffer *commands, VkBuffer from, VkBuffer to,
+static void note_copy(struct vnc_command_buffer *commands, VkBuffer from, VkBuffer to,
                       const VkBufferCopy *region)
 {
     if (!from || !to || region->size == 0 || commands->copy_count >= VN_UPDATES_MAX) {
@@ -484,8 +484,8 @@ static void note_copy(struct vn_command_buffer *commands, VkBuffer from, VkBuffe
         return;
     }
     commands->copies[commands->copy_count++] =
-        (struct vn_copy){VN_OBJECT(vn_resource, from), region->srcOffset,
-                         VN_OBJECT(vn_resource, to)->object.id, region->dstOffset, region->size};
+        (struct vnc_copy){VNC_OBJECT(vnc_resource, from), region->srcOffset,
+                          VNC_OBJECT(vnc_resource, to)->object.id, region->dstOffset, region->size};
     if (region->size % 4 || region->dstOffset % 4 ||
         region->size > VN_UPDATE_BYTES - commands->copy_bytes)
         commands->copies_large = true;
@@ -493,15 +493,15 @@ static void note_copy(struct vn_command_buffer *commands, VkBuffer from, VkBuffe
         commands->copy_bytes += (uint32_t)region->size;
 }
 
-uint32_t vn_command_buffer_copies(const struct vn_command_buffer *commands,
-                                  const struct vn_copy **copies, bool *small)
+uint32_t vnc_command_buffer_copies(const struct vnc_command_buffer *commands,
+                                   const struct vnc_copy **copies, bool *small)
 {
     *copies = commands->copies;
     *small = !commands->copies_large;
     return commands->held ? commands->copy_count : 0;
 }
 
-void vn_command_buffer_put_held(struct vn_command_buffer *commands, struct wire_enc *e)
+void vnc_command_buffer_put_held(struct vnc_command_buffer *commands, struct wire_enc *e)
 {
     if (!commands->held)
         return;
@@ -522,7 +522,7 @@ void vn_command_buffer_put_held(struct vn_command_buffer *commands, struct wire_
 
 static VKAPI_ATTR VkResult VKAPI_CALL end_command_buffer(VkCommandBuffer handle)
 {
-    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    struct vnc_command_buffer *commands = VNC_OBJECT(vnc_command_buffer, handle);
     VkResult result = vn_vkEndCommandBuffer(handle);
     commands->simple++;
     if (result == VK_SUCCESS && (commands->failed || commands->named.failed ||
@@ -541,57 +541,57 @@ static VKAPI_ATTR VkResult VKAPI_CALL end_command_buffer(VkCommandBuffer handle)
     return result;
 }
 
-void vn_command_buffer_ranges(const struct vn_command_buffer *commands, struct vn_ranges *ranges)
+void vnc_command_buffer_ranges(const struct vnc_command_buffer *commands, struct vnc_ranges *ranges)
 {
     unsigned writes = commands->writes;
     for (size_t i = 0; i < commands->secondaries.count; i++)
-        vn_command_buffer_ranges(commands->secondaries.items[i], ranges);
+        vnc_command_buffer_ranges(commands->secondaries.items[i], ranges);
     for (size_t i = 0; i < commands->named.count; i++)
-        vn_ranges_add_range(ranges, &commands->named.items[i]);
+        vnc_ranges_add_range(ranges, &commands->named.items[i]);
     if (writes & WRITES_ALL)
-        vn_memory_all_ranges(commands->device, ranges);
+        vnc_memory_all_ranges(commands->device, ranges);
     for (size_t i = 0; i < commands->use_count; i++) {
         const struct use *use = &commands->uses[i];
         for (uint32_t j = 0; j < use->pipeline->write_count; j++) {
             if (use->pipeline->writes[j].set == use->number)
-                vn_descriptor_set_binding_ranges(use->set, use->pipeline->writes[j].binding,
-                                                 ranges);
+                vnc_descriptor_set_binding_ranges(use->set, use->pipeline->writes[j].binding,
+                                                  ranges);
         }
     }
     for (size_t i = 0; (writes & WRITES_SETS) && i < commands->sets.count; i++)
-        vn_descriptor_set_ranges(commands->sets.items[i], true, ranges);
-    vn_memory_shared_ranges(commands->device, writes & WRITES_IMAGES, writes & WRITES_ADDRESSES,
-                            ranges);
+        vnc_descriptor_set_ranges(commands->sets.items[i], true, ranges);
+    vnc_memory_shared_ranges(commands->device, writes & WRITES_IMAGES, writes & WRITES_ADDRESSES,
+                             ranges);
 }
 
-bool vn_command_buffer_reads(const struct vn_command_buffer *commands, struct vn_ranges *ranges)
+bool vnc_command_buffer_reads(const struct vnc_command_buffer *commands, struct vnc_ranges *ranges)
 {
     bool known = !(commands->writes & READS_ALL);
     for (size_t i = 0; known && i < commands->secondaries.count; i++)
-        known = vn_command_buffer_reads(commands->secondaries.items[i], ranges);
+        known = vnc_command_buffer_reads(commands->secondaries.items[i], ranges);
     if (!known)
         return false;
     for (size_t i = 0; i < commands->read.count; i++)
-        vn_ranges_add_range(ranges, &commands->read.items[i]);
+        vnc_ranges_add_range(ranges, &commands->read.items[i]);
     /* Also what is written: bytes that the host left there must not look newer than the device's.
      */
     for (size_t i = 0; i < commands->named.count; i++)
-        vn_ranges_add_range(ranges, &commands->named.items[i]);
+        vnc_ranges_add_range(ranges, &commands->named.items[i]);
     for (size_t i = 0; i < commands->use_count; i++)
-        vn_descriptor_set_ranges(commands->uses[i].set, false, ranges);
+        vnc_descriptor_set_ranges(commands->uses[i].set, false, ranges);
     for (size_t i = 0; i < commands->sets.count; i++)
-        vn_descriptor_set_ranges(commands->sets.items[i], false, ranges);
+        vnc_descriptor_set_ranges(commands->sets.items[i], false, ranges);
     /* Sparse memory in any case: copies name a buffer that has none of its own. */
-    vn_memory_shared_ranges(commands->device, commands->writes & READS_IMAGES,
-                            commands->writes & USES_ADDRESSES, ranges);
+    vnc_memory_shared_ranges(commands->device, commands->writes & READS_IMAGES,
+                             commands->writes & USES_ADDRESSES, ranges);
     return true;
 }
 
-bool vn_command_buffer_is_watched(const struct vn_command_buffer *commands)
+bool vnc_command_buffer_is_watched(const struct vnc_command_buffer *commands)
 {
     bool watched = commands->writes & IS_WATCHED;
     for (size_t i = 0; !watched && i < commands->secondaries.count; i++)
-        watched = vn_command_buffer_is_watched(commands->secondaries.items[i]);
+        watched = vnc_command_buffer_is_watched(commands->secondaries.items[i]);
     return watched;
 }
 
@@ -600,31 +600,31 @@ bool vn_command_buffer_is_watched(const struct vn_command_buffer *commands)
 static void name(VkCommandBuffer handle, VkBuffer buffer, VkDeviceSize offset, VkDeviceSize bytes)
 {
     if (buffer)
-        vn_ranges_add(&VN_OBJECT(vn_command_buffer, handle)->named, VN_OBJECT(vn_resource, buffer),
-                      offset, bytes);
+        vnc_ranges_add(&VNC_OBJECT(vnc_command_buffer, handle)->named,
+                       VNC_OBJECT(vnc_resource, buffer), offset, bytes);
 }
 
 static void name_filled(VkCommandBuffer handle, VkBuffer buffer, VkDeviceSize offset,
                         VkDeviceSize bytes)
 {
     if (buffer)
-        vn_ranges_add_filled(&VN_OBJECT(vn_command_buffer, handle)->named,
-                             VN_OBJECT(vn_resource, buffer), offset, bytes);
+        vnc_ranges_add_filled(&VNC_OBJECT(vnc_command_buffer, handle)->named,
+                              VNC_OBJECT(vnc_resource, buffer), offset, bytes);
 }
 
 static void name_read(VkCommandBuffer handle, VkBuffer buffer, VkDeviceSize offset,
                       VkDeviceSize bytes)
 {
     if (buffer)
-        vn_ranges_add(&VN_OBJECT(vn_command_buffer, handle)->read, VN_OBJECT(vn_resource, buffer),
-                      offset, bytes);
+        vnc_ranges_add(&VNC_OBJECT(vnc_command_buffer, handle)->read,
+                       VNC_OBJECT(vnc_resource, buffer), offset, bytes);
 }
 
 static VKAPI_ATTR void VKAPI_CALL cmd_copy_buffer(VkCommandBuffer commands, VkBuffer from,
                                                   VkBuffer to, uint32_t count,
                                                   const VkBufferCopy *regions)
 {
-    struct vn_command_buffer *body = VN_OBJECT(vn_command_buffer, commands);
+    struct vnc_command_buffer *body = VNC_OBJECT(vnc_command_buffer, commands);
     for (uint32_t i = 0; i < count; i++) {
         name_read(commands, from, regions[i].srcOffset, regions[i].size);
         name_filled(commands, to, regions[i].dstOffset, regions[i].size);
@@ -642,7 +642,7 @@ cmd_pipeline_barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkPipe
                      uint32_t buffer_count, const VkBufferMemoryBarrier *buffers,
                      uint32_t image_count, const VkImageMemoryBarrier *images)
 {
-    VN_OBJECT(vn_command_buffer, commands)->simple += buffer_count == 0 && image_count == 0;
+    VNC_OBJECT(vnc_command_buffer, commands)->simple += buffer_count == 0 && image_count == 0;
     vn_vkCmdPipelineBarrier(commands, from, to, flags, memory_count, memory, buffer_count, buffers,
                             image_count, images);
 }
@@ -702,14 +702,14 @@ static VKAPI_ATTR void VKAPI_CALL cmd_copy_query_pool_results(
 
 /* ---- commands that bind what shaders write ---- */
 
-static void keep_set(struct vn_command_buffer *commands, struct vn_descriptor_set *set)
+static void keep_set(struct vnc_command_buffer *commands, struct vnc_descriptor_set *set)
 {
     if (set && list_add(&commands->sets, set, &commands->failed))
-        vn_descriptor_set_ref(set);
+        vnc_descriptor_set_ref(set);
 }
 
-static void bind_set(struct vn_command_buffer *commands, VkPipelineBindPoint point, uint32_t number,
-                     struct vn_descriptor_set *set)
+static void bind_set(struct vnc_command_buffer *commands, VkPipelineBindPoint point,
+                     uint32_t number, struct vnc_descriptor_set *set)
 {
     if (point == VK_PIPELINE_BIND_POINT_COMPUTE && number < SETS_MAX) {
         commands->bound[number] = set;
@@ -724,15 +724,15 @@ static void bind_set(struct vn_command_buffer *commands, VkPipelineBindPoint poi
 static VKAPI_ATTR void VKAPI_CALL cmd_bind_pipeline(VkCommandBuffer handle,
                                                     VkPipelineBindPoint point, VkPipeline pipeline)
 {
-    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    struct vnc_command_buffer *commands = VNC_OBJECT(vnc_command_buffer, handle);
     if (point == VK_PIPELINE_BIND_POINT_COMPUTE) {
-        commands->pipeline = VN_OBJECT(vn_pipeline, pipeline);
+        commands->pipeline = VNC_OBJECT(vnc_pipeline, pipeline);
         commands->settled = false;
     }
     vn_vkCmdBindPipeline(handle, point, pipeline);
 }
 
-static void add_use(struct vn_command_buffer *commands, uint32_t number)
+static void add_use(struct vnc_command_buffer *commands, uint32_t number)
 {
     if (commands->use_count == commands->use_cap) {
         size_t cap = commands->use_cap ? commands->use_cap * 2 : 16;
@@ -745,14 +745,14 @@ static void add_use(struct vn_command_buffer *commands, uint32_t number)
         commands->use_cap = cap;
     }
     commands->uses[commands->use_count++] =
-        (struct use){vn_descriptor_set_ref(commands->bound[number]), commands->pipeline, number};
+        (struct use){vnc_descriptor_set_ref(commands->bound[number]), commands->pipeline, number};
 }
 
 /* Notes what a dispatch writes, unless the last one wrote the same. */
 static void note_dispatch(VkCommandBuffer handle)
 {
-    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
-    const struct vn_pipeline *pipeline = commands->pipeline;
+    struct vnc_command_buffer *commands = VNC_OBJECT(vnc_command_buffer, handle);
+    const struct vnc_pipeline *pipeline = commands->pipeline;
     if (commands->settled)
         return;
     commands->settled = true;
@@ -802,24 +802,25 @@ static VKAPI_ATTR void VKAPI_CALL cmd_bind_descriptor_sets(
     VkCommandBuffer handle, VkPipelineBindPoint point, VkPipelineLayout layout, uint32_t first,
     uint32_t count, const VkDescriptorSet *sets, uint32_t offset_count, const uint32_t *offsets)
 {
-    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    struct vnc_command_buffer *commands = VNC_OBJECT(vnc_command_buffer, handle);
     for (uint32_t i = 0; i < count; i++)
-        bind_set(commands, point, first + i, VN_OBJECT(vn_descriptor_set, sets[i]));
+        bind_set(commands, point, first + i, VNC_OBJECT(vnc_descriptor_set, sets[i]));
     vn_vkCmdBindDescriptorSets(handle, point, layout, first, count, sets, offset_count, offsets);
 }
 
 /* What is pushed without what is to be ignored; noted as read and written.  False when out of
  * memory, which the end of the recording tells. */
-static bool note_pushed(struct vn_command_buffer *commands, VkPipelineLayout layout, uint32_t set,
-                        uint32_t count, const VkWriteDescriptorSet *writes, struct vn_writes *clean)
+static bool note_pushed(struct vnc_command_buffer *commands, VkPipelineLayout layout, uint32_t set,
+                        uint32_t count, const VkWriteDescriptorSet *writes,
+                        struct vnc_writes *clean)
 {
-    if (!vn_pipeline_layout_clean(layout, set, count, writes, clean)) {
+    if (!vnc_pipeline_layout_clean(layout, set, count, writes, clean)) {
         commands->failed = true;
         return false;
     }
     for (uint32_t i = 0; i < count; i++) {
-        vn_descriptor_write_ranges(&clean->writes[i], true, &commands->named);
-        vn_descriptor_write_ranges(&clean->writes[i], false, &commands->read);
+        vnc_descriptor_write_ranges(&clean->writes[i], true, &commands->named);
+        vnc_descriptor_write_ranges(&clean->writes[i], false, &commands->read);
     }
     return true;
 }
@@ -830,26 +831,26 @@ static VKAPI_ATTR void VKAPI_CALL cmd_push_descriptor_set(VkCommandBuffer handle
                                                           uint32_t count,
                                                           const VkWriteDescriptorSet *writes)
 {
-    struct vn_writes clean;
-    if (!note_pushed(VN_OBJECT(vn_command_buffer, handle), layout, set, count, writes, &clean))
+    struct vnc_writes clean;
+    if (!note_pushed(VNC_OBJECT(vnc_command_buffer, handle), layout, set, count, writes, &clean))
         return;
     vn_vkCmdPushDescriptorSetKHR(handle, point, layout, set, count, clean.writes);
-    vn_writes_fini(&clean);
+    vnc_writes_fini(&clean);
 }
 
 static VKAPI_ATTR void VKAPI_CALL
 cmd_push_descriptor_set_with_template(VkCommandBuffer handle, VkDescriptorUpdateTemplate update,
                                       VkPipelineLayout layout, uint32_t set, const void *data)
 {
-    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
-    struct vn_writes writes;
-    if (!vn_template_writes(update, VK_NULL_HANDLE, data, &writes)) {
+    struct vnc_command_buffer *commands = VNC_OBJECT(vnc_command_buffer, handle);
+    struct vnc_writes writes;
+    if (!vnc_template_writes(update, VK_NULL_HANDLE, data, &writes)) {
         commands->failed = true;
         return;
     }
-    cmd_push_descriptor_set(handle, vn_template_bind_point(update), layout, set, writes.count,
+    cmd_push_descriptor_set(handle, vnc_template_bind_point(update), layout, set, writes.count,
                             writes.writes);
-    vn_writes_fini(&writes);
+    vnc_writes_fini(&writes);
 }
 
 #ifdef VK_KHR_maintenance6 /* and Vulkan 1.4: newer than the oldest registry */
@@ -857,28 +858,28 @@ cmd_push_descriptor_set_with_template(VkCommandBuffer handle, VkDescriptorUpdate
 static VKAPI_ATTR void VKAPI_CALL cmd_bind_descriptor_sets2(VkCommandBuffer handle,
                                                             const VkBindDescriptorSetsInfoKHR *info)
 {
-    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    struct vnc_command_buffer *commands = VNC_OBJECT(vnc_command_buffer, handle);
     for (uint32_t i = 0; i < info->descriptorSetCount; i++) {
-        struct vn_descriptor_set *set = VN_OBJECT(vn_descriptor_set, info->pDescriptorSets[i]);
+        struct vnc_descriptor_set *set = VNC_OBJECT(vnc_descriptor_set, info->pDescriptorSets[i]);
         if (info->stageFlags & VK_SHADER_STAGE_COMPUTE_BIT)
             bind_set(commands, VK_PIPELINE_BIND_POINT_COMPUTE, info->firstSet + i, set);
         if (info->stageFlags & ~(VkShaderStageFlags)VK_SHADER_STAGE_COMPUTE_BIT)
             bind_set(commands, VK_PIPELINE_BIND_POINT_GRAPHICS, info->firstSet + i, set);
     }
-    vn_vkCmdBindDescriptorSets2KHR(handle, info);
+    vnc_vkCmdBindDescriptorSets2KHR(handle, info);
 }
 
 static VKAPI_ATTR void VKAPI_CALL cmd_push_descriptor_set2(VkCommandBuffer handle,
                                                            const VkPushDescriptorSetInfoKHR *info)
 {
-    struct vn_writes clean;
-    if (!note_pushed(VN_OBJECT(vn_command_buffer, handle), info->layout, info->set,
+    struct vnc_writes clean;
+    if (!note_pushed(VNC_OBJECT(vnc_command_buffer, handle), info->layout, info->set,
                      info->descriptorWriteCount, info->pDescriptorWrites, &clean))
         return;
     VkPushDescriptorSetInfoKHR push = *info;
     push.pDescriptorWrites = clean.writes;
-    vn_vkCmdPushDescriptorSet2KHR(handle, &push);
-    vn_writes_fini(&clean);
+    vnc_vkCmdPushDescriptorSet2KHR(handle, &push);
+    vnc_writes_fini(&clean);
 }
 
 static VKAPI_ATTR void VKAPI_CALL cmd_push_descriptor_set_with_template2(
@@ -893,39 +894,39 @@ static VKAPI_ATTR void VKAPI_CALL cmd_push_descriptor_set_with_template2(
 static VKAPI_ATTR void VKAPI_CALL cmd_execute_commands(VkCommandBuffer handle, uint32_t count,
                                                        const VkCommandBuffer *buffers)
 {
-    struct vn_command_buffer *commands = VN_OBJECT(vn_command_buffer, handle);
+    struct vnc_command_buffer *commands = VNC_OBJECT(vnc_command_buffer, handle);
     for (uint32_t i = 0; i < count; i++)
-        (void)list_add(&commands->secondaries, VN_OBJECT(vn_command_buffer, buffers[i]),
+        (void)list_add(&commands->secondaries, VNC_OBJECT(vnc_command_buffer, buffers[i]),
                        &commands->failed);
     vn_vkCmdExecuteCommands(handle, count, buffers);
 }
 
-const struct vn_entry vn_entries_command[] = {
-    VN_ENTRY(vkAllocateCommandBuffers, allocate_command_buffers),
-    VN_ENTRY(vkResetCommandPool, reset_command_pool),
-    VN_ENTRY(vkBeginCommandBuffer, begin_command_buffer),
-    VN_ENTRY(vkResetCommandBuffer, reset_command_buffer),
-    VN_ENTRY(vkEndCommandBuffer, end_command_buffer),
-    VN_ENTRY(vkCmdCopyBuffer, cmd_copy_buffer),
-    VN_ENTRY(vkCmdCopyBuffer2, cmd_copy_buffer2),
-    VN_ENTRY(vkCmdPipelineBarrier, cmd_pipeline_barrier),
-    VN_ENTRY(vkCmdCopyImageToBuffer, cmd_copy_image_to_buffer),
-    VN_ENTRY(vkCmdCopyImageToBuffer2, cmd_copy_image_to_buffer2),
-    VN_ENTRY(vkCmdFillBuffer, cmd_fill_buffer),
-    VN_ENTRY(vkCmdUpdateBuffer, cmd_update_buffer),
-    VN_ENTRY(vkCmdCopyQueryPoolResults, cmd_copy_query_pool_results),
-    VN_ENTRY(vkCmdBindPipeline, cmd_bind_pipeline),
-    VN_ENTRY(vkCmdDispatch, cmd_dispatch),
-    VN_ENTRY(vkCmdDispatchIndirect, cmd_dispatch_indirect),
-    VN_ENTRY(vkCmdDispatchBase, cmd_dispatch_base),
-    VN_ENTRY(vkCmdBindDescriptorSets, cmd_bind_descriptor_sets),
-    VN_ENTRY(vkCmdPushDescriptorSetKHR, cmd_push_descriptor_set),
-    VN_ENTRY(vkCmdPushDescriptorSetWithTemplateKHR, cmd_push_descriptor_set_with_template),
+const struct vnc_entry vnc_entries_command[] = {
+    VNC_ENTRY(vkAllocateCommandBuffers, allocate_command_buffers),
+    VNC_ENTRY(vkResetCommandPool, reset_command_pool),
+    VNC_ENTRY(vkBeginCommandBuffer, begin_command_buffer),
+    VNC_ENTRY(vkResetCommandBuffer, reset_command_buffer),
+    VNC_ENTRY(vkEndCommandBuffer, end_command_buffer),
+    VNC_ENTRY(vkCmdCopyBuffer, cmd_copy_buffer),
+    VNC_ENTRY(vkCmdCopyBuffer2, cmd_copy_buffer2),
+    VNC_ENTRY(vkCmdPipelineBarrier, cmd_pipeline_barrier),
+    VNC_ENTRY(vkCmdCopyImageToBuffer, cmd_copy_image_to_buffer),
+    VNC_ENTRY(vkCmdCopyImageToBuffer2, cmd_copy_image_to_buffer2),
+    VNC_ENTRY(vkCmdFillBuffer, cmd_fill_buffer),
+    VNC_ENTRY(vkCmdUpdateBuffer, cmd_update_buffer),
+    VNC_ENTRY(vkCmdCopyQueryPoolResults, cmd_copy_query_pool_results),
+    VNC_ENTRY(vkCmdBindPipeline, cmd_bind_pipeline),
+    VNC_ENTRY(vkCmdDispatch, cmd_dispatch),
+    VNC_ENTRY(vkCmdDispatchIndirect, cmd_dispatch_indirect),
+    VNC_ENTRY(vkCmdDispatchBase, cmd_dispatch_base),
+    VNC_ENTRY(vkCmdBindDescriptorSets, cmd_bind_descriptor_sets),
+    VNC_ENTRY(vkCmdPushDescriptorSetKHR, cmd_push_descriptor_set),
+    VNC_ENTRY(vkCmdPushDescriptorSetWithTemplateKHR, cmd_push_descriptor_set_with_template),
 #ifdef VK_KHR_maintenance6
-    VN_ENTRY(vkCmdBindDescriptorSets2KHR, cmd_bind_descriptor_sets2),
-    VN_ENTRY(vkCmdPushDescriptorSet2KHR, cmd_push_descriptor_set2),
-    VN_ENTRY(vkCmdPushDescriptorSetWithTemplate2KHR, cmd_push_descriptor_set_with_template2),
+    VNC_ENTRY(vkCmdBindDescriptorSets2KHR, cmd_bind_descriptor_sets2),
+    VNC_ENTRY(vkCmdPushDescriptorSet2KHR, cmd_push_descriptor_set2),
+    VNC_ENTRY(vkCmdPushDescriptorSetWithTemplate2KHR, cmd_push_descriptor_set_with_template2),
 #endif
-    VN_ENTRY(vkCmdExecuteCommands, cmd_execute_commands),
+    VNC_ENTRY(vkCmdExecuteCommands, cmd_execute_commands),
     {NULL, NULL},
 };

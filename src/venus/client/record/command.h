@@ -14,23 +14,24 @@
 #include "venus/client/icd.h"
 #include "venus/client/record/ranges.h"
 
-struct vn_command_buffer;
+struct vnc_command_buffer;
 
 /* Where the next command is put, behind whole ones; never NULL: a failure is kept and told by
  * vkEndCommandBuffer. */
-struct wire_enc *vn_command_buffer_body(struct vn_command_buffer *commands);
+struct wire_enc *vnc_command_buffer_body(struct vnc_command_buffer *commands);
 
 /* Adds what the body can write. */
-void vn_command_buffer_ranges(const struct vn_command_buffer *commands, struct vn_ranges *ranges);
+void vnc_command_buffer_ranges(const struct vnc_command_buffer *commands,
+                               struct vnc_ranges *ranges);
 /* Adds what must be at the server before the body runs: what it can read, and what it writes by
  * name; false when that is not known. */
-bool vn_command_buffer_reads(const struct vn_command_buffer *commands, struct vn_ranges *ranges);
+bool vnc_command_buffer_reads(const struct vnc_command_buffer *commands, struct vnc_ranges *ranges);
 /* Whether the host can see its execution other than by what it writes: queries and events. */
-bool vn_command_buffer_is_watched(const struct vn_command_buffer *commands);
+bool vnc_command_buffer_is_watched(const struct vnc_command_buffer *commands);
 
 /* A copy between buffers. */
-struct vn_copy {
-    const struct vn_resource *from; /* there as long as the body can be submitted */
+struct vnc_copy {
+    const struct vnc_resource *from; /* there as long as the body can be submitted */
     VkDeviceSize from_offset;
     uint64_t to; /* the buffer's id */
     VkDeviceSize to_offset;
@@ -39,18 +40,18 @@ struct vn_copy {
 
 /* The copies of a body that is held back, up to VN_UPDATES_MAX; 0: it was sent.  *small: they fit
  * an UPDATE, which has VN_UPDATE_BYTES in all, in multiples of 4 bytes and to such places. */
-uint32_t vn_command_buffer_copies(const struct vn_command_buffer *commands,
-                                  const struct vn_copy **copies, bool *small);
+uint32_t vnc_command_buffer_copies(const struct vnc_command_buffer *commands,
+                                   const struct vnc_copy **copies, bool *small);
 /* Puts the body if it is held back.  With the stream's lock; the encoder's error tells. */
-void vn_command_buffer_put_held(struct vn_command_buffer *commands, struct wire_enc *e);
+void vnc_command_buffer_put_held(struct vnc_command_buffer *commands, struct wire_enc *e);
 
 /* For objects.c: what a fresh or a freed one needs. */
-size_t vn_command_buffer_size(void);
-void vn_command_buffer_init(struct vn_command_buffer *commands, struct vn_device *device);
-void vn_command_buffer_fini(struct vn_command_buffer *commands);
-size_t vn_command_pool_size(void);
-void vn_command_pool_fini(struct vn_object *pool);
+size_t vnc_command_buffer_size(void);
+void vnc_command_buffer_init(struct vnc_command_buffer *commands, struct vnc_device *device);
+void vnc_command_buffer_fini(struct vnc_command_buffer *commands);
+size_t vnc_command_pool_size(void);
+void vnc_command_pool_fini(struct vn_object *pool);
 
-extern const struct vn_entry vn_entries_command[];
+extern const struct vnc_entry vnc_entries_command[];
 
 #endif

@@ -5,21 +5,21 @@
 
 #include <stdlib.h>
 
-void vn_ranges_fini(struct vn_ranges *ranges)
+void vnc_ranges_fini(struct vnc_ranges *ranges)
 {
     free(ranges->items);
-    *ranges = (struct vn_ranges){0};
+    *ranges = (struct vnc_ranges){0};
 }
 
-static void add(struct vn_ranges *ranges, struct vn_range range)
+static void add(struct vnc_ranges *ranges, struct vnc_range range)
 {
-    struct vn_range *last = ranges->count ? &ranges->items[ranges->count - 1] : NULL;
+    struct vnc_range *last = ranges->count ? &ranges->items[ranges->count - 1] : NULL;
     if (last && last->memory == range.memory && last->offset == range.offset &&
         last->bytes >= range.bytes)
         return; /* one dispatch after another binds the same */
     if (ranges->count == ranges->cap) {
         size_t cap = ranges->cap ? ranges->cap * 2 : 32;
-        struct vn_range *items = realloc(ranges->items, cap * sizeof(*items));
+        struct vnc_range *items = realloc(ranges->items, cap * sizeof(*items));
         if (!items) {
             ranges->failed = true;
             return;
@@ -30,11 +30,11 @@ static void add(struct vn_ranges *ranges, struct vn_range range)
     ranges->items[ranges->count++] = range;
 }
 
-static void add_part(struct vn_ranges *ranges, const struct vn_resource *resource,
+static void add_part(struct vnc_ranges *ranges, const struct vnc_resource *resource,
                      VkDeviceSize offset, VkDeviceSize bytes, bool filled)
 {
-    const struct vn_resource *base = resource->base ? resource->base : resource;
-    const struct vn_memory *memory = base->memory;
+    const struct vnc_resource *base = resource->base ? resource->base : resource;
+    const struct vnc_memory *memory = base->memory;
     if (!memory || memory->dead || !memory->host_visible || offset >= resource->size)
         return;
     if (bytes > resource->size - offset)
@@ -44,46 +44,46 @@ static void add_part(struct vn_ranges *ranges, const struct vn_resource *resourc
         return;
     if (bytes > memory->size - at)
         bytes = memory->size - at;
-    add(ranges, (struct vn_range){memory->object.id, at, bytes, filled});
+    add(ranges, (struct vnc_range){memory->object.id, at, bytes, filled});
 }
 
-void vn_ranges_add(struct vn_ranges *ranges, const struct vn_resource *resource,
-                   VkDeviceSize offset, VkDeviceSize bytes)
+void vnc_ranges_add(struct vnc_ranges *ranges, const struct vnc_resource *resource,
+                    VkDeviceSize offset, VkDeviceSize bytes)
 {
     add_part(ranges, resource, offset, bytes, false);
 }
 
-void vn_ranges_add_filled(struct vn_ranges *ranges, const struct vn_resource *resource,
-                          VkDeviceSize offset, VkDeviceSize bytes)
+void vnc_ranges_add_filled(struct vnc_ranges *ranges, const struct vnc_resource *resource,
+                           VkDeviceSize offset, VkDeviceSize bytes)
 {
     add_part(ranges, resource, offset, bytes, true);
 }
 
-void vn_ranges_add_range(struct vn_ranges *ranges, const struct vn_range *range)
+void vnc_ranges_add_range(struct vnc_ranges *ranges, const struct vnc_range *range)
 {
     add(ranges, *range);
 }
 
-void vn_ranges_add_memory(struct vn_ranges *ranges, const struct vn_memory *memory)
+void vnc_ranges_add_memory(struct vnc_ranges *ranges, const struct vnc_memory *memory)
 {
     if (!memory->dead && memory->host_visible)
-        add(ranges, (struct vn_range){memory->object.id, 0, memory->size, false});
+        add(ranges, (struct vnc_range){memory->object.id, 0, memory->size, false});
 }
 
 static int compare(const void *a, const void *b)
 {
-    const struct vn_range *x = a, *y = b;
+    const struct vnc_range *x = a, *y = b;
     if (x->memory != y->memory)
         return x->memory < y->memory ? -1 : 1;
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
 /* Joins neighbours that touch or, with `whole`, all of one allocation. */
-static size_t join(struct vn_range *items, size_t count, bool whole)
+static size_t join(struct vnc_range *items, size_t count, bool whole)
 {
     size_t kept = 0;
     for (size_t i = 1; i < count; i++) {
-        struct vn_range *last = &items[kept], *next = &items[i];
+        struct vnc_range *last = &items[kept], *next = &items[i];
         uint64_t end = last->offset + last->bytes;
         if (next->memory == last->memory && (whole || next->offset <= end)) {
             uint64_t next_end = next->offset + next->bytes;
@@ -96,7 +96,7 @@ static size_t join(struct vn_range *items, size_t count, bool whole)
     return count ? kept + 1 : 0;
 }
 
-void vn_ranges_settle(struct vn_ranges *ranges)
+void vnc_ranges_settle(struct vnc_ranges *ranges)
 {
     if (ranges->count < 2)
         return;
@@ -106,7 +106,7 @@ void vn_ranges_settle(struct vn_ranges *ranges)
         ranges->count = join(ranges->items, ranges->count, true);
 }
 
-size_t vn_ranges_first(const struct vn_ranges *ranges, uint64_t memory)
+size_t vnc_ranges_first(const struct vnc_ranges *ranges, uint64_t memory)
 {
     size_t low = 0, high = ranges->count;
     while (low < high) {
@@ -119,7 +119,7 @@ size_t vn_ranges_first(const struct vn_ranges *ranges, uint64_t memory)
     return low;
 }
 
-void vn_ranges_put(const struct vn_ranges *ranges, struct wire_enc *e)
+void vnc_ranges_put(const struct vnc_ranges *ranges, struct wire_enc *e)
 {
     wire_put_u32(e, (uint32_t)ranges->count);
     for (size_t i = 0; i < ranges->count; i++) {

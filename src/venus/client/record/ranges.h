@@ -6,38 +6,38 @@
 
 #include "venus/client/memory/memory.h"
 
-struct vn_range {
+struct vnc_range {
     uint64_t memory;
     uint64_t offset;
     uint64_t bytes;
     bool filled; /* each byte is written, so the host may write none of them meanwhile */
 };
 
-struct vn_ranges {
-    struct vn_range *items;
+struct vnc_ranges {
+    struct vnc_range *items;
     size_t count, cap;
     bool failed; /* out of memory */
 };
 
-void vn_ranges_fini(struct vn_ranges *ranges);
+void vnc_ranges_fini(struct vnc_ranges *ranges);
 
 /* [offset, offset + bytes) of a buffer or view, VK_WHOLE_SIZE to its end; nothing when its memory
  * is not host-visible. */
-void vn_ranges_add(struct vn_ranges *ranges, const struct vn_resource *resource,
-                   VkDeviceSize offset, VkDeviceSize bytes);
+void vnc_ranges_add(struct vnc_ranges *ranges, const struct vnc_resource *resource,
+                    VkDeviceSize offset, VkDeviceSize bytes);
 /* The same of a copy's destination. */
-void vn_ranges_add_filled(struct vn_ranges *ranges, const struct vn_resource *resource,
-                          VkDeviceSize offset, VkDeviceSize bytes);
+void vnc_ranges_add_filled(struct vnc_ranges *ranges, const struct vnc_resource *resource,
+                           VkDeviceSize offset, VkDeviceSize bytes);
 /* As it is. */
-void vn_ranges_add_range(struct vn_ranges *ranges, const struct vn_range *range);
+void vnc_ranges_add_range(struct vnc_ranges *ranges, const struct vnc_range *range);
 /* All of an allocation. */
-void vn_ranges_add_memory(struct vn_ranges *ranges, const struct vn_memory *memory);
+void vnc_ranges_add_memory(struct vnc_ranges *ranges, const struct vnc_memory *memory);
 /* Sorts and joins; at most VN_RANGES_MAX remain. */
-void vn_ranges_settle(struct vn_ranges *ranges);
+void vnc_ranges_settle(struct vnc_ranges *ranges);
 
 /* Of settled ranges: the first of an allocation, or where it would be. */
-size_t vn_ranges_first(const struct vn_ranges *ranges, uint64_t memory);
+size_t vnc_ranges_first(const struct vnc_ranges *ranges, uint64_t memory);
 
-void vn_ranges_put(const struct vn_ranges *ranges, struct wire_enc *e);
+void vnc_ranges_put(const struct vnc_ranges *ranges, struct wire_enc *e);
 
 #endif

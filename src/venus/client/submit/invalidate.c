@@ -66,13 +66,13 @@ static void read_once(void)
     pthread_once(&once, read_knobs);
 }
 
-bool vn_invalidate_is_exact(void)
+bool vnc_invalidate_is_exact(void)
 {
     read_once();
     return knobs.on_wait && knobs.cap == UINT64_MAX && !knobs.some;
 }
 
-uint64_t vn_invalidate_cap(void)
+uint64_t vnc_invalidate_cap(void)
 {
     read_once();
     return knobs.cap;
@@ -87,13 +87,13 @@ static bool is_listed(uint64_t memory)
     return !knobs.some;
 }
 
-void vn_invalidate_choose(struct vn_ranges *ranges, struct vn_invalidate_counts *counts)
+void vnc_invalidate_choose(struct vnc_ranges *ranges, struct vnc_invalidate_counts *counts)
 {
     read_once();
     counts->eligible += ranges->count;
     size_t kept = 0;
     for (size_t i = 0; i < ranges->count; i++) {
-        const struct vn_range *range = &ranges->items[i];
+        const struct vnc_range *range = &ranges->items[i];
         if (!is_listed(range->memory))
             counts->skipped_handle++;
         else if (range->bytes > knobs.cap)

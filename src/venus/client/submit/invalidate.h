@@ -15,17 +15,17 @@
 
 #include "venus/client/record/ranges.h"
 
-struct vn_invalidate_counts {
+struct vnc_invalidate_counts {
     uint64_t eligible; /* ranges that a batch can write */
     uint64_t skipped_large;
     uint64_t skipped_handle;
 };
 
 /* Removes the ranges that knobs exclude, and counts. */
-void vn_invalidate_choose(struct vn_ranges *ranges, struct vn_invalidate_counts *counts);
+void vnc_invalidate_choose(struct vnc_ranges *ranges, struct vnc_invalidate_counts *counts);
 /* Whether no knob leaves anything out. */
-bool vn_invalidate_is_exact(void);
+bool vnc_invalidate_is_exact(void);
 /* VENUS_INVALIDATE_MAX_BYTES, or UINT64_MAX. */
-uint64_t vn_invalidate_cap(void);
+uint64_t vnc_invalidate_cap(void);
 
 #endif

@@ -22,69 +22,69 @@ static bool early_fences;
 
 static void read_knob(void)
 {
-    (void)hw_env_bool("VENUS_EARLY_FENCE", vn_perf(VN_PERF_EARLY_FENCES), &early_fences);
+    (void)hw_env_bool("VENUS_EARLY_FENCE", vnc_perf(VNC_PERF_EARLY_FENCES), &early_fences);
 }
 
-struct vn_signal {
-    struct vn_semaphore *semaphore; /* a reference; timeline */
+struct vnc_signal {
+    struct vnc_semaphore *semaphore; /* a reference; timeline */
     uint64_t value;
 };
 
-struct vn_batch {
-    struct vn_batch *next;
+struct vnc_batch {
+    struct vnc_batch *next;
     uint64_t number;
     int32_t quiet; /* VN_BATCH_QUIET, VN_BATCH_UNTOLD, or 0: the server reports it */
     bool visible;  /* to the host: by memory, a timeline, a query, an event */
     bool chained;  /* waits for a binary semaphore */
-    struct vn_ranges ranges;
+    struct vnc_ranges ranges;
     uint32_t signal_count;
-    struct vn_signal signals[];
+    struct vnc_signal signals[];
 };
 
 /* One call of vkQueueSubmit, vkQueueSubmit2 or vkQueueBindSparse, whichever it is. */
 struct submission {
-    struct vn_queue *queue;
+    struct vnc_queue *queue;
     uint32_t count;
     const VkSubmitInfo *submits;
     const VkSubmitInfo2 *submits2;
     const VkBindSparseInfo *binds;
-    struct vn_fence *fence;
-    struct vn_ranges reads; /* of mapped memory; the rest need not be sent yet */
-    bool reads_all;         /* not known */
+    struct vnc_fence *fence;
+    struct vnc_ranges reads; /* of mapped memory; the rest need not be sent yet */
+    bool reads_all;          /* not known */
 };
 
-void vn_queue_init(struct vn_queue *queue)
+void vnc_queue_init(struct vnc_queue *queue)
 {
-    vn_lock_init(&queue->lock);
+    vnc_lock_init(&queue->lock);
     queue->last = &queue->first;
 }
 
-static void batch_free(struct vn_batch *batch)
+static void batch_free(struct vnc_batch *batch)
 {
     for (uint32_t i = 0; i < batch->signal_count; i++)
-        vn_semaphore_unref(batch->signals[i].semaphore);
-    vn_ranges_fini(&batch->ranges);
+        vnc_semaphore_unref(batch->signals[i].semaphore);
+    vnc_ranges_fini(&batch->ranges);
     free(batch);
 }
 
-static void batches_free(struct vn_batch *batch)
+static void batches_free(struct vnc_batch *batch)
 {
     while (batch) {
-        struct vn_batch *next = batch->next;
+        struct vnc_batch *next = batch->next;
         batch_free(batch);
         batch = next;
     }
 }
 
-void vn_queue_fini(struct vn_queue *queue)
+void vnc_queue_fini(struct vnc_queue *queue)
 {
     batches_free(queue->first);
-    vn_lock_fini(&queue->lock);
+    vnc_lock_fini(&queue->lock);
 }
 
-uint64_t vn_queue_submitted(struct vn_queue *queue)
+uint64_t vnc_queue_submitted(struct vnc_queue *queue)
 {
-    if (vn_link_is_foreign(vn_device_link(queue->device)))
+    if (vnc_link_is_foreign(vnc_device_link(queue->device)))
         return 0; /* whoever asks is told by the link that the device is lost */
     pthread_mutex_lock(&queue->lock);
     uint64_t number = queue->submitted;
@@ -92,30 +92,30 @@ uint64_t vn_queue_submitted(struct vn_queue *queue)
     return number;
 }
 
-bool vn_queue_is_working(struct vn_queue *queue)
+bool vnc_queue_is_working(struct vnc_queue *queue)
 {
-    if (vn_link_is_foreign(vn_device_link(queue->device)))
+    if (vnc_link_is_foreign(vnc_device_link(queue->device)))
         return false;
     pthread_mutex_lock(&queue->lock);
     uint64_t number = queue->plain;
     pthread_mutex_unlock(&queue->lock);
-    return !vn_queue_has_done(queue, number);
+    return !vnc_queue_has_done(queue, number);
 }
 
 /* ---- done ---- */
 
-void vn_queue_done(struct vn_queue *queue, uint64_t number, VkResult result)
+void vnc_queue_done(struct vnc_queue *queue, uint64_t number, VkResult result)
 {
     int32_t none = VK_SUCCESS;
     if (result < 0)
         atomic_compare_exchange_strong_explicit(&queue->result, &none, result, memory_order_relaxed,
                                                 memory_order_relaxed);
     pthread_mutex_lock(&queue->lock);
-    struct vn_batch *done = queue->first, **end = &queue->first;
+    struct vnc_batch *done = queue->first, **end = &queue->first;
     while (*end && (*end)->number <= number) {
-        struct vn_batch *batch = *end;
+        struct vnc_batch *batch = *end;
         for (uint32_t i = 0; result >= 0 && i < batch->signal_count; i++)
-            vn_semaphore_raise(batch->signals[i].semaphore, batch->signals[i].value);
+            vnc_semaphore_raise(batch->signals[i].semaphore, batch->signals[i].value);
         end = &batch->next;
     }
     queue->first = *end;
@@ -134,43 +134,44 @@ void vn_queue_done(struct vn_queue *queue, uint64_t number, VkResult result)
 
 /* ---- what a batch signals and writes ---- */
 
-static void note_signal(struct vn_batch *batch, VkSemaphore handle, uint64_t value)
+static void note_signal(struct vnc_batch *batch, VkSemaphore handle, uint64_t value)
 {
-    struct vn_semaphore *semaphore = VN_OBJECT(vn_semaphore, handle);
+    struct vnc_semaphore *semaphore = VNC_OBJECT(vnc_semaphore, handle);
     if (!semaphore || !semaphore->timeline)
         return;
     batch->visible = true;
-    batch->signals[batch->signal_count++] = (struct vn_signal){vn_semaphore_ref(semaphore), value};
+    batch->signals[batch->signal_count++] =
+        (struct vnc_signal){vnc_semaphore_ref(semaphore), value};
 }
 
 /* What waits for a timeline may wait for the host, which must then be told the truth. */
-static void note_wait(struct vn_batch *batch, VkSemaphore handle)
+static void note_wait(struct vnc_batch *batch, VkSemaphore handle)
 {
-    const struct vn_semaphore *semaphore = VN_OBJECT(vn_semaphore, handle);
+    const struct vnc_semaphore *semaphore = VNC_OBJECT(vnc_semaphore, handle);
     batch->visible |= semaphore && semaphore->timeline;
     batch->chained |= semaphore && !semaphore->timeline;
 }
 
-static void note_commands(struct submission *s, struct vn_batch *batch, VkCommandBuffer handle)
+static void note_commands(struct submission *s, struct vnc_batch *batch, VkCommandBuffer handle)
 {
-    const struct vn_command_buffer *commands = (const struct vn_command_buffer *)handle;
-    if (!s->reads_all && !vn_command_buffer_reads(commands, &s->reads))
+    const struct vnc_command_buffer *commands = (const struct vnc_command_buffer *)handle;
+    if (!s->reads_all && !vnc_command_buffer_reads(commands, &s->reads))
         s->reads_all = true;
-    vn_command_buffer_ranges(commands, &batch->ranges);
-    batch->visible |= vn_command_buffer_is_watched(commands);
+    vnc_command_buffer_ranges(commands, &batch->ranges);
+    batch->visible |= vnc_command_buffer_is_watched(commands);
 }
 
-static struct vn_batch *batch_new(uint32_t signals)
+static struct vnc_batch *batch_new(uint32_t signals)
 {
-    return calloc(1, sizeof(struct vn_batch) + signals * sizeof(struct vn_signal));
+    return calloc(1, sizeof(struct vnc_batch) + signals * sizeof(struct vnc_signal));
 }
 
-static struct vn_batch *batch_of_signals(const void *chain, uint32_t count,
-                                         const VkSemaphore *semaphores)
+static struct vnc_batch *batch_of_signals(const void *chain, uint32_t count,
+                                          const VkSemaphore *semaphores)
 {
     const VkTimelineSemaphoreSubmitInfo *timeline =
         vn_chain_find(chain, VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO);
-    struct vn_batch *batch = batch_new(count);
+    struct vnc_batch *batch = batch_new(count);
     for (uint32_t i = 0; batch && timeline && i < count; i++) {
         if (i < timeline->signalSemaphoreValueCount && timeline->pSignalSemaphoreValues)
             note_signal(batch, semaphores[i], timeline->pSignalSemaphoreValues[i]);
@@ -178,9 +179,9 @@ static struct vn_batch *batch_of_signals(const void *chain, uint32_t count,
     return batch;
 }
 
-static struct vn_batch *batch_of_submit(struct submission *s, const VkSubmitInfo *submit)
+static struct vnc_batch *batch_of_submit(struct submission *s, const VkSubmitInfo *submit)
 {
-    struct vn_batch *batch =
+    struct vnc_batch *batch =
         batch_of_signals(submit->pNext, submit->signalSemaphoreCount, submit->pSignalSemaphores);
     for (uint32_t i = 0; batch && i < submit->waitSemaphoreCount; i++)
         note_wait(batch, submit->pWaitSemaphores[i]);
@@ -189,9 +190,9 @@ static struct vn_batch *batch_of_submit(struct submission *s, const VkSubmitInfo
     return batch;
 }
 
-static struct vn_batch *batch_of_submit2(struct submission *s, const VkSubmitInfo2 *submit)
+static struct vnc_batch *batch_of_submit2(struct submission *s, const VkSubmitInfo2 *submit)
 {
-    struct vn_batch *batch = batch_new(submit->signalSemaphoreInfoCount);
+    struct vnc_batch *batch = batch_new(submit->signalSemaphoreInfoCount);
     for (uint32_t i = 0; batch && i < submit->signalSemaphoreInfoCount; i++)
         note_signal(batch, submit->pSignalSemaphoreInfos[i].semaphore,
                     submit->pSignalSemaphoreInfos[i].value);
@@ -202,23 +203,23 @@ static struct vn_batch *batch_of_submit2(struct submission *s, const VkSubmitInf
     return batch;
 }
 
-static struct vn_batch *batch_at(struct submission *s, uint32_t i)
+static struct vnc_batch *batch_at(struct submission *s, uint32_t i)
 {
     if (s->submits)
         return batch_of_submit(s, &s->submits[i]);
     if (s->submits2)
         return batch_of_submit2(s, &s->submits2[i]);
-    struct vn_batch *batch = batch_of_signals(s->binds[i].pNext, s->binds[i].signalSemaphoreCount,
-                                              s->binds[i].pSignalSemaphores);
+    struct vnc_batch *batch = batch_of_signals(s->binds[i].pNext, s->binds[i].signalSemaphoreCount,
+                                               s->binds[i].pSignalSemaphores);
     if (batch)
         batch->visible = true; /* page tables: rare, and not looked into */
     return batch;
 }
 
 /* A list of all batches, not numbered yet; NULL when out of memory. */
-static struct vn_batch *batches_of(struct submission *s, struct vn_invalidate_counts *counts)
+static struct vnc_batch *batches_of(struct submission *s, struct vnc_invalidate_counts *counts)
 {
-    struct vn_batch *first = NULL, **last = &first;
+    struct vnc_batch *first = NULL, **last = &first;
     uint32_t count = s->count ? s->count : 1;
     for (uint32_t i = 0; i < count; i++) {
         *last = s->count ? batch_at(s, i) : batch_new(0);
@@ -226,9 +227,9 @@ static struct vn_batch *batches_of(struct submission *s, struct vn_invalidate_co
             batches_free(first);
             return NULL;
         }
-        vn_ranges_settle(&(*last)->ranges);
+        vnc_ranges_settle(&(*last)->ranges);
         (*last)->visible |= (*last)->ranges.count > 0;
-        vn_invalidate_choose(&(*last)->ranges, counts);
+        vnc_invalidate_choose(&(*last)->ranges, counts);
         last = &(*last)->next;
     }
     return first;
@@ -236,8 +237,8 @@ static struct vn_batch *batches_of(struct submission *s, struct vn_invalidate_co
 
 /* ---- submitting ---- */
 
-static void put_announcement(struct wire_enc *e, const struct vn_queue *queue,
-                             const struct vn_batch *batch, uint64_t first, uint32_t count)
+static void put_announcement(struct wire_enc *e, const struct vnc_queue *queue,
+                             const struct vnc_batch *batch, uint64_t first, uint32_t count)
 {
     size_t hole = vn_put_command(e, VN_OP_BATCHES);
     wire_put_u64(e, queue->object.id);
@@ -247,14 +248,14 @@ static void put_announcement(struct wire_enc *e, const struct vn_queue *queue,
         if (batch->quiet)
             wire_put_i32(e, batch->quiet);
         else
-            vn_ranges_put(&batch->ranges, e);
+            vnc_ranges_put(&batch->ranges, e);
     }
     wire_fill_len(e, hole);
 }
 
 static void put_submission(struct wire_enc *e, const struct submission *s)
 {
-    VkQueue queue = VN_HANDLE(VkQueue, s->queue);
+    VkQueue queue = VNC_HANDLE(VkQueue, s->queue);
     if (s->submits2)
         vn_enc_cmd_vkQueueSubmit2(e, queue, s->count, s->submits2, VK_NULL_HANDLE);
     else if (s->binds)
@@ -264,7 +265,7 @@ static void put_submission(struct wire_enc *e, const struct submission *s)
 }
 
 /* Numbers the batches and makes them known to pushes, which may come before we return. */
-static void enlist(struct vn_queue *queue, struct vn_batch *batch, bool update)
+static void enlist(struct vnc_queue *queue, struct vnc_batch *batch, bool update)
 {
     pthread_mutex_lock(&queue->lock);
     *queue->last = batch;
@@ -285,43 +286,43 @@ static void enlist(struct vn_queue *queue, struct vn_batch *batch, bool update)
 
 /* Whether the host could see nothing of what is under way on the queue; *chained: some of it waits
  * for other queues. */
-static bool is_invisible(struct vn_queue *queue, bool *chained)
+static bool is_invisible(struct vnc_queue *queue, bool *chained)
 {
     pthread_mutex_lock(&queue->lock);
-    bool invisible = vn_queue_has_done(queue, queue->visible);
-    *chained = !vn_queue_has_done(queue, queue->chained);
+    bool invisible = vnc_queue_has_done(queue, queue->visible);
+    *chained = !vnc_queue_has_done(queue, queue->chained);
     pthread_mutex_unlock(&queue->lock);
     return invisible;
 }
 
-bool vn_queue_can_write(struct vn_queue *queue, uint64_t memory)
+bool vnc_queue_can_write(struct vnc_queue *queue, uint64_t memory)
 {
     bool can = false;
     pthread_mutex_lock(&queue->lock);
-    for (const struct vn_batch *b = queue->first; b && !can; b = b->next) {
-        size_t i = vn_ranges_first(&b->ranges, memory);
+    for (const struct vnc_batch *b = queue->first; b && !can; b = b->next) {
+        size_t i = vnc_ranges_first(&b->ranges, memory);
         can = i < b->ranges.count && b->ranges.items[i].memory == memory;
     }
     pthread_mutex_unlock(&queue->lock);
     return can;
 }
 
-bool vn_queue_is_watched(struct vn_queue *queue)
+bool vnc_queue_is_watched(struct vnc_queue *queue)
 {
     bool chained;
-    return !vn_link_is_foreign(vn_device_link(queue->device)) && !is_invisible(queue, &chained);
+    return !vnc_link_is_foreign(vnc_device_link(queue->device)) && !is_invisible(queue, &chained);
 }
 
 /* Whether all batches of the queue, and those to come, may be reported before they are done.  Who
  * waits for one that waited for a semaphore has also waited for what was to signal it, on whichever
  * queue. */
-static bool is_early(struct vn_queue *queue, const struct vn_batch *to_come)
+static bool is_early(struct vnc_queue *queue, const struct vnc_batch *to_come)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, read_knob);
-    if (!early_fences || vn_link_client(vn_device_link(queue->device))->sync)
+    if (!early_fences || vnc_link_client(vnc_device_link(queue->device))->sync)
         return false;
-    const struct vn_device *device = queue->device;
+    const struct vnc_device *device = queue->device;
     bool chained, other;
     bool early = is_invisible(queue, &chained);
     for (; to_come; to_come = to_come->next) {
@@ -333,7 +334,7 @@ static bool is_early(struct vn_queue *queue, const struct vn_batch *to_come)
     return early;
 }
 
-static void put_about_batch(struct wire_enc *e, uint32_t op, const struct vn_queue *queue,
+static void put_about_batch(struct wire_enc *e, uint32_t op, const struct vnc_queue *queue,
                             uint64_t number)
 {
     size_t hole = vn_put_command(e, op);
@@ -343,14 +344,14 @@ static void put_about_batch(struct wire_enc *e, uint32_t op, const struct vn_que
 }
 
 /* The program will be told that the batches up to number are done. */
-static void report_early(struct vn_queue *queue, uint64_t number, struct wire_enc *e)
+static void report_early(struct vnc_queue *queue, uint64_t number, struct wire_enc *e)
 {
     put_about_batch(e, VN_OP_EARLY, queue, number);
     atomic_store_explicit(&queue->early, number, memory_order_relaxed);
 }
 
-/* Batches that nobody waits for.  Somebody may still come to (vn_queue_ask). */
-static void choose_quiet(const struct submission *s, struct vn_batch *batch, uint64_t number,
+/* Batches that nobody waits for.  Somebody may still come to (vnc_queue_ask). */
+static void choose_quiet(const struct submission *s, struct vnc_batch *batch, uint64_t number,
                          bool early)
 {
     pthread_mutex_lock(&s->queue->lock);
@@ -375,28 +376,28 @@ static bool is_empty_chain(const VkBaseInStructure *chain)
 }
 
 /* The one command buffer of a submission that has nothing else. */
-static struct vn_command_buffer *only_commands(const struct submission *s)
+static struct vnc_command_buffer *only_commands(const struct submission *s)
 {
     const VkSubmitInfo *info = s->submits;
     bool plain = s->count == 1 && info && is_empty_chain(info->pNext) &&
                  info->waitSemaphoreCount == 0 && info->signalSemaphoreCount == 0 &&
                  info->commandBufferCount == 1;
-    return plain ? VN_OBJECT(vn_command_buffer, info->pCommandBuffers[0]) : NULL;
+    return plain ? VNC_OBJECT(vnc_command_buffer, info->pCommandBuffers[0]) : NULL;
 }
 
 /* Whether it is an upload: it reads what a program wrote. */
-static bool is_from_mapped(const struct vn_copy *copy)
+static bool is_from_mapped(const struct vnc_copy *copy)
 {
-    const struct vn_memory *memory = copy->from->memory;
+    const struct vnc_memory *memory = copy->from->memory;
     return memory && !memory->dead && memory->tracked;
 }
 
 /* Where the bytes of an upload are; NULL where they cannot be read now, or a device may be writing
  * them. */
-static const uint8_t *source_of(const struct vn_copy *copy)
+static const uint8_t *source_of(const struct vnc_copy *copy)
 {
-    const struct vn_memory *memory = copy->from->memory;
-    if (memory->lazy || !vn_memory_is_still(memory))
+    const struct vnc_memory *memory = copy->from->memory;
+    if (memory->lazy || !vnc_memory_is_still(memory))
         return NULL;
     VkDeviceSize end = copy->from->offset + copy->from_offset + copy->bytes;
     return end <= memory->size
@@ -407,17 +408,17 @@ static const uint8_t *source_of(const struct vn_copy *copy)
 /* What travels in place of a submission that the host cannot see. */
 struct stand_in {
     uint32_t op; /* 0: nothing, it goes as it is */
-    const struct vn_copy *copies;
+    const struct vnc_copy *copies;
     uint32_t count;
 };
 
 static struct stand_in stand_in_for(const struct submission *s)
 {
-    struct vn_device *device = s->queue->device;
-    const struct vn_command_buffer *commands = only_commands(s);
+    struct vnc_device *device = s->queue->device;
+    const struct vnc_command_buffer *commands = only_commands(s);
     struct stand_in instead = {0};
     bool small = true, mapped = true;
-    instead.count = commands ? vn_command_buffer_copies(commands, &instead.copies, &small) : 0;
+    instead.count = commands ? vnc_command_buffer_copies(commands, &instead.copies, &small) : 0;
     pthread_mutex_lock(&device->lock); /* somebody may be mapping what they read */
     for (uint32_t i = 0; i < instead.count && mapped; i++) {
         mapped = is_from_mapped(&instead.copies[i]);
@@ -426,9 +427,9 @@ static struct stand_in stand_in_for(const struct submission *s)
     pthread_mutex_unlock(&device->lock);
     if (!mapped || (s->count && !instead.count))
         return instead;
-    if (small && vn_perf(VN_PERF_SMALL_UPLOADS))
+    if (small && vnc_perf(VNC_PERF_SMALL_UPLOADS))
         instead.op = VN_OP_UPDATE;
-    else if (!small && vn_perf(VN_PERF_COPIES))
+    else if (!small && vnc_perf(VNC_PERF_COPIES))
         instead.op = VN_OP_COPY;
     return instead;
 }
@@ -438,7 +439,7 @@ static void put_stand_in(struct wire_enc *e, const struct stand_in *instead)
     size_t hole = vn_put_command(e, instead->op);
     wire_put_u32(e, instead->count);
     for (uint32_t i = 0; i < instead->count; i++) {
-        const struct vn_copy *copy = &instead->copies[i];
+        const struct vnc_copy *copy = &instead->copies[i];
         if (instead->op == VN_OP_COPY) {
             wire_put_u64(e, copy->from->object.id);
             wire_put_u64(e, copy->from_offset);
@@ -456,11 +457,11 @@ static void put_stand_in(struct wire_enc *e, const struct stand_in *instead)
 }
 
 /* What was held back, and what the program wrote that the batches can read. */
-static VkResult put_needs(const struct submission *s, const struct vn_batch *batch, bool bodies,
+static VkResult put_needs(const struct submission *s, const struct vnc_batch *batch, bool bodies,
                           struct wire_enc *e)
 {
-    struct vn_device *device = s->queue->device;
-    const struct vn_ranges *reads = s->reads_all || s->reads.failed ? NULL : &s->reads;
+    struct vnc_device *device = s->queue->device;
+    const struct vnc_ranges *reads = s->reads_all || s->reads.failed ? NULL : &s->reads;
     for (uint32_t i = 0; bodies && i < s->count; i++) {
         uint32_t count = s->submits    ? s->submits[i].commandBufferCount
                          : s->submits2 ? s->submits2[i].commandBufferInfoCount
@@ -469,37 +470,37 @@ static VkResult put_needs(const struct submission *s, const struct vn_batch *bat
             VkCommandBuffer commands = s->submits
                                            ? s->submits[i].pCommandBuffers[j]
                                            : s->submits2[i].pCommandBufferInfos[j].commandBuffer;
-            vn_command_buffer_put_held(VN_OBJECT(vn_command_buffer, commands), e);
+            vnc_command_buffer_put_held(VNC_OBJECT(vnc_command_buffer, commands), e);
         }
     }
-    VkResult result = vn_link_checkpoint(vn_device_link(device));
+    VkResult result = vnc_link_checkpoint(vnc_device_link(device));
     for (; batch && result == VK_SUCCESS; batch = batch->next)
-        result = batch->ranges.count ? vn_memory_expect(device, &batch->ranges) : VK_SUCCESS;
-    return result == VK_SUCCESS ? vn_memory_put_deltas(device, reads, e) : result;
+        result = batch->ranges.count ? vnc_memory_expect(device, &batch->ranges) : VK_SUCCESS;
+    return result == VK_SUCCESS ? vnc_memory_put_deltas(device, reads, e) : result;
 }
 
 /* Nobody waits for updates, and more of them may follow. */
-static VkResult finish_submission(struct vn_link *link, const struct submission *s, bool update)
+static VkResult finish_submission(struct vnc_link *link, const struct submission *s, bool update)
 {
     if (update)
-        return vn_link_post(link);
-    if (!vn_link_client(link)->sync)
-        return vn_link_send(link);
+        return vnc_link_post(link);
+    if (!vnc_link_client(link)->sync)
+        return vnc_link_send(link);
     struct vn_decoder reply;
-    VkResult result = vn_link_call(link, &reply);
+    VkResult result = vnc_link_call(link, &reply);
     if (result != VK_SUCCESS)
         return result;
     result =
-        vn_dec_reply_vkQueueSubmit(&reply, VN_HANDLE(VkQueue, s->queue), 0, NULL, VK_NULL_HANDLE);
-    return vn_link_finish(link, &reply) == VK_SUCCESS ? result : VK_ERROR_DEVICE_LOST;
+        vn_dec_reply_vkQueueSubmit(&reply, VNC_HANDLE(VkQueue, s->queue), 0, NULL, VK_NULL_HANDLE);
+    return vnc_link_finish(link, &reply) == VK_SUCCESS ? result : VK_ERROR_DEVICE_LOST;
 }
 
-static VkResult submit_batches(const struct submission *s, struct vn_batch *batches)
+static VkResult submit_batches(const struct submission *s, struct vnc_batch *batches)
 {
-    struct vn_device *device = s->queue->device;
-    struct vn_link *link = vn_device_link(device);
+    struct vnc_device *device = s->queue->device;
+    struct vnc_link *link = vnc_device_link(device);
     uint32_t count = s->count ? s->count : 1;
-    struct wire_enc *e = vn_link_begin(link);
+    struct wire_enc *e = vnc_link_begin(link);
     bool unseen = e && is_early(s->queue, batches), early = unseen && s->fence;
     struct stand_in instead = {0};
     if (unseen)
@@ -510,14 +511,14 @@ static VkResult submit_batches(const struct submission *s, struct vn_batch *batc
                                : put_needs(s, batches, !instead.op, e);
     if (result != VK_SUCCESS) {
         if (e)
-            vn_link_cancel(link);
+            vnc_link_cancel(link);
         batches_free(batches);
         return result;
     }
     atomic_fetch_add_explicit(&device->submissions, 1, memory_order_relaxed);
     /* Numbered under the stream's lock, so that numbers and stream are in one order. */
-    uint64_t first = vn_queue_submitted(s->queue) + 1;
-    if (!vn_link_client(link)->sync && vn_perf(VN_PERF_QUIET_BATCHES))
+    uint64_t first = vnc_queue_submitted(s->queue) + 1;
+    if (!vnc_link_client(link)->sync && vnc_perf(VNC_PERF_QUIET_BATCHES))
         choose_quiet(s, batches, first, early);
     if (instead.op && batches->quiet)
         batches->quiet = VN_BATCH_UNTOLD;
@@ -527,7 +528,7 @@ static VkResult submit_batches(const struct submission *s, struct vn_batch *batc
     else
         put_submission(e, s);
     if (wire_enc_error(e)) {
-        vn_link_cancel(link);
+        vnc_link_cancel(link);
         batches_free(batches);
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     }
@@ -535,53 +536,53 @@ static VkResult submit_batches(const struct submission *s, struct vn_batch *batc
     if (early)
         atomic_store_explicit(&s->queue->unseen, first + count - 1, memory_order_relaxed);
     if (s->fence)
-        vn_fence_submitted(s->fence, s->queue, first + count - 1);
+        vnc_fence_submitted(s->fence, s->queue, first + count - 1);
     return finish_submission(link, s, update);
 }
 
 static VkResult submit(struct submission *s)
 {
-    VkResult result = vn_device_status(s->queue->device);
+    VkResult result = vnc_device_status(s->queue->device);
     if (result != VK_SUCCESS)
         return result;
     uint64_t start = hw_now_ns();
-    struct vn_invalidate_counts counts = {0};
-    struct vn_batch *batches = batches_of(s, &counts);
-    vn_ranges_settle(&s->reads);
+    struct vnc_invalidate_counts counts = {0};
+    struct vnc_batch *batches = batches_of(s, &counts);
+    vnc_ranges_settle(&s->reads);
     result = batches ? submit_batches(s, batches) : VK_ERROR_OUT_OF_HOST_MEMORY;
-    vn_ranges_fini(&s->reads);
-    vn_trace_submit(hw_now_ns() - start, &counts);
+    vnc_ranges_fini(&s->reads);
+    vnc_trace_submit(hw_now_ns() - start, &counts);
     return result;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL queue_submit(VkQueue queue, uint32_t count,
                                                    const VkSubmitInfo *submits, VkFence fence)
 {
-    return submit(&(struct submission){.queue = VN_OBJECT(vn_queue, queue),
+    return submit(&(struct submission){.queue = VNC_OBJECT(vnc_queue, queue),
                                        .count = count,
                                        .submits = submits,
-                                       .fence = VN_OBJECT(vn_fence, fence)});
+                                       .fence = VNC_OBJECT(vnc_fence, fence)});
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL queue_submit2(VkQueue queue, uint32_t count,
                                                     const VkSubmitInfo2 *submits, VkFence fence)
 {
-    return submit(&(struct submission){.queue = VN_OBJECT(vn_queue, queue),
+    return submit(&(struct submission){.queue = VNC_OBJECT(vnc_queue, queue),
                                        .count = count,
                                        .submits2 = submits,
-                                       .fence = VN_OBJECT(vn_fence, fence)});
+                                       .fence = VNC_OBJECT(vnc_fence, fence)});
 }
 
 /* Memory behind a sparse resource is not followed: what is host-visible counts as written by all.
  */
-static void note_sparse_memory(struct vn_device *device, VkDeviceMemory handle)
+static void note_sparse_memory(struct vnc_device *device, VkDeviceMemory handle)
 {
-    struct vn_memory *memory = VN_OBJECT(vn_memory, handle);
+    struct vnc_memory *memory = VNC_OBJECT(vnc_memory, handle);
     if (memory)
-        vn_memory_share(device, memory);
+        vnc_memory_share(device, memory);
 }
 
-static void note_sparse_binds(struct vn_device *device, const VkBindSparseInfo *bind)
+static void note_sparse_binds(struct vnc_device *device, const VkBindSparseInfo *bind)
 {
     for (uint32_t i = 0; i < bind->bufferBindCount; i++)
         for (uint32_t j = 0; j < bind->pBufferBinds[i].bindCount; j++)
@@ -598,18 +599,18 @@ static VKAPI_ATTR VkResult VKAPI_CALL queue_bind_sparse(VkQueue queue, uint32_t 
                                                         const VkBindSparseInfo *binds,
                                                         VkFence fence)
 {
-    struct vn_queue *q = VN_OBJECT(vn_queue, queue);
+    struct vnc_queue *q = VNC_OBJECT(vnc_queue, queue);
     for (uint32_t i = 0; i < count; i++)
         note_sparse_binds(q->device, &binds[i]);
     return submit(&(struct submission){
-        .queue = q, .count = count, .binds = binds, .fence = VN_OBJECT(vn_fence, fence)});
+        .queue = q, .count = count, .binds = binds, .fence = VNC_OBJECT(vnc_fence, fence)});
 }
 
 /* ---- waiting until idle ---- */
 
 struct idle_wait {
-    struct vn_link *link;
-    struct vn_queue *const *queues;
+    struct vnc_link *link;
+    struct vnc_queue *const *queues;
     uint32_t count;
     uint64_t *numbers; /* of the last batch of each when the wait began */
 };
@@ -618,20 +619,20 @@ struct idle_wait {
 static bool is_idle(void *user)
 {
     struct idle_wait *wait = user;
-    if (vn_link_is_lost(wait->link))
+    if (vnc_link_is_lost(wait->link))
         return true;
     for (uint32_t i = 0; i < wait->count; i++) {
-        if (!vn_queue_has_reported(wait->queues[i], wait->numbers[i]))
+        if (!vnc_queue_has_reported(wait->queues[i], wait->numbers[i]))
             return false;
     }
     return true;
 }
 
 /* No matter if it cannot be said, for then the device is lost. */
-void vn_queue_ask(struct vn_queue *queue, uint64_t number)
+void vnc_queue_ask(struct vnc_queue *queue, uint64_t number)
 {
-    struct vn_link *link = vn_device_link(queue->device);
-    struct wire_enc *e = vn_queue_has_done(queue, number) ? NULL : vn_link_begin(link);
+    struct vnc_link *link = vnc_device_link(queue->device);
+    struct wire_enc *e = vnc_queue_has_done(queue, number) ? NULL : vnc_link_begin(link);
     if (!e)
         return;
     pthread_mutex_lock(&queue->lock);
@@ -641,82 +642,83 @@ void vn_queue_ask(struct vn_queue *queue, uint64_t number)
     pthread_mutex_unlock(&queue->lock);
     if (untold)
         put_about_batch(e, VN_OP_ASK, queue, number);
-    (void)!vn_link_post(link);
+    (void)!vnc_link_post(link);
 }
 
-void vn_queue_look(struct vn_queue *queue, uint64_t number)
+void vnc_queue_look(struct vnc_queue *queue, uint64_t number)
 {
-    struct vn_link *link = vn_device_link(queue->device);
-    if (vn_queue_has_reported(queue, number) ||
+    struct vnc_link *link = vnc_device_link(queue->device);
+    if (vnc_queue_has_reported(queue, number) ||
         number > atomic_load_explicit(&queue->unseen, memory_order_relaxed))
         return;
-    struct wire_enc *e = vn_link_begin(link);
+    struct wire_enc *e = vnc_link_begin(link);
     if (!e)
         return; /* the device is lost */
-    if (!vn_queue_has_reported(queue, number))
+    if (!vnc_queue_has_reported(queue, number))
         report_early(queue, number, e);
-    (void)!vn_link_post(link);
+    (void)!vnc_link_post(link);
 }
 
 /* Where nothing can be seen of what is under way, it counts as done. */
-static void prepare_idle_wait(struct vn_queue *queue, uint64_t number)
+static void prepare_idle_wait(struct vnc_queue *queue, uint64_t number)
 {
-    struct vn_link *link = vn_device_link(queue->device);
-    if (vn_queue_has_reported(queue, number))
+    struct vnc_link *link = vnc_device_link(queue->device);
+    if (vnc_queue_has_reported(queue, number))
         return;
     if (!is_early(queue, NULL)) {
-        vn_queue_ask(queue, number);
+        vnc_queue_ask(queue, number);
         return;
     }
-    struct wire_enc *e = vn_link_begin(link);
+    struct wire_enc *e = vnc_link_begin(link);
     if (!e)
         return;
     report_early(queue, number, e);
-    (void)!vn_link_post(link);
-    vn_queue_ask(queue, number); /* a failure is to be told, if later */
+    (void)!vnc_link_post(link);
+    vnc_queue_ask(queue, number); /* a failure is to be told, if later */
 }
 
-static VkResult wait_idle(struct vn_device *device, struct vn_queue *const *queues, uint32_t count)
+static VkResult wait_idle(struct vnc_device *device, struct vnc_queue *const *queues,
+                          uint32_t count)
 {
     uint64_t *numbers = calloc(count ? count : 1, sizeof(*numbers));
     if (!numbers)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     for (uint32_t i = 0; i < count; i++) {
-        numbers[i] = vn_queue_submitted(queues[i]);
+        numbers[i] = vnc_queue_submitted(queues[i]);
         prepare_idle_wait(queues[i], numbers[i]);
     }
-    struct idle_wait wait = {vn_device_link(device), queues, count, numbers};
-    VkResult result = vn_device_status(device);
+    struct idle_wait wait = {vnc_device_link(device), queues, count, numbers};
+    VkResult result = vnc_device_status(device);
     if (result == VK_SUCCESS)
-        result = vn_link_wait(wait.link, is_idle, &wait, HW_NEVER);
+        result = vnc_link_wait(wait.link, is_idle, &wait, HW_NEVER);
     free(numbers);
-    return result == VK_SUCCESS ? vn_device_status(device) : result;
+    return result == VK_SUCCESS ? vnc_device_status(device) : result;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL queue_wait_idle(VkQueue queue)
 {
-    struct vn_queue *q = VN_OBJECT(vn_queue, queue);
+    struct vnc_queue *q = VNC_OBJECT(vnc_queue, queue);
     return wait_idle(q->device, &q, 1);
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL device_wait_idle(VkDevice handle)
 {
-    struct vn_device *device = VN_OBJECT(vn_device, handle);
+    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
     return wait_idle(device, device->queues, device->queue_count);
 }
 
 /* ---- reading back before a batch is done ---- */
 
-static void put_read(struct wire_enc *e, const struct vn_ranges *ranges)
+static void put_read(struct wire_enc *e, const struct vnc_ranges *ranges)
 {
     size_t hole = vn_put_command(e, VN_OP_READ);
-    vn_ranges_put(ranges, e);
+    vnc_ranges_put(ranges, e);
     wire_fill_len(e, hole);
 }
 
-static bool append(struct vn_ranges *to, const struct vn_ranges *from)
+static bool append(struct vnc_ranges *to, const struct vnc_ranges *from)
 {
-    struct vn_range *items = realloc(to->items, (to->count + from->count) * sizeof(*items));
+    struct vnc_range *items = realloc(to->items, (to->count + from->count) * sizeof(*items));
     if (!items)
         return false;
     to->items = items;
@@ -727,47 +729,47 @@ static bool append(struct vn_ranges *to, const struct vn_ranges *from)
     return true;
 }
 
-static bool gather_under_way(struct vn_device *device, struct vn_ranges *ranges)
+static bool gather_under_way(struct vnc_device *device, struct vnc_ranges *ranges)
 {
     bool ok = true;
     for (uint32_t i = 0; i < device->queue_count; i++) {
-        struct vn_queue *queue = device->queues[i];
+        struct vnc_queue *queue = device->queues[i];
         pthread_mutex_lock(&queue->lock);
-        for (struct vn_batch *b = queue->first; ok && b; b = b->next)
+        for (struct vnc_batch *b = queue->first; ok && b; b = b->next)
             ok = b->ranges.count == 0 || append(ranges, &b->ranges);
         pthread_mutex_unlock(&queue->lock);
     }
-    vn_ranges_settle(ranges);
+    vnc_ranges_settle(ranges);
     for (size_t i = 0; i < ranges->count; i++)
         ranges->items[i].filled = false; /* not yet */
     return ok;
 }
 
-VkResult vn_device_read(struct vn_device *device, const struct vn_ranges *ranges)
+VkResult vnc_device_read(struct vnc_device *device, const struct vnc_ranges *ranges)
 {
-    struct vn_link *link = vn_device_link(device);
+    struct vnc_link *link = vnc_device_link(device);
     if (ranges->count == 0)
         return VK_SUCCESS;
-    struct wire_enc *e = vn_link_begin(link);
+    struct wire_enc *e = vnc_link_begin(link);
     if (!e)
         return VK_ERROR_DEVICE_LOST;
     put_read(e, ranges);
     struct vn_decoder reply;
-    VkResult result = vn_link_call(link, &reply);
-    return result == VK_SUCCESS ? vn_link_finish(link, &reply) : result;
+    VkResult result = vnc_link_call(link, &reply);
+    return result == VK_SUCCESS ? vnc_link_finish(link, &reply) : result;
 }
 
-VkResult vn_device_read_back(struct vn_device *device)
+VkResult vnc_device_read_back(struct vnc_device *device)
 {
-    struct vn_ranges ranges = {0};
-    VkResult result = gather_under_way(device, &ranges) ? vn_device_read(device, &ranges)
+    struct vnc_ranges ranges = {0};
+    VkResult result = gather_under_way(device, &ranges) ? vnc_device_read(device, &ranges)
                                                         : VK_ERROR_OUT_OF_HOST_MEMORY;
-    vn_ranges_fini(&ranges);
+    vnc_ranges_fini(&ranges);
     return result;
 }
 
-const struct vn_entry vn_entries_queue[] = {
-    VN_ENTRY(vkQueueSubmit, queue_submit),          VN_ENTRY(vkQueueSubmit2, queue_submit2),
-    VN_ENTRY(vkQueueBindSparse, queue_bind_sparse), VN_ENTRY(vkQueueWaitIdle, queue_wait_idle),
-    VN_ENTRY(vkDeviceWaitIdle, device_wait_idle),   {NULL, NULL},
+const struct vnc_entry vnc_entries_queue[] = {
+    VNC_ENTRY(vkQueueSubmit, queue_submit),          VNC_ENTRY(vkQueueSubmit2, queue_submit2),
+    VNC_ENTRY(vkQueueBindSparse, queue_bind_sparse), VNC_ENTRY(vkQueueWaitIdle, queue_wait_idle),
+    VNC_ENTRY(vkDeviceWaitIdle, device_wait_idle),   {NULL, NULL},
 };

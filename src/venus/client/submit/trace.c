@@ -17,7 +17,7 @@ struct calls {
 
 static pthread_mutex_t lock; /* guards the rest; made with the first look at the knob */
 static struct calls submits, waits;
-static struct vn_invalidate_counts since_wait;
+static struct vnc_invalidate_counts since_wait;
 static uint64_t bytes_since_wait, largest_since_wait;
 
 static bool enabled;
@@ -25,7 +25,7 @@ static bool enabled;
 static void read_knob(void)
 {
     (void)hw_env_bool("VENUS_TRACE_MEM", false, &enabled);
-    vn_lock_init(&lock);
+    vnc_lock_init(&lock);
 }
 
 static bool is_on(void)
@@ -49,14 +49,14 @@ static double mean_us(const struct calls *calls)
     return (double)calls->ns / (double)calls->count / 1e3;
 }
 
-void vn_trace_map(const struct vn_memory *memory)
+void vnc_trace_map(const struct vnc_memory *memory)
 {
     if (is_on())
         hw_log_write(HW_CAT_MEMORY, HW_LOG_INFO, "trace map: handle=0x%" PRIx64 " size=%" PRIu64,
                      memory->object.id, (uint64_t)memory->size);
 }
 
-void vn_trace_submit(uint64_t ns, const struct vn_invalidate_counts *counts)
+void vnc_trace_submit(uint64_t ns, const struct vnc_invalidate_counts *counts)
 {
     if (!is_on())
         return;
@@ -72,7 +72,7 @@ void vn_trace_submit(uint64_t ns, const struct vn_invalidate_counts *counts)
     pthread_mutex_unlock(&lock);
 }
 
-void vn_trace_delta(size_t bytes)
+void vnc_trace_delta(size_t bytes)
 {
     if (!is_on())
         return;
@@ -87,8 +87,8 @@ void vn_trace_delta(size_t bytes)
 static void print_wait(void)
 {
     char cap[24] = "none";
-    if (vn_invalidate_cap() != UINT64_MAX)
-        snprintf(cap, sizeof(cap), "%" PRIu64, vn_invalidate_cap());
+    if (vnc_invalidate_cap() != UINT64_MAX)
+        snprintf(cap, sizeof(cap), "%" PRIu64, vnc_invalidate_cap());
     hw_log_write(HW_CAT_MEMORY, HW_LOG_INFO,
                  "trace wait: eligible=%" PRIu64 " bytes=%" PRIu64 " largest=%" PRIu64
                  " skipped_dirty=0 skipped_large=%" PRIu64 " skipped_handle=%" PRIu64 " cap=%s",
@@ -96,14 +96,14 @@ static void print_wait(void)
                  since_wait.skipped_large, since_wait.skipped_handle, cap);
 }
 
-void vn_trace_wait(uint64_t ns)
+void vnc_trace_wait(uint64_t ns)
 {
     if (!is_on())
         return;
     pthread_mutex_lock(&lock);
     count(&waits, ns, bytes_since_wait);
     print_wait();
-    since_wait = (struct vn_invalidate_counts){0};
+    since_wait = (struct vnc_invalidate_counts){0};
     bytes_since_wait = largest_since_wait = 0;
     if (waits.count % EVERY == 0)
         hw_log_write(HW_CAT_MEMORY, HW_LOG_INFO,

@@ -9,12 +9,12 @@
 
 #include "venus/client/submit/invalidate.h"
 
-void vn_trace_map(const struct vn_memory *memory);
+void vnc_trace_map(const struct vnc_memory *memory);
 /* A submission took so long; its batches can write so much. */
-void vn_trace_submit(uint64_t ns, const struct vn_invalidate_counts *counts);
+void vnc_trace_submit(uint64_t ns, const struct vnc_invalidate_counts *counts);
 /* Bytes came back for an allocation. */
-void vn_trace_delta(size_t bytes);
+void vnc_trace_delta(size_t bytes);
 /* A wait for fences or semaphores. */
-void vn_trace_wait(uint64_t ns);
+void vnc_trace_wait(uint64_t ns);
 
 #endif

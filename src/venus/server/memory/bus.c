@@ -13,8 +13,8 @@ enum { QUEUES_MAX = 64 }; /* of a device; with more, the CPU reads */
 
 static const uint64_t wait_slice_ns = 200 * HW_MS;
 
-struct vn_bus {
-    struct vn_queue *queue;
+struct vns_bus {
+    struct vns_queue *queue;
     VkCommandPool pool;
     VkCommandBuffer commands;
     VkSemaphore done; /* a timeline: the copies so far */
@@ -37,18 +37,18 @@ static void read_knob(void)
     is_forced = on && getenv("VENUS_BUS_COPY") && *getenv("VENUS_BUS_COPY");
 }
 
-static bool is_wanted(const struct vn_bus_source *from, size_t len)
+static bool is_wanted(const struct vns_bus_source *from, size_t len)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, read_knob);
-    if (is_forbidden || !from->shared || len > VN_BUS_MOST)
+    if (is_forbidden || !from->shared || len > VNS_BUS_MOST)
         return false;
-    return is_forced || (!from->cached && len >= VN_BUS_LEAST);
+    return is_forced || (!from->cached && len >= VNS_BUS_LEAST);
 }
 
 /* ---- what a copy needs ---- */
 
-static bool can_copy(const struct vn_device *device, uint32_t family)
+static bool can_copy(const struct vns_device *device, uint32_t family)
 {
     const VkQueueFlags any = VK_QUEUE_GRAPHICS_BIT | VK_QUEUE_COMPUTE_BIT | VK_QUEUE_TRANSFER_BIT;
     for (uint32_t i = 0; i < device->family_count; i++) {
@@ -58,16 +58,16 @@ static bool can_copy(const struct vn_device *device, uint32_t family)
     return false;
 }
 
-static struct vn_queue *find_queue(const struct vn_device *device)
+static struct vns_queue *find_queue(const struct vns_device *device)
 {
-    struct vn_queue *queue = device->queues;
+    struct vns_queue *queue = device->queues;
     while (queue && !can_copy(device, queue->family))
         queue = queue->next;
     return queue;
 }
 
 /* The first type among the bits that the CPU caches; -1: none. */
-static int find_cached_type(const struct vn_device *device, uint32_t bits)
+static int find_cached_type(const struct vns_device *device, uint32_t bits)
 {
     const VkMemoryPropertyFlags wanted = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
                                          VK_MEMORY_PROPERTY_HOST_COHERENT_BIT |
@@ -80,7 +80,7 @@ static int find_cached_type(const struct vn_device *device, uint32_t bits)
     return -1;
 }
 
-static VkResult create_buffer(const struct vn_device *device, VkDeviceSize size,
+static VkResult create_buffer(const struct vns_device *device, VkDeviceSize size,
                               VkBufferUsageFlags usage, VkBuffer *out, VkMemoryRequirements *needs)
 {
     VkBufferCreateInfo info = {
@@ -91,13 +91,13 @@ static VkResult create_buffer(const struct vn_device *device, VkDeviceSize size,
     return result;
 }
 
-static VkResult make_staging(struct vn_bus *bus, const struct vn_device *device)
+static VkResult make_staging(struct vns_bus *bus, const struct vns_device *device)
 {
     const struct vn_driver *d = &device->driver;
     VkMemoryRequirements needs;
     void *bytes;
-    VkResult result =
-        create_buffer(device, VN_BUS_MOST, VK_BUFFER_USAGE_TRANSFER_DST_BIT, &bus->staging, &needs);
+    VkResult result = create_buffer(device, VNS_BUS_MOST, VK_BUFFER_USAGE_TRANSFER_DST_BIT,
+                                    &bus->staging, &needs);
     if (result < 0)
         return result;
     int type = find_cached_type(device, needs.memoryTypeBits);
@@ -116,7 +116,7 @@ static VkResult make_staging(struct vn_bus *bus, const struct vn_device *device)
     return result;
 }
 
-static VkResult make_commands(struct vn_bus *bus, const struct vn_device *device)
+static VkResult make_commands(struct vns_bus *bus, const struct vns_device *device)
 {
     const struct vn_driver *d = &device->driver;
     VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
@@ -138,9 +138,9 @@ static VkResult make_commands(struct vn_bus *bus, const struct vn_device *device
 }
 
 /* Once for a device; NULL where it cannot be had. */
-static struct vn_bus *get_bus(struct vn_device *device)
+static struct vns_bus *get_bus(struct vns_device *device)
 {
-    struct vn_queue *queue = find_queue(device);
+    struct vns_queue *queue = find_queue(device);
     if (!device->bus && queue) {
         device->bus = calloc(1, sizeof(*device->bus));
         if (!device->bus)
@@ -152,7 +152,7 @@ static struct vn_bus *get_bus(struct vn_device *device)
     return device->bus && !device->bus->broken ? device->bus : NULL;
 }
 
-void vn_bus_destroy(struct vn_bus *bus, const struct vn_device *device)
+void vns_bus_destroy(struct vns_bus *bus, const struct vns_device *device)
 {
     const struct vn_driver *d = &device->driver;
     if (!bus)
@@ -171,7 +171,7 @@ void vn_bus_destroy(struct vn_bus *bus, const struct vn_device *device)
 /* ---- copying ---- */
 
 /* A buffer over the range; false where the driver does not let one be there. */
-static bool cover(const struct vn_device *device, const struct vn_bus_source *from, uint64_t off,
+static bool cover(const struct vns_device *device, const struct vns_bus_source *from, uint64_t off,
                   size_t len, VkBuffer *out)
 {
     VkMemoryRequirements needs;
@@ -188,7 +188,7 @@ static bool cover(const struct vn_device *device, const struct vn_bus_source *fr
     return true;
 }
 
-static VkResult record(const struct vn_bus *bus, const struct vn_driver *d, VkBuffer from,
+static VkResult record(const struct vns_bus *bus, const struct vn_driver *d, VkBuffer from,
                        size_t len)
 {
     VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
@@ -221,11 +221,11 @@ struct waits {
 };
 
 /* False when there is work under way. */
-static bool gather_waits(const struct vn_device *device, struct waits *waits)
+static bool gather_waits(const struct vns_device *device, struct waits *waits)
 {
     waits->count = 0;
-    for (struct vn_queue *q = device->queues; q; q = q->next) {
-        if (waits->count == QUEUES_MAX || !vn_queue_is_idle(q))
+    for (struct vns_queue *q = device->queues; q; q = q->next) {
+        if (waits->count == QUEUES_MAX || !vns_queue_is_idle(q))
             return false;
         if (q->signalled == 0)
             continue;
@@ -236,7 +236,7 @@ static bool gather_waits(const struct vn_device *device, struct waits *waits)
     return true;
 }
 
-static VkResult submit(struct vn_bus *bus, const struct vn_device *device,
+static VkResult submit(struct vns_bus *bus, const struct vns_device *device,
                        const struct waits *waits)
 {
     uint64_t value = bus->copies + 1;
@@ -269,14 +269,14 @@ static VkResult submit(struct vn_bus *bus, const struct vn_device *device,
     return result;
 }
 
-bool vn_bus_read(struct vn_device *device, const struct vn_bus_source *from, uint64_t off,
-                 uint8_t *to, size_t len)
+bool vns_bus_read(struct vns_device *device, const struct vns_bus_source *from, uint64_t off,
+                  uint8_t *to, size_t len)
 {
     struct waits waits;
     VkBuffer source;
     if (!is_wanted(from, len) || !gather_waits(device, &waits))
         return false;
-    struct vn_bus *bus = get_bus(device);
+    struct vns_bus *bus = get_bus(device);
     if (!bus || !cover(device, from, off, len, &source))
         return false;
     VkResult result = record(bus, &device->driver, source, len);

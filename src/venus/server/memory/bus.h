@@ -16,15 +16,15 @@
 #include "venus/server/session/device.h"
 
 enum {
-    VN_BUS_MOST = 1 << 20, /* bytes of one copy, which are kept for a device once it made one */
+    VNS_BUS_MOST = 1 << 20, /* bytes of one copy, which are kept for a device once it made one */
 
     /* Below it the CPU has read the bytes before a submission is through. */
-    VN_BUS_LEAST = 64 << 10,
+    VNS_BUS_LEAST = 64 << 10,
 };
 
-struct vn_bus;
+struct vns_bus;
 
-struct vn_bus_source {
+struct vns_bus_source {
     VkDeviceMemory memory;
     uint32_t type; /* of memory, at the driver */
     uint64_t size;
@@ -33,9 +33,9 @@ struct vn_bus_source {
 };
 
 /* Copies [off, off + len).  False when it cannot be done, or not now: nothing has happened then. */
-bool vn_bus_read(struct vn_device *device, const struct vn_bus_source *from, uint64_t off,
-                 uint8_t *to, size_t len) MUST_CHECK;
+bool vns_bus_read(struct vns_device *device, const struct vns_bus_source *from, uint64_t off,
+                  uint8_t *to, size_t len) MUST_CHECK;
 
-void vn_bus_destroy(struct vn_bus *bus, const struct vn_device *device);
+void vns_bus_destroy(struct vns_bus *bus, const struct vns_device *device);
 
 #endif

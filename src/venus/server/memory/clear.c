@@ -91,7 +91,7 @@ static int clear_memfd(const struct span *all)
     return 0;
 }
 
-void vn_clear(void *memory, size_t size)
+void vns_clear(void *memory, size_t size)
 {
     struct span all = {(uintptr_t)memory, (uintptr_t)memory + size};
     enum kind kind = kind_of(all.start, all.end);

@@ -11,6 +11,6 @@
 
 /* Private memory: only pages that hold some are written.  A memfd's: its pages are given back.
  * Anything else, such as memory of a device: all is written. */
-void vn_clear(void *memory, size_t size);
+void vns_clear(void *memory, size_t size);
 
 #endif

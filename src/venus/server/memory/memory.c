@@ -37,7 +37,7 @@ static const struct timespec nap = {.tv_nsec = 200 * HW_US};
 struct memory {
     uint64_t id;
     VkDeviceMemory handle;
-    struct vn_device *device;
+    struct vns_device *device;
     uint64_t size;
     bool visible, coherent, cached, lazy;
     bool dedicated; /* to one image or buffer */
@@ -48,8 +48,8 @@ struct memory {
     struct vn_pageset gone; /* of lazy memory: what the client does not have; under the turn */
 };
 
-struct vn_memories {
-    struct vn_channel *channel;
+struct vns_memories {
+    struct vns_channel *channel;
     struct vn_keymap by_id; /* with the channel's lock, as are twins, codec and out */
     struct vn_delta_codec *codec;
     struct wire_enc out;
@@ -61,10 +61,10 @@ struct vn_memories {
     _Atomic uint64_t exposed;
 };
 
-struct vn_range *vn_ranges_get(struct wire_dec *d, uint32_t *count)
+struct vns_range *vns_ranges_get(struct wire_dec *d, uint32_t *count)
 {
-    *count = wire_dec_count(d, VN_RANGE_WIRE, VN_RANGES_MAX);
-    struct vn_range *ranges = *count ? malloc(*count * sizeof(*ranges)) : NULL;
+    *count = wire_dec_count(d, VNS_RANGE_WIRE, VN_RANGES_MAX);
+    struct vns_range *ranges = *count ? malloc(*count * sizeof(*ranges)) : NULL;
     if (*count && !ranges) {
         wire_dec_fail(d, -ENOMEM);
         *count = 0;
@@ -80,15 +80,15 @@ struct vn_range *vn_ranges_get(struct wire_dec *d, uint32_t *count)
 }
 
 /* On one machine bytes are as quick as their compression. */
-static bool is_near(const struct vn_channel *channel)
+static bool is_near(const struct vns_channel *channel)
 {
     const char *transport = rpc_ep_transport(channel->ep)->ops->name;
     return strcmp(transport, "unix") == 0 || strcmp(transport, "shm") == 0;
 }
 
-int vn_memories_create(struct vn_channel *channel, uint64_t max_bytes, struct vn_memories **out)
+int vns_memories_create(struct vns_channel *channel, uint64_t max_bytes, struct vns_memories **out)
 {
-    struct vn_memories *m = calloc(1, sizeof(*m));
+    struct vns_memories *m = calloc(1, sizeof(*m));
     if (!m || vn_delta_codec_create(is_near(channel) ? 0 : VN_DELTA_ZSTD_MIN, &m->codec)) {
         free(m);
         return -ENOMEM;
@@ -108,7 +108,7 @@ static void memory_free(struct memory *memory)
     free(memory);
 }
 
-void vn_memories_destroy(struct vn_memories *m)
+void vns_memories_destroy(struct vns_memories *m)
 {
     struct memory *memory;
     for (size_t at = 0; (memory = vn_keymap_next(&m->by_id, &at)) != NULL;)
@@ -121,7 +121,7 @@ void vn_memories_destroy(struct vn_memories *m)
 
 /* ---- allocations ---- */
 
-static bool over_limit(struct vn_memories *m, uint64_t bytes)
+static bool over_limit(struct vns_memories *m, uint64_t bytes)
 {
     if (bytes <= m->max_bytes && m->bytes <= m->max_bytes - bytes)
         return false;
@@ -135,15 +135,15 @@ static bool over_limit(struct vn_memories *m, uint64_t bytes)
     return true;
 }
 
-static int enter(struct vn_memories *m, const struct memory *made)
+static int enter(struct vns_memories *m, const struct memory *made)
 {
     struct memory *memory = malloc(sizeof(*memory));
     if (!memory)
         return -ENOMEM;
     *memory = *made;
-    vn_channel_lock(m->channel);
+    vns_channel_lock(m->channel);
     int rc = vn_keymap_put(&m->by_id, made->id, memory);
-    vn_channel_unlock(m->channel);
+    vns_channel_unlock(m->channel);
     if (rc)
         free(memory);
     else
@@ -158,8 +158,8 @@ static bool is_dedicated(const VkMemoryAllocateInfo *info)
     return own && (own->image || own->buffer);
 }
 
-VkResult vn_memories_allocate(struct vn_memories *m, struct vn_device *device, uint64_t id,
-                              const VkMemoryAllocateInfo *info, VkDeviceMemory *out)
+VkResult vns_memories_allocate(struct vns_memories *m, struct vns_device *device, uint64_t id,
+                               const VkMemoryAllocateInfo *info, VkDeviceMemory *out)
 {
     if (info->memoryTypeIndex >= device->memory.memoryTypeCount)
         return VK_ERROR_UNKNOWN;
@@ -186,29 +186,29 @@ VkResult vn_memories_allocate(struct vn_memories *m, struct vn_device *device, u
     return VK_SUCCESS;
 }
 
-static void discard(struct vn_memories *m, struct memory *memory)
+static void discard(struct vns_memories *m, struct memory *memory)
 {
     m->bytes -= memory->size;
     memory_free(memory);
 }
 
 /* With the turn: nothing of it is being sent. */
-void vn_memories_forget(struct vn_memories *m, uint64_t id)
+void vns_memories_forget(struct vns_memories *m, uint64_t id)
 {
-    vn_channel_turn(m->channel);
-    vn_channel_lock(m->channel);
+    vns_channel_turn(m->channel);
+    vns_channel_lock(m->channel);
     struct memory *memory = vn_keymap_take(&m->by_id, id);
     if (memory)
         discard(m, memory);
-    vn_channel_unlock(m->channel);
-    vn_channel_turn_end(m->channel);
+    vns_channel_unlock(m->channel);
+    vns_channel_turn_end(m->channel);
 }
 
-void vn_memories_free_device(struct vn_memories *m, const struct vn_device *device)
+void vns_memories_free_device(struct vns_memories *m, const struct vns_device *device)
 {
     struct memory *memory;
-    vn_channel_turn(m->channel);
-    vn_channel_lock(m->channel);
+    vns_channel_turn(m->channel);
+    vns_channel_lock(m->channel);
     for (size_t at = 0; (memory = vn_keymap_next(&m->by_id, &at)) != NULL;) {
         if (memory->device != device)
             continue;
@@ -217,8 +217,8 @@ void vn_memories_free_device(struct vn_memories *m, const struct vn_device *devi
         discard(m, memory);
         at = 0; /* others have moved */
     }
-    vn_channel_unlock(m->channel);
-    vn_channel_turn_end(m->channel);
+    vns_channel_unlock(m->channel);
+    vns_channel_turn_end(m->channel);
 }
 
 /* ---- the driver's caches ---- */
@@ -247,9 +247,9 @@ static void invalidate_caches(const struct memory *memory)
 
 /* ---- the client's writes ---- */
 
-int vn_memories_apply(struct vn_memories *m, uint64_t id, const void *data, size_t len)
+int vns_memories_apply(struct vns_memories *m, uint64_t id, const void *data, size_t len)
 {
-    vn_channel_lock(m->channel);
+    vns_channel_lock(m->channel);
     struct memory *memory = vn_keymap_get(&m->by_id, id);
     int rc = -ENOENT;
     if (memory && memory->live && memory->lazy)
@@ -258,7 +258,7 @@ int vn_memories_apply(struct vn_memories *m, uint64_t id, const void *data, size
         rc = vn_twin_apply(&memory->twin, memory->live, m->codec, data, len);
     if (rc == 0)
         flush_caches(memory);
-    vn_channel_unlock(m->channel);
+    vns_channel_unlock(m->channel);
     return rc;
 }
 
@@ -283,50 +283,50 @@ static void copy_in(const struct memory *memory, size_t off, const void *bytes, 
  * stays: only the executor, which is here, maps and frees.  Nobody else writes to live, and who
  * compares skips pages that are being stored; lazy memory is read by the executor only.  Where
  * caches are invalidated the lock is kept, for that would take away what is not flushed yet. */
-int vn_memories_store(struct vn_memories *m, uint64_t id, uint64_t off, const void *bytes,
-                      size_t len)
+int vns_memories_store(struct vns_memories *m, uint64_t id, uint64_t off, const void *bytes,
+                       size_t len)
 {
-    vn_channel_lock(m->channel);
+    vns_channel_lock(m->channel);
     struct memory *memory = vn_keymap_get(&m->by_id, id);
     int rc = check_range(memory, off, len);
     if (rc) {
-        vn_channel_unlock(m->channel);
+        vns_channel_unlock(m->channel);
         return rc;
     }
     bool is_skipped =
         memory->lazy || vn_twin_store_begin(&memory->twin, memory->live, (size_t)off, len);
     bool apart = is_skipped && memory->coherent;
     if (apart)
-        vn_channel_unlock(m->channel);
+        vns_channel_unlock(m->channel);
     copy_in(memory, (size_t)off, bytes, len);
     if (apart)
-        vn_channel_lock(m->channel);
+        vns_channel_lock(m->channel);
     if (!memory->lazy)
         vn_twin_store_end(&memory->twin, (size_t)off, len, memory->cached);
     flush_caches(memory);
-    vn_channel_unlock(m->channel);
+    vns_channel_unlock(m->channel);
     return 0;
 }
 
 /* Whole pages that are alike need nothing after their bytes have come. */
-uint8_t *vn_memories_place(struct vn_memories *m, uint64_t id, uint64_t off, size_t len)
+uint8_t *vns_memories_place(struct vns_memories *m, uint64_t id, uint64_t off, size_t len)
 {
     uint8_t *place = NULL;
-    vn_channel_lock(m->channel);
+    vns_channel_lock(m->channel);
     struct memory *memory = vn_keymap_get(&m->by_id, id);
     bool plain = len % VN_PAGE_BYTES == 0 && check_range(memory, off, len) == 0 &&
                  memory->coherent && (memory->lazy || memory->cached);
     if (plain &&
         (memory->lazy || vn_twin_store_begin(&memory->twin, memory->live, (size_t)off, len)))
         place = memory->live + off;
-    vn_channel_unlock(m->channel);
+    vns_channel_unlock(m->channel);
     return place;
 }
 
-int vn_memories_write(struct vn_memories *m, uint64_t id, uint64_t off, const void *bytes,
-                      size_t len)
+int vns_memories_write(struct vns_memories *m, uint64_t id, uint64_t off, const void *bytes,
+                       size_t len)
 {
-    vn_channel_lock(m->channel);
+    vns_channel_lock(m->channel);
     struct memory *memory = vn_keymap_get(&m->by_id, id);
     int rc = check_range(memory, off, len);
     if (rc == 0) {
@@ -336,27 +336,27 @@ int vn_memories_write(struct vn_memories *m, uint64_t id, uint64_t off, const vo
             vn_twin_write(&memory->twin, memory->live, (size_t)off, bytes, len);
         flush_caches(memory);
     }
-    vn_channel_unlock(m->channel);
+    vns_channel_unlock(m->channel);
     return rc;
 }
 
-int vn_memories_copy(struct vn_memories *m, uint64_t id, uint64_t off, void *to, size_t len)
+int vns_memories_copy(struct vns_memories *m, uint64_t id, uint64_t off, void *to, size_t len)
 {
-    vn_channel_lock(m->channel);
+    vns_channel_lock(m->channel);
     const struct memory *memory = vn_keymap_get(&m->by_id, id);
     int rc = check_range(memory, off, len);
     if (rc == 0 && memory->lazy)
         rc = -ENODATA;
     if (rc == 0)
         vn_twin_read(&memory->twin, memory->live, (size_t)off, len, to);
-    vn_channel_unlock(m->channel);
+    vns_channel_unlock(m->channel);
     return rc;
 }
 
 /* ---- the devices' writes ---- */
 
 /* Those that the device wrote as a whole. */
-static struct vn_pages filled_pages(const struct memory *memory, const struct vn_range *range)
+static struct vn_pages filled_pages(const struct memory *memory, const struct vns_range *range)
 {
     if (!range->filled)
         return (struct vn_pages){0};
@@ -370,7 +370,7 @@ static struct vn_pages filled_pages(const struct memory *memory, const struct vn
 
 /* Of pages that changed as a whole, how many from `page` up to `end` go in one message; 0: too few.
  */
-static size_t count_whole(struct vn_memories *m, const struct memory *memory, size_t page,
+static size_t count_whole(struct vns_memories *m, const struct memory *memory, size_t page,
                           size_t end)
 {
     size_t room = (rpc_ep_message_max(m->channel->ep) - PAGES_HEAD) / VN_PAGE_BYTES;
@@ -395,7 +395,7 @@ static uint8_t *source_of(struct memory *memory, size_t page, size_t count, bool
 }
 
 /* The turn keeps the memory from being freed meanwhile. */
-static int push_pages(struct vn_memories *m, struct memory *memory, size_t page, size_t count,
+static int push_pages(struct vns_memories *m, struct memory *memory, size_t page, size_t count,
                       bool still)
 {
     uint8_t head[PAGES_HEAD];
@@ -407,11 +407,11 @@ static int push_pages(struct vn_memories *m, struct memory *memory, size_t page,
     wire_put_u64(&e, off);
     assert(wire_enc_error(&e) == 0);
     struct iovec iov[] = {{head, sizeof(head)}, {bytes, len}};
-    return vn_channel_push_bulk(m->channel, VN_PUSH_PAGES, iov, ARRAY_LEN(iov));
+    return vns_channel_push_bulk(m->channel, VN_PUSH_PAGES, iov, ARRAY_LEN(iov));
 }
 
 /* With the turn and the lock: one look at some pages.  *page moves on. */
-static int read_some(struct vn_memories *m, struct memory *memory, const struct vn_range *range,
+static int read_some(struct vns_memories *m, struct memory *memory, const struct vns_range *range,
                      size_t *page, size_t end, bool still)
 {
     size_t until = end - *page > PAGES_A_HOLD ? *page + PAGES_A_HOLD : end;
@@ -434,12 +434,12 @@ static int read_some(struct vn_memories *m, struct memory *memory, const struct 
         vn_twin_encode(&memory->twin, memory->live, filled, page, until, m->codec, &m->out, budget);
     if (changes <= 0)
         return changes;
-    return vn_channel_push(m->channel, VN_PUSH_DELTA, wire_enc_data(&m->out),
-                           wire_enc_len(&m->out));
+    return vns_channel_push(m->channel, VN_PUSH_DELTA, wire_enc_data(&m->out),
+                            wire_enc_len(&m->out));
 }
 
 /* The pages of a range in memory as it is now; false when there are none. */
-static bool pages_of(const struct memory *memory, const struct vn_range *range, size_t *first,
+static bool pages_of(const struct memory *memory, const struct vns_range *range, size_t *first,
                      size_t *end)
 {
     if (!memory || !memory->live || range->bytes == 0 || range->offset >= memory->size)
@@ -451,32 +451,32 @@ static bool pages_of(const struct memory *memory, const struct vn_range *range, 
     return true;
 }
 
-uint64_t vn_memories_expose(struct vn_memories *m, const struct vn_range *ranges, uint32_t count)
+uint64_t vns_memories_expose(struct vns_memories *m, const struct vns_range *ranges, uint32_t count)
 {
     size_t first, end;
-    vn_channel_lock(m->channel);
+    vns_channel_lock(m->channel);
     uint64_t exposed = atomic_fetch_add_explicit(&m->exposed, count, memory_order_relaxed) + count;
     for (uint32_t i = 0; i < count; i++) {
         struct memory *memory = vn_keymap_get(&m->by_id, ranges[i].memory);
         if (pages_of(memory, &ranges[i], &first, &end) && !memory->lazy)
             vn_twin_part(&memory->twin, memory->live, first, end);
     }
-    vn_channel_unlock(m->channel);
+    vns_channel_unlock(m->channel);
     return exposed;
 }
 
-void vn_memories_conceal(struct vn_memories *m, uint32_t count)
+void vns_memories_conceal(struct vns_memories *m, uint32_t count)
 {
     atomic_fetch_sub_explicit(&m->exposed, count, memory_order_relaxed);
 }
 
-static uint64_t exposed_now(const struct vn_memories *m)
+static uint64_t exposed_now(const struct vns_memories *m)
 {
     return atomic_load_explicit(&m->exposed, memory_order_relaxed);
 }
 
 /* With the turn and the lock: the client's copies of these pages are old, where it has any. */
-static int tell_gone(struct vn_memories *m, struct memory *memory, size_t first, size_t end)
+static int tell_gone(struct vns_memories *m, struct memory *memory, size_t first, size_t end)
 {
     first += vn_pageset_run(&memory->gone, first, end - first);
     while (end > first && vn_pageset_has(&memory->gone, end - 1))
@@ -491,17 +491,18 @@ static int tell_gone(struct vn_memories *m, struct memory *memory, size_t first,
     wire_put_u64(&m->out, (stop < memory->size ? stop : memory->size) - off);
     if (wire_enc_error(&m->out))
         return wire_enc_error(&m->out);
-    return vn_channel_push(m->channel, VN_PUSH_DROP, wire_enc_data(&m->out), wire_enc_len(&m->out));
+    return vns_channel_push(m->channel, VN_PUSH_DROP, wire_enc_data(&m->out),
+                            wire_enc_len(&m->out));
 }
 
 /* The lock is given back between two looks, and the memory may be gone after it. */
-static int read_range(struct vn_memories *m, const struct vn_range *range, uint32_t own)
+static int read_range(struct vns_memories *m, const struct vns_range *range, uint32_t own)
 {
     size_t page = 0, first = 0, end = 0;
     int rc = 0;
     for (bool more = true; more && rc == 0;) {
-        vn_channel_turn(m->channel);
-        vn_channel_lock(m->channel);
+        vns_channel_turn(m->channel);
+        vns_channel_lock(m->channel);
         uint64_t start = hw_now_ns();
         struct memory *memory = vn_keymap_get(&m->by_id, range->memory);
         more = pages_of(memory, range, &first, &end);
@@ -517,16 +518,16 @@ static int read_range(struct vn_memories *m, const struct vn_range *range, uint3
             rc = read_some(m, memory, range, &page, end, exposed_now(m) == own);
         more = more && page < end;
         bool was_long = hw_now_ns() - start > long_hold_ns;
-        vn_channel_unlock(m->channel);
-        vn_channel_turn_end(m->channel);
+        vns_channel_unlock(m->channel);
+        vns_channel_turn_end(m->channel);
         if (was_long)
             (void)nanosleep(&nap, NULL);
     }
     return rc;
 }
 
-int vn_memories_read(struct vn_memories *m, const struct vn_range *ranges, uint32_t count,
-                     uint32_t own)
+int vns_memories_read(struct vns_memories *m, const struct vns_range *ranges, uint32_t count,
+                      uint32_t own)
 {
     int rc = 0;
     for (uint32_t i = 0; i < count && rc == 0; i++)
@@ -536,9 +537,9 @@ int vn_memories_read(struct vn_memories *m, const struct vn_range *ranges, uint3
 
 /* ---- lazy memory ---- */
 
-int vn_memories_set_lazy(struct vn_memories *m, uint64_t id)
+int vns_memories_set_lazy(struct vns_memories *m, uint64_t id)
 {
-    struct memory *memory = vn_keymap_get(&m->by_id, id); /* as in vn_memories_map */
+    struct memory *memory = vn_keymap_get(&m->by_id, id); /* as in vns_memories_map */
     if (!memory || memory->live)
         return memory ? -EPROTO : -ENOENT;
     memory->lazy = true;
@@ -547,19 +548,19 @@ int vn_memories_set_lazy(struct vn_memories *m, uint64_t id)
 
 static void read_live(struct memory *memory, uint64_t off, uint8_t *to, uint32_t len)
 {
-    struct vn_bus_source source = {.memory = memory->handle,
-                                   .type = memory->type,
-                                   .size = memory->size,
-                                   .cached = memory->cached,
-                                   .shared = !memory->dedicated};
-    if (vn_bus_read(memory->device, &source, off, to, len))
+    struct vns_bus_source source = {.memory = memory->handle,
+                                    .type = memory->type,
+                                    .size = memory->size,
+                                    .cached = memory->cached,
+                                    .shared = !memory->dedicated};
+    if (vns_bus_read(memory->device, &source, off, to, len))
         return;
     invalidate_caches(memory);
     vn_live_read(to, memory->live + off, len);
 }
 
 /* With the turn, from reading to sending: a device that writes meanwhile is told of afterwards. */
-static int push_fill(struct vn_memories *m, struct memory *memory, uint64_t off, uint32_t len)
+static int push_fill(struct vns_memories *m, struct memory *memory, uint64_t off, uint32_t len)
 {
     size_t first = (size_t)(off / VN_PAGE_BYTES), pages = (len + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
     struct wire_enc e;
@@ -570,16 +571,16 @@ static int push_fill(struct vn_memories *m, struct memory *memory, uint64_t off,
     int rc = wire_enc_error(&e);
     if (to) {
         read_live(memory, off, to, len);
-        vn_channel_lock(m->channel);
+        vns_channel_lock(m->channel);
         vn_pageset_remove_span(&memory->gone, first, pages);
-        rc = vn_channel_push(m->channel, VN_PUSH_FILL, wire_enc_data(&e), wire_enc_len(&e));
-        vn_channel_unlock(m->channel);
+        rc = vns_channel_push(m->channel, VN_PUSH_FILL, wire_enc_data(&e), wire_enc_len(&e));
+        vns_channel_unlock(m->channel);
     }
     wire_enc_fini(&e);
     return rc;
 }
 
-int vn_memories_fetch(struct vn_memories *m, uint64_t id, uint64_t off, uint32_t len)
+int vns_memories_fetch(struct vns_memories *m, uint64_t id, uint64_t off, uint32_t len)
 {
     struct memory *memory = vn_keymap_get(&m->by_id, id); /* likewise */
     int rc = memory && memory->lazy ? check_range(memory, off, len) : -ENOENT;
@@ -587,9 +588,9 @@ int vn_memories_fetch(struct vn_memories *m, uint64_t id, uint64_t off, uint32_t
         rc = -EPROTO;
     if (rc)
         return rc;
-    vn_channel_turn(m->channel);
+    vns_channel_turn(m->channel);
     rc = push_fill(m, memory, off, len);
-    vn_channel_turn_end(m->channel);
+    vns_channel_turn_end(m->channel);
     return rc == -ENOMEM || rc == -EMSGSIZE ? rc : 0;
 }
 
@@ -604,9 +605,9 @@ static int init_books(struct memory *memory)
     return pages <= VN_PAGES_MAX ? vn_pageset_init(&memory->gone, (size_t)pages) : -EINVAL;
 }
 
-static VkResult map(struct vn_memories *m, struct memory *memory)
+static VkResult map(struct vns_memories *m, struct memory *memory)
 {
-    struct vn_device *device = memory->device;
+    struct vns_device *device = memory->device;
     void *live;
     if (init_books(memory)) /* nobody looks at them before live is set */
         return VK_ERROR_MEMORY_MAP_FAILED;
@@ -619,17 +620,17 @@ static VkResult map(struct vn_memories *m, struct memory *memory)
     }
     bool written = device->submissions != memory->submissions;
     if (!written)
-        vn_clear(live, memory->size);
-    vn_channel_lock(m->channel);
+        vns_clear(live, memory->size);
+    vns_channel_lock(m->channel);
     memory->live = live;
     if (!written)
         flush_caches(memory);
-    vn_channel_unlock(m->channel);
-    struct vn_range all = {memory->id, 0, memory->size, false};
-    return written && vn_memories_read(m, &all, 1, 0) ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
+    vns_channel_unlock(m->channel);
+    struct vns_range all = {memory->id, 0, memory->size, false};
+    return written && vns_memories_read(m, &all, 1, 0) ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
 }
 
-VkResult vn_memories_map(struct vn_memories *m, uint64_t id)
+VkResult vns_memories_map(struct vns_memories *m, uint64_t id)
 {
     /* Only the executor, which is here, puts and takes. */
     struct memory *memory = vn_keymap_get(&m->by_id, id);

@@ -22,87 +22,88 @@
 #include "venus/server/session/device.h"
 #include "wire/dec.h"
 
-struct vn_range {
+struct vns_range {
     uint64_t memory;
     uint64_t offset;
     uint64_t bytes;
     bool filled; /* the batch wrote every byte */
 };
 
-enum { VN_RANGE_WIRE = 24 };
+enum { VNS_RANGE_WIRE = 24 };
 
 /* u32 count, then the ranges, at most VN_RANGES_MAX; NULL with *count 0 when there is none.  The
  * array is malloc'd.  An error sticks in the decoder. */
-struct vn_range *vn_ranges_get(struct wire_dec *d, uint32_t *count);
+struct vns_range *vns_ranges_get(struct wire_dec *d, uint32_t *count);
 
-struct vn_memories;
+struct vns_memories;
 
 /* 0 or -ENOMEM. */
-int vn_memories_create(struct vn_channel *channel, uint64_t max_bytes,
-                       struct vn_memories **out) MUST_CHECK;
-void vn_memories_destroy(struct vn_memories *memories);
+int vns_memories_create(struct vns_channel *channel, uint64_t max_bytes,
+                        struct vns_memories **out) MUST_CHECK;
+void vns_memories_destroy(struct vns_memories *memories);
 
 /* VK_SUCCESS; VK_ERROR_OUT_OF_DEVICE_MEMORY over the limit; or what the driver said. */
-VkResult vn_memories_allocate(struct vn_memories *memories, struct vn_device *device, uint64_t id,
-                              const VkMemoryAllocateInfo *info, VkDeviceMemory *out) MUST_CHECK;
+VkResult vns_memories_allocate(struct vns_memories *memories, struct vns_device *device,
+                               uint64_t id, const VkMemoryAllocateInfo *info,
+                               VkDeviceMemory *out) MUST_CHECK;
 /* Forgets the twin; the driver's memory is the caller's to free afterwards.  An unknown id is
  * none. */
-void vn_memories_forget(struct vn_memories *memories, uint64_t id);
+void vns_memories_forget(struct vns_memories *memories, uint64_t id);
 /* Forgets and frees all that the client left of a device, whose queues have ended: a driver may
  * keep it, where no limit counts it. */
-void vn_memories_free_device(struct vn_memories *memories, const struct vn_device *device);
+void vns_memories_free_device(struct vns_memories *memories, const struct vns_device *device);
 
 /* From now on the memory has a twin, and both are zero, or what a device could have written is
  * pushed.  A second call does nothing.  VK_ERROR_MEMORY_MAP_FAILED where it cannot be mapped, also
  * for an unknown id. */
-VkResult vn_memories_map(struct vn_memories *memories, uint64_t id) MUST_CHECK;
+VkResult vns_memories_map(struct vns_memories *memories, uint64_t id) MUST_CHECK;
 
 /* Before the first map: the client fetches pages of this memory.  0, -ENOENT for an unknown id,
  * -EPROTO for memory that is mapped. */
-int vn_memories_set_lazy(struct vn_memories *memories, uint64_t id) MUST_CHECK;
+int vns_memories_set_lazy(struct vns_memories *memories, uint64_t id) MUST_CHECK;
 
 /* Pushes what [off, off + len) of lazy memory holds.  0, also when the connection has ended, which
  * the next receive finds; -ENOENT for memory that is not mapped or not lazy, -EPROTO for a range
  * that does not begin with a page, ends past the memory or is longer than VN_FETCH_MAX, -EMSGSIZE
  * where the client takes no such message, -ENOMEM. */
-int vn_memories_fetch(struct vn_memories *memories, uint64_t id, uint64_t off,
-                      uint32_t len) MUST_CHECK;
+int vns_memories_fetch(struct vns_memories *memories, uint64_t id, uint64_t off,
+                       uint32_t len) MUST_CHECK;
 
 /* Applies a delta of the client.  0, -ENOENT for memory that is not mapped, or what the delta's
  * decoder found. */
-int vn_memories_apply(struct vn_memories *memories, uint64_t id, const void *data,
-                      size_t len) MUST_CHECK;
+int vns_memories_apply(struct vns_memories *memories, uint64_t id, const void *data,
+                       size_t len) MUST_CHECK;
 
 /* Before work that can write these ranges is submitted.  How many are exposed now, until as many
  * are concealed, when such work is done and they have been read. */
-uint64_t vn_memories_expose(struct vn_memories *memories, const struct vn_range *ranges,
-                            uint32_t count);
-void vn_memories_conceal(struct vn_memories *memories, uint32_t count);
+uint64_t vns_memories_expose(struct vns_memories *memories, const struct vns_range *ranges,
+                             uint32_t count);
+void vns_memories_conceal(struct vns_memories *memories, uint32_t count);
 
 /* Stores what whole pages hold at the client, which no device writes meanwhile.  0, -ENOENT for
  * memory that is not mapped, -EPROTO for a range that does not begin with a page or ends past the
  * memory. */
-int vn_memories_store(struct vn_memories *memories, uint64_t id, uint64_t off, const void *bytes,
-                      size_t len) MUST_CHECK;
+int vns_memories_store(struct vns_memories *memories, uint64_t id, uint64_t off, const void *bytes,
+                       size_t len) MUST_CHECK;
 
 /* The same for bytes that the caller receives there itself: where they go, or NULL when
- * vn_memories_store must have them, also for a range that it refuses. */
-uint8_t *vn_memories_place(struct vn_memories *memories, uint64_t id, uint64_t off, size_t len);
+ * vns_memories_store must have them, also for a range that it refuses. */
+uint8_t *vns_memories_place(struct vns_memories *memories, uint64_t id, uint64_t off, size_t len);
 
 /* For the upload cache.  The client has exactly these bytes at [off, off + len), and both ends had
  * equal twins there: what differs is overwritten.  0, -ENOENT for memory that is not mapped,
  * -EPROTO for a range that does not begin with a page or ends past the memory. */
-int vn_memories_write(struct vn_memories *memories, uint64_t id, uint64_t off, const void *bytes,
-                      size_t len) MUST_CHECK;
+int vns_memories_write(struct vns_memories *memories, uint64_t id, uint64_t off, const void *bytes,
+                       size_t len) MUST_CHECK;
 /* Copies what the client has there, the same way; -ENODATA for lazy memory, which is not read for
  * a copy that nobody may ever want. */
-int vn_memories_copy(struct vn_memories *memories, uint64_t id, uint64_t off, void *to,
-                     size_t len) MUST_CHECK;
+int vns_memories_copy(struct vns_memories *memories, uint64_t id, uint64_t off, void *to,
+                      size_t len) MUST_CHECK;
 
 /* Pushes what differs from the twins in these ranges, or that it may.  Ranges of memory that is not
  * mapped, or is no more, are none; one that ends past its memory is cut.  `own` of those that are
  * exposed are the caller's, whose work is done.  0, or what ended the connection. */
-int vn_memories_read(struct vn_memories *memories, const struct vn_range *ranges, uint32_t count,
-                     uint32_t own) MUST_CHECK;
+int vns_memories_read(struct vns_memories *memories, const struct vns_range *ranges, uint32_t count,
+                      uint32_t own) MUST_CHECK;
 
 #endif

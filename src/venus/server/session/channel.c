@@ -39,7 +39,7 @@ enum {
     TRIES_TO_LOCK = 500, /* some 20 us: past what parsing and a write of credit take */
 };
 
-static void sleep_on(struct vn_channel *c, pthread_cond_t *cond, uint64_t ns)
+static void sleep_on(struct vns_channel *c, pthread_cond_t *cond, uint64_t ns)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -49,7 +49,7 @@ static void sleep_on(struct vn_channel *c, pthread_cond_t *cond, uint64_t ns)
     pthread_cond_timedwait(cond, &c->lock, &until);
 }
 
-static void take_in(struct vn_channel *c)
+static void take_in(struct vns_channel *c)
 {
     assert(!c->reading);
     (void)rpc_poll(c->ep); /* a failure is the endpoint's status */
@@ -57,32 +57,32 @@ static void take_in(struct vn_channel *c)
     pthread_cond_broadcast(&c->arrived);
 }
 
-static bool is_on(const struct vn_ahead *ahead)
+static bool is_on(const struct vns_ahead *ahead)
 {
     return atomic_load_explicit(&ahead->on, memory_order_relaxed);
 }
 
-static bool is_reading(const struct vn_ahead *ahead)
+static bool is_reading(const struct vns_ahead *ahead)
 {
     return atomic_load_explicit(&ahead->reads, memory_order_relaxed);
 }
 
 /* True when the reader was the thread that receives ahead, the upload is over, and so nobody reads
  * any more: it is not worth a sleep. */
-static bool await_ahead(struct vn_channel *c)
+static bool await_ahead(struct vns_channel *c)
 {
     if (!is_reading(&c->ahead) || is_on(&c->ahead))
         return false;
-    vn_channel_unlock(c);
+    vns_channel_unlock(c);
     uint64_t start = hw_now_ns();
     while (is_reading(&c->ahead) && hw_now_ns() - start < let_go_ns)
         hw_cpu_relax();
-    vn_channel_lock(c);
+    vns_channel_lock(c);
     return !is_reading(&c->ahead);
 }
 
 /* Another thread reads; this one helps to get the send queue out, or sleeps. */
-static void wait_beside_reader(struct vn_channel *c)
+static void wait_beside_reader(struct vns_channel *c)
 {
     if (await_ahead(c))
         return;
@@ -91,13 +91,13 @@ static void wait_beside_reader(struct vn_channel *c)
         return;
     }
     struct rpc_transport *t = rpc_ep_transport(c->ep);
-    vn_channel_unlock(c);
+    vns_channel_unlock(c);
     (void)t->ops->wait(t, RPC_WAIT_SEND, slice_ns);
-    vn_channel_lock(c);
+    vns_channel_lock(c);
     (void)rpc_flush(c->ep);
 }
 
-static void wait_once(struct vn_channel *c)
+static void wait_once(struct vns_channel *c)
 {
     if (c->reading) {
         wait_beside_reader(c);
@@ -108,58 +108,58 @@ static void wait_once(struct vn_channel *c)
     uint64_t left = tick > now ? tick - now : 0;
     uint64_t quiet = c->quiet_until_ns > now ? c->quiet_until_ns - now : 0;
     c->reading = true;
-    vn_channel_unlock(c);
+    vns_channel_unlock(c);
     if (quiet)
         (void)t->ops->wait(t, RPC_WAIT_RECV, quiet < left ? quiet : left);
     else
         (void)rpc_wait_bytes(c->ep, left);
-    vn_channel_lock(c);
+    vns_channel_lock(c);
     c->reading = false;
     take_in(c);
 }
 
 /* A client that closed in order wants what it had sent to be done; of one that died nobody does. */
-static bool may_execute(const struct vn_channel *c)
+static bool may_execute(const struct vns_channel *c)
 {
     int status = rpc_ep_status(c->ep);
     return status == 0 || status == -ESHUTDOWN;
 }
 
-struct rpc_msg *vn_channel_receive(struct vn_channel *c)
+struct rpc_msg *vns_channel_receive(struct vns_channel *c)
 {
     struct rpc_msg *msg = NULL;
-    vn_channel_lock(c);
+    vns_channel_lock(c);
     c->executing = false;
     (void)rpc_flush(c->ep);
     while (may_execute(c) && (msg = rpc_recv(c->ep)) == NULL && rpc_ep_status(c->ep) == 0)
         wait_once(c);
     c->executing = true;
-    vn_channel_unlock(c);
+    vns_channel_unlock(c);
     return msg;
 }
 
-void vn_channel_expect(struct vn_channel *c, uint64_t ns)
+void vns_channel_expect(struct vns_channel *c, uint64_t ns)
 {
-    vn_channel_lock(c);
+    vns_channel_lock(c);
     c->quiet_until_ns = ns;
-    vn_channel_unlock(c);
+    vns_channel_unlock(c);
 }
 
-struct rpc_msg *vn_channel_poll(struct vn_channel *c)
+struct rpc_msg *vns_channel_poll(struct vns_channel *c)
 {
-    vn_channel_lock(c);
+    vns_channel_lock(c);
     struct rpc_msg *msg = may_execute(c) ? rpc_recv(c->ep) : NULL;
     if (!msg && !c->reading) {
         take_in(c);
         msg = may_execute(c) ? rpc_recv(c->ep) : NULL;
     }
-    vn_channel_unlock(c);
+    vns_channel_unlock(c);
     return msg;
 }
 
 /* While one thread stores an upload and another receives, neither holds the lock for as long as it
  * takes to sleep and be woken. */
-void vn_channel_lock(struct vn_channel *c)
+void vns_channel_lock(struct vns_channel *c)
 {
     bool tries = atomic_load_explicit(&c->ahead.started, memory_order_relaxed);
     for (int i = 0; tries && i < TRIES_TO_LOCK; i++) {
@@ -170,22 +170,22 @@ void vn_channel_lock(struct vn_channel *c)
     pthread_mutex_lock(&c->lock);
 }
 
-void vn_channel_unlock(struct vn_channel *c)
+void vns_channel_unlock(struct vns_channel *c)
 {
     pthread_mutex_unlock(&c->lock);
 }
 
-void vn_channel_turn(struct vn_channel *c)
+void vns_channel_turn(struct vns_channel *c)
 {
     pthread_mutex_lock(&c->turn);
 }
 
-void vn_channel_turn_end(struct vn_channel *c)
+void vns_channel_turn_end(struct vns_channel *c)
 {
     pthread_mutex_unlock(&c->turn);
 }
 
-static int push(struct vn_channel *c, const struct rpc_send *send)
+static int push(struct vns_channel *c, const struct rpc_send *send)
 {
     for (;;) {
         int rc = rpc_push(c->ep, send);
@@ -197,13 +197,13 @@ static int push(struct vn_channel *c, const struct rpc_send *send)
 }
 
 /* The reader sleeps until bytes come, so nobody else waits for room. */
-static void write_all(struct vn_channel *c)
+static void write_all(struct vns_channel *c)
 {
     while (rpc_flush(c->ep) == -EAGAIN && rpc_ep_status(c->ep) == 0)
         wait_once(c);
 }
 
-int vn_channel_push(struct vn_channel *c, uint32_t method, const void *data, size_t len)
+int vns_channel_push(struct vns_channel *c, uint32_t method, const void *data, size_t len)
 {
     struct iovec iov = {(void *)(uintptr_t)data, len};
     return push(c, &(struct rpc_send){.method = method, .iov = &iov, .iov_count = len ? 1 : 0});
@@ -214,7 +214,8 @@ static void on_sent(void *user)
     (void)user; /* write_all says so, too */
 }
 
-int vn_channel_push_bulk(struct vn_channel *c, uint32_t method, const struct iovec *iov, int count)
+int vns_channel_push_bulk(struct vns_channel *c, uint32_t method, const struct iovec *iov,
+                          int count)
 {
     int rc = push(
         c, &(struct rpc_send){.method = method, .iov = iov, .iov_count = count, .sent = on_sent});
@@ -223,33 +224,33 @@ int vn_channel_push_bulk(struct vn_channel *c, uint32_t method, const struct iov
     return rc;
 }
 
-int vn_channel_send(struct vn_channel *c, uint32_t method, const void *data, size_t len)
+int vns_channel_send(struct vns_channel *c, uint32_t method, const void *data, size_t len)
 {
-    vn_channel_turn(c);
-    vn_channel_lock(c);
-    int rc = vn_channel_push(c, method, data, len);
-    vn_channel_turn_end(c);
+    vns_channel_turn(c);
+    vns_channel_lock(c);
+    int rc = vns_channel_push(c, method, data, len);
+    vns_channel_turn_end(c);
     write_all(c);
-    vn_channel_unlock(c);
+    vns_channel_unlock(c);
     return rc;
 }
 
-void vn_channel_flush(struct vn_channel *c)
+void vns_channel_flush(struct vns_channel *c)
 {
     (void)rpc_flush(c->ep);
 }
 
-void vn_channel_end(struct vn_channel *c, int reason, const char *text)
+void vns_channel_end(struct vns_channel *c, int reason, const char *text)
 {
     uint8_t scrap[4096];
     struct iovec iov = {scrap, sizeof(scrap)};
     struct rpc_transport *t = rpc_ep_transport(c->ep);
-    vn_channel_lock(c);
+    vns_channel_lock(c);
     rpc_ep_shutdown(c->ep, reason, text);
     while (c->reading)
         sleep_on(c, &c->arrived, slice_ns);
     c->reading = true; /* for good */
-    vn_channel_unlock(c);
+    vns_channel_unlock(c);
     uint64_t start = hw_now_ns();
     ssize_t n = 0;
     while ((n >= 0 || n == -EAGAIN) && hw_now_ns() - start < linger_ns)
@@ -258,7 +259,7 @@ void vn_channel_end(struct vn_channel *c, int reason, const char *text)
 
 /* One look of the keeper.  Exits the process when the client has gone and the executor is stuck in
  * the driver: the kernel then frees what a stuck driver would not. */
-static void keep(struct vn_channel *c)
+static void keep(struct vns_channel *c)
 {
     if (!c->reading)
         take_in(c);
@@ -276,7 +277,7 @@ static void keep(struct vn_channel *c)
 }
 
 /* Until the keeper's next look: a client with a short heartbeat wants its pings earlier. */
-static uint64_t keeper_nap(const struct vn_channel *c)
+static uint64_t keeper_nap(const struct vns_channel *c)
 {
     uint64_t now = hw_now_ns(), tick = rpc_next_tick(c->ep);
     uint64_t left = tick > now + keeper_least_ns ? tick - now : keeper_least_ns;
@@ -285,25 +286,25 @@ static uint64_t keeper_nap(const struct vn_channel *c)
 
 static void *keeper_main(void *arg)
 {
-    struct vn_channel *c = arg;
-    vn_channel_lock(c);
+    struct vns_channel *c = arg;
+    vns_channel_lock(c);
     while (!c->stopping) {
         sleep_on(c, &c->keeper_wakes, keeper_nap(c));
         keep(c);
         if (!c->tick)
             continue;
-        vn_channel_unlock(c);
+        vns_channel_unlock(c);
         c->tick(c->user);
-        vn_channel_lock(c);
+        vns_channel_lock(c);
     }
-    vn_channel_unlock(c);
+    vns_channel_unlock(c);
     return NULL;
 }
 
 /* ---- receiving ahead ---- */
 
 /* Without the lock.  True: there seems to be something to parse; false: the upload is over. */
-static bool receive_some(struct vn_channel *c)
+static bool receive_some(struct vns_channel *c)
 {
     int row = 0;
     while (row < LOOKS_IN_A_ROW && is_on(&c->ahead))
@@ -313,14 +314,14 @@ static bool receive_some(struct vn_channel *c)
 
 /* With the lock.  At the end nothing is parsed: that might read on under the lock, which the
  * executor wants now, and whoever waits next begins with what is there. */
-static void receive_ahead(struct vn_channel *c)
+static void receive_ahead(struct vns_channel *c)
 {
     atomic_store_explicit(&c->ahead.reads, true, memory_order_relaxed);
     while (is_on(&c->ahead) && rpc_ep_status(c->ep) == 0) {
         c->reading = true;
-        vn_channel_unlock(c);
+        vns_channel_unlock(c);
         bool has_more = receive_some(c);
-        vn_channel_lock(c);
+        vns_channel_lock(c);
         c->reading = false;
         if (has_more)
             take_in(c);
@@ -330,28 +331,28 @@ static void receive_ahead(struct vn_channel *c)
 }
 
 /* With the lock, which others get meanwhile. */
-static void look_again_soon(struct vn_channel *c)
+static void look_again_soon(struct vns_channel *c)
 {
-    vn_channel_unlock(c);
+    vns_channel_unlock(c);
     for (int i = 0; i < RELAXES_A_LOOK; i++)
         hw_cpu_relax();
-    vn_channel_lock(c);
+    vns_channel_lock(c);
 }
 
-static bool is_expected(const struct vn_ahead *ahead, uint64_t now)
+static bool is_expected(const struct vns_ahead *ahead, uint64_t now)
 {
     return now < atomic_load_explicit(&ahead->awake_until_ns, memory_order_relaxed);
 }
 
-static void await_upload(struct vn_channel *c)
+static void await_upload(struct vns_channel *c)
 {
-    vn_channel_unlock(c);
+    vns_channel_unlock(c);
     uint64_t start = hw_now_ns(), now = start;
     while (!is_on(&c->ahead) && (now - start < awake_ns || is_expected(&c->ahead, now))) {
         hw_cpu_relax();
         now = hw_now_ns();
     }
-    vn_channel_lock(c);
+    vns_channel_lock(c);
     c->ahead.sleeps = true;
     while (!is_on(&c->ahead) && !c->stopping && !is_expected(&c->ahead, hw_now_ns()))
         pthread_cond_wait(&c->ahead.wakes, &c->lock);
@@ -360,8 +361,8 @@ static void await_upload(struct vn_channel *c)
 
 static void *ahead_main(void *arg)
 {
-    struct vn_channel *c = arg;
-    vn_channel_lock(c);
+    struct vns_channel *c = arg;
+    vns_channel_lock(c);
     while (!c->stopping) {
         if (!is_on(&c->ahead))
             await_upload(c);
@@ -370,40 +371,40 @@ static void *ahead_main(void *arg)
         else
             receive_ahead(c);
     }
-    vn_channel_unlock(c);
+    vns_channel_unlock(c);
     return NULL;
 }
 
 /* Once: a thread that could not be had is not asked for again. */
-static void start_ahead(struct vn_channel *c)
+static void start_ahead(struct vns_channel *c)
 {
     c->ahead.allowed = pthread_create(&c->ahead.thread, NULL, ahead_main, c) == 0;
     atomic_store_explicit(&c->ahead.started, c->ahead.allowed, memory_order_relaxed);
 }
 
-void vn_channel_upload_begin(struct vn_channel *c)
+void vns_channel_upload_begin(struct vns_channel *c)
 {
     assert(!is_on(&c->ahead));
     if (!c->ahead.allowed)
         return;
-    vn_channel_lock(c);
+    vns_channel_lock(c);
     atomic_store_explicit(&c->ahead.on, true, memory_order_relaxed);
     c->ahead.uploaded = true;
     if (c->ahead.sleeps)
         pthread_cond_signal(&c->ahead.wakes);
-    vn_channel_unlock(c);
+    vns_channel_unlock(c);
     if (!atomic_load_explicit(&c->ahead.started, memory_order_relaxed))
         start_ahead(c);
 }
 
-void vn_channel_upload_end(struct vn_channel *c)
+void vns_channel_upload_end(struct vns_channel *c)
 {
     atomic_store_explicit(&c->ahead.on, false, memory_order_relaxed);
 }
 
-void vn_channel_told(struct vn_channel *c)
+void vns_channel_told(struct vns_channel *c)
 {
-    vn_channel_lock(c);
+    vns_channel_lock(c);
     if (c->ahead.uploaded) {
         uint64_t until = hw_now_ns() + awake_after_end_ns;
         atomic_store_explicit(&c->ahead.awake_until_ns, until, memory_order_relaxed);
@@ -411,18 +412,18 @@ void vn_channel_told(struct vn_channel *c)
             pthread_cond_signal(&c->ahead.wakes);
     }
     c->ahead.uploaded = false;
-    vn_channel_unlock(c);
+    vns_channel_unlock(c);
     if (c->arrivals)
-        vn_arrivals_told(c->arrivals);
+        vns_arrivals_told(c->arrivals);
 }
 
 /* ---- life ---- */
 
-int vn_channel_init(struct vn_channel *c, struct rpc_ep *ep, void (*tick)(void *user), void *user)
+int vns_channel_init(struct vns_channel *c, struct rpc_ep *ep, void (*tick)(void *user), void *user)
 {
     pthread_condattr_t attr;
-    *c = (struct vn_channel){.ep = ep, .executing = true, .tick = tick, .user = user};
-    c->ahead.allowed = hw_cores() >= VN_SPIN_CORES;
+    *c = (struct vns_channel){.ep = ep, .executing = true, .tick = tick, .user = user};
+    c->ahead.allowed = hw_cores() >= VNS_SPIN_CORES;
     pthread_mutex_init(&c->turn, NULL);
     pthread_mutex_init(&c->lock, NULL);
     pthread_condattr_init(&attr);
@@ -434,13 +435,13 @@ int vn_channel_init(struct vn_channel *c, struct rpc_ep *ep, void (*tick)(void *
     return -pthread_create(&c->keeper, NULL, keeper_main, c);
 }
 
-void vn_channel_fini(struct vn_channel *c)
+void vns_channel_fini(struct vns_channel *c)
 {
-    vn_channel_lock(c);
+    vns_channel_lock(c);
     c->stopping = true;
     pthread_cond_signal(&c->keeper_wakes);
     pthread_cond_signal(&c->ahead.wakes);
-    vn_channel_unlock(c);
+    vns_channel_unlock(c);
     pthread_join(c->keeper, NULL);
     if (atomic_load_explicit(&c->ahead.started, memory_order_relaxed))
         pthread_join(c->ahead.thread, NULL);

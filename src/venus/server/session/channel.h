@@ -13,7 +13,7 @@
  * until it is sent.
  *
  * Trust: as rpc/rpc.h.
- * Threads: any; vn_channel_receive, vn_channel_poll and the calls about uploads on one only, the
+ * Threads: any; vns_channel_receive, vns_channel_poll and the calls about uploads on one only, the
  * executor.
  * Lifetime: init/fini; the endpoint is the caller's, and outlives it. */
 #ifndef HAWSER_VENUS_SERVER_SESSION_CHANNEL_H
@@ -28,14 +28,14 @@
 
 enum {
     /* Executor, client, what runs them, and one for the others: with fewer cores nobody spins. */
-    VN_SPIN_CORES = 4,
+    VNS_SPIN_CORES = 4,
     /* Bytes that take longer to store than the thread takes to notice: some 15 us. */
-    VN_AHEAD_LEAST = 128 << 10,
+    VNS_AHEAD_LEAST = 128 << 10,
 };
 
 /* The thread that receives ahead.  The atomics are relaxed: they only say when to look, and what
  * was read is handed on under the lock. */
-struct vn_ahead {
+struct vns_ahead {
     bool allowed;         /* there are cores for it; the executor's */
     _Atomic bool started; /* set by the executor: from now on a lock is worth some tries */
     _Atomic bool on;      /* an upload is being stored; set under the lock, cleared without */
@@ -47,76 +47,76 @@ struct vn_ahead {
     pthread_t thread;
 };
 
-struct vn_channel {
+struct vns_channel {
     struct rpc_ep *ep;
     pthread_mutex_t turn;
     pthread_mutex_t lock;
     pthread_cond_t arrived; /* somebody polled: there may be a message, credit or room */
     bool reading;           /* a thread is in rpc_wait_bytes, without the lock */
-    bool executing;         /* the executor is not in vn_channel_receive */
+    bool executing;         /* the executor is not in vns_channel_receive */
     uint64_t ended_ns;      /* when the keeper found the connection ended; 0: it has not */
     bool stopping;
     pthread_cond_t keeper_wakes;
     pthread_t keeper;
-    struct vn_ahead ahead;
-    struct vn_arrivals *arrivals; /* NULL: there are no lanes; set before other threads are */
-    uint64_t quiet_until_ns;      /* see vn_channel_expect */
-    void (*tick)(void *user);     /* the keeper's, without locks */
+    struct vns_ahead ahead;
+    struct vns_arrivals *arrivals; /* NULL: there are no lanes; set before other threads are */
+    uint64_t quiet_until_ns;       /* see vns_channel_expect */
+    void (*tick)(void *user);      /* the keeper's, without locks */
     void *user;
 };
 
 /* Uses an endpoint whose handshake is done and starts the keeper, which calls tick(user) (may be
  * NULL) a few times a second.  0 or a negative errno. */
-int vn_channel_init(struct vn_channel *channel, struct rpc_ep *ep, void (*tick)(void *user),
-                    void *user) MUST_CHECK;
+int vns_channel_init(struct vns_channel *channel, struct rpc_ep *ep, void (*tick)(void *user),
+                     void *user) MUST_CHECK;
 /* Ends its threads.  No other may be inside. */
-void vn_channel_fini(struct vn_channel *channel);
+void vns_channel_fini(struct vns_channel *channel);
 
 /* The next message, to be released under the lock; NULL when the connection has ended.  Flushes
  * before it waits. */
-struct rpc_msg *vn_channel_receive(struct vn_channel *channel);
+struct rpc_msg *vns_channel_receive(struct vns_channel *channel);
 
 /* The client is likely to be quiet until then: who waits sleeps, and begins to look when it is
  * time.
  */
-void vn_channel_expect(struct vn_channel *channel, uint64_t ns);
+void vns_channel_expect(struct vns_channel *channel, uint64_t ns);
 
 /* The same without waiting: NULL when nothing has arrived, too. */
-struct rpc_msg *vn_channel_poll(struct vn_channel *channel);
+struct rpc_msg *vns_channel_poll(struct vns_channel *channel);
 
-/* The executor begins to store what a client uploads, VN_AHEAD_LEAST bytes or more, and has done
+/* The executor begins to store what a client uploads, VNS_AHEAD_LEAST bytes or more, and has done
  * so: what arrives meanwhile is received.  Without the lock, which the executor had better not hold
  * for long between the two.  Nothing where cores are few, or the thread cannot be had. */
-void vn_channel_upload_begin(struct vn_channel *channel);
-void vn_channel_upload_end(struct vn_channel *channel);
+void vns_channel_upload_begin(struct vns_channel *channel);
+void vns_channel_upload_end(struct vns_channel *channel);
 
 /* The client was told of the end of work.  A program that uploaded before it is likely to upload
  * again when it has prepared the next: the thread that receives ahead is awake by then, which may
  * take longer than the upload. */
-void vn_channel_told(struct vn_channel *channel);
+void vns_channel_told(struct vns_channel *channel);
 
-void vn_channel_lock(struct vn_channel *channel);
-void vn_channel_unlock(struct vn_channel *channel);
-void vn_channel_turn(struct vn_channel *channel);
-void vn_channel_turn_end(struct vn_channel *channel);
+void vns_channel_lock(struct vns_channel *channel);
+void vns_channel_unlock(struct vns_channel *channel);
+void vns_channel_turn(struct vns_channel *channel);
+void vns_channel_turn_end(struct vns_channel *channel);
 
 /* Under the turn and the lock.  Waits for credit and room, with the lock given back meanwhile; the
  * data is copied or gone when it returns.  0, or the status of an ended connection. */
-int vn_channel_push(struct vn_channel *channel, uint32_t method, const void *data,
-                    size_t len) MUST_CHECK;
+int vns_channel_push(struct vns_channel *channel, uint32_t method, const void *data,
+                     size_t len) MUST_CHECK;
 /* The same without a copy: returns when all of it is written, or the connection has ended. */
-int vn_channel_push_bulk(struct vn_channel *channel, uint32_t method, const struct iovec *iov,
-                         int count) MUST_CHECK;
+int vns_channel_push_bulk(struct vns_channel *channel, uint32_t method, const struct iovec *iov,
+                          int count) MUST_CHECK;
 
 /* The same for who holds neither, and waits until the transport has it.  A connection that has
  * ended is found by the next receive too, so this need not be checked. */
-int vn_channel_send(struct vn_channel *channel, uint32_t method, const void *data, size_t len);
+int vns_channel_send(struct vns_channel *channel, uint32_t method, const void *data, size_t len);
 
 /* Under the lock. */
-void vn_channel_flush(struct vn_channel *channel);
+void vns_channel_flush(struct vns_channel *channel);
 
 /* Tells the peer why and reads on until it has closed too, for a while: closing on what it still
  * sends would take the reason away from it. */
-void vn_channel_end(struct vn_channel *channel, int reason, const char *text);
+void vns_channel_end(struct vns_channel *channel, int reason, const char *text);
 
 #endif

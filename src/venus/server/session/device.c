@@ -80,7 +80,7 @@ static bool extensions_travel(const VkDeviceCreateInfo *info)
     return true;
 }
 
-static VkResult complete(const struct vn_instance *instance, VkPhysicalDevice physical,
+static VkResult complete(const struct vns_instance *instance, VkPhysicalDevice physical,
                          VkDeviceCreateInfo *info, struct hw_arena *arena)
 {
     VkPhysicalDeviceProperties properties;
@@ -98,7 +98,7 @@ static VkResult complete(const struct vn_instance *instance, VkPhysicalDevice ph
 
 /* ---- life ---- */
 
-static bool note_families(struct vn_device *device, const VkDeviceCreateInfo *info)
+static bool note_families(struct vns_device *device, const VkDeviceCreateInfo *info)
 {
     device->families = calloc((size_t)info->queueCreateInfoCount + 1, sizeof(*device->families));
     if (!device->families)
@@ -107,13 +107,13 @@ static bool note_families(struct vn_device *device, const VkDeviceCreateInfo *in
     for (uint32_t i = 0; i < info->queueCreateInfoCount; i++) {
         const VkDeviceQueueCreateInfo *queue = &info->pQueueCreateInfos[i];
         device->families[i] =
-            (struct vn_queue_family){queue->queueFamilyIndex, queue->queueCount, queue->flags, 0};
+            (struct vns_queue_family){queue->queueFamilyIndex, queue->queueCount, queue->flags, 0};
     }
     return true;
 }
 
-static void note_operations(const struct vn_instance *instance, VkPhysicalDevice physical,
-                            struct vn_device *device)
+static void note_operations(const struct vns_instance *instance, VkPhysicalDevice physical,
+                            struct vns_device *device)
 {
     VkQueueFamilyProperties all[FAMILIES_MAX] = {{0}};
     uint32_t count = ARRAY_LEN(all);
@@ -124,9 +124,9 @@ static void note_operations(const struct vn_instance *instance, VkPhysicalDevice
     }
 }
 
-static VkResult load(const struct vn_instance *instance, struct vn_device *device)
+static VkResult load(const struct vns_instance *instance, struct vns_device *device)
 {
-    vn_instance_load_device(instance, device->handle, &device->driver);
+    vns_instance_load_device(instance, device->handle, &device->driver);
 #define LOAD(member, name)                                                                         \
     if (!device->member)                                                                           \
     device->member = (PFN_##name)instance->get_device(device->handle, #name)
@@ -143,10 +143,11 @@ static VkResult load(const struct vn_instance *instance, struct vn_device *devic
                : VK_ERROR_FEATURE_NOT_PRESENT;
 }
 
-VkResult vn_device_create(const struct vn_instance *instance, VkPhysicalDevice physical,
-                          VkDeviceCreateInfo *info, struct hw_arena *arena, struct vn_device **out)
+VkResult vns_device_create(const struct vns_instance *instance, VkPhysicalDevice physical,
+                           VkDeviceCreateInfo *info, struct hw_arena *arena,
+                           struct vns_device **out)
 {
-    struct vn_device *device = calloc(1, sizeof(*device));
+    struct vns_device *device = calloc(1, sizeof(*device));
     if (!device || !note_families(device, info)) {
         free(device);
         return VK_ERROR_OUT_OF_HOST_MEMORY;
@@ -162,7 +163,7 @@ VkResult vn_device_create(const struct vn_instance *instance, VkPhysicalDevice p
     pthread_mutex_init(&device->reporting, NULL);
     result = load(instance, device);
     if (result < 0) {
-        vn_device_destroy(device);
+        vns_device_destroy(device);
         return result;
     }
     instance->driver.vkGetPhysicalDeviceMemoryProperties(physical, &device->memory);
@@ -171,34 +172,34 @@ VkResult vn_device_create(const struct vn_instance *instance, VkPhysicalDevice p
     return VK_SUCCESS;
 }
 
-void vn_device_stop(struct vn_device *device)
+void vns_device_stop(struct vns_device *device)
 {
-    vn_bus_destroy(device->bus, device); /* the executor has waited for each copy */
+    vns_bus_destroy(device->bus, device); /* the executor has waited for each copy */
     device->bus = NULL;
     while (device->queues)
-        vn_queue_destroy(device->queues);
+        vns_queue_destroy(device->queues);
 }
 
-void vn_device_destroy(struct vn_device *device)
+void vns_device_destroy(struct vns_device *device)
 {
-    vn_device_stop(device);
+    vns_device_stop(device);
     device->driver.vkDestroyDevice(device->handle, NULL);
     pthread_mutex_destroy(&device->reporting);
     free(device->families);
     free(device);
 }
 
-static bool has_queue(const struct vn_device *device, const VkDeviceQueueInfo2 *info)
+static bool has_queue(const struct vns_device *device, const VkDeviceQueueInfo2 *info)
 {
     for (uint32_t i = 0; i < device->family_count; i++) {
-        const struct vn_queue_family *family = &device->families[i];
+        const struct vns_queue_family *family = &device->families[i];
         if (family->family == info->queueFamilyIndex && family->flags == info->flags)
             return info->queueIndex < family->count;
     }
     return false;
 }
 
-VkQueue vn_device_get_queue(const struct vn_device *device, const VkDeviceQueueInfo2 *info)
+VkQueue vns_device_get_queue(const struct vns_device *device, const VkDeviceQueueInfo2 *info)
 {
     VkQueue queue = VK_NULL_HANDLE;
     if (!has_queue(device, info))

@@ -15,17 +15,17 @@
 #include "venus/server/session/driver.h"
 #include "venus/server/session/facts.h"
 
-struct vn_bus;
-struct vn_queue;
+struct vns_bus;
+struct vns_queue;
 
-struct vn_queue_family {
+struct vns_queue_family {
     uint32_t family;
     uint32_t count;
     VkDeviceQueueCreateFlags flags;
     VkQueueFlags can;
 };
 
-struct vn_device {
+struct vns_device {
     VkDevice handle;
     uint64_t id;
     struct vn_driver driver;
@@ -35,28 +35,28 @@ struct vn_device {
     PFN_vkWaitSemaphores wait_semaphores;
     PFN_vkGetSemaphoreCounterValue semaphore_value;
     VkPhysicalDeviceMemoryProperties memory;
-    struct vn_queue_family *families; /* as created */
+    struct vns_queue_family *families; /* as created */
     uint32_t family_count;
     pthread_mutex_t reporting; /* held while one queue reports; guards the list of queues, which the
                                   executor alone changes */
-    struct vn_queue *queues;   /* that the client asked for */
+    struct vns_queue *queues;  /* that the client asked for */
     uint64_t submissions;      /* so far; tells whether memory can have been written */
-    struct vn_facts facts;
-    struct vn_bus *bus;     /* from the first copy on */
-    struct vn_device *next; /* the session's list */
+    struct vns_facts facts;
+    struct vns_bus *bus;     /* from the first copy on */
+    struct vns_device *next; /* the session's list */
 };
 
 /* Creates the device with what we add; info is decoded and may be written.  VK_SUCCESS and *out, or
  * what the driver said. */
-VkResult vn_device_create(const struct vn_instance *instance, VkPhysicalDevice physical,
-                          VkDeviceCreateInfo *info, struct hw_arena *arena,
-                          struct vn_device **out) MUST_CHECK;
+VkResult vns_device_create(const struct vns_instance *instance, VkPhysicalDevice physical,
+                           VkDeviceCreateInfo *info, struct hw_arena *arena,
+                           struct vns_device **out) MUST_CHECK;
 /* Ends the queues' threads once their work is done. */
-void vn_device_stop(struct vn_device *device);
+void vns_device_stop(struct vns_device *device);
 /* The same, and the device. */
-void vn_device_destroy(struct vn_device *device);
+void vns_device_destroy(struct vns_device *device);
 
 /* The queue of the driver; NULL when the device was not created with it. */
-VkQueue vn_device_get_queue(const struct vn_device *device, const VkDeviceQueueInfo2 *info);
+VkQueue vns_device_get_queue(const struct vns_device *device, const VkDeviceQueueInfo2 *info);
 
 #endif

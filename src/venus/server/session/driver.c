@@ -13,7 +13,7 @@
 
 static const char validation_layer[] = "VK_LAYER_KHRONOS_validation";
 
-int vn_errno(VkResult result)
+int vns_errno(VkResult result)
 {
     switch (result) {
     case VK_ERROR_OUT_OF_HOST_MEMORY:
@@ -31,14 +31,14 @@ int vn_errno(VkResult result)
 }
 
 /* Object pointer to function pointer: POSIX guarantees it, C does not; this is its idiom. */
-static PFN_vkGetInstanceProcAddr open_loader(char why[VN_WHY_CHARS])
+static PFN_vkGetInstanceProcAddr open_loader(char why[VNS_WHY_CHARS])
 {
     PFN_vkGetInstanceProcAddr get = NULL;
     void *loader = dlopen("libvulkan.so.1", RTLD_NOW | RTLD_LOCAL);
     if (loader)
         *(void **)&get = dlsym(loader, "vkGetInstanceProcAddr");
     if (!get)
-        snprintf(why, VN_WHY_CHARS, "no Vulkan loader (libvulkan.so.1) at the server");
+        snprintf(why, VNS_WHY_CHARS, "no Vulkan loader (libvulkan.so.1) at the server");
     return get;
 }
 
@@ -122,7 +122,7 @@ static int choose_extensions(PFN_vkGetInstanceProcAddr get, const VkInstanceCrea
 /* ---- messages ---- */
 
 struct listener {
-    vn_message_fn *message;
+    vns_message_fn *message;
     void *user;
 };
 
@@ -156,11 +156,11 @@ static VkDebugUtilsMessengerCreateInfoEXT messenger_info(void)
 
 static PFN_vkVoidFunction get_of_instance(void *data, const char *name)
 {
-    const struct vn_instance *instance = data;
+    const struct vns_instance *instance = data;
     return instance->get_instance(instance->handle, name);
 }
 
-static VkResult create(struct vn_instance *instance, const VkInstanceCreateInfo *wanted,
+static VkResult create(struct vns_instance *instance, const VkInstanceCreateInfo *wanted,
                        const struct names *extensions, bool validate)
 {
     const char *layers[] = {validation_layer};
@@ -184,7 +184,7 @@ static VkResult create(struct vn_instance *instance, const VkInstanceCreateInfo 
                            : VK_ERROR_INITIALIZATION_FAILED;
 }
 
-static VkResult start_messenger(struct vn_instance *instance)
+static VkResult start_messenger(struct vns_instance *instance)
 {
     VkDebugUtilsMessengerCreateInfoEXT info = messenger_info();
     PFN_vkCreateDebugUtilsMessengerEXT create_messenger =
@@ -194,7 +194,7 @@ static VkResult start_messenger(struct vn_instance *instance)
                             : VK_ERROR_EXTENSION_NOT_PRESENT;
 }
 
-static VkResult list_devices(struct vn_instance *instance)
+static VkResult list_devices(struct vns_instance *instance)
 {
     uint32_t count = VN_DEVICES_MAX;
     instance->devices = calloc(count, sizeof(*instance->devices));
@@ -215,8 +215,8 @@ static uint32_t choose_version(uint32_t loader, const VkInstanceCreateInfo *info
     return loader < VK_API_VERSION_1_1 ? VK_API_VERSION_1_0 : wanted;
 }
 
-static VkResult start(struct vn_instance *instance, const VkInstanceCreateInfo *info,
-                      const struct vn_instance_params *params, const struct names *extensions)
+static VkResult start(struct vns_instance *instance, const VkInstanceCreateInfo *info,
+                      const struct vns_instance_params *params, const struct names *extensions)
 {
     VkResult result = create(instance, info, extensions, params->validate);
     if (result < 0)
@@ -229,33 +229,33 @@ static VkResult start(struct vn_instance *instance, const VkInstanceCreateInfo *
     return result < 0 ? result : list_devices(instance);
 }
 
-int vn_instance_open(struct vn_instance *instance, const VkInstanceCreateInfo *info,
-                     const struct vn_instance_params *params, char why[VN_WHY_CHARS])
+int vns_instance_open(struct vns_instance *instance, const VkInstanceCreateInfo *info,
+                      const struct vns_instance_params *params, char why[VNS_WHY_CHARS])
 {
     struct names extensions;
-    *instance = (struct vn_instance){.get_instance = open_loader(why)};
+    *instance = (struct vns_instance){.get_instance = open_loader(why)};
     if (!instance->get_instance)
         return -ENOENT;
     instance->version = choose_version(loader_version(instance->get_instance), info);
     listener = (struct listener){params->message, params->user};
     int rc = choose_extensions(instance->get_instance, info, params->validate, &extensions);
     if (rc) {
-        snprintf(why, VN_WHY_CHARS, "the server is out of memory");
+        snprintf(why, VNS_WHY_CHARS, "the server is out of memory");
         return rc;
     }
     VkResult result = start(instance, info, params, &extensions);
     free(extensions.names);
     if (result < 0) {
-        snprintf(why, VN_WHY_CHARS, "%s at the server (VkResult %d)",
+        snprintf(why, VNS_WHY_CHARS, "%s at the server (VkResult %d)",
                  result == VK_ERROR_LAYER_NOT_PRESENT ? "no validation layer is installed"
                                                       : "no Vulkan driver starts",
                  result);
-        return vn_errno(result);
+        return vns_errno(result);
     }
     return 0;
 }
 
-void vn_instance_close(struct vn_instance *instance)
+void vns_instance_close(struct vns_instance *instance)
 {
     PFN_vkDestroyDebugUtilsMessengerEXT destroy_messenger =
         (PFN_vkDestroyDebugUtilsMessengerEXT)instance->get_instance(
@@ -264,13 +264,13 @@ void vn_instance_close(struct vn_instance *instance)
         destroy_messenger(instance->handle, instance->messenger, NULL);
     instance->driver.vkDestroyInstance(instance->handle, NULL);
     free(instance->devices);
-    *instance = (struct vn_instance){0};
+    *instance = (struct vns_instance){0};
 }
 
 /* ---- devices ---- */
 
 struct device_getter {
-    const struct vn_instance *instance;
+    const struct vns_instance *instance;
     VkDevice device;
 };
 
@@ -280,8 +280,8 @@ static PFN_vkVoidFunction get_of_device(void *data, const char *name)
     return getter->instance->get_device(getter->device, name);
 }
 
-void vn_instance_load_device(const struct vn_instance *instance, VkDevice device,
-                             struct vn_driver *driver)
+void vns_instance_load_device(const struct vns_instance *instance, VkDevice device,
+                              struct vn_driver *driver)
 {
     struct device_getter getter = {instance, device};
     vn_driver_load(driver, get_of_device, &getter);

@@ -14,13 +14,13 @@
 
 #include "vn_commands.gen.h"
 
-enum { VN_WHY_CHARS = 200 };
+enum { VNS_WHY_CHARS = 200 };
 
 /* One message of the validation layer or of the driver. */
-typedef void vn_message_fn(void *user, uint32_t severity, uint32_t types, int32_t number,
-                           const char *name, const char *text);
+typedef void vns_message_fn(void *user, uint32_t severity, uint32_t types, int32_t number,
+                            const char *name, const char *text);
 
-struct vn_instance {
+struct vns_instance {
     struct vn_driver driver;
     VkInstance handle;
     uint32_t version; /* that the instance was made with */
@@ -31,25 +31,25 @@ struct vn_instance {
     uint32_t device_count;
 };
 
-struct vn_instance_params {
-    bool validate;          /* with Khronos' validation layer */
-    vn_message_fn *message; /* NULL: nobody listens */
+struct vns_instance_params {
+    bool validate;           /* with Khronos' validation layer */
+    vns_message_fn *message; /* NULL: nobody listens */
     void *user;
 };
 
 /* Makes the instance that a client described and lists its devices.  Extensions that the loader
  * does not have are left out; the version is at least 1.1 where the loader has it.  0, or a
  * negative errno with the cause in why: -ENOENT no loader, -ENODEV no driver, -EIO. */
-int vn_instance_open(struct vn_instance *instance, const VkInstanceCreateInfo *info,
-                     const struct vn_instance_params *params, char why[VN_WHY_CHARS]) MUST_CHECK;
+int vns_instance_open(struct vns_instance *instance, const VkInstanceCreateInfo *info,
+                      const struct vns_instance_params *params, char why[VNS_WHY_CHARS]) MUST_CHECK;
 /* No device may be left. */
-void vn_instance_close(struct vn_instance *instance);
+void vns_instance_close(struct vns_instance *instance);
 
 /* The functions of a device, as it has them enabled. */
-void vn_instance_load_device(const struct vn_instance *instance, VkDevice device,
-                             struct vn_driver *driver);
+void vns_instance_load_device(const struct vns_instance *instance, VkDevice device,
+                              struct vn_driver *driver);
 
 /* The one conversion: a VkResult that failed to a negative errno. */
-int vn_errno(VkResult result);
+int vns_errno(VkResult result);
 
 #endif

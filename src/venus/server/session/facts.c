@@ -18,7 +18,7 @@ struct need {
     bool dedicated; /* wanted or required */
 };
 
-static VkBuffer make_buffer(const struct vn_device *d, VkDeviceSize size, VkBufferUsageFlags usage,
+static VkBuffer make_buffer(const struct vns_device *d, VkDeviceSize size, VkBufferUsageFlags usage,
                             struct need *need)
 {
     VkBufferCreateInfo info = {
@@ -45,7 +45,7 @@ static bool is_power_of_two(VkDeviceSize n)
 
 /* Whether buffers of all sizes need what their size says; *rule is what one byte needs: its size is
  * what all are rounded up to. */
-static bool is_regular(const struct vn_device *d, VkBufferUsageFlags usage,
+static bool is_regular(const struct vns_device *d, VkBufferUsageFlags usage,
                        VkMemoryRequirements *rule)
 {
     static const VkDeviceSize sizes[] = {
@@ -67,21 +67,21 @@ static bool is_regular(const struct vn_device *d, VkBufferUsageFlags usage,
     return true;
 }
 
-static bool is_new_kind(struct vn_facts *facts, VkBufferUsageFlags usage)
+static bool is_new_kind(struct vns_facts *facts, VkBufferUsageFlags usage)
 {
     for (uint32_t i = 0; i < facts->tried_count; i++) {
         if (facts->tried[i] == usage)
             return false;
     }
-    if (facts->tried_count == VN_FACT_KINDS_MAX)
+    if (facts->tried_count == VNS_FACT_KINDS_MAX)
         return false;
     facts->tried[facts->tried_count++] = usage;
     return true;
 }
 
-void vn_facts_of_buffer(struct vn_session *s, const VkBufferCreateInfo *info)
+void vns_facts_of_buffer(struct vns_session *s, const VkBufferCreateInfo *info)
 {
-    struct vn_device *d = s->device;
+    struct vns_device *d = s->device;
     VkMemoryRequirements rule;
     if (info->pNext || info->flags || info->sharingMode != VK_SHARING_MODE_EXCLUSIVE ||
         !info->usage || !d->driver.vkGetBufferMemoryRequirements2 ||
@@ -101,13 +101,13 @@ void vn_facts_of_buffer(struct vn_session *s, const VkBufferCreateInfo *info)
     wire_put_u64(&e, rule.alignment);
     wire_put_u64(&e, rule.size);
     assert(wire_enc_error(&e) == 0);
-    vn_channel_send(&s->channel, VN_PUSH_REGULAR, body, sizeof(body));
+    vns_channel_send(&s->channel, VN_PUSH_REGULAR, body, sizeof(body));
 }
 
 /* ---- addresses ---- */
 
 /* The address of a buffer bound there; 0 when it does not fit. */
-static VkDeviceAddress address_at(const struct vn_device *d, VkDeviceMemory memory,
+static VkDeviceAddress address_at(const struct vns_device *d, VkDeviceMemory memory,
                                   const VkMemoryAllocateInfo *info, VkDeviceSize offset)
 {
     struct need need;
@@ -138,23 +138,23 @@ static bool has_address(const VkMemoryAllocateInfo *info)
            !vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_MEMORY_DEDICATED_ALLOCATE_INFO);
 }
 
-void vn_facts_of_memory(struct vn_session *s, uint64_t id, VkDeviceMemory memory,
-                        const VkMemoryAllocateInfo *info)
+void vns_facts_of_memory(struct vns_session *s, uint64_t id, VkDeviceMemory memory,
+                         const VkMemoryAllocateInfo *info)
 {
-    struct vn_device *d = s->device;
-    if (d->facts.addresses == VN_ADDRESSES_DO_NOT || !d->driver.vkGetBufferDeviceAddress ||
+    struct vns_device *d = s->device;
+    if (d->facts.addresses == VNS_ADDRESSES_DO_NOT || !d->driver.vkGetBufferDeviceAddress ||
         !d->driver.vkGetBufferMemoryRequirements2 || !has_address(info))
         return;
     s->messages.muted = true;
     VkDeviceAddress address = address_at(d, memory, info, 0);
-    if (address && d->facts.addresses == VN_ADDRESSES_UNTRIED) {
+    if (address && d->facts.addresses == VNS_ADDRESSES_UNTRIED) {
         VkDeviceAddress second = address_at(d, memory, info, second_probe_offset);
         if (second)
-            d->facts.addresses =
-                second == address + second_probe_offset ? VN_ADDRESSES_ADD_UP : VN_ADDRESSES_DO_NOT;
+            d->facts.addresses = second == address + second_probe_offset ? VNS_ADDRESSES_ADD_UP
+                                                                         : VNS_ADDRESSES_DO_NOT;
     }
     s->messages.muted = false;
-    if (!address || d->facts.addresses != VN_ADDRESSES_ADD_UP)
+    if (!address || d->facts.addresses != VNS_ADDRESSES_ADD_UP)
         return;
     uint8_t body[8 + 8];
     struct wire_enc e;
@@ -162,5 +162,5 @@ void vn_facts_of_memory(struct vn_session *s, uint64_t id, VkDeviceMemory memory
     wire_put_u64(&e, id);
     wire_put_u64(&e, address);
     assert(wire_enc_error(&e) == 0);
-    vn_channel_send(&s->channel, VN_PUSH_ADDRESS, body, sizeof(body));
+    vns_channel_send(&s->channel, VN_PUSH_ADDRESS, body, sizeof(body));
 }

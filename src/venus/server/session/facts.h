@@ -15,20 +15,20 @@
 #include <stdint.h>
 #include <vulkan/vulkan_core.h>
 
-enum { VN_FACT_KINDS_MAX = 64 }; /* of one device; programs use a handful */
+enum { VNS_FACT_KINDS_MAX = 64 }; /* of one device; programs use a handful */
 
-struct vn_facts {
-    VkBufferUsageFlags tried[VN_FACT_KINDS_MAX];
+struct vns_facts {
+    VkBufferUsageFlags tried[VNS_FACT_KINDS_MAX];
     uint32_t tried_count;
-    enum { VN_ADDRESSES_UNTRIED, VN_ADDRESSES_ADD_UP, VN_ADDRESSES_DO_NOT } addresses;
+    enum { VNS_ADDRESSES_UNTRIED, VNS_ADDRESSES_ADD_UP, VNS_ADDRESSES_DO_NOT } addresses;
 };
 
-struct vn_session;
+struct vns_session;
 
 /* A buffer was created that way on the session's device. */
-void vn_facts_of_buffer(struct vn_session *s, const VkBufferCreateInfo *info);
+void vns_facts_of_buffer(struct vns_session *s, const VkBufferCreateInfo *info);
 /* Memory was allocated that way. */
-void vn_facts_of_memory(struct vn_session *s, uint64_t id, VkDeviceMemory memory,
-                        const VkMemoryAllocateInfo *info);
+void vns_facts_of_memory(struct vns_session *s, uint64_t id, VkDeviceMemory memory,
+                         const VkMemoryAllocateInfo *info);
 
 #endif

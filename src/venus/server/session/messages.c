@@ -8,25 +8,25 @@
 #include "base/log.h"
 #include "venus/common/protocol.h"
 
-struct vn_message {
-    struct vn_message *next;
+struct vns_message {
+    struct vns_message *next;
     struct wire_enc body;
 };
 
-void vn_messages_init(struct vn_messages *m)
+void vns_messages_init(struct vns_messages *m)
 {
-    *m = (struct vn_messages){0};
+    *m = (struct vns_messages){0};
     pthread_mutex_init(&m->lock, NULL);
 }
 
-static struct vn_message *make(uint32_t severity, uint32_t types, int32_t number, const char *name,
-                               const char *text)
+static struct vns_message *make(uint32_t severity, uint32_t types, int32_t number, const char *name,
+                                const char *text)
 {
-    struct vn_message *message = calloc(1, sizeof(*message));
-    char cut[VN_MESSAGE_TEXT_MAX];
+    struct vns_message *message = calloc(1, sizeof(*message));
+    char cut[VNS_MESSAGE_TEXT_MAX];
     if (!message)
         return NULL;
-    wire_enc_init(&message->body, 4 * VN_MESSAGE_TEXT_MAX);
+    wire_enc_init(&message->body, 4 * VNS_MESSAGE_TEXT_MAX);
     wire_put_u32(&message->body, severity);
     wire_put_u32(&message->body, types);
     wire_put_i32(&message->body, number);
@@ -37,26 +37,26 @@ static struct vn_message *make(uint32_t severity, uint32_t types, int32_t number
     return message;
 }
 
-static void discard(struct vn_message *message)
+static void discard(struct vns_message *message)
 {
     if (message)
         wire_enc_fini(&message->body);
     free(message);
 }
 
-void vn_messages_add(void *messages, uint32_t severity, uint32_t types, int32_t number,
-                     const char *name, const char *text)
+void vns_messages_add(void *messages, uint32_t severity, uint32_t types, int32_t number,
+                      const char *name, const char *text)
 {
-    struct vn_messages *m = messages;
+    struct vns_messages *m = messages;
     if (m->muted)
         return;
     if (severity >= VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT)
         hw_error(HW_CAT_VULKAN, "validation: %s", text);
     else
         hw_warn(HW_CAT_VULKAN, "validation: %s", text);
-    struct vn_message *message = make(severity, types, number, name, text);
+    struct vns_message *message = make(severity, types, number, name, text);
     pthread_mutex_lock(&m->lock);
-    if (message && !wire_enc_error(&message->body) && m->count < VN_MESSAGES_MAX) {
+    if (message && !wire_enc_error(&message->body) && m->count < VNS_MESSAGES_MAX) {
         *(m->last ? &m->last->next : &m->first) = message;
         m->last = message;
         m->count++;
@@ -66,10 +66,10 @@ void vn_messages_add(void *messages, uint32_t severity, uint32_t types, int32_t 
     discard(message);
 }
 
-static struct vn_message *take(struct vn_messages *m)
+static struct vns_message *take(struct vns_messages *m)
 {
     pthread_mutex_lock(&m->lock);
-    struct vn_message *message = m->first;
+    struct vns_message *message = m->first;
     if (message) {
         m->first = message->next;
         if (!m->first)
@@ -80,12 +80,12 @@ static struct vn_message *take(struct vn_messages *m)
     return message;
 }
 
-void vn_messages_push(struct vn_messages *m, struct vn_channel *channel)
+void vns_messages_push(struct vns_messages *m, struct vns_channel *channel)
 {
-    struct vn_message *message;
+    struct vns_message *message;
     while ((message = take(m)) != NULL) {
-        (void)vn_channel_send(channel, VN_PUSH_MESSAGE, wire_enc_data(&message->body),
-                              wire_enc_len(&message->body));
+        (void)vns_channel_send(channel, VN_PUSH_MESSAGE, wire_enc_data(&message->body),
+                               wire_enc_len(&message->body));
         discard(message);
     }
 }

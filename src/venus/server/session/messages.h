@@ -4,7 +4,7 @@
  * are kept, and pushed later.
  *
  * Trust: the layer's.  Threads: any.  Lifetime: init; ends with the process.
- * Limits: VN_MESSAGES_MAX wait; later ones are logged and not pushed. */
+ * Limits: VNS_MESSAGES_MAX wait; later ones are logged and not pushed. */
 #ifndef HAWSER_VENUS_SERVER_SESSION_MESSAGES_H
 #define HAWSER_VENUS_SERVER_SESSION_MESSAGES_H
 
@@ -12,26 +12,26 @@
 #include "wire/enc.h"
 
 enum {
-    VN_MESSAGES_MAX = 256,      /* a submission gives a handful; a flood tells nothing new */
-    VN_MESSAGE_TEXT_MAX = 4000, /* below WIRE_STR_MAX; the longest seen have 1,500 */
+    VNS_MESSAGES_MAX = 256,      /* a submission gives a handful; a flood tells nothing new */
+    VNS_MESSAGE_TEXT_MAX = 4000, /* below WIRE_STR_MAX; the longest seen have 1,500 */
 };
 
-struct vn_message;
+struct vns_message;
 
-struct vn_messages {
+struct vns_messages {
     pthread_mutex_t lock;
-    struct vn_message *first, *last;
+    struct vns_message *first, *last;
     uint32_t count;
     bool muted; /* what we do for ourselves is not the program's */
 };
 
-void vn_messages_init(struct vn_messages *messages);
+void vns_messages_init(struct vns_messages *messages);
 
-/* Logs a message and keeps it; for vn_instance_params. */
-void vn_messages_add(void *messages, uint32_t severity, uint32_t types, int32_t number,
-                     const char *name, const char *text);
+/* Logs a message and keeps it; for vns_instance_params. */
+void vns_messages_add(void *messages, uint32_t severity, uint32_t types, int32_t number,
+                      const char *name, const char *text);
 
 /* Pushes what is kept.  The caller holds neither turn nor lock. */
-void vn_messages_push(struct vn_messages *messages, struct vn_channel *channel);
+void vns_messages_push(struct vns_messages *messages, struct vns_channel *channel);
 
 #endif

@@ -8,35 +8,35 @@
 #include "venus/server/stream/bodies.h"
 #include "venus/server/stream/pending.h"
 
-void vn_objects_init(struct vn_objects *o, uint64_t max, uint64_t max_pipelines)
+void vns_objects_init(struct vns_objects *o, uint64_t max, uint64_t max_pipelines)
 {
-    *o = (struct vn_objects){.max = max, .max_pipelines = max_pipelines};
+    *o = (struct vns_objects){.max = max, .max_pipelines = max_pipelines};
     vn_keymap_init(&o->things);
     vn_keymap_init(&o->devices);
 }
 
-void vn_objects_fini(struct vn_objects *o)
+void vns_objects_fini(struct vns_objects *o)
 {
     size_t at = 0;
-    struct vn_thing *thing;
+    struct vns_thing *thing;
     while ((thing = vn_keymap_next(&o->things, &at)) != NULL) {
-        vn_body_free(o, thing);
-        vn_pending_free(thing);
+        vns_body_free(o, thing);
+        vns_pending_free(thing);
         free(thing);
     }
     vn_keymap_fini(&o->things);
     vn_keymap_fini(&o->devices);
 }
 
-static void forget_last(struct vn_objects *o)
+static void forget_last(struct vns_objects *o)
 {
     o->last_handle = NULL;
     o->last_device = NULL;
 }
 
-struct vn_thing *vn_objects_find(const struct vn_objects *o, uint64_t id, uint32_t type)
+struct vns_thing *vns_objects_find(const struct vns_objects *o, uint64_t id, uint32_t type)
 {
-    struct vn_thing *thing = vn_keymap_get(&o->things, id);
+    struct vns_thing *thing = vn_keymap_get(&o->things, id);
     return thing && (type == VK_OBJECT_TYPE_UNKNOWN || thing->type == type) ? thing : NULL;
 }
 
@@ -46,7 +46,7 @@ static bool leads_to_device(uint32_t type)
            type == VK_OBJECT_TYPE_COMMAND_BUFFER;
 }
 
-static void join_pool(struct vn_thing *thing, struct vn_thing *pool)
+static void join_pool(struct vns_thing *thing, struct vns_thing *pool)
 {
     thing->pool = pool;
     thing->next = pool->members;
@@ -56,7 +56,7 @@ static void join_pool(struct vn_thing *thing, struct vn_thing *pool)
     pool->members = thing;
 }
 
-static int check_room(const struct vn_objects *o, uint32_t type, uint64_t id)
+static int check_room(const struct vns_objects *o, uint32_t type, uint64_t id)
 {
     if (!id || vn_keymap_get(&o->things, id))
         return -EEXIST;
@@ -66,16 +66,16 @@ static int check_room(const struct vn_objects *o, uint32_t type, uint64_t id)
     return type == VK_OBJECT_TYPE_PIPELINE && full ? -EDQUOT : 0;
 }
 
-int vn_objects_add(struct vn_objects *o, uint32_t type, uint64_t id, void *handle,
-                   struct vn_device *device, struct vn_thing *pool)
+int vns_objects_add(struct vns_objects *o, uint32_t type, uint64_t id, void *handle,
+                    struct vns_device *device, struct vns_thing *pool)
 {
     int rc = check_room(o, type, id);
     if (rc)
         return rc;
-    struct vn_thing *thing = malloc(sizeof(*thing));
+    struct vns_thing *thing = malloc(sizeof(*thing));
     if (!thing)
         return -ENOMEM;
-    *thing = (struct vn_thing){.id = id, .handle = handle, .type = type, .device = device};
+    *thing = (struct vns_thing){.id = id, .handle = handle, .type = type, .device = device};
     if (handle && device && leads_to_device(type))
         rc = vn_keymap_put(&o->devices, (uintptr_t)handle, device);
     if (rc == 0)
@@ -91,7 +91,7 @@ int vn_objects_add(struct vn_objects *o, uint32_t type, uint64_t id, void *handl
     return 0;
 }
 
-int vn_objects_replace(struct vn_objects *o, struct vn_thing *thing, void *handle)
+int vns_objects_replace(struct vns_objects *o, struct vns_thing *thing, void *handle)
 {
     int rc = leads_to_device(thing->type)
                  ? vn_keymap_put(&o->devices, (uintptr_t)handle, thing->device)
@@ -122,14 +122,14 @@ static bool fits_set(uint32_t type)
     }
 }
 
-void vn_objects_remove(struct vn_objects *o, uint64_t id)
+void vns_objects_remove(struct vns_objects *o, uint64_t id)
 {
-    struct vn_thing *thing = vn_keymap_take(&o->things, id);
+    struct vns_thing *thing = vn_keymap_take(&o->things, id);
     if (!thing)
         return;
-    vn_objects_empty(o, thing);
-    vn_body_free(o, thing);
-    vn_pending_free(thing);
+    vns_objects_empty(o, thing);
+    vns_body_free(o, thing);
+    vns_pending_free(thing);
     o->ended += fits_set(thing->type);
     if (thing->pool) {
         *thing->link = thing->next;
@@ -146,41 +146,41 @@ void vn_objects_remove(struct vn_objects *o, uint64_t id)
         free(thing);
 }
 
-void vn_objects_empty(struct vn_objects *o, struct vn_thing *pool)
+void vns_objects_empty(struct vns_objects *o, struct vns_thing *pool)
 {
     while (pool->members) {
-        struct vn_thing *first = pool->members;
-        vn_objects_remove(o, first->id);
+        struct vns_thing *first = pool->members;
+        vns_objects_remove(o, first->id);
         assert(pool->members != first);
     }
 }
 
 /* True when it removed any: a removal moves others, perhaps to where this pass has been. */
-static bool remove_some(struct vn_objects *o, const struct vn_device *device)
+static bool remove_some(struct vns_objects *o, const struct vns_device *device)
 {
     bool removed = false;
     for (size_t at = 0;;) {
         size_t from = at;
-        struct vn_thing *thing = vn_keymap_next(&o->things, &at);
+        struct vns_thing *thing = vn_keymap_next(&o->things, &at);
         if (!thing)
             return removed;
         if (thing->device != device)
             continue;
-        vn_objects_remove(o, thing->id);
+        vns_objects_remove(o, thing->id);
         at = from;
         removed = true;
     }
 }
 
-static bool outlives_device(const struct vn_thing *thing)
+static bool outlives_device(const struct vns_thing *thing)
 {
     return thing->handle && thing->type != VK_OBJECT_TYPE_DEVICE &&
            thing->type != VK_OBJECT_TYPE_QUEUE && thing->type != VK_OBJECT_TYPE_DEVICE_MEMORY;
 }
 
-static void count_left(struct vn_objects *o, const struct vn_device *device)
+static void count_left(struct vns_objects *o, const struct vns_device *device)
 {
-    const struct vn_thing *thing;
+    const struct vns_thing *thing;
     for (size_t at = 0; (thing = vn_keymap_next(&o->things, &at)) != NULL;) {
         if (thing->device != device || !outlives_device(thing))
             continue;
@@ -189,14 +189,14 @@ static void count_left(struct vn_objects *o, const struct vn_device *device)
     }
 }
 
-void vn_objects_remove_device(struct vn_objects *o, const struct vn_device *device)
+void vns_objects_remove_device(struct vns_objects *o, const struct vns_device *device)
 {
     count_left(o, device);
     while (remove_some(o, device))
         ;
 }
 
-struct vn_device *vn_objects_device(struct vn_objects *o, const void *handle)
+struct vns_device *vns_objects_device(struct vns_objects *o, const void *handle)
 {
     if (handle == o->last_handle)
         return o->last_device;

@@ -15,59 +15,59 @@
 
 /* ---- answers ---- */
 
-static void release(struct vn_session *s, struct rpc_msg *msg)
+static void release(struct vns_session *s, struct rpc_msg *msg)
 {
-    vn_channel_lock(&s->channel);
+    vns_channel_lock(&s->channel);
     rpc_release(s->channel.ep, msg);
-    vn_channel_unlock(&s->channel);
+    vns_channel_unlock(&s->channel);
 }
 
 /* 0, or -EMSGSIZE; a connection that has ended is found by the next receive. */
-static int answer(struct vn_session *s, struct rpc_msg *msg, const struct wire_enc *body)
+static int answer(struct vns_session *s, struct rpc_msg *msg, const struct wire_enc *body)
 {
     struct iovec iov = {(void *)(uintptr_t)wire_enc_data(body), wire_enc_len(body)};
     struct rpc_send send = {.stream = msg->stream, .iov = &iov, .iov_count = 1};
     if (wire_enc_error(body))
         return wire_enc_error(body);
-    vn_channel_lock(&s->channel);
+    vns_channel_lock(&s->channel);
     int rc = rpc_reply(s->channel.ep, msg, 0, &send);
-    vn_channel_flush(&s->channel);
-    vn_channel_unlock(&s->channel);
+    vns_channel_flush(&s->channel);
+    vns_channel_unlock(&s->channel);
     return rc == -EMSGSIZE ? rc : 0;
 }
 
-static void answer_error(struct vn_session *s, struct rpc_msg *msg, int status, const char *text)
+static void answer_error(struct vns_session *s, struct rpc_msg *msg, int status, const char *text)
 {
     struct iovec iov = {(void *)(uintptr_t)text, strnlen(text, RPC_ERROR_TEXT_MAX)};
     struct rpc_send send = {.stream = msg->stream, .iov = &iov, .iov_count = 1};
-    vn_channel_lock(&s->channel);
+    vns_channel_lock(&s->channel);
     (void)rpc_reply(s->channel.ep, msg, status, &send);
-    vn_channel_flush(&s->channel);
-    vn_channel_unlock(&s->channel);
+    vns_channel_flush(&s->channel);
+    vns_channel_unlock(&s->channel);
 }
 
 /* ---- opening ---- */
 
-static int register_ids(struct vn_session *s, uint64_t instance, uint64_t first_device)
+static int register_ids(struct vns_session *s, uint64_t instance, uint64_t first_device)
 {
-    int rc = vn_objects_add(&s->objects, VK_OBJECT_TYPE_INSTANCE, instance, s->instance.handle,
-                            NULL, NULL);
+    int rc = vns_objects_add(&s->objects, VK_OBJECT_TYPE_INSTANCE, instance, s->instance.handle,
+                             NULL, NULL);
     for (uint32_t i = 0; i < s->instance.device_count && rc == 0; i++)
-        rc = vn_objects_add(&s->objects, VK_OBJECT_TYPE_PHYSICAL_DEVICE, first_device + i,
-                            s->instance.devices[i], NULL, NULL);
+        rc = vns_objects_add(&s->objects, VK_OBJECT_TYPE_PHYSICAL_DEVICE, first_device + i,
+                             s->instance.devices[i], NULL, NULL);
     return rc;
 }
 
-static int open_instance(struct vn_session *s, const struct rpc_msg *msg, char why[VN_WHY_CHARS])
+static int open_instance(struct vns_session *s, const struct rpc_msg *msg, char why[VNS_WHY_CHARS])
 {
     struct vn_decoder *d = &s->decoder;
     VkInstanceCreateInfo info = {0};
-    struct vn_instance_params params = {
-        .validate = s->options.validate, .message = vn_messages_add, .user = &s->messages};
+    struct vns_instance_params params = {
+        .validate = s->options.validate, .message = vns_messages_add, .user = &s->messages};
     vn_decoder_feed(d, msg->data, msg->len);
     uint32_t version = wire_get_u32(&d->in);
     if (!wire_dec_error(&d->in) && version != VN_PROTOCOL) {
-        snprintf(why, VN_WHY_CHARS,
+        snprintf(why, VNS_WHY_CHARS,
                  "the client speaks version %u of the Vulkan protocol, the "
                  "server version %u",
                  version, VN_PROTOCOL);
@@ -79,21 +79,21 @@ static int open_instance(struct vn_session *s, const struct rpc_msg *msg, char w
     vn_dec_VkInstanceCreateInfo(d, &info);
     int rc = vn_decoder_end(d);
     if (rc == 0)
-        rc = vn_instance_open(&s->instance, &info, &params, why);
+        rc = vns_instance_open(&s->instance, &info, &params, why);
     return rc ? rc : register_ids(s, instance, first_device);
 }
 
-static int open_session(struct vn_session *s, struct rpc_msg *msg)
+static int open_session(struct vns_session *s, struct rpc_msg *msg)
 {
-    char why[VN_WHY_CHARS] = "the request is malformed";
+    char why[VNS_WHY_CHARS] = "the request is malformed";
     int rc = open_instance(s, msg, why);
     if (rc == 0) {
         wire_enc_reset(&s->reply);
         s->messages.muted = true; /* chains hold what the program's version does not have */
-        rc = vn_snapshot_encode(&s->instance.driver, s->instance.version, s->instance.devices,
-                                s->instance.device_count, &s->reply);
+        rc = vns_snapshot_encode(&s->instance.driver, s->instance.version, s->instance.devices,
+                                 s->instance.device_count, &s->reply);
         s->messages.muted = false;
-        wire_put_u64(&s->reply, vn_uploads_key(s->uploads));
+        wire_put_u64(&s->reply, vns_uploads_key(s->uploads));
         wire_put_u32(&s->reply, s->arrivals ? s->options.lane_count : 0);
         snprintf(why, sizeof(why), "the devices cannot be described");
     }
@@ -110,22 +110,22 @@ static int open_session(struct vn_session *s, struct rpc_msg *msg)
 
 /* ---- serving ---- */
 
-static int unpack(struct vn_session *s, struct vn_bytes *bytes)
+static int unpack(struct vns_session *s, struct vn_bytes *bytes)
 {
     int rc = s->unpacker ? 0 : vn_unpacker_create(&s->unpacker);
     s->command = 0; /* none is to blame */
     return rc ? rc : vn_unpack(s->unpacker, bytes, bytes);
 }
 
-static int execute(struct vn_session *s, const struct rpc_msg *msg, bool packed,
+static int execute(struct vns_session *s, const struct rpc_msg *msg, bool packed,
                    struct wire_enc *reply)
 {
     struct vn_bytes bytes = {msg->data, msg->len};
     int rc = packed ? unpack(s, &bytes) : 0;
-    return rc ? rc : vn_stream_execute(s, bytes.data, bytes.len, reply);
+    return rc ? rc : vns_stream_execute(s, bytes.data, bytes.len, reply);
 }
 
-static int serve_call(struct vn_session *s, struct rpc_msg *msg)
+static int serve_call(struct vns_session *s, struct rpc_msg *msg)
 {
     if (msg->method != VN_METHOD_CALL && msg->method != VN_METHOD_CALL_PACKED) {
         answer_error(s, msg, -ENOSYS, "a Vulkan session does not offer that method");
@@ -136,7 +136,7 @@ static int serve_call(struct vn_session *s, struct rpc_msg *msg)
     return rc ? rc : answer(s, msg, &s->reply);
 }
 
-static int serve_one(struct vn_session *s, struct rpc_msg *msg)
+static int serve_one(struct vns_session *s, struct rpc_msg *msg)
 {
     int rc = 0;
     if (msg->kind == RPC_CALL)
@@ -145,26 +145,26 @@ static int serve_one(struct vn_session *s, struct rpc_msg *msg)
              (msg->method == VN_METHOD_STREAM || msg->method == VN_METHOD_STREAM_PACKED))
         rc = execute(s, msg, msg->method == VN_METHOD_STREAM_PACKED, NULL);
     release(s, msg);
-    vn_messages_push(&s->messages, &s->channel);
+    vns_messages_push(&s->messages, &s->channel);
     return rc;
 }
 
 /* While nothing arrives the executor waits for the work that it has just submitted. */
-static struct rpc_msg *next_message(struct vn_session *s)
+static struct rpc_msg *next_message(struct vns_session *s)
 {
     struct rpc_msg *msg = NULL;
-    while (s->reports.held && (msg = vn_channel_poll(&s->channel)) == NULL)
-        vn_queue_report_held(&s->reports);
-    vn_queue_hand_over(&s->reports);
-    return msg ? msg : vn_channel_receive(&s->channel);
+    while (s->reports.held && (msg = vns_channel_poll(&s->channel)) == NULL)
+        vns_queue_report_held(&s->reports);
+    vns_queue_hand_over(&s->reports);
+    return msg ? msg : vns_channel_receive(&s->channel);
 }
 
 /* One line here, and the same words to the client. */
-static void end_with_fault(struct vn_session *s, int rc)
+static void end_with_fault(struct vns_session *s, int rc)
 {
-    char text[VN_WHY_CHARS];
+    char text[VNS_WHY_CHARS];
     if (s->decoder.bad_id && (rc == -ENOENT || rc == -EEXIST))
-        snprintf(text, sizeof(text), "%s: id %llu %s", vn_stream_where(s),
+        snprintf(text, sizeof(text), "%s: id %llu %s", vns_stream_where(s),
                  (unsigned long long)s->decoder.bad_id,
                  rc == -ENOENT ? "is unknown or of another type" : "is in use");
     else if (rc == -EDQUOT && s->command == VN_OP_RECORD_KEPT)
@@ -172,17 +172,17 @@ static void end_with_fault(struct vn_session *s, int rc)
     else if (rc == -EDQUOT)
         snprintf(text, sizeof(text),
                  "%s: over a limit (--max-objects, --max-pipelines, --max-pending)",
-                 vn_stream_where(s));
+                 vns_stream_where(s));
     else
-        snprintf(text, sizeof(text), "%s: %s", vn_stream_where(s), strerror(-rc));
+        snprintf(text, sizeof(text), "%s: %s", vns_stream_where(s), strerror(-rc));
     hw_warn(HW_CAT_VULKAN, "%s: session ended: %s", rpc_ep_peer(s->channel.ep), text);
-    vn_channel_end(&s->channel, rc, text);
+    vns_channel_end(&s->channel, rc, text);
 }
 
 /* ---- life ---- */
 
 /* What was counted before the fork is in the other process's figures. */
-static void publish_stats(struct vn_session *s)
+static void publish_stats(struct vns_session *s)
 {
     const _Atomic uint64_t *now = (const _Atomic uint64_t *)rpc_ep_stats(s->channel.ep);
     _Atomic uint64_t *shown = (_Atomic uint64_t *)s->options.stats;
@@ -191,10 +191,10 @@ static void publish_stats(struct vn_session *s)
         atomic_store_explicit(&shown[i], hw_counter_load(&now[i]) - before, memory_order_relaxed);
     }
     if (shown && s->arrivals)
-        hw_counter_bump(&s->options.stats->bytes_received, vn_arrivals_bytes(s->arrivals));
+        hw_counter_bump(&s->options.stats->bytes_received, vns_arrivals_bytes(s->arrivals));
 }
 
-static void note_stats(struct vn_session *s, const struct rpc_ep *ep)
+static void note_stats(struct vns_session *s, const struct rpc_ep *ep)
 {
     const _Atomic uint64_t *now = (const _Atomic uint64_t *)rpc_ep_stats(ep);
     for (size_t i = 0; i < RPC_STATS_COUNT; i++)
@@ -203,86 +203,86 @@ static void note_stats(struct vn_session *s, const struct rpc_ep *ep)
 
 static void tick(void *user)
 {
-    struct vn_session *s = user;
+    struct vns_session *s = user;
     publish_stats(s);
-    vn_messages_push(&s->messages, &s->channel);
+    vns_messages_push(&s->messages, &s->channel);
 }
 
-static void fill_defaults(struct vn_session_options *o)
+static void fill_defaults(struct vns_session_options *o)
 {
     if (!o->max_memory_bytes)
         o->max_memory_bytes = UINT64_MAX;
     if (!o->max_objects)
-        o->max_objects = VN_MAX_OBJECTS_DEFAULT;
+        o->max_objects = VNS_MAX_OBJECTS_DEFAULT;
     if (!o->max_pipelines)
-        o->max_pipelines = VN_MAX_PIPELINES_DEFAULT;
+        o->max_pipelines = VNS_MAX_PIPELINES_DEFAULT;
     if (!o->max_pending)
-        o->max_pending = VN_MAX_PENDING_DEFAULT;
+        o->max_pending = VNS_MAX_PENDING_DEFAULT;
 }
 
 static uint8_t *place_arrival(void *user, uint64_t memory, uint64_t off, size_t len)
 {
-    return vn_memories_place(user, memory, off, len);
+    return vns_memories_place(user, memory, off, len);
 }
 
 /* Memory 0 is void: what is written there is nothing, as in the stream. */
 static int store_arrival(void *user, uint64_t memory, uint64_t off, const void *bytes, size_t len)
 {
-    return memory ? vn_memories_store(user, memory, off, bytes, len) : 0;
+    return memory ? vns_memories_store(user, memory, off, bytes, len) : 0;
 }
 
 /* Where they cannot be had, the client does without. */
-static void start_lanes(struct vn_session *s)
+static void start_lanes(struct vns_session *s)
 {
-    static const struct vn_arrival_ops ops = {.place = place_arrival, .store = store_arrival};
-    const struct vn_session_options *o = &s->options;
-    if (o->lane_count && vn_arrivals_create(o->lanes, o->lane_count, hw_cores() >= VN_LANES_CORES,
-                                            &ops, s->memories, &s->arrivals))
+    static const struct vns_arrival_ops ops = {.place = place_arrival, .store = store_arrival};
+    const struct vns_session_options *o = &s->options;
+    if (o->lane_count && vns_arrivals_create(o->lanes, o->lane_count, hw_cores() >= VN_LANES_CORES,
+                                             &ops, s->memories, &s->arrivals))
         hw_warn(HW_CAT_VULKAN, "%s: no threads for its lanes", rpc_ep_peer(s->channel.ep));
     s->channel.arrivals = s->arrivals;
 }
 
-static int start(struct vn_session *s, struct rpc_ep *ep)
+static int start(struct vns_session *s, struct rpc_ep *ep)
 {
     fill_defaults(&s->options);
     note_stats(s, ep);
     hw_arena_init(&s->arena, VN_ARENA_MAX);
     wire_enc_init(&s->reply, WIRE_MESSAGE_MAX);
-    vn_objects_init(&s->objects, s->options.max_objects, s->options.max_pipelines);
-    vn_messages_init(&s->messages);
-    int rc = vn_stream_init(s);
+    vns_objects_init(&s->objects, s->options.max_objects, s->options.max_pipelines);
+    vns_messages_init(&s->messages);
+    int rc = vns_stream_init(s);
     if (rc == 0)
-        rc = vn_channel_init(&s->channel, ep, tick, s);
+        rc = vns_channel_init(&s->channel, ep, tick, s);
     if (rc == 0)
-        rc = vn_memories_create(&s->channel, s->options.max_memory_bytes, &s->memories);
+        rc = vns_memories_create(&s->channel, s->options.max_memory_bytes, &s->memories);
     if (rc == 0)
-        rc = vn_uploads_create(s->options.uploads, &s->uploads);
+        rc = vns_uploads_create(s->options.uploads, &s->uploads);
     if (rc == 0)
         start_lanes(s);
     if (rc == 0)
-        rc = vn_pipelines_create(s->options.compile_threads, &s->pipelines);
-    s->reports = (struct vn_reports){.channel = &s->channel,
-                                     .memories = s->memories,
-                                     .max_pending = s->options.max_pending,
-                                     .holds = true,
-                                     .spins = hw_cores() >= VN_SPIN_CORES};
+        rc = vns_pipelines_create(s->options.compile_threads, &s->pipelines);
+    s->reports = (struct vns_reports){.channel = &s->channel,
+                                      .memories = s->memories,
+                                      .max_pending = s->options.max_pending,
+                                      .holds = true,
+                                      .spins = hw_cores() >= VNS_SPIN_CORES};
     (void)hw_env_bool("VENUS_SHORT_WAITS", true, &s->reports.holds);
     return rc;
 }
 
 /* For the layer's last words.  It may take its time: the keeper must not take it for stuck. */
-static void close_instance(struct vn_session *s)
+static void close_instance(struct vns_session *s)
 {
-    vn_channel_lock(&s->channel);
+    vns_channel_lock(&s->channel);
     s->channel.executing = false;
-    vn_channel_unlock(&s->channel);
-    vn_instance_close(&s->instance);
+    vns_channel_unlock(&s->channel);
+    vns_instance_close(&s->instance);
 }
 
-int vn_session_run(struct rpc_ep *ep, struct rpc_msg *open,
-                   const struct vn_session_options *options)
+int vns_session_run(struct rpc_ep *ep, struct rpc_msg *open,
+                    const struct vns_session_options *options)
 {
-    struct vn_session *s = calloc(1, sizeof(*s)); /* the process's; see the header */
+    struct vns_session *s = calloc(1, sizeof(*s)); /* the process's; see the header */
     struct rpc_msg *msg;
     if (!s)
         return 1;
@@ -299,7 +299,7 @@ int vn_session_run(struct rpc_ep *ep, struct rpc_msg *open,
         end_with_fault(s, rc);
     else if (s->options.validate && !s->devices)
         close_instance(s);
-    vn_arrivals_destroy(s->arrivals); /* before the memory goes with the process */
-    vn_uploads_destroy(s->uploads);   /* what the client sent last is kept, too */
+    vns_arrivals_destroy(s->arrivals); /* before the memory goes with the process */
+    vns_uploads_destroy(s->uploads);   /* what the client sent last is kept, too */
     return rc ? 1 : 0;
 }

@@ -5,7 +5,7 @@
  * that crashes or hangs takes one client with it, and the kernel gives back what it held.
  *
  * Trust: the peer may send anything.  What is malformed ends the session with one line in the log.
- * Threads: vn_session_run uses the calling thread as executor and starts others; after it the
+ * Threads: vns_session_run uses the calling thread as executor and starts others; after it the
  * process exits with _exit, since they and the driver's threads still run.
  * Lifetime: one session a process. */
 #ifndef HAWSER_VENUS_SERVER_SESSION_SESSION_H
@@ -17,21 +17,21 @@
 #include "venus/common/lane.h"
 
 enum {
-    VN_MAX_OBJECTS_DEFAULT = 1 << 20,   /* 100 MB of ours; programs hold tens of thousands */
-    VN_MAX_PIPELINES_DEFAULT = 1 << 16, /* games make thousands; each is a megabyte of a driver */
-    VN_MAX_PENDING_DEFAULT = 1 << 16,   /* batches; programs wait every few dozen */
+    VNS_MAX_OBJECTS_DEFAULT = 1 << 20,   /* 100 MB of ours; programs hold tens of thousands */
+    VNS_MAX_PIPELINES_DEFAULT = 1 << 16, /* games make thousands; each is a megabyte of a driver */
+    VNS_MAX_PENDING_DEFAULT = 1 << 16,   /* batches; programs wait every few dozen */
 };
 
-struct vn_upload_store;
+struct vns_upload_store;
 
-struct vn_session_options {
+struct vns_session_options {
     uint64_t max_memory_bytes; /* device memory of all allocations; 0: no limit but the driver's */
     uint64_t max_objects;      /* 0: the defaults above */
     uint64_t max_pipelines;
     uint64_t max_pending;     /* batches submitted and not done */
     unsigned compile_threads; /* for pipelines; 0: as many as cores; 1: in stream order */
     bool validate;            /* with Khronos' validation layer */
-    const struct vn_upload_store *uploads; /* NULL: no upload cache */
+    const struct vns_upload_store *uploads; /* NULL: no upload cache */
     struct rpc_stats *stats; /* NULL, or where the endpoint's figures go a few times a second */
     struct rpc_transport *lanes[VN_LANES_MAX]; /* that OPEN's key names */
     unsigned lane_count;
@@ -40,7 +40,7 @@ struct vn_session_options {
 /* Answers `open`, a call of VN_METHOD_OPEN, and serves the connection until it ends.  Takes both.
  * The status to exit with: 0 when the client left, 1 when it broke the rules or could not be
  * served. */
-int vn_session_run(struct rpc_ep *ep, struct rpc_msg *open,
-                   const struct vn_session_options *options);
+int vns_session_run(struct rpc_ep *ep, struct rpc_msg *open,
+                    const struct vns_session_options *options);
 
 #endif

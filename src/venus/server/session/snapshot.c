@@ -103,12 +103,12 @@ static void ask_queue_family(struct asker *a, void *chain, uint32_t which)
 {
     uint32_t count = which + 1;
     if (a->version < VK_API_VERSION_1_1) {
-        VkQueueFamilyProperties all[VN_SNAPSHOT_QUEUE_FAMILIES_MAX];
+        VkQueueFamilyProperties all[VNS_SNAPSHOT_QUEUE_FAMILIES_MAX];
         a->driver->vkGetPhysicalDeviceQueueFamilyProperties(a->device, &count, all);
         ((VkQueueFamilyProperties2 *)chain)->queueFamilyProperties = all[which];
         return;
     }
-    VkQueueFamilyProperties2 all[VN_SNAPSHOT_QUEUE_FAMILIES_MAX];
+    VkQueueFamilyProperties2 all[VNS_SNAPSHOT_QUEUE_FAMILIES_MAX];
     for (uint32_t i = 0; i < count; i++)
         all[i] = (VkQueueFamilyProperties2){.sType = VK_STRUCTURE_TYPE_QUEUE_FAMILY_PROPERTIES_2};
     all[which] = *(VkQueueFamilyProperties2 *)chain;
@@ -132,8 +132,8 @@ static int put_queue_families(struct asker *a)
 {
     uint32_t count = 0;
     a->driver->vkGetPhysicalDeviceQueueFamilyProperties(a->device, &count, NULL);
-    if (count > VN_SNAPSHOT_QUEUE_FAMILIES_MAX)
-        count = VN_SNAPSHOT_QUEUE_FAMILIES_MAX;
+    if (count > VNS_SNAPSHOT_QUEUE_FAMILIES_MAX)
+        count = VNS_SNAPSHOT_QUEUE_FAMILIES_MAX;
     wire_put_u32(a->e, count);
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < count; i++)
@@ -184,8 +184,8 @@ static void put_extensions(struct asker *a)
 
 static int find_extensions(struct asker *a)
 {
-    a->extension_count = VN_SNAPSHOT_EXTENSIONS_MAX;
-    a->extensions = calloc(VN_SNAPSHOT_EXTENSIONS_MAX, sizeof(*a->extensions));
+    a->extension_count = VNS_SNAPSHOT_EXTENSIONS_MAX;
+    a->extensions = calloc(VNS_SNAPSHOT_EXTENSIONS_MAX, sizeof(*a->extensions));
     if (!a->extensions)
         return -ENOMEM;
     VkResult result = a->driver->vkEnumerateDeviceExtensionProperties(
@@ -227,8 +227,8 @@ static bool is_complete(const struct vn_driver *d)
            d->vkGetPhysicalDeviceFormatProperties2 && d->vkEnumerateDeviceExtensionProperties;
 }
 
-int vn_snapshot_encode(const struct vn_driver *driver, uint32_t instance_version,
-                       const VkPhysicalDevice *devices, uint32_t count, struct wire_enc *e)
+int vns_snapshot_encode(const struct vn_driver *driver, uint32_t instance_version,
+                        const VkPhysicalDevice *devices, uint32_t count, struct wire_enc *e)
 {
     if (!is_complete(driver))
         return -ENOSYS;

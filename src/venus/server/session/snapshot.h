@@ -12,14 +12,14 @@
 #include "vn_commands.gen.h"
 
 enum {
-    VN_SNAPSHOT_QUEUE_FAMILIES_MAX = 64, /* drivers have up to ten */
-    VN_SNAPSHOT_EXTENSIONS_MAX = 1024,   /* the registry has fewer than 500 */
+    VNS_SNAPSHOT_QUEUE_FAMILIES_MAX = 64, /* drivers have up to ten */
+    VNS_SNAPSHOT_EXTENSIONS_MAX = 1024,   /* the registry has fewer than 500 */
 };
 
 /* Of devices of version 1.0 only the 1.0 queries are asked.  0, -ENOMEM, -ENOSYS when the driver
  * lacks a query, or -EIO when one failed; what was put then is of no use. */
-int vn_snapshot_encode(const struct vn_driver *driver, uint32_t instance_version,
-                       const VkPhysicalDevice *devices, uint32_t count,
-                       struct wire_enc *e) MUST_CHECK;
+int vns_snapshot_encode(const struct vn_driver *driver, uint32_t instance_version,
+                        const VkPhysicalDevice *devices, uint32_t count,
+                        struct wire_enc *e) MUST_CHECK;
 
 #endif

@@ -15,18 +15,18 @@
 #include "venus/server/submit/queue.h"
 #include "venus/server/upload/uploads.h"
 
-struct vn_session {
-    struct vn_session_options options; /* with the defaults filled in */
-    struct vn_channel channel;
-    struct vn_instance instance;
-    struct vn_objects objects;
-    struct vn_memories *memories;
-    struct vn_arrivals *arrivals; /* NULL: there are no lanes */
-    struct vn_uploads *uploads;
-    struct vn_pipelines *pipelines;
-    struct vn_reports reports;
-    struct vn_messages messages;
-    struct vn_device *devices;
+struct vns_session {
+    struct vns_session_options options; /* with the defaults filled in */
+    struct vns_channel channel;
+    struct vns_instance instance;
+    struct vns_objects objects;
+    struct vns_memories *memories;
+    struct vns_arrivals *arrivals; /* NULL: there are no lanes */
+    struct vns_uploads *uploads;
+    struct vns_pipelines *pipelines;
+    struct vns_reports reports;
+    struct vns_messages messages;
+    struct vns_device *devices;
     struct hw_arena arena; /* of the command under way */
     struct vn_decoder decoder;
     struct vn_exec exec;
@@ -37,23 +37,23 @@ struct vn_session {
 
     /* The command under way. */
     uint32_t command;
-    int fault;                  /* set by hooks and ops: ends the session */
-    struct vn_device *device;   /* of its first handle */
-    struct vn_device *created;  /* by vkCreateDevice */
-    bool secondary;             /* the command buffers that vkAllocateCommandBuffers made */
-    bool exclusive;             /* the cache that vkCreatePipelineCache made; see objects.h */
-    struct vn_thing *pool;      /* the last one that it named */
-    struct vn_thing *buffer;    /* the last command buffer that it named */
-    struct vn_thing *recording; /* the command buffer of a RECORD operation */
-    bool expects_submission;    /* BATCHES came */
-    struct vn_queue *announced; /* for this queue; NULL when it is void */
+    int fault;                   /* set by hooks and ops: ends the session */
+    struct vns_device *device;   /* of its first handle */
+    struct vns_device *created;  /* by vkCreateDevice */
+    bool secondary;              /* the command buffers that vkAllocateCommandBuffers made */
+    bool exclusive;              /* the cache that vkCreatePipelineCache made; see objects.h */
+    struct vns_thing *pool;      /* the last one that it named */
+    struct vns_thing *buffer;    /* the last command buffer that it named */
+    struct vns_thing *recording; /* the command buffer of a RECORD operation */
+    bool expects_submission;     /* BATCHES came */
+    struct vns_queue *announced; /* for this queue; NULL when it is void */
 
-    bool early;                /* EARLY came since all queues were settled */
-    struct vn_queue *updating; /* has updates that are not submitted; NULL between messages */
+    bool early;                 /* EARLY came since all queues were settled */
+    struct vns_queue *updating; /* has updates that are not submitted; NULL between messages */
 };
 
 /* Ends the session with this errno once the command returns; the first one counts. */
-static inline void vn_session_fault(struct vn_session *s, int err)
+static inline void vns_session_fault(struct vns_session *s, int err)
 {
     if (!s->fault)
         s->fault = err;
@@ -62,23 +62,23 @@ static inline void vn_session_fault(struct vn_session *s, int err)
 /* ---- stream.c ---- */
 
 /* Registers ops and hooks with decoder and exec.  0 or -ENOMEM. */
-int vn_stream_init(struct vn_session *s) MUST_CHECK;
+int vns_stream_init(struct vns_session *s) MUST_CHECK;
 /* Executes a stream of commands and operations; the last one's answer goes to reply, which may be
  * NULL.  0, or a negative errno that ends the session, with s->command saying where. */
-int vn_stream_execute(struct vn_session *s, const void *data, size_t len,
-                      struct wire_enc *reply) MUST_CHECK;
+int vns_stream_execute(struct vns_session *s, const void *data, size_t len,
+                       struct wire_enc *reply) MUST_CHECK;
 /* Waits for what the program was told is done, but for updates. */
-void vn_session_settle(struct vn_session *s);
+void vns_session_settle(struct vns_session *s);
 /* A posted command failed; from any thread. */
-void vn_session_push_failed(struct vn_session *s, uint32_t command, VkResult result);
+void vns_session_push_failed(struct vns_session *s, uint32_t command, VkResult result);
 /* Names s->command for a message. */
-const char *vn_stream_where(const struct vn_session *s);
+const char *vns_stream_where(const struct vns_session *s);
 
 /* ---- hooks.c ---- */
 
-extern const struct vn_hooks vn_server_hooks;
+extern const struct vn_hooks vns_server_hooks;
 
 /* The queue behind a driver's handle; NULL when it is none of the client's. */
-struct vn_queue *vn_session_queue(struct vn_session *s, VkQueue handle);
+struct vns_queue *vns_session_queue(struct vns_session *s, VkQueue handle);
 
 #endif

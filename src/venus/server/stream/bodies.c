@@ -19,7 +19,7 @@ enum {
 
 /* ---- keeping ---- */
 
-static void drop_bytes(struct vn_objects *o, struct vn_body *body)
+static void drop_bytes(struct vns_objects *o, struct vns_body *body)
 {
     o->kept_bytes -= body->len;
     body->len = 0;
@@ -34,12 +34,12 @@ static void drop_bytes(struct vn_objects *o, struct vn_body *body)
         body->sets = NULL;
         body->set_cap = 0;
     }
-    vn_body_restart(o, body);
+    vns_body_restart(o, body);
 }
 
-void vn_body_free(struct vn_objects *o, struct vn_thing *buffer)
+void vns_body_free(struct vns_objects *o, struct vns_thing *buffer)
 {
-    struct vn_body *body = buffer->body;
+    struct vns_body *body = buffer->body;
     if (!body)
         return;
     drop_bytes(o, body);
@@ -49,10 +49,10 @@ void vn_body_free(struct vn_objects *o, struct vn_thing *buffer)
     buffer->body = NULL;
 }
 
-int vn_body_begin(struct vn_objects *o, struct vn_thing *buffer, bool keeps)
+int vns_body_begin(struct vns_objects *o, struct vns_thing *buffer, bool keeps)
 {
     if (!keeps) {
-        vn_body_free(o, buffer);
+        vns_body_free(o, buffer);
         return 0;
     }
     if (!buffer->body)
@@ -63,9 +63,9 @@ int vn_body_begin(struct vn_objects *o, struct vn_thing *buffer, bool keeps)
     return 0;
 }
 
-int vn_body_append(struct vn_objects *o, struct vn_thing *buffer, const void *bytes, size_t len)
+int vns_body_append(struct vns_objects *o, struct vns_thing *buffer, const void *bytes, size_t len)
 {
-    struct vn_body *body = buffer->body;
+    struct vns_body *body = buffer->body;
     if (!body || body->whole)
         return -EPROTO;
     if (len > VN_KEPT_BODY_MAX - body->len || len > VN_KEPT_BODIES_MAX - o->kept_bytes)
@@ -88,16 +88,16 @@ int vn_body_append(struct vn_objects *o, struct vn_thing *buffer, const void *by
 
 /* ---- executing ---- */
 
-void vn_body_restart(const struct vn_objects *o, struct vn_body *body)
+void vns_body_restart(const struct vns_objects *o, struct vns_body *body)
 {
     body->set_count = 0;
     body->ended = o->ended;
     body->stands = body->unfit = false;
 }
 
-void vn_body_names(struct vn_thing *buffer, const struct vn_thing *thing)
+void vns_body_names(struct vns_thing *buffer, const struct vns_thing *thing)
 {
-    struct vn_body *body = buffer->body;
+    struct vns_body *body = buffer->body;
     if (!body || body->unfit)
         return;
     if (thing->type != VK_OBJECT_TYPE_DESCRIPTOR_SET) {
@@ -106,7 +106,7 @@ void vn_body_names(struct vn_thing *buffer, const struct vn_thing *thing)
     }
     if (body->set_count == body->set_cap) {
         size_t cap = body->set_cap ? body->set_cap * 2 : 32;
-        struct vn_set_seen *more = realloc(body->sets, cap * sizeof(*more));
+        struct vns_set_seen *more = realloc(body->sets, cap * sizeof(*more));
         if (!more) {
             body->unfit = true;
             return;
@@ -114,25 +114,25 @@ void vn_body_names(struct vn_thing *buffer, const struct vn_thing *thing)
         body->sets = more;
         body->set_cap = cap;
     }
-    body->sets[body->set_count++] = (struct vn_set_seen){thing->id, thing->version};
+    body->sets[body->set_count++] = (struct vns_set_seen){thing->id, thing->version};
 }
 
-void vn_body_end(struct vn_thing *buffer)
+void vns_body_end(struct vns_thing *buffer)
 {
-    struct vn_body *body = buffer->body;
+    struct vns_body *body = buffer->body;
     if (!body)
         return;
     body->whole = body->used = true;
     body->stands = !body->unfit && !body->once && !buffer->spoilt;
 }
 
-bool vn_body_stands(const struct vn_objects *o, const struct vn_thing *buffer)
+bool vns_body_stands(const struct vns_objects *o, const struct vns_thing *buffer)
 {
-    const struct vn_body *body = buffer->body;
+    const struct vns_body *body = buffer->body;
     bool stands = body && body->stands && (body->set_count == 0 || body->ended == o->ended);
     for (size_t i = 0; stands && i < body->set_count; i++) {
-        const struct vn_thing *set =
-            vn_objects_find(o, body->sets[i].id, VK_OBJECT_TYPE_DESCRIPTOR_SET);
+        const struct vns_thing *set =
+            vns_objects_find(o, body->sets[i].id, VK_OBJECT_TYPE_DESCRIPTOR_SET);
         stands = set && set->version == body->sets[i].version;
     }
     return stands;
@@ -140,31 +140,31 @@ bool vn_body_stands(const struct vn_objects *o, const struct vn_thing *buffer)
 
 /* ---- resets ---- */
 
-static void note_reset(struct vn_thing *buffer)
+static void note_reset(struct vns_thing *buffer)
 {
     buffer->recorded = buffer->begun = false;
     if (buffer->body)
         buffer->body->stands = false;
 }
 
-void vn_body_moved(struct vn_thing *buffer)
+void vns_body_moved(struct vns_thing *buffer)
 {
     note_reset(buffer);
 }
 
-VkResult vn_body_reset(struct vn_thing *buffer, VkCommandBufferResetFlags flags)
+VkResult vns_body_reset(struct vns_thing *buffer, VkCommandBufferResetFlags flags)
 {
     note_reset(buffer);
     return buffer->device->driver.vkResetCommandBuffer(buffer->handle, flags);
 }
 
-static bool is_used(const struct vn_thing *buffer)
+static bool is_used(const struct vns_thing *buffer)
 {
     return buffer->recorded && (!buffer->body || !buffer->body->stands || buffer->body->used);
 }
 
 /* Whether the driver keeps its recording for the next time. */
-static bool outlasts(struct vn_body *body)
+static bool outlasts(struct vns_body *body)
 {
     if (!body || !body->stands)
         return false;
@@ -173,42 +173,42 @@ static bool outlasts(struct vn_body *body)
     return body->idle < IDLE_RESETS;
 }
 
-static VkResult reset_all(struct vn_thing *pool, VkCommandPoolResetFlags flags)
+static VkResult reset_all(struct vns_thing *pool, VkCommandPoolResetFlags flags)
 {
-    for (struct vn_thing *buffer = pool->members; buffer; buffer = buffer->next)
+    for (struct vns_thing *buffer = pool->members; buffer; buffer = buffer->next)
         note_reset(buffer);
     return pool->device->driver.vkResetCommandPool(pool->device->handle, pool->handle, flags);
 }
 
 /* It stays recorded: a later reset of the pool passes this one on. */
-static void leave_pending(struct vn_thing *buffer)
+static void leave_pending(struct vns_thing *buffer)
 {
     buffer->begun = false;
     if (buffer->body)
         buffer->body->stands = false;
 }
 
-VkResult vn_bodies_reset_pool(struct vn_thing *pool, VkCommandPoolResetFlags flags,
-                              bool may_be_pending)
+VkResult vns_bodies_reset_pool(struct vns_thing *pool, VkCommandPoolResetFlags flags,
+                               bool may_be_pending)
 {
     bool used = false, stands = false;
-    bool pending = may_be_pending && vn_pending_has_spares(pool);
-    for (const struct vn_thing *buffer = pool->members; buffer; buffer = buffer->next) {
+    bool pending = may_be_pending && vns_pending_has_spares(pool);
+    for (const struct vns_thing *buffer = pool->members; buffer; buffer = buffer->next) {
         used |= is_used(buffer);
         stands |= buffer->body && buffer->body->stands;
-        pending = pending || (may_be_pending && vn_pending_is(buffer));
+        pending = pending || (may_be_pending && vns_pending_is(buffer));
     }
     if (!pending && (!stands || (flags & VK_COMMAND_POOL_RESET_RELEASE_RESOURCES_BIT)))
         return reset_all(pool, flags);
     VkResult result = VK_SUCCESS;
-    for (struct vn_thing *buffer = pool->members; used && buffer; buffer = buffer->next) {
+    for (struct vns_thing *buffer = pool->members; used && buffer; buffer = buffer->next) {
         if (!buffer->recorded || outlasts(buffer->body))
             continue;
-        if (pending && vn_pending_is(buffer)) {
+        if (pending && vns_pending_is(buffer)) {
             leave_pending(buffer);
             continue;
         }
-        VkResult one = vn_body_reset(buffer, 0);
+        VkResult one = vns_body_reset(buffer, 0);
         result = result < 0 ? result : one;
     }
     return result;

@@ -17,17 +17,17 @@
 #include "base/attr.h"
 #include "venus/server/session/objects.h"
 
-struct vn_set_seen {
+struct vns_set_seen {
     uint64_t id;
     uint64_t version;
 };
 
-struct vn_body {
+struct vns_body {
     uint8_t *bytes;
     size_t len, cap;
-    struct vn_set_seen *sets; /* that it binds, as they were */
+    struct vns_set_seen *sets; /* that it binds, as they were */
     size_t set_count, set_cap;
-    uint64_t ended; /* of vn_objects, when its recording began */
+    uint64_t ended; /* of vns_objects, when its recording began */
     bool whole;     /* from its beginning to its end */
     bool unfit;     /* the driver's command buffer cannot stand for it */
     bool once;      /* that one was recorded to be submitted once */
@@ -39,32 +39,32 @@ struct vn_body {
 
 /* A recording begins whose bytes are kept (keeps) or not: what was kept before is dropped.  -ENOMEM
  * when there is no memory for keeping. */
-int vn_body_begin(struct vn_objects *objects, struct vn_thing *buffer, bool keeps) MUST_CHECK;
+int vns_body_begin(struct vns_objects *objects, struct vns_thing *buffer, bool keeps) MUST_CHECK;
 /* Keeps more of it.  0, -EDQUOT over a limit, -EPROTO without a beginning that is kept, -ENOMEM. */
-int vn_body_append(struct vn_objects *objects, struct vn_thing *buffer, const void *bytes,
-                   size_t len) MUST_CHECK;
+int vns_body_append(struct vns_objects *objects, struct vns_thing *buffer, const void *bytes,
+                    size_t len) MUST_CHECK;
 /* The kept bytes are about to be executed from the first on. */
-void vn_body_restart(const struct vn_objects *objects, struct vn_body *body);
+void vns_body_restart(const struct vns_objects *objects, struct vns_body *body);
 /* A command of the body under way names a set or a command buffer. */
-void vn_body_names(struct vn_thing *buffer, const struct vn_thing *thing);
+void vns_body_names(struct vns_thing *buffer, const struct vns_thing *thing);
 /* The recording was ended. */
-void vn_body_end(struct vn_thing *buffer);
+void vns_body_end(struct vns_thing *buffer);
 
 /* Whether the driver's command buffer stands for what is kept. */
-bool vn_body_stands(const struct vn_objects *objects, const struct vn_thing *buffer);
+bool vns_body_stands(const struct vns_objects *objects, const struct vns_thing *buffer);
 
 /* The program resets a pool of command buffers, or one of them.  Of a pool the driver keeps what
  * stands for a body that is in use; and, where some may be pending, those (its next recording
  * resets such a buffer, too).  Not with VK_COMMAND_POOL_RESET_RELEASE_RESOURCES_BIT while some may
  * be. */
-VkResult vn_bodies_reset_pool(struct vn_thing *pool, VkCommandPoolResetFlags flags,
-                              bool may_be_pending);
-VkResult vn_body_reset(struct vn_thing *buffer, VkCommandBufferResetFlags flags);
+VkResult vns_bodies_reset_pool(struct vns_thing *pool, VkCommandPoolResetFlags flags,
+                               bool may_be_pending);
+VkResult vns_body_reset(struct vns_thing *buffer, VkCommandBufferResetFlags flags);
 
 /* The buffer is another one of the driver's, which was never recorded. */
-void vn_body_moved(struct vn_thing *buffer);
+void vns_body_moved(struct vns_thing *buffer);
 
 /* For objects.c. */
-void vn_body_free(struct vn_objects *objects, struct vn_thing *buffer);
+void vns_body_free(struct vns_objects *objects, struct vns_thing *buffer);
 
 #endif

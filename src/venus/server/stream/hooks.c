@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 
-static struct vn_session *session_of(struct vn_exec *x)
+static struct vns_session *session_of(struct vn_exec *x)
 {
     return x->objects;
 }
@@ -14,10 +14,10 @@ static struct vn_session *session_of(struct vn_exec *x)
 
 static void create_device(struct vn_exec *x, struct vn_args_vkCreateDevice *a)
 {
-    struct vn_session *s = session_of(x);
-    struct vn_device *device;
-    a->ret = vn_device_create(&s->instance, a->physicalDevice,
-                              (VkDeviceCreateInfo *)(uintptr_t)a->pCreateInfo, &s->arena, &device);
+    struct vns_session *s = session_of(x);
+    struct vns_device *device;
+    a->ret = vns_device_create(&s->instance, a->physicalDevice,
+                               (VkDeviceCreateInfo *)(uintptr_t)a->pCreateInfo, &s->arena, &device);
     if (a->ret < 0)
         return;
     device->id = a->ids_pDevice[0];
@@ -29,38 +29,38 @@ static void create_device(struct vn_exec *x, struct vn_args_vkCreateDevice *a)
 
 static void destroy_device(struct vn_exec *x, struct vn_args_vkDestroyDevice *a)
 {
-    struct vn_session *s = session_of(x);
-    struct vn_device *device = a->device ? s->device : NULL;
+    struct vns_session *s = session_of(x);
+    struct vns_device *device = a->device ? s->device : NULL;
     if (!device)
         return;
-    struct vn_device **link = &s->devices;
+    struct vns_device **link = &s->devices;
     while (*link != device)
         link = &(*link)->next;
     *link = device->next;
-    vn_objects_remove_device(&s->objects, device);
-    vn_device_stop(device);
-    vn_memories_free_device(s->memories, device);
-    vn_device_destroy(device);
+    vns_objects_remove_device(&s->objects, device);
+    vns_device_stop(device);
+    vns_memories_free_device(s->memories, device);
+    vns_device_destroy(device);
     s->device = NULL;
 }
 
-struct vn_queue *vn_session_queue(struct vn_session *s, VkQueue handle)
+struct vns_queue *vns_session_queue(struct vns_session *s, VkQueue handle)
 {
-    struct vn_device *device = vn_objects_device(&s->objects, handle);
-    struct vn_queue *queue = device ? device->queues : NULL;
+    struct vns_device *device = vns_objects_device(&s->objects, handle);
+    struct vns_queue *queue = device ? device->queues : NULL;
     while (queue && queue->handle != handle)
         queue = queue->next;
     return queue;
 }
 
 /* A queue that the device does not have, or that has an id already, leaves a void one. */
-static VkQueue get_queue(struct vn_session *s, const VkDeviceQueueInfo2 *info, uint64_t id)
+static VkQueue get_queue(struct vns_session *s, const VkDeviceQueueInfo2 *info, uint64_t id)
 {
-    VkQueue handle = vn_device_get_queue(s->device, info);
-    struct vn_queue *queue;
-    if (!handle || vn_session_queue(s, handle))
+    VkQueue handle = vns_device_get_queue(s->device, info);
+    struct vns_queue *queue;
+    if (!handle || vns_session_queue(s, handle))
         return VK_NULL_HANDLE;
-    VkResult result = vn_queue_create(s->device, handle, id, &s->reports, &queue);
+    VkResult result = vns_queue_create(s->device, handle, id, &s->reports, &queue);
     if (result < 0)
         hw_warn(HW_CAT_VULKAN, "no timeline semaphore for a queue (VkResult %d)", result);
     else
@@ -85,38 +85,38 @@ static void get_device_queue2(struct vn_exec *x, struct vn_args_vkGetDeviceQueue
 
 static void allocate_memory(struct vn_exec *x, struct vn_args_vkAllocateMemory *a)
 {
-    struct vn_session *s = session_of(x);
-    a->ret = vn_memories_allocate(s->memories, s->device, a->ids_pMemory[0], a->pAllocateInfo,
-                                  a->pMemory);
+    struct vns_session *s = session_of(x);
+    a->ret = vns_memories_allocate(s->memories, s->device, a->ids_pMemory[0], a->pAllocateInfo,
+                                   a->pMemory);
     if (a->ret >= 0)
-        vn_facts_of_memory(s, a->ids_pMemory[0], *a->pMemory, a->pAllocateInfo);
+        vns_facts_of_memory(s, a->ids_pMemory[0], *a->pMemory, a->pAllocateInfo);
 }
 
 static void create_buffer(struct vn_exec *x, struct vn_args_vkCreateBuffer *a)
 {
-    struct vn_session *s = session_of(x);
+    struct vns_session *s = session_of(x);
     a->ret = s->device->driver.vkCreateBuffer(a->device, a->pCreateInfo, NULL, a->pBuffer);
     if (a->ret >= 0)
-        vn_facts_of_buffer(s, a->pCreateInfo);
+        vns_facts_of_buffer(s, a->pCreateInfo);
 }
 
 static void free_memory(struct vn_exec *x, struct vn_args_vkFreeMemory *a)
 {
-    struct vn_session *s = session_of(x);
+    struct vns_session *s = session_of(x);
     if (!a->memory || !a->ids_memory)
         return;
-    vn_memories_forget(s->memories, a->ids_memory[0]);
+    vns_memories_forget(s->memories, a->ids_memory[0]);
     s->device->driver.vkFreeMemory(a->device, a->memory, NULL);
 }
 
 /* ---- submissions ---- */
 
 /* The announced queue, when the announcement fits the submission; else the session ends. */
-static struct vn_queue *announced_queue(struct vn_session *s, VkQueue handle, uint32_t infos)
+static struct vns_queue *announced_queue(struct vns_session *s, VkQueue handle, uint32_t infos)
 {
-    struct vn_queue *queue = s->announced;
-    if (!queue || queue->handle != handle || !vn_queue_expects(queue, infos)) {
-        vn_session_fault(s, -EPROTO);
+    struct vns_queue *queue = s->announced;
+    if (!queue || queue->handle != handle || !vns_queue_expects(queue, infos)) {
+        vns_session_fault(s, -EPROTO);
         return NULL;
     }
     return queue;
@@ -124,57 +124,58 @@ static struct vn_queue *announced_queue(struct vn_session *s, VkQueue handle, ui
 
 static void queue_submit(struct vn_exec *x, struct vn_args_vkQueueSubmit *a)
 {
-    struct vn_session *s = session_of(x);
-    struct vn_queue *queue = announced_queue(s, a->queue, a->submitCount);
+    struct vns_session *s = session_of(x);
+    struct vns_queue *queue = announced_queue(s, a->queue, a->submitCount);
     a->ret = VK_ERROR_UNKNOWN;
     if (!queue)
         return;
-    struct vn_signal signal = vn_queue_signals(queue, &s->arena);
+    struct vns_signal signal = vns_queue_signals(queue, &s->arena);
     VkSubmitInfo *infos =
-        signal.values ? vn_submit_infos(&s->arena, a->pSubmits, a->submitCount, &signal) : NULL;
+        signal.values ? vns_submit_infos(&s->arena, a->pSubmits, a->submitCount, &signal) : NULL;
     a->ret = queue->ended ? queue->ended
              : infos      ? s->device->driver.vkQueueSubmit(a->queue, queue->announced.count, infos,
                                                             VK_NULL_HANDLE)
                           : VK_ERROR_OUT_OF_HOST_MEMORY;
-    (a->submitCount ? vn_queue_submitted : vn_queue_submitted_nothing)(queue, a->ret);
+    (a->submitCount ? vns_queue_submitted : vns_queue_submitted_nothing)(queue, a->ret);
 }
 
 static void queue_submit2(struct vn_exec *x, struct vn_args_vkQueueSubmit2 *a)
 {
-    struct vn_session *s = session_of(x);
-    struct vn_queue *queue = announced_queue(s, a->queue, a->submitCount);
+    struct vns_session *s = session_of(x);
+    struct vns_queue *queue = announced_queue(s, a->queue, a->submitCount);
     a->ret = VK_ERROR_UNKNOWN;
     if (!queue)
         return;
     if (!s->device->driver.vkQueueSubmit2) {
-        vn_session_fault(s, -ENOSYS);
+        vns_session_fault(s, -ENOSYS);
         return;
     }
-    struct vn_signal signal = vn_queue_signals(queue, &s->arena);
+    struct vns_signal signal = vns_queue_signals(queue, &s->arena);
     VkSubmitInfo2 *infos =
-        signal.values ? vn_submit_infos2(&s->arena, a->pSubmits, a->submitCount, &signal) : NULL;
+        signal.values ? vns_submit_infos2(&s->arena, a->pSubmits, a->submitCount, &signal) : NULL;
     a->ret = queue->ended ? queue->ended
              : infos ? s->device->driver.vkQueueSubmit2(a->queue, queue->announced.count, infos,
                                                         VK_NULL_HANDLE)
                      : VK_ERROR_OUT_OF_HOST_MEMORY;
-    vn_queue_submitted(queue, a->ret);
+    vns_queue_submitted(queue, a->ret);
 }
 
 static void queue_bind_sparse(struct vn_exec *x, struct vn_args_vkQueueBindSparse *a)
 {
-    struct vn_session *s = session_of(x);
-    struct vn_queue *queue = announced_queue(s, a->queue, a->bindInfoCount);
+    struct vns_session *s = session_of(x);
+    struct vns_queue *queue = announced_queue(s, a->queue, a->bindInfoCount);
     a->ret = VK_ERROR_UNKNOWN;
     if (!queue)
         return;
-    struct vn_signal signal = vn_queue_signals(queue, &s->arena);
+    struct vns_signal signal = vns_queue_signals(queue, &s->arena);
     VkBindSparseInfo *infos =
-        signal.values ? vn_submit_sparse(&s->arena, a->pBindInfo, a->bindInfoCount, &signal) : NULL;
+        signal.values ? vns_submit_sparse(&s->arena, a->pBindInfo, a->bindInfoCount, &signal)
+                      : NULL;
     a->ret = queue->ended ? queue->ended
              : infos ? s->device->driver.vkQueueBindSparse(a->queue, queue->announced.count, infos,
                                                            VK_NULL_HANDLE)
                      : VK_ERROR_OUT_OF_HOST_MEMORY;
-    vn_queue_submitted(queue, a->ret);
+    vns_queue_submitted(queue, a->ret);
 }
 
 /* ---- pools and recordings ---- */
@@ -191,7 +192,7 @@ static void create_command_pool(struct vn_exec *x, struct vn_args_vkCreateComman
 
 static void allocate_command_buffers(struct vn_exec *x, struct vn_args_vkAllocateCommandBuffers *a)
 {
-    struct vn_session *s = session_of(x);
+    struct vns_session *s = session_of(x);
     s->secondary = a->pAllocateInfo->level == VK_COMMAND_BUFFER_LEVEL_SECONDARY;
     a->ret =
         s->device->driver.vkAllocateCommandBuffers(a->device, a->pAllocateInfo, a->pCommandBuffers);
@@ -199,23 +200,23 @@ static void allocate_command_buffers(struct vn_exec *x, struct vn_args_vkAllocat
 
 static void reset_command_pool(struct vn_exec *x, struct vn_args_vkResetCommandPool *a)
 {
-    struct vn_session *s = session_of(x);
+    struct vns_session *s = session_of(x);
     bool releases = a->flags & VK_COMMAND_POOL_RESET_RELEASE_RESOURCES_BIT;
     if (s->early && releases)
-        vn_session_settle(s);
-    a->ret = vn_bodies_reset_pool(s->pool, a->flags, s->early && !releases);
+        vns_session_settle(s);
+    a->ret = vns_bodies_reset_pool(s->pool, a->flags, s->early && !releases);
 }
 
 static void reset_command_buffer(struct vn_exec *x, struct vn_args_vkResetCommandBuffer *a)
 {
-    a->ret = vn_body_reset(session_of(x)->buffer, a->flags);
+    a->ret = vns_body_reset(session_of(x)->buffer, a->flags);
 }
 
 static void begin_command_buffer(struct vn_exec *x, struct vn_args_vkBeginCommandBuffer *a)
 {
-    struct vn_session *s = session_of(x);
+    struct vns_session *s = session_of(x);
     VkCommandBufferBeginInfo info = *a->pBeginInfo;
-    struct vn_body *body = s->recording ? s->recording->body : NULL;
+    struct vns_body *body = s->recording ? s->recording->body : NULL;
     if (body && body->repeats)
         info.flags &= ~(VkFlags)VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
     if (body)
@@ -225,28 +226,28 @@ static void begin_command_buffer(struct vn_exec *x, struct vn_args_vkBeginComman
 
 static void reset_descriptor_pool(struct vn_exec *x, struct vn_args_vkResetDescriptorPool *a)
 {
-    struct vn_session *s = session_of(x);
+    struct vns_session *s = session_of(x);
     a->ret = s->device->driver.vkResetDescriptorPool(a->device, a->descriptorPool, a->flags);
     if (s->pool)
-        vn_objects_empty(&s->objects, s->pool);
+        vns_objects_empty(&s->objects, s->pool);
 }
 
 /* ---- pipelines ---- */
 
 static void create_compute_pipelines(struct vn_exec *x, struct vn_args_vkCreateComputePipelines *a)
 {
-    vn_pipelines_compute(session_of(x), a);
+    vns_pipelines_compute(session_of(x), a);
 }
 
 static void create_graphics_pipelines(struct vn_exec *x,
                                       struct vn_args_vkCreateGraphicsPipelines *a)
 {
-    vn_pipelines_graphics(session_of(x), a);
+    vns_pipelines_graphics(session_of(x), a);
 }
 
 static void create_pipeline_cache(struct vn_exec *x, struct vn_args_vkCreatePipelineCache *a)
 {
-    struct vn_session *s = session_of(x);
+    struct vns_session *s = session_of(x);
     a->ret =
         s->device->driver.vkCreatePipelineCache(a->device, a->pCreateInfo, NULL, a->pPipelineCache);
     s->exclusive = a->pCreateInfo->flags & VK_PIPELINE_CACHE_CREATE_EXTERNALLY_SYNCHRONIZED_BIT;
@@ -254,36 +255,36 @@ static void create_pipeline_cache(struct vn_exec *x, struct vn_args_vkCreatePipe
 
 static void destroy_shader_module(struct vn_exec *x, struct vn_args_vkDestroyShaderModule *a)
 {
-    struct vn_session *s = session_of(x);
-    if (!vn_pipelines_defer(s, VK_OBJECT_TYPE_SHADER_MODULE, a->ids_shaderModule))
+    struct vns_session *s = session_of(x);
+    if (!vns_pipelines_defer(s, VK_OBJECT_TYPE_SHADER_MODULE, a->ids_shaderModule))
         s->device->driver.vkDestroyShaderModule(a->device, a->shaderModule, NULL);
 }
 
 static void destroy_pipeline_layout(struct vn_exec *x, struct vn_args_vkDestroyPipelineLayout *a)
 {
-    struct vn_session *s = session_of(x);
-    if (!vn_pipelines_defer(s, VK_OBJECT_TYPE_PIPELINE_LAYOUT, a->ids_pipelineLayout))
+    struct vns_session *s = session_of(x);
+    if (!vns_pipelines_defer(s, VK_OBJECT_TYPE_PIPELINE_LAYOUT, a->ids_pipelineLayout))
         s->device->driver.vkDestroyPipelineLayout(a->device, a->pipelineLayout, NULL);
 }
 
 static void destroy_render_pass(struct vn_exec *x, struct vn_args_vkDestroyRenderPass *a)
 {
-    struct vn_session *s = session_of(x);
-    if (!vn_pipelines_defer(s, VK_OBJECT_TYPE_RENDER_PASS, a->ids_renderPass))
+    struct vns_session *s = session_of(x);
+    if (!vns_pipelines_defer(s, VK_OBJECT_TYPE_RENDER_PASS, a->ids_renderPass))
         s->device->driver.vkDestroyRenderPass(a->device, a->renderPass, NULL);
 }
 
 static void destroy_pipeline_cache(struct vn_exec *x, struct vn_args_vkDestroyPipelineCache *a)
 {
-    struct vn_session *s = session_of(x);
-    if (!vn_pipelines_defer(s, VK_OBJECT_TYPE_PIPELINE_CACHE, a->ids_pipelineCache))
+    struct vns_session *s = session_of(x);
+    if (!vns_pipelines_defer(s, VK_OBJECT_TYPE_PIPELINE_CACHE, a->ids_pipelineCache))
         s->device->driver.vkDestroyPipelineCache(a->device, a->pipelineCache, NULL);
 }
 
 static void destroy_pipeline(struct vn_exec *x, struct vn_args_vkDestroyPipeline *a)
 {
-    struct vn_session *s = session_of(x);
-    if (!vn_pipelines_defer(s, VK_OBJECT_TYPE_PIPELINE, a->ids_pipeline))
+    struct vns_session *s = session_of(x);
+    if (!vns_pipelines_defer(s, VK_OBJECT_TYPE_PIPELINE, a->ids_pipeline))
         s->device->driver.vkDestroyPipeline(a->device, a->pipeline, NULL);
 }
 
@@ -317,7 +318,7 @@ static void create_instance(struct vn_exec *x, struct vn_args_vkCreateInstance *
 static void destroy_instance(struct vn_exec *x, struct vn_args_vkDestroyInstance *a)
 {
     (void)a;
-    vn_session_fault(session_of(x), -EPROTO);
+    vns_session_fault(session_of(x), -EPROTO);
 }
 
 static void enumerate_physical_devices(struct vn_exec *x,
@@ -328,7 +329,7 @@ static void enumerate_physical_devices(struct vn_exec *x,
     a->ret = VK_ERROR_INITIALIZATION_FAILED;
 }
 
-const struct vn_hooks vn_server_hooks = {
+const struct vn_hooks vns_server_hooks = {
     .vkAcquireProfilingLockKHR = acquire_profiling_lock,
     .vkAllocateCommandBuffers = allocate_command_buffers,
     .vkAllocateMemory = allocate_memory,

@@ -6,19 +6,19 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-struct vn_jobs {
+struct vns_jobs {
     pthread_mutex_t lock; /* guards all that follows, and what is private in jobs */
     pthread_cond_t queued, done;
-    struct vn_job *first, **last;
+    struct vns_job *first, **last;
     unsigned max, count, idle;
     bool stop;
     pthread_t threads[];
 };
 
-int vn_jobs_create(unsigned threads, struct vn_jobs **out)
+int vns_jobs_create(unsigned threads, struct vns_jobs **out)
 {
-    unsigned max = threads < VN_JOB_THREADS_MAX ? threads : VN_JOB_THREADS_MAX;
-    struct vn_jobs *jobs = calloc(1, sizeof(*jobs) + max * sizeof(*jobs->threads));
+    unsigned max = threads < VNS_JOB_THREADS_MAX ? threads : VNS_JOB_THREADS_MAX;
+    struct vns_jobs *jobs = calloc(1, sizeof(*jobs) + max * sizeof(*jobs->threads));
     if (!jobs)
         return -ENOMEM;
     jobs->max = max;
@@ -31,7 +31,7 @@ int vn_jobs_create(unsigned threads, struct vn_jobs **out)
 }
 
 /* Under the lock. */
-static void take(struct vn_jobs *jobs, struct vn_job *job)
+static void take(struct vns_jobs *jobs, struct vns_job *job)
 {
     *job->at = job->next;
     if (job->next)
@@ -42,7 +42,7 @@ static void take(struct vn_jobs *jobs, struct vn_job *job)
 }
 
 /* Under the lock, which is given back meanwhile. */
-static void run(struct vn_jobs *jobs, struct vn_job *job)
+static void run(struct vns_jobs *jobs, struct vns_job *job)
 {
     take(jobs, job);
     pthread_mutex_unlock(&jobs->lock);
@@ -54,7 +54,7 @@ static void run(struct vn_jobs *jobs, struct vn_job *job)
 
 static void *work_main(void *arg)
 {
-    struct vn_jobs *jobs = arg;
+    struct vns_jobs *jobs = arg;
     pthread_mutex_lock(&jobs->lock);
     while (jobs->first || !jobs->stop) {
         if (jobs->first) {
@@ -69,7 +69,7 @@ static void *work_main(void *arg)
     return NULL;
 }
 
-void vn_jobs_start(struct vn_jobs *jobs, struct vn_job *job)
+void vns_jobs_start(struct vns_jobs *jobs, struct vns_job *job)
 {
     pthread_mutex_lock(&jobs->lock);
     assert(!jobs->stop);
@@ -86,7 +86,7 @@ void vn_jobs_start(struct vn_jobs *jobs, struct vn_job *job)
     pthread_mutex_unlock(&jobs->lock);
 }
 
-bool vn_jobs_is_done(struct vn_jobs *jobs, const struct vn_job *job)
+bool vns_jobs_is_done(struct vns_jobs *jobs, const struct vns_job *job)
 {
     pthread_mutex_lock(&jobs->lock);
     bool done = job->done;
@@ -94,7 +94,7 @@ bool vn_jobs_is_done(struct vn_jobs *jobs, const struct vn_job *job)
     return done;
 }
 
-void vn_jobs_wait(struct vn_jobs *jobs, struct vn_job *job)
+void vns_jobs_wait(struct vns_jobs *jobs, struct vns_job *job)
 {
     pthread_mutex_lock(&jobs->lock);
     if (job->at)
@@ -104,7 +104,7 @@ void vn_jobs_wait(struct vn_jobs *jobs, struct vn_job *job)
     pthread_mutex_unlock(&jobs->lock);
 }
 
-void vn_jobs_destroy(struct vn_jobs *jobs)
+void vns_jobs_destroy(struct vns_jobs *jobs)
 {
     if (!jobs)
         return;

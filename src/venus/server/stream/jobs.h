@@ -14,23 +14,24 @@
 
 #include "base/attr.h"
 
-enum { VN_JOB_THREADS_MAX = 256 }; /* cores of the largest machines */
+enum { VNS_JOB_THREADS_MAX = 256 }; /* cores of the largest machines */
 
-struct vn_jobs;
+struct vns_jobs;
 
-struct vn_job {
-    void (*run)(struct vn_job *job);
-    struct vn_job *next, **at; /* while it is queued; private, as is done */
+struct vns_job {
+    void (*run)(struct vns_job *job);
+    struct vns_job *next, **at; /* while it is queued; private, as is done */
     bool done;
 };
 
-/* Up to so many threads, at most VN_JOB_THREADS_MAX; 0: who waits for a job does it.  0 or -ENOMEM.
+/* Up to so many threads, at most VNS_JOB_THREADS_MAX; 0: who waits for a job does it.  0 or
+ * -ENOMEM.
  */
-int vn_jobs_create(unsigned threads, struct vn_jobs **out) MUST_CHECK;
-void vn_jobs_destroy(struct vn_jobs *jobs);
+int vns_jobs_create(unsigned threads, struct vns_jobs **out) MUST_CHECK;
+void vns_jobs_destroy(struct vns_jobs *jobs);
 
-void vn_jobs_start(struct vn_jobs *jobs, struct vn_job *job);
-bool vn_jobs_is_done(struct vn_jobs *jobs, const struct vn_job *job);
-void vn_jobs_wait(struct vn_jobs *jobs, struct vn_job *job);
+void vns_jobs_start(struct vns_jobs *jobs, struct vns_job *job);
+bool vns_jobs_is_done(struct vns_jobs *jobs, const struct vns_job *job);
+void vns_jobs_wait(struct vns_jobs *jobs, struct vns_job *job);
 
 #endif

@@ -13,21 +13,21 @@
 
 #include "venus/server/session/objects.h"
 
-struct vn_queue;
+struct vns_queue;
 
 /* A submission that this queue was told to expect names the buffer. */
-void vn_pending_note(struct vn_thing *buffer, struct vn_queue *queue);
+void vns_pending_note(struct vns_thing *buffer, struct vns_queue *queue);
 
 /* Whether the device may still execute it, or, of a pool, one of its spares.  Always for a
  * secondary one: whose submissions it is part of is not followed. */
-bool vn_pending_is(const struct vn_thing *buffer);
-bool vn_pending_has_spares(const struct vn_thing *pool);
+bool vns_pending_is(const struct vns_thing *buffer);
+bool vns_pending_has_spares(const struct vns_thing *pool);
 
 /* Gives the buffer another one of the driver's, which is not pending.  False where there is none to
  * be had, and for secondary ones: nothing has changed then. */
-bool vn_pending_renew(struct vn_objects *objects, struct vn_thing *buffer) MUST_CHECK;
+bool vns_pending_renew(struct vns_objects *objects, struct vns_thing *buffer) MUST_CHECK;
 
 /* For objects.c. */
-void vn_pending_free(struct vn_thing *pool);
+void vns_pending_free(struct vns_thing *pool);
 
 #endif

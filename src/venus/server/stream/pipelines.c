@@ -9,35 +9,35 @@
 #include "venus/common/commands.h"
 #include "venus/server/session/state.h"
 
-struct vn_compile {
-    struct vn_job job;
-    struct vn_compile *next, **at; /* of those not reaped, oldest first */
-    struct vn_session *session;    /* for its channel */
-    struct hw_arena arena;         /* of the arguments */
+struct vns_compile {
+    struct vns_job job;
+    struct vns_compile *next, **at; /* of those not reaped, oldest first */
+    struct vns_session *session;    /* for its channel */
+    struct hw_arena arena;          /* of the arguments */
     const struct vn_driver *driver;
     struct vn_args_vkCreateComputePipelines compute;
     struct vn_args_vkCreateGraphicsPipelines graphics;
     bool is_compute;
-    struct vn_thing **uses; /* all that the command named */
+    struct vns_thing **uses; /* all that the command named */
     size_t use_count;
 };
 
-struct vn_pipelines {
-    struct vn_jobs *jobs;
+struct vns_pipelines {
+    struct vns_jobs *jobs;
     bool in_order; /* nothing is gained by jobs */
-    struct vn_compile *first, **last;
+    struct vns_compile *first, **last;
     size_t count;
 
     /* The command under way. */
     bool is_creation;
-    struct vn_thing **named;
+    struct vns_thing **named;
     size_t named_count, named_cap;
-    struct vn_compile *made; /* what it became */
+    struct vns_compile *made; /* what it became */
 };
 
-int vn_pipelines_create(unsigned threads, struct vn_pipelines **out)
+int vns_pipelines_create(unsigned threads, struct vns_pipelines **out)
 {
-    struct vn_pipelines *p = calloc(1, sizeof(*p));
+    struct vns_pipelines *p = calloc(1, sizeof(*p));
     if (!p)
         return -ENOMEM;
     p->last = &p->first;
@@ -45,7 +45,7 @@ int vn_pipelines_create(unsigned threads, struct vn_pipelines **out)
     if (threads == 0)
         threads = cores > 0 ? (unsigned)cores : 1;
     p->in_order = threads == 1;
-    if (vn_jobs_create(threads == VN_PIPELINES_LAZY ? 0 : threads, &p->jobs)) {
+    if (vns_jobs_create(threads == VNS_PIPELINES_LAZY ? 0 : threads, &p->jobs)) {
         free(p);
         return -ENOMEM;
     }
@@ -55,9 +55,9 @@ int vn_pipelines_create(unsigned threads, struct vn_pipelines **out)
 
 /* ---- the job ---- */
 
-static void run(struct vn_job *job)
+static void run(struct vns_job *job)
 {
-    struct vn_compile *c = CONTAINER_OF(job, struct vn_compile, job);
+    struct vns_compile *c = CONTAINER_OF(job, struct vns_compile, job);
     struct vn_args_vkCreateComputePipelines *x = &c->compute;
     struct vn_args_vkCreateGraphicsPipelines *g = &c->graphics;
     VkResult result;
@@ -68,17 +68,17 @@ static void run(struct vn_job *job)
         result = c->driver->vkCreateGraphicsPipelines(
             g->device, g->pipelineCache, g->createInfoCount, g->pCreateInfos, NULL, g->pPipelines);
     if (result < 0)
-        vn_session_push_failed(c->session,
-                               c->is_compute ? VN_CMD_vkCreateComputePipelines
-                                             : VN_CMD_vkCreateGraphicsPipelines,
-                               result);
+        vns_session_push_failed(c->session,
+                                c->is_compute ? VN_CMD_vkCreateComputePipelines
+                                              : VN_CMD_vkCreateGraphicsPipelines,
+                                result);
 }
 
 /* ---- the end of a job ---- */
 
-static void destroy_object(const struct vn_thing *thing)
+static void destroy_object(const struct vns_thing *thing)
 {
-    const struct vn_device *device = thing->device;
+    const struct vns_device *device = thing->device;
     const struct vn_driver *d = &device->driver;
     switch (thing->type) {
     case VK_OBJECT_TYPE_SHADER_MODULE:
@@ -101,10 +101,10 @@ static void destroy_object(const struct vn_thing *thing)
     }
 }
 
-static void let_go(struct vn_thing *const *uses, size_t count)
+static void let_go(struct vns_thing *const *uses, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        struct vn_thing *thing = uses[i];
+        struct vns_thing *thing = uses[i];
         if (--thing->users || !thing->doomed)
             continue;
         destroy_object(thing);
@@ -112,7 +112,7 @@ static void let_go(struct vn_thing *const *uses, size_t count)
     }
 }
 
-static void discard(struct vn_compile *c)
+static void discard(struct vns_compile *c)
 {
     let_go(c->uses, c->use_count);
     hw_arena_fini(&c->arena);
@@ -121,23 +121,23 @@ static void discard(struct vn_compile *c)
 }
 
 /* The ids get their handles, or stay void. */
-static void resolve(struct vn_session *s, const struct vn_compile *c)
+static void resolve(struct vns_session *s, const struct vns_compile *c)
 {
     uint32_t count = c->is_compute ? c->compute.createInfoCount : c->graphics.createInfoCount;
     const uint64_t *ids = c->is_compute ? c->compute.ids_pPipelines : c->graphics.ids_pPipelines;
     const VkPipeline *handles = c->is_compute ? c->compute.pPipelines : c->graphics.pPipelines;
     for (uint32_t i = 0; i < count; i++) {
-        struct vn_thing *thing = vn_objects_find(&s->objects, ids[i], VK_OBJECT_TYPE_PIPELINE);
+        struct vns_thing *thing = vns_objects_find(&s->objects, ids[i], VK_OBJECT_TYPE_PIPELINE);
         assert(thing && thing->compile == c);
         thing->handle = (void *)handles[i];
         thing->compile = NULL;
     }
 }
 
-static void finish(struct vn_session *s, struct vn_compile *c)
+static void finish(struct vns_session *s, struct vns_compile *c)
 {
-    struct vn_pipelines *p = s->pipelines;
-    vn_jobs_wait(p->jobs, &c->job);
+    struct vns_pipelines *p = s->pipelines;
+    vns_jobs_wait(p->jobs, &c->job);
     *c->at = c->next;
     if (c->next)
         c->next->at = c->at;
@@ -148,33 +148,33 @@ static void finish(struct vn_session *s, struct vn_compile *c)
     discard(c);
 }
 
-void vn_pipelines_finish(struct vn_session *s)
+void vns_pipelines_finish(struct vns_session *s)
 {
     while (s->pipelines->first)
         finish(s, s->pipelines->first);
 }
 
 /* What is done, and what is too much. */
-static void reap(struct vn_session *s)
+static void reap(struct vns_session *s)
 {
-    struct vn_pipelines *p = s->pipelines;
-    struct vn_compile *next;
-    for (struct vn_compile *c = p->first; c; c = next) {
+    struct vns_pipelines *p = s->pipelines;
+    struct vns_compile *next;
+    for (struct vns_compile *c = p->first; c; c = next) {
         next = c->next;
-        if (vn_jobs_is_done(p->jobs, &c->job))
+        if (vns_jobs_is_done(p->jobs, &c->job))
             finish(s, c);
     }
-    if (p->count >= VN_PIPELINE_JOBS_MAX)
+    if (p->count >= VNS_PIPELINE_JOBS_MAX)
         finish(s, p->first);
 }
 
-void vn_pipelines_destroy(struct vn_pipelines *p)
+void vns_pipelines_destroy(struct vns_pipelines *p)
 {
     if (!p)
         return;
-    vn_jobs_destroy(p->jobs);
+    vns_jobs_destroy(p->jobs);
     while (p->first) {
-        struct vn_compile *c = p->first;
+        struct vns_compile *c = p->first;
         p->first = c->next;
         hw_arena_fini(&c->arena);
         free(c->uses);
@@ -186,22 +186,22 @@ void vn_pipelines_destroy(struct vn_pipelines *p)
 
 /* ---- the command under way ---- */
 
-void vn_pipelines_command(struct vn_session *s)
+void vns_pipelines_command(struct vns_session *s)
 {
-    struct vn_pipelines *p = s->pipelines;
+    struct vns_pipelines *p = s->pipelines;
     p->named_count = 0;
     p->is_creation = s->command == VN_CMD_vkCreateComputePipelines ||
                      s->command == VN_CMD_vkCreateGraphicsPipelines;
 }
 
-static void note(struct vn_session *s, struct vn_thing *thing)
+static void note(struct vns_session *s, struct vns_thing *thing)
 {
-    struct vn_pipelines *p = s->pipelines;
+    struct vns_pipelines *p = s->pipelines;
     if (p->named_count == p->named_cap) {
         size_t cap = p->named_cap ? 2 * p->named_cap : 16;
-        struct vn_thing **more = realloc(p->named, cap * sizeof(struct vn_thing *));
+        struct vns_thing **more = realloc(p->named, cap * sizeof(struct vns_thing *));
         if (!more) {
-            vn_session_fault(s, -ENOMEM);
+            vns_session_fault(s, -ENOMEM);
             return;
         }
         p->named = more;
@@ -210,14 +210,14 @@ static void note(struct vn_session *s, struct vn_thing *thing)
     p->named[p->named_count++] = thing;
 }
 
-static bool is_destruction(const struct vn_session *s)
+static bool is_destruction(const struct vns_session *s)
 {
     const struct vn_command_info *info = vn_keymap_get(&s->classes, s->command);
     return info && info->class == VN_CLASS_DESTROY;
 }
 
 /* Whether a command may see or touch an object that jobs use without waiting for them. */
-static bool may_share(const struct vn_session *s, const struct vn_thing *thing)
+static bool may_share(const struct vns_session *s, const struct vns_thing *thing)
 {
     switch (s->command) {
     case VN_CMD_vkCreateComputePipelines:
@@ -237,18 +237,18 @@ static bool may_share(const struct vn_session *s, const struct vn_thing *thing)
     }
 }
 
-void vn_pipelines_use(struct vn_session *s, struct vn_thing *thing)
+void vns_pipelines_use(struct vns_session *s, struct vns_thing *thing)
 {
     if (thing->compile)
         finish(s, thing->compile);
     /* A hostile client gives one device what is another's: a device's end waits for all jobs. */
     if (s->command == VN_CMD_vkDestroyDevice || (thing->users && !may_share(s, thing)))
-        vn_pipelines_finish(s);
+        vns_pipelines_finish(s);
     if (s->pipelines->is_creation)
         note(s, thing);
 }
 
-void vn_pipelines_created(struct vn_session *s, struct vn_thing *thing)
+void vns_pipelines_created(struct vns_session *s, struct vns_thing *thing)
 {
     if (thing->type == VK_OBJECT_TYPE_PIPELINE)
         thing->compile = s->pipelines->made;
@@ -259,15 +259,15 @@ void vn_pipelines_created(struct vn_session *s, struct vn_thing *thing)
 
 /* A job for the command, which owns the arguments from here on; NULL where it is to be executed in
  * its place. */
-static struct vn_compile *begin(struct vn_session *s)
+static struct vns_compile *begin(struct vns_session *s)
 {
-    struct vn_pipelines *p = s->pipelines;
+    struct vns_pipelines *p = s->pipelines;
     if (s->exec.reply || s->fault || p->in_order)
         return NULL;
     reap(s);
-    struct vn_compile *c = calloc(1, sizeof(*c));
+    struct vns_compile *c = calloc(1, sizeof(*c));
     if (c)
-        c->uses = malloc((p->named_count + 1) * sizeof(struct vn_thing *));
+        c->uses = malloc((p->named_count + 1) * sizeof(struct vns_thing *));
     if (!c || !c->uses) {
         free(c);
         return NULL;
@@ -285,9 +285,9 @@ static struct vn_compile *begin(struct vn_session *s)
     return c;
 }
 
-void vn_pipelines_compute(struct vn_session *s, struct vn_args_vkCreateComputePipelines *a)
+void vns_pipelines_compute(struct vns_session *s, struct vn_args_vkCreateComputePipelines *a)
 {
-    struct vn_compile *c = begin(s);
+    struct vns_compile *c = begin(s);
     if (!c) {
         a->ret = s->device->driver.vkCreateComputePipelines(
             a->device, a->pipelineCache, a->createInfoCount, a->pCreateInfos, NULL, a->pPipelines);
@@ -298,9 +298,9 @@ void vn_pipelines_compute(struct vn_session *s, struct vn_args_vkCreateComputePi
     a->ret = VK_SUCCESS;
 }
 
-void vn_pipelines_graphics(struct vn_session *s, struct vn_args_vkCreateGraphicsPipelines *a)
+void vns_pipelines_graphics(struct vns_session *s, struct vn_args_vkCreateGraphicsPipelines *a)
 {
-    struct vn_compile *c = begin(s);
+    struct vns_compile *c = begin(s);
     if (!c) {
         a->ret = s->device->driver.vkCreateGraphicsPipelines(
             a->device, a->pipelineCache, a->createInfoCount, a->pCreateInfos, NULL, a->pPipelines);
@@ -311,10 +311,10 @@ void vn_pipelines_graphics(struct vn_session *s, struct vn_args_vkCreateGraphics
 }
 
 /* Before this nobody else sees the arguments, whose outputs are read where ids are registered. */
-void vn_pipelines_start(struct vn_session *s, int rc)
+void vns_pipelines_start(struct vns_session *s, int rc)
 {
-    struct vn_pipelines *p = s->pipelines;
-    struct vn_compile *c = p->made;
+    struct vns_pipelines *p = s->pipelines;
+    struct vns_compile *c = p->made;
     p->made = NULL;
     if (!c)
         return;
@@ -326,11 +326,11 @@ void vn_pipelines_start(struct vn_session *s, int rc)
     *p->last = c;
     p->last = &c->next;
     p->count++;
-    vn_jobs_start(p->jobs, &c->job);
+    vns_jobs_start(p->jobs, &c->job);
 }
 
-bool vn_pipelines_defer(struct vn_session *s, uint32_t type, const uint64_t *id)
+bool vns_pipelines_defer(struct vns_session *s, uint32_t type, const uint64_t *id)
 {
-    struct vn_thing *thing = id ? vn_objects_find(&s->objects, id[0], type) : NULL;
+    struct vns_thing *thing = id ? vns_objects_find(&s->objects, id[0], type) : NULL;
     return thing && thing->users;
 }

@@ -25,41 +25,41 @@
 enum {
     /* Jobs not done: each holds a decoded command.  Programs make hundreds of pipelines in a row.
      */
-    VN_PIPELINE_JOBS_MAX = 256,
+    VNS_PIPELINE_JOBS_MAX = 256,
 };
 
 /* Instead of a number of threads: a job is done where it is waited for, so that tests know when. */
-#define VN_PIPELINES_LAZY UINT_MAX
+#define VNS_PIPELINES_LAZY UINT_MAX
 
-struct vn_session;
-struct vn_pipelines;
+struct vns_session;
+struct vns_pipelines;
 
 /* threads: 0 for as many as there are cores, 1 to execute all in stream order, or
- * VN_PIPELINES_LAZY.  0 or -ENOMEM. */
-int vn_pipelines_create(unsigned threads, struct vn_pipelines **out) MUST_CHECK;
+ * VNS_PIPELINES_LAZY.  0 or -ENOMEM. */
+int vns_pipelines_create(unsigned threads, struct vns_pipelines **out) MUST_CHECK;
 /* Waits for all jobs; what they made is left as it is. */
-void vn_pipelines_destroy(struct vn_pipelines *pipelines);
+void vns_pipelines_destroy(struct vns_pipelines *pipelines);
 
 /* ---- for the stream ---- */
 
 /* A command begins to be decoded. */
-void vn_pipelines_command(struct vn_session *s);
+void vns_pipelines_command(struct vns_session *s);
 /* It names this object, which the client can use from here on: waits for what must be waited for.
  */
-void vn_pipelines_use(struct vn_session *s, struct vn_thing *thing);
+void vns_pipelines_use(struct vns_session *s, struct vns_thing *thing);
 /* Its job, if it became one, is to make this object. */
-void vn_pipelines_created(struct vn_session *s, struct vn_thing *thing);
+void vns_pipelines_created(struct vns_session *s, struct vns_thing *thing);
 /* All is decoded and registered, or (rc) failed: begins the job. */
-void vn_pipelines_start(struct vn_session *s, int rc);
+void vns_pipelines_start(struct vns_session *s, int rc);
 
 /* Waits for all jobs, and gives their ids what they made. */
-void vn_pipelines_finish(struct vn_session *s);
+void vns_pipelines_finish(struct vns_session *s);
 
 /* ---- for the hooks ---- */
 
-void vn_pipelines_compute(struct vn_session *s, struct vn_args_vkCreateComputePipelines *a);
-void vn_pipelines_graphics(struct vn_session *s, struct vn_args_vkCreateGraphicsPipelines *a);
+void vns_pipelines_compute(struct vns_session *s, struct vn_args_vkCreateComputePipelines *a);
+void vns_pipelines_graphics(struct vns_session *s, struct vn_args_vkCreateGraphicsPipelines *a);
 /* Whether the object's end must wait for jobs: then it is theirs to destroy. */
-bool vn_pipelines_defer(struct vn_session *s, uint32_t type, const uint64_t *id);
+bool vns_pipelines_defer(struct vns_session *s, uint32_t type, const uint64_t *id);
 
 #endif

@@ -12,12 +12,12 @@
 /* ---- early reports ---- */
 
 /* Waits for what the program was told is done. */
-static void settle(struct vn_session *s, enum vn_settling what)
+static void settle(struct vns_session *s, enum vns_settling what)
 {
     bool left = false;
-    for (struct vn_device *device = s->early ? s->devices : NULL; device; device = device->next) {
-        for (struct vn_queue *queue = device->queues; queue; queue = queue->next)
-            left |= vn_queue_settle(queue, what);
+    for (struct vns_device *device = s->early ? s->devices : NULL; device; device = device->next) {
+        for (struct vns_queue *queue = device->queues; queue; queue = queue->next)
+            left |= vns_queue_settle(queue, what);
     }
     s->early = left;
 }
@@ -25,18 +25,18 @@ static void settle(struct vn_session *s, enum vn_settling what)
 /* The same for a submission: it waits at the device, but for what other devices do.  The queue it
  * goes to is no exception: without a barrier its batches may overlap, and a program that waited for
  * a fence needs none. */
-static void follow(struct vn_session *s, struct vn_queue *queue, enum vn_following what)
+static void follow(struct vns_session *s, struct vns_queue *queue, enum vns_following what)
 {
-    for (struct vn_device *device = s->devices; device; device = device->next) {
-        for (struct vn_queue *q = device == queue->device ? NULL : device->queues; q; q = q->next)
-            (void)vn_queue_settle(q, VN_SETTLE_PLAIN);
+    for (struct vns_device *device = s->devices; device; device = device->next) {
+        for (struct vns_queue *q = device == queue->device ? NULL : device->queues; q; q = q->next)
+            (void)vns_queue_settle(q, VNS_SETTLE_PLAIN);
     }
-    vn_queue_follow(queue, what);
+    vns_queue_follow(queue, what);
 }
 
-void vn_session_settle(struct vn_session *s)
+void vns_session_settle(struct vns_session *s)
 {
-    settle(s, VN_SETTLE_PLAIN);
+    settle(s, VNS_SETTLE_PLAIN);
 }
 
 /* ---- ids, for the decoder ---- */
@@ -48,7 +48,7 @@ static bool is_submission(uint32_t command)
 }
 
 /* A command buffer that was not recorded in full may be recorded again or freed, not executed. */
-static bool is_unusable(const struct vn_session *s, const struct vn_thing *thing)
+static bool is_unusable(const struct vns_session *s, const struct vns_thing *thing)
 {
     return !thing->handle || (thing->spoilt && (is_submission(s->command) ||
                                                 s->command == VN_CMD_vkCmdExecuteCommands));
@@ -56,7 +56,7 @@ static bool is_unusable(const struct vn_session *s, const struct vn_thing *thing
 
 /* What recordings and hooks must know of what a command names.  Outside of recordings sets are
  * named to be changed. */
-static void note_named(struct vn_session *s, struct vn_thing *thing)
+static void note_named(struct vns_session *s, struct vns_thing *thing)
 {
     switch (thing->type) {
     case VK_OBJECT_TYPE_COMMAND_POOL:
@@ -65,20 +65,20 @@ static void note_named(struct vn_session *s, struct vn_thing *thing)
         break;
     case VK_OBJECT_TYPE_COMMAND_BUFFER:
         if (s->recording) {
-            settle(s, VN_SETTLE_PLAIN); /* it may be pending as a part of another one */
-            vn_body_names(s->recording, thing);
+            settle(s, VNS_SETTLE_PLAIN); /* it may be pending as a part of another one */
+            vns_body_names(s->recording, thing);
             break;
         }
         s->buffer = thing;
         if (!s->announced)
             break;
-        if (s->early && vn_pending_is(thing))
-            settle(s, VN_SETTLE_PLAIN); /* it may be pending once at a time */
-        vn_pending_note(thing, s->announced);
+        if (s->early && vns_pending_is(thing))
+            settle(s, VNS_SETTLE_PLAIN); /* it may be pending once at a time */
+        vns_pending_note(thing, s->announced);
         break;
     case VK_OBJECT_TYPE_DESCRIPTOR_SET:
         if (s->recording)
-            vn_body_names(s->recording, thing);
+            vns_body_names(s->recording, thing);
         else
             thing->version++;
         break;
@@ -89,10 +89,10 @@ static void note_named(struct vn_session *s, struct vn_thing *thing)
 
 static void *on_lookup(void *objects, uint64_t id, uint32_t type)
 {
-    struct vn_session *s = objects;
-    struct vn_thing *thing = vn_objects_find(&s->objects, id, type);
+    struct vns_session *s = objects;
+    struct vns_thing *thing = vns_objects_find(&s->objects, id, type);
     if (thing)
-        vn_pipelines_use(s, thing);
+        vns_pipelines_use(s, thing);
     if (!thing || is_unusable(s, thing))
         return NULL;
     note_named(s, thing);
@@ -101,8 +101,8 @@ static void *on_lookup(void *objects, uint64_t id, uint32_t type)
 
 static bool on_is_void(void *objects, uint64_t id, uint32_t type)
 {
-    struct vn_session *s = objects;
-    struct vn_thing *thing = vn_objects_find(&s->objects, id, type);
+    struct vns_session *s = objects;
+    struct vns_thing *thing = vns_objects_find(&s->objects, id, type);
     return thing && is_unusable(s, thing);
 }
 
@@ -112,22 +112,22 @@ static const struct vn_decoder_ops decoder_ops = {.lookup = on_lookup, .is_void 
 
 static bool on_id_is_fresh(void *objects, uint64_t id)
 {
-    struct vn_session *s = objects;
-    return id && !vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_UNKNOWN);
+    struct vns_session *s = objects;
+    return id && !vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_UNKNOWN);
 }
 
 static int on_created(void *objects, uint32_t type, uint64_t id, void *handle)
 {
-    struct vn_session *s = objects;
+    struct vns_session *s = objects;
     bool pooled = type == VK_OBJECT_TYPE_COMMAND_BUFFER || type == VK_OBJECT_TYPE_DESCRIPTOR_SET;
-    int rc = vn_objects_add(&s->objects, type, id, handle,
-                            type == VK_OBJECT_TYPE_DEVICE ? s->created : s->device,
-                            pooled ? s->pool : NULL);
+    int rc = vns_objects_add(&s->objects, type, id, handle,
+                             type == VK_OBJECT_TYPE_DEVICE ? s->created : s->device,
+                             pooled ? s->pool : NULL);
     if (rc)
         return rc;
-    struct vn_thing *thing = vn_objects_find(&s->objects, id, type);
+    struct vns_thing *thing = vns_objects_find(&s->objects, id, type);
     thing->secondary = type == VK_OBJECT_TYPE_COMMAND_BUFFER && s->secondary;
-    vn_pipelines_created(s, thing);
+    vns_pipelines_created(s, thing);
     return 0;
 }
 
@@ -135,46 +135,46 @@ static int on_created(void *objects, uint32_t type, uint64_t id, void *handle)
  * limit, stands for any more.  Only a client that mixes up its devices sends that. */
 static void on_destroyed(void *objects, uint32_t type, uint64_t id)
 {
-    struct vn_session *s = objects;
-    const struct vn_thing *thing = vn_objects_find(&s->objects, id, type);
+    struct vns_session *s = objects;
+    const struct vns_thing *thing = vns_objects_find(&s->objects, id, type);
     if (thing && thing->handle && s->decoder.voided)
-        vn_session_fault(s, -EPROTO);
-    vn_objects_remove(&s->objects, id);
+        vns_session_fault(s, -EPROTO);
+    vns_objects_remove(&s->objects, id);
 }
 
-void vn_session_push_failed(struct vn_session *s, uint32_t command, VkResult result)
+void vns_session_push_failed(struct vns_session *s, uint32_t command, VkResult result)
 {
     uint8_t body[4 + 4];
     struct wire_enc e;
     wire_enc_init_fixed(&e, body, sizeof(body));
     wire_put_u32(&e, command);
     wire_put_i32(&e, result);
-    (void)vn_channel_send(&s->channel, VN_PUSH_FAILED, body, sizeof(body));
+    (void)vns_channel_send(&s->channel, VN_PUSH_FAILED, body, sizeof(body));
 }
 
 static void on_failed(void *objects, uint32_t command, VkResult result)
 {
-    struct vn_session *s = objects;
+    struct vns_session *s = objects;
     if (s->recording)
         s->recording->spoilt = true;
-    hw_debug(HW_CAT_VULKAN, "%s: VkResult %d", vn_stream_where(s), result);
+    hw_debug(HW_CAT_VULKAN, "%s: VkResult %d", vns_stream_where(s), result);
     if (!s->exec.reply)
-        vn_session_push_failed(s, command, result);
+        vns_session_push_failed(s, command, result);
 }
 
 static void on_skipped(void *objects, uint32_t command)
 {
-    struct vn_session *s = objects;
+    struct vns_session *s = objects;
     if (s->recording)
         s->recording->spoilt = true;
     if (is_submission(command) && s->announced)
-        vn_queue_submitted(s->announced, VK_ERROR_DEVICE_LOST);
+        vns_queue_submitted(s->announced, VK_ERROR_DEVICE_LOST);
 }
 
 static const struct vn_driver *on_driver_of(void *objects, const void *handle)
 {
-    struct vn_session *s = objects;
-    s->device = vn_objects_device(&s->objects, handle);
+    struct vns_session *s = objects;
+    s->device = vns_objects_device(&s->objects, handle);
     return s->device ? &s->device->driver : &s->instance.driver;
 }
 
@@ -187,11 +187,11 @@ static const struct vn_exec_ops exec_ops = {
     .driver_of = on_driver_of,
 };
 
-int vn_stream_init(struct vn_session *s)
+int vns_stream_init(struct vns_session *s)
 {
     vn_decoder_init(&s->decoder, &s->arena, &decoder_ops, s);
     s->exec = (struct vn_exec){
-        .driver = &s->instance.driver, .hooks = &vn_server_hooks, .ops = &exec_ops, .objects = s};
+        .driver = &s->instance.driver, .hooks = &vns_server_hooks, .ops = &exec_ops, .objects = s};
     vn_keymap_init(&s->classes);
     int rc = 0;
     for (size_t i = 0; i < vn_command_count && rc == 0; i++) {
@@ -225,7 +225,7 @@ static bool spares_updates(uint32_t command)
 
 /* Whether a command neither disturbs work under way nor counts on it: it makes something new, or
  * asks. */
-static bool minds_its_own(const struct vn_session *s, uint32_t command)
+static bool minds_its_own(const struct vns_session *s, uint32_t command)
 {
     const struct vn_command_info *info = vn_keymap_get(&s->classes, command);
     return info && (info->class == VN_CLASS_CREATE || info->class == VN_CLASS_CREATE_SYNC ||
@@ -233,29 +233,29 @@ static bool minds_its_own(const struct vn_session *s, uint32_t command)
 }
 
 /* EARLY and ASK. */
-static int op_about_batch(struct vn_session *s, struct wire_dec *in,
-                          int (*op)(struct vn_queue *queue, uint64_t number))
+static int op_about_batch(struct vns_session *s, struct wire_dec *in,
+                          int (*op)(struct vns_queue *queue, uint64_t number))
 {
     uint64_t id = wire_get_u64(in), number = wire_get_u64(in);
     if (wire_dec_end(in))
         return wire_dec_end(in);
-    const struct vn_thing *thing = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_QUEUE);
+    const struct vns_thing *thing = vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_QUEUE);
     if (!thing)
         return -ENOENT;
-    struct vn_queue *queue = vn_session_queue(s, thing->handle);
+    struct vns_queue *queue = vns_session_queue(s, thing->handle);
     return queue ? op(queue, number) : 0; /* void: its batches are lost already */
 }
 
-static int op_early(struct vn_session *s, struct wire_dec *in)
+static int op_early(struct vns_session *s, struct wire_dec *in)
 {
     s->early = true;
-    return op_about_batch(s, in, vn_queue_report_early);
+    return op_about_batch(s, in, vns_queue_report_early);
 }
 
 /* ---- commands ---- */
 
 /* Names and labels are for tools: where the loader has none, nothing is missed. */
-static bool is_label(const struct vn_session *s, uint32_t command)
+static bool is_label(const struct vns_session *s, uint32_t command)
 {
     const struct vn_command_info *info = vn_keymap_get(&s->classes, command);
     for (const char *const *origin = info ? info->origins : NULL; origin && *origin; origin++) {
@@ -265,7 +265,7 @@ static bool is_label(const struct vn_session *s, uint32_t command)
     return false;
 }
 
-static int dispatch(struct vn_session *s, uint32_t command, const struct wire_dec *in, bool skip,
+static int dispatch(struct vns_session *s, uint32_t command, const struct wire_dec *in, bool skip,
                     struct wire_enc *reply)
 {
     s->command = command;
@@ -277,9 +277,9 @@ static int dispatch(struct vn_session *s, uint32_t command, const struct wire_de
     s->decoder.depth = 0;
     s->decoder.voided = skip;
     hw_arena_reset(&s->arena);
-    vn_pipelines_command(s);
+    vns_pipelines_command(s);
     int rc = vn_dispatch(&s->exec, command, &s->decoder);
-    vn_pipelines_start(s, rc ? rc : s->fault);
+    vns_pipelines_start(s, rc ? rc : s->fault);
     if (rc == -ENOSYS && is_label(s, command)) {
         rc = 0;
         if (reply)
@@ -288,15 +288,15 @@ static int dispatch(struct vn_session *s, uint32_t command, const struct wire_de
     return rc ? rc : s->fault;
 }
 
-static int execute_command(struct vn_session *s, uint32_t command, const struct wire_dec *in,
+static int execute_command(struct vns_session *s, uint32_t command, const struct wire_dec *in,
                            struct wire_enc *reply)
 {
     if (s->expects_submission != is_submission(command))
         return -EPROTO;
     if (s->early && s->announced && command != VN_CMD_vkQueueBindSparse)
-        follow(s, s->announced, VN_FOLLOW_ALL);
+        follow(s, s->announced, VNS_FOLLOW_ALL);
     else if (s->early && !minds_its_own(s, command) && command != VN_CMD_vkResetCommandPool)
-        settle(s, spares_updates(command) ? VN_SETTLE_PLAIN : VN_SETTLE_ALL);
+        settle(s, spares_updates(command) ? VNS_SETTLE_PLAIN : VNS_SETTLE_ALL);
     int rc = dispatch(s, command, in, false, reply);
     s->expects_submission = false;
     s->announced = NULL;
@@ -305,10 +305,10 @@ static int execute_command(struct vn_session *s, uint32_t command, const struct 
 
 /* One recorded command.  After one that could not be executed the rest is skipped, but for the end
  * of what was begun: the driver must not be left recording. */
-static int execute_recorded(struct vn_session *s, uint32_t command, const struct wire_dec *in,
+static int execute_recorded(struct vns_session *s, uint32_t command, const struct wire_dec *in,
                             struct wire_enc *reply)
 {
-    struct vn_thing *buffer = s->recording;
+    struct vns_thing *buffer = s->recording;
     const struct vn_command_info *info = vn_keymap_get(&s->classes, command);
     if (!info || info->class != VN_CLASS_RECORD)
         return -EPROTO;
@@ -323,15 +323,15 @@ static int execute_recorded(struct vn_session *s, uint32_t command, const struct
         buffer->begun = rc == 0 && !buffer->spoilt;
     } else if (ends) {
         buffer->begun = false;
-        vn_body_end(buffer);
+        vns_body_end(buffer);
     }
     return rc;
 }
 
 /* ---- operations ---- */
 
-static int run_stream(struct vn_session *s, struct wire_dec *stream, struct wire_enc *reply,
-                      int (*one)(struct vn_session *, uint32_t, const struct wire_dec *,
+static int run_stream(struct vns_session *s, struct wire_dec *stream, struct wire_enc *reply,
+                      int (*one)(struct vns_session *, uint32_t, const struct wire_dec *,
                                  struct wire_enc *))
 {
     int rc = 0;
@@ -347,15 +347,15 @@ static int run_stream(struct vn_session *s, struct wire_dec *stream, struct wire
 }
 
 /* A body begins, or one goes on that the driver is recording. */
-static void make_recordable(struct vn_session *s, struct vn_thing *buffer, bool begins)
+static void make_recordable(struct vns_session *s, struct vns_thing *buffer, bool begins)
 {
     bool ready =
-        begins ? !vn_pending_is(buffer) || vn_pending_renew(&s->objects, buffer) : buffer->begun;
+        begins ? !vns_pending_is(buffer) || vns_pending_renew(&s->objects, buffer) : buffer->begun;
     if (!ready)
-        settle(s, VN_SETTLE_PLAIN);
+        settle(s, VNS_SETTLE_PLAIN);
 }
 
-static int record(struct vn_session *s, struct vn_thing *buffer, struct wire_dec *commands,
+static int record(struct vns_session *s, struct vns_thing *buffer, struct wire_dec *commands,
                   bool begins, struct wire_enc *reply)
 {
     if (s->early)
@@ -369,10 +369,10 @@ static int record(struct vn_session *s, struct vn_thing *buffer, struct wire_dec
 }
 
 /* RECORD and RECORD_KEPT.  What is recorded into a void command buffer is nothing. */
-static int op_record(struct vn_session *s, bool keeps, struct wire_dec *in, struct wire_enc *reply)
+static int op_record(struct vns_session *s, bool keeps, struct wire_dec *in, struct wire_enc *reply)
 {
-    struct vn_thing *buffer =
-        vn_objects_find(&s->objects, wire_get_u64(in), VK_OBJECT_TYPE_COMMAND_BUFFER);
+    struct vns_thing *buffer =
+        vns_objects_find(&s->objects, wire_get_u64(in), VK_OBJECT_TYPE_COMMAND_BUFFER);
     if (wire_dec_error(in) || !buffer)
         return wire_dec_error(in) ? wire_dec_error(in) : -ENOENT;
     if (!buffer->handle) {
@@ -384,132 +384,137 @@ static int op_record(struct vn_session *s, bool keeps, struct wire_dec *in, stru
     size_t len = wire_dec_left(in);
     const uint8_t *bytes = wire_get_bytes(&rest, len);
     bool begins = len >= 4 && wire_load32(bytes) == VN_CMD_vkBeginCommandBuffer;
-    int rc = begins || !keeps ? vn_body_begin(&s->objects, buffer, keeps) : 0;
+    int rc = begins || !keeps ? vns_body_begin(&s->objects, buffer, keeps) : 0;
     if (rc == 0 && keeps)
-        rc = vn_body_append(&s->objects, buffer, bytes, len);
+        rc = vns_body_append(&s->objects, buffer, bytes, len);
     return rc ? rc : record(s, buffer, in, begins, reply);
 }
 
-static int op_again(struct vn_session *s, struct wire_dec *in)
+static int op_again(struct vns_session *s, struct wire_dec *in)
 {
     uint64_t id = wire_get_u64(in);
-    struct vn_thing *buffer = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_COMMAND_BUFFER);
+    struct vns_thing *buffer = vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_COMMAND_BUFFER);
     if (wire_dec_end(in) || !buffer)
         return wire_dec_end(in) ? wire_dec_end(in) : -ENOENT;
-    struct vn_body *body = buffer->body;
+    struct vns_body *body = buffer->body;
     if (!buffer->handle)
         return 0;
     if (!body || !body->whole)
         return -EPROTO;
     body->used = body->repeats = true;
-    if (vn_body_stands(&s->objects, buffer))
+    if (vns_body_stands(&s->objects, buffer))
         return 0; /* what it may be pending for is waited for when it is submitted */
     struct wire_dec commands;
     wire_dec_init(&commands, body->bytes, body->len);
-    vn_body_restart(&s->objects, body);
+    vns_body_restart(&s->objects, body);
     return record(s, buffer, &commands, true, NULL);
 }
 
-static int op_map(struct vn_session *s, struct wire_dec *in, struct wire_enc *reply)
+static int op_map(struct vns_session *s, struct wire_dec *in, struct wire_enc *reply)
 {
     uint64_t id = wire_get_u64(in);
     if (wire_dec_end(in))
         return wire_dec_end(in);
-    if (!vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY))
+    if (!vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY))
         return -ENOENT;
-    VkResult result = vn_memories_map(s->memories, id);
+    VkResult result = vns_memories_map(s->memories, id);
     if (reply)
         wire_put_i32(reply, result);
     else if (result < 0)
-        vn_session_push_failed(s, VN_OP_MAP, result);
+        vns_session_push_failed(s, VN_OP_MAP, result);
     return 0;
 }
 
-static int op_lazy(struct vn_session *s, struct wire_dec *in)
+static int op_lazy(struct vns_session *s, struct wire_dec *in)
 {
     uint64_t id = wire_get_u64(in);
     if (wire_dec_end(in))
         return wire_dec_end(in);
-    const struct vn_thing *memory = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
+    const struct vns_thing *memory =
+        vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
     if (!memory)
         return -ENOENT;
-    return memory->handle ? vn_memories_set_lazy(s->memories, id) : 0;
+    return memory->handle ? vns_memories_set_lazy(s->memories, id) : 0;
 }
 
 /* Work that was reported early writes nothing that the host can see, so it is not waited for. */
-static int op_fetch(struct vn_session *s, struct wire_dec *in)
+static int op_fetch(struct vns_session *s, struct wire_dec *in)
 {
     uint64_t id = wire_get_u64(in), off = wire_get_u64(in);
     uint32_t len = wire_get_u32(in);
-    return wire_dec_end(in) ? wire_dec_end(in) : vn_memories_fetch(s->memories, id, off, len);
+    return wire_dec_end(in) ? wire_dec_end(in) : vns_memories_fetch(s->memories, id, off, len);
 }
 
-static int op_delta(struct vn_session *s, struct wire_dec *in)
+static int op_delta(struct vns_session *s, struct wire_dec *in)
 {
     uint64_t id = wire_get_u64(in);
     size_t len = wire_dec_left(in);
     const uint8_t *delta = wire_get_bytes(in, len);
     if (!delta)
         return -EPROTO;
-    const struct vn_thing *memory = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
+    const struct vns_thing *memory =
+        vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
     if (!memory)
         return -ENOENT;
-    settle(s, VN_SETTLE_PLAIN);
-    return memory->handle ? vn_memories_apply(s->memories, id, delta, len) : 0;
+    settle(s, VNS_SETTLE_PLAIN);
+    return memory->handle ? vns_memories_apply(s->memories, id, delta, len) : 0;
 }
 
-static int op_write(struct vn_session *s, struct wire_dec *in)
+static int op_write(struct vns_session *s, struct wire_dec *in)
 {
     uint64_t id = wire_get_u64(in), off = wire_get_u64(in);
     size_t len = wire_dec_left(in);
     const uint8_t *bytes = wire_get_bytes(in, len);
     if (!bytes)
         return -EPROTO;
-    const struct vn_thing *memory = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
+    const struct vns_thing *memory =
+        vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
     if (!memory)
         return -ENOENT;
-    settle(s, VN_SETTLE_PLAIN);
+    settle(s, VNS_SETTLE_PLAIN);
     if (!memory->handle)
         return 0;
-    if (len < VN_AHEAD_LEAST)
-        return vn_memories_store(s->memories, id, off, bytes, len);
-    vn_channel_upload_begin(&s->channel);
-    int rc = vn_memories_store(s->memories, id, off, bytes, len);
-    vn_channel_upload_end(&s->channel);
+    if (len < VNS_AHEAD_LEAST)
+        return vns_memories_store(s->memories, id, off, bytes, len);
+    vns_channel_upload_begin(&s->channel);
+    int rc = vns_memories_store(s->memories, id, off, bytes, len);
+    vns_channel_upload_end(&s->channel);
     return rc;
 }
 
-static int op_spread(struct vn_session *s, struct wire_dec *in)
+static int op_spread(struct vns_session *s, struct wire_dec *in)
 {
     uint64_t id = wire_get_u64(in), off = wire_get_u64(in), len = wire_get_u64(in);
     if (wire_dec_end(in))
         return wire_dec_end(in);
     if (!s->arrivals || len > UINT64_MAX - off)
         return -EPROTO;
-    const struct vn_thing *memory = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
+    const struct vns_thing *memory =
+        vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
     if (!memory)
         return -ENOENT;
-    settle(s, VN_SETTLE_PLAIN);
-    return vn_arrivals_take(s->arrivals, memory->handle ? id : 0, off, len);
+    settle(s, VNS_SETTLE_PLAIN);
+    return vns_arrivals_take(s->arrivals, memory->handle ? id : 0, off, len);
 }
 
-static int op_reuse(struct vn_session *s, struct wire_dec *in)
+static int op_reuse(struct vns_session *s, struct wire_dec *in)
 {
     uint64_t id = wire_get_u64(in), off = wire_get_u64(in);
     uint32_t index = wire_get_u32(in);
     size_t len;
     if (wire_dec_end(in))
         return wire_dec_end(in);
-    const struct vn_thing *memory = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
-    const uint8_t *bytes = vn_uploads_held(s->uploads, index, &len);
+    const struct vns_thing *memory =
+        vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
+    const uint8_t *bytes = vns_uploads_held(s->uploads, index, &len);
     if (!memory || !bytes)
         return memory ? -EPROTO : -ENOENT;
-    settle(s, VN_SETTLE_PLAIN);
-    return memory->handle ? vn_memories_write(s->memories, id, off, bytes, len) : 0;
+    settle(s, VNS_SETTLE_PLAIN);
+    return memory->handle ? vns_memories_write(s->memories, id, off, bytes, len) : 0;
 }
 
 /* What cannot be kept is not: the client has no use for the news. */
-static int op_keep(struct vn_session *s, struct wire_dec *in)
+static int op_keep(struct vns_session *s, struct wire_dec *in)
 {
     uint64_t id = wire_get_u64(in), off = wire_get_u64(in);
     uint32_t len = wire_get_u32(in);
@@ -517,48 +522,49 @@ static int op_keep(struct vn_session *s, struct wire_dec *in)
         return wire_dec_end(in);
     if (len == 0 || len > VN_PIECE_MAX)
         return -EPROTO;
-    const struct vn_thing *memory = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
+    const struct vns_thing *memory =
+        vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
     uint8_t *bytes = memory && memory->handle ? malloc(len) : NULL;
     if (!bytes)
         return memory ? 0 : -ENOENT;
-    int rc = vn_memories_copy(s->memories, id, off, bytes, len);
+    int rc = vns_memories_copy(s->memories, id, off, bytes, len);
     if (rc)
         free(bytes);
     else
-        vn_uploads_keep(s->uploads, bytes, len);
+        vns_uploads_keep(s->uploads, bytes, len);
     return rc == -ENODATA ? 0 : rc;
 }
 
-static int op_read(struct vn_session *s, struct wire_dec *in)
+static int op_read(struct vns_session *s, struct wire_dec *in)
 {
     uint32_t count;
-    struct vn_range *ranges = vn_ranges_get(in, &count);
+    struct vns_range *ranges = vns_ranges_get(in, &count);
     int rc = wire_dec_end(in);
     if (rc == 0) /* an ended connection is found next */
-        (void)!vn_memories_read(s->memories, ranges, count, 0);
+        (void)!vns_memories_read(s->memories, ranges, count, 0);
     free(ranges);
     return rc;
 }
 
 /* Batches of a queue that could not be made are lost before they are submitted. */
-static int announce_void(struct vn_session *s, uint64_t queue, struct wire_dec *in)
+static int announce_void(struct vns_session *s, uint64_t queue, struct wire_dec *in)
 {
     uint64_t first = wire_get_u64(in);
     uint32_t count = wire_dec_count(in, sizeof(uint32_t), VN_BATCHES_MAX);
     if (wire_dec_error(in) || count == 0)
         return -EPROTO;
-    return vn_report_done(&s->channel, queue, first + count - 1, VK_ERROR_DEVICE_LOST);
+    return vns_report_done(&s->channel, queue, first + count - 1, VK_ERROR_DEVICE_LOST);
 }
 
-static int op_batches(struct vn_session *s, struct wire_dec *in)
+static int op_batches(struct vns_session *s, struct wire_dec *in)
 {
-    const struct vn_thing *thing =
-        vn_objects_find(&s->objects, wire_get_u64(in), VK_OBJECT_TYPE_QUEUE);
+    const struct vns_thing *thing =
+        vns_objects_find(&s->objects, wire_get_u64(in), VK_OBJECT_TYPE_QUEUE);
     if (wire_dec_error(in) || !thing)
         return wire_dec_error(in) ? wire_dec_error(in) : -ENOENT;
     s->expects_submission = true;
-    s->announced = vn_session_queue(s, thing->handle);
-    return s->announced ? vn_queue_announce(s->announced, in) : announce_void(s, thing->id, in);
+    s->announced = vns_session_queue(s, thing->handle);
+    return s->announced ? vns_queue_announce(s->announced, in) : announce_void(s, thing->id, in);
 }
 
 /* Whether it stands for the submission that was announced. */
@@ -574,21 +580,22 @@ static bool goes_with_updates(uint32_t command)
            (spares_updates(command) && !is_submission(command));
 }
 
-static void submit_updates(struct vn_session *s)
+static void submit_updates(struct vns_session *s)
 {
     if (s->updating)
-        vn_queue_submit_updates(s->updating);
+        vns_queue_submit_updates(s->updating);
     s->updating = NULL;
 }
 
 /* A buffer of the queue's device and a place in it; a void one is none. */
-static int get_place(struct vn_session *s, struct wire_dec *in, VkBuffer *out, VkDeviceSize *offset)
+static int get_place(struct vns_session *s, struct wire_dec *in, VkBuffer *out,
+                     VkDeviceSize *offset)
 {
     uint64_t id = wire_get_u64(in);
     *offset = wire_get_u64(in);
     if (wire_dec_error(in))
         return wire_dec_error(in);
-    const struct vn_thing *buffer = vn_objects_find(&s->objects, id, VK_OBJECT_TYPE_BUFFER);
+    const struct vns_thing *buffer = vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_BUFFER);
     if (!buffer)
         return -ENOENT;
     *out = buffer->handle;
@@ -596,7 +603,7 @@ static int get_place(struct vn_session *s, struct wire_dec *in, VkBuffer *out, V
     return foreign ? -EPROTO : 0;
 }
 
-static int get_update(struct vn_session *s, struct wire_dec *in, struct vn_update *out)
+static int get_update(struct vns_session *s, struct wire_dec *in, struct vns_update *out)
 {
     int rc = get_place(s, in, &out->buffer, &out->offset);
     if (rc)
@@ -609,7 +616,7 @@ static int get_update(struct vn_session *s, struct wire_dec *in, struct vn_updat
     return fits && out->offset % 4 == 0 ? 0 : -EPROTO;
 }
 
-static int get_copy(struct vn_session *s, struct wire_dec *in, struct vn_update *out)
+static int get_copy(struct vns_session *s, struct wire_dec *in, struct vns_update *out)
 {
     int rc = get_place(s, in, &out->from, &out->from_offset);
     if (rc == 0)
@@ -624,10 +631,10 @@ static int get_copy(struct vn_session *s, struct wire_dec *in, struct vn_update 
 
 /* UPDATE and COPY, in place of the submission that was announced.  With a void buffer or queue it
  * is lost, as that would be. */
-static int op_update(struct vn_session *s, uint32_t command, struct wire_dec *in)
+static int op_update(struct vns_session *s, uint32_t command, struct wire_dec *in)
 {
-    struct vn_queue *queue = s->announced;
-    struct vn_update updates[VN_UPDATES_MAX] = {0};
+    struct vns_queue *queue = s->announced;
+    struct vns_update updates[VN_UPDATES_MAX] = {0};
     uint32_t count = wire_dec_count(in, 2 * sizeof(uint64_t) + sizeof(uint32_t), VN_UPDATES_MAX);
     bool is_void = false, copies = command == VN_OP_COPY;
     int rc = wire_dec_error(in);
@@ -637,7 +644,7 @@ static int op_update(struct vn_session *s, uint32_t command, struct wire_dec *in
     }
     if (rc == 0)
         rc = wire_dec_end(in);
-    if (rc || (queue && !vn_queue_expects_update(queue)))
+    if (rc || (queue && !vns_queue_expects_update(queue)))
         return rc ? rc : -EPROTO;
     s->expects_submission = false;
     s->announced = NULL;
@@ -646,19 +653,19 @@ static int op_update(struct vn_session *s, uint32_t command, struct wire_dec *in
     if (s->updating != queue)
         submit_updates(s);
     if (s->early)
-        follow(s, queue, VN_FOLLOW_OTHERS);
+        follow(s, queue, VNS_FOLLOW_OTHERS);
     VkResult result = VK_ERROR_DEVICE_LOST;
     if (is_void)
-        vn_queue_submitted(queue, result);
+        vns_queue_submitted(queue, result);
     else
-        result = vn_queue_update(queue, updates, count);
+        result = vns_queue_update(queue, updates, count);
     s->updating = queue;
     if (result < 0)
-        vn_session_push_failed(s, command, result);
+        vns_session_push_failed(s, command, result);
     return 0;
 }
 
-static int execute_one(struct vn_session *s, uint32_t command, const struct wire_dec *in,
+static int execute_one(struct vns_session *s, uint32_t command, const struct wire_dec *in,
                        struct wire_enc *reply)
 {
     struct wire_dec op = *in;
@@ -687,7 +694,7 @@ static int execute_one(struct vn_session *s, uint32_t command, const struct wire
     case VN_OP_READ:
         return op_read(s, &op);
     case VN_OP_HOLD:
-        return vn_uploads_hold(s->uploads, &op, reply);
+        return vns_uploads_hold(s->uploads, &op, reply);
     case VN_OP_REUSE:
         return op_reuse(s, &op);
     case VN_OP_KEEP:
@@ -700,13 +707,13 @@ static int execute_one(struct vn_session *s, uint32_t command, const struct wire
     case VN_OP_EARLY:
         return op_early(s, &op);
     case VN_OP_ASK:
-        return op_about_batch(s, &op, vn_queue_ask);
+        return op_about_batch(s, &op, vns_queue_ask);
     default:
         return execute_command(s, command, &op, reply);
     }
 }
 
-int vn_stream_execute(struct vn_session *s, const void *data, size_t len, struct wire_enc *reply)
+int vns_stream_execute(struct vns_session *s, const void *data, size_t len, struct wire_enc *reply)
 {
     struct wire_dec stream;
     wire_dec_init(&stream, data, len);
@@ -715,7 +722,7 @@ int vn_stream_execute(struct vn_session *s, const void *data, size_t len, struct
     return rc;
 }
 
-const char *vn_stream_where(const struct vn_session *s)
+const char *vns_stream_where(const struct vns_session *s)
 {
     static const char *const ops[] = {
         [0] = "a packed message",  [VN_OP_RECORD] = "RECORD",

@@ -27,7 +27,7 @@ enum { DISTRUST_MAX = 10 }; /* one look in 1,024 waits: its cost vanishes, a cha
 static const uint64_t interrupted_ns = HW_MS;
 enum { HELD_REST = 16 }; /* submissions without holding after something had to wait */
 
-static void list_add(struct vn_batch_list *list, struct vn_batch *batch)
+static void list_add(struct vns_batch_list *list, struct vns_batch *batch)
 {
     batch->next = NULL;
     *(list->last ? &list->last->next : &list->first) = batch;
@@ -35,9 +35,9 @@ static void list_add(struct vn_batch_list *list, struct vn_batch *batch)
     list->count++;
 }
 
-static struct vn_batch *list_take(struct vn_batch_list *list)
+static struct vns_batch *list_take(struct vns_batch_list *list)
 {
-    struct vn_batch *batch = list->first;
+    struct vns_batch *batch = list->first;
     if (!batch)
         return NULL;
     list->first = batch->next;
@@ -47,13 +47,13 @@ static struct vn_batch *list_take(struct vn_batch_list *list)
     return batch;
 }
 
-static void ranges_free(struct vn_reports *reports, struct vn_batch *batch)
+static void ranges_free(struct vns_reports *reports, struct vns_batch *batch)
 {
-    vn_memories_conceal(reports->memories, batch->range_count);
+    vns_memories_conceal(reports->memories, batch->range_count);
     free(batch->ranges);
 }
 
-static void batch_free(struct vn_reports *reports, struct vn_batch *batch)
+static void batch_free(struct vns_reports *reports, struct vns_batch *batch)
 {
     atomic_fetch_sub_explicit(&reports->pending, 1, memory_order_relaxed);
     ranges_free(reports, batch);
@@ -63,36 +63,36 @@ static void batch_free(struct vn_reports *reports, struct vn_batch *batch)
 /* ---- announcements ---- */
 
 /* A kind that is not the usual one stands where the number of ranges would. */
-static enum vn_batch_kind get_kind(struct wire_dec *d)
+static enum vns_batch_kind get_kind(struct wire_dec *d)
 {
     struct wire_dec ahead = *d;
     int32_t count = wire_get_i32(&ahead);
     if (count != VN_BATCH_QUIET && count != VN_BATCH_UNTOLD)
-        return VN_BATCH_REPORTED;
+        return VNS_BATCH_REPORTED;
     *d = ahead;
-    return count == VN_BATCH_QUIET ? VN_BATCH_SILENT : VN_BATCH_SIGNALLED;
+    return count == VN_BATCH_QUIET ? VNS_BATCH_SILENT : VNS_BATCH_SIGNALLED;
 }
 
-static int announce_one(struct vn_queue *q, struct wire_dec *d)
+static int announce_one(struct vns_queue *q, struct wire_dec *d)
 {
-    struct vn_reports *reports = q->reports;
-    struct vn_batch *batch = malloc(sizeof(*batch));
+    struct vns_reports *reports = q->reports;
+    struct vns_batch *batch = malloc(sizeof(*batch));
     if (!batch)
         return -ENOMEM;
-    *batch = (struct vn_batch){.number = q->next_number++, .kind = get_kind(d)};
-    if (batch->kind == VN_BATCH_REPORTED)
-        batch->ranges = vn_ranges_get(d, &batch->range_count);
-    uint64_t ranges = batch->range_count
-                          ? vn_memories_expose(reports->memories, batch->ranges, batch->range_count)
-                          : 0;
+    *batch = (struct vns_batch){.number = q->next_number++, .kind = get_kind(d)};
+    if (batch->kind == VNS_BATCH_REPORTED)
+        batch->ranges = vns_ranges_get(d, &batch->range_count);
+    uint64_t ranges = batch->range_count ? vns_memories_expose(reports->memories, batch->ranges,
+                                                               batch->range_count)
+                                         : 0;
     uint64_t pending = atomic_fetch_add_explicit(&reports->pending, 1, memory_order_relaxed);
     list_add(&q->announced, batch);
-    if (pending >= reports->max_pending || ranges > VN_PENDING_RANGES_MAX)
+    if (pending >= reports->max_pending || ranges > VNS_PENDING_RANGES_MAX)
         return -EDQUOT;
     return wire_dec_error(d);
 }
 
-int vn_queue_announce(struct vn_queue *q, struct wire_dec *d)
+int vns_queue_announce(struct vns_queue *q, struct wire_dec *d)
 {
     uint64_t first = wire_get_u64(d);
     uint32_t count = wire_dec_count(d, sizeof(uint32_t), VN_BATCHES_MAX);
@@ -106,42 +106,42 @@ int vn_queue_announce(struct vn_queue *q, struct wire_dec *d)
     return rc ? rc : wire_dec_end(d);
 }
 
-bool vn_queue_expects(const struct vn_queue *q, uint32_t infos)
+bool vns_queue_expects(const struct vns_queue *q, uint32_t infos)
 {
     return q->announced.count && q->announced.count == (infos ? infos : 1);
 }
 
-bool vn_queue_expects_update(const struct vn_queue *q)
+bool vns_queue_expects_update(const struct vns_queue *q)
 {
-    return vn_queue_expects(q, 1) && q->announced.first->kind != VN_BATCH_SILENT;
+    return vns_queue_expects(q, 1) && q->announced.first->kind != VNS_BATCH_SILENT;
 }
 
-struct vn_signal vn_queue_signals(const struct vn_queue *q, struct hw_arena *arena)
+struct vns_signal vns_queue_signals(const struct vns_queue *q, struct hw_arena *arena)
 {
     uint64_t *values = hw_arena_calloc(arena, q->announced.count, sizeof(*values));
     size_t i = 0;
     assert(q->announced.first);
-    for (const struct vn_batch *b = q->announced.first; values && b; b = b->next, i++)
-        values[i] = b->kind == VN_BATCH_SILENT ? 0 : b->number;
+    for (const struct vns_batch *b = q->announced.first; values && b; b = b->next, i++)
+        values[i] = b->kind == VNS_BATCH_SILENT ? 0 : b->number;
     bool alone = q->device->queues == q && !q->next;
-    return (struct vn_signal){alone ? VK_NULL_HANDLE : q->written, q->timeline, values};
+    return (struct vns_signal){alone ? VK_NULL_HANDLE : q->written, q->timeline, values};
 }
 
 /* ---- reports, on the queue's thread ---- */
 
 /* The first batch that somebody waits for. */
-static const struct vn_batch *first_reported(const struct vn_queue *q)
+static const struct vns_batch *first_reported(const struct vns_queue *q)
 {
-    const struct vn_batch *batch = q->running.first;
-    while (batch && batch->kind != VN_BATCH_REPORTED)
+    const struct vns_batch *batch = q->running.first;
+    while (batch && batch->kind != VNS_BATCH_REPORTED)
         batch = batch->next;
     return batch;
 }
 
 /* Waits for work; false when there is none and never will be. */
-static bool wait_for_work(struct vn_queue *q, uint64_t *number, VkResult *result)
+static bool wait_for_work(struct vns_queue *q, uint64_t *number, VkResult *result)
 {
-    const struct vn_batch *batch;
+    const struct vns_batch *batch;
     pthread_mutex_lock(&q->lock);
     q->reporting = false;
     while (((batch = first_reported(q)) == NULL || q->held) && !q->stop)
@@ -157,9 +157,9 @@ static bool wait_for_work(struct vn_queue *q, uint64_t *number, VkResult *result
 
 /* VK_SUCCESS once the semaphore has reached *number, which becomes what it has reached; VK_TIMEOUT.
  */
-static VkResult wait_slice(const struct vn_queue *q, uint64_t *number, uint64_t ns)
+static VkResult wait_slice(const struct vns_queue *q, uint64_t *number, uint64_t ns)
 {
-    const struct vn_device *device = q->device;
+    const struct vns_device *device = q->device;
     VkSemaphoreWaitInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
                                 .semaphoreCount = 1,
                                 .pSemaphores = &q->timeline,
@@ -174,9 +174,9 @@ static VkResult wait_slice(const struct vn_queue *q, uint64_t *number, uint64_t 
 }
 
 /* The same without sleeping.  Ends early where somebody else wants the core. */
-static VkResult spin_slice(const struct vn_queue *q, uint64_t *number, uint64_t ns)
+static VkResult spin_slice(const struct vns_queue *q, uint64_t *number, uint64_t ns)
 {
-    const struct vn_device *device = q->device;
+    const struct vns_device *device = q->device;
     uint64_t start = hw_now_ns(), last = start, now = start, reached = 0;
     VkResult result;
     do {
@@ -195,7 +195,7 @@ static VkResult spin_slice(const struct vn_queue *q, uint64_t *number, uint64_t 
 }
 
 /* Who sleeps hears of the end a tenth of a millisecond late. */
-static VkResult look_for_device(const struct vn_queue *q, struct vn_patience *p, uint64_t *number)
+static VkResult look_for_device(const struct vns_queue *q, struct vns_patience *p, uint64_t *number)
 {
     if (!q->reports->spins || p->rest) {
         p->rest -= p->rest > 0;
@@ -212,7 +212,7 @@ static VkResult look_for_device(const struct vn_queue *q, struct vn_patience *p,
 }
 
 /* Sleeps until shortly before the end of work that takes as long as the last. */
-static VkResult look_near_the_end(const struct vn_queue *q, const struct vn_patience *p,
+static VkResult look_near_the_end(const struct vns_queue *q, const struct vns_patience *p,
                                   uint64_t start, uint64_t *number)
 {
     uint64_t usual = atomic_load_explicit(&p->usual_ns, memory_order_relaxed);
@@ -224,7 +224,7 @@ static VkResult look_near_the_end(const struct vn_queue *q, const struct vn_pati
     return result == VK_TIMEOUT ? spin_slice(q, number, 2 * margin) : result;
 }
 
-static VkResult wait_for_device(const struct vn_queue *q, struct vn_patience *p, uint64_t *number)
+static VkResult wait_for_device(const struct vns_queue *q, struct vns_patience *p, uint64_t *number)
 {
     uint64_t start = hw_now_ns();
     VkResult result = look_for_device(q, p, number);
@@ -236,22 +236,22 @@ static VkResult wait_for_device(const struct vn_queue *q, struct vn_patience *p,
     return result;
 }
 
-VkResult vn_queue_wait(struct vn_queue *q, uint64_t number)
+VkResult vns_queue_wait(struct vns_queue *q, uint64_t number)
 {
     return wait_for_device(q, &q->reports->patience, &number);
 }
 
-static struct vn_batch *take_up_to(struct vn_queue *q, uint64_t number, bool submitted)
+static struct vns_batch *take_up_to(struct vns_queue *q, uint64_t number, bool submitted)
 {
     pthread_mutex_lock(&q->lock);
-    struct vn_batch *first = q->running.first;
+    struct vns_batch *first = q->running.first;
     bool fits = first && first->number <= number && (!submitted || first->result >= 0);
-    struct vn_batch *batch = fits ? list_take(&q->running) : NULL;
+    struct vns_batch *batch = fits ? list_take(&q->running) : NULL;
     pthread_mutex_unlock(&q->lock);
     return batch;
 }
 
-int vn_report_done(struct vn_channel *channel, uint64_t queue, uint64_t number, VkResult result)
+int vns_report_done(struct vns_channel *channel, uint64_t queue, uint64_t number, VkResult result)
 {
     uint8_t body[8 + 8 + 4];
     struct wire_enc e;
@@ -260,15 +260,15 @@ int vn_report_done(struct vn_channel *channel, uint64_t queue, uint64_t number, 
     wire_put_u64(&e, number);
     wire_put_i32(&e, result);
     assert(wire_enc_error(&e) == 0);
-    int rc = vn_channel_send(channel, VN_PUSH_DONE, body, sizeof(body));
-    vn_channel_told(channel);
+    int rc = vns_channel_send(channel, VN_PUSH_DONE, body, sizeof(body));
+    vns_channel_told(channel);
     return rc;
 }
 
-static bool has_ranges(struct vn_queue *q)
+static bool has_ranges(struct vns_queue *q)
 {
     pthread_mutex_lock(&q->lock);
-    const struct vn_batch *batch = q->running.first;
+    const struct vns_batch *batch = q->running.first;
     while (batch && batch->range_count == 0)
         batch = batch->next;
     pthread_mutex_unlock(&q->lock);
@@ -276,11 +276,11 @@ static bool has_ranges(struct vn_queue *q)
 }
 
 /* Takes the ranges of the first batch up to the number that still has some. */
-static bool take_ranges(struct vn_queue *q, uint64_t number, struct vn_batch *out)
+static bool take_ranges(struct vns_queue *q, uint64_t number, struct vns_batch *out)
 {
     bool found = false;
     pthread_mutex_lock(&q->lock);
-    for (struct vn_batch *b = q->running.first; b && b->number <= number && !found; b = b->next) {
+    for (struct vns_batch *b = q->running.first; b && b->number <= number && !found; b = b->next) {
         found = b->range_count > 0 && b->result >= 0;
         if (found) {
             *out = *b;
@@ -294,9 +294,9 @@ static bool take_ranges(struct vn_queue *q, uint64_t number, struct vn_batch *ou
 
 /* The last batch of the queue whose commands are known to be done, also where it is yet to signal
  * semaphores. */
-static uint64_t written_up_to(const struct vn_queue *q)
+static uint64_t written_up_to(const struct vns_queue *q)
 {
-    const struct vn_device *device = q->device;
+    const struct vns_device *device = q->device;
     uint64_t done = 0, written = 0;
     if (device->semaphore_value(device->handle, q->timeline, &done) != VK_SUCCESS ||
         device->semaphore_value(device->handle, q->written, &written) != VK_SUCCESS)
@@ -306,17 +306,17 @@ static uint64_t written_up_to(const struct vn_queue *q)
 
 /* What is reported may have waited, by a semaphore, for batches of other queues, and who waits for
  * it counts on what those wrote. */
-static int read_others(struct vn_queue *q)
+static int read_others(struct vns_queue *q)
 {
-    struct vn_batch batch;
+    struct vns_batch batch;
     int rc = 0;
-    for (struct vn_queue *other = q->device->queues; other && rc == 0; other = other->next) {
+    for (struct vns_queue *other = q->device->queues; other && rc == 0; other = other->next) {
         if (other == q || !has_ranges(other))
             continue;
         uint64_t number = written_up_to(other);
         while (rc == 0 && take_ranges(other, number, &batch)) {
-            rc = vn_memories_read(q->reports->memories, batch.ranges, batch.range_count,
-                                  batch.range_count);
+            rc = vns_memories_read(q->reports->memories, batch.ranges, batch.range_count,
+                                   batch.range_count);
             ranges_free(q->reports, &batch);
         }
     }
@@ -324,26 +324,26 @@ static int read_others(struct vn_queue *q)
 }
 
 /* All batches up to a number that the device has reached. */
-static int report_done(struct vn_queue *q, uint64_t number)
+static int report_done(struct vns_queue *q, uint64_t number)
 {
-    struct vn_batch *batch;
+    struct vns_batch *batch;
     uint64_t last = 0;
     pthread_mutex_lock(&q->device->reporting);
     int rc = read_others(q);
     while (rc == 0 && (batch = take_up_to(q, number, true)) != NULL) {
-        rc = vn_memories_read(q->reports->memories, batch->ranges, batch->range_count,
-                              batch->range_count);
+        rc = vns_memories_read(q->reports->memories, batch->ranges, batch->range_count,
+                               batch->range_count);
         last = batch->number;
         batch_free(q->reports, batch);
     }
     pthread_mutex_unlock(&q->device->reporting);
-    return rc || last == 0 ? rc : vn_report_done(q->reports->channel, q->id, last, VK_SUCCESS);
+    return rc || last == 0 ? rc : vns_report_done(q->reports->channel, q->id, last, VK_SUCCESS);
 }
 
 /* Everything outstanding has failed. */
-static int report_lost(struct vn_queue *q, VkResult result)
+static int report_lost(struct vns_queue *q, VkResult result)
 {
-    struct vn_batch *batch;
+    struct vns_batch *batch;
     uint64_t last = 0;
     pthread_mutex_lock(&q->lock);
     q->lost = result;
@@ -352,13 +352,13 @@ static int report_lost(struct vn_queue *q, VkResult result)
         last = batch->number;
         batch_free(q->reports, batch);
     }
-    return last ? vn_report_done(q->reports->channel, q->id, last, result) : 0;
+    return last ? vns_report_done(q->reports->channel, q->id, last, result) : 0;
 }
 
 /* Ends with the connection too: there is nobody left to tell. */
 static void *report_main(void *arg)
 {
-    struct vn_queue *q = arg;
+    struct vns_queue *q = arg;
     uint64_t number = 0;
     VkResult result = VK_SUCCESS;
     int rc = 0;
@@ -370,7 +370,7 @@ static void *report_main(void *arg)
     return NULL;
 }
 
-static void start_thread(struct vn_queue *q)
+static void start_thread(struct vns_queue *q)
 {
     if (!q->started && pthread_create(&q->thread, NULL, report_main, q))
         hw_error(HW_CAT_VULKAN, "no thread for a queue: its batches are not reported");
@@ -380,9 +380,9 @@ static void start_thread(struct vn_queue *q)
 
 /* ---- reports, on the executor ---- */
 
-void vn_queue_hand_over(struct vn_reports *reports)
+void vns_queue_hand_over(struct vns_reports *reports)
 {
-    struct vn_queue *q = reports->held;
+    struct vns_queue *q = reports->held;
     if (!q)
         return;
     if (reports->waited)
@@ -396,12 +396,12 @@ void vn_queue_hand_over(struct vn_reports *reports)
 }
 
 /* Whether the executor waits for what it is about to list, should the thread be idle. */
-static bool hold(struct vn_queue *q)
+static bool hold(struct vns_queue *q)
 {
-    struct vn_reports *reports = q->reports;
+    struct vns_reports *reports = q->reports;
     if (reports->held == q)
         return true;
-    vn_queue_hand_over(reports);
+    vns_queue_hand_over(reports);
     if (!reports->holds || reports->rest) {
         reports->rest -= reports->rest > 0;
         return false;
@@ -413,17 +413,17 @@ static bool hold(struct vn_queue *q)
 }
 
 /* A client that waits for long work has little to say before its end. */
-static void expect_quiet(const struct vn_queue *q)
+static void expect_quiet(const struct vns_queue *q)
 {
     uint64_t usual = atomic_load_explicit(&q->patience.usual_ns, memory_order_relaxed);
     if (q->reports->spins)
-        vn_channel_expect(q->reports->channel, hw_now_ns() + usual);
+        vns_channel_expect(q->reports->channel, hw_now_ns() + usual);
 }
 
-void vn_queue_report_held(struct vn_reports *reports)
+void vns_queue_report_held(struct vns_reports *reports)
 {
-    struct vn_queue *q = reports->held;
-    const struct vn_batch *batch = first_reported(q); /* the thread takes none meanwhile */
+    struct vns_queue *q = reports->held;
+    const struct vns_batch *batch = first_reported(q); /* the thread takes none meanwhile */
     assert(batch);
     uint64_t number = batch->number;
     VkResult result = (reports->spins ? spin_slice : wait_slice)(q, &number, held_slice_ns);
@@ -433,7 +433,7 @@ void vn_queue_report_held(struct vn_reports *reports)
     if (reports->waited) {
         reports->waited = false; /* long, but nothing had to wait for it */
         expect_quiet(q);
-        vn_queue_hand_over(reports);
+        vns_queue_hand_over(reports);
         return;
     }
     /* A connection that has ended is found by the next receive. */
@@ -449,23 +449,23 @@ void vn_queue_report_held(struct vn_reports *reports)
 /* ---- submissions ---- */
 
 /* Whether somebody waits for one of the announced batches, whose fate is known now. */
-static bool decide_announced(struct vn_queue *q)
+static bool decide_announced(struct vns_queue *q)
 {
     bool told = false;
-    for (struct vn_batch *batch = q->announced.first; batch; batch = batch->next) {
+    for (struct vns_batch *batch = q->announced.first; batch; batch = batch->next) {
         batch->result = q->ended;
         if (q->ended < 0)
-            batch->kind = VN_BATCH_REPORTED;
-        else if (batch->kind != VN_BATCH_SILENT)
+            batch->kind = VNS_BATCH_REPORTED;
+        else if (batch->kind != VNS_BATCH_SILENT)
             q->signalled = batch->number;
-        told |= batch->kind == VN_BATCH_REPORTED;
+        told |= batch->kind == VNS_BATCH_REPORTED;
     }
     return told;
 }
 
 /* Under the queue's lock: there is something to report.  True when the thread is to do it, and may
  * have to be started. */
-static bool needs_thread(struct vn_queue *q, bool held)
+static bool needs_thread(struct vns_queue *q, bool held)
 {
     q->held = held && !q->reporting;
     if (!q->held && q->reports->held == q)
@@ -476,9 +476,9 @@ static bool needs_thread(struct vn_queue *q, bool held)
     return true;
 }
 
-void vn_queue_submitted_nothing(struct vn_queue *q, VkResult result)
+void vns_queue_submitted_nothing(struct vns_queue *q, VkResult result)
 {
-    struct vn_batch *batch;
+    struct vns_batch *batch;
     if (result < 0 && q->ended >= 0)
         q->ended = result;
     q->device->submissions++;
@@ -495,22 +495,22 @@ void vn_queue_submitted_nothing(struct vn_queue *q, VkResult result)
         start_thread(q);
 }
 
-void vn_queue_submitted(struct vn_queue *q, VkResult result)
+void vns_queue_submitted(struct vns_queue *q, VkResult result)
 {
     q->plain = q->next_number - 1;
-    vn_queue_submitted_nothing(q, result);
+    vns_queue_submitted_nothing(q, result);
 }
 
 /* Makes the semaphore reach a batch that signals nothing itself. */
-static void signal_up_to(struct vn_queue *q, uint64_t number)
+static void signal_up_to(struct vns_queue *q, uint64_t number)
 {
-    vn_queue_submit_updates(q);
-    const struct vn_batch *next = q->announced.first;
+    vns_queue_submit_updates(q);
+    const struct vns_batch *next = q->announced.first;
     uint64_t last = (next ? next->number : q->next_number) - 1; /* that was submitted */
     if (q->signalled >= (number < last ? number : last))
         return;
-    VkResult result = vn_submit_own(q->device->driver.vkQueueSubmit, q->handle,
-                                    &(struct vn_own_batch){.signal = q->timeline, .value = last});
+    VkResult result = vns_submit_own(q->device->driver.vkQueueSubmit, q->handle,
+                                     &(struct vns_own_batch){.signal = q->timeline, .value = last});
     if (result < 0)
         q->ended = result;
     else
@@ -519,7 +519,7 @@ static void signal_up_to(struct vn_queue *q, uint64_t number)
 
 /* ---- early reports ---- */
 
-int vn_queue_report_early(struct vn_queue *q, uint64_t number)
+int vns_queue_report_early(struct vns_queue *q, uint64_t number)
 {
     if (number >= q->next_number || q->announced.count)
         return -EPROTO;
@@ -529,15 +529,15 @@ int vn_queue_report_early(struct vn_queue *q, uint64_t number)
 }
 
 /* Has this batch reported; with a negative result, all that is under way. */
-static void tell(struct vn_queue *q, uint64_t number)
+static void tell(struct vns_queue *q, uint64_t number)
 {
     bool held = q->ended >= 0 && hold(q), thread = false;
     pthread_mutex_lock(&q->lock);
-    struct vn_batch *batch = q->running.first;
+    struct vns_batch *batch = q->running.first;
     while (batch && batch->number < number)
         batch = batch->next;
     if (batch) {
-        batch->kind = VN_BATCH_REPORTED;
+        batch->kind = VNS_BATCH_REPORTED;
         batch->result = q->ended;
         thread = needs_thread(q, held);
     } else if (held && !q->held) {
@@ -549,11 +549,11 @@ static void tell(struct vn_queue *q, uint64_t number)
 }
 
 /* A device that is lost meanwhile is news, though nobody waits for the batch. */
-static void settle_up_to(struct vn_queue *q, uint64_t number)
+static void settle_up_to(struct vns_queue *q, uint64_t number)
 {
     if (number <= q->settled || q->ended < 0)
         return;
-    vn_queue_hand_over(q->reports); /* the wait may be long */
+    vns_queue_hand_over(q->reports); /* the wait may be long */
     signal_up_to(q, number);
     VkResult result = q->ended < 0 ? q->ended : wait_for_device(q, &q->reports->patience, &number);
     q->settled = number;
@@ -568,34 +568,34 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-bool vn_queue_settle(struct vn_queue *q, enum vn_settling what)
+bool vns_queue_settle(struct vns_queue *q, enum vns_settling what)
 {
     uint64_t plain = q->plain > q->copied ? q->plain : q->copied;
-    settle_up_to(q, what == VN_SETTLE_PLAIN ? least(plain, q->early) : q->early);
+    settle_up_to(q, what == VNS_SETTLE_PLAIN ? least(plain, q->early) : q->early);
     return q->early > q->settled && q->ended >= 0;
 }
 
 /* ---- updates ---- */
 
-VkResult vn_queue_update(struct vn_queue *q, const struct vn_update *updates, uint32_t count)
+VkResult vns_queue_update(struct vns_queue *q, const struct vns_update *updates, uint32_t count)
 {
-    assert(vn_queue_expects_update(q));
+    assert(vns_queue_expects_update(q));
     uint64_t number = q->announced.first->number;
     for (uint32_t i = 0; i < count; i++) {
         if (!updates[i].bytes)
             q->copied = number;
     }
-    VkResult result = q->ended < 0 ? q->ended : vn_update_add(q, updates, count, number);
-    if (result >= 0 && q->announced.first->kind == VN_BATCH_REPORTED)
-        result = vn_update_submit(q); /* somebody waits as soon as it is listed */
+    VkResult result = q->ended < 0 ? q->ended : vns_update_add(q, updates, count, number);
+    if (result >= 0 && q->announced.first->kind == VNS_BATCH_REPORTED)
+        result = vns_update_submit(q); /* somebody waits as soon as it is listed */
     q->updated = number;
-    vn_queue_submitted_nothing(q, result);
+    vns_queue_submitted_nothing(q, result);
     return result;
 }
 
-void vn_queue_submit_updates(struct vn_queue *q)
+void vns_queue_submit_updates(struct vns_queue *q)
 {
-    VkResult result = vn_update_submit(q);
+    VkResult result = vns_update_submit(q);
     if (result >= 0 || q->ended < 0)
         return;
     q->ended = result;
@@ -606,7 +606,7 @@ void vn_queue_submit_updates(struct vn_queue *q)
 
 /* A wait is also one of all batches behind it.  What was awaited before is waited for here first:
  * no more than two batches that were reported early are under way. */
-static void await(struct vn_queue *q, struct vn_queue *other, uint64_t number)
+static void await(struct vns_queue *q, struct vns_queue *other, uint64_t number)
 {
     if (number > other->awaited)
         settle_up_to(other, other->awaited);
@@ -614,8 +614,8 @@ static void await(struct vn_queue *q, struct vn_queue *other, uint64_t number)
     if (other->ended < 0 || q->ended < 0)
         return;
     VkResult result =
-        vn_submit_own(q->device->driver.vkQueueSubmit, q->handle,
-                      &(struct vn_own_batch){.wait = other->timeline, .value = number});
+        vns_submit_own(q->device->driver.vkQueueSubmit, q->handle,
+                       &(struct vns_own_batch){.wait = other->timeline, .value = number});
     if (result < 0) {
         q->ended = result;
         return;
@@ -624,22 +624,22 @@ static void await(struct vn_queue *q, struct vn_queue *other, uint64_t number)
     other->awaited = number;
 }
 
-void vn_queue_follow(struct vn_queue *q, enum vn_following what)
+void vns_queue_follow(struct vns_queue *q, enum vns_following what)
 {
-    for (struct vn_queue *other = q->device->queues; other; other = other->next) {
-        if (other == q && what == VN_FOLLOW_OTHERS)
+    for (struct vns_queue *other = q->device->queues; other; other = other->next) {
+        if (other == q && what == VNS_FOLLOW_OTHERS)
             continue;
         uint64_t number = other == q ? least(other->plain, other->early) : other->early;
         bool known = other->awaited_by == q && other->awaited >= number;
         if (number > other->settled && other->ended >= 0 && !known && q->ended >= 0 &&
-            !vn_queue_has_reached(other, number))
+            !vns_queue_has_reached(other, number))
             await(q, other, number);
     }
 }
 
 /* ---- reports that were not planned ---- */
 
-int vn_queue_ask(struct vn_queue *q, uint64_t number)
+int vns_queue_ask(struct vns_queue *q, uint64_t number)
 {
     if (number == 0 || number >= q->next_number || q->announced.count)
         return -EPROTO;
@@ -648,9 +648,9 @@ int vn_queue_ask(struct vn_queue *q, uint64_t number)
     return 0;
 }
 
-bool vn_queue_has_reached(struct vn_queue *q, uint64_t number)
+bool vns_queue_has_reached(struct vns_queue *q, uint64_t number)
 {
-    const struct vn_device *device = q->device;
+    const struct vns_device *device = q->device;
     uint64_t reached = 0;
     if (number > q->reached &&
         device->semaphore_value(device->handle, q->timeline, &reached) == VK_SUCCESS)
@@ -658,15 +658,15 @@ bool vn_queue_has_reached(struct vn_queue *q, uint64_t number)
     return number <= q->reached;
 }
 
-bool vn_queue_is_idle(struct vn_queue *q)
+bool vns_queue_is_idle(struct vns_queue *q)
 {
     return !q->announced.count && q->ended >= 0 && q->signalled == q->next_number - 1 &&
-           vn_queue_has_reached(q, q->signalled);
+           vns_queue_has_reached(q, q->signalled);
 }
 
 /* ---- life ---- */
 
-static VkResult create_timeline(const struct vn_queue *q, VkSemaphore *out)
+static VkResult create_timeline(const struct vns_queue *q, VkSemaphore *out)
 {
     VkSemaphoreTypeCreateInfo type = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
                                       .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
@@ -674,10 +674,10 @@ static VkResult create_timeline(const struct vn_queue *q, VkSemaphore *out)
     return q->device->driver.vkCreateSemaphore(q->device->handle, &info, NULL, out);
 }
 
-VkResult vn_queue_create(struct vn_device *device, VkQueue handle, uint64_t id,
-                         struct vn_reports *reports, struct vn_queue **out)
+VkResult vns_queue_create(struct vns_device *device, VkQueue handle, uint64_t id,
+                          struct vns_reports *reports, struct vns_queue **out)
 {
-    struct vn_queue *q = calloc(1, sizeof(*q));
+    struct vns_queue *q = calloc(1, sizeof(*q));
     if (!q)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     q->handle = handle;
@@ -706,28 +706,28 @@ VkResult vn_queue_create(struct vn_device *device, VkQueue handle, uint64_t id,
 
 /* Also for batches that nobody waits for: a device in use must not be destroyed.  A failure is
  * nobody's news. */
-static void wait_for_all(struct vn_queue *q)
+static void wait_for_all(struct vns_queue *q)
 {
     signal_up_to(q, q->next_number - 1);
     if (q->signalled)
-        (void)vn_queue_wait(q, q->signalled);
+        (void)vns_queue_wait(q, q->signalled);
 }
 
-static void unlink_queue(struct vn_queue *q)
+static void unlink_queue(struct vns_queue *q)
 {
     pthread_mutex_lock(&q->device->reporting);
-    struct vn_queue **at = &q->device->queues;
+    struct vns_queue **at = &q->device->queues;
     while (*at != q)
         at = &(*at)->next;
     *at = q->next;
     pthread_mutex_unlock(&q->device->reporting);
 }
 
-void vn_queue_destroy(struct vn_queue *q)
+void vns_queue_destroy(struct vns_queue *q)
 {
-    struct vn_batch *batch;
+    struct vns_batch *batch;
     if (q->reports->held == q)
-        vn_queue_hand_over(q->reports);
+        vns_queue_hand_over(q->reports);
     pthread_mutex_lock(&q->lock);
     q->stop = true;
     pthread_cond_signal(&q->work);
@@ -738,7 +738,7 @@ void vn_queue_destroy(struct vn_queue *q)
     wait_for_all(q);
     while ((batch = list_take(&q->running)) || (batch = list_take(&q->announced)))
         batch_free(q->reports, batch);
-    vn_updater_destroy(q->updater, q);
+    vns_updater_destroy(q->updater, q);
     q->device->driver.vkDestroySemaphore(q->device->handle, q->written, NULL);
     q->device->driver.vkDestroySemaphore(q->device->handle, q->timeline, NULL);
     pthread_cond_destroy(&q->work);

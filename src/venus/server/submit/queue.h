@@ -6,11 +6,11 @@
  * other queues is pushed before that, too: the batch may have waited for it.  Batches that nobody
  * waits for are cheaper: they wake no thread, are reported with the next one that somebody waits
  * for, and signal nothing unless the executor may have to wait for them, which it does only where
- * the program was told too early (vn_queue_settle).
+ * the program was told too early (vns_queue_settle).
  *
  * A program that waits for short work sends nothing meanwhile, and waking the thread would cost
  * more than the work.  So the executor first waits itself, as long as nothing arrives, and leaves
- * the batch to the thread when something does or the work is long (vn_queue_report_held).
+ * the batch to the thread when something does or the work is long (vns_queue_report_held).
  *
  * A submission that failed or was skipped, and a device that is lost, end the queue: its batches,
  * and all later ones, are reported with the result, after those before them.
@@ -30,150 +30,151 @@
 
 enum {
     /* Ranges of all batches that are not done: 24 bytes each that a client makes us hold. */
-    VN_PENDING_RANGES_MAX = 1 << 20,
+    VNS_PENDING_RANGES_MAX = 1 << 20,
 };
 
-enum vn_batch_kind {
-    VN_BATCH_REPORTED,
-    VN_BATCH_SIGNALLED, /* VN_BATCH_UNTOLD on the wire */
-    VN_BATCH_SILENT,    /* VN_BATCH_QUIET */
+enum vns_batch_kind {
+    VNS_BATCH_REPORTED,
+    VNS_BATCH_SIGNALLED, /* VN_BATCH_UNTOLD on the wire */
+    VNS_BATCH_SILENT,    /* VN_BATCH_QUIET */
 };
 
-struct vn_batch {
-    struct vn_batch *next;
+struct vns_batch {
+    struct vns_batch *next;
     uint64_t number;
-    enum vn_batch_kind kind;
+    enum vns_batch_kind kind;
     VkResult result; /* negative: was not submitted */
-    struct vn_range *ranges;
+    struct vns_range *ranges;
     uint32_t range_count;
 };
 
 /* Batches, oldest first. */
-struct vn_batch_list {
-    struct vn_batch *first, *last;
+struct vns_batch_list {
+    struct vns_batch *first, *last;
     uint32_t count;
 };
 
 /* How much one thread's looking has paid so far: each time that it did not doubles the waits that
  * sleep at once. */
-struct vn_patience {
+struct vns_patience {
     uint8_t distrust;
     uint32_t rest;
     /* What the last wait took.  Relaxed: the executor guesses by what the thread had. */
     _Atomic uint64_t usual_ns;
 };
 
-struct vn_queue;
+struct vns_queue;
 
 /* What all queues of a session share. */
-struct vn_reports {
-    struct vn_channel *channel;
-    struct vn_memories *memories;
+struct vns_reports {
+    struct vns_channel *channel;
+    struct vns_memories *memories;
     uint64_t max_pending;
     _Atomic uint64_t pending; /* batches announced and not reported; relaxed: a limit only */
 
     bool spins; /* who waits for a device looks for a while before it sleeps */
     /* The executor's. */
-    struct vn_patience patience;
+    struct vns_patience patience;
     bool holds;             /* it waits for batches itself first */
-    struct vn_queue *held;  /* the queue with such a batch */
+    struct vns_queue *held; /* the queue with such a batch */
     uint64_t held_until_ns; /* at most */
     bool waited;            /* in vain, so far: what arrives now had to wait */
     unsigned rest;          /* submissions that are left to the thread before it tries again */
 };
 
-struct vn_queue {
+struct vns_queue {
     VkQueue handle;
     uint64_t id;
     uint32_t family;
-    struct vn_device *device;
-    struct vn_reports *reports;
+    struct vns_device *device;
+    struct vns_reports *reports;
     VkSemaphore timeline; /* reaches a batch's number after all that the batch signals */
     VkSemaphore written;  /* the same before, where it signals something */
     uint64_t next_number;
-    uint64_t signalled;             /* the highest value that was submitted; the executor's */
-    struct vn_batch_list announced; /* for the next command */
-    VkResult ended;                 /* negative: no more submissions; the executor's */
+    uint64_t signalled;              /* the highest value that was submitted; the executor's */
+    struct vns_batch_list announced; /* for the next command */
+    VkResult ended;                  /* negative: no more submissions; the executor's */
     uint64_t early;   /* the program was told that batches up to here are done; the executor's */
     uint64_t settled; /* and they are, up to here; likewise */
     uint64_t reached; /* by the semaphore, when the executor last looked */
     uint64_t plain;   /* the last batch that is neither empty nor an update; likewise */
     uint64_t updated; /* the last update; likewise */
     uint64_t copied;  /* the last update that copies; likewise */
-    struct vn_updater *updater;  /* from the first one on */
-    struct vn_queue *awaited_by; /* whose later batches wait for ours up to `awaited`; likewise */
+    struct vns_updater *updater;  /* from the first one on */
+    struct vns_queue *awaited_by; /* whose later batches wait for ours up to `awaited`; likewise */
     uint64_t awaited;
 
     pthread_mutex_t lock; /* guards the rest; taken after the channel's or alone */
     pthread_cond_t work;
-    struct vn_batch_list running;
+    struct vns_batch_list running;
     VkResult lost;  /* found by who waited */
     bool held;      /* the executor reports; the thread does not look */
     bool reporting; /* the thread has found work, and looks for more before it sleeps */
     bool stop, started;
     pthread_t thread;
-    struct vn_patience patience; /* the thread's */
-    struct vn_queue *next;       /* of the device */
+    struct vns_patience patience; /* the thread's */
+    struct vns_queue *next;       /* of the device */
 };
 
 /* VK_SUCCESS and *out, linked into the device until destroy; or what the driver said. */
-VkResult vn_queue_create(struct vn_device *device, VkQueue handle, uint64_t id,
-                         struct vn_reports *reports, struct vn_queue **out) MUST_CHECK;
-void vn_queue_destroy(struct vn_queue *queue);
+VkResult vns_queue_create(struct vns_device *device, VkQueue handle, uint64_t id,
+                          struct vns_reports *reports, struct vns_queue **out) MUST_CHECK;
+void vns_queue_destroy(struct vns_queue *queue);
 
 /* Takes the rest of an announcement: u64 first, u32 count, batches.  0; -EPROTO for numbers out of
  * order or a second announcement; -EDQUOT over the limits; or what the decoder found. */
-int vn_queue_announce(struct vn_queue *queue, struct wire_dec *d) MUST_CHECK;
+int vns_queue_announce(struct vns_queue *queue, struct wire_dec *d) MUST_CHECK;
 
 /* Whether the announcement was for so many infos. */
-bool vn_queue_expects(const struct vn_queue *queue, uint32_t infos);
+bool vns_queue_expects(const struct vns_queue *queue, uint32_t infos);
 /* Whether it was for an update. */
-bool vn_queue_expects_update(const struct vn_queue *queue);
+bool vns_queue_expects_update(const struct vns_queue *queue);
 /* The signals for the announced batches; without values when the arena is full. */
-struct vn_signal vn_queue_signals(const struct vn_queue *queue, struct hw_arena *arena);
+struct vns_signal vns_queue_signals(const struct vns_queue *queue, struct hw_arena *arena);
 /* The announced batches were submitted with this result, which counts when negative; the second for
  * one that is empty. */
-void vn_queue_submitted(struct vn_queue *queue, VkResult result);
-void vn_queue_submitted_nothing(struct vn_queue *queue, VkResult result);
+void vns_queue_submitted(struct vns_queue *queue, VkResult result);
+void vns_queue_submitted_nothing(struct vns_queue *queue, VkResult result);
 
 /* While reports->held is set and nothing has arrived: waits for its batch for a short while, and
  * reports it or, at the end of its patience, leaves it to the thread. */
-void vn_queue_report_held(struct vn_reports *reports);
+void vns_queue_report_held(struct vns_reports *reports);
 /* Something has arrived, or the queue ends: leaves the batch, if there is one, to the thread. */
-void vn_queue_hand_over(struct vn_reports *reports);
+void vns_queue_hand_over(struct vns_reports *reports);
 
 /* The program was told that batches up to this number are done.  0, or -EPROTO when there is no
  * such batch. */
-int vn_queue_report_early(struct vn_queue *queue, uint64_t number) MUST_CHECK;
+int vns_queue_report_early(struct vns_queue *queue, uint64_t number) MUST_CHECK;
 /* Waits until what the program was told is true.  Natively the program itself would have waited
- * there, for the same batches.  VN_SETTLE_PLAIN: not for updates behind all other batches, unless
+ * there, for the same batches.  VNS_SETTLE_PLAIN: not for updates behind all other batches, unless
  * they copy from memory that may be mapped, for what follows touches nothing of theirs.  True when
  * such are left. */
-enum vn_settling { VN_SETTLE_PLAIN, VN_SETTLE_ALL };
-bool vn_queue_settle(struct vn_queue *queue, enum vn_settling what);
+enum vns_settling { VNS_SETTLE_PLAIN, VNS_SETTLE_ALL };
+bool vns_queue_settle(struct vns_queue *queue, enum vns_settling what);
 
 /* Takes updates in place of the one announced batch, which is not silent; the second submits those
  * that nobody waits for yet. */
-VkResult vn_queue_update(struct vn_queue *queue, const struct vn_update *updates, uint32_t count);
-void vn_queue_submit_updates(struct vn_queue *queue);
+VkResult vns_queue_update(struct vns_queue *queue, const struct vns_update *updates,
+                          uint32_t count);
+void vns_queue_submit_updates(struct vns_queue *queue);
 /* Has what is submitted to this queue from now on wait, at the device, for what the program was
  * told is done: on all queues of the device, or for a batch that begins with a barrier on the
  * others.  Does not wait here unless what it waited for the last time is still under way. */
-enum vn_following { VN_FOLLOW_ALL, VN_FOLLOW_OTHERS };
-void vn_queue_follow(struct vn_queue *queue, enum vn_following what);
+enum vns_following { VNS_FOLLOW_ALL, VNS_FOLLOW_OTHERS };
+void vns_queue_follow(struct vns_queue *queue, enum vns_following what);
 /* Somebody waits for a batch that was to be told to nobody.  0, or -EPROTO when there is no such
  * batch. */
-int vn_queue_ask(struct vn_queue *queue, uint64_t number) MUST_CHECK;
+int vns_queue_ask(struct vns_queue *queue, uint64_t number) MUST_CHECK;
 
 /* The executor waits until the semaphore has reached this number, which was submitted. */
-VkResult vn_queue_wait(struct vn_queue *queue, uint64_t number);
+VkResult vns_queue_wait(struct vns_queue *queue, uint64_t number);
 
 /* Whether batches up to that number are known to be done. */
-bool vn_queue_has_reached(struct vn_queue *queue, uint64_t number);
+bool vns_queue_has_reached(struct vns_queue *queue, uint64_t number);
 /* Whether all that was submitted is. */
-bool vn_queue_is_idle(struct vn_queue *queue);
+bool vns_queue_is_idle(struct vns_queue *queue);
 
 /* Tells the client that batches up to this number are done.  0, or what ended the connection. */
-int vn_report_done(struct vn_channel *channel, uint64_t queue, uint64_t number, VkResult result);
+int vns_report_done(struct vns_channel *channel, uint64_t queue, uint64_t number, VkResult result);
 
 #endif

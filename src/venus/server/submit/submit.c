@@ -23,13 +23,13 @@ static void *surround(struct hw_arena *arena, const void *array, uint32_t count,
 }
 
 /* How many signals of ours come before the client's. */
-static uint32_t lead_of(const struct vn_signal *signal, uint32_t count)
+static uint32_t lead_of(const struct vns_signal *signal, uint32_t count)
 {
     return signal->before && count;
 }
 
 static VkSemaphore *add_semaphores(struct hw_arena *arena, const VkSemaphore *semaphores,
-                                   uint32_t count, const struct vn_signal *signal)
+                                   uint32_t count, const struct vns_signal *signal)
 {
     uint32_t lead = lead_of(signal, count);
     VkSemaphore *copy = surround(arena, semaphores, count, sizeof(*copy), lead);
@@ -98,7 +98,7 @@ static bool with_device_index(struct hw_arena *arena, const void *chain, uint32_
     return true;
 }
 
-static bool complete(struct hw_arena *arena, VkSubmitInfo *info, const struct vn_signal *signal,
+static bool complete(struct hw_arena *arena, VkSubmitInfo *info, const struct vns_signal *signal,
                      uint64_t value)
 {
     uint32_t count = info->signalSemaphoreCount, lead = lead_of(signal, count);
@@ -111,8 +111,8 @@ static bool complete(struct hw_arena *arena, VkSubmitInfo *info, const struct vn
     return info->pNext != NULL;
 }
 
-VkSubmitInfo *vn_submit_infos(struct hw_arena *arena, const VkSubmitInfo *infos, uint32_t count,
-                              const struct vn_signal *signal)
+VkSubmitInfo *vns_submit_infos(struct hw_arena *arena, const VkSubmitInfo *infos, uint32_t count,
+                               const struct vns_signal *signal)
 {
     VkSubmitInfo *copy = surround(arena, infos, count, sizeof(*copy), 0);
     if (copy && count == 0)
@@ -124,8 +124,8 @@ VkSubmitInfo *vn_submit_infos(struct hw_arena *arena, const VkSubmitInfo *infos,
     return copy;
 }
 
-VkSubmitInfo2 *vn_submit_infos2(struct hw_arena *arena, const VkSubmitInfo2 *infos, uint32_t count,
-                                const struct vn_signal *signal)
+VkSubmitInfo2 *vns_submit_infos2(struct hw_arena *arena, const VkSubmitInfo2 *infos, uint32_t count,
+                                 const struct vns_signal *signal)
 {
     VkSubmitInfo2 *copy = surround(arena, infos, count, sizeof(*copy), 0);
     if (copy && count == 0)
@@ -152,8 +152,8 @@ VkSubmitInfo2 *vn_submit_infos2(struct hw_arena *arena, const VkSubmitInfo2 *inf
     return copy;
 }
 
-VkBindSparseInfo *vn_submit_sparse(struct hw_arena *arena, const VkBindSparseInfo *infos,
-                                   uint32_t count, const struct vn_signal *signal)
+VkBindSparseInfo *vns_submit_sparse(struct hw_arena *arena, const VkBindSparseInfo *infos,
+                                    uint32_t count, const struct vns_signal *signal)
 {
     VkBindSparseInfo *copy = surround(arena, infos, count, sizeof(*copy), 0);
     if (copy && count == 0)
@@ -175,7 +175,7 @@ VkBindSparseInfo *vn_submit_sparse(struct hw_arena *arena, const VkBindSparseInf
     return copy;
 }
 
-VkResult vn_submit_own(PFN_vkQueueSubmit submit, VkQueue queue, const struct vn_own_batch *batch)
+VkResult vns_submit_own(PFN_vkQueueSubmit submit, VkQueue queue, const struct vns_own_batch *batch)
 {
     const VkPipelineStageFlags all = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
     VkTimelineSemaphoreSubmitInfo values = {.sType =

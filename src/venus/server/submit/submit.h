@@ -16,29 +16,29 @@
 #include "base/arena.h"
 #include "base/attr.h"
 
-struct vn_signal {
+struct vns_signal {
     VkSemaphore before;     /* a timeline or NULL */
     VkSemaphore semaphore;  /* a timeline */
     const uint64_t *values; /* one a batch */
 };
 
-VkSubmitInfo *vn_submit_infos(struct hw_arena *arena, const VkSubmitInfo *infos, uint32_t count,
-                              const struct vn_signal *signal);
-VkSubmitInfo2 *vn_submit_infos2(struct hw_arena *arena, const VkSubmitInfo2 *infos, uint32_t count,
-                                const struct vn_signal *signal);
-VkBindSparseInfo *vn_submit_sparse(struct hw_arena *arena, const VkBindSparseInfo *infos,
-                                   uint32_t count, const struct vn_signal *signal);
+VkSubmitInfo *vns_submit_infos(struct hw_arena *arena, const VkSubmitInfo *infos, uint32_t count,
+                               const struct vns_signal *signal);
+VkSubmitInfo2 *vns_submit_infos2(struct hw_arena *arena, const VkSubmitInfo2 *infos, uint32_t count,
+                                 const struct vns_signal *signal);
+VkBindSparseInfo *vns_submit_sparse(struct hw_arena *arena, const VkBindSparseInfo *infos,
+                                    uint32_t count, const struct vns_signal *signal);
 
 /* A batch of our own, with or without commands: it waits for one timeline semaphore or signals one,
  * NULL for neither. */
-struct vn_own_batch {
+struct vns_own_batch {
     VkCommandBuffer commands;
     VkSemaphore wait, signal;
     uint64_t value; /* of either */
 };
 
 /* What the driver said. */
-VkResult vn_submit_own(PFN_vkQueueSubmit submit, VkQueue queue,
-                       const struct vn_own_batch *batch) MUST_CHECK;
+VkResult vns_submit_own(PFN_vkQueueSubmit submit, VkQueue queue,
+                        const struct vns_own_batch *batch) MUST_CHECK;
 
 #endif

@@ -9,7 +9,7 @@
  * and what the driver holds for each is what came in one message. */
 enum { SLOTS = 16 };
 
-struct vn_updater {
+struct vns_updater {
     VkCommandPool pool;
     VkCommandBuffer commands[SLOTS];
     uint64_t numbers[SLOTS]; /* of the batches that they were submitted with last */
@@ -18,7 +18,7 @@ struct vn_updater {
     uint64_t number;
 };
 
-static VkResult make(const struct vn_queue *q, struct vn_updater *u)
+static VkResult make(const struct vns_queue *q, struct vns_updater *u)
 {
     const struct vn_driver *d = &q->device->driver;
     VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
@@ -37,11 +37,11 @@ static VkResult make(const struct vn_queue *q, struct vn_updater *u)
     return result;
 }
 
-static VkResult get_updater(struct vn_queue *q)
+static VkResult get_updater(struct vns_queue *q)
 {
     if (q->updater)
         return VK_SUCCESS;
-    struct vn_updater *made = calloc(1, sizeof(*made));
+    struct vns_updater *made = calloc(1, sizeof(*made));
     VkResult result = made ? make(q, made) : VK_ERROR_OUT_OF_HOST_MEMORY;
     if (result < 0)
         free(made);
@@ -50,7 +50,7 @@ static VkResult get_updater(struct vn_queue *q)
     return result;
 }
 
-void vn_updater_destroy(struct vn_updater *updater, const struct vn_queue *queue)
+void vns_updater_destroy(struct vns_updater *updater, const struct vns_queue *queue)
 {
     if (updater)
         queue->device->driver.vkDestroyCommandPool(queue->device->handle, updater->pool, NULL);
@@ -68,13 +68,13 @@ static void put_barrier(const struct vn_driver *d, VkCommandBuffer commands)
                             VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, 0, 1, &all, 0, NULL, 0, NULL);
 }
 
-static VkResult open_next(struct vn_queue *q, struct vn_updater *u)
+static VkResult open_next(struct vns_queue *q, struct vns_updater *u)
 {
     const struct vn_driver *d = &q->device->driver;
     VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
                                       .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
     unsigned slot = (u->next + 1) % SLOTS;
-    VkResult result = u->numbers[slot] ? vn_queue_wait(q, u->numbers[slot]) : VK_SUCCESS;
+    VkResult result = u->numbers[slot] ? vns_queue_wait(q, u->numbers[slot]) : VK_SUCCESS;
     if (result >= 0)
         result = d->vkBeginCommandBuffer(u->commands[slot], &begin);
     if (result < 0)
@@ -85,8 +85,8 @@ static VkResult open_next(struct vn_queue *q, struct vn_updater *u)
     return VK_SUCCESS;
 }
 
-VkResult vn_update_add(struct vn_queue *q, const struct vn_update *updates, uint32_t count,
-                       uint64_t number)
+VkResult vns_update_add(struct vns_queue *q, const struct vns_update *updates, uint32_t count,
+                        uint64_t number)
 {
     const struct vn_driver *d = &q->device->driver;
     VkResult result = get_updater(q);
@@ -96,7 +96,7 @@ VkResult vn_update_add(struct vn_queue *q, const struct vn_update *updates, uint
         return result;
     VkCommandBuffer commands = q->updater->commands[q->updater->next];
     for (uint32_t i = 0; i < count; i++) {
-        const struct vn_update *u = &updates[i];
+        const struct vns_update *u = &updates[i];
         VkBufferCopy copy = {u->from_offset, u->offset, u->size};
         if (u->bytes)
             d->vkCmdUpdateBuffer(commands, u->buffer, u->offset, u->size, u->bytes);
@@ -108,18 +108,18 @@ VkResult vn_update_add(struct vn_queue *q, const struct vn_update *updates, uint
     return VK_SUCCESS;
 }
 
-VkResult vn_update_submit(struct vn_queue *q)
+VkResult vns_update_submit(struct vns_queue *q)
 {
-    struct vn_updater *u = q->updater;
+    struct vns_updater *u = q->updater;
     if (!u || !u->is_open)
         return VK_SUCCESS;
     u->is_open = false;
     VkResult result = q->device->driver.vkEndCommandBuffer(u->commands[u->next]);
     if (result >= 0)
-        result = vn_submit_own(q->device->driver.vkQueueSubmit, q->handle,
-                               &(struct vn_own_batch){.commands = u->commands[u->next],
-                                                      .signal = q->timeline,
-                                                      .value = u->number});
+        result = vns_submit_own(q->device->driver.vkQueueSubmit, q->handle,
+                                &(struct vns_own_batch){.commands = u->commands[u->next],
+                                                        .signal = q->timeline,
+                                                        .value = u->number});
     if (result >= 0)
         u->numbers[u->next] = u->number;
     return result;

@@ -15,10 +15,10 @@
 
 #include "base/attr.h"
 
-struct vn_queue;
-struct vn_updater;
+struct vns_queue;
+struct vns_updater;
 
-struct vn_update {
+struct vns_update {
     VkBuffer buffer;
     VkDeviceSize offset;
     VkDeviceSize size;
@@ -30,12 +30,12 @@ struct vn_update {
 
 /* Records the updates of the batch with this number, if any.  VK_SUCCESS, or what the driver said.
  */
-VkResult vn_update_add(struct vn_queue *queue, const struct vn_update *updates, uint32_t count,
-                       uint64_t number) MUST_CHECK;
+VkResult vns_update_add(struct vns_queue *queue, const struct vns_update *updates, uint32_t count,
+                        uint64_t number) MUST_CHECK;
 /* Submits what was recorded, if anything: the queue's semaphore will reach the last number.
  * Likewise. */
-VkResult vn_update_submit(struct vn_queue *queue) MUST_CHECK;
+VkResult vns_update_submit(struct vns_queue *queue) MUST_CHECK;
 
-void vn_updater_destroy(struct vn_updater *updater, const struct vn_queue *queue);
+void vns_updater_destroy(struct vns_updater *updater, const struct vns_queue *queue);
 
 #endif

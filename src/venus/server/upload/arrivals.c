@@ -18,7 +18,7 @@ static const uint64_t slice_ns = 50 * HW_MS;
 static const uint64_t awake_ns = 300 * HW_US;
 
 struct lane {
-    struct vn_arrivals *all;
+    struct vns_arrivals *all;
     struct rpc_transport *transport;
     pthread_t thread;     /* but for the first, which is the executor's */
     pthread_mutex_t turn; /* of who reads it; but for the first it guards the rest */
@@ -27,8 +27,8 @@ struct lane {
     uint8_t *scratch; /* VN_PARCEL_BYTES, from the first that is stored on */
 };
 
-struct vn_arrivals {
-    const struct vn_arrival_ops *ops;
+struct vns_arrivals {
+    const struct vns_arrival_ops *ops;
     void *user;
     bool spins;
     pthread_mutex_t lock;
@@ -55,18 +55,18 @@ static bool is_set(const _Atomic bool *flag)
     return atomic_load_explicit(flag, memory_order_relaxed);
 }
 
-static int fault_of(const struct vn_arrivals *a)
+static int fault_of(const struct vns_arrivals *a)
 {
     return atomic_load_explicit(&a->fault, memory_order_relaxed);
 }
 
-static bool is_expected(const struct vn_arrivals *a)
+static bool is_expected(const struct vns_arrivals *a)
 {
     return hw_now_ns() < atomic_load_explicit(&a->awake_until_ns, memory_order_relaxed);
 }
 
 /* Nobody waits for more: it ends, or another lane has failed. */
-static bool is_over(const struct vn_arrivals *a)
+static bool is_over(const struct vns_arrivals *a)
 {
     return is_set(&a->stopping) || fault_of(a);
 }
@@ -74,7 +74,7 @@ static bool is_over(const struct vn_arrivals *a)
 /* ---- a lane ---- */
 
 /* How long to wait for bytes: not at all while it is better to look again. */
-static uint64_t wait_of(const struct vn_arrivals *a, uint64_t since)
+static uint64_t wait_of(const struct vns_arrivals *a, uint64_t since)
 {
     return a->spins && (hw_now_ns() - since < awake_ns || is_expected(a)) ? 0 : slice_ns;
 }
@@ -82,7 +82,7 @@ static uint64_t wait_of(const struct vn_arrivals *a, uint64_t since)
 /* All of it, or what ended the lane. */
 static int receive(struct lane *lane, uint8_t *to, size_t len)
 {
-    struct vn_arrivals *a = lane->all;
+    struct vns_arrivals *a = lane->all;
     uint64_t since = hw_now_ns();
     while (len > 0) {
         if (is_over(a))
@@ -114,7 +114,7 @@ static int look_for_head(struct lane *lane, uint64_t wait_ns)
 }
 
 /* The executor has not come to the upload yet: a client may be several ahead. */
-static bool is_early(const struct vn_arrivals *a, const struct vn_parcel *parcel)
+static bool is_early(const struct vns_arrivals *a, const struct vn_parcel *parcel)
 {
     uint32_t last = atomic_load_explicit(&a->upload, memory_order_relaxed);
     return (int32_t)(parcel->upload - last) > 0 && !is_over(a);
@@ -123,7 +123,7 @@ static bool is_early(const struct vn_arrivals *a, const struct vn_parcel *parcel
 /* Under the lock.  With more bytes than the upload has, some might still be written when it is
  * over.
  */
-static bool belongs(const struct vn_arrivals *a, const struct vn_parcel *parcel)
+static bool belongs(const struct vns_arrivals *a, const struct vn_parcel *parcel)
 {
     return is_set(&a->open) && parcel->upload == a->upload && parcel->bytes <= VN_PARCEL_BYTES &&
            parcel->bytes <= a->missing && parcel->offset % VN_PAGE_BYTES == 0 &&
@@ -133,7 +133,7 @@ static bool belongs(const struct vn_arrivals *a, const struct vn_parcel *parcel)
 
 /* Waits until the upload of the parcel is open.  0 with its memory; -EPROTO for a parcel that has
  * none, or does not belong there. */
-static int await_upload_of(struct vn_arrivals *a, const struct vn_parcel *parcel, uint64_t *memory)
+static int await_upload_of(struct vns_arrivals *a, const struct vn_parcel *parcel, uint64_t *memory)
 {
     uint64_t since = hw_now_ns();
     while (a->spins && is_early(a, parcel) && hw_now_ns() - since < awake_ns)
@@ -151,7 +151,7 @@ static int await_upload_of(struct vn_arrivals *a, const struct vn_parcel *parcel
 
 static int receive_parcel(struct lane *lane, const struct vn_parcel *parcel, uint64_t memory)
 {
-    struct vn_arrivals *a = lane->all;
+    struct vns_arrivals *a = lane->all;
     uint8_t *place = a->ops->place(a->user, memory, parcel->offset, parcel->bytes);
     if (place)
         return receive(lane, place, parcel->bytes);
@@ -164,7 +164,7 @@ static int receive_parcel(struct lane *lane, const struct vn_parcel *parcel, uin
 /* 0, with *bytes 0 for an end; or a fault. */
 static int serve_parcel(struct lane *lane, uint32_t *bytes)
 {
-    struct vn_arrivals *a = lane->all;
+    struct vns_arrivals *a = lane->all;
     struct vn_parcel parcel = vn_parcel_get(lane->head);
     uint64_t memory;
     lane->have = 0;
@@ -184,7 +184,7 @@ static int serve_parcel(struct lane *lane, uint32_t *bytes)
 /* ---- the other lanes' threads ---- */
 
 /* Who waits looks again. */
-static void tell(struct vn_arrivals *a, int fault)
+static void tell(struct vns_arrivals *a, int fault)
 {
     int none = 0;
     pthread_mutex_lock(&a->lock);
@@ -197,7 +197,7 @@ static void tell(struct vn_arrivals *a, int fault)
 }
 
 /* Whether to go on without bytes: an upload is open, or may be at any moment. */
-static bool is_awake(const struct vn_arrivals *a, uint64_t since)
+static bool is_awake(const struct vns_arrivals *a, uint64_t since)
 {
     return is_set(&a->open) || (a->spins && (hw_now_ns() - since < awake_ns || is_expected(a)));
 }
@@ -225,7 +225,7 @@ static bool serve_next(struct lane *lane, uint64_t wait_ns, bool patient)
 
 static void serve_lane(struct lane *lane)
 {
-    struct vn_arrivals *a = lane->all;
+    struct vns_arrivals *a = lane->all;
     uint64_t since = hw_now_ns();
     while (!is_over(a) && is_awake(a, since)) {
         if (!is_set(&a->open)) {
@@ -245,7 +245,7 @@ static void serve_lane(struct lane *lane)
 static void *lane_main(void *arg)
 {
     struct lane *lane = arg;
-    struct vn_arrivals *a = lane->all;
+    struct vns_arrivals *a = lane->all;
     while (!is_over(a)) {
         pthread_mutex_lock(&a->lock);
         while (!is_over(a) && !is_set(&a->open) && !is_expected(a))
@@ -258,7 +258,7 @@ static void *lane_main(void *arg)
 
 /* ---- the executor's ---- */
 
-static void open_upload(struct vn_arrivals *a, uint64_t memory, uint64_t off, uint64_t len)
+static void open_upload(struct vns_arrivals *a, uint64_t memory, uint64_t off, uint64_t len)
 {
     pthread_mutex_lock(&a->lock);
     a->memory = memory;
@@ -274,7 +274,7 @@ static void open_upload(struct vn_arrivals *a, uint64_t memory, uint64_t off, ui
 }
 
 /* The first lane, up to its end. */
-static int serve_first(struct vn_arrivals *a)
+static int serve_first(struct vns_arrivals *a)
 {
     uint64_t since = hw_now_ns();
     uint32_t bytes = 1;
@@ -289,14 +289,14 @@ static int serve_first(struct vn_arrivals *a)
     return rc;
 }
 
-static bool is_complete(const struct vn_arrivals *a, uint64_t bytes)
+static bool is_complete(const struct vns_arrivals *a, uint64_t bytes)
 {
     return is_over(a) || atomic_load_explicit(&a->arrived, memory_order_acquire) >= bytes;
 }
 
 /* In place of threads that sleep, or have lost their core, and would come some hundred microseconds
  * late.  Whether a parcel came. */
-static bool serve_others(struct vn_arrivals *a)
+static bool serve_others(struct vns_arrivals *a)
 {
     bool came = false;
     for (struct lane *lane = a->lanes + 1; lane < a->lanes + a->count; lane++) {
@@ -308,7 +308,7 @@ static bool serve_others(struct vn_arrivals *a)
     return came;
 }
 
-static void await_others(struct vn_arrivals *a, uint64_t bytes)
+static void await_others(struct vns_arrivals *a, uint64_t bytes)
 {
     uint64_t since = hw_now_ns();
     while (!is_complete(a, bytes)) {
@@ -325,7 +325,7 @@ static void await_others(struct vn_arrivals *a, uint64_t bytes)
     pthread_mutex_unlock(&a->lock);
 }
 
-int vn_arrivals_take(struct vn_arrivals *a, uint64_t memory, uint64_t off, uint64_t len)
+int vns_arrivals_take(struct vns_arrivals *a, uint64_t memory, uint64_t off, uint64_t len)
 {
     open_upload(a, memory, off, len);
     int rc = serve_first(a);
@@ -339,7 +339,7 @@ int vn_arrivals_take(struct vn_arrivals *a, uint64_t memory, uint64_t off, uint6
     return fault_of(a);
 }
 
-void vn_arrivals_told(struct vn_arrivals *a)
+void vns_arrivals_told(struct vns_arrivals *a)
 {
     pthread_mutex_lock(&a->lock);
     if (a->used && a->spins) {
@@ -351,14 +351,14 @@ void vn_arrivals_told(struct vn_arrivals *a)
     pthread_mutex_unlock(&a->lock);
 }
 
-uint64_t vn_arrivals_bytes(const struct vn_arrivals *a)
+uint64_t vns_arrivals_bytes(const struct vns_arrivals *a)
 {
     return atomic_load_explicit(&a->total, memory_order_relaxed);
 }
 
 /* ---- life ---- */
 
-static void stop(struct vn_arrivals *a, unsigned lanes)
+static void stop(struct vns_arrivals *a, unsigned lanes)
 {
     pthread_mutex_lock(&a->lock);
     atomic_store_explicit(&a->stopping, true, memory_order_relaxed);
@@ -368,7 +368,7 @@ static void stop(struct vn_arrivals *a, unsigned lanes)
         pthread_join(a->lanes[i].thread, NULL);
 }
 
-static void release(struct vn_arrivals *a)
+static void release(struct vns_arrivals *a)
 {
     for (unsigned i = 0; i < a->count; i++) {
         rpc_transport_destroy(a->lanes[i].transport);
@@ -381,10 +381,10 @@ static void release(struct vn_arrivals *a)
     free(a);
 }
 
-int vn_arrivals_create(struct rpc_transport *const *lanes, unsigned count, bool spins,
-                       const struct vn_arrival_ops *ops, void *user, struct vn_arrivals **out)
+int vns_arrivals_create(struct rpc_transport *const *lanes, unsigned count, bool spins,
+                        const struct vns_arrival_ops *ops, void *user, struct vns_arrivals **out)
 {
-    struct vn_arrivals *a = calloc(1, sizeof(*a));
+    struct vns_arrivals *a = calloc(1, sizeof(*a));
     assert(count > 0 && count <= VN_LANES_MAX);
     if (!a) {
         for (unsigned i = 0; i < count; i++)
@@ -413,7 +413,7 @@ int vn_arrivals_create(struct rpc_transport *const *lanes, unsigned count, bool 
     return 0;
 }
 
-void vn_arrivals_destroy(struct vn_arrivals *a)
+void vns_arrivals_destroy(struct vns_arrivals *a)
 {
     if (!a)
         return;

@@ -16,10 +16,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct vn_arrivals;
+struct vns_arrivals;
 
 /* What belongs at [off, off + len) of the memory. */
-struct vn_arrival_ops {
+struct vns_arrival_ops {
     /* Where to receive it; NULL: it is to be handed to store. */
     uint8_t *(*place)(void *user, uint64_t memory, uint64_t off, size_t len);
     /* 0 or a negative errno, which is a fault. */
@@ -27,21 +27,21 @@ struct vn_arrival_ops {
 };
 
 /* 0, -ENOMEM, or -EAGAIN where threads cannot be had.  `spins`: there are cores for it. */
-int vn_arrivals_create(struct rpc_transport *const *lanes, unsigned count, bool spins,
-                       const struct vn_arrival_ops *ops, void *user,
-                       struct vn_arrivals **out) MUST_CHECK;
+int vns_arrivals_create(struct rpc_transport *const *lanes, unsigned count, bool spins,
+                        const struct vns_arrival_ops *ops, void *user,
+                        struct vns_arrivals **out) MUST_CHECK;
 /* Ends the threads and the lanes.  NULL is none. */
-void vn_arrivals_destroy(struct vn_arrivals *arrivals);
+void vns_arrivals_destroy(struct vns_arrivals *arrivals);
 
 /* Receives the next upload, to [off, off + len) of the memory.  0; -EPROTO for a parcel that does
  * not belong there; or what a lane ended with, or store.  After that, always the same. */
-int vn_arrivals_take(struct vn_arrivals *arrivals, uint64_t memory, uint64_t off,
-                     uint64_t len) MUST_CHECK;
+int vns_arrivals_take(struct vns_arrivals *arrivals, uint64_t memory, uint64_t off,
+                      uint64_t len) MUST_CHECK;
 
-/* The client was told of the end of work: as vn_channel_told. */
-void vn_arrivals_told(struct vn_arrivals *arrivals);
+/* The client was told of the end of work: as vns_channel_told. */
+void vns_arrivals_told(struct vns_arrivals *arrivals);
 
 /* That have arrived since the start. */
-uint64_t vn_arrivals_bytes(const struct vn_arrivals *arrivals);
+uint64_t vns_arrivals_bytes(const struct vns_arrivals *arrivals);
 
 #endif

@@ -28,7 +28,7 @@ static const char owner_file[] = "owner"; /* locked by the server for its life *
 static const char lock_file[] = "lock";   /* locked by whoever changes the folder */
 static const char new_file[] = "new";     /* what is being written, under that lock */
 
-struct vn_upload_store {
+struct vns_upload_store {
     char dir[PATH_MAX];
     uint64_t max_bytes;
     /* Shared with the sessions' processes.  Written with the folder's lock; relaxed, for readers
@@ -45,7 +45,7 @@ static void path_of(const char *dir, const char *file, char path[PATH_CHARS])
     snprintf(path, PATH_CHARS, "%s/%s", dir, file);
 }
 
-static void path_of_piece(const struct vn_upload_store *s, const uint8_t name[VN_NAME_BYTES],
+static void path_of_piece(const struct vns_upload_store *s, const uint8_t name[VN_NAME_BYTES],
                           char path[PATH_CHARS])
 {
     char hex[HEX_CHARS + 1];
@@ -155,7 +155,7 @@ static int oldest_first(const void *a, const void *b)
 }
 
 /* With the folder's lock: removes what was used least lately until no more than most is left. */
-static int shrink(const struct vn_upload_store *s, uint64_t most)
+static int shrink(const struct vns_upload_store *s, uint64_t most)
 {
     struct listing l = {0};
     char path[PATH_CHARS];
@@ -173,15 +173,15 @@ static int shrink(const struct vn_upload_store *s, uint64_t most)
     return rc;
 }
 
-uint64_t vn_upload_store_bytes(const struct vn_upload_store *s)
+uint64_t vns_upload_store_bytes(const struct vns_upload_store *s)
 {
     return atomic_load_explicit(s->bytes, memory_order_relaxed);
 }
 
 /* ---- pieces ---- */
 
-int vn_upload_store_get(const struct vn_upload_store *s, const uint8_t name[VN_NAME_BYTES],
-                        void *to, size_t len)
+int vns_upload_store_get(const struct vns_upload_store *s, const uint8_t name[VN_NAME_BYTES],
+                         void *to, size_t len)
 {
     char path[PATH_CHARS];
     struct stat st;
@@ -200,7 +200,7 @@ int vn_upload_store_get(const struct vn_upload_store *s, const uint8_t name[VN_N
     return rc;
 }
 
-static int write_piece(const struct vn_upload_store *s, const char *path, const void *bytes,
+static int write_piece(const struct vns_upload_store *s, const char *path, const void *bytes,
                        size_t len)
 {
     char new_path[PATH_CHARS];
@@ -218,7 +218,7 @@ static int write_piece(const struct vn_upload_store *s, const char *path, const 
 }
 
 /* With the folder's lock. */
-static int put_locked(const struct vn_upload_store *s, const char *path, const void *bytes,
+static int put_locked(const struct vns_upload_store *s, const char *path, const void *bytes,
                       size_t len)
 {
     struct stat st;
@@ -230,7 +230,7 @@ static int put_locked(const struct vn_upload_store *s, const char *path, const v
     uint64_t room = s->max_bytes - len;
     uint64_t after = s->max_bytes - (s->max_bytes >> FREE_SHIFT);
     int rc = 0;
-    if (vn_upload_store_bytes(s) > room)
+    if (vns_upload_store_bytes(s) > room)
         rc = shrink(s, room < after ? room : after);
     if (rc == 0)
         rc = write_piece(s, path, bytes, len);
@@ -240,7 +240,7 @@ static int put_locked(const struct vn_upload_store *s, const char *path, const v
 }
 
 /* A lock that the kernel lets go when its holder is killed.  A descriptor or a negative errno. */
-static int lock_folder(const struct vn_upload_store *s)
+static int lock_folder(const struct vns_upload_store *s)
 {
     char path[PATH_CHARS];
     path_of(s->dir, lock_file, path);
@@ -257,8 +257,8 @@ static int lock_folder(const struct vn_upload_store *s)
     return fd;
 }
 
-int vn_upload_store_put(const struct vn_upload_store *s, const uint8_t name[VN_NAME_BYTES],
-                        const void *bytes, size_t len)
+int vns_upload_store_put(const struct vns_upload_store *s, const uint8_t name[VN_NAME_BYTES],
+                         const void *bytes, size_t len)
 {
     char path[PATH_CHARS];
     assert(len);
@@ -273,7 +273,7 @@ int vn_upload_store_put(const struct vn_upload_store *s, const uint8_t name[VN_N
     return rc;
 }
 
-void vn_upload_store_drop(const struct vn_upload_store *s, const uint8_t name[VN_NAME_BYTES])
+void vns_upload_store_drop(const struct vns_upload_store *s, const uint8_t name[VN_NAME_BYTES])
 {
     char path[PATH_CHARS];
     path_of_piece(s, name, path);
@@ -338,7 +338,7 @@ static int remove_left(void *user, const char *path, const char *name)
     return 0;
 }
 
-static int make_in_memory(struct vn_upload_store *s)
+static int make_in_memory(struct vns_upload_store *s)
 {
     (void)!for_each(memory_root, remove_left, NULL); /* others' leavings are no reason to fail */
     snprintf(s->dir, sizeof(s->dir), "%s/%sXXXXXX", memory_root, memory_prefix);
@@ -346,7 +346,7 @@ static int make_in_memory(struct vn_upload_store *s)
     return s->in_memory ? 0 : -errno;
 }
 
-static int check_folder(struct vn_upload_store *s, const char *dir)
+static int check_folder(struct vns_upload_store *s, const char *dir)
 {
     struct stat st;
     if (strlen(dir) >= sizeof(s->dir))
@@ -361,7 +361,7 @@ static int check_folder(struct vn_upload_store *s, const char *dir)
     return 0;
 }
 
-static int start(struct vn_upload_store *s, const char *dir)
+static int start(struct vns_upload_store *s, const char *dir)
 {
     int rc = dir ? check_folder(s, dir) : make_in_memory(s);
     if (rc)
@@ -384,10 +384,10 @@ static const char *reason(int rc)
                            : strerror(-rc);
 }
 
-int vn_upload_store_create(const char *dir, uint64_t max_bytes, struct vn_upload_store **out,
-                           char why[VN_UPLOAD_STORE_WHY])
+int vns_upload_store_create(const char *dir, uint64_t max_bytes, struct vns_upload_store **out,
+                            char why[VNS_UPLOAD_STORE_WHY])
 {
-    struct vn_upload_store *s = calloc(1, sizeof(*s));
+    struct vns_upload_store *s = calloc(1, sizeof(*s));
     int rc = s ? 0 : -ENOMEM;
     if (s) {
         s->max_bytes = max_bytes;
@@ -395,15 +395,15 @@ int vn_upload_store_create(const char *dir, uint64_t max_bytes, struct vn_upload
         rc = start(s, dir);
     }
     if (rc) {
-        snprintf(why, VN_UPLOAD_STORE_WHY, "%.80s: %s", dir ? dir : memory_root, reason(rc));
-        vn_upload_store_destroy(s);
+        snprintf(why, VNS_UPLOAD_STORE_WHY, "%.80s: %s", dir ? dir : memory_root, reason(rc));
+        vns_upload_store_destroy(s);
         return rc;
     }
     *out = s;
     return 0;
 }
 
-void vn_upload_store_destroy(struct vn_upload_store *s)
+void vns_upload_store_destroy(struct vns_upload_store *s)
 {
     if (!s)
         return;

@@ -21,32 +21,32 @@
 
 #include "venus/common/upload.h"
 
-enum { VN_UPLOAD_STORE_WHY = 200 };
+enum { VNS_UPLOAD_STORE_WHY = 200 };
 
-struct vn_upload_store;
+struct vns_upload_store;
 
 /* Up to max_bytes in dir, which is made where it does not exist; NULL: in memory.  0, or a negative
  * errno with the cause in why: -EBUSY when another server uses the folder, -EACCES when it is open
  * to others. */
-int vn_upload_store_create(const char *dir, uint64_t max_bytes, struct vn_upload_store **out,
-                           char why[VN_UPLOAD_STORE_WHY]) MUST_CHECK;
+int vns_upload_store_create(const char *dir, uint64_t max_bytes, struct vns_upload_store **out,
+                            char why[VNS_UPLOAD_STORE_WHY]) MUST_CHECK;
 /* A folder in memory goes too. */
-void vn_upload_store_destroy(struct vn_upload_store *store);
+void vns_upload_store_destroy(struct vns_upload_store *store);
 
 /* Copies a piece of that many bytes, and counts as a use of it.  0, -ENOENT, or why it could not be
  * read. */
-int vn_upload_store_get(const struct vn_upload_store *store, const uint8_t name[VN_NAME_BYTES],
-                        void *to, size_t len) MUST_CHECK;
+int vns_upload_store_get(const struct vns_upload_store *store, const uint8_t name[VN_NAME_BYTES],
+                         void *to, size_t len) MUST_CHECK;
 
 /* Keeps a piece whose name the caller worked out from these bytes.  0, also when it is there;
  * -EFBIG when it is larger than the limit; or why it could not be written. */
-int vn_upload_store_put(const struct vn_upload_store *store, const uint8_t name[VN_NAME_BYTES],
-                        const void *bytes, size_t len);
+int vns_upload_store_put(const struct vns_upload_store *store, const uint8_t name[VN_NAME_BYTES],
+                         const void *bytes, size_t len);
 
 /* Removes a piece that was found not to be what its name says. */
-void vn_upload_store_drop(const struct vn_upload_store *store, const uint8_t name[VN_NAME_BYTES]);
+void vns_upload_store_drop(const struct vns_upload_store *store, const uint8_t name[VN_NAME_BYTES]);
 
 /* Of all pieces. */
-uint64_t vn_upload_store_bytes(const struct vn_upload_store *store);
+uint64_t vns_upload_store_bytes(const struct vns_upload_store *store);
 
 #endif

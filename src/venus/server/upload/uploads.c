@@ -17,24 +17,24 @@ struct piece {
     size_t len;
 };
 
-struct vn_uploads {
-    const struct vn_upload_store *store;
+struct vns_uploads {
+    const struct vns_upload_store *store;
     uint64_t key;
     struct piece held[VN_HOLD_PIECES_MAX];
     uint32_t held_count;
 
     pthread_mutex_t lock; /* guards the rest */
     pthread_cond_t changed;
-    struct piece queue[VN_UPLOADS_QUEUED_MAX]; /* a ring */
+    struct piece queue[VNS_UPLOADS_QUEUED_MAX]; /* a ring */
     size_t first, count;
     bool stop, started;
     bool told; /* that the store cannot be written */
     pthread_t thread;
 };
 
-int vn_uploads_create(const struct vn_upload_store *store, struct vn_uploads **out)
+int vns_uploads_create(const struct vns_upload_store *store, struct vns_uploads **out)
 {
-    struct vn_uploads *u = calloc(1, sizeof(*u));
+    struct vns_uploads *u = calloc(1, sizeof(*u));
     if (!u)
         return -ENOMEM;
     u->store = store;
@@ -50,14 +50,14 @@ int vn_uploads_create(const struct vn_upload_store *store, struct vn_uploads **o
     return 0;
 }
 
-uint64_t vn_uploads_key(const struct vn_uploads *u)
+uint64_t vns_uploads_key(const struct vns_uploads *u)
 {
     return u->key;
 }
 
 /* ---- holding ---- */
 
-static void let_go(struct vn_uploads *u)
+static void let_go(struct vns_uploads *u)
 {
     for (uint32_t i = 0; i < u->held_count; i++)
         free(u->held[i].bytes);
@@ -66,7 +66,7 @@ static void let_go(struct vn_uploads *u)
 
 /* What the store has is not the client's: because the client does not have what the name says, or
  * because the file does not. */
-static void check_stored(struct vn_uploads *u, const uint8_t *name, const uint8_t *bytes,
+static void check_stored(struct vns_uploads *u, const uint8_t *name, const uint8_t *bytes,
                          size_t len)
 {
     uint8_t real[VN_NAME_BYTES];
@@ -74,15 +74,15 @@ static void check_stored(struct vn_uploads *u, const uint8_t *name, const uint8_
         return;
     hw_warn(HW_CAT_MEMORY,
             "the upload cache holds a piece that is not what its name says; removed");
-    vn_upload_store_drop(u->store, name);
+    vns_upload_store_drop(u->store, name);
 }
 
 /* The bytes of a piece, malloc'd; NULL when the store does not have it or the proof fails. */
-static uint8_t *fetch(struct vn_uploads *u, const uint8_t *name, const uint8_t *proof, size_t len)
+static uint8_t *fetch(struct vns_uploads *u, const uint8_t *name, const uint8_t *proof, size_t len)
 {
     uint8_t real[VN_PROOF_BYTES];
     uint8_t *bytes = u->store ? malloc(len) : NULL;
-    if (!bytes || vn_upload_store_get(u->store, name, bytes, len)) {
+    if (!bytes || vns_upload_store_get(u->store, name, bytes, len)) {
         free(bytes);
         return NULL;
     }
@@ -94,7 +94,7 @@ static uint8_t *fetch(struct vn_uploads *u, const uint8_t *name, const uint8_t *
     return NULL;
 }
 
-int vn_uploads_hold(struct vn_uploads *u, struct wire_dec *in, struct wire_enc *reply)
+int vns_uploads_hold(struct vns_uploads *u, struct wire_dec *in, struct wire_enc *reply)
 {
     uint64_t total = 0;
     let_go(u);
@@ -113,7 +113,7 @@ int vn_uploads_hold(struct vn_uploads *u, struct wire_dec *in, struct wire_enc *
     return wire_dec_end(in);
 }
 
-const uint8_t *vn_uploads_held(const struct vn_uploads *u, uint32_t index, size_t *len)
+const uint8_t *vns_uploads_held(const struct vns_uploads *u, uint32_t index, size_t *len)
 {
     if (index >= u->held_count || !u->held[index].bytes)
         return NULL;
@@ -123,12 +123,12 @@ const uint8_t *vn_uploads_held(const struct vn_uploads *u, uint32_t index, size_
 
 /* ---- keeping ---- */
 
-static void store(struct vn_uploads *u, const struct piece *piece)
+static void store(struct vns_uploads *u, const struct piece *piece)
 {
     uint8_t name[VN_NAME_BYTES];
     int rc = vn_piece_name(piece->bytes, piece->len, name);
     if (rc == 0)
-        rc = vn_upload_store_put(u->store, name, piece->bytes, piece->len);
+        rc = vns_upload_store_put(u->store, name, piece->bytes, piece->len);
     if (rc && rc != -EFBIG && !u->told) {
         hw_warn(HW_CAT_MEMORY, "the upload cache cannot be written: %s", strerror(-rc));
         u->told = true;
@@ -137,7 +137,7 @@ static void store(struct vn_uploads *u, const struct piece *piece)
 
 static void *keep_main(void *arg)
 {
-    struct vn_uploads *u = arg;
+    struct vns_uploads *u = arg;
     pthread_mutex_lock(&u->lock);
     for (;;) {
         while (!u->count && !u->stop)
@@ -149,7 +149,7 @@ static void *keep_main(void *arg)
         store(u, &piece);
         free(piece.bytes);
         pthread_mutex_lock(&u->lock);
-        u->first = (u->first + 1) % VN_UPLOADS_QUEUED_MAX;
+        u->first = (u->first + 1) % VNS_UPLOADS_QUEUED_MAX;
         u->count--;
         pthread_cond_broadcast(&u->changed);
     }
@@ -157,7 +157,7 @@ static void *keep_main(void *arg)
     return NULL;
 }
 
-void vn_uploads_keep(struct vn_uploads *u, uint8_t *bytes, size_t len)
+void vns_uploads_keep(struct vns_uploads *u, uint8_t *bytes, size_t len)
 {
     if (!u->store || (!u->started && pthread_create(&u->thread, NULL, keep_main, u))) {
         free(bytes);
@@ -165,14 +165,14 @@ void vn_uploads_keep(struct vn_uploads *u, uint8_t *bytes, size_t len)
     }
     u->started = true;
     pthread_mutex_lock(&u->lock);
-    while (u->count == VN_UPLOADS_QUEUED_MAX)
+    while (u->count == VNS_UPLOADS_QUEUED_MAX)
         pthread_cond_wait(&u->changed, &u->lock);
-    u->queue[(u->first + u->count++) % VN_UPLOADS_QUEUED_MAX] = (struct piece){bytes, len};
+    u->queue[(u->first + u->count++) % VNS_UPLOADS_QUEUED_MAX] = (struct piece){bytes, len};
     pthread_cond_broadcast(&u->changed);
     pthread_mutex_unlock(&u->lock);
 }
 
-void vn_uploads_destroy(struct vn_uploads *u)
+void vns_uploads_destroy(struct vns_uploads *u)
 {
     if (!u)
         return;

@@ -19,26 +19,26 @@
 enum {
     /* Pieces given to the thread and not stored yet: when it is behind, the executor waits for it,
      * and the client for the executor. */
-    VN_UPLOADS_QUEUED_MAX = 32,
+    VNS_UPLOADS_QUEUED_MAX = 32,
 };
 
-struct vn_uploads;
+struct vns_uploads;
 
 /* store may be NULL: nothing is held or kept.  0, -ENOMEM, or -EIO when there is no random key. */
-int vn_uploads_create(const struct vn_upload_store *store, struct vn_uploads **out) MUST_CHECK;
+int vns_uploads_create(const struct vns_upload_store *store, struct vns_uploads **out) MUST_CHECK;
 /* Stores what is queued first. */
-void vn_uploads_destroy(struct vn_uploads *uploads);
+void vns_uploads_destroy(struct vns_uploads *uploads);
 
 /* Of proofs; 0 without a store. */
-uint64_t vn_uploads_key(const struct vn_uploads *uploads);
+uint64_t vns_uploads_key(const struct vns_uploads *uploads);
 
 /* Takes the body of a HOLD; the answer goes to reply, which may be NULL.  0, -EPROTO, -ENOMEM. */
-int vn_uploads_hold(struct vn_uploads *uploads, struct wire_dec *in,
-                    struct wire_enc *reply) MUST_CHECK;
+int vns_uploads_hold(struct vns_uploads *uploads, struct wire_dec *in,
+                     struct wire_enc *reply) MUST_CHECK;
 /* The piece of that index; NULL when it is not held. */
-const uint8_t *vn_uploads_held(const struct vn_uploads *uploads, uint32_t index, size_t *len);
+const uint8_t *vns_uploads_held(const struct vns_uploads *uploads, uint32_t index, size_t *len);
 
 /* Keeps bytes, which are malloc'd and become the store's. */
-void vn_uploads_keep(struct vn_uploads *uploads, uint8_t *bytes, size_t len);
+void vns_uploads_keep(struct vns_uploads *uploads, uint8_t *bytes, size_t len);
 
 #endif
