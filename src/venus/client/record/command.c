@@ -866,7 +866,7 @@ static VKAPI_ATTR void VKAPI_CALL cmd_bind_descriptor_sets2(VkCommandBuffer hand
         if (info->stageFlags & ~(VkShaderStageFlags)VK_SHADER_STAGE_COMPUTE_BIT)
             bind_set(commands, VK_PIPELINE_BIND_POINT_GRAPHICS, info->firstSet + i, set);
     }
-    vnc_vkCmdBindDescriptorSets2KHR(handle, info);
+    vn_vkCmdBindDescriptorSets2KHR(handle, info);
 }
 
 static VKAPI_ATTR void VKAPI_CALL cmd_push_descriptor_set2(VkCommandBuffer handle,
@@ -878,7 +878,7 @@ static VKAPI_ATTR void VKAPI_CALL cmd_push_descriptor_set2(VkCommandBuffer handl
         return;
     VkPushDescriptorSetInfoKHR push = *info;
     push.pDescriptorWrites = clean.writes;
-    vnc_vkCmdPushDescriptorSet2KHR(handle, &push);
+    vn_vkCmdPushDescriptorSet2KHR(handle, &push);
     vnc_writes_fini(&clean);
 }
 
