@@ -34,7 +34,11 @@ enum {
     OP_COMPOSITE_EXTRACT = 81,
     OP_COMPOSITE_INSERT = 82,
     OP_COPY_OBJECT = 83,
+    OP_CONVERT_PTR_TO_U = 117,
+    OP_CONVERT_U_TO_PTR = 120,
     OP_BITCAST = 124,
+    OP_I_ADD = 128,
+    OP_I_SUB = 130,
     OP_SELECT = 169,
     OP_PHI = 245,
     OP_LOOP_MERGE = 246,
@@ -78,6 +82,7 @@ struct id {
     bool storage_image : 1;
     bool address_type : 1; /* a pointer to what has a device address */
     bool address : 1;      /* a value of such a type */
+    bool number : 1;       /* what one was converted to, or that and an offset */
 };
 
 struct reader {
@@ -202,6 +207,27 @@ static bool are_addresses(struct reader *r, const uint32_t *at, uint32_t words, 
     return false;
 }
 
+static bool is_number(struct reader *r, uint32_t id)
+{
+    return id < r->bound && r->ids[id].number;
+}
+
+static bool has_number(struct reader *r, const uint32_t *at, uint32_t words)
+{
+    for (uint32_t i = 1; i < words; i++) {
+        if (is_number(r, at[i]))
+            return true;
+    }
+    return false;
+}
+
+static bool makes_number(struct reader *r, const uint32_t *at, uint32_t words)
+{
+    uint32_t op = at[0] & 0xffff;
+    return words > 3 && (op == OP_CONVERT_PTR_TO_U ||
+                         ((op == OP_I_ADD || op == OP_I_SUB) && has_number(r, at, words)));
+}
+
 /* What is made of an address type can be in memory, where others write it. */
 static void read_type_of(struct reader *r, const uint32_t *at, uint32_t words, uint32_t first)
 {
@@ -235,20 +261,27 @@ static bool passes_on(struct reader *r, const uint32_t *at, uint32_t words)
     case OP_PTR_ACCESS_CHAIN:
     case OP_BITCAST:
         return words > 3 && is_address(r, at[3]);
+    case OP_CONVERT_U_TO_PTR:
+        return words > 3 && is_number(r, at[3]);
     default:
         return false;
     }
 }
 
-/* Whether an instruction only reads through the addresses that it is given, or passes them on. */
+/* Whether an instruction only reads through the addresses that it is given, or passes them on.
+ * Numbers are followed through additions; elsewhere they could get out of sight. */
 static bool is_harmless(struct reader *r, const uint32_t *at, uint32_t words)
 {
-    switch (at[0] & 0xffff) {
+    uint32_t op = at[0] & 0xffff;
+    if (has_number(r, at, words))
+        return op == OP_I_ADD || op == OP_I_SUB || op == OP_CONVERT_U_TO_PTR;
+    switch (op) {
     case OP_LOAD:
     case OP_FUNCTION_CALL:
     case OP_ACCESS_CHAIN:
     case OP_IN_BOUNDS_ACCESS_CHAIN:
     case OP_PTR_ACCESS_CHAIN:
+    case OP_CONVERT_PTR_TO_U:
     case OP_BITCAST:
     case OP_COPY_OBJECT:
     case OP_SELECT:
@@ -279,6 +312,8 @@ static void follow_addresses(struct reader *r, const uint32_t *at, uint32_t word
     bool writes = !is_harmless(r, at, words);
     r->shader->uses_addresses |= writes;
     r->shader->writes_addresses |= writes;
+    if (makes_number(r, at, words))
+        id_at(r, at[2])->number = true;
     if (words <= 2 || at[1] >= r->bound || !r->ids[at[1]].address_type)
         return;
     r->shader->uses_addresses |= !passes_on(r, at, words);

@@ -68,6 +68,7 @@ enum {
     CONVERT_PTR_TO_U = 117,
     CONVERT_U_TO_PTR = 120,
     BITCAST = 124,
+    I_ADD = 128,
     SELECT = 169,
     ATOMIC_I_ADD = 234,
     PHI = 245,
@@ -220,7 +221,6 @@ static void writing_through_a_given_one_is_using_it(void **state)
         {COPY_MEMORY, 2, {GIVEN, GIVEN}},
         {ATOMIC_I_ADD, 6, {UINT, RESULT, GIVEN, NUMBER, NUMBER, NUMBER}},
         {EXT_INST, 6, {UINT, RESULT, FUNCTION, 35, NUMBER, GIVEN}}, /* modf, which stores */
-        {CONVERT_PTR_TO_U, 3, {UINT, RESULT, GIVEN}},               /* and back, for all we know */
         {4458, 3, {GIVEN, RESULT, NUMBER}},                         /* a cooperative store */
         {60000, 2, {NUMBER, GIVEN}},                                /* nobody knows what */
     };
@@ -234,6 +234,35 @@ static void writing_through_a_given_one_is_using_it(void **state)
     begin_function();
     PUT(EXT_INST, UINT, RESULT, FUNCTION, GIVEN, NUMBER); /* the number of an instruction */
     assert_false(uses_addresses());
+}
+
+/* As a number, an address may be added to and converted back. */
+static void begin_arithmetic(void)
+{
+    begin(PHYSICAL_STORAGE_BUFFER_64);
+    begin_function();
+    PUT(CONVERT_PTR_TO_U, UINT, RESULT, GIVEN);
+    PUT(I_ADD, UINT, RESULT, NUMBER, RESULT);
+}
+
+static void arithmetic_with_a_given_one_is_followed(void **state)
+{
+    (void)state;
+    begin_arithmetic();
+    PUT(CONVERT_U_TO_PTR, ADDRESS, SECOND, RESULT);
+    PUT(LOAD, UINT, VARIABLE, SECOND, 2, 4);
+    assert_false(uses_addresses());
+    PUT(STORE, SECOND, NUMBER);
+    assert_true(writes_addresses());
+    begin_arithmetic();
+    PUT(STORE, VARIABLE, RESULT); /* into memory, where another shader finds it */
+    assert_true(writes_addresses());
+    begin_arithmetic();
+    PUT(FUNCTION_CALL, UINT, VARIABLE, FUNCTION, RESULT);
+    assert_true(writes_addresses());
+    begin_arithmetic();
+    PUT(60000, UINT, VARIABLE, RESULT); /* nobody knows what */
+    assert_true(writes_addresses());
 }
 
 static void what_is_not_followed_is_refused(void **state)
@@ -281,6 +310,7 @@ int main(void)
         cmocka_unit_test(an_address_in_memory_is_the_codes_own),
         cmocka_unit_test(reading_through_a_given_one_is_not_using_it),
         cmocka_unit_test(writing_through_a_given_one_is_using_it),
+        cmocka_unit_test(arithmetic_with_a_given_one_is_followed),
         cmocka_unit_test(what_is_not_followed_is_refused),
         cmocka_unit_test(anything_is_read_or_refused),
     };
