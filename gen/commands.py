@@ -333,7 +333,7 @@ class Commands:
         for f in creates:
             count = self.ids_count(c, f)
             o(f"vn_exec_check(x, d, a.ids_{f.name} ? {count} : 0, a.ids_{f.name});")
-        o("int rc = vn_decoder_end(d);")
+        o("int rc = vn_exec_ready(x, d);")
         o("if (rc)")
         o("    return rc;")
         result = "a.ret = " if c.ret != "void" else ""

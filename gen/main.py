@@ -156,7 +156,6 @@ def dispatch(every):
     o()
     o.function("int vn_dispatch(struct vn_exec *x, uint32_t command, struct vn_decoder *d)")
     o("uint32_t top = command >> 24;")
-    o("d->voided = false;")
     o.open("for (uint32_t i = first[top]; i < first[top + 1]; i++)")
     o("if (commands[i].id == command)")
     o("    return commands[i].exec(x, d);")

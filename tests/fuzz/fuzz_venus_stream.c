@@ -214,7 +214,7 @@ static void destroy_device(struct vn_exec *x, struct vn_args_vkDestroyDevice *a)
     struct vns_session *s = x->objects;
     const struct vns_thing *thing;
     for (size_t at = 0; (thing = vn_keymap_next(&s->objects.things, &at)) != NULL;) {
-        if (s->device && thing->device == s->device)
+        if (s->command.device && thing->device == s->command.device)
             note(&ended, thing);
     }
     vns_server_hooks.vkDestroyDevice(x, a);
@@ -225,7 +225,7 @@ static void reset_descriptor_pool(struct vn_exec *x, struct vn_args_vkResetDescr
 {
     static struct ended ended;
     struct vns_session *s = x->objects;
-    note_members(&ended, s->pool);
+    note_members(&ended, s->command.pool);
     vns_server_hooks.vkResetDescriptorPool(x, a);
     tell_driver(&ended);
 }

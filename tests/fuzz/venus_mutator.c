@@ -370,10 +370,10 @@ static void make_read(void)
     wire_fill_len(&m.made, hole);
 }
 
-/* Of one batch; repair_batches makes it fit what follows. */
-static void put_announcement(void)
+/* SUBMIT of one batch, whose command follows; repair_submissions makes it fit that. */
+static size_t begin_submit(void)
 {
-    size_t hole = begin_op(VN_OP_BATCHES);
+    size_t hole = begin_op(VN_OP_SUBMIT);
     wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_QUEUE, number()));
     wire_put_u64(&m.made, 1);
     wire_put_u32(&m.made, 1);
@@ -381,20 +381,20 @@ static void put_announcement(void)
         put_ranges();
     else
         wire_put_i32(&m.made, one_in(2) ? VN_BATCH_QUIET : VN_BATCH_UNTOLD);
-    wire_fill_len(&m.made, hole);
+    return hole;
 }
 
 static void make_submission(void)
 {
-    put_announcement();
+    size_t hole = begin_submit();
     fill_one_of(&m.submissions);
+    wire_fill_len(&m.made, hole);
 }
 
 static void make_update(void)
 {
     static const uint8_t bytes[256] = {1};
-    put_announcement();
-    size_t hole = begin_op(VN_OP_UPDATE);
+    size_t submit = begin_submit(), hole = begin_op(VN_OP_UPDATE);
     uint32_t count = below(VN_UPDATES_MAX + 1);
     wire_put_u32(&m.made, count);
     for (; count > 0; count--) {
@@ -405,22 +405,7 @@ static void make_update(void)
         wire_put_bytes(&m.made, bytes, size);
     }
     wire_fill_len(&m.made, hole);
-}
-
-static void make_copy(void)
-{
-    put_announcement();
-    size_t hole = begin_op(VN_OP_COPY);
-    uint32_t count = below(VN_UPDATES_MAX + 1);
-    wire_put_u32(&m.made, count);
-    for (; count > 0; count--) {
-        for (int end = 0; end < 2; end++) {
-            wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_BUFFER, number()));
-            wire_put_u64(&m.made, one_in(8) ? hw_rng_u64(&m.rng) : below(64));
-        }
-        wire_put_u64(&m.made, one_in(8) ? hw_rng_u64(&m.rng) : 1 + below(64));
-    }
-    wire_fill_len(&m.made, hole);
+    wire_fill_len(&m.made, submit);
 }
 
 static void make_early_or_ask(void)
@@ -512,12 +497,11 @@ static void make_destroy(void)
 static void make_units(bool recorded)
 {
     static void (*const makers[])(void) = {
-        make_any,   make_any,           make_destroy,       make_record,     make_record,
-        make_again, make_again,         make_map,           make_map,        make_delta,
-        make_delta, make_read,          make_submission,    make_submission, make_update,
-        make_copy,  make_early_or_ask,  make_memory,        make_queue,      make_device,
-        make_hold,  make_reuse_or_keep, make_reuse_or_keep, make_write,      make_lazy,
-        make_fetch};
+        make_any,           make_any,           make_destroy,    make_record,     make_record,
+        make_again,         make_again,         make_map,        make_map,        make_delta,
+        make_delta,         make_read,          make_submission, make_submission, make_update,
+        make_early_or_ask,  make_memory,        make_queue,      make_device,     make_hold,
+        make_reuse_or_keep, make_reuse_or_keep, make_write,      make_lazy,       make_fetch};
     wire_enc_reset(&m.made);
     if (recorded)
         fill_one_of(&m.recorded);
@@ -753,46 +737,67 @@ static void mutate_script(struct script *script)
     }
 }
 
-static bool is_submission(const struct unit *unit)
+/* Where the command of a SUBMIT begins, behind its batches; 0 when it has none. */
+static size_t submitted_at(const struct unit *unit)
 {
-    return !unit->raw && unit->len >= 12 &&
-           (unit->id == VN_CMD_vkQueueSubmit || unit->id == VN_CMD_vkQueueSubmit2 ||
-            unit->id == VN_CMD_vkQueueBindSparse);
+    size_t at = 20;
+    if (unit->raw || unit->id != VN_OP_SUBMIT || unit->len < at)
+        return 0;
+    for (uint32_t left = wire_load32(unit->bytes + 16); left > 0; left--) {
+        if (unit->len - at < 4)
+            return 0;
+        int32_t ranges = (int32_t)wire_load32(unit->bytes + at);
+        at += 4;
+        if (ranges > 0 && (uint32_t)ranges > (unit->len - at) / 24)
+            return 0;
+        at += ranges > 0 ? (size_t)ranges * 24 : 0;
+    }
+    return unit->len - at >= 8 ? at : 0;
 }
 
-/* Makes an announcement one of so many batches without ranges. */
-static void announce(struct unit *unit, uint32_t count)
+/* Makes a SUBMIT one of so many batches without ranges; where its command begins then. */
+static size_t resize_submit(struct unit *unit, size_t at, uint32_t count)
 {
-    unit->len = 20;
-    if (!grow(unit, count * 4))
-        return;
+    size_t tail = unit->len - at, batches = (size_t)count * 4;
+    if (20 + batches + tail > unit->len && !grow(unit, 20 + batches + tail - unit->len))
+        return at;
+    memmove(unit->bytes + 20 + batches, unit->bytes + at, tail);
+    memset(unit->bytes + 20, 0, batches);
     wire_store32(unit->bytes + 16, count);
-    unit->len += count * 4;
+    unit->len = 20 + batches + tail;
+    return 20 + batches;
 }
 
-/* Announcements name the queue and the number of what follows them, and the next batch. */
-static void repair_batches(struct script *script)
+/* A SUBMIT names the queue and the number of batches of its command, and the next batch. */
+static void repair_submit(struct unit *unit, uint64_t next[SCRIPT_IDS])
+{
+    size_t at = submitted_at(unit);
+    uint32_t id = at ? wire_load32(unit->bytes + at) : 0;
+    bool submits =
+        id == VN_CMD_vkQueueSubmit || id == VN_CMD_vkQueueSubmit2 || id == VN_CMD_vkQueueBindSparse;
+    if (!at || !(id == VN_OP_UPDATE || (submits && unit->len - at >= 20)))
+        return;
+    uint64_t queue = wire_load64(submits ? unit->bytes + at + 8 : unit->bytes);
+    uint32_t count = submits ? wire_load32(unit->bytes + at + 16) : 1;
+    count = count ? count : 1;
+    if (wire_load32(unit->bytes + 16) != count && count <= VN_BATCHES_MAX)
+        at = resize_submit(unit, at, count);
+    size_t slot = (queue & 0xff) < SCRIPT_IDS ? queue & 0xff : 0;
+    wire_store32(unit->bytes + at + 4, (uint32_t)(unit->len - at - 8));
+    wire_store64(unit->bytes, queue);
+    wire_store64(unit->bytes + 8, next[slot]);
+    next[slot] += count;
+}
+
+static void repair_submissions(struct script *script)
 {
     uint64_t next[SCRIPT_IDS];
     for (size_t i = 0; i < SCRIPT_IDS; i++)
         next[i] = 1;
     for (size_t i = 0; i < script->count; i++) {
         struct list *list = &script->messages[i].list;
-        for (size_t k = 0; k + 1 < list->count; k++) {
-            struct unit *unit = &list->units[k], *after = unit + 1;
-            bool update = !after->raw && (after->id == VN_OP_UPDATE || after->id == VN_OP_COPY);
-            if (unit->raw || unit->id != VN_OP_BATCHES || unit->len < 24 ||
-                !(update || is_submission(after)))
-                continue;
-            uint64_t queue = wire_load64(update ? unit->bytes : after->bytes);
-            uint32_t count = update ? 1 : wire_load32(after->bytes + 8), at = queue & 0xff;
-            count = count ? count : 1;
-            if (wire_load32(unit->bytes + 16) != count && count <= VN_BATCHES_MAX)
-                announce(unit, count);
-            wire_store64(unit->bytes, queue);
-            wire_store64(unit->bytes + 8, next[at < SCRIPT_IDS ? at : 0]);
-            next[at < SCRIPT_IDS ? at : 0] += count;
-        }
+        for (size_t k = 0; k < list->count; k++)
+            repair_submit(&list->units[k], next);
     }
 }
 
@@ -825,7 +830,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
     for (uint32_t i = 1 + below(3); i > 0; i--)
         mutate_script(&script);
     if (!one_in(16))
-        repair_batches(&script);
+        repair_submissions(&script);
     size_t made = write_script(&script, data, max_size);
     return made ? made : LLVMFuzzerMutate(data, size, max_size);
 }

@@ -39,7 +39,6 @@ MODES = {
     "sync_mprotect": {"VENUS_SYNC": "1", "VENUS_TRACK": "mprotect"},
     "late": {"VENUS_EARLY_FENCE": "0"},
     "references_off": {"VENUS_PERF": "no_references"},
-    "copies_off": {"VENUS_PERF": "no_copies"},
     "visible": {"VENUS_HOST_VISIBLE_DEVICE_MEMORY": "1"},
     # As with a GPU whose memory the server's CPU does not cache: pages are fetched.
     "fetch": {"VENUS_FETCH": "all"},

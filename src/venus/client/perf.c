@@ -19,7 +19,6 @@ static const char *const names[VNC_PERF_COUNT] = {
     [VNC_PERF_PACKING] = "no_packing",
     [VNC_PERF_WHOLE_PAGES] = "no_whole_pages",
     [VNC_PERF_SMALL_UPLOADS] = "no_small_uploads",
-    [VNC_PERF_COPIES] = "no_copies",
     [VNC_PERF_LANES] = "no_lanes",
     [VNC_PERF_UPLOAD_CACHE] = "no_upload_cache",
     [VNC_PERF_KEPT_BUDGETS] = "no_kept_budgets",

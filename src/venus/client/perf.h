@@ -22,7 +22,6 @@ enum vnc_perf {
     VNC_PERF_PACKING,       /* as VENUS_COMPRESS */
     VNC_PERF_WHOLE_PAGES,   /* pages written as a whole are sent without a look at each byte */
     VNC_PERF_SMALL_UPLOADS, /* small copies from mapped memory travel with their bytes */
-    VNC_PERF_COPIES,        /* others travel in place of their bodies */
     VNC_PERF_LANES,         /* as VENUS_LANES */
     VNC_PERF_UPLOAD_CACHE,  /* large writes that the server has are not sent again */
     VNC_PERF_KEPT_BUDGETS,  /* an answer about budgets is good for a moment */

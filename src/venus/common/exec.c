@@ -3,6 +3,14 @@
 
 #include <errno.h>
 
+int vn_exec_ready(struct vn_exec *x, const struct vn_decoder *d)
+{
+    int rc = vn_decoder_end(d);
+    if (rc == 0 && x->ops->decoded)
+        x->ops->decoded(x->objects);
+    return rc;
+}
+
 void vn_exec_check(struct vn_exec *x, struct vn_decoder *d, uint64_t count, const uint64_t *ids)
 {
     for (uint64_t i = 0; i < count; i++) {
@@ -50,6 +58,7 @@ int vn_exec_stream(struct vn_exec *x, struct vn_decoder *d, const void *data, si
         uint32_t command = wire_get_u32(&stream);
         d->in = wire_dec_sub(&stream, wire_get_u32(&stream));
         d->depth = 0;
+        d->voided = false;
         hw_arena_reset(d->arena);
         rc = wire_dec_error(&stream) ? wire_dec_error(&stream) : vn_dispatch(x, command, d);
     }

@@ -21,6 +21,8 @@ struct vn_driver; /* generated: the driver's functions, one PFN_ a command */
 struct vn_hooks;  /* generated: what is called instead of the driver, one a command, or NULL */
 
 struct vn_exec_ops {
+    /* A command was decoded and is executed next, or skipped.  NULL: nobody wants to know. */
+    void (*decoded)(void *objects);
     /* Whether an id may be given to a new object: not 0 and never used before. */
     bool (*id_is_fresh)(void *objects, uint64_t id);
     /* 0, or a negative errno that ends the session; the object is then the callee's to destroy.
@@ -44,8 +46,9 @@ struct vn_exec {
     struct wire_enc *reply; /* NULL when none is asked for */
 };
 
-/* Generated.  0, or a negative errno that ends the session: -ENOSYS when the command is not known
- * or the driver does not have it, else what the decoder found. */
+/* Generated.  d->voided is the caller's to set: true skips a command that names no void id, too.
+ * 0, or a negative errno that ends the session: -ENOSYS when the command is not known or the driver
+ * does not have it, else what the decoder found. */
 int vn_dispatch(struct vn_exec *x, uint32_t command, struct vn_decoder *d) MUST_CHECK;
 
 /* Executes every command of data[0..len), resetting the arena before each.  0 or as above. */
@@ -58,6 +61,7 @@ static inline const struct vn_driver *vn_exec_driver(const struct vn_exec *x, co
     return x->ops->driver_of ? x->ops->driver_of(x->objects, handle) : x->driver;
 }
 
+int vn_exec_ready(struct vn_exec *x, const struct vn_decoder *d);
 void vn_exec_check(struct vn_exec *x, struct vn_decoder *d, uint64_t count, const uint64_t *ids);
 int vn_exec_created(struct vn_exec *x, uint32_t type, uint64_t count, const uint64_t *ids,
                     const void *handles);

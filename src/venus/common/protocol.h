@@ -32,20 +32,18 @@
  *           device can write meanwhile, so that no byte need be named
  *   SPREAD  {u64 memory, u64 offset, u64 bytes}   a WRITE whose bytes come on lanes
  *   READ    {u32 count, ranges}     push what a device changed there, now.  Answered with nothing
- *   BATCHES {u64 queue, u64 first, u32 count, count x {u32 ranges, ranges}}   announces the next
- *           command, a vkQueueSubmit, vkQueueSubmit2 or vkQueueBindSparse on that queue with so
- *           many batches (1 when it has none, for its fence).  Batch i is number first + i of the
- *           queue, counted from 1 without gaps; its ranges are what it can write of mapped memory.
- *           VN_BATCH_QUIET or VN_BATCH_UNTOLD in place of their number: nobody waits for this one
+ *   SUBMIT  {u64 queue, u64 first, u32 count, count x {u32 ranges, ranges}, command}   a submission
+ *           to the queue: the command is a vkQueueSubmit, vkQueueSubmit2 or vkQueueBindSparse with
+ *           so many batches (1 when it has none, for its fence), or an UPDATE.  Batch i is number
+ *           first + i of the queue, counted from 1 without gaps; its ranges are what the batch can
+ *           write of mapped memory.  VN_BATCH_QUIET or VN_BATCH_UNTOLD in place of their number:
+ *           nobody waits for this batch
  *
- *   UPDATE  {u32 count, count x {u64 buffer, u64 offset, u32 bytes, bytes}}   stands for the
- *           command that BATCHES announced, of one batch that is UNTOLD or reported: these bytes go
- *           where the program's copies would have put them, in order with all else on the queue.
- *           Nothing is read that can change, so little has to wait for it (docs/early-fences.md).
- *           Without any, for a submission of nothing but a fence
- *
- *   COPY    {u32 count, count x {u64 from, u64 offset, u64 to, u64 offset, u64 bytes}}   stands for
- *           such a command, too, whose work is nothing but these copies between buffers
+ *   UPDATE  {u32 count, count x {u64 buffer, u64 offset, u32 bytes, bytes}}   only in a SUBMIT of
+ * one batch that is UNTOLD or reported: the server writes these bytes where the program's copies
+ * would have put them, in order with all else on the queue.  The server reads nothing that can
+ * change, so little has to wait for an UPDATE (docs/early-fences.md). Without any bytes: a
+ * submission of nothing but a fence
  *
  *   EARLY   {u64 queue, u64 number}   the program was told that batches up to this one are done,
  *           though they may not be: nothing that the host can see depends on them.  What follows
@@ -60,7 +58,7 @@
  *
  *   KEEP    {u64 memory, u64 offset, u32 bytes}   the cache may keep what was written there
  *
- *   a range is {u64 memory, u64 offset, u64 bytes}, in BATCHES with VN_RANGE_FILLED in bytes where
+ *   a range is {u64 memory, u64 offset, u64 bytes}, in SUBMIT with VN_RANGE_FILLED in bytes where
  *   the batch writes every byte of it
  *
  * Fences and private data never travel.  The server pushes:
@@ -103,7 +101,7 @@
 #include "wire/limits.h"
 
 enum {
-    VN_PROTOCOL = 5,
+    VN_PROTOCOL = 6,
     VN_CAPABILITY_PROTOCOL = 0xff, /* of a server's hello: its VN_PROTOCOL; 0: no Vulkan here */
 
     VN_METHOD_FIRST = 256, /* the layers' ranges of 256: this is ours */
@@ -129,7 +127,7 @@ enum {
     VN_OP_MAP,
     VN_OP_DELTA,
     VN_OP_READ,
-    VN_OP_BATCHES,
+    VN_OP_SUBMIT,
     VN_OP_EARLY,
     VN_OP_ASK,
     VN_OP_HOLD,
@@ -142,7 +140,6 @@ enum {
     VN_OP_RECORD_KEPT,
     VN_OP_AGAIN,
     VN_OP_SPREAD,
-    VN_OP_COPY,
     VN_OP_END = 256,
 };
 
@@ -168,7 +165,7 @@ enum {
      * other threads get through in between. */
     VN_DELTA_BYTES = 1 << 20,
 
-    /* Of one UPDATE: what vkCmdUpdateBuffer takes; of that and of COPY: how many. */
+    /* Of one UPDATE: what vkCmdUpdateBuffer takes, and how many. */
     VN_UPDATE_BYTES = 64 << 10,
     VN_UPDATES_MAX = 8,
 

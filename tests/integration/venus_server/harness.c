@@ -470,10 +470,10 @@ void client_sync(struct client *c)
     rpc_answer_fini(&answer);
 }
 
-void client_put_batches(struct client *c, VkQueue queue, uint64_t first, VkDeviceMemory memory,
-                        uint64_t bytes)
+void client_begin_submit(struct client *c, VkQueue queue, uint64_t first, VkDeviceMemory memory,
+                         uint64_t bytes)
 {
-    size_t hole = client_begin(c, VN_OP_BATCHES);
+    c->submit = client_begin(c, VN_OP_SUBMIT);
     wire_put_u64(&c->out, vn_id(queue));
     wire_put_u64(&c->out, first);
     wire_put_u32(&c->out, 1);
@@ -483,7 +483,11 @@ void client_put_batches(struct client *c, VkQueue queue, uint64_t first, VkDevic
         wire_put_u64(&c->out, 0);
         wire_put_u64(&c->out, bytes);
     }
-    client_finish(c, hole);
+}
+
+void client_end_submit(struct client *c)
+{
+    client_finish(c, c->submit);
 }
 
 void client_put_update(struct client *c, uint64_t buffer, uint64_t offset, const void *bytes,
@@ -495,19 +499,6 @@ void client_put_update(struct client *c, uint64_t buffer, uint64_t offset, const
     wire_put_u64(&c->out, offset);
     wire_put_u32(&c->out, size);
     wire_put_bytes(&c->out, bytes, size);
-    client_finish(c, hole);
-}
-
-void client_put_copy(struct client *c, uint64_t from, uint64_t from_offset, uint64_t to,
-                     uint64_t to_offset, uint64_t bytes)
-{
-    size_t hole = client_begin(c, VN_OP_COPY);
-    wire_put_u32(&c->out, 1);
-    wire_put_u64(&c->out, from);
-    wire_put_u64(&c->out, from_offset);
-    wire_put_u64(&c->out, to);
-    wire_put_u64(&c->out, to_offset);
-    wire_put_u64(&c->out, bytes);
     client_finish(c, hole);
 }
 
@@ -687,8 +678,9 @@ uint64_t bench_put_submit(struct bench *b, VkCommandBuffer commands)
     VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                            .commandBufferCount = commands ? 1 : 0,
                            .pCommandBuffers = &commands};
-    client_put_batches(&b->c, b->queue, ++b->submitted, b->memory, BUFFER_BYTES);
+    client_begin_submit(&b->c, b->queue, ++b->submitted, b->memory, BUFFER_BYTES);
     vn_enc_cmd_vkQueueSubmit(&b->c.out, b->queue, 1, &submit, VK_NULL_HANDLE);
+    client_end_submit(&b->c);
     return b->submitted;
 }
 

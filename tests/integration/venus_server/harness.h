@@ -74,6 +74,7 @@ struct share {
 struct client {
     struct rpc_client *rpc;
     struct wire_enc out; /* the stream under way */
+    size_t submit;       /* where the length of its SUBMIT belongs */
     struct hw_arena arena;
     struct vn_delta_codec *codec;
     struct vn_object objects[OBJECTS_MAX];
@@ -113,8 +114,9 @@ int client_wait_end(struct client *c);
 /* Operations; put into out. */
 size_t client_begin(struct client *c, uint32_t op);
 void client_finish(struct client *c, size_t hole);
-void client_put_batches(struct client *c, VkQueue queue, uint64_t first, VkDeviceMemory memory,
-                        uint64_t bytes);
+void client_begin_submit(struct client *c, VkQueue queue, uint64_t first, VkDeviceMemory memory,
+                         uint64_t bytes);
+void client_end_submit(struct client *c);
 void client_put_delta(struct client *c, const struct share *share);
 
 void client_put_lazy(struct client *c, VkDeviceMemory memory);
@@ -167,14 +169,11 @@ void bench_create_buffer(struct bench *b, VkBuffer *buffer, VkDeviceMemory memor
 /* Begins RECORD with vkBeginCommandBuffer; ends both. */
 size_t bench_record(struct bench *b, VkCommandBuffer commands);
 void bench_record_end(struct bench *b, VkCommandBuffer commands, size_t hole);
-/* BATCHES and vkQueueSubmit of one batch; its number. */
+/* SUBMIT of one batch by vkQueueSubmit; its number. */
 uint64_t bench_put_submit(struct bench *b, VkCommandBuffer commands);
 /* UPDATE of one piece. */
 void client_put_update(struct client *c, uint64_t buffer, uint64_t offset, const void *bytes,
                        uint32_t size);
-/* COPY of one piece. */
-void client_put_copy(struct client *c, uint64_t from, uint64_t from_offset, uint64_t to,
-                     uint64_t to_offset, uint64_t bytes);
 /* Records a fill of the whole buffer, submits, waits: VkResult of the batch. */
 VkResult bench_fill(struct bench *b, uint32_t word);
 

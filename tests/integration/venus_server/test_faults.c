@@ -136,9 +136,10 @@ static void batches_out_of_order_end_the_session(void **state)
     (void)state;
     server_start(&server, "unix:%s/s", plain);
     bench_start(&b, &server);
-    client_put_batches(&b.c, b.queue, 2, VK_NULL_HANDLE, 0);
+    client_begin_submit(&b.c, b.queue, 2, VK_NULL_HANDLE, 0);
+    client_end_submit(&b.c);
     client_post(&b.c);
-    expect_ended(&b.c, "BATCHES: Protocol error");
+    expect_ended(&b.c, "SUBMIT: Protocol error");
     server_stop(&server);
 }
 
@@ -163,8 +164,9 @@ static void an_announcement_of_another_size_ends_the_session(void **state)
     (void)state;
     server_start(&server, "unix:%s/s", plain);
     bench_start(&b, &server);
-    client_put_batches(&b.c, b.queue, 1, VK_NULL_HANDLE, 0);
+    client_begin_submit(&b.c, b.queue, 1, VK_NULL_HANDLE, 0);
     vn_enc_cmd_vkQueueSubmit(&b.c.out, b.queue, 2, submits, VK_NULL_HANDLE);
+    client_end_submit(&b.c);
     client_post(&b.c);
     expect_ended(&b.c, "vkQueueSubmit: Protocol error");
     server_stop(&server);
@@ -321,8 +323,9 @@ static void again_with_more(struct bench *b)
 static void again_for_a_submission(struct bench *b)
 {
     put_kept_fill(b, 1);
-    client_put_batches(&b->c, b->queue, ++b->submitted, VK_NULL_HANDLE, 0);
+    client_begin_submit(&b->c, b->queue, ++b->submitted, VK_NULL_HANDLE, 0);
     put_again(b, vn_id(b->commands));
+    client_end_submit(&b->c);
 }
 
 static void kept_behind_what_is_not(struct bench *b)
@@ -571,8 +574,9 @@ static void put_endless(struct bench *b, VkSemaphore semaphore)
                            .waitSemaphoreCount = 1,
                            .pWaitSemaphores = &semaphore,
                            .pWaitDstStageMask = &stage};
-    client_put_batches(&b->c, b->queue, ++b->submitted, VK_NULL_HANDLE, 0);
+    client_begin_submit(&b->c, b->queue, ++b->submitted, VK_NULL_HANDLE, 0);
     vn_enc_cmd_vkQueueSubmit(&b->c.out, b->queue, 1, &submit, VK_NULL_HANDLE);
+    client_end_submit(&b->c);
 }
 
 static VkSemaphore put_timeline(struct bench *b)
@@ -596,7 +600,7 @@ static void pending_batches_over_the_limit_end_the_session(void **state)
     for (uint64_t i = 1; i <= 6; i++)
         put_endless(&b, semaphore);
     client_post(&b.c);
-    expect_ended(&b.c, "BATCHES: over a limit");
+    expect_ended(&b.c, "SUBMIT: over a limit");
     server_stop(&server);
 }
 
@@ -652,8 +656,10 @@ static void try_update(bool announced, void (*put)(struct bench *b, const void *
     server_start(&server, "unix:%s/s", plain);
     bench_start(&b, &server);
     if (announced)
-        client_put_batches(&b.c, b.queue, ++b.submitted, b.memory, BUFFER_BYTES);
+        client_begin_submit(&b.c, b.queue, ++b.submitted, b.memory, BUFFER_BYTES);
     put(&b, what);
+    if (announced)
+        client_end_submit(&b.c);
     client_post(&b.c);
     expect_ended(&b.c, line);
     server_stop(&server);
@@ -687,33 +693,6 @@ static void updates_that_make_no_sense_end_the_session(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
         try_update(bad[i].announced, put_bad_update, &bad[i], bad[i].line);
-}
-
-struct bad_copy {
-    uint64_t from, to;
-    uint64_t bytes;
-    bool announced;
-    const char *line;
-};
-
-static void put_bad_copy(struct bench *b, const void *what)
-{
-    const struct bad_copy *bad = what;
-    client_put_copy(&b->c, bad->from ? bad->from : vn_id(b->buffer), 0,
-                    bad->to ? bad->to : vn_id(b->buffer), 64, bad->bytes);
-}
-
-static void copies_that_make_no_sense_end_the_session(void **state)
-{
-    static const struct bad_copy bad[] = {
-        {0, 0, 4, false, "COPY: Protocol error"},
-        {0, 0, 0, true, "COPY: Protocol error"},
-        {9999, 0, 4, true, "COPY: "},
-        {0, 9999, 4, true, "COPY: "},
-    };
-    (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-        try_update(bad[i].announced, put_bad_copy, &bad[i], bad[i].line);
 }
 
 /* A session counts as a client, before and after it left. */
@@ -859,7 +838,6 @@ int main(void)
         cmocka_unit_test(submissions_wait_for_what_was_reported_early),
         cmocka_unit_test(an_early_report_of_no_batch_ends_the_session),
         cmocka_unit_test(updates_that_make_no_sense_end_the_session),
-        cmocka_unit_test(copies_that_make_no_sense_end_the_session),
         cmocka_unit_test(sessions_count_as_clients),
         cmocka_unit_test(a_killed_client_frees_its_session),
         cmocka_unit_test(a_session_that_dies_takes_no_other_with_it),

@@ -445,6 +445,18 @@ static void test_each_device_has_its_own_driver(void **state)
     assert_int_equal(w->fake.calls, 0);
 }
 
+/* As a server does with what follows a recorded command that failed. */
+static void test_a_command_that_its_caller_skips_reaches_no_driver(void **state)
+{
+    struct world *w = *state;
+    vn_enc_cmd_vkTrimCommandPool(&w->e, device(w), pool(w), 0);
+    vn_decoder_feed(&w->d, wire_enc_data(&w->e) + 8, wire_enc_len(&w->e) - 8);
+    w->d.voided = true;
+    assert_int_equal(vn_dispatch(&w->x, VN_CMD_vkTrimCommandPool, &w->d), 0);
+    assert_int_equal(w->fake.calls, 0);
+    assert_int_equal(w->skips, 1);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -457,6 +469,7 @@ int main(void)
         TEST(test_an_id_is_given_once),
         TEST(test_a_command_on_a_void_id_is_skipped),
         TEST(test_what_follows_a_skipped_command_is_executed),
+        TEST(test_a_command_that_its_caller_skips_reaches_no_driver),
         TEST(test_a_void_id_of_another_type_is_refused),
         TEST(test_a_void_id_can_be_destroyed),
         TEST(test_void_ids_do_not_keep_their_neighbours_alive),

@@ -347,8 +347,8 @@ static VkCommandBufferUsageFlags begin_by_hook(struct vns_thing *buffer,
                                                 .pBeginInfo = &info};
     struct vn_exec exec = {.objects = &session};
     device.driver.vkBeginCommandBuffer = begin_buffer;
-    session.device = &device;
-    session.recording = buffer;
+    session.command.device = &device;
+    session.command.recording = buffer;
     vns_server_hooks.vkBeginCommandBuffer(&exec, &args);
     assert_int_equal(args.ret, VK_SUCCESS);
     return begun_with;

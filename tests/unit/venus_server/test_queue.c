@@ -305,7 +305,7 @@ static int announce_quiet(uint64_t number, int32_t kind)
     wire_put_u32(&e, 1);
     wire_put_i32(&e, kind);
     wire_dec_init(&d, body, wire_enc_len(&e));
-    return vns_queue_announce(queue, &d);
+    return vns_queue_begin_submit(queue, &d);
 }
 
 /* What the batch signals, 0 for nothing. */
@@ -338,7 +338,7 @@ static int announce(uint64_t first, uint32_t count, uint64_t offset, uint64_t by
         }
     }
     wire_dec_init(&d, body, wire_enc_len(&e));
-    return vns_queue_announce(queue, &d);
+    return vns_queue_begin_submit(queue, &d);
 }
 
 static void submit(uint64_t first, uint32_t count, uint64_t bytes, VkResult result)
@@ -404,7 +404,7 @@ static void who_asks_for_a_quiet_batch_is_told(void **state)
     expect_done(1, 3, VK_SUCCESS);
 }
 
-/* The announced batch will signal its own number, which must be above ours. */
+/* The batch will signal its own number, which must be above ours. */
 static void settling_before_a_submission_signals_less_than_it_will(void **state)
 {
     (void)state;
@@ -626,28 +626,6 @@ static void what_spares_updates_does_not_wait_for_them(void **state)
     gpu_reaches(2, VK_SUCCESS);
     assert_false(vns_queue_settle(queue, VNS_SETTLE_ALL));
     assert_int_equal(queue->settled, 2);
-}
-
-/* It reads memory that is about to be written.  What is submitted behind it, on the same queue, is
- * behind its barrier. */
-static void an_update_that_copies_is_waited_for(void **state)
-{
-    static const struct vns_update copy = {.size = 4};
-    (void)state;
-    assert_int_equal(announce_quiet(1, VN_BATCH_UNTOLD), 0);
-    assert_int_equal(vns_queue_update(queue, &copy, 1), VK_SUCCESS);
-    assert_int_equal(gpu.updates, 1);
-    update(2, 1);
-    vns_queue_submit_updates(queue);
-    assert_int_equal(gpu.submissions, 1);
-    assert_int_equal(vns_queue_report_early(queue, 2), 0);
-    vns_queue_follow(queue, VNS_FOLLOW_ALL);
-    assert_int_equal(gpu.submissions, 1);
-    gpu_reaches(1, VK_SUCCESS);
-    assert_true(vns_queue_settle(queue, VNS_SETTLE_PLAIN));
-    assert_int_equal(queue->settled, 1);
-    gpu_reaches(2, VK_SUCCESS);
-    assert_false(vns_queue_settle(queue, VNS_SETTLE_ALL));
 }
 
 static void who_waits_for_an_update_has_it_submitted_first(void **state)
@@ -1023,7 +1001,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_second_queue_takes_the_executor, start, end),
         cmocka_unit_test_setup_teardown(updates_are_submitted_together, start, end),
         cmocka_unit_test_setup_teardown(what_spares_updates_does_not_wait_for_them, start, end),
-        cmocka_unit_test_setup_teardown(an_update_that_copies_is_waited_for, start, end),
         cmocka_unit_test_setup_teardown(work_as_long_as_the_last_is_looked_for_near_its_end, start,
                                         end),
         cmocka_unit_test_setup_teardown(who_waits_for_an_update_has_it_submitted_first, start, end),

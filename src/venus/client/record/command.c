@@ -66,12 +66,11 @@ struct vnc_command_buffer {
     bool failed;   /* out of memory while recording, or the server is lost */
     bool held;     /* the body is ended and not sent; under the stream's lock */
     struct vnc_copy copies[VN_UPDATES_MAX];
-    uint32_t copy_count; /* past VN_UPDATES_MAX: not all of them */
-    uint32_t copy_bytes; /* unless they are large */
-    bool copies_large;   /* more than an UPDATE takes */
-    size_t calls;        /* commands of the body */
-    size_t simple;       /* of these, what a body that is held back may have */
-    bool is_work;        /* it was found to have more than these */
+    uint32_t copy_count; /* past VN_UPDATES_MAX: not all of them, or too large for an UPDATE */
+    uint32_t copy_bytes;
+    size_t calls;  /* commands of the body */
+    size_t simple; /* of these, what a body that is held back may have */
+    bool is_work;  /* it was found to have more than these */
     unsigned writes;
     struct vnc_ranges named; /* written by copies and fills; of resources as bound when recorded */
     struct vnc_ranges read;  /* likewise, read */
@@ -168,7 +167,6 @@ static void forget(struct vnc_command_buffer *commands)
     commands->begun = false;
     commands->held = false;
     commands->copy_count = commands->copy_bytes = 0;
-    commands->copies_large = false;
     commands->calls = commands->simple = 0;
     commands->is_work = false;
     empty_body(commands);
@@ -472,32 +470,28 @@ static bool is_held_back(const struct vnc_command_buffer *commands)
 {
     return commands->copy_count && commands->copy_count <= VN_UPDATES_MAX &&
            commands->calls == commands->simple && !commands->begun &&
-           !(commands->object.flags & VN_OBJECT_SECONDARY) &&
-           vnc_perf(commands->copies_large ? VNC_PERF_COPIES : VNC_PERF_SMALL_UPLOADS);
+           !(commands->object.flags & VN_OBJECT_SECONDARY) && vnc_perf(VNC_PERF_SMALL_UPLOADS);
 }
 
 static void note_copy(struct vnc_command_buffer *commands, VkBuffer from, VkBuffer to,
                       const VkBufferCopy *region)
 {
-    if (!from || !to || region->size == 0 || commands->copy_count >= VN_UPDATES_MAX) {
+    if (!from || !to || region->size == 0 || region->size % 4 || region->dstOffset % 4 ||
+        region->size > VN_UPDATE_BYTES - commands->copy_bytes ||
+        commands->copy_count >= VN_UPDATES_MAX) {
         commands->copy_count = VN_UPDATES_MAX + 1;
         return;
     }
-    commands->copies[commands->copy_count++] =
-        (struct vnc_copy){VNC_OBJECT(vnc_resource, from), region->srcOffset,
-                          VNC_OBJECT(vnc_resource, to)->object.id, region->dstOffset, region->size};
-    if (region->size % 4 || region->dstOffset % 4 ||
-        region->size > VN_UPDATE_BYTES - commands->copy_bytes)
-        commands->copies_large = true;
-    else
-        commands->copy_bytes += (uint32_t)region->size;
+    commands->copies[commands->copy_count++] = (struct vnc_copy){
+        VNC_OBJECT(vnc_resource, from), region->srcOffset, VNC_OBJECT(vnc_resource, to)->object.id,
+        region->dstOffset, (uint32_t)region->size};
+    commands->copy_bytes += (uint32_t)region->size;
 }
 
 uint32_t vnc_command_buffer_copies(const struct vnc_command_buffer *commands,
-                                   const struct vnc_copy **copies, bool *small)
+                                   const struct vnc_copy **copies)
 {
     *copies = commands->copies;
-    *small = !commands->copies_large;
     return commands->held ? commands->copy_count : 0;
 }
 
@@ -620,17 +614,21 @@ static void name_read(VkCommandBuffer handle, VkBuffer buffer, VkDeviceSize offs
                        VNC_OBJECT(vnc_resource, buffer), offset, bytes);
 }
 
+static void name_copy(VkCommandBuffer commands, VkBuffer from, VkBuffer to,
+                      const VkBufferCopy *region)
+{
+    name_read(commands, from, region->srcOffset, region->size);
+    name_filled(commands, to, region->dstOffset, region->size);
+    note_copy(VNC_OBJECT(vnc_command_buffer, commands), from, to, region);
+}
+
 static VKAPI_ATTR void VKAPI_CALL cmd_copy_buffer(VkCommandBuffer commands, VkBuffer from,
                                                   VkBuffer to, uint32_t count,
                                                   const VkBufferCopy *regions)
 {
-    struct vnc_command_buffer *body = VNC_OBJECT(vnc_command_buffer, commands);
-    for (uint32_t i = 0; i < count; i++) {
-        name_read(commands, from, regions[i].srcOffset, regions[i].size);
-        name_filled(commands, to, regions[i].dstOffset, regions[i].size);
-        note_copy(body, from, to, &regions[i]);
-    }
-    body->simple++;
+    for (uint32_t i = 0; i < count; i++)
+        name_copy(commands, from, to, &regions[i]);
+    VNC_OBJECT(vnc_command_buffer, commands)->simple++;
     vn_vkCmdCopyBuffer(commands, from, to, count, regions);
 }
 
@@ -650,11 +648,23 @@ cmd_pipeline_barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkPipe
 static VKAPI_ATTR void VKAPI_CALL cmd_copy_buffer2(VkCommandBuffer commands,
                                                    const VkCopyBufferInfo2 *info)
 {
+    bool simple = !info->pNext;
     for (uint32_t i = 0; i < info->regionCount; i++) {
-        name_read(commands, info->srcBuffer, info->pRegions[i].srcOffset, info->pRegions[i].size);
-        name_filled(commands, info->dstBuffer, info->pRegions[i].dstOffset, info->pRegions[i].size);
+        const VkBufferCopy2 *region = &info->pRegions[i];
+        name_copy(commands, info->srcBuffer, info->dstBuffer,
+                  &(VkBufferCopy){region->srcOffset, region->dstOffset, region->size});
+        simple = simple && !region->pNext;
     }
+    VNC_OBJECT(vnc_command_buffer, commands)->simple += simple;
     vn_vkCmdCopyBuffer2(commands, info);
+}
+
+static VKAPI_ATTR void VKAPI_CALL cmd_pipeline_barrier2(VkCommandBuffer commands,
+                                                        const VkDependencyInfo *info)
+{
+    VNC_OBJECT(vnc_command_buffer, commands)->simple +=
+        info->bufferMemoryBarrierCount == 0 && info->imageMemoryBarrierCount == 0;
+    vn_vkCmdPipelineBarrier2(commands, info);
 }
 
 /* How much an image region fills depends on its format: all from its offset on. */
@@ -910,6 +920,7 @@ const struct vnc_entry vnc_entries_command[] = {
     VNC_ENTRY(vkCmdCopyBuffer, cmd_copy_buffer),
     VNC_ENTRY(vkCmdCopyBuffer2, cmd_copy_buffer2),
     VNC_ENTRY(vkCmdPipelineBarrier, cmd_pipeline_barrier),
+    VNC_ENTRY(vkCmdPipelineBarrier2, cmd_pipeline_barrier2),
     VNC_ENTRY(vkCmdCopyImageToBuffer, cmd_copy_image_to_buffer),
     VNC_ENTRY(vkCmdCopyImageToBuffer2, cmd_copy_image_to_buffer2),
     VNC_ENTRY(vkCmdFillBuffer, cmd_fill_buffer),

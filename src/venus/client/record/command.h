@@ -2,8 +2,8 @@
  *
  * A body goes into the stream when it is ended, or in parts while it is recorded, so that whatever
  * the program destroys afterwards is destroyed after it at the server too.  What remains here is
- * what the body can write.  A body of a few copies is held back until it is submitted: where these,
- * or their bytes, can travel in its place it is not sent at all.
+ * what the body can write.  A body of a few small copies is held back until it is submitted: where
+ * their bytes can travel in its place it is not sent at all.
  *
  * Trust: the program's own.
  * Threads: Vulkan lets one thread at a time use a pool and its buffers.
@@ -35,13 +35,12 @@ struct vnc_copy {
     VkDeviceSize from_offset;
     uint64_t to; /* the buffer's id */
     VkDeviceSize to_offset;
-    VkDeviceSize bytes;
+    uint32_t bytes; /* a multiple of 4, as the offset is */
 };
 
-/* The copies of a body that is held back, up to VN_UPDATES_MAX; 0: it was sent.  *small: they fit
- * an UPDATE, which has VN_UPDATE_BYTES in all, in multiples of 4 bytes and to such places. */
+/* The copies of a body that is held back, which fit one UPDATE; 0: it was sent. */
 uint32_t vnc_command_buffer_copies(const struct vnc_command_buffer *commands,
-                                   const struct vnc_copy **copies, bool *small);
+                                   const struct vnc_copy **copies);
 /* Puts the body if it is held back.  With the stream's lock; the encoder's error tells. */
 void vnc_command_buffer_put_held(struct vnc_command_buffer *commands, struct wire_enc *e);
 

@@ -237,10 +237,11 @@ static struct vnc_batch *batches_of(struct submission *s, struct vnc_invalidate_
 
 /* ---- submitting ---- */
 
-static void put_announcement(struct wire_enc *e, const struct vnc_queue *queue,
-                             const struct vnc_batch *batch, uint64_t first, uint32_t count)
+/* The head of SUBMIT, behind which its command belongs. */
+static size_t begin_submit(struct wire_enc *e, const struct vnc_queue *queue,
+                           const struct vnc_batch *batch, uint64_t first, uint32_t count)
 {
-    size_t hole = vn_put_command(e, VN_OP_BATCHES);
+    size_t hole = vn_put_command(e, VN_OP_SUBMIT);
     wire_put_u64(e, queue->object.id);
     wire_put_u64(e, first);
     wire_put_u32(e, count);
@@ -250,7 +251,7 @@ static void put_announcement(struct wire_enc *e, const struct vnc_queue *queue,
         else
             vnc_ranges_put(&batch->ranges, e);
     }
-    wire_fill_len(e, hole);
+    return hole;
 }
 
 static void put_submission(struct wire_enc *e, const struct submission *s)
@@ -366,7 +367,7 @@ static void choose_quiet(const struct submission *s, struct vnc_batch *batch, ui
     }
 }
 
-/* ---- copies in place of command buffers ---- */
+/* ---- small copies, whose bytes travel in place of their command buffer ---- */
 
 /* Values of semaphores mean nothing where there are none. */
 static bool is_empty_chain(const VkBaseInStructure *chain)
@@ -375,29 +376,27 @@ static bool is_empty_chain(const VkBaseInStructure *chain)
                       is_empty_chain(chain->pNext));
 }
 
-/* The one command buffer of a submission that has nothing else. */
-static struct vnc_command_buffer *only_commands(const struct submission *s)
+/* The one command buffer of a submission that has nothing else; NULL. */
+static const struct vnc_command_buffer *only_commands(const struct submission *s)
 {
     const VkSubmitInfo *info = s->submits;
-    bool plain = s->count == 1 && info && is_empty_chain(info->pNext) &&
-                 info->waitSemaphoreCount == 0 && info->signalSemaphoreCount == 0 &&
-                 info->commandBufferCount == 1;
-    return plain ? VNC_OBJECT(vnc_command_buffer, info->pCommandBuffers[0]) : NULL;
+    const VkSubmitInfo2 *info2 = s->submits2;
+    if (s->count == 1 && info && is_empty_chain(info->pNext) && info->waitSemaphoreCount == 0 &&
+        info->signalSemaphoreCount == 0 && info->commandBufferCount == 1)
+        return VNC_OBJECT(vnc_command_buffer, info->pCommandBuffers[0]);
+    if (s->count == 1 && info2 && !info2->pNext && info2->waitSemaphoreInfoCount == 0 &&
+        info2->signalSemaphoreInfoCount == 0 && info2->commandBufferInfoCount == 1 &&
+        !info2->pCommandBufferInfos[0].pNext)
+        return VNC_OBJECT(vnc_command_buffer, info2->pCommandBufferInfos[0].commandBuffer);
+    return NULL;
 }
 
-/* Whether it is an upload: it reads what a program wrote. */
-static bool is_from_mapped(const struct vnc_copy *copy)
-{
-    const struct vnc_memory *memory = copy->from->memory;
-    return memory && !memory->dead && memory->tracked;
-}
-
-/* Where the bytes of an upload are; NULL where they cannot be read now, or a device may be writing
- * them. */
+/* Where the bytes of an upload are; NULL where it is none, or they cannot be read now, or a device
+ * may be writing them. */
 static const uint8_t *source_of(const struct vnc_copy *copy)
 {
     const struct vnc_memory *memory = copy->from->memory;
-    if (memory->lazy || !vnc_memory_is_still(memory))
+    if (!memory || memory->dead || !memory->tracked || memory->lazy || !vnc_memory_is_still(memory))
         return NULL;
     VkDeviceSize end = copy->from->offset + copy->from_offset + copy->bytes;
     return end <= memory->size
@@ -405,64 +404,41 @@ static const uint8_t *source_of(const struct vnc_copy *copy)
                : NULL;
 }
 
-/* What travels in place of a submission that the host cannot see. */
-struct stand_in {
-    uint32_t op; /* 0: nothing, it goes as it is */
-    const struct vnc_copy *copies;
-    uint32_t count;
-};
-
-static struct stand_in stand_in_for(const struct submission *s)
+/* Whether an UPDATE can stand for a submission that the host cannot see: it copies a few bytes that
+ * the program wrote, or does nothing. */
+static bool is_update(const struct submission *s, const struct vnc_copy **copies, uint32_t *count)
 {
     struct vnc_device *device = s->queue->device;
     const struct vnc_command_buffer *commands = only_commands(s);
-    struct stand_in instead = {0};
-    bool small = true, mapped = true;
-    instead.count = commands ? vnc_command_buffer_copies(commands, &instead.copies, &small) : 0;
+    *count = commands ? vnc_command_buffer_copies(commands, copies) : 0;
+    bool can = vnc_perf(VNC_PERF_SMALL_UPLOADS) && !s->binds && (*count || !s->count);
     pthread_mutex_lock(&device->lock); /* somebody may be mapping what they read */
-    for (uint32_t i = 0; i < instead.count && mapped; i++) {
-        mapped = is_from_mapped(&instead.copies[i]);
-        small = small && mapped && source_of(&instead.copies[i]);
-    }
+    for (uint32_t i = 0; i < *count && can; i++)
+        can = source_of(&(*copies)[i]) != NULL;
     pthread_mutex_unlock(&device->lock);
-    if (!mapped || (s->count && !instead.count))
-        return instead;
-    if (small && vnc_perf(VNC_PERF_SMALL_UPLOADS))
-        instead.op = VN_OP_UPDATE;
-    else if (!small && vnc_perf(VNC_PERF_COPIES))
-        instead.op = VN_OP_COPY;
-    return instead;
+    return can;
 }
 
-static void put_stand_in(struct wire_enc *e, const struct stand_in *instead)
+static void put_update(struct wire_enc *e, const struct vnc_copy *copies, uint32_t count)
 {
-    size_t hole = vn_put_command(e, instead->op);
-    wire_put_u32(e, instead->count);
-    for (uint32_t i = 0; i < instead->count; i++) {
-        const struct vnc_copy *copy = &instead->copies[i];
-        if (instead->op == VN_OP_COPY) {
-            wire_put_u64(e, copy->from->object.id);
-            wire_put_u64(e, copy->from_offset);
-        }
-        wire_put_u64(e, copy->to);
-        wire_put_u64(e, copy->to_offset);
-        if (instead->op == VN_OP_COPY) {
-            wire_put_u64(e, copy->bytes);
-        } else {
-            wire_put_u32(e, (uint32_t)copy->bytes);
-            wire_put_bytes(e, source_of(copy), copy->bytes);
-        }
+    size_t hole = vn_put_command(e, VN_OP_UPDATE);
+    wire_put_u32(e, count);
+    for (uint32_t i = 0; i < count; i++) {
+        wire_put_u64(e, copies[i].to);
+        wire_put_u64(e, copies[i].to_offset);
+        wire_put_u32(e, copies[i].bytes);
+        wire_put_bytes(e, source_of(&copies[i]), copies[i].bytes);
     }
     wire_fill_len(e, hole);
 }
 
 /* What was held back, and what the program wrote that the batches can read. */
-static VkResult put_needs(const struct submission *s, const struct vnc_batch *batch, bool bodies,
+static VkResult put_needs(const struct submission *s, const struct vnc_batch *batch,
                           struct wire_enc *e)
 {
     struct vnc_device *device = s->queue->device;
     const struct vnc_ranges *reads = s->reads_all || s->reads.failed ? NULL : &s->reads;
-    for (uint32_t i = 0; bodies && i < s->count; i++) {
+    for (uint32_t i = 0; i < s->count; i++) {
         uint32_t count = s->submits    ? s->submits[i].commandBufferCount
                          : s->submits2 ? s->submits2[i].commandBufferInfoCount
                                        : 0;
@@ -502,13 +478,10 @@ static VkResult submit_batches(const struct submission *s, struct vnc_batch *bat
     uint32_t count = s->count ? s->count : 1;
     struct wire_enc *e = vnc_link_begin(link);
     bool unseen = e && is_early(s->queue, batches), early = unseen && s->fence;
-    struct stand_in instead = {0};
-    if (unseen)
-        instead = stand_in_for(s);
-    bool update = instead.op == VN_OP_UPDATE;
-    VkResult result = !e       ? VK_ERROR_DEVICE_LOST
-                      : update ? VK_SUCCESS
-                               : put_needs(s, batches, !instead.op, e);
+    const struct vnc_copy *copies;
+    uint32_t copy_count;
+    bool update = unseen && is_update(s, &copies, &copy_count);
+    VkResult result = !e ? VK_ERROR_DEVICE_LOST : update ? VK_SUCCESS : put_needs(s, batches, e);
     if (result != VK_SUCCESS) {
         if (e)
             vnc_link_cancel(link);
@@ -520,13 +493,14 @@ static VkResult submit_batches(const struct submission *s, struct vnc_batch *bat
     uint64_t first = vnc_queue_submitted(s->queue) + 1;
     if (!vnc_link_client(link)->sync && vnc_perf(VNC_PERF_QUIET_BATCHES))
         choose_quiet(s, batches, first, early);
-    if (instead.op && batches->quiet)
+    if (update && batches->quiet)
         batches->quiet = VN_BATCH_UNTOLD;
-    put_announcement(e, s->queue, batches, first, count);
-    if (instead.op)
-        put_stand_in(e, &instead);
+    size_t hole = begin_submit(e, s->queue, batches, first, count);
+    if (update)
+        put_update(e, copies, copy_count);
     else
         put_submission(e, s);
+    wire_fill_len(e, hole);
     if (wire_enc_error(e)) {
         vnc_link_cancel(link);
         batches_free(batches);

@@ -81,7 +81,7 @@ static bool is_new_kind(struct vns_facts *facts, VkBufferUsageFlags usage)
 
 void vns_facts_of_buffer(struct vns_session *s, const VkBufferCreateInfo *info)
 {
-    struct vns_device *d = s->device;
+    struct vns_device *d = s->command.device;
     VkMemoryRequirements rule;
     if (info->pNext || info->flags || info->sharingMode != VK_SHARING_MODE_EXCLUSIVE ||
         !info->usage || !d->driver.vkGetBufferMemoryRequirements2 ||
@@ -141,7 +141,7 @@ static bool has_address(const VkMemoryAllocateInfo *info)
 void vns_facts_of_memory(struct vns_session *s, uint64_t id, VkDeviceMemory memory,
                          const VkMemoryAllocateInfo *info)
 {
-    struct vns_device *d = s->device;
+    struct vns_device *d = s->command.device;
     if (d->facts.addresses == VNS_ADDRESSES_DO_NOT || !d->driver.vkGetBufferDeviceAddress ||
         !d->driver.vkGetBufferMemoryRequirements2 || !has_address(info))
         return;

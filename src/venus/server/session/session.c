@@ -113,7 +113,7 @@ static int open_session(struct vns_session *s, struct rpc_msg *msg)
 static int unpack(struct vns_session *s, struct vn_bytes *bytes)
 {
     int rc = s->unpacker ? 0 : vn_unpacker_create(&s->unpacker);
-    s->command = 0; /* none is to blame */
+    s->command.id = 0; /* none is to blame */
     return rc ? rc : vn_unpack(s->unpacker, bytes, bytes);
 }
 
@@ -167,7 +167,7 @@ static void end_with_fault(struct vns_session *s, int rc)
         snprintf(text, sizeof(text), "%s: id %llu %s", vns_stream_where(s),
                  (unsigned long long)s->decoder.bad_id,
                  rc == -ENOENT ? "is unknown or of another type" : "is in use");
-    else if (rc == -EDQUOT && s->command == VN_OP_RECORD_KEPT)
+    else if (rc == -EDQUOT && s->command.id == VN_OP_RECORD_KEPT)
         snprintf(text, sizeof(text), "RECORD_KEPT: over a limit (bodies that a server keeps)");
     else if (rc == -EDQUOT)
         snprintf(text, sizeof(text),

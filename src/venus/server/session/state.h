@@ -15,6 +15,25 @@
 #include "venus/server/submit/queue.h"
 #include "venus/server/upload/uploads.h"
 
+/* The command under way. */
+struct vns_command {
+    uint32_t id;
+    struct vns_thing *recording; /* the command buffer that it is recorded into; NULL */
+    struct vns_queue *queue;     /* that it submits to; NULL where it does not, or that is void */
+    struct vns_device *device;   /* of its first handle */
+    struct vns_device *created;  /* by vkCreateDevice */
+    bool secondary;              /* the command buffers that vkAllocateCommandBuffers made */
+    bool exclusive;              /* the cache that vkCreatePipelineCache made; see objects.h */
+    struct vns_thing *pool;      /* the last one that it names */
+    struct vns_thing *buffer;    /* the last command buffer that it names */
+};
+
+/* What a command names, in the order of its arguments. */
+struct vns_names {
+    struct vns_thing **things;
+    size_t count, cap;
+};
+
 struct vns_session {
     struct vns_session_options options; /* with the defaults filled in */
     struct vns_channel channel;
@@ -35,18 +54,9 @@ struct vns_session {
     uint64_t stats_before[RPC_STATS_COUNT]; /* of the endpoint, when the session began */
     struct vn_keymap classes;               /* command id to struct vn_command_info */
 
-    /* The command under way. */
-    uint32_t command;
-    int fault;                   /* set by hooks and ops: ends the session */
-    struct vns_device *device;   /* of its first handle */
-    struct vns_device *created;  /* by vkCreateDevice */
-    bool secondary;              /* the command buffers that vkAllocateCommandBuffers made */
-    bool exclusive;              /* the cache that vkCreatePipelineCache made; see objects.h */
-    struct vns_thing *pool;      /* the last one that it named */
-    struct vns_thing *buffer;    /* the last command buffer that it named */
-    struct vns_thing *recording; /* the command buffer of a RECORD operation */
-    bool expects_submission;     /* BATCHES came */
-    struct vns_queue *announced; /* for this queue; NULL when it is void */
+    struct vns_command command;
+    struct vns_names named; /* by it; filled while it is decoded */
+    int fault;              /* set by hooks and ops: ends the session */
 
     bool early;                 /* EARLY came since all queues were settled */
     struct vns_queue *updating; /* has updates that are not submitted; NULL between messages */

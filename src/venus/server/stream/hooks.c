@@ -23,14 +23,14 @@ static void create_device(struct vn_exec *x, struct vn_args_vkCreateDevice *a)
     device->id = a->ids_pDevice[0];
     device->next = s->devices;
     s->devices = device;
-    s->created = device;
+    s->command.created = device;
     *a->pDevice = device->handle;
 }
 
 static void destroy_device(struct vn_exec *x, struct vn_args_vkDestroyDevice *a)
 {
     struct vns_session *s = session_of(x);
-    struct vns_device *device = a->device ? s->device : NULL;
+    struct vns_device *device = a->device ? s->command.device : NULL;
     if (!device)
         return;
     struct vns_device **link = &s->devices;
@@ -41,7 +41,7 @@ static void destroy_device(struct vn_exec *x, struct vn_args_vkDestroyDevice *a)
     vns_device_stop(device);
     vns_memories_free_device(s->memories, device);
     vns_device_destroy(device);
-    s->device = NULL;
+    s->command.device = NULL;
 }
 
 struct vns_queue *vns_session_queue(struct vns_session *s, VkQueue handle)
@@ -56,11 +56,11 @@ struct vns_queue *vns_session_queue(struct vns_session *s, VkQueue handle)
 /* A queue that the device does not have, or that has an id already, leaves a void one. */
 static VkQueue get_queue(struct vns_session *s, const VkDeviceQueueInfo2 *info, uint64_t id)
 {
-    VkQueue handle = vns_device_get_queue(s->device, info);
+    VkQueue handle = vns_device_get_queue(s->command.device, info);
     struct vns_queue *queue;
     if (!handle || vns_session_queue(s, handle))
         return VK_NULL_HANDLE;
-    VkResult result = vns_queue_create(s->device, handle, id, &s->reports, &queue);
+    VkResult result = vns_queue_create(s->command.device, handle, id, &s->reports, &queue);
     if (result < 0)
         hw_warn(HW_CAT_VULKAN, "no timeline semaphore for a queue (VkResult %d)", result);
     else
@@ -86,8 +86,8 @@ static void get_device_queue2(struct vn_exec *x, struct vn_args_vkGetDeviceQueue
 static void allocate_memory(struct vn_exec *x, struct vn_args_vkAllocateMemory *a)
 {
     struct vns_session *s = session_of(x);
-    a->ret = vns_memories_allocate(s->memories, s->device, a->ids_pMemory[0], a->pAllocateInfo,
-                                   a->pMemory);
+    a->ret = vns_memories_allocate(s->memories, s->command.device, a->ids_pMemory[0],
+                                   a->pAllocateInfo, a->pMemory);
     if (a->ret >= 0)
         vns_facts_of_memory(s, a->ids_pMemory[0], *a->pMemory, a->pAllocateInfo);
 }
@@ -95,7 +95,7 @@ static void allocate_memory(struct vn_exec *x, struct vn_args_vkAllocateMemory *
 static void create_buffer(struct vn_exec *x, struct vn_args_vkCreateBuffer *a)
 {
     struct vns_session *s = session_of(x);
-    a->ret = s->device->driver.vkCreateBuffer(a->device, a->pCreateInfo, NULL, a->pBuffer);
+    a->ret = s->command.device->driver.vkCreateBuffer(a->device, a->pCreateInfo, NULL, a->pBuffer);
     if (a->ret >= 0)
         vns_facts_of_buffer(s, a->pCreateInfo);
 }
@@ -106,15 +106,15 @@ static void free_memory(struct vn_exec *x, struct vn_args_vkFreeMemory *a)
     if (!a->memory || !a->ids_memory)
         return;
     vns_memories_forget(s->memories, a->ids_memory[0]);
-    s->device->driver.vkFreeMemory(a->device, a->memory, NULL);
+    s->command.device->driver.vkFreeMemory(a->device, a->memory, NULL);
 }
 
 /* ---- submissions ---- */
 
-/* The announced queue, when the announcement fits the submission; else the session ends. */
-static struct vns_queue *announced_queue(struct vns_session *s, VkQueue handle, uint32_t infos)
+/* The queue of SUBMIT, when its batches fit the command; else the session ends. */
+static struct vns_queue *submitting_queue(struct vns_session *s, VkQueue handle, uint32_t infos)
 {
-    struct vns_queue *queue = s->announced;
+    struct vns_queue *queue = s->command.queue;
     if (!queue || queue->handle != handle || !vns_queue_expects(queue, infos)) {
         vns_session_fault(s, -EPROTO);
         return NULL;
@@ -125,7 +125,7 @@ static struct vns_queue *announced_queue(struct vns_session *s, VkQueue handle, 
 static void queue_submit(struct vn_exec *x, struct vn_args_vkQueueSubmit *a)
 {
     struct vns_session *s = session_of(x);
-    struct vns_queue *queue = announced_queue(s, a->queue, a->submitCount);
+    struct vns_queue *queue = submitting_queue(s, a->queue, a->submitCount);
     a->ret = VK_ERROR_UNKNOWN;
     if (!queue)
         return;
@@ -133,20 +133,20 @@ static void queue_submit(struct vn_exec *x, struct vn_args_vkQueueSubmit *a)
     VkSubmitInfo *infos =
         signal.values ? vns_submit_infos(&s->arena, a->pSubmits, a->submitCount, &signal) : NULL;
     a->ret = queue->ended ? queue->ended
-             : infos      ? s->device->driver.vkQueueSubmit(a->queue, queue->announced.count, infos,
-                                                            VK_NULL_HANDLE)
-                          : VK_ERROR_OUT_OF_HOST_MEMORY;
+             : infos ? s->command.device->driver.vkQueueSubmit(a->queue, queue->submitting.count,
+                                                               infos, VK_NULL_HANDLE)
+                     : VK_ERROR_OUT_OF_HOST_MEMORY;
     (a->submitCount ? vns_queue_submitted : vns_queue_submitted_nothing)(queue, a->ret);
 }
 
 static void queue_submit2(struct vn_exec *x, struct vn_args_vkQueueSubmit2 *a)
 {
     struct vns_session *s = session_of(x);
-    struct vns_queue *queue = announced_queue(s, a->queue, a->submitCount);
+    struct vns_queue *queue = submitting_queue(s, a->queue, a->submitCount);
     a->ret = VK_ERROR_UNKNOWN;
     if (!queue)
         return;
-    if (!s->device->driver.vkQueueSubmit2) {
+    if (!s->command.device->driver.vkQueueSubmit2) {
         vns_session_fault(s, -ENOSYS);
         return;
     }
@@ -154,8 +154,8 @@ static void queue_submit2(struct vn_exec *x, struct vn_args_vkQueueSubmit2 *a)
     VkSubmitInfo2 *infos =
         signal.values ? vns_submit_infos2(&s->arena, a->pSubmits, a->submitCount, &signal) : NULL;
     a->ret = queue->ended ? queue->ended
-             : infos ? s->device->driver.vkQueueSubmit2(a->queue, queue->announced.count, infos,
-                                                        VK_NULL_HANDLE)
+             : infos ? s->command.device->driver.vkQueueSubmit2(a->queue, queue->submitting.count,
+                                                                infos, VK_NULL_HANDLE)
                      : VK_ERROR_OUT_OF_HOST_MEMORY;
     vns_queue_submitted(queue, a->ret);
 }
@@ -163,7 +163,7 @@ static void queue_submit2(struct vn_exec *x, struct vn_args_vkQueueSubmit2 *a)
 static void queue_bind_sparse(struct vn_exec *x, struct vn_args_vkQueueBindSparse *a)
 {
     struct vns_session *s = session_of(x);
-    struct vns_queue *queue = announced_queue(s, a->queue, a->bindInfoCount);
+    struct vns_queue *queue = submitting_queue(s, a->queue, a->bindInfoCount);
     a->ret = VK_ERROR_UNKNOWN;
     if (!queue)
         return;
@@ -172,8 +172,8 @@ static void queue_bind_sparse(struct vn_exec *x, struct vn_args_vkQueueBindSpars
         signal.values ? vns_submit_sparse(&s->arena, a->pBindInfo, a->bindInfoCount, &signal)
                       : NULL;
     a->ret = queue->ended ? queue->ended
-             : infos ? s->device->driver.vkQueueBindSparse(a->queue, queue->announced.count, infos,
-                                                           VK_NULL_HANDLE)
+             : infos      ? s->command.device->driver.vkQueueBindSparse(
+                                a->queue, queue->submitting.count, infos, VK_NULL_HANDLE)
                      : VK_ERROR_OUT_OF_HOST_MEMORY;
     vns_queue_submitted(queue, a->ret);
 }
@@ -186,16 +186,16 @@ static void create_command_pool(struct vn_exec *x, struct vn_args_vkCreateComman
 {
     VkCommandPoolCreateInfo info = *a->pCreateInfo;
     info.flags |= VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT;
-    const struct vn_driver *driver = &session_of(x)->device->driver;
+    const struct vn_driver *driver = &session_of(x)->command.device->driver;
     a->ret = driver->vkCreateCommandPool(a->device, &info, NULL, a->pCommandPool);
 }
 
 static void allocate_command_buffers(struct vn_exec *x, struct vn_args_vkAllocateCommandBuffers *a)
 {
     struct vns_session *s = session_of(x);
-    s->secondary = a->pAllocateInfo->level == VK_COMMAND_BUFFER_LEVEL_SECONDARY;
-    a->ret =
-        s->device->driver.vkAllocateCommandBuffers(a->device, a->pAllocateInfo, a->pCommandBuffers);
+    s->command.secondary = a->pAllocateInfo->level == VK_COMMAND_BUFFER_LEVEL_SECONDARY;
+    a->ret = s->command.device->driver.vkAllocateCommandBuffers(a->device, a->pAllocateInfo,
+                                                                a->pCommandBuffers);
 }
 
 static void reset_command_pool(struct vn_exec *x, struct vn_args_vkResetCommandPool *a)
@@ -204,32 +204,33 @@ static void reset_command_pool(struct vn_exec *x, struct vn_args_vkResetCommandP
     bool releases = a->flags & VK_COMMAND_POOL_RESET_RELEASE_RESOURCES_BIT;
     if (s->early && releases)
         vns_session_settle(s);
-    a->ret = vns_bodies_reset_pool(s->pool, a->flags, s->early && !releases);
+    a->ret = vns_bodies_reset_pool(s->command.pool, a->flags, s->early && !releases);
 }
 
 static void reset_command_buffer(struct vn_exec *x, struct vn_args_vkResetCommandBuffer *a)
 {
-    a->ret = vns_body_reset(session_of(x)->buffer, a->flags);
+    a->ret = vns_body_reset(session_of(x)->command.buffer, a->flags);
 }
 
 static void begin_command_buffer(struct vn_exec *x, struct vn_args_vkBeginCommandBuffer *a)
 {
     struct vns_session *s = session_of(x);
     VkCommandBufferBeginInfo info = *a->pBeginInfo;
-    struct vns_body *body = s->recording ? s->recording->body : NULL;
+    struct vns_body *body = s->command.recording ? s->command.recording->body : NULL;
     if (body && body->repeats)
         info.flags &= ~(VkFlags)VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
     if (body)
         body->once = info.flags & VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
-    a->ret = s->device->driver.vkBeginCommandBuffer(a->commandBuffer, &info);
+    a->ret = s->command.device->driver.vkBeginCommandBuffer(a->commandBuffer, &info);
 }
 
 static void reset_descriptor_pool(struct vn_exec *x, struct vn_args_vkResetDescriptorPool *a)
 {
     struct vns_session *s = session_of(x);
-    a->ret = s->device->driver.vkResetDescriptorPool(a->device, a->descriptorPool, a->flags);
-    if (s->pool)
-        vns_objects_empty(&s->objects, s->pool);
+    a->ret =
+        s->command.device->driver.vkResetDescriptorPool(a->device, a->descriptorPool, a->flags);
+    if (s->command.pool)
+        vns_objects_empty(&s->objects, s->command.pool);
 }
 
 /* ---- pipelines ---- */
@@ -248,51 +249,52 @@ static void create_graphics_pipelines(struct vn_exec *x,
 static void create_pipeline_cache(struct vn_exec *x, struct vn_args_vkCreatePipelineCache *a)
 {
     struct vns_session *s = session_of(x);
-    a->ret =
-        s->device->driver.vkCreatePipelineCache(a->device, a->pCreateInfo, NULL, a->pPipelineCache);
-    s->exclusive = a->pCreateInfo->flags & VK_PIPELINE_CACHE_CREATE_EXTERNALLY_SYNCHRONIZED_BIT;
+    a->ret = s->command.device->driver.vkCreatePipelineCache(a->device, a->pCreateInfo, NULL,
+                                                             a->pPipelineCache);
+    s->command.exclusive =
+        a->pCreateInfo->flags & VK_PIPELINE_CACHE_CREATE_EXTERNALLY_SYNCHRONIZED_BIT;
 }
 
 static void destroy_shader_module(struct vn_exec *x, struct vn_args_vkDestroyShaderModule *a)
 {
     struct vns_session *s = session_of(x);
     if (!vns_pipelines_defer(s, VK_OBJECT_TYPE_SHADER_MODULE, a->ids_shaderModule))
-        s->device->driver.vkDestroyShaderModule(a->device, a->shaderModule, NULL);
+        s->command.device->driver.vkDestroyShaderModule(a->device, a->shaderModule, NULL);
 }
 
 static void destroy_pipeline_layout(struct vn_exec *x, struct vn_args_vkDestroyPipelineLayout *a)
 {
     struct vns_session *s = session_of(x);
     if (!vns_pipelines_defer(s, VK_OBJECT_TYPE_PIPELINE_LAYOUT, a->ids_pipelineLayout))
-        s->device->driver.vkDestroyPipelineLayout(a->device, a->pipelineLayout, NULL);
+        s->command.device->driver.vkDestroyPipelineLayout(a->device, a->pipelineLayout, NULL);
 }
 
 static void destroy_render_pass(struct vn_exec *x, struct vn_args_vkDestroyRenderPass *a)
 {
     struct vns_session *s = session_of(x);
     if (!vns_pipelines_defer(s, VK_OBJECT_TYPE_RENDER_PASS, a->ids_renderPass))
-        s->device->driver.vkDestroyRenderPass(a->device, a->renderPass, NULL);
+        s->command.device->driver.vkDestroyRenderPass(a->device, a->renderPass, NULL);
 }
 
 static void destroy_pipeline_cache(struct vn_exec *x, struct vn_args_vkDestroyPipelineCache *a)
 {
     struct vns_session *s = session_of(x);
     if (!vns_pipelines_defer(s, VK_OBJECT_TYPE_PIPELINE_CACHE, a->ids_pipelineCache))
-        s->device->driver.vkDestroyPipelineCache(a->device, a->pipelineCache, NULL);
+        s->command.device->driver.vkDestroyPipelineCache(a->device, a->pipelineCache, NULL);
 }
 
 static void destroy_pipeline(struct vn_exec *x, struct vn_args_vkDestroyPipeline *a)
 {
     struct vns_session *s = session_of(x);
     if (!vns_pipelines_defer(s, VK_OBJECT_TYPE_PIPELINE, a->ids_pipeline))
-        s->device->driver.vkDestroyPipeline(a->device, a->pipeline, NULL);
+        s->command.device->driver.vkDestroyPipeline(a->device, a->pipeline, NULL);
 }
 
 /* ---- what would block the executor: the client asks again ---- */
 
 static void get_query_pool_results(struct vn_exec *x, struct vn_args_vkGetQueryPoolResults *a)
 {
-    const struct vn_driver *driver = &session_of(x)->device->driver;
+    const struct vn_driver *driver = &session_of(x)->command.device->driver;
     a->ret = driver->vkGetQueryPoolResults(a->device, a->queryPool, a->firstQuery, a->queryCount,
                                            a->dataSize, a->pData, a->stride,
                                            a->flags & ~(uint32_t)VK_QUERY_RESULT_WAIT_BIT);
@@ -302,7 +304,7 @@ static void acquire_profiling_lock(struct vn_exec *x, struct vn_args_vkAcquirePr
 {
     VkAcquireProfilingLockInfoKHR info = *a->pInfo;
     info.timeout = 0;
-    const struct vn_driver *driver = &session_of(x)->device->driver;
+    const struct vn_driver *driver = &session_of(x)->command.device->driver;
     a->ret = driver->vkAcquireProfilingLockKHR ? driver->vkAcquireProfilingLockKHR(a->device, &info)
                                                : VK_ERROR_UNKNOWN;
 }

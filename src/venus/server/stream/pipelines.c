@@ -29,9 +29,6 @@ struct vns_pipelines {
     size_t count;
 
     /* The command under way. */
-    bool is_creation;
-    struct vns_thing **named;
-    size_t named_count, named_cap;
     struct vns_compile *made; /* what it became */
 };
 
@@ -180,46 +177,21 @@ void vns_pipelines_destroy(struct vns_pipelines *p)
         free(c->uses);
         free(c);
     }
-    free(p->named);
     free(p);
 }
 
 /* ---- the command under way ---- */
 
-void vns_pipelines_command(struct vns_session *s)
-{
-    struct vns_pipelines *p = s->pipelines;
-    p->named_count = 0;
-    p->is_creation = s->command == VN_CMD_vkCreateComputePipelines ||
-                     s->command == VN_CMD_vkCreateGraphicsPipelines;
-}
-
-static void note(struct vns_session *s, struct vns_thing *thing)
-{
-    struct vns_pipelines *p = s->pipelines;
-    if (p->named_count == p->named_cap) {
-        size_t cap = p->named_cap ? 2 * p->named_cap : 16;
-        struct vns_thing **more = realloc(p->named, cap * sizeof(struct vns_thing *));
-        if (!more) {
-            vns_session_fault(s, -ENOMEM);
-            return;
-        }
-        p->named = more;
-        p->named_cap = cap;
-    }
-    p->named[p->named_count++] = thing;
-}
-
 static bool is_destruction(const struct vns_session *s)
 {
-    const struct vn_command_info *info = vn_keymap_get(&s->classes, s->command);
+    const struct vn_command_info *info = vn_keymap_get(&s->classes, s->command.id);
     return info && info->class == VN_CLASS_DESTROY;
 }
 
 /* Whether a command may see or touch an object that jobs use without waiting for them. */
 static bool may_share(const struct vns_session *s, const struct vns_thing *thing)
 {
-    switch (s->command) {
+    switch (s->command.id) {
     case VN_CMD_vkCreateComputePipelines:
     case VN_CMD_vkCreateGraphicsPipelines:
         return !thing->exclusive;
@@ -242,17 +214,15 @@ void vns_pipelines_use(struct vns_session *s, struct vns_thing *thing)
     if (thing->compile)
         finish(s, thing->compile);
     /* A hostile client gives one device what is another's: a device's end waits for all jobs. */
-    if (s->command == VN_CMD_vkDestroyDevice || (thing->users && !may_share(s, thing)))
+    if (s->command.id == VN_CMD_vkDestroyDevice || (thing->users && !may_share(s, thing)))
         vns_pipelines_finish(s);
-    if (s->pipelines->is_creation)
-        note(s, thing);
 }
 
 void vns_pipelines_created(struct vns_session *s, struct vns_thing *thing)
 {
     if (thing->type == VK_OBJECT_TYPE_PIPELINE)
         thing->compile = s->pipelines->made;
-    thing->exclusive = s->exclusive;
+    thing->exclusive = s->command.exclusive;
 }
 
 /* ---- creations ---- */
@@ -267,17 +237,17 @@ static struct vns_compile *begin(struct vns_session *s)
     reap(s);
     struct vns_compile *c = calloc(1, sizeof(*c));
     if (c)
-        c->uses = malloc((p->named_count + 1) * sizeof(struct vns_thing *));
+        c->uses = malloc((s->named.count + 1) * sizeof(struct vns_thing *));
     if (!c || !c->uses) {
         free(c);
         return NULL;
     }
     c->job.run = run;
     c->session = s;
-    c->driver = &s->device->driver;
-    for (size_t i = 0; i < p->named_count; i++) {
-        p->named[i]->users++;
-        c->uses[c->use_count++] = p->named[i];
+    c->driver = &s->command.device->driver;
+    for (size_t i = 0; i < s->named.count; i++) {
+        s->named.things[i]->users++;
+        c->uses[c->use_count++] = s->named.things[i];
     }
     c->arena = s->arena;
     hw_arena_init(&s->arena, VN_ARENA_MAX);
@@ -289,7 +259,7 @@ void vns_pipelines_compute(struct vns_session *s, struct vn_args_vkCreateCompute
 {
     struct vns_compile *c = begin(s);
     if (!c) {
-        a->ret = s->device->driver.vkCreateComputePipelines(
+        a->ret = s->command.device->driver.vkCreateComputePipelines(
             a->device, a->pipelineCache, a->createInfoCount, a->pCreateInfos, NULL, a->pPipelines);
         return;
     }
@@ -302,7 +272,7 @@ void vns_pipelines_graphics(struct vns_session *s, struct vn_args_vkCreateGraphi
 {
     struct vns_compile *c = begin(s);
     if (!c) {
-        a->ret = s->device->driver.vkCreateGraphicsPipelines(
+        a->ret = s->command.device->driver.vkCreateGraphicsPipelines(
             a->device, a->pipelineCache, a->createInfoCount, a->pCreateInfos, NULL, a->pPipelines);
         return;
     }

@@ -42,9 +42,7 @@ void vns_pipelines_destroy(struct vns_pipelines *pipelines);
 
 /* ---- for the stream ---- */
 
-/* A command begins to be decoded. */
-void vns_pipelines_command(struct vns_session *s);
-/* It names this object, which the client can use from here on: waits for what must be waited for.
+/* The command under way names this object: waits for jobs that make it, or that must be done first.
  */
 void vns_pipelines_use(struct vns_session *s, struct vns_thing *thing);
 /* Its job, if it became one, is to make this object. */

@@ -50,41 +50,26 @@ static bool is_submission(uint32_t command)
 /* A command buffer that was not recorded in full may be recorded again or freed, not executed. */
 static bool is_unusable(const struct vns_session *s, const struct vns_thing *thing)
 {
-    return !thing->handle || (thing->spoilt && (is_submission(s->command) ||
-                                                s->command == VN_CMD_vkCmdExecuteCommands));
+    uint32_t id = s->command.id;
+    return !thing->handle ||
+           (thing->spoilt && (is_submission(id) || id == VN_CMD_vkCmdExecuteCommands));
 }
 
-/* What recordings and hooks must know of what a command names.  Outside of recordings sets are
- * named to be changed. */
+/* Remembers what the command names, for when it is decoded. */
 static void note_named(struct vns_session *s, struct vns_thing *thing)
 {
-    switch (thing->type) {
-    case VK_OBJECT_TYPE_COMMAND_POOL:
-    case VK_OBJECT_TYPE_DESCRIPTOR_POOL:
-        s->pool = thing;
-        break;
-    case VK_OBJECT_TYPE_COMMAND_BUFFER:
-        if (s->recording) {
-            settle(s, VNS_SETTLE_PLAIN); /* it may be pending as a part of another one */
-            vns_body_names(s->recording, thing);
-            break;
+    struct vns_names *n = &s->named;
+    if (n->count == n->cap) {
+        size_t cap = n->cap ? 2 * n->cap : 16;
+        struct vns_thing **more = realloc(n->things, cap * sizeof(struct vns_thing *));
+        if (!more) {
+            vns_session_fault(s, -ENOMEM);
+            return;
         }
-        s->buffer = thing;
-        if (!s->announced)
-            break;
-        if (s->early && vns_pending_is(thing))
-            settle(s, VNS_SETTLE_PLAIN); /* it may be pending once at a time */
-        vns_pending_note(thing, s->announced);
-        break;
-    case VK_OBJECT_TYPE_DESCRIPTOR_SET:
-        if (s->recording)
-            vns_body_names(s->recording, thing);
-        else
-            thing->version++;
-        break;
-    default:
-        break;
+        n->things = more;
+        n->cap = cap;
     }
+    n->things[n->count++] = thing;
 }
 
 static void *on_lookup(void *objects, uint64_t id, uint32_t type)
@@ -110,6 +95,49 @@ static const struct vn_decoder_ops decoder_ops = {.lookup = on_lookup, .is_void 
 
 /* ---- effects, for the executor ---- */
 
+/* A command buffer in a submission, or executed by another one.  The program may have been told too
+ * early that it is done: a driver takes it once at a time. */
+static void use_buffer(struct vns_session *s, struct vns_thing *buffer)
+{
+    struct vns_command *c = &s->command;
+    if (c->recording) {
+        settle(s, VNS_SETTLE_PLAIN); /* it may be pending as a part of another one */
+        vns_body_names(c->recording, buffer);
+    } else if (c->queue) {
+        if (s->early && vns_pending_is(buffer))
+            settle(s, VNS_SETTLE_PLAIN);
+        vns_pending_note(buffer, c->queue);
+    }
+    c->buffer = buffer;
+}
+
+/* What recordings and hooks must know of what the command names.  Outside of recordings sets are
+ * named to be changed. */
+static void on_decoded(void *objects)
+{
+    struct vns_session *s = objects;
+    for (size_t i = 0; i < s->named.count; i++) {
+        struct vns_thing *thing = s->named.things[i];
+        switch (thing->type) {
+        case VK_OBJECT_TYPE_COMMAND_POOL:
+        case VK_OBJECT_TYPE_DESCRIPTOR_POOL:
+            s->command.pool = thing;
+            break;
+        case VK_OBJECT_TYPE_COMMAND_BUFFER:
+            use_buffer(s, thing);
+            break;
+        case VK_OBJECT_TYPE_DESCRIPTOR_SET:
+            if (s->command.recording)
+                vns_body_names(s->command.recording, thing);
+            else
+                thing->version++;
+            break;
+        default:
+            break;
+        }
+    }
+}
+
 static bool on_id_is_fresh(void *objects, uint64_t id)
 {
     struct vns_session *s = objects;
@@ -121,12 +149,12 @@ static int on_created(void *objects, uint32_t type, uint64_t id, void *handle)
     struct vns_session *s = objects;
     bool pooled = type == VK_OBJECT_TYPE_COMMAND_BUFFER || type == VK_OBJECT_TYPE_DESCRIPTOR_SET;
     int rc = vns_objects_add(&s->objects, type, id, handle,
-                             type == VK_OBJECT_TYPE_DEVICE ? s->created : s->device,
-                             pooled ? s->pool : NULL);
+                             type == VK_OBJECT_TYPE_DEVICE ? s->command.created : s->command.device,
+                             pooled ? s->command.pool : NULL);
     if (rc)
         return rc;
     struct vns_thing *thing = vns_objects_find(&s->objects, id, type);
-    thing->secondary = type == VK_OBJECT_TYPE_COMMAND_BUFFER && s->secondary;
+    thing->secondary = type == VK_OBJECT_TYPE_COMMAND_BUFFER && s->command.secondary;
     vns_pipelines_created(s, thing);
     return 0;
 }
@@ -155,8 +183,8 @@ void vns_session_push_failed(struct vns_session *s, uint32_t command, VkResult r
 static void on_failed(void *objects, uint32_t command, VkResult result)
 {
     struct vns_session *s = objects;
-    if (s->recording)
-        s->recording->spoilt = true;
+    if (s->command.recording)
+        s->command.recording->spoilt = true;
     hw_debug(HW_CAT_VULKAN, "%s: VkResult %d", vns_stream_where(s), result);
     if (!s->exec.reply)
         vns_session_push_failed(s, command, result);
@@ -165,20 +193,21 @@ static void on_failed(void *objects, uint32_t command, VkResult result)
 static void on_skipped(void *objects, uint32_t command)
 {
     struct vns_session *s = objects;
-    if (s->recording)
-        s->recording->spoilt = true;
-    if (is_submission(command) && s->announced)
-        vns_queue_submitted(s->announced, VK_ERROR_DEVICE_LOST);
+    if (s->command.recording)
+        s->command.recording->spoilt = true;
+    if (is_submission(command) && s->command.queue)
+        vns_queue_submitted(s->command.queue, VK_ERROR_DEVICE_LOST);
 }
 
 static const struct vn_driver *on_driver_of(void *objects, const void *handle)
 {
     struct vns_session *s = objects;
-    s->device = vns_objects_device(&s->objects, handle);
-    return s->device ? &s->device->driver : &s->instance.driver;
+    struct vns_device *device = s->command.device = vns_objects_device(&s->objects, handle);
+    return device ? &device->driver : &s->instance.driver;
 }
 
 static const struct vn_exec_ops exec_ops = {
+    .decoded = on_decoded,
     .id_is_fresh = on_id_is_fresh,
     .created = on_created,
     .destroyed = on_destroyed,
@@ -204,13 +233,10 @@ int vns_stream_init(struct vns_session *s)
 
 /* ---- behind early reports ---- */
 
-/* Whether a command neither uses buffers nor frees them, but for the work it submits, which waits
- * for updates at the device. */
+/* Whether a command neither uses buffers nor frees them. */
 static bool spares_updates(uint32_t command)
 {
     switch (command) {
-    case VN_CMD_vkQueueSubmit:
-    case VN_CMD_vkQueueSubmit2:
     case VN_CMD_vkResetCommandPool:
     case VN_CMD_vkResetCommandBuffer:
     case VN_CMD_vkFreeCommandBuffers:
@@ -265,22 +291,20 @@ static bool is_label(const struct vns_session *s, uint32_t command)
     return false;
 }
 
-static int dispatch(struct vns_session *s, uint32_t command, const struct wire_dec *in, bool skip,
-                    struct wire_enc *reply)
+static int dispatch(struct vns_session *s, const struct vns_command *command,
+                    const struct wire_dec *in, bool skip, struct wire_enc *reply)
 {
-    s->command = command;
-    s->device = s->created = NULL;
-    s->exclusive = false;
-    s->pool = s->buffer = NULL;
+    s->command = *command;
+    s->named.count = 0;
     s->exec.reply = reply;
     s->decoder.in = *in;
     s->decoder.depth = 0;
     s->decoder.voided = skip;
+    s->decoder.command_buffer = command->recording ? command->recording->handle : NULL;
     hw_arena_reset(&s->arena);
-    vns_pipelines_command(s);
-    int rc = vn_dispatch(&s->exec, command, &s->decoder);
+    int rc = vn_dispatch(&s->exec, command->id, &s->decoder);
     vns_pipelines_start(s, rc ? rc : s->fault);
-    if (rc == -ENOSYS && is_label(s, command)) {
+    if (rc == -ENOSYS && is_label(s, command->id)) {
         rc = 0;
         if (reply)
             wire_put_i32(reply, VK_SUCCESS);
@@ -291,24 +315,18 @@ static int dispatch(struct vns_session *s, uint32_t command, const struct wire_d
 static int execute_command(struct vns_session *s, uint32_t command, const struct wire_dec *in,
                            struct wire_enc *reply)
 {
-    if (s->expects_submission != is_submission(command))
-        return -EPROTO;
-    if (s->early && s->announced && command != VN_CMD_vkQueueBindSparse)
-        follow(s, s->announced, VNS_FOLLOW_ALL);
-    else if (s->early && !minds_its_own(s, command) && command != VN_CMD_vkResetCommandPool)
+    if (is_submission(command))
+        return -EPROTO; /* comes in SUBMIT */
+    if (s->early && !minds_its_own(s, command) && command != VN_CMD_vkResetCommandPool)
         settle(s, spares_updates(command) ? VNS_SETTLE_PLAIN : VNS_SETTLE_ALL);
-    int rc = dispatch(s, command, in, false, reply);
-    s->expects_submission = false;
-    s->announced = NULL;
-    return rc;
+    return dispatch(s, &(struct vns_command){.id = command}, in, false, reply);
 }
 
 /* One recorded command.  After one that could not be executed the rest is skipped, but for the end
  * of what was begun: the driver must not be left recording. */
-static int execute_recorded(struct vns_session *s, uint32_t command, const struct wire_dec *in,
-                            struct wire_enc *reply)
+static int execute_recorded(struct vns_session *s, struct vns_thing *buffer, uint32_t command,
+                            const struct wire_dec *in, struct wire_enc *reply)
 {
-    struct vns_thing *buffer = s->recording;
     const struct vn_command_info *info = vn_keymap_get(&s->classes, command);
     if (!info || info->class != VN_CLASS_RECORD)
         return -EPROTO;
@@ -317,7 +335,8 @@ static int execute_recorded(struct vns_session *s, uint32_t command, const struc
     if (begins)
         buffer->spoilt = false;
     bool skip = ends ? !buffer->begun : !begins && buffer->spoilt;
-    int rc = dispatch(s, command, in, skip, reply);
+    int rc =
+        dispatch(s, &(struct vns_command){.id = command, .recording = buffer}, in, skip, reply);
     if (begins) {
         buffer->recorded = true;
         buffer->begun = rc == 0 && !buffer->spoilt;
@@ -330,20 +349,14 @@ static int execute_recorded(struct vns_session *s, uint32_t command, const struc
 
 /* ---- operations ---- */
 
-static int run_stream(struct vns_session *s, struct wire_dec *stream, struct wire_enc *reply,
-                      int (*one)(struct vns_session *, uint32_t, const struct wire_dec *,
-                                 struct wire_enc *))
+/* The next command or operation of a stream.  0, or what the decoder found. */
+static int next_unit(struct vns_session *s, struct wire_dec *stream, uint32_t *id,
+                     struct wire_dec *in)
 {
-    int rc = 0;
-    while (rc == 0 && wire_dec_left(stream) > 0) {
-        uint32_t command = wire_get_u32(stream);
-        struct wire_dec in = wire_dec_sub(stream, wire_get_u32(stream));
-        s->command = command;
-        rc = wire_dec_error(stream);
-        if (rc == 0)
-            rc = one(s, command, &in, wire_dec_left(stream) == 0 ? reply : NULL);
-    }
-    return rc;
+    *id = wire_get_u32(stream);
+    *in = wire_dec_sub(stream, wire_get_u32(stream));
+    s->command = (struct vns_command){.id = *id};
+    return wire_dec_error(stream);
 }
 
 /* A body begins, or one goes on that the driver is recording. */
@@ -360,11 +373,14 @@ static int record(struct vns_session *s, struct vns_thing *buffer, struct wire_d
 {
     if (s->early)
         make_recordable(s, buffer, begins);
-    s->recording = buffer;
-    s->decoder.command_buffer = buffer->handle;
-    int rc = run_stream(s, commands, reply, execute_recorded);
-    s->recording = NULL;
-    s->decoder.command_buffer = NULL;
+    uint32_t id;
+    struct wire_dec in;
+    int rc = 0;
+    while (rc == 0 && wire_dec_left(commands) > 0) {
+        rc = next_unit(s, commands, &id, &in);
+        if (rc == 0)
+            rc = execute_recorded(s, buffer, id, &in, wire_dec_left(commands) ? NULL : reply);
+    }
     return rc;
 }
 
@@ -546,38 +562,10 @@ static int op_read(struct vns_session *s, struct wire_dec *in)
     return rc;
 }
 
-/* Batches of a queue that could not be made are lost before they are submitted. */
-static int announce_void(struct vns_session *s, uint64_t queue, struct wire_dec *in)
-{
-    uint64_t first = wire_get_u64(in);
-    uint32_t count = wire_dec_count(in, sizeof(uint32_t), VN_BATCHES_MAX);
-    if (wire_dec_error(in) || count == 0)
-        return -EPROTO;
-    return vns_report_done(&s->channel, queue, first + count - 1, VK_ERROR_DEVICE_LOST);
-}
-
-static int op_batches(struct vns_session *s, struct wire_dec *in)
-{
-    const struct vns_thing *thing =
-        vns_objects_find(&s->objects, wire_get_u64(in), VK_OBJECT_TYPE_QUEUE);
-    if (wire_dec_error(in) || !thing)
-        return wire_dec_error(in) ? wire_dec_error(in) : -ENOENT;
-    s->expects_submission = true;
-    s->announced = vns_session_queue(s, thing->handle);
-    return s->announced ? vns_queue_announce(s->announced, in) : announce_void(s, thing->id, in);
-}
-
-/* Whether it stands for the submission that was announced. */
-static bool is_update(uint32_t command)
-{
-    return command == VN_OP_UPDATE || command == VN_OP_COPY;
-}
-
 /* Whether updates before and after it may be submitted together. */
 static bool goes_with_updates(uint32_t command)
 {
-    return command == VN_OP_BATCHES || is_update(command) || command == VN_OP_EARLY ||
-           (spares_updates(command) && !is_submission(command));
+    return command == VN_OP_SUBMIT || command == VN_OP_EARLY || spares_updates(command);
 }
 
 static void submit_updates(struct vns_session *s)
@@ -587,69 +575,41 @@ static void submit_updates(struct vns_session *s)
     s->updating = NULL;
 }
 
-/* A buffer of the queue's device and a place in it; a void one is none. */
-static int get_place(struct vns_session *s, struct wire_dec *in, VkBuffer *out,
-                     VkDeviceSize *offset)
+/* Bytes for a buffer of the queue's device; a void buffer is NULL. */
+static int get_update(const struct vns_session *s, const struct vns_queue *queue,
+                      struct wire_dec *in, struct vns_update *out)
 {
     uint64_t id = wire_get_u64(in);
-    *offset = wire_get_u64(in);
+    out->offset = wire_get_u64(in);
+    out->size = wire_get_u32(in);
+    out->bytes = wire_get_bytes(in, out->size);
     if (wire_dec_error(in))
         return wire_dec_error(in);
     const struct vns_thing *buffer = vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_BUFFER);
     if (!buffer)
         return -ENOENT;
-    *out = buffer->handle;
-    bool foreign = s->announced && buffer->handle && buffer->device != s->announced->device;
-    return foreign ? -EPROTO : 0;
-}
-
-static int get_update(struct vns_session *s, struct wire_dec *in, struct vns_update *out)
-{
-    int rc = get_place(s, in, &out->buffer, &out->offset);
-    if (rc)
-        return rc;
-    out->size = wire_get_u32(in);
-    out->bytes = wire_get_bytes(in, out->size);
-    if (wire_dec_error(in))
-        return wire_dec_error(in);
+    out->buffer = buffer->handle;
+    if (buffer->handle && buffer->device != queue->device)
+        return -EPROTO;
     bool fits = out->size > 0 && out->size <= VN_UPDATE_BYTES && out->size % 4 == 0;
     return fits && out->offset % 4 == 0 ? 0 : -EPROTO;
 }
 
-static int get_copy(struct vns_session *s, struct wire_dec *in, struct vns_update *out)
+/* UPDATE.  With a void buffer it is lost, as the program's own copies would be. */
+static int update(struct vns_session *s, struct vns_queue *queue, struct wire_dec *in)
 {
-    int rc = get_place(s, in, &out->from, &out->from_offset);
-    if (rc == 0)
-        rc = get_place(s, in, &out->buffer, &out->offset);
-    if (rc)
-        return rc;
-    out->size = wire_get_u64(in);
-    if (wire_dec_error(in))
-        return wire_dec_error(in);
-    return out->size > 0 ? 0 : -EPROTO;
-}
-
-/* UPDATE and COPY, in place of the submission that was announced.  With a void buffer or queue it
- * is lost, as that would be. */
-static int op_update(struct vns_session *s, uint32_t command, struct wire_dec *in)
-{
-    struct vns_queue *queue = s->announced;
     struct vns_update updates[VN_UPDATES_MAX] = {0};
     uint32_t count = wire_dec_count(in, 2 * sizeof(uint64_t) + sizeof(uint32_t), VN_UPDATES_MAX);
-    bool is_void = false, copies = command == VN_OP_COPY;
+    bool is_void = false;
     int rc = wire_dec_error(in);
     for (uint32_t i = 0; i < count && rc == 0; i++) {
-        rc = (copies ? get_copy : get_update)(s, in, &updates[i]);
-        is_void |= rc == 0 && (!updates[i].buffer || (copies && !updates[i].from));
+        rc = get_update(s, queue, in, &updates[i]);
+        is_void |= rc == 0 && !updates[i].buffer;
     }
     if (rc == 0)
         rc = wire_dec_end(in);
-    if (rc || (queue && !vns_queue_expects_update(queue)))
+    if (rc || !vns_queue_expects_update(queue))
         return rc ? rc : -EPROTO;
-    s->expects_submission = false;
-    s->announced = NULL;
-    if (!queue)
-        return 0;
     if (s->updating != queue)
         submit_updates(s);
     if (s->early)
@@ -661,16 +621,56 @@ static int op_update(struct vns_session *s, uint32_t command, struct wire_dec *i
         result = vns_queue_update(queue, updates, count);
     s->updating = queue;
     if (result < 0)
-        vns_session_push_failed(s, command, result);
+        vns_session_push_failed(s, VN_OP_UPDATE, result);
     return 0;
+}
+
+/* Batches of a queue that could not be made are lost; what they do does not matter. */
+static int submit_to_void(struct vns_session *s, uint64_t queue, struct wire_dec *in,
+                          struct wire_enc *reply)
+{
+    uint64_t first = wire_get_u64(in);
+    uint32_t count = wire_dec_count(in, sizeof(uint32_t), VN_BATCHES_MAX);
+    if (wire_dec_error(in) || count == 0)
+        return -EPROTO;
+    if (reply)
+        wire_put_i32(reply, VK_ERROR_UNKNOWN);
+    return vns_report_done(&s->channel, queue, first + count - 1, VK_ERROR_DEVICE_LOST);
+}
+
+static int op_submit(struct vns_session *s, struct wire_dec *in, struct wire_enc *reply)
+{
+    const struct vns_thing *thing =
+        vns_objects_find(&s->objects, wire_get_u64(in), VK_OBJECT_TYPE_QUEUE);
+    if (wire_dec_error(in) || !thing)
+        return wire_dec_error(in) ? wire_dec_error(in) : -ENOENT;
+    struct vns_queue *queue = vns_session_queue(s, thing->handle);
+    if (!queue)
+        return submit_to_void(s, thing->id, in, reply);
+    int rc = vns_queue_begin_submit(queue, in);
+    uint32_t id = wire_get_u32(in);
+    struct wire_dec command = wire_dec_sub(in, wire_get_u32(in));
+    if (rc == 0)
+        rc = wire_dec_end(in);
+    if (rc)
+        return rc;
+    s->command.id = id;
+    if (id == VN_OP_UPDATE)
+        return update(s, queue, &command);
+    if (!is_submission(id))
+        return -EPROTO;
+    submit_updates(s);
+    if (s->early && id == VN_CMD_vkQueueBindSparse)
+        settle(s, VNS_SETTLE_ALL);
+    else if (s->early)
+        follow(s, queue, VNS_FOLLOW_ALL);
+    return dispatch(s, &(struct vns_command){.id = id, .queue = queue}, &command, false, reply);
 }
 
 static int execute_one(struct vns_session *s, uint32_t command, const struct wire_dec *in,
                        struct wire_enc *reply)
 {
     struct wire_dec op = *in;
-    if (command < VN_OP_END && s->expects_submission != is_update(command))
-        return -EPROTO;
     if (!goes_with_updates(command))
         submit_updates(s);
     switch (command) {
@@ -699,15 +699,14 @@ static int execute_one(struct vns_session *s, uint32_t command, const struct wir
         return op_reuse(s, &op);
     case VN_OP_KEEP:
         return op_keep(s, &op);
-    case VN_OP_BATCHES:
-        return op_batches(s, &op);
-    case VN_OP_UPDATE:
-    case VN_OP_COPY:
-        return op_update(s, command, &op);
+    case VN_OP_SUBMIT:
+        return op_submit(s, &op, reply);
     case VN_OP_EARLY:
         return op_early(s, &op);
     case VN_OP_ASK:
         return op_about_batch(s, &op, vns_queue_ask);
+    case VN_OP_UPDATE: /* comes in SUBMIT */
+        return -EPROTO;
     default:
         return execute_command(s, command, &op, reply);
     }
@@ -717,7 +716,14 @@ int vns_stream_execute(struct vns_session *s, const void *data, size_t len, stru
 {
     struct wire_dec stream;
     wire_dec_init(&stream, data, len);
-    int rc = run_stream(s, &stream, reply, execute_one);
+    uint32_t id;
+    struct wire_dec in;
+    int rc = 0;
+    while (rc == 0 && wire_dec_left(&stream) > 0) {
+        rc = next_unit(s, &stream, &id, &in);
+        if (rc == 0)
+            rc = execute_one(s, id, &in, wire_dec_left(&stream) ? NULL : reply);
+    }
     submit_updates(s);
     return rc;
 }
@@ -727,16 +733,16 @@ const char *vns_stream_where(const struct vns_session *s)
     static const char *const ops[] = {
         [0] = "a packed message",  [VN_OP_RECORD] = "RECORD",
         [VN_OP_MAP] = "MAP",       [VN_OP_DELTA] = "DELTA",
-        [VN_OP_READ] = "READ",     [VN_OP_BATCHES] = "BATCHES",
+        [VN_OP_READ] = "READ",     [VN_OP_SUBMIT] = "SUBMIT",
         [VN_OP_EARLY] = "EARLY",   [VN_OP_ASK] = "ASK",
         [VN_OP_HOLD] = "HOLD",     [VN_OP_REUSE] = "REUSE",
         [VN_OP_KEEP] = "KEEP",     [VN_OP_WRITE] = "WRITE",
         [VN_OP_LAZY] = "LAZY",     [VN_OP_FETCH] = "FETCH",
         [VN_OP_UPDATE] = "UPDATE", [VN_OP_RECORD_KEPT] = "RECORD_KEPT",
-        [VN_OP_AGAIN] = "AGAIN",   [VN_OP_SPREAD] = "SPREAD",
-        [VN_OP_COPY] = "COPY"};
-    if (s->command < ARRAY_LEN(ops) && ops[s->command])
-        return ops[s->command];
-    const char *name = vn_command_name(s->command);
+        [VN_OP_AGAIN] = "AGAIN",   [VN_OP_SPREAD] = "SPREAD"};
+    uint32_t id = s->command.id;
+    if (id < ARRAY_LEN(ops) && ops[id])
+        return ops[id];
+    const char *name = vn_command_name(id);
     return name ? name : "an unknown command";
 }

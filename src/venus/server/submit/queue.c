@@ -60,7 +60,7 @@ static void batch_free(struct vns_reports *reports, struct vns_batch *batch)
     free(batch);
 }
 
-/* ---- announcements ---- */
+/* ---- the batches of a submission ---- */
 
 /* A kind that is not the usual one stands where the number of ranges would. */
 static enum vns_batch_kind get_kind(struct wire_dec *d)
@@ -73,7 +73,7 @@ static enum vns_batch_kind get_kind(struct wire_dec *d)
     return count == VN_BATCH_QUIET ? VNS_BATCH_SILENT : VNS_BATCH_SIGNALLED;
 }
 
-static int announce_one(struct vns_queue *q, struct wire_dec *d)
+static int take_batch(struct vns_queue *q, struct wire_dec *d)
 {
     struct vns_reports *reports = q->reports;
     struct vns_batch *batch = malloc(sizeof(*batch));
@@ -86,42 +86,42 @@ static int announce_one(struct vns_queue *q, struct wire_dec *d)
                                                                batch->range_count)
                                          : 0;
     uint64_t pending = atomic_fetch_add_explicit(&reports->pending, 1, memory_order_relaxed);
-    list_add(&q->announced, batch);
+    list_add(&q->submitting, batch);
     if (pending >= reports->max_pending || ranges > VNS_PENDING_RANGES_MAX)
         return -EDQUOT;
     return wire_dec_error(d);
 }
 
-int vns_queue_announce(struct vns_queue *q, struct wire_dec *d)
+int vns_queue_begin_submit(struct vns_queue *q, struct wire_dec *d)
 {
     uint64_t first = wire_get_u64(d);
     uint32_t count = wire_dec_count(d, sizeof(uint32_t), VN_BATCHES_MAX);
     if (wire_dec_error(d))
         return wire_dec_error(d);
-    if (q->announced.count || count == 0 || first != q->next_number)
+    if (q->submitting.count || count == 0 || first != q->next_number)
         return -EPROTO;
     int rc = 0;
     for (uint32_t i = 0; i < count && rc == 0; i++)
-        rc = announce_one(q, d);
-    return rc ? rc : wire_dec_end(d);
+        rc = take_batch(q, d);
+    return rc;
 }
 
 bool vns_queue_expects(const struct vns_queue *q, uint32_t infos)
 {
-    return q->announced.count && q->announced.count == (infos ? infos : 1);
+    return q->submitting.count && q->submitting.count == (infos ? infos : 1);
 }
 
 bool vns_queue_expects_update(const struct vns_queue *q)
 {
-    return vns_queue_expects(q, 1) && q->announced.first->kind != VNS_BATCH_SILENT;
+    return vns_queue_expects(q, 1) && q->submitting.first->kind != VNS_BATCH_SILENT;
 }
 
 struct vns_signal vns_queue_signals(const struct vns_queue *q, struct hw_arena *arena)
 {
-    uint64_t *values = hw_arena_calloc(arena, q->announced.count, sizeof(*values));
+    uint64_t *values = hw_arena_calloc(arena, q->submitting.count, sizeof(*values));
     size_t i = 0;
-    assert(q->announced.first);
-    for (const struct vns_batch *b = q->announced.first; values && b; b = b->next, i++)
+    assert(q->submitting.first);
+    for (const struct vns_batch *b = q->submitting.first; values && b; b = b->next, i++)
         values[i] = b->kind == VNS_BATCH_SILENT ? 0 : b->number;
     bool alone = q->device->queues == q && !q->next;
     return (struct vns_signal){alone ? VK_NULL_HANDLE : q->written, q->timeline, values};
@@ -448,11 +448,11 @@ void vns_queue_report_held(struct vns_reports *reports)
 
 /* ---- submissions ---- */
 
-/* Whether somebody waits for one of the announced batches, whose fate is known now. */
-static bool decide_announced(struct vns_queue *q)
+/* Whether somebody waits for one of the batches, whose fate is known now. */
+static bool decide_submitting(struct vns_queue *q)
 {
     bool told = false;
-    for (struct vns_batch *batch = q->announced.first; batch; batch = batch->next) {
+    for (struct vns_batch *batch = q->submitting.first; batch; batch = batch->next) {
         batch->result = q->ended;
         if (q->ended < 0)
             batch->kind = VNS_BATCH_REPORTED;
@@ -482,10 +482,10 @@ void vns_queue_submitted_nothing(struct vns_queue *q, VkResult result)
     if (result < 0 && q->ended >= 0)
         q->ended = result;
     q->device->submissions++;
-    bool told = decide_announced(q);
+    bool told = decide_submitting(q);
     bool held = told && q->ended >= 0 && hold(q);
     pthread_mutex_lock(&q->lock);
-    while ((batch = list_take(&q->announced)) != NULL)
+    while ((batch = list_take(&q->submitting)) != NULL)
         list_add(&q->running, batch);
     if (q->lost < 0)
         q->ended = q->lost;
@@ -505,7 +505,7 @@ void vns_queue_submitted(struct vns_queue *q, VkResult result)
 static void signal_up_to(struct vns_queue *q, uint64_t number)
 {
     vns_queue_submit_updates(q);
-    const struct vns_batch *next = q->announced.first;
+    const struct vns_batch *next = q->submitting.first;
     uint64_t last = (next ? next->number : q->next_number) - 1; /* that was submitted */
     if (q->signalled >= (number < last ? number : last))
         return;
@@ -521,7 +521,7 @@ static void signal_up_to(struct vns_queue *q, uint64_t number)
 
 int vns_queue_report_early(struct vns_queue *q, uint64_t number)
 {
-    if (number >= q->next_number || q->announced.count)
+    if (number >= q->next_number || q->submitting.count)
         return -EPROTO;
     if (number > q->early)
         q->early = number;
@@ -570,8 +570,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 bool vns_queue_settle(struct vns_queue *q, enum vns_settling what)
 {
-    uint64_t plain = q->plain > q->copied ? q->plain : q->copied;
-    settle_up_to(q, what == VNS_SETTLE_PLAIN ? least(plain, q->early) : q->early);
+    settle_up_to(q, what == VNS_SETTLE_PLAIN ? least(q->plain, q->early) : q->early);
     return q->early > q->settled && q->ended >= 0;
 }
 
@@ -580,13 +579,9 @@ bool vns_queue_settle(struct vns_queue *q, enum vns_settling what)
 VkResult vns_queue_update(struct vns_queue *q, const struct vns_update *updates, uint32_t count)
 {
     assert(vns_queue_expects_update(q));
-    uint64_t number = q->announced.first->number;
-    for (uint32_t i = 0; i < count; i++) {
-        if (!updates[i].bytes)
-            q->copied = number;
-    }
+    uint64_t number = q->submitting.first->number;
     VkResult result = q->ended < 0 ? q->ended : vns_update_add(q, updates, count, number);
-    if (result >= 0 && q->announced.first->kind == VNS_BATCH_REPORTED)
+    if (result >= 0 && q->submitting.first->kind == VNS_BATCH_REPORTED)
         result = vns_update_submit(q); /* somebody waits as soon as it is listed */
     q->updated = number;
     vns_queue_submitted_nothing(q, result);
@@ -641,7 +636,7 @@ void vns_queue_follow(struct vns_queue *q, enum vns_following what)
 
 int vns_queue_ask(struct vns_queue *q, uint64_t number)
 {
-    if (number == 0 || number >= q->next_number || q->announced.count)
+    if (number == 0 || number >= q->next_number || q->submitting.count)
         return -EPROTO;
     signal_up_to(q, number);
     tell(q, number);
@@ -660,7 +655,7 @@ bool vns_queue_has_reached(struct vns_queue *q, uint64_t number)
 
 bool vns_queue_is_idle(struct vns_queue *q)
 {
-    return !q->announced.count && q->ended >= 0 && q->signalled == q->next_number - 1 &&
+    return !q->submitting.count && q->ended >= 0 && q->signalled == q->next_number - 1 &&
            vns_queue_has_reached(q, q->signalled);
 }
 
@@ -736,7 +731,7 @@ void vns_queue_destroy(struct vns_queue *q)
         pthread_join(q->thread, NULL);
     unlink_queue(q);
     wait_for_all(q);
-    while ((batch = list_take(&q->running)) || (batch = list_take(&q->announced)))
+    while ((batch = list_take(&q->running)) || (batch = list_take(&q->submitting)))
         batch_free(q->reports, batch);
     vns_updater_destroy(q->updater, q);
     q->device->driver.vkDestroySemaphore(q->device->handle, q->written, NULL);

@@ -1,4 +1,4 @@
-/* venus/server/submit/queue.h - a queue's batches: announced, submitted, counted, reported.
+/* venus/server/submit/queue.h - a queue's batches: numbered, submitted, counted, reported.
  *
  * Each batch has a number, from 1 on without gaps.  A timeline semaphore of ours reaches the number
  * when the batch is done; a thread of the queue, started with the first submission, waits for it,
@@ -15,7 +15,7 @@
  * A submission that failed or was skipped, and a device that is lost, end the queue: its batches,
  * and all later ones, are reported with the result, after those before them.
  *
- * Trust: announcements are a peer's.
+ * Trust: numbers and ranges are a peer's.
  * Threads: the executor calls; one thread a queue reports, one of a device at a time.
  * Lifetime: create/destroy; destroy waits for the work. */
 #ifndef HAWSER_VENUS_SERVER_SUBMIT_QUEUE_H
@@ -70,7 +70,7 @@ struct vns_reports {
     struct vns_channel *channel;
     struct vns_memories *memories;
     uint64_t max_pending;
-    _Atomic uint64_t pending; /* batches announced and not reported; relaxed: a limit only */
+    _Atomic uint64_t pending; /* batches not reported yet; relaxed: a limit only */
 
     bool spins; /* who waits for a device looks for a while before it sleeps */
     /* The executor's. */
@@ -91,15 +91,14 @@ struct vns_queue {
     VkSemaphore timeline; /* reaches a batch's number after all that the batch signals */
     VkSemaphore written;  /* the same before, where it signals something */
     uint64_t next_number;
-    uint64_t signalled;              /* the highest value that was submitted; the executor's */
-    struct vns_batch_list announced; /* for the next command */
-    VkResult ended;                  /* negative: no more submissions; the executor's */
+    uint64_t signalled;               /* the highest value that was submitted; the executor's */
+    struct vns_batch_list submitting; /* by the command under way */
+    VkResult ended;                   /* negative: no more submissions; the executor's */
     uint64_t early;   /* the program was told that batches up to here are done; the executor's */
     uint64_t settled; /* and they are, up to here; likewise */
     uint64_t reached; /* by the semaphore, when the executor last looked */
     uint64_t plain;   /* the last batch that is neither empty nor an update; likewise */
     uint64_t updated; /* the last update; likewise */
-    uint64_t copied;  /* the last update that copies; likewise */
     struct vns_updater *updater;  /* from the first one on */
     struct vns_queue *awaited_by; /* whose later batches wait for ours up to `awaited`; likewise */
     uint64_t awaited;
@@ -121,17 +120,17 @@ VkResult vns_queue_create(struct vns_device *device, VkQueue handle, uint64_t id
                           struct vns_reports *reports, struct vns_queue **out) MUST_CHECK;
 void vns_queue_destroy(struct vns_queue *queue);
 
-/* Takes the rest of an announcement: u64 first, u32 count, batches.  0; -EPROTO for numbers out of
- * order or a second announcement; -EDQUOT over the limits; or what the decoder found. */
-int vns_queue_announce(struct vns_queue *queue, struct wire_dec *d) MUST_CHECK;
+/* Takes the batches of a SUBMIT: u64 first, u32 count, batches; its command follows.  0; -EPROTO
+ * for numbers out of order; -EDQUOT over the limits; or what the decoder found. */
+int vns_queue_begin_submit(struct vns_queue *queue, struct wire_dec *d) MUST_CHECK;
 
-/* Whether the announcement was for so many infos. */
+/* Whether there are batches for so many infos. */
 bool vns_queue_expects(const struct vns_queue *queue, uint32_t infos);
-/* Whether it was for an update. */
+/* Whether there is one for an update. */
 bool vns_queue_expects_update(const struct vns_queue *queue);
-/* The signals for the announced batches; without values when the arena is full. */
+/* The signals for these batches; without values when the arena is full. */
 struct vns_signal vns_queue_signals(const struct vns_queue *queue, struct hw_arena *arena);
-/* The announced batches were submitted with this result, which counts when negative; the second for
+/* The batches were submitted with this result, which counts when negative; the second for
  * one that is empty. */
 void vns_queue_submitted(struct vns_queue *queue, VkResult result);
 void vns_queue_submitted_nothing(struct vns_queue *queue, VkResult result);
@@ -146,13 +145,12 @@ void vns_queue_hand_over(struct vns_reports *reports);
  * such batch. */
 int vns_queue_report_early(struct vns_queue *queue, uint64_t number) MUST_CHECK;
 /* Waits until what the program was told is true.  Natively the program itself would have waited
- * there, for the same batches.  VNS_SETTLE_PLAIN: not for updates behind all other batches, unless
- * they copy from memory that may be mapped, for what follows touches nothing of theirs.  True when
- * such are left. */
+ * there, for the same batches.  VNS_SETTLE_PLAIN: not for updates behind all other batches, for
+ * what follows touches nothing of theirs.  True when such are left. */
 enum vns_settling { VNS_SETTLE_PLAIN, VNS_SETTLE_ALL };
 bool vns_queue_settle(struct vns_queue *queue, enum vns_settling what);
 
-/* Takes updates in place of the one announced batch, which is not silent; the second submits those
+/* Takes updates for the one batch, which is not silent; the second submits those
  * that nobody waits for yet. */
 VkResult vns_queue_update(struct vns_queue *queue, const struct vns_update *updates,
                           uint32_t count);

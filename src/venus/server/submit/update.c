@@ -97,11 +97,7 @@ VkResult vns_update_add(struct vns_queue *q, const struct vns_update *updates, u
     VkCommandBuffer commands = q->updater->commands[q->updater->next];
     for (uint32_t i = 0; i < count; i++) {
         const struct vns_update *u = &updates[i];
-        VkBufferCopy copy = {u->from_offset, u->offset, u->size};
-        if (u->bytes)
-            d->vkCmdUpdateBuffer(commands, u->buffer, u->offset, u->size, u->bytes);
-        else
-            d->vkCmdCopyBuffer(commands, u->from, u->buffer, 1, &copy);
+        d->vkCmdUpdateBuffer(commands, u->buffer, u->offset, u->size, u->bytes);
         put_barrier(d, commands);
     }
     q->updater->number = number;

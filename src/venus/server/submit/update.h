@@ -1,10 +1,9 @@
 /* venus/server/submit/update.h - bytes that go into buffers by a command buffer of our own.
  *
- * In place of submissions of nothing but copies: either the bytes came with it, or they are copied
- * from where the program's copies would have read them.  Those that come together are submitted
- * together.  A queue has its own few command buffers, each recorded again once its batches are
- * done.  Everything submitted to the queue before is done when the bytes are written, and
- * everything behind waits for them.
+ * In place of submissions of nothing but small copies, whose bytes the client sends.  Those that
+ * come together are submitted together.  A queue has its own few command buffers, each recorded
+ * again once its batches are done.  Everything submitted to the queue before is done when the bytes
+ * are written, and everything behind waits for them.
  *
  * Trust: buffers are the client's, offsets and sizes are held against what a command takes.
  * Threads: the executor's.  Lifetime: with the queue; the work must be done at destroy. */
@@ -20,12 +19,8 @@ struct vns_updater;
 
 struct vns_update {
     VkBuffer buffer;
-    VkDeviceSize offset;
-    VkDeviceSize size;
-    /* NULL: to be copied.  Else offset and size are multiples of 4, up to VN_UPDATE_BYTES. */
+    VkDeviceSize offset, size; /* multiples of 4; up to VN_UPDATE_BYTES */
     const void *bytes;
-    VkBuffer from;
-    VkDeviceSize from_offset;
 };
 
 /* Records the updates of the batch with this number, if any.  VK_SUCCESS, or what the driver said.
