@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <sched.h>
 #include <time.h>
+#include <unistd.h>
 
 static uint64_t gettime_ns(void)
 {
@@ -56,5 +57,5 @@ void hw_utc(char buf[HW_UTC_CHARS])
 unsigned hw_cores(void)
 {
     cpu_set_t cpus;
-    return sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? (unsigned)CPU_COUNT(&cpus) : 1;
+    return sched_getaffinity(getpid(), sizeof cpus, &cpus) == 0 ? (unsigned)CPU_COUNT(&cpus) : 1;
 }

@@ -19,7 +19,7 @@ uint64_t hw_now_ns(void);
 enum { HW_UTC_CHARS = 21 };
 void hw_utc(char buf[HW_UTC_CHARS]);
 
-/* That this process may run on; at least 1. */
+/* Cores that this process may use, whatever the calling thread is pinned to; at least 1. */
 unsigned hw_cores(void);
 
 /* One iteration of a spin loop: tells the core to let its sibling run. */

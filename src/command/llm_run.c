@@ -85,7 +85,7 @@ static enum cmd_exit connect_worker(struct llm_run *r)
     struct rpc_net_options net = {.security = &r->security, .timeout_ns = o->connect.timeout_ns};
     struct rpc_client_options client = {.config = {.security = &r->security,
                                                    .handshake_ns = o->connect.timeout_ns,
-                                                   .patience_ns = LLM_REMOTE_PATIENCE_NS}};
+                                                   .spin_ns = LLM_REMOTE_PATIENCE_NS}};
     int rc = llm_remote_open(&addr, &net, &client, o->deadline_ns, &r->remote, r->why);
     return rc ? cmd_fail(cmd_exit_for(rc), "llm: %s", r->why) : CMD_DONE;
 }

@@ -91,7 +91,8 @@ int rpc_ep_create(struct rpc_transport *transport, const struct rpc_config *conf
     /* Every peer takes at least this much; the rest of its window comes with its hello. */
     rpc_tx_init(&ep->tx, RPC_WINDOW_MIN, RPC_WINDOW_MIN);
     ep->message_max = RPC_WINDOW_MIN - RPC_MESSAGE_COST;
-    rpc_waiter_init(&ep->waiter, ep->config.wait, ep->config.patience_ns);
+    bool has_budget = ep->config.wait == RPC_WAIT_ADAPTIVE && ep->config.spin_ns;
+    hw_wait_init(&ep->wait, has_budget ? ep->config.spin_ns : rpc_spin_budget(ep->config.wait));
     ep->handshake_deadline_ns = now + ep->config.handshake_ns;
     ep->last_sent_ns = ep->last_received_ns = ep->last_poll_ns = now;
     ep->silent_ns = ep->config.heartbeat_ns;

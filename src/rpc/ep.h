@@ -8,7 +8,6 @@
 #include "rpc/rpc.h"
 #include "rpc/rx.h"
 #include "rpc/tx.h"
-#include "rpc/wait.h"
 
 struct rpc_ep {
     struct rpc_transport *transport;
@@ -40,7 +39,7 @@ struct rpc_ep {
     bool credit_wanted;  /* the peer asked: what is due does not wait for more */
 
     struct rpc_calls calls;
-    struct rpc_waiter waiter;
+    struct hw_wait wait;
 
     uint64_t ping_every_ns; /* HW_NEVER: no heartbeat */
     uint64_t silent_ns;     /* silence that means death */

@@ -336,6 +336,20 @@ uint64_t rpc_next_tick(const struct rpc_ep *ep)
     return next;
 }
 
+struct look {
+    struct rpc_transport *transport;
+    struct iovec iov[2];
+    int count;
+    ssize_t n;
+};
+
+static bool bytes_came(void *user)
+{
+    struct look *l = user;
+    l->n = l->transport->ops->recv(l->transport, l->iov, l->count, 0);
+    return l->n != -EAGAIN;
+}
+
 int rpc_wait_bytes(struct rpc_ep *ep, uint64_t timeout_ns)
 {
     if (rpc_rx_unparsed(&ep->rx))
@@ -343,18 +357,19 @@ int rpc_wait_bytes(struct rpc_ep *ep, uint64_t timeout_ns)
     struct rpc_transport *t = ep->transport;
     if (UNLIKELY(atomic_load_explicit(&ep->send_blocked, memory_order_relaxed)))
         return t->ops->wait(t, RPC_WAIT_RECV | RPC_WAIT_SEND, timeout_ns);
-    uint64_t start = rpc_ep_now(ep);
-    struct iovec iov[2];
-    int count = rpc_rx_space(&ep->rx, iov);
-    ssize_t n = rpc_waiter_recv(&ep->waiter, t, iov, count, timeout_ns);
-    if (n > 0) {
-        rpc_rx_filled(&ep->rx, (size_t)n);
+    uint64_t start = rpc_ep_now(ep), left = timeout_ns;
+    struct look look = {.transport = t};
+    look.count = rpc_rx_space(&ep->rx, look.iov);
+    if (!hw_wait_until(&ep->wait, bytes_came, &look, &left))
+        look.n = t->ops->recv(t, look.iov, look.count, left);
+    if (look.n > 0) {
+        rpc_rx_filled(&ep->rx, (size_t)look.n);
         hw_counter_bump(&ep->stats.reads, 1);
-        hw_counter_bump(&ep->stats.bytes_received, (uint64_t)n);
+        hw_counter_bump(&ep->stats.bytes_received, (uint64_t)look.n);
     }
     /* An error shows again in rpc_poll, which may end the connection; a transport may also give
      * up early for no reason. */
-    return n == -EAGAIN && rpc_ep_now(ep) - start >= timeout_ns ? -ETIMEDOUT : 0;
+    return look.n == -EAGAIN && rpc_ep_now(ep) - start >= timeout_ns ? -ETIMEDOUT : 0;
 }
 
 int rpc_wait(struct rpc_ep *ep, uint64_t timeout_ns)

@@ -24,6 +24,7 @@
 #ifndef HAWSER_RPC_RPC_H
 #define HAWSER_RPC_RPC_H
 
+#include "base/wait.h"
 #include "rpc/stats.h"
 #include "rpc/transport/transport.h"
 
@@ -61,10 +62,16 @@ enum rpc_flush_policy {
 };
 
 enum rpc_wait_mode {
-    RPC_WAIT_ADAPTIVE, /* spins while that pays, then sleeps */
-    RPC_WAIT_BLOCK,
-    RPC_WAIT_BUSY
+    RPC_WAIT_ADAPTIVE, /* spins while that pays, then sleeps (base/wait.h) */
+    RPC_WAIT_BLOCK,    /* sleeps at once */
+    RPC_WAIT_BUSY      /* never sleeps */
 };
+
+/* The spin budget of a mode, for hw_wait_init. */
+static inline uint64_t rpc_spin_budget(enum rpc_wait_mode mode)
+{
+    return mode == RPC_WAIT_BLOCK ? 0 : mode == RPC_WAIT_BUSY ? HW_NEVER : HW_SPIN_NS;
+}
 
 struct rpc_clock {
     uint64_t (*now_ns)(void *user);
@@ -81,7 +88,7 @@ struct rpc_config {
     uint64_t handshake_ns;               /* 0: default; whole handshake, however slow the bytes */
     enum rpc_flush_policy flush;
     enum rpc_wait_mode wait;
-    uint64_t patience_ns;   /* the longest spin of an adaptive wait; 0: default */
+    uint64_t spin_ns;       /* budget of an adaptive wait; 0: HW_SPIN_NS */
     bool takes_fds;         /* descriptors may come with messages, on a Unix socket */
     uint32_t capabilities;  /* ours; the layers above define the bits */
     const char *name;       /* says who we are in the peer's log; NULL: "hawser" */

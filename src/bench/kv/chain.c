@@ -3,17 +3,16 @@
  *   client (thread) -- flag in shared memory -- near (thread) -- raw transport -- far (process)
  *
  * As many threads and processes as a get of another rank's key takes, each waiting by the same
- * rules (kv/common/spin.h), and as there half of the requests end at the near one.  Two parties
+ * rules (base/wait.h), and as there half of the requests end at the near one.  Two parties
  * that spin on two cores would be a limit of another machine: there are three. */
 #include "bench/kv/benchkv.h"
 
 #include "base/rng.h"
+#include "base/wait.h"
 #include "bench/rpc/raw_limits.h"
 #include "command/measure.h"
-#include "kv/common/spin.h"
 
 #include <errno.h>
-#include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -22,15 +21,13 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum {
     PARTIES = 3,
-    LOOKS_A_CLOCK = 16, /* as many as a client of ours */
-    CHAINS = 5,         /* where threads share cores, who runs where is settled at the start */
-    COUNT = 800,        /* half of them go all the way; in all, as many as in the ping-pong */
+    CHAINS = 5,  /* where threads share cores, who runs where is settled at the start */
+    COUNT = 800, /* half of them go all the way; in all, as many as in the ping-pong */
     WARM_UP = 8,
     MESSAGE_BYTES = 64
 };
@@ -64,11 +61,6 @@ struct chain {
 
 /* ---- one message ---- */
 
-static long futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *limit)
-{
-    return syscall(SYS_futex, word, op, value, limit, NULL, 0);
-}
-
 static int send_one(struct end *e, enum kind kind)
 {
     if (e->fd >= 0) {
@@ -82,7 +74,7 @@ static int send_one(struct end *e, enum kind kind)
     /* Pairs with the one in sleep_on: either we see that it sleeps, or it sees the count. */
     atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&e->out->sleeps, memory_order_relaxed))
-        futex(&e->out->count, FUTEX_WAKE, 1, NULL);
+        hw_futex_wake(&e->out->count, 1, HW_FUTEX_SHARED);
     return 0;
 }
 
@@ -113,24 +105,22 @@ static int sleep_on(struct end *e)
         struct pollfd p = {.fd = e->fd, .events = POLLIN};
         return poll(&p, 1, RAW_SILENCE_NS / HW_MS) == 0 ? -ETIMEDOUT : 0;
     }
-    const struct timespec silence = {.tv_sec = RAW_SILENCE_NS / HW_SEC};
     atomic_store_explicit(&e->in->sleeps, 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst); /* as in send_one */
     /* It compares the count once more, so that none is lost. */
-    long rc = futex(&e->in->count, FUTEX_WAIT, e->taken, &silence);
-    int error = rc < 0 && errno == ETIMEDOUT ? -ETIMEDOUT : 0;
+    int rc = hw_futex_wait(&e->in->count, e->taken, RAW_SILENCE_NS, HW_FUTEX_SHARED);
     atomic_store_explicit(&e->in->sleeps, 0, memory_order_relaxed);
-    return error;
+    return rc;
 }
 
-static int receive(struct end *e, struct kv_spin *spin, enum kind *kind)
+static int receive(struct end *e, struct hw_wait *wait, enum kind *kind)
 {
     uint64_t until = 0;
     for (;;) {
-        for (int i = 0; i < LOOKS_A_CLOCK; i++) {
+        for (int i = 0; i < HW_LOOKS_A_CLOCK; i++) {
             int rc = look(e, kind);
             if (rc) {
-                kv_spin_won(spin);
+                hw_wait_came(wait);
                 return rc < 0 ? rc : 0;
             }
             hw_cpu_relax();
@@ -138,42 +128,42 @@ static int receive(struct end *e, struct kv_spin *spin, enum kind *kind)
         uint64_t now = hw_now_ns();
         if (until == 0)
             until = now + RAW_SILENCE_NS;
-        int rc = now >= until ? -ETIMEDOUT : kv_spin_on(spin, now) ? 0 : sleep_on(e);
+        int rc = now >= until ? -ETIMEDOUT : hw_wait_spin(wait, now) ? 0 : sleep_on(e);
         if (rc)
             return rc;
     }
 }
 
-static struct kv_spin spin_of(const struct chain *c)
+static struct hw_wait wait_of(const struct chain *c)
 {
-    struct kv_spin spin;
-    kv_spin_init(&spin, c->wait);
-    spin.crowd = PARTIES;
-    return spin;
+    struct hw_wait wait;
+    hw_wait_init(&wait, rpc_spin_budget(c->wait));
+    wait.threads = PARTIES;
+    return wait;
 }
 
 /* ---- the three ---- */
 
 static int far_loop(struct chain *c)
 {
-    struct kv_spin spin = spin_of(c);
+    struct hw_wait wait = wait_of(c);
     enum kind kind = KIND_FAR;
     int rc = 0;
     while (rc == 0 && kind != KIND_STOP) {
-        rc = receive(&c->far_end, &spin, &kind);
+        rc = receive(&c->far_end, &wait, &kind);
         if (rc == 0 && kind != KIND_STOP)
             rc = send_one(&c->far_end, kind);
     }
     return rc;
 }
 
-static int ask_far(struct chain *c, struct kv_spin *spin)
+static int ask_far(struct chain *c, struct hw_wait *wait)
 {
     enum kind kind;
     uint64_t start = hw_now_ns();
     int rc = send_one(&c->to_far, KIND_FAR);
     if (rc == 0)
-        rc = receive(&c->to_far, spin, &kind);
+        rc = receive(&c->to_far, wait, &kind);
     if (rc == 0)
         hw_hist_record(&c->rtt, hw_now_ns() - start);
     return rc;
@@ -181,13 +171,13 @@ static int ask_far(struct chain *c, struct kv_spin *spin)
 
 static int near_loop(struct chain *c)
 {
-    struct kv_spin spin = spin_of(c);
+    struct hw_wait wait = wait_of(c);
     enum kind kind = KIND_NEAR;
     int rc = 0;
     while (rc == 0 && kind != KIND_STOP) {
-        rc = receive(&c->near_end, &spin, &kind);
+        rc = receive(&c->near_end, &wait, &kind);
         if (rc == 0 && kind == KIND_FAR)
-            rc = ask_far(c, &spin);
+            rc = ask_far(c, &wait);
         if (rc == 0 && kind != KIND_STOP)
             rc = send_one(&c->near_end, kind);
     }
@@ -198,7 +188,7 @@ static int near_loop(struct chain *c)
 static void *client_main(void *user)
 {
     struct chain *c = user;
-    struct kv_spin spin = spin_of(c);
+    struct hw_wait wait = wait_of(c);
     struct hw_rng rng;
     enum kind kind;
     hw_rng_seed(&rng, 1);
@@ -209,7 +199,7 @@ static void *client_main(void *user)
         start = hw_now_ns();
         int rc = send_one(&c->client, hw_rng_below(&rng, 2) ? KIND_FAR : KIND_NEAR);
         if (rc == 0)
-            rc = receive(&c->client, &spin, &kind);
+            rc = receive(&c->client, &wait, &kind);
         if (rc == 0 && i >= WARM_UP && kind == KIND_FAR)
             hw_hist_record(&c->client_hist, hw_now_ns() - start);
         c->client_rc = rc;

@@ -1,7 +1,6 @@
 #include "kv/client/client_impl.h"
 
 #include "kv/common/attach.h"
-#include "kv/common/spin.h"
 #include "rpc/transport/net.h"
 
 #include <assert.h>
@@ -15,7 +14,6 @@
 enum {
     DEPTH_DEFAULT = 16,
     STAGED_MAX = 4096,    /* blocks being put at a time: as many as a daemon takes */
-    LOOKS_A_CLOCK = 16,   /* looks at the rings between two at the clock */
     DEATH_LOOKS = 1 << 14 /* busy waiting: rounds between two looks at the sockets */
 };
 
@@ -41,7 +39,7 @@ struct link {
 
 struct kv_client {
     struct kv_client_options options;
-    struct kv_spin spin;
+    struct hw_wait wait;
     int epoll;
     uint32_t rank, ranks, daemons;
     uint32_t link_count;
@@ -200,7 +198,7 @@ int kv_client_open(const struct kv_client_options *options, struct kv_client **o
         c->options.timeout_ns = KV_TIMEOUT_DEFAULT_NS;
     c->next_deadline_ns = HW_NEVER;
     c->daemons = 1;
-    kv_spin_init(&c->spin, options->wait);
+    hw_wait_init(&c->wait, rpc_spin_budget(options->wait));
     c->epoll = epoll_create1(EPOLL_CLOEXEC);
     int rc = c->epoll < 0 ? -errno : 0;
     const struct kv_region_shape shape = shape_of(c);
@@ -398,7 +396,7 @@ static void disarm_all(struct kv_client *c)
 static void look_at_sockets(struct kv_client *c, uint64_t timeout_ns)
 {
     struct epoll_event events[2 * KV_DAEMONS_MAX];
-    int n = kv_sleep(c->epoll, events, (int)ARRAY_LEN(events), timeout_ns);
+    int n = hw_epoll_wait(c->epoll, events, (int)ARRAY_LEN(events), timeout_ns);
     for (int i = 0; i < n; i++)
         if (events[i].data.u32 != UINT32_MAX)
             lose(c->links[events[i].data.u32]); /* a byte there would be nonsense: an end, too */
@@ -436,19 +434,19 @@ static uint32_t floor_seats(const struct kv_client *c)
 {
     uint32_t n =
         atomic_load_explicit(&c->links[0]->port.region.daemon->seats, memory_order_relaxed);
-    return n == 0 ? 1 : n < c->spin.cores ? n : c->spin.cores;
+    return n == 0 ? 1 : n < c->wait.cores ? n : c->wait.cores;
 }
 
 static bool spin_on(struct kv_client *c, uint64_t now)
 {
     enum kv_floor floor = best_floor(c);
     if (floor == KV_FLOOR_OTHERS && c->options.wait == RPC_WAIT_ADAPTIVE) {
-        kv_spin_end(&c->spin);
+        hw_wait_stop(&c->wait);
         return false;
     }
-    c->spin.crowd = crowd(c);
-    c->spin.floor = floor == KV_FLOOR_YOURS ? floor_seats(c) : 0;
-    return kv_spin_on(&c->spin, now);
+    c->wait.threads = crowd(c);
+    c->wait.expected_ns = floor == KV_FLOOR_YOURS ? floor_seats(c) * HW_SPIN_BRIEF_NS : 0;
+    return hw_wait_spin(&c->wait, now);
 }
 
 int kv_client_wait(struct kv_client *c, struct kv_answer *answers, int max, uint64_t timeout_ns)
@@ -456,10 +454,10 @@ int kv_client_wait(struct kv_client *c, struct kv_answer *answers, int max, uint
     uint64_t until = 0;
     kv_client_flush(c);
     for (;;) {
-        for (int i = 0; i < LOOKS_A_CLOCK; i++) {
+        for (int i = 0; i < HW_LOOKS_A_CLOCK; i++) {
             int n = collect(c, answers, max);
             if (n > 0) {
-                kv_spin_won(&c->spin);
+                hw_wait_came(&c->wait);
                 return n;
             }
             hw_cpu_relax();

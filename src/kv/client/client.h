@@ -5,7 +5,7 @@
  * deadline at the latest; a slot whose request ran out of time is used again only when its late
  * answer has come, which is dropped.
  *
- * Waiting spins while that pays and then sleeps (kv/common/spin.h); while both sides are awake no
+ * Waiting spins while that pays and then sleeps (base/wait.h); while both sides are awake no
  * system call is made.  In a crowd it sleeps at once while the daemon says that others have the
  * floor.
  *

@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "kv/cluster/dialer.h"
 #include "kv/common/attach.h"
-#include "kv/common/spin.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -64,7 +63,7 @@ struct kv_host {
     struct rpc_listener *attach, *listen;
     struct kv_dialer *dialer;
     struct rpc_addr addrs[KV_RANKS_MAX]; /* of our index, at each rank */
-    struct kv_spin spin;
+    struct hw_wait wait;
     struct guest *guests;
     uint32_t greetings;
     bool guests_leave, stopped, resting;
@@ -105,11 +104,11 @@ static void guest_ring(void *user)
 
 static uint32_t floor_seats(const struct kv_host *h, uint32_t daemons, uint32_t clients)
 {
-    bool may_spin = h->spin.cores > 1 && h->options.wait == RPC_WAIT_ADAPTIVE;
-    bool worth = h->spin.cores <= FLOOR_CORES || kv_spin_throng(&h->spin) ||
+    bool may_spin = h->wait.cores > 1 && h->options.wait == RPC_WAIT_ADAPTIVE;
+    bool worth = h->wait.cores <= FLOOR_CORES || hw_wait_overcommitted(&h->wait) ||
                  h->options.bursts == KV_BURSTS_ALWAYS;
     bool wanted = may_spin && worth && h->options.bursts != KV_BURSTS_NEVER;
-    return wanted ? kv_floor_seats(h->spin.cores, daemons, clients) : 0;
+    return wanted ? kv_floor_seats(h->wait.cores, daemons, clients) : 0;
 }
 
 static void update_crowd(struct kv_host *h)
@@ -118,7 +117,7 @@ static void update_crowd(struct kv_host *h)
     uint32_t clients = (uint32_t)hw_counter_load(&kv_daemon_stats(h->daemon)->clients);
     uint32_t crowd = hosts * (h->options.daemons + clients);
     h->peers_seen = hw_counter_load(&kv_daemon_stats(h->daemon)->peers_up);
-    h->spin.crowd = crowd;
+    h->wait.threads = crowd;
     kv_daemon_set_crowd(h->daemon, crowd, floor_seats(h, hosts * h->options.daemons, clients));
 }
 
@@ -450,7 +449,7 @@ static bool client_broke(struct kv_host *h)
 static void look(struct kv_host *h, uint64_t timeout_ns)
 {
     struct epoll_event events[EVENTS_A_LOOK];
-    int n = kv_sleep(h->epoll, events, EVENTS_A_LOOK, timeout_ns);
+    int n = hw_epoll_wait(h->epoll, events, EVENTS_A_LOOK, timeout_ns);
     for (int i = 0; i < n; i++)
         handle(h, events[i].data.ptr);
     h->looked_ns = hw_now_ns();
@@ -482,14 +481,14 @@ static void sleep_a_while(struct kv_host *h)
 
 void kv_host_run(struct kv_host *h)
 {
-    kv_spin_init(&h->spin, h->options.wait); /* of the thread that runs: it may be pinned */
+    hw_wait_init(&h->wait, rpc_spin_budget(h->options.wait));
     update_crowd(h);
     while (!h->stopped) {
         bool useful = kv_daemon_turn(h->daemon) > 0;
         uint64_t now = kv_daemon_time(h->daemon);
         if (useful)
-            kv_spin_won(&h->spin);
-        if (!useful && !kv_daemon_lingers(h->daemon) && !kv_spin_on(&h->spin, now))
+            hw_wait_came(&h->wait);
+        if (!useful && !kv_daemon_lingers(h->daemon) && !hw_wait_spin(&h->wait, now))
             sleep_a_while(h);
         else if (now - h->looked_ns >= look_every_ns)
             look(h, 0);

@@ -1,24 +1,20 @@
 #include "llm/cpu/pool.h"
 
-#include "base/clock.h"
-#include "kv/common/spin.h"
+#include "base/wait.h"
 #include "llm/engine/backend.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 struct member {
     struct llm_pool *pool;
     pthread_t thread;
     unsigned number;
-    struct kv_spin spin;
+    struct hw_wait wait;
 };
 
 struct llm_pool {
@@ -42,19 +38,9 @@ struct llm_pool {
     _Atomic uint32_t stopping;
 
     unsigned threads;
-    struct kv_spin caller_spin;
+    struct hw_wait caller_wait;
     struct member members[]; /* threads - 1 of them */
 };
-
-static void futex_wait(_Atomic uint32_t *word, uint32_t seen)
-{
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
-}
-
-static void futex_wake(_Atomic uint32_t *word, int count)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
-}
 
 /* ---- work ---- */
 
@@ -73,7 +59,7 @@ static bool take(struct llm_pool *pool, uint32_t *piece)
 static void done(struct llm_pool *pool)
 {
     if (atomic_fetch_sub(&pool->undone, 1) == 1 && atomic_load(&pool->caller_sleeps))
-        futex_wake(&pool->undone, 1);
+        hw_futex_wake(&pool->undone, 1, HW_FUTEX_PRIVATE);
 }
 
 static void help(struct llm_pool *pool, unsigned thread)
@@ -91,7 +77,7 @@ static void sleep_until_posted(struct llm_pool *pool, uint32_t seen)
 {
     atomic_fetch_add(&pool->sleepers, 1);
     while (atomic_load(&pool->posted) == seen)
-        futex_wait(&pool->posted, seen);
+        (void)hw_futex_wait(&pool->posted, seen, HW_NEVER, HW_FUTEX_PRIVATE);
     atomic_fetch_sub(&pool->sleepers, 1);
 }
 
@@ -99,13 +85,13 @@ static void wait_for_post(struct member *m, uint32_t seen)
 {
     struct llm_pool *pool = m->pool;
     while (atomic_load_explicit(&pool->posted, memory_order_acquire) == seen) {
-        if (!kv_spin_on(&m->spin, hw_now_ns())) {
+        if (!hw_wait_spin(&m->wait, hw_now_ns())) {
             sleep_until_posted(pool, seen);
             return;
         }
         hw_cpu_relax();
     }
-    kv_spin_won(&m->spin);
+    hw_wait_came(&m->wait);
 }
 
 static void *member_main(void *arg)
@@ -126,27 +112,27 @@ static void sleep_until_done(struct llm_pool *pool)
     uint32_t undone;
     atomic_store(&pool->caller_sleeps, 1);
     while ((undone = atomic_load(&pool->undone)) > 0)
-        futex_wait(&pool->undone, undone);
+        (void)hw_futex_wait(&pool->undone, undone, HW_NEVER, HW_FUTEX_PRIVATE);
     atomic_store(&pool->caller_sleeps, 0);
 }
 
 static void wait_until_done(struct llm_pool *pool)
 {
     while (atomic_load_explicit(&pool->undone, memory_order_acquire) > 0) {
-        if (!kv_spin_on(&pool->caller_spin, hw_now_ns())) {
+        if (!hw_wait_spin(&pool->caller_wait, hw_now_ns())) {
             sleep_until_done(pool);
             return;
         }
         hw_cpu_relax();
     }
-    kv_spin_won(&pool->caller_spin);
+    hw_wait_came(&pool->caller_wait);
 }
 
 static void post(struct llm_pool *pool)
 {
     atomic_fetch_add(&pool->posted, 1);
     if (atomic_load(&pool->sleepers) > 0)
-        futex_wake(&pool->posted, INT_MAX);
+        hw_futex_wake(&pool->posted, INT_MAX, HW_FUTEX_PRIVATE);
 }
 
 void llm_pool_run(struct llm_pool *pool, uint32_t count, llm_pool_work *work, void *user)
@@ -190,11 +176,11 @@ int llm_pool_create(unsigned threads, struct llm_pool **out)
     if (!pool)
         return -ENOMEM;
     *pool = (struct llm_pool){.threads = n};
-    kv_spin_init(&pool->caller_spin, RPC_WAIT_ADAPTIVE);
-    pool->caller_spin.crowd = n;
+    hw_wait_init(&pool->caller_wait, HW_SPIN_NS);
+    pool->caller_wait.threads = n;
     for (unsigned i = 0; i + 1 < n; i++) {
         struct member *m = &pool->members[i];
-        *m = (struct member){.pool = pool, .number = i + 1, .spin = pool->caller_spin};
+        *m = (struct member){.pool = pool, .number = i + 1, .wait = pool->caller_wait};
         int rc = pthread_create(&m->thread, NULL, member_main, m);
         if (rc) {
             stop(pool, i);

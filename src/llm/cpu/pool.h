@@ -5,8 +5,8 @@
  * costs the share of one thread and not the whole.  Which thread does a piece is left to chance:
  * pieces must not depend on it.
  *
- * A thread that runs out of work looks again for a while where every thread of the pool can have a
- * core (kv/common/spin.h), since the next job of a step is microseconds away; then it sleeps.
+ * A thread without work spins, then sleeps (base/wait.h): the next job of a step is microseconds
+ * away.
  *
  * Threads: run from one thread at a time.  Lifetime: create/destroy. */
 #ifndef HAWSER_LLM_CPU_POOL_H

@@ -10,7 +10,7 @@
 #include "llm/worker/message.h"
 #include "rpc/client.h"
 
-/* For rpc_config.patience_ns of who waits for a token: a step of a large model over a short line.
+/* For rpc_config.spin_ns of who waits for a token: a step of a large model over a short line.
  */
 #define LLM_REMOTE_PATIENCE_NS (UINT64_C(10) * 1000000)
 

@@ -1,38 +1,24 @@
 #include "page/broadcast/board.h"
 
-#include "base/clock.h"
+#include "base/wait.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/futex.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
     BOARD_MAGIC = 0x44425047, /* "GPBD" */
-    SPINS_A_LOOK = 32,        /* between clock reads */
-    YIELDS_FOR_ANSWERS = 20,
-    YIELDS_FOR_COMMAND = 3,
-    DISTRUST_MAX = 12, /* one try in 4,096 waits: its cost vanishes, a change is still noticed */
     COMMAND_WORDS = (PAGE_COMMAND_BYTES_MAX + 3) / 4,
     ANSWER_WORDS = (PAGE_ANSWER_BYTES_MAX + 3) / 4
 };
 
-/* Without a core for everybody the core is offered to the others before sleeping, which saves some
- * of the kernel's wake-ups where commands follow each other: with four workers on two cores 18 us a
- * broadcast instead of 28.  But when others want the core they may keep it for milliseconds: an
- * offer that took this long counts against the next ones. */
-static const uint64_t yield_lost_ns = 50 * HW_US;
-/* Longer than a broadcast that nobody has to be woken for, shorter than a wake-up costs twice. */
-static const uint64_t spin_ns = 20 * HW_US;
 /* A stop that is missed between the look and the sleep is noticed after this. */
 static const uint64_t nap_ns = 100 * HW_MS;
 
@@ -78,27 +64,14 @@ struct page_board {
     size_t bytes;
     int fd; /* -1 on a worker's side */
     uint32_t ranks, rank;
-    uint32_t ticket;  /* scheduler: the last published; worker: the last seen */
-    bool spins;       /* there is a core for everybody */
-    uint8_t distrust; /* grows with each yield that took too long */
-    uint32_t rest;    /* waits to go before yielding is tried again */
+    uint32_t ticket; /* scheduler: the last published; worker: the last seen */
+    struct hw_wait wait;
     _Atomic bool stop;
 };
 
 static size_t board_bytes(uint32_t ranks)
 {
     return sizeof(struct board_map) + ranks * sizeof(struct board_place);
-}
-
-static void futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t ns)
-{
-    struct timespec limit = {(time_t)(ns / HW_SEC), (long)(ns % HW_SEC)};
-    syscall(SYS_futex, word, FUTEX_WAIT, value, &limit, NULL, 0);
-}
-
-static void futex_wake(_Atomic uint32_t *word)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 /* Bytes that another process may be writing: word by word, so that the copy is some mixture and
@@ -125,29 +98,6 @@ static void copy_out(const _Atomic uint32_t *words, void *dst, uint32_t len)
 
 /* ---- life ---- */
 
-/* Spinning pays only when everybody who takes part can do it at the same time. */
-static bool core_for_everybody(uint32_t ranks)
-{
-    cpu_set_t cpus;
-    return sched_getaffinity(0, sizeof cpus, &cpus) == 0 && (uint32_t)CPU_COUNT(&cpus) > ranks;
-}
-
-/* Offers the core to others; false when that is better left. */
-static bool yield_core(struct page_board *b)
-{
-    if (b->rest > 0) {
-        b->rest--;
-        return false;
-    }
-    uint64_t start = hw_now_ns();
-    sched_yield();
-    if (hw_now_ns() - start < yield_lost_ns)
-        return true;
-    b->distrust += b->distrust < DISTRUST_MAX;
-    b->rest = 1u << b->distrust;
-    return false;
-}
-
 static int board_map(int fd, uint32_t ranks, struct page_board **out)
 {
     struct page_board *b = calloc(1, sizeof *b);
@@ -161,7 +111,8 @@ static int board_map(int fd, uint32_t ranks, struct page_board **out)
     }
     b->fd = -1;
     b->ranks = ranks;
-    b->spins = core_for_everybody(ranks);
+    hw_wait_init(&b->wait, HW_SPIN_NS);
+    b->wait.threads = ranks + 1; /* the scheduler, too */
     *out = b;
     return 0;
 }
@@ -169,7 +120,7 @@ static int board_map(int fd, uint32_t ranks, struct page_board **out)
 int page_board_create(uint32_t ranks, struct page_board **out)
 {
     assert(ranks > 0 && ranks <= PAGE_RANKS_MAX);
-    struct page_board *b;
+    struct page_board *b = NULL;
     int fd = memfd_create("hawser-board", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -errno;
@@ -206,7 +157,7 @@ int page_board_attach(int fd, uint32_t rank, struct page_board **out)
             continue;
         if (rank >= ranks)
             return -EINVAL;
-        struct page_board *b;
+        struct page_board *b = NULL;
         int rc = board_map(fd, ranks, &b);
         if (rc)
             return rc;
@@ -261,7 +212,7 @@ void page_board_post(struct page_board *b, const void *command, uint32_t len, ui
     b->ticket = ticket;
     atomic_store_explicit(&head->ticket, ticket, memory_order_seq_cst);
     if (anybody_sleeps(b))
-        futex_wake(&head->ticket);
+        hw_futex_wake(&head->ticket, INT_MAX, HW_FUTEX_SHARED);
 }
 
 static bool all_answered(struct page_board *b, uint32_t *missing)
@@ -271,37 +222,18 @@ static bool all_answered(struct page_board *b, uint32_t *missing)
     return *missing == b->ticket << 8;
 }
 
-static bool spin_for_answers(struct page_board *b)
+static bool answers_came(void *user)
 {
     uint32_t missing;
-    uint64_t end = hw_now_ns() + spin_ns;
-    do {
-        for (int i = 0; i < SPINS_A_LOOK; i++) {
-            if (all_answered(b, &missing))
-                return true;
-            hw_cpu_relax();
-        }
-    } while (hw_now_ns() < end);
-    return false;
-}
-
-static bool yield_for_answers(struct page_board *b)
-{
-    uint32_t missing;
-    for (int i = 0; i < YIELDS_FOR_ANSWERS; i++) {
-        if (all_answered(b, &missing))
-            return true;
-        if (!yield_core(b))
-            return false;
-    }
-    return false;
+    return all_answered(user, &missing);
 }
 
 int page_board_wait(struct page_board *b, uint64_t until_ns)
 {
     struct board_pending *pending = &b->map->pending;
     uint32_t missing;
-    if (b->spins ? spin_for_answers(b) : yield_for_answers(b))
+    uint64_t left = HW_NEVER; /* the spin budget is far below what until_ns leaves */
+    if (hw_wait_until(&b->wait, answers_came, b, &left))
         return 0;
     for (;;) {
         /* seq_cst: this store, then the look; the last worker counts down, then looks here. */
@@ -309,7 +241,7 @@ int page_board_wait(struct page_board *b, uint64_t until_ns)
         bool done = all_answered(b, &missing);
         uint64_t now = done ? 0 : page_host_ns();
         if (!done && now < until_ns)
-            futex_wait(&pending->missing, missing, until_ns - now);
+            (void)hw_futex_wait(&pending->missing, missing, until_ns - now, HW_FUTEX_SHARED);
         atomic_store_explicit(&pending->sleeps, 0, memory_order_relaxed);
         if (done)
             return 0;
@@ -333,26 +265,10 @@ int page_board_answer(struct page_board *b, uint32_t rank, uint8_t out[PAGE_ANSW
 
 /* ---- a worker ---- */
 
-static bool is_posted(struct page_board *b)
+static bool command_came(void *user)
 {
+    struct page_board *b = user;
     return atomic_load_explicit(&b->map->head.ticket, memory_order_acquire) != b->ticket;
-}
-
-/* A command often follows the last at once. */
-static void linger(struct page_board *b)
-{
-    for (int i = 0; !b->spins && i < YIELDS_FOR_COMMAND && !is_posted(b); i++) {
-        if (!yield_core(b))
-            return;
-    }
-    uint64_t end = b->spins ? hw_now_ns() + spin_ns : 0;
-    while (b->spins && hw_now_ns() < end) {
-        for (int i = 0; i < SPINS_A_LOOK; i++) {
-            if (is_posted(b))
-                return;
-            hw_cpu_relax();
-        }
-    }
 }
 
 /* Waits until the ticket has moved on from the last one seen; the new one. */
@@ -361,13 +277,14 @@ static uint32_t wait_for_ticket(struct page_board *b)
     struct board_place *place = &b->map->places[b->rank];
     _Atomic uint32_t *ticket = &b->map->head.ticket;
     uint32_t seen = 0;
-    linger(b);
+    uint64_t left = HW_NEVER;
+    (void)hw_wait_until(&b->wait, command_came, b, &left);
     while (!atomic_load_explicit(&b->stop, memory_order_relaxed)) {
         atomic_store_explicit(&place->sleeps, 1, memory_order_seq_cst);
         seen = atomic_load_explicit(ticket, memory_order_seq_cst);
         if (seen != b->ticket && !(seen & 1))
             break;
-        futex_wait(ticket, seen, nap_ns);
+        (void)hw_futex_wait(ticket, seen, nap_ns, HW_FUTEX_SHARED);
     }
     atomic_store_explicit(&place->sleeps, 0, memory_order_relaxed);
     return seen;
@@ -425,11 +342,11 @@ void page_board_reply(struct page_board *b, const void *answer, uint32_t len)
     atomic_store_explicit(&place->len, len, memory_order_relaxed);
     atomic_store_explicit(&place->ticket, b->ticket, memory_order_release);
     if (count_down(b) && atomic_load_explicit(&b->map->pending.sleeps, memory_order_seq_cst))
-        futex_wake(&b->map->pending.missing);
+        hw_futex_wake(&b->map->pending.missing, INT_MAX, HW_FUTEX_SHARED);
 }
 
 void page_board_stop(struct page_board *b)
 {
     atomic_store_explicit(&b->stop, true, memory_order_relaxed);
-    futex_wake(&b->map->head.ticket);
+    hw_futex_wake(&b->map->head.ticket, INT_MAX, HW_FUTEX_SHARED);
 }

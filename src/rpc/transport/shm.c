@@ -1,6 +1,6 @@
 #include "rpc/transport/shm.h"
 
-#include "base/clock.h"
+#include "base/wait.h"
 #include "rpc/transport/sock.h"
 #include "wire/dec.h"
 #include "wire/enc.h"
@@ -24,10 +24,8 @@ enum {
     OFFER_VERSION = 1,
     EMPTY_LOOKS = 4096, /* fruitless polls between two looks at the socket for the peer's death */
     SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
-    SPIN_CORES = 4, /* as for the long spins of rpc/wait.c */
+    SPIN_CORES = 4, /* both ends, and what each of them runs beside this */
 };
-
-static const uint64_t room_spin_ns = 50 * HW_US;
 
 struct control {
     _Alignas(HW_CACHE_LINE) _Atomic uint64_t tail;
@@ -50,7 +48,7 @@ struct shm {
     uint32_t empty_looks;
     _Atomic bool ended; /* the socket said so, to a thread that reads or one that waits for room */
     uint32_t ring_bytes;
-    bool spins; /* for room, a little */
+    struct hw_wait room_wait; /* copied by who waits for room: they may be several threads */
     int socket, bell, peer_bell, epoll;
     void *map;
 };
@@ -269,16 +267,17 @@ static ssize_t shm_recv(struct rpc_transport *t, const struct iovec *iov, int co
     return try_recv(s, iov, count);
 }
 
+static bool room_came(void *user)
+{
+    return has_room(user);
+}
+
 /* A peer that takes what is in the ring makes room for more before a sleeper would be awake. */
 static bool room_comes(const struct shm *s)
 {
-    bool room = has_room(s);
-    uint64_t start = hw_now_ns();
-    while (!room && s->spins && hw_now_ns() - start < room_spin_ns) {
-        hw_cpu_relax();
-        room = has_room(s);
-    }
-    return room;
+    struct hw_wait wait = s->room_wait;
+    uint64_t left = HW_NEVER;
+    return has_room(s) || hw_wait_until(&wait, room_came, (void *)s, &left);
 }
 
 static int shm_wait(struct rpc_transport *t, unsigned events, uint64_t timeout_ns)
@@ -360,7 +359,7 @@ static int shm_wrap(int socket, int memfd, uint32_t ring_bytes, int bell, int pe
     s->bell = bell;
     s->peer_bell = peer_bell;
     s->ring_bytes = ring_bytes;
-    s->spins = hw_cores() >= SPIN_CORES;
+    hw_wait_init(&s->room_wait, hw_cores() >= SPIN_CORES ? HW_SPIN_NS : 0);
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (s->epoll < 0) {
         rc = -errno;

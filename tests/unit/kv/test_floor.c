@@ -1,7 +1,7 @@
 /* A crowd of clients and one daemon, turn by turn in virtual time: who is served, and when. */
 #include "unit.h"
 
-#include "kv/common/spin.h"
+#include "base/wait.h"
 #include "kv/daemon/daemon.h"
 #include "rpc/transport/loopback.h"
 
@@ -396,7 +396,7 @@ static void who_waits_for_another_rank_has_the_floor_for_a_while_but_never_alone
  * for every request and every wake-up. */
 struct wide {
     struct hall hall;
-    struct kv_spin spins[CLIENTS_MAX];
+    struct hw_wait waits[CLIENTS_MAX];
     uint64_t awake_ns[CLIENTS_MAX]; /* since then; HW_NEVER: asleep */
     uint32_t wakeups, seats;
 };
@@ -410,7 +410,7 @@ static void wide_client(struct wide *w, uint32_t i)
 {
     struct hall *h = &w->hall;
     struct client *c = &h->clients[i];
-    struct kv_spin *spin = &w->spins[i];
+    struct hw_wait *wait = &w->waits[i];
     if (w->awake_ns[i] == HW_NEVER && !atomic_load(&c->port.region.client->sleeps)) {
         w->awake_ns[i] = h->now + wide_awake_ns; /* it was rung */
         h->now += wide_wakeup_ns;
@@ -419,15 +419,15 @@ static void wide_client(struct wide *w, uint32_t i)
     if (w->awake_ns[i] > h->now)
         return;
     if (take(h, c)) {
-        kv_spin_won(spin);
+        hw_wait_came(wait);
         ask(h, c);
         return;
     }
     enum kv_floor floor = floor_of(c);
-    spin->floor = floor == KV_FLOOR_YOURS ? w->seats : 0;
+    wait->expected_ns = floor == KV_FLOOR_YOURS ? w->seats * HW_SPIN_BRIEF_NS : 0;
     if (floor == KV_FLOOR_OTHERS)
-        kv_spin_end(spin);
-    else if (kv_spin_on(spin, h->now))
+        hw_wait_stop(wait);
+    else if (hw_wait_spin(wait, h->now))
         return;
     if (!kv_port_arm(&c->port))
         w->awake_ns[i] = HW_NEVER;
@@ -465,9 +465,10 @@ static void a_throng_on_many_cores_is_not_woken_for_every_request(void **state)
         assert_non_null(w);
         w->seats = kv_floor_seats(wide_cores, 1, crowds[k]);
         hall_open(&w->hall, crowds[k], w->seats, 1);
-        for (uint32_t i = 0; i < crowds[k]; i++)
-            w->spins[i] = (struct kv_spin){
-                .mode = RPC_WAIT_ADAPTIVE, .cores = wide_cores, .crowd = crowds[k] + 1};
+        for (uint32_t i = 0; i < crowds[k]; i++) {
+            hw_wait_init_cores(&w->waits[i], HW_SPIN_NS, wide_cores);
+            w->waits[i].threads = crowds[k] + 1;
+        }
         ask_all(&w->hall, crowds[k]);
         assert_true(wide_run(w, crowds[k]) >= 20);
         for (uint32_t i = 0; i < crowds[k]; i++)

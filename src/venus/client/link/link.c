@@ -795,7 +795,7 @@ int vnc_link_create(const struct rpc_addr *addr, const struct rpc_security *secu
     struct rpc_net_options net = {.security = security,
                                   .untuned = !vnc_perf(VNC_PERF_TRANSPORT_TUNING)};
     struct rpc_client_options options = {
-        .config = {.security = security, .name = "vulkan", .patience_ns = VN_PATIENCE_NS},
+        .config = {.security = security, .name = "vulkan", .spin_ns = VN_PATIENCE_NS},
         .on_push = on_push,
         .on_end = on_end,
         .push_user = link};

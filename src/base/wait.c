@@ -1,0 +1,144 @@
+#include "base/wait.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    PENALTY_MAX = 10,        /* a spin in 1,024 waits: its cost vanishes, a change is noticed */
+    BUDGETS_A_PERIOD = 320,  /* a period has at most seven spins in vain: 2% of its time */
+    LONG_SPIN_CORES = 4,     /* both ends, what they wait for, and one for the others */
+    FEW_CORES = 4,           /* more can keep a server busy while some of the threads spin */
+    THREADS_A_CORE = 4,      /* with more the other side most likely needs this core */
+    INTERRUPTED_BUDGETS = 4, /* a long spin meets small delays: a part of its budget is none */
+};
+
+/* A scheduler's slice is longer, sixteen looks by system call are shorter. */
+static const uint64_t interrupted_ns = 50 * HW_US;
+/* What waking one thread takes.  A spin that is too short for all the others fails, the thread
+ * sleeps, and so makes waiting longer for the others. */
+static const uint64_t wake_ns = 3 * HW_US;
+static const uint64_t wake_all_ns_max = 200 * HW_US;
+
+void hw_wait_init_cores(struct hw_wait *w, uint64_t budget_ns, uint32_t cores)
+{
+    bool is_long = budget_ns > HW_SPIN_NS && budget_ns != HW_NEVER;
+    if (is_long && cores < LONG_SPIN_CORES)
+        budget_ns = HW_SPIN_NS;
+    *w = (struct hw_wait){.budget_ns = budget_ns, .cores = cores};
+}
+
+void hw_wait_init(struct hw_wait *w, uint64_t budget_ns)
+{
+    hw_wait_init_cores(w, budget_ns, hw_cores());
+}
+
+bool hw_wait_overcommitted(const struct hw_wait *w)
+{
+    return w->threads > THREADS_A_CORE * w->cores;
+}
+
+static uint64_t budget(const struct hw_wait *w)
+{
+    if (w->expected_ns > 0)
+        return w->expected_ns;
+    if (w->threads <= w->cores)
+        return w->budget_ns;
+    if (hw_wait_overcommitted(w) && w->cores <= FEW_CORES)
+        return HW_SPIN_BRIEF_NS;
+    uint64_t all = w->threads * wake_ns;
+    if (all > wake_all_ns_max)
+        all = wake_all_ns_max;
+    return all > w->budget_ns ? all : w->budget_ns;
+}
+
+static void start_over_each_period(struct hw_wait *w, uint64_t now_ns)
+{
+    uint64_t period = now_ns / (BUDGETS_A_PERIOD * w->budget_ns);
+    if (w->period == period)
+        return;
+    w->period = period;
+    w->penalty = 0;
+    w->skip = 0;
+}
+
+static bool begin(struct hw_wait *w, uint64_t now_ns)
+{
+    if (w->cores < 2)
+        return false;
+    start_over_each_period(w, now_ns);
+    if (w->skip > 0 && w->expected_ns == 0) {
+        w->skip--;
+        return false;
+    }
+    w->spinning = true;
+    w->since_ns = w->last_ns = now_ns;
+    return true;
+}
+
+static bool give_up(struct hw_wait *w, unsigned weight)
+{
+    unsigned penalty = w->penalty + weight;
+    w->penalty = (uint8_t)(penalty > PENALTY_MAX ? PENALTY_MAX : penalty);
+    w->skip = UINT32_C(1) << w->penalty;
+    w->spinning = false;
+    return false;
+}
+
+bool hw_wait_spin(struct hw_wait *w, uint64_t now_ns)
+{
+    if (w->budget_ns == 0 || w->budget_ns == HW_NEVER)
+        return w->budget_ns == HW_NEVER;
+    if (!w->spinning)
+        return begin(w, now_ns);
+    uint64_t part = w->budget_ns / INTERRUPTED_BUDGETS;
+    if (now_ns - w->last_ns > (part > interrupted_ns ? part : interrupted_ns))
+        return give_up(w, 2);
+    w->last_ns = now_ns;
+    if (now_ns - w->since_ns >= budget(w))
+        return give_up(w, 1);
+    return true;
+}
+
+void hw_wait_pause(const struct hw_wait *w)
+{
+    if (w->threads > w->cores)
+        sched_yield();
+    else
+        hw_cpu_relax();
+}
+
+/* ---- sleeping ---- */
+
+static struct timespec timespec_of(uint64_t ns)
+{
+    return (struct timespec){(time_t)(ns / HW_SEC), (long)(ns % HW_SEC)};
+}
+
+int hw_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns, enum hw_futex kind)
+{
+    struct timespec limit = timespec_of(timeout_ns);
+    int op = kind == HW_FUTEX_PRIVATE ? FUTEX_WAIT_PRIVATE : FUTEX_WAIT;
+    long rc = syscall(SYS_futex, word, op, seen, timeout_ns == HW_NEVER ? NULL : &limit, NULL, 0);
+    return rc < 0 && errno == ETIMEDOUT ? -ETIMEDOUT : 0;
+}
+
+void hw_futex_wake(_Atomic uint32_t *word, int count, enum hw_futex kind)
+{
+    int op = kind == HW_FUTEX_PRIVATE ? FUTEX_WAKE_PRIVATE : FUTEX_WAKE;
+    syscall(SYS_futex, word, op, count, NULL, NULL, 0);
+}
+
+int hw_epoll_wait(int epoll, struct epoll_event *events, int max, uint64_t timeout_ns)
+{
+    struct timespec limit = timespec_of(timeout_ns);
+    int n = epoll_pwait2(epoll, events, max, timeout_ns == HW_NEVER ? NULL : &limit, NULL);
+    if (n >= 0 || errno != ENOSYS)
+        return n;
+    bool for_ever = timeout_ns >= UINT64_C(1) << 40; /* about what an int of milliseconds holds */
+    return epoll_wait(epoll, events, max, for_ever ? -1 : (int)((timeout_ns + HW_MS - 1) / HW_MS));
+}
