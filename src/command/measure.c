@@ -223,16 +223,3 @@ int measure_upload(struct rpc_ep *ep, const void *data, size_t len, uint64_t cou
         *elapsed_ns = hw_now_ns() - start;
     return rc;
 }
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double measure_median(double *values, size_t count)
-{
-    assert(count > 0);
-    qsort(values, count, sizeof(*values), compare);
-    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
-}

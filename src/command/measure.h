@@ -64,7 +64,4 @@ static inline void measure_slice(struct hw_hist *hist, uint64_t i, uint64_t *las
     *last_ns = now;
 }
 
-/* The middle value; sorts.  count > 0. */
-double measure_median(double *values, size_t count);
-
 #endif

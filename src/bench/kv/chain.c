@@ -7,6 +7,7 @@
  * that spin on two cores would be a limit of another machine: there are three. */
 #include "bench/kv/benchkv.h"
 
+#include "base/order.h"
 #include "base/rng.h"
 #include "base/wait.h"
 #include "bench/rpc/raw_limits.h"
@@ -293,7 +294,7 @@ int bkv_chain_measure(enum rpc_scheme transport, enum rpc_wait_mode wait, struct
         rc = measure_one(transport, wait, &rtt_us[i], &client_us[i]);
     if (rc)
         return rc;
-    *out = (struct bkv_chain){.rtt_us = measure_median(rtt_us, CHAINS),
-                              .client_us = measure_median(client_us, CHAINS)};
+    *out = (struct bkv_chain){.rtt_us = hw_median(rtt_us, CHAINS),
+                              .client_us = hw_median(client_us, CHAINS)};
     return 0;
 }

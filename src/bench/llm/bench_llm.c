@@ -2,6 +2,7 @@
 #include "bench/bench.h"
 
 #include "base/clock.h"
+#include "base/order.h"
 #include "base/report/bench.h"
 #include "base/rng.h"
 #include "base/units.h"
@@ -276,18 +277,6 @@ static int measure_after_idle(struct bench_run *r)
     return measure_first(r, &r->idle);
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *values, uint64_t count)
-{
-    qsort(values, count, sizeof *values, ascending);
-    return values[count / 2];
-}
-
 /* Bytes of weights that one token reads: all but the table of tokens, unless it also serves as the
  * output. */
 static double bytes_a_token(const struct bench_run *r)
@@ -314,11 +303,11 @@ static void report_first(struct bench_run *r, struct hw_bench *bench, const char
     const struct bench_llm_options *o = r->o;
     char name[64];
     snprintf(name, sizeof name, "%s prefill", when);
-    hw_bench_row(bench, name, f->prefill_ms, "ms", median(r->prefill_s, o->repeats) * 1e3);
+    hw_bench_row(bench, name, f->prefill_ms, "ms", hw_median(r->prefill_s, o->repeats) * 1e3);
     hw_bench_field(bench, "kernel_ms", "%.3f", f->prefill_kernel_ms);
     snprintf(name, sizeof name, "%s steps", when);
     hw_bench_row(bench, name, f->step_ms, "ms",
-                 median(r->decode_s, o->repeats) * 1e3 / (double)o->decode);
+                 hw_median(r->decode_s, o->repeats) * 1e3 / (double)o->decode);
     hw_bench_field(bench, "steps", "%u", r->first_count);
     hw_bench_field(bench, "kernel_ms", "%.3f", f->step_kernel_ms);
     hw_bench_field(bench, "longest_ms", "%.3f", f->longest_ms);
@@ -329,14 +318,14 @@ static enum cmd_exit report(struct bench_run *r)
 {
     const struct bench_llm_options *o = r->o;
     struct hw_bench bench;
-    double memory = (double)STREAM_BYTES / median(r->stream_s, o->repeats);
+    double memory = (double)STREAM_BYTES / hw_median(r->stream_s, o->repeats);
     double bytes = bytes_a_token(r);
     hw_bench_begin(&bench, "llm");
     hw_bench_row(&bench, "memory read", memory / 1e9, "GB/s", NAN);
-    hw_bench_row(&bench, "prefill", (double)o->prefill / median(r->prefill_s, o->repeats), "tok/s",
-                 NAN);
+    hw_bench_row(&bench, "prefill", (double)o->prefill / hw_median(r->prefill_s, o->repeats),
+                 "tok/s", NAN);
     hw_bench_field(&bench, "tokens", "%llu", (unsigned long long)o->prefill);
-    hw_bench_row(&bench, "decode", (double)o->decode / median(r->decode_s, o->repeats), "tok/s",
+    hw_bench_row(&bench, "decode", (double)o->decode / hw_median(r->decode_s, o->repeats), "tok/s",
                  memory / bytes);
     hw_bench_field(&bench, "tokens", "%llu", (unsigned long long)o->decode);
     hw_bench_field(&bench, "baseline_is", "memory read / %.1f MB of weights a token", bytes / 1e6);

@@ -1,6 +1,7 @@
 #include "bench/llm/moves.h"
 
 #include "base/clock.h"
+#include "base/order.h"
 #include "base/rng.h"
 #include "bench/llm/rig.h"
 #include "bench/llm/store_line.h"
@@ -181,18 +182,6 @@ struct figures {
         computed; /* that came from the store, rows that were computed again; together */
 };
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(struct figures *f, uint32_t count)
-{
-    qsort(f->ms, count, sizeof f->ms[0], ascending);
-    return f->ms[count / 2];
-}
-
 static int count(struct llm_remote *remote, int sign, struct figures *f, char *why)
 {
     uint64_t values[LLM_METRICS];
@@ -208,7 +197,7 @@ static void report(struct moves *m, const char *what, struct figures *f, double 
 {
     char name[96];
     snprintf(name, sizeof name, "%s: %s", m->o->link, what);
-    hw_bench_row(m->bench, name, median(f, m->o->repeats), "ms", base);
+    hw_bench_row(m->bench, name, hw_median(f->ms, m->o->repeats), "ms", base);
     hw_bench_field(m->bench, "fetched_mb", "%.2f", (double)f->bytes / m->o->repeats / 1e6);
     hw_bench_field(m->bench, "computed_rows", "%llu",
                    (unsigned long long)(f->computed / m->o->repeats));
@@ -256,7 +245,7 @@ static int plain_steps(struct moves *m, const struct sequence *s, char *why)
         rc = decode(s, &f.ms[i], why);
     if (rc)
         return rc;
-    m->plain_ms = median(&f, m->o->repeats);
+    m->plain_ms = hw_median(f.ms, m->o->repeats);
     report(m, "a token, all layers there", &f, NAN);
     return 0;
 }
@@ -313,7 +302,7 @@ static int prefixes(struct moves *m, char *why)
     }
     if (rc)
         return rc;
-    m->cold_ms = median(&cold, m->o->repeats);
+    m->cold_ms = hw_median(cold.ms, m->o->repeats);
     report(m, "first token of a new prompt", &cold, NAN);
     report(m, "first token of a known prompt", &warm, m->cold_ms);
     return 0;

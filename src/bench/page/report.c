@@ -1,5 +1,6 @@
 #include "bench/page/report.h"
 
+#include "base/order.h"
 #include "base/report/bench.h"
 #include "base/report/out.h"
 #include "base/units.h"
@@ -34,21 +35,6 @@ void ipc_series_fini(struct ipc_series *s)
     *s = (struct ipc_series){0};
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* Between the two values around the rank, in proportion. */
-static double percentile(const double *sorted, size_t count, double p)
-{
-    double rank = (double)(count - 1) * p / 100;
-    size_t low = (size_t)rank;
-    size_t high = low + 1 < count ? low + 1 : low;
-    return sorted[low] + (sorted[high] - sorted[low]) * (rank - (double)low);
-}
-
 struct ipc_stats ipc_series_stats(const struct ipc_series *s, int op)
 {
     struct ipc_stats stats = {NAN, NAN, NAN, NAN, NAN, {NAN, NAN, NAN, NAN, NAN}};
@@ -68,10 +54,10 @@ struct ipc_stats ipc_series_stats(const struct ipc_series *s, int op)
         sum.transit_ns += t->transit_ns / n;
         sum.wait_ns += t->wait_ns / n;
     }
-    qsort(sorted, s->count, sizeof *sorted, by_value);
+    hw_sort(sorted, s->count);
     stats = (struct ipc_stats){.mean = sum.total_ns,
-                               .p95 = percentile(sorted, s->count, 95),
-                               .median = percentile(sorted, s->count, 50),
+                               .p95 = hw_percentile(sorted, s->count, 95),
+                               .median = hw_percentile(sorted, s->count, 50),
                                .min = sorted[0],
                                .max = sorted[s->count - 1],
                                .parts = sum};

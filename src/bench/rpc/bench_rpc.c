@@ -2,6 +2,7 @@
 #include "bench/bench.h"
 
 #include "base/clock.h"
+#include "base/order.h"
 #include "base/report/bench.h"
 #include "base/report/progress.h"
 #include "base/units.h"
@@ -327,9 +328,9 @@ static int compare(struct run *r, struct probe *ours, struct probe *raw, struct 
     }
     if (rc)
         return rc;
-    out->value = measure_median(ours->figures, r->reps);
+    out->value = hw_median(ours->figures, r->reps);
     out->spread = spread_of(ours->figures, r->reps);
-    out->baseline = measure_median(raw->figures, r->reps);
+    out->baseline = hw_median(raw->figures, r->reps);
     return 0;
 }
 
@@ -468,8 +469,7 @@ static int row_long_calls(struct run *r, const struct item *item)
     }
     if (rc)
         return rc;
-    struct figure f = {.value = measure_median(took, r->reps),
-                       .baseline = measure_median(rtt, r->reps)};
+    struct figure f = {.value = hw_median(took, r->reps), .baseline = hw_median(rtt, r->reps)};
     f.spread = spread_of(took, r->reps);
     add_row(r, item, &f, "us", "one round trip of a plain socket");
     return 0;
@@ -486,7 +486,7 @@ static int row_long_posts(struct run *r, const struct item *item)
             return rc;
         counts[i] = (double)writes;
     }
-    struct figure f = {.value = measure_median(counts, r->reps), .baseline = NAN};
+    struct figure f = {.value = hw_median(counts, r->reps), .baseline = NAN};
     f.spread = f.value > 0 ? spread_of(counts, r->reps) : 0;
     add_row(r, item, &f, "writes", "-");
     return 0;

@@ -1,4 +1,5 @@
 /* hawser pingpong - copyrpc_pingpong: the bare limit of one endpoint, beside the raw transport. */
+#include "base/order.h"
 #include "bench/bench.h"
 #include "bench/rpc/link.h"
 #include "command/kvranks.h"
@@ -120,9 +121,9 @@ static int print(const struct pingpong_options *o, struct figures f[2], const ch
                 {"copyrpc.p99", "us", f[1].p99_us, f[0].p99_us},
                 {"copyrpc.rate", "calls/s", f[1].rate, f[0].rate}};
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        double ours = measure_median(rows[i].ours, o->reps);
+        double ours = hw_median(rows[i].ours, o->reps);
         /* Raw links have one exchange in flight: its bytes are those of `depth` calls. */
-        double raw = i == 2 && o->depth > 1 ? NAN : measure_median(rows[i].raw, o->reps);
+        double raw = i == 2 && o->depth > 1 ? NAN : hw_median(rows[i].raw, o->reps);
         hw_bench_row(&bench, rows[i].name, ours, rows[i].unit, raw);
         hw_bench_field(&bench, "transport", "%s", bench_transport_names[o->transport]);
         hw_bench_field(&bench, "wait", "%s", cmd_wait_names[o->wait]);

@@ -2,6 +2,7 @@
 #include "bench/vulkan/bench_vulkan.h"
 
 #include "base/clock.h"
+#include "base/order.h"
 #include "command/measure.h"
 #include "rpc/methods.h"
 
@@ -94,7 +95,7 @@ int bench_vk_native_cycle(struct bench_vk_run *r)
         us[i] = answer.median_ns / 1e3;
     }
     if (rc == 0)
-        bench_vk_add_row(r, "cycle", "native", measure_median(us, r->reps), "us", NAN, "-", NAN);
+        bench_vk_add_row(r, "cycle", "native", hw_median(us, r->reps), "us", NAN, "-", NAN);
     return rc;
 }
 
@@ -120,8 +121,8 @@ int bench_vk_cycle(struct bench_vk_run *r, struct bench_vk_site *site)
     }
     if (rc)
         return rc;
-    double local = r->has_native ? measure_median(native, r->reps) : NAN;
-    double rtt = measure_median(raw, r->reps), value = measure_median(ours, r->reps);
+    double local = r->has_native ? hw_median(native, r->reps) : NAN;
+    double rtt = hw_median(raw, r->reps), value = hw_median(ours, r->reps);
     bench_vk_add_row(r, "cycle", site->name, value, "us", rtt + (r->has_native ? local : 0),
                      !r->has_native ? bench_vk_raw_name(site)
                      : site->raw    ? "raw round trip + native"
@@ -153,8 +154,8 @@ int bench_vk_polls(struct bench_vk_run *r, struct bench_vk_site *site)
     }
     if (rc)
         return rc;
-    bench_vk_add_row(r, "polled", site->name, measure_median(polls, r->reps), "us",
-                     measure_median(waits, r->reps), "the same with vkWaitForFences", NAN);
+    bench_vk_add_row(r, "polled", site->name, hw_median(polls, r->reps), "us",
+                     hw_median(waits, r->reps), "the same with vkWaitForFences", NAN);
     hw_bench_field(&r->bench, "looks", "%.3g", (double)looks / (double)(r->reps * poll.count));
     bench_vk_add_row(r, "fence-status", site->name, (double)messages, "messages", NAN, "-", NAN);
     hw_bench_field(&r->bench, "looks", "%llu", (unsigned long long)looks);
@@ -177,8 +178,8 @@ int bench_vk_record(struct bench_vk_run *r, struct bench_vk_site *site)
     }
     if (rc)
         return rc;
-    double local = r->has_native ? measure_median(native, r->reps) : NAN;
-    bench_vk_add_row(r, "record", site->name, measure_median(ours, r->reps), "M/s", local,
+    double local = r->has_native ? hw_median(native, r->reps) : NAN;
+    bench_vk_add_row(r, "record", site->name, hw_median(ours, r->reps), "M/s", local,
                      r->has_native ? "native" : "-", local);
     return 0;
 }
@@ -202,8 +203,7 @@ int bench_vk_dirty(struct bench_vk_run *r, struct bench_vk_site *site)
         return rc;
     double pages = (double)with.count * BENCH_DIRTY_PAGES;
     bench_vk_add_row(r, "dirty-page", site->name,
-                     (measure_median(dirty, r->reps) - measure_median(clean, r->reps)) /
-                         BENCH_DIRTY_PAGES,
+                     (hw_median(dirty, r->reps) - hw_median(clean, r->reps)) / BENCH_DIRTY_PAGES,
                      "us", NAN, "-", NAN);
     hw_bench_field(&r->bench, "bytes", "%.3g",
                    ((double)answer.counts.bytes_sent - (double)base.counts.bytes_sent) / pages);
@@ -231,9 +231,9 @@ int bench_vk_chain(struct bench_vk_run *r, struct bench_vk_site *site)
     }
     if (rc)
         return rc;
-    bench_vk_add_row(r, "early", site->name, measure_median(early, r->reps), "us",
-                     measure_median(late, r->reps), "VENUS_PERF=no_early_fences",
-                     r->has_native ? measure_median(native, r->reps) : NAN);
+    bench_vk_add_row(r, "early", site->name, hw_median(early, r->reps), "us",
+                     hw_median(late, r->reps), "VENUS_PERF=no_early_fences",
+                     r->has_native ? hw_median(native, r->reps) : NAN);
     hw_bench_field(&r->bench, "exchanges", "%.3g of %.3g",
                    (double)with.counts.exchanges / there.count,
                    (double)without.counts.exchanges / there.count);
@@ -260,7 +260,7 @@ static int row_switch(struct bench_vk_run *r, struct bench_vk_site *site, size_t
         return rc;
     snprintf(label, sizeof(label), "VENUS_PERF=%s", bench_vk_switches[which].name);
     bench_vk_add_row(r, bench_vk_switches[which].name + strlen("no_"), site->name,
-                     measure_median(on, r->reps), "us", measure_median(off, r->reps), label, NAN);
+                     hw_median(on, r->reps), "us", hw_median(off, r->reps), label, NAN);
     hw_bench_field(&r->bench, "messages", "%.3g of %.3g",
                    (double)with.counts.messages_sent / job.count,
                    (double)without.counts.messages_sent / job.count);

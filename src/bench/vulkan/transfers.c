@@ -2,6 +2,7 @@
  * line. */
 #include "bench/vulkan/bench_vulkan.h"
 
+#include "base/order.h"
 #include "command/measure.h"
 
 #include <errno.h>
@@ -67,9 +68,8 @@ static int row_transfer(struct bench_vk_run *r, struct bench_vk_site *site, enum
     }
     if (rc == 0)
         bench_vk_add_row(r, job == BENCH_UPLOAD ? "upload" : "readback", site->name,
-                         measure_median(ours, r->reps), "GB/s", measure_median(raw, r->reps),
-                         bench_vk_raw_name(site),
-                         r->has_native ? measure_median(native, r->reps) : NAN);
+                         hw_median(ours, r->reps), "GB/s", hw_median(raw, r->reps),
+                         bench_vk_raw_name(site), r->has_native ? hw_median(native, r->reps) : NAN);
     return rc;
 }
 

@@ -6,6 +6,7 @@
 #include "bench/vulkan/bench_vulkan.h"
 
 #include "base/clock.h"
+#include "base/order.h"
 #include "command/measure.h"
 
 #include <math.h>
@@ -64,10 +65,10 @@ static int measure_pair(struct bench_vk_run *r, struct bench_worker *const worke
 static void add_pair(struct bench_vk_run *r, const char *kind, const char *site, struct pair *p,
                      double native)
 {
-    double both = measure_median(p->both, r->reps);
-    bench_vk_add_row(r, kind, site, both, "cycles/s", measure_median(p->alone, r->reps),
+    double both = hw_median(p->both, r->reps);
+    bench_vk_add_row(r, kind, site, both, "cycles/s", hw_median(p->alone, r->reps),
                      "one program alone", native);
-    hw_bench_field(&r->bench, "share", "%.2f", measure_median(p->share, r->reps));
+    hw_bench_field(&r->bench, "share", "%.2f", hw_median(p->share, r->reps));
     if (!isnan(native))
         hw_bench_field(&r->bench, "to_native", "%.3g", both / native);
 }
@@ -89,7 +90,7 @@ static int rows_of_two(struct bench_vk_run *r, struct bench_vk_site *site, const
         return rc;
     if (r->has_native)
         add_pair(r, kind, "native", &here, NAN);
-    add_pair(r, kind, site->name, &there, r->has_native ? measure_median(here.both, r->reps) : NAN);
+    add_pair(r, kind, site->name, &there, r->has_native ? hw_median(here.both, r->reps) : NAN);
     return 0;
 }
 

@@ -1,5 +1,6 @@
 #include "llm/engine/sampler.h"
 
+#include "base/order.h"
 #include "base/rng.h"
 #include "llm/engine/arith.h"
 
@@ -7,18 +8,15 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-struct candidate {
-    float logit;
-    uint32_t token;
-};
+/* Few tokens hold most of the probability: so many are put in order first, then eight times more.
+ */
+enum { ORDERED_FIRST = 64, ORDERED_MORE = 8 };
 
 struct llm_sampler {
     struct llm_sampling options;
     struct hw_rng rng;
     uint32_t vocab;
-    struct candidate *heap; /* of those not yet chosen, the first one on top */
-    uint32_t heap_count;
-    struct candidate *chosen; /* in order */
+    struct hw_ranked *chosen; /* in order */
     double *weights;          /* of those chosen: e^((logit - largest) / temperature) */
 };
 
@@ -33,10 +31,9 @@ int llm_sampler_create(const struct llm_sampling *options, uint32_t vocab, struc
     s->options = *options;
     s->vocab = vocab;
     hw_rng_seed(&s->rng, options->seed);
-    s->heap = malloc(vocab * sizeof *s->heap);
     s->chosen = malloc(vocab * sizeof *s->chosen);
     s->weights = malloc(vocab * sizeof *s->weights);
-    if (!s->heap || !s->chosen || !s->weights) {
+    if (!s->chosen || !s->weights) {
         llm_sampler_destroy(s);
         return -ENOMEM;
     }
@@ -48,7 +45,6 @@ void llm_sampler_destroy(struct llm_sampler *s)
 {
     if (!s)
         return;
-    free(s->heap);
     free(s->chosen);
     free(s->weights);
     free(s);
@@ -67,41 +63,6 @@ static uint32_t greedy(const float *logits, uint32_t vocab)
     return best;
 }
 
-static bool comes_first(struct candidate a, struct candidate b)
-{
-    return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
-}
-
-static void sink(struct llm_sampler *s, uint32_t at)
-{
-    struct candidate moved = s->heap[at];
-    for (uint32_t child; (child = 2 * at + 1) < s->heap_count; at = child) {
-        if (child + 1 < s->heap_count && comes_first(s->heap[child + 1], s->heap[child]))
-            child++;
-        if (!comes_first(s->heap[child], moved))
-            break;
-        s->heap[at] = s->heap[child];
-    }
-    s->heap[at] = moved;
-}
-
-static void fill_heap(struct llm_sampler *s, const float *logits)
-{
-    s->heap_count = s->vocab;
-    for (uint32_t i = 0; i < s->vocab; i++)
-        s->heap[i] = (struct candidate){.logit = number(logits[i]), .token = i};
-    for (uint32_t i = s->vocab / 2; i > 0; i--)
-        sink(s, i - 1);
-}
-
-static struct candidate take_first(struct llm_sampler *s)
-{
-    struct candidate first = s->heap[0];
-    s->heap[0] = s->heap[--s->heap_count];
-    sink(s, 0);
-    return first;
-}
-
 static double weight_of(const struct llm_sampler *s, float logit, float largest)
 {
     return (double)llm_exp((logit - largest) / s->options.temperature);
@@ -116,30 +77,42 @@ static double total_weight(const struct llm_sampler *s, const float *logits, flo
     return total;
 }
 
-/* The top_k first ones, then the front of them that reaches top_p; how many, and their sum. */
+/* Puts the `count` largest in order, with their weights. */
+static uint32_t order(struct llm_sampler *s, const float *logits, uint32_t count)
+{
+    (void)hw_top(logits, s->vocab, count, s->chosen);
+    for (uint32_t i = 0; i < count; i++)
+        s->weights[i] = weight_of(s, s->chosen[i].value, s->chosen[0].value);
+    return count;
+}
+
+static double sum_of(const double *weights, uint32_t count)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < count; i++)
+        sum += weights[i];
+    return sum;
+}
+
+static uint32_t at_most(uint32_t count, uint32_t most)
+{
+    return count < most ? count : most;
+}
+
+/* The top_k largest, then the front of them that reaches top_p; how many, and their sum. */
 static uint32_t choose(struct llm_sampler *s, const float *logits, double *sum)
 {
-    uint32_t top_k = s->options.top_k, most = top_k && top_k < s->vocab ? top_k : s->vocab;
-    double top_p = (double)s->options.top_p, total = 0, front = 0;
-    float largest = s->heap[0].logit;
-    bool by_k = most < s->vocab;
+    uint32_t top_k = s->options.top_k, most = top_k ? at_most(top_k, s->vocab) : s->vocab;
+    bool by_k = most < s->vocab, by_p = s->options.top_p < 1;
+    uint32_t ordered = order(s, logits, by_k || !by_p ? most : at_most(ORDERED_FIRST, most));
+    double total = by_k ? sum_of(s->weights, most) : total_weight(s, logits, s->chosen[0].value);
+    double front = 0;
     uint32_t count = 0;
-    if (by_k) {
-        for (; count < most; count++) {
-            s->chosen[count] = take_first(s);
-            s->weights[count] = weight_of(s, s->chosen[count].logit, largest);
-            total += s->weights[count];
-        }
-    } else {
-        total = total_weight(s, logits, largest);
-    }
-    for (count = 0; count < most; count++) {
-        if (count > 0 && top_p < 1 && front >= top_p * total)
+    for (; count < most; count++) {
+        if (count > 0 && by_p && front >= (double)s->options.top_p * total)
             break;
-        if (!by_k) {
-            s->chosen[count] = take_first(s);
-            s->weights[count] = weight_of(s, s->chosen[count].logit, largest);
-        }
+        if (count == ordered)
+            ordered = order(s, logits, at_most(ORDERED_MORE * ordered, most));
         front += s->weights[count];
     }
     *sum = front;
@@ -151,12 +124,11 @@ uint32_t llm_sampler_next(struct llm_sampler *s, const float *logits)
     double where = hw_rng_double(&s->rng), sum;
     if (s->options.temperature == 0)
         return greedy(logits, s->vocab);
-    fill_heap(s, logits);
     uint32_t count = choose(s, logits, &sum), i = 0;
     double left = where * sum;
     while (i + 1 < count && left >= s->weights[i])
         left -= s->weights[i++];
-    return s->chosen[i].token;
+    return s->chosen[i].index;
 }
 
 void llm_sampler_skip(struct llm_sampler *s, uint64_t count)

@@ -1,6 +1,7 @@
 #include "llm/worker/result.h"
 
 #include "base/clock.h"
+#include "base/order.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -27,64 +28,17 @@ bool llm_packing_pays(double ratio, double ns_per_byte, uint64_t link_rate)
 
 /* ---- top k ---- */
 
-struct pick {
-    float logit;
-    uint32_t token;
-};
-
-static bool comes_first(struct pick a, struct pick b)
-{
-    return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
-}
-
-/* The heap's top is the pick that comes last of those kept. */
-static void sink(struct pick *heap, uint32_t count, uint32_t at)
-{
-    struct pick moved = heap[at];
-    for (uint32_t child; (child = 2 * at + 1) < count; at = child) {
-        if (child + 1 < count && comes_first(heap[child], heap[child + 1]))
-            child++;
-        if (!comes_first(moved, heap[child]))
-            break;
-        heap[at] = heap[child];
-    }
-    heap[at] = moved;
-}
-
-static uint32_t pick_top(const float *logits, uint32_t vocab, uint32_t k, struct pick *heap)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < vocab; i++) {
-        struct pick p = {.logit = isnan(logits[i]) ? -INFINITY : logits[i], .token = i};
-        if (count < k) {
-            heap[count++] = p;
-            for (uint32_t at = count / 2; count == k && at > 0; at--)
-                sink(heap, count, at - 1);
-        } else if (comes_first(p, heap[0])) {
-            heap[0] = p;
-            sink(heap, count, 0);
-        }
-    }
-    return count;
-}
-
-static int by_order(const void *a, const void *b)
-{
-    return comes_first(*(const struct pick *)a, *(const struct pick *)b) ? -1 : 1;
-}
-
 static int put_top(uint32_t k, const float *logits, uint32_t vocab, struct wire_enc *e)
 {
-    struct pick *heap = malloc(k * sizeof *heap);
-    if (!heap)
+    struct hw_ranked *top = malloc(k * sizeof *top);
+    if (!top)
         return -ENOMEM;
-    uint32_t count = pick_top(logits, vocab, k, heap);
-    qsort(heap, count, sizeof *heap, by_order);
+    uint32_t count = hw_top(logits, vocab, k, top);
     for (uint32_t i = 0; i < count; i++) {
-        wire_put_varint(e, heap[i].token);
-        wire_put_f32(e, heap[i].logit);
+        wire_put_varint(e, top[i].index);
+        wire_put_f32(e, top[i].value);
     }
-    free(heap);
+    free(top);
     return wire_enc_error(e);
 }
 

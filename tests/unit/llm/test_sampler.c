@@ -116,6 +116,24 @@ static void unfit_options_are_refused(void **state)
     llm_sampler_destroy(NULL);
 }
 
+/* More tokens than are put in order at first, all alike: half of them are left, the lower ones. */
+static void many_tokens_of_one_probability_are_all_considered(void **state)
+{
+    (void)state;
+    enum { MANY = 1000 };
+    struct llm_sampling options = {.temperature = 1, .top_p = 0.5f, .seed = 7};
+    static const float alike[MANY];
+    struct llm_sampler *s;
+    uint32_t largest = 0;
+    assert_int_equal(llm_sampler_create(&options, MANY, &s), 0);
+    for (int i = 0; i < DRAWS; i++) {
+        uint32_t token = llm_sampler_next(s, alike);
+        largest = token > largest ? token : largest;
+    }
+    assert_in_range(largest, MANY / 2 - 10, MANY / 2);
+    llm_sampler_destroy(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -125,6 +143,7 @@ int main(void)
         cmocka_unit_test(a_seed_fixes_all_draws),
         cmocka_unit_test(any_floats_yield_a_token),
         cmocka_unit_test(unfit_options_are_refused),
+        cmocka_unit_test(many_tokens_of_one_probability_are_all_considered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
