@@ -1,15 +1,15 @@
 #include "page/alloc.h"
 
 #include "base/clock.h"
-#include "page/keeper.h"
+#include "page/reserve.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* How often an idle keeper looks whether the limit has changed or a trim was asked for. */
-static const uint64_t keeper_period_ns = 100 * HW_MS;
+/* How often an idle reserve thread looks whether the limit has changed or a trim was asked for. */
+static const uint64_t reserve_period_ns = 100 * HW_MS;
 
 enum id_place {
     PLACE_FREE,
@@ -26,14 +26,15 @@ struct stack {
 
 struct page_alloc {
     struct page_alloc_config config;
-    pthread_mutex_t lock; /* guards all below but the keeper */
+    pthread_mutex_t lock; /* guards all below but the reserve thread */
     uint8_t *places;      /* enum id_place, of each id */
     struct stack free, reserved, reclaimed;
     uint32_t used, moving;
     uint64_t from_reserve;
     uint32_t trims_seen;
-    bool starved; /* the keeper's last map failed, or a trim was asked for: wait for a need */
-    struct page_keeper keeper;
+    bool starved; /* the reserve thread's last map failed, or a trim was asked for: wait for a need
+                   */
+    struct page_reserve reserve;
 };
 
 static void put(struct page_alloc *a, struct stack *s, uint32_t id, enum id_place place)
@@ -80,8 +81,8 @@ static bool is_past_limit(const struct page_alloc *a)
 /* ---- moving pages ---- */
 
 /* Ends the move of ids that this thread holds. */
-static void settle(struct page_alloc *a, const uint32_t *ids, size_t count, struct stack *s,
-                   enum id_place place)
+static void finish_move(struct page_alloc *a, const uint32_t *ids, size_t count, struct stack *s,
+                        enum id_place place)
 {
     for (size_t i = 0; i < count; i++) {
         assert(a->places[ids[i]] == PLACE_MOVING);
@@ -106,9 +107,9 @@ static int shrink_reserve(struct page_alloc *a, uint32_t keep, uint32_t most,
     int rc = a->config.unmap(a->config.user, ids, count, why);
     pthread_mutex_lock(&a->lock);
     if (rc)
-        settle(a, ids, count, &a->reserved, PLACE_RESERVED);
+        finish_move(a, ids, count, &a->reserved, PLACE_RESERVED);
     else
-        settle(a, ids, count, &a->free, PLACE_FREE);
+        finish_move(a, ids, count, &a->free, PLACE_FREE);
     apply_limit(a);
     pthread_mutex_unlock(&a->lock);
     return rc ? rc : (int)count;
@@ -122,7 +123,7 @@ int page_alloc_trim(struct page_alloc *a, struct page_error *why)
     return n;
 }
 
-/* ---- the keeper ---- */
+/* ---- the reserve thread ---- */
 
 static bool trim_was_asked(struct page_alloc *a)
 {
@@ -153,15 +154,15 @@ static bool fill_reserve(struct page_alloc *a)
     int rc = a->config.map(a->config.user, &id, 1, &why);
     pthread_mutex_lock(&a->lock);
     if (rc)
-        settle(a, &id, 1, &a->free, PLACE_FREE);
+        finish_move(a, &id, 1, &a->free, PLACE_FREE);
     else
-        settle(a, &id, 1, &a->reserved, PLACE_RESERVED);
+        finish_move(a, &id, 1, &a->reserved, PLACE_RESERVED);
     a->starved |= rc != 0; /* whoever needs a page will hear why */
     pthread_mutex_unlock(&a->lock);
     return rc == 0;
 }
 
-static bool keeper_step(void *user)
+static bool reserve_step(void *user)
 {
     struct page_alloc *a = user;
     struct page_error why;
@@ -203,7 +204,7 @@ int page_alloc_create(const struct page_alloc_config *config, struct page_alloc 
     a->trims_seen = config->limit ? page_limit_trims(config->limit) : 0;
     int rc = short_of ? -ENOMEM : 0;
     if (rc == 0 && config->background)
-        rc = page_keeper_start(&a->keeper, keeper_step, a, keeper_period_ns);
+        rc = page_reserve_start(&a->reserve, reserve_step, a, reserve_period_ns);
     if (rc) {
         page_alloc_destroy(a);
         return page_fail(why, rc, 0, "cannot make the allocator: %s", strerror(-rc));
@@ -217,7 +218,7 @@ void page_alloc_destroy(struct page_alloc *a)
     if (!a)
         return;
     struct page_error why;
-    page_keeper_stop(&a->keeper);
+    page_reserve_stop(&a->reserve);
     if (a->places)
         (void)page_alloc_trim(a, &why);
     pthread_mutex_destroy(&a->lock);
@@ -271,8 +272,8 @@ int page_alloc_pages(struct page_alloc *a, uint32_t *ids_out, size_t count, stru
         rc = a->config.map(a->config.user, ids_out + ready, count - ready, why);
     pthread_mutex_lock(&a->lock);
     if (rc) {
-        settle(a, ids_out, ready, &a->reserved, PLACE_RESERVED);
-        settle(a, ids_out + ready, count - ready, &a->free, PLACE_FREE);
+        finish_move(a, ids_out, ready, &a->reserved, PLACE_RESERVED);
+        finish_move(a, ids_out + ready, count - ready, &a->free, PLACE_FREE);
     } else {
         mark_used(a, ids_out, count);
         a->from_reserve += ready;
@@ -281,7 +282,7 @@ int page_alloc_pages(struct page_alloc *a, uint32_t *ids_out, size_t count, stru
     bool low = a->reserved.count < a->config.reserve_low;
     pthread_mutex_unlock(&a->lock);
     if (low)
-        page_keeper_wake(&a->keeper);
+        page_reserve_wake(&a->reserve);
     return rc;
 }
 
@@ -329,15 +330,15 @@ int page_alloc_free(struct page_alloc *a, const uint32_t *ids, size_t count, str
     uint32_t high = is_past_limit(a) ? 0 : a->config.reserve_high;
     size_t room = high > a->reserved.count ? high - a->reserved.count : 0;
     size_t kept = count < room ? count : room;
-    settle(a, ids, kept, &a->reserved, PLACE_RESERVED);
+    finish_move(a, ids, kept, &a->reserved, PLACE_RESERVED);
     pthread_mutex_unlock(&a->lock);
     if (kept < count)
         rc = a->config.unmap(a->config.user, ids + kept, count - kept, why);
     pthread_mutex_lock(&a->lock);
     if (rc)
-        settle(a, ids + kept, count - kept, &a->reserved, PLACE_RESERVED);
+        finish_move(a, ids + kept, count - kept, &a->reserved, PLACE_RESERVED);
     else
-        settle(a, ids + kept, count - kept, &a->free, PLACE_FREE);
+        finish_move(a, ids + kept, count - kept, &a->free, PLACE_FREE);
     apply_limit(a);
     pthread_mutex_unlock(&a->lock);
     return rc;

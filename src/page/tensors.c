@@ -19,7 +19,7 @@ struct page_tensors {
     struct page_tensors_config config;
     struct page_geometry geometry;
     struct page_backend *backend;
-    struct page_pool *pool;
+    struct page_handles *cache;
     uint8_t *states;      /* enum page_state, of each id */
     uint8_t *marks;       /* ids of the batch at hand, to find twins */
     page_handle *handles; /* pieces of an id, in a row */
@@ -58,7 +58,7 @@ static int allocate(struct page_tensors *t)
     return all ? 0 : -ENOMEM;
 }
 
-static int make_pool(struct page_tensors *t, struct page_error *why)
+static int make_cache(struct page_tensors *t, struct page_error *why)
 {
     const struct page_tensors_config *c = &t->config;
     uint32_t pieces = t->geometry.pieces;
@@ -66,14 +66,14 @@ static int make_pool(struct page_tensors *t, struct page_error *why)
         return page_fail(why, -EINVAL, 0, "a reserve of %u to %u of %u pages makes no sense",
                          c->reserve_low, c->reserve_high, t->geometry.pages);
     uint32_t high = c->reserve_high ? c->reserve_high : t->geometry.pages;
-    struct page_pool_config pool = {.backend = t->backend,
-                                    .limit = c->limit,
-                                    .piece_bytes = t->geometry.piece_bytes,
-                                    .low = c->no_reuse ? 0 : c->reserve_low * pieces,
-                                    .high = c->no_reuse ? 0 : high * pieces,
-                                    .step = pieces,
-                                    .keeper = c->background && !c->no_reuse};
-    return page_pool_create(&pool, &t->pool, why);
+    struct page_handles_config cache = {.backend = t->backend,
+                                        .limit = c->limit,
+                                        .piece_bytes = t->geometry.piece_bytes,
+                                        .low = c->no_reuse ? 0 : c->reserve_low * pieces,
+                                        .high = c->no_reuse ? 0 : high * pieces,
+                                        .step = pieces,
+                                        .reserve_thread = c->background && !c->no_reuse};
+    return page_handles_create(&cache, &t->cache, why);
 }
 
 static int open_device(struct page_tensors *t, struct page_error *why)
@@ -107,7 +107,7 @@ int page_tensors_create(const struct page_tensors_config *config, struct page_te
         rc = page_fail(why, -ENOMEM, 0, "out of memory for the tables of %u pages",
                        t->geometry.pages);
     if (rc == 0)
-        rc = make_pool(t, why);
+        rc = make_cache(t, why);
     if (rc) {
         page_tensors_destroy(t);
         return rc;
@@ -129,9 +129,9 @@ void page_tensors_destroy(struct page_tensors *t)
 {
     if (!t)
         return;
-    if (t->pool)
+    if (t->cache)
         clear_last(t);
-    page_pool_destroy(t->pool);
+    page_handles_destroy(t->cache);
     if (t->backend)
         t->backend->ops->close(t->backend);
     free(t->states);
@@ -246,7 +246,7 @@ static void sort_ids(struct page_tensors *t, const uint32_t *ids, size_t count)
         qsort(t->sorted, count, sizeof *t->sorted, by_id);
 }
 
-/* Where the handles of a batch are, in the order of its binds: what comes from the pool in a row
+/* Where the handles of a batch are, in the order of its binds: what comes from the cache in a row
  * lies side by side in the range, and goes back in a row.  Backends whose handles are parts of
  * larger memory join such neighbours. */
 static page_handle *handle_at(struct page_tensors *t, const uint32_t *ids, size_t count, size_t n)
@@ -311,7 +311,7 @@ static int take_handles(struct page_tensors *t, const uint32_t *ids, size_t coun
 {
     size_t pieces = t->geometry.pieces, made = 0;
     uint64_t start = hw_now_ns();
-    int rc = page_pool_take(t->pool, t->taken, count * pieces, &made, &out->why);
+    int rc = page_handles_take(t->cache, t->taken, count * pieces, &made, &out->why);
     out->driver_ns += hw_now_ns() - start;
     if (rc == 0) {
         for (size_t n = 0; n < count * pieces; n++)
@@ -328,10 +328,10 @@ static void give_handles(struct page_tensors *t, const uint32_t *ids, size_t cou
     size_t total = count * t->geometry.pieces;
     for (size_t n = 0; n < total; n++)
         t->taken[n] = *handle_at(t, ids, count, n);
-    page_pool_give(t->pool, t->taken, total);
+    page_handles_give(t->cache, t->taken, total);
 }
 
-void page_tensors_settle(struct page_tensors *t)
+void page_tensors_commit(struct page_tensors *t)
 {
     if (t->last == LAST_UNMAP) {
         for (uint32_t i = 0; i < t->last_count; i++)
@@ -348,7 +348,7 @@ int page_tensors_map(struct page_tensors *t, const uint32_t *ids, size_t count,
     if (rc)
         return rc;
     uint64_t start = hw_now_ns();
-    page_tensors_settle(t);
+    page_tensors_commit(t);
     out->driver_ns += hw_now_ns() - start;
     sort_ids(t, ids, count);
     rc = take_handles(t, ids, count, out);
@@ -391,7 +391,7 @@ int page_tensors_unmap(struct page_tensors *t, const uint32_t *ids, size_t count
     if (rc)
         return rc;
     uint64_t start = hw_now_ns();
-    page_tensors_settle(t);
+    page_tensors_commit(t);
     out->driver_ns += hw_now_ns() - start;
     rc = change(t, ids, count, false, out);
     if (rc)
@@ -405,7 +405,7 @@ int page_tensors_clear(struct page_tensors *t, struct page_outcome *out)
 {
     uint32_t ids[PAGE_BATCH_MAX];
     int rc = 0;
-    page_tensors_settle(t);
+    page_tensors_commit(t);
     for (uint32_t id = 0; id < t->geometry.pages && rc == 0;) {
         uint32_t count = 0;
         for (; id < t->geometry.pages && count < PAGE_BATCH_MAX; id++) {
@@ -415,7 +415,7 @@ int page_tensors_clear(struct page_tensors *t, struct page_outcome *out)
         if (count > 0)
             rc = page_tensors_unmap(t, ids, count, out);
     }
-    page_tensors_settle(t);
+    page_tensors_commit(t);
     return rc;
 }
 
@@ -475,12 +475,12 @@ uint32_t page_tensors_mapped(const struct page_tensors *t)
 
 uint64_t page_tensors_trim(struct page_tensors *t)
 {
-    return page_pool_trim(t->pool, 0) * t->geometry.piece_bytes;
+    return page_handles_trim(t->cache, 0) * t->geometry.piece_bytes;
 }
 
-void page_tensors_stats(struct page_tensors *t, struct page_pool_stats *out)
+void page_tensors_stats(struct page_tensors *t, struct page_handles_stats *out)
 {
-    page_pool_stats(t->pool, out);
+    page_handles_stats(t->cache, out);
 }
 
 /* ---- contents ---- */

@@ -2,7 +2,7 @@
  *
  * A batch of map or unmap happens whole or not at all, and says for each id what became of it.
  * The last batch can be undone, also an unmap, whose memory is kept for that with its content
- * until the next batch or settle.  A page that has just been mapped holds anything.
+ * until the next batch or commit.  A page that has just been mapped holds anything.
  *
  * Trust: ids are checked; a driver's failure is an answer.  When undoing fails as well, the range
  * is in doubt and every later batch answers -ENOTRECOVERABLE.
@@ -12,8 +12,8 @@
 
 #include "page/backend/backend.h"
 #include "page/geometry.h"
+#include "page/handles.h"
 #include "page/limit.h"
-#include "page/pool.h"
 
 struct page_tensors_config {
     const struct page_backend_ops *backend;
@@ -59,14 +59,14 @@ int page_tensors_clear(struct page_tensors *t, struct page_outcome *out);
 /* Takes the last batch back, once.  -ENOENT when there is none to take back. */
 int page_tensors_undo(struct page_tensors *t, struct page_outcome *out) MUST_CHECK;
 /* Makes the last batch final. */
-void page_tensors_settle(struct page_tensors *t);
+void page_tensors_commit(struct page_tensors *t);
 
 bool page_tensors_is_mapped(const struct page_tensors *t, uint32_t id);
 uint32_t page_tensors_mapped(const struct page_tensors *t); /* how many ids are */
 
 /* Gives back what is held in reserve; the bytes.  From any thread. */
 uint64_t page_tensors_trim(struct page_tensors *t);
-void page_tensors_stats(struct page_tensors *t, struct page_pool_stats *out);
+void page_tensors_stats(struct page_tensors *t, struct page_handles_stats *out);
 
 /* For tests and for moving pages: within one page of one tensor.  -EFAULT for a page that is not
  * mapped where such a page must not be touched. */

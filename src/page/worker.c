@@ -249,7 +249,7 @@ static void answer_trim(struct page_worker *w, struct rpc_ep *ep, struct rpc_msg
     /* What the last batch unmapped is kept for its rollback.  Once nobody can want that any more it
      * goes too; a cancel that comes all the same is answered with an error. */
     if (w->last_op == PAGE_OP_UNMAP && page_host_ns() > w->last_deadline + rollback_ns)
-        page_tensors_settle(w->tensors);
+        page_tensors_commit(w->tensors);
     uint64_t freed = page_tensors_trim(w->tensors);
     pthread_mutex_unlock(&w->lock);
     wire_enc_init_fixed(&e, bytes, sizeof bytes);

@@ -4,7 +4,7 @@
  * a call that ended early (deadline, cancel) keeps its id as a zombie until the late answer
  * comes, so that no answer can reach the wrong call.
  *
- * Deadlines sit in a wheel of one-millisecond slots: add and remove are O(1).
+ * Deadlines sit in a wheel of one-millisecond buckets: add and remove are O(1).
  *
  * Trust: ids from the peer are checked.  Threads: one.  Lifetime: init/fini. */
 #ifndef HAWSER_RPC_CALLS_H
@@ -13,26 +13,26 @@
 #include "base/clock.h"
 #include "rpc/rpc.h"
 
-enum { RPC_WHEEL_SLOTS = 512, RPC_WHEEL_WORDS = RPC_WHEEL_SLOTS / 64 };
+enum { RPC_WHEEL_BUCKETS = 512, RPC_WHEEL_WORDS = RPC_WHEEL_BUCKETS / 64 };
 
 struct rpc_pending_call {
     rpc_reply_fn *fn; /* NULL: free or zombie */
     void *user;
     uint64_t sent_ns;
-    uint64_t deadline_ns; /* HW_NEVER: in no wheel slot */
+    uint64_t deadline_ns; /* HW_NEVER: in no wheel bucket */
     uint32_t next, prev;  /* wheel list, or the free list through next */
     bool zombie;
 };
 
 struct rpc_calls {
-    struct rpc_pending_call *slots;
+    struct rpc_pending_call *entries;
     uint32_t capacity, limit; /* allocated; most at once */
     uint32_t free_head;
     uint32_t in_flight; /* with a callback waiting */
     uint32_t used;      /* these and the zombies: what the peer has yet to answer */
-    uint32_t wheel[RPC_WHEEL_SLOTS];
+    uint32_t wheel[RPC_WHEEL_BUCKETS];
     uint64_t occupied[RPC_WHEEL_WORDS];
-    uint64_t swept_ms; /* slots up to here have been looked at */
+    uint64_t swept_ms; /* buckets up to here have been looked at */
 };
 
 /* False when rpc_calls_expire would find nothing. */

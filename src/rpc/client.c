@@ -20,10 +20,10 @@ struct rpc_client {
     uint32_t waiting; /* threads in pthread_cond_wait */
     unsigned forks;   /* of this process, when it connected */
     bool stopping;
-    bool keeper_runs;
-    pthread_t keeper;
-    pthread_cond_t keeper_wakes;
-    uint64_t keeper_every_ns;
+    bool heartbeat_runs;
+    pthread_t heartbeat;
+    pthread_cond_t heartbeat_wakes;
+    uint64_t heartbeat_every_ns;
 };
 
 /* The longest a thread sleeps before it looks again: deadlines of calls that other threads made
@@ -157,27 +157,27 @@ static int wait_until(struct rpc_client *c, bool (*done)(void *), void *user, ui
     return 0;
 }
 
-static void *keeper_main(void *arg)
+static void *heartbeat_main(void *arg)
 {
     struct rpc_client *c = arg;
     pthread_mutex_lock(&c->lock);
     while (!c->stopping) {
         if (!c->reading)
             take_in(c);
-        cond_sleep(c, &c->keeper_wakes, c->keeper_every_ns);
+        cond_sleep(c, &c->heartbeat_wakes, c->heartbeat_every_ns);
     }
     pthread_mutex_unlock(&c->lock);
     return NULL;
 }
 
-static int start_keeper(struct rpc_client *c, const struct rpc_config *config)
+static int start_heartbeat(struct rpc_client *c, const struct rpc_config *config)
 {
     uint64_t heartbeat = config->heartbeat_ns ? config->heartbeat_ns : RPC_HEARTBEAT_DEFAULT_NS;
     if (heartbeat == HW_NEVER)
         return 0;
-    c->keeper_every_ns = heartbeat / 8; /* twice for each ping that is due */
-    int rc = pthread_create(&c->keeper, NULL, keeper_main, c);
-    c->keeper_runs = rc == 0;
+    c->heartbeat_every_ns = heartbeat / 8; /* twice for each ping that is due */
+    int rc = pthread_create(&c->heartbeat, NULL, heartbeat_main, c);
+    c->heartbeat_runs = rc == 0;
     return -rc;
 }
 
@@ -204,7 +204,7 @@ int rpc_client_create(struct rpc_transport *transport, const struct rpc_client_o
     }
     pthread_mutex_init(&c->lock, NULL);
     cond_init_monotonic(&c->arrived);
-    cond_init_monotonic(&c->keeper_wakes);
+    cond_init_monotonic(&c->heartbeat_wakes);
     c->on_push = options->on_push;
     c->push_user = options->push_user;
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -221,7 +221,7 @@ int rpc_client_create(struct rpc_transport *transport, const struct rpc_client_o
         c->on_end = options->on_end;
     pthread_mutex_unlock(&c->lock);
     if (rc == 0)
-        rc = start_keeper(c, &options->config);
+        rc = start_heartbeat(c, &options->config);
     if (rc) {
         rpc_client_destroy(c);
         return rc;
@@ -239,21 +239,21 @@ int rpc_client_connect(const struct rpc_addr *addr, const struct rpc_net_options
     return rc ? rc : rpc_client_create(transport, options, out, why);
 }
 
-static void stop_keeper(struct rpc_client *c)
+static void stop_heartbeat(struct rpc_client *c)
 {
-    if (!c->keeper_runs)
+    if (!c->heartbeat_runs)
         return;
     pthread_mutex_lock(&c->lock);
     c->stopping = true;
-    pthread_cond_signal(&c->keeper_wakes);
+    pthread_cond_signal(&c->heartbeat_wakes);
     pthread_mutex_unlock(&c->lock);
-    pthread_join(c->keeper, NULL);
+    pthread_join(c->heartbeat, NULL);
 }
 
 static void client_free(struct rpc_client *c)
 {
     pthread_cond_destroy(&c->arrived);
-    pthread_cond_destroy(&c->keeper_wakes);
+    pthread_cond_destroy(&c->heartbeat_wakes);
     pthread_mutex_destroy(&c->lock);
     free(c);
 }
@@ -263,7 +263,7 @@ void rpc_client_destroy(struct rpc_client *c)
     /* In a child nothing may be touched: a goodbye would go out on the parent's stream. */
     if (!c || is_foreign(c))
         return;
-    stop_keeper(c);
+    stop_heartbeat(c);
     rpc_ep_shutdown(c->ep, 0, NULL);
     rpc_ep_destroy(c->ep);
     client_free(c);
@@ -271,7 +271,7 @@ void rpc_client_destroy(struct rpc_client *c)
 
 struct rpc_transport *rpc_client_strip(struct rpc_client *c)
 {
-    stop_keeper(c);
+    stop_heartbeat(c);
     struct rpc_transport *transport = rpc_ep_strip(c->ep);
     client_free(c);
     return transport;
@@ -302,8 +302,8 @@ static int enter(struct rpc_client *c)
 }
 
 /* Sends with `attempt`, waiting for credit and room until the deadline. */
-static int send_patiently(struct rpc_client *c, int (*attempt)(struct rpc_client *, void *),
-                          void *args, uint64_t deadline_ns)
+static int send_with_retry(struct rpc_client *c, int (*attempt)(struct rpc_client *, void *),
+                           void *args, uint64_t deadline_ns)
 {
     for (;;) {
         int rc = rpc_ep_status(c->ep);
@@ -370,7 +370,7 @@ int rpc_client_call(struct rpc_client *c, const struct rpc_send *send, struct rp
     int rc = enter(c);
     if (rc)
         return rc;
-    rc = send_patiently(c, attempt_call, &p, deadline);
+    rc = send_with_retry(c, attempt_call, &p, deadline);
     if (rc == 0) {
         (void)rpc_flush(c->ep);
         rc = wait_until(c, is_done, &p, deadline);
@@ -408,7 +408,7 @@ int rpc_client_call_async(struct rpc_client *c, const struct rpc_send *send, rpc
     int rc = enter(c);
     if (rc)
         return rc;
-    rc = send_patiently(c, attempt_async, &a, deadline_after(timeout_of(send)));
+    rc = send_with_retry(c, attempt_async, &a, deadline_after(timeout_of(send)));
     pthread_mutex_unlock(&c->lock);
     return rc;
 }
@@ -423,7 +423,7 @@ int rpc_client_post(struct rpc_client *c, const struct rpc_send *send)
     int rc = enter(c);
     if (rc)
         return rc;
-    rc = send_patiently(c, attempt_post, (void *)send, deadline_after(timeout_of(send)));
+    rc = send_with_retry(c, attempt_post, (void *)send, deadline_after(timeout_of(send)));
     pthread_mutex_unlock(&c->lock);
     return rc;
 }

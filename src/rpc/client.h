@@ -1,6 +1,6 @@
 /* rpc/client.h - an endpoint for programs that only want to call: blocking, any thread.
  *
- * Whoever waits reads the socket for everybody (no hop through another thread); a keeper thread
+ * Whoever waits reads the socket for everybody (no hop through another thread); a heartbeat thread
  * keeps the heartbeat while nobody waits.
  *
  * Trust: as rpc/rpc.h.
@@ -23,7 +23,7 @@ struct rpc_client;
 typedef void rpc_push_fn(void *user, const struct rpc_msg *push);
 
 /* The connection has ended by itself: its status, and its reason in words.  Once, by whichever
- * thread finds out, the keeper at the latest; not when connecting failed. */
+ * thread finds out, the heartbeat thread at the latest; not when connecting failed. */
 typedef void rpc_end_fn(void *user, int status, const char *reason);
 
 struct rpc_client_options {

@@ -9,15 +9,15 @@
 
 enum {
     ADAPTIVE_BYTES = 64 << 10, /* past this, waiting for more gains nothing */
-    POST_PATIENCE = 8,         /* writes that a post may wait: a burst is then a handful of them */
+    POST_HOLD = 8,             /* writes that a post may wait: a burst is then a handful of them */
     CREDIT_RIDE_PART = 32,     /* of the window: less is not worth its few bytes */
     CREDIT_ALONE_PART = 4      /* a quarter of the window comes back even without traffic */
 };
 
 /* Somebody waits for a call, a reply or a push; a post is only to be got over with. */
-static uint64_t patience_ns(const struct rpc_ep *ep, uint8_t kind)
+static uint64_t hold_ns(const struct rpc_ep *ep, uint8_t kind)
 {
-    return kind == RPC_FRAME_POST ? POST_PATIENCE * ep->write_cost_ns : ep->write_cost_ns;
+    return kind == RPC_FRAME_POST ? POST_HOLD * ep->write_cost_ns : ep->write_cost_ns;
 }
 
 static bool flush_is_due(const struct rpc_ep *ep, uint8_t kind, uint64_t now)
@@ -26,7 +26,7 @@ static bool flush_is_due(const struct rpc_ep *ep, uint8_t kind, uint64_t now)
     case RPC_FLUSH_INCREMENTAL:
         return true;
     case RPC_FLUSH_ADAPTIVE:
-        return now - ep->queued_since_ns >= patience_ns(ep, kind) ||
+        return now - ep->queued_since_ns >= hold_ns(ep, kind) ||
                ep->tx.queued_bytes >= ADAPTIVE_BYTES;
     case RPC_FLUSH_BATCH:
         break;

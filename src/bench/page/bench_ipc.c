@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "bench/page/report.h"
-#include "page/broadcast/crew.h"
+#include "page/broadcast/processes.h"
 #include "page/group.h"
 
 #include <assert.h>
@@ -196,7 +196,7 @@ struct run {
     const struct bench_ipc_options *o;
     char group_name[PAGE_GROUP_CHARS];
     const struct page_backend_ops *backend;
-    struct page_crew *crew;
+    struct page_processes *processes;
     struct page_group *group;
     uint32_t *ids;
     struct ipc_series series[SERIES_MAX];
@@ -291,7 +291,7 @@ static enum cmd_exit start_workers(struct run *r)
                     .reserve_low = (uint32_t)o->reserve,
                     .reserve_high = (uint32_t)(2 * o->reserve),
                     .background = o->reserve > 0}};
-    if (page_crew_start(&config, (uint32_t)o->tp_size, &r->crew, &why))
+    if (page_processes_start(&config, (uint32_t)o->tp_size, &r->processes, &why))
         return cmd_fail(CMD_FAILED, "bench-ipc: %s", why.text);
     struct page_group_config group = {.group = r->group_name,
                                       .scheduler = "bench-ipc",
@@ -430,7 +430,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
         snprintf(r.group_name, sizeof r.group_name, "bench-ipc-%d", (int)getpid());
     enum cmd_exit code = run_all(&r);
     page_group_close(r.group);
-    page_crew_stop(r.crew);
+    page_processes_stop(r.processes);
     for (size_t i = 0; i < r.series_count; i++)
         ipc_series_fini(&r.series[i]);
     free(r.ids);

@@ -370,7 +370,7 @@ static int create_piece(struct cuda_backend *c, page_handle *out, struct page_er
 {
     struct cu_allocation_prop prop = allocation_on(c->device);
     cu_handle handle = 0;
-    (void)c->cu.context_use(c->context); /* also on the keeper's thread */
+    (void)c->cu.context_use(c->context); /* also on the reserve thread */
     cu_result result = c->cu.create(&handle, c->piece_bytes, &prop, 0);
     if (result)
         return fail(c, result == CU_OUT_OF_MEMORY ? -ENOMEM : -EIO, "cuMemCreate", result, why);

@@ -24,7 +24,7 @@
 #define WAIT_NS (30 * HW_SEC)             /* a device that takes longer is lost */
 
 enum {
-    SLOTS_MAX = 64, /* of a slab: a bit each */
+    SLAB_PIECES_MAX = 64, /* of a slab: a bit each */
     DEVICES_MAX = 16,
     FAMILIES_MAX = 16
 };
@@ -74,7 +74,7 @@ struct vk_api {
 
 struct slab {
     VkDeviceMemory memory; /* VK_NULL_HANDLE: this entry is free */
-    uint64_t used;         /* a bit a slot */
+    uint64_t used;         /* a bit a piece */
 };
 
 struct vulkan_backend {
@@ -106,7 +106,7 @@ struct vulkan_backend {
     pthread_mutex_t lock; /* guards the slabs; never held across a call of the driver */
     struct slab *slabs;
     uint32_t slab_count, slab_room;
-    uint32_t slots;            /* of a slab */
+    uint32_t slab_pieces;      /* of a slab */
     uint64_t taken, taken_max; /* pieces */
 };
 
@@ -413,8 +413,10 @@ static int vulkan_reserve(struct page_backend *b, uint64_t range_bytes, uint64_t
         return page_fail(why, -E2BIG, 0, "%llu MiB of sparse addresses; the device has %llu",
                          (unsigned long long)(range_bytes >> 20),
                          (unsigned long long)(v->space_max >> 20));
-    uint64_t slots = SLAB_BYTES / piece_bytes;
-    v->slots = slots < 1 ? 1 : slots > SLOTS_MAX ? SLOTS_MAX : (uint32_t)slots;
+    uint64_t slab_pieces = SLAB_BYTES / piece_bytes;
+    v->slab_pieces = slab_pieces < 1                 ? 1
+                     : slab_pieces > SLAB_PIECES_MAX ? SLAB_PIECES_MAX
+                                                     : (uint32_t)slab_pieces;
     v->range_bytes = range_bytes;
     v->piece_bytes = piece_bytes;
     v->chunk_bytes = v->buffer_max / piece_bytes * piece_bytes;
@@ -422,24 +424,24 @@ static int vulkan_reserve(struct page_backend *b, uint64_t range_bytes, uint64_t
     return make_chunks(v, why);
 }
 
-/* ---- handles: slab * SLOTS_MAX + slot + 1 ---- */
+/* ---- handles: slab * SLAB_PIECES_MAX + piece + 1 ---- */
 
-/* A free slot of a slab that is there; 0 when there is none. */
+/* A free piece of a slab that is there; 0 when there is none. */
 static page_handle take_slot(struct vulkan_backend *v)
 {
-    uint64_t all = v->slots == 64 ? UINT64_MAX : (UINT64_C(1) << v->slots) - 1;
+    uint64_t all = v->slab_pieces == 64 ? UINT64_MAX : (UINT64_C(1) << v->slab_pieces) - 1;
     for (uint32_t i = 0; i < v->slab_count; i++) {
         struct slab *s = &v->slabs[i];
         if (!s->memory || s->used == all)
             continue;
-        uint32_t slot = (uint32_t)__builtin_ctzll(~s->used);
-        s->used |= UINT64_C(1) << slot;
-        return (page_handle)i * SLOTS_MAX + slot + 1;
+        uint32_t piece = (uint32_t)__builtin_ctzll(~s->used);
+        s->used |= UINT64_C(1) << piece;
+        return (page_handle)i * SLAB_PIECES_MAX + piece + 1;
     }
     return 0;
 }
 
-/* Puts new memory into the table with its first slot taken; 0 when out of memory. */
+/* Puts new memory into the table with its first piece taken; 0 when out of memory. */
 static page_handle add_slab(struct vulkan_backend *v, VkDeviceMemory memory)
 {
     uint32_t i = 0;
@@ -456,13 +458,13 @@ static page_handle add_slab(struct vulkan_backend *v, VkDeviceMemory memory)
     v->slabs[i] = (struct slab){.memory = memory, .used = 1};
     if (i == v->slab_count)
         v->slab_count++;
-    return (page_handle)i * SLOTS_MAX + 1;
+    return (page_handle)i * SLAB_PIECES_MAX + 1;
 }
 
 static int create_slab(struct vulkan_backend *v, page_handle *out, struct page_error *why)
 {
     VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
-                                 .allocationSize = v->slots * v->piece_bytes,
+                                 .allocationSize = v->slab_pieces * v->piece_bytes,
                                  .memoryTypeIndex = v->memory_type};
     VkDeviceMemory memory;
     VkResult result = v->vk.AllocateMemory(v->device, &info, NULL, &memory);
@@ -506,9 +508,9 @@ static void vulkan_release(struct page_backend *b, page_handle handle)
     struct vulkan_backend *v = vulkan_of(b);
     VkDeviceMemory empty = VK_NULL_HANDLE;
     pthread_mutex_lock(&v->lock);
-    struct slab *s = &v->slabs[(handle - 1) / SLOTS_MAX];
-    assert(s->used >> (handle - 1) % SLOTS_MAX & 1);
-    s->used &= ~(UINT64_C(1) << (handle - 1) % SLOTS_MAX);
+    struct slab *s = &v->slabs[(handle - 1) / SLAB_PIECES_MAX];
+    assert(s->used >> (handle - 1) % SLAB_PIECES_MAX & 1);
+    s->used &= ~(UINT64_C(1) << (handle - 1) % SLAB_PIECES_MAX);
     v->taken--;
     if (s->used == 0) {
         empty = s->memory;
@@ -540,9 +542,9 @@ static VkSparseMemoryBind sparse_bind(struct vulkan_backend *v, const struct pag
     if (!bound)
         return out;
     pthread_mutex_lock(&v->lock);
-    out.memory = v->slabs[(bind->handle - 1) / SLOTS_MAX].memory;
+    out.memory = v->slabs[(bind->handle - 1) / SLAB_PIECES_MAX].memory;
     pthread_mutex_unlock(&v->lock);
-    out.memoryOffset = (bind->handle - 1) % SLOTS_MAX * v->piece_bytes;
+    out.memoryOffset = (bind->handle - 1) % SLAB_PIECES_MAX * v->piece_bytes;
     return out;
 }
 

@@ -8,7 +8,7 @@
 
 struct thread_pool;
 
-struct lane {
+struct rank_thread {
     struct thread_pool *pool;
     uint32_t rank;
     pthread_t thread;
@@ -18,21 +18,21 @@ struct thread_pool {
     const struct page_peers *peers;
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t work, done;
-    uint64_t todo;    /* ranks whose lane has not begun */
-    uint32_t running; /* lanes that have not finished */
+    uint64_t todo;    /* ranks whose thread has not begun */
+    uint32_t running; /* threads that have not finished */
     bool stop;
     const struct page_command *command;
     uint64_t until_ns;
     struct page_answer *answers;
-    uint32_t lanes_count;
-    struct lane lanes[PAGE_RANKS_MAX];
+    uint32_t thread_count;
+    struct rank_thread threads[PAGE_RANKS_MAX];
 };
 
-static void *lane_main(void *arg)
+static void *rank_main(void *arg)
 {
-    struct lane *lane = arg;
-    struct thread_pool *p = lane->pool;
-    uint64_t mine = UINT64_C(1) << lane->rank;
+    struct rank_thread *t = arg;
+    struct thread_pool *p = t->pool;
+    uint64_t mine = UINT64_C(1) << t->rank;
     pthread_mutex_lock(&p->lock);
     for (;;) {
         while (!p->stop && !(p->todo & mine))
@@ -41,8 +41,7 @@ static void *lane_main(void *arg)
             break;
         p->todo &= ~mine;
         pthread_mutex_unlock(&p->lock);
-        page_ask_once(p->peers->paths[lane->rank], p->command, p->until_ns,
-                      &p->answers[lane->rank]);
+        page_ask_once(p->peers->paths[t->rank], p->command, p->until_ns, &p->answers[t->rank]);
         pthread_mutex_lock(&p->lock);
         if (--p->running == 0)
             pthread_cond_signal(&p->done);
@@ -58,8 +57,8 @@ static void thread_close(void *state)
     p->stop = true;
     pthread_cond_broadcast(&p->work);
     pthread_mutex_unlock(&p->lock);
-    for (uint32_t r = 0; r < p->lanes_count; r++)
-        pthread_join(p->lanes[r].thread, NULL);
+    for (uint32_t r = 0; r < p->thread_count; r++)
+        pthread_join(p->threads[r].thread, NULL);
     pthread_cond_destroy(&p->work);
     pthread_cond_destroy(&p->done);
     pthread_mutex_destroy(&p->lock);
@@ -78,13 +77,13 @@ static int thread_open(const struct page_peers *peers, uint64_t until_ns, void *
     pthread_cond_init(&p->work, NULL);
     pthread_cond_init(&p->done, NULL);
     for (uint32_t r = 0; r < peers->count; r++) {
-        p->lanes[r] = (struct lane){.pool = p, .rank = r};
-        int rc = pthread_create(&p->lanes[r].thread, NULL, lane_main, &p->lanes[r]);
+        p->threads[r] = (struct rank_thread){.pool = p, .rank = r};
+        int rc = pthread_create(&p->threads[r].thread, NULL, rank_main, &p->threads[r]);
         if (rc) {
             thread_close(p);
             return page_fail(why, -rc, 0, "rank %u: cannot start its thread: %s", r, strerror(rc));
         }
-        p->lanes_count = r + 1;
+        p->thread_count = r + 1;
     }
     *state_out = p;
     return 0;

@@ -29,7 +29,7 @@ enum { AM_HELLO = 1, AM_END, AM_END_READ };
 enum { POLL_US = 50 };   /* between two looks where UCX has no event to wait for */
 enum { CLOSE_MS = 200 }; /* for UCX's own farewell, once ours is done */
 
-struct ucx_slot {
+struct ucx_buffer {
     struct ucx_transport *owner;
     uint8_t *data;
     bool busy;
@@ -51,8 +51,8 @@ struct ucx_transport {
     int error;            /* sticky: 0 or what recv and send answer from now on */
     bool armed;           /* somebody sleeps, or may, on event_fd */
 
-    struct ucx_slot slots[RPC_UCX_SLOTS];
-    uint8_t *pool;
+    struct ucx_buffer buffers[RPC_UCX_BUFFERS];
+    uint8_t *memory; /* of all buffers */
     unsigned busy;
     uint64_t sent;
 
@@ -290,41 +290,41 @@ static size_t gather(struct source *src, uint8_t *to, size_t room)
     return total;
 }
 
-static struct ucx_slot *free_slot(struct ucx_transport *t)
+static struct ucx_buffer *free_buffer(struct ucx_transport *t)
 {
-    for (size_t i = 0; t->busy < RPC_UCX_SLOTS && i < RPC_UCX_SLOTS; i++) {
-        if (!t->slots[i].busy)
-            return &t->slots[i];
+    for (size_t i = 0; t->busy < RPC_UCX_BUFFERS && i < RPC_UCX_BUFFERS; i++) {
+        if (!t->buffers[i].busy)
+            return &t->buffers[i];
     }
     return NULL;
 }
 
-static void slot_sent(void *request, ucs_status_t status, void *user)
+static void buffer_sent(void *request, ucs_status_t status, void *user)
 {
-    struct ucx_slot *slot = user;
-    assert(slot->busy && slot->owner->busy > 0);
-    slot->busy = false;
-    slot->owner->busy--;
+    struct ucx_buffer *buffer = user;
+    assert(buffer->busy && buffer->owner->busy > 0);
+    buffer->busy = false;
+    buffer->owner->busy--;
     if (status != UCS_OK)
-        fail(slot->owner, rpc_ucx_errno(status));
+        fail(buffer->owner, rpc_ucx_errno(status));
     ucp_request_free(request);
 }
 
-static int slot_post(struct ucx_slot *slot, size_t len)
+static int buffer_post(struct ucx_buffer *buffer, size_t len)
 {
-    struct ucx_transport *t = slot->owner;
+    struct ucx_transport *t = buffer->owner;
     const ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-        .cb.send = slot_sent,
-        .user_data = slot,
+        .cb.send = buffer_sent,
+        .user_data = buffer,
     };
-    ucs_status_ptr_t req = ucp_stream_send_nbx(t->ep, slot->data, len, &param);
+    ucs_status_ptr_t req = ucp_stream_send_nbx(t->ep, buffer->data, len, &param);
     if (UCS_PTR_IS_ERR(req)) {
         fail(t, rpc_ucx_errno(UCS_PTR_STATUS(req)));
         return t->error;
     }
     if (req) {
-        slot->busy = true;
+        buffer->busy = true;
         t->busy++;
     }
     t->sent += len;
@@ -352,9 +352,9 @@ static ssize_t send_now(struct ucx_transport *t, const struct iovec *iov, int co
     if (t->end_seen)
         return -EPIPE;
     while (!t->error && src.count > 0) {
-        struct ucx_slot *slot = free_slot(t);
-        size_t n = slot ? gather(&src, slot->data, RPC_UCX_SLOT_BYTES) : 0;
-        if (!n || slot_post(slot, n) < 0)
+        struct ucx_buffer *buffer = free_buffer(t);
+        size_t n = buffer ? gather(&src, buffer->data, RPC_UCX_BUFFER_BYTES) : 0;
+        if (!n || buffer_post(buffer, n) < 0)
             break;
         total += n;
     }
@@ -383,7 +383,7 @@ static bool ready(struct ucx_transport *t, unsigned events)
     if (t->error || at_end(t))
         return true;
     return ((events & RPC_WAIT_RECV) && t->queued) ||
-           ((events & RPC_WAIT_SEND) && (t->busy < RPC_UCX_SLOTS || t->end_seen));
+           ((events & RPC_WAIT_SEND) && (t->busy < RPC_UCX_BUFFERS || t->end_seen));
 }
 
 static int ucx_wait(struct rpc_transport *base, unsigned events, uint64_t timeout_ns)
@@ -460,8 +460,8 @@ static ucs_status_t on_end_read(void *user, const void *header, size_t header_le
 
 /* Progresses until done says so or the deadline passes.  Only for a thread that is alone with the
  * connection, at its beginning or end. */
-static bool settle(struct ucx_transport *t, uint64_t deadline,
-                   bool (*done)(struct ucx_transport *t, void *arg), void *arg)
+static bool progress_until(struct ucx_transport *t, uint64_t deadline,
+                           bool (*done)(struct ucx_transport *t, void *arg), void *arg)
 {
     for (;;) {
         progress(t);
@@ -516,7 +516,7 @@ static void farewell(struct ucx_transport *t)
         return;
     wire_store64(t->end_header, t->sent);
     send_control(t, AM_END, t->end_header, sizeof(t->end_header));
-    settle(t, rpc_ucx_deadline_after(RPC_UCX_LINGER_MS * HW_MS), farewell_done, NULL);
+    progress_until(t, rpc_ucx_deadline_after(RPC_UCX_LINGER_MS * HW_MS), farewell_done, NULL);
 }
 
 /* UCX allows the immediate close in peer-failure mode only.  Without it the endpoint goes with
@@ -532,7 +532,7 @@ static void close_endpoint(struct ucx_transport *t)
         return;
     ucs_status_ptr_t req = ucp_ep_close_nbx(t->ep, &param);
     if (UCS_PTR_IS_PTR(req)) {
-        settle(t, rpc_ucx_deadline_after(CLOSE_MS * HW_MS), request_done, req);
+        progress_until(t, rpc_ucx_deadline_after(CLOSE_MS * HW_MS), request_done, req);
         ucp_request_free(req);
     }
 }
@@ -546,7 +546,7 @@ void rpc_ucx_conn_destroy(struct rpc_transport *base)
         ucp_worker_destroy(t->worker);
     rpc_ucx_context_unref(t->context);
     pthread_mutex_destroy(&t->lock);
-    free(t->pool);
+    free(t->memory);
     free(t);
 }
 
@@ -588,11 +588,11 @@ static void lock_init(pthread_mutex_t *lock)
     pthread_mutexattr_destroy(&attr);
 }
 
-static void slots_init(struct ucx_transport *t)
+static void buffers_init(struct ucx_transport *t)
 {
-    for (size_t i = 0; i < RPC_UCX_SLOTS; i++) {
-        t->slots[i].owner = t;
-        t->slots[i].data = t->pool + i * RPC_UCX_SLOT_BYTES;
+    for (size_t i = 0; i < RPC_UCX_BUFFERS; i++) {
+        t->buffers[i].owner = t;
+        t->buffers[i].data = t->memory + i * RPC_UCX_BUFFER_BYTES;
     }
 }
 
@@ -604,8 +604,8 @@ int rpc_ucx_conn_create(struct rpc_ucx_context *context, struct rpc_transport **
     t->base.ops = &ucx_ops;
     t->context = rpc_ucx_context_ref(context);
     lock_init(&t->lock);
-    t->pool = malloc((size_t)RPC_UCX_SLOTS * RPC_UCX_SLOT_BYTES);
-    int rc = t->pool ? rpc_ucx_worker_create(context, &t->worker, &t->event_fd) : -ENOMEM;
+    t->memory = malloc((size_t)RPC_UCX_BUFFERS * RPC_UCX_BUFFER_BYTES);
+    int rc = t->memory ? rpc_ucx_worker_create(context, &t->worker, &t->event_fd) : -ENOMEM;
     if (!rc)
         rc = set_handler(t, AM_HELLO, on_hello);
     if (!rc)
@@ -616,7 +616,7 @@ int rpc_ucx_conn_create(struct rpc_ucx_context *context, struct rpc_transport **
         rpc_ucx_conn_destroy(&t->base);
         return rc;
     }
-    slots_init(t);
+    buffers_init(t);
     *out = &t->base;
     return 0;
 }
@@ -640,7 +640,7 @@ int rpc_ucx_conn_connect(struct rpc_transport *base, const ucp_ep_params_t *to,
     int rc = endpoint_create(t, to);
     if (rc)
         return rc;
-    return settle(t, deadline_ns, greeted, NULL) ? t->error : -ETIMEDOUT;
+    return progress_until(t, deadline_ns, greeted, NULL) ? t->error : -ETIMEDOUT;
 }
 
 /* Gets the greeting that ends the caller's dial out of the door, if that can be done at once;
@@ -653,6 +653,6 @@ int rpc_ucx_conn_accept(struct rpc_transport *base, const ucp_ep_params_t *from)
     if (rc)
         return rc;
     send_control(t, AM_HELLO, NULL, 0);
-    settle(t, rpc_ucx_deadline_after(RPC_UCX_ACCEPT_MS * HW_MS), controls_sent, NULL);
+    progress_until(t, rpc_ucx_deadline_after(RPC_UCX_ACCEPT_MS * HW_MS), controls_sent, NULL);
     return t->error;
 }

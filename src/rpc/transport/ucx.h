@@ -28,12 +28,12 @@
 #include "rpc/transport/transport.h"
 
 enum {
-    RPC_UCX_SLOT_BYTES = 256 << 10, /* a send buffer; with less, streams over tcp are slower */
-    RPC_UCX_SLOTS = 8,              /* sends in flight; with the above 2 MiB a connection */
-    RPC_UCX_QUEUE = 512,            /* pieces (8 KiB by default) kept unread while sending */
-    RPC_UCX_BACKLOG = 64,           /* callers waiting for accept; later ones are turned away */
-    RPC_UCX_ACCEPT_MS = 100,        /* a caller is in dial and answers within a few round trips */
-    RPC_UCX_LINGER_MS = 500         /* far above a round trip, below what a user calls a hang */
+    RPC_UCX_BUFFER_BYTES = 256 << 10, /* a send buffer; with less, streams over tcp are slower */
+    RPC_UCX_BUFFERS = 8,              /* sends in flight; with the above 2 MiB a connection */
+    RPC_UCX_QUEUE = 512,              /* pieces (8 KiB by default) kept unread while sending */
+    RPC_UCX_BACKLOG = 64,             /* callers waiting for accept; later ones are turned away */
+    RPC_UCX_ACCEPT_MS = 100,          /* a caller is in dial and answers within a few round trips */
+    RPC_UCX_LINGER_MS = 500           /* far above a round trip, below what a user calls a hang */
 };
 
 /* Returns once the peer has accepted.  0, or a negative errno with the cause in why:

@@ -15,9 +15,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 30000 }; /* a wait this long has failed, on a loaded machine too */
+enum { HANG_MS = 30000 }; /* a wait this long has failed, on a loaded machine too */
 
-#define PATIENCE_NS (UINT64_C(30) * 1000 * 1000 * 1000)
+#define HANG_NS (UINT64_C(30) * 1000 * 1000 * 1000)
 
 /* ---- the driver that does as it is told ---- */
 
@@ -117,7 +117,7 @@ void rig_start_workers(struct rig *r)
                     .device = {.memory_bytes = 2 * LAYERS * PAGES * PAGE_BYTES},
                     .layers = LAYERS,
                     .page_bytes = PAGE_BYTES}};
-    if (page_crew_start(&config, RANKS, &r->crew, &why))
+    if (page_processes_start(&config, RANKS, &r->processes, &why))
         fail_msg("%s", why.text);
 }
 
@@ -144,7 +144,7 @@ void rig_start(struct rig *r, const struct page_strategy *strategy, uint64_t tim
 void rig_stop(struct rig *r)
 {
     page_group_close(r->group);
-    page_crew_stop(r->crew);
+    page_processes_stop(r->processes);
     munmap(r->orders, sizeof *r->orders);
     if (rmdir(r->base)) /* nothing may be left in it */
         fail_msg("%s: %s", r->base, strerror(errno));
@@ -189,8 +189,8 @@ static uint32_t mapped_at(struct rig *r, uint32_t rank)
     struct page_info info;
     struct page_error why;
     rig_socket(r, rank, path);
-    if (page_link_open(path, PATIENCE_NS, &link, &why) ||
-        page_link_info(link, page_host_ns() + PATIENCE_NS, &info, &why))
+    if (page_link_open(path, HANG_NS, &link, &why) ||
+        page_link_info(link, page_host_ns() + HANG_NS, &info, &why))
         fail_msg("rank %u: %s", rank, why.text);
     page_link_close(link);
     return info.mapped;
@@ -235,7 +235,7 @@ void rig_wait_empty(const char *base)
     assert_true(inotify_add_watch(fd, base, IN_DELETE) >= 0);
     while (entries(base) > 0) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        if (poll(&p, 1, PATIENCE_MS) <= 0)
+        if (poll(&p, 1, HANG_MS) <= 0)
             fail_msg("%s is not emptied", base);
         assert_true(read(fd, events, sizeof events) > 0);
     }

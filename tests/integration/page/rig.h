@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "page/broadcast/crew.h"
+#include "page/broadcast/processes.h"
 #include "page/group.h"
 
 enum { RANKS = 4, LAYERS = 2, PAGES = 16, PAGE_BYTES = 16 << 10 };
@@ -38,7 +38,7 @@ struct orders {
 struct rig {
     char base[32];
     struct orders *orders;
-    struct page_crew *crew;
+    struct page_processes *processes;
     struct page_group *group;
 };
 

@@ -19,8 +19,8 @@
 
 static const uint32_t ids[] = {5, 6, 9}, more[] = {1, 2};
 
-static const uint64_t patient_ns = 30 * HW_SEC; /* nothing is expected to take so long */
-static const uint64_t hasty_ns = 400 * HW_MS;   /* a stuck worker is waited for that long */
+static const uint64_t hang_ns = 30 * HW_SEC;  /* nothing is expected to take so long */
+static const uint64_t hasty_ns = 400 * HW_MS; /* a stuck worker is waited for that long */
 
 static const struct page_strategy *strategy_of(void **state)
 {
@@ -31,7 +31,7 @@ static void batches_reach_all_and_their_times_add_up(void **state)
 {
     struct rig r;
     struct page_verdict v;
-    rig_start(&r, strategy_of(state), patient_ns);
+    rig_start(&r, strategy_of(state), hang_ns);
     for (int round = 0; round < 3; round++) {
         assert_int_equal(page_group_map(r.group, ids, 3, &v), 0);
         const struct page_times *t = &v.times;
@@ -49,7 +49,7 @@ static void a_failing_rank_is_named_and_the_others_roll_back(void **state)
 {
     struct rig r;
     struct page_verdict v;
-    rig_start(&r, strategy_of(state), patient_ns);
+    rig_start(&r, strategy_of(state), hang_ns);
     rig_map(&r, more, 2);
     rig_trouble(&r, TROUBLE_DRIVER, 2);
     assert_int_equal(page_group_map(r.group, ids, 3, &v), -EIO);
@@ -83,7 +83,7 @@ static void a_killed_worker_is_named_and_the_others_are_consistent(void **state)
 {
     struct rig r;
     struct page_verdict v;
-    rig_start(&r, strategy_of(state), patient_ns);
+    rig_start(&r, strategy_of(state), hang_ns);
     rig_map(&r, more, 2);
     rig_trouble(&r, TROUBLE_KILL, 1);
     assert_int_equal(page_group_map(r.group, ids, 3, &v), -ECONNRESET);
@@ -123,7 +123,7 @@ static void stop_and_continue(const struct page_strategy *strategy, enum trouble
     rig_expect_mapped(&r, 2, 1 << 2);
     assert_int_equal(page_group_map(r.group, ids, 3, &v), -EHOSTDOWN);
     rig_expect_mapped(&r, 2, 1 << 2);
-    assert_int_equal(kill(page_crew_pid(r.crew, 2), SIGCONT), 0);
+    assert_int_equal(kill(page_processes_pid(r.processes, 2), SIGCONT), 0);
     map_when_it_is_back(&r);
     rig_expect_mapped(&r, 5, 0);
     rig_unmap(&r, more, 2);
@@ -142,7 +142,7 @@ static void a_limit_lowered_under_use_refuses_and_harms_nothing(void **state)
     struct rig r;
     struct page_verdict v;
     uint64_t id_bytes = 2 * LAYERS * PAGE_BYTES;
-    rig_start(&r, strategy_of(state), patient_ns);
+    rig_start(&r, strategy_of(state), hang_ns);
     struct page_limit *limit = rig_limit(&r);
     rig_map(&r, more, 2);
     page_limit_set(limit, RANKS * id_bytes); /* half of what is mapped */
@@ -162,7 +162,7 @@ static void ids_past_the_range_never_leave_the_scheduler(void **state)
 {
     struct rig r;
     struct page_verdict v;
-    rig_start(&r, strategy_of(state), patient_ns);
+    rig_start(&r, strategy_of(state), hang_ns);
     uint32_t before = atomic_load(&r.orders->commands);
     assert_int_equal(page_group_map(r.group, (uint32_t[]){1, PAGES}, 2, &v), -ERANGE);
     assert_int_equal(v.rank, PAGE_NO_RANK);
@@ -181,7 +181,7 @@ static void a_second_scheduler_is_refused_by_name(void **state)
     struct rig r;
     struct page_group *second = NULL;
     struct page_error why;
-    rig_start(&r, NULL, patient_ns);
+    rig_start(&r, NULL, hang_ns);
     struct page_group_config config = {
         .base = r.base, .group = RIG_GROUP, .scheduler = "second", .ranks = RANKS};
     rig_map(&r, ids, 3);
@@ -197,11 +197,11 @@ static void a_new_scheduler_begins_with_nothing_mapped(void **state)
 {
     (void)state;
     struct rig r;
-    rig_start(&r, &page_strategy_persist, patient_ns);
+    rig_start(&r, &page_strategy_persist, hang_ns);
     rig_map(&r, ids, 3);
     page_group_close(r.group);
     rig_expect_mapped(&r, 3, 0); /* workers go on without one */
-    rig_open_group(&r, &page_strategy_shm, patient_ns);
+    rig_open_group(&r, &page_strategy_shm, hang_ns);
     rig_expect_mapped(&r, 0, 0);
     rig_map(&r, ids, 3);
     rig_stop(&r);
@@ -226,19 +226,20 @@ static void stale_sockets_of_killed_workers_are_replaced(void **state)
 {
     (void)state;
     struct rig r;
-    rig_start(&r, NULL, patient_ns);
+    rig_start(&r, NULL, hang_ns);
     for (uint32_t rank = 0; rank < RANKS; rank++) {
-        kill(page_crew_pid(r.crew, rank), SIGKILL);
+        kill(page_processes_pid(r.processes, rank), SIGKILL);
         siginfo_t info;
-        assert_int_equal(waitid(P_PID, (id_t)page_crew_pid(r.crew, rank), &info, WEXITED | WNOWAIT),
-                         0);
+        assert_int_equal(
+            waitid(P_PID, (id_t)page_processes_pid(r.processes, rank), &info, WEXITED | WNOWAIT),
+            0);
     }
-    struct page_crew *dead = r.crew;
+    struct page_processes *dead = r.processes;
     rig_start_workers(&r); /* the group lives: we are in it; so do the dead ones' socket files */
     page_group_close(r.group);
-    rig_open_group(&r, NULL, patient_ns);
+    rig_open_group(&r, NULL, hang_ns);
     rig_map(&r, ids, 3);
-    page_crew_stop(dead);
+    page_processes_stop(dead);
     rig_expect_mapped(&r, 3, 0);
     rig_stop(&r);
 }
@@ -249,7 +250,7 @@ static void a_strategy_is_added_by_one_file(void **state)
     struct rig r;
     struct page_verdict v;
     struct page_error why;
-    rig_start(&r, &page_strategy_backwards, patient_ns);
+    rig_start(&r, &page_strategy_backwards, hang_ns);
     rig_map(&r, ids, 3);
     rig_expect_mapped(&r, 3, 0);
     assert_int_equal(page_group_use(r.group, &page_strategy_shm, &page_strategy_backwards, &why),
@@ -288,7 +289,7 @@ static void the_allocator_s_thread_and_its_user_share_a_group(void **state)
     struct page_alloc_stats s;
     struct page_error why;
     uint32_t list[6];
-    rig_start(&r, NULL, patient_ns);
+    rig_start(&r, NULL, hang_ns);
     struct page_alloc_config config = {.pages = PAGES,
                                        .blocks = {.block_tokens = 16, .per_page = 4},
                                        .map = group_map,
@@ -320,7 +321,7 @@ static void a_killed_scheduler_leaves_nothing(void **state)
     if (pid == 0) {
         struct rig r = {.orders = NULL};
         rig_start_workers(&r);
-        rig_open_group(&r, NULL, patient_ns);
+        rig_open_group(&r, NULL, hang_ns);
         rig_map(&r, ids, 3);
         if (write(ready[1], r.base, sizeof r.base) != sizeof r.base)
             _exit(1);

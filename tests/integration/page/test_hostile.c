@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 static const uint32_t ids[] = {5, 6, 9};
-static const uint64_t patient_ns = 30 * HW_SEC;
+static const uint64_t hang_ns = 30 * HW_SEC;
 
 static struct rpc_client *connect_to(struct rig *r, uint32_t rank)
 {
@@ -47,7 +47,7 @@ static void commands_cut_short_or_too_long_change_nothing(void **state)
     static struct page_command command;
     static uint8_t bytes[PAGE_COMMAND_BYTES_MAX + 64];
     struct wire_enc e;
-    rig_start(&r, NULL, patient_ns);
+    rig_start(&r, NULL, hang_ns);
     rig_map(&r, ids, 3);
     struct rpc_client *c = connect_to(&r, 1);
     command = (struct page_command){.op = PAGE_OP_UNMAP, .count = 3, .ids = {5, 6, 9}};
@@ -71,7 +71,7 @@ static void methods_and_descriptors_that_make_no_sense_are_refused(void **state)
 {
     (void)state;
     struct rig r;
-    rig_start(&r, NULL, patient_ns);
+    rig_start(&r, NULL, hang_ns);
     struct rpc_client *c = connect_to(&r, 0);
     struct rpc_send unknown = {.method = 99};
     assert_int_equal(rpc_client_call(c, &unknown, NULL), -ENOSYS);
@@ -91,7 +91,7 @@ static void bytes_that_are_no_protocol_cost_the_others_nothing(void **state)
     struct rig r;
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     char scrap[512];
-    rig_start(&r, NULL, patient_ns);
+    rig_start(&r, NULL, hang_ns);
     rig_socket(&r, 2, addr.sun_path);
     int silent = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int rude = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -157,7 +157,7 @@ static void read_address(struct server *s, int fd)
     char text[RPC_PEER_NAME_CHARS] = "", why[RPC_WHY_CHARS];
     size_t len = 0;
     ssize_t n;
-    assert_true(poll_fd(fd, POLLIN, PATIENCE_MS));
+    assert_true(poll_fd(fd, POLLIN, HANG_MS));
     while ((n = read(fd, text + len, sizeof text - 1 - len)) > 0)
         len += (size_t)n;
     close(fd);
@@ -222,7 +222,7 @@ static unsigned count_lines(const char *log, const char *text)
 
 void server_expect_log(struct server *s, const char *text, unsigned times)
 {
-    uint64_t end = now_ms() + PATIENCE_MS;
+    uint64_t end = now_ms() + HANG_MS;
     while (count_lines(s->log, text) < times) {
         uint64_t now = now_ms();
         if (now >= end || !poll_fd(s->log_fd, POLLIN, (int)(end - now)) || !read_log(s))
@@ -244,7 +244,7 @@ void server_stop(struct server *s, unsigned warnings)
     int status;
     assert_int_equal(waitpid(s->pid, &status, WNOHANG), 0);
     assert_int_equal(kill(s->pid, SIGTERM), 0);
-    while (poll_fd(s->log_fd, POLLIN, PATIENCE_MS) && read_log(s))
+    while (poll_fd(s->log_fd, POLLIN, HANG_MS) && read_log(s))
         ;
     assert_int_equal(waitpid(s->pid, &status, 0), s->pid);
     unsigned lines = count_lines(s->log, "\n"), warned = count_lines(s->log, ": warn: ");
@@ -265,14 +265,14 @@ void server_kill(struct server *s)
 void server_wait_held(struct server *s)
 {
     char byte;
-    assert_true(poll_fd(s->held_fd, POLLIN, PATIENCE_MS));
+    assert_true(poll_fd(s->held_fd, POLLIN, HANG_MS));
     assert_int_equal(read(s->held_fd, &byte, 1), 1);
 }
 
 int server_wait_closed(struct server *s)
 {
     int status;
-    assert_true(poll_fd(s->closed_fd, POLLIN, PATIENCE_MS));
+    assert_true(poll_fd(s->closed_fd, POLLIN, HANG_MS));
     assert_int_equal(read(s->closed_fd, &status, sizeof status), sizeof status);
     return status;
 }
@@ -393,7 +393,7 @@ int client_echo(struct rpc_client *c, uint64_t timeout_ns)
 void client_works(struct rpc_client *c)
 {
     for (int i = 0; i < 3; i++) {
-        int rc = client_echo(c, PATIENCE_MS * HW_MS);
+        int rc = client_echo(c, HANG_MS * HW_MS);
         if (rc) {
             char why[RPC_WHY_CHARS];
             rpc_client_reason(c, why);
@@ -491,7 +491,7 @@ int raw_open(const struct server *s, const struct rpc_config *config)
     while (rc == -EINPROGRESS) {
         raw_send(fd, hs.out, hs.out_len);
         hs.out_len = 0;
-        assert_true(poll_fd(fd, POLLIN, PATIENCE_MS));
+        assert_true(poll_fd(fd, POLLIN, HANG_MS));
         ssize_t n = recv(fd, in + have, sizeof in - have, 0);
         assert_true(n > 0);
         have += (size_t)n;
@@ -508,7 +508,7 @@ int raw_open(const struct server *s, const struct rpc_config *config)
 void raw_wait_closed(int fd, struct rpc_client *healthy)
 {
     char scrap[4096];
-    for (uint64_t end = now_ms() + PATIENCE_MS; now_ms() < end;) {
+    for (uint64_t end = now_ms() + HANG_MS; now_ms() < end;) {
         if (healthy)
             client_works(healthy);
         if (!poll_fd(fd, POLLIN, 5))

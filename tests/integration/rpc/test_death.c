@@ -83,7 +83,7 @@ static void begin_call(struct server *s, struct rpc_client *c, struct pending *p
 
 static int end_call(struct rpc_client *c, struct pending *p)
 {
-    int rc = rpc_client_wait(c, is_done, p, PATIENCE_MS * HW_MS);
+    int rc = rpc_client_wait(c, is_done, p, HANG_MS * HW_MS);
     assert_true(p->done && (rc == 0 || rc == p->status));
     return p->status;
 }
@@ -100,7 +100,7 @@ static pid_t fork_client(struct server *s, const struct over *over, uint64_t hea
         int quiet = open("/dev/null", O_WRONLY | O_CLOEXEC);
         dup2(quiet, STDERR_FILENO);
         struct rpc_client *c = open_client(s, over, heartbeat);
-        int rc = client_call_u32(c, METHOD_HOLD, 0, PATIENCE_MS * HW_MS);
+        int rc = client_call_u32(c, METHOD_HOLD, 0, HANG_MS * HW_MS);
         rpc_client_destroy(c);
         _exit(rc == -ECONNRESET || rc == -EHOSTDOWN ? 0 : 1);
     }

@@ -108,7 +108,7 @@ static void test_wrong_version_names_both(void **state)
     raw_send(fd, hello, len);
     static const char told[] = "this side speaks 1 to 1, the peer 7 to 9";
     while (!memmem(answer, got, told, sizeof told - 1)) {
-        assert_true(poll_fd(fd, POLLIN, PATIENCE_MS));
+        assert_true(poll_fd(fd, POLLIN, HANG_MS));
         ssize_t n = recv(fd, answer + got, sizeof answer - got, 0);
         assert_true(n > 0);
         got += (size_t)n;
@@ -198,7 +198,7 @@ static void test_bytes_one_by_one_in_time(void **state)
     (void)state;
     struct fixture f;
     struct server_spec spec = plain();
-    spec.config.handshake_ns = PATIENCE_MS * HW_MS;
+    spec.config.handshake_ns = HANG_MS * HW_MS;
     start(&f, &spec);
     uint8_t bytes[RPC_HS_MESSAGE_MAX + 64];
     size_t len = raw_hello(NULL, bytes);
@@ -216,7 +216,7 @@ static void test_bytes_one_by_one_in_time(void **state)
     uint8_t answer[1024];
     size_t got = 0;
     while (!memmem(answer, got, "\x04\x04\x05ping", 7)) {
-        assert_true(poll_fd(fd, POLLIN, PATIENCE_MS));
+        assert_true(poll_fd(fd, POLLIN, HANG_MS));
         ssize_t n = recv(fd, answer + got, sizeof answer - got, 0);
         assert_true(n > 0);
         got += (size_t)n;
@@ -231,7 +231,7 @@ static void test_hundred_silent_connections_keep_nobody_out(void **state)
     (void)state;
     struct fixture f;
     struct server_spec spec = plain();
-    spec.config.handshake_ns = PATIENCE_MS * HW_MS;
+    spec.config.handshake_ns = HANG_MS * HW_MS;
     start(&f, &spec);
     int fds[100];
     for (int i = 0; i < 100; i++)
@@ -240,7 +240,7 @@ static void test_hundred_silent_connections_keep_nobody_out(void **state)
     client_works(late);
     client_works(f.healthy);
     rpc_client_destroy(late);
-    /* The handshake slots hold 64; the newcomer took one more. */
+    /* The server holds 64; the newcomer took one more. */
     server_expect_log(&f.server, "too many callers at once", 100 + 1 - RPC_SERVER_HANDSHAKES_MAX);
     for (int i = 0; i < 100; i++)
         close(fds[i]);
@@ -307,7 +307,7 @@ static void *relay_main(void *user)
     for (;;) {
         struct pollfd p[2] = {{.fd = client, .events = POLLIN},
                               {.fd = r->to_server, .events = POLLIN}};
-        if (poll(p, 2, PATIENCE_MS) <= 0)
+        if (poll(p, 2, HANG_MS) <= 0)
             break;
         int from = p[0].revents ? client : r->to_server;
         ssize_t n = recv(from, buf, sizeof buf, 0);
@@ -564,7 +564,7 @@ static void test_ping_flood_without_reading(void **state)
     for (int i = 0; i < 512; i++)
         assert_int_equal(rpc_frame_encode(&ping, pings + 11 * (size_t)i), 11);
     bool dropped = false;
-    for (uint64_t end = now_ms() + PATIENCE_MS; !dropped && now_ms() < end;) {
+    for (uint64_t end = now_ms() + HANG_MS; !dropped && now_ms() < end;) {
         client_works(f.healthy);
         while (poll_fd(fd, POLLOUT, 0) &&
                send(fd, pings, sizeof pings, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof pings)
@@ -585,7 +585,7 @@ static void test_descriptors_run_out(void **state)
     (void)state;
     struct fixture f;
     struct server_spec spec = plain();
-    spec.config.handshake_ns = PATIENCE_MS * HW_MS;
+    spec.config.handshake_ns = HANG_MS * HW_MS;
     spec.descriptors_max = 24;
     start(&f, &spec);
     int fds[32];
@@ -618,7 +618,7 @@ static void test_bytes_beside_shared_memory(void **state)
     snprintf(address, sizeof address, "shm:%s/hostile", folder);
     struct server_spec spec = plain();
     spec.listen = address;
-    spec.config.handshake_ns = PATIENCE_MS * HW_MS;
+    spec.config.handshake_ns = HANG_MS * HW_MS;
     start(&f, &spec);
     int fd = raw_connect(&f.server);
     raw_send(fd, "x", 1);

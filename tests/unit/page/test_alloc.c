@@ -1,4 +1,4 @@
-/* Page ids: free, reserved, in use, withdrawn by the limit; with and without the keeper. */
+/* Page ids: free, reserved, in use, withdrawn by the limit; with and without the reserve thread. */
 #include "unit.h"
 
 #include "base/rng.h"
@@ -205,7 +205,7 @@ static void wait_for_reserved(struct page_alloc *a, uint32_t reserved)
     } while (s.reserved != reserved);
 }
 
-static void the_keeper_maps_ahead_and_trims_when_asked(void **state)
+static void the_thread_maps_ahead_and_trims_when_asked(void **state)
 {
     (void)state;
     char base[FOLDER_CHARS], path[64];
@@ -292,7 +292,7 @@ int main(void)
         cmocka_unit_test(what_is_not_in_use_cannot_be_freed),
         cmocka_unit_test(a_map_that_fails_loses_no_page),
         cmocka_unit_test(the_limit_withdraws_pages_and_gives_them_back),
-        cmocka_unit_test(the_keeper_maps_ahead_and_trims_when_asked),
+        cmocka_unit_test(the_thread_maps_ahead_and_trims_when_asked),
         cmocka_unit_test(threads_never_share_a_page),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -137,7 +137,7 @@ static void the_last_batch_can_be_taken_back(void **state)
     assert_false(page_tensors_is_mapped(t, 6));
     assert_int_equal(page_tensors_mapped(t), 3);
     suite_map(t, more, 2);
-    page_tensors_settle(t);
+    page_tensors_commit(t);
     assert_int_equal(page_tensors_undo(t, &outcome), -ENOENT);
     for (int i = 0; i < 3; i++)
         suite_expect(t, ids[i], 5);
@@ -147,7 +147,7 @@ static void the_last_batch_can_be_taken_back(void **state)
 static void memory_is_used_again_or_not_as_told(void **state)
 {
     struct page_tensors_config config = suite_config(layout_of(state));
-    struct page_pool_stats stats;
+    struct page_handles_stats stats;
     const uint32_t ids[] = {1, 2};
     for (int no_reuse = 0; no_reuse < 2; no_reuse++) {
         config.no_reuse = no_reuse;
@@ -157,7 +157,7 @@ static void memory_is_used_again_or_not_as_told(void **state)
             suite_map(t, ids, 2);
             suite_unmap(t, ids, 2);
         }
-        page_tensors_settle(t);
+        page_tensors_commit(t);
         page_tensors_stats(t, &stats);
         assert_int_equal(stats.created, no_reuse ? 6 * pieces : 2 * pieces);
         assert_int_equal(stats.kept, no_reuse ? 0 : 2 * pieces);

@@ -87,7 +87,7 @@ static void expect_working(struct page_tensors *t)
         suite_expect_zero(t, 7);
         suite_unmap(t, ids, 2);
         suite_expect_zero(t, 1);
-        page_tensors_settle(t);
+        page_tensors_commit(t);
         (void)page_tensors_trim(t); /* the second round's memory is new */
     }
     page_tensors_destroy(t);

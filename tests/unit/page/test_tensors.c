@@ -121,7 +121,7 @@ static void no_memory_is_given_to_two_pages(void **state)
     for (size_t i = 0; i < bind_count; i++)
         taken[binds[i].handle] = true;
     unmap(t, middle, 2);
-    page_tensors_settle(t);
+    page_tensors_commit(t);
     map(t, last, 2);
     struct page_bind given[2 * PIECES];
     memcpy(given, binds, sizeof given);

@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-static const uint64_t patience_ns = 60 * HW_SEC; /* only a hang reaches it, also on a busy host */
+static const uint64_t hang_ns = 60 * HW_SEC; /* only a hang reaches it, also on a busy host */
 
 const char *const link_names[LINK_KINDS] = {
     "loopback",
@@ -117,7 +117,7 @@ struct dialler {
 static void *dial_main(void *arg)
 {
     struct dialler *d = arg;
-    struct rpc_net_options options = {.security = d->security, .timeout_ns = patience_ns};
+    struct rpc_net_options options = {.security = d->security, .timeout_ns = hang_ns};
     d->rc = rpc_dial(&d->addr, &options, &d->transport, d->why);
     return NULL;
 }
@@ -127,7 +127,7 @@ static void dial_and_accept(struct rpc_listener *l, struct dialler *d, struct rp
 {
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, dial_main, d), 0);
-    uint64_t deadline = hw_now_ns() + patience_ns;
+    uint64_t deadline = hw_now_ns() + hang_ns;
     int rc;
     while ((rc = l->ops->accept(l, &out[SERVER])) == -EAGAIN && hw_now_ns() < deadline)
         sched_yield();
@@ -175,7 +175,7 @@ void link_make(enum link_kind kind, struct rpc_transport *out[2], struct rpc_loo
 void duo_start(struct duo *duo, enum link_kind kind, const struct rpc_config *client,
                const struct rpc_config *server)
 {
-    *duo = (struct duo){.kind = kind, .give_up_ns = hw_now_ns() + patience_ns};
+    *duo = (struct duo){.kind = kind, .give_up_ns = hw_now_ns() + hang_ns};
     struct rpc_transport *t[2];
     link_make(kind, t, &duo->net);
     const struct rpc_config *given[2] = {client, server};
@@ -348,7 +348,7 @@ void duo_until_status(struct duo *duo, int side, int status)
 }
 
 /* A call on every stream in order: when the last is answered, all before it has arrived. */
-void duo_settle(struct duo *duo)
+void duo_drain(struct duo *duo)
 {
     struct outcome outcomes[RPC_STREAMS] = {0};
     for (int i = 0; i < RPC_STREAMS; i++) {

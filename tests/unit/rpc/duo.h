@@ -71,7 +71,7 @@ void duo_turn(struct duo *duo);
 void duo_until(struct duo *duo, bool (*done)(void *user), void *user);
 void duo_until_count(struct duo *duo, const uint64_t *count, uint64_t value);
 void duo_until_status(struct duo *duo, int side, int status);
-void duo_settle(struct duo *duo); /* until neither side has anything to send or read */
+void duo_drain(struct duo *duo); /* until neither side has anything to send or read */
 
 void duo_serve(struct duo *duo, int side, struct rpc_msg *msg);
 void duo_release_held(struct duo *duo, int side);

@@ -136,11 +136,11 @@ static void limit_that_shrinks_refuses_and_loses_nothing(void **state)
     drain(&calls);
 }
 
-static void same_slot_on_another_turn_waits_for_its_turn(void **state)
+static void same_bucket_on_another_turn_waits_for_its_turn(void **state)
 {
     (void)state;
     struct rpc_calls calls = make(16);
-    uint64_t turn = RPC_WHEEL_SLOTS * HW_MS;
+    uint64_t turn = RPC_WHEEL_BUCKETS * HW_MS;
     uint32_t first = add(&calls, start_ns, 10 * HW_MS), id;
     uint32_t second = add(&calls, start_ns, 10 * HW_MS + turn);
     uint32_t third = add(&calls, start_ns, 10 * HW_MS + 2 * turn);
@@ -263,7 +263,7 @@ static void model_expire(struct model *m)
         assert_true(m->call[id].deadline < m->now); /* never early */
         m->call[id].zombie = true;
     }
-    for (int i = 0; i < MODEL_CALLS; i++) /* at most a slot late */
+    for (int i = 0; i < MODEL_CALLS; i++) /* at most a bucket late */
         if (m->call[i].used && !m->call[i].zombie)
             assert_true(m->call[i].deadline / HW_MS >= m->now / HW_MS);
 }
@@ -297,7 +297,7 @@ static void model_step(struct model *m)
         model_expire(m);
     }
     uint64_t next = rpc_calls_next_deadline(&m->calls), first = earliest(m);
-    /* The slot behind the earliest deadline is where it ends: no sleep is longer. */
+    /* The bucket behind the earliest deadline is where it ends: no sleep is longer. */
     assert_true(first == HW_NEVER || next <= (first / HW_MS + 1) * HW_MS);
 }
 
@@ -330,7 +330,7 @@ int main(void)
         cmocka_unit_test(made_up_ids_are_unknown),
         cmocka_unit_test(limit_is_exact),
         cmocka_unit_test(limit_that_shrinks_refuses_and_loses_nothing),
-        cmocka_unit_test(same_slot_on_another_turn_waits_for_its_turn),
+        cmocka_unit_test(same_bucket_on_another_turn_waits_for_its_turn),
         cmocka_unit_test(long_pause_misses_nothing),
         cmocka_unit_test(call_made_after_a_long_pause_is_found),
         cmocka_unit_test(call_without_deadline_never_expires),

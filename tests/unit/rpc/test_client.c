@@ -325,7 +325,7 @@ static void connection_stays_the_parents_after_fork(void **state)
     stop(&service);
 }
 
-static const uint64_t patience_ns = HW_SEC; /* threads of a busy machine pause for less */
+static const uint64_t hang_ns = HW_SEC; /* threads of a busy machine pause for less */
 
 static void note_status(void *user, int status, const struct rpc_msg *reply)
 {
@@ -380,7 +380,7 @@ static void the_end_is_told_once_though_no_thread_calls(void **state)
 {
     struct end end = {0};
     struct rpc_client_options options = {
-        .config = {.heartbeat_ns = patience_ns}, .on_end = note_end, .push_user = &end};
+        .config = {.heartbeat_ns = hang_ns}, .on_end = note_end, .push_user = &end};
     struct service service;
     struct rpc_client *client = connect_over(&service, kind_of(state), &options, NULL);
     stop(&service);
@@ -395,9 +395,9 @@ static void the_end_is_told_once_though_no_thread_calls(void **state)
 }
 
 /* The server drops a client that it has not heard of for this long, and no thread calls. */
-static void keeper_keeps_an_idle_connection(void **state)
+static void heartbeats_keep_an_idle_connection(void **state)
 {
-    struct rpc_config config = {.heartbeat_ns = patience_ns};
+    struct rpc_config config = {.heartbeat_ns = hang_ns};
     struct rpc_client_options options = {.config = config};
     struct service service;
     struct rpc_client *client = connect_over(&service, kind_of(state), &options, &config);
@@ -431,7 +431,7 @@ int main(void)
         ON_ALL(destroy_ends_what_is_pending),
         ON_ALL(server_that_stops_ends_the_calls),
         ON_ALL(the_end_is_told_once_though_no_thread_calls),
-        ON_ALL(keeper_keeps_an_idle_connection),
+        ON_ALL(heartbeats_keep_an_idle_connection),
         cmocka_unit_test(answer_may_bring_a_descriptor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

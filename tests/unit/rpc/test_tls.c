@@ -21,7 +21,7 @@
 
 #include <cmocka.h>
 
-#define PATIENCE (60 * HW_SEC) /* far beyond what any step takes; only a hang reaches it */
+#define HANG_NS (60 * HW_SEC) /* far beyond what any step takes; only a hang reaches it */
 
 /* ---- certificates ---- */
 
@@ -209,11 +209,11 @@ static bool up(struct rpc_transport *t)
 }
 
 /* Turns both ends until each is up or has failed. */
-static void settle(struct link *l)
+static void finish_handshakes(struct link *l)
 {
     struct rpc_transport *ends[2] = {l->client, l->server};
     bool done[2] = {false, false};
-    uint64_t deadline = hw_now_ns() + PATIENCE;
+    uint64_t deadline = hw_now_ns() + HANG_NS;
     while (!done[0] || !done[1]) {
         assert_true(hw_now_ns() < deadline);
         for (int i = 0; i < 2; i++)
@@ -225,14 +225,14 @@ static void settle(struct link *l)
 static void link_good(struct link *l, int buffer_bytes)
 {
     link_init(l, pin_ctx(&good), server_ctx(&good), NULL, buffer_bytes);
-    settle(l);
+    finish_handshakes(l);
     assert_true(up(l->client) && up(l->server));
 }
 
 static ssize_t recv_some(struct rpc_transport *t, void *buf, size_t len)
 {
     struct iovec iov = {.iov_base = buf, .iov_len = len};
-    return t->ops->recv(t, &iov, 1, PATIENCE);
+    return t->ops->recv(t, &iov, 1, HANG_NS);
 }
 
 static void recv_all(struct rpc_transport *t, void *buf, size_t len)
@@ -264,7 +264,7 @@ static void expect_end(struct rpc_transport *t, int error)
     assert_int_equal(recv_some(t, &byte, 1), error);
     assert_int_equal(recv_some(t, &byte, 1), error); /* and it stays so */
     assert_int_equal(t->ops->arm(t, RPC_WAIT_RECV), 1);
-    assert_int_equal(t->ops->wait(t, RPC_WAIT_RECV, PATIENCE), 0);
+    assert_int_equal(t->ops->wait(t, RPC_WAIT_RECV, HANG_NS), 0);
 }
 
 static void expect_refused(struct rpc_tls_context *client, struct rpc_tls_context *server,
@@ -272,7 +272,7 @@ static void expect_refused(struct rpc_tls_context *client, struct rpc_tls_contex
 {
     struct link l;
     link_init(&l, client, server, host, 0);
-    settle(&l);
+    finish_handshakes(&l);
     expect_end(l.client, -EACCES);
     assert_non_null(reason(l.client));
     assert_non_null(strstr(reason(l.client), words));
@@ -288,7 +288,7 @@ static void expect_accepted(struct rpc_tls_context *client, const char *host)
 {
     struct link l;
     link_init(&l, client, server_ctx(&good), host, 0);
-    settle(&l);
+    finish_handshakes(&l);
     assert_true(up(l.client) && up(l.server));
     assert_null(reason(l.client));
     send_text(l.client, "ahoy");
@@ -507,7 +507,7 @@ static void bytes_sent_before_the_handshake_wait_for_its_end(void **state)
     assert_int_equal(l.server->ops->send(l.server, &iov, 1), RPC_TLS_RECORD_BYTES);
     iov.iov_len = 1;
     assert_int_equal(l.server->ops->send(l.server, &iov, 1), -EAGAIN);
-    settle(&l);
+    finish_handshakes(&l);
     recv_all(l.client, in, sizeof in);
     assert_memory_equal(in, out, sizeof in);
     send_text(l.server, "after");
@@ -564,7 +564,7 @@ static void sending_to_a_dead_peer_is_an_error_not_a_signal(void **state)
     send_text(l.client, "unread, so that closing resets");
     rpc_transport_destroy(l.server);
     ssize_t n;
-    uint64_t deadline = hw_now_ns() + PATIENCE;
+    uint64_t deadline = hw_now_ns() + HANG_NS;
     do
         n = l.client->ops->send(l.client, &iov, 1);
     while (n > 0 && hw_now_ns() < deadline);
@@ -594,7 +594,7 @@ static size_t carry(int from, int to, int flags)
 static void relay_init(struct relay *r, struct rpc_tls_context *client_ctx)
 {
     int client[2], server[2];
-    uint64_t deadline = hw_now_ns() + PATIENCE;
+    uint64_t deadline = hw_now_ns() + HANG_NS;
     tcp_pair(client, 0);
     tcp_pair(server, 0);
     wrap_both(&r->l, (int[2]){client[0], server[1]}, client_ctx, server_ctx(&good), NULL);
@@ -634,7 +634,7 @@ static void part_of_a_record_neither_succeeds_nor_spins(void **state)
     send_text(r.l.client, "whole");
     size_t len = take_record(&r, record, sizeof record);
     assert_int_equal(send(r.server_side, record, len - 1, 0), (ssize_t)len - 1);
-    assert_int_equal(r.l.server->ops->wait(r.l.server, RPC_WAIT_RECV, PATIENCE), 0);
+    assert_int_equal(r.l.server->ops->wait(r.l.server, RPC_WAIT_RECV, HANG_NS), 0);
     assert_int_equal(r.l.server->ops->recv(r.l.server, &iov, 1, 0), -EAGAIN);
     assert_int_equal(r.l.server->ops->arm(r.l.server, RPC_WAIT_RECV), 0);
     assert_int_equal(r.l.server->ops->wait(r.l.server, RPC_WAIT_RECV, HW_MS), -ETIMEDOUT);
@@ -698,7 +698,7 @@ static void one_byte_segments_arrive_whole(void **state)
     }
     ssize_t sent = l.client->ops->send(l.client, send_iov, RPC_IOV_MAX);
     assert_int_equal(sent, 11); /* segments 2, 5, 8, 11 and 14 are empty */
-    ssize_t got = l.server->ops->recv(l.server, recv_iov, RPC_IOV_MAX, PATIENCE);
+    ssize_t got = l.server->ops->recv(l.server, recv_iov, RPC_IOV_MAX, HANG_NS);
     assert_int_equal(got, sent); /* one record, so one read */
     for (int i = 0, at = 0; i < RPC_IOV_MAX; i++)
         if (i % 3 != 2)
@@ -730,7 +730,7 @@ static void full_socket_loses_and_repeats_nothing(void **state)
             continue;
         stops++;
         struct iovec room = {.iov_base = in + got, .iov_len = TOTAL - got};
-        n = l.server->ops->recv(l.server, &room, 1, sent == TOTAL ? PATIENCE : 0);
+        n = l.server->ops->recv(l.server, &room, 1, sent == TOTAL ? HANG_NS : 0);
         assert_true(n > 0 || n == -EAGAIN);
         got += n > 0 ? (size_t)n : 0;
     }
@@ -752,7 +752,7 @@ static void what_send_left_goes_out_through_recv(void **state)
     ssize_t n;
     char byte;
     struct iovec none = {.iov_base = &byte, .iov_len = 1};
-    uint64_t deadline = hw_now_ns() + PATIENCE;
+    uint64_t deadline = hw_now_ns() + HANG_NS;
     link_good(&l, SMALL_SOCKET_BUFFER);
     do {
         struct iovec iov = {.iov_base = out + sent, .iov_len = sizeof out - sent};
@@ -795,7 +795,7 @@ static void binding_is_shared_by_the_ends_of_one_channel_only(void **state)
     for (int i = 0; i < 2; i++) {
         link_init(&l[i], pin_ctx(&good), server_ctx(&good), NULL, 0);
         assert_int_equal(l[i].client->ops->binding(l[i].client, client[i]), -EAGAIN);
-        settle(&l[i]);
+        finish_handshakes(&l[i]);
         assert_int_equal(l[i].client->ops->binding(l[i].client, client[i]), 0);
         assert_int_equal(l[i].server->ops->binding(l[i].server, server[i]), 0);
         assert_memory_equal(client[i], server[i], RPC_BINDING_BYTES);
@@ -821,7 +821,7 @@ static void *write_stream(void *arg)
     struct stream *s = arg;
     static const size_t pieces[] = {1, 63, 40000, 16384, 200000, 5};
     uint8_t *data = malloc(STREAM_BYTES);
-    uint64_t deadline = hw_now_ns() + PATIENCE;
+    uint64_t deadline = hw_now_ns() + HANG_NS;
     for (size_t i = 0; i < STREAM_BYTES; i++)
         data[i] = pattern(i, s->seed);
     while (s->done < STREAM_BYTES && hw_now_ns() < deadline) {
@@ -853,8 +853,8 @@ static void *read_stream(void *arg)
     while (s->done < STREAM_BYTES) {
         struct iovec iov[2] = {{.iov_base = buf, .iov_len = 7},
                                {.iov_base = buf + 7, .iov_len = 69993}};
-        (void)s->t->ops->wait(s->t, RPC_WAIT_RECV, PATIENCE);
-        ssize_t n = s->t->ops->recv(s->t, iov, 2, PATIENCE);
+        (void)s->t->ops->wait(s->t, RPC_WAIT_RECV, HANG_NS);
+        ssize_t n = s->t->ops->recv(s->t, iov, 2, HANG_NS);
         if (n <= 0)
             break;
         for (ssize_t i = 0; i < n; i++)

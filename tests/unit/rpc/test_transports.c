@@ -624,7 +624,7 @@ static void many_posts_are_one_write(void **state)
     struct rpc_config client = {.flush = RPC_FLUSH_BATCH};
     struct duo duo;
     duo_open(&duo, kind_of(state), &client, NULL);
-    duo_settle(&duo);
+    duo_drain(&duo);
     uint64_t before = STAT(&duo, CLIENT, writes);
     for (int i = 0; i < 1000; i++) {
         struct iovec iov;
@@ -650,7 +650,7 @@ static void policies_say_when_a_message_is_written(void **state)
         struct rpc_config client = {.flush = (enum rpc_flush_policy)policy};
         struct duo duo;
         duo_open(&duo, kind_of(state), &client, NULL);
-        duo_settle(&duo);
+        duo_drain(&duo);
         uint64_t writes = STAT(&duo, CLIENT, writes);
         assert_int_equal(rpc_post(duo.ep[CLIENT], &post), 0);
         if (policy == RPC_FLUSH_INCREMENTAL)
@@ -675,9 +675,9 @@ static void every_way_of_waiting_sees_bytes_and_deadlines(void **state)
         struct rpc_config config = {.wait = (enum rpc_wait_mode)mode, .heartbeat_ns = HW_NEVER};
         struct duo duo;
         duo_open(&duo, kind_of(state), &config, &config);
-        duo_settle(&duo);
+        duo_drain(&duo);
         while (rpc_wait(duo.ep[SERVER], HW_MS) == 0)
-            assert_true(rpc_poll(duo.ep[SERVER]) >= 0); /* what settling left */
+            assert_true(rpc_poll(duo.ep[SERVER]) >= 0); /* what draining left */
         assert_int_equal(rpc_post(duo.ep[CLIENT], &(struct rpc_send){.method = METHOD_SINK}), 0);
         assert_int_equal(rpc_flush(duo.ep[CLIENT]), 0);
         struct rpc_msg *msg;

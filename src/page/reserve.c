@@ -1,11 +1,11 @@
-#include "page/keeper.h"
+#include "page/reserve.h"
 
 #include "base/clock.h"
 
 #include <signal.h>
 #include <time.h>
 
-static void rest(struct page_keeper *k)
+static void rest(struct page_reserve *k)
 {
     if (!k->period_ns) {
         pthread_cond_wait(&k->changed, &k->lock);
@@ -19,9 +19,9 @@ static void rest(struct page_keeper *k)
     pthread_cond_timedwait(&k->changed, &k->lock, &until);
 }
 
-static void *keeper_main(void *arg)
+static void *reserve_main(void *arg)
 {
-    struct page_keeper *k = arg;
+    struct page_reserve *k = arg;
     bool more = true;
     pthread_mutex_lock(&k->lock);
     while (!k->stop) {
@@ -39,7 +39,7 @@ static void *keeper_main(void *arg)
     return NULL;
 }
 
-static void init(struct page_keeper *k)
+static void init(struct page_reserve *k)
 {
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
@@ -49,21 +49,22 @@ static void init(struct page_keeper *k)
     pthread_mutex_init(&k->lock, NULL);
 }
 
-static void fini(struct page_keeper *k)
+static void fini(struct page_reserve *k)
 {
     pthread_cond_destroy(&k->changed);
     pthread_mutex_destroy(&k->lock);
 }
 
-int page_keeper_start(struct page_keeper *k, page_keeper_step *step, void *user, uint64_t period_ns)
+int page_reserve_start(struct page_reserve *k, page_reserve_step *step, void *user,
+                       uint64_t period_ns)
 {
-    *k = (struct page_keeper){.step = step, .user = user, .period_ns = period_ns};
+    *k = (struct page_reserve){.step = step, .user = user, .period_ns = period_ns};
     init(k);
     /* Signals are for the program's own threads. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&k->thread, NULL, keeper_main, k);
+    int rc = pthread_create(&k->thread, NULL, reserve_main, k);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     k->running = rc == 0;
     if (rc)
@@ -71,7 +72,7 @@ int page_keeper_start(struct page_keeper *k, page_keeper_step *step, void *user,
     return -rc;
 }
 
-void page_keeper_wake(struct page_keeper *k)
+void page_reserve_wake(struct page_reserve *k)
 {
     if (!k->running)
         return;
@@ -81,7 +82,7 @@ void page_keeper_wake(struct page_keeper *k)
     pthread_mutex_unlock(&k->lock);
 }
 
-void page_keeper_stop(struct page_keeper *k)
+void page_reserve_stop(struct page_reserve *k)
 {
     if (!k->running)
         return;

@@ -1,7 +1,7 @@
-#include "page/pool.h"
+#include "page/handles.h"
 
 #include "base/clock.h"
-#include "page/keeper.h"
+#include "page/reserve.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -10,22 +10,22 @@
 
 enum { RELEASES_AT_ONCE = 64 }; /* handles taken off the list under one hold of the lock */
 
-/* How often an idle keeper looks whether the limit was lowered or a trim was asked for. */
-static const uint64_t keeper_period_ns = 100 * HW_MS;
+/* How often an idle reserve thread looks whether the limit was lowered or a trim was asked for. */
+static const uint64_t reserve_period_ns = 100 * HW_MS;
 
-struct page_pool {
-    struct page_pool_config config;
-    pthread_mutex_t ahead; /* held while the keeper has handles in hand; before `lock` */
-    pthread_mutex_t lock;  /* guards all below but the keeper */
+struct page_handles {
+    struct page_handles_config config;
+    pthread_mutex_t ahead; /* held while the reserve thread has handles in hand; before `lock` */
+    pthread_mutex_t lock;  /* guards all below but the reserve thread */
     page_handle *kept;     /* a stack */
     uint32_t count, capacity;
     uint32_t trims_seen;
     bool starved; /* making one ahead failed, or a trim was asked for: wait for a take or a give */
-    struct page_pool_stats stats;
-    struct page_keeper keeper;
+    struct page_handles_stats stats;
+    struct page_reserve reserve;
 };
 
-static int make_one(struct page_pool *p, page_handle *out, struct page_error *why)
+static int make_one(struct page_handles *p, page_handle *out, struct page_error *why)
 {
     struct page_backend *b = p->config.backend;
     int rc = p->config.limit ? page_limit_charge(p->config.limit, p->config.piece_bytes, why) : 0;
@@ -42,7 +42,7 @@ static int make_one(struct page_pool *p, page_handle *out, struct page_error *wh
     return rc;
 }
 
-static void release(struct page_pool *p, const page_handle *handles, size_t count)
+static void release(struct page_handles *p, const page_handle *handles, size_t count)
 {
     struct page_backend *b = p->config.backend;
     for (size_t i = 0; i < count; i++)
@@ -54,19 +54,19 @@ static void release(struct page_pool *p, const page_handle *handles, size_t coun
     pthread_mutex_unlock(&p->lock);
 }
 
-static bool limit_is_exceeded(const struct page_pool *p)
+static bool limit_is_exceeded(const struct page_handles *p)
 {
     return p->config.limit && page_limit_excess(p->config.limit) > 0;
 }
 
 /* What may be kept now: nothing while the group uses more than it may. */
-static uint32_t high_now(const struct page_pool *p)
+static uint32_t high_now(const struct page_handles *p)
 {
     return limit_is_exceeded(p) ? 0 : p->config.high;
 }
 
 /* Puts handles on the list; how many did not fit under `most`. */
-static size_t keep(struct page_pool *p, const page_handle *handles, size_t count, uint32_t most)
+static size_t keep(struct page_handles *p, const page_handle *handles, size_t count, uint32_t most)
 {
     pthread_mutex_lock(&p->lock);
     size_t room = most > p->count ? most - p->count : 0;
@@ -80,7 +80,7 @@ static size_t keep(struct page_pool *p, const page_handle *handles, size_t count
 }
 
 /* Takes up to `most` handles off the list, but leaves `keep` there. */
-static size_t take_kept(struct page_pool *p, page_handle *out, size_t most, uint32_t keep)
+static size_t take_kept(struct page_handles *p, page_handle *out, size_t most, uint32_t keep)
 {
     pthread_mutex_lock(&p->lock);
     size_t there = p->count > keep ? p->count - keep : 0;
@@ -91,7 +91,7 @@ static size_t take_kept(struct page_pool *p, page_handle *out, size_t most, uint
     return n;
 }
 
-size_t page_pool_trim(struct page_pool *p, uint32_t keep_count)
+size_t page_handles_trim(struct page_handles *p, uint32_t keep_count)
 {
     page_handle some[RELEASES_AT_ONCE];
     size_t released = 0, n;
@@ -102,7 +102,7 @@ size_t page_pool_trim(struct page_pool *p, uint32_t keep_count)
     return released;
 }
 
-static bool trim_was_asked(struct page_pool *p)
+static bool trim_was_asked(struct page_handles *p)
 {
     if (!p->config.limit)
         return false;
@@ -117,16 +117,16 @@ static bool trim_was_asked(struct page_pool *p)
 
 /* Somebody is short of memory, or the limit was lowered: what is only kept goes first.  True when
  * that was so. */
-static bool yield_reserve(struct page_pool *p)
+static bool yield_reserve(struct page_handles *p)
 {
     bool short_of = trim_was_asked(p) || limit_is_exceeded(p);
     if (short_of)
-        (void)page_pool_trim(p, 0);
+        (void)page_handles_trim(p, 0);
     return short_of;
 }
 
 /* What others of the group only keep may help: they see this when they next take or give. */
-static void ask_others(struct page_pool *p)
+static void ask_others(struct page_handles *p)
 {
     if (!p->config.limit)
         return;
@@ -134,9 +134,9 @@ static void ask_others(struct page_pool *p)
     (void)trim_was_asked(p);
 }
 
-/* ---- the keeper ---- */
+/* ---- the reserve thread ---- */
 
-static bool make_one_ahead(struct page_pool *p)
+static bool make_one_ahead(struct page_handles *p)
 {
     page_handle handle;
     struct page_error why;
@@ -153,7 +153,7 @@ static bool make_one_ahead(struct page_pool *p)
     return made;
 }
 
-static bool make_ahead(struct page_pool *p)
+static bool make_ahead(struct page_handles *p)
 {
     pthread_mutex_lock(&p->lock);
     bool wanted = p->count < p->config.low && !p->starved;
@@ -172,7 +172,7 @@ static bool make_ahead(struct page_pool *p)
 }
 
 /* Releases what is kept beyond `high`, as much as goes in one step; how many that were. */
-static size_t release_surplus(struct page_pool *p, uint32_t high)
+static size_t release_surplus(struct page_handles *p, uint32_t high)
 {
     page_handle some[RELEASES_AT_ONCE] = {0};
     pthread_mutex_lock(&p->ahead);
@@ -182,26 +182,26 @@ static size_t release_surplus(struct page_pool *p, uint32_t high)
     return n;
 }
 
-static bool keeper_step(void *user)
+static bool reserve_step(void *user)
 {
-    struct page_pool *p = user;
+    struct page_handles *p = user;
     size_t n = release_surplus(p, trim_was_asked(p) ? 0 : high_now(p));
     return n == RELEASES_AT_ONCE || make_ahead(p);
 }
 
 /* ---- the calls ---- */
 
-int page_pool_create(const struct page_pool_config *config, struct page_pool **out,
-                     struct page_error *why)
+int page_handles_create(const struct page_handles_config *config, struct page_handles **out,
+                        struct page_error *why)
 {
-    if (config->low > config->high || (config->keeper && config->step == 0))
+    if (config->low > config->high || (config->reserve_thread && config->step == 0))
         return page_fail(why, -EINVAL, 0,
                          "a reserve from %u to %u handles in steps of %u makes"
                          " no sense",
                          config->low, config->high, config->step);
-    struct page_pool *p = calloc(1, sizeof *p);
-    /* With a keeper a give puts all on the list and leaves the releasing to it. */
-    uint32_t capacity = config->high + (config->keeper ? PAGE_BATCH_MAX : 0);
+    struct page_handles *p = calloc(1, sizeof *p);
+    /* With a reserve thread a give puts all on the list and leaves the releasing to it. */
+    uint32_t capacity = config->high + (config->reserve_thread ? PAGE_BATCH_MAX : 0);
     page_handle *kept = calloc(capacity ? capacity : 1, sizeof *kept);
     if (!p || !kept) {
         free(p);
@@ -215,22 +215,22 @@ int page_pool_create(const struct page_pool_config *config, struct page_pool **o
     pthread_mutex_init(&p->ahead, NULL);
     pthread_mutex_init(&p->lock, NULL);
     int rc = 0;
-    if (config->keeper)
-        rc = page_keeper_start(&p->keeper, keeper_step, p, keeper_period_ns);
+    if (config->reserve_thread)
+        rc = page_reserve_start(&p->reserve, reserve_step, p, reserve_period_ns);
     if (rc) {
-        page_pool_destroy(p);
+        page_handles_destroy(p);
         return page_fail(why, rc, 0, "cannot start the reserve's thread: %s", strerror(-rc));
     }
     *out = p;
     return 0;
 }
 
-void page_pool_destroy(struct page_pool *p)
+void page_handles_destroy(struct page_handles *p)
 {
     if (!p)
         return;
-    page_keeper_stop(&p->keeper);
-    (void)page_pool_trim(p, 0);
+    page_reserve_stop(&p->reserve);
+    (void)page_handles_trim(p, 0);
     pthread_mutex_destroy(&p->lock);
     pthread_mutex_destroy(&p->ahead);
     free(p->kept);
@@ -243,7 +243,7 @@ static bool is_shortage(int rc)
 }
 
 /* Makes handles until there are `count`; *have says how many there are. */
-static int make_rest(struct page_pool *p, page_handle *handles, size_t count, size_t *have,
+static int make_rest(struct page_handles *p, page_handle *handles, size_t count, size_t *have,
                      struct page_error *why)
 {
     int rc = 0;
@@ -252,11 +252,11 @@ static int make_rest(struct page_pool *p, page_handle *handles, size_t count, si
     return rc;
 }
 
-/* When the device is full: what the keeper made meanwhile, or is just making or releasing, may be
- * what is missing, and while it has to wait it takes no more away.  How many of its handles were
- * taken. */
-static size_t take_from_keeper(struct page_pool *p, page_handle *handles, size_t count,
-                               size_t *have, struct page_error *why, int *rc)
+/* When the device is full: what the reserve thread made meanwhile, or is just making or releasing,
+ * may be what is missing, and while it has to wait it takes no more away.  How many of its handles
+ * were taken. */
+static size_t take_from_reserve(struct page_handles *p, page_handle *handles, size_t count,
+                                size_t *have, struct page_error *why, int *rc)
 {
     pthread_mutex_lock(&p->ahead);
     size_t kept = take_kept(p, handles + *have, count - *have, 0);
@@ -266,17 +266,17 @@ static size_t take_from_keeper(struct page_pool *p, page_handle *handles, size_t
     return kept;
 }
 
-int page_pool_take(struct page_pool *p, page_handle *handles, size_t count, size_t *made,
-                   struct page_error *why)
+int page_handles_take(struct page_handles *p, page_handle *handles, size_t count, size_t *made,
+                      struct page_error *why)
 {
     (void)yield_reserve(p);
     size_t kept = take_kept(p, handles, count, 0), have = kept;
     int rc = make_rest(p, handles, count, &have, why);
-    if (is_shortage(rc) && p->config.keeper)
-        kept += take_from_keeper(p, handles, count, &have, why, &rc);
+    if (is_shortage(rc) && p->config.reserve_thread)
+        kept += take_from_reserve(p, handles, count, &have, why, &rc);
     if (rc) {
         *made = have;
-        page_pool_give(p, handles, have);
+        page_handles_give(p, handles, have);
         if (is_shortage(rc))
             ask_others(p);
         return rc;
@@ -287,20 +287,20 @@ int page_pool_take(struct page_pool *p, page_handle *handles, size_t count, size
     bool low = p->count < p->config.low;
     pthread_mutex_unlock(&p->lock);
     if (low)
-        page_keeper_wake(&p->keeper);
+        page_reserve_wake(&p->reserve);
     return 0;
 }
 
-void page_pool_give(struct page_pool *p, const page_handle *handles, size_t count)
+void page_handles_give(struct page_handles *p, const page_handle *handles, size_t count)
 {
-    uint32_t most = yield_reserve(p) ? 0 : p->config.keeper ? p->capacity : p->config.high;
+    uint32_t most = yield_reserve(p) ? 0 : p->config.reserve_thread ? p->capacity : p->config.high;
     size_t over = keep(p, handles, count, most);
     release(p, handles + (count - over), over);
-    if (p->config.keeper)
-        page_keeper_wake(&p->keeper);
+    if (p->config.reserve_thread)
+        page_reserve_wake(&p->reserve);
 }
 
-void page_pool_stats(struct page_pool *p, struct page_pool_stats *out)
+void page_handles_stats(struct page_handles *p, struct page_handles_stats *out)
 {
     pthread_mutex_lock(&p->lock);
     *out = p->stats;

@@ -1,4 +1,4 @@
-#include "page/broadcast/crew.h"
+#include "page/broadcast/processes.h"
 
 #include "base/clock.h"
 #include "page/runtime.h"
@@ -21,7 +21,7 @@ enum {
     STOP_MS = 5000    /* a worker on a GPU frees tens of GiB */
 };
 
-struct page_crew {
+struct page_processes {
     uint32_t count;
     char base[PAGE_PATH_CHARS];
     pid_t pids[PAGE_RANKS_MAX]; /* 0: not started, or gone */
@@ -110,8 +110,8 @@ static void child_main(const struct page_worker_config *config, int ready_fd, pi
 
 /* ---- in the parent ---- */
 
-static int fork_worker(struct page_crew *c, const struct page_worker_config *config, uint32_t rank,
-                       int *ready_fd)
+static int fork_worker(struct page_processes *c, const struct page_worker_config *config,
+                       uint32_t rank, int *ready_fd)
 {
     struct page_worker_config one = *config;
     int ready[2];
@@ -145,13 +145,13 @@ static int await_ready(int fd, uint32_t rank, struct page_error *why)
     return told.rc ? page_fail(why, told.rc, told.driver, "rank %u: %.170s", rank, told.text) : 0;
 }
 
-int page_crew_start(const struct page_worker_config *config, uint32_t ranks, struct page_crew **out,
-                    struct page_error *why)
+int page_processes_start(const struct page_worker_config *config, uint32_t ranks,
+                         struct page_processes **out, struct page_error *why)
 {
     assert(ranks > 0 && ranks <= PAGE_RANKS_MAX);
     int ready[PAGE_RANKS_MAX];
     uint32_t started = 0;
-    struct page_crew *c = calloc(1, sizeof *c);
+    struct page_processes *c = calloc(1, sizeof *c);
     if (!c)
         return page_fail(why, -ENOMEM, 0, "out of memory");
     c->count = ranks;
@@ -168,7 +168,7 @@ int page_crew_start(const struct page_worker_config *config, uint32_t ranks, str
         close(ready[r]);
     }
     if (rc) {
-        page_crew_stop(c);
+        page_processes_stop(c);
         return rc;
     }
     *out = c;
@@ -186,7 +186,7 @@ static bool wait_for_end(pid_t pid, int ms)
     return ended && waitpid(pid, NULL, 0) == pid;
 }
 
-void page_crew_stop(struct page_crew *c)
+void page_processes_stop(struct page_processes *c)
 {
     if (!c)
         return;
@@ -206,7 +206,7 @@ void page_crew_stop(struct page_crew *c)
     free(c);
 }
 
-pid_t page_crew_pid(const struct page_crew *c, uint32_t rank)
+pid_t page_processes_pid(const struct page_processes *c, uint32_t rank)
 {
     assert(rank < c->count);
     return c->pids[rank];
