@@ -14,7 +14,7 @@
 
 enum {
     HW_ARENA_BLOCK_MIN = 4096,
-    HW_ARENA_BLOCK_MAX = 1 << 20, /* past this, fewer blocks save nothing and the last one wastes */
+    HW_ARENA_BLOCK_MAX = 1 << 20, /* larger blocks save nothing and waste more at the end */
     HW_ARENA_ALIGN_MAX = 4096,    /* a page; more is the business of mmap */
 };
 

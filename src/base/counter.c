@@ -177,7 +177,7 @@ static bool same_labels(const struct hw_counter_set *a, const struct hw_counter_
     return a->labels_len == b->labels_len && memcmp(a->labels, b->labels, a->labels_len) == 0;
 }
 
-/* Whether an earlier set of the list speaks for this one's labels. */
+/* Whether an earlier set of the list has the same labels and is printed for both. */
 static bool is_repeated(const struct def_table *table, const struct hw_counter_set *set)
 {
     for (const struct hw_counter_set *s = table->sets; s != set; s = s->next)

@@ -65,7 +65,7 @@ static bool parse_categories(const char *text, unsigned char levels[HW_CAT_COUNT
     }
 }
 
-/* Both variables into hw_log_levels; reports what could not be read, the levels being set. */
+/* Sets hw_log_levels from both variables, then reports values that could not be read. */
 static void read_environment(void)
 {
     const char *global = getenv("VENUS_LOG_LEVEL");
@@ -139,8 +139,8 @@ static void emit(const char *line, size_t len)
         if (fn)
             return;
     }
-    /* A line that standard error takes in part or not at all is lost: there is nowhere to say so,
-     * and a second write could land inside another process's line. */
+    /* A line that standard error takes only in part is lost: a second write could land inside
+     * another process's line. */
     ssize_t wrote;
     do
         wrote = write(STDERR_FILENO, line, len);

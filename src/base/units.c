@@ -76,7 +76,7 @@ static int read_decimal(const char **text, struct decimal *out)
     }
     *text = at;
     *out = d;
-    /* Told last, so that "99...9 bananas" is malformed and not merely large. */
+    /* Reported last, so that "99...9 bananas" is malformed and not merely large. */
     return overflow ? -ERANGE : 0;
 }
 

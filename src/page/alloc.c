@@ -16,7 +16,7 @@ enum id_place {
     PLACE_RESERVED,
     PLACE_USED,
     PLACE_RECLAIMED,
-    PLACE_MOVING /* being mapped or unmapped; whoever does it holds the id */
+    PLACE_MOVING /* one thread is mapping or unmapping it */
 };
 
 struct stack {
@@ -62,7 +62,7 @@ static uint32_t allowed_pages(const struct page_alloc *a)
     return pages < a->config.pages ? (uint32_t)pages : a->config.pages;
 }
 
-/* Withdraws free pages past the limit, or brings withdrawn ones back.  With the lock. */
+/* Withdraws free pages above the limit, or gives withdrawn ones back.  With the lock. */
 static void apply_limit(struct page_alloc *a)
 {
     uint32_t allowed = allowed_pages(a);
@@ -80,7 +80,7 @@ static bool is_past_limit(const struct page_alloc *a)
 
 /* ---- moving pages ---- */
 
-/* Ends the move of ids that this thread holds. */
+/* Puts ids that this thread has mapped or unmapped where they belong. */
 static void finish_move(struct page_alloc *a, const uint32_t *ids, size_t count, struct stack *s,
                         enum id_place place)
 {
@@ -157,7 +157,7 @@ static bool fill_reserve(struct page_alloc *a)
         finish_move(a, &id, 1, &a->free, PLACE_FREE);
     else
         finish_move(a, &id, 1, &a->reserved, PLACE_RESERVED);
-    a->starved |= rc != 0; /* whoever needs a page will hear why */
+    a->starved |= rc != 0; /* the next caller gets the error */
     pthread_mutex_unlock(&a->lock);
     return rc == 0;
 }

@@ -1,14 +1,14 @@
-/* page/alloc.h - hands out page ids: which are free, which are mapped ahead, which are withdrawn.
+/* page/alloc.h - the allocator of page ids.
  *
- *   free       not mapped, can be
- *   reserved   mapped, not used: handed out without a broadcast
+ *   free       not mapped
+ *   reserved   mapped and not in use: given to a caller without a broadcast
  *   reclaimed  withdrawn because the shared limit was lowered; free again when it is raised
  *
  * A freed page goes to the reserve while that is below its high mark, else it is unmapped.  With a
  * background thread the reserve is filled to the low mark ahead of need, a page at a time.
  *
  * Trust: ids that come back are checked.
- * Threads: any.  The lock is not held while pages are mapped or unmapped, so whoever finds a
+ * Threads: any.  The lock is not held while pages are mapped or unmapped, so a caller that gets a
  * reserved page does not wait for a driver.
  * Lifetime: create/destroy; destroy unmaps the reserve, not what is in use. */
 #ifndef HAWSER_PAGE_ALLOC_H

@@ -81,8 +81,8 @@ static int check_agreement(const struct page_group *g, struct page_error *why)
     return 0;
 }
 
-/* One command to some ranks over connections of its own: for what must not depend on the state of
- * a strategy.  The ranks that did it. */
+/* Sends one command to some ranks over new connections, because the state of a strategy may be the
+ * problem.  Returns the ranks that executed it. */
 static uint64_t tell(struct page_group *g, enum page_op op, uint64_t seq, uint64_t ranks,
                      uint64_t until)
 {
@@ -214,7 +214,7 @@ const struct page_geometry *page_group_geometry(const struct page_group *g)
 
 /* ---- a batch ---- */
 
-/* Ranks that failed to answer earlier may have done that batch or not; now they must say. */
+/* Asks the ranks that left a batch unanswered to cancel it. */
 static int clear_doubts(struct page_group *g, struct page_verdict *v)
 {
     if (!g->doubtful)
@@ -224,7 +224,7 @@ static int clear_doubts(struct page_group *g, struct page_verdict *v)
         return 0;
     v->rank = __builtin_ctzll(g->doubtful);
     return page_fail(&v->why, -EHOSTDOWN, 0,
-                     "rank %d is in doubt since it left a batch unanswered: %.110s", v->rank,
+                     "rank %d left a batch unanswered, so its state is in doubt: %.110s", v->rank,
                      g->answers[v->rank].outcome.why.text);
 }
 
@@ -247,7 +247,7 @@ static bool is_answered(const struct page_answer *a)
     return a->began != 0;
 }
 
-/* Where a batch that all ranks did spent its time.  Averages, so that the parts add up. */
+/* Where a successful batch spent its time.  Averages over the ranks, so that the parts add up. */
 static void add_up_times(const struct page_group *g, uint64_t start, uint64_t end,
                          struct page_times *t)
 {
@@ -270,7 +270,7 @@ static void add_up_times(const struct page_group *g, uint64_t start, uint64_t en
                              .wait_ns = wait / n};
 }
 
-/* Ranks that were not asked, because the time was over, are not to blame. */
+/* A rank that was not asked, because the time was over, is not to blame. */
 static uint64_t asked_ranks(const struct page_group *g)
 {
     uint64_t asked = 0, bit = 1;
@@ -279,7 +279,7 @@ static uint64_t asked_ranks(const struct page_group *g)
     return asked;
 }
 
-/* The rank to blame: one that said why before one that said nothing. */
+/* The rank to blame: first one that gave a reason, then one that gave none. */
 static uint32_t blamed_rank(const struct page_group *g, uint64_t failed)
 {
     for (uint32_t r = 0; r < g->peers.count; r++) {
@@ -308,12 +308,12 @@ static void blame(const struct page_group *g, uint64_t failed, struct page_verdi
         page_fail(&v->why, o->why.rc, o->why.driver, "rank %u: %.160s", r, o->why.text);
 }
 
-/* Those that did it take it back; those that said nothing are asked again before the next batch. */
+/* Undoes the batch where it was executed.  Silent ranks are asked again before the next batch. */
 static void roll_back(struct page_group *g, uint64_t did, uint64_t silent)
 {
     uint64_t seq = g->command.seq, until = page_host_ns() + PAGE_TIMEOUT_DEFAULT_NS;
-    until =
-        until > deadline(g) ? until : deadline(g); /* they answered just now: worth waiting for */
+    until = until > deadline(g) ? until
+                                : deadline(g); /* these ranks answered just now, so wait for them */
     uint64_t undone = did ? tell(g, PAGE_OP_CANCEL, seq, did, until) : 0;
     g->doubtful = silent | (did & ~undone);
     g->doubtful_seq = seq;
@@ -360,7 +360,8 @@ static int run_batch(struct page_group *g, enum page_op op, const uint32_t *ids,
     rc = clear_doubts(g, v);
     if (rc == 0)
         rc = broadcast(g, op, ids, count, v);
-    /* One rank may have been short of what another only kept; by now all have given that up. */
+    /* One rank may have been short of memory that others had cached; by now all caches are empty.
+     */
     if ((rc == -ENOSPC || rc == -ENOMEM) && !g->doubtful) {
         *v = (struct page_verdict){.rank = PAGE_NO_RANK, .code = PAGE_SKIPPED};
         rc = broadcast(g, op, ids, count, v);

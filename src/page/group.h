@@ -1,9 +1,9 @@
-/* page/group.h - the scheduler's side: one batch, all workers, one verdict.
+/* page/group.h - the scheduler's side: sends a batch to all workers and gives one verdict.
  *
- * A batch succeeds at all workers, or those that did it take it back, and the verdict names the
- * rank that failed and why.  A worker that does not answer in time is named, the others are rolled
- * back, and the batch is cancelled at the silent one as soon as it listens again: until then every
- * batch is refused.  Opening a group resets its workers: nothing is mapped.
+ * A batch succeeds at all workers, or the workers that executed it undo it; the verdict then names
+ * the rank that failed and the reason.  When a worker does not answer in time, the scheduler rolls
+ * the others back and cancels the batch at that worker as soon as it listens again; until then the
+ * group refuses every batch.  Opening a group resets its workers: nothing is mapped.
  *
  * Trust: workers may die, hang or answer anything; none of it harms the others.
  * Threads: any; one batch at a time (a lock).  Lifetime: open/close. */
@@ -18,7 +18,7 @@
 struct page_group_config {
     const char *base;      /* runtime folder; NULL: the environment's */
     const char *group;     /* name */
-    const char *scheduler; /* ours, for the one that is refused because of us */
+    const char *scheduler; /* our name, for the message to a second scheduler */
     uint32_t ranks;
     uint64_t timeout_ns;               /* 0: the default; a rollback has at least the default */
     const struct page_strategy *map;   /* NULL: shm */

@@ -8,19 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RELEASES_AT_ONCE = 64 }; /* handles taken off the list under one hold of the lock */
+enum { RELEASES_AT_ONCE = 64 }; /* handles that leave the cache under one hold of the lock */
 
 /* How often an idle reserve thread looks whether the limit was lowered or a trim was asked for. */
 static const uint64_t reserve_period_ns = 100 * HW_MS;
 
 struct page_handles {
     struct page_handles_config config;
-    pthread_mutex_t ahead; /* held while the reserve thread has handles in hand; before `lock` */
+    pthread_mutex_t ahead; /* held while the reserve thread makes handles; taken before `lock` */
     pthread_mutex_t lock;  /* guards all below but the reserve thread */
     page_handle *kept;     /* a stack */
     uint32_t count, capacity;
     uint32_t trims_seen;
-    bool starved; /* making one ahead failed, or a trim was asked for: wait for a take or a give */
+    bool starved; /* the reserve thread pauses until a take or a give: it failed, or had to trim */
     struct page_handles_stats stats;
     struct page_reserve reserve;
 };
@@ -59,13 +59,13 @@ static bool limit_is_exceeded(const struct page_handles *p)
     return p->config.limit && page_limit_excess(p->config.limit) > 0;
 }
 
-/* What may be kept now: nothing while the group uses more than it may. */
+/* How many handles may be cached now. */
 static uint32_t high_now(const struct page_handles *p)
 {
     return limit_is_exceeded(p) ? 0 : p->config.high;
 }
 
-/* Puts handles on the list; how many did not fit under `most`. */
+/* Puts handles into the cache.  Returns how many did not fit under `most`. */
 static size_t keep(struct page_handles *p, const page_handle *handles, size_t count, uint32_t most)
 {
     pthread_mutex_lock(&p->lock);
@@ -79,7 +79,7 @@ static size_t keep(struct page_handles *p, const page_handle *handles, size_t co
     return count - kept;
 }
 
-/* Takes up to `most` handles off the list, but leaves `keep` there. */
+/* Takes up to `most` handles out of the cache, but leaves `keep` there. */
 static size_t take_kept(struct page_handles *p, page_handle *out, size_t most, uint32_t keep)
 {
     pthread_mutex_lock(&p->lock);
@@ -110,13 +110,12 @@ static bool trim_was_asked(struct page_handles *p)
     pthread_mutex_lock(&p->lock);
     bool asked = trims != p->trims_seen;
     p->trims_seen = trims;
-    p->starved |= asked; /* or the reserve would be made anew at once */
+    p->starved |= asked; /* else the reserve thread would fill it again at once */
     pthread_mutex_unlock(&p->lock);
     return asked;
 }
 
-/* Somebody is short of memory, or the limit was lowered: what is only kept goes first.  True when
- * that was so. */
+/* Empties the cache when a process is short of memory or the limit was lowered.  True then. */
 static bool yield_reserve(struct page_handles *p)
 {
     bool short_of = trim_was_asked(p) || limit_is_exceeded(p);
@@ -125,7 +124,7 @@ static bool yield_reserve(struct page_handles *p)
     return short_of;
 }
 
-/* What others of the group only keep may help: they see this when they next take or give. */
+/* Asks the other processes of the group to empty their caches, at their next take or give. */
 static void ask_others(struct page_handles *p)
 {
     if (!p->config.limit)
@@ -164,14 +163,14 @@ static bool make_ahead(struct page_handles *p)
         if (make_one_ahead(p))
             continue;
         pthread_mutex_lock(&p->lock);
-        p->starved = true; /* whoever needs one will be told why; nobody asked for this one */
+        p->starved = true; /* the next take reports the error; no caller asked for this handle */
         pthread_mutex_unlock(&p->lock);
         return false;
     }
     return true;
 }
 
-/* Releases what is kept beyond `high`, as much as goes in one step; how many that were. */
+/* Releases cached handles above `high`, as many as fit one step.  Returns how many. */
 static size_t release_surplus(struct page_handles *p, uint32_t high)
 {
     page_handle some[RELEASES_AT_ONCE] = {0};
@@ -196,11 +195,11 @@ int page_handles_create(const struct page_handles_config *config, struct page_ha
 {
     if (config->low > config->high || (config->reserve_thread && config->step == 0))
         return page_fail(why, -EINVAL, 0,
-                         "a reserve from %u to %u handles in steps of %u makes"
-                         " no sense",
+                         "a reserve of %u to %u handles in steps of %u: the first must not be above"
+                         " the second, and a step is at least 1",
                          config->low, config->high, config->step);
     struct page_handles *p = calloc(1, sizeof *p);
-    /* With a reserve thread a give puts all on the list and leaves the releasing to it. */
+    /* With a reserve thread a give puts all handles into the cache; the thread releases some. */
     uint32_t capacity = config->high + (config->reserve_thread ? PAGE_BATCH_MAX : 0);
     page_handle *kept = calloc(capacity ? capacity : 1, sizeof *kept);
     if (!p || !kept) {
@@ -242,7 +241,7 @@ static bool is_shortage(int rc)
     return rc == -ENOMEM || rc == -ENOSPC;
 }
 
-/* Makes handles until there are `count`; *have says how many there are. */
+/* Makes handles until *have is `count`. */
 static int make_rest(struct page_handles *p, page_handle *handles, size_t count, size_t *have,
                      struct page_error *why)
 {
@@ -252,9 +251,8 @@ static int make_rest(struct page_handles *p, page_handle *handles, size_t count,
     return rc;
 }
 
-/* When the device is full: what the reserve thread made meanwhile, or is just making or releasing,
- * may be what is missing, and while it has to wait it takes no more away.  How many of its handles
- * were taken. */
+/* For a full device: takes what the reserve thread has made, and keeps it from making more while
+ * this thread tries again.  Returns how many handles came from the cache. */
 static size_t take_from_reserve(struct page_handles *p, page_handle *handles, size_t count,
                                 size_t *have, struct page_error *why, int *rc)
 {

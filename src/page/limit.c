@@ -19,7 +19,7 @@
 enum {
     LIMIT_MAGIC = 0x4c504748, /* "HGPL" */
     LIMIT_VERSION = 1,
-    CHARGE_TRIES = 8 /* a refusal may be due to another's charge that is being taken back */
+    CHARGE_TRIES = 8 /* a refusal may be due to a charge that is being taken back */
 };
 
 struct limit_head {

@@ -5,11 +5,11 @@
  *   line 0     magic, version, limit, trim requests      anybody writes, each value by itself
  *   line 1..   a user each: who, charged, mapped, rank   one writer, the user
  *
- * The sum is never stored, it is added up from the lines of living users: a process that is killed
- * leaves nothing that would have to be repaired.  To charge, a user first adds to its own line,
- * then adds up all lines, and takes the charge back when the sum is past the limit.  Both steps are
- * sequentially consistent, so of two that charge at once at least one sees the other: the limit is
- * never passed; at worst both are refused, and try again.
+ * The sum is not stored but added up from the lines of living processes, so a process that is
+ * killed leaves nothing to repair.  To charge, a process adds to its own line, then adds up all
+ * lines, and takes the charge back when the sum is above the limit.  Both steps are sequentially
+ * consistent: of two processes that charge at once, at least one sees the other.  The limit is
+ * never exceeded; at worst both are refused and try again.
  *
  * Trust: processes of the same user; a value that makes no sense can refuse a charge, not harm.
  * Threads: any, for all but open, claim and close.  Lifetime: open/close. */
@@ -42,20 +42,20 @@ int page_limit_claim(struct page_limit *l, uint32_t rank, struct page_error *why
 /* 0, or -ENOSPC with a sentence that has the figures. */
 int page_limit_charge(struct page_limit *l, uint64_t bytes, struct page_error *why) MUST_CHECK;
 void page_limit_refund(struct page_limit *l, uint64_t bytes);
-/* For those who look. */
+/* For page_limit_users. */
 void page_limit_note_mapped(struct page_limit *l, uint64_t bytes);
 
 /* 0: no limit. */
 void page_limit_set(struct page_limit *l, uint64_t bytes);
 uint64_t page_limit_get(const struct page_limit *l);
-/* How far the living users are past the limit together: after it was lowered. */
+/* Bytes that the living users hold above the limit, after it was lowered. */
 uint64_t page_limit_excess(const struct page_limit *l);
 
-/* Asks every process of the group to give back what it holds in reserve; they compare. */
+/* Asks every process of the group to empty its reserve.  They compare the number of requests. */
 void page_limit_ask_trim(struct page_limit *l);
 uint32_t page_limit_trims(const struct page_limit *l);
 
-/* The living users by rank, and how many; the dead are forgotten on the way. */
+/* The living users by rank; returns how many.  Clears the lines of dead processes. */
 size_t page_limit_users(struct page_limit *l, struct page_limit_user users[PAGE_LIMIT_USERS]);
 
 #endif

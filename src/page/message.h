@@ -7,7 +7,7 @@
  *             backend str, device str
  *
  * Over copyrpc a command is the payload of a call of PAGE_METHOD_COMMAND and an answer its reply;
- * on the board (page/broadcast/board.h) both lie in shared memory, in the same bytes.
+ * on a command board (page/broadcast/board.h) both lie in shared memory, in the same bytes.
  *
  * Trust: decoders take any bytes.  Threads: any.  Lifetime: values. */
 #ifndef HAWSER_PAGE_MESSAGE_H

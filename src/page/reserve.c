@@ -27,7 +27,7 @@ static void *reserve_main(void *arg)
     while (!k->stop) {
         if (!more && !k->woken) {
             rest(k);
-            more = true; /* after a period there may be something; one look tells */
+            more = true; /* after a period the step looks again */
             continue;
         }
         k->woken = false;

@@ -75,7 +75,7 @@ static bool is_ours(const char *name)
            strcmp(name, "limit") == 0 || strncmp(name, "worker-", 7) == 0;
 }
 
-/* With the exclusive lock on `alive` held: it goes last, so that who finds it can rely on it. */
+/* With the exclusive lock on `alive` held.  `alive` goes last: while it is there, the group is. */
 static void remove_group(int dir_fd, const char *dir)
 {
     int copy = dup(dir_fd);
@@ -182,9 +182,10 @@ static int name_group(struct page_runtime *r, const char *base, const char *grou
 {
     *r = (struct page_runtime){.alive_fd = -1, .scheduler_fd = -1};
     if (!name_is_good(group))
-        return page_fail(why, -EINVAL, 0,
-                         "'%.40s' is no name for a group: 1 to %d letters, digits, '-', '_', '.'",
-                         group, PAGE_GROUP_CHARS - 1);
+        return page_fail(
+            why, -EINVAL, 0,
+            "'%.40s' is not a valid group name: 1 to %d letters, digits, '-', '_', '.'", group,
+            PAGE_GROUP_CHARS - 1);
     int rc = page_runtime_base(base, r->base, why);
     if (rc)
         return rc;

@@ -5,13 +5,13 @@
  *   BASE/GROUP/limit          the shared memory limit (page/limit.h)
  *   BASE/GROUP/worker-N.sock  rank N listens there
  *
- * BASE is HAWSER_RUNTIME_DIR, else XDG_RUNTIME_DIR/hawser, else /tmp/hawser-UID.  Locks end with
- * their process, however it ends: a group on whose `alive` nobody has a lock is debris, removed by
- * the last member that leaves, else by the next that joins any group.
+ * BASE is HAWSER_RUNTIME_DIR, else XDG_RUNTIME_DIR/hawser, else /tmp/hawser-UID.  The kernel drops
+ * a process's locks when it ends.  A group whose `alive` file nobody has locked is left over: the
+ * last member to leave removes it, or else the next process that joins any group.
  *
- * Trust: folders must be ours and closed to others (0700), else they are refused; what runs as the
- * same user is trusted.
- * Threads: one at a time.  Lifetime: join/leave.  After fork the child must join by itself. */
+ * Trust: a folder that is not ours, or open to others (not 0700), is refused.  Processes of the
+ * same user are trusted. Threads: one at a time.  Lifetime: join/leave.  After fork the child must
+ * join by itself. */
 #ifndef HAWSER_PAGE_RUNTIME_H
 #define HAWSER_PAGE_RUNTIME_H
 

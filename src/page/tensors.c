@@ -21,10 +21,10 @@ struct page_tensors {
     struct page_backend *backend;
     struct page_handles *cache;
     uint8_t *states;      /* enum page_state, of each id */
-    uint8_t *marks;       /* ids of the batch at hand, to find twins */
+    uint8_t *marks;       /* ids of the batch at hand, to find duplicates */
     page_handle *handles; /* pieces of an id, in a row */
     uint32_t mapped;
-    int doubt; /* -ENOTRECOVERABLE once the range is not what we think */
+    int doubt; /* -ENOTRECOVERABLE once an undo failed */
 
     enum last_op last;
     uint32_t *last_ids;
@@ -116,7 +116,7 @@ int page_tensors_create(const struct page_tensors_config *config, struct page_te
     return 0;
 }
 
-/* What a device that failed does not unmap goes with the device. */
+/* After a device failure some pages stay mapped; closing the device frees them. */
 static void clear_last(struct page_tensors *t)
 {
     struct page_outcome *out = malloc(sizeof *out);
@@ -178,7 +178,7 @@ static int blame(const struct page_tensors *t, uint32_t id, enum page_code code,
     return page_fail(why, code_to_errno(code), 0, "page id %u: %s", id, page_code_name(code));
 }
 
-/* Gives every id its code; the marks are gone again afterwards. */
+/* Gives every id its code.  Clears the marks. */
 static int check_ids(struct page_tensors *t, const uint32_t *ids, size_t count, bool map,
                      struct page_outcome *out)
 {
@@ -219,7 +219,7 @@ static int begin(struct page_tensors *t, const uint32_t *ids, size_t count, bool
     return check_ids(t, ids, count, map, out);
 }
 
-/* Blames one id of the batch for a failure and lets the others off. */
+/* Blames one id of the batch for a failure; the others are skipped. */
 static int fail_at(struct page_outcome *out, const uint32_t *ids, uint32_t id, enum page_code code)
 {
     for (uint32_t i = 0; i < out->count; i++)
@@ -235,7 +235,7 @@ static int by_id(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Ids come in order as a rule; sorted, neighbours in the range stand side by side. */
+/* Sorts the ids, so that neighbours in the range are neighbours in the batch. */
 static void sort_ids(struct page_tensors *t, const uint32_t *ids, size_t count)
 {
     bool ascending = true;
@@ -246,15 +246,14 @@ static void sort_ids(struct page_tensors *t, const uint32_t *ids, size_t count)
         qsort(t->sorted, count, sizeof *t->sorted, by_id);
 }
 
-/* Where the handles of a batch are, in the order of its binds: what comes from the cache in a row
- * lies side by side in the range, and goes back in a row.  Backends whose handles are parts of
- * larger memory join such neighbours. */
+/* Where the handles of a batch are, in the order of its binds.  Handles that come from the cache in
+ * a row lie side by side in the range, and go back in a row: backends join such neighbours. */
 static page_handle *handle_at(struct page_tensors *t, const uint32_t *ids, size_t count, size_t n)
 {
     return &t->handles[(size_t)ids[n % count] * t->geometry.pieces + n / count];
 }
 
-/* The pieces of all ids by offset: a tensor after the other, in each the ids ascending. */
+/* The pieces of all ids by offset: one tensor after the other, with ascending ids in each. */
 static size_t fill_binds(struct page_tensors *t, size_t count)
 {
     const struct page_geometry *g = &t->geometry;
@@ -425,7 +424,7 @@ int page_tensors_undo(struct page_tensors *t, struct page_outcome *out)
     if (op == LAST_NONE) {
         out->driver_ns = 0;
         out->count = 0;
-        return page_fail(&out->why, -ENOENT, 0, "there is no batch to take back");
+        return page_fail(&out->why, -ENOENT, 0, "there is no batch to undo");
     }
     uint32_t count = t->last_count;
     int rc = begin(t, t->last_ids, count, op == LAST_UNMAP, out);

@@ -1,8 +1,8 @@
 /* page/tensors.h - the K and V tensors of all layers: one virtual range, pages mapped on demand.
  *
- * A batch of map or unmap happens whole or not at all, and says for each id what became of it.
- * The last batch can be undone, also an unmap, whose memory is kept for that with its content
- * until the next batch or commit.  A page that has just been mapped holds anything.
+ * A batch of map or unmap happens whole or not at all, with a code for each id.  The last batch can
+ * be undone.  An unmap therefore keeps the memory and its content until the next batch or commit.
+ * The content of a page that has just been mapped is undefined.
  *
  * Trust: ids are checked; a driver's failure is an answer.  When undoing fails as well, the range
  * is in doubt and every later batch answers -ENOTRECOVERABLE.
@@ -23,8 +23,8 @@ struct page_tensors_config {
     enum page_layout layout;
     struct page_limit *limit; /* NULL: none; claimed by the caller, outlives the tensors */
 
-    /* Work that may still use a page is finished before it is unmapped: the device's by the
-     * backend, the program's by this function (NULL: there is none). */
+    /* Before an unmap the backend waits for the device's work, and this function for the program's
+     * (NULL: there is none). */
     bool async_sched;
     int (*finish)(void *user);
     void *finish_user;
@@ -56,15 +56,15 @@ int page_tensors_unmap(struct page_tensors *t, const uint32_t *ids, size_t count
                        struct page_outcome *out) MUST_CHECK;
 /* Unmaps whatever is mapped, for good.  0, or as unmap; then the rest is still mapped. */
 int page_tensors_clear(struct page_tensors *t, struct page_outcome *out);
-/* Takes the last batch back, once.  -ENOENT when there is none to take back. */
+/* Undoes the last batch, once.  -ENOENT when there is none. */
 int page_tensors_undo(struct page_tensors *t, struct page_outcome *out) MUST_CHECK;
-/* Makes the last batch final. */
+/* Makes the last batch final: it can no longer be undone. */
 void page_tensors_commit(struct page_tensors *t);
 
 bool page_tensors_is_mapped(const struct page_tensors *t, uint32_t id);
 uint32_t page_tensors_mapped(const struct page_tensors *t); /* how many ids are */
 
-/* Gives back what is held in reserve; the bytes.  From any thread. */
+/* Empties the handle cache and returns the bytes released.  From any thread. */
 uint64_t page_tensors_trim(struct page_tensors *t);
 void page_tensors_stats(struct page_tensors *t, struct page_handles_stats *out);
 
@@ -80,7 +80,7 @@ int page_tensors_read(struct page_tensors *t, const struct page_place *at, void 
                       struct page_error *why) MUST_CHECK;
 int page_tensors_write(struct page_tensors *t, const struct page_place *at, const void *src,
                        size_t len, struct page_error *why) MUST_CHECK;
-/* Unmapped pages read as zero again where stray writes land in a page that they share. */
+/* Clears the shared page that unmapped ids show, where the backend has one. */
 int page_tensors_scrub(struct page_tensors *t, struct page_error *why) MUST_CHECK;
 
 #endif

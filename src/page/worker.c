@@ -20,13 +20,13 @@ enum {
     WORKER_CALLS = 64
 };
 
-/* A scheduler that takes a batch back does it within this after the batch's own time limit. */
+/* A scheduler rolls a batch back within this time after the batch's own limit. */
 static const uint64_t rollback_ns = 10 * HW_SEC;
 
 struct board_thread {
     struct page_worker *worker;
     struct page_board *board;
-    const struct rpc_ep *ep; /* it came over; its end is the board's */
+    const struct rpc_ep *ep; /* the board came over it and ends with it */
     pthread_t thread;
     uint8_t command[PAGE_COMMAND_BYTES_MAX], bytes[PAGE_ANSWER_BYTES_MAX];
     struct page_answer answer;
@@ -67,7 +67,7 @@ static int reset(struct page_worker *w, struct page_outcome *out)
     return 0;
 }
 
-/* Done or not, from now on this seq has not happened here and will not. */
+/* Undoes this seq if it was executed, and refuses it from now on. */
 static int cancel(struct page_worker *w, struct page_outcome *out)
 {
     *out = (struct page_outcome){0};
@@ -124,8 +124,8 @@ void page_worker_execute(struct page_worker *w, const void *command, size_t len,
     pthread_mutex_lock(&w->lock);
     int rc = page_command_decode(command, len, &w->command);
     if (rc)
-        page_fail(&out->why, rc, 0, "a command that makes no sense (%zu bytes): %s", len,
-                  rc == -EMSGSIZE ? "too many page ids" : "cut short or malformed");
+        page_fail(&out->why, rc, 0, "malformed command of %zu bytes: %s", len,
+                  rc == -EMSGSIZE ? "too many page ids" : "cut short, or wrong fields");
     else
         rc = obey(w, out);
     pthread_mutex_unlock(&w->lock);
@@ -246,8 +246,8 @@ static void answer_trim(struct page_worker *w, struct rpc_ep *ep, struct rpc_msg
     uint8_t bytes[8];
     struct wire_enc e;
     pthread_mutex_lock(&w->lock);
-    /* What the last batch unmapped is kept for its rollback.  Once nobody can want that any more it
-     * goes too; a cancel that comes all the same is answered with an error. */
+    /* The memory of the last unmap is kept for a rollback.  Once it is too late for a rollback the
+     * memory goes, too; a later cancel is answered with an error. */
     if (w->last_op == PAGE_OP_UNMAP && page_host_ns() > w->last_deadline + rollback_ns)
         page_tensors_commit(w->tensors);
     uint64_t freed = page_tensors_trim(w->tensors);

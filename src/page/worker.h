@@ -1,14 +1,14 @@
-/* page/worker.h - one tensor-parallel worker: its tensors, and the socket that it obeys.
+/* page/worker.h - one tensor-parallel worker: its tensors, and the socket it listens on.
  *
- * A worker executes one operation at a time, whoever asks: schedulers over copyrpc or the board.
- * It obeys one scheduler, the one that sent the last reset, and no command twice: seq must grow.
- * The last batch can be cancelled, and a cancelled one that comes late is refused, so that a
- * scheduler that gave up on an answer can always bring its workers back to one state.
+ * A worker executes one operation at a time.  Commands come over copyrpc or a command board, from
+ * the scheduler that sent the last reset; seq must grow, so no command is executed twice.  The last
+ * batch can be cancelled, and a cancelled batch that arrives late is refused.  A scheduler that got
+ * no answer can therefore always bring its workers back to one state.
  *
  * Trust: clients are processes of the same user (the folder is private), their bytes are not
  * trusted.
  * Threads: create, run and destroy from one, stop from any or a signal handler; the worker makes a
- * thread for each board.
+ * thread for each command board.
  * Lifetime: create/destroy. */
 #ifndef HAWSER_PAGE_WORKER_H
 #define HAWSER_PAGE_WORKER_H
@@ -27,7 +27,7 @@ struct page_worker_config {
     void *before_user;
 };
 
-enum { PAGE_BOARDS_MAX = 4 }; /* a thread each; a scheduler has one, and closes it when it goes */
+enum { PAGE_BOARDS_MAX = 4 }; /* command boards, a thread each; a scheduler has one */
 
 struct page_worker;
 
@@ -39,7 +39,7 @@ void page_worker_run(struct page_worker *w);
 void page_worker_stop(struct page_worker *w);
 void page_worker_destroy(struct page_worker *w);
 
-/* What is answered to a command; the way every transport goes, and tests that need none. */
+/* Executes a command and encodes the answer.  For every transport, and for tests without one. */
 void page_worker_execute(struct page_worker *w, const void *command, size_t len,
                          struct page_answer *answer);
 

@@ -26,12 +26,12 @@ struct rpc_client {
     uint64_t heartbeat_every_ns;
 };
 
-/* The longest a thread sleeps before it looks again: deadlines of calls that other threads made
- * meanwhile are at most this late. */
+/* The longest sleep.  Deadlines of calls that other threads make meanwhile are at most this late.
+ */
 static const uint64_t slice_ns = 50 * HW_MS;
 
-/* Of rpc_client_leave: callbacks under the lock are short, and a process that ends is waited for.
- */
+/* How long rpc_client_leave waits for the lock: callbacks under it are short, and a process that
+ * ends should not be held up. */
 static const uint64_t leave_ns = 100 * HW_MS;
 
 /* After fork the lock may be held by a thread that does not exist here, so a child must know
@@ -117,7 +117,7 @@ static void wait_beside_reader(struct rpc_client *c, uint64_t left_ns)
     c->waiting--;
 }
 
-/* One round of waiting: reads for everybody, or leaves that to the thread that does. */
+/* One round of waiting: reads for all threads, or sleeps while another thread reads. */
 static void wait_once(struct rpc_client *c, uint64_t deadline_ns)
 {
     uint64_t now = hw_now_ns();

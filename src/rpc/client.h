@@ -1,7 +1,7 @@
 /* rpc/client.h - an endpoint for programs that only want to call: blocking, any thread.
  *
- * Whoever waits reads the socket for everybody (no hop through another thread); a heartbeat thread
- * keeps the heartbeat while nobody waits.
+ * One of the waiting threads reads the socket for all of them, so an answer needs no hop through
+ * another thread.  A heartbeat thread sends pings while no thread waits.
  *
  * Trust: as rpc/rpc.h.
  * Threads: any number in any function but destroy.  Callbacks run with the client's lock held:
@@ -22,8 +22,8 @@ struct rpc_client;
 /* A push from the server.  The message is valid during the call. */
 typedef void rpc_push_fn(void *user, const struct rpc_msg *push);
 
-/* The connection has ended by itself: its status, and its reason in words.  Once, by whichever
- * thread finds out, the heartbeat thread at the latest; not when connecting failed. */
+/* The connection has ended, not by destroy: its status, and the reason in words.  Called once, by
+ * the thread that finds out; not when connecting failed. */
 typedef void rpc_end_fn(void *user, int status, const char *reason);
 
 struct rpc_client_options {
@@ -44,11 +44,10 @@ int rpc_client_create(struct rpc_transport *transport, const struct rpc_client_o
 void rpc_client_destroy(struct rpc_client *client);
 
 /* Says goodbye and ends the connection, but frees nothing: for a process that ends while other
- * threads may be inside.  Where one of them keeps the lock for a tenth of a second, nothing is
- * said. */
+ * threads may be inside.  Says nothing when one of them holds the lock for a tenth of a second. */
 void rpc_client_leave(struct rpc_client *client);
 
-/* Frees the client and gives its transport to the caller, without a word to the peer: for two ends
+/* Frees the client and gives its transport to the caller, without telling the peer: for two ends
  * that have agreed to go on without messages.  Nothing may be under way. */
 struct rpc_transport *rpc_client_strip(struct rpc_client *client);
 

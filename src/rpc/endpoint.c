@@ -167,7 +167,7 @@ int rpc_ep_fail(struct rpc_ep *ep, int status, const char *fmt, ...)
     va_end(args);
     if (ep->status == 0 && status == -EPROTO)
         rpc_ep_goodbye(ep, status, ep->reason);
-    /* Whoever dials is told by rpc_ep_reason, and says it better. */
+    /* A connecting caller reports rpc_ep_reason itself. */
     bool told = ep->status == -EINPROGRESS && !ep->config.accepting;
     ep->status = status;
     if (status == -ESHUTDOWN || told)
@@ -202,7 +202,7 @@ void rpc_ep_open(struct rpc_ep *ep)
     ep->message_max = peer->window_bytes - RPC_MESSAGE_COST;
     ep->tx.credit += peer->window_bytes - RPC_WINDOW_MIN;
     uint32_t queue = ep->config.send_queue_bytes;
-    if (queue == 0) /* the peer's window is its own word: ours bounds what it makes us hold */
+    if (queue == 0) /* a peer may claim any window: ours bounds what it makes us hold */
         queue = peer->window_bytes < ep->config.window_bytes ? peer->window_bytes
                                                              : ep->config.window_bytes;
     ep->tx.queue_limit = queue;

@@ -27,7 +27,7 @@ struct rpc_ep {
     struct rpc_tx tx;
     bool flushing;
     _Atomic bool send_blocked; /* the transport is full; rpc_wait_bytes reads it without the lock */
-    int send_error; /* the transport takes no more; what has arrived is read before this ends us */
+    int send_error; /* the transport takes no more; ends the endpoint once all input is read */
     uint64_t queued_since_ns; /* of the batch's first message; 0: empty */
     uint64_t write_cost_ns;   /* what a write has been taking lately */
 
@@ -69,7 +69,7 @@ void rpc_ep_goodbye(struct rpc_ep *ep, int reason, const char *text);
 /* True when credit goes back even with nothing else to send. */
 bool rpc_ep_owes_credit(const struct rpc_ep *ep);
 
-/* Spares the peer work on a call that has ended here. */
+/* Tells the peer that a call has ended here, which saves the peer work. */
 void rpc_ep_send_cancel(struct rpc_ep *ep, uint32_t id);
 
 /* The handshake is done: the peer's limits hold from now on. */

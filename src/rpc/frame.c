@@ -64,7 +64,7 @@ size_t rpc_frame_encode(const struct rpc_frame *f, uint8_t out[RPC_FRAME_HEADER_
     return (size_t)(p - out);
 }
 
-/* Why not wire/dec.h: a header may end in the middle, and "not yet" is not an error. */
+/* Not wire/dec.h: a header may be incomplete, which is an error there. */
 struct cursor {
     const uint8_t *p, *end;
     bool more; /* ran out of bytes */
@@ -94,8 +94,8 @@ static uint64_t get_varint(struct cursor *c, unsigned bits)
     return 0;
 }
 
-/* Most frames: a small message on stream 0 whose numbers take a byte each.  0 when this is not one
- * of them, or not all here. */
+/* The common case: a small message on stream 0 whose numbers take a byte each.  0 when this is
+ * another frame, or incomplete. */
 static int parse_common(const uint8_t *p, size_t n, struct rpc_frame *out)
 {
     if (n < 4 || ((p[1] | p[2] | p[3]) & 0x80))

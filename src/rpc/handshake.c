@@ -256,7 +256,8 @@ static int on_proof(struct rpc_handshake *hs, const uint8_t *body, size_t len)
 static int on_welcome(struct rpc_handshake *hs, const uint8_t *body, size_t len)
 {
     if (!proof_holds(hs, "hawser acceptor", body, len))
-        return fail(hs, -EACCES, "the server does not know the token: it is not the one you mean");
+        return fail(hs, -EACCES,
+                    "the server does not know the token: it is not the server you mean");
     hs->state = RPC_HS_DONE;
     return 0;
 }

@@ -6,9 +6,9 @@
  *   acceptor   WELCOME  HMAC(token, "hawser acceptor" | hellos | channel binding)
  *   either     REFUSED  error code and a sentence
  *
- * The acceptor is silent until it has read a hello, so a client that sees its answer has been
- * counted.  PROOF and WELCOME only where the acceptor has a token.  Each message is magic "HWSR",
- * u8 type, u8 0, u16 body length, body.
+ * The acceptor sends nothing before it has read a hello, so a client that sees an answer has been
+ * counted.  PROOF and WELCOME are sent only where the acceptor has a token.  Each message is magic
+ * "HWSR", u8 type, u8 0, u16 body length, body.
  *
  * The nonces make every transcript new, so a recorded proof is worthless; the channel binding
  * ties the proof to one TLS channel, so it cannot be relayed.

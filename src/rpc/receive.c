@@ -83,7 +83,7 @@ static int on_message(struct rpc_ep *ep, struct rpc_rx_msg *msg, uint64_t now)
     return msg->msg.kind == RPC_REPLY ? on_reply(ep, msg, now) : on_request(ep, msg);
 }
 
-/* Only spares us work, so a peer that cancels much is not searched for long. */
+/* A cancel only saves us work, so the search for its call is short. */
 static void on_cancel(struct rpc_ep *ep, uint32_t id)
 {
     struct rpc_rx_msg *msg = ep->inbox;
@@ -276,7 +276,7 @@ int rpc_poll(struct rpc_ep *ep)
     if (ep->config.flush == RPC_FLUSH_ADAPTIVE)
         (void)rpc_flush(ep);
     uint64_t now = rpc_ep_now(ep);
-    /* Only silence while we listened counts: of a longer pause of ours, one ping's time. */
+    /* Silence counts only while we listened: of a pause of our own, one ping interval counts. */
     if (ep->ping_every_ns != HW_NEVER && now - ep->last_poll_ns > ep->ping_every_ns)
         ep->last_received_ns += now - ep->last_poll_ns - ep->ping_every_ns;
     ep->last_poll_ns = now;
@@ -296,9 +296,9 @@ int rpc_poll(struct rpc_ep *ep)
     return ep->status && ep->status != -EINPROGRESS ? ep->status : messages;
 }
 
-/* Replies are never refused, so a peer that asks and does not take the answers would fill our
- * memory: its next requests wait, and hold its credit, until it has taken some.  Only on the
- * accepting side: were both to wait, each could wait for the other. */
+/* Replies are never refused, so a peer that sends requests and reads no answers would fill our
+ * memory.  Its next requests therefore wait, and hold its credit, until it has read some.  Only the
+ * accepting side does this: if both did, each could wait for the other. */
 static bool may_deliver(const struct rpc_ep *ep)
 {
     return ep->inbox && (!ep->config.accepting || ep->tx.queued_bytes <= ep->tx.queue_limit);
@@ -367,8 +367,8 @@ int rpc_wait_bytes(struct rpc_ep *ep, uint64_t timeout_ns)
         hw_counter_bump(&ep->stats.reads, 1);
         hw_counter_bump(&ep->stats.bytes_received, (uint64_t)look.n);
     }
-    /* An error shows again in rpc_poll, which may end the connection; a transport may also give
-     * up early for no reason. */
+    /* rpc_poll sees an error again and may end the connection.  A transport may also return early
+     * for no reason. */
     return look.n == -EAGAIN && rpc_ep_now(ep) - start >= timeout_ns ? -ETIMEDOUT : 0;
 }
 

@@ -56,7 +56,7 @@ enum {
 #define RPC_HANDSHAKE_DEFAULT_NS (UINT64_C(5) * 1000 * 1000 * 1000)
 
 enum rpc_flush_policy {
-    RPC_FLUSH_ADAPTIVE,    /* a message waits at most as long as a write takes, a post a few */
+    RPC_FLUSH_ADAPTIVE,    /* a message waits at most as long as one write takes, a post as eight */
     RPC_FLUSH_INCREMENTAL, /* every message is written at once */
     RPC_FLUSH_BATCH        /* only rpc_flush writes */
 };
@@ -104,7 +104,7 @@ int rpc_ep_create(struct rpc_transport *transport, const struct rpc_config *conf
  * been released.  Not from inside a callback. */
 void rpc_ep_destroy(struct rpc_ep *ep);
 
-/* The same without a word to the peer: a forked process goes on with the connection. */
+/* The same without telling the peer: a forked process goes on with the connection. */
 void rpc_ep_abandon(struct rpc_ep *ep);
 
 /* The same, and the transport is the caller's. */
@@ -204,8 +204,8 @@ void rpc_release(struct rpc_ep *ep, struct rpc_msg *msg);
  * timeout_ns.  Writes nothing: flush first.  0, also early and for no reason, or -ETIMEDOUT when
  * timeout_ns has passed. */
 int rpc_wait(struct rpc_ep *ep, uint64_t timeout_ns);
-/* The same without regard for deadlines and the heartbeat.  One thread may be in here while
- * another, under the caller's lock, is in any other function but rpc_poll. */
+/* The same, but ignores deadlines and the heartbeat.  One thread may be in here while another,
+ * under the caller's lock, is in any other function but rpc_poll. */
 int rpc_wait_bytes(struct rpc_ep *ep, uint64_t timeout_ns);
 /* When rpc_poll must run again even if nothing arrives; HW_NEVER when there is no such time. */
 uint64_t rpc_next_tick(const struct rpc_ep *ep);

@@ -113,8 +113,8 @@ void rpc_rx_skip(struct rpc_rx *rx, size_t n, bool starved)
     rx->starved = starved;
 }
 
-/* Makes room behind an unfinished frame: the block is reused when nobody holds a message in it,
- * else the rest moves to a fresh one. */
+/* Makes room behind an unfinished frame: reuses the block when no message in it is held, else moves
+ * the rest to a new one. */
 static int make_room(struct rpc_rx *rx)
 {
     rx->starved = true;
@@ -296,8 +296,8 @@ static bool is_message(uint8_t kind)
     return kind >= RPC_FRAME_CALL && kind <= RPC_FRAME_ERROR;
 }
 
-/* A message that is kept for long keeps its whole block.  So many blocks are for messages that
- * come and go; past that a message gets a buffer of its own. */
+/* A held message keeps its whole block.  Past this many blocks a message gets a buffer of its own.
+ */
 static bool blocks_are_pinned(const struct rpc_rx *rx)
 {
     return rx->blocks > rx->window / RPC_RX_BLOCK_BYTES + 2;

@@ -20,8 +20,8 @@
 
 enum {
     RPC_RX_BLOCK_BYTES = 128 << 10, /* holds a burst; many times the largest inline payload */
-    /* Read behind a large message.  What follows is often another one, and what of that lands in
-     * the block is copied once more. */
+    /* Read behind a large message: little, because another large message often follows, and its
+     * bytes in the block must be copied. */
     RPC_RX_BEHIND_BYTES = 4 << 10,
     RPC_RX_KEPT_BUFFERS = 4 /* large buffers kept for reuse */
 };
@@ -48,7 +48,7 @@ struct rpc_rx {
     struct rpc_rx_msg *partial[RPC_STREAMS];
     struct rpc_rx_msg *direct; /* its bytes come next, straight from the transport */
     uint32_t direct_left;
-    bool starved; /* what is here begins something that needs more bytes */
+    bool starved; /* the bytes at hand begin a frame that needs more */
     struct rpc_rx_msg *free_msgs;
     struct rpc_rx_block *spare;
     struct {
@@ -66,7 +66,7 @@ void rpc_rx_fini(struct rpc_rx *rx);
 int rpc_rx_space(struct rpc_rx *rx, struct iovec iov[2]);
 void rpc_rx_filled(struct rpc_rx *rx, size_t n);
 
-/* Bytes that parsing can make something of; not the beginning of what has not come yet. */
+/* True when there are bytes to parse; not for the beginning of a frame that needs more. */
 bool rpc_rx_unparsed(const struct rpc_rx *rx);
 
 /* Raw bytes, for the handshake: look at them, then say how many were used and whether the rest

@@ -9,12 +9,13 @@
 
 enum {
     ADAPTIVE_BYTES = 64 << 10, /* past this, waiting for more gains nothing */
-    POST_HOLD = 8,             /* writes that a post may wait: a burst is then a handful of them */
-    CREDIT_RIDE_PART = 32,     /* of the window: less is not worth its few bytes */
-    CREDIT_ALONE_PART = 4      /* a quarter of the window comes back even without traffic */
+    POST_HOLD = 8,         /* a post waits for up to so many write times: a burst is few writes */
+    CREDIT_RIDE_PART = 32, /* of the window: less is not worth its few bytes */
+    CREDIT_ALONE_PART = 4  /* a quarter of the window comes back even without traffic */
 };
 
-/* Somebody waits for a call, a reply or a push; a post is only to be got over with. */
+/* How long a message may stay in the batch: a peer waits for a call, a reply or a push, not for a
+ * post. */
 static uint64_t hold_ns(const struct rpc_ep *ep, uint8_t kind)
 {
     return kind == RPC_FRAME_POST ? POST_HOLD * ep->write_cost_ns : ep->write_cost_ns;
@@ -68,8 +69,8 @@ static void ask_for_credit(struct rpc_ep *ep)
         ep->credit_asked = true;
 }
 
-/* Descriptors ride on the batch, and the peer gives them out in the order of the messages: so the
- * message must go into the batch at once, and not wait in its stream. */
+/* Descriptors travel with the batch, and the peer assigns them in the order of the messages.  So
+ * the message must go into the batch at once and not wait in its stream. */
 static int queue_with_fds(struct rpc_ep *ep, const struct rpc_frame *frame,
                           const struct rpc_send *send, uint32_t payload)
 {
@@ -247,7 +248,7 @@ static void note_write(struct rpc_ep *ep, uint64_t before, uint64_t after, size_
     rpc_ep_note_time(&ep->stats.write_ns, &ep->stats.write_max_ns, took);
     hw_counter_bump(&ep->stats.writes, 1);
     hw_counter_bump(&ep->stats.bytes_sent, bytes);
-    /* A large write's cost is its bytes; only small ones say what a write costs. */
+    /* Only small writes tell what a write costs; the cost of a large one is its bytes. */
     if (bytes <= ADAPTIVE_BYTES) {
         uint64_t old = ep->write_cost_ns;
         ep->write_cost_ns = old ? old - old / 8 + took / 8 : took;
@@ -365,7 +366,7 @@ void rpc_ep_goodbye(struct rpc_ep *ep, int reason, const char *text)
 void rpc_ep_shutdown(struct rpc_ep *ep, int reason, const char *text)
 {
     if (ep->status == -EINPROGRESS && reason) {
-        /* A hello would let the peer go on; what has not been sent need not be. */
+        /* Drops what was not sent: a hello would let the peer go on. */
         if (ep->handshake_sent == 0)
             ep->handshake->out_len = 0;
         rpc_handshake_refuse(ep->handshake, reason, text ? text : "");

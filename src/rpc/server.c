@@ -220,8 +220,7 @@ static void conn_set_state(struct rpc_server *s, struct conn *c, enum conn_state
     c->since_ns = hw_now_ns();
 }
 
-/* Callers that are silent, or linger after a refusal, must not keep others out: the one that has
- * been at it longest goes. */
+/* Closes the oldest connection that is silent or lingers after a refusal, to let others in. */
 static void drop_oldest(struct rpc_server *s, enum conn_state state)
 {
     struct conn *oldest = NULL;
@@ -299,7 +298,7 @@ static void listeners_rest(struct rpc_server *s, bool rest)
     s->accept_again_ns = rest ? hw_now_ns() + accept_pause_ns : 0;
 }
 
-/* A shortage is one line now and then, however often callers meet it. */
+/* Logs a shortage now and then, however often clients meet it. */
 static bool said_lately(struct rpc_server *s)
 {
     uint64_t now = hw_now_ns();
@@ -359,7 +358,7 @@ static bool linger_is_over(struct conn *c, uint64_t now)
     return now - c->since_ns >= linger_ns;
 }
 
-/* A peer that leaves everything unread holds memory here; it may do so for a while only. */
+/* A peer that reads nothing holds memory here; after stalled_ns the connection ends. */
 static bool is_stalled(struct rpc_server *s, struct conn *c, uint64_t now)
 {
     uint64_t sent = hw_counter_load(&rpc_ep_stats(c->ep)->bytes_sent);
@@ -381,8 +380,8 @@ static void watch_for(struct rpc_server *s, struct conn *c)
         c->events = events;
 }
 
-/* Requests to the handler, answers to the peer; in turns, since requests wait while too many
- * answers do. */
+/* Gives requests to the handler and sends answers, in turns: requests wait while too many answers
+ * do. */
 static void conn_deliver(struct rpc_server *s, struct conn *c)
 {
     struct rpc_msg *msg;
@@ -396,7 +395,7 @@ static void conn_deliver(struct rpc_server *s, struct conn *c)
     (void)rpc_flush(c->ep);
 }
 
-/* Everything one connection has to say.  False when it is gone. */
+/* Serves one connection.  False when it is gone. */
 static bool conn_serve(struct rpc_server *s, struct conn *c, uint64_t now)
 {
     if (c->state == CONN_LINGER) {
@@ -493,7 +492,7 @@ int rpc_server_turn(struct rpc_server *s, uint64_t timeout_ns)
     if (sleeps)
         sleeps(s->options.user, false);
     now = hw_now_ns();
-    /* Callers come last: what ends in this turn makes room for them. */
+    /* New connections come last: what ends in this turn makes room for them. */
     for (int i = 0; i < n; i++) {
         struct watched w = watched_of(s, events[i].data.u64);
         struct conn *c = s->first;

@@ -1,7 +1,7 @@
-/* rpc/server.h - many endpoints on one thread: listen, accept, shake hands, serve, let go.
+/* rpc/server.h - many endpoints on one thread: listens, accepts, shakes hands, serves.
  *
- * Trust: a caller that says nothing, speaks slowly, never reads or breaks the rules costs bounded
- * memory, one log line and nobody else anything.
+ * Trust: a client that is silent, slow, never reads or breaks the rules costs bounded memory and
+ * one log line, and does not affect other clients.
  * Threads: one, except rpc_server_stop, and endpoints while it sleeps (`sleeps`).  Lifetime:
  * create/destroy. */
 #ifndef HAWSER_RPC_SERVER_H
@@ -26,9 +26,9 @@ struct rpc_server_ops {
     void (*message)(void *user, struct rpc_ep *ep, struct rpc_msg *msg);
     /* The connection has ended; held messages must be released here.  NULL: nothing to do. */
     void (*closed)(void *user, struct rpc_ep *ep, int status);
-    /* A sleep begins, or has ended.  In between nothing is touched here, so that another thread may
-     * answer on the endpoints; who lets one do so returns from the end only once it is through.
-     * NULL: nobody does. */
+    /* A sleep begins, or has ended.  In between the server touches no endpoint, so another thread
+     * may answer on them.  The call at the end must not return before that thread is done.
+     * NULL: there is no such thread. */
     void (*sleeps)(void *user, bool begins);
 };
 
@@ -51,10 +51,10 @@ int rpc_server_listen(struct rpc_server *server, const struct rpc_addr *addr,
 /* Serves a transport that came another way; takes it, also on failure. */
 int rpc_server_adopt(struct rpc_server *server, struct rpc_transport *transport) MUST_CHECK;
 
-/* From inside `message`: another process has taken the connection over (fork), this one or another
- * of the server's.  Once the callback returns it is forgotten without a word to the peer, nothing
- * is read from it any more, and `closed` is not called for it.  It goes on counting against
- * max_clients until rpc_server_returned. */
+/* From inside `message`: another process (after fork) has taken over this connection or another one
+ * of the server.  Once the callback returns, the server forgets the connection: it tells the peer
+ * nothing, reads nothing and does not call `closed`.  The connection counts against max_clients
+ * until rpc_server_returned. */
 void rpc_server_detach(struct rpc_server *server, struct rpc_ep *ep);
 /* A connection that was detached has ended. */
 void rpc_server_returned(struct rpc_server *server);

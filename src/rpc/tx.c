@@ -154,7 +154,7 @@ int rpc_tx_message(struct rpc_tx *tx, const struct rpc_frame *frame, const struc
         whole.len = payload;
         rc = append_small(tx, &whole, send, payload);
     } else {
-        /* A reply behind one that waits for credit waits too: streams are in order. */
+        /* A reply behind one that waits for credit waits, too: streams are in order. */
         affordable = affordable && (idle || tx->tail[frame->stream]->paid);
         rc = append_item(tx, frame, send, payload, affordable);
     }

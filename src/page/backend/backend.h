@@ -17,8 +17,8 @@
 /* What touching a page that is not mapped does. */
 enum page_stray {
     PAGE_STRAY_FAULTS, /* must not be touched */
-    PAGE_STRAY_SHARED, /* harmless: reads zero until a stray write, which lands in a page that all
-                        * unmapped ones share, and which scrub clears */
+    PAGE_STRAY_SHARED, /* harmless: all unmapped ids show one page, which reads zero until a stray
+                        * write changes it; scrub clears it */
     PAGE_STRAY_STRICT  /* reads zero always, writes are dropped */
 };
 
@@ -35,7 +35,7 @@ struct page_backend_config {
     uint64_t memory_bytes; /* at most this; 0: all there is */
     uint32_t device;       /* taken modulo the devices there are */
     bool zero_page;        /* cuda: unmapped pages show a shared page, at the cost of a mapping */
-    bool not_joined;       /* a call for each piece also where one would do for a run */
+    bool not_joined;       /* one driver call for each piece, also where one could map several */
     bool no_huge;          /* host: no huge pages even where they are allowed */
     const char *library;   /* cuda, vulkan: instead of the system's */
 };

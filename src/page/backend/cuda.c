@@ -240,7 +240,7 @@ static cu_result map_one(struct cuda_backend *c, uint64_t offset, cu_handle hand
     return c->cu.map(c->range + offset, c->piece_bytes, 0, handle, 0);
 }
 
-/* A call for each run; how many binds were dealt with before one failed is in *done. */
+/* One call for each run.  *done is the number of binds before the one that failed. */
 static cu_result unmap_runs(struct cuda_backend *c, const struct page_bind *binds, size_t count,
                             size_t *done)
 {
@@ -254,9 +254,8 @@ static cu_result unmap_runs(struct cuda_backend *c, const struct page_bind *bind
     return CU_OK;
 }
 
-/* Maps the run at *mapped, which moves on with every piece, and allows access to it as a whole: for
- * a run of one the calls, and their order, are those of the plainest loop.  On failure *failed and
- * *call say where. */
+/* Maps the pieces of the run at *mapped, advancing it, then sets access for the whole run.  On
+ * failure *failed and *call say where. */
 static cu_result map_run(struct cuda_backend *c, const struct page_bind *binds, size_t count,
                          bool zero, size_t *mapped, size_t *failed, const char **call)
 {
@@ -275,8 +274,8 @@ static cu_result map_run(struct cuda_backend *c, const struct page_bind *binds, 
     return c->cu.set_access(c->range + binds[first].offset, n * c->piece_bytes, &access, 1);
 }
 
-/* Maps all and allows access; with `zero` all show that handle instead of their own.  On failure
- * nothing is mapped and *failed says where; *call names the call. */
+/* Maps all and sets access; with `zero` all show that handle instead of their own.  On failure
+ * nothing is mapped, and *failed and *call say where. */
 static cu_result map_all(struct cuda_backend *c, const struct page_bind *binds, size_t count,
                          bool zero, size_t *failed, const char **call)
 {
@@ -289,7 +288,7 @@ static cu_result map_all(struct cuda_backend *c, const struct page_bind *binds, 
     return result;
 }
 
-/* From one side to the other: takes down what is shown, shows the other, and back on failure. */
+/* Replaces handles by the zero page or the reverse; restores the old state on failure. */
 static int swap(struct cuda_backend *c, const struct page_bind *binds, size_t count, bool to_zero,
                 size_t *failed, struct page_error *why)
 {
@@ -384,7 +383,7 @@ static int cuda_create(struct page_backend *b, page_handle *out, struct page_err
     uint64_t live = atomic_fetch_add_explicit(&c->live, 1, memory_order_relaxed);
     int rc = live < b->facts.memory_bytes / c->piece_bytes
                  ? create_piece(c, out, why)
-                 : page_fail(why, -ENOMEM, 0, "all %llu pieces that may be used of %s are taken",
+                 : page_fail(why, -ENOMEM, 0, "all %llu pieces of %s that may be used are taken",
                              (unsigned long long)live, b->facts.device);
     if (rc)
         atomic_fetch_sub_explicit(&c->live, 1, memory_order_relaxed);

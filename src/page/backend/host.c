@@ -1,10 +1,10 @@
-/* backend_host.c - pages of main memory: a memory file, and fixed mappings of pieces of it.
+/* page/backend/host.c - pages of main memory: a memory file, and fixed mappings of pieces of it.
  *
- * The arena is a sparse memory file as large as the memory that may be used; a handle is a piece of
- * it, whose memory is allocated by create and given back by release.  It is made of huge pages
- * where the administrator set enough of them aside, or where the kernel may use them for memory
- * files.  What is not bound shows the sink, a second file of one piece that every unbound place
- * shares: reading it is harmless, and what is written to it takes at most one piece of memory. */
+ * The arena is a sparse memory file as large as the memory that may be used.  A handle is a piece
+ * of it; create allocates the piece's memory and release frees it.  The arena has huge pages where
+ * the administrator set enough of them aside, or where the kernel may use them for memory files.
+ * Every unbound place shows the sink, a second file of one piece: reading it is harmless, and
+ * writes to it take at most one piece of memory. */
 #include "page/backend/backend.h"
 
 #include "base/units.h"
@@ -276,7 +276,7 @@ static int allocate(const struct host_backend *h, uint32_t piece)
     int rc;
     if (h->view && madvise(h->view + at, h->piece_bytes, MADV_POPULATE_WRITE) == 0)
         return 0;
-    do /* also where that failed: with ordinary pages it may go, and if not, this knows why */
+    do /* also after a failure: ordinary pages may do, and this call has the errno */
         rc = fallocate(h->arena, 0, (off_t)at, (off_t)h->piece_bytes);
     while (rc && errno == EINTR);
     if (rc == 0)
@@ -302,7 +302,7 @@ static int host_create(struct page_backend *b, page_handle *out, struct page_err
     int rc = allocate(h, piece);
     if (rc) {
         put_idle(h, piece);
-        return page_fail(why, -ENOMEM, -rc, "the host gives no more memory: %s", strerror(-rc));
+        return page_fail(why, -ENOMEM, -rc, "the host has no more memory: %s", strerror(-rc));
     }
     *out = (page_handle)piece + 1;
     return 0;

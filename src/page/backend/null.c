@@ -1,5 +1,4 @@
-/* backend_null.c - does nothing and does it at once: what is left is the cost of everything else.
- */
+/* page/backend/null.c - does nothing, to measure the cost of everything but the driver. */
 #include "page/backend/backend.h"
 
 #include <errno.h>

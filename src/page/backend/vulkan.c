@@ -1,9 +1,8 @@
-/* backend_vulkan.c - pages of any GPU with Vulkan's sparse binding.
+/* page/backend/vulkan.c - pages of any GPU with Vulkan's sparse binding.
  *
- * The range is one sparse buffer, or several where a buffer may not be that large; binding is one
- * vkQueueBindSparse for a whole batch, and the wait for it: a batch is done when its call returns.
- * Handles are pieces of larger allocations, because drivers bound the number of those.  The loader
- * is opened at run time. */
+ * The range is one sparse buffer, or several where a buffer may not be that large.  Binding a batch
+ * is one vkQueueBindSparse and the wait for it.  Handles are pieces of larger allocations (slabs),
+ * because drivers limit the number of allocations.  The loader is opened at run time. */
 #include "page/backend/backend.h"
 
 #include "base/clock.h"

@@ -19,7 +19,7 @@ enum {
     ANSWER_WORDS = (PAGE_ANSWER_BYTES_MAX + 3) / 4
 };
 
-/* A stop that is missed between the look and the sleep is noticed after this. */
+/* A stop that comes between a worker's look and its sleep is noticed after this time. */
 static const uint64_t nap_ns = 100 * HW_MS;
 
 struct board_head {
@@ -74,8 +74,8 @@ static size_t board_bytes(uint32_t ranks)
     return sizeof(struct board_map) + ranks * sizeof(struct board_place);
 }
 
-/* Bytes that another process may be writing: word by word, so that the copy is some mixture and
- * nothing worse; the tickets around it tell whether it is whole. */
+/* Another process may be writing these bytes.  Atomic words make that no data race; the ticket
+ * tells whether the copy is whole. */
 static void copy_in(_Atomic uint32_t *words, const void *src, uint32_t len)
 {
     const uint8_t *from = src;
@@ -188,7 +188,8 @@ void page_board_destroy(struct page_board *b)
 static bool anybody_sleeps(struct page_board *b)
 {
     for (uint32_t r = 0; r < b->ranks; r++) {
-        /* After our store of the ticket, before the worker's look at it: one sees the other. */
+        /* seq_cst, with wait_for_ticket: this load sees the sleeper, or the worker sees the ticket.
+         */
         if (atomic_load_explicit(&b->map->places[r].sleeps, memory_order_seq_cst))
             return true;
     }
@@ -236,7 +237,7 @@ int page_board_wait(struct page_board *b, uint64_t until_ns)
     if (hw_wait_until(&b->wait, answers_came, b, &left))
         return 0;
     for (;;) {
-        /* seq_cst: this store, then the look; the last worker counts down, then looks here. */
+        /* seq_cst, with page_board_reply: the last worker sees this store, or we see its count. */
         atomic_store_explicit(&pending->sleeps, 1, memory_order_seq_cst);
         bool done = all_answered(b, &missing);
         uint64_t now = done ? 0 : page_host_ns();
@@ -271,7 +272,7 @@ static bool command_came(void *user)
     return atomic_load_explicit(&b->map->head.ticket, memory_order_acquire) != b->ticket;
 }
 
-/* Waits until the ticket has moved on from the last one seen; the new one. */
+/* Waits until the ticket has changed since the last one seen.  Returns the new one. */
 static uint32_t wait_for_ticket(struct page_board *b)
 {
     struct board_place *place = &b->map->places[b->rank];
@@ -321,7 +322,7 @@ int page_board_next(struct page_board *b, uint8_t out[PAGE_COMMAND_BYTES_MAX])
     }
 }
 
-/* Counts down, unless the scheduler has moved on.  True for the last one. */
+/* Counts down, unless the scheduler has published another command.  True for the last worker. */
 static bool count_down(struct page_board *b)
 {
     _Atomic uint32_t *missing = &b->map->pending.missing;

@@ -1,15 +1,15 @@
-/* page/broadcast/board.h - one command in shared memory that all workers watch, and a place for
- * each answer.
+/* page/broadcast/board.h - the command board: shared memory with one command, which all workers
+ * watch, and a place for each answer.
  *
  *   head      ticket, ranks, length             the scheduler writes
  *   pending   ticket and how many are missing   workers count down; the last wakes the scheduler
  *   command   bytes of page/message.h           the scheduler writes
  *   place r   ticket, length, sleeps; answer    rank r writes
  *
- * The scheduler writes the command while `ticket` is odd and makes it even again to publish it;
- * workers sleep on the ticket (futex), copy the command, and look at the ticket again: when it has
- * moved on, what they copied is dropped.  `pending` holds the low bits of the ticket, so a worker
- * that answers too late does not count down for another command.
+ * The scheduler writes the command while `ticket` is odd, and publishes it by making the ticket
+ * even.  A worker waits for the ticket to change (base/wait.h), copies the command, and reads the
+ * ticket again; when it has changed, the worker drops its copy.  `pending` holds the low bits of
+ * the ticket, so a worker that answers too late does not count down for another command.
  *
  * Trust: either side may write anything; lengths are read once and checked, bytes are copied before
  * they are decoded.  The memory is sealed, so that it cannot shrink under a reader.
@@ -24,7 +24,7 @@ struct page_board;
 
 /* The scheduler's side: makes the memory.  0 or a negative errno. */
 int page_board_create(uint32_t ranks, struct page_board **out) MUST_CHECK;
-/* To pass to a worker; stays the board's. */
+/* The descriptor to pass to a worker; the board owns it. */
 int page_board_fd(const struct page_board *b);
 
 /* A worker's side: maps the memory behind fd, which stays the caller's.

@@ -1,8 +1,9 @@
-/* page/broadcast/broadcast.h - ways to bring one command to all workers and their answers back.
+/* page/broadcast/broadcast.h - strategies: ways to send one command to all workers and collect the
+ * answers.
  *
  * A strategy is one file in src/page/broadcast/ with one `const struct page_strategy`, and one line
- * in the table of broadcast/table.c; docs/broadcast.md shows how to add one.  It only carries: what
- * answers mean, who is to be rolled back and which rank is to blame is page/group.h's business.
+ * in the table of broadcast/table.c; docs/broadcast.md shows how to add one.  A strategy only
+ * carries bytes: page/group.h decides what answers mean and which ranks are rolled back.
  *
  * Threads: one at a time for a state; different states are independent.
  * Lifetime: open/close; peers outlive the state. */
@@ -29,8 +30,8 @@ struct page_strategy {
                 struct page_error *why);
     void (*close)(void *state);
 
-    /* Brings the command to every rank whose bit is set in `ranks`, and fills answers[rank] for
-     * each: with what the worker said, or with outcome.why.rc < 0 when it said nothing by until_ns
+    /* Sends the command to every rank whose bit is set in `ranks`, and fills answers[rank] for
+     * each: with the worker's answer, or with outcome.why.rc < 0 when none came by until_ns
      * (page_host_ns).  Returns at until_ns at the latest. */
     void (*send)(const struct page_peers *peers, void *state, const struct page_command *command,
                  uint64_t ranks, uint64_t until_ns, struct page_answer *answers);
@@ -49,7 +50,7 @@ const struct page_strategy *page_strategy_find(const char *name);
 
 /* ---- for strategies ---- */
 
-/* True, and the answer says so with -ECANCELED, when earlier ranks have used the time up. */
+/* True, with -ECANCELED in the answer, when earlier ranks have used up the time. */
 bool page_is_too_late(uint64_t until_ns, uint32_t count, struct page_answer *answer);
 
 /* One rank over a connection of its own, which is closed afterwards. */

@@ -1,4 +1,5 @@
-/* epoll.c - one thread, all workers at once, over connections that are kept and stay registered. */
+/* epoll.c - one thread, all workers at once, over kept connections that stay registered with epoll.
+ */
 #include "base/clock.h"
 #include "page/broadcast/broadcast.h"
 #include "page/broadcast/link.h"
@@ -23,8 +24,8 @@ static void epoll_close(void *state)
     free(s);
 }
 
-/* Edge-triggered, so that room to send is told without being asked for: a turn reads and writes
- * until nothing more goes. */
+/* Edge-triggered, so that POLLOUT needs no system call of its own; a turn reads and writes until
+ * -EAGAIN. */
 static int watch_all(struct epoll_state *s)
 {
     for (uint32_t r = 0; r < s->links.count; r++) {
@@ -62,7 +63,7 @@ static void give_up(struct epoll_state *s, uint64_t ranks)
     }
 }
 
-/* Turns the links that something happened on; those that are done. */
+/* Turns the links that have events.  Returns those that are done. */
 static uint64_t turn(struct epoll_state *s, const struct epoll_event *events, int count,
                      uint64_t waiting)
 {

@@ -1,4 +1,4 @@
-/* page/broadcast/link.h - one connection from a scheduler to a worker: a call at a time, with a
+/* page/broadcast/link.h - one connection from a scheduler to a worker: one call at a time, with a
  * time limit.
  *
  * Trust: the worker may be dead, stuck or wrong; each is an error with a sentence.
@@ -18,8 +18,8 @@ void page_link_close(struct page_link *l);
 
 /* Starts a command.  0, or a negative errno: then the answer has it too. */
 int page_link_send(struct page_link *l, const struct page_command *c, struct page_answer *answer);
-/* Takes in what has come and sends what has not gone; true when the call has ended: its answer is
- * filled, with -ECONNRESET and the like in outcome.why when there was none. */
+/* Reads what has arrived and writes what is pending.  True when the call has ended: its answer is
+ * filled, with an error such as -ECONNRESET in outcome.why when none came. */
 bool page_link_turn(struct page_link *l);
 /* Turns until the call has ended or until_ns (page_host_ns); then it ends with -ETIMEDOUT. */
 void page_link_wait(struct page_link *l, uint64_t until_ns);

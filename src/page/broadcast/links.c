@@ -1,4 +1,4 @@
-/* links.c - what several strategies need: one question over a new connection, and kept ones. */
+/* links.c - what several strategies need: a command over a new connection, and kept connections. */
 #include "base/clock.h"
 #include "page/broadcast/broadcast.h"
 #include "page/broadcast/link.h"
@@ -19,7 +19,7 @@ bool page_is_too_late(uint64_t until_ns, uint32_t count, struct page_answer *ans
     struct page_error why;
     if (page_host_ns() < until_ns)
         return false;
-    page_fail(&why, -ECANCELED, 0, "not asked: the ranks before it used the time up");
+    page_fail(&why, -ECANCELED, 0, "not asked: earlier ranks used up the time");
     page_answer_fail(answer, count, &why);
     return true;
 }

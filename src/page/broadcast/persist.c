@@ -1,4 +1,4 @@
-/* persist.c - as seq, but the connections are kept: what a handshake for each command costs. */
+/* persist.c - as seq, over kept connections: shows what a handshake for each command costs. */
 #include "page/broadcast/broadcast.h"
 #include "page/broadcast/link.h"
 

@@ -49,7 +49,7 @@ static void on_signal(int number)
     page_worker_stop(serving);
 }
 
-/* The parent's locks and sockets would live on in us. */
+/* Else the parent's locks and sockets would stay open in this process. */
 static void close_others(int keep)
 {
     if (keep > STDERR_FILENO + 1)
@@ -57,8 +57,8 @@ static void close_others(int keep)
     (void)close_range((unsigned)keep + 1, ~0U, 0);
 }
 
-/* We hear of the death of the parent's thread; its other threads may hold its locks a moment
- * longer, and the last one out of the group has to find them gone. */
+/* SIGHUP tells of the end of the parent's thread.  Its other threads may hold file locks a moment
+ * longer, and the last member to leave the group must find those locks gone. */
 static void await_end_of(int parent_fd)
 {
     if (parent_fd >= 0)
@@ -72,7 +72,7 @@ static void on_stop(void (*handler)(int))
     sigaction(SIGHUP, &stop, NULL);
 }
 
-/* Until there is a worker to stop, stopping waits. */
+/* Blocks the stop signals until there is a worker to stop. */
 static void prepare_signals(sigset_t *stops)
 {
     sigemptyset(stops);

@@ -1,7 +1,8 @@
-/* page/broadcast/processes.h - the workers of a group as child processes, for benchmarks and tests.
+/* page/broadcast/processes.h - worker processes: the workers of a group as children of this
+ * process, for benchmarks and tests.
  *
- * Threads: start and stop from one thread, which must outlive the processes: the children end when
- * it does.  Start before other threads and before any GPU driver is opened: children are forked.
+ * Threads: start and stop from one thread; the children end when that thread ends.  Start before
+ * other threads and before any GPU driver is opened, because the children are forked.
  * Lifetime: start/stop. */
 #ifndef HAWSER_PAGE_BROADCAST_PROCESSES_H
 #define HAWSER_PAGE_BROADCAST_PROCESSES_H
@@ -16,7 +17,7 @@ struct page_processes;
  * them listen.  0, or a negative errno and why, with the rank. */
 int page_processes_start(const struct page_worker_config *config, uint32_t ranks,
                          struct page_processes **out, struct page_error *why) MUST_CHECK;
-/* Ends them in order, by force after some seconds, and removes what they left. */
+/* Asks them to end, kills them after some seconds, and removes their files. */
 void page_processes_stop(struct page_processes *c);
 
 pid_t page_processes_pid(const struct page_processes *c, uint32_t rank);

@@ -1,4 +1,4 @@
-/* seq.c - one worker after the other, a new connection for each command: the original's loop. */
+/* seq.c - one worker after the other, with a new connection for each command. */
 #include "page/broadcast/broadcast.h"
 
 static void seq_send(const struct page_peers *peers, void *state,

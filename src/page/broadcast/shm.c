@@ -1,5 +1,5 @@
-/* shm.c - one command in shared memory that all workers watch; a futex wakes them, and the last to
- * answer wakes the scheduler.  The connections over which they got the memory tell of deaths. */
+/* shm.c - one command on a command board (board.h).  The connections over which the workers got the
+ * board tell of a worker's death. */
 #include "base/clock.h"
 #include "page/broadcast/board.h"
 #include "page/broadcast/broadcast.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How long a death may go unnoticed while the others have answered. */
+/* How often to look for dead workers while answers are missing. */
 static const uint64_t look_every_ns = 20 * HW_MS;
 
 struct shm_state {
@@ -46,7 +46,7 @@ static int shm_start(const struct page_peers *peers, uint64_t until_ns, void **s
         return page_fail(why, -ENOMEM, 0, "out of memory");
     int rc = page_board_create(peers->count, &s->board);
     if (rc)
-        page_fail(why, rc, 0, "cannot make the shared command: %s", strerror(-rc));
+        page_fail(why, rc, 0, "cannot make the command board: %s", strerror(-rc));
     else
         rc = page_links_open(peers, until_ns, &s->links, why);
     if (rc == 0)
@@ -79,14 +79,14 @@ static bool take_answer(struct shm_state *s, uint32_t rank, uint32_t count,
     return true;
 }
 
-/* Nothing is ever sent over the links after the board, so all that can come is their end. */
+/* Nothing is sent over the links after the board, so an event can only be their end. */
 static bool is_dead(struct page_link *link)
 {
     struct pollfd fd = {.fd = page_link_fd(link), .events = POLLIN | POLLRDHUP};
     return poll(&fd, 1, 0) > 0 && (fd.revents & (POLLHUP | POLLRDHUP | POLLERR));
 }
 
-/* Takes in what has been answered and fails the ranks that died; those still awaited. */
+/* Takes the answers that came and fails the ranks that died.  Returns the ranks still awaited. */
 static uint64_t collect(struct shm_state *s, uint64_t waiting, uint32_t count, bool look_for_dead,
                         struct page_answer *answers)
 {

@@ -1,4 +1,4 @@
-/* thread.c - a thread a worker from a pool, each with a new connection for each command. */
+/* thread.c - a thread pool with one thread for each worker, a new connection for each command. */
 #include "page/broadcast/broadcast.h"
 
 #include <errno.h>

@@ -48,8 +48,8 @@ static int check_names(const char *const *names, size_t count, char why[RPC_WHY_
 {
     uint8_t ip[16];
     if (count > RPC_KEYGEN_NAMES_MAX) {
-        snprintf(why, RPC_WHY_CHARS, "%zu names for one certificate, at most %d", count,
-                 RPC_KEYGEN_NAMES_MAX);
+        snprintf(why, RPC_WHY_CHARS, "%zu names for one certificate; at most %d are possible",
+                 count, RPC_KEYGEN_NAMES_MAX);
         return -EINVAL;
     }
     for (size_t i = 0; i < count; i++)
@@ -289,7 +289,7 @@ int rpc_keygen(const char *dir, const char *const *names, size_t name_count, uns
     if (rc != 0)
         return rc;
     if (days == 0 || days > RPC_KEYGEN_DAYS_MAX) {
-        snprintf(why, RPC_WHY_CHARS, "%u days: a certificate is for 1 to %d", days,
+        snprintf(why, RPC_WHY_CHARS, "%u days: a certificate is valid for 1 to %d days", days,
                  RPC_KEYGEN_DAYS_MAX);
         return -EINVAL;
     }

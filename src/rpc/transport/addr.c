@@ -63,7 +63,7 @@ static int parse_host_port(const char *text, const char *rest, struct rpc_addr *
     return 0;
 bad:
     snprintf(why, RPC_WHY_CHARS,
-             "\"%.80s\" is no address; use host:port, [ipv6]:port, unix:/path, shm:/path or "
+             "\"%.80s\" is not an address; use host:port, [ipv6]:port, unix:/path, shm:/path or "
              "ucx:host:port",
              text);
     return -EINVAL;
@@ -92,7 +92,7 @@ int rpc_addr_parse(const char *text, struct rpc_addr *out, char why[RPC_WHY_CHAR
     }
     bool path = addr.scheme == RPC_SCHEME_UNIX || addr.scheme == RPC_SCHEME_SHM;
     if (!*rest) {
-        snprintf(why, RPC_WHY_CHARS, "\"%s\" is no address: nothing after the scheme", text);
+        snprintf(why, RPC_WHY_CHARS, "\"%s\" is not an address: nothing follows the scheme", text);
         return -EINVAL;
     }
     int rc = path ? parse_path(text, rest, &addr, why) : parse_host_port(text, rest, &addr, why);

@@ -48,7 +48,7 @@ struct shm {
     uint32_t empty_looks;
     _Atomic bool ended; /* the socket said so, to a thread that reads or one that waits for room */
     uint32_t ring_bytes;
-    struct hw_wait room_wait; /* copied by who waits for room: they may be several threads */
+    struct hw_wait room_wait; /* a template: each thread that waits for room copies it */
     int socket, bell, peer_bell, epoll;
     void *map;
 };
@@ -93,8 +93,8 @@ static int64_t room(struct shm *s, size_t wanted)
     return (int64_t)(s->ring_bytes - used);
 }
 
-/* After the offer nothing is said on the socket: a byte there would keep it readable, and us
- * awake, for ever.  So whoever sends one has left. */
+/* After the offer nothing is sent on the socket.  A byte would keep it readable and us awake for
+ * ever, so a peer that sends one counts as gone. */
 static bool peer_is_gone(const struct shm *s)
 {
     char byte;
@@ -229,7 +229,7 @@ static int arm(struct shm *s, unsigned events)
     return ready;
 }
 
-/* The owner sleeps alone: what it no longer waits for needs no bell. */
+/* The owner sleeps alone: an event that it no longer waits for needs no bell. */
 static int shm_arm(struct rpc_transport *t, unsigned events)
 {
     struct shm *s = (struct shm *)t;

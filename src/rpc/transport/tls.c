@@ -4,13 +4,13 @@
  * `out`; then the last plaintext byte of the batch is reported as not taken, so that the caller
  * knows it must come again, and it is skipped when it does.
  *
- * During the handshake send takes up to one record's worth and keeps it for the end.  A hello goes
- * in there, so an owner that sleeps on the descriptor has nothing blocked: a socket is writable all
- * through the handshake, and to sleep until it is would be to spin.
+ * During the handshake send takes up to one record and keeps it until the end.  A hello fits, so an
+ * owner that sleeps on the descriptor has nothing to send: the socket is writable all through the
+ * handshake, and an owner that waited for room would spin.
  *
  * Incoming bytes go straight into OpenSSL's read buffer, several records at a time.  Only recv may
- * read ahead: were a handshake driven by send to take application bytes out of the socket, a
- * thread asleep in recv would not be woken for them. */
+ * read ahead: if a handshake driven by send took application bytes out of the socket, a thread that
+ * sleeps in recv would not wake up for them. */
 #include "rpc/transport/tls.h"
 
 #include "base/clock.h"
@@ -200,7 +200,7 @@ static int fail_alert(struct rpc_tls *t, int alert)
     return fail(t, certificate ? -EACCES : -EPROTO, text);
 }
 
-/* OpenSSL answers plain bytes with silence; an alert record tells a plain client what is here. */
+/* OpenSSL does not answer plain bytes; this alert record tells a plain client that TLS is on. */
 static void hint_at_tls(const struct rpc_tls *t)
 {
     static const uint8_t alert[] = {SSL3_RT_ALERT,           3, 3, 0, 2, SSL3_AL_FATAL,
@@ -479,7 +479,7 @@ static ssize_t tls_recv(struct rpc_transport *transport, const struct iovec *iov
     for (;;) {
         pthread_mutex_lock(&t->lock);
         ssize_t n = read_segments(t, iov, count);
-        /* What send left, or a KeyUpdate that reading gave rise to; a failure is send's to tell. */
+        /* What send left, or a KeyUpdate that reading caused; send reports a failure. */
         (void)out_flush(t);
         short events = (short)(POLLIN | (out_empty(t) ? 0 : POLLOUT));
         pthread_mutex_unlock(&t->lock);

@@ -80,7 +80,7 @@ struct rpc_transport_ops {
     int (*descriptors)(struct rpc_transport *t, int fds[RPC_TRANSPORT_FDS]);
 
     void (*destroy)(struct rpc_transport *t);
-    /* The same without a word to the peer, since another process goes on with the connection.
+    /* The same without telling the peer, since another process goes on with the connection.
      * NULL: destroy says none. */
     void (*abandon)(struct rpc_transport *t);
 };

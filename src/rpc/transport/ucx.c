@@ -358,7 +358,7 @@ static ssize_t send_now(struct ucx_transport *t, const struct iovec *iov, int co
             break;
         total += n;
     }
-    /* Who armed before these sends does not know that they must be polled. */
+    /* A thread that armed before these sends does not know that they must be polled. */
     if (t->armed && must_poll(t))
         ucp_worker_signal(t->worker);
     if (total)
@@ -643,8 +643,8 @@ int rpc_ucx_conn_connect(struct rpc_transport *base, const ucp_ep_params_t *to,
     return progress_until(t, deadline_ns, greeted, NULL) ? t->error : -ETIMEDOUT;
 }
 
-/* Gets the greeting that ends the caller's dial out of the door, if that can be done at once;
- * else it stays queued in UCX and goes when the owner next does anything. */
+/* Sends the greeting that ends the caller's dial, if that is possible at once.  Else UCX keeps it
+ * and sends it at the owner's next call. */
 int rpc_ucx_conn_accept(struct rpc_transport *base, const ucp_ep_params_t *from)
 {
     struct ucx_transport *t = CONTAINER_OF(base, struct ucx_transport, base);

@@ -13,7 +13,7 @@
 
 enum {
     BACKLOG = 128,
-    /* A few large messages: with less, who sends one to a peer that sleeps has to sleep, too. */
+    /* A few large messages: with less, a sender has to sleep until a sleeping peer has read. */
     SEND_BUFFER_BYTES = 1 << 20,
 };
 
