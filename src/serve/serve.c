@@ -343,7 +343,7 @@ static int start_rpc(struct server *s)
                    .window_bytes = (uint32_t)o->window_bytes,
                    .max_calls = (uint32_t)o->max_calls,
                    .heartbeat_ns = o->heartbeat_ns,
-                   .spin_ns = VN_PATIENCE_NS},
+                   .spin_ns = VN_SPIN_NS},
         .max_clients = (uint32_t)o->max_clients,
     };
     return rpc_server_create(&rpc_options, &s->rpc);

@@ -156,7 +156,6 @@ static size_t take_all(struct vns_arrivals *arrivals, struct rig *r)
         require(vns_arrivals_bytes(arrivals) == bytes);
         expect_unchanged(0, from);
         expect_unchanged(from + r->open->len, IMAGE_BYTES);
-        vns_arrivals_told(arrivals);
     }
     return ARRAY_LEN(uploads);
 }

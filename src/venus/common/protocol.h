@@ -178,9 +178,9 @@ enum {
 
 #define VN_RANGE_FILLED (UINT64_C(1) << 63)
 
-/* Both ends spin for so long, where there are cores for it, before they sleep: a step of a language
- * model on a GPU, or what a program does between two prompts.  A sleeper learns of the end a tenth
- * of a millisecond late. */
-#define VN_PATIENCE_NS UINT64_C(4000000)
+/* Both ends spin for at most so long before they sleep (base/wait.h): a step of a language model on
+ * a GPU, or what a program does between two prompts.  A sleeper learns of the end a tenth of a
+ * millisecond late. */
+#define VN_SPIN_NS UINT64_C(4000000)
 
 #endif

@@ -12,7 +12,6 @@
 #include "venus/server/submit/queue.h"
 
 enum { MEMORY = 7, QUEUE = 9, BYTES = 3 << 20 };
-static const uint64_t usual_ns = 100 * HW_MS;
 
 /* ---- the device ---- */
 
@@ -27,8 +26,6 @@ static struct {
     unsigned submissions;    /* of ours */
     unsigned updates, begun; /* commands, command buffers */
     bool is_late;            /* who sleeps for it does not wake up yet */
-    bool outlasts_naps;      /* it ends right after the next wait that is to be a short one */
-    uint64_t nap_ns;         /* the length of that */
     bool coherent;
     unsigned flushes, invalidates, frees;
     uint8_t bytes[BYTES] __attribute__((aligned(64)));
@@ -55,13 +52,6 @@ static VkResult wait_semaphores(VkDevice device, const VkSemaphoreWaitInfo *info
 {
     (void)device;
     pthread_mutex_lock(&gpu.lock);
-    if (gpu.outlasts_naps && timeout <= usual_ns) { /* not the thread's wait, which is longer */
-        gpu.outlasts_naps = false;
-        gpu.nap_ns = timeout;
-        gpu.reached = info->pValues[0];
-        pthread_mutex_unlock(&gpu.lock);
-        return VK_TIMEOUT;
-    }
     bool patient = timeout >= HW_MS; /* the executor is not: its time is over at once */
     while (patient && (gpu.is_late || gpu.reached < info->pValues[0]) && gpu.result == VK_SUCCESS)
         pthread_cond_wait(&gpu.moved, &gpu.lock);
@@ -235,8 +225,6 @@ static void start_with(bool coherent)
     gpu.result = gpu.submit_result = VK_SUCCESS;
     gpu.asked_for = gpu.awaited = 0;
     gpu.submissions = gpu.updates = gpu.begun = 0;
-    gpu.is_late = gpu.outlasts_naps = false;
-    gpu.nap_ns = 0;
     gpu.flushes = gpu.invalidates = gpu.frees = 0;
     memset(gpu.bytes, 0xcc, sizeof(gpu.bytes)); /* left by somebody else */
     device = (struct vns_device){.driver = {.vkCreateSemaphore = create_semaphore,
@@ -265,9 +253,11 @@ static void start_with(bool coherent)
     duet_start(&duet, 0, 0);
     duet_share(&duet, BYTES);
     assert_int_equal(vns_memories_create(&duet.channel, BYTES, &memories), 0);
-    reports = (struct vns_reports){
-        .channel = &duet.channel, .memories = memories, .max_pending = 8, .spins = spins};
+    reports =
+        (struct vns_reports){.channel = &duet.channel, .memories = memories, .max_pending = 8};
     assert_int_equal(vns_queue_create(&device, (VkQueue)(uintptr_t)1, QUEUE, &reports, &queue), 0);
+    hw_wait_init_cores(&reports.wait, spins ? VN_SPIN_NS : 0, 4);
+    hw_wait_init_cores(&queue->wait, spins ? VN_SPIN_NS : 0, 4);
     make_memory();
 }
 
@@ -480,41 +470,28 @@ static void long_work_is_left_to_the_thread(void **state)
     (void)state;
     reports.holds = true;
     submit(1, 1, 0, VK_SUCCESS);
-    reports.held_until_ns = HW_NEVER;
+    hw_wait_init_cores(&reports.wait, HW_NEVER, 4);
     vns_queue_report_held(&reports);
     assert_ptr_equal(reports.held, queue);
-    reports.held_until_ns = 0;
-    vns_queue_report_held(&reports);
+    hw_wait_init_cores(&reports.wait, 0, 4);
+    for (uint64_t start = hw_now_ns(); reports.held && hw_now_ns() - start < HW_SEC;)
+        vns_queue_report_held(&reports);
     assert_null(reports.held);
     assert_true(queue->started);
-    assert_int_equal(reports.rest, 0);
     gpu_reaches(1, VK_SUCCESS);
     duet_wait(&duet, 1);
     expect_done(0, 1, VK_SUCCESS);
 }
 
-static void what_arrives_meanwhile_sends_the_next_to_the_thread_too(void **state)
+static void what_arrives_meanwhile_leaves_it_to_the_thread(void **state)
 {
     (void)state;
     reports.holds = true;
     submit(1, 1, 0, VK_SUCCESS);
-    reports.held_until_ns = HW_NEVER;
+    hw_wait_init_cores(&reports.wait, HW_NEVER, 4);
     vns_queue_report_held(&reports);
     vns_queue_hand_over(&reports);
     assert_null(reports.held);
-    submit(2, 1, 0, VK_SUCCESS);
-    assert_null(reports.held);
-    gpu_reaches(2, VK_SUCCESS);
-    duet_wait_done(&duet);
-}
-
-static void what_is_there_at_once_costs_the_next_nothing(void **state)
-{
-    (void)state;
-    reports.holds = true;
-    submit(1, 1, 0, VK_SUCCESS);
-    vns_queue_hand_over(&reports);
-    assert_int_equal(reports.rest, 0);
     gpu_reaches(1, VK_SUCCESS);
     duet_wait(&duet, 1);
     expect_done(0, 1, VK_SUCCESS);
@@ -565,25 +542,6 @@ static void what_other_queues_wrote_comes_before_the_report(void **state)
     duet_wait(&duet, done + 2);
     queue = first;
     vns_queue_destroy(second);
-}
-
-/* Asleep until shortly before its end, awake at it. */
-static void work_as_long_as_the_last_is_looked_for_near_its_end(void **state)
-{
-    (void)state;
-    pthread_mutex_lock(&gpu.lock);
-    gpu.outlasts_naps = spins;
-    pthread_mutex_unlock(&gpu.lock);
-    submit(1, 1, BYTES, VK_SUCCESS);
-    reports.patience = (struct vns_patience){.rest = 1, .usual_ns = usual_ns};
-    if (!spins)
-        gpu_reaches(1, VK_SUCCESS);
-    assert_int_equal(vns_queue_wait(queue, 1), VK_SUCCESS);
-    assert_true(reports.patience.usual_ns != usual_ns);
-    assert_int_equal(gpu.nap_ns > 0, spins);
-    assert_true(gpu.nap_ns < usual_ns);
-    gpu_reaches(1, VK_SUCCESS); /* for the thread, too */
-    duet_wait(&duet, 1);
 }
 
 /* ---- updates ---- */
@@ -995,14 +953,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_signal_that_fails_is_told_to_who_asked, start, end),
         cmocka_unit_test_setup_teardown(short_work_is_reported_without_the_thread, start, end),
         cmocka_unit_test_setup_teardown(long_work_is_left_to_the_thread, start, end),
-        cmocka_unit_test_setup_teardown(what_arrives_meanwhile_sends_the_next_to_the_thread_too,
-                                        start, end),
-        cmocka_unit_test_setup_teardown(what_is_there_at_once_costs_the_next_nothing, start, end),
+        cmocka_unit_test_setup_teardown(what_arrives_meanwhile_leaves_it_to_the_thread, start, end),
         cmocka_unit_test_setup_teardown(a_second_queue_takes_the_executor, start, end),
         cmocka_unit_test_setup_teardown(updates_are_submitted_together, start, end),
         cmocka_unit_test_setup_teardown(what_spares_updates_does_not_wait_for_them, start, end),
-        cmocka_unit_test_setup_teardown(work_as_long_as_the_last_is_looked_for_near_its_end, start,
-                                        end),
         cmocka_unit_test_setup_teardown(who_waits_for_an_update_has_it_submitted_first, start, end),
         cmocka_unit_test_setup_teardown(an_update_that_is_reported_is_submitted_at_once, start,
                                         end),

@@ -39,12 +39,10 @@ struct vnc_lanes {
     uint64_t off;
     size_t len;
     uint32_t upload;
-    bool used; /* since work last ended; under the lock */
     /* Change under the lock, and are looked at without: relaxed, who acts on them looks again. */
     _Atomic bool active;
     _Atomic bool stopping;
-    _Atomic unsigned busy; /* lanes that work on it */
-    _Atomic uint64_t awake_until_ns;
+    _Atomic unsigned busy;  /* lanes that work on it */
     _Atomic size_t next;    /* part that nobody has taken; relaxed: it only divides the upload */
     _Atomic uint64_t total; /* relaxed: a figure */
     _Atomic int fault;      /* the first one; released with busy */
@@ -56,11 +54,6 @@ struct vnc_lanes {
 static bool is_set(const _Atomic bool *flag)
 {
     return atomic_load_explicit(flag, memory_order_relaxed);
-}
-
-static bool is_expected(const struct vnc_lanes *l)
-{
-    return hw_now_ns() < atomic_load_explicit(&l->awake_until_ns, memory_order_relaxed);
 }
 
 /* ---- sending ---- */
@@ -123,10 +116,10 @@ static void await_upload(struct vnc_lanes *l)
     pthread_mutex_unlock(&l->lock);
     uint64_t since = hw_now_ns();
     while (l->spins && !is_set(&l->active) && !is_set(&l->stopping) &&
-           (hw_now_ns() - since < awake_ns || is_expected(l)))
+           hw_now_ns() - since < awake_ns)
         hw_cpu_relax();
     pthread_mutex_lock(&l->lock);
-    while (!is_set(&l->active) && !is_set(&l->stopping) && !is_expected(l))
+    while (!is_set(&l->active) && !is_set(&l->stopping))
         pthread_cond_wait(&l->wakes, &l->lock);
 }
 
@@ -162,7 +155,6 @@ static void begin(struct vnc_lanes *l, const uint8_t *bytes, uint64_t off, size_
     l->off = off;
     l->len = len;
     l->upload++;
-    l->used = true;
     atomic_store_explicit(&l->next, 0, memory_order_relaxed);
     atomic_store_explicit(&l->active, true, memory_order_relaxed);
     pthread_cond_broadcast(&l->wakes);
@@ -198,18 +190,6 @@ int vnc_lanes_send(struct vnc_lanes *l, const uint8_t *bytes, uint64_t off, size
     end(l);
     atomic_fetch_add_explicit(&l->total, len, memory_order_relaxed);
     return rc ? rc : atomic_load_explicit(&l->fault, memory_order_relaxed);
-}
-
-void vnc_lanes_expect(struct vnc_lanes *l)
-{
-    pthread_mutex_lock(&l->lock);
-    if (l->used && l->spins) {
-        atomic_store_explicit(&l->awake_until_ns, hw_now_ns() + VN_PATIENCE_NS,
-                              memory_order_relaxed);
-        pthread_cond_broadcast(&l->wakes);
-    }
-    l->used = false;
-    pthread_mutex_unlock(&l->lock);
 }
 
 uint64_t vnc_lanes_bytes(const struct vnc_lanes *l)

@@ -5,7 +5,7 @@
  * its own: whoever is free takes the next, so one that wakes late delays nothing.
  *
  * Trust: none needed; a lane takes bytes and says nothing.
- * Threads: dial, open, destroy on one; send under the stream's lock; expect any.
+ * Threads: dial, open, destroy on one; send under the stream's lock.
  * Lifetime: dial/destroy.  In a child after fork nothing of it may be used. */
 #ifndef HAWSER_VENUS_CLIENT_LINK_LANES_H
 #define HAWSER_VENUS_CLIENT_LINK_LANES_H
@@ -43,10 +43,6 @@ int vnc_lanes_open(struct vnc_lanes *lanes, uint32_t at_server) MUST_CHECK;
  * again when it returns.  0, or what ended a lane: the session is lost then. */
 int vnc_lanes_send(struct vnc_lanes *lanes, const uint8_t *bytes, uint64_t off,
                    size_t len) MUST_CHECK;
-
-/* Work has ended, and a program that had uploaded before is likely to do so again: the threads are
- * awake by then. */
-void vnc_lanes_expect(struct vnc_lanes *lanes);
 
 /* Sent since the start. */
 uint64_t vnc_lanes_bytes(const struct vnc_lanes *lanes);

@@ -136,8 +136,6 @@ static int take_push(struct vnc_link *link, const struct rpc_msg *push)
         int rc = wire_dec_end(&d);
         if (rc == 0)
             link->pushes->done(link->user, queue, number, result);
-        if (link->lanes)
-            vnc_lanes_expect(link->lanes);
         return rc;
     }
     case VN_PUSH_FAILED: {
@@ -700,11 +698,11 @@ __attribute__((destructor)) static void leave(void)
 /* ---- lanes ---- */
 
 /* A thread at each end for each lane, and the rest of the cores for everybody else. */
-static unsigned default_lanes(const struct rpc_addr *addr)
+static unsigned default_lanes(void)
 {
     enum { MOST = 5, CORES_EACH = 4 };
     unsigned cores = hw_cores(), lanes = 1 + cores / CORES_EACH;
-    if (!rpc_addr_is_local(addr) || cores < VN_LANES_CORES)
+    if (cores < VN_LANES_CORES)
         return 0;
     return lanes < MOST ? lanes : MOST;
 }
@@ -730,7 +728,7 @@ const uint8_t *vnc_link_dial_lanes(struct vnc_link *link, const struct rpc_addr 
     uint64_t count;
     struct rpc_net_options net = {.security = security,
                                   .untuned = !vnc_perf(VNC_PERF_TRANSPORT_TUNING)};
-    (void)hw_env_u64("VENUS_LANES", default_lanes(addr), 0, VN_LANES_MAX, &count);
+    (void)hw_env_u64("VENUS_LANES", default_lanes(), 0, VN_LANES_MAX, &count);
     uint32_t capabilities = rpc_ep_peer_capabilities(rpc_client_ep(link->rpc));
     bool known =
         (capabilities & VN_CAPABILITY_PROTOCOL) == VN_PROTOCOL; /* else OPEN says why not */
@@ -795,7 +793,7 @@ int vnc_link_create(const struct rpc_addr *addr, const struct rpc_security *secu
     struct rpc_net_options net = {.security = security,
                                   .untuned = !vnc_perf(VNC_PERF_TRANSPORT_TUNING)};
     struct rpc_client_options options = {
-        .config = {.security = security, .name = "vulkan", .spin_ns = VN_PATIENCE_NS},
+        .config = {.security = security, .name = "vulkan", .spin_ns = VN_SPIN_NS},
         .on_push = on_push,
         .on_end = on_end,
         .push_user = link};

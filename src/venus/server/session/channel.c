@@ -22,23 +22,6 @@ static const uint64_t leave_within_ns = 500 * HW_MS;
 /* For a peer to read why it was turned away. */
 static const uint64_t linger_ns = 200 * HW_MS;
 
-/* Pieces of an upload follow each other within some 50 us, and to be woken takes longer than that;
- * so the thread that receives ahead is awake for several of them. */
-static const uint64_t awake_ns = 300 * HW_US;
-/* The executor looks for the next message as long. */
-static const uint64_t awake_after_end_ns = VN_PATIENCE_NS;
-/* A few times what one recv of a large message takes, and no more than a sleep costs. */
-static const uint64_t let_go_ns = 100 * HW_US;
-
-enum {
-    /* An endpoint does not say whether it has something to parse, but a look at one that has, or
-     * that has ended, returns 0 at once.  A large message comes in fewer reads than this; if not,
-     * the rest of one is read under the lock. */
-    LOOKS_IN_A_ROW = 32,
-    RELAXES_A_LOOK = 64, /* a microsecond or so without the lock */
-    TRIES_TO_LOCK = 500, /* some 20 us: past what parsing and a write of credit take */
-};
-
 static void sleep_on(struct vns_channel *c, pthread_cond_t *cond, uint64_t ns)
 {
     struct timespec until;
@@ -57,35 +40,9 @@ static void take_in(struct vns_channel *c)
     pthread_cond_broadcast(&c->arrived);
 }
 
-static bool is_on(const struct vns_ahead *ahead)
-{
-    return atomic_load_explicit(&ahead->on, memory_order_relaxed);
-}
-
-static bool is_reading(const struct vns_ahead *ahead)
-{
-    return atomic_load_explicit(&ahead->reads, memory_order_relaxed);
-}
-
-/* True when the reader was the thread that receives ahead, the upload is over, and so nobody reads
- * any more: it is not worth a sleep. */
-static bool await_ahead(struct vns_channel *c)
-{
-    if (!is_reading(&c->ahead) || is_on(&c->ahead))
-        return false;
-    vns_channel_unlock(c);
-    uint64_t start = hw_now_ns();
-    while (is_reading(&c->ahead) && hw_now_ns() - start < let_go_ns)
-        hw_cpu_relax();
-    vns_channel_lock(c);
-    return !is_reading(&c->ahead);
-}
-
 /* Another thread reads; this one helps to get the send queue out, or sleeps. */
 static void wait_beside_reader(struct vns_channel *c)
 {
-    if (await_ahead(c))
-        return;
     if (!rpc_send_blocked(c->ep)) {
         sleep_on(c, &c->arrived, slice_ns);
         return;
@@ -103,16 +60,11 @@ static void wait_once(struct vns_channel *c)
         wait_beside_reader(c);
         return;
     }
-    struct rpc_transport *t = rpc_ep_transport(c->ep);
     uint64_t now = hw_now_ns(), tick = rpc_next_tick(c->ep);
     uint64_t left = tick > now ? tick - now : 0;
-    uint64_t quiet = c->quiet_until_ns > now ? c->quiet_until_ns - now : 0;
     c->reading = true;
     vns_channel_unlock(c);
-    if (quiet)
-        (void)t->ops->wait(t, RPC_WAIT_RECV, quiet < left ? quiet : left);
-    else
-        (void)rpc_wait_bytes(c->ep, left);
+    (void)rpc_wait_bytes(c->ep, left);
     vns_channel_lock(c);
     c->reading = false;
     take_in(c);
@@ -138,13 +90,6 @@ struct rpc_msg *vns_channel_receive(struct vns_channel *c)
     return msg;
 }
 
-void vns_channel_expect(struct vns_channel *c, uint64_t ns)
-{
-    vns_channel_lock(c);
-    c->quiet_until_ns = ns;
-    vns_channel_unlock(c);
-}
-
 struct rpc_msg *vns_channel_poll(struct vns_channel *c)
 {
     vns_channel_lock(c);
@@ -157,16 +102,8 @@ struct rpc_msg *vns_channel_poll(struct vns_channel *c)
     return msg;
 }
 
-/* While one thread stores an upload and another receives, neither holds the lock for as long as it
- * takes to sleep and be woken. */
 void vns_channel_lock(struct vns_channel *c)
 {
-    bool tries = atomic_load_explicit(&c->ahead.started, memory_order_relaxed);
-    for (int i = 0; tries && i < TRIES_TO_LOCK; i++) {
-        if (pthread_mutex_trylock(&c->lock) == 0)
-            return;
-        hw_cpu_relax();
-    }
     pthread_mutex_lock(&c->lock);
 }
 
@@ -301,136 +238,18 @@ static void *keeper_main(void *arg)
     return NULL;
 }
 
-/* ---- receiving ahead ---- */
-
-/* Without the lock.  True: there seems to be something to parse; false: the upload is over. */
-static bool receive_some(struct vns_channel *c)
-{
-    int row = 0;
-    while (row < LOOKS_IN_A_ROW && is_on(&c->ahead))
-        row = rpc_wait_bytes(c->ep, 0) == 0 ? row + 1 : 0;
-    return row == LOOKS_IN_A_ROW;
-}
-
-/* With the lock.  At the end nothing is parsed: that might read on under the lock, which the
- * executor wants now, and whoever waits next begins with what is there. */
-static void receive_ahead(struct vns_channel *c)
-{
-    atomic_store_explicit(&c->ahead.reads, true, memory_order_relaxed);
-    while (is_on(&c->ahead) && rpc_ep_status(c->ep) == 0) {
-        c->reading = true;
-        vns_channel_unlock(c);
-        bool has_more = receive_some(c);
-        vns_channel_lock(c);
-        c->reading = false;
-        if (has_more)
-            take_in(c);
-    }
-    atomic_store_explicit(&c->ahead.reads, false, memory_order_relaxed);
-    pthread_cond_broadcast(&c->arrived);
-}
-
-/* With the lock, which others get meanwhile. */
-static void look_again_soon(struct vns_channel *c)
-{
-    vns_channel_unlock(c);
-    for (int i = 0; i < RELAXES_A_LOOK; i++)
-        hw_cpu_relax();
-    vns_channel_lock(c);
-}
-
-static bool is_expected(const struct vns_ahead *ahead, uint64_t now)
-{
-    return now < atomic_load_explicit(&ahead->awake_until_ns, memory_order_relaxed);
-}
-
-static void await_upload(struct vns_channel *c)
-{
-    vns_channel_unlock(c);
-    uint64_t start = hw_now_ns(), now = start;
-    while (!is_on(&c->ahead) && (now - start < awake_ns || is_expected(&c->ahead, now))) {
-        hw_cpu_relax();
-        now = hw_now_ns();
-    }
-    vns_channel_lock(c);
-    c->ahead.sleeps = true;
-    while (!is_on(&c->ahead) && !c->stopping && !is_expected(&c->ahead, hw_now_ns()))
-        pthread_cond_wait(&c->ahead.wakes, &c->lock);
-    c->ahead.sleeps = false;
-}
-
-static void *ahead_main(void *arg)
-{
-    struct vns_channel *c = arg;
-    vns_channel_lock(c);
-    while (!c->stopping) {
-        if (!is_on(&c->ahead))
-            await_upload(c);
-        else if (c->reading || rpc_ep_status(c->ep))
-            look_again_soon(c);
-        else
-            receive_ahead(c);
-    }
-    vns_channel_unlock(c);
-    return NULL;
-}
-
-/* Once: a thread that could not be had is not asked for again. */
-static void start_ahead(struct vns_channel *c)
-{
-    c->ahead.allowed = pthread_create(&c->ahead.thread, NULL, ahead_main, c) == 0;
-    atomic_store_explicit(&c->ahead.started, c->ahead.allowed, memory_order_relaxed);
-}
-
-void vns_channel_upload_begin(struct vns_channel *c)
-{
-    assert(!is_on(&c->ahead));
-    if (!c->ahead.allowed)
-        return;
-    vns_channel_lock(c);
-    atomic_store_explicit(&c->ahead.on, true, memory_order_relaxed);
-    c->ahead.uploaded = true;
-    if (c->ahead.sleeps)
-        pthread_cond_signal(&c->ahead.wakes);
-    vns_channel_unlock(c);
-    if (!atomic_load_explicit(&c->ahead.started, memory_order_relaxed))
-        start_ahead(c);
-}
-
-void vns_channel_upload_end(struct vns_channel *c)
-{
-    atomic_store_explicit(&c->ahead.on, false, memory_order_relaxed);
-}
-
-void vns_channel_told(struct vns_channel *c)
-{
-    vns_channel_lock(c);
-    if (c->ahead.uploaded) {
-        uint64_t until = hw_now_ns() + awake_after_end_ns;
-        atomic_store_explicit(&c->ahead.awake_until_ns, until, memory_order_relaxed);
-        if (c->ahead.sleeps)
-            pthread_cond_signal(&c->ahead.wakes);
-    }
-    c->ahead.uploaded = false;
-    vns_channel_unlock(c);
-    if (c->arrivals)
-        vns_arrivals_told(c->arrivals);
-}
-
 /* ---- life ---- */
 
 int vns_channel_init(struct vns_channel *c, struct rpc_ep *ep, void (*tick)(void *user), void *user)
 {
     pthread_condattr_t attr;
     *c = (struct vns_channel){.ep = ep, .executing = true, .tick = tick, .user = user};
-    c->ahead.allowed = hw_cores() >= VNS_SPIN_CORES;
     pthread_mutex_init(&c->turn, NULL);
     pthread_mutex_init(&c->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&c->arrived, &attr);
     pthread_cond_init(&c->keeper_wakes, &attr);
-    pthread_cond_init(&c->ahead.wakes, &attr);
     pthread_condattr_destroy(&attr);
     return -pthread_create(&c->keeper, NULL, keeper_main, c);
 }
@@ -440,12 +259,8 @@ void vns_channel_fini(struct vns_channel *c)
     vns_channel_lock(c);
     c->stopping = true;
     pthread_cond_signal(&c->keeper_wakes);
-    pthread_cond_signal(&c->ahead.wakes);
     vns_channel_unlock(c);
     pthread_join(c->keeper, NULL);
-    if (atomic_load_explicit(&c->ahead.started, memory_order_relaxed))
-        pthread_join(c->ahead.thread, NULL);
-    pthread_cond_destroy(&c->ahead.wakes);
     pthread_cond_destroy(&c->keeper_wakes);
     pthread_cond_destroy(&c->arrived);
     pthread_mutex_destroy(&c->lock);

@@ -239,7 +239,6 @@ static void start_lanes(struct vns_session *s)
     if (o->lane_count && vns_arrivals_create(o->lanes, o->lane_count, hw_cores() >= VN_LANES_CORES,
                                              &ops, s->memories, &s->arrivals))
         hw_warn(HW_CAT_VULKAN, "%s: no threads for its lanes", rpc_ep_peer(s->channel.ep));
-    s->channel.arrivals = s->arrivals;
 }
 
 static int start(struct vns_session *s, struct rpc_ep *ep)
@@ -264,8 +263,8 @@ static int start(struct vns_session *s, struct rpc_ep *ep)
     s->reports = (struct vns_reports){.channel = &s->channel,
                                       .memories = s->memories,
                                       .max_pending = s->options.max_pending,
-                                      .holds = true,
-                                      .spins = hw_cores() >= VNS_SPIN_CORES};
+                                      .holds = true};
+    vns_wait_init(&s->reports.wait);
     (void)hw_env_bool("VENUS_SHORT_WAITS", true, &s->reports.holds);
     return rc;
 }

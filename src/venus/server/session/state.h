@@ -13,6 +13,7 @@
 #include "venus/server/stream/bodies.h"
 #include "venus/server/stream/pipelines.h"
 #include "venus/server/submit/queue.h"
+#include "venus/server/upload/arrivals.h"
 #include "venus/server/upload/uploads.h"
 
 /* The command under way. */

@@ -488,14 +488,7 @@ static int op_write(struct vns_session *s, struct wire_dec *in)
     if (!memory)
         return -ENOENT;
     settle(s, VNS_SETTLE_PLAIN);
-    if (!memory->handle)
-        return 0;
-    if (len < VNS_AHEAD_LEAST)
-        return vns_memories_store(s->memories, id, off, bytes, len);
-    vns_channel_upload_begin(&s->channel);
-    int rc = vns_memories_store(s->memories, id, off, bytes, len);
-    vns_channel_upload_end(&s->channel);
-    return rc;
+    return memory->handle ? vns_memories_store(s->memories, id, off, bytes, len) : 0;
 }
 
 static int op_spread(struct vns_session *s, struct wire_dec *in)

@@ -10,22 +10,10 @@
 #include "venus/common/protocol.h"
 
 static const uint64_t wait_slice_ns = 200 * HW_MS;
-
-/* Of the executor, which looks between two slices whether something has arrived: what that may wait
- * at most. */
+/* Of the executor, which looks between two slices whether something has arrived; and of all slices:
+ * for longer work the waking of a thread does not matter. */
 static const uint64_t held_slice_ns = 50 * HW_US;
-/* Of all slices: for longer work the waking of a thread is no matter. */
 static const uint64_t held_most_ns = HW_MS;
-static const uint64_t spin_most_ns = VN_PATIENCE_NS; /* the same where it spins */
-/* Looks begin so long before the end of work that takes as long as the last, at most, and go on for
- * as long behind it; and are that part of it. */
-static const uint64_t margin_most_ns = 2 * HW_MS;
-enum { MARGIN_PART = 8 };
-enum { DISTRUST_MAX = 10 }; /* one look in 1,024 waits: its cost vanishes, a change is noticed */
-/* Whoever wants the core takes it for a slice of the scheduler's; a virtual machine has shorter
- * delays of its own. */
-static const uint64_t interrupted_ns = HW_MS;
-enum { HELD_REST = 16 }; /* submissions without holding after something had to wait */
 
 static void list_add(struct vns_batch_list *list, struct vns_batch *batch)
 {
@@ -173,72 +161,36 @@ static VkResult wait_slice(const struct vns_queue *q, uint64_t *number, uint64_t
     return result;
 }
 
-/* The same without sleeping.  Ends early where somebody else wants the core. */
-static VkResult spin_slice(const struct vns_queue *q, uint64_t *number, uint64_t ns)
+/* The same without waiting. */
+static VkResult look(const struct vns_queue *q, uint64_t *number)
 {
     const struct vns_device *device = q->device;
-    uint64_t start = hw_now_ns(), last = start, now = start, reached = 0;
-    VkResult result;
-    do {
-        result = device->semaphore_value(device->handle, q->timeline, &reached);
-        if (result != VK_SUCCESS || reached >= *number)
-            break;
-        hw_cpu_relax();
-        last = now;
-        now = hw_now_ns();
-    } while (now - start < ns && now - last < interrupted_ns);
-    if (result == VK_SUCCESS && reached < *number)
+    uint64_t reached = 0;
+    VkResult result = device->semaphore_value(device->handle, q->timeline, &reached);
+    if (result != VK_SUCCESS)
+        return result;
+    if (reached < *number)
         return VK_TIMEOUT;
-    if (result == VK_SUCCESS)
-        *number = reached;
-    return result;
+    *number = reached;
+    return VK_SUCCESS;
 }
 
-/* Who sleeps hears of the end a tenth of a millisecond late. */
-static VkResult look_for_device(const struct vns_queue *q, struct vns_patience *p, uint64_t *number)
+static VkResult wait_for_device(const struct vns_queue *q, struct hw_wait *w, uint64_t *number)
 {
-    if (!q->reports->spins || p->rest) {
-        p->rest -= p->rest > 0;
-        return VK_TIMEOUT;
+    VkResult result = look(q, number);
+    while (result == VK_TIMEOUT && hw_wait_spin(w, hw_now_ns())) {
+        hw_wait_pause(w);
+        result = look(q, number);
     }
-    VkResult result = spin_slice(q, number, spin_most_ns);
-    if (result == VK_TIMEOUT) {
-        p->distrust += p->distrust < DISTRUST_MAX;
-        p->rest = UINT32_C(1) << p->distrust;
-    } else if (p->distrust) {
-        p->distrust--;
-    }
-    return result;
-}
-
-/* Sleeps until shortly before the end of work that takes as long as the last. */
-static VkResult look_near_the_end(const struct vns_queue *q, const struct vns_patience *p,
-                                  uint64_t start, uint64_t *number)
-{
-    uint64_t usual = atomic_load_explicit(&p->usual_ns, memory_order_relaxed);
-    uint64_t part = usual / MARGIN_PART, margin = part < margin_most_ns ? part : margin_most_ns;
-    uint64_t spent = hw_now_ns() - start, nap = usual - margin;
-    if (!q->reports->spins || nap <= spent || nap - spent > wait_slice_ns)
-        return VK_TIMEOUT;
-    VkResult result = wait_slice(q, number, nap - spent);
-    return result == VK_TIMEOUT ? spin_slice(q, number, 2 * margin) : result;
-}
-
-static VkResult wait_for_device(const struct vns_queue *q, struct vns_patience *p, uint64_t *number)
-{
-    uint64_t start = hw_now_ns();
-    VkResult result = look_for_device(q, p, number);
-    if (result == VK_TIMEOUT)
-        result = look_near_the_end(q, p, start, number);
     while (result == VK_TIMEOUT)
         result = wait_slice(q, number, wait_slice_ns);
-    atomic_store_explicit(&p->usual_ns, hw_now_ns() - start, memory_order_relaxed);
+    hw_wait_came(w);
     return result;
 }
 
 VkResult vns_queue_wait(struct vns_queue *q, uint64_t number)
 {
-    return wait_for_device(q, &q->reports->patience, &number);
+    return wait_for_device(q, &q->reports->wait, &number);
 }
 
 static struct vns_batch *take_up_to(struct vns_queue *q, uint64_t number, bool submitted)
@@ -260,9 +212,7 @@ int vns_report_done(struct vns_channel *channel, uint64_t queue, uint64_t number
     wire_put_u64(&e, number);
     wire_put_i32(&e, result);
     assert(wire_enc_error(&e) == 0);
-    int rc = vns_channel_send(channel, VN_PUSH_DONE, body, sizeof(body));
-    vns_channel_told(channel);
-    return rc;
+    return vns_channel_send(channel, VN_PUSH_DONE, body, sizeof(body));
 }
 
 static bool has_ranges(struct vns_queue *q)
@@ -364,7 +314,7 @@ static void *report_main(void *arg)
     int rc = 0;
     while (rc == 0 && wait_for_work(q, &number, &result)) {
         if (result >= 0)
-            result = wait_for_device(q, &q->patience, &number);
+            result = wait_for_device(q, &q->wait, &number);
         rc = result < 0 ? report_lost(q, result) : report_done(q, number);
     }
     return NULL;
@@ -385,8 +335,7 @@ void vns_queue_hand_over(struct vns_reports *reports)
     struct vns_queue *q = reports->held;
     if (!q)
         return;
-    if (reports->waited)
-        reports->rest = HELD_REST;
+    hw_wait_stop(&reports->wait);
     reports->held = NULL;
     pthread_mutex_lock(&q->lock);
     q->held = false;
@@ -402,22 +351,24 @@ static bool hold(struct vns_queue *q)
     if (reports->held == q)
         return true;
     vns_queue_hand_over(reports);
-    if (!reports->holds || reports->rest) {
-        reports->rest -= reports->rest > 0;
+    if (!reports->holds)
         return false;
-    }
     reports->held = q;
-    reports->held_until_ns = hw_now_ns() + (reports->spins ? spin_most_ns : held_most_ns);
-    reports->waited = false;
+    reports->held_until_ns = 0;
     return true;
 }
 
-/* A client that waits for long work has little to say before its end. */
-static void expect_quiet(const struct vns_queue *q)
+/* Spins while that may pay, and naps from then on. */
+static VkResult look_or_nap(struct vns_queue *q, uint64_t *number)
 {
-    uint64_t usual = atomic_load_explicit(&q->patience.usual_ns, memory_order_relaxed);
-    if (q->reports->spins)
-        vns_channel_expect(q->reports->channel, hw_now_ns() + usual);
+    struct vns_reports *reports = q->reports;
+    uint64_t now = hw_now_ns();
+    if (!reports->held_until_ns && !hw_wait_spin(&reports->wait, now))
+        reports->held_until_ns = now + held_most_ns;
+    if (reports->held_until_ns)
+        return wait_slice(q, number, held_slice_ns);
+    hw_wait_pause(&reports->wait);
+    return look(q, number);
 }
 
 void vns_queue_report_held(struct vns_reports *reports)
@@ -426,16 +377,13 @@ void vns_queue_report_held(struct vns_reports *reports)
     const struct vns_batch *batch = first_reported(q); /* the thread takes none meanwhile */
     assert(batch);
     uint64_t number = batch->number;
-    VkResult result = (reports->spins ? spin_slice : wait_slice)(q, &number, held_slice_ns);
-    reports->waited = result == VK_TIMEOUT;
-    if (reports->waited && hw_now_ns() < reports->held_until_ns)
-        return;
-    if (reports->waited) {
-        reports->waited = false; /* long, but nothing had to wait for it */
-        expect_quiet(q);
-        vns_queue_hand_over(reports);
+    VkResult result = look_or_nap(q, &number);
+    if (result == VK_TIMEOUT) {
+        if (reports->held_until_ns && hw_now_ns() >= reports->held_until_ns)
+            vns_queue_hand_over(reports);
         return;
     }
+    hw_wait_came(&reports->wait);
     /* A connection that has ended is found by the next receive. */
     (void)!(result < 0 ? report_lost(q, result) : report_done(q, number));
     if (first_reported(q))
@@ -555,7 +503,7 @@ static void settle_up_to(struct vns_queue *q, uint64_t number)
         return;
     vns_queue_hand_over(q->reports); /* the wait may be long */
     signal_up_to(q, number);
-    VkResult result = q->ended < 0 ? q->ended : wait_for_device(q, &q->reports->patience, &number);
+    VkResult result = q->ended < 0 ? q->ended : wait_for_device(q, &q->reports->wait, &number);
     q->settled = number;
     if (result >= 0)
         return;
@@ -669,6 +617,12 @@ static VkResult create_timeline(const struct vns_queue *q, VkSemaphore *out)
     return q->device->driver.vkCreateSemaphore(q->device->handle, &info, NULL, out);
 }
 
+void vns_wait_init(struct hw_wait *w)
+{
+    enum { CORES = 4 }; /* executor, client, what runs the device, and one for the others */
+    hw_wait_init(w, hw_cores() >= CORES ? VN_SPIN_NS : 0);
+}
+
 VkResult vns_queue_create(struct vns_device *device, VkQueue handle, uint64_t id,
                           struct vns_reports *reports, struct vns_queue **out)
 {
@@ -689,6 +643,7 @@ VkResult vns_queue_create(struct vns_device *device, VkQueue handle, uint64_t id
         free(q);
         return result;
     }
+    vns_wait_init(&q->wait);
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->work, NULL);
     pthread_mutex_lock(&device->reporting);

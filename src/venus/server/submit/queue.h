@@ -24,6 +24,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/wait.h"
 #include "venus/server/memory/memory.h"
 #include "venus/server/submit/submit.h"
 #include "venus/server/submit/update.h"
@@ -54,15 +55,6 @@ struct vns_batch_list {
     uint32_t count;
 };
 
-/* How much one thread's looking has paid so far: each time that it did not doubles the waits that
- * sleep at once. */
-struct vns_patience {
-    uint8_t distrust;
-    uint32_t rest;
-    /* What the last wait took.  Relaxed: the executor guesses by what the thread had. */
-    _Atomic uint64_t usual_ns;
-};
-
 struct vns_queue;
 
 /* What all queues of a session share. */
@@ -72,14 +64,11 @@ struct vns_reports {
     uint64_t max_pending;
     _Atomic uint64_t pending; /* batches not reported yet; relaxed: a limit only */
 
-    bool spins; /* who waits for a device looks for a while before it sleeps */
     /* The executor's. */
-    struct vns_patience patience;
+    struct hw_wait wait;
     bool holds;             /* it waits for batches itself first */
     struct vns_queue *held; /* the queue with such a batch */
-    uint64_t held_until_ns; /* at most */
-    bool waited;            /* in vain, so far: what arrives now had to wait */
-    unsigned rest;          /* submissions that are left to the thread before it tries again */
+    uint64_t held_until_ns; /* at most, by naps; 0: it still spins */
 };
 
 struct vns_queue {
@@ -111,9 +100,12 @@ struct vns_queue {
     bool reporting; /* the thread has found work, and looks for more before it sleeps */
     bool stop, started;
     pthread_t thread;
-    struct vns_patience patience; /* the thread's */
-    struct vns_queue *next;       /* of the device */
+    struct hw_wait wait;    /* the thread's */
+    struct vns_queue *next; /* of the device */
 };
+
+/* For who waits for a device: it spins only where that leaves cores to all others. */
+void vns_wait_init(struct hw_wait *w);
 
 /* VK_SUCCESS and *out, linked into the device until destroy; or what the driver said. */
 VkResult vns_queue_create(struct vns_device *device, VkQueue handle, uint64_t id,
@@ -136,7 +128,7 @@ void vns_queue_submitted(struct vns_queue *queue, VkResult result);
 void vns_queue_submitted_nothing(struct vns_queue *queue, VkResult result);
 
 /* While reports->held is set and nothing has arrived: waits for its batch for a short while, and
- * reports it or, at the end of its patience, leaves it to the thread. */
+ * reports it or, when that takes long, leaves it to the thread. */
 void vns_queue_report_held(struct vns_reports *reports);
 /* Something has arrived, or the queue ends: leaves the batch, if there is one, to the thread. */
 void vns_queue_hand_over(struct vns_reports *reports);

@@ -37,12 +37,10 @@ struct vns_arrivals {
     /* Under the lock. */
     uint64_t memory, off, end; /* of the upload that is open */
     uint64_t missing;          /* its bytes that no parcel has announced */
-    bool used;                 /* since the client was last told of an end */
     /* Change under the lock, and are looked at without: relaxed, who acts on them looks again. */
     _Atomic uint32_t upload; /* the last one opened */
     _Atomic bool open;
     _Atomic bool stopping;
-    _Atomic uint64_t awake_until_ns;
     _Atomic int fault;        /* the first one; no upload is taken after it */
     _Atomic uint64_t arrived; /* of this upload; released by the lane, which wrote before */
     _Atomic uint64_t total;   /* relaxed: a figure */
@@ -60,11 +58,6 @@ static int fault_of(const struct vns_arrivals *a)
     return atomic_load_explicit(&a->fault, memory_order_relaxed);
 }
 
-static bool is_expected(const struct vns_arrivals *a)
-{
-    return hw_now_ns() < atomic_load_explicit(&a->awake_until_ns, memory_order_relaxed);
-}
-
 /* Nobody waits for more: it ends, or another lane has failed. */
 static bool is_over(const struct vns_arrivals *a)
 {
@@ -76,7 +69,7 @@ static bool is_over(const struct vns_arrivals *a)
 /* How long to wait for bytes: not at all while it is better to look again. */
 static uint64_t wait_of(const struct vns_arrivals *a, uint64_t since)
 {
-    return a->spins && (hw_now_ns() - since < awake_ns || is_expected(a)) ? 0 : slice_ns;
+    return a->spins && hw_now_ns() - since < awake_ns ? 0 : slice_ns;
 }
 
 /* All of it, or what ended the lane. */
@@ -199,7 +192,7 @@ static void tell(struct vns_arrivals *a, int fault)
 /* Whether to go on without bytes: an upload is open, or may be at any moment. */
 static bool is_awake(const struct vns_arrivals *a, uint64_t since)
 {
-    return is_set(&a->open) || (a->spins && (hw_now_ns() - since < awake_ns || is_expected(a)));
+    return is_set(&a->open) || (a->spins && hw_now_ns() - since < awake_ns);
 }
 
 static bool is_head_early(const struct lane *lane)
@@ -248,7 +241,7 @@ static void *lane_main(void *arg)
     struct vns_arrivals *a = lane->all;
     while (!is_over(a)) {
         pthread_mutex_lock(&a->lock);
-        while (!is_over(a) && !is_set(&a->open) && !is_expected(a))
+        while (!is_over(a) && !is_set(&a->open))
             pthread_cond_wait(&a->wakes, &a->lock);
         pthread_mutex_unlock(&a->lock);
         serve_lane(lane);
@@ -265,7 +258,6 @@ static void open_upload(struct vns_arrivals *a, uint64_t memory, uint64_t off, u
     a->off = off;
     a->end = off + len;
     a->missing = len;
-    a->used = true;
     atomic_fetch_add_explicit(&a->upload, 1, memory_order_relaxed);
     atomic_store_explicit(&a->arrived, 0, memory_order_relaxed);
     atomic_store_explicit(&a->open, true, memory_order_relaxed);
@@ -337,18 +329,6 @@ int vns_arrivals_take(struct vns_arrivals *a, uint64_t memory, uint64_t off, uin
     atomic_store_explicit(&a->open, false, memory_order_relaxed);
     pthread_mutex_unlock(&a->lock);
     return fault_of(a);
-}
-
-void vns_arrivals_told(struct vns_arrivals *a)
-{
-    pthread_mutex_lock(&a->lock);
-    if (a->used && a->spins) {
-        atomic_store_explicit(&a->awake_until_ns, hw_now_ns() + VN_PATIENCE_NS,
-                              memory_order_relaxed);
-        pthread_cond_broadcast(&a->wakes);
-    }
-    a->used = false;
-    pthread_mutex_unlock(&a->lock);
 }
 
 uint64_t vns_arrivals_bytes(const struct vns_arrivals *a)

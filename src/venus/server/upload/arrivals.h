@@ -38,9 +38,6 @@ void vns_arrivals_destroy(struct vns_arrivals *arrivals);
 int vns_arrivals_take(struct vns_arrivals *arrivals, uint64_t memory, uint64_t off,
                       uint64_t len) MUST_CHECK;
 
-/* The client was told of the end of work: as vns_channel_told. */
-void vns_arrivals_told(struct vns_arrivals *arrivals);
-
 /* That have arrived since the start. */
 uint64_t vns_arrivals_bytes(const struct vns_arrivals *arrivals);
 
