@@ -63,6 +63,7 @@ static void device_free(struct vnc_device *device)
     vn_delta_codec_destroy(device->codec);
     vnc_upload_destroy(device->upload);
     vnc_memo_fini(&device->requirements);
+    pthread_cond_destroy(&device->sent);
     vnc_lock_fini(&device->lock);
     vnc_object_destroy(&device->object);
 }
@@ -77,6 +78,7 @@ static struct vnc_device *device_new(struct vnc_physical_device *physical)
     device->pushes = vnc_link_user(physical->link);
     vnc_memo_init(&device->requirements);
     vnc_lock_init(&device->lock);
+    pthread_cond_init(&device->sent, NULL);
     if (vn_delta_codec_create(physical->near ? 0 : VN_DELTA_ZSTD_MIN, &device->codec) ||
         vnc_upload_create(physical->upload_key, &device->upload)) {
         device_free(device);

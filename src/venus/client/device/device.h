@@ -31,7 +31,8 @@ struct vnc_device {
     struct vnc_upload *upload;    /* likewise; NULL: nothing is asked or kept */
     struct vnc_memo requirements; /* of buffers and images, by how they were created */
 
-    pthread_mutex_t lock;        /* guards the lists below */
+    pthread_mutex_t lock;        /* guards the lists below; not held while anything is sent */
+    pthread_cond_t sent;         /* a memory of theirs is not being sent any more */
     struct vnc_memory *visible;  /* host-visible: what deltas are collected from, once mapped */
     struct vnc_resource *shared; /* host-visible resources that commands need not name to write:
                                    images, and buffers whose address was taken */

@@ -63,6 +63,8 @@ static void unlist(struct vnc_device *device, struct vnc_memory *memory)
     if (vnc_link_is_foreign(vnc_device_link(device)))
         return;
     pthread_mutex_lock(&device->lock);
+    while (memory->sending)
+        pthread_cond_wait(&device->sent, &device->lock);
     if (memory->visible_at) {
         *memory->visible_at = memory->next_visible;
         if (memory->next_visible)
@@ -421,8 +423,14 @@ VkResult vnc_memory_put_deltas(struct vnc_device *device, const struct vnc_range
     VkResult result = VK_SUCCESS;
     pthread_mutex_lock(&device->lock);
     for (struct vnc_memory *m = device->visible; m && result == VK_SUCCESS; m = m->next_visible) {
-        if (m->tracked)
-            result = collect(m, ranges) ? VK_ERROR_DEVICE_LOST : put_region(device, m, e);
+        if (!m->tracked)
+            continue;
+        m->sending = true; /* so that it stays in the list, without the lock */
+        pthread_mutex_unlock(&device->lock);
+        result = collect(m, ranges) ? VK_ERROR_DEVICE_LOST : put_region(device, m, e);
+        pthread_mutex_lock(&device->lock);
+        m->sending = false;
+        pthread_cond_broadcast(&device->sent);
     }
     pthread_mutex_unlock(&device->lock);
     return result;

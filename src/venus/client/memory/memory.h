@@ -30,6 +30,7 @@ struct vnc_memory {
     uint64_t submissions;     /* of the device, when it was allocated */
     struct vn_region *region; /* from the first map to the end */
     bool tracked;             /* the server knows of the map: deltas may be sent */
+    bool sending;             /* what the program wrote there: it is freed afterwards */
     struct vnc_memory *next_visible, **visible_at; /* the device's list */
     struct vnc_memory *next_shared, **shared_at;   /* likewise */
 };
