@@ -31,7 +31,7 @@ struct benchkv_options {
     uint64_t ranks, client_ranks, daemons, depth, key_range, value_size, runs, rate;
     uint64_t duration_ns, warmup_ns, ring_bytes;
     const char *read_ratio, *csv, *report, *seed_text;
-    int distribution, transport, flush, wait, bursts;
+    int distribution, transport, flush, wait;
     bool numa, plain, json, optimisations, no_single;
 };
 
@@ -41,8 +41,6 @@ static const char *const transport_names[] = {[RPC_SCHEME_TCP] = "tcp",
                                               [RPC_SCHEME_UCX] = "ucx",
                                               NULL};
 static const char *const distribution_names[] = {"uniform", "zipfian", NULL};
-static const char *const bursts_names[] = {
-    [KV_BURSTS_AUTO] = "auto", [KV_BURSTS_NEVER] = "never", [KV_BURSTS_ALWAYS] = "always", NULL};
 
 static const struct cmd_option options[] = {
     {.name = "duration",
@@ -152,12 +150,6 @@ static const struct cmd_option options[] = {
      .offset = offsetof(struct benchkv_options, wait),
      .def = "adaptive",
      .help = "how daemons and clients wait"},
-    {.name = "bursts",
-     .kind = CMD_CHOICE,
-     .choices = bursts_names,
-     .offset = offsetof(struct benchkv_options, bursts),
-     .def = "auto",
-     .help = "whether clients that share cores are served in bursts, in turn"},
     {.name = "plain",
      .kind = CMD_FLAG,
      .offset = offsetof(struct benchkv_options, plain),
@@ -281,10 +273,6 @@ static void place_by_node(struct bkv_point *p)
 {
     p->numa = true;
 }
-static void serve_in_bursts(struct bkv_point *p)
-{
-    p->bursts = KV_BURSTS_ALWAYS;
-}
 
 /* Each one is a change of the base; of two for the same thing only one is among all of them. */
 static const struct {
@@ -298,7 +286,6 @@ static const struct {
     {"2 daemons", two_daemons, true},
     {"lean requests", be_lean, true},
     {"numa placement", place_by_node, true},
-    {"bursts", serve_in_bursts, true},
 };
 
 _Static_assert(CMD_LIST_MAX + 3 + 2 * ARRAY_LEN(optimisations) <= BKV_POINTS_MAX, "all together");
@@ -322,7 +309,6 @@ static void plan_optimisations(struct plan *plan, const struct bkv_point *like)
     base.depth = base.daemons = 1;
     base.plain = true;
     base.numa = false;
-    base.bursts = KV_BURSTS_NEVER;
     plan->others = plan->count;
     add_point(plan, &base, "base");
     for (size_t i = 0; i < ARRAY_LEN(optimisations); i++)
@@ -348,7 +334,6 @@ static enum cmd_exit common_point(const struct benchkv_options *o, uint32_t rank
         .plain = o->plain,
         .flush = (enum rpc_flush_policy)o->flush,
         .wait = (enum rpc_wait_mode)o->wait,
-        .bursts = (enum kv_bursts)o->bursts,
         .ring_bytes = (uint32_t)o->ring_bytes,
         .duration_ns = o->duration_ns,
         .warmup_ns = o->warmup_ns,

@@ -442,7 +442,7 @@ static void build_optimisations(const struct bkv_set *s, struct hw_table *t, cha
         hw_table_cell(t, "%.2f", m->client_p999_us);
     }
     add_note(note,
-             "Base: batch flush, depth 1, one daemon, plain loop, threads anywhere, no bursts; %u "
+             "Base: batch flush, depth 1, one daemon, plain loop, threads anywhere; %u "
              "clients a rank.",
              s->points[s->others].clients);
 }

@@ -414,38 +414,9 @@ static uint32_t crowd(const struct kv_client *c)
     return atomic_load_explicit(&c->links[0]->port.region.daemon->crowd, memory_order_relaxed);
 }
 
-/* The best that the daemons we wait for say. */
-static enum kv_floor best_floor(const struct kv_client *c)
-{
-    enum kv_floor best = KV_FLOOR_OTHERS;
-    for (uint32_t i = 0; i < c->link_count; i++) {
-        const struct kv_port *port = &c->links[i]->port;
-        uint32_t floor = atomic_load_explicit(&port->region.daemon->floor, memory_order_relaxed);
-        if (port->busy > 0 && floor == KV_FLOOR_YOURS)
-            return KV_FLOOR_YOURS;
-        if (port->busy > 0 && floor != KV_FLOOR_OTHERS)
-            best = KV_FLOOR_OPEN;
-    }
-    return best;
-}
-
-/* More than there are cores cannot be served at a time, whatever a daemon says. */
-static uint32_t floor_seats(const struct kv_client *c)
-{
-    uint32_t n =
-        atomic_load_explicit(&c->links[0]->port.region.daemon->seats, memory_order_relaxed);
-    return n == 0 ? 1 : n < c->wait.cores ? n : c->wait.cores;
-}
-
 static bool spin_on(struct kv_client *c, uint64_t now)
 {
-    enum kv_floor floor = best_floor(c);
-    if (floor == KV_FLOOR_OTHERS && c->options.wait == RPC_WAIT_ADAPTIVE) {
-        hw_wait_stop(&c->wait);
-        return false;
-    }
     c->wait.threads = crowd(c);
-    c->wait.expected_ns = floor == KV_FLOOR_YOURS ? floor_seats(c) * HW_SPIN_BRIEF_NS : 0;
     return hw_wait_spin(&c->wait, now);
 }
 

@@ -6,8 +6,7 @@
  * answer has come, which is dropped.
  *
  * Waiting spins while that pays and then sleeps (base/wait.h); while both sides are awake no
- * system call is made.  In a crowd it sleeps at once while the daemon says that others have the
- * floor.
+ * system call is made.
  *
  * Trust: the daemon's answers are checked for form.  Threads: one at a time for a client.
  * Lifetime: open/close.  After fork it is the parent's. */

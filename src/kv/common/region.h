@@ -74,19 +74,11 @@ _Static_assert(sizeof(struct kv_response_line) == HW_CACHE_LINE, "shared layout"
 struct kv_region_header {
     uint32_t magic, version, depth, ring, value_max, staging_bytes, reserved[10];
 };
-/* In a crowd a daemon serves a few clients at a time, each for a while. */
-enum kv_floor {
-    KV_FLOOR_OPEN,   /* all are served alike */
-    KV_FLOOR_OTHERS, /* they are served first: sleep at once */
-    KV_FLOOR_YOURS   /* answers come at once, if the daemon has a core */
-};
 struct kv_daemon_line {
     _Atomic uint32_t sleeps;   /* ring its bell after writing a request */
     _Atomic uint32_t crowd;    /* threads of this host that take part: says whether to spin */
     _Atomic uint32_t peers_up; /* other ranks that this daemon reaches now */
-    _Atomic uint32_t floor;    /* enum kv_floor; a hint: wake-ups do not depend on it */
-    _Atomic uint32_t seats;    /* clients that have the floor at a time */
-    uint32_t reserved[11];
+    uint32_t reserved[13];
 };
 struct kv_client_line {
     _Atomic uint32_t sleeps;

@@ -94,16 +94,8 @@ void kv_seat_wake(struct kv_daemon *daemon, struct kv_seat *seat);
 uint32_t kv_seat_generation(const struct kv_seat *seat);
 /* It broke the rules of its region: nothing is read from it any more; detach it. */
 bool kv_seat_broken(const struct kv_seat *seat);
-/* Threads that take part on this host, which tells clients whether spinning pays; and how many
- * clients have the floor at a time: they are served for a burst, the others wait (floor.c).
- * 0: all are served alike. */
-void kv_daemon_set_crowd(struct kv_daemon *daemon, uint32_t threads, uint32_t floor_seats);
-/* Of so many clients of each daemon, how many should have the floor at a time; 0: there is a core
- * for everybody.  Daemons: all that share the cores. */
-uint32_t kv_floor_seats(uint32_t cores, uint32_t daemons, uint32_t clients);
-/* Whether the last turn did nothing for the sake of a client that has the floor: then turn again,
- * do not sleep.  For as long as waking a thread takes at most. */
-bool kv_daemon_lingers(const struct kv_daemon *daemon);
+/* Threads of this host that take part: tells clients whether spinning pays. */
+void kv_daemon_set_crowd(struct kv_daemon *daemon, uint32_t threads);
 
 /* ---- other ranks ---- */
 

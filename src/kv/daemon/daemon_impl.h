@@ -1,4 +1,4 @@
-/* kv/daemon/daemon_impl.h - the daemon's insides, shared by daemon.c, slots.c, seat*.c, floor.c,
+/* kv/daemon/daemon_impl.h - the daemon's insides, shared by daemon.c, slots.c, seat*.c,
  * peer*.c and errand*.c only.
  *
  * Invariants: a slot is busy from the moment its request is taken until its answer is written; a
@@ -53,21 +53,6 @@ struct kv_pending {
     uint8_t value[KV_REQUEST_INLINE];
 };
 
-/* Of floor.c. */
-struct kv_seat_floor {
-    bool has;
-    uint32_t served; /* requests since it has it */
-    uint64_t since_ns;
-};
-
-struct kv_floor_state {
-    uint32_t seats; /* clients that have the floor at a time; 0: all are served alike */
-    bool paused;    /* all are, for some time */
-    bool lingers;   /* the last turn did nothing but leave the floor to who has it */
-    uint64_t until_ns, pause_ns;
-    uint64_t requests, wakeups; /* so many had been when the trial began */
-};
-
 struct kv_seat {
     struct kv_region region;
     struct kv_daemon *daemon;
@@ -76,7 +61,6 @@ struct kv_seat {
     uint32_t taken, answered;            /* positions */
     uint32_t generation;                 /* unique in the daemon's life */
     uint64_t used_ns;                    /* when it last wanted or got something */
-    struct kv_seat_floor floor;          /* in a crowd */
     bool active, broken, to_wake;
     struct kv_seat *wake_next;
     kv_ring_fn *ring;
@@ -130,8 +114,6 @@ struct kv_daemon {
     uint64_t incarnation;
     bool measuring, gauges_stale;
     struct kv_seat *active, *active_last, *seats;
-    uint32_t active_count;
-    struct kv_floor_state floor;
     struct kv_seat *wake;
     uint32_t seat_count, generations, crowd, peers_up, in_flight;
     struct rpc_ep *strangers[KV_STRANGERS_MAX];
@@ -151,21 +133,6 @@ bool kv_seats_park_all(struct kv_daemon *d);
 void kv_seats_publish(struct kv_daemon *d);
 /* Writes the answer of a busy slot and frees it. */
 void kv_seat_answer(struct kv_pending *p, enum kv_result result, const void *value, uint32_t len);
-
-uint32_t kv_seats_scan_all(struct kv_daemon *d);
-/* Serves what is in a seat's ring; how many.  It may become inactive. */
-uint32_t kv_seat_scan(struct kv_daemon *d, struct kv_seat *s);
-bool kv_seat_has_request(const struct kv_seat *s);
-/* It becomes the last of the active ones. */
-void kv_seat_to_end(struct kv_daemon *d, struct kv_seat *s);
-
-/* floor.c */
-void kv_floor_set(struct kv_daemon *d, uint32_t seats);
-/* Tells the client how things stand. */
-void kv_floor_publish(const struct kv_daemon *d, const struct kv_seat *s);
-void kv_floor_take_back(struct kv_daemon *d, struct kv_seat *s);
-/* Serves local clients; how many requests. */
-uint32_t kv_floor_scan(struct kv_daemon *d);
 
 /* seat_blocks.c */
 int kv_seat_blocks_init(struct kv_daemon *d);

@@ -17,7 +17,6 @@
 
 enum {
     EVENTS_A_LOOK = 64,
-    FLOOR_CORES = 4,    /* with more, a crowd that is no throng does as well by spinning */
     ACCEPTS_A_LOOK = 16 /* a flood of callers must not starve those who are served */
 };
 
@@ -102,15 +101,6 @@ static void guest_ring(void *user)
     kv_bell_ring(((struct guest *)user)->attachment.client_bell);
 }
 
-static uint32_t floor_seats(const struct kv_host *h, uint32_t daemons, uint32_t clients)
-{
-    bool may_spin = h->wait.cores > 1 && h->options.wait == RPC_WAIT_ADAPTIVE;
-    bool worth = h->wait.cores <= FLOOR_CORES || hw_wait_overcommitted(&h->wait) ||
-                 h->options.bursts == KV_BURSTS_ALWAYS;
-    bool wanted = may_spin && worth && h->options.bursts != KV_BURSTS_NEVER;
-    return wanted ? kv_floor_seats(h->wait.cores, daemons, clients) : 0;
-}
-
 static void update_crowd(struct kv_host *h)
 {
     uint32_t hosts = 1 + kv_daemon_local_peers(h->daemon);
@@ -118,7 +108,7 @@ static void update_crowd(struct kv_host *h)
     uint32_t crowd = hosts * (h->options.daemons + clients);
     h->peers_seen = hw_counter_load(&kv_daemon_stats(h->daemon)->peers_up);
     h->wait.threads = crowd;
-    kv_daemon_set_crowd(h->daemon, crowd, floor_seats(h, hosts * h->options.daemons, clients));
+    kv_daemon_set_crowd(h->daemon, crowd);
 }
 
 /* Not at once: the events of this look may still point at it. */
@@ -488,7 +478,7 @@ void kv_host_run(struct kv_host *h)
         uint64_t now = kv_daemon_time(h->daemon);
         if (useful)
             hw_wait_came(&h->wait);
-        if (!useful && !kv_daemon_lingers(h->daemon) && !hw_wait_spin(&h->wait, now))
+        if (!useful && !hw_wait_spin(&h->wait, now))
             sleep_a_while(h);
         else if (now - h->looked_ns >= look_every_ns)
             look(h, 0);

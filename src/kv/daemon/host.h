@@ -26,13 +26,6 @@ enum { KV_GREETINGS_MAX = 64 }; /* callers that have not said what they want */
 
 #define KV_GREETING_NS (5 * HW_SEC)
 
-/* Whether a crowd of clients is served in bursts (see kv_daemon_set_crowd). */
-enum kv_bursts {
-    KV_BURSTS_AUTO, /* where cores are few, or clients far more than cores */
-    KV_BURSTS_NEVER,
-    KV_BURSTS_ALWAYS /* wherever clients share cores */
-};
-
 struct kv_host_options {
     uint32_t rank, ranks, index, daemons;
     const char *socket;           /* base path; kv_socket_path makes it this daemon's */
@@ -51,7 +44,6 @@ struct kv_host_options {
     uint32_t ring_bytes;   /* of shm between ranks; 0: 1 MiB */
     uint64_t heartbeat_ns; /* 0: copyrpc's default */
     uint64_t seed;         /* 0: from the kernel */
-    enum kv_bursts bursts;
     bool plain;
     struct kv_probe *probe;
 };

@@ -9,51 +9,30 @@
 
 /* ---- coming and going ---- */
 
-static void link_last(struct kv_daemon *d, struct kv_seat *s)
-{
-    s->next = NULL;
-    s->prev = d->active_last;
-    *(s->prev ? &s->prev->next : &d->active) = s;
-    d->active_last = s;
-}
-
 static void activate(struct kv_daemon *d, struct kv_seat *s)
 {
     assert(!s->active);
     s->active = true;
-    d->active_count++;
     s->used_ns = d->now_ns;
-    link_last(d, s);
+    s->next = NULL;
+    s->prev = d->active_last;
+    *(s->prev ? &s->prev->next : &d->active) = s;
+    d->active_last = s;
     atomic_store_explicit(&s->region.daemon->sleeps, 0, memory_order_relaxed);
-}
-
-static void unlink_active(struct kv_daemon *d, struct kv_seat *s)
-{
-    *(s->prev ? &s->prev->next : &d->active) = s->next;
-    *(s->next ? &s->next->prev : &d->active_last) = s->prev;
 }
 
 static void deactivate(struct kv_daemon *d, struct kv_seat *s)
 {
     assert(s->active);
     s->active = false;
-    d->active_count--;
-    unlink_active(d, s);
-    kv_floor_take_back(d, s);
-}
-
-void kv_seat_to_end(struct kv_daemon *d, struct kv_seat *s)
-{
-    assert(s->active);
-    unlink_active(d, s);
-    link_last(d, s);
+    *(s->prev ? &s->prev->next : &d->active) = s->next;
+    *(s->next ? &s->next->prev : &d->active_last) = s->prev;
 }
 
 static void publish(struct kv_daemon *d, struct kv_seat *s)
 {
     atomic_store_explicit(&s->region.daemon->crowd, d->crowd, memory_order_relaxed);
     atomic_store_explicit(&s->region.daemon->peers_up, d->peers_up, memory_order_relaxed);
-    kv_floor_publish(d, s);
 }
 
 void kv_seats_publish(struct kv_daemon *d)
@@ -64,13 +43,11 @@ void kv_seats_publish(struct kv_daemon *d)
     atomic_store_explicit(&d->stats.peers_up, d->peers_up, memory_order_relaxed);
 }
 
-void kv_daemon_set_crowd(struct kv_daemon *d, uint32_t threads, uint32_t floor_seats)
+void kv_daemon_set_crowd(struct kv_daemon *d, uint32_t threads)
 {
-    if (d->crowd == threads && d->floor.seats == floor_seats)
+    if (d->crowd == threads)
         return;
     d->crowd = threads;
-    if (d->floor.seats != floor_seats)
-        kv_floor_set(d, floor_seats);
     kv_seats_publish(d);
 }
 
@@ -256,7 +233,7 @@ void kv_seats_wake(struct kv_daemon *d)
 
 /* ---- requests ---- */
 
-bool kv_seat_has_request(const struct kv_seat *s)
+static bool has_request(const struct kv_seat *s)
 {
     const struct kv_request_line *line = &s->region.requests[s->taken & s->region.mask];
     return atomic_load_explicit(&line->seq, memory_order_acquire) == s->taken + 1;
@@ -356,16 +333,17 @@ static bool announce_sleep(struct kv_seat *s)
     atomic_store_explicit(&s->region.daemon->sleeps, 1, memory_order_relaxed);
     /* Pairs with the fence in kv_port_must_ring. */
     atomic_thread_fence(memory_order_seq_cst);
-    if (!kv_seat_has_request(s))
+    if (!has_request(s))
         return false;
     atomic_store_explicit(&s->region.daemon->sleeps, 0, memory_order_relaxed);
     return true;
 }
 
-uint32_t kv_seat_scan(struct kv_daemon *d, struct kv_seat *s)
+/* Serves what is in a seat's ring; how many.  It may become inactive. */
+static uint32_t scan_seat(struct kv_daemon *d, struct kv_seat *s)
 {
     uint32_t n = 0;
-    while (n <= s->region.mask && !s->broken && kv_seat_has_request(s)) {
+    while (n <= s->region.mask && !s->broken && has_request(s)) {
         if (s->region.mask > 0 && !d->config.plain)
             fetch_ahead(d, s);
         serve(d, s);
@@ -380,19 +358,13 @@ uint32_t kv_seat_scan(struct kv_daemon *d, struct kv_seat *s)
     return n;
 }
 
-uint32_t kv_seats_scan_all(struct kv_daemon *d)
+uint32_t kv_seats_scan(struct kv_daemon *d)
 {
     uint32_t events = 0;
     for (struct kv_seat *s = d->active, *next; s; s = next) {
         next = s->next;
-        events += kv_seat_scan(d, s);
+        events += scan_seat(d, s);
     }
-    return events;
-}
-
-uint32_t kv_seats_scan(struct kv_daemon *d)
-{
-    uint32_t events = kv_floor_scan(d);
     if (d->blocks) {
         kv_blocks_tick(d->blocks, d->now_ns);
         events += kv_seat_copies_advance(d);

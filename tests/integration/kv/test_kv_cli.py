@@ -132,9 +132,9 @@ class Benchkv(Case):
                                        "--no-single", "--transport", "unix", "--duration", "10ms"))
         names = [row[0] for row in report["tables"][-1]["rows"]]
         self.assertEqual(names, ["base", "incremental flush", "adaptive flush", "depth 16", "2 daemons",
-                                 "lean requests", "numa placement", "bursts", "all together",
+                                 "lean requests", "numa placement", "all together",
                                  *(f"all but {name}" for name in ("adaptive flush", "depth 16", "2 daemons",
-                                                                  "lean requests", "numa placement", "bursts"))])
+                                                                  "lean requests", "numa placement"))])
 
     def ranks_meet(self, start):
         """Two ranks, each started by start(rank); rank 0 alone reports, and both took part."""

@@ -161,7 +161,7 @@ static void rank_start(struct sim *s, uint32_t r)
     int rc = kv_daemon_create(&config, &s->rank[r].daemon);
     assert(rc == 0);
     (void)rc;
-    kv_daemon_set_crowd(s->rank[r].daemon, s->clients, (uint32_t)below(s, 3));
+    kv_daemon_set_crowd(s->rank[r].daemon, s->clients);
     s->rank[r].asleep = false;
     note(s, 2, r, 0);
 }

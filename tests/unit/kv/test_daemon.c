@@ -175,6 +175,65 @@ static void an_idle_client_is_parked_while_another_works(void **state)
     desk_close(&busy);
 }
 
+/* Two clients of one daemon; while the daemon wakes one, the other takes its answer, asks again and
+ * sleeps. */
+struct pair {
+    struct desk first;
+    struct desk second; /* of the first one's daemon */
+    struct desk *meanwhile;
+};
+
+static void pair_ring(void *user)
+{
+    struct pair *p = user;
+    if (!p->meanwhile)
+        return;
+    (void)take(p->meanwhile);
+    (void)ask(p->meanwhile, KV_GET, 1, NULL);
+    assert_false(kv_port_arm(&p->meanwhile->port));
+    p->meanwhile = NULL;
+}
+
+static void a_client_that_found_its_answer_and_sleeps_for_the_next_is_not_woken_for_it(void **state)
+{
+    (void)state;
+    struct pair p = {.meanwhile = NULL};
+    desk_open(&p.first, 1, 1, NULL);
+    kv_daemon_detach(p.first.daemon, p.first.seat);
+    struct desk *both[2] = {&p.first, &p.second};
+    p.second = (struct desk){.shape = p.first.shape};
+    size_t bytes = (kv_region_bytes(&p.first.shape) + 63) / 64 * 64;
+    p.second.map = aligned_alloc(64, bytes);
+    assert_non_null(p.second.map);
+    for (int i = 0; i < 2; i++) {
+        memset(both[i]->map, 0, bytes);
+        kv_region_format(both[i]->map, &p.first.shape);
+        assert_int_equal(kv_daemon_attach(p.first.daemon, both[i]->map, &p.first.shape, pair_ring,
+                                          &p, &both[i]->seat),
+                         0);
+        kv_port_init(&both[i]->port, both[i]->map, &p.first.shape);
+    }
+    const struct kv_stats *stats = kv_daemon_stats(p.first.daemon);
+    for (int sleeper = 0; sleeper < 2; sleeper++) { /* in both orders of being woken */
+        struct desk *asleep = both[sleeper], *awake = both[!sleeper];
+        uint64_t wakeups = hw_counter_load(&stats->wakeups);
+        (void)ask(asleep, KV_GET, 1, NULL);
+        (void)ask(awake, KV_GET, 1, NULL);
+        assert_false(kv_port_arm(&asleep->port));
+        p.meanwhile = awake;
+        assert_int_equal(kv_daemon_turn(p.first.daemon), 2);
+        assert_int_equal(hw_counter_load(&stats->wakeups), wakeups + 1);
+        assert_int_equal(kv_daemon_turn(p.first.daemon), 1);
+        assert_int_equal(hw_counter_load(&stats->wakeups), wakeups + 2); /* for the next it is */
+        for (int i = 0; i < 2; i++) {
+            (void)take(both[i]);
+            kv_port_disarm(&both[i]->port);
+        }
+    }
+    free(p.second.map);
+    desk_close(&p.first);
+}
+
 static void swallow(void *user, const char *line, size_t len)
 {
     (void)line, (void)len;
@@ -307,6 +366,8 @@ int main(void)
         cmocka_unit_test(a_sleeping_client_is_rung_and_a_waking_one_is_not),
         cmocka_unit_test(a_daemon_does_not_sleep_on_a_request),
         cmocka_unit_test(an_idle_client_is_parked_while_another_works),
+        cmocka_unit_test(
+            a_client_that_found_its_answer_and_sleeps_for_the_next_is_not_woken_for_it),
         cmocka_unit_test(a_client_that_names_a_slot_it_has_not_is_let_go_of),
         cmocka_unit_test(nonsense_in_a_line_is_refused_not_guessed),
         cmocka_unit_test(a_rank_that_never_came_is_lost_not_a_miss),
