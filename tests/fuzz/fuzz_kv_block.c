@@ -30,11 +30,11 @@ static uint64_t now(void *user)
     return clock_ns;
 }
 
-static void one_request(struct rig_client *client, const uint8_t *arena, const uint8_t *body,
+static void one_request(struct rig_client *client, const uint8_t *arena, const uint8_t *payload,
                         uint32_t len)
 {
     struct kv_port *port = &client->port;
-    struct kv_port_request request = {.op = KV_BLOCK, .value = body, .value_len = len};
+    struct kv_port_request request = {.op = KV_BLOCK, .value = payload, .value_len = len};
     struct kv_port_answer answer;
     struct kv_block_granted g;
     uint32_t slot;
@@ -43,7 +43,7 @@ static void one_request(struct rig_client *client, const uint8_t *arena, const u
         (void)kv_daemon_turn(client->daemon);
     require(kv_port_take(port, &answer) == 1 && answer.slot == slot);
     require(answer.result != KV_PEER_LOST && answer.result != KV_TIMEOUT);
-    if (answer.result == KV_OK && len > 0 && body[0] == KV_BLOCK_GET) {
+    if (answer.result == KV_OK && len > 0 && payload[0] == KV_BLOCK_GET) {
         require(kv_block_granted_decode(answer.value, answer.value_len, RIG_ARENA, &g) == 0);
         require(kv_checksum_add(0, arena + g.offset, g.len) == g.checksum);
     }

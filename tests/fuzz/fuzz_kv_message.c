@@ -10,8 +10,8 @@
 static void try_decoders(const uint8_t *data, size_t size)
 {
     struct kv_join join;
-    struct kv_remote_request request;
-    struct kv_remote_answer answer;
+    struct kv_value_request request;
+    struct kv_value_answer answer;
     if (kv_join_decode(data, size, &join) == 0) {
         uint8_t again[KV_JOIN_BYTES];
         require(join.rank < join.ranks && join.index < join.daemons);
@@ -19,9 +19,9 @@ static void try_decoders(const uint8_t *data, size_t size)
         require(size == sizeof(again) && memcmp(data, again, size) == 0);
     }
     for (uint32_t method = 0; method < KV_OP_END + 1; method++)
-        if (kv_remote_request_decode(method, data, size, &request) == 0)
+        if (kv_value_request_decode(method, data, size, &request) == 0)
             require(request.value + request.value_len == data + size);
-    if (kv_remote_answer_decode(data, size, &answer) == 0)
+    if (kv_value_answer_decode(data, size, &answer) == 0)
         require(answer.value_len == 0 || answer.result == KV_OK);
 }
 

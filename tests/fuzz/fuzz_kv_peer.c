@@ -26,7 +26,7 @@ static void try_decoders(const uint8_t *data, size_t size)
         require(r.byte_count == 0 || r.bytes == data + len);
     }
     if (kv_peer_answer_decode(data, size, &a) == 0)
-        require(a.stale_view || a.body_len == 0 || a.result == KV_OK);
+        require(a.stale_view || a.payload_len == 0 || a.result == KV_OK);
     if (kv_peer_opened_decode(data, size, &o) == 0) {
         uint8_t bytes[KV_PEER_OPENED_BYTES];
         kv_peer_opened_encode(&o, bytes);
@@ -76,10 +76,10 @@ static void peer_asks(struct hostile *h)
     uint32_t method = KV_PEER_OPEN_GET + next(h) % (KV_PEER_METHOD_END - KV_PEER_OPEN_GET);
     size_t len = next(h);
     len = len < h->left ? len : h->left;
-    const uint8_t *body = h->input;
+    const uint8_t *payload = h->input;
     h->input += len;
     h->left -= len;
-    rig_net_call(&h->net, method, body, len);
+    rig_net_call(&h->net, method, payload, len);
 }
 
 /* ---- the local client ---- */
@@ -88,14 +88,14 @@ static struct kv_port_answer ask(struct hostile *h, const struct kv_block_reques
                                  const struct kv_block_key *keys)
 {
     struct kv_port_answer a;
-    uint8_t body[512];
+    uint8_t payload[512];
     uint32_t slot;
-    int len = kv_block_request_encode(r, keys, body, sizeof(body));
+    int len = kv_block_request_encode(r, keys, payload, sizeof(payload));
     struct kv_port_request request = {
-        .op = KV_BLOCK, .value = body, .value_len = (uint32_t)len, .timeout_us = 100000};
+        .op = KV_BLOCK, .value = payload, .value_len = (uint32_t)len, .timeout_us = 100000};
     require(len > 0 && kv_port_submit(&h->client.port, &request, &slot) == 0);
     (void)kv_port_must_ring(&h->client.port);
-    kv_seat_wake(h->net.daemon, h->client.seat);
+    kv_client_slot_wake(h->net.daemon, h->client.client_slot);
     for (int i = 0; i < 60 && !kv_port_has_answer(&h->client.port); i++)
         rig_net_turn(&h->net);
     require(kv_port_take(&h->client.port, &a) == 1 && a.slot == slot);

@@ -30,7 +30,7 @@ static void swallow(void *user, const char *line, size_t len)
 
 struct pair {
     struct kv_daemon *daemon;
-    struct kv_seat *hostile, *honest;
+    struct kv_client_slot *hostile, *honest;
     struct kv_port port;
     uint64_t clock;
     int rings;
@@ -53,7 +53,7 @@ static enum kv_result ask(struct pair *p, enum kv_op op, uint32_t *value)
     uint32_t slot;
     require(kv_port_submit(&p->port, &r, &slot) == 0);
     if (kv_port_must_ring(&p->port))
-        kv_seat_wake(p->daemon, p->honest);
+        kv_client_slot_wake(p->daemon, p->honest);
     (void)kv_daemon_turn(p->daemon);
     require(kv_port_take(&p->port, &a) == 1 && a.slot == slot);
     if (op == KV_GET && a.result == KV_OK) {
@@ -76,7 +76,7 @@ static void write_line(struct pair *p, const uint8_t *op)
     line->key = (struct kv_key){.hi = 0, .lo = op[5]};
     memset(line->value, op[6], sizeof(line->value));
     atomic_store_explicit(&line->seq, op[7] + 1u, memory_order_release);
-    kv_seat_wake(p->daemon, p->hostile);
+    kv_client_slot_wake(p->daemon, p->hostile);
 }
 
 static void step(struct pair *p, const uint8_t *op)
@@ -93,7 +93,7 @@ static void step(struct pair *p, const uint8_t *op)
         write_line(p, op);
         break;
     case 4:
-        kv_seat_wake(p->daemon, p->hostile);
+        kv_client_slot_wake(p->daemon, p->hostile);
         (void)kv_daemon_turn(p->daemon);
         break;
     case 5:

@@ -41,13 +41,13 @@ void rig_client_open(struct rig_client *c, struct kv_daemon *daemon)
     require(c->map != NULL);
     memset(c->map, 0, bytes);
     kv_region_format(c->map, &shape);
-    require(kv_daemon_attach(daemon, c->map, &shape, ring, NULL, &c->seat) == 0);
+    require(kv_daemon_attach(daemon, c->map, &shape, ring, NULL, &c->client_slot) == 0);
     kv_port_init(&c->port, c->map, &shape);
 }
 
 void rig_client_close(struct rig_client *c)
 {
-    kv_daemon_detach(c->daemon, c->seat);
+    kv_daemon_detach(c->daemon, c->client_slot);
     free(c->map);
 }
 

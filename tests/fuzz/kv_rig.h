@@ -22,7 +22,7 @@ struct kv_blocks_config rig_blocks(uint8_t arena[RIG_ARENA]);
 
 struct rig_client {
     struct kv_daemon *daemon;
-    struct kv_seat *seat;
+    struct kv_client_slot *client_slot;
     struct kv_port port;
     void *map;
 };

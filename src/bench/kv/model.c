@@ -11,16 +11,16 @@ static double per_second(uint64_t count, uint64_t ns)
 /* Round trips and latencies of all ranks together. */
 static void add_times(struct bkv_summary *s, const struct bkv_result *results, uint32_t ranks)
 {
-    struct hw_hist rtt = {0}, latency = {0}, away = {0};
+    struct hw_hist rtt = {0}, latency = {0}, remote_hist = {0};
     double rtt_sum = 0, sum = 0, local = 0, remote = 0;
     uint64_t local_count = 0;
     if (hw_hist_init_linear(&rtt, 1000, KV_RTT_LINES) || hw_hist_init(&latency) ||
-        hw_hist_init(&away))
+        hw_hist_init(&remote_hist))
         goto fini;
     for (uint32_t i = 0; i < ranks; i++) {
         const struct bkv_result *r = &results[i];
         if (hw_hist_merge(&rtt, &r->rtt) || hw_hist_merge(&latency, &r->latency) ||
-            hw_hist_merge(&away, &r->remote))
+            hw_hist_merge(&remote_hist, &r->remote))
             goto fini;
         rtt_sum += r->rtt_mean * (double)r->rtt.count;
         sum += r->latency_mean * (double)r->latency.count;
@@ -35,12 +35,12 @@ static void add_times(struct bkv_summary *s, const struct bkv_result *results, u
     s->client_p999_us = (double)hw_hist_percentile(&latency, 99.9) / 1e3;
     s->client_mean_us = latency.count ? sum / (double)latency.count / 1e3 : 0;
     s->local_mean_us = local_count ? local / (double)local_count / 1e3 : 0;
-    s->remote_mean_us = away.count ? remote / (double)away.count / 1e3 : 0;
-    s->remote_p50_us = (double)hw_hist_percentile(&away, 50) / 1e3;
+    s->remote_mean_us = remote_hist.count ? remote / (double)remote_hist.count / 1e3 : 0;
+    s->remote_p50_us = (double)hw_hist_percentile(&remote_hist, 50) / 1e3;
 fini:
     hw_hist_fini(&rtt);
     hw_hist_fini(&latency);
-    hw_hist_fini(&away);
+    hw_hist_fini(&remote_hist);
 }
 
 struct bkv_summary bkv_summarise(const struct bkv_point *point, const struct bkv_result *results,

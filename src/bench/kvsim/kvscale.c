@@ -216,7 +216,7 @@ static void add_effect(struct hw_bench *b, const struct kv_scale_effect *e, uint
         size_t offset;
         double scale;
     } rows[] = {
-        {"settled", "s", offsetof(struct kv_scale_effect, settled_ns), 1e-9},
+        {"propagated", "s", offsetof(struct kv_scale_effect, propagated_ns), 1e-9},
         {"keys_moved", "%", offsetof(struct kv_scale_effect, keys_moved), 100},
         {"misses", "", offsetof(struct kv_scale_effect, misses), 1},
         {"put_again", "MiB", offsetof(struct kv_scale_effect, put_bytes), 1.0 / (1 << 20)},

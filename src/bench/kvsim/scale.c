@@ -283,14 +283,14 @@ static enum kv_result get_here(struct sim *s, const struct access *a)
     return kv_blocks_release(m->blocks, &m->holder, lease.handle, a->now_ns);
 }
 
-/* The owner's block as a guest of the asker. */
+/* A cached replica of the owner's block, at the asker. */
 static enum kv_result fetch(struct sim *s, struct access *a, struct member *owner,
                             const struct kv_block_lease *lease)
 {
     struct member *m = &s->members[a->asker];
     uint64_t ticket, before = a->done_ns;
     enum kv_result result =
-        kv_blocks_guest_start(m->blocks, &m->holder, &a->key, sizeof(a->id), a->now_ns, &ticket);
+        kv_blocks_cache_start(m->blocks, &m->holder, &a->key, sizeof(a->id), a->now_ns, &ticket);
     if (result != KV_OK)
         return result;
     move_block(s, a, owner, m);
@@ -308,7 +308,7 @@ static enum kv_result ask(struct sim *s, struct access *a, uint32_t number)
     struct member *owner = &s->members[number];
     struct kv_block_lease lease;
     uint64_t checksum;
-    uint32_t pieces = kv_scale_pieces(s->o->block_bytes);
+    uint32_t chunks = kv_scale_chunks(s->o->block_bytes);
     if (!is_alive(owner, a->now_ns))
         return KV_PEER_LOST;
     exchange(s, a, number, 1, 2);
@@ -322,7 +322,7 @@ static enum kv_result ask(struct sim *s, struct access *a, uint32_t number)
         checksum == lease.checksum) {
         s->unmoved++;
     } else {
-        exchange(s, a, number, pieces + 1, 2 * pieces + 1);
+        exchange(s, a, number, chunks + 1, 2 * chunks + 1);
         result = fetch(s, a, owner, &lease);
     }
     (void)kv_blocks_release(owner->blocks, &owner->holder, lease.handle, a->now_ns);
@@ -339,7 +339,7 @@ static void tell_who_missed(struct sim *s, const struct access *a, const uint32_
     }
 }
 
-/* As errand_get.c: one owner after the other; what cannot be known is no miss. */
+/* As remote_get.c: one owner after the other; what cannot be known is no miss. */
 static enum kv_result get(struct sim *s, struct access *a)
 {
     const uint32_t *owners = kv_scale_owners(&s->map, a->view, a->id);
@@ -359,7 +359,7 @@ static enum kv_result get(struct sim *s, struct access *a)
         worst = worst == KV_MISS ? results[i] : worst;
     }
     if (worst == KV_MISS && !ours)
-        (void)kv_blocks_drop_guest(here, &a->key);
+        (void)kv_blocks_drop_cached(here, &a->key);
     return worst;
 }
 
@@ -379,7 +379,7 @@ static enum kv_result put_at(const struct access *a, struct member *m)
 static void put(struct sim *s, struct access *a)
 {
     const uint32_t *owners = kv_scale_owners(&s->map, a->view, a->id);
-    uint32_t pieces = kv_scale_pieces(s->o->block_bytes);
+    uint32_t chunks = kv_scale_chunks(s->o->block_bytes);
     for (uint32_t i = 0; i < s->o->copies; i++) {
         struct member *owner = owners[i] == KV_SCALE_NOBODY ? NULL : &s->members[owners[i]];
         if (!owner || !is_alive(owner, a->now_ns))
@@ -390,7 +390,7 @@ static void put(struct sim *s, struct access *a)
         exchange(s, a, owners[i], 1, 2);
         if (result != KV_OK)
             continue;
-        exchange(s, a, owners[i], pieces + 1, 2 * pieces + 2);
+        exchange(s, a, owners[i], chunks + 1, 2 * chunks + 2);
         move_block(s, a, &s->members[a->asker], owner);
         owner->moved++;
     }
@@ -549,7 +549,7 @@ static void report_effects(const struct sim *s, struct kv_scale_result *r)
         r->effects[i] = (struct kv_scale_effect){
             .change = step->change,
             .at_ns = step->at_ns,
-            .settled_ns.simulated = (double)(last - step->at_ns),
+            .propagated_ns.simulated = (double)(last - step->at_ns),
             .keys_moved.simulated = share_moved(s, i),
             .misses.simulated = (double)s->caused[i],
             .put_bytes.simulated = (double)s->caused[i] * s->o->copies * s->o->block_bytes,

@@ -2,8 +2,8 @@
  * model of it.
  *
  * What is real: who owns a block (kv/cluster/view.h), every member's store with its policy, marks
- * and guest copies (kv/store/blocks.h, with blocks of a few bytes), and the order in which owners
- * are asked.  What is modelled: links (a latency, and a bandwidth that transfers wait for),
+ * and cached replicas (kv/store/blocks.h, with blocks of a few bytes), and the order in which
+ * owners are asked.  What is modelled: links (a latency, and a bandwidth that transfers wait for),
  * messages (counted as the daemons send them; tests/unit/kv/test_scale.c holds the counts to real
  * daemons), and membership (leases, renewals and watches of etcd as docs/members.md has them).
  *
@@ -76,11 +76,11 @@ struct kv_scale_figure {
 struct kv_scale_effect {
     enum kv_scale_change change;
     uint64_t at_ns;
-    struct kv_scale_figure settled_ns; /* until every member has the view */
-    struct kv_scale_figure keys_moved; /* share of all keys */
-    struct kv_scale_figure misses;     /* of blocks that were there and now have another owner */
-    struct kv_scale_figure put_bytes;  /* because of these */
-    struct kv_scale_figure lost;       /* requests for blocks of one that was dead: PEER_LOST */
+    struct kv_scale_figure propagated_ns; /* until every member has the view */
+    struct kv_scale_figure keys_moved;    /* share of all keys */
+    struct kv_scale_figure misses;        /* of blocks that were there and now have another owner */
+    struct kv_scale_figure put_bytes;     /* because of these */
+    struct kv_scale_figure lost;          /* requests for blocks of one that was dead: PEER_LOST */
 };
 
 struct kv_scale_result {
@@ -89,7 +89,7 @@ struct kv_scale_result {
     struct kv_scale_figure keys_balance;            /* the member with most, beside the mean */
     struct kv_scale_figure bytes_balance;           /* of blocks moved from and to owners */
     struct kv_scale_figure hits, prefix_hits;       /* shares of all blocks asked for */
-    struct kv_scale_figure unmoved;                 /* share of hits that a guest copy served */
+    struct kv_scale_figure unmoved;                 /* share of hits that a cached replica served */
     struct kv_scale_figure messages, busiest;       /* a second: in all, at the busiest member */
     struct kv_scale_figure bytes;                   /* of blocks, a second */
     struct kv_scale_figure get_mean_ns, get_p99_ns; /* of gets that moved bytes */

@@ -19,7 +19,7 @@ enum { KV_SCALE_NOBODY = UINT32_MAX };
 /* The key of a block of the trace, and its bytes in a store: its number. */
 struct kv_block_key kv_scale_key(uint32_t id);
 /* Messages that carry a block. */
-uint32_t kv_scale_pieces(uint32_t block_bytes);
+uint32_t kv_scale_chunks(uint32_t block_bytes);
 
 /* ---- placing ---- */
 
@@ -60,7 +60,7 @@ uint64_t kv_scale_heard_ns(const struct kv_scale_options *o, uint64_t commit_ns,
 void kv_scale_notice(const struct kv_scale_options *o, struct hw_rng *rng,
                      struct kv_scale_figure *mean_ns, struct kv_scale_figure *max_ns);
 /* The formula for one change: the mean. */
-double kv_scale_settled_model_ns(const struct kv_scale_options *o, enum kv_scale_change change);
+double kv_scale_propagated_model_ns(const struct kv_scale_options *o, enum kv_scale_change change);
 
 /* ---- formulas ---- */
 

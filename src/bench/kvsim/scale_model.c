@@ -12,9 +12,9 @@ enum {
     ADDRESS_CHARS = 18   /* "10.11.12.13:28200" and its NUL */
 };
 
-uint32_t kv_scale_pieces(uint32_t block_bytes)
+uint32_t kv_scale_chunks(uint32_t block_bytes)
 {
-    return (block_bytes + KV_PEER_PIECE - 1) / KV_PEER_PIECE;
+    return (block_bytes + KV_PEER_CHUNK - 1) / KV_PEER_CHUNK;
 }
 
 /* ---- the trace ---- */
@@ -134,14 +134,14 @@ static struct traffic traffic_of(const struct kv_scale_options *o, const struct 
 
 /* Stores that hold less turn a part of both into misses; the hottest block stays.  Guests are the
  * first to go, so they last until the stores are full of what was put. */
-static void shrink(struct traffic *t, double hits, double guests_last)
+static void shrink(struct traffic *t, double hits, double cached_last)
 {
     double all = t->fetched + t->unmoved, kept = all > 0 ? hits / all : 0;
     double hot = t->hot_fetched + t->hot_unmoved;
     t->missed += all - hits;
-    t->unmoved *= kept * guests_last;
+    t->unmoved *= kept * cached_last;
     t->fetched = hits - t->unmoved;
-    t->hot_unmoved *= guests_last;
+    t->hot_unmoved *= cached_last;
     t->hot_fetched = hot - t->hot_unmoved;
 }
 
@@ -156,10 +156,10 @@ static void model_traffic(const struct kv_scale_options *o, const struct traffic
                           struct kv_scale_result *r)
 {
     double n = o->members, copies = o->copies < o->members ? o->copies : n;
-    double pieces = kv_scale_pieces(o->block_bytes), fetch = EXCHANGE * (1 + pieces) + 1;
+    double chunks = kv_scale_chunks(o->block_bytes), fetch = EXCHANGE * (1 + chunks) + 1;
     double away = 1 - copies / n;         /* the asker has no copy itself */
     double others = copies * (1 - 1 / n); /* copies that are elsewhere */
-    double put = EXCHANGE * (2 + pieces);
+    double put = EXCHANGE * (2 + chunks);
     double messages =
         away * (t->fetched * fetch + t->unmoved * EXCHANGE) + others * t->missed * (EXCHANGE + put);
     double hot = away * (t->hot_fetched * fetch + t->hot_unmoved * EXCHANGE);
@@ -190,7 +190,7 @@ static void model_effect(const struct kv_scale_options *o, const struct kv_scale
 {
     double share = 1.0 / (e->change == KV_SCALE_JOIN ? present + 1 : present);
     double rest = (double)o->at_ns[o->trace->request_count - 1] - (double)e->at_ns;
-    double unknown = fmax(fmin(e->settled_ns.simulated, rest), 0);
+    double unknown = fmax(fmin(e->propagated_ns.simulated, rest), 0);
     double asked = o->trace->id_count / seconds * unknown / 1e9;
     double again = (double)(o->trace->id_count - u->used) / o->trace->id_count * kept;
     e->keys_moved.model = share;
@@ -207,7 +207,7 @@ static void model_effects(const struct kv_scale_options *o, const struct kv_scal
     for (uint32_t i = 0; i < r->effect_count; i++) {
         struct kv_scale_effect *e = &r->effects[i];
         model_effect(o, u, kept, present, r->seconds, e);
-        e->settled_ns.model = kv_scale_settled_model_ns(o, e->change);
+        e->propagated_ns.model = kv_scale_propagated_model_ns(o, e->change);
         present = e->change == KV_SCALE_JOIN ? present + 1 : present - 1;
     }
 }

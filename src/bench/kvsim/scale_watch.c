@@ -44,7 +44,7 @@ uint64_t kv_scale_heard_ns(const struct kv_scale_options *o, uint64_t commit_ns,
     return commit_ns + o->latency_ns + (turn + 1) * event_ns(o);
 }
 
-double kv_scale_settled_model_ns(const struct kv_scale_options *o, enum kv_scale_change change)
+double kv_scale_propagated_model_ns(const struct kv_scale_options *o, enum kv_scale_change change)
 {
     double latency = (double)o->latency_ns, ttl = (double)o->ttl_ns;
     double told = latency + (double)o->members * KV_SCALE_EVENT_BYTES * 1e9 / (double)o->bandwidth;
@@ -72,7 +72,7 @@ void kv_scale_notice(const struct kv_scale_options *o, struct hw_rng *rng,
         sum += took;
         most = took > most ? took : most;
     }
-    double mean = kv_scale_settled_model_ns(o, KV_SCALE_KILL);
+    double mean = kv_scale_propagated_model_ns(o, KV_SCALE_KILL);
     *mean_ns = (struct kv_scale_figure){sum / KV_SCALE_TRIALS, mean};
     *max_ns = (struct kv_scale_figure){most, mean + (double)o->ttl_ns / (2 * RENEWALS) +
                                                  (double)lapse_look_ns / 2};

@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum {
-    KEYS_A_PIECE = 60,           /* of a list of keys: fits the default slot */
+    KEYS_A_REQUEST = 60,         /* of a list of keys: fits the default slot */
     LEASES_A_BATCH = 64,         /* asked for together: 16 KiB of stack */
     STAGED_AT_A_TIME = 512 << 10 /* of a put, and told: finer overlaps more and wakes more often */
 };
@@ -33,15 +33,15 @@ struct ask {
 
 static enum kv_result ask(struct kv_client *c, struct ask *a)
 {
-    uint8_t body[KV_BLOCK_REQUEST_HEAD + KEYS_A_PIECE * (1 + KV_BLOCK_KEY_MAX)];
+    uint8_t payload[KV_BLOCK_REQUEST_HEAD + KEYS_A_REQUEST * (1 + KV_BLOCK_KEY_MAX)];
     uint32_t size = kv_client_value_max(c), answer_len = 0;
     if (!kv_client_block_link(c, a->route)->staged)
         return KV_REFUSED;
-    int len = kv_block_request_encode(&a->request, a->keys, body,
-                                      size < sizeof(body) ? size : sizeof(body));
+    int len = kv_block_request_encode(&a->request, a->keys, payload,
+                                      size < sizeof(payload) ? size : sizeof(payload));
     if (len < 0)
         return KV_TOO_LARGE;
-    enum kv_result result = kv_client_block_ask(c, a->route, body, (uint32_t)len, a->answer,
+    enum kv_result result = kv_client_block_ask(c, a->route, payload, (uint32_t)len, a->answer,
                                                 a->answer_len, &answer_len, &a->asked_ns);
     return result == KV_OK && answer_len != a->answer_len ? KV_REFUSED : result;
 }
@@ -109,12 +109,12 @@ enum kv_result kv_block_put_abort(struct kv_client *c, struct kv_block_put *put)
 
 void kv_block_put_staged(struct kv_client *c, const struct kv_block_put *put, uint32_t len)
 {
-    uint8_t body[KV_BLOCK_REQUEST_HEAD];
+    uint8_t payload[KV_BLOCK_REQUEST_HEAD];
     struct kv_block_request r = {
         .op = KV_BLOCK_PUT_STAGED, .handle = put->ticket, .at = put->at, .len = len};
-    int n = kv_block_request_encode(&r, NULL, body, sizeof(body));
-    assert(n == sizeof(body));
-    (void)kv_client_block_tell(c, put->route, body, (uint32_t)n);
+    int n = kv_block_request_encode(&r, NULL, payload, sizeof(payload));
+    assert(n == sizeof(payload));
+    (void)kv_client_block_tell(c, put->route, payload, (uint32_t)n);
 }
 
 enum kv_result kv_block_put_commit(struct kv_client *c, struct kv_block_put *put)
@@ -246,11 +246,11 @@ enum kv_result kv_block_release(struct kv_client *c, struct kv_block_ref *ref)
 
 void kv_block_let_go(struct kv_client *c, struct kv_block_ref *ref)
 {
-    uint8_t body[KV_BLOCK_REQUEST_HEAD];
+    uint8_t payload[KV_BLOCK_REQUEST_HEAD];
     struct kv_block_request r = {.op = KV_BLOCK_RELEASE, .handle = ref->handle};
-    int len = kv_block_request_encode(&r, NULL, body, sizeof(body));
-    assert(len == sizeof(body));
-    if (!kv_client_block_tell(c, ref->route, body, (uint32_t)len))
+    int len = kv_block_request_encode(&r, NULL, payload, sizeof(payload));
+    assert(len == sizeof(payload));
+    if (!kv_client_block_tell(c, ref->route, payload, (uint32_t)len))
         (void)kv_block_release(c, ref); /* every slot waits: so do we */
     ref->data = NULL;
 }
@@ -302,54 +302,54 @@ enum kv_result kv_block_pin(struct kv_client *c, const struct kv_block_key *key,
 }
 
 /* Keys of one daemon that go into one request. */
-struct piece {
-    struct kv_block_key keys[KEYS_A_PIECE];
-    uint32_t from[KEYS_A_PIECE]; /* where each stands in the caller's list */
+struct part {
+    struct kv_block_key keys[KEYS_A_REQUEST];
+    uint32_t from[KEYS_A_REQUEST]; /* where each stands in the caller's list */
     uint16_t count;
 };
 
-static enum kv_result ask_piece(struct kv_client *c, struct piece *piece, bool *there)
+static enum kv_result ask_part(struct kv_client *c, struct part *part, bool *there)
 {
-    uint8_t answer[KEYS_A_PIECE];
-    struct ask a = {.route = route_of(&piece->keys[0]),
-                    .request = {.op = KV_BLOCK_EXISTS, .key_count = piece->count},
-                    .keys = piece->keys,
+    uint8_t answer[KEYS_A_REQUEST];
+    struct ask a = {.route = route_of(&part->keys[0]),
+                    .request = {.op = KV_BLOCK_EXISTS, .key_count = part->count},
+                    .keys = part->keys,
                     .answer = answer,
-                    .answer_len = piece->count};
-    enum kv_result result = piece->count ? ask(c, &a) : KV_OK;
-    for (uint32_t i = 0; i < piece->count && result == KV_OK; i++)
-        there[piece->from[i]] = answer[i] != 0;
-    piece->count = 0;
+                    .answer_len = part->count};
+    enum kv_result result = part->count ? ask(c, &a) : KV_OK;
+    for (uint32_t i = 0; i < part->count && result == KV_OK; i++)
+        there[part->from[i]] = answer[i] != 0;
+    part->count = 0;
     return result;
 }
 
-static uint32_t keys_a_piece(const struct kv_client *c)
+static uint32_t keys_a_request(const struct kv_client *c)
 {
     uint32_t size = kv_client_value_max(c);
     if (size < KV_BLOCK_REQUEST_HEAD + 1 + KV_BLOCK_KEY_MAX)
         return 1;
     uint32_t fit = (size - KV_BLOCK_REQUEST_HEAD) / (1 + KV_BLOCK_KEY_MAX);
-    return fit < KEYS_A_PIECE ? fit : KEYS_A_PIECE;
+    return fit < KEYS_A_REQUEST ? fit : KEYS_A_REQUEST;
 }
 
 enum kv_result kv_block_exists(struct kv_client *c, const struct kv_block_key *keys, uint32_t count,
                                bool *there)
 {
-    struct piece piece = {.count = 0};
-    uint32_t daemons = kv_client_daemons(c), fit = keys_a_piece(c);
+    struct part part = {.count = 0};
+    uint32_t daemons = kv_client_daemons(c), fit = keys_a_request(c);
     enum kv_result result = KV_OK;
     for (uint32_t daemon = 0; daemon < daemons; daemon++) {
         for (uint32_t i = 0; i < count && result == KV_OK; i++) {
             struct kv_place place = kv_place_of(route_of(&keys[i]), kv_client_ranks(c), daemons);
             if (place.daemon != daemon)
                 continue;
-            piece.keys[piece.count] = keys[i];
-            piece.from[piece.count++] = i;
-            if (piece.count == fit)
-                result = ask_piece(c, &piece, there);
+            part.keys[part.count] = keys[i];
+            part.from[part.count++] = i;
+            if (part.count == fit)
+                result = ask_part(c, &part, there);
         }
         if (result == KV_OK)
-            result = ask_piece(c, &piece, there);
+            result = ask_part(c, &part, there);
     }
     return result;
 }
@@ -358,7 +358,7 @@ enum kv_result kv_block_exists(struct kv_client *c, const struct kv_block_key *k
 static enum kv_result match_at_one(struct kv_client *c, const struct kv_block_key *keys,
                                    uint32_t count, uint32_t *matched)
 {
-    uint32_t fit = keys_a_piece(c), done = 0, there = 0;
+    uint32_t fit = keys_a_request(c), done = 0, there = 0;
     for (uint32_t n; done < count && there == done; done += n) {
         uint8_t answer[KV_BLOCK_COUNT_BYTES];
         n = count - done < fit ? count - done : fit;

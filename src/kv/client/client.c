@@ -60,28 +60,28 @@ int kv_socket_path(const char *base, uint32_t index, char out[KV_SOCKET_CHARS])
 
 static int send_attach(struct rpc_transport *t, const struct kv_region_shape *shape)
 {
-    uint8_t body[KV_ATTACH_BYTES];
-    kv_attach_encode(shape, body);
-    struct iovec iov = {body, sizeof(body)};
+    uint8_t payload[KV_ATTACH_BYTES];
+    kv_attach_encode(shape, payload);
+    struct iovec iov = {payload, sizeof(payload)};
     ssize_t n = t->ops->send(t, &iov, 1);
-    return n == sizeof(body) ? 0 : n < 0 ? (int)n : -EPROTO;
+    return n == sizeof(payload) ? 0 : n < 0 ? (int)n : -EPROTO;
 }
 
 static int receive_offer(struct rpc_transport *t, struct kv_offer *offer,
                          int fds[KV_OFFER_FDS_BLOCKS])
 {
-    uint8_t body[KV_OFFER_BYTES];
+    uint8_t payload[KV_OFFER_BYTES];
     size_t have = 0;
     uint64_t until = hw_now_ns() + attach_timeout_ns;
-    while (have < sizeof(body)) {
+    while (have < sizeof(payload)) {
         uint64_t now = hw_now_ns();
-        struct iovec iov = {body + have, sizeof(body) - have};
+        struct iovec iov = {payload + have, sizeof(payload) - have};
         ssize_t n = now < until ? t->ops->recv(t, &iov, 1, until - now) : -ETIMEDOUT;
         if (n < 0 && n != -EAGAIN)
             return (int)n;
         have += n > 0 ? (size_t)n : 0;
     }
-    int rc = kv_offer_decode(body, sizeof(body), offer);
+    int rc = kv_offer_decode(payload, sizeof(payload), offer);
     if (rc)
         return rc;
     if (offer->error)
@@ -605,13 +605,13 @@ uint32_t kv_client_value_max(const struct kv_client *c)
     return c->options.value_max;
 }
 
-enum kv_result kv_client_block_ask(struct kv_client *c, struct kv_key key, const void *body,
+enum kv_result kv_client_block_ask(struct kv_client *c, struct kv_key key, const void *payload,
                                    uint32_t len, void *answer, uint32_t size, uint32_t *answer_len,
                                    uint64_t *asked_ns)
 {
     struct kv_ask ask = {.op = KV_BLOCK,
                          .key = key,
-                         .value = body,
+                         .value = payload,
                          .value_len = len,
                          .buffer = answer,
                          .buffer_len = size};
@@ -619,9 +619,9 @@ enum kv_result kv_client_block_ask(struct kv_client *c, struct kv_key key, const
     return one(c, &ask, answer_len);
 }
 
-bool kv_client_block_tell(struct kv_client *c, struct kv_key key, const void *body, uint32_t len)
+bool kv_client_block_tell(struct kv_client *c, struct kv_key key, const void *payload, uint32_t len)
 {
-    struct kv_ask ask = {.op = KV_BLOCK, .key = key, .value = body, .value_len = len};
+    struct kv_ask ask = {.op = KV_BLOCK, .key = key, .value = payload, .value_len = len};
     struct kv_answer none;
     struct link *l;
     uint32_t slot;

@@ -23,12 +23,12 @@ uint32_t kv_client_value_max(const struct kv_client *client);
 
 /* A request about blocks and its answer; nothing else may be in flight.  *answer_len is set with
  * KV_OK only, *asked_ns always. */
-enum kv_result kv_client_block_ask(struct kv_client *client, struct kv_key key, const void *body,
+enum kv_result kv_client_block_ask(struct kv_client *client, struct kv_key key, const void *payload,
                                    uint32_t len, void *answer, uint32_t size, uint32_t *answer_len,
                                    uint64_t *asked_ns);
 /* A request whose answer nobody waits for: true when it is on its way, false when no slot is free
  * or the daemon is gone. */
-bool kv_client_block_tell(struct kv_client *client, struct kv_key key, const void *body,
+bool kv_client_block_tell(struct kv_client *client, struct kv_key key, const void *payload,
                           uint32_t len);
 
 #endif

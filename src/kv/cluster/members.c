@@ -39,7 +39,7 @@ struct kv_members {
     pthread_t thread;
 
     pthread_mutex_t lock; /* guards the next three */
-    pthread_cond_t settled;
+    pthread_cond_t decision;
     bool decided; /* whether we got in: outcome is set */
     int outcome;
     char problem[RPC_WHY_CHARS]; /* of the last run that failed */
@@ -127,7 +127,7 @@ static void decide(struct kv_members *m, int outcome, const char *why)
         m->decided = true;
         m->outcome = outcome;
         snprintf(m->problem, sizeof(m->problem), "%s", why);
-        pthread_cond_broadcast(&m->settled);
+        pthread_cond_broadcast(&m->decision);
     }
     pthread_mutex_unlock(&m->lock);
 }
@@ -257,7 +257,7 @@ static void init_waiting(struct kv_members *m)
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&m->settled, &attr);
+    pthread_cond_init(&m->decision, &attr);
     pthread_condattr_destroy(&attr);
     pthread_mutex_init(&m->lock, NULL);
 }
@@ -268,7 +268,7 @@ static void members_free(struct kv_members *m)
     kv_registry_fini(&m->registry);
     if (m->wake_fd >= 0)
         close(m->wake_fd);
-    pthread_cond_destroy(&m->settled);
+    pthread_cond_destroy(&m->decision);
     pthread_mutex_destroy(&m->lock);
     free(m);
 }
@@ -336,7 +336,7 @@ int kv_members_wait(struct kv_members *m, uint64_t timeout_ns, char why[RPC_WHY_
     int late = 0;
     pthread_mutex_lock(&m->lock);
     while (!m->decided && !late)
-        late = pthread_cond_timedwait(&m->settled, &m->lock, &deadline);
+        late = pthread_cond_timedwait(&m->decision, &m->lock, &deadline);
     int rc = m->decided ? m->outcome : -ETIMEDOUT;
     if (rc)
         snprintf(why, RPC_WHY_CHARS, "%s",

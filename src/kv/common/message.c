@@ -48,15 +48,15 @@ void kv_key_encode(struct kv_key key, uint8_t out[KV_KEY_BYTES])
     wire_store64(out + 8, key.lo);
 }
 
-int kv_remote_request_decode(uint32_t method, const uint8_t *data, size_t len,
-                             struct kv_remote_request *out)
+int kv_value_request_decode(uint32_t method, const uint8_t *data, size_t len,
+                            struct kv_value_request *out)
 {
     if (method < KV_GET || method >= KV_OP_END || len < KV_KEY_BYTES)
         return -EPROTO;
     size_t rest = len - KV_KEY_BYTES;
     if (rest > (method == KV_METHOD_PUT ? KV_VALUE_MAX : 0))
         return -EPROTO;
-    *out = (struct kv_remote_request){
+    *out = (struct kv_value_request){
         .op = (enum kv_op)method,
         .key = {.hi = wire_load64(data), .lo = wire_load64(data + 8)},
         .value = data + KV_KEY_BYTES,
@@ -65,14 +65,14 @@ int kv_remote_request_decode(uint32_t method, const uint8_t *data, size_t len,
     return 0;
 }
 
-int kv_remote_answer_decode(const uint8_t *data, size_t len, struct kv_remote_answer *out)
+int kv_value_answer_decode(const uint8_t *data, size_t len, struct kv_value_answer *out)
 {
     if (len < 1 || len - 1 > KV_VALUE_MAX || data[0] > KV_REFUSED)
         return -EPROTO;
     enum kv_result result = (enum kv_result)data[0];
     if (result == KV_PEER_LOST || result == KV_TIMEOUT || (result != KV_OK && len > 1))
         return -EPROTO;
-    *out = (struct kv_remote_answer){
+    *out = (struct kv_value_answer){
         .result = result, .value = data + 1, .value_len = (uint32_t)(len - 1)};
     return 0;
 }

@@ -36,7 +36,7 @@ void kv_join_encode(const struct kv_join *join, uint8_t out[KV_JOIN_BYTES]);
 /* 0, -EPROTO, -EPROTONOSUPPORT (another version). */
 int kv_join_decode(const uint8_t *data, size_t len, struct kv_join *out) MUST_CHECK;
 
-struct kv_remote_request {
+struct kv_value_request {
     enum kv_op op;
     struct kv_key key;
     const uint8_t *value;
@@ -46,18 +46,17 @@ struct kv_remote_request {
 void kv_key_encode(struct kv_key key, uint8_t out[KV_KEY_BYTES]);
 /* 0 or -EPROTO: an unknown method, a short key, bytes behind a key alone, a value past
  * KV_VALUE_MAX. */
-int kv_remote_request_decode(uint32_t method, const uint8_t *data, size_t len,
-                             struct kv_remote_request *out) MUST_CHECK;
+int kv_value_request_decode(uint32_t method, const uint8_t *data, size_t len,
+                            struct kv_value_request *out) MUST_CHECK;
 
-struct kv_remote_answer {
+struct kv_value_answer {
     enum kv_result result;
     const uint8_t *value;
     uint32_t value_len;
 };
 /* 0 or -EPROTO: also a value with any other result than KV_OK, and results that only the asking
  * side can find (KV_PEER_LOST, KV_TIMEOUT). */
-int kv_remote_answer_decode(const uint8_t *data, size_t len,
-                            struct kv_remote_answer *out) MUST_CHECK;
+int kv_value_answer_decode(const uint8_t *data, size_t len, struct kv_value_answer *out) MUST_CHECK;
 
 /* What a call that ended with `status` (not 0) means for the client that asked; connected: its
  * endpoint lives, so it was not the connection that ended. */

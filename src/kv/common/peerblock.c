@@ -15,8 +15,8 @@ static uint32_t keys_max(uint32_t method)
     case KV_PEER_OPEN_PUT:
     case KV_PEER_DELETE:
     case KV_PEER_PIN:
-    case KV_PEER_SPOILT:
-    case KV_PEER_MEND:
+    case KV_PEER_CORRUPT:
+    case KV_PEER_REPAIR:
         return 1;
     case KV_PEER_EXISTS:
         return KV_BLOCK_CHAIN_MAX;
@@ -66,7 +66,7 @@ int kv_peer_request_decode(uint32_t method, const uint8_t *data, size_t len,
     kv_keylist_get(&d, keys, r.key_count);
     if (method == KV_PEER_WRITE) {
         size_t rest = len - KV_PEER_HEAD_BYTES;
-        if (rest < 1 || rest > KV_PEER_PIECE)
+        if (rest < 1 || rest > KV_PEER_CHUNK)
             return -EPROTO;
         r.bytes = data + KV_PEER_HEAD_BYTES;
         r.byte_count = (uint32_t)rest;
@@ -89,10 +89,10 @@ int kv_peer_answer_decode(const uint8_t *data, size_t len, struct kv_peer_answer
     }
     enum kv_result result = (enum kv_result)data[0];
     bool ours = data[0] >= KV_RESULT_COUNT || result == KV_PEER_LOST || result == KV_TIMEOUT;
-    if (ours || (result != KV_OK && len > 1) || len - 1 > KV_PEER_PIECE)
+    if (ours || (result != KV_OK && len > 1) || len - 1 > KV_PEER_CHUNK)
         return -EPROTO;
     *out = (struct kv_peer_answer){
-        .result = result, .body = data + 1, .body_len = (uint32_t)(len - 1)};
+        .result = result, .payload = data + 1, .payload_len = (uint32_t)(len - 1)};
     return 0;
 }
 
@@ -104,7 +104,7 @@ void kv_peer_opened_encode(const struct kv_peer_opened *o, uint8_t out[KV_PEER_O
     wire_put_u64(&e, o->checksum);
     wire_put_u64(&e, o->tenant);
     wire_put_u32(&e, o->len);
-    wire_put_u32(&e, o->piece);
+    wire_put_u32(&e, o->chunk);
     wire_put_u8(&e, o->same);
     assert(wire_enc_error(&e) == 0 && wire_enc_len(&e) == KV_PEER_OPENED_BYTES);
 }
@@ -117,11 +117,11 @@ int kv_peer_opened_decode(const uint8_t *data, size_t len, struct kv_peer_opened
     o.checksum = wire_get_u64(&d);
     o.tenant = wire_get_u64(&d);
     o.len = wire_get_u32(&d);
-    o.piece = wire_get_u32(&d);
+    o.chunk = wire_get_u32(&d);
     uint8_t same = wire_get_u8(&d);
     o.same = same;
-    if (wire_dec_end(&d) || same > 1 || o.len < 1 || o.len > KV_BLOCK_MAX || o.piece < 1 ||
-        o.piece > KV_PEER_PIECE)
+    if (wire_dec_end(&d) || same > 1 || o.len < 1 || o.len > KV_BLOCK_MAX || o.chunk < 1 ||
+        o.chunk > KV_PEER_CHUNK)
         return -EPROTO;
     *out = o;
     return 0;

@@ -3,14 +3,14 @@
  *   request   epoch u64, handle u64, checksum u64, tenant u64, at u32, len u32, flag u8, 0 u8,
  *             keys u16; then the keys: length u8 and bytes each; WRITE: then bytes to the end
  *   answer    result u8; KV_PEER_STALE_VIEW: the epoch of who answers, u64; with KV_OK:
- *     OPEN_GET         lease u64, checksum u64, tenant u64, len u32, piece u32, same u8
+ *     OPEN_GET         lease u64, checksum u64, tenant u64, len u32, chunk u32, same u8
  *     OPEN_PUT         ticket u64
  *     READ             `len` bytes
  *     EXISTS           a byte a key, 0 or 1
  *     all others       nothing
  *
  * Methods take: OPEN_GET a key and the checksum of the copy that the asker has (0: none; `same`
- * says that it will do, and no lease is given); READ a lease, at and len, at most `piece`; CLOSE a
+ * says that it will do, and no lease is given); READ a lease, at and len, at most `chunk`; CLOSE a
  * lease, posted; SPOILT a key, posted: bytes that came from there differ from their checksum; MEND
  * a key, posted: the other owner has the block and this one lacks it;
  * OPEN_PUT a key, tenant and len; WRITE a ticket and at; COMMIT a ticket and the checksum; ABORT a
@@ -34,14 +34,14 @@ enum kv_peer_method {
     KV_PEER_DELETE,
     KV_PEER_PIN,
     KV_PEER_EXISTS,
-    KV_PEER_SPOILT,
-    KV_PEER_MEND,
+    KV_PEER_CORRUPT,
+    KV_PEER_REPAIR,
     KV_PEER_METHOD_END
 };
 
 enum {
     KV_PEER_HEAD_BYTES = 44,
-    KV_PEER_PIECE = 252 << 10, /* of a block, in one message: with its head a chunk of copyrpc's,
+    KV_PEER_CHUNK = 252 << 10, /* of a block, in one message: with its head a chunk of copyrpc's,
                                   and copied and hashed while a cache has it */
     KV_PEER_REQUEST_MAX = KV_PEER_HEAD_BYTES + KV_BLOCK_CHAIN_MAX * (1 + KV_BLOCK_KEY_MAX),
     KV_PEER_STALE_VIEW = 128, /* a result that no client sees: not the owner by the view it has */
@@ -63,7 +63,7 @@ struct kv_peer_request {
 int kv_peer_request_encode(const struct kv_peer_request *request, const struct kv_block_key *keys,
                            uint8_t *out, size_t size) MUST_CHECK;
 /* `keys` has room for KV_BLOCK_CHAIN_MAX.  0 or -EPROTO: also for a number of keys that the method
- * does not take, and for bytes that are none or more than KV_PEER_PIECE. */
+ * does not take, and for bytes that are none or more than KV_PEER_CHUNK. */
 int kv_peer_request_decode(uint32_t method, const uint8_t *data, size_t len,
                            struct kv_peer_request *out, struct kv_block_key *keys) MUST_CHECK;
 
@@ -71,11 +71,11 @@ struct kv_peer_answer {
     bool stale_view;
     uint64_t epoch; /* with stale_view */
     enum kv_result result;
-    const uint8_t *body; /* with KV_OK */
-    uint32_t body_len;
+    const uint8_t *payload; /* with KV_OK */
+    uint32_t payload_len;
 };
 
-/* 0 or -EPROTO: also for a body with another result than KV_OK, and for results that only the
+/* 0 or -EPROTO: also for a payload with another result than KV_OK, and for results that only the
  * asking side can find (KV_PEER_LOST, KV_TIMEOUT). */
 int kv_peer_answer_decode(const uint8_t *data, size_t len, struct kv_peer_answer *out) MUST_CHECK;
 
@@ -83,12 +83,12 @@ enum { KV_PEER_OPENED_BYTES = 33, KV_PEER_TICKET_BYTES = 8, KV_PEER_EPOCH_BYTES 
 
 struct kv_peer_opened {
     uint64_t lease, checksum, tenant;
-    uint32_t len, piece;
+    uint32_t len, chunk;
     bool same;
 };
 
 void kv_peer_opened_encode(const struct kv_peer_opened *opened, uint8_t out[KV_PEER_OPENED_BYTES]);
-/* 0 or -EPROTO: another length, no block of 1 to KV_BLOCK_MAX, no piece. */
+/* 0 or -EPROTO: another length, no block of 1 to KV_BLOCK_MAX, no chunk. */
 int kv_peer_opened_decode(const uint8_t *data, size_t len, struct kv_peer_opened *out) MUST_CHECK;
 
 #endif

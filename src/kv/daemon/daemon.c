@@ -57,14 +57,14 @@ int kv_daemon_create(const struct kv_daemon_config *config, struct kv_daemon **o
     rc = kv_store_create(&store, &d->store);
     d->config.blocks.secret = hw_rng_u64(&rng);
     if (rc == 0)
-        rc = kv_seat_blocks_init(d);
+        rc = kv_local_blocks_init(d);
     if (rc) {
-        kv_seat_blocks_fini(d);
+        kv_local_blocks_fini(d);
         kv_store_destroy(d->store);
         c.memory.release(c.memory.user, d);
         return rc;
     }
-    kv_slots_init(d);
+    kv_view_peers_init(d);
     *out = d;
     return 0;
 }
@@ -73,11 +73,11 @@ void kv_daemon_destroy(struct kv_daemon *d)
 {
     if (!d)
         return;
-    while (d->seats)
-        kv_daemon_detach(d, d->seats);
-    kv_errands_fini(d);
+    while (d->clients)
+        kv_daemon_detach(d, d->clients);
+    kv_remotes_fini(d);
     kv_peers_fini(d);
-    kv_seat_blocks_fini(d);
+    kv_local_blocks_fini(d);
     kv_store_destroy(d->store);
     struct kv_memory m = d->config.memory;
     m.release(m.user, d);
@@ -151,14 +151,14 @@ static uint32_t flush_phase(struct kv_daemon *d)
 {
     uint32_t n = kv_peers_flush(d);
     if (d->wake)
-        kv_seats_wake(d);
+        kv_client_slots_wake(d);
     return n;
 }
 
 static phase_fn *const phases[KV_PHASES] = {
     [KV_PHASE_POLL] = kv_peers_poll,
     [KV_PHASE_INCOMING] = kv_peers_serve,
-    [KV_PHASE_SCAN] = kv_seats_scan,
+    [KV_PHASE_SCAN] = kv_client_slots_scan,
     [KV_PHASE_FLUSH] = flush_phase,
 };
 
@@ -184,7 +184,7 @@ static uint32_t plain_turn(struct kv_daemon *d)
 {
     uint32_t events = kv_peers_poll(d);
     events += kv_peers_serve(d);
-    events += kv_seats_scan(d);
+    events += kv_client_slots_scan(d);
     (void)flush_phase(d);
     return events;
 }
@@ -198,11 +198,11 @@ static void publish_blocks(struct kv_daemon *d)
     atomic_store_explicit(&s->block_misses, b.misses, memory_order_relaxed);
     atomic_store_explicit(&s->block_evicted, b.evicted, memory_order_relaxed);
     atomic_store_explicit(&s->block_corrupt, b.corrupt, memory_order_relaxed);
-    atomic_store_explicit(&s->block_mended, b.mended, memory_order_relaxed);
+    atomic_store_explicit(&s->block_repaired, b.repaired, memory_order_relaxed);
     atomic_store_explicit(&s->blocks, b.blocks, memory_order_relaxed);
     atomic_store_explicit(&s->block_bytes, b.bytes, memory_order_relaxed);
     atomic_store_explicit(&s->block_leases, b.leases, memory_order_relaxed);
-    atomic_store_explicit(&s->block_guests, b.guests, memory_order_relaxed);
+    atomic_store_explicit(&s->block_cached, b.cached, memory_order_relaxed);
 }
 
 static void publish_gauges(struct kv_daemon *d)
@@ -242,15 +242,15 @@ uint64_t kv_daemon_time(const struct kv_daemon *d)
 bool kv_daemon_arm(struct kv_daemon *d)
 {
     bool ready = kv_peers_arm(d) || d->copies || d->more_to_serve;
-    return kv_seats_park_all(d) || ready;
+    return kv_client_slots_park(d) || ready;
 }
 
 uint64_t kv_daemon_next_tick(const struct kv_daemon *d)
 {
     uint64_t peers = kv_peers_next_tick(d);
     uint64_t blocks = d->blocks ? kv_blocks_next_tick(d->blocks) : HW_NEVER;
-    uint64_t errands = d->errands ? kv_errands_next_tick(d) : HW_NEVER;
-    blocks = errands < blocks ? errands : blocks;
+    uint64_t remotes = d->remotes ? kv_remotes_next_tick(d) : HW_NEVER;
+    blocks = remotes < blocks ? remotes : blocks;
     return peers < blocks ? peers : blocks;
 }
 

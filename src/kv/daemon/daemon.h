@@ -10,7 +10,7 @@
  *   flush     what was sent is written; clients that sleep are woken
  *
  * A client's place is a seat: its region, and the state of its slots.  A seat that has been idle
- * for a while is parked: it costs nothing until its bell is rung (kv_seat_wake).
+ * for a while is parked: it costs nothing until its bell is rung (kv_client_slot_wake).
  *
  * Two daemons of the same index on two ranks share one connection; the one of the higher rank
  * dials.  It begins with a JOIN, in which both check that they count ranks and daemons alike.
@@ -31,13 +31,13 @@
 #include "rpc/rpc.h"
 
 enum {
-    KV_STRANGERS_MAX = 16 /* accepted connections that have not said JOIN yet */
+    KV_UNJOINED_MAX = 16 /* accepted connections that have not said JOIN yet */
 };
 
 #define KV_PARK_NS (2 * HW_MS) /* a client idle for so long rings when it comes back */
 
 struct kv_daemon;
-struct kv_seat;
+struct kv_client_slot;
 
 struct kv_daemon_config {
     uint32_t rank, ranks;    /* this one, of so many */
@@ -85,15 +85,15 @@ typedef void kv_ring_fn(void *user);
 
 /* The map is of kv_region_bytes(shape), formatted.  0, -EINVAL, -EUSERS at max_clients, -ENOMEM. */
 int kv_daemon_attach(struct kv_daemon *daemon, void *map, const struct kv_region_shape *shape,
-                     kv_ring_fn *ring, void *user, struct kv_seat **out) MUST_CHECK;
+                     kv_ring_fn *ring, void *user, struct kv_client_slot **out) MUST_CHECK;
 /* Its requests in flight are forgotten; late answers find nobody. */
-void kv_daemon_detach(struct kv_daemon *daemon, struct kv_seat *seat);
+void kv_daemon_detach(struct kv_daemon *daemon, struct kv_client_slot *client);
 /* The client rang. */
-void kv_seat_wake(struct kv_daemon *daemon, struct kv_seat *seat);
+void kv_client_slot_wake(struct kv_daemon *daemon, struct kv_client_slot *client);
 /* Unique among all seats that the daemon ever had: an answer for another generation is dropped. */
-uint32_t kv_seat_generation(const struct kv_seat *seat);
+uint32_t kv_client_slot_generation(const struct kv_client_slot *client);
 /* It broke the rules of its region: nothing is read from it any more; detach it. */
-bool kv_seat_broken(const struct kv_seat *seat);
+bool kv_client_slot_broken(const struct kv_client_slot *client);
 /* Threads of this host that take part: tells clients whether spinning pays. */
 void kv_daemon_set_crowd(struct kv_daemon *daemon, uint32_t threads);
 
@@ -111,9 +111,9 @@ bool kv_daemon_peer_up(const struct kv_daemon *daemon, uint32_t rank);
 void kv_daemon_set_view(struct kv_daemon *daemon, const struct kv_view *view);
 const struct kv_view *kv_daemon_view(const struct kv_daemon *daemon);
 /* The address of the member at a slot that kv_daemon_dial_next gave. */
-const char *kv_daemon_slot_address(const struct kv_daemon *daemon, int slot);
+const char *kv_daemon_peer_address(const struct kv_daemon *daemon, int peer);
 /* The slot of a member, or -1. */
-int kv_daemon_slot_of(const struct kv_daemon *daemon, uint64_t member);
+int kv_daemon_peer_of(const struct kv_daemon *daemon, uint64_t member);
 /* Peers on this host, by the transports' word. */
 uint32_t kv_daemon_local_peers(const struct kv_daemon *daemon);
 

@@ -38,15 +38,15 @@ struct watched {
     } kind;
 };
 
-struct guest {
+struct client {
     struct watched socket_watch, bell_watch;
-    struct guest *next, *prev;
+    struct client *next, *prev;
     struct rpc_transport *socket;
-    struct kv_seat *seat; /* NULL: still greeting */
+    struct kv_client_slot *slot; /* NULL: not attached yet */
     struct kv_attachment attachment;
     uint64_t since_ns;
-    uint8_t greeting[KV_ATTACH_BYTES];
-    size_t greeted;
+    uint8_t request[KV_ATTACH_BYTES];
+    size_t received;
     bool leaves;
 };
 
@@ -63,9 +63,9 @@ struct kv_host {
     struct kv_dialer *dialer;
     struct rpc_addr addrs[KV_RANKS_MAX]; /* of our index, at each rank */
     struct hw_wait wait;
-    struct guest *guests;
-    uint32_t greetings;
-    bool guests_leave, stopped, resting;
+    struct client *clients;
+    uint32_t attaching;
+    bool clients_leave, stopped, resting;
     uint64_t looked_ns, swept_ns, rest_until_ns;
     uint64_t broken_seen; /* clients that broke the rules, so far */
     uint64_t peers_seen;  /* that were up when the crowd was counted */
@@ -96,9 +96,9 @@ static int watch(struct kv_host *h, int op, int fd, uint32_t events, struct watc
 
 /* ---- guests: local clients ---- */
 
-static void guest_ring(void *user)
+static void client_ring(void *user)
 {
-    kv_bell_ring(((struct guest *)user)->attachment.client_bell);
+    kv_bell_ring(((struct client *)user)->attachment.client_bell);
 }
 
 static void update_crowd(struct kv_host *h)
@@ -112,36 +112,36 @@ static void update_crowd(struct kv_host *h)
 }
 
 /* Not at once: the events of this look may still point at it. */
-static void guest_leave(struct kv_host *h, struct guest *g)
+static void client_leave(struct kv_host *h, struct client *c)
 {
-    g->leaves = true;
-    h->guests_leave = true;
+    c->leaves = true;
+    h->clients_leave = true;
 }
 
-static void guest_destroy(struct kv_host *h, struct guest *g)
+static void client_destroy(struct kv_host *h, struct client *c)
 {
-    if (g->seat)
-        kv_daemon_detach(h->daemon, g->seat);
+    if (c->slot)
+        kv_daemon_detach(h->daemon, c->slot);
     else
-        h->greetings--;
-    *(g->prev ? &g->prev->next : &h->guests) = g->next;
-    if (g->next)
-        g->next->prev = g->prev;
+        h->attaching--;
+    *(c->prev ? &c->prev->next : &h->clients) = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
     /* The client has the same bell: closing ours alone would leave it in the epoll. */
-    if (g->seat)
-        (void)watch(h, EPOLL_CTL_DEL, g->attachment.daemon_bell, 0, &g->bell_watch);
-    kv_attachment_fini(&g->attachment);
-    rpc_transport_destroy(g->socket);
-    free(g);
+    if (c->slot)
+        (void)watch(h, EPOLL_CTL_DEL, c->attachment.daemon_bell, 0, &c->bell_watch);
+    kv_attachment_fini(&c->attachment);
+    rpc_transport_destroy(c->socket);
+    free(c);
 }
 
-static void guests_clear(struct kv_host *h)
+static void clients_clear(struct kv_host *h)
 {
-    h->guests_leave = false;
-    for (struct guest *g = h->guests, *next; g; g = next) {
-        next = g->next;
-        if (g->leaves)
-            guest_destroy(h, g);
+    h->clients_leave = false;
+    for (struct client *c = h->clients, *next; c; c = next) {
+        next = c->next;
+        if (c->leaves)
+            client_destroy(h, c);
     }
     update_crowd(h);
 }
@@ -158,103 +158,103 @@ static struct kv_offer offer_of(const struct kv_host *h, int error,
                              .arena_bytes = shape->staging_bytes ? h->arena.bytes : 0};
 }
 
-static int send_offer(struct kv_host *h, struct guest *g, const struct kv_offer *offer)
+static int send_offer(struct kv_host *h, struct client *c, const struct kv_offer *offer)
 {
-    uint8_t body[KV_OFFER_BYTES];
-    kv_offer_encode(offer, body);
-    struct iovec iov = {body, sizeof(body)};
-    const struct kv_attachment *a = &g->attachment;
+    uint8_t payload[KV_OFFER_BYTES];
+    kv_offer_encode(offer, payload);
+    struct iovec iov = {payload, sizeof(payload)};
+    const struct kv_attachment *a = &c->attachment;
     const int fds[KV_OFFER_FDS_BLOCKS] = {a->memfd, a->daemon_bell, a->client_bell, h->arena.fd};
     int fd_count = offer->arena_bytes ? KV_OFFER_FDS_BLOCKS : KV_OFFER_FDS;
-    const struct rpc_transport_ops *ops = g->socket->ops;
-    ssize_t n = offer->error ? ops->send(g->socket, &iov, 1)
-                             : ops->send_fds(g->socket, &iov, 1, fds, fd_count);
-    return n == sizeof(body) ? 0 : -EPROTO;
+    const struct rpc_transport_ops *ops = c->socket->ops;
+    ssize_t n = offer->error ? ops->send(c->socket, &iov, 1)
+                             : ops->send_fds(c->socket, &iov, 1, fds, fd_count);
+    return n == sizeof(payload) ? 0 : -EPROTO;
 }
 
-/* Gives the guest its seat. */
-static int seat_guest(struct kv_host *h, struct guest *g, const struct kv_region_shape *shape)
+/* Gives the guest its slot. */
+static int attach_client(struct kv_host *h, struct client *c, const struct kv_region_shape *shape)
 {
-    struct kv_seat *seat;
-    int rc = kv_attachment_make(shape, &g->attachment);
+    struct kv_client_slot *slot;
+    int rc = kv_attachment_make(shape, &c->attachment);
     if (rc)
         return rc;
-    rc = kv_daemon_attach(h->daemon, g->attachment.map, shape, guest_ring, g, &seat);
+    rc = kv_daemon_attach(h->daemon, c->attachment.map, shape, client_ring, c, &slot);
     if (rc)
         return rc;
     /* Edges: the bell need not be read. */
-    rc = watch(h, EPOLL_CTL_ADD, g->attachment.daemon_bell, EPOLLIN | EPOLLET, &g->bell_watch);
+    rc = watch(h, EPOLL_CTL_ADD, c->attachment.daemon_bell, EPOLLIN | EPOLLET, &c->bell_watch);
     if (rc) {
-        kv_daemon_detach(h->daemon, seat);
+        kv_daemon_detach(h->daemon, slot);
         return rc;
     }
-    g->seat = seat;
-    h->greetings--;
+    c->slot = slot;
+    h->attaching--;
     return 0;
 }
 
-static void greet(struct kv_host *h, struct guest *g)
+static void on_attach_request(struct kv_host *h, struct client *c)
 {
     struct kv_region_shape shape = {0};
-    int rc = kv_attach_decode(g->greeting, sizeof(g->greeting), &shape);
+    int rc = kv_attach_decode(c->request, sizeof(c->request), &shape);
     if (rc == 0)
-        rc = seat_guest(h, g, &shape);
+        rc = attach_client(h, c, &shape);
     struct kv_offer offer = offer_of(h, rc, &shape);
-    offer.generation = rc ? 0 : kv_seat_generation(g->seat);
-    if (send_offer(h, g, &offer) || rc) {
+    offer.generation = rc ? 0 : kv_client_slot_generation(c->slot);
+    if (send_offer(h, c, &offer) || rc) {
         if (rc)
-            hw_warn(HW_CAT_KV, "%s: not attached: %s", g->socket->peer, strerror(-rc));
-        guest_leave(h, g);
+            hw_warn(HW_CAT_KV, "%s: not attached: %s", c->socket->peer, strerror(-rc));
+        client_leave(h, c);
         return;
     }
-    kv_attachment_close_memfd(&g->attachment);
-    hw_debug(HW_CAT_KV, "%s: attached, depth %u", g->socket->peer, shape.depth);
+    kv_attachment_close_memfd(&c->attachment);
+    hw_debug(HW_CAT_KV, "%s: attached, depth %u", c->socket->peer, shape.depth);
     update_crowd(h);
 }
 
 /* Bytes of the greeting; after it, any byte is an end like the end itself. */
-static void guest_speaks(struct kv_host *h, struct guest *g)
+static void client_speaks(struct kv_host *h, struct client *c)
 {
-    if (g->seat) {
-        hw_debug(HW_CAT_KV, "%s: left", g->socket->peer);
-        guest_leave(h, g);
+    if (c->slot) {
+        hw_debug(HW_CAT_KV, "%s: left", c->socket->peer);
+        client_leave(h, c);
         return;
     }
-    struct iovec iov = {g->greeting + g->greeted, sizeof(g->greeting) - g->greeted};
-    ssize_t n = g->socket->ops->recv(g->socket, &iov, 1, 0);
+    struct iovec iov = {c->request + c->received, sizeof(c->request) - c->received};
+    ssize_t n = c->socket->ops->recv(c->socket, &iov, 1, 0);
     if (n == -EAGAIN)
         return;
     if (n < 0) {
-        guest_leave(h, g);
+        client_leave(h, c);
         return;
     }
-    g->greeted += (size_t)n;
-    if (g->greeted == sizeof(g->greeting))
-        greet(h, g);
+    c->received += (size_t)n;
+    if (c->received == sizeof(c->request))
+        on_attach_request(h, c);
 }
 
-static int guest_create(struct kv_host *h, struct rpc_transport *socket)
+static int client_create(struct kv_host *h, struct rpc_transport *socket)
 {
-    struct guest *g = calloc(1, sizeof(*g));
-    int rc = g ? 0 : -ENOMEM;
-    if (g) {
-        g->socket_watch.kind = WATCH_SOCKET;
-        g->bell_watch.kind = WATCH_BELL;
-        rc = watch(h, EPOLL_CTL_ADD, socket->ops->poll_fd(socket), EPOLLIN, &g->socket_watch);
+    struct client *c = calloc(1, sizeof(*c));
+    int rc = c ? 0 : -ENOMEM;
+    if (c) {
+        c->socket_watch.kind = WATCH_SOCKET;
+        c->bell_watch.kind = WATCH_BELL;
+        rc = watch(h, EPOLL_CTL_ADD, socket->ops->poll_fd(socket), EPOLLIN, &c->socket_watch);
     }
     if (rc) {
-        free(g);
+        free(c);
         rpc_transport_destroy(socket);
         return rc;
     }
-    g->socket = socket;
-    g->attachment = (struct kv_attachment){.memfd = -1, .daemon_bell = -1, .client_bell = -1};
-    g->since_ns = hw_now_ns();
-    g->next = h->guests;
-    if (h->guests)
-        h->guests->prev = g;
-    h->guests = g;
-    h->greetings++;
+    c->socket = socket;
+    c->attachment = (struct kv_attachment){.memfd = -1, .daemon_bell = -1, .client_bell = -1};
+    c->since_ns = hw_now_ns();
+    c->next = h->clients;
+    if (h->clients)
+        h->clients->prev = c;
+    h->clients = c;
+    h->attaching++;
     return 0;
 }
 
@@ -298,10 +298,10 @@ static void listeners_rest(struct kv_host *h, bool rest)
     h->rest_until_ns = hw_now_ns() + accept_pause_ns;
 }
 
-static void accept_callers(struct kv_host *h, struct rpc_listener *l, bool guests)
+static void accept_callers(struct kv_host *h, struct rpc_listener *l, bool local)
 {
     for (int i = 0; i < ACCEPTS_A_LOOK; i++) {
-        if (guests && h->greetings >= KV_GREETINGS_MAX) {
+        if (local && h->attaching >= KV_ATTACHING_MAX) {
             listeners_rest(h, true);
             return;
         }
@@ -310,7 +310,7 @@ static void accept_callers(struct kv_host *h, struct rpc_listener *l, bool guest
         if (rc == -EAGAIN)
             return;
         if (rc == 0)
-            rc = guests ? guest_create(h, t) : peer_create(h, t, -1);
+            rc = local ? client_create(h, t) : peer_create(h, t, -1);
         if (rc == 0)
             continue;
         hw_warn(HW_CAT_KV, "%s: a caller was turned away: %s", l->address, strerror(-rc));
@@ -331,11 +331,11 @@ static void dials_ended(struct kv_host *h)
 }
 
 /* Where daemon `index` of a member is. */
-static int member_address(const struct kv_host *h, int slot, struct rpc_addr *out)
+static int member_address(const struct kv_host *h, int peer, struct rpc_addr *out)
 {
     char why[RPC_WHY_CHARS];
     struct rpc_addr base;
-    int rc = rpc_addr_parse(kv_daemon_slot_address(h->daemon, slot), &base, why);
+    int rc = rpc_addr_parse(kv_daemon_peer_address(h->daemon, peer), &base, why);
     return rc ? rc : kv_address_of(&base, h->options.index, out);
 }
 
@@ -404,12 +404,12 @@ static void handle(struct kv_host *h, struct watched *w)
     case WATCH_PEER:
         break;
     case WATCH_SOCKET:
-        guest_speaks(h, CONTAINER_OF(w, struct guest, socket_watch));
+        client_speaks(h, CONTAINER_OF(w, struct client, socket_watch));
         break;
     case WATCH_BELL: {
-        struct guest *g = CONTAINER_OF(w, struct guest, bell_watch);
-        if (g->seat && !g->leaves)
-            kv_seat_wake(h->daemon, g->seat);
+        struct client *c = CONTAINER_OF(w, struct client, bell_watch);
+        if (c->slot && !c->leaves)
+            kv_client_slot_wake(h->daemon, c->slot);
         break;
     }
     }
@@ -419,9 +419,9 @@ static void handle(struct kv_host *h, struct watched *w)
 static void sweep(struct kv_host *h, uint64_t now)
 {
     h->swept_ns = now;
-    for (struct guest *g = h->guests; g; g = g->next)
-        if (g->seat ? kv_seat_broken(g->seat) : now - g->since_ns >= KV_GREETING_NS)
-            guest_leave(h, g);
+    for (struct client *c = h->clients; c; c = c->next)
+        if (c->slot ? kv_client_slot_broken(c->slot) : now - c->since_ns >= KV_ATTACH_NS)
+            client_leave(h, c);
     if (h->resting && now >= h->rest_until_ns)
         listeners_rest(h, false);
     update_crowd(h);
@@ -445,8 +445,8 @@ static void look(struct kv_host *h, uint64_t timeout_ns)
     h->looked_ns = hw_now_ns();
     if (h->looked_ns - h->swept_ns >= sweep_every_ns || client_broke(h))
         sweep(h, h->looked_ns);
-    if (h->guests_leave)
-        guests_clear(h);
+    if (h->clients_leave)
+        clients_clear(h);
     if (hw_counter_load(&kv_daemon_stats(h->daemon)->peers_up) != h->peers_seen)
         update_crowd(h);
     start_dials(h);
@@ -462,7 +462,7 @@ static void sleep_a_while(struct kv_host *h)
     }
     uint64_t now = hw_now_ns(), tick = kv_daemon_next_tick(h->daemon);
     uint64_t sweep_at = h->swept_ns + sweep_every_ns;
-    bool to_sweep = h->greetings > 0 || h->resting || h->listen;
+    bool to_sweep = h->attaching > 0 || h->resting || h->listen;
     if (to_sweep && sweep_at < tick)
         tick = sweep_at;
     hw_counter_bump(&kv_daemon_count(h->daemon)->sleeps, 1);
@@ -630,8 +630,8 @@ void kv_host_destroy(struct kv_host *h)
     if (!h)
         return;
     kv_dialer_destroy(h->dialer);
-    while (h->guests)
-        guest_destroy(h, h->guests);
+    while (h->clients)
+        client_destroy(h, h->clients);
     if (h->daemon) {
         hw_counter_set_unregister(&h->counters);
         kv_daemon_destroy(h->daemon);

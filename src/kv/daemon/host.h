@@ -9,7 +9,7 @@
  * ranks; blocks among the members of the view, which is that of the ranks unless one is set.
  *
  * Trust: whoever reaches the attach socket gets a region of its own and nothing else; a caller that
- * says nothing is dropped after KV_GREETING_NS.  Other ranks pass TLS and token as configured.
+ * says nothing is dropped after KV_ATTACH_NS.  Other ranks pass TLS and token as configured.
  * Threads: one in kv_host_run; kv_host_stop from any, or from a signal handler; kv_host_set_view
  * from any thread but not from a handler. Lifetime: create/destroy; what options point at must
  * outlive it. */
@@ -22,9 +22,9 @@
 #include "kv/daemon/daemon.h"
 #include "rpc/transport/net.h"
 
-enum { KV_GREETINGS_MAX = 64 }; /* callers that have not said what they want */
+enum { KV_ATTACHING_MAX = 64 }; /* callers that have not said what they want */
 
-#define KV_GREETING_NS (5 * HW_SEC)
+#define KV_ATTACH_NS (5 * HW_SEC)
 
 struct kv_host_options {
     uint32_t rank, ranks, index, daemons;

@@ -3,7 +3,7 @@
  * A key is served only by who owns it in the view it has; who does not answers with its epoch, and
  * the asker looks at its own view again.  Tickets and leases belong to the connection they were
  * given to and end with it. */
-#include "kv/daemon/errand.h"
+#include "kv/daemon/remote.h"
 
 #include "wire/le.h"
 
@@ -21,7 +21,7 @@ struct reply {
 
 static bool owns_all(const struct kv_daemon *d, uint32_t count)
 {
-    const struct kv_block_key *keys = kv_desk_keys(d);
+    const struct kv_block_key *keys = d->scratch->keys;
     for (uint32_t i = 0; i < count; i++)
         if (kv_share_of(d, &keys[i]) == KV_SHARE_NONE)
             return false;
@@ -37,7 +37,7 @@ static struct reply open_get(struct kv_daemon *d, struct kv_peer *peer,
                              const struct kv_peer_request *r)
 {
     struct kv_block_lease lease;
-    const struct kv_block_key *key = kv_desk_keys(d);
+    const struct kv_block_key *key = d->scratch->keys;
     enum kv_result result = kv_blocks_get(d->blocks, &peer->holder, key, d->now_ns, &lease);
     if (result != KV_OK)
         return plain(result);
@@ -46,20 +46,20 @@ static struct reply open_get(struct kv_daemon *d, struct kv_peer *peer,
                                     .checksum = lease.checksum,
                                     .tenant = lease.tenant,
                                     .len = lease.len,
-                                    .piece = most < KV_PEER_PIECE ? most : KV_PEER_PIECE,
+                                    .chunk = most < KV_PEER_CHUNK ? most : KV_PEER_CHUNK,
                                     .same = r->checksum == lease.checksum};
     if (opened.same)
         (void)kv_blocks_release(d->blocks, &peer->holder, lease.handle, d->now_ns);
-    kv_peer_opened_encode(&opened, kv_desk_answer(d) + 1);
+    kv_peer_opened_encode(&opened, d->scratch->answer + 1);
     return (struct reply){.result = KV_OK, .len = KV_PEER_OPENED_BYTES};
 }
 
-static struct reply read_piece(struct kv_daemon *d, struct kv_peer *peer,
+static struct reply read_chunk(struct kv_daemon *d, struct kv_peer *peer,
                                const struct kv_peer_request *r)
 {
     struct reply reply = {.byte_count = r->len};
-    d->turn_bytes += r->len < KV_PEER_PIECE ? r->len : KV_PEER_PIECE; /* the flush writes them */
-    if (r->len < 1 || r->len > KV_PEER_PIECE || r->len >= rpc_ep_message_max(peer->ep))
+    d->turn_bytes += r->len < KV_PEER_CHUNK ? r->len : KV_PEER_CHUNK; /* the flush writes them */
+    if (r->len < 1 || r->len > KV_PEER_CHUNK || r->len >= rpc_ep_message_max(peer->ep))
         return plain(KV_REFUSED);
     reply.result = kv_blocks_bytes(d->blocks, &peer->holder, r->handle, r->at, r->len, d->now_ns,
                                    &reply.bytes);
@@ -70,34 +70,34 @@ static struct reply open_put(struct kv_daemon *d, struct kv_peer *peer,
                              const struct kv_peer_request *r)
 {
     uint64_t ticket;
-    enum kv_result result = kv_blocks_put_start(d->blocks, &peer->holder, kv_desk_keys(d),
+    enum kv_result result = kv_blocks_put_start(d->blocks, &peer->holder, d->scratch->keys,
                                                 r->tenant, r->len, d->now_ns, &ticket);
     if (result != KV_OK)
         return plain(result);
-    wire_store64(kv_desk_answer(d) + 1, ticket);
+    wire_store64(d->scratch->answer + 1, ticket);
     return (struct reply){.result = KV_OK, .len = KV_PEER_TICKET_BYTES};
 }
 
 static struct reply exists(struct kv_daemon *d, uint32_t count)
 {
-    const struct kv_block_key *keys = kv_desk_keys(d);
-    uint8_t *answer = kv_desk_answer(d) + 1;
+    const struct kv_block_key *keys = d->scratch->keys;
+    uint8_t *answer = d->scratch->answer + 1;
     for (uint32_t i = 0; i < count; i++)
         answer[i] = kv_blocks_exists(d->blocks, &keys[i]);
     return (struct reply){.result = KV_OK, .len = count};
 }
 
-/* What is spoilt goes, and comes from the other owner. */
+/* What is corrupt goes, and comes from the other owner. */
 static enum kv_result verify(struct kv_daemon *d, struct kv_peer *peer)
 {
     struct kv_block_lease lease;
     struct kv_block_holder *holder = &peer->holder;
-    enum kv_result result = kv_blocks_get(d->blocks, holder, kv_desk_keys(d), d->now_ns, &lease);
+    enum kv_result result = kv_blocks_get(d->blocks, holder, d->scratch->keys, d->now_ns, &lease);
     if (result == KV_OK)
         result = kv_blocks_verify(d->blocks, holder, lease.handle, d->now_ns);
     if (result == KV_OK)
         return kv_blocks_release(d->blocks, holder, lease.handle, d->now_ns);
-    kv_errand_mend(d, kv_desk_keys(d));
+    kv_remote_repair(d, d->scratch->keys);
     return result;
 }
 
@@ -106,13 +106,13 @@ static struct reply execute(struct kv_daemon *d, struct kv_peer *peer,
 {
     struct kv_blocks *b = d->blocks;
     struct kv_block_holder *holder = &peer->holder;
-    const struct kv_block_key *keys = kv_desk_keys(d);
+    const struct kv_block_key *keys = d->scratch->keys;
     enum kv_result result;
     switch (r->method) {
     case KV_PEER_OPEN_GET:
         return open_get(d, peer, r);
     case KV_PEER_READ:
-        return read_piece(d, peer, r);
+        return read_chunk(d, peer, r);
     case KV_PEER_OPEN_PUT:
         return open_put(d, peer, r);
     case KV_PEER_WRITE:
@@ -130,11 +130,11 @@ static struct reply execute(struct kv_daemon *d, struct kv_peer *peer,
         return exists(d, r->key_count);
     case KV_PEER_CLOSE:
         return plain(kv_blocks_release(b, holder, r->handle, d->now_ns));
-    case KV_PEER_SPOILT:
+    case KV_PEER_CORRUPT:
         return plain(verify(d, peer));
-    case KV_PEER_MEND:
+    case KV_PEER_REPAIR:
         if (!kv_blocks_has_evicted(b))
-            kv_errand_mend(d, keys);
+            kv_remote_repair(d, keys);
         return plain(KV_OK);
     case KV_PEER_ABORT:
         return plain(kv_blocks_put_abort(b, holder, r->handle, d->now_ns));
@@ -164,7 +164,7 @@ static void send_head(struct kv_daemon *d, struct kv_peer *peer, struct rpc_msg 
                       const struct reply *reply)
 {
     uint8_t small[1 + KV_PEER_EPOCH_BYTES];
-    uint8_t *head = reply->len ? kv_desk_answer(d) : small;
+    uint8_t *head = reply->len ? d->scratch->answer : small;
     uint32_t len = reply->len;
     head[0] = reply->stale_view ? KV_PEER_STALE_VIEW : (uint8_t)reply->result;
     if (reply->stale_view) {
@@ -181,7 +181,7 @@ void kv_peer_serve_block(struct kv_daemon *d, struct kv_peer *peer, struct rpc_m
     struct kv_peer_request r;
     struct reply reply = plain(KV_REFUSED);
     if (d->blocks &&
-        kv_peer_request_decode(msg->method, msg->data, msg->len, &r, kv_desk_keys(d)) == 0) {
+        kv_peer_request_decode(msg->method, msg->data, msg->len, &r, d->scratch->keys) == 0) {
         reply.stale_view = !owns_all(d, r.key_count);
         if (!reply.stale_view)
             reply = execute(d, peer, &r);

@@ -1,6 +1,6 @@
 /* peers.c - other ranks: joining, asking them, serving what they ask, noticing that they are gone.
  */
-#include "kv/daemon/errand.h"
+#include "kv/daemon/remote.h"
 
 #include "base/log.h"
 #include "kv/common/message.h"
@@ -86,15 +86,15 @@ static void on_answer(void *user, int status, const struct rpc_msg *reply)
     p->state = PENDING_IDLE;
     if (!p->busy)
         return; /* the client is gone: kv_peer_forget cancelled the call */
-    struct kv_remote_answer answer = {.result = KV_REFUSED};
+    struct kv_value_answer answer = {.result = KV_REFUSED};
     if (status)
         answer.result = kv_peer_status_result(peer, status);
-    else if (kv_remote_answer_decode(reply->data, reply->len, &answer))
+    else if (kv_value_answer_decode(reply->data, reply->len, &answer))
         answer.result = KV_REFUSED;
     else if (d->measuring)
         hw_hist_record(&d->config.probe->rtt, now - p->asked_ns);
     hw_counter_bump(&d->stats.responses, 1);
-    kv_seat_answer(p, answer.result, answer.value, answer.value_len);
+    kv_client_slot_answer(p, answer.result, answer.value, answer.value_len);
 }
 
 /* 0, or why it was not sent: -ENOBUFS and -EAGAIN pass. */
@@ -103,7 +103,7 @@ static int call(struct kv_daemon *d, struct kv_peer *peer, struct kv_pending *p)
     uint8_t key[KV_KEY_BYTES];
     kv_key_encode(p->key, key);
     const uint8_t *value =
-        p->value_len <= KV_REQUEST_INLINE ? p->value : kv_region_slot(&p->seat->region, p->slot);
+        p->value_len <= KV_REQUEST_INLINE ? p->value : kv_region_slot(&p->client->region, p->slot);
     struct iovec iov[2] = {{key, sizeof(key)}, {(void *)(uintptr_t)value, p->value_len}};
     struct rpc_send send = {.method = p->op,
                             .iov = iov,
@@ -126,7 +126,7 @@ void kv_peer_ask(struct kv_daemon *d, uint32_t rank, struct kv_pending *p)
 {
     struct kv_peer *peer = &d->peers[rank];
     if (!peer->up) {
-        kv_seat_answer(p, KV_PEER_LOST, NULL, 0);
+        kv_client_slot_answer(p, KV_PEER_LOST, NULL, 0);
         return;
     }
     int rc = peer->queue ? -EAGAIN : call(d, peer, p); /* those before it go first */
@@ -135,7 +135,7 @@ void kv_peer_ask(struct kv_daemon *d, uint32_t rank, struct kv_pending *p)
         queue_add(peer, p);
     } else if (rc) {
         /* The connection has ended; only its poll tells, and then takes the peer down. */
-        kv_seat_answer(p, rc == -EMSGSIZE ? KV_TOO_LARGE : KV_PEER_LOST, NULL, 0);
+        kv_client_slot_answer(p, rc == -EMSGSIZE ? KV_TOO_LARGE : KV_PEER_LOST, NULL, 0);
     }
 }
 
@@ -157,7 +157,7 @@ static void advance_queue(struct kv_daemon *d, struct kv_peer *peer)
         next = p->next;
         if (d->now_ns >= p->deadline_ns) {
             queue_remove(peer, p);
-            kv_seat_answer(p, KV_TIMEOUT, NULL, 0);
+            kv_client_slot_answer(p, KV_TIMEOUT, NULL, 0);
         } else if (room && call(d, peer, p) == 0) {
             queue_unlink(peer, p);
         } else {
@@ -176,7 +176,7 @@ static void set_up(struct kv_daemon *d, struct kv_peer *peer, bool up)
     peer->up = up;
     peer->session += up;
     d->peers_up += up ? 1 : (uint32_t)-1;
-    kv_seats_publish(d);
+    kv_client_slots_publish(d);
 }
 
 void kv_peer_down(struct kv_daemon *d, struct kv_peer *peer)
@@ -190,13 +190,13 @@ void kv_peer_down(struct kv_daemon *d, struct kv_peer *peer)
     }
     set_up(d, peer, false);
     rpc_ep_destroy(ep); /* ends its calls: their clients get PEER_LOST */
-    assert(peer->in_flight == 0 && peer->pieces == 0);
+    assert(peer->in_flight == 0 && peer->chunks == 0);
     if (d->blocks)
         kv_blocks_leave(d->blocks, &peer->holder);
     while (peer->queue) {
         struct kv_pending *p = peer->queue;
         queue_remove(peer, p);
-        kv_seat_answer(p, KV_PEER_LOST, NULL, 0);
+        kv_client_slot_answer(p, KV_PEER_LOST, NULL, 0);
     }
     peer->ep = NULL;
     peer->joining = peer->blocked = false;
@@ -226,7 +226,7 @@ static void on_joined(void *user, int status, const struct rpc_msg *reply)
 
 static int send_join(struct kv_daemon *d, struct kv_peer *peer)
 {
-    uint8_t body[KV_JOIN_BYTES];
+    uint8_t payload[KV_JOIN_BYTES];
     kv_join_encode(&(struct kv_join){.ranks = d->config.ranks,
                                      .daemons = d->config.daemons,
                                      .rank = d->config.rank,
@@ -234,8 +234,8 @@ static int send_join(struct kv_daemon *d, struct kv_peer *peer)
                                      .incarnation = d->incarnation,
                                      .member = d->config.member,
                                      .copies = d->config.copies},
-                   body);
-    struct iovec iov = {body, sizeof(body)};
+                   payload);
+    struct iovec iov = {payload, sizeof(payload)};
     struct rpc_send send = {.method = KV_METHOD_JOIN,
                             .stream = JOIN_STREAM,
                             .iov = &iov,
@@ -248,12 +248,12 @@ static int send_join(struct kv_daemon *d, struct kv_peer *peer)
     return rc;
 }
 
-static bool adopt_stranger(struct kv_daemon *d, struct rpc_ep *ep)
+static bool adopt_unjoined(struct kv_daemon *d, struct rpc_ep *ep)
 {
-    for (int i = 0; i < KV_STRANGERS_MAX; i++) {
-        if (!d->strangers[i]) {
-            d->strangers[i] = ep;
-            d->stranger_count++;
+    for (int i = 0; i < KV_UNJOINED_MAX; i++) {
+        if (!d->unjoined[i]) {
+            d->unjoined[i] = ep;
+            d->unjoined_count++;
             return true;
         }
     }
@@ -263,8 +263,8 @@ static bool adopt_stranger(struct kv_daemon *d, struct rpc_ep *ep)
 void kv_daemon_adopt(struct kv_daemon *d, struct rpc_ep *ep, int rank)
 {
     if (rank < 0) {
-        if (!adopt_stranger(d, ep)) {
-            hw_warn(HW_CAT_KV, "%s: turned away: too many callers at once", rpc_ep_peer(ep));
+        if (!adopt_unjoined(d, ep)) {
+            hw_warn(HW_CAT_KV, "%s: turned put: too many callers at once", rpc_ep_peer(ep));
             rpc_ep_destroy(ep);
         }
         return;
@@ -274,18 +274,18 @@ void kv_daemon_adopt(struct kv_daemon *d, struct rpc_ep *ep, int rank)
     peer->dialling = false;
     if (!peer->id) { /* it left while we dialled */
         rpc_ep_destroy(ep);
-        kv_slots_place(d);
+        kv_view_peers_place(d);
         return;
     }
     peer->ep = ep;
     peer->quiet = 0;
     if (send_join(d, peer))
-        rpc_ep_shutdown(ep, -EPROTO, "cannot join"); /* the next poll clears it away */
+        rpc_ep_shutdown(ep, -EPROTO, "cannot join"); /* the next poll clears it put */
 }
 
 int kv_daemon_dial_next(struct kv_daemon *d)
 {
-    for (uint32_t i = 0; i < d->slots; i++) {
+    for (uint32_t i = 0; i < d->peer_count; i++) {
         struct kv_peer *peer = &d->peers[i];
         if (peer->we_dial && !peer->ep && !peer->dialling && d->now_ns >= peer->dial_at_ns) {
             peer->dialling = true;
@@ -304,7 +304,7 @@ void kv_daemon_dial_failed(struct kv_daemon *d, int rank)
     peer->failures++;
     peer->dial_at_ns = d->now_ns + (dial_pause_ns << doublings);
     if (!peer->id)
-        kv_slots_place(d);
+        kv_view_peers_place(d);
 }
 
 bool kv_daemon_peer_up(const struct kv_daemon *d, uint32_t rank)
@@ -315,7 +315,7 @@ bool kv_daemon_peer_up(const struct kv_daemon *d, uint32_t rank)
 uint32_t kv_daemon_local_peers(const struct kv_daemon *d)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < d->slots; i++)
+    for (uint32_t i = 0; i < d->peer_count; i++)
         n += d->peers[i].up && rpc_ep_transport(d->peers[i].ep)->local;
     return n;
 }
@@ -357,9 +357,9 @@ static void on_join(struct kv_daemon *d, struct rpc_ep **place, struct rpc_msg *
     struct kv_peer *peer = NULL;
     char why[RPC_WHY_CHARS];
     int rc = judge_join(d, msg, &peer, why);
-    uint8_t body[KV_JOINED_BYTES];
-    wire_store64(body, d->incarnation);
-    struct iovec iov = {body, sizeof(body)};
+    uint8_t payload[KV_JOINED_BYTES];
+    wire_store64(payload, d->incarnation);
+    struct iovec iov = {payload, sizeof(payload)};
     struct rpc_send send = {.iov = &iov, .iov_count = 1};
     (void)rpc_reply(ep, msg, rc, rc ? NULL : &send);
     rpc_release(ep, msg);
@@ -370,7 +370,7 @@ static void on_join(struct kv_daemon *d, struct rpc_ep **place, struct rpc_msg *
     }
     kv_peer_down(d, peer);
     *place = NULL;
-    d->stranger_count--;
+    d->unjoined_count--;
     peer->ep = ep;
     peer->quiet = 0;
     peer->failures = 0;
@@ -388,13 +388,13 @@ static void answer_call(struct rpc_ep *ep, struct rpc_msg *msg, const struct kv_
 static void on_request(struct kv_daemon *d, struct kv_peer *peer, struct rpc_msg *msg)
 {
     struct rpc_ep *ep = peer->ep;
-    struct kv_remote_request r;
+    struct kv_value_request r;
     struct kv_outcome o = {.result = KV_REFUSED};
     if (msg->method >= KV_PEER_OPEN_GET && msg->method < KV_PEER_METHOD_END) {
         kv_peer_serve_block(d, peer, msg);
         hw_counter_bump(&d->stats.block_served, 1);
     } else if (msg->kind == RPC_CALL) {
-        if (kv_remote_request_decode(msg->method, msg->data, msg->len, &r) == 0) {
+        if (kv_value_request_decode(msg->method, msg->data, msg->len, &r) == 0) {
             struct kv_place place = kv_place_of(r.key, d->config.ranks, d->config.daemons);
             if (place.rank == d->config.rank && place.daemon == d->config.index)
                 o = kv_daemon_execute(d, r.op, r.key, r.value, r.value_len);
@@ -405,20 +405,20 @@ static void on_request(struct kv_daemon *d, struct kv_peer *peer, struct rpc_msg
     rpc_release(ep, msg);
 }
 
-static uint32_t serve_strangers(struct kv_daemon *d)
+static uint32_t serve_unjoined(struct kv_daemon *d)
 {
     uint32_t events = 0;
-    for (int i = 0; i < KV_STRANGERS_MAX; i++) {
+    for (int i = 0; i < KV_UNJOINED_MAX; i++) {
         struct rpc_msg *msg;
-        while (d->strangers[i] && (msg = rpc_recv(d->strangers[i])) != NULL) {
+        while (d->unjoined[i] && (msg = rpc_recv(d->unjoined[i])) != NULL) {
             events++;
             if (msg->kind == RPC_CALL && msg->method == KV_METHOD_JOIN) {
-                on_join(d, &d->strangers[i], msg);
+                on_join(d, &d->unjoined[i], msg);
             } else {
                 struct kv_outcome o = {.result = KV_REFUSED};
                 if (msg->kind == RPC_CALL)
-                    answer_call(d->strangers[i], msg, &o);
-                rpc_release(d->strangers[i], msg);
+                    answer_call(d->unjoined[i], msg, &o);
+                rpc_release(d->unjoined[i], msg);
             }
         }
     }
@@ -427,8 +427,8 @@ static uint32_t serve_strangers(struct kv_daemon *d)
 
 uint32_t kv_peers_serve(struct kv_daemon *d)
 {
-    uint32_t events = d->stranger_count ? serve_strangers(d) : 0;
-    for (uint32_t i = 0; i < d->slots; i++) {
+    uint32_t events = d->unjoined_count ? serve_unjoined(d) : 0;
+    for (uint32_t i = 0; i < d->peer_count; i++) {
         struct kv_peer *peer = &d->peers[i];
         struct rpc_msg *msg;
         while (peer->up && d->turn_bytes < KV_TURN_BYTES && (msg = rpc_recv(peer->ep)) != NULL) {
@@ -442,17 +442,17 @@ uint32_t kv_peers_serve(struct kv_daemon *d)
 
 /* ---- polling and flushing ---- */
 
-static uint32_t poll_strangers(struct kv_daemon *d)
+static uint32_t poll_unjoined(struct kv_daemon *d)
 {
     uint32_t events = 0;
-    for (int i = 0; i < KV_STRANGERS_MAX; i++) {
-        if (!d->strangers[i])
+    for (int i = 0; i < KV_UNJOINED_MAX; i++) {
+        if (!d->unjoined[i])
             continue;
-        int n = rpc_poll(d->strangers[i]);
+        int n = rpc_poll(d->unjoined[i]);
         if (n < 0 && n != -EINPROGRESS) {
-            rpc_ep_destroy(d->strangers[i]);
-            d->strangers[i] = NULL;
-            d->stranger_count--;
+            rpc_ep_destroy(d->unjoined[i]);
+            d->unjoined[i] = NULL;
+            d->unjoined_count--;
         } else if (n > 0) {
             events += (uint32_t)n;
         }
@@ -481,8 +481,8 @@ static uint32_t poll_peer(struct kv_daemon *d, struct kv_peer *peer)
 
 uint32_t kv_peers_poll(struct kv_daemon *d)
 {
-    uint32_t events = d->stranger_count ? poll_strangers(d) : 0;
-    for (uint32_t i = 0; i < d->slots; i++) {
+    uint32_t events = d->unjoined_count ? poll_unjoined(d) : 0;
+    for (uint32_t i = 0; i < d->peer_count; i++) {
         struct kv_peer *peer = &d->peers[i];
         if (peer->ep && !may_skip(d, peer))
             events += poll_peer(d, peer);
@@ -502,9 +502,9 @@ static uint32_t flush_one(struct kv_daemon *d, struct rpc_ep *ep)
 uint32_t kv_peers_flush(struct kv_daemon *d)
 {
     uint32_t n = 0;
-    for (int i = 0; i < KV_STRANGERS_MAX && d->stranger_count > 0; i++)
-        n += d->strangers[i] ? flush_one(d, d->strangers[i]) : 0;
-    for (uint32_t i = 0; i < d->slots; i++)
+    for (int i = 0; i < KV_UNJOINED_MAX && d->unjoined_count > 0; i++)
+        n += d->unjoined[i] ? flush_one(d, d->unjoined[i]) : 0;
+    for (uint32_t i = 0; i < d->peer_count; i++)
         n += d->peers[i].ep ? flush_one(d, d->peers[i].ep) : 0;
     return n;
 }
@@ -526,10 +526,10 @@ static bool arm_one(struct kv_daemon *d, struct rpc_ep *ep, bool *blocked)
 bool kv_peers_arm(struct kv_daemon *d)
 {
     bool ready = false;
-    for (int i = 0; i < KV_STRANGERS_MAX; i++)
-        if (d->strangers[i])
-            ready |= arm_one(d, d->strangers[i], NULL);
-    for (uint32_t i = 0; i < d->slots; i++) {
+    for (int i = 0; i < KV_UNJOINED_MAX; i++)
+        if (d->unjoined[i])
+            ready |= arm_one(d, d->unjoined[i], NULL);
+    for (uint32_t i = 0; i < d->peer_count; i++) {
         struct kv_peer *peer = &d->peers[i];
         if (!peer->ep)
             continue;
@@ -542,11 +542,11 @@ bool kv_peers_arm(struct kv_daemon *d)
 uint64_t kv_peers_next_tick(const struct kv_daemon *d)
 {
     uint64_t next = HW_NEVER;
-    for (int i = 0; i < KV_STRANGERS_MAX; i++) {
-        uint64_t tick = d->strangers[i] ? rpc_next_tick(d->strangers[i]) : HW_NEVER;
+    for (int i = 0; i < KV_UNJOINED_MAX; i++) {
+        uint64_t tick = d->unjoined[i] ? rpc_next_tick(d->unjoined[i]) : HW_NEVER;
         next = tick < next ? tick : next;
     }
-    for (uint32_t i = 0; i < d->slots; i++) {
+    for (uint32_t i = 0; i < d->peer_count; i++) {
         const struct kv_peer *peer = &d->peers[i];
         uint64_t tick = peer->ep                           ? rpc_next_tick(peer->ep)
                         : peer->we_dial && !peer->dialling ? peer->dial_at_ns
@@ -560,9 +560,9 @@ uint64_t kv_peers_next_tick(const struct kv_daemon *d)
 
 void kv_peers_fini(struct kv_daemon *d)
 {
-    for (int i = 0; i < KV_STRANGERS_MAX; i++)
-        rpc_ep_destroy(d->strangers[i]);
-    for (uint32_t i = 0; i < d->slots; i++) {
+    for (int i = 0; i < KV_UNJOINED_MAX; i++)
+        rpc_ep_destroy(d->unjoined[i]);
+    for (uint32_t i = 0; i < d->peer_count; i++) {
         struct kv_peer *peer = &d->peers[i];
         if (!peer->ep)
             continue;

@@ -42,11 +42,11 @@
     X(block_misses, "kv_block_misses", "", HW_COUNTER, "blocks looked for and not found")          \
     X(block_evicted, "kv_block_evicted", "", HW_COUNTER, "blocks that had to go")                  \
     X(block_corrupt, "kv_block_corrupt", "", HW_COUNTER, "blocks unlike their checksum: dropped")  \
-    X(block_mended, "kv_block_mended", "", HW_COUNTER, "copies put right from the other owner's")  \
-    X(block_errands, "kv_block_remote", "", HW_COUNTER, "requests about blocks of other daemons")  \
+    X(block_repaired, "kv_block_repaired", "", HW_COUNTER, "replicas restored from another owner") \
+    X(block_remote, "kv_block_remote", "", HW_COUNTER, "requests about blocks of other daemons")   \
     X(block_stale_views, "kv_block_stale_views", "", HW_COUNTER, "of these, begun again")          \
     X(block_served, "kv_block_served", "", HW_COUNTER, "messages of other daemons about blocks")   \
-    X(block_guests, "kv_block_guests", "", HW_GAUGE, "of the blocks, copies of others' blocks")    \
+    X(block_cached, "kv_block_cached", "", HW_GAUGE, "of the blocks, cached replicas")             \
     X(view_epoch, "kv_view_epoch", "", HW_GAUGE, "number of the view of the members")              \
     X(view_members, "kv_view_members", "", HW_GAUGE, "members in it")                              \
     X(blocks, "kv_blocks", "", HW_GAUGE, "blocks held")                                            \

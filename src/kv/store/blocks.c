@@ -20,7 +20,7 @@ enum {
 enum entry_state {
     ENTRY_FREE,
     ENTRY_OPEN,  /* a put is in progress */
-    ENTRY_READY, /* in the index and, unless it is a guest, with the policy */
+    ENTRY_READY, /* in the index and, unless it is a cached replica, with the policy */
     ENTRY_GONE   /* neither any more, but leased */
 };
 
@@ -55,7 +55,7 @@ struct kv_blocks {
     struct put *put_states;
     uint32_t *buckets;
     uint32_t bucket_mask, spare;
-    struct tenant tenants[KV_BLOCK_TENANTS_MAX + 1]; /* the last: all guests, without a limit */
+    struct tenant tenants[KV_BLOCK_TENANTS_MAX + 1]; /* the last: cached replicas, no limit */
     uint64_t deleted[DELETED_KEPT]; /* hashes of keys that were deleted last, odd */
     uint32_t deleted_next;
     struct kv_blocks_stat stat; /* counts; the rest is filled in when asked for */
@@ -136,7 +136,7 @@ static void tenant_list_remove(struct kv_blocks *b, uint32_t at)
     *(e->newer == NONE ? &t->newest : &b->entries[e->newer].older) = e->older;
 }
 
-static bool is_guest(const struct entry *e)
+static bool is_cached(const struct entry *e)
 {
     return e->tenant == GUESTS;
 }
@@ -166,7 +166,7 @@ static void entry_retire(struct kv_blocks *b, uint32_t at)
     b->stat.blocks--;
     b->stat.bytes -= e->len;
     b->stat.pinned_bytes -= e->pinned ? e->len : 0;
-    b->stat.guests -= is_guest(e);
+    b->stat.cached -= is_cached(e);
     e->state = ENTRY_GONE;
     if (e->leases == 0)
         entry_free(b, at);
@@ -174,7 +174,7 @@ static void entry_retire(struct kv_blocks *b, uint32_t at)
 
 static void entry_drop(struct kv_blocks *b, uint32_t at)
 {
-    if (!is_guest(&b->entries[at]))
+    if (!is_cached(&b->entries[at]))
         kv_policy_remove(b->policy, at);
     entry_retire(b, at);
 }
@@ -344,7 +344,7 @@ enum kv_result kv_blocks_put_start(struct kv_blocks *b, struct kv_block_holder *
         return KV_TOO_LARGE;
     struct entry e = {.key = *key, .len = (uint32_t)len, .hash = hash_of(b, key)};
     uint32_t there = find_hashed(b, key, e.hash);
-    if (there != NONE && !is_guest(&b->entries[there]))
+    if (there != NONE && !is_cached(&b->entries[there]))
         return KV_EXISTS;
     if (there != NONE)
         entry_drop(b, there); /* what was a copy of another's becomes ours by the put */
@@ -355,7 +355,7 @@ enum kv_result kv_blocks_put_start(struct kv_blocks *b, struct kv_block_holder *
     return start_put(b, holder, &e, now, ticket);
 }
 
-enum kv_result kv_blocks_guest_start(struct kv_blocks *b, struct kv_block_holder *holder,
+enum kv_result kv_blocks_cache_start(struct kv_blocks *b, struct kv_block_holder *holder,
                                      const struct kv_block_key *key, uint64_t len, uint64_t now,
                                      uint64_t *ticket)
 {
@@ -412,9 +412,9 @@ static void publish(struct kv_blocks *b, uint32_t at)
     e->state = ENTRY_READY;
     index_add(b, at);
     tenant_list_add(b, at);
-    if (!is_guest(e))
+    if (!is_cached(e))
         kv_policy_add(b->policy, at, e->hash, kv_extents_size(e->len));
-    b->stat.guests += is_guest(e);
+    b->stat.cached += is_cached(e);
     b->stat.blocks++;
     b->stat.bytes += e->len;
     b->stat.committed++;
@@ -445,7 +445,7 @@ static enum kv_result commit(struct kv_blocks *b, struct kv_block_holder *holder
     uint32_t at = kv_claims_entry(b->open_puts, place);
     struct entry *e = &b->entries[at];
     const struct put *put = &b->put_states[place];
-    assert(checksum || !is_guest(e));
+    assert(checksum || !is_cached(e));
     result = judge_put(b, e, put, checksum);
     if (result != KV_OK) {
         put_end(b, place);
@@ -483,7 +483,7 @@ enum kv_result kv_blocks_put_abort(struct kv_blocks *b, struct kv_block_holder *
 
 static void note_use(struct kv_blocks *b, uint32_t at)
 {
-    if (!is_guest(&b->entries[at])) {
+    if (!is_cached(&b->entries[at])) {
         kv_policy_use(b->policy, at);
         return;
     }
@@ -514,7 +514,7 @@ enum kv_result kv_blocks_get(struct kv_blocks *b, struct kv_block_holder *holder
                                    .offset = e->offset,
                                    .checksum = e->checksum,
                                    .expires_ns = kv_claims_expires_ns(b->leases, place),
-                                   .tenant = is_guest(e) ? 0 : b->tenants[e->tenant].id,
+                                   .tenant = is_cached(e) ? 0 : b->tenants[e->tenant].id,
                                    .len = e->len};
     return KV_OK;
 }
@@ -598,7 +598,7 @@ enum kv_result kv_blocks_release(struct kv_blocks *b, struct kv_block_holder *ho
 bool kv_blocks_owns(const struct kv_blocks *b, const struct kv_block_key *key)
 {
     uint32_t at = find(b, key);
-    return at != NONE && !is_guest(&b->entries[at]);
+    return at != NONE && !is_cached(&b->entries[at]);
 }
 
 static bool was_deleted(const struct kv_blocks *b, uint64_t hash)
@@ -618,7 +618,7 @@ static void note_deleted(struct kv_blocks *b, const struct kv_block_key *key)
     b->deleted_next = (b->deleted_next + 1) % DELETED_KEPT;
 }
 
-/* From the guests to a tenant that has room. */
+/* From the cached replicas to a tenant that has room. */
 static void move_in(struct kv_blocks *b, uint32_t at, uint32_t tenant)
 {
     struct entry *e = &b->entries[at];
@@ -632,8 +632,8 @@ static void move_in(struct kv_blocks *b, uint32_t at, uint32_t tenant)
     to->bytes += size;
     tenant_list_add(b, at);
     kv_policy_add(b->policy, at, e->hash, size);
-    b->stat.guests--;
-    b->stat.mended++;
+    b->stat.cached--;
+    b->stat.repaired++;
 }
 
 enum kv_result kv_blocks_adopt(struct kv_blocks *b, const struct kv_block_key *key, uint64_t tenant)
@@ -641,7 +641,7 @@ enum kv_result kv_blocks_adopt(struct kv_blocks *b, const struct kv_block_key *k
     uint32_t at = find(b, key);
     if (at == NONE)
         return KV_MISS;
-    if (!is_guest(&b->entries[at]))
+    if (!is_cached(&b->entries[at]))
         return KV_OK;
     if (was_deleted(b, b->entries[at].hash))
         return KV_STALE;
@@ -670,13 +670,13 @@ bool kv_blocks_peek(const struct kv_blocks *b, const struct kv_block_key *key, u
     return at != NONE;
 }
 
-bool kv_blocks_drop_guest(struct kv_blocks *b, const struct kv_block_key *key)
+bool kv_blocks_drop_cached(struct kv_blocks *b, const struct kv_block_key *key)
 {
     uint32_t at = find(b, key);
-    bool guest = at != NONE && is_guest(&b->entries[at]);
-    if (guest)
+    bool cached = at != NONE && is_cached(&b->entries[at]);
+    if (cached)
         entry_drop(b, at);
-    return guest;
+    return cached;
 }
 
 uint32_t kv_blocks_match(const struct kv_blocks *b, const struct kv_block_key *keys, uint32_t count)

@@ -95,7 +95,7 @@ enum kv_result kv_blocks_put_start(struct kv_blocks *blocks, struct kv_block_hol
                                    uint64_t now_ns, uint64_t *ticket);
 /* A put of a guest; a block of the key that is here goes.  KV_OK, KV_TOO_LARGE, KV_FULL,
  * KV_REFUSED. */
-enum kv_result kv_blocks_guest_start(struct kv_blocks *blocks, struct kv_block_holder *holder,
+enum kv_result kv_blocks_cache_start(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                      const struct kv_block_key *key, uint64_t len, uint64_t now_ns,
                                      uint64_t *ticket);
 /* The bytes from `at` on, which must be as many as were written before.  KV_OK; KV_STALE when the
@@ -169,7 +169,7 @@ bool kv_blocks_owns(const struct kv_blocks *blocks, const struct kv_block_key *k
 enum kv_result kv_blocks_adopt(struct kv_blocks *blocks, const struct kv_block_key *key,
                                uint64_t tenant);
 /* Ends the key's block if it is a guest; whether it was. */
-bool kv_blocks_drop_guest(struct kv_blocks *blocks, const struct kv_block_key *key);
+bool kv_blocks_drop_cached(struct kv_blocks *blocks, const struct kv_block_key *key);
 /* How many keys from the first on have a block. */
 uint32_t kv_blocks_match(const struct kv_blocks *blocks, const struct kv_block_key *keys,
                          uint32_t count);
@@ -189,8 +189,8 @@ struct kv_blocks_stat {
     uint64_t hits, misses, committed, evicted, deleted;
     uint64_t corrupt; /* found to differ from their checksum */
     uint64_t stale, puts_expired, leases_expired;
-    uint64_t guests; /* of the blocks */
-    uint64_t mended; /* guests that were made our own */
+    uint64_t cached;   /* of the blocks: cached replicas */
+    uint64_t repaired; /* cached replicas that became our own blocks */
 };
 
 void kv_blocks_stat(const struct kv_blocks *blocks, struct kv_blocks_stat *out);

@@ -355,7 +355,7 @@ static void a_put_goes_to_who_owns_it_when_it_is_committed(void **state)
     await_peers(joiner, 2);
     assert_int_equal(kv_block_put_commit(c, &started), KV_OK);
     assert_int_equal(kv_block_stat(joiner, &s), KV_OK);
-    assert_int_equal(s.blocks - s.guests, 1);
+    assert_int_equal(s.blocks - s.cached, 1);
     assert_int_equal(get(c, n, 5 * MIB), KV_OK);
     assert_int_equal(get(joiner, n, 5 * MIB), KV_OK);
     kv_client_close(c);

@@ -229,11 +229,11 @@ class Kvscale(Case):
         path = self.trace(*range(0, 60000, 1000))
         rows = {row["name"]: row for row in self.run_rows(path, "--members", "20", "--seed", "3")}
         for name in ("keys_balance", "messages", "busiest_member", "death_noticed_mean", "view",
-                     "join1.keys_moved", "leave1.settled", "kill1.lost"):
+                     "join1.keys_moved", "leave1.propagated", "kill1.lost"):
             self.assertIsNotNone(rows[name]["value"], name)
             self.assertIsNotNone(rows[name]["baseline"], name)
         self.assertGreater(rows["hits"]["value"], 90)
-        self.assertEqual(rows["kill1.settled"]["at"], "44.25s")
+        self.assertEqual(rows["kill1.propagated"]["at"], "44.25s")
 
     def test_a_seed_repeats_and_times_are_taken(self):
         path = self.trace(*range(0, 60000, 1000))

@@ -14,7 +14,7 @@
 
 enum {
     REAL_MEMBERS = 16,
-    BLOCK = 576 << 10, /* three pieces; a size that an arena holds without waste */
+    BLOCK = 576 << 10, /* three chunks; a size that an arena holds without waste */
     STORE_BLOCKS = 24, /* holds what its member has ... */
     TIGHT_BLOCKS = 4,  /* ... and does not */
     REQUESTS = 60,

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PORT_BASE = 7000, BODY_MAX = 1024 };
+enum { PORT_BASE = 7000, PAYLOAD_MAX = 1024 };
 
 uint64_t cluster_below(struct cluster *c, uint64_t n)
 {
@@ -39,7 +39,7 @@ static void dial(struct cluster *c, struct cluster_member *from)
         return;
     unsigned port = 0;
     struct rpc_transport *pair[2];
-    assert_int_equal(sscanf(kv_daemon_slot_address(from->daemon, slot), "h:%u", &port), 1);
+    assert_int_equal(sscanf(kv_daemon_peer_address(from->daemon, slot), "h:%u", &port), 1);
     struct cluster_member *to = &c->members[port - PORT_BASE];
     bool refused = c->refused_dials && cluster_below(c, c->refused_dials) == 0;
     if (!to->daemon || refused || rpc_loopnet_pair(c->net, pair)) {
@@ -164,14 +164,14 @@ static void ring(void *user)
 static void attach(struct cluster *c, struct cluster_member *m)
 {
     struct kv_region_shape shape = {.depth = c->options.depth,
-                                    .value_max = BODY_MAX,
+                                    .value_max = PAYLOAD_MAX,
                                     .staging_bytes = c->options.staging_bytes};
     size_t bytes = (kv_region_bytes(&shape) + 4095) / 4096 * 4096;
     m->map = aligned_alloc(4096, bytes);
     assert_non_null(m->map);
     memset(m->map, 0, kv_region_slots_bytes(&shape));
     kv_region_format(m->map, &shape);
-    m->attached = kv_daemon_attach(m->daemon, m->map, &shape, ring, NULL, &m->seat) == 0;
+    m->attached = kv_daemon_attach(m->daemon, m->map, &shape, ring, NULL, &m->client_slot) == 0;
     if (m->attached)
         kv_port_init(&m->port, m->map, &shape);
     else
@@ -192,7 +192,7 @@ void cluster_detach(struct cluster *c, uint32_t number)
     struct cluster_member *m = &c->members[number];
     if (!m->attached)
         return;
-    kv_daemon_detach(m->daemon, m->seat);
+    kv_daemon_detach(m->daemon, m->client_slot);
     m->attached = false;
     free(m->map);
 }
@@ -253,7 +253,7 @@ bool cluster_all_connected(const struct cluster *c)
     for (uint32_t i = 0; i < c->options.count; i++) {
         const struct kv_daemon *d = c->members[i].daemon;
         for (uint32_t k = 0; k < c->options.count; k++) {
-            int slot = d ? kv_daemon_slot_of(d, cluster_member_id(k)) : -1;
+            int slot = d ? kv_daemon_peer_of(d, cluster_member_id(k)) : -1;
             if (i != k && (slot < 0 || !kv_daemon_peer_up(d, (uint32_t)slot)))
                 return false;
         }
@@ -265,14 +265,14 @@ uint32_t cluster_submit(struct cluster *c, uint32_t number, const struct kv_bloc
                         const struct kv_block_key *keys, uint32_t timeout_us)
 {
     struct cluster_member *m = &c->members[number];
-    uint8_t body[BODY_MAX];
+    uint8_t payload[PAYLOAD_MAX];
     uint32_t slot;
-    int len = kv_block_request_encode(r, keys, body, sizeof(body));
+    int len = kv_block_request_encode(r, keys, payload, sizeof(payload));
     assert_true(len > 0);
     struct kv_port_request request = {
-        .op = KV_BLOCK, .value = body, .value_len = (uint32_t)len, .timeout_us = timeout_us};
+        .op = KV_BLOCK, .value = payload, .value_len = (uint32_t)len, .timeout_us = timeout_us};
     assert_int_equal(kv_port_submit(&m->port, &request, &slot), 0);
     if (kv_port_must_ring(&m->port))
-        kv_seat_wake(m->daemon, m->seat);
+        kv_client_slot_wake(m->daemon, m->client_slot);
     return slot;
 }

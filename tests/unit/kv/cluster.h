@@ -37,7 +37,7 @@ struct cluster_member {
     bool attached;
     void *map;
     struct kv_port port;
-    struct kv_seat *seat;
+    struct kv_client_slot *client_slot;
 };
 
 struct cluster {

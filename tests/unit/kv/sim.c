@@ -40,7 +40,7 @@ struct client {
     struct kv_region_shape shape;
     void *map;
     struct kv_port port;
-    struct kv_seat *seat;
+    struct kv_client_slot *client_slot;
     uint32_t ops[KV_DEPTH_MAX]; /* by slot */
 };
 
@@ -204,7 +204,7 @@ static void client_attach(struct sim *s, struct client *c)
     memset(c->map, 0, bytes);
     kv_region_format(c->map, &c->shape);
     struct kv_daemon *d = s->rank[c->rank].daemon;
-    if (kv_daemon_attach(d, c->map, &c->shape, ring, c, &c->seat)) {
+    if (kv_daemon_attach(d, c->map, &c->shape, ring, c, &c->client_slot)) {
         free(c->map); /* out of memory, on purpose: tries again later */
         return;
     }
@@ -221,7 +221,7 @@ static void client_detach(struct sim *s, struct client *c, bool daemon_lives)
     if (!c->attached)
         return;
     if (daemon_lives) {
-        kv_daemon_detach(s->rank[c->rank].daemon, c->seat);
+        kv_daemon_detach(s->rank[c->rank].daemon, c->client_slot);
         wake_rank(s, c->rank);
     }
     c->attached = false;
@@ -287,7 +287,7 @@ static void client_submit(struct sim *s, struct client *c)
     s->report.requests++;
     note(s, 5, key, op.op);
     if (kv_port_must_ring(&c->port)) {
-        kv_seat_wake(s->rank[c->rank].daemon, c->seat);
+        kv_client_slot_wake(s->rank[c->rank].daemon, c->client_slot);
         wake_rank(s, c->rank);
     }
 }
@@ -548,7 +548,7 @@ static void connect_all(struct sim *s)
 }
 
 /* Nothing new; what was asked must end. */
-static void settle(struct sim *s)
+static void drain(struct sim *s)
 {
     uint64_t until = rpc_loopnet_now(s->net) + 10 * HW_SEC;
     while (s->open > 0 && rpc_loopnet_now(s->net) < until)
@@ -621,7 +621,7 @@ struct sim_report sim_run(uint64_t seed, bool faults)
             recover(s);
     }
     s->allocations_to_fail = 0;
-    settle(s);
+    drain(s);
     judge(s);
     struct sim_report report = s->report;
     sim_close(s);

@@ -592,26 +592,26 @@ static void bad_configurations_are_refused(void **state)
 
 /* ---- copies of others' blocks ---- */
 
-static enum kv_result guest_as(struct fixture *f, int n, uint64_t spoilt)
+static enum kv_result cache_as(struct fixture *f, int n, uint64_t damage)
 {
     uint8_t data[BLOCK];
     struct kv_block_key key = key_of(n);
     uint64_t ticket;
-    enum kv_result r = kv_blocks_guest_start(f->b, &f->other, &key, BLOCK, f->now, &ticket);
+    enum kv_result r = kv_blocks_cache_start(f->b, &f->other, &key, BLOCK, f->now, &ticket);
     if (r != KV_OK)
         return r;
     fill(data, n, BLOCK);
     assert_int_equal(kv_blocks_put_write(f->b, &f->other, ticket, 0, data, BLOCK, f->now), KV_OK);
-    uint64_t checksum = kv_checksum_add(0, data, BLOCK) ^ spoilt;
+    uint64_t checksum = kv_checksum_add(0, data, BLOCK) ^ damage;
     return kv_blocks_put_commit_as(f->b, &f->other, ticket, checksum, f->now);
 }
 
-static enum kv_result guest(struct fixture *f, int n)
+static enum kv_result cache(struct fixture *f, int n)
 {
-    return guest_as(f, n, 0);
+    return cache_as(f, n, 0);
 }
 
-static void guests_go_before_blocks_and_the_longest_unused_first(void **state)
+static void cached_replicas_go_before_blocks_and_the_longest_unused_first(void **state)
 {
     (void)state;
     struct fixture f;
@@ -620,12 +620,12 @@ static void guests_go_before_blocks_and_the_longest_unused_first(void **state)
     for (int i = 0; i < 12; i++)
         assert_int_equal(put(&f, i), KV_OK);
     for (int i = 20; i < 24; i++)
-        assert_int_equal(guest(&f, i), KV_OK);
-    assert_int_equal(stat_of(&f).guests, 4);
+        assert_int_equal(cache(&f, i), KV_OK);
+    assert_int_equal(stat_of(&f).cached, 4);
     assert_int_equal(kv_blocks_tenant_bytes(f.b, 1), 12 * BLOCK); /* they count for nobody */
     assert_int_equal(get(&f, 20, &lease), KV_OK);
     assert_int_equal(kv_blocks_release(f.b, &f.me, lease.handle, f.now), KV_OK);
-    assert_int_equal(guest(&f, 30), KV_OK);
+    assert_int_equal(cache(&f, 30), KV_OK);
     assert_int_equal(put(&f, 31), KV_OK);
     assert_true(exists(&f, 20) && !exists(&f, 21) && !exists(&f, 22) && exists(&f, 23));
     assert_int_equal(get(&f, 23, &lease), KV_OK);
@@ -637,19 +637,19 @@ static void guests_go_before_blocks_and_the_longest_unused_first(void **state)
     stop(&f);
 }
 
-static void a_guest_that_was_spoilt_on_the_way_is_none(void **state)
+static void a_replica_that_was_damaged_on_the_way_is_not_cached(void **state)
 {
     (void)state;
     struct fixture f;
     start(&f);
-    assert_int_equal(guest_as(&f, 1, 1), KV_MISS);
+    assert_int_equal(cache_as(&f, 1, 1), KV_MISS);
     assert_false(exists(&f, 1));
     assert_int_equal(stat_of(&f).corrupt, 1);
     assert_int_equal(stat_of(&f).room_used, 0);
     stop(&f);
 }
 
-static void a_guest_has_its_owners_checksum_and_its_readers_verify(void **state)
+static void a_cached_replica_has_its_owners_checksum_and_its_readers_verify(void **state)
 {
     (void)state;
     struct fixture f;
@@ -660,7 +660,7 @@ static void a_guest_has_its_owners_checksum_and_its_readers_verify(void **state)
     uint64_t checksum;
     start(&f);
     fill(data, 1, BLOCK);
-    assert_int_equal(guest(&f, 1), KV_OK);
+    assert_int_equal(cache(&f, 1), KV_OK);
     assert_true(kv_blocks_peek(f.b, &key, &checksum));
     assert_true(checksum == kv_checksum_add(0, data, BLOCK));
     assert_int_equal(get(&f, 1, &lease), KV_OK);
@@ -675,30 +675,30 @@ static void a_guest_has_its_owners_checksum_and_its_readers_verify(void **state)
     assert_int_equal(kv_blocks_verify(f.b, &f.me, lease.handle, f.now), KV_MISS);
     assert_false(kv_blocks_leased_key(f.b, &f.me, lease.handle, &found));
     assert_false(exists(&f, 1));
-    assert_int_equal(guest(&f, 1), KV_OK);
-    assert_true(kv_blocks_drop_guest(f.b, &key));
-    assert_false(kv_blocks_drop_guest(f.b, &key));
+    assert_int_equal(cache(&f, 1), KV_OK);
+    assert_true(kv_blocks_drop_cached(f.b, &key));
+    assert_false(kv_blocks_drop_cached(f.b, &key));
     stop(&f);
 }
 
-static void a_put_takes_a_guests_place_and_a_guest_that_of_an_old_block(void **state)
+static void a_put_replaces_a_cached_replica_and_a_cached_replica_an_old_block(void **state)
 {
     (void)state;
     struct fixture f;
     struct kv_block_key key = key_of(1);
     start(&f);
-    assert_int_equal(guest(&f, 1), KV_OK);
+    assert_int_equal(cache(&f, 1), KV_OK);
     assert_int_equal(put(&f, 1), KV_OK); /* it is ours now */
-    assert_int_equal(stat_of(&f).guests, 0);
-    assert_false(kv_blocks_drop_guest(f.b, &key));
+    assert_int_equal(stat_of(&f).cached, 0);
+    assert_false(kv_blocks_drop_cached(f.b, &key));
     assert_int_equal(put(&f, 1), KV_EXISTS);
-    assert_int_equal(guest(&f, 1), KV_OK); /* another's, and not what we had */
+    assert_int_equal(cache(&f, 1), KV_OK); /* another's, and not what we had */
     assert_int_equal(stat_of(&f).blocks, 1);
-    assert_int_equal(stat_of(&f).guests, 1);
+    assert_int_equal(stat_of(&f).cached, 1);
     stop(&f);
 }
 
-static void a_guest_that_is_adopted_is_a_tenants_block(void **state)
+static void a_cached_replica_that_is_adopted_is_a_tenants_block(void **state)
 {
     (void)state;
     struct fixture f;
@@ -706,17 +706,17 @@ static void a_guest_that_is_adopted_is_a_tenants_block(void **state)
     struct kv_block_lease lease;
     start(&f);
     assert_int_equal(kv_blocks_adopt(f.b, &key, 9), KV_MISS);
-    assert_int_equal(guest(&f, 1), KV_OK);
+    assert_int_equal(cache(&f, 1), KV_OK);
     assert_false(kv_blocks_owns(f.b, &key));
     assert_int_equal(get(&f, 1, &lease), KV_OK); /* it may be read meanwhile */
     assert_int_equal(lease.tenant, 0);
     assert_int_equal(kv_blocks_adopt(f.b, &key, 9), KV_OK);
     assert_true(kv_blocks_owns(f.b, &key));
     assert_int_equal(kv_blocks_adopt(f.b, &key, 9), KV_OK);
-    assert_int_equal(stat_of(&f).mended, 1);
-    assert_int_equal(stat_of(&f).guests, 0);
+    assert_int_equal(stat_of(&f).repaired, 1);
+    assert_int_equal(stat_of(&f).cached, 0);
     assert_int_equal(kv_blocks_tenant_bytes(f.b, 9), BLOCK);
-    assert_false(kv_blocks_drop_guest(f.b, &key));
+    assert_false(kv_blocks_drop_cached(f.b, &key));
     assert_int_equal(get(&f, 1, &lease), KV_OK);
     assert_int_equal(lease.tenant, 9);
     kv_blocks_leave(f.b, &f.me);
@@ -725,7 +725,7 @@ static void a_guest_that_is_adopted_is_a_tenants_block(void **state)
     assert_int_equal(kv_blocks_delete(f.b, &other), KV_MISS);
     for (int n = 1; n <= 2; n++) {
         struct kv_block_key gone = key_of(n);
-        assert_int_equal(guest(&f, n), KV_OK);
+        assert_int_equal(cache(&f, n), KV_OK);
         assert_int_equal(kv_blocks_adopt(f.b, &gone, 9), KV_STALE);
     }
     assert_int_equal(kv_blocks_tenant_bytes(f.b, 9), 0);
@@ -775,11 +775,11 @@ int main(void)
         cmocka_unit_test(room_is_made_from_the_high_mark_to_the_low_mark),
         cmocka_unit_test(blocks_of_many_sizes_fit_after_evictions),
         cmocka_unit_test(a_chain_matches_up_to_its_first_gap),
-        cmocka_unit_test(guests_go_before_blocks_and_the_longest_unused_first),
-        cmocka_unit_test(a_guest_that_was_spoilt_on_the_way_is_none),
-        cmocka_unit_test(a_guest_has_its_owners_checksum_and_its_readers_verify),
-        cmocka_unit_test(a_put_takes_a_guests_place_and_a_guest_that_of_an_old_block),
-        cmocka_unit_test(a_guest_that_is_adopted_is_a_tenants_block),
+        cmocka_unit_test(cached_replicas_go_before_blocks_and_the_longest_unused_first),
+        cmocka_unit_test(a_replica_that_was_damaged_on_the_way_is_not_cached),
+        cmocka_unit_test(a_cached_replica_has_its_owners_checksum_and_its_readers_verify),
+        cmocka_unit_test(a_put_replaces_a_cached_replica_and_a_cached_replica_an_old_block),
+        cmocka_unit_test(a_cached_replica_that_is_adopted_is_a_tenants_block),
         cmocka_unit_test(bytes_from_afar_must_have_the_checksum_that_came_with_them),
         cmocka_unit_test(every_failed_allocation_is_an_answer),
         cmocka_unit_test(bad_configurations_are_refused),

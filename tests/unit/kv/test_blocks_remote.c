@@ -95,7 +95,7 @@ static void set_view(struct cluster *k, uint32_t members)
 }
 
 /* Until all who live know the view and reach each other. */
-static void settle(struct cluster *k, uint32_t members)
+static void await_connected(struct cluster *k, uint32_t members)
 {
     uint64_t until = hw_now_ns() + 20 * HW_SEC;
     uint32_t peers = (uint32_t)__builtin_popcount(members) - 1;
@@ -117,7 +117,7 @@ static void cluster_start(struct cluster *k, uint32_t count, uint32_t copies)
     for (uint32_t i = 0; i < count; i++)
         member_start(k, i, copies);
     set_view(k, (1u << count) - 1);
-    settle(k, (1u << count) - 1);
+    await_connected(k, (1u << count) - 1);
 }
 
 static void cluster_stop(struct cluster *k)
@@ -186,12 +186,12 @@ static void every_member_reads_what_any_has_put(void **state)
         assert_int_equal(put(k.clients[m], 2, 10), KV_EXISTS);
     uint64_t own = 0;
     for (uint32_t m = 0; m < 3; m++)
-        own += stat_of(k.clients[m]).blocks - stat_of(k.clients[m]).guests;
+        own += stat_of(k.clients[m]).blocks - stat_of(k.clients[m]).cached;
     assert_int_equal(own, ARRAY_LEN(sizes)); /* one owner each, whoever put it */
     cluster_stop(&k);
 }
 
-static void a_guest_is_read_again_without_its_bytes_and_goes_with_its_block(void **state)
+static void a_cached_replica_is_read_again_without_its_bytes_and_goes_with_its_block(void **state)
 {
     (void)state;
     struct cluster k;
@@ -200,19 +200,19 @@ static void a_guest_is_read_again_without_its_bytes_and_goes_with_its_block(void
     struct kv_block_key key = key_of(n);
     assert_int_equal(put(k.clients[1], n, MIB), KV_OK);
     expect(k.clients[0], n, MIB);
-    assert_int_equal(stat_of(k.clients[0]).guests, 1);
+    assert_int_equal(stat_of(k.clients[0]).cached, 1);
     const struct kv_stats *owner = kv_host_stats(k.hosts[1]);
     uint64_t served = hw_counter_load(&owner->block_served);
     expect(k.clients[0], n, MIB);
     assert_int_equal(hw_counter_load(&owner->block_served), served + 1); /* asked, not sent */
     assert_int_equal(kv_block_delete(k.clients[1], &key), KV_OK);
     assert_int_equal(get(k.clients[0], n), KV_MISS); /* though a copy was here */
-    assert_int_equal(stat_of(k.clients[0]).guests, 0);
+    assert_int_equal(stat_of(k.clients[0]).cached, 0);
     assert_int_equal(kv_block_delete(k.clients[0], &key), KV_MISS);
     cluster_stop(&k);
 }
 
-static void guests_give_way_to_blocks(void **state)
+static void cached_replicas_give_way_to_blocks(void **state)
 {
     (void)state;
     struct cluster k;
@@ -223,7 +223,7 @@ static void guests_give_way_to_blocks(void **state)
         assert_int_equal(get(k.clients[0], key_at(&k, 1, i)), KV_OK);
     for (uint32_t i = 0; i < 15; i++)
         assert_int_equal(put(k.clients[0], key_at(&k, 0, i), MIB), KV_OK);
-    assert_true(stat_of(k.clients[0]).guests <= 1);
+    assert_true(stat_of(k.clients[0]).cached <= 1);
     for (uint32_t i = 0; i < 15; i++)
         expect(k.clients[0], key_at(&k, 0, i), MIB); /* none had to go */
     cluster_stop(&k);
@@ -362,7 +362,7 @@ __attribute__((no_sanitize("thread"))) static void spoil(volatile uint8_t *arena
     arena[at] ^= 1;
 }
 
-static void spoilt_bytes_are_a_miss_and_the_owner_finds_them(void **state)
+static void corrupt_bytes_are_a_miss_and_the_owner_finds_them(void **state)
 {
     (void)state;
     struct cluster k;
@@ -379,17 +379,17 @@ static void spoilt_bytes_are_a_miss_and_the_owner_finds_them(void **state)
     while (stat_of(k.clients[1]).corrupt == 0)
         await(until);
     assert_int_equal(stat_of(k.clients[1]).blocks, 0);
-    assert_int_equal(stat_of(k.clients[0]).guests, 0);
+    assert_int_equal(stat_of(k.clients[0]).cached, 0);
     assert_int_equal(stat_of(k.clients[0]).corrupt, 1); /* found on arrival: no reader saw it */
     cluster_stop(&k);
     free(got);
 }
 
-/* Waits until a member has mended so many copies. */
-static void await_mended(struct cluster *k, uint32_t member, uint64_t count)
+/* Waits until a member has repaired so many copies. */
+static void await_repaired(struct cluster *k, uint32_t member, uint64_t count)
 {
     uint64_t until = hw_now_ns() + 10 * HW_SEC;
-    while (stat_of(k->clients[member]).mended < count)
+    while (stat_of(k->clients[member]).repaired < count)
         await(until);
 }
 
@@ -405,7 +405,7 @@ static void three_start(struct cluster *k, uint32_t *first, uint32_t *second, ui
     *second = 3 - *first - *reader;
 }
 
-static void a_spoilt_first_copy_gives_way_to_the_second_and_is_mended(void **state)
+static void a_corrupt_first_copy_gives_way_to_the_second_and_is_repaired(void **state)
 {
     (void)state;
     struct cluster k;
@@ -414,9 +414,9 @@ static void a_spoilt_first_copy_gives_way_to_the_second_and_is_mended(void **sta
     spoil(kv_host_arena(k.hosts[first]), 4711);
     expect(k.clients[reader], 0, MIB); /* the same get goes on to the second */
     assert_int_equal(stat_of(k.clients[reader]).corrupt, 1);
-    await_mended(&k, first, 1);
+    await_repaired(&k, first, 1);
     assert_int_equal(stat_of(k.clients[first]).corrupt, 1);
-    assert_int_equal(stat_of(k.clients[first]).guests, 0);
+    assert_int_equal(stat_of(k.clients[first]).cached, 0);
     struct kv_block_key key = key_of(0);
     assert_int_equal(kv_block_delete(k.clients[reader], &key), KV_OK);
     for (uint32_t i = 0; i < 3; i++)
@@ -424,7 +424,7 @@ static void a_spoilt_first_copy_gives_way_to_the_second_and_is_mended(void **sta
     cluster_stop(&k);
 }
 
-static void an_owners_own_spoilt_copy_is_mended(void **state)
+static void an_owners_own_corrupt_copy_is_repaired(void **state)
 {
     (void)state;
     struct cluster k;
@@ -435,14 +435,14 @@ static void an_owners_own_spoilt_copy_is_mended(void **state)
     struct kv_block_key key = key_of(0);
     spoil(kv_host_arena(k.hosts[second]), 99);
     assert_int_equal(kv_block_get(k.clients[second], &key, got, MIB, &len), KV_MISS);
-    await_mended(&k, second, 1); /* nobody had to ask again */
+    await_repaired(&k, second, 1); /* nobody had to ask again */
     expect(k.clients[second], 0, MIB);
-    assert_int_equal(stat_of(k.clients[second]).hits, 2); /* the spoilt one, and this one */
+    assert_int_equal(stat_of(k.clients[second]).hits, 2); /* the corrupt one, and this one */
     cluster_stop(&k);
     free(got);
 }
 
-/* The same, but the first owner was away while the block was put; who that is. */
+/* The same, but the first owner was gone while the block was put; who that is. */
 static uint32_t three_start_without_first(struct cluster *k)
 {
     uint32_t first = 0;
@@ -450,10 +450,10 @@ static uint32_t three_start_without_first(struct cluster *k)
     while (key_at(k, first, 0) != 0)
         first++;
     set_view(k, 7u & ~(1u << first));
-    settle(k, 7u & ~(1u << first));
+    await_connected(k, 7u & ~(1u << first));
     assert_int_equal(put(k->clients[(first + 1) % 3], 0, MIB), KV_OK);
     set_view(k, 7);
-    settle(k, 7);
+    await_connected(k, 7);
     assert_int_equal(stat_of(k->clients[first]).blocks, 0);
     return first;
 }
@@ -464,8 +464,8 @@ static void a_missing_copy_is_put_back_by_a_read(void **state)
     struct cluster k;
     uint32_t first = three_start_without_first(&k);
     expect(k.clients[first], 0, MIB);
-    assert_int_equal(stat_of(k.clients[first]).mended, 1); /* who should have it keeps it */
-    assert_int_equal(stat_of(k.clients[first]).guests, 0);
+    assert_int_equal(stat_of(k.clients[first]).repaired, 1); /* who should have it keeps it */
+    assert_int_equal(stat_of(k.clients[first]).cached, 0);
     cluster_stop(&k);
 }
 
@@ -475,8 +475,8 @@ static void an_owner_that_lacks_its_copy_is_told_by_who_reads_the_other(void **s
     struct cluster k;
     uint32_t first = three_start_without_first(&k), second = second_owner(&k, 0);
     expect(k.clients[3 - first - second], 0, MIB);
-    await_mended(&k, first, 1);
-    assert_int_equal(stat_of(k.clients[first]).guests, 0);
+    await_repaired(&k, first, 1);
+    assert_int_equal(stat_of(k.clients[first]).cached, 0);
     cluster_stop(&k);
 }
 
@@ -525,7 +525,7 @@ static void a_second_copy_serves_when_the_first_owner_is_gone(void **state)
         for (uint32_t m = 0; m < 2; m++)
             expect(k.clients[m], i, 70000);
     set_view(&k, 3);
-    settle(&k, 3);
+    await_connected(&k, 3);
     for (uint32_t i = 0; i < N; i++)
         for (uint32_t m = 0; m < 2; m++)
             expect(k.clients[m], i, 70000);
@@ -562,7 +562,7 @@ static void a_lost_owner_is_no_miss_and_one_that_left_is(void **state)
     assert_int_equal(kv_block_match(k.clients[0], keys, 2, &matched), KV_OK);
     assert_int_equal(matched, 0);
     set_view(&k, 1);
-    settle(&k, 1);
+    await_connected(&k, 1);
     assert_int_equal(get(k.clients[0], far), KV_MISS);
     assert_int_equal(put(k.clients[0], far, 1000), KV_OK);
     expect(k.clients[0], near, 1000);
@@ -577,11 +577,11 @@ static void one_that_joins_takes_its_share_and_no_more(void **state)
     uint32_t lost = 0;
     cluster_start(&k, 3, 1);
     set_view(&k, 3); /* the third is not in it: it owns nothing, and asks the others */
-    settle(&k, 3);
+    await_connected(&k, 3);
     for (uint32_t i = 0; i < N; i++)
         assert_int_equal(put(k.clients[i % 2], i, 100), KV_OK);
     set_view(&k, 7);
-    settle(&k, 7);
+    await_connected(&k, 7);
     for (uint32_t i = 0; i < N; i++) {
         enum kv_result result = get(k.clients[1], i);
         assert_true(result == KV_OK || result == KV_MISS);
@@ -593,7 +593,7 @@ static void one_that_joins_takes_its_share_and_no_more(void **state)
         assert_true(result == KV_OK || result == KV_EXISTS);
         expect(k.clients[i % 3], i, 100);
     }
-    assert_int_equal(stat_of(k.clients[2]).blocks - stat_of(k.clients[2]).guests, lost);
+    assert_int_equal(stat_of(k.clients[2]).blocks - stat_of(k.clients[2]).cached, lost);
     cluster_stop(&k);
 }
 
@@ -627,12 +627,12 @@ static void ranks_share_their_blocks(void **state)
         run_and_open(&k, i);
     }
     k.epoch = 1;
-    settle(&k, 3);
+    await_connected(&k, 3);
     for (uint32_t i = 0; i < 8; i++)
         assert_int_equal(put(k.clients[i % 2], i, 5000), KV_OK);
     for (uint32_t i = 0; i < 16; i++)
         expect(k.clients[i % 2], i / 2, 5000);
-    assert_true(stat_of(k.clients[0]).guests > 0 && stat_of(k.clients[1]).guests > 0);
+    assert_true(stat_of(k.clients[0]).cached > 0 && stat_of(k.clients[1]).cached > 0);
     cluster_stop(&k);
 }
 
@@ -650,16 +650,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_member_reads_what_any_has_put),
-        cmocka_unit_test(a_guest_is_read_again_without_its_bytes_and_goes_with_its_block),
-        cmocka_unit_test(guests_give_way_to_blocks),
+        cmocka_unit_test(a_cached_replica_is_read_again_without_its_bytes_and_goes_with_its_block),
+        cmocka_unit_test(cached_replicas_give_way_to_blocks),
         cmocka_unit_test(keys_are_found_wherever_they_are),
         cmocka_unit_test(many_leases_come_together),
         cmocka_unit_test(puts_end_where_they_are_told_to),
         cmocka_unit_test(what_is_staged_moves_before_the_commit),
-        cmocka_unit_test(spoilt_bytes_are_a_miss_and_the_owner_finds_them),
+        cmocka_unit_test(corrupt_bytes_are_a_miss_and_the_owner_finds_them),
         cmocka_unit_test(members_with_other_copies_are_refused_with_a_line),
-        cmocka_unit_test(a_spoilt_first_copy_gives_way_to_the_second_and_is_mended),
-        cmocka_unit_test(an_owners_own_spoilt_copy_is_mended),
+        cmocka_unit_test(a_corrupt_first_copy_gives_way_to_the_second_and_is_repaired),
+        cmocka_unit_test(an_owners_own_corrupt_copy_is_repaired),
         cmocka_unit_test(a_missing_copy_is_put_back_by_a_read),
         cmocka_unit_test(an_owner_that_lacks_its_copy_is_told_by_who_reads_the_other),
         cmocka_unit_test(a_second_copy_serves_when_the_first_owner_is_gone),

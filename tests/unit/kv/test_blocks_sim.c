@@ -36,7 +36,7 @@ enum {
     KEYS = 6,
     DEPTH = 3,
     HELD = 4,              /* leases that a client keeps */
-    BLOCK_MAX = 150 << 10, /* three pieces where windows are smallest */
+    BLOCK_MAX = 150 << 10, /* three chunks where windows are smallest */
     ARENA = 2 << 20,
     TIGHT_ARENA = 240 << 10, /* the largest block, and not the next one beside it */
     SLOT_STAGING = 160 << 10,
@@ -103,9 +103,9 @@ struct sim {
 struct figures {
     uint32_t results[KV_RESULT_COUNT];
     uint64_t stale_views, evicted, troubles;
-    uint64_t late;   /* reads that came after the lease's time */
-    uint64_t spoilt; /* reads whose checksum did not fit */
-    uint64_t early;  /* puts of which a part was moved before the commit */
+    uint64_t late;    /* reads that came after the lease's time */
+    uint64_t corrupt; /* reads whose checksum did not fit */
+    uint64_t early;   /* puts of which a part was moved before the commit */
 };
 
 static uint64_t below(struct sim *s, uint64_t n)
@@ -257,7 +257,7 @@ static void read_held(struct sim *s, uint32_t m, uint32_t held)
     if (len == len_of(h->key) && memcmp(data, contents[h->key], len) == 0)
         return;
     check(s, kv_checksum_add(0, data, len) != h->granted.checksum, "a block has other bytes");
-    s->sum->spoilt++;
+    s->sum->corrupt++;
     if (has_slot(s, m))
         about_lease(s, m, held, KV_BLOCK_VERIFY, VERIFYING);
 }
@@ -591,10 +591,10 @@ static void print(const struct figures *f)
 {
     for (int i = 0; i < KV_RESULT_COUNT; i++)
         printf("%s %u, ", kv_result_name((enum kv_result)i), f->results[i]);
-    printf("stale views %llu, evicted %llu, cut %llu, late %llu, spoilt %llu, early %llu\n",
+    printf("stale views %llu, evicted %llu, cut %llu, late %llu, corrupt %llu, early %llu\n",
            (unsigned long long)f->stale_views, (unsigned long long)f->evicted,
            (unsigned long long)f->troubles, (unsigned long long)f->late,
-           (unsigned long long)f->spoilt, (unsigned long long)f->early);
+           (unsigned long long)f->corrupt, (unsigned long long)f->early);
 }
 
 static void without_faults_nothing_is_lost(void **state)
@@ -607,7 +607,7 @@ static void without_faults_nothing_is_lost(void **state)
     print(&f);
     assert_int_equal(n[KV_PEER_LOST] + n[KV_TIMEOUT] + n[KV_EXPIRED] + n[KV_REFUSED], 0);
     assert_true(n[KV_OK] > 0 && n[KV_MISS] > 0 && n[KV_EXISTS] > 0 && n[KV_STALE] > 0);
-    assert_int_equal(f.stale_views + f.spoilt, 0);
+    assert_int_equal(f.stale_views + f.corrupt, 0);
     assert_true(f.early > 0);
 }
 

@@ -1,4 +1,4 @@
-/* slots.c - the members of the view as peers, and whose a block is. */
+/* view_peers.c - the members of the view as peers, and whose a block is. */
 #include "kv/daemon/daemon_impl.h"
 
 #include "base/log.h"
@@ -7,19 +7,19 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- slots ---- */
+/* ---- numbers ---- */
 
-static void slot_clear(struct kv_daemon *d, uint32_t slot)
+static void peer_clear(struct kv_daemon *d, uint32_t number)
 {
-    d->peers[slot] = (struct kv_peer){.daemon = d,
-                                      .slot = slot,
-                                      .session = d->peers[slot].session,
-                                      .holder = KV_BLOCK_HOLDER_INIT};
+    d->peers[number] = (struct kv_peer){.daemon = d,
+                                        .number = number,
+                                        .session = d->peers[number].session,
+                                        .holder = KV_BLOCK_HOLDER_INIT};
 }
 
-int kv_daemon_slot_of(const struct kv_daemon *d, uint64_t member)
+int kv_daemon_peer_of(const struct kv_daemon *d, uint64_t member)
 {
-    for (uint32_t i = 0; i < d->slots; i++)
+    for (uint32_t i = 0; i < d->peer_count; i++)
         if (d->peers[i].id == member && member != d->self)
             return (int)i;
     return -1;
@@ -27,36 +27,36 @@ int kv_daemon_slot_of(const struct kv_daemon *d, uint64_t member)
 
 struct kv_peer *kv_peer_of(struct kv_daemon *d, uint64_t member)
 {
-    int slot = kv_daemon_slot_of(d, member);
-    return slot < 0 ? NULL : &d->peers[slot];
+    int number = kv_daemon_peer_of(d, member);
+    return number < 0 ? NULL : &d->peers[number];
 }
 
-/* One that nobody has and nobody is dialling; slot 0 stays ours.  NULL: none. */
-static struct kv_peer *spare_slot(struct kv_daemon *d)
+/* One that nobody has and nobody is dialling; number 0 stays ours.  NULL: none. */
+static struct kv_peer *spare_peer(struct kv_daemon *d)
 {
     for (uint32_t i = 1; i < KV_MEMBERS_MAX; i++) {
         struct kv_peer *peer = &d->peers[i];
-        if (i >= d->slots || (!peer->id && !peer->dialling)) {
-            d->slots = i >= d->slots ? i + 1 : d->slots;
-            slot_clear(d, i);
+        if (i >= d->peer_count || (!peer->id && !peer->dialling)) {
+            d->peer_count = i >= d->peer_count ? i + 1 : d->peer_count;
+            peer_clear(d, i);
             return peer;
         }
     }
     return NULL;
 }
 
-void kv_slots_place(struct kv_daemon *d)
+void kv_view_peers_place(struct kv_daemon *d)
 {
     for (uint32_t i = 0; i < d->view.count; i++) {
         const struct kv_member *m = &d->view.members[i];
         struct kv_peer *peer = kv_peer_of(d, m->id);
-        if (!peer && m->id != d->self && d->config.member && (peer = spare_slot(d)) != NULL) {
+        if (!peer && m->id != d->self && d->config.member && (peer = spare_peer(d)) != NULL) {
             peer->id = m->id;
             peer->we_dial = d->self > m->id;
             peer->dial_at_ns = d->now_ns;
             snprintf(peer->address, sizeof(peer->address), "%s", m->address);
         }
-        d->slot_of[i] = peer ? peer->slot : KV_SLOT_NONE;
+        d->peer_of[i] = peer ? peer->number : KV_PEER_NONE;
     }
 }
 
@@ -69,32 +69,32 @@ static void view_changed(struct kv_daemon *d)
     atomic_store_explicit(&d->stats.view_members, d->view.count, memory_order_relaxed);
 }
 
-void kv_slots_init(struct kv_daemon *d)
+void kv_view_peers_init(struct kv_daemon *d)
 {
     char name[KV_MEMBER_NAME_CHARS];
-    d->slots = d->config.ranks;
-    for (uint32_t i = 0; i < d->slots; i++)
-        slot_clear(d, i);
+    d->peer_count = d->config.ranks;
+    for (uint32_t i = 0; i < d->peer_count; i++)
+        peer_clear(d, i);
     if (d->config.member) { /* alone until somebody says otherwise */
         d->self = d->config.member;
         d->view = (struct kv_view){.count = 1, .members = {{.id = d->self}}};
-        d->slot_of[0] = KV_SLOT_NONE;
+        d->peer_of[0] = KV_PEER_NONE;
         view_changed(d);
         return;
     }
     kv_rank_name(d->config.rank, name);
     d->self = kv_member_id(name);
-    for (uint32_t i = 0; i < d->slots; i++) {
+    for (uint32_t i = 0; i < d->peer_count; i++) {
         kv_rank_name(i, name);
         d->peers[i].id = kv_member_id(name);
         d->peers[i].we_dial = i < d->config.rank;
     }
     kv_view_of_ranks(d->config.ranks, &d->view);
-    kv_slots_place(d);
+    kv_view_peers_place(d);
     view_changed(d);
 }
 
-static void slot_leave(struct kv_daemon *d, struct kv_peer *peer)
+static void peer_leave(struct kv_daemon *d, struct kv_peer *peer)
 {
     peer->id = 0;
     peer->we_dial = false;
@@ -107,13 +107,13 @@ void kv_daemon_set_view(struct kv_daemon *d, const struct kv_view *view)
 {
     assert(d->config.member);
     d->view = *view; /* first: what is lost by it sees why */
-    for (uint32_t i = 1; i < d->slots; i++) {
+    for (uint32_t i = 1; i < d->peer_count; i++) {
         struct kv_peer *peer = &d->peers[i];
         const struct kv_member *m = peer->id ? kv_view_find(view, peer->id) : NULL;
         if (peer->id && (!m || strcmp(m->address, peer->address) != 0))
-            slot_leave(d, peer);
+            peer_leave(d, peer);
     }
-    kv_slots_place(d);
+    kv_view_peers_place(d);
     view_changed(d);
     hw_info(HW_CAT_KV, "view %llu: %u members", (unsigned long long)view->epoch, view->count);
 }
@@ -123,9 +123,9 @@ const struct kv_view *kv_daemon_view(const struct kv_daemon *d)
     return &d->view;
 }
 
-const char *kv_daemon_slot_address(const struct kv_daemon *d, int slot)
+const char *kv_daemon_peer_address(const struct kv_daemon *d, int number)
 {
-    return d->peers[slot].address;
+    return d->peers[number].address;
 }
 
 /* ---- whose a block is ---- */

@@ -9,7 +9,7 @@
 
 /* ---- coming and going ---- */
 
-static void activate(struct kv_daemon *d, struct kv_seat *s)
+static void activate(struct kv_daemon *d, struct kv_client_slot *s)
 {
     assert(!s->active);
     s->active = true;
@@ -21,7 +21,7 @@ static void activate(struct kv_daemon *d, struct kv_seat *s)
     atomic_store_explicit(&s->region.daemon->sleeps, 0, memory_order_relaxed);
 }
 
-static void deactivate(struct kv_daemon *d, struct kv_seat *s)
+static void deactivate(struct kv_daemon *d, struct kv_client_slot *s)
 {
     assert(s->active);
     s->active = false;
@@ -29,17 +29,17 @@ static void deactivate(struct kv_daemon *d, struct kv_seat *s)
     *(s->next ? &s->next->prev : &d->active_last) = s->prev;
 }
 
-static void publish(struct kv_daemon *d, struct kv_seat *s)
+static void publish(struct kv_daemon *d, struct kv_client_slot *s)
 {
     atomic_store_explicit(&s->region.daemon->crowd, d->crowd, memory_order_relaxed);
     atomic_store_explicit(&s->region.daemon->peers_up, d->peers_up, memory_order_relaxed);
 }
 
-void kv_seats_publish(struct kv_daemon *d)
+void kv_client_slots_publish(struct kv_daemon *d)
 {
-    for (struct kv_seat *s = d->seats; s; s = s->all_next)
+    for (struct kv_client_slot *s = d->clients; s; s = s->all_next)
         publish(d, s);
-    atomic_store_explicit(&d->stats.clients, d->seat_count, memory_order_relaxed);
+    atomic_store_explicit(&d->stats.clients, d->client_count, memory_order_relaxed);
     atomic_store_explicit(&d->stats.peers_up, d->peers_up, memory_order_relaxed);
 }
 
@@ -48,30 +48,31 @@ void kv_daemon_set_crowd(struct kv_daemon *d, uint32_t threads)
     if (d->crowd == threads)
         return;
     d->crowd = threads;
-    kv_seats_publish(d);
+    kv_client_slots_publish(d);
 }
 
-static void link_seat(struct kv_daemon *d, struct kv_seat *s)
+static void link_client(struct kv_daemon *d, struct kv_client_slot *s)
 {
-    s->all_next = d->seats;
-    if (d->seats)
-        d->seats->all_prev = s;
-    d->seats = s;
-    d->seat_count++;
+    s->all_next = d->clients;
+    if (d->clients)
+        d->clients->all_prev = s;
+    d->clients = s;
+    d->client_count++;
     activate(d, s);
     hw_counter_bump(&d->stats.attached, 1);
-    kv_seats_publish(d);
+    kv_client_slots_publish(d);
 }
 
 int kv_daemon_attach(struct kv_daemon *d, void *map, const struct kv_region_shape *shape,
-                     kv_ring_fn *ring, void *user, struct kv_seat **out)
+                     kv_ring_fn *ring, void *user, struct kv_client_slot **out)
 {
     if (!kv_shape_ok(shape))
         return -EINVAL;
-    if (d->seat_count >= d->config.max_clients)
+    if (d->client_count >= d->config.max_clients)
         return -EUSERS;
     struct kv_memory *m = &d->config.memory;
-    struct kv_seat *s = m->alloc(m->user, sizeof(*s) + shape->depth * sizeof(struct kv_pending));
+    struct kv_client_slot *s =
+        m->alloc(m->user, sizeof(*s) + shape->depth * sizeof(struct kv_pending));
     if (!s)
         return -ENOMEM;
     kv_region_map(&s->region, map, shape);
@@ -80,19 +81,19 @@ int kv_daemon_attach(struct kv_daemon *d, void *map, const struct kv_region_shap
     s->ring = ring;
     s->user = user;
     s->holder = (struct kv_block_holder)KV_BLOCK_HOLDER_INIT;
-    s->away_puts = (struct kv_claim_list)KV_CLAIM_LIST_INIT;
+    s->remote_puts = (struct kv_claim_list)KV_CLAIM_LIST_INIT;
     for (uint32_t i = 0; i < shape->depth; i++) {
-        s->pending[i].seat = s;
+        s->pending[i].client = s;
         s->pending[i].slot = (uint16_t)i;
     }
-    link_seat(d, s);
+    link_client(d, s);
     *out = s;
     return 0;
 }
 
-static void leave_wake_list(struct kv_daemon *d, struct kv_seat *s)
+static void leave_wake_list(struct kv_daemon *d, struct kv_client_slot *s)
 {
-    struct kv_seat **at = &d->wake;
+    struct kv_client_slot **at = &d->wake;
     while (s->to_wake && *at != s)
         at = &(*at)->wake_next;
     if (s->to_wake)
@@ -100,44 +101,44 @@ static void leave_wake_list(struct kv_daemon *d, struct kv_seat *s)
     s->to_wake = false;
 }
 
-void kv_daemon_detach(struct kv_daemon *d, struct kv_seat *s)
+void kv_daemon_detach(struct kv_daemon *d, struct kv_client_slot *s)
 {
     for (uint32_t i = 0; i < s->region.depth; i++) {
         struct kv_pending *p = &s->pending[i];
         if (p->busy && p->state == PENDING_COPYING)
-            kv_seat_copy_forget(p);
-        else if (p->busy && p->state == PENDING_ERRAND)
-            kv_errand_forget(p);
+            kv_local_copy_forget(p);
+        else if (p->busy && p->state == PENDING_REMOTE)
+            kv_remote_forget(p);
         else if (p->busy)
             kv_peer_forget(p);
     }
     if (d->blocks) {
-        kv_away_leave(d, s);
+        kv_remote_put_leave(d, s);
         kv_blocks_leave(d->blocks, &s->holder);
     }
     if (s->active)
         deactivate(d, s);
     leave_wake_list(d, s);
-    *(s->all_prev ? &s->all_prev->all_next : &d->seats) = s->all_next;
+    *(s->all_prev ? &s->all_prev->all_next : &d->clients) = s->all_next;
     if (s->all_next)
         s->all_next->all_prev = s->all_prev;
-    d->seat_count--;
+    d->client_count--;
     d->config.memory.release(d->config.memory.user, s);
-    kv_seats_publish(d);
+    kv_client_slots_publish(d);
 }
 
-void kv_seat_wake(struct kv_daemon *d, struct kv_seat *s)
+void kv_client_slot_wake(struct kv_daemon *d, struct kv_client_slot *s)
 {
     if (!s->active && !s->broken)
         activate(d, s);
 }
 
-uint32_t kv_seat_generation(const struct kv_seat *s)
+uint32_t kv_client_slot_generation(const struct kv_client_slot *s)
 {
     return s->generation;
 }
 
-bool kv_seat_broken(const struct kv_seat *s)
+bool kv_client_slot_broken(const struct kv_client_slot *s)
 {
     return s->broken;
 }
@@ -161,21 +162,21 @@ static void count_result(struct kv_daemon *d, enum kv_result result)
     hw_counter_bump(counts[result], 1);
 }
 
-static bool is_asleep(const struct kv_seat *s)
+static bool is_asleep(const struct kv_client_slot *s)
 {
     return atomic_load_explicit(&s->region.client->sleeps, memory_order_relaxed);
 }
 
-static void wake(struct kv_daemon *d, struct kv_seat *s)
+static void wake(struct kv_daemon *d, struct kv_client_slot *s)
 {
     hw_counter_bump(&d->stats.wakeups, 1);
     s->ring(s->user);
 }
 
-static void note_answered(struct kv_daemon *d, struct kv_seat *s)
+static void note_answered(struct kv_daemon *d, struct kv_client_slot *s)
 {
     if (d->config.plain) {
-        atomic_thread_fence(memory_order_seq_cst); /* as in kv_seats_wake */
+        atomic_thread_fence(memory_order_seq_cst); /* as in kv_client_slots_wake */
         if (is_asleep(s))
             wake(d, s);
     } else if (!s->to_wake) {
@@ -185,9 +186,10 @@ static void note_answered(struct kv_daemon *d, struct kv_seat *s)
     }
 }
 
-void kv_seat_answer(struct kv_pending *p, enum kv_result result, const void *value, uint32_t len)
+void kv_client_slot_answer(struct kv_pending *p, enum kv_result result, const void *value,
+                           uint32_t len)
 {
-    struct kv_seat *s = p->seat;
+    struct kv_client_slot *s = p->client;
     assert(p->busy && p->state == PENDING_IDLE && p->generation == s->generation);
     const struct kv_region *r = &s->region;
     if (UNLIKELY(len > r->value_max)) { /* another client had larger slots */
@@ -210,16 +212,16 @@ void kv_seat_answer(struct kv_pending *p, enum kv_result result, const void *val
         activate(s->daemon, s); /* the next request is near: it need not ring for it */
 }
 
-void kv_seats_wake(struct kv_daemon *d)
+void kv_client_slots_wake(struct kv_daemon *d)
 {
     /* One for all answers of this turn; pairs with the one in kv_port_arm: either we see that the
      * client sleeps, or it sees our answer. */
     atomic_thread_fence(memory_order_seq_cst);
     /* All are looked at before any is woken: a wake-up takes so long that those who found their
      * answer meanwhile have asked again, and may sleep for the next one already. */
-    struct kv_seat *asleep = NULL;
+    struct kv_client_slot *asleep = NULL;
     while (d->wake) {
-        struct kv_seat *s = d->wake;
+        struct kv_client_slot *s = d->wake;
         d->wake = s->wake_next;
         s->to_wake = false;
         if (is_asleep(s)) {
@@ -227,19 +229,19 @@ void kv_seats_wake(struct kv_daemon *d)
             asleep = s;
         }
     }
-    for (struct kv_seat *s = asleep; s; s = s->wake_next)
+    for (struct kv_client_slot *s = asleep; s; s = s->wake_next)
         wake(d, s);
 }
 
 /* ---- requests ---- */
 
-static bool has_request(const struct kv_seat *s)
+static bool has_request(const struct kv_client_slot *s)
 {
     const struct kv_request_line *line = &s->region.requests[s->taken & s->region.mask];
     return atomic_load_explicit(&line->seq, memory_order_acquire) == s->taken + 1;
 }
 
-static void seat_break(struct kv_daemon *d, struct kv_seat *s, const char *how)
+static void client_break(struct kv_daemon *d, struct kv_client_slot *s, const char *how)
 {
     hw_warn(HW_CAT_KV, "a client is let go of: it %s", how);
     hw_counter_bump(&d->stats.broken, 1);
@@ -247,7 +249,7 @@ static void seat_break(struct kv_daemon *d, struct kv_seat *s, const char *how)
 }
 
 /* The request in the next line, each field read once; NULL when the client broke the rules. */
-static struct kv_pending *take(struct kv_daemon *d, struct kv_seat *s, uint32_t *timeout_us,
+static struct kv_pending *take(struct kv_daemon *d, struct kv_client_slot *s, uint32_t *timeout_us,
                                const uint8_t **value)
 {
     const struct kv_region *r = &s->region;
@@ -255,7 +257,7 @@ static struct kv_pending *take(struct kv_daemon *d, struct kv_seat *s, uint32_t 
     uint32_t slot = line->slot, len = line->value_len;
     s->taken++;
     if (slot >= r->depth || s->pending[slot].busy) {
-        seat_break(d, s, slot >= r->depth ? "named a slot that it has not" : "used a slot twice");
+        client_break(d, s, slot >= r->depth ? "named a slot that it has not" : "used a slot twice");
         return NULL;
     }
     struct kv_pending *p = &s->pending[slot];
@@ -277,7 +279,7 @@ static enum kv_result check(const struct kv_daemon *d, const struct kv_pending *
     if (p->op < KV_GET || p->op >= KV_OP_END || place.daemon != d->config.index ||
         (p->op != KV_PUT && p->value_len > 0))
         return KV_REFUSED;
-    return p->value_len > p->seat->region.value_max ? KV_TOO_LARGE : KV_OK;
+    return p->value_len > p->client->region.value_max ? KV_TOO_LARGE : KV_OK;
 }
 
 /* An eighth of the deadline is left for the answer's way back, so that the client hears our word
@@ -288,7 +290,7 @@ static uint64_t deadline(const struct kv_daemon *d, uint32_t timeout_us)
     return d->now_ns + ns - ns / 8;
 }
 
-static void serve(struct kv_daemon *d, struct kv_seat *s)
+static void serve(struct kv_daemon *d, struct kv_client_slot *s)
 {
     uint32_t timeout_us;
     const uint8_t *value;
@@ -298,17 +300,17 @@ static void serve(struct kv_daemon *d, struct kv_seat *s)
     hw_counter_bump(&d->stats.requests, 1);
     if (p->op == KV_BLOCK) {
         p->deadline_ns = deadline(d, timeout_us);
-        kv_seat_serve_block(d, p, value);
+        kv_local_serve_block(d, p, value);
         return;
     }
     struct kv_place place = kv_place_of(p->key, d->config.ranks, d->config.daemons);
     enum kv_result result = check(d, p, place);
     if (UNLIKELY(result != KV_OK)) {
-        kv_seat_answer(p, result, NULL, 0);
+        kv_client_slot_answer(p, result, NULL, 0);
     } else if (place.rank == d->config.rank) {
         hw_counter_bump(&d->stats.local, 1);
         struct kv_outcome o = kv_daemon_execute(d, (enum kv_op)p->op, p->key, value, p->value_len);
-        kv_seat_answer(p, o.result, o.value, o.len);
+        kv_client_slot_answer(p, o.result, o.value, o.len);
     } else {
         hw_counter_bump(&d->stats.remote, 1);
         if (p->value_len <= KV_REQUEST_INLINE)
@@ -320,7 +322,7 @@ static void serve(struct kv_daemon *d, struct kv_seat *s)
 
 /* The entry of the request after this one travels to the cache meanwhile.  Its key may still
  * change under us: a wrong guess costs nothing. */
-static void fetch_ahead(const struct kv_daemon *d, const struct kv_seat *s)
+static void fetch_ahead(const struct kv_daemon *d, const struct kv_client_slot *s)
 {
     const volatile struct kv_request_line *line =
         &s->region.requests[(s->taken + 1) & s->region.mask];
@@ -328,7 +330,7 @@ static void fetch_ahead(const struct kv_daemon *d, const struct kv_seat *s)
 }
 
 /* Sets the flag that makes the client ring; true when a request came before it could see it. */
-static bool announce_sleep(struct kv_seat *s)
+static bool announce_sleep(struct kv_client_slot *s)
 {
     atomic_store_explicit(&s->region.daemon->sleeps, 1, memory_order_relaxed);
     /* Pairs with the fence in kv_port_must_ring. */
@@ -340,7 +342,7 @@ static bool announce_sleep(struct kv_seat *s)
 }
 
 /* Serves what is in a seat's ring; how many.  It may become inactive. */
-static uint32_t scan_seat(struct kv_daemon *d, struct kv_seat *s)
+static uint32_t scan_client(struct kv_daemon *d, struct kv_client_slot *s)
 {
     uint32_t n = 0;
     while (n <= s->region.mask && !s->broken && has_request(s)) {
@@ -358,25 +360,25 @@ static uint32_t scan_seat(struct kv_daemon *d, struct kv_seat *s)
     return n;
 }
 
-uint32_t kv_seats_scan(struct kv_daemon *d)
+uint32_t kv_client_slots_scan(struct kv_daemon *d)
 {
     uint32_t events = 0;
-    for (struct kv_seat *s = d->active, *next; s; s = next) {
+    for (struct kv_client_slot *s = d->active, *next; s; s = next) {
         next = s->next;
-        events += scan_seat(d, s);
+        events += scan_client(d, s);
     }
     if (d->blocks) {
         kv_blocks_tick(d->blocks, d->now_ns);
-        events += kv_seat_copies_advance(d);
-        events += d->errands ? kv_errands_step(d) : 0;
+        events += kv_local_copies_advance(d);
+        events += d->remotes ? kv_remotes_step(d) : 0;
     }
     return events;
 }
 
-bool kv_seats_park_all(struct kv_daemon *d)
+bool kv_client_slots_park(struct kv_daemon *d)
 {
     bool ready = false;
-    for (struct kv_seat *s = d->active, *next; s; s = next) {
+    for (struct kv_client_slot *s = d->active, *next; s; s = next) {
         next = s->next;
         if (announce_sleep(s))
             ready = true;

@@ -5,7 +5,7 @@
  * staging area meanwhile, the block is some bytes that were there, the same for every reader.  A
  * large copy is cut into slices, one a turn, so that requests for small values do not wait for it.
  */
-#include "kv/daemon/errand.h"
+#include "kv/daemon/remote.h"
 
 #include "wire/le.h"
 
@@ -13,47 +13,23 @@
 #include <errno.h>
 #include <string.h>
 
-/* Where a request is taken apart: its slot may change under us. */
-struct kv_block_desk {
-    uint8_t request[KV_VALUE_MAX];
-    struct kv_block_key keys[KV_BLOCK_CHAIN_MAX];
-    uint8_t answer[KV_PEER_ANSWER_MAX];
-    uint8_t body[KV_PEER_REQUEST_MAX];
-};
-_Static_assert((int)KV_PEER_ANSWER_MAX >= (int)KV_BLOCK_ANSWER_MAX, "clients' answers fit, too");
-
-struct kv_block_key *kv_desk_keys(const struct kv_daemon *d)
-{
-    return d->block_desk->keys;
-}
-
-uint8_t *kv_desk_answer(const struct kv_daemon *d)
-{
-    return d->block_desk->answer;
-}
-
-uint8_t *kv_desk_body(const struct kv_daemon *d)
-{
-    return d->block_desk->body;
-}
-
-int kv_seat_blocks_init(struct kv_daemon *d)
+int kv_local_blocks_init(struct kv_daemon *d)
 {
     struct kv_blocks_config c = d->config.blocks;
     if (!c.arena)
         return 0;
     c.memory = d->config.memory;
-    d->block_desk = c.memory.alloc(c.memory.user, sizeof(*d->block_desk));
-    d->guest_holder = (struct kv_block_holder)KV_BLOCK_HOLDER_INIT;
-    int rc = d->block_desk ? kv_blocks_create(&c, &d->blocks) : -ENOMEM;
-    return rc ? rc : kv_away_init(d);
+    d->scratch = c.memory.alloc(c.memory.user, sizeof(*d->scratch));
+    d->cache_holder = (struct kv_block_holder)KV_BLOCK_HOLDER_INIT;
+    int rc = d->scratch ? kv_blocks_create(&c, &d->blocks) : -ENOMEM;
+    return rc ? rc : kv_remote_put_init(d);
 }
 
-void kv_seat_blocks_fini(struct kv_daemon *d)
+void kv_local_blocks_fini(struct kv_daemon *d)
 {
-    kv_away_fini(d);
+    kv_remote_put_fini(d);
     kv_blocks_destroy(d->blocks);
-    d->config.memory.release(d->config.memory.user, d->block_desk);
+    d->config.memory.release(d->config.memory.user, d->scratch);
 }
 
 /* ---- copies ---- */
@@ -76,15 +52,16 @@ static void copy_remove(struct kv_daemon *d, struct kv_pending *p)
     p->state = PENDING_IDLE;
 }
 
-void kv_seat_copy_forget(struct kv_pending *p)
+void kv_local_copy_forget(struct kv_pending *p)
 {
-    copy_remove(p->seat->daemon, p);
+    copy_remove(p->client->daemon, p);
     p->busy = false;
 }
 
 /* Copies of the first c->len bytes of a block those that are not copied yet, as many as this turn
  * allows.  c->done: how many are. */
-static enum kv_result copy_some(struct kv_daemon *d, struct kv_seat *s, struct kv_block_copy *c)
+static enum kv_result copy_some(struct kv_daemon *d, struct kv_client_slot *s,
+                                struct kv_block_copy *c)
 {
     uint64_t done;
     enum kv_result result =
@@ -102,16 +79,16 @@ static enum kv_result copy_some(struct kv_daemon *d, struct kv_seat *s, struct k
 
 static void copy_advance(struct kv_daemon *d, struct kv_pending *p)
 {
-    enum kv_result result = copy_some(d, p->seat, &p->copy);
+    enum kv_result result = copy_some(d, p->client, &p->copy);
     if (result == KV_OK && p->copy.done < p->copy.len)
         return;
     if (result == KV_OK)
-        result = kv_blocks_put_commit(d->blocks, &p->seat->holder, p->copy.ticket, d->now_ns);
+        result = kv_blocks_put_commit(d->blocks, &p->client->holder, p->copy.ticket, d->now_ns);
     copy_remove(d, p);
-    kv_seat_answer(p, result, NULL, 0);
+    kv_client_slot_answer(p, result, NULL, 0);
 }
 
-uint32_t kv_seat_copies_advance(struct kv_daemon *d)
+uint32_t kv_local_copies_advance(struct kv_daemon *d)
 {
     uint32_t events = 0;
     while (d->copies && d->turn_bytes < KV_TURN_BYTES) {
@@ -128,21 +105,21 @@ struct answer {
     uint32_t len;
 };
 
-static struct answer put_start(struct kv_daemon *d, struct kv_seat *s,
+static struct answer put_start(struct kv_daemon *d, struct kv_client_slot *s,
                                const struct kv_block_request *r)
 {
     uint64_t ticket;
-    struct kv_block_desk *desk = d->block_desk;
-    enum kv_result result = kv_blocks_put_start(d->blocks, &s->holder, &desk->keys[0], r->tenant,
+    struct kv_scratch *scratch = d->scratch;
+    enum kv_result result = kv_blocks_put_start(d->blocks, &s->holder, &scratch->keys[0], r->tenant,
                                                 r->len, d->now_ns, &ticket);
     if (result != KV_OK)
         return (struct answer){result, 0};
-    wire_store64(desk->answer, ticket);
+    wire_store64(scratch->answer, ticket);
     return (struct answer){KV_OK, KV_BLOCK_TICKET_BYTES};
 }
 
-enum kv_result kv_seat_lease(struct kv_daemon *d, struct kv_seat *s, const struct kv_block_key *key,
-                             uint32_t *len)
+enum kv_result kv_client_slot_lease(struct kv_daemon *d, struct kv_client_slot *s,
+                                    const struct kv_block_key *key, uint32_t *len)
 {
     struct kv_block_lease lease;
     enum kv_result result = kv_blocks_get(d->blocks, &s->holder, key, d->now_ns, &lease);
@@ -154,42 +131,42 @@ enum kv_result kv_seat_lease(struct kv_daemon *d, struct kv_seat *s, const struc
                                        .len = lease.len,
                                        .lasts_ms =
                                            (uint32_t)((lease.expires_ns - d->now_ns) / HW_MS)};
-    kv_block_granted_encode(&granted, d->block_desk->answer);
+    kv_block_granted_encode(&granted, d->scratch->answer);
     *len = KV_BLOCK_GRANTED_BYTES;
     return KV_OK;
 }
 
-static struct answer get(struct kv_daemon *d, struct kv_seat *s)
+static struct answer get(struct kv_daemon *d, struct kv_client_slot *s)
 {
     struct answer a = {.len = 0};
-    a.result = kv_seat_lease(d, s, &d->block_desk->keys[0], &a.len);
+    a.result = kv_client_slot_lease(d, s, &d->scratch->keys[0], &a.len);
     return a;
 }
 
-static enum kv_result verify(struct kv_daemon *d, struct kv_seat *s, uint64_t lease)
+static enum kv_result verify(struct kv_daemon *d, struct kv_client_slot *s, uint64_t lease)
 {
     struct kv_block_key key;
     bool known = kv_blocks_leased_key(d->blocks, &s->holder, lease, &key);
     enum kv_result result = kv_blocks_verify(d->blocks, &s->holder, lease, d->now_ns);
     if (result == KV_MISS && known) {
-        kv_errand_tell_spoilt(d, &key); /* where it came from it may be spoilt, too */
-        kv_errand_mend(d, &key);
+        kv_remote_tell_corrupt(d, &key); /* where it came from it may be corrupt, too */
+        kv_remote_repair(d, &key);
     }
     return result;
 }
 
 static struct answer exists(struct kv_daemon *d, uint32_t count)
 {
-    struct kv_block_desk *desk = d->block_desk;
+    struct kv_scratch *scratch = d->scratch;
     for (uint32_t i = 0; i < count; i++)
-        desk->answer[i] = kv_blocks_exists(d->blocks, &desk->keys[i]);
+        scratch->answer[i] = kv_blocks_exists(d->blocks, &scratch->keys[i]);
     return (struct answer){KV_OK, count};
 }
 
 static struct answer match(struct kv_daemon *d, uint32_t count)
 {
-    struct kv_block_desk *desk = d->block_desk;
-    wire_store32(desk->answer, kv_blocks_match(d->blocks, desk->keys, count));
+    struct kv_scratch *scratch = d->scratch;
+    wire_store32(scratch->answer, kv_blocks_match(d->blocks, scratch->keys, count));
     return (struct answer){KV_OK, KV_BLOCK_COUNT_BYTES};
 }
 
@@ -200,7 +177,7 @@ static struct answer stat(struct kv_daemon *d)
     kv_blocks_stat(d->blocks, &figures);
     memcpy(fields, &figures, sizeof(fields));
     for (uint32_t i = 0; i < KV_BLOCK_STAT_FIELDS; i++)
-        wire_store64(d->block_desk->answer + 8 * i, fields[i]);
+        wire_store64(d->scratch->answer + 8 * i, fields[i]);
     return (struct answer){KV_OK, sizeof(fields)};
 }
 
@@ -209,28 +186,28 @@ static bool in_staging(const struct kv_region *region, uint64_t at, uint64_t len
     return len > 0 && len <= region->staging_bytes && at <= region->staging_bytes - len;
 }
 
-static enum kv_result put_staged(struct kv_daemon *d, struct kv_seat *s,
+static enum kv_result put_staged(struct kv_daemon *d, struct kv_client_slot *s,
                                  const struct kv_block_request *r)
 {
     struct kv_block_copy copy = {.ticket = r->handle, .at = (uint32_t)r->at, .len = r->len};
     if (!in_staging(&s->region, r->at, r->len))
         return KV_REFUSED;
-    return kv_away_is(r->handle) ? kv_away_staged(d, s, r) : copy_some(d, s, &copy);
+    return kv_remote_put_is(r->handle) ? kv_remote_put_staged(d, s, r) : copy_some(d, s, &copy);
 }
 
 /* Everything but a commit, which is answered when its copy is done. */
-static struct answer execute(struct kv_daemon *d, struct kv_seat *s,
+static struct answer execute(struct kv_daemon *d, struct kv_client_slot *s,
                              const struct kv_block_request *r)
 {
     struct kv_blocks *b = d->blocks;
-    const struct kv_block_key *key = &d->block_desk->keys[0];
+    const struct kv_block_key *key = &d->scratch->keys[0];
     uint64_t expires;
     switch (r->op) {
     case KV_BLOCK_PUT_START:
         return put_start(d, s, r);
     case KV_BLOCK_PUT_ABORT:
-        return (struct answer){kv_away_is(r->handle)
-                                   ? kv_away_abort(d, s, r->handle)
+        return (struct answer){kv_remote_put_is(r->handle)
+                                   ? kv_remote_put_abort(d, s, r->handle)
                                    : kv_blocks_put_abort(b, &s->holder, r->handle, d->now_ns),
                                0};
     case KV_BLOCK_GET:
@@ -265,31 +242,31 @@ static struct answer execute(struct kv_daemon *d, struct kv_seat *s,
 static bool is_sole(const struct kv_daemon *d, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (kv_share_of(d, &d->block_desk->keys[i]) != KV_SHARE_SOLE)
+        if (kv_share_of(d, &d->scratch->keys[i]) != KV_SHARE_SOLE)
             return false;
     return true;
 }
 
 /* What other daemons must be asked for; NULL: nothing. */
-static const struct kv_errand_kind *errand_for(const struct kv_daemon *d,
+static const struct kv_remote_kind *remote_for(const struct kv_daemon *d,
                                                const struct kv_block_request *r)
 {
-    const struct kv_block_key *key = &d->block_desk->keys[0];
+    const struct kv_block_key *key = &d->scratch->keys[0];
     if (d->alone || r->key_count == 0 || is_sole(d, r->key_count))
         return NULL;
     switch (r->op) {
     case KV_BLOCK_PUT_START:
-        return &kv_errand_put_start;
+        return &kv_remote_kind_put_start;
     case KV_BLOCK_GET:
         if (kv_share_of(d, key) == KV_SHARE_COPY && kv_blocks_exists(d->blocks, key))
             return NULL;
-        return &kv_errand_get;
+        return &kv_remote_kind_get;
     case KV_BLOCK_DELETE:
     case KV_BLOCK_PIN:
-        return &kv_errand_change;
+        return &kv_remote_kind_change;
     case KV_BLOCK_EXISTS:
     case KV_BLOCK_MATCH:
-        return &kv_errand_keys;
+        return &kv_remote_kind_keys;
     default:
         return NULL;
     }
@@ -298,35 +275,34 @@ static const struct kv_errand_kind *errand_for(const struct kv_daemon *d,
 /* What takes more than this turn; true: it was begun, or answered. */
 static bool serve_later(struct kv_daemon *d, struct kv_pending *p, const struct kv_block_request *r)
 {
-    const struct kv_errand_kind *kind = errand_for(d, r);
+    const struct kv_remote_kind *kind = remote_for(d, r);
     if (kind) {
-        kv_errand_start(d, p, kind, r, d->block_desk->keys);
+        kv_remote_start(d, p, kind, r, d->scratch->keys);
         return true;
     }
-    if (r->op != KV_BLOCK_PUT_COMMIT || !in_staging(&p->seat->region, r->at, r->len))
+    if (r->op != KV_BLOCK_PUT_COMMIT || !in_staging(&p->client->region, r->at, r->len))
         return false;
-    if (kv_away_is(r->handle))
-        kv_away_commit(d, p, r);
+    if (kv_remote_put_is(r->handle))
+        kv_remote_put_commit(d, p, r);
     else
         copy_add(d, p, r);
     return true;
 }
 
-void kv_seat_serve_block(struct kv_daemon *d, struct kv_pending *p, const uint8_t *value)
+void kv_local_serve_block(struct kv_daemon *d, struct kv_pending *p, const uint8_t *value)
 {
-    struct kv_seat *s = p->seat;
+    struct kv_client_slot *s = p->client;
     struct kv_block_request r;
     struct answer a = {.result = KV_REFUSED};
     if (p->value_len > s->region.value_max) {
         a.result = KV_TOO_LARGE;
     } else if (d->blocks) {
-        memcpy(d->block_desk->request, value, p->value_len);
-        if (kv_block_request_decode(d->block_desk->request, p->value_len, &r,
-                                    d->block_desk->keys) == 0) {
+        memcpy(d->scratch->request, value, p->value_len);
+        if (kv_block_request_decode(d->scratch->request, p->value_len, &r, d->scratch->keys) == 0) {
             if (serve_later(d, p, &r))
                 return;
             a = execute(d, s, &r);
         }
     }
-    kv_seat_answer(p, a.result, d->block_desk ? d->block_desk->answer : NULL, a.len);
+    kv_client_slot_answer(p, a.result, d->scratch ? d->scratch->answer : NULL, a.len);
 }

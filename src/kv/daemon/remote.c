@@ -1,0 +1,496 @@
+/* remote.c - the life of remotes: calls, views that change, deadlines, ends. */
+#include "kv/daemon/remote.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+enum { BLOCK_STREAM = 1 }; /* small messages pass chunks by */
+
+/* For the view to come that another daemon has already: watches tell all within milliseconds. */
+static const uint64_t view_wait_ns = 100 * HW_MS;
+static const uint64_t repair_lasts_ns = KV_PUT_LASTS_NS; /* it is a put, made by ourselves */
+
+uint8_t *kv_value_answer(struct kv_remote *remote)
+{
+    return remote->daemon->scratch->answer;
+}
+
+/* ---- chunks ---- */
+
+struct kv_chunk *kv_chunk_take(struct kv_daemon *d)
+{
+    const struct kv_memory *m = &d->config.memory;
+    struct kv_chunk *chunk = d->chunks;
+    if (chunk) {
+        d->chunks = chunk->next;
+        d->chunk_count--;
+        return chunk;
+    }
+    chunk = m->alloc(m->user, sizeof(*chunk));
+    if (chunk)
+        chunk->daemon = d;
+    else
+        d->remotes_blocked = true;
+    return chunk;
+}
+
+/* It is sent, or is not to be. */
+static void chunk_give(void *user)
+{
+    struct kv_chunk *chunk = user;
+    struct kv_daemon *d = chunk->daemon;
+    if (d->chunk_count == KV_CHUNKS_KEPT) {
+        d->config.memory.release(d->config.memory.user, chunk);
+        return;
+    }
+    chunk->next = d->chunks;
+    d->chunks = chunk;
+    d->chunk_count++;
+}
+
+void kv_chunks_fini(struct kv_daemon *d)
+{
+    for (struct kv_chunk *chunk = d->chunks, *next; chunk; chunk = next) {
+        next = chunk->next;
+        d->config.memory.release(d->config.memory.user, chunk);
+    }
+    d->chunks = NULL;
+    d->chunk_count = 0;
+}
+
+/* ---- calls ---- */
+
+static bool is_connected(const struct kv_sub *sub)
+{
+    return sub->peer && sub->peer->up && sub->peer->session == sub->session;
+}
+
+void kv_sub_done(struct kv_sub *sub, enum kv_result result)
+{
+    assert(sub->phase != KV_SUB_DONE);
+    sub->phase = KV_SUB_DONE;
+    sub->result = result;
+}
+
+static void chunk_count(struct kv_sub *sub, int by)
+{
+    sub->busy += (uint32_t)by;
+    sub->peer->chunks += (uint32_t)by;
+    kv_peer_in_flight(sub->peer, by);
+}
+
+static void on_answer(void *user, int status, const struct rpc_msg *reply)
+{
+    struct kv_sub_call *call = user;
+    struct kv_sub *sub = call->sub;
+    struct kv_peer_answer answer = {.result = KV_REFUSED};
+    assert(call->busy);
+    call->busy = false;
+    chunk_count(sub, -1);
+    if (sub->remote->over || sub->phase == KV_SUB_DONE)
+        return;
+    if (status) {
+        kv_sub_done(sub, kv_peer_status_result(sub->peer, status));
+    } else if (kv_peer_answer_decode(reply->data, reply->len, &answer)) {
+        kv_sub_done(sub, KV_REFUSED);
+    } else if (answer.stale_view) {
+        sub->stale_view = true;
+        kv_sub_done(sub, KV_STALE);
+    } else {
+        sub->remote->kind->answered(sub, &answer);
+    }
+}
+
+static struct kv_sub_call *spare_call(struct kv_sub *sub)
+{
+    for (uint32_t i = 0; i < KV_SUB_CALLS; i++)
+        if (!sub->calls[i].busy)
+            return &sub->calls[i];
+    return NULL;
+}
+
+bool kv_sub_may_move(const struct kv_sub *sub)
+{
+    const struct kv_daemon *d = sub->remote->daemon;
+    return sub->busy < KV_SUB_CALLS && (!sub->peer || sub->peer->chunks < KV_PEER_CHUNKS) &&
+           d->turn_bytes < KV_TURN_BYTES;
+}
+
+static uint64_t time_left(const struct kv_remote *remote)
+{
+    uint64_t now = remote->daemon->now_ns;
+    return remote->deadline_ns > now ? remote->deadline_ns - now : 1;
+}
+
+/* Where there is another copy it must still get its chance. */
+static uint64_t call_timeout(const struct kv_remote *remote)
+{
+    bool in_turn = remote->kind == &kv_remote_kind_get || remote->kind == &kv_remote_kind_repair;
+    bool another = in_turn && remote->sub_at + 1 < remote->sub_count;
+    return another ? time_left(remote) / 2 : time_left(remote);
+}
+
+/* `send` has the payload. */
+static bool send_call(struct kv_sub *sub, enum kv_peer_method method, struct rpc_send *send)
+{
+    struct kv_remote *remote = sub->remote;
+    struct kv_sub_call *call = spare_call(sub);
+    assert(call);
+    send->method = method;
+    send->stream = BLOCK_STREAM;
+    send->timeout_ns = call_timeout(remote);
+    int rc = rpc_call(sub->peer->ep, send, on_answer, call, &call->id);
+    if (rc == 0) {
+        call->busy = true;
+        chunk_count(sub, 1);
+    } else if (rc != -EAGAIN && rc != -ENOBUFS) {
+        kv_sub_done(sub, rc == -EMSGSIZE ? KV_TOO_LARGE : KV_PEER_LOST);
+    } else {
+        remote->daemon->remotes_blocked = true;
+    }
+    return rc == 0;
+}
+
+/* False: the sub is done. */
+static bool reach(struct kv_sub *sub)
+{
+    if (!is_connected(sub))
+        kv_sub_done(sub, KV_PEER_LOST);
+    return sub->phase != KV_SUB_DONE;
+}
+
+bool kv_sub_call(struct kv_sub *sub, struct kv_peer_request *request,
+                 const struct kv_block_key *keys)
+{
+    struct kv_remote *remote = sub->remote;
+    uint8_t *payload = remote->daemon->scratch->payload;
+    request->epoch = remote->epoch;
+    int len = kv_peer_request_encode(request, keys, payload, KV_PEER_REQUEST_MAX);
+    assert(len > 0);
+    struct iovec iov = {payload, (size_t)len};
+    struct rpc_send send = {.iov = &iov, .iov_count = 1};
+    return reach(sub) && send_call(sub, request->method, &send);
+}
+
+bool kv_sub_write(struct kv_sub *sub, struct kv_peer_request *request, struct kv_chunk *chunk)
+{
+    request->epoch = sub->remote->epoch;
+    int len = kv_peer_request_encode(request, NULL, chunk->data, KV_PEER_HEAD_BYTES);
+    assert(len == KV_PEER_HEAD_BYTES);
+    struct iovec iov = {chunk->data, (size_t)len + request->byte_count};
+    struct rpc_send send = {.iov = &iov, .iov_count = 1, .sent = chunk_give, .sent_user = chunk};
+    bool goes = reach(sub) && send_call(sub, request->method, &send);
+    if (!goes)
+        chunk_give(chunk);
+    return goes;
+}
+
+void kv_sub_post(struct kv_sub *sub, struct kv_peer_request *request,
+                 const struct kv_block_key *key)
+{
+    uint8_t payload[KV_PEER_HEAD_BYTES + 1 + KV_BLOCK_KEY_MAX];
+    if (!is_connected(sub))
+        return;
+    request->key_count = key ? 1 : 0;
+    int len = kv_peer_request_encode(request, key, payload, sizeof(payload));
+    assert(len > 0);
+    struct iovec iov = {payload, (size_t)len};
+    struct rpc_send send = {
+        .method = request->method, .stream = BLOCK_STREAM, .iov = &iov, .iov_count = 1};
+    int rc = rpc_post(sub->peer->ep, &send);
+    (void)rc; /* what it would have given back ends by its time */
+}
+
+/* ---- subs ---- */
+
+struct kv_sub *kv_remote_add_sub(struct kv_remote *remote, uint32_t place)
+{
+    struct kv_daemon *d = remote->daemon;
+    struct kv_sub *sub = &remote->subs[remote->sub_count++];
+    *sub = (struct kv_sub){.remote = remote, .member = d->view.members[place].id};
+    sub->self = sub->member == d->self;
+    if (!sub->self && d->peer_of[place] != KV_PEER_NONE) {
+        sub->peer = &d->peers[d->peer_of[place]];
+        sub->session = sub->peer->session;
+    }
+    for (uint32_t i = 0; i < KV_SUB_CALLS; i++)
+        sub->calls[i].sub = sub;
+    return sub;
+}
+
+uint32_t kv_remote_owners(const struct kv_remote *remote, uint32_t owners[KV_COPIES_MAX])
+{
+    const struct kv_daemon *d = remote->daemon;
+    return kv_view_owners(&d->view, kv_block_hash(&remote->keys[0]), d->config.copies, owners);
+}
+
+static void subs_end(struct kv_remote *remote)
+{
+    remote->over = true; /* what cancelling calls back with is of no interest */
+    for (uint32_t i = 0; i < remote->sub_count; i++) {
+        struct kv_sub *sub = &remote->subs[i];
+        for (uint32_t k = 0; k < KV_SUB_CALLS; k++)
+            if (sub->calls[k].busy)
+                (void)rpc_cancel(sub->peer->ep, sub->calls[k].id);
+        assert(sub->busy == 0);
+        if (remote->kind->undo)
+            remote->kind->undo(remote, sub);
+    }
+    remote->sub_count = 0;
+    remote->over = false;
+}
+
+/* ---- coming and going ---- */
+
+static size_t subs_of(const struct kv_remote_kind *kind)
+{
+    return kind == &kv_remote_kind_keys ? KV_MEMBERS_MAX : KV_COPIES_MAX;
+}
+
+/* One allocation: the remote, its subs, keys and states. */
+static struct kv_remote *remote_alloc(struct kv_daemon *d, const struct kv_remote_kind *kind,
+                                      uint32_t keys)
+{
+    const struct kv_memory *m = &d->config.memory;
+    size_t subs = subs_of(kind) * sizeof(struct kv_sub);
+    size_t bytes = sizeof(struct kv_remote) + subs +
+                   keys * (sizeof(struct kv_block_key) + sizeof(struct kv_key_state));
+    struct kv_remote *remote = m->alloc(m->user, bytes);
+    if (!remote)
+        return NULL;
+    remote->subs = (struct kv_sub *)(remote + 1);
+    remote->states = (struct kv_key_state *)((uint8_t *)remote->subs + subs);
+    remote->keys = (struct kv_block_key *)(remote->states + keys);
+    return remote;
+}
+
+/* NULL: too many, or no memory. */
+static struct kv_remote *remote_add(struct kv_daemon *d, const struct kv_remote_kind *kind,
+                                    const struct kv_block_request *r,
+                                    const struct kv_block_key *keys, uint64_t deadline_ns)
+{
+    struct kv_remote *remote =
+        d->remote_count < KV_REMOTES_MAX ? remote_alloc(d, kind, r->key_count) : NULL;
+    if (!remote)
+        return NULL;
+    remote->kind = kind;
+    remote->daemon = d;
+    remote->deadline_ns = deadline_ns;
+    remote->request = *r;
+    remote->epoch = d->view.epoch;
+    memcpy(remote->keys, keys, r->key_count * sizeof(keys[0]));
+    remote->prev = d->remotes_last;
+    *(d->remotes_last ? &d->remotes_last->next : &d->remotes) = remote;
+    d->remotes_last = remote;
+    d->remote_count++;
+    return remote;
+}
+
+void kv_remote_start(struct kv_daemon *d, struct kv_pending *p, const struct kv_remote_kind *kind,
+                     const struct kv_block_request *r, const struct kv_block_key *keys)
+{
+    struct kv_remote *remote = remote_add(d, kind, r, keys, p->deadline_ns);
+    if (!remote) {
+        kv_client_slot_answer(p, KV_FULL, NULL, 0);
+        return;
+    }
+    kv_remote_attach(remote, p);
+    hw_counter_bump(&d->stats.block_remote, 1);
+}
+
+void kv_remote_attach(struct kv_remote *remote, struct kv_pending *p)
+{
+    assert(!remote->pending);
+    remote->client = p->client;
+    remote->pending = p;
+    remote->deadline_ns = p->deadline_ns;
+    remote->early = false;
+    p->state = PENDING_REMOTE;
+    p->remote = remote;
+}
+
+struct kv_remote *kv_remote_start_early(struct kv_daemon *d, struct kv_client_slot *s,
+                                        const struct kv_remote_kind *kind,
+                                        const struct kv_block_request *r,
+                                        const struct kv_block_key *keys)
+{
+    uint64_t lasts = d->config.blocks.put_lasts_ns;
+    struct kv_remote *remote =
+        remote_add(d, kind, r, keys, d->now_ns + (lasts ? lasts : KV_PUT_LASTS_NS));
+    if (!remote)
+        return NULL;
+    remote->client = s;
+    remote->early = true;
+    hw_counter_bump(&d->stats.block_remote, 1);
+    return remote;
+}
+
+/* Whether another may begin: not of the same key, and not too many. */
+static bool may_repair(const struct kv_daemon *d, const struct kv_block_key *key)
+{
+    uint32_t count = 0;
+    for (const struct kv_remote *remote = d->remotes; remote; remote = remote->next) {
+        if (remote->kind != &kv_remote_kind_repair)
+            continue;
+        if (kv_block_key_equal(&remote->keys[0], key))
+            return false;
+        count++;
+    }
+    return count < KV_REPAIRS_MAX;
+}
+
+void kv_remote_repair(struct kv_daemon *d, const struct kv_block_key *key)
+{
+    struct kv_block_request r = {.op = KV_BLOCK_GET, .key_count = 1};
+    if (d->alone || kv_share_of(d, key) != KV_SHARE_COPY || kv_blocks_owns(d->blocks, key) ||
+        !may_repair(d, key))
+        return;
+    (void)remote_add(d, &kv_remote_kind_repair, &r, key, d->now_ns + repair_lasts_ns);
+}
+
+static void remote_free(struct kv_remote *remote)
+{
+    struct kv_daemon *d = remote->daemon;
+    subs_end(remote);
+    *(remote->prev ? &remote->prev->next : &d->remotes) = remote->next;
+    *(remote->next ? &remote->next->prev : &d->remotes_last) = remote->prev;
+    d->remote_count--;
+    if (remote->pending) {
+        remote->pending->state = PENDING_IDLE;
+        remote->pending->remote = NULL;
+    }
+    d->config.memory.release(d->config.memory.user, remote);
+}
+
+void kv_remote_drop(struct kv_remote *remote)
+{
+    assert(!remote->pending);
+    remote_free(remote);
+}
+
+void kv_remote_forget(struct kv_pending *p)
+{
+    p->busy = false;
+    remote_free(p->remote);
+}
+
+static void remote_end(struct kv_remote *remote, enum kv_result result, uint32_t answer_len)
+{
+    struct kv_pending *p = remote->pending;
+    struct kv_daemon *d = remote->daemon;
+    remote_free(remote);
+    if (p)
+        kv_client_slot_answer(p, result, d->scratch->answer, answer_len);
+}
+
+void kv_remotes_fini(struct kv_daemon *d)
+{
+    while (d->remotes) {
+        assert(!d->remotes->pending); /* clients are gone before their daemon */
+        remote_free(d->remotes);
+    }
+}
+
+/* ---- steps ---- */
+
+static bool all_done(const struct kv_remote *remote)
+{
+    for (uint32_t i = 0; i < remote->sub_count; i++)
+        if (remote->subs[i].phase != KV_SUB_DONE)
+            return false;
+    return true;
+}
+
+/* Whether what went wrong may be because the members are others than it thought. */
+static bool is_misled(const struct kv_remote *remote)
+{
+    bool changed = remote->daemon->view.epoch != remote->epoch;
+    for (uint32_t i = 0; i < remote->sub_count; i++) {
+        const struct kv_sub *sub = &remote->subs[i];
+        if (sub->phase == KV_SUB_DONE &&
+            (sub->stale_view || (changed && sub->result == KV_PEER_LOST)))
+            return true;
+    }
+    return false;
+}
+
+static void begin(struct kv_remote *remote)
+{
+    remote->epoch = remote->daemon->view.epoch;
+    remote->wait_until_ns = 0;
+    remote->sub_at = 0;
+    remote->kind->begin(remote);
+}
+
+/* The second time at once where there is another view already, else when there is, or after a
+ * while: it may be the other side that is behind. */
+static void begin_again(struct kv_remote *remote)
+{
+    struct kv_daemon *d = remote->daemon;
+    hw_counter_bump(&d->stats.block_stale_views, 1);
+    subs_end(remote);
+    remote->retried = true;
+    if (d->view.epoch != remote->epoch)
+        begin(remote);
+    else
+        remote->wait_until_ns = d->now_ns + view_wait_ns;
+}
+
+static bool waits(const struct kv_remote *remote)
+{
+    const struct kv_daemon *d = remote->daemon;
+    return remote->wait_until_ns && d->view.epoch == remote->epoch &&
+           d->now_ns < remote->wait_until_ns;
+}
+
+/* True: something was done. */
+static bool remote_step(struct kv_remote *remote)
+{
+    uint32_t answer_len = 0;
+    bool progress = remote->wait_until_ns != 0 || remote->sub_count == 0;
+    if (remote->daemon->now_ns >= remote->deadline_ns) {
+        remote_end(remote, KV_TIMEOUT, 0);
+        return true;
+    }
+    if (waits(remote))
+        return false;
+    if (remote->wait_until_ns || remote->sub_count == 0)
+        begin(remote);
+    for (uint32_t i = 0; i < remote->sub_count; i++)
+        if (remote->subs[i].phase != KV_SUB_DONE)
+            progress |= remote->kind->step(remote, &remote->subs[i]);
+    if (!remote->retried && is_misled(remote)) {
+        begin_again(remote);
+        return true;
+    }
+    if (!all_done(remote) || remote->early)
+        return progress;
+    enum kv_result result = remote->kind->finish(remote, &answer_len);
+    if (all_done(remote)) /* or it goes on, with another sub */
+        remote_end(remote, result, answer_len);
+    return true;
+}
+
+uint32_t kv_remotes_step(struct kv_daemon *d)
+{
+    uint32_t events = 0;
+    d->remotes_blocked = false;
+    for (struct kv_remote *remote = d->remotes, *next; remote; remote = next) {
+        next = remote->next;
+        events += remote_step(remote);
+    }
+    return events;
+}
+
+uint64_t kv_remotes_next_tick(const struct kv_daemon *d)
+{
+    uint64_t next = d->remotes_blocked ? d->now_ns + HW_MS : HW_NEVER;
+    for (const struct kv_remote *remote = d->remotes; remote; remote = remote->next) {
+        uint64_t due = remote->deadline_ns;
+        if (remote->wait_until_ns && remote->wait_until_ns < due)
+            due = remote->wait_until_ns;
+        next = due < next ? due : next;
+    }
+    return next;
+}

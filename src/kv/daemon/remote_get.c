@@ -1,0 +1,256 @@
+/* remote_get.c - a block of another daemon: read into a guest copy, which is then leased.
+ *
+ * A copy that is here already is used only on the owner's word that it is the same (OPEN_GET with
+ * its checksum), so a deleted block is a miss everywhere at once.
+ *
+ * Copies are put right on the way: who should have the block and reads it from the other owner
+ * keeps it; an owner that was asked and lacks it, or sent corrupt bytes, is told to fetch it. */
+#include "kv/daemon/remote.h"
+
+#include "wire/le.h"
+
+#include <assert.h>
+
+static void get_begin(struct kv_remote *remote)
+{
+    uint32_t owners[KV_COPIES_MAX];
+    uint32_t count = kv_remote_owners(remote, owners);
+    remote->same = false;
+    for (uint32_t i = 0; i < count; i++)
+        if (remote->daemon->view.members[owners[i]].id != remote->daemon->self)
+            (void)kv_remote_add_sub(remote, owners[i]);
+}
+
+/* ---- one owner ---- */
+
+static bool open_sub(struct kv_remote *remote, struct kv_sub *sub)
+{
+    struct kv_peer_request r = {.method = KV_PEER_OPEN_GET, .key_count = 1};
+    (void)kv_blocks_peek(remote->daemon->blocks, &remote->keys[0], &r.checksum);
+    if (!kv_sub_call(sub, &r, remote->keys))
+        return sub->phase == KV_SUB_DONE;
+    sub->phase = KV_SUB_OPENING;
+    return true;
+}
+
+static bool read_chunks(struct kv_remote *remote, struct kv_sub *sub)
+{
+    bool progress = false;
+    while (sub->asked < remote->opened.len && kv_sub_may_move(sub)) {
+        uint32_t rest = remote->opened.len - sub->asked;
+        struct kv_peer_request r = {.method = KV_PEER_READ,
+                                    .handle = sub->handle,
+                                    .at = sub->asked,
+                                    .len = rest < sub->chunk ? rest : sub->chunk};
+        if (!kv_sub_call(sub, &r, NULL))
+            return progress || sub->phase == KV_SUB_DONE;
+        sub->asked += r.len;
+        progress = true;
+    }
+    return progress;
+}
+
+static void tell(struct kv_remote *remote, struct kv_sub *sub, enum kv_peer_method what)
+{
+    struct kv_peer_request r = {.method = what, .epoch = remote->epoch};
+    kv_sub_post(sub, &r, &remote->keys[0]);
+}
+
+static void get_undo(struct kv_remote *remote, struct kv_sub *sub)
+{
+    struct kv_daemon *d = remote->daemon;
+    struct kv_peer_request r = {.method = KV_PEER_CLOSE, .handle = sub->handle};
+    if (sub->handle)
+        kv_sub_post(sub, &r, NULL);
+    sub->handle = 0;
+    if (sub->corrupt)
+        tell(remote, sub, KV_PEER_CORRUPT);
+    sub->corrupt = false;
+    if (remote->ticket)
+        (void)kv_blocks_put_abort(d->blocks, &d->cache_holder, remote->ticket, d->now_ns);
+    remote->ticket = 0;
+}
+
+static bool get_step(struct kv_remote *remote, struct kv_sub *sub)
+{
+    struct kv_sub *current = &remote->subs[remote->sub_at];
+    if (sub != current) {
+        if (current->phase != KV_SUB_DONE)
+            return false;
+        if (current->result == KV_OK) {
+            kv_sub_done(sub, KV_OK); /* not needed */
+            return true;
+        }
+        get_undo(remote, current);
+        remote->sub_at = (uint32_t)(sub - remote->subs);
+    }
+    if (sub->phase == KV_SUB_BEGIN)
+        return open_sub(remote, sub);
+    return sub->phase == KV_SUB_MOVING && read_chunks(remote, sub);
+}
+
+/* A block that is ours, and came while the other owner was asked, is as good as its. */
+static bool is_put_here(const struct kv_remote *remote)
+{
+    return kv_blocks_owns(remote->daemon->blocks, &remote->keys[0]) &&
+           kv_share_of(remote->daemon, &remote->keys[0]) != KV_SHARE_NONE;
+}
+
+static void on_opened(struct kv_sub *sub, const struct kv_peer_answer *a)
+{
+    struct kv_remote *remote = sub->remote;
+    struct kv_daemon *d = remote->daemon;
+    struct kv_peer_opened opened;
+    if (kv_peer_opened_decode(a->payload, a->payload_len, &opened)) {
+        kv_sub_done(sub, KV_REFUSED);
+        return;
+    }
+    remote->opened = opened;
+    sub->handle = opened.same ? 0 : opened.lease;
+    if (opened.same || is_put_here(remote)) {
+        remote->same = true;
+        kv_sub_done(sub, KV_OK);
+        return;
+    }
+    sub->chunk = opened.chunk;
+    enum kv_result result = kv_blocks_cache_start(d->blocks, &d->cache_holder, &remote->keys[0],
+                                                  opened.len, d->now_ns, &remote->ticket);
+    if (result == KV_OK)
+        sub->phase = KV_SUB_MOVING;
+    else
+        kv_sub_done(sub, result);
+}
+
+/* All bytes are here. */
+static enum kv_result publish_replica(struct kv_remote *remote, struct kv_sub *sub)
+{
+    struct kv_daemon *d = remote->daemon;
+    enum kv_result result = kv_blocks_put_commit_as(d->blocks, &d->cache_holder, remote->ticket,
+                                                    remote->opened.checksum, d->now_ns);
+    remote->ticket = 0;
+    sub->corrupt = result == KV_MISS;
+    return result == KV_STALE ? KV_OK : result; /* another of our clients got it meanwhile */
+}
+
+static void on_chunk(struct kv_sub *sub, const struct kv_peer_answer *a)
+{
+    struct kv_remote *remote = sub->remote;
+    struct kv_daemon *d = remote->daemon;
+    uint32_t rest = remote->opened.len - sub->moved;
+    enum kv_result result = KV_REFUSED;
+    if (a->payload_len ==
+        (rest < sub->chunk ? rest : sub->chunk)) /* they come as they were asked */
+        result = kv_blocks_put_write(d->blocks, &d->cache_holder, remote->ticket, sub->moved,
+                                     a->payload, a->payload_len, d->now_ns);
+    d->turn_bytes += a->payload_len;
+    sub->moved += a->payload_len;
+    if (result == KV_OK && sub->moved == remote->opened.len)
+        kv_sub_done(sub, publish_replica(remote, sub));
+    else if (result != KV_OK)
+        kv_sub_done(sub, result == KV_STALE ? KV_TIMEOUT : result);
+}
+
+static void get_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
+{
+    if (a->result != KV_OK) {
+        /* A lease that ended under way is a transfer that took too long. */
+        kv_sub_done(sub, a->result == KV_EXPIRED ? KV_TIMEOUT : a->result);
+        return;
+    }
+    if (sub->phase == KV_SUB_OPENING)
+        on_opened(sub, a);
+    else
+        on_chunk(sub, a);
+}
+
+/* ---- the end ---- */
+
+/* What cannot be known is no miss: a copy that was not reached may have it. */
+static enum kv_result worst_result(const struct kv_remote *remote)
+{
+    enum kv_result worst = remote->sub_count ? KV_MISS : KV_PEER_LOST;
+    for (uint32_t i = 0; i < remote->sub_count; i++) {
+        if (remote->subs[i].result == KV_OK)
+            return KV_OK;
+        if (worst == KV_MISS && !remote->subs[i].stale_view)
+            worst = remote->subs[i].result;
+    }
+    return worst;
+}
+
+/* The block was found: whoever should have it and does not gets it.  A store that has given blocks
+ * up for others does without: it would give up another for this one. */
+static void put_right(struct kv_remote *remote, bool ours)
+{
+    struct kv_daemon *d = remote->daemon;
+    if (ours && !kv_blocks_has_evicted(d->blocks))
+        (void)kv_blocks_adopt(d->blocks, &remote->keys[0],
+                              remote->opened.tenant); /* else it stays a guest */
+    for (uint32_t i = 0; i < remote->sub_count; i++)
+        if (remote->subs[i].result == KV_MISS)
+            tell(remote, &remote->subs[i],
+                 KV_PEER_REPAIR); /* who sent corrupt bytes was told so before */
+}
+
+static enum kv_result get_finish(struct kv_remote *remote, uint32_t *answer_len)
+{
+    struct kv_daemon *d = remote->daemon;
+    enum kv_result result = worst_result(remote);
+    bool ours = kv_share_of(d, &remote->keys[0]) != KV_SHARE_NONE;
+    if (result == KV_OK)
+        put_right(remote, ours);
+    if (result == KV_MISS && !ours)
+        (void)kv_blocks_drop_cached(d->blocks, &remote->keys[0]);
+    if (result == KV_OK || ours) {
+        enum kv_result here =
+            kv_client_slot_lease(d, remote->pending->client, &remote->keys[0], answer_len);
+        if (here == KV_MISS && result == KV_OK && remote->same) {
+            remote->same = false; /* our copy went while the owner was asked: fetch it after all */
+            remote->subs[remote->sub_at].phase = KV_SUB_BEGIN;
+            return KV_OK;
+        }
+        if (here != KV_MISS || remote->sub_count == 0)
+            return here;
+    }
+    return result == KV_OK ? KV_MISS : result;
+}
+
+/* Of a block that we lack ourselves. */
+static void repair_begin(struct kv_remote *remote)
+{
+    if (!kv_blocks_owns(remote->daemon->blocks, &remote->keys[0]))
+        get_begin(remote);
+}
+
+static enum kv_result repair_finish(struct kv_remote *remote, uint32_t *answer_len)
+{
+    enum kv_result result = worst_result(remote);
+    (void)answer_len;
+    if (result == KV_OK && kv_share_of(remote->daemon, &remote->keys[0]) != KV_SHARE_NONE)
+        put_right(remote, true);
+    return result;
+}
+
+void kv_remote_tell_corrupt(struct kv_daemon *d, const struct kv_block_key *key)
+{
+    uint32_t owners[KV_COPIES_MAX];
+    uint32_t count = kv_view_owners(&d->view, kv_block_hash(key), d->config.copies, owners);
+    for (uint32_t i = 0; i < count; i++) {
+        struct kv_peer *peer = kv_peer_of(d, d->view.members[owners[i]].id);
+        struct kv_sub sub = {.peer = peer, .session = peer ? peer->session : 0};
+        struct kv_peer_request r = {.method = KV_PEER_CORRUPT, .epoch = d->view.epoch};
+        kv_sub_post(&sub, &r, key);
+    }
+}
+
+const struct kv_remote_kind kv_remote_kind_get = {.begin = get_begin,
+                                                  .step = get_step,
+                                                  .answered = get_answered,
+                                                  .undo = get_undo,
+                                                  .finish = get_finish};
+
+const struct kv_remote_kind kv_remote_kind_repair = {.begin = repair_begin,
+                                                     .step = get_step,
+                                                     .answered = get_answered,
+                                                     .undo = get_undo,
+                                                     .finish = repair_finish};

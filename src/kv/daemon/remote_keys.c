@@ -1,0 +1,166 @@
+/* remote_keys.c - which keys are there, deleting and pinning: one exchange with each owner. */
+#include "kv/daemon/remote.h"
+
+#include "wire/le.h"
+
+#include <assert.h>
+
+/* ---- which keys are there ---- */
+
+static uint32_t sub_to(struct kv_remote *remote, uint32_t place)
+{
+    uint64_t member = remote->daemon->view.members[place].id;
+    for (uint32_t i = 0; i < remote->sub_count; i++)
+        if (remote->subs[i].member == member)
+            return i;
+    (void)kv_remote_add_sub(remote, place);
+    return remote->sub_count - 1;
+}
+
+static void key_begin(struct kv_remote *remote, uint32_t key)
+{
+    struct kv_daemon *d = remote->daemon;
+    struct kv_key_state *state = &remote->states[key];
+    uint32_t owners[KV_COPIES_MAX];
+    uint32_t count =
+        kv_view_owners(&d->view, kv_block_hash(&remote->keys[key]), d->config.copies, owners);
+    *state = (struct kv_key_state){0};
+    for (uint32_t i = 0; i < count; i++) {
+        if (d->view.members[owners[i]].id == d->self)
+            state->there = kv_blocks_exists(d->blocks, &remote->keys[key]);
+        else
+            state->subs[state->sub_count++] = (uint8_t)sub_to(remote, owners[i]);
+    }
+}
+
+static void keys_begin(struct kv_remote *remote)
+{
+    for (uint32_t i = 0; i < remote->request.key_count; i++)
+        key_begin(remote, i);
+}
+
+static bool is_asked(const struct kv_remote *remote, uint32_t key, const struct kv_sub *sub)
+{
+    const struct kv_key_state *state = &remote->states[key];
+    for (uint32_t i = 0; i < state->sub_count; i++)
+        if (&remote->subs[state->subs[i]] == sub)
+            return true;
+    return false;
+}
+
+static bool keys_step(struct kv_remote *remote, struct kv_sub *sub)
+{
+    struct kv_block_key *keys = remote->daemon->scratch->keys;
+    struct kv_peer_request r = {.method = KV_PEER_EXISTS};
+    if (sub->phase != KV_SUB_BEGIN)
+        return false;
+    for (uint32_t i = 0; i < remote->request.key_count; i++)
+        if (is_asked(remote, i, sub))
+            keys[r.key_count++] = remote->keys[i];
+    if (kv_sub_call(sub, &r, keys))
+        sub->phase = KV_SUB_OPENING;
+    return sub->phase != KV_SUB_BEGIN;
+}
+
+static void keys_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
+{
+    struct kv_remote *remote = sub->remote;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < remote->request.key_count && a->result == KV_OK; i++) {
+        if (!is_asked(remote, i, sub))
+            continue;
+        if (n < a->payload_len && a->payload[n])
+            remote->states[i].there = true;
+        n++;
+    }
+    kv_sub_done(sub, a->result == KV_OK && n != a->payload_len ? KV_REFUSED : a->result);
+}
+
+/* Why a key that was not found may be there all the same; KV_OK: it is not. */
+static enum kv_result doubt(const struct kv_remote *remote, uint32_t key)
+{
+    const struct kv_key_state *state = &remote->states[key];
+    for (uint32_t i = 0; i < state->sub_count; i++) {
+        const struct kv_sub *sub = &remote->subs[state->subs[i]];
+        if (sub->result != KV_OK && !sub->stale_view)
+            return sub->result;
+    }
+    return remote->daemon->view.count ? KV_OK : KV_PEER_LOST;
+}
+
+static enum kv_result keys_finish(struct kv_remote *remote, uint32_t *answer_len)
+{
+    bool match = remote->request.op == KV_BLOCK_MATCH;
+    uint8_t *answer = remote->daemon->scratch->answer;
+    uint32_t count = 0;
+    bool gap = false;
+    for (uint32_t i = 0; i < remote->request.key_count && !(match && gap); i++) {
+        bool there = remote->states[i].there;
+        enum kv_result result = there ? KV_OK : doubt(remote, i);
+        if (result != KV_OK)
+            return result;
+        gap |= !there;
+        count += !gap;
+        if (!match)
+            answer[i] = there;
+    }
+    if (match)
+        wire_store32(answer, count);
+    *answer_len = match ? KV_BLOCK_COUNT_BYTES : remote->request.key_count;
+    return KV_OK;
+}
+
+const struct kv_remote_kind kv_remote_kind_keys = {
+    .begin = keys_begin, .step = keys_step, .answered = keys_answered, .finish = keys_finish};
+
+/* ---- deleting and pinning ---- */
+
+static void change_begin(struct kv_remote *remote)
+{
+    uint32_t owners[KV_COPIES_MAX];
+    uint32_t count = kv_remote_owners(remote, owners);
+    for (uint32_t i = 0; i < count; i++)
+        (void)kv_remote_add_sub(remote, owners[i]);
+    if (remote->request.op == KV_BLOCK_DELETE)
+        (void)kv_blocks_drop_cached(remote->daemon->blocks, &remote->keys[0]);
+}
+
+static bool change_step(struct kv_remote *remote, struct kv_sub *sub)
+{
+    bool pin = remote->request.op == KV_BLOCK_PIN;
+    struct kv_blocks *b = remote->daemon->blocks;
+    struct kv_peer_request r = {
+        .method = pin ? KV_PEER_PIN : KV_PEER_DELETE, .flag = remote->request.flag, .key_count = 1};
+    if (sub->phase != KV_SUB_BEGIN)
+        return false;
+    if (sub->self)
+        kv_sub_done(sub, pin ? kv_blocks_pin(b, &remote->keys[0], remote->request.flag)
+                             : kv_blocks_delete(b, &remote->keys[0]));
+    else if (kv_sub_call(sub, &r, remote->keys))
+        sub->phase = KV_SUB_OPENING;
+    return sub->phase != KV_SUB_BEGIN;
+}
+
+static void change_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
+{
+    kv_sub_done(sub, a->result);
+}
+
+/* Where one owner was not reached the change is not whole. */
+static enum kv_result change_finish(struct kv_remote *remote, uint32_t *answer_len)
+{
+    enum kv_result result = remote->sub_count ? KV_MISS : KV_PEER_LOST;
+    (void)answer_len;
+    for (uint32_t i = 0; i < remote->sub_count; i++) {
+        enum kv_result one = remote->subs[i].stale_view ? KV_MISS : remote->subs[i].result;
+        if (one != KV_OK && one != KV_MISS)
+            return one;
+        result = one == KV_OK ? KV_OK : result;
+    }
+    return result;
+}
+
+const struct kv_remote_kind kv_remote_kind_change = {.begin = change_begin,
+                                                     .step = change_step,
+                                                     .answered = change_answered,
+                                                     .finish = change_finish};

@@ -1,0 +1,505 @@
+/* remote_put.c - puts of blocks that other daemons own, alone or beside this one.
+ *
+ * A start asks every owner for room and keeps what they promised as an remote put; its ticket is
+ * told from a local one by a bit that no place has.  A commit sends the staged bytes to all of them
+ * in chunks, hashes them once, and commits with that checksum: an owner that has other bytes
+ * refuses, so all copies are alike whatever the client does to its staging area meanwhile. */
+#include "kv/daemon/remote.h"
+
+#include "wire/le.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+static const uint64_t remote_bit = UINT64_C(1)
+                                   << 31; /* of the place: there are KV_REMOTE_PUTS_MAX */
+
+/* ---- remote puts ---- */
+
+int kv_remote_put_init(struct kv_daemon *d)
+{
+    const struct kv_memory *m = &d->config.memory;
+    uint64_t lasts = d->config.blocks.put_lasts_ns;
+    d->remote_puts = m->alloc(m->user, KV_REMOTE_PUTS_MAX * sizeof(*d->remote_puts));
+    return d->remote_puts ? kv_claims_create(KV_REMOTE_PUTS_MAX, lasts ? lasts : KV_PUT_LASTS_NS, m,
+                                             &d->remote_put_claims)
+                          : -ENOMEM;
+}
+
+void kv_remote_put_fini(struct kv_daemon *d)
+{
+    kv_chunks_fini(d);
+    kv_claims_destroy(d->remote_put_claims);
+    d->config.memory.release(d->config.memory.user, d->remote_puts);
+}
+
+/* Owners forget by themselves: a put lasts as long there. */
+static void puts_tick(struct kv_daemon *d)
+{
+    uint32_t place;
+    while ((place = kv_claims_next(d->remote_put_claims)) != KV_CLAIM_NONE &&
+           d->now_ns >= kv_claims_expires_ns(d->remote_put_claims, place))
+        kv_claims_drop(d->remote_put_claims, place);
+}
+
+static void abort_target(struct kv_daemon *d, struct kv_client_slot *s,
+                         const struct kv_remote_target *t)
+{
+    struct kv_sub sub = {.peer = kv_peer_of(d, t->member), .session = t->session};
+    struct kv_peer_request r = {.method = KV_PEER_ABORT, .handle = t->ticket};
+    if (t->member == d->self)
+        (void)kv_blocks_put_abort(d->blocks, &s->holder, t->ticket, d->now_ns);
+    else
+        kv_sub_post(&sub, &r, NULL);
+}
+
+static void put_drop(struct kv_daemon *d, struct kv_client_slot *s, uint32_t place)
+{
+    const struct kv_remote_put *put = &d->remote_puts[place];
+    for (uint32_t i = 0; i < put->target_count; i++)
+        abort_target(d, s, &put->targets[i]);
+    kv_claims_drop(d->remote_put_claims, place);
+}
+
+void kv_remote_put_leave(struct kv_daemon *d, struct kv_client_slot *s)
+{
+    for (struct kv_remote *remote = d->remotes, *next; remote; remote = next) {
+        next = remote->next;
+        if (remote->early && remote->client == s)
+            kv_remote_drop(remote);
+    }
+    while (s->remote_puts.count > 0)
+        put_drop(d, s, s->remote_puts.first);
+}
+
+bool kv_remote_put_is(uint64_t ticket)
+{
+    return ticket & remote_bit;
+}
+
+static enum kv_result find_put(struct kv_daemon *d, struct kv_client_slot *s, uint64_t ticket,
+                               uint32_t *place)
+{
+    puts_tick(d);
+    int rc = kv_claims_find(d->remote_put_claims, &s->remote_puts, ticket & ~remote_bit, place);
+    return rc == 0 ? KV_OK : rc == -ESTALE ? KV_STALE : KV_REFUSED;
+}
+
+/* ---- subs ---- */
+
+static void start_begin(struct kv_remote *remote)
+{
+    uint32_t owners[KV_COPIES_MAX];
+    uint32_t count = kv_remote_owners(remote, owners);
+    for (uint32_t i = 0; i < count; i++)
+        (void)kv_remote_add_sub(remote, owners[i]);
+}
+
+static void open_here(struct kv_remote *remote, struct kv_sub *sub)
+{
+    struct kv_daemon *d = remote->daemon;
+    enum kv_result result =
+        kv_blocks_put_start(d->blocks, &remote->client->holder, &remote->keys[0],
+                            remote->request.tenant, remote->request.len, d->now_ns, &sub->handle);
+    if (result == KV_OK)
+        sub->phase = KV_SUB_MOVING;
+    else
+        kv_sub_done(sub, result);
+}
+
+static bool open_sub(struct kv_remote *remote, struct kv_sub *sub)
+{
+    struct kv_peer_request r = {.method = KV_PEER_OPEN_PUT,
+                                .tenant = remote->request.tenant,
+                                .len = remote->request.len,
+                                .key_count = 1};
+    if (sub->self)
+        open_here(remote, sub);
+    else if (kv_sub_call(sub, &r, remote->keys))
+        sub->phase = KV_SUB_OPENING;
+    return sub->phase != KV_SUB_BEGIN;
+}
+
+static void on_opened(struct kv_sub *sub, const struct kv_peer_answer *a)
+{
+    if (a->payload_len != KV_PEER_TICKET_BYTES) {
+        kv_sub_done(sub, KV_REFUSED);
+        return;
+    }
+    sub->handle = wire_load64(a->payload);
+    sub->phase = KV_SUB_MOVING;
+}
+
+static void put_undo(struct kv_remote *remote, struct kv_sub *sub)
+{
+    struct kv_daemon *d = remote->daemon;
+    struct kv_peer_request r = {.method = KV_PEER_ABORT, .handle = sub->handle};
+    if (sub->handle && sub->self)
+        (void)kv_blocks_put_abort(d->blocks, &remote->client->holder, sub->handle, d->now_ns);
+    else if (sub->handle)
+        kv_sub_post(sub, &r, NULL);
+    sub->handle = 0;
+}
+
+/* One copy is enough; that it is there already is as good, for whoever asks. */
+static enum kv_result best_result(const struct kv_remote *remote)
+{
+    static const enum kv_result order[] = {KV_OK, KV_EXISTS};
+    for (size_t k = 0; k < ARRAY_LEN(order); k++)
+        for (uint32_t i = 0; i < remote->sub_count; i++)
+            if (remote->subs[i].result == order[k])
+                return order[k];
+    return remote->sub_count ? remote->subs[0].result : KV_PEER_LOST;
+}
+
+/* ---- starting ---- */
+
+static bool start_step(struct kv_remote *remote, struct kv_sub *sub)
+{
+    bool progress = sub->phase == KV_SUB_BEGIN && open_sub(remote, sub);
+    if (sub->phase == KV_SUB_MOVING) { /* it has what it came for */
+        kv_sub_done(sub, KV_OK);
+        return true;
+    }
+    return progress;
+}
+
+static void start_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
+{
+    if (a->result == KV_OK)
+        on_opened(sub, a);
+    else
+        kv_sub_done(sub, a->result);
+}
+
+static struct kv_remote_put promises_of(const struct kv_remote *remote)
+{
+    struct kv_remote_put put = {.key = remote->keys[0],
+                                .tenant = remote->request.tenant,
+                                .len = remote->request.len,
+                                .epoch = remote->epoch};
+    for (uint32_t i = 0; i < remote->sub_count; i++) {
+        const struct kv_sub *sub = &remote->subs[i];
+        if (sub->result == KV_OK)
+            put.targets[put.target_count++] = (struct kv_remote_target){
+                .member = sub->member, .ticket = sub->handle, .session = sub->session};
+    }
+    return put;
+}
+
+static enum kv_result start_finish(struct kv_remote *remote, uint32_t *answer_len)
+{
+    struct kv_daemon *d = remote->daemon;
+    enum kv_result result = best_result(remote);
+    if (result != KV_OK)
+        return result;
+    puts_tick(d);
+    uint32_t place =
+        kv_claims_take(d->remote_put_claims, &remote->client->remote_puts, 0, d->now_ns);
+    if (place == KV_CLAIM_NONE)
+        return KV_FULL;
+    d->remote_puts[place] = promises_of(remote);
+    for (uint32_t i = 0; i < remote->sub_count; i++)
+        remote->subs[i].handle = 0; /* the remote put has them now */
+    wire_store64(remote->daemon->scratch->answer,
+                 kv_claims_handle(d->remote_put_claims, place) | remote_bit);
+    *answer_len = KV_BLOCK_TICKET_BYTES;
+    return KV_OK;
+}
+
+const struct kv_remote_kind kv_remote_kind_put_start = {.begin = start_begin,
+                                                        .step = start_step,
+                                                        .answered = start_answered,
+                                                        .undo = put_undo,
+                                                        .finish = start_finish};
+
+/* ---- committing ---- */
+
+/* The owner's place in the view, or UINT32_MAX. */
+static uint32_t owner_place(const struct kv_remote *remote, uint64_t member)
+{
+    uint32_t owners[KV_COPIES_MAX];
+    uint32_t count = kv_remote_owners(remote, owners);
+    for (uint32_t i = 0; i < count; i++)
+        if (remote->daemon->view.members[owners[i]].id == member)
+            return owners[i];
+    return UINT32_MAX;
+}
+
+/* Whether all who promised room are owners still. */
+static bool promises_hold(const struct kv_remote *remote)
+{
+    for (uint32_t i = 0; i < remote->put.target_count; i++)
+        if (owner_place(remote, remote->put.targets[i].member) == UINT32_MAX)
+            return false;
+    return remote->put.target_count > 0;
+}
+
+static void commit_begin(struct kv_remote *remote)
+{
+    bool resume = promises_hold(remote);
+    remote->sum = remote->summed = 0;
+    for (uint32_t i = 0; i < remote->put.target_count; i++) {
+        const struct kv_remote_target *t = &remote->put.targets[i];
+        if (!resume) {
+            abort_target(remote->daemon, remote->client, t);
+            continue;
+        }
+        struct kv_sub *sub = kv_remote_add_sub(remote, owner_place(remote, t->member));
+        sub->session = t->session;
+        sub->handle = t->ticket;
+        sub->phase = KV_SUB_MOVING;
+    }
+    remote->put.target_count = 0;
+    if (!resume)
+        start_begin(remote);
+}
+
+static const uint8_t *staged(const struct kv_remote *remote)
+{
+    return remote->client->region.staging + remote->request.at;
+}
+
+/* Counts a chunk at `at`, or what of it no sub has counted yet. */
+static void count(struct kv_remote *remote, uint32_t at, const uint8_t *bytes, uint32_t n)
+{
+    assert(remote->summed >= at);
+    uint32_t counted = remote->summed - at;
+    if (counted >= n)
+        return;
+    remote->sum = kv_checksum_add(remote->sum, bytes + counted, n - counted);
+    remote->summed += n - counted;
+}
+
+static bool commit_sub(struct kv_remote *remote, struct kv_sub *sub)
+{
+    struct kv_daemon *d = remote->daemon;
+    struct kv_peer_request r = {
+        .method = KV_PEER_COMMIT, .handle = sub->handle, .checksum = remote->sum};
+    if (!sub->self) {
+        if (kv_sub_call(sub, &r, NULL))
+            sub->phase = KV_SUB_CLOSING;
+        return sub->phase != KV_SUB_MOVING;
+    }
+    enum kv_result result = kv_blocks_put_commit_as(d->blocks, &remote->client->holder, sub->handle,
+                                                    r.checksum, d->now_ns);
+    sub->handle = 0;
+    kv_sub_done(sub, result == KV_MISS ? KV_REFUSED : result);
+    return true;
+}
+
+static uint32_t chunk_of(const struct kv_sub *sub)
+{
+    uint32_t most = KV_PEER_CHUNK;
+    if (!sub->self) {
+        uint32_t max = rpc_ep_message_max(sub->peer->ep) - KV_PEER_HEAD_BYTES;
+        most = max < most ? max : most;
+    }
+    uint32_t rest = sub->remote->request.len - sub->asked;
+    return rest < most ? rest : most;
+}
+
+static void keep_chunk(struct kv_remote *remote, struct kv_sub *sub, uint32_t n)
+{
+    struct kv_daemon *d = remote->daemon;
+    const uint8_t *bytes = staged(remote) + sub->asked;
+    count(remote, sub->asked, bytes, n);
+    enum kv_result result = kv_blocks_put_write(d->blocks, &remote->client->holder, sub->handle,
+                                                sub->asked, bytes, n, d->now_ns);
+    sub->moved += n;
+    if (result != KV_OK)
+        kv_sub_done(sub, result);
+}
+
+static bool send_chunk(struct kv_remote *remote, struct kv_sub *sub, uint32_t n)
+{
+    struct kv_chunk *chunk = kv_chunk_take(remote->daemon);
+    struct kv_peer_request r = {
+        .method = KV_PEER_WRITE, .handle = sub->handle, .at = sub->asked, .byte_count = n};
+    if (!chunk)
+        return false;
+    uint8_t *bytes = chunk->data + KV_PEER_HEAD_BYTES;
+    memcpy(bytes, staged(remote) + sub->asked,
+           n); /* not past the cache: it is counted and sent next */
+    count(remote, sub->asked, bytes, n);
+    return kv_sub_write(sub, &r, chunk);
+}
+
+/* One chunk; false when it did not go. */
+static bool move_chunk(struct kv_remote *remote, struct kv_sub *sub)
+{
+    struct kv_daemon *d = remote->daemon;
+    uint32_t n = chunk_of(sub);
+    if (sub->self)
+        keep_chunk(remote, sub, n);
+    else if (!send_chunk(remote, sub, n))
+        return sub->phase == KV_SUB_DONE;
+    sub->asked += n;
+    d->turn_bytes += n;
+    return true;
+}
+
+/* Bytes that went to one that is no owner any more would not be found. */
+static bool still_owner(const struct kv_remote *remote, const struct kv_sub *sub)
+{
+    return remote->daemon->view.epoch == remote->epoch ||
+           owner_place(remote, sub->member) != UINT32_MAX;
+}
+
+/* Whether the next chunk is staged, and may be under way. */
+static bool may_move(const struct kv_remote *remote, const struct kv_sub *sub)
+{
+    return sub->phase == KV_SUB_MOVING && sub->asked < remote->staged &&
+           chunk_of(sub) <= remote->staged - sub->asked && kv_sub_may_move(sub);
+}
+
+static bool commit_step(struct kv_remote *remote, struct kv_sub *sub)
+{
+    bool progress = false;
+    if (sub->phase == KV_SUB_BEGIN)
+        progress = open_sub(remote, sub);
+    if (sub->phase != KV_SUB_MOVING)
+        return progress;
+    if (!still_owner(remote, sub)) {
+        sub->stale_view = true;
+        kv_sub_done(sub, KV_STALE);
+        return true;
+    }
+    if (!sub->self && (!sub->peer || !sub->peer->up)) {
+        kv_sub_done(sub, KV_PEER_LOST);
+        return true;
+    }
+    while (may_move(remote, sub)) {
+        if (!move_chunk(remote, sub))
+            return progress;
+        progress = true;
+    }
+    if (sub->phase == KV_SUB_MOVING && sub->moved == remote->request.len && !remote->early)
+        progress |= commit_sub(remote, sub);
+    return progress;
+}
+
+static void commit_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
+{
+    uint32_t len = sub->remote->request.len;
+    if (a->result != KV_OK) {
+        kv_sub_done(sub, a->result);
+    } else if (sub->phase == KV_SUB_OPENING) {
+        on_opened(sub, a);
+    } else if (sub->phase == KV_SUB_CLOSING) {
+        sub->handle = 0;
+        kv_sub_done(sub, KV_OK);
+    } else if (sub->busy == 0 && sub->asked == len) {
+        sub->moved = len;
+    }
+}
+
+static enum kv_result commit_finish(struct kv_remote *remote, uint32_t *answer_len)
+{
+    (void)answer_len;
+    enum kv_result result = best_result(remote);
+    return result == KV_EXISTS ? KV_STALE : result; /* as where another put was first */
+}
+
+const struct kv_remote_kind kv_remote_kind_put_commit = {.begin = commit_begin,
+                                                         .step = commit_step,
+                                                         .answered = commit_answered,
+                                                         .undo = put_undo,
+                                                         .finish = commit_finish};
+
+/* ---- what clients ask of an remote put ---- */
+
+/* One that moves what is staged of the put already; NULL: none. */
+static struct kv_remote *find_early(const struct kv_daemon *d, const struct kv_client_slot *s,
+                                    uint64_t ticket)
+{
+    for (struct kv_remote *remote = d->remotes; remote; remote = remote->next)
+        if (remote->early && remote->client == s && remote->request.handle == ticket)
+            return remote;
+    return NULL;
+}
+
+/* The put becomes an remote to commit the bytes at r->at; *out is written with KV_OK only. */
+static enum kv_result take_put(struct kv_daemon *d, struct kv_client_slot *s,
+                               const struct kv_block_request *r, struct kv_remote **out)
+{
+    uint32_t place = 0;
+    enum kv_result result = find_put(d, s, r->handle, &place);
+    if (result != KV_OK)
+        return result;
+    struct kv_remote_put put = d->remote_puts[place];
+    struct kv_block_request request = {.op = KV_BLOCK_PUT_COMMIT,
+                                       .key_count = 1,
+                                       .len = put.len,
+                                       .tenant = put.tenant,
+                                       .handle = r->handle,
+                                       .at = r->at};
+    uint64_t room = s->region.staging_bytes;
+    if (r->len > put.len || put.len > room || r->at > room - put.len)
+        return KV_REFUSED;
+    struct kv_remote *remote =
+        kv_remote_start_early(d, s, &kv_remote_kind_put_commit, &request, &put.key);
+    if (!remote)
+        return KV_FULL;
+    kv_claims_drop(d->remote_put_claims, place);
+    remote->put = put;
+    *out = remote;
+    return KV_OK;
+}
+
+/* As many as could be started: they must not take up all remotes. */
+static bool may_begin_early(const struct kv_daemon *d)
+{
+    uint32_t count = 0;
+    for (const struct kv_remote *remote = d->remotes; remote; remote = remote->next)
+        count += remote->early;
+    return count < KV_REMOTE_PUTS_MAX;
+}
+
+enum kv_result kv_remote_put_staged(struct kv_daemon *d, struct kv_client_slot *s,
+                                    const struct kv_block_request *r)
+{
+    struct kv_remote *remote = find_early(d, s, r->handle);
+    if (!remote && !may_begin_early(d))
+        return KV_FULL;
+    enum kv_result result = remote ? KV_OK : take_put(d, s, r, &remote);
+    if (result != KV_OK)
+        return result;
+    if (r->at != remote->request.at || r->len > remote->request.len)
+        return KV_REFUSED;
+    remote->staged = r->len > remote->staged ? r->len : remote->staged;
+    return KV_OK;
+}
+
+void kv_remote_put_commit(struct kv_daemon *d, struct kv_pending *p,
+                          const struct kv_block_request *r)
+{
+    struct kv_remote *remote = find_early(d, p->client, r->handle);
+    enum kv_result result = remote ? KV_OK : take_put(d, p->client, r, &remote);
+    if (result == KV_OK && (r->at != remote->request.at || r->len != remote->request.len)) {
+        kv_remote_drop(remote);
+        result = KV_REFUSED;
+    }
+    if (result != KV_OK) {
+        kv_client_slot_answer(p, result, NULL, 0);
+        return;
+    }
+    remote->staged = r->len;
+    kv_remote_attach(remote, p);
+}
+
+enum kv_result kv_remote_put_abort(struct kv_daemon *d, struct kv_client_slot *s, uint64_t ticket)
+{
+    uint32_t place;
+    struct kv_remote *remote = find_early(d, s, ticket);
+    if (remote) {
+        kv_remote_drop(remote);
+        return KV_OK;
+    }
+    enum kv_result result = find_put(d, s, ticket, &place);
+    if (result != KV_OK)
+        return result;
+    put_drop(d, s, place);
+    return KV_OK;
+}
