@@ -1,5 +1,4 @@
-/* seat.c - local clients: taking requests from their regions, answering, waking, parking. */
-#include "kv/daemon/daemon_impl.h"
+#include "kv/daemon/client_slots.h"
 
 #include "base/log.h"
 
@@ -101,21 +100,8 @@ static void leave_wake_list(struct kv_daemon *d, struct kv_client_slot *s)
     s->to_wake = false;
 }
 
-void kv_daemon_detach(struct kv_daemon *d, struct kv_client_slot *s)
+void kv_client_slot_free(struct kv_daemon *d, struct kv_client_slot *s)
 {
-    for (uint32_t i = 0; i < s->region.depth; i++) {
-        struct kv_pending *p = &s->pending[i];
-        if (p->busy && p->state == PENDING_COPYING)
-            kv_local_copy_forget(p);
-        else if (p->busy && p->state == PENDING_REMOTE)
-            kv_remote_forget(p);
-        else if (p->busy)
-            kv_peer_forget(p);
-    }
-    if (d->blocks) {
-        kv_remote_put_leave(d, s);
-        kv_blocks_leave(d->blocks, &s->holder);
-    }
     if (s->active)
         deactivate(d, s);
     leave_wake_list(d, s);
@@ -233,24 +219,38 @@ void kv_client_slots_wake(struct kv_daemon *d)
         wake(d, s);
 }
 
-/* ---- requests ---- */
+/* ---- leases ---- */
 
-static bool has_request(const struct kv_client_slot *s)
+enum kv_result kv_client_slot_lease(struct kv_daemon *d, struct kv_client_slot *s,
+                                    const struct kv_block_key *key, uint32_t *len)
 {
-    const struct kv_request_line *line = &s->region.requests[s->taken & s->region.mask];
-    return atomic_load_explicit(&line->seq, memory_order_acquire) == s->taken + 1;
+    struct kv_block_lease lease;
+    enum kv_result result = kv_blocks_get(d->blocks, &s->holder, key, d->now_ns, &lease);
+    if (result != KV_OK)
+        return result;
+    struct kv_block_granted granted = {.handle = lease.handle,
+                                       .offset = lease.offset,
+                                       .checksum = lease.checksum,
+                                       .len = lease.len,
+                                       .lasts_ms =
+                                           (uint32_t)((lease.expires_ns - d->now_ns) / HW_MS)};
+    kv_block_granted_encode(&granted, d->scratch->answer);
+    *len = KV_BLOCK_GRANTED_BYTES;
+    return KV_OK;
 }
+
+/* ---- requests ---- */
 
 static void client_break(struct kv_daemon *d, struct kv_client_slot *s, const char *how)
 {
     hw_warn(HW_CAT_KV, "a client is let go of: it %s", how);
     hw_counter_bump(&d->stats.broken, 1);
     s->broken = true;
+    deactivate(d, s);
 }
 
-/* The request in the next line, each field read once; NULL when the client broke the rules. */
-static struct kv_pending *take(struct kv_daemon *d, struct kv_client_slot *s, uint32_t *timeout_us,
-                               const uint8_t **value)
+struct kv_pending *kv_client_slot_take(struct kv_daemon *d, struct kv_client_slot *s,
+                                       uint32_t *timeout_us, const uint8_t **value)
 {
     const struct kv_region *r = &s->region;
     const volatile struct kv_request_line *line = &r->requests[s->taken & r->mask];
@@ -272,118 +272,32 @@ static struct kv_pending *take(struct kv_daemon *d, struct kv_client_slot *s, ui
     return p;
 }
 
-/* What can be said without looking at any store; KV_OK: go on. */
-static enum kv_result check(const struct kv_daemon *d, const struct kv_pending *p,
-                            struct kv_place place)
-{
-    if (p->op < KV_GET || p->op >= KV_OP_END || place.daemon != d->config.index ||
-        (p->op != KV_PUT && p->value_len > 0))
-        return KV_REFUSED;
-    return p->value_len > p->client->region.value_max ? KV_TOO_LARGE : KV_OK;
-}
-
-/* An eighth of the deadline is left for the answer's way back, so that the client hears our word
- * before it gives up by itself. */
-static uint64_t deadline(const struct kv_daemon *d, uint32_t timeout_us)
-{
-    uint64_t ns = timeout_us ? timeout_us * HW_US : KV_TIMEOUT_DEFAULT_NS;
-    return d->now_ns + ns - ns / 8;
-}
-
-static void serve(struct kv_daemon *d, struct kv_client_slot *s)
-{
-    uint32_t timeout_us;
-    const uint8_t *value;
-    struct kv_pending *p = take(d, s, &timeout_us, &value);
-    if (UNLIKELY(!p))
-        return;
-    hw_counter_bump(&d->stats.requests, 1);
-    if (p->op == KV_BLOCK) {
-        p->deadline_ns = deadline(d, timeout_us);
-        kv_local_serve_block(d, p, value);
-        return;
-    }
-    struct kv_place place = kv_place_of(p->key, d->config.ranks, d->config.daemons);
-    enum kv_result result = check(d, p, place);
-    if (UNLIKELY(result != KV_OK)) {
-        kv_client_slot_answer(p, result, NULL, 0);
-    } else if (place.rank == d->config.rank) {
-        hw_counter_bump(&d->stats.local, 1);
-        struct kv_outcome o = kv_daemon_execute(d, (enum kv_op)p->op, p->key, value, p->value_len);
-        kv_client_slot_answer(p, o.result, o.value, o.len);
-    } else {
-        hw_counter_bump(&d->stats.remote, 1);
-        if (p->value_len <= KV_REQUEST_INLINE)
-            memcpy(p->value, value, p->value_len);
-        p->deadline_ns = deadline(d, timeout_us);
-        kv_peer_ask(d, place.rank, p);
-    }
-}
-
-/* The entry of the request after this one travels to the cache meanwhile.  Its key may still
- * change under us: a wrong guess costs nothing. */
-static void fetch_ahead(const struct kv_daemon *d, const struct kv_client_slot *s)
-{
-    const volatile struct kv_request_line *line =
-        &s->region.requests[(s->taken + 1) & s->region.mask];
-    kv_store_prefetch(d->store, (struct kv_key){.hi = line->key.hi, .lo = line->key.lo});
-}
-
 /* Sets the flag that makes the client ring; true when a request came before it could see it. */
 static bool announce_sleep(struct kv_client_slot *s)
 {
     atomic_store_explicit(&s->region.daemon->sleeps, 1, memory_order_relaxed);
     /* Pairs with the fence in kv_port_must_ring. */
     atomic_thread_fence(memory_order_seq_cst);
-    if (!has_request(s))
+    if (!kv_client_slot_has_request(s))
         return false;
     atomic_store_explicit(&s->region.daemon->sleeps, 0, memory_order_relaxed);
     return true;
 }
 
-/* Serves what is in a seat's ring; how many.  It may become inactive. */
-static uint32_t scan_client(struct kv_daemon *d, struct kv_client_slot *s)
+bool kv_client_slot_park(struct kv_daemon *d, struct kv_client_slot *s)
 {
-    uint32_t n = 0;
-    while (n <= s->region.mask && !s->broken && has_request(s)) {
-        if (s->region.mask > 0 && !d->config.plain)
-            fetch_ahead(d, s);
-        serve(d, s);
-        n++;
-    }
-    if (n > 0)
-        s->used_ns = d->now_ns;
-    else if (d->now_ns - s->used_ns >= KV_PARK_NS && d->active->next && !announce_sleep(s))
-        deactivate(d, s); /* others keep us awake: this one rings when it wants something */
-    if (s->broken && s->active)
-        deactivate(d, s);
-    return n;
-}
-
-uint32_t kv_client_slots_scan(struct kv_daemon *d)
-{
-    uint32_t events = 0;
-    for (struct kv_client_slot *s = d->active, *next; s; s = next) {
-        next = s->next;
-        events += scan_client(d, s);
-    }
-    if (d->blocks) {
-        kv_blocks_tick(d->blocks, d->now_ns);
-        events += kv_local_copies_advance(d);
-        events += d->remotes ? kv_remotes_step(d) : 0;
-    }
-    return events;
+    if (announce_sleep(s))
+        return false;
+    deactivate(d, s);
+    return true;
 }
 
 bool kv_client_slots_park(struct kv_daemon *d)
 {
-    bool ready = false;
+    bool all = true;
     for (struct kv_client_slot *s = d->active, *next; s; s = next) {
         next = s->next;
-        if (announce_sleep(s))
-            ready = true;
-        else
-            deactivate(d, s);
+        all &= kv_client_slot_park(d, s);
     }
-    return ready;
+    return all;
 }

@@ -1,4 +1,9 @@
-#include "kv/daemon/daemon_impl.h"
+#include "kv/daemon/client_slots.h"
+#include "kv/daemon/local_requests.h"
+#include "kv/daemon/peer_requests.h"
+#include "kv/daemon/peers.h"
+#include "kv/daemon/remote.h"
+#include "kv/daemon/view_peers.h"
 
 #include "base/rng.h"
 
@@ -33,6 +38,25 @@ static int config_complete(struct kv_daemon_config *c)
     return ok ? 0 : -EINVAL;
 }
 
+static int blocks_init(struct kv_daemon *d)
+{
+    struct kv_blocks_config c = d->config.blocks;
+    if (!c.arena)
+        return 0;
+    c.memory = d->config.memory;
+    d->scratch = c.memory.alloc(c.memory.user, sizeof(*d->scratch));
+    d->cache_holder = (struct kv_block_holder)KV_BLOCK_HOLDER_INIT;
+    int rc = d->scratch ? kv_blocks_create(&c, &d->blocks) : -ENOMEM;
+    return rc ? rc : kv_remote_put_init(d);
+}
+
+static void blocks_fini(struct kv_daemon *d)
+{
+    kv_remote_put_fini(d);
+    kv_blocks_destroy(d->blocks);
+    d->config.memory.release(d->config.memory.user, d->scratch);
+}
+
 int kv_daemon_create(const struct kv_daemon_config *config, struct kv_daemon **out)
 {
     struct kv_daemon_config c = *config;
@@ -57,9 +81,9 @@ int kv_daemon_create(const struct kv_daemon_config *config, struct kv_daemon **o
     rc = kv_store_create(&store, &d->store);
     d->config.blocks.secret = hw_rng_u64(&rng);
     if (rc == 0)
-        rc = kv_local_blocks_init(d);
+        rc = blocks_init(d);
     if (rc) {
-        kv_local_blocks_fini(d);
+        blocks_fini(d);
         kv_store_destroy(d->store);
         c.memory.release(c.memory.user, d);
         return rc;
@@ -77,31 +101,10 @@ void kv_daemon_destroy(struct kv_daemon *d)
         kv_daemon_detach(d, d->clients);
     kv_remotes_fini(d);
     kv_peers_fini(d);
-    kv_local_blocks_fini(d);
+    blocks_fini(d);
     kv_store_destroy(d->store);
     struct kv_memory m = d->config.memory;
     m.release(m.user, d);
-}
-
-struct kv_outcome kv_daemon_execute(struct kv_daemon *d, enum kv_op op, struct kv_key key,
-                                    const void *value, uint32_t len)
-{
-    struct kv_outcome out = {.result = KV_REFUSED};
-    switch (op) {
-    case KV_GET:
-        out.result = kv_store_get(d->store, key, &out.value, &out.len);
-        break;
-    case KV_PUT:
-        out.result = kv_store_put(d->store, key, value, len);
-        break;
-    case KV_DELETE:
-        out.result = kv_store_delete(d->store, key);
-        break;
-    case KV_OP_END:
-    case KV_BLOCK:
-        break;
-    }
-    return out;
 }
 
 /* ---- measuring ---- */
@@ -116,15 +119,6 @@ static void probe_start(struct kv_daemon *d, struct kv_probe *p)
     p->since_ns = p->in_flight_seen_ns = d->now_ns;
 }
 
-void kv_daemon_note_in_flight(struct kv_daemon *d, uint64_t now)
-{
-    if (!d->measuring)
-        return;
-    struct kv_probe *p = d->config.probe;
-    p->in_flight_ns += (now - p->in_flight_seen_ns) * d->in_flight;
-    p->in_flight_seen_ns = now;
-}
-
 /* The measuring thread asked for it to begin or end. */
 static void probe_follow(struct kv_daemon *d)
 {
@@ -135,7 +129,7 @@ static void probe_follow(struct kv_daemon *d)
     if (want) {
         probe_start(d, p);
     } else {
-        kv_daemon_note_in_flight(d, d->now_ns);
+        kv_peers_note_in_flight(d, d->now_ns);
         p->took_ns = d->now_ns - p->since_ns;
     }
     d->measuring = want;
@@ -147,6 +141,17 @@ static void probe_follow(struct kv_daemon *d)
 
 typedef uint32_t phase_fn(struct kv_daemon *d);
 
+static uint32_t scan_phase(struct kv_daemon *d)
+{
+    uint32_t n = kv_local_requests_serve(d);
+    if (d->blocks) {
+        kv_blocks_tick(d->blocks, d->now_ns);
+        n += kv_local_copies_advance(d);
+        n += d->remotes ? kv_remotes_step(d) : 0;
+    }
+    return n;
+}
+
 static uint32_t flush_phase(struct kv_daemon *d)
 {
     uint32_t n = kv_peers_flush(d);
@@ -157,8 +162,8 @@ static uint32_t flush_phase(struct kv_daemon *d)
 
 static phase_fn *const phases[KV_PHASES] = {
     [KV_PHASE_POLL] = kv_peers_poll,
-    [KV_PHASE_INCOMING] = kv_peers_serve,
-    [KV_PHASE_SCAN] = kv_client_slots_scan,
+    [KV_PHASE_INCOMING] = kv_peer_requests_serve,
+    [KV_PHASE_SCAN] = scan_phase,
     [KV_PHASE_FLUSH] = flush_phase,
 };
 
@@ -183,8 +188,8 @@ static uint32_t timed_turn(struct kv_daemon *d)
 static uint32_t plain_turn(struct kv_daemon *d)
 {
     uint32_t events = kv_peers_poll(d);
-    events += kv_peers_serve(d);
-    events += kv_client_slots_scan(d);
+    events += kv_peer_requests_serve(d);
+    events += scan_phase(d);
     (void)flush_phase(d);
     return events;
 }
@@ -242,7 +247,7 @@ uint64_t kv_daemon_time(const struct kv_daemon *d)
 bool kv_daemon_arm(struct kv_daemon *d)
 {
     bool ready = kv_peers_arm(d) || d->copies || d->more_to_serve;
-    return kv_client_slots_park(d) || ready;
+    return !kv_client_slots_park(d) || ready;
 }
 
 uint64_t kv_daemon_next_tick(const struct kv_daemon *d)

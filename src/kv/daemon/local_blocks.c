@@ -5,32 +5,16 @@
  * staging area meanwhile, the block is some bytes that were there, the same for every reader.  A
  * large copy is cut into slices, one a turn, so that requests for small values do not wait for it.
  */
+#include "kv/daemon/client_slots.h"
+#include "kv/daemon/local_requests.h"
 #include "kv/daemon/remote.h"
+#include "kv/daemon/view_peers.h"
 
 #include "wire/le.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
-
-int kv_local_blocks_init(struct kv_daemon *d)
-{
-    struct kv_blocks_config c = d->config.blocks;
-    if (!c.arena)
-        return 0;
-    c.memory = d->config.memory;
-    d->scratch = c.memory.alloc(c.memory.user, sizeof(*d->scratch));
-    d->cache_holder = (struct kv_block_holder)KV_BLOCK_HOLDER_INIT;
-    int rc = d->scratch ? kv_blocks_create(&c, &d->blocks) : -ENOMEM;
-    return rc ? rc : kv_remote_put_init(d);
-}
-
-void kv_local_blocks_fini(struct kv_daemon *d)
-{
-    kv_remote_put_fini(d);
-    kv_blocks_destroy(d->blocks);
-    d->config.memory.release(d->config.memory.user, d->scratch);
-}
 
 /* ---- copies ---- */
 
@@ -116,24 +100,6 @@ static struct answer put_start(struct kv_daemon *d, struct kv_client_slot *s,
         return (struct answer){result, 0};
     wire_store64(scratch->answer, ticket);
     return (struct answer){KV_OK, KV_BLOCK_TICKET_BYTES};
-}
-
-enum kv_result kv_client_slot_lease(struct kv_daemon *d, struct kv_client_slot *s,
-                                    const struct kv_block_key *key, uint32_t *len)
-{
-    struct kv_block_lease lease;
-    enum kv_result result = kv_blocks_get(d->blocks, &s->holder, key, d->now_ns, &lease);
-    if (result != KV_OK)
-        return result;
-    struct kv_block_granted granted = {.handle = lease.handle,
-                                       .offset = lease.offset,
-                                       .checksum = lease.checksum,
-                                       .len = lease.len,
-                                       .lasts_ms =
-                                           (uint32_t)((lease.expires_ns - d->now_ns) / HW_MS)};
-    kv_block_granted_encode(&granted, d->scratch->answer);
-    *len = KV_BLOCK_GRANTED_BYTES;
-    return KV_OK;
 }
 
 static struct answer get(struct kv_daemon *d, struct kv_client_slot *s)

@@ -3,7 +3,9 @@
  * A key is served only by who owns it in the view it has; who does not answers with its epoch, and
  * the asker looks at its own view again.  Tickets and leases belong to the connection they were
  * given to and end with it. */
+#include "kv/daemon/peer_requests.h"
 #include "kv/daemon/remote.h"
+#include "kv/daemon/view_peers.h"
 
 #include "wire/le.h"
 

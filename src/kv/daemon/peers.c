@@ -1,9 +1,11 @@
 /* peers.c - other ranks: joining, asking them, serving what they ask, noticing that they are gone.
  */
-#include "kv/daemon/remote.h"
+#include "kv/daemon/peers.h"
 
 #include "base/log.h"
 #include "kv/common/message.h"
+#include "kv/daemon/client_slots.h"
+#include "kv/daemon/view_peers.h"
 #include "wire/le.h"
 
 #include <assert.h>
@@ -58,9 +60,18 @@ static void queue_remove(struct kv_peer *peer, struct kv_pending *p)
     p->state = PENDING_IDLE;
 }
 
+void kv_peers_note_in_flight(struct kv_daemon *d, uint64_t now)
+{
+    if (!d->measuring)
+        return;
+    struct kv_probe *p = d->config.probe;
+    p->in_flight_ns += (now - p->in_flight_seen_ns) * d->in_flight;
+    p->in_flight_seen_ns = now;
+}
+
 static void in_flight_changed(struct kv_daemon *d, struct kv_peer *peer, int by, uint64_t now)
 {
-    kv_daemon_note_in_flight(d, now);
+    kv_peers_note_in_flight(d, now);
     peer->in_flight += (uint32_t)by;
     d->in_flight += (uint32_t)by;
 }
@@ -179,7 +190,7 @@ static void set_up(struct kv_daemon *d, struct kv_peer *peer, bool up)
     kv_client_slots_publish(d);
 }
 
-void kv_peer_down(struct kv_daemon *d, struct kv_peer *peer)
+static void peer_down(struct kv_daemon *d, struct kv_peer *peer)
 {
     struct rpc_ep *ep = peer->ep;
     if (!ep)
@@ -203,6 +214,29 @@ void kv_peer_down(struct kv_daemon *d, struct kv_peer *peer)
     uint32_t doublings = peer->failures < FAILURES_COUNTED ? peer->failures : FAILURES_COUNTED;
     peer->failures++;
     peer->dial_at_ns = d->now_ns + (dial_pause_ns << doublings);
+}
+
+static void peer_leave(struct kv_daemon *d, struct kv_peer *peer)
+{
+    peer->id = 0;
+    peer->we_dial = false;
+    if (peer->ep)
+        rpc_ep_shutdown(peer->ep, 0, "not in the view");
+    peer_down(d, peer);
+}
+
+void kv_daemon_set_view(struct kv_daemon *d, const struct kv_view *view)
+{
+    assert(d->config.member);
+    d->view = *view; /* first: what is lost by it sees why */
+    for (uint32_t i = 1; i < d->peer_count; i++) {
+        struct kv_peer *peer = &d->peers[i];
+        const struct kv_member *m = peer->id ? kv_view_find(view, peer->id) : NULL;
+        if (peer->id && (!m || strcmp(m->address, peer->address) != 0))
+            peer_leave(d, peer);
+    }
+    kv_view_peers_place(d);
+    hw_info(HW_CAT_KV, "view %llu: %u members", (unsigned long long)view->epoch, view->count);
 }
 
 static void on_joined(void *user, int status, const struct rpc_msg *reply)
@@ -368,7 +402,7 @@ static void on_join(struct kv_daemon *d, struct rpc_ep **place, struct rpc_msg *
             hw_warn(HW_CAT_KV, "%s: cannot join: %s", rpc_ep_peer(ep), why);
         return;
     }
-    kv_peer_down(d, peer);
+    peer_down(d, peer);
     *place = NULL;
     d->unjoined_count--;
     peer->ep = ep;
@@ -377,7 +411,7 @@ static void on_join(struct kv_daemon *d, struct rpc_ep **place, struct rpc_msg *
     set_up(d, peer, true);
 }
 
-static void answer_call(struct rpc_ep *ep, struct rpc_msg *msg, const struct kv_outcome *o)
+void kv_peer_reply(struct rpc_ep *ep, struct rpc_msg *msg, const struct kv_outcome *o)
 {
     uint8_t result = (uint8_t)o->result;
     struct iovec iov[2] = {{&result, 1}, {(void *)(uintptr_t)o->value, o->len}};
@@ -385,27 +419,7 @@ static void answer_call(struct rpc_ep *ep, struct rpc_msg *msg, const struct kv_
     (void)rpc_reply(ep, msg, 0, &send); /* an ended connection is found by its poll */
 }
 
-static void on_request(struct kv_daemon *d, struct kv_peer *peer, struct rpc_msg *msg)
-{
-    struct rpc_ep *ep = peer->ep;
-    struct kv_value_request r;
-    struct kv_outcome o = {.result = KV_REFUSED};
-    if (msg->method >= KV_PEER_OPEN_GET && msg->method < KV_PEER_METHOD_END) {
-        kv_peer_serve_block(d, peer, msg);
-        hw_counter_bump(&d->stats.block_served, 1);
-    } else if (msg->kind == RPC_CALL) {
-        if (kv_value_request_decode(msg->method, msg->data, msg->len, &r) == 0) {
-            struct kv_place place = kv_place_of(r.key, d->config.ranks, d->config.daemons);
-            if (place.rank == d->config.rank && place.daemon == d->config.index)
-                o = kv_daemon_execute(d, r.op, r.key, r.value, r.value_len);
-        }
-        answer_call(ep, msg, &o);
-        hw_counter_bump(&d->stats.incoming, 1);
-    }
-    rpc_release(ep, msg);
-}
-
-static uint32_t serve_unjoined(struct kv_daemon *d)
+uint32_t kv_peers_serve_unjoined(struct kv_daemon *d)
 {
     uint32_t events = 0;
     for (int i = 0; i < KV_UNJOINED_MAX; i++) {
@@ -417,26 +431,11 @@ static uint32_t serve_unjoined(struct kv_daemon *d)
             } else {
                 struct kv_outcome o = {.result = KV_REFUSED};
                 if (msg->kind == RPC_CALL)
-                    answer_call(d->unjoined[i], msg, &o);
+                    kv_peer_reply(d->unjoined[i], msg, &o);
                 rpc_release(d->unjoined[i], msg);
             }
         }
     }
-    return events;
-}
-
-uint32_t kv_peers_serve(struct kv_daemon *d)
-{
-    uint32_t events = d->unjoined_count ? serve_unjoined(d) : 0;
-    for (uint32_t i = 0; i < d->peer_count; i++) {
-        struct kv_peer *peer = &d->peers[i];
-        struct rpc_msg *msg;
-        while (peer->up && d->turn_bytes < KV_TURN_BYTES && (msg = rpc_recv(peer->ep)) != NULL) {
-            on_request(d, peer, msg);
-            events++;
-        }
-    }
-    d->more_to_serve = d->turn_bytes >= KV_TURN_BYTES;
     return events;
 }
 
@@ -470,7 +469,7 @@ static uint32_t poll_peer(struct kv_daemon *d, struct kv_peer *peer)
 {
     int n = rpc_poll(peer->ep);
     if (n < 0 && n != -EINPROGRESS) {
-        kv_peer_down(d, peer);
+        peer_down(d, peer);
         return 1;
     }
     peer->quiet = n > 0 ? 0 : peer->quiet + 1;

@@ -1,6 +1,9 @@
 /* remote.c - the life of remotes: calls, views that change, deadlines, ends. */
 #include "kv/daemon/remote.h"
 
+#include "kv/daemon/client_slots.h"
+#include "kv/daemon/peers.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -9,12 +12,6 @@ enum { BLOCK_STREAM = 1 }; /* small messages pass chunks by */
 
 /* For the view to come that another daemon has already: watches tell all within milliseconds. */
 static const uint64_t view_wait_ns = 100 * HW_MS;
-static const uint64_t repair_lasts_ns = KV_PUT_LASTS_NS; /* it is a put, made by ourselves */
-
-uint8_t *kv_value_answer(struct kv_remote *remote)
-{
-    return remote->daemon->scratch->answer;
-}
 
 /* ---- chunks ---- */
 
@@ -126,8 +123,7 @@ static uint64_t time_left(const struct kv_remote *remote)
 /* Where there is another copy it must still get its chance. */
 static uint64_t call_timeout(const struct kv_remote *remote)
 {
-    bool in_turn = remote->kind == &kv_remote_kind_get || remote->kind == &kv_remote_kind_repair;
-    bool another = in_turn && remote->sub_at + 1 < remote->sub_count;
+    bool another = remote->kind->one_by_one && remote->sub_at + 1 < remote->sub_count;
     return another ? time_left(remote) / 2 : time_left(remote);
 }
 
@@ -243,17 +239,12 @@ static void subs_end(struct kv_remote *remote)
 
 /* ---- coming and going ---- */
 
-static size_t subs_of(const struct kv_remote_kind *kind)
-{
-    return kind == &kv_remote_kind_keys ? KV_MEMBERS_MAX : KV_COPIES_MAX;
-}
-
 /* One allocation: the remote, its subs, keys and states. */
 static struct kv_remote *remote_alloc(struct kv_daemon *d, const struct kv_remote_kind *kind,
                                       uint32_t keys)
 {
     const struct kv_memory *m = &d->config.memory;
-    size_t subs = subs_of(kind) * sizeof(struct kv_sub);
+    size_t subs = kind->subs_max * sizeof(struct kv_sub);
     size_t bytes = sizeof(struct kv_remote) + subs +
                    keys * (sizeof(struct kv_block_key) + sizeof(struct kv_key_state));
     struct kv_remote *remote = m->alloc(m->user, bytes);
@@ -265,10 +256,9 @@ static struct kv_remote *remote_alloc(struct kv_daemon *d, const struct kv_remot
     return remote;
 }
 
-/* NULL: too many, or no memory. */
-static struct kv_remote *remote_add(struct kv_daemon *d, const struct kv_remote_kind *kind,
-                                    const struct kv_block_request *r,
-                                    const struct kv_block_key *keys, uint64_t deadline_ns)
+struct kv_remote *kv_remote_add(struct kv_daemon *d, const struct kv_remote_kind *kind,
+                                const struct kv_block_request *r, const struct kv_block_key *keys,
+                                uint64_t deadline_ns)
 {
     struct kv_remote *remote =
         d->remote_count < KV_REMOTES_MAX ? remote_alloc(d, kind, r->key_count) : NULL;
@@ -290,7 +280,7 @@ static struct kv_remote *remote_add(struct kv_daemon *d, const struct kv_remote_
 void kv_remote_start(struct kv_daemon *d, struct kv_pending *p, const struct kv_remote_kind *kind,
                      const struct kv_block_request *r, const struct kv_block_key *keys)
 {
-    struct kv_remote *remote = remote_add(d, kind, r, keys, p->deadline_ns);
+    struct kv_remote *remote = kv_remote_add(d, kind, r, keys, p->deadline_ns);
     if (!remote) {
         kv_client_slot_answer(p, KV_FULL, NULL, 0);
         return;
@@ -308,45 +298,6 @@ void kv_remote_attach(struct kv_remote *remote, struct kv_pending *p)
     remote->early = false;
     p->state = PENDING_REMOTE;
     p->remote = remote;
-}
-
-struct kv_remote *kv_remote_start_early(struct kv_daemon *d, struct kv_client_slot *s,
-                                        const struct kv_remote_kind *kind,
-                                        const struct kv_block_request *r,
-                                        const struct kv_block_key *keys)
-{
-    uint64_t lasts = d->config.blocks.put_lasts_ns;
-    struct kv_remote *remote =
-        remote_add(d, kind, r, keys, d->now_ns + (lasts ? lasts : KV_PUT_LASTS_NS));
-    if (!remote)
-        return NULL;
-    remote->client = s;
-    remote->early = true;
-    hw_counter_bump(&d->stats.block_remote, 1);
-    return remote;
-}
-
-/* Whether another may begin: not of the same key, and not too many. */
-static bool may_repair(const struct kv_daemon *d, const struct kv_block_key *key)
-{
-    uint32_t count = 0;
-    for (const struct kv_remote *remote = d->remotes; remote; remote = remote->next) {
-        if (remote->kind != &kv_remote_kind_repair)
-            continue;
-        if (kv_block_key_equal(&remote->keys[0], key))
-            return false;
-        count++;
-    }
-    return count < KV_REPAIRS_MAX;
-}
-
-void kv_remote_repair(struct kv_daemon *d, const struct kv_block_key *key)
-{
-    struct kv_block_request r = {.op = KV_BLOCK_GET, .key_count = 1};
-    if (d->alone || kv_share_of(d, key) != KV_SHARE_COPY || kv_blocks_owns(d->blocks, key) ||
-        !may_repair(d, key))
-        return;
-    (void)remote_add(d, &kv_remote_kind_repair, &r, key, d->now_ns + repair_lasts_ns);
 }
 
 static void remote_free(struct kv_remote *remote)

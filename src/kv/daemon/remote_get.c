@@ -7,6 +7,8 @@
  * keeps it; an owner that was asked and lacks it, or sent corrupt bytes, is told to fetch it. */
 #include "kv/daemon/remote.h"
 
+#include "kv/daemon/client_slots.h"
+#include "kv/daemon/view_peers.h"
 #include "wire/le.h"
 
 #include <assert.h>
@@ -231,6 +233,37 @@ static enum kv_result repair_finish(struct kv_remote *remote, uint32_t *answer_l
     return result;
 }
 
+static const struct kv_remote_kind repair_kind = {.subs_max = KV_COPIES_MAX,
+                                                  .one_by_one = true,
+                                                  .begin = repair_begin,
+                                                  .step = get_step,
+                                                  .answered = get_answered,
+                                                  .undo = get_undo,
+                                                  .finish = repair_finish};
+
+/* Whether another may begin: not of the same key, and not too many. */
+static bool may_repair(const struct kv_daemon *d, const struct kv_block_key *key)
+{
+    uint32_t count = 0;
+    for (const struct kv_remote *remote = d->remotes; remote; remote = remote->next) {
+        if (remote->kind != &repair_kind)
+            continue;
+        if (kv_block_key_equal(&remote->keys[0], key))
+            return false;
+        count++;
+    }
+    return count < KV_REPAIRS_MAX;
+}
+
+void kv_remote_repair(struct kv_daemon *d, const struct kv_block_key *key)
+{
+    struct kv_block_request r = {.op = KV_BLOCK_GET, .key_count = 1};
+    if (d->alone || kv_share_of(d, key) != KV_SHARE_COPY || kv_blocks_owns(d->blocks, key) ||
+        !may_repair(d, key))
+        return;
+    (void)kv_remote_add(d, &repair_kind, &r, key, d->now_ns + KV_PUT_LASTS_NS);
+}
+
 void kv_remote_tell_corrupt(struct kv_daemon *d, const struct kv_block_key *key)
 {
     uint32_t owners[KV_COPIES_MAX];
@@ -243,14 +276,10 @@ void kv_remote_tell_corrupt(struct kv_daemon *d, const struct kv_block_key *key)
     }
 }
 
-const struct kv_remote_kind kv_remote_kind_get = {.begin = get_begin,
+const struct kv_remote_kind kv_remote_kind_get = {.subs_max = KV_COPIES_MAX,
+                                                  .one_by_one = true,
+                                                  .begin = get_begin,
                                                   .step = get_step,
                                                   .answered = get_answered,
                                                   .undo = get_undo,
                                                   .finish = get_finish};
-
-const struct kv_remote_kind kv_remote_kind_repair = {.begin = repair_begin,
-                                                     .step = get_step,
-                                                     .answered = get_answered,
-                                                     .undo = get_undo,
-                                                     .finish = repair_finish};

@@ -110,8 +110,11 @@ static enum kv_result keys_finish(struct kv_remote *remote, uint32_t *answer_len
     return KV_OK;
 }
 
-const struct kv_remote_kind kv_remote_kind_keys = {
-    .begin = keys_begin, .step = keys_step, .answered = keys_answered, .finish = keys_finish};
+const struct kv_remote_kind kv_remote_kind_keys = {.subs_max = KV_MEMBERS_MAX,
+                                                   .begin = keys_begin,
+                                                   .step = keys_step,
+                                                   .answered = keys_answered,
+                                                   .finish = keys_finish};
 
 /* ---- deleting and pinning ---- */
 
@@ -160,7 +163,8 @@ static enum kv_result change_finish(struct kv_remote *remote, uint32_t *answer_l
     return result;
 }
 
-const struct kv_remote_kind kv_remote_kind_change = {.begin = change_begin,
+const struct kv_remote_kind kv_remote_kind_change = {.subs_max = KV_COPIES_MAX,
+                                                     .begin = change_begin,
                                                      .step = change_step,
                                                      .answered = change_answered,
                                                      .finish = change_finish};

@@ -6,6 +6,8 @@
  * refuses, so all copies are alike whatever the client does to its staging area meanwhile. */
 #include "kv/daemon/remote.h"
 
+#include "kv/daemon/client_slots.h"
+#include "kv/daemon/view_peers.h"
 #include "wire/le.h"
 
 #include <assert.h>
@@ -208,7 +210,8 @@ static enum kv_result start_finish(struct kv_remote *remote, uint32_t *answer_le
     return KV_OK;
 }
 
-const struct kv_remote_kind kv_remote_kind_put_start = {.begin = start_begin,
+const struct kv_remote_kind kv_remote_kind_put_start = {.subs_max = KV_COPIES_MAX,
+                                                        .begin = start_begin,
                                                         .step = start_step,
                                                         .answered = start_answered,
                                                         .undo = put_undo,
@@ -402,11 +405,12 @@ static enum kv_result commit_finish(struct kv_remote *remote, uint32_t *answer_l
     return result == KV_EXISTS ? KV_STALE : result; /* as where another put was first */
 }
 
-const struct kv_remote_kind kv_remote_kind_put_commit = {.begin = commit_begin,
-                                                         .step = commit_step,
-                                                         .answered = commit_answered,
-                                                         .undo = put_undo,
-                                                         .finish = commit_finish};
+static const struct kv_remote_kind commit_kind = {.subs_max = KV_COPIES_MAX,
+                                                  .begin = commit_begin,
+                                                  .step = commit_step,
+                                                  .answered = commit_answered,
+                                                  .undo = put_undo,
+                                                  .finish = commit_finish};
 
 /* ---- what clients ask of an remote put ---- */
 
@@ -420,7 +424,25 @@ static struct kv_remote *find_early(const struct kv_daemon *d, const struct kv_c
     return NULL;
 }
 
-/* The put becomes an remote to commit the bytes at r->at; *out is written with KV_OK only. */
+/* One that nobody waits for until kv_remote_attach.  NULL: too many, or no memory. */
+static struct kv_remote *start_early(struct kv_daemon *d, struct kv_client_slot *s,
+                                     const struct kv_remote_kind *kind,
+                                     const struct kv_block_request *r,
+                                     const struct kv_block_key *keys)
+{
+    uint64_t lasts = d->config.blocks.put_lasts_ns;
+    struct kv_remote *remote =
+        kv_remote_add(d, kind, r, keys, d->now_ns + (lasts ? lasts : KV_PUT_LASTS_NS));
+    if (!remote)
+        return NULL;
+    remote->client = s;
+    remote->early = true;
+    hw_counter_bump(&d->stats.block_remote, 1);
+    return remote;
+}
+
+/* The put becomes a remote request to commit the bytes at r->at; *out is written with KV_OK only.
+ */
 static enum kv_result take_put(struct kv_daemon *d, struct kv_client_slot *s,
                                const struct kv_block_request *r, struct kv_remote **out)
 {
@@ -438,8 +460,7 @@ static enum kv_result take_put(struct kv_daemon *d, struct kv_client_slot *s,
     uint64_t room = s->region.staging_bytes;
     if (r->len > put.len || put.len > room || r->at > room - put.len)
         return KV_REFUSED;
-    struct kv_remote *remote =
-        kv_remote_start_early(d, s, &kv_remote_kind_put_commit, &request, &put.key);
+    struct kv_remote *remote = start_early(d, s, &commit_kind, &request, &put.key);
     if (!remote)
         return KV_FULL;
     kv_claims_drop(d->remote_put_claims, place);

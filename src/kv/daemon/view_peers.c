@@ -1,5 +1,5 @@
 /* view_peers.c - the members of the view as peers, and whose a block is. */
-#include "kv/daemon/daemon_impl.h"
+#include "kv/daemon/view_peers.h"
 
 #include "base/log.h"
 
@@ -58,12 +58,6 @@ void kv_view_peers_place(struct kv_daemon *d)
         }
         d->peer_of[i] = peer ? peer->number : KV_PEER_NONE;
     }
-}
-
-/* ---- views ---- */
-
-static void view_changed(struct kv_daemon *d)
-{
     d->alone = d->view.count == 1 && d->view.members[0].id == d->self;
     atomic_store_explicit(&d->stats.view_epoch, d->view.epoch, memory_order_relaxed);
     atomic_store_explicit(&d->stats.view_members, d->view.count, memory_order_relaxed);
@@ -75,47 +69,20 @@ void kv_view_peers_init(struct kv_daemon *d)
     d->peer_count = d->config.ranks;
     for (uint32_t i = 0; i < d->peer_count; i++)
         peer_clear(d, i);
-    if (d->config.member) { /* alone until somebody says otherwise */
+    if (d->config.member) { /* alone until the first view */
         d->self = d->config.member;
         d->view = (struct kv_view){.count = 1, .members = {{.id = d->self}}};
-        d->peer_of[0] = KV_PEER_NONE;
-        view_changed(d);
-        return;
-    }
-    kv_rank_name(d->config.rank, name);
-    d->self = kv_member_id(name);
-    for (uint32_t i = 0; i < d->peer_count; i++) {
-        kv_rank_name(i, name);
-        d->peers[i].id = kv_member_id(name);
-        d->peers[i].we_dial = i < d->config.rank;
-    }
-    kv_view_of_ranks(d->config.ranks, &d->view);
-    kv_view_peers_place(d);
-    view_changed(d);
-}
-
-static void peer_leave(struct kv_daemon *d, struct kv_peer *peer)
-{
-    peer->id = 0;
-    peer->we_dial = false;
-    if (peer->ep)
-        rpc_ep_shutdown(peer->ep, 0, "not in the view");
-    kv_peer_down(d, peer);
-}
-
-void kv_daemon_set_view(struct kv_daemon *d, const struct kv_view *view)
-{
-    assert(d->config.member);
-    d->view = *view; /* first: what is lost by it sees why */
-    for (uint32_t i = 1; i < d->peer_count; i++) {
-        struct kv_peer *peer = &d->peers[i];
-        const struct kv_member *m = peer->id ? kv_view_find(view, peer->id) : NULL;
-        if (peer->id && (!m || strcmp(m->address, peer->address) != 0))
-            peer_leave(d, peer);
+    } else {
+        kv_rank_name(d->config.rank, name);
+        d->self = kv_member_id(name);
+        for (uint32_t i = 0; i < d->peer_count; i++) {
+            kv_rank_name(i, name);
+            d->peers[i].id = kv_member_id(name);
+            d->peers[i].we_dial = i < d->config.rank;
+        }
+        kv_view_of_ranks(d->config.ranks, &d->view);
     }
     kv_view_peers_place(d);
-    view_changed(d);
-    hw_info(HW_CAT_KV, "view %llu: %u members", (unsigned long long)view->epoch, view->count);
 }
 
 const struct kv_view *kv_daemon_view(const struct kv_daemon *d)

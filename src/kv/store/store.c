@@ -89,6 +89,27 @@ static struct entry *find(const struct kv_store *s, struct kv_key key)
     return &s->table[i];
 }
 
+struct kv_outcome kv_store_execute(struct kv_store *s, enum kv_op op, struct kv_key key,
+                                   const void *value, uint32_t len)
+{
+    struct kv_outcome out = {.result = KV_REFUSED};
+    switch (op) {
+    case KV_GET:
+        out.result = kv_store_get(s, key, &out.value, &out.len);
+        break;
+    case KV_PUT:
+        out.result = kv_store_put(s, key, value, len);
+        break;
+    case KV_DELETE:
+        out.result = kv_store_delete(s, key);
+        break;
+    case KV_OP_END:
+    case KV_BLOCK:
+        break;
+    }
+    return out;
+}
+
 void kv_store_prefetch(const struct kv_store *s, struct kv_key key)
 {
     __builtin_prefetch(&s->table[home_of(s, key)]);

@@ -43,6 +43,15 @@ enum kv_result kv_store_put(struct kv_store *store, struct kv_key key, const voi
 /* KV_OK or KV_MISS. */
 enum kv_result kv_store_delete(struct kv_store *store, struct kv_key key);
 
+struct kv_outcome {
+    enum kv_result result;
+    const void *value; /* of a get, as kv_store_get has it */
+    uint32_t len;
+};
+/* Any of the three; KV_REFUSED for another operation. */
+struct kv_outcome kv_store_execute(struct kv_store *store, enum kv_op op, struct kv_key key,
+                                   const void *value, uint32_t len);
+
 /* Starts loading the entry's line; for requests that will be served a little later. */
 void kv_store_prefetch(const struct kv_store *store, struct kv_key key);
 
