@@ -2,7 +2,8 @@
  *
  *   JOIN                 version u32, ranks u32, daemons u32, rank u32, index u32, incarnation u64,
  *                        member u64 (its id; 0: a rank), copies u32 (of each block)
- *     its answer         incarnation u64
+ *     its answer         nothing; -EEXIST: a daemon of that name or rank is connected, and has
+ *                        another incarnation
  *   GET, DELETE          key: hi u64, lo u64
  *   PUT                  key, then the value to the end of the message
  *     their answers      result u8, then the value (GET that found it) to the end
@@ -21,14 +22,15 @@ enum {
     KV_METHOD_PUT = KV_PUT,
     KV_METHOD_DELETE = KV_DELETE,
     KV_METHOD_JOIN = 16,
-    KV_JOIN_VERSION = 3, /* 3: copies; checksums of blocks are CRCs */
-    KV_JOIN_BYTES = 40,
-    KV_JOINED_BYTES = 8
+    KV_JOIN_VERSION =
+        4, /* 3: copies; checksums of blocks are CRCs.  4: no incarnation in answers */
+    KV_JOIN_BYTES = 40
 };
 
 struct kv_join {
     uint32_t ranks, daemons, rank, index;
-    uint64_t incarnation, member;
+    uint64_t incarnation; /* random, of this start of the daemon */
+    uint64_t member;
     uint32_t copies;
 };
 

@@ -92,8 +92,9 @@ struct kv_peer {
     char address[KV_MEMBER_ADDRESS_CHARS]; /* with members */
     bool we_dial;                          /* of two, one does */
     bool dialling, joining, up, blocked;
-    uint32_t session; /* counts connections: tickets and leases end with theirs */
-    uint32_t chunks;  /* calls of remote requests in flight */
+    uint64_t incarnation; /* of the daemon that joined; unset where we dial */
+    uint32_t session;     /* counts connections: tickets and leases end with theirs */
+    uint32_t chunks;      /* calls of remote requests in flight */
     struct kv_block_holder holder;
     uint32_t in_flight;
     uint32_t quiet; /* fruitless polls in a row */

@@ -19,6 +19,11 @@ enum {
     JOIN_STREAM = 0
 };
 
+/* Of a daemon whose name or rank another one claims. */
+#define STILL_THERE                                                                                \
+    "is connected: give each daemon a --name or --rank of its own (a daemon that was killed is "   \
+    "forgotten within seconds)"
+
 static const uint64_t dial_pause_ns = 20 * HW_MS; /* doubled with each failure, up to 1.28 s */
 static const uint64_t join_timeout_ns = 5 * HW_SEC;
 
@@ -216,6 +221,19 @@ static void peer_down(struct kv_daemon *d, struct kv_peer *peer)
     peer->dial_at_ns = d->now_ns + (dial_pause_ns << doublings);
 }
 
+static uint32_t poll_peer(struct kv_daemon *d, struct kv_peer *peer)
+{
+    int n = rpc_poll(peer->ep);
+    if (n < 0 && n != -EINPROGRESS) {
+        peer_down(d, peer);
+        return 1;
+    }
+    peer->quiet = n > 0 ? 0 : peer->quiet + 1;
+    if (UNLIKELY(peer->queue != NULL))
+        advance_queue(d, peer);
+    return n > 0 ? (uint32_t)n : 0;
+}
+
 static void peer_leave(struct kv_daemon *d, struct kv_peer *peer)
 {
     peer->id = 0;
@@ -243,12 +261,17 @@ static void on_joined(void *user, int status, const struct rpc_msg *reply)
 {
     struct kv_peer *peer = user;
     peer->joining = false;
-    if (status == 0 && reply->len == KV_JOINED_BYTES) {
+    (void)reply;
+    if (status == 0) {
         peer->failures = 0;
         set_up(peer->daemon, peer, true);
     } else if (is_live(peer->ep)) {
         if (status == -ENOENT) /* with members: its view is older, or we have left it */
             hw_debug(HW_CAT_KV, "%s does not know us yet", name_of(peer));
+        else if (status == -EEXIST)
+            hw_warn(HW_CAT_KV,
+                    "%s does not let us join: another daemon with our name or rank " STILL_THERE,
+                    name_of(peer));
         else
             hw_warn(HW_CAT_KV,
                     "%s does not let us join: %s; do all daemons have the same --peers, "
@@ -298,7 +321,7 @@ void kv_daemon_adopt(struct kv_daemon *d, struct rpc_ep *ep, int rank)
 {
     if (rank < 0) {
         if (!adopt_unjoined(d, ep)) {
-            hw_warn(HW_CAT_KV, "%s: turned put: too many callers at once", rpc_ep_peer(ep));
+            hw_warn(HW_CAT_KV, "%s: turned away: too many callers at once", rpc_ep_peer(ep));
             rpc_ep_destroy(ep);
         }
         return;
@@ -314,7 +337,7 @@ void kv_daemon_adopt(struct kv_daemon *d, struct rpc_ep *ep, int rank)
     peer->ep = ep;
     peer->quiet = 0;
     if (send_join(d, peer))
-        rpc_ep_shutdown(ep, -EPROTO, "cannot join"); /* the next poll clears it put */
+        rpc_ep_shutdown(ep, -EPROTO, "cannot join"); /* the next poll ends it */
 }
 
 int kv_daemon_dial_next(struct kv_daemon *d)
@@ -356,7 +379,17 @@ uint32_t kv_daemon_local_peers(const struct kv_daemon *d)
 
 /* ---- serving ---- */
 
-/* Who it is; -ENOENT: a member that is not in our view (yet); else with a sentence in why. */
+/* Whether another daemon is connected under the same name or rank.  Its connection may have ended
+ * without our having noticed. */
+static bool is_taken(struct kv_daemon *d, struct kv_peer *peer, uint64_t incarnation)
+{
+    if (peer->up && peer->incarnation != incarnation)
+        (void)poll_peer(d, peer);
+    return peer->up && peer->incarnation != incarnation;
+}
+
+/* Which peer it is.  -ENOENT: a member that is not in our view (yet); -EEXIST: see is_taken; other
+ * errors: the daemons' options differ.  Why in words, but for -ENOENT. */
 static int judge_join(struct kv_daemon *d, const struct rpc_msg *msg, struct kv_peer **out,
                       char why[RPC_WHY_CHARS])
 {
@@ -379,23 +412,24 @@ static int judge_join(struct kv_daemon *d, const struct rpc_msg *msg, struct kv_
         return -ENOENT;
     if (peer->we_dial || (!members && join.rank == d->config.rank))
         return -EINVAL;
+    if (is_taken(d, peer, join.incarnation)) {
+        snprintf(why, RPC_WHY_CHARS, "%s " STILL_THERE, name_of(peer));
+        return -EEXIST;
+    }
+    peer->incarnation = join.incarnation;
     *out = peer;
     return 0;
 }
 
-/* A stranger says who it is.  It may be a rank whose last connection we still hold: the old one
- * goes. */
+/* A connection says who it is.  It may be a daemon whose last connection we still hold: then the
+ * old one ends. */
 static void on_join(struct kv_daemon *d, struct rpc_ep **place, struct rpc_msg *msg)
 {
     struct rpc_ep *ep = *place;
     struct kv_peer *peer = NULL;
     char why[RPC_WHY_CHARS];
     int rc = judge_join(d, msg, &peer, why);
-    uint8_t payload[KV_JOINED_BYTES];
-    wire_store64(payload, d->incarnation);
-    struct iovec iov = {payload, sizeof(payload)};
-    struct rpc_send send = {.iov = &iov, .iov_count = 1};
-    (void)rpc_reply(ep, msg, rc, rc ? NULL : &send);
+    (void)rpc_reply(ep, msg, rc, NULL);
     rpc_release(ep, msg);
     if (rc) {
         if (rc != -ENOENT)
@@ -463,19 +497,6 @@ static bool may_skip(const struct kv_daemon *d, const struct kv_peer *peer)
 {
     return peer->quiet >= QUIET_POLLS && peer->in_flight == 0 && !peer->queue && !d->config.plain &&
            hw_counter_load(&d->stats.loops) % QUIET_EVERY != 0;
-}
-
-static uint32_t poll_peer(struct kv_daemon *d, struct kv_peer *peer)
-{
-    int n = rpc_poll(peer->ep);
-    if (n < 0 && n != -EINPROGRESS) {
-        peer_down(d, peer);
-        return 1;
-    }
-    peer->quiet = n > 0 ? 0 : peer->quiet + 1;
-    if (UNLIKELY(peer->queue != NULL))
-        advance_queue(d, peer);
-    return n > 0 ? (uint32_t)n : 0;
 }
 
 uint32_t kv_peers_poll(struct kv_daemon *d)
