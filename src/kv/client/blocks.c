@@ -1,7 +1,7 @@
-/* client_blocks.c - blocks for a local client: written into its staging area, read from the arena.
+/* Blocks for a local client: written into its staging area, read from the arena.
  *
- * What is read is verified by the reader, over the bytes it has: that catches a block that differs
- * from what was put as well as one that was replaced because the lease had ended. */
+ * The reader verifies the bytes that it has.  That finds a corrupt block, and also a block that was
+ * replaced because the lease had ended. */
 #include "kv/client/client_impl.h"
 
 #include "kv/common/blockmsg.h"
@@ -13,10 +13,11 @@
 enum {
     KEYS_A_REQUEST = 60,         /* of a list of keys: fits the default slot */
     LEASES_A_BATCH = 64,         /* asked for together: 16 KiB of stack */
-    STAGED_AT_A_TIME = 512 << 10 /* of a put, and told: finer overlaps more and wakes more often */
+    STAGED_AT_A_TIME = 512 << 10 /* of a put between two hints: smaller steps overlap more and wake
+                                    the daemon more often */
 };
 
-/* Which daemon has a key, and the number by which all clients find it. */
+/* The key by which all clients choose the same daemon for a block. */
 static struct kv_key route_of(const struct kv_block_key *key)
 {
     return kv_key_of(key->bytes, key->len);
@@ -101,7 +102,7 @@ static void put_over(struct kv_client *c, struct kv_block_put *put)
 enum kv_result kv_block_put_abort(struct kv_client *c, struct kv_block_put *put)
 {
     enum kv_result result = ask_handle(c, KV_BLOCK_PUT_ABORT, put->route, put->ticket);
-    /* Unless the daemon said so it may still read there: that part is not used again. */
+    /* Unless the daemon has answered, it may still read there: that part is not used again. */
     if (result == KV_OK || result == KV_STALE)
         put_over(c, put);
     return result;
@@ -125,7 +126,7 @@ enum kv_result kv_block_put_commit(struct kv_client *c, struct kv_block_put *put
             .op = KV_BLOCK_PUT_COMMIT, .handle = put->ticket, .at = put->at, .len = put->len}};
     enum kv_result result = ask(c, &a);
     if (result == KV_TIMEOUT || result == KV_PEER_LOST)
-        (void)kv_block_put_abort(c, put); /* it may be copying still */
+        (void)kv_block_put_abort(c, put); /* the daemon may still copy */
     else
         put_over(c, put);
     return result;
@@ -149,7 +150,7 @@ enum kv_result kv_block_put(struct kv_client *c, const struct kv_block_key *key,
 
 /* ---- reading ---- */
 
-/* Makes a reference of what the daemon granted. */
+/* Fills in a reference from the daemon's answer. */
 static enum kv_result take_grant(struct kv_client *c, struct kv_key route, const uint8_t *answer,
                                  uint64_t asked_ns, struct kv_block_ref *out)
 {
@@ -251,17 +252,19 @@ void kv_block_let_go(struct kv_client *c, struct kv_block_ref *ref)
     int len = kv_block_request_encode(&r, NULL, payload, sizeof(payload));
     assert(len == sizeof(payload));
     if (!kv_client_block_tell(c, ref->route, payload, (uint32_t)len))
-        (void)kv_block_release(c, ref); /* every slot waits: so do we */
+        (void)kv_block_release(c, ref); /* no request slot is free: wait for the answer instead */
     ref->data = NULL;
 }
 
-/* The bytes that we have are not those that were put: why. */
+/* Why the bytes that we read are not those that were put. */
 static enum kv_result judge_mismatch(struct kv_client *c, const struct kv_block_ref *ref)
 {
     if (hw_now_ns() >= ref->expires_ns)
         return KV_EXPIRED;
     enum kv_result result = ask_handle(c, KV_BLOCK_VERIFY, ref->route, ref->handle);
-    return result == KV_OK ? KV_MISS : result; /* whatever the daemon sees, we have no data */
+    return result == KV_OK
+               ? KV_MISS
+               : result; /* even if the daemon finds the block intact, we have no data */
 }
 
 enum kv_result kv_block_check(struct kv_client *c, const struct kv_block_ref *ref)

@@ -13,7 +13,7 @@
 
 enum {
     DEPTH_DEFAULT = 16,
-    STAGED_MAX = 4096,    /* blocks being put at a time: as many as a daemon takes */
+    STAGED_MAX = 4096,    /* blocks being put at a time: as many as a daemon allows */
     DEATH_LOOKS = 1 << 14 /* busy waiting: rounds between two looks at the sockets */
 };
 
@@ -22,7 +22,7 @@ static const uint64_t attach_timeout_ns = 5 * HW_SEC;
 struct slot {
     void *user, *buffer;
     uint32_t buffer_len;
-    bool waited_for; /* else its request has ended for the caller: the answer will be dropped */
+    bool waited_for; /* else the caller has given up, and a late answer is dropped */
     uint64_t asked_ns, deadline_ns;
 };
 
@@ -45,7 +45,7 @@ struct kv_client {
     uint32_t link_count;
     uint32_t waited_for;
     uint32_t rounds;
-    uint64_t next_deadline_ns; /* no later than the first */
+    uint64_t next_deadline_ns; /* no later than the first deadline */
     struct link *links[KV_DAEMONS_MAX];
 };
 
@@ -99,7 +99,7 @@ static int receive_offer(struct rpc_transport *t, struct kv_offer *offer,
 
 static int watch_link(struct kv_client *c, struct link *l)
 {
-    /* Edges, so that the bell need not be read; the socket says something only once. */
+    /* Edge-triggered: the bell need not be read, and the socket reports its end once. */
     struct epoll_event bell = {.events = EPOLLIN | EPOLLET, .data.u32 = UINT32_MAX};
     struct epoll_event socket = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET,
                                  .data.u32 = c->link_count};
@@ -229,7 +229,7 @@ void kv_client_close(struct kv_client *c)
 
 /* ---- asking ---- */
 
-/* As kv_client_submit; says which slot the request has. */
+/* As kv_client_submit; also gives the request slot. */
 static int submit(struct kv_client *c, const struct kv_ask *ask, struct link **link, uint32_t *slot)
 {
     bool known = (ask->op >= KV_GET && ask->op < KV_OP_END) || ask->op == KV_BLOCK;
@@ -307,7 +307,7 @@ static void give(const struct kv_port_answer *from, const struct slot *s, struct
         out->result = KV_TOO_LARGE;
 }
 
-/* The daemon is gone, or writes nonsense: nothing is expected of it any more. */
+/* The daemon is gone or broke the rules: wait for nothing more from it. */
 static void lose(struct link *l)
 {
     l->lost = true;
@@ -346,7 +346,7 @@ static int collect(struct kv_client *c, struct kv_answer *answers, int max)
     return n;
 }
 
-/* Ends what is overdue, and all that a lost daemon was asked. */
+/* Ends overdue requests, and all requests to a lost daemon. */
 static int expire(struct kv_client *c, struct kv_answer *answers, int max, uint64_t now)
 {
     int n = 0;
@@ -399,7 +399,8 @@ static void look_at_sockets(struct kv_client *c, uint64_t timeout_ns)
     int n = hw_epoll_wait(c->epoll, events, (int)ARRAY_LEN(events), timeout_ns);
     for (int i = 0; i < n; i++)
         if (events[i].data.u32 != UINT32_MAX)
-            lose(c->links[events[i].data.u32]); /* a byte there would be nonsense: an end, too */
+            lose(c->links[events[i].data.u32]); /* a byte on the socket would break the rules: the
+                                                   same as its end */
 }
 
 static void sleep_until(struct kv_client *c, uint64_t until, uint64_t now)
@@ -491,14 +492,14 @@ static enum kv_result result_of_refusal(int rc)
         return KV_PEER_LOST;
     case -EMSGSIZE:
         return KV_TOO_LARGE;
-    case -EAGAIN: /* until the deadline no slot came free */
+    case -EAGAIN: /* no request slot was free until the deadline */
         return KV_TIMEOUT;
     default:
         return KV_REFUSED;
     }
 }
 
-/* Every slot waits for a late answer: sleeps until one has come and been dropped. */
+/* Every request slot waits for a late answer: sleeps until one has come. */
 static void await_late(struct kv_client *c, uint64_t until)
 {
     struct kv_answer none;
@@ -506,10 +507,11 @@ static void await_late(struct kv_client *c, uint64_t until)
     if (now < until)
         sleep_until(c, until, now);
     for (uint32_t i = 0; i < c->link_count; i++)
-        (void)collect_link(c, c->links[i], &none, 1); /* nothing is waited for: only frees */
+        (void)collect_link(c, c->links[i], &none,
+                           1); /* no answer is waited for: this only frees slots */
 }
 
-/* Takes what has come and files it under its number. */
+/* Takes answers and stores each at its request's place. */
 static int file_answers(struct kv_client *c, struct kv_answer *answers, uint64_t timeout_ns)
 {
     struct kv_answer got[16];
@@ -627,7 +629,7 @@ bool kv_client_block_tell(struct kv_client *c, struct kv_key key, const void *pa
     uint32_t slot;
     if (submit(c, &ask, &l, &slot))
         return false;
-    end_slot(c, l, &l->slots[slot], KV_OK, &none); /* its answer will be dropped like a late one */
+    end_slot(c, l, &l->slots[slot], KV_OK, &none); /* its answer is dropped like a late one */
     kv_client_flush(c);
     return true;
 }

@@ -57,7 +57,7 @@ struct kv_answer {
 /* 0; -EAGAIN when every slot of that daemon is in use; -EMSGSIZE past value_max; -EINVAL;
  * -ECONNRESET when that daemon is gone. */
 int kv_client_submit(struct kv_client *client, const struct kv_ask *ask) MUST_CHECK;
-/* Lets sleeping daemons know.  kv_client_wait does it, too. */
+/* Wakes sleeping daemons.  kv_client_wait does it, too. */
 void kv_client_flush(struct kv_client *client);
 /* Up to `max` answers, waiting at most timeout_ns (0: not at all) for the first.  Their number; 0
  * when none came in time or none is due. */
@@ -72,8 +72,8 @@ enum kv_result kv_client_put(struct kv_client *client, struct kv_key key, const 
                              uint32_t len);
 enum kv_result kv_client_delete(struct kv_client *client, struct kv_key key);
 
-/* Many requests together, each with its own result; `user` is not looked at.  They are no
- * transaction and are done in any order.  0, or -EBUSY while others are in flight. */
+/* Many requests together, each with its own result; `user` is ignored.  They are no transaction and
+ * run in any order.  0, or -EBUSY while others are in flight. */
 int kv_client_batch(struct kv_client *client, const struct kv_ask *asks, struct kv_answer *answers,
                     uint32_t count) MUST_CHECK;
 
@@ -84,16 +84,15 @@ int kv_client_batch(struct kv_client *client, const struct kv_ask *asks, struct 
  * in flight.  Besides the results of kv/store/blocks.h each can end in KV_PEER_LOST (the daemon, or
  * the owner behind it, is gone), KV_TIMEOUT or KV_REFUSED (other requests are in flight). */
 
-/* Whole blocks, copied in and out.  A get verifies what it copied: KV_MISS when it differs from
- * what was put, which the daemon then finds, counts and drops; KV_EXPIRED when the copy took longer
- * than the lease; KV_TOO_LARGE past buffer_len.  The block's length goes to *len with KV_OK and
- * KV_TOO_LARGE. */
+/* Whole blocks, copied in and out.  A get verifies what it copied.  KV_MISS also when the block is
+ * corrupt, which the daemon then counts and drops; KV_EXPIRED when the copy took longer than the
+ * lease; KV_TOO_LARGE past buffer_len.  *len is the block's length, with KV_OK and KV_TOO_LARGE. */
 enum kv_result kv_block_put(struct kv_client *client, const struct kv_block_key *key,
                             uint64_t tenant, const void *data, uint32_t len);
 enum kv_result kv_block_get(struct kv_client *client, const struct kv_block_key *key, void *buffer,
                             uint32_t buffer_len, uint32_t *len);
 
-/* A block being written where the daemon will find it. */
+/* A block being written into the staging area. */
 struct kv_block_put {
     uint8_t *data; /* `len` bytes to fill before commit */
     uint32_t len;
@@ -105,14 +104,14 @@ struct kv_block_put {
 /* KV_FULL also when the staging area has no room.  A started put ends with commit or abort. */
 enum kv_result kv_block_put_start(struct kv_client *client, const struct kv_block_key *key,
                                   uint64_t tenant, uint32_t len, struct kv_block_put *out);
-/* The first `len` bytes are there: the daemon may begin with them while the rest is written.  A
- * hint, best effort; they must not change any more. */
+/* A hint: the first `len` bytes are written and will not change, so the daemon may begin with them.
+ */
 void kv_block_put_staged(struct kv_client *client, const struct kv_block_put *put, uint32_t len);
 /* After KV_TIMEOUT the block may or may not be there. */
 enum kv_result kv_block_put_commit(struct kv_client *client, struct kv_block_put *put);
 enum kv_result kv_block_put_abort(struct kv_client *client, struct kv_block_put *put);
 
-/* A block where it lies, read-only, until the lease ends. */
+/* A block in the arena, read-only, until the lease ends. */
 struct kv_block_ref {
     const uint8_t *data;
     uint32_t len;
@@ -124,12 +123,12 @@ struct kv_block_ref {
 /* KV_OK, KV_MISS, KV_FULL.  Release it when done. */
 enum kv_result kv_block_lease(struct kv_client *client, const struct kv_block_key *key,
                               struct kv_block_ref *out);
-/* Many at once, in any order, with a result for each; refs[i] is set where results[i] is KV_OK.
- * What other daemons own travels at the same time. */
+/* Many at once, with a result for each; refs[i] is set where results[i] is KV_OK.  Blocks of other
+ * daemons travel at the same time. */
 void kv_block_lease_many(struct kv_client *client, const struct kv_block_key *keys, uint32_t count,
                          struct kv_block_ref *refs, enum kv_result *results);
-/* After reading in place, whether what was read is what was put: KV_OK; KV_EXPIRED when the lease
- * ended meanwhile, KV_MISS when the bytes differ: then what was read must not be used. */
+/* After reading in place: KV_OK; KV_EXPIRED when the lease ended meanwhile, KV_MISS when the bytes
+ * differ: then what was read must not be used. */
 enum kv_result kv_block_check(struct kv_client *client, const struct kv_block_ref *ref);
 enum kv_result kv_block_renew(struct kv_client *client, struct kv_block_ref *ref);
 enum kv_result kv_block_release(struct kv_client *client, struct kv_block_ref *ref);
@@ -155,7 +154,7 @@ uint32_t kv_client_in_flight(const struct kv_client *client);
 uint32_t kv_client_rank(const struct kv_client *client);
 uint32_t kv_client_ranks(const struct kv_client *client);
 uint32_t kv_client_daemons(const struct kv_client *client);
-/* Other ranks that every daemon of this rank reaches now. */
+/* Other daemons that every daemon of this rank is connected to now. */
 uint32_t kv_client_peers_up(const struct kv_client *client);
 
 enum { KV_SOCKET_CHARS = RPC_ADDR_PATH_CHARS };

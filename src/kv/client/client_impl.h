@@ -1,5 +1,4 @@
-/* kv/client/client_impl.h - what client_blocks.c needs of a client's insides; for it and client.c
- * only.
+/* kv/client/client_impl.h - what blocks.c needs from client.c; private to the two.
  *
  * Threads: the client's.  Lifetime: the client's. */
 #ifndef HAWSER_KV_CLIENT_CLIENT_IMPL_H
@@ -26,8 +25,8 @@ uint32_t kv_client_value_max(const struct kv_client *client);
 enum kv_result kv_client_block_ask(struct kv_client *client, struct kv_key key, const void *payload,
                                    uint32_t len, void *answer, uint32_t size, uint32_t *answer_len,
                                    uint64_t *asked_ns);
-/* A request whose answer nobody waits for: true when it is on its way, false when no slot is free
- * or the daemon is gone. */
+/* A request without waiting for its answer.  False: no request slot is free, or the daemon is gone.
+ */
 bool kv_client_block_tell(struct kv_client *client, struct kv_key key, const void *payload,
                           uint32_t len);
 

@@ -1,8 +1,7 @@
-/* kv/cluster/base64.h - base64 (RFC 4648, section 4) of the short texts that etcd's gateway wraps
- * in it.
+/* kv/cluster/base64.h - base64 (RFC 4648, section 4) for the short texts of etcd's JSON gateway.
  *
- * Decoding is strict: padding must be there, its unused bits zero, and nothing else may be, so that
- * a text has one form.
+ * Decoding is strict, so that a text has one form: padding is required, its unused bits are zero,
+ * and other characters are refused.
  *
  * Trust: text may be anything.  Threads: any.  Lifetime: no state. */
 #ifndef HAWSER_KV_CLUSTER_BASE64_H

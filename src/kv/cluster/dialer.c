@@ -52,7 +52,7 @@ static void *dialer_main(void *user)
         d->results[index] = t;
         d->ended |= UINT64_C(1) << index;
         uint64_t one = 1;
-        ssize_t n = write(d->fd, &one, sizeof(one)); /* full: it is readable anyway */
+        ssize_t n = write(d->fd, &one, sizeof(one)); /* a full eventfd is readable anyway */
         (void)n;
     }
     pthread_mutex_unlock(&d->lock);

@@ -1,5 +1,5 @@
-/* kv/cluster/dialer.h - dialling other ranks in a thread of its own, since a dial may wait and a
- * daemon's loop may not.
+/* kv/cluster/dialer.h - dials other daemons in a thread of its own: a dial may block, a daemon may
+ * not.
  *
  * Threads: one caller; the dialer has its own.  Lifetime: create/destroy; destroy waits for a dial
  * that is under way, at most KV_DIAL_NS. */
@@ -19,7 +19,7 @@ void kv_dialer_destroy(struct kv_dialer *dialer);
 /* Dials the address, which is copied; at most one dial of an index (below KV_RANKS_MAX) at a time.
  */
 void kv_dialer_ask(struct kv_dialer *dialer, uint32_t index, const struct rpc_addr *addr);
-/* A dial that has ended: true, with its index and the transport, NULL when it failed. */
+/* True: a dial has ended; its index, and the transport, NULL when it failed. */
 bool kv_dialer_take(struct kv_dialer *dialer, uint32_t *index, struct rpc_transport **out);
 /* Readable after a dial has ended; kv_dialer_take clears it. */
 int kv_dialer_fd(const struct kv_dialer *dialer);

@@ -1,17 +1,16 @@
-/* kv/cluster/etcd.h - the messages of etcd's v3 API that members need, in the JSON of its HTTP
- * gateway.
+/* kv/cluster/etcd.h - the messages of etcd's v3 API that members need, in the JSON of its gateway.
  *
- *   KV_ETCD_GRANT    a lease: what is put under it vanishes when nobody renews it
- *   KV_ETCD_RENEW    keeps one
- *   KV_ETCD_REVOKE   gives one back, with all that is under it
- *   KV_ETCD_TXN      puts a key unless another has it, and reads all keys, as one change
- *   KV_ETCD_WATCH    an answer without an end: a line for every change
+ *   KV_ETCD_GRANT    makes a lease: etcd deletes the keys of a lease that nobody renews
+ *   KV_ETCD_RENEW    renews a lease
+ *   KV_ETCD_REVOKE   ends a lease and deletes its keys
+ *   KV_ETCD_TXN      puts a key unless another daemon has it, and reads all keys, atomically
+ *   KV_ETCD_WATCH    an endless answer: a line for every change
  *
- * Numbers of 64 bits are strings there, zeros are left out, keys and values are base64.
+ * In this JSON 64-bit numbers are strings, zeros are left out, and keys and values are base64.
  *
- * Trust: answers may hold anything.  They are bounded by who read them (KV_POST_BODY_MAX) and
- * parsed by jansson, which nests at most 2048 deep; texts are cut by the limits below. Threads:
- * any.  Lifetime: no state; what a pair points at ends with the call that told it. */
+ * Trust: answers may hold anything.  Their size is bounded by the reader (KV_POST_BODY_MAX);
+ * jansson parses them and nests at most 2048 deep; the limits below cut texts.  Threads: any.
+ * Lifetime: no state; a pair is valid only during its callback. */
 #ifndef HAWSER_KV_CLUSTER_ETCD_H
 #define HAWSER_KV_CLUSTER_ETCD_H
 
@@ -48,7 +47,7 @@ void kv_etcd_grant_request(uint64_t ttl_s, char out[KV_ETCD_REQUEST_MAX]);
 /* Also of a revocation. */
 void kv_etcd_lease_request(uint64_t lease, char out[KV_ETCD_REQUEST_MAX]);
 void kv_etcd_enter_request(const struct kv_etcd_enter *enter, char out[KV_ETCD_REQUEST_MAX]);
-/* All changes under the prefix since `revision`, which is the first that is told. */
+/* All changes under the prefix from `revision` on. */
 void kv_etcd_watch_request(const char *prefix, uint64_t revision, char out[KV_ETCD_REQUEST_MAX]);
 
 /* ---- answers: 0, or -EBADMSG for what is none, or when there is no memory to read it ---- */
@@ -62,14 +61,14 @@ struct kv_etcd_pair {
 typedef void kv_etcd_pair_fn(void *user, const struct kv_etcd_pair *pair);
 
 struct kv_etcd_entered {
-    bool done; /* false: the guard held it up, and the one pair that is told is who has the key */
+    bool done; /* false: the guard refused, and the one pair reported is the key's present one */
     uint64_t revision;
 };
 
 struct kv_etcd_news {
     uint64_t revision; /* etcd's own; 0: it does not say */
-    bool ended;        /* this watch tells nothing more */
-    bool compacted;    /* because what it asked for is forgotten: read all keys again */
+    bool ended;        /* the watch has ended */
+    bool compacted;    /* because the revision was compacted: read all keys again */
 };
 
 int kv_etcd_grant_answer(const char *text, size_t len, uint64_t *lease_out,
@@ -78,10 +77,10 @@ int kv_etcd_grant_answer(const char *text, size_t len, uint64_t *lease_out,
 int kv_etcd_renew_answer(const char *text, size_t len, uint64_t *ttl_s_out) MUST_CHECK;
 int kv_etcd_enter_answer(const char *text, size_t len, kv_etcd_pair_fn *tell, void *user,
                          struct kv_etcd_entered *out) MUST_CHECK;
-/* One line of a watch.  Pairs may have been told before an error shows. */
+/* One line of a watch.  Pairs may have been reported before an error is found. */
 int kv_etcd_watch_answer(const char *text, size_t len, kv_etcd_pair_fn *tell, void *user,
                          struct kv_etcd_news *out) MUST_CHECK;
-/* What an answer says went wrong, in its own words; "" when it does not say. */
+/* The error message in an answer; "": none. */
 void kv_etcd_error_answer(const char *text, size_t len, char out[RPC_WHY_CHARS]);
 
 #endif

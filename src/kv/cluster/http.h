@@ -1,13 +1,13 @@
-/* kv/cluster/http.h - an HTTP/1.1 answer, read as its bytes come.
+/* kv/cluster/http.h - an incremental parser of one HTTP/1.1 answer.
  *
- * Feed it what a socket gives; the body goes on to a sink, piece by piece, so that an answer
- * without an end (a watch) can be read like any other.  Bodies by Content-Length, in chunks, or up
- * to the end of the connection.  What a proxy and we could read in two ways is refused: lengths
- * that are doubled or stand beside chunks, folded lines, lines that end in LF alone, 1xx answers
- * (we never ask for one).
+ * Feed it the bytes of a socket.  It passes the body to a sink as it comes, so that an endless
+ * answer (a watch) is read like any other.  A body ends by Content-Length, by its last chunk, or
+ * with the connection.  The parser refuses what a proxy might read differently: two lengths, a
+ * length beside chunks, folded lines, lines that end in LF alone, and 1xx answers, which we never
+ * ask for.
  *
- * Trust: none in the server.  Memory is this struct, whatever is fed; the sink bounds the body.
- * Threads: one at a time.  Lifetime: a value. */
+ * Trust: none in the server.  The parser allocates nothing; the sink bounds the body.  Threads: one
+ * at a time.  Lifetime: a value. */
 #ifndef HAWSER_KV_CLUSTER_HTTP_H
 #define HAWSER_KV_CLUSTER_HTTP_H
 

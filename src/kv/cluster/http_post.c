@@ -56,7 +56,7 @@ int kv_post_pause(int wake_fd, uint64_t deadline_ns)
 
 /* ---- connecting ---- */
 
-/* A peer that vanished without a word is noticed within 10 s, also by one who only listens. */
+/* Keepalive: notices within 10 s that a silent server is gone, also during a watch. */
 static void watch_over(int fd)
 {
     const int on = 1, idle_s = 4, every_s = 2, probes = 3;
@@ -76,8 +76,8 @@ static int finish_connect(int fd, int wake_fd, uint64_t deadline_ns)
     return rc ? rc : -error;
 }
 
-/* On the same host a socket may be given the very port that it dials while nobody listens there: it
- * then reaches itself, and keeps the server from starting. */
+/* On one host the kernel may give a socket the very port that it dials while nobody listens there.
+ * The socket then connects to itself and keeps the server from starting. */
 static bool reached_itself(int fd)
 {
     struct sockaddr_storage own = {0}, peer = {0};
@@ -106,7 +106,7 @@ static int connect_one(const struct addrinfo *a, int wake_fd, uint64_t deadline_
     return 0;
 }
 
-/* The time is shared by the addresses of a name: one that is silent leaves some to the next. */
+/* The addresses of a name share the time, so that a silent one leaves some to the next. */
 static int connect_any(const struct addrinfo *list, const struct kv_post_request *r, int *fd_out)
 {
     uint64_t count = 0;
@@ -181,7 +181,7 @@ static int send_request(int fd, const struct kv_post_request *r, char why[RPC_WH
 
 /* ---- the body ---- */
 
-/* What was taken goes first; then the room doubles. */
+/* Drops what was taken; if that is not enough, doubles the buffer. */
 static int make_room(struct kv_post *p, size_t more)
 {
     if (p->taken > 0) {

@@ -1,10 +1,10 @@
-/* kv/cluster/http_post.h - one POST over a TCP connection of its own, and its answer.
+/* kv/cluster/http_post.h - one HTTP POST over a TCP connection of its own, and its answer.
  *
- * Every wait ends at a deadline, and at once when wake_fd becomes readable: -ECANCELED.  Names are
- * the exception: the resolver cannot be interrupted, numbers need none.
+ * Every wait ends at its deadline, and with -ECANCELED when wake_fd becomes readable.  Only a
+ * look-up of a host name cannot be interrupted; a numeric address needs none.
  *
- * Trust: the answer may hold anything; see kv/cluster/http.h.  Threads: one at a time.
- * Lifetime: open/destroy; destroy(NULL) is fine. */
+ * Trust: the answer may hold anything; see kv/cluster/http.h.  Threads: one at a time.  Lifetime:
+ * open/destroy; destroy(NULL) is fine. */
 #ifndef HAWSER_KV_CLUSTER_HTTP_POST_H
 #define HAWSER_KV_CLUSTER_HTTP_POST_H
 
@@ -44,7 +44,7 @@ const char *kv_post_body(const struct kv_post *post, size_t *len_out);
 /* Takes the next line, when it is complete; NULL: there is none.  Valid until the next read. */
 const char *kv_post_line(struct kv_post *post, size_t *len_out);
 
-/* Nothing but waiting: -ETIMEDOUT at the deadline, or -ECANCELED. */
+/* Only waits: -ETIMEDOUT at the deadline, or -ECANCELED. */
 int kv_post_pause(int wake_fd, uint64_t deadline_ns);
 
 #endif

@@ -20,7 +20,7 @@
 
 enum { ETCD_PORT = 2379, BACK_OFF_STEPS = 6 };
 
-static const uint64_t back_off_ns = 50 * HW_MS;       /* doubled after each round of endpoints */
+static const uint64_t back_off_ns = 50 * HW_MS;       /* doubled after all endpoints have failed */
 static const uint64_t refused_pause_ns = 500 * HW_MS; /* until a name is asked for again */
 static const uint64_t lapse_slack_ns = HW_SEC; /* etcd looks for lapsed leases twice a second */
 
@@ -40,7 +40,7 @@ struct kv_members {
 
     pthread_mutex_t lock; /* guards the next three */
     pthread_cond_t decision;
-    bool decided; /* whether we got in: outcome is set */
+    bool decided; /* the first attempt has ended: outcome is set */
     int outcome;
     char problem[RPC_WHY_CHARS]; /* of the last run that failed */
 
@@ -49,7 +49,7 @@ struct kv_members {
     struct hw_rng rng;
     uint32_t at, failures;   /* endpoint; failed runs since a watch answered */
     uint64_t taken_since_ns; /* since when another daemon has our name; 0: it has not */
-    bool complained;         /* said that we are out */
+    bool complained;         /* logged that we are out */
 
     struct kv_members_stats stats;
     struct hw_counter_set counters;
@@ -140,7 +140,7 @@ static void on_view(void *user, const struct kv_view *view)
     decide(m, 0, "");
 }
 
-/* Another has our name, or there is no room.  True when it is worth waiting for that to end. */
+/* Another daemon has our name, or the cluster is full.  True: that may end soon, try again. */
 static bool refused(struct kv_members *m, int rc)
 {
     struct kv_registry *r = &m->registry;
@@ -160,7 +160,7 @@ static bool refused(struct kv_members *m, int rc)
     return now - m->taken_since_ns < r->lease_ttl_ns + lapse_slack_ns;
 }
 
-/* What is wrong is said once, until etcd is followed again. */
+/* Logs a problem once, until etcd answers again. */
 static void endpoint_failed(struct kv_members *m)
 {
     struct kv_registry *r = &m->registry;
@@ -179,7 +179,7 @@ static void endpoint_failed(struct kv_members *m)
     m->at = (m->at + 1) % m->endpoint_count;
 }
 
-/* Half to one and a half times what it says, so that a cluster does not come back as one. */
+/* 0.5 to 1.5 times the pause, so that not all daemons come back at the same moment. */
 static uint64_t back_off(struct kv_members *m)
 {
     uint32_t rounds = m->failures / m->endpoint_count;
@@ -348,7 +348,7 @@ int kv_members_wait(struct kv_members *m, uint64_t timeout_ns, char why[RPC_WHY_
 void kv_members_stop(struct kv_members *m)
 {
     uint64_t one = 1;
-    ssize_t n = write(m->wake_fd, &one, sizeof(one)); /* full: it is readable anyway */
+    ssize_t n = write(m->wake_fd, &one, sizeof(one)); /* a full eventfd is readable anyway */
     (void)n;
 }
 

@@ -1,20 +1,19 @@
 /* kv/cluster/members.h - where the members of a cluster come from: a list, or etcd.
  *
- * With etcd every daemon registers its name and address under a lease, reads who is there and
- * follows the changes.  Each gives a new view (kv/cluster/view.h), whose epoch is etcd's revision.
- * While etcd cannot be reached the last view stays in force; endpoints are tried in turn, 50 ms to
- * 3 s apart, and a registration that has lapsed meanwhile is made again.  docs/members.md has the
- * whole story.
+ * With etcd every daemon registers its name and address under a lease, reads the other members and
+ * watches for changes.  Each change gives a new view (kv/cluster/view.h), whose epoch is etcd's
+ * revision.  While etcd cannot be reached, the last view stays in force; endpoints are tried in
+ * turn, 50 ms to 3 s apart, and a registration that has lapsed is renewed.  See docs/members.md.
  *
  *     kv_members_start(&options, &members, why);
- *     kv_members_wait(members, 30 * HW_SEC, why);     the first view has been told
- *     ...                                             `changed` is called with each
+ *     kv_members_wait(members, 30 * HW_SEC, why);     `changed` has been called with the first view
+ *     ...                                             it is called again with each later one
  *     kv_members_destroy(members);                    leaves the cluster
  *
- * Trust: etcd decides who is a member; what it answers is bounded and checked, see
- * kv/cluster/etcd.h. Threads: it has one of its own, in which `changed` is called; that must not
- * wait long, for the lease is renewed in the same thread.  kv_members_stop from any thread or a
- * signal handler; the others from one. Lifetime: start/destroy; options are copied. */
+ * Trust: etcd decides who is a member; its answers are bounded and checked (kv/cluster/etcd.h).
+ * Threads: members have a thread of their own, which calls `changed` and renews the lease, so
+ * `changed` must not block for long.  kv_members_stop from any thread or a signal handler; the
+ * other calls from one.  Lifetime: start/destroy; options are copied. */
 #ifndef HAWSER_KV_CLUSTER_MEMBERS_H
 #define HAWSER_KV_CLUSTER_MEMBERS_H
 
@@ -55,12 +54,12 @@ int kv_members_check_name(const char *name) MUST_CHECK;
 /* 0; -EINVAL for options that are not as above; -ENOMEM or another errno.  A sentence in why. */
 int kv_members_start(const struct kv_members_options *options, struct kv_members **out,
                      char why[RPC_WHY_CHARS]) MUST_CHECK;
-/* Waits until the first view has been told: 0.  -EEXIST when another daemon has the name and keeps
- * it for longer than a lease; -EUSERS when the cluster is full; -ECANCELED after kv_members_stop;
- * -ETIMEDOUT, with what is wrong with etcd in why: it goes on trying. */
+/* Waits for the first view: 0.  -EEXIST: another daemon has the name and keeps it for longer than a
+ * lease; -EUSERS: the cluster is full; -ECANCELED after kv_members_stop; -ETIMEDOUT, with etcd's
+ * problem in why: it goes on trying. */
 int kv_members_wait(struct kv_members *members, uint64_t timeout_ns,
                     char why[RPC_WHY_CHARS]) MUST_CHECK;
-/* Nothing is told after the call that is under way; the registration is given back. */
+/* No further call of `changed`; the registration is given back. */
 void kv_members_stop(struct kv_members *members);
 /* Stops, waits for the thread, frees. */
 void kv_members_destroy(struct kv_members *members);

@@ -10,12 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A third of a lease, so that two renewals may fail before it lapses; but time enough for a busy
- * etcd, and not so much that a dead endpoint is clung to. */
+/* Timeout of an exchange: a third of a lease, so that two renewals may fail before it lapses;
+ * within bounds that suit a busy etcd and a dead endpoint. */
 #define EXCHANGE_MIN_NS HW_SEC
 #define EXCHANGE_MAX_NS (5 * HW_SEC)
 
-enum { CHANGES_CHARS = 512 }; /* of a log line: who came and went; more is cut */
+enum { CHANGES_CHARS = 512 }; /* of a log line about members that came and went; more is cut */
 
 void kv_registry_init(struct kv_registry *r, const struct kv_members_options *o,
                       struct kv_members_stats *stats, int wake_fd)
@@ -76,7 +76,7 @@ static int open_post(struct kv_registry *r, const char *path, const char *json,
     return kv_post_open(&request, out, r->why);
 }
 
-/* Why an answer that came is no good. */
+/* An answer with an error status: its reason. */
 static int refused(struct kv_registry *r, const char *path, unsigned status, const char *body,
                    size_t len)
 {
@@ -92,7 +92,8 @@ static int broken(struct kv_registry *r, int rc, const char *path)
                 r->endpoint->port, path, strerror(-rc));
 }
 
-/* Asks and waits for the whole answer.  On 0 the post is the caller's; its status is 200. */
+/* Sends a request and waits for the whole answer.  On 0 the post is the caller's, and its status
+ * 200. */
 static int exchange(struct kv_registry *r, const char *path, const char *json, struct kv_post **out)
 {
     struct kv_post *post;
@@ -198,7 +199,7 @@ static void roll_remove(struct kv_view *roll, const char *name)
         *m = roll->members[--roll->count];
 }
 
-/* One that cannot be a member is left out, with a word: the others must not suffer from it. */
+/* An entry that cannot be a member is logged and left out. */
 static void roll_put(struct kv_view *roll, const char *name, const char *address)
 {
     char why[RPC_WHY_CHARS];
@@ -315,9 +316,8 @@ static int not_entered(struct kv_registry *r, const struct entering *e)
                 e->holder, r->name);
 }
 
-/* Its data were replaced: changes that we know of may not have been, and others may have been
- * instead.  Putting our key again and again would pass the epoch in the end; restarting is quicker.
- */
+/* etcd's data were replaced by older data: its revision is below our epoch, and epochs must grow.
+ * Putting our key again and again would pass the epoch in the end; restarting is quicker. */
 static int went_back(struct kv_registry *r, uint64_t revision)
 {
     r->registered = false;
@@ -379,7 +379,7 @@ static int enter(struct kv_registry *r)
 
 struct hearing {
     struct kv_registry *registry;
-    uint64_t known; /* changes up to this revision are in the roll */
+    uint64_t known; /* changes up to this revision are in the list */
 };
 
 static void hear_pair(void *user, const struct kv_etcd_pair *pair)
@@ -408,7 +408,7 @@ static int hear_line(struct kv_registry *r, const char *line, size_t len)
     int rc = kv_etcd_watch_answer(line, len, hear_pair, &h, &news);
     if (rc) {
         if (r->roll.epoch > h.known)
-            r->registered = false; /* half of it was heard: read the keys again */
+            r->registered = false; /* part of it was applied: read the keys again */
         return refused(r, KV_ETCD_WATCH, kv_post_status(r->watch), line, len);
     }
     if (news.revision && news.revision < h.known)
@@ -425,7 +425,7 @@ static int hear_line(struct kv_registry *r, const char *line, size_t len)
     return news.ended ? fail(r, -EREMOTEIO, "etcd ended the watch") : 0;
 }
 
-/* What has come, if it is an answer that tells something. */
+/* Handles what has come of the watch. */
 static int hear_lines(struct kv_registry *r)
 {
     size_t len;
@@ -441,7 +441,7 @@ static int hear_lines(struct kv_registry *r)
     return rc;
 }
 
-/* Reads and hears; -ETIMEDOUT when nothing comes. */
+/* Reads and handles; -ETIMEDOUT: nothing came. */
 static int hear_until(struct kv_registry *r, uint64_t deadline_ns)
 {
     int rc = kv_post_read(r->watch, deadline_ns);
@@ -463,7 +463,7 @@ static int hear(struct kv_registry *r)
     return rc == -ETIMEDOUT ? 0 : rc; /* time to renew */
 }
 
-/* One that is not answered soon would never tell anything. */
+/* A watch that is not answered soon will never report anything. */
 static int begin_watch(struct kv_registry *r)
 {
     char json[KV_ETCD_REQUEST_MAX];
@@ -515,7 +515,7 @@ void kv_registry_leave(struct kv_registry *r, uint64_t deadline_ns)
     struct kv_post_request request = {.to = r->endpoint,
                                       .path = KV_ETCD_REVOKE,
                                       .json = json,
-                                      .wake_fd = -1, /* it may ring: that is why we leave */
+                                      .wake_fd = -1, /* it may be readable: that is why we leave */
                                       .deadline_ns = deadline_ns};
     struct kv_post *post;
     if (!r->lease || !r->endpoint)

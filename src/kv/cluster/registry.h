@@ -1,25 +1,25 @@
-/* kv/cluster/registry.h - a daemon's place in etcd: a key under a lease, and the keys of the
- * others.
+/* kv/cluster/registry.h - a daemon's registration in etcd: its key under a lease, and the others'
+ * keys.
  *
- * The state machine of kv/cluster/members.h, without its thread.  It outlives connections: what it
- * holds is taken up again at the next endpoint.  Each step does what is missing:
+ * The state machine of kv/cluster/members.h, without its thread.  It outlives connections and goes
+ * on at the next endpoint.  Each step does what is missing:
  *
  *   no lease         ask for one
- *   time to renew    renew; one that is gone is asked for anew
- *   not registered   put our key and read all keys, as one change: that revision is an epoch
+ *   time to renew    renew; if the lease is gone, ask for another
+ *   not registered   put our key and read all keys, atomically: that revision is an epoch
  *   no watch         ask for all changes after that revision
  *   else             wait for the next change, or for the time to renew
  *
- * Epochs.  Every daemon must give the same members the same epoch, so an epoch is always a revision
- * that wrote under the prefix: our own put, or an event that all who watch are told.  For the same
- * reason keys are never only read: after a compaction the daemon puts its key again.
+ * Epochs.  Every daemon must give the same members the same epoch.  So an epoch is always a
+ * revision that wrote under the prefix: our own put, or an event that all watchers get.  For the
+ * same reason a daemon never only reads the keys: after a compaction it puts its own key again.
  *
- * A name belongs to whose lease its key is under.  A key of our name and our address is what an
- * earlier life of this daemon left, for nobody else can listen there: it is taken over, once, at
- * the start.  A key of our name and another address is refused.
+ * A name belongs to the lease that its key is under.  A key with our name and our address is left
+ * from an earlier start of this daemon, since nobody else can listen there: the daemon takes it
+ * over, once, at the start.  A key with our name and another address is refused.
  *
- * Trust: as kv/cluster/etcd.h.  Threads: one at a time; `changed` is called in it.
- * Lifetime: init/fini. */
+ * Trust: as kv/cluster/etcd.h.  Threads: one at a time, which calls `changed`.  Lifetime:
+ * init/fini. */
 #ifndef HAWSER_KV_CLUSTER_REGISTRY_H
 #define HAWSER_KV_CLUSTER_REGISTRY_H
 
@@ -55,12 +55,12 @@ struct kv_registry {
     uint64_t lease_ttl_ns; /* as granted */
     uint64_t renew_at_ns;
     uint64_t guard;  /* revision of the key that our put may replace; 0: none */
-    bool registered; /* as far as we were told */
+    bool registered; /* of the last change that we know */
     bool was_member; /* since the start */
-    bool troubled;   /* set by who runs it after a failure; cleared once a watch answers */
+    bool troubled;   /* set by the caller after a failure; cleared once a watch answers */
     struct kv_members_stats *stats;
-    struct kv_view roll; /* the members as told so far, in no order; its epoch is the revision */
-    struct kv_view view; /* the last that `changed` was told */
+    struct kv_view roll;     /* the members so far, in no order; its epoch is the revision */
+    struct kv_view view;     /* the last one passed to `changed` */
     char why[RPC_WHY_CHARS]; /* what kv_registry_run ended with */
 };
 
@@ -78,7 +78,8 @@ void kv_registry_fini(struct kv_registry *registry);
  * With a sentence in why, but for the first. */
 int kv_registry_run(struct kv_registry *registry, const struct rpc_addr *endpoint) MUST_CHECK;
 
-/* Gives the lease back, if etcd answers before the deadline: the others see us leave at once. */
+/* Gives the lease back, if etcd answers before the deadline, so that the others see us leave at
+ * once. */
 void kv_registry_leave(struct kv_registry *registry, uint64_t deadline_ns);
 
 #endif

@@ -57,7 +57,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct kv_member *)a)->name, ((const struct kv_member *)b)->name);
 }
 
-/* Two names of one id would own the same keys; as likely as not one in 10^16 clusters has them. */
+/* Two names with one id would own the same keys; about one cluster in 10^16 has such names. */
 static const struct kv_member *find_twin(const struct kv_view *v)
 {
     for (uint32_t i = 0; i < v->count; i++)

@@ -1,19 +1,19 @@
-/* kv/cluster/view.h - who is in the cluster, and who owns a block: an immutable view with a number.
+/* kv/cluster/view.h - a view: the numbered, immutable list of members, and who owns a block in it.
  *
  * Owners follow from the members' names and the key alone (rendezvous hashing): every member has a
- * score for every key, and the highest own it.  So nobody has to be asked; one that joins takes an
- * even share and nothing moves between the others; of one that leaves only its own keys move.
+ * score for every key, and those with the highest scores own it.  A member that joins takes an even
+ * share from the others; when one leaves, only its keys move.
  *
  *   id of a member   XXH3 of its name
  *   score            XXH3 of the key's hash (8 bytes, little-endian), seeded with the id
  *
- * Both are the same in every process and on every machine: tests hold them to fixed numbers.
+ * Both are the same in every process and on every machine; tests compare them with fixed numbers.
  *
- * Views have epochs: numbers that grow with every change of the members, the same for all who see
- * the same members.  docs/blocks.md says what daemons with different epochs do.
+ * A view's number is its epoch.  It grows with every change of the members and is the same at all
+ * daemons that see the same members.  docs/blocks.md says what daemons with different epochs do.
  *
- * Trust: names and addresses may be anything; a view that was made is sound.
- * Threads: any; nothing changes after kv_view_make.  Lifetime: values. */
+ * Trust: names and addresses may be anything; a view that was made is sound.  Threads: any; nothing
+ * changes after kv_view_make.  Lifetime: values. */
 #ifndef HAWSER_KV_CLUSTER_VIEW_H
 #define HAWSER_KV_CLUSTER_VIEW_H
 
@@ -30,7 +30,7 @@ enum {
     KV_COPIES_MAX = 2 /* more would cost more room than they save misses */
 };
 
-/* What a source of members says of one. */
+/* A member as a list or etcd describes it. */
 struct kv_member_info {
     const char *name;
     const char *address; /* of its first daemon, as rpc_addr_parse takes it; "" for a rank */
@@ -59,14 +59,14 @@ void kv_view_of_ranks(uint32_t ranks, struct kv_view *out);
 /* The name of a rank as a member. */
 void kv_rank_name(uint32_t rank, char out[KV_MEMBER_NAME_CHARS]);
 
-/* Never 0, so that 0 can stand for nobody. */
+/* Never 0: 0 means nobody. */
 uint64_t kv_member_id(const char *name);
 /* The same members with the same addresses; epochs may differ. */
 bool kv_view_same(const struct kv_view *a, const struct kv_view *b);
 /* NULL: no member. */
 const struct kv_member *kv_view_find(const struct kv_view *view, uint64_t id);
 
-/* What the owners of a block follow from. */
+/* What a block's owners are computed from. */
 uint64_t kv_block_hash(const struct kv_block_key *key);
 /* Up to `copies` (1 to KV_COPIES_MAX) places in `members`, the best first; how many. */
 uint32_t kv_view_owners(const struct kv_view *view, uint64_t key_hash, uint32_t copies,

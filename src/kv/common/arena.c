@@ -19,7 +19,7 @@ static int map_arena(struct kv_arena *a, int protection)
     if (map == MAP_FAILED)
         return -errno;
     a->map = map;
-    /* A block is read from end to end; where the kernel does not do it, nothing is lost. */
+    /* Blocks are read from end to end, so huge pages help; failure to get them is no error. */
     (void)madvise(map, a->bytes, MADV_HUGEPAGE);
     return 0;
 }

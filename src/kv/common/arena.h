@@ -1,11 +1,11 @@
-/* kv/common/arena.h - the memory of the blocks: written by the daemon, read by its clients.
+/* kv/common/arena.h - the memory of the blocks: the daemon writes it, its clients read it.
  *
- * A memfd that the daemon maps for writing and then seals: it cannot shrink or grow, and no mapping
- * or write that is made from then on can change it (F_SEAL_FUTURE_WRITE).  So a client that is
- * given the descriptor can read and do nothing else.
+ * The arena is a memfd that the daemon maps for writing and then seals: it cannot shrink or grow,
+ * and later mappings and writes cannot change it (F_SEAL_FUTURE_WRITE).  So a client that gets the
+ * descriptor can only read.
  *
- * Trust: a client checks seals and size before it maps.
- * Threads: any.  Lifetime: make or take, then fini; the struct is the caller's. */
+ * Trust: a client checks seals and size before it maps.  Threads: any.  Lifetime: make or take,
+ * then fini; the struct is the caller's. */
 #ifndef HAWSER_KV_COMMON_ARENA_H
 #define HAWSER_KV_COMMON_ARENA_H
 

@@ -21,7 +21,7 @@ static void put_zeros(struct wire_enc *e, size_t total)
     assert(wire_enc_error(e) == 0);
 }
 
-/* The rest of a message is zeros: a later version may give it a meaning. */
+/* Reserved bytes must be zero, so that a later version can use them. */
 static void get_zeros(struct wire_dec *d)
 {
     while (wire_dec_left(d) >= 4)
@@ -41,7 +41,7 @@ void kv_attach_encode(const struct kv_region_shape *shape, uint8_t out[KV_ATTACH
     put_zeros(&e, KV_ATTACH_BYTES);
 }
 
-/* Magic and version, which every version has in the same place. */
+/* Magic and version: in the same place in every version. */
 static int get_start(struct wire_dec *d, size_t len, size_t want)
 {
     uint32_t magic = wire_get_u32(d), version = wire_get_u32(d);
@@ -189,7 +189,7 @@ static bool is_eventfd(int fd)
            fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0;
 }
 
-/* A region that could shrink would kill us with SIGBUS; a bell that is no eventfd could block. */
+/* A region that can shrink could kill us with SIGBUS; a bell that is no eventfd could block. */
 static bool descriptors_ok(const struct kv_attachment *a)
 {
     struct stat st;
@@ -204,7 +204,7 @@ int kv_attachment_take(const int fds[KV_OFFER_FDS], const struct kv_region_shape
 {
     struct kv_attachment a = {.memfd = fds[0], .daemon_bell = fds[1], .client_bell = fds[2]};
     a.bytes = kv_region_bytes(shape);
-    /* A staging area's pages come as they are used: most of it may never be. */
+    /* The kernel gives a staging area's pages as they are used; most of it may never be. */
     int rc = descriptors_ok(&a) ? map_region(&a, shape->staging_bytes == 0) : -EPROTO;
     if (rc == 0)
         rc = kv_region_check(a.map, shape);

@@ -6,10 +6,10 @@
  *                      rank, index, generation, staging_bytes (u32 each), arena_bytes u64,
  *                      12 bytes of zeros
  *
- * With an offer of status 0 come three descriptors: the sealed memfd, the daemon's bell and the
- * client's bell (eventfds); and a fourth, the arena of the blocks, when arena_bytes is not 0, which
- * it is only for clients with a staging area.  After it nothing is said: the socket stays open and
- * its end tells each side that the other is gone.
+ * An offer of status 0 carries three descriptors: the sealed memfd, the daemon's bell and the
+ * client's bell (eventfds).  If arena_bytes is not 0, a fourth is the arena of the blocks; only
+ * clients with a staging area get it.  Neither side sends anything after the offer; the end of the
+ * socket tells each side that the other is gone.
  *
  * Trust: the daemon takes any request and answers or closes; a client checks seals, size and bells
  * before it maps.  Threads: any.  Lifetime: values; descriptors are the caller's. */
@@ -56,10 +56,10 @@ int kv_attachment_make(const struct kv_region_shape *shape, struct kv_attachment
 int kv_attachment_take(const int fds[KV_OFFER_FDS], const struct kv_region_shape *shape,
                        struct kv_attachment *out) MUST_CHECK;
 void kv_attachment_fini(struct kv_attachment *a);
-/* The descriptor of the memory is needed no longer once it is mapped and sent. */
+/* The memfd is not needed once it is mapped and sent. */
 void kv_attachment_close_memfd(struct kv_attachment *a);
 
-/* A full bell rings already. */
+/* A full eventfd rings already. */
 void kv_bell_ring(int fd);
 
 #endif

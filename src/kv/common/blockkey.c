@@ -29,7 +29,7 @@ static struct kv_prefix hash(const void *bytes, size_t len)
     return (struct kv_prefix){.lo = h.low64, .hi = h.high64};
 }
 
-/* Tokens are hashed as little-endian bytes, a piece at a time, each piece chained to the last. */
+/* Tokens are hashed as little-endian bytes, some at a time, each hash chained to the last. */
 struct kv_prefix kv_prefix_next(struct kv_prefix before, const uint32_t *tokens, size_t count)
 {
     uint8_t piece[16 + 4 * TOKENS_A_PIECE];

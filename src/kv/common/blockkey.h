@@ -1,16 +1,16 @@
 /* kv/common/blockkey.h - the names of blocks: up to 64 bytes, compared whole.
  *
- * A block of a KV cache is named by what its bytes depend on: the model, how the cache is laid out,
- * whose it is, and every token up to its end.  The last is a hash that is carried from block to
- * block, so equal prefixes have equal names on every host and in every process.
+ * A block of a KV cache is named by what its bytes depend on: the model, the cache's layout, the
+ * tenant, and every token up to the block's end.  The tokens are a hash that is carried from block
+ * to block, so equal prefixes have equal names on every host and in every process.
  *
  *   offset 0   model        u64, XXH3 of its name
  *          8   layout       u64, XXH3 of a text that says types, heads, layers and tokens a block
  *         16   tenant       u64
  *         24   prefix hash  128 bits, XXH3: low u64, high u64
  *
- * All little-endian.  XXH3 is not a cryptographic hash: tenants who must not read each other's
- * blocks need different tenant numbers, since the store compares names and not tokens.
+ * All little-endian.  XXH3 is not a cryptographic hash, and the store compares names, not tokens.
+ * So tenants that must not read each other's blocks need different tenant numbers.
  *
  * Threads: any (no state).  Lifetime: values. */
 #ifndef HAWSER_KV_COMMON_BLOCKKEY_H
@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 enum {
-    KV_BLOCK_KEY_MAX = 64, /* a cache line; a made one takes 40 */
+    KV_BLOCK_KEY_MAX = 64, /* a cache line; kv_block_key_make needs 40 */
     KV_BLOCK_KEY_MADE = 40
 };
 

@@ -1,23 +1,25 @@
-/* kv/common/blockmsg.h - what a client asks about blocks, inside a slot's value.
+/* kv/common/blockmsg.h - a local client's requests about blocks: the value of a KV_BLOCK request.
  *
  *   request   op u8, flag u8, keys u16, len u32, tenant u64, handle u64, at u64,
  *             then the keys: length u8 and bytes each
  *   answer    by operation, little-endian, only with KV_OK:
  *     PUT_START        ticket u64
- *     GET              lease u64, offset u64, checksum u64, len u32, for how many ms u32
+ *     GET              lease u64, offset u64, checksum u64, len u32, milliseconds that it lasts u32
  *     EXISTS           a byte a key, 0 or 1
  *     MATCH            how many keys from the first on, u32
  *     STAT             the fields of struct kv_blocks_stat in order, u64 each
  *     all others       nothing
  *
- * Operations take: PUT_START a key, tenant and len; PUT_COMMIT a ticket and where in the staging
- * area (at) the bytes are; PUT_STAGED the same with how many (len) of the block's first bytes are
- * there already, a hint; PUT_ABORT a ticket; GET, DELETE and PIN (flag: on or off) a key; VERIFY,
- * RENEW and RELEASE a lease; EXISTS and MATCH up to KV_BLOCK_CHAIN_MAX keys; STAT nothing.
+ *   PUT_START                  a key, tenant and len
+ *   PUT_COMMIT                 a ticket; at: where in the staging area the bytes are
+ *   PUT_STAGED                 the same; len: how many of the first bytes are there already (a
+ * hint) PUT_ABORT                  a ticket GET, DELETE, PIN           a key; PIN's flag: on or off
+ *   VERIFY, RENEW, RELEASE     a lease
+ *   EXISTS, MATCH              up to KV_BLOCK_CHAIN_MAX keys
+ *   STAT                       nothing
  *
  * Trust: decoders take anything and answer -EPROTO for what is short, long or out of range; the
- * input must not change while it is decoded.
- * Threads: any.  Lifetime: decoded keys are copied. */
+ * input must not change while it is decoded.  Threads: any.  Lifetime: decoded keys are copied. */
 #ifndef HAWSER_KV_COMMON_BLOCKMSG_H
 #define HAWSER_KV_COMMON_BLOCKMSG_H
 

@@ -12,11 +12,14 @@
 #include <sys/auxv.h>
 #endif
 
-enum { SLICES = 8, COPY_BYTES = 16 << 10 /* the nearest cache has them when they are counted */ };
+enum {
+    SLICES = 8,
+    COPY_BYTES = 16 << 10 /* so many bytes stay in the nearest cache until they are hashed */
+};
 
 static const uint64_t polynomial = UINT64_C(0x9a6c9329ac4bc9b5); /* reflected */
 
-/* What a byte adds to the remainder, by how many bytes come after it.  Written once. */
+/* What a byte adds to the remainder, by the number of bytes after it.  Written once. */
 static uint64_t table[SLICES][256];
 static pthread_once_t table_made = PTHREAD_ONCE_INIT;
 
@@ -35,7 +38,7 @@ static void make_table(void)
         }
 }
 
-/* The register goes over bytes, eight at a time. */
+/* Eight bytes at a time. */
 static uint64_t pass(uint64_t crc, const uint8_t *p, size_t len)
 {
     for (; len >= SLICES; p += SLICES, len -= SLICES) {
@@ -92,7 +95,8 @@ enum { FOLDS = 2 };
 /* Best first. */
 static const struct way {
     const char *name;
-    const struct kv_fold *folds[FOLDS]; /* each takes what the one before it left; NULL: none */
+    const struct kv_fold
+        *folds[FOLDS]; /* each takes what the one before it left over; NULL: none */
     bool (*runs)(void);
 } ways[] = {
 #if defined(__x86_64__)
@@ -104,7 +108,7 @@ static const struct way {
     {"c", {NULL}, always},
 };
 
-/* The i-th that this CPU has. */
+/* The i-th one that this CPU supports. */
 static const struct way *way_at(size_t i)
 {
     for (size_t k = 0; k < ARRAY_LEN(ways); k++)
@@ -113,7 +117,7 @@ static const struct way *way_at(size_t i)
     return NULL;
 }
 
-/* Relaxed: it points to constants only, and any of them is a right answer. */
+/* Relaxed: it points to constants, and every choice gives the same checksum. */
 static _Atomic(const struct way *) in_use;
 
 static const struct way *way(void)
@@ -127,7 +131,7 @@ static const struct way *way(void)
     return w;
 }
 
-/* What is counted and copied, and what is to be. */
+/* Progress of a copy with its checksum. */
 struct run {
     uint64_t crc;
     uint8_t *to; /* NULL: nothing is copied */

@@ -1,17 +1,18 @@
 /* kv/common/checksum.h - the checksum of a block: CRC-64/NVME, alone or in the same pass as a copy.
  *
- * A CRC, because CPUs multiply without carries quicker than memory delivers: a copy that is checked
- * costs little more than one that is not (docs/blocks.md has the figures).  It finds every burst of
- * up to 64 bits, and misses other damage once in 2^64 times.  It is no secret and no signature: who
- * wants to can make bytes of any checksum.
+ * CPUs with carry-less multiplication compute a CRC faster than memory delivers, so a copy with a
+ * checksum costs little more than one without (docs/blocks.md has the figures).  The CRC finds
+ * every error burst of up to 64 bits and misses other damage once in 2^64 times.  It is no
+ * signature: anybody can make bytes with a given checksum.
  *
  *   polynomial   0xad93d23594c93659, bits reflected; begins and ends inverted
  *   check value  0xae8b14860a799888 of "123456789"
  *
- * The first use takes the best way that this CPU has.  "c" is the portable one: what the others are
- * compared with, and the way to turn them off.
+ * The first call chooses the fastest implementation for this CPU.  "c" is the portable one: the
+ * reference, and the way to turn the others off.
  *
- * Trust: none needed.  Threads: any; kv_checksum_use acts on calls that begin after it. */
+ * Trust: none needed.  Threads: any; kv_checksum_use acts on calls that begin after it.  Lifetime:
+ * no state. */
 #ifndef HAWSER_KV_COMMON_CHECKSUM_H
 #define HAWSER_KV_COMMON_CHECKSUM_H
 
@@ -22,13 +23,14 @@
 
 /* `sum` of the bytes so far, 0 of none; returns that of them and these. */
 uint64_t kv_checksum_add(uint64_t sum, const void *data, size_t len);
-/* The same while it copies.  What it counts is what it writes, whatever happens to `from`
- * meanwhile. They do not overlap. */
+/* The same while it copies: the checksum of what it writes, even if `from` changes meanwhile.  The
+ * two do not overlap. */
 uint64_t kv_checksum_copy(uint64_t sum, void *to, const void *from, size_t len);
 
-/* The name of the i-th way that this CPU has, best first and "c" last; NULL past the end. */
+/* The name of the i-th implementation for this CPU, fastest first and "c" last; NULL past the end.
+ */
 const char *kv_checksum_way(size_t i);
-/* 0, or -ENOENT when there is no such way here. */
+/* 0, or -ENOENT: this CPU has no such implementation. */
 int kv_checksum_use(const char *name) MUST_CHECK;
 
 #endif

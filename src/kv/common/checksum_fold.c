@@ -95,7 +95,7 @@ static inline void vec_stream(uint8_t *p, vec v)
     _mm512_stream_si512((void *)p, v);
 }
 
-/* Others see what was streamed before what is stored from now on. */
+/* Streamed stores become visible before later stores. */
 static inline void stream_end(void)
 {
     _mm_sfence();
@@ -154,7 +154,7 @@ static inline void stream_end(void) {}
 
 static inline void look_ahead(const uint8_t *p)
 {
-    (void)p; /* left to the CPU */
+    (void)p; /* the CPU prefetches by itself */
 }
 
 static inline vec vec_add(vec a, vec b)

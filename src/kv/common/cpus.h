@@ -1,9 +1,9 @@
-/* kv/common/cpus.h - which cores daemons and clients run on: daemons apart from clients, both near.
+/* kv/common/cpus.h - which cores daemons and clients run on.
  *
- * The cores that this process may use are ordered by memory node and cut into a share for each rank
- * on the host.  In its share a rank's daemons take the first cores and its clients the others, so
- * that a client's lines travel within the node.  With fewer cores than threads they are shared, and
- * with one node the order is the kernel's: then nothing is gained and nothing lost.
+ * The cores that this process may use are ordered by NUMA node and divided among the ranks of the
+ * host.  In its share a rank's daemons take the first cores and its clients the others, so that
+ * cache lines travel within a node.  With fewer cores than threads, threads share cores; with one
+ * node the order is the kernel's.
  *
  * Threads: any, after init.  Lifetime: a value. */
 #ifndef HAWSER_KV_COMMON_CPUS_H
@@ -24,7 +24,7 @@ struct kv_cpus {
 int kv_cpus_init(struct kv_cpus *cpus) MUST_CHECK;
 
 typedef int kv_node_fn(uint32_t cpu);
-/* The same of any cores, wherever `node` says that they are.  0, or -ENODEV when there is none. */
+/* The same for a given set of cores; `node` says where each is.  0, or -ENODEV: no core. */
 int kv_cpus_order(const cpu_set_t *set, kv_node_fn *node, struct kv_cpus *cpus) MUST_CHECK;
 
 struct kv_cpus_share {

@@ -1,7 +1,6 @@
-/* kv/common/keylist.h - the keys of a message about blocks: length u8 and bytes each, one after
- * another.
+/* kv/common/keylist.h - the keys of a message about blocks: length u8 and bytes each, in a row.
  *
- * How many there are is said in the message's head, and its decoder has checked that number.
+ * The message's head has their number, which its decoder has checked.
  *
  * Trust: the decoder takes anything.  Threads: any.  Lifetime: decoded keys are copied. */
 #ifndef HAWSER_KV_COMMON_KEYLIST_H

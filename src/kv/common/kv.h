@@ -1,7 +1,7 @@
-/* kv/common/kv.h - the words of the key-value store: keys, operations, results, and who owns a key.
+/* kv/common/kv.h - keys, operations and results of the key-value store, and who owns a key.
  *
- * A rank is a host; it runs one or more daemons; each daemon owns a share of the keys.  Who owns a
- * key follows from the key and the two numbers alone, so nobody has to be asked.
+ * A rank is a host; it runs one or more daemons; each daemon owns a share of the keys.  The owner
+ * of a key follows from the key and the numbers of ranks and daemons alone.
  *
  * Threads: any (no state).  Lifetime: values. */
 #ifndef HAWSER_KV_COMMON_KV_H
@@ -15,8 +15,8 @@
 
 enum {
     KV_KEY_BYTES = 16,
-    KV_VALUE_MAX = 64 << 10,  /* a larger one would hold a ring of small ones up for too long */
-    KV_VALUE_DEFAULT = 4096,  /* most that a client's slot holds unless it asks for more */
+    KV_VALUE_MAX = 64 << 10,  /* a larger value would delay small ones for too long */
+    KV_VALUE_DEFAULT = 4096,  /* of a request slot, unless the client asks for more */
     KV_DEPTH_MAX = 256,       /* requests in flight from one client to one daemon */
     KV_RANKS_MAX = 64,        /* every rank is connected with every other */
     KV_DAEMONS_MAX = 16,      /* a rank; a thread each */
@@ -36,11 +36,12 @@ enum kv_op {
     KV_GET = 1,
     KV_PUT = 2,
     KV_DELETE = 3,
-    KV_OP_END = 4, /* of values; what follows goes no further than the own daemon */
-    KV_BLOCK = 8   /* about blocks: the value says what (kv/common/blockmsg.h) */
+    KV_OP_END =
+        4,       /* operations on values end here; KV_BLOCK goes only to the client's own daemon */
+    KV_BLOCK = 8 /* about blocks: the value says what (kv/common/blockmsg.h) */
 };
 
-/* How a request ends; each has one meaning and never stands for another. */
+/* How a request ends. */
 enum kv_result {
     KV_OK,
     KV_MISS,      /* the owner lives and has no such key */
@@ -57,7 +58,7 @@ enum kv_result {
     KV_RESULT_COUNT
 };
 
-/* "OK", "MISS" and so on; "?" for what is no result. */
+/* "OK", "MISS" and so on; "?": no result. */
 const char *kv_result_name(enum kv_result result);
 const char *kv_op_name(enum kv_op op);
 

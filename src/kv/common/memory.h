@@ -1,6 +1,6 @@
-/* kv/common/memory.h - where a daemon's memory comes from, so that a test can make it run out.
+/* kv/common/memory.h - where a daemon's memory comes from, so that tests can make it run out.
  *
- * Threads: whatever the owner's are.  Lifetime: the functions outlive what they gave out. */
+ * Threads: the owner's.  Lifetime: the functions outlive what they allocated. */
 #ifndef HAWSER_KV_COMMON_MEMORY_H
 #define HAWSER_KV_COMMON_MEMORY_H
 

@@ -29,7 +29,7 @@ enum {
 
 struct kv_join {
     uint32_t ranks, daemons, rank, index;
-    uint64_t incarnation; /* random, of this start of the daemon */
+    uint64_t incarnation; /* random, new with each start of a daemon */
     uint64_t member;
     uint32_t copies;
 };
@@ -60,8 +60,8 @@ struct kv_value_answer {
  * side can find (KV_PEER_LOST, KV_TIMEOUT). */
 int kv_value_answer_decode(const uint8_t *data, size_t len, struct kv_value_answer *out) MUST_CHECK;
 
-/* What a call that ended with `status` (not 0) means for the client that asked; connected: its
- * endpoint lives, so it was not the connection that ended. */
+/* What a call that ended with `status` (not 0) means for the client; connected: the connection has
+ * not ended. */
 enum kv_result kv_result_of_status(int status, bool connected);
 
 #endif

@@ -1,4 +1,4 @@
-/* kv/common/peerblock.h - what daemons say to each other about blocks, inside copyrpc's calls.
+/* kv/common/peerblock.h - messages between daemons about blocks, inside copyrpc's calls and posts.
  *
  *   request   epoch u64, handle u64, checksum u64, tenant u64, at u32, len u32, flag u8, 0 u8,
  *             keys u16; then the keys: length u8 and bytes each; WRITE: then bytes to the end
@@ -9,12 +9,18 @@
  *     EXISTS           a byte a key, 0 or 1
  *     all others       nothing
  *
- * Methods take: OPEN_GET a key and the checksum of the copy that the asker has (0: none; `same`
- * says that it will do, and no lease is given); READ a lease, at and len, at most `chunk`; CLOSE a
- * lease, posted; SPOILT a key, posted: bytes that came from there differ from their checksum; MEND
- * a key, posted: the other owner has the block and this one lacks it;
- * OPEN_PUT a key, tenant and len; WRITE a ticket and at; COMMIT a ticket and the checksum; ABORT a
- * ticket, posted; DELETE and PIN (flag: on or off) a key; EXISTS up to KV_BLOCK_CHAIN_MAX keys.
+ *   OPEN_GET       a key, and the checksum of our cached replica (0: none); same: it is the owner's
+ *                  block, and no lease is given
+ *   READ           a lease, at and len, at most `chunk`
+ *   CLOSE          a lease; posted
+ *   OPEN_PUT       a key, tenant and len
+ *   WRITE          a ticket and at
+ *   COMMIT         a ticket and the checksum
+ *   ABORT          a ticket; posted
+ *   DELETE, PIN    a key; PIN's flag: on or off
+ *   EXISTS         up to KV_BLOCK_CHAIN_MAX keys
+ *   CORRUPT        a key; posted: bytes that came from there differ from their checksum
+ *   REPAIR         a key; posted: another owner has the block and this one lacks it
  *
  * Trust: decoders take anything and answer -EPROTO for what is short, long or out of range.
  * Threads: any.  Lifetime: decoded keys are copied, decoded bytes point into the message. */
@@ -24,7 +30,7 @@
 #include "kv/store/blocks.h"
 
 enum kv_peer_method {
-    KV_PEER_OPEN_GET = 32, /* away from the methods of kv/common/message.h */
+    KV_PEER_OPEN_GET = 32, /* apart from the methods of kv/common/message.h */
     KV_PEER_READ,
     KV_PEER_CLOSE,
     KV_PEER_OPEN_PUT,
@@ -44,7 +50,8 @@ enum {
     KV_PEER_CHUNK = 252 << 10, /* of a block, in one message: with its head a chunk of copyrpc's,
                                   and copied and hashed while a cache has it */
     KV_PEER_REQUEST_MAX = KV_PEER_HEAD_BYTES + KV_BLOCK_CHAIN_MAX * (1 + KV_BLOCK_KEY_MAX),
-    KV_PEER_STALE_VIEW = 128, /* a result that no client sees: not the owner by the view it has */
+    KV_PEER_STALE_VIEW =
+        128, /* to daemons only: not the owner in the view of the one that answers */
     KV_PEER_ANSWER_MAX = 1 + KV_BLOCK_CHAIN_MAX /* without the bytes of a READ */
 };
 

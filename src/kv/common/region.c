@@ -71,7 +71,8 @@ int kv_port_submit(struct kv_port *port, const struct kv_port_request *request, 
     if (len)
         memcpy(len <= KV_REQUEST_INLINE ? line->value : kv_region_slot(r, slot), request->value,
                len);
-    /* Pairs with the acquire in kv_seat_next: the line and the slot's data come with it. */
+    /* Pairs with the acquire in kv_client_slot_has_request: the line and the slot's data come with
+     * it. */
     atomic_store_explicit(&line->seq, ++port->sent, memory_order_release);
     *slot_out = slot;
     return 0;

@@ -1,5 +1,5 @@
-/* kv/common/region.h - the memory that one client shares with one daemon, and each side's way
- * through it.
+/* kv/common/region.h - the memory that one client shares with one daemon, and the client's side of
+ * it.
  *
  *   offset 0                    header          daemon, once
  *   KV_REGION_DAEMON            daemon's line   daemon: whether it sleeps on this client's bell
@@ -10,20 +10,18 @@
  *   the next whole page         staging         client: blocks on their way to the daemon
  *
  * Requests and answers are two rings of 64-byte lines.  A line's sequence number is its position
- * plus one, written last (release) and polled (acquire), so a request costs one cache line each
- * way, and the ring of requests is itself the queue of what is ready: idle slots cost nothing.
- * Answers come in any order and name the slot of their request.  A value that does not fit into
- * the line lies in that slot's data.
+ * plus one, written last (release) and polled (acquire).  So a request costs one cache line each
+ * way, and idle request slots cost nothing.  Answers come in any order and name the slot of their
+ * request.  A value that does not fit into the line lies in that slot's data.
  *
- * No ring has a tail to look at.  A client has at most `depth` <= `ring` slots, takes one for each
+ * The rings need no tail index.  A client has at most `depth` <= `ring` slots, takes one for each
  * request and frees it when it has taken the answer.  So when it writes position p + ring, at least
- * one of the requests p to p + ring - 1 has been answered, and since the daemon takes requests in
- * order, p has been read.  The same holds for answers.
+ * one of the requests p to p + ring - 1 has been answered.  Since the daemon takes requests in
+ * order, it has read p.  The same holds for answers.
  *
- * Trust: the client may write anything anywhere, so the daemon reads each field once, then checks
- * it, and keeps its own positions and slot states; what a client breaks is its own.  The client
- * trusts the daemon with its data but checks slot and length.  The region is sealed: it cannot
- * shrink under either side.
+ * Trust: the client may write anything anywhere.  The daemon reads each field once, then checks it,
+ * and keeps its own positions and slot states, so a client can harm only itself.  The client trusts
+ * the daemon with its data but checks slot and length.  The region is sealed: it cannot shrink.
  * Threads: one on each side.  Lifetime: the owner of the mapping keeps it while a side is used. */
 #ifndef HAWSER_KV_COMMON_REGION_H
 #define HAWSER_KV_COMMON_REGION_H
@@ -40,12 +38,12 @@ enum {
     KV_REGION_VERSION = 1,
     KV_REGION_DAEMON = 64,
     KV_REGION_CLIENT = 128,
-    KV_REGION_LINES = 256, /* two lines apart: adjacent-line prefetch pairs them */
+    KV_REGION_LINES = 256, /* two lines apart, since CPUs prefetch lines in pairs */
     KV_REQUEST_INLINE = 32,
     KV_RESPONSE_INLINE = 48,
     KV_REGION_BYTES_MAX = 32 << 20, /* what one client can pin: 256 slots of 64 KiB, and lines */
     KV_STAGING_MAX = 256 << 20,     /* beside it, for blocks: four of the largest */
-    KV_STAGING_ALIGN = 4096         /* a line of the daemon's must not share a page with it */
+    KV_STAGING_ALIGN = 4096         /* so that it shares no page with the daemon's lines */
 };
 
 struct kv_request_line {
@@ -77,7 +75,7 @@ struct kv_region_header {
 struct kv_daemon_line {
     _Atomic uint32_t sleeps;   /* ring its bell after writing a request */
     _Atomic uint32_t crowd;    /* threads of this host that take part: says whether to spin */
-    _Atomic uint32_t peers_up; /* other ranks that this daemon reaches now */
+    _Atomic uint32_t peers_up; /* other daemons that this one is connected to */
     uint32_t reserved[13];
 };
 struct kv_client_line {
@@ -183,8 +181,8 @@ void kv_port_init(struct kv_port *port, void *map, const struct kv_region_shape 
 /* 0, -EAGAIN when every slot is in use, -EMSGSIZE for a value past value_max. */
 int kv_port_submit(struct kv_port *port, const struct kv_port_request *request,
                    uint32_t *slot_out) MUST_CHECK;
-/* The next answer: 1, 0 when there is none yet, -EPROTO when the daemon wrote nonsense.  The slot
- * stays taken until kv_port_free. */
+/* The next answer: 1; 0: none yet; -EPROTO: the daemon broke the rules.  The slot stays in use
+ * until kv_port_free. */
 int kv_port_take(struct kv_port *port, struct kv_port_answer *out) MUST_CHECK;
 void kv_port_free(struct kv_port *port, uint32_t slot);
 
@@ -197,8 +195,8 @@ static inline bool kv_port_has_answer(const struct kv_port *port)
 /* After submitting: true when the daemon must be rung. */
 static inline bool kv_port_must_ring(struct kv_port *port)
 {
-    /* Pairs with the fence of the daemon that is about to sleep (kv_seat_park): either we see that
-     * it sleeps, or it sees our line. */
+    /* Pairs with the fence in kv_client_slot_park: either we see that the daemon sleeps, or it sees
+     * our line. */
     atomic_thread_fence(memory_order_seq_cst);
     return atomic_load_explicit(&port->region.daemon->sleeps, memory_order_relaxed) != 0;
 }
@@ -207,7 +205,7 @@ static inline bool kv_port_must_ring(struct kv_port *port)
 static inline bool kv_port_arm(struct kv_port *port)
 {
     atomic_store_explicit(&port->region.client->sleeps, 1, memory_order_relaxed);
-    /* Pairs with the fence of the daemon's wake-ups (phase 4 of kv_daemon_turn). */
+    /* Pairs with the fence in kv_client_slots_wake. */
     atomic_thread_fence(memory_order_seq_cst);
     return kv_port_has_answer(port);
 }

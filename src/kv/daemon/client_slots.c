@@ -162,7 +162,7 @@ static void wake(struct kv_daemon *d, struct kv_client_slot *s)
 static void note_answered(struct kv_daemon *d, struct kv_client_slot *s)
 {
     if (d->config.plain) {
-        atomic_thread_fence(memory_order_seq_cst); /* as in kv_client_slots_wake */
+        atomic_thread_fence(memory_order_seq_cst); /* pairs as in kv_client_slots_wake */
         if (is_asleep(s))
             wake(d, s);
     } else if (!s->to_wake) {
@@ -195,16 +195,16 @@ void kv_client_slot_answer(struct kv_pending *p, enum kv_result result, const vo
     atomic_store_explicit(&line->seq, ++s->answered, memory_order_release);
     note_answered(s->daemon, s);
     if (!s->active && !s->broken)
-        activate(s->daemon, s); /* the next request is near: it need not ring for it */
+        activate(s->daemon, s); /* the next request is likely soon: the client need not ring */
 }
 
 void kv_client_slots_wake(struct kv_daemon *d)
 {
-    /* One for all answers of this turn; pairs with the one in kv_port_arm: either we see that the
-     * client sleeps, or it sees our answer. */
+    /* One fence for all answers of this turn.  It pairs with the one in kv_port_arm: either we see
+     * that the client sleeps, or the client sees our answer. */
     atomic_thread_fence(memory_order_seq_cst);
-    /* All are looked at before any is woken: a wake-up takes so long that those who found their
-     * answer meanwhile have asked again, and may sleep for the next one already. */
+    /* Look at all flags before waking anybody: while the daemon wakes one client, another may find
+     * its answer, ask again and sleep for the next one. */
     struct kv_client_slot *asleep = NULL;
     while (d->wake) {
         struct kv_client_slot *s = d->wake;
@@ -243,7 +243,7 @@ enum kv_result kv_client_slot_lease(struct kv_daemon *d, struct kv_client_slot *
 
 static void client_break(struct kv_daemon *d, struct kv_client_slot *s, const char *how)
 {
-    hw_warn(HW_CAT_KV, "a client is let go of: it %s", how);
+    hw_warn(HW_CAT_KV, "dropped a client: it %s", how);
     hw_counter_bump(&d->stats.broken, 1);
     s->broken = true;
     deactivate(d, s);
@@ -257,7 +257,9 @@ struct kv_pending *kv_client_slot_take(struct kv_daemon *d, struct kv_client_slo
     uint32_t slot = line->slot, len = line->value_len;
     s->taken++;
     if (slot >= r->depth || s->pending[slot].busy) {
-        client_break(d, s, slot >= r->depth ? "named a slot that it has not" : "used a slot twice");
+        client_break(d, s,
+                     slot >= r->depth ? "named a request slot that it does not have"
+                                      : "used a busy request slot");
         return NULL;
     }
     struct kv_pending *p = &s->pending[slot];
@@ -272,7 +274,8 @@ struct kv_pending *kv_client_slot_take(struct kv_daemon *d, struct kv_client_slo
     return p;
 }
 
-/* Sets the flag that makes the client ring; true when a request came before it could see it. */
+/* Sets the flag that makes the client ring.  True: a request came before the client could see it.
+ */
 static bool announce_sleep(struct kv_client_slot *s)
 {
     atomic_store_explicit(&s->region.daemon->sleeps, 1, memory_order_relaxed);

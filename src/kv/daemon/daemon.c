@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { GAUGES_EVERY = 1024 }; /* turns, while there is no idle one */
+enum { GAUGES_EVERY = 1024 }; /* turns between two updates of the gauges while the daemon is busy */
 
 static uint64_t real_clock(void *user)
 {
@@ -119,7 +119,7 @@ static void probe_start(struct kv_daemon *d, struct kv_probe *p)
     p->since_ns = p->in_flight_seen_ns = d->now_ns;
 }
 
-/* The measuring thread asked for it to begin or end. */
+/* Starts or ends measuring as the measuring thread asked. */
 static void probe_follow(struct kv_daemon *d)
 {
     struct kv_probe *p = d->config.probe;
@@ -133,7 +133,7 @@ static void probe_follow(struct kv_daemon *d)
         p->took_ns = d->now_ns - p->since_ns;
     }
     d->measuring = want;
-    /* Pairs with kv_probe_idle: the figures come before it. */
+    /* Pairs with the acquire in kv_probe_idle: the figures are written before it. */
     atomic_store_explicit(&p->measuring, want, memory_order_release);
 }
 

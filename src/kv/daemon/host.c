@@ -17,19 +17,21 @@
 
 enum {
     EVENTS_A_LOOK = 64,
-    ACCEPTS_A_LOOK = 16 /* a flood of callers must not starve those who are served */
+    ACCEPTS_A_LOOK = 16 /* many new connections must not starve attached clients */
 };
 
-static const uint64_t look_every_ns = 50 * HW_US; /* at bells and sockets, while busy */
+static const uint64_t look_every_ns =
+    50 * HW_US; /* how often a busy daemon looks at bells and sockets */
 static const uint64_t sweep_every_ns = 500 * HW_MS;
-static const uint64_t accept_pause_ns = 100 * HW_MS; /* when descriptors run out */
+static const uint64_t accept_pause_ns =
+    100 * HW_MS; /* accept no connection for so long when descriptors run out */
 
-/* What an epoll event points at; first member of what it is part of. */
+/* What an epoll event points at. */
 struct watched {
     enum {
         WATCH_STOP,
         WATCH_ATTACH, /* the socket that clients attach to */
-        WATCH_LISTEN, /* that of other ranks */
+        WATCH_LISTEN, /* the socket that other daemons dial */
         WATCH_DIALER,
         WATCH_VIEW,
         WATCH_PEER, /* nothing to do: the next turn polls it */
@@ -61,14 +63,14 @@ struct kv_host {
     struct kv_arena arena;
     struct rpc_listener *attach, *listen;
     struct kv_dialer *dialer;
-    struct rpc_addr addrs[KV_RANKS_MAX]; /* of our index, at each rank */
+    struct rpc_addr addrs[KV_RANKS_MAX]; /* of the daemon with our index at each rank */
     struct hw_wait wait;
     struct client *clients;
     uint32_t attaching;
     bool clients_leave, stopped, resting;
     uint64_t looked_ns, swept_ns, rest_until_ns;
-    uint64_t broken_seen; /* clients that broke the rules, so far */
-    uint64_t peers_seen;  /* that were up when the crowd was counted */
+    uint64_t broken_seen; /* the daemon's counter at the last sweep */
+    uint64_t peers_seen;  /* peers that were up when the crowd was counted */
     struct watched watch_stop, watch_attach, watch_listen, watch_dialer, watch_view, watch_peer;
 };
 
@@ -111,7 +113,7 @@ static void update_crowd(struct kv_host *h)
     kv_daemon_set_crowd(h->daemon, crowd);
 }
 
-/* Not at once: the events of this look may still point at it. */
+/* Later: events of this look may still point at the client. */
 static void client_leave(struct kv_host *h, struct client *c)
 {
     c->leaves = true;
@@ -127,7 +129,8 @@ static void client_destroy(struct kv_host *h, struct client *c)
     *(c->prev ? &c->prev->next : &h->clients) = c->next;
     if (c->next)
         c->next->prev = c->prev;
-    /* The client has the same bell: closing ours alone would leave it in the epoll. */
+    /* The client has the same eventfd: closing our descriptor alone would leave it in the epoll
+     * set. */
     if (c->slot)
         (void)watch(h, EPOLL_CTL_DEL, c->attachment.daemon_bell, 0, &c->bell_watch);
     kv_attachment_fini(&c->attachment);
@@ -172,7 +175,7 @@ static int send_offer(struct kv_host *h, struct client *c, const struct kv_offer
     return n == sizeof(payload) ? 0 : -EPROTO;
 }
 
-/* Gives the guest its slot. */
+/* Gives the client its region and its slot. */
 static int attach_client(struct kv_host *h, struct client *c, const struct kv_region_shape *shape)
 {
     struct kv_client_slot *slot;
@@ -182,7 +185,7 @@ static int attach_client(struct kv_host *h, struct client *c, const struct kv_re
     rc = kv_daemon_attach(h->daemon, c->attachment.map, shape, client_ring, c, &slot);
     if (rc)
         return rc;
-    /* Edges: the bell need not be read. */
+    /* Edge-triggered: the bell need not be read. */
     rc = watch(h, EPOLL_CTL_ADD, c->attachment.daemon_bell, EPOLLIN | EPOLLET, &c->bell_watch);
     if (rc) {
         kv_daemon_detach(h->daemon, slot);
@@ -212,7 +215,8 @@ static void on_attach_request(struct kv_host *h, struct client *c)
     update_crowd(h);
 }
 
-/* Bytes of the greeting; after it, any byte is an end like the end itself. */
+/* Reads the attach request.  Once the client is attached, any byte ends the connection, as its
+ * close does. */
 static void client_speaks(struct kv_host *h, struct client *c)
 {
     if (c->slot) {
@@ -315,7 +319,8 @@ static void accept_callers(struct kv_host *h, struct rpc_listener *l, bool local
             continue;
         hw_warn(HW_CAT_KV, "%s: a caller was turned away: %s", l->address, strerror(-rc));
         if (rc == -EMFILE || rc == -ENFILE || rc == -ENOBUFS || rc == -ENOMEM) {
-            listeners_rest(h, true); /* the caller stays in the queue: do not spin on it */
+            listeners_rest(h,
+                           true); /* the connection stays in the listen queue: do not spin on it */
             return;
         }
     }
@@ -330,7 +335,7 @@ static void dials_ended(struct kv_host *h)
             kv_daemon_dial_failed(h->daemon, (int)rank);
 }
 
-/* Where daemon `index` of a member is. */
+/* Where the daemon with our index is at a member. */
 static int member_address(const struct kv_host *h, int peer, struct rpc_addr *out)
 {
     char why[RPC_WHY_CHARS];
@@ -415,7 +420,7 @@ static void handle(struct kv_host *h, struct watched *w)
     }
 }
 
-/* Silent callers and broken clients, a few times a second. */
+/* Drops silent connections and clients that broke the rules. */
 static void sweep(struct kv_host *h, uint64_t now)
 {
     h->swept_ns = now;
@@ -427,7 +432,7 @@ static void sweep(struct kv_host *h, uint64_t now)
     update_crowd(h);
 }
 
-/* A client that broke the rules leaves at once: nothing more is read from it anyway. */
+/* Whether a client broke the rules since the last call: it is dropped at once. */
 static bool client_broke(struct kv_host *h)
 {
     uint64_t broken = hw_counter_load(&kv_daemon_stats(h->daemon)->broken);
@@ -572,7 +577,7 @@ static int listen_and_dial(struct kv_host *h, char why[RPC_WHY_CHARS])
     if (rc == 0)
         rc = watch(h, EPOLL_CTL_ADD, h->listen->ops->poll_fd(h->listen), EPOLLIN, &h->watch_listen);
     if (rc || (o->rank == 0 && !o->member))
-        return rc; /* rank 0 is dialled by all and dials nobody */
+        return rc; /* all other ranks dial rank 0 */
     net.security = o->dial_security;
     rc = kv_dialer_create(&net, &h->dialer);
     if (rc == 0)

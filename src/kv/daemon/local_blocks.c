@@ -1,10 +1,8 @@
-/* seat_blocks.c - local clients and blocks: what they ask, and the copies out of their staging
- * areas.
+/* local_blocks.c - requests of local clients about blocks, and copies out of their staging areas.
  *
- * A commit copies first and hashes the copy (kv_blocks_put_write): whatever the client does to its
- * staging area meanwhile, the block is some bytes that were there, the same for every reader.  A
- * large copy is cut into slices, one a turn, so that requests for small values do not wait for it.
- */
+ * A commit copies first and hashes the copy (kv_blocks_put_write).  So the block is the same for
+ * every reader, whatever the client does to its staging area meanwhile.  A large copy takes several
+ * turns, so that requests for small values do not wait for it. */
 #include "kv/daemon/client_slots.h"
 #include "kv/daemon/local_requests.h"
 #include "kv/daemon/remote.h"
@@ -42,8 +40,8 @@ void kv_local_copy_forget(struct kv_pending *p)
     p->busy = false;
 }
 
-/* Copies of the first c->len bytes of a block those that are not copied yet, as many as this turn
- * allows.  c->done: how many are. */
+/* Goes on copying the first c->len bytes of a block, as far as this turn allows; c->done: how far.
+ */
 static enum kv_result copy_some(struct kv_daemon *d, struct kv_client_slot *s,
                                 struct kv_block_copy *c)
 {
@@ -115,7 +113,7 @@ static enum kv_result verify(struct kv_daemon *d, struct kv_client_slot *s, uint
     bool known = kv_blocks_leased_key(d->blocks, &s->holder, lease, &key);
     enum kv_result result = kv_blocks_verify(d->blocks, &s->holder, lease, d->now_ns);
     if (result == KV_MISS && known) {
-        kv_remote_tell_corrupt(d, &key); /* where it came from it may be corrupt, too */
+        kv_remote_tell_corrupt(d, &key); /* the owner's bytes may be corrupt, too */
         kv_remote_repair(d, &key);
     }
     return result;
@@ -161,7 +159,7 @@ static enum kv_result put_staged(struct kv_daemon *d, struct kv_client_slot *s,
     return kv_remote_put_is(r->handle) ? kv_remote_put_staged(d, s, r) : copy_some(d, s, &copy);
 }
 
-/* Everything but a commit, which is answered when its copy is done. */
+/* All operations but a commit, which is answered when its copy is done. */
 static struct answer execute(struct kv_daemon *d, struct kv_client_slot *s,
                              const struct kv_block_request *r)
 {
@@ -213,7 +211,7 @@ static bool is_sole(const struct kv_daemon *d, uint32_t count)
     return true;
 }
 
-/* What other daemons must be asked for; NULL: nothing. */
+/* The remote request that this needs; NULL: none. */
 static const struct kv_remote_kind *remote_for(const struct kv_daemon *d,
                                                const struct kv_block_request *r)
 {
@@ -238,7 +236,7 @@ static const struct kv_remote_kind *remote_for(const struct kv_daemon *d,
     }
 }
 
-/* What takes more than this turn; true: it was begun, or answered. */
+/* Starts what takes more than this turn.  True: started, or answered. */
 static bool serve_later(struct kv_daemon *d, struct kv_pending *p, const struct kv_block_request *r)
 {
     const struct kv_remote_kind *kind = remote_for(d, r);

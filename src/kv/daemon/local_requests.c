@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* What can be said without looking at any store; KV_OK: go on. */
+/* Whether the request is well formed and for this daemon. */
 static enum kv_result check(const struct kv_daemon *d, const struct kv_pending *p,
                             struct kv_place place)
 {
@@ -16,8 +16,8 @@ static enum kv_result check(const struct kv_daemon *d, const struct kv_pending *
     return p->value_len > p->client->region.value_max ? KV_TOO_LARGE : KV_OK;
 }
 
-/* An eighth of the deadline is left for the answer's way back, so that the client hears our word
- * before it gives up by itself. */
+/* An eighth of the time is kept for the answer's way back, so that it comes before the client gives
+ * up. */
 static uint64_t deadline(const struct kv_daemon *d, uint32_t timeout_us)
 {
     uint64_t ns = timeout_us ? timeout_us * HW_US : KV_TIMEOUT_DEFAULT_NS;
@@ -55,8 +55,8 @@ static void serve(struct kv_daemon *d, struct kv_client_slot *s)
     }
 }
 
-/* The entry of the request after this one travels to the cache meanwhile.  Its key may still
- * change under us: a wrong guess costs nothing. */
+/* Prefetches the entry of the next request.  The client may still change its key: a wrong guess
+ * costs nothing. */
 static void fetch_ahead(const struct kv_daemon *d, const struct kv_client_slot *s)
 {
     const volatile struct kv_request_line *line =
@@ -64,7 +64,7 @@ static void fetch_ahead(const struct kv_daemon *d, const struct kv_client_slot *
     kv_store_prefetch(d->store, (struct kv_key){.hi = line->key.hi, .lo = line->key.lo});
 }
 
-/* Serves what is in one client's ring; how many.  Its slot may become inactive. */
+/* Serves the requests in one client's ring; how many.  Its slot may become inactive. */
 static uint32_t scan_client(struct kv_daemon *d, struct kv_client_slot *s)
 {
     uint32_t n = 0;
@@ -77,7 +77,8 @@ static uint32_t scan_client(struct kv_daemon *d, struct kv_client_slot *s)
     if (n > 0)
         s->used_ns = d->now_ns;
     else if (d->now_ns - s->used_ns >= KV_PARK_NS && d->active->next)
-        (void)kv_client_slot_park(d, s); /* others keep us awake: this one rings */
+        (void)kv_client_slot_park(d,
+                                  s); /* other clients keep the daemon awake: this one must ring */
     return n;
 }
 

@@ -1,8 +1,8 @@
-/* peer_blocks.c - what other daemons ask about our blocks.
+/* peer_blocks.c - requests of other daemons about our blocks.
  *
- * A key is served only by who owns it in the view it has; who does not answers with its epoch, and
- * the asker looks at its own view again.  Tickets and leases belong to the connection they were
- * given to and end with it. */
+ * A daemon serves a key only if it owns the key in its own view.  Otherwise it answers with the
+ * epoch of that view, and the other daemon looks at its own view again.  Tickets and leases belong
+ * to the connection they were given to and end with it. */
 #include "kv/daemon/peer_requests.h"
 #include "kv/daemon/remote.h"
 #include "kv/daemon/view_peers.h"
@@ -12,7 +12,7 @@
 #include <assert.h>
 #include <errno.h>
 
-/* What is sent back: a head in the desk, and for a READ bytes where they lie. */
+/* An answer: a head in the scratch, and for a READ bytes in the arena. */
 struct reply {
     enum kv_result result;
     uint32_t len;
@@ -60,7 +60,8 @@ static struct reply read_chunk(struct kv_daemon *d, struct kv_peer *peer,
                                const struct kv_peer_request *r)
 {
     struct reply reply = {.byte_count = r->len};
-    d->turn_bytes += r->len < KV_PEER_CHUNK ? r->len : KV_PEER_CHUNK; /* the flush writes them */
+    d->turn_bytes +=
+        r->len < KV_PEER_CHUNK ? r->len : KV_PEER_CHUNK; /* the flush writes these bytes */
     if (r->len < 1 || r->len > KV_PEER_CHUNK || r->len >= rpc_ep_message_max(peer->ep))
         return plain(KV_REFUSED);
     reply.result = kv_blocks_bytes(d->blocks, &peer->holder, r->handle, r->at, r->len, d->now_ns,
@@ -89,7 +90,7 @@ static struct reply exists(struct kv_daemon *d, uint32_t count)
     return (struct reply){.result = KV_OK, .len = count};
 }
 
-/* What is corrupt goes, and comes from the other owner. */
+/* Drops the block if it is corrupt, and fetches it from another owner. */
 static enum kv_result verify(struct kv_daemon *d, struct kv_peer *peer)
 {
     struct kv_block_lease lease;
@@ -146,8 +147,8 @@ static struct reply execute(struct kv_daemon *d, struct kv_peer *peer,
     return plain(KV_REFUSED);
 }
 
-/* The lease keeps the bytes as they are for seconds; what changes after that the asker finds by the
- * checksum. */
+/* Nothing to free: the lease keeps the bytes in place for seconds.  If they change after that, the
+ * reader finds it by the checksum. */
 static void let_sent(void *user)
 {
     (void)user;

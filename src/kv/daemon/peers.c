@@ -1,5 +1,3 @@
-/* peers.c - other ranks: joining, asking them, serving what they ask, noticing that they are gone.
- */
 #include "kv/daemon/peers.h"
 
 #include "base/log.h"
@@ -13,9 +11,9 @@
 #include <string.h>
 
 enum {
-    QUIET_POLLS = 32,     /* fruitless polls after which an endpoint is polled less often */
-    QUIET_EVERY = 16,     /* then in one turn of so many: a system call costs ten empty turns */
-    FAILURES_COUNTED = 6, /* doublings of the pause between two dials */
+    QUIET_POLLS = 32,     /* after so many fruitless polls an endpoint is polled less often */
+    QUIET_EVERY = 16,     /* namely in one turn of so many: a system call costs ten empty turns */
+    FAILURES_COUNTED = 6, /* most doublings of the pause between two dials */
     JOIN_STREAM = 0
 };
 
@@ -113,7 +111,7 @@ static void on_answer(void *user, int status, const struct rpc_msg *reply)
     kv_client_slot_answer(p, answer.result, answer.value, answer.value_len);
 }
 
-/* 0, or why it was not sent: -ENOBUFS and -EAGAIN pass. */
+/* 0, or why it was not sent; after -ENOBUFS and -EAGAIN try again later. */
 static int call(struct kv_daemon *d, struct kv_peer *peer, struct kv_pending *p)
 {
     uint8_t key[KV_KEY_BYTES];
@@ -145,12 +143,12 @@ void kv_peer_ask(struct kv_daemon *d, uint32_t rank, struct kv_pending *p)
         kv_client_slot_answer(p, KV_PEER_LOST, NULL, 0);
         return;
     }
-    int rc = peer->queue ? -EAGAIN : call(d, peer, p); /* those before it go first */
+    int rc = peer->queue ? -EAGAIN : call(d, peer, p); /* queued requests go first */
     if (rc == -ENOBUFS || rc == -EAGAIN) {
         hw_counter_bump(&d->stats.ring_full, 1);
         queue_add(peer, p);
     } else if (rc) {
-        /* The connection has ended; only its poll tells, and then takes the peer down. */
+        /* The connection has ended; the next poll takes the peer down. */
         kv_client_slot_answer(p, rc == -EMSGSIZE ? KV_TOO_LARGE : KV_PEER_LOST, NULL, 0);
     }
 }
@@ -161,11 +159,12 @@ void kv_peer_forget(struct kv_pending *p)
     if (p->state == PENDING_QUEUED)
         queue_remove(p->peer, p);
     else if (p->state == PENDING_CALLED)
-        (void)rpc_cancel(p->peer->ep, p->call_id); /* runs on_answer, which sees that it is idle */
+        (void)rpc_cancel(p->peer->ep,
+                         p->call_id); /* runs on_answer, which sees that the request is not busy */
     assert(p->state == PENDING_IDLE);
 }
 
-/* Sends what waited for room; what has waited past its deadline ends. */
+/* Sends queued requests while there is room, and ends those past their deadline. */
 static void advance_queue(struct kv_daemon *d, struct kv_peer *peer)
 {
     bool room = true;
@@ -177,7 +176,7 @@ static void advance_queue(struct kv_daemon *d, struct kv_peer *peer)
         } else if (room && call(d, peer, p) == 0) {
             queue_unlink(peer, p);
         } else {
-            p->state = PENDING_QUEUED; /* those behind it wait, too */
+            p->state = PENDING_QUEUED; /* the requests behind it wait, too */
             room = false;
         }
     }
@@ -246,7 +245,7 @@ static void peer_leave(struct kv_daemon *d, struct kv_peer *peer)
 void kv_daemon_set_view(struct kv_daemon *d, const struct kv_view *view)
 {
     assert(d->config.member);
-    d->view = *view; /* first: what is lost by it sees why */
+    d->view = *view; /* first: a remote request that loses a peer by it then sees another epoch */
     for (uint32_t i = 1; i < d->peer_count; i++) {
         struct kv_peer *peer = &d->peers[i];
         const struct kv_member *m = peer->id ? kv_view_find(view, peer->id) : NULL;
@@ -398,7 +397,7 @@ static int judge_join(struct kv_daemon *d, const struct rpc_msg *msg, struct kv_
     snprintf(why, RPC_WHY_CHARS, "%s", strerror(rc ? -rc : EINVAL));
     if (rc)
         return rc;
-    if (join.copies != d->config.copies) { /* or they would disagree about who owns a block */
+    if (join.copies != d->config.copies) { /* else they would disagree about who owns a block */
         snprintf(why, RPC_WHY_CHARS, "it has --copies %u, this daemon %u: give all the same",
                  join.copies, d->config.copies);
         return -EINVAL;
@@ -450,7 +449,7 @@ void kv_peer_reply(struct rpc_ep *ep, struct rpc_msg *msg, const struct kv_outco
     uint8_t result = (uint8_t)o->result;
     struct iovec iov[2] = {{&result, 1}, {(void *)(uintptr_t)o->value, o->len}};
     struct rpc_send send = {.iov = iov, .iov_count = o->len ? 2 : 1};
-    (void)rpc_reply(ep, msg, 0, &send); /* an ended connection is found by its poll */
+    (void)rpc_reply(ep, msg, 0, &send); /* the next poll finds an ended connection */
 }
 
 uint32_t kv_peers_serve_unjoined(struct kv_daemon *d)
@@ -515,7 +514,7 @@ static uint32_t flush_one(struct kv_daemon *d, struct rpc_ep *ep)
     if (!rpc_pending(ep))
         return 0;
     hw_counter_bump(&d->stats.flushes, 1);
-    (void)rpc_flush(ep); /* a failure shows in the next poll */
+    (void)rpc_flush(ep); /* the next poll finds a failure */
     return 1;
 }
 
@@ -553,7 +552,7 @@ bool kv_peers_arm(struct kv_daemon *d)
         struct kv_peer *peer = &d->peers[i];
         if (!peer->ep)
             continue;
-        peer->quiet = 0; /* what ends the sleep is looked at in the first turn after it */
+        peer->quiet = 0; /* poll it in the first turn after the sleep */
         ready |= arm_one(d, peer->ep, &peer->blocked);
     }
     return ready;
@@ -572,7 +571,8 @@ uint64_t kv_peers_next_tick(const struct kv_daemon *d)
                         : peer->we_dial && !peer->dialling ? peer->dial_at_ns
                                                            : HW_NEVER;
         if (peer->queue)
-            tick = d->now_ns + HW_MS; /* deadlines of what waits for room, to the millisecond */
+            tick =
+                d->now_ns + HW_MS; /* queued requests end within a millisecond of their deadline */
         next = tick < next ? tick : next;
     }
     return next;

@@ -1,4 +1,3 @@
-/* remote.c - the life of remotes: calls, views that change, deadlines, ends. */
 #include "kv/daemon/remote.h"
 
 #include "kv/daemon/client_slots.h"
@@ -8,9 +7,10 @@
 #include <errno.h>
 #include <string.h>
 
-enum { BLOCK_STREAM = 1 }; /* small messages pass chunks by */
+enum { BLOCK_STREAM = 1 }; /* so that small messages overtake chunks */
 
-/* For the view to come that another daemon has already: watches tell all within milliseconds. */
+/* How long to wait for a view that another daemon has already; watches deliver it within
+ * milliseconds. */
 static const uint64_t view_wait_ns = 100 * HW_MS;
 
 /* ---- chunks ---- */
@@ -32,7 +32,7 @@ struct kv_chunk *kv_chunk_take(struct kv_daemon *d)
     return chunk;
 }
 
-/* It is sent, or is not to be. */
+/* The chunk was sent, or will not be. */
 static void chunk_give(void *user)
 {
     struct kv_chunk *chunk = user;
@@ -120,7 +120,7 @@ static uint64_t time_left(const struct kv_remote *remote)
     return remote->deadline_ns > now ? remote->deadline_ns - now : 1;
 }
 
-/* Where there is another copy it must still get its chance. */
+/* Half of the time where another owner can still be asked. */
 static uint64_t call_timeout(const struct kv_remote *remote)
 {
     bool another = remote->kind->one_by_one && remote->sub_at + 1 < remote->sub_count;
@@ -148,7 +148,7 @@ static bool send_call(struct kv_sub *sub, enum kv_peer_method method, struct rpc
     return rc == 0;
 }
 
-/* False: the sub is done. */
+/* False: the sub-request is done. */
 static bool reach(struct kv_sub *sub)
 {
     if (!is_connected(sub))
@@ -195,7 +195,7 @@ void kv_sub_post(struct kv_sub *sub, struct kv_peer_request *request,
     struct rpc_send send = {
         .method = request->method, .stream = BLOCK_STREAM, .iov = &iov, .iov_count = 1};
     int rc = rpc_post(sub->peer->ep, &send);
-    (void)rc; /* what it would have given back ends by its time */
+    (void)rc; /* the owner ends it by its own deadline */
 }
 
 /* ---- subs ---- */
@@ -223,7 +223,7 @@ uint32_t kv_remote_owners(const struct kv_remote *remote, uint32_t owners[KV_COP
 
 static void subs_end(struct kv_remote *remote)
 {
-    remote->over = true; /* what cancelling calls back with is of no interest */
+    remote->over = true; /* on_answer ignores cancelled calls */
     for (uint32_t i = 0; i < remote->sub_count; i++) {
         struct kv_sub *sub = &remote->subs[i];
         for (uint32_t k = 0; k < KV_SUB_CALLS; k++)
@@ -239,7 +239,7 @@ static void subs_end(struct kv_remote *remote)
 
 /* ---- coming and going ---- */
 
-/* One allocation: the remote, its subs, keys and states. */
+/* One allocation for the remote request, its sub-requests, keys and states. */
 static struct kv_remote *remote_alloc(struct kv_daemon *d, const struct kv_remote_kind *kind,
                                       uint32_t keys)
 {
@@ -353,7 +353,7 @@ static bool all_done(const struct kv_remote *remote)
     return true;
 }
 
-/* Whether what went wrong may be because the members are others than it thought. */
+/* Whether a sub-request may have failed because the view was old. */
 static bool is_misled(const struct kv_remote *remote)
 {
     bool changed = remote->daemon->view.epoch != remote->epoch;
@@ -374,8 +374,8 @@ static void begin(struct kv_remote *remote)
     remote->kind->begin(remote);
 }
 
-/* The second time at once where there is another view already, else when there is, or after a
- * while: it may be the other side that is behind. */
+/* Begins again at once if there is a newer view, else when one comes, or after a while: the other
+ * daemon's view may be the old one. */
 static void begin_again(struct kv_remote *remote)
 {
     struct kv_daemon *d = remote->daemon;
@@ -395,7 +395,7 @@ static bool waits(const struct kv_remote *remote)
            d->now_ns < remote->wait_until_ns;
 }
 
-/* True: something was done. */
+/* True: progress. */
 static bool remote_step(struct kv_remote *remote)
 {
     uint32_t answer_len = 0;
@@ -418,7 +418,7 @@ static bool remote_step(struct kv_remote *remote)
     if (!all_done(remote) || remote->early)
         return progress;
     enum kv_result result = remote->kind->finish(remote, &answer_len);
-    if (all_done(remote)) /* or it goes on, with another sub */
+    if (all_done(remote)) /* else it goes on with another sub-request */
         remote_end(remote, result, answer_len);
     return true;
 }

@@ -1,10 +1,10 @@
-/* remote_get.c - a block of another daemon: read into a guest copy, which is then leased.
+/* remote_get.c - reads a block of another daemon into a cached replica and leases that.
  *
- * A copy that is here already is used only on the owner's word that it is the same (OPEN_GET with
- * its checksum), so a deleted block is a miss everywhere at once.
+ * A cached replica that is here already is used only if the owner says that it is the same
+ * (OPEN_GET with its checksum).  So a deleted block is a miss everywhere at once.
  *
- * Copies are put right on the way: who should have the block and reads it from the other owner
- * keeps it; an owner that was asked and lacks it, or sent corrupt bytes, is told to fetch it. */
+ * Reads repair replicas: an owner that reads the block from another owner keeps it; an owner that
+ * was asked and lacks the block, or sent corrupt bytes, is told to fetch it. */
 #include "kv/daemon/remote.h"
 
 #include "kv/daemon/client_slots.h"
@@ -91,7 +91,7 @@ static bool get_step(struct kv_remote *remote, struct kv_sub *sub)
     return sub->phase == KV_SUB_MOVING && read_chunks(remote, sub);
 }
 
-/* A block that is ours, and came while the other owner was asked, is as good as its. */
+/* Whether a client put the block here, as one of its owners, while another owner was asked. */
 static bool is_put_here(const struct kv_remote *remote)
 {
     return kv_blocks_owns(remote->daemon->blocks, &remote->keys[0]) &&
@@ -123,7 +123,7 @@ static void on_opened(struct kv_sub *sub, const struct kv_peer_answer *a)
         kv_sub_done(sub, result);
 }
 
-/* All bytes are here. */
+/* Commits the cached replica: all its bytes are here. */
 static enum kv_result publish_replica(struct kv_remote *remote, struct kv_sub *sub)
 {
     struct kv_daemon *d = remote->daemon;
@@ -131,7 +131,7 @@ static enum kv_result publish_replica(struct kv_remote *remote, struct kv_sub *s
                                                     remote->opened.checksum, d->now_ns);
     remote->ticket = 0;
     sub->corrupt = result == KV_MISS;
-    return result == KV_STALE ? KV_OK : result; /* another of our clients got it meanwhile */
+    return result == KV_STALE ? KV_OK : result; /* another of our clients fetched it meanwhile */
 }
 
 static void on_chunk(struct kv_sub *sub, const struct kv_peer_answer *a)
@@ -141,7 +141,7 @@ static void on_chunk(struct kv_sub *sub, const struct kv_peer_answer *a)
     uint32_t rest = remote->opened.len - sub->moved;
     enum kv_result result = KV_REFUSED;
     if (a->payload_len ==
-        (rest < sub->chunk ? rest : sub->chunk)) /* they come as they were asked */
+        (rest < sub->chunk ? rest : sub->chunk)) /* chunks come in the order they were asked for */
         result = kv_blocks_put_write(d->blocks, &d->cache_holder, remote->ticket, sub->moved,
                                      a->payload, a->payload_len, d->now_ns);
     d->turn_bytes += a->payload_len;
@@ -155,7 +155,7 @@ static void on_chunk(struct kv_sub *sub, const struct kv_peer_answer *a)
 static void get_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
 {
     if (a->result != KV_OK) {
-        /* A lease that ended under way is a transfer that took too long. */
+        /* The lease ended: the transfer took too long. */
         kv_sub_done(sub, a->result == KV_EXPIRED ? KV_TIMEOUT : a->result);
         return;
     }
@@ -167,7 +167,7 @@ static void get_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
 
 /* ---- the end ---- */
 
-/* What cannot be known is no miss: a copy that was not reached may have it. */
+/* A miss only if every owner said so: an owner that was not reached may have the block. */
 static enum kv_result worst_result(const struct kv_remote *remote)
 {
     enum kv_result worst = remote->sub_count ? KV_MISS : KV_PEER_LOST;
@@ -180,18 +180,18 @@ static enum kv_result worst_result(const struct kv_remote *remote)
     return worst;
 }
 
-/* The block was found: whoever should have it and does not gets it.  A store that has given blocks
- * up for others does without: it would give up another for this one. */
+/* The block was found: owners that lack it get it.  A store that has evicted blocks does without:
+ * it would evict another one for this. */
 static void put_right(struct kv_remote *remote, bool ours)
 {
     struct kv_daemon *d = remote->daemon;
     if (ours && !kv_blocks_has_evicted(d->blocks))
         (void)kv_blocks_adopt(d->blocks, &remote->keys[0],
-                              remote->opened.tenant); /* else it stays a guest */
+                              remote->opened.tenant); /* else it stays a cached replica */
     for (uint32_t i = 0; i < remote->sub_count; i++)
         if (remote->subs[i].result == KV_MISS)
             tell(remote, &remote->subs[i],
-                 KV_PEER_REPAIR); /* who sent corrupt bytes was told so before */
+                 KV_PEER_REPAIR); /* an owner that sent corrupt bytes was told before */
 }
 
 static enum kv_result get_finish(struct kv_remote *remote, uint32_t *answer_len)
@@ -207,7 +207,7 @@ static enum kv_result get_finish(struct kv_remote *remote, uint32_t *answer_len)
         enum kv_result here =
             kv_client_slot_lease(d, remote->pending->client, &remote->keys[0], answer_len);
         if (here == KV_MISS && result == KV_OK && remote->same) {
-            remote->same = false; /* our copy went while the owner was asked: fetch it after all */
+            remote->same = false; /* our replica was evicted while the owner was asked: fetch it */
             remote->subs[remote->sub_at].phase = KV_SUB_BEGIN;
             return KV_OK;
         }
@@ -217,7 +217,6 @@ static enum kv_result get_finish(struct kv_remote *remote, uint32_t *answer_len)
     return result == KV_OK ? KV_MISS : result;
 }
 
-/* Of a block that we lack ourselves. */
 static void repair_begin(struct kv_remote *remote)
 {
     if (!kv_blocks_owns(remote->daemon->blocks, &remote->keys[0]))
@@ -241,7 +240,7 @@ static const struct kv_remote_kind repair_kind = {.subs_max = KV_COPIES_MAX,
                                                   .undo = get_undo,
                                                   .finish = repair_finish};
 
-/* Whether another may begin: not of the same key, and not too many. */
+/* Whether another repair may begin: no two of one key, and not too many. */
 static bool may_repair(const struct kv_daemon *d, const struct kv_block_key *key)
 {
     uint32_t count = 0;

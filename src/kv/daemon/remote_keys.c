@@ -76,7 +76,7 @@ static void keys_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
     kv_sub_done(sub, a->result == KV_OK && n != a->payload_len ? KV_REFUSED : a->result);
 }
 
-/* Why a key that was not found may be there all the same; KV_OK: it is not. */
+/* Why a key that was not found may still exist; KV_OK: it does not. */
 static enum kv_result doubt(const struct kv_remote *remote, uint32_t key)
 {
     const struct kv_key_state *state = &remote->states[key];
@@ -149,7 +149,7 @@ static void change_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
     kv_sub_done(sub, a->result);
 }
 
-/* Where one owner was not reached the change is not whole. */
+/* The change is complete only if every owner was reached. */
 static enum kv_result change_finish(struct kv_remote *remote, uint32_t *answer_len)
 {
     enum kv_result result = remote->sub_count ? KV_MISS : KV_PEER_LOST;

@@ -1,9 +1,9 @@
-/* remote_put.c - puts of blocks that other daemons own, alone or beside this one.
+/* remote_put.c - puts of blocks that other daemons own, alone or together with this one.
  *
- * A start asks every owner for room and keeps what they promised as an remote put; its ticket is
- * told from a local one by a bit that no place has.  A commit sends the staged bytes to all of them
- * in chunks, hashes them once, and commits with that checksum: an owner that has other bytes
- * refuses, so all copies are alike whatever the client does to its staging area meanwhile. */
+ * A start asks every owner for room and keeps their promises as a remote put; a bit in its ticket
+ * tells it from a local put.  A commit sends the staged bytes to all owners in chunks, hashes them
+ * once, and commits with that checksum.  An owner that has other bytes refuses.  So all replicas
+ * are the same, whatever the client does to its staging area meanwhile. */
 #include "kv/daemon/remote.h"
 
 #include "kv/daemon/client_slots.h"
@@ -14,8 +14,8 @@
 #include <errno.h>
 #include <string.h>
 
-static const uint64_t remote_bit = UINT64_C(1)
-                                   << 31; /* of the place: there are KV_REMOTE_PUTS_MAX */
+static const uint64_t remote_bit =
+    UINT64_C(1) << 31; /* of a ticket's place, which is below KV_REMOTE_PUTS_MAX */
 
 /* ---- remote puts ---- */
 
@@ -36,7 +36,7 @@ void kv_remote_put_fini(struct kv_daemon *d)
     d->config.memory.release(d->config.memory.user, d->remote_puts);
 }
 
-/* Owners forget by themselves: a put lasts as long there. */
+/* Drops what is overdue.  The owners drop it, too: a put lasts as long there. */
 static void puts_tick(struct kv_daemon *d)
 {
     uint32_t place;
@@ -144,7 +144,7 @@ static void put_undo(struct kv_remote *remote, struct kv_sub *sub)
     sub->handle = 0;
 }
 
-/* One copy is enough; that it is there already is as good, for whoever asks. */
+/* One replica is enough, and one that exists already counts. */
 static enum kv_result best_result(const struct kv_remote *remote)
 {
     static const enum kv_result order[] = {KV_OK, KV_EXISTS};
@@ -160,7 +160,7 @@ static enum kv_result best_result(const struct kv_remote *remote)
 static bool start_step(struct kv_remote *remote, struct kv_sub *sub)
 {
     bool progress = sub->phase == KV_SUB_BEGIN && open_sub(remote, sub);
-    if (sub->phase == KV_SUB_MOVING) { /* it has what it came for */
+    if (sub->phase == KV_SUB_MOVING) { /* it has its ticket */
         kv_sub_done(sub, KV_OK);
         return true;
     }
@@ -203,7 +203,7 @@ static enum kv_result start_finish(struct kv_remote *remote, uint32_t *answer_le
         return KV_FULL;
     d->remote_puts[place] = promises_of(remote);
     for (uint32_t i = 0; i < remote->sub_count; i++)
-        remote->subs[i].handle = 0; /* the remote put has them now */
+        remote->subs[i].handle = 0; /* the remote put owns the tickets now */
     wire_store64(remote->daemon->scratch->answer,
                  kv_claims_handle(d->remote_put_claims, place) | remote_bit);
     *answer_len = KV_BLOCK_TICKET_BYTES;
@@ -230,7 +230,7 @@ static uint32_t owner_place(const struct kv_remote *remote, uint64_t member)
     return UINT32_MAX;
 }
 
-/* Whether all who promised room are owners still. */
+/* Whether all daemons that promised room are still owners. */
 static bool promises_hold(const struct kv_remote *remote)
 {
     for (uint32_t i = 0; i < remote->put.target_count; i++)
@@ -264,7 +264,7 @@ static const uint8_t *staged(const struct kv_remote *remote)
     return remote->client->region.staging + remote->request.at;
 }
 
-/* Counts a chunk at `at`, or what of it no sub has counted yet. */
+/* Adds to the checksum what of the chunk at `at` no sub-request has added yet. */
 static void count(struct kv_remote *remote, uint32_t at, const uint8_t *bytes, uint32_t n)
 {
     assert(remote->summed >= at);
@@ -324,12 +324,12 @@ static bool send_chunk(struct kv_remote *remote, struct kv_sub *sub, uint32_t n)
         return false;
     uint8_t *bytes = chunk->data + KV_PEER_HEAD_BYTES;
     memcpy(bytes, staged(remote) + sub->asked,
-           n); /* not past the cache: it is counted and sent next */
+           n); /* through the cache: the bytes are hashed and sent next */
     count(remote, sub->asked, bytes, n);
     return kv_sub_write(sub, &r, chunk);
 }
 
-/* One chunk; false when it did not go. */
+/* Moves one chunk; false: not now. */
 static bool move_chunk(struct kv_remote *remote, struct kv_sub *sub)
 {
     struct kv_daemon *d = remote->daemon;
@@ -343,14 +343,14 @@ static bool move_chunk(struct kv_remote *remote, struct kv_sub *sub)
     return true;
 }
 
-/* Bytes that went to one that is no owner any more would not be found. */
+/* A daemon that no longer owns the block would keep bytes that nobody finds. */
 static bool still_owner(const struct kv_remote *remote, const struct kv_sub *sub)
 {
     return remote->daemon->view.epoch == remote->epoch ||
            owner_place(remote, sub->member) != UINT32_MAX;
 }
 
-/* Whether the next chunk is staged, and may be under way. */
+/* Whether the next chunk is staged and may be sent. */
 static bool may_move(const struct kv_remote *remote, const struct kv_sub *sub)
 {
     return sub->phase == KV_SUB_MOVING && sub->asked < remote->staged &&
@@ -402,7 +402,7 @@ static enum kv_result commit_finish(struct kv_remote *remote, uint32_t *answer_l
 {
     (void)answer_len;
     enum kv_result result = best_result(remote);
-    return result == KV_EXISTS ? KV_STALE : result; /* as where another put was first */
+    return result == KV_EXISTS ? KV_STALE : result; /* another put was first */
 }
 
 static const struct kv_remote_kind commit_kind = {.subs_max = KV_COPIES_MAX,
@@ -414,7 +414,7 @@ static const struct kv_remote_kind commit_kind = {.subs_max = KV_COPIES_MAX,
 
 /* ---- what clients ask of an remote put ---- */
 
-/* One that moves what is staged of the put already; NULL: none. */
+/* The remote request that already moves the staged bytes of this put; NULL: none. */
 static struct kv_remote *find_early(const struct kv_daemon *d, const struct kv_client_slot *s,
                                     uint64_t ticket)
 {
@@ -469,7 +469,7 @@ static enum kv_result take_put(struct kv_daemon *d, struct kv_client_slot *s,
     return KV_OK;
 }
 
-/* As many as could be started: they must not take up all remotes. */
+/* Bounds early commits, so that they do not use up all remote requests. */
 static bool may_begin_early(const struct kv_daemon *d)
 {
     uint32_t count = 0;

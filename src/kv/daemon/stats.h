@@ -1,7 +1,9 @@
-/* kv/daemon/stats.h - what a daemon counts always, and what it times while somebody measures.
+/* kv/daemon/stats.h - counters of a daemon, and the times that a probe takes while benchkv
+ * measures.
  *
- * Threads: counters are written by the daemon's thread and read by any (relaxed).  A probe's
- * figures belong to the daemon's thread while `measuring` says so; see kv_probe_want. */
+ * Threads: the daemon's thread writes the counters, any thread may read them (relaxed).  A probe's
+ * figures belong to the daemon's thread while `measuring` is set; see kv_probe_want.  Lifetime: the
+ * caller's. */
 #ifndef HAWSER_KV_DAEMON_STATS_H
 #define HAWSER_KV_DAEMON_STATS_H
 
@@ -72,12 +74,11 @@ extern const char *const kv_phase_names[KV_PHASES];
 
 enum { KV_RTT_LINES = 4096 }; /* exact 1 us lines of the round-trip histogram */
 
-/* What benchkv reads.  Times of a loop are taken of one loop in `every`, since five looks at the
- * clock take as long as an empty loop; round trips and requests in flight of all. */
+/* What benchkv reads.  One turn in `every` is timed, since five looks at the clock take as long as
+ * an empty turn.  Round trips and requests in flight are always counted. */
 struct kv_probe {
-    _Atomic bool want; /* the measuring thread's; relaxed: nothing else rides on it */
-    _Atomic bool
-        measuring; /* the daemon's answer; release when it lets go, acquire by the reader */
+    _Atomic bool want;      /* set by the measuring thread; relaxed: it orders nothing else */
+    _Atomic bool measuring; /* set by the daemon; release when it ends, acquire by the reader */
     uint32_t every;
     struct hw_hist phase[KV_PHASES];
     struct hw_hist loop;

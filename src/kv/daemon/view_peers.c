@@ -1,4 +1,3 @@
-/* view_peers.c - the members of the view as peers, and whose a block is. */
 #include "kv/daemon/view_peers.h"
 
 #include "base/log.h"

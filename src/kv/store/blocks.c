@@ -10,7 +10,7 @@
 enum {
     NONE = UINT32_MAX,
     GUESTS = KV_BLOCK_TENANTS_MAX,
-    DELETED_KEPT = 256, /* as many deletes as a copy that is on its way can be behind */
+    DELETED_KEPT = 256, /* remembered deletes: a replica on its way here may be older than these */
     PUTS_DEFAULT = 256,
     LEASES_DEFAULT = 4096,
     HIGH = 98,
@@ -20,8 +20,8 @@ enum {
 enum entry_state {
     ENTRY_FREE,
     ENTRY_OPEN,  /* a put is in progress */
-    ENTRY_READY, /* in the index and, unless it is a cached replica, with the policy */
-    ENTRY_GONE   /* neither any more, but leased */
+    ENTRY_READY, /* in the index; known to the policy unless it is a cached replica */
+    ENTRY_GONE   /* in neither, but still leased */
 };
 
 struct entry {
@@ -156,7 +156,7 @@ static void entry_free(struct kv_blocks *b, uint32_t at)
     b->spare = at;
 }
 
-/* It can be found no longer; the policy has let go of it. */
+/* Takes the entry out of the index; the policy has dropped it before. */
 static void entry_retire(struct kv_blocks *b, uint32_t at)
 {
     struct entry *e = &b->entries[at];
@@ -248,7 +248,7 @@ static bool evict_of_tenant(struct kv_blocks *b, uint32_t tenant)
     return true;
 }
 
-/* Guests first, the one that was used longest ago. */
+/* Cached replicas go first, the least recently used one before the others. */
 static bool evict_one(struct kv_blocks *b)
 {
     if (evict_of_tenant(b, GUESTS))
@@ -279,7 +279,7 @@ static int take_room(struct kv_blocks *b, uint32_t len, uint32_t *extent, uint64
     if (b->spare == NONE)
         return -ENOSPC;
     int rc = kv_extents_take(b->extents, len, extent, offset);
-    while (rc && more) { /* holes are there, but none is large enough */
+    while (rc && more) { /* there are holes, but none is large enough */
         more = evict_one(b);
         rc = kv_extents_take(b->extents, len, extent, offset);
     }
@@ -308,7 +308,6 @@ static void entry_open(struct kv_blocks *b, const struct entry *start)
     b->tenants[e->tenant].bytes += kv_extents_size(e->len);
 }
 
-/* Of an entry whose tenant has been found. */
 static enum kv_result start_put(struct kv_blocks *b, struct kv_block_holder *holder,
                                 struct entry *e, uint64_t now, uint64_t *ticket)
 {
@@ -347,7 +346,7 @@ enum kv_result kv_blocks_put_start(struct kv_blocks *b, struct kv_block_holder *
     if (there != NONE && !is_cached(&b->entries[there]))
         return KV_EXISTS;
     if (there != NONE)
-        entry_drop(b, there); /* what was a copy of another's becomes ours by the put */
+        entry_drop(b, there); /* the put replaces the cached replica */
     e.tenant = tenant_place(b, tenant);
     if (e.tenant == NONE || kv_claims_count(b->open_puts) == b->config.open_puts ||
         !tenant_room(b, e.tenant, kv_extents_size(len)))
@@ -366,7 +365,7 @@ enum kv_result kv_blocks_cache_start(struct kv_blocks *b, struct kv_block_holder
     struct entry e = {.key = *key, .len = (uint32_t)len, .hash = hash_of(b, key), .tenant = GUESTS};
     uint32_t there = find_hashed(b, key, e.hash);
     if (there != NONE)
-        entry_drop(b, there); /* the owner has other bytes: its word counts */
+        entry_drop(b, there); /* the owner has other bytes, and the owner decides */
     return start_put(b, holder, &e, now, ticket);
 }
 
@@ -420,7 +419,7 @@ static void publish(struct kv_blocks *b, uint32_t at)
     b->stat.committed++;
 }
 
-/* What a put with all its bytes comes to; checksum: what it should have, NULL: any. */
+/* Ends a put that has all its bytes; checksum: the expected one, NULL: any. */
 static enum kv_result judge_put(struct kv_blocks *b, const struct entry *e, const struct put *put,
                                 const uint64_t *checksum)
 {
@@ -577,7 +576,7 @@ enum kv_result kv_blocks_renew(struct kv_blocks *b, struct kv_block_holder *hold
     if (result != KV_OK)
         return result;
     if (b->entries[kv_claims_entry(b->leases, place)].state == ENTRY_GONE)
-        return KV_MISS; /* or it could be kept from ending for ever */
+        return KV_MISS; /* else a reader could renew for ever */
     kv_claims_renew(b->leases, place, now);
     *expires_ns = kv_claims_expires_ns(b->leases, place);
     return KV_OK;
@@ -609,7 +608,7 @@ static bool was_deleted(const struct kv_blocks *b, uint64_t hash)
     return i < DELETED_KEPT;
 }
 
-/* Also of a key without a block: a copy of it may be on its way here. */
+/* Also of a key without a block: a replica of it may be on its way here. */
 static void note_deleted(struct kv_blocks *b, const struct kv_block_key *key)
 {
     if (key->len < 1 || key->len > KV_BLOCK_KEY_MAX)

@@ -2,25 +2,23 @@
  *
  * The life of a block:
  *
- *   put_start  room is reserved; the putter gets a ticket
- *   write      bytes go into the arena in order, and into the checksum from there
- *   commit     the block can be found; or the putter aborts, dies, or runs out of time, and the
- *              room is free again.  Of two puts of one key the first commit wins, the other is
- *              KV_STALE
- *   get        a lease: the block stays where it is, with every byte, until the lease ends
- *   end        evicted, deleted, or found to differ from its checksum.  It can be found no longer
- *              at once; its room is free when the last lease has ended
+ *   put_start  the store reserves room and gives a ticket
+ *   write      bytes are copied into the arena in order and hashed there
+ *   commit     the block can be found.  If the putter aborts, dies or is late, its room is free
+ *              again.  Of two puts of one key the first commit wins, the other is KV_STALE
+ *   get        a lease: the block keeps its place and its bytes until the lease ends
+ *   end        the block is evicted, deleted, or found corrupt.  From then on it cannot be found;
+ * its room is free when the last lease has ended
  *
- * Room is made by a policy (kv/store/policy.h) when the arena is fuller than a high mark, down to a
- * low mark; leased and pinned blocks stay.  Tenants have a limit of bytes each; one that is at it
- * loses its own oldest blocks, never another's.
+ * When the arena is fuller than a high mark, a policy (kv/store/policy.h) evicts blocks down to a
+ * low mark; leased and pinned blocks stay.  Each tenant has a limit of bytes; a tenant at its limit
+ * loses its own oldest blocks, never another tenant's.
  *
- * A guest is a copy of another daemon's block, with the owner's checksum.  It is read, and verified
- * by its readers, like any block; it counts for no tenant, and goes before all others when room is
- * needed.
+ * A cached replica is a copy of a block that another daemon owns, with the owner's checksum.  It is
+ * read and verified like any block, counts for no tenant, and is evicted before all others.
  *
- * Pure: no clock, no system call and no memory but what is passed in.  The arena may be mapped
- * read-only by others; nothing about it is kept in it.
+ * The store uses no clock, no system call and no memory but what it is given.  Clients may map the
+ * arena read-only; the store keeps no data of its own in it.
  *
  * Trust: keys, lengths and handles may be anything.  Threads: one.  Lifetime: create/destroy; every
  * holder has left before that. */
@@ -35,11 +33,11 @@
 #include "kv/store/policy.h"
 
 enum {
-    KV_BLOCK_MAX = 64 << 20, /* a layer of a long sequence; also bounds what a copy holds up */
-    KV_BLOCK_ENTRIES_MAX = 1 << 22, /* about 1 GiB of books */
+    KV_BLOCK_MAX = 64 << 20,        /* a layer of a long sequence; bounds the time of a copy */
+    KV_BLOCK_ENTRIES_MAX = 1 << 22, /* about 1 GiB of entries */
     KV_BLOCK_PUTS_MAX = 4096,       /* in progress; each holds room that nobody can evict */
     KV_BLOCK_LEASES_MAX = 1 << 20,
-    KV_BLOCK_TENANTS_MAX = 256, /* with blocks at a time; looked through one by one */
+    KV_BLOCK_TENANTS_MAX = 256, /* with blocks at a time; searched one by one */
     KV_BLOCK_CHAIN_MAX = 1024   /* keys of one match: half a million tokens of 512 a block */
 };
 
@@ -61,11 +59,11 @@ struct kv_blocks_config {
 };
 
 #define KV_PUT_LASTS_NS (10 * HW_SEC)   /* a slow link moves 64 MiB in less */
-#define KV_LEASE_LASTS_NS (10 * HW_SEC) /* what a stopped reader can hold up */
+#define KV_LEASE_LASTS_NS (10 * HW_SEC) /* how long a stopped reader can keep room */
 
 struct kv_blocks;
 
-/* One that puts and reads: a client or a peer. */
+/* A client or a peer, with its puts and leases. */
 struct kv_block_holder {
     struct kv_claim_list open_puts, leases;
 };
@@ -78,9 +76,9 @@ struct kv_block_holder {
 int kv_blocks_create(const struct kv_blocks_config *config, struct kv_blocks **out) MUST_CHECK;
 void kv_blocks_destroy(struct kv_blocks *blocks);
 
-/* Ends what is overdue.  Every call that takes the time does that first. */
+/* Ends puts and leases that are overdue.  Every call with a now_ns does that first. */
 void kv_blocks_tick(struct kv_blocks *blocks, uint64_t now_ns);
-/* When that is due; HW_NEVER when nothing is. */
+/* When the next one is overdue; HW_NEVER: none. */
 uint64_t kv_blocks_next_tick(const struct kv_blocks *blocks);
 /* Ends all puts and leases of a holder that goes. */
 void kv_blocks_leave(struct kv_blocks *blocks, struct kv_block_holder *holder);
@@ -93,7 +91,7 @@ void kv_blocks_leave(struct kv_blocks *blocks, struct kv_block_holder *holder);
 enum kv_result kv_blocks_put_start(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                    const struct kv_block_key *key, uint64_t tenant, uint64_t len,
                                    uint64_t now_ns, uint64_t *ticket);
-/* A put of a guest; a block of the key that is here goes.  KV_OK, KV_TOO_LARGE, KV_FULL,
+/* Starts a put of a cached replica; it replaces a block of the key.  KV_OK, KV_TOO_LARGE, KV_FULL,
  * KV_REFUSED. */
 enum kv_result kv_blocks_cache_start(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                      const struct kv_block_key *key, uint64_t len, uint64_t now_ns,
@@ -110,7 +108,7 @@ enum kv_result kv_blocks_put_written(struct kv_blocks *blocks, struct kv_block_h
  * when bytes are missing, or for a ticket that was never given. */
 enum kv_result kv_blocks_put_commit(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                     uint64_t ticket, uint64_t now_ns);
-/* The same for bytes that came from afar: KV_MISS, counted as corrupt, when they do not have the
+/* The same for bytes of another daemon: KV_MISS, counted as corrupt, when they differ from the
  * checksum that came with them. */
 enum kv_result kv_blocks_put_commit_as(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                        uint64_t ticket, uint64_t checksum, uint64_t now_ns);
@@ -125,12 +123,12 @@ struct kv_block_lease {
     uint64_t offset;   /* in the arena */
     uint64_t checksum; /* kv/common/checksum.h */
     uint64_t expires_ns;
-    uint64_t tenant; /* 0 for a guest */
+    uint64_t tenant; /* 0: a cached replica */
     uint32_t len;
 };
 
-/* KV_OK, KV_MISS, or KV_FULL when there is no lease to be had.  Who reads checks the checksum of
- * what it read; on a mismatch it says so (kv_blocks_verify) and has a miss. */
+/* KV_OK, KV_MISS, or KV_FULL when all leases are in use.  The reader compares the checksum with
+ * what it read; on a mismatch it calls kv_blocks_verify and treats the block as missing. */
 enum kv_result kv_blocks_get(struct kv_blocks *blocks, struct kv_block_holder *holder,
                              const struct kv_block_key *key, uint64_t now_ns,
                              struct kv_block_lease *out);
@@ -142,9 +140,8 @@ enum kv_result kv_blocks_bytes(struct kv_blocks *blocks, struct kv_block_holder 
 /* The key of a leased block; false: no such lease. */
 bool kv_blocks_leased_key(const struct kv_blocks *blocks, const struct kv_block_holder *holder,
                           uint64_t lease, struct kv_block_key *out);
-/* Holds the bytes against the checksum.  KV_OK; KV_MISS when they differ: that is counted, the
- * block is dropped, and the lease has ended; KV_EXPIRED; KV_REFUSED for a lease that was never
- * given. */
+/* Compares the bytes with the checksum.  KV_OK; KV_MISS when they differ: the store counts it,
+ * drops the block and ends the lease; KV_EXPIRED; KV_REFUSED for a lease that was never given. */
 enum kv_result kv_blocks_verify(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                 uint64_t lease, uint64_t now_ns);
 /* KV_OK; KV_EXPIRED; KV_MISS when the block has been deleted: the lease holds until its time;
@@ -161,14 +158,14 @@ bool kv_blocks_exists(const struct kv_blocks *blocks, const struct kv_block_key 
 /* The checksum of the key's block; false: no block. */
 bool kv_blocks_peek(const struct kv_blocks *blocks, const struct kv_block_key *key,
                     uint64_t *checksum);
-/* Whether the key has a block that is no guest. */
+/* Whether the key has a block that is not a cached replica. */
 bool kv_blocks_owns(const struct kv_blocks *blocks, const struct kv_block_key *key);
-/* Makes the key's guest a block of our own, of that tenant.  KV_OK, also when it is one; KV_MISS;
- * KV_STALE when the key was deleted here lately, so that nothing comes back behind a delete;
- * KV_TOO_LARGE, KV_FULL as for a put: then it stays a guest. */
+/* Makes the key's cached replica a block of our own, of that tenant.  KV_OK, also when it is one
+ * already; KV_MISS; KV_STALE when the key was deleted here lately, so that a deleted block does not
+ * come back; KV_TOO_LARGE, KV_FULL as for a put: then it stays a cached replica. */
 enum kv_result kv_blocks_adopt(struct kv_blocks *blocks, const struct kv_block_key *key,
                                uint64_t tenant);
-/* Ends the key's block if it is a guest; whether it was. */
+/* Drops the key's block if it is a cached replica; whether it was. */
 bool kv_blocks_drop_cached(struct kv_blocks *blocks, const struct kv_block_key *key);
 /* How many keys from the first on have a block. */
 uint32_t kv_blocks_match(const struct kv_blocks *blocks, const struct kv_block_key *keys,
@@ -181,7 +178,7 @@ enum kv_result kv_blocks_pin(struct kv_blocks *blocks, const struct kv_block_key
 /* ---- figures ---- */
 
 struct kv_blocks_stat {
-    uint64_t blocks, bytes; /* that can be found */
+    uint64_t blocks, bytes; /* blocks that can be found */
     uint64_t room_used;     /* of the arena, with puts, and deleted blocks that are still leased */
     uint64_t room;
     uint64_t pinned_bytes;
@@ -194,7 +191,8 @@ struct kv_blocks_stat {
 };
 
 void kv_blocks_stat(const struct kv_blocks *blocks, struct kv_blocks_stat *out);
-/* Whether a block that should be here may be one that was given up for others. */
+/* Whether this store has ever evicted a block: then a block that is not here may have been evicted.
+ */
 bool kv_blocks_has_evicted(const struct kv_blocks *blocks);
 /* What a tenant has in the arena. */
 uint64_t kv_blocks_tenant_bytes(const struct kv_blocks *blocks, uint64_t tenant);

@@ -122,7 +122,7 @@ int kv_claims_find(const struct kv_claims *c, const struct kv_claim_list *holder
     if (generation < l->generation)
         return -ESTALE;
     if (l->holder != holder)
-        return -EINVAL; /* another's, or not given yet */
+        return -EINVAL; /* another holder's, or not given yet */
     *place = at;
     return 0;
 }

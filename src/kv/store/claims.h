@@ -1,13 +1,11 @@
-/* kv/store/claims.h - numbered claims on entries that end with their time or with their holder.
+/* kv/store/claims.h - numbered claims on entries; a claim ends at its time or with its holder.
  *
- * Leases and puts in progress are both of this kind.  A claim's handle carries the generation of
- * its place, so that one which has ended is told from one that was never given.  All claims of a
- * table last equally long, so the order in which they were given or renewed is the order in which
- * they end, and nothing is searched.
+ * Leases and puts in progress are claims.  A claim's handle carries the generation of its place, so
+ * that a claim that has ended differs from one that was never given.  All claims of a table last
+ * equally long, so they end in the order in which they were given or renewed, without a search.
  *
- * Trust: handles may be anything.  A holder reaches its own claims only.
- * Threads: one.  Lifetime: create/destroy; a holder's list is the caller's memory and empty before
- * it goes. */
+ * Trust: handles may be anything.  A holder reaches only its own claims.  Threads: one.  Lifetime:
+ * create/destroy; a holder's list is the caller's memory and must be empty before it goes. */
 #ifndef HAWSER_KV_STORE_CLAIMS_H
 #define HAWSER_KV_STORE_CLAIMS_H
 
@@ -48,7 +46,7 @@ uint64_t kv_claims_handle(const struct kv_claims *claims, uint32_t place);
 uint32_t kv_claims_entry(const struct kv_claims *claims, uint32_t place);
 uint64_t kv_claims_expires_ns(const struct kv_claims *claims, uint32_t place);
 
-/* The one that ends first, KV_CLAIM_NONE when there is none. */
+/* The claim that ends first; KV_CLAIM_NONE: none. */
 uint32_t kv_claims_next(const struct kv_claims *claims);
 uint32_t kv_claims_count(const struct kv_claims *claims);
 

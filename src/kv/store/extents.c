@@ -102,7 +102,7 @@ static void run_free(struct kv_extents *e, uint32_t at)
     e->spare = at;
 }
 
-/* What is past `granules` of a run becomes a hole of its own. */
+/* Splits a run: the part past `granules` becomes a hole. */
 static void split(struct kv_extents *e, uint32_t at, uint32_t granules)
 {
     struct run *r = &e->runs[at];
@@ -121,7 +121,7 @@ static void split(struct kv_extents *e, uint32_t at, uint32_t granules)
     hole_add(e, rest);
 }
 
-/* Takes the run after `at` into it. */
+/* Merges the run after `at` into it. */
 static void absorb_next(struct kv_extents *e, uint32_t at)
 {
     struct run *r = &e->runs[at];

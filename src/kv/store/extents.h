@@ -1,14 +1,14 @@
-/* kv/store/extents.h - which parts of an arena are in use: a good-fit allocator with its books
+/* kv/store/extents.h - which parts of an arena are in use: a good-fit allocator with its data
  * outside.
  *
- * The arena is shared with clients and may be read by them, so nothing is kept in it.  Holes are
- * listed by size class, 32 classes to each power of two (two-level segregated fit); a request takes
- * the first hole of the smallest class whose holes all suffice, and what is left stays a hole.
- * Taking and giving are O(1), and neighbours that are both free are one hole.
+ * Clients may read the arena, so the allocator keeps nothing in it.  Holes are listed by size
+ * class, 32 classes to each power of two (two-level segregated fit).  A request takes the first
+ * hole of the smallest class whose holes all suffice; the rest stays a hole.  Taking and giving are
+ * O(1), and two free neighbours are one hole.
  *
- * Waste inside an extent: sizes are rounded up to a class, so less than 1/32 of the size, and less
- * than a granule where that is more.  Multiples of a power of two up to 32 of them waste nothing.
- * Waste outside: extents never move, since clients read them, so holes can be too small; the caller
+ * Waste inside an extent: sizes are rounded up to a class, so less than 1/32 of the size or a
+ * granule, whichever is more.  Multiples of a power of two up to 32 of them waste nothing.  Waste
+ * outside: extents never move, since clients read them, so holes can be too small; the caller
  * evicts until one fits.  Extents of one size, the usual case, fit each other's holes exactly.
  *
  * Threads: one.  Lifetime: create/destroy. */
@@ -40,7 +40,7 @@ int kv_extents_take(struct kv_extents *extents, uint64_t bytes, uint32_t *id,
 void kv_extents_give(struct kv_extents *extents, uint32_t id);
 
 uint64_t kv_extents_used(const struct kv_extents *extents);
-/* Whether the books are in order; for tests. */
+/* Whether the data structure is consistent; for tests. */
 bool kv_extents_sound(const struct kv_extents *extents);
 
 #endif

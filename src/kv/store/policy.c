@@ -4,9 +4,9 @@
 #include <errno.h>
 
 enum {
-    USES_MAX = 3,    /* counted for an item; more would keep it for too long */
+    USES_MAX = 3,    /* uses counted for an item; more would keep it for too long */
     SMALL_SHARE = 2, /* the first queue's part of the weight: one in so many */
-    GHOST_WAYS = 4,  /* places for a ghost */
+    GHOST_WAYS = 4,  /* places for a ghost in a set */
     NONE = KV_POLICY_NONE
 };
 
@@ -128,7 +128,7 @@ static bool small_is_due(const struct kv_policy *p)
     return small->weight >= (small->weight + main->weight) / SMALL_SHARE;
 }
 
-/* One step: the item that goes, or NONE when another was looked at and spared. */
+/* One step: the item to evict, or NONE when an item was spared. */
 static uint32_t s3fifo_step(struct kv_policy *p, kv_policy_held_fn *held, void *user)
 {
     bool small = small_is_due(p);
@@ -175,8 +175,8 @@ uint32_t kv_policy_evict(struct kv_policy *p, kv_policy_held_fn *held, void *use
                                                     [KV_POLICY_LRU] = lru_step};
     uint32_t count = p->queues[QUEUE_MAIN].count + p->queues[QUEUE_SMALL].count;
     p->held_in_a_row = 0;
-    /* Each item is spared at most once for each use that is counted, and once to leave the small
-     * queue; after that only held ones are left. */
+    /* Each item is spared once for each counted use, and once to leave the small queue; after that
+     * only held items are left. */
     for (uint64_t i = 0; i < (uint64_t)count * (USES_MAX + 2); i++) {
         uint32_t at = steps[p->kind](p, held, user);
         if (at == NONE)

@@ -1,15 +1,16 @@
-/* kv/store/policy.h - which block goes when room is needed.
+/* kv/store/policy.h - which block to evict when room is needed.
  *
- *   lru       the one that was used longest ago
- *   sieve     a hand walks from old to new and spares, once, what was used since it last came by
- *   s3fifo    new blocks stand in a first queue (half of the weight) and leave it, unless they were
- *             used there, before they can push anything out of the main queue; who left it and
- *             comes back soon is remembered as a ghost and goes straight to the main queue
+ *   lru       the least recently used one
+ *   sieve     a hand walks from old to new and spares, once, a block that was used since it last
+ *             passed
+ *   s3fifo    new blocks enter a small queue (half of the weight).  A block that is not used there
+ *             leaves it without pushing anything out of the main queue.  The store remembers it as
+ * a ghost; if it comes back soon, it goes straight to the main queue
  *
- * One that reads everything once pushes all out of lru; sieve and s3fifo resist.  docs/blocks.md
- * has the hit rates by which the default was chosen.
+ * A client that reads everything once empties lru; sieve and s3fifo resist.  docs/blocks.md has the
+ * hit rates by which the default was chosen.
  *
- * Items are numbers from 0 to `items` - 1, the owner's; each is in at most once.
+ * Items are numbers from 0 to `items` - 1 that the caller assigns; each is in at most once.
  *
  * Threads: one.  Lifetime: create/destroy. */
 #ifndef HAWSER_KV_STORE_POLICY_H
@@ -33,13 +34,13 @@ int kv_policy_create(enum kv_policy_kind kind, uint32_t items, const struct kv_m
                      struct kv_policy **out) MUST_CHECK;
 void kv_policy_destroy(struct kv_policy *policy);
 
-/* `hash` stands for the key, so that one that comes back is known. */
+/* `hash` stands for the key, so that an item that comes back is recognised. */
 void kv_policy_add(struct kv_policy *policy, uint32_t item, uint64_t hash, uint64_t weight);
 void kv_policy_use(struct kv_policy *policy, uint32_t item);
-/* For a reason of the owner's: no ghost is left. */
+/* Not an eviction: leaves no ghost. */
 void kv_policy_remove(struct kv_policy *policy, uint32_t item);
 
-/* True for an item that cannot go now. */
+/* True for an item that cannot be evicted now. */
 typedef bool kv_policy_held_fn(void *user, uint32_t item);
 
 /* Chooses an item that is not held and removes it; KV_POLICY_NONE when every one is held. */

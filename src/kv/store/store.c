@@ -164,17 +164,17 @@ enum kv_result kv_store_put(struct kv_store *s, struct kv_key key, const void *v
     e->key = key;
     e->len = len;
     e->used = 1;
-    assert(s->count <= s->mask); /* one entry is always free: searches end */
+    assert(s->count <= s->mask); /* one entry is always free, so searches end */
     return KV_OK;
 }
 
-/* Fills the hole with the next entry that may stand there, until the run ends. */
+/* Moves entries back into the hole, until the run ends. */
 static void close_gap(struct kv_store *s, uint32_t hole)
 {
     for (uint32_t i = (hole + 1) & s->mask; s->table[i].used; i = (i + 1) & s->mask) {
         uint32_t home = home_of(s, s->table[i].key);
         if (((i - home) & s->mask) < ((i - hole) & s->mask))
-            continue; /* its home lies behind the hole: moving would hide it */
+            continue; /* its home is behind the hole: a moved entry would not be found */
         s->table[hole] = s->table[i];
         hole = i;
     }

@@ -1,13 +1,12 @@
 /* kv/store/store.h - one daemon's share of the keys: a hash map in fixed memory.
  *
- * Open addressing, one cache line an entry: key, length and the value itself when it is short;
- * longer values have a block of their own.  The table is made once at its full size and the kernel
- * gives its pages as they are touched, so no request ever waits for a rehash.  Removing shifts the
- * entries behind back, so a search never walks over graves.
+ * Open addressing, one cache line an entry: key, length, and the value itself if it is short; a
+ * longer value has an allocation of its own.  The table has its full size from the start, so no
+ * request waits for a rehash; the kernel gives its pages as they are touched.  Removing moves later
+ * entries back, so there are no tombstones.
  *
- * Trust: keys and values may be anything; the table's secret keeps a client from choosing keys
- * that collide.
- * Threads: one.  Lifetime: create/destroy. */
+ * Trust: keys and values may be anything; the table's secret keeps a client from choosing keys that
+ * collide.  Threads: one.  Lifetime: create/destroy. */
 #ifndef HAWSER_KV_STORE_STORE_H
 #define HAWSER_KV_STORE_STORE_H
 
@@ -48,11 +47,11 @@ struct kv_outcome {
     const void *value; /* of a get, as kv_store_get has it */
     uint32_t len;
 };
-/* Any of the three; KV_REFUSED for another operation. */
+/* One of the three above; KV_REFUSED: another operation. */
 struct kv_outcome kv_store_execute(struct kv_store *store, enum kv_op op, struct kv_key key,
                                    const void *value, uint32_t len);
 
-/* Starts loading the entry's line; for requests that will be served a little later. */
+/* Prefetches the entry's cache line, for a request that is served a little later. */
 void kv_store_prefetch(const struct kv_store *store, struct kv_key key);
 
 uint64_t kv_store_bytes(const struct kv_store *store);

@@ -242,7 +242,7 @@ static void swallow(void *user, const char *line, size_t len)
     ++*(int *)user;
 }
 
-static void a_client_that_names_a_slot_it_has_not_is_let_go_of(void **state)
+static void a_client_that_names_a_slot_it_does_not_have_is_dropped(void **state)
 {
     (void)state;
     int lines = 0;
@@ -370,7 +370,7 @@ int main(void)
         cmocka_unit_test(an_idle_client_is_parked_while_another_works),
         cmocka_unit_test(
             a_client_that_found_its_answer_and_sleeps_for_the_next_is_not_woken_for_it),
-        cmocka_unit_test(a_client_that_names_a_slot_it_has_not_is_let_go_of),
+        cmocka_unit_test(a_client_that_names_a_slot_it_does_not_have_is_dropped),
         cmocka_unit_test(nonsense_in_a_line_is_refused_not_guessed),
         cmocka_unit_test(a_rank_that_never_came_is_lost_not_a_miss),
         cmocka_unit_test(a_value_larger_than_the_asker_s_slots_is_too_large),
