@@ -329,7 +329,7 @@ static enum kv_result ask(struct sim *s, struct access *a, uint32_t number)
     return result == KV_OK ? get_here(s, a) : result;
 }
 
-/* MEND.  What it leads to is left out: stores that have evicted do nothing. */
+/* REPAIR.  What it leads to is left out: stores that have evicted do nothing. */
 static void tell_who_missed(struct sim *s, const struct access *a, const uint32_t *owners,
                             const enum kv_result *results, uint32_t count)
 {

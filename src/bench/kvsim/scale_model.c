@@ -132,8 +132,8 @@ static struct traffic traffic_of(const struct kv_scale_options *o, const struct 
     return t;
 }
 
-/* Stores that hold less turn a part of both into misses; the hottest block stays.  Guests are the
- * first to go, so they last until the stores are full of what was put. */
+/* Stores that hold less turn a part of both into misses; the hottest block stays.  Cached
+ * replicas go first, so they last until the stores are full of what was put. */
 static void shrink(struct traffic *t, double hits, double cached_last)
 {
     double all = t->fetched + t->unmoved, kept = all > 0 ? hits / all : 0;

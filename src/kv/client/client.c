@@ -41,7 +41,7 @@ struct kv_client {
     struct kv_client_options options;
     struct hw_wait wait;
     int epoll;
-    uint32_t rank, ranks, daemons;
+    uint32_t ranks, daemons;
     uint32_t link_count;
     uint32_t waited_for;
     uint32_t rounds;
@@ -176,7 +176,6 @@ static int link_open(struct kv_client *c, uint32_t index, char why[RPC_WHY_CHARS
     }
     kv_port_init(&l->port, l->attachment.map, &shape);
     l->blocks.staging = l->port.region.staging;
-    c->rank = offer.rank;
     c->ranks = offer.ranks;
     c->daemons = offer.daemons;
     c->links[c->link_count++] = l;
@@ -567,11 +566,6 @@ int kv_client_status(const struct kv_client *c)
 uint32_t kv_client_in_flight(const struct kv_client *c)
 {
     return c->waited_for;
-}
-
-uint32_t kv_client_rank(const struct kv_client *c)
-{
-    return c->rank;
 }
 
 uint32_t kv_client_ranks(const struct kv_client *c)

@@ -151,7 +151,6 @@ enum kv_result kv_block_stat(struct kv_client *client, struct kv_blocks_stat *ou
 int kv_client_status(const struct kv_client *client);
 uint32_t kv_client_in_flight(const struct kv_client *client);
 /* The cluster as the daemons see it. */
-uint32_t kv_client_rank(const struct kv_client *client);
 uint32_t kv_client_ranks(const struct kv_client *client);
 uint32_t kv_client_daemons(const struct kv_client *client);
 /* Other daemons that every daemon of this rank is connected to now. */

@@ -108,17 +108,6 @@ void kv_view_of_ranks(uint32_t ranks, struct kv_view *out)
 
 /* ---- asking ---- */
 
-bool kv_view_same(const struct kv_view *a, const struct kv_view *b)
-{
-    if (a->count != b->count)
-        return false;
-    for (uint32_t i = 0; i < a->count; i++)
-        if (strcmp(a->members[i].name, b->members[i].name) != 0 ||
-            strcmp(a->members[i].address, b->members[i].address) != 0)
-            return false;
-    return true;
-}
-
 const struct kv_member *kv_view_find(const struct kv_view *v, uint64_t id)
 {
     for (uint32_t i = 0; i < v->count; i++)

@@ -61,8 +61,6 @@ void kv_rank_name(uint32_t rank, char out[KV_MEMBER_NAME_CHARS]);
 
 /* Never 0: 0 means nobody. */
 uint64_t kv_member_id(const char *name);
-/* The same members with the same addresses; epochs may differ. */
-bool kv_view_same(const struct kv_view *a, const struct kv_view *b);
 /* NULL: no member. */
 const struct kv_member *kv_view_find(const struct kv_view *view, uint64_t id);
 

@@ -19,13 +19,6 @@ const char *kv_result_name(enum kv_result result)
     return (unsigned)result < KV_RESULT_COUNT ? names[result] : "?";
 }
 
-const char *kv_op_name(enum kv_op op)
-{
-    static const char *const names[KV_OP_END] = {
-        [KV_GET] = "get", [KV_PUT] = "put", [KV_DELETE] = "delete"};
-    return (unsigned)op < KV_OP_END && names[op] ? names[op] : "?";
-}
-
 struct kv_key kv_key_of(const void *name, size_t len)
 {
     XXH128_hash_t hash = XXH3_128bits(name, len);

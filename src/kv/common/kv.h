@@ -60,7 +60,6 @@ enum kv_result {
 
 /* "OK", "MISS" and so on; "?": no result. */
 const char *kv_result_name(enum kv_result result);
-const char *kv_op_name(enum kv_op op);
 
 /* The key of a name of any length: its 128-bit hash (XXH3), the same on every machine. */
 struct kv_key kv_key_of(const void *name, size_t len);

@@ -96,7 +96,7 @@ static int watch(struct kv_host *h, int op, int fd, uint32_t events, struct watc
     return epoll_ctl(h->epoll, op, fd, &event) ? -errno : 0;
 }
 
-/* ---- guests: local clients ---- */
+/* ---- local clients ---- */
 
 static void client_ring(void *user)
 {

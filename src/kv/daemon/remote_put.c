@@ -412,7 +412,7 @@ static const struct kv_remote_kind commit_kind = {.subs_max = KV_COPIES_MAX,
                                                   .undo = put_undo,
                                                   .finish = commit_finish};
 
-/* ---- what clients ask of an remote put ---- */
+/* ---- what clients ask of a remote put ---- */
 
 /* The remote request that already moves the staged bytes of this put; NULL: none. */
 static struct kv_remote *find_early(const struct kv_daemon *d, const struct kv_client_slot *s,

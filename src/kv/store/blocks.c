@@ -9,7 +9,7 @@
 
 enum {
     NONE = UINT32_MAX,
-    GUESTS = KV_BLOCK_TENANTS_MAX,
+    CACHED = KV_BLOCK_TENANTS_MAX,
     DELETED_KEPT = 256, /* remembered deletes: a replica on its way here may be older than these */
     PUTS_DEFAULT = 256,
     LEASES_DEFAULT = 4096,
@@ -138,7 +138,7 @@ static void tenant_list_remove(struct kv_blocks *b, uint32_t at)
 
 static bool is_cached(const struct entry *e)
 {
-    return e->tenant == GUESTS;
+    return e->tenant == CACHED;
 }
 
 /* ---- the end of a block ---- */
@@ -251,7 +251,7 @@ static bool evict_of_tenant(struct kv_blocks *b, uint32_t tenant)
 /* Cached replicas go first, the least recently used one before the others. */
 static bool evict_one(struct kv_blocks *b)
 {
-    if (evict_of_tenant(b, GUESTS))
+    if (evict_of_tenant(b, CACHED))
         return true;
     uint32_t at = kv_policy_evict(b->policy, is_held, b);
     if (at == NONE)
@@ -362,7 +362,7 @@ enum kv_result kv_blocks_cache_start(struct kv_blocks *b, struct kv_block_holder
     enum kv_result result = check_put(b, key, len);
     if (result != KV_OK)
         return result;
-    struct entry e = {.key = *key, .len = (uint32_t)len, .hash = hash_of(b, key), .tenant = GUESTS};
+    struct entry e = {.key = *key, .len = (uint32_t)len, .hash = hash_of(b, key), .tenant = CACHED};
     uint32_t there = find_hashed(b, key, e.hash);
     if (there != NONE)
         entry_drop(b, there); /* the owner has other bytes, and the owner decides */
@@ -621,7 +621,7 @@ static void note_deleted(struct kv_blocks *b, const struct kv_block_key *key)
 static void move_in(struct kv_blocks *b, uint32_t at, uint32_t tenant)
 {
     struct entry *e = &b->entries[at];
-    struct tenant *from = &b->tenants[GUESTS], *to = &b->tenants[tenant];
+    struct tenant *from = &b->tenants[CACHED], *to = &b->tenants[tenant];
     uint64_t size = kv_extents_size(e->len);
     tenant_list_remove(b, at);
     from->entries--;
@@ -793,7 +793,7 @@ int kv_blocks_create(const struct kv_blocks_config *config, struct kv_blocks **o
         return -ENOMEM;
     b->config = c;
     b->arena = c.arena;
-    b->tenants[GUESTS] = (struct tenant){.oldest = NONE, .newest = NONE};
+    b->tenants[CACHED] = (struct tenant){.oldest = NONE, .newest = NONE};
     rc = make_tables(b);
     if (rc == 0)
         rc = kv_extents_create(c.arena_bytes, c.entries, &c.memory, &b->extents);
