@@ -506,8 +506,7 @@ static void await_late(struct kv_client *c, uint64_t until)
     if (now < until)
         sleep_until(c, until, now);
     for (uint32_t i = 0; i < c->link_count; i++)
-        (void)collect_link(c, c->links[i], &none,
-                           1); /* no answer is waited for: this only frees slots */
+        (void)collect_link(c, c->links[i], &none, 1); /* only frees slots */
 }
 
 /* Takes answers and stores each at its request's place. */

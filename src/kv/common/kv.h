@@ -36,9 +36,8 @@ enum kv_op {
     KV_GET = 1,
     KV_PUT = 2,
     KV_DELETE = 3,
-    KV_OP_END =
-        4,       /* operations on values end here; KV_BLOCK goes only to the client's own daemon */
-    KV_BLOCK = 8 /* about blocks: the value says what (kv/common/blockmsg.h) */
+    KV_OP_END = 4, /* the end of the operations on values */
+    KV_BLOCK = 8   /* about blocks: the value says what (kv/common/blockmsg.h) */
 };
 
 /* How a request ends. */

@@ -22,8 +22,7 @@ enum {
     KV_METHOD_PUT = KV_PUT,
     KV_METHOD_DELETE = KV_DELETE,
     KV_METHOD_JOIN = 16,
-    KV_JOIN_VERSION =
-        4, /* 3: copies; checksums of blocks are CRCs.  4: no incarnation in answers */
+    KV_JOIN_VERSION = 4, /* 4: no incarnation in answers */
     KV_JOIN_BYTES = 40
 };
 

@@ -50,8 +50,7 @@ enum {
     KV_PEER_CHUNK = 252 << 10, /* of a block, in one message: with its head a chunk of copyrpc's,
                                   and copied and hashed while a cache has it */
     KV_PEER_REQUEST_MAX = KV_PEER_HEAD_BYTES + KV_BLOCK_CHAIN_MAX * (1 + KV_BLOCK_KEY_MAX),
-    KV_PEER_STALE_VIEW =
-        128, /* to daemons only: not the owner in the view of the one that answers */
+    KV_PEER_STALE_VIEW = 128,                   /* no client sees it: not the owner in my view */
     KV_PEER_ANSWER_MAX = 1 + KV_BLOCK_CHAIN_MAX /* without the bytes of a READ */
 };
 

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* ---- coming and going ---- */
+/* ---- attach and detach ---- */
 
 static void activate(struct kv_daemon *d, struct kv_client_slot *s)
 {

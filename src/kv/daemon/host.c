@@ -20,11 +20,9 @@ enum {
     ACCEPTS_A_LOOK = 16 /* many new connections must not starve attached clients */
 };
 
-static const uint64_t look_every_ns =
-    50 * HW_US; /* how often a busy daemon looks at bells and sockets */
+static const uint64_t look_every_ns = 50 * HW_US; /* looks at bells and sockets while busy */
 static const uint64_t sweep_every_ns = 500 * HW_MS;
-static const uint64_t accept_pause_ns =
-    100 * HW_MS; /* accept no connection for so long when descriptors run out */
+static const uint64_t accept_pause_ns = 100 * HW_MS; /* when descriptors run out */
 
 /* What an epoll event points at. */
 struct watched {
@@ -262,7 +260,7 @@ static int client_create(struct kv_host *h, struct rpc_transport *socket)
     return 0;
 }
 
-/* ---- callers ---- */
+/* ---- connections ---- */
 
 static struct rpc_config ep_config(const struct kv_host *h, bool accepting)
 {
@@ -497,7 +495,7 @@ void kv_host_stop(struct kv_host *h)
     kv_bell_ring(h->stop_fd);
 }
 
-/* ---- coming and going ---- */
+/* ---- create and destroy ---- */
 
 static void on_blocked(void *user, struct rpc_ep *ep, bool blocked)
 {

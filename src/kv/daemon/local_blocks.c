@@ -201,7 +201,7 @@ static struct answer execute(struct kv_daemon *d, struct kv_client_slot *s,
     return (struct answer){KV_REFUSED, 0};
 }
 
-/* ---- whose it is ---- */
+/* ---- local or remote ---- */
 
 static bool is_sole(const struct kv_daemon *d, uint32_t count)
 {

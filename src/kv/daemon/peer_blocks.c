@@ -60,8 +60,7 @@ static struct reply read_chunk(struct kv_daemon *d, struct kv_peer *peer,
                                const struct kv_peer_request *r)
 {
     struct reply reply = {.byte_count = r->len};
-    d->turn_bytes +=
-        r->len < KV_PEER_CHUNK ? r->len : KV_PEER_CHUNK; /* the flush writes these bytes */
+    d->turn_bytes += r->len < KV_PEER_CHUNK ? r->len : KV_PEER_CHUNK; /* the flush writes them */
     if (r->len < 1 || r->len > KV_PEER_CHUNK || r->len >= rpc_ep_message_max(peer->ep))
         return plain(KV_REFUSED);
     reply.result = kv_blocks_bytes(d->blocks, &peer->holder, r->handle, r->at, r->len, d->now_ns,

@@ -38,7 +38,7 @@ static const char *name_of(const struct kv_peer *peer)
     return m ? m->name : "a former member";
 }
 
-/* ---- asking ---- */
+/* ---- calls about values ---- */
 
 static void queue_add(struct kv_peer *peer, struct kv_pending *p)
 {
@@ -182,7 +182,7 @@ static void advance_queue(struct kv_daemon *d, struct kv_peer *peer)
     }
 }
 
-/* ---- coming and going ---- */
+/* ---- connect and disconnect ---- */
 
 static void set_up(struct kv_daemon *d, struct kv_peer *peer, bool up)
 {
@@ -376,7 +376,7 @@ uint32_t kv_daemon_local_peers(const struct kv_daemon *d)
     return n;
 }
 
-/* ---- serving ---- */
+/* ---- joining ---- */
 
 /* Whether another daemon is connected under the same name or rank.  Its connection may have ended
  * without our having noticed. */
@@ -571,8 +571,7 @@ uint64_t kv_peers_next_tick(const struct kv_daemon *d)
                         : peer->we_dial && !peer->dialling ? peer->dial_at_ns
                                                            : HW_NEVER;
         if (peer->queue)
-            tick =
-                d->now_ns + HW_MS; /* queued requests end within a millisecond of their deadline */
+            tick = d->now_ns + HW_MS; /* when to look at their deadlines */
         next = tick < next ? tick : next;
     }
     return next;

@@ -198,7 +198,7 @@ void kv_sub_post(struct kv_sub *sub, struct kv_peer_request *request,
     (void)rc; /* the owner ends it by its own deadline */
 }
 
-/* ---- subs ---- */
+/* ---- sub-requests ---- */
 
 struct kv_sub *kv_remote_add_sub(struct kv_remote *remote, uint32_t place)
 {
@@ -237,7 +237,7 @@ static void subs_end(struct kv_remote *remote)
     remote->over = false;
 }
 
-/* ---- coming and going ---- */
+/* ---- start and end ---- */
 
 /* One allocation for the remote request, its sub-requests, keys and states. */
 static struct kv_remote *remote_alloc(struct kv_daemon *d, const struct kv_remote_kind *kind,

@@ -140,8 +140,7 @@ static void on_chunk(struct kv_sub *sub, const struct kv_peer_answer *a)
     struct kv_daemon *d = remote->daemon;
     uint32_t rest = remote->opened.len - sub->moved;
     enum kv_result result = KV_REFUSED;
-    if (a->payload_len ==
-        (rest < sub->chunk ? rest : sub->chunk)) /* chunks come in the order they were asked for */
+    if (a->payload_len == (rest < sub->chunk ? rest : sub->chunk)) /* they come in order */
         result = kv_blocks_put_write(d->blocks, &d->cache_holder, remote->ticket, sub->moved,
                                      a->payload, a->payload_len, d->now_ns);
     d->turn_bytes += a->payload_len;
@@ -182,7 +181,7 @@ static enum kv_result worst_result(const struct kv_remote *remote)
 
 /* The block was found: owners that lack it get it.  A store that has evicted blocks does without:
  * it would evict another one for this. */
-static void put_right(struct kv_remote *remote, bool ours)
+static void restore_replicas(struct kv_remote *remote, bool ours)
 {
     struct kv_daemon *d = remote->daemon;
     if (ours && !kv_blocks_has_evicted(d->blocks))
@@ -200,7 +199,7 @@ static enum kv_result get_finish(struct kv_remote *remote, uint32_t *answer_len)
     enum kv_result result = worst_result(remote);
     bool ours = kv_share_of(d, &remote->keys[0]) != KV_SHARE_NONE;
     if (result == KV_OK)
-        put_right(remote, ours);
+        restore_replicas(remote, ours);
     if (result == KV_MISS && !ours)
         (void)kv_blocks_drop_cached(d->blocks, &remote->keys[0]);
     if (result == KV_OK || ours) {
@@ -228,7 +227,7 @@ static enum kv_result repair_finish(struct kv_remote *remote, uint32_t *answer_l
     enum kv_result result = worst_result(remote);
     (void)answer_len;
     if (result == KV_OK && kv_share_of(remote->daemon, &remote->keys[0]) != KV_SHARE_NONE)
-        put_right(remote, true);
+        restore_replicas(remote, true);
     return result;
 }
 

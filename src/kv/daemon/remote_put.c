@@ -14,8 +14,7 @@
 #include <errno.h>
 #include <string.h>
 
-static const uint64_t remote_bit =
-    UINT64_C(1) << 31; /* of a ticket's place, which is below KV_REMOTE_PUTS_MAX */
+static const uint64_t remote_bit = UINT64_C(1) << 31; /* in a ticket; no place is so large */
 
 /* ---- remote puts ---- */
 
@@ -88,7 +87,7 @@ static enum kv_result find_put(struct kv_daemon *d, struct kv_client_slot *s, ui
     return rc == 0 ? KV_OK : rc == -ESTALE ? KV_STALE : KV_REFUSED;
 }
 
-/* ---- subs ---- */
+/* ---- sub-requests ---- */
 
 static void start_begin(struct kv_remote *remote)
 {

@@ -94,7 +94,7 @@ const char *kv_daemon_peer_address(const struct kv_daemon *d, int number)
     return d->peers[number].address;
 }
 
-/* ---- whose a block is ---- */
+/* ---- ownership ---- */
 
 enum kv_share kv_share_of(const struct kv_daemon *d, const struct kv_block_key *key)
 {
