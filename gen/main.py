@@ -4,7 +4,7 @@
     main.py --xml vk.xml --policy policy.json --out FOLDER   the marshalling code
             --tests FOLDER     also the code that tests it: fillers and a fake driver
             --manifest FILE    the wire manifest, or - for stdout
-            --coverage FILE    docs/vulkan-coverage.md, or - for stdout
+            --coverage FILE    docs/reference/vulkan-coverage.md, or - for stdout
             --compare FILE     fails when a line of an older manifest changed or is gone
 """
 import argparse

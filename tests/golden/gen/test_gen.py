@@ -69,7 +69,7 @@ def test_floor(xml, write):
         require(result.returncode == 0, result.stderr)
         return
     for option, path in (("--manifest", "spec/wire-manifest.txt"),
-                         ("--coverage", "docs/vulkan-coverage.md")):
+                         ("--coverage", "docs/reference/vulkan-coverage.md")):
         result = generate(xml, POLICY, option, "-")
         require(result.returncode == 0, result.stderr)
         hold(os.path.join(ROOT, path), result.stdout, write, "test_gen.py floor VK_XML --write")
