@@ -516,8 +516,8 @@ const struct cmd_command cmd_kvd = {
         "Serves local clients through shared memory and other ranks through copyrpc, until SIGINT\n"
         "or SIGTERM; then removes its sockets.  Every rank must be given the same --peers and\n"
         "--daemons.  With --members or --etcd blocks are shared by a cluster whose members may\n"
-        "change; docs/members.md says how.  Prints one line, \"attach at ...\", when clients can "
-        "attach.",
+        "change; docs/design/cluster.md says how.  Prints one line, \"attach at ...\", when\n"
+        "clients can attach.",
     .options = options,
     .environment = environment,
     .examples =

@@ -206,5 +206,13 @@ class Names(Trees):
                 self.assertEqual(1, len(self.problems(line)))
 
 
+class Mentions(Trees):
+    def test_a_page_that_the_source_names_exists(self):
+        tree = self.tree(**{"src/a.c": "/* see docs/b.md and docs/guide/tuning.md */\n",
+                            "src/b.c": "/* see docs/gone.md */\n", "docs/b.md": "# B\n"})
+        self.assertEqual(["src/b.c: names docs/gone.md, which is not there"],
+                         list(reference.find_mentions(tree)))
+
+
 if __name__ == "__main__":
     unittest.main()

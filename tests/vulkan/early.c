@@ -1,7 +1,7 @@
 /* early.c - differential programs: what a program may do once it was told that work is done.
  *
  * A remote driver may say so before it is true where the host could not tell
- * (docs/early-fences.md); these programs try to tell. */
+ * (docs/design/fences.md); these programs try to tell. */
 #include "vkt.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* pending.c - differential programs: command buffers that are recorded, reset and freed right after
  * a wait which a remote driver may end early.  Their work takes longer than what follows, so that
- * the device is still at it (docs/early-fences.md). */
+ * the device is still at it (docs/design/fences.md). */
 #include "vkt.h"
 
 enum {

@@ -348,8 +348,8 @@ const struct cmd_command cmd_kvscale = {
         "prompt and whose \"timestamp\" is when it came, in milliseconds.  Members are simulated "
         "in\n"
         "virtual time, with the daemon's own placement and stores.  value is what the simulation\n"
-        "gave, baseline what a formula says (docs/scaling.md); hits have one store of the same\n"
-        "total size as their baseline.  Deterministic.",
+        "gave, baseline what a formula says (docs/design/scaling.md); hits have one store of the\n"
+        "same total size as their baseline.  Deterministic.",
     .options = options,
     .environment = (const struct cmd_env[]){{NULL}},
     .examples = "hawser kvscale conversation_trace.jsonl\n"

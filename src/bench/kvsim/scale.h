@@ -5,15 +5,16 @@
  * and cached replicas (kv/store/blocks.h, with blocks of a few bytes), and the order in which
  * owners are asked.  What is modelled: links (a latency, and a bandwidth that transfers wait for),
  * messages (counted as the daemons send them; tests/unit/kv/test_scale.c holds the counts to real
- * daemons), and membership (leases, renewals and watches of etcd as docs/members.md has them).
+ * daemons), and membership (leases, renewals and watches of etcd as docs/design/cluster.md has
+ * them).
  *
  * Each block of a request is looked for, and put when it is missing, as in bench/kvsim/replay.h,
  * one after the other.  Stores change when a block is asked for; its bytes take their time after
  * that.
  *
- * Each figure stands beside what a formula says (docs/scaling.md); the formulas use the trace and
- * the options, and the hit rate of one store that holds as many different blocks as all members
- * together.
+ * Each figure stands beside what a formula says (docs/design/scaling.md); the formulas use the
+ * trace and the options, and the hit rate of one store that holds as many different blocks as all
+ * members together.
  *
  * Trust: traces and options may be anything; -EINVAL for what is out of range.
  * Threads: any.  Lifetime: nothing is kept. */

@@ -1,4 +1,4 @@
-/* scale_model.c - what formulas say of a cluster; docs/scaling.md has them in words. */
+/* scale_model.c - what formulas say of a cluster; docs/design/scaling.md has them in words. */
 #include "bench/kvsim/scale_impl.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* scale_watch.c - when members hear that the members have changed: leases, renewals and watches as
- * docs/members.md has them, on links with a latency and etcd's bandwidth. */
+ * docs/design/cluster.md has them, on links with a latency and etcd's bandwidth. */
 #include "bench/kvsim/scale_impl.h"
 
 #include <assert.h>

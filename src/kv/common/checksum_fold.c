@@ -3,9 +3,9 @@
  * and are joined at the end.  Compiled for 16 bytes a vector, and on x86-64 once more for 64.
  *
  * A long copy with vectors of 64 bytes goes past the caches.  A store of a whole line then need not
- * read the line first, which makes it quicker than memcpy (docs/blocks.md has the figures).  The
- * price is that the next who reads the copy reads it from memory.  Here that is right: such copies
- * are blocks of megabytes, read by another process or thread, by a device, or much later.
+ * read the line first, which makes it quicker than memcpy (docs/design/speed.md has the figures).
+ * The price is that the next who reads the copy reads it from memory.  Here that is right: such
+ * copies are blocks of megabytes, read by another process or thread, by a device, or much later.
  *
  * Bits are reflected, so a product comes out one bit short; the constants make up for it:
  * x^(n+63) mod P for the half that stands first, x^(n-1) mod P for the other. */

@@ -1,4 +1,4 @@
-/* Chunks at a KV daemon of this host (docs/blocks.md), read in place under a lease.
+/* Chunks at a KV daemon of this host (docs/design/kv-store.md), read in place under a lease.
  *
  * Each lane has a connection of its own.  One that is lost is opened again by the lane's next call;
  * shadow.c sees to it that this is not tried all the time. */

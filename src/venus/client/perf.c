@@ -34,8 +34,9 @@ static void turn_off(const char *name, size_t len)
             return;
         }
     }
-    hw_warn(HW_CAT_VULKAN, "VENUS_PERF: '%.*s' is unknown; docs/knobs.md lists the switches",
-            (int)len, name);
+    hw_warn(HW_CAT_VULKAN,
+            "VENUS_PERF: '%.*s' is unknown; docs/reference/knobs.md lists the switches", (int)len,
+            name);
 }
 
 static void read_knob(void)

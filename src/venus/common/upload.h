@@ -4,7 +4,7 @@
  * VN_PIECE_BYTES, so that the same bytes at the same place are the same pieces in any run.  A piece
  * is known by its name, a SHA-256 of its bytes.  A name alone gives nothing away: who asks for a
  * piece proves that he has its bytes, with a hash of them under a key that the server makes up for
- * each session.  docs/upload-cache.md argues it.
+ * each session.  docs/design/upload-cache.md argues it.
  *
  * Trust: names and proofs are a peer's.  Threads: any.  Lifetime: nothing is kept. */
 #ifndef HAWSER_VENUS_COMMON_UPLOAD_H

@@ -1,7 +1,7 @@
 /* venus/memory/live.h - the driver's memory at the server, where no twin is kept of it.
  *
  * For memory that the CPU reads across a bus, a hundred times slower than its own: it is written as
- * the client says, and read only where the client asks (docs/mapped-memory.md).
+ * the client says, and read only where the client asks (docs/design/mapped-memory.md).
  *
  * Trust: vn_live_apply takes a peer's bytes, see delta.h.
  * Threads: any; the memory may be written by a device meanwhile.  Lifetime: nothing is kept. */

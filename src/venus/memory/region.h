@@ -2,7 +2,7 @@
  *
  * The program gets a plain pointer.  What it writes is found (track.h), compared with what the
  * server has (twin.h) and sent as a delta; what the server changes comes as a delta and is merged
- * byte by byte.  docs/mapped-memory.md argues why no write is lost on either side.
+ * byte by byte.  docs/design/mapped-memory.md argues why no write is lost on either side.
  *
  *   collect  finds the pages written since the last time and remembers them as pending
  *   encode   puts pending pages into deltas, until none is left

@@ -140,7 +140,7 @@ void vn_twin_part(struct vn_twin *twin, const uint8_t *live, size_t first, size_
 void vn_twin_read(const struct vn_twin *twin, const uint8_t *live, size_t off, size_t len,
                   uint8_t *to);
 
-/* The client's upload cache; see docs/upload-cache.md.
+/* The client's upload cache; see docs/design/upload-cache.md.
  *
  * Copies the bytes of live at [off, off + len), each read once.  off is a multiple of 8. */
 void vn_twin_read_live(const struct vn_twin *twin, const uint8_t *live, size_t off, size_t len,

@@ -1,6 +1,6 @@
-/* The bytes of the protocol, as docs/protocol.md shows them: single messages and frames, and what
- * both sides of a whole session write.  Nonces are zeros.  The vectors are the same on every
- * architecture. */
+/* The bytes of the protocol, as docs/reference/protocol.md shows them: single messages and frames,
+ * and what both sides of a whole session write.  Nonces are zeros.  The vectors are the same on
+ * every architecture. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

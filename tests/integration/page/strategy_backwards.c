@@ -1,4 +1,4 @@
-/* A strategy of a test's own, as docs/broadcast.md describes: the last rank first. */
+/* A strategy of a test's own, as docs/design/pages.md describes: the last rank first. */
 #include "strategy_backwards.h"
 
 static void backwards_send(const struct page_peers *peers, void *state,

@@ -163,9 +163,9 @@ def test_lost_server(place):
                              "shown after destruction 1\n"), said
 
 
-# What vulkaninfo may say differently, and why; docs/presentation.md has the same list.
+# What vulkaninfo may say differently, and why; docs/design/presentation.md has the same list.
 INFO_DIFFERS = {
-    "Instance Extensions": "what is left out is in docs/vulkan-coverage.md",
+    "Instance Extensions": "what is left out is in docs/reference/vulkan-coverage.md",
     "Device Extensions": "the same",
     "VkPhysicalDeviceMemoryProperties": "device-local memory is not host-visible unless asked for",
     "VkSurfacePresentModeCompatibilityEXT": "of VK_EXT_surface_maintenance1, which is left out",

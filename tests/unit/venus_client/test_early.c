@@ -1,4 +1,4 @@
-/* Which fences are signalled before their work is done (docs/early-fences.md), with two queues and
+/* Which fences are signalled before their work is done (docs/design/fences.md), with two queues and
  * a server that does nothing until it is told to. */
 #include "unit.h"
 

@@ -2,7 +2,7 @@
  *
  * A program asks several times in a row (llama.cpp twice, then three times), and each question is a
  * round trip.  So an answer is good for VNC_BUDGET_NS, or until the program allocates or frees
- * memory of the device.  docs/icd.md says why that is fresh enough.
+ * memory of the device.  docs/design/vulkan.md says why that is fresh enough.
  *
  * Trust: the driver's figures.
  * Threads: any.  Lifetime: init/fini. */

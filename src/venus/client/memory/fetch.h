@@ -3,7 +3,7 @@
  *
  * A GPU's own memory is read across a bus by the server's CPU, so it is not compared after each
  * batch.  The server says which pages a batch may have written; they are dropped here, and fetched
- * when the program touches them (docs/mapped-memory.md).
+ * when the program touches them (docs/design/mapped-memory.md).
  *
  *   VENUS_FETCH=auto   memory that the server's CPU does not cache
  *   VENUS_FETCH=all    all mapped memory; for tests

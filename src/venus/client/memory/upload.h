@@ -8,7 +8,7 @@
  *
  * A reference carries all bytes of a piece, and the server finds out itself which of them the
  * program changed.  That is exact only where both ends have equal twins: where no work under way
- * can write the memory (docs/upload-cache.md).
+ * can write the memory (docs/design/upload-cache.md).
  *
  * Trust: the server's answers are checked.
  * Threads: as the stream, whose lock the caller has.  Lifetime: create/destroy. */

@@ -1,6 +1,7 @@
 /* venus/client/present/wsi.h - surfaces and swapchains: the entry points of presentation.
  *
- * The window is where the program is, the pictures are made elsewhere: see docs/presentation.md.
+ * The window is where the program is, the pictures are made elsewhere: see
+ * docs/design/presentation.md.
  *
  * Trust: the program's own.  Threads: as Vulkan.  Lifetime: of the handles. */
 #ifndef HAWSER_VENUS_CLIENT_PRESENT_WSI_H

@@ -24,7 +24,7 @@ struct vnc_queue {
     _Atomic uint64_t done;
     _Atomic int32_t result; /* the first failure, sticky; stored before done */
     /* Batches up to `unseen` may be reported done before they are, those up to `early` were
-     * (docs/early-fences.md).  Relaxed: they say nothing about memory. */
+     * (docs/design/fences.md).  Relaxed: they say nothing about memory. */
     _Atomic uint64_t unseen, early;
     pthread_mutex_t lock; /* guards the rest */
     uint64_t submitted;   /* number of the last batch */

@@ -3,7 +3,7 @@
  *
  * Faults in no area go to the handler that the program had, or has installed since: vn_segv_check
  * looks, and puts ours back on top.  Between the program's sigaction and the next check its
- * handler gets our faults too; docs/mapped-memory.md says what follows from that.
+ * handler gets our faults too; docs/design/mapped-memory.md says what follows from that.
  *
  * Trust: none needed.
  * Threads: any.  One spin lock, taken with all signals blocked, guards the list and whatever the

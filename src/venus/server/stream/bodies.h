@@ -7,7 +7,7 @@
  * buffer stands for its body while no descriptor set that it binds has been updated, nothing that a
  * set can hold has been destroyed (in a binding that no shader reads it may be), and where it
  * executes no other command buffer; else the bytes are executed again.  The same bytes name the
- * same objects: ids are not given twice.  docs/icd.md, "Command buffers".
+ * same objects: ids are not given twice.  docs/design/vulkan.md, "Recordings".
  *
  * Trust: bytes are a peer's, bounded by VN_KEPT_BODY_MAX and VN_KEPT_BODIES_MAX.
  * Threads: the executor's only.  Lifetime: a body ends with its command buffer. */

@@ -1,5 +1,5 @@
 /* venus/server/stream/pending.h - command buffers that the driver may still execute though the
- * program was told that they are done (docs/early-fences.md), and others in their place.
+ * program was told that they are done (docs/design/fences.md), and others in their place.
  *
  * A program that was told so records such a buffer again.  Rather than wait for the device, the
  * server gives it another command buffer of the driver's, from the same pool; the old one is spare
