@@ -2,7 +2,7 @@
  * answers.
  *
  * A strategy is one file in src/page/broadcast/ with one `const struct page_strategy`, and one line
- * in the table of broadcast/table.c; docs/broadcast.md shows how to add one.  A strategy only
+ * in the table of broadcast/table.c; docs/design/pages.md shows how to add one.  A strategy only
  * carries bytes: page/group.h decides what answers mean and which ranks are rolled back.
  *
  * Threads: one at a time for a state; different states are independent.
