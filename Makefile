@@ -1,8 +1,10 @@
 # The front door.  Meson does the work; the scripts in tools/ hold the logic.
 .POSIX:
-.PHONY: all build demo test bench format clean help
+.PHONY: all build install demo test bench format clean help
 
 BUILD = build
+PREFIX = /usr/local
+DESTDIR =
 ONLY =
 FUZZ_SECONDS =
 export HAWSER_BUILD = $(BUILD)
@@ -10,12 +12,13 @@ export HAWSER_BUILD = $(BUILD)
 all: build
 
 help:
-	@echo 'make demo     build, start a server on the software GPU, measure it, stop it'
+	@echo 'make demo     build, start a server on the software GPU, run programs and a model on it'
 	@echo 'make test     every check: release, sanitizers, fuzzers, lint; the last line sums up'
 	@echo '              ONLY=lint|release|asan|tsan|fuzz runs one stage; FUZZ_SECONDS=N a target;'
 	@echo '              LEAKS=1 looks for leaks on arm64 too, which takes minutes'
-	@echo 'make bench    measure the RPC, JSON in $(BUILD)/bench/'
-	@echo 'make build    the release build, $(BUILD)/release'
+	@echo 'make bench    run the benchmarks, results in $(BUILD)/bench/'
+	@echo 'make build    the release build; the program is $(BUILD)/hawser'
+	@echo 'make install  install that build under PREFIX=$(PREFIX); DESTDIR=DIR stages it in DIR'
 	@echo 'make format   lay out the C files'
 	@echo 'make clean    remove $(BUILD)/'
 	@echo 'Missing packages are installed first; HAWSER_NO_INSTALL=1 skips that.'
@@ -23,6 +26,12 @@ help:
 build:
 	@tools/install-deps
 	@tools/build
+	@ln -sfn release/src/cli/hawser '$(BUILD)/hawser'
+
+# Meson takes the prefix when it configures, so a changed one configures again.
+install: build
+	@meson configure '$(BUILD)/release' -Dprefix='$(PREFIX)'
+	@DESTDIR='$(DESTDIR)' meson install -C '$(BUILD)/release'
 
 demo: build
 	@tools/demo
