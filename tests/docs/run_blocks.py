@@ -26,6 +26,7 @@ when nothing could be run.
 import argparse
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -120,6 +121,18 @@ def matches(expected, actual, loose):
     return re.fullmatch(pattern, actual.rstrip("\n") + "\n") is not None
 
 
+def free_ports():
+    """Ports that nobody has, below those that the kernel gives to clients."""
+    ports = list(range(20000, 32000))
+    random.shuffle(ports)
+    for port in ports:
+        try:
+            socket.create_server(("0.0.0.0", port)).close()
+        except OSError:
+            continue
+        yield str(port)
+
+
 class Places:
     """What pages name, and what stands for it in this run."""
 
@@ -128,10 +141,7 @@ class Places:
     def __init__(self, scratch, program):
         self.table = {"/usr/local/bin/hawser": program, "/tmp/": f"{scratch}/tmp/",
                       "gpu.example": "localhost"}
-        holders = [socket.create_server(("127.0.0.1", 0)) for _ in self.PORTS]
-        for port, holder in zip(self.PORTS, holders):
-            self.table[port] = str(holder.getsockname()[1])
-            holder.close()
+        self.table.update(zip(self.PORTS, free_ports()))
         names = sorted(self.table, key=len, reverse=True)
         self.pattern = re.compile("|".join(rf"(?<![\w.]){re.escape(name)}" +
                                            (r"(?!\w)" if name[-1] != "/" else "") for name in names))
