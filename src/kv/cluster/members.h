@@ -3,7 +3,8 @@
  * With etcd every daemon registers its name and address under a lease, reads the other members and
  * watches for changes.  Each change gives a new view (kv/cluster/view.h), whose epoch is etcd's
  * revision.  While etcd cannot be reached, the last view stays in force; endpoints are tried in
- * turn, 50 ms to 3 s apart, and a registration that has lapsed is renewed.  See docs/design/cluster.md.
+ * turn, 50 ms to 3 s apart, and a registration that has lapsed is renewed.  See
+ * docs/design/cluster.md.
  *
  *     kv_members_start(&options, &members, why);
  *     kv_members_wait(members, 30 * HW_SEC, why);     `changed` has been called with the first view

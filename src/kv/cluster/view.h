@@ -10,7 +10,8 @@
  * Both are the same in every process and on every machine; tests compare them with fixed numbers.
  *
  * A view's number is its epoch.  It grows with every change of the members and is the same at all
- * daemons that see the same members.  docs/design/cluster.md says what daemons with different epochs do.
+ * daemons that see the same members.  docs/design/cluster.md says what daemons with different
+ * epochs do.
  *
  * Trust: names and addresses may be anything; a view that was made is sound.  Threads: any; nothing
  * changes after kv_view_make.  Lifetime: values. */

@@ -1,8 +1,8 @@
 /* kv/common/checksum.h - the checksum of a block: CRC-64/NVME, alone or in the same pass as a copy.
  *
  * CPUs with carry-less multiplication compute a CRC faster than memory delivers, so a copy with a
- * checksum costs little more than one without (docs/design/kv-store.md has the figures).  The CRC finds
- * every error burst of up to 64 bits and misses other damage once in 2^64 times.  It is no
+ * checksum costs little more than one without (docs/design/kv-store.md has the figures).  The CRC
+ * finds every error burst of up to 64 bits and misses other damage once in 2^64 times.  It is no
  * signature: anybody can make bytes with a given checksum.
  *
  *   polynomial   0xad93d23594c93659, bits reflected; begins and ends inverted

@@ -15,8 +15,8 @@
  *   change   all at once: delete or pin
  *   repair   as get, for nobody: a block that we should have, from another owner
  *
- * A remote request that finds the members changed begins again, once (docs/design/cluster.md): an owner
- * answered that it is none, or was lost and the view is another by now.
+ * A remote request that finds the members changed begins again, once (docs/design/cluster.md): an
+ * owner answered that it is none, or was lost and the view is another by now.
  *
  * Invariant: a busy call's record is in a sub-request of a living remote request, and its endpoint
  * points to it.  So a remote request is freed only after its calls were cancelled.

@@ -7,8 +7,8 @@
  *             leaves it without pushing anything out of the main queue.  The store remembers it as
  * a ghost; if it comes back soon, it goes straight to the main queue
  *
- * A client that reads everything once empties lru; sieve and s3fifo resist.  docs/design/kv-store.md has the
- * hit rates by which the default was chosen.
+ * A client that reads everything once empties lru; sieve and s3fifo resist. docs/design/kv-store.md
+ * has the hit rates by which the default was chosen.
  *
  * Items are numbers from 0 to `items` - 1 that the caller assigns; each is in at most once.
  *

@@ -39,11 +39,11 @@
  *           write of mapped memory.  VN_BATCH_QUIET or VN_BATCH_UNTOLD in place of their number:
  *           nobody waits for this batch
  *
- *   UPDATE  {u32 count, count x {u64 buffer, u64 offset, u32 bytes, bytes}}   only in a SUBMIT of
- * one batch that is UNTOLD or reported: the server writes these bytes where the program's copies
- * would have put them, in order with all else on the queue.  The server reads nothing that can
- * change, so little has to wait for an UPDATE (docs/design/fences.md). Without any bytes: a
- * submission of nothing but a fence
+ *   UPDATE  {u32 count, count x {u64 buffer, u64 offset, u32 bytes, bytes}}   only in a SUBMIT,
+ *           of one batch that is UNTOLD or reported: the server writes these bytes where the
+ *           program's copies would have put them, in order with all else on the queue.  The server
+ *           reads nothing that can change, so little has to wait for an UPDATE
+ *           (docs/design/fences.md).  Without any bytes: a submission of nothing but a fence
  *
  *   EARLY   {u64 queue, u64 number}   the program was told that batches up to this one are done,
  *           though they may not be: nothing that the host can see depends on them.  What follows
@@ -54,7 +54,8 @@
  *           have (common/upload.h)?  Answered with count x u8; what is 1 is held until the next one
  *
  *   REUSE   {u64 memory, u64 offset, u32 index}   the program wrote there what item `index` of
- *           the last HOLD names; only where both ends have equal twins (docs/design/upload-cache.md)
+ *           the last HOLD names; only where both ends have equal twins
+ * (docs/design/upload-cache.md)
  *
  *   KEEP    {u64 memory, u64 offset, u32 bytes}   the cache may keep what was written there
  *
