@@ -231,7 +231,7 @@ static int recover(struct moves *m, const struct sequence *s, uint32_t layers, c
 static int begin_with(struct moves *m, enum llm_recovery recovery, struct sequence *s, char *why)
 {
     double ms;
-    struct llm_spill_policy policy = {.recovery = recovery, .pack = LLM_PACK_NEVER};
+    struct llm_eviction_policy policy = {.recovery = recovery, .pack = LLM_PACK_NEVER};
     int rc = llm_remote_set_recovery(m->remotes[FIRST], policy, why);
     new_prompt(m);
     return rc ? rc : begin(m, s, &ms, why);
@@ -283,7 +283,7 @@ static int prefixes(struct moves *m, char *why)
     struct figures cold = {.bytes = 0}, warm = {.bytes = 0};
     struct sequence s;
     int rc = llm_remote_set_recovery(
-        m->remotes[FIRST], (struct llm_spill_policy){LLM_RECOVER_DELTA, LLM_PACK_NEVER}, why);
+        m->remotes[FIRST], (struct llm_eviction_policy){LLM_RECOVER_DELTA, LLM_PACK_NEVER}, why);
     for (uint32_t i = 0; i < m->o->repeats && rc == 0; i++) {
         new_prompt(m);
         rc = begin(m, &s, &cold.ms[i], why);

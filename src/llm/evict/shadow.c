@@ -194,7 +194,7 @@ bool llm_shadow_takes(struct llm_shadow *s)
 /* ---- storing ---- */
 
 /* Whether a chunk of that name is on its way to the store; under the lock. */
-static bool is_leaving(const struct llm_shadow *s, const struct kv_block_key *key)
+static bool is_outgoing(const struct llm_shadow *s, const struct kv_block_key *key)
 {
     if (s->storing && kv_block_key_equal(&s->storing->key, key))
         return true;
@@ -205,12 +205,12 @@ static bool is_leaving(const struct llm_shadow *s, const struct kv_block_key *ke
 }
 
 /* Looked at first: what leaves meanwhile is found in the store. */
-static void note_leaving(struct llm_shadow *s, const struct kv_block_key *keys, uint32_t count,
-                         bool *leaving)
+static void note_outgoing(struct llm_shadow *s, const struct kv_block_key *keys, uint32_t count,
+                          bool *outgoing)
 {
     pthread_mutex_lock(&s->lock);
     for (uint32_t i = 0; i < count; i++)
-        leaving[i] = is_leaving(s, &keys[i]);
+        outgoing[i] = is_outgoing(s, &keys[i]);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -219,14 +219,14 @@ int llm_shadow_has(struct llm_shadow *s, const struct kv_block_key *keys, uint32
 {
     if (rests(s))
         return -EHOSTDOWN;
-    bool *leaving = calloc(count ? count : 1, sizeof *leaving);
-    if (!leaving)
+    bool *outgoing = calloc(count ? count : 1, sizeof *outgoing);
+    if (!outgoing)
         return -ENOMEM;
-    note_leaving(s, keys, count, leaving);
+    note_outgoing(s, keys, count, outgoing);
     int rc = told(s, s->ops->has(s->store, 0, keys, count, there));
     for (uint32_t i = 0; i < count && rc == 0; i++)
-        there[i] |= leaving[i];
-    free(leaving);
+        there[i] |= outgoing[i];
+    free(outgoing);
     return rc;
 }
 
@@ -364,7 +364,7 @@ static uint32_t await_stores(struct llm_shadow *s, struct llm_shadow_task **task
     for (;;) {
         uint32_t i = 0;
         count = drop_cancelled(s, tasks, count);
-        while (i < count && !is_leaving(s, &tasks[i]->key))
+        while (i < count && !is_outgoing(s, &tasks[i]->key))
             i++;
         if (i == count)
             return count;

@@ -2,8 +2,8 @@
  * main memory or at a KV daemon.
  *
  * A chunk is a run of rows of one layer, never changed, named by what its bytes depend on (who
- * names it: llm/evict/spill.h), and kept as one block of wire/codec.h.  A store may lose any chunk
- * at any time: whoever put it can compute it again.
+ * names it: llm/evict/eviction.h), and kept as one block of wire/codec.h.  A store may lose any
+ * chunk at any time: whoever put it can compute it again.
  *
  * Chunks are stored and fetched by threads of the shadow while the caller does something else: one
  * thread stores, in order; others fetch, several chunks in one question.

@@ -10,7 +10,7 @@ struct remote_cache {
     uint8_t handle[LLM_HANDLE_BYTES];
 };
 
-static int open_with(const struct llm_mode_config *config, struct llm_spill_policy policy,
+static int open_with(const struct llm_mode_config *config, struct llm_eviction_policy policy,
                      struct llm_mode **out, char *why)
 {
     struct llm_remote_mode *base;
@@ -30,18 +30,19 @@ static int open_with(const struct llm_mode_config *config, struct llm_spill_poli
 
 static int open_whole(const struct llm_mode_config *config, struct llm_mode **out, char *why)
 {
-    return open_with(config, (struct llm_spill_policy){LLM_RECOVER_ALL, LLM_PACK_NEVER}, out, why);
+    return open_with(config, (struct llm_eviction_policy){LLM_RECOVER_ALL, LLM_PACK_NEVER}, out,
+                     why);
 }
 
 static int open_delta(const struct llm_mode_config *config, struct llm_mode **out, char *why)
 {
-    return open_with(config, (struct llm_spill_policy){LLM_RECOVER_DELTA, LLM_PACK_NEVER}, out,
+    return open_with(config, (struct llm_eviction_policy){LLM_RECOVER_DELTA, LLM_PACK_NEVER}, out,
                      why);
 }
 
 static int open_recompute(const struct llm_mode_config *config, struct llm_mode **out, char *why)
 {
-    return open_with(config, (struct llm_spill_policy){LLM_RECOVER_COMPUTE, LLM_PACK_NEVER}, out,
+    return open_with(config, (struct llm_eviction_policy){LLM_RECOVER_COMPUTE, LLM_PACK_NEVER}, out,
                      why);
 }
 

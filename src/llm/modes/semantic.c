@@ -44,7 +44,7 @@ static int check_wish(const struct llm_mode_config *config, char *why)
 /* What a mode of this file knows. */
 struct kind {
     bool blind; /* of what the worker has and what the consumer needs */
-    struct llm_spill_policy policy;
+    struct llm_eviction_policy policy;
 };
 
 enum { ALWAYS_PACKED = 1 }; /* bytes a second: on such a link packing pays */

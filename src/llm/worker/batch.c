@@ -470,7 +470,7 @@ static bool needs_more(const struct llm_job *job, const struct part *part)
     return job->seq->wish.kind == LLM_WISH_TOKENS && job->done < job->request.value;
 }
 
-static void settle(struct llm_worker *w, struct part *part)
+static void finish_part(struct llm_worker *w, struct part *part)
 {
     struct llm_job *job = part->job;
     const struct llm_model *m = job->seq->model;
@@ -521,7 +521,7 @@ void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w))
     for (uint32_t i = 0; i < p.part_count; i++)
         p.parts[i].job->seq->kv.in_step = false;
     for (uint32_t i = 0; i < p.part_count; i++)
-        settle(w, &p.parts[i]);
+        finish_part(w, &p.parts[i]);
     if (send)
         send(w);
     for (uint32_t i = 0; i < p.part_count; i++)

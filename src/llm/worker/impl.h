@@ -16,7 +16,7 @@
 #define HAWSER_LLM_WORKER_IMPL_H
 
 #include "base/counter.h"
-#include "llm/worker/kv_moves.h"
+#include "llm/worker/kv_eviction.h"
 #include "llm/worker/ledger.h"
 #include "llm/worker/result.h"
 #include "llm/worker/worker.h"
@@ -47,7 +47,7 @@ struct llm_model {
     uint32_t mixed_steps; /* since one only decoded */
     bool hashed;
     uint8_t hash[LLM_HASH_BYTES];
-    struct llm_spill_site *site; /* NULL until a sequence needs it */
+    struct llm_evictor *evictor; /* NULL until a sequence needs it */
     uint64_t row_ns;             /* of a prompt, timed at load; 0: not known */
 };
 

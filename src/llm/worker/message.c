@@ -108,7 +108,7 @@ void llm_put_wish(struct wire_enc *e, const struct llm_wish *w)
     }
 }
 
-void llm_put_policy(struct wire_enc *e, const struct llm_spill_policy *policy)
+void llm_put_policy(struct wire_enc *e, const struct llm_eviction_policy *policy)
 {
     wire_put_u8(e, (uint8_t)policy->recovery);
     wire_put_u8(e, (uint8_t)policy->pack);
@@ -289,10 +289,10 @@ void llm_get_layers(struct wire_dec *d, struct llm_layers *layers)
         wire_dec_fail(d, -EPROTO);
 }
 
-void llm_get_policy(struct wire_dec *d, struct llm_spill_policy *policy)
+void llm_get_policy(struct wire_dec *d, struct llm_eviction_policy *policy)
 {
     policy->recovery = (enum llm_recovery)wire_get_u8(d);
-    policy->pack = (enum llm_spill_pack)wire_get_u8(d);
+    policy->pack = (enum llm_pack)wire_get_u8(d);
     if (policy->recovery < LLM_RECOVER_DELTA || policy->recovery > LLM_RECOVER_COMPUTE ||
         policy->pack < LLM_PACK_AUTO || policy->pack > LLM_PACK_ALWAYS)
         wire_dec_fail(d, -EPROTO);

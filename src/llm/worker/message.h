@@ -50,7 +50,7 @@
 #define HAWSER_LLM_WORKER_MESSAGE_H
 
 #include "llm/engine/sampler.h"
-#include "llm/evict/spill.h"
+#include "llm/evict/eviction.h"
 #include "llm/worker/ledger.h"
 #include "wire/dec.h"
 #include "wire/enc.h"
@@ -124,7 +124,7 @@ struct llm_request {
     struct llm_wish wish;
     struct llm_layers layers;
     uint32_t from; /* row */
-    struct llm_spill_policy policy;
+    struct llm_eviction_policy policy;
 };
 
 /* Of a worker, as one client sees it; all u64 on the wire, in this order. */
@@ -138,7 +138,7 @@ enum llm_metric {
     LLM_METRIC_SEQUENCES,     /* open now, of all clients and of those that are gone */
     LLM_METRIC_ORPHANS,       /* of those: kept for a client that is gone */
     LLM_METRIC_MODELS,        /* loaded now */
-    /* Of this connection's sequences: KV that moved out and came back (llm/evict/spill.h). */
+    /* Of this connection's sequences: KV that moved out and came back (llm/evict/eviction.h). */
     LLM_METRIC_KV_EVICTED,     /* layers */
     LLM_METRIC_KV_RESTORED,    /* layers */
     LLM_METRIC_KV_PLAIN_BYTES, /* of rows that came back, before packing */
@@ -170,8 +170,8 @@ void llm_put_layers(struct wire_enc *e, const struct llm_layers *layers);
 void llm_get_layers(struct wire_dec *d, struct llm_layers *layers);
 void llm_put_wish(struct wire_enc *e, const struct llm_wish *wish);
 void llm_get_wish(struct wire_dec *d, struct llm_wish *wish);
-void llm_put_policy(struct wire_enc *e, const struct llm_spill_policy *policy);
-void llm_get_policy(struct wire_dec *d, struct llm_spill_policy *policy);
+void llm_put_policy(struct wire_enc *e, const struct llm_eviction_policy *policy);
+void llm_get_policy(struct wire_dec *d, struct llm_eviction_policy *policy);
 
 void llm_handle_format(const uint8_t handle[LLM_HANDLE_BYTES], char text[LLM_HANDLE_CHARS]);
 

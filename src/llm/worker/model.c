@@ -14,7 +14,7 @@ uint32_t llm_model_vocab(const struct llm_model *m)
 
 void llm_model_free(struct llm_worker *w, struct llm_model *m)
 {
-    llm_spill_site_destroy(m->site);
+    llm_evictor_destroy(m->evictor);
     llm_engine_destroy(m->engine);
     llm_file_close(m->own);
     llm_blob_free(w, &m->blob);

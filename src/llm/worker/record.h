@@ -17,7 +17,7 @@
 
 struct llm_record {
     uint8_t hash[LLM_HASH_BYTES]; /* of the model file */
-    struct llm_spill_policy policy;
+    struct llm_eviction_policy policy;
     struct llm_wish wish; /* kind 0: none */
     uint32_t prompt, last;
     const uint32_t *tokens;

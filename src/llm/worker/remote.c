@@ -429,7 +429,7 @@ int llm_remote_fetch_layers(struct llm_remote *r, const uint8_t handle[LLM_HANDL
     return rc;
 }
 
-int llm_remote_set_recovery(struct llm_remote *r, struct llm_spill_policy policy, char *why)
+int llm_remote_set_recovery(struct llm_remote *r, struct llm_eviction_policy policy, char *why)
 {
     struct llm_request request = {.method = LLM_METHOD_SET_RECOVERY, .policy = policy};
     struct wire_dec d;

@@ -71,7 +71,7 @@ int llm_remote_fetch_layers(struct llm_remote *remote, const uint8_t handle[LLM_
                             llm_remote_take *take, void *user, uint32_t *length,
                             char *why) MUST_CHECK;
 /* How sequences that are begun on this connection from now on come back. */
-int llm_remote_set_recovery(struct llm_remote *remote, struct llm_spill_policy policy,
+int llm_remote_set_recovery(struct llm_remote *remote, struct llm_eviction_policy policy,
                             char *why) MUST_CHECK;
 /* Goes on with a sequence that another connection began, here or at another worker of the same
  * store: its slot on this connection, and its length. */

@@ -62,7 +62,7 @@ struct llm_worker_options {
                             * 0: found by timing */
     bool no_gather;        /* a step starts with who is there */
     bool no_lend;          /* answers always go by the server's thread */
-    /* KV that moves out of the engine's memory (llm/worker/kv_moves.h). */
+    /* KV that moves out of the engine's memory (llm/worker/kv_eviction.h). */
     const struct llm_shadow_ops *shadow_ops; /* NULL: nothing moves out */
     struct llm_shadow_config shadow;
     struct llm_evict_rule evict; /* of every sequence */

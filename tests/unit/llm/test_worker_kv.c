@@ -234,8 +234,8 @@ static void layers_are_fetched_by_mask(void **state)
     host_start(&h, &options);
     struct llm_remote *remote = host_join(&h);
     assert_int_equal(
-        llm_remote_set_recovery(remote,
-                                (struct llm_spill_policy){LLM_RECOVER_DELTA, LLM_PACK_ALWAYS}, why),
+        llm_remote_set_recovery(
+            remote, (struct llm_eviction_policy){LLM_RECOVER_DELTA, LLM_PACK_ALWAYS}, why),
         0);
     begin_by_handle(remote, handle);
     assert_int_equal(llm_remote_evict(remote, handle, &out, &missing, why), 0);
@@ -321,7 +321,7 @@ static void sequences_that_do_not_fit_take_turns(void **state)
     struct llm_remote *remotes[CLIENTS];
     struct llm_mode *modes[CLIENTS];
     uint64_t moved = 0;
-    options.engine.kv_bytes = (3 * LAYERS + LAYERS / 2) * LLM_SPILL_ROWS * row_bytes;
+    options.engine.kv_bytes = (3 * LAYERS + LAYERS / 2) * LLM_CHUNK_ROWS * row_bytes;
     host_start(&h, &options);
     for (int i = 0; i < CLIENTS; i++) {
         remotes[i] = host_join(&h);
@@ -359,7 +359,7 @@ static void those_that_ask_at_once_take_turns_too(void **state)
     struct llm_remote *remotes[CLIENTS];
     struct llm_mode *modes[CLIENTS];
     pthread_t threads[CLIENTS];
-    options.engine.kv_bytes = (3 * LAYERS + LAYERS / 2) * LLM_SPILL_ROWS * row_bytes;
+    options.engine.kv_bytes = (3 * LAYERS + LAYERS / 2) * LLM_CHUNK_ROWS * row_bytes;
     host_start(&h, &options);
     for (int i = 0; i < CLIENTS; i++) {
         remotes[i] = host_join(&h);
@@ -697,14 +697,14 @@ static void a_step_that_waited_for_layers_tells_nothing_of_computing(void **stat
     assert_int_equal(call(&r, 0, &job, &decode), 0); /* what fetching costs is known now */
     wire_enc_fini(&job.answer);
     assert_int_equal(evict_by_hand(&r, 0, handle), 0);
-    const struct llm_spill *spill = r.w.sequences->kv.spill;
-    (void)llm_spill_should_compute(spill, before);
+    const struct llm_eviction *eviction = r.w.sequences->kv.eviction;
+    (void)llm_eviction_should_compute(eviction, before);
     assert_non_null(strstr(before, "to compute"));
     llm_kv_timed(&waited, r.w.served, 1000, 1000 * HW_SEC);
-    (void)llm_spill_should_compute(spill, why);
+    (void)llm_eviction_should_compute(eviction, why);
     assert_string_equal(why, before);
     llm_kv_timed(&free_of_it, r.w.served, 1000, 1000 * HW_SEC);
-    (void)llm_spill_should_compute(spill, why);
+    (void)llm_eviction_should_compute(eviction, why);
     assert_string_not_equal(why, before);
     rig_close(&r);
 }

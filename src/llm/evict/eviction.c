@@ -1,4 +1,4 @@
-#include "llm/evict/spill.h"
+#include "llm/evict/eviction.h"
 
 #include "llm/model/why.h"
 #include "llm/worker/result.h"
@@ -17,23 +17,23 @@ enum {
         64, /* chunks: whether packing pays is looked at again, as llm/worker/result.h does */
 };
 
-struct llm_spill_site {
+struct llm_evictor {
     struct llm_shadow *shadow;
     uint32_t layers;
     uint64_t row_bytes;
     char model[MODEL_CHARS], layout[LAYOUT_CHARS + LLM_ARITHMETIC_CHARS];
-    uint64_t leaving_bytes; /* of rows on their way out, in this process's memory */
-    double row_ns;          /* of computing a row; 0: not known */
-    double fetch_ns_a_byte; /* of rows, unpacking included; 0: not known */
-    double link_ns_a_byte;  /* of what comes from the store; 0: not known */
+    uint64_t outgoing_bytes; /* of rows on their way out, in this process's memory */
+    double row_ns;           /* of computing a row; 0: not known */
+    double fetch_ns_a_byte;  /* of rows, unpacking included; 0: not known */
+    double link_ns_a_byte;   /* of what comes from the store; 0: not known */
     double pack_ratio, pack_ns_a_byte;
     uint32_t put_count;
 };
 
 /* A chunk on its way to the store, or that the store did not take. */
-struct leaving {
+struct outgoing {
     struct llm_shadow_task task; /* first: the shadow frees it as this once it is disowned */
-    struct leaving *next;
+    struct outgoing *next;
     uint32_t chunk;
     uint8_t values[];
 };
@@ -41,8 +41,8 @@ struct leaving {
 /* A layer in the store. */
 struct layer {
     uint32_t stored; /* whole chunks that are there, or were given to be stored */
-    struct leaving *leaving, **leaving_end; /* the last of them, in order, until that is known */
-    uint8_t *tail;                          /* rows past them, of a layer that is out; NULL: none */
+    struct outgoing *outgoing, **outgoing_end; /* the last of them, in order, until that is known */
+    uint8_t *tail; /* rows past them, of a layer that is out; NULL: none */
     uint32_t tail_from, tail_rows;
     /* While it is fetched. */
     struct llm_shadow_task *gets;
@@ -50,15 +50,15 @@ struct layer {
     uint8_t *rows;
 };
 
-struct llm_spill {
-    struct llm_spill_site *site;
+struct llm_eviction {
+    struct llm_evictor *evictor;
     struct llm_seq *seq;
-    struct llm_spill_policy policy;
+    struct llm_eviction_policy policy;
     uint32_t *tokens;
     uint32_t token_count, token_room;
     struct kv_prefix *prefixes; /* of the whole chunks of the tokens; computed when needed */
     uint32_t prefix_count, prefix_room;
-    uint32_t leaving_count; /* chunks, of all layers */
+    uint32_t outgoing_count; /* chunks, of all layers */
     bool fetching;
     bool guesses;                      /* what the store costs was not known when it began */
     struct llm_layers wanted;          /* to be fetched */
@@ -67,12 +67,13 @@ struct llm_spill {
     struct layer layers[];
 };
 
-static uint64_t chunk_bytes(const struct llm_spill_site *site)
+static uint64_t chunk_bytes(const struct llm_evictor *evictor)
 {
-    return LLM_SPILL_ROWS * site->row_bytes;
+    return LLM_CHUNK_ROWS * evictor->row_bytes;
 }
 
-void llm_spill_figures_add(struct llm_spill_figures *to, const struct llm_spill_figures *more)
+void llm_eviction_figures_add(struct llm_eviction_figures *to,
+                              const struct llm_eviction_figures *more)
 {
     to->evicted_layers += more->evicted_layers;
     to->restored_layers += more->restored_layers;
@@ -86,29 +87,29 @@ void llm_spill_figures_add(struct llm_spill_figures *to, const struct llm_spill_
 
 /* ---- what sequences share ---- */
 
-int llm_spill_site_create(struct llm_engine *engine, struct llm_shadow *shadow, const char *model,
-                          struct llm_spill_site **out)
+int llm_evictor_create(struct llm_engine *engine, struct llm_shadow *shadow, const char *model,
+                       struct llm_evictor **out)
 {
     const struct llm_config *c = llm_engine_config(engine);
-    struct llm_spill_site *site = calloc(1, sizeof *site);
-    if (!site)
+    struct llm_evictor *evictor = calloc(1, sizeof *evictor);
+    if (!evictor)
         return -ENOMEM;
-    site->shadow = shadow;
-    site->layers = c->layers;
-    site->row_bytes = llm_kv_row_bytes(engine);
-    site->pack_ratio = 1;
-    snprintf(site->model, sizeof site->model, "%s", model);
+    evictor->shadow = shadow;
+    evictor->layers = c->layers;
+    evictor->row_bytes = llm_kv_row_bytes(engine);
+    evictor->pack_ratio = 1;
+    snprintf(evictor->model, sizeof evictor->model, "%s", model);
     char arithmetic[LLM_ARITHMETIC_CHARS];
     llm_engine_arithmetic(engine, arithmetic);
-    snprintf(site->layout, sizeof site->layout, "f16 %ux%ux%u rows %d %s", c->layers, c->kv_heads,
-             c->head_dim, LLM_SPILL_ROWS, arithmetic);
-    *out = site;
+    snprintf(evictor->layout, sizeof evictor->layout, "f16 %ux%ux%u rows %d %s", c->layers,
+             c->kv_heads, c->head_dim, LLM_CHUNK_ROWS, arithmetic);
+    *out = evictor;
     return 0;
 }
 
-void llm_spill_site_destroy(struct llm_spill_site *site)
+void llm_evictor_destroy(struct llm_evictor *evictor)
 {
-    free(site);
+    free(evictor);
 }
 
 /* The newest counts a quarter, so that one odd value is soon forgotten. */
@@ -117,37 +118,37 @@ static double blend(double before, double now)
     return before == 0 ? now : before + (now - before) / 4;
 }
 
-void llm_spill_site_timed(struct llm_spill_site *site, uint32_t rows, uint64_t ns)
+void llm_evictor_timed(struct llm_evictor *evictor, uint32_t rows, uint64_t ns)
 {
     assert(rows > 0);
-    site->row_ns = blend(site->row_ns, (double)ns / rows);
+    evictor->row_ns = blend(evictor->row_ns, (double)ns / rows);
 }
 
 /* ---- a sequence ---- */
 
-int llm_spill_create(struct llm_spill_site *site, struct llm_seq *seq,
-                     struct llm_spill_policy policy, struct llm_spill **out)
+int llm_eviction_create(struct llm_evictor *evictor, struct llm_seq *seq,
+                        struct llm_eviction_policy policy, struct llm_eviction **out)
 {
-    struct llm_spill *s = calloc(1, sizeof *s + site->layers * sizeof s->layers[0]);
+    struct llm_eviction *s = calloc(1, sizeof *s + evictor->layers * sizeof s->layers[0]);
     if (!s)
         return -ENOMEM;
-    s->site = site;
+    s->evictor = evictor;
     s->seq = seq;
     s->policy = policy;
-    for (uint32_t l = 0; l < site->layers; l++)
-        s->layers[l].leaving_end = &s->layers[l].leaving;
+    for (uint32_t l = 0; l < evictor->layers; l++)
+        s->layers[l].outgoing_end = &s->layers[l].outgoing;
     *out = s;
     return 0;
 }
 
-static struct leaving *take_leaving(struct llm_spill *s, struct layer *at)
+static struct outgoing *take_outgoing(struct llm_eviction *s, struct layer *at)
 {
-    struct leaving *out = at->leaving;
-    at->leaving = out->next;
-    if (!at->leaving)
-        at->leaving_end = &at->leaving;
-    s->leaving_count--;
-    s->site->leaving_bytes -= out->task.bytes;
+    struct outgoing *out = at->outgoing;
+    at->outgoing = out->next;
+    if (!at->outgoing)
+        at->outgoing_end = &at->outgoing;
+    s->outgoing_count--;
+    s->evictor->outgoing_bytes -= out->task.bytes;
     return out;
 }
 
@@ -158,27 +159,27 @@ static void drop_tail(struct layer *layer)
     layer->tail_rows = 0;
 }
 
-void llm_spill_destroy(struct llm_spill *s)
+void llm_eviction_destroy(struct llm_eviction *s)
 {
     if (!s)
         return;
-    llm_spill_end(s);
-    for (uint32_t l = 0; l < s->site->layers; l++) {
+    llm_eviction_fetch_end(s);
+    for (uint32_t l = 0; l < s->evictor->layers; l++) {
         drop_tail(&s->layers[l]);
-        while (s->layers[l].leaving) /* others may want it */
-            llm_shadow_disown(s->site->shadow, &take_leaving(s, &s->layers[l])->task);
+        while (s->layers[l].outgoing) /* others may want it */
+            llm_shadow_disown(s->evictor->shadow, &take_outgoing(s, &s->layers[l])->task);
     }
     free(s->prefixes);
     free(s->tokens);
     free(s);
 }
 
-struct llm_spill_policy llm_spill_policy(const struct llm_spill *s)
+struct llm_eviction_policy llm_eviction_policy(const struct llm_eviction *s)
 {
     return s->policy;
 }
 
-int llm_spill_add(struct llm_spill *s, const uint32_t *tokens, uint32_t count)
+int llm_eviction_add_tokens(struct llm_eviction *s, const uint32_t *tokens, uint32_t count)
 {
     if (count > s->token_room - s->token_count) {
         uint32_t room = s->token_count + count;
@@ -194,7 +195,7 @@ int llm_spill_add(struct llm_spill *s, const uint32_t *tokens, uint32_t count)
     return 0;
 }
 
-const uint32_t *llm_spill_tokens(const struct llm_spill *s, uint32_t *count)
+const uint32_t *llm_eviction_tokens(const struct llm_eviction *s, uint32_t *count)
 {
     *count = s->token_count;
     return s->tokens;
@@ -203,9 +204,9 @@ const uint32_t *llm_spill_tokens(const struct llm_spill *s, uint32_t *count)
 /* ---- names ---- */
 
 /* The prefixes of the first `count` chunks. */
-static int name_chunks(struct llm_spill *s, uint32_t count)
+static int name_chunks(struct llm_eviction *s, uint32_t count)
 {
-    assert((uint64_t)count * LLM_SPILL_ROWS <= s->token_count);
+    assert((uint64_t)count * LLM_CHUNK_ROWS <= s->token_count);
     if (count > s->prefix_room) {
         struct kv_prefix *larger = realloc(s->prefixes, count * sizeof *larger);
         if (!larger)
@@ -217,17 +218,17 @@ static int name_chunks(struct llm_spill *s, uint32_t count)
         uint32_t i = s->prefix_count;
         struct kv_prefix before = i ? s->prefixes[i - 1] : (struct kv_prefix){0};
         s->prefixes[i] =
-            kv_prefix_next(before, s->tokens + (size_t)i * LLM_SPILL_ROWS, LLM_SPILL_ROWS);
+            kv_prefix_next(before, s->tokens + (size_t)i * LLM_CHUNK_ROWS, LLM_CHUNK_ROWS);
     }
     return 0;
 }
 
-static struct kv_block_key key_of(const struct llm_spill *s, uint32_t layer, uint32_t chunk)
+static struct kv_block_key key_of(const struct llm_eviction *s, uint32_t layer, uint32_t chunk)
 {
-    const struct llm_spill_site *site = s->site;
+    const struct llm_evictor *evictor = s->evictor;
     assert(chunk < s->prefix_count);
     struct kv_block_key key = kv_block_key_make(
-        site->model, site->layout, llm_shadow_tenant(site->shadow), s->prefixes[chunk]);
+        evictor->model, evictor->layout, llm_shadow_tenant(evictor->shadow), s->prefixes[chunk]);
     assert(key.len + sizeof(uint32_t) < KV_BLOCK_KEY_MAX);
     wire_store32(key.bytes + key.len, layer);
     key.len += sizeof(uint32_t);
@@ -238,76 +239,77 @@ static struct kv_block_key key_of(const struct llm_spill *s, uint32_t layer, uin
 /* ---- out ---- */
 
 /* Every so often a chunk is packed to see what it gains. */
-static bool packs(const struct llm_spill *s)
+static bool packs(const struct llm_eviction *s)
 {
-    const struct llm_spill_site *site = s->site;
+    const struct llm_evictor *evictor = s->evictor;
     if (s->policy.pack != LLM_PACK_AUTO)
         return s->policy.pack == LLM_PACK_ALWAYS;
-    if (site->link_ns_a_byte == 0)
+    if (evictor->link_ns_a_byte == 0)
         return false;
-    return site->put_count % TRIAL_EVERY == 0 ||
-           llm_packing_pays(site->pack_ratio, site->pack_ns_a_byte,
-                            (uint64_t)(1e9 / site->link_ns_a_byte));
+    return evictor->put_count % TRIAL_EVERY == 0 ||
+           llm_packing_pays(evictor->pack_ratio, evictor->pack_ns_a_byte,
+                            (uint64_t)(1e9 / evictor->link_ns_a_byte));
 }
 
-static bool is_whole(const struct llm_spill *s, uint32_t layer)
+static bool is_whole(const struct llm_eviction *s, uint32_t layer)
 {
     return llm_seq_layer_rows(s->seq, layer) >= llm_seq_length(s->seq);
 }
 
 /* Gives a chunk's rows to be stored; they are copied here and now. */
-static int send_chunk(struct llm_spill *s, uint32_t layer, uint32_t chunk)
+static int send_chunk(struct llm_eviction *s, uint32_t layer, uint32_t chunk)
 {
-    struct llm_spill_site *site = s->site;
+    struct llm_evictor *evictor = s->evictor;
     struct layer *at = &s->layers[layer];
-    uint32_t from = chunk * LLM_SPILL_ROWS, bytes = (uint32_t)chunk_bytes(site);
-    struct leaving *out = malloc(sizeof *out + bytes);
+    uint32_t from = chunk * LLM_CHUNK_ROWS, bytes = (uint32_t)chunk_bytes(evictor);
+    struct outgoing *out = malloc(sizeof *out + bytes);
     if (!out)
         return -ENOMEM;
-    *out = (struct leaving){
+    *out = (struct outgoing){
         .task = {.key = key_of(s, layer, chunk), .values = out->values, .bytes = bytes},
         .chunk = chunk};
-    int rc = llm_seq_read_kv(s->seq, layer, from, from + LLM_SPILL_ROWS, out->values);
+    int rc = llm_seq_read_kv(s->seq, layer, from, from + LLM_CHUNK_ROWS, out->values);
     if (rc) {
         free(out);
         return rc;
     }
     out->task.pack = packs(s);
-    site->put_count++;
-    site->leaving_bytes += bytes;
-    s->leaving_count++;
-    *at->leaving_end = out;
-    at->leaving_end = &out->next;
+    evictor->put_count++;
+    evictor->outgoing_bytes += bytes;
+    s->outgoing_count++;
+    *at->outgoing_end = out;
+    at->outgoing_end = &out->next;
     at->stored = chunk + 1;
-    llm_shadow_store(site->shadow, &out->task);
+    llm_shadow_store(evictor->shadow, &out->task);
     return 0;
 }
 
-static void note_stored(struct llm_spill_site *site, const struct llm_shadow_task *task,
-                        struct llm_spill_figures *f)
+static void note_stored(struct llm_evictor *evictor, const struct llm_shadow_task *task,
+                        struct llm_eviction_figures *f)
 {
     f->stored_bytes += task->moved;
     if (task->pack) {
-        site->pack_ns_a_byte = (double)task->ns / task->bytes;
-        site->pack_ratio = (double)task->packed / task->bytes;
+        evictor->pack_ns_a_byte = (double)task->ns / task->bytes;
+        evictor->pack_ratio = (double)task->packed / task->bytes;
     }
 }
 
 /* Forgets chunks of a layer that are stored.  One that the store did not take stays, and those
  * behind it, while the layer is out: else its rows would be nowhere.  `wait`: for all of them.
  * 0, or the first failure. */
-static int settle_layer(struct llm_spill *s, uint32_t layer, bool wait, struct llm_spill_figures *f)
+static int reap_layer(struct llm_eviction *s, uint32_t layer, bool wait,
+                      struct llm_eviction_figures *f)
 {
     struct layer *at = &s->layers[layer];
-    struct llm_shadow *shadow = s->site->shadow;
+    struct llm_shadow *shadow = s->evictor->shadow;
     int failure = 0;
-    while (at->leaving && (wait || llm_shadow_is_done(shadow, &at->leaving->task))) {
-        int rc = llm_shadow_wait(shadow, &at->leaving->task);
+    while (at->outgoing && (wait || llm_shadow_is_done(shadow, &at->outgoing->task))) {
+        int rc = llm_shadow_wait(shadow, &at->outgoing->task);
         if (rc && !is_whole(s, layer))
             return rc;
-        struct leaving *out = take_leaving(s, at);
+        struct outgoing *out = take_outgoing(s, at);
         if (rc == 0)
-            note_stored(s->site, &out->task, f);
+            note_stored(s->evictor, &out->task, f);
         else if (out->chunk < at->stored)
             at->stored = out->chunk;
         failure = failure ? failure : rc;
@@ -317,44 +319,45 @@ static int settle_layer(struct llm_spill *s, uint32_t layer, bool wait, struct l
     return failure;
 }
 
-bool llm_spill_leaving(const struct llm_spill *s)
+bool llm_eviction_is_storing(const struct llm_eviction *s)
 {
-    return s->leaving_count > 0;
+    return s->outgoing_count > 0;
 }
 
 /* What failed stays with its layer: whoever needs it finds it there. */
-void llm_spill_settle(struct llm_spill *s, struct llm_spill_figures *f)
+void llm_eviction_reap(struct llm_eviction *s, struct llm_eviction_figures *f)
 {
-    for (uint32_t l = 0; l < s->site->layers && s->leaving_count; l++)
-        (void)settle_layer(s, l, false, f);
+    for (uint32_t l = 0; l < s->evictor->layers && s->outgoing_count; l++)
+        (void)reap_layer(s, l, false, f);
 }
 
 /* Waits for the store unless it took the last chunk, and there is memory for more on the way. */
-static bool may_leave_behind(const struct llm_spill *s)
+static bool may_store_async(const struct llm_eviction *s)
 {
-    return s->site->leaving_bytes < LLM_SPILL_LEAVING_BYTES && llm_shadow_takes(s->site->shadow);
+    return s->evictor->outgoing_bytes < LLM_EVICT_OUTGOING_BYTES &&
+           llm_shadow_takes(s->evictor->shadow);
 }
 
-static int store_layer(struct llm_spill *s, uint32_t layer, uint32_t chunks,
-                       enum llm_spill_when when, struct llm_spill_figures *f)
+static int store_layer(struct llm_eviction *s, uint32_t layer, uint32_t chunks,
+                       enum llm_evict_sync sync, struct llm_eviction_figures *f)
 {
     const struct layer *at = &s->layers[layer];
     int rc = 0;
     while (at->stored < chunks && rc == 0) {
         rc = send_chunk(s, layer, at->stored);
-        if (rc == 0 && !may_leave_behind(s))
-            rc = settle_layer(s, layer, true, f);
+        if (rc == 0 && !may_store_async(s))
+            rc = reap_layer(s, layer, true, f);
     }
-    return rc || when == LLM_SPILL_BEHIND ? rc : settle_layer(s, layer, true, f);
+    return rc || sync == LLM_EVICT_ASYNC ? rc : reap_layer(s, layer, true, f);
 }
 
 /* What is past the last whole chunk stays here. */
-static int keep_tail(struct llm_spill *s, uint32_t layer, uint32_t from, uint32_t to)
+static int keep_tail(struct llm_eviction *s, uint32_t layer, uint32_t from, uint32_t to)
 {
     struct layer *at = &s->layers[layer];
     if (from == to)
         return 0;
-    uint8_t *tail = malloc((to - from) * s->site->row_bytes);
+    uint8_t *tail = malloc((to - from) * s->evictor->row_bytes);
     if (!tail)
         return -ENOMEM;
     int rc = llm_seq_read_kv(s->seq, layer, from, to, tail);
@@ -370,32 +373,32 @@ static int keep_tail(struct llm_spill *s, uint32_t layer, uint32_t from, uint32_
 }
 
 /* Whole chunks of what both the tokens and the rows are known of. */
-static int whole_chunks(struct llm_spill *s, uint32_t *chunks, char *why)
+static int whole_chunks(struct llm_eviction *s, uint32_t *chunks, char *why)
 {
     uint32_t rows = llm_seq_length(s->seq);
     assert(rows <= s->token_count);
-    *chunks = rows / LLM_SPILL_ROWS;
-    if (chunk_bytes(s->site) > WIRE_TENSOR_MAX)
+    *chunks = rows / LLM_CHUNK_ROWS;
+    if (chunk_bytes(s->evictor) > WIRE_TENSOR_MAX)
         return llm_why(why, -EMSGSIZE, "%d rows of a layer are too large for a chunk",
-                       LLM_SPILL_ROWS);
+                       LLM_CHUNK_ROWS);
     return name_chunks(s, *chunks) ? llm_why(why, -ENOMEM, "no memory for names of chunks") : 0;
 }
 
-static int stays(const struct llm_spill *s, int rc, uint32_t layer, char *why)
+static int stays(const struct llm_eviction *s, int rc, uint32_t layer, char *why)
 {
     return llm_why(why, rc, "layer %u stays: the KV store (%s): %s", layer,
-                   llm_shadow_name(s->site->shadow), strerror(-rc));
+                   llm_shadow_name(s->evictor->shadow), strerror(-rc));
 }
 
-int llm_spill_store(struct llm_spill *s, const struct llm_layers *layers, enum llm_spill_when when,
-                    struct llm_spill_figures *f, char *why)
+int llm_eviction_store(struct llm_eviction *s, const struct llm_layers *layers,
+                       enum llm_evict_sync sync, struct llm_eviction_figures *f, char *why)
 {
     uint32_t chunks;
     int rc = whole_chunks(s, &chunks, why);
-    for (uint32_t l = 0; l < s->site->layers && rc == 0; l++) {
+    for (uint32_t l = 0; l < s->evictor->layers && rc == 0; l++) {
         if (!llm_layers_has(layers, l) || !is_whole(s, l))
             continue;
-        rc = store_layer(s, l, chunks, when, f);
+        rc = store_layer(s, l, chunks, sync, f);
         if (rc)
             return stays(s, rc, l, why);
     }
@@ -403,15 +406,15 @@ int llm_spill_store(struct llm_spill *s, const struct llm_layers *layers, enum l
 }
 
 /* A layer that has all rows: to the store and out. */
-static int evict_layer(struct llm_spill *s, uint32_t layer, uint32_t chunks,
-                       enum llm_spill_when when, struct llm_spill_figures *f)
+static int evict_layer(struct llm_eviction *s, uint32_t layer, uint32_t chunks,
+                       enum llm_evict_sync sync, struct llm_eviction_figures *f)
 {
     uint32_t length = llm_seq_length(s->seq);
     int rc = 0;
     if (s->policy.recovery != LLM_RECOVER_COMPUTE) {
-        rc = store_layer(s, layer, chunks, when, f);
+        rc = store_layer(s, layer, chunks, sync, f);
         if (rc == 0)
-            rc = keep_tail(s, layer, chunks * LLM_SPILL_ROWS, length);
+            rc = keep_tail(s, layer, chunks * LLM_CHUNK_ROWS, length);
     }
     if (rc)
         return rc;
@@ -420,23 +423,23 @@ static int evict_layer(struct llm_spill *s, uint32_t layer, uint32_t chunks,
     return 0;
 }
 
-int llm_spill_evict(struct llm_spill *s, const struct llm_layers *layers, enum llm_spill_when when,
-                    struct llm_spill_figures *f, char *why)
+int llm_eviction_evict(struct llm_eviction *s, const struct llm_layers *layers,
+                       enum llm_evict_sync sync, struct llm_eviction_figures *f, char *why)
 {
     uint32_t chunks, length = llm_seq_length(s->seq);
-    struct llm_layers all = llm_layers_first(s->site->layers);
-    llm_spill_end(s);
-    llm_spill_settle(s, f);
+    struct llm_layers all = llm_layers_first(s->evictor->layers);
+    llm_eviction_fetch_end(s);
+    llm_eviction_reap(s, f);
     llm_seq_truncate(s->seq, length); /* pages that were reserved for what was to come */
     int rc = whole_chunks(s, &chunks, why);
     if (rc || length == 0 || llm_layers_count(layers) == 0)
         return rc;
     if (s->policy.recovery == LLM_RECOVER_ALL)
         layers = &all;
-    for (uint32_t l = 0; l < s->site->layers; l++) {
+    for (uint32_t l = 0; l < s->evictor->layers; l++) {
         if (!llm_layers_has(layers, l) || !is_whole(s, l))
             continue;
-        rc = evict_layer(s, l, chunks, when, f);
+        rc = evict_layer(s, l, chunks, sync, f);
         if (rc)
             return stays(s, rc, l, why);
     }
@@ -447,9 +450,9 @@ int llm_spill_evict(struct llm_spill *s, const struct llm_layers *layers, enum l
 
 /* Asked about the first layer: a chunk's layers are put together and dropped alike.  What is not
  * there after all is found when it is fetched. */
-uint32_t llm_spill_match(struct llm_spill *s, uint32_t count)
+uint32_t llm_eviction_match(struct llm_eviction *s, uint32_t count)
 {
-    uint32_t chunks = (count < s->token_count ? count : s->token_count) / LLM_SPILL_ROWS;
+    uint32_t chunks = (count < s->token_count ? count : s->token_count) / LLM_CHUNK_ROWS;
     uint32_t matched = 0;
     if (chunks == 0 || name_chunks(s, chunks))
         return 0;
@@ -457,41 +460,41 @@ uint32_t llm_spill_match(struct llm_spill *s, uint32_t count)
     bool *there = calloc(chunks, sizeof *there);
     for (uint32_t i = 0; i < chunks && keys && there; i++)
         keys[i] = key_of(s, 0, i);
-    if (keys && there && llm_shadow_has(s->site->shadow, keys, chunks, there) == 0) {
+    if (keys && there && llm_shadow_has(s->evictor->shadow, keys, chunks, there) == 0) {
         while (matched < chunks && there[matched])
             matched++;
     }
     free(keys);
     free(there);
-    return matched * LLM_SPILL_ROWS;
+    return matched * LLM_CHUNK_ROWS;
 }
 
-int llm_spill_adopt(struct llm_spill *s, uint32_t rows)
+int llm_eviction_adopt(struct llm_eviction *s, uint32_t rows)
 {
-    assert(llm_seq_length(s->seq) == 0 && rows % LLM_SPILL_ROWS == 0 && rows <= s->token_count);
-    int rc = name_chunks(s, rows / LLM_SPILL_ROWS);
+    assert(llm_seq_length(s->seq) == 0 && rows % LLM_CHUNK_ROWS == 0 && rows <= s->token_count);
+    int rc = name_chunks(s, rows / LLM_CHUNK_ROWS);
     if (rc)
         return rc;
-    for (uint32_t l = 0; l < s->site->layers; l++)
-        s->layers[l].stored = rows / LLM_SPILL_ROWS;
+    for (uint32_t l = 0; l < s->evictor->layers; l++)
+        s->layers[l].stored = rows / LLM_CHUNK_ROWS;
     return llm_seq_set_length(s->seq, rows);
 }
 
 /* ---- back ---- */
 
-static uint64_t missing_bytes(const struct llm_spill *s)
+static uint64_t missing_bytes(const struct llm_eviction *s)
 {
     uint64_t bytes = 0;
-    for (uint32_t l = 0; l < s->site->layers; l++)
-        bytes += (llm_seq_length(s->seq) - llm_seq_layer_rows(s->seq, l)) * s->site->row_bytes;
+    for (uint32_t l = 0; l < s->evictor->layers; l++)
+        bytes += (llm_seq_length(s->seq) - llm_seq_layer_rows(s->seq, l)) * s->evictor->row_bytes;
     return bytes;
 }
 
-bool llm_spill_should_compute(const struct llm_spill *s, char *why)
+bool llm_eviction_should_compute(const struct llm_eviction *s, char *why)
 {
-    const struct llm_spill_site *site = s->site;
-    double fetch_ns = (double)missing_bytes(s) * site->fetch_ns_a_byte;
-    double compute_ns = llm_seq_length(s->seq) * site->row_ns;
+    const struct llm_evictor *evictor = s->evictor;
+    double fetch_ns = (double)missing_bytes(s) * evictor->fetch_ns_a_byte;
+    double compute_ns = llm_seq_length(s->seq) * evictor->row_ns;
     if (s->policy.recovery != LLM_RECOVER_DELTA) {
         llm_why_set(why, "as asked");
         return s->policy.recovery == LLM_RECOVER_COMPUTE;
@@ -504,11 +507,11 @@ bool llm_spill_should_compute(const struct llm_spill *s, char *why)
     return compute_ns < fetch_ns;
 }
 
-uint32_t llm_spill_give_up(struct llm_spill *s)
+uint32_t llm_eviction_truncate(struct llm_eviction *s)
 {
     uint32_t length = llm_seq_length(s->seq), least = length;
     assert(!s->fetching);
-    for (uint32_t l = 0; l < s->site->layers; l++) {
+    for (uint32_t l = 0; l < s->evictor->layers; l++) {
         uint32_t rows = llm_seq_layer_rows(s->seq, l);
         least = rows < least ? rows : least;
         drop_tail(&s->layers[l]);
@@ -517,17 +520,17 @@ uint32_t llm_spill_give_up(struct llm_spill *s)
     return length - least;
 }
 
-static int start_layer(struct llm_spill *s, uint32_t layer)
+static int start_layer(struct llm_eviction *s, uint32_t layer)
 {
     struct layer *at = &s->layers[layer];
-    uint32_t first = llm_seq_layer_rows(s->seq, layer) / LLM_SPILL_ROWS;
-    uint32_t end = llm_seq_length(s->seq) / LLM_SPILL_ROWS;
+    uint32_t first = llm_seq_layer_rows(s->seq, layer) / LLM_CHUNK_ROWS;
+    uint32_t end = llm_seq_length(s->seq) / LLM_CHUNK_ROWS;
     end = end < at->stored ? end : at->stored;
-    if (at->leaving && at->leaving->chunk < end)
-        end = at->leaving->chunk; /* from there on they are still here */
+    if (at->outgoing && at->outgoing->chunk < end)
+        end = at->outgoing->chunk; /* from there on they are still here */
     if (first >= end)
         return 0;
-    uint64_t bytes = chunk_bytes(s->site);
+    uint64_t bytes = chunk_bytes(s->evictor);
     at->gets = calloc(end - first, sizeof *at->gets);
     at->rows = malloc((end - first) * bytes);
     if (!at->gets || !at->rows) {
@@ -543,14 +546,14 @@ static int start_layer(struct llm_spill *s, uint32_t layer)
         at->gets[i] = (struct llm_shadow_task){.key = key_of(s, layer, first + i),
                                                .values = at->rows + i * bytes,
                                                .bytes = (uint32_t)bytes};
-    llm_shadow_fetch(s->site->shadow, at->gets, at->get_count);
+    llm_shadow_fetch(s->evictor->shadow, at->gets, at->get_count);
     return 0;
 }
 
-static void stop_layer(struct llm_spill *s, struct layer *at)
+static void stop_layer(struct llm_eviction *s, struct layer *at)
 {
     if (at->get_count)
-        llm_shadow_cancel(s->site->shadow, at->gets, at->get_count);
+        llm_shadow_cancel(s->evictor->shadow, at->gets, at->get_count);
     free(at->gets);
     free(at->rows);
     at->gets = NULL;
@@ -558,13 +561,14 @@ static void stop_layer(struct llm_spill *s, struct layer *at)
     at->get_count = 0;
 }
 
-/* Keeps LLM_SPILL_AHEAD layers under way from `layer` on. */
-static int start_ahead(struct llm_spill *s, uint32_t layer)
+/* Keeps LLM_EVICT_LAYERS_AHEAD layers under way from `layer` on. */
+static int start_ahead(struct llm_eviction *s, uint32_t layer)
 {
     uint32_t under_way = 0;
     for (uint32_t l = layer; l < s->next_layer; l++)
         under_way += s->layers[l].get_count > 0;
-    for (; s->next_layer < s->site->layers && under_way < LLM_SPILL_AHEAD; s->next_layer++) {
+    for (; s->next_layer < s->evictor->layers && under_way < LLM_EVICT_LAYERS_AHEAD;
+         s->next_layer++) {
         if (!llm_layers_has(&s->wanted, s->next_layer) || is_whole(s, s->next_layer))
             continue;
         int rc = start_layer(s, s->next_layer);
@@ -575,53 +579,55 @@ static int start_ahead(struct llm_spill *s, uint32_t layer)
     return 0;
 }
 
-int llm_spill_begin(struct llm_spill *s, const struct llm_layers *only)
+int llm_eviction_fetch_begin(struct llm_eviction *s, const struct llm_layers *only)
 {
     assert(!s->fetching);
-    s->wanted = only ? *only : llm_layers_first(s->site->layers);
+    s->wanted = only ? *only : llm_layers_first(s->evictor->layers);
     s->fetching = true;
-    s->guesses = !only && s->policy.recovery == LLM_RECOVER_DELTA && s->site->fetch_ns_a_byte == 0;
+    s->guesses =
+        !only && s->policy.recovery == LLM_RECOVER_DELTA && s->evictor->fetch_ns_a_byte == 0;
     s->next_layer = 0;
     s->fetched = s->plain = s->fetch_ns = 0;
     int rc = start_ahead(s, 0);
     if (rc)
-        llm_spill_end(s);
+        llm_eviction_fetch_end(s);
     return rc;
 }
 
-void llm_spill_end(struct llm_spill *s)
+void llm_eviction_fetch_end(struct llm_eviction *s)
 {
     if (!s->fetching)
         return;
-    for (uint32_t l = 0; l < s->site->layers; l++)
+    for (uint32_t l = 0; l < s->evictor->layers; l++)
         stop_layer(s, &s->layers[l]);
     if (s->fetched) {
         double ns = (double)s->fetch_ns / LLM_SHADOW_THREADS;
-        s->site->fetch_ns_a_byte = blend(s->site->fetch_ns_a_byte, ns / (double)s->plain);
-        s->site->link_ns_a_byte = blend(s->site->link_ns_a_byte, ns / (double)s->fetched);
+        s->evictor->fetch_ns_a_byte = blend(s->evictor->fetch_ns_a_byte, ns / (double)s->plain);
+        s->evictor->link_ns_a_byte = blend(s->evictor->link_ns_a_byte, ns / (double)s->fetched);
     }
     s->fetching = false;
 }
 
 /* The chunks of a layer, in order; -ENODATA at the first that did not come. */
-static int write_chunks(struct llm_spill *s, uint32_t layer, struct llm_spill_figures *f, char *why)
+static int write_chunks(struct llm_eviction *s, uint32_t layer, struct llm_eviction_figures *f,
+                        char *why)
 {
     struct layer *at = &s->layers[layer];
-    uint32_t from = at->get_first * LLM_SPILL_ROWS;
-    for (uint32_t i = 0; i < at->get_count; i++, from += LLM_SPILL_ROWS) {
+    uint32_t from = at->get_first * LLM_CHUNK_ROWS;
+    for (uint32_t i = 0; i < at->get_count; i++, from += LLM_CHUNK_ROWS) {
         struct llm_shadow_task *get = &at->gets[i];
         uint64_t began = hw_now_ns();
-        int rc = llm_shadow_wait(s->site->shadow, get);
+        int rc = llm_shadow_wait(s->evictor->shadow, get);
         f->wait_ns += hw_now_ns() - began;
         if (rc) {
             f->lost_chunks++;
             if (rc == -ENOENT || rc == -EPROTO || rc == -EMSGSIZE)
-                at->stored = from / LLM_SPILL_ROWS; /* it is to be stored again */
+                at->stored = from / LLM_CHUNK_ROWS; /* it is to be stored again */
             return llm_why(why, -ENODATA, "rows %u to %u of layer %u: the KV store (%s): %s", from,
-                           from + LLM_SPILL_ROWS, layer, llm_shadow_name(s->site->shadow),
+                           from + LLM_CHUNK_ROWS, layer, llm_shadow_name(s->evictor->shadow),
                            strerror(-rc));
         }
-        rc = llm_seq_write_kv(s->seq, layer, from, from + LLM_SPILL_ROWS, get->values);
+        rc = llm_seq_write_kv(s->seq, layer, from, from + LLM_CHUNK_ROWS, get->values);
         if (rc)
             return llm_why(why, rc, "layer %u cannot be written: %s", layer, strerror(-rc));
         f->fetched_bytes += get->moved;
@@ -634,11 +640,11 @@ static int write_chunks(struct llm_spill *s, uint32_t layer, struct llm_spill_fi
 }
 
 /* The chunks that are here still, on their way to the store or because it did not take them. */
-static int write_leaving(struct llm_spill *s, uint32_t layer, struct llm_spill_figures *f,
-                         char *why)
+static int write_outgoing(struct llm_eviction *s, uint32_t layer, struct llm_eviction_figures *f,
+                          char *why)
 {
-    for (struct leaving *out = s->layers[layer].leaving; out; out = out->next) {
-        uint32_t from = out->chunk * LLM_SPILL_ROWS, to = from + LLM_SPILL_ROWS;
+    for (struct outgoing *out = s->layers[layer].outgoing; out; out = out->next) {
+        uint32_t from = out->chunk * LLM_CHUNK_ROWS, to = from + LLM_CHUNK_ROWS;
         if (from < llm_seq_layer_rows(s->seq, layer) || to > llm_seq_length(s->seq))
             continue;
         int rc = llm_seq_write_kv(s->seq, layer, from, to, out->values);
@@ -650,7 +656,8 @@ static int write_leaving(struct llm_spill *s, uint32_t layer, struct llm_spill_f
     return 0;
 }
 
-static int write_tail(struct llm_spill *s, uint32_t layer, struct llm_spill_figures *f, char *why)
+static int write_tail(struct llm_eviction *s, uint32_t layer, struct llm_eviction_figures *f,
+                      char *why)
 {
     struct layer *at = &s->layers[layer];
     uint32_t rows = llm_seq_layer_rows(s->seq, layer);
@@ -661,16 +668,16 @@ static int write_tail(struct llm_spill *s, uint32_t layer, struct llm_spill_figu
     int rc = llm_seq_write_kv(s->seq, layer, rows, rows + at->tail_rows, at->tail);
     if (rc)
         return llm_why(why, rc, "layer %u cannot be written: %s", layer, strerror(-rc));
-    f->kept_bytes += at->tail_rows * s->site->row_bytes;
-    f->plain_bytes += at->tail_rows * s->site->row_bytes;
+    f->kept_bytes += at->tail_rows * s->evictor->row_bytes;
+    f->plain_bytes += at->tail_rows * s->evictor->row_bytes;
     return 0;
 }
 
 /* The first fetch shows what the store costs: it ends where the rest of it would take longer than
  * computing everything. */
-static int reconsider(const struct llm_spill *s, char *why)
+static int reconsider(const struct llm_eviction *s, char *why)
 {
-    double compute_ns = llm_seq_length(s->seq) * s->site->row_ns;
+    double compute_ns = llm_seq_length(s->seq) * s->evictor->row_ns;
     if (!s->guesses || compute_ns == 0 || s->plain == 0)
         return 0;
     double ns_a_byte = (double)s->fetch_ns / LLM_SHADOW_THREADS / (double)s->plain;
@@ -681,14 +688,15 @@ static int reconsider(const struct llm_spill *s, char *why)
                    compute_ns / 1e3);
 }
 
-int llm_spill_open(struct llm_spill *s, uint32_t layer, struct llm_spill_figures *f, char *why)
+int llm_eviction_fetch_layer(struct llm_eviction *s, uint32_t layer, struct llm_eviction_figures *f,
+                             char *why)
 {
     assert(s->fetching);
     if (is_whole(s, layer))
         return 0;
     int rc = write_chunks(s, layer, f, why);
     if (rc == 0)
-        rc = write_leaving(s, layer, f, why);
+        rc = write_outgoing(s, layer, f, why);
     if (rc == 0)
         rc = write_tail(s, layer, f, why);
     if (rc)
@@ -702,28 +710,28 @@ int llm_spill_open(struct llm_spill *s, uint32_t layer, struct llm_spill_figures
     return start_ahead(s, layer) ? llm_why(why, -ENOMEM, "no memory for fetched rows") : 0;
 }
 
-static bool has_come(const struct llm_spill *s, const struct layer *at)
+static bool has_come(const struct llm_eviction *s, const struct layer *at)
 {
     for (uint32_t i = 0; i < at->get_count; i++) {
-        if (!llm_shadow_is_done(s->site->shadow, &at->gets[i]))
+        if (!llm_shadow_is_done(s->evictor->shadow, &at->gets[i]))
             return false;
     }
     return true;
 }
 
-int llm_spill_poll(struct llm_spill *s, struct llm_spill_figures *f, char *why)
+int llm_eviction_fetch_poll(struct llm_eviction *s, struct llm_eviction_figures *f, char *why)
 {
     int rc = 0;
-    for (uint32_t l = 0; l < s->site->layers && rc == 0; l++) {
+    for (uint32_t l = 0; l < s->evictor->layers && rc == 0; l++) {
         if (!llm_layers_has(&s->wanted, l) || is_whole(s, l))
             continue;
         assert(l < s->next_layer); /* the first that is missing is under way */
-        rc = has_come(s, &s->layers[l]) ? llm_spill_open(s, l, f, why) : -EAGAIN;
+        rc = has_come(s, &s->layers[l]) ? llm_eviction_fetch_layer(s, l, f, why) : -EAGAIN;
     }
     return rc;
 }
 
-bool llm_spill_fetching(const struct llm_spill *s)
+bool llm_eviction_is_fetching(const struct llm_eviction *s)
 {
     return s->fetching;
 }

@@ -1,5 +1,5 @@
 /* KV of the worker's sequences that moves out and comes back. */
-#include "llm/worker/kv_moves.h"
+#include "llm/worker/kv_eviction.h"
 
 #include "base/log.h"
 #include "llm/model/why.h"
@@ -44,28 +44,28 @@ int llm_kv_time(struct llm_worker *w, struct llm_model *m, char *why)
 }
 
 /* The model's own, made when first needed: it takes a pass over the weights to name them. */
-static struct llm_spill_site *site_of(struct llm_worker *w, struct llm_model *m)
+static struct llm_evictor *evictor_of(struct llm_worker *w, struct llm_model *m)
 {
     char name[2 * LLM_HASH_BYTES + 1];
     const uint8_t *hash = llm_model_own_hash(m);
     for (int i = 0; i < LLM_HASH_BYTES; i++)
         snprintf(name + 2 * i, 3, "%02x", hash[i]);
-    if (m->site)
-        return m->site;
-    if (llm_spill_site_create(m->engine, w->kv.shadow, name, &m->site))
+    if (m->evictor)
+        return m->evictor;
+    if (llm_evictor_create(m->engine, w->kv.shadow, name, &m->evictor))
         return NULL;
     if (m->row_ns)
-        llm_spill_site_timed(m->site, 1, m->row_ns);
-    return m->site;
+        llm_evictor_timed(m->evictor, 1, m->row_ns);
+    return m->evictor;
 }
 
-static struct llm_spill_policy policy_of(const struct llm_client *c, const struct llm_request *r)
+static struct llm_eviction_policy policy_of(const struct llm_client *c, const struct llm_request *r)
 {
     bool blind = r->method == LLM_METHOD_PREFILL_HANDLE;
     if (c->moved.policy.recovery)
         return c->moved.policy;
-    return (struct llm_spill_policy){.recovery = blind ? LLM_RECOVER_ALL : LLM_RECOVER_DELTA,
-                                     .pack = blind ? LLM_PACK_NEVER : LLM_PACK_AUTO};
+    return (struct llm_eviction_policy){.recovery = blind ? LLM_RECOVER_ALL : LLM_RECOVER_DELTA,
+                                        .pack = blind ? LLM_PACK_NEVER : LLM_PACK_AUTO};
 }
 
 int llm_sequence_kv_begin(struct llm_worker *w, struct llm_client *c, struct llm_sequence *s,
@@ -73,18 +73,19 @@ int llm_sequence_kv_begin(struct llm_worker *w, struct llm_client *c, struct llm
 {
     if (!w->kv.shadow)
         return 0;
-    struct llm_spill_site *site = site_of(w, s->model);
-    int rc = site ? llm_spill_create(site, s->seq, policy_of(c, r), &s->kv.spill) : -ENOMEM;
+    struct llm_evictor *evictor = evictor_of(w, s->model);
+    int rc =
+        evictor ? llm_eviction_create(evictor, s->seq, policy_of(c, r), &s->kv.eviction) : -ENOMEM;
     if (rc == 0)
-        rc = llm_spill_add(s->kv.spill, r->tokens, r->token_count);
+        rc = llm_eviction_add_tokens(s->kv.eviction, r->tokens, r->token_count);
     s->kv.prompt = r->token_count;
     return rc;
 }
 
 void llm_sequence_kv_end(struct llm_sequence *s)
 {
-    llm_spill_destroy(s->kv.spill);
-    s->kv.spill = NULL;
+    llm_eviction_destroy(s->kv.eviction);
+    s->kv.eviction = NULL;
 }
 
 /* ---- books ---- */
@@ -100,14 +101,14 @@ static void add(_Atomic uint64_t *counter, uint64_t value)
 }
 
 static void book(struct llm_worker *w, const struct llm_sequence *s,
-                 const struct llm_spill_figures *f)
+                 const struct llm_eviction_figures *f)
 {
     struct llm_client_kv *books = books_of(w, s);
-    bool whole = llm_spill_policy(s->kv.spill).recovery == LLM_RECOVER_ALL;
+    bool whole = llm_eviction_policy(s->kv.eviction).recovery == LLM_RECOVER_ALL;
     enum llm_kv_kind kind = whole ? LLM_KV_WHOLE : LLM_KV_PARTS;
     add(&books->fetched[kind], f->fetched_bytes + f->kept_bytes);
     add(&books->stored[kind], f->stored_bytes);
-    llm_spill_figures_add(&books->figures, f);
+    llm_eviction_figures_add(&books->figures, f);
     hw_counter_bump(&w->counts[LLM_COUNT_KV_EVICTED], f->evicted_layers);
     hw_counter_bump(&w->counts[LLM_COUNT_KV_RESTORED], f->restored_layers);
     hw_counter_bump(&w->counts[LLM_COUNT_KV_FETCHED], f->fetched_bytes);
@@ -116,13 +117,13 @@ static void book(struct llm_worker *w, const struct llm_sequence *s,
 }
 
 /* What was stored behind the steps since the last. */
-static void settle_all(struct llm_worker *w)
+static void reap_all(struct llm_worker *w)
 {
     for (struct llm_sequence *s = w->kv.shadow ? w->sequences : NULL; s; s = s->next) {
-        struct llm_spill_figures f = {0};
-        if (!s->kv.spill || !llm_spill_leaving(s->kv.spill))
+        struct llm_eviction_figures f = {0};
+        if (!s->kv.eviction || !llm_eviction_is_storing(s->kv.eviction))
             continue;
-        llm_spill_settle(s->kv.spill, &f);
+        llm_eviction_reap(s->kv.eviction, &f);
         book(w, s, &f);
     }
 }
@@ -134,11 +135,11 @@ static void settle_all(struct llm_worker *w)
 static void leave_record(struct llm_worker *w, struct llm_sequence *s)
 {
     bool prompts = s->job && !llm_job_decodes(s->job);
-    struct llm_record record = {.policy = llm_spill_policy(s->kv.spill),
+    struct llm_record record = {.policy = llm_eviction_policy(s->kv.eviction),
                                 .wish = s->wish,
                                 .prompt = s->kv.prompt,
                                 .last = s->last};
-    record.tokens = llm_spill_tokens(s->kv.spill, &record.token_count);
+    record.tokens = llm_eviction_tokens(s->kv.eviction, &record.token_count);
     if (prompts || !llm_shadow_shared(w->kv.shadow) ||
         record.token_count == s->kv.recorded_tokens || s->kv.records == RECORDS_MAX)
         return;
@@ -220,7 +221,7 @@ static int revive(struct llm_worker *w, struct llm_job *job, const struct llm_re
                                   .tokens = (uint32_t *)(uintptr_t)r->tokens, /* only read */
                                   .token_count = r->token_count};
     struct llm_model *m = model_with(w, r->hash), *chosen = job->client->model;
-    struct llm_spill_policy policy = job->client->moved.policy;
+    struct llm_eviction_policy policy = job->client->moved.policy;
     struct llm_sequence *s;
     if (!m || !tokens_fit(r, m))
         return llm_why(job->why, -ENOENT, "a sequence of a model that this worker has not loaded");
@@ -238,8 +239,8 @@ static int revive(struct llm_worker *w, struct llm_job *job, const struct llm_re
         llm_sampler_skip(s->sampler, (uint64_t)r->token_count - r->prompt + 1);
     uint32_t rows = r->policy.recovery == LLM_RECOVER_COMPUTE
                         ? 0
-                        : llm_spill_match(s->kv.spill, r->token_count);
-    rc = llm_spill_adopt(s->kv.spill, rows);
+                        : llm_eviction_match(s->kv.eviction, r->token_count);
+    rc = llm_eviction_adopt(s->kv.eviction, rows);
     if (rc) {
         llm_sequence_free(w, s);
         return llm_why(job->why, rc, "no memory for a sequence");
@@ -274,11 +275,11 @@ int llm_kv_adopt(struct llm_worker *w, struct llm_job *job, struct llm_sequence 
 /* ---- out ---- */
 
 static int evict(struct llm_worker *w, struct llm_sequence *s, const struct llm_layers *layers,
-                 enum llm_spill_when when, char *why)
+                 enum llm_evict_sync sync, char *why)
 {
-    struct llm_spill_figures f = {0};
+    struct llm_eviction_figures f = {0};
     leave_record(w, s); /* first: should this worker end in between, the tokens are known */
-    int rc = llm_spill_evict(s->kv.spill, layers, when, &f, why);
+    int rc = llm_eviction_evict(s->kv.eviction, layers, sync, &f, why);
     book(w, s, &f);
     return rc;
 }
@@ -305,7 +306,7 @@ static struct llm_sequence *victim(struct llm_worker *w, const struct llm_model 
     struct llm_sequence *first = NULL;
     uint64_t now_ns = hw_now_ns();
     for (struct llm_sequence *s = w->sequences; s; s = s->next) {
-        if (s->model == m && s->kv.spill && !s->kv.in_step && s->kv.stuck_until_ns <= now_ns &&
+        if (s->model == m && s->kv.eviction && !s->kv.in_step && s->kv.stuck_until_ns <= now_ns &&
             resident_layers(s) > 0 && (!first || goes_before(s, first)))
             first = s;
     }
@@ -330,12 +331,12 @@ static struct llm_layers last_layers(const struct llm_sequence *s)
 static bool stop_a_fetch(struct llm_worker *w, const struct llm_model *m)
 {
     struct llm_sequence *s = w->sequences;
-    while (s &&
-           (s->model != m || !s->kv.spill || s->kv.in_step || !llm_spill_fetching(s->kv.spill)))
+    while (s && (s->model != m || !s->kv.eviction || s->kv.in_step ||
+                 !llm_eviction_is_fetching(s->kv.eviction)))
         s = s->next;
     if (!s)
         return false;
-    llm_spill_end(s->kv.spill);
+    llm_eviction_fetch_end(s->kv.eviction);
     llm_seq_truncate(s->seq, llm_seq_length(s->seq));
     return true;
 }
@@ -346,7 +347,7 @@ bool llm_kv_make_room(struct llm_worker *w, struct llm_model *m)
     for (struct llm_sequence *s; w->kv.shadow && (s = victim(w, m));) {
         struct llm_layers layers = last_layers(s);
         uint32_t before = resident_layers(s);
-        if (evict(w, s, &layers, LLM_SPILL_BEHIND, why) == 0 || resident_layers(s) < before)
+        if (evict(w, s, &layers, LLM_EVICT_ASYNC, why) == 0 || resident_layers(s) < before)
             return true;
         hw_info(HW_CAT_LLM, "memory is short: %s", why);
         s->kv.stuck_until_ns = hw_now_ns() + LLM_SHADOW_REST_NS;
@@ -364,16 +365,16 @@ bool llm_kv_may_wait(const struct llm_worker *w)
 uint32_t llm_kv_shared_rows(struct llm_worker *w, struct llm_job *job)
 {
     struct llm_sequence *s = job->seq;
-    if (!s->kv.spill || !w->options.share_prefixes ||
-        llm_spill_policy(s->kv.spill).recovery != LLM_RECOVER_DELTA)
+    if (!s->kv.eviction || !w->options.share_prefixes ||
+        llm_eviction_policy(s->kv.eviction).recovery != LLM_RECOVER_DELTA)
         return 0;
     /* The last row is computed: its logits are wanted. */
-    uint32_t rows = llm_spill_match(s->kv.spill, s->kv.prompt - 1);
+    uint32_t rows = llm_eviction_match(s->kv.eviction, s->kv.prompt - 1);
     char why[LLM_WHY_CHARS];
-    if (rows == 0 || llm_spill_adopt(s->kv.spill, rows))
+    if (rows == 0 || llm_eviction_adopt(s->kv.eviction, rows))
         return 0;
-    if (llm_spill_should_compute(s->kv.spill, why)) {
-        (void)llm_spill_give_up(s->kv.spill);
+    if (llm_eviction_should_compute(s->kv.eviction, why)) {
+        (void)llm_eviction_truncate(s->kv.eviction);
         return 0;
     }
     hw_debug(HW_CAT_LLM, "%u rows of a prompt of %u are in the store: %s", rows, s->kv.prompt, why);
@@ -384,7 +385,7 @@ uint32_t llm_kv_shared_rows(struct llm_worker *w, struct llm_job *job)
 static void compute_instead(struct llm_worker *w, struct llm_sequence *s, const char *why)
 {
     struct llm_layers missing = llm_seq_missing(s->seq);
-    uint32_t layers = llm_layers_count(&missing), rows = llm_spill_give_up(s->kv.spill);
+    uint32_t layers = llm_layers_count(&missing), rows = llm_eviction_truncate(s->kv.eviction);
     hw_info(HW_CAT_LLM, "%u layers are missing, %u rows are computed again: %s", layers, rows, why);
     books_of(w, s)->computed_rows += rows;
     hw_counter_bump(&w->counts[LLM_COUNT_KV_COMPUTED], rows);
@@ -396,13 +397,13 @@ void llm_kv_prepare(struct llm_worker *w, struct llm_job *job)
 {
     struct llm_sequence *s = job->seq;
     char why[LLM_WHY_CHARS];
-    if (!s->kv.spill || llm_spill_fetching(s->kv.spill))
+    if (!s->kv.eviction || llm_eviction_is_fetching(s->kv.eviction))
         return;
     struct llm_layers missing = llm_seq_missing(s->seq);
     uint32_t count = llm_layers_count(&missing);
     if (count == 0)
         return;
-    if (llm_spill_should_compute(s->kv.spill, why))
+    if (llm_eviction_should_compute(s->kv.eviction, why))
         compute_instead(w, s, why);
     else
         hw_info(HW_CAT_LLM, "%u layers are missing and are fetched: %s", count, why);
@@ -417,18 +418,20 @@ bool llm_kv_is_whole(const struct llm_sequence *s)
 bool llm_kv_waits(struct llm_worker *w, struct llm_job *job)
 {
     struct llm_sequence *s = job->seq;
-    struct llm_spill_figures f = {0};
+    struct llm_eviction_figures f = {0};
     char why[LLM_WHY_CHARS];
     if (llm_kv_is_whole(s))
         return false;
-    int rc = llm_spill_fetching(s->kv.spill) ? 0 : llm_spill_begin(s->kv.spill, NULL);
+    int rc = llm_eviction_is_fetching(s->kv.eviction)
+                 ? 0
+                 : llm_eviction_fetch_begin(s->kv.eviction, NULL);
     if (rc)
         return false; /* no memory: the step tells */
-    rc = llm_spill_poll(s->kv.spill, &f, why);
+    rc = llm_eviction_fetch_poll(s->kv.eviction, &f, why);
     book(w, s, &f);
     if (rc == -EAGAIN)
         return true;
-    llm_spill_end(s->kv.spill);
+    llm_eviction_fetch_end(s->kv.eviction);
     if (rc)
         compute_instead(w, s, why);
     return false;
@@ -437,16 +440,16 @@ bool llm_kv_waits(struct llm_worker *w, struct llm_job *job)
 uint32_t llm_kv_behind(const struct llm_sequence *s)
 {
     uint32_t tokens;
-    if (!s->kv.spill)
+    if (!s->kv.eviction)
         return 0;
-    (void)llm_spill_tokens(s->kv.spill, &tokens);
+    (void)llm_eviction_tokens(s->kv.eviction, &tokens);
     return tokens - llm_seq_length(s->seq);
 }
 
 uint32_t llm_kv_token(const struct llm_sequence *s, uint32_t i)
 {
     uint32_t count, at = llm_seq_length(s->seq) + i;
-    const uint32_t *tokens = llm_spill_tokens(s->kv.spill, &count);
+    const uint32_t *tokens = llm_eviction_tokens(s->kv.eviction, &count);
     assert(at < count);
     return tokens[at];
 }
@@ -456,8 +459,8 @@ static int open_layer(void *user, uint32_t layer, char *why)
     struct llm_kv_step *step = user;
     int rc = 0;
     for (uint32_t i = 0; i < step->count && rc == 0; i++) {
-        struct llm_spill_figures f = {0};
-        rc = llm_spill_open(step->seqs[i]->kv.spill, layer, &f, why);
+        struct llm_eviction_figures f = {0};
+        rc = llm_eviction_fetch_layer(step->seqs[i]->kv.eviction, layer, &f, why);
         book(step->w, step->seqs[i], &f);
     }
     return rc;
@@ -468,14 +471,16 @@ int llm_kv_step_begin(struct llm_kv_step *step, struct llm_worker *w, struct llm
 {
     *step = (struct llm_kv_step){.w = w, .gate = {.open = open_layer, .user = step}, .seqs = seqs};
     w->kv.steps++;
-    settle_all(w);
+    reap_all(w);
     for (uint32_t i = 0; i < count; i++) {
         struct llm_sequence *s = seqs[i];
         s->kv.used = w->kv.steps;
         if (llm_kv_is_whole(s))
             continue;
-        assert(s->kv.spill);
-        int rc = llm_spill_fetching(s->kv.spill) ? 0 : llm_spill_begin(s->kv.spill, NULL);
+        assert(s->kv.eviction);
+        int rc = llm_eviction_is_fetching(s->kv.eviction)
+                     ? 0
+                     : llm_eviction_fetch_begin(s->kv.eviction, NULL);
         if (rc) {
             llm_kv_step_end(step);
             return rc;
@@ -489,12 +494,12 @@ int llm_kv_step_begin(struct llm_kv_step *step, struct llm_worker *w, struct llm
 void llm_kv_step_end(struct llm_kv_step *step)
 {
     for (uint32_t i = 0; i < step->count; i++)
-        llm_spill_end(step->seqs[i]->kv.spill);
+        llm_eviction_fetch_end(step->seqs[i]->kv.eviction);
 }
 
 bool llm_kv_lost(struct llm_worker *w, struct llm_sequence *s, int status, const char *why)
 {
-    if (status != -ENODATA || !s->kv.spill)
+    if (status != -ENODATA || !s->kv.eviction)
         return false;
     struct llm_layers missing = llm_seq_missing(s->seq);
     if (llm_layers_count(&missing) == 0)
@@ -507,35 +512,35 @@ bool llm_kv_lost(struct llm_worker *w, struct llm_sequence *s, int status, const
 
 void llm_kv_timed(const struct llm_kv_step *step, struct llm_model *m, uint32_t rows, uint64_t ns)
 {
-    if (m->site && rows >= PROMPT_ROWS && step->count == 0)
-        llm_spill_site_timed(m->site, rows, ns);
+    if (m->evictor && rows >= PROMPT_ROWS && step->count == 0)
+        llm_evictor_timed(m->evictor, rows, ns);
 }
 
 void llm_kv_decoded(struct llm_worker *w, struct llm_sequence *s, uint32_t token)
 {
     const struct llm_evict_rule *rule = &w->options.evict;
     char why[LLM_WHY_CHARS];
-    if (!s->kv.spill)
+    if (!s->kv.eviction)
         return;
-    if (llm_spill_add(s->kv.spill, &token, 1)) {
+    if (llm_eviction_add_tokens(s->kv.eviction, &token, 1)) {
         hw_warn(HW_CAT_LLM, "no memory for a token: the sequence stays on the device from now on");
         llm_sequence_kv_end(s); /* every layer is there: the step needed them */
         return;
     }
     if (rule->at && ++s->kv.decoded % rule->at == 0 &&
-        evict(w, s, &rule->layers, LLM_SPILL_BEHIND, why))
+        evict(w, s, &rule->layers, LLM_EVICT_ASYNC, why))
         hw_info(HW_CAT_LLM, "eviction by rule: %s", why);
 }
 
 void llm_kv_prefilled(struct llm_worker *w, struct llm_sequence *s)
 {
-    struct llm_spill_figures f = {0};
+    struct llm_eviction_figures f = {0};
     struct llm_layers all = llm_layers_first(llm_engine_config(s->model->engine)->layers);
     char why[LLM_WHY_CHARS];
-    if (!s->kv.spill || !w->options.share_prefixes ||
-        llm_spill_policy(s->kv.spill).recovery != LLM_RECOVER_DELTA)
+    if (!s->kv.eviction || !w->options.share_prefixes ||
+        llm_eviction_policy(s->kv.eviction).recovery != LLM_RECOVER_DELTA)
         return;
-    if (llm_spill_store(s->kv.spill, &all, LLM_SPILL_BEHIND, &f, why))
+    if (llm_eviction_store(s->kv.eviction, &all, LLM_EVICT_ASYNC, &f, why))
         hw_info(HW_CAT_LLM, "a prompt is not shared: %s", why);
     book(w, s, &f);
 }
@@ -549,7 +554,7 @@ static int find(struct llm_worker *w, struct llm_job *job, struct llm_sequence *
     int rc = llm_sequence_by_handle(w, job, &s);
     if (rc)
         return rc;
-    if (!s->kv.spill)
+    if (!s->kv.eviction)
         return llm_why(job->why, -EOPNOTSUPP,
                        "this worker has no KV store: start it with --shadow");
     if (s->job)
@@ -568,7 +573,7 @@ static int evict_layers(struct llm_worker *w, struct llm_job *job)
     struct llm_sequence *s;
     int rc = find(w, job, &s);
     if (rc == 0)
-        rc = evict(w, s, &job->request.layers, LLM_SPILL_NOW, job->why);
+        rc = evict(w, s, &job->request.layers, LLM_EVICT_SYNC, job->why);
     if (rc)
         return rc;
     struct llm_layers missing = llm_seq_missing(s->seq);
@@ -580,19 +585,19 @@ static int evict_layers(struct llm_worker *w, struct llm_job *job)
 static int restore(struct llm_worker *w, struct llm_sequence *s, const struct llm_layers *layers,
                    char *why)
 {
-    struct llm_spill_figures f = {0};
-    llm_spill_end(s->kv.spill); /* of a request that went away */
-    int rc = llm_spill_begin(s->kv.spill, layers);
+    struct llm_eviction_figures f = {0};
+    llm_eviction_fetch_end(s->kv.eviction); /* of a request that went away */
+    int rc = llm_eviction_fetch_begin(s->kv.eviction, layers);
     if (rc)
         return llm_why(why, rc, "no memory for fetched rows");
     for (uint32_t l = 0; l < LLM_LAYERS_MAX && rc == 0; l++) {
         if (!llm_layers_has(layers, l))
             continue;
         do
-            rc = llm_spill_open(s->kv.spill, l, &f, why);
+            rc = llm_eviction_fetch_layer(s->kv.eviction, l, &f, why);
         while (rc == -ENOSPC && llm_kv_make_room(w, s->model));
     }
-    llm_spill_end(s->kv.spill);
+    llm_eviction_fetch_end(s->kv.eviction);
     book(w, s, &f);
     return rc;
 }
@@ -616,7 +621,7 @@ static int put_layer(struct llm_job *job, struct llm_sequence *s, uint32_t layer
 {
     uint32_t from = job->request.from, to = llm_seq_length(s->seq);
     uint64_t bytes = (to - from) * llm_kv_row_bytes(s->model->engine);
-    bool plain = llm_spill_policy(s->kv.spill).pack == LLM_PACK_NEVER;
+    bool plain = llm_eviction_policy(s->kv.eviction).pack == LLM_PACK_NEVER;
     int rc = llm_seq_read_kv(s->seq, layer, from, to, rows);
     return rc ? rc
               : wire_codec_encode(s->packer.codec, plain ? WIRE_CODEC_RAW : WIRE_CODEC_SHUFFLE_ZSTD,

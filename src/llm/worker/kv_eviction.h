@@ -1,9 +1,11 @@
-/* llm/worker/kv_moves.h - private to the worker: KV of its sequences that moves out and comes back.
+/* llm/worker/kv_eviction.h - private to the worker: KV of its sequences that moves out and comes
+ * back.
  *
- * With a store (llm/evict/shadow.h) each sequence has its tokens and a spill (llm/evict/spill.h).
- * Layers move out when memory is short, by a rule (llm_evict_rule), or because a client asks; they
- * come back in the next step of their sequence.  Rows that cannot come back, or that are quicker to
- * compute, are computed: the sequence is then behind its tokens, and catches up in the next steps.
+ * With a store (llm/evict/shadow.h) each sequence has its tokens and a eviction
+ * (llm/evict/eviction.h). Layers move out when memory is short, by a rule (llm_evict_rule), or
+ * because a client asks; they come back in the next step of their sequence.  Rows that cannot come
+ * back, or that are quicker to compute, are computed: the sequence is then behind its tokens, and
+ * catches up in the next steps.
  *
  * At a store that other processes see, a sequence that moved out leaves a record
  * (llm/worker/record.h): another worker goes on with it when somebody comes with its handle.
@@ -12,10 +14,10 @@
  *
  * Threads: the worker's own, but for the fields that say otherwise.  Lifetime: of what they are in.
  */
-#ifndef HAWSER_LLM_WORKER_KV_MOVES_H
-#define HAWSER_LLM_WORKER_KV_MOVES_H
+#ifndef HAWSER_LLM_WORKER_KV_EVICTION_H
+#define HAWSER_LLM_WORKER_KV_EVICTION_H
 
-#include "llm/evict/spill.h"
+#include "llm/evict/eviction.h"
 
 #include <stdatomic.h>
 
@@ -30,19 +32,19 @@ struct llm_request;
 enum llm_kv_kind { LLM_KV_WHOLE, LLM_KV_PARTS, LLM_KV_KINDS };
 
 struct llm_sequence_kv {
-    struct llm_spill *spill;  /* NULL: nothing of it moves out */
-    uint32_t prompt;          /* tokens of it */
-    uint32_t records;         /* that it left */
-    uint32_t recorded_tokens; /* by the last of them */
-    uint32_t decoded;         /* tokens, for the rule */
-    uint64_t used;            /* the number of the last step that it was in */
-    bool in_step;             /* of the step that is being made */
-    uint64_t stuck_until_ns;  /* it could not move out: it is not tried again before */
+    struct llm_eviction *eviction; /* NULL: nothing of it moves out */
+    uint32_t prompt;               /* tokens of it */
+    uint32_t records;              /* that it left */
+    uint32_t recorded_tokens;      /* by the last of them */
+    uint32_t decoded;              /* tokens, for the rule */
+    uint64_t used;                 /* the number of the last step that it was in */
+    bool in_step;                  /* of the step that is being made */
+    uint64_t stuck_until_ns;       /* it could not move out: it is not tried again before */
 };
 
 struct llm_client_kv {
-    struct llm_spill_policy policy; /* zero: by the method that begins a sequence */
-    struct llm_spill_figures figures;
+    struct llm_eviction_policy policy; /* zero: by the method that begins a sequence */
+    struct llm_eviction_figures figures;
     uint64_t computed_rows, shared_rows;
     /* relaxed: the worker's thread adds, the server's reads */
     _Atomic uint64_t fetched[LLM_KV_KINDS], stored[LLM_KV_KINDS];

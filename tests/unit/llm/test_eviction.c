@@ -5,7 +5,7 @@
 #include "failing.h"
 
 #include "base/rng.h"
-#include "llm/evict/spill.h"
+#include "llm/evict/eviction.h"
 #include "model.h"
 
 #include <errno.h>
@@ -108,10 +108,10 @@ struct bench {
     struct llm_file *file;
     struct llm_engine *engine;
     struct llm_shadow *shadow;
-    struct llm_spill_site *site;
+    struct llm_evictor *site;
     uint32_t text[SEQS][CONTEXT]; /* of each sequence */
     float *want[SEQS];            /* logits of each of its positions, never evicted */
-    struct llm_spill_figures figures;
+    struct llm_eviction_figures figures;
 };
 
 static void expect_logits(struct bench *b, int which)
@@ -138,7 +138,7 @@ static void bench_open(struct bench *b, const char *backend, uint64_t store_byte
     atomic_store(&refuses, false);
     assert_int_equal(llm_engine_create(b->file, &options, &b->engine, why), 0);
     assert_int_equal(llm_shadow_create(&bad_store, &config, &b->shadow, why), 0);
-    assert_int_equal(llm_spill_site_create(b->engine, b->shadow, "model", &b->site), 0);
+    assert_int_equal(llm_evictor_create(b->engine, b->shadow, "model", &b->site), 0);
     for (int s = 0; s < texts; s++) { /* the second begins as the first does */
         for (uint32_t i = 0; i < CONTEXT; i++)
             b->text[s][i] = (i * 7919 + (s == 1 && i < 150 ? 0 : (uint32_t)s)) % VOCAB;
@@ -150,7 +150,7 @@ static void bench_close(struct bench *b)
 {
     for (int s = 0; s < SEQS; s++)
         free(b->want[s]);
-    llm_spill_site_destroy(b->site);
+    llm_evictor_destroy(b->site);
     llm_shadow_destroy(b->shadow);
     llm_engine_destroy(b->engine);
     llm_file_close(b->file);
@@ -158,21 +158,21 @@ static void bench_close(struct bench *b)
 
 struct one {
     struct llm_seq *seq;
-    struct llm_spill *spill;
+    struct llm_eviction *eviction;
     int which;
-    uint32_t added; /* tokens that the spill has */
+    uint32_t added; /* tokens that the eviction has */
 };
 
-static void one_open(struct bench *b, struct one *o, int which, struct llm_spill_policy policy)
+static void one_open(struct bench *b, struct one *o, int which, struct llm_eviction_policy policy)
 {
     *o = (struct one){.which = which};
     assert_int_equal(llm_seq_create(b->engine, &o->seq), 0);
-    assert_int_equal(llm_spill_create(b->site, o->seq, policy, &o->spill), 0);
+    assert_int_equal(llm_eviction_create(b->site, o->seq, policy, &o->eviction), 0);
 }
 
 static void one_close(struct one *o)
 {
-    llm_spill_destroy(o->spill);
+    llm_eviction_destroy(o->eviction);
     llm_seq_destroy(o->seq);
 }
 
@@ -187,7 +187,7 @@ static int open_all(void *user, uint32_t layer, char *text)
     struct gate_user *g = user;
     int rc = 0;
     for (int i = 0; i < g->count && rc == 0; i++)
-        rc = llm_spill_open(g->all[i].spill, layer, &g->b->figures, text);
+        rc = llm_eviction_fetch_layer(g->all[i].eviction, layer, &g->b->figures, text);
     return rc;
 }
 
@@ -200,8 +200,9 @@ static void advance(struct bench *b, struct one *all, int count, uint32_t rows)
     assert_non_null(logits);
     for (int i = 0; i < count; i++) {
         uint32_t to = all[i].added + rows;
-        assert_int_equal(llm_spill_add(all[i].spill, b->text[all[i].which] + all[i].added, rows),
-                         0);
+        assert_int_equal(
+            llm_eviction_add_tokens(all[i].eviction, b->text[all[i].which] + all[i].added, rows),
+            0);
         all[i].added = to;
     }
     for (int rc = -ENODATA, tries = 0; rc; tries++) {
@@ -213,15 +214,15 @@ static void advance(struct bench *b, struct one *all, int count, uint32_t rows)
             for (uint32_t p = llm_seq_length(all[i].seq); p < all[i].added; p++)
                 step[total++] = (struct llm_row){
                     .seq = all[i].seq, .token = b->text[all[i].which][p], .logits = true};
-            assert_int_equal(llm_spill_begin(all[i].spill, NULL), 0);
+            assert_int_equal(llm_eviction_fetch_begin(all[i].eviction, NULL), 0);
         }
         rc = llm_engine_step_gated(b->engine, step, total, logits, &gate, why);
         if (rc)
             assert_int_equal(rc, -ENODATA);
         for (int i = 0; i < count; i++) {
-            llm_spill_end(all[i].spill);
+            llm_eviction_fetch_end(all[i].eviction);
             if (rc)
-                (void)llm_spill_give_up(all[i].spill);
+                (void)llm_eviction_truncate(all[i].eviction);
         }
         float *at = logits;
         for (uint32_t r = 0; r < total && rc == 0; r++) {
@@ -247,10 +248,11 @@ static struct llm_layers some_layers(uint32_t bits)
     return set;
 }
 
-static const struct llm_spill_policy delta = {LLM_RECOVER_DELTA, LLM_PACK_NEVER};
+static const struct llm_eviction_policy delta = {LLM_RECOVER_DELTA, LLM_PACK_NEVER};
 
 /* A sequence of so many rows, with all of its layers. */
-static void open_both(struct bench *b, struct one *o, struct llm_spill_policy policy, uint32_t rows)
+static void open_both(struct bench *b, struct one *o, struct llm_eviction_policy policy,
+                      uint32_t rows)
 {
     bench_open(b, "cpu", STORE);
     one_open(b, o, 0, policy);
@@ -265,7 +267,7 @@ static void close_both(struct bench *b, struct one *o)
 
 static void evict_now(struct bench *b, struct one *o, struct llm_layers layers)
 {
-    assert_int_equal(llm_spill_evict(o->spill, &layers, LLM_SPILL_NOW, &b->figures, why), 0);
+    assert_int_equal(llm_eviction_evict(o->eviction, &layers, LLM_EVICT_SYNC, &b->figures, why), 0);
 }
 
 /* ---- what travels ---- */
@@ -283,11 +285,11 @@ static void what_comes_back_is_what_was_evicted(void **state)
         evict_now(&b, &o, first);
         struct llm_layers missing = llm_seq_missing(o.seq);
         assert_memory_equal(&missing, &first, sizeof first);
-        b.figures = (struct llm_spill_figures){0};
+        b.figures = (struct llm_eviction_figures){0};
         advance(&b, &o, 1, 1);
         assert_int_equal(b.figures.restored_layers, k);
         assert_int_equal(b.figures.plain_bytes, k * length * row_bytes);
-        assert_int_equal(b.figures.kept_bytes, k * (length % LLM_SPILL_ROWS) * row_bytes);
+        assert_int_equal(b.figures.kept_bytes, k * (length % LLM_CHUNK_ROWS) * row_bytes);
         /* 16 bytes say what a chunk is. */
         assert_int_equal(b.figures.fetched_bytes,
                          b.figures.plain_bytes - b.figures.kept_bytes + k * (length / 64) * 16);
@@ -300,7 +302,7 @@ static void a_cache_without_layers_comes_back_whole(void **state)
     (void)state;
     struct bench b;
     struct one o;
-    open_both(&b, &o, (struct llm_spill_policy){LLM_RECOVER_ALL, LLM_PACK_ALWAYS}, 130);
+    open_both(&b, &o, (struct llm_eviction_policy){LLM_RECOVER_ALL, LLM_PACK_ALWAYS}, 130);
     evict_now(&b, &o, some_layers(4));
     assert_int_equal(b.figures.evicted_layers, LAYERS);
     advance(&b, &o, 1, 1);
@@ -316,7 +318,7 @@ static void stored_rows_are_not_sent_again(void **state)
     struct one o, twin;
     struct llm_layers two = some_layers(3);
     open_both(&b, &o, delta, 130);
-    uint64_t chunk = 16 + LLM_SPILL_ROWS * llm_kv_row_bytes(b.engine);
+    uint64_t chunk = 16 + LLM_CHUNK_ROWS * llm_kv_row_bytes(b.engine);
     evict_now(&b, &o, two);
     assert_int_equal(b.figures.stored_bytes, 2 * 2 * chunk);
     advance(&b, &o, 1, 10);
@@ -342,15 +344,15 @@ static void a_common_beginning_is_found_in_the_store(void **state)
     struct one first, second;
     struct llm_layers all = llm_layers_first(LAYERS);
     open_both(&b, &first, delta, 200);
-    assert_int_equal(llm_spill_store(first.spill, &all, LLM_SPILL_NOW, &b.figures, why), 0);
+    assert_int_equal(llm_eviction_store(first.eviction, &all, LLM_EVICT_SYNC, &b.figures, why), 0);
     struct llm_layers none = llm_seq_missing(first.seq);
     assert_int_equal(llm_layers_count(&none), 0);
     one_open(&b, &second, 1, delta);
-    assert_int_equal(llm_spill_add(second.spill, b.text[1], 200), 0);
+    assert_int_equal(llm_eviction_add_tokens(second.eviction, b.text[1], 200), 0);
     second.added = 200;
-    assert_int_equal(llm_spill_match(second.spill, 127), 64);
-    assert_int_equal(llm_spill_match(second.spill, 199), 128); /* they part at 150 */
-    assert_int_equal(llm_spill_adopt(second.spill, 128), 0);
+    assert_int_equal(llm_eviction_match(second.eviction, 127), 64);
+    assert_int_equal(llm_eviction_match(second.eviction, 199), 128); /* they part at 150 */
+    assert_int_equal(llm_eviction_adopt(second.eviction, 128), 0);
     advance(&b, &second, 1, 1);
     assert_int_equal(b.figures.restored_layers, LAYERS);
     one_close(&second);
@@ -370,7 +372,7 @@ static void random_evictions(const char *backend, uint64_t seed, int count, uint
 {
     static const enum llm_recovery recoveries[] = {LLM_RECOVER_DELTA, LLM_RECOVER_ALL,
                                                    LLM_RECOVER_COMPUTE};
-    static const enum llm_spill_pack packs[] = {LLM_PACK_AUTO, LLM_PACK_NEVER, LLM_PACK_ALWAYS};
+    static const enum llm_pack packs[] = {LLM_PACK_AUTO, LLM_PACK_NEVER, LLM_PACK_ALWAYS};
     struct bench b;
     struct one all[SEQS];
     struct hw_rng rng;
@@ -378,16 +380,16 @@ static void random_evictions(const char *backend, uint64_t seed, int count, uint
     bench_open(&b, backend, seed % 4 == 0 ? 24 << 10 : STORE); /* one in four is too small */
     for (int i = 0; i < count; i++)
         one_open(&b, &all[i], i,
-                 (struct llm_spill_policy){recoveries[hw_rng_below(&rng, 3)],
-                                           packs[hw_rng_below(&rng, 3)]});
+                 (struct llm_eviction_policy){recoveries[hw_rng_below(&rng, 3)],
+                                              packs[hw_rng_below(&rng, 3)]});
     atomic_store(&lose_one_in, seed % 3 == 0 ? 7 : 0);
     advance(&b, all, count, 1 + (uint32_t)hw_rng_below(&rng, 180));
     for (uint32_t s = 0; s < steps; s++) {
         for (int i = 0; i < count; i++) {
             struct llm_layers layers = some_layers((uint32_t)hw_rng_below(&rng, 1 << LAYERS));
-            enum llm_spill_when when = hw_rng_below(&rng, 2) ? LLM_SPILL_BEHIND : LLM_SPILL_NOW;
+            enum llm_evict_sync sync = hw_rng_below(&rng, 2) ? LLM_EVICT_ASYNC : LLM_EVICT_SYNC;
             int rc = hw_rng_below(&rng, 2)
-                         ? llm_spill_evict(all[i].spill, &layers, when, &b.figures, why)
+                         ? llm_eviction_evict(all[i].eviction, &layers, sync, &b.figures, why)
                          : 0;
             assert_true(rc == 0 || rc == -ENOSPC);
         }
@@ -414,7 +416,8 @@ static void a_full_store_leaves_layers_where_they_are(void **state)
     bench_open(&b, "cpu", 1000);
     one_open(&b, &o, 0, delta);
     advance(&b, &o, 1, 100);
-    assert_int_equal(llm_spill_evict(o.spill, &all, LLM_SPILL_NOW, &b.figures, why), -ENOSPC);
+    assert_int_equal(llm_eviction_evict(o.eviction, &all, LLM_EVICT_SYNC, &b.figures, why),
+                     -ENOSPC);
     assert_non_null(strstr(why, "layer 0 stays"));
     struct llm_layers missing = llm_seq_missing(o.seq);
     assert_int_equal(llm_layers_count(&missing), 0);
@@ -458,8 +461,8 @@ static void open_trusting(struct bench *b, struct one *o)
 {
     open_both(b, o, delta, 200);
     evict_now(b, o, some_layers(8));
-    assert_false(llm_spill_leaving(o->spill));
-    b->figures = (struct llm_spill_figures){0};
+    assert_false(llm_eviction_is_storing(o->eviction));
+    b->figures = (struct llm_eviction_figures){0};
 }
 
 static void rows_come_back_while_the_store_has_not_got_them(void **state)
@@ -470,16 +473,16 @@ static void rows_come_back_while_the_store_has_not_got_them(void **state)
     struct llm_layers two = some_layers(3);
     open_trusting(&b, &o);
     pthread_mutex_lock(&door);
-    assert_int_equal(llm_spill_evict(o.spill, &two, LLM_SPILL_BEHIND, &b.figures, why), 0);
+    assert_int_equal(llm_eviction_evict(o.eviction, &two, LLM_EVICT_ASYNC, &b.figures, why), 0);
     assert_int_equal(b.figures.evicted_layers, 2); /* out, though nothing is stored */
     assert_int_equal(b.figures.stored_bytes, 0);
     atomic_store(&get_count, 0);
     advance(&b, &o, 1, 1);
     assert_int_equal(atomic_load(&get_count), 3); /* of the layer that was stored before */
-    assert_true(llm_spill_leaving(o.spill));
+    assert_true(llm_eviction_is_storing(o.eviction));
     pthread_mutex_unlock(&door);
     evict_now(&b, &o, llm_layers_first(LAYERS));
-    assert_false(llm_spill_leaving(o.spill));
+    assert_false(llm_eviction_is_storing(o.eviction));
     advance(&b, &o, 1, 1);
     close_both(&b, &o);
 }
@@ -492,7 +495,7 @@ static void what_a_store_does_not_take_behind_stays_and_is_sent_again(void **sta
     struct llm_layers two = some_layers(3);
     open_trusting(&b, &o);
     pthread_mutex_lock(&door);
-    assert_int_equal(llm_spill_evict(o.spill, &two, LLM_SPILL_BEHIND, &b.figures, why), 0);
+    assert_int_equal(llm_eviction_evict(o.eviction, &two, LLM_EVICT_ASYNC, &b.figures, why), 0);
     atomic_store(&refuses, true);
     pthread_mutex_unlock(&door);
     for (uint64_t until = hw_now_ns() + 10 * HW_SEC; llm_shadow_takes(b.shadow);) {
@@ -501,12 +504,13 @@ static void what_a_store_does_not_take_behind_stays_and_is_sent_again(void **sta
     }
     advance(&b, &o, 1, 1); /* compared with what it was */
     assert_int_equal(b.figures.lost_chunks, 0);
-    assert_int_equal(llm_spill_evict(o.spill, &two, LLM_SPILL_BEHIND, &b.figures, why), -ENOSPC);
+    assert_int_equal(llm_eviction_evict(o.eviction, &two, LLM_EVICT_ASYNC, &b.figures, why),
+                     -ENOSPC);
     atomic_store(&refuses, false);
     assert_int_equal(b.figures.stored_bytes, 0);
     evict_now(&b, &o, two);
     assert_true(b.figures.stored_bytes > 0);
-    assert_false(llm_spill_leaving(o.spill));
+    assert_false(llm_eviction_is_storing(o.eviction));
     advance(&b, &o, 1, 1);
     close_both(&b, &o);
 }
@@ -520,17 +524,17 @@ static void another_sequence_finds_what_is_on_its_way(void **state)
     open_trusting(&b, &o);
     one_open(&b, &twin, 1, delta); /* the same tokens up to 150 */
     twin.added = 150;
-    assert_int_equal(llm_spill_add(twin.spill, b.text[1], 150), 0);
+    assert_int_equal(llm_eviction_add_tokens(twin.eviction, b.text[1], 150), 0);
     advance(&b, &o, 1, 1); /* every layer is there again */
     pthread_mutex_lock(&door);
-    assert_int_equal(llm_spill_store(o.spill, &all, LLM_SPILL_BEHIND, &b.figures, why), 0);
-    assert_int_equal(llm_spill_match(twin.spill, 149), 128);
-    assert_int_equal(llm_spill_adopt(twin.spill, 128), 0);
-    assert_int_equal(llm_spill_begin(twin.spill, NULL), 0);
-    llm_spill_end(twin.spill); /* does not wait for the store */
-    one_close(&o);             /* what it sent is stored all the same */
+    assert_int_equal(llm_eviction_store(o.eviction, &all, LLM_EVICT_ASYNC, &b.figures, why), 0);
+    assert_int_equal(llm_eviction_match(twin.eviction, 149), 128);
+    assert_int_equal(llm_eviction_adopt(twin.eviction, 128), 0);
+    assert_int_equal(llm_eviction_fetch_begin(twin.eviction, NULL), 0);
+    llm_eviction_fetch_end(twin.eviction); /* does not wait for the store */
+    one_close(&o);                         /* what it sent is stored all the same */
     pthread_mutex_unlock(&door);
-    b.figures = (struct llm_spill_figures){0};
+    b.figures = (struct llm_eviction_figures){0};
     advance(&b, &twin, 1, 1);
     assert_int_equal(b.figures.lost_chunks, 0);
     one_close(&twin);
@@ -545,15 +549,15 @@ static void what_is_cheaper_is_chosen_by_what_it_cost(void **state)
     struct bench b;
     struct one o;
     open_evicted(&b, &o);
-    assert_false(llm_spill_should_compute(o.spill, why)); /* nothing is known */
+    assert_false(llm_eviction_should_compute(o.eviction, why)); /* nothing is known */
     advance(&b, &o, 1, 1);
     evict_now(&b, &o, llm_layers_first(1));
-    llm_spill_site_timed(b.site, 1, HW_SEC);
-    assert_false(llm_spill_should_compute(o.spill, why));
+    llm_evictor_timed(b.site, 1, HW_SEC);
+    assert_false(llm_eviction_should_compute(o.eviction, why));
     for (int i = 0; i < 100; i++)
-        llm_spill_site_timed(b.site, 1000000, 1);
-    assert_true(llm_spill_should_compute(o.spill, why));
-    assert_int_equal(llm_spill_give_up(o.spill), 201);
+        llm_evictor_timed(b.site, 1000000, 1);
+    assert_true(llm_eviction_should_compute(o.eviction, why));
+    assert_int_equal(llm_eviction_truncate(o.eviction), 201);
     advance(&b, &o, 1, 1);
     close_both(&b, &o);
 }
@@ -565,12 +569,13 @@ static void a_first_fetch_that_turns_out_slow_is_given_up(void **state)
     struct one o;
     open_evicted(&b, &o);
     for (int i = 0; i < 100; i++)
-        llm_spill_site_timed(b.site, 1000000, 1);
-    assert_false(llm_spill_should_compute(o.spill, why)); /* what the store costs is not known */
-    assert_int_equal(llm_spill_begin(o.spill, NULL), 0);
+        llm_evictor_timed(b.site, 1000000, 1);
+    assert_false(
+        llm_eviction_should_compute(o.eviction, why)); /* what the store costs is not known */
+    assert_int_equal(llm_eviction_fetch_begin(o.eviction, NULL), 0);
     int rc;
     uint64_t until = hw_now_ns() + 10 * HW_SEC;
-    while ((rc = llm_spill_poll(o.spill, &b.figures, why)) == -EAGAIN) {
+    while ((rc = llm_eviction_fetch_poll(o.eviction, &b.figures, why)) == -EAGAIN) {
         assert_true(hw_now_ns() < until); /* the store is memory: a layer comes long before */
         sched_yield();
     }
@@ -578,50 +583,50 @@ static void a_first_fetch_that_turns_out_slow_is_given_up(void **state)
     assert_non_null(strstr(why, "to compute"));
     assert_int_equal(b.figures.restored_layers, 1);
     assert_int_equal(b.figures.lost_chunks, 0);
-    llm_spill_end(o.spill);
-    assert_true(llm_spill_should_compute(o.spill, why)); /* now it is */
-    assert_true(llm_spill_give_up(o.spill) > 0);
+    llm_eviction_fetch_end(o.eviction);
+    assert_true(llm_eviction_should_compute(o.eviction, why)); /* now it is */
+    assert_true(llm_eviction_truncate(o.eviction) > 0);
     advance(&b, &o, 1, 1);
     close_both(&b, &o);
 }
 
 /* ---- trouble ---- */
 
-static int short_life(struct bench *b, enum llm_spill_when when)
+static int short_life(struct bench *b, enum llm_evict_sync sync)
 {
     struct llm_seq *seq = NULL;
-    struct llm_spill *spill = NULL;
+    struct llm_eviction *eviction = NULL;
     struct llm_layers two = some_layers(3);
     struct llm_row rows[70];
     float logits[VOCAB];
     int rc = llm_seq_create(b->engine, &seq);
     if (rc == 0)
-        rc = llm_spill_create(b->site, seq, delta, &spill);
+        rc = llm_eviction_create(b->site, seq, delta, &eviction);
     if (rc == 0)
-        rc = llm_spill_add(spill, b->text[0], 70);
+        rc = llm_eviction_add_tokens(eviction, b->text[0], 70);
     for (uint32_t i = 0; i < 70; i++)
         rows[i] = (struct llm_row){.seq = seq, .token = b->text[0][i], .logits = i == 69};
     if (rc == 0)
         rc = llm_engine_step(b->engine, rows, 69, logits, why);
     if (rc == 0)
-        rc = llm_spill_evict(spill, &two, when, &b->figures, why);
+        rc = llm_eviction_evict(eviction, &two, sync, &b->figures, why);
     if (rc == 0)
-        rc = llm_spill_begin(spill, NULL);
+        rc = llm_eviction_fetch_begin(eviction, NULL);
     if (rc == 0) {
-        struct one o = {.seq = seq, .spill = spill};
+        struct one o = {.seq = seq, .eviction = eviction};
         struct gate_user user = {.b = b, .all = &o, .count = 1};
         struct llm_gate gate = {.open = open_all, .user = &user};
         rc = llm_engine_step_gated(b->engine, rows + 69, 1, logits, &gate, why);
-        llm_spill_end(spill);
+        llm_eviction_fetch_end(eviction);
         if (rc == 0)
             assert_memory_equal(logits, b->want[0] + (size_t)69 * VOCAB, sizeof logits);
     }
-    llm_spill_destroy(spill);
+    llm_eviction_destroy(eviction);
     llm_seq_destroy(seq);
     return rc;
 }
 
-static void fail_each(enum llm_spill_when when)
+static void fail_each(enum llm_evict_sync sync)
 {
     struct bench b;
     int rc = -ENOMEM;
@@ -630,7 +635,7 @@ static void fail_each(enum llm_spill_when when)
         assert_true(allowed < 1000);
         allocations_left = allowed;
         counting = true;
-        rc = short_life(&b, when);
+        rc = short_life(&b, sync);
         counting = false;
         assert_true(rc == 0 || rc == -ENOMEM);
     }
@@ -640,11 +645,11 @@ static void fail_each(enum llm_spill_when when)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    fail_each(LLM_SPILL_NOW);
-    fail_each(LLM_SPILL_BEHIND);
+    fail_each(LLM_EVICT_SYNC);
+    fail_each(LLM_EVICT_ASYNC);
 }
 
-/* test-llm-spill [BACKEND]: on another backend, what depends on it. */
+/* test-llm-eviction [BACKEND]: on another backend, what depends on it. */
 int main(int argc, char **argv)
 {
     if (argc > 1) {
