@@ -352,18 +352,18 @@ static void print_recovery(const struct llm_run *r, const struct llm_mode_figure
 enum cmd_exit llm_run_report(struct llm_run *r, FILE *out)
 {
     struct llm_mode_figures f;
-    static const struct llm_ledger nothing;
+    static const struct llm_byte_account nothing;
     /* Before the question for the figures, which is no part of the run. */
-    struct llm_ledger ledger = r->remote ? *llm_remote_ledger(r->remote) : nothing;
+    struct llm_byte_account account = r->remote ? *llm_remote_account(r->remote) : nothing;
     int rc = llm_mode_figures(r->mode, &f, r->why);
     if (rc)
         return fail_run(r, rc);
     uint64_t latency = r->o->phase == LLM_RUN_PREFILL ? r->steps[0].ns : decode_ns(r);
     print_times(r, out);
-    fprintf(out, "NETWORK_BYTES: %llu\n", (unsigned long long)llm_ledger_total(&ledger));
+    fprintf(out, "NETWORK_BYTES: %llu\n", (unsigned long long)llm_byte_account_total(&account));
     for (int c = 0; c < LLM_CLASSES; c++)
         fprintf(out, "BYTES_%s: %llu\n", llm_class_name((enum llm_class)c),
-                (unsigned long long)llm_ledger_bytes(&ledger, (enum llm_class)c));
+                (unsigned long long)llm_byte_account_bytes(&account, (enum llm_class)c));
     fprintf(out, "LATENCY_S: %.9f\n", (double)latency / 1e9);
     fprintf(out, "SERVER_GPU_KERNEL_MS: %.6f\n", milliseconds(f.kernel_ns));
     fprintf(out, "SERVER_SERDES_MS: %.6f\n", milliseconds(f.server_serdes_ns));
@@ -430,7 +430,7 @@ enum cmd_exit llm_run_download(const struct llm_run_options *options, FILE *out)
     }
     if (code == CMD_DONE)
         fprintf(out, "NETWORK_BYTES: %llu\n",
-                (unsigned long long)llm_ledger_total(llm_remote_ledger(r.remote)));
+                (unsigned long long)llm_byte_account_total(llm_remote_account(r.remote)));
     free(temporary);
     llm_run_close(&r);
     return code;

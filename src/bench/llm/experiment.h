@@ -11,7 +11,7 @@
 
 #include "bench/llm/gpu_use.h"
 #include "command/command.h"
-#include "llm/worker/ledger.h"
+#include "llm/worker/byte_account.h"
 
 #include <stdio.h>
 #include <sys/types.h>

@@ -57,17 +57,17 @@ int llm_remote_mode_figures(struct llm_mode *mode, struct llm_mode_figures *out,
         rc = llm_remote_counters(m->remote, &bytes, why);
     if (rc)
         return rc;
-    *out = (struct llm_mode_figures){.kernel_ns = values[LLM_METRIC_KERNEL_NS],
-                                     .server_serdes_ns = values[LLM_METRIC_SERDES_NS],
-                                     .client_serdes_ns = m->serdes_ns,
-                                     .rpc_ns = rpc_ns,
-                                     .kv_regular = llm_ledger_bytes(&bytes.store, LLM_KV_REGULAR),
-                                     .kv_delta = llm_ledger_bytes(&bytes.store, LLM_KV_DELTA),
-                                     .kv_fetched = bytes.store.received[LLM_KV_REGULAR] +
-                                                   bytes.store.received[LLM_KV_DELTA],
-                                     .kv_plain = values[LLM_METRIC_KV_PLAIN_BYTES],
-                                     .kv_layers = values[LLM_METRIC_KV_RESTORED],
-                                     .kv_computed = values[LLM_METRIC_KV_COMPUTED],
-                                     .kv_wait_ns = values[LLM_METRIC_KV_WAIT_NS]};
+    *out = (struct llm_mode_figures){
+        .kernel_ns = values[LLM_METRIC_KERNEL_NS],
+        .server_serdes_ns = values[LLM_METRIC_SERDES_NS],
+        .client_serdes_ns = m->serdes_ns,
+        .rpc_ns = rpc_ns,
+        .kv_regular = llm_byte_account_bytes(&bytes.store, LLM_KV_REGULAR),
+        .kv_delta = llm_byte_account_bytes(&bytes.store, LLM_KV_DELTA),
+        .kv_fetched = bytes.store.received[LLM_KV_REGULAR] + bytes.store.received[LLM_KV_DELTA],
+        .kv_plain = values[LLM_METRIC_KV_PLAIN_BYTES],
+        .kv_layers = values[LLM_METRIC_KV_RESTORED],
+        .kv_computed = values[LLM_METRIC_KV_COMPUTED],
+        .kv_wait_ns = values[LLM_METRIC_KV_WAIT_NS]};
     return 0;
 }

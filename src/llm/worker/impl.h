@@ -16,8 +16,8 @@
 #define HAWSER_LLM_WORKER_IMPL_H
 
 #include "base/counter.h"
+#include "llm/worker/byte_account.h"
 #include "llm/worker/kv_eviction.h"
-#include "llm/worker/ledger.h"
 #include "llm/worker/result.h"
 #include "llm/worker/worker.h"
 
@@ -120,16 +120,16 @@ static inline void llm_jobs_move(struct llm_jobs *from, struct llm_jobs *to)
 }
 
 struct llm_client {
-    struct llm_client *next, **to; /* (server) */
-    struct rpc_ep *ep;             /* NULL when gone (server) */
-    struct llm_ledger ledger;      /* (server) */
-    struct llm_blob weights, kv;   /* arriving (server) */
-    struct llm_blob cache;         /* of the last stateless forward, to fetch (server) */
-    int upload_error;              /* of a post, told by the next call that needs it (server) */
-    struct llm_job *jobs;          /* (server) */
-    uint32_t job_count;            /* (server) */
-    struct llm_job farewell;       /* cannot fail for want of memory */
-    bool said_farewell;            /* (server) */
+    struct llm_client *next, **to;   /* (server) */
+    struct rpc_ep *ep;               /* NULL when gone (server) */
+    struct llm_byte_account account; /* (server) */
+    struct llm_blob weights, kv;     /* arriving (server) */
+    struct llm_blob cache;           /* of the last stateless forward, to fetch (server) */
+    int upload_error;                /* of a post, told by the next call that needs it (server) */
+    struct llm_job *jobs;            /* (server) */
+    uint32_t job_count;              /* (server) */
+    struct llm_job farewell;         /* cannot fail for want of memory */
+    bool said_farewell;              /* (server) */
     /* relaxed: a job that misses it is in one step for nobody */
     _Atomic bool gone;          /* set by the server's thread, read by the engine's */
     _Atomic uint64_t serdes_ns; /* both threads add */

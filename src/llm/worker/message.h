@@ -51,7 +51,7 @@
 
 #include "llm/engine/sampler.h"
 #include "llm/evict/eviction.h"
-#include "llm/worker/ledger.h"
+#include "llm/worker/byte_account.h"
 #include "wire/dec.h"
 #include "wire/enc.h"
 

@@ -20,7 +20,7 @@ struct reply {
 
 struct llm_remote {
     struct rpc_client *client;
-    struct llm_ledger ledger;
+    struct llm_byte_account account;
     struct wire_enc enc;
     struct reply reply;
     uint64_t timeout_ns;
@@ -138,8 +138,8 @@ int llm_remote_call(struct llm_remote *r, const struct llm_request *request,
     uint64_t began = hw_now_ns();
     rc = exchange(r, request);
     r->rpc_ns += hw_now_ns() - began;
-    llm_ledger_mark(&r->ledger, rpc_client_stats(r->client), llm_request_class(request),
-                    rc ? LLM_CONTROL : received);
+    llm_byte_account_mark(&r->account, rpc_client_stats(r->client), llm_request_class(request),
+                          rc ? LLM_CONTROL : received);
     if (rc)
         return explain(r, request->method, rc, why);
     wire_dec_init(answer, r->reply.data, r->reply.len);
@@ -185,7 +185,7 @@ int llm_remote_upload(struct llm_remote *r, enum llm_upload kind, const void *by
         rc = rpc_client_flush(r->client);
     r->rpc_ns += hw_now_ns() - began;
     enum llm_class c = llm_request_class(&request);
-    llm_ledger_mark(&r->ledger, rpc_client_stats(r->client), c, c);
+    llm_byte_account_mark(&r->account, rpc_client_stats(r->client), c, c);
     r->reply.len = 0;
     return rc ? explain(r, request.method, rc, why) : 0;
 }
@@ -318,7 +318,7 @@ int llm_remote_metrics(struct llm_remote *r, uint64_t values[LLM_METRICS], char 
     return 0;
 }
 
-static void get_ledger(struct wire_dec *d, struct llm_ledger *l)
+static void get_account(struct wire_dec *d, struct llm_byte_account *l)
 {
     for (int i = 0; i < LLM_CLASSES; i++) {
         l->received[i] = wire_get_u64(d);
@@ -334,8 +334,8 @@ int llm_remote_counters(struct llm_remote *r, struct llm_counters *out, char *wh
     int rc = llm_remote_call(r, &request, LLM_CONTROL, &d, why);
     if (rc)
         return rc;
-    get_ledger(&d, &got.link);
-    get_ledger(&d, &got.store);
+    get_account(&d, &got.link);
+    get_account(&d, &got.store);
     if (wire_dec_end(&d))
         return llm_why(why, -EPROTO, "the worker's counters make no sense");
     *out = got;
@@ -455,10 +455,10 @@ int llm_remote_resume(struct llm_remote *r, const uint8_t handle[LLM_HANDLE_BYTE
 
 /* ---- the connection ---- */
 
-const struct llm_ledger *llm_remote_ledger(struct llm_remote *r)
+const struct llm_byte_account *llm_remote_account(struct llm_remote *r)
 {
-    llm_ledger_mark(&r->ledger, rpc_client_stats(r->client), LLM_CONTROL, LLM_CONTROL);
-    return &r->ledger;
+    llm_byte_account_mark(&r->account, rpc_client_stats(r->client), LLM_CONTROL, LLM_CONTROL);
+    return &r->account;
 }
 
 const struct rpc_stats *llm_remote_stats(const struct llm_remote *r)

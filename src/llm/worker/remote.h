@@ -55,7 +55,7 @@ int llm_remote_metrics(struct llm_remote *remote, uint64_t values[LLM_METRICS],
 /* Bytes by class as the worker counts them: on this connection, and between the worker and its KV
  * store for this connection's sequences (sent: stored). */
 struct llm_counters {
-    struct llm_ledger link, store;
+    struct llm_byte_account link, store;
 };
 int llm_remote_counters(struct llm_remote *remote, struct llm_counters *out, char *why) MUST_CHECK;
 
@@ -79,7 +79,7 @@ int llm_remote_resume(struct llm_remote *remote, const uint8_t handle[LLM_HANDLE
                       uint64_t *slot, uint32_t *length, char *why) MUST_CHECK;
 
 /* Books what is left as control: the classes now add up to the connection's counters. */
-const struct llm_ledger *llm_remote_ledger(struct llm_remote *remote);
+const struct llm_byte_account *llm_remote_account(struct llm_remote *remote);
 const struct rpc_stats *llm_remote_stats(const struct llm_remote *remote);
 uint64_t llm_remote_rpc_ns(const struct llm_remote *remote); /* spent in calls and uploads */
 

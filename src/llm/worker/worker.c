@@ -92,7 +92,8 @@ static void answer(struct llm_client *c, struct rpc_msg *msg, int status, const 
     if (msg->kind == RPC_CALL) {
         /* An endpoint that ended meanwhile is the server's to clear away. */
         (void)rpc_reply(c->ep, msg, status, &send);
-        llm_ledger_sent(&c->ledger, status ? LLM_CONTROL : llm_answer_class(msg->method), len);
+        llm_byte_account_sent(&c->account, status ? LLM_CONTROL : llm_answer_class(msg->method),
+                              len);
     }
     rpc_release(c->ep, msg);
 }
@@ -420,12 +421,12 @@ static void on_piece(struct llm_client *c, struct rpc_msg *msg, const struct llm
     struct rpc_send send = {.stream = msg->stream, .iov = iov, .iov_count = r->length ? 2 : 1};
     if (msg->kind == RPC_CALL) {
         (void)rpc_reply(c->ep, msg, 0, &send);
-        llm_ledger_sent(&c->ledger, llm_answer_class(r->method), sizeof head + r->length);
+        llm_byte_account_sent(&c->account, llm_answer_class(r->method), sizeof head + r->length);
     }
     rpc_release(c->ep, msg);
 }
 
-static void put_ledger(struct wire_enc *e, const struct llm_ledger *l)
+static void put_account(struct wire_enc *e, const struct llm_byte_account *l)
 {
     for (int i = 0; i < LLM_CLASSES; i++) {
         wire_put_u64(e, l->received[i]);
@@ -436,17 +437,17 @@ static void put_ledger(struct wire_enc *e, const struct llm_ledger *l)
 static void on_counters(struct llm_client *c, struct rpc_msg *msg)
 {
     uint8_t bytes[2 * 2 * 8 * LLM_CLASSES];
-    struct llm_ledger store = {0};
+    struct llm_byte_account store = {0};
     struct wire_enc e;
-    llm_ledger_mark(&c->ledger, rpc_ep_stats(c->ep), LLM_CONTROL, LLM_CONTROL);
+    llm_byte_account_mark(&c->account, rpc_ep_stats(c->ep), LLM_CONTROL, LLM_CONTROL);
     wire_enc_init_fixed(&e, bytes, sizeof bytes);
-    put_ledger(&e, &c->ledger);
+    put_account(&e, &c->account);
     for (int k = 0; k < LLM_KV_KINDS; k++) {
         enum llm_class class = k == LLM_KV_WHOLE ? LLM_KV_REGULAR : LLM_KV_DELTA;
-        llm_ledger_received(&store, class, atomic_load(&c->moved.fetched[k]));
-        llm_ledger_sent(&store, class, atomic_load(&c->moved.stored[k]));
+        llm_byte_account_received(&store, class, atomic_load(&c->moved.fetched[k]));
+        llm_byte_account_sent(&store, class, atomic_load(&c->moved.stored[k]));
     }
-    put_ledger(&e, &store);
+    put_account(&e, &store);
     answer_encoded(c, msg, &e);
 }
 
@@ -526,7 +527,7 @@ bool llm_worker_handle(struct llm_worker *w, struct rpc_ep *ep, struct rpc_msg *
         return true;
     }
     int rc = llm_request_decode(msg->method, msg->data, msg->len, &r);
-    llm_ledger_received(&c->ledger, rc ? LLM_CONTROL : llm_request_class(&r), msg->len);
+    llm_byte_account_received(&c->account, rc ? LLM_CONTROL : llm_request_class(&r), msg->len);
     if (rc) {
         char why[LLM_WHY_CHARS];
         llm_why_set(why, "%s: %s", llm_method_name(msg->method),

@@ -199,20 +199,20 @@ static void classes_follow_what_bytes_are_for(void **state)
     assert_int_equal(llm_answer_class(LLM_METHOD_METRICS), LLM_CONTROL);
 }
 
-static void the_ledger_adds_up(void **state)
+static void the_byte_account_adds_up(void **state)
 {
     (void)state;
     struct rpc_stats stats = {0};
-    struct llm_ledger ledger = {0};
+    struct llm_byte_account account = {0};
     hw_counter_bump(&stats.bytes_sent, 100);
     hw_counter_bump(&stats.bytes_received, 50);
-    llm_ledger_mark(&ledger, &stats, LLM_TOKENS, LLM_LOGITS);
+    llm_byte_account_mark(&account, &stats, LLM_TOKENS, LLM_LOGITS);
     hw_counter_bump(&stats.bytes_sent, 7);
-    llm_ledger_mark(&ledger, &stats, LLM_CONTROL, LLM_CONTROL);
-    assert_int_equal(ledger.sent[LLM_TOKENS], 100);
-    assert_int_equal(ledger.received[LLM_LOGITS], 50);
-    assert_int_equal(llm_ledger_bytes(&ledger, LLM_CONTROL), 7);
-    assert_int_equal(llm_ledger_total(&ledger), 157);
+    llm_byte_account_mark(&account, &stats, LLM_CONTROL, LLM_CONTROL);
+    assert_int_equal(account.sent[LLM_TOKENS], 100);
+    assert_int_equal(account.received[LLM_LOGITS], 50);
+    assert_int_equal(llm_byte_account_bytes(&account, LLM_CONTROL), 7);
+    assert_int_equal(llm_byte_account_total(&account), 157);
 }
 
 static void handles_read_as_uuids(void **state)
@@ -298,7 +298,7 @@ int main(void)
         cmocka_unit_test(hostile_bodies_are_refused),
         cmocka_unit_test(too_many_tokens_are_refused),
         cmocka_unit_test(classes_follow_what_bytes_are_for),
-        cmocka_unit_test(the_ledger_adds_up),
+        cmocka_unit_test(the_byte_account_adds_up),
         cmocka_unit_test(handles_read_as_uuids),
         cmocka_unit_test(layers_are_named_in_words),
         cmocka_unit_test(records_come_back),

@@ -70,10 +70,10 @@ static void check_mode(struct host *h, const struct llm_mode_ops *mode, struct l
     assert_memory_equal(tokens, expected, sizeof tokens);
     struct llm_counters counters;
     assert_int_equal(llm_remote_counters(remote, &counters, why), 0);
-    const struct llm_ledger *there = &counters.link;
-    const struct llm_ledger *here = llm_remote_ledger(remote);
+    const struct llm_byte_account *there = &counters.link;
+    const struct llm_byte_account *here = llm_remote_account(remote);
     const struct rpc_stats *stats = llm_remote_stats(remote);
-    assert_int_equal(llm_ledger_total(here),
+    assert_int_equal(llm_byte_account_total(here),
                      hw_counter_load(&stats->bytes_sent) + hw_counter_load(&stats->bytes_received));
     /* The worker has seen all that was sent but for a heartbeat that is still on the way. */
     uint64_t sent = 0, seen = 0;
@@ -149,7 +149,7 @@ static void the_served_file_can_be_fetched(void **state)
     assert_int_equal(llm_remote_fetch_file(remote, append, &got, why), 0);
     assert_int_equal(got.size, model.size);
     assert_memory_equal(got.bytes, model.bytes, model.size);
-    assert_true(llm_remote_ledger(remote)->received[LLM_WEIGHTS] >= model.size);
+    assert_true(llm_remote_account(remote)->received[LLM_WEIGHTS] >= model.size);
     assert_int_equal(llm_remote_fetch_file(remote, refuse, NULL, why), -EIO);
     struct llm_request r = {
         .method = LLM_METHOD_DOWNLOAD_WEIGHTS, .offset = model.size, .length = 1};
@@ -172,11 +172,11 @@ static void a_semantic_step_is_small(void **state)
     struct llm_mode *m =
         open_mode(&llm_mode_semantic, remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, 1);
     assert_int_equal(llm_mode_prefill(m, prompt, PROMPT, &token, why), 0);
-    struct llm_ledger before = *llm_remote_ledger(remote);
+    struct llm_byte_account before = *llm_remote_account(remote);
     assert_int_equal(before.sent[LLM_WEIGHTS], 0);
     for (int i = 0; i < STEPS; i++)
         assert_int_equal(llm_mode_decode(m, 1, &token, &got, why), 0);
-    const struct llm_ledger *after = llm_remote_ledger(remote);
+    const struct llm_byte_account *after = llm_remote_account(remote);
     assert_in_range(after->sent[LLM_TOKENS] - before.sent[LLM_TOKENS], 1, 16 * STEPS);
     assert_in_range(after->received[LLM_TOKENS] - before.received[LLM_TOKENS], 1, 16 * STEPS);
     llm_mode_close(m);
