@@ -63,7 +63,7 @@ struct llm_eviction {
     bool guesses;                      /* what the store costs was not known when it began */
     struct llm_layers wanted;          /* to be fetched */
     uint32_t next_layer;               /* of them, to start with */
-    uint64_t fetched, plain, fetch_ns; /* of this fetch: bytes, of rows, time of all lanes */
+    uint64_t fetched, plain, fetch_ns; /* of this fetch: bytes, of rows, time of all channels */
     struct layer layers[];
 };
 

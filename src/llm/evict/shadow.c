@@ -16,7 +16,7 @@ struct queue {
     uint32_t count;
 };
 
-struct lane {
+struct channel {
     struct llm_shadow *shadow;
     struct wire_codec_ctx *codec;
     pthread_t thread; /* of all but the first */
@@ -27,8 +27,8 @@ struct llm_shadow {
     const struct llm_shadow_ops *ops;
     struct llm_shadow_store *store;
     uint64_t tenant;
-    struct wire_enc enc; /* of the lane that stores */
-    struct lane lanes[LLM_SHADOW_LANES];
+    struct wire_enc enc; /* of the channel that stores */
+    struct channel channels[LLM_SHADOW_CHANNELS];
     /* relaxed: a thread that misses it asks a silent store once more */
     _Atomic uint64_t rests_until_ns;
     pthread_mutex_t lock;
@@ -230,23 +230,23 @@ int llm_shadow_has(struct llm_shadow *s, const struct kv_block_key *keys, uint32
     return rc;
 }
 
-static int store_one(struct lane *lane, struct llm_shadow_task *task)
+static int store_one(struct channel *channel, struct llm_shadow_task *task)
 {
-    struct llm_shadow *s = lane->shadow;
+    struct llm_shadow *s = channel->shadow;
     enum wire_codec codec = task->pack ? WIRE_CODEC_SHUFFLE_ZSTD : WIRE_CODEC_RAW;
     uint64_t began = hw_now_ns();
     if (rests(s))
         return -EHOSTDOWN;
     wire_enc_reset(&s->enc);
-    int rc = wire_codec_encode(lane->codec, codec, WIRE_DTYPE_F16, task->values,
+    int rc = wire_codec_encode(channel->codec, codec, WIRE_DTYPE_F16, task->values,
                                task->bytes / sizeof(uint16_t), NULL, &s->enc);
     if (rc)
         return rc;
     uint32_t len = (uint32_t)wire_enc_len(&s->enc);
     task->packed = len;
     task->ns = hw_now_ns() - began;
-    rc = told(
-        s, s->ops->put(s->store, LLM_SHADOW_STORE_LANE, &task->key, wire_enc_data(&s->enc), len));
+    rc = told(s, s->ops->put(s->store, LLM_SHADOW_STORE_CHANNEL, &task->key, wire_enc_data(&s->enc),
+                             len));
     task->moved = rc ? 0 : len;
     return rc == -EEXIST ? 0 : rc;
 }
@@ -254,8 +254,8 @@ static int store_one(struct lane *lane, struct llm_shadow_task *task)
 /* What was given is stored also when it is to end. */
 static void *store_all(void *user)
 {
-    struct lane *lane = user;
-    struct llm_shadow *s = lane->shadow;
+    struct channel *channel = user;
+    struct llm_shadow *s = channel->shadow;
     pthread_mutex_lock(&s->lock);
     while (s->stores.first || !s->stopping) {
         if (!s->stores.first) {
@@ -264,7 +264,7 @@ static void *store_all(void *user)
         }
         struct llm_shadow_task *task = s->storing = queue_take(&s->stores);
         pthread_mutex_unlock(&s->lock);
-        int rc = store_one(lane, task);
+        int rc = store_one(channel, task);
         pthread_mutex_lock(&s->lock);
         s->storing = NULL;
         s->takes = rc == 0;
@@ -276,11 +276,11 @@ static void *store_all(void *user)
 
 /* ---- fetching ---- */
 
-/* A chunk that a lane is at. */
+/* A chunk that a channel is at. */
 struct taking {
-    struct lane *lane;
+    struct channel *channel;
     struct llm_shadow_task *task;
-    uint64_t *since_ns; /* when the lane had the one before it */
+    uint64_t *since_ns; /* when the channel had the one before it */
 };
 
 static int take_rows(void *user, const uint8_t *bytes, uint32_t len)
@@ -295,7 +295,7 @@ static int take_rows(void *user, const uint8_t *bytes, uint32_t len)
     if (rc == 0 && (block.dtype != WIRE_DTYPE_F16 || block.lossy))
         rc = -EPROTO;
     if (rc == 0)
-        rc = wire_codec_decode(t->lane->codec, &block, t->task->values, t->task->bytes);
+        rc = wire_codec_decode(t->channel->codec, &block, t->task->values, t->task->bytes);
     if (rc == 0)
         t->task->moved = len;
     return rc;
@@ -304,7 +304,7 @@ static int take_rows(void *user, const uint8_t *bytes, uint32_t len)
 static void on_came(void *user, int status)
 {
     const struct taking *t = user;
-    struct llm_shadow *s = t->lane->shadow;
+    struct llm_shadow *s = t->channel->shadow;
     uint64_t now_ns = hw_now_ns();
     int rc = status == -EHOSTDOWN ? status : told(s, status);
     pthread_mutex_lock(&s->lock);
@@ -314,15 +314,16 @@ static void on_came(void *user, int status)
     pthread_mutex_unlock(&s->lock);
 }
 
-static void fetch_some(struct lane *lane, struct llm_shadow_task *const *tasks, uint32_t count)
+static void fetch_some(struct channel *channel, struct llm_shadow_task *const *tasks,
+                       uint32_t count)
 {
-    struct llm_shadow *s = lane->shadow;
-    unsigned number = (unsigned)(lane - s->lanes);
+    struct llm_shadow *s = channel->shadow;
+    unsigned number = (unsigned)(channel - s->channels);
     struct taking takings[LLM_SHADOW_BATCH];
     struct llm_shadow_want wants[LLM_SHADOW_BATCH];
     uint64_t since_ns = hw_now_ns();
     for (uint32_t i = 0; i < count; i++) {
-        takings[i] = (struct taking){.lane = lane, .task = tasks[i], .since_ns = &since_ns};
+        takings[i] = (struct taking){.channel = channel, .task = tasks[i], .since_ns = &since_ns};
         wants[i] = (struct llm_shadow_want){.key = tasks[i]->key, .user = &takings[i]};
     }
     if (s->ops->get_many && !rests(s)) {
@@ -374,8 +375,8 @@ static uint32_t await_stores(struct llm_shadow *s, struct llm_shadow_task **task
 
 static void *fetch_all(void *user)
 {
-    struct lane *lane = user;
-    struct llm_shadow *s = lane->shadow;
+    struct channel *channel = user;
+    struct llm_shadow *s = channel->shadow;
     pthread_mutex_lock(&s->lock);
     while (!s->stopping) {
         struct llm_shadow_task *tasks[LLM_SHADOW_BATCH];
@@ -386,7 +387,7 @@ static void *fetch_all(void *user)
         }
         count = await_stores(s, tasks, count);
         pthread_mutex_unlock(&s->lock);
-        fetch_some(lane, tasks, count);
+        fetch_some(channel, tasks, count);
         pthread_mutex_lock(&s->lock);
     }
     pthread_mutex_unlock(&s->lock);
@@ -410,20 +411,20 @@ uint64_t llm_shadow_tenant(const struct llm_shadow *s)
     return s->tenant;
 }
 
-static int start_lanes(struct llm_shadow *s, char *why)
+static int start_channels(struct llm_shadow *s, char *why)
 {
-    for (unsigned i = 0; i < LLM_SHADOW_LANES; i++) {
-        struct lane *lane = &s->lanes[i];
-        lane->shadow = s;
-        if (wire_codec_ctx_create(&lane->codec))
+    for (unsigned i = 0; i < LLM_SHADOW_CHANNELS; i++) {
+        struct channel *channel = &s->channels[i];
+        channel->shadow = s;
+        if (wire_codec_ctx_create(&channel->codec))
             return llm_why(why, -ENOMEM, "no memory for a codec");
         int rc = 0;
         if (i > 0)
-            rc = -pthread_create(&lane->thread, NULL,
-                                 i == LLM_SHADOW_STORE_LANE ? store_all : fetch_all, lane);
+            rc = -pthread_create(&channel->thread, NULL,
+                                 i == LLM_SHADOW_STORE_CHANNEL ? store_all : fetch_all, channel);
         if (rc)
             return llm_why(why, rc, "no thread: %s", strerror(-rc));
-        lane->runs = i > 0;
+        channel->runs = i > 0;
     }
     return 0;
 }
@@ -447,7 +448,7 @@ int llm_shadow_create(const struct llm_shadow_ops *ops, const struct llm_shadow_
     pthread_cond_init(&s->done, NULL);
     int rc = ops->open(&full, &s->store, why);
     if (rc == 0)
-        rc = start_lanes(s, why);
+        rc = start_channels(s, why);
     if (rc) {
         llm_shadow_destroy(s);
         return rc;
@@ -465,10 +466,10 @@ void llm_shadow_destroy(struct llm_shadow *s)
     s->stopping = true;
     pthread_cond_broadcast(&s->work);
     pthread_mutex_unlock(&s->lock);
-    for (unsigned i = 0; i < LLM_SHADOW_LANES; i++) {
-        if (s->lanes[i].runs)
-            pthread_join(s->lanes[i].thread, NULL);
-        wire_codec_ctx_destroy(s->lanes[i].codec);
+    for (unsigned i = 0; i < LLM_SHADOW_CHANNELS; i++) {
+        if (s->channels[i].runs)
+            pthread_join(s->channels[i].thread, NULL);
+        wire_codec_ctx_destroy(s->channels[i].codec);
     }
     if (s->store)
         s->ops->close(s->store);

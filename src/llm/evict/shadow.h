@@ -24,8 +24,9 @@
 
 enum {
     LLM_SHADOW_THREADS = 2, /* fetch at a time: one copies while the other waits for a daemon */
-    LLM_SHADOW_STORE_LANE = LLM_SHADOW_THREADS + 1,
-    LLM_SHADOW_LANES, /* ways to the store: the caller's is 0, then who fetches, then who stores */
+    LLM_SHADOW_STORE_CHANNEL = LLM_SHADOW_THREADS + 1,
+    LLM_SHADOW_CHANNELS, /* ways to the store: the caller's is 0, then who fetches, then who stores
+                          */
     LLM_SHADOW_BATCH =
         8, /* chunks in one question: more would come later than the first is needed */
 };
@@ -53,7 +54,7 @@ struct llm_shadow_want {
 /* What came of it, as get answers; once for each, in order. */
 typedef void llm_shadow_came(void *user, int status);
 
-/* Of a lane one thread at a time uses; lanes are used together.  0, and else
+/* Of a channel one thread at a time uses; channels are used together.  0, and else
  *   put  -EEXIST (is there: nothing was sent), -ENOSPC, -EMSGSIZE
  *   get  -ENOENT (never put, or lost), what take answered
  *   any  -ECONNRESET, -ETIMEDOUT (the store is gone, or silent), -EPROTO, -ENOMEM */
@@ -62,15 +63,15 @@ struct llm_shadow_ops {
     bool shared; /* other processes see what is put */
     int (*open)(const struct llm_shadow_config *config, struct llm_shadow_store **out, char *why);
     void (*close)(struct llm_shadow_store *store);
-    int (*put)(struct llm_shadow_store *store, unsigned lane, const struct kv_block_key *key,
+    int (*put)(struct llm_shadow_store *store, unsigned channel, const struct kv_block_key *key,
                const void *bytes, uint32_t len);
-    int (*get)(struct llm_shadow_store *store, unsigned lane, const struct kv_block_key *key,
+    int (*get)(struct llm_shadow_store *store, unsigned channel, const struct kv_block_key *key,
                llm_shadow_take *take, void *user);
     /* At most LLM_SHADOW_BATCH gets in one question; NULL: they are asked one by one. */
-    void (*get_many)(struct llm_shadow_store *store, unsigned lane,
+    void (*get_many)(struct llm_shadow_store *store, unsigned channel,
                      const struct llm_shadow_want *wants, uint32_t count, llm_shadow_take *take,
                      llm_shadow_came *came);
-    int (*has)(struct llm_shadow_store *store, unsigned lane, const struct kv_block_key *keys,
+    int (*has)(struct llm_shadow_store *store, unsigned channel, const struct kv_block_key *keys,
                uint32_t count, bool *there);
 };
 

@@ -1,7 +1,7 @@
 /* Chunks at a KV daemon of this host (docs/design/kv-store.md), read in place under a lease.
  *
- * Each lane has a connection of its own.  One that is lost is opened again by the lane's next call;
- * shadow.c sees to it that this is not tried all the time. */
+ * Each channel has a connection of its own.  One that is lost is opened again by the channel's next
+ * call; shadow.c sees to it that this is not tried all the time. */
 #include "kv/client/client.h"
 #include "llm/evict/shadow.h"
 #include "llm/model/why.h"
@@ -12,28 +12,28 @@
 #include <string.h>
 
 enum {
-    STAGING_BYTES = 64 << 20, /* of lanes that put: the largest block; untouched it is free */
+    STAGING_BYTES = 64 << 20, /* of channels that put: the largest block; untouched it is free */
     STAGING_NONE = 64 << 10, /* of the others, which only get: a client without any has no blocks */
 };
 
 struct llm_shadow_store {
     char socket[KV_SOCKET_CHARS];
     uint64_t tenant, timeout_ns;
-    struct kv_client *clients[LLM_SHADOW_LANES]; /* NULL: lost */
+    struct kv_client *clients[LLM_SHADOW_CHANNELS]; /* NULL: lost */
 };
 
-static int connect_lane(struct llm_shadow_store *s, unsigned lane, char why[RPC_WHY_CHARS])
+static int connect_channel(struct llm_shadow_store *s, unsigned channel, char why[RPC_WHY_CHARS])
 {
-    bool stages = lane == 0 || lane == LLM_SHADOW_STORE_LANE;
+    bool stages = channel == 0 || channel == LLM_SHADOW_STORE_CHANNEL;
     struct kv_client_options options = {.socket = s->socket,
                                         .staging_bytes = stages ? STAGING_BYTES : STAGING_NONE,
                                         .timeout_ns = s->timeout_ns};
-    return kv_client_open(&options, &s->clients[lane], why);
+    return kv_client_open(&options, &s->clients[channel], why);
 }
 
 static void kvd_close(struct llm_shadow_store *s)
 {
-    for (unsigned i = 0; i < LLM_SHADOW_LANES; i++)
+    for (unsigned i = 0; i < LLM_SHADOW_CHANNELS; i++)
         kv_client_close(s->clients[i]);
     free(s);
 }
@@ -54,8 +54,8 @@ static int kvd_open(const struct llm_shadow_config *config, struct llm_shadow_st
     s->tenant = config->tenant;
     s->timeout_ns = config->timeout_ns;
     int rc = 0;
-    for (unsigned i = 0; i < LLM_SHADOW_LANES && rc == 0; i++)
-        rc = connect_lane(s, i, cause);
+    for (unsigned i = 0; i < LLM_SHADOW_CHANNELS && rc == 0; i++)
+        rc = connect_channel(s, i, cause);
     if (rc) {
         kvd_close(s);
         return llm_why(why, rc, "the KV daemon: %s", cause);
@@ -72,17 +72,17 @@ static int kvd_open(const struct llm_shadow_config *config, struct llm_shadow_st
     return 0;
 }
 
-/* The lane's connection, or NULL: the daemon cannot be reached. */
-static struct kv_client *client_of(struct llm_shadow_store *s, unsigned lane)
+/* The channel's connection, or NULL: the daemon cannot be reached. */
+static struct kv_client *client_of(struct llm_shadow_store *s, unsigned channel)
 {
     char why[RPC_WHY_CHARS];
-    if (s->clients[lane] && kv_client_status(s->clients[lane])) {
-        kv_client_close(s->clients[lane]);
-        s->clients[lane] = NULL;
+    if (s->clients[channel] && kv_client_status(s->clients[channel])) {
+        kv_client_close(s->clients[channel]);
+        s->clients[channel] = NULL;
     }
-    if (!s->clients[lane] && connect_lane(s, lane, why))
+    if (!s->clients[channel] && connect_channel(s, channel, why))
         return NULL;
-    return s->clients[lane];
+    return s->clients[channel];
 }
 
 static int error_of(enum kv_result result)
@@ -109,10 +109,10 @@ static int error_of(enum kv_result result)
     }
 }
 
-static int kvd_put(struct llm_shadow_store *s, unsigned lane, const struct kv_block_key *key,
+static int kvd_put(struct llm_shadow_store *s, unsigned channel, const struct kv_block_key *key,
                    const void *bytes, uint32_t len)
 {
-    struct kv_client *client = client_of(s, lane);
+    struct kv_client *client = client_of(s, channel);
     return client ? error_of(kv_block_put(client, key, s->tenant, bytes, len)) : -ECONNRESET;
 }
 
@@ -126,10 +126,10 @@ static int read_leased(struct kv_client *client, struct kv_block_ref *ref, llm_s
     return rc ? rc : taken;
 }
 
-static int kvd_get(struct llm_shadow_store *s, unsigned lane, const struct kv_block_key *key,
+static int kvd_get(struct llm_shadow_store *s, unsigned channel, const struct kv_block_key *key,
                    llm_shadow_take *take, void *user)
 {
-    struct kv_client *client = client_of(s, lane);
+    struct kv_client *client = client_of(s, channel);
     struct kv_block_ref ref;
     if (!client)
         return -ECONNRESET;
@@ -137,11 +137,11 @@ static int kvd_get(struct llm_shadow_store *s, unsigned lane, const struct kv_bl
     return rc ? rc : read_leased(client, &ref, take, user);
 }
 
-static void kvd_get_many(struct llm_shadow_store *s, unsigned lane,
+static void kvd_get_many(struct llm_shadow_store *s, unsigned channel,
                          const struct llm_shadow_want *wants, uint32_t count, llm_shadow_take *take,
                          llm_shadow_came *came)
 {
-    struct kv_client *client = client_of(s, lane);
+    struct kv_client *client = client_of(s, channel);
     struct kv_block_key keys[LLM_SHADOW_BATCH];
     struct kv_block_ref refs[LLM_SHADOW_BATCH];
     enum kv_result results[LLM_SHADOW_BATCH];
@@ -158,10 +158,10 @@ static void kvd_get_many(struct llm_shadow_store *s, unsigned lane,
     }
 }
 
-static int kvd_has(struct llm_shadow_store *s, unsigned lane, const struct kv_block_key *keys,
+static int kvd_has(struct llm_shadow_store *s, unsigned channel, const struct kv_block_key *keys,
                    uint32_t count, bool *there)
 {
-    struct kv_client *client = client_of(s, lane);
+    struct kv_client *client = client_of(s, channel);
     return client ? error_of(kv_block_exists(client, keys, count, there)) : -ECONNRESET;
 }
 

@@ -100,10 +100,10 @@ static void memory_close(struct llm_shadow_store *s)
     free(s);
 }
 
-static int memory_put(struct llm_shadow_store *s, unsigned lane, const struct kv_block_key *key,
+static int memory_put(struct llm_shadow_store *s, unsigned channel, const struct kv_block_key *key,
                       const void *bytes, uint32_t len)
 {
-    (void)lane;
+    (void)channel;
     if (len > s->limit)
         return -ENOSPC;
     struct chunk *c = malloc(sizeof *c + len);
@@ -127,10 +127,10 @@ static int memory_put(struct llm_shadow_store *s, unsigned lane, const struct kv
     return there ? -EEXIST : 0;
 }
 
-static int memory_get(struct llm_shadow_store *s, unsigned lane, const struct kv_block_key *key,
+static int memory_get(struct llm_shadow_store *s, unsigned channel, const struct kv_block_key *key,
                       llm_shadow_take *take, void *user)
 {
-    (void)lane;
+    (void)channel;
     pthread_mutex_lock(&s->lock);
     struct chunk *c = find(s, key);
     if (c) {
@@ -150,10 +150,10 @@ static int memory_get(struct llm_shadow_store *s, unsigned lane, const struct kv
     return rc;
 }
 
-static int memory_has(struct llm_shadow_store *s, unsigned lane, const struct kv_block_key *keys,
+static int memory_has(struct llm_shadow_store *s, unsigned channel, const struct kv_block_key *keys,
                       uint32_t count, bool *there)
 {
-    (void)lane;
+    (void)channel;
     pthread_mutex_lock(&s->lock);
     for (uint32_t i = 0; i < count; i++)
         there[i] = find(s, &keys[i]) != NULL;

@@ -52,12 +52,12 @@ static void run_daemon(int ready)
 
 static _Atomic int puts_left = PUTS_BEFORE_THE_END;
 
-static int last_put(struct llm_shadow_store *store, unsigned lane, const struct kv_block_key *key,
-                    const void *bytes, uint32_t len)
+static int last_put(struct llm_shadow_store *store, unsigned channel,
+                    const struct kv_block_key *key, const void *bytes, uint32_t len)
 {
     if (atomic_fetch_sub(&puts_left, 1) == 0)
         raise(SIGKILL);
-    return llm_shadow_kvd.put(store, lane, key, bytes, len);
+    return llm_shadow_kvd.put(store, channel, key, bytes, len);
 }
 
 /* A worker that is killed while it moves layers out. */

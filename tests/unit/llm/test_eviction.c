@@ -35,7 +35,7 @@ static _Atomic uint64_t get_count, put_count;
 static _Atomic bool refuses;                             /* puts */
 static pthread_mutex_t door = PTHREAD_MUTEX_INITIALIZER; /* no put passes while it is locked */
 
-static int bad_put(struct llm_shadow_store *store, unsigned lane, const struct kv_block_key *key,
+static int bad_put(struct llm_shadow_store *store, unsigned channel, const struct kv_block_key *key,
                    const void *bytes, uint32_t len)
 {
     atomic_fetch_add(&put_count, 1);
@@ -43,7 +43,7 @@ static int bad_put(struct llm_shadow_store *store, unsigned lane, const struct k
     pthread_mutex_unlock(&door);
     if (atomic_load(&refuses))
         return -ENOSPC;
-    return llm_shadow_memory.put(store, lane, key, bytes, len);
+    return llm_shadow_memory.put(store, channel, key, bytes, len);
 }
 
 struct garbling {
@@ -63,7 +63,7 @@ static int take_garbled(void *user, const uint8_t *bytes, uint32_t len)
     return rc;
 }
 
-static int bad_get(struct llm_shadow_store *store, unsigned lane, const struct kv_block_key *key,
+static int bad_get(struct llm_shadow_store *store, unsigned channel, const struct kv_block_key *key,
                    llm_shadow_take *take, void *user)
 {
     uint64_t number = atomic_fetch_add(&get_count, 1);
@@ -74,8 +74,8 @@ static int bad_get(struct llm_shadow_store *store, unsigned lane, const struct k
     if (one_in && number % (uint64_t)one_in == 0)
         return -ENOENT;
     if (atomic_load(&garbled))
-        return llm_shadow_memory.get(store, lane, key, take_garbled, &garbling);
-    return llm_shadow_memory.get(store, lane, key, take, user);
+        return llm_shadow_memory.get(store, channel, key, take_garbled, &garbling);
+    return llm_shadow_memory.get(store, channel, key, take, user);
 }
 
 static int bad_open(const struct llm_shadow_config *config, struct llm_shadow_store **out,
@@ -89,10 +89,10 @@ static void bad_close(struct llm_shadow_store *store)
     llm_shadow_memory.close(store);
 }
 
-static int bad_has(struct llm_shadow_store *store, unsigned lane, const struct kv_block_key *keys,
-                   uint32_t count, bool *there)
+static int bad_has(struct llm_shadow_store *store, unsigned channel,
+                   const struct kv_block_key *keys, uint32_t count, bool *there)
 {
-    return llm_shadow_memory.has(store, lane, keys, count, there);
+    return llm_shadow_memory.has(store, channel, keys, count, there);
 }
 
 static const struct llm_shadow_ops bad_store = {.name = "test",

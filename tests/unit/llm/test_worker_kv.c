@@ -397,14 +397,14 @@ static pthread_cond_t slow_wake = PTHREAD_COND_INITIALIZER;
 static bool slow_goes_on; /* (slow_lock) */
 
 /* Waits in a get until the test lets it go on. */
-static int slow_get(struct llm_shadow_store *store, unsigned lane, const struct kv_block_key *key,
-                    llm_shadow_take *take, void *user)
+static int slow_get(struct llm_shadow_store *store, unsigned channel,
+                    const struct kv_block_key *key, llm_shadow_take *take, void *user)
 {
     pthread_mutex_lock(&slow_lock);
     while (!slow_goes_on)
         pthread_cond_wait(&slow_wake, &slow_lock);
     pthread_mutex_unlock(&slow_lock);
-    return llm_shadow_memory.get(store, lane, key, take, user);
+    return llm_shadow_memory.get(store, channel, key, take, user);
 }
 
 /* A worker that is turned by hand. */
