@@ -114,7 +114,7 @@ static void stop(struct moves *m)
 struct sequence {
     struct llm_remote *remote;
     uint8_t handle[LLM_HANDLE_BYTES];
-    uint64_t slot;
+    uint64_t id;
 };
 
 /* Other tokens than all before: nothing of it is in the store. */
@@ -143,13 +143,13 @@ static int begin(struct moves *m, struct sequence *s, double *ms, char *why)
         return rc;
     *ms = ms_since(began);
     wire_get_copy(&d, s->handle, sizeof s->handle);
-    s->slot = wire_get_varint(&d);
+    s->id = wire_get_varint(&d);
     return wire_dec_error(&d);
 }
 
 static int decode(const struct sequence *s, double *ms, char *why)
 {
-    struct llm_request one = {.method = LLM_METHOD_DECODE_SEMANTIC, .slot = s->slot, .value = 1};
+    struct llm_request one = {.method = LLM_METHOD_DECODE_SEMANTIC, .id = s->id, .value = 1};
     struct wire_dec d;
     uint64_t began = hw_now_ns();
     int rc = llm_remote_call(s->remote, &one, LLM_TOKENS, &d, why);
@@ -325,7 +325,7 @@ static int migrate(struct moves *m, struct figures *f, double *ms, char *why)
     there.remote = m->remotes[SECOND];
     uint64_t began = hw_now_ns();
     if (rc == 0)
-        rc = llm_remote_resume(there.remote, s.handle, &there.slot, &length, why);
+        rc = llm_remote_resume(there.remote, s.handle, &there.id, &length, why);
     if (rc == 0)
         rc = decode(&there, &unused, why);
     *ms = ms_since(began);

@@ -139,7 +139,7 @@ static int begin_sequence(struct member *m, uint32_t tokens, struct llm_request 
     *release = (struct llm_request){.method = LLM_METHOD_RELEASE};
     wire_get_copy(&d, release->handle, sizeof release->handle);
     *decode = (struct llm_request){
-        .method = LLM_METHOD_DECODE_SEMANTIC, .slot = wire_get_varint(&d), .value = 1};
+        .method = LLM_METHOD_DECODE_SEMANTIC, .id = wire_get_varint(&d), .value = 1};
     return wire_dec_error(&d);
 }
 

@@ -102,7 +102,7 @@ enum {
         1 << 20, /* at least, where there is as much: pages of small models are some KiB */
 };
 
-struct llm_kv {
+struct llm_kv_memory {
     struct page_tensors *tensors;
     struct page_outcome outcome; /* of the last batch; too large for a stack */
     uint32_t changes[PAGE_BATCH_MAX];
@@ -127,13 +127,13 @@ static uint32_t run_for(const struct llm_kv_shape *shape, uint64_t half_bytes)
     return run < shape->pages ? (uint32_t)run : shape->pages;
 }
 
-int llm_host_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape, struct llm_kv **out,
-                       char *why)
+int llm_host_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape,
+                       struct llm_kv_memory **out, char *why)
 {
     (void)b;
     uint64_t half_bytes = half_bytes_for(shape);
     uint32_t run = run_for(shape, half_bytes), pieces = (shape->pages + run - 1) / run;
-    struct llm_kv *kv = calloc(1, sizeof *kv + pieces * sizeof kv->used[0]);
+    struct llm_kv_memory *kv = calloc(1, sizeof *kv + pieces * sizeof kv->used[0]);
     if (!kv)
         return llm_why(why, -ENOMEM, "no memory for the KV cache");
     struct page_tensors_config config = {.backend = &page_backend_host,
@@ -156,7 +156,7 @@ int llm_host_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape, 
     return 0;
 }
 
-void llm_host_kv_destroy(struct llm_backend *b, struct llm_kv *kv)
+void llm_host_kv_destroy(struct llm_backend *b, struct llm_kv_memory *kv)
 {
     (void)b;
     if (!kv)
@@ -165,12 +165,12 @@ void llm_host_kv_destroy(struct llm_backend *b, struct llm_kv *kv)
     free(kv);
 }
 
-static int told(const struct llm_kv *kv, int rc, char *why)
+static int told(const struct llm_kv_memory *kv, int rc, char *why)
 {
     return rc ? llm_why(why, rc, "KV pages: %s", kv->outcome.why.text) : 0;
 }
 
-int llm_host_kv_map(struct llm_kv *kv, const uint32_t *ids, size_t count, char *why)
+int llm_host_kv_map(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why)
 {
     size_t changes = 0;
     assert(count <= PAGE_BATCH_MAX);
@@ -184,7 +184,7 @@ int llm_host_kv_map(struct llm_kv *kv, const uint32_t *ids, size_t count, char *
     return told(kv, rc, why);
 }
 
-int llm_host_kv_unmap(struct llm_kv *kv, const uint32_t *ids, size_t count, char *why)
+int llm_host_kv_unmap(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why)
 {
     size_t changes = 0;
     assert(count <= PAGE_BATCH_MAX);
@@ -199,23 +199,24 @@ int llm_host_kv_unmap(struct llm_kv *kv, const uint32_t *ids, size_t count, char
     return told(kv, rc, why);
 }
 
-uint8_t *llm_host_kv(const struct llm_kv *kv, unsigned v, uint32_t page, uint32_t row)
+uint8_t *llm_host_kv(const struct llm_kv_memory *kv, unsigned v, uint32_t page, uint32_t row)
 {
     return kv->range + (2 * (uint64_t)page + v) * kv->half_bytes +
            (uint64_t)row * kv->row_values * sizeof(uint16_t);
 }
 
-uint32_t llm_host_kv_values(const struct llm_kv *kv)
+uint32_t llm_host_kv_values(const struct llm_kv_memory *kv)
 {
     return kv->row_values;
 }
 
-uint64_t llm_host_kv_page_stride(const struct llm_kv *kv)
+uint64_t llm_host_kv_page_stride(const struct llm_kv_memory *kv)
 {
     return 2 * kv->half_bytes;
 }
 
-static uint8_t *kv_rows(const struct llm_kv *kv, const struct llm_kv_rows *rows, size_t *bytes)
+static uint8_t *kv_rows(const struct llm_kv_memory *kv, const struct llm_kv_rows *rows,
+                        size_t *bytes)
 {
     assert(kv->used[rows->page / kv->run] > 0);
     assert(rows->first + rows->count <= LLM_KV_POSITIONS);
@@ -223,7 +224,7 @@ static uint8_t *kv_rows(const struct llm_kv *kv, const struct llm_kv_rows *rows,
     return llm_host_kv(kv, rows->v, rows->page, rows->first);
 }
 
-int llm_host_kv_read(struct llm_kv *kv, const struct llm_kv_rows *rows, void *dst, char *why)
+int llm_host_kv_read(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, void *dst, char *why)
 {
     (void)why;
     size_t bytes;
@@ -232,7 +233,8 @@ int llm_host_kv_read(struct llm_kv *kv, const struct llm_kv_rows *rows, void *ds
     return 0;
 }
 
-int llm_host_kv_write(struct llm_kv *kv, const struct llm_kv_rows *rows, const void *src, char *why)
+int llm_host_kv_write(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, const void *src,
+                      char *why)
 {
     (void)why;
     size_t bytes;

@@ -48,9 +48,10 @@ static inline const uint8_t *llm_host_row(const struct llm_weight *w, uint64_t r
 {
     return w->rows + row * w->row_bytes;
 }
-uint8_t *llm_host_kv(const struct llm_kv *kv, unsigned v, uint32_t page, uint32_t row);
-uint32_t llm_host_kv_values(const struct llm_kv *kv);      /* of a row */
-uint64_t llm_host_kv_page_stride(const struct llm_kv *kv); /* bytes from one page to the next */
+uint8_t *llm_host_kv(const struct llm_kv_memory *kv, unsigned v, uint32_t page, uint32_t row);
+uint32_t llm_host_kv_values(const struct llm_kv_memory *kv); /* of a row */
+uint64_t
+llm_host_kv_page_stride(const struct llm_kv_memory *kv); /* bytes from one page to the next */
 
 int llm_host_buffer_create(struct llm_backend *b, uint64_t bytes, struct llm_buffer **out,
                            char *why);
@@ -62,13 +63,14 @@ int llm_host_download(struct llm_backend *b, struct llm_place from, void *dst, u
 int llm_host_weight_create(struct llm_backend *b, const struct llm_tensor *tensor, uint64_t first,
                            uint64_t rows, struct llm_weight **out, char *why);
 void llm_host_weight_destroy(struct llm_backend *b, struct llm_weight *weight);
-int llm_host_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape, struct llm_kv **out,
-                       char *why);
-void llm_host_kv_destroy(struct llm_backend *b, struct llm_kv *kv);
-int llm_host_kv_map(struct llm_kv *kv, const uint32_t *ids, size_t count, char *why);
-int llm_host_kv_unmap(struct llm_kv *kv, const uint32_t *ids, size_t count, char *why);
-int llm_host_kv_read(struct llm_kv *kv, const struct llm_kv_rows *rows, void *dst, char *why);
-int llm_host_kv_write(struct llm_kv *kv, const struct llm_kv_rows *rows, const void *src,
+int llm_host_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape,
+                       struct llm_kv_memory **out, char *why);
+void llm_host_kv_destroy(struct llm_backend *b, struct llm_kv_memory *kv);
+int llm_host_kv_map(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why);
+int llm_host_kv_unmap(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why);
+int llm_host_kv_read(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, void *dst,
+                     char *why);
+int llm_host_kv_write(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, const void *src,
                       char *why);
 int llm_host_begin(struct llm_backend *b, const struct llm_batch *batch, char *why);
 

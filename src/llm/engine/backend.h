@@ -35,9 +35,9 @@ enum {
 };
 
 struct llm_backend;
-struct llm_buffer; /* bytes at the device */
-struct llm_weight; /* rows of a matrix, in the device's own layout */
-struct llm_kv;     /* K and V, in pages */
+struct llm_buffer;    /* bytes at the device */
+struct llm_weight;    /* rows of a matrix, in the device's own layout */
+struct llm_kv_memory; /* K and V, in pages */
 
 struct llm_backend_config {
     unsigned threads; /* cpu: 0: the cores there are */
@@ -142,7 +142,7 @@ struct llm_op_rope {
 
 /* Rounds the rows of k and v to binary16 and puts them at their positions' places in kv. */
 struct llm_op_append {
-    struct llm_kv *kv;
+    struct llm_kv_memory *kv;
     uint32_t layer;
     struct llm_place k, v; /* rows x row_values of kv */
 };
@@ -150,7 +150,7 @@ struct llm_op_append {
 /* For each row and head h, over the positions j from 0 to the row's own, with g = h / (heads /
  * kv_heads): out = sum of softmax_j(scale * q . k[j][g]) * v[j][g]. */
 struct llm_op_attend {
-    struct llm_kv *kv;
+    struct llm_kv_memory *kv;
     uint32_t layer;
     struct llm_place q, out; /* rows x heads * head_dim */
     uint32_t heads, kv_heads, head_dim;
@@ -191,13 +191,15 @@ struct llm_backend_ops {
 
     /* No page is mapped at first.  map and unmap: all ids or none; ids are checked by the caller
      * (page/alloc.h hands them out); a page just mapped holds anything. */
-    int (*kv_create)(struct llm_backend *b, const struct llm_kv_shape *shape, struct llm_kv **out,
-                     char *why);
-    void (*kv_destroy)(struct llm_backend *b, struct llm_kv *kv); /* NULL: nothing; pages go too */
-    int (*kv_map)(struct llm_kv *kv, const uint32_t *ids, size_t count, char *why);
-    int (*kv_unmap)(struct llm_kv *kv, const uint32_t *ids, size_t count, char *why);
-    int (*kv_read)(struct llm_kv *kv, const struct llm_kv_rows *rows, void *dst, char *why);
-    int (*kv_write)(struct llm_kv *kv, const struct llm_kv_rows *rows, const void *src, char *why);
+    int (*kv_create)(struct llm_backend *b, const struct llm_kv_shape *shape,
+                     struct llm_kv_memory **out, char *why);
+    void (*kv_destroy)(struct llm_backend *b,
+                       struct llm_kv_memory *kv); /* NULL: nothing; pages go too */
+    int (*kv_map)(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why);
+    int (*kv_unmap)(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why);
+    int (*kv_read)(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, void *dst, char *why);
+    int (*kv_write)(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, const void *src,
+                    char *why);
 
     /* 0, -ENOMEM, -EIO: then there is no step. */
     int (*begin)(struct llm_backend *b, const struct llm_batch *batch, char *why);

@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "llm/engine/graph.h"
-#include "llm/engine/kv.h"
+#include "llm/engine/kv_cache.h"
 #include "llm/engine/rope.h"
 #include "llm/model/why.h"
 
@@ -24,9 +24,9 @@ struct llm_seq {
     struct llm_engine *engine;
     uint32_t length;
     /* Of the step at hand. */
-    uint32_t next;  /* position of its next row; length when there is no step */
-    uint32_t slot;  /* in the batch, valid when batch is the engine's */
-    uint64_t batch; /* the last one it was part of */
+    uint32_t next;        /* position of its next row; length when there is no step */
+    uint32_t batch_index; /* among the batch's sequences, valid when batch is the engine's */
+    uint64_t batch;       /* the last one it was part of */
     struct layer layers[];
 };
 
@@ -45,7 +45,7 @@ struct llm_engine {
     const struct llm_config *config;
     struct llm_backend *backend;
     struct llm_graph *graph;
-    struct llm_cache *cache;
+    struct llm_kv_cache *cache;
     struct llm_rope *rope;
     uint32_t context;
     uint32_t seq_count;
@@ -109,8 +109,8 @@ static int build(struct llm_engine *e, const struct llm_file *file,
     if (rc == 0)
         rc = llm_graph_create(e->backend, file, &e->graph, why);
     if (rc == 0)
-        rc = llm_cache_create(e->backend, e->config, kv_bytes_for(e, options->kv_bytes), &e->cache,
-                              why);
+        rc = llm_kv_cache_create(e->backend, e->config, kv_bytes_for(e, options->kv_bytes),
+                                 &e->cache, why);
     return rc;
 }
 
@@ -135,7 +135,7 @@ void llm_engine_destroy(struct llm_engine *e)
     if (!e)
         return;
     assert(e->seq_count == 0);
-    llm_cache_destroy(e->cache);
+    llm_kv_cache_destroy(e->cache);
     llm_graph_destroy(e->graph);
     llm_rope_destroy(e->rope);
     if (e->backend)
@@ -206,7 +206,7 @@ void llm_seq_truncate(struct llm_seq *seq, uint32_t length)
     for (uint32_t l = 0; l < seq->engine->config->layers; l++) {
         struct layer *layer = &seq->layers[l];
         layer->rows = layer->rows < seq->length ? layer->rows : seq->length;
-        llm_cache_shorten(seq->engine->cache, &layer->pages, layer->rows);
+        llm_kv_cache_shorten(seq->engine->cache, &layer->pages, layer->rows);
     }
 }
 
@@ -214,7 +214,7 @@ void llm_seq_evict(struct llm_seq *seq, uint32_t layer)
 {
     assert(layer < seq->engine->config->layers);
     seq->layers[layer].rows = 0;
-    llm_cache_shorten(seq->engine->cache, &seq->layers[layer].pages, 0);
+    llm_kv_cache_shorten(seq->engine->cache, &seq->layers[layer].pages, 0);
 }
 
 uint32_t llm_seq_layer_rows(const struct llm_seq *seq, uint32_t layer)
@@ -238,7 +238,7 @@ static int extend(struct llm_seq *seq, uint32_t positions, char *why)
 {
     int rc = 0;
     for (uint32_t l = 0; l < seq->engine->config->layers && rc == 0; l++)
-        rc = llm_cache_extend(seq->engine->cache, &seq->layers[l].pages, positions, why);
+        rc = llm_kv_cache_extend(seq->engine->cache, &seq->layers[l].pages, positions, why);
     return rc;
 }
 
@@ -300,15 +300,15 @@ static void rewind_positions(const struct llm_row *rows, uint32_t count)
         rows[i].seq->next = rows[i].seq->length;
 }
 
-/* The slot of a row's sequence among those of this batch. */
-static uint32_t slot_of(struct llm_engine *e, struct llm_seq *seq, struct llm_batch *batch)
+/* The index of a row's sequence among those of this batch. */
+static uint32_t batch_index_of(struct llm_engine *e, struct llm_seq *seq, struct llm_batch *batch)
 {
     if (seq->batch != e->batches) {
         seq->batch = e->batches;
-        seq->slot = batch->seq_count;
+        seq->batch_index = batch->seq_count;
         e->arrays.owners[batch->seq_count++] = seq;
     }
-    return seq->slot;
+    return seq->batch_index;
 }
 
 static uint32_t pages_needed(const struct llm_seq *seq)
@@ -362,7 +362,7 @@ static int describe(struct llm_engine *e, const struct llm_row *rows, uint32_t c
         struct llm_seq *seq = rows[i].seq;
         a->tokens[i] = rows[i].token;
         a->positions[i] = seq->next++;
-        a->seqs[i] = slot_of(e, seq, batch);
+        a->seqs[i] = batch_index_of(e, seq, batch);
         llm_rope_angles(e->rope, a->positions[i], a->rope + (size_t)i * 2 * pairs);
         if (rows[i].logits)
             a->picks[batch->pick_count++] = i;
@@ -415,8 +415,8 @@ static int compute(struct llm_engine *e, const struct llm_row *rows, uint32_t co
         uint64_t kernel_ns = 0;
         if (describe(e, rows + done, rest < LLM_GRAPH_ROWS_MAX ? rest : LLM_GRAPH_ROWS_MAX, &batch))
             return llm_why(why, -ENOMEM, "no memory for a list of %u pages", batch.page_count);
-        int rc = llm_graph_run(e->graph, llm_cache_kv(e->cache), &batch, done ? NULL : &stops,
-                               logits, &kernel_ns, why);
+        int rc = llm_graph_run(e->graph, llm_kv_cache_memory(e->cache), &batch,
+                               done ? NULL : &stops, logits, &kernel_ns, why);
         if (rc)
             return rc;
         e->kernel_ns += kernel_ns;
@@ -476,7 +476,7 @@ static int prepare_largest(struct llm_engine *e, const struct llm_row *rows, cha
     if (rc == 0 && describe(e, rows, count, &batch))
         rc = llm_why(why, -ENOMEM, "no memory for a list of pages");
     if (rc == 0)
-        rc = llm_graph_prepare(e->graph, llm_cache_kv(e->cache), &batch, why);
+        rc = llm_graph_prepare(e->graph, llm_kv_cache_memory(e->cache), &batch, why);
     undo(rows, 1);
     return rc == -ENOSPC ? 0 : rc; /* then no such batch will ever be */
 }
@@ -566,14 +566,14 @@ static int read_rows(struct llm_seq *seq, const struct llm_kv_rows *rows, void *
 {
     char why[LLM_WHY_CHARS];
     struct llm_engine *e = seq->engine;
-    return e->backend->ops->kv_read(llm_cache_kv(e->cache), rows, bytes, why);
+    return e->backend->ops->kv_read(llm_kv_cache_memory(e->cache), rows, bytes, why);
 }
 
 static int write_rows(struct llm_seq *seq, const struct llm_kv_rows *rows, void *bytes)
 {
     char why[LLM_WHY_CHARS];
     struct llm_engine *e = seq->engine;
-    return e->backend->ops->kv_write(llm_cache_kv(e->cache), rows, bytes, why);
+    return e->backend->ops->kv_write(llm_kv_cache_memory(e->cache), rows, bytes, why);
 }
 
 /* Page by page: first the K rows, then the V rows. */
@@ -615,7 +615,7 @@ int llm_seq_write_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_
         return -ERANGE;
     struct layer *to_fill = &seq->layers[layer];
     char why[LLM_WHY_CHARS];
-    int rc = llm_cache_extend(seq->engine->cache, &to_fill->pages, to, why);
+    int rc = llm_kv_cache_extend(seq->engine->cache, &to_fill->pages, to, why);
     /* move_kv only hands the bytes on to write_rows, which reads them. */
     if (rc == 0)
         rc = move_kv(seq, layer, from, to, (uint8_t *)(uintptr_t)src, write_rows);

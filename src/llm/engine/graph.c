@@ -339,7 +339,7 @@ static void multiply(struct llm_graph *g, uint32_t rows, struct llm_place in,
     g->backend->ops->matmul(g->backend, &op);
 }
 
-static void attention(struct llm_graph *g, struct llm_kv *kv, uint32_t l,
+static void attention(struct llm_graph *g, struct llm_kv_memory *kv, uint32_t l,
                       const struct llm_batch *batch)
 {
     const struct llm_backend_ops *ops = g->backend->ops;
@@ -421,7 +421,7 @@ static void embed(struct llm_graph *g)
     g->backend->ops->embed(g->backend, &op);
 }
 
-static void one_layer(struct llm_graph *g, struct llm_kv *kv, uint32_t l,
+static void one_layer(struct llm_graph *g, struct llm_kv_memory *kv, uint32_t l,
                       const struct llm_batch *batch)
 {
     const struct layer *layer = &g->layers[l];
@@ -452,7 +452,7 @@ static int stop_at(struct llm_graph *g, const struct llm_graph_stops *stops, uin
 }
 
 /* Within begin and finish; finish is left to the caller on success only. */
-static int record(struct llm_graph *g, struct llm_kv *kv, const struct llm_batch *batch,
+static int record(struct llm_graph *g, struct llm_kv_memory *kv, const struct llm_batch *batch,
                   const struct llm_graph_stops *stops, uint64_t *kernel_ns, char *why)
 {
     embed(g);
@@ -469,7 +469,7 @@ static int record(struct llm_graph *g, struct llm_kv *kv, const struct llm_batch
     return 0;
 }
 
-int llm_graph_run(struct llm_graph *g, struct llm_kv *kv, const struct llm_batch *batch,
+int llm_graph_run(struct llm_graph *g, struct llm_kv_memory *kv, const struct llm_batch *batch,
                   const struct llm_graph_stops *stops, float *logits, uint64_t *kernel_ns,
                   char *why)
 {
@@ -490,7 +490,7 @@ int llm_graph_run(struct llm_graph *g, struct llm_kv *kv, const struct llm_batch
     return rc;
 }
 
-int llm_graph_prepare(struct llm_graph *g, struct llm_kv *kv, const struct llm_batch *batch,
+int llm_graph_prepare(struct llm_graph *g, struct llm_kv_memory *kv, const struct llm_batch *batch,
                       char *why)
 {
     const struct llm_backend_ops *ops = g->backend->ops;

@@ -34,11 +34,11 @@ struct llm_graph_stops {
 /* Computes a batch of at most LLM_GRAPH_ROWS_MAX rows, begin and finish included.  logits: vocab
  * values for each of the batch's picks.  stops: NULL, or where to stop.  0, -ENOMEM, -EIO, or what
  * open answered. */
-int llm_graph_run(struct llm_graph *graph, struct llm_kv *kv, const struct llm_batch *batch,
+int llm_graph_run(struct llm_graph *graph, struct llm_kv_memory *kv, const struct llm_batch *batch,
                   const struct llm_graph_stops *stops, float *logits, uint64_t *kernel_ns,
                   char *why) MUST_CHECK;
 /* Makes what such a batch needs, and computes nothing.  0, -ENOMEM, -EIO. */
-int llm_graph_prepare(struct llm_graph *graph, struct llm_kv *kv, const struct llm_batch *batch,
-                      char *why) MUST_CHECK;
+int llm_graph_prepare(struct llm_graph *graph, struct llm_kv_memory *kv,
+                      const struct llm_batch *batch, char *why) MUST_CHECK;
 
 #endif

@@ -16,7 +16,7 @@ struct semantic {
     struct llm_wish wish;
     struct llm_packer packer;
     uint32_t tokens_per_request;
-    uint64_t slot; /* stands for the handle on this connection */
+    uint64_t id; /* stands for the handle on this connection */
     uint8_t handle[LLM_HANDLE_BYTES];
 };
 
@@ -150,7 +150,7 @@ static int semantic_prefill(struct llm_mode *mode, const uint32_t *tokens, uint3
     if (rc)
         return rc;
     wire_get_copy(&d, m->handle, sizeof m->handle);
-    m->slot = wire_get_varint(&d);
+    m->id = wire_get_varint(&d);
     return take_result(m, &d, 1, next, &got, why);
 }
 
@@ -162,7 +162,7 @@ static int semantic_decode(struct llm_mode *mode, uint32_t want, uint32_t *token
     if (want > m->tokens_per_request)
         want = m->tokens_per_request;
     struct llm_request request = {.method = LLM_METHOD_DECODE_SEMANTIC,
-                                  .slot = m->slot,
+                                  .id = m->id,
                                   .value = sampled_there ? want : m->base.last};
     struct wire_dec d;
     int rc = llm_remote_call(m->base.remote, &request, result_class(m), &d, why);

@@ -1,7 +1,7 @@
 /* llm/tokenizer/piece_map.h - from the text of a token to its number.
  *
  * Private to src/llm.  Trust: texts are the file's; of equal ones the first added is found.  The
- * hash has a seed that no file can know, so that none can make all its texts meet in one slot.
+ * hash has a seed that no file can know, so that none can make all its texts meet in one bucket.
  * Threads: one while adding, then any.  Lifetime: init/fini; texts are borrowed. */
 #ifndef HAWSER_LLM_TOKENIZER_PIECE_MAP_H
 #define HAWSER_LLM_TOKENIZER_PIECE_MAP_H
@@ -12,7 +12,7 @@ struct llm_piece_map { /* private */
     struct gguf_string *texts;
     uint32_t *tokens;
     uint64_t seed;
-    uint32_t mask; /* slots - 1, at least twice the entries */
+    uint32_t mask; /* buckets - 1, at least twice the entries */
 };
 
 /* For at most count entries, up to LLM_VOCAB_MAX.  0, -ENOMEM. */

@@ -39,23 +39,23 @@ static struct llm_merge_rule *locate_rule(const struct llm_vocab *vocab, uint32_
 {
     const uint32_t key[] = {left, right};
     uint64_t hash = XXH3_64bits_withSeed(key, sizeof(key), vocab->map.seed);
-    uint32_t slot = (uint32_t)hash & vocab->rule_mask;
-    while (vocab->rules[slot].left != UINT32_MAX &&
-           (vocab->rules[slot].left != left || vocab->rules[slot].right != right))
-        slot = (slot + 1) & vocab->rule_mask;
-    return &vocab->rules[slot];
+    uint32_t bucket = (uint32_t)hash & vocab->rule_mask;
+    while (vocab->rules[bucket].left != UINT32_MAX &&
+           (vocab->rules[bucket].left != left || vocab->rules[bucket].right != right))
+        bucket = (bucket + 1) & vocab->rule_mask;
+    return &vocab->rules[bucket];
 }
 
 static int alloc_rules(struct llm_vocab *vocab, uint32_t count)
 {
-    uint32_t slots = 16;
-    while (slots < 2 * count)
-        slots *= 2;
-    vocab->rules = malloc((size_t)slots * sizeof(*vocab->rules));
+    uint32_t buckets = 16;
+    while (buckets < 2 * count)
+        buckets *= 2;
+    vocab->rules = malloc((size_t)buckets * sizeof(*vocab->rules));
     if (!vocab->rules)
         return -ENOMEM;
-    memset(vocab->rules, 0xff, (size_t)slots * sizeof(*vocab->rules));
-    vocab->rule_mask = slots - 1;
+    memset(vocab->rules, 0xff, (size_t)buckets * sizeof(*vocab->rules));
+    vocab->rule_mask = buckets - 1;
     return 0;
 }
 

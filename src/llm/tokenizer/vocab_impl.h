@@ -40,7 +40,7 @@ struct llm_token {
 };
 
 struct llm_merge_rule {
-    uint32_t left, right; /* left UINT32_MAX: an empty slot */
+    uint32_t left, right; /* left UINT32_MAX: an empty bucket */
     uint32_t rank, token;
 };
 

@@ -154,7 +154,7 @@ static int keep_pages(struct llm_vk_step *s, const struct llm_batch *batch, char
     return 0;
 }
 
-void llm_vk_step_use_kv(struct llm_vk_step *s, const struct llm_kv *kv)
+void llm_vk_step_use_kv(struct llm_vk_step *s, const struct llm_kv_memory *kv)
 {
     assert(s->noting && (!s->kv || s->kv == kv));
     if (s->kv)

@@ -13,7 +13,7 @@
 #define HAWSER_LLM_VULKAN_STEP_H
 
 #include "llm/engine/backend.h"
-#include "llm/vulkan/kv.h"
+#include "llm/vulkan/kv_memory.h"
 #include "llm/vulkan/memory.h"
 #include "llm/vulkan/pipelines.h"
 
@@ -80,7 +80,7 @@ struct llm_vk_step {
     uint32_t *pages; /* ids of the batch; grows */
     uint32_t page_count, layers;
     size_t page_room;
-    const struct llm_kv *kv; /* of the step: one at most */
+    const struct llm_kv_memory *kv; /* of the step: one at most */
 
     struct llm_vk_plan noted;    /* this step */
     struct llm_vk_plan recorded; /* what the command buffer holds; no ops: nothing */
@@ -103,7 +103,7 @@ int llm_vk_step_finish(struct llm_vk_step *s, uint64_t *kernel_ns, char *why) MU
 int llm_vk_step_prepare(struct llm_vk_step *s, char *why) MUST_CHECK;
 
 /* Fills inputs.pages with those of kv. */
-void llm_vk_step_use_kv(struct llm_vk_step *s, const struct llm_kv *kv);
+void llm_vk_step_use_kv(struct llm_vk_step *s, const struct llm_kv_memory *kv);
 /* Where the table of a layer begins. */
 VkDeviceAddress llm_vk_step_pages(const struct llm_vk_step *s, uint32_t layer);
 

@@ -177,12 +177,12 @@ static void vulkan_weight_destroy(struct llm_backend *b, struct llm_weight *weig
 }
 
 static int vulkan_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape,
-                            struct llm_kv **out, char *why)
+                            struct llm_kv_memory **out, char *why)
 {
     return llm_vk_kv_create(&self_of(b)->memory, shape, out, why);
 }
 
-static void vulkan_kv_destroy(struct llm_backend *b, struct llm_kv *kv)
+static void vulkan_kv_destroy(struct llm_backend *b, struct llm_kv_memory *kv)
 {
     (void)b;
     llm_vk_kv_destroy(kv);
@@ -538,7 +538,7 @@ static void vulkan_rope(struct llm_backend *b, const struct llm_op_rope *op)
 
 /* The rows of a layer in all pages.  Pages lie anywhere, so a number stands for them; where it is
  * by chance an address of something else, a barrier is recorded in vain. */
-static struct llm_vk_use kv_use(const struct llm_kv *kv, uint32_t layer, bool is_write)
+static struct llm_vk_use kv_use(const struct llm_kv_memory *kv, uint32_t layer, bool is_write)
 {
     return (struct llm_vk_use){
         .from = (VkDeviceAddress)(uintptr_t)kv + layer, .bytes = 1, .writes = is_write};

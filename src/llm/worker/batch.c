@@ -122,7 +122,7 @@ static int begin_decode(struct llm_worker *w, struct llm_job *job)
 {
     struct llm_sequence *s;
     int rc = job->request.method == LLM_METHOD_DECODE_HANDLE ? llm_sequence_by_handle(w, job, &s)
-                                                             : llm_sequence_by_slot(w, job, &s);
+                                                             : llm_sequence_by_id(w, job, &s);
     if (rc)
         return rc;
     if (s->job && s->job->done == 0)
@@ -457,7 +457,7 @@ static int answer(struct llm_job *job, const float *logits)
     if (!llm_job_decodes(job))
         wire_put_bytes(&job->answer, s->handle, sizeof s->handle);
     if (job->request.method == LLM_METHOD_PREFILL_SEMANTIC)
-        wire_put_varint(&job->answer, s->slot);
+        wire_put_varint(&job->answer, s->id);
     return put_result(job, logits);
 }
 

@@ -4,7 +4,7 @@
  *
  *   worker_engine.c   requests that are answered at once, and who joins the steps
  *   worker_batch.c    steps: rows of many requests computed together
- *   worker_seq.c      sequences: by handle, by slot, kept for a client that is gone
+ *   worker_seq.c      sequences: by handle, by id, kept for a client that is gone
  *   worker_model.c    models: the served one, and those that clients brought
  *   worker_kv.c       KV that moves out to a store and comes back
  *
@@ -54,7 +54,7 @@ struct llm_model {
 struct llm_sequence {
     struct llm_sequence *next;
     uint8_t handle[LLM_HANDLE_BYTES];
-    uint64_t slot;
+    uint64_t id;              /* on its owner's connection */
     struct llm_client *owner; /* NULL: its client is gone */
     uint64_t due_ns;          /* then: when its grace is over */
     struct llm_job *job;      /* that is at it; NULL: idle */
@@ -64,7 +64,7 @@ struct llm_sequence {
     struct llm_sampler *sampler; /* of a wish for tokens */
     uint32_t last;               /* the token sampled, not yet computed */
     struct llm_packer packer;
-    struct llm_sequence_kv kv;
+    struct llm_sequence_kv_cache kv;
 };
 
 struct llm_job {
@@ -134,10 +134,10 @@ struct llm_client {
     _Atomic bool gone;          /* set by the server's thread, read by the engine's */
     _Atomic uint64_t serdes_ns; /* both threads add */
     struct llm_model *model;    /* NULL: the served one (engine) */
-    uint64_t slots;             /* given out (engine) */
+    uint64_t ids_given;         /* to sequences (engine) */
     uint32_t sequences;         /* (engine) */
     uint64_t kernel_ns, step_ns, steps, tokens; /* (engine) */
-    struct llm_client_kv moved;                 /* (engine) */
+    struct llm_client_kv_cache moved;           /* (engine) */
 };
 
 /* What the process's counters hold of a worker; each has one writer. */
@@ -188,7 +188,7 @@ struct llm_worker {
     uint32_t model_count;              /* (engine) */
     struct llm_sequence *sequences;    /* (engine) */
     uint32_t sequence_count;           /* (engine) */
-    struct llm_worker_kv kv;           /* (engine) */
+    struct llm_worker_kv_cache kv;     /* (engine) */
     uint32_t answered;                 /* requests, by the last step (engine) */
     uint64_t step_ns;                  /* it took (engine) */
     uint64_t stepped_ns;               /* when it ended (engine) */
@@ -235,8 +235,8 @@ void llm_sequence_free(struct llm_worker *w, struct llm_sequence *s);
  * becomes that of who has its handle. */
 int llm_sequence_by_handle(struct llm_worker *w, struct llm_job *job,
                            struct llm_sequence **out) MUST_CHECK;
-int llm_sequence_by_slot(struct llm_worker *w, struct llm_job *job,
-                         struct llm_sequence **out) MUST_CHECK;
+int llm_sequence_by_id(struct llm_worker *w, struct llm_job *job,
+                       struct llm_sequence **out) MUST_CHECK;
 /* When memory is short: frees the idle sequence of that model whose grace ends first of those that
  * wait for a client.  False when there is none. */
 bool llm_worker_free_orphan(struct llm_worker *w, const struct llm_model *m);

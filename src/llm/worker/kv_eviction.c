@@ -90,7 +90,7 @@ void llm_sequence_kv_end(struct llm_sequence *s)
 
 /* ---- books ---- */
 
-static struct llm_client_kv *books_of(struct llm_worker *w, const struct llm_sequence *s)
+static struct llm_client_kv_cache *books_of(struct llm_worker *w, const struct llm_sequence *s)
 {
     return s->owner ? &s->owner->moved : &w->kv.nobody;
 }
@@ -103,7 +103,7 @@ static void add(_Atomic uint64_t *counter, uint64_t value)
 static void book(struct llm_worker *w, const struct llm_sequence *s,
                  const struct llm_eviction_figures *f)
 {
-    struct llm_client_kv *books = books_of(w, s);
+    struct llm_client_kv_cache *books = books_of(w, s);
     bool whole = llm_eviction_policy(s->kv.eviction).recovery == LLM_RECOVER_ALL;
     enum llm_kv_kind kind = whole ? LLM_KV_WHOLE : LLM_KV_PARTS;
     add(&books->fetched[kind], f->fetched_bytes + f->kept_bytes);
@@ -665,7 +665,7 @@ static int resume(struct llm_worker *w, struct llm_job *job)
     if (rc)
         return rc;
     behind = llm_kv_behind(s);
-    wire_put_varint(&job->answer, s->slot);
+    wire_put_varint(&job->answer, s->id);
     wire_put_u32(&job->answer, llm_seq_length(s->seq) + behind);
     return 0;
 }

@@ -31,7 +31,7 @@ struct llm_request;
 /* Bytes to and from the store: of whole caches, and of parts of them. */
 enum llm_kv_kind { LLM_KV_WHOLE, LLM_KV_PARTS, LLM_KV_KINDS };
 
-struct llm_sequence_kv {
+struct llm_sequence_kv_cache {
     struct llm_eviction *eviction; /* NULL: nothing of it moves out */
     uint32_t prompt;               /* tokens of it */
     uint32_t records;              /* that it left */
@@ -42,7 +42,7 @@ struct llm_sequence_kv {
     uint64_t stuck_until_ns;       /* it could not move out: it is not tried again before */
 };
 
-struct llm_client_kv {
+struct llm_client_kv_cache {
     struct llm_eviction_policy policy; /* zero: by the method that begins a sequence */
     struct llm_eviction_figures figures;
     uint64_t computed_rows, shared_rows;
@@ -50,10 +50,10 @@ struct llm_client_kv {
     _Atomic uint64_t fetched[LLM_KV_KINDS], stored[LLM_KV_KINDS];
 };
 
-struct llm_worker_kv {
-    struct llm_shadow *shadow;   /* NULL: none */
-    struct llm_client_kv nobody; /* of sequences whose client is gone */
-    uint64_t steps;              /* numbers them */
+struct llm_worker_kv_cache {
+    struct llm_shadow *shadow;         /* NULL: none */
+    struct llm_client_kv_cache nobody; /* of sequences whose client is gone */
+    uint64_t steps;                    /* numbers them */
 };
 
 int llm_worker_kv_open(struct llm_worker *w, char *why) MUST_CHECK;

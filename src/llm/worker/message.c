@@ -148,7 +148,7 @@ void llm_request_encode(const struct llm_request *r, struct wire_enc *e)
         put_tokens(e, r->tokens, r->token_count);
         break;
     case LLM_METHOD_DECODE_SEMANTIC:
-        wire_put_varint(e, r->slot);
+        wire_put_varint(e, r->id);
         wire_put_varint(e, r->value);
         break;
     case LLM_METHOD_RELEASE:
@@ -325,7 +325,7 @@ static int get_body(struct wire_dec *d, struct llm_request *r)
         llm_get_wish(d, &r->wish);
         return wire_dec_error(d) ? 0 : take_tokens(d, r);
     case LLM_METHOD_DECODE_SEMANTIC:
-        r->slot = wire_get_varint(d);
+        r->id = wire_get_varint(d);
         r->value = get_varint32(d);
         return 0;
     case LLM_METHOD_RELEASE:

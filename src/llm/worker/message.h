@@ -13,8 +13,8 @@
  *   download KV             offset u64, length u32                     total u64, bytes
  *   prefill with handle     tokens                                     handle, logits
  *   decode with handle      handle, token varint                       logits
- *   prefill semantic        wish, tokens                               handle, slot varint, result
- *   decode step semantic    slot varint, value varint                  result
+ *   prefill semantic        wish, tokens                               handle, id varint, result
+ *   decode step semantic    id varint, value varint                    result
  *   release                 handle                                     -
  *   reset                   -                                          -
  *   metrics                 -                                          u64 x LLM_METRICS
@@ -24,7 +24,7 @@
  *   evict KV layers         handle, layers                             layers missing now u32
  *   fetch missing KV layers handle, from u32, layers                   rows u32, layers, blocks
  *   set recovery            recovery u8, packing u8                    -
- *   resume                  handle                                     slot varint, rows u32
+ *   resume                  handle                                     id varint, rows u32
  *
  *   logits   f32 x vocabulary
  *   layers   bytes u8, then so many: layer i is bit i % 8 of byte i / 8; the last is not 0
@@ -41,8 +41,8 @@
  *     2 top k    k times token varint, logit f32; largest logit first, of equals the smaller token
  *     3 logits   one block of wire/codec.h
  *
- * A slot is the connection's own short name for a handle: a decode step is 7 bytes up with its
- * framing.  Slots count up from 0 and are never used twice.
+ * An id is the connection's own short name for a handle: a decode step is 7 bytes up with its
+ * framing.  Ids count up from 0 and are never used twice.
  *
  * Trust: decoders take any bytes and allocate at most for tokens that are there.
  * Threads: any.  Lifetime: values; llm_request_fini frees the tokens. */
@@ -119,7 +119,7 @@ struct llm_request {
     uint32_t positions;
     uint32_t *tokens; /* heap */
     uint32_t token_count;
-    uint64_t slot;
+    uint64_t id; /* of a sequence */
     uint32_t value;
     struct llm_wish wish;
     struct llm_layers layers;

@@ -436,7 +436,7 @@ int llm_remote_set_recovery(struct llm_remote *r, struct llm_eviction_policy pol
     return llm_remote_call(r, &request, LLM_CONTROL, &d, why);
 }
 
-int llm_remote_resume(struct llm_remote *r, const uint8_t handle[LLM_HANDLE_BYTES], uint64_t *slot,
+int llm_remote_resume(struct llm_remote *r, const uint8_t handle[LLM_HANDLE_BYTES], uint64_t *id,
                       uint32_t *length, char *why)
 {
     struct llm_request request = about(LLM_METHOD_RESUME, handle);
@@ -448,7 +448,7 @@ int llm_remote_resume(struct llm_remote *r, const uint8_t handle[LLM_HANDLE_BYTE
     uint32_t rows = wire_get_u32(&d);
     if (wire_dec_end(&d))
         return llm_why(why, -EPROTO, "the worker's answer makes no sense");
-    *slot = number;
+    *id = number;
     *length = rows;
     return 0;
 }

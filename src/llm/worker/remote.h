@@ -74,9 +74,9 @@ int llm_remote_fetch_layers(struct llm_remote *remote, const uint8_t handle[LLM_
 int llm_remote_set_recovery(struct llm_remote *remote, struct llm_eviction_policy policy,
                             char *why) MUST_CHECK;
 /* Goes on with a sequence that another connection began, here or at another worker of the same
- * store: its slot on this connection, and its length. */
+ * store: its id on this connection, and its length. */
 int llm_remote_resume(struct llm_remote *remote, const uint8_t handle[LLM_HANDLE_BYTES],
-                      uint64_t *slot, uint32_t *length, char *why) MUST_CHECK;
+                      uint64_t *id, uint32_t *length, char *why) MUST_CHECK;
 
 /* Books what is left as control: the classes now add up to the connection's counters. */
 const struct llm_byte_account *llm_remote_account(struct llm_remote *remote);

@@ -1,4 +1,4 @@
-/* Sequences: what a handle or a slot names, until it is released or its grace is over. */
+/* Sequences: what a handle or an id names, until it is released or its grace is over. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "llm/model/why.h"
@@ -64,7 +64,7 @@ int llm_sequence_create(struct llm_worker *w, struct llm_client *c, const struct
                        rc == -EINVAL ? "bad sampling options" : strerror(-rc));
     }
     s->owner = c;
-    s->slot = c->slots++;
+    s->id = c->ids_given++;
     c->sequences++;
     s->next = w->sequences;
     w->sequences = s;
@@ -93,21 +93,21 @@ int llm_sequence_by_handle(struct llm_worker *w, struct llm_job *job, struct llm
     }
     if (!s->owner) {
         s->owner = c;
-        s->slot = c->slots++;
+        s->id = c->ids_given++;
         c->sequences++;
     }
     *out = s;
     return 0;
 }
 
-int llm_sequence_by_slot(struct llm_worker *w, struct llm_job *job, struct llm_sequence **out)
+int llm_sequence_by_id(struct llm_worker *w, struct llm_job *job, struct llm_sequence **out)
 {
     struct llm_sequence *s = w->sequences;
-    while (s && (s->owner != job->client || s->slot != job->request.slot))
+    while (s && (s->owner != job->client || s->id != job->request.id))
         s = s->next;
     if (!s)
-        return llm_why(job->why, -ENOENT, "this connection has no sequence in slot %llu",
-                       (unsigned long long)job->request.slot);
+        return llm_why(job->why, -ENOENT, "this connection has no sequence %llu",
+                       (unsigned long long)job->request.id);
     *out = s;
     return 0;
 }

@@ -87,14 +87,14 @@ static void a_worker_killed_while_it_evicts_is_succeeded(void **state)
     struct llm_worker_options options = worker_options();
     struct llm_layers all = llm_layers_first(LAYERS);
     uint8_t handle[LLM_HANDLE_BYTES];
-    uint64_t slot, values[LLM_METRICS];
+    uint64_t id, values[LLM_METRICS];
     uint32_t missing, length;
     char text[80], cause[RPC_WHY_CHARS];
     snprintf(text, sizeof text, "unix:%s", worker_socket);
     assert_int_equal(rpc_addr_parse(text, &first.addr, cause), 0);
     struct llm_remote *remote = host_join(&first);
-    reference_begin(remote, handle, &slot);
-    reference_go_on(remote, slot, 1, 3);
+    reference_begin(remote, handle, &id);
+    reference_go_on(remote, id, 1, 3);
     assert_true(llm_remote_evict(remote, handle, &all, &missing, why) < 0);
     llm_remote_close(remote);
     int status;
@@ -103,9 +103,9 @@ static void a_worker_killed_while_it_evicts_is_succeeded(void **state)
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     host_start(&second, &options);
     remote = host_join(&second);
-    assert_int_equal(llm_remote_resume(remote, handle, &slot, &length, why), 0);
+    assert_int_equal(llm_remote_resume(remote, handle, &id, &length, why), 0);
     assert_int_equal(length, PROMPT + 2);
-    reference_go_on(remote, slot, 3, STEPS);
+    reference_go_on(remote, id, 3, STEPS);
     assert_int_equal(llm_remote_metrics(remote, values, why), 0);
     assert_true(values[LLM_METRIC_KV_COMPUTED] > 0); /* what had not been stored */
     llm_remote_close(remote);
@@ -119,15 +119,15 @@ static void a_daemon_that_stops_costs_one_wait(void **state)
     struct llm_worker_options options = worker_options();
     struct llm_layers all = llm_layers_first(LAYERS);
     uint8_t handle[LLM_HANDLE_BYTES];
-    uint64_t slot;
+    uint64_t id;
     uint32_t missing;
     host_start(&h, &options);
     struct llm_remote *remote = host_join(&h);
-    reference_begin(remote, handle, &slot);
+    reference_begin(remote, handle, &id);
     assert_int_equal(llm_remote_evict(remote, handle, &all, &missing, why), 0);
     assert_int_equal(missing, LAYERS);
     assert_int_equal(kill(daemon_pid, SIGSTOP), 0);
-    reference_go_on(remote, slot, 1, STEPS);
+    reference_go_on(remote, id, 1, STEPS);
     assert_int_equal(kill(daemon_pid, SIGCONT), 0);
     llm_remote_close(remote);
     host_stop(&h);

@@ -47,20 +47,20 @@ static void call(struct llm_remote *remote, const struct llm_request *request, s
         fail_msg("%s", why);
 }
 
-void reference_begin(struct llm_remote *remote, uint8_t handle[LLM_HANDLE_BYTES], uint64_t *slot)
+void reference_begin(struct llm_remote *remote, uint8_t handle[LLM_HANDLE_BYTES], uint64_t *id)
 {
     struct llm_request request = reference_request();
     struct wire_dec d;
     call(remote, &request, &d);
     wire_get_copy(&d, handle, LLM_HANDLE_BYTES);
-    *slot = wire_get_varint(&d);
+    *id = wire_get_varint(&d);
     assert_int_equal(wire_get_varint(&d), reference.expected[0]);
 }
 
-void reference_go_on(struct llm_remote *remote, uint64_t slot, uint32_t from, uint32_t to)
+void reference_go_on(struct llm_remote *remote, uint64_t id, uint32_t from, uint32_t to)
 {
     struct llm_request request = {
-        .method = LLM_METHOD_DECODE_SEMANTIC, .slot = slot, .value = to - from};
+        .method = LLM_METHOD_DECODE_SEMANTIC, .id = id, .value = to - from};
     struct wire_dec d;
     call(remote, &request, &d);
     for (uint32_t i = from; i < to; i++)

@@ -37,10 +37,10 @@ void reference_close(void);
 struct llm_request reference_request(void);
 
 /* Sends it, and checks the first token. */
-void reference_begin(struct llm_remote *remote, uint8_t handle[LLM_HANDLE_BYTES], uint64_t *slot);
+void reference_begin(struct llm_remote *remote, uint8_t handle[LLM_HANDLE_BYTES], uint64_t *id);
 
 /* Asks for the tokens from..to, and checks them. */
-void reference_go_on(struct llm_remote *remote, uint64_t slot, uint32_t from, uint32_t to);
+void reference_go_on(struct llm_remote *remote, uint64_t id, uint32_t from, uint32_t to);
 
 /* A KV daemon that keeps all it is sent. */
 struct kv_host_options reference_daemon(const char *socket, uint64_t arena_bytes);

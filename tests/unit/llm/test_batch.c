@@ -96,7 +96,7 @@ struct actor {
     bool answered;
     uint32_t got; /* tokens, the prompt's included */
     uint8_t handle[LLM_HANDLE_BYTES];
-    uint64_t slot;
+    uint64_t id;
 };
 
 struct rig {
@@ -208,7 +208,7 @@ static void go_on(struct rig *r, struct actor *a, uint32_t tokens)
     bool by_handle = a->story->wish.kind == 0;
     struct llm_request request = {
         .method = by_handle ? LLM_METHOD_DECODE_HANDLE : LLM_METHOD_DECODE_SEMANTIC,
-        .slot = a->slot,
+        .id = a->id,
         .value = a->story->wish.kind == LLM_WISH_TOKENS ? tokens : a->story->tokens[a->got - 1]};
     memcpy(request.handle, a->handle, sizeof request.handle);
     ask(r, a, &request);
@@ -259,7 +259,7 @@ static void hear(struct rig *r, struct actor *a, int status)
     if (status == 0 && job->request.token_count)
         wire_get_copy(&d, a->handle, sizeof a->handle);
     if (status == 0 && job->request.method == LLM_METHOD_PREFILL_SEMANTIC)
-        a->slot = wire_get_varint(&d);
+        a->id = wire_get_varint(&d);
     if (status == 0 && a->story->wish.kind == LLM_WISH_TOKENS)
         same_tokens(a, &d);
     else if (status == 0)

@@ -47,7 +47,7 @@ static const struct llm_request samples[] = {
      .wish = {.kind = LLM_WISH_LOGITS, .lossy = true, .link_rate = 1000000},
      .tokens = some_tokens,
      .token_count = 1},
-    {.method = LLM_METHOD_DECODE_SEMANTIC, .slot = 3, .value = 8},
+    {.method = LLM_METHOD_DECODE_SEMANTIC, .id = 3, .value = 8},
     {.method = LLM_METHOD_RELEASE, .handle = {4}},
     {.method = LLM_METHOD_LOAD_WEIGHTS},
     {.method = LLM_METHOD_RESET},
@@ -78,7 +78,7 @@ static void assert_same(const struct llm_request *a, const struct llm_request *b
     assert_int_equal(a->token_count, b->token_count);
     if (a->token_count)
         assert_memory_equal(a->tokens, b->tokens, a->token_count * sizeof *a->tokens);
-    assert_int_equal(a->slot, b->slot);
+    assert_int_equal(a->id, b->id);
     assert_int_equal(a->value, b->value);
     assert_int_equal(a->wish.kind, b->wish.kind);
     assert_int_equal(a->wish.top_k, b->wish.top_k);
@@ -131,7 +131,7 @@ static void cuts_and_excess_are_refused(void **state)
 static void a_decode_step_is_two_bytes(void **state)
 {
     (void)state;
-    struct llm_request r = {.method = LLM_METHOD_DECODE_SEMANTIC, .slot = 0, .value = 1};
+    struct llm_request r = {.method = LLM_METHOD_DECODE_SEMANTIC, .id = 0, .value = 1};
     assert_int_equal(encode(&r), 2);
     r = (struct llm_request){.method = LLM_METHOD_DECODE_HANDLE, .value = 50399};
     assert_int_equal(encode(&r), LLM_HANDLE_BYTES + 3);

@@ -552,7 +552,7 @@ struct heads {
 };
 
 /* Rows of three sequences, the first of which already has many positions. */
-static void fill_kv(struct duo *d, struct llm_kv *kv[SIDES], uint32_t values)
+static void fill_kv(struct duo *d, struct llm_kv_memory *kv[SIDES], uint32_t values)
 {
     uint16_t *rows = malloc((size_t)LLM_KV_POSITIONS * values * sizeof *rows);
     for (uint32_t page = 0; page < PAGES; page++) {
@@ -568,7 +568,7 @@ static void fill_kv(struct duo *d, struct llm_kv *kv[SIDES], uint32_t values)
     free(rows);
 }
 
-static void make_kv(struct duo *d, struct llm_kv *kv[SIDES], uint32_t values)
+static void make_kv(struct duo *d, struct llm_kv_memory *kv[SIDES], uint32_t values)
 {
     static const uint32_t ids[PAGES] = {4, 0, 8, 1, 7, 2, 6, 3, 5};
     struct llm_kv_shape shape = {.row_values = values, .pages = PAGES};
@@ -579,7 +579,7 @@ static void make_kv(struct duo *d, struct llm_kv *kv[SIDES], uint32_t values)
     fill_kv(d, kv, values);
 }
 
-static void same_kv(struct duo *d, struct llm_kv *kv[SIDES], uint32_t values)
+static void same_kv(struct duo *d, struct llm_kv_memory *kv[SIDES], uint32_t values)
 {
     size_t bytes = (size_t)LLM_KV_POSITIONS * values * sizeof(uint16_t);
     uint8_t *rows[SIDES] = {malloc(bytes), malloc(bytes)};
@@ -603,7 +603,7 @@ static void attend_one(struct duo *d, struct heads h)
     static const uint32_t pages[LAYERS * PAGES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, /* not this one's */
                                                    3, 8, 0, 5, 1, 7, 4, 2, 6};
     uint32_t rows = 8, values = h.kv_heads * h.dim;
-    struct llm_kv *kv[SIDES];
+    struct llm_kv_memory *kv[SIDES];
     make_kv(d, kv, values);
     uint64_t q = put_random(d, (size_t)rows * h.heads * h.dim);
     uint64_t k = put_random(d, (size_t)rows * values), v = put_random(d, (size_t)rows * values);

@@ -223,7 +223,7 @@ static void pages_come_and_go(void **state)
     struct llm_backend_config config = {0};
     struct llm_kv_shape shape = {.row_values = VALUES, .pages = PAGES};
     struct llm_backend *b;
-    struct llm_kv *kv;
+    struct llm_kv_memory *kv;
     uint32_t ids[PAGES];
     assert_int_equal(llm_backend_vulkan.open(&config, &b, why), 0);
     assert_int_equal(b->ops->kv_create(b, &shape, &kv, why), 0);

@@ -211,9 +211,9 @@ static void unknown_handles_are_named(void **state)
     r = (struct llm_request){.method = LLM_METHOD_RELEASE, .handle = {0x12}};
     assert_int_equal(call(remote, &r, &d), -ENOENT);
     says("12000000-");
-    r = (struct llm_request){.method = LLM_METHOD_DECODE_SEMANTIC, .slot = 77, .value = 1};
+    r = (struct llm_request){.method = LLM_METHOD_DECODE_SEMANTIC, .id = 77, .value = 1};
     assert_int_equal(call(remote, &r, &d), -ENOENT);
-    says("slot 77");
+    says("no sequence 77");
     llm_remote_close(remote);
     host_stop(&h);
 }

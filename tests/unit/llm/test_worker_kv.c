@@ -607,28 +607,28 @@ static void another_worker_goes_on(void **state)
     options.untimed = true; /* what the second worker does must not depend on its pace */
     struct llm_layers some = {.words = {0x5}}, all = llm_layers_first(LAYERS);
     uint8_t handle[LLM_HANDLE_BYTES];
-    uint64_t slot = 99, values[LLM_METRICS];
+    uint64_t id = 99, values[LLM_METRICS];
     uint32_t missing, length = 0;
     host_start(&first, &options);
     host_start(&second, &options);
     struct llm_remote *remote = host_join(&first);
-    reference_begin(remote, handle, &slot);
-    reference_go_on(remote, slot, 1, 3);
+    reference_begin(remote, handle, &id);
+    reference_go_on(remote, id, 1, 3);
     assert_int_equal(llm_remote_evict(remote, handle, &all, &missing, why), 0);
-    reference_go_on(remote, slot, 3, 5);
+    reference_go_on(remote, id, 3, 5);
     assert_int_equal(llm_remote_evict(remote, handle, &some, &missing, why), 0);
     llm_remote_close(remote);
     host_stop(&first);
     remote = host_join(&second);
-    assert_int_equal(llm_remote_resume(remote, handle, &slot, &length, why), 0);
+    assert_int_equal(llm_remote_resume(remote, handle, &id, &length, why), 0);
     assert_int_equal(length, PROMPT + 4);
-    reference_go_on(remote, slot, 5, STEPS);
+    reference_go_on(remote, id, 5, STEPS);
     assert_int_equal(llm_remote_metrics(remote, values, why), 0);
     assert_int_equal(values[LLM_METRIC_KV_RESTORED], LAYERS);
     /* Two chunks of each layer were there; the rows past them were computed. */
     assert_int_equal(values[LLM_METRIC_TOKENS], PROMPT + 4 - 128 + 3);
     handle[3] ^= 1;
-    assert_int_equal(llm_remote_resume(remote, handle, &slot, &length, why), -ENOENT);
+    assert_int_equal(llm_remote_resume(remote, handle, &id, &length, why), -ENOENT);
     llm_remote_close(remote);
     host_stop(&second);
     daemon_stop(&d);
@@ -636,7 +636,7 @@ static void another_worker_goes_on(void **state)
 
 /* A sequence of another worker, all of whose layers are at the daemon: the next token of it here;
  * what came back. */
-static struct llm_client_kv take_over(struct rig *r, const uint8_t handle[LLM_HANDLE_BYTES])
+static struct llm_client_kv_cache take_over(struct rig *r, const uint8_t handle[LLM_HANDLE_BYTES])
 {
     struct llm_request resume = {.method = LLM_METHOD_RESUME};
     struct llm_request decode = {.method = LLM_METHOD_DECODE_SEMANTIC, .value = 1};
@@ -665,7 +665,7 @@ static void a_worker_knows_what_computing_costs_before_it_computed(void **state)
     assert_int_equal(rig_open(&second, &options), 0);
     assert_true(second.w.served->row_ns > 0);
     second.w.served->row_ns = 1; /* nothing fetches that quickly */
-    struct llm_client_kv moved = take_over(&second, handle);
+    struct llm_client_kv_cache moved = take_over(&second, handle);
     assert_int_equal(moved.figures.restored_layers, 1);
     assert_int_equal(moved.computed_rows, PROMPT / 64 * 64);
     rig_close(&second);

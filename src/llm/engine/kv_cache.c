@@ -1,4 +1,4 @@
-#include "llm/engine/kv.h"
+#include "llm/engine/kv_cache.h"
 
 #include "base/log.h"
 #include "llm/model/why.h"
@@ -11,15 +11,15 @@
  * map. */
 enum { RESERVE_PAGES = 16 };
 
-struct llm_cache {
+struct llm_kv_cache {
     struct llm_backend *backend;
-    struct llm_kv *kv;
+    struct llm_kv_memory *kv;
     struct page_alloc *alloc;
 };
 
 static int map_pages(void *user, const uint32_t *ids, size_t count, struct page_error *why)
 {
-    struct llm_cache *cache = user;
+    struct llm_kv_cache *cache = user;
     char text[LLM_WHY_CHARS] = "";
     int rc = cache->backend->ops->kv_map(cache->kv, ids, count, text);
     return rc ? page_fail(why, rc, 0, "%s", text) : 0;
@@ -27,13 +27,13 @@ static int map_pages(void *user, const uint32_t *ids, size_t count, struct page_
 
 static int unmap_pages(void *user, const uint32_t *ids, size_t count, struct page_error *why)
 {
-    struct llm_cache *cache = user;
+    struct llm_kv_cache *cache = user;
     char text[LLM_WHY_CHARS] = "";
     int rc = cache->backend->ops->kv_unmap(cache->kv, ids, count, text);
     return rc ? page_fail(why, rc, 0, "%s", text) : 0;
 }
 
-static int make_alloc(struct llm_cache *cache, uint32_t pages, uint32_t layers, char *why)
+static int make_alloc(struct llm_kv_cache *cache, uint32_t pages, uint32_t layers, char *why)
 {
     uint32_t reserve = RESERVE_PAGES * layers;
     struct page_alloc_config config = {.pages = pages,
@@ -58,14 +58,14 @@ static int count_pages(const struct llm_config *config, uint64_t bytes, struct l
     return 0;
 }
 
-int llm_cache_create(struct llm_backend *backend, const struct llm_config *config, uint64_t bytes,
-                     struct llm_cache **out, char *why)
+int llm_kv_cache_create(struct llm_backend *backend, const struct llm_config *config,
+                        uint64_t bytes, struct llm_kv_cache **out, char *why)
 {
     struct llm_kv_shape shape = {.row_values = config->kv_heads * config->head_dim};
     int rc = count_pages(config, bytes, &shape, why);
     if (rc)
         return rc;
-    struct llm_cache *cache = calloc(1, sizeof *cache);
+    struct llm_kv_cache *cache = calloc(1, sizeof *cache);
     if (!cache)
         return llm_why(why, -ENOMEM, "no memory for the KV cache");
     cache->backend = backend;
@@ -73,14 +73,14 @@ int llm_cache_create(struct llm_backend *backend, const struct llm_config *confi
     if (rc == 0)
         rc = make_alloc(cache, shape.pages, config->layers, why);
     if (rc) {
-        llm_cache_destroy(cache);
+        llm_kv_cache_destroy(cache);
         return rc;
     }
     *out = cache;
     return 0;
 }
 
-void llm_cache_destroy(struct llm_cache *cache)
+void llm_kv_cache_destroy(struct llm_kv_cache *cache)
 {
     if (!cache)
         return;
@@ -90,7 +90,7 @@ void llm_cache_destroy(struct llm_cache *cache)
     free(cache);
 }
 
-struct llm_kv *llm_cache_kv(struct llm_cache *cache)
+struct llm_kv_memory *llm_kv_cache_memory(struct llm_kv_cache *cache)
 {
     return cache->kv;
 }
@@ -113,8 +113,8 @@ static int make_room(struct llm_pages *pages, uint32_t count)
     return 0;
 }
 
-int llm_cache_extend(struct llm_cache *cache, struct llm_pages *pages, uint32_t positions,
-                     char *why)
+int llm_kv_cache_extend(struct llm_kv_cache *cache, struct llm_pages *pages, uint32_t positions,
+                        char *why)
 {
     uint32_t before = pages->count, needed = pages_for(positions);
     if (needed <= before)
@@ -127,7 +127,7 @@ int llm_cache_extend(struct llm_cache *cache, struct llm_pages *pages, uint32_t 
         struct page_error error = {0};
         int rc = page_alloc_pages(cache->alloc, pages->ids + pages->count, count, &error);
         if (rc) {
-            llm_cache_shorten(cache, pages, before * LLM_KV_POSITIONS);
+            llm_kv_cache_shorten(cache, pages, before * LLM_KV_POSITIONS);
             return llm_why(why, rc, "KV pages: %s", error.text);
         }
         pages->count += count;
@@ -135,7 +135,7 @@ int llm_cache_extend(struct llm_cache *cache, struct llm_pages *pages, uint32_t 
     return 0;
 }
 
-void llm_cache_shorten(struct llm_cache *cache, struct llm_pages *pages, uint32_t positions)
+void llm_kv_cache_shorten(struct llm_kv_cache *cache, struct llm_pages *pages, uint32_t positions)
 {
     uint32_t keep = pages_for(positions);
     while (pages->count > keep) {

@@ -1,4 +1,4 @@
-#include "llm/vulkan/kv.h"
+#include "llm/vulkan/kv_memory.h"
 
 #include "llm/model/why.h"
 
@@ -11,8 +11,8 @@
 
 enum {
     WORD_BITS = 64,
-    SLOT_WORDS = 16,                    /* pages of small models are some KiB: slabs of 16 MiB */
-    SLOTS_MAX = WORD_BITS * SLOT_WORDS, /* pages of a slab: a bit each */
+    SLAB_WORDS = 16, /* pages of small models are some KiB: slabs of 16 MiB */
+    SLAB_PAGES_MAX = WORD_BITS * SLAB_WORDS, /* pages of a slab: a bit each */
     HALF = sizeof(uint16_t),
     WORD = 4,
     ROW_ALIGN = 8, /* values */
@@ -20,34 +20,34 @@ enum {
 
 struct slab {
     struct llm_vk_block block; /* zero: this entry is free */
-    uint64_t used[SLOT_WORDS]; /* a bit a slot */
+    uint64_t used[SLAB_WORDS]; /* a bit a page */
     uint32_t used_count;
 };
 
-struct llm_kv {
+struct llm_kv_memory {
     struct llm_vk_memory *memory;
     struct llm_kv_shape shape;
     uint32_t row_words;
     uint64_t page_bytes;
     struct slab *slabs;
     uint32_t slab_count; /* enough for all pages */
-    uint32_t slots;      /* of a slab */
-    uint32_t homes[];    /* of a page id: slab * slots + slot + 1; 0: not mapped */
+    uint32_t slab_pages; /* pages of a slab */
+    uint32_t homes[];    /* of a page id: slab * slab_pages + index + 1; 0: not mapped */
 };
 
-static void measure(struct llm_kv *kv, const struct llm_kv_shape *shape, uint64_t stride)
+static void measure(struct llm_kv_memory *kv, const struct llm_kv_shape *shape, uint64_t stride)
 {
     kv->shape = *shape;
     kv->row_words = (uint32_t)(stride / WORD);
     kv->page_bytes = stride * LLM_KV_POSITIONS * 2;
-    uint64_t slots = SLAB_BYTES / kv->page_bytes;
-    slots = slots < 1 ? 1 : slots > SLOTS_MAX ? SLOTS_MAX : slots;
-    kv->slots = slots < shape->pages ? (uint32_t)slots : shape->pages;
-    kv->slab_count = (shape->pages + kv->slots - 1) / kv->slots;
+    uint64_t pages = SLAB_BYTES / kv->page_bytes;
+    pages = pages < 1 ? 1 : pages > SLAB_PAGES_MAX ? SLAB_PAGES_MAX : pages;
+    kv->slab_pages = pages < shape->pages ? (uint32_t)pages : shape->pages;
+    kv->slab_count = (shape->pages + kv->slab_pages - 1) / kv->slab_pages;
 }
 
-int llm_vk_kv_create(struct llm_vk_memory *m, const struct llm_kv_shape *shape, struct llm_kv **out,
-                     char *why)
+int llm_vk_kv_create(struct llm_vk_memory *m, const struct llm_kv_shape *shape,
+                     struct llm_kv_memory **out, char *why)
 {
     uint64_t stride = (shape->row_values + UINT64_C(7)) / ROW_ALIGN * ROW_ALIGN * HALF;
     uint64_t words = stride / WORD * LLM_KV_POSITIONS * 2;
@@ -55,7 +55,7 @@ int llm_vk_kv_create(struct llm_vk_memory *m, const struct llm_kv_shape *shape, 
     if (words > INT32_MAX) /* shaders count in 31 bits */
         return llm_why(why, -ENOMEM, "a KV page of %llu words is too large for a Vulkan device",
                        (unsigned long long)words);
-    struct llm_kv *kv = calloc(1, sizeof *kv + shape->pages * sizeof kv->homes[0]);
+    struct llm_kv_memory *kv = calloc(1, sizeof *kv + shape->pages * sizeof kv->homes[0]);
     if (!kv)
         return llm_why(why, -ENOMEM, "no memory for the KV cache");
     kv->memory = m;
@@ -69,7 +69,7 @@ int llm_vk_kv_create(struct llm_vk_memory *m, const struct llm_kv_shape *shape, 
     return 0;
 }
 
-void llm_vk_kv_destroy(struct llm_kv *kv)
+void llm_vk_kv_destroy(struct llm_kv_memory *kv)
 {
     if (!kv)
         return;
@@ -79,44 +79,44 @@ void llm_vk_kv_destroy(struct llm_kv *kv)
     free(kv);
 }
 
-static struct slab *slab_of(const struct llm_kv *kv, uint32_t id)
+static struct slab *slab_of(const struct llm_kv_memory *kv, uint32_t id)
 {
     assert(id < kv->shape.pages && kv->homes[id]);
-    return &kv->slabs[(kv->homes[id] - 1) / kv->slots];
+    return &kv->slabs[(kv->homes[id] - 1) / kv->slab_pages];
 }
 
-static uint32_t slot_of(const struct llm_kv *kv, uint32_t id)
+static uint32_t index_in_slab(const struct llm_kv_memory *kv, uint32_t id)
 {
-    return (kv->homes[id] - 1) % kv->slots;
+    return (kv->homes[id] - 1) % kv->slab_pages;
 }
 
-static void release(struct llm_kv *kv, uint32_t id)
+static void release(struct llm_kv_memory *kv, uint32_t id)
 {
     struct slab *slab = slab_of(kv, id);
-    uint32_t slot = slot_of(kv, id);
-    slab->used[slot / WORD_BITS] &= ~(UINT64_C(1) << slot % WORD_BITS);
+    uint32_t index = index_in_slab(kv, id);
+    slab->used[index / WORD_BITS] &= ~(UINT64_C(1) << index % WORD_BITS);
     kv->homes[id] = 0;
     if (--slab->used_count == 0)
         llm_vk_block_destroy(kv->memory->device, &slab->block);
 }
 
-/* A slab with a free slot, one that has memory if there is one. */
-static struct slab *find_slab(struct llm_kv *kv)
+/* A slab with a free page, one that has memory if there is one. */
+static struct slab *find_slab(struct llm_kv_memory *kv)
 {
     struct slab *empty = NULL;
     for (uint32_t i = 0; i < kv->slab_count; i++) {
         struct slab *slab = &kv->slabs[i];
-        if (slab->used_count != 0 && slab->used_count != kv->slots)
+        if (slab->used_count != 0 && slab->used_count != kv->slab_pages)
             return slab;
         if (slab->used_count == 0 && !empty)
             empty = slab;
     }
-    assert(empty); /* there are slots for all pages */
+    assert(empty); /* slabs have room for all pages */
     return empty;
 }
 
-/* There is one: the slab is not full, and its slots are the first bits. */
-static uint32_t take_slot(struct slab *slab)
+/* There is one: the slab is not full, and its pages are the first bits. */
+static uint32_t take_free(struct slab *slab)
 {
     uint32_t word = 0;
     while (slab->used[word] == UINT64_MAX)
@@ -127,21 +127,21 @@ static uint32_t take_slot(struct slab *slab)
     return word * WORD_BITS + bit;
 }
 
-static int acquire(struct llm_kv *kv, uint32_t id, char *why)
+static int acquire(struct llm_kv_memory *kv, uint32_t id, char *why)
 {
     struct slab *slab = find_slab(kv);
     assert(id < kv->shape.pages && !kv->homes[id]);
     if (!slab->block.buffer) {
-        int rc = llm_vk_block_create(kv->memory->device, kv->slots * kv->page_bytes, LLM_VK_LOCAL,
-                                     "the KV cache", &slab->block, why);
+        int rc = llm_vk_block_create(kv->memory->device, kv->slab_pages * kv->page_bytes,
+                                     LLM_VK_LOCAL, "the KV cache", &slab->block, why);
         if (rc)
             return rc;
     }
-    kv->homes[id] = (uint32_t)(slab - kv->slabs) * kv->slots + take_slot(slab) + 1;
+    kv->homes[id] = (uint32_t)(slab - kv->slabs) * kv->slab_pages + take_free(slab) + 1;
     return 0;
 }
 
-int llm_vk_kv_map(struct llm_kv *kv, const uint32_t *ids, size_t count, char *why)
+int llm_vk_kv_map(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why)
 {
     for (size_t i = 0; i < count; i++) {
         int rc = acquire(kv, ids[i], why);
@@ -154,7 +154,7 @@ int llm_vk_kv_map(struct llm_kv *kv, const uint32_t *ids, size_t count, char *wh
     return 0;
 }
 
-int llm_vk_kv_unmap(struct llm_kv *kv, const uint32_t *ids, size_t count, char *why)
+int llm_vk_kv_unmap(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why)
 {
     (void)why;
     for (size_t i = 0; i < count; i++)
@@ -162,38 +162,38 @@ int llm_vk_kv_unmap(struct llm_kv *kv, const uint32_t *ids, size_t count, char *
     return 0;
 }
 
-VkDeviceAddress llm_vk_kv_page(const struct llm_kv *kv, uint32_t id)
+VkDeviceAddress llm_vk_kv_page(const struct llm_kv_memory *kv, uint32_t id)
 {
-    return slab_of(kv, id)->block.address + slot_of(kv, id) * kv->page_bytes;
+    return slab_of(kv, id)->block.address + index_in_slab(kv, id) * kv->page_bytes;
 }
 
-uint32_t llm_vk_kv_row_values(const struct llm_kv *kv)
+uint32_t llm_vk_kv_row_values(const struct llm_kv_memory *kv)
 {
     return kv->shape.row_values;
 }
 
-uint32_t llm_vk_kv_row_words(const struct llm_kv *kv)
+uint32_t llm_vk_kv_row_words(const struct llm_kv_memory *kv)
 {
     return kv->row_words;
 }
 
-uint32_t llm_vk_kv_words(const struct llm_kv *kv, unsigned v)
+uint32_t llm_vk_kv_words(const struct llm_kv_memory *kv, unsigned v)
 {
     assert(v < 2);
     return v * LLM_KV_POSITIONS * kv->row_words;
 }
 
 /* Where rows lie in their slab's buffer. */
-static uint64_t rows_at(const struct llm_kv *kv, const struct llm_kv_rows *rows)
+static uint64_t rows_at(const struct llm_kv_memory *kv, const struct llm_kv_rows *rows)
 {
     assert(rows->first + rows->count <= LLM_KV_POSITIONS);
     uint64_t words = llm_vk_kv_words(kv, rows->v);
-    return slot_of(kv, rows->page) * kv->page_bytes +
+    return index_in_slab(kv, rows->page) * kv->page_bytes +
            (words + (uint64_t)rows->first * kv->row_words) * WORD;
 }
 
 struct rows_source {
-    const struct llm_kv *kv;
+    const struct llm_kv_memory *kv;
     const uint8_t *rows;
 };
 
@@ -208,7 +208,8 @@ static void fill_rows(const void *user, uint64_t at, uint64_t bytes, uint8_t *ds
     }
 }
 
-int llm_vk_kv_write(struct llm_kv *kv, const struct llm_kv_rows *rows, const void *src, char *why)
+int llm_vk_kv_write(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, const void *src,
+                    char *why)
 {
     uint64_t stride = (uint64_t)kv->row_words * WORD;
     struct rows_source source = {.kv = kv, .rows = src};
@@ -216,7 +217,7 @@ int llm_vk_kv_write(struct llm_kv *kv, const struct llm_kv_rows *rows, const voi
                          rows->count * stride, stride, fill_rows, &source, why);
 }
 
-int llm_vk_kv_read(struct llm_kv *kv, const struct llm_kv_rows *rows, void *dst, char *why)
+int llm_vk_kv_read(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, void *dst, char *why)
 {
     uint64_t stride = (uint64_t)kv->row_words * WORD, bytes = rows->count * stride;
     uint64_t row_bytes = (uint64_t)kv->shape.row_values * HALF;
