@@ -2,9 +2,9 @@
  *
  * Every op is cut into pieces that write different outputs, so neither the number of threads nor
  * who does a piece can be seen in the results. */
-#include "llm/cpu/host.h"
 #include "llm/cpu/kernels.h"
 #include "llm/cpu/pool.h"
+#include "llm/cpu/ram.h"
 #include "llm/model/why.h"
 
 #include "base/clock.h"
@@ -31,7 +31,7 @@ struct area {
 enum { AREA_ACTS, AREA_PANELS = AREA_ACTS + LLM_ACTS, AREA_SCORES, AREAS }; /* one a kind */
 
 struct cpu {
-    struct llm_host host;
+    struct llm_ram ram;
     const struct llm_kernels *kernels;
     struct llm_pool *pool;
     struct area areas[AREAS];
@@ -46,8 +46,8 @@ static struct cpu *self_of(struct llm_backend *b)
 
 static const struct llm_batch *batch_of(struct llm_backend *b)
 {
-    assert(self_of(b)->host.batch);
-    return self_of(b)->host.batch;
+    assert(self_of(b)->ram.batch);
+    return self_of(b)->ram.batch;
 }
 
 static int cpu_open(const struct llm_backend_config *config, struct llm_backend **out, char *why)
@@ -62,10 +62,10 @@ static int cpu_open(const struct llm_backend_config *config, struct llm_backend 
                        strerror(-rc), LLM_THREADS_MAX);
     }
     self->kernels = llm_kernels();
-    self->host.base.ops = &llm_backend_cpu;
-    snprintf(self->host.base.device, sizeof self->host.base.device, "%u threads, %s kernels",
+    self->ram.base.ops = &llm_backend_cpu;
+    snprintf(self->ram.base.device, sizeof self->ram.base.device, "%u threads, %s kernels",
              llm_pool_threads(self->pool), self->kernels->name);
-    *out = &self->host.base;
+    *out = &self->ram.base;
     return 0;
 }
 
@@ -104,21 +104,21 @@ static void embed_row(void *user, uint32_t row, unsigned thread)
 {
     (void)thread;
     const struct row_job *job = user;
-    llm_host_embed(job->batch, job->op, row);
+    llm_ram_embed(job->batch, job->op, row);
 }
 
 static void rope_row(void *user, uint32_t row, unsigned thread)
 {
     (void)thread;
     const struct row_job *job = user;
-    llm_host_rope(job->batch, job->op, row);
+    llm_ram_rope(job->batch, job->op, row);
 }
 
 static void append_row(void *user, uint32_t row, unsigned thread)
 {
     (void)thread;
     const struct row_job *job = user;
-    llm_host_append(job->batch, job->op, row);
+    llm_ram_append(job->batch, job->op, row);
 }
 
 static void each_row(struct llm_backend *b, llm_pool_work *work, const void *op)
@@ -144,7 +144,7 @@ static void cpu_append(struct llm_backend *b, const struct llm_op_append *op)
 
 static void cpu_pick(struct llm_backend *b, const struct llm_op_pick *op)
 {
-    llm_host_pick(batch_of(b), op);
+    llm_ram_pick(batch_of(b), op);
 }
 
 struct norm_job {
@@ -158,10 +158,10 @@ static void norm_row(void *user, uint32_t row, unsigned thread)
     const struct norm_job *job = user;
     const struct llm_op_norm *op = job->op;
     size_t at = (size_t)row * op->width;
-    struct llm_norm norm = {.in = llm_host_floats(op->in) + at,
-                            .out = llm_host_floats(op->out) + at,
-                            .weight = llm_host_floats(op->weight),
-                            .bias = op->bias.buffer ? llm_host_floats(op->bias) : NULL,
+    struct llm_norm norm = {.in = llm_ram_floats(op->in) + at,
+                            .out = llm_ram_floats(op->out) + at,
+                            .weight = llm_ram_floats(op->weight),
+                            .bias = op->bias.buffer ? llm_ram_floats(op->bias) : NULL,
                             .width = op->width,
                             .eps = op->eps,
                             .is_rms = op->is_rms};
@@ -233,7 +233,7 @@ static const uint8_t *prepare(struct cpu *self, const struct llm_op_matmul *op, 
     uint32_t groups = (op->rows + LLM_GROUP - 1) / LLM_GROUP;
     struct prepare_job job = {.kernels = self->kernels,
                               .act = act,
-                              .in = llm_host_floats(op->in),
+                              .in = llm_ram_floats(op->in),
                               .group_bytes = LLM_GROUP * llm_act_bytes(act, width),
                               .rows = op->rows,
                               .width = width};
@@ -256,9 +256,9 @@ static void describe_part(struct mul_part *part, const struct llm_op_matmul *op,
                                  .width = w->width,
                                  .group_bytes = LLM_GROUP * row_bytes,
                                  .count = op->rows,
-                                 .out = llm_host_floats(from->out),
+                                 .out = llm_ram_floats(from->out),
                                  .out_width = w->count,
-                                 .bias = from->bias.buffer ? llm_host_floats(from->bias) : NULL,
+                                 .bias = from->bias.buffer ? llm_ram_floats(from->bias) : NULL,
                                  .accumulate = from->accumulate};
 }
 
@@ -266,7 +266,7 @@ static void describe_part(struct mul_part *part, const struct llm_op_matmul *op,
 static bool prepare_all(struct cpu *self, const struct llm_op_matmul *op, struct mul_job *job)
 {
     const uint8_t *acts[LLM_ACTS] = {[LLM_ACT_F32] =
-                                         (const uint8_t *)(const void *)llm_host_floats(op->in)};
+                                         (const uint8_t *)(const void *)llm_ram_floats(op->in)};
     for (uint32_t p = 0; p < job->part_count; p++) {
         struct llm_mul *mul = &job->parts[p].mul;
         enum llm_act act = llm_act_of(mul->dtype);
@@ -327,14 +327,14 @@ static void attend_piece(void *user, uint32_t piece, unsigned thread)
     uint32_t group = op->heads / op->kv_heads;
     size_t at = ((size_t)row * op->heads + (size_t)kv_head * group) * op->head_dim;
     size_t in_row = (size_t)kv_head * op->head_dim * sizeof(uint16_t);
-    struct llm_attention a = {.k = llm_host_kv(op->kv, 0, 0, 0) + in_row,
-                              .v = llm_host_kv(op->kv, 1, 0, 0) + in_row,
-                              .page_stride = llm_host_kv_page_stride(op->kv),
-                              .row_stride = (uint64_t)llm_host_kv_values(op->kv) * sizeof(uint16_t),
-                              .pages = llm_host_pages(job->batch, op->layer, row),
+    struct llm_attention a = {.k = llm_ram_kv(op->kv, 0, 0, 0) + in_row,
+                              .v = llm_ram_kv(op->kv, 1, 0, 0) + in_row,
+                              .page_stride = llm_ram_kv_page_stride(op->kv),
+                              .row_stride = (uint64_t)llm_ram_kv_values(op->kv) * sizeof(uint16_t),
+                              .pages = llm_ram_pages(job->batch, op->layer, row),
                               .positions = job->batch->positions[row] + 1,
-                              .q = llm_host_floats(op->q) + at,
-                              .out = llm_host_floats(op->out) + at,
+                              .q = llm_ram_floats(op->q) + at,
+                              .out = llm_ram_floats(op->out) + at,
                               .group = group,
                               .head_dim = op->head_dim,
                               .scale = op->scale,
@@ -373,11 +373,11 @@ static void activate_piece(void *user, uint32_t piece, unsigned thread)
     const struct activate_job *job = user;
     uint64_t first = (uint64_t)piece * PIECE_VALUES, rest = job->count - first;
     uint64_t count = rest < PIECE_VALUES ? rest : PIECE_VALUES;
-    float *x = llm_host_floats(job->op->x) + first;
+    float *x = llm_ram_floats(job->op->x) + first;
     if (job->op->kind == LLM_GELU)
         job->kernels->gelu(x, count);
     else
-        job->kernels->silu(x, llm_host_floats(job->op->gate_by) + first, count);
+        job->kernels->silu(x, llm_ram_floats(job->op->gate_by) + first, count);
 }
 
 static void cpu_activate(struct llm_backend *b, const struct llm_op_activate *op)
@@ -393,7 +393,7 @@ static void cpu_activate(struct llm_backend *b, const struct llm_op_activate *op
 static int cpu_begin(struct llm_backend *b, const struct llm_batch *batch, char *why)
 {
     self_of(b)->began_ns = hw_now_ns();
-    return llm_host_begin(b, batch, why);
+    return llm_ram_begin(b, batch, why);
 }
 
 static int cpu_finish(struct llm_backend *b, uint64_t *kernel_ns, char *why)
@@ -401,7 +401,7 @@ static int cpu_finish(struct llm_backend *b, uint64_t *kernel_ns, char *why)
     struct cpu *self = self_of(b);
     int rc = self->error;
     self->error = 0;
-    self->host.batch = NULL;
+    self->ram.batch = NULL;
     *kernel_ns = hw_now_ns() - self->began_ns;
     return rc ? llm_why(why, rc, "no memory for a step") : 0;
 }
@@ -411,18 +411,18 @@ const struct llm_backend_ops llm_backend_cpu = {
     .exact = true,
     .open = cpu_open,
     .close = cpu_close,
-    .buffer_create = llm_host_buffer_create,
-    .buffer_destroy = llm_host_buffer_destroy,
-    .upload = llm_host_upload,
-    .download = llm_host_download,
-    .weight_create = llm_host_weight_create,
-    .weight_destroy = llm_host_weight_destroy,
-    .kv_create = llm_host_kv_create,
-    .kv_destroy = llm_host_kv_destroy,
-    .kv_map = llm_host_kv_map,
-    .kv_unmap = llm_host_kv_unmap,
-    .kv_read = llm_host_kv_read,
-    .kv_write = llm_host_kv_write,
+    .buffer_create = llm_ram_buffer_create,
+    .buffer_destroy = llm_ram_buffer_destroy,
+    .upload = llm_ram_upload,
+    .download = llm_ram_download,
+    .weight_create = llm_ram_weight_create,
+    .weight_destroy = llm_ram_weight_destroy,
+    .kv_create = llm_ram_kv_create,
+    .kv_destroy = llm_ram_kv_destroy,
+    .kv_map = llm_ram_kv_map,
+    .kv_unmap = llm_ram_kv_unmap,
+    .kv_read = llm_ram_kv_read,
+    .kv_write = llm_ram_kv_write,
     .begin = cpu_begin,
     .embed = cpu_embed,
     .pick = cpu_pick,

@@ -1,5 +1,5 @@
 /* ops_ref.c - the backend `reference`: what every op yields, one plain loop each. */
-#include "llm/cpu/host.h"
+#include "llm/cpu/ram.h"
 #include "llm/engine/arith.h"
 #include "llm/engine/quantise.h"
 #include "llm/model/why.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 struct reference {
-    struct llm_host host;
+    struct llm_ram ram;
     void *scratch; /* activations of one row, quantised; scores of one head */
     size_t scratch_bytes;
     int error; /* of the step at hand */
@@ -24,8 +24,8 @@ static struct reference *self_of(struct llm_backend *b)
 
 static const struct llm_batch *batch_of(struct llm_backend *b)
 {
-    assert(self_of(b)->host.batch);
-    return self_of(b)->host.batch;
+    assert(self_of(b)->ram.batch);
+    return self_of(b)->ram.batch;
 }
 
 static int ref_open(const struct llm_backend_config *config, struct llm_backend **out, char *why)
@@ -34,9 +34,9 @@ static int ref_open(const struct llm_backend_config *config, struct llm_backend 
     struct reference *self = calloc(1, sizeof *self);
     if (!self)
         return llm_why(why, -ENOMEM, "no memory for the backend");
-    self->host.base.ops = &llm_backend_reference;
-    snprintf(self->host.base.device, sizeof self->host.base.device, "plain C");
-    *out = &self->host.base;
+    self->ram.base.ops = &llm_backend_reference;
+    snprintf(self->ram.base.device, sizeof self->ram.base.device, "plain C");
+    *out = &self->ram.base;
     return 0;
 }
 
@@ -65,24 +65,24 @@ static void *scratch(struct llm_backend *b, size_t bytes)
 static void ref_embed(struct llm_backend *b, const struct llm_op_embed *op)
 {
     for (uint32_t r = 0; r < batch_of(b)->rows; r++)
-        llm_host_embed(batch_of(b), op, r);
+        llm_ram_embed(batch_of(b), op, r);
 }
 
 static void ref_pick(struct llm_backend *b, const struct llm_op_pick *op)
 {
-    llm_host_pick(batch_of(b), op);
+    llm_ram_pick(batch_of(b), op);
 }
 
 static void ref_rope(struct llm_backend *b, const struct llm_op_rope *op)
 {
     for (uint32_t r = 0; r < batch_of(b)->rows; r++)
-        llm_host_rope(batch_of(b), op, r);
+        llm_ram_rope(batch_of(b), op, r);
 }
 
 static void ref_append(struct llm_backend *b, const struct llm_op_append *op)
 {
     for (uint32_t r = 0; r < batch_of(b)->rows; r++)
-        llm_host_append(batch_of(b), op, r);
+        llm_ram_append(batch_of(b), op, r);
 }
 
 static float mean_of(const float *x, uint32_t width)
@@ -104,11 +104,11 @@ static float mean_square(const float *x, float about, uint32_t width)
 static void ref_norm(struct llm_backend *b, const struct llm_op_norm *op)
 {
     (void)b;
-    const float *weight = llm_host_floats(op->weight);
-    const float *bias = op->bias.buffer ? llm_host_floats(op->bias) : NULL;
+    const float *weight = llm_ram_floats(op->weight);
+    const float *bias = op->bias.buffer ? llm_ram_floats(op->bias) : NULL;
     for (uint32_t r = 0; r < op->rows; r++) {
-        const float *in = llm_host_floats(op->in) + (size_t)r * op->width;
-        float *out = llm_host_floats(op->out) + (size_t)r * op->width;
+        const float *in = llm_ram_floats(op->in) + (size_t)r * op->width;
+        float *out = llm_ram_floats(op->out) + (size_t)r * op->width;
         float mean = op->is_rms ? 0 : mean_of(in, op->width);
         float scale = 1.0f / sqrtf(mean_square(in, mean, op->width) + op->eps);
         for (uint32_t i = 0; i < op->width; i++) {
@@ -139,11 +139,11 @@ static void ref_matmul_row(struct llm_backend *b, const struct llm_matmul_part *
                            const float *in, uint32_t row)
 {
     const struct llm_weight *w = part->weight;
-    const float *bias = part->bias.buffer ? llm_host_floats(part->bias) : NULL;
-    float *out = llm_host_floats(part->out) + (size_t)row * w->count;
+    const float *bias = part->bias.buffer ? llm_ram_floats(part->bias) : NULL;
+    float *out = llm_ram_floats(part->out) + (size_t)row * w->count;
     const void *acts = acts_for(b, w->dtype, in + (size_t)row * w->width, w->width);
     for (uint32_t j = 0; acts && j < w->count; j++) {
-        float y = llm_dot(w->dtype, llm_host_row(w, j), acts, w->width);
+        float y = llm_dot(w->dtype, llm_ram_row(w, j), acts, w->width);
         y = bias ? y + bias[j] : y;
         out[j] = part->accumulate ? out[j] + y : y;
     }
@@ -153,15 +153,15 @@ static void ref_matmul(struct llm_backend *b, const struct llm_op_matmul *op)
 {
     for (uint32_t p = 0; p < op->part_count; p++) {
         for (uint32_t r = 0; r < op->rows; r++)
-            ref_matmul_row(b, &op->parts[p], llm_host_floats(op->in), r);
+            ref_matmul_row(b, &op->parts[p], llm_ram_floats(op->in), r);
     }
 }
 
 static const uint8_t *kv_at(const struct llm_batch *batch, const struct llm_op_attend *op,
                             uint32_t row, unsigned v, uint32_t position, uint32_t head)
 {
-    uint32_t page = llm_host_pages(batch, op->layer, row)[position / LLM_KV_POSITIONS];
-    const uint8_t *at = llm_host_kv(op->kv, v, page, position % LLM_KV_POSITIONS);
+    uint32_t page = llm_ram_pages(batch, op->layer, row)[position / LLM_KV_POSITIONS];
+    const uint8_t *at = llm_ram_kv(op->kv, v, page, position % LLM_KV_POSITIONS);
     return at + (size_t)head * op->head_dim * sizeof(uint16_t);
 }
 
@@ -184,8 +184,8 @@ static void attend_head(const struct llm_batch *batch, const struct llm_op_atten
     uint32_t dim = op->head_dim, count = batch->positions[row] + 1;
     uint32_t kv_head = head / (op->heads / op->kv_heads);
     size_t at = ((size_t)row * op->heads + head) * dim;
-    const float *q = llm_host_floats(op->q) + at;
-    float *out = llm_host_floats(op->out) + at;
+    const float *q = llm_ram_floats(op->q) + at;
+    float *out = llm_ram_floats(op->out) + at;
     for (uint32_t j = 0; j < count; j++)
         scores[j] = op->scale * llm_dot(LLM_F16, kv_at(batch, op, row, 0, j, kv_head), q, dim);
     float inverse = 1.0f / exponentials(scores, count);
@@ -213,13 +213,13 @@ static void ref_attend(struct llm_backend *b, const struct llm_op_attend *op)
 static void ref_activate(struct llm_backend *b, const struct llm_op_activate *op)
 {
     size_t count = (size_t)batch_of(b)->rows * op->width;
-    float *x = llm_host_floats(op->x);
+    float *x = llm_ram_floats(op->x);
     if (op->kind == LLM_GELU) {
         for (size_t i = 0; i < count; i++)
             x[i] = llm_gelu(x[i]);
         return;
     }
-    const float *gate_by = llm_host_floats(op->gate_by);
+    const float *gate_by = llm_ram_floats(op->gate_by);
     for (size_t i = 0; i < count; i++)
         x[i] = llm_silu(x[i]) * gate_by[i];
 }
@@ -229,7 +229,7 @@ static int ref_finish(struct llm_backend *b, uint64_t *kernel_ns, char *why)
     struct reference *self = self_of(b);
     int rc = self->error;
     self->error = 0;
-    self->host.batch = NULL;
+    self->ram.batch = NULL;
     *kernel_ns = 0;
     return rc ? llm_why(why, rc, "no memory for a step") : 0;
 }
@@ -239,19 +239,19 @@ const struct llm_backend_ops llm_backend_reference = {
     .exact = true,
     .open = ref_open,
     .close = ref_close,
-    .buffer_create = llm_host_buffer_create,
-    .buffer_destroy = llm_host_buffer_destroy,
-    .upload = llm_host_upload,
-    .download = llm_host_download,
-    .weight_create = llm_host_weight_create,
-    .weight_destroy = llm_host_weight_destroy,
-    .kv_create = llm_host_kv_create,
-    .kv_destroy = llm_host_kv_destroy,
-    .kv_map = llm_host_kv_map,
-    .kv_unmap = llm_host_kv_unmap,
-    .kv_read = llm_host_kv_read,
-    .kv_write = llm_host_kv_write,
-    .begin = llm_host_begin,
+    .buffer_create = llm_ram_buffer_create,
+    .buffer_destroy = llm_ram_buffer_destroy,
+    .upload = llm_ram_upload,
+    .download = llm_ram_download,
+    .weight_create = llm_ram_weight_create,
+    .weight_destroy = llm_ram_weight_destroy,
+    .kv_create = llm_ram_kv_create,
+    .kv_destroy = llm_ram_kv_destroy,
+    .kv_map = llm_ram_kv_map,
+    .kv_unmap = llm_ram_kv_unmap,
+    .kv_read = llm_ram_kv_read,
+    .kv_write = llm_ram_kv_write,
+    .begin = llm_ram_begin,
     .embed = ref_embed,
     .pick = ref_pick,
     .norm = ref_norm,

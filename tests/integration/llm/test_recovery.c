@@ -5,7 +5,7 @@
 #include "../../unit/llm/unit.h"
 
 #include "../../unit/llm/reference.h"
-#include "../../unit/llm/worker_host.h"
+#include "../../unit/llm/worker_server.h"
 
 #include "base/clock.h"
 
@@ -65,13 +65,13 @@ static void run_worker(int ready)
 {
     struct llm_shadow_ops ops = llm_shadow_kvd;
     struct llm_worker_options options = worker_options();
-    struct host h;
+    struct worker_server h;
     ops.put = last_put;
     options.shadow_ops = &ops;
     char byte;
     if (read(ready, &byte, 1) != 1) /* the daemon is there */
         _exit(1);
-    host_start_at(&h, &options, worker_socket);
+    server_start_at(&h, &options, worker_socket);
     if (write(ready, "r", 1) != 1)
         _exit(1);
     pthread_join(h.thread, NULL);
@@ -83,7 +83,7 @@ static void run_worker(int ready)
 static void a_worker_killed_while_it_evicts_is_succeeded(void **state)
 {
     (void)state;
-    struct host second, first = {0};
+    struct worker_server second, first = {0};
     struct llm_worker_options options = worker_options();
     struct llm_layers all = llm_layers_first(LAYERS);
     uint8_t handle[LLM_HANDLE_BYTES];
@@ -92,7 +92,7 @@ static void a_worker_killed_while_it_evicts_is_succeeded(void **state)
     char text[80], cause[RPC_WHY_CHARS];
     snprintf(text, sizeof text, "unix:%s", worker_socket);
     assert_int_equal(rpc_addr_parse(text, &first.addr, cause), 0);
-    struct llm_remote *remote = host_join(&first);
+    struct llm_remote *remote = server_join(&first);
     reference_begin(remote, handle, &id);
     reference_go_on(remote, id, 1, 3);
     assert_true(llm_remote_evict(remote, handle, &all, &missing, why) < 0);
@@ -101,28 +101,28 @@ static void a_worker_killed_while_it_evicts_is_succeeded(void **state)
     assert_int_equal(waitpid(worker_pid, &status, 0), worker_pid);
     worker_pid = 0;
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-    host_start(&second, &options);
-    remote = host_join(&second);
+    server_start(&second, &options);
+    remote = server_join(&second);
     assert_int_equal(llm_remote_resume(remote, handle, &id, &length, why), 0);
     assert_int_equal(length, PROMPT + 2);
     reference_go_on(remote, id, 3, STEPS);
     assert_int_equal(llm_remote_metrics(remote, values, why), 0);
     assert_true(values[LLM_METRIC_KV_COMPUTED] > 0); /* what had not been stored */
     llm_remote_close(remote);
-    host_stop(&second);
+    server_stop(&second);
 }
 
 static void a_daemon_that_stops_costs_one_wait(void **state)
 {
     (void)state;
-    struct host h;
+    struct worker_server h;
     struct llm_worker_options options = worker_options();
     struct llm_layers all = llm_layers_first(LAYERS);
     uint8_t handle[LLM_HANDLE_BYTES];
     uint64_t id;
     uint32_t missing;
-    host_start(&h, &options);
-    struct llm_remote *remote = host_join(&h);
+    server_start(&h, &options);
+    struct llm_remote *remote = server_join(&h);
     reference_begin(remote, handle, &id);
     assert_int_equal(llm_remote_evict(remote, handle, &all, &missing, why), 0);
     assert_int_equal(missing, LAYERS);
@@ -130,7 +130,7 @@ static void a_daemon_that_stops_costs_one_wait(void **state)
     reference_go_on(remote, id, 1, STEPS);
     assert_int_equal(kill(daemon_pid, SIGCONT), 0);
     llm_remote_close(remote);
-    host_stop(&h);
+    server_stop(&h);
 }
 
 /* ---- set up ---- */

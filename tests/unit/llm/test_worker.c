@@ -8,7 +8,7 @@
 #include "base/counter.h"
 #include "image.h"
 #include "llm/modes/mode.h"
-#include "worker_host.h"
+#include "worker_server.h"
 
 #include <sys/socket.h>
 
@@ -31,10 +31,10 @@ static struct llm_worker_options options_of(uint64_t grace_ns, uint64_t upload_b
                                        .tokens = TOKENS};
 }
 
-static void start(struct host *h, uint64_t grace_ns, uint64_t upload_bytes)
+static void start(struct worker_server *h, uint64_t grace_ns, uint64_t upload_bytes)
 {
     struct llm_worker_options options = options_of(grace_ns, upload_bytes);
-    host_start(h, &options);
+    server_start(h, &options);
 }
 
 /* ---- runs ---- */
@@ -60,11 +60,11 @@ static void generate(struct llm_mode *m, uint32_t tokens[STEPS])
         assert_int_equal(llm_mode_decode(m, STEPS - done, tokens + done, &got, why), 0);
 }
 
-static void check_mode(struct host *h, const struct llm_mode_ops *mode, struct llm_wish wish,
-                       uint32_t tokens_per_request)
+static void check_mode(struct worker_server *h, const struct llm_mode_ops *mode,
+                       struct llm_wish wish, uint32_t tokens_per_request)
 {
     uint32_t tokens[STEPS];
-    struct llm_remote *remote = host_join(h);
+    struct llm_remote *remote = server_join(h);
     struct llm_mode *m = open_mode(mode, remote, wish, tokens_per_request);
     generate(m, tokens);
     assert_memory_equal(tokens, expected, sizeof tokens);
@@ -87,7 +87,7 @@ static void check_mode(struct host *h, const struct llm_mode_ops *mode, struct l
     llm_remote_close(remote);
 }
 
-static void check_all_modes(struct host *h)
+static void check_all_modes(struct worker_server *h)
 {
     struct llm_wish tokens = {.kind = LLM_WISH_TOKENS};
     check_mode(h, &llm_mode_naive, tokens, 0);
@@ -101,22 +101,22 @@ static void check_all_modes(struct host *h)
 static void every_mode_generates_the_same(void **state)
 {
     (void)state;
-    struct host h;
+    struct worker_server h;
     start(&h, 0, UINT64_C(1) << 30);
     check_all_modes(&h);
-    host_stop(&h);
+    server_stop(&h);
 }
 
 /* By the worker's own, as above, only while the server's sleeps and says so. */
 static void answers_go_by_the_servers_thread_too(void **state)
 {
     (void)state;
-    struct host h;
+    struct worker_server h;
     struct llm_worker_options options = options_of(0, UINT64_C(1) << 30);
     options.no_lend = true;
-    host_start(&h, &options);
+    server_start(&h, &options);
     check_all_modes(&h);
-    host_stop(&h);
+    server_stop(&h);
 }
 
 /* ---- bytes ---- */
@@ -141,11 +141,11 @@ static int refuse(void *user, const void *bytes, size_t size)
 static void the_served_file_can_be_fetched(void **state)
 {
     (void)state;
-    struct host h;
+    struct worker_server h;
     struct image got = {0};
     struct wire_dec d;
     start(&h, 0, 0);
-    struct llm_remote *remote = host_join(&h);
+    struct llm_remote *remote = server_join(&h);
     assert_int_equal(llm_remote_fetch_file(remote, append, &got, why), 0);
     assert_int_equal(got.size, model.size);
     assert_memory_equal(got.bytes, model.bytes, model.size);
@@ -159,16 +159,16 @@ static void the_served_file_can_be_fetched(void **state)
     assert_int_equal(llm_remote_call(remote, &r, LLM_CONTROL, &d, why), -ERANGE); /* none */
     image_free(&got);
     llm_remote_close(remote);
-    host_stop(&h);
+    server_stop(&h);
 }
 
 static void a_semantic_step_is_small(void **state)
 {
     (void)state;
-    struct host h;
+    struct worker_server h;
     uint32_t token, got;
     start(&h, 0, 0);
-    struct llm_remote *remote = host_join(&h);
+    struct llm_remote *remote = server_join(&h);
     struct llm_mode *m =
         open_mode(&llm_mode_semantic, remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, 1);
     assert_int_equal(llm_mode_prefill(m, prompt, PROMPT, &token, why), 0);
@@ -181,7 +181,7 @@ static void a_semantic_step_is_small(void **state)
     assert_in_range(after->received[LLM_TOKENS] - before.received[LLM_TOKENS], 1, 16 * STEPS);
     llm_mode_close(m);
     llm_remote_close(remote);
-    host_stop(&h);
+    server_stop(&h);
 }
 
 /* ---- bad requests ---- */
@@ -201,10 +201,10 @@ static void says(const char *text)
 static void unknown_handles_are_named(void **state)
 {
     (void)state;
-    struct host h;
+    struct worker_server h;
     struct wire_dec d;
     start(&h, 0, 0);
-    struct llm_remote *remote = host_join(&h);
+    struct llm_remote *remote = server_join(&h);
     struct llm_request r = {.method = LLM_METHOD_DECODE_HANDLE, .handle = {0xab, 0xcd}, .value = 1};
     assert_int_equal(call(remote, &r, &d), -ENOENT);
     says("abcd0000-0000-0000-0000-000000000000");
@@ -215,7 +215,7 @@ static void unknown_handles_are_named(void **state)
     assert_int_equal(call(remote, &r, &d), -ENOENT);
     says("no sequence 77");
     llm_remote_close(remote);
-    host_stop(&h);
+    server_stop(&h);
 }
 
 static int prefill(struct llm_remote *remote, uint32_t count, struct llm_request *decode)
@@ -234,12 +234,12 @@ static int prefill(struct llm_remote *remote, uint32_t count, struct llm_request
 static void limits_hold(void **state)
 {
     (void)state;
-    struct host h;
+    struct worker_server h;
     struct wire_dec d;
     struct llm_request decode, reset = {.method = LLM_METHOD_RESET};
     uint8_t bytes[100] = {0};
     start(&h, 0, sizeof bytes - 1);
-    struct llm_remote *remote = host_join(&h);
+    struct llm_remote *remote = server_join(&h);
     assert_int_equal(prefill(remote, TOKENS + 1, &decode), -EMSGSIZE);
     for (int i = 0; i < SEQUENCES; i++)
         assert_int_equal(prefill(remote, 1, &decode), 0);
@@ -258,17 +258,17 @@ static void limits_hold(void **state)
     assert_int_equal(call(remote, &load, &d), -EPROTO); /* fits, and is no model */
     assert_int_equal(call(remote, &load, &d), -EINVAL); /* nothing was sent */
     llm_remote_close(remote);
-    host_stop(&h);
+    server_stop(&h);
 }
 
 static void a_prompt_past_the_context_is_refused(void **state)
 {
     (void)state;
-    struct host h;
+    struct worker_server h;
     uint32_t context = llm_file_config(file)->context, next;
     assert_true(context < TOKENS);
     start(&h, 0, UINT64_C(1) << 30);
-    struct llm_remote *remote = host_join(&h);
+    struct llm_remote *remote = server_join(&h);
     struct llm_mode *m =
         open_mode(&llm_mode_semantic, remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, 1);
     uint32_t tokens[TOKENS] = {0};
@@ -284,7 +284,7 @@ static void a_prompt_past_the_context_is_refused(void **state)
     assert_int_equal(llm_mode_decode(m, STEPS, more, &got, why), -ERANGE);
     llm_mode_close(m);
     llm_remote_close(remote);
-    host_stop(&h);
+    server_stop(&h);
 }
 
 /* ---- clients that go ---- */
@@ -297,7 +297,7 @@ static uint64_t metric(struct llm_remote *remote, enum llm_metric which)
 }
 
 /* Breaks the protocol, which is how a client vanishes without a goodbye. */
-static void vanish(struct host *h, struct llm_request *decode)
+static void vanish(struct worker_server *h, struct llm_request *decode)
 {
     struct rpc_client *client;
     struct rpc_client_options options = {0};
@@ -323,12 +323,12 @@ static void vanish(struct host *h, struct llm_request *decode)
 static void a_client_that_comes_back_goes_on(void **state)
 {
     (void)state;
-    struct host h;
+    struct worker_server h;
     struct wire_dec d;
     struct llm_request decode;
     start(&h, HW_SEC * 3600, 0);
     vanish(&h, &decode);
-    struct llm_remote *remote = host_join(&h);
+    struct llm_remote *remote = server_join(&h);
     while (metric(remote, LLM_METRIC_ORPHANS) == 0)
         ; /* until the server has noticed */
     assert_int_equal(metric(remote, LLM_METRIC_SEQUENCES), 1);
@@ -336,39 +336,39 @@ static void a_client_that_comes_back_goes_on(void **state)
     assert_int_equal(metric(remote, LLM_METRIC_ORPHANS), 0);
     assert_int_equal(metric(remote, LLM_METRIC_OWN_SEQUENCES), 1);
     llm_remote_close(remote);
-    host_stop(&h);
+    server_stop(&h);
 }
 
 static void what_a_vanished_client_left_is_freed(void **state)
 {
     (void)state;
-    struct host h;
+    struct worker_server h;
     struct wire_dec d;
     struct llm_request decode;
     start(&h, 20 * HW_MS, 0);
     vanish(&h, &decode);
-    struct llm_remote *remote = host_join(&h);
+    struct llm_remote *remote = server_join(&h);
     while (metric(remote, LLM_METRIC_SEQUENCES) > 0)
         ; /* until its grace is over */
     assert_int_equal(call(remote, &decode, &d), -ENOENT);
     llm_remote_close(remote);
-    host_stop(&h);
+    server_stop(&h);
 }
 
 static void a_goodbye_frees_at_once(void **state)
 {
     (void)state;
-    struct host h;
+    struct worker_server h;
     struct llm_request decode;
     start(&h, HW_SEC * 3600, 0);
-    struct llm_remote *first = host_join(&h), *second = host_join(&h);
+    struct llm_remote *first = server_join(&h), *second = server_join(&h);
     assert_int_equal(prefill(first, 5, &decode), 0);
     assert_int_equal(metric(second, LLM_METRIC_SEQUENCES), 1);
     llm_remote_close(first);
     while (metric(second, LLM_METRIC_SEQUENCES) > 0)
         ; /* until the server has read the goodbye; with an hour of grace nothing else ends it */
     llm_remote_close(second);
-    host_stop(&h);
+    server_stop(&h);
 }
 
 /* ---- many at once ---- */
@@ -376,7 +376,7 @@ static void a_goodbye_frees_at_once(void **state)
 static void *client_run(void *user)
 {
     uint32_t tokens[STEPS];
-    struct llm_remote *remote = host_join(user);
+    struct llm_remote *remote = server_join(user);
     struct llm_mode *m =
         open_mode(&llm_mode_semantic, remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, 3);
     bool same = true;
@@ -402,7 +402,7 @@ static void clients_are_computed_together(void **state)
 {
     (void)state;
     enum { CLIENTS = 4 };
-    struct host h;
+    struct worker_server h;
     pthread_t threads[CLIENTS];
     start(&h, 0, 0);
     uint64_t rows = counted("llm_rows"), parts = counted("llm_step_sequences");
@@ -417,7 +417,7 @@ static void clients_are_computed_together(void **state)
     uint64_t runs = CLIENTS * SEQUENCES;
     assert_int_equal(counted("llm_rows") - rows, runs * (PROMPT + STEPS - 1));
     assert_in_range(counted("llm_step_sequences") - parts, runs * STEPS, runs * (PROMPT + STEPS));
-    host_stop(&h);
+    server_stop(&h);
 }
 
 /* A client that goes in the middle of its text, while others are in the same steps. */
@@ -425,7 +425,7 @@ static void a_client_that_dies_harms_nobody(void **state)
 {
     (void)state;
     enum { CLIENTS = 3 };
-    struct host h;
+    struct worker_server h;
     pthread_t threads[CLIENTS];
     struct llm_request decode;
     start(&h, 20 * HW_MS, 0);
@@ -438,7 +438,7 @@ static void a_client_that_dies_harms_nobody(void **state)
         pthread_join(threads[i], &same);
         assert_non_null(same);
     }
-    host_stop(&h);
+    server_stop(&h);
 }
 
 /* ---- no memory ---- */
@@ -480,12 +480,12 @@ static void clients_survive_every_failure(void **state)
     (void)state;
     static const struct llm_mode_ops *const modes[] = {&llm_mode_naive, &llm_mode_remote_cache,
                                                        &llm_mode_semantic};
-    struct host h;
+    struct worker_server h;
     start(&h, 0, UINT64_C(1) << 30);
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         int rc = -ENOMEM;
         for (long n = 0; rc; n++) {
-            struct llm_remote *remote = host_join(&h);
+            struct llm_remote *remote = server_join(&h);
             allocations_left = n;
             counting = true;
             rc = open_and_generate(remote, modes[i]);
@@ -494,7 +494,7 @@ static void clients_survive_every_failure(void **state)
             assert_true(n < 1000);
         }
     }
-    host_stop(&h);
+    server_stop(&h);
 }
 
 static int make_model(void **state)

@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "failing.h"
-#include "worker_host.h"
+#include "worker_server.h"
 
 #include "llm/worker/impl.h"
 #include "reference.h"
@@ -117,7 +117,7 @@ static struct llm_mode_figures figures_of(struct llm_mode *m)
 
 /* A worker with one client. */
 struct pair {
-    struct host host;
+    struct worker_server server;
     struct llm_remote *remote;
     struct llm_mode *mode;
 };
@@ -125,8 +125,8 @@ struct pair {
 static struct llm_mode *pair_open(struct pair *p, const struct llm_worker_options *options,
                                   const char *mode)
 {
-    host_start(&p->host, options);
-    p->remote = host_join(&p->host);
+    server_start(&p->server, options);
+    p->remote = server_join(&p->server);
     p->mode = open_mode(mode, p->remote);
     return p->mode;
 }
@@ -135,7 +135,7 @@ static void pair_close(struct pair *p)
 {
     llm_mode_close(p->mode);
     llm_remote_close(p->remote);
-    host_stop(&p->host);
+    server_stop(&p->server);
 }
 
 /* ---- what travels ---- */
@@ -145,9 +145,9 @@ struct expectation {
     bool whole, packed, computed;
 };
 
-static void check_mode(struct host *h, const struct expectation *e, uint32_t k)
+static void check_mode(struct worker_server *h, const struct expectation *e, uint32_t k)
 {
-    struct llm_remote *remote = host_join(h);
+    struct llm_remote *remote = server_join(h);
     struct llm_mode *m = open_mode(e->mode, remote);
     begin(m);
     go_on(m, 1, 3); /* 152 rows */
@@ -183,13 +183,13 @@ static void every_mode_recovers_in_its_way(void **state)
         {.mode = "remote_cache_recompute", .computed = true},
         {.mode = "semantic"},
     };
-    struct host h;
+    struct worker_server h;
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         struct llm_worker_options options = plain_options();
-        host_start(&h, &options);
+        server_start(&h, &options);
         for (uint32_t k = 0; k <= LAYERS; k += 2)
             check_mode(&h, &modes[i], k);
-        host_stop(&h);
+        server_stop(&h);
     }
 }
 
@@ -225,14 +225,14 @@ static void begin_by_handle(struct llm_remote *remote, uint8_t handle[LLM_HANDLE
 static void layers_are_fetched_by_mask(void **state)
 {
     (void)state;
-    struct host h;
+    struct worker_server h;
     struct llm_worker_options options = plain_options();
     struct llm_layers some = {.words = {0x15}}, out = {.words = {0x3}};
     struct fetched f = {0};
     uint8_t handle[LLM_HANDLE_BYTES];
     uint32_t missing, length = 0;
-    host_start(&h, &options);
-    struct llm_remote *remote = host_join(&h);
+    server_start(&h, &options);
+    struct llm_remote *remote = server_join(&h);
     assert_int_equal(
         llm_remote_set_recovery(
             remote, (struct llm_eviction_policy){LLM_RECOVER_DELTA, LLM_PACK_ALWAYS}, why),
@@ -274,25 +274,25 @@ static void layers_are_fetched_by_mask(void **state)
     handle[0] ^= 1;
     assert_int_equal(llm_remote_evict(remote, handle, &some, &missing, why), -ENOENT);
     llm_remote_close(remote);
-    host_stop(&h);
+    server_stop(&h);
 }
 
 static void without_a_store_nothing_moves_out(void **state)
 {
     (void)state;
-    struct host h;
+    struct worker_server h;
     struct llm_worker_options options = plain_options();
     struct llm_layers some = {.words = {1}};
     uint8_t handle[LLM_HANDLE_BYTES];
     uint32_t missing;
     options.shadow_ops = NULL;
-    host_start(&h, &options);
-    struct llm_remote *remote = host_join(&h);
+    server_start(&h, &options);
+    struct llm_remote *remote = server_join(&h);
     begin_by_handle(remote, handle);
     assert_int_equal(llm_remote_evict(remote, handle, &some, &missing, why), -EOPNOTSUPP);
     assert_non_null(strstr(why, "--shadow"));
     llm_remote_close(remote);
-    host_stop(&h);
+    server_stop(&h);
 }
 
 /* ---- rules and pressure ---- */
@@ -316,15 +316,15 @@ static void sequences_that_do_not_fit_take_turns(void **state)
 {
     (void)state;
     enum { CLIENTS = 3 };
-    struct host h;
+    struct worker_server h;
     struct llm_worker_options options = plain_options();
     struct llm_remote *remotes[CLIENTS];
     struct llm_mode *modes[CLIENTS];
     uint64_t moved = 0;
     options.engine.kv_bytes = (3 * LAYERS + LAYERS / 2) * LLM_CHUNK_ROWS * row_bytes;
-    host_start(&h, &options);
+    server_start(&h, &options);
     for (int i = 0; i < CLIENTS; i++) {
-        remotes[i] = host_join(&h);
+        remotes[i] = server_join(&h);
         modes[i] = open_mode(i ? "semantic" : "remote_cache_delta_raw", remotes[i]);
         begin(modes[i]);
     }
@@ -339,7 +339,7 @@ static void sequences_that_do_not_fit_take_turns(void **state)
         llm_remote_close(remotes[i]);
     }
     assert_true(moved >= STEPS);
-    host_stop(&h);
+    server_stop(&h);
 }
 
 static void *generate(void *user)
@@ -354,15 +354,15 @@ static void those_that_ask_at_once_take_turns_too(void **state)
 {
     (void)state;
     enum { CLIENTS = 4 };
-    struct host h;
+    struct worker_server h;
     struct llm_worker_options options = plain_options();
     struct llm_remote *remotes[CLIENTS];
     struct llm_mode *modes[CLIENTS];
     pthread_t threads[CLIENTS];
     options.engine.kv_bytes = (3 * LAYERS + LAYERS / 2) * LLM_CHUNK_ROWS * row_bytes;
-    host_start(&h, &options);
+    server_start(&h, &options);
     for (int i = 0; i < CLIENTS; i++) {
-        remotes[i] = host_join(&h);
+        remotes[i] = server_join(&h);
         modes[i] = open_mode(i % 2 ? "semantic" : "remote_cache_delta_raw", remotes[i]);
     }
     for (int i = 0; i < CLIENTS; i++)
@@ -373,7 +373,7 @@ static void those_that_ask_at_once_take_turns_too(void **state)
         llm_mode_close(modes[i]);
         llm_remote_close(remotes[i]);
     }
-    host_stop(&h);
+    server_stop(&h);
 }
 
 static void a_full_store_refuses_and_harms_nothing(void **state)
@@ -576,13 +576,13 @@ static void every_allocation_may_fail(void **state)
 static void a_prompt_starts_from_what_another_computed(void **state)
 {
     (void)state;
-    struct host h;
+    struct worker_server h;
     struct llm_worker_options options = plain_options();
     uint64_t values[LLM_METRICS];
     options.share_prefixes = true;
-    host_start(&h, &options);
+    server_start(&h, &options);
     for (int i = 0; i < 2; i++) {
-        struct llm_remote *remote = host_join(&h);
+        struct llm_remote *remote = server_join(&h);
         struct llm_mode *m = open_mode("semantic", remote);
         begin(m);
         go_on(m, 1, STEPS);
@@ -592,7 +592,7 @@ static void a_prompt_starts_from_what_another_computed(void **state)
         llm_mode_close(m);
         llm_remote_close(remote);
     }
-    host_stop(&h);
+    server_stop(&h);
 }
 
 /* ---- two workers, one store ---- */
@@ -601,7 +601,7 @@ static void another_worker_goes_on(void **state)
 {
     (void)state;
     struct daemon d;
-    struct host first, second;
+    struct worker_server first, second;
     daemon_start(&d);
     struct llm_worker_options options = daemon_options(&d);
     options.untimed = true; /* what the second worker does must not depend on its pace */
@@ -609,17 +609,17 @@ static void another_worker_goes_on(void **state)
     uint8_t handle[LLM_HANDLE_BYTES];
     uint64_t id = 99, values[LLM_METRICS];
     uint32_t missing, length = 0;
-    host_start(&first, &options);
-    host_start(&second, &options);
-    struct llm_remote *remote = host_join(&first);
+    server_start(&first, &options);
+    server_start(&second, &options);
+    struct llm_remote *remote = server_join(&first);
     reference_begin(remote, handle, &id);
     reference_go_on(remote, id, 1, 3);
     assert_int_equal(llm_remote_evict(remote, handle, &all, &missing, why), 0);
     reference_go_on(remote, id, 3, 5);
     assert_int_equal(llm_remote_evict(remote, handle, &some, &missing, why), 0);
     llm_remote_close(remote);
-    host_stop(&first);
-    remote = host_join(&second);
+    server_stop(&first);
+    remote = server_join(&second);
     assert_int_equal(llm_remote_resume(remote, handle, &id, &length, why), 0);
     assert_int_equal(length, PROMPT + 4);
     reference_go_on(remote, id, 5, STEPS);
@@ -630,7 +630,7 @@ static void another_worker_goes_on(void **state)
     handle[3] ^= 1;
     assert_int_equal(llm_remote_resume(remote, handle, &id, &length, why), -ENOENT);
     llm_remote_close(remote);
-    host_stop(&second);
+    server_stop(&second);
     daemon_stop(&d);
 }
 

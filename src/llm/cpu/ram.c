@@ -1,4 +1,4 @@
-#include "llm/cpu/host.h"
+#include "llm/cpu/ram.h"
 
 #include "llm/model/why.h"
 #include "page/tensors.h"
@@ -12,8 +12,7 @@
 
 /* ---- buffers and weights ---- */
 
-int llm_host_buffer_create(struct llm_backend *b, uint64_t bytes, struct llm_buffer **out,
-                           char *why)
+int llm_ram_buffer_create(struct llm_backend *b, uint64_t bytes, struct llm_buffer **out, char *why)
 {
     (void)b;
     struct llm_buffer *buffer = calloc(1, sizeof *buffer);
@@ -30,7 +29,7 @@ int llm_host_buffer_create(struct llm_backend *b, uint64_t bytes, struct llm_buf
     return 0;
 }
 
-void llm_host_buffer_destroy(struct llm_backend *b, struct llm_buffer *buffer)
+void llm_ram_buffer_destroy(struct llm_backend *b, struct llm_buffer *buffer)
 {
     (void)b;
     if (!buffer)
@@ -46,8 +45,8 @@ static void check_place(struct llm_place place, uint64_t bytes)
     (void)bytes;
 }
 
-int llm_host_upload(struct llm_backend *b, struct llm_place to, const void *src, uint64_t bytes,
-                    char *why)
+int llm_ram_upload(struct llm_backend *b, struct llm_place to, const void *src, uint64_t bytes,
+                   char *why)
 {
     (void)b;
     (void)why;
@@ -56,8 +55,8 @@ int llm_host_upload(struct llm_backend *b, struct llm_place to, const void *src,
     return 0;
 }
 
-int llm_host_download(struct llm_backend *b, struct llm_place from, void *dst, uint64_t bytes,
-                      char *why)
+int llm_ram_download(struct llm_backend *b, struct llm_place from, void *dst, uint64_t bytes,
+                     char *why)
 {
     (void)b;
     (void)why;
@@ -66,8 +65,8 @@ int llm_host_download(struct llm_backend *b, struct llm_place from, void *dst, u
     return 0;
 }
 
-int llm_host_weight_create(struct llm_backend *b, const struct llm_tensor *tensor, uint64_t first,
-                           uint64_t rows, struct llm_weight **out, char *why)
+int llm_ram_weight_create(struct llm_backend *b, const struct llm_tensor *tensor, uint64_t first,
+                          uint64_t rows, struct llm_weight **out, char *why)
 {
     (void)b;
     uint64_t row_bytes = llm_dtype_bytes(tensor->dtype, tensor->dims[0]);
@@ -84,7 +83,7 @@ int llm_host_weight_create(struct llm_backend *b, const struct llm_tensor *tenso
     return 0;
 }
 
-void llm_host_weight_destroy(struct llm_backend *b, struct llm_weight *weight)
+void llm_ram_weight_destroy(struct llm_backend *b, struct llm_weight *weight)
 {
     (void)b;
     free(weight);
@@ -127,8 +126,8 @@ static uint32_t run_for(const struct llm_kv_shape *shape, uint64_t half_bytes)
     return run < shape->pages ? (uint32_t)run : shape->pages;
 }
 
-int llm_host_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape,
-                       struct llm_kv_memory **out, char *why)
+int llm_ram_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape,
+                      struct llm_kv_memory **out, char *why)
 {
     (void)b;
     uint64_t half_bytes = half_bytes_for(shape);
@@ -156,7 +155,7 @@ int llm_host_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape,
     return 0;
 }
 
-void llm_host_kv_destroy(struct llm_backend *b, struct llm_kv_memory *kv)
+void llm_ram_kv_destroy(struct llm_backend *b, struct llm_kv_memory *kv)
 {
     (void)b;
     if (!kv)
@@ -170,7 +169,7 @@ static int told(const struct llm_kv_memory *kv, int rc, char *why)
     return rc ? llm_why(why, rc, "KV pages: %s", kv->outcome.why.text) : 0;
 }
 
-int llm_host_kv_map(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why)
+int llm_ram_kv_map(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why)
 {
     size_t changes = 0;
     assert(count <= PAGE_BATCH_MAX);
@@ -184,7 +183,7 @@ int llm_host_kv_map(struct llm_kv_memory *kv, const uint32_t *ids, size_t count,
     return told(kv, rc, why);
 }
 
-int llm_host_kv_unmap(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why)
+int llm_ram_kv_unmap(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why)
 {
     size_t changes = 0;
     assert(count <= PAGE_BATCH_MAX);
@@ -199,18 +198,18 @@ int llm_host_kv_unmap(struct llm_kv_memory *kv, const uint32_t *ids, size_t coun
     return told(kv, rc, why);
 }
 
-uint8_t *llm_host_kv(const struct llm_kv_memory *kv, unsigned v, uint32_t page, uint32_t row)
+uint8_t *llm_ram_kv(const struct llm_kv_memory *kv, unsigned v, uint32_t page, uint32_t row)
 {
     return kv->range + (2 * (uint64_t)page + v) * kv->half_bytes +
            (uint64_t)row * kv->row_values * sizeof(uint16_t);
 }
 
-uint32_t llm_host_kv_values(const struct llm_kv_memory *kv)
+uint32_t llm_ram_kv_values(const struct llm_kv_memory *kv)
 {
     return kv->row_values;
 }
 
-uint64_t llm_host_kv_page_stride(const struct llm_kv_memory *kv)
+uint64_t llm_ram_kv_page_stride(const struct llm_kv_memory *kv)
 {
     return 2 * kv->half_bytes;
 }
@@ -221,10 +220,10 @@ static uint8_t *kv_rows(const struct llm_kv_memory *kv, const struct llm_kv_rows
     assert(kv->used[rows->page / kv->run] > 0);
     assert(rows->first + rows->count <= LLM_KV_POSITIONS);
     *bytes = (size_t)rows->count * kv->row_values * sizeof(uint16_t);
-    return llm_host_kv(kv, rows->v, rows->page, rows->first);
+    return llm_ram_kv(kv, rows->v, rows->page, rows->first);
 }
 
-int llm_host_kv_read(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, void *dst, char *why)
+int llm_ram_kv_read(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, void *dst, char *why)
 {
     (void)why;
     size_t bytes;
@@ -233,8 +232,8 @@ int llm_host_kv_read(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, v
     return 0;
 }
 
-int llm_host_kv_write(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, const void *src,
-                      char *why)
+int llm_ram_kv_write(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, const void *src,
+                     char *why)
 {
     (void)why;
     size_t bytes;
@@ -245,25 +244,25 @@ int llm_host_kv_write(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, 
 
 /* ---- steps, and the ops that only move values ---- */
 
-int llm_host_begin(struct llm_backend *b, const struct llm_batch *batch, char *why)
+int llm_ram_begin(struct llm_backend *b, const struct llm_batch *batch, char *why)
 {
     (void)why;
-    struct llm_host *host = (struct llm_host *)b;
-    assert(!host->batch && batch->rows > 0);
-    host->batch = batch;
+    struct llm_ram *ram = (struct llm_ram *)b;
+    assert(!ram->batch && batch->rows > 0);
+    ram->batch = batch;
     return 0;
 }
 
-void llm_host_embed(const struct llm_batch *batch, const struct llm_op_embed *op, uint32_t row)
+void llm_ram_embed(const struct llm_batch *batch, const struct llm_op_embed *op, uint32_t row)
 {
     const struct llm_weight *table = op->table, *positions = op->position_table;
-    float *out = llm_host_floats(op->out) + (size_t)row * op->width;
+    float *out = llm_ram_floats(op->out) + (size_t)row * op->width;
     assert(table->width == op->width && batch->tokens[row] < table->count);
-    llm_dtype_to_f32(table->dtype, out, llm_host_row(table, batch->tokens[row]), op->width);
+    llm_dtype_to_f32(table->dtype, out, llm_ram_row(table, batch->tokens[row]), op->width);
     if (!positions)
         return;
     assert(positions->width == op->width && batch->positions[row] < positions->count);
-    const uint8_t *at = llm_host_row(positions, batch->positions[row]);
+    const uint8_t *at = llm_ram_row(positions, batch->positions[row]);
     uint32_t block = llm_dtype_block(positions->dtype);
     uint32_t bytes = llm_dtype_block_bytes(positions->dtype);
     float values[256]; /* the largest block */
@@ -274,10 +273,10 @@ void llm_host_embed(const struct llm_batch *batch, const struct llm_op_embed *op
     }
 }
 
-void llm_host_pick(const struct llm_batch *batch, const struct llm_op_pick *op)
+void llm_ram_pick(const struct llm_batch *batch, const struct llm_op_pick *op)
 {
-    const float *in = llm_host_floats(op->in);
-    float *out = llm_host_floats(op->out);
+    const float *in = llm_ram_floats(op->in);
+    float *out = llm_ram_floats(op->out);
     for (uint32_t i = 0; i < batch->pick_count; i++)
         memcpy(out + (size_t)i * op->width, in + (size_t)batch->picks[i] * op->width,
                op->width * sizeof *out);
@@ -294,11 +293,11 @@ static void turn_head(float *x, const float *angles, uint32_t pairs, bool neox)
     }
 }
 
-void llm_host_rope(const struct llm_batch *batch, const struct llm_op_rope *op, uint32_t row)
+void llm_ram_rope(const struct llm_batch *batch, const struct llm_op_rope *op, uint32_t row)
 {
     const float *angles = batch->rope + (size_t)row * 2 * batch->rope_pairs;
-    float *q = llm_host_floats(op->q) + (size_t)row * op->heads * op->head_dim;
-    float *k = llm_host_floats(op->k) + (size_t)row * op->kv_heads * op->head_dim;
+    float *q = llm_ram_floats(op->q) + (size_t)row * op->heads * op->head_dim;
+    float *k = llm_ram_floats(op->k) + (size_t)row * op->kv_heads * op->head_dim;
     assert(2 * batch->rope_pairs <= op->head_dim);
     for (uint32_t h = 0; h < op->heads; h++)
         turn_head(q + (size_t)h * op->head_dim, angles, batch->rope_pairs, op->neox);
@@ -306,13 +305,13 @@ void llm_host_rope(const struct llm_batch *batch, const struct llm_op_rope *op, 
         turn_head(k + (size_t)h * op->head_dim, angles, batch->rope_pairs, op->neox);
 }
 
-void llm_host_append(const struct llm_batch *batch, const struct llm_op_append *op, uint32_t row)
+void llm_ram_append(const struct llm_batch *batch, const struct llm_op_append *op, uint32_t row)
 {
-    uint32_t values = llm_host_kv_values(op->kv), position = batch->positions[row];
-    uint32_t page = llm_host_pages(batch, op->layer, row)[position / LLM_KV_POSITIONS];
-    const float *k = llm_host_floats(op->k) + (size_t)row * values;
-    const float *v = llm_host_floats(op->v) + (size_t)row * values;
+    uint32_t values = llm_ram_kv_values(op->kv), position = batch->positions[row];
+    uint32_t page = llm_ram_pages(batch, op->layer, row)[position / LLM_KV_POSITIONS];
+    const float *k = llm_ram_floats(op->k) + (size_t)row * values;
+    const float *v = llm_ram_floats(op->v) + (size_t)row * values;
     uint32_t at = position % LLM_KV_POSITIONS;
-    wire_half_from_f32(llm_host_kv(op->kv, 0, page, at), k, values);
-    wire_half_from_f32(llm_host_kv(op->kv, 1, page, at), v, values);
+    wire_half_from_f32(llm_ram_kv(op->kv, 0, page, at), k, values);
+    wire_half_from_f32(llm_ram_kv(op->kv, 1, page, at), v, values);
 }

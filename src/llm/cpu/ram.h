@@ -1,0 +1,83 @@
+/* llm/cpu/ram.h - private to src/llm: what backends in main memory have in common.
+ *
+ * Buffers are memory, weights are rows of the file's mapping, KV pages come from page/tensors.h on
+ * its host backend.  The functions below fit llm/engine/backend.h's table as they are.
+ *
+ * Threads and lifetime: as llm/engine/backend.h. */
+#ifndef HAWSER_LLM_CPU_RAM_H
+#define HAWSER_LLM_CPU_RAM_H
+
+#include "llm/engine/backend.h"
+
+#include <assert.h>
+
+struct llm_buffer {
+    uint8_t *bytes;
+    uint64_t size;
+};
+
+struct llm_weight {
+    enum llm_dtype dtype;
+    const uint8_t *rows;
+    uint64_t row_bytes;
+    uint32_t width, count;
+};
+
+/* A backend's own struct begins with this. */
+struct llm_ram {
+    struct llm_backend base;
+    const struct llm_batch
+        *batch; /* of the step at hand, else NULL: the caller keeps it as it is */
+};
+
+static inline float *llm_ram_floats(struct llm_place place)
+{
+    return (float *)(void *)(place.buffer->bytes + place.offset);
+}
+
+/* The pages of a row's sequence in a layer. */
+static inline const uint32_t *llm_ram_pages(const struct llm_batch *batch, uint32_t layer,
+                                            uint32_t row)
+{
+    assert(layer < batch->layers);
+    return batch->pages + (size_t)layer * batch->page_count + batch->page_first[batch->seqs[row]];
+}
+
+/* Row `row` of a matrix, and of a page's K or V. */
+static inline const uint8_t *llm_ram_row(const struct llm_weight *w, uint64_t row)
+{
+    return w->rows + row * w->row_bytes;
+}
+uint8_t *llm_ram_kv(const struct llm_kv_memory *kv, unsigned v, uint32_t page, uint32_t row);
+uint32_t llm_ram_kv_values(const struct llm_kv_memory *kv); /* of a row */
+uint64_t
+llm_ram_kv_page_stride(const struct llm_kv_memory *kv); /* bytes from one page to the next */
+
+int llm_ram_buffer_create(struct llm_backend *b, uint64_t bytes, struct llm_buffer **out,
+                          char *why);
+void llm_ram_buffer_destroy(struct llm_backend *b, struct llm_buffer *buffer);
+int llm_ram_upload(struct llm_backend *b, struct llm_place to, const void *src, uint64_t bytes,
+                   char *why);
+int llm_ram_download(struct llm_backend *b, struct llm_place from, void *dst, uint64_t bytes,
+                     char *why);
+int llm_ram_weight_create(struct llm_backend *b, const struct llm_tensor *tensor, uint64_t first,
+                          uint64_t rows, struct llm_weight **out, char *why);
+void llm_ram_weight_destroy(struct llm_backend *b, struct llm_weight *weight);
+int llm_ram_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape,
+                      struct llm_kv_memory **out, char *why);
+void llm_ram_kv_destroy(struct llm_backend *b, struct llm_kv_memory *kv);
+int llm_ram_kv_map(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why);
+int llm_ram_kv_unmap(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why);
+int llm_ram_kv_read(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, void *dst, char *why);
+int llm_ram_kv_write(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, const void *src,
+                     char *why);
+int llm_ram_begin(struct llm_backend *b, const struct llm_batch *batch, char *why);
+
+/* Ops that move a few values and gain nothing from vector code, for a range of rows: all backends
+ * in main memory do them with the same loop. */
+void llm_ram_embed(const struct llm_batch *batch, const struct llm_op_embed *op, uint32_t row);
+void llm_ram_pick(const struct llm_batch *batch, const struct llm_op_pick *op);
+void llm_ram_rope(const struct llm_batch *batch, const struct llm_op_rope *op, uint32_t row);
+void llm_ram_append(const struct llm_batch *batch, const struct llm_op_append *op, uint32_t row);
+
+#endif
