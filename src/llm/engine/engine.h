@@ -16,6 +16,7 @@
 #ifndef HAWSER_LLM_ENGINE_ENGINE_H
 #define HAWSER_LLM_ENGINE_ENGINE_H
 
+#include "llm/model/file.h"
 #include "llm/model/layers.h"
 
 enum {

@@ -8,7 +8,8 @@
 #ifndef HAWSER_LLM_ENGINE_ROPE_H
 #define HAWSER_LLM_ENGINE_ROPE_H
 
-#include "llm/model/file.h"
+#include "base/attr.h"
+#include "llm/model/shape.h"
 
 struct llm_rope;
 

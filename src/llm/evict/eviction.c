@@ -1,8 +1,9 @@
 #include "llm/evict/eviction.h"
 
+#include "llm/evict/packing.h"
 #include "llm/model/why.h"
-#include "llm/worker/result.h"
 #include "wire/le.h"
+#include "wire/limits.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -13,8 +14,6 @@
 enum {
     MODEL_CHARS = 64,
     LAYOUT_CHARS = 96,
-    TRIAL_EVERY =
-        64, /* chunks: whether packing pays is looked at again, as llm/worker/result.h does */
 };
 
 struct llm_evictor {
@@ -246,7 +245,7 @@ static bool packs(const struct llm_eviction *s)
         return s->policy.pack == LLM_PACK_ALWAYS;
     if (evictor->link_ns_a_byte == 0)
         return false;
-    return evictor->put_count % TRIAL_EVERY == 0 ||
+    return evictor->put_count % LLM_PACK_AGAIN == 0 ||
            llm_packing_pays(evictor->pack_ratio, evictor->pack_ns_a_byte,
                             (uint64_t)(1e9 / evictor->link_ns_a_byte));
 }

@@ -9,7 +9,7 @@
 #ifndef HAWSER_LLM_MODEL_ARCH_H
 #define HAWSER_LLM_MODEL_ARCH_H
 
-#include "llm/model/file.h"
+#include "llm/model/shape.h"
 
 enum llm_dim {
     LLM_DIM_NONE, /* the tensor has one dimension */

@@ -5,7 +5,8 @@
 #ifndef HAWSER_LLM_MODEL_LAYERS_H
 #define HAWSER_LLM_MODEL_LAYERS_H
 
-#include "llm/model/file.h"
+#include "base/attr.h"
+#include "llm/model/shape.h"
 
 #include <stdbool.h>
 #include <stdint.h>

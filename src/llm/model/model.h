@@ -35,6 +35,7 @@ int llm_config_check_tensors(const struct llm_config *config,
 int llm_llama2c_read(struct llm_model *model, const void *bytes, uint64_t size,
                      char *why) MUST_CHECK;
 
+struct llm_file;
 /* For the vocabulary: the metadata, or NULL in a format that has none. */
 const struct gguf *llm_file_metadata(const struct llm_file *file);
 

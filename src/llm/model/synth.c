@@ -3,9 +3,9 @@
 #include "base/rng.h"
 #include "base/units.h"
 #include "llm/model/arch.h"
+#include "llm/model/byte_text.h"
 #include "llm/model/gguf_write.h"
 #include "llm/model/why.h"
-#include "llm/tokenizer/byte_text.h"
 
 #include <assert.h>
 #include <errno.h>

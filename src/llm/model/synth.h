@@ -10,7 +10,8 @@
 #ifndef HAWSER_LLM_MODEL_SYNTH_H
 #define HAWSER_LLM_MODEL_SYNTH_H
 
-#include "llm/model/file.h"
+#include "base/attr.h"
+#include "llm/model/shape.h"
 
 enum { LLM_SYNTH_VOCAB_MIN = 257 }; /* the bytes, and the end */
 

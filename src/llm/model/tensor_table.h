@@ -6,7 +6,8 @@
 #ifndef HAWSER_LLM_MODEL_TENSOR_TABLE_H
 #define HAWSER_LLM_MODEL_TENSOR_TABLE_H
 
-#include "llm/model/file.h"
+#include "base/attr.h"
+#include "llm/model/shape.h"
 
 struct llm_tensor_table {
     struct llm_tensor *items;

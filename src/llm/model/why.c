@@ -1,7 +1,5 @@
 #include "llm/model/why.h"
 
-#include "llm/model/file.h"
-
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

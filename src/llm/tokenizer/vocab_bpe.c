@@ -1,11 +1,11 @@
 /* Byte-level BPE: the text is cut into words (llm/tokenizer/pretok.h), a word into bytes, and
  * neighbours are joined in the order in which the merges stand in the file.  Texts in the file have
- * one printable character a byte (llm/tokenizer/byte_text.h). */
+ * one printable character a byte (llm/model/byte_text.h). */
 #include "llm/tokenizer/vocab_impl.h"
 
 #include "base/utf8.h"
+#include "llm/model/byte_text.h"
 #include "llm/model/why.h"
-#include "llm/tokenizer/byte_text.h"
 
 #include <errno.h>
 #include <stdlib.h>

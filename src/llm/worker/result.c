@@ -18,14 +18,6 @@ void llm_packer_fini(struct llm_packer *p)
     p->codec = NULL;
 }
 
-bool llm_packing_pays(double ratio, double ns_per_byte, uint64_t link_rate)
-{
-    if (link_rate == 0)
-        return false;
-    double link_ns_per_byte = 1e9 / (double)link_rate;
-    return ratio * link_ns_per_byte + 2 * ns_per_byte < link_ns_per_byte;
-}
-
 /* ---- top k ---- */
 
 static int put_top(uint32_t k, const float *logits, uint32_t vocab, struct wire_enc *e)

@@ -1,20 +1,16 @@
-/* llm/worker/result.h - logits to what the consumer wished for, and back to something to sample
- * from.
+/* llm/worker/result.h - logits to what the consumer wished for, and back to logits to sample from.
  *
- * Whether zstd pays is decided by measurement: encoding is timed, decoding is taken to cost as
- * much, and the block is packed when that and the smaller transfer take less time than the plain
- * transfer over the link at hand.  A link that nobody measured gets plain blocks.  Every
- * LLM_PACK_AGAIN blocks the codec is tried again, since logits change.
+ * A worker packs logits where llm/evict/packing.h says that it pays on the client's link.  It tries
+ * the codec again every LLM_PACK_AGAIN blocks, since logits change.
  *
  * Trust: llm_result_get takes a peer's bytes.  Threads: one at a time for a packer.
  * Lifetime: init/fini; the struct is the caller's. */
 #ifndef HAWSER_LLM_WORKER_RESULT_H
 #define HAWSER_LLM_WORKER_RESULT_H
 
+#include "llm/evict/packing.h"
 #include "llm/worker/message.h"
 #include "wire/codec.h"
-
-enum { LLM_PACK_AGAIN = 64 }; /* under 2% of the blocks, also where packing costs twice */
 
 struct llm_packer {
     struct wire_codec_ctx *codec;
@@ -26,9 +22,6 @@ struct llm_packer {
 /* 0 or -ENOMEM. */
 int llm_packer_init(struct llm_packer *packer) MUST_CHECK;
 void llm_packer_fini(struct llm_packer *packer);
-
-/* True when packing takes less time than it saves; link_rate in bytes a second, 0: not known. */
-bool llm_packing_pays(double ratio, double ns_per_byte, uint64_t link_rate);
 
 /* Appends the result of a wish for top k or logits.  0, -ENOMEM, or the encoder's error. */
 int llm_result_put(struct llm_packer *packer, const struct llm_wish *wish, const float *logits,

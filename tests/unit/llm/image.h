@@ -4,6 +4,7 @@
 #ifndef HAWSER_TESTS_LLM_IMAGE_H
 #define HAWSER_TESTS_LLM_IMAGE_H
 
+#include "llm/model/file.h"
 #include "llm/model/gguf_write.h"
 #include "llm/model/synth.h"
 

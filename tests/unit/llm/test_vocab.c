@@ -11,7 +11,7 @@
 
 #include "base/attr.h"
 #include "image.h"
-#include "llm/tokenizer/byte_text.h"
+#include "llm/model/byte_text.h"
 #include "llm/tokenizer/unicode.h"
 #include "llm/tokenizer/vocab_impl.h"
 #include "wire/le.h"

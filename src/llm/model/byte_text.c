@@ -1,4 +1,4 @@
-#include "llm/tokenizer/byte_text.h"
+#include "llm/model/byte_text.h"
 
 /* The bytes that are not printable lie in three runs; where their codes begin follows from the
  * lengths of the runs before. */

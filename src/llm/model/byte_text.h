@@ -1,11 +1,11 @@
-/* llm/tokenizer/byte_text.h - how byte-level BPE writes a byte: as one printable character.
+/* llm/model/byte_text.h - how byte-level BPE writes a byte: as one printable character.
  *
  * Bytes that are printable in Latin-1 stand for themselves; the other 68 are U+0100 and on, counted
  * up.
  *
  * Private to src/llm.  Threads: any; no state. */
-#ifndef HAWSER_LLM_TOKENIZER_BYTE_TEXT_H
-#define HAWSER_LLM_TOKENIZER_BYTE_TEXT_H
+#ifndef HAWSER_LLM_MODEL_BYTE_TEXT_H
+#define HAWSER_LLM_MODEL_BYTE_TEXT_H
 
 #include <stddef.h>
 #include <stdint.h>
