@@ -106,7 +106,7 @@ static bool open_device(struct bench_gpu *g)
 #define X(name) g->name = (PFN_##name)g->vkGetDeviceProcAddr(g->device, #name);
     BENCH_GPU_DEVICE_FUNCTIONS(X)
 #undef X
-    g->counts = (vn_counts_fn)g->vkGetDeviceProcAddr(g->device, VN_COUNTS_NAME);
+    g->counts = (hw_driver_counts_fn *)g->vkGetDeviceProcAddr(g->device, HW_DRIVER_COUNTS_NAME);
     g->vkGetDeviceQueue(g->device, queue.queueFamilyIndex, 0, &g->queue);
     VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
                                     .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,

@@ -11,10 +11,12 @@
 #define HAWSER_BENCH_VULKAN_GPU_H
 
 #include "base/attr.h"
-#include "venus/common/counts.h"
+#include "base/driver_counts.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include <vulkan/vulkan_core.h>
 
 #define BENCH_GPU_INSTANCE_FUNCTIONS(X)                                                            \
     X(vkDestroyInstance)                                                                           \
@@ -93,7 +95,7 @@ struct bench_gpu {
     VkPipeline pipeline, busy_pipeline;
     VkDescriptorSet set;
     struct bench_buffer in, out; /* of the pipelines: the device's own, and mapped */
-    vn_counts_fn counts;         /* NULL where the driver is not ours */
+    hw_driver_counts_fn *counts; /* NULL where the driver is not ours */
     char why[BENCH_GPU_WHY_CHARS];
 #define X(name) PFN_##name name;
     PFN_vkGetInstanceProcAddr vkGetInstanceProcAddr;

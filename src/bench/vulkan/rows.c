@@ -67,7 +67,7 @@ static int raw_rtt(struct bench_vk_run *r, struct bench_vk_site *site, double *u
 /* ---- rows ---- */
 
 static void add_counts(struct bench_vk_run *r, const struct bench_vk_site *site,
-                       const struct vn_counts *c, uint32_t cycles)
+                       const struct hw_driver_counts *c, uint32_t cycles)
 {
     const struct {
         const char *kind, *unit;

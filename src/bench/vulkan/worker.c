@@ -105,16 +105,16 @@ static bool busy_cycle(struct state *s, uint64_t rounds)
     return found == expected || fail(s, "the device's work has a wrong result");
 }
 
-static void count(const struct state *s, struct vn_counts *out)
+static void count(const struct state *s, struct hw_driver_counts *out)
 {
-    *out = (struct vn_counts){0};
+    *out = (struct hw_driver_counts){0};
     if (s->gpu.counts)
         s->gpu.counts(s->gpu.device, out);
 }
 
 static bool polled_cycle(struct state *s, uint64_t size)
 {
-    struct vn_counts before, after;
+    struct hw_driver_counts before, after;
     VkResult result;
     (void)size;
     if (!submit_work(s))
@@ -318,7 +318,7 @@ static const struct {
 
 static bool obey(struct state *s, const struct bench_order *o)
 {
-    struct vn_counts before, after;
+    struct hw_driver_counts before, after;
     uint64_t until = o->until_ns ? o->until_ns : HW_NEVER;
     s->answer = (struct bench_answer){0};
     hw_hist_reset(&s->hist);
@@ -338,7 +338,7 @@ static bool obey(struct state *s, const struct bench_order *o)
     s->answer.elapsed_ns = begun - start;
     count(s, &after);
     s->answer.median_ns = (double)hw_hist_percentile(&s->hist, 50);
-    s->answer.counts = (struct vn_counts){
+    s->answer.counts = (struct hw_driver_counts){
         .exchanges = after.exchanges - before.exchanges,
         .messages_sent = after.messages_sent - before.messages_sent,
         .messages_received = after.messages_received - before.messages_received,

@@ -10,11 +10,13 @@
 #define HAWSER_BENCH_VULKAN_WORKER_H
 
 #include "base/attr.h"
-#include "venus/common/counts.h"
+#include "base/driver_counts.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+#include <vulkan/vulkan_core.h>
 
 enum bench_job {
     BENCH_CYCLES,   /* record, submit, wait; 4 bytes written that the host sees */
@@ -44,12 +46,12 @@ struct bench_order {
 };
 
 struct bench_answer {
-    double median_ns;        /* of one repetition */
-    uint64_t done;           /* repetitions */
-    uint64_t elapsed_ns;     /* from the begin of the first to the end of the last */
-    uint64_t looks;          /* BENCH_POLLS: calls of vkGetFenceStatus, all together */
-    uint64_t look_messages;  /* and what was sent by them */
-    struct vn_counts counts; /* of all repetitions; zeros where the driver is not ours */
+    double median_ns;               /* of one repetition */
+    uint64_t done;                  /* repetitions */
+    uint64_t elapsed_ns;            /* from the begin of the first to the end of the last */
+    uint64_t looks;                 /* BENCH_POLLS: calls of vkGetFenceStatus, all together */
+    uint64_t look_messages;         /* and what was sent by them */
+    struct hw_driver_counts counts; /* of all repetitions; zeros where the driver is not ours */
 };
 
 struct bench_worker_params {

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/driver_counts.h"
 #include "venus/client/device/debug.h"
 #include "venus/client/device/device.h"
 #include "venus/client/device/image_formats.h"
@@ -21,7 +22,6 @@
 #include "venus/client/present/wsi.h"
 #include "venus/client/record/command.h"
 #include "venus/client/submit/queue.h"
-#include "venus/common/counts.h"
 #include "vn_client.gen.h"
 
 #define EXPORTED __attribute__((visibility("default")))
@@ -215,14 +215,14 @@ static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL get_instance_proc(VkInstance ins
     return found ? vnc_icd_entry(command) : NULL;
 }
 
-static VKAPI_ATTR void VKAPI_CALL get_counts(VkDevice device, struct vn_counts *out)
+static void get_counts(void *device, struct hw_driver_counts *out)
 {
     vnc_link_counts(vnc_device_link(VNC_OBJECT(vnc_device, device)), out);
 }
 
 static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL get_device_proc(VkDevice handle, const char *name)
 {
-    if (strcmp(name, VN_COUNTS_NAME) == 0)
+    if (strcmp(name, HW_DRIVER_COUNTS_NAME) == 0)
         return (PFN_vkVoidFunction)get_counts;
     const struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
     const struct vn_command_info *command = vn_command_find(name);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/driver_counts.h"
 #include "rpc/transport/net.h"
 #include "venus/client/device/device.h"
 #include "venus/client/memory/memory.h"
@@ -15,7 +16,6 @@
 #include "venus/client/object/sync.h"
 #include "venus/client/record/command.h"
 #include "venus/client/submit/queue.h"
-#include "venus/common/counts.h"
 #include "venus/common/protocol.h"
 
 enum { QUEUES = 2, PATIENCE_MS = 30000 };
@@ -222,9 +222,9 @@ static void what_nobody_sees_is_early(void **state)
     assert_false(vnc_queue_has_done(b->queues[0], 1));
 }
 
-static struct vn_counts sent(const struct bench *b)
+static struct hw_driver_counts sent(const struct bench *b)
 {
-    struct vn_counts counts;
+    struct hw_driver_counts counts;
     vnc_link_counts(b->link, &counts);
     return counts;
 }
@@ -235,13 +235,13 @@ static void an_early_report_leaves_with_what_follows(void **state)
     struct bench *b = *state;
     VkFence fence = VNC_HANDLE(VkFence, b->fence);
     submit(b, 0, NULL, NULL, b->fence);
-    struct vn_counts before = sent(b);
+    struct hw_driver_counts before = sent(b);
     assert_int_equal(b->wait(VNC_HANDLE(VkDevice, b->device), 1, &fence, VK_TRUE, UINT64_MAX),
                      VK_SUCCESS);
     assert_int_equal(sent(b).messages_sent, before.messages_sent);
     submit(b, 0, NULL, NULL, NULL);
     submit(b, 0, NULL, NULL, NULL);
-    struct vn_counts after = sent(b);
+    struct hw_driver_counts after = sent(b);
     assert_int_equal(after.messages_sent, before.messages_sent + 2);
     assert_int_equal(after.exchanges, before.exchanges);
 }
@@ -251,7 +251,7 @@ static void a_fence_alone_leaves_with_what_follows(void **state)
 {
     struct bench *b = *state;
     submit(b, 0, NULL, NULL, NULL);
-    struct vn_counts before = sent(b);
+    struct hw_driver_counts before = sent(b);
     assert_int_equal(
         b->submit(VNC_HANDLE(VkQueue, b->queues[0]), 0, NULL, VNC_HANDLE(VkFence, b->fence)),
         VK_SUCCESS);
@@ -328,12 +328,12 @@ static void a_small_copy_travels_with_its_bytes(void **state)
     struct copy c;
     copy_make(b, &c, SMALL);
     submit(b, 0, NULL, NULL, NULL);
-    struct vn_counts before = sent(b);
+    struct hw_driver_counts before = sent(b);
     copy_submit(b, &c);
     assert_int_equal(fence_status(b), VK_SUCCESS);
     assert_int_equal(sent(b).messages_sent, before.messages_sent);
     submit(b, 0, NULL, NULL, NULL);
-    struct vn_counts after = sent(b);
+    struct hw_driver_counts after = sent(b);
     assert_int_equal(after.messages_sent, before.messages_sent + 1);
     assert_true(after.bytes_sent - before.bytes_sent > SMALL);
     copy_free(&c);
@@ -346,7 +346,7 @@ static void a_small_copy_behind_visible_work_does_not(void **state)
     struct copy c;
     copy_make(b, &c, SMALL);
     submit(b, 0, NULL, b->timeline, NULL);
-    struct vn_counts before = sent(b);
+    struct hw_driver_counts before = sent(b);
     copy_submit(b, &c);
     assert_int_equal(sent(b).messages_sent, before.messages_sent + 1);
     assert_int_equal(fence_status(b), VK_NOT_READY);
@@ -363,7 +363,7 @@ static void a_large_copy_is_recorded(void **state)
     copy_make(b, &c, LARGE);
     assert_int_equal(vnc_command_buffer_copies(c.commands, &copies), 0);
     submit(b, 0, NULL, NULL, NULL);
-    struct vn_counts before = sent(b);
+    struct hw_driver_counts before = sent(b);
     copy_submit(b, &c);
     assert_int_equal(fence_status(b), VK_SUCCESS);
     assert_true(sent(b).messages_sent > before.messages_sent);

@@ -2,6 +2,7 @@
 #include "venus/client/link/link.h"
 
 #include "base/clock.h"
+#include "base/driver_counts.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "venus/client/link/lanes.h"
@@ -9,7 +10,6 @@
 #include "venus/client/object/objects.h"
 #include "venus/client/perf.h"
 #include "venus/client/record/command.h"
-#include "venus/common/counts.h"
 #include "venus/common/pack.h"
 #include "venus/common/protocol.h"
 #include "venus/memory/track/kernel.h"
@@ -577,10 +577,10 @@ void vnc_link_rest(struct vnc_link *link, bool (*done)(void *user), void *user, 
         (void)!rpc_client_wait(link->rpc, done, user, timeout_ns); /* an end is told by on_end */
 }
 
-void vnc_link_counts(const struct vnc_link *link, struct vn_counts *out)
+void vnc_link_counts(const struct vnc_link *link, struct hw_driver_counts *out)
 {
     const struct rpc_stats *stats = rpc_client_stats(link->rpc);
-    *out = (struct vn_counts){
+    *out = (struct hw_driver_counts){
         .exchanges = atomic_load_explicit(&link->exchanges, memory_order_relaxed),
         .messages_sent = hw_counter_load(&stats->msgs_sent),
         .messages_received = hw_counter_load(&stats->msgs_received),

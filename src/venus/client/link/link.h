@@ -23,7 +23,7 @@ enum {
     VNC_LINK_GATHER_BYTES = 128 << 10,
 };
 
-struct vn_counts;
+struct hw_driver_counts;
 struct vnc_lanes;
 struct vnc_link;
 
@@ -133,7 +133,7 @@ VkResult vnc_link_wait(struct vnc_link *link, bool (*done)(void *user), void *us
 void vnc_link_rest(struct vnc_link *link, bool (*done)(void *user), void *user,
                    uint64_t timeout_ns);
 
-void vnc_link_counts(const struct vnc_link *link, struct vn_counts *out);
+void vnc_link_counts(const struct vnc_link *link, struct hw_driver_counts *out);
 
 /* The shortest time that a call has taken; 0 before the first. */
 uint64_t vnc_link_quickest_ns(const struct vnc_link *link);
