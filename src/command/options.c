@@ -260,7 +260,7 @@ static int store(const struct cmd_option *o, const char *text, void *values)
 static enum cmd_exit bad_value(const struct cmd_command *c, const struct cmd_option *o,
                                const char *text, int error)
 {
-    char form[160];
+    char form[512]; /* the longest list of choices is that of hawser llm --mode */
     if (error == -ENOMEM)
         return cmd_fail(CMD_FAILED, "out of memory");
     if (error == -E2BIG)
