@@ -23,7 +23,7 @@ const char *const llm_run_modes[] = {"local",
 const char *const llm_run_phases[] = {"decode", "prefill", NULL};
 const char *const llm_run_backends[] = {"cpu", "reference", "vulkan", NULL};
 
-static const struct llm_mode_ops *mode_of(const struct llm_run_options *o)
+static const struct llm_mode_kind *mode_of(const struct llm_run_options *o)
 {
     return llm_mode_find(llm_run_modes[o->mode]);
 }
@@ -67,14 +67,25 @@ static enum cmd_exit read_wish(const struct llm_run_options *o, struct llm_wish 
 
 /* ---- opening ---- */
 
+/* --gpu_host and --master_port as one address.  A host that brings its port, "gpu1:29501" or
+ * "[::1]:29501", is one already; more than one colon without brackets is an IPv6 address. */
+static void address_of(const struct llm_run_options *o, char *text, size_t size)
+{
+    const char *host = o->gpu_host, *colon = strrchr(host, ':');
+    bool brackets = host[0] == '[', bare_ipv6 = !brackets && colon && colon != strchr(host, ':');
+    bool has_port = colon && !bare_ipv6 && (!brackets || colon[-1] == ']');
+    if (has_port)
+        snprintf(text, size, "%s", host);
+    else
+        snprintf(text, size, bare_ipv6 ? "[%s]:%u" : "%s:%u", host, (unsigned)o->master_port);
+}
+
 static enum cmd_exit connect_worker(struct llm_run *r)
 {
     const struct llm_run_options *o = r->o;
     char text[RPC_ADDR_HOST_CHARS + 16], why[RPC_WHY_CHARS];
     struct rpc_addr addr;
-    bool brackets = strchr(o->gpu_host, ':') && o->gpu_host[0] != '[';
-    snprintf(text, sizeof text, "%s%s%s:%u", brackets ? "[" : "", o->gpu_host, brackets ? "]" : "",
-             (unsigned)o->master_port);
+    address_of(o, text, sizeof text);
     if (rpc_addr_parse(text, &addr, why))
         return cmd_fail(CMD_USAGE, "llm: --gpu_host: %s", why);
     struct rpc_security_files files = {.ca = o->connect.ca,
@@ -219,16 +230,6 @@ static void show(struct llm_run *r, uint32_t token)
     fflush(r->text);
 }
 
-static uint64_t bytes_sent(const struct llm_run *r)
-{
-    return r->remote ? hw_counter_load(&llm_remote_stats(r->remote)->bytes_sent) : 0;
-}
-
-static uint64_t bytes_received(const struct llm_run *r)
-{
-    return r->remote ? hw_counter_load(&llm_remote_stats(r->remote)->bytes_received) : 0;
-}
-
 /* One exchange, measured: the prompt when there are no tokens yet. */
 static int step(struct llm_run *r, uint32_t want, uint32_t *got)
 {
@@ -239,15 +240,18 @@ static int step(struct llm_run *r, uint32_t want, uint32_t *got)
             return rc;
     }
     uint32_t *to = r->tokens + r->token_count;
-    uint64_t began = hw_now_ns(), sent = bytes_sent(r), received = bytes_received(r);
+    struct llm_mode_traffic before, after;
+    llm_mode_traffic(r->mode, &before);
+    uint64_t began = hw_now_ns();
     *got = 1;
     int rc = r->token_count == 0 ? llm_mode_prefill(r->mode, r->prompt, r->prompt_count, to, r->why)
                                  : llm_mode_decode(r->mode, want, to, got, r->why);
     if (rc)
         return rc;
-    *s = (struct llm_run_step){.ns = hw_now_ns() - began,
-                               .sent = bytes_sent(r) - sent,
-                               .received = bytes_received(r) - received};
+    s->ns = hw_now_ns() - began;
+    llm_mode_traffic(r->mode, &after);
+    s->sent = after.sent - before.sent;
+    s->received = after.received - before.received;
     r->step_count++;
     return 0;
 }
@@ -265,20 +269,26 @@ static bool accept(struct llm_run *r, uint32_t got)
     return true;
 }
 
+static void show_prompt(struct llm_run *r)
+{
+    for (uint32_t i = 0; i < r->prompt_count && !r->o->prompt_tokens; i++)
+        show(r, r->prompt[i]);
+}
+
 enum cmd_exit llm_run_generate(struct llm_run *r)
 {
     uint64_t most = r->o->phase == LLM_RUN_PREFILL ? 1 : r->o->decode_steps;
-    for (uint32_t i = 0; i < r->prompt_count && !r->o->prompt_tokens; i++)
-        show(r, r->prompt[i]);
     for (uint32_t got; r->token_count < most;) {
         int rc = step(r, (uint32_t)(most - r->token_count), &got);
         if (rc == -ERANGE && r->token_count > 0)
             break; /* the context is full */
         if (rc) {
-            if (r->text)
+            if (r->text && r->step_count)
                 fputc('\n', r->text);
             return fail_run(r, rc);
         }
+        if (r->step_count == 1) /* not before: a prompt that does not fit is not echoed */
+            show_prompt(r);
         if (!accept(r, got))
             break;
     }
@@ -353,19 +363,23 @@ enum cmd_exit llm_run_report(struct llm_run *r, FILE *out)
 {
     struct llm_mode_figures f;
     static const struct llm_byte_account nothing;
-    /* Before the question for the figures, which is no part of the run. */
+    struct llm_mode_traffic traffic;
+    /* Before the call for the figures, which is no part of the run.  A Vulkan driver does not know
+     * what its bytes are for: then the classes are 0. */
     struct llm_byte_account account = r->remote ? *llm_remote_account(r->remote) : nothing;
+    llm_mode_traffic(r->mode, &traffic);
     int rc = llm_mode_figures(r->mode, &f, r->why);
     if (rc)
         return fail_run(r, rc);
     uint64_t latency = r->o->phase == LLM_RUN_PREFILL ? r->steps[0].ns : decode_ns(r);
     print_times(r, out);
-    fprintf(out, "NETWORK_BYTES: %llu\n", (unsigned long long)llm_byte_account_total(&account));
+    fprintf(out, "NETWORK_BYTES: %llu\n", (unsigned long long)(traffic.sent + traffic.received));
     for (int c = 0; c < LLM_CLASSES; c++)
         fprintf(out, "BYTES_%s: %llu\n", llm_class_name((enum llm_class)c),
                 (unsigned long long)llm_byte_account_bytes(&account, (enum llm_class)c));
     fprintf(out, "LATENCY_S: %.9f\n", (double)latency / 1e9);
-    fprintf(out, "SERVER_GPU_KERNEL_MS: %.6f\n", milliseconds(f.kernel_ns));
+    if (f.has_kernel_ns)
+        fprintf(out, "SERVER_GPU_KERNEL_MS: %.6f\n", milliseconds(f.kernel_ns));
     fprintf(out, "SERVER_SERDES_MS: %.6f\n", milliseconds(f.server_serdes_ns));
     fprintf(out, "CLIENT_SERDES_MS: %.6f\n", milliseconds(f.client_serdes_ns));
     fprintf(out, "RPC_TIME_MS: %.6f\n", milliseconds(f.rpc_ns));

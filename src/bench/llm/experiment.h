@@ -44,7 +44,7 @@ struct experiment_row {
     uint64_t trial, client;
     char phase[EXPERIMENT_NAME_CHARS], mode[EXPERIMENT_NAME_CHARS];
     double latency_s, wall_s, net_bytes, kernel_ms, server_serdes_ms, client_serdes_ms, rpc_ms;
-    double avg_sm; /* NaN: none */
+    double avg_sm; /* NaN: none; kernel_ms, too, where no server and no GPU computed */
     double bytes[LLM_CLASSES];
     struct experiment_point point;
     uint64_t settings; /* of all that the row does not say: model, prompt, options */

@@ -122,22 +122,27 @@ static void put_list(struct hw_csv *csv, const struct experiment_list *list)
     free(text);
 }
 
+/* NaN: none. */
+static void put_double(struct hw_csv *csv, double value)
+{
+    if (isnan(value))
+        hw_csv_field(csv, "none");
+    else
+        hw_csv_double(csv, value);
+}
+
 int experiment_file_append(FILE *file, const struct experiment_row *row)
 {
     struct hw_csv csv;
-    const double numbers[] = {row->latency_s, row->wall_s,           row->net_bytes,
-                              row->kernel_ms, row->server_serdes_ms, row->client_serdes_ms,
-                              row->rpc_ms};
+    const double numbers[] = {
+        row->latency_s,        row->wall_s,           row->net_bytes, row->kernel_ms,
+        row->server_serdes_ms, row->client_serdes_ms, row->rpc_ms,    row->avg_sm};
     hw_csv_begin(&csv, file);
     hw_csv_u64(&csv, row->trial);
     hw_csv_field(&csv, row->phase);
     hw_csv_field(&csv, row->mode);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        hw_csv_double(&csv, numbers[i]);
-    if (isnan(row->avg_sm))
-        hw_csv_field(&csv, "none");
-    else
-        hw_csv_double(&csv, row->avg_sm);
+        put_double(&csv, numbers[i]);
     for (int c = 0; c < LLM_CLASSES; c++)
         hw_csv_double(&csv, row->bytes[c]);
     hw_csv_u64(&csv, row->point.steps);
@@ -165,6 +170,12 @@ int experiment_file_append(FILE *file, const struct experiment_row *row)
 static int read_number(const char *text, double *out)
 {
     return hw_parse_double(text, 0, 1e18, out);
+}
+
+static int read_number_or_none(const char *text, double *out)
+{
+    *out = NAN;
+    return strcmp(text, "none") == 0 ? 0 : read_number(text, out);
 }
 
 static int read_u64(const char *text, uint64_t *out)
@@ -199,16 +210,13 @@ static int split(char *line, char *fields[COLUMNS])
 static int read_figures(char *const f[COLUMNS], struct experiment_row *row)
 {
     double rtt_us = 0;
-    double *const numbers[] = {&row->latency_s, &row->wall_s,           &row->net_bytes,
-                               &row->kernel_ms, &row->server_serdes_ms, &row->client_serdes_ms,
-                               &row->rpc_ms};
+    double *const numbers[] = {
+        &row->latency_s,        &row->wall_s,           &row->net_bytes, &row->kernel_ms,
+        &row->server_serdes_ms, &row->client_serdes_ms, &row->rpc_ms,    &row->avg_sm};
     int rc =
         read_u64(f[0], &row->trial) || read_name(f[1], row->phase) || read_name(f[2], row->mode);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        rc = rc || read_number(f[3 + i], numbers[i]);
-    row->avg_sm = NAN;
-    if (strcmp(f[10], "none") != 0)
-        rc = rc || read_number(f[10], &row->avg_sm);
+        rc = rc || read_number_or_none(f[3 + i], numbers[i]);
     for (int c = 0; c < LLM_CLASSES; c++)
         rc = rc || read_number(f[11 + c], &row->bytes[c]);
     rc = rc || read_u64(f[17], &row->point.steps) || read_number(f[18], &rtt_us) ||

@@ -330,16 +330,22 @@ static int read_figures(char *text, struct experiment_row *row)
     const struct {
         const char *key;
         double *to;
-    } figures[] = {
-        {"NETWORK_BYTES", &row->net_bytes},           {"LATENCY_S", &row->latency_s},
-        {"SERVER_GPU_KERNEL_MS", &row->kernel_ms},    {"SERVER_SERDES_MS", &row->server_serdes_ms},
-        {"CLIENT_SERDES_MS", &row->client_serdes_ms}, {"RPC_TIME_MS", &row->rpc_ms},
-        {"KV_FETCHED_BYTES", &row->kv_fetched},       {"KV_RECOVERED_BYTES", &row->kv_recovered},
-        {"KV_COMPUTED_ROWS", &row->kv_computed},      {"STORE_kv_regular", &row->store_regular},
-        {"STORE_kv_delta", &row->store_delta}};
+    } figures[] = {{"NETWORK_BYTES", &row->net_bytes},
+                   {"LATENCY_S", &row->latency_s},
+                   {"SERVER_SERDES_MS", &row->server_serdes_ms},
+                   {"CLIENT_SERDES_MS", &row->client_serdes_ms},
+                   {"RPC_TIME_MS", &row->rpc_ms},
+                   {"KV_FETCHED_BYTES", &row->kv_fetched},
+                   {"KV_RECOVERED_BYTES", &row->kv_recovered},
+                   {"KV_COMPUTED_ROWS", &row->kv_computed},
+                   {"STORE_kv_regular", &row->store_regular},
+                   {"STORE_kv_delta", &row->store_delta}};
     int rc = 0;
     for (size_t i = 0; i < sizeof figures / sizeof *figures && rc == 0; i++)
         rc = number_of(text, figures[i].key, figures[i].to);
+    row->kernel_ms = NAN;
+    if (rc == 0 && value_of(text, "SERVER_GPU_KERNEL_MS"))
+        rc = number_of(text, "SERVER_GPU_KERNEL_MS", &row->kernel_ms);
     for (int c = 0; c < LLM_CLASSES && rc == 0; c++) {
         char key[32];
         snprintf(key, sizeof key, "BYTES_%s", llm_class_name((enum llm_class)c));

@@ -220,6 +220,8 @@ struct llm_backend_ops {
     /* Programs compiled and blocks of memory taken so far: what makes a step take longer than the
      * next like it.  NULL: none. */
     uint64_t (*made)(const struct llm_backend *b);
+    /* Bytes that the device's driver sent and received over a network.  NULL: none. */
+    void (*traffic)(const struct llm_backend *b, uint64_t *sent, uint64_t *received);
 };
 
 /* Embedded first in each backend's own struct. */

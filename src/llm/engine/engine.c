@@ -461,6 +461,13 @@ int llm_engine_step_gated(struct llm_engine *e, const struct llm_row *rows, uint
 
 /* ---- before the first step ---- */
 
+void llm_engine_traffic(const struct llm_engine *e, uint64_t *sent, uint64_t *received)
+{
+    *sent = *received = 0;
+    if (e->backend->ops->traffic)
+        e->backend->ops->traffic(e->backend, sent, received);
+}
+
 uint64_t llm_engine_made(const struct llm_engine *e)
 {
     const struct llm_backend_ops *ops = e->backend->ops;

@@ -96,6 +96,8 @@ uint64_t llm_engine_made(const struct llm_engine *engine);
 
 /* Time on the backend's device in the last step, as it measured it; 0 when it cannot. */
 uint64_t llm_engine_kernel_ns(const struct llm_engine *engine);
+/* Bytes that the backend's driver sent and received over a network so far; 0 where it has none. */
+void llm_engine_traffic(const struct llm_engine *engine, uint64_t *sent, uint64_t *received);
 
 /* ---- KV as bytes: what travels, is evicted, and comes back ----
  *

@@ -1,10 +1,11 @@
-/* The model in this process: the mode that the others are compared with, and the one whose Vulkan
- * driver may be a remote one. */
+/* The model in this process: the mode that the others are compared with.  On the backend "vulkan"
+ * its driver may send the work to a remote GPU. */
 #include "llm/model/why.h"
 #include "llm/modes/mode.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct local {
     struct llm_mode mode;
@@ -13,6 +14,7 @@ struct local {
     struct llm_sampler *sampler;
     float *logits;
     uint32_t last;
+    bool on_gpu;
     uint64_t kernel_ns;
 };
 
@@ -26,10 +28,15 @@ static void local_close(struct llm_mode *mode)
     free(m);
 }
 
-static int build(struct local *m, const struct llm_mode_config *config, char *why)
+static int build(struct local *m, const struct llm_mode_kind *kind,
+                 const struct llm_mode_config *config, char *why)
 {
     uint32_t vocab = llm_file_config(config->file)->vocab;
-    int rc = llm_engine_create(config->file, &config->engine, &m->engine, why);
+    struct llm_engine_options options = config->engine;
+    if (kind->backend)
+        options.backend = kind->backend;
+    m->on_gpu = options.backend && strcmp(options.backend, "vulkan") == 0;
+    int rc = llm_engine_create(config->file, &options, &m->engine, why);
     if (rc == 0)
         rc = llm_engine_warm(m->engine, why);
     if (rc)
@@ -41,25 +48,19 @@ static int build(struct local *m, const struct llm_mode_config *config, char *wh
     return rc ? llm_why(why, rc, "no memory for a sequence") : 0;
 }
 
-static int local_open(const struct llm_mode_config *config, struct llm_mode **out, char *why)
+static int local_open(const struct llm_mode_kind *kind, const struct llm_mode_config *config,
+                      struct llm_mode **out, char *why)
 {
     struct local *m = calloc(1, sizeof *m);
     if (!m)
         return llm_why(why, -ENOMEM, "no memory for a run");
-    int rc = build(m, config, why);
+    int rc = build(m, kind, config, why);
     if (rc) {
         local_close(&m->mode);
         return rc;
     }
     *out = &m->mode;
     return 0;
-}
-
-static int vulkan_open(const struct llm_mode_config *config, struct llm_mode **out, char *why)
-{
-    struct llm_mode_config here = *config;
-    here.engine.backend = "vulkan";
-    return local_open(&here, out, why);
 }
 
 static int step(struct local *m, const struct llm_row *rows, uint32_t count, char *why)
@@ -109,20 +110,20 @@ static int local_decode(struct llm_mode *mode, uint32_t want, uint32_t *tokens, 
 static int local_figures(struct llm_mode *mode, struct llm_mode_figures *out, char *why)
 {
     (void)why;
-    *out = (struct llm_mode_figures){.kernel_ns = ((struct local *)mode)->kernel_ns};
+    const struct local *m = (const struct local *)mode;
+    *out = (struct llm_mode_figures){.has_kernel_ns = m->on_gpu,
+                                     .kernel_ns = m->on_gpu ? m->kernel_ns : 0};
     return 0;
 }
 
-const struct llm_mode_ops llm_mode_local = {.name = "local",
-                                            .open = local_open,
+static void local_traffic(const struct llm_mode *mode, struct llm_mode_traffic *out)
+{
+    llm_engine_traffic(((const struct local *)mode)->engine, &out->sent, &out->received);
+}
+
+const struct llm_mode_ops llm_mode_local = {.open = local_open,
                                             .close = local_close,
                                             .prefill = local_prefill,
                                             .decode = local_decode,
-                                            .figures = local_figures};
-
-const struct llm_mode_ops llm_mode_vulkan = {.name = "vulkan",
-                                             .open = vulkan_open,
-                                             .close = local_close,
-                                             .prefill = local_prefill,
-                                             .decode = local_decode,
-                                             .figures = local_figures};
+                                            .figures = local_figures,
+                                            .traffic = local_traffic};

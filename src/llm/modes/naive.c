@@ -1,5 +1,5 @@
-/* Knows nothing of what it sends: weights, tokens and the whole cache with every step, and the
- * cache back.  The cache that came back is what the next step goes on from. */
+/* Knows nothing of what it sends: weights, tokens and the whole cache go with every step, and the
+ * cache comes back.  The next step sends that cache again. */
 #include "llm/model/why.h"
 #include "llm/modes/remote_mode.h"
 
@@ -13,8 +13,10 @@ struct naive {
     uint8_t *cache;
 };
 
-static int naive_open(const struct llm_mode_config *config, struct llm_mode **out, char *why)
+static int naive_open(const struct llm_mode_kind *kind, const struct llm_mode_config *config,
+                      struct llm_mode **out, char *why)
 {
+    (void)kind;
     const struct llm_config *c = llm_file_config(config->file);
     struct llm_remote_mode *base;
     int rc = llm_remote_mode_create(sizeof(struct naive), config, &base, why);
@@ -91,10 +93,9 @@ static int naive_decode(struct llm_mode *mode, uint32_t want, uint32_t *tokens, 
     return rc;
 }
 
-const struct llm_mode_ops llm_mode_naive = {.name = "naive",
-                                            .remote = true,
-                                            .open = naive_open,
+const struct llm_mode_ops llm_mode_naive = {.open = naive_open,
                                             .close = naive_close,
                                             .prefill = naive_prefill,
                                             .decode = naive_decode,
-                                            .figures = llm_remote_mode_figures};
+                                            .figures = llm_remote_mode_figures,
+                                            .traffic = llm_remote_mode_traffic};

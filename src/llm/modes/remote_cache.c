@@ -1,6 +1,5 @@
-/* Weights travel once and the cache stays with the worker, under a handle; tokens go and full
- * logits come back, as they are.  The modes of this file differ in how the worker gets KV back that
- * it had to move out. */
+/* Weights travel once and the cache stays at the worker, under a handle; tokens go and full, plain
+ * logits come back.  The kinds differ in how evicted KV comes back to the worker. */
 #include "llm/modes/remote_mode.h"
 
 #include <string.h>
@@ -10,8 +9,8 @@ struct remote_cache {
     uint8_t handle[LLM_HANDLE_BYTES];
 };
 
-static int open_with(const struct llm_mode_config *config, struct llm_eviction_policy policy,
-                     struct llm_mode **out, char *why)
+static int cache_open(const struct llm_mode_kind *kind, const struct llm_mode_config *config,
+                      struct llm_mode **out, char *why)
 {
     struct llm_remote_mode *base;
     int rc = llm_remote_mode_create(sizeof(struct remote_cache), config, &base, why);
@@ -19,31 +18,13 @@ static int open_with(const struct llm_mode_config *config, struct llm_eviction_p
         return rc;
     rc = llm_remote_use_file(config->remote, config->file, true, why);
     if (rc == 0)
-        rc = llm_remote_set_recovery(config->remote, policy, why);
+        rc = llm_remote_set_recovery(config->remote, kind->policy, why);
     if (rc) {
         llm_remote_mode_destroy(base);
         return rc;
     }
     *out = &base->mode;
     return 0;
-}
-
-static int open_whole(const struct llm_mode_config *config, struct llm_mode **out, char *why)
-{
-    return open_with(config, (struct llm_eviction_policy){LLM_RECOVER_ALL, LLM_PACK_NEVER}, out,
-                     why);
-}
-
-static int open_delta(const struct llm_mode_config *config, struct llm_mode **out, char *why)
-{
-    return open_with(config, (struct llm_eviction_policy){LLM_RECOVER_DELTA, LLM_PACK_NEVER}, out,
-                     why);
-}
-
-static int open_recompute(const struct llm_mode_config *config, struct llm_mode **out, char *why)
-{
-    return open_with(config, (struct llm_eviction_policy){LLM_RECOVER_COMPUTE, LLM_PACK_NEVER}, out,
-                     why);
 }
 
 static void cache_close(struct llm_mode *mode)
@@ -69,7 +50,7 @@ static int cache_prefill(struct llm_mode *mode, const uint32_t *tokens, uint32_t
 static int cache_decode(struct llm_mode *mode, uint32_t want, uint32_t *tokens, uint32_t *got,
                         char *why)
 {
-    (void)want; /* the next token depends on logits that only we look at */
+    (void)want; /* the next token depends on logits that only the client samples */
     struct remote_cache *m = (struct remote_cache *)mode;
     struct llm_request request = {.method = LLM_METHOD_DECODE_HANDLE, .value = m->base.last};
     struct wire_dec d;
@@ -89,29 +70,10 @@ static int cache_evict(struct llm_mode *mode, const struct llm_layers *layers, c
     return llm_remote_evict(m->base.remote, m->handle, layers, &missing, why);
 }
 
-const struct llm_mode_ops llm_mode_remote_cache = {.name = "remote_cache",
-                                                   .remote = true,
-                                                   .open = open_whole,
+const struct llm_mode_ops llm_mode_remote_cache = {.open = cache_open,
                                                    .close = cache_close,
                                                    .prefill = cache_prefill,
                                                    .decode = cache_decode,
                                                    .figures = llm_remote_mode_figures,
+                                                   .traffic = llm_remote_mode_traffic,
                                                    .evict = cache_evict};
-
-const struct llm_mode_ops llm_mode_remote_cache_delta_raw = {.name = "remote_cache_delta_raw",
-                                                             .remote = true,
-                                                             .open = open_delta,
-                                                             .close = cache_close,
-                                                             .prefill = cache_prefill,
-                                                             .decode = cache_decode,
-                                                             .figures = llm_remote_mode_figures,
-                                                             .evict = cache_evict};
-
-const struct llm_mode_ops llm_mode_remote_cache_recompute = {.name = "remote_cache_recompute",
-                                                             .remote = true,
-                                                             .open = open_recompute,
-                                                             .close = cache_close,
-                                                             .prefill = cache_prefill,
-                                                             .decode = cache_decode,
-                                                             .figures = llm_remote_mode_figures,
-                                                             .evict = cache_evict};

@@ -58,6 +58,7 @@ int llm_remote_mode_figures(struct llm_mode *mode, struct llm_mode_figures *out,
     if (rc)
         return rc;
     *out = (struct llm_mode_figures){
+        .has_kernel_ns = true,
         .kernel_ns = values[LLM_METRIC_KERNEL_NS],
         .server_serdes_ns = values[LLM_METRIC_SERDES_NS],
         .client_serdes_ns = m->serdes_ns,
@@ -70,4 +71,12 @@ int llm_remote_mode_figures(struct llm_mode *mode, struct llm_mode_figures *out,
         .kv_computed = values[LLM_METRIC_KV_COMPUTED],
         .kv_wait_ns = values[LLM_METRIC_KV_WAIT_NS]};
     return 0;
+}
+
+void llm_remote_mode_traffic(const struct llm_mode *mode, struct llm_mode_traffic *out)
+{
+    const struct rpc_stats *stats =
+        llm_remote_stats(((const struct llm_remote_mode *)mode)->remote);
+    *out = (struct llm_mode_traffic){.sent = hw_counter_load(&stats->bytes_sent),
+                                     .received = hw_counter_load(&stats->bytes_received)};
 }

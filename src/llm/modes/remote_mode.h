@@ -27,6 +27,8 @@ void llm_remote_mode_destroy(struct llm_remote_mode *m); /* all of the struct */
 int llm_remote_mode_sample(struct llm_remote_mode *m, struct wire_dec *d, uint32_t *next,
                            char *why) MUST_CHECK;
 
+/* Fit struct llm_mode_ops as they are. */
 int llm_remote_mode_figures(struct llm_mode *mode, struct llm_mode_figures *out, char *why);
+void llm_remote_mode_traffic(const struct llm_mode *mode, struct llm_mode_traffic *out);
 
 #endif

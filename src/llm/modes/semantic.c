@@ -1,9 +1,8 @@
-/* Knows what each tensor is for: weights that the worker has are not sent, the cache stays there,
- * tokens are varints, and what comes back is what the consumer needs: the sampled tokens, the top
- * k, or logits in the codec that the link asks for.
+/* Knows what each tensor is for: weights that the worker has are not sent, the cache stays at the
+ * worker, tokens are varints.  What the consumer needs comes back: sampled tokens, the top k, or
+ * logits in the codec that the link asks for.
  *
- * The compressed modes of a remote cache are this one with less knowledge: weights are sent, logits
- * come back whole and always packed, and so does KV that the worker had to move out. */
+ * A blind kind knows less: it sends the weights and takes all logits, always packed. */
 #include "base/clock.h"
 #include "llm/model/why.h"
 #include "llm/modes/remote_mode.h"
@@ -27,7 +26,7 @@ static void semantic_close(struct llm_mode *mode)
     llm_remote_mode_destroy(&m->base);
 }
 
-/* Sampling among the k likeliest is exact when nothing outside them can be drawn. */
+/* Sampling from the top k is exact when no other token can be drawn. */
 static int check_wish(const struct llm_mode_config *config, char *why)
 {
     const struct llm_sampling *s = &config->sampling;
@@ -41,16 +40,10 @@ static int check_wish(const struct llm_mode_config *config, char *why)
     return 0;
 }
 
-/* What a mode of this file knows. */
-struct kind {
-    bool blind; /* of what the worker has and what the consumer needs */
-    struct llm_eviction_policy policy;
-};
-
 enum { ALWAYS_PACKED = 1 }; /* bytes a second: on such a link packing pays */
 
-static int build(struct semantic *m, const struct llm_mode_config *config, const struct kind *kind,
-                 char *why)
+static int build(struct semantic *m, const struct llm_mode_kind *kind,
+                 const struct llm_mode_config *config, char *why)
 {
     m->wish = kind->blind ? (struct llm_wish){.kind = LLM_WISH_LOGITS, .link_rate = ALWAYS_PACKED}
                           : config->wish;
@@ -68,8 +61,8 @@ static int build(struct semantic *m, const struct llm_mode_config *config, const
     return rc;
 }
 
-static int open_kind(const struct llm_mode_config *config, const struct kind *kind,
-                     struct llm_mode **out, char *why)
+static int semantic_open(const struct llm_mode_kind *kind, const struct llm_mode_config *config,
+                         struct llm_mode **out, char *why)
 {
     struct llm_remote_mode *base;
     int rc = kind->blind ? 0 : check_wish(config, why);
@@ -77,31 +70,13 @@ static int open_kind(const struct llm_mode_config *config, const struct kind *ki
         rc = llm_remote_mode_create(sizeof(struct semantic), config, &base, why);
     if (rc)
         return rc;
-    rc = build((struct semantic *)base, config, kind, why);
+    rc = build((struct semantic *)base, kind, config, why);
     if (rc) {
         semantic_close(&base->mode);
         return rc;
     }
     *out = &base->mode;
     return 0;
-}
-
-static int semantic_open(const struct llm_mode_config *config, struct llm_mode **out, char *why)
-{
-    static const struct kind kind = {.policy = {LLM_RECOVER_DELTA, LLM_PACK_AUTO}};
-    return open_kind(config, &kind, out, why);
-}
-
-static int open_compressed(const struct llm_mode_config *config, struct llm_mode **out, char *why)
-{
-    static const struct kind kind = {.blind = true, .policy = {LLM_RECOVER_ALL, LLM_PACK_ALWAYS}};
-    return open_kind(config, &kind, out, why);
-}
-
-static int open_delta(const struct llm_mode_config *config, struct llm_mode **out, char *why)
-{
-    static const struct kind kind = {.blind = true, .policy = {LLM_RECOVER_DELTA, LLM_PACK_ALWAYS}};
-    return open_kind(config, &kind, out, why);
 }
 
 static enum llm_class result_class(const struct semantic *m)
@@ -176,30 +151,10 @@ static int semantic_evict(struct llm_mode *mode, const struct llm_layers *layers
     return llm_remote_evict(m->base.remote, m->handle, layers, &missing, why);
 }
 
-const struct llm_mode_ops llm_mode_semantic = {.name = "semantic",
-                                               .remote = true,
-                                               .open = semantic_open,
+const struct llm_mode_ops llm_mode_semantic = {.open = semantic_open,
                                                .close = semantic_close,
                                                .prefill = semantic_prefill,
                                                .decode = semantic_decode,
                                                .figures = llm_remote_mode_figures,
+                                               .traffic = llm_remote_mode_traffic,
                                                .evict = semantic_evict};
-
-const struct llm_mode_ops llm_mode_remote_cache_compressed = {.name = "remote_cache_compressed",
-                                                              .remote = true,
-                                                              .open = open_compressed,
-                                                              .close = semantic_close,
-                                                              .prefill = semantic_prefill,
-                                                              .decode = semantic_decode,
-                                                              .figures = llm_remote_mode_figures,
-                                                              .evict = semantic_evict};
-
-const struct llm_mode_ops llm_mode_remote_cache_delta_compressed = {
-    .name = "remote_cache_delta_compressed",
-    .remote = true,
-    .open = open_delta,
-    .close = semantic_close,
-    .prefill = semantic_prefill,
-    .decode = semantic_decode,
-    .figures = llm_remote_mode_figures,
-    .evict = semantic_evict};

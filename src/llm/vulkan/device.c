@@ -248,6 +248,7 @@ static int make_device(struct llm_vk_device *d, char *why)
         return llm_why(why, -ENODEV, "the Vulkan device has no vk" #name);
     LLM_VK_DEVICE_CALLS(X)
 #undef X
+    d->counts = (hw_driver_counts_fn *)d->vk.GetDeviceProcAddr(d->device, HW_DRIVER_COUNTS_NAME);
     d->vk.GetDeviceQueue(d->device, d->family, 0, &d->queue);
     return 0;
 }

@@ -10,6 +10,7 @@
 #define HAWSER_LLM_VULKAN_DEVICE_H
 
 #include "base/attr.h"
+#include "base/driver_counts.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -88,6 +89,7 @@ struct llm_vk_device {
     VkDevice device;
     VkQueue queue;
     uint32_t family;
+    hw_driver_counts_fn *counts; /* NULL: the driver is not Hawser's */
     VkPhysicalDeviceProperties properties;
     VkPhysicalDeviceMemoryProperties memory;
     uint64_t allocation_max; /* bytes of one allocation, and of one buffer */

@@ -206,6 +206,16 @@ static int vulkan_prepare(struct llm_backend *b, char *why)
     return llm_vk_step_prepare(&self_of(b)->step, why);
 }
 
+static void vulkan_traffic(const struct llm_backend *b, uint64_t *sent, uint64_t *received)
+{
+    const struct llm_vk_device *d = &((const struct vulkan *)b)->device;
+    struct hw_driver_counts counts = {0};
+    if (d->counts)
+        d->counts(d->device, &counts);
+    *sent = counts.bytes_sent;
+    *received = counts.bytes_received;
+}
+
 static uint64_t vulkan_made(const struct llm_backend *b)
 {
     return ((const struct vulkan *)b)->device.made;
@@ -721,4 +731,5 @@ const struct llm_backend_ops llm_backend_vulkan = {
     .finish = vulkan_finish,
     .prepare = vulkan_prepare,
     .made = vulkan_made,
+    .traffic = vulkan_traffic,
 };

@@ -136,7 +136,9 @@ class Bytes(Modes):
         self.assertEqual(run.number("BYTES_logits"), 0)
 
     def test_local_is_nothing(self):
-        self.assertEqual(self.llm(("local",)).number("NETWORK_BYTES"), 0)
+        run = self.llm(("local",))
+        self.assertEqual(run.number("NETWORK_BYTES"), 0)
+        self.assertNotIn("SERVER_GPU_KERNEL_MS", run.values)  # neither a server nor a GPU
 
     def test_lossy_logits_are_half(self):
         server = self.serve()
@@ -162,8 +164,16 @@ class BadInput(Modes):
         self.llm(("semantic", "--return", "all"), code=USAGE, says=["--return all", "topk:K"])
         self.llm(("local", "--lossy"), code=USAGE, says=["--lossy"])
         self.expect(hawser("llm"), USAGE, "--model")
+        self.llm(("remote",), code=USAGE, says=["'remote'", "one of local, ", "semantic, vulkan"])
         self.llm(("semantic", "--return", "topk:3", "--temperature", 1), self.serve(), code=FAILED,
                  says=["top 3"])
+
+    def test_a_host_may_bring_its_port(self):
+        address = self.serve().addresses[0]
+        for host in (address, address.replace("127.0.0.1", "localhost")):
+            result = hawser("llm", "--model", self.model, "--mode", "semantic", "--gpu_host", host,
+                            "--master_port", 1, "--prompt_tokens", PROMPT, errors="replace")
+            self.expect(result, DONE)
 
     def test_nobody_listens(self):
         with socket.socket() as free:
@@ -182,6 +192,11 @@ class BadInput(Modes):
                             (("local",), "--context", 16)):
             self.llm(mode, server, "--prompt_tokens", 17, *args, code=FAILED,
                      says=["context", "16"])
+
+    def test_a_prompt_that_does_not_fit_is_not_echoed(self):
+        result = self.llm(("local",), None, "--prompt", "Ahoy " * 20, "--context", 16, code=FAILED,
+                          says=["the prompt has", "16"]).result
+        self.assertNotIn("Ahoy", result.stdout + result.stderr)
 
     def test_a_full_context_ends_the_text(self):
         run = self.llm(("semantic",), self.serve("--context", 16), "--decode_steps", 50)

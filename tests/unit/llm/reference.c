@@ -20,7 +20,7 @@ void reference_generate(void)
     struct llm_mode *m;
     uint32_t *tokens = reference.expected;
     char why[LLM_WHY_CHARS];
-    assert_int_equal(llm_mode_open(&llm_mode_local, &config, &m, why), 0);
+    assert_int_equal(llm_mode_open(llm_mode_find("local"), &config, &m, why), 0);
     assert_int_equal(llm_mode_prefill(m, reference.prompt, PROMPT, &tokens[0], why), 0);
     for (uint32_t i = 1, got; i < STEPS; i++)
         assert_int_equal(llm_mode_decode(m, 1, &tokens[i], &got, why), 0);

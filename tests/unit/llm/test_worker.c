@@ -39,8 +39,8 @@ static void start(struct worker_server *h, uint64_t grace_ns, uint64_t upload_by
 
 /* ---- runs ---- */
 
-static struct llm_mode *open_mode(const struct llm_mode_ops *mode, struct llm_remote *remote,
-                                  struct llm_wish wish, uint32_t tokens_per_request)
+static struct llm_mode *open_mode(const char *mode, struct llm_remote *remote, struct llm_wish wish,
+                                  uint32_t tokens_per_request)
 {
     struct llm_mode *m;
     struct llm_mode_config config = {.file = file,
@@ -49,7 +49,7 @@ static struct llm_mode *open_mode(const struct llm_mode_ops *mode, struct llm_re
                                      .remote = remote,
                                      .wish = wish,
                                      .tokens_per_request = tokens_per_request};
-    assert_int_equal(llm_mode_open(mode, &config, &m, why), 0);
+    assert_int_equal(llm_mode_open(llm_mode_find(mode), &config, &m, why), 0);
     return m;
 }
 
@@ -60,8 +60,8 @@ static void generate(struct llm_mode *m, uint32_t tokens[STEPS])
         assert_int_equal(llm_mode_decode(m, STEPS - done, tokens + done, &got, why), 0);
 }
 
-static void check_mode(struct worker_server *h, const struct llm_mode_ops *mode,
-                       struct llm_wish wish, uint32_t tokens_per_request)
+static void check_mode(struct worker_server *h, const char *mode, struct llm_wish wish,
+                       uint32_t tokens_per_request)
 {
     uint32_t tokens[STEPS];
     struct llm_remote *remote = server_join(h);
@@ -90,12 +90,12 @@ static void check_mode(struct worker_server *h, const struct llm_mode_ops *mode,
 static void check_all_modes(struct worker_server *h)
 {
     struct llm_wish tokens = {.kind = LLM_WISH_TOKENS};
-    check_mode(h, &llm_mode_naive, tokens, 0);
-    check_mode(h, &llm_mode_remote_cache, tokens, 0);
-    check_mode(h, &llm_mode_semantic, tokens, 1);
-    check_mode(h, &llm_mode_semantic, tokens, 4);
-    check_mode(h, &llm_mode_semantic, (struct llm_wish){.kind = LLM_WISH_TOP_K, .top_k = 9}, 0);
-    check_mode(h, &llm_mode_semantic, (struct llm_wish){.kind = LLM_WISH_LOGITS}, 0);
+    check_mode(h, "naive", tokens, 0);
+    check_mode(h, "remote_cache", tokens, 0);
+    check_mode(h, "semantic", tokens, 1);
+    check_mode(h, "semantic", tokens, 4);
+    check_mode(h, "semantic", (struct llm_wish){.kind = LLM_WISH_TOP_K, .top_k = 9}, 0);
+    check_mode(h, "semantic", (struct llm_wish){.kind = LLM_WISH_LOGITS}, 0);
 }
 
 static void every_mode_generates_the_same(void **state)
@@ -170,7 +170,7 @@ static void a_semantic_step_is_small(void **state)
     start(&h, 0, 0);
     struct llm_remote *remote = server_join(&h);
     struct llm_mode *m =
-        open_mode(&llm_mode_semantic, remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, 1);
+        open_mode("semantic", remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, 1);
     assert_int_equal(llm_mode_prefill(m, prompt, PROMPT, &token, why), 0);
     struct llm_byte_account before = *llm_remote_account(remote);
     assert_int_equal(before.sent[LLM_WEIGHTS], 0);
@@ -270,14 +270,14 @@ static void a_prompt_past_the_context_is_refused(void **state)
     start(&h, 0, UINT64_C(1) << 30);
     struct llm_remote *remote = server_join(&h);
     struct llm_mode *m =
-        open_mode(&llm_mode_semantic, remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, 1);
+        open_mode("semantic", remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, 1);
     uint32_t tokens[TOKENS] = {0};
     assert_int_equal(llm_mode_prefill(m, tokens, context + 1, &next, why), -ERANGE);
     says("the context has");
     /* And a full context ends a run in order: what there is comes, then the error. */
     uint32_t got, more[STEPS];
     llm_mode_close(m);
-    m = open_mode(&llm_mode_semantic, remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, STEPS);
+    m = open_mode("semantic", remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, STEPS);
     assert_int_equal(llm_mode_prefill(m, tokens, context - 2, &next, why), 0);
     assert_int_equal(llm_mode_decode(m, STEPS, more, &got, why), 0);
     assert_int_equal(got, 2);
@@ -378,13 +378,13 @@ static void *client_run(void *user)
     uint32_t tokens[STEPS];
     struct llm_remote *remote = server_join(user);
     struct llm_mode *m =
-        open_mode(&llm_mode_semantic, remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, 3);
+        open_mode("semantic", remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, 3);
     bool same = true;
     for (int i = 0; i < SEQUENCES; i++) {
         generate(m, tokens);
         same = same && memcmp(tokens, expected, sizeof tokens) == 0;
         llm_mode_close(m);
-        m = open_mode(&llm_mode_semantic, remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, 3);
+        m = open_mode("semantic", remote, (struct llm_wish){.kind = LLM_WISH_TOKENS}, 3);
     }
     llm_mode_close(m);
     llm_remote_close(remote);
@@ -459,12 +459,12 @@ static void creation_survives_every_failure(void **state)
     llm_worker_destroy(worker);
 }
 
-static int open_and_generate(struct llm_remote *remote, const struct llm_mode_ops *mode)
+static int open_and_generate(struct llm_remote *remote, const char *mode)
 {
     struct llm_mode *m;
     struct llm_mode_config config = {.file = file, .sampling = {.top_p = 1}, .remote = remote};
     uint32_t next, got;
-    int rc = llm_mode_open(mode, &config, &m, why);
+    int rc = llm_mode_open(llm_mode_find(mode), &config, &m, why);
     if (rc)
         return rc;
     rc = llm_mode_prefill(m, prompt, PROMPT, &next, why);
@@ -478,8 +478,7 @@ static int open_and_generate(struct llm_remote *remote, const struct llm_mode_op
 static void clients_survive_every_failure(void **state)
 {
     (void)state;
-    static const struct llm_mode_ops *const modes[] = {&llm_mode_naive, &llm_mode_remote_cache,
-                                                       &llm_mode_semantic};
+    static const char *const modes[] = {"naive", "remote_cache", "semantic"};
     struct worker_server h;
     start(&h, 0, UINT64_C(1) << 30);
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
@@ -508,7 +507,7 @@ static int make_model(void **state)
         return -1;
     for (uint32_t i = 0; i < PROMPT; i++)
         prompt[i] = i * 7 % synth.config.vocab;
-    struct llm_mode *m = open_mode(&llm_mode_local, NULL, (struct llm_wish){0}, 0);
+    struct llm_mode *m = open_mode("local", NULL, (struct llm_wish){0}, 0);
     generate(m, expected);
     llm_mode_close(m);
     return 0;
