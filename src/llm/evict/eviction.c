@@ -21,27 +21,28 @@ struct llm_evictor {
     uint32_t layers;
     uint64_t row_bytes;
     char model[MODEL_CHARS], layout[LAYOUT_CHARS + LLM_ARITHMETIC_CHARS];
-    uint64_t outgoing_bytes; /* of rows on their way out, in this process's memory */
-    double row_ns;           /* of computing a row; 0: not known */
-    double fetch_ns_a_byte;  /* of rows, unpacking included; 0: not known */
-    double link_ns_a_byte;   /* of what comes from the store; 0: not known */
+    uint64_t outgoing_bytes; /* of rows on their way to the store */
+    double row_ns;           /* to compute a row; 0: not known */
+    double fetch_ns_a_byte;  /* of rows, with unpacking; 0: not known */
+    double link_ns_a_byte;   /* as stored; 0: not known */
     double pack_ratio, pack_ns_a_byte;
     uint32_t put_count;
 };
 
-/* A chunk on its way to the store, or that the store did not take. */
+/* A chunk on its way to the store, or one that the store refused. */
 struct outgoing {
-    struct llm_shadow_task task; /* first: the shadow frees it as this once it is disowned */
+    struct llm_shadow_task task; /* first: the shadow store frees a disowned one by it */
     struct outgoing *next;
     uint32_t chunk;
     uint8_t values[];
 };
 
-/* A layer in the store. */
+/* What of a layer is in the store. */
 struct layer {
-    uint32_t stored; /* whole chunks that are there, or were given to be stored */
-    struct outgoing *outgoing, **outgoing_end; /* the last of them, in order, until that is known */
-    uint8_t *tail; /* rows past them, of a layer that is out; NULL: none */
+    uint32_t stored; /* whole chunks in the store or in outgoing */
+    struct outgoing *outgoing,
+        **outgoing_end; /* the last of those, in order, until they are reaped */
+    uint8_t *tail;      /* rows past them, of an evicted layer; NULL: none */
     uint32_t tail_from, tail_rows;
     /* While it is fetched. */
     struct llm_shadow_task *gets;
@@ -55,14 +56,15 @@ struct llm_eviction {
     struct llm_eviction_policy policy;
     uint32_t *tokens;
     uint32_t token_count, token_room;
-    struct kv_prefix *prefixes; /* of the whole chunks of the tokens; computed when needed */
+    struct kv_prefix *prefixes; /* of the whole chunks of the tokens; computed on demand */
     uint32_t prefix_count, prefix_room;
     uint32_t outgoing_count; /* chunks, of all layers */
     bool fetching;
-    bool guesses;                      /* what the store costs was not known when it began */
+    bool guesses;                      /* the fetch began without knowing what the store costs */
     struct llm_layers wanted;          /* to be fetched */
-    uint32_t next_layer;               /* of them, to start with */
-    uint64_t fetched, plain, fetch_ns; /* of this fetch: bytes, of rows, time of all channels */
+    uint32_t next_layer;               /* the first of them that is not started */
+    uint64_t fetched, plain, fetch_ns; /* of this fetch: bytes as stored, of rows; time of all
+ channels */
     struct layer layers[];
 };
 
@@ -84,7 +86,7 @@ void llm_eviction_figures_add(struct llm_eviction_figures *to,
     to->lost_chunks += more->lost_chunks;
 }
 
-/* ---- what sequences share ---- */
+/* ---- the evictor ---- */
 
 int llm_evictor_create(struct llm_engine *engine, struct llm_shadow *shadow, const char *model,
                        struct llm_evictor **out)
@@ -111,7 +113,7 @@ void llm_evictor_destroy(struct llm_evictor *evictor)
     free(evictor);
 }
 
-/* The newest counts a quarter, so that one odd value is soon forgotten. */
+/* A moving average: the newest value counts a quarter. */
 static double blend(double before, double now)
 {
     return before == 0 ? now : before + (now - before) / 4;
@@ -165,7 +167,7 @@ void llm_eviction_destroy(struct llm_eviction *s)
     llm_eviction_fetch_end(s);
     for (uint32_t l = 0; l < s->evictor->layers; l++) {
         drop_tail(&s->layers[l]);
-        while (s->layers[l].outgoing) /* others may want it */
+        while (s->layers[l].outgoing) /* other sequences may share the chunk */
             llm_shadow_disown(s->evictor->shadow, &take_outgoing(s, &s->layers[l])->task);
     }
     free(s->prefixes);
@@ -231,13 +233,14 @@ static struct kv_block_key key_of(const struct llm_eviction *s, uint32_t layer, 
     assert(key.len + sizeof(uint32_t) < KV_BLOCK_KEY_MAX);
     wire_store32(key.bytes + key.len, layer);
     key.len += sizeof(uint32_t);
-    key.bytes[key.len++] = s->policy.pack == LLM_PACK_ALWAYS; /* who wants it packed gets it so */
+    key.bytes[key.len++] =
+        s->policy.pack == LLM_PACK_ALWAYS; /* packed and plain chunks are different blocks */
     return key;
 }
 
-/* ---- out ---- */
+/* ---- storing and evicting ---- */
 
-/* Every so often a chunk is packed to see what it gains. */
+/* Every LLM_PACK_AGAIN chunks one is packed to measure the gain. */
 static bool packs(const struct llm_eviction *s)
 {
     const struct llm_evictor *evictor = s->evictor;
@@ -255,7 +258,7 @@ static bool is_whole(const struct llm_eviction *s, uint32_t layer)
     return llm_seq_layer_rows(s->seq, layer) >= llm_seq_length(s->seq);
 }
 
-/* Gives a chunk's rows to be stored; they are copied here and now. */
+/* Copies a chunk's rows and queues them for the store. */
 static int send_chunk(struct llm_eviction *s, uint32_t layer, uint32_t chunk)
 {
     struct llm_evictor *evictor = s->evictor;
@@ -293,9 +296,9 @@ static void note_stored(struct llm_evictor *evictor, const struct llm_shadow_tas
     }
 }
 
-/* Forgets chunks of a layer that are stored.  One that the store did not take stays, and those
- * behind it, while the layer is out: else its rows would be nowhere.  `wait`: for all of them.
- * 0, or the first failure. */
+/* Frees the chunks of a layer that are stored.  While the layer is evicted, a chunk that the store
+ * refused stays, and those after it: this process has its only copy.  wait: for all of them.  0, or
+ * the first failure. */
 static int reap_layer(struct llm_eviction *s, uint32_t layer, bool wait,
                       struct llm_eviction_figures *f)
 {
@@ -312,7 +315,7 @@ static int reap_layer(struct llm_eviction *s, uint32_t layer, bool wait,
         else if (out->chunk < at->stored)
             at->stored = out->chunk;
         failure = failure ? failure : rc;
-        wait |= rc != 0; /* or what is sent again would stand behind later ones */
+        wait |= rc != 0; /* else a chunk that is sent again would follow later ones */
         free(out);
     }
     return failure;
@@ -323,14 +326,14 @@ bool llm_eviction_is_storing(const struct llm_eviction *s)
     return s->outgoing_count > 0;
 }
 
-/* What failed stays with its layer: whoever needs it finds it there. */
+/* Failures stay with their layer and are told by the next call that needs it. */
 void llm_eviction_reap(struct llm_eviction *s, struct llm_eviction_figures *f)
 {
     for (uint32_t l = 0; l < s->evictor->layers && s->outgoing_count; l++)
         (void)reap_layer(s, l, false, f);
 }
 
-/* Waits for the store unless it took the last chunk, and there is memory for more on the way. */
+/* Whether the store took the last chunk and there is memory for more on the way. */
 static bool may_store_async(const struct llm_eviction *s)
 {
     return s->evictor->outgoing_bytes < LLM_EVICT_OUTGOING_BYTES &&
@@ -350,7 +353,7 @@ static int store_layer(struct llm_eviction *s, uint32_t layer, uint32_t chunks,
     return rc || sync == LLM_EVICT_ASYNC ? rc : reap_layer(s, layer, true, f);
 }
 
-/* What is past the last whole chunk stays here. */
+/* Keeps the rows past the last whole chunk. */
 static int keep_tail(struct llm_eviction *s, uint32_t layer, uint32_t from, uint32_t to)
 {
     struct layer *at = &s->layers[layer];
@@ -371,7 +374,7 @@ static int keep_tail(struct llm_eviction *s, uint32_t layer, uint32_t from, uint
     return 0;
 }
 
-/* Whole chunks of what both the tokens and the rows are known of. */
+/* How many whole chunks the sequence has; names them. */
 static int whole_chunks(struct llm_eviction *s, uint32_t *chunks, char *why)
 {
     uint32_t rows = llm_seq_length(s->seq);
@@ -404,7 +407,7 @@ int llm_eviction_store(struct llm_eviction *s, const struct llm_layers *layers,
     return rc;
 }
 
-/* A layer that has all rows: to the store and out. */
+/* Stores and evicts a layer that has all rows. */
 static int evict_layer(struct llm_eviction *s, uint32_t layer, uint32_t chunks,
                        enum llm_evict_sync sync, struct llm_eviction_figures *f)
 {
@@ -429,7 +432,7 @@ int llm_eviction_evict(struct llm_eviction *s, const struct llm_layers *layers,
     struct llm_layers all = llm_layers_first(s->evictor->layers);
     llm_eviction_fetch_end(s);
     llm_eviction_reap(s, f);
-    llm_seq_truncate(s->seq, length); /* pages that were reserved for what was to come */
+    llm_seq_truncate(s->seq, length); /* gives back pages reserved for rows to come */
     int rc = whole_chunks(s, &chunks, why);
     if (rc || length == 0 || llm_layers_count(layers) == 0)
         return rc;
@@ -445,10 +448,10 @@ int llm_eviction_evict(struct llm_eviction *s, const struct llm_layers *layers,
     return 0;
 }
 
-/* ---- what the store has ---- */
+/* ---- finding rows in the store ---- */
 
-/* Asked about the first layer: a chunk's layers are put together and dropped alike.  What is not
- * there after all is found when it is fetched. */
+/* Asks about the first layer only: the layers of a chunk are stored together.  One that is missing
+ * all the same is found by the fetch. */
 uint32_t llm_eviction_match(struct llm_eviction *s, uint32_t count)
 {
     uint32_t chunks = (count < s->token_count ? count : s->token_count) / LLM_CHUNK_ROWS;
@@ -479,7 +482,7 @@ int llm_eviction_adopt(struct llm_eviction *s, uint32_t rows)
     return llm_seq_set_length(s->seq, rows);
 }
 
-/* ---- back ---- */
+/* ---- restoring ---- */
 
 static uint64_t missing_bytes(const struct llm_eviction *s)
 {
@@ -499,7 +502,7 @@ bool llm_eviction_should_compute(const struct llm_eviction *s, char *why)
         return s->policy.recovery == LLM_RECOVER_COMPUTE;
     }
     if (fetch_ns == 0 || compute_ns == 0) {
-        llm_why_set(why, "what it costs is not known yet");
+        llm_why_set(why, "the cost is not known yet");
         return false;
     }
     llm_why_set(why, "%.0f us to fetch, %.0f us to compute", fetch_ns / 1e3, compute_ns / 1e3);
@@ -526,7 +529,7 @@ static int start_layer(struct llm_eviction *s, uint32_t layer)
     uint32_t end = llm_seq_length(s->seq) / LLM_CHUNK_ROWS;
     end = end < at->stored ? end : at->stored;
     if (at->outgoing && at->outgoing->chunk < end)
-        end = at->outgoing->chunk; /* from there on they are still here */
+        end = at->outgoing->chunk; /* the rest is still in this process */
     if (first >= end)
         return 0;
     uint64_t bytes = chunk_bytes(s->evictor);
@@ -560,7 +563,7 @@ static void stop_layer(struct llm_eviction *s, struct layer *at)
     at->get_count = 0;
 }
 
-/* Keeps LLM_EVICT_LAYERS_AHEAD layers under way from `layer` on. */
+/* Keeps fetches of LLM_EVICT_LAYERS_AHEAD layers under way, from `layer` on. */
 static int start_ahead(struct llm_eviction *s, uint32_t layer)
 {
     uint32_t under_way = 0;
@@ -607,7 +610,7 @@ void llm_eviction_fetch_end(struct llm_eviction *s)
     s->fetching = false;
 }
 
-/* The chunks of a layer, in order; -ENODATA at the first that did not come. */
+/* Restores the fetched chunks of a layer, in order; -ENODATA at the first that did not come. */
 static int write_chunks(struct llm_eviction *s, uint32_t layer, struct llm_eviction_figures *f,
                         char *why)
 {
@@ -621,7 +624,7 @@ static int write_chunks(struct llm_eviction *s, uint32_t layer, struct llm_evict
         if (rc) {
             f->lost_chunks++;
             if (rc == -ENOENT || rc == -EPROTO || rc == -EMSGSIZE)
-                at->stored = from / LLM_CHUNK_ROWS; /* it is to be stored again */
+                at->stored = from / LLM_CHUNK_ROWS; /* the next eviction stores it again */
             return llm_why(why, -ENODATA, "rows %u to %u of layer %u: the KV store (%s): %s", from,
                            from + LLM_CHUNK_ROWS, layer, llm_shadow_name(s->evictor->shadow),
                            strerror(-rc));
@@ -638,7 +641,7 @@ static int write_chunks(struct llm_eviction *s, uint32_t layer, struct llm_evict
     return 0;
 }
 
-/* The chunks that are here still, on their way to the store or because it did not take them. */
+/* Restores the chunks that are still in this process. */
 static int write_outgoing(struct llm_eviction *s, uint32_t layer, struct llm_eviction_figures *f,
                           char *why)
 {
@@ -663,7 +666,8 @@ static int write_tail(struct llm_eviction *s, uint32_t layer, struct llm_evictio
     if (is_whole(s, layer))
         return 0;
     if (!at->tail || at->tail_from != rows || rows + at->tail_rows != llm_seq_length(s->seq))
-        return llm_why(why, -ENODATA, "rows %u and on of layer %u are nowhere", rows, layer);
+        return llm_why(why, -ENODATA,
+                       "rows %u and on of layer %u are neither here nor in the store", rows, layer);
     int rc = llm_seq_write_kv(s->seq, layer, rows, rows + at->tail_rows, at->tail);
     if (rc)
         return llm_why(why, rc, "layer %u cannot be written: %s", layer, strerror(-rc));
@@ -672,8 +676,8 @@ static int write_tail(struct llm_eviction *s, uint32_t layer, struct llm_evictio
     return 0;
 }
 
-/* The first fetch shows what the store costs: it ends where the rest of it would take longer than
- * computing everything. */
+/* The first fetch shows what the store costs.  It ends when the rest of it would take longer than
+ * computing all rows. */
 static int reconsider(const struct llm_eviction *s, char *why)
 {
     double compute_ns = llm_seq_length(s->seq) * s->evictor->row_ns;
@@ -724,7 +728,7 @@ int llm_eviction_fetch_poll(struct llm_eviction *s, struct llm_eviction_figures 
     for (uint32_t l = 0; l < s->evictor->layers && rc == 0; l++) {
         if (!llm_layers_has(&s->wanted, l) || is_whole(s, l))
             continue;
-        assert(l < s->next_layer); /* the first that is missing is under way */
+        assert(l < s->next_layer); /* fetch_begin started the first missing one */
         rc = has_come(s, &s->layers[l]) ? llm_eviction_fetch_layer(s, l, f, why) : -EAGAIN;
     }
     return rc;

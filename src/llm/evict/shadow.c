@@ -19,7 +19,7 @@ struct queue {
 struct channel {
     struct llm_shadow *shadow;
     struct wire_codec_ctx *codec;
-    pthread_t thread; /* of all but the first */
+    pthread_t thread; /* of all channels but the first */
     bool runs;
 };
 
@@ -27,9 +27,9 @@ struct llm_shadow {
     const struct llm_shadow_ops *ops;
     struct llm_shadow_store *store;
     uint64_t tenant;
-    struct wire_enc enc; /* of the channel that stores */
+    struct wire_enc enc; /* of the storing channel */
     struct channel channels[LLM_SHADOW_CHANNELS];
-    /* relaxed: a thread that misses it asks a silent store once more */
+    /* relaxed: a thread that misses a write asks a silent store once more */
     _Atomic uint64_t rests_until_ns;
     pthread_mutex_t lock;
     pthread_cond_t work;             /* the threads: a task, or stopping */
@@ -47,13 +47,13 @@ static bool rests(struct llm_shadow *s)
     return hw_now_ns() < atomic_load_explicit(&s->rests_until_ns, memory_order_relaxed);
 }
 
-/* Notes a store that is gone or silent; whatever else went wrong is the chunk's own affair. */
-static int told(struct llm_shadow *s, int rc)
+/* Begins the rest of a store that is lost or silent; other errors concern one chunk only. */
+static int note_status(struct llm_shadow *s, int rc)
 {
     if (rc != -ECONNRESET && rc != -ETIMEDOUT)
         return rc;
     if (!rests(s))
-        hw_warn(HW_CAT_LLM, "the KV store (%s) %s: it is left alone for a second", s->ops->name,
+        hw_warn(HW_CAT_LLM, "the KV store (%s) %s: no requests to it for a second", s->ops->name,
                 rc == -ETIMEDOUT ? "does not answer" : "is gone");
     atomic_store_explicit(&s->rests_until_ns, hw_now_ns() + LLM_SHADOW_REST_NS,
                           memory_order_relaxed);
@@ -63,13 +63,13 @@ static int told(struct llm_shadow *s, int rc)
 int llm_shadow_put_bytes(struct llm_shadow *s, const struct kv_block_key *key, const void *bytes,
                          uint32_t len)
 {
-    return rests(s) ? -EHOSTDOWN : told(s, s->ops->put(s->store, 0, key, bytes, len));
+    return rests(s) ? -EHOSTDOWN : note_status(s, s->ops->put(s->store, 0, key, bytes, len));
 }
 
 int llm_shadow_get_bytes(struct llm_shadow *s, const struct kv_block_key *key,
                          llm_shadow_take *take, void *user)
 {
-    return rests(s) ? -EHOSTDOWN : told(s, s->ops->get(s->store, 0, key, take, user));
+    return rests(s) ? -EHOSTDOWN : note_status(s, s->ops->get(s->store, 0, key, take, user));
 }
 
 /* ---- tasks ---- */
@@ -136,7 +136,7 @@ void llm_shadow_store(struct llm_shadow *s, struct llm_shadow_task *task)
 int llm_shadow_wait(struct llm_shadow *s, struct llm_shadow_task *task)
 {
     pthread_mutex_lock(&s->lock);
-    while (!task->done) /* the store's own time limit ends it */
+    while (!task->done) /* ends at the store's time limit at the latest */
         pthread_cond_wait(&s->done, &s->lock);
     pthread_mutex_unlock(&s->lock);
     return task->status;
@@ -165,7 +165,7 @@ void llm_shadow_cancel(struct llm_shadow *s, struct llm_shadow_task *tasks, uint
     s->fetches.end = to;
     for (uint32_t i = 0; i < count; i++)
         tasks[i].cancelled = true;
-    pthread_cond_broadcast(&s->done); /* one that waits for a store need not any more */
+    pthread_cond_broadcast(&s->done); /* a fetch that waits for a store ends */
     for (uint32_t i = 0; i < count; i++) {
         while (tasks[i].running)
             pthread_cond_wait(&s->done, &s->lock);
@@ -193,7 +193,7 @@ bool llm_shadow_takes(struct llm_shadow *s)
 
 /* ---- storing ---- */
 
-/* Whether a chunk of that name is on its way to the store; under the lock. */
+/* Whether a chunk of that key is on its way to the store; under the lock. */
 static bool is_outgoing(const struct llm_shadow *s, const struct kv_block_key *key)
 {
     if (s->storing && kv_block_key_equal(&s->storing->key, key))
@@ -204,7 +204,7 @@ static bool is_outgoing(const struct llm_shadow *s, const struct kv_block_key *k
     return task != NULL;
 }
 
-/* Looked at first: what leaves meanwhile is found in the store. */
+/* Before the store is asked: a chunk that arrives meanwhile is found there. */
 static void note_outgoing(struct llm_shadow *s, const struct kv_block_key *keys, uint32_t count,
                           bool *outgoing)
 {
@@ -223,7 +223,7 @@ int llm_shadow_has(struct llm_shadow *s, const struct kv_block_key *keys, uint32
     if (!outgoing)
         return -ENOMEM;
     note_outgoing(s, keys, count, outgoing);
-    int rc = told(s, s->ops->has(s->store, 0, keys, count, there));
+    int rc = note_status(s, s->ops->has(s->store, 0, keys, count, there));
     for (uint32_t i = 0; i < count && rc == 0; i++)
         there[i] |= outgoing[i];
     free(outgoing);
@@ -245,13 +245,13 @@ static int store_one(struct channel *channel, struct llm_shadow_task *task)
     uint32_t len = (uint32_t)wire_enc_len(&s->enc);
     task->packed = len;
     task->ns = hw_now_ns() - began;
-    rc = told(s, s->ops->put(s->store, LLM_SHADOW_STORE_CHANNEL, &task->key, wire_enc_data(&s->enc),
-                             len));
+    rc = note_status(s, s->ops->put(s->store, LLM_SHADOW_STORE_CHANNEL, &task->key,
+                                    wire_enc_data(&s->enc), len));
     task->moved = rc ? 0 : len;
     return rc == -EEXIST ? 0 : rc;
 }
 
-/* What was given is stored also when it is to end. */
+/* Also stores what was queued before stopping. */
 static void *store_all(void *user)
 {
     struct channel *channel = user;
@@ -276,11 +276,11 @@ static void *store_all(void *user)
 
 /* ---- fetching ---- */
 
-/* A chunk that a channel is at. */
+/* A chunk that a channel fetches. */
 struct taking {
     struct channel *channel;
     struct llm_shadow_task *task;
-    uint64_t *since_ns; /* when the channel had the one before it */
+    uint64_t *since_ns; /* when the channel had the previous chunk */
 };
 
 static int take_rows(void *user, const uint8_t *bytes, uint32_t len)
@@ -306,7 +306,7 @@ static void on_came(void *user, int status)
     const struct taking *t = user;
     struct llm_shadow *s = t->channel->shadow;
     uint64_t now_ns = hw_now_ns();
-    int rc = status == -EHOSTDOWN ? status : told(s, status);
+    int rc = status == -EHOSTDOWN ? status : note_status(s, status);
     pthread_mutex_lock(&s->lock);
     t->task->ns = now_ns - *t->since_ns;
     *t->since_ns = now_ns;
@@ -336,7 +336,7 @@ static void fetch_some(struct channel *channel, struct llm_shadow_task *const *t
                          : s->ops->get(s->store, number, &wants[i].key, take_rows, &takings[i]));
 }
 
-/* Shares what waits with the other threads, so that none takes all of it. */
+/* Takes this thread's share of the queue. */
 static uint32_t take_some(struct llm_shadow *s, struct llm_shadow_task **tasks)
 {
     uint32_t share = (s->fetches.count + LLM_SHADOW_THREADS - 1) / LLM_SHADOW_THREADS;
@@ -346,7 +346,7 @@ static uint32_t take_some(struct llm_shadow *s, struct llm_shadow_task **tasks)
     return count;
 }
 
-/* Ends those that were cancelled; how many are left. */
+/* Ends cancelled tasks; how many are left. */
 static uint32_t drop_cancelled(struct llm_shadow *s, struct llm_shadow_task **tasks, uint32_t count)
 {
     uint32_t kept = 0;
@@ -359,7 +359,7 @@ static uint32_t drop_cancelled(struct llm_shadow *s, struct llm_shadow_task **ta
     return kept;
 }
 
-/* Until none of them is on its way to the store; how many are still wanted then. */
+/* Waits until none of them is on its way to the store; how many are still wanted. */
 static uint32_t await_stores(struct llm_shadow *s, struct llm_shadow_task **tasks, uint32_t count)
 {
     for (;;) {

@@ -1,7 +1,7 @@
-/* Chunks at a KV daemon of this host (docs/design/kv-store.md), read in place under a lease.
+/* Chunks at a KV daemon on this machine (docs/design/kv-store.md), read in place under a lease.
  *
- * Each channel has a connection of its own.  One that is lost is opened again by the channel's next
- * call; shadow.c sees to it that this is not tried all the time. */
+ * Each channel has its own connection.  The channel's next call opens a lost one again; the rest in
+ * shadow.c bounds how often. */
 #include "kv/client/client.h"
 #include "llm/evict/shadow.h"
 #include "llm/model/why.h"
@@ -12,8 +12,9 @@
 #include <string.h>
 
 enum {
-    STAGING_BYTES = 64 << 20, /* of channels that put: the largest block; untouched it is free */
-    STAGING_NONE = 64 << 10, /* of the others, which only get: a client without any has no blocks */
+    STAGING_BYTES =
+        64 << 20, /* of channels that put: the largest block; untouched pages cost nothing */
+    STAGING_NONE = 64 << 10, /* of channels that only get: a client needs some to use blocks */
 };
 
 struct llm_shadow_store {
@@ -72,7 +73,7 @@ static int kvd_open(const struct llm_shadow_config *config, struct llm_shadow_st
     return 0;
 }
 
-/* The channel's connection, or NULL: the daemon cannot be reached. */
+/* The channel's connection; NULL when the daemon cannot be reached. */
 static struct kv_client *client_of(struct llm_shadow_store *s, unsigned channel)
 {
     char why[RPC_WHY_CHARS];
@@ -102,7 +103,7 @@ static int error_of(enum kv_result result)
     case KV_EXPIRED:
         return -ETIMEDOUT;
     case KV_EXISTS:
-    case KV_STALE: /* another put of the same bytes was first */
+    case KV_STALE: /* another put of the same bytes came first */
         return -EEXIST;
     default:
         return -EPROTO;
@@ -116,7 +117,7 @@ static int kvd_put(struct llm_shadow_store *s, unsigned channel, const struct kv
     return client ? error_of(kv_block_put(client, key, s->tenant, bytes, len)) : -ECONNRESET;
 }
 
-/* Under a lease, which ends with it. */
+/* Reads under the lease, then ends it. */
 static int read_leased(struct kv_client *client, struct kv_block_ref *ref, llm_shadow_take *take,
                        void *user)
 {

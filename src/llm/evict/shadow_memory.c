@@ -1,5 +1,5 @@
-/* Chunks in main memory: a hash table, and a list in order of use.  Past the limit what was used
- * longest ago goes; whoever reads a chunk holds it. */
+/* Chunks in main memory: a hash table and an LRU list.  Past the limit the least recently used
+ * chunk is dropped; a reader keeps a dropped chunk until it is done. */
 #include "llm/evict/shadow.h"
 #include "llm/model/why.h"
 
@@ -13,7 +13,7 @@
 enum {
     BUCKETS_MIN = 1 << 10,
     BUCKETS_MAX = 1 << 20,
-    BUCKET_BYTES = 16 << 10, /* of chunks for each bucket: small models have chunks of this size */
+    BUCKET_BYTES = 16 << 10, /* of chunks for a bucket: the chunk size of small models */
 };
 
 struct chunk {
@@ -21,13 +21,13 @@ struct chunk {
     struct chunk *newer, *older; /* in order of use */
     struct kv_block_key key;
     uint32_t readers;
-    bool gone; /* from the table: the last reader frees it */
+    bool gone; /* not in the table any more: the last reader frees it */
     uint32_t len;
     uint8_t bytes[];
 };
 
 struct llm_shadow_store {
-    pthread_mutex_t lock; /* guards all below, not the bytes of chunks, which never change */
+    pthread_mutex_t lock; /* guards all below; the bytes of chunks never change */
     uint64_t limit, used;
     struct chunk *newest, *oldest;
     uint32_t bucket_count;

@@ -97,12 +97,11 @@ int llm_mode_open(const struct llm_mode_kind *kind, const struct llm_mode_config
                   struct llm_mode **out, char *why) MUST_CHECK;
 void llm_mode_close(struct llm_mode *mode);
 
-/* Computes the prompt and yields the token after it.  Once a mode.  -ERANGE: longer than the
+/* Computes the prompt and samples the token after it.  Once for a mode.  -ERANGE: longer than the
  * context. */
 int llm_mode_prefill(struct llm_mode *mode, const uint32_t *tokens, uint32_t count, uint32_t *next,
                      char *why) MUST_CHECK;
-/* Goes on from the token that came last: up to `want` more, *got of them, at least one.  -ERANGE:
- * the context is full. */
+/* Generates up to `want` more tokens, *got of them, at least one.  -ERANGE: the context is full. */
 int llm_mode_decode(struct llm_mode *mode, uint32_t want, uint32_t *tokens, uint32_t *got,
                     char *why) MUST_CHECK;
 int llm_mode_figures(struct llm_mode *mode, struct llm_mode_figures *out, char *why) MUST_CHECK;

@@ -84,7 +84,7 @@ static int naive_prefill(struct llm_mode *mode, const uint32_t *tokens, uint32_t
 static int naive_decode(struct llm_mode *mode, uint32_t want, uint32_t *tokens, uint32_t *got,
                         char *why)
 {
-    (void)want; /* it knows of no more than a step */
+    (void)want; /* it knows only steps */
     struct naive *m = (struct naive *)mode;
     uint32_t last = m->base.last;
     int rc = forward(m, &last, 1, tokens, why);

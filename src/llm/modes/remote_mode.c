@@ -49,7 +49,7 @@ int llm_remote_mode_sample(struct llm_remote_mode *m, struct wire_dec *d, uint32
 int llm_remote_mode_figures(struct llm_mode *mode, struct llm_mode_figures *out, char *why)
 {
     struct llm_remote_mode *m = (struct llm_remote_mode *)mode;
-    uint64_t rpc_ns = llm_remote_rpc_ns(m->remote); /* before the question is counted too */
+    uint64_t rpc_ns = llm_remote_rpc_ns(m->remote); /* without the calls below */
     uint64_t values[LLM_METRICS];
     struct llm_counters bytes;
     int rc = llm_remote_metrics(m->remote, values, why);

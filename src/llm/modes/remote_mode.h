@@ -1,4 +1,4 @@
-/* llm/modes/remote_mode.h - what the modes that use a worker have in common.
+/* llm/modes/remote_mode.h - what the modes with a worker share.
  *
  * Private to src/llm/modes.  Threads, lifetime: as the mode that it is part of; create/destroy. */
 #ifndef HAWSER_LLM_MODES_REMOTE_MODE_H
@@ -13,12 +13,12 @@ struct llm_remote_mode {
     struct llm_sampler *sampler;
     float *logits;
     uint32_t vocab;
-    uint32_t last; /* the token that came last, not yet computed */
+    uint32_t last; /* the last token, not yet computed */
     uint64_t serdes_ns;
 };
 
-/* The first member of a struct of `size` bytes, the rest of which is zero.  0, or -ENOMEM, -EINVAL
- * (sampling) with a sentence in why. */
+/* The first member of a struct of `size` bytes whose rest is zero.  0, -ENOMEM, -EINVAL (sampling),
+ * and why. */
 int llm_remote_mode_create(size_t size, const struct llm_mode_config *config,
                            struct llm_remote_mode **out, char *why) MUST_CHECK;
 void llm_remote_mode_destroy(struct llm_remote_mode *m); /* all of the struct */

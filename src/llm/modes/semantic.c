@@ -95,7 +95,7 @@ static int take_result(struct semantic *m, struct wire_dec *d, uint32_t want, ui
     } else {
         int rc = llm_result_get(&m->packer, &m->wish, d, m->base.logits, m->base.vocab);
         if (rc)
-            return llm_why(why, rc, "the worker's result makes no sense");
+            return llm_why(why, rc, "the worker's result is malformed");
     }
     m->base.serdes_ns += hw_now_ns() - began;
     if (m->wish.kind != LLM_WISH_TOKENS)
@@ -105,7 +105,7 @@ static int take_result(struct semantic *m, struct wire_dec *d, uint32_t want, ui
             count = -EPROTO;
     }
     if (count <= 0)
-        return llm_why(why, -EPROTO, "the worker's tokens make no sense");
+        return llm_why(why, -EPROTO, "the worker's tokens are malformed");
     m->base.last = tokens[count - 1];
     *got = (uint32_t)count;
     return 0;

@@ -1,13 +1,13 @@
 /* Steps: rows of many requests computed together.
  *
  * A step has one row of each request that decodes and, within a budget, the next rows of prompts.
- * Requests join before any step and leave after any.  Whoever was in a step goes to the end of the
- * line, so that with more requests than fit, each comes in turn; that holds between models too,
- * since a step is of one model: that of the request which waited longest.
+ * Requests join before any step and leave after any.  After a step its requests go to the end of
+ * the line, so that all take turns when not all fit.  A step is of one model: that of the request
+ * which waited longest.
  *
- * What can fail for one request is asked before the step: its tokens and length when it begins, its
- * KV pages when its rows are chosen.  A step that fails all the same, for want of memory or because
- * of the device, is taken again, one request at a time. */
+ * What can fail for one request is checked before the step: tokens and length when the request
+ * begins, KV pages when its rows are chosen.  A step that fails all the same, for want of memory or
+ * because of the device, is repeated request by request. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "llm/model/why.h"
@@ -23,22 +23,22 @@ static_assert(LLM_WORKER_BATCH_MAX + LLM_WORKER_MIXED_MAX <= LLM_WORKER_PROMPT_R
 static_assert(1 << (LLM_COUNT_BATCH_LAST - LLM_COUNT_BATCH) == LLM_WORKER_BATCH_MAX,
               "the largest batch has a counter");
 
-/* One request's rows in a step: rows first to first + rows of it. */
+/* One request's rows in a step: rows first to first + rows of the step. */
 struct part {
     struct llm_job *job;
     uint32_t first, rows;
-    uint32_t pick; /* its place among the rows of logits */
+    uint32_t pick; /* index of its row of logits */
     bool yields;   /* logits, of its last row */
-    bool decodes;  /* else the rows are a prompt's, or are computed again */
+    bool decodes;  /* else the rows are of a prompt, or computed again */
     int status;
-    struct llm_sequence *booked; /* whose books are to be brought up to date; NULL: nobody's */
+    struct llm_sequence *noted; /* to note in kv_eviction after the answer; NULL: none */
 };
 
 struct plan {
     struct llm_model *model;
     struct part parts[LLM_WORKER_BATCH_MAX];
     uint32_t part_count, pick_count;
-    uint32_t row_count, prompt_rows; /* the latter are among the former */
+    uint32_t row_count, prompt_rows; /* prompt_rows of row_count */
     struct llm_row rows[LLM_WORKER_PROMPT_ROWS];
 };
 
@@ -48,7 +48,7 @@ bool llm_job_decodes(const struct llm_job *job)
            job->request.method == LLM_METHOD_DECODE_SEMANTIC;
 }
 
-/* A decode whose sequence lacks rows computes those first. */
+/* A decode whose sequence lacks rows first computes those. */
 static bool decodes_now(const struct llm_job *job)
 {
     return llm_job_decodes(job) && llm_kv_behind(job->seq) == 0;
@@ -72,7 +72,7 @@ int llm_worker_check_prompt(const struct llm_worker *w, struct llm_job *job,
         return llm_why(job->why, -EMSGSIZE, "%u tokens in a request; this worker takes %u",
                        r->token_count, w->options.tokens);
     if (end > llm_engine_context(engine))
-        return llm_why(job->why, -ERANGE, "a prompt that ends at position %llu; the context has %u",
+        return llm_why(job->why, -ERANGE, "the prompt ends at position %llu; the context has %u",
                        (unsigned long long)end, llm_engine_context(engine));
     for (uint32_t i = 0; i < r->token_count; i++) {
         if (r->tokens[i] >= vocab)
@@ -111,13 +111,14 @@ static int check_decode(const struct llm_worker *w, struct llm_job *job,
             llm_method_name(job->request.method),
             llm_method_name(by_handle ? LLM_METHOD_PREFILL_SEMANTIC : LLM_METHOD_PREFILL_HANDLE));
     if (s->wish.kind == LLM_WISH_TOKENS && (value == 0 || value > most))
-        return llm_why(job->why, -EMSGSIZE, "%u tokens asked for; 1 to %u a request", value, most);
+        return llm_why(job->why, -EMSGSIZE, "%u tokens asked for; a request may ask for 1 to %u",
+                       value, most);
     if (s->wish.kind != LLM_WISH_TOKENS && value >= vocab)
         return llm_why(job->why, -EINVAL, "token %u; the vocabulary has %u", value, vocab);
     return 0;
 }
 
-/* -EAGAIN: after the step that the sequence's other request is about to take part in. */
+/* -EAGAIN: the sequence's other request takes the next step first. */
 static int begin_decode(struct llm_worker *w, struct llm_job *job)
 {
     struct llm_sequence *s;
@@ -128,7 +129,7 @@ static int begin_decode(struct llm_worker *w, struct llm_job *job)
     if (s->job && s->job->done == 0)
         return -EAGAIN;
     if (s->job)
-        return llm_why(job->why, -EBUSY, "another request is at this sequence");
+        return llm_why(job->why, -EBUSY, "another request uses this sequence");
     rc = check_decode(w, job, s);
     if (rc)
         return rc;
@@ -144,8 +145,7 @@ static void end(struct llm_worker *w, struct llm_job *job, int status)
     job->status = status;
     if (job->seq) {
         job->seq->job = NULL;
-        if (status &&
-            !llm_job_decodes(job)) /* a prompt that is half computed is of use to nobody */
+        if (status && !llm_job_decodes(job)) /* nobody can use a half-computed prompt */
             llm_sequence_free(w, job->seq);
     }
     llm_jobs_append(&w->done, job);
@@ -154,10 +154,10 @@ static void end(struct llm_worker *w, struct llm_job *job, int status)
 static void fail(struct llm_worker *w, struct llm_job *job, int status)
 {
     bool some = llm_job_decodes(job) && job->done > 0;
-    end(w, job, some ? 0 : status); /* what there is, is the answer; the next request fails */
+    end(w, job, some ? 0 : status); /* the answer is what there is; the next request fails */
 }
 
-/* Those whose client is gone leave, those that came begin. */
+/* Ends requests whose client is gone; begins new ones. */
 static void review(struct llm_worker *w)
 {
     struct llm_jobs jobs;
@@ -176,9 +176,9 @@ static void review(struct llm_worker *w)
     }
 }
 
-/* ---- who is in the step ---- */
+/* ---- planning a step ---- */
 
-/* Rows of logits that there is room for: as many as are wanted, or as there were without memory. */
+/* Grows the room for logits to `rows` rows, or keeps what there is.  How many rows there are. */
 static uint32_t logits_room(struct llm_model *m, uint32_t rows)
 {
     if (rows > m->logits_rows) {
@@ -192,8 +192,7 @@ static uint32_t logits_room(struct llm_model *m, uint32_t rows)
     return rows < m->logits_rows ? rows : m->logits_rows;
 }
 
-/* How many requests of the plan's model run, how many of them lack no layer, and how many of those
- * decode. */
+/* Running requests of the model; how many of them miss no layer, and how many of those decode. */
 static uint32_t count_jobs(const struct llm_worker *w, const struct llm_model *m, uint32_t *whole,
                            uint32_t *decoding)
 {
@@ -210,8 +209,8 @@ static uint32_t count_jobs(const struct llm_worker *w, const struct llm_model *m
     return count < w->options.batch ? count : w->options.batch;
 }
 
-/* Rows of prompts that may be in the next step.  A client that asks for one token at a time is not
- * there when its next step is planned, so one that decoded lately counts as well. */
+/* Rows of prompts in the next step.  A client that asks for one token at a time has no request when
+ * the next step is planned; so a recent decode counts as decoding. */
 static uint32_t prompt_budget(const struct llm_worker *w, struct llm_model *m, bool decoding)
 {
     if (!decoding && hw_now_ns() - m->decoded_ns > LLM_WORKER_RECENT_NS)
@@ -223,8 +222,8 @@ static uint32_t prompt_budget(const struct llm_worker *w, struct llm_model *m, b
     return m->mixed_rows;
 }
 
-/* Learns from a step that decoded: twice or half as many rows, until it takes about as long as it
- * should. */
+/* After a step that decoded: doubles or halves the rows of prompts until a step takes about
+ * LLM_WORKER_STRETCH times a decode. */
 static void tune(struct llm_model *m, uint32_t prompt_rows, uint64_t step_ns, uint64_t now_ns)
 {
     uint64_t most_ns = LLM_WORKER_STRETCH * m->decode_ns;
@@ -265,7 +264,7 @@ static struct llm_row row_at(const struct llm_job *job, uint32_t i)
                             .logits = true};
 }
 
-/* Leaves the rows as they are: most are not used. */
+/* Without the rows: most are not used. */
 static void plan_clear(struct plan *p)
 {
     p->model = NULL;
@@ -320,9 +319,9 @@ static void plan_make(struct llm_worker *w, struct plan *p)
         int rc = rows ? reserve(w, job, rows) : 0;
         if (rc == 0 && rows && whole > 0 && llm_kv_waits(w, job)) {
             job->seq->kv.in_step = false;
-            llm_jobs_append(&rest, job); /* until its layers are there */
+            llm_jobs_append(&rest, job); /* until its layers have arrived */
         } else if (rc == -ENOSPC && p->part_count > 0 && llm_kv_may_wait(w)) {
-            llm_jobs_append(&rest, job); /* once those of this step can move out */
+            llm_jobs_append(&rest, job); /* until sequences of this step can be evicted */
         } else if (rc) {
             fail(w, job, rc);
         } else if (rows) {
@@ -350,13 +349,13 @@ static void count_step(struct llm_worker *w, const struct part *parts, uint32_t 
         struct llm_client *c = parts[i].job->client;
         if (!parts[i].decodes)
             hw_counter_bump(&w->counts[LLM_COUNT_PROMPT_ROWS], parts[i].rows);
-        c->steps++; /* a step's time is shared out by rows: the clients' add up to the worker's */
+        c->steps++; /* a step's time is divided by rows: the clients' add up to the worker's */
         c->step_ns += step_ns * parts[i].rows / rows;
         c->kernel_ns += kernel_ns * parts[i].rows / rows;
     }
 }
 
-/* Layers that are missing come back meanwhile. */
+/* Missing layers are restored meanwhile. */
 static int compute(struct llm_worker *w, struct plan *p, const struct part *parts, uint32_t count,
                    uint32_t rows, char *why)
 {
@@ -377,7 +376,7 @@ static int compute(struct llm_worker *w, struct plan *p, const struct part *part
     return rc;
 }
 
-/* Some of the plan's parts, one after the other. */
+/* Computes adjacent parts of the plan. */
 static int run(struct llm_worker *w, struct plan *p, uint32_t first, uint32_t count, char *why)
 {
     struct part *parts = &p->parts[first];
@@ -410,7 +409,7 @@ static void run_all(struct llm_worker *w, struct plan *p)
         hw_counter_bump(&w->counts[LLM_COUNT_SPLITS], 1);
     }
     for (uint32_t i = 0; i < p->part_count; i++)
-        (void)run(w, p, i, 1, p->parts[i].job->why); /* each part keeps its status */
+        (void)run(w, p, i, 1, p->parts[i].job->why); /* the part keeps its status */
 }
 
 int llm_worker_step_alone(struct llm_worker *w, struct llm_job *job)
@@ -422,7 +421,7 @@ int llm_worker_step_alone(struct llm_worker *w, struct llm_job *job)
     return run(w, &p, 0, 1, job->why);
 }
 
-/* ---- what it yields ---- */
+/* ---- results ---- */
 
 void llm_worker_put_logits(struct wire_enc *e, const float *logits, uint32_t vocab)
 {
@@ -430,7 +429,7 @@ void llm_worker_put_logits(struct wire_enc *e, const float *logits, uint32_t voc
         wire_put_f32(e, logits[i]);
 }
 
-/* As the sequence's wish says; of a wish for tokens, one more token. */
+/* What the sequence's wish asks for; of tokens, one more. */
 static int put_result(struct llm_job *job, const float *logits)
 {
     struct llm_sequence *s = job->seq;
@@ -486,7 +485,7 @@ static void finish_part(struct llm_worker *w, struct part *part)
     if (part->yields)
         rc = answer(job, m->logits + (size_t)part->pick * llm_model_vocab(m));
     if (rc == 0 || llm_job_decodes(job))
-        part->booked = job->seq;
+        part->noted = job->seq;
     if (rc == 0 && needs_more(job, part)) {
         llm_jobs_append(&w->running, job);
         return;
@@ -495,13 +494,13 @@ static void finish_part(struct llm_worker *w, struct part *part)
     end(w, job, rc);
 }
 
-/* What the sequence's store is told; its client need not wait for that. */
-static void book(struct llm_worker *w, const struct plan *p, const struct part *part)
+/* Tells kv_eviction, after the client is answered. */
+static void note_part(struct llm_worker *w, const struct plan *p, const struct part *part)
 {
-    if (part->booked && part->decodes)
-        llm_kv_decoded(w, part->booked, p->rows[part->first].token);
-    else if (part->booked && part->yields)
-        llm_kv_prefilled(w, part->booked);
+    if (part->noted && part->decodes)
+        llm_kv_decoded(w, part->noted, p->rows[part->first].token);
+    else if (part->noted && part->yields)
+        llm_kv_prefilled(w, part->noted);
 }
 
 void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w))
@@ -525,5 +524,5 @@ void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w))
     if (send)
         send(w);
     for (uint32_t i = 0; i < p.part_count; i++)
-        book(w, &p, &p.parts[i]);
+        note_part(w, &p, &p.parts[i]);
 }

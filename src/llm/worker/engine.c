@@ -1,4 +1,4 @@
-/* The worker's own thread: requests that are answered at once, and who joins the steps. */
+/* The engine's thread: requests that are answered at once, and admission to the steps. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "llm/model/why.h"
@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* ---- without state ---- */
+/* ---- stateless forward ---- */
 
 static uint64_t cache_bytes(const struct llm_engine *engine, uint64_t positions)
 {
@@ -31,7 +31,7 @@ static int write_cache(struct llm_job *job, struct llm_engine *engine, struct ll
     return rc ? llm_why(job->why, rc, "the cache cannot be restored: %s", strerror(-rc)) : 0;
 }
 
-/* The cache takes the place of the one that came. */
+/* The cache replaces the uploaded one. */
 static int read_cache(struct llm_worker *w, struct llm_job *job, struct llm_engine *engine,
                       struct llm_seq *seq)
 {
@@ -42,7 +42,8 @@ static int read_cache(struct llm_worker *w, struct llm_job *job, struct llm_engi
     for (uint32_t l = 0; l < layers && rc == 0; l++)
         rc = llm_seq_read_kv(seq, l, 0, positions, job->kv.data + l * bytes);
     if (rc == -EDQUOT)
-        return llm_why(job->why, -ENOSPC, "a cache of %u positions is past what this worker holds",
+        return llm_why(job->why, -ENOSPC,
+                       "a cache of %u positions exceeds what this worker keeps for clients",
                        positions);
     return rc ? llm_why(job->why, rc, "the cache cannot be read: %s", strerror(-rc)) : 0;
 }
@@ -99,7 +100,7 @@ static int stateless(struct llm_worker *w, struct llm_job *job)
     return rc;
 }
 
-/* ---- the rest ---- */
+/* ---- other requests ---- */
 
 static int find_weights(struct llm_worker *w, struct llm_job *job)
 {
@@ -121,7 +122,9 @@ static int load_weights(struct llm_worker *w, struct llm_job *job)
     llm_model_hash(job->weights.data, job->weights.bytes, hash);
     struct llm_model *m = llm_model_find(w, hash, job->weights.bytes);
     if (!m && w->model_count == LLM_WORKER_MODELS_MAX)
-        return llm_why(job->why, -ENOSPC, "%d models are loaded, the limit", LLM_WORKER_MODELS_MAX);
+        return llm_why(job->why, -ENOSPC,
+                       "%d models are loaded, the limit: wait until their clients leave",
+                       LLM_WORKER_MODELS_MAX);
     if (!m) {
         int rc = llm_model_create(w, &job->weights, &m, job->why);
         if (rc)
@@ -147,7 +150,7 @@ static int release(struct llm_worker *w, struct llm_job *job)
     if (rc)
         return rc;
     if (s->job)
-        return llm_why(job->why, -EBUSY, "another request is at this sequence");
+        return llm_why(job->why, -EBUSY, "another request uses this sequence");
     llm_sequence_free(w, s);
     return 0;
 }
@@ -195,8 +198,8 @@ static int metrics(struct llm_worker *w, struct llm_job *job)
     return 0;
 }
 
-/* The client's end.  After a goodbye its sequences go; else they wait for it, or for the end of
- * their grace. */
+/* The client is gone.  After a goodbye its sequences are freed; else they are kept for the grace
+ * time. */
 static void farewell(struct llm_worker *w, struct llm_client *c)
 {
     bool goodbye = c->farewell.status == -ESHUTDOWN;
@@ -211,7 +214,7 @@ static void farewell(struct llm_worker *w, struct llm_client *c)
     llm_client_choose(w, c, NULL);
 }
 
-/* All that is no step. */
+/* Requests that take no step. */
 static int respond(struct llm_worker *w, struct llm_job *job)
 {
     if (atomic_load_explicit(&job->client->gone, memory_order_relaxed))
@@ -234,8 +237,8 @@ static int respond(struct llm_worker *w, struct llm_job *job)
     }
 }
 
-/* Requests that came before another take part in a step before it is looked at: it sees what they
- * did, as if each were answered in turn.  After a long one those that run get their step first. */
+/* Requests that arrived earlier take a step before a later request is answered, which so sees their
+ * effects.  After a long request the running ones get their step first. */
 void llm_worker_admit(struct llm_worker *w)
 {
     bool joined = false, took_long = false;

@@ -1,4 +1,4 @@
-/* KV of the worker's sequences that moves out and comes back. */
+/* Evicts and restores the KV of the worker's sequences. */
 #include "llm/worker/kv_eviction.h"
 
 #include "base/log.h"
@@ -13,9 +13,9 @@
 #include <string.h>
 
 enum {
-    PROMPT_ROWS = 32,     /* of a step that tells what computing costs: fewer wait for weights */
-    RECORDS_ASKED = 16,   /* names of records in one question */
-    RECORDS_MAX = 1 << 16 /* of one sequence; each is of a longer one than the last */
+    PROMPT_ROWS = 32,     /* of a step that is timed: fewer are bound by reading the weights */
+    RECORDS_ASKED = 16,   /* keys of records in one request */
+    RECORDS_MAX = 1 << 16 /* of one sequence; each has more tokens than the last */
 };
 
 /* ---- life ---- */
@@ -43,7 +43,7 @@ int llm_kv_time(struct llm_worker *w, struct llm_model *m, char *why)
     return rc;
 }
 
-/* The model's own, made when first needed: it takes a pass over the weights to name them. */
+/* Made on demand: naming the weights takes a pass over them. */
 static struct llm_evictor *evictor_of(struct llm_worker *w, struct llm_model *m)
 {
     char name[2 * LLM_HASH_BYTES + 1];
@@ -88,9 +88,9 @@ void llm_sequence_kv_end(struct llm_sequence *s)
     s->kv.eviction = NULL;
 }
 
-/* ---- books ---- */
+/* ---- figures ---- */
 
-static struct llm_client_kv_cache *books_of(struct llm_worker *w, const struct llm_sequence *s)
+static struct llm_client_kv_cache *figures_of(struct llm_worker *w, const struct llm_sequence *s)
 {
     return s->owner ? &s->owner->moved : &w->kv.nobody;
 }
@@ -100,15 +100,15 @@ static void add(_Atomic uint64_t *counter, uint64_t value)
     atomic_fetch_add_explicit(counter, value, memory_order_relaxed);
 }
 
-static void book(struct llm_worker *w, const struct llm_sequence *s,
-                 const struct llm_eviction_figures *f)
+static void count_figures(struct llm_worker *w, const struct llm_sequence *s,
+                          const struct llm_eviction_figures *f)
 {
-    struct llm_client_kv_cache *books = books_of(w, s);
+    struct llm_client_kv_cache *to = figures_of(w, s);
     bool whole = llm_eviction_policy(s->kv.eviction).recovery == LLM_RECOVER_ALL;
     enum llm_kv_kind kind = whole ? LLM_KV_WHOLE : LLM_KV_PARTS;
-    add(&books->fetched[kind], f->fetched_bytes + f->kept_bytes);
-    add(&books->stored[kind], f->stored_bytes);
-    llm_eviction_figures_add(&books->figures, f);
+    add(&to->fetched[kind], f->fetched_bytes + f->kept_bytes);
+    add(&to->stored[kind], f->stored_bytes);
+    llm_eviction_figures_add(&to->figures, f);
     hw_counter_bump(&w->counts[LLM_COUNT_KV_EVICTED], f->evicted_layers);
     hw_counter_bump(&w->counts[LLM_COUNT_KV_RESTORED], f->restored_layers);
     hw_counter_bump(&w->counts[LLM_COUNT_KV_FETCHED], f->fetched_bytes);
@@ -116,7 +116,7 @@ static void book(struct llm_worker *w, const struct llm_sequence *s,
     hw_counter_bump(&w->counts[LLM_COUNT_KV_LOST], f->lost_chunks);
 }
 
-/* What was stored behind the steps since the last. */
+/* Counts the stores that finished since the last step. */
 static void reap_all(struct llm_worker *w)
 {
     for (struct llm_sequence *s = w->kv.shadow ? w->sequences : NULL; s; s = s->next) {
@@ -124,14 +124,14 @@ static void reap_all(struct llm_worker *w)
         if (!s->kv.eviction || !llm_eviction_is_storing(s->kv.eviction))
             continue;
         llm_eviction_reap(s->kv.eviction, &f);
-        book(w, s, &f);
+        count_figures(w, s, &f);
     }
 }
 
 /* ---- records ---- */
 
-/* Best effort: without it another worker does not find the sequence.  Of a prompt that is half
- * computed nobody has the handle. */
+/* Best effort: without a record another worker does not find the sequence.  Nobody has the handle
+ * of a prompt that is not finished. */
 static void leave_record(struct llm_worker *w, struct llm_sequence *s)
 {
     bool prompts = s->job && !llm_job_decodes(s->job);
@@ -156,7 +156,8 @@ static void leave_record(struct llm_worker *w, struct llm_sequence *s)
         s->kv.records++;
         s->kv.recorded_tokens = record.token_count;
     } else {
-        hw_info(HW_CAT_LLM, "no other worker will find a sequence: its record: %s", strerror(-rc));
+        hw_info(HW_CAT_LLM, "no other worker can continue a sequence: its record is not stored: %s",
+                strerror(-rc));
     }
     wire_enc_fini(&e);
 }
@@ -173,7 +174,7 @@ static int take_record(void *user, const uint8_t *bytes, uint32_t len)
     return t->status;
 }
 
-/* How many records there are, counted from the first. */
+/* How many records the store has, from the first on. */
 static uint32_t count_records(struct llm_worker *w, const uint8_t handle[LLM_HANDLE_BYTES])
 {
     uint32_t count = 0;
@@ -212,7 +213,7 @@ static bool tokens_fit(const struct llm_record *r, const struct llm_model *m)
     return r->last < vocab && r->token_count <= llm_engine_context(m->engine);
 }
 
-/* The sequence as the record describes it, its rows in the store or to be computed. */
+/* Makes the sequence that the record describes; its rows are in the store or to be computed. */
 static int revive(struct llm_worker *w, struct llm_job *job, const struct llm_record *r,
                   struct llm_sequence **out)
 {
@@ -224,8 +225,9 @@ static int revive(struct llm_worker *w, struct llm_job *job, const struct llm_re
     struct llm_eviction_policy policy = job->client->moved.policy;
     struct llm_sequence *s;
     if (!m || !tokens_fit(r, m))
-        return llm_why(job->why, -ENOENT, "a sequence of a model that this worker has not loaded");
-    job->client->model = m; /* of this one sequence */
+        return llm_why(job->why, -ENOENT,
+                       "the sequence is of a model that this worker has not loaded");
+    job->client->model = m; /* for this one sequence */
     job->client->moved.policy = r->policy;
     int rc = llm_sequence_create(w, job->client, &request, &s, job->why);
     job->client->model = chosen;
@@ -245,7 +247,8 @@ static int revive(struct llm_worker *w, struct llm_job *job, const struct llm_re
         llm_sequence_free(w, s);
         return llm_why(job->why, rc, "no memory for a sequence");
     }
-    hw_info(HW_CAT_LLM, "a sequence of %u positions comes from the store: %u rows are there",
+    hw_info(HW_CAT_LLM,
+            "a sequence of %u positions continues from its record: the store has %u rows",
             r->token_count, rows);
     *out = s;
     return 0;
@@ -272,15 +275,15 @@ int llm_kv_adopt(struct llm_worker *w, struct llm_job *job, struct llm_sequence 
     return rc;
 }
 
-/* ---- out ---- */
+/* ---- evicting ---- */
 
 static int evict(struct llm_worker *w, struct llm_sequence *s, const struct llm_layers *layers,
                  enum llm_evict_sync sync, char *why)
 {
     struct llm_eviction_figures f = {0};
-    leave_record(w, s); /* first: should this worker end in between, the tokens are known */
+    leave_record(w, s); /* first: if the worker dies in between, another knows the tokens */
     int rc = llm_eviction_evict(s->kv.eviction, layers, sync, &f, why);
-    book(w, s, &f);
+    count_figures(w, s, &f);
     return rc;
 }
 
@@ -291,7 +294,7 @@ static uint32_t resident_layers(const struct llm_sequence *s)
     return llm_seq_length(s->seq) ? layers - llm_layers_count(&missing) : 0;
 }
 
-/* Whoever's client is gone, then who waits for nothing, then who was in a step longest ago. */
+/* Sequences whose client is gone go first, then idle ones, then the least recently computed. */
 static bool goes_before(const struct llm_sequence *a, const struct llm_sequence *b)
 {
     if (!a->owner != !b->owner)
@@ -313,7 +316,7 @@ static struct llm_sequence *victim(struct llm_worker *w, const struct llm_model 
     return first;
 }
 
-/* An eighth of the layers, the last that are there: they have most time to come back. */
+/* An eighth of the layers, the last that are there: the next step needs them last. */
 static struct llm_layers last_layers(const struct llm_sequence *s)
 {
     uint32_t layers = llm_engine_config(s->model->engine)->layers, want = (layers + 7) / 8;
@@ -327,7 +330,7 @@ static struct llm_layers last_layers(const struct llm_sequence *s)
     return set;
 }
 
-/* Layers that are on their way have pages reserved. */
+/* A fetch has pages reserved. */
 static bool stop_a_fetch(struct llm_worker *w, const struct llm_model *m)
 {
     struct llm_sequence *s = w->sequences;
@@ -360,7 +363,7 @@ bool llm_kv_may_wait(const struct llm_worker *w)
     return w->kv.shadow != NULL;
 }
 
-/* ---- back ---- */
+/* ---- restoring ---- */
 
 uint32_t llm_kv_shared_rows(struct llm_worker *w, struct llm_job *job)
 {
@@ -368,7 +371,7 @@ uint32_t llm_kv_shared_rows(struct llm_worker *w, struct llm_job *job)
     if (!s->kv.eviction || !w->options.share_prefixes ||
         llm_eviction_policy(s->kv.eviction).recovery != LLM_RECOVER_DELTA)
         return 0;
-    /* The last row is computed: its logits are wanted. */
+    /* The last row is always computed, for its logits. */
     uint32_t rows = llm_eviction_match(s->kv.eviction, s->kv.prompt - 1);
     char why[LLM_WHY_CHARS];
     if (rows == 0 || llm_eviction_adopt(s->kv.eviction, rows))
@@ -377,8 +380,8 @@ uint32_t llm_kv_shared_rows(struct llm_worker *w, struct llm_job *job)
         (void)llm_eviction_truncate(s->kv.eviction);
         return 0;
     }
-    hw_debug(HW_CAT_LLM, "%u rows of a prompt of %u are in the store: %s", rows, s->kv.prompt, why);
-    books_of(w, s)->shared_rows += rows;
+    hw_debug(HW_CAT_LLM, "the store has %u rows of a prompt of %u: %s", rows, s->kv.prompt, why);
+    figures_of(w, s)->shared_rows += rows;
     return rows;
 }
 
@@ -387,7 +390,7 @@ static void compute_instead(struct llm_worker *w, struct llm_sequence *s, const 
     struct llm_layers missing = llm_seq_missing(s->seq);
     uint32_t layers = llm_layers_count(&missing), rows = llm_eviction_truncate(s->kv.eviction);
     hw_info(HW_CAT_LLM, "%u layers are missing, %u rows are computed again: %s", layers, rows, why);
-    books_of(w, s)->computed_rows += rows;
+    figures_of(w, s)->computed_rows += rows;
     hw_counter_bump(&w->counts[LLM_COUNT_KV_COMPUTED], rows);
     if (s->job && !llm_job_decodes(s->job))
         s->job->done = llm_seq_length(s->seq);
@@ -426,9 +429,9 @@ bool llm_kv_waits(struct llm_worker *w, struct llm_job *job)
                  ? 0
                  : llm_eviction_fetch_begin(s->kv.eviction, NULL);
     if (rc)
-        return false; /* no memory: the step tells */
+        return false; /* no memory: the step will fail and say so */
     rc = llm_eviction_fetch_poll(s->kv.eviction, &f, why);
-    book(w, s, &f);
+    count_figures(w, s, &f);
     if (rc == -EAGAIN)
         return true;
     llm_eviction_fetch_end(s->kv.eviction);
@@ -461,7 +464,7 @@ static int open_layer(void *user, uint32_t layer, char *why)
     for (uint32_t i = 0; i < step->count && rc == 0; i++) {
         struct llm_eviction_figures f = {0};
         rc = llm_eviction_fetch_layer(step->seqs[i]->kv.eviction, layer, &f, why);
-        book(step->w, step->seqs[i], &f);
+        count_figures(step->w, step->seqs[i], &f);
     }
     return rc;
 }
@@ -503,7 +506,7 @@ bool llm_kv_lost(struct llm_worker *w, struct llm_sequence *s, int status, const
         return false;
     struct llm_layers missing = llm_seq_missing(s->seq);
     if (llm_layers_count(&missing) == 0)
-        return true; /* another one's rows were lost */
+        return true; /* another sequence's rows were lost */
     compute_instead(w, s, why);
     return true;
 }
@@ -523,8 +526,8 @@ void llm_kv_decoded(struct llm_worker *w, struct llm_sequence *s, uint32_t token
     if (!s->kv.eviction)
         return;
     if (llm_eviction_add_tokens(s->kv.eviction, &token, 1)) {
-        hw_warn(HW_CAT_LLM, "no memory for a token: the sequence stays on the device from now on");
-        llm_sequence_kv_end(s); /* every layer is there: the step needed them */
+        hw_warn(HW_CAT_LLM, "no memory for a token: the sequence is not evicted any more");
+        llm_sequence_kv_end(s); /* no layer is missing: the step needed them all */
         return;
     }
     if (rule->at && ++s->kv.decoded % rule->at == 0 &&
@@ -542,12 +545,12 @@ void llm_kv_prefilled(struct llm_worker *w, struct llm_sequence *s)
         return;
     if (llm_eviction_store(s->kv.eviction, &all, LLM_EVICT_ASYNC, &f, why))
         hw_info(HW_CAT_LLM, "a prompt is not shared: %s", why);
-    book(w, s, &f);
+    count_figures(w, s, &f);
 }
 
 /* ---- requests ---- */
 
-/* The sequence of an evict or fetch, with a store and at rest. */
+/* The idle sequence of an evict or fetch; it needs a store. */
 static int find(struct llm_worker *w, struct llm_job *job, struct llm_sequence **out)
 {
     struct llm_sequence *s;
@@ -558,10 +561,10 @@ static int find(struct llm_worker *w, struct llm_job *job, struct llm_sequence *
         return llm_why(job->why, -EOPNOTSUPP,
                        "this worker has no KV store: start it with --shadow");
     if (s->job)
-        return llm_why(job->why, -EBUSY, "another request is at this sequence");
+        return llm_why(job->why, -EBUSY, "another request uses this sequence");
     for (uint32_t l = llm_engine_config(s->model->engine)->layers; l < LLM_LAYERS_MAX; l++) {
         if (llm_layers_has(&job->request.layers, l))
-            return llm_why(job->why, -ERANGE, "layer %u; the model has %u", l,
+            return llm_why(job->why, -ERANGE, "there is no layer %u; the model has %u", l,
                            llm_engine_config(s->model->engine)->layers);
     }
     *out = s;
@@ -581,12 +584,12 @@ static int evict_layers(struct llm_worker *w, struct llm_job *job)
     return 0;
 }
 
-/* Brings the layers back, so that they can be read. */
+/* Restores the layers. */
 static int restore(struct llm_worker *w, struct llm_sequence *s, const struct llm_layers *layers,
                    char *why)
 {
     struct llm_eviction_figures f = {0};
-    llm_eviction_fetch_end(s->kv.eviction); /* of a request that went away */
+    llm_eviction_fetch_end(s->kv.eviction); /* of a request whose client is gone */
     int rc = llm_eviction_fetch_begin(s->kv.eviction, layers);
     if (rc)
         return llm_why(why, rc, "no memory for fetched rows");
@@ -598,11 +601,11 @@ static int restore(struct llm_worker *w, struct llm_sequence *s, const struct ll
         while (rc == -ENOSPC && llm_kv_make_room(w, s->model));
     }
     llm_eviction_fetch_end(s->kv.eviction);
-    book(w, s, &f);
+    count_figures(w, s, &f);
     return rc;
 }
 
-/* As many of the wanted layers as an answer holds. */
+/* As many of the wanted layers as fit an answer. */
 static struct llm_layers fitting(const struct llm_layers *wanted, uint64_t layer_bytes)
 {
     uint64_t room =
@@ -637,7 +640,7 @@ static int fetch_layers(struct llm_worker *w, struct llm_job *job)
     if (rc)
         return rc;
     if (from > llm_seq_length(s->seq))
-        return llm_why(job->why, -ERANGE, "from row %u; there are %u", from,
+        return llm_why(job->why, -ERANGE, "there is no row %u; the sequence has %u", from,
                        llm_seq_length(s->seq));
     uint64_t bytes = (llm_seq_length(s->seq) - from) * llm_kv_row_bytes(s->model->engine);
     struct llm_layers now = fitting(&job->request.layers, bytes);

@@ -64,7 +64,7 @@ enum llm_class llm_answer_class(uint32_t method)
         return LLM_LOGITS;
     case LLM_METHOD_PREFILL_SEMANTIC:
     case LLM_METHOD_DECODE_SEMANTIC:
-        return LLM_TOKENS; /* a client that wished for logits books them itself */
+        return LLM_TOKENS; /* a client that wished for logits counts them as such */
     default:
         return LLM_CONTROL;
     }
@@ -170,7 +170,7 @@ void llm_request_encode(const struct llm_request *r, struct wire_enc *e)
     case LLM_METHOD_SET_RECOVERY:
         llm_put_policy(e, &r->policy);
         break;
-    default: /* an empty body */
+    default: /* an empty message */
         break;
     }
 }
@@ -199,7 +199,7 @@ int64_t llm_get_tokens(struct wire_dec *d, uint32_t *tokens, size_t room)
     return rc ? rc : (int64_t)count;
 }
 
-/* A token takes a byte at least, so the body's own length bounds what is allocated. */
+/* A token takes at least a byte: the message's length bounds the allocation. */
 static int take_tokens(struct wire_dec *d, struct llm_request *out)
 {
     size_t room = wire_dec_left(d);
@@ -285,7 +285,7 @@ void llm_get_layers(struct wire_dec *d, struct llm_layers *layers)
         last = wire_get_u8(d);
         layers->words[i / 8] |= (uint64_t)last << i % 8 * 8;
     }
-    if (last == 0) /* there is one way to say it */
+    if (last == 0) /* each set has one encoding */
         wire_dec_fail(d, -EPROTO);
 }
 

@@ -1,8 +1,8 @@
-/* llm/worker/message.h - what a client and the LLM worker say to each other, as bytes.
+/* llm/worker/message.h - the messages between a client and the LLM worker, as bytes.
  *
- * A message is the payload of a copyrpc call or post; integers are little-endian, "varint" is
- * wire/enc.h's.  A handle is 16 random bytes.  "tokens" are varints up to the end of the body, so
- * that a token costs one to three bytes and no count.
+ * A message is the payload of a copyrpc call or post.  Integers are little-endian; "varint" is
+ * wire/enc.h's.  A handle is 16 random bytes.  "tokens" are varints up to the end of the message,
+ * without a count: one to three bytes each.
  *
  *   method                  request                                    answer
  *   upload (post)           kind u8, total u64, offset u64, bytes      -
@@ -29,13 +29,13 @@
  *   logits   f32 x vocabulary
  *   layers   bytes u8, then so many: layer i is bit i % 8 of byte i / 8; the last is not 0
  *   blocks   for each of the layers, in order: rows from..rows of K, then of V, as one block of
- *            wire/codec.h.  As many layers as fit LLM_FETCH_BYTES, one at least; who wants the rest
- *            asks again
+ *            wire/codec.h.  As many layers as fit LLM_FETCH_BYTES, at least one; the client asks
+ *            again for the rest
  *   wish     kind u8, then by kind
  *     1 tokens   temperature f32, top k varint, top p f32, seed u64: the worker samples
  *     2 top k    k varint
  *     3 logits   lossy u8 (0, 1), link bytes a second varint (0: not known)
- *   value    of a sequence whose wish is tokens: how many to generate; else the token to go on with
+ *   value    of a sequence whose wish is tokens: how many to generate; else the next token
  *   result   by the sequence's wish
  *     1 tokens   tokens, at least one
  *     2 top k    k times token varint, logit f32; largest logit first, of equals the smaller token
@@ -59,10 +59,10 @@
 
 /* Numbers, once released, keep their meaning. */
 enum llm_method {
-    LLM_METHOD_FIRST = 512, /* the layers' ranges of 256: this is ours */
+    LLM_METHOD_FIRST = 512, /* each layer has a range of 256 methods */
     LLM_METHOD_UPLOAD = LLM_METHOD_FIRST,
     LLM_METHOD_FIND_WEIGHTS,
-    LLM_METHOD_LOAD_WEIGHTS,     /* load_weights_remote: takes what was uploaded */
+    LLM_METHOD_LOAD_WEIGHTS,     /* load_weights_remote: uses what was uploaded */
     LLM_METHOD_DOWNLOAD_WEIGHTS, /* download_weights_remote, a piece */
     LLM_METHOD_STATELESS,        /* run_stateless_forward_remote: with what was uploaded */
     LLM_METHOD_DOWNLOAD_KV,      /* what the stateless forward left, a piece */
@@ -77,8 +77,8 @@ enum llm_method {
     LLM_METHOD_PROBE,
     LLM_METHOD_EVICT_KV,     /* evict_kv_layers: to the worker's store */
     LLM_METHOD_FETCH_KV,     /* fetch_missing_kv_layers: from the device or the store */
-    LLM_METHOD_SET_RECOVERY, /* of sequences that this connection begins from now on */
-    LLM_METHOD_RESUME,       /* resume_sequence: one that another connection or worker had */
+    LLM_METHOD_SET_RECOVERY, /* of sequences that this connection begins later */
+    LLM_METHOD_RESUME,       /* resume_sequence: of another connection or worker */
     LLM_METHOD_LAST = LLM_METHOD_RESUME,
     LLM_METHOD_END = 768,
 };
@@ -88,12 +88,12 @@ enum {
     LLM_HANDLE_CHARS = 37,           /* a UUID's text with its NUL */
     LLM_HASH_BYTES = 16,             /* XXH3, 128 bits, of a model file */
     LLM_PIECE_BYTES = 1 << 20,       /* of an upload or download: a sixteenth of a window */
-    LLM_PIECE_BYTES_MOST = 4 << 20,  /* that a peer may send or ask for */
-    LLM_PROBE_BYTES_MAX = 256 << 10, /* tells rates up to some GB/s, where packing never pays */
-    LLM_TOP_K_MAX = 4096,            /* past that, logits are the better wish */
-    LLM_GENERATE_MAX = 65536,        /* tokens of one request; longer texts are several */
+    LLM_PIECE_BYTES_MOST = 4 << 20,  /* accepted from a peer */
+    LLM_PROBE_BYTES_MAX = 256 << 10, /* measures rates up to some GB/s, where packing never pays */
+    LLM_TOP_K_MAX = 4096,            /* beyond, all logits are smaller */
+    LLM_GENERATE_MAX = 65536,        /* tokens of one request; a longer text takes several */
     LLM_REQUEST_BYTES_MAX = 8 << 20, /* a million tokens of a large vocabulary, or a piece */
-    LLM_FETCH_BYTES = 16 << 20,      /* of layers in one answer, but for the first: a window */
+    LLM_FETCH_BYTES = 16 << 20,      /* of layers in one answer, not counting the first: a window */
 };
 
 enum llm_upload { LLM_UPLOAD_WEIGHTS = 1, LLM_UPLOAD_KV = 2 };
@@ -114,8 +114,8 @@ struct llm_request {
     uint8_t hash[LLM_HASH_BYTES];
     enum llm_upload upload;
     uint64_t total, offset;
-    uint32_t length;      /* of a piece or probe asked for, or of bytes */
-    const uint8_t *bytes; /* of an upload: points into the body */
+    uint32_t length;      /* of a piece, of a probe, or of bytes */
+    const uint8_t *bytes; /* of an upload: points into the message */
     uint32_t positions;
     uint32_t *tokens; /* heap */
     uint32_t token_count;
@@ -127,30 +127,30 @@ struct llm_request {
     struct llm_eviction_policy policy;
 };
 
-/* Of a worker, as one client sees it; all u64 on the wire, in this order. */
+/* A worker's metrics for one client; u64 on the wire, in this order. */
 enum llm_metric {
-    LLM_METRIC_KERNEL_NS, /* of this connection: on the device */
-    LLM_METRIC_STEP_NS,   /* in the engine */
-    LLM_METRIC_SERDES_NS, /* turning bytes into tensors and back */
+    LLM_METRIC_KERNEL_NS, /* of this connection: time on the device */
+    LLM_METRIC_STEP_NS,   /* time in the engine */
+    LLM_METRIC_SERDES_NS, /* time from bytes to tensors and back */
     LLM_METRIC_STEPS,
     LLM_METRIC_TOKENS,        /* rows computed */
     LLM_METRIC_OWN_SEQUENCES, /* open now */
-    LLM_METRIC_SEQUENCES,     /* open now, of all clients and of those that are gone */
+    LLM_METRIC_SEQUENCES,     /* open now, of all clients, also of those that are gone */
     LLM_METRIC_ORPHANS,       /* of those: kept for a client that is gone */
     LLM_METRIC_MODELS,        /* loaded now */
-    /* Of this connection's sequences: KV that moved out and came back (llm/evict/eviction.h). */
+    /* Evicted KV of this connection's sequences (llm/evict/eviction.h). */
     LLM_METRIC_KV_EVICTED,     /* layers */
     LLM_METRIC_KV_RESTORED,    /* layers */
-    LLM_METRIC_KV_PLAIN_BYTES, /* of rows that came back, before packing */
-    LLM_METRIC_KV_WAIT_NS,     /* for the store */
+    LLM_METRIC_KV_PLAIN_BYTES, /* of restored rows, before packing */
+    LLM_METRIC_KV_WAIT_NS,     /* waiting for the store */
     LLM_METRIC_KV_COMPUTED,    /* rows computed again */
-    LLM_METRIC_KV_SHARED,      /* rows of prompts that were in the store */
+    LLM_METRIC_KV_SHARED,      /* rows of prompts found in the store */
     LLM_METRICS
 };
 
 /* "run_prefill_semantic"; "unknown method" otherwise. */
 const char *llm_method_name(uint32_t method);
-/* What the bytes of a request and of its answer are for.  An upload's class follows its kind. */
+/* The byte account's class of a request and of its answer. */
 enum llm_class llm_request_class(const struct llm_request *request);
 enum llm_class llm_answer_class(uint32_t method);
 
@@ -161,11 +161,10 @@ int llm_request_decode(uint32_t method, const void *body, size_t bytes,
                        struct llm_request *out) MUST_CHECK;
 void llm_request_fini(struct llm_request *request);
 
-/* Tokens up to the end of a decoder; at most room are written.  The count, or -EPROTO, -EMSGSIZE.
- */
+/* Tokens up to the decoder's end, at most room.  The count, or -EPROTO, -EMSGSIZE. */
 int64_t llm_get_tokens(struct wire_dec *d, uint32_t *tokens, size_t room);
 
-/* Layers, a wish and a policy on their own; reading sets the decoder's error. */
+/* Layers, a wish and a policy by themselves; reading sets the decoder's error. */
 void llm_put_layers(struct wire_enc *e, const struct llm_layers *layers);
 void llm_get_layers(struct wire_dec *d, struct llm_layers *layers);
 void llm_put_wish(struct wire_enc *e, const struct llm_wish *wish);

@@ -1,4 +1,4 @@
-/* Models: the one that is served, and those that clients brought, each with its engine. */
+/* Models: the served one, and those that clients uploaded, each with its engine. */
 #include "llm/model/why.h"
 #include "llm/worker/impl.h"
 

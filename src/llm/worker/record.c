@@ -20,7 +20,7 @@ void llm_record_encode(const struct llm_record *r, struct wire_enc *e)
         wire_put_varint(e, r->tokens[i]);
 }
 
-/* A token takes a byte at least. */
+/* A token takes at least a byte. */
 static int get_tokens(struct wire_dec *d, struct llm_record *r)
 {
     size_t room = wire_dec_left(d);

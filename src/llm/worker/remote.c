@@ -9,8 +9,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* The answer of the call at hand.  It lives with the connection: a call that a dying connection
- * ends late still finds it. */
+/* The answer of the current call.  Part of the connection, so that a late end of a call finds it.
+ */
 struct reply {
     bool done;
     int status;
@@ -92,7 +92,7 @@ static bool is_done(void *user)
     return ((struct reply *)user)->done;
 }
 
-/* Why a call failed: the worker's own words, the connection's end, or the deadline. */
+/* Why a call failed: the worker's text, the connection's end, or the deadline. */
 static int explain(struct llm_remote *r, uint32_t method, int rc, char *why)
 {
     char reason[RPC_WHY_CHARS];
@@ -105,7 +105,7 @@ static int explain(struct llm_remote *r, uint32_t method, int rc, char *why)
         return llm_why(why, rc, "no answer to %s within %llu ms", llm_method_name(method),
                        (unsigned long long)(r->timeout_ns / HW_MS));
     if (rc == -ENOSYS)
-        return llm_why(why, rc, "that server is no LLM worker; start it with --model");
+        return llm_why(why, rc, "that server is no LLM worker: start it with --model FILE");
     return llm_why(why, rc, "%s: %s%.*s", llm_method_name(method),
                    r->reply.len ? "" : strerror(-rc), (int)r->reply.len,
                    r->reply.len ? (const char *)r->reply.data : "");
@@ -134,7 +134,7 @@ int llm_remote_call(struct llm_remote *r, const struct llm_request *request,
     llm_request_encode(request, &r->enc);
     int rc = wire_enc_error(&r->enc);
     if (rc)
-        return llm_why(why, rc, "%s: a request too large", llm_method_name(request->method));
+        return llm_why(why, rc, "%s: the request is too large", llm_method_name(request->method));
     uint64_t began = hw_now_ns();
     rc = exchange(r, request);
     r->rpc_ns += hw_now_ns() - began;
@@ -156,7 +156,7 @@ static uint32_t piece_length(uint64_t left)
 static int post_piece(struct llm_remote *r, const struct llm_request *request)
 {
     struct llm_request head = *request;
-    head.length = 0; /* the bytes follow from where they are */
+    head.length = 0; /* the second iovec has the bytes */
     wire_enc_reset(&r->enc);
     llm_request_encode(&head, &r->enc);
     if (wire_enc_error(&r->enc))
@@ -190,7 +190,7 @@ int llm_remote_upload(struct llm_remote *r, enum llm_upload kind, const void *by
     return rc ? explain(r, request.method, rc, why) : 0;
 }
 
-/* One piece of what the worker has *total bytes of, in place. */
+/* One piece, in place, and the total bytes that the worker has. */
 static int fetch_piece(struct llm_remote *r, const struct llm_request *request,
                        const uint8_t **bytes, uint64_t *total, char *why)
 {
@@ -230,7 +230,7 @@ int llm_remote_fetch_file(struct llm_remote *r,
     struct llm_request request = {.method = LLM_METHOD_DOWNLOAD_WEIGHTS};
     const uint8_t *bytes;
     uint64_t size, total;
-    int rc = fetch_piece(r, &request, &bytes, &size, why); /* of no bytes: how many there are */
+    int rc = fetch_piece(r, &request, &bytes, &size, why); /* of 0 bytes: for the total */
     for (; rc == 0 && request.offset < size; request.offset += request.length) {
         request.length = piece_length(size - request.offset);
         rc = fetch_piece(r, &request, &bytes, &total, why);
@@ -257,7 +257,7 @@ static int has_file(struct llm_remote *r, const void *bytes, uint64_t size, bool
         return rc;
     uint8_t found = wire_get_u8(&d);
     if (wire_dec_end(&d) || found > 1)
-        return llm_why(why, -EPROTO, "the worker's answer makes no sense");
+        return llm_why(why, -EPROTO, "the worker's answer is malformed");
     *has = found;
     return 0;
 }
@@ -313,7 +313,7 @@ int llm_remote_metrics(struct llm_remote *r, uint64_t values[LLM_METRICS], char 
     for (int i = 0; i < LLM_METRICS; i++)
         got[i] = wire_get_u64(&d);
     if (wire_dec_end(&d))
-        return llm_why(why, -EPROTO, "the worker's metrics make no sense");
+        return llm_why(why, -EPROTO, "the worker's metrics are malformed");
     memcpy(values, got, sizeof got);
     return 0;
 }
@@ -337,12 +337,12 @@ int llm_remote_counters(struct llm_remote *r, struct llm_counters *out, char *wh
     get_account(&d, &got.link);
     get_account(&d, &got.store);
     if (wire_dec_end(&d))
-        return llm_why(why, -EPROTO, "the worker's counters make no sense");
+        return llm_why(why, -EPROTO, "the worker's counters are malformed");
     *out = got;
     return 0;
 }
 
-/* ---- KV that moves out and comes back ---- */
+/* ---- evicted KV ---- */
 
 static struct llm_request about(uint32_t method, const uint8_t handle[LLM_HANDLE_BYTES])
 {
@@ -362,12 +362,12 @@ int llm_remote_evict(struct llm_remote *r, const uint8_t handle[LLM_HANDLE_BYTES
         return rc;
     uint32_t count = wire_get_u32(&d);
     if (wire_dec_end(&d))
-        return llm_why(why, -EPROTO, "the worker's answer makes no sense");
+        return llm_why(why, -EPROTO, "the worker's answer is malformed");
     *missing = count;
     return 0;
 }
 
-/* The blocks of one answer; they leave `left`. */
+/* Takes the blocks of one answer out of `left`. */
 static int take_layers(struct wire_dec *d, struct llm_layers *left, uint64_t bytes,
                        struct wire_codec_ctx *codec, void *rows, llm_remote_take *take, void *user)
 {
@@ -447,7 +447,7 @@ int llm_remote_resume(struct llm_remote *r, const uint8_t handle[LLM_HANDLE_BYTE
     uint64_t number = wire_get_varint(&d);
     uint32_t rows = wire_get_u32(&d);
     if (wire_dec_end(&d))
-        return llm_why(why, -EPROTO, "the worker's answer makes no sense");
+        return llm_why(why, -EPROTO, "the worker's answer is malformed");
     *id = number;
     *length = rows;
     return 0;

@@ -27,8 +27,8 @@ void llm_packer_fini(struct llm_packer *packer);
 int llm_result_put(struct llm_packer *packer, const struct llm_wish *wish, const float *logits,
                    uint32_t vocab, struct wire_enc *e) MUST_CHECK;
 
-/* Reads it to the decoder's end into logits; tokens outside a top k become minus infinity, so that
- * sampling among the k gives what it would have given among all.  0, -EPROTO, -ENOMEM. */
+/* Reads a result to the decoder's end into logits.  Tokens outside the top k become minus infinity,
+ * so that sampling from the k equals sampling from all.  0, -EPROTO, -ENOMEM. */
 int llm_result_get(struct llm_packer *packer, const struct llm_wish *wish, struct wire_dec *d,
                    float *logits, uint32_t vocab) MUST_CHECK;
 

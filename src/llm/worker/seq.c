@@ -1,4 +1,4 @@
-/* Sequences: what a handle or an id names, until it is released or its grace is over. */
+/* Sequences, by handle or id, until they are released or their grace time is over. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "llm/model/why.h"

@@ -16,11 +16,10 @@
 static uint8_t zeros[LLM_PROBE_BYTES_MAX];
 
 static const struct hw_counter_def count_defs[LLM_COUNTS] = {
-    [LLM_COUNT_REQUESTS] = {"llm_requests", "requests that the worker's engine got", "",
-                            HW_COUNTER},
+    [LLM_COUNT_REQUESTS] = {"llm_requests", "requests to the worker's engine", "", HW_COUNTER},
     [LLM_COUNT_STEPS] = {"llm_steps", "steps of the worker's engine", "", HW_COUNTER},
-    [LLM_COUNT_ROWS] = {"llm_rows", "rows computed in them: tokens", "", HW_COUNTER},
-    [LLM_COUNT_PROMPT_ROWS] = {"llm_prompt_rows", "of those, rows of prompts", "", HW_COUNTER},
+    [LLM_COUNT_ROWS] = {"llm_rows", "rows (tokens) that steps computed", "", HW_COUNTER},
+    [LLM_COUNT_PROMPT_ROWS] = {"llm_prompt_rows", "rows of prompts among them", "", HW_COUNTER},
     [LLM_COUNT_PARTS] = {"llm_step_sequences", "sequences in steps; over llm_steps: mean batch", "",
                          HW_COUNTER},
     [LLM_COUNT_BATCH] = {"llm_steps_of_1", "steps of one sequence", "", HW_COUNTER},
@@ -30,19 +29,20 @@ static const struct hw_counter_def count_defs[LLM_COUNTS] = {
     {"llm_steps_of_16", "steps of 16 to 31 sequences", "", HW_COUNTER},
     {"llm_steps_of_32", "steps of 32 to 63 sequences", "", HW_COUNTER},
     [LLM_COUNT_BATCH_LAST] = {"llm_steps_of_64", "steps of 64 sequences, the most", "", HW_COUNTER},
-    [LLM_COUNT_SPLITS] = {"llm_steps_split", "steps that failed and were taken one by one", "",
-                          HW_COUNTER},
+    [LLM_COUNT_SPLITS] = {"llm_steps_split",
+                          "steps that failed and were repeated request by request", "", HW_COUNTER},
     [LLM_COUNT_STEP_NS] = {"llm_step_time", "time in steps", "ns", HW_COUNTER},
-    [LLM_COUNT_KERNEL_NS] = {"llm_kernel_time", "of that, on the device", "ns", HW_COUNTER},
+    [LLM_COUNT_KERNEL_NS] = {"llm_kernel_time", "time on the device in steps", "ns", HW_COUNTER},
     [LLM_COUNT_SEQUENCES] = {"llm_sequences", "sequences open now", "", HW_GAUGE},
-    [LLM_COUNT_ORPHANS] = {"llm_orphans", "of those, kept for a client that is gone", "", HW_GAUGE},
+    [LLM_COUNT_ORPHANS] = {"llm_orphans", "sequences kept for a client that is gone", "", HW_GAUGE},
     [LLM_COUNT_MODELS] = {"llm_models", "models loaded now", "", HW_GAUGE},
-    [LLM_COUNT_KV_EVICTED] = {"llm_kv_evicted", "layers that moved out", "", HW_COUNTER},
-    [LLM_COUNT_KV_RESTORED] = {"llm_kv_restored", "layers that came back", "", HW_COUNTER},
+    [LLM_COUNT_KV_EVICTED] = {"llm_kv_evicted", "KV layers evicted", "", HW_COUNTER},
+    [LLM_COUNT_KV_RESTORED] = {"llm_kv_restored", "KV layers restored", "", HW_COUNTER},
     [LLM_COUNT_KV_STORED] = {"llm_kv_stored", "KV sent to the store", "bytes", HW_COUNTER},
-    [LLM_COUNT_KV_FETCHED] = {"llm_kv_fetched", "KV that came from the store", "bytes", HW_COUNTER},
-    [LLM_COUNT_KV_LOST] = {"llm_kv_lost", "chunks that the store had not", "", HW_COUNTER},
-    [LLM_COUNT_KV_COMPUTED] = {"llm_kv_computed", "rows computed again", "", HW_COUNTER},
+    [LLM_COUNT_KV_FETCHED] = {"llm_kv_fetched", "KV received from the store", "bytes", HW_COUNTER},
+    [LLM_COUNT_KV_LOST] = {"llm_kv_lost", "KV chunks that the store lost", "", HW_COUNTER},
+    [LLM_COUNT_KV_COMPUTED] = {"llm_kv_computed", "rows computed again after an eviction", "",
+                               HW_COUNTER},
 };
 
 int llm_blob_make(struct llm_worker *w, struct llm_blob *blob, uint64_t bytes)
@@ -70,7 +70,7 @@ void llm_blob_free(struct llm_worker *w, struct llm_blob *blob)
     *blob = (struct llm_blob){0};
 }
 
-/* ---- between the threads ---- */
+/* ---- the queue ---- */
 
 static void enqueue(struct llm_worker *w, struct llm_job *job)
 {
@@ -90,7 +90,7 @@ static void answer(struct llm_client *c, struct rpc_msg *msg, int status, const 
     struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = len};
     struct rpc_send send = {.stream = msg->stream, .iov = &iov, .iov_count = len ? 1 : 0};
     if (msg->kind == RPC_CALL) {
-        /* An endpoint that ended meanwhile is the server's to clear away. */
+        /* The server closes an endpoint that ended meanwhile. */
         (void)rpc_reply(c->ep, msg, status, &send);
         llm_byte_account_sent(&c->account, status ? LLM_CONTROL : llm_answer_class(msg->method),
                               len);
@@ -177,7 +177,7 @@ static void job_free(struct llm_worker *w, struct llm_job *job)
     free(job);
 }
 
-/* Takes the request, and what was uploaded for it. */
+/* Takes the request and its uploads. */
 static struct llm_job *job_create(struct llm_client *c, struct rpc_msg *msg,
                                   struct llm_request *request)
 {
@@ -204,14 +204,14 @@ static struct llm_job *job_create(struct llm_client *c, struct rpc_msg *msg,
     return job;
 }
 
-/* Jobs of several turns may come back after the farewell that overtook them. */
+/* A farewell may overtake jobs of several steps. */
 static void client_free_if_done(struct llm_worker *w, struct llm_client *c)
 {
     if (c->said_farewell && c->job_count == 0)
         client_free(w, c);
 }
 
-/* True when some of its answer waits for room on the way. */
+/* True when a part of the answer waits for the peer to read. */
 static bool finish(struct llm_worker *w, struct llm_job *job)
 {
     struct llm_client *c = job->client;
@@ -231,7 +231,7 @@ static bool finish(struct llm_worker *w, struct llm_job *job)
     else if (job->msg)
         answer_encoded(c, job->msg, &job->answer);
     if (job->msg) {
-        (void)rpc_flush(c->ep); /* what is left goes out with the server's next turn */
+        (void)rpc_flush(c->ep); /* the server's next turn sends the rest */
         waits = rpc_send_blocked(c->ep);
     }
     job_free(w, job);
@@ -254,11 +254,11 @@ void llm_worker_deliver(void *worker)
     uint64_t rung;
     llm_jobs_init(&jobs);
     ssize_t n = read(w->event_fd, &rung, sizeof rung);
-    (void)n; /* none: somebody has been here before */
+    (void)n; /* 0: an earlier call took the answers */
     pthread_mutex_lock(&w->lock);
     llm_jobs_move(&w->ready, &jobs);
     pthread_mutex_unlock(&w->lock);
-    (void)finish_all(w, &jobs); /* this is the server's turn */
+    (void)finish_all(w, &jobs); /* this is the server's own turn */
 }
 
 void llm_worker_server_sleeps(struct llm_worker *w, bool begins)
@@ -270,7 +270,7 @@ void llm_worker_server_sleeps(struct llm_worker *w, bool begins)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* ---- the worker's thread ---- */
+/* ---- the engine's thread ---- */
 
 static void wait_until(struct llm_worker *w, uint64_t due_ns)
 {
@@ -290,11 +290,11 @@ static void ring(const struct llm_worker *w)
 {
     uint64_t one = 1;
     ssize_t n = write(w->event_fd, &one, sizeof one);
-    (void)n; /* only a full counter fails, and that is readable too */
+    (void)n; /* fails only when the counter is full, which is readable, too */
 }
 
-/* Answers go as soon as they are there: a step takes long.  While the server's thread sleeps they
- * go from here: it would take longer to wake it. */
+/* Answers are sent before the next step, which takes long.  While the server's thread sleeps, this
+ * thread sends them: waking the server's takes longer. */
 static void hand_over(struct llm_worker *w)
 {
     struct llm_jobs jobs;
@@ -318,7 +318,7 @@ static void hand_over(struct llm_worker *w)
         ring(w);
 }
 
-/* Who is answered asks again, and waking up takes longer than most do. */
+/* A client that was answered soon sends its next request; waking up takes longer than spinning. */
 static void look_for_work(const struct llm_worker *w)
 {
     uint64_t most = w->step_ns < LLM_WORKER_SPIN_NS ? w->step_ns : LLM_WORKER_SPIN_NS;
@@ -327,8 +327,8 @@ static void look_for_work(const struct llm_worker *w)
         hw_cpu_relax();
 }
 
-/* Clients that were just answered ask again at once.  A step that starts without them keeps them
- * waiting for all of it, and from then on they and those who are in it would take turns. */
+/* Clients that were just answered send their next request at once.  If a step started without them,
+ * they would wait for all of it, and from then on alternate with those in it. */
 static void gather(struct llm_worker *w)
 {
     uint64_t until = w->stepped_ns + w->step_ns / LLM_WORKER_GATHER;
@@ -336,7 +336,7 @@ static void gather(struct llm_worker *w)
         wait_until(w, until);
 }
 
-/* Waits until there is something to do, and takes what came.  False when it is time to stop. */
+/* Waits for requests and takes them.  False when the worker stops. */
 static bool take_arrived(struct llm_worker *w, uint64_t due_ns)
 {
     bool idle = !w->arrived.first && !w->running.first;
@@ -361,14 +361,14 @@ static void *work(void *user)
         llm_worker_admit(w);
         hand_over(w);
         llm_worker_step(w, hand_over);
-        hand_over(w); /* requests that failed before there was a step */
+        hand_over(w); /* requests that failed before the step */
     }
     return NULL;
 }
 
 /* ---- messages ---- */
 
-/* Pieces come in order; the first declares the whole. */
+/* Pieces come in order; the first tells the total. */
 static int stage(struct llm_worker *w, struct llm_client *c, const struct llm_request *r)
 {
     struct llm_blob *blob = r->upload == LLM_UPLOAD_WEIGHTS ? &c->weights : &c->kv;
@@ -456,7 +456,8 @@ static void on_request(struct llm_worker *w, struct llm_client *c, struct rpc_ms
 {
     if (c->job_count == LLM_WORKER_REQUESTS_MAX) {
         char why[LLM_WHY_CHARS];
-        llm_why_set(why, "%d requests of this client are waiting already", LLM_WORKER_REQUESTS_MAX);
+        llm_why_set(why, "%d requests of this client are waiting, the limit",
+                    LLM_WORKER_REQUESTS_MAX);
         answer_error(c, msg, -EBUSY, why);
         return;
     }
@@ -468,7 +469,7 @@ static void on_request(struct llm_worker *w, struct llm_client *c, struct rpc_ms
     enqueue(w, job);
 }
 
-/* A failed upload is told once, by the call that would have used it. */
+/* Tells a failed upload once, in answer to the call that needs it. */
 static bool upload_failed(struct llm_worker *w, struct llm_client *c, struct rpc_msg *msg)
 {
     int rc = c->upload_error;
@@ -477,7 +478,7 @@ static bool upload_failed(struct llm_worker *w, struct llm_client *c, struct rpc
         return false;
     c->upload_error = 0;
     if (rc == -EDQUOT)
-        llm_why_set(why, "the upload is past what this worker holds for clients, %llu bytes",
+        llm_why_set(why, "the upload exceeds what this worker keeps for clients, %llu bytes",
                     (unsigned long long)w->options.upload_bytes);
     else
         llm_why_set(why, "the upload: %s", rc == -EPROTO ? "pieces out of order" : strerror(-rc));
@@ -634,7 +635,7 @@ void llm_worker_destroy(struct llm_worker *w)
     llm_worker_unload(w);
     while (w->clients) {
         struct llm_client *c = w->clients;
-        assert(!c->ep); /* the server is gone, and told us of each */
+        assert(!c->ep); /* the server closed each before it was destroyed */
         while (c->jobs)
             job_free(w, c->jobs);
         client_free(w, c);

@@ -1,21 +1,21 @@
 /* llm/worker/worker.h - the remote worker: runs models for the clients of a server.
  *
- * A service over the endpoints of one server: the server's thread hands it messages and carries its
- * answers; a thread of its own computes, so that a long prefill never keeps the server from
- * answering heartbeats.  Requests of all clients are computed together: a step has one row of each
- * sequence that decodes, and some rows of prompts.  Requests join before any step and leave after
- * any; what a request yields is the same bits alone and beside others.
+ * A service over the endpoints of one server.  The server's thread hands it messages and carries
+ * its answers; the worker's own thread, the engine's, computes, so that a long prefill does not
+ * delay heartbeats.  A step computes requests of all clients together: one row of each sequence
+ * that decodes, and some rows of prompts.  Requests join before any step and leave after any.  A
+ * request yields the same bits alone and beside others.
  *
- * A sequence is named by a handle: 128 random bits, never used twice.  Whoever knows the handle may
- * use the sequence.  When a client has vanished its sequences wait for the grace time, or until
- * their memory is needed: a client that comes back goes on with its handles; then they are freed.
+ * A handle names a sequence: 128 random bits, never used twice.  Whoever knows the handle may use
+ * the sequence.  The sequences of a client that vanished are kept for the grace time, or until
+ * their memory is needed; a client that comes back uses its handles again.
  *
- * Trust: clients are peers: every body is checked, every handle looked up, everything that a client
- * can make the worker hold is bounded by the options below.  Uploaded weights meet
- * llm/model/file.h's checks. Threads: all calls from the server's thread.  While that sleeps, and
- * says so, the worker's thread answers on the endpoints itself. Lifetime: create/destroy.  Destroy
- * after the server, whose last closed() calls come here; the event descriptor stays open until
- * then.  The worker uses the endpoints' user pointers. */
+ * Trust: clients are peers.  Every message is checked, every handle looked up; the options bound
+ * what a client can make the worker hold.  Uploaded weights are checked by llm/model/file.h.
+ * Threads: all calls from the server's thread.  While the server's thread sleeps, and has said so,
+ * the engine's thread answers on the endpoints itself. Lifetime: create/destroy.  Destroy after the
+ * server, whose last closed() calls come here; the event descriptor stays open until then.  The
+ * worker uses the endpoints' user pointers. */
 #ifndef HAWSER_LLM_WORKER_WORKER_H
 #define HAWSER_LLM_WORKER_WORKER_H
 
@@ -26,72 +26,71 @@
 
 enum {
     LLM_WORKER_REQUESTS_MAX = 64, /* of one client, waiting or running */
-    LLM_WORKER_BATCH_MAX = 64,    /* sequences in a step: their logits are 32 MiB of a large
-                                   * vocabulary, and weights are reused enough; more take turns */
-    LLM_WORKER_PROMPT_ROWS = 512, /* of prompts in a step in which nobody decodes: one batch of the
-                                   * engine, so no newcomer waits for more than that */
-    LLM_WORKER_MIXED_MIN = 16,    /* the same where somebody decodes: fewer would read all weights
-                                   * for too little */
-    LLM_WORKER_MIXED_MAX = 448,   /* and at most: with the decoding, one batch of the engine */
-    LLM_WORKER_STRETCH = 2,       /* between them, as many as make a step that decodes take so many
-                                   * times as long: half the time is for prompts, half is not */
-    LLM_WORKER_LOOK_AGAIN = 16,   /* steps after which one goes without prompts, to time it */
-    LLM_WORKER_GATHER = 8,        /* a step waits for clients just answered, for this part of the
-                                   * last step's time: what it costs when they do not come */
-    LLM_WORKER_SPIN_CORES = 4,    /* a client, the server, this thread, and one for the others */
-    LLM_WORKER_MODELS_MAX = 16,   /* loaded at a time; each holds an engine with its threads */
+    LLM_WORKER_BATCH_MAX = 64,    /* sequences in a step: 32 MiB of logits of a large
+                                   * vocabulary; weights are reused enough; more take turns */
+    LLM_WORKER_PROMPT_ROWS = 512, /* of prompts in a step where nobody decodes: one batch of the
+                                   * engine, which bounds how long a new request waits */
+    LLM_WORKER_MIXED_MIN = 16,    /* of prompts where somebody decodes: fewer are not worth
+                                   * reading all weights */
+    LLM_WORKER_MIXED_MAX = 448,   /* and at most: one batch of the engine with the decoding */
+    LLM_WORKER_STRETCH = 2,       /* between the two, as many as make a step that decodes take
+                                   * so many times as long: half of it is for prompts */
+    LLM_WORKER_LOOK_AGAIN = 16,   /* steps between those without prompts, which are timed */
+    LLM_WORKER_GATHER = 8,        /* a step waits for clients just answered, at most 1/8 of the
+                                   * last step's time */
+    LLM_WORKER_SPIN_CORES = 4,    /* for a client, the server, the engine and others */
+    LLM_WORKER_MODELS_MAX = 16,   /* each has an engine with its threads */
 };
 
-/* Somebody decoded so lately that the next request may be on the way: a round trip over an ocean.
- */
+/* After a decode the next request may be on its way for so long: a round trip over an ocean. */
 #define LLM_WORKER_RECENT_NS (UINT64_C(250) * 1000000)
 
-/* Where there are cores to spare, how long the worker's thread looks for the next request before it
- * sleeps: a round trip within a building, and never longer than the last step took. */
+/* The spin budget of the engine's thread where there are cores to spare: a round trip within a
+ * building, and never more than the last step's time. */
 #define LLM_WORKER_SPIN_NS (UINT64_C(1) * 1000000)
 
 struct llm_worker_options {
-    const struct llm_file *file; /* served; NULL: clients bring their weights */
+    const struct llm_file *file; /* served; NULL: clients upload their weights */
     struct llm_engine_options engine;
     uint64_t grace_ns;
-    uint64_t upload_bytes; /* that all clients together may have here: weights and KV */
+    uint64_t upload_bytes; /* weights and KV of all clients together */
     uint32_t sequences;    /* of one client; 0: LLM_SEQUENCES_MAX */
     uint32_t tokens;       /* of one request; 0: WIRE_TOKENS_MAX */
     uint32_t batch;        /* sequences in a step; 0: LLM_WORKER_BATCH_MAX; 1: one at a time */
-    uint32_t mixed_rows;   /* of prompts in a step that decodes, at most LLM_WORKER_MIXED_MAX;
-                            * 0: found by timing */
-    bool no_gather;        /* a step starts with who is there */
-    bool no_lend;          /* answers always go by the server's thread */
-    /* KV that moves out of the engine's memory (llm/worker/kv_eviction.h). */
-    const struct llm_shadow_ops *shadow_ops; /* NULL: nothing moves out */
+    uint32_t mixed_rows;   /* of prompts in a step that decodes, at most
+                            * LLM_WORKER_MIXED_MAX; 0: found by timing */
+    bool no_gather;        /* a step does not wait for clients just answered */
+    bool no_lend;          /* the server's thread carries all answers */
+    /* Eviction of KV (llm/worker/kv_eviction.h). */
+    const struct llm_shadow_ops *shadow_ops; /* NULL: no eviction */
     struct llm_shadow_config shadow;
-    struct llm_evict_rule evict; /* of every sequence */
-    bool share_prefixes;         /* prompts are stored for others as soon as they are computed */
-    bool untimed; /* a model that is loaded is not timed: layers that are missing before the first
-                   * prompt are fetched, whatever that takes */
+    struct llm_evict_rule evict; /* for every sequence */
+    bool share_prefixes;         /* store prompts as soon as they are computed */
+    bool untimed; /* do not time a loaded model: layers that are missing before the first
+                   * prompt are always fetched */
 };
 
 struct llm_worker;
 
-/* 0; what llm_engine_create says of the served file; -ENOMEM, or the errno of a thread or
- * descriptor.  why holds LLM_WHY_CHARS. */
+/* 0; as llm_engine_create for the served file; -ENOMEM, or the errno of a thread or descriptor. why
+ * holds LLM_WHY_CHARS. */
 int llm_worker_create(const struct llm_worker_options *options, struct llm_worker **out,
                       char *why) MUST_CHECK;
 void llm_worker_destroy(struct llm_worker *worker);
 
-/* True when the message is the worker's: it is released here, now or when it is answered.  False:
- * not one of our methods; nothing was done. */
+/* True when the message is the worker's, which releases it now or when it answers.  False: not one
+ * of its methods; nothing was done. */
 bool llm_worker_handle(struct llm_worker *worker, struct rpc_ep *ep, struct rpc_msg *msg);
-/* The endpoint is about to go; fine for one that never sent us anything.  status as the server
+/* The endpoint is about to close; fine for one that never sent anything.  status as the server
  * tells it: after -ESHUTDOWN, a goodbye, the client's sequences are freed without a grace time. */
 void llm_worker_closed(struct llm_worker *worker, struct rpc_ep *ep, int status);
 
 /* Readable when answers are ready: then call deliver (rpc_server_watch). */
 int llm_worker_event_fd(const struct llm_worker *worker);
 void llm_worker_deliver(void *worker);
-/* The server's thread is about to sleep, or is awake again (rpc_server_ops.sleeps); the latter
- * waits for an answer that is being written.  A server that never calls it carries all answers
- * itself. */
+/* The server's thread is about to sleep, or is awake again (rpc_server_ops.sleeps); then it waits
+ * until the engine's thread has written its answer.  A server that never calls this carries all
+ * answers. */
 void llm_worker_server_sleeps(struct llm_worker *worker, bool begins);
 
 #endif

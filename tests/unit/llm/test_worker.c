@@ -253,7 +253,7 @@ static void limits_hold(void **state)
     struct llm_request load = {.method = LLM_METHOD_LOAD_WEIGHTS};
     assert_int_equal(llm_remote_upload(remote, LLM_UPLOAD_WEIGHTS, bytes, sizeof bytes, why), 0);
     assert_int_equal(call(remote, &load, &d), -ENOSPC);
-    says("past what this worker holds");
+    says("exceeds what this worker keeps");
     assert_int_equal(llm_remote_upload(remote, LLM_UPLOAD_WEIGHTS, bytes, 50, why), 0);
     assert_int_equal(call(remote, &load, &d), -EPROTO); /* fits, and is no model */
     assert_int_equal(call(remote, &load, &d), -EINVAL); /* nothing was sent */
