@@ -1,6 +1,6 @@
-// append.comp - rounds rows of K and V to binary16 and puts them into their sequences' pages.
+// append.comp - rounds rows of K and V to binary16 and stores them in their sequences' pages.
 //
-// A row takes a multiple of 8 values in a page, zeros behind its own; a thread writes two values.
+// A row is padded with zeros to a multiple of 8 values; a thread writes two values.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -10,7 +10,7 @@ layout(push_constant) uniform Push
 {
     uvec2 k, v, positions, page_first, pages;
     uint row_values, row_words, count;
-    uint k_words, v_words; // from a page's begin to the layer's K and V
+    uint k_words, v_words; // from a page's start to its K and V
 };
 
 float value_at(Floats rows, uint row, uint i)

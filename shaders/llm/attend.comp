@@ -1,22 +1,22 @@
 // attend.comp - attention of one row and head over a sequence's pages.
 //
-// A workgroup walks a chunk of the pages in order: scores of a page, then its values, with the sums
-// so far scaled whenever a larger score is found.  The row's only chunk is put where it belongs, of
-// several merge.comp makes one.  The order is the row's own, whatever else is in the batch.  Heads of more than DIMS values take several workgroups,
-// which find the same scores and put different values.  Loads of a page are under way together: a
-// thread waits once for ROUNDS of K and once for AHEAD of V, and none is behind a branch; past the
-// last position that one is loaded again and counts nothing.
+// A workgroup walks a chunk of the pages in order: the scores of a page, then its values; whenever a
+// larger score is found, the sums so far are scaled.  A row's only chunk is the result; merge.comp
+// merges several.  The order depends on the row alone, not on the batch.  Heads of more than DIMS
+// values take several workgroups, which compute the same scores and store different values.  Loads of
+// a page are issued together: a thread waits once for ROUNDS of K and once for AHEAD of V.  No load
+// is behind a branch; past the last position that one is loaded again and ignored.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
 const uint THREADS = 128;
 const uint SHARE = 16;                      // threads that share a score
-const uint AT_ONCE = THREADS / SHARE;       // scores under way
-const uint ROUNDS = KV_POSITIONS / AT_ONCE; // of them in a page
+const uint AT_ONCE = THREADS / SHARE;       // scores computed at a time
+const uint ROUNDS = KV_POSITIONS / AT_ONCE; // rounds of them in a page
 const uint DIMS = 256;                      // values of a head, eight a thread
-const uint AHEAD = 8;                       // positions of V under way
-const uint Q_QUADS = 128;                   // of q, kept near: larger heads are rare
+const uint AHEAD = 8;                       // positions of V loaded at a time
+const uint Q_QUADS = 128;                   // of q in shared memory: larger heads are rare
 const float LEAST = -3.4e38;
 layout(constant_id = 0) const bool ALIGNED = true; // head_dim is a multiple of 8
 layout(local_size_x = 128) in;
@@ -24,7 +24,7 @@ layout(push_constant) uniform Push
 {
     uvec2 q, values, positions, page_first, pages, parts;
     uint heads, kv_heads, head_dim, row_words;
-    uint k_words, v_words; // from a page's begin to the layer's K and V
+    uint k_words, v_words; // from a page's start to its K and V
     float scale;
     uint dim_groups, chunks_max, part_floats;
 };
@@ -38,7 +38,7 @@ struct Eight {
     vec4 a, b;
 };
 
-// Four values of the head from 4 * i on, zeros behind its end.
+// Four values of the head from 4 * i on, zeros past its end.
 vec4 q_load(uint first, uint i)
 {
     vec4 x = vec4(0);
@@ -53,7 +53,7 @@ vec4 q_at(uint first, uint i)
     return i < Q_QUADS ? q_near[i] : q_load(first, i);
 }
 
-// Values 8 * i and on of a head that begins at `head`, in halves from the page's begin; zeros behind
+// Values 8 * i and on of a head that begins at `head`, in halves from the page's start; zeros past
 // its end.
 Eight halves_at(uvec2 page, uint head, uint i)
 {
@@ -77,7 +77,7 @@ float dot4(vec4 k, vec4 x, float sum)
     return fma(k.w, x.w, fma(k.z, x.z, fma(k.y, x.y, fma(k.x, x.x, sum))));
 }
 
-// The scores of a page, LEAST behind its `count` positions, into scores[].
+// Scores of a page into scores[]; LEAST past its `count` positions.
 void score_page(uvec2 page, uint count, uint in_row, uint q_first)
 {
     uint me = gl_LocalInvocationIndex, share = me % SHARE, position = me / SHARE;

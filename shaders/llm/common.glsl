@@ -14,8 +14,8 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer Words4 { uv
 const uint FLAG_BIAS = 1, FLAG_ACCUMULATE = 2, FLAG_GELU = 4;
 const uint KV_POSITIONS = 64; // of a page: LLM_KV_POSITIONS
 
-// Attention over many pages is shared out to workgroups: chunks of 4 pages, or of a sixteenth of them
-// where that is more.  How many depends on the row's own positions alone.
+// Attention over many pages is divided among workgroups: chunks of 4 pages, or of a sixteenth of them
+// if that is more.  The number depends on the row's positions alone.
 uint chunk_pages(uint positions)
 {
     uint pages = (positions + KV_POSITIONS - 1) / KV_POSITIONS;
@@ -28,7 +28,7 @@ uint chunks_of(uint positions)
     return (positions + chunk - 1) / chunk;
 }
 
-// Dispatches that are larger than a dimension may be go on in y.
+// Dispatches past the limit of x continue in y.
 uint linear_group()
 {
     return gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
@@ -50,7 +50,7 @@ uint ubyte_at(Words words, uint i)
     return words.at[i / 4] >> (8 * (i & 3)) & 0xff;
 }
 
-// To nearest, ties to even, whatever the device's own conversion does.
+// To nearest, ties to even; the device's own conversion may round otherwise.
 uint to_half(float value)
 {
     uint bits = floatBitsToUint(value), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
@@ -67,9 +67,9 @@ uint to_half(float value)
     return sign | (kept + uint(rest > middle || (rest == middle && (kept & 1) != 0)));
 }
 
-// What binary16 keeps of a number, to nearest, ties to even: beside weights of F16 activations count
-// so.  Of numbers below 2^-14 it would keep less, a difference below 2^-25; packHalf2x16 may round
-// any way it likes.
+// Rounds to the 11 significant bits of binary16, to nearest, ties to even, as activations are for F16
+// weights.  Numbers below 2^-14 keep more bits than binary16, a difference below 2^-25.  packHalf2x16
+// may round in any way.
 vec4 to_11_bits(vec4 x)
 {
     uvec4 bits = floatBitsToUint(x);

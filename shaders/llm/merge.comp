@@ -1,4 +1,4 @@
-// merge.comp - attention's chunks of a row and head, in order, as one; a thread a value.
+// merge.comp - merges attention's chunks of a row and head, in order; one value a thread.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

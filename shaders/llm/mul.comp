@@ -1,7 +1,7 @@
 // mul.comp - weights of F32, F16 or BF16 times binary32 activations.
 //
 // A lane takes four values of every 128: a team reads 256 bytes of halves, or 512 of activations,
-// without a gap.
+// contiguously.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -49,8 +49,8 @@ void add(uint k, bool inside, uint col_at[COLS], vec4 w[ROWS])
     }
 }
 
-// All loads of a pass are under way before the first product: a lane waits once for AHEAD * ROWS.
-// So no load is behind a branch; past the end the first place is loaded again and counts nothing.
+// All loads of a pass are issued before the first product: a lane waits once for AHEAD * ROWS.  So no
+// load is behind a branch; past the end the first place is loaded again and ignored.
 void multiply(uvec2 weight, uint row_at[ROWS], uint col_at[COLS], uint lane)
 {
     const uint PASS = 4 * LANES;

@@ -1,14 +1,14 @@
-// mul_frame.glsl - products of weights and rows: what is the same for every type of weights.
+// mul_frame.glsl - products of weights and rows: what all types of weights share.
 //
 // A team of 32 lanes computes ROWS rows of the weights for COLS rows of the batch.  A lane adds up
-// what its places in k yield, in order; lanes are then added in order.  Neither COLS nor ROWS nor
-// the place of a row in the batch changes what is added to what, so a row's results are the same
-// bits in every batch.  The includer has sums[ROWS * COLS] filled by multiply().
+// the products of its places in k in order; then the lanes are added in order.  Neither COLS nor ROWS
+// nor a row's place in the batch changes the order, so a row has the same bits in every batch.  The
+// including file fills sums[ROWS * COLS] in multiply().
 layout(constant_id = 0) const uint COLS = 1;
 layout(constant_id = 1) const uint ROWS = 1;
 layout(constant_id = 2) const bool ALIGNED = true; // rows of activations begin at 16 bytes
-layout(constant_id = 3) const uint AHEAD = 1;      // loads of a weight's row under way at once
-layout(constant_id = 4) const bool ROUNDS = false; // activations to 11 bits, which nobody did before
+layout(constant_id = 3) const uint AHEAD = 1;      // loads of a weight's row at a time
+layout(constant_id = 4) const bool ROUNDS = false; // rounds activations to 11 bits; they come unrounded
 
 const uint LANES = 32, TEAMS = 4, PARTS = 3;
 layout(local_size_x = 128) in;
@@ -25,8 +25,8 @@ layout(push_constant) uniform Push
     uint width, rows, stride, col_groups, groups;
 };
 
-// One for each lane of each output of each team; swizzled, so that neither writing lane by lane nor
-// reading output by output meets the same bank twice.
+// One for each lane of each output of each team; swizzled, so that neither writing by lanes nor reading
+// by outputs has bank conflicts.
 shared float partial[TEAMS * LANES * ROWS * COLS];
 
 uint partial_at(uint team, uint result, uint lane)
@@ -63,7 +63,7 @@ void main()
     }
     Part part = parts[p];
     uint first_row = (block * TEAMS + team) * ROWS;
-    // Rows past the end repeat the last and are not put anywhere.
+    // Rows past the end repeat the last and are not stored.
     uint row_at[ROWS], col_at[COLS];
     [[unroll]] for (uint r = 0; r < ROWS; r++)
         row_at[r] = min(first_row + r, part.count - 1) * stride;

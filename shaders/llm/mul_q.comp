@@ -61,7 +61,7 @@ const bool TWO_SCALES = true;
 const bool TWO_SCALES = false;
 #endif
 
-// Where the low values' activations begin, and how far behind them the high ones'.
+// Where the activations of the low values begin, and the distance to those of the high ones.
 uint low_place(uint u)
 {
 #if defined(TYPE_Q8_0)

@@ -1,4 +1,4 @@
-// norm.comp - a workgroup a row; from and to may be the same place.
+// norm.comp - one workgroup for each row; from and to may be the same place.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -18,7 +18,7 @@ shared float sums[THREADS];
 float sum_all(float own)
 {
     uint me = gl_LocalInvocationIndex;
-    barrier(); // others may still read the last sum
+    barrier(); // other threads may still read the last sum
     sums[me] = own;
     for (uint half_ = THREADS / 2; half_ > 0; half_ /= 2) {
         barrier();

@@ -1,4 +1,4 @@
-// rope.comp - turns pairs of q and k by the batch's angles, a thread a pair.
+// rope.comp - rotates pairs of q and k by the batch's angles; one pair a thread.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

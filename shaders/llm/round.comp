@@ -1,5 +1,5 @@
-// round.comp - activations to 8 bits in blocks, as llm/engine/quantise.h defines: what quantised weights
-// are multiplied with.  A row becomes its values, then a scale for each block.
+// round.comp - activations to 8 bits in blocks, as llm/engine/quantise.h defines, for quantised
+// weights.  A row becomes its values, then a scale for each block.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

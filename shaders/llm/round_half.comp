@@ -1,5 +1,5 @@
-// round_half.comp - activations as binary16 would keep them, for products of many rows: rounding
-// whenever a value is loaded would take longer than the product.
+// round_half.comp - rounds activations to binary16 for products of many rows: rounding at each load
+// would take longer than the product.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

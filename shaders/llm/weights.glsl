@@ -1,7 +1,7 @@
 // weights.glsl - single values of a weight, for every type: TYPE_* names it.
 //
 // Rows are `stride` quads of 16 bytes apart.  Where a file's blocks are not a multiple of 16 bytes,
-// scales stand behind the row's values (src/llm/vulkan/weights.c).
+// the scales follow the row's values (src/llm/vulkan/weights.c).
 
 float q4_k_value(Words words, uint base, uint i)
 {

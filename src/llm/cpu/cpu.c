@@ -1,7 +1,7 @@
-/* ops_cpu.c - the backend `cpu`: the reference's results, from threads and vector kernels.
+/* The backend `cpu`: the reference's results, computed with threads and vector kernels.
  *
- * Every op is cut into pieces that write different outputs, so neither the number of threads nor
- * who does a piece can be seen in the results. */
+ * Every op is cut into pieces with separate outputs: neither the number of threads nor which thread
+ * computes a piece changes the results. */
 #include "llm/cpu/kernels.h"
 #include "llm/cpu/pool.h"
 #include "llm/cpu/ram.h"
@@ -16,10 +16,10 @@
 #include <string.h>
 
 enum {
-    PIECES_PER_THREAD = 4, /* of a matrix: a thread that is interrupted holds up a quarter */
-    PIECE_ROWS_MIN = 16,   /* of weights: below that, taking a piece is felt */
-    PIECE_ROWS_MAX = 512,  /* of weights: their results stay in the first cache */
-    PIECE_VALUES = 4096,   /* of element-wise ops: some microseconds */
+    PIECES_PER_THREAD = 4, /* of a matrix: an interrupted thread delays a quarter of its share */
+    PIECE_ROWS_MIN = 16,   /* of weights: with fewer, taking a piece costs too much */
+    PIECE_ROWS_MAX = 512,  /* of weights: their results stay in the L1 cache */
+    PIECE_VALUES = 4096,   /* of element-wise ops: a few microseconds */
 };
 
 /* Memory that grows to what the largest op so far needed. */
@@ -28,7 +28,7 @@ struct area {
     uint64_t size;
 };
 
-enum { AREA_ACTS, AREA_PANELS = AREA_ACTS + LLM_ACTS, AREA_SCORES, AREAS }; /* one a kind */
+enum { AREA_ACTS, AREA_PANELS = AREA_ACTS + LLM_ACTS, AREA_SCORES, AREAS }; /* one for each kind */
 
 struct cpu {
     struct llm_ram ram;
@@ -36,7 +36,7 @@ struct cpu {
     struct llm_pool *pool;
     struct area areas[AREAS];
     uint64_t began_ns;
-    int error; /* of the step at hand */
+    int error; /* of the current step */
 };
 
 static struct cpu *self_of(struct llm_backend *b)
@@ -78,7 +78,7 @@ static void cpu_close(struct llm_backend *b)
     free(self);
 }
 
-/* NULL when there is no memory, which the step then ends with. */
+/* NULL without memory: the step then fails. */
 static void *area(struct cpu *self, int which, uint64_t bytes)
 {
     struct area *a = &self->areas[which];
@@ -226,7 +226,7 @@ static void prepare_group(void *user, uint32_t group, unsigned thread)
                           rest < LLM_GROUP ? rest : LLM_GROUP, job->rows);
 }
 
-/* The activations as weights of that kind need them; NULL without memory. */
+/* The activations in the form that the weights need; NULL without memory. */
 static const uint8_t *prepare(struct cpu *self, const struct llm_op_matmul *op, enum llm_act act,
                               uint32_t width)
 {
@@ -262,7 +262,7 @@ static void describe_part(struct mul_part *part, const struct llm_op_matmul *op,
                                  .accumulate = from->accumulate};
 }
 
-/* Prepares each kind of activations that the parts need once. */
+/* Prepares each form of activations that the parts need, once. */
 static bool prepare_all(struct cpu *self, const struct llm_op_matmul *op, struct mul_job *job)
 {
     const uint8_t *acts[LLM_ACTS] = {[LLM_ACT_F32] =
@@ -279,7 +279,7 @@ static bool prepare_all(struct cpu *self, const struct llm_op_matmul *op, struct
     return true;
 }
 
-/* A multiple of 4, so that kernels which take four rows find them. */
+/* A multiple of 4, for kernels that take four rows. */
 static uint32_t piece_rows(const struct cpu *self, uint32_t rows)
 {
     uint32_t pieces = llm_pool_threads(self->pool) * PIECES_PER_THREAD;

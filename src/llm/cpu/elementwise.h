@@ -1,8 +1,7 @@
-/* llm/cpu/elementwise.h - private to src/llm: loops that a compiler turns into vector code by
- * itself.
+/* llm/cpu/elementwise.h - private to src/llm: loops that the compiler vectorises.
  *
- * Each set of kernels includes this and is compiled for its own CPU; the results are those of
- * ops_ref.c whatever the compiler does, since no addition changes its place.
+ * Each set of kernels includes this and is compiled for its own CPU.  The order of additions is
+ * fixed, so the results are those of reference.c with any compiler.
  *
  * Threads: any. */
 #ifndef HAWSER_LLM_CPU_ELEMENTWISE_H
@@ -80,7 +79,7 @@ static inline const uint8_t *attention_row(const struct llm_attention *a, const 
            position % LLM_KV_POSITIONS * a->row_stride;
 }
 
-/* What a set's mul ends a row's sum with. */
+/* The last part of a row's sum in a set's mul. */
 static inline float mul_finish(const struct llm_mul *m, uint32_t row, const float *out, float sum)
 {
     float y = m->bias ? sum + m->bias[row] : sum;

@@ -1,4 +1,4 @@
-/* kernels.c - the choice of a set, and the set "c". */
+/* The choice of a set of kernels, and the set "c". */
 #include "llm/cpu/kernels.h"
 
 #include "llm/cpu/elementwise.h"
@@ -12,11 +12,11 @@
 
 /* ---- the choice ---- */
 
-/* Relaxed throughout: it points to constants only, and any of them is a right answer. */
+/* Relaxed: it points to constants, and each of them is valid. */
 static _Atomic(const struct llm_kernels *) in_use;
 
 #if defined(__aarch64__)
-/* The kernel's numbers, whose names are missing in older headers. */
+/* Linux' hwcap bits; older headers lack their names. */
 enum { HAS_FP16 = 1 << 10, HAS_DOT = 1 << 20, HAS_FHM = 1 << 23 };
 enum { HAS_I8MM = 1 << 13 }; /* of the second word */
 

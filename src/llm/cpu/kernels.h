@@ -1,7 +1,7 @@
 /* llm/cpu/kernels.h - private to src/llm: the inner loops of the cpu backend, and their choice.
  *
- * The first use takes the best set that this CPU runs.  "c" is the reference: what the others are
- * compared with, bit for bit, and the way to turn them off.
+ * The first use chooses the best set that this CPU runs.  The set "c" is the reference that tests
+ * compare the others with, bit for bit; choosing it turns the others off.
  *
  * Trust: none needed; weights come as the file holds them, at any alignment.
  * Threads: any; llm_kernels_use acts on backends opened after it. */
@@ -11,8 +11,8 @@
 #include "base/attr.h"
 #include "llm/engine/quantise.h"
 
-/* Activations are prepared in groups of so many rows, which a set may interleave; a last group has
- * fewer. */
+/* Activations are prepared in groups of so many rows, which a set may interleave; the last group
+ * may have fewer. */
 enum { LLM_GROUP = 4 };
 
 /* Rows of one matrix times all rows of activations. */
@@ -28,7 +28,7 @@ struct llm_mul {
     uint32_t out_width;
     const float *bias; /* NULL: none */
     bool accumulate;
-    void *panel; /* llm_panel_bytes: weights unpacked, this thread's */
+    void *panel; /* llm_panel_bytes for unpacked weights; of this thread */
 };
 
 /* One row of queries of one KV head, over the pages of its sequence. */
@@ -43,7 +43,7 @@ struct llm_attention {
     uint32_t group; /* queries that share the head */
     uint32_t head_dim;
     float scale;
-    float *scores; /* room for positions, this thread's */
+    float *scores; /* one for each position; of this thread */
 };
 
 struct llm_norm {
@@ -66,7 +66,7 @@ struct llm_kernels {
     void (*gelu)(float *x, uint64_t count);
 };
 
-/* Room that mul needs for rows of that width: LLM_GROUP rows as floats, or as bytes with scales. */
+/* Bytes of a panel for rows of that width: LLM_GROUP rows as floats, or as bytes with scales. */
 static inline uint64_t llm_panel_bytes(uint32_t width)
 {
     return (uint64_t)LLM_GROUP * width * sizeof(float) + 64;
@@ -75,7 +75,7 @@ static inline uint64_t llm_panel_bytes(uint32_t width)
 /* The i-th set that this CPU runs, best first and "c" last; NULL past the end. */
 const struct llm_kernels *llm_kernels_get(size_t i);
 const struct llm_kernels *llm_kernels(void);
-/* 0, or -ENOENT when there is no such set that runs here. */
+/* 0, or -ENOENT when this CPU has no such set. */
 int llm_kernels_use(const char *name) MUST_CHECK;
 
 extern const struct llm_kernels llm_kernels_c;

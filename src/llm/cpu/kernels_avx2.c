@@ -1,9 +1,8 @@
-/* kernels_avx2.c - the set "avx2": x86-64 with AVX2, FMA and F16C.
+/* The set "avx2": x86-64 with AVX2, FMA and F16C.
  *
- * As in kernels_neon.c four rows of weights are taken at once, so that their sums share a register
- * when they are scaled and stored.  Bytes are multiplied as magnitude x signed: unsigned weights as
- * they are, signed ones by moving their sign to the activation.  No pair of products exceeds 16
- * bits: 2 x 128 x 127. */
+ * As in kernels_neon.c, four rows of weights are taken at once, so that one register holds their
+ * sums when they are scaled and stored.  Bytes are multiplied as unsigned x signed: the sign of a
+ * signed weight moves to the activation.  A pair of products fits 16 bits: 2 x 128 x 127. */
 #include "llm/cpu/elementwise.h"
 #include "llm/cpu/kernels_impl.h"
 
@@ -165,7 +164,7 @@ static __m128 dot4_q4_0(const uint8_t *const w[4], const void *acts, uint32_t wi
 
 /* ---- Q4_K, Q6_K ---- */
 
-/* Sums of scaled products, and of minima times sums: each vector's lanes add up to the whole. */
+/* Sums of scaled products and of minima times sums; the lanes of each vector add up to the sum. */
 static void parts_q4_k(const uint8_t *block, const struct llm_q256 *x, __m256i *products,
                        __m256i *offsets)
 {
@@ -261,7 +260,7 @@ static void avx2_mul(const struct llm_mul *m)
     }
 }
 
-/* The reference's loops, which the compiler turns into vector code here. */
+/* The reference's loops, vectorised by the compiler. */
 static float round_block(int8_t *dst, const float *src, uint32_t count)
 {
     float most = 0;

@@ -1,11 +1,11 @@
-/* kernels_i8mm.c - the set "i8mm": "neon", for two or more rows of activations the products of
- * byte matrices (Armv8.6's SMMLA: 2 x 8 times 8 x 2), and for F16 those of halves added to floats
- * (FMLAL: fused, so the same as widening both first).
+/* The set "i8mm": "neon", plus two things.  Two or more rows of activations use products of byte
+ * matrices (Armv8.6's SMMLA: 2 x 8 times 8 x 2).  F16 uses products of halves added to floats
+ * (FMLAL; fused, so equal to widening both first).
  *
- * Four rows of weights are unpacked once into a panel and four rows of activations are prepared as
- * one group, both in pieces of eight bytes, row beside row: an operand is then one load.  A tile is
- * 4 x 4 results in four registers, [w0 a0, w0 a1, w1 a0, w1 a1] and so on; a group of one or two
- * takes half of it. */
+ * Four rows of weights are unpacked once into a panel; four rows of activations form a group.  Both
+ * are interleaved in pieces of eight bytes, so that an operand is one load.  A tile is 4 x 4
+ * results in four registers, [w0 a0, w0 a1, w1 a0, w1 a1] and so on; a group of one or two rows
+ * uses half of it. */
 #include "llm/cpu/neon_impl.h"
 #include "wire/half.h"
 
@@ -48,7 +48,7 @@ static void scatter(int8_t (*dst)[4][PIECE], uint32_t row, const int8_t *src, in
         vst1_s8(dst[p][row], vld1_s8(src + PIECE * p));
 }
 
-/* Rows that a group lacks are zeros: their results are not stored. */
+/* Missing rows of a group are zeros; their results are not stored. */
 static void prepare32(struct acts32 *dst, const float *src, uint32_t width, uint32_t rows)
 {
     if (rows < LLM_GROUP)
@@ -243,8 +243,8 @@ static void unpack_q6_k(struct panel256 *panel, const uint8_t *const w[4], uint3
 
 /* ---- tiles ---- */
 
-/* The registers of a tile, two for each pair of rows of activations.  Below, `pairs` of those are
- * computed, 1 or 2: a constant wherever a function is inlined. */
+/* The registers of a tile, two for each pair of rows of activations.  Below, `pairs` of them are
+ * computed, 1 or 2; a constant after inlining. */
 struct ints {
     int32x4_t t[4];
 };
@@ -280,7 +280,7 @@ INLINE void scale_into(struct floats *acc, struct ints sums, const float w[4], c
     }
 }
 
-/* As many of its columns as there are rows of activations. */
+/* Stores as many columns as there are rows of activations. */
 static void store_tile(const struct llm_mul *m, uint32_t row, uint32_t col, struct floats acc)
 {
     float32x4_t cols[LLM_GROUP] = {vuzp1q_f32(acc.t[0], acc.t[1]), vuzp2q_f32(acc.t[0], acc.t[1]),
@@ -308,7 +308,7 @@ INLINE void weigh(struct ints *total, struct ints sums, const int32_t scales[4],
     }
 }
 
-/* What the minima take away: minus their products with the activations' sums. */
+/* Subtracts the products of the minima and the activations' sums. */
 INLINE struct ints minima(const struct panel256 *w, const struct acts256 *a, int pairs)
 {
     struct ints total = {{{0}}};
@@ -389,7 +389,7 @@ static struct floats tile_at(const struct llm_mul *m, uint32_t col)
 
 /* ---- F16 ---- */
 
-/* Four rows of weights by one row of activations: both registers of lanes of each.  Handed on by
+/* Four rows of weights by one row of activations: both registers of lanes of each.  Passed by
  * value, so that they stay in registers. */
 struct halves {
     float32x4_t low[4], high[4];
@@ -450,7 +450,7 @@ static void halves_by_one(const struct llm_mul *m, uint32_t row, uint32_t col,
     finish_halves(m, row, col, w, x, acc);
 }
 
-/* Three would not fit in the registers, and gain nothing: additions are what takes time. */
+/* Three would not fit the registers, and gain nothing: additions are the limit. */
 static void halves_by_two(const struct llm_mul *m, uint32_t row, uint32_t col,
                           const uint8_t *const w[4], const uint8_t *x, const volatile uint8_t *next)
 {
@@ -467,7 +467,7 @@ static void halves_by_two(const struct llm_mul *m, uint32_t row, uint32_t col,
     finish_halves(m, row, col + 1, w, y, b);
 }
 
-/* Rows of a group lie one after the other as halves; groups have room for floats. */
+/* Rows of a group are contiguous halves; a group has room for floats. */
 static const uint8_t *half_row(const struct llm_mul *m, uint32_t col)
 {
     return m->acts + col / LLM_GROUP * m->group_bytes + (size_t)(col % LLM_GROUP) * 2 * m->width;

@@ -1,4 +1,4 @@
-/* llm/cpu/kernels_impl.h - private to src/llm: how sets of kernels take weights apart, on any CPU.
+/* llm/cpu/kernels_impl.h - private to src/llm: unpacking weights, for all sets of kernels.
  *
  * Threads: any. */
 #ifndef HAWSER_LLM_CPU_KERNELS_IMPL_H
@@ -8,8 +8,7 @@
 
 #include <string.h>
 
-/* Four neighbouring rows of weights; past the last one, that one again, whose results are not
- * stored. */
+/* Four adjacent rows of weights; rows past the last repeat it, and their results are not stored. */
 static inline void rows4(const struct llm_mul *m, uint32_t row, const uint8_t *w[4])
 {
     for (uint32_t i = 0; i < 4; i++)

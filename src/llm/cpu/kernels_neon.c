@@ -1,6 +1,6 @@
-/* kernels_neon.c - the set "neon": arm64 with dot products of bytes (Armv8.2).
+/* The set "neon": arm64 with dot products of bytes (Armv8.2).
  *
- * Four rows of weights are taken at once: their sums end up in the lanes of one register, so that
+ * Four rows of weights are taken at once.  The lanes of one register hold their sums, so that
  * scaling, accumulating and storing cost one instruction for all four. */
 #include "llm/cpu/neon_impl.h"
 
@@ -57,7 +57,7 @@ INLINE void add_tail(enum llm_dtype dtype, const uint8_t *w, const float *x, uin
     lanes[1] = vld1q_f32(v + 4);
 }
 
-/* A value for each of four rows, by name: accumulators in an array would live in memory. */
+/* A value for each of four rows, by name: an array of accumulators would live in memory. */
 struct four {
     float32x4_t r0, r1, r2, r3;
 };
@@ -152,8 +152,8 @@ INLINE struct four add_four(struct four acc, struct four w, const float *x)
                          vfmaq_f32(acc.r2, w.r2, act), vfmaq_f32(acc.r3, w.r3, act)};
 }
 
-/* The whole eights; the halves of an eight one after the other, so that four rows of weights and
- * all accumulators fit in the registers. */
+/* The whole eights, half by half, so that four rows of weights and all accumulators fit the
+ * registers. */
 static void tile_sums(const float *w, const float *x, size_t width, uint32_t eights,
                       struct tile *out)
 {
@@ -246,7 +246,7 @@ static float32x4_t dot4_q4_0(const uint8_t *const w[4], const void *acts, uint32
     float32x4_t acc = vdupq_n_f32(0);
     for (size_t at = 0; width; width -= 32, at += 18, x++) {
         int8x16_t a0 = vld1q_s8(x->values), a1 = vld1q_s8(x->values + 16);
-        /* Nibbles are 8 more than their values: the sum of each row begins with what that adds. */
+        /* Nibbles are values plus 8: each row's sum starts with the correction. */
         int32x4_t offset = vsetq_lane_s32(-8 * x->sum, vdupq_n_s32(0), 0), sums[4];
         next_lines(next, at, 18);
         for (int r = 0; r < 4; r++) {

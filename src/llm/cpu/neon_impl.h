@@ -9,7 +9,7 @@
 
 #include <arm_neon.h>
 
-/* Small pieces of inner loops, some with a parameter that is a constant in each use. */
+/* Parts of inner loops, some with a parameter that is a constant in each use. */
 #define INLINE static inline __attribute__((always_inline))
 
 void llm_neon_prepare(enum llm_act act, void *dst, const float *src, uint32_t width, uint32_t rows);
@@ -23,7 +23,7 @@ void llm_neon_gelu(float *x, uint64_t count);
 static inline float32x4_t load4_halves(const uint8_t *const w[4], size_t at)
 {
     uint64_t bits = 0;
-    for (int r = 0; r < 4; r++) { /* put together outside the vector unit, which has enough to do */
+    for (int r = 0; r < 4; r++) { /* assembled in general registers: the vector unit is the limit */
         uint16_t half;
         memcpy(&half, w[r] + at, sizeof half);
         bits |= (uint64_t)half << (16 * r);
@@ -50,25 +50,24 @@ INLINE float32x4_t reduce4(const float32x4_t lanes[4][2])
     return vpaddq_f32(ab, cd);
 }
 
-/* Where the next four rows begin; for the last ones the first.  NULL: too few.  While four rows are
- * multiplied, a byte of every line of the next four is read, in order (next_lines): taken side by
- * side they are four streams too short for the CPU to run ahead of; like this, all weights are one.
- */
+/* The next four rows; after the last ones the first.  NULL: too few.  While four rows are
+ * multiplied, next_lines reads a byte of every cache line of the next four, in order.  The CPU's
+ * prefetcher cannot follow four short streams side by side; read so, all weights are one stream. */
 static inline const volatile uint8_t *next_rows(const struct llm_mul *m, uint32_t row)
 {
     uint32_t next = row + 8 <= m->rows ? row + 4 : 0;
     return m->rows < 4 ? NULL : m->weight + next * m->row_bytes;
 }
 
-/* What corresponds to `bytes` of each row from `at` on. */
+/* Reads the lines that correspond to `bytes` of each row from `at` on. */
 static inline void next_lines(const volatile uint8_t *next, size_t at, size_t bytes)
 {
     for (size_t i = 0; next && i < bytes; i += HW_CACHE_LINE / 4)
         (void)next[4 * (at + i)];
 }
 
-/* The same as a hint, which nothing waits for.  For types that compute much for a byte, Q4_K and
- * Q6_K; where memory is nearer to the limit, reads get twice as much from it. */
+/* The same as a prefetch hint, for types with much arithmetic for a byte (Q4_K, Q6_K).  Where
+ * memory is the limit, reads get twice the bandwidth. */
 static inline void ask_lines(const volatile uint8_t *next, size_t at, size_t bytes)
 {
     for (size_t i = 0; next && i < bytes; i += HW_CACHE_LINE / 4)

@@ -91,19 +91,18 @@ void llm_ram_weight_destroy(struct llm_backend *b, struct llm_weight *weight)
 
 /* ---- KV pages ----
  *
- * A piece of memory holds a run of pages, each its K and then its V, and is mapped while one of
- * them is.  Each piece that is not mapped takes one of the 65,530 mappings that a process has,
- * unless its administrator changed that, so there are not too many. */
+ * A piece of memory holds a run of pages, each K and then V, and is mapped while one of its pages
+ * is. Each unmapped piece takes one of the process' mappings, by default 65,530, which bounds the
+ * pieces. */
 
 enum {
-    PIECES_MAX = 1 << 14, /* of one cache: a worker has several models, and needs mappings too */
-    PIECE_BYTES =
-        1 << 20, /* at least, where there is as much: pages of small models are some KiB */
+    PIECES_MAX = 1 << 14,  /* of one cache: a worker has several models, and other mappings */
+    PIECE_BYTES = 1 << 20, /* at least, if there is as much: pages of small models are a few KiB */
 };
 
 struct llm_kv_memory {
     struct page_tensors *tensors;
-    struct page_outcome outcome; /* of the last batch; too large for a stack */
+    struct page_outcome outcome; /* of the last batch; too large for the stack */
     uint32_t changes[PAGE_BATCH_MAX];
     uint8_t *range; /* of all pages */
     uint32_t row_values;

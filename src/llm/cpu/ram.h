@@ -1,7 +1,7 @@
-/* llm/cpu/ram.h - private to src/llm: what backends in main memory have in common.
+/* llm/cpu/ram.h - private to src/llm: what the backends in main memory share.
  *
- * Buffers are memory, weights are rows of the file's mapping, KV pages come from page/tensors.h on
- * its host backend.  The functions below fit llm/engine/backend.h's table as they are.
+ * Buffers are memory, weights are rows of the mapped file, KV pages come from page/tensors.h with
+ * its backend "host".  The functions below fit the table of llm/engine/backend.h.
  *
  * Threads and lifetime: as llm/engine/backend.h. */
 #ifndef HAWSER_LLM_CPU_RAM_H
@@ -27,7 +27,7 @@ struct llm_weight {
 struct llm_ram {
     struct llm_backend base;
     const struct llm_batch
-        *batch; /* of the step at hand, else NULL: the caller keeps it as it is */
+        *batch; /* of the current step, else NULL; the caller does not change it */
 };
 
 static inline float *llm_ram_floats(struct llm_place place)
@@ -73,8 +73,8 @@ int llm_ram_kv_write(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, c
                      char *why);
 int llm_ram_begin(struct llm_backend *b, const struct llm_batch *batch, char *why);
 
-/* Ops that move a few values and gain nothing from vector code, for a range of rows: all backends
- * in main memory do them with the same loop. */
+/* Ops that move few values and gain nothing from vector code: all backends in main memory share
+ * these loops. */
 void llm_ram_embed(const struct llm_batch *batch, const struct llm_op_embed *op, uint32_t row);
 void llm_ram_pick(const struct llm_batch *batch, const struct llm_op_pick *op);
 void llm_ram_rope(const struct llm_batch *batch, const struct llm_op_rope *op, uint32_t row);

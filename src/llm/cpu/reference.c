@@ -1,4 +1,4 @@
-/* ops_ref.c - the backend `reference`: what every op yields, one plain loop each. */
+/* The backend `reference`: it defines what every op yields, with one plain loop each. */
 #include "llm/cpu/ram.h"
 #include "llm/engine/arith.h"
 #include "llm/engine/quantise.h"
@@ -14,7 +14,7 @@ struct reference {
     struct llm_ram ram;
     void *scratch; /* activations of one row, quantised; scores of one head */
     size_t scratch_bytes;
-    int error; /* of the step at hand */
+    int error; /* of the current step */
 };
 
 static struct reference *self_of(struct llm_backend *b)
@@ -46,7 +46,7 @@ static void ref_close(struct llm_backend *b)
     free(b);
 }
 
-/* NULL when there is no memory, which the step then ends with. */
+/* NULL without memory: the step then fails. */
 static void *scratch(struct llm_backend *b, size_t bytes)
 {
     struct reference *self = self_of(b);
@@ -118,7 +118,7 @@ static void ref_norm(struct llm_backend *b, const struct llm_op_norm *op)
     }
 }
 
-/* The activations of one row as weights of that type need them; NULL without memory. */
+/* The activations of one row in the form that the weights need; NULL without memory. */
 static const void *acts_for(struct llm_backend *b, enum llm_dtype dtype, const float *in,
                             size_t width)
 {

@@ -6,7 +6,7 @@
  *
  *   a sum over k keeps eight lanes; term k goes to lane k % 8, lanes are added as llm_sum8 says.
  *
- * Eight is two registers of NEON or one of AVX2, so vector code gets the same bits without effort.
+ * Eight lanes are two NEON registers or one AVX2 register: vector code has the same order.
  *
  * Trust: any floats; infinities and NaNs yield some float.  Threads: any (values). */
 #ifndef HAWSER_LLM_ENGINE_ARITH_H
@@ -37,8 +37,8 @@ static inline float llm_float(uint32_t bits)
     return x;
 }
 
-/* Adding and subtracting this rounds to an integer, ties to even, for |x| below 2^22; the integer
- * stands in the low bits of the sum.  No conversion, so nothing is undefined for a NaN. */
+/* Adding and subtracting this rounds to an integer, ties to even, for |x| below 2^22; the sum's low
+ * bits hold the integer.  There is no conversion, which would be undefined for a NaN. */
 #define LLM_ROUNDER 12582912.0f
 
 /* e^x within 2 units in the last place; x is clamped to where the result is a normal number. */

@@ -7,30 +7,27 @@
  * A step is begin, ops in order, finish (or prepare).  Ops only name places; a backend may execute
  * each at once or record all and submit in finish, so nothing may be read, written, mapped or
  * destroyed between begin and finish.  An op sees what earlier ops of the step wrote.  Ops do not
- * fail: what goes wrong is remembered and told by finish, and places that were written are then
- * undefined.
+ * fail: finish tells the first error, and places that the step wrote are then undefined.
  *
  * Activations are binary32, row after row without gaps: value c of row r of a place lies at
  * offset + 4 * (r * width + c).  Offsets of places are multiples of LLM_PLACE_ALIGN.
  *
- * Whatever an op computes for a row depends on that row alone (and its sequence's KV), never on the
- * rows beside it, their number or the number of threads: the order of additions belongs to the
- * output element.
+ * What an op computes for a row depends only on that row and its sequence's KV, never on other
+ * rows, their number or the number of threads: each output element has its own order of additions.
  *
- * Trust: callers are src/llm's own; shapes are asserted.  Weights, tokens and lengths were checked
- * by llm/model/file.h and llm/engine/engine.h.
- * Threads: one at a time for an instance and all that it made.
- * Lifetime: open/close; buffers, weights and KV are destroyed before their backend; a weight's
- * tensor outlives it. */
+ * Trust: callers are in src/llm; shapes are asserted.  llm/model/file.h and llm/engine/engine.h
+ * have checked weights, tokens and lengths. Threads: one at a time for an instance and all that it
+ * made. Lifetime: open/close; buffers, weights and KV are destroyed before their backend; a
+ * weight's tensor outlives it. */
 #ifndef HAWSER_LLM_ENGINE_BACKEND_H
 #define HAWSER_LLM_ENGINE_BACKEND_H
 
 #include "llm/model/file.h"
 
 enum {
-    LLM_PLACE_ALIGN = 256,    /* what Vulkan may ask of a storage buffer's offset at most */
-    LLM_MATMUL_PARTS_MAX = 3, /* q, k, v: what shares one input */
-    LLM_KV_POSITIONS = 64,    /* of a page; a power of two: a page table is walked by shifts */
+    LLM_PLACE_ALIGN = 256,    /* the largest that Vulkan may demand of a storage buffer's offset */
+    LLM_MATMUL_PARTS_MAX = 3, /* q, k and v share one input */
+    LLM_KV_POSITIONS = 64,    /* of a page; a power of two, so that page tables need shifts only */
     LLM_THREADS_MAX = 256,    /* cores of a large server */
 };
 
@@ -40,8 +37,8 @@ struct llm_weight;    /* rows of a matrix, in the device's own layout */
 struct llm_kv_memory; /* K and V, in pages */
 
 struct llm_backend_config {
-    unsigned threads; /* cpu: 0: the cores there are */
-    uint32_t device;  /* which GPU, taken modulo those there are */
+    unsigned threads; /* of cpu; 0: one for each core */
+    uint32_t device;  /* which GPU, modulo their number */
 };
 
 struct llm_place {
@@ -52,12 +49,12 @@ struct llm_place {
 /* ---- KV ----
  *
  * A page id names room for LLM_KV_POSITIONS rows of K and as many of V, of one layer of a sequence:
- * a layer that moves out gives its memory back.  A row is row_values binary16 values, kv_heads *
+ * an evicted layer gives its memory back.  A row is row_values binary16 values, kv_heads *
  * head_dim, heads one after the other.  Position p lies in the layer's page p / LLM_KV_POSITIONS,
  * as row p % LLM_KV_POSITIONS. */
 struct llm_kv_shape {
     uint32_t row_values;
-    uint32_t pages; /* ids are below it; memory is only needed for those that are mapped */
+    uint32_t pages; /* ids are below it; only mapped ones take memory */
 };
 
 /* Rows of one page of one tensor. */
@@ -67,7 +64,7 @@ struct llm_kv_rows {
     uint32_t first, count; /* within the page */
 };
 
-/* ---- what a step is about ---- */
+/* ---- the rows of a step ---- */
 
 /* Given to begin, which copies what it needs; the ops refer to it.  Row i is the token tokens[i] at
  * position positions[i] of sequence seqs[i]; the pages of sequence s in layer l are
@@ -80,7 +77,7 @@ struct llm_batch {
     const uint32_t *pages;
     uint32_t page_count;   /* of one layer, all sequences together */
     uint32_t layers;       /* that pages has */
-    const uint32_t *picks; /* rows whose logits are wanted, ascending */
+    const uint32_t *picks; /* rows whose logits are needed, ascending */
     uint32_t pick_count;
     /* For each row rope_pairs pairs (cos, sin) of its angles, the frequencies, scales and factors
      * of the model included (llm/engine/rope.h): computed once a step, the same for all layers. */
@@ -123,7 +120,7 @@ struct llm_matmul_part {
     const struct llm_weight *weight;
     struct llm_place bias; /* one value for each row of weight; buffer NULL: none */
     struct llm_place out;
-    bool accumulate; /* adds to what out holds: the residual */
+    bool accumulate; /* adds to out: the residual */
 };
 struct llm_op_matmul {
     struct llm_place in; /* rows x the weights' width */
@@ -140,7 +137,7 @@ struct llm_op_rope {
     bool neox;
 };
 
-/* Rounds the rows of k and v to binary16 and puts them at their positions' places in kv. */
+/* Rounds the rows of k and v to binary16 and stores them at their positions in kv. */
 struct llm_op_append {
     struct llm_kv_memory *kv;
     uint32_t layer;
@@ -194,7 +191,7 @@ struct llm_backend_ops {
     int (*kv_create)(struct llm_backend *b, const struct llm_kv_shape *shape,
                      struct llm_kv_memory **out, char *why);
     void (*kv_destroy)(struct llm_backend *b,
-                       struct llm_kv_memory *kv); /* NULL: nothing; pages go too */
+                       struct llm_kv_memory *kv); /* NULL: nothing; frees the pages, too */
     int (*kv_map)(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why);
     int (*kv_unmap)(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why);
     int (*kv_read)(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, void *dst, char *why);
@@ -211,20 +208,20 @@ struct llm_backend_ops {
     void (*append)(struct llm_backend *b, const struct llm_op_append *op);
     void (*attend)(struct llm_backend *b, const struct llm_op_attend *op);
     void (*activate)(struct llm_backend *b, const struct llm_op_activate *op);
-    /* Waits until all is done.  *kernel_ns: time on the device as it measured it, 0 when it cannot;
-     * also set on failure.  0, or the first failure of the step: -ENOMEM, -EIO. */
+    /* Waits until the ops are done.  *kernel_ns: time on the device, 0 when it cannot measure; also
+     * set on failure.  0, or the first error of the step: -ENOMEM, -EIO. */
     int (*finish)(struct llm_backend *b, uint64_t *kernel_ns, char *why);
-    /* Instead of finish: computes nothing, but whatever of programs and memory the step's ops need
-     * is there then.  NULL: they need nothing that takes time.  As finish. */
+    /* Instead of finish: makes the programs and memory that the step's ops need, and computes
+     * nothing.  NULL: they need none.  As finish. */
     int (*prepare)(struct llm_backend *b, char *why);
-    /* Programs compiled and blocks of memory taken so far: what makes a step take longer than the
+    /* How many programs and blocks of memory were made so far: they make a step slower than the
      * next like it.  NULL: none. */
     uint64_t (*made)(const struct llm_backend *b);
     /* Bytes that the device's driver sent and received over a network.  NULL: none. */
     void (*traffic)(const struct llm_backend *b, uint64_t *sent, uint64_t *received);
 };
 
-/* Embedded first in each backend's own struct. */
+/* The first member of each backend's own struct. */
 struct llm_backend {
     const struct llm_backend_ops *ops;
     char device[128]; /* for people: "2 threads, i8mm", "NVIDIA H200" */
@@ -234,7 +231,7 @@ extern const struct llm_backend_ops llm_backend_reference;
 extern const struct llm_backend_ops llm_backend_cpu;
 extern const struct llm_backend_ops llm_backend_vulkan;
 
-/* All of them, NULL at the end; and one by name, or NULL. */
+/* All of them, NULL at the end; find: by name, or NULL. */
 extern const struct llm_backend_ops *const llm_backends[];
 const struct llm_backend_ops *llm_backend_find(const char *name);
 

@@ -12,18 +12,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WARM_ROWS = 8 }; /* from which on products have one shape on every backend */
+enum { WARM_ROWS = 8 }; /* more rows use the same kernels, on every backend */
 
-/* Outside a step its pages are those that its rows need, or that were reserved. */
+/* Outside a step it has the pages of its rows and those that were reserved. */
 struct layer {
     struct llm_pages pages;
-    uint32_t rows; /* that it has, from the first on; fewer than the length: it is missing */
+    uint32_t rows; /* that it has, from the first on; fewer than the length: missing */
 };
 
 struct llm_seq {
     struct llm_engine *engine;
     uint32_t length;
-    /* Of the step at hand. */
+    /* Of the current step. */
     uint32_t next;        /* position of its next row; length when there is no step */
     uint32_t batch_index; /* among the batch's sequences, valid when batch is the engine's */
     uint64_t batch;       /* the last one it was part of */
@@ -49,7 +49,7 @@ struct llm_engine {
     struct llm_rope *rope;
     uint32_t context;
     uint32_t seq_count;
-    uint64_t batches; /* numbers them */
+    uint64_t batches; /* so far: numbers them */
     uint64_t kernel_ns;
     struct arrays arrays;
 };
@@ -233,7 +233,7 @@ struct llm_layers llm_seq_missing(const struct llm_seq *seq)
     return missing;
 }
 
-/* A missing layer gets its pages too: whether there are enough is known before any work. */
+/* Also for missing layers: so a shortage is found before any work. */
 static int extend(struct llm_seq *seq, uint32_t positions, char *why)
 {
     int rc = 0;
@@ -255,7 +255,7 @@ int llm_seq_reserve(struct llm_seq *seq, uint32_t positions, char *why)
 
 /* ---- a step ---- */
 
-/* Gives the rows' sequences their positions, in next; all rows are looked at before any work. */
+/* Sets `next` of the rows' sequences; checks all rows before any work. */
 static int check_rows(struct llm_engine *e, const struct llm_row *rows, uint32_t count, char *why)
 {
     if (count == 0 || count > LLM_ROWS_MAX)
@@ -279,13 +279,13 @@ static int extend_all(const struct llm_row *rows, uint32_t count, char *why)
     for (uint32_t i = 0; i < count && rc == 0; i++) {
         struct llm_seq *seq = rows[i].seq;
         if (i > 0 && seq == rows[i - 1].seq)
-            continue; /* next is where the sequence ends after all of its rows */
+            continue; /* next is already past the sequence's last row */
         rc = extend(seq, seq->next, why);
     }
     return rc;
 }
 
-/* Back to before the step. */
+/* Undoes the step. */
 static void undo(const struct llm_row *rows, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -399,7 +399,7 @@ static struct llm_layers missing_in(const struct llm_row *rows, uint32_t count)
     return all;
 }
 
-/* All rows, a batch at a time; what a row yields does not depend on where the cuts are. */
+/* Computes all rows, a batch at a time; the cuts do not change the results. */
 static int compute(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
                    const struct llm_gate *gate, char *why)
 {
@@ -474,7 +474,7 @@ uint64_t llm_engine_made(const struct llm_engine *e)
     return ops->made ? ops->made(e->backend) : 0;
 }
 
-/* The largest batch up to its arithmetic, which takes long and brings nothing new. */
+/* Prepares the largest batch without computing it, which would take long. */
 static int prepare_largest(struct llm_engine *e, const struct llm_row *rows, char *why)
 {
     uint32_t count = LLM_GRAPH_ROWS_MAX < e->context ? LLM_GRAPH_ROWS_MAX : e->context;
@@ -485,7 +485,7 @@ static int prepare_largest(struct llm_engine *e, const struct llm_row *rows, cha
     if (rc == 0)
         rc = llm_graph_prepare(e->graph, llm_kv_cache_memory(e->cache), &batch, why);
     undo(rows, 1);
-    return rc == -ENOSPC ? 0 : rc; /* then no such batch will ever be */
+    return rc == -ENOSPC ? 0 : rc; /* such a batch cannot occur */
 }
 
 /* Some drivers compile when a program is created, others when it first runs. */
@@ -623,7 +623,7 @@ int llm_seq_write_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_
     struct layer *to_fill = &seq->layers[layer];
     char why[LLM_WHY_CHARS];
     int rc = llm_kv_cache_extend(seq->engine->cache, &to_fill->pages, to, why);
-    /* move_kv only hands the bytes on to write_rows, which reads them. */
+    /* move_kv passes the bytes to write_rows, which only reads them. */
     if (rc == 0)
         rc = move_kv(seq, layer, from, to, (uint8_t *)(uintptr_t)src, write_rows);
     if (rc == 0 && to > to_fill->rows)
@@ -636,6 +636,6 @@ int llm_seq_set_length(struct llm_seq *seq, uint32_t length)
     if (length > seq->engine->context)
         return -ERANGE;
     seq->length = seq->next = length;
-    llm_seq_truncate(seq, length); /* layers that had more */
+    llm_seq_truncate(seq, length); /* of layers that had more rows */
     return 0;
 }

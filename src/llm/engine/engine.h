@@ -1,18 +1,16 @@
-/* llm/engine/engine.h - a model that runs: weights on a backend, sequences with paged KV, forward
- * steps.
+/* llm/engine/engine.h - runs a model: weights on a backend, sequences with paged KV, forward steps.
  *
  * A sequence is a run of positions whose keys and values the engine holds.  A step takes rows
- * (sequence, token), any number of rows of any sequences, computes them together and appends each
- * row's K and V to its sequence.  What a row yields does not depend on what else is in the step:
- * the same bits alone, in a batch, or in a longer prompt.
+ * (sequence, token) of any sequences, computes them together and appends each row's K and V to its
+ * sequence.  A row yields the same bits alone, in a batch, or in a longer prompt.
  *
- * Each layer of a sequence has its rows in pages of its own.  A layer may be evicted: its memory is
- * free at once, and it is missing until its rows are written back.
+ * Each layer of a sequence has its own pages.  An evicted layer's memory is free at once; the layer
+ * is missing until its rows are written back.
  *
- * Trust: tokens and lengths are checked (-EINVAL, -ERANGE); weights were checked by
- * llm/model/file.h. Threads: one thread at a time for an engine and its sequences; backends use
- * threads of their own. Lifetime: create/destroy; sequences go before their engine, the engine
- * before its file. */
+ * Trust: tokens and lengths are checked (-EINVAL, -ERANGE); llm/model/file.h has checked
+ * the weights.
+ * Threads: one at a time for an engine and its sequences; backends have their own threads.
+ * Lifetime: create/destroy.  Destroy sequences before their engine, the engine before its file. */
 #ifndef HAWSER_LLM_ENGINE_ENGINE_H
 #define HAWSER_LLM_ENGINE_ENGINE_H
 
@@ -20,14 +18,14 @@
 #include "llm/model/layers.h"
 
 enum {
-    LLM_ROWS_MAX = 4096,      /* of one step; a longer prompt is several steps */
+    LLM_ROWS_MAX = 4096,      /* of one step; a longer prompt takes several */
     LLM_SEQUENCES_MAX = 1024, /* of one engine */
     LLM_ARITHMETIC_CHARS = 160,
 };
 
 struct llm_engine_options {
     const char *backend; /* "cpu", "vulkan"; NULL: cpu */
-    unsigned threads;    /* of the cpu backend; 0: the cores there are */
+    unsigned threads;    /* of the cpu backend; 0: one for each core */
     uint32_t context;    /* positions of a sequence at most; 0: the model's own */
     uint64_t kv_bytes;   /* for all sequences together; 0: one sequence of full context */
 };
@@ -40,66 +38,66 @@ int llm_engine_create(const struct llm_file *file, const struct llm_engine_optio
 void llm_engine_destroy(struct llm_engine *engine);
 const struct llm_config *llm_engine_config(const struct llm_engine *engine);
 uint32_t llm_engine_context(const struct llm_engine *engine);
-/* Engines with the same words compute the same bits: "exact", or the backend and its device. */
+/* Engines with the same text compute the same bits: "exact", or the backend and its device. */
 void llm_engine_arithmetic(const struct llm_engine *engine, char text[LLM_ARITHMETIC_CHARS]);
 
 /* 0; -ENOSPC past LLM_SEQUENCES_MAX; -ENOMEM. */
 int llm_seq_create(struct llm_engine *engine, struct llm_seq **out) MUST_CHECK;
 void llm_seq_destroy(struct llm_seq *seq);
 uint32_t llm_seq_length(const struct llm_seq *seq);
-/* Forgets all positions from length on, in every layer. */
+/* Drops all positions from length on, in every layer. */
 void llm_seq_truncate(struct llm_seq *seq, uint32_t length);
-/* KV pages for so many positions, so that a step up to them needs none; a step that fails, and
- * llm_seq_truncate, give back what is past the length.  0; -ERANGE (past the context), -ENOSPC,
- * -ENOMEM, -EIO and why: then nothing changed. */
+/* Reserves KV pages for so many positions.  A step that fails and llm_seq_truncate give back those
+ * past the length.  0; -ERANGE (past the context), -ENOSPC, -ENOMEM, -EIO and why: nothing changed.
+ */
 int llm_seq_reserve(struct llm_seq *seq, uint32_t positions, char *why) MUST_CHECK;
 
-/* Rows of one sequence stand in order of position; the first continues where the sequence ends. */
+/* Rows of one sequence are in order of position, from the sequence's end on. */
 struct llm_row {
     struct llm_seq *seq;
     uint32_t token;
-    bool logits; /* wanted for this row */
+    bool logits; /* needed for this row */
 };
 
-/* Computes count rows.  logits receives vocab floats for each row that wants them, in row order.
+/* Computes count rows.  logits receives vocab floats for each row that needs them, in row order.
  * 0; -EINVAL (no rows, too many, a token past the vocabulary); -ERANGE (past the context);
  * -ENOSPC (no KV page free); -ENODATA (a layer is missing); -ENOMEM, -EIO (the backend; why says).
  * On an error every sequence is as before. */
 int llm_engine_step(struct llm_engine *engine, const struct llm_row *rows, uint32_t count,
                     float *logits, char *why) MUST_CHECK;
 
-/* Brings back missing layers while the layers before them are computed. */
+/* Restores missing layers while the layers before them are computed. */
 struct llm_gate {
-    /* Called once for each layer that a sequence of the step lacks, in order, when the next thing
-     * to compute is that layer: writes it with llm_seq_write_kv, for every sequence that lacks it.
-     * A negative errno ends the step. */
+    /* Called in order, once for each layer that a sequence of the step lacks, before that layer is
+     * computed.  Writes the layer with llm_seq_write_kv for every sequence that lacks it.  A
+     * negative errno ends the step. */
     int (*open)(void *user, uint32_t layer, char *why);
     void *user;
 };
 
-/* A step whose sequences may lack layers.  Besides llm_engine_step's errors, what open answered;
- * -ENODATA when a layer is missing still.  Layers that came back stay, also on an error. */
+/* A step whose sequences may lack layers.  Errors of llm_engine_step; what open answered; -ENODATA
+ * when a layer is still missing.  Restored layers stay, also on an error. */
 int llm_engine_step_gated(struct llm_engine *engine, const struct llm_row *rows, uint32_t count,
                           float *logits, const struct llm_gate *gate, char *why) MUST_CHECK;
 
-/* Makes what steps of all sizes need on the backend's device, programs and memory, and computes a
- * few rows: the first steps then take no longer than others.  For who loads a model before it is
- * asked for; a step without it makes what it needs.  0; -ENOMEM, -EIO and why. */
+/* Makes the programs and memory that steps of all sizes need on the device, and computes a few
+ * rows: the first step then takes no longer than others.  Optional: a step makes what it needs.  0;
+ * -ENOMEM, -EIO and why. */
 int llm_engine_warm(struct llm_engine *engine, char *why) MUST_CHECK;
-/* How long a step of `rows` rows takes, as a prompt has them: at most LLM_ROWS_MAX, and no more
- * than the context.  A row before it brings weights into memory.  0, also with *ns_out 0 where
- * there is no room for so many; -ENOMEM, -EIO and why. */
+/* Times a prompt of `rows` rows, at most LLM_ROWS_MAX and the context; a row computed before brings
+ * the weights into memory.  0, with *ns_out 0 where there is no memory for so many; -ENOMEM, -EIO
+ * and why. */
 int llm_engine_time(struct llm_engine *engine, uint32_t rows, uint64_t *ns_out,
                     char *why) MUST_CHECK;
-/* Programs and blocks of memory that were made for the device so far, by warming or by steps. */
+/* Programs and blocks of memory made for the device so far, by warming or by steps. */
 uint64_t llm_engine_made(const struct llm_engine *engine);
 
-/* Time on the backend's device in the last step, as it measured it; 0 when it cannot. */
+/* Time on the device in the last step; 0 when the device cannot measure. */
 uint64_t llm_engine_kernel_ns(const struct llm_engine *engine);
 /* Bytes that the backend's driver sent and received over a network so far; 0 where it has none. */
 void llm_engine_traffic(const struct llm_engine *engine, uint64_t *sent, uint64_t *received);
 
-/* ---- KV as bytes: what travels, is evicted, and comes back ----
+/* ---- KV as bytes, to send, evict and restore ----
  *
  * A layer's rows as little-endian binary16, K then V: for positions from..to, first all K rows
  * (kv_heads * head_dim values each), then all V rows. */
@@ -108,15 +106,16 @@ uint64_t llm_kv_row_bytes(const struct llm_engine *engine); /* of one position o
 int llm_seq_read_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_t to,
                     void *dst) MUST_CHECK;
 /* from is at most the number of rows that the layer has; rows that it had are overwritten.  The
- * sequence's length does not change: call llm_seq_set_length to go on after what was written.
- * -EINVAL; -ERANGE past the context; -ENOSPC, -ENOMEM, -EIO: then the layer has what it had, but
- * the rows to be overwritten hold anything. */
+ * sequence's length does not change; llm_seq_set_length changes it.  -EINVAL; -ERANGE past the
+ * context; -ENOSPC, -ENOMEM, -EIO: the layer has what it had, but the rows to overwrite are
+ * undefined. */
 int llm_seq_write_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_t to,
                      const void *src) MUST_CHECK;
-/* Layers with fewer rows are missing then, those with more lose them.  -ERANGE past the context. */
+/* Layers with fewer rows become missing, those with more are truncated.  -ERANGE past the context.
+ */
 int llm_seq_set_length(struct llm_seq *seq, uint32_t length) MUST_CHECK;
 
-/* Gives a layer's memory back; its rows are gone.  Fine for one that is missing. */
+/* Frees a layer's pages and rows.  Fine for a missing layer. */
 void llm_seq_evict(struct llm_seq *seq, uint32_t layer);
 /* Rows that a layer has; it is missing when they are fewer than the length. */
 uint32_t llm_seq_layer_rows(const struct llm_seq *seq, uint32_t layer);

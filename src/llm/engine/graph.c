@@ -17,7 +17,7 @@ struct layer {
 /* Activations of a batch, all in one buffer. */
 struct acts {
     struct llm_buffer *buffer;
-    uint32_t rows, picks; /* that it has room for */
+    uint32_t rows, picks; /* allocated */
     struct llm_place x, h, q, k, v, att, up, gate, picked, logits;
 };
 
@@ -52,8 +52,8 @@ static const struct llm_tensor *find(const struct llm_graph *g, int layer, const
     return llm_file_find(g->file, full);
 }
 
-/* Some rows of a matrix; *out stays NULL when the file has no such tensor, which llm/model/file.h
- * has found to be right. */
+/* Some rows of a matrix; *out stays NULL when the file lacks the tensor, which llm/model/file.h has
+ * allowed. */
 static int bind_rows(struct llm_graph *g, int layer, const char *name, uint64_t first,
                      uint64_t rows, struct llm_weight **out, char *why)
 {
@@ -166,7 +166,7 @@ static int bind_tables(struct llm_graph *g, int layer, const struct named_weight
     return rc;
 }
 
-/* One tensor for q, k and v is three runs of rows of it. */
+/* One tensor for q, k and v: three runs of its rows. */
 static int bind_joined_qkv(struct llm_graph *g, uint32_t l, char *why)
 {
     struct layer *layer = &g->layers[l];
@@ -441,7 +441,7 @@ static int finish(struct llm_graph *g, uint64_t *kernel_ns, char *why)
     return rc;
 }
 
-/* Ends the step at hand, lets the layer in, and begins the next one. */
+/* Finishes what was recorded, lets the layer be restored, and begins again. */
 static int stop_at(struct llm_graph *g, const struct llm_graph_stops *stops, uint32_t layer,
                    const struct llm_batch *batch, uint64_t *kernel_ns, char *why)
 {
@@ -451,7 +451,7 @@ static int stop_at(struct llm_graph *g, const struct llm_graph_stops *stops, uin
     return rc ? rc : g->backend->ops->begin(g->backend, batch, why);
 }
 
-/* Within begin and finish; finish is left to the caller on success only. */
+/* After begin.  The caller calls finish, but only on success. */
 static int record(struct llm_graph *g, struct llm_kv_memory *kv, const struct llm_batch *batch,
                   const struct llm_graph_stops *stops, uint64_t *kernel_ns, char *why)
 {

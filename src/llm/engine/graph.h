@@ -1,8 +1,8 @@
 /* llm/engine/graph.h - private to src/llm: a model's weights on a backend, and its ops for one
  * batch.
  *
- * One graph serves all architectures: what differs is in struct llm_config and in which tensors the
- * file has.  A layer is
+ * One graph serves all architectures; struct llm_config and the file's tensors tell the
+ * differences. A layer is
  *
  *     h = norm(x);  q, k, v = h * weights;  turn q, k;  append k, v;  x += attend(q) * weights
  *     h = norm(x), or the h above where attention and feed-forward are parallel
@@ -15,7 +15,7 @@
 #include "llm/engine/backend.h"
 #include "llm/model/layers.h"
 
-enum { LLM_GRAPH_ROWS_MAX = 512 }; /* of one batch: past it, weights are reused enough */
+enum { LLM_GRAPH_ROWS_MAX = 512 }; /* of one batch: more do not reuse weights better */
 
 struct llm_graph;
 
@@ -23,21 +23,21 @@ int llm_graph_create(struct llm_backend *backend, const struct llm_file *file,
                      struct llm_graph **out, char *why) MUST_CHECK;
 void llm_graph_destroy(struct llm_graph *graph);
 
-/* Layers before which the batch is computed so far, and open is called: nothing is under way then,
- * so that KV may be written. */
+/* Layers before which the batch is finished so far and open is called.  The device is idle then,
+ * and KV may be written. */
 struct llm_graph_stops {
     const struct llm_layers *layers;
     int (*open)(void *user, uint32_t layer, char *why); /* a negative errno ends the run */
     void *user;
 };
 
-/* Computes a batch of at most LLM_GRAPH_ROWS_MAX rows, begin and finish included.  logits: vocab
+/* Computes a batch of at most LLM_GRAPH_ROWS_MAX rows, from begin to finish.  logits: vocab
  * values for each of the batch's picks.  stops: NULL, or where to stop.  0, -ENOMEM, -EIO, or what
  * open answered. */
 int llm_graph_run(struct llm_graph *graph, struct llm_kv_memory *kv, const struct llm_batch *batch,
                   const struct llm_graph_stops *stops, float *logits, uint64_t *kernel_ns,
                   char *why) MUST_CHECK;
-/* Makes what such a batch needs, and computes nothing.  0, -ENOMEM, -EIO. */
+/* Prepares such a batch without computing it.  0, -ENOMEM, -EIO. */
 int llm_graph_prepare(struct llm_graph *graph, struct llm_kv_memory *kv,
                       const struct llm_batch *batch, char *why) MUST_CHECK;
 

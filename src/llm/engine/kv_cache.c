@@ -7,8 +7,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Freed pages of a layer that stay mapped: the next prompt of a thousand positions begins without a
- * map. */
+/* Freed pages of a layer that stay mapped, so that the next prompt of a thousand positions need not
+ * map any. */
 enum { RESERVE_PAGES = 16 };
 
 struct llm_kv_cache {
@@ -143,7 +143,7 @@ void llm_kv_cache_shorten(struct llm_kv_cache *cache, struct llm_pages *pages, u
         uint32_t count = rest < PAGE_BATCH_MAX ? rest : PAGE_BATCH_MAX;
         struct page_error error = {0};
         pages->count -= count;
-        /* The pages are the allocator's again either way. */
+        /* On failure, too, the allocator has the pages again. */
         if (page_alloc_free(cache->alloc, pages->ids + pages->count, count, &error))
             hw_warn(HW_CAT_LLM, "KV pages stay mapped: %s", error.text);
     }

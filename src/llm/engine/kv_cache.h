@@ -1,11 +1,11 @@
-/* llm/engine/kv_cache.h - private to src/llm: which pages of a backend's KV belong to which layer
- * of a sequence.
+/* llm/engine/kv_cache.h - private to src/llm: the KV cache: which pages belong to which layer of a
+ * sequence.
  *
- * page/alloc.h hands out page ids and asks the backend to map them; a layer of a sequence holds a
- * list of them.
+ * page/alloc.h allocates page ids and asks the backend to map them; a layer of a sequence has a
+ * list of ids.
  *
- * Trust: positions were checked against the context.
- * Threads: one at a time.  Lifetime: create/destroy; lists are given back before. */
+ * Trust: callers have checked positions against the context.
+ * Threads: one at a time.  Lifetime: create/destroy; lists are shortened to 0 before. */
 #ifndef HAWSER_LLM_ENGINE_KV_CACHE_H
 #define HAWSER_LLM_ENGINE_KV_CACHE_H
 
@@ -18,8 +18,8 @@ struct llm_pages { /* of one layer of one sequence; zero at first */
     uint32_t count, room;
 };
 
-/* bytes: of KV for all sequences together; a page for each layer at least.  0; -ENOMEM, -EIO and
- * why. */
+/* bytes: KV of all sequences together; at least a page for each layer.  0; -ENOMEM, -EIO and why.
+ */
 int llm_kv_cache_create(struct llm_backend *backend, const struct llm_config *config,
                         uint64_t bytes, struct llm_kv_cache **out, char *why) MUST_CHECK;
 void llm_kv_cache_destroy(struct llm_kv_cache *cache);
@@ -29,7 +29,7 @@ struct llm_kv_memory *llm_kv_cache_memory(struct llm_kv_cache *cache);
 /* Pages for so many positions.  0; -ENOSPC (no page free), -ENOMEM, -EIO: then nothing changed. */
 int llm_kv_cache_extend(struct llm_kv_cache *cache, struct llm_pages *pages, uint32_t positions,
                         char *why) MUST_CHECK;
-/* Gives back what is not needed for so many positions; with 0 also the list. */
+/* Frees the pages past so many positions; with 0 also the list. */
 void llm_kv_cache_shorten(struct llm_kv_cache *cache, struct llm_pages *pages, uint32_t positions);
 
 #endif

@@ -1,10 +1,10 @@
-/* llm/engine/quantise.h - activations rounded to what they are multiplied with: 8 bits, or
- * binary16.
+/* llm/engine/quantise.h - activations rounded for the weights' type: to 8 bits, or to binary16.
  *
  * A block's scale is its largest magnitude / 127, its values are x / scale rounded to the nearest,
- * ties to even.  Weights of Q8_0 and Q4_0 meet blocks of 32, those of Q4_K and Q6_K blocks of 256
- * with the sums that their minima and offsets are multiplied with.  Weights of F16 meet activations
- * rounded to binary16: their products are exact in binary32, and some CPUs add them at once.
+ * ties to even.  Q8_0 and Q4_0 weights are multiplied with blocks of 32, Q4_K and Q6_K weights with
+ * blocks of 256, which carry sums for the minima and offsets.  F16 weights are multiplied with
+ * activations rounded to binary16: the products are exact in binary32, and some CPUs fuse the
+ * addition.
  *
  * Trust: any floats; a NaN becomes some value.  Threads: any. */
 #ifndef HAWSER_LLM_ENGINE_QUANTISE_H
@@ -26,7 +26,7 @@ struct llm_q256 {
     int8_t values[LLM_Q256_VALUES];
 };
 
-/* What activations must be for weights of a type. */
+/* The form of activations for a type of weights. */
 enum llm_act { LLM_ACT_F32, LLM_ACT_F16, LLM_ACT_Q32, LLM_ACT_Q256, LLM_ACTS };
 
 static inline enum llm_act llm_act_of(enum llm_dtype dtype)

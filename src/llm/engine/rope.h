@@ -1,8 +1,8 @@
 /* llm/engine/rope.h - the angles by which rotary positions turn queries and keys.
  *
  * Pair i of a head turns by position / scale * base^(-2i / dims) / factor i.  Angles are computed
- * in binary64 and their sine and cosine rounded to binary32 once a step, for every backend alike:
- * no device's own sine is trusted with large angles, and all layers share the table.
+ * in binary64, their sine and cosine rounded to binary32, once a step for all backends and layers:
+ * a device's own sine may be inexact for large angles.
  *
  * Threads: any once created.  Lifetime: create/destroy. */
 #ifndef HAWSER_LLM_ENGINE_ROPE_H

@@ -32,9 +32,9 @@ int llm_sampler_create(const struct llm_sampling *options, uint32_t vocab,
                        struct llm_sampler **out) MUST_CHECK;
 void llm_sampler_destroy(struct llm_sampler *sampler);
 
-/* One draw a call, also when greedy draws nothing: both ends stay in step by counting tokens. */
+/* Uses one random number a call, also when greedy: the count of tokens tells the state. */
 uint32_t llm_sampler_next(struct llm_sampler *sampler, const float *logits);
-/* As after so many calls of next. */
+/* The state after so many calls of next. */
 void llm_sampler_skip(struct llm_sampler *sampler, uint64_t count);
 
 #endif

@@ -182,7 +182,7 @@ static const char *strip_layer(const struct llm_config *config, const char *name
     char again[LLM_NAME_CHARS];
     if (sscanf(name, "blk.%4u.%n", &layer, &taken) != 1 || taken == 0 || layer >= config->layers)
         return NULL;
-    /* One way to write a number only: "blk.+1." and "blk.01." are other names. */
+    /* Numbers have one spelling: "blk.+1." and "blk.01." are other names. */
     snprintf(again, sizeof(again), "blk.%u.%s", layer, name + taken);
     return strcmp(again, name) == 0 ? name + taken : NULL;
 }

@@ -1,9 +1,8 @@
 /* llm/model/arch.h - what each architecture computes and which tensors it needs, as tables.
  *
- * Private to src/llm; llm/model/file.h shows the outcome.  A row names a tensor as llama.cpp's
- * converter does ("blk.%u." comes before those of a layer), its shape in terms of struct
- * llm_config, and whether a file may lack it.  file.c checks files against the rows; synth.c writes
- * files by them.
+ * Private to src/llm.  A row has a tensor's name as llama.cpp's converter writes it ("blk.%u."
+ * before those of a layer), its shape in terms of struct llm_config, and whether a file may lack
+ * it. config.c checks files against the rows; synth.c writes files by them.
  *
  * Threads: any; constant. */
 #ifndef HAWSER_LLM_MODEL_ARCH_H
@@ -45,8 +44,7 @@ const struct llm_arch_info *llm_arch_info(enum llm_arch arch);
 /* 1 for LLM_DIM_NONE. */
 uint64_t llm_dim_value(const struct llm_config *config, enum llm_dim dim);
 
-/* The full name of a row's tensor in a layer, which is not looked at for a row of the whole model.
- */
+/* The full name of a row's tensor; layer is ignored for a tensor of the whole model. */
 void llm_arch_tensor_name(const struct llm_arch_tensor *row, uint32_t layer,
                           char name[LLM_NAME_CHARS]);
 

@@ -1,7 +1,6 @@
 #include "llm/model/byte_text.h"
 
-/* The bytes that are not printable lie in three runs; where their codes begin follows from the
- * lengths of the runs before. */
+/* The bytes that are not printable are three runs; the lengths of the runs give their codes. */
 enum {
     LOW_END = 0x20, /* 0x00 to 0x20 */
     MIDDLE = 0x7f,  /* to 0xa0 */

@@ -1,7 +1,6 @@
 /* llm/model/byte_text.h - how byte-level BPE writes a byte: as one printable character.
  *
- * Bytes that are printable in Latin-1 stand for themselves; the other 68 are U+0100 and on, counted
- * up.
+ * Bytes that are printable in Latin-1 are themselves; the other 68 are U+0100 and on.
  *
  * Private to src/llm.  Threads: any; no state. */
 #ifndef HAWSER_LLM_MODEL_BYTE_TEXT_H

@@ -21,7 +21,7 @@ static void make_key(const struct source *s, const char *name, char key[KEY_CHAR
     snprintf(key, KEY_CHARS, "%s.%s", s->arch, name);
 }
 
-/* A number within [1, max]; def when the key is absent, unless def is 0: then it must be there. */
+/* A number within [1, max]; def when the key is absent; def 0: the key is required. */
 static int read_u32(const struct source *s, const char *name, uint32_t def, uint32_t max,
                     uint32_t *out)
 {
@@ -76,8 +76,8 @@ static int read_arch(const struct gguf *gguf, enum llm_arch *out, char *why)
                    name.text);
 }
 
-/* Keys that change what a model computes, in ways the engine does not know.  0 and false mean that
- * the feature is off. */
+/* Keys of features that change what a model computes and that the engine lacks.  0 and false: off.
+ */
 static int refuse_features(const struct source *s)
 {
     static const char *const numbers[] = {
@@ -190,7 +190,7 @@ static int read_rope_scaling(const struct source *s, struct llm_config *c)
 static int read_rope(const struct source *s, struct llm_config *c)
 {
     if (llm_arch_info(c->arch)->learned_positions) {
-        c->rope_base = 10000; /* not used; set, as every field is */
+        c->rope_base = 10000; /* not used, but every field is set */
         c->rope_scale = 1;
         return 0;
     }
@@ -203,7 +203,7 @@ static int read_rope(const struct source *s, struct llm_config *c)
     return err ? err : read_rope_scaling(s, c);
 }
 
-/* Within a sliding window every position still sees all before it, so the window is the context. */
+/* Within a sliding window every position sees all before it: so the window is the context. */
 static int read_context(const struct source *s, struct llm_config *c)
 {
     int err = read_u32(s, "context_length", 0, LLM_CONTEXT_MAX, &c->context);
@@ -303,7 +303,7 @@ static int check_row(const struct llm_config *config, const struct llm_arch_tens
 int llm_config_check_tensors(const struct llm_config *config,
                              const struct llm_tensor_table *tensors, char *why)
 {
-    /* What the engine does not know it would leave out, and then compute something else. */
+    /* The engine would ignore an unknown tensor and compute something else. */
     for (uint32_t i = 0; i < tensors->count; i++) {
         if (!llm_arch_row_of(config, tensors->items[i].name))
             return llm_why(why, -EOPNOTSUPP, "tensor %s: the engine's %s has no place for it",

@@ -36,7 +36,7 @@ static float load_half(const uint8_t *p)
     return value;
 }
 
-/* Returns the value that was stored, which the rest of the block must be scaled by. */
+/* Returns the stored value, by which the rest of the block is scaled. */
 static float store_half(uint8_t *p, float value)
 {
     uint32_t bits;
@@ -146,7 +146,7 @@ static void q4_0_to_f32(float *dst, const uint8_t *src, size_t count)
     }
 }
 
-/* The extreme becomes -8, the one end that the nibbles reach. */
+/* The extreme becomes -8, which nibbles reach; 8 they do not. */
 static void q4_0_from_f32(uint8_t *dst, const float *src, size_t count)
 {
     for (size_t b = 0; b < count / SMALL; b++, dst += Q4_0_BYTES, src += SMALL) {
@@ -196,7 +196,7 @@ static void q4_k_to_f32(float *dst, const uint8_t *src, size_t count)
     }
 }
 
-/* What one sub-block of 32 needs: x = step * q - low, with low never negative. */
+/* Of a sub-block of 32: x = step * q - low, with low never negative. */
 static void q4_k_range(const float *x, float *step, float *low)
 {
     float min = 0, max = 0;

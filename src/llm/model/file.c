@@ -16,11 +16,11 @@
 struct llm_file {
     const void *bytes;
     uint64_t size;
-    void *mapping; /* NULL: the bytes are the caller's */
+    void *mapping; /* NULL: the caller owns the bytes */
     struct llm_model model;
 };
 
-/* For people to read: what would drive a terminal becomes '?'. */
+/* For display: control characters become '?'. */
 static void copy_name(char dst[LLM_MODEL_NAME_CHARS], struct gguf_string name)
 {
     size_t bytes = name.bytes < LLM_MODEL_NAME_CHARS ? name.bytes : LLM_MODEL_NAME_CHARS - 1;
@@ -74,7 +74,7 @@ int llm_file_parse(const void *bytes, uint64_t size, struct llm_file **out, char
 
 static int map_file(const char *path, void **mapping, uint64_t *size, char *why)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hold us up */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* open of a pipe must not block */
     if (fd < 0)
         return llm_why(why, -errno, "cannot open %s: %s", path, strerror(errno));
     struct stat st;

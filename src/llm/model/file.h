@@ -1,16 +1,15 @@
 /* llm/model/file.h - a model file, opened, checked and described: GGUF v2 and v3, and llama2.c's
  * format.
  *
- * Whatever the file's own format, what is seen here is GGUF's: tensors by GGUF names
- * ("blk.3.attn_q.weight"), one struct llm_config, one vocabulary (llm/tokenizer/vocab.h).
+ * Both formats look like GGUF here: tensors by GGUF names ("blk.3.attn_q.weight"), one struct
+ * llm_config, one vocabulary (llm/tokenizer/vocab.h).
  *
- * Trust: the file is hostile.  Every count, length, offset, type and dimension is checked against
- * its limit, against the file's size and against each other before it is used; tensors neither
- * overlap nor leave the file; what the architecture needs is there with the right shape.  A file
- * that passes cannot make the engine read outside its mapping.
- * The mapping is the file itself: whoever may write it must not cut it short while it is open.
- * Threads: an open file is read-only; any thread.
- * Lifetime: open/close; names and data live as long as the file. */
+ * Trust: the file is hostile.  Every count, length, offset, type and dimension is checked before it
+ * is used: against its limit, the file's size and the others.  Tensors neither overlap nor leave
+ * the file; the tensors of the architecture are there with the right shape.  A file that passes
+ * cannot make the engine read outside its mapping.  Nobody may truncate the file while it is open:
+ * the mapping is shared. Threads: an open file is read-only; any thread. Lifetime: open/close;
+ * names and data live as long as the file. */
 #ifndef HAWSER_LLM_MODEL_FILE_H
 #define HAWSER_LLM_MODEL_FILE_H
 
@@ -21,12 +20,12 @@
 struct llm_file;
 
 /* Maps the file read-only.  0; -ENOENT, -EACCES and the like; -EPROTO (not a model, or damaged;
- * why says what and where); -EOPNOTSUPP (a fine file that the engine cannot run: why names the
- * architecture, type or feature); -ENOMEM.  why holds LLM_WHY_CHARS. */
+ * why says what and where); -EOPNOTSUPP (the engine cannot run it: why names the architecture, type
+ * or feature); -ENOMEM.  why holds LLM_WHY_CHARS. */
 int llm_file_open(const char *path, struct llm_file **out, char *why) MUST_CHECK;
 
-/* The same from memory, which stays the caller's and outlives the file.  -EINVAL when it does not
- * begin at a multiple of 8. */
+/* The same from memory, which the caller keeps and which outlives the file.  -EINVAL unless it
+ * begins at a multiple of 8. */
 int llm_file_parse(const void *bytes, uint64_t size, struct llm_file **out, char *why) MUST_CHECK;
 void llm_file_close(struct llm_file *file);
 
@@ -38,7 +37,7 @@ uint32_t llm_file_tensor_count(const struct llm_file *file);
 const struct llm_tensor *llm_file_tensor(const struct llm_file *file, uint32_t i);
 const struct llm_tensor *llm_file_find(const struct llm_file *file, const char *name); /* or NULL */
 
-/* The whole mapping: what a client that ships its weights sends, and llm_file_parse takes. */
+/* The whole mapping: what a client uploads and llm_file_parse takes. */
 const void *llm_file_bytes(const struct llm_file *file, uint64_t *size);
 
 #endif

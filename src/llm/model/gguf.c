@@ -22,7 +22,7 @@ struct span {
     uint64_t size;
 };
 
-/* Elements of one tensor: 2^48 of 4 bytes are past any address space that is mapped. */
+/* Elements of one tensor: 2^48 of 4 bytes exceed any address space. */
 #define ELEMENTS_MAX (UINT64_C(1) << 48)
 
 /* Bytes of one value; 0 for those of variable length. */
@@ -47,7 +47,7 @@ static const char *type_name(enum gguf_type type)
     return names[type];
 }
 
-/* A length that the rest of the input does not hold fails the decoder. */
+/* A length past the input's end fails the decoder. */
 static struct gguf_string get_string(struct wire_dec *d)
 {
     uint64_t bytes = wire_get_u64(d);
@@ -83,8 +83,8 @@ static void skip_scalars(struct wire_dec *d, enum gguf_type type, uint64_t count
     }
 }
 
-/* Every element that has a length of its own takes at least that length's bytes, so that a count
- * which the input cannot hold ends the loop within the input. */
+/* Every element of variable length takes at least the bytes of its length: a count that is too
+ * large ends at the end of the input. */
 static void skip_values(struct wire_dec *d, enum gguf_type type, uint64_t count, int depth)
 {
     if (depth > GGUF_ARRAY_DEPTH_MAX)
@@ -135,7 +135,7 @@ static int compare_pairs(const void *a, const void *b)
 
 static int key_chars(struct gguf_string key)
 {
-    return key.bytes < 80 ? (int)key.bytes : 80; /* enough to know it by */
+    return key.bytes < 80 ? (int)key.bytes : 80; /* enough to recognise it */
 }
 
 static int read_pairs(struct gguf *gguf, struct wire_dec *d, uint64_t count, char *why)
@@ -187,7 +187,7 @@ static int get_name(struct wire_dec *d, struct llm_tensor *tensor, uint32_t inde
     return 0;
 }
 
-/* Returns the product of the dimensions, 0 for what is out of bounds. */
+/* The product of the dimensions; 0 when out of bounds. */
 static uint64_t get_dims(struct wire_dec *d, struct llm_tensor *tensor)
 {
     tensor->dim_count = wire_get_u32(d);
@@ -203,7 +203,7 @@ static uint64_t get_dims(struct wire_dec *d, struct llm_tensor *tensor)
     return elements;
 }
 
-/* Names for the message only: types of the format that the engine has no kernels for. */
+/* For messages: types of the format that the engine has no kernels for. */
 static const char *foreign_type(uint32_t number)
 {
     static const char *const names[] = {
@@ -216,7 +216,7 @@ static const char *foreign_type(uint32_t number)
     return number < ARRAY_LEN(names) && names[number] ? names[number] : "unknown";
 }
 
-/* Leaves the offset in *offset: where the data begins is known only after the last tensor. */
+/* *offset: relative to the data, whose begin is known only after the last tensor. */
 static int get_tensor(struct wire_dec *d, uint32_t index, struct llm_tensor *tensor,
                       uint64_t *offset, char *why)
 {
@@ -363,7 +363,7 @@ static int wrong_type(const struct gguf_pair *pair, const char *key, const char 
                    wanted);
 }
 
-/* An integer of any type as i64; what is past its range reads as -1, which no caller accepts. */
+/* An integer of any type as i64; one past its range reads as -1, which no caller accepts. */
 static bool load_integer(const struct gguf_pair *pair, int64_t *out)
 {
     const uint8_t *p = pair->payload;

@@ -6,10 +6,10 @@
  *   data     at the next multiple of general.alignment (32); offsets count from there
  *
  * A string is a u64 length and its bytes; an array is a u32 type, a u64 count and its elements.
- * All numbers little-endian.  What the pairs mean is the business of file.c and vocab.c.
+ * All numbers are little-endian.  config.c and vocab.c interpret the pairs.
  *
- * Private to src/llm.  Trust: the bytes are hostile; each count is held against the bytes that
- * remain before anything is allocated for it.  Keys and names are unique; booleans are 0 or 1;
+ * Private to src/llm.  Trust: the bytes are hostile; each count is compared with the bytes
+ * that remain before memory is allocated for it.  Keys and names are unique; booleans are 0 or 1;
  * tensors lie within the bytes, aligned, and share none.
  * Threads: any once parsed.  Lifetime: init/fini; strings and arrays point into the bytes, which
  * outlive it. */
@@ -19,11 +19,11 @@
 #include "llm/model/tensor_table.h"
 
 enum {
-    GGUF_VERSION_MIN = 2, /* version 1 counted in 32 bits and is not written any more */
+    GGUF_VERSION_MIN = 2, /* version 1 had 32-bit counts and is obsolete */
     GGUF_VERSION_MAX = 3,
-    GGUF_PAIRS_MAX = 65536,     /* published files have some 40 */
+    GGUF_PAIRS_MAX = 65536,     /* published files have about 40 */
     GGUF_KEY_BYTES_MAX = 65535, /* the format's own bound */
-    GGUF_ARRAY_DEPTH_MAX = 4,   /* arrays of arrays are skipped by recursion; none is in use */
+    GGUF_ARRAY_DEPTH_MAX = 4,   /* of nested arrays, skipped by recursion; nobody uses them */
     GGUF_ALIGNMENT = 32,        /* without general.alignment */
     GGUF_ALIGNMENT_MIN = 8,     /* the format's own bound: every number is aligned in the file */
     GGUF_ALIGNMENT_MAX = 1 << 20,

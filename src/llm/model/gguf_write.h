@@ -1,9 +1,8 @@
 /* llm/model/gguf_write.h - writes a GGUF v3 file front to back, without holding it in memory.
  *
- * Calls in order: begin with how many pairs and tensors will come, the pairs, the tensors'
- * descriptions, then for each tensor its data in the same order and gguf_write_pad.  Counts that do
- * not agree are our own mistake and are caught by assertions.  A failed write is remembered and
- * told by gguf_write_end.
+ * Calls in order: begin with the number of pairs and tensors, the pairs, the tensors' descriptions,
+ * then for each tensor, in the same order, its data and gguf_write_pad.  Wrong counts are a
+ * caller's bug, found by assertions.  gguf_write_end tells a failed write.
  *
  * Private to src/llm.  Threads: one.  Lifetime: the struct and the stream are the caller's. */
 #ifndef HAWSER_LLM_MODEL_GGUF_WRITE_H

@@ -22,8 +22,8 @@ static int parse_range(const char *text, size_t len, uint32_t count, struct llm_
     return 0;
 }
 
-/* "25%": the last quarter, rounded to the nearest.  Layers are needed in order, so that the last
- * ones have most time to come back. */
+/* "25%": the last quarter, rounded to the nearest.  A step needs the last layers last, so that
+ * there is most time to restore them. */
 static bool parse_share(const char *text, size_t len, uint32_t count, struct llm_layers *set)
 {
     char *end;

@@ -1,6 +1,6 @@
-/* llm/model/layers.h - a set of a model's layers, and which of them are to go when.
+/* llm/model/layers.h - a set of a model's layers, and the rule when to evict which.
  *
- * Trust: the parsers take a person's words.
+ * Trust: the parsers take a user's text.
  * Threads: any (no state).  Lifetime: values; zero is the empty set. */
 #ifndef HAWSER_LLM_MODEL_LAYERS_H
 #define HAWSER_LLM_MODEL_LAYERS_H
@@ -59,7 +59,7 @@ static inline uint32_t llm_layers_count(const struct llm_layers *set)
 int llm_layers_parse(const char *text, size_t len, uint32_t count,
                      struct llm_layers *out) MUST_CHECK;
 
-/* "LAYERS@N": these layers, after every Nth token; without "@N" after each. */
+/* "LAYERS@N": evict these layers after every Nth token; without "@N" after each. */
 struct llm_evict_rule {
     struct llm_layers layers;
     uint32_t at; /* 0: never */

@@ -1,7 +1,7 @@
 /* llama2.c's legacy .bin: seven i32 (width, feed-forward, layers, heads, key and value heads,
- * vocabulary, context), then F32 weights in a fixed order, nothing else.  A negative vocabulary
- * means that the classifier is a tensor of its own, at the end.  There is no magic: a file is taken
- * when its size is exactly what its header makes it. */
+ * vocabulary, context), then F32 weights in a fixed order, nothing else.  A
+ * negative vocabulary means that the classifier is a separate tensor at the end.  There is no magic
+ * number: a file is accepted when its size is exactly what its header says. */
 #include "llm/model/arch.h"
 #include "llm/model/model.h"
 #include "llm/model/why.h"
@@ -24,7 +24,7 @@ struct part {
     bool per_layer;
 };
 
-/* In file order.  Its rotary tables hold what the engine computes. */
+/* In file order.  The engine computes the rotary tables itself. */
 static const struct part parts[] = {
     {"token_embd.weight", LLM_DIM_WIDTH, LLM_DIM_VOCAB, false},
     {"attn_norm.weight", LLM_DIM_WIDTH, LLM_DIM_NONE, true},
@@ -155,7 +155,7 @@ int llm_llama2c_read(struct llm_model *model, const void *bytes, uint64_t size, 
         return llm_why(why, -ENOMEM, "out of memory for the table of tensors");
     fill_tensors(&model->own_tensors, &config, (const uint8_t *)bytes + HEADER_BYTES);
     err = llm_tensor_table_seal(&model->own_tensors, why);
-    assert(!err); /* the parts follow one another under names of their own */
+    assert(!err); /* the parts are adjacent and have different names */
     snprintf(model->format, sizeof(model->format), "llama2.c");
     model->config = config;
     model->tensors = &model->own_tensors;

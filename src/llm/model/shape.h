@@ -46,7 +46,7 @@ struct llm_config {
     bool rope_is_neox; /* pairs (i, i + rope_dims / 2), else (2i, 2i + 1) */
     bool ffn_is_gated;
     bool parallel_residual; /* gptj: attention and feed-forward read the same normed input */
-    bool tied_output;       /* no output.weight: the embedding serves */
+    bool tied_output;       /* no output.weight: the embedding is used */
 };
 
 /* dims[0] is a row's length, dims[1] the number of rows, as GGUF counts; those past dim_count

@@ -20,7 +20,7 @@
 #include <xxhash.h>
 
 enum {
-    CHUNK_VALUES = 1 << 18, /* at a time: a megabyte of floats */
+    CHUNK_VALUES = 1 << 18, /* at a time: 1 MiB of floats */
     END_TOKEN = 256,
     VOCAB_BYTES_EACH = 40, /* of one made-up token in the file, at most */
 };
@@ -112,7 +112,7 @@ void llm_synth_complete(struct llm_config *c)
         c->rope_base = 10000;
     c->rope_scale = 1;
     c->norm_eps = 1e-5f;
-    if (c->arch == LLM_GPTJ) /* its output has a bias, which an embedding has no room for */
+    if (c->arch == LLM_GPTJ) /* its output has a bias, so it is not tied */
         c->tied_output = false;
 }
 
@@ -227,7 +227,7 @@ static void put_arch_f32(struct gguf_writer *w, const char *arch, const char *na
     gguf_write_f32(w, key, value);
 }
 
-/* A word of two syllables or more with a blank before it, another for each number. */
+/* A word of at least two syllables after a blank, different for each number. */
 static size_t word_text(uint32_t number, char text[VOCAB_BYTES_EACH])
 {
     static const char consonants[] = "bdfgklmnprstvz", vowels[] = "aeiou";
@@ -260,7 +260,7 @@ static void put_vocab(struct gguf_writer *w, const struct llm_config *c)
     for (uint32_t id = 0; id < c->vocab; id++)
         gguf_put_u32(w, id == END_TOKEN ? 3 : 1); /* control; normal */
     gguf_write_array(w, "tokenizer.ggml.merges", GGUF_STRING, 1);
-    gguf_put_string(w, "\xc4\xa0 \xc4\xa0", 5); /* readers refuse none; this one makes no token */
+    gguf_put_string(w, "\xc4\xa0 \xc4\xa0", 5); /* readers need a merge; this one makes no token */
     gguf_write_u32(w, "tokenizer.ggml.bos_token_id", END_TOKEN);
     gguf_write_u32(w, "tokenizer.ggml.eos_token_id", END_TOKEN);
     gguf_write_bool(w, "tokenizer.ggml.add_bos_token", false);
@@ -306,7 +306,7 @@ static int put_description(const struct llm_synth *s, const struct llm_arch_tens
 
 /* ---- weights ---- */
 
-/* The sum of four uniform numbers, near enough to normal: mean 0, deviation 1. */
+/* The sum of four uniform numbers: about normal, mean 0, deviation 1. */
 static float next_normal(struct hw_rng *rng)
 {
     uint64_t bits = hw_rng_u64(rng);
@@ -392,7 +392,7 @@ static int check_room(int fd, const char *path, uint64_t needed, char *why)
     struct statvfs disk;
     char need[HW_FORMAT_CHARS], have[HW_FORMAT_CHARS];
     if (fstatvfs(fd, &disk))
-        return 0; /* the write itself will tell */
+        return 0; /* the write will tell */
     uint64_t room = (uint64_t)disk.f_bavail * disk.f_frsize;
     if (needed <= room)
         return 0;

@@ -1,10 +1,10 @@
-/* llm/model/synth.h - model files with random weights, of any shape: what bytes and time need,
+/* llm/model/synth.h - model files of any shape with random weights, to measure bytes and time
  * without a download.
  *
  * The same shape, type and seed give the same bytes on every machine.  Weights are about normal,
- * with a deviation of 1 / sqrt(row length), so that activations stay near 1 through any number of
- * layers; norms are near 1, biases near 0.  The vocabulary is byte-level BPE: all 256 bytes, one
- * token that ends a text, and made-up words, so that any prompt tokenizes and text can be read.
+ * with a deviation of 1 / sqrt(row length), which keeps activations near 1 through all layers;
+ * norms are near 1, biases near 0.  The vocabulary is byte-level BPE: all 256 bytes, one token that
+ * ends a text, and made-up words, so that any prompt tokenizes and text can be read.
  *
  * Threads: any.  Lifetime: nothing is held between calls. */
 #ifndef HAWSER_LLM_MODEL_SYNTH_H
@@ -28,8 +28,8 @@ bool llm_synth_like(enum llm_arch arch, const char *like, struct llm_config *out
 /* The i-th name that it knows for arch; NULL past the end. */
 const char *llm_synth_like_name(enum llm_arch arch, uint32_t i);
 
-/* Sets what the architecture fixes, and what is 0 from the rest: kv_heads, head_dim, ffn, context,
- * vocab, rope_dims, bases. */
+/* Sets what the architecture fixes, and derives fields that are 0: kv_heads, head_dim, ffn,
+ * context, vocab, rope_dims, bases. */
 void llm_synth_complete(struct llm_config *config);
 
 /* Bytes of the weights, padding included: the file is that and at most a few MB of vocabulary. */

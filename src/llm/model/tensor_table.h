@@ -1,8 +1,8 @@
 /* llm/model/tensor_table.h - the tensors of one file, in file order, findable by name.
  *
- * Private to src/llm.  Trust: names are the file's; equal ones are refused when the table is
- * sealed, and so are tensors that share bytes.
- * Threads: one until sealed, then any.  Lifetime: init/fini; the struct is the caller's. */
+ * Private to src/llm.  Trust: names are the file's; sealing refuses equal names and tensors that
+ * share bytes. Threads: one until sealed, then any.  Lifetime: init/fini; the struct is the
+ * caller's. */
 #ifndef HAWSER_LLM_MODEL_TENSOR_TABLE_H
 #define HAWSER_LLM_MODEL_TENSOR_TABLE_H
 

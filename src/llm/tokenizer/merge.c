@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* A pair that could be joined when it was looked at; stale once either part has grown. */
+/* A pair that could be joined when it was added; stale once either part has grown. */
 struct llm_candidate {
     double cost;
     uint32_t left, right;

@@ -1,8 +1,7 @@
-/* llm/tokenizer/merge.h - joins neighbours, the best pair first, until no pair can be joined: what
- * both kinds of tokenizer do once the text is cut into characters or bytes.
+/* llm/tokenizer/merge.h - joins adjacent symbols, the best pair first, until no pair can be joined.
  *
- * Every join makes two symbols one, so n symbols take at most n - 1 joins whatever the rules say:
- * rules that lead in circles end too.  O(n log n).
+ * Both kinds of tokenizer do this after the text is cut into characters or bytes.  n symbols take
+ * at most n - 1 joins, also when the rules have cycles.  O(n log n).
  *
  * Private to src/llm.  Trust: symbols are ours; rules come from a file through find.
  * Threads: one a merger.  Lifetime: a zeroed struct is empty; fini frees what it grew. */

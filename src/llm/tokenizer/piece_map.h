@@ -1,7 +1,7 @@
 /* llm/tokenizer/piece_map.h - from the text of a token to its number.
  *
  * Private to src/llm.  Trust: texts are the file's; of equal ones the first added is found.  The
- * hash has a seed that no file can know, so that none can make all its texts meet in one bucket.
+ * hash has a random seed, so that a file cannot put all its texts into one bucket.
  * Threads: one while adding, then any.  Lifetime: init/fini; texts are borrowed. */
 #ifndef HAWSER_LLM_TOKENIZER_PIECE_MAP_H
 #define HAWSER_LLM_TOKENIZER_PIECE_MAP_H

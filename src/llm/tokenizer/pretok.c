@@ -219,7 +219,7 @@ static size_t match_punctuation_and_grave(const char *at, const char *end)
     return run_of_punctuation(at, end, "$+<=>^~|`");
 }
 
-/* GPT-2's own patterns; a last blank that none of them takes stands alone, as its \s+ has it. */
+/* GPT-2's patterns; a last blank that none of them matches is a piece, as with its \s+. */
 #define GPT2_PATTERNS match_contraction, match_letters, match_numbers, match_others, match_blanks
 
 static const struct llm_pretok_stage gpt2_stages[] = {{{GPT2_PATTERNS}}, {{NULL}}};

@@ -1,12 +1,12 @@
 /* llm/tokenizer/pretok.h - cuts text into the words that byte-level BPE works in.
  *
- * A rule is one or more stages; each cuts the pieces of the one before.  A stage is a list of
- * patterns: at each position the first that matches is taken; what none matches is gathered until
- * one does.  Patterns are functions that do what the vocabularies' regular expressions say.
+ * A rule is one or more stages; each cuts the pieces of the stage before.  A stage is a list of
+ * patterns: at each position the first match is taken; characters that match none form one piece.
+ * Patterns are functions equivalent to the vocabularies' regular expressions.
  *
- * Private to src/llm.  Trust: text is any bytes; one that is no UTF-8 counts as a character of
- * class LLM_CHAR_OTHER.  Time is linear in the text, but for a stage's patterns that may each look
- * at a run of blanks again.
+ * Private to src/llm.  Trust: text is any bytes; a byte that is not UTF-8 is a character of
+ * class LLM_CHAR_OTHER.  Time is linear in the text, except that each pattern may scan a run of
+ * blanks again.
  * Threads: any; no state. */
 #ifndef HAWSER_LLM_TOKENIZER_PRETOK_H
 #define HAWSER_LLM_TOKENIZER_PRETOK_H

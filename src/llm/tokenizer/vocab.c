@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Pieces are no longer than their texts, which lie in the file; the arena's own waste on top. */
+/* Pieces are no longer than their texts in the file; plus the arena's overhead. */
 #define ARENA_BYTES_MAX ((size_t)1 << 31)
 
 #define BLANK_SIGN "\xe2\x96\x81" /* U+2581 */
@@ -55,7 +55,7 @@ static bool is_special(const struct llm_token *token)
     return token->type == LLM_TOKEN_CONTROL || token->type == LLM_TOKEN_USER_DEFINED;
 }
 
-/* Special, and the one that its text leads to: no two in the list have the same text. */
+/* Special, and the first token of its text: no two in the list have the same text. */
 static bool is_listed(const struct llm_vocab *vocab, uint32_t id)
 {
     struct gguf_string text = vocab->tokens[id].text;
@@ -88,7 +88,7 @@ static int index_specials(struct llm_vocab *vocab)
     return 0;
 }
 
-/* Names under which models end a turn or a text; files do not always give their numbers. */
+/* Texts of tokens that end a turn or a text; files do not always give their numbers. */
 static bool is_end_name(struct gguf_string text)
 {
     static const char *const names[] = {
@@ -117,7 +117,7 @@ int llm_vocab_index(struct llm_vocab *vocab, char *why)
     return 0;
 }
 
-/* The range of specials that go on with byte at offset depth, within one that agree before. */
+/* Narrows a range of specials to those with this byte at offset depth. */
 static void narrow(const struct llm_vocab *vocab, uint32_t *low, uint32_t *high, size_t depth,
                    uint8_t byte)
 {
@@ -146,7 +146,7 @@ static int32_t match_special(const struct llm_vocab *vocab, const char *text, si
         narrow(vocab, &low, &high, depth, (uint8_t)text[depth]);
         if (low == high)
             break;
-        /* The shortest stands first: the one that ends here, if any does. */
+        /* The shortest is first: the one that ends here, if any. */
         const struct llm_token *token = &vocab->tokens[vocab->specials[low]];
         if (token->text.bytes == depth + 1 && (control || token->type == LLM_TOKEN_USER_DEFINED))
             best = (int32_t)vocab->specials[low];
@@ -239,7 +239,7 @@ static int read_id(const struct llm_vocab *vocab, const struct gguf *gguf, const
 static int read_ids(struct llm_vocab *vocab, const struct gguf *gguf, char *why)
 {
     int32_t turn = -1, message = -1;
-    if (vocab->kind == LLM_VOCAB_SPM && vocab->count > 2) { /* its own, unless the file differs */
+    if (vocab->kind == LLM_VOCAB_SPM && vocab->count > 2) { /* SentencePiece's defaults */
         vocab->unknown = 0;
         vocab->bos = 1;
         vocab->eos = 2;

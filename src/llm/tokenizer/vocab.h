@@ -3,10 +3,10 @@
  * Two kinds: SentencePiece ("llama": scores, byte fallback, a leading space) and byte-level BPE
  * ("gpt2": merges, a pre-tokenizer chosen by tokenizer.ggml.pre).
  *
- * Trust: the metadata is hostile (duplicate pieces, merges that lead nowhere or in circles, ids
- * past the end): checked at creation or bounded in use.  Text is any bytes; what is not UTF-8 goes
- * through the byte tokens.
- * Threads: any once created.  Lifetime: create/destroy; lives within its file. */
+ * Trust: the metadata is hostile (duplicate pieces, merges without a token or in cycles, ids past
+ * the end): checked at creation or bounded in use.  Text is any bytes; those that are not UTF-8
+ * become byte tokens. Threads: any once created.  Lifetime: create/destroy; lives within its file.
+ */
 #ifndef HAWSER_LLM_TOKENIZER_VOCAB_H
 #define HAWSER_LLM_TOKENIZER_VOCAB_H
 
@@ -14,8 +14,8 @@
 
 enum {
     LLM_PIECE_BYTES_MAX = 1024, /* of one token; published ones reach 512 */
-    /* Of one call: a million tokens, some contexts more than there is.  While it is joined a byte
-     * takes some 100 in memory. */
+    /* Of one call: a million tokens, more than any context.  Joining takes about 100 bytes of
+     * memory for each byte of text. */
     LLM_TEXT_BYTES_MAX = 8 << 20,
 };
 

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* A normal token's bytes; one whose text holds other characters stands for its text. */
+/* A normal token's bytes; a text with other characters is taken as it is. */
 static int make_piece(struct llm_vocab *vocab, struct llm_token *token)
 {
     token->piece = token->text;
@@ -59,9 +59,8 @@ static int alloc_rules(struct llm_vocab *vocab, uint32_t count)
     return 0;
 }
 
-/* "left right" to the two tokens and the one they make.  Parts that are no tokens can never meet in
- * a text, and what makes no token leads nowhere: such a merge is left out.  Of equal ones the first
- * counts. */
+/* "left right" to the two tokens and the one they make.  A merge whose parts or result are no
+ * tokens can never apply and is left out.  Of equal merges the first counts. */
 static int add_rule(struct llm_vocab *vocab, struct gguf_string merge, uint32_t rank, char *why)
 {
     const char *gap = merge.bytes > 2 ? memchr(merge.text + 1, ' ', merge.bytes - 1) : NULL;
@@ -145,7 +144,7 @@ static bool find_join(const void *user, const struct llm_symbol *left,
     return true;
 }
 
-/* A word as the file writes it, when it is short enough to be a token; -1: it is none. */
+/* The token of a whole word; -1: none. */
 static int32_t find_word(const struct llm_vocab *vocab, const char *word, size_t bytes)
 {
     if (bytes > LLM_PIECE_BYTES_MAX / LLM_BYTE_TEXT_MAX)

@@ -14,7 +14,7 @@
 #include "llm/tokenizer/vocab.h"
 
 enum {
-    LLM_MERGES_MAX = 2 * LLM_VOCAB_MAX, /* a merge makes a token; twice, for those it makes again */
+    LLM_MERGES_MAX = 2 * LLM_VOCAB_MAX, /* some tokens have several merges */
 };
 
 enum llm_vocab_kind { LLM_VOCAB_SPM, LLM_VOCAB_BPE };
@@ -57,7 +57,7 @@ struct llm_vocab {
     uint32_t special_count;
 
     /* SentencePiece */
-    const char *space; /* what a blank is in its texts */
+    const char *space; /* how its texts spell a blank */
     bool adds_space;
     size_t text_bytes_max; /* of any token: longer pairs are not looked up */
 
@@ -67,7 +67,7 @@ struct llm_vocab {
     uint32_t rule_mask;
 };
 
-/* Where tokens go: counts all, keeps those that there is room for. */
+/* Receives tokens: counts all, keeps as many as there is room for. */
 struct llm_sink {
     uint32_t *tokens;
     size_t room;
@@ -81,7 +81,7 @@ static inline void llm_sink_put(struct llm_sink *sink, uint32_t token)
     sink->count++;
 }
 
-/* A byte that no piece holds: its own token, else the unknown one, else nothing. */
+/* For a byte without a piece: its byte token, else the unknown token, else nothing. */
 void llm_vocab_put_byte(const struct llm_vocab *vocab, uint8_t byte, struct llm_sink *sink);
 
 /* A vocabulary from metadata alone; limit: tokens that the model has rows for.  Errors as

@@ -1,6 +1,6 @@
 /* llama2.c's tokenizer.bin: u32 longest text, then for each token f32 score, i32 bytes, text.
  * SentencePiece's pieces with plain blanks; token 0 is unknown, 1 begins a text, 2 ends it, and
- * "<0xNN>" are bytes.  How many there are is the model's to say. */
+ * "<0xNN>" are bytes.  The model tells how many there are. */
 #include "llm/tokenizer/vocab_impl.h"
 
 #include "llm/model/why.h"
@@ -30,7 +30,7 @@ static uint8_t type_of(uint32_t id, struct gguf_string text)
     return byte ? LLM_TOKEN_BYTE : LLM_TOKEN_NORMAL;
 }
 
-/* Texts are copied: the file need not stay. */
+/* Texts are copied: the file may be closed. */
 static int read_token(struct llm_vocab *vocab, uint32_t id, struct wire_dec *d, char *why)
 {
     struct llm_token *token = &vocab->tokens[id];
@@ -53,7 +53,7 @@ static int read_token(struct llm_vocab *vocab, uint32_t id, struct wire_dec *d, 
 
 static int fill(struct llm_vocab *vocab, struct wire_dec *d, char *why)
 {
-    (void)wire_get_u32(d); /* the longest text: we look for ourselves */
+    (void)wire_get_u32(d); /* the longest text: computed here instead */
     int err = 0;
     for (uint32_t id = 0; id < vocab->count && !err; id++)
         err = read_token(vocab, id, d, why);
@@ -69,7 +69,7 @@ static int fill(struct llm_vocab *vocab, struct wire_dec *d, char *why)
     vocab->eos = EOS_ID;
     vocab->adds_bos = true;
     err = llm_vocab_index(vocab, why);
-    vocab->tokens[BOS_ID].ends = true; /* its models put one between two texts */
+    vocab->tokens[BOS_ID].ends = true; /* llama2.c's models put it between two texts */
     vocab->tokens[EOS_ID].ends = true;
     return err ? err : llm_vocab_finish_spm(vocab, why);
 }

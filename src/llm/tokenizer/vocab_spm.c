@@ -24,7 +24,7 @@ static int byte_of(struct gguf_string text)
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-/* The text with blanks for the sign that stands for them. */
+/* The text with blanks instead of U+2581. */
 static int make_piece(struct llm_vocab *vocab, struct llm_token *token)
 {
     char *piece = hw_arena_alloc(&vocab->arena, token->text.bytes, 1);
@@ -91,7 +91,7 @@ static bool find_join(const void *user, const struct llm_symbol *left,
     return true;
 }
 
-/* The text with the sign for each blank, and one before it where the vocabulary asks. */
+/* The text with U+2581 for each blank, and one before it where the vocabulary asks for it. */
 static char *mark_blanks(const struct llm_vocab *vocab, const char *text, size_t bytes,
                          size_t *marked_bytes)
 {

@@ -15,14 +15,14 @@
 enum {
     DEVICES_MAX = 16,
     FAMILIES_MAX = 16,
-    PUSH_BYTES = 128,     /* what Vulkan promises; the shaders' largest block has 124 */
-    SHARED_BYTES = 16384, /* the same; mul_frame.glsl uses all */
+    PUSH_BYTES = 128,     /* Vulkan's minimum; the shaders use up to 124 */
+    SHARED_BYTES = 16384, /* Vulkan's minimum; mul_frame.glsl uses all */
     GROUP_THREADS = 256,  /* norm.comp */
-    SPIN_CORES = 4,       /* with fewer a spinner is in somebody's way */
+    SPIN_CORES = 4,       /* with fewer, a spinning thread takes another's core */
 };
 
-#define NAP_MIN_NS HW_MS             /* less is not worth the risk of waking late */
-#define SPIN_MARGIN_NS (200 * HW_US) /* steps get longer with the sequence, and vary */
+#define NAP_MIN_NS HW_MS             /* a shorter sleep is not worth waking late */
+#define SPIN_MARGIN_NS (200 * HW_US) /* steps vary, and get longer with the sequence */
 
 /* ---- errors ---- */
 
@@ -101,7 +101,7 @@ struct candidate {
     bool has_clock;
 };
 
-/* A family that computes, one that has nothing to do with pictures if there is one. */
+/* A family that computes; preferably one without graphics. */
 static bool find_family(const struct llm_vk_device *d, struct candidate *c)
 {
     VkQueueFamilyProperties families[FAMILIES_MAX];
@@ -153,7 +153,7 @@ static int rank(const struct candidate *c)
     }
 }
 
-/* Puts a candidate behind those that are as good. */
+/* Inserts a candidate after those that are as good. */
 static void insert(struct candidate *all, uint32_t count, const struct candidate *one)
 {
     uint32_t at = count;
@@ -188,7 +188,7 @@ static int choose_device(struct llm_vk_device *d, uint32_t index, bool *has_cloc
     return 0;
 }
 
-/* Switches for comparison; a value that cannot be read was warned about and counts as not set. */
+/* Off switches, for comparison; a malformed value is warned about and ignored. */
 static bool is_on(const char *name)
 {
     bool on = true;
@@ -196,7 +196,7 @@ static bool is_on(const char *name)
     return on;
 }
 
-/* The largest allocation and buffer, and whether bytes can be multiplied four at a time. */
+/* The largest allocation and buffer, and whether there are integer dot products. */
 static void learn_facts(struct llm_vk_device *d)
 {
     bool is_1_3 = d->properties.apiVersion >= VK_API_VERSION_1_3;
@@ -293,7 +293,7 @@ int llm_vk_device_open(struct llm_vk_device *d, uint32_t index, char *why)
 
 void llm_vk_device_close(struct llm_vk_device *d)
 {
-    if (d->queue) { /* then all calls are there */
+    if (d->queue) { /* then all functions are loaded */
         d->vk.DestroyQueryPool(d->device, d->stamps, NULL);
         d->vk.DestroyCommandPool(d->device, d->pool, NULL);
         d->vk.DestroyFence(d->device, d->fence, NULL);
@@ -325,9 +325,9 @@ int llm_vk_end(struct llm_vk_device *d, char *why)
     return result ? llm_vk_fail("vkEndCommandBuffer", result, why) : 0;
 }
 
-/* Who sleeps until the end hears of it a tenth of a millisecond late, which is much of a token.  So
- * where it is known how long the work takes, and there is a core for it, only most of that is slept
- * through. */
+/* A thread that sleeps until the end wakes about 0.1 ms late, which is much of a token.  So where
+ * the expected time is known and there is a spare core, it sleeps for most of that time and then
+ * spins. */
 static VkResult wait_for_fence(struct llm_vk_device *d, uint64_t expected_ns)
 {
     VkResult result = VK_NOT_READY;

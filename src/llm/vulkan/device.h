@@ -1,11 +1,11 @@
 /* llm/vulkan/device.h - private to src/llm: one Vulkan device, its queue, and one submission at a
  * time.
  *
- * Needs Vulkan 1.2 with buffer device addresses; integer dot products are used where they are.  The
- * loader is opened at run time.  Among the devices that can serve, discrete ones come first.
+ * Needs Vulkan 1.2 with buffer device addresses; uses integer dot products where the device has
+ * them. The loader is opened at run time.  Among usable devices discrete ones come first.
  *
- * Trust: the driver.  Its limits are asked for and kept to.
- * Threads: one at a time.  Lifetime: open/close; all that was made of it goes before. */
+ * Trust: the driver; its limits are kept.
+ * Threads: one at a time.  Lifetime: open/close; destroy what was made of it before. */
 #ifndef HAWSER_LLM_VULKAN_DEVICE_H
 #define HAWSER_LLM_VULKAN_DEVICE_H
 
@@ -78,7 +78,7 @@ struct llm_vk_api {
 #undef X
 };
 
-/* Steps keep theirs while bytes are moved. */
+/* Two, so that a recorded step survives a copy. */
 enum llm_vk_commands { LLM_VK_MOVES, LLM_VK_STEP, LLM_VK_COMMANDS };
 
 struct llm_vk_device {
@@ -94,37 +94,36 @@ struct llm_vk_device {
     VkPhysicalDeviceMemoryProperties memory;
     uint64_t allocation_max; /* bytes of one allocation, and of one buffer */
     bool has_dot;            /* integer dot products of packed bytes */
-    bool replays;            /* a step like the last is not recorded again */
+    bool replays;            /* a step with the last one's ops is submitted again, not recorded */
 
     VkCommandPool pool;
     VkCommandBuffer buffers[LLM_VK_COMMANDS];
-    VkCommandBuffer commands; /* the one that is recorded */
+    VkCommandBuffer commands; /* the one being recorded */
     VkFence fence;
-    VkQueryPool stamps; /* two; VK_NULL_HANDLE: the queue has no clock */
+    VkQueryPool stamps; /* two; VK_NULL_HANDLE: the queue has no timestamps */
     uint64_t taken;     /* bytes of device memory, for messages */
-    uint64_t made;      /* pipelines and blocks of memory, ever */
-    bool lost;          /* a submission failed: nothing more is submitted */
+    uint64_t made;      /* pipelines and blocks of memory so far */
+    bool lost;          /* a submission failed: no more are made */
 };
 
-/* index: taken modulo the devices that can serve.  0; -ENODEV, -ENOMEM, -EIO, and why.  close is to
- * be called in every case. */
+/* index: modulo the number of usable devices.  0; -ENODEV, -ENOMEM, -EIO, and why.  Call close also
+ * after a failure. */
 int llm_vk_device_open(struct llm_vk_device *d, uint32_t index, char *why) MUST_CHECK;
 void llm_vk_device_close(struct llm_vk_device *d);
 
-/* Begins a command buffer, which comes after all that was submitted before; and ends it.
- * 0, -ENOMEM, -EIO. */
+/* Begins and ends a command buffer; it runs after all earlier submissions.  0, -ENOMEM, -EIO. */
 int llm_vk_record(struct llm_vk_device *d, enum llm_vk_commands which, char *why) MUST_CHECK;
 int llm_vk_end(struct llm_vk_device *d, char *why) MUST_CHECK;
 
-/* Submits what was recorded, as often as wanted, and waits until it is done.  expected_ns: about
- * how long that takes; 0: not known.  0, -ENOMEM, -EIO. */
+/* Submits the recorded commands, any number of times, and waits.  expected_ns: about how long they
+ * take; 0: not known.  0, -ENOMEM, -EIO. */
 int llm_vk_submit(struct llm_vk_device *d, enum llm_vk_commands which, uint64_t expected_ns,
                   char *why) MUST_CHECK;
 
-/* What came before is done and seen by what comes after, for all shaders and copies. */
+/* Orders all shaders and copies before it against those after it. */
 void llm_vk_barrier(struct llm_vk_device *d);
 
-/* What copies wrote is seen by the host once the submission is done. */
+/* Makes the copies' writes visible to the host after the submission. */
 void llm_vk_host_barrier(struct llm_vk_device *d);
 
 /* -ENOMEM for want of memory, else -EIO, and why. */

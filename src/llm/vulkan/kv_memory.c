@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLAB_BYTES (UINT64_C(32) << 20) /* drivers have 4096 allocations at least: 128 GiB */
+#define SLAB_BYTES (UINT64_C(32) << 20) /* drivers allow at least 4096 allocations: 128 GiB */
 
 enum {
     WORD_BITS = 64,
-    SLAB_WORDS = 16, /* pages of small models are some KiB: slabs of 16 MiB */
+    SLAB_WORDS = 16, /* pages of small models are a few KiB: slabs of 16 MiB */
     SLAB_PAGES_MAX = WORD_BITS * SLAB_WORDS, /* pages of a slab: a bit each */
     HALF = sizeof(uint16_t),
     WORD = 4,
@@ -100,7 +100,7 @@ static void release(struct llm_kv_memory *kv, uint32_t id)
         llm_vk_block_destroy(kv->memory->device, &slab->block);
 }
 
-/* A slab with a free page, one that has memory if there is one. */
+/* A slab with a free page; preferably one that has memory. */
 static struct slab *find_slab(struct llm_kv_memory *kv)
 {
     struct slab *empty = NULL;
@@ -115,7 +115,7 @@ static struct slab *find_slab(struct llm_kv_memory *kv)
     return empty;
 }
 
-/* There is one: the slab is not full, and its pages are the first bits. */
+/* The slab is not full; its pages are the first bits. */
 static uint32_t take_free(struct slab *slab)
 {
     uint32_t word = 0;

@@ -1,9 +1,9 @@
 /* llm/vulkan/kv_memory.h - private to src/llm: KV pages on a Vulkan device.
  *
  * A page is a part of a block of device memory: 64 rows of K, then 64 of V, each padded to a
- * multiple of 8 values so that a thread loads 8 at once.  Shaders
- * find pages by address, which the host looks up once a step; so pages lie anywhere, memory is
- * taken when they are mapped and given back when they are not, and no sparse binding is needed.
+ * multiple of 8 values so that a thread loads 8 at once.  Shaders find pages by address; the CPU
+ * looks the addresses up once a step.  So pages may lie anywhere, take memory only while mapped,
+ * and need no sparse binding.
  *
  * Threads and lifetime: as the device's. */
 #ifndef HAWSER_LLM_VULKAN_KV_MEMORY_H

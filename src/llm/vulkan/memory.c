@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLAB_BYTES_MIN (UINT64_C(4) << 20)  /* a small model does not take much */
+#define SLAB_BYTES_MIN (UINT64_C(4) << 20)  /* for small models */
 #define SLAB_BYTES_MAX (UINT64_C(64) << 20) /* 4096 of them are 256 GiB */
 
 enum { PIECE_ALIGN = 256 };
@@ -41,7 +41,7 @@ static const struct kind_facts kinds[] = {
                          .likes = VK_MEMORY_PROPERTY_HOST_CACHED_BIT},
 };
 
-/* The first type with all that is liked, else with what is needed; UINT32_MAX: none. */
+/* The first type with all preferred flags, else with the required ones; UINT32_MAX: none. */
 static uint32_t memory_type(const struct llm_vk_device *d, uint32_t bits,
                             const struct kind_facts *kind)
 {
@@ -143,7 +143,7 @@ void llm_vk_block_destroy(struct llm_vk_device *d, struct llm_vk_block *block)
 
 static uint64_t slab_bytes_for(const struct llm_vk_memory *m, uint64_t bytes)
 {
-    uint64_t size = m->device->taken; /* as much again as there is */
+    uint64_t size = m->device->taken; /* doubles what there is */
     size = size < SLAB_BYTES_MIN ? SLAB_BYTES_MIN : size > SLAB_BYTES_MAX ? SLAB_BYTES_MAX : size;
     return size < bytes ? bytes : size;
 }
@@ -155,7 +155,7 @@ static int add_slab(struct llm_vk_memory *m, uint64_t bytes, const char *what, c
         return llm_why(why, -ENOMEM, "no memory for %s", what);
     int rc = llm_vk_block_create(m->device, slab_bytes_for(m, bytes), LLM_VK_LOCAL, what,
                                  &slab->block, why);
-    if (rc == -ENOMEM) /* perhaps just enough is left */
+    if (rc == -ENOMEM) /* there may be just enough */
         rc = llm_vk_block_create(m->device, bytes, LLM_VK_LOCAL, what, &slab->block, why);
     if (rc) {
         free(slab);

@@ -1,9 +1,8 @@
-/* llm/vulkan/memory.h - private to src/llm: memory of a Vulkan device, and how bytes get there and
- * back.
+/* llm/vulkan/memory.h - private to src/llm: memory of a Vulkan device, uploads and downloads.
  *
- * A block is one buffer with its own memory.  A pool hands out pieces of blocks that it makes as
- * needed, because drivers bound the number of allocations: at least 4096, so 64 MiB a block reach
- * past any device.  Bytes travel through one mapped block each way; nothing else is mapped.
+ * A block is one buffer with its own memory.  Pieces are suballocated from blocks made on demand,
+ * because drivers may allow only 4096 allocations; with 64 MiB a block that is more than any device
+ * has.  Bytes are copied through one mapped block for each direction; nothing else is mapped.
  *
  * Threads and lifetime: as the device's. */
 #ifndef HAWSER_LLM_VULKAN_MEMORY_H
@@ -15,7 +14,7 @@
 #define LLM_VK_READBACK_BYTES (UINT64_C(4) << 20) /* logits of several rows */
 
 enum llm_vk_kind {
-    LLM_VK_LOCAL,    /* the device's own, with an address */
+    LLM_VK_LOCAL,    /* device-local, with an address */
     LLM_VK_STAGING,  /* mapped, for the device to copy from */
     LLM_VK_READBACK, /* mapped, for the device to copy to */
 };
@@ -38,16 +37,16 @@ struct llm_vk_memory {
     struct llm_vk_device *device;
     struct llm_vk_block staging, readback;
     struct llm_vk_slab *slabs; /* a list, the latest first */
-    uint64_t downloads;        /* each overwrites what the readback block held */
+    uint64_t downloads;        /* so far; each overwrites the readback block */
 };
 
-/* what names its use in messages.  0, -ENOMEM, -EIO, and why. */
+/* what: names its use in messages.  0, -ENOMEM, -EIO, and why. */
 int llm_vk_block_create(struct llm_vk_device *d, uint64_t bytes, enum llm_vk_kind kind,
                         const char *what, struct llm_vk_block *out, char *why) MUST_CHECK;
 void llm_vk_block_destroy(struct llm_vk_device *d, struct llm_vk_block *block); /* zero is fine */
 
 int llm_vk_memory_init(struct llm_vk_memory *m, struct llm_vk_device *d, char *why) MUST_CHECK;
-void llm_vk_memory_fini(struct llm_vk_memory *m); /* zero is fine; all pieces were given back */
+void llm_vk_memory_fini(struct llm_vk_memory *m); /* zero is fine; free all pieces before */
 
 /* Contents are undefined.  As llm_vk_block_create. */
 int llm_vk_piece_take(struct llm_vk_memory *m, uint64_t bytes, const char *what,
@@ -67,7 +66,7 @@ int llm_vk_download(struct llm_vk_memory *m, VkBuffer from, uint64_t offset, uin
                     void *dst, char *why) MUST_CHECK;
 int llm_vk_zero(struct llm_vk_memory *m, const struct llm_vk_block *block, char *why) MUST_CHECK;
 
-/* For uploads of bytes that are as they should be: user points at them. */
+/* For uploads of bytes without conversion: user points at them. */
 void llm_vk_fill_copy(const void *user, uint64_t at, uint64_t bytes, uint8_t *dst);
 
 #endif

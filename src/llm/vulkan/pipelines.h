@@ -1,7 +1,7 @@
 /* llm/vulkan/pipelines.h - private to src/llm: the shaders, compiled for a device when first used.
  *
- * All take their arguments, device addresses among them, as push constants of one layout: there
- * are no descriptors.
+ * All take their arguments, with device addresses, as push constants of one layout; there are no
+ * descriptors.
  *
  * Threads and lifetime: as the device's. */
 #ifndef HAWSER_LLM_VULKAN_PIPELINES_H
@@ -11,13 +11,13 @@
 #include "llm/vulkan/shaders.h"
 
 enum {
-    LLM_VK_PUSH_BYTES = 128, /* what every device has */
+    LLM_VK_PUSH_BYTES = 128, /* Vulkan's minimum */
     LLM_VK_CONSTANTS = 5,    /* of a shader, at most */
     LLM_VK_PIPELINES_MAX =
-        128, /* seven types by ten shapes, three of them aligned or not; a score of others */
+        128, /* seven types by ten shapes, three of them aligned or not, and about twenty others */
 };
 
-/* Which variant of a shader; constants that it does not have are 0. */
+/* A variant of a shader; constants that it lacks are 0. */
 struct llm_vk_variant {
     enum llm_vk_shader shader;
     enum llm_dtype dtype; /* LLM_F32 where it has no type */

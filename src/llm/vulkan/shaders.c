@@ -4,7 +4,7 @@
 
 #include <assert.h>
 
-/* Each initialiser is a file of its own, written by the build. */
+/* The build writes each initialiser into its own file. */
 /* clang-format off */
 static const uint32_t embed_f32[] =
 #include "llm_embed_f32.spv.inc"
@@ -127,7 +127,7 @@ const struct llm_vk_code *llm_vk_code(enum llm_vk_shader shader, enum llm_dtype 
     for (size_t i = 0; i < ARRAY_LEN(codes); i++) {
         const struct llm_vk_code *c = &codes[i];
         if (c->shader == shader && c->dtype == dtype && (!c->dot || has_dot))
-            found = c; /* the last one: dot products come second */
+            found = c; /* the last match: that with dot products comes second */
     }
     assert(found);
     return found;

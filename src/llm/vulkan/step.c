@@ -9,8 +9,8 @@
 
 enum {
     INPUT_ALIGN = 16,
-    INPUT_GRAIN = 1024, /* copied are whole ones: a longer page table seldom changes the copy */
-    PAGE_GRAIN = 128,   /* of a layer's table, so that the next layer's seldom moves */
+    INPUT_GRAIN = 1024, /* copies are multiples of it: a longer page table seldom changes them */
+    PAGE_GRAIN = 128,   /* of a layer's page table, so that the next layer's seldom moves */
     OPS_MIN = 64,
 };
 
@@ -61,9 +61,9 @@ const void *llm_vk_step_fetched(const struct llm_vk_step *s, struct llm_place fr
     return (const uint8_t *)s->memory->readback.map + LLM_VK_FETCH_AT;
 }
 
-/* ---- the batch's numbers ---- */
+/* ---- inputs ---- */
 
-/* Contents are lost, and what was recorded. */
+/* Drops the contents and the recording. */
 static int grow(struct llm_vk_step *s, struct llm_vk_block *block, enum llm_vk_kind kind,
                 uint64_t bytes, char *why)
 {
@@ -88,8 +88,8 @@ static uint64_t carve(uint64_t *used, uint64_t bytes)
     return at;
 }
 
-/* Offsets of all inputs, then the memory, then addresses.  The page table is last: where the others
- * are does not depend on its length. */
+/* Offsets of all inputs, then memory, then addresses.  The page table is last, so that its length
+ * does not move the others. */
 static int place_inputs(struct llm_vk_step *s, const struct llm_batch *batch, char *why)
 {
     uint64_t used = 0, word = sizeof(uint32_t);
@@ -252,7 +252,7 @@ static bool meets(const struct llm_vk_use *a, const struct llm_vk_use *b)
     return (a->writes || b->writes) && a->from < b->from + b->bytes && b->from < a->from + a->bytes;
 }
 
-/* A barrier if any use meets an open one; then the uses are open. */
+/* Records a barrier if a use conflicts with an open one; then the uses are open. */
 static void order(struct llm_vk_step *s, const struct llm_vk_use *uses, uint32_t count)
 {
     bool wait = s->open_count + count > LLM_VK_OPEN_MAX;
@@ -299,7 +299,7 @@ static void record_inputs(struct llm_vk_step *s)
     s->open_count = 0;
 }
 
-/* The clock and what is to be fetched, into mapped memory. */
+/* Copies the timestamps and what is to be downloaded into mapped memory. */
 static void record_outputs(struct llm_vk_step *s)
 {
     struct llm_vk_device *d = s->memory->device;
@@ -366,7 +366,7 @@ static uint64_t measured_ns(const struct llm_vk_device *d, const void *map)
     return (uint64_t)(ticks * (double)d->properties.limits.timestampPeriod);
 }
 
-/* Brings the command buffer up to what was noted. */
+/* Records the noted ops unless they are recorded already. */
 static int prepare(struct llm_vk_step *s, char *why)
 {
     if (s->recorded.count && s->memory->device->replays && same_plan(&s->noted, &s->recorded))

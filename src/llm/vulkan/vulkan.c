@@ -1,7 +1,7 @@
-/* ops_vulkan.c - the backend `vulkan`: each op a dispatch of a shader of shaders/llm.
+/* The backend `vulkan`: each op is a dispatch of a shader of shaders/llm.
  *
- * The structs below are the shaders' push constants, field by field; `none` stands where a compiler
- * would leave a gap, so that equal ones are equal byte by byte. */
+ * The structs below are the shaders' push constants, field by field; `none` fills gaps, so that
+ * equal structs have equal bytes. */
 #include "llm/model/why.h"
 #include "llm/vulkan/step.h"
 #include "llm/vulkan/weights.h"
@@ -15,8 +15,8 @@
 #include <string.h>
 
 enum {
-    GROUP = 64,         /* threads of the shaders that take a value each */
-    ROUND_COLS_MAX = 2, /* past that, rounding each load costs more than a dispatch */
+    GROUP = 64,         /* threads of the shaders with one value a thread */
+    ROUND_COLS_MAX = 2, /* beyond, rounding at each load costs more than a dispatch */
     MUL_TEAMS = 4,      /* mul_frame.glsl */
     MUL_LANES = 32,
     ATTEND_DIMS = 256,      /* attend.comp */
@@ -236,7 +236,7 @@ static struct llm_vk_use writes(VkDeviceAddress from, uint64_t values)
     return (struct llm_vk_use){.from = from, .bytes = values * sizeof(float), .writes = true};
 }
 
-/* So many workgroups, in y where x ends: shaders know their number and leave the rest alone. */
+/* So many workgroups, continued in y past the limit of x; shaders skip the surplus. */
 static void spread(const struct vulkan *self, uint64_t groups, uint32_t out[3])
 {
     uint32_t most = self->device.properties.limits.maxComputeWorkGroupCount[0];
@@ -252,7 +252,7 @@ static void set_push(struct llm_vk_dispatch *op, const void *push, uint32_t byte
     op->push_bytes = bytes;
 }
 
-/* Notes an op whose shader takes a value a thread. */
+/* Notes an op whose shader has one value a thread. */
 static void each_value(struct vulkan *self, struct llm_vk_dispatch *op, uint64_t count)
 {
     spread(self, (count + GROUP - 1) / GROUP, op->groups);
@@ -350,8 +350,8 @@ struct round_push {
     uint32_t width, row_words;
 };
 
-/* Rounds the op's rows for weights of a type.  All kinds take the same place: barriers keep them
- * apart. */
+/* Rounds the op's rows for weights of a type.  All types share one place; barriers separate them.
+ */
 static void round_acts(struct vulkan *self, const struct llm_op_matmul *op, enum llm_dtype dtype,
                        uint32_t width)
 {
@@ -397,15 +397,15 @@ struct mul_push {
     uint32_t width, rows, stride, col_groups, groups, none;
 };
 
-/* How many rows of the batch and of the weights a team takes, and how many loads of a row of
- * weights it has under way, of 8 bytes or, quantised, of 16.  One row of the batch is bound by
- * memory: many loads; many rows by arithmetic: reuse. */
+/* Rows of the batch and of the weights for a team, and loads of a weight's row under way (8 bytes
+ * each, quantised 16).  One row of the batch is bound by memory: many loads.  Many rows are bound
+ * by arithmetic: reuse. */
 struct mul_shape {
     uint32_t rows_max, weight_rows_max, cols, weight_rows, ahead, ahead_quantised;
 };
 
-/* A weight of few rows keeps a large device busy only when each is a team's own: 1.07 x the tokens
- * of GPT-J-6B on an H200, 1.08 x those of 1.1 B parameters. */
+/* With few rows a large device is busy only when each row has its own team: on an H200 1.07 x the
+ * tokens a second of GPT-J-6B, 1.08 x those of a model of 1.1 B parameters. */
 static const struct mul_shape mul_shapes[] = {
     {1, 8192, 1, 1, 16, 4},      {1, UINT32_MAX, 1, 2, 8, 4},          {2, UINT32_MAX, 2, 2, 4, 2},
     {4, UINT32_MAX, 4, 4, 2, 1}, {UINT32_MAX, UINT32_MAX, 8, 4, 1, 1},
@@ -422,7 +422,7 @@ static const struct mul_shape *mul_shape_for(const struct llm_op_matmul *op)
     return shape;
 }
 
-/* No more than the row has for a lane. */
+/* At most the loads that a lane has in a row. */
 static uint32_t ahead_for(const struct llm_weight *weight, const struct mul_shape *shape)
 {
     uint32_t lane_values = !is_quantised(weight->dtype) ? 4 : weight->dtype == LLM_Q8_0 ? 16 : 32;
@@ -442,8 +442,8 @@ static struct mul_part describe_part(const struct llm_matmul_part *part)
                                       (part->accumulate ? FLAG_ACCUMULATE : 0)};
 }
 
-/* The activations as weights of a type need them; yields where they are.  *rounds: the product is
- * to round them as it loads them. */
+/* The place of the activations in the form that a type of weights needs.  *rounds: the product
+ * rounds them as it loads them. */
 static VkDeviceAddress prepare_acts(struct vulkan *self, const struct llm_op_matmul *op,
                                     const struct mul_shape *shape, bool *rounds)
 {
@@ -508,7 +508,7 @@ static void vulkan_matmul(struct llm_backend *b, const struct llm_op_matmul *op)
     struct vulkan *self = self_of(b);
     assert(op->part_count >= 1 && op->part_count <= LLM_MATMUL_PARTS_MAX);
     mul_runs(self, op);
-    /* The last product of a step that has picks is the logits: they come along. */
+    /* The last product of a step with picks is the logits: downloaded with the step. */
     uint64_t bytes = (uint64_t)op->rows * op->parts[0].weight->count * sizeof(float);
     bool fetch = op->part_count == 1 && op->rows == self->step.pick_count &&
                  bytes <= LLM_VK_READBACK_BYTES - LLM_VK_FETCH_AT;
@@ -546,8 +546,8 @@ static void vulkan_rope(struct llm_backend *b, const struct llm_op_rope *op)
     each_value(self, &dispatch, push.count);
 }
 
-/* The rows of a layer in all pages.  Pages lie anywhere, so a number stands for them; where it is
- * by chance an address of something else, a barrier is recorded in vain. */
+/* The rows of a layer in all pages.  Pages lie anywhere, so a number stands for them; if it happens
+ * to equal another address, a needless barrier is recorded. */
 static struct llm_vk_use kv_use(const struct llm_kv_memory *kv, uint32_t layer, bool is_write)
 {
     return (struct llm_vk_use){
@@ -669,7 +669,7 @@ struct activate_push {
     uint32_t count, flags;
 };
 
-/* Where x was just the only result of a product, its last addition does the gelu too. */
+/* If x is the only result of the last noted product, that product computes the gelu, too. */
 static bool fuse_gelu(struct vulkan *self, const struct llm_op_activate *op)
 {
     struct llm_vk_dispatch *last = llm_vk_step_last(&self->step);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How a block of a file is taken apart: what stays together, and the scale that goes behind. */
+/* How a file's block is split: the part that stays, and the scale that goes after the row. */
 struct split {
     uint32_t body_at, body_bytes, scale_at;
 };

@@ -2,12 +2,12 @@
  *
  * Rows begin at multiples of 16 bytes, so that a thread loads 16 bytes at once:
  *
- *   F32, F16, BF16   as in the file, zeros behind the end
+ *   F32, F16, BF16   as in the file, padded with zeros
  *   Q8_0, Q4_0       the values of all blocks, then the blocks' scales
  *   Q4_K             as in the file: a block is 144 bytes
  *   Q6_K             the blocks without their scales d, 208 bytes each, then the scales
  *
- * Nothing is rounded: the numbers are the file's.
+ * The values are the file's, without rounding.
  *
  * Threads and lifetime: as the device's. */
 #ifndef HAWSER_LLM_VULKAN_WEIGHTS_H
