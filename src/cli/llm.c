@@ -54,14 +54,14 @@ static const struct cmd_option options[] = {
      .offset = offsetof(struct llm_run_options, threads),
      .def = "0",
      .max = 256,
-     .help = "of the cpu backend; 0: the cores there are"},
+     .help = "of the cpu backend; 0: one for each core"},
     {.name = "context",
      .kind = CMD_U64,
      .argument = "N",
      .offset = offsetof(struct llm_run_options, context),
      .def = "0",
      .max = LLM_CONTEXT_MAX,
-     .help = "positions at most; 0: the model's own"},
+     .help = "positions at most; 0: as many as the model has"},
     {.name = "temperature",
      .kind = CMD_STRING,
      .argument = "X",
@@ -96,13 +96,13 @@ static const struct cmd_option options[] = {
      .argument = "N",
      .offset = offsetof(struct llm_run_options, prompt_tokens),
      .max = WIRE_TOKENS_MAX,
-     .help = "a prompt of N random tokens instead of text, for figures"},
+     .help = "a prompt of N random tokens instead of text, for measurements"},
     {.name = "gpu_host",
      .kind = CMD_STRING,
      .argument = "HOST",
      .offset = offsetof(struct llm_run_options, gpu_host),
      .def = "127.0.0.1",
-     .help = "the worker's machine, for the remote modes; HOST:PORT goes before --master_port"},
+     .help = "the worker's machine, for the remote modes; also HOST:PORT"},
     {.name = "master_port",
      .kind = CMD_U64,
      .argument = "PORT",
@@ -134,7 +134,7 @@ static const struct cmd_option options[] = {
      .def = "1",
      .min = 1,
      .max = LLM_GENERATE_MAX,
-     .help = "semantic with tokens: as many with one exchange"},
+     .help = "semantic with tokens: so many with one exchange"},
     {.name = "lossy",
      .kind = CMD_FLAG,
      .offset = offsetof(struct llm_run_options, lossy),
@@ -143,7 +143,7 @@ static const struct cmd_option options[] = {
      .kind = CMD_STRING,
      .argument = "LAYERS@N",
      .offset = offsetof(struct llm_run_options, evict),
-     .help = "remote modes: make the worker move these layers of the sequence to its store\n"
+     .help = "remote modes: make the worker evict these layers of the sequence to its store\n"
              "before the Nth exchange after the prompt; the worker needs --shadow"},
     {.name = "trace",
      .kind = CMD_FLAG,
@@ -157,7 +157,7 @@ static const struct cmd_option options[] = {
     {.name = "worker-metrics",
      .kind = CMD_FLAG,
      .offset = offsetof(struct llm_run_options, worker_metrics),
-     .help = "only print what the worker has open: clients' sequences, models"},
+     .help = "only print the worker's open sequences and models"},
     {NULL},
 };
 
@@ -200,10 +200,9 @@ const struct cmd_command cmd_llm = {
         "  semantic       tokens, and what the consumer needs (--return); also sys_simulated\n"
         "  remote_cache_compressed, remote_cache_delta_raw, remote_cache_delta_compressed,\n"
         "  remote_cache_recompute\n"
-        "                 as remote_cache; they differ in how KV comes back that the worker moved\n"
-        "                 out: whole and packed, only what is missing, that packed, computed\n"
-        "  vulkan         as local, through whatever Vulkan driver there is: with hawser run,\n"
-        "                 a remote GPU\n\n"
+        "                 as remote_cache; they differ in how evicted KV returns to the worker:\n"
+        "                 whole and packed; only what is missing; that packed; computed again\n"
+        "  vulkan         as local, on a GPU through Vulkan: with hawser run, a remote GPU\n\n"
         "The remote modes need a worker: hawser serve --model FILE.",
     .options = options,
     .environment = environment,

@@ -259,8 +259,7 @@ static enum cmd_exit json_info(const struct llm_file *file, const struct summary
     return err ? cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-err)) : CMD_DONE;
 }
 
-/* A file whose vocabulary cannot be used still runs, on token numbers: a description, no failure.
- */
+/* A file whose vocabulary cannot be used still runs on token numbers: described, not an error. */
 static int describe_tokenizer(const struct llm_file *file, const char *path,
                               char text[LLM_WHY_CHARS])
 {
@@ -316,7 +315,7 @@ static void override(uint32_t *field, uint64_t value)
 
 static void override_shape(const struct model_options *o, struct llm_config *c)
 {
-    if (o->width || o->heads) /* what followed from them follows anew */
+    if (o->width || o->heads) /* derived from them: derived again */
         c->head_dim = c->rope_dims = 0;
     if (o->heads && !o->kv_heads)
         c->kv_heads = 0;

@@ -345,7 +345,7 @@ static void print_steps(const struct llm_run *r, FILE *out)
     fputc('\n', out);
 }
 
-/* KV that moved out of the worker's memory and came back. */
+/* KV that the worker evicted and restored. */
 static void print_recovery(const struct llm_run *r, const struct llm_mode_figures *f, FILE *out)
 {
     uint64_t ns = r->evict.at && r->evict.at < r->step_count ? r->steps[r->evict.at].ns : 0;
@@ -412,7 +412,7 @@ static int write_piece(void *user, const void *bytes, size_t size)
     return fwrite(bytes, 1, size, user) == size ? 0 : -errno;
 }
 
-/* Into a file of another name first, which gets the right one when it is a model. */
+/* Into a temporary file, renamed when it is a model. */
 static enum cmd_exit fetch_into(struct llm_run *r, const char *temporary)
 {
     const char *path = r->o->download;

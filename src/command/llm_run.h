@@ -59,12 +59,12 @@ enum cmd_exit llm_run_open(struct llm_run *run, const struct llm_run_options *op
 void llm_run_close(struct llm_run *run);
 /* The prompt, then tokens until there are enough, the text ends or the context is full. */
 enum cmd_exit llm_run_generate(struct llm_run *run);
-/* The figures, a line each: for people first, then the keys that the experiment reads. */
+/* The figures, a line each: first for people, then the keys that the experiment reads. */
 enum cmd_exit llm_run_report(struct llm_run *run, FILE *out);
 
-/* The worker's model into the file that --download names; whole or not at all. */
+/* Downloads the worker's model into the file of --download; whole or not at all. */
 enum cmd_exit llm_run_download(const struct llm_run_options *options, FILE *out);
-/* What the worker says of itself, a line each; needs no model. */
+/* The worker's metrics, a line each; needs no model. */
 enum cmd_exit llm_run_worker_metrics(const struct llm_run_options *options, FILE *out);
 
 #endif

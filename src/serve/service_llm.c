@@ -14,7 +14,7 @@ void service_llm_set_host_store(const struct llm_shadow_ops *store)
     host_store = store;
 }
 
-/* The option given that means nothing without a place for KV. */
+/* The given option that needs a shadow store; NULL: none. */
 static const char *needs_shadow(const struct service_llm_options *o)
 {
     return o->evict ? "--evict" : o->share_prefixes ? "--share-prefixes" : NULL;
@@ -27,7 +27,7 @@ static enum cmd_exit read_shadow(struct service_llm *s, const struct service_llm
     static const char kvd[] = "kvd:";
     const char *needs = needs_shadow(o);
     if (!o->shadow && needs)
-        return cmd_fail(CMD_USAGE, "serve: %s needs a place to move KV to: --shadow host", needs);
+        return cmd_fail(CMD_USAGE, "serve: %s needs a store for evicted KV: --shadow host", needs);
     if (!o->shadow)
         return CMD_DONE;
     out->shadow = (struct llm_shadow_config){.bytes = o->shadow_bytes, .tenant = o->tenant};
@@ -75,7 +75,7 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
     enum cmd_exit code = read_shadow(s, o, &options);
     if (code != CMD_DONE)
         return code;
-    bool lends = true; /* a switch for comparison; a value that cannot be read was warned about */
+    bool lends = true; /* an off switch, for comparison; a malformed value is warned about */
     (void)hw_env_bool("HAWSER_LLM_LEND", true, &lends);
     options.no_lend = !lends;
     if (llm_worker_create(&options, &s->worker, why))

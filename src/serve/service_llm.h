@@ -39,14 +39,14 @@ struct service_llm_options {
          .offset = offsetof(type, member.threads),                                                 \
          .def = "0",                                                                               \
          .max = 256,                                                                               \
-         .help = "of the cpu backend; 0: the cores there are"},                                    \
+         .help = "of the cpu backend; 0: one for each core"},                                      \
         {.name = "context",                                                                        \
          .kind = CMD_U64,                                                                          \
          .argument = "N",                                                                          \
          .offset = offsetof(type, member.context),                                                 \
          .def = "0",                                                                               \
          .max = LLM_CONTEXT_MAX,                                                                   \
-         .help = "positions of a sequence at most; 0: the model's own"},                           \
+         .help = "positions of a sequence at most; 0: as many as the model has"},                  \
         {.name = "kv-memory",                                                                      \
          .kind = CMD_SIZE,                                                                         \
          .argument = "SIZE",                                                                       \
@@ -58,7 +58,7 @@ struct service_llm_options {
          .offset = offsetof(type, member.grace_ns),                                                \
          .def = "10s",                                                                             \
          .max = UINT64_C(24) * 3600 * 1000000000,                                                  \
-         .help = "how long sequences outlive their client"},                                       \
+         .help = "how long sequences are kept for a client that vanished"},                        \
         {.name = "max-upload",                                                                     \
          .kind = CMD_SIZE,                                                                         \
          .argument = "SIZE",                                                                       \
@@ -78,7 +78,7 @@ struct service_llm_options {
          .kind = CMD_STRING,                                                                       \
          .argument = "WHERE",                                                                      \
          .offset = offsetof(type, member.shadow),                                                  \
-         .help = "where layers of KV go when memory is short: host, this process's memory;\n"      \
+         .help = "where KV is evicted to when memory is short: host, this process's memory;\n"     \
                  "kvd:SOCKET, a KV daemon with --blocks [default: nowhere, clients are refused]"}, \
         {.name = "shadow-memory",                                                                  \
          .kind = CMD_SIZE,                                                                         \
@@ -86,23 +86,23 @@ struct service_llm_options {
          .offset = offsetof(type, member.shadow_bytes),                                            \
          .def = "1GiB",                                                                            \
          .max = INT64_MAX,                                                                         \
-         .help = "of --shadow host"},                                                              \
+         .help = "limit of --shadow host"},                                                        \
         {.name = "tenant",                                                                         \
          .kind = CMD_U64,                                                                          \
          .argument = "N",                                                                          \
          .offset = offsetof(type, member.tenant),                                                  \
          .def = "0",                                                                               \
-         .help = "of --shadow kvd: whose blocks they are; workers of one tenant share them"},      \
+         .help = "of --shadow kvd: owner of the blocks; workers of one tenant share them"},        \
         {.name = "evict",                                                                          \
          .kind = CMD_STRING,                                                                       \
          .argument = "LAYERS@N",                                                                   \
          .offset = offsetof(type, member.evict),                                                   \
-         .help = "move these layers out after every Nth token of a sequence, for experiments:\n"   \
+         .help = "evict these layers after every Nth token of a sequence, for experiments:\n"      \
                  "all, 0,2-4 or 25% (that share of them, the last ones)"},                         \
         {.name = "share-prefixes",                                                                 \
          .kind = CMD_FLAG,                                                                         \
          .offset = offsetof(type, member.share_prefixes),                                          \
-         .help = "store prompts as soon as they are computed, for others that begin alike"},       \
+         .help = "store prompts when they are computed, for others with the same prefix"},         \
     {                                                                                              \
         .name = "max-tokens", .kind = CMD_U64, .argument = "N",                                    \
         .offset = offsetof(type, member.tokens), .def = "1048576", .min = 1,                       \
@@ -114,14 +114,14 @@ struct service_llm {
     struct llm_worker *worker; /* NULL: no model was asked for */
 };
 
-/* What `--shadow host` means to this process from now on: an experiment puts a slow link before the
- * store.  The ops must outlive the service. */
+/* Replaces the store of `--shadow host` in this process: an experiment puts a slow link before it.
+ * The ops must outlive the service. */
 void service_llm_set_host_store(const struct llm_shadow_ops *store);
 
 /* Loads the model and starts the worker, or does nothing without a model.  CMD_DONE, or the exit
  * status after a message. */
 enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_options *options);
-/* Answers become the server's to carry.  0 or a negative errno. */
+/* Makes the server carry the worker's answers.  0 or a negative errno. */
 int service_llm_attach(struct service_llm *s, struct rpc_server *server) MUST_CHECK;
 void service_llm_close(struct service_llm *s);
 

@@ -1,5 +1,5 @@
-/* Layers that move out and come back: whatever is evicted whenever, whatever the store loses, a row
- * yields the same bits; what travels is what is missing, once. */
+/* Evicting and restoring layers: whatever is evicted and whatever the store loses, a row yields the
+ * same bits; only what is missing travels, once. */
 #include "unit.h"
 
 #include "failing.h"
@@ -454,7 +454,7 @@ static void a_store_that_goes_in_the_middle_is_asked_no_more(void **state)
     close_both(&b, &o);
 }
 
-/* ---- behind ---- */
+/* ---- asynchronous stores ---- */
 
 /* A sequence of 200 rows, its layer 3 stored, so that the store is known to take chunks. */
 static void open_trusting(struct bench *b, struct one *o)

@@ -1,5 +1,5 @@
-/* KV that moves out of a worker and comes back, as its clients see it: tokens do not change, what
- * travels is counted by kind, and a store that loses, lies, stalls or goes costs time only. */
+/* Evicted and restored KV as a worker's clients see it: tokens do not change, bytes are counted by
+ * kind, and a store that loses, garbles, stalls or ends costs only time. */
 #include "unit.h"
 
 #include "failing.h"
