@@ -127,17 +127,6 @@ const char *llm_arch_name(enum llm_arch arch)
     return llm_arch_info(arch)->name;
 }
 
-bool llm_arch_parse(const char *name, enum llm_arch *out)
-{
-    for (int i = 0; i < LLM_ARCHS; i++) {
-        if (strcmp(infos[i].name, name) == 0) {
-            *out = (enum llm_arch)i;
-            return true;
-        }
-    }
-    return false;
-}
-
 uint64_t llm_dim_value(const struct llm_config *c, enum llm_dim dim)
 {
     switch (dim) {

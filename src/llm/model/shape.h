@@ -25,7 +25,6 @@ enum {
 enum llm_arch { LLM_LLAMA, LLM_QWEN2, LLM_GPTJ, LLM_GPT2, LLM_ARCHS };
 
 const char *llm_arch_name(enum llm_arch arch); /* "llama", as in general.architecture */
-bool llm_arch_parse(const char *name, enum llm_arch *out);
 
 /* The shape of a model.  Every field is set and consistent once a file is open. */
 struct llm_config {

@@ -365,11 +365,6 @@ int32_t llm_vocab_bos(const struct llm_vocab *vocab)
     return vocab->bos;
 }
 
-int32_t llm_vocab_eos(const struct llm_vocab *vocab)
-{
-    return vocab->eos;
-}
-
 bool llm_vocab_adds_bos(const struct llm_vocab *vocab)
 {
     return vocab->adds_bos;

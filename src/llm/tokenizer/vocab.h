@@ -33,7 +33,6 @@ uint32_t llm_vocab_size(const struct llm_vocab *vocab);
 void llm_vocab_describe(const struct llm_vocab *vocab, char text[LLM_NAME_CHARS]);
 /* -1: there is none. */
 int32_t llm_vocab_bos(const struct llm_vocab *vocab);
-int32_t llm_vocab_eos(const struct llm_vocab *vocab);
 bool llm_vocab_adds_bos(const struct llm_vocab *vocab);             /* what the file asks for */
 bool llm_vocab_ends(const struct llm_vocab *vocab, uint32_t token); /* eos, eot and their like */
 

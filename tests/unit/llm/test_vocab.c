@@ -231,7 +231,6 @@ static void flags_of_the_file_are_kept(void **state)
     size_t bytes;
     assert_true(llm_vocab_adds_bos(m.vocab));
     assert_int_equal(llm_vocab_bos(m.vocab), 1);
-    assert_int_equal(llm_vocab_eos(m.vocab), 2);
     assert_true(llm_vocab_ends(m.vocab, 2));
     assert_false(llm_vocab_ends(m.vocab, 10));
     assert_false(llm_vocab_ends(m.vocab, UINT32_MAX));
