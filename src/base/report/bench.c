@@ -21,8 +21,24 @@ struct hw_bench_row {
     const char *unit;
     double value;
     double baseline;
+    const char *invalid;                     /* why the figure cannot be true; NULL: it can */
     const char *fields[HW_BENCH_FIELDS_MAX]; /* by the index of the key; NULL where it has none */
 };
+
+struct name {
+    struct name *next;
+    const char *text;
+};
+
+/* The rows that were left out for one reason. */
+struct hw_bench_left {
+    struct hw_bench_left *next;
+    const char *why;
+    struct name *first, *last;
+    size_t count;
+};
+
+enum { NAMES_SHOWN = 3 }; /* of the rows left out, in a table; the JSON has all */
 
 void hw_bench_begin(struct hw_bench *bench, const char *name)
 {
@@ -62,11 +78,19 @@ void hw_bench_row(struct hw_bench *bench, const char *name, double value, const 
     else
         bench->first = row;
     bench->last = row;
+    char text[HW_FORMAT_CHARS];
+    if (value < 0 || isinf(value))
+        hw_bench_invalid(bench, "%s %s is impossible: measure again while the machine is idle",
+                         hw_format_figure(text, value), unit);
+    if (baseline < 0 || isinf(baseline))
+        hw_bench_invalid(bench, "a baseline of %s %s is impossible",
+                         hw_format_figure(text, baseline), unit);
 }
 
 static bool is_fixed_key(const char *key)
 {
-    static const char *const fixed[] = {"name", "value", "unit", "baseline", "ratio"};
+    static const char *const fixed[] = {"name",  "value", "unit",  "baseline",
+                                        "ratio", "valid", "reason"};
     for (size_t i = 0; i < ARRAY_LEN(fixed); i++)
         if (strcmp(key, fixed[i]) == 0)
             return true;
@@ -109,9 +133,84 @@ void hw_bench_field(struct hw_bench *bench, const char *key, const char *fmt, ..
         bench->error = -ENOMEM;
 }
 
+void hw_bench_invalid(struct hw_bench *bench, const char *fmt, ...)
+{
+    bench->failed = true;
+    if (bench->error || bench->last->invalid)
+        return;
+    va_list args;
+    va_start(args, fmt);
+    bench->last->invalid = hw_arena_vprintf(&bench->arena, fmt, args);
+    va_end(args);
+    if (!bench->last->invalid)
+        bench->error = -ENOMEM;
+}
+
+static double value_of(const struct hw_bench_row *row)
+{
+    return row->invalid ? NAN : row->value;
+}
+
 static double ratio(const struct hw_bench_row *row)
 {
-    return row->value / row->baseline; /* NaN when there is no baseline */
+    return value_of(row) / row->baseline; /* NaN when there is no baseline */
+}
+
+void hw_bench_judge(struct hw_bench *bench, const struct hw_bench_target *targets, size_t count)
+{
+    if (bench->error)
+        return;
+    const struct hw_bench_row *row = bench->last;
+    for (size_t i = 0; i < count; i++) {
+        const struct hw_bench_target *t = &targets[i];
+        if (strncmp(row->name, t->prefix, strlen(t->prefix)) != 0)
+            continue;
+        double judged = isnan(row->baseline) ? value_of(row) : ratio(row);
+        bool met = t->at_most ? judged <= t->bound : judged >= t->bound;
+        bench->failed |= !met;
+        hw_bench_field(bench, "target", "%s %g", t->at_most ? "<=" : ">=", t->bound);
+        hw_bench_field(bench, "met", "%s", row->invalid ? "invalid" : met ? "yes" : "NO");
+        return;
+    }
+    hw_bench_field(bench, "target", "-");
+    hw_bench_field(bench, "met", "-");
+}
+
+bool hw_bench_failed(const struct hw_bench *bench)
+{
+    return bench->failed;
+}
+
+static struct hw_bench_left *left_out_by(struct hw_bench *bench, const char *why)
+{
+    struct hw_bench_left *left = bench->left_out;
+    while (left && strcmp(left->why, why) != 0)
+        left = left->next;
+    if (left)
+        return left;
+    left = hw_arena_calloc(&bench->arena, 1, sizeof *left);
+    const char *copy = hw_arena_strdup(&bench->arena, why);
+    if (!left || !copy)
+        return NULL;
+    *left = (struct hw_bench_left){.next = bench->left_out, .why = copy};
+    return bench->left_out = left;
+}
+
+void hw_bench_leave_out(struct hw_bench *bench, const char *name, const char *why)
+{
+    if (bench->error)
+        return;
+    struct hw_bench_left *left = left_out_by(bench, why);
+    struct name *entry = hw_arena_calloc(&bench->arena, 1, sizeof *entry);
+    const char *copy = hw_arena_strdup(&bench->arena, name);
+    if (!left || !entry || !copy) {
+        bench->error = -ENOMEM;
+        return;
+    }
+    entry->text = copy;
+    *(left->last ? &left->last->next : &left->first) = entry;
+    left->last = entry;
+    left->count++;
 }
 
 static void table_row(const struct hw_bench *bench, const struct hw_bench_row *row,
@@ -121,10 +220,30 @@ static void table_row(const struct hw_bench *bench, const struct hw_bench_row *r
     hw_table_cell(table, "%s", row->name);
     for (size_t i = 0; i < bench->key_count; i++)
         hw_table_cell(table, "%s", row->fields[i] ? row->fields[i] : "");
-    hw_table_cell(table, "%s", hw_format_figure(text, row->value));
+    hw_table_cell(table, "%s", row->invalid ? "invalid" : hw_format_figure(text, row->value));
     hw_table_cell(table, "%s", row->unit);
     hw_table_cell(table, "%s", hw_format_figure(text, row->baseline));
     hw_table_cell(table, "%s", hw_format_figure(text, ratio(row)));
+}
+
+/* What the rows do not say by themselves.  0 or the errno of a failed write. */
+static int print_notes(const struct hw_bench *bench, FILE *out)
+{
+    int written = 0;
+    for (const struct hw_bench_row *row = bench->first; row && written >= 0; row = row->next)
+        if (row->invalid)
+            written = fprintf(out, "invalid: %s: %s\n", row->name, row->invalid);
+    for (const struct hw_bench_left *left = bench->left_out; left && written >= 0;
+         left = left->next) {
+        const struct name *name = left->first;
+        written = fprintf(out, "left out by %s: %zu row%s: %s", left->why, left->count,
+                          left->count == 1 ? "" : "s", name->text);
+        for (size_t i = 1; (name = name->next) && i < NAMES_SHOWN && written >= 0; i++)
+            written = fprintf(out, ", %s", name->text);
+        if (written >= 0)
+            written = fputs(name ? " and others\n" : "\n", out);
+    }
+    return written < 0 || fflush(out) ? -errno : 0;
 }
 
 int hw_bench_print_table(const struct hw_bench *bench, FILE *out)
@@ -145,7 +264,7 @@ int hw_bench_print_table(const struct hw_bench *bench, FILE *out)
         table_row(bench, row, table);
     int rc = hw_table_print(table, out);
     hw_table_destroy(table);
-    return rc;
+    return rc ? rc : print_notes(bench, out);
 }
 
 static void json_text(struct hw_json *json, const char *key, const char *text)
@@ -165,14 +284,36 @@ static void json_row(const struct hw_bench *bench, const struct hw_bench_row *ro
 {
     hw_json_object_begin(json);
     json_text(json, "name", row->name);
-    json_number(json, "value", row->value);
+    json_number(json, "value", value_of(row));
     json_text(json, "unit", row->unit);
     json_number(json, "baseline", row->baseline);
     json_number(json, "ratio", ratio(row));
+    if (row->invalid) {
+        hw_json_key(json, "valid");
+        hw_json_bool(json, false);
+        json_text(json, "reason", row->invalid);
+    }
     for (size_t i = 0; i < bench->key_count; i++)
         if (row->fields[i])
             json_text(json, bench->keys[i], row->fields[i]);
     hw_json_object_end(json);
+}
+
+static void json_left_out(const struct hw_bench *bench, struct hw_json *json)
+{
+    hw_json_key(json, "left_out");
+    hw_json_array_begin(json);
+    for (const struct hw_bench_left *left = bench->left_out; left; left = left->next) {
+        hw_json_object_begin(json);
+        json_text(json, "why", left->why);
+        hw_json_key(json, "rows");
+        hw_json_array_begin(json);
+        for (const struct name *name = left->first; name; name = name->next)
+            hw_json_string(json, name->text);
+        hw_json_array_end(json);
+        hw_json_object_end(json);
+    }
+    hw_json_array_end(json);
 }
 
 int hw_bench_print_json(const struct hw_bench *bench, FILE *out)
@@ -194,6 +335,7 @@ int hw_bench_print_json(const struct hw_bench *bench, FILE *out)
     for (const struct hw_bench_row *row = bench->first; row; row = row->next)
         json_row(bench, row, &json);
     hw_json_array_end(&json);
+    json_left_out(bench, &json);
     hw_json_object_end(&json);
     return hw_json_finish(&json);
 }

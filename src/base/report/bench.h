@@ -2,16 +2,20 @@
  * share.
  *
  *     {"benchmark": "rpc", "commit": "...", "host": "...", "date": "2026-01-31T12:00:00Z",
- *      "rows": [{"name": "...", "value": 1.5, "unit": "us", "baseline": 1.2, "ratio": 1.25}]}
+ *      "rows": [{"name": "...", "value": 1.5, "unit": "us", "baseline": 1.2, "ratio": 1.25}],
+ *      "left_out": [{"why": "--quick", "rows": ["..."]}]}
  *
  * ratio is value / baseline; both are null without a baseline.  A row may carry more columns
- * (transport, size, depth), which stand after these as strings.  Failure to allocate is remembered
- * and told by the print, so a benchmark's loop needs no checks.
+ * (transport, size, depth), which stand after these as strings.  The figure of an invalid row
+ * cannot be true: its value and ratio are null, "valid" is false and "reason" says why; a valid row
+ * has neither of the two.  Failure to allocate is remembered and told by the print, so a
+ * benchmark's loop needs no checks.
  *
  * Threads: one at a time.  Lifetime: begin/end; the struct is the caller's, text is copied. */
 #ifndef HAWSER_BASE_REPORT_BENCH_H
 #define HAWSER_BASE_REPORT_BENCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -24,6 +28,15 @@ enum {
 };
 
 struct hw_bench_row;
+struct hw_bench_left;
+
+/* A promise for rows whose name begins with prefix: about the ratio, or about the value where there
+ * is no baseline. */
+struct hw_bench_target {
+    const char *prefix;
+    bool at_most; /* else at least */
+    double bound;
+};
 
 struct hw_bench { /* private */
     struct hw_arena arena;
@@ -31,19 +44,30 @@ struct hw_bench { /* private */
     struct hw_bench_row *first, *last;
     const char *keys[HW_BENCH_FIELDS_MAX]; /* extra columns in the order they first came */
     size_t key_count;
+    struct hw_bench_left *left_out; /* by reason, newest first */
+    bool failed;
     int error;
 };
 
 void hw_bench_begin(struct hw_bench *bench, const char *name);
 void hw_bench_end(struct hw_bench *bench);
 
-/* baseline is NAN when there is none. */
+/* baseline is NAN when there is none.  A row with a negative or infinite figure is invalid. */
 void hw_bench_row(struct hw_bench *bench, const char *name, double value, const char *unit,
                   double baseline);
-/* One more column of the last row; a key that the row has is replaced.  Keys of the five columns
- * above are refused by assertion. */
+/* One more column of the last row; a key that the row has is replaced.  Keys of the columns above
+ * are refused by assertion. */
 void hw_bench_field(struct hw_bench *bench, const char *key, const char *fmt, ...)
     PRINTF_LIKE(3, 4);
+/* Marks the last row as invalid; the first reason counts. */
+void hw_bench_invalid(struct hw_bench *bench, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* Adds the columns target and met to the last row: "yes", "NO", "invalid", or "-" when no target is
+ * for it.  An invalid row must be marked before. */
+void hw_bench_judge(struct hw_bench *bench, const struct hw_bench_target *targets, size_t count);
+/* A row that this run does not measure.  Table and JSON list such rows by reason. */
+void hw_bench_leave_out(struct hw_bench *bench, const char *name, const char *why);
+/* Whether a row is invalid or missed its target. */
+bool hw_bench_failed(const struct hw_bench *bench);
 
 /* 0, -ENOMEM from building, -E2BIG past HW_BENCH_FIELDS_MAX, or the errno of the failed write. */
 int hw_bench_print_table(const struct hw_bench *bench, FILE *out) MUST_CHECK;

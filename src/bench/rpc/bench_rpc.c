@@ -28,6 +28,8 @@ enum {
     COUNT_MAX = 200000
 };
 
+#define LINE_SHARE 0.9 /* of a line's round trip: the time that bytes take is only estimated */
+
 static const uint32_t sizes[] = {SMALL, 1 << 10, 16 << 10, LARGE};
 static const uint32_t depths[] = {1, 8, 64};
 static const char *const wait_names[] = {
@@ -97,7 +99,7 @@ static const struct cmd_option options[] = {
     {.name = "check",
      .kind = CMD_FLAG,
      .offset = offsetof(struct bench_rpc_options, check),
-     .help = "exit 1 when a row misses its target"},
+     .help = "exit 1 when a row misses its target or is invalid"},
     {.name = "json",
      .letter = 'j',
      .kind = CMD_FLAG,
@@ -115,25 +117,11 @@ static const struct cmd_env environment[] = {
 
 /* ---- what is promised ---- */
 
-/* For rows whose name begins so; the ratio, or the value where there is no baseline. */
-static const struct target {
-    const char *prefix;
-    bool at_most;
-    double bound;
-} targets[] = {
+static const struct hw_bench_target targets[] = {
     {"tcp.64B.d1.", true, 1.15},         {"unix.64B.d1.", true, 1.15}, {"shm.64B.d1.", true, 2.0},
     {"tcp.64B.d64-over-d1.", false, 15}, {"tcp.stream.", false, 0.9},  {"tls.stream.", false, 0.9},
     {"delay.calls", true, 1.3},          {"delay.posts", true, 4},     {"one-core.", true, 1.05},
 };
-
-static const struct target *target_of(const char *name)
-{
-    for (size_t i = 0; i < ARRAY_LEN(targets); i++) {
-        if (strncmp(name, targets[i].prefix, strlen(targets[i].prefix)) == 0)
-            return &targets[i];
-    }
-    return NULL;
-}
 
 /* ---- the plan ---- */
 
@@ -155,24 +143,40 @@ struct item {
 };
 
 struct plan {
-    const struct cmd_list *only; /* empty: everything */
+    const struct bench_rpc_options *o;
+    struct hw_bench *bench; /* told of the rows that are left out */
     struct item items[PLAN_MAX];
     size_t count;
 };
 
 static bool wanted(const struct plan *plan, const char *name)
 {
-    for (size_t i = 0; i < plan->only->count; i++) {
-        if (strstr(name, plan->only->items[i]))
+    const struct cmd_list *only = &plan->o->only;
+    for (size_t i = 0; i < only->count; i++) {
+        if (strstr(name, only->items[i]))
             return true;
     }
-    return plan->only->count == 0;
+    return only->count == 0;
+}
+
+/* What --quick keeps: adaptive waiting, the smallest message, and the rows with a target. */
+static bool is_quick(const struct item *item)
+{
+    return item->wait == RPC_WAIT_ADAPTIVE &&
+           (item->kind != KIND_CALLS || (item->size == SMALL && item->depth != 8));
 }
 
 static void plan_add(struct plan *plan, const struct item *item)
 {
+    bool is_long = item->kind == KIND_LONG_CALLS || item->kind == KIND_LONG_POSTS;
     assert(plan->count < PLAN_MAX);
-    if (wanted(plan, item->name))
+    if (!wanted(plan, item->name))
+        hw_bench_leave_out(plan->bench, item->name, "--only");
+    else if (plan->o->quick && !is_quick(item))
+        hw_bench_leave_out(plan->bench, item->name, "--quick");
+    else if (is_long && plan->o->rtt_ns == 0)
+        hw_bench_leave_out(plan->bench, item->name, "--via-delay 0");
+    else
         plan->items[plan->count++] = *item;
 }
 
@@ -188,14 +192,12 @@ static void plan_calls(struct plan *plan, enum bench_transport transport, enum r
 
 /* Everything on one link.  A burst is at most LARGE: beyond that, depth is what the stream shows.
  */
-static void plan_link(struct plan *plan, bool quick, enum bench_transport transport,
-                      enum rpc_wait_mode wait)
+static void plan_link(struct plan *plan, enum bench_transport transport, enum rpc_wait_mode wait)
 {
     const char *name = bench_transport_names[transport];
     for (size_t s = 0; s < ARRAY_LEN(sizes); s++) {
         for (size_t d = 0; d < ARRAY_LEN(depths); d++) {
-            bool in_plan = !quick || (sizes[s] == SMALL && depths[d] != 8);
-            if (in_plan && sizes[s] * depths[d] <= LARGE)
+            if (sizes[s] * depths[d] <= LARGE)
                 plan_calls(plan, transport, wait, sizes[s], depths[d]);
         }
     }
@@ -210,21 +212,17 @@ static void plan_link(struct plan *plan, bool quick, enum bench_transport transp
 }
 
 /* UCX comes last: its library leaves threads and hooks in a process that forks afterwards. */
-static void plan_all(struct plan *plan, const struct bench_rpc_options *o)
+static void plan_all(struct plan *plan)
 {
-    if (o->rtt_ns > 0) {
-        plan_add(plan, &(struct item){KIND_LONG_CALLS, BENCH_TCP, RPC_WAIT_ADAPTIVE, SMALL, MANY,
-                                      "delay.calls"});
-        plan_add(plan, &(struct item){KIND_LONG_POSTS, BENCH_TCP, RPC_WAIT_ADAPTIVE, SMALL, MANY,
-                                      "delay.posts"});
-    }
+    plan_add(plan, &(struct item){KIND_LONG_CALLS, BENCH_TCP, RPC_WAIT_ADAPTIVE, SMALL, MANY,
+                                  "delay.calls"});
+    plan_add(plan, &(struct item){KIND_LONG_POSTS, BENCH_TCP, RPC_WAIT_ADAPTIVE, SMALL, MANY,
+                                  "delay.posts"});
     plan_add(plan, &(struct item){KIND_ONE_CORE, BENCH_TCP, RPC_WAIT_ADAPTIVE, SMALL, 1,
                                   "one-core.adaptive-over-block"});
     for (int t = 0; t < BENCH_TRANSPORTS; t++) {
-        for (size_t w = 0; w < ARRAY_LEN(waits); w++) {
-            if (!o->quick || waits[w] == RPC_WAIT_ADAPTIVE)
-                plan_link(plan, o->quick, (enum bench_transport)t, waits[w]);
-        }
+        for (size_t w = 0; w < ARRAY_LEN(waits); w++)
+            plan_link(plan, (enum bench_transport)t, waits[w]);
     }
 }
 
@@ -241,7 +239,6 @@ struct run {
     struct hw_hist hist;
     struct bench_link *link; /* of the last spec */
     struct bench_spec spec;
-    bool missed;
     char why[RPC_WHY_CHARS];
 };
 
@@ -262,6 +259,7 @@ struct probe {
 struct figure {
     double value, baseline;
     double spread; /* (highest - lowest) / median of our repetitions */
+    double least;  /* a smaller value cannot be true; 0: none */
 };
 
 /* Medians within a repetition: what else the machine does in between is left out. */
@@ -372,24 +370,19 @@ static void add_row(struct run *r, const struct item *item, const struct figure 
                     const char *unit, const char *against)
 {
     char size[HW_FORMAT_CHARS];
-    const struct target *t = target_of(item->name);
     hw_bench_row(&r->bench, item->name, f->value, unit, f->baseline);
+    if (f->value < f->least)
+        hw_bench_invalid(&r->bench,
+                         "%.4g %s is less than the line alone takes: measure again while "
+                         "the machine is idle",
+                         f->value, unit);
     hw_bench_field(&r->bench, "transport", "%s", bench_transport_names[item->transport]);
     hw_bench_field(&r->bench, "wait", "%s", wait_names[item->wait]);
     hw_bench_field(&r->bench, "size", "%s", hw_format_size(size, item->size));
     hw_bench_field(&r->bench, "depth", "%u", item->depth);
     hw_bench_field(&r->bench, "against", "%s", against);
     hw_bench_field(&r->bench, "spread", "%.1f%%", f->spread * 100);
-    if (!t) {
-        hw_bench_field(&r->bench, "target", "-");
-        hw_bench_field(&r->bench, "met", "-");
-        return;
-    }
-    double judged = isnan(f->baseline) ? f->value : f->value / f->baseline;
-    bool met = t->at_most ? judged <= t->bound : judged >= t->bound;
-    r->missed |= !met;
-    hw_bench_field(&r->bench, "target", "%s %g", t->at_most ? "<=" : ">=", t->bound);
-    hw_bench_field(&r->bench, "met", "%s", met ? "yes" : "NO");
+    hw_bench_judge(&r->bench, targets, ARRAY_LEN(targets));
 }
 
 static int row_calls(struct run *r, const struct item *item)
@@ -401,7 +394,7 @@ static int row_calls(struct run *r, const struct item *item)
                          .depth = item->depth,
                          .kind = single ? FIGURE_US : FIGURE_CALLS};
     struct probe raw = ours;
-    struct figure f;
+    struct figure f = {0};
     raw.shoot = bench_link_raw_ping;
     int rc = compare(r, &ours, &raw, &f);
     if (rc == 0)
@@ -417,7 +410,7 @@ static int row_stream(struct run *r, const struct item *item)
                          .depth = 1,
                          .kind = FIGURE_GB};
     struct probe raw = ours;
-    struct figure f;
+    struct figure f = {0};
     raw.shoot = bench_link_raw_stream;
     int rc = compare(r, &ours, &raw, &f);
     if (rc == 0)
@@ -433,7 +426,7 @@ static int row_depth_gain(struct run *r, const struct item *item)
                          .depth = item->depth,
                          .kind = FIGURE_CALLS};
     struct probe single = deep;
-    struct figure f;
+    struct figure f = {0};
     single.depth = 1;
     int rc = compare(r, &deep, &single, &f);
     if (rc == 0)
@@ -469,7 +462,9 @@ static int row_long_calls(struct run *r, const struct item *item)
     }
     if (rc)
         return rc;
-    struct figure f = {.value = hw_median(took, r->reps), .baseline = hw_median(rtt, r->reps)};
+    struct figure f = {.value = hw_median(took, r->reps),
+                       .baseline = hw_median(rtt, r->reps),
+                       .least = (double)r->o->rtt_ns / 1000 * LINE_SHARE};
     f.spread = spread_of(took, r->reps);
     add_row(r, item, &f, "us", "one round trip of a plain socket");
     return 0;
@@ -503,7 +498,7 @@ static int row_one_core(struct run *r, const struct item *item)
     struct probe adaptive = {
         .shoot = bench_link_calls, .link = r->link, .size = item->size, .depth = 1};
     struct probe blocking = adaptive;
-    struct figure f;
+    struct figure f = {0};
     blocking.link = block;
     rc = compare(r, &adaptive, &blocking, &f);
     if (rc == 0)
@@ -543,14 +538,15 @@ static enum cmd_exit measure_plan(struct run *r, const struct plan *plan)
         hw_progress_update(&progress, i);
         r->why[0] = '\0';
         rc = interrupted ? -EINTR : row(r, &plan->items[i]);
-        if (rc == -EOPNOTSUPP && plan->items[i].transport == BENCH_UCX)
-            rc = 0; /* this build has no UCX: no row */
+        if (rc == -EOPNOTSUPP && plan->items[i].transport == BENCH_UCX) {
+            hw_bench_leave_out(&r->bench, plan->items[i].name, "a build without UCX");
+            rc = 0;
+        }
     }
     hw_progress_end(&progress);
     bench_link_close(r->link);
-    if (rc == 0 && i < plan->count)
-        cmd_warn("bench-rpc: --limit reached: %zu of %zu rows left out, from %s on",
-                 plan->count - i, plan->count, plan->items[i].name);
+    for (size_t rest = i; rc == 0 && rest < plan->count; rest++)
+        hw_bench_leave_out(&r->bench, plan->items[rest].name, "--limit");
     if (rc == 0)
         return CMD_DONE;
     const char *cause = r->why[0] ? r->why : strerror(-rc);
@@ -563,8 +559,8 @@ static enum cmd_exit report(const struct run *r)
                         : hw_bench_print_table(&r->bench, stdout);
     if (rc)
         return cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc));
-    if (r->o->check && r->missed)
-        return cmd_fail(CMD_FAILED, "bench-rpc: a target was missed");
+    if (r->o->check && hw_bench_failed(&r->bench))
+        return cmd_fail(CMD_FAILED, "bench-rpc: a row missed its target or is invalid");
     return CMD_DONE;
 }
 
@@ -572,7 +568,6 @@ static enum cmd_exit run_plan(struct run *r, const struct plan *plan)
 {
     if (hw_hist_init(&r->hist))
         return cmd_fail(CMD_FAILED, "out of memory");
-    hw_bench_begin(&r->bench, "rpc");
     enum cmd_exit code = CMD_FAILED;
     if (bench_dir_make(&r->dir, r->why)) {
         cmd_fail(CMD_FAILED, "bench-rpc: %s", r->why);
@@ -582,7 +577,6 @@ static enum cmd_exit run_plan(struct run *r, const struct plan *plan)
     }
     if (code == CMD_DONE)
         code = report(r);
-    hw_bench_end(&r->bench);
     hw_hist_fini(&r->hist);
     return code;
 }
@@ -603,12 +597,15 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     setenv("UCX_TLS", "tcp", 0); /* beside our tcp, so over the same */
-    plan->only = &o->only;
-    plan_all(plan, o);
+    hw_bench_begin(&r.bench, "rpc");
+    plan->o = o;
+    plan->bench = &r.bench;
+    plan_all(plan);
     enum cmd_exit code =
         plan->count
             ? run_plan(&r, plan)
             : cmd_fail(CMD_USAGE, "bench-rpc: --only: no row's name holds '%s'", o->only.items[0]);
+    hw_bench_end(&r.bench);
     free(plan);
     return code;
 }

@@ -73,7 +73,7 @@ static const struct cmd_option options[] = {
     {.name = "check",
      .kind = CMD_FLAG,
      .offset = offsetof(struct bench_vk_options, check),
-     .help = "exit 1 when a row misses its target"},
+     .help = "exit 1 when a row misses its target or is invalid"},
     {.name = "json",
      .letter = 'j',
      .kind = CMD_FLAG,
@@ -145,6 +145,18 @@ static bool are_wanted(const struct bench_vk_options *o, const struct rows *rows
     return wanted && rows->on & ON(site->kind);
 }
 
+/* Tells the report that these rows of a site are not measured. */
+static void leave_out(struct bench_vk_run *r, const struct rows *rows,
+                      const struct bench_vk_site *site, const char *why)
+{
+    char name[64];
+    bool counts = rows->measure != bench_vk_cycle || site->kind == BENCH_VK_TCP;
+    for (size_t i = 0; rows->on & ON(site->kind) && rows->kinds[i] && (i == 0 || counts); i++) {
+        snprintf(name, sizeof(name), "%s.%s", rows->kinds[i], site->name);
+        hw_bench_leave_out(&r->bench, name, why);
+    }
+}
+
 /* What the rows of a site need together; negative: there are none. */
 static int needs_of(const struct bench_vk_options *o, const struct bench_vk_site *site)
 {
@@ -162,6 +174,8 @@ static int measure_site(struct bench_vk_run *r, struct bench_vk_site *site)
     for (size_t i = 0; i < ARRAY_LEN(all_rows) && rc == 0; i++) {
         if (are_wanted(r->o, &all_rows[i], site))
             rc = all_rows[i].measure(r, site);
+        else
+            leave_out(r, &all_rows[i], site, "--only");
     }
     return rc;
 }
@@ -249,7 +263,18 @@ static void close_site(struct bench_vk_run *r, struct bench_vk_site *site, bool 
         cmd_link_close(&site->peer);
 }
 
-/* A server of our own, and the ways to it. */
+/* The ways to a server of our own. */
+static const struct bench_vk_site own_sites[] = {
+    {.name = "unix", .kind = BENCH_VK_UNIX},
+    {.name = "tcp", .kind = BENCH_VK_TCP},
+    {.name = "1ms", .kind = BENCH_VK_LONG, .line.one_way_ns = HW_MS / 2},
+    {.name = "10ms", .kind = BENCH_VK_LONG, .line.one_way_ns = 5 * HW_MS},
+    {.name = "1Gbit", .kind = BENCH_VK_RATE, .line.bits_s = UINT64_C(1000000000)},
+    {.name = "10Gbit", .kind = BENCH_VK_RATE, .line.bits_s = UINT64_C(10000000000)},
+    {.name = "25Gbit", .kind = BENCH_VK_RATE, .line.bits_s = UINT64_C(25000000000)},
+};
+_Static_assert(ARRAY_LEN(own_sites) <= BENCH_VK_SITES_MAX, "a run has room for all");
+
 static int plan_own(struct bench_vk_run *r)
 {
     char path[sizeof(r->dir.path) + 16], why[BENCH_SERVE_WHY] = "";
@@ -259,19 +284,9 @@ static int plan_own(struct bench_vk_run *r)
         snprintf(r->why, sizeof(r->why), "%s", why);
         return rc;
     }
-    const struct bench_vk_site sites[] = {
-        {.name = "unix", .kind = BENCH_VK_UNIX},
-        {.name = "tcp", .kind = BENCH_VK_TCP},
-        {.name = "1ms", .kind = BENCH_VK_LONG, .line.one_way_ns = HW_MS / 2},
-        {.name = "10ms", .kind = BENCH_VK_LONG, .line.one_way_ns = 5 * HW_MS},
-        {.name = "1Gbit", .kind = BENCH_VK_RATE, .line.bits_s = UINT64_C(1000000000)},
-        {.name = "10Gbit", .kind = BENCH_VK_RATE, .line.bits_s = UINT64_C(10000000000)},
-        {.name = "25Gbit", .kind = BENCH_VK_RATE, .line.bits_s = UINT64_C(25000000000)},
-    };
-    _Static_assert(ARRAY_LEN(sites) <= BENCH_VK_SITES_MAX, "a run has room for all");
-    for (size_t i = 0; i < ARRAY_LEN(sites); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(own_sites); i++) {
         struct bench_vk_site *site = &r->sites[r->site_count++];
-        *site = sites[i];
+        *site = own_sites[i];
         if (site->kind == BENCH_VK_UNIX)
             snprintf(site->address, sizeof(site->address), "unix:%s", path);
         else
@@ -297,7 +312,7 @@ static int measure_sites(struct bench_vk_run *r)
         int needs = needs_of(r->o, site);
         if (needs >= 0)
             rc = open_site(r, site, needs);
-        if (needs >= 0 && rc == 0)
+        if (rc == 0)
             rc = measure_site(r, site);
         close_site(r, site, rc == 0);
     }
@@ -318,8 +333,8 @@ static enum cmd_exit report(const struct bench_vk_run *r)
                         : hw_bench_print_table(&r->bench, stdout);
     if (rc)
         return cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc));
-    if (r->o->check && r->missed)
-        return cmd_fail(CMD_FAILED, "bench-vulkan: a target was missed");
+    if (r->o->check && hw_bench_failed(&r->bench))
+        return cmd_fail(CMD_FAILED, "bench-vulkan: a row missed its target or is invalid");
     return CMD_DONE;
 }
 
@@ -330,8 +345,16 @@ static enum cmd_exit measure(struct bench_vk_run *r, const char *operand)
     r->has_native = rc == 0;
     if (rc && operand)
         rc = 0;
-    if (rc == 0 && r->has_native && is_wanted(r->o, "cycle", "native"))
+    bool wanted = is_wanted(r->o, "cycle", "native");
+    if (rc == 0 && r->has_native && wanted)
         rc = bench_vk_native_cycle(r);
+    else if (rc == 0)
+        hw_bench_leave_out(&r->bench, "cycle.native",
+                           wanted ? "a machine without a Vulkan driver" : "--only");
+    for (size_t s = 0; s < ARRAY_LEN(own_sites) && r->o->native; s++) {
+        for (size_t i = 0; i < ARRAY_LEN(all_rows); i++)
+            leave_out(r, &all_rows[i], &own_sites[s], "--native");
+    }
     if (rc == 0 && operand && !r->o->native) {
         enum cmd_exit code = plan_peer(r, operand);
         if (code != CMD_DONE)

@@ -73,7 +73,6 @@ struct bench_vk_run {
     struct hw_bench bench;
     size_t row_count;
     struct hw_hist hist;
-    bool missed; /* a target */
     char manifest[PATH_MAX];
     char why[RPC_WHY_CHARS];
 };

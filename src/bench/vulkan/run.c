@@ -9,13 +9,7 @@
 
 enum { NAME_CHARS = 48 };
 
-/* What is promised of rows of this name: of the ratio, or of the value where there is no baseline.
- */
-static const struct target {
-    const char *name;
-    bool at_most;
-    double bound;
-} targets[] = {
+static const struct hw_bench_target targets[] = {
     {"cycle.unix", true, 1.3},     {"cycle.tcp", true, 1.3},      {"cycle.1ms", true, 1.05},
     {"cycle.10ms", true, 1.05},    {"exchanges.tcp", true, 1},    {"fence-status.tcp", true, 0},
     {"upload.unix", false, 0.8},   {"upload.tcp", false, 0.8},    {"upload.1Gbit", false, 0.8},
@@ -64,23 +58,6 @@ const char *bench_vk_raw_name(const struct bench_vk_site *site)
 
 /* ---- rows ---- */
 
-static void judge(struct bench_vk_run *r, const char *name, double value, double baseline)
-{
-    for (size_t i = 0; i < ARRAY_LEN(targets); i++) {
-        const struct target *t = &targets[i];
-        if (strcmp(name, t->name) != 0)
-            continue;
-        double judged = isnan(baseline) ? value : value / baseline;
-        bool met = t->at_most ? judged <= t->bound : judged >= t->bound;
-        r->missed |= !met;
-        hw_bench_field(&r->bench, "target", "%s %g", t->at_most ? "<=" : ">=", t->bound);
-        hw_bench_field(&r->bench, "met", "%s", met ? "yes" : "NO");
-        return;
-    }
-    hw_bench_field(&r->bench, "target", "-");
-    hw_bench_field(&r->bench, "met", "-");
-}
-
 void bench_vk_add_row(struct bench_vk_run *r, const char *kind, const char *site, double value,
                       const char *unit, double baseline, const char *against, double native)
 {
@@ -93,5 +70,5 @@ void bench_vk_add_row(struct bench_vk_run *r, const char *kind, const char *site
         hw_bench_field(&r->bench, "native", "-");
     else
         hw_bench_field(&r->bench, "native", "%.4g", native);
-    judge(r, name, value, baseline);
+    hw_bench_judge(&r->bench, targets, ARRAY_LEN(targets));
 }

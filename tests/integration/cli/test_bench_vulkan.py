@@ -37,7 +37,7 @@ class BenchVulkan(Case):
         self.assertEqual(self.report["benchmark"], "vulkan")
         for row in self.rows.values():
             self.assertLessEqual(COLUMNS, set(row))
-            if row["baseline"] is not None:
+            if row["baseline"] is not None and row.get("valid", True):
                 self.assertGreater(row["baseline"], 0, row)
                 self.assertGreater(row["value"], 0, row)
         expected = {"cycle.native", "exchanges.tcp", "messages.tcp", "writes.tcp", "bytes-up.tcp",
@@ -50,6 +50,7 @@ class BenchVulkan(Case):
                      for side in ("native", "tcp")}
         expected |= {f"{name}.tcp" for name in SWITCHES}
         self.assertEqual(set(self.rows), expected)
+        self.assertEqual(self.report["left_out"], [])
 
     def test_counts_do_not_depend_on_the_machine(self):
         self.assertEqual(self.rows["exchanges.tcp"]["value"], 1)
@@ -81,15 +82,20 @@ class BenchVulkan(Case):
     def test_native_only(self):
         result = self.expect(hawser("bench-vulkan", "--software", "--native", "--quick", "--json"),
                              DONE)
-        self.assertEqual([row["name"] for row in json.loads(result.stdout)["rows"]],
-                         ["cycle.native"])
+        report = json.loads(result.stdout)
+        self.assertEqual([row["name"] for row in report["rows"]], ["cycle.native"])
+        left, = report["left_out"]
+        self.assertEqual(left["why"], "--native")
+        self.assertEqual(set(left["rows"]), {name for name in self.rows if ".native" not in name})
 
     def test_table_form_and_nothing_left_behind(self):
         folder = self.enterContext(tempfile.TemporaryDirectory(dir="/tmp"))
         text = self.expect(hawser("bench-vulkan", *SHORT, "--only", "cycle.tcp,early.1ms",
                                   env={"TMPDIR": folder}), DONE).stdout
         self.assertIn("raw round trip + native", text)
-        names = {line.split()[0] for line in text.splitlines()[1:]}
+        table, _, left = text.partition("\nleft out by --only: ")
+        self.assertRegex(left, r"^\d+ rows: cycle.native, ")
+        names = {line.split()[0] for line in table.splitlines()[1:]}
         self.assertEqual(names, {"cycle.tcp", "exchanges.tcp", "messages.tcp", "writes.tcp",
                                  "bytes-up.tcp", "bytes-down.tcp", "early.1ms"})
         self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
