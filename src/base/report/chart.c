@@ -14,12 +14,14 @@
 enum {
     VIEW_WIDTH = 640,
     PLOT_HEIGHT = 260,
+    PLOT_LEFT = 62, /* room for the ticks of the y axis: "500 ms" */
     CHAR_WIDTH = 8, /* of the 13 px face, wide ones included; for margins only */
     TICKS_WANTED = 6,
     TICKS_MAX = 40, /* decades of a double over two, with room */
     BAR_PITCH = 26,
     BAR_HEIGHT = 16,
 };
+_Static_assert((int)HW_CHART_NAMES_MAX <= (int)TICKS_MAX, "every name is a tick");
 
 /* NaN, which is left out, or a size whose next decade and whose span are finite. */
 static bool is_drawable(double value)
@@ -127,21 +129,46 @@ static void axis_fit(struct axis *axis, double from, double to)
     assert(axis->lo < axis->hi);
 }
 
-/* 1500 as 1.5k: ticks must stay short. */
-static const char *tick_text(char buf[HW_FORMAT_CHARS], double value)
+/* The value in the largest unit that leaves a whole part; each unit is 1000 of the one before. */
+static const char *show_in(char buf[HW_FORMAT_CHARS], double value, const char *const *units,
+                           size_t count)
 {
-    static const char *const suffixes[] = {"", "k", "M", "G", "T", "P"};
     double size = fabs(value);
     size_t i = 0;
-    while (size >= 999.9999 && i + 1 < ARRAY_LEN(suffixes)) {
+    while (size >= 999.9999 && i + 1 < count) {
         size /= 1000;
         i++;
     }
     hw_format_figure(buf, copysign(size, value));
     if (size < 1e-12)
         strcpy(buf, "0");
-    strncat(buf, suffixes[i], HW_FORMAT_CHARS - strlen(buf) - 1);
+    if (!isnan(value))
+        strncat(buf, units[i], HW_FORMAT_CHARS - strlen(buf) - 1);
     return buf;
+}
+
+const char *hw_show_bytes(char buf[HW_FORMAT_CHARS], double value)
+{
+    static const char *const units[] = {" B", " kB", " MB", " GB", " TB", " PB"};
+    return show_in(buf, value, units, ARRAY_LEN(units));
+}
+
+const char *hw_show_us(char buf[HW_FORMAT_CHARS], double value)
+{
+    static const char *const units[] = {" us", " ms", " s"};
+    return show_in(buf, value, units, ARRAY_LEN(units));
+}
+
+/* 1500 as 1.5k: ticks must stay short. */
+static const char *tick_text(char buf[HW_FORMAT_CHARS], double value, hw_show_fn *show)
+{
+    static const char *const suffixes[] = {"", "k", "M", "G", "T", "P"};
+    return show ? show(buf, value) : show_in(buf, value, suffixes, ARRAY_LEN(suffixes));
+}
+
+static const char *value_text(char buf[HW_FORMAT_CHARS], double value, hw_show_fn *show)
+{
+    return show ? show(buf, value) : hw_format_figure(buf, value);
 }
 
 static void attribute(struct hw_html *html, const char *name, double value)
@@ -180,6 +207,15 @@ static void label(struct hw_html *html, const char *class, const char *anchor, d
     hw_html_raw(html, ">");
     hw_html_text(html, text);
     hw_html_raw(html, "</text>\n");
+}
+
+/* What an axis shows, and that its steps are factors where they are. */
+static void axis_label(struct hw_html *html, const char *anchor, double x, double y,
+                       const char *text, bool log)
+{
+    char whole[160];
+    snprintf(whole, sizeof whole, "%s%s", text, log ? " (log scale)" : "");
+    label(html, "axis", anchor, x, y, whole);
 }
 
 static void tooltip(struct hw_html *html, const char *name, const char *value)
@@ -241,27 +277,28 @@ static double bars_room(const struct hw_bar_chart *chart)
     char text[HW_FORMAT_CHARS];
     double widest = text_pixels("no value");
     for (size_t i = 0; i < chart->count; i++)
-        widest = fmax(widest, text_pixels(hw_format_figure(text, chart->bars[i].value)));
+        widest = fmax(widest, text_pixels(value_text(text, chart->bars[i].value, chart->show)));
     return widest + 6;
 }
 
-static void bars_grid(struct hw_html *html, const struct axis *axis, double bottom)
+static void bars_grid(struct hw_html *html, const struct axis *axis, double bottom,
+                      hw_show_fn *show)
 {
     char text[HW_FORMAT_CHARS];
     for (size_t i = 0; i < axis->tick_count; i++) {
         double x = axis_at(axis, axis->ticks[i]);
         segment(html, "grid", x, 0, x, bottom);
-        label(html, "tick", "middle", x, bottom + 16, tick_text(text, axis->ticks[i]));
+        label(html, "tick", "middle", x, bottom + 16, tick_text(text, axis->ticks[i], show));
     }
 }
 
 static void bar(struct hw_html *html, const struct axis *axis, const struct hw_bar *bar,
-                double margin, double y)
+                hw_show_fn *show, double margin, double y)
 {
     char text[HW_FORMAT_CHARS];
     double zero = axis->log ? axis->from : axis_at(axis, 0);
     double end = axis_shows(axis, bar->value) ? axis_at(axis, bar->value) : zero;
-    const char *value = isnan(bar->value) ? "no value" : hw_format_figure(text, bar->value);
+    const char *value = isnan(bar->value) ? "no value" : value_text(text, bar->value, show);
     double baseline = y + BAR_HEIGHT - 3;
     hw_html_raw(html, "<g>");
     tooltip(html, bar->label, value);
@@ -292,10 +329,10 @@ int hw_html_bars(struct hw_html *html, const struct hw_bar_chart *chart)
     double bottom = (double)chart->count * BAR_PITCH + 4;
     figure_begin(html, chart->title);
     svg_begin(html, chart->title, bottom + 40);
-    bars_grid(html, &axis, bottom);
+    bars_grid(html, &axis, bottom, chart->show);
     for (size_t i = 0; i < chart->count; i++)
-        bar(html, &axis, &chart->bars[i], margin, 5 + (double)i * BAR_PITCH);
-    label(html, "axis", "middle", (axis.from + axis.to) / 2, bottom + 34, chart->unit);
+        bar(html, &axis, &chart->bars[i], chart->show, margin, 5 + (double)i * BAR_PITCH);
+    axis_label(html, "middle", (axis.from + axis.to) / 2, bottom + 34, chart->unit, axis.log);
     figure_end(html);
     return 0;
 }
@@ -317,18 +354,21 @@ static void legend(struct hw_html *html, const struct hw_series *series, size_t 
     hw_html_raw(html, "</div>\n");
 }
 
-static void lines_grid(struct hw_html *html, const struct axis *x, const struct axis *y)
+static void lines_grid(struct hw_html *html, const struct hw_line_chart *chart,
+                       const struct axis *x, const struct axis *y)
 {
     char text[HW_FORMAT_CHARS];
     for (size_t i = 0; i < y->tick_count; i++) {
         double at = axis_at(y, y->ticks[i]);
         segment(html, "grid", x->from, at, x->to, at);
-        label(html, "tick", "end", x->from - 8, at + 4, tick_text(text, y->ticks[i]));
+        label(html, "tick", "end", x->from - 8, at + 4,
+              tick_text(text, y->ticks[i], chart->show_y));
     }
     for (size_t i = 0; i < x->tick_count; i++) {
         double at = axis_at(x, x->ticks[i]);
         segment(html, "grid", at, y->to, at, y->from);
-        label(html, "tick", "middle", at, y->from + 18, tick_text(text, x->ticks[i]));
+        label(html, "tick", "middle", at, y->from + 18,
+              chart->x_names ? chart->x_names[i] : tick_text(text, x->ticks[i], chart->show_x));
     }
     segment(html, "base", x->from, y->from, x->to, y->from);
 }
@@ -355,7 +395,7 @@ static void curve(struct hw_html *html, const struct axis *x, const struct axis 
 }
 
 static void marks(struct hw_html *html, const struct axis *x, const struct axis *y,
-                  const struct hw_series *series, const char *class)
+                  const struct hw_series *series, hw_show_fn *show, const char *class)
 {
     char value[HW_FORMAT_CHARS];
     for (size_t i = 0; i < series->count; i++) {
@@ -367,14 +407,14 @@ static void marks(struct hw_html *html, const struct axis *x, const struct axis 
         attribute(html, "cx", axis_at(x, series->x[i]));
         attribute(html, "cy", axis_at(y, series->y[i]));
         hw_html_raw(html, ">");
-        tooltip(html, series->name, hw_format_figure(value, series->y[i]));
+        tooltip(html, series->name, value_text(value, series->y[i], show));
         hw_html_raw(html, "</circle>\n");
     }
 }
 
 static bool line_chart_ok(const struct hw_line_chart *chart)
 {
-    if (chart->count > HW_CHART_SERIES_MAX)
+    if (chart->count > HW_CHART_SERIES_MAX || chart->x_name_count > HW_CHART_NAMES_MAX)
         return false;
     for (size_t s = 0; s < chart->count; s++) {
         if (chart->series[s].count > HW_CHART_POINTS_MAX)
@@ -384,6 +424,15 @@ static bool line_chart_ok(const struct hw_line_chart *chart)
                 return false;
     }
     return true;
+}
+
+/* A tick for each name, with half a step beside the first and the last. */
+static void fit_names(struct axis *axis, size_t count, double from, double to)
+{
+    *axis =
+        (struct axis){.lo = -0.5, .hi = (double)(count ? count : 1) - 0.5, .from = from, .to = to};
+    for (; axis->tick_count < count; axis->tick_count++)
+        axis->ticks[axis->tick_count] = (double)axis->tick_count;
 }
 
 static void fit_axes(const struct hw_line_chart *chart, struct axis *x, struct axis *y)
@@ -401,7 +450,10 @@ static void fit_axes(const struct hw_line_chart *chart, struct axis *x, struct a
     }
     axis_include(y, 0); /* heights compare honestly from zero; a log axis leaves it out */
     axis_fit(y, PLOT_HEIGHT + 26, 26);
-    axis_fit(x, 56, VIEW_WIDTH - 20);
+    if (chart->x_names)
+        fit_names(x, chart->x_name_count, PLOT_LEFT, VIEW_WIDTH - 20);
+    else
+        axis_fit(x, PLOT_LEFT, VIEW_WIDTH - 20);
 }
 
 int hw_html_lines(struct hw_html *html, const struct hw_line_chart *chart)
@@ -414,14 +466,14 @@ int hw_html_lines(struct hw_html *html, const struct hw_line_chart *chart)
     figure_begin(html, chart->title);
     legend(html, chart->series, chart->count);
     svg_begin(html, chart->title, PLOT_HEIGHT + 70);
-    lines_grid(html, &x, &y);
-    label(html, "axis", "start", 0, 13, chart->y_label);
-    label(html, "axis", "middle", (x.from + x.to) / 2, y.from + 38, chart->x_label);
+    lines_grid(html, chart, &x, &y);
+    axis_label(html, "start", 0, 13, chart->y_label, y.log);
+    axis_label(html, "middle", (x.from + x.to) / 2, y.from + 38, chart->x_label, x.log);
     for (size_t s = 0; s < chart->count; s++) {
         color_class(class, s);
         curve(html, &x, &y, &chart->series[s], class);
         if (chart->points)
-            marks(html, &x, &y, &chart->series[s], class);
+            marks(html, &x, &y, &chart->series[s], chart->show_y, class);
     }
     figure_end(html);
     return 0;
@@ -467,6 +519,7 @@ int hw_html_cdf(struct hw_html *html, const struct hw_cdf_chart *chart)
                                      .title = chart->title,
                                      .x_label = chart->x_label,
                                      .y_label = "% of values at or below",
+                                     .show_x = chart->show_x,
                                      .log_x = chart->log_x,
                                      .series = series,
                                      .count = chart->count,

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/report/bench.h"
 #include "base/units.h"
 #include "base/utf8.h"
 
@@ -21,7 +23,10 @@ static const char style[] =
     "body{margin:0 auto;padding:1rem;max-width:46rem;background:var(--bg);color:var(--fg);"
     "font:16px/1.5 system-ui,sans-serif}\n"
     "h1{font-size:1.5rem;line-height:1.25;margin:.5rem 0 1rem}"
-    "h2{font-size:1.15rem;margin:2rem 0 .5rem}p{margin:.5rem 0}\n"
+    "h2{font-size:1.15rem;margin:2rem 0 .5rem}p{margin:.5rem 0}"
+    "p.where{color:var(--dim);font-size:.85rem;margin-top:-.75rem}"
+    "details{border-top:1px solid var(--line);padding:.25rem 0}"
+    "summary{cursor:pointer;font-weight:600;padding:.25rem 0}\n"
     "pre{overflow-x:auto;padding:.6rem .8rem;background:var(--band);font-size:.85rem;"
     "line-height:1.4}\n"
     ".wide{overflow-x:auto;margin:1rem 0}"
@@ -112,6 +117,12 @@ void hw_html_begin(struct hw_html *html, FILE *out, const char *title)
     element(html, "<title>", title, "</title>\n<style>\n");
     hw_html_raw(html, style);
     element(html, "</style>\n</head>\n<body>\n<h1>", title, "</h1>\n");
+    char host[HW_BENCH_HOST_CHARS], date[HW_UTC_CHARS];
+    hw_bench_host(host);
+    hw_utc(date);
+    element(html, "<p class=\"where\">", host, "; commit ");
+    hw_html_text(html, hw_bench_commit());
+    element(html, "; ", date, "</p>\n");
 }
 
 int hw_html_end(struct hw_html *html)
@@ -147,6 +158,17 @@ void hw_html_paragraph(struct hw_html *html, const char *fmt, ...)
 void hw_html_preformatted(struct hw_html *html, const char *text)
 {
     element(html, "<pre>", text, "</pre>\n");
+}
+
+void hw_html_fold_begin(struct hw_html *html, const char *title, bool open)
+{
+    hw_html_raw(html, open ? "<details open=\"open\">" : "<details>");
+    element(html, "<summary>", title, "</summary>\n");
+}
+
+void hw_html_fold_end(struct hw_html *html)
+{
+    hw_html_raw(html, "</details>\n");
 }
 
 static void table_cell(struct hw_html *html, const char *tag, enum hw_align align, const char *text)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/attr.h"
+#include "base/report/bench.h"
 #include "base/report/html.h"
 #include "base/rng.h"
 
@@ -29,7 +30,8 @@ static void sample_bars(struct hw_html *html)
                                                                .count = ARRAY_LEN(modes)}),
                      0);
     assert_int_equal(hw_html_bars(html, &(struct hw_bar_chart){.title = "Bytes on the wire",
-                                                               .unit = "bytes (log scale)",
+                                                               .unit = "bytes",
+                                                               .show = hw_show_bytes,
                                                                .log_scale = true,
                                                                .bars = bytes,
                                                                .count = ARRAY_LEN(bytes)}),
@@ -61,6 +63,24 @@ static void sample_lines(struct hw_html *html)
                                                                  .y_label = "us",
                                                                  .series = series,
                                                                  .count = 3}),
+                     0);
+}
+
+static void sample_names(struct hw_html *html)
+{
+    static const char *const names[] = {"0", "100us", "1ms", "10ms"};
+    static const double x[] = {0, 1, 2, 3}, y[] = {310, 420, 1350, 10400};
+    const struct hw_series series = {"semantic", x, y, 4};
+    assert_int_equal(hw_html_lines(html, &(struct hw_line_chart){.title = "Points with names",
+                                                                 .x_label = "round trip",
+                                                                 .y_label = "a token",
+                                                                 .show_y = hw_show_us,
+                                                                 .x_names = names,
+                                                                 .x_name_count = 4,
+                                                                 .log_y = true,
+                                                                 .points = true,
+                                                                 .series = &series,
+                                                                 .count = 1}),
                      0);
 }
 
@@ -115,20 +135,29 @@ static int write_page(FILE *out)
     sample_bars(&html);
     hw_html_heading(&html, "Lines");
     sample_lines(&html);
+    hw_html_fold_begin(&html, "More lines", true);
+    sample_names(&html);
+    hw_html_fold_end(&html);
     hw_html_heading(&html, "CDF");
     sample_cdf(&html);
     hw_html_preformatted(&html, "us  count\n3   4\n4   19,086\n");
     return hw_html_end(&html);
 }
 
-static void text_is_escaped_everywhere(void **state)
+static char *text_of_page(void)
 {
-    (void)state;
-    char *text;
-    size_t len;
+    static char *text; /* the caller's, until the next page */
+    static size_t len;
     FILE *out = open_memstream(&text, &len);
     assert_int_equal(write_page(out), 0);
     fclose(out);
+    return text;
+}
+
+static void text_is_escaped_everywhere(void **state)
+{
+    (void)state;
+    char *text = text_of_page();
     assert_null(strstr(text, "<b>"));
     assert_null(strchr(text, '\xff'));
     assert_null(strchr(text, '\x01'));
@@ -136,6 +165,55 @@ static void text_is_escaped_everywhere(void **state)
     assert_null(strstr(text, "nan"));
     assert_null(strstr(text, "inf"));
     free(text);
+}
+
+static void every_page_names_machine_commit_and_date(void **state)
+{
+    (void)state;
+    char *text = text_of_page(), host[HW_BENCH_HOST_CHARS], commit[64];
+    hw_bench_host(host);
+    snprintf(commit, sizeof commit, "; commit %s; 20", hw_bench_commit());
+    const char *where = strstr(text, "<p class=\"where\">");
+    assert_non_null(where);
+    assert_non_null(strstr(where, commit));
+    assert_non_null(strstr(where, " CPU"));
+    assert_memory_equal(where + strlen("<p class=\"where\">"), host, strcspn(host, "<>&\""));
+    free(text);
+}
+
+static void ticks_have_units_and_log_axes_say_so(void **state)
+{
+    (void)state;
+    char *text = text_of_page();
+    static const char *const shown[] = {
+        ">548 MB<",
+        ">512 B<",
+        ">100 MB<", /* values of bars, and a tick */
+        ">10 ms<",
+        ">1 ms<",
+        ">100 us<", /* ticks of a line chart */
+        ">100us<",
+        ">10ms<", /* names of points */
+        ">bytes (log scale)<",
+        ">a token (log scale)<" /* axes */
+    };
+    for (size_t i = 0; i < ARRAY_LEN(shown); i++)
+        if (!strstr(text, shown[i]))
+            fail_msg("%s is not there", shown[i]);
+    assert_null(strstr(text, "548000000"));
+    free(text);
+}
+
+static void figures_are_shown_with_units(void **state)
+{
+    (void)state;
+    char text[HW_FORMAT_CHARS];
+    assert_string_equal(hw_show_bytes(text, 232387215), "232.4 MB");
+    assert_string_equal(hw_show_bytes(text, 0), "0 B");
+    assert_string_equal(hw_show_bytes(text, NAN), "-");
+    assert_string_equal(hw_show_us(text, 0.25), "0.25 us");
+    assert_string_equal(hw_show_us(text, 1500), "1.5 ms");
+    assert_string_equal(hw_show_us(text, 4.2e9), "4200 s");
 }
 
 static void charts_past_their_limits_write_nothing(void **state)
@@ -160,6 +238,9 @@ static void charts_past_their_limits_write_nothing(void **state)
     series[0] = (struct hw_series){"x", far, far, 1};
     assert_int_equal(hw_html_lines(&html, &(struct hw_line_chart){.series = series, .count = 1}),
                      -EINVAL);
+    assert_int_equal(
+        hw_html_lines(&html, &(struct hw_line_chart){.x_name_count = HW_CHART_NAMES_MAX + 1}),
+        -EINVAL);
     series[0].count = HW_CHART_POINTS_MAX + 1;
     assert_int_equal(hw_html_lines(&html, &(struct hw_line_chart){.series = series, .count = 1}),
                      -EINVAL);
@@ -246,6 +327,9 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_escaped_everywhere),
+        cmocka_unit_test(every_page_names_machine_commit_and_date),
+        cmocka_unit_test(ticks_have_units_and_log_axes_say_so),
+        cmocka_unit_test(figures_are_shown_with_units),
         cmocka_unit_test(charts_past_their_limits_write_nothing),
         cmocka_unit_test(odd_ranges_give_finite_coordinates),
         cmocka_unit_test(empty_charts_are_drawn),
