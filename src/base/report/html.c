@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/report/bench.h"
@@ -20,8 +22,8 @@ static const char style[] =
     "@media(prefers-color-scheme:dark){:root{--bg:#14181d;--fg:#e3e8ee;--dim:#98a3ae;"
     "--line:#323a43;--band:#1b2127;--c0:#58aaf0;--c1:#f58a4b;--c2:#3cc79f;--c3:#e383c0;"
     "--c4:#dcac3a;--c5:#9ad4f7;--c6:#b59af0;--c7:#adadad}}\n"
-    "body{margin:0 auto;padding:1rem;max-width:46rem;background:var(--bg);color:var(--fg);"
-    "font:16px/1.5 system-ui,sans-serif}\n"
+    "body{margin:0 auto;padding:1rem;max-width:78rem;background:var(--bg);color:var(--fg);"
+    "font:16px/1.5 system-ui,sans-serif}p,pre,figure,.legend{max-width:46rem}\n"
     "h1{font-size:1.5rem;line-height:1.25;margin:.5rem 0 1rem}"
     "h2{font-size:1.15rem;margin:2rem 0 .5rem}p{margin:.5rem 0}"
     "p.where{color:var(--dim);font-size:.85rem;margin-top:-.75rem}"
@@ -132,6 +134,61 @@ int hw_html_end(struct hw_html *html)
     if (!html->error && fflush(html->out) != 0)
         html->error = errno ? -errno : -EIO;
     return html->error;
+}
+
+static int open_page(struct hw_page *page, const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return -EISDIR;
+    page->path = strdup(path);
+    if (!page->path || asprintf(&page->temporary, "%s.part", path) < 0) {
+        free(page->path);
+        return -ENOMEM;
+    }
+    page->html.out = fopen(page->temporary, "we");
+    if (page->html.out)
+        return 0;
+    int rc = -errno;
+    free(page->path);
+    free(page->temporary);
+    return rc;
+}
+
+int hw_page_begin(struct hw_page *page, const char *path, const char *title)
+{
+    int rc = open_page(page, path);
+    if (rc == 0)
+        hw_html_begin(&page->html, page->html.out, title);
+    return rc;
+}
+
+static int close_page(struct hw_page *page, int rc)
+{
+    if (fclose(page->html.out) && rc == 0)
+        rc = -errno;
+    if (rc == 0 && rename(page->temporary, page->path))
+        rc = -errno;
+    if (rc)
+        unlink(page->temporary);
+    free(page->path);
+    free(page->temporary);
+    return rc;
+}
+
+int hw_page_end(struct hw_page *page, int rc)
+{
+    int ended = hw_html_end(&page->html);
+    return close_page(page, rc ? rc : ended);
+}
+
+int hw_page_check(const char *path)
+{
+    struct hw_page page;
+    int rc = open_page(&page, path);
+    if (rc == 0)
+        (void)close_page(&page, -ECANCELED); /* an error, so the file at path stays */
+    return rc;
 }
 
 void hw_html_heading(struct hw_html *html, const char *text)

@@ -36,6 +36,18 @@ void hw_html_begin(struct hw_html *html, FILE *out, const char *title);
 /* Flushes.  0 or the first negative errno. */
 int hw_html_end(struct hw_html *html) MUST_CHECK;
 
+/* A page in a file, which appears whole or not at all: it is written as path.part first. */
+struct hw_page {
+    struct hw_html html;
+    char *path, *temporary; /* heap */
+};
+/* Whether begin would succeed, to be asked before a long measurement.  0 or a negative errno. */
+int hw_page_check(const char *path) MUST_CHECK;
+/* 0 or a negative errno; end only after 0. */
+int hw_page_begin(struct hw_page *page, const char *path, const char *title) MUST_CHECK;
+/* rc: what went wrong meanwhile, or 0.  Returns the first error; on one the old file stays. */
+int hw_page_end(struct hw_page *page, int rc) MUST_CHECK;
+
 void hw_html_heading(struct hw_html *html, const char *text);
 void hw_html_paragraph(struct hw_html *html, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void hw_html_preformatted(struct hw_html *html, const char *text);

@@ -2,6 +2,7 @@
 #include "bench/llm/experiment.h"
 #include "bench/bench.h"
 
+#include "base/report/html.h"
 #include "base/report/progress.h"
 #include "base/units.h"
 #include "bench/rpc/delay.h"
@@ -14,6 +15,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <xxhash.h>
+
+#define RTT_MAX (10 * HW_SEC) /* a longer line is a broken one */
 
 enum { PHASE_DECODE, PHASE_PREFILL, PHASE_BOTH };
 
@@ -48,8 +51,9 @@ struct experiment_options {
     const char *model, *tokenizer, *prompt, *output, *report, *returns, *gpu_host, *rate;
     struct cmd_list modes, points;
     int phase, sweep, backend;
-    bool external_server;
-    uint64_t trials, decode_steps, master_port, prompt_tokens, seed, threads, tokens_per_request;
+    bool external_server, lossy;
+    uint64_t rtt_ns, trials, decode_steps, master_port, prompt_tokens, seed, threads,
+        tokens_per_request;
 };
 
 static const struct cmd_option options[] = {
@@ -150,6 +154,13 @@ static const struct cmd_option options[] = {
      .offset = offsetof(struct experiment_options, points),
      .help = "its values [default: 8,16,32,64; 0,100us,1ms,10ms; 100Mbit,1Gbit,10Gbit;\n"
              "1,2,4; from none to all]"},
+    {.name = "rtt",
+     .kind = CMD_DURATION,
+     .argument = "TIME",
+     .offset = offsetof(struct experiment_options, rtt_ns),
+     .def = "0",
+     .max = RTT_MAX,
+     .help = "added to the link's round trip while something else is varied"},
     {.name = "rate",
      .kind = CMD_STRING,
      .argument = "RATE",
@@ -163,6 +174,11 @@ static const struct cmd_option options[] = {
      .offset = offsetof(struct experiment_options, returns),
      .def = "tokens",
      .help = "semantic: as hawser llm"},
+    {.name = "lossy",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct experiment_options, lossy),
+     .help = "semantic with --return logits: as hawser llm; the report then says how many\n"
+             "of its tokens are those of the other modes"},
     {.name = "tokens-per-request",
      .kind = CMD_U64,
      .argument = "N",
@@ -198,6 +214,8 @@ static const struct cmd_env environment[] = {
     {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
     {NULL},
 };
+
+enum { GPU_CHARS = 160 };
 
 struct experiment {
     const struct experiment_options *o;
@@ -238,6 +256,12 @@ static enum cmd_exit read_modes(struct experiment *x)
         }
         x->modes[x->mode_count++] = mode;
     }
+    bool semantic = false;
+    for (size_t i = 0; i < x->mode_count; i++)
+        semantic |= strcmp(x->modes[i], "semantic") == 0;
+    if (x->o->lossy && (!semantic || strcmp(x->o->returns, "logits") != 0))
+        return cmd_fail(CMD_USAGE, "experiment: --lossy goes with --return logits and the mode "
+                                   "semantic in --modes");
     if (pressure && x->o->phase == PHASE_PREFILL)
         return cmd_fail(CMD_USAGE, "experiment: a sweep of pressure is about decoding");
     if (x->o->phase != PHASE_DECODE && !pressure)
@@ -253,7 +277,7 @@ static int read_point(const struct experiment *x, const char *text, struct exper
     case EXPERIMENT_SWEEP_STEPS:
         return hw_parse_u64(text, 2, EXPERIMENT_STEPS_MAX, &out->steps);
     case EXPERIMENT_SWEEP_RTT:
-        return hw_parse_duration(text, &out->rtt_ns) || out->rtt_ns > 10 * HW_SEC ? -EINVAL : 0;
+        return hw_parse_duration(text, &out->rtt_ns) || out->rtt_ns > RTT_MAX ? -EINVAL : 0;
     case EXPERIMENT_SWEEP_RATE:
         return bench_delay_parse_rate(text, &out->bits_s) || !out->bits_s ? -EINVAL : 0;
     case EXPERIMENT_SWEEP_PRESSURE:
@@ -273,8 +297,11 @@ static void spread_points(struct experiment *x, struct experiment_point base)
     }
 }
 
-static enum cmd_exit read_rate(const struct experiment_options *o, uint64_t *bits_s)
+/* The link while something else is varied. */
+static enum cmd_exit read_link(const struct experiment_options *o, uint64_t *bits_s)
 {
+    if (o->rtt_ns && o->sweep == EXPERIMENT_SWEEP_RTT)
+        return cmd_fail(CMD_USAGE, "experiment: --rtt: a sweep of rtt has its own, --points");
     if (!o->rate)
         return CMD_DONE;
     if (o->sweep == EXPERIMENT_SWEEP_RATE)
@@ -291,8 +318,8 @@ static enum cmd_exit read_rate(const struct experiment_options *o, uint64_t *bit
 static enum cmd_exit read_points(struct experiment *x)
 {
     const struct experiment_options *o = x->o;
-    struct experiment_point base = {.steps = o->decode_steps, .clients = 1};
-    enum cmd_exit code = read_rate(o, &base.bits_s);
+    struct experiment_point base = {.steps = o->decode_steps, .clients = 1, .rtt_ns = o->rtt_ns};
+    enum cmd_exit code = read_link(o, &base.bits_s);
     if (code != CMD_DONE)
         return code;
     const char *const *texts = default_points[o->sweep];
@@ -326,7 +353,9 @@ static enum cmd_exit check_relay(const struct experiment *x)
     snprintf(addr.host, sizeof addr.host, "%s", x->o->gpu_host);
     if (relays && x->o->external_server && !rpc_addr_is_local(&addr))
         return cmd_fail(CMD_USAGE, "experiment: %s needs a worker on this machine",
-                        x->o->rate ? "--rate" : "a sweep of the link");
+                        x->o->rate     ? "--rate"
+                        : x->o->rtt_ns ? "--rtt"
+                                       : "a sweep of the link");
     return CMD_DONE;
 }
 
@@ -344,17 +373,46 @@ static enum cmd_exit look_at_model(struct experiment *x)
     llm_file_close(file);
     if (stat(o->model, &st))
         return cmd_fail(CMD_FAILED, "experiment: %s: %s", o->model, strerror(errno));
+    bool steps_vary = o->sweep == EXPERIMENT_SWEEP_STEPS;
     int len =
-        snprintf(text, sizeof text, "%llu %lld %llu %llu %llu %llu %d %s %d %s",
+        snprintf(text, sizeof text, "%llu %lld %llu %llu %llu %llu %llu %llu %d %d %d %s %d %s",
                  (unsigned long long)st.st_size, (long long)st.st_mtime,
                  (unsigned long long)o->prompt_tokens, (unsigned long long)o->seed,
                  (unsigned long long)o->threads, (unsigned long long)o->tokens_per_request,
-                 o->backend, o->returns, o->external_server, o->external_server ? o->gpu_host : "");
+                 (unsigned long long)(steps_vary ? 0 : o->decode_steps),
+                 (unsigned long long)o->rtt_ns, o->sweep, o->lossy, o->backend, o->returns,
+                 o->external_server, o->external_server ? o->gpu_host : "");
     x->settings = XXH3_64bits(text, (size_t)len < sizeof text ? (size_t)len : sizeof text - 1);
     x->settings ^= XXH3_64bits(o->prompt, strlen(o->prompt));
     if (o->rate)
         x->settings ^= XXH3_64bits_withSeed(o->rate, strlen(o->rate), 1);
     return CMD_DONE;
+}
+
+static enum cmd_exit open_output(struct experiment *x)
+{
+    size_t others;
+    int rc = experiment_file_open(x->o->output, x->settings, &x->rows, &others, &x->file);
+    if (rc == -EEXIST)
+        return cmd_fail(CMD_FAILED,
+                        "experiment: %s is not a table of hawser experiment; name another --output",
+                        x->o->output);
+    if (rc)
+        return cmd_fail(CMD_FAILED, "experiment: %s: %s", x->o->output, strerror(-rc));
+    if (others)
+        cmd_warn(
+            "experiment: %s has %zu rows of other settings (model, prompt, decode steps, link, "
+            "sweep or others): they stay there and are no part of this report",
+            x->o->output, others);
+    return CMD_DONE;
+}
+
+/* Before the measurement, which may take hours. */
+static enum cmd_exit check_report(const struct experiment *x)
+{
+    int rc = hw_page_check(x->o->report);
+    return rc ? cmd_fail(CMD_FAILED, "experiment: --report %s: %s", x->o->report, strerror(-rc))
+              : CMD_DONE;
 }
 
 static enum cmd_exit prepare(struct experiment *x)
@@ -369,6 +427,8 @@ static enum cmd_exit prepare(struct experiment *x)
         code = read_points(x);
     if (code == CMD_DONE)
         code = check_relay(x);
+    if (code == CMD_DONE)
+        code = check_report(x);
     if (code != CMD_DONE)
         return code;
     x->setup = (struct experiment_setup){.model = o->model,
@@ -384,13 +444,10 @@ static enum cmd_exit prepare(struct experiment *x)
                                          .backend = llm_run_backends[o->backend],
                                          .layers = x->layers,
                                          .shadow = o->sweep == EXPERIMENT_SWEEP_PRESSURE,
+                                         .own_server = !o->external_server,
+                                         .lossy = o->lossy,
                                          .store_bits_s = x->points[0].bits_s};
-    int rc = experiment_file_open(o->output, x->settings, &x->rows, &x->file);
-    if (rc == -EEXIST)
-        return cmd_fail(CMD_FAILED,
-                        "experiment: %s is not a table of hawser experiment; name another --output",
-                        o->output);
-    return rc ? cmd_fail(CMD_FAILED, "experiment: %s: %s", o->output, strerror(-rc)) : CMD_DONE;
+    return open_output(x);
 }
 
 static bool needs_server(const struct experiment *x)
@@ -480,23 +537,41 @@ static enum cmd_exit run_all(struct experiment *x)
     return code;
 }
 
+/* What the figures of GPU use stand for. */
+static void describe_gpu(const struct experiment *x, char text[GPU_CHARS])
+{
+    unsigned count = x->setup.gpu.device_count;
+    if (!count)
+        snprintf(text, GPU_CHARS, "GPU use: not sampled; NVIDIA's library finds no GPU here");
+    else if (x->o->external_server)
+        snprintf(text, GPU_CHARS,
+                 "GPU use: of the %u GPUs of this machine, for modes that compute here; "
+                 "the worker's was not sampled",
+                 count);
+    else
+        snprintf(text, GPU_CHARS, "GPU use: of the %u GPUs of this machine, where the worker runs",
+                 count);
+}
+
 static enum cmd_exit report(struct experiment *x)
 {
-    char why[256], gpu[32];
-    unsigned count = x->setup.gpu.device_count;
-    snprintf(gpu, sizeof gpu, count ? "%u" : "none", count);
+    char why[256], gpu[GPU_CHARS];
+    describe_gpu(x, gpu);
     struct experiment_report r = {.title_model = x->o->model,
                                   .modes = x->modes,
+                                  .points = x->points,
+                                  .point_count = x->point_count,
                                   .gpu = gpu,
-                                  .sweep = (enum experiment_sweep)x->o->sweep};
-    if (!experiment_agrees(&x->rows, why))
+                                  .sweep = (enum experiment_sweep)x->o->sweep,
+                                  .lossy = x->o->lossy};
+    if (!experiment_agrees(&x->rows, &r, why))
         return cmd_fail(CMD_FAILED, "experiment: no report: %s", why);
     int rc = experiment_print(&x->rows, &r, stdout);
     if (rc == 0)
         rc = experiment_write_html(&x->rows, &r, x->o->report);
     if (rc)
         return cmd_fail(CMD_FAILED, "experiment: %s: %s", x->o->report, strerror(-rc));
-    printf("rows: %s\nreport: %s\nGPU use: %s\n", x->o->output, x->o->report, gpu);
+    printf("rows: %s\nreport: %s\n%s\n", x->o->output, x->o->report, gpu);
     return CMD_DONE;
 }
 
@@ -529,7 +604,7 @@ const struct cmd_command cmd_experiment = {
         "Runs every mode and phase so many times, interleaved, each in a process of its own, and\n"
         "writes a row for each.  An experiment that was interrupted goes on where it stopped.  "
         "All\n"
-        "modes must generate the same tokens; otherwise there is no report.",
+        "modes must generate the same tokens, but for a lossy one; otherwise there is no report.",
     .options = options,
     .environment = environment,
     .examples = "hawser experiment --model model.gguf --trials 5\n"

@@ -43,8 +43,9 @@ uint64_t experiment_evicts_at(const struct experiment_point *point);
 struct experiment_row {
     uint64_t trial, client;
     char phase[EXPERIMENT_NAME_CHARS], mode[EXPERIMENT_NAME_CHARS];
-    double latency_s, wall_s, net_bytes, kernel_ms, server_serdes_ms, client_serdes_ms, rpc_ms;
-    double avg_sm; /* NaN: none; kernel_ms, too, where no server and no GPU computed */
+    double latency_s, wall_s, net_bytes, server_serdes_ms, client_serdes_ms, rpc_ms;
+    double kernel_ms; /* of a server's GPU; NaN without one */
+    double avg_sm;    /* of the GPUs of this machine; NaN: not sampled */
     double bytes[LLM_CLASSES];
     struct experiment_point point;
     uint64_t settings; /* of all that the row does not say: model, prompt, options */
@@ -68,10 +69,11 @@ int experiment_list_parse(const char *text, struct experiment_list *out) MUST_CH
 
 /* ---- the file ---- */
 
-/* Opens or begins the file, keeps the rows with these settings in *rows, and cuts off a last line
- * that was not finished.  0; -EEXIST when the file is not one of ours; another negative errno. */
+/* Opens or begins the file, keeps the rows with these settings in *rows, counts the others, and
+ * cuts off a last line that was not finished.  0; -EEXIST when the file is not one of ours; another
+ * negative errno. */
 int experiment_file_open(const char *path, uint64_t settings, struct experiment_rows *rows,
-                         FILE **out) MUST_CHECK;
+                         size_t *others, FILE **out) MUST_CHECK;
 /* Appends and flushes. */
 int experiment_file_append(FILE *file, const struct experiment_row *row) MUST_CHECK;
 
@@ -84,6 +86,8 @@ struct experiment_setup {
     const char *backend;   /* of local and of our server */
     uint32_t layers;       /* of the model */
     bool shadow;           /* our server moves KV out when it is told to */
+    bool own_server;       /* the server runs on this machine, because we start it */
+    bool lossy;            /* mode semantic may lose digits of logits */
     uint64_t store_bits_s; /* of the link to where it moves; 0: as it is */
     struct gpu_use gpu;
 };
@@ -105,10 +109,6 @@ enum cmd_exit experiment_trial(struct experiment_setup *setup, const struct expe
 
 /* ---- the report ---- */
 
-/* Whether all rows of a phase and length have the same tokens; else the sentence in why names the
- * step and the modes. */
-bool experiment_agrees(const struct experiment_rows *rows, char why[256]);
-
 /* As in --sweep. */
 enum experiment_sweep {
     EXPERIMENT_SWEEP_NONE,
@@ -122,9 +122,17 @@ enum experiment_sweep {
 struct experiment_report {
     const char *title_model;
     const char *const *modes; /* in order, NULL-terminated */
-    const char *gpu;          /* "none", or how many */
+    const struct experiment_point *points;
+    size_t point_count;
+    const char *gpu; /* a sentence about the GPUs whose use was sampled */
     enum experiment_sweep sweep;
+    bool lossy;
 };
+
+/* Whether all rows of a phase and length have the same tokens, but for those of a mode that may
+ * lose digits; else the sentence in why names the step and the modes. */
+bool experiment_agrees(const struct experiment_rows *rows, const struct experiment_report *report,
+                       char why[256]);
 
 /* The table on out; 0 or a negative errno. */
 int experiment_print(const struct experiment_rows *rows, const struct experiment_report *report,

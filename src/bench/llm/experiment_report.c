@@ -1,23 +1,23 @@
 /* Rows to tables and charts. */
 #include "bench/llm/experiment.h"
 
-#include "base/clock.h"
-#include "base/report/bench.h"
+#include "base/attr.h"
 #include "base/report/html.h"
 #include "base/units.h"
 #include "bench/llm/ttest.h"
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { TRIALS_MAX = 1000, POINTS_MAX = CMD_LIST_MAX };
+#define SURE 0.05 /* a p below it shows a difference */
 
 /* ---- choosing rows ---- */
 
-/* A cell: what its rows have in common.  point NULL: any. */
+/* A cell: what its rows have in common. */
 struct cell {
     const char *mode, *phase;
     const struct experiment_point *point;
@@ -26,22 +26,7 @@ struct cell {
 static bool is_in(const struct experiment_row *row, const struct cell *c)
 {
     return strcmp(row->mode, c->mode) == 0 && strcmp(row->phase, c->phase) == 0 &&
-           (!c->point || experiment_same_point(&row->point, c->point));
-}
-
-/* The points that the rows have, in the order they were run. */
-static size_t points_of(const struct experiment_rows *rows,
-                        struct experiment_point points[POINTS_MAX])
-{
-    size_t count = 0;
-    for (size_t i = 0; i < rows->count; i++) {
-        bool known = false;
-        for (size_t p = 0; p < count; p++)
-            known |= experiment_same_point(&points[p], &rows->items[i].point);
-        if (!known && count < POINTS_MAX)
-            points[count++] = rows->items[i].point;
-    }
-    return count;
+           experiment_same_point(&row->point, c->point);
 }
 
 typedef double figure_fn(const struct experiment_row *row);
@@ -70,11 +55,6 @@ static double step_bytes(const struct experiment_row *row)
     return mean_after_first(&row->step_up) + mean_after_first(&row->step_down);
 }
 
-static double step_ms(const struct experiment_row *row)
-{
-    return mean_after_first(&row->step_us) / 1e3;
-}
-
 /* The exchange that finds layers missing. */
 static double recovery_ms(const struct experiment_row *row)
 {
@@ -92,6 +72,11 @@ static double kv_computed(const struct experiment_row *row)
     return row->kv_computed;
 }
 
+static double weights(const struct experiment_row *row)
+{
+    return row->bytes[LLM_WEIGHTS];
+}
+
 static double kernel_ms(const struct experiment_row *row)
 {
     return row->kernel_ms;
@@ -107,9 +92,28 @@ static double client_serdes_ms(const struct experiment_row *row)
     return row->client_serdes_ms;
 }
 
-static double waiting_ms(const struct experiment_row *row)
+static double exchanges_ms(const struct experiment_row *row)
 {
-    double rest = row->rpc_ms - row->kernel_ms - row->server_serdes_ms;
+    double sum = 0;
+    for (size_t i = 0; i < row->step_us.count; i++)
+        sum += row->step_us.values[i] / 1e3;
+    return sum;
+}
+
+/* Of the calls before the prompt, an upload of weights among them: a mode that sends weights with
+ * every exchange has none. */
+static double before_ms(const struct experiment_row *row)
+{
+    double calls = row->rpc_ms + row->client_serdes_ms;
+    return calls > exchanges_ms(row) ? calls - exchanges_ms(row) : 0;
+}
+
+/* What no other part of the time explains.  The parts are measured at two machines, so their sum
+ * may exceed the whole by a little. */
+static double rest_ms(const struct experiment_row *row)
+{
+    double rest = exchanges_ms(row) - row->server_serdes_ms - row->client_serdes_ms -
+                  (isnan(row->kernel_ms) ? 0 : row->kernel_ms);
     return rest > 0 ? rest : 0;
 }
 
@@ -164,18 +168,52 @@ static bool same_tokens(const struct experiment_row *a, const struct experiment_
     return false;
 }
 
-bool experiment_agrees(const struct experiment_rows *rows, char why[256])
+static bool is_lossy(const struct experiment_report *r, const char *mode)
+{
+    return r->lossy && strcmp(mode, "semantic") == 0;
+}
+
+/* The first row whose tokens a row should have: its own, when there is no other. */
+static const struct experiment_row *reference_of(const struct experiment_rows *rows,
+                                                 const struct experiment_report *r,
+                                                 const struct experiment_row *row)
+{
+    for (size_t i = 0; i < rows->count; i++) {
+        const struct experiment_row *other = &rows->items[i];
+        if (!is_lossy(r, other->mode) && strcmp(other->phase, row->phase) == 0 &&
+            other->point.steps == row->point.steps)
+            return other;
+    }
+    return row;
+}
+
+bool experiment_agrees(const struct experiment_rows *rows, const struct experiment_report *r,
+                       char why[256])
 {
     for (size_t i = 0; i < rows->count; i++) {
         const struct experiment_row *row = &rows->items[i];
-        size_t first = 0;
-        while (strcmp(rows->items[first].phase, row->phase) != 0 ||
-               rows->items[first].point.steps != row->point.steps)
-            first++;
-        if (!same_tokens(&rows->items[first], row, why))
+        if (!is_lossy(r, row->mode) && !same_tokens(reference_of(rows, r, row), row, why))
             return false;
     }
     return true;
+}
+
+/* How many tokens of a cell stand where the others have them, of how many. */
+static size_t agreeing(const struct experiment_rows *rows, const struct experiment_report *r,
+                       const struct cell *c, size_t *all)
+{
+    size_t same = 0;
+    *all = 0;
+    for (size_t i = 0; i < rows->count; i++) {
+        const struct experiment_row *row = &rows->items[i];
+        if (!is_in(row, c))
+            continue;
+        const struct experiment_list *right = &reference_of(rows, r, row)->tokens;
+        for (size_t t = 0; t < row->tokens.count && t < right->count; t++)
+            same += row->tokens.values[t] == right->values[t];
+        *all += row->tokens.count;
+    }
+    return same;
 }
 
 /* ---- the table ---- */
@@ -205,48 +243,89 @@ static const char *point_text(const struct experiment_report *r, const struct ex
     return text;
 }
 
+/* Whether the latency differs from the first mode's, by a paired t test. */
+static void add_difference(struct hw_table *t, const double *values, const double *base,
+                           size_t count)
+{
+    double p = ttest_paired(values, base, count);
+    if (isnan(p))
+        hw_table_cell(t, "not tested: 1 trial");
+    else if (p >= SURE)
+        hw_table_cell(t, "no difference shown (p %.2f)", p);
+    else
+        hw_table_cell(t, p < 0.001 ? "p < 0.001" : "p %.3f", p);
+}
+
+static void add_latency(struct hw_table *t, const struct experiment_rows *rows,
+                        const struct experiment_report *r, const struct cell *c)
+{
+    double values[TRIALS_MAX], base[TRIALS_MAX];
+    char text[HW_FORMAT_CHARS];
+    struct cell first = {.mode = r->modes[0], .phase = c->phase, .point = c->point};
+    size_t count = by_trial(rows, c, latency_ms, values);
+    size_t pairs = by_trial(rows, &first, latency_ms, base);
+    struct ttest_mean m = ttest_mean(values, count);
+    hw_table_cell(t, "%zu", count);
+    hw_table_cell(t, "%s", hw_format_figure(text, m.mean));
+    hw_table_cell(t, "%s", hw_format_figure(text, m.half));
+    hw_table_cell(t, "%s",
+                  hw_format_figure(text, pairs ? m.mean / ttest_mean(base, pairs).mean : NAN));
+    if (pairs == count && strcmp(c->mode, first.mode) != 0)
+        add_difference(t, values, base, count);
+    else
+        hw_table_cell(t, "-");
+}
+
+/* A column whose cell is the mean of a figure. */
+struct column {
+    const char *heading;
+    figure_fn *figure;
+    hw_show_fn *show; /* NULL: plain figures */
+};
+
+static const struct column columns[] = {{"upload", weights, hw_show_bytes},
+                                        {"before prompt ms", before_ms, NULL},
+                                        {"bytes", net_bytes, hw_show_bytes},
+                                        {"bytes a step", step_bytes, hw_show_bytes}};
+static const struct column pressure_columns[] = {{"recovery ms", recovery_ms, NULL},
+                                                 {"KV fetched", kv_fetched, hw_show_bytes},
+                                                 {"rows computed", kv_computed, NULL}};
+
+static void add_means(struct hw_table *t, const struct experiment_rows *rows, const struct cell *c,
+                      const struct column *from, size_t count)
+{
+    char text[HW_FORMAT_CHARS];
+    for (size_t i = 0; i < count; i++) {
+        double mean = mean_of(rows, c, from[i].figure);
+        hw_table_cell(t, "%s",
+                      from[i].show ? from[i].show(text, mean) : hw_format_figure(text, mean));
+    }
+}
+
 static void add_row(struct hw_table *t, const struct experiment_rows *rows,
                     const struct experiment_report *r, const struct cell *c)
 {
-    double values[TRIALS_MAX], base[TRIALS_MAX];
-    char text[HW_FORMAT_CHARS], half[HW_FORMAT_CHARS];
-    size_t count = by_trial(rows, c, latency_ms, values);
-    if (!count)
+    char text[HW_FORMAT_CHARS];
+    size_t all, same = agreeing(rows, r, c, &all);
+    if (!all)
         return;
-    struct cell first = {.mode = r->modes[0], .phase = c->phase, .point = c->point};
-    size_t pairs = by_trial(rows, &first, latency_ms, base);
-    struct ttest_mean m = ttest_mean(values, count);
-    double p = pairs == count && strcmp(c->mode, first.mode) != 0
-                   ? ttest_paired(values, base, count)
-                   : NAN;
     hw_table_cell(t, "%s", c->phase);
     if (r->sweep)
         hw_table_cell(t, "%s", point_text(r, c->point, text));
     hw_table_cell(t, "%s", c->mode);
-    hw_table_cell(t, "%zu", count);
-    hw_table_cell(t, "%s", hw_format_figure(text, m.mean));
-    hw_table_cell(t, "%s", hw_format_figure(half, m.half));
-    hw_table_cell(t, "%s",
-                  hw_format_figure(text, pairs ? m.mean / ttest_mean(base, pairs).mean : NAN));
-    if (isnan(p))
-        hw_table_cell(t, "-");
-    else
-        hw_table_cell(t, p < 0.001 ? "< 0.001" : "%.3f", p);
-    hw_table_cell(t, "%s", hw_format_figure(text, mean_of(rows, c, net_bytes)));
-    hw_table_cell(t, "%s", hw_format_figure(text, mean_of(rows, c, step_bytes)));
-    if (r->sweep == EXPERIMENT_SWEEP_PRESSURE) {
-        hw_table_cell(t, "%s", hw_format_figure(text, mean_of(rows, c, recovery_ms)));
-        hw_table_cell(t, "%s", hw_format_figure(text, mean_of(rows, c, kv_fetched)));
-        hw_table_cell(t, "%s", hw_format_figure(text, mean_of(rows, c, kv_computed)));
-    }
+    add_latency(t, rows, r, c);
+    add_means(t, rows, c, columns, ARRAY_LEN(columns));
+    if (r->lossy)
+        hw_table_cell(t, "%zu of %zu", same, all);
+    if (r->sweep == EXPERIMENT_SWEEP_PRESSURE)
+        add_means(t, rows, c, pressure_columns, ARRAY_LEN(pressure_columns));
 }
 
 static struct hw_table *make_table(const struct experiment_rows *rows,
                                    const struct experiment_report *r)
 {
     static const char *const phases[] = {"prefill", "decode"};
-    struct experiment_point points[POINTS_MAX];
-    size_t point_count = points_of(rows, points);
+    static const char *const latency[] = {"trials", "latency ms", "+- 95%", "x first"};
     struct hw_table *t = hw_table_create();
     if (!t)
         return NULL;
@@ -254,22 +333,20 @@ static struct hw_table *make_table(const struct experiment_rows *rows,
     if (r->sweep)
         hw_table_column(t, "point", HW_LEFT);
     hw_table_column(t, "mode", HW_LEFT);
-    hw_table_column(t, "trials", HW_RIGHT);
-    hw_table_column(t, "latency ms", HW_RIGHT);
-    hw_table_column(t, "+- 95%", HW_RIGHT);
-    hw_table_column(t, "x first", HW_RIGHT);
-    hw_table_column(t, "p", HW_RIGHT);
-    hw_table_column(t, "bytes", HW_RIGHT);
-    hw_table_column(t, "bytes a step", HW_RIGHT);
-    if (r->sweep == EXPERIMENT_SWEEP_PRESSURE) {
-        hw_table_column(t, "recovery ms", HW_RIGHT);
-        hw_table_column(t, "KV fetched", HW_RIGHT);
-        hw_table_column(t, "rows computed", HW_RIGHT);
-    }
-    for (size_t f = 0; f < 2; f++) {
-        for (size_t p = 0; p < point_count; p++) {
+    for (size_t i = 0; i < ARRAY_LEN(latency); i++)
+        hw_table_column(t, latency[i], HW_RIGHT);
+    hw_table_column(t, "difference", HW_LEFT);
+    for (size_t i = 0; i < ARRAY_LEN(columns); i++)
+        hw_table_column(t, columns[i].heading, HW_RIGHT);
+    if (r->lossy)
+        hw_table_column(t, "tokens that agree", HW_RIGHT);
+    for (size_t i = 0; i < ARRAY_LEN(pressure_columns); i++)
+        if (r->sweep == EXPERIMENT_SWEEP_PRESSURE)
+            hw_table_column(t, pressure_columns[i].heading, HW_RIGHT);
+    for (size_t f = 0; f < ARRAY_LEN(phases); f++) {
+        for (size_t p = 0; p < r->point_count; p++) {
             for (const char *const *mode = r->modes; *mode; mode++)
-                add_row(t, rows, r, &(struct cell){*mode, phases[f], &points[p]});
+                add_row(t, rows, r, &(struct cell){*mode, phases[f], &r->points[p]});
         }
     }
     return t;
@@ -294,17 +371,33 @@ static size_t mode_count(const struct experiment_report *r)
     return count;
 }
 
-static int bars(struct hw_html *html, const struct experiment_rows *rows,
-                const struct experiment_report *r, const char *phase, figure_fn *figure,
-                const char *title)
+/* What the charts of one phase at one point of the sweep are made of. */
+struct view {
+    const struct experiment_rows *rows;
+    const struct experiment_report *r;
+    const char *phase;
+    const struct experiment_point *point;
+};
+
+static struct cell cell_of(const struct view *v, size_t mode)
+{
+    return (struct cell){v->r->modes[mode], v->phase, v->point};
+}
+
+static int bars(struct hw_html *html, const struct view *v, figure_fn *figure, const char *title)
 {
     struct hw_bar items[CMD_LIST_MAX];
-    size_t count = mode_count(r);
-    for (size_t i = 0; i < count; i++)
-        items[i] = (struct hw_bar){r->modes[i],
-                                   mean_of(rows, &(struct cell){r->modes[i], phase, NULL}, figure)};
-    struct hw_bar_chart chart = {
-        .title = title, .unit = "bytes", .log_scale = true, .bars = items, .count = count};
+    size_t count = mode_count(v->r);
+    for (size_t i = 0; i < count; i++) {
+        struct cell c = cell_of(v, i);
+        items[i] = (struct hw_bar){c.mode, mean_of(v->rows, &c, figure)};
+    }
+    struct hw_bar_chart chart = {.title = title,
+                                 .unit = "bytes, both ways",
+                                 .show = hw_show_bytes,
+                                 .log_scale = true,
+                                 .bars = items,
+                                 .count = count};
     return hw_html_bars(html, &chart);
 }
 
@@ -331,11 +424,10 @@ static size_t mean_steps(const struct experiment_rows *rows, const struct cell *
     return longest ? longest - 1 : 0;
 }
 
-static int steps_chart(struct hw_html *html, const struct experiment_rows *rows,
-                       const struct experiment_report *r)
+static int steps_chart(struct hw_html *html, const struct view *v)
 {
     struct hw_series series[HW_CHART_SERIES_MAX];
-    size_t count = mode_count(r), shown = 0;
+    size_t count = mode_count(v->r), shown = 0;
     double *x = malloc(EXPERIMENT_STEPS_MAX * sizeof *x);
     double *y = malloc(HW_CHART_SERIES_MAX * (size_t)EXPERIMENT_STEPS_MAX * sizeof *y);
     int rc = x && y ? 0 : -ENOMEM;
@@ -343,13 +435,15 @@ static int steps_chart(struct hw_html *html, const struct experiment_rows *rows,
         x[i] = (double)(i + 1);
     for (size_t i = 0; i < count && shown < HW_CHART_SERIES_MAX && rc == 0; i++) {
         double *line = y + shown * EXPERIMENT_STEPS_MAX;
-        size_t points = mean_steps(rows, &(struct cell){r->modes[i], "decode", NULL}, line);
+        struct cell c = cell_of(v, i);
+        size_t points = mean_steps(v->rows, &c, line);
         if (points)
-            series[shown++] = (struct hw_series){r->modes[i], x, line, points};
+            series[shown++] = (struct hw_series){c.mode, x, line, points};
     }
     struct hw_line_chart chart = {.title = "Latency of each exchange of a decode",
                                   .x_label = "exchange",
-                                  .y_label = "us",
+                                  .y_label = "latency",
+                                  .show_y = hw_show_us,
                                   .log_y = true,
                                   .series = series,
                                   .count = shown};
@@ -360,45 +454,40 @@ static int steps_chart(struct hw_html *html, const struct experiment_rows *rows,
     return rc;
 }
 
-static double point_value(const struct experiment_report *r, const struct experiment_point *p)
-{
-    return r->sweep == EXPERIMENT_SWEEP_STEPS      ? (double)p->steps
-           : r->sweep == EXPERIMENT_SWEEP_RTT      ? (double)p->rtt_ns / 1e6
-           : r->sweep == EXPERIMENT_SWEEP_RATE     ? (double)p->bits_s / 1e6
-           : r->sweep == EXPERIMENT_SWEEP_PRESSURE ? (double)p->evicted
-                                                   : (double)p->clients;
-}
-
 /* What a chart along the sweep shows. */
 struct along {
     const char *title, *unit;
-    figure_fn *figure;
+    figure_fn *figure; /* of times: in us */
+    hw_show_fn *show;
     bool log;
 };
 
-static int along_chart(struct hw_html *html, const struct experiment_rows *rows,
-                       const struct experiment_report *r, const struct along *along)
+static int along_chart(struct hw_html *html, const struct view *v, const struct along *along)
 {
-    static const char *const labels[] = {"",       "decode steps", "round trip, ms",
-                                         "Mbit/s", "clients",      "layers that were out"};
-    struct experiment_point points[POINTS_MAX];
-    size_t point_count = points_of(rows, points), count = mode_count(r), shown = 0;
+    static const char *const labels[] = {"",          "decode steps", "round trip added",
+                                         "link rate", "clients",      "layers that were out"};
+    const struct experiment_report *r = v->r;
+    size_t count = mode_count(r), shown = 0;
     double x[POINTS_MAX], y[HW_CHART_SERIES_MAX][POINTS_MAX];
+    char texts[POINTS_MAX][HW_FORMAT_CHARS];
+    const char *names[POINTS_MAX];
     struct hw_series series[HW_CHART_SERIES_MAX];
-    if (!r->sweep)
-        return 0;
-    for (size_t p = 0; p < point_count; p++)
-        x[p] = point_value(r, &points[p]);
+    for (size_t p = 0; p < r->point_count; p++) {
+        x[p] = (double)p;
+        names[p] = point_text(r, &r->points[p], texts[p]);
+    }
     for (size_t i = 0; i < count && shown < HW_CHART_SERIES_MAX; i++, shown++) {
-        for (size_t p = 0; p < point_count; p++)
-            y[shown][p] =
-                mean_of(rows, &(struct cell){r->modes[i], "decode", &points[p]}, along->figure);
-        series[shown] = (struct hw_series){r->modes[i], x, y[shown], point_count};
+        for (size_t p = 0; p < r->point_count; p++)
+            y[shown][p] = mean_of(v->rows, &(struct cell){r->modes[i], v->phase, &r->points[p]},
+                                  along->figure);
+        series[shown] = (struct hw_series){r->modes[i], x, y[shown], r->point_count};
     }
     struct hw_line_chart chart = {.title = along->title,
                                   .x_label = labels[r->sweep],
                                   .y_label = along->unit,
-                                  .log_x = r->sweep == EXPERIMENT_SWEEP_RATE,
+                                  .show_y = along->show,
+                                  .x_names = names,
+                                  .x_name_count = r->point_count,
                                   .log_y = along->log,
                                   .points = true,
                                   .series = series,
@@ -406,17 +495,34 @@ static int along_chart(struct hw_html *html, const struct experiment_rows *rows,
     return hw_html_lines(html, &chart);
 }
 
-static int sweep_charts(struct hw_html *html, const struct experiment_rows *rows,
-                        const struct experiment_report *r)
+static double latency_us(const struct experiment_row *row)
 {
-    static const struct along always = {"Latency of an exchange along the sweep", "ms", step_ms,
-                                        true};
+    return row->latency_s * 1e6;
+}
+
+static double step_us(const struct experiment_row *row)
+{
+    return mean_after_first(&row->step_us);
+}
+
+static double recovery_us(const struct experiment_row *row)
+{
+    return recovery_ms(row) * 1e3;
+}
+
+static int sweep_charts(struct hw_html *html, const struct view *v)
+{
+    static const struct along prefill = {"Latency of the prompt along the sweep", "latency",
+                                         latency_us, hw_show_us, true};
+    static const struct along decode = {"Latency of an exchange along the sweep", "latency",
+                                        step_us, hw_show_us, true};
     static const struct along pressure[] = {
-        {"Bytes of KV that came back", "bytes", kv_fetched, false},
-        {"Latency of the exchange that found layers missing", "ms", recovery_ms, false}};
-    int rc = along_chart(html, rows, r, &always);
-    for (size_t i = 0; i < 2 && rc == 0 && r->sweep == EXPERIMENT_SWEEP_PRESSURE; i++)
-        rc = along_chart(html, rows, r, &pressure[i]);
+        {"Bytes of KV that came back", "bytes", kv_fetched, hw_show_bytes, false},
+        {"Latency of the exchange that found layers missing", "latency", recovery_us, hw_show_us,
+         false}};
+    int rc = along_chart(html, v, strcmp(v->phase, "decode") == 0 ? &decode : &prefill);
+    for (size_t i = 0; i < 2 && rc == 0 && v->r->sweep == EXPERIMENT_SWEEP_PRESSURE; i++)
+        rc = along_chart(html, v, &pressure[i]);
     return rc;
 }
 
@@ -431,22 +537,23 @@ static int fill_hist(struct hw_hist *hist, const struct experiment_rows *rows, c
     return rc;
 }
 
-static int cdf_chart(struct hw_html *html, const struct experiment_rows *rows,
-                     const struct experiment_report *r)
+static int cdf_chart(struct hw_html *html, const struct view *v)
 {
     struct hw_hist hists[HW_CHART_SERIES_MAX];
     struct hw_cdf_series series[HW_CHART_SERIES_MAX];
-    size_t count = mode_count(r), made = 0, shown = 0;
+    size_t count = mode_count(v->r), made = 0, shown = 0;
     int rc = 0;
     for (; made < count && made < HW_CHART_SERIES_MAX && rc == 0; made++) {
-        rc = fill_hist(&hists[made], rows, &(struct cell){r->modes[made], "decode", NULL});
+        struct cell c = cell_of(v, made);
+        rc = fill_hist(&hists[made], v->rows, &c);
         if (rc)
             break;
         if (hists[made].count)
-            series[shown++] = (struct hw_cdf_series){r->modes[made], &hists[made]};
+            series[shown++] = (struct hw_cdf_series){c.mode, &hists[made]};
     }
     struct hw_cdf_chart chart = {.title = "Exchanges of a decode at or below a latency",
-                                 .x_label = "us",
+                                 .x_label = "latency",
+                                 .show_x = hw_show_us,
                                  .log_x = true,
                                  .series = series,
                                  .count = shown};
@@ -460,15 +567,31 @@ static int cdf_chart(struct hw_html *html, const struct experiment_rows *rows,
 /* ---- stacked time ---- */
 
 static const struct part {
-    const char *name, *color;
+    const char *name;
     figure_fn *figure;
 } parts[] = {
-    {"kernels", "#4477aa", kernel_ms},
-    {"server: bytes and tensors", "#228833", server_serdes_ms},
-    {"client: bytes and tensors", "#ccbb44", client_serdes_ms},
-    {"network and waiting", "#ee6677", waiting_ms},
+    {"calls before the prompt, uploads among them", before_ms},
+    {"GPU kernels of the server", kernel_ms},
+    {"server: bytes and tensors", server_serdes_ms},
+    {"client: bytes and tensors", client_serdes_ms},
+    {"the rest: network, waiting, and computing without a GPU", rest_ms},
 };
 enum { PARTS = sizeof parts / sizeof *parts };
+
+/* A box in the colour of a part, so wide; both a piece of a bar and a mark in the legend. */
+static void stack_box(struct hw_html *html, size_t part, double width, const char *unit)
+{
+    char class[8];
+    snprintf(class, sizeof class, "c%zu", part);
+    hw_html_raw(html, "<i class=\"");
+    hw_html_raw(html, class);
+    hw_html_raw(html, "\" title=\"");
+    hw_html_text(html, parts[part].name);
+    hw_html_raw(html, "\" style=\"display:inline-block;height:1.2em;width:");
+    hw_html_number(html, width);
+    hw_html_raw(html, unit);
+    hw_html_raw(html, "\"></i>");
+}
 
 static void stack_bar(struct hw_html *html, const char *mode, const double values[PARTS],
                       double most)
@@ -477,48 +600,42 @@ static void stack_bar(struct hw_html *html, const char *mode, const double value
     double total = 0;
     hw_html_raw(html, "<tr><td>");
     hw_html_text(html, mode);
-    hw_html_raw(html, "</td><td style=\"width:70%\"><div style=\"display:flex;height:1.2em\">");
+    hw_html_raw(html, "</td><td style=\"width:70%;min-width:12rem;line-height:0\">");
     for (size_t i = 0; i < PARTS; i++) {
         total += values[i];
-        hw_html_raw(html, "<div title=\"");
-        hw_html_text(html, parts[i].name);
-        hw_html_raw(html, "\" style=\"background:");
-        hw_html_raw(html, parts[i].color);
-        hw_html_raw(html, ";width:");
-        hw_html_number(html, most > 0 ? 100 * values[i] / most : 0);
-        hw_html_raw(html, "%\"></div>");
+        stack_box(html, i, most > 0 ? 100 * values[i] / most : 0, "%");
     }
-    hw_html_raw(html, "</div></td><td>");
-    hw_html_text(html, hw_format_figure(figure, total));
-    hw_html_raw(html, " ms</td></tr>\n");
+    hw_html_raw(html, "</td><td class=\"r\">");
+    hw_html_text(html, hw_show_us(figure, total * 1e3));
+    hw_html_raw(html, "</td></tr>\n");
 }
 
-static void stack_chart(struct hw_html *html, const struct experiment_rows *rows,
-                        const struct experiment_report *r, const char *phase)
+static void stack_chart(struct hw_html *html, const struct view *v)
 {
     double values[CMD_LIST_MAX][PARTS], most = 0;
-    size_t count = mode_count(r);
+    size_t count = mode_count(v->r);
     for (size_t m = 0; m < count; m++) {
+        struct cell c = cell_of(v, m);
         double total = 0;
         for (size_t i = 0; i < PARTS; i++) {
-            double v = mean_of(rows, &(struct cell){r->modes[m], phase, NULL}, parts[i].figure);
-            values[m][i] = isnan(v) ? 0 : v;
+            double mean = mean_of(v->rows, &c, parts[i].figure);
+            values[m][i] = isnan(mean) ? 0 : mean;
             total += values[m][i];
         }
         most = total > most ? total : most;
     }
-    hw_html_raw(html, "<table>\n");
+    hw_html_paragraph(html, "Where the time of a run went, from the first call to the last token:");
+    hw_html_raw(html, "<div class=\"wide\"><table style=\"width:46rem\"><tbody>\n");
     for (size_t m = 0; m < count; m++)
-        stack_bar(html, r->modes[m], values[m], most);
-    hw_html_raw(html, "</table>\n<p>");
+        stack_bar(html, v->r->modes[m], values[m], most);
+    hw_html_raw(html, "</tbody></table></div>\n<div class=\"legend\">");
     for (size_t i = 0; i < PARTS; i++) {
-        hw_html_raw(html, "<span style=\"background:");
-        hw_html_raw(html, parts[i].color);
-        hw_html_raw(html, ";padding:0 .6em;margin-right:.3em\"></span>");
+        hw_html_raw(html, "<span>");
+        stack_box(html, i, 1, "em");
         hw_html_text(html, parts[i].name);
-        hw_html_raw(html, " &#160; ");
+        hw_html_raw(html, "</span>");
     }
-    hw_html_raw(html, "</p>\n");
+    hw_html_raw(html, "</div>\n");
 }
 
 /* ---- the page ---- */
@@ -532,38 +649,77 @@ static bool has_phase(const struct experiment_rows *rows, const char *phase)
     return false;
 }
 
-static int phase_charts(struct hw_html *html, const struct experiment_rows *rows,
-                        const struct experiment_report *r, const char *phase)
+static int point_charts(struct hw_html *html, const struct view *v)
 {
-    int rc = bars(html, rows, r, phase, net_bytes, "Bytes of a run, both ways");
-    if (rc == 0 && strcmp(phase, "decode") == 0) {
-        rc = bars(html, rows, r, phase, step_bytes, "Bytes of a decode step, both ways");
+    int rc = bars(html, v, net_bytes, "Bytes of a run");
+    if (rc == 0 && strcmp(v->phase, "decode") == 0) {
+        rc = bars(html, v, step_bytes, "Bytes of a decode step");
         if (rc == 0)
-            rc = steps_chart(html, rows, r);
+            rc = steps_chart(html, v);
         if (rc == 0)
-            rc = cdf_chart(html, rows, r);
-        if (rc == 0)
-            rc = sweep_charts(html, rows, r);
+            rc = cdf_chart(html, v);
     }
-    hw_html_paragraph(html, "Where the time of a run went:");
-    stack_chart(html, rows, r, phase);
+    stack_chart(html, v);
     return rc;
+}
+
+/* The charts along a sweep, then those of each of its points, which do not mix with others. */
+static int phase_charts(struct hw_html *html, const struct view *v)
+{
+    char text[HW_FORMAT_CHARS], title[64];
+    struct view at = *v;
+    int rc = v->r->sweep ? sweep_charts(html, v) : 0;
+    for (size_t p = 0; p < v->r->point_count && rc == 0; p++) {
+        at.point = &v->r->points[p];
+        snprintf(title, sizeof title, "%s at %s", v->phase, point_text(v->r, at.point, text));
+        if (v->r->sweep)
+            hw_html_fold_begin(html, title, p == 0);
+        rc = point_charts(html, &at);
+        if (v->r->sweep)
+            hw_html_fold_end(html);
+    }
+    return rc;
+}
+
+/* The link that every point has, where it was made longer or narrower. */
+static void say_link(struct hw_html *html, const struct experiment_report *r)
+{
+    char rtt[HW_FORMAT_CHARS];
+    const struct experiment_point *p = &r->points[0];
+    if (p->rtt_ns && r->sweep != EXPERIMENT_SWEEP_RTT)
+        hw_html_paragraph(html, "A relay adds %s to every round trip of the remote modes.",
+                          hw_format_duration(rtt, p->rtt_ns));
+    if (p->bits_s && r->sweep != EXPERIMENT_SWEEP_RATE)
+        hw_html_paragraph(html, "A relay lets %.4g Mbit/s pass each way in the remote modes.",
+                          (double)p->bits_s / 1e6);
+}
+
+static void say_all(struct hw_html *html, const struct experiment_report *r)
+{
+    hw_html_paragraph(html, "Model %s.  %s.", r->title_model, r->gpu);
+    say_link(html, r);
+    if (r->lossy)
+        hw_html_paragraph(html, "Mode semantic may lose digits of logits: the table counts its "
+                                "tokens that agree.  All other modes generated the same tokens.");
+    else
+        hw_html_paragraph(html, "All modes generated the same tokens.");
+    hw_html_paragraph(html,
+                      "Latency is that of the phase, a mean of the trials with its 95%% interval.  "
+                      "Upload is what a run sends of the weights.  The calls before the prompt, an "
+                      "upload among them, are no part of the latency and stand beside it.  Bytes "
+                      "are counted at the socket, "
+                      "framing included.  Difference is a paired t test of the latency against "
+                      "mode %s: from p %.2f on the trials show none.",
+                      r->modes[0], SURE);
+    if (mode_count(r) > HW_CHART_SERIES_MAX)
+        hw_html_paragraph(html, "Line charts show the first %d modes.", HW_CHART_SERIES_MAX);
 }
 
 static int fill_page(struct hw_html *html, const struct experiment_rows *rows,
                      const struct experiment_report *r)
 {
     static const char *const phases[] = {"prefill", "decode"};
-    char host[HW_BENCH_HOST_CHARS], now[HW_UTC_CHARS];
-    hw_bench_host(host);
-    hw_utc(now);
-    hw_html_paragraph(html, "Model %s, on %s, commit %s, %s; GPUs whose use was sampled: %s.",
-                      r->title_model, host, hw_bench_commit(), now, r->gpu);
-    hw_html_paragraph(html,
-                      "All modes generated the same tokens.  Latency is that of the phase; "
-                      "bytes are at the socket, framing included; p is of a paired t test "
-                      "of the latency against mode %s.",
-                      r->modes[0]);
+    say_all(html, r);
     struct hw_table *t = make_table(rows, r);
     if (!t)
         return -ENOMEM;
@@ -574,7 +730,7 @@ static int fill_page(struct hw_html *html, const struct experiment_rows *rows,
         if (!has_phase(rows, phases[i]))
             continue;
         hw_html_heading(html, phases[i]);
-        rc = phase_charts(html, rows, r, phases[i]);
+        rc = phase_charts(html, &(struct view){.rows = rows, .r = r, .phase = phases[i]});
     }
     return rc;
 }
@@ -582,24 +738,7 @@ static int fill_page(struct hw_html *html, const struct experiment_rows *rows,
 int experiment_write_html(const struct experiment_rows *rows, const struct experiment_report *r,
                           const char *path)
 {
-    char *temporary;
-    struct hw_html html;
-    if (asprintf(&temporary, "%s.part", path) < 0)
-        return -ENOMEM;
-    FILE *out = fopen(temporary, "w");
-    int rc = out ? 0 : -errno;
-    if (out) {
-        hw_html_begin(&html, out, "Hawser: what travels in each mode, and what it costs");
-        rc = fill_page(&html, rows, r);
-        int ended = hw_html_end(&html);
-        rc = rc ? rc : ended;
-        if (fclose(out) && rc == 0)
-            rc = -errno;
-        if (rc == 0 && rename(temporary, path))
-            rc = -errno;
-        if (rc)
-            unlink(temporary);
-    }
-    free(temporary);
-    return rc;
+    struct hw_page page;
+    int rc = hw_page_begin(&page, path, "Hawser: what travels in each mode, and what it costs");
+    return rc ? rc : hw_page_end(&page, fill_page(&page.html, rows, r));
 }

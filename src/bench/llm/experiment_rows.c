@@ -172,10 +172,11 @@ static int read_number(const char *text, double *out)
     return hw_parse_double(text, 0, 1e18, out);
 }
 
-static int read_number_or_none(const char *text, double *out)
+/* NaN for the word that stands for no figure. */
+static int read_optional(const char *text, const char *none, double *out)
 {
     *out = NAN;
-    return strcmp(text, "none") == 0 ? 0 : read_number(text, out);
+    return strcmp(text, none) == 0 ? 0 : read_number(text, out);
 }
 
 static int read_u64(const char *text, uint64_t *out)
@@ -211,12 +212,14 @@ static int read_figures(char *const f[COLUMNS], struct experiment_row *row)
 {
     double rtt_us = 0;
     double *const numbers[] = {
-        &row->latency_s,        &row->wall_s,           &row->net_bytes, &row->kernel_ms,
-        &row->server_serdes_ms, &row->client_serdes_ms, &row->rpc_ms,    &row->avg_sm};
+        [3] = &row->latency_s,        [4] = &row->wall_s,           [5] = &row->net_bytes,
+        [7] = &row->server_serdes_ms, [8] = &row->client_serdes_ms, [9] = &row->rpc_ms};
     int rc =
         read_u64(f[0], &row->trial) || read_name(f[1], row->phase) || read_name(f[2], row->mode);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        rc = rc || read_number_or_none(f[3 + i], numbers[i]);
+        rc = rc || (numbers[i] && read_number(f[i], numbers[i]));
+    rc = rc || read_optional(f[6], "", &row->kernel_ms) ||
+         read_optional(f[10], "none", &row->avg_sm);
     for (int c = 0; c < LLM_CLASSES; c++)
         rc = rc || read_number(f[11 + c], &row->bytes[c]);
     rc = rc || read_u64(f[17], &row->point.steps) || read_number(f[18], &rtt_us) ||
@@ -250,7 +253,8 @@ static int read_row(char *line, struct experiment_row *row)
 }
 
 /* Takes in whole lines; *end is where the last of them ends. */
-static int read_rows(FILE *file, uint64_t settings, struct experiment_rows *rows, off_t *end)
+static int read_rows(FILE *file, uint64_t settings, struct experiment_rows *rows, size_t *others,
+                     off_t *end)
 {
     char *line = NULL;
     size_t room = 0;
@@ -270,8 +274,10 @@ static int read_rows(FILE *file, uint64_t settings, struct experiment_rows *rows
             rc = rc == -EINVAL || rc == -E2BIG ? -EEXIST : rc;
             if (rc == 0 && row.settings == settings)
                 rc = experiment_rows_add(rows, &row);
-            else if (rc == 0)
+            else if (rc == 0) {
                 experiment_row_fini(&row);
+                ++*others;
+            }
         }
         *end = ftello(file);
     }
@@ -280,14 +286,15 @@ static int read_rows(FILE *file, uint64_t settings, struct experiment_rows *rows
 }
 
 int experiment_file_open(const char *path, uint64_t settings, struct experiment_rows *rows,
-                         FILE **out)
+                         size_t *others, FILE **out)
 {
     off_t end = 0;
+    *others = 0;
     FILE *file = fopen(path, "a+");
     if (!file)
         return -errno;
     rewind(file);
-    int rc = read_rows(file, settings, rows, &end);
+    int rc = read_rows(file, settings, rows, others, &end);
     if (rc == 0 && ftruncate(fileno(file), end))
         rc = -errno;
     if (rc == 0)

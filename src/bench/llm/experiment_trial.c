@@ -197,6 +197,8 @@ static int start_client(const struct experiment_setup *s, const struct experimen
     add(&a, "--gpu_host", relayed ? "127.0.0.1" : s->gpu_host);
     add_u64(&a, "--master_port", port);
     add(&a, "--return", s->returns);
+    if (s->lossy && strcmp(cell->mode, "semantic") == 0)
+        add(&a, "--lossy", NULL);
     add_u64(&a, "--tokens-per-request", s->tokens_per_request);
     char evict[ARG_CHARS];
     if (remote && cell->point.evicted) {
@@ -354,12 +356,24 @@ static int read_figures(char *text, struct experiment_row *row)
     return rc;
 }
 
-static int read_client(struct client *c, const struct experiment_row *cell,
-                       struct experiment_row *row)
+/* Whether the mode computes on a GPU of its server; an external server's own line says it. */
+static bool has_server_gpu(const struct experiment_setup *s, const struct experiment_row *cell)
+{
+    if (strcmp(cell->mode, "vulkan") == 0)
+        return true;
+    return llm_mode_find(cell->mode)->remote &&
+           (!s->own_server || strcmp(s->backend, "vulkan") == 0);
+}
+
+static int read_client(struct client *c, const struct experiment_setup *s,
+                       const struct experiment_row *cell, struct experiment_row *row)
 {
     *row = *cell;
     row->wall_s = (double)(c->ended_ns - c->began_ns) / 1e9;
+    row->kernel_ms = NAN;
     int rc = c->text ? read_figures(c->text, row) : -EPROTO;
+    if (rc == 0 && has_server_gpu(s, cell) && value_of(c->text, "SERVER_GPU_KERNEL_MS"))
+        rc = number_of(c->text, "SERVER_GPU_KERNEL_MS", &row->kernel_ms);
     if (rc == 0)
         rc = list_of(c->text, "TOKENS", &row->tokens);
     if (rc == 0)
@@ -375,6 +389,12 @@ static int read_client(struct client *c, const struct experiment_row *cell,
 
 /* ---- a trial ---- */
 
+/* The GPUs of this machine tell nothing about a worker elsewhere. */
+static bool is_computed_here(const struct experiment_setup *s, const struct experiment_row *cell)
+{
+    return s->own_server || !llm_mode_find(cell->mode)->remote;
+}
+
 static enum cmd_exit read_clients(struct client *clients, const struct experiment_setup *setup,
                                   const struct experiment_row *cell, struct experiment_row rows[])
 {
@@ -385,7 +405,7 @@ static enum cmd_exit read_clients(struct client *clients, const struct experimen
         return cmd_fail(code, "experiment: mode %s, phase %s, trial %llu failed", cell->mode,
                         cell->phase, (unsigned long long)cell->trial);
     for (uint64_t i = 0; i < cell->point.clients; i++) {
-        int rc = read_client(&clients[i], cell, &rows[i]);
+        int rc = read_client(&clients[i], setup, cell, &rows[i]);
         if (rc) {
             while (i > 0)
                 experiment_row_fini(&rows[--i]);
@@ -393,7 +413,7 @@ static enum cmd_exit read_clients(struct client *clients, const struct experimen
                             cell->mode, strerror(-rc));
         }
         rows[i].client = i;
-        rows[i].avg_sm = gpu_use_mean(&setup->gpu);
+        rows[i].avg_sm = is_computed_here(setup, cell) ? gpu_use_mean(&setup->gpu) : NAN;
     }
     return CMD_DONE;
 }

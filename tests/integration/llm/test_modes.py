@@ -311,9 +311,13 @@ class Experiment(Modes):
         self.assertEqual(modes[:4], ["local", "naive", "remote_cache", "sys_simulated"])
         self.assertEqual(len(set(row["token_ids"] for row in rows if row["phase"] == "decode")), 1)
         page = (self.dir / "r.html").read_text()
-        for phrase in ("sys_simulated", "<svg", "Bytes of a decode step", "network and waiting"):
+        for phrase in ("sys_simulated", "<svg", "Bytes of a decode step", "the rest: network",
+                       "; commit ", " CPU"):
             self.assertIn(phrase, page)
         self.assertNotIn("<script", page)
+        # No server of these modes has a GPU, so the table has no figure of one.
+        self.assertEqual({row["server_gpu_kernel_ms"] for row in rows}, {""})
+        self.assertEqual({row["avg_sm"] for row in rows}, {"none"})
         self.assertNotIn("http://", page.replace("http://www.w3.org/", ""))
 
     def test_goes_on_after_an_interruption(self):
@@ -326,6 +330,50 @@ class Experiment(Modes):
         again = path.read_text().splitlines(keepends=True)
         self.assertEqual(again[:6], lines[:6])  # kept as they were
         self.assertEqual(len(again), len(lines))
+
+    def test_another_length_is_another_experiment(self):
+        args = ("--trials", 1, "--modes", "local,semantic", "--phase", "decode")
+        self.experiment(*args)
+        # The last of two options counts.
+        result = self.experiment(*args, "--decode_steps", STEPS + 2)
+        self.assertIn("2 rows of other settings", result.stderr)
+        self.assertEqual([row["decode_steps"] for row in self.rows()],
+                         [str(STEPS)] * 2 + [str(STEPS + 2)] * 2)
+        self.assertEqual(len(set(re.findall(r"(?m)^decode .*$", result.stdout))), 2)
+
+    def test_a_report_that_cannot_be_written_is_found_first(self):
+        (self.dir / "folder").mkdir()
+        for path, why in (("no/r.html", "No such file"), ("folder", "Is a directory")):
+            self.experiment("--report", self.dir / path, code=FAILED, says=[path, why])
+            self.assertFalse((self.dir / "r.csv").exists())
+
+    def test_lossy_logits_are_reported_not_refused(self):
+        args = ("--trials", 1, "--modes", "local,semantic", "--return", "logits", "--lossy",
+                "--phase", "decode")
+        result = self.experiment(*args)
+        self.assertRegex(result.stdout, rf"(?m)^decode +semantic .* \d+ of {STEPS}$")
+        path = self.dir / "r.csv"
+        head, local, semantic = path.read_text().splitlines()
+        fields = semantic.split(",")
+        tokens = fields[22].split()
+        same = [a == b for a, b in zip(tokens, local.split(",")[22].split())]
+        tokens[3], same[3] = "1" if tokens[3] != "1" else "2", False
+        fields[22] = " ".join(tokens)
+        path.write_text("\n".join((head, local, ",".join(fields))) + "\n")
+        result = self.experiment(*args)
+        self.assertRegex(result.stdout, rf"(?m)^decode +semantic .* {sum(same)} of {STEPS}$")
+        self.assertIn("may lose digits", (self.dir / "r.html").read_text())
+
+    def test_a_link_is_long_and_narrow_at_once(self):
+        self.experiment("--trials", 1, "--modes", "semantic", "--phase", "decode", "--rtt", "2ms",
+                        "--rate", "20Mbit")
+        row, = self.rows()
+        self.assertEqual((row["rtt_us"], row["rate_bits"]), ("2000", "20000000"))
+        # Not how fast it is, but that every exchange went through the relay.
+        self.assertGreater(float(row["latency_s"]), (STEPS - 1) * 0.002)
+        page = (self.dir / "r.html").read_text()
+        self.assertIn("adds 2ms", page)
+        self.assertIn("20 Mbit/s", page)
 
     def test_modes_that_differ_get_no_report(self):
         self.experiment("--trials", 1, "--modes", "local,semantic", "--phase", "decode")
@@ -369,6 +417,10 @@ class Experiment(Modes):
         self.assertIn("Mbit/s", page)
 
     def test_wrong_usage(self):
+        self.experiment("--sweep", "rtt", "--rtt", "1ms", code=USAGE, says=["--points"])
+        self.experiment("--lossy", "--modes", "local,semantic", code=USAGE, says=["--return logits"])
+        self.experiment("--lossy", "--return", "logits", "--modes", "local", code=USAGE,
+                        says=["semantic"])
         self.experiment("--modes", "local,remote", code=USAGE, says=["'remote'", "remote_cache"])
         self.experiment("--modes", "local,local", code=USAGE, says=["twice"])
         self.experiment("--points", "1", code=USAGE, says=["--sweep"])

@@ -1,5 +1,5 @@
 /* The experiment's statistics against tables, and its file: rows come back as they went, a cut line
- * is run again, another's file is left alone. */
+ * is run again, another's file is left alone; and what its report says. */
 #include "../llm/unit.h"
 
 #include "bench/llm/experiment.h"
@@ -56,6 +56,7 @@ static void pairs_are_compared(void **state)
 static char path[] = "/tmp/hawser-experiment-XXXXXX";
 static FILE *file;
 static struct experiment_rows rows;
+static size_t others; /* rows of other settings */
 
 static int setup(void **state)
 {
@@ -75,7 +76,7 @@ static int teardown(void **state)
 static int reopen(uint64_t settings)
 {
     experiment_rows_fini(&rows);
-    return experiment_file_open(path, settings, &rows, &file);
+    return experiment_file_open(path, settings, &rows, &others, &file);
 }
 
 static void append(uint64_t trial, uint64_t settings)
@@ -86,6 +87,7 @@ static void append(uint64_t trial, uint64_t settings)
         .mode = "naive",
         .latency_s = 0.125,
         .net_bytes = 1e9,
+        .kernel_ms = trial == 1 ? NAN : 3.5,
         .avg_sm = NAN,
         .point = {.steps = 3, .rtt_ns = 1000500, .clients = 2, .evicted = 4, .bits_s = 1000000007},
         .kv_fetched = 5,
@@ -110,8 +112,13 @@ static void rows_come_back(void **state)
     append(1, UINT64_MAX);
     append(2, 9);
     fclose(file);
+    assert_int_equal(reopen(9), 0);
+    assert_true(rows.items[0].kernel_ms == 3.5);
+    fclose(file);
     assert_int_equal(reopen(UINT64_MAX), 0);
     assert_int_equal(rows.count, 1); /* the other has other settings */
+    assert_int_equal(others, 1);
+    assert_true(isnan(rows.items[0].kernel_ms)); /* no GPU, so no figure of one */
     const struct experiment_row *r = &rows.items[0];
     assert_string_equal(r->mode, "naive");
     assert_true(r->latency_s == 0.125 && r->net_bytes == 1e9 && isnan(r->avg_sm));
@@ -162,6 +169,131 @@ static void another_file_is_left_alone(void **state)
     }
 }
 
+/* ---- the report ---- */
+
+/* A row of the phase decode with these latencies and tokens. */
+static void add(const char *mode, uint64_t trial, double latency_s, uint64_t rtt_ns,
+                const char *tokens)
+{
+    struct experiment_row row = {.trial = trial,
+                                 .phase = "decode",
+                                 .latency_s = latency_s,
+                                 .net_bytes = 232387215,
+                                 .rpc_ms = latency_s * 1e3 + 25,
+                                 .kernel_ms = NAN,
+                                 .avg_sm = NAN,
+                                 .point = {.steps = 3, .rtt_ns = rtt_ns, .clients = 1}};
+    row.bytes[LLM_WEIGHTS] = 4300000;
+    snprintf(row.mode, sizeof row.mode, "%s", mode);
+    char steps[64];
+    snprintf(steps, sizeof steps, "0 %g", latency_s * 1e6);
+    assert_int_equal(experiment_list_parse(tokens, &row.tokens), 0);
+    assert_int_equal(experiment_list_parse(steps, &row.step_us), 0);
+    assert_int_equal(experiment_list_parse("1 1", &row.step_up), 0);
+    assert_int_equal(experiment_list_parse("1 1", &row.step_down), 0);
+    assert_int_equal(experiment_rows_add(&rows, &row), 0);
+}
+
+static const char *const modes[] = {"local", "semantic", NULL};
+static const struct experiment_point points[] = {{.steps = 3, .rtt_ns = 0, .clients = 1},
+                                                 {.steps = 3, .rtt_ns = 5000000, .clients = 1}};
+static const struct experiment_report report = {
+    .title_model = "m", .modes = modes, .points = points, .point_count = 1, .gpu = "none"};
+
+static char *printed(const struct experiment_report *r)
+{
+    static char *text;
+    static size_t len;
+    FILE *out = open_memstream(&text, &len);
+    assert_int_equal(experiment_print(&rows, r, out), 0);
+    fclose(out);
+    return text;
+}
+
+static char *page_of(const struct experiment_report *r)
+{
+    static char text[1 << 20];
+    assert_int_equal(experiment_write_html(&rows, r, path), 0);
+    FILE *in = fopen(path, "r");
+    text[fread(text, 1, sizeof text - 1, in)] = '\0';
+    fclose(in);
+    return text;
+}
+
+static void no_difference_is_said_in_words(void **state)
+{
+    (void)state;
+    for (uint64_t trial = 1; trial <= 4; trial++) {
+        add("local", trial, trial % 2 ? 0.1 : 0.2, 0, "1 2 3");
+        add("semantic", trial, trial % 2 ? 0.2 : 0.1, 0, "1 2 3");
+    }
+    char *text = printed(&report);
+    assert_non_null(strstr(text, "no difference shown (p 1.00)"));
+    free(text);
+    for (size_t i = 0; i < rows.count; i++)
+        if (strcmp(rows.items[i].mode, "semantic") == 0)
+            rows.items[i].latency_s += 1 + (double)i / 1000;
+    text = printed(&report);
+    assert_null(strstr(text, "no difference shown"));
+    assert_non_null(strstr(text, "p < 0.001"));
+    free(text);
+}
+
+static void bytes_have_units_and_uploads_stand_beside_the_latency(void **state)
+{
+    (void)state;
+    add("local", 1, 0.1, 0, "1 2 3");
+    add("semantic", 1, 0.1, 0, "1 2 3");
+    char *text = printed(&report);
+    assert_null(strstr(text, "232387215"));
+    assert_non_null(strstr(text, "232.4 MB"));
+    assert_non_null(strstr(text, "  upload  "));
+    assert_non_null(strstr(text, "  4.3 MB  "));
+    assert_non_null(strstr(text, "  25  ")); /* ms of calls before the prompt */
+    free(text);
+}
+
+static void points_of_a_sweep_do_not_mix(void **state)
+{
+    (void)state;
+    struct experiment_report sweep = report;
+    sweep.sweep = EXPERIMENT_SWEEP_RTT;
+    sweep.point_count = 2;
+    for (int p = 0; p < 2; p++) {
+        add("local", 1, p ? 3 : 1, points[p].rtt_ns, "1 2 3");
+        add("semantic", 1, p ? 3 : 1, points[p].rtt_ns, "1 2 3");
+    }
+    char *page = page_of(&sweep);
+    char *first = strstr(page, "<summary>decode at 0s</summary>");
+    char *second = strstr(page, "<summary>decode at 5ms</summary>");
+    assert_true(first && second && first < second);
+    assert_non_null(strstr(second, "3.025 s<"));
+    *second = '\0';
+    assert_non_null(strstr(first, "1.025 s<"));
+    assert_null(strstr(first, "2.025 s<")); /* their mean */
+    assert_non_null(strstr(page, ">5ms</text>"));
+}
+
+static void a_lossy_mode_is_counted_and_others_must_agree(void **state)
+{
+    (void)state;
+    char why[256];
+    struct experiment_report lossy = report;
+    lossy.lossy = true;
+    add("semantic", 1, 0.1, 0, "1 9 3");
+    add("local", 1, 0.1, 0, "1 2 3");
+    assert_false(experiment_agrees(&rows, &report, why));
+    assert_non_null(strstr(why, "step 1"));
+    assert_true(experiment_agrees(&rows, &lossy, why));
+    char *text = printed(&lossy);
+    assert_non_null(strstr(text, "tokens that agree"));
+    assert_non_null(strstr(text, " 2 of 3\n"));
+    assert_non_null(strstr(text, " 3 of 3\n"));
+    free(text);
+    add("naive", 1, 0.1, 0, "1 2 4");
+    assert_false(experiment_agrees(&rows, &lossy, why));
+}
+
 static void lists_are_numbers(void **state)
 {
     (void)state;
@@ -184,6 +316,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(rows_come_back, setup, teardown),
         cmocka_unit_test_setup_teardown(a_cut_line_is_dropped, setup, teardown),
         cmocka_unit_test_setup_teardown(another_file_is_left_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_difference_is_said_in_words, setup, teardown),
+        cmocka_unit_test_setup_teardown(bytes_have_units_and_uploads_stand_beside_the_latency,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(points_of_a_sweep_do_not_mix, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_lossy_mode_is_counted_and_others_must_agree, setup,
+                                        teardown),
         cmocka_unit_test(lists_are_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
