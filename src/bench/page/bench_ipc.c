@@ -2,6 +2,7 @@
 #include "bench/bench.h"
 
 #include "base/clock.h"
+#include "base/report/html.h"
 #include "base/units.h"
 #include "bench/page/report.h"
 #include "page/broadcast/processes.h"
@@ -17,11 +18,12 @@
 
 enum {
     ITERS_MAX = 1000000,
+    WARMUP_MAX = 1000,
     SERIES_MAX = 16 /* strategies in a comparison */
 };
 
 struct bench_ipc_options {
-    uint64_t tp_size, pages_per_iter, iters, num_layers, block_size;
+    uint64_t tp_size, pages_per_iter, iters, warmup, num_layers, block_size;
     uint64_t memory, page_size, first_id, timeout_ns, reserve;
     const char *map_impl, *unmap_impl, *backend, *html, *group;
     bool verbose, async_sched, not_contiguous, compare, json, csv;
@@ -54,6 +56,13 @@ static const struct cmd_option options[] = {
      .min = 1,
      .max = ITERS_MAX,
      .help = "iterations"},
+    {.name = "warmup",
+     .kind = CMD_U64,
+     .argument = "N",
+     AT(warmup),
+     .def = "2",
+     .max = WARMUP_MAX,
+     .help = "iterations before them that are not counted: the first ones set devices up"},
     {.name = "map-impl",
      .kind = CMD_STRING,
      .argument = "NAME",
@@ -196,7 +205,8 @@ struct run {
     const struct bench_ipc_options *o;
     char group_name[PAGE_GROUP_CHARS];
     const struct page_backend_ops *backend;
-    struct page_processes *processes;
+    bool fell_back; /* to main memory, since there is no GPU */
+    struct page_crew *crew;
     struct page_group *group;
     uint32_t *ids;
     struct ipc_series series[SERIES_MAX];
@@ -257,6 +267,7 @@ static enum cmd_exit choose_backend(struct run *r)
     }
     /* Not by opening it: a CUDA driver that was opened does not survive the fork of the workers. */
     bool gpu = access("/dev/nvidiactl", R_OK | W_OK) == 0;
+    r->fell_back = !gpu;
     r->backend = gpu ? &page_backend_cuda : &page_backend_host;
     return CMD_DONE;
 }
@@ -267,6 +278,9 @@ static enum cmd_exit check_options(const struct bench_ipc_options *o)
         return cmd_fail(CMD_USAGE, "bench-ipc: --tp-size N is required: the number of workers");
     if (o->json && o->csv)
         return cmd_fail(CMD_USAGE, "bench-ipc: --json and --csv exclude each other");
+    int rc = o->html ? hw_page_check(o->html) : 0;
+    if (rc)
+        return cmd_fail(CMD_FAILED, "bench-ipc: cannot write %s: %s", o->html, strerror(-rc));
     return CMD_DONE;
 }
 
@@ -345,6 +359,14 @@ static enum cmd_exit iterate(struct run *r, struct ipc_series *s, uint64_t iter,
     return CMD_DONE;
 }
 
+static enum cmd_exit warm_up(struct run *r)
+{
+    enum cmd_exit code = CMD_DONE;
+    for (uint64_t i = 0; i < r->o->warmup * r->series_count && code == CMD_DONE; i++)
+        code = iterate(r, &r->series[i % r->series_count], i, false);
+    return code;
+}
+
 /* One iteration of each in turn, beginning with another one each time, so that what the machine
  * does meanwhile falls on all.  In a comparison each is preceded by one that is not counted, which
  * pays for coming after another strategy. */
@@ -369,14 +391,7 @@ static enum cmd_exit measure(struct run *r)
 
 static enum cmd_exit write_html(const struct run *r, const struct ipc_setting *setting)
 {
-    if (!r->o->html)
-        return CMD_DONE;
-    FILE *file = fopen(r->o->html, "we");
-    if (!file)
-        return cmd_fail(CMD_FAILED, "bench-ipc: cannot write %s: %s", r->o->html, strerror(errno));
-    int rc = ipc_write_html(file, setting, r->series, r->series_count);
-    if (fclose(file) && rc == 0)
-        rc = -errno;
+    int rc = r->o->html ? ipc_write_html(r->o->html, setting, r->series, r->series_count) : 0;
     return rc ? cmd_fail(CMD_FAILED, "bench-ipc: cannot write %s: %s", r->o->html, strerror(-rc))
               : CMD_DONE;
 }
@@ -386,6 +401,8 @@ static enum cmd_exit report(const struct run *r)
     struct ipc_setting setting = {.tp_size = (uint32_t)r->o->tp_size,
                                   .iters = r->o->iters,
                                   .pages_per_iter = r->o->pages_per_iter,
+                                  .warmup = r->o->warmup,
+                                  .fell_back = r->fell_back,
                                   .worker = page_group_info(r->group, 0)};
     int rc = 0;
     if (r->o->json)
@@ -412,6 +429,8 @@ static enum cmd_exit run_all(struct run *r)
         code = start_workers(r);
     if (code == CMD_DONE)
         code = make_ids(r);
+    if (code == CMD_DONE)
+        code = warm_up(r);
     if (code == CMD_DONE)
         code = measure(r);
     return code == CMD_DONE ? report(r) : code;

@@ -86,6 +86,26 @@ static void print_parts(FILE *out, const struct page_times *map, const struct pa
     part_row(out, "waiting for the slowest", map->wait_ns, unmap->wait_ns);
 }
 
+static const char *layout_name(const struct page_geometry *g)
+{
+    return g->layout == PAGE_CONTIGUOUS ? "contiguous" : "per layer";
+}
+
+static const char fall_back[] = "no GPU was found, so pages are main memory";
+
+static void print_setting(FILE *out, const struct ipc_setting *s)
+{
+    char size[HW_FORMAT_CHARS];
+    const struct page_geometry *g = &s->worker->geometry;
+    fprintf(out, "\nBackend                 : %s (%s)\n", s->worker->backend, s->worker->device);
+    fprintf(out, "Layout                  : %s, %u layers, pages of %s\n", layout_name(g),
+            g->layers, hw_format_size(size, g->page_bytes));
+    fprintf(out, "Warm-up                 : %llu iterations, not counted\n",
+            (unsigned long long)s->warmup);
+    if (s->fell_back)
+        fprintf(out, "Note                    : %s\n", fall_back);
+}
+
 void ipc_print_summary(FILE *out, const struct ipc_setting *setting, const struct ipc_series *s)
 {
     static const char bound[] = "+---------------+-----------+------------+\n";
@@ -106,14 +126,10 @@ void ipc_print_summary(FILE *out, const struct ipc_setting *setting, const struc
     summary_row(out, "per-page mean", map.mean / pages, unmap.mean / pages);
     fprintf(out, "%s\n", bound);
     print_parts(out, &map.parts, &unmap.parts);
+    print_setting(out, setting);
 }
 
 /* ---- all strategies ---- */
-
-static const char *layout_name(const struct page_geometry *g)
-{
-    return g->layout == PAGE_CONTIGUOUS ? "contiguous" : "per layer";
-}
 
 static void compare_row(struct hw_table *t, const struct ipc_series *s, int op, double baseline)
 {
@@ -168,10 +184,11 @@ static void describe(char *text, size_t size, const struct ipc_setting *s)
 {
     snprintf(text, size,
              "%u workers, %s (%s), %s, %u layers, %llu pages an iteration, %llu"
-             " iterations, strategies interleaved",
+             " iterations after %llu of warm-up, strategies interleaved%s%s",
              s->tp_size, s->worker->backend, s->worker->device, layout_name(&s->worker->geometry),
              s->worker->geometry.layers, (unsigned long long)s->pages_per_iter,
-             (unsigned long long)s->iters);
+             (unsigned long long)s->iters, (unsigned long long)s->warmup, s->fell_back ? "; " : "",
+             s->fell_back ? fall_back : "");
 }
 
 int ipc_print_compare(FILE *out, const struct ipc_setting *setting, const struct ipc_series *all,
@@ -209,6 +226,9 @@ static void json_row(struct hw_bench *bench, const struct ipc_setting *setting,
     hw_bench_field(bench, "workers", "%u", setting->tp_size);
     hw_bench_field(bench, "pages", "%llu", (unsigned long long)setting->pages_per_iter);
     hw_bench_field(bench, "iters", "%llu", (unsigned long long)setting->iters);
+    hw_bench_field(bench, "warmup", "%llu", (unsigned long long)setting->warmup);
+    if (setting->fell_back)
+        hw_bench_field(bench, "note", "%s", fall_back);
 }
 
 static void json_series(struct hw_bench *bench, const struct ipc_setting *setting,
@@ -282,28 +302,30 @@ static int html_bars(struct hw_html *html, const struct ipc_series *all, size_t 
     for (size_t i = 0; i < n; i++)
         bars[i] = (struct hw_bar){all[i].map->name, ipc_series_stats(&all[i], op).median / 1e3};
     struct hw_bar_chart chart = {.title = op == IPC_MAP ? "Median map" : "Median unmap",
-                                 .unit = "us",
+                                 .unit = "median",
+                                 .show = hw_show_us,
                                  .bars = bars,
                                  .count = n};
     return hw_html_bars(html, &chart);
 }
 
-int ipc_write_html(FILE *out, const struct ipc_setting *setting, const struct ipc_series *all,
-                   size_t count)
+int ipc_write_html(const char *path, const struct ipc_setting *setting,
+                   const struct ipc_series *all, size_t count)
 {
-    struct hw_html html;
+    struct hw_page page;
     char text[400];
     struct hw_table *t = compare_table(all, count);
     if (!t)
         return -ENOMEM;
-    describe(text, sizeof text, setting);
-    hw_html_begin(&html, out, "hawser bench-ipc");
-    hw_html_paragraph(&html, "%s.", text);
-    int rc = 0;
-    for (int op = 0; op < IPC_OPS && rc == 0; op++)
-        rc = html_bars(&html, all, count, op);
-    hw_html_table(&html, t);
+    int rc = hw_page_begin(&page, path, "hawser bench-ipc");
+    if (rc == 0) {
+        describe(text, sizeof text, setting);
+        hw_html_paragraph(&page.html, "%s.", text);
+        for (int op = 0; op < IPC_OPS && rc == 0; op++)
+            rc = html_bars(&page.html, all, count, op);
+        hw_html_table(&page.html, t);
+        rc = hw_page_end(&page, rc);
+    }
     hw_table_destroy(t);
-    int end = hw_html_end(&html);
-    return rc ? rc : end;
+    return rc;
 }

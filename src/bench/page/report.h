@@ -8,6 +8,7 @@
 #include "page/broadcast/broadcast.h"
 #include "page/group.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 
 enum { IPC_MAP, IPC_UNMAP, IPC_OPS };
@@ -22,7 +23,8 @@ struct ipc_series {
 /* What was measured, for headings. */
 struct ipc_setting {
     uint32_t tp_size;
-    uint64_t iters, pages_per_iter;
+    uint64_t iters, pages_per_iter, warmup;
+    bool fell_back;                 /* to main memory: nobody asked for it, there is no GPU */
     const struct page_info *worker; /* rank 0: backend, device, geometry */
 };
 
@@ -39,7 +41,7 @@ void ipc_series_fini(struct ipc_series *s);
 /* p95 between neighbours by linear interpolation; out of memory gives NaN. */
 struct ipc_stats ipc_series_stats(const struct ipc_series *s, int op);
 
-/* The original's table, then where the time went. */
+/* The original's table, then where the time went and what it was measured on. */
 void ipc_print_summary(FILE *out, const struct ipc_setting *setting, const struct ipc_series *s);
 /* One table and a plot of all. */
 int ipc_print_compare(FILE *out, const struct ipc_setting *setting, const struct ipc_series *all,
@@ -48,7 +50,8 @@ int ipc_print_compare(FILE *out, const struct ipc_setting *setting, const struct
 int ipc_print_json(FILE *out, const struct ipc_setting *setting, const struct ipc_series *all,
                    size_t count) MUST_CHECK;
 int ipc_print_csv(FILE *out, const struct ipc_series *all, size_t count) MUST_CHECK;
-int ipc_write_html(FILE *out, const struct ipc_setting *setting, const struct ipc_series *all,
-                   size_t count) MUST_CHECK;
+/* The page at path, whole or not at all. */
+int ipc_write_html(const char *path, const struct ipc_setting *setting,
+                   const struct ipc_series *all, size_t count) MUST_CHECK;
 
 #endif

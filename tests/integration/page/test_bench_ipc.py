@@ -63,6 +63,33 @@ class BenchIpc(PageCase):
             self.assertEqual(shown, SUMMARY.replace("NAME", name))
             for part in ("driver", "worker", "transit", "slowest"):
                 self.assertIn(part, tail)
+            self.assertRegex(tail, r"(?m)^Backend                 : null \(.+\)$")
+            self.assertIn("\nLayout                  : contiguous, 32 layers, pages of 2MiB\n", tail)
+            self.assertIn("\nWarm-up                 : 2 iterations, not counted\n", tail)
+
+    def test_main_memory_instead_of_a_gpu_is_said(self):
+        if os.path.exists("/dev/nvidiactl"):
+            self.skipTest("this machine has a GPU")
+        small = ("--tp-size", 1, "--memory", "32MiB", "--page-size", "64KiB", "--num-layers", 2,
+                 "--first-id", 0, "--iters", 1)
+        note = "no GPU was found, so pages are main memory"
+        text = self.expect(hawser("bench-ipc", *small, env=self.env), DONE).stdout
+        self.assertIn(f"Note                    : {note}", text)
+        text = self.expect(hawser("bench-ipc", *small, "--json", env=self.env), DONE).stdout
+        self.assertEqual({row["note"] for row in json.loads(text)["rows"]}, {note})
+        text = self.expect(hawser("bench-ipc", *small, "--backend", "host", env=self.env), DONE).stdout
+        self.assertNotIn("Note", text)
+
+    def test_warm_up_is_no_sample(self):
+        rows = list(csv.DictReader(io.StringIO(self.bench("--iters", 3, "--warmup", 5, "--csv"))))
+        self.assertEqual([row["iteration"] for row in rows if row["operation"] == "map"],
+                         ["0", "1", "2"])
+        self.assertIn("Warm-up                 : 5 iterations", self.bench("--warmup", 5))
+
+    def test_a_page_that_cannot_be_written_is_found_first(self):
+        self.bench("--html", self.dir / "no" / "page.html", "-v", code=FAILED, texts=("No such file",))
+        self.assertEqual(self.bench("--html", self.dir, "-v", code=FAILED,
+                                    texts=("Is a directory",)), "")
 
     def test_verbose_line(self):
         lines = self.bench("--iters", 12, "-v").splitlines()[:12]
