@@ -51,7 +51,7 @@ struct experiment_options {
     const char *model, *tokenizer, *prompt, *output, *report, *returns, *gpu_host, *rate;
     struct cmd_list modes, points;
     int phase, sweep, backend;
-    bool external_server, lossy;
+    bool external_server, lossy, json;
     uint64_t rtt_ns, trials, decode_steps, master_port, prompt_tokens, seed, threads,
         tokens_per_request;
 };
@@ -207,6 +207,11 @@ static const struct cmd_option options[] = {
      .offset = offsetof(struct experiment_options, seed),
      .def = "0",
      .help = "of random prompts"},
+    {.name = "json",
+     .letter = 'j',
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct experiment_options, json),
+     .help = "print one JSON object instead of a table"},
     {NULL},
 };
 
@@ -566,12 +571,14 @@ static enum cmd_exit report(struct experiment *x)
                                   .lossy = x->o->lossy};
     if (!experiment_agrees(&x->rows, &r, why))
         return cmd_fail(CMD_FAILED, "experiment: no report: %s", why);
-    int rc = experiment_print(&x->rows, &r, stdout);
+    int rc = x->o->json ? experiment_print_json(&x->rows, &r, stdout)
+                        : experiment_print(&x->rows, &r, stdout);
     if (rc == 0)
         rc = experiment_write_html(&x->rows, &r, x->o->report);
     if (rc)
         return cmd_fail(CMD_FAILED, "experiment: %s: %s", x->o->report, strerror(-rc));
-    printf("rows: %s\nreport: %s\n%s\n", x->o->output, x->o->report, gpu);
+    if (!x->o->json)
+        printf("rows: %s\nreport: %s\n%s\n", x->o->output, x->o->report, gpu);
     return CMD_DONE;
 }
 

@@ -137,6 +137,9 @@ bool experiment_agrees(const struct experiment_rows *rows, const struct experime
 /* The table on out; 0 or a negative errno. */
 int experiment_print(const struct experiment_rows *rows, const struct experiment_report *report,
                      FILE *out) MUST_CHECK;
+/* The same as the JSON that all benchmarks share. */
+int experiment_print_json(const struct experiment_rows *rows,
+                          const struct experiment_report *report, FILE *out) MUST_CHECK;
 /* The page; replaces a file, whole or not at all. */
 int experiment_write_html(const struct experiment_rows *rows,
                           const struct experiment_report *report, const char *path) MUST_CHECK;

@@ -2,6 +2,7 @@
 #include "bench/llm/experiment.h"
 
 #include "base/attr.h"
+#include "base/report/bench.h"
 #include "base/report/html.h"
 #include "base/units.h"
 #include "bench/llm/ttest.h"
@@ -146,6 +147,14 @@ static double mean_of(const struct experiment_rows *rows, const struct cell *c, 
 
 /* ---- agreement ---- */
 
+static size_t mode_count(const struct experiment_report *r)
+{
+    size_t count = 0;
+    while (r->modes[count])
+        count++;
+    return count;
+}
+
 static bool same_tokens(const struct experiment_row *a, const struct experiment_row *b,
                         char why[256])
 {
@@ -243,37 +252,47 @@ static const char *point_text(const struct experiment_report *r, const struct ex
     return text;
 }
 
-/* Whether the latency differs from the first mode's, by a paired t test. */
-static void add_difference(struct hw_table *t, const double *values, const double *base,
-                           size_t count)
+/* The latency of a cell, and whether it differs from the first mode's. */
+struct latency {
+    size_t trials;
+    struct ttest_mean ms;
+    double first_ms; /* NaN: the first mode has no row */
+    char difference[48];
+};
+
+static void compare(const struct experiment_rows *rows, const struct experiment_report *r,
+                    const struct cell *c, struct latency *out)
 {
+    double values[TRIALS_MAX], base[TRIALS_MAX];
+    struct cell first = {.mode = r->modes[0], .phase = c->phase, .point = c->point};
+    size_t count = by_trial(rows, c, latency_ms, values);
+    size_t pairs = by_trial(rows, &first, latency_ms, base);
+    *out = (struct latency){.trials = count,
+                            .ms = ttest_mean(values, count),
+                            .first_ms = ttest_mean(base, pairs).mean,
+                            .difference = "-"};
+    if (pairs != count || strcmp(c->mode, first.mode) == 0)
+        return;
     double p = ttest_paired(values, base, count);
-    if (isnan(p))
-        hw_table_cell(t, "not tested: 1 trial");
-    else if (p >= SURE)
-        hw_table_cell(t, "no difference shown (p %.2f)", p);
-    else
-        hw_table_cell(t, p < 0.001 ? "p < 0.001" : "p %.3f", p);
+    snprintf(out->difference, sizeof out->difference,
+             isnan(p)    ? "not tested: 1 trial"
+             : p >= SURE ? "no difference shown (p %.2f)"
+             : p < 0.001 ? "p < 0.001"
+                         : "p %.3f",
+             p);
 }
 
 static void add_latency(struct hw_table *t, const struct experiment_rows *rows,
                         const struct experiment_report *r, const struct cell *c)
 {
-    double values[TRIALS_MAX], base[TRIALS_MAX];
     char text[HW_FORMAT_CHARS];
-    struct cell first = {.mode = r->modes[0], .phase = c->phase, .point = c->point};
-    size_t count = by_trial(rows, c, latency_ms, values);
-    size_t pairs = by_trial(rows, &first, latency_ms, base);
-    struct ttest_mean m = ttest_mean(values, count);
-    hw_table_cell(t, "%zu", count);
-    hw_table_cell(t, "%s", hw_format_figure(text, m.mean));
-    hw_table_cell(t, "%s", hw_format_figure(text, m.half));
-    hw_table_cell(t, "%s",
-                  hw_format_figure(text, pairs ? m.mean / ttest_mean(base, pairs).mean : NAN));
-    if (pairs == count && strcmp(c->mode, first.mode) != 0)
-        add_difference(t, values, base, count);
-    else
-        hw_table_cell(t, "-");
+    struct latency l;
+    compare(rows, r, c, &l);
+    hw_table_cell(t, "%zu", l.trials);
+    hw_table_cell(t, "%s", hw_format_figure(text, l.ms.mean));
+    hw_table_cell(t, "%s", hw_format_figure(text, l.ms.half));
+    hw_table_cell(t, "%s", hw_format_figure(text, l.ms.mean / l.first_ms));
+    hw_table_cell(t, "%s", l.difference);
 }
 
 /* A column whose cell is the mean of a figure. */
@@ -291,24 +310,25 @@ static const struct column pressure_columns[] = {{"recovery ms", recovery_ms, NU
                                                  {"KV fetched", kv_fetched, hw_show_bytes},
                                                  {"rows computed", kv_computed, NULL}};
 
+static const char *value_text(char text[HW_FORMAT_CHARS], const struct column *column, double value)
+{
+    return column->show ? column->show(text, value) : hw_format_figure(text, value);
+}
+
 static void add_means(struct hw_table *t, const struct experiment_rows *rows, const struct cell *c,
                       const struct column *from, size_t count)
 {
     char text[HW_FORMAT_CHARS];
-    for (size_t i = 0; i < count; i++) {
-        double mean = mean_of(rows, c, from[i].figure);
-        hw_table_cell(t, "%s",
-                      from[i].show ? from[i].show(text, mean) : hw_format_figure(text, mean));
-    }
+    for (size_t i = 0; i < count; i++)
+        hw_table_cell(t, "%s", value_text(text, &from[i], mean_of(rows, c, from[i].figure)));
 }
 
-static void add_row(struct hw_table *t, const struct experiment_rows *rows,
+static void add_row(void *user, const struct experiment_rows *rows,
                     const struct experiment_report *r, const struct cell *c)
 {
+    struct hw_table *t = user;
     char text[HW_FORMAT_CHARS];
     size_t all, same = agreeing(rows, r, c, &all);
-    if (!all)
-        return;
     hw_table_cell(t, "%s", c->phase);
     if (r->sweep)
         hw_table_cell(t, "%s", point_text(r, c->point, text));
@@ -321,10 +341,28 @@ static void add_row(struct hw_table *t, const struct experiment_rows *rows,
         add_means(t, rows, c, pressure_columns, ARRAY_LEN(pressure_columns));
 }
 
+typedef void cell_fn(void *user, const struct experiment_rows *rows,
+                     const struct experiment_report *r, const struct cell *c);
+
+/* Those that have rows, by phase, point and mode. */
+static void for_each_cell(const struct experiment_rows *rows, const struct experiment_report *r,
+                          cell_fn *call, void *user)
+{
+    static const char *const phases[] = {"prefill", "decode"};
+    size_t modes = mode_count(r), all;
+    for (size_t i = 0; i < ARRAY_LEN(phases) * r->point_count * modes; i++) {
+        struct cell c = {.mode = r->modes[i % modes],
+                         .phase = phases[i / modes / r->point_count],
+                         .point = &r->points[i / modes % r->point_count]};
+        (void)agreeing(rows, r, &c, &all);
+        if (all)
+            call(user, rows, r, &c);
+    }
+}
+
 static struct hw_table *make_table(const struct experiment_rows *rows,
                                    const struct experiment_report *r)
 {
-    static const char *const phases[] = {"prefill", "decode"};
     static const char *const latency[] = {"trials", "latency ms", "+- 95%", "x first"};
     struct hw_table *t = hw_table_create();
     if (!t)
@@ -343,12 +381,7 @@ static struct hw_table *make_table(const struct experiment_rows *rows,
     for (size_t i = 0; i < ARRAY_LEN(pressure_columns); i++)
         if (r->sweep == EXPERIMENT_SWEEP_PRESSURE)
             hw_table_column(t, pressure_columns[i].heading, HW_RIGHT);
-    for (size_t f = 0; f < ARRAY_LEN(phases); f++) {
-        for (size_t p = 0; p < r->point_count; p++) {
-            for (const char *const *mode = r->modes; *mode; mode++)
-                add_row(t, rows, r, &(struct cell){*mode, phases[f], &r->points[p]});
-        }
-    }
+    for_each_cell(rows, r, add_row, t);
     return t;
 }
 
@@ -361,15 +394,38 @@ int experiment_print(const struct experiment_rows *rows, const struct experiment
     return rc;
 }
 
-/* ---- charts ---- */
-
-static size_t mode_count(const struct experiment_report *r)
+static void add_json(void *user, const struct experiment_rows *rows,
+                     const struct experiment_report *r, const struct cell *c)
 {
-    size_t count = 0;
-    while (r->modes[count])
-        count++;
-    return count;
+    struct hw_bench *bench = user;
+    struct latency l;
+    char name[128], text[HW_FORMAT_CHARS];
+    size_t all, same = agreeing(rows, r, c, &all);
+    compare(rows, r, c, &l);
+    snprintf(name, sizeof name, "%s.%s%s%s", c->phase, c->mode, r->sweep ? "." : "",
+             point_text(r, c->point, text));
+    hw_bench_row(bench, name, l.ms.mean, "ms", l.first_ms);
+    hw_bench_field(bench, "trials", "%zu", l.trials);
+    hw_bench_field(bench, "interval", "%.4g", l.ms.half);
+    hw_bench_field(bench, "difference", "%s", l.difference);
+    for (size_t i = 0; i < ARRAY_LEN(columns); i++)
+        hw_bench_field(bench, columns[i].heading, "%s",
+                       value_text(text, &columns[i], mean_of(rows, c, columns[i].figure)));
+    hw_bench_field(bench, "tokens that agree", "%zu of %zu", same, all);
 }
+
+int experiment_print_json(const struct experiment_rows *rows, const struct experiment_report *r,
+                          FILE *out)
+{
+    struct hw_bench bench;
+    hw_bench_begin(&bench, "experiment");
+    for_each_cell(rows, r, add_json, &bench);
+    int rc = hw_bench_print_json(&bench, out);
+    hw_bench_end(&bench);
+    return rc;
+}
+
+/* ---- charts ---- */
 
 /* What the charts of one phase at one point of the sweep are made of. */
 struct view {

@@ -1,5 +1,6 @@
 """hawser serve --model, hawser llm in every mode, hawser experiment: tokens, bytes, bad input."""
 
+import json
 import pathlib
 import re
 import signal
@@ -319,6 +320,20 @@ class Experiment(Modes):
         self.assertEqual({row["server_gpu_kernel_ms"] for row in rows}, {""})
         self.assertEqual({row["avg_sm"] for row in rows}, {"none"})
         self.assertNotIn("http://", page.replace("http://www.w3.org/", ""))
+
+    def test_json(self):
+        args = ("--trials", 2, "--modes", "local,semantic")
+        report = json.loads(self.experiment(*args, "--json").stdout)
+        self.assertEqual(report["benchmark"], "experiment")
+        rows = {row["name"]: row for row in report["rows"]}
+        self.assertEqual(set(rows), {"prefill.local", "prefill.semantic", "decode.local",
+                                     "decode.semantic"})
+        latencies = [float(row["latency_s"]) for row in self.rows()
+                     if (row["phase"], row["mode"]) == ("decode", "semantic")]
+        self.assertAlmostEqual(rows["decode.semantic"]["value"], 1e3 * statistics.mean(latencies),
+                               places=6)
+        self.assertEqual(rows["decode.semantic"]["baseline"], rows["decode.local"]["value"])
+        self.assertEqual(rows["decode.semantic"]["tokens that agree"], f"{2 * STEPS} of {2 * STEPS}")
 
     def test_goes_on_after_an_interruption(self):
         self.experiment("--trials", 2)
