@@ -6,6 +6,7 @@ BUILD = build
 PREFIX = /usr/local
 DESTDIR =
 ONLY =
+QUICK =
 FUZZ_SECONDS =
 export HAWSER_BUILD = $(BUILD)
 
@@ -16,9 +17,9 @@ help:
 	@echo 'make test     every check: release, sanitizers, fuzzers, lint; the last line sums up'
 	@echo '              ONLY=lint|release|asan|tsan|fuzz runs one stage; FUZZ_SECONDS=N a target;'
 	@echo '              LEAKS=1 looks for leaks on arm64 too, which takes minutes'
-	@echo 'make bench    run the benchmarks, results in $(BUILD)/bench/'
-	@echo 'make build    the release build; the program is $(BUILD)/hawser'
-	@echo 'make install  install that build under PREFIX=$(PREFIX); DESTDIR=DIR stages it in DIR'
+	@echo 'make bench    run every benchmark: JSON and a page in $(BUILD)/bench/;'
+	@echo '              QUICK=1 takes less than ten minutes'
+	@echo 'make build    the release build, $(BUILD)/release'
 	@echo 'make format   lay out the C files'
 	@echo 'make clean    remove $(BUILD)/'
 	@echo 'Missing packages are installed first; HAWSER_NO_INSTALL=1 skips that.'
@@ -41,7 +42,7 @@ test:
 	@FUZZ_SECONDS='$(FUZZ_SECONDS)' python3 -B tools/run-tests $(ONLY)
 
 bench: build
-	@tools/bench
+	@QUICK='$(QUICK)' tools/bench
 
 format:
 	@tools/format

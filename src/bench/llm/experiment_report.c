@@ -274,12 +274,16 @@ static void compare(const struct experiment_rows *rows, const struct experiment_
     if (pairs != count || strcmp(c->mode, first.mode) == 0)
         return;
     double p = ttest_paired(values, base, count);
-    snprintf(out->difference, sizeof out->difference,
-             isnan(p)    ? "not tested: 1 trial"
-             : p >= SURE ? "no difference shown (p %.2f)"
-             : p < 0.001 ? "p < 0.001"
-                         : "p %.3f",
-             p);
+    char *text = out->difference;
+    size_t size = sizeof out->difference;
+    if (isnan(p))
+        snprintf(text, size, "not tested: 1 trial");
+    else if (p >= SURE)
+        snprintf(text, size, "no difference shown (p %.2f)", p);
+    else if (p < 0.001)
+        snprintf(text, size, "p < 0.001");
+    else
+        snprintf(text, size, "p %.3f", p);
 }
 
 static void add_latency(struct hw_table *t, const struct experiment_rows *rows,
