@@ -340,6 +340,11 @@ int hw_bench_print_json(const struct hw_bench *bench, FILE *out)
     return hw_json_finish(&json);
 }
 
+int hw_bench_print(const struct hw_bench *bench, bool json, FILE *out)
+{
+    return json ? hw_bench_print_json(bench, out) : hw_bench_print_table(bench, out);
+}
+
 const char *hw_bench_commit(void)
 {
     return HAWSER_COMMIT;

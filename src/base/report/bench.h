@@ -72,6 +72,8 @@ bool hw_bench_failed(const struct hw_bench *bench);
 /* 0, -ENOMEM from building, -E2BIG past HW_BENCH_FIELDS_MAX, or the errno of the failed write. */
 int hw_bench_print_table(const struct hw_bench *bench, FILE *out) MUST_CHECK;
 int hw_bench_print_json(const struct hw_bench *bench, FILE *out) MUST_CHECK;
+/* One of them. */
+int hw_bench_print(const struct hw_bench *bench, bool json, FILE *out) MUST_CHECK;
 
 /* "aarch64, 2 CPUs, Neoverse-V2": what a figure was measured on, without the machine's name. */
 enum { HW_BENCH_HOST_CHARS = 160 };

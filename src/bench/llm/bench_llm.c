@@ -9,6 +9,7 @@
 #include "bench/llm/moves.h"
 #include "bench/llm/serving.h"
 #include "bench/rpc/delay.h"
+#include "command/measure.h"
 #include "llm/cpu/pool.h"
 #include "llm/engine/engine.h"
 #include "llm/worker/worker.h"
@@ -293,7 +294,7 @@ static double bytes_a_token(const struct bench_run *r)
 
 static enum cmd_exit print(const struct bench_llm_options *o, const struct hw_bench *bench)
 {
-    int rc = o->json ? hw_bench_print_json(bench, stdout) : hw_bench_print_table(bench, stdout);
+    int rc = hw_bench_print(bench, o->json, stdout);
     return rc ? cmd_fail(CMD_FAILED, "bench-llm: %s", strerror(-rc)) : CMD_DONE;
 }
 
@@ -325,8 +326,8 @@ static enum cmd_exit report(struct bench_run *r)
     hw_bench_row(&bench, "prefill", (double)o->prefill / hw_median(r->prefill_s, o->repeats),
                  "tok/s", NAN);
     hw_bench_field(&bench, "tokens", "%llu", (unsigned long long)o->prefill);
-    hw_bench_row(&bench, "decode", (double)o->decode / hw_median(r->decode_s, o->repeats), "tok/s",
-                 memory / bytes);
+    hw_bench_row(&bench, "decode", (double)o->decode / hw_median(r->decode_s, o->repeats),
+                 "tok/s", memory / bytes);
     hw_bench_field(&bench, "tokens", "%llu", (unsigned long long)o->decode);
     hw_bench_field(&bench, "baseline_is", "memory read / %.1f MB of weights a token", bytes / 1e6);
     if (!o->no_warm) {

@@ -555,8 +555,7 @@ static enum cmd_exit measure_plan(struct run *r, const struct plan *plan)
 
 static enum cmd_exit report(const struct run *r)
 {
-    int rc = r->o->json ? hw_bench_print_json(&r->bench, stdout)
-                        : hw_bench_print_table(&r->bench, stdout);
+    int rc = hw_bench_print(&r->bench, r->o->json, stdout);
     if (rc)
         return cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc));
     if (r->o->check && hw_bench_failed(&r->bench))

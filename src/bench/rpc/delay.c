@@ -37,7 +37,7 @@ struct mark {
     uint64_t upto;
 };
 
-struct lane {
+struct direction {
     int from, to;
     struct bench_line line;
     uint64_t free_ns; /* when the line has taken all that came in */
@@ -77,12 +77,12 @@ int bench_delay_parse_rate(const char *text, uint64_t *bits_s)
 }
 
 /* A narrow line takes in no more than it can carry soon. */
-static bool is_behind(const struct lane *l, uint64_t now)
+static bool is_behind(const struct direction *l, uint64_t now)
 {
     return l->line.bits_s && l->free_ns > now + QUEUE_NS;
 }
 
-static bool has_room(const struct lane *l, uint64_t now)
+static bool has_room(const struct direction *l, uint64_t now)
 {
     return !l->ended && !is_behind(l, now) && l->in - l->out < BENCH_DELAY_BYTES &&
            l->mark_in - l->mark_out < BENCH_DELAY_MARKS;
@@ -95,14 +95,14 @@ static size_t bytes_at_a_time(const struct bench_line *line)
 }
 
 /* When so many bytes that are here now will have gone into the line. */
-static uint64_t carried_at(const struct lane *l, uint64_t bytes, uint64_t now)
+static uint64_t carried_at(const struct direction *l, uint64_t bytes, uint64_t now)
 {
     if (!l->line.bits_s)
         return now;
     return (l->free_ns > now ? l->free_ns : now) + bytes * 8 * HW_SEC / l->line.bits_s;
 }
 
-static void take_in(struct lane *l)
+static void take_in(struct direction *l)
 {
     size_t at = l->in % BENCH_DELAY_BYTES, most = bytes_at_a_time(&l->line);
     size_t room = BENCH_DELAY_BYTES - (size_t)(l->in - l->out);
@@ -121,19 +121,19 @@ static void take_in(struct lane *l)
 }
 
 /* The oldest mark, or NULL when nothing is on the way. */
-static const struct mark *oldest(const struct lane *l)
+static const struct mark *oldest(const struct direction *l)
 {
     return l->mark_out == l->mark_in ? NULL : &l->marks[l->mark_out % BENCH_DELAY_MARKS];
 }
 
-static bool is_due(const struct lane *l, uint64_t now)
+static bool is_due(const struct direction *l, uint64_t now)
 {
     const struct mark *m = oldest(l);
     return m && m->due_ns <= now;
 }
 
 /* Writes what is due; false when the receiver is gone. */
-static bool let_out(struct lane *l)
+static bool let_out(struct direction *l)
 {
     while (is_due(l, hw_now_ns())) {
         const struct mark *m = oldest(l);
@@ -155,8 +155,8 @@ static bool let_out(struct lane *l)
     return true;
 }
 
-/* When the lane can next move by itself; HW_NEVER: when somebody else does something. */
-static uint64_t due_at(const struct lane *l, uint64_t now)
+/* When the direction can next move by itself; HW_NEVER: when somebody else does something. */
+static uint64_t due_at(const struct direction *l, uint64_t now)
 {
     const struct mark *m = oldest(l);
     uint64_t due = m && m->due_ns > now ? m->due_ns : HW_NEVER;
@@ -166,23 +166,24 @@ static uint64_t due_at(const struct lane *l, uint64_t now)
 
 /* How long a sleep may be: it ends some time before something is due, since sleepers wake late, and
  * with cores to spare there is none while bytes come. */
-static uint64_t nap_ns(const struct lane lanes[2], unsigned cores, uint64_t moved_ns, uint64_t now)
+static uint64_t nap_ns(const struct direction directions[2], unsigned cores, uint64_t moved_ns,
+                       uint64_t now)
 {
-    uint64_t a = due_at(&lanes[0], now), b = due_at(&lanes[1], now), due = a < b ? a : b;
+    uint64_t a = due_at(&directions[0], now), b = due_at(&directions[1], now), due = a < b ? a : b;
     if (due == HW_NEVER)
         return cores >= SPIN_CORES && now - moved_ns < BUSY_NS ? 0 : HW_SEC;
     uint64_t early = cores > 1 ? NEAR_NS : 0;
     return due - now > early ? due - now - early : 0;
 }
 
-/* Sleeps until a lane can move; a lane whose receiver is full waits for the receiver. */
-static void sleep_until_work(const struct lane lanes[2], uint64_t now, uint64_t nap)
+/* Sleeps until a direction can move; a direction whose receiver is full waits for the receiver. */
+static void sleep_until_work(const struct direction directions[2], uint64_t now, uint64_t nap)
 {
-    struct pollfd p[2] = {{.fd = lanes[0].from}, {.fd = lanes[1].from}};
+    struct pollfd p[2] = {{.fd = directions[0].from}, {.fd = directions[1].from}};
     for (int i = 0; i < 2; i++) {
-        if (has_room(&lanes[i], now))
+        if (has_room(&directions[i], now))
             p[i].events |= POLLIN;
-        if (is_due(&lanes[i], now))
+        if (is_due(&directions[i], now))
             p[!i].events |= POLLOUT;
     }
     struct timespec t = {.tv_sec = (time_t)(nap / HW_SEC), .tv_nsec = (long)(nap % HW_SEC)};
@@ -194,21 +195,21 @@ static void sleep_until_work(const struct lane lanes[2], uint64_t now, uint64_t 
     ppoll(p, 2, &t, NULL);
 }
 
-static void relay(struct lane lanes[2])
+static void relay(struct direction directions[2])
 {
     unsigned cores = hw_cores();
     uint64_t moved = 0, moved_ns = hw_now_ns();
-    while (!lanes[0].closed || !lanes[1].closed) {
+    while (!directions[0].closed || !directions[1].closed) {
         for (int i = 0; i < 2; i++) {
-            if (has_room(&lanes[i], hw_now_ns()))
-                take_in(&lanes[i]);
-            if (!let_out(&lanes[i]))
+            if (has_room(&directions[i], hw_now_ns()))
+                take_in(&directions[i]);
+            if (!let_out(&directions[i]))
                 return;
         }
-        uint64_t now = hw_now_ns(), total = lanes[0].in + lanes[1].in;
+        uint64_t now = hw_now_ns(), total = directions[0].in + directions[1].in;
         moved_ns = total != moved ? now : moved_ns;
         moved = total;
-        sleep_until_work(lanes, now, nap_ns(lanes, cores, moved_ns, now));
+        sleep_until_work(directions, now, nap_ns(directions, cores, moved_ns, now));
     }
 }
 
@@ -245,19 +246,19 @@ static void run(int listener, uint16_t target_port, struct bench_line line, pid_
     prctl(PR_SET_TIMERSLACK, 1); /* or every wake-up is 50 us late */
     if (getppid() != parent)
         _exit(1);
-    struct lane *lanes = calloc(2, sizeof(*lanes));
+    struct direction *directions = calloc(2, sizeof(*directions));
     int near = prepare(accept(listener, NULL, NULL));
     int far = near < 0 ? -1 : prepare(dial(target_port, &line));
-    if (!lanes || far < 0)
+    if (!directions || far < 0)
         _exit(1);
-    lanes[0].from = lanes[1].to = near;
-    lanes[1].from = lanes[0].to = far;
-    lanes[0].line = lanes[1].line = line;
-    lanes[0].ring = malloc(BENCH_DELAY_BYTES);
-    lanes[1].ring = malloc(BENCH_DELAY_BYTES);
-    if (!lanes[0].ring || !lanes[1].ring)
+    directions[0].from = directions[1].to = near;
+    directions[1].from = directions[0].to = far;
+    directions[0].line = directions[1].line = line;
+    directions[0].ring = malloc(BENCH_DELAY_BYTES);
+    directions[1].ring = malloc(BENCH_DELAY_BYTES);
+    if (!directions[0].ring || !directions[1].ring)
         _exit(1);
-    relay(lanes);
+    relay(directions);
     _exit(0);
 }
 

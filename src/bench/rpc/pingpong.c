@@ -131,7 +131,7 @@ static int print(const struct pingpong_options *o, struct figures f[2], const ch
         hw_bench_field(&bench, "depth", "%llu", (unsigned long long)o->depth);
         hw_bench_field(&bench, "against", "%s", raw_name);
     }
-    int rc = o->json ? hw_bench_print_json(&bench, stdout) : hw_bench_print_table(&bench, stdout);
+    int rc = hw_bench_print(&bench, o->json, stdout);
     hw_bench_end(&bench);
     return rc;
 }

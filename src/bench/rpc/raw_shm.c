@@ -1,8 +1,8 @@
 /* Raw limit of shared memory: a flag in a cache line each way.
  *
- * A lane is one direction: the sender's line counts chunks written, the receiver's line counts
- * chunks taken, and the sender looks at the latter only when its slots run out, so a ping-pong
- * moves two cache lines and nothing else.  A message of one cache line or less is the flag alone,
+ * In each direction the sender's line counts chunks written and the receiver's line counts chunks
+ * taken.  The sender reads the receiver's line only when no chunk is free, so a ping-pong moves two
+ * cache lines and nothing else.  A message of one cache line or less is the flag alone,
  * which is the strictest limit there is; larger ones are copied in and out. */
 #include "bench/rpc/raw_limits.h"
 
@@ -23,7 +23,7 @@ enum {
     SPINS_PER_YIELD = 1 << 16
 };
 
-struct lane {
+struct direction {
     _Alignas(
         HW_CACHE_LINE) _Atomic uint32_t sent; /* release by the sender, acquire by the receiver */
     _Alignas(
@@ -33,8 +33,8 @@ struct lane {
 
 struct raw_memory {
     struct raw_link base;
-    struct lane *lanes; /* two, shared */
-    struct lane *out, *in;
+    struct direction *directions; /* two, shared */
+    struct direction *out, *in;
     uint32_t sent, sent_limit; /* our chunks; how far the slots reach without a look at `taken` */
     uint32_t received;
     bool block;
@@ -45,9 +45,9 @@ static int memory_create(const struct raw_options *options, struct raw_link **ou
     struct raw_memory *m = calloc(1, sizeof(*m));
     if (!m)
         return -ENOMEM;
-    m->lanes = mmap(NULL, 2 * sizeof(struct lane), PROT_READ | PROT_WRITE,
-                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (m->lanes == MAP_FAILED) {
+    m->directions = mmap(NULL, 2 * sizeof(struct direction), PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (m->directions == MAP_FAILED) {
         free(m);
         return -ENOMEM;
     }
@@ -61,8 +61,8 @@ static int memory_create(const struct raw_options *options, struct raw_link **ou
 static int memory_begin(struct raw_link *link, bool server)
 {
     struct raw_memory *m = (struct raw_memory *)link;
-    m->out = &m->lanes[server];
-    m->in = &m->lanes[!server];
+    m->out = &m->directions[server];
+    m->in = &m->directions[!server];
     return 0;
 }
 
@@ -144,7 +144,7 @@ static int memory_recv(struct raw_link *link, void *data, size_t len)
 static void memory_destroy(struct raw_link *link)
 {
     struct raw_memory *m = (struct raw_memory *)link;
-    munmap(m->lanes, 2 * sizeof(struct lane));
+    munmap(m->directions, 2 * sizeof(struct direction));
     free(m);
 }
 

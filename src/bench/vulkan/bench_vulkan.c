@@ -96,7 +96,7 @@ static const struct cmd_env environment[] = {
 
 enum { NEEDS_LATE = 1, NEEDS_SECOND = 2, NEEDS_SWITCHES = 4 };
 
-/* Rows that are measured together: on which lines, and what they need besides the worker. */
+/* Rows that are measured together: on which lines, and what they need besides one job process. */
 static const struct rows {
     const char *kinds[BENCH_VK_SWITCHES + 1];
     unsigned on, needs;
@@ -182,10 +182,10 @@ static int measure_site(struct bench_vk_run *r, struct bench_vk_site *site)
 
 /* ---- the sides ---- */
 
-static int start_worker(struct bench_vk_run *r, struct bench_vk_site *site, const char *perf,
-                        struct bench_delay *relay, struct bench_worker *worker)
+static int start_process(struct bench_vk_run *r, struct bench_vk_site *site, const char *perf,
+                         struct bench_delay *relay, struct bench_process *process)
 {
-    char address[RPC_ADDR_HOST_CHARS + 16], why[BENCH_WORKER_WHY] = "";
+    char address[RPC_ADDR_HOST_CHARS + 16], why[BENCH_PROCESS_WHY] = "";
     bool far = bench_delay_is_needed(&site->line);
     snprintf(address, sizeof(address), "%s", site->peer.ep ? site->peer.address : site->address);
     int rc = 0;
@@ -193,23 +193,23 @@ static int start_worker(struct bench_vk_run *r, struct bench_vk_site *site, cons
         rc = bench_delay_start(r->serve.port, site->line, relay);
         snprintf(address, sizeof(address), "127.0.0.1:%u", relay->port);
     }
-    struct bench_worker_params params = {.manifest = r->manifest,
-                                         .servers = address,
-                                         .perf = perf,
-                                         .far = far,
-                                         .device = (uint32_t)r->o->device};
+    struct bench_process_params params = {.manifest = r->manifest,
+                                          .servers = address,
+                                          .perf = perf,
+                                          .far = far,
+                                          .device = (uint32_t)r->o->device};
     if (rc == 0)
-        rc = bench_worker_start(&params, worker, why);
+        rc = bench_process_start(&params, process, why);
     if (rc)
         snprintf(r->why, sizeof(r->why), "%s: %s", site->name, why[0] ? why : strerror(-rc));
     return rc;
 }
 
-static int start_native(struct bench_vk_run *r, struct bench_worker *worker)
+static int start_native(struct bench_vk_run *r, struct bench_process *process)
 {
-    char why[BENCH_WORKER_WHY] = "";
-    struct bench_worker_params params = {.device = (uint32_t)r->o->device};
-    int rc = bench_worker_start(&params, worker, why);
+    char why[BENCH_PROCESS_WHY] = "";
+    struct bench_process_params params = {.device = (uint32_t)r->o->device};
+    int rc = bench_process_start(&params, process, why);
     if (rc)
         snprintf(r->why, sizeof(r->why),
                  "the drivers of this machine: %.120s; --software uses a software GPU", why);
@@ -218,12 +218,12 @@ static int start_native(struct bench_vk_run *r, struct bench_worker *worker)
 
 static int start_second(struct bench_vk_run *r, struct bench_vk_site *site)
 {
-    int rc = start_worker(r, site, "", &site->relay, &site->second);
+    int rc = start_process(r, site, "", &site->relay, &site->second);
     return rc || !r->has_native ? rc : start_native(r, &r->native_second);
 }
 
 /* The raw link last: it pins this process and its own to a core each, so that neither spins in the
- * other's way, and workers must not inherit that. */
+ * other's way, and job processes must not inherit that. */
 static int open_site(struct bench_vk_run *r, struct bench_vk_site *site, int needs)
 {
     struct bench_spec spec = {.transport = site->kind == BENCH_VK_UNIX ? BENCH_UNIX : BENCH_TCP,
@@ -231,11 +231,11 @@ static int open_site(struct bench_vk_run *r, struct bench_vk_site *site, int nee
                               .place = BENCH_TWO_CORES,
                               .line = site->line,
                               .dir = &r->dir};
-    int rc = start_worker(r, site, "", &site->relay, &site->worker);
+    int rc = start_process(r, site, "", &site->relay, &site->process);
     if (rc == 0 && needs & NEEDS_LATE)
-        rc = start_worker(r, site, "no_early_fences", &site->late_relay, &site->late);
+        rc = start_process(r, site, "no_early_fences", &site->late_relay, &site->late);
     for (size_t i = 0; i < BENCH_VK_SWITCHES && rc == 0 && needs & NEEDS_SWITCHES; i++)
-        rc = start_worker(r, site, bench_vk_switches[i].name, &site->relay, &site->without[i]);
+        rc = start_process(r, site, bench_vk_switches[i].name, &site->relay, &site->without[i]);
     if (rc == 0 && needs & NEEDS_SECOND)
         rc = start_second(r, site);
     if (rc == 0 && r->serve.pid)
@@ -246,12 +246,12 @@ static int open_site(struct bench_vk_run *r, struct bench_vk_site *site, int nee
 /* Once all has gone well, relays carry the last words, too. */
 static void close_site(struct bench_vk_run *r, struct bench_vk_site *site, bool well)
 {
-    bench_worker_stop(&site->worker);
-    bench_worker_stop(&site->late);
-    bench_worker_stop(&site->second);
-    bench_worker_stop(&r->native_second);
+    bench_process_stop(&site->process);
+    bench_process_stop(&site->late);
+    bench_process_stop(&site->second);
+    bench_process_stop(&r->native_second);
     for (size_t i = 0; i < BENCH_VK_SWITCHES; i++)
-        bench_worker_stop(&site->without[i]);
+        bench_process_stop(&site->without[i]);
     if (well) {
         bench_delay_finish(&site->relay);
         bench_delay_finish(&site->late_relay);
@@ -329,8 +329,7 @@ static void on_signal(int number)
 
 static enum cmd_exit report(const struct bench_vk_run *r)
 {
-    int rc = r->o->json ? hw_bench_print_json(&r->bench, stdout)
-                        : hw_bench_print_table(&r->bench, stdout);
+    int rc = hw_bench_print(&r->bench, r->o->json, stdout);
     if (rc)
         return cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc));
     if (r->o->check && hw_bench_failed(&r->bench))
@@ -382,7 +381,7 @@ static enum cmd_exit run_all(struct bench_vk_run *r, const char *operand)
         cmd_fail(CMD_FAILED, "bench-vulkan: %s", r->why);
     } else {
         code = measure(r, operand);
-        bench_worker_stop(&r->native);
+        bench_process_stop(&r->native);
         bench_serve_stop(&r->serve);
         bench_dir_remove(&r->dir);
     }

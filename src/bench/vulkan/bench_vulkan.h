@@ -1,9 +1,9 @@
 /* bench/vulkan/bench_vulkan.h - one run of bench-vulkan: its sides, its lines, and the rows made of
  * them.
  *
- * bench_vulkan.c reads the options, starts the sides and calls the rows, which are in
- * bench_vulkan_rows.c, bench_vulkan_transfers.c and bench_vulkan_two.c.  Rows let their sides work
- * in turn, repetition by repetition, and show medians.
+ * bench_vulkan.c reads the options, starts the sides and calls the rows, which are in rows.c,
+ * transfers.c and two.c.  A side is a job process with its driver.  Rows let their sides work in
+ * turn, repetition by repetition, and show medians.
  *
  * Trust: all sides are ours; drivers may fail.  Threads: one.
  * Lifetime: the run is the command's; rows keep nothing.
@@ -14,8 +14,8 @@
 #include "base/report/bench.h"
 #include "bench/rpc/delay.h"
 #include "bench/rpc/link.h"
+#include "bench/vulkan/job_process.h"
 #include "bench/vulkan/server.h"
-#include "bench/vulkan/worker.h"
 #include "command/command.h"
 #include "command/connect.h"
 
@@ -47,18 +47,18 @@ enum bench_vk_kind {
     BENCH_VK_RATE, /* through one that lets so many a second pass */
 };
 
-/* A way to the server.  Of the workers those are running that the rows of the site need. */
+/* A way to the server.  Only those job processes run that the rows of the site need. */
 struct bench_vk_site {
     const char *name;
     enum bench_vk_kind kind;
     struct bench_line line;
     char address[128]; /* of our own server */
     struct bench_delay relay, late_relay;
-    struct bench_worker worker, late;               /* with early fences, and without */
-    struct bench_worker second;                     /* as the first, beside it */
-    struct bench_worker without[BENCH_VK_SWITCHES]; /* the others */
-    struct bench_link *raw;                         /* NULL: the server is not ours */
-    struct cmd_link peer;                           /* then this */
+    struct bench_process process, late;              /* with early fences, and without */
+    struct bench_process second;                     /* as the first, beside it */
+    struct bench_process without[BENCH_VK_SWITCHES]; /* the others */
+    struct bench_link *raw;                          /* NULL: the server is not ours */
+    struct cmd_link peer;                            /* then this */
 };
 
 struct bench_vk_run {
@@ -66,7 +66,7 @@ struct bench_vk_run {
     uint64_t reps, time_ns, size;
     struct bench_dir dir;
     struct bench_serve serve;
-    struct bench_worker native, native_second; /* the second runs while its rows are measured */
+    struct bench_process native, native_second; /* the second runs while its rows are measured */
     bool has_native;
     struct bench_vk_site sites[BENCH_VK_SITES_MAX];
     size_t site_count;
@@ -83,17 +83,17 @@ void bench_vk_interrupt(void);
 
 /* ---- for rows ---- */
 
-int bench_vk_order(struct bench_vk_run *run, struct bench_worker *worker,
+int bench_vk_order(struct bench_vk_run *run, struct bench_process *process,
                    const struct bench_order *what, struct bench_answer *answer) MUST_CHECK;
 /* Both with the same order, at the same time. */
-int bench_vk_order_both(struct bench_vk_run *run, struct bench_worker *const workers[2],
+int bench_vk_order_both(struct bench_vk_run *run, struct bench_process *const processes[2],
                         const struct bench_order *what, struct bench_answer answers[2]) MUST_CHECK;
 /* The row KIND.SITE, judged by its target; columns may follow.  baseline and native are NAN where
  * they say nothing. */
 void bench_vk_add_row(struct bench_vk_run *run, const char *kind, const char *site, double value,
                       const char *unit, double baseline, const char *against, double native);
 /* Frees what transfers used. */
-int bench_vk_forget(struct bench_vk_run *run, struct bench_worker *worker) MUST_CHECK;
+int bench_vk_forget(struct bench_vk_run *run, struct bench_process *process) MUST_CHECK;
 /* What stands beside ours on this line, in words. */
 const char *bench_vk_raw_name(const struct bench_vk_site *site);
 

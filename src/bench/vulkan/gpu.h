@@ -1,4 +1,5 @@
-/* bench/vulkan/gpu.h - a Vulkan device with little around it, for bench-vulkan's workers.
+/* bench/vulkan/gpu.h - a Vulkan device with little around it, for the job processes of
+ * bench-vulkan.
  *
  * The loader is opened at run time and finds its drivers by the environment, so a process that sets
  * that first decides which driver it measures.

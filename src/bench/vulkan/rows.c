@@ -13,7 +13,7 @@
 enum {
     COUNT_MAX = 5000, /* cycles of a repetition */
     CALIBRATION_CYCLES = 8,
-    DISPATCHES = 10000, /* of one body: what a large model records for a token, fifty times */
+    DISPATCHES = 10000, /* of one recording: fifty times what a large model records for a token */
     PING_BYTES = 64,
 };
 
@@ -28,11 +28,12 @@ const struct bench_vk_switch bench_vk_switches[BENCH_VK_SWITCHES] = {
 /* ---- one side, once ---- */
 
 /* How many repetitions of a job last about as long as they should. */
-static int calibrate(struct bench_vk_run *r, struct bench_worker *worker, struct bench_order *what)
+static int calibrate(struct bench_vk_run *r, struct bench_process *process,
+                     struct bench_order *what)
 {
     struct bench_answer answer;
     what->count = CALIBRATION_CYCLES;
-    int rc = bench_vk_order(r, worker, what, &answer);
+    int rc = bench_vk_order(r, process, what, &answer);
     double fits = rc == 0 ? (double)r->time_ns / answer.median_ns : 0;
     what->count = fits > COUNT_MAX            ? COUNT_MAX
                   : fits < CALIBRATION_CYCLES ? CALIBRATION_CYCLES
@@ -105,7 +106,7 @@ int bench_vk_cycle(struct bench_vk_run *r, struct bench_vk_site *site)
     double raw[BENCH_VK_REPS_MAX], native[BENCH_VK_REPS_MAX], ours[BENCH_VK_REPS_MAX];
     struct bench_order here = {.job = BENCH_CYCLES}, there = here;
     struct bench_answer answer = {0};
-    int rc = calibrate(r, &site->worker, &there);
+    int rc = calibrate(r, &site->process, &there);
     if (rc == 0 && r->has_native)
         rc = calibrate(r, &r->native, &here);
     for (uint64_t i = 0; i < r->reps && rc == 0; i++) {
@@ -116,7 +117,7 @@ int bench_vk_cycle(struct bench_vk_run *r, struct bench_vk_site *site)
             native[i] = answer.median_ns / 1e3;
         }
         if (rc == 0)
-            rc = bench_vk_order(r, &site->worker, &there, &answer);
+            rc = bench_vk_order(r, &site->process, &there, &answer);
         ours[i] = answer.median_ns / 1e3;
     }
     if (rc)
@@ -141,13 +142,13 @@ int bench_vk_polls(struct bench_vk_run *r, struct bench_vk_site *site)
     struct bench_order wait = {.job = BENCH_CYCLES}, poll = {.job = BENCH_POLLS};
     struct bench_answer answer = {0};
     uint64_t looks = 0, messages = 0;
-    int rc = calibrate(r, &site->worker, &wait);
+    int rc = calibrate(r, &site->process, &wait);
     poll.count = wait.count;
     for (uint64_t i = 0; i < r->reps && rc == 0; i++) {
-        rc = bench_vk_order(r, &site->worker, &wait, &answer);
+        rc = bench_vk_order(r, &site->process, &wait, &answer);
         waits[i] = answer.median_ns / 1e3;
         if (rc == 0)
-            rc = bench_vk_order(r, &site->worker, &poll, &answer);
+            rc = bench_vk_order(r, &site->process, &poll, &answer);
         polls[i] = answer.median_ns / 1e3;
         looks += answer.looks;
         messages += answer.look_messages;
@@ -173,7 +174,7 @@ int bench_vk_record(struct bench_vk_run *r, struct bench_vk_site *site)
             rc = bench_vk_order(r, &r->native, &what, &answer);
         native[i] = DISPATCHES * 1e3 / answer.median_ns;
         if (rc == 0)
-            rc = bench_vk_order(r, &site->worker, &what, &answer);
+            rc = bench_vk_order(r, &site->process, &what, &answer);
         ours[i] = DISPATCHES * 1e3 / answer.median_ns;
     }
     if (rc)
@@ -190,13 +191,13 @@ int bench_vk_dirty(struct bench_vk_run *r, struct bench_vk_site *site)
     struct bench_order without = {.job = BENCH_DIRTY},
                        with = {.job = BENCH_DIRTY, .size = BENCH_DIRTY_PAGES};
     struct bench_answer answer = {0}, base = {0};
-    int rc = calibrate(r, &site->worker, &with);
+    int rc = calibrate(r, &site->process, &with);
     without.count = with.count;
     for (uint64_t i = 0; i < r->reps && rc == 0; i++) {
-        rc = bench_vk_order(r, &site->worker, &without, &base);
+        rc = bench_vk_order(r, &site->process, &without, &base);
         clean[i] = base.median_ns / 1e3;
         if (rc == 0)
-            rc = bench_vk_order(r, &site->worker, &with, &answer);
+            rc = bench_vk_order(r, &site->process, &with, &answer);
         dirty[i] = answer.median_ns / 1e3;
     }
     if (rc)
@@ -223,7 +224,7 @@ int bench_vk_chain(struct bench_vk_run *r, struct bench_vk_site *site)
             rc = bench_vk_order(r, &r->native, &here, &answer);
         native[i] = answer.median_ns / 1e3;
         if (rc == 0)
-            rc = bench_vk_order(r, &site->worker, &there, &with);
+            rc = bench_vk_order(r, &site->process, &there, &with);
         if (rc == 0)
             rc = bench_vk_order(r, &site->late, &there, &without);
         early[i] = with.median_ns / 1e3;
@@ -250,7 +251,7 @@ static int row_switch(struct bench_vk_run *r, struct bench_vk_site *site, size_t
     bool uploads = job.job == BENCH_UPLOAD;
     int rc = uploads ? 0 : calibrate(r, &site->without[which], &job);
     for (uint64_t i = 0; i < r->reps && rc == 0; i++) {
-        rc = bench_vk_order(r, &site->worker, &job, &with);
+        rc = bench_vk_order(r, &site->process, &job, &with);
         if (rc == 0)
             rc = bench_vk_order(r, &site->without[which], &job, &without);
         on[i] = with.median_ns / 1e3;
@@ -265,7 +266,7 @@ static int row_switch(struct bench_vk_run *r, struct bench_vk_site *site, size_t
                    (double)with.counts.messages_sent / job.count,
                    (double)without.counts.messages_sent / job.count);
     if (uploads)
-        rc = bench_vk_forget(r, &site->worker);
+        rc = bench_vk_forget(r, &site->process);
     return rc || !uploads ? rc : bench_vk_forget(r, &site->without[which]);
 }
 

@@ -25,27 +25,27 @@ void bench_vk_interrupt(void)
 
 /* ---- orders ---- */
 
-int bench_vk_order(struct bench_vk_run *r, struct bench_worker *worker,
+int bench_vk_order(struct bench_vk_run *r, struct bench_process *process,
                    const struct bench_order *what, struct bench_answer *answer)
 {
-    char why[BENCH_WORKER_WHY] = "";
-    int rc = interrupted ? -EINTR : bench_worker_do(worker, what, answer, why);
+    char why[BENCH_PROCESS_WHY] = "";
+    int rc = interrupted ? -EINTR : bench_process_do(process, what, answer, why);
     if (rc)
         snprintf(r->why, sizeof(r->why), "%s", why);
     return rc;
 }
 
-int bench_vk_order_both(struct bench_vk_run *r, struct bench_worker *const workers[2],
+int bench_vk_order_both(struct bench_vk_run *r, struct bench_process *const processes[2],
                         const struct bench_order *what, struct bench_answer answers[2])
 {
-    char why[BENCH_WORKER_WHY] = "";
-    int rc = interrupted ? -EINTR : bench_worker_ask(workers[0], what, why);
+    char why[BENCH_PROCESS_WHY] = "";
+    int rc = interrupted ? -EINTR : bench_process_ask(processes[0], what, why);
     if (rc == 0)
-        rc = bench_worker_ask(workers[1], what, why);
+        rc = bench_process_ask(processes[1], what, why);
     if (rc == 0)
-        rc = bench_worker_hear(workers[0], &answers[0], why);
+        rc = bench_process_hear(processes[0], &answers[0], why);
     if (rc == 0)
-        rc = bench_worker_hear(workers[1], &answers[1], why);
+        rc = bench_process_hear(processes[1], &answers[1], why);
     if (rc)
         snprintf(r->why, sizeof(r->why), "%s", why);
     return rc;

@@ -43,11 +43,11 @@ static int raw_bandwidth(const struct bench_vk_site *site, uint64_t bytes, doubl
     return rc;
 }
 
-static int transfer(struct bench_vk_run *r, struct bench_worker *worker,
+static int transfer(struct bench_vk_run *r, struct bench_process *process,
                     const struct bench_order *what, double *gb)
 {
     struct bench_answer answer;
-    int rc = bench_vk_order(r, worker, what, &answer);
+    int rc = bench_vk_order(r, process, what, &answer);
     if (rc == 0)
         *gb = (double)what->size / answer.median_ns;
     return rc;
@@ -64,7 +64,7 @@ static int row_transfer(struct bench_vk_run *r, struct bench_vk_site *site, enum
         if (rc == 0 && r->has_native)
             rc = transfer(r, &r->native, &what, &native[i]);
         if (rc == 0)
-            rc = transfer(r, &site->worker, &what, &ours[i]);
+            rc = transfer(r, &site->process, &what, &ours[i]);
     }
     if (rc == 0)
         bench_vk_add_row(r, job == BENCH_UPLOAD ? "upload" : "readback", site->name,
@@ -73,11 +73,11 @@ static int row_transfer(struct bench_vk_run *r, struct bench_vk_site *site, enum
     return rc;
 }
 
-int bench_vk_forget(struct bench_vk_run *r, struct bench_worker *worker)
+int bench_vk_forget(struct bench_vk_run *r, struct bench_process *process)
 {
     struct bench_order what = {.job = BENCH_FORGET, .count = 1};
     struct bench_answer answer;
-    return bench_vk_order(r, worker, &what, &answer);
+    return bench_vk_order(r, process, &what, &answer);
 }
 
 int bench_vk_transfers(struct bench_vk_run *r, struct bench_vk_site *site)
@@ -87,5 +87,5 @@ int bench_vk_transfers(struct bench_vk_run *r, struct bench_vk_site *site)
         rc = row_transfer(r, site, BENCH_READBACK);
     if (rc == 0 && r->has_native)
         rc = bench_vk_forget(r, &r->native);
-    return rc ? rc : bench_vk_forget(r, &site->worker);
+    return rc ? rc : bench_vk_forget(r, &site->process);
 }

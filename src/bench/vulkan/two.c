@@ -28,32 +28,32 @@ static double rate(const struct bench_answer *answer)
 }
 
 /* The size of the work that lasts about BUSY_NS. */
-static int calibrate_busy(struct bench_vk_run *r, struct bench_worker *worker,
+static int calibrate_busy(struct bench_vk_run *r, struct bench_process *process,
                           struct bench_order *what)
 {
     struct bench_order probe = {.job = BENCH_BUSY, .count = 3, .size = 1};
     struct bench_answer answer = {0};
-    int rc = bench_vk_order(r, worker, &probe, &answer);
+    int rc = bench_vk_order(r, process, &probe, &answer);
     while (rc == 0 && answer.median_ns < BUSY_NS / 2 && probe.size < ROUNDS_MAX) {
         probe.size *= answer.median_ns < BUSY_NS / 16 ? 8 : 2;
-        rc = bench_vk_order(r, worker, &probe, &answer);
+        rc = bench_vk_order(r, process, &probe, &answer);
     }
     what->size = probe.size;
     return rc;
 }
 
 /* One repetition: the first alone for a while, then both for as long. */
-static int measure_pair(struct bench_vk_run *r, struct bench_worker *const workers[2],
+static int measure_pair(struct bench_vk_run *r, struct bench_process *const processes[2],
                         struct bench_order what, struct pair *p, uint64_t i)
 {
     struct bench_answer answers[2];
     what.count = UINT32_MAX;
     what.until_ns = hw_now_ns() + r->time_ns;
-    int rc = bench_vk_order(r, workers[0], &what, &answers[0]);
+    int rc = bench_vk_order(r, processes[0], &what, &answers[0]);
     p->alone[i] = rc ? 0 : rate(&answers[0]);
     what.until_ns = hw_now_ns() + r->time_ns;
     if (rc == 0)
-        rc = bench_vk_order_both(r, workers, &what, answers);
+        rc = bench_vk_order_both(r, processes, &what, answers);
     if (rc)
         return rc;
     double first = rate(&answers[0]), second = rate(&answers[1]);
@@ -76,8 +76,8 @@ static void add_pair(struct bench_vk_run *r, const char *kind, const char *site,
 static int rows_of_two(struct bench_vk_run *r, struct bench_vk_site *site, const char *kind,
                        const struct bench_order *what)
 {
-    struct bench_worker *const ours[2] = {&site->worker, &site->second};
-    struct bench_worker *const native[2] = {&r->native, &r->native_second};
+    struct bench_process *const ours[2] = {&site->process, &site->second};
+    struct bench_process *const native[2] = {&r->native, &r->native_second};
     struct pair here, there;
     int rc = 0;
     for (uint64_t i = 0; i < r->reps && rc == 0; i++) {
@@ -97,7 +97,7 @@ static int rows_of_two(struct bench_vk_run *r, struct bench_vk_site *site, const
 int bench_vk_two(struct bench_vk_run *r, struct bench_vk_site *site)
 {
     struct bench_order busy = {.job = BENCH_BUSY}, tiny = {.job = BENCH_CYCLES};
-    int rc = calibrate_busy(r, r->has_native ? &r->native : &site->worker, &busy);
+    int rc = calibrate_busy(r, r->has_native ? &r->native : &site->process, &busy);
     if (rc == 0)
         rc = rows_of_two(r, site, "two-clients", &busy);
     return rc ? rc : rows_of_two(r, site, "two-tiny", &tiny);

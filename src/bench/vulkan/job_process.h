@@ -1,13 +1,13 @@
-/* bench/vulkan/worker.h - a process of bench-vulkan that measures one driver, as it is told to.
+/* bench/vulkan/job_process.h - a child process of bench-vulkan that runs GPU jobs with one driver.
  *
- * The driver is chosen by the environment, which a Vulkan loader reads once: so each that is
- * compared has a process of its own, forked before this one has opened any.  All live at the same
- * time and work in turn, so that what else the machine does falls on all of them.
+ * The environment chooses the driver, and a Vulkan loader reads it once.  So each driver that is
+ * compared has a job process, forked before this process has opened any driver.  All job processes
+ * live at the same time and work in turn, so that other load on the machine falls on all of them.
  *
  * Trust: both ends are ours.  Threads: one; start forks.  Lifetime: start/stop.
- * Errors: negative errno, with what the worker said in why. */
-#ifndef HAWSER_BENCH_VULKAN_WORKER_H
-#define HAWSER_BENCH_VULKAN_WORKER_H
+ * Errors: negative errno, with what the job process said in why. */
+#ifndef HAWSER_BENCH_VULKAN_JOB_PROCESS_H
+#define HAWSER_BENCH_VULKAN_JOB_PROCESS_H
 
 #include "base/attr.h"
 #include "base/driver_counts.h"
@@ -21,7 +21,7 @@
 enum bench_job {
     BENCH_CYCLES,   /* record, submit, wait; 4 bytes written that the host sees */
     BENCH_POLLS,    /* the same, but looks at the fence until it is done */
-    BENCH_RECORD,   /* bodies of `size` dispatches, not submitted */
+    BENCH_RECORD,   /* recordings of `size` dispatches, not submitted */
     BENCH_UPLOAD,   /* `size` bytes: written into mapped memory, copied to the device */
     BENCH_READBACK, /* the same bytes back */
     BENCH_DIRTY,    /* cycles that read mapped memory, each after a write into `size` pages of it */
@@ -34,7 +34,7 @@ enum bench_job {
 };
 
 enum {
-    BENCH_WORKER_WHY = 256,
+    BENCH_PROCESS_WHY = 256,
     BENCH_DIRTY_PAGES = 256, /* 1 MiB: more is a transfer */
 };
 
@@ -54,7 +54,7 @@ struct bench_answer {
     struct hw_driver_counts counts; /* of all repetitions; zeros where the driver is not ours */
 };
 
-struct bench_worker_params {
+struct bench_process_params {
     const char *manifest; /* NULL: the drivers of this machine */
     const char *servers;  /* as VENUS_SERVERS, with manifest */
     const char *perf;     /* as VENUS_PERF, with manifest */
@@ -62,23 +62,23 @@ struct bench_worker_params {
     uint32_t device;
 };
 
-struct bench_worker {
+struct bench_process {
     pid_t pid; /* 0: not running */
     int control;
     char device[VK_MAX_PHYSICAL_DEVICE_NAME_SIZE];
 };
 
 /* 0 once the device is open. */
-int bench_worker_start(const struct bench_worker_params *params, struct bench_worker *out,
-                       char why[BENCH_WORKER_WHY]) MUST_CHECK;
-int bench_worker_do(struct bench_worker *worker, const struct bench_order *order,
-                    struct bench_answer *answer, char why[BENCH_WORKER_WHY]) MUST_CHECK;
-/* The same in two steps, for workers that work at the same time. */
-int bench_worker_ask(struct bench_worker *worker, const struct bench_order *order,
-                     char why[BENCH_WORKER_WHY]) MUST_CHECK;
-int bench_worker_hear(struct bench_worker *worker, struct bench_answer *answer,
-                      char why[BENCH_WORKER_WHY]) MUST_CHECK;
+int bench_process_start(const struct bench_process_params *params, struct bench_process *out,
+                        char why[BENCH_PROCESS_WHY]) MUST_CHECK;
+int bench_process_do(struct bench_process *process, const struct bench_order *order,
+                     struct bench_answer *answer, char why[BENCH_PROCESS_WHY]) MUST_CHECK;
+/* The same in two steps, for job processes that work at the same time. */
+int bench_process_ask(struct bench_process *process, const struct bench_order *order,
+                      char why[BENCH_PROCESS_WHY]) MUST_CHECK;
+int bench_process_hear(struct bench_process *process, struct bench_answer *answer,
+                       char why[BENCH_PROCESS_WHY]) MUST_CHECK;
 /* Harmless when not running. */
-void bench_worker_stop(struct bench_worker *worker);
+void bench_process_stop(struct bench_process *process);
 
 #endif

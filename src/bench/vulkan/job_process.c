@@ -1,4 +1,4 @@
-#include "bench/vulkan/worker.h"
+#include "bench/vulkan/job_process.h"
 
 #include "base/clock.h"
 #include "base/hist.h"
@@ -30,15 +30,15 @@ struct said {
     int32_t status;
     struct bench_answer answer;
     char device[VK_MAX_PHYSICAL_DEVICE_NAME_SIZE];
-    char why[BENCH_WORKER_WHY];
+    char why[BENCH_PROCESS_WHY];
 };
 
 struct state {
     struct bench_gpu gpu;
     struct hw_hist hist;
-    uint32_t value;  /* of the last cycle */
-    uint32_t input;  /* what the device adds to it */
-    uint32_t bodies; /* recorded and not submitted */
+    uint32_t value;      /* of the last cycle */
+    uint32_t input;      /* what the device adds to it */
+    uint32_t recordings; /* that were not submitted */
     struct bench_buffer chain;
     struct bench_buffer dirty, dirty_copy;
     struct hw_rng rng; /* of what is written there */
@@ -129,12 +129,12 @@ static bool polled_cycle(struct state *s, uint64_t size)
     return bench_gpu_ok(&s->gpu, result, "vkGetFenceStatus") && check(s);
 }
 
-/* No two bodies are the same: that would be less work. */
+/* No two recordings are the same: that would be less work. */
 static bool record(struct state *s, uint64_t dispatches)
 {
     if (!bench_gpu_begin(&s->gpu))
         return false;
-    bench_gpu_put_work(&s->gpu, ++s->bodies);
+    bench_gpu_put_work(&s->gpu, ++s->recordings);
     for (uint64_t i = 1; i < dispatches; i++)
         s->gpu.vkCmdDispatch(s->gpu.commands, 1, 1, 1);
     return bench_gpu_ok(&s->gpu, s->gpu.vkEndCommandBuffer(s->gpu.commands), "vkEndCommandBuffer");
@@ -360,7 +360,7 @@ static bool say(const struct state *s, int control, bool ok)
     return send(control, &said, sizeof(said), MSG_NOSIGNAL) == (ssize_t)sizeof(said) && ok;
 }
 
-static void choose_driver(const struct bench_worker_params *params)
+static void choose_driver(const struct bench_process_params *params)
 {
     if (!params->manifest)
         return;
@@ -375,7 +375,7 @@ static void choose_driver(const struct bench_worker_params *params)
 }
 
 /* In the child; never returns. */
-static void worker_process(const struct bench_worker_params *params, int control, pid_t parent)
+static void job_process(const struct bench_process_params *params, int control, pid_t parent)
 {
     struct state *s = calloc(1, sizeof(*s));
     struct bench_order order;
@@ -400,59 +400,59 @@ static void worker_process(const struct bench_worker_params *params, int control
     _exit(going ? 0 : 1);
 }
 
-static int hear(struct bench_worker *w, struct said *said, char why[BENCH_WORKER_WHY])
+static int hear(struct bench_process *w, struct said *said, char why[BENCH_PROCESS_WHY])
 {
     if (recv(w->control, said, sizeof(*said), MSG_WAITALL) != (ssize_t)sizeof(*said)) {
-        snprintf(why, BENCH_WORKER_WHY, "the driver ended the process that measures it");
+        snprintf(why, BENCH_PROCESS_WHY, "the driver ended the process that measures it");
         return -EPIPE;
     }
     if (said->status)
-        snprintf(why, BENCH_WORKER_WHY, "%.*s", BENCH_WORKER_WHY - 1, said->why);
+        snprintf(why, BENCH_PROCESS_WHY, "%.*s", BENCH_PROCESS_WHY - 1, said->why);
     return said->status;
 }
 
-int bench_worker_start(const struct bench_worker_params *params, struct bench_worker *out,
-                       char why[BENCH_WORKER_WHY])
+int bench_process_start(const struct bench_process_params *params, struct bench_process *out,
+                        char why[BENCH_PROCESS_WHY])
 {
     int control[2];
     struct said said;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control)) {
-        snprintf(why, BENCH_WORKER_WHY, "no socket: %s", strerror(errno));
+        snprintf(why, BENCH_PROCESS_WHY, "no socket: %s", strerror(errno));
         return -errno;
     }
     pid_t parent = getpid(), pid = fork();
     if (pid == 0) {
         close(control[0]);
-        worker_process(params, control[1], parent);
+        job_process(params, control[1], parent);
     }
     close(control[1]);
     if (pid < 0) {
-        snprintf(why, BENCH_WORKER_WHY, "no process: %s", strerror(errno));
+        snprintf(why, BENCH_PROCESS_WHY, "no process: %s", strerror(errno));
         close(control[0]);
         return -EAGAIN;
     }
-    struct bench_worker worker = {.pid = pid, .control = control[0]};
-    int rc = hear(&worker, &said, why);
+    struct bench_process process = {.pid = pid, .control = control[0]};
+    int rc = hear(&process, &said, why);
     if (rc) {
-        bench_worker_stop(&worker);
+        bench_process_stop(&process);
         return rc;
     }
-    memcpy(worker.device, said.device, sizeof(worker.device));
-    *out = worker;
+    memcpy(process.device, said.device, sizeof(process.device));
+    *out = process;
     return 0;
 }
 
-int bench_worker_ask(struct bench_worker *w, const struct bench_order *order,
-                     char why[BENCH_WORKER_WHY])
+int bench_process_ask(struct bench_process *w, const struct bench_order *order,
+                      char why[BENCH_PROCESS_WHY])
 {
     if (send(w->control, order, sizeof(*order), MSG_NOSIGNAL) == (ssize_t)sizeof(*order))
         return 0;
-    snprintf(why, BENCH_WORKER_WHY, "the process that measures a driver has ended");
+    snprintf(why, BENCH_PROCESS_WHY, "the process that measures a driver has ended");
     return -EPIPE;
 }
 
-int bench_worker_hear(struct bench_worker *w, struct bench_answer *answer,
-                      char why[BENCH_WORKER_WHY])
+int bench_process_hear(struct bench_process *w, struct bench_answer *answer,
+                       char why[BENCH_PROCESS_WHY])
 {
     struct said said;
     int rc = hear(w, &said, why);
@@ -461,14 +461,14 @@ int bench_worker_hear(struct bench_worker *w, struct bench_answer *answer,
     return rc;
 }
 
-int bench_worker_do(struct bench_worker *w, const struct bench_order *order,
-                    struct bench_answer *answer, char why[BENCH_WORKER_WHY])
+int bench_process_do(struct bench_process *w, const struct bench_order *order,
+                     struct bench_answer *answer, char why[BENCH_PROCESS_WHY])
 {
-    int rc = bench_worker_ask(w, order, why);
-    return rc ? rc : bench_worker_hear(w, answer, why);
+    int rc = bench_process_ask(w, order, why);
+    return rc ? rc : bench_process_hear(w, answer, why);
 }
 
-void bench_worker_stop(struct bench_worker *w)
+void bench_process_stop(struct bench_process *w)
 {
     struct bench_order end = {.job = BENCH_END};
     if (w->pid <= 0)
@@ -478,5 +478,5 @@ void bench_worker_stop(struct bench_worker *w)
         kill(w->pid, SIGKILL);
     close(w->control);
     waitpid(w->pid, NULL, 0);
-    *w = (struct bench_worker){0};
+    *w = (struct bench_process){0};
 }
