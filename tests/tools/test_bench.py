@@ -144,6 +144,10 @@ class Bench(unittest.TestCase):
         self.assertIn("lru (capacity 2GiB)", result.stdout)
         self.assertIn("lru (capacity 1GiB)", self.page())
 
+    def test_without_a_build_nothing_is_measured(self):
+        (self.cli / "hawser").unlink()
+        self.assertIn("make build", self.bench(code=2).stderr)
+
     def test_no_such_benchmark(self):
         self.assertIn("nonesuch", self.bench("--only", "nonesuch", code=2).stderr)
 
