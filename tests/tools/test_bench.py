@@ -121,6 +121,11 @@ class Bench(unittest.TestCase):
         self.assertFalse((self.root / "build/bench/ipc.json").exists())
         self.assertTrue((self.root / "build/bench/blocks.json").exists())  # the others ran
 
+    def test_a_program_that_cannot_be_started_is_a_failure(self):
+        (self.cli / "hawser").write_text("#!/nonexistent/interpreter\n")
+        self.assertIn("FAILED: it cannot be started: No such file",
+                      self.bench("--only", "rpc", code=1).stdout)
+
     def test_quick_by_flag_and_by_variable(self):
         for args, env in ((["--quick"], {}), ([], {"QUICK": "1"})):
             (self.cli / "calls").unlink(missing_ok=True)
@@ -129,7 +134,7 @@ class Bench(unittest.TestCase):
             self.assertIn("a quick run", self.page())
         (self.cli / "calls").unlink()
         self.bench(QUICK="")
-        self.assertIn("bench-rpc --json", self.calls())
+        self.assertIn("bench-rpc --limit 1200s --json", self.calls())
 
     def test_a_software_gpu_only_where_there_is_no_other(self):
         self.bench("--only", "vulkan")

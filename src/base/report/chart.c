@@ -34,6 +34,7 @@ struct axis {
     double lo, hi;
     double from, to;
     bool log;
+    bool whole_decades; /* of a log axis that bars begin at */
     double ticks[TICKS_MAX];
     size_t tick_count;
 };
@@ -74,19 +75,35 @@ static void add_tick(struct axis *axis, double value)
         axis->ticks[axis->tick_count++] = value;
 }
 
-/* Widens to whole decades; every decade a tick, fewer when there are many, 2 and 5 when few. */
+/* The greatest of 1, 2 and 5 times powers of ten that is at most value; the least that is at least
+ * value when up. */
+static double round_tick(double value, bool up)
+{
+    static const double digits[] = {1, 2, 5, 10};
+    double power = pow(10, floor(log10(value) + 1e-9));
+    size_t i = 0;
+    while (i < 3 && digits[i + !up] * power <= value * (1 + (up ? -1e-9 : 1e-9)))
+        i++;
+    return digits[i] * power;
+}
+
+/* Widens to the next ticks: 1, 2 and 5 of each decade when there are few, else whole decades. */
 static void fit_log(struct axis *axis)
 {
+    bool few = log10(axis->hi) - log10(axis->lo) <= 2;
+    bool narrow = few && !axis->whole_decades && axis->lo < axis->hi;
     int first = (int)floor(log10(axis->lo) + 1e-9);
     int last = (int)ceil(log10(axis->hi) - 1e-9);
     if (last <= first)
         last = first + 1;
-    axis->lo = pow(10, first);
-    axis->hi = pow(10, last);
+    axis->lo = narrow ? round_tick(axis->lo, false) : pow(10, first);
+    axis->hi = narrow ? round_tick(axis->hi, true) : pow(10, last);
+    if (axis->hi <= axis->lo) /* values that are the same but for rounding */
+        axis->hi = pow(10, last);
     int step = (last - first) / (TICKS_WANTED + 2) + 1;
     for (int decade = first; decade <= last; decade += step) {
         add_tick(axis, pow(10, decade));
-        if (last - first <= 2) {
+        if (few) {
             add_tick(axis, 2 * pow(10, decade));
             add_tick(axis, 5 * pow(10, decade));
         }
@@ -318,11 +335,14 @@ int hw_html_bars(struct hw_html *html, const struct hw_bar_chart *chart)
     if (chart->count > HW_CHART_BARS_MAX)
         return -EINVAL;
     struct axis axis = axis_empty(chart->log_scale);
+    axis.whole_decades = true;
     for (size_t i = 0; i < chart->count; i++) {
         if (!is_drawable(chart->bars[i].value))
             return -EINVAL;
         axis_include(&axis, chart->bars[i].value);
     }
+    /* A log bar of the least value has a length, too. */
+    axis_include(&axis, axis.lo * (1 - 1e-6));
     axis_include(&axis, 0); /* a linear bar is read by its length; a log axis leaves it out */
     double margin = bars_margin(chart);
     axis_fit(&axis, margin, VIEW_WIDTH - bars_room(chart));

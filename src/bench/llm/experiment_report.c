@@ -106,16 +106,26 @@ static double exchanges_ms(const struct experiment_row *row)
 static double before_ms(const struct experiment_row *row)
 {
     double calls = row->rpc_ms + row->client_serdes_ms;
-    return calls > exchanges_ms(row) ? calls - exchanges_ms(row) : 0;
+    return fmax(calls - exchanges_ms(row), 0);
 }
 
-/* What no other part of the time explains.  The parts are measured at two machines, so their sum
- * may exceed the whole by a little. */
+/* Of the exchanges: what no other part of the time explains.  Negative when the parts took more
+ * time than the exchanges, since the calls before the prompt have a share in them, too. */
+static double unexplained_ms(const struct experiment_row *row)
+{
+    return exchanges_ms(row) - row->server_serdes_ms - row->client_serdes_ms -
+           (isnan(row->kernel_ms) ? 0 : row->kernel_ms);
+}
+
 static double rest_ms(const struct experiment_row *row)
 {
-    double rest = exchanges_ms(row) - row->server_serdes_ms - row->client_serdes_ms -
-                  (isnan(row->kernel_ms) ? 0 : row->kernel_ms);
-    return rest > 0 ? rest : 0;
+    return fmax(unexplained_ms(row), 0);
+}
+
+/* What is left of the calls before the prompt without that share. */
+static double rest_before_ms(const struct experiment_row *row)
+{
+    return fmax(before_ms(row) + fmin(unexplained_ms(row), 0), 0);
 }
 
 /* One value a trial, the mean of its clients, in the order of the trials. */
@@ -630,7 +640,7 @@ static const struct part {
     const char *name;
     figure_fn *figure;
 } parts[] = {
-    {"calls before the prompt, uploads among them", before_ms},
+    {"calls before the prompt, uploads among them", rest_before_ms},
     {"GPU kernels of the server", kernel_ms},
     {"server: bytes and tensors", server_serdes_ms},
     {"client: bytes and tensors", client_serdes_ms},
@@ -672,7 +682,7 @@ static void stack_bar(struct hw_html *html, const char *mode, const double value
 
 static void stack_chart(struct hw_html *html, const struct view *v)
 {
-    double values[CMD_LIST_MAX][PARTS], most = 0;
+    double values[CMD_LIST_MAX][PARTS], most = 0, sums[PARTS] = {0};
     size_t count = mode_count(v->r);
     for (size_t m = 0; m < count; m++) {
         struct cell c = cell_of(v, m);
@@ -680,6 +690,7 @@ static void stack_chart(struct hw_html *html, const struct view *v)
         for (size_t i = 0; i < PARTS; i++) {
             double mean = mean_of(v->rows, &c, parts[i].figure);
             values[m][i] = isnan(mean) ? 0 : mean;
+            sums[i] += values[m][i];
             total += values[m][i];
         }
         most = total > most ? total : most;
@@ -690,6 +701,8 @@ static void stack_chart(struct hw_html *html, const struct view *v)
         stack_bar(html, v->r->modes[m], values[m], most);
     hw_html_raw(html, "</tbody></table></div>\n<div class=\"legend\">");
     for (size_t i = 0; i < PARTS; i++) {
+        if (sums[i] == 0)
+            continue;
         hw_html_raw(html, "<span>");
         stack_box(html, i, 1, "em");
         hw_html_text(html, parts[i].name);

@@ -183,7 +183,7 @@ static void print_bars(FILE *out, const struct ipc_series *all, size_t count, in
 static void describe(char *text, size_t size, const struct ipc_setting *s)
 {
     snprintf(text, size,
-             "%u workers, %s (%s), %s, %u layers, %llu pages an iteration, %llu"
+             "%u workers, %s (%s), %s, %u layers, pages an iteration: %llu, %llu"
              " iterations after %llu of warm-up, strategies interleaved%s%s",
              s->tp_size, s->worker->backend, s->worker->device, layout_name(&s->worker->geometry),
              s->worker->geometry.layers, (unsigned long long)s->pages_per_iter,

@@ -191,7 +191,7 @@ static void ticks_have_units_and_log_axes_say_so(void **state)
         ">100 MB<", /* values of bars, and a tick */
         ">10 ms<",
         ">1 ms<",
-        ">100 us<", /* ticks of a line chart */
+        ">200 us<", /* ticks of a line chart */
         ">100us<",
         ">10ms<", /* names of points */
         ">bytes (log scale)<",

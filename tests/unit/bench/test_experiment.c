@@ -251,6 +251,13 @@ static void bytes_have_units_and_uploads_stand_beside_the_latency(void **state)
     assert_non_null(strstr(text, "  4.3 MB  "));
     assert_non_null(strstr(text, "  25  ")); /* ms of calls before the prompt */
     free(text);
+    /* Parts that took longer than the exchanges were parts of the upload: the sum stays as it is.
+     */
+    rows.items[0].server_serdes_ms = rows.items[1].server_serdes_ms = 110;
+    const char *page = page_of(&report);
+    assert_non_null(strstr(page, ">125 ms<"));
+    assert_non_null(strstr(page, "server: bytes and tensors</span>"));
+    assert_null(strstr(page, "GPU kernels of the server</span>"));
 }
 
 static void points_of_a_sweep_do_not_mix(void **state)
