@@ -41,7 +41,7 @@ struct measure_calls {
     uint64_t count;
     uint64_t timeout_ns;
     /* Nanoseconds of each call when depth is 1, else of each `depth` answers in turn, whose median
-     * tells the rate of a machine that does something else now and then.  NULL: not wanted. */
+     * leaves out other work of the machine.  NULL: not wanted. */
     struct hw_hist *hist;
 };
 int measure_calls(struct rpc_ep *ep, const struct measure_calls *m,

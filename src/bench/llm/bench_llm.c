@@ -142,7 +142,7 @@ static const struct cmd_option options[] = {
     {NULL},
 };
 
-/* What a prompt and the steps after it took, when they are not the last of many alike. */
+/* What the first prompt and steps took, of a process or after a pause. */
 struct first_steps {
     double prefill_ms, prefill_kernel_ms;
     double step_ms, step_kernel_ms; /* means */
@@ -344,7 +344,7 @@ static enum cmd_exit report(struct bench_run *r)
 
 /* ---- life ---- */
 
-/* As a worker does before it is asked for anything. */
+/* As a worker does before its first request. */
 static int warm(struct bench_run *r)
 {
     uint64_t began = hw_now_ns(), made = llm_engine_made(r->engine);

@@ -24,7 +24,7 @@ enum {
     EXPERIMENT_LINE_MAX = 16 << 20, /* of the file, and of what a run prints */
 };
 
-/* Numbers of one run, one after the other. */
+/* Numbers of one run, one for each exchange. */
 struct experiment_list {
     double *values; /* heap */
     size_t count;

@@ -1,5 +1,4 @@
-/* bench/llm/gpu_use.h - how busy the GPUs of this machine are, where NVIDIA's management library
- * says.
+/* bench/llm/gpu_use.h - how busy the GPUs of this machine are, by NVIDIA's management library.
  *
  * The library is opened at run time; without it there are no figures.
  * Threads: one.  Lifetime: open/close; the struct is the caller's. */

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SEQUENCES = 4 }; /* that there is room for in a worker: one at a time, and what is kept */
+enum { SEQUENCES = 4 }; /* that a worker has room for: one at a time, and those that it keeps */
 
 /* ---- workers and their store ---- */
 
@@ -54,7 +54,7 @@ static void *run_host(void *user)
     return NULL;
 }
 
-/* Room for every sequence of the run: none is to be lost. */
+/* Room for every sequence of the run, so that the store evicts none. */
 static int start_store(struct moves *m, char *why)
 {
     char cause[RPC_WHY_CHARS] = "";
@@ -118,7 +118,7 @@ struct sequence {
     uint64_t id;
 };
 
-/* Other tokens than all before: nothing of it is in the store. */
+/* Tokens that no prompt had before, so nothing of it is in the store. */
 static void new_prompt(struct moves *m)
 {
     for (uint32_t i = 0; i < m->o->prefill; i++)
@@ -206,7 +206,7 @@ static void report(struct moves *m, const char *what, struct figures *f, double 
 
 /* ---- what is measured ---- */
 
-/* A token after so many layers went, again and again. */
+/* The time of a token after so many layers were evicted, for each repetition. */
 static int recover(struct moves *m, const struct sequence *s, uint32_t layers, const char *what,
                    char *why)
 {
@@ -309,7 +309,7 @@ static int prefixes(struct moves *m, char *why)
     return 0;
 }
 
-/* Begun at one worker, gone on with at the other. */
+/* A sequence that begins at one worker and goes on at the other. */
 static int migrate(struct moves *m, struct figures *f, double *ms, char *why)
 {
     struct sequence s;

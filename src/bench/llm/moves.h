@@ -1,8 +1,8 @@
-/* bench/llm/moves.h - what KV that moves costs, for bench-llm: layers that come back, prompts that
- * start from what another left, sequences that go on at another worker.
+/* bench/llm/moves.h - what it costs to evict KV and to bring it back, for bench-llm: layers that
+ * come back, prompts whose KV is in the store, sequences that go on at another worker.
  *
- * Workers and a KV daemon in this process; what passes between them is held to the rate of a link,
- * each way by itself.
+ * Workers and a KV daemon run in this process; a simulated link limits the rate between them, each
+ * way by itself.
  *
  * Trust: ours.  Threads: those of the workers and the daemon; one run at a time in a process, since
  * the link is the process's.  Lifetime: one call. */
@@ -18,7 +18,7 @@ struct bench_moves {
     const struct llm_file *file;
     struct llm_engine_options engine; /* context and kv_bytes are set here */
     const char *link;                 /* what the rows call it */
-    uint64_t bits_s;                  /* of it, each way; 0: as fast as it is */
+    uint64_t bits_s;                  /* of the link, each way; 0: no limit */
     uint32_t prefill, decode;         /* tokens of a sequence */
     uint32_t repeats;                 /* figures are medians of so many */
 };

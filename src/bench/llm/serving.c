@@ -27,7 +27,7 @@ struct member {
     uint32_t *prompt;
     uint32_t prompt_count;
     uint64_t began_ns, ended_ns;
-    uint64_t prompts; /* of the one beside */
+    uint64_t prompts; /* that the client beside the others has sent */
     int status;
     char why[LLM_WHY_CHARS];
 };
@@ -40,14 +40,14 @@ struct counts {
 struct serving {
     const struct bench_serving *o;
     struct bench_rig rig;
-    struct member *members; /* the one beside is the last */
+    struct member *members; /* the client that sends prompts beside the others is the last */
     uint32_t member_count;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     uint32_t waiting;         /* at the start line (lock) */
     bool started;             /* (lock) */
     struct counts start, end; /* when the clients began to decode, and when all had ended */
-    _Atomic bool over;        /* relaxed: the one beside sends a prompt more or less */
+    _Atomic bool over;        /* relaxed: one prompt more or less does not matter */
 };
 
 /* ---- a server with a worker ---- */
@@ -169,7 +169,7 @@ static void *chat(void *user)
     struct member *m = user;
     struct llm_request decode, release;
     int rc = begin_sequence(m, m->all->o->prefill, &decode, &release);
-    line_up(m->all); /* also after an error: somebody counts */
+    line_up(m->all); /* also after an error: start_all waits for all */
     if (rc == 0)
         rc = decode_tokens(m, &decode);
     if (rc == 0)
@@ -200,7 +200,7 @@ struct figures {
     double rate;          /* tokens a second, all clients together */
     double median, worst; /* of the gaps between two tokens, seconds; worst: of 1 in 100 */
     double batch;         /* sequences in a step, on average */
-    double prompt_rate;   /* tokens of prompts a second, of the one beside */
+    double prompt_rate;   /* tokens of prompts a second, of the client beside the others */
 };
 
 static int start_member(struct member *m, void *(*run)(void *))
@@ -211,7 +211,7 @@ static int start_member(struct member *m, void *(*run)(void *))
     return -pthread_create(&m->thread, NULL, run, m);
 }
 
-/* Lets clients run from start to end; the one beside stops with the last of them. */
+/* Lets clients run from start to end; the client that sends prompts stops with the last of them. */
 static int run_members(struct serving *s, uint32_t clients, char *why)
 {
     struct member *beside = s->o->beside ? &s->members[s->member_count - 1] : NULL;
@@ -285,7 +285,7 @@ static void report(const struct serving *s, struct hw_bench *bench, uint32_t cli
         hw_bench_field(bench, "prompts", "%.4g tok/s", f->prompt_rate);
 }
 
-/* Repetitions go over all counts in turn, so that what else the machine does falls on all. */
+/* Each repetition measures all counts in turn, so that other work of the machine falls on all. */
 static int measure_all(struct serving *s, struct hw_bench *bench, char *why)
 {
     const struct bench_serving *o = s->o;

@@ -1,7 +1,7 @@
 /* bench/llm/serving.h - an LLM worker in this process and clients that decode, for bench-llm.
  *
- * Each client has a connection of its own and asks for its next token when it has the last: the
- * load of so many people who chat.  One client is the baseline of all the others.
+ * Each client has a connection of its own and asks for its next token when it has the last one.
+ * One client is the baseline of all other counts.
  *
  * Trust: ours.  Threads: one for the server, one for each client.  Lifetime: one call. */
 #ifndef HAWSER_BENCH_LLM_SERVING_H

@@ -12,7 +12,7 @@ static struct {
     uint64_t free_ns[WAYS]; /* when the last byte will have passed (lock) */
 } line = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Returns when so many bytes, behind those before them, have passed. */
+/* Returns when the link has carried so many bytes, after those before them. */
 static void pass(enum way way, uint32_t bytes)
 {
     if (!line.bits_s)

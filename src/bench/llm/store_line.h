@@ -1,8 +1,7 @@
-/* bench/llm/store_line.h - a KV store behind a link of so many bits a second, each way: for
- * measuring.
+/* bench/llm/store_line.h - a KV store behind a simulated link, for measurements.
  *
- * What a worker gives to its store and gets from it is held as long as the link would have taken,
- * behind what is under way already.
+ * Each transfer between a worker and its store waits as long as the link would take, after the
+ * transfers before it.
  *
  * Threads: over before the first store is opened; the ops as llm/evict/shadow.h says.
  * Lifetime: the ops returned are a value.  There is one link in a process: stores share it, and the
@@ -12,7 +11,7 @@
 
 #include "llm/evict/shadow.h"
 
-/* bits_s 0: as many as come.  The store stays; it is static. */
+/* bits_s 0: no limit.  store must be static. */
 struct llm_shadow_ops store_line_over(const struct llm_shadow_ops *store, uint64_t bits_s);
 
 #endif

@@ -190,8 +190,8 @@ static void plan_calls(struct plan *plan, enum bench_transport transport, enum r
     plan_add(plan, &item);
 }
 
-/* Everything on one link.  A burst is at most LARGE: beyond that, depth is what the stream shows.
- */
+/* Everything on one link.  All calls in flight together have at most LARGE bytes; the stream shows
+ * more. */
 static void plan_link(struct plan *plan, enum bench_transport transport, enum rpc_wait_mode wait)
 {
     const char *name = bench_transport_names[transport];
@@ -228,7 +228,7 @@ static void plan_all(struct plan *plan)
 
 /* ---- measuring ---- */
 
-/* Set by SIGINT and SIGTERM: what was made for the run is removed before leaving. */
+/* Set by SIGINT and SIGTERM: the command then removes its files and processes before it ends. */
 static volatile sig_atomic_t interrupted;
 
 struct run {
@@ -262,7 +262,7 @@ struct figure {
     double least;  /* a smaller value cannot be true; 0: none */
 };
 
-/* Medians within a repetition: what else the machine does in between is left out. */
+/* Medians within a repetition, so that other work of the machine does not count. */
 static double figure_of(const struct run *r, const struct probe *p)
 {
     double median_ns = (double)hw_hist_percentile(&r->hist, 50);
@@ -289,7 +289,7 @@ static int shoot(struct run *r, struct probe *p, double *figure)
     return rc;
 }
 
-/* Finds the count that lasts about as long as a repetition should. */
+/* Finds the number of messages that takes about the time of one repetition. */
 static int calibrate(struct run *r, struct probe *p)
 {
     uint64_t least = p->kind == FIGURE_GB ? 3 * MEASURE_STREAM_LEAD : (uint64_t)p->depth * 4;
@@ -311,8 +311,8 @@ static double spread_of(const double *sorted, size_t count)
     return middle > 0 ? (sorted[count - 1] - sorted[0]) / middle : 0;
 }
 
-/* Alternates the two and swaps their order each time, so that what the machine does meanwhile
- * falls on both. */
+/* Measures the two in turn and swaps their order each time, so that other work of the machine falls
+ * on both. */
 static int compare(struct run *r, struct probe *ours, struct probe *raw, struct figure *out)
 {
     int rc = calibrate(r, raw);
@@ -595,7 +595,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     }
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    setenv("UCX_TLS", "tcp", 0); /* beside our tcp, so over the same */
+    setenv("UCX_TLS", "tcp", 0); /* it is compared with our tcp, so it uses TCP, too */
     hw_bench_begin(&r.bench, "rpc");
     plan->o = o;
     plan->bench = &r.bench;

@@ -20,16 +20,16 @@
 #include <unistd.h>
 
 enum {
-    SPIN_CORES = 4,           /* both ends, their work, and the relay */
-    PACKET_BYTES = 1500,      /* the least that is let out at a time */
-    SHAPED_BUFFER = 64 << 10, /* of a socket, so that what waits for a narrow line waits at its
-                                 sender, who may have something more urgent to say */
+    SPIN_CORES = 4,      /* both ends, their work, and the relay */
+    PACKET_BYTES = 1500, /* the least that is let out at a time */
+    SHAPED_BUFFER =
+        64 << 10, /* of a socket: bytes wait at the sender, which may send others first */
 };
 
-#define PACE_NS (250 * HW_US) /* of a narrow line: what is let out at a time */
-#define QUEUE_NS (10 * HW_MS) /* and what may wait here */
-#define NEAR_NS (60 * HW_US)  /* by which sleepers may wake late */
-#define BUSY_NS (10 * HW_MS)  /* bytes that moved so lately are followed by others */
+#define PACE_NS (250 * HW_US) /* of a narrow line: the bytes of so much time leave together */
+#define QUEUE_NS (10 * HW_MS) /* the bytes of so much time may wait in the relay */
+#define NEAR_NS (60 * HW_US)  /* a thread that sleeps may wake so late */
+#define BUSY_NS (10 * HW_MS)  /* after a byte the relay expects more for so long */
 
 /* One direction.  Bytes sit in a ring; a mark says until which byte they may leave, and when. */
 struct mark {
@@ -76,7 +76,7 @@ int bench_delay_parse_rate(const char *text, uint64_t *bits_s)
     return rc;
 }
 
-/* A narrow line takes in no more than it can carry soon. */
+/* A narrow line takes no more bytes than it can carry in QUEUE_NS. */
 static bool is_behind(const struct direction *l, uint64_t now)
 {
     return l->line.bits_s && l->free_ns > now + QUEUE_NS;
@@ -94,7 +94,7 @@ static size_t bytes_at_a_time(const struct bench_line *line)
     return !line->bits_s ? BENCH_DELAY_BYTES : bytes > PACKET_BYTES ? bytes : PACKET_BYTES;
 }
 
-/* When so many bytes that are here now will have gone into the line. */
+/* When the line will have taken so many more bytes. */
 static uint64_t carried_at(const struct direction *l, uint64_t bytes, uint64_t now)
 {
     if (!l->line.bits_s)
@@ -155,7 +155,7 @@ static bool let_out(struct direction *l)
     return true;
 }
 
-/* When the direction can next move by itself; HW_NEVER: when somebody else does something. */
+/* When the direction can next move without an event at a socket; HW_NEVER: not before one. */
 static uint64_t due_at(const struct direction *l, uint64_t now)
 {
     const struct mark *m = oldest(l);
@@ -164,8 +164,8 @@ static uint64_t due_at(const struct direction *l, uint64_t now)
     return due < open ? due : open;
 }
 
-/* How long a sleep may be: it ends some time before something is due, since sleepers wake late, and
- * with cores to spare there is none while bytes come. */
+/* How long a sleep may be.  It ends before bytes are due, since threads wake late.  With cores to
+ * spare there is no sleep while bytes come. */
 static uint64_t nap_ns(const struct direction directions[2], unsigned cores, uint64_t moved_ns,
                        uint64_t now)
 {
@@ -188,7 +188,7 @@ static void sleep_until_work(const struct direction directions[2], uint64_t now,
     }
     struct timespec t = {.tv_sec = (time_t)(nap / HW_SEC), .tv_nsec = (long)(nap % HW_SEC)};
     for (int i = 0; i < 2; i++) {
-        /* An ended side polls as hung up for ever; its turn comes by time. */
+        /* A socket whose peer has closed would wake every poll, so it is left out. */
         if (p[i].events == 0)
             p[i].fd = -1;
     }
@@ -222,7 +222,7 @@ static int prepare(int fd)
     return fd;
 }
 
-/* Before the handshake, which tells the peer. */
+/* Before the TCP handshake, which tells the peer the size. */
 static int shape(int fd, const struct bench_line *line)
 {
     int bytes = SHAPED_BUFFER;

@@ -1,9 +1,8 @@
-/* bench/rpc/delay.h - a relay on loopback that makes a line longer or narrower: bytes arrive a
- * fixed time later, and so many a second.
+/* bench/rpc/delay.h - a relay on loopback that adds latency to a line and limits its rate.
  *
  * The relay is a process of its own, carries one connection, and ends with it.  A rate holds for
- * each direction by itself, as on a full-duplex line.  Where the machine has cores to spare the
- * relay is awake while bytes move: a line has no wake-up time of its own.
+ * each direction by itself, as on a full-duplex line.  Where the machine has cores to spare
+ * the relay spins while bytes move, since a real line needs no time to wake up.
  *
  * Trust: both ends are ours.  Threads: start forks, so call it before starting any.
  * Lifetime: start/stop; the struct is the caller's. */
@@ -26,7 +25,7 @@ enum {
 
 struct bench_line {
     uint64_t one_way_ns;
-    uint64_t bits_s; /* 0: as many as come */
+    uint64_t bits_s; /* 0: no limit */
 };
 
 static inline bool bench_delay_is_needed(const struct bench_line *line)
@@ -39,16 +38,17 @@ struct bench_delay {
     uint16_t port;
 };
 
-/* "100Mbit", "2.5Gbit", or "0" for as many as come.  0, -EINVAL, -ERANGE. */
+/* "100Mbit", "2.5Gbit", or "0" for no limit.  0, -EINVAL, -ERANGE. */
 int bench_delay_parse_rate(const char *text, uint64_t *bits_s) MUST_CHECK;
 
 /* Listens on a free port of 127.0.0.1 and relays to target_port.  0 or a negative errno; *out is
  * written only on 0. */
 int bench_delay_start(uint16_t target_port, struct bench_line line,
                       struct bench_delay *out) MUST_CHECK;
-/* Waits until it has carried all and ended by itself, which it does once both ends have closed. */
+/* Waits until the relay has carried all bytes and ended, which it does once both ends have closed.
+ */
 void bench_delay_finish(struct bench_delay *delay);
-/* Ends it now.  Both are harmless when not running. */
+/* Ends the relay now.  Both calls do nothing when none runs. */
 void bench_delay_stop(struct bench_delay *delay);
 
 #endif

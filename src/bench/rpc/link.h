@@ -1,8 +1,8 @@
 /* bench/rpc/link.h - two processes joined twice: by a raw link and by our RPC, for comparison.
  *
- * The caller is the client; the server is a child that does what the client is about to need,
- * told over a control socket before each measurement.  Counts are known to both sides, so nothing
- * but the measured traffic crosses while the clock runs.
+ * The caller is the client; the server is a child process.  Before each measurement the client
+ * tells the server over a control socket what will come and how often, so nothing but the measured
+ * traffic crosses while the clock runs.
  *
  * Trust: both ends are ours.  Threads: one; open forks.  Lifetime: open/close.
  * Errors: negative errno; -EOPNOTSUPP when this build lacks the transport. */

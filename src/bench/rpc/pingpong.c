@@ -88,7 +88,7 @@ struct figures {
 
 typedef int shoot_fn(struct bench_link *link, const struct bench_shot *shot, uint64_t *elapsed_ns);
 
-/* Both sides in turns, so that what the machine does meanwhile falls on both. */
+/* Both sides in turn, so that other work of the machine falls on both. */
 static int measure(const struct pingpong_options *o, struct bench_link *link, struct figures out[2])
 {
     static shoot_fn *const sides[2] = {bench_link_raw_ping, bench_link_calls};
@@ -169,7 +169,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     const struct pingpong_options *o = values;
     char why[RPC_WHY_CHARS];
     struct bench_dir dir;
-    setenv("UCX_TLS", "tcp", 0); /* beside our tcp, so over the same */
+    setenv("UCX_TLS", "tcp", 0); /* it is compared with our tcp, so it uses TCP, too */
     if (bench_dir_make(&dir, why))
         return cmd_fail(CMD_FAILED, "pingpong: %s", why);
     enum cmd_exit code = run_in(o, &dir);

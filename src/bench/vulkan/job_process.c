@@ -396,7 +396,7 @@ static void job_process(const struct bench_process_params *params, int control, 
         bench_gpu_drop(&s->gpu, &s->dirty_copy);
         bench_gpu_close(&s->gpu);
     }
-    /* Not exit: what a driver does at exit belongs to nobody here. */
+    /* Not exit: the exit handlers of a driver are no part of a measurement. */
     _exit(going ? 0 : 1);
 }
 
