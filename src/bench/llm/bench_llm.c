@@ -326,8 +326,8 @@ static enum cmd_exit report(struct bench_run *r)
     hw_bench_row(&bench, "prefill", (double)o->prefill / hw_median(r->prefill_s, o->repeats),
                  "tok/s", NAN);
     hw_bench_field(&bench, "tokens", "%llu", (unsigned long long)o->prefill);
-    hw_bench_row(&bench, "decode", (double)o->decode / hw_median(r->decode_s, o->repeats),
-                 "tok/s", memory / bytes);
+    hw_bench_row(&bench, "decode", (double)o->decode / hw_median(r->decode_s, o->repeats), "tok/s",
+                 memory / bytes);
     hw_bench_field(&bench, "tokens", "%llu", (unsigned long long)o->decode);
     hw_bench_field(&bench, "baseline_is", "memory read / %.1f MB of weights a token", bytes / 1e6);
     if (!o->no_warm) {

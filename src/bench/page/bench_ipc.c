@@ -206,7 +206,7 @@ struct run {
     char group_name[PAGE_GROUP_CHARS];
     const struct page_backend_ops *backend;
     bool fell_back; /* to main memory, since there is no GPU */
-    struct page_crew *crew;
+    struct page_processes *processes;
     struct page_group *group;
     uint32_t *ids;
     struct ipc_series series[SERIES_MAX];

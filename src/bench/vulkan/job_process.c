@@ -211,18 +211,6 @@ static bool step(struct state *s, uint64_t size)
     return put_input(s) && long_work(s);
 }
 
-/* An upload and such work, by one command buffer in turn. */
-static bool prompt(struct state *s, uint64_t size)
-{
-    struct bench_gpu *g = &s->gpu;
-    (void)size;
-    put_noise(&s->rng, s->dirty.map, PAGE_BYTES);
-    if (!bench_gpu_begin(g))
-        return false;
-    bench_gpu_put_copy(g, &s->dirty, &s->dirty_copy);
-    return bench_gpu_submit(g) && bench_gpu_wait(g) && long_work(s);
-}
-
 /* ---- transfers ---- */
 
 static bool forget(struct state *s, uint64_t size)
@@ -311,7 +299,6 @@ static const struct {
     [BENCH_DIRTY] = {prepare_dirty, dirty_cycle, nothing},
     [BENCH_CHAIN] = {prepare_chain, chain, nothing},
     [BENCH_STEP] = {prepare_chain, step, nothing},
-    [BENCH_PROMPT] = {prepare_dirty, prompt, nothing},
     [BENCH_BUSY] = {nothing, busy_cycle, nothing},
     [BENCH_FORGET] = {nothing, forget, nothing},
 };

@@ -27,7 +27,6 @@ enum bench_job {
     BENCH_DIRTY,    /* cycles that read mapped memory, each after a write into `size` pages of it */
     BENCH_CHAIN,    /* upload, fence, compute, fence, read */
     BENCH_STEP,     /* the same with hundreds of dispatches, recorded again as they were */
-    BENCH_PROMPT,   /* a step with an upload of 1 MiB */
     BENCH_BUSY,     /* a cycle of work that fills the device, `size` rounds of it */
     BENCH_FORGET,   /* frees what transfers used */
     BENCH_END

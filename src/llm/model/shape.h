@@ -54,8 +54,8 @@ struct llm_config {
  *
  * A llama or qwen2 file may hold rope_freqs.weight, rope_dims / 2 numbers that each pair's angle is
  * divided by; a llama file may hold biases of attn_q, attn_k, attn_v and attn_output, a qwen2 file
- * always holds the first three.  docs/models.md lists the tensors of each architecture; a file with
- * any other tensor is refused. */
+ * always holds the first three.  docs/reference/file-formats.md lists the tensors of each
+ * architecture; a file with any other tensor is refused. */
 struct llm_tensor {
     char name[LLM_NAME_CHARS];
     enum llm_dtype dtype;

@@ -399,7 +399,7 @@ static void a_small_copy_of_version_2_travels_with_its_bytes(void **state)
                           .pCommandBufferInfos = &one};
     PFN_vkQueueSubmit2 submit2 = (PFN_vkQueueSubmit2)entry(vnc_entries_queue, "vkQueueSubmit2");
     submit(b, 0, NULL, NULL, NULL);
-    struct vn_counts before = sent(b);
+    struct hw_driver_counts before = sent(b);
     assert_int_equal(
         submit2(VNC_HANDLE(VkQueue, b->queues[0]), 1, &info, VNC_HANDLE(VkFence, b->fence)),
         VK_SUCCESS);
