@@ -172,11 +172,10 @@ static int read_number(const char *text, double *out)
     return hw_parse_double(text, 0, 1e18, out);
 }
 
-/* NaN for the word that stands for no figure. */
-static int read_optional(const char *text, const char *none, double *out)
+static int read_optional(const char *text, double *out)
 {
     *out = NAN;
-    return strcmp(text, none) == 0 ? 0 : read_number(text, out);
+    return strcmp(text, "none") == 0 ? 0 : read_number(text, out);
 }
 
 static int read_u64(const char *text, uint64_t *out)
@@ -218,8 +217,7 @@ static int read_figures(char *const f[COLUMNS], struct experiment_row *row)
         read_u64(f[0], &row->trial) || read_name(f[1], row->phase) || read_name(f[2], row->mode);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         rc = rc || (numbers[i] && read_number(f[i], numbers[i]));
-    rc = rc || read_optional(f[6], "", &row->kernel_ms) ||
-         read_optional(f[10], "none", &row->avg_sm);
+    rc = rc || read_optional(f[6], &row->kernel_ms) || read_optional(f[10], &row->avg_sm);
     for (int c = 0; c < LLM_CLASSES; c++)
         rc = rc || read_number(f[11 + c], &row->bytes[c]);
     rc = rc || read_u64(f[17], &row->point.steps) || read_number(f[18], &rtt_us) ||

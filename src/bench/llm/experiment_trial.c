@@ -345,9 +345,6 @@ static int read_figures(char *text, struct experiment_row *row)
     int rc = 0;
     for (size_t i = 0; i < sizeof figures / sizeof *figures && rc == 0; i++)
         rc = number_of(text, figures[i].key, figures[i].to);
-    row->kernel_ms = NAN;
-    if (rc == 0 && value_of(text, "SERVER_GPU_KERNEL_MS"))
-        rc = number_of(text, "SERVER_GPU_KERNEL_MS", &row->kernel_ms);
     for (int c = 0; c < LLM_CLASSES && rc == 0; c++) {
         char key[32];
         snprintf(key, sizeof key, "BYTES_%s", llm_class_name((enum llm_class)c));
