@@ -1,12 +1,12 @@
 /* A peer's delta against a region with a ragged last page.  Beyond what a sanitizer sees, this
- * holds: a delta that is refused changes nothing; one that is taken leaves live memory and twin
+ * holds: a delta that is refused changes nothing; one that is taken leaves memory and shadow copy
  * alike but for what was written here, and what it changed, encoded again, arrives as it is. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "venus/memory/twin.h"
+#include "venus/memory/shadow.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -23,66 +23,66 @@ static void send_on(struct vn_delta_codec *codec, const uint8_t *before, const u
 {
     static uint8_t first[REGION_BYTES] __attribute__((aligned(64)));
     static uint8_t second[REGION_BYTES] __attribute__((aligned(64)));
-    struct vn_twin from, to;
+    struct vn_shadow from, to;
     struct wire_enc e;
     size_t page = 0;
-    require(vn_twin_init(&from, REGION_BYTES) == 0 && vn_twin_init(&to, REGION_BYTES) == 0);
+    require(vn_shadow_init(&from, REGION_BYTES) == 0 && vn_shadow_init(&to, REGION_BYTES) == 0);
     memcpy(first, after, REGION_BYTES);
     memcpy(second, before, REGION_BYTES);
     memcpy(from.bytes, before, REGION_BYTES);
     memcpy(to.bytes, before, REGION_BYTES);
     wire_enc_init(&e, WIRE_MESSAGE_MAX);
-    require(vn_twin_encode(&from, first, (struct vn_pages){0}, &page, vn_twin_pages(&from), codec,
-                           &e, WIRE_MESSAGE_MAX) >= 0);
-    require(vn_twin_apply(&to, second, codec, wire_enc_data(&e), wire_enc_len(&e)) == 0);
+    require(vn_shadow_encode(&from, first, (struct vn_pages){0}, &page, vn_shadow_pages(&from),
+                             codec, &e, WIRE_MESSAGE_MAX) >= 0);
+    require(vn_shadow_apply(&to, second, codec, wire_enc_data(&e), wire_enc_len(&e)) == 0);
     require(memcmp(second, after, REGION_BYTES) == 0);
     wire_enc_fini(&e);
-    vn_twin_fini(&from);
-    vn_twin_fini(&to);
+    vn_shadow_fini(&from);
+    vn_shadow_fini(&to);
 }
 
-static uint8_t live[REGION_BYTES] __attribute__((aligned(64)));
+static uint8_t memory[REGION_BYTES] __attribute__((aligned(64)));
 static uint8_t before[REGION_BYTES];
 
 /* Every 97th byte is ours and not yet sent. */
-static void open_end(struct vn_twin *twin)
+static void open_end(struct vn_shadow *shadow)
 {
-    require(vn_twin_init(twin, REGION_BYTES) == 0);
+    require(vn_shadow_init(shadow, REGION_BYTES) == 0);
     for (size_t i = 0; i < REGION_BYTES; i++)
-        twin->bytes[i] = live[i] = (uint8_t)(i % 3 ? 0 : i);
+        shadow->bytes[i] = memory[i] = (uint8_t)(i % 3 ? 0 : i);
     for (size_t i = 0; i < REGION_BYTES; i += 97)
-        live[i] = (uint8_t)(twin->bytes[i] + 1);
-    memcpy(before, live, REGION_BYTES);
+        memory[i] = (uint8_t)(shadow->bytes[i] + 1);
+    memcpy(before, memory, REGION_BYTES);
 }
 
 /* As the server takes it; whether it was accepted. */
 static int overwrite(struct vn_delta_codec *codec, const uint8_t *data, size_t size)
 {
-    struct vn_twin twin;
-    open_end(&twin);
-    int accepted = vn_twin_apply(&twin, live, codec, data, size) == 0;
+    struct vn_shadow shadow;
+    open_end(&shadow);
+    int accepted = vn_shadow_apply(&shadow, memory, codec, data, size) == 0;
     if (!accepted)
-        require(memcmp(live, before, REGION_BYTES) == 0);
+        require(memcmp(memory, before, REGION_BYTES) == 0);
     for (size_t i = 0; i < REGION_BYTES; i++)
-        require(live[i] == twin.bytes[i] || (i % 97 == 0 && live[i] == before[i]));
-    vn_twin_fini(&twin);
+        require(memory[i] == shadow.bytes[i] || (i % 97 == 0 && memory[i] == before[i]));
+    vn_shadow_fini(&shadow);
     return accepted;
 }
 
 /* As the client takes it. */
 static void merge(struct vn_delta_codec *codec, const uint8_t *data, size_t size)
 {
-    struct vn_twin twin;
+    struct vn_shadow shadow;
     struct vn_delta_in in;
     struct vn_change change;
-    open_end(&twin);
+    open_end(&shadow);
     require(vn_delta_open(codec, data, size, REGION_BYTES, &in) == 0);
     while (vn_delta_next(&in, &change))
-        vn_twin_merge(&twin, live, &change);
+        vn_shadow_merge(&shadow, memory, &change);
     for (size_t i = 0; i < REGION_BYTES; i++)
-        require(i % 97 ? live[i] == twin.bytes[i] : live[i] == before[i]);
-    vn_twin_fini(&twin);
-    send_on(codec, before, live);
+        require(i % 97 ? memory[i] == shadow.bytes[i] : memory[i] == before[i]);
+    vn_shadow_fini(&shadow);
+    send_on(codec, before, memory);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

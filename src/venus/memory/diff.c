@@ -6,7 +6,7 @@
 
 #include "venus/memory/diff_impl.h"
 
-VN_RACY static uint64_t ref_page(const uint8_t *now, const uint8_t *twin,
+VN_RACY static uint64_t ref_page(const uint8_t *now, const uint8_t *shadow,
                                  uint64_t mask[VN_PAGE_BLOCKS])
 {
     uint64_t blocks = 0;
@@ -14,7 +14,7 @@ VN_RACY static uint64_t ref_page(const uint8_t *now, const uint8_t *twin,
         uint64_t bits = 0;
         for (size_t i = 0; i < VN_BLOCK_BYTES; i++) {
             size_t at = b * VN_BLOCK_BYTES + i;
-            bits |= (uint64_t)(now[at] != twin[at]) << i;
+            bits |= (uint64_t)(now[at] != shadow[at]) << i;
         }
         if (bits) {
             mask[b] = bits;
@@ -24,10 +24,10 @@ VN_RACY static uint64_t ref_page(const uint8_t *now, const uint8_t *twin,
     return blocks;
 }
 
-VN_RACY static bool ref_differs(const uint8_t *now, const uint8_t *twin)
+VN_RACY static bool ref_differs(const uint8_t *now, const uint8_t *shadow)
 {
     for (size_t i = 0; i < VN_PAGE_BYTES; i++) {
-        if (now[i] != twin[i])
+        if (now[i] != shadow[i])
             return true;
     }
     return false;
@@ -72,12 +72,12 @@ int vn_diff_use(const char *name)
     return -ENOENT;
 }
 
-uint64_t vn_diff_page(const uint8_t *now, const uint8_t *twin, uint64_t mask[VN_PAGE_BLOCKS])
+uint64_t vn_diff_page(const uint8_t *now, const uint8_t *shadow, uint64_t mask[VN_PAGE_BLOCKS])
 {
-    return chosen()->page(now, twin, mask);
+    return chosen()->page(now, shadow, mask);
 }
 
-bool vn_diff_differs(const uint8_t *now, const uint8_t *twin)
+bool vn_diff_differs(const uint8_t *now, const uint8_t *shadow)
 {
-    return chosen()->differs(now, twin);
+    return chosen()->differs(now, shadow);
 }

@@ -1,4 +1,4 @@
-/* venus/memory/diff.h - which bytes of a page differ from its twin.
+/* venus/memory/diff.h - which bytes of a page differ from its shadow copy.
  *
  * A page is 64 blocks of 64 bytes, a block one bit a byte in a 64-bit mask: bit i is byte i.  The
  * mask of a page is therefore 512 bytes, the same on every host once stored little-endian.
@@ -24,8 +24,8 @@ enum { VN_BLOCK_BYTES = 64, VN_PAGE_BLOCKS = VN_PAGE_BYTES / VN_BLOCK_BYTES };
 
 struct vn_diff {
     const char *name;
-    uint64_t (*page)(const uint8_t *now, const uint8_t *twin, uint64_t mask[VN_PAGE_BLOCKS]);
-    bool (*differs)(const uint8_t *now, const uint8_t *twin);
+    uint64_t (*page)(const uint8_t *now, const uint8_t *shadow, uint64_t mask[VN_PAGE_BLOCKS]);
+    bool (*differs)(const uint8_t *now, const uint8_t *shadow);
 };
 
 /* The i-th implementation that this CPU runs, best first and "c" last; NULL past the end. */
@@ -36,9 +36,9 @@ int vn_diff_use(const char *name) MUST_CHECK;
 
 /* Compares two pages.  Bit b of what is returned says that block b differs; mask[b] is written
  * for those blocks only, so that a clean page costs two reads and nothing else. */
-uint64_t vn_diff_page(const uint8_t *now, const uint8_t *twin, uint64_t mask[VN_PAGE_BLOCKS]);
+uint64_t vn_diff_page(const uint8_t *now, const uint8_t *shadow, uint64_t mask[VN_PAGE_BLOCKS]);
 
 /* Whether any byte of the page differs; stops at the first block that does. */
-bool vn_diff_differs(const uint8_t *now, const uint8_t *twin);
+bool vn_diff_differs(const uint8_t *now, const uint8_t *shadow);
 
 #endif

@@ -15,12 +15,12 @@ static inline uint64_t gather(const uint8x16_t differ[4])
     return vgetq_lane_u64(vreinterpretq_u64_u8(all), 0);
 }
 
-VN_RACY static uint64_t neon_page(const uint8_t *now, const uint8_t *twin,
+VN_RACY static uint64_t neon_page(const uint8_t *now, const uint8_t *shadow,
                                   uint64_t mask[VN_PAGE_BLOCKS])
 {
     uint64_t blocks = 0;
     for (size_t b = 0; b < VN_PAGE_BLOCKS; b++) {
-        const uint8_t *n = now + b * VN_BLOCK_BYTES, *t = twin + b * VN_BLOCK_BYTES;
+        const uint8_t *n = now + b * VN_BLOCK_BYTES, *t = shadow + b * VN_BLOCK_BYTES;
         uint8x16_t differ[4];
         for (size_t i = 0; i < 4; i++)
             differ[i] = vmvnq_u8(vceqq_u8(vld1q_u8(n + 16 * i), vld1q_u8(t + 16 * i)));
@@ -33,12 +33,12 @@ VN_RACY static uint64_t neon_page(const uint8_t *now, const uint8_t *twin,
     return blocks;
 }
 
-VN_RACY static bool neon_differs(const uint8_t *now, const uint8_t *twin)
+VN_RACY static bool neon_differs(const uint8_t *now, const uint8_t *shadow)
 {
     for (size_t at = 0; at < VN_PAGE_BYTES; at += 128) {
         uint8x16_t any = vdupq_n_u8(0);
         for (size_t i = 0; i < 128; i += 16)
-            any = vorrq_u8(any, veorq_u8(vld1q_u8(now + at + i), vld1q_u8(twin + at + i)));
+            any = vorrq_u8(any, veorq_u8(vld1q_u8(now + at + i), vld1q_u8(shadow + at + i)));
         if (vmaxvq_u32(vreinterpretq_u32_u8(any)) != 0)
             return true;
     }

@@ -17,13 +17,13 @@ bool vn_region_is_foreign(const struct vn_region *region)
 static bool differs(void *user, size_t page)
 {
     struct vn_region *region = user;
-    size_t pages = vn_twin_pages(&region->twin);
-    if (vn_pageset_has(&region->bare, page))
+    size_t pages = vn_shadow_pages(&region->shadow);
+    if (vn_pageset_has(&region->unshadowed, page))
         return true;
-    if (page + VN_TWIN_AHEAD < pages) /* pages are looked at in a row */
-        vn_twin_hint(&region->twin, region->live, page + VN_TWIN_AHEAD);
+    if (page + VN_SHADOW_AHEAD < pages) /* pages are looked at in a row */
+        vn_shadow_hint(&region->shadow, region->memory, page + VN_SHADOW_AHEAD);
     return page < pages && !vn_pageset_has(&region->missing, page) &&
-           vn_twin_differs(&region->twin, region->live, page);
+           vn_shadow_differs(&region->shadow, region->memory, page);
 }
 
 static int map_memory(struct vn_region *region, size_t size, size_t alignment)
@@ -40,10 +40,10 @@ static int map_memory(struct vn_region *region, size_t size, size_t alignment)
         munmap(at, before);
     if (spare - before)
         munmap(at + before + bytes, spare - before);
-    region->live = at + before;
+    region->memory = at + before;
     region->bytes = bytes;
     /* A write marks what the page table holds; with huge pages that is 2 MiB, to be compared. */
-    (void)madvise(region->live, bytes, MADV_NOHUGEPAGE);
+    (void)madvise(region->memory, bytes, MADV_NOHUGEPAGE);
     return 0;
 }
 
@@ -51,7 +51,7 @@ static int init(struct vn_region *region, const struct vn_region_params *params)
 {
     int err = vn_kernel_ref(&region->kernel);
     if (!err)
-        err = vn_twin_init(&region->twin, params->size);
+        err = vn_shadow_init(&region->shadow, params->size);
     if (!err)
         err = map_memory(region, params->size, params->alignment);
     size_t pages = region->bytes / VN_PAGE_BYTES;
@@ -60,17 +60,17 @@ static int init(struct vn_region *region, const struct vn_region_params *params)
     if (!err)
         err = vn_pageset_init(&region->missing, pages);
     if (!err)
-        err = vn_pageset_init(&region->asked, pages);
+        err = vn_pageset_init(&region->requested, pages);
     if (!err)
         err = vn_pageset_init(&region->populated, pages);
     if (!err)
         err = vn_pageset_init(&region->whole, pages);
     if (!err)
-        err = vn_pageset_init(&region->bare, pages);
+        err = vn_pageset_init(&region->unshadowed, pages);
     if (!err)
-        err = vn_pageset_init(&region->is_torn, pages);
+        err = vn_pageset_init(&region->is_saved, pages);
     if (!err)
-        err = vn_track_init(&region->track, region->kernel, params->method, region->live,
+        err = vn_track_init(&region->track, region->kernel, params->method, region->memory,
                             region->bytes, differs, region);
     return err;
 }
@@ -104,16 +104,16 @@ void vn_region_destroy(struct vn_region *region)
     if (region->has_pager && !foreign)
         vn_pager_detach(&region->client);
     vn_track_fini(&region->track);
-    if (region->live)
-        munmap(region->live, region->bytes);
-    vn_away_fini(region);
-    vn_pageset_fini(&region->bare);
+    if (region->memory)
+        munmap(region->memory, region->bytes);
+    vn_demand_fini(region);
+    vn_pageset_fini(&region->unshadowed);
     vn_pageset_fini(&region->whole);
     vn_pageset_fini(&region->populated);
-    vn_pageset_fini(&region->asked);
+    vn_pageset_fini(&region->requested);
     vn_pageset_fini(&region->missing);
     vn_pageset_fini(&region->pending);
-    vn_twin_fini(&region->twin);
+    vn_shadow_fini(&region->shadow);
     vn_kernel_unref(region->kernel);
     free(region->batch);
     if (!foreign) /* in a child it may be locked by a thread that is not there */
@@ -123,7 +123,7 @@ void vn_region_destroy(struct vn_region *region)
 
 void *vn_region_memory(const struct vn_region *region)
 {
-    return region->live;
+    return region->memory;
 }
 
 const char *vn_region_method(const struct vn_region *region)
@@ -134,12 +134,12 @@ const char *vn_region_method(const struct vn_region *region)
 bool vn_region_widen(const struct vn_region *region, size_t *off, size_t *len)
 {
     size_t page = region->kernel->page;
-    if (*off > region->twin.size)
+    if (*off > region->shadow.size)
         return false;
-    if (*len > region->twin.size - *off) {
+    if (*len > region->shadow.size - *off) {
         if (*len != SIZE_MAX)
             return false;
-        *len = region->twin.size - *off;
+        *len = region->shadow.size - *off;
     }
     size_t end = (*off + *len + page - 1) / page * page;
     *off = *off / page * page;
@@ -177,11 +177,11 @@ bool vn_region_next_pending(struct vn_region *region, size_t *off, size_t *len)
     return true;
 }
 
-/* A bare page, as it is now, becomes its own twin. */
-static void give_twin(struct vn_region *region, size_t page)
+/* A unshadowed page, as it is now, becomes its own shadow copy. */
+static void give_shadow(struct vn_region *region, size_t page)
 {
-    vn_twin_take_whole(&region->twin, region->live, page * VN_PAGE_BYTES, VN_PAGE_BYTES);
-    vn_pageset_remove(&region->bare, page);
+    vn_shadow_take_whole(&region->shadow, region->memory, page * VN_PAGE_BYTES, VN_PAGE_BYTES);
+    vn_pageset_remove(&region->unshadowed, page);
 }
 
 /* Puts what changed in the page; whether anything did. */
@@ -190,18 +190,18 @@ static bool put_page(struct vn_region *region, struct vn_delta_out *out, size_t 
 {
     struct vn_change change;
     vn_pageset_remove(&region->whole, page);
-    if (vn_pageset_has(&region->bare, page)) {
-        give_twin(region, page);
-        vn_delta_put_page(out, page, region->twin.bytes + page * VN_PAGE_BYTES);
+    if (vn_pageset_has(&region->unshadowed, page)) {
+        give_shadow(region, page);
+        vn_delta_put_page(out, page, region->shadow.bytes + page * VN_PAGE_BYTES);
         return true;
     }
-    if (page >= vn_twin_pages(&region->twin) ||
-        !vn_twin_take(&region->twin, region->live, page, &change))
+    if (page >= vn_shadow_pages(&region->shadow) ||
+        !vn_shadow_take(&region->shadow, region->memory, page, &change))
         return false;
-    if (server == VN_SERVER_IS_STILL && (page + 1) * VN_PAGE_BYTES <= region->twin.size)
+    if (server == VN_SERVER_IS_STILL && (page + 1) * VN_PAGE_BYTES <= region->shadow.size)
         vn_change_round(&change);
     vn_delta_put(out, &change);
-    vn_twin_sent(&region->twin, &change);
+    vn_shadow_sent(&region->shadow, &change);
     return true;
 }
 
@@ -211,8 +211,8 @@ static int encode(struct vn_region *region, struct vn_delta_codec *codec, struct
     struct vn_delta_out out;
     bool more;
     vn_delta_begin(&out, e);
-    region->lent = (struct vn_pages){0};
-    size_t put = vn_away_encode(region, &out, budget, &more);
+    region->sending = (struct vn_pages){0};
+    size_t put = vn_demand_encode(region, &out, budget, &more);
     for (size_t page = 0; vn_delta_has_room(&out, budget); page++) {
         page = vn_pageset_next(&region->pending, page);
         if (page >= region->pending.pages)
@@ -239,38 +239,39 @@ int vn_region_encode(struct vn_region *region, struct vn_delta_codec *codec, str
     return more;
 }
 
-static void populate_twin(struct vn_region *region, size_t page, size_t count)
+static void populate_shadow(struct vn_region *region, size_t page, size_t count)
 {
     if (vn_pageset_run(&region->populated, page, count) == count)
         return;
-    vn_twin_populate(&region->twin, page * VN_PAGE_BYTES, count * VN_PAGE_BYTES);
+    vn_shadow_populate(&region->shadow, page * VN_PAGE_BYTES, count * VN_PAGE_BYTES);
     vn_pageset_add_span(&region->populated, page, count);
 }
 
-/* Of bare pages, which are sent as a whole in any case, one in so many is looked at: each look is a
- * miss of every cache. */
-enum { BARE_LOOK = 8 };
+/* Of unshadowed pages, which are sent as a whole in any case, one in so many is looked at: each
+ * look is a miss of every cache. */
+enum { UNSHADOWED_LOOK = 8 };
 
 /* Pages from `page` on, pending and written as a whole, at most `most`. */
 static size_t count_whole(struct vn_region *region, size_t page, size_t most)
 {
-    size_t whole = region->twin.size / VN_PAGE_BYTES;
+    size_t whole = region->shadow.size / VN_PAGE_BYTES;
     most = vn_pageset_run(&region->pending, page, most);
     if (most >= VN_WHOLE_MIN / VN_PAGE_BYTES)
-        populate_twin(region, page, most);
+        populate_shadow(region, page, most);
     size_t end = page + most < whole ? page + most : whole;
     if (page >= end)
         return 0;
-    size_t bare = vn_pageset_run(&region->bare, page, end - page);
-    size_t count =
-        vn_twin_count_rewritten(&region->twin, region->live, page, page + bare, BARE_LOOK);
-    if (count == bare)
-        count += vn_twin_count_rewritten(&region->twin, region->live, page + bare, end, 1);
+    size_t unshadowed = vn_pageset_run(&region->unshadowed, page, end - page);
+    size_t count = vn_shadow_count_rewritten(&region->shadow, region->memory, page,
+                                             page + unshadowed, UNSHADOWED_LOOK);
+    if (count == unshadowed)
+        count +=
+            vn_shadow_count_rewritten(&region->shadow, region->memory, page + unshadowed, end, 1);
     return count;
 }
 
-/* A page that is missing has nothing but its twin. */
-static bool can_be_bare(const struct vn_region *region, size_t page, size_t count)
+/* A page that is missing has nothing but its shadow copy. */
+static bool can_be_unshadowed(const struct vn_region *region, size_t page, size_t count)
 {
     return !vn_region_can_drop(region) && vn_pageset_run(&region->whole, page, count) == count;
 }
@@ -279,16 +280,16 @@ static bool can_be_bare(const struct vn_region *region, size_t page, size_t coun
 static const uint8_t *take_run(struct vn_region *region, size_t page, size_t count)
 {
     size_t off = page * VN_PAGE_BYTES;
-    bool bare = can_be_bare(region, page, count);
-    if (bare)
-        vn_twin_take_samples(&region->twin, region->live, page, count, BARE_LOOK);
+    bool unshadowed = can_be_unshadowed(region, page, count);
+    if (unshadowed)
+        vn_shadow_take_samples(&region->shadow, region->memory, page, count, UNSHADOWED_LOOK);
     else
-        vn_twin_take_whole(&region->twin, region->live, off, count * VN_PAGE_BYTES);
+        vn_shadow_take_whole(&region->shadow, region->memory, off, count * VN_PAGE_BYTES);
     vn_pageset_remove_span(&region->pending, page, count);
-    (bare ? vn_pageset_add_span : vn_pageset_remove_span)(&region->bare, page, count);
+    (unshadowed ? vn_pageset_add_span : vn_pageset_remove_span)(&region->unshadowed, page, count);
     vn_pageset_add_span(&region->whole, page, count);
-    region->lent = (struct vn_pages){page, page + count};
-    return (bare ? region->live : region->twin.bytes) + off;
+    region->sending = (struct vn_pages){page, page + count};
+    return (unshadowed ? region->memory : region->shadow.bytes) + off;
 }
 
 static const uint8_t *take_whole(struct vn_region *region, size_t most, size_t *off, size_t *len)
@@ -333,8 +334,8 @@ int vn_region_expect(struct vn_region *region, size_t off, size_t len)
     pthread_mutex_lock(&region->lock);
     size_t first = off / VN_PAGE_BYTES, end = first + len / VN_PAGE_BYTES;
     for (size_t page = first; (page = vn_pageset_next(&region->whole, page)) < end; page++)
-        vn_pageset_remove(&region->whole, page); /* or it would go bare now */
-    for (size_t page = first; (page = vn_pageset_next(&region->bare, page)) < end; page++)
+        vn_pageset_remove(&region->whole, page); /* or it would go unshadowed now */
+    for (size_t page = first; (page = vn_pageset_next(&region->unshadowed, page)) < end; page++)
         vn_pageset_add(&region->pending, page);
     pthread_mutex_unlock(&region->lock);
     return 0;
@@ -342,7 +343,8 @@ int vn_region_expect(struct vn_region *region, size_t off, size_t len)
 
 static bool is_inside(const struct vn_region *region, size_t off, size_t len)
 {
-    return off % VN_PAGE_BYTES == 0 && off <= region->twin.size && len <= region->twin.size - off;
+    return off % VN_PAGE_BYTES == 0 && off <= region->shadow.size &&
+           len <= region->shadow.size - off;
 }
 
 int vn_region_read(struct vn_region *region, size_t off, size_t len, void *to)
@@ -355,7 +357,7 @@ int vn_region_read(struct vn_region *region, size_t off, size_t len, void *to)
     size_t end = (off + len + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
     bool here = vn_pageset_next(&region->missing, off / VN_PAGE_BYTES) >= end;
     if (here)
-        vn_twin_read_live(&region->twin, region->live, off, len, to);
+        vn_shadow_read_memory(&region->shadow, region->memory, off, len, to);
     pthread_mutex_unlock(&region->lock);
     return here ? 0 : -EAGAIN;
 }
@@ -365,17 +367,17 @@ int vn_region_sent(struct vn_region *region, size_t off, size_t len, const void 
     if (vn_region_is_foreign(region))
         return -ESHUTDOWN;
     size_t end = off + len;
-    if (!is_inside(region, off, len) || (end % VN_PAGE_BYTES && end != region->twin.size))
+    if (!is_inside(region, off, len) || (end % VN_PAGE_BYTES && end != region->shadow.size))
         return -EINVAL;
     pthread_mutex_lock(&region->lock);
     for (size_t at = off; at < end; at += VN_PAGE_BYTES) {
         const uint8_t *from = (const uint8_t *)bytes + (at - off);
         size_t page = at / VN_PAGE_BYTES, n = end - at < VN_PAGE_BYTES ? end - at : VN_PAGE_BYTES;
         if (vn_pageset_has(&region->missing, page))
-            vn_away_sent(region, page, from, n);
+            vn_demand_sent(region, page, from, n);
         else
-            memcpy(region->twin.bytes + at, from, n);
-        vn_pageset_remove(&region->bare, page);
+            memcpy(region->shadow.bytes + at, from, n);
+        vn_pageset_remove(&region->unshadowed, page);
         vn_pageset_remove(&region->pending, page);
     }
     pthread_mutex_unlock(&region->lock);
@@ -401,16 +403,16 @@ static int merge_batch(struct vn_region *region, size_t count)
     size_t host = region->kernel->page;
     size_t off = region->batch[0].page * VN_PAGE_BYTES / host * host;
     size_t end = (region->batch[count - 1].page * VN_PAGE_BYTES / host + 1) * host;
-    int err = vn_track_unlock(&region->track, off, end - off);
+    int err = vn_track_begin_write(&region->track, off, end - off);
     if (err)
         return err;
     for (size_t i = 0; i < count; i++) {
-        if (vn_pageset_has(&region->bare, region->batch[i].page))
-            give_twin(region,
-                      region->batch[i].page); /* no device could write it: a server's fault */
-        vn_twin_merge(&region->twin, region->live, &region->batch[i]);
+        if (vn_pageset_has(&region->unshadowed, region->batch[i].page))
+            give_shadow(region,
+                        region->batch[i].page); /* no device could write it: a server's fault */
+        vn_shadow_merge(&region->shadow, region->memory, &region->batch[i]);
     }
-    if (vn_track_relock(&region->track, off, end - off))
+    if (vn_track_end_write(&region->track, off, end - off))
         remember_writes(region, off, end - off);
     return 0;
 }
@@ -449,7 +451,7 @@ int vn_region_apply(struct vn_region *region, struct vn_delta_codec *codec, cons
     struct vn_delta_in in;
     if (vn_region_is_foreign(region))
         return -ESHUTDOWN;
-    int err = vn_delta_open(codec, data, len, region->twin.size, &in);
+    int err = vn_delta_open(codec, data, len, region->shadow.size, &in);
     if (err)
         return err;
     pthread_mutex_lock(&region->lock);
@@ -464,9 +466,10 @@ static void populate(struct vn_region *region, size_t page, size_t count)
     if (vn_pageset_run(&region->populated, page, count) == count)
         return;
 #ifdef MADV_POPULATE_WRITE
-    (void)madvise(region->live + page * VN_PAGE_BYTES, count * VN_PAGE_BYTES, MADV_POPULATE_WRITE);
+    (void)madvise(region->memory + page * VN_PAGE_BYTES, count * VN_PAGE_BYTES,
+                  MADV_POPULATE_WRITE);
 #endif
-    populate_twin(region, page, count);
+    populate_shadow(region, page, count);
 }
 
 /* Pages in a row that are here. */
@@ -475,13 +478,13 @@ static int store_run(struct vn_region *region, size_t page, size_t count, const 
     size_t start = page * VN_PAGE_BYTES, off = start, len = count * VN_PAGE_BYTES;
     if (!vn_region_widen(region, &off, &len))
         return -EINVAL;
-    int err = vn_track_unlock(&region->track, off, len);
+    int err = vn_track_begin_write(&region->track, off, len);
     if (err)
         return err;
     populate(region, page, count);
-    vn_twin_put_whole(&region->twin, region->live, start, bytes, count * VN_PAGE_BYTES);
+    vn_shadow_put_whole(&region->shadow, region->memory, start, bytes, count * VN_PAGE_BYTES);
     for (size_t i = page; i < page + count; i++)
-        vn_pageset_remove(&region->bare, i);
+        vn_pageset_remove(&region->unshadowed, i);
     return 0;
 }
 
@@ -494,7 +497,7 @@ static void close_spans(struct vn_region *region, size_t first, size_t end)
     region->stored.end = end;
     size_t page = first / SPAN * SPAN;
     for (page += page < region->stored.first ? SPAN : 0; page + SPAN <= end; page += SPAN) {
-        if (vn_track_relock(&region->track, page * VN_PAGE_BYTES, VN_TRACK_SPAN))
+        if (vn_track_end_write(&region->track, page * VN_PAGE_BYTES, VN_TRACK_SPAN))
             remember_writes(region, page * VN_PAGE_BYTES, VN_TRACK_SPAN);
     }
 }
@@ -503,8 +506,8 @@ int vn_region_store(struct vn_region *region, uint64_t off, const uint8_t *bytes
 {
     if (vn_region_is_foreign(region))
         return -ESHUTDOWN;
-    if (off % VN_PAGE_BYTES || len % VN_PAGE_BYTES || off > region->twin.size ||
-        len > region->twin.size - off)
+    if (off % VN_PAGE_BYTES || len % VN_PAGE_BYTES || off > region->shadow.size ||
+        len > region->shadow.size - off)
         return -EPROTO;
     size_t first = (size_t)off / VN_PAGE_BYTES, end = first + len / VN_PAGE_BYTES, page = first;
     int err = 0;

@@ -1,7 +1,7 @@
 /* venus/memory/region.h - memory that a program maps here and a GPU uses elsewhere.
  *
  * The program gets a plain pointer.  What it writes is found (track.h), compared with what the
- * server has (twin.h) and sent as a delta; what the server changes comes as a delta and is merged
+ * server has (shadow.h) and sent as a delta; what the server changes comes as a delta and is merged
  * byte by byte.  docs/design/mapped-memory.md argues why no write is lost on either side.
  *
  *   collect  finds the pages written since the last time and remembers them as pending
@@ -81,7 +81,7 @@ enum vn_server_side { VN_SERVER_WRITES, VN_SERVER_IS_STILL };
 /* Appends to e one delta of pending pages, at most budget bytes (more than VN_CHANGE_WIRE_MAX), and
  * counts them.  With *changes 0 there was nothing to send, though a delta was put.
  * 0: none is left; 1: more is pending; or the encoder's error, -ESHUTDOWN.  After an encoder's
- * error the twin is ahead of the server and the connection is to be given up. */
+ * error the shadow copy is ahead of the server and the connection is to be given up. */
 int vn_region_encode(struct vn_region *region, struct vn_delta_codec *codec, struct wire_enc *e,
                      size_t budget, enum vn_server_side server, size_t *changes) MUST_CHECK;
 
@@ -91,15 +91,16 @@ int vn_region_encode(struct vn_region *region, struct vn_delta_codec *codec, str
  * which are to be sent as they are, before the next call that encodes or applies.  False: there are
  * none.
  *
- * The bytes of pages that went so the last time, too, are those of the mapping itself, and no twin
- * of them is kept: such pages are bare.  The next time that they may have been written they are
- * sent as a whole in any case.  So no device may be writing them: see vn_region_expect. */
+ * The bytes of pages that went so the last time, too, are those of the mapping itself, and no
+ * shadow copy of them is kept: such pages are unshadowed.  The next time that they may have been
+ * written they are sent as a whole in any case.  So no device may be writing them: see
+ * vn_region_expect. */
 bool vn_region_take_whole(struct vn_region *region, size_t most, size_t *off, size_t *len,
                           const uint8_t **bytes) MUST_CHECK;
 
 /* A device may write the range once the pages that are pending now were encoded: none of it goes
- * bare with them, and what is bare is made pending, to get its twin.  0, -EINVAL past the end,
- * -ESHUTDOWN. */
+ * unshadowed with them, and what is unshadowed is made pending, to get its shadow copy.  0, -EINVAL
+ * past the end, -ESHUTDOWN. */
 int vn_region_expect(struct vn_region *region, size_t off, size_t len) MUST_CHECK;
 
 /* For the upload cache: pending pages that the server can have without their bytes being sent.
@@ -107,9 +108,9 @@ int vn_region_expect(struct vn_region *region, size_t off, size_t len) MUST_CHEC
  * Copies the bytes of pending pages at [off, off + len), as they are now; off is the start of a
  * page.  0, -EINVAL past the end, -EAGAIN where a page is not here any more, -ESHUTDOWN. */
 int vn_region_read(struct vn_region *region, size_t off, size_t len, void *to) MUST_CHECK;
-/* The server will have these bytes, which vn_region_read gave: they are the twin, and nothing of
- * them is pending.  What the program wrote since then is found by the next collect.  The end is
- * that of a page or of the region.  0, -EINVAL, -ESHUTDOWN. */
+/* The server will have these bytes, which vn_region_read gave: they are the shadow copy, and
+ * nothing of them is pending.  What the program wrote since then is found by the next collect.  The
+ * end is that of a page or of the region.  0, -EINVAL, -ESHUTDOWN. */
 int vn_region_sent(struct vn_region *region, size_t off, size_t len, const void *bytes) MUST_CHECK;
 
 /* Merges a delta of the server.  0; -EPROTO, -EMSGSIZE, -ENOMEM, -ESHUTDOWN with nothing applied;
@@ -131,7 +132,7 @@ bool vn_region_can_drop(const struct vn_region *region);
 int vn_region_drop(struct vn_region *region, size_t off, size_t len) MUST_CHECK;
 
 /* Whether something is set aside, pending or not. */
-bool vn_region_has_torn(struct vn_region *region);
+bool vn_region_has_saved_writes(struct vn_region *region);
 
 /* Whether the page at off is here. */
 bool vn_region_has(struct vn_region *region, size_t off);

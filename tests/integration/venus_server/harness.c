@@ -235,7 +235,7 @@ static void apply_delta(struct client *c, const struct rpc_msg *msg)
     assert_non_null(share);
     assert_int_equal(vn_delta_open(c->codec, d.at, wire_dec_left(&d), share->twin.size, &in), 0);
     while (vn_delta_next(&in, &change))
-        vn_twin_merge(&share->twin, share->bytes, &change);
+        vn_shadow_merge(&share->twin, share->bytes, &change);
     c->deltas++;
 }
 
@@ -406,7 +406,7 @@ void client_end(struct client *c)
     for (size_t i = 0; i < c->push_count; i++)
         free(c->pushes[i].data);
     for (size_t i = 0; i < c->share_count; i++) {
-        vn_twin_fini(&c->shares[i].twin);
+        vn_shadow_fini(&c->shares[i].twin);
         free(c->shares[i].bytes);
     }
     vn_delta_codec_destroy(c->codec);
@@ -505,10 +505,10 @@ void client_put_update(struct client *c, uint64_t buffer, uint64_t offset, const
 void client_put_delta(struct client *c, const struct share *share)
 {
     size_t hole = client_begin(c, VN_OP_DELTA), page = 0;
-    struct vn_twin twin = share->twin;
+    struct vn_shadow twin = share->twin;
     wire_put_u64(&c->out, share->id);
-    assert_true(vn_twin_encode(&twin, share->bytes, (struct vn_pages){0}, &page,
-                               vn_twin_pages(&twin), c->codec, &c->out, 1 << 20) > 0);
+    assert_true(vn_shadow_encode(&twin, share->bytes, (struct vn_pages){0}, &page,
+                                 vn_shadow_pages(&twin), c->codec, &c->out, 1 << 20) > 0);
     client_finish(c, hole);
 }
 
@@ -542,7 +542,7 @@ struct share *client_map(struct client *c, VkDeviceMemory memory, size_t bytes)
     struct share *share = &c->shares[c->share_count++];
     *share = (struct share){.id = vn_id(memory), .bytes = calloc(1, bytes)};
     assert_non_null(share->bytes);
-    assert_int_equal(vn_twin_init(&share->twin, bytes), 0);
+    assert_int_equal(vn_shadow_init(&share->twin, bytes), 0);
     size_t hole = client_begin(c, VN_OP_MAP);
     wire_put_u64(&c->out, vn_id(memory));
     client_finish(c, hole);

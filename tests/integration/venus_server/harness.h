@@ -11,7 +11,7 @@
 #include "rpc/client.h"
 #include "venus/common/lane.h"
 #include "venus/common/protocol.h"
-#include "venus/memory/twin.h"
+#include "venus/memory/shadow.h"
 #include "vn_commands.gen.h"
 
 #include <sys/types.h>
@@ -68,7 +68,7 @@ struct push {
 struct share {
     uint64_t id;
     uint8_t *bytes;
-    struct vn_twin twin;
+    struct vn_shadow twin;
 };
 
 struct client {

@@ -29,11 +29,11 @@ void joint_open(struct joint *joint, enum vn_track_method method, size_t size, v
     *joint = (struct joint){.size = size};
     struct vn_region_params params = {.size = size, .method = method, .fetch = fetch, .user = user};
     assert_int_equal(vn_region_create(&params, &joint->region), 0);
-    joint->live = vn_region_memory(joint->region);
+    joint->memory = vn_region_memory(joint->region);
     joint->server = aligned_alloc(64, (size + 63) / 64 * 64);
     assert_non_null(joint->server);
     memset(joint->server, 0, size);
-    assert_int_equal(vn_twin_init(&joint->twin, size), 0);
+    assert_int_equal(vn_shadow_init(&joint->shadow, size), 0);
     assert_int_equal(vn_delta_codec_create(VN_DELTA_ZSTD_MIN, &joint->client_codec), 0);
     assert_int_equal(vn_delta_codec_create(VN_DELTA_ZSTD_MIN, &joint->server_codec), 0);
     wire_enc_init(&joint->up, WIRE_MESSAGE_MAX);
@@ -44,7 +44,7 @@ void joint_close(struct joint *joint)
 {
     vn_region_destroy(joint->region);
     free(joint->server);
-    vn_twin_fini(&joint->twin);
+    vn_shadow_fini(&joint->shadow);
     vn_delta_codec_destroy(joint->client_codec);
     vn_delta_codec_destroy(joint->server_codec);
     wire_enc_fini(&joint->up);
@@ -66,11 +66,11 @@ size_t joint_encode_server(struct joint *joint)
 {
     size_t page = 0;
     wire_enc_reset(&joint->down);
-    int changes = vn_twin_encode(&joint->twin, joint->server, (struct vn_pages){0}, &page,
-                                 vn_twin_pages(&joint->twin), joint->server_codec, &joint->down,
-                                 WIRE_MESSAGE_MAX);
+    int changes = vn_shadow_encode(&joint->shadow, joint->server, (struct vn_pages){0}, &page,
+                                   vn_shadow_pages(&joint->shadow), joint->server_codec,
+                                   &joint->down, WIRE_MESSAGE_MAX);
     assert_true(changes >= 0);
-    assert_int_equal(page, vn_twin_pages(&joint->twin));
+    assert_int_equal(page, vn_shadow_pages(&joint->shadow));
     return (size_t)changes;
 }
 
@@ -83,8 +83,8 @@ void joint_apply(struct joint *joint)
 
 void joint_apply_server(struct joint *joint)
 {
-    assert_int_equal(vn_twin_apply(&joint->twin, joint->server, joint->server_codec,
-                                   wire_enc_data(&joint->up), wire_enc_len(&joint->up)),
+    assert_int_equal(vn_shadow_apply(&joint->shadow, joint->server, joint->server_codec,
+                                     wire_enc_data(&joint->up), wire_enc_len(&joint->up)),
                      0);
 }
 

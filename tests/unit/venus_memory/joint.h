@@ -3,15 +3,15 @@
 #define HAWSER_TESTS_UNIT_VENUS_MEMORY_JOINT_H
 
 #include "venus/memory/region.h"
-#include "venus/memory/twin.h"
+#include "venus/memory/shadow.h"
 
 struct joint {
     struct vn_region *region;
-    uint8_t *live; /* the program's pointer */
+    uint8_t *memory; /* the program's pointer */
     struct vn_delta_codec *client_codec;
     struct wire_enc up;
     uint8_t *server; /* the driver's memory */
-    struct vn_twin twin;
+    struct vn_shadow shadow;
     struct vn_delta_codec *server_codec;
     struct wire_enc down;
     size_t size;

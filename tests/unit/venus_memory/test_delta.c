@@ -8,13 +8,13 @@
 
 #include "base/attr.h"
 #include "base/rng.h"
-#include "venus/memory/twin.h"
+#include "venus/memory/shadow.h"
 
 enum { PAGES = 8, BYTES = PAGES * VN_PAGE_BYTES };
 
 struct end {
-    uint8_t *live;
-    struct vn_twin twin;
+    uint8_t *memory;
+    struct vn_shadow shadow;
 };
 
 static struct vn_delta_codec *codec;
@@ -23,16 +23,16 @@ static struct end here, there;
 
 static void open_end(struct end *end, size_t bytes)
 {
-    end->live = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    assert_non_null(end->live);
-    memset(end->live, 0, bytes);
-    assert_int_equal(vn_twin_init(&end->twin, bytes), 0);
+    end->memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    assert_non_null(end->memory);
+    memset(end->memory, 0, bytes);
+    assert_int_equal(vn_shadow_init(&end->shadow, bytes), 0);
 }
 
 static void close_end(struct end *end)
 {
-    free(end->live);
-    vn_twin_fini(&end->twin);
+    free(end->memory);
+    vn_shadow_fini(&end->shadow);
 }
 
 static int open_with(size_t bytes, size_t zstd_min)
@@ -62,21 +62,21 @@ static int teardown(void **state)
 /* Sends all that differs in one delta; its length. */
 static size_t send(struct end *from, struct end *to)
 {
-    size_t page = 0, end = vn_twin_pages(&from->twin);
+    size_t page = 0, end = vn_shadow_pages(&from->shadow);
     wire_enc_reset(&enc);
-    assert_true(vn_twin_encode(&from->twin, from->live, (struct vn_pages){0}, &page, end, codec,
-                               &enc, SIZE_MAX) >= 0);
+    assert_true(vn_shadow_encode(&from->shadow, from->memory, (struct vn_pages){0}, &page, end,
+                                 codec, &enc, SIZE_MAX) >= 0);
     assert_int_equal(page, end);
     size_t len = wire_enc_len(&enc);
-    assert_int_equal(vn_twin_apply(&to->twin, to->live, codec, wire_enc_data(&enc), len), 0);
+    assert_int_equal(vn_shadow_apply(&to->shadow, to->memory, codec, wire_enc_data(&enc), len), 0);
     return len;
 }
 
 static void assert_equal_ends(void)
 {
-    assert_memory_equal(here.live, there.live, here.twin.size);
-    assert_memory_equal(here.twin.bytes, here.live, here.twin.size);
-    assert_memory_equal(there.twin.bytes, here.live, here.twin.size);
+    assert_memory_equal(here.memory, there.memory, here.shadow.size);
+    assert_memory_equal(here.shadow.bytes, here.memory, here.shadow.size);
+    assert_memory_equal(there.shadow.bytes, here.memory, here.shadow.size);
 }
 
 static void nothing_changed_is_one_byte(void **state)
@@ -88,7 +88,7 @@ static void nothing_changed_is_one_byte(void **state)
 static void one_byte_costs_a_few(void **state)
 {
     (void)state;
-    here.live[5 * VN_PAGE_BYTES + 77] = 9;
+    here.memory[5 * VN_PAGE_BYTES + 77] = 9;
     assert_true(send(&here, &there) <= 8);
     assert_equal_ends();
 }
@@ -99,22 +99,23 @@ static void bytes_that_did_not_change_do_not_travel(void **state)
     /* Both change every other byte of one page before either hears of it: had a delta carried a
      * neighbour's old value, one of the two would be undone. */
     for (size_t i = 0; i < VN_PAGE_BYTES; i += 2) {
-        here.live[i] = (uint8_t)(i / 2 + 1) | 1;
-        there.live[i + 1] = (uint8_t)(i / 3 + 1) | 1;
+        here.memory[i] = (uint8_t)(i / 2 + 1) | 1;
+        there.memory[i + 1] = (uint8_t)(i / 3 + 1) | 1;
     }
     struct wire_enc back;
     wire_enc_init(&back, WIRE_MESSAGE_MAX);
     size_t page = 0;
-    assert_int_equal(vn_twin_encode(&there.twin, there.live, (struct vn_pages){0}, &page, PAGES,
-                                    codec, &back, SIZE_MAX),
+    assert_int_equal(vn_shadow_encode(&there.shadow, there.memory, (struct vn_pages){0}, &page,
+                                      PAGES, codec, &back, SIZE_MAX),
                      1);
     send(&here, &there);
-    assert_int_equal(
-        vn_twin_apply(&here.twin, here.live, codec, wire_enc_data(&back), wire_enc_len(&back)), 0);
+    assert_int_equal(vn_shadow_apply(&here.shadow, here.memory, codec, wire_enc_data(&back),
+                                     wire_enc_len(&back)),
+                     0);
     wire_enc_fini(&back);
     assert_equal_ends();
-    assert_int_equal(here.live[2], 2 | 1);
-    assert_int_not_equal(here.live[1], 0);
+    assert_int_equal(here.memory[2], 2 | 1);
+    assert_int_not_equal(here.memory[1], 0);
 }
 
 /* Pages 1 to 4 were written as a whole, 2 with the bytes that it had; 4 by a few that differ. */
@@ -126,18 +127,19 @@ static void filled_pages_travel_as_they_are(void **state)
     for (size_t i = 0; i < 6 * VN_PAGE_BYTES; i++) {
         bool same = i / VN_PAGE_BYTES == 2 || i % 8 == 7;
         bool few = i / VN_PAGE_BYTES >= 4;
-        here.live[i] = same || (few && i % 512) ? 0 : (uint8_t)(i * 31 + i / 256) | 1;
+        here.memory[i] = same || (few && i % 512) ? 0 : (uint8_t)(i * 31 + i / 256) | 1;
     }
     assert_int_equal(
-        vn_twin_encode(&here.twin, here.live, filled, &page, PAGES, codec, &enc, SIZE_MAX), 5);
+        vn_shadow_encode(&here.shadow, here.memory, filled, &page, PAGES, codec, &enc, SIZE_MAX),
+        5);
     struct vn_delta_in in;
     struct vn_change change;
     assert_int_equal(
-        vn_delta_open(codec, wire_enc_data(&enc), wire_enc_len(&enc), here.twin.size, &in), 0);
+        vn_delta_open(codec, wire_enc_data(&enc), wire_enc_len(&enc), here.shadow.size, &in), 0);
     while (vn_delta_next(&in, &change)) {
         bool whole = change.page == 1 || change.page == 3;
         assert_int_equal(change.blocks == UINT64_MAX && change.mask[9] == UINT64_MAX, whole);
-        vn_twin_overwrite(&there.twin, there.live, &change);
+        vn_shadow_overwrite(&there.shadow, there.memory, &change);
     }
     assert_equal_ends();
 }
@@ -145,11 +147,11 @@ static void filled_pages_travel_as_they_are(void **state)
 /* Two ends that both wrote bytes 10 and, in a block of its own, 64 to 127. */
 static void write_on_both_sides(void)
 {
-    here.live[10] = 1;
-    memset(here.live + 64, 1, 64);
-    there.live[10] = 2;
-    there.live[11] = 3;
-    memset(there.live + 64, 2, 64);
+    here.memory[10] = 1;
+    memset(here.memory + 64, 1, 64);
+    there.memory[10] = 2;
+    there.memory[11] = 3;
+    memset(there.memory + 64, 2, 64);
 }
 
 static void the_client_s_byte_wins_at_the_server(void **state)
@@ -157,10 +159,10 @@ static void the_client_s_byte_wins_at_the_server(void **state)
     (void)state;
     write_on_both_sides();
     send(&here, &there);
-    assert_int_equal(there.live[10], 1);
-    assert_int_equal(there.live[64], 1);
+    assert_int_equal(there.memory[10], 1);
+    assert_int_equal(there.memory[64], 1);
     send(&there, &here);
-    assert_int_equal(here.live[11], 3);
+    assert_int_equal(here.memory[11], 3);
     assert_equal_ends();
 }
 
@@ -169,15 +171,15 @@ static void the_client_s_byte_wins_at_the_client(void **state)
     (void)state;
     write_on_both_sides();
     struct vn_change change;
-    assert_true(vn_twin_take(&there.twin, there.live, 0, &change));
-    vn_twin_sent(&there.twin, &change);
-    vn_twin_merge(&here.twin, here.live, &change);
-    assert_int_equal(here.live[10], 1);
-    assert_int_equal(here.live[11], 3);
-    assert_int_equal(here.live[64], 1);
-    assert_int_equal(here.twin.bytes[64], 2);
+    assert_true(vn_shadow_take(&there.shadow, there.memory, 0, &change));
+    vn_shadow_sent(&there.shadow, &change);
+    vn_shadow_merge(&here.shadow, here.memory, &change);
+    assert_int_equal(here.memory[10], 1);
+    assert_int_equal(here.memory[11], 3);
+    assert_int_equal(here.memory[64], 1);
+    assert_int_equal(here.shadow.bytes[64], 2);
     send(&here, &there);
-    assert_int_equal(there.live[10], 1);
+    assert_int_equal(there.memory[10], 1);
     assert_equal_ends();
 }
 
@@ -191,13 +193,13 @@ static void the_bytes_on_the_wire_are_fixed(void **state)
         1, 0xcc,                                  /* its last byte */
         1, 7,                                     /* page 3: all zero */
     };
-    memset(here.twin.bytes + 3 * VN_PAGE_BYTES, 9, VN_PAGE_BYTES);
-    here.live[VN_PAGE_BYTES + 3] = 0xaa;
-    here.live[VN_PAGE_BYTES + 4] = 0xbb;
-    here.live[2 * VN_PAGE_BYTES - 1] = 0xcc;
+    memset(here.shadow.bytes + 3 * VN_PAGE_BYTES, 9, VN_PAGE_BYTES);
+    here.memory[VN_PAGE_BYTES + 3] = 0xaa;
+    here.memory[VN_PAGE_BYTES + 4] = 0xbb;
+    here.memory[2 * VN_PAGE_BYTES - 1] = 0xcc;
     size_t page = 0;
-    assert_int_equal(vn_twin_encode(&here.twin, here.live, (struct vn_pages){0}, &page, PAGES,
-                                    codec, &enc, SIZE_MAX),
+    assert_int_equal(vn_shadow_encode(&here.shadow, here.memory, (struct vn_pages){0}, &page, PAGES,
+                                      codec, &enc, SIZE_MAX),
                      2);
     assert_int_equal(wire_enc_len(&enc), sizeof(expected));
     assert_memory_equal(wire_enc_data(&enc), expected, sizeof(expected));
@@ -215,7 +217,7 @@ static void every_shape_survives_and_stays_small(void **state)
     (void)state;
     struct hw_rng rng;
     hw_rng_seed(&rng, 2);
-    uint8_t *p = here.live + VN_PAGE_BYTES;
+    uint8_t *p = here.memory + VN_PAGE_BYTES;
 
     fill_random(p, VN_PAGE_BYTES, &rng); /* one byte in 256 stays zero */
     assert_true(send(&here, &there) < VN_PAGE_BYTES + VN_PAGE_BYTES / 32);
@@ -255,9 +257,9 @@ static void random_changes_arrive(void **state)
             size_t at = (size_t)hw_rng_below(&rng, BYTES);
             size_t n = (size_t)hw_rng_below(&rng, BYTES - at < 6000 ? BYTES - at : 6000);
             if (hw_rng_below(&rng, 4) == 0)
-                memset(here.live + at, 0, n);
+                memset(here.memory + at, 0, n);
             else
-                fill_random(here.live + at, n % 100, &rng);
+                fill_random(here.memory + at, n % 100, &rng);
         }
         send(&here, &there);
         assert_equal_ends();
@@ -269,17 +271,17 @@ static void a_budget_cuts_a_delta_between_pages(void **state)
     (void)state;
     struct hw_rng rng;
     hw_rng_seed(&rng, 4);
-    fill_random(here.live, BYTES, &rng);
+    fill_random(here.memory, BYTES, &rng);
     size_t page = 0, deltas = 0;
     while (page < PAGES) {
         wire_enc_reset(&enc);
         size_t budget = 2 * VN_CHANGE_WIRE_MAX;
-        assert_true(vn_twin_encode(&here.twin, here.live, (struct vn_pages){0}, &page, PAGES, codec,
-                                   &enc, budget) > 0);
+        assert_true(vn_shadow_encode(&here.shadow, here.memory, (struct vn_pages){0}, &page, PAGES,
+                                     codec, &enc, budget) > 0);
         assert_true(wire_enc_len(&enc) <= budget);
-        assert_int_equal(
-            vn_twin_apply(&there.twin, there.live, codec, wire_enc_data(&enc), wire_enc_len(&enc)),
-            0);
+        assert_int_equal(vn_shadow_apply(&there.shadow, there.memory, codec, wire_enc_data(&enc),
+                                         wire_enc_len(&enc)),
+                         0);
         deltas++;
     }
     assert_true(deltas > 1);
@@ -295,13 +297,13 @@ static int setup_ragged(void **state)
 static void the_last_page_may_be_ragged(void **state)
 {
     (void)state;
-    memset(here.live, 0xee, here.twin.size);
+    memset(here.memory, 0xee, here.shadow.size);
     send(&here, &there);
     assert_equal_ends();
     /* The same delta is out of bounds for a region of one byte less. */
     struct vn_delta_in in;
     assert_int_equal(
-        vn_delta_open(codec, wire_enc_data(&enc), wire_enc_len(&enc), here.twin.size - 1, &in),
+        vn_delta_open(codec, wire_enc_data(&enc), wire_enc_len(&enc), here.shadow.size - 1, &in),
         -EPROTO);
 }
 
@@ -315,12 +317,12 @@ static void large_deltas_are_compressed_where_that_pays(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BYTES; i++)
-        here.live[i] = (uint8_t)(1 + i % 7);
+        here.memory[i] = (uint8_t)(1 + i % 7);
     assert_true(send(&here, &there) < BYTES / 8);
     assert_equal_ends();
     struct hw_rng rng;
     hw_rng_seed(&rng, 5);
-    fill_random(here.live, BYTES, &rng);
+    fill_random(here.memory, BYTES, &rng);
     send(&here, &there);
     assert_int_equal(wire_enc_data(&enc)[0], 0); /* noise goes as it is */
     assert_equal_ends();
@@ -329,7 +331,7 @@ static void large_deltas_are_compressed_where_that_pays(void **state)
 static void a_frame_that_lies_is_refused(void **state)
 {
     (void)state;
-    memset(here.live, 0x33, BYTES);
+    memset(here.memory, 0x33, BYTES);
     send(&here, &there);
     size_t len = wire_enc_len(&enc);
     uint8_t *bad = malloc(len);
@@ -373,21 +375,22 @@ static void hostile_deltas_are_refused_whole(void **state)
         {"frame of nothing", {1, 0}, 2},
         {"frame too large", {1, 0xff, 0xff, 0xff, 0xff, 0x0f}, 6},
     };
-    there.live[0] = 42;
+    there.memory[0] = 42;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        int err = vn_twin_apply(&there.twin, there.live, codec, cases[i].bytes, cases[i].len);
+        int err = vn_shadow_apply(&there.shadow, there.memory, codec, cases[i].bytes, cases[i].len);
         if (err >= 0)
             fail_msg("%s was accepted", cases[i].why);
     }
-    assert_int_equal(there.live[0], 42);
-    assert_int_equal(there.twin.bytes[0], 0);
+    assert_int_equal(there.memory[0], 42);
+    assert_int_equal(there.shadow.bytes[0], 0);
 }
 
 static void an_empty_mask_is_refused(void **state)
 {
     (void)state;
     uint8_t delta[3 + VN_PAGE_BYTES / 8] = {0, 0, 2};
-    assert_int_equal(vn_twin_apply(&there.twin, there.live, codec, delta, sizeof(delta)), -EPROTO);
+    assert_int_equal(vn_shadow_apply(&there.shadow, there.memory, codec, delta, sizeof(delta)),
+                     -EPROTO);
 }
 
 int main(void)

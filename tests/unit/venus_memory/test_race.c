@@ -15,12 +15,12 @@ static struct joint joint;
 /* The program's stores: whole, and not to be joined or delayed by the compiler. */
 static void poke8(size_t at, uint8_t value)
 {
-    atomic_store_explicit((_Atomic uint8_t *)(joint.live + at), value, memory_order_relaxed);
+    atomic_store_explicit((_Atomic uint8_t *)(joint.memory + at), value, memory_order_relaxed);
 }
 
 static void poke64(size_t at, uint64_t value)
 {
-    _Atomic uint64_t *to = (_Atomic uint64_t *)(void *)(joint.live + at);
+    _Atomic uint64_t *to = (_Atomic uint64_t *)(void *)(joint.memory + at);
     atomic_store_explicit(to, value, memory_order_relaxed);
 }
 
@@ -77,7 +77,7 @@ static void a_write_before_a_collection_is_in_it(void **state)
     for (size_t i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
     check_slots();
-    assert_memory_equal(joint.live, joint.server, joint.size);
+    assert_memory_equal(joint.memory, joint.server, joint.size);
     joint_close(&joint);
 }
 
@@ -134,7 +134,7 @@ static void a_write_to_what_is_left_open_is_in_it(void **state)
     atomic_store(&stop, true);
     pthread_join(thread, NULL);
     check_pages();
-    assert_memory_equal(joint.live, joint.server, joint.size);
+    assert_memory_equal(joint.memory, joint.server, joint.size);
     joint_close(&joint);
 }
 
@@ -204,7 +204,7 @@ static void both_sides_end_as_the_model_says(void **state)
         for (size_t i = 0; i < THREADS; i++)
             pthread_join(threads[i], NULL);
         cross();
-        assert_memory_equal(joint.live, model, BYTES);
+        assert_memory_equal(joint.memory, model, BYTES);
         assert_memory_equal(joint.server, model, BYTES);
         if (round % 8 == 7)
             joint_idle(&joint);

@@ -38,7 +38,7 @@ static int teardown(void **state)
 
 static void assert_same(void)
 {
-    assert_memory_equal(joint.live, joint.server, joint.size);
+    assert_memory_equal(joint.memory, joint.server, joint.size);
 }
 
 static void the_method_asked_for_is_used(void **state)
@@ -83,13 +83,13 @@ static void written_pages_are_found_once(void **state)
 {
     (void)state;
     assert_int_equal(joint_push(&joint), 0);
-    joint.live[5] = 1;
-    joint.live[9 * VN_PAGE_BYTES + 4095] = 2;
+    joint.memory[5] = 1;
+    joint.memory[9 * VN_PAGE_BYTES + 4095] = 2;
     assert_int_equal(joint_push(&joint), 2);
     assert_same();
     assert_int_equal(joint_push(&joint), 0);
     joint_idle(&joint);
-    joint.live[9 * VN_PAGE_BYTES] = 3; /* the same page again, after it was left alone for long */
+    joint.memory[9 * VN_PAGE_BYTES] = 3; /* the same page again, after it was left alone for long */
     assert_int_equal(joint_push(&joint), 1);
     assert_same();
 }
@@ -99,7 +99,7 @@ static void pages_only_read_are_not_sent(void **state)
     (void)state;
     unsigned sum = 0;
     for (size_t at = 0; at < SIZE; at += VN_PAGE_BYTES)
-        sum += ((volatile uint8_t *)joint.live)[at];
+        sum += ((volatile uint8_t *)joint.memory)[at];
     assert_int_equal(sum, 0);
     assert_int_equal(joint_push(&joint), 0);
 }
@@ -107,9 +107,9 @@ static void pages_only_read_are_not_sent(void **state)
 static void pending_runs_are_listed(void **state)
 {
     (void)state;
-    joint.live[2 * VN_PAGE_BYTES] = 1;
-    joint.live[3 * VN_PAGE_BYTES] = 1;
-    joint.live[7 * VN_PAGE_BYTES] = 1;
+    joint.memory[2 * VN_PAGE_BYTES] = 1;
+    joint.memory[3 * VN_PAGE_BYTES] = 1;
+    joint.memory[7 * VN_PAGE_BYTES] = 1;
     assert_int_equal(vn_region_collect(joint.region, 0, SIZE_MAX), 0);
     size_t off = 0, len = 0;
     assert_true(vn_region_next_pending(joint.region, &off, &len));
@@ -126,8 +126,8 @@ static void a_range_is_collected_alone(void **state)
 {
     (void)state;
     size_t host = (size_t)sysconf(_SC_PAGESIZE), changes;
-    joint.live[0] = 1;
-    joint.live[2 * host] = 1;
+    joint.memory[0] = 1;
+    joint.memory[2 * host] = 1;
     assert_int_equal(vn_region_collect(joint.region, 2 * host + 5, 10), 0);
     assert_int_equal(vn_region_encode(joint.region, joint.client_codec, &joint.up, SIZE,
                                       VN_SERVER_WRITES, &changes),
@@ -146,7 +146,7 @@ static void a_budget_leaves_the_rest_pending(void **state)
 {
     (void)state;
     for (size_t i = 0; i < SIZE; i++)
-        joint.live[i] = (uint8_t)(i * 7 + i / 255 + 1);
+        joint.memory[i] = (uint8_t)(i * 7 + i / 255 + 1);
     assert_int_equal(vn_region_collect(joint.region, 0, SIZE_MAX), 0);
     int more, deltas = 0;
     do {
@@ -180,11 +180,11 @@ static void writes_of_both_sides_in_one_page_survive(void **state)
     (void)state;
     for (int round = 0; round < 3; round++) {
         size_t at = (size_t)round * 5 * VN_PAGE_BYTES;
-        joint.live[at + 100] = 1;
+        joint.memory[at + 100] = 1;
         joint.server[at + 101] = 2;
         joint_pull(&joint); /* before the program's byte was collected */
-        assert_int_equal(joint.live[at + 100], 1);
-        assert_int_equal(joint.live[at + 101], 2);
+        assert_int_equal(joint.memory[at + 100], 1);
+        assert_int_equal(joint.memory[at + 101], 2);
         assert_int_equal(joint_push(&joint), 1);
         assert_same();
         joint_idle(&joint);
@@ -195,11 +195,11 @@ static void the_program_s_byte_stays_where_both_wrote_it(void **state)
 {
     (void)state;
     joint_idle(&joint);
-    memset(joint.live, 1, 100);
+    memset(joint.memory, 1, 100);
     memset(joint.server + 50, 2, 8192);
     joint_pull(&joint);
-    assert_int_equal(joint.live[99], 1);
-    assert_int_equal(joint.live[100], 2);
+    assert_int_equal(joint.memory[99], 1);
+    assert_int_equal(joint.memory[100], 2);
     joint_push(&joint);
     assert_int_equal(joint.server[50], 1);
     assert_same();
@@ -211,7 +211,7 @@ static void a_write_after_apply_is_found(void **state)
     memset(joint.server, 0x44, SIZE);
     joint_pull(&joint);
     joint_idle(&joint);
-    joint.live[10] = 5;
+    joint.memory[10] = 5;
     assert_int_equal(joint_push(&joint), 1);
     assert_same();
 }
@@ -220,9 +220,9 @@ static void a_bad_delta_changes_nothing(void **state)
 {
     (void)state;
     const uint8_t bad[] = {0, 0, 5, 1, 0, 1, 0xff};
-    joint.live[0] = 9;
+    joint.memory[0] = 9;
     assert_int_equal(vn_region_apply(joint.region, joint.client_codec, bad, sizeof(bad)), -EPROTO);
-    assert_int_equal(joint.live[0], 9);
+    assert_int_equal(joint.memory[0], 9);
     joint_push(&joint);
     assert_same();
 }
@@ -261,7 +261,7 @@ static void system_calls_may_write_into_the_mapping(void **state)
         uint8_t sent[6000];
         memset(sent, 0x60 + round, sizeof(sent));
         assert_int_equal(write(fds[1], sent, sizeof(sent)), sizeof(sent));
-        assert_int_equal(read(fds[0], joint.live + 2 * VN_PAGE_BYTES + 50, sizeof(sent)),
+        assert_int_equal(read(fds[0], joint.memory + 2 * VN_PAGE_BYTES + 50, sizeof(sent)),
                          sizeof(sent));
         assert_true(joint_push(&joint) >= 2);
         assert_same();
@@ -273,9 +273,9 @@ static void system_calls_may_write_into_the_mapping(void **state)
 static void in_child(void)
 {
     size_t changes;
-    bool ok = joint.live[0] == 1; /* what was there before is there */
-    memset(joint.live, 0xcc, SIZE);
-    ok = ok && joint.live[SIZE - 1] == 0xcc;
+    bool ok = joint.memory[0] == 1; /* what was there before is there */
+    memset(joint.memory, 0xcc, SIZE);
+    ok = ok && joint.memory[SIZE - 1] == 0xcc;
     ok = ok && vn_region_collect(joint.region, 0, SIZE_MAX) == -ESHUTDOWN;
     ok = ok && vn_region_encode(joint.region, joint.client_codec, &joint.up, SIZE, VN_SERVER_WRITES,
                                 &changes) == -ESHUTDOWN;
@@ -296,10 +296,10 @@ static void in_child(void)
 static void a_child_does_not_disturb_the_parent(void **state)
 {
     (void)state;
-    joint.live[0] = 1;
+    joint.memory[0] = 1;
     joint_push(&joint);
     joint_idle(&joint);
-    joint.live[VN_PAGE_BYTES] = 2; /* not collected when the child is made */
+    joint.memory[VN_PAGE_BYTES] = 2; /* not collected when the child is made */
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0)
@@ -307,7 +307,7 @@ static void a_child_does_not_disturb_the_parent(void **state)
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
-    joint.live[5 * VN_PAGE_BYTES] = 3;
+    joint.memory[5 * VN_PAGE_BYTES] = 3;
     assert_int_equal(joint_push(&joint), 2);
     assert_same();
     assert_int_equal(joint.server[SIZE - 1], 0);
@@ -354,7 +354,7 @@ static bool own_fault_is_caught(void)
 static void write_and_check(uint8_t value)
 {
     for (size_t at = 0; at < SIZE; at += 3 * VN_PAGE_BYTES)
-        joint.live[at] = value;
+        joint.memory[at] = value;
     joint_push(&joint);
     assert_same();
     joint_idle(&joint);
@@ -495,7 +495,7 @@ static void many_regions_share_two_descriptors(void **state)
 
 static void add_span(void *user, uintptr_t addr, size_t len)
 {
-    size_t first = (addr - (uintptr_t)joint.live) / VN_PAGE_BYTES;
+    size_t first = (addr - (uintptr_t)joint.memory) / VN_PAGE_BYTES;
     vn_pageset_add_span(user, first, len / VN_PAGE_BYTES);
 }
 
@@ -505,7 +505,7 @@ static void touched_pages_are_found_on_old_kernels_too(void **state)
     struct vn_kernel *kernel;
     assert_int_equal(vn_kernel_ref(&kernel), 0);
     for (size_t page = 0; page < SIZE / VN_PAGE_BYTES; page += 1 + page % 5)
-        joint.live[page * VN_PAGE_BYTES] = 1;
+        joint.memory[page * VN_PAGE_BYTES] = 1;
     struct vn_kernel ways[] = {*kernel, *kernel, *kernel};
     ways[1].scans = false;
     ways[2].pagemap = -1;
@@ -513,7 +513,7 @@ static void touched_pages_are_found_on_old_kernels_too(void **state)
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(vn_pageset_init(&found[i], SIZE / VN_PAGE_BYTES), 0);
         assert_int_equal(
-            vn_kernel_populated(&ways[i], (uintptr_t)joint.live, SIZE, add_span, &found[i]), 0);
+            vn_kernel_populated(&ways[i], (uintptr_t)joint.memory, SIZE, add_span, &found[i]), 0);
     }
     assert_true(found[0].count > 0 && found[0].count < SIZE / VN_PAGE_BYTES);
     assert_memory_equal(found[0].words, found[1].words, SIZE / VN_PAGE_BYTES / 8);
@@ -533,13 +533,13 @@ static void memory_rewritten_as_a_whole_is_followed(void **state)
     for (int round = 0; round < 40; round++) {
         int kind = round / 5 % 4;
         if (kind == 0)
-            memset(large.live, round + 1, BYTES);
+            memset(large.memory, round + 1, BYTES);
         else if (kind == 1)
-            memset(large.live + BYTES / 4, 100 + round, BYTES / 4);
+            memset(large.memory + BYTES / 4, 100 + round, BYTES / 4);
         else if (kind == 2)
-            large.live[(size_t)round * 9999 % BYTES] ^= 1;
+            large.memory[(size_t)round * 9999 % BYTES] ^= 1;
         size_t sent = joint_push(&large);
-        assert_memory_equal(large.live, large.server, BYTES);
+        assert_memory_equal(large.memory, large.server, BYTES);
         assert_int_equal(sent, kind == 0   ? BYTES / VN_PAGE_BYTES
                                : kind == 1 ? BYTES / 4 / VN_PAGE_BYTES
                                            : kind == 2);
@@ -551,7 +551,7 @@ static void memory_rewritten_as_a_whole_is_followed(void **state)
         }
         large.server[(size_t)round * 7777 % BYTES] += 3; /* and the GPU writes, too */
         joint_pull(&large);
-        assert_memory_equal(large.live, large.server, BYTES);
+        assert_memory_equal(large.memory, large.server, BYTES);
     }
     joint_close(&large);
 }
@@ -568,14 +568,14 @@ static void memory_read_back_again_and_again_is_followed(void **state)
         if (round % 6 != 5)
             memset(large.server + PART, round + 1, PART);
         joint_pull(&large);
-        assert_memory_equal(large.live, large.server, BYTES);
+        assert_memory_equal(large.memory, large.server, BYTES);
         if (round % 3 == 1)
             continue;
-        large.live[PART + 5000 * (size_t)round % PART] ^= 0x55;
+        large.memory[PART + 5000 * (size_t)round % PART] ^= 0x55;
         if (round % 3 == 0)
             assert_int_equal(vn_region_collect(large.region, PART, PART), 0);
         assert_true(joint_push(&large) <= 2);
-        assert_memory_equal(large.live, large.server, BYTES);
+        assert_memory_equal(large.memory, large.server, BYTES);
     }
     joint_close(&large);
 }
@@ -587,15 +587,15 @@ static void pages_sent_otherwise_are_not_pending(void **state)
     (void)state;
     enum { OFF = 2 * VN_PAGE_BYTES, LEN = 3 * VN_PAGE_BYTES };
     static uint8_t copy[LEN];
-    memset(joint.live, 7, SIZE);
+    memset(joint.memory, 7, SIZE);
     joint_push(&joint);
     joint.server[OFF + 1] = 99; /* the GPU's, not pushed yet; the program does not touch it */
-    memset(joint.live + OFF + 8, 8, LEN - 8);
+    memset(joint.memory + OFF + 8, 8, LEN - 8);
     assert_int_equal(vn_region_collect(joint.region, 0, SIZE_MAX), 0);
     assert_int_equal(vn_region_read(joint.region, OFF, LEN, copy), 0);
-    joint.live[OFF + 100] = 9; /* after the copy: for the next delta */
+    joint.memory[OFF + 100] = 9; /* after the copy: for the next delta */
     assert_int_equal(vn_region_sent(joint.region, OFF, LEN, copy), 0);
-    vn_twin_write(&joint.twin, joint.server, OFF, copy, LEN);
+    vn_shadow_write(&joint.shadow, joint.server, OFF, copy, LEN);
     size_t off = 0, len;
     assert_false(vn_region_next_pending(joint.region, &off, &len));
     assert_int_equal(joint.server[OFF + 1], 99);
@@ -603,7 +603,7 @@ static void pages_sent_otherwise_are_not_pending(void **state)
     assert_int_equal(joint_push(&joint), 1);
     assert_int_equal(joint.server[OFF + 100], 9);
     joint_pull(&joint);
-    assert_int_equal(joint.live[OFF + 1], 99);
+    assert_int_equal(joint.memory[OFF + 1], 99);
     assert_same();
     assert_int_equal(vn_region_read(joint.region, SIZE, 1, copy), -EINVAL);
     assert_int_equal(vn_region_read(joint.region, 1, 1, copy), -EINVAL);
@@ -615,11 +615,11 @@ static void a_still_server_gets_whole_pages(void **state)
 {
     (void)state;
     size_t changes, exact, whole;
-    memset(joint.live, 7, SIZE);
+    memset(joint.memory, 7, SIZE);
     joint_push(&joint);
     for (int still = 0; still < 2; still++) {
         for (size_t i = 0; i < VN_PAGE_BYTES; i++)
-            joint.live[i] += i % 64 != 5;
+            joint.memory[i] += i % 64 != 5;
         joint.server[5] = 99;
         wire_enc_reset(&joint.up);
         assert_int_equal(vn_region_collect(joint.region, 0, SIZE_MAX), 0);

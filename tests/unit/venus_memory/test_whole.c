@@ -22,7 +22,7 @@ enum {
 static enum vn_track_method method;
 static struct joint joint;
 static struct hw_rng rng;
-static bool server_is_cached; /* of the group under way: its memory stands for the twin */
+static bool server_is_cached; /* of the group under way: its memory stands for the shadow copy */
 
 static int setup(void **state)
 {
@@ -43,7 +43,7 @@ static void put_noise(size_t first, size_t count)
 {
     for (size_t at = first * VN_PAGE_BYTES; at < (first + count) * VN_PAGE_BYTES; at += 8) {
         uint64_t word = hw_rng_u64(&rng);
-        memcpy(joint.live + at, &word, 8);
+        memcpy(joint.memory + at, &word, 8);
     }
 }
 
@@ -54,9 +54,9 @@ static _Atomic uint64_t *word_at(uint8_t *base, size_t at)
 
 static void store(size_t off, const uint8_t *bytes, size_t len)
 {
-    assert_true(vn_twin_store_begin(&joint.twin, joint.server, off, len));
-    vn_twin_store_copy(&joint.twin, joint.server, off, bytes, len, server_is_cached);
-    vn_twin_store_end(&joint.twin, off, len, server_is_cached);
+    assert_true(vn_shadow_store_begin(&joint.shadow, joint.server, off, len));
+    vn_shadow_store_copy(&joint.shadow, joint.server, off, bytes, len, server_is_cached);
+    vn_shadow_store_end(&joint.shadow, off, len, server_is_cached);
 }
 
 /* What the server gets of bytes that may be the program's own: each word is read once. */
@@ -73,30 +73,30 @@ static void send_whole(size_t off, const uint8_t *bytes, size_t len)
 
 /* Collects and stores what is whole at the server; how many pages, and of those how many came from
  * the mapping itself. */
-static size_t push_whole_and(size_t *bare)
+static size_t push_whole_and(size_t *unshadowed)
 {
     const uint8_t *bytes;
     size_t off = 0, len, pages = 0;
-    *bare = 0;
+    *unshadowed = 0;
     assert_int_equal(vn_region_collect(joint.region, 0, SIZE_MAX), 0);
     for (; vn_region_take_whole(joint.region, MOST, &off, &len, &bytes); off += len) {
         send_whole(off, bytes, len);
         pages += len / VN_PAGE_BYTES;
-        *bare += bytes == joint.live + off ? len / VN_PAGE_BYTES : 0;
+        *unshadowed += bytes == joint.memory + off ? len / VN_PAGE_BYTES : 0;
     }
     return pages;
 }
 
 static size_t push_whole(void)
 {
-    size_t bare;
-    return push_whole_and(&bare);
+    size_t unshadowed;
+    return push_whole_and(&unshadowed);
 }
 
 static void assert_same(void)
 {
-    assert_memory_equal(joint.live, joint.server, joint.size);
-    assert_int_equal(joint_encode_server(&joint), 0); /* its twin is the same, too */
+    assert_memory_equal(joint.memory, joint.server, joint.size);
+    assert_int_equal(joint_encode_server(&joint), 0); /* its shadow copy is the same, too */
 }
 
 static void pages_written_as_a_whole_travel_as_they_are(void **state)
@@ -107,7 +107,7 @@ static void pages_written_as_a_whole_travel_as_they_are(void **state)
     assert_int_equal(push_whole(), LEAST + 4 * LEAST + 5); /* no rest that is short */
     assert_same();
     assert_int_equal(joint_push(&joint), 0);
-    joint.live[5 * VN_PAGE_BYTES] ^= 1;
+    joint.memory[5 * VN_PAGE_BYTES] ^= 1;
     assert_int_equal(joint_push(&joint), 1);
     assert_same();
 }
@@ -117,13 +117,13 @@ static void what_is_short_or_partial_or_zero_is_left_to_deltas(void **state)
     (void)state;
     put_noise(0, LEAST - 1);
     for (size_t page = 50; page < 50 + 2 * LEAST; page++)
-        joint.live[page * VN_PAGE_BYTES + 17] = 1;
+        joint.memory[page * VN_PAGE_BYTES + 17] = 1;
     assert_int_equal(push_whole(), 0);
     assert_int_equal(joint_push(&joint), LEAST - 1 + 2 * LEAST);
     assert_same();
     put_noise(100, 2 * LEAST);
     assert_int_equal(push_whole(), 2 * LEAST);
-    memset(joint.live + 100 * VN_PAGE_BYTES, 0, 2 * LEAST * VN_PAGE_BYTES);
+    memset(joint.memory + 100 * VN_PAGE_BYTES, 0, 2 * LEAST * VN_PAGE_BYTES);
     assert_int_equal(push_whole(), 0);
     assert_int_equal(joint_push(&joint), 2 * LEAST);
     assert_same();
@@ -133,8 +133,8 @@ static void a_page_that_is_not_whole_parts_a_run(void **state)
 {
     (void)state;
     put_noise(0, 2 * LEAST + 1);
-    memset(joint.live + LEAST * VN_PAGE_BYTES, 0, VN_PAGE_BYTES);
-    joint.live[LEAST * VN_PAGE_BYTES] = 1;
+    memset(joint.memory + LEAST * VN_PAGE_BYTES, 0, VN_PAGE_BYTES);
+    joint.memory[LEAST * VN_PAGE_BYTES] = 1;
     assert_int_equal(push_whole(), 2 * LEAST);
     assert_int_equal(joint_push(&joint), 1);
     assert_same();
@@ -148,9 +148,9 @@ static void a_write_after_they_were_taken_is_found(void **state)
     put_noise(0, LEAST);
     assert_int_equal(vn_region_collect(joint.region, 0, SIZE_MAX), 0);
     assert_true(vn_region_take_whole(joint.region, MOST, &off, &len, &bytes));
-    joint.live[VN_PAGE_BYTES + 9] ^= 1; /* before they are sent */
+    joint.memory[VN_PAGE_BYTES + 9] ^= 1; /* before they are sent */
     store(off, bytes, len);
-    assert_int_not_equal(joint.server[VN_PAGE_BYTES + 9], joint.live[VN_PAGE_BYTES + 9]);
+    assert_int_not_equal(joint.server[VN_PAGE_BYTES + 9], joint.memory[VN_PAGE_BYTES + 9]);
     assert_int_equal(joint_push(&joint), 1);
     assert_same();
 }
@@ -172,49 +172,49 @@ static void the_end_within_a_page_is_left_to_deltas(void **state)
     joint_close(&joint);
     joint_open(&joint, method, (LEAST + 1) * VN_PAGE_BYTES + TAIL, NULL, NULL);
     put_noise(0, LEAST + 1);
-    memset(joint.live + (LEAST + 1) * VN_PAGE_BYTES, 7, TAIL);
+    memset(joint.memory + (LEAST + 1) * VN_PAGE_BYTES, 7, TAIL);
     assert_int_equal(push_whole(), LEAST + 1);
     assert_int_equal(joint_push(&joint), 1);
     assert_same();
 }
 
-/* --- pages without a twin --- */
+/* --- pages without a shadow copy --- */
 
-static void make_bare(size_t first, size_t count)
+static void make_unshadowed(size_t first, size_t count)
 {
-    size_t bare;
+    size_t unshadowed;
     put_noise(first, count);
-    assert_int_equal(push_whole_and(&bare), count);
-    assert_int_equal(bare, 0);
+    assert_int_equal(push_whole_and(&unshadowed), count);
+    assert_int_equal(unshadowed, 0);
     put_noise(first, count);
-    assert_int_equal(push_whole_and(&bare), count);
-    assert_int_equal(bare, count);
+    assert_int_equal(push_whole_and(&unshadowed), count);
+    assert_int_equal(unshadowed, count);
     assert_same();
 }
 
 static void what_goes_whole_again_goes_from_where_it_lies(void **state)
 {
-    size_t bare;
+    size_t unshadowed;
     (void)state;
-    make_bare(0, PAGES);
+    make_unshadowed(0, PAGES);
     put_noise(0, PAGES);
-    assert_int_equal(push_whole_and(&bare), PAGES);
-    assert_int_equal(bare, PAGES);
+    assert_int_equal(push_whole_and(&unshadowed), PAGES);
+    assert_int_equal(unshadowed, PAGES);
     assert_same();
 }
 
-/* It may be sent once in vain, for nobody knows; then it has a twin. */
-static void what_was_not_written_again_gets_its_twin(void **state)
+/* It may be sent once in vain, for nobody knows; then it has a shadow copy. */
+static void what_was_not_written_again_gets_its_shadow_copy(void **state)
 {
     (void)state;
-    make_bare(0, PAGES);
+    make_unshadowed(0, PAGES);
     assert_int_equal(push_whole(), 0);
     (void)joint_push(&joint);
     assert_same();
-    joint.live[3 * VN_PAGE_BYTES] ^= 1;
+    joint.memory[3 * VN_PAGE_BYTES] ^= 1;
     (void)joint_push(&joint); /* whole, where none was sent above */
     assert_same();
-    joint.live[3 * VN_PAGE_BYTES + 1] ^= 1;
+    joint.memory[3 * VN_PAGE_BYTES + 1] ^= 1;
     assert_int_equal(joint_push(&joint), 1);
     assert_true(wire_enc_len(&joint.up) < 64);
     assert_same();
@@ -225,49 +225,50 @@ static void a_byte_written_while_they_are_sent_is_sent_again(void **state)
     const uint8_t *bytes;
     size_t off = 0, len;
     (void)state;
-    make_bare(0, LEAST);
+    make_unshadowed(0, LEAST);
     put_noise(0, LEAST);
     assert_int_equal(vn_region_collect(joint.region, 0, SIZE_MAX), 0);
     assert_true(vn_region_take_whole(joint.region, MOST, &off, &len, &bytes));
     send_whole(off, bytes, len);
-    joint.live[VN_PAGE_BYTES + 9] ^= 1;
+    joint.memory[VN_PAGE_BYTES + 9] ^= 1;
     assert_true(joint_push(&joint) >= 1);
     assert_same();
 }
 
-/* A device and the program write neighbours in a page that was bare. */
-static void what_a_device_may_write_gets_its_twin_before(void **state)
+/* A device and the program write neighbours in a page that was unshadowed. */
+static void what_a_device_may_write_gets_its_shadow_copy_before(void **state)
 {
     (void)state;
-    make_bare(0, 2 * LEAST);
-    put_noise(0, LEAST); /* those of the range that look rewritten, too, must not go bare again */
+    make_unshadowed(0, 2 * LEAST);
+    put_noise(
+        0, LEAST); /* those of the range that look rewritten, too, must not go unshadowed again */
     assert_int_equal(
         vn_region_expect(joint.region, 2 * VN_PAGE_BYTES + 5, (2 * LEAST - 4) * VN_PAGE_BYTES), 0);
     (void)push_whole();
     (void)joint_push(&joint);
     assert_same();
-    vn_twin_part(&joint.twin, joint.server, 0, PAGES);
+    vn_shadow_make(&joint.shadow, joint.server, 0, PAGES);
     for (size_t page = 2; page < 2 * LEAST - 1; page++) {
         joint.server[page * VN_PAGE_BYTES + 10] ^= 1;
-        joint.live[page * VN_PAGE_BYTES + 11] ^= 1;
+        joint.memory[page * VN_PAGE_BYTES + 11] ^= 1;
     }
     assert_int_equal(joint_encode_server(&joint), 2 * LEAST - 3);
     (void)joint_push(&joint);
     joint_apply(&joint);
-    assert_true(joint_push(&joint) <= 1); /* a page beside the range, which is bare yet */
-    assert_memory_equal(joint.live, joint.server, joint.size);
+    assert_true(joint_push(&joint) <= 1); /* a page beside the range, which is unshadowed yet */
+    assert_memory_equal(joint.memory, joint.server, joint.size);
     assert_int_equal(vn_region_expect(joint.region, SIZE, 1), -EINVAL);
 }
 
-static void what_the_server_has_otherwise_is_a_twin(void **state)
+static void what_the_server_has_otherwise_is_a_shadow_copy(void **state)
 {
     (void)state;
-    make_bare(0, LEAST);
+    make_unshadowed(0, LEAST);
     put_noise(0, LEAST);
     assert_int_equal(vn_region_collect(joint.region, 0, SIZE_MAX), 0);
     uint8_t piece[2 * VN_PAGE_BYTES];
     assert_int_equal(vn_region_read(joint.region, 0, sizeof(piece), piece), 0);
-    vn_twin_write(&joint.twin, joint.server, 0, piece, sizeof(piece));
+    vn_shadow_write(&joint.shadow, joint.server, 0, piece, sizeof(piece));
     assert_int_equal(vn_region_sent(joint.region, 0, sizeof(piece), piece), 0);
     assert_int_equal(push_whole(), 0); /* the rest is short */
     (void)joint_push(&joint);
@@ -298,7 +299,7 @@ static void host_fills(void)
         if (is_under_way(page))
             continue;
         put_noise(page, 1);
-        memcpy(model + page * VN_PAGE_BYTES, joint.live + page * VN_PAGE_BYTES, VN_PAGE_BYTES);
+        memcpy(model + page * VN_PAGE_BYTES, joint.memory + page * VN_PAGE_BYTES, VN_PAGE_BYTES);
     }
 }
 
@@ -307,7 +308,7 @@ static void host_writes_some(void)
 {
     for (size_t i = 0, count = below(40); i < count; i++) {
         size_t at = below(SIZE / 4) * 4 + 1;
-        joint.live[at] = model[at] = (uint8_t)hw_rng_u64(&rng);
+        joint.memory[at] = model[at] = (uint8_t)hw_rng_u64(&rng);
     }
 }
 
@@ -332,7 +333,7 @@ static void a_batch_begins(void)
     assert_int_equal(
         vn_region_expect(joint.region, first * VN_PAGE_BYTES, (end - first) * VN_PAGE_BYTES), 0);
     host_submits();
-    vn_twin_part(&joint.twin, joint.server, first, end);
+    vn_shadow_make(&joint.shadow, joint.server, first, end);
     batch_first = first;
     batch_end = end;
 }
@@ -342,7 +343,7 @@ static void a_batch_ends(void)
     (void)joint_pull(&joint);
     batch_first = batch_end = 0;
     host_submits();
-    assert_memory_equal(joint.live, model, SIZE);
+    assert_memory_equal(joint.memory, model, SIZE);
     assert_memory_equal(joint.server, model, SIZE);
 }
 
@@ -380,22 +381,22 @@ static void whatever_both_sides_write_in_turn_is_kept(void **state)
     a_batch_ends();
 }
 
-/* --- what stands for a twin --- */
+/* --- what stands for a shadow copy --- */
 
 /* Until a device may write it; what it writes then is found. */
-static void live_memory_stands_for_its_twin_until_a_device_may_write_it(void **state)
+static void memory_is_its_shadow_copy_until_a_device_may_write_it(void **state)
 {
     uint8_t copy[3 * VN_PAGE_BYTES];
     (void)state;
     put_noise(0, LEAST);
     assert_int_equal(push_whole(), LEAST);
-    assert_int_equal(joint.twin.alike.count, server_is_cached ? LEAST : 0);
-    vn_twin_part(&joint.twin, joint.server, 2, 4);
-    assert_int_equal(joint.twin.alike.count, server_is_cached ? LEAST - 2 : 0);
+    assert_int_equal(joint.shadow.omitted.count, server_is_cached ? LEAST : 0);
+    vn_shadow_make(&joint.shadow, joint.server, 2, 4);
+    assert_int_equal(joint.shadow.omitted.count, server_is_cached ? LEAST - 2 : 0);
     joint.server[2 * VN_PAGE_BYTES] ^= 1;
     joint.server[3 * VN_PAGE_BYTES + 7] ^= 1;
-    vn_twin_read(&joint.twin, joint.server, VN_PAGE_BYTES, sizeof(copy) - 5, copy);
-    assert_memory_equal(copy, joint.live + VN_PAGE_BYTES, sizeof(copy) - 5);
+    vn_shadow_read(&joint.shadow, joint.server, VN_PAGE_BYTES, sizeof(copy) - 5, copy);
+    assert_memory_equal(copy, joint.memory + VN_PAGE_BYTES, sizeof(copy) - 5);
     assert_int_equal(joint_pull(&joint), 2);
     assert_same();
 }
@@ -406,14 +407,14 @@ static void deltas_and_known_pieces_part_what_they_change(void **state)
     (void)state;
     put_noise(0, LEAST);
     assert_int_equal(push_whole(), LEAST);
-    joint.live[VN_PAGE_BYTES] ^= 1;
+    joint.memory[VN_PAGE_BYTES] ^= 1;
     assert_int_equal(joint_push(&joint), 1);
     assert_same();
     put_noise(4, 2);
-    memcpy(piece, joint.live + 4 * VN_PAGE_BYTES, sizeof(piece));
-    vn_twin_write(&joint.twin, joint.server, 4 * VN_PAGE_BYTES, piece, sizeof(piece));
+    memcpy(piece, joint.memory + 4 * VN_PAGE_BYTES, sizeof(piece));
+    vn_shadow_write(&joint.shadow, joint.server, 4 * VN_PAGE_BYTES, piece, sizeof(piece));
     assert_same();
-    vn_twin_part(&joint.twin, joint.server, 0, PAGES);
+    vn_shadow_make(&joint.shadow, joint.server, 0, PAGES);
     joint.server[VN_PAGE_BYTES] ^= 1;
     joint.server[4 * VN_PAGE_BYTES] ^= 1;
     assert_int_equal(joint_encode_server(&joint), 2); /* those bytes, and none of the above */
@@ -429,9 +430,9 @@ static void a_part_of_a_page_is_stored_in_both(void **state)
     assert_int_equal(push_whole(), LEAST);
     memset(bytes, 9, sizeof(bytes));
     store(VN_PAGE_BYTES, bytes, sizeof(bytes));
-    memcpy(joint.live + VN_PAGE_BYTES, bytes, sizeof(bytes));
+    memcpy(joint.memory + VN_PAGE_BYTES, bytes, sizeof(bytes));
     assert_same();
-    assert_int_equal(joint.twin.alike.count, server_is_cached ? LEAST - 1 : 0);
+    assert_int_equal(joint.shadow.omitted.count, server_is_cached ? LEAST - 1 : 0);
 }
 
 /* --- a program that writes meanwhile --- */
@@ -445,7 +446,7 @@ static void *fill_main(void *arg)
     (void)arg;
     for (uint64_t value = 1; !atomic_load(&stop); value++) {
         for (size_t at = 0; at < SIZE; at += 8)
-            atomic_store_explicit(word_at(joint.live, at),
+            atomic_store_explicit(word_at(joint.memory, at),
                                   at % COUNT_EVERY ? (value + at) * UINT64_C(0x9e3779b97f4a7c15)
                                                    : value,
                                   memory_order_relaxed);
@@ -484,14 +485,14 @@ static void pull_whole(size_t first, size_t count, size_t piece)
         uint64_t word = hw_rng_u64(&rng);
         memcpy(joint.server + at, &word, 8);
     }
-    assert_int_equal(vn_twin_count_rewritten(&joint.twin, joint.server, first, first + count, 1),
-                     count);
+    assert_int_equal(
+        vn_shadow_count_rewritten(&joint.shadow, joint.server, first, first + count, 1), count);
     for (size_t page = first; page < first + count; page += piece) {
         size_t off = page * VN_PAGE_BYTES,
                n = first + count - page < piece ? first + count - page : piece;
-        vn_twin_take_whole(&joint.twin, joint.server, off, n * VN_PAGE_BYTES);
+        vn_shadow_take_whole(&joint.shadow, joint.server, off, n * VN_PAGE_BYTES);
         assert_int_equal(
-            vn_region_store(joint.region, off, joint.twin.bytes + off, n * VN_PAGE_BYTES), 0);
+            vn_region_store(joint.region, off, joint.shadow.bytes + off, n * VN_PAGE_BYTES), 0);
     }
 }
 
@@ -515,13 +516,13 @@ static void what_the_program_writes_next_is_found(void **state)
     for (int round = 0; round < 2; round++) {
         pull_whole(5, 150, 16);
         for (size_t i = 0; i < ARRAY_LEN(pages); i++)
-            joint.live[pages[i] * VN_PAGE_BYTES + i] ^= 1;
+            joint.memory[pages[i] * VN_PAGE_BYTES + i] ^= 1;
         assert_int_equal(joint_push(&joint), ARRAY_LEN(pages));
         assert_same();
     }
     pull_whole(64, 32, 16);
-    joint.live[70 * VN_PAGE_BYTES] ^= 1; /* after one wait and before the next: not sent yet */
-    pull_whole(96, 32, 16);              /* now the span is stored as a whole */
+    joint.memory[70 * VN_PAGE_BYTES] ^= 1; /* after one wait and before the next: not sent yet */
+    pull_whole(96, 32, 16);                /* now the span is stored as a whole */
     assert_int_equal(joint_push(&joint), 1);
     assert_same();
 }
@@ -545,13 +546,13 @@ static void what_is_not_of_whole_pages_is_refused(void **state)
 
 static void noise_is_tried_less_often(void **state)
 {
-    uint8_t *text = joint.live + LEAST * VN_PAGE_BYTES;
+    uint8_t *text = joint.memory + LEAST * VN_PAGE_BYTES;
     unsigned tried = 0;
     (void)state;
     put_noise(0, 1);
     memset(text, 'x', VN_PAGE_BYTES);
     for (int i = 0; i < 4; i++)
-        assert_false(vn_delta_shrinks(joint.client_codec, joint.live));
+        assert_false(vn_delta_shrinks(joint.client_codec, joint.memory));
     while (tried <= 16 && !vn_delta_shrinks(joint.client_codec, text))
         tried++;
     assert_in_range(tried, 1, 16);
@@ -564,20 +565,20 @@ static void pages_that_compress_are_known_and_travel_as_a_delta(void **state)
     struct vn_delta_codec *plain;
     (void)state;
     put_noise(0, LEAST);
-    memset(joint.live + LEAST * VN_PAGE_BYTES, 'x', LEAST * VN_PAGE_BYTES);
+    memset(joint.memory + LEAST * VN_PAGE_BYTES, 'x', LEAST * VN_PAGE_BYTES);
     assert_int_equal(vn_delta_codec_create(0, &plain), 0);
-    assert_false(vn_delta_shrinks(joint.client_codec, joint.live));
-    assert_true(vn_delta_shrinks(joint.client_codec, joint.live + LEAST * VN_PAGE_BYTES));
-    assert_false(vn_delta_shrinks(plain, joint.live + LEAST * VN_PAGE_BYTES));
+    assert_false(vn_delta_shrinks(joint.client_codec, joint.memory));
+    assert_true(vn_delta_shrinks(joint.client_codec, joint.memory + LEAST * VN_PAGE_BYTES));
+    assert_false(vn_delta_shrinks(plain, joint.memory + LEAST * VN_PAGE_BYTES));
     vn_delta_codec_destroy(plain);
     wire_enc_reset(&joint.up);
     vn_delta_begin(&out, &joint.up);
     for (size_t page = LEAST; page < 2 * LEAST; page++)
-        vn_delta_put_page(&out, page, joint.live + page * VN_PAGE_BYTES);
+        vn_delta_put_page(&out, page, joint.memory + page * VN_PAGE_BYTES);
     assert_int_equal(vn_delta_end(&out, joint.client_codec), 0);
     assert_true(wire_enc_len(&joint.up) < VN_PAGE_BYTES);
     joint_apply_server(&joint);
-    assert_memory_equal(joint.server + LEAST * VN_PAGE_BYTES, joint.live + LEAST * VN_PAGE_BYTES,
+    assert_memory_equal(joint.server + LEAST * VN_PAGE_BYTES, joint.memory + LEAST * VN_PAGE_BYTES,
                         LEAST * VN_PAGE_BYTES);
 }
 
@@ -593,12 +594,12 @@ int main(int argc, char **argv)
         WITH_JOINT(memory_filled_again_and_again_is_followed),
         WITH_JOINT(the_end_within_a_page_is_left_to_deltas),
         WITH_JOINT(what_goes_whole_again_goes_from_where_it_lies),
-        WITH_JOINT(what_was_not_written_again_gets_its_twin),
+        WITH_JOINT(what_was_not_written_again_gets_its_shadow_copy),
         WITH_JOINT(a_byte_written_while_they_are_sent_is_sent_again),
-        WITH_JOINT(what_a_device_may_write_gets_its_twin_before),
-        WITH_JOINT(what_the_server_has_otherwise_is_a_twin),
+        WITH_JOINT(what_a_device_may_write_gets_its_shadow_copy_before),
+        WITH_JOINT(what_the_server_has_otherwise_is_a_shadow_copy),
         WITH_JOINT(whatever_both_sides_write_in_turn_is_kept),
-        WITH_JOINT(live_memory_stands_for_its_twin_until_a_device_may_write_it),
+        WITH_JOINT(memory_is_its_shadow_copy_until_a_device_may_write_it),
         WITH_JOINT(deltas_and_known_pieces_part_what_they_change),
         WITH_JOINT(a_part_of_a_page_is_stored_in_both),
         WITH_JOINT(what_was_written_before_a_collection_is_in_it),
@@ -608,8 +609,9 @@ int main(int argc, char **argv)
         WITH_JOINT(noise_is_tried_less_often),
         WITH_JOINT(pages_that_compress_are_known_and_travel_as_a_delta),
     };
-    int failed = cmocka_run_group_tests_name("a server that keeps twins", tests, NULL, NULL);
+    int failed =
+        cmocka_run_group_tests_name("a server that keeps shadow copies", tests, NULL, NULL);
     server_is_cached = true;
     return failed +
-           cmocka_run_group_tests_name("memory that stands for its twin", tests, NULL, NULL);
+           cmocka_run_group_tests_name("memory that is its own shadow copy", tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@ static void apply(struct duet *d, const struct rpc_msg *msg)
     assert_non_null(d->bytes);
     assert_int_equal(vn_delta_open(d->codec, msg->data + 8, msg->len - 8, d->twin.size, &in), 0);
     while (vn_delta_next(&in, &change))
-        vn_twin_merge(&d->twin, d->bytes, &change);
+        vn_shadow_merge(&d->twin, d->bytes, &change);
 }
 
 static void on_push(void *user, const struct rpc_msg *msg)
@@ -66,7 +66,7 @@ void duet_share(struct duet *d, size_t bytes)
 {
     d->bytes = calloc(1, bytes);
     assert_non_null(d->bytes);
-    assert_int_equal(vn_twin_init(&d->twin, bytes), 0);
+    assert_int_equal(vn_shadow_init(&d->twin, bytes), 0);
     assert_int_equal(vn_delta_codec_create(VN_DELTA_ZSTD_MIN, &d->codec), 0);
 }
 
@@ -75,7 +75,7 @@ void duet_end(struct duet *d)
     vns_channel_fini(&d->channel);
     rpc_client_destroy(d->client);
     rpc_ep_destroy(d->ep);
-    vn_twin_fini(&d->twin);
+    vn_shadow_fini(&d->twin);
     vn_delta_codec_destroy(d->codec);
     free(d->bytes);
 }

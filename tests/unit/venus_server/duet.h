@@ -5,7 +5,7 @@
 #define HAWSER_TESTS_UNIT_VENUS_SERVER_DUET_H
 
 #include "rpc/client.h"
-#include "venus/memory/twin.h"
+#include "venus/memory/shadow.h"
 #include "venus/server/session/channel.h"
 
 #include <vulkan/vulkan_core.h>
@@ -28,7 +28,7 @@ struct duet {
     struct duet_push pushes[DUET_PUSHES_MAX];
     size_t count;
     uint8_t *bytes; /* of the shared memory, NULL: none */
-    struct vn_twin twin;
+    struct vn_shadow twin;
     struct vn_delta_codec *codec;
 };
 

@@ -822,18 +822,18 @@ static void only_the_named_pages_are_compared(void **state)
 static void the_hosts_write_wins_and_is_flushed(void **state)
 {
     struct vn_delta_codec *codec;
-    struct vn_twin twin;
+    struct vn_shadow twin;
     struct wire_enc e;
     size_t page = 0;
     uint8_t *host = calloc(1, BYTES);
     (void)state;
     assert_int_equal(gpu.flushes, 1); /* of the zeros */
     assert_int_equal(vn_delta_codec_create(0, &codec), 0);
-    assert_int_equal(vn_twin_init(&twin, BYTES), 0);
+    assert_int_equal(vn_shadow_init(&twin, BYTES), 0);
     wire_enc_init(&e, 1 << 20);
     memset(host + 10, 5, 10);
     assert_int_equal(
-        vn_twin_encode(&twin, host, (struct vn_pages){0}, &page, 1, codec, &e, 1 << 16), 1);
+        vn_shadow_encode(&twin, host, (struct vn_pages){0}, &page, 1, codec, &e, 1 << 16), 1);
     gpu.bytes[12] = 9;
     gpu.bytes[30] = 9;
     assert_int_equal(vns_memories_apply(memories, MEMORY, wire_enc_data(&e), wire_enc_len(&e)), 0);
@@ -843,7 +843,7 @@ static void the_hosts_write_wins_and_is_flushed(void **state)
     struct vns_range range = {MEMORY, 0, BYTES, false};
     assert_int_equal(vns_memories_read(memories, &range, 1, 0), 0);
     assert_int_equal(gpu.invalidates, 1);
-    vn_twin_fini(&twin);
+    vn_shadow_fini(&twin);
     vn_delta_codec_destroy(codec);
     wire_enc_fini(&e);
     free(host);

@@ -389,7 +389,8 @@ static VkResult put_changes(struct vnc_device *device, struct vnc_memory *memory
 static VkResult put_region(struct vnc_device *device, struct vnc_memory *memory, struct wire_enc *e)
 {
     size_t off = 0, len;
-    if (!vn_region_next_pending(memory->region, &off, &len) && !vn_region_has_torn(memory->region))
+    if (!vn_region_next_pending(memory->region, &off, &len) &&
+        !vn_region_has_saved_writes(memory->region))
         return VK_SUCCESS;
     if (!memory->lazy)
         return put_changes(device, memory, e);

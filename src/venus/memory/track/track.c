@@ -97,13 +97,13 @@ int vn_track_take(struct vn_track *track, size_t off, size_t len, struct vn_page
     return len ? track->ops->take(track, off, len, written) : 0;
 }
 
-int vn_track_unlock(struct vn_track *track, size_t off, size_t len)
+int vn_track_begin_write(struct vn_track *track, size_t off, size_t len)
 {
     check_range(track, off, len);
     return track->ops->unlock && len ? track->ops->unlock(track, off, len) : 0;
 }
 
-bool vn_track_relock(struct vn_track *track, size_t off, size_t len)
+bool vn_track_end_write(struct vn_track *track, size_t off, size_t len)
 {
     check_range(track, off, len);
     return track->ops->relock && len && track->ops->relock(track, off, len) == 0;

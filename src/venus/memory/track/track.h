@@ -2,7 +2,7 @@
  *
  *   userfaultfd  the kernel marks written pages (Linux 6.7); no signal, and system calls that
  *                write into the mapping are seen like any other write
- *   mprotect     compares pages in use with the twin, and takes write access from those that
+ *   mprotect     compares pages in use with the shadow copy, and takes write access from those that
  *                have not changed for a while: a SIGSEGV gives it back
  *   compare      compares every page that was ever touched
  *
@@ -32,7 +32,7 @@ enum { VN_TRACK_SPAN = 256 << 10 };
 
 struct vn_track;
 
-/* Whether a page (of VN_PAGE_BYTES) differs from its twin. */
+/* Whether a page (of VN_PAGE_BYTES) differs from its shadow copy. */
 typedef bool vn_differs_fn(void *user, size_t page);
 
 /* One method.  Offsets and lengths are whole host pages. */
@@ -82,8 +82,8 @@ int vn_track_take(struct vn_track *track, size_t off, size_t len,
 /* Before and after the owner's own writes, so that they cost no faults and leave no marks.  After
  * relock has returned true the method has forgotten the range: the owner compares it, and keeps
  * in mind the pages that the program wrote meanwhile. */
-int vn_track_unlock(struct vn_track *track, size_t off, size_t len) MUST_CHECK;
-bool vn_track_relock(struct vn_track *track, size_t off, size_t len);
+int vn_track_begin_write(struct vn_track *track, size_t off, size_t len) MUST_CHECK;
+bool vn_track_end_write(struct vn_track *track, size_t off, size_t len);
 
 extern const struct vn_track_ops vn_track_userfaultfd, vn_track_mprotect, vn_track_compare;
 

@@ -13,8 +13,8 @@
 #include "venus/common/chain.h"
 #include "venus/common/keymap.h"
 #include "venus/common/protocol.h"
-#include "venus/memory/live.h"
-#include "venus/memory/twin.h"
+#include "venus/memory/shadow.h"
+#include "venus/memory/unshadowed.h"
 #include "venus/server/memory/bus.h"
 #include "venus/server/memory/clear.h"
 
@@ -44,7 +44,7 @@ struct memory {
     uint32_t type;
     uint64_t submissions;   /* of the device when it was allocated */
     uint8_t *live;          /* NULL: not mapped */
-    struct vn_twin twin;    /* unless it is lazy */
+    struct vn_shadow twin;  /* unless it is lazy */
     struct vn_pageset gone; /* of lazy memory: what the client does not have; under the turn */
 };
 
@@ -103,7 +103,7 @@ int vns_memories_create(struct vns_channel *channel, uint64_t max_bytes, struct 
 
 static void memory_free(struct memory *memory)
 {
-    vn_twin_fini(&memory->twin);
+    vn_shadow_fini(&memory->twin);
     vn_pageset_fini(&memory->gone);
     free(memory);
 }
@@ -253,9 +253,9 @@ int vns_memories_apply(struct vns_memories *m, uint64_t id, const void *data, si
     struct memory *memory = vn_keymap_get(&m->by_id, id);
     int rc = -ENOENT;
     if (memory && memory->live && memory->lazy)
-        rc = vn_live_apply(memory->live, memory->size, m->codec, data, len);
+        rc = vn_unshadowed_apply(memory->live, memory->size, m->codec, data, len);
     else if (memory && memory->live)
-        rc = vn_twin_apply(&memory->twin, memory->live, m->codec, data, len);
+        rc = vn_shadow_apply(&memory->twin, memory->live, m->codec, data, len);
     if (rc == 0)
         flush_caches(memory);
     vns_channel_unlock(m->channel);
@@ -276,7 +276,7 @@ static void copy_in(const struct memory *memory, size_t off, const void *bytes, 
     if (memory->lazy)
         memcpy(memory->live + off, bytes, len);
     else
-        vn_twin_store_copy(&memory->twin, memory->live, off, bytes, len, memory->cached);
+        vn_shadow_store_copy(&memory->twin, memory->live, off, bytes, len, memory->cached);
 }
 
 /* The bytes are copied without the lock, so that others receive and report meanwhile.  The memory
@@ -294,7 +294,7 @@ int vns_memories_store(struct vns_memories *m, uint64_t id, uint64_t off, const 
         return rc;
     }
     bool is_skipped =
-        memory->lazy || vn_twin_store_begin(&memory->twin, memory->live, (size_t)off, len);
+        memory->lazy || vn_shadow_store_begin(&memory->twin, memory->live, (size_t)off, len);
     bool apart = is_skipped && memory->coherent;
     if (apart)
         vns_channel_unlock(m->channel);
@@ -302,7 +302,7 @@ int vns_memories_store(struct vns_memories *m, uint64_t id, uint64_t off, const 
     if (apart)
         vns_channel_lock(m->channel);
     if (!memory->lazy)
-        vn_twin_store_end(&memory->twin, (size_t)off, len, memory->cached);
+        vn_shadow_store_end(&memory->twin, (size_t)off, len, memory->cached);
     flush_caches(memory);
     vns_channel_unlock(m->channel);
     return 0;
@@ -317,7 +317,7 @@ uint8_t *vns_memories_place(struct vns_memories *m, uint64_t id, uint64_t off, s
     bool plain = len % VN_PAGE_BYTES == 0 && check_range(memory, off, len) == 0 &&
                  memory->coherent && (memory->lazy || memory->cached);
     if (plain &&
-        (memory->lazy || vn_twin_store_begin(&memory->twin, memory->live, (size_t)off, len)))
+        (memory->lazy || vn_shadow_store_begin(&memory->twin, memory->live, (size_t)off, len)))
         place = memory->live + off;
     vns_channel_unlock(m->channel);
     return place;
@@ -333,7 +333,7 @@ int vns_memories_write(struct vns_memories *m, uint64_t id, uint64_t off, const 
         if (memory->lazy) /* nobody else writes there meanwhile */
             memcpy(memory->live + off, bytes, len);
         else
-            vn_twin_write(&memory->twin, memory->live, (size_t)off, bytes, len);
+            vn_shadow_write(&memory->twin, memory->live, (size_t)off, bytes, len);
         flush_caches(memory);
     }
     vns_channel_unlock(m->channel);
@@ -348,7 +348,7 @@ int vns_memories_copy(struct vns_memories *m, uint64_t id, uint64_t off, void *t
     if (rc == 0 && memory->lazy)
         rc = -ENODATA;
     if (rc == 0)
-        vn_twin_read(&memory->twin, memory->live, (size_t)off, len, to);
+        vn_shadow_read(&memory->twin, memory->live, (size_t)off, len, to);
     vns_channel_unlock(m->channel);
     return rc;
 }
@@ -377,7 +377,7 @@ static size_t count_whole(struct vns_memories *m, const struct memory *memory, s
     size_t stop = (page / PAGES_MOST + 1) * PAGES_MOST;
     stop = stop - page > room ? page + room : stop;
     size_t count =
-        vn_twin_count_rewritten(&memory->twin, memory->live, page, stop < end ? stop : end, 1);
+        vn_shadow_count_rewritten(&memory->twin, memory->live, page, stop < end ? stop : end, 1);
     if (count < PAGES_LEAST || vn_delta_shrinks(m->codec, memory->live + page * VN_PAGE_BYTES))
         return 0;
     return count;
@@ -388,9 +388,9 @@ static size_t count_whole(struct vns_memories *m, const struct memory *memory, s
 static uint8_t *source_of(struct memory *memory, size_t page, size_t count, bool still)
 {
     size_t off = page * VN_PAGE_BYTES;
-    if (still && memory->coherent && memory->cached && vn_twin_join(&memory->twin, page, count))
+    if (still && memory->coherent && memory->cached && vn_shadow_omit(&memory->twin, page, count))
         return memory->live + off;
-    vn_twin_take_whole(&memory->twin, memory->live, off, count * VN_PAGE_BYTES);
+    vn_shadow_take_whole(&memory->twin, memory->live, off, count * VN_PAGE_BYTES);
     return memory->twin.bytes + off;
 }
 
@@ -430,8 +430,8 @@ static int read_some(struct vns_memories *m, struct memory *memory, const struct
     size_t budget = most < VN_DELTA_BYTES ? most : VN_DELTA_BYTES;
     wire_enc_reset(&m->out);
     wire_put_u64(&m->out, memory->id);
-    int changes =
-        vn_twin_encode(&memory->twin, memory->live, filled, page, until, m->codec, &m->out, budget);
+    int changes = vn_shadow_encode(&memory->twin, memory->live, filled, page, until, m->codec,
+                                   &m->out, budget);
     if (changes <= 0)
         return changes;
     return vns_channel_push(m->channel, VN_PUSH_DELTA, wire_enc_data(&m->out),
@@ -459,7 +459,7 @@ uint64_t vns_memories_expose(struct vns_memories *m, const struct vns_range *ran
     for (uint32_t i = 0; i < count; i++) {
         struct memory *memory = vn_keymap_get(&m->by_id, ranges[i].memory);
         if (pages_of(memory, &ranges[i], &first, &end) && !memory->lazy)
-            vn_twin_part(&memory->twin, memory->live, first, end);
+            vn_shadow_make(&memory->twin, memory->live, first, end);
     }
     vns_channel_unlock(m->channel);
     return exposed;
@@ -556,7 +556,7 @@ static void read_live(struct memory *memory, uint64_t off, uint8_t *to, uint32_t
     if (vns_bus_read(memory->device, &source, off, to, len))
         return;
     invalidate_caches(memory);
-    vn_live_read(to, memory->live + off, len);
+    vn_unshadowed_read(to, memory->live + off, len);
 }
 
 /* With the turn, from reading to sending: a device that writes meanwhile is told of afterwards. */
@@ -600,7 +600,7 @@ int vns_memories_fetch(struct vns_memories *m, uint64_t id, uint64_t off, uint32
 static int init_books(struct memory *memory)
 {
     if (!memory->lazy)
-        return vn_twin_init(&memory->twin, memory->size);
+        return vn_shadow_init(&memory->twin, memory->size);
     uint64_t pages = (memory->size + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
     return pages <= VN_PAGES_MAX ? vn_pageset_init(&memory->gone, (size_t)pages) : -EINVAL;
 }
@@ -614,7 +614,7 @@ static VkResult map(struct vns_memories *m, struct memory *memory)
     VkResult result =
         device->map_memory(device->handle, memory->handle, 0, VK_WHOLE_SIZE, 0, &live);
     if (result < 0) {
-        vn_twin_fini(&memory->twin);
+        vn_shadow_fini(&memory->twin);
         vn_pageset_fini(&memory->gone);
         return result;
     }

@@ -28,7 +28,7 @@ static int fetch(void *user, size_t off, size_t len)
         return err;
     atomic_fetch_add(&fetched, len);
     atomic_fetch_add(&fetches, 1);
-    memcpy(joint.twin.bytes + off, joint.server + off, len);
+    memcpy(joint.shadow.bytes + off, joint.server + off, len);
     return vn_region_fill(joint.region, off, joint.server + off, len);
 }
 
@@ -73,16 +73,16 @@ static void gpu_writes_everything(void)
 static void nothing_is_moved_until_it_is_touched(void **state)
 {
     (void)state;
-    memset(joint.live, 1, SIZE);
+    memset(joint.memory, 1, SIZE);
     joint_push(&joint);
     gpu_writes_everything();
     drop_all();
-    assert_int_equal(resident_pages(joint.live), 0);
+    assert_int_equal(resident_pages(joint.memory), 0);
     assert_int_equal(atomic_load(&fetched), 0);
     size_t at = 100 * VN_PAGE_BYTES + 7;
-    assert_int_equal(joint.live[at], joint.server[at]);
+    assert_int_equal(joint.memory[at], joint.server[at]);
     assert_true(atomic_load(&fetched) > 0 && atomic_load(&fetched) <= VN_FETCH_BYTES);
-    assert_memory_equal(joint.live, joint.server, SIZE);
+    assert_memory_equal(joint.memory, joint.server, SIZE);
     assert_int_equal(atomic_load(&fetched), SIZE); /* each page once */
     assert_int_equal(joint_push(&joint), 0);       /* and none of it is the program's */
 }
@@ -92,10 +92,10 @@ static void a_write_to_a_dropped_page_is_merged_and_sent(void **state)
     (void)state;
     gpu_writes_everything();
     drop_all();
-    joint.live[50] = 0xfe;
+    joint.memory[50] = 0xfe;
     assert_int_equal(joint_push(&joint), 1);
     assert_int_equal(joint.server[50], 0xfe);
-    assert_memory_equal(joint.live, joint.server, SIZE);
+    assert_memory_equal(joint.memory, joint.server, SIZE);
 }
 
 /* Orders what this thread and the pager's do with the server, by the region's lock: of a page that
@@ -110,7 +110,7 @@ static void what_was_dropped_in_parts_is_dropped_as_a_whole(void **state)
 {
     static const size_t parts[][2] = {{10, 7}, {17, 1}, {40, 3}, {41, 20}, {100, 28}};
     (void)state;
-    memset(joint.live, 1, SIZE);
+    memset(joint.memory, 1, SIZE);
     assert_true(joint_push(&joint) > 0);
     for (int round = 0; round < 3; round++) {
         for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
@@ -118,16 +118,16 @@ static void what_was_dropped_in_parts_is_dropped_as_a_whole(void **state)
             order_with_pager();
             memset(joint.server + off, (int)i + 7, len);
             assert_int_equal(vn_region_drop(joint.region, off, len), 0);
-            assert_memory_equal(joint.live + off, joint.server + off, len);
+            assert_memory_equal(joint.memory + off, joint.server + off, len);
         }
-        joint.live[11 * VN_PAGE_BYTES] = 99;
+        joint.memory[11 * VN_PAGE_BYTES] = 99;
         order_with_pager();
         gpu_writes_everything();
-        joint.server[11 * VN_PAGE_BYTES] = joint.twin.bytes[11 * VN_PAGE_BYTES];
+        joint.server[11 * VN_PAGE_BYTES] = joint.shadow.bytes[11 * VN_PAGE_BYTES];
         drop_all();
         assert_int_equal(joint_push(&joint), 1);
         order_with_pager();
-        assert_memory_equal(joint.live, joint.server, SIZE);
+        assert_memory_equal(joint.memory, joint.server, SIZE);
     }
 }
 
@@ -136,60 +136,60 @@ static void reading_on_fetches_more_at_once(void **state)
     (void)state;
     gpu_writes_everything();
     drop_all();
-    assert_int_equal(joint.live[100 * VN_PAGE_BYTES], joint.server[100 * VN_PAGE_BYTES]);
+    assert_int_equal(joint.memory[100 * VN_PAGE_BYTES], joint.server[100 * VN_PAGE_BYTES]);
     size_t first = atomic_load(&fetched);
     assert_true(first <= VN_FETCH_LEAST || first == (size_t)sysconf(_SC_PAGESIZE));
     for (size_t i = 0; i < VN_FETCH_BYTES; i += 512)
-        assert_int_equal(joint.live[i], joint.server[i]);
+        assert_int_equal(joint.memory[i], joint.server[i]);
     /* 16, 32, 64, 128 KiB and the rest; a round trip for each 16 KiB would be sixteen. */
     assert_true(atomic_load(&fetches) <= 1 + 5);
     size_t before = atomic_load(&fetches);
     for (size_t i = SIZE; i > SIZE - 4 * VN_FETCH_LEAST; i -= 512)
-        assert_int_equal(joint.live[i - 1], joint.server[i - 1]);
+        assert_int_equal(joint.memory[i - 1], joint.server[i - 1]);
     assert_true(atomic_load(&fetches) - before <= 4); /* backwards, too, not page by page */
 }
 
 /* The program's bytes and the GPU's in one page, which is dropped before they were sent. */
-static void tear_two_pages(void)
+static void save_two_pages(void)
 {
-    memset(joint.live, 3, SIZE);
+    memset(joint.memory, 3, SIZE);
     joint_push(&joint);
     gpu_writes_everything();
-    joint.live[0] = 0xaa;                 /* not collected */
-    joint.live[8 * VN_PAGE_BYTES] = 0xbb; /* collected, not sent */
+    joint.memory[0] = 0xaa;                 /* not collected */
+    joint.memory[8 * VN_PAGE_BYTES] = 0xbb; /* collected, not sent */
     assert_int_equal(vn_region_collect(joint.region, 8 * VN_PAGE_BYTES, 1), 0);
     drop_all();
-    assert_true(vn_region_has_torn(joint.region));
-    assert_int_equal(resident_pages(joint.live), 0);
+    assert_true(vn_region_has_saved_writes(joint.region));
+    assert_int_equal(resident_pages(joint.memory), 0);
 }
 
-static void check_torn_pages(void)
+static void check_saved_pages(void)
 {
-    assert_false(vn_region_has_torn(joint.region));
+    assert_false(vn_region_has_saved_writes(joint.region));
     assert_int_equal(joint.server[0], 0xaa);
     assert_int_equal(joint.server[8 * VN_PAGE_BYTES], 0xbb);
-    assert_memory_equal(joint.live, joint.server, SIZE);
+    assert_memory_equal(joint.memory, joint.server, SIZE);
     assert_int_equal(joint_push(&joint), 0);
 }
 
 static void writes_not_yet_sent_are_sent_from_dropped_pages(void **state)
 {
     (void)state;
-    tear_two_pages();
+    save_two_pages();
     assert_int_equal(joint_push(&joint), 2);
     assert_int_equal(atomic_load(&fetched), 0);
-    check_torn_pages();
+    check_saved_pages();
 }
 
 static void writes_not_yet_sent_are_laid_over_what_is_fetched(void **state)
 {
     (void)state;
-    tear_two_pages();
-    assert_int_equal(joint.live[0], 0xaa);
-    assert_int_equal(joint.live[1], joint.server[1]);
-    assert_int_equal(joint.live[8 * VN_PAGE_BYTES], 0xbb);
+    save_two_pages();
+    assert_int_equal(joint.memory[0], 0xaa);
+    assert_int_equal(joint.memory[1], joint.server[1]);
+    assert_int_equal(joint.memory[8 * VN_PAGE_BYTES], 0xbb);
     assert_int_equal(joint_push(&joint), 2);
-    check_torn_pages();
+    check_saved_pages();
 }
 
 static void a_dropped_page_is_sent_in_as_many_messages_as_it_takes(void **state)
@@ -198,7 +198,7 @@ static void a_dropped_page_is_sent_in_as_many_messages_as_it_takes(void **state)
     struct wire_enc e;
     size_t changes, sent = 0;
     int more = 1;
-    memset(joint.live, 0x77, SIZE);
+    memset(joint.memory, 0x77, SIZE);
     drop_all();
     wire_enc_init(&e, WIRE_MESSAGE_MAX);
     while (more == 1) {
@@ -207,15 +207,15 @@ static void a_dropped_page_is_sent_in_as_many_messages_as_it_takes(void **state)
                                 VN_SERVER_WRITES, &changes);
         assert_int_equal(changes, 1);
         sent += changes;
-        assert_int_equal(vn_twin_apply(&joint.twin, joint.server, joint.server_codec,
-                                       wire_enc_data(&e), wire_enc_len(&e)),
+        assert_int_equal(vn_shadow_apply(&joint.shadow, joint.server, joint.server_codec,
+                                         wire_enc_data(&e), wire_enc_len(&e)),
                          0);
     }
     wire_enc_fini(&e);
     assert_int_equal(more, 0);
     assert_int_equal(sent, PAGES);
-    assert_false(vn_region_has_torn(joint.region));
-    assert_memory_equal(joint.live, joint.server, SIZE);
+    assert_false(vn_region_has_saved_writes(joint.region));
+    assert_memory_equal(joint.memory, joint.server, SIZE);
 }
 
 static void a_delta_for_a_dropped_page_is_left_to_the_fetch(void **state)
@@ -224,8 +224,8 @@ static void a_delta_for_a_dropped_page_is_left_to_the_fetch(void **state)
     gpu_writes_everything();
     drop_all();
     joint_pull(&joint);
-    assert_int_equal(resident_pages(joint.live), 0);
-    assert_memory_equal(joint.live, joint.server, SIZE);
+    assert_int_equal(resident_pages(joint.memory), 0);
+    assert_memory_equal(joint.memory, joint.server, SIZE);
 }
 
 static int fill_with_sevens(void *user, size_t off, size_t len)
@@ -250,9 +250,9 @@ static void pages_never_touched_are_fetched_wherever_the_region_is(void **state)
                                           .user = &regions[i]};
         assert_int_equal(vn_region_create(&params, &regions[i]), 0);
         assert_int_equal(vn_region_drop(regions[i], 0, BYTES), 0);
-        const volatile uint8_t *live = vn_region_memory(regions[i]);
-        assert_int_equal(live[0], 7);
-        assert_int_equal(live[BYTES - 1], 7);
+        const volatile uint8_t *memory = vn_region_memory(regions[i]);
+        assert_int_equal(memory[0], 7);
+        assert_int_equal(memory[BYTES - 1], 7);
     }
     for (size_t i = 0; i < REGIONS; i++)
         vn_region_destroy(regions[i]);
@@ -266,14 +266,14 @@ static void system_calls_find_dropped_pages(void **state)
     int fds[2];
     uint8_t got[3000], sent[3000];
     assert_int_equal(pipe(fds), 0);
-    assert_int_equal(write(fds[1], joint.live + 10, sizeof(got)), sizeof(got));
+    assert_int_equal(write(fds[1], joint.memory + 10, sizeof(got)), sizeof(got));
     assert_int_equal(read(fds[0], got, sizeof(got)), sizeof(got));
     assert_memory_equal(got, joint.server + 10, sizeof(got));
     memset(sent, 0x5c, sizeof(sent));
     assert_int_equal(write(fds[1], sent, sizeof(sent)), sizeof(sent));
-    assert_int_equal(read(fds[0], joint.live + 200 * VN_PAGE_BYTES, sizeof(sent)), sizeof(sent));
+    assert_int_equal(read(fds[0], joint.memory + 200 * VN_PAGE_BYTES, sizeof(sent)), sizeof(sent));
     assert_int_equal(joint_push(&joint), 1);
-    assert_memory_equal(joint.live, joint.server, SIZE);
+    assert_memory_equal(joint.memory, joint.server, SIZE);
     close(fds[0]);
     close(fds[1]);
 }
@@ -290,7 +290,7 @@ static void *keep_writing(void *user)
     for (size_t i = 0; !atomic_load(&stop); i++) {
         size_t page = i * 7 % PAGES;
         last[page] = (uint8_t)(i + 1);
-        _Atomic uint8_t *to = (_Atomic uint8_t *)(joint.live + page * VN_PAGE_BYTES);
+        _Atomic uint8_t *to = (_Atomic uint8_t *)(joint.memory + page * VN_PAGE_BYTES);
         atomic_store_explicit(to, last[page], memory_order_relaxed);
     }
     return NULL;
@@ -329,9 +329,9 @@ static void writes_that_race_with_dropping_survive(void **state)
     atomic_store(&stop, true);
     pthread_join(thread, NULL);
     joint_push(&joint);
-    assert_memory_equal(joint.live, joint.server, SIZE);
+    assert_memory_equal(joint.memory, joint.server, SIZE);
     for (size_t page = 0; page < PAGES; page++)
-        assert_int_equal(joint.live[page * VN_PAGE_BYTES], last[page]);
+        assert_int_equal(joint.memory[page * VN_PAGE_BYTES], last[page]);
     joint_close(&joint);
 }
 
@@ -344,8 +344,8 @@ static void a_fetch_that_fails_yields_zeros(void **state)
     gpu_writes_everything();
     drop_all();
     atomic_store(&refuse, -ECONNRESET);
-    assert_int_equal(joint.live[77], 0);
-    assert_int_equal(joint.live[SIZE - 1], 0);
+    assert_int_equal(joint.memory[77], 0);
+    assert_int_equal(joint.memory[SIZE - 1], 0);
 }
 
 static int never(void *user, size_t off, size_t len)
@@ -358,7 +358,7 @@ static int never(void *user, size_t off, size_t len)
 static void *read_one(void *user)
 {
     (void)user;
-    return (void *)(uintptr_t)((volatile uint8_t *)joint.live)[123];
+    return (void *)(uintptr_t)((volatile uint8_t *)joint.memory)[123];
 }
 
 /* A page is dropped with a write in it, asked for, and the answer is made before the write comes to
@@ -366,30 +366,30 @@ static void *read_one(void *user)
 static void ask_then_answer(void (*send)(void))
 {
     static uint8_t answer[VN_FETCH_LEAST > 65536 ? VN_FETCH_LEAST : 65536];
-    atomic_bool asked = false;
-    joint_open(&joint, VN_TRACK_USERFAULTFD, SIZE, never, &asked);
+    atomic_bool requested = false;
+    joint_open(&joint, VN_TRACK_USERFAULTFD, SIZE, never, &requested);
     gpu_writes_everything();
-    joint.live[5] = 0xaa;
+    joint.memory[5] = 0xaa;
     assert_int_equal(vn_region_collect(joint.region, 0, SIZE_MAX), 0);
     drop_all();
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, read_one, NULL), 0);
-    while (!atomic_load(&asked)) {
+    while (!atomic_load(&requested)) {
     }
     memcpy(answer, joint.server, sizeof(answer));
     send();
-    assert_true(vn_region_has_torn(joint.region));
+    assert_true(vn_region_has_saved_writes(joint.region));
     size_t host = (size_t)sysconf(_SC_PAGESIZE);
     size_t len = host > VN_FETCH_LEAST ? host : VN_FETCH_LEAST;
     assert_int_equal(vn_region_fill(joint.region, 0, answer, len), 0);
     void *value;
     pthread_join(thread, &value);
     assert_int_equal((uintptr_t)value, joint.server[123]);
-    assert_int_equal(joint.live[5], 0xaa);
-    assert_false(vn_region_has_torn(joint.region));
+    assert_int_equal(joint.memory[5], 0xaa);
+    assert_false(vn_region_has_saved_writes(joint.region));
     assert_int_equal(joint_push(&joint), 0);
     assert_int_equal(joint.server[5], 0xaa);
-    assert_memory_equal(joint.live, joint.server, len);
+    assert_memory_equal(joint.memory, joint.server, len);
     joint_close(&joint);
 }
 
@@ -398,7 +398,7 @@ static void send_delta(void)
     assert_int_equal(joint_push(&joint), 1);
 }
 
-static void what_is_sent_behind_a_question_is_laid_over_its_answer(void **state)
+static void writes_sent_after_a_request_are_laid_over_its_answer(void **state)
 {
     (void)state;
     ask_then_answer(send_delta);
@@ -411,10 +411,10 @@ static void send_named(void)
     page[5] = 0xaa;
     assert_int_equal(vn_region_read(joint.region, 0, sizeof(page), page), -EAGAIN);
     assert_int_equal(vn_region_sent(joint.region, 0, sizeof(page), page), 0);
-    joint.server[5] = joint.twin.bytes[5] = 0xaa;
+    joint.server[5] = joint.shadow.bytes[5] = 0xaa;
 }
 
-static void what_is_named_behind_a_question_is_laid_over_its_answer(void **state)
+static void uploads_named_after_a_request_are_laid_over_its_answer(void **state)
 {
     (void)state;
     ask_then_answer(send_named);
@@ -423,18 +423,18 @@ static void what_is_named_behind_a_question_is_laid_over_its_answer(void **state
 static void losing_the_server_wakes_whoever_waits(void **state)
 {
     (void)state;
-    atomic_bool asked = false;
-    joint_open(&joint, VN_TRACK_USERFAULTFD, SIZE, never, &asked);
+    atomic_bool requested = false;
+    joint_open(&joint, VN_TRACK_USERFAULTFD, SIZE, never, &requested);
     drop_all();
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, read_one, NULL), 0);
-    while (!atomic_load(&asked)) {
+    while (!atomic_load(&requested)) {
     }
     vn_region_lose(joint.region);
     void *value;
     pthread_join(thread, &value);
     assert_null(value);
-    joint.live[5 * VN_PAGE_BYTES] = 1; /* and tracking goes on */
+    joint.memory[5 * VN_PAGE_BYTES] = 1; /* and tracking goes on */
     assert_int_equal(joint_push(&joint), 1);
     joint_close(&joint);
 }
@@ -444,10 +444,10 @@ static void fill_keeps_to_missing_pages_and_bounds(void **state)
     (void)state;
     static uint8_t data[2 * VN_PAGE_BYTES];
     memset(data, 9, sizeof(data));
-    joint.live[0] = 4;
+    joint.memory[0] = 4;
     assert_int_equal(vn_region_fill(joint.region, 0, data, sizeof(data)), 0);
-    assert_int_equal(joint.live[0], 4);
-    assert_int_equal(joint.live[1], 0);
+    assert_int_equal(joint.memory[0], 4);
+    assert_int_equal(joint.memory[1], 0);
     assert_int_equal(vn_region_fill(joint.region, 1, data, sizeof(data)), -EINVAL);
     assert_int_equal(vn_region_fill(joint.region, 0, data, 100), -EINVAL);
     assert_int_equal(vn_region_fill(joint.region, SIZE, data, sizeof(data)), -EINVAL);
@@ -458,10 +458,10 @@ static void other_methods_drop_nothing(void **state)
     (void)state;
     for (int m = VN_TRACK_MPROTECT; m <= VN_TRACK_COMPARE; m++) {
         joint_open(&joint, (enum vn_track_method)m, SIZE, fetch, NULL);
-        joint.live[5] = 1;
+        joint.memory[5] = 1;
         assert_false(vn_region_can_drop(joint.region));
         assert_int_equal(vn_region_drop(joint.region, 0, SIZE), -ENOTSUP);
-        assert_int_equal(joint.live[5], 1);
+        assert_int_equal(joint.memory[5], 1);
         joint_close(&joint);
     }
 }
@@ -485,8 +485,8 @@ int main(void)
         WITH_JOINT(writes_not_yet_sent_are_sent_from_dropped_pages),
         WITH_JOINT(writes_not_yet_sent_are_laid_over_what_is_fetched),
         WITH_JOINT(a_dropped_page_is_sent_in_as_many_messages_as_it_takes),
-        cmocka_unit_test(what_is_sent_behind_a_question_is_laid_over_its_answer),
-        cmocka_unit_test(what_is_named_behind_a_question_is_laid_over_its_answer),
+        cmocka_unit_test(writes_sent_after_a_request_are_laid_over_its_answer),
+        cmocka_unit_test(uploads_named_after_a_request_are_laid_over_its_answer),
         WITH_JOINT(a_delta_for_a_dropped_page_is_left_to_the_fetch),
         WITH_JOINT(pages_never_touched_are_fetched_wherever_the_region_is),
         WITH_JOINT(system_calls_find_dropped_pages),

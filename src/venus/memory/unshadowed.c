@@ -1,4 +1,4 @@
-#include "venus/memory/live.h"
+#include "venus/memory/unshadowed.h"
 
 #include <string.h>
 
@@ -6,23 +6,23 @@
 #include <smmintrin.h>
 #endif
 
-static void store(uint8_t *live, const struct vn_change *change)
+static void store(uint8_t *memory, const struct vn_change *change)
 {
     for (uint64_t blocks = change->blocks; blocks; blocks &= blocks - 1) {
         size_t b = (size_t)__builtin_ctzll(blocks), at = b * VN_BLOCK_BYTES;
         if (change->mask[b] == UINT64_MAX) {
-            memcpy(live + at, change->bytes + at, VN_BLOCK_BYTES);
+            memcpy(memory + at, change->bytes + at, VN_BLOCK_BYTES);
             continue;
         }
         for (uint64_t mask = change->mask[b]; mask; mask &= mask - 1) {
             size_t i = at + (size_t)__builtin_ctzll(mask);
-            live[i] = change->bytes[i];
+            memory[i] = change->bytes[i];
         }
     }
 }
 
-int vn_live_apply(uint8_t *live, size_t size, struct vn_delta_codec *codec, const void *data,
-                  size_t len)
+int vn_unshadowed_apply(uint8_t *memory, size_t size, struct vn_delta_codec *codec,
+                        const void *data, size_t len)
 {
     struct vn_delta_in in;
     struct vn_change change;
@@ -30,7 +30,7 @@ int vn_live_apply(uint8_t *live, size_t size, struct vn_delta_codec *codec, cons
     if (err)
         return err;
     while (vn_delta_next(&in, &change))
-        store(live + change.page * VN_PAGE_BYTES, &change);
+        store(memory + change.page * VN_PAGE_BYTES, &change);
     return 0;
 }
 
@@ -53,7 +53,7 @@ __attribute__((target("sse4.1"))) static size_t read_lines(uint8_t *to, const ui
 }
 #endif
 
-void vn_live_read(uint8_t *to, const uint8_t *from, size_t len)
+void vn_unshadowed_read(uint8_t *to, const uint8_t *from, size_t len)
 {
     size_t done = 0;
 #if defined(__x86_64__)

@@ -1,10 +1,10 @@
 /* Pages of a region that are at the server; see region_impl.h.
  *
  * A dropped page may hold bytes that the program wrote and that were not sent.  They are set aside:
- * the page is "torn".  They are sent with the next delta, and laid over the server's content when
+ * the page is "saved".  They are sent with the next delta, and laid over the server's content when
  * that comes.  A byte that was sent before the page was asked for is in the answer, if no device
  * has written it since; one that was sent later is not, and must be laid over it as well.  So a
- * torn page whose bytes were all sent is forgotten, unless an answer is on its way. */
+ * saved page whose bytes were all sent is forgotten, unless an answer is on its way. */
 #include "venus/memory/region_impl.h"
 
 #include <stdlib.h>
@@ -12,98 +12,99 @@
 
 #include "base/log.h"
 
-/* ---- torn pages ---- */
+/* ---- saved pages ---- */
 
-static void discard_torn(struct vn_region *region, size_t page)
+static void discard_saved(struct vn_region *region, size_t page)
 {
-    if (!vn_pageset_has(&region->is_torn, page))
+    if (!vn_pageset_has(&region->is_saved, page))
         return;
-    free(region->torn[page]);
-    region->torn[page] = NULL;
-    vn_pageset_remove(&region->is_torn, page);
+    free(region->saved[page]);
+    region->saved[page] = NULL;
+    vn_pageset_remove(&region->is_saved, page);
 }
 
-void vn_away_fini(struct vn_region *region)
+void vn_demand_fini(struct vn_region *region)
 {
-    for (size_t page = 0; (page = vn_pageset_next(&region->is_torn, page)) < region->is_torn.pages;
-         page++)
-        free(region->torn[page]);
-    free(region->torn);
-    vn_pageset_fini(&region->is_torn);
+    for (size_t page = 0;
+         (page = vn_pageset_next(&region->is_saved, page)) < region->is_saved.pages; page++)
+        free(region->saved[page]);
+    free(region->saved);
+    vn_pageset_fini(&region->is_saved);
 }
 
-/* Sets aside what differs from the twin; as_live is where the memory would begin. */
-static int tear(struct vn_region *region, const uint8_t *as_live, size_t page)
+/* Sets aside what differs from the shadow copy; as_live is where the memory would begin. */
+static int save_writes(struct vn_region *region, const uint8_t *as_mapped, size_t page)
 {
     struct vn_change change;
-    if (!vn_twin_take(&region->twin, as_live, page, &change))
+    if (!vn_shadow_take(&region->shadow, as_mapped, page, &change))
         return 0;
-    if (!region->torn)
-        region->torn = calloc(region->is_torn.pages, sizeof(struct vn_change *));
-    struct vn_change *torn = region->torn ? malloc(sizeof(*torn)) : NULL;
-    if (!torn)
+    if (!region->saved)
+        region->saved = calloc(region->is_saved.pages, sizeof(struct vn_change *));
+    struct vn_change *saved = region->saved ? malloc(sizeof(*saved)) : NULL;
+    if (!saved)
         return -ENOMEM;
-    *torn = change;
-    region->torn[page] = torn;
-    vn_pageset_add(&region->is_torn, page);
+    *saved = change;
+    region->saved[page] = saved;
+    vn_pageset_add(&region->is_saved, page);
     return 0;
 }
 
-/* What of a torn page is yet to be sent; false: nothing. */
-static bool take_torn(const struct vn_region *region, size_t page, struct vn_change *change)
+/* What of a saved page is yet to be sent; false: nothing. */
+static bool take_saved(const struct vn_region *region, size_t page, struct vn_change *change)
 {
-    const struct vn_change *torn = region->torn[page];
-    const uint8_t *as_live =
-        (const uint8_t *)((uintptr_t)torn->bytes - page * (uintptr_t)VN_PAGE_BYTES);
-    return vn_twin_take(&region->twin, as_live, page, change);
+    const struct vn_change *saved = region->saved[page];
+    const uint8_t *as_mapped =
+        (const uint8_t *)((uintptr_t)saved->bytes - page * (uintptr_t)VN_PAGE_BYTES);
+    return vn_shadow_take(&region->shadow, as_mapped, page, change);
 }
 
 /* An answer that is asked for from now on has what was sent. */
-static void settle_torn(struct vn_region *region, size_t page)
+static void forget_sent(struct vn_region *region, size_t page)
 {
     struct vn_change rest;
-    if (vn_pageset_has(&region->asked, page))
+    if (vn_pageset_has(&region->requested, page))
         return;
-    if (take_torn(region, page, &rest))
-        *region->torn[page] = rest;
+    if (take_saved(region, page, &rest))
+        *region->saved[page] = rest;
     else
-        discard_torn(region, page);
+        discard_saved(region, page);
 }
 
-size_t vn_away_encode(struct vn_region *region, struct vn_delta_out *out, size_t budget, bool *more)
+size_t vn_demand_encode(struct vn_region *region, struct vn_delta_out *out, size_t budget,
+                        bool *more)
 {
     struct vn_change change;
     size_t put = 0, page = 0;
     *more = false;
-    for (; (page = vn_pageset_next(&region->is_torn, page)) < region->is_torn.pages; page++) {
+    for (; (page = vn_pageset_next(&region->is_saved, page)) < region->is_saved.pages; page++) {
         if (!vn_delta_has_room(out, budget)) {
             *more = true;
             break;
         }
-        if (!take_torn(region, page, &change))
+        if (!take_saved(region, page, &change))
             continue;
         vn_delta_put(out, &change);
-        vn_twin_sent(&region->twin, &change);
-        settle_torn(region, page);
+        vn_shadow_sent(&region->shadow, &change);
+        forget_sent(region, page);
         put++;
     }
     return put;
 }
 
-void vn_away_sent(struct vn_region *region, size_t page, const uint8_t *bytes, size_t n)
+void vn_demand_sent(struct vn_region *region, size_t page, const uint8_t *bytes, size_t n)
 {
-    if (!vn_pageset_has(&region->is_torn, page))
+    if (!vn_pageset_has(&region->is_saved, page))
         return; /* it held nothing that the server did not have */
-    memcpy(region->twin.bytes + page * VN_PAGE_BYTES, bytes, n);
-    settle_torn(region, page);
+    memcpy(region->shadow.bytes + page * VN_PAGE_BYTES, bytes, n);
+    forget_sent(region, page);
 }
 
-bool vn_region_has_torn(struct vn_region *region)
+bool vn_region_has_saved_writes(struct vn_region *region)
 {
     if (vn_region_is_foreign(region))
         return false;
     pthread_mutex_lock(&region->lock);
-    bool any = region->is_torn.count != 0;
+    bool any = region->is_saved.count != 0;
     pthread_mutex_unlock(&region->lock);
     return any;
 }
@@ -113,19 +114,19 @@ bool vn_region_has_torn(struct vn_region *region)
 static void come_back(struct vn_region *region, size_t page)
 {
     vn_pageset_remove(&region->missing, page);
-    vn_pageset_remove(&region->asked, page);
-    discard_torn(region, page);
+    vn_pageset_remove(&region->requested, page);
+    discard_saved(region, page);
 }
 
 static void forget_missing(struct vn_region *region)
 {
     if (region->missing.count == 0)
         return;
-    if (vn_kernel_watch(region->kernel, (uintptr_t)region->live, region->bytes, false))
+    if (vn_kernel_watch(region->kernel, (uintptr_t)region->memory, region->bytes, false))
         return;
     for (size_t page = 0; (page = vn_pageset_next(&region->missing, page)) < region->missing.pages;)
         come_back(region, page);
-    vn_kernel_wake(region->kernel, (uintptr_t)region->live, region->bytes);
+    vn_kernel_wake(region->kernel, (uintptr_t)region->memory, region->bytes);
 }
 
 void vn_region_lose(struct vn_region *region)
@@ -166,21 +167,21 @@ static size_t choose_ahead(struct vn_region *region, size_t page)
     return region->ahead;
 }
 
-static bool may_ask(const struct vn_region *region, size_t page)
+static bool may_request(const struct vn_region *region, size_t page)
 {
     return page < region->missing.pages && vn_pageset_has(&region->missing, page) &&
-           !vn_pageset_has(&region->asked, page);
+           !vn_pageset_has(&region->requested, page);
 }
 
 /* Marks as asked for the pages around `page` and ahead of it, which are missing and were not. */
 static size_t choose_fetch(struct vn_region *region, size_t page, size_t *first)
 {
     size_t least = least_pages(region), start = page, low = page / least * least;
-    while (start > low && may_ask(region, start - 1))
+    while (start > low && may_request(region, start - 1))
         start--;
     size_t most = start + choose_ahead(region, start), end = start;
-    while (end < most && may_ask(region, end))
-        vn_pageset_add(&region->asked, end++);
+    while (end < most && may_request(region, end))
+        vn_pageset_add(&region->requested, end++);
     region->ahead_from = end;
     *first = start;
     return end - start;
@@ -190,9 +191,9 @@ static size_t choose_fetch(struct vn_region *region, size_t page, size_t *first)
  * and gets what the server is known to have. */
 static void install_known(struct vn_region *region, uintptr_t addr)
 {
-    size_t host = region->kernel->page, off = (addr - (uintptr_t)region->live) / host * host;
-    uintptr_t at = (uintptr_t)region->live + off;
-    if (vn_kernel_install(region->kernel, at, region->twin.bytes + off, host, true))
+    size_t host = region->kernel->page, off = (addr - (uintptr_t)region->memory) / host * host;
+    uintptr_t at = (uintptr_t)region->memory + off;
+    if (vn_kernel_install(region->kernel, at, region->shadow.bytes + off, host, true))
         vn_kernel_wake(region->kernel, at, host);
 }
 
@@ -200,18 +201,18 @@ static void install_known(struct vn_region *region, uintptr_t addr)
 static void on_missing(struct vn_pager_client *client, uintptr_t addr)
 {
     struct vn_region *region = CONTAINER_OF(client, struct vn_region, client);
-    size_t page = (addr - (uintptr_t)region->live) / VN_PAGE_BYTES, first = 0, count = 0;
+    size_t page = (addr - (uintptr_t)region->memory) / VN_PAGE_BYTES, first = 0, count = 0;
     pthread_mutex_lock(&region->lock);
     if (!vn_pageset_has(&region->missing, page))
         install_known(region, addr);
-    else if (!vn_pageset_has(&region->asked, page))
+    else if (!vn_pageset_has(&region->requested, page))
         count = choose_fetch(region, page, &first);
     pthread_mutex_unlock(&region->lock);
     if (count == 0)
         return;
     size_t off = first * VN_PAGE_BYTES, len = count * VN_PAGE_BYTES;
-    if (off + len > region->twin.size)
-        len = region->twin.size - off;
+    if (off + len > region->shadow.size)
+        len = region->shadow.size - off;
     int err = region->fetch(region->user, off, len);
     if (err < 0) {
         hw_warn(HW_CAT_MEMORY, "mapped memory at the server cannot be fetched (%d): it reads as 0",
@@ -232,8 +233,8 @@ static int attach_pager(struct vn_region *region)
 {
     if (region->has_pager)
         return 0;
-    region->client = (struct vn_pager_client){.start = (uintptr_t)region->live,
-                                              .end = (uintptr_t)region->live + region->bytes,
+    region->client = (struct vn_pager_client){.start = (uintptr_t)region->memory,
+                                              .end = (uintptr_t)region->memory + region->bytes,
                                               .fault = on_missing};
     int err = vn_pager_attach(region->kernel, &region->client);
     region->has_pager = err == 0;
@@ -248,23 +249,23 @@ struct moved {
     int err;
 };
 
-static void tear_written(void *user, uintptr_t addr, size_t len)
+static void save_written(void *user, uintptr_t addr, size_t len)
 {
     struct moved *moved = user;
     struct vn_region *region = moved->region;
     size_t first = (moved->off + (addr - moved->at)) / VN_PAGE_BYTES;
-    size_t end = first + len / VN_PAGE_BYTES, pages = vn_twin_pages(&region->twin);
-    /* The pages as they would be in the mapping, so that their twins are found. */
-    const uint8_t *as_live = (const uint8_t *)(moved->at - moved->off);
+    size_t end = first + len / VN_PAGE_BYTES, pages = vn_shadow_pages(&region->shadow);
+    /* The pages as they would be in the mapping, so that their shadow copies are found. */
+    const uint8_t *as_mapped = (const uint8_t *)(moved->at - moved->off);
     for (size_t page = first; page < end && page < pages && !moved->err; page++)
-        moved->err = tear(region, as_live, page);
+        moved->err = save_writes(region, as_mapped, page);
 }
 
 /* Takes the pages out of the mapping in one step, to `at`.  Whoever touches them from here on waits
  * for the pager, which waits for the region's lock. */
 static int move_out(struct vn_region *region, size_t off, size_t len, void *at)
 {
-    void *start = region->live + off;
+    void *start = region->memory + off;
     int err = vn_kernel_watch(region->kernel, (uintptr_t)start, len, true);
     if (err)
         return err;
@@ -277,7 +278,7 @@ static int move_out(struct vn_region *region, size_t off, size_t len, void *at)
     }
     vn_pageset_add_span(&region->missing, off / VN_PAGE_BYTES, len / VN_PAGE_BYTES);
     struct moved moved = {.region = region, .off = off, .at = (uintptr_t)at};
-    err = vn_kernel_populated(region->kernel, moved.at, len, tear_written, &moved);
+    err = vn_kernel_populated(region->kernel, moved.at, len, save_written, &moved);
     return err ? err : moved.err;
 }
 
@@ -306,22 +307,22 @@ static int move_out_by_mapping(struct vn_region *region, size_t off, size_t len)
     return err ? err : move_out_by_mapping(region, off + half, len - half);
 }
 
-/* Whether the twin of a page is of no more use. */
-static bool twin_is_free(const struct vn_region *region, size_t page)
+/* Whether the shadow copy of a page is of no more use. */
+static bool shadow_is_free(const struct vn_region *region, size_t page)
 {
-    bool lent = page >= region->lent.first && page < region->lent.end;
-    return !lent && !vn_pageset_has(&region->is_torn, page);
+    bool sending = page >= region->sending.first && page < region->sending.end;
+    return !sending && !vn_pageset_has(&region->is_saved, page);
 }
 
-static void drop_twin(struct vn_region *region, size_t first, size_t end)
+static void drop_shadow(struct vn_region *region, size_t first, size_t end)
 {
     for (size_t page = first; page < end;) {
         size_t stop = page;
-        while (stop < end && twin_is_free(region, stop))
+        while (stop < end && shadow_is_free(region, stop))
             stop++;
         if (stop > page)
-            (void)madvise(region->twin.bytes + page * VN_PAGE_BYTES, (stop - page) * VN_PAGE_BYTES,
-                          MADV_DONTNEED);
+            (void)madvise(region->shadow.bytes + page * VN_PAGE_BYTES,
+                          (stop - page) * VN_PAGE_BYTES, MADV_DONTNEED);
         page = stop + 1;
     }
     for (size_t page = first; page < end; page++) {
@@ -340,7 +341,7 @@ static int drop(struct vn_region *region, size_t first, size_t end)
         if (stop > page) {
             err = move_out_by_mapping(region, page * VN_PAGE_BYTES, (stop - page) * VN_PAGE_BYTES);
             if (!err)
-                drop_twin(region, page, stop);
+                drop_shadow(region, page, stop);
         }
         page = stop + vn_pageset_run(&region->missing, stop, end - stop);
     }
@@ -366,35 +367,35 @@ int vn_region_drop(struct vn_region *region, size_t off, size_t len)
 static int fill_run(struct vn_region *region, size_t page, size_t run, const uint8_t *from,
                     size_t len)
 {
-    uint8_t *twin = region->twin.bytes + page * VN_PAGE_BYTES;
-    memcpy(twin, from, len);
+    uint8_t *shadow = region->shadow.bytes + page * VN_PAGE_BYTES;
+    memcpy(shadow, from, len);
     for (size_t i = page; i < page + run; i++)
         come_back(region, i);
-    return vn_kernel_install(region->kernel, (uintptr_t)region->live + page * VN_PAGE_BYTES, twin,
-                             run * VN_PAGE_BYTES, true);
+    return vn_kernel_install(region->kernel, (uintptr_t)region->memory + page * VN_PAGE_BYTES,
+                             shadow, run * VN_PAGE_BYTES, true);
 }
 
-/* The server's bytes of one page become the twin, but for those that the program wrote, which go
- * over them. */
+/* The server's bytes of one page become the shadow copy, but for those that the program wrote,
+ * which go over them. */
 static void lay_over(struct vn_region *region, size_t page, uint8_t now[VN_PAGE_BYTES])
 {
-    uint8_t *twin = region->twin.bytes + page * VN_PAGE_BYTES;
-    const struct vn_change *torn = region->torn[page];
+    uint8_t *shadow = region->shadow.bytes + page * VN_PAGE_BYTES;
+    const struct vn_change *saved = region->saved[page];
     for (size_t b = 0; b < VN_PAGE_BLOCKS; b++) {
-        uint64_t mine = torn->blocks >> b & 1 ? torn->mask[b] : 0;
+        uint64_t mine = saved->blocks >> b & 1 ? saved->mask[b] : 0;
         for (size_t i = 0, at = b * VN_BLOCK_BYTES; i < VN_BLOCK_BYTES; i++, at++) {
             if (mine >> i & 1)
-                now[at] = torn->bytes[at];
+                now[at] = saved->bytes[at];
             else
-                twin[at] = now[at];
+                shadow[at] = now[at];
         }
     }
-    if (memcmp(twin, now, VN_PAGE_BYTES) != 0)
+    if (memcmp(shadow, now, VN_PAGE_BYTES) != 0)
         vn_pageset_add(&region->pending, page);
 }
 
-/* One host page with torn pages in it; the server gave len bytes of it. */
-static int fill_torn(struct vn_region *region, size_t first, const uint8_t *from, size_t len)
+/* One host page with saved pages in it; the server gave len bytes of it. */
+static int fill_saved(struct vn_region *region, size_t first, const uint8_t *from, size_t len)
 {
     size_t host = region->kernel->page;
     uint8_t *now = calloc(1, host);
@@ -403,13 +404,13 @@ static int fill_torn(struct vn_region *region, size_t first, const uint8_t *from
     memcpy(now, from, len);
     for (size_t at = 0; at < host; at += VN_PAGE_BYTES) {
         size_t page = first + at / VN_PAGE_BYTES;
-        if (vn_pageset_has(&region->is_torn, page))
+        if (vn_pageset_has(&region->is_saved, page))
             lay_over(region, page, now + at);
         else
-            memcpy(region->twin.bytes + page * VN_PAGE_BYTES, now + at, VN_PAGE_BYTES);
+            memcpy(region->shadow.bytes + page * VN_PAGE_BYTES, now + at, VN_PAGE_BYTES);
         come_back(region, page);
     }
-    int err = vn_kernel_install(region->kernel, (uintptr_t)region->live + first * VN_PAGE_BYTES,
+    int err = vn_kernel_install(region->kernel, (uintptr_t)region->memory + first * VN_PAGE_BYTES,
                                 now, host, true);
     free(now);
     return err;
@@ -421,12 +422,12 @@ static long fill_some(struct vn_region *region, size_t page, size_t run, const u
                       size_t len)
 {
     size_t host = region->kernel->page / VN_PAGE_BYTES;
-    size_t whole = vn_pageset_next(&region->is_torn, page) / host * host;
-    bool torn = whole <= page;
-    size_t count = torn ? host : whole - page < run ? whole - page : run;
+    size_t whole = vn_pageset_next(&region->is_saved, page) / host * host;
+    bool saved = whole <= page;
+    size_t count = saved ? host : whole - page < run ? whole - page : run;
     size_t bytes = count * VN_PAGE_BYTES < len ? count * VN_PAGE_BYTES : len;
     int err =
-        torn ? fill_torn(region, page, from, bytes) : fill_run(region, page, count, from, bytes);
+        saved ? fill_saved(region, page, from, bytes) : fill_run(region, page, count, from, bytes);
     return err ? err : (long)count;
 }
 
@@ -436,7 +437,7 @@ int vn_region_fill(struct vn_region *region, uint64_t off, const uint8_t *data, 
         return -ESHUTDOWN;
     size_t whole_off = off, whole_len = len, end = off + len;
     if (!vn_region_widen(region, &whole_off, &whole_len) || whole_off != off ||
-        (end != region->twin.size && whole_len != len))
+        (end != region->shadow.size && whole_len != len))
         return -EINVAL;
     size_t page = off / VN_PAGE_BYTES, last = (off + whole_len) / VN_PAGE_BYTES;
     long filled = 0;

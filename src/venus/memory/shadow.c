@@ -1,0 +1,410 @@
+#include "venus/memory/shadow.h"
+
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+#include "venus/memory/diff_impl.h"
+
+/* Host pages have up to 64 KiB; the client installs whole ones from its shadow copy. */
+static size_t mapped_bytes(size_t size)
+{
+    enum { ROUND = 64 << 10 };
+    return (size + ROUND - 1) / ROUND * ROUND;
+}
+
+int vn_shadow_init(struct vn_shadow *shadow, size_t size)
+{
+    if (size == 0 || size > VN_PAGES_MAX * VN_PAGE_BYTES)
+        return -EINVAL;
+    struct vn_shadow made = {.size = size};
+    void *bytes = mmap(NULL, mapped_bytes(size), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (bytes == MAP_FAILED)
+        return -ENOMEM;
+    made.bytes = bytes;
+    *shadow = made;
+    return 0;
+}
+
+void vn_shadow_fini(struct vn_shadow *shadow)
+{
+    if (shadow->bytes)
+        munmap(shadow->bytes, mapped_bytes(shadow->size));
+    vn_pageset_fini(&shadow->omitted);
+    *shadow = (struct vn_shadow){0};
+}
+
+static size_t bytes_in(const struct vn_shadow *shadow, size_t page)
+{
+    size_t start = page * VN_PAGE_BYTES;
+    assert(start < shadow->size);
+    return shadow->size - start < VN_PAGE_BYTES ? shadow->size - start : VN_PAGE_BYTES;
+}
+
+static size_t pages_up_to(size_t end)
+{
+    return (end + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
+}
+
+/* Live memory is read and written with relaxed atomics: each access happens once and whole, which
+ * is all that exactness asks; order comes from the lock or the message that led here. */
+static uint64_t load64(const uint8_t *p)
+{
+    return atomic_load_explicit((const _Atomic uint64_t *)(const void *)p, memory_order_relaxed);
+}
+
+static uint8_t load8(const uint8_t *p)
+{
+    return atomic_load_explicit((const _Atomic uint8_t *)p, memory_order_relaxed);
+}
+
+static void store8(uint8_t *p, uint8_t v)
+{
+    atomic_store_explicit((_Atomic uint8_t *)p, v, memory_order_relaxed);
+}
+
+static void snapshot(const uint8_t *memory, size_t n, uint8_t page[VN_PAGE_BYTES])
+{
+    size_t at = 0;
+    for (; at + 8 <= n; at += 8) {
+        uint64_t word = load64(memory + at);
+        memcpy(page + at, &word, 8);
+    }
+    for (; at < n; at++)
+        page[at] = load8(memory + at);
+    memset(page + n, 0, VN_PAGE_BYTES - n);
+}
+
+static bool is_omitted(const struct vn_shadow *shadow, size_t page)
+{
+    return shadow->omitted.count && vn_pageset_has(&shadow->omitted, page);
+}
+
+bool vn_shadow_differs(const struct vn_shadow *shadow, const uint8_t *memory, size_t page)
+{
+    size_t start = page * VN_PAGE_BYTES, n = bytes_in(shadow, page);
+    if (is_omitted(shadow, page))
+        return false;
+    if (n == VN_PAGE_BYTES)
+        return vn_diff_differs(memory + start, shadow->bytes + start);
+    uint8_t last[VN_PAGE_BYTES];
+    snapshot(memory + start, n, last);
+    return vn_diff_differs(last, shadow->bytes + start);
+}
+
+bool vn_shadow_take(const struct vn_shadow *shadow, const uint8_t *memory, size_t page,
+                    struct vn_change *change)
+{
+    assert(((uintptr_t)memory & 7) == 0);
+    size_t start = page * VN_PAGE_BYTES;
+    change->page = page;
+    snapshot(memory + start, bytes_in(shadow, page), change->bytes);
+    change->blocks = vn_diff_page(change->bytes, shadow->bytes + start, change->mask);
+    return change->blocks != 0;
+}
+
+void vn_shadow_sent(struct vn_shadow *shadow, const struct vn_change *change)
+{
+    uint8_t *to = shadow->bytes + change->page * VN_PAGE_BYTES;
+    for (uint64_t blocks = change->blocks; blocks; blocks &= blocks - 1) {
+        size_t at = (size_t)__builtin_ctzll(blocks) * VN_BLOCK_BYTES;
+        memcpy(to + at, change->bytes + at, VN_BLOCK_BYTES);
+    }
+}
+
+static void store_block(uint8_t *memory, uint8_t *shadow, const uint8_t *from)
+{
+    for (size_t i = 0; i < VN_BLOCK_BYTES; i += 8) {
+        uint64_t word;
+        memcpy(&word, from + i, 8);
+        atomic_store_explicit((_Atomic uint64_t *)(void *)(memory + i), word, memory_order_relaxed);
+    }
+    memcpy(shadow, from, VN_BLOCK_BYTES);
+}
+
+static bool block_differs(const uint8_t *memory, const uint8_t *shadow)
+{
+    uint64_t differ = 0;
+    for (size_t i = 0; i < VN_BLOCK_BYTES; i += 8) {
+        uint64_t word;
+        memcpy(&word, shadow + i, 8);
+        differ |= word ^ load64(memory + i);
+    }
+    return differ != 0;
+}
+
+static void store_bytes(uint8_t *memory, uint8_t *shadow, const uint8_t *from, uint64_t mask,
+                        bool keep_local)
+{
+    for (; mask; mask &= mask - 1) {
+        size_t i = (size_t)__builtin_ctzll(mask);
+        if (!keep_local || load8(memory + i) == shadow[i])
+            store8(memory + i, from[i]);
+        shadow[i] = from[i];
+    }
+}
+
+/* Whole words are stored only where every byte of the block is named. */
+static void store(struct vn_shadow *shadow, uint8_t *memory, const struct vn_change *change,
+                  bool keep_local)
+{
+    size_t start = change->page * VN_PAGE_BYTES;
+    assert(((uintptr_t)memory & 7) == 0 && start < shadow->size);
+    for (uint64_t blocks = change->blocks; blocks; blocks &= blocks - 1) {
+        size_t b = (size_t)__builtin_ctzll(blocks), at = b * VN_BLOCK_BYTES;
+        uint8_t *l = memory + start + at, *t = shadow->bytes + start + at;
+        if (change->mask[b] == UINT64_MAX && !(keep_local && block_differs(l, t)))
+            store_block(l, t, change->bytes + at);
+        else
+            store_bytes(l, t, change->bytes + at, change->mask[b], keep_local);
+    }
+}
+
+void vn_shadow_merge(struct vn_shadow *shadow, uint8_t *memory, const struct vn_change *change)
+{
+    store(shadow, memory, change, true);
+}
+
+void vn_shadow_overwrite(struct vn_shadow *shadow, uint8_t *memory, const struct vn_change *change)
+{
+    store(shadow, memory, change, false);
+}
+
+int vn_shadow_encode(struct vn_shadow *shadow, const uint8_t *memory, struct vn_pages filled,
+                     size_t *page, size_t end, struct vn_delta_codec *codec, struct wire_enc *e,
+                     size_t budget)
+{
+    assert(budget > VN_CHANGE_WIRE_MAX && *page <= end && end <= vn_shadow_pages(shadow));
+    struct vn_delta_out out;
+    struct vn_change change;
+    int changes = 0;
+    size_t at = *page;
+    vn_delta_begin(&out, e);
+    for (; at < end && vn_delta_has_room(&out, budget); at++) {
+        if (!vn_shadow_differs(shadow, memory, at))
+            continue;
+        if (at >= filled.first && at < filled.end && vn_shadow_is_rewritten(shadow, memory, at)) {
+            vn_shadow_take_whole(shadow, memory, at * VN_PAGE_BYTES, VN_PAGE_BYTES);
+            vn_delta_put_page(&out, at, shadow->bytes + at * VN_PAGE_BYTES);
+        } else if (vn_shadow_take(shadow, memory, at, &change)) {
+            vn_delta_put(&out, &change);
+            vn_shadow_sent(shadow, &change);
+        } else {
+            continue;
+        }
+        changes++;
+    }
+    int err = vn_delta_end(&out, codec);
+    if (err)
+        return err;
+    *page = at;
+    return changes;
+}
+
+int vn_shadow_apply(struct vn_shadow *shadow, uint8_t *memory, struct vn_delta_codec *codec,
+                    const void *data, size_t len)
+{
+    struct vn_delta_in in;
+    struct vn_change change;
+    int err = vn_delta_open(codec, data, len, shadow->size, &in);
+    if (err)
+        return err;
+    while (vn_delta_next(&in, &change)) {
+        vn_shadow_make(shadow, memory, change.page, change.page + 1);
+        vn_shadow_overwrite(shadow, memory, &change);
+    }
+    return 0;
+}
+
+/* --- whole pages --------------------------------------------------------------------------- */
+
+/* How many of the eight bytes are not zero. */
+static unsigned count_bytes(uint64_t word)
+{
+    const uint64_t low = UINT64_C(0x7f7f7f7f7f7f7f7f);
+    return (unsigned)__builtin_popcountll((((word & low) + low) | word) & ~low);
+}
+
+/* The block of a page that is looked at for all of it. */
+static size_t sample_of(size_t page)
+{
+    enum { STEP = 27 }; /* odd, so that pages in a row are looked at in all places */
+    return page * VN_PAGE_BYTES + page * STEP % VN_PAGE_BLOCKS * VN_BLOCK_BYTES;
+}
+
+bool vn_shadow_is_rewritten(const struct vn_shadow *shadow, const uint8_t *memory, size_t page)
+{
+    size_t at = sample_of(page);
+    unsigned differ = 0;
+    uint64_t any = 0;
+    for (size_t end = at + VN_BLOCK_BYTES; at < end; at += 8) {
+        uint64_t now = load64(memory + at), then;
+        memcpy(&then, shadow->bytes + at, 8);
+        differ += count_bytes(now ^ then);
+        any |= now;
+    }
+    return any && differ >= VN_BLOCK_BYTES / 2;
+}
+
+/* The page to look at after this one. */
+static size_t next_sampled(size_t page, size_t every)
+{
+    return page - page % every + every;
+}
+
+size_t vn_shadow_count_rewritten(const struct vn_shadow *shadow, const uint8_t *memory, size_t page,
+                                 size_t end, size_t every)
+{
+    size_t at = page;
+    for (; at < end; at = next_sampled(at, every)) {
+        size_t ahead = at + VN_SHADOW_AHEAD * every;
+        size_t soon = sample_of(ahead < end ? ahead - ahead % every : at);
+        __builtin_prefetch(memory + soon);
+        __builtin_prefetch(shadow->bytes + soon);
+        if (!vn_shadow_is_rewritten(shadow, memory, at))
+            break;
+    }
+    return (at < end ? at : end) - page;
+}
+
+/* In pieces that the compiler copies in registers: a call of memcpy is watched by ThreadSanitizer,
+ * and one of the two may be memory that others write. */
+VN_RACY static void copy_racy(uint8_t *to, const uint8_t *from, size_t len)
+{
+    size_t at = 0;
+    for (; at + VN_BLOCK_BYTES <= len; at += VN_BLOCK_BYTES)
+        __builtin_memcpy(to + at, from + at, VN_BLOCK_BYTES);
+    for (; at < len; at++)
+        to[at] = from[at];
+}
+
+void vn_shadow_populate(const struct vn_shadow *shadow, size_t off, size_t len)
+{
+#ifdef MADV_POPULATE_WRITE
+    (void)madvise(shadow->bytes + off, len, MADV_POPULATE_WRITE);
+#else
+    (void)shadow, (void)off, (void)len;
+#endif
+}
+
+void vn_shadow_take_whole(struct vn_shadow *shadow, const uint8_t *memory, size_t off, size_t len)
+{
+    assert(off % VN_PAGE_BYTES == 0 && off <= shadow->size && len <= shadow->size - off);
+    copy_racy(shadow->bytes + off, memory + off, len);
+}
+
+void vn_shadow_take_samples(struct vn_shadow *shadow, const uint8_t *memory, size_t page,
+                            size_t count, size_t every)
+{
+    for (size_t end = page + count; page < end; page = next_sampled(page, every))
+        copy_racy(shadow->bytes + sample_of(page), memory + sample_of(page), VN_BLOCK_BYTES);
+}
+
+void vn_shadow_put_whole(struct vn_shadow *shadow, uint8_t *memory, size_t off,
+                         const uint8_t *bytes, size_t len)
+{
+    assert(off % VN_PAGE_BYTES == 0 && off <= shadow->size && len <= shadow->size - off);
+    copy_racy(memory + off, bytes, len);
+    memcpy(shadow->bytes + off, bytes, len);
+}
+
+/* The set is made with its first member.  Without memory for it nothing is alike. */
+static bool can_omit(struct vn_shadow *shadow)
+{
+    return shadow->omitted.words || vn_pageset_init(&shadow->omitted, vn_shadow_pages(shadow)) == 0;
+}
+
+/* Of len bytes, those of pages for which memory stands afterwards. */
+static size_t omitted_bytes(const struct vn_shadow *shadow, size_t len, bool omitted)
+{
+    return omitted && shadow->omitted.words ? len / VN_PAGE_BYTES * VN_PAGE_BYTES : 0;
+}
+
+bool vn_shadow_omit(struct vn_shadow *shadow, size_t page, size_t count)
+{
+    if (!can_omit(shadow))
+        return false;
+    vn_pageset_add_span(&shadow->omitted, page, count);
+    return true;
+}
+
+bool vn_shadow_store_begin(struct vn_shadow *shadow, const uint8_t *memory, size_t off, size_t len)
+{
+    assert(off % VN_PAGE_BYTES == 0 && off <= shadow->size && len <= shadow->size - off);
+    size_t first = off / VN_PAGE_BYTES, end = pages_up_to(off + len);
+    if (!can_omit(shadow))
+        return false;
+    vn_shadow_make(shadow, memory, first + len / VN_PAGE_BYTES, end);
+    vn_pageset_add_span(&shadow->omitted, first, end - first);
+    return true;
+}
+
+void vn_shadow_store_copy(const struct vn_shadow *shadow, uint8_t *memory, size_t off,
+                          const uint8_t *bytes, size_t len, bool omitted)
+{
+    size_t whole = omitted_bytes(shadow, len, omitted);
+    copy_racy(memory + off, bytes, len);
+    memcpy(shadow->bytes + off + whole, bytes + whole, len - whole);
+}
+
+void vn_shadow_store_end(struct vn_shadow *shadow, size_t off, size_t len, bool omitted)
+{
+    size_t page = (off + omitted_bytes(shadow, len, omitted)) / VN_PAGE_BYTES;
+    if (shadow->omitted.words)
+        vn_pageset_remove_span(&shadow->omitted, page, pages_up_to(off + len) - page);
+}
+
+void vn_shadow_make(struct vn_shadow *shadow, const uint8_t *memory, size_t first, size_t end)
+{
+    if (shadow->omitted.count == 0)
+        return;
+    for (size_t page = first; (page = vn_pageset_next(&shadow->omitted, page)) < end; page++) {
+        size_t at = page * VN_PAGE_BYTES;
+        copy_racy(shadow->bytes + at, memory + at, bytes_in(shadow, page));
+        vn_pageset_remove(&shadow->omitted, page);
+    }
+}
+
+void vn_shadow_read(const struct vn_shadow *shadow, const uint8_t *memory, size_t off, size_t len,
+                    uint8_t *to)
+{
+    assert(off % VN_PAGE_BYTES == 0 && off <= shadow->size && len <= shadow->size - off);
+    for (size_t at = 0; at < len; at += VN_PAGE_BYTES) {
+        bool omitted = is_omitted(shadow, (off + at) / VN_PAGE_BYTES);
+        size_t n = len - at < VN_PAGE_BYTES ? len - at : VN_PAGE_BYTES;
+        copy_racy(to + at, (omitted ? memory : shadow->bytes) + off + at, n);
+    }
+}
+
+/* --- the upload cache ---------------------------------------------------------------------- */
+
+void vn_shadow_read_memory(const struct vn_shadow *shadow, const uint8_t *memory, size_t off,
+                           size_t len, uint8_t *to)
+{
+    assert(off % 8 == 0 && off <= shadow->size && len <= shadow->size - off);
+    size_t at = 0;
+    for (; at + 8 <= len; at += 8) {
+        uint64_t word = load64(memory + off + at);
+        memcpy(to + at, &word, 8);
+    }
+    for (; at < len; at++)
+        to[at] = load8(memory + off + at);
+}
+
+void vn_shadow_write(struct vn_shadow *shadow, uint8_t *memory, size_t off, const uint8_t *bytes,
+                     size_t len)
+{
+    struct vn_change change;
+    assert(off % VN_PAGE_BYTES == 0 && off <= shadow->size && len <= shadow->size - off);
+    vn_shadow_make(shadow, memory, off / VN_PAGE_BYTES, pages_up_to(off + len));
+    for (size_t at = 0; at < len; at += VN_PAGE_BYTES) {
+        const uint8_t *known = shadow->bytes + off + at;
+        size_t n = len - at < VN_PAGE_BYTES ? len - at : VN_PAGE_BYTES;
+        memcpy(change.bytes, bytes + at, n);
+        memcpy(change.bytes + n, known + n, VN_PAGE_BYTES - n);
+        change.page = (off + at) / VN_PAGE_BYTES;
+        change.blocks = vn_diff_page(change.bytes, known, change.mask);
+        if (change.blocks)
+            vn_shadow_overwrite(shadow, memory, &change);
+    }
+}
