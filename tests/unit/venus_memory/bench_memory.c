@@ -7,7 +7,7 @@
 #include "base/attr.h"
 #include "base/clock.h"
 #include "venus/memory/region.h"
-#include "venus/memory/twin.h"
+#include "venus/memory/shadow.h"
 
 enum { RUNS = 7 };
 
@@ -91,22 +91,23 @@ static void dirty_page(enum vn_track_method method, double *write_ns, double *pa
     vn_region_destroy(region);
 }
 
-/* GB/s of live memory through compare (clean), and through snapshot, compare and encode (dirty). */
+/* GB/s of memory through compare (clean), and through snapshot, compare and encode (dirty). */
 static void diff_speed(size_t bytes, size_t step, double *clean, double *dirty, double *ratio)
 {
-    uint8_t *live = aligned_alloc(VN_PAGE_BYTES, bytes);
-    struct vn_twin twin;
-    must(live ? vn_twin_init(&twin, bytes) : -12);
+    uint8_t *memory = aligned_alloc(VN_PAGE_BYTES, bytes);
+    struct vn_shadow shadow;
+    must(memory ? vn_shadow_init(&shadow, bytes) : -12);
     double clean_ns = 1e18, dirty_ns = 1e18;
-    memset(live, 1, bytes);
+    memset(memory, 1, bytes);
     for (int run = 0; run < RUNS; run++) {
         for (size_t at = 0; at < bytes; at += step)
-            live[at] = (uint8_t)(live[at] + 1);
+            memory[at] = (uint8_t)(memory[at] + 1);
         for (int again = 0; again < 2; again++) {
             size_t page = 0;
             wire_enc_reset(&enc);
             uint64_t start = hw_now_ns();
-            must(vn_twin_encode(&twin, live, &page, bytes / VN_PAGE_BYTES, codec, &enc, SIZE_MAX));
+            must(vn_shadow_encode(&shadow, memory, (struct vn_pages){0}, &page,
+                                  bytes / VN_PAGE_BYTES, codec, &enc, SIZE_MAX));
             double ns = (double)(hw_now_ns() - start);
             if (again) {
                 clean_ns = best(clean_ns, ns);
@@ -118,8 +119,8 @@ static void diff_speed(size_t bytes, size_t step, double *clean, double *dirty, 
     }
     *clean = (double)bytes / clean_ns;
     *dirty = (double)bytes / dirty_ns;
-    vn_twin_fini(&twin);
-    free(live);
+    vn_shadow_fini(&shadow);
+    free(memory);
 }
 
 /* GB/s of applying a delta that changes every byte, at the client. */
@@ -127,18 +128,19 @@ static double apply_speed(enum vn_track_method method)
 {
     size_t bytes = 16 << 20;
     struct vn_region *region;
-    uint8_t *live = aligned_alloc(VN_PAGE_BYTES, bytes);
-    struct vn_twin twin;
-    must(live ? vn_twin_init(&twin, bytes) : -12);
+    uint8_t *memory = aligned_alloc(VN_PAGE_BYTES, bytes);
+    struct vn_shadow shadow;
+    must(memory ? vn_shadow_init(&shadow, bytes) : -12);
     uint8_t *p = open_region(method, bytes, &region);
     memset(p, 0, bytes); /* populated, so that page faults of fresh memory are not counted */
     send_all(region);
     double ns = 1e18;
     for (int run = 0; run < RUNS; run++) {
         size_t page = 0;
-        memset(live, run + 1, bytes);
+        memset(memory, run + 1, bytes);
         wire_enc_reset(&enc);
-        must(vn_twin_encode(&twin, live, &page, bytes / VN_PAGE_BYTES, codec, &enc, SIZE_MAX));
+        must(vn_shadow_encode(&shadow, memory, (struct vn_pages){0}, &page, bytes / VN_PAGE_BYTES,
+                              codec, &enc, SIZE_MAX));
         for (int i = 0; i < 20; i++)
             must(vn_region_collect(region, 0, SIZE_MAX));
         uint64_t start = hw_now_ns();
@@ -146,9 +148,35 @@ static double apply_speed(enum vn_track_method method)
         ns = best(ns, (double)(hw_now_ns() - start));
     }
     vn_region_destroy(region);
-    vn_twin_fini(&twin);
-    free(live);
+    vn_shadow_fini(&shadow);
+    free(memory);
     return (double)bytes / ns;
+}
+
+/* Microseconds from a filled staging buffer to the last of its bytes in a socket's buffer. */
+static double upload_us(enum vn_track_method method, size_t bytes, uint8_t *sink)
+{
+    enum { MOST = 2 * VN_WHOLE_MIN, UPLOADS = 200 };
+    struct vn_region *region;
+    uint8_t *p = open_region(method, bytes, &region);
+    double us = 1e18;
+    for (int run = 0; run < UPLOADS; run++) {
+        for (size_t at = 0; at < bytes; at += 8) {
+            uint64_t word = (at + 1) * (unsigned)(2 * run + 1) * UINT64_C(0x9e3779b97f4a7c15);
+            memcpy(p + at, &word, 8);
+        }
+        const uint8_t *from;
+        size_t off = 0, len, changes;
+        uint64_t start = hw_now_ns();
+        must(vn_region_collect(region, 0, SIZE_MAX));
+        for (; vn_region_take_whole(region, MOST, &off, &len, &from); off += len)
+            memcpy(sink, from, len);
+        wire_enc_reset(&enc);
+        must(vn_region_encode(region, codec, &enc, WIRE_MESSAGE_MAX, VN_SERVER_IS_STILL, &changes));
+        us = best(us, (double)(hw_now_ns() - start) / 1e3);
+    }
+    vn_region_destroy(region);
+    return us;
 }
 
 int main(void)
@@ -170,6 +198,10 @@ int main(void)
             "%-12s first write to a page %.2f us; collect and encode it %.2f us; apply %.1f GB/s\n",
             "", write_ns / 1e3, page_ns / 1e3, apply_speed(method));
     }
+    static uint8_t sink[4 * VN_WHOLE_MIN];
+    for (size_t mib = 1; mib <= 64; mib *= 4)
+        printf("upload %2zu MiB from staging memory: %.1f us\n", mib,
+               upload_us(VN_TRACK_AUTO, mib << 20, sink));
     static const struct {
         const char *what;
         size_t step;
