@@ -247,10 +247,6 @@ static void populate_shadow(struct vn_region *region, size_t page, size_t count)
     vn_pageset_add_span(&region->populated, page, count);
 }
 
-/* Of unshadowed pages, which are sent as a whole in any case, one in so many is looked at: each
- * look is a miss of every cache. */
-enum { UNSHADOWED_LOOK = 8 };
-
 /* Pages from `page` on, pending and written as a whole, at most `most`. */
 static size_t count_whole(struct vn_region *region, size_t page, size_t most)
 {
@@ -261,13 +257,7 @@ static size_t count_whole(struct vn_region *region, size_t page, size_t most)
     size_t end = page + most < whole ? page + most : whole;
     if (page >= end)
         return 0;
-    size_t unshadowed = vn_pageset_run(&region->unshadowed, page, end - page);
-    size_t count = vn_shadow_count_rewritten(&region->shadow, region->memory, page,
-                                             page + unshadowed, UNSHADOWED_LOOK);
-    if (count == unshadowed)
-        count +=
-            vn_shadow_count_rewritten(&region->shadow, region->memory, page + unshadowed, end, 1);
-    return count;
+    return vn_shadow_count_rewritten(&region->shadow, region->memory, page, end);
 }
 
 /* A page that is missing has nothing but its shadow copy. */
@@ -282,7 +272,7 @@ static const uint8_t *take_run(struct vn_region *region, size_t page, size_t cou
     size_t off = page * VN_PAGE_BYTES;
     bool unshadowed = can_be_unshadowed(region, page, count);
     if (unshadowed)
-        vn_shadow_take_samples(&region->shadow, region->memory, page, count, UNSHADOWED_LOOK);
+        vn_shadow_take_samples(&region->shadow, region->memory, page, count);
     else
         vn_shadow_take_whole(&region->shadow, region->memory, off, count * VN_PAGE_BYTES);
     vn_pageset_remove_span(&region->pending, page, count);

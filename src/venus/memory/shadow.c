@@ -246,25 +246,18 @@ bool vn_shadow_is_rewritten(const struct vn_shadow *shadow, const uint8_t *memor
     return any && differ >= VN_BLOCK_BYTES / 2;
 }
 
-/* The page to look at after this one. */
-static size_t next_sampled(size_t page, size_t every)
-{
-    return page - page % every + every;
-}
-
 size_t vn_shadow_count_rewritten(const struct vn_shadow *shadow, const uint8_t *memory, size_t page,
-                                 size_t end, size_t every)
+                                 size_t end)
 {
     size_t at = page;
-    for (; at < end; at = next_sampled(at, every)) {
-        size_t ahead = at + VN_SHADOW_AHEAD * every;
-        size_t soon = sample_of(ahead < end ? ahead - ahead % every : at);
+    for (; at < end; at++) {
+        size_t soon = sample_of(at + VN_SHADOW_AHEAD < end ? at + VN_SHADOW_AHEAD : at);
         __builtin_prefetch(memory + soon);
         __builtin_prefetch(shadow->bytes + soon);
         if (!vn_shadow_is_rewritten(shadow, memory, at))
             break;
     }
-    return (at < end ? at : end) - page;
+    return at - page;
 }
 
 /* In pieces that the compiler copies in registers: a call of memcpy is watched by ThreadSanitizer,
@@ -294,9 +287,9 @@ void vn_shadow_take_whole(struct vn_shadow *shadow, const uint8_t *memory, size_
 }
 
 void vn_shadow_take_samples(struct vn_shadow *shadow, const uint8_t *memory, size_t page,
-                            size_t count, size_t every)
+                            size_t count)
 {
-    for (size_t end = page + count; page < end; page = next_sampled(page, every))
+    for (size_t end = page + count; page < end; page++)
         copy_racy(shadow->bytes + sample_of(page), memory + sample_of(page), VN_BLOCK_BYTES);
 }
 

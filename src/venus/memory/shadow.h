@@ -98,19 +98,18 @@ bool vn_shadow_is_rewritten(const struct vn_shadow *shadow, const uint8_t *memor
  * and then a write would be two faults a page.  Harmless where it cannot. */
 void vn_shadow_populate(const struct vn_shadow *shadow, size_t off, size_t len);
 
-/* How many pages from `page` up to `end`, whole ones, seem to be rewritten, by a look at the first
- * and those whose number is a multiple of `every`. */
+/* How many pages from `page` up to `end`, whole ones, seem to be rewritten. */
 size_t vn_shadow_count_rewritten(const struct vn_shadow *shadow, const uint8_t *memory, size_t page,
-                                 size_t end, size_t every);
+                                 size_t end);
 
 /* Live at [off, off + len), whole pages, becomes the shadow copy, which is what is then sent: so
  * both are the same, whatever is written meanwhile. */
 void vn_shadow_take_whole(struct vn_shadow *shadow, const uint8_t *memory, size_t off, size_t len);
 
-/* The same for pages whose bytes are sent from memory itself: the shadow copy has only what the
- * calls above look at with the same `every`. */
+/* The same for pages whose bytes are sent from memory itself: the shadow copy has only the block
+ * that vn_shadow_is_rewritten looks at. */
 void vn_shadow_take_samples(struct vn_shadow *shadow, const uint8_t *memory, size_t page,
-                            size_t count, size_t every);
+                            size_t count);
 
 /* At the server, for pages whose bytes are sent from memory while no device can write them: it
  * stands for the shadow copy until vn_shadow_make.  False where there is no memory for that. */
