@@ -3,10 +3,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* Changes merged between one unlock and one relock: enough to forget the cost of the two calls,
- * few enough that the pages are still in the cache when they are compared after it. */
-enum { BATCH = 16 };
-
 /* --- life ---------------------------------------------------------------------------------- */
 
 bool vn_region_is_foreign(const struct vn_region *region)
@@ -115,7 +111,6 @@ void vn_region_destroy(struct vn_region *region)
     vn_pageset_fini(&region->pending);
     vn_shadow_fini(&region->shadow);
     vn_kernel_unref(region->kernel);
-    free(region->batch);
     if (!foreign) /* in a child it may be locked by a thread that is not there */
         pthread_mutex_destroy(&region->lock);
     free(region);
@@ -376,63 +371,22 @@ int vn_region_sent(struct vn_region *region, size_t off, size_t len, const void 
 
 /* --- what the server wrote ----------------------------------------------------------------- */
 
-/* The tracker has forgotten these pages; whatever the program wrote before it did shows here, and
- * what it writes from now on is marked again. */
-static void remember_writes(struct vn_region *region, size_t off, size_t len)
-{
-    size_t end = (off + len) / VN_PAGE_BYTES;
-    for (size_t page = off / VN_PAGE_BYTES; page < end; page++) {
-        if (differs(region, page))
-            vn_pageset_add(&region->pending, page);
-    }
-}
-
-/* The first `count` changes of the batch, of consecutive pages. */
-static int merge_batch(struct vn_region *region, size_t count)
-{
-    size_t host = region->kernel->page;
-    size_t off = region->batch[0].page * VN_PAGE_BYTES / host * host;
-    size_t end = (region->batch[count - 1].page * VN_PAGE_BYTES / host + 1) * host;
-    int err = vn_track_begin_write(&region->track, off, end - off);
-    if (err)
-        return err;
-    for (size_t i = 0; i < count; i++) {
-        if (vn_pageset_has(&region->unshadowed, region->batch[i].page))
-            give_shadow(region,
-                        region->batch[i].page); /* no device could write it: a server's fault */
-        vn_shadow_merge(&region->shadow, region->memory, &region->batch[i]);
-    }
-    if (vn_track_end_write(&region->track, off, end - off))
-        remember_writes(region, off, end - off);
-    return 0;
-}
-
 static int merge(struct vn_region *region, struct vn_delta_in *in)
 {
-    size_t count = 0;
-    int err = 0;
-    while (!err && vn_delta_next(in, &region->batch[count])) {
-        struct vn_change *got = &region->batch[count];
-        if (vn_pageset_has(&region->missing, got->page))
+    size_t host = region->kernel->page;
+    struct vn_change change;
+    while (vn_delta_next(in, &change)) {
+        size_t page = change.page;
+        if (vn_pageset_has(&region->missing, page))
             continue; /* a fetch will bring this and all else */
-        if (count && got->page != region->batch[count - 1].page + 1) {
-            err = merge_batch(region, count);
-            region->batch[0] = *got;
-            count = 0;
-        }
-        if (!err && ++count == BATCH) {
-            err = merge_batch(region, count);
-            count = 0;
-        }
+        int err = vn_track_begin_write(&region->track, page * VN_PAGE_BYTES / host * host, host);
+        if (err)
+            return err;
+        if (vn_pageset_has(&region->unshadowed, page))
+            give_shadow(region, page); /* no device could write it: a server's fault */
+        vn_shadow_merge(&region->shadow, region->memory, &change);
     }
-    return err || count == 0 ? err : merge_batch(region, count);
-}
-
-static int apply(struct vn_region *region, struct vn_delta_in *in)
-{
-    if (!region->batch)
-        region->batch = malloc(BATCH * sizeof(*region->batch));
-    return region->batch ? merge(region, in) : -ENOMEM;
+    return 0;
 }
 
 int vn_region_apply(struct vn_region *region, struct vn_delta_codec *codec, const void *data,
@@ -445,7 +399,7 @@ int vn_region_apply(struct vn_region *region, struct vn_delta_codec *codec, cons
     if (err)
         return err;
     pthread_mutex_lock(&region->lock);
-    err = apply(region, &in);
+    err = merge(region, &in);
     pthread_mutex_unlock(&region->lock);
     return err;
 }
@@ -478,20 +432,6 @@ static int store_run(struct vn_region *region, size_t page, size_t count, const 
     return 0;
 }
 
-/* Has spans watched again that were stored as a whole, by this message and those before it. */
-static void close_spans(struct vn_region *region, size_t first, size_t end)
-{
-    enum { SPAN = VN_TRACK_SPAN / VN_PAGE_BYTES };
-    if (region->stored.end != first)
-        region->stored.first = first;
-    region->stored.end = end;
-    size_t page = first / SPAN * SPAN;
-    for (page += page < region->stored.first ? SPAN : 0; page + SPAN <= end; page += SPAN) {
-        if (vn_track_end_write(&region->track, page * VN_PAGE_BYTES, VN_TRACK_SPAN))
-            remember_writes(region, page * VN_PAGE_BYTES, VN_TRACK_SPAN);
-    }
-}
-
 int vn_region_store(struct vn_region *region, uint64_t off, const uint8_t *bytes, size_t len)
 {
     if (vn_region_is_foreign(region))
@@ -509,8 +449,6 @@ int vn_region_store(struct vn_region *region, uint64_t off, const uint8_t *bytes
             err = store_run(region, page, stop - page, bytes + (page - first) * VN_PAGE_BYTES);
         page = stop + vn_pageset_run(&region->missing, stop, end - stop);
     }
-    if (!err)
-        close_spans(region, first, end);
     pthread_mutex_unlock(&region->lock);
     return err;
 }

@@ -24,8 +24,6 @@ struct vn_region {
     struct vn_pageset whole;     /* sent as a whole the last time */
     struct vn_pageset
         unshadowed; /* whose shadow copy is not what the server has; see vn_region_take_whole */
-    struct vn_change *batch; /* BATCH of them, from the first apply on */
-    struct vn_pages stored;  /* by the last calls of vn_region_store, in a row */
     uint8_t *memory;
     size_t bytes; /* of memory: size in whole host pages */
 

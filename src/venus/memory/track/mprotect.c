@@ -67,16 +67,21 @@ static bool open_pages(struct guard *guard, size_t first, size_t count)
     return open_range(guard, first, count) || open_range(guard, 0, all);
 }
 
-static bool on_fault(struct vn_segv_area *area, uintptr_t addr)
+/* Under the lock.  Opens the cluster of the page, if the page is locked. */
+static bool open_cluster(struct guard *guard, size_t i)
 {
-    struct guard *guard = (struct guard *)area;
-    size_t i = (addr - area->start) / guard->page;
     if (idle_of(guard, i) != LOCKED)
         return true; /* another thread's fault has opened it */
     size_t cluster = OPEN_BYTES / guard->page ? OPEN_BYTES / guard->page : 1;
-    size_t pages = (area->end - area->start) / guard->page;
+    size_t pages = (guard->area.end - guard->area.start) / guard->page;
     size_t first = i / cluster * cluster;
     return open_pages(guard, first, pages - first < cluster ? pages - first : cluster);
+}
+
+static bool on_fault(struct vn_segv_area *area, uintptr_t addr)
+{
+    struct guard *guard = (struct guard *)area;
+    return open_cluster(guard, (addr - area->start) / guard->page);
 }
 
 static bool works(const struct vn_kernel *kernel)
@@ -210,18 +215,18 @@ static int take(struct vn_track *track, size_t off, size_t len, struct vn_pagese
     return err;
 }
 
-static int unlock(struct vn_track *track, size_t off, size_t len)
+static int begin_write(struct vn_track *track, size_t off, size_t len)
 {
     struct guard *guard = track->state;
-    size_t end = (off + len) / guard->page, i = off / guard->page;
-    while (i < end && idle_of(guard, i) != LOCKED)
-        i++;
-    if (i == end)
-        return 0;
-    sigset_t saved;
-    vn_segv_lock(&saved);
-    bool opened = open_pages(guard, i, end - i);
-    vn_segv_unlock(&saved);
+    bool opened = true;
+    for (size_t i = off / guard->page; opened && i < (off + len) / guard->page; i++) {
+        sigset_t saved;
+        if (idle_of(guard, i) != LOCKED)
+            continue;
+        vn_segv_lock(&saved);
+        opened = open_cluster(guard, i);
+        vn_segv_unlock(&saved);
+    }
     return opened ? 0 : -ENOMEM;
 }
 
@@ -231,5 +236,5 @@ const struct vn_track_ops vn_track_mprotect = {
     .init = init,
     .fini = fini,
     .take = take,
-    .unlock = unlock,
+    .begin_write = begin_write,
 };

@@ -100,11 +100,5 @@ int vn_track_take(struct vn_track *track, size_t off, size_t len, struct vn_page
 int vn_track_begin_write(struct vn_track *track, size_t off, size_t len)
 {
     check_range(track, off, len);
-    return track->ops->unlock && len ? track->ops->unlock(track, off, len) : 0;
-}
-
-bool vn_track_end_write(struct vn_track *track, size_t off, size_t len)
-{
-    check_range(track, off, len);
-    return track->ops->relock && len && track->ops->relock(track, off, len) == 0;
+    return track->ops->begin_write && len ? track->ops->begin_write(track, off, len) : 0;
 }

@@ -27,9 +27,6 @@ enum vn_track_method {
     VN_TRACK_COMPARE,
 };
 
-/* Owners that write so much at once, at a multiple of it, do well to relock it as a whole. */
-enum { VN_TRACK_SPAN = 256 << 10 };
-
 struct vn_track;
 
 /* Whether a page (of VN_PAGE_BYTES) differs from its shadow copy. */
@@ -42,9 +39,8 @@ struct vn_track_ops {
     int (*init)(struct vn_track *track);
     void (*fini)(struct vn_track *track);
     int (*take)(struct vn_track *track, size_t off, size_t len, struct vn_pageset *written);
-    /* May be NULL: nothing to do.  Around our own writes into the mapping. */
-    int (*unlock)(struct vn_track *track, size_t off, size_t len);
-    int (*relock)(struct vn_track *track, size_t off, size_t len);
+    /* NULL: nothing to do. */
+    int (*begin_write)(struct vn_track *track, size_t off, size_t len);
 };
 
 struct vn_track {
@@ -79,11 +75,9 @@ void vn_track_fini(struct vn_track *track);
 int vn_track_take(struct vn_track *track, size_t off, size_t len,
                   struct vn_pageset *written) MUST_CHECK;
 
-/* Before and after the owner's own writes, so that they cost no faults and leave no marks.  After
- * relock has returned true the method has forgotten the range: the owner compares it, and keeps
- * in mind the pages that the program wrote meanwhile. */
+/* Before the owner's own writes to the range, which may then cost fewer faults.  A take may report
+ * the pages.  0 or a negative errno. */
 int vn_track_begin_write(struct vn_track *track, size_t off, size_t len) MUST_CHECK;
-bool vn_track_end_write(struct vn_track *track, size_t off, size_t len);
 
 extern const struct vn_track_ops vn_track_userfaultfd, vn_track_mprotect, vn_track_compare;
 
