@@ -1,10 +1,10 @@
 /* Pages of a region that are at the server; see region_impl.h.
  *
- * A dropped page may hold bytes that the program wrote and that were not sent.  They are set aside:
- * the page is "saved".  They are sent with the next delta, and laid over the server's content when
- * that comes.  A byte that was sent before the page was asked for is in the answer, if no device
- * has written it since; one that was sent later is not, and must be laid over it as well.  So a
- * saved page whose bytes were all sent is forgotten, unless an answer is on its way. */
+ * A dropped page may hold bytes that the program wrote and that were not sent.  They are saved: the
+ * next delta sends them, and they are laid over the server's content when that comes.  A byte that
+ * was sent before the page was requested is in the answer, unless a device has written it since.  A
+ * byte that was sent after the request is not in the answer, and is laid over it as well.  So saved
+ * writes that were all sent are forgotten, unless a request is under way. */
 #include "venus/memory/region_impl.h"
 
 #include <stdlib.h>
@@ -12,44 +12,47 @@
 
 #include "base/log.h"
 
-/* ---- saved pages ---- */
+/* ---- saved writes ---- */
+
+static bool is_saved(const struct vn_region *region, size_t page)
+{
+    return region->saved_count && region->saved[page];
+}
 
 static void discard_saved(struct vn_region *region, size_t page)
 {
-    if (!vn_pageset_has(&region->is_saved, page))
+    if (!is_saved(region, page))
         return;
     free(region->saved[page]);
     region->saved[page] = NULL;
-    vn_pageset_remove(&region->is_saved, page);
+    region->saved_count--;
 }
 
 void vn_demand_fini(struct vn_region *region)
 {
-    for (size_t page = 0;
-         (page = vn_pageset_next(&region->is_saved, page)) < region->is_saved.pages; page++)
-        free(region->saved[page]);
+    for (size_t page = 0; region->saved_count; page++)
+        discard_saved(region, page);
     free(region->saved);
-    vn_pageset_fini(&region->is_saved);
 }
 
-/* Sets aside what differs from the shadow copy; as_live is where the memory would begin. */
+/* Saves what differs from the shadow copy; as_mapped is where the mapping would begin. */
 static int save_writes(struct vn_region *region, const uint8_t *as_mapped, size_t page)
 {
     struct vn_change change;
     if (!vn_shadow_take(&region->shadow, as_mapped, page, &change))
         return 0;
     if (!region->saved)
-        region->saved = calloc(region->is_saved.pages, sizeof(struct vn_change *));
+        region->saved = calloc(region->missing.pages, sizeof(struct vn_change *));
     struct vn_change *saved = region->saved ? malloc(sizeof(*saved)) : NULL;
     if (!saved)
         return -ENOMEM;
     *saved = change;
     region->saved[page] = saved;
-    vn_pageset_add(&region->is_saved, page);
+    region->saved_count++;
     return 0;
 }
 
-/* What of a saved page is yet to be sent; false: nothing. */
+/* What of the saved writes is yet to be sent; false: nothing. */
 static bool take_saved(const struct vn_region *region, size_t page, struct vn_change *change)
 {
     const struct vn_change *saved = region->saved[page];
@@ -58,7 +61,7 @@ static bool take_saved(const struct vn_region *region, size_t page, struct vn_ch
     return vn_shadow_take(&region->shadow, as_mapped, page, change);
 }
 
-/* An answer that is asked for from now on has what was sent. */
+/* An answer that is requested from now on has what was sent. */
 static void forget_sent(struct vn_region *region, size_t page)
 {
     struct vn_change rest;
@@ -74,9 +77,11 @@ size_t vn_demand_encode(struct vn_region *region, struct vn_delta_out *out, size
                         bool *more)
 {
     struct vn_change change;
-    size_t put = 0, page = 0;
+    size_t put = 0;
     *more = false;
-    for (; (page = vn_pageset_next(&region->is_saved, page)) < region->is_saved.pages; page++) {
+    for (size_t page = 0; region->saved_count && page < region->missing.pages; page++) {
+        if (!is_saved(region, page))
+            continue;
         if (!vn_delta_has_room(out, budget)) {
             *more = true;
             break;
@@ -93,7 +98,7 @@ size_t vn_demand_encode(struct vn_region *region, struct vn_delta_out *out, size
 
 void vn_demand_sent(struct vn_region *region, size_t page, const uint8_t *bytes, size_t n)
 {
-    if (!vn_pageset_has(&region->is_saved, page))
+    if (!is_saved(region, page))
         return; /* it held nothing that the server did not have */
     memcpy(region->shadow.bytes + page * VN_PAGE_BYTES, bytes, n);
     forget_sent(region, page);
@@ -101,10 +106,9 @@ void vn_demand_sent(struct vn_region *region, size_t page, const uint8_t *bytes,
 
 bool vn_region_has_saved_writes(struct vn_region *region)
 {
-    if (vn_region_is_foreign(region))
+    if (!vn_region_enter(region))
         return false;
-    pthread_mutex_lock(&region->lock);
-    bool any = region->is_saved.count != 0;
+    bool any = region->saved_count != 0;
     pthread_mutex_unlock(&region->lock);
     return any;
 }
@@ -131,19 +135,17 @@ static void forget_missing(struct vn_region *region)
 
 void vn_region_lose(struct vn_region *region)
 {
-    if (vn_region_is_foreign(region))
+    if (!vn_region_enter(region))
         return;
-    pthread_mutex_lock(&region->lock);
     forget_missing(region);
     pthread_mutex_unlock(&region->lock);
 }
 
 bool vn_region_has(struct vn_region *region, size_t off)
 {
-    if (vn_region_is_foreign(region))
-        return true;
     assert(off < region->bytes);
-    pthread_mutex_lock(&region->lock);
+    if (!vn_region_enter(region))
+        return true;
     bool here = !vn_pageset_has(&region->missing, off / VN_PAGE_BYTES);
     pthread_mutex_unlock(&region->lock);
     return here;
@@ -311,7 +313,7 @@ static int move_out_by_mapping(struct vn_region *region, size_t off, size_t len)
 static bool shadow_is_free(const struct vn_region *region, size_t page)
 {
     bool sending = page >= region->sending.first && page < region->sending.end;
-    return !sending && !vn_pageset_has(&region->is_saved, page);
+    return !sending && !is_saved(region, page);
 }
 
 static void drop_shadow(struct vn_region *region, size_t first, size_t end)
@@ -327,7 +329,7 @@ static void drop_shadow(struct vn_region *region, size_t first, size_t end)
     }
     for (size_t page = first; page < end; page++) {
         vn_pageset_remove(&region->pending, page);
-        vn_pageset_remove(&region->populated, page);
+        vn_pageset_remove(&region->whole, page);
     }
 }
 
@@ -350,13 +352,12 @@ static int drop(struct vn_region *region, size_t first, size_t end)
 
 int vn_region_drop(struct vn_region *region, size_t off, size_t len)
 {
-    if (vn_region_is_foreign(region))
-        return -ESHUTDOWN;
     if (!vn_region_widen(region, &off, &len))
         return -EINVAL;
     if (!vn_region_can_drop(region))
         return -ENOTSUP;
-    pthread_mutex_lock(&region->lock);
+    if (!vn_region_enter(region))
+        return -ESHUTDOWN;
     int err = drop(region, off / VN_PAGE_BYTES, (off + len) / VN_PAGE_BYTES);
     pthread_mutex_unlock(&region->lock);
     return err;
@@ -404,7 +405,7 @@ static int fill_saved(struct vn_region *region, size_t first, const uint8_t *fro
     memcpy(now, from, len);
     for (size_t at = 0; at < host; at += VN_PAGE_BYTES) {
         size_t page = first + at / VN_PAGE_BYTES;
-        if (vn_pageset_has(&region->is_saved, page))
+        if (is_saved(region, page))
             lay_over(region, page, now + at);
         else
             memcpy(region->shadow.bytes + page * VN_PAGE_BYTES, now + at, VN_PAGE_BYTES);
@@ -416,15 +417,25 @@ static int fill_saved(struct vn_region *region, size_t first, const uint8_t *fro
     return err;
 }
 
+static bool has_saved(const struct vn_region *region, size_t page, size_t count)
+{
+    bool any = false;
+    for (size_t i = page; i < page + count; i++)
+        any |= is_saved(region, i);
+    return any;
+}
+
 /* Missing pages from `page` on, of which the server gave len bytes.  How many were filled, or the
  * kernel's errno. */
 static long fill_some(struct vn_region *region, size_t page, size_t run, const uint8_t *from,
                       size_t len)
 {
     size_t host = region->kernel->page / VN_PAGE_BYTES;
-    size_t whole = vn_pageset_next(&region->is_saved, page) / host * host;
-    bool saved = whole <= page;
-    size_t count = saved ? host : whole - page < run ? whole - page : run;
+    size_t count = 0; /* up to the first host page with saved writes */
+    while (count < run && !has_saved(region, page + count, host))
+        count += host;
+    bool saved = count == 0;
+    count = saved ? host : count;
     size_t bytes = count * VN_PAGE_BYTES < len ? count * VN_PAGE_BYTES : len;
     int err =
         saved ? fill_saved(region, page, from, bytes) : fill_run(region, page, count, from, bytes);
@@ -433,15 +444,14 @@ static long fill_some(struct vn_region *region, size_t page, size_t run, const u
 
 int vn_region_fill(struct vn_region *region, uint64_t off, const uint8_t *data, size_t len)
 {
-    if (vn_region_is_foreign(region))
-        return -ESHUTDOWN;
     size_t whole_off = off, whole_len = len, end = off + len;
     if (!vn_region_widen(region, &whole_off, &whole_len) || whole_off != off ||
         (end != region->shadow.size && whole_len != len))
         return -EINVAL;
     size_t page = off / VN_PAGE_BYTES, last = (off + whole_len) / VN_PAGE_BYTES;
     long filled = 0;
-    pthread_mutex_lock(&region->lock);
+    if (!vn_region_enter(region))
+        return -ESHUTDOWN;
     while (filled >= 0 && (page = vn_pageset_next(&region->missing, page)) < last) {
         size_t run = vn_pageset_run(&region->missing, page, last - page);
         size_t at = page * VN_PAGE_BYTES;

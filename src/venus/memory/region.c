@@ -5,9 +5,17 @@
 
 /* --- life ---------------------------------------------------------------------------------- */
 
-bool vn_region_is_foreign(const struct vn_region *region)
+static bool is_foreign(const struct vn_region *region)
 {
     return region->kernel->forks != vn_kernel_forks();
+}
+
+bool vn_region_enter(struct vn_region *region)
+{
+    if (is_foreign(region))
+        return false;
+    pthread_mutex_lock(&region->lock);
+    return true;
 }
 
 static bool differs(void *user, size_t page)
@@ -50,21 +58,10 @@ static int init(struct vn_region *region, const struct vn_region_params *params)
         err = vn_shadow_init(&region->shadow, params->size);
     if (!err)
         err = map_memory(region, params->size, params->alignment);
-    size_t pages = region->bytes / VN_PAGE_BYTES;
-    if (!err)
-        err = vn_pageset_init(&region->pending, pages);
-    if (!err)
-        err = vn_pageset_init(&region->missing, pages);
-    if (!err)
-        err = vn_pageset_init(&region->requested, pages);
-    if (!err)
-        err = vn_pageset_init(&region->populated, pages);
-    if (!err)
-        err = vn_pageset_init(&region->whole, pages);
-    if (!err)
-        err = vn_pageset_init(&region->unshadowed, pages);
-    if (!err)
-        err = vn_pageset_init(&region->is_saved, pages);
+    struct vn_pageset *const sets[] = {&region->pending, &region->whole, &region->unshadowed,
+                                       &region->missing, &region->requested};
+    for (size_t i = 0; !err && i < ARRAY_LEN(sets); i++)
+        err = vn_pageset_init(sets[i], region->bytes / VN_PAGE_BYTES);
     if (!err)
         err = vn_track_init(&region->track, region->kernel, params->method, region->memory,
                             region->bytes, differs, region);
@@ -96,18 +93,17 @@ void vn_region_destroy(struct vn_region *region)
 {
     if (!region)
         return;
-    bool foreign = region->kernel && vn_region_is_foreign(region);
+    bool foreign = region->kernel && is_foreign(region);
     if (region->has_pager && !foreign)
         vn_pager_detach(&region->client);
     vn_track_fini(&region->track);
     if (region->memory)
         munmap(region->memory, region->bytes);
     vn_demand_fini(region);
-    vn_pageset_fini(&region->unshadowed);
-    vn_pageset_fini(&region->whole);
-    vn_pageset_fini(&region->populated);
     vn_pageset_fini(&region->requested);
     vn_pageset_fini(&region->missing);
+    vn_pageset_fini(&region->unshadowed);
+    vn_pageset_fini(&region->whole);
     vn_pageset_fini(&region->pending);
     vn_shadow_fini(&region->shadow);
     vn_kernel_unref(region->kernel);
@@ -146,11 +142,10 @@ bool vn_region_widen(const struct vn_region *region, size_t *off, size_t *len)
 
 int vn_region_collect(struct vn_region *region, size_t off, size_t len)
 {
-    if (vn_region_is_foreign(region))
-        return -ESHUTDOWN;
     if (!vn_region_widen(region, &off, &len))
         return -EINVAL;
-    pthread_mutex_lock(&region->lock);
+    if (!vn_region_enter(region))
+        return -ESHUTDOWN;
     int err = vn_track_take(&region->track, off, len, &region->pending);
     pthread_mutex_unlock(&region->lock);
     return err;
@@ -158,9 +153,8 @@ int vn_region_collect(struct vn_region *region, size_t off, size_t len)
 
 bool vn_region_next_pending(struct vn_region *region, size_t *off, size_t *len)
 {
-    if (vn_region_is_foreign(region))
+    if (!vn_region_enter(region))
         return false;
-    pthread_mutex_lock(&region->lock);
     size_t from = *off / VN_PAGE_BYTES + (*off % VN_PAGE_BYTES != 0);
     size_t page = vn_pageset_next(&region->pending, from);
     size_t run = vn_pageset_run(&region->pending, page, region->pending.pages);
@@ -226,32 +220,26 @@ int vn_region_encode(struct vn_region *region, struct vn_delta_codec *codec, str
                      size_t budget, enum vn_server_side server, size_t *changes)
 {
     assert(budget > VN_CHANGE_WIRE_MAX);
-    if (vn_region_is_foreign(region))
+    if (!vn_region_enter(region))
         return -ESHUTDOWN;
-    pthread_mutex_lock(&region->lock);
     int more = encode(region, codec, e, budget, server, changes);
     pthread_mutex_unlock(&region->lock);
     return more;
 }
 
-static void populate_shadow(struct vn_region *region, size_t page, size_t count)
-{
-    if (vn_pageset_run(&region->populated, page, count) == count)
-        return;
-    vn_shadow_populate(&region->shadow, page * VN_PAGE_BYTES, count * VN_PAGE_BYTES);
-    vn_pageset_add_span(&region->populated, page, count);
-}
-
-/* Pages from `page` on, pending and written as a whole, at most `most`. */
+/* Pages from `page` on, pending and written as a whole, at most `most`.  Memory for their shadow
+ * copies comes in one call: the look and the copy would be two faults a page. */
 static size_t count_whole(struct vn_region *region, size_t page, size_t most)
 {
-    size_t whole = region->shadow.size / VN_PAGE_BYTES;
-    most = vn_pageset_run(&region->pending, page, most);
-    if (most >= VN_WHOLE_MIN / VN_PAGE_BYTES)
-        populate_shadow(region, page, most);
-    size_t end = page + most < whole ? page + most : whole;
-    if (page >= end)
+    size_t count = vn_pageset_run(&region->pending, page, most);
+    size_t whole = region->shadow.size / VN_PAGE_BYTES; /* in the region */
+    size_t end = page + count < whole ? page + count : whole;
+    if (end < page + VN_WHOLE_MIN / VN_PAGE_BYTES)
+        return end > page ? end - page : 0;
+    if (!vn_shadow_is_rewritten(&region->shadow, region->memory, page))
         return 0;
+    if (vn_pageset_run(&region->whole, page, end - page) < end - page)
+        vn_shadow_populate(&region->shadow, page * VN_PAGE_BYTES, (end - page) * VN_PAGE_BYTES);
     return vn_shadow_count_rewritten(&region->shadow, region->memory, page, end);
 }
 
@@ -300,9 +288,8 @@ bool vn_region_take_whole(struct vn_region *region, size_t most, size_t *off, si
                           const uint8_t **bytes)
 {
     assert(most >= 2 * VN_WHOLE_MIN);
-    if (vn_region_is_foreign(region))
+    if (!vn_region_enter(region))
         return false;
-    pthread_mutex_lock(&region->lock);
     const uint8_t *taken = take_whole(region, most, off, len);
     pthread_mutex_unlock(&region->lock);
     if (taken)
@@ -312,11 +299,10 @@ bool vn_region_take_whole(struct vn_region *region, size_t most, size_t *off, si
 
 int vn_region_expect(struct vn_region *region, size_t off, size_t len)
 {
-    if (vn_region_is_foreign(region))
-        return -ESHUTDOWN;
     if (!vn_region_widen(region, &off, &len))
         return -EINVAL;
-    pthread_mutex_lock(&region->lock);
+    if (!vn_region_enter(region))
+        return -ESHUTDOWN;
     size_t first = off / VN_PAGE_BYTES, end = first + len / VN_PAGE_BYTES;
     for (size_t page = first; (page = vn_pageset_next(&region->whole, page)) < end; page++)
         vn_pageset_remove(&region->whole, page); /* or it would go unshadowed now */
@@ -334,11 +320,10 @@ static bool is_inside(const struct vn_region *region, size_t off, size_t len)
 
 int vn_region_read(struct vn_region *region, size_t off, size_t len, void *to)
 {
-    if (vn_region_is_foreign(region))
-        return -ESHUTDOWN;
     if (!is_inside(region, off, len))
         return -EINVAL;
-    pthread_mutex_lock(&region->lock);
+    if (!vn_region_enter(region))
+        return -ESHUTDOWN;
     size_t end = (off + len + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
     bool here = vn_pageset_next(&region->missing, off / VN_PAGE_BYTES) >= end;
     if (here)
@@ -349,12 +334,11 @@ int vn_region_read(struct vn_region *region, size_t off, size_t len, void *to)
 
 int vn_region_sent(struct vn_region *region, size_t off, size_t len, const void *bytes)
 {
-    if (vn_region_is_foreign(region))
-        return -ESHUTDOWN;
     size_t end = off + len;
     if (!is_inside(region, off, len) || (end % VN_PAGE_BYTES && end != region->shadow.size))
         return -EINVAL;
-    pthread_mutex_lock(&region->lock);
+    if (!vn_region_enter(region))
+        return -ESHUTDOWN;
     for (size_t at = off; at < end; at += VN_PAGE_BYTES) {
         const uint8_t *from = (const uint8_t *)bytes + (at - off);
         size_t page = at / VN_PAGE_BYTES, n = end - at < VN_PAGE_BYTES ? end - at : VN_PAGE_BYTES;
@@ -393,27 +377,14 @@ int vn_region_apply(struct vn_region *region, struct vn_delta_codec *codec, cons
                     size_t len)
 {
     struct vn_delta_in in;
-    if (vn_region_is_foreign(region))
-        return -ESHUTDOWN;
     int err = vn_delta_open(codec, data, len, region->shadow.size, &in);
     if (err)
         return err;
-    pthread_mutex_lock(&region->lock);
+    if (!vn_region_enter(region))
+        return -ESHUTDOWN;
     err = merge(region, &in);
     pthread_mutex_unlock(&region->lock);
     return err;
-}
-
-/* Gets memory for pages that are written for the first time, in one call each. */
-static void populate(struct vn_region *region, size_t page, size_t count)
-{
-    if (vn_pageset_run(&region->populated, page, count) == count)
-        return;
-#ifdef MADV_POPULATE_WRITE
-    (void)madvise(region->memory + page * VN_PAGE_BYTES, count * VN_PAGE_BYTES,
-                  MADV_POPULATE_WRITE);
-#endif
-    populate_shadow(region, page, count);
 }
 
 /* Pages in a row that are here. */
@@ -425,7 +396,6 @@ static int store_run(struct vn_region *region, size_t page, size_t count, const 
     int err = vn_track_begin_write(&region->track, off, len);
     if (err)
         return err;
-    populate(region, page, count);
     vn_shadow_put_whole(&region->shadow, region->memory, start, bytes, count * VN_PAGE_BYTES);
     for (size_t i = page; i < page + count; i++)
         vn_pageset_remove(&region->unshadowed, i);
@@ -434,14 +404,13 @@ static int store_run(struct vn_region *region, size_t page, size_t count, const 
 
 int vn_region_store(struct vn_region *region, uint64_t off, const uint8_t *bytes, size_t len)
 {
-    if (vn_region_is_foreign(region))
-        return -ESHUTDOWN;
     if (off % VN_PAGE_BYTES || len % VN_PAGE_BYTES || off > region->shadow.size ||
         len > region->shadow.size - off)
         return -EPROTO;
     size_t first = (size_t)off / VN_PAGE_BYTES, end = first + len / VN_PAGE_BYTES, page = first;
     int err = 0;
-    pthread_mutex_lock(&region->lock);
+    if (!vn_region_enter(region))
+        return -ESHUTDOWN;
     while (!err && page < end) {
         size_t missing = vn_pageset_next(&region->missing, page);
         size_t stop = missing < end ? missing : end;

@@ -1,6 +1,24 @@
 /* venus/memory/region_impl.h - private to src/venus/memory: a region from inside.
  *
- * region.c is about pages that are here, demand.c about those that are at the server.
+ * region.c is about pages that are here, demand.c about pages that are at the server.
+ *
+ * A page of a region is a member of these sets.  Every set is read and changed under the lock.
+ *
+ * | set        | a member is a page                      | added by             | removed by |
+ * |------------|-----------------------------------------|----------------------|--------------------|
+ * | pending    | that may differ from what the server    | collect; expect; a   | encode,
+ * take_whole,| |            | has: to be sent                         | fill over saved      |
+ * sent; drop         | |            |                                         | writes | | | whole
+ * | that was sent as a whole the last time; | take_whole           | encode, expect;    | | | its
+ * shadow copy has memory              |                      | drop               | | unshadowed |
+ * whose shadow copy is not what the       | take_whole, if it is | encode and sent;   | | | server
+ * has: to be sent as a whole       | in `whole` already   | apply and store    | | missing    |
+ * that was dropped: the server has it,    | drop                 | fill, lose         | | | and an
+ * access to it waits               |                      |                    | | requested  |
+ * that is missing, with a fetch under way | the pager            | fill, lose         |
+ *
+ * A region that can drop pages has no unshadowed ones: of a missing page nothing but the shadow
+ * copy is left.
  *
  * Trust, Threads, Lifetime: see region.h. */
 #ifndef HAWSER_VENUS_MEMORY_REGION_IMPL_H
@@ -17,22 +35,16 @@ struct vn_region {
     struct vn_kernel *kernel;
     struct vn_track track;
     struct vn_shadow shadow;
-    struct vn_pageset pending;   /* to be encoded */
-    struct vn_pageset missing;   /* dropped; the server has them */
-    struct vn_pageset requested; /* missing and asked for */
-    struct vn_pageset populated; /* whose shadow copy has memory */
-    struct vn_pageset whole;     /* sent as a whole the last time */
-    struct vn_pageset
-        unshadowed; /* whose shadow copy is not what the server has; see vn_region_take_whole */
-    uint8_t *memory;
-    size_t bytes; /* of memory: size in whole host pages */
+    uint8_t *memory; /* the mapping */
+    size_t bytes;    /* of the mapping: size in whole host pages */
+    struct vn_pageset pending, whole, unshadowed, missing, requested;
 
-    /* Missing pages that the program had written: by page, what they held, and in the mask which
-     * bytes of it an answer of the server may lack.  Those that differ from the shadow copy are yet
-     * to be sent. */
-    struct vn_change **saved; /* from the first one on */
-    struct vn_pageset is_saved;
-    struct vn_pages sending; /* whose shadow copy vn_region_take_whole gave out */
+    /* By page, NULL for most: the unsent writes of a missing page.  The mask names the bytes that
+     * an answer of the server may lack; of these, the ones that differ from the shadow copy are to
+     * be sent.  The array is made with its first member. */
+    struct vn_change **saved;
+    size_t saved_count;
+    struct vn_pages sending; /* whose shadow copies the caller of take_whole is sending */
 
     vn_fetch_fn *fetch;
     void *user;
@@ -42,15 +54,16 @@ struct vn_region {
     bool has_pager;
 };
 
-bool vn_region_is_foreign(const struct vn_region *region);
+/* Takes the lock; false in a child after fork, where the region is the parent's. */
+bool vn_region_enter(struct vn_region *region);
 
 /* The host pages that hold the range; false past the end. */
 bool vn_region_widen(const struct vn_region *region, size_t *off, size_t *len);
 
 /* ---- demand.c; all under the lock ---- */
 
-/* Puts what the program wrote into pages before they were dropped, as far as there is room.  The
- * changes put; *more: there was no room for all. */
+/* Puts saved writes, as far as there is room.  The changes put; *more: there was no room for all.
+ */
 size_t vn_demand_encode(struct vn_region *region, struct vn_delta_out *out, size_t budget,
                         bool *more);
 
