@@ -1,9 +1,8 @@
 /* venus/memory/delta.h - the changed bytes of a set of pages, as they travel.
  *
- * A delta names exactly the bytes that its sender changed, never a neighbour: the peer may have
- * written the neighbour since, with that write still on its way here, and an old value sent along
- * would undo it.  That is why near runs are not joined; where runs are many, a bit mask is smaller
- * than any joining could make them.
+ * A delta names exactly the bytes that its sender changed.  The peer may have written the byte
+ * beside them, with that write still on its way here: an old value sent along would undo it.  That
+ * is why near runs are not joined.  Where runs are many, a bit mask is smaller.
  *
  *    u8      form           0: the body follows; 1: varint body bytes, then a zstd frame of it
  *    body:   changes to the end, pages ascending
@@ -13,13 +12,14 @@
  *      mask:   512 bytes, bit i of byte j is byte 8j + i of the page; then the bytes it names
  *      all:    4096 bytes
  *
- * A delta fills its message to the end: whoever frames it knows its length.
+ * Whoever frames a delta knows its length: the delta fills its message to the end.
  *
- * Trust: decoding takes a peer's bytes.  All of a delta is checked before any of it is given out;
- * a change never names a byte past the region; a frame never yields more than it declared, nor
- * more than the region could need.
- * Threads: a codec serves one thread at a time.  Lifetime: codecs create/destroy; a decoded delta
- * points into its input and its codec, and holds until the codec's next use. */
+ * Trust: decoding takes a peer's bytes.  All of a delta is checked before any of it is given out. A
+ * change never names a byte past the region.  A frame yields no more than it declared, and no more
+ * than the region could need.
+ * Threads: the caller serialises calls on one codec.
+ * Lifetime: codecs create/destroy.  A decoded delta points into its input and its codec, and holds
+ * until the codec's next use. */
 #ifndef HAWSER_VENUS_MEMORY_DELTA_H
 #define HAWSER_VENUS_MEMORY_DELTA_H
 
@@ -44,8 +44,8 @@ struct vn_change {
     uint8_t bytes[VN_PAGE_BYTES] __attribute__((aligned(64)));
 };
 
-/* Names all bytes of a whole page where most are named: smaller than runs, and quicker at both
- * ends. For pages that the peer does not write meanwhile; see the top. */
+/* Names all bytes of a page where most are named: shorter than runs, and quicker at both ends.  For
+ * pages that the peer does not write meanwhile. */
 void vn_change_round(struct vn_change *change);
 
 struct vn_delta_codec;

@@ -113,7 +113,7 @@ bool vn_region_has_saved_writes(struct vn_region *region)
     return any;
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 static void come_back(struct vn_region *region, size_t page)
 {
@@ -151,15 +151,14 @@ bool vn_region_has(struct vn_region *region, size_t off)
     return here;
 }
 
-/* Whole host pages, since only such can be put in place. */
+/* At least a host page: the kernel installs no less. */
 static size_t least_pages(const struct vn_region *region)
 {
     size_t host = region->kernel->page / VN_PAGE_BYTES, least = VN_FETCH_LEAST / VN_PAGE_BYTES;
     return least > host ? least : host;
 }
 
-/* How many pages to ask for at this one: twice as many as the last time where the program reads
- * on. */
+/* How many pages to request: twice as many as the last time if the program reads on. */
 static size_t choose_ahead(struct vn_region *region, size_t page)
 {
     size_t least = least_pages(region), most = VN_FETCH_BYTES / VN_PAGE_BYTES;
@@ -175,7 +174,7 @@ static bool may_request(const struct vn_region *region, size_t page)
            !vn_pageset_has(&region->requested, page);
 }
 
-/* Marks as asked for the pages around `page` and ahead of it, which are missing and were not. */
+/* Marks `page` and missing pages around and behind it as requested; how many, from *first on. */
 static size_t choose_fetch(struct vn_region *region, size_t page, size_t *first)
 {
     size_t least = least_pages(region), start = page, low = page / least * least;
@@ -189,8 +188,8 @@ static size_t choose_fetch(struct vn_region *region, size_t page, size_t *first)
     return end - start;
 }
 
-/* The page was filled meanwhile, and the access finds it now; or the program itself threw it away,
- * and gets what the server is known to have. */
+/* The page was filled meanwhile, and the access finds it now.  Or the program has discarded the
+ * page itself (madvise), and gets the shadow copy. */
 static void install_known(struct vn_region *region, uintptr_t addr)
 {
     size_t host = region->kernel->page, off = (addr - (uintptr_t)region->memory) / host * host;
@@ -243,7 +242,7 @@ static int attach_pager(struct vn_region *region)
     return err;
 }
 
-/* Pages moved out of the mapping, where nobody can write them any more. */
+/* Pages that were moved out of the mapping, where the program cannot write them. */
 struct moved {
     struct vn_region *region;
     size_t off;
@@ -257,14 +256,14 @@ static void save_written(void *user, uintptr_t addr, size_t len)
     struct vn_region *region = moved->region;
     size_t first = (moved->off + (addr - moved->at)) / VN_PAGE_BYTES;
     size_t end = first + len / VN_PAGE_BYTES, pages = vn_shadow_pages(&region->shadow);
-    /* The pages as they would be in the mapping, so that their shadow copies are found. */
+    /* Where the mapping would begin if the pages were in it: finds their shadow copies. */
     const uint8_t *as_mapped = (const uint8_t *)(moved->at - moved->off);
     for (size_t page = first; page < end && page < pages && !moved->err; page++)
         moved->err = save_writes(region, as_mapped, page);
 }
 
-/* Takes the pages out of the mapping in one step, to `at`.  Whoever touches them from here on waits
- * for the pager, which waits for the region's lock. */
+/* Moves the pages out of the mapping, to `at`, in one step: no write falls between a check and the
+ * release.  Whoever touches them from now on waits for the pager, which waits for the lock. */
 static int move_out(struct vn_region *region, size_t off, size_t len, void *at)
 {
     void *start = region->memory + off;
@@ -284,8 +283,8 @@ static int move_out(struct vn_region *region, size_t off, size_t len, void *at)
     return err ? err : moved.err;
 }
 
-/* Between two pages of another kind: where the kernel finds room right beside the mapping, it makes
- * one mapping of the two, and watches neither of them any more. */
+/* With a page of another kind on either side: if the place were right beside the mapping, the
+ * kernel would join the two and watch neither. */
 static int move_out_apart(struct vn_region *region, size_t off, size_t len)
 {
     size_t page = region->kernel->page, room = len + 2 * page;
@@ -297,8 +296,8 @@ static int move_out_apart(struct vn_region *region, size_t off, size_t len)
     return err;
 }
 
-/* What was dropped before is a mapping of its own to the kernel, also once it has come back, and it
- * moves only what lies in one. */
+/* A range that was dropped before is a mapping of its own to the kernel, even after it was filled,
+ * and mremap moves only what lies in one mapping. */
 static int move_out_by_mapping(struct vn_region *region, size_t off, size_t len)
 {
     size_t page = region->kernel->page, half = len / page / 2 * page;
@@ -309,7 +308,7 @@ static int move_out_by_mapping(struct vn_region *region, size_t off, size_t len)
     return err ? err : move_out_by_mapping(region, off + half, len - half);
 }
 
-/* Whether the shadow copy of a page is of no more use. */
+/* Whether nobody needs the shadow copy of a missing page. */
 static bool shadow_is_free(const struct vn_region *region, size_t page)
 {
     bool sending = page >= region->sending.first && page < region->sending.end;
@@ -327,19 +326,17 @@ static void drop_shadow(struct vn_region *region, size_t first, size_t end)
                           (stop - page) * VN_PAGE_BYTES, MADV_DONTNEED);
         page = stop + 1;
     }
-    for (size_t page = first; page < end; page++) {
-        vn_pageset_remove(&region->pending, page);
-        vn_pageset_remove(&region->whole, page);
-    }
+    vn_pageset_remove_span(&region->pending, first, end - first);
+    vn_pageset_remove_span(&region->whole, first, end - first);
 }
 
-/* Those of pages first up to end that are here. */
+/* Pages first up to end, but for those that are missing already. */
 static int drop(struct vn_region *region, size_t first, size_t end)
 {
     int err = attach_pager(region);
     for (size_t page = first; !err && page < end;) {
-        size_t away = vn_pageset_next(&region->missing, page);
-        size_t stop = away < end ? away : end;
+        size_t missing = vn_pageset_next(&region->missing, page);
+        size_t stop = missing < end ? missing : end;
         if (stop > page) {
             err = move_out_by_mapping(region, page * VN_PAGE_BYTES, (stop - page) * VN_PAGE_BYTES);
             if (!err)
@@ -363,7 +360,7 @@ int vn_region_drop(struct vn_region *region, size_t off, size_t len)
     return err;
 }
 
-/* ---- coming back ---- */
+/* ---- answers ---- */
 
 static int fill_run(struct vn_region *region, size_t page, size_t run, const uint8_t *from,
                     size_t len)
@@ -376,8 +373,7 @@ static int fill_run(struct vn_region *region, size_t page, size_t run, const uin
                              shadow, run * VN_PAGE_BYTES, true);
 }
 
-/* The server's bytes of one page become the shadow copy, but for those that the program wrote,
- * which go over them. */
+/* Lays saved writes over the server's bytes `now`.  The other bytes become the shadow copy. */
 static void lay_over(struct vn_region *region, size_t page, uint8_t now[VN_PAGE_BYTES])
 {
     uint8_t *shadow = region->shadow.bytes + page * VN_PAGE_BYTES;
@@ -395,7 +391,7 @@ static void lay_over(struct vn_region *region, size_t page, uint8_t now[VN_PAGE_
         vn_pageset_add(&region->pending, page);
 }
 
-/* One host page with saved pages in it; the server gave len bytes of it. */
+/* One host page in which there are saved writes; the server gave len bytes of it. */
 static int fill_saved(struct vn_region *region, size_t first, const uint8_t *from, size_t len)
 {
     size_t host = region->kernel->page;
@@ -425,8 +421,8 @@ static bool has_saved(const struct vn_region *region, size_t page, size_t count)
     return any;
 }
 
-/* Missing pages from `page` on, of which the server gave len bytes.  How many were filled, or the
- * kernel's errno. */
+/* Some of the `run` missing pages from `page` on, of which the server gave len bytes.  How many
+ * were filled, or a negative errno. */
 static long fill_some(struct vn_region *region, size_t page, size_t run, const uint8_t *from,
                       size_t len)
 {

@@ -1,14 +1,14 @@
 /* venus/memory/diff.h - which bytes of a page differ from its shadow copy.
  *
- * A page is 64 blocks of 64 bytes, a block one bit a byte in a 64-bit mask: bit i is byte i.  The
- * mask of a page is therefore 512 bytes, the same on every host once stored little-endian.
+ * A page is 64 blocks of 64 bytes.  A block's mask has 64 bits: bit i is byte i.  So the mask of a
+ * page is 512 bytes, the same on every host once stored little-endian.
  *
- * The first use takes the best implementation that this CPU runs; "c" is the reference that the
- * others are compared with, and the way to turn them off.
+ * The first use chooses the best implementation that this CPU runs.  "c" is the reference that
+ * tests compare the others with, and the way to turn them off.
  *
  * Trust: none needed.
- * Threads: any.  The page may be written by others meanwhile: a byte that changes during the call
- * is reported either way, and the rest is right.  ThreadSanitizer is told so.
+ * Threads: any.  Others may write the page meanwhile: a byte that changes during the call is
+ * reported either way, and the rest is right.  ThreadSanitizer is told so.
  * Lifetime: no state but the choice. */
 #ifndef HAWSER_VENUS_MEMORY_DIFF_H
 #define HAWSER_VENUS_MEMORY_DIFF_H
@@ -34,8 +34,8 @@ const struct vn_diff *vn_diff_get(size_t i);
 /* Uses the one of that name from now on.  0, or -ENOENT when there is none that runs here. */
 int vn_diff_use(const char *name) MUST_CHECK;
 
-/* Compares two pages.  Bit b of what is returned says that block b differs; mask[b] is written
- * for those blocks only, so that a clean page costs two reads and nothing else. */
+/* Compares two pages.  Bit b of the result says that block b differs.  mask[b] is written for those
+ * blocks only, so that a clean page costs two reads and nothing else. */
 uint64_t vn_diff_page(const uint8_t *now, const uint8_t *shadow, uint64_t mask[VN_PAGE_BLOCKS]);
 
 /* Whether any byte of the page differs; stops at the first block that does. */

@@ -1,7 +1,7 @@
 /* venus/memory/pageset.h - a set of pages of one region, as bits.
  *
- * A page here is VN_PAGE_BYTES, the unit of the wire, whatever the host's own page size is: both
- * ends count alike.  Host pages are whole multiples of it.
+ * A page is VN_PAGE_BYTES, the unit of the wire, so that both ends count the same way.  Host pages
+ * are whole multiples of it.
  *
  * Trust: none needed.  Threads: the owner's lock.  Lifetime: init/fini. */
 #ifndef HAWSER_VENUS_MEMORY_PAGESET_H
@@ -22,11 +22,10 @@ enum { VN_PAGE_BYTES = 4096 };
 struct vn_pageset {
     uint64_t *words;
     size_t pages;
-    size_t count; /* members; an empty set is known as such without a look at its bits */
+    size_t count; /* members */
 };
 
-/* 0, -ENOMEM, or -EINVAL past VN_PAGES_MAX.  Empty; its memory is not touched before the first add.
- */
+/* An empty set.  0, -ENOMEM, or -EINVAL past VN_PAGES_MAX. */
 int vn_pageset_init(struct vn_pageset *set, size_t pages) MUST_CHECK;
 void vn_pageset_fini(struct vn_pageset *set);
 

@@ -46,7 +46,7 @@ static int map_memory(struct vn_region *region, size_t size, size_t alignment)
         munmap(at + before + bytes, spare - before);
     region->memory = at + before;
     region->bytes = bytes;
-    /* A write marks what the page table holds; with huge pages that is 2 MiB, to be compared. */
+    /* The kernel reports what one page-table entry holds: 2 MiB to compare with huge pages. */
     (void)madvise(region->memory, bytes, MADV_NOHUGEPAGE);
     return 0;
 }
@@ -107,7 +107,7 @@ void vn_region_destroy(struct vn_region *region)
     vn_pageset_fini(&region->pending);
     vn_shadow_fini(&region->shadow);
     vn_kernel_unref(region->kernel);
-    if (!foreign) /* in a child it may be locked by a thread that is not there */
+    if (!foreign) /* a thread of the parent may hold it */
         pthread_mutex_destroy(&region->lock);
     free(region);
 }
@@ -166,14 +166,14 @@ bool vn_region_next_pending(struct vn_region *region, size_t *off, size_t *len)
     return true;
 }
 
-/* A unshadowed page, as it is now, becomes its own shadow copy. */
+/* Copies an unshadowed page, as it is now, to its shadow copy. */
 static void give_shadow(struct vn_region *region, size_t page)
 {
     vn_shadow_take_whole(&region->shadow, region->memory, page * VN_PAGE_BYTES, VN_PAGE_BYTES);
     vn_pageset_remove(&region->unshadowed, page);
 }
 
-/* Puts what changed in the page; whether anything did. */
+/* Puts the page's changed bytes; whether there are any. */
 static bool put_page(struct vn_region *region, struct vn_delta_out *out, size_t page,
                      enum vn_server_side server)
 {
@@ -243,7 +243,7 @@ static size_t count_whole(struct vn_region *region, size_t page, size_t most)
     return vn_shadow_count_rewritten(&region->shadow, region->memory, page, end);
 }
 
-/* A page that is missing has nothing but its shadow copy. */
+/* Of a page that is dropped only the shadow copy is left. */
 static bool can_be_unshadowed(const struct vn_region *region, size_t page, size_t count)
 {
     return !vn_region_can_drop(region) && vn_pageset_run(&region->whole, page, count) == count;
@@ -272,7 +272,7 @@ static const uint8_t *take_whole(struct vn_region *region, size_t most, size_t *
     most /= VN_PAGE_BYTES;
     while ((page = vn_pageset_next(&region->pending, page)) < region->pending.pages) {
         size_t count = count_whole(region, page, most + LEAST);
-        if (count > most) /* what is left is enough to go in the same way */
+        if (count > most) /* the rest is then long enough as well */
             count -= LEAST;
         if (count >= LEAST) {
             *off = page * VN_PAGE_BYTES;
@@ -304,8 +304,7 @@ int vn_region_expect(struct vn_region *region, size_t off, size_t len)
     if (!vn_region_enter(region))
         return -ESHUTDOWN;
     size_t first = off / VN_PAGE_BYTES, end = first + len / VN_PAGE_BYTES;
-    for (size_t page = first; (page = vn_pageset_next(&region->whole, page)) < end; page++)
-        vn_pageset_remove(&region->whole, page); /* or it would go unshadowed now */
+    vn_pageset_remove_span(&region->whole, first, end - first); /* none becomes unshadowed now */
     for (size_t page = first; (page = vn_pageset_next(&region->unshadowed, page)) < end; page++)
         vn_pageset_add(&region->pending, page);
     pthread_mutex_unlock(&region->lock);
@@ -362,12 +361,12 @@ static int merge(struct vn_region *region, struct vn_delta_in *in)
     while (vn_delta_next(in, &change)) {
         size_t page = change.page;
         if (vn_pageset_has(&region->missing, page))
-            continue; /* a fetch will bring this and all else */
+            continue; /* a fetch will bring it */
         int err = vn_track_begin_write(&region->track, page * VN_PAGE_BYTES / host * host, host);
         if (err)
             return err;
         if (vn_pageset_has(&region->unshadowed, page))
-            give_shadow(region, page); /* no device could write it: a server's fault */
+            give_shadow(region, page); /* a server at fault: no device could write it */
         vn_shadow_merge(&region->shadow, region->memory, &change);
     }
     return 0;
@@ -387,7 +386,7 @@ int vn_region_apply(struct vn_region *region, struct vn_delta_codec *codec, cons
     return err;
 }
 
-/* Pages in a row that are here. */
+/* A run of pages, none of them missing. */
 static int store_run(struct vn_region *region, size_t page, size_t count, const uint8_t *bytes)
 {
     size_t start = page * VN_PAGE_BYTES, off = start, len = count * VN_PAGE_BYTES;
@@ -397,8 +396,7 @@ static int store_run(struct vn_region *region, size_t page, size_t count, const 
     if (err)
         return err;
     vn_shadow_put_whole(&region->shadow, region->memory, start, bytes, count * VN_PAGE_BYTES);
-    for (size_t i = page; i < page + count; i++)
-        vn_pageset_remove(&region->unshadowed, i);
+    vn_pageset_remove_span(&region->unshadowed, page, count);
     return 0;
 }
 

@@ -5,7 +5,7 @@
 
 #include "venus/memory/diff_impl.h"
 
-/* Host pages have up to 64 KiB; the client installs whole ones from its shadow copy. */
+/* Whole host pages, which have up to 64 KiB: the client installs them from here. */
 static size_t mapped_bytes(size_t size)
 {
     enum { ROUND = 64 << 10 };
@@ -46,8 +46,8 @@ static size_t pages_up_to(size_t end)
     return (end + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
 }
 
-/* Live memory is read and written with relaxed atomics: each access happens once and whole, which
- * is all that exactness asks; order comes from the lock or the message that led here. */
+/* Memory is accessed with relaxed atomics, so that each access happens once and whole.  Order comes
+ * from the lock or the message that led here. */
 static uint64_t load64(const uint8_t *p)
 {
     return atomic_load_explicit((const _Atomic uint64_t *)(const void *)p, memory_order_relaxed);
@@ -63,15 +63,20 @@ static void store8(uint8_t *p, uint8_t v)
     atomic_store_explicit((_Atomic uint8_t *)p, v, memory_order_relaxed);
 }
 
-static void snapshot(const uint8_t *memory, size_t n, uint8_t page[VN_PAGE_BYTES])
+static void read_once(const uint8_t *memory, size_t n, uint8_t *to)
 {
     size_t at = 0;
     for (; at + 8 <= n; at += 8) {
         uint64_t word = load64(memory + at);
-        memcpy(page + at, &word, 8);
+        memcpy(to + at, &word, 8);
     }
     for (; at < n; at++)
-        page[at] = load8(memory + at);
+        to[at] = load8(memory + at);
+}
+
+static void snapshot(const uint8_t *memory, size_t n, uint8_t page[VN_PAGE_BYTES])
+{
+    read_once(memory, n, page);
     memset(page + n, 0, VN_PAGE_BYTES - n);
 }
 
@@ -144,7 +149,7 @@ static void store_bytes(uint8_t *memory, uint8_t *shadow, const uint8_t *from, u
     }
 }
 
-/* Whole words are stored only where every byte of the block is named. */
+/* Words are stored only where every byte of the block is named. */
 static void store(struct vn_shadow *shadow, uint8_t *memory, const struct vn_change *change,
                   bool keep_local)
 {
@@ -225,10 +230,10 @@ static unsigned count_bytes(uint64_t word)
     return (unsigned)__builtin_popcountll((((word & low) + low) | word) & ~low);
 }
 
-/* The block of a page that is looked at for all of it. */
+/* The block by which a page is judged. */
 static size_t sample_of(size_t page)
 {
-    enum { STEP = 27 }; /* odd, so that pages in a row are looked at in all places */
+    enum { STEP = 27 }; /* odd, so that pages in a row are judged by different blocks */
     return page * VN_PAGE_BYTES + page * STEP % VN_PAGE_BLOCKS * VN_BLOCK_BYTES;
 }
 
@@ -260,8 +265,8 @@ size_t vn_shadow_count_rewritten(const struct vn_shadow *shadow, const uint8_t *
     return at - page;
 }
 
-/* In pieces that the compiler copies in registers: a call of memcpy is watched by ThreadSanitizer,
- * and one of the two may be memory that others write. */
+/* Blocks are copied in registers: ThreadSanitizer would watch a call of memcpy, and others may
+ * write the memory meanwhile. */
 VN_RACY static void copy_racy(uint8_t *to, const uint8_t *from, size_t len)
 {
     size_t at = 0;
@@ -301,16 +306,16 @@ void vn_shadow_put_whole(struct vn_shadow *shadow, uint8_t *memory, size_t off,
     memcpy(shadow->bytes + off, bytes, len);
 }
 
-/* The set is made with its first member.  Without memory for it nothing is alike. */
+/* The set is made with its first member. */
 static bool can_omit(struct vn_shadow *shadow)
 {
     return shadow->omitted.words || vn_pageset_init(&shadow->omitted, vn_shadow_pages(shadow)) == 0;
 }
 
-/* Of len bytes, those of pages for which memory stands afterwards. */
-static size_t omitted_bytes(const struct vn_shadow *shadow, size_t len, bool omitted)
+/* Of len bytes, those of pages that stay omitted. */
+static size_t omitted_bytes(const struct vn_shadow *shadow, size_t len, bool omit)
 {
-    return omitted && shadow->omitted.words ? len / VN_PAGE_BYTES * VN_PAGE_BYTES : 0;
+    return omit && shadow->omitted.words ? len / VN_PAGE_BYTES * VN_PAGE_BYTES : 0;
 }
 
 bool vn_shadow_omit(struct vn_shadow *shadow, size_t page, size_t count)
@@ -333,16 +338,16 @@ bool vn_shadow_store_begin(struct vn_shadow *shadow, const uint8_t *memory, size
 }
 
 void vn_shadow_store_copy(const struct vn_shadow *shadow, uint8_t *memory, size_t off,
-                          const uint8_t *bytes, size_t len, bool omitted)
+                          const uint8_t *bytes, size_t len, bool omit)
 {
-    size_t whole = omitted_bytes(shadow, len, omitted);
+    size_t whole = omitted_bytes(shadow, len, omit);
     copy_racy(memory + off, bytes, len);
     memcpy(shadow->bytes + off + whole, bytes + whole, len - whole);
 }
 
-void vn_shadow_store_end(struct vn_shadow *shadow, size_t off, size_t len, bool omitted)
+void vn_shadow_store_end(struct vn_shadow *shadow, size_t off, size_t len, bool omit)
 {
-    size_t page = (off + omitted_bytes(shadow, len, omitted)) / VN_PAGE_BYTES;
+    size_t page = (off + omitted_bytes(shadow, len, omit)) / VN_PAGE_BYTES;
     if (shadow->omitted.words)
         vn_pageset_remove_span(&shadow->omitted, page, pages_up_to(off + len) - page);
 }
@@ -375,13 +380,7 @@ void vn_shadow_read_memory(const struct vn_shadow *shadow, const uint8_t *memory
                            size_t len, uint8_t *to)
 {
     assert(off % 8 == 0 && off <= shadow->size && len <= shadow->size - off);
-    size_t at = 0;
-    for (; at + 8 <= len; at += 8) {
-        uint64_t word = load64(memory + off + at);
-        memcpy(to + at, &word, 8);
-    }
-    for (; at < len; at++)
-        to[at] = load8(memory + off + at);
+    read_once(memory + off, len, to);
 }
 
 void vn_shadow_write(struct vn_shadow *shadow, uint8_t *memory, size_t off, const uint8_t *bytes,

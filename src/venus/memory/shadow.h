@@ -1,21 +1,18 @@
-/* venus/memory/shadow.h - what the other end has of a piece of memory, and the exchange against it.
+/* venus/memory/shadow.h - the shadow copy of a region: what the other end has of it.
  *
- * Both ends keep a shadow copy of each shared region.  A byte that differs from the shadow copy was
- * written here and is yet to be sent.  A byte that arrives is taken where nobody wrote it here.
- * Where somebody did, the host's write wins on both ends: it came after all device work that the
- * host had waited for, and before all that it submits next.  So the client keeps its byte and sends
- * it with the next delta (vn_shadow_merge), and the server takes the client's
+ * Both ends keep one.  A byte that differs from the shadow copy was written here and is yet to be
+ * sent.  A byte that arrives is stored, unless it was written here meanwhile.  Then the host's
+ * write wins on both ends, because the host wrote it after the device work that it had waited for:
+ * the client keeps its byte and sends it (vn_shadow_merge), the server takes the client's
  * (vn_shadow_overwrite).
  *
- * `memory` is the memory itself: the program's mapping at the client, the driver's at the server.
- * It may be written by others at any time.  Bytes are read once for each delta, so that what is
- * sent and what the shadow copy remembers are the same; and no byte is ever stored that the peer
- * did not name, so that a neighbour's write is never undone.
+ * `memory` is the program's mapping at the client and the driver's memory at the server.  Others
+ * may write it at any time.  Each byte is read once for a delta, so that the shadow copy is what
+ * was sent.  No byte is stored that the peer did not name, so that a write beside it survives.
  *
  * Trust: vn_shadow_apply takes a peer's bytes, see delta.h.
- * Threads: one at a time for each shadow copy; `memory` belongs to anybody.
- * Lifetime: init/fini.  `memory` is the caller's, 8-byte aligned, at least shadow copy->size bytes.
- */
+ * Threads: the caller serialises calls on one shadow copy.
+ * Lifetime: init/fini.  `memory` is the caller's, 8-byte aligned, at least shadow->size bytes. */
 #ifndef HAWSER_VENUS_MEMORY_SHADOW_H
 #define HAWSER_VENUS_MEMORY_SHADOW_H
 
@@ -24,11 +21,15 @@
 struct vn_shadow {
     uint8_t *bytes; /* whole pages; zero past size */
     size_t size;
-    struct vn_pageset omitted; /* pages for which memory stands; see vn_shadow_store_begin */
+    struct vn_pageset omitted; /* at the server: pages whose shadow copy is the memory itself */
 };
 
-/* All zero, and without memory behind it until it is written.  0, -EINVAL for a size of 0 or past
- * VN_PAGES_MAX, -ENOMEM. */
+struct vn_pages {
+    size_t first, end;
+};
+
+/* All zero; takes no memory until it is written.  0, -EINVAL for a size of 0 or past VN_PAGES_MAX,
+ * -ENOMEM. */
 int vn_shadow_init(struct vn_shadow *shadow, size_t size) MUST_CHECK;
 void vn_shadow_fini(struct vn_shadow *shadow);
 
@@ -37,11 +38,10 @@ static inline size_t vn_shadow_pages(const struct vn_shadow *shadow)
     return (shadow->size + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
 }
 
-/* Pages between a look at one and a hint that it is coming: each is a miss of the TLB and of every
- * cache, and these overlap. */
+/* Pages are prefetched so far ahead: each is a miss of the TLB and of every cache. */
 enum { VN_SHADOW_AHEAD = 8 };
 
-/* Hints that the beginning of a page will be compared. */
+/* Prefetches the beginning of a page for vn_shadow_differs. */
 static inline void vn_shadow_hint(const struct vn_shadow *shadow, const uint8_t *memory,
                                   size_t page)
 {
@@ -49,108 +49,97 @@ static inline void vn_shadow_hint(const struct vn_shadow *shadow, const uint8_t 
     __builtin_prefetch(shadow->bytes + page * VN_PAGE_BYTES);
 }
 
-/* Whether the page of memory differs; exact for writes that happened before the call. */
+/* ---- one page ---- */
+
+/* Whether the page differs; exact for writes that happened before the call. */
 bool vn_shadow_differs(const struct vn_shadow *shadow, const uint8_t *memory, size_t page);
 
-/* Takes what differs in the page into *change.  False when nothing does; *change is then scratch.
- */
+/* Takes the bytes that differ into *change.  False: none does, and *change is scratch. */
 bool vn_shadow_take(const struct vn_shadow *shadow, const uint8_t *memory, size_t page,
                     struct vn_change *change) MUST_CHECK;
 
-/* The change is on its way: the peer will have it. */
+/* The change will reach the peer: it becomes a part of the shadow copy. */
 void vn_shadow_sent(struct vn_shadow *shadow, const struct vn_change *change);
 
-/* The server's change, at the client: into memory where nobody wrote it here, into the shadow copy
- * in any case. */
+/* At the client, the server's change: stored in memory where the program wrote nothing, and in the
+ * shadow copy. */
 void vn_shadow_merge(struct vn_shadow *shadow, uint8_t *memory, const struct vn_change *change);
 
-/* The client's change, at the server: into both. */
+/* At the server, the client's change: stored in both. */
 void vn_shadow_overwrite(struct vn_shadow *shadow, uint8_t *memory, const struct vn_change *change);
 
-struct vn_pages {
-    size_t first, end;
-};
+/* ---- the server's deltas ---- */
 
-/* The two calls of an end that tracks nothing and compares: the server.
- *
- * Appends to e a delta of what differs in pages *page up to end, of at most budget bytes, and moves
- * *page to the first page not looked at.  budget is at least VN_CHANGE_WIRE_MAX + 1.  Pages of
- * `filled` were written here as a whole, so that the peer may write none of their bytes: those that
- * seem to have changed as a whole are sent so.
- * The number of changes put; or the encoder's error, after which the shadow copy is ahead of the
- * peer and the connection is to be given up. */
+/* Appends to e a delta of what differs in pages *page up to end, of at most budget bytes (more than
+ * VN_CHANGE_WIRE_MAX), and moves *page to the first page not looked at.  A device wrote all of
+ * `filled`, where the client therefore writes nothing: pages there that seem to be rewritten are
+ * sent as a whole.  The number of changes, or the encoder's error: the shadow copy is then ahead of
+ * the peer, and the connection is to be given up. */
 int vn_shadow_encode(struct vn_shadow *shadow, const uint8_t *memory, struct vn_pages filled,
                      size_t *page, size_t end, struct vn_delta_codec *codec, struct wire_enc *e,
                      size_t budget) MUST_CHECK;
 
-/* Overwrites with a delta, all of it or, on -EPROTO, -EMSGSIZE and -ENOMEM, none of it. */
+/* Overwrites with a delta: with all of it or, on -EPROTO, -EMSGSIZE and -ENOMEM, none of it. */
 int vn_shadow_apply(struct vn_shadow *shadow, uint8_t *memory, struct vn_delta_codec *codec,
                     const void *data, size_t len) MUST_CHECK;
 
-/* Whole pages, without a look at each byte, where the server writes nothing there meanwhile.
+/* ---- whole pages ----
  *
- * Whether at least half of the bytes of a page seem to differ, as where numbers changed but for
- * their exponents, by one block of it, and not to become zeros, for which a delta has a short name.
- */
+ * For pages that the other end does not write meanwhile: they are sent or stored without a
+ * comparison.  Offsets are those of pages. */
+
+/* Whether half of a page's bytes or more seem to differ, judged by one block of 64 bytes.  False
+ * for a block that became zeros, for which a delta is shorter. */
 bool vn_shadow_is_rewritten(const struct vn_shadow *shadow, const uint8_t *memory, size_t page);
 
-/* Gets memory for the pages of [off, off + len), which are about to be written, in one call: a look
- * and then a write would be two faults a page.  Harmless where it cannot. */
-void vn_shadow_populate(const struct vn_shadow *shadow, size_t off, size_t len);
-
-/* How many pages from `page` up to `end`, whole ones, seem to be rewritten. */
+/* How many whole pages from `page` up to `end` seem to be rewritten, without a gap. */
 size_t vn_shadow_count_rewritten(const struct vn_shadow *shadow, const uint8_t *memory, size_t page,
                                  size_t end);
 
-/* Live at [off, off + len), whole pages, becomes the shadow copy, which is what is then sent: so
- * both are the same, whatever is written meanwhile. */
+/* Allocates the shadow copy's memory for [off, off + len) in one call, where the kernel can. */
+void vn_shadow_populate(const struct vn_shadow *shadow, size_t off, size_t len);
+
+/* Copies memory to the shadow copy, which is then sent: so the two are the same. */
 void vn_shadow_take_whole(struct vn_shadow *shadow, const uint8_t *memory, size_t off, size_t len);
 
-/* The same for pages whose bytes are sent from memory itself: the shadow copy has only the block
- * that vn_shadow_is_rewritten looks at. */
+/* Copies only the blocks that vn_shadow_is_rewritten looks at: the pages are sent from memory. */
 void vn_shadow_take_samples(struct vn_shadow *shadow, const uint8_t *memory, size_t page,
                             size_t count);
 
-/* At the server, for pages whose bytes are sent from memory while no device can write them: it
- * stands for the shadow copy until vn_shadow_make.  False where there is no memory for that. */
-bool vn_shadow_omit(struct vn_shadow *shadow, size_t page, size_t count) MUST_CHECK;
-
-/* At the client: the server's bytes at [off, off + len), whole pages, into both, where the program
- * writes nothing meanwhile. */
+/* At the client: stores the server's bytes in both. */
 void vn_shadow_put_whole(struct vn_shadow *shadow, uint8_t *memory, size_t off,
                          const uint8_t *bytes, size_t len);
 
-/* At the server: the client's bytes at [off, off + len) into both; off is the start of a page.
- *
- * With `alike` whole pages are written to memory only, which stands for the shadow copy until
- * vn_shadow_make: as long as no device can write them the two are the same, and a copy would be for
- * nothing.  For memory that is read as quickly as the shadow copy.
- *
- * In steps, for who gives its lock back while the bytes are copied: begin and end under it, copy
- * without.  From begin to end the pages are alike for everybody else, who so does not compare them.
- * False where there is no memory for that: the lock is to be kept. */
+/* At the server: stores the client's bytes in both, in three steps, so that the copy needs no lock.
+ * Begin and end are called under it.  In between the pages are omitted, and nobody compares them.
+ * begin: false where there is no memory for that; the lock is then kept throughout.  With `omit`
+ * whole pages stay omitted: for memory that the CPU reads as quickly as the shadow copy. */
 bool vn_shadow_store_begin(struct vn_shadow *shadow, const uint8_t *memory, size_t off,
                            size_t len) MUST_CHECK;
 void vn_shadow_store_copy(const struct vn_shadow *shadow, uint8_t *memory, size_t off,
-                          const uint8_t *bytes, size_t len, bool omitted);
-void vn_shadow_store_end(struct vn_shadow *shadow, size_t off, size_t len, bool omitted);
+                          const uint8_t *bytes, size_t len, bool omit);
+void vn_shadow_store_end(struct vn_shadow *shadow, size_t off, size_t len, bool omit);
 
-/* A device may write pages from first up to end from now on. */
+/* At the server: omits the shadow copies of pages that are sent from memory while no device can
+ * write them.  False where there is no memory for that. */
+bool vn_shadow_omit(struct vn_shadow *shadow, size_t page, size_t count) MUST_CHECK;
+
+/* Makes the omitted shadow copies of pages first up to end, before a device can write them. */
 void vn_shadow_make(struct vn_shadow *shadow, const uint8_t *memory, size_t first, size_t end);
 
-/* Copies what the peer has at [off, off + len); off is the start of a page. */
+/* Copies what the peer has at [off, off + len). */
 void vn_shadow_read(const struct vn_shadow *shadow, const uint8_t *memory, size_t off, size_t len,
                     uint8_t *to);
 
-/* The client's upload cache; see docs/upload-cache.md.
- *
- * Copies the bytes of memory at [off, off + len), each read once.  off is a multiple of 8. */
+/* ---- the upload cache; see docs/upload-cache.md ---- */
+
+/* At the client: copies memory at [off, off + len), each byte read once.  off is a multiple of 8.
+ */
 void vn_shadow_read_memory(const struct vn_shadow *shadow, const uint8_t *memory, size_t off,
                            size_t len, uint8_t *to);
 
-/* At the server: all bytes that the client has at [off, off + len), where the shadow copies of both
- * ends are equal: what differs from the shadow copy was written by the client, and is overwritten;
- * the rest is left alone.  off is the start of a page. */
+/* At the server: the client has these bytes at [off, off + len).  The client wrote those that
+ * differ from the shadow copy, and they are overwritten; the rest is left alone. */
 void vn_shadow_write(struct vn_shadow *shadow, uint8_t *memory, size_t off, const uint8_t *bytes,
                      size_t len);
 

@@ -1,18 +1,17 @@
-/* venus/memory/unshadowed.h - the driver's memory at the server, where no shadow copy is kept of
- * it.
+/* venus/memory/unshadowed.h - the driver's memory at the server where no shadow copy of it is kept.
  *
- * For memory that the CPU reads across a bus, a hundred times slower than its own: it is written as
- * the client says, and read only where the client asks (docs/mapped-memory.md).
+ * For memory that the CPU reads across a bus, a hundred times slower than its own.  The server
+ * stores what the client sends, and reads only what the client requests (docs/mapped-memory.md).
  *
  * Trust: vn_unshadowed_apply takes a peer's bytes, see delta.h.
- * Threads: any; the memory may be written by a device meanwhile.  Lifetime: nothing is kept. */
+ * Threads: any; a device may write the memory meanwhile.  Lifetime: nothing is kept. */
 #ifndef HAWSER_VENUS_MEMORY_UNSHADOWED_H
 #define HAWSER_VENUS_MEMORY_UNSHADOWED_H
 
 #include "venus/memory/delta.h"
 
-/* Stores the bytes that a delta names, all of them or, on -EPROTO, -EMSGSIZE and -ENOMEM, none of
- * them.  memory has size bytes. */
+/* Stores the bytes that a delta names: all of them or, on -EPROTO, -EMSGSIZE and -ENOMEM, none.
+ * `memory` has size bytes. */
 int vn_unshadowed_apply(uint8_t *memory, size_t size, struct vn_delta_codec *codec,
                         const void *data, size_t len) MUST_CHECK;
 
