@@ -21,12 +21,9 @@ bool vn_region_enter(struct vn_region *region)
 static bool differs(void *user, size_t page)
 {
     struct vn_region *region = user;
-    size_t pages = vn_shadow_pages(&region->shadow);
     if (vn_pageset_has(&region->unshadowed, page))
         return true;
-    if (page + VN_SHADOW_AHEAD < pages) /* pages are looked at in a row */
-        vn_shadow_hint(&region->shadow, region->memory, page + VN_SHADOW_AHEAD);
-    return page < pages && !vn_pageset_has(&region->missing, page) &&
+    return page < vn_shadow_pages(&region->shadow) && !vn_pageset_has(&region->missing, page) &&
            vn_shadow_differs(&region->shadow, region->memory, page);
 }
 

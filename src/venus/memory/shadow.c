@@ -255,13 +255,8 @@ size_t vn_shadow_count_rewritten(const struct vn_shadow *shadow, const uint8_t *
                                  size_t end)
 {
     size_t at = page;
-    for (; at < end; at++) {
-        size_t soon = sample_of(at + VN_SHADOW_AHEAD < end ? at + VN_SHADOW_AHEAD : at);
-        __builtin_prefetch(memory + soon);
-        __builtin_prefetch(shadow->bytes + soon);
-        if (!vn_shadow_is_rewritten(shadow, memory, at))
-            break;
-    }
+    while (at < end && vn_shadow_is_rewritten(shadow, memory, at))
+        at++;
     return at - page;
 }
 

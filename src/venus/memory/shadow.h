@@ -38,17 +38,6 @@ static inline size_t vn_shadow_pages(const struct vn_shadow *shadow)
     return (shadow->size + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
 }
 
-/* Pages are prefetched so far ahead: each is a miss of the TLB and of every cache. */
-enum { VN_SHADOW_AHEAD = 8 };
-
-/* Prefetches the beginning of a page for vn_shadow_differs. */
-static inline void vn_shadow_hint(const struct vn_shadow *shadow, const uint8_t *memory,
-                                  size_t page)
-{
-    __builtin_prefetch(memory + page * VN_PAGE_BYTES);
-    __builtin_prefetch(shadow->bytes + page * VN_PAGE_BYTES);
-}
-
 /* ---- one page ---- */
 
 /* Whether the page differs; exact for writes that happened before the call. */
