@@ -51,26 +51,16 @@ static atomic_uint forks; /* relaxed: written in a child while it has one thread
 
 /* --- fork ---------------------------------------------------------------------------------- */
 
-static void before_fork(void)
-{
-    pthread_mutex_lock(&lock);
-}
-
-static void in_parent(void)
-{
-    pthread_mutex_unlock(&lock);
-}
-
 static void in_child(void)
 {
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; /* a thread of the parent may hold it */
     current = NULL; /* the parent's; regions that still refer to it close the copies */
     atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
-    pthread_mutex_unlock(&lock);
 }
 
 static void watch_forks(void)
 {
-    (void)pthread_atfork(before_fork, in_parent, in_child);
+    (void)pthread_atfork(NULL, NULL, in_child);
 }
 
 unsigned vn_kernel_forks(void)

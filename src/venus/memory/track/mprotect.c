@@ -84,12 +84,6 @@ static bool on_fault(struct vn_segv_area *area, uintptr_t addr)
     return open_cluster(state, (addr - area->start) / state->page);
 }
 
-static bool works(const struct vn_kernel *kernel)
-{
-    (void)kernel;
-    return true;
-}
-
 static int init(struct vn_track *track)
 {
     size_t pages = track->size / track->kernel->page;
@@ -231,7 +225,6 @@ static int begin_write(struct vn_track *track, size_t off, size_t len)
 
 const struct vn_track_ops vn_track_mprotect = {
     .name = "mprotect",
-    .works = works,
     .init = init,
     .fini = fini,
     .take = take,

@@ -56,28 +56,19 @@ static void *run(void *user)
 
 /* --- fork ---------------------------------------------------------------------------------- */
 
-static void before_fork(void)
-{
-    pthread_mutex_lock(&lock);
-}
-
-static void in_parent(void)
-{
-    pthread_mutex_unlock(&lock);
-}
-
 static void in_child(void)
 {
     if (kernel)
         close(stop_fd);
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; /* a thread of the parent may hold it */
+    served = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     clients = busy = NULL;
     kernel = NULL;
-    pthread_mutex_unlock(&lock);
 }
 
 static void watch_forks(void)
 {
-    (void)pthread_atfork(before_fork, in_parent, in_child);
+    (void)pthread_atfork(NULL, NULL, in_child);
 }
 
 /* --- clients ------------------------------------------------------------------------------- */

@@ -42,7 +42,7 @@ const char *vn_track_name(enum vn_track_method method)
 
 bool vn_track_works(const struct vn_kernel *kernel, enum vn_track_method method)
 {
-    return method == VN_TRACK_AUTO || methods[method]->works(kernel);
+    return method == VN_TRACK_AUTO || !methods[method]->works || methods[method]->works(kernel);
 }
 
 static const struct vn_track_ops *choose(const struct vn_kernel *kernel,
@@ -56,7 +56,7 @@ static const struct vn_track_ops *choose(const struct vn_kernel *kernel,
     if (method != VN_TRACK_AUTO)
         warn_once(methods[method]->name, "does not work here (Linux 6.7, or a sandbox forbids it)");
     size_t i = VN_TRACK_USERFAULTFD;
-    while (!methods[i]->works(kernel))
+    while (!vn_track_works(kernel, (enum vn_track_method)i))
         i++;
     return methods[i];
 }
@@ -71,7 +71,7 @@ int vn_track_init(struct vn_track *track, struct vn_kernel *kernel, enum vn_trac
     struct vn_track made = {
         .ops = ops, .kernel = kernel, .base = base, .size = size, .differs = differs, .user = user};
     *track = made;
-    int err = ops->init(track);
+    int err = ops->init ? ops->init(track) : 0;
     if (err)
         *track = (struct vn_track){0};
     return err;
@@ -79,7 +79,7 @@ int vn_track_init(struct vn_track *track, struct vn_kernel *kernel, enum vn_trac
 
 void vn_track_fini(struct vn_track *track)
 {
-    if (track->ops)
+    if (track->ops && track->ops->fini)
         track->ops->fini(track);
     *track = (struct vn_track){0};
 }

@@ -32,14 +32,14 @@ struct vn_track;
 /* Whether a page (of VN_PAGE_BYTES) differs from its shadow copy. */
 typedef bool vn_differs_fn(void *user, size_t page);
 
-/* One method.  Offsets and lengths are whole host pages. */
+/* One method.  Offsets and lengths are whole host pages.  Only `take` is required; a method without
+ * `works` always works. */
 struct vn_track_ops {
     const char *name;
     bool (*works)(const struct vn_kernel *kernel);
     int (*init)(struct vn_track *track);
     void (*fini)(struct vn_track *track);
     int (*take)(struct vn_track *track, size_t off, size_t len, struct vn_pageset *written);
-    /* NULL: nothing to do. */
     int (*begin_write)(struct vn_track *track, size_t off, size_t len);
 };
 
