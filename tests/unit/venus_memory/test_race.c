@@ -2,6 +2,7 @@
 #include "unit.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -78,6 +79,61 @@ static void a_write_before_a_collection_is_in_it(void **state)
         pthread_join(threads[i], NULL);
     check_slots();
     assert_memory_equal(joint.memory, joint.server, joint.size);
+    joint_close(&joint);
+}
+
+/* --- a write at the moment when memory is found idle -------------------------------------------
+ */
+
+enum {
+    LATE_ROUNDS = 250,
+    IDLE_PAGES = 64,
+    COLLECTIONS = 20, /* after 8 or 16 of them memory is taken for idle, depending on the method */
+    SPINS_MAX = 200,
+};
+
+static atomic_uint collected, late_writes; /* in all rounds; release and acquire */
+
+/* In each round one byte, about when one of its collections begins. */
+static void *write_late(void *user)
+{
+    struct hw_rng rng;
+    (void)user;
+    hw_rng_seed(&rng, 3);
+    for (unsigned round = 0; round < LATE_ROUNDS; round++) {
+        unsigned at = (hw_rng_below(&rng, 2) ? 7 : 15) + (unsigned)hw_rng_below(&rng, 3);
+        while (atomic_load_explicit(&collected, memory_order_acquire) < round * COLLECTIONS + at)
+            hw_cpu_relax();
+        for (uint64_t left = hw_rng_below(&rng, SPINS_MAX); left; left--)
+            hw_cpu_relax();
+        poke8((size_t)hw_rng_below(&rng, IDLE_PAGES * VN_PAGE_BYTES), (uint8_t)hw_rng_u64(&rng));
+        atomic_store_explicit(&late_writes, round + 1, memory_order_release);
+    }
+    return NULL;
+}
+
+static void a_write_as_memory_becomes_idle_is_found(void **state)
+{
+    pthread_t thread;
+    (void)state;
+    joint_open(&joint, method, IDLE_PAGES * VN_PAGE_BYTES, NULL, NULL);
+    atomic_store(&collected, 0);
+    atomic_store(&late_writes, 0);
+    assert_int_equal(pthread_create(&thread, NULL, write_late, NULL), 0);
+    for (unsigned round = 0; round < LATE_ROUNDS; round++) {
+        for (size_t page = 0; page < IDLE_PAGES; page++)
+            poke64(page * VN_PAGE_BYTES, round + 1);
+        joint_push(&joint);
+        for (int i = 0; i < COLLECTIONS; i++) {
+            assert_int_equal(vn_region_collect(joint.region, 0, SIZE_MAX), 0);
+            atomic_fetch_add_explicit(&collected, 1, memory_order_release);
+        }
+        while (atomic_load_explicit(&late_writes, memory_order_acquire) <= round)
+            sched_yield();
+        joint_push(&joint);
+        assert_memory_equal(joint.memory, joint.server, joint.size);
+    }
+    pthread_join(thread, NULL);
     joint_close(&joint);
 }
 
@@ -217,6 +273,7 @@ int main(int argc, char **argv)
     method = joint_method(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_write_before_a_collection_is_in_it),
+        cmocka_unit_test(a_write_as_memory_becomes_idle_is_found),
         cmocka_unit_test(a_write_to_what_is_left_open_is_in_it),
         cmocka_unit_test(both_sides_end_as_the_model_says),
     };

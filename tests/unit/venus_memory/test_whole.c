@@ -220,6 +220,30 @@ static void what_was_not_written_again_gets_its_shadow_copy(void **state)
     assert_same();
 }
 
+/* The shadow copy keeps what the page held before, but for one block: bytes that become equal to it
+ * are a change all the same. */
+static void bytes_from_before_are_sent_again(void **state)
+{
+    enum { COUNT = 4 * LEAST, BYTES = COUNT * VN_PAGE_BYTES }; /* a span that becomes untracked */
+    static uint8_t before[BYTES], now[BYTES];
+    (void)state;
+    for (size_t block = 0; block < VN_PAGE_BLOCKS; block++) {
+        size_t unshadowed;
+        put_noise(0, COUNT);
+        memcpy(before, joint.memory, BYTES);
+        assert_int_equal(push_whole(), COUNT);
+        put_noise(0, COUNT);
+        assert_int_equal(push_whole_and(&unshadowed), COUNT);
+        assert_int_equal(unshadowed, COUNT);
+        memcpy(now, joint.memory, BYTES);
+        memcpy(joint.memory, before, BYTES);
+        for (size_t at = block * VN_BLOCK_BYTES; at < BYTES; at += VN_PAGE_BYTES)
+            memcpy(joint.memory + at, now + at, VN_BLOCK_BYTES);
+        (void)joint_push(&joint);
+        assert_same();
+    }
+}
+
 static void a_byte_written_while_they_are_sent_is_sent_again(void **state)
 {
     const uint8_t *bytes;
@@ -595,6 +619,7 @@ int main(int argc, char **argv)
         WITH_JOINT(the_end_within_a_page_is_left_to_deltas),
         WITH_JOINT(what_goes_whole_again_goes_from_where_it_lies),
         WITH_JOINT(what_was_not_written_again_gets_its_shadow_copy),
+        WITH_JOINT(bytes_from_before_are_sent_again),
         WITH_JOINT(a_byte_written_while_they_are_sent_is_sent_again),
         WITH_JOINT(what_a_device_may_write_gets_its_shadow_copy_before),
         WITH_JOINT(what_the_server_has_otherwise_is_a_shadow_copy),
