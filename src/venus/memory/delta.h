@@ -4,8 +4,8 @@
  * beside them, with that write still on its way here: an old value sent along would undo it.  That
  * is why near runs are not joined.  Where runs are many, a bit mask is smaller.
  *
- *    u8      form           0: the body follows; 1: varint body bytes, then a zstd frame of it
- *    body:   changes to the end, pages ascending
+ *    u8      form           0: the changes follow; 1: their length as a varint, then a zstd frame
+ *    changes to the end, pages ascending; each is:
  *      varint  pages skipped since the last one
  *      u8      which bytes:  1 runs, 2 mask, 3 all;  +4: all of them become zero, no bytes follow
  *      runs:   varint count, then for each: varint gap, varint length, its bytes

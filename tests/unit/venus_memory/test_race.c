@@ -140,7 +140,9 @@ static void a_write_as_memory_becomes_idle_is_found(void **state)
 /* --- the same where all of it is rewritten for a while, and then hardly any ---------------------
  */
 
-enum { SWEPT = 2 * (256 << 10) / VN_PAGE_BYTES + 3 }; /* spans that are left open, and some pages */
+enum {
+    SWEPT = 2 * (256 << 10) / VN_PAGE_BYTES + 3
+}; /* two spans that become untracked, and some pages */
 
 static _Atomic uint64_t swept[SWEPT]; /* release: the page holds at least this */
 
@@ -177,7 +179,7 @@ static void check_pages(void)
     }
 }
 
-static void a_write_to_what_is_left_open_is_in_it(void **state)
+static void a_write_to_an_untracked_span_is_in_it(void **state)
 {
     (void)state;
     joint_open(&joint, method, SWEPT * VN_PAGE_BYTES, NULL, NULL);
@@ -274,7 +276,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_write_before_a_collection_is_in_it),
         cmocka_unit_test(a_write_as_memory_becomes_idle_is_found),
-        cmocka_unit_test(a_write_to_what_is_left_open_is_in_it),
+        cmocka_unit_test(a_write_to_an_untracked_span_is_in_it),
         cmocka_unit_test(both_sides_end_as_the_model_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -77,7 +77,7 @@ static bool has_scan(int pagemap)
     return pagemap >= 0 && ioctl(pagemap, PAGEMAP_SCAN_IOCTL, &arg) >= 0;
 }
 
-/* Takes fd, which may be -1; gives it back when it can do what is needed. */
+/* fd, if it has asynchronous write-protection; else closes it and returns -1. */
 static int with_async(int fd)
 {
     struct uffdio_api api = {.api = UFFD_API,
@@ -94,7 +94,7 @@ static int open_uffd(int flags)
     return with_async((int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | flags));
 }
 
-/* Where an administrator opened the device to this user, no other privilege is asked for. */
+/* A user who may open the device needs no other privilege. */
 static int open_uffd_device(void)
 {
     int device = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
@@ -105,8 +105,8 @@ static int open_uffd_device(void)
     return with_async(fd);
 }
 
-/* Without privilege only faults of user code may be watched.  Asynchronous write-protection is
- * resolved inside the kernel for system calls too, so that tracking is none the worse. */
+/* Without privilege the kernel reports faults of user code only.  Tracking needs no more: the
+ * kernel itself resolves asynchronous write-protection, for system calls as well. */
 static void open_best_uffd(struct vn_kernel *kernel)
 {
     if (!kernel->scans)
@@ -250,8 +250,8 @@ int vn_kernel_watch(const struct vn_kernel *kernel, uintptr_t addr, size_t len, 
 int vn_kernel_take_written(const struct vn_kernel *kernel, uintptr_t addr, size_t len,
                            vn_span_fn *fn, void *user)
 {
-    /* Holes and the zero page are asked away explicitly: they count as written otherwise, and
-     * protecting them would build page tables for memory that nobody has touched. */
+    /* Without holes and the zero page, which would count as written: protecting them would build
+     * page tables for memory that nobody has touched. */
     struct scan_arg arg = {
         .start = addr,
         .end = addr + len,
@@ -275,8 +275,7 @@ int vn_kernel_protect(const struct vn_kernel *kernel, uintptr_t addr, size_t len
     return 0;
 }
 
-/* At most so much of the range, which the kernel does only within one mapping.  Bytes done or a
- * negative errno. */
+/* The kernel copies only within one mapping.  Bytes done or a negative errno. */
 static int64_t copy_some(const struct vn_kernel *kernel, uintptr_t addr, const uint8_t *from,
                          size_t len, bool clean)
 {

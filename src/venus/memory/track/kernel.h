@@ -1,9 +1,9 @@
 /* venus/memory/track/kernel.h - what the kernel offers for finding written pages, opened once a
  * process.
  *
- * Two descriptors serve all regions of a process, however many it maps: /proc/self/pagemap, and a
- * userfaultfd with asynchronous write-protection (Linux 6.7).  They speak of the process that
- * opened them, so after fork the child has none of the parent's: see vn_kernel_forks.
+ * Two descriptors serve all regions of a process: /proc/self/pagemap, and a userfaultfd with
+ * asynchronous write-protection (Linux 6.7).  They belong to the process that opened them, so a
+ * child after fork opens its own: see vn_kernel_forks.
  *
  * Trust: none needed.  Threads: any.
  * Lifetime: the first ref opens, the last unref closes. */
@@ -26,7 +26,7 @@ struct vn_kernel {
     unsigned forks;
 };
 
-/* 0 or -ENOMEM.  What is missing is said by the fields. */
+/* 0 or -ENOMEM.  The fields say what the kernel lacks. */
 int vn_kernel_ref(struct vn_kernel **out) MUST_CHECK;
 void vn_kernel_unref(struct vn_kernel *kernel);
 
@@ -44,7 +44,7 @@ int vn_kernel_populated(const struct vn_kernel *kernel, uintptr_t addr, size_t l
 
 /* The rest needs uffd >= 0.  Each: 0 or a negative errno. */
 
-/* Watches writes; with `missing`, accesses of pages that are not there are faults to be served. */
+/* Watches writes; with `missing` the pager is told of accesses to missing pages, too. */
 int vn_kernel_watch(const struct vn_kernel *kernel, uintptr_t addr, size_t len,
                     bool missing) MUST_CHECK;
 
@@ -57,11 +57,11 @@ int vn_kernel_take_written(const struct vn_kernel *kernel, uintptr_t addr, size_
 int vn_kernel_protect(const struct vn_kernel *kernel, uintptr_t addr, size_t len,
                       bool on) MUST_CHECK;
 
-/* Puts pages where none are and wakes who waits for them; `clean`: they count as not written. */
+/* Installs missing pages and wakes the threads that wait for them; `clean`: as not written. */
 int vn_kernel_install(const struct vn_kernel *kernel, uintptr_t addr, const void *from, size_t len,
                       bool clean) MUST_CHECK;
 
-/* Lets whoever waits for these pages try again. */
+/* Lets the threads that wait for these pages try again. */
 void vn_kernel_wake(const struct vn_kernel *kernel, uintptr_t addr, size_t len);
 
 #endif

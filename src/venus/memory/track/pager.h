@@ -1,12 +1,11 @@
-/* venus/memory/track/pager.h - the thread that is told when a program touches a page that is not
- * there.
+/* venus/memory/track/pager.h - the thread that the kernel tells of accesses to missing pages.
  *
  * Trust: none needed.
- * Threads: any may attach and detach, but not from within `fault`.  One pager thread serves all
- * clients: while `fault` waits for one page, others wait too.  It must take no lock whose holder
- * may touch a page that is not there.
+ * Threads: any may attach and detach, but not from within `fault`.  One thread serves all clients:
+ * while `fault` waits for one page, others wait too.  It must take no lock whose holder may touch a
+ * missing page.
  * Lifetime: the thread runs while a client is attached.  In a child after fork there is none, and
- * clients of the parent are not to be detached. */
+ * the parent's clients are not to be detached. */
 #ifndef HAWSER_VENUS_MEMORY_TRACK_PAGER_H
 #define HAWSER_VENUS_MEMORY_TRACK_PAGER_H
 

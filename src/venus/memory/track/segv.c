@@ -24,8 +24,9 @@ static size_t area_count, area_room;
 static struct sigaction below[BELOW_MAX]; /* the program's handlers, the latest last */
 static size_t below_count;
 
-/* The forwarding that this thread is in.  A program's handler may call the one it found, which is
- * ours: same context, deeper frame.  Then the handler before it is meant. */
+/* The forwarding that this thread is in.  A program's handler may call the handler that it
+ * replaced, which is ours: same context, deeper frame.  Then the next handler below is the right
+ * one. */
 static _Thread_local struct {
     void *context;
     uintptr_t frame;
@@ -137,7 +138,7 @@ static void forward(const struct sigaction *to, int sig, siginfo_t *info, void *
         to->sa_handler(sig);
 }
 
-/* Under the lock: the handler that is meant, at `level` below ours. */
+/* Under the lock: the handler `level` places below the topmost. */
 static struct sigaction handler_below(size_t level)
 {
     if (level >= below_count)
@@ -267,7 +268,7 @@ int vn_segv_add(struct vn_segv_area *area)
     return err;
 }
 
-/* Gives the program its handler back, unless it has put another on ours and may call it. */
+/* Restores the program's handler, unless it has put another on ours and may call ours. */
 static void take_off(void)
 {
     struct sigaction found;

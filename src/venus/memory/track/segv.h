@@ -1,9 +1,9 @@
 /* venus/memory/track/segv.h - one SIGSEGV handler for all protected areas, on top of the program's
  * own.
  *
- * Faults in no area go to the handler that the program had, or has installed since: vn_segv_check
- * looks, and puts ours back on top.  Between the program's sigaction and the next check its
- * handler gets our faults too; docs/design/mapped-memory.md says what follows from that.
+ * A fault in no area goes to the program's handler.  vn_segv_check finds a handler that the program
+ * has installed since, and puts ours back on top.  Between the program's sigaction and the next
+ * check its handler gets our faults too; docs/design/mapped-memory.md says what follows from that.
  *
  * Trust: none needed.
  * Threads: any.  One spin lock, taken with all signals blocked, guards the list and whatever the
@@ -32,7 +32,7 @@ void vn_segv_remove(struct vn_segv_area *area);
 /* Puts our handler back on top where the program has installed another.  0 or a negative errno. */
 int vn_segv_check(void) MUST_CHECK;
 
-/* Short, and without touching protected memory in between. */
+/* To be held shortly; the holder touches no protected memory. */
 void vn_segv_lock(sigset_t *saved);
 void vn_segv_unlock(const sigset_t *saved);
 

@@ -2,8 +2,8 @@
  *
  *   userfaultfd  the kernel marks written pages (Linux 6.7); no signal, and system calls that
  *                write into the mapping are seen like any other write
- *   mprotect     compares pages in use with the shadow copy, and takes write access from those that
- *                have not changed for a while: a SIGSEGV gives it back
+ *   mprotect     compares pages in use with the shadow copy, and protects those that have not
+ *                changed for a while: a SIGSEGV opens them
  *   compare      compares every page that was ever touched
  *
  * Pages never touched are found by none of them and cost no memory.
