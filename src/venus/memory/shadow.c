@@ -63,20 +63,21 @@ static void store8(uint8_t *p, uint8_t v)
     atomic_store_explicit((_Atomic uint8_t *)p, v, memory_order_relaxed);
 }
 
-static void read_once(const uint8_t *memory, size_t n, uint8_t *to)
+/* Reads each byte of memory that others may write once: not inlined, so that nobody who reads `to`
+ * reads the memory instead.  In registers: ThreadSanitizer would watch a call of memcpy. */
+VN_RACY __attribute__((noinline)) static void copy_racy(uint8_t *to, const uint8_t *from,
+                                                        size_t len)
 {
     size_t at = 0;
-    for (; at + 8 <= n; at += 8) {
-        uint64_t word = load64(memory + at);
-        memcpy(to + at, &word, 8);
-    }
-    for (; at < n; at++)
-        to[at] = load8(memory + at);
+    for (; at + VN_BLOCK_BYTES <= len; at += VN_BLOCK_BYTES)
+        __builtin_memcpy(to + at, from + at, VN_BLOCK_BYTES);
+    for (; at < len; at++)
+        to[at] = from[at];
 }
 
 static void snapshot(const uint8_t *memory, size_t n, uint8_t page[VN_PAGE_BYTES])
 {
-    read_once(memory, n, page);
+    copy_racy(page, memory, n);
     memset(page + n, 0, VN_PAGE_BYTES - n);
 }
 
@@ -260,17 +261,6 @@ size_t vn_shadow_count_rewritten(const struct vn_shadow *shadow, const uint8_t *
     return at - page;
 }
 
-/* Blocks are copied in registers: ThreadSanitizer would watch a call of memcpy, and others may
- * write the memory meanwhile. */
-VN_RACY static void copy_racy(uint8_t *to, const uint8_t *from, size_t len)
-{
-    size_t at = 0;
-    for (; at + VN_BLOCK_BYTES <= len; at += VN_BLOCK_BYTES)
-        __builtin_memcpy(to + at, from + at, VN_BLOCK_BYTES);
-    for (; at < len; at++)
-        to[at] = from[at];
-}
-
 void vn_shadow_populate(const struct vn_shadow *shadow, size_t off, size_t len)
 {
 #ifdef MADV_POPULATE_WRITE
@@ -375,7 +365,7 @@ void vn_shadow_read_memory(const struct vn_shadow *shadow, const uint8_t *memory
                            size_t len, uint8_t *to)
 {
     assert(off % 8 == 0 && off <= shadow->size && len <= shadow->size - off);
-    read_once(memory + off, len, to);
+    copy_racy(to, memory + off, len);
 }
 
 void vn_shadow_write(struct vn_shadow *shadow, uint8_t *memory, size_t off, const uint8_t *bytes,
