@@ -2,20 +2,19 @@
  *
  * region.c is about pages that are here, demand.c about pages that are at the server.
  *
- * A page of a region is a member of these sets.  Every set is read and changed under the lock.
+ * Every set of pages is read and changed under the lock.
  *
- * | set        | a member is a page                      | added by             | removed by |
- * |------------|-----------------------------------------|----------------------|--------------------|
- * | pending    | that may differ from what the server    | collect; expect; a   | encode,
- * take_whole,| |            | has: to be sent                         | fill over saved      |
- * sent; drop         | |            |                                         | writes | | | whole
- * | that was sent as a whole the last time; | take_whole           | encode, expect;    | | | its
- * shadow copy has memory              |                      | drop               | | unshadowed |
- * whose shadow copy is not what the       | take_whole, if it is | encode and sent;   | | | server
- * has: to be sent as a whole       | in `whole` already   | apply and store    | | missing    |
- * that was dropped: the server has it,    | drop                 | fill, lose         | | | and an
- * access to it waits               |                      |                    | | requested  |
- * that is missing, with a fetch under way | the pager            | fill, lose         |
+ * set        | a member is a page that             | added by           | removed by
+ * -----------|-------------------------------------|--------------------|------------------
+ * pending    | may differ from what the server     | collect, expect,   | encode, take_whole,
+ *            | has: it is to be sent               | fill               | sent, drop
+ * whole      | was sent as a whole the last time;  | take_whole         | encode, expect, drop
+ *            | its shadow copy has memory          |                    |
+ * unshadowed | has a stale shadow copy: it is to   | take_whole, if in  | encode, sent, apply,
+ *            | be sent as a whole                  | `whole` before     | store, take_whole
+ * missing    | was dropped: the server has it, and | drop               | fill, lose
+ *            | an access to it waits               |                    |
+ * requested  | is missing, with a fetch under way  | the pager          | fill, lose
  *
  * A region that can drop pages has no unshadowed ones: of a missing page nothing but the shadow
  * copy is left.
