@@ -224,6 +224,10 @@ int vn_region_encode(struct vn_region *region, struct vn_delta_codec *codec, str
     return more;
 }
 
+/* Unshadowed pages are sent as a whole in any case, so one in so many is looked at: each look
+ * misses every cache. */
+enum { UNSHADOWED_LOOK = 8 };
+
 /* Pages from `page` on, pending and written as a whole, at most `most`.  Memory for their shadow
  * copies comes in one call: the look and the copy would be two faults a page. */
 static size_t count_whole(struct vn_region *region, size_t page, size_t most)
@@ -237,7 +241,12 @@ static size_t count_whole(struct vn_region *region, size_t page, size_t most)
         return 0;
     if (vn_pageset_run(&region->whole, page, end - page) < end - page)
         vn_shadow_populate(&region->shadow, page * VN_PAGE_BYTES, (end - page) * VN_PAGE_BYTES);
-    return vn_shadow_count_rewritten(&region->shadow, region->memory, page, end);
+    size_t unshadowed = page + vn_pageset_run(&region->unshadowed, page, end - page);
+    size_t at = page + vn_shadow_count_rewritten(&region->shadow, region->memory, page, unshadowed,
+                                                 UNSHADOWED_LOOK);
+    if (at == unshadowed)
+        at += vn_shadow_count_rewritten(&region->shadow, region->memory, at, end, 1);
+    return at - page;
 }
 
 /* Of a page that is dropped only the shadow copy is left. */
@@ -252,7 +261,7 @@ static const uint8_t *take_run(struct vn_region *region, size_t page, size_t cou
     size_t off = page * VN_PAGE_BYTES;
     bool unshadowed = can_be_unshadowed(region, page, count);
     if (unshadowed)
-        vn_shadow_take_samples(&region->shadow, region->memory, page, count);
+        vn_shadow_take_samples(&region->shadow, region->memory, page, count, UNSHADOWED_LOOK);
     else
         vn_shadow_take_whole(&region->shadow, region->memory, off, count * VN_PAGE_BYTES);
     vn_pageset_remove_span(&region->pending, page, count);

@@ -252,13 +252,19 @@ bool vn_shadow_is_rewritten(const struct vn_shadow *shadow, const uint8_t *memor
     return any && differ >= VN_BLOCK_BYTES / 2;
 }
 
+/* The page to look at after this one. */
+static size_t next_sampled(size_t page, size_t every)
+{
+    return page - page % every + every;
+}
+
 size_t vn_shadow_count_rewritten(const struct vn_shadow *shadow, const uint8_t *memory, size_t page,
-                                 size_t end)
+                                 size_t end, size_t every)
 {
     size_t at = page;
     while (at < end && vn_shadow_is_rewritten(shadow, memory, at))
-        at++;
-    return at - page;
+        at = next_sampled(at, every);
+    return (at < end ? at : end) - page;
 }
 
 void vn_shadow_populate(const struct vn_shadow *shadow, size_t off, size_t len)
@@ -277,9 +283,9 @@ void vn_shadow_take_whole(struct vn_shadow *shadow, const uint8_t *memory, size_
 }
 
 void vn_shadow_take_samples(struct vn_shadow *shadow, const uint8_t *memory, size_t page,
-                            size_t count)
+                            size_t count, size_t every)
 {
-    for (size_t end = page + count; page < end; page++)
+    for (size_t end = page + count; page < end; page = next_sampled(page, every))
         copy_racy(shadow->bytes + sample_of(page), memory + sample_of(page), VN_BLOCK_BYTES);
 }
 

@@ -81,9 +81,10 @@ int vn_shadow_apply(struct vn_shadow *shadow, uint8_t *memory, struct vn_delta_c
  * for a block that became zeros, for which a delta is shorter. */
 bool vn_shadow_is_rewritten(const struct vn_shadow *shadow, const uint8_t *memory, size_t page);
 
-/* How many whole pages from `page` up to `end` seem to be rewritten, without a gap. */
+/* How many whole pages from `page` up to `end` seem to be rewritten, without a gap, judged by the
+ * first and by those whose number is a multiple of `every`. */
 size_t vn_shadow_count_rewritten(const struct vn_shadow *shadow, const uint8_t *memory, size_t page,
-                                 size_t end);
+                                 size_t end, size_t every);
 
 /* Allocates the shadow copy's memory for [off, off + len) in one call, where the kernel can. */
 void vn_shadow_populate(const struct vn_shadow *shadow, size_t off, size_t len);
@@ -91,9 +92,10 @@ void vn_shadow_populate(const struct vn_shadow *shadow, size_t off, size_t len);
 /* Copies memory to the shadow copy, which is then sent: so the two are the same. */
 void vn_shadow_take_whole(struct vn_shadow *shadow, const uint8_t *memory, size_t off, size_t len);
 
-/* Copies only the blocks that vn_shadow_is_rewritten looks at: the pages are sent from memory. */
+/* Copies only the blocks that vn_shadow_count_rewritten looks at with the same `every`: the pages
+ * are sent from memory. */
 void vn_shadow_take_samples(struct vn_shadow *shadow, const uint8_t *memory, size_t page,
-                            size_t count);
+                            size_t count, size_t every);
 
 /* At the client: stores the server's bytes in both. */
 void vn_shadow_put_whole(struct vn_shadow *shadow, uint8_t *memory, size_t off,

@@ -509,8 +509,8 @@ static void pull_whole(size_t first, size_t count, size_t piece)
         uint64_t word = hw_rng_u64(&rng);
         memcpy(joint.server + at, &word, 8);
     }
-    assert_int_equal(vn_shadow_count_rewritten(&joint.shadow, joint.server, first, first + count),
-                     count);
+    assert_int_equal(
+        vn_shadow_count_rewritten(&joint.shadow, joint.server, first, first + count, 1), count);
     for (size_t page = first; page < first + count; page += piece) {
         size_t off = page * VN_PAGE_BYTES,
                n = first + count - page < piece ? first + count - page : piece;

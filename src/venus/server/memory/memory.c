@@ -377,7 +377,7 @@ static size_t count_whole(struct vns_memories *m, const struct memory *memory, s
     size_t stop = (page / PAGES_MOST + 1) * PAGES_MOST;
     stop = stop - page > room ? page + room : stop;
     size_t count =
-        vn_shadow_count_rewritten(&memory->twin, memory->live, page, stop < end ? stop : end);
+        vn_shadow_count_rewritten(&memory->twin, memory->live, page, stop < end ? stop : end, 1);
     if (count < PAGES_LEAST || vn_delta_shrinks(m->codec, memory->live + page * VN_PAGE_BYTES))
         return 0;
     return count;
