@@ -122,7 +122,7 @@ void vn_shadow_make(struct vn_shadow *shadow, const uint8_t *memory, size_t firs
 void vn_shadow_read(const struct vn_shadow *shadow, const uint8_t *memory, size_t off, size_t len,
                     uint8_t *to);
 
-/* ---- the upload cache; see docs/upload-cache.md ---- */
+/* ---- the upload cache; see docs/design/upload-cache.md ---- */
 
 /* At the client: copies memory at [off, off + len), each byte read once.  off is a multiple of 8.
  */
