@@ -186,9 +186,9 @@ class Commands:
                 count = self.count_of(c, f, "a->")
                 o.open()
                 o("struct wire_dec again = d->in;")
-                o("bool voided = d->voided;")
+                o("bool poisoned = d->poisoned;")
                 self.e.dec_rest(o, [f], "a->", c.c)
-                o("d->voided = voided;")
+                o("d->poisoned = poisoned;")
                 o("struct wire_dec behind = d->in;")
                 o("d->in = again;")
                 o(f"a->ids_{f.name} = vn_get_u64s(d, {count}, false);")
@@ -340,8 +340,8 @@ class Commands:
         first = c.c.params[0]
         handle = f"a.{first.name}" if self.p.r.resolve(first.type) in self.p.r.handles else "NULL"
         o("const struct vn_driver *driver = "
-          f"d->voided ? NULL : vn_exec_driver(x, {handle});")
-        o.open("if (d->voided)")
+          f"d->poisoned ? NULL : vn_exec_driver(x, {handle});")
+        o.open("if (d->poisoned)")
         self.skip(o, c)
         o.close(f"}} else if (x->hooks->{c.name}) {{")
         o(f"    x->hooks->{c.name}(x, &a);")
@@ -359,7 +359,7 @@ class Commands:
             f = c.destroyed
             o(f"vn_exec_destroyed(x, {f.elem.objtype}, {self.ids_count(c, f)}, a.ids_{f.name});")
         if c.ret == "VkResult":
-            o("if (!d->voided)")
+            o("if (!d->poisoned)")
             o(f"    vn_exec_result(x, VN_CMD_{c.name}, a.ret);")
         o("if (x->reply)")
         o(f"    vn_enc_reply_{c.name}(x->reply, &a);")

@@ -214,7 +214,7 @@ static const struct cmd_env environment[] = {
 enum { COUNT_CLIENTS, COUNT_OPENED, COUNT_COUNT };
 
 static const struct hw_counter_def count_defs[COUNT_COUNT] = {
-    {"server_clients", "connections of clients now, lanes included", "", HW_GAUGE},
+    {"server_clients", "connections of clients now, stripes included", "", HW_GAUGE},
     {"server_connections", "clients accepted since the start", "", HW_COUNTER},
 };
 
@@ -252,8 +252,8 @@ static void on_message(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
         return;
     if (msg->kind == RPC_CALL && msg->method == VN_METHOD_OPEN)
         sessions_open(s->sessions, ep, msg);
-    else if (msg->kind == RPC_CALL && msg->method == VN_METHOD_LANE)
-        sessions_lane(s->sessions, ep, msg);
+    else if (msg->kind == RPC_CALL && msg->method == VN_METHOD_STRIPE)
+        sessions_stripe(s->sessions, ep, msg);
     else /* a connection that ended meanwhile is the loop's to clear away */
         (void)service_basic_handle(&s->service, ep, msg);
     rpc_release(ep, msg);

@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "venus/common/lane.h"
+#include "venus/common/stripe.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -28,10 +28,10 @@ struct session {
 };
 
 /* A connection that waits for its session. */
-struct lane {
-    struct lane *next;
+struct stripe {
+    struct stripe *next;
     struct rpc_ep *ep;
-    uint8_t key[VN_LANE_KEY_BYTES];
+    uint8_t key[VN_STRIPE_KEY_BYTES];
 };
 
 struct sessions {
@@ -41,9 +41,9 @@ struct sessions {
     const struct sessions_ops *ops;
     void *user;
     struct session *first;
-    struct lane *lanes; /* in the order in which they called */
-    int signals;        /* readable when a process has ended */
-    sigset_t old_mask;  /* of the signals that a session shall have */
+    struct stripe *stripes; /* in the order in which they called */
+    int signals;            /* readable when a process has ended */
+    sigset_t old_mask;      /* of the signals that a session shall have */
 };
 
 /* ---- figures that both processes see ---- */
@@ -93,17 +93,17 @@ static void close_all_but(int *keep, int count)
     (void)close_range(from, ~0U, 0);
 }
 
-/* The first connection is the session's own, the others are its lanes. */
+/* The first connection is the session's own, the others are its stripes. */
 static void run_session(struct sessions *s, const struct session *session,
                         struct rpc_ep *const *connections, struct rpc_msg *open)
 {
     struct vns_session_options options = s->options;
-    int keep[RPC_TRANSPORT_FDS * (1 + VN_LANES_MAX)], count = 0;
+    int keep[RPC_TRANSPORT_FDS * (1 + VN_STRIPES_MAX)], count = 0;
     for (unsigned i = 0; i < session->connections; i++) {
         struct rpc_transport *t = rpc_ep_transport(connections[i]);
         count += t->ops->descriptors(t, keep + count);
         if (i > 0)
-            options.lanes[options.lane_count++] = t;
+            options.stripes[options.stripe_count++] = t;
     }
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
@@ -117,61 +117,61 @@ static void run_session(struct sessions *s, const struct session *session,
     _exit(vns_session_run(connections[0], open, &options));
 }
 
-/* ---- lanes ---- */
+/* ---- stripes ---- */
 
-static struct rpc_ep *unlink_lane(struct lane **at)
+static struct rpc_ep *unlink_stripe(struct stripe **at)
 {
-    struct lane *lane = *at;
-    struct rpc_ep *ep = lane->ep;
-    *at = lane->next;
-    free(lane);
+    struct stripe *stripe = *at;
+    struct rpc_ep *ep = stripe->ep;
+    *at = stripe->next;
+    free(stripe);
     return ep;
 }
 
 void sessions_closed(struct sessions *s, const struct rpc_ep *ep)
 {
-    for (struct lane **at = &s->lanes; *at;) {
+    for (struct stripe **at = &s->stripes; *at;) {
         if ((*at)->ep == ep)
-            (void)unlink_lane(at);
+            (void)unlink_stripe(at);
         else
             at = &(*at)->next;
     }
 }
 
-void sessions_lane(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *msg)
+void sessions_stripe(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *msg)
 {
     struct rpc_send nothing = {.stream = msg->stream};
-    struct lane *lane = malloc(sizeof(*lane));
-    int rc = lane ? 0 : -ENOMEM;
+    struct stripe *stripe = malloc(sizeof(*stripe));
+    int rc = stripe ? 0 : -ENOMEM;
     if (!rpc_ep_transport(ep)->ops->descriptors)
         rc = -EOPNOTSUPP;
-    else if (msg->len != VN_LANE_KEY_BYTES)
+    else if (msg->len != VN_STRIPE_KEY_BYTES)
         rc = -EPROTO;
     sessions_closed(s, ep); /* what it said before */
     if (rc == 0) {
-        struct lane **end = &s->lanes;
+        struct stripe **end = &s->stripes;
         while (*end)
             end = &(*end)->next;
-        *lane = (struct lane){.ep = ep};
-        memcpy(lane->key, msg->data, sizeof(lane->key));
-        *end = lane;
+        *stripe = (struct stripe){.ep = ep};
+        memcpy(stripe->key, msg->data, sizeof(stripe->key));
+        *end = stripe;
     } else {
-        free(lane);
+        free(stripe);
     }
     (void)rpc_reply(ep, msg, rc, &nothing); /* an ended connection is the loop's to clear */
 }
 
 /* Those that wait for this session, of which some may be about to be cleared. */
-static unsigned take_lanes(struct sessions *s, const struct rpc_msg *open,
-                           struct rpc_ep *lanes[VN_LANES_MAX])
+static unsigned take_stripes(struct sessions *s, const struct rpc_msg *open,
+                             struct rpc_ep *stripes[VN_STRIPES_MAX])
 {
-    uint8_t key[VN_LANE_KEY_BYTES];
+    uint8_t key[VN_STRIPE_KEY_BYTES];
     unsigned count = 0;
     if (vn_open_key(open->data, open->len, key))
         return 0;
-    for (struct lane **at = &s->lanes; *at && count < VN_LANES_MAX;) {
+    for (struct stripe **at = &s->stripes; *at && count < VN_STRIPES_MAX;) {
         if (memcmp((*at)->key, key, sizeof(key)) == 0 && rpc_ep_status((*at)->ep) == 0)
-            lanes[count++] = unlink_lane(at);
+            stripes[count++] = unlink_stripe(at);
         else
             at = &(*at)->next;
     }
@@ -208,9 +208,9 @@ void sessions_open(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *open)
         refuse(ep, open, -ENOMEM, "the server is out of memory");
         return;
     }
-    struct rpc_ep *leaving[1 + VN_LANES_MAX] = {ep};
+    struct rpc_ep *leaving[1 + VN_STRIPES_MAX] = {ep};
     sessions_closed(s, ep);
-    session->connections = 1 + take_lanes(s, open, leaving + 1);
+    session->connections = 1 + take_stripes(s, open, leaving + 1);
     for (unsigned i = 0; i < session->connections; i++)
         s->ops->leaves(s->user, leaving[i]);
     snprintf(session->peer, sizeof(session->peer), "%s", rpc_ep_peer(ep));
@@ -322,8 +322,8 @@ void sessions_destroy(struct sessions *s)
         if (s->first)
             nanosleep(&nap, NULL);
     }
-    while (s->lanes)
-        (void)unlink_lane(&s->lanes);
+    while (s->stripes)
+        (void)unlink_stripe(&s->stripes);
     close(s->signals);
     free(s);
 }

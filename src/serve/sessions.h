@@ -27,8 +27,8 @@ void sessions_destroy(struct sessions *sessions);
  * with the connection, or answers why it cannot.  Does not release the message. */
 void sessions_open(struct sessions *sessions, struct rpc_ep *ep, struct rpc_msg *open);
 
-/* The same for VN_METHOD_LANE: the connection waits for the session that it is a lane of. */
-void sessions_lane(struct sessions *sessions, struct rpc_ep *ep, struct rpc_msg *msg);
+/* The same for VN_METHOD_STRIPE: the connection waits for the session that it is a stripe of. */
+void sessions_stripe(struct sessions *sessions, struct rpc_ep *ep, struct rpc_msg *msg);
 /* A connection has ended, which may have been waiting so. */
 void sessions_closed(struct sessions *sessions, const struct rpc_ep *ep);
 

@@ -29,7 +29,7 @@ static void *lookup(void *unused, uint64_t id, uint32_t type)
     return object;
 }
 
-static bool is_void(void *unused, uint64_t id, uint32_t type)
+static bool is_poisoned(void *unused, uint64_t id, uint32_t type)
 {
     (void)unused, (void)type;
     return id % OBJECTS >= OBJECTS - VOID;
@@ -64,7 +64,7 @@ static void skipped(void *unused, uint32_t command)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct vn_decoder_ops decoder_ops = {.lookup = lookup, .is_void = is_void};
+    static const struct vn_decoder_ops decoder_ops = {.lookup = lookup, .is_poisoned = is_poisoned};
     static const struct vn_exec_ops ops = {.id_is_fresh = id_is_fresh,
                                            .created = created,
                                            .destroyed = destroyed,

@@ -204,7 +204,7 @@ static void destroyed(void *objects, uint32_t type, uint64_t id)
         note(&ended, thing);
     bool lives = thing && thing->handle;
     server_ops->destroyed(objects, type, id);
-    gpu_require(!lives || !s->decoder.voided || s->fault);
+    gpu_require(!lives || !s->decoder.poisoned || s->fault);
     tell_driver(&ended);
 }
 
@@ -365,14 +365,14 @@ static void make_objects(struct vns_session *s)
 {
     for (uint32_t number = 2; number <= SCRIPT_LIVE; number++)
         add(s, VK_OBJECT_TYPE_INSTANCE, number, s->instance.handle, NULL);
-    add(s, VK_OBJECT_TYPE_DEVICE, SCRIPT_VOID, NULL, NULL);
-    add(s, VK_OBJECT_TYPE_QUEUE, SCRIPT_VOID, NULL, NULL);
-    add(s, VK_OBJECT_TYPE_DEVICE_MEMORY, SCRIPT_VOID, NULL, NULL);
+    add(s, VK_OBJECT_TYPE_DEVICE, SCRIPT_POISONED, NULL, NULL);
+    add(s, VK_OBJECT_TYPE_QUEUE, SCRIPT_POISONED, NULL, NULL);
+    add(s, VK_OBJECT_TYPE_DEVICE_MEMORY, SCRIPT_POISONED, NULL, NULL);
     for (size_t i = 0; i < script_type_count; i++) {
         struct vns_thing *pool = pool_of(s, script_types[i]);
         for (uint32_t number = 1; number <= SCRIPT_LIVE; number++)
             add(s, script_types[i], number, gpu_make(script_types[i]), pool);
-        add(s, script_types[i], SCRIPT_VOID, NULL, pool);
+        add(s, script_types[i], SCRIPT_POISONED, NULL, pool);
     }
 }
 

@@ -81,12 +81,13 @@ static bool one_in(uint32_t n)
 /* Mostly live, then void, then free. */
 static uint32_t number(void)
 {
-    return one_in(6) ? SCRIPT_VOID + below(SCRIPT_IDS - SCRIPT_VOID) : 1 + below(SCRIPT_LIVE);
+    return one_in(6) ? SCRIPT_POISONED + below(SCRIPT_IDS - SCRIPT_POISONED)
+                     : 1 + below(SCRIPT_LIVE);
 }
 
 static uint32_t free_number(void)
 {
-    return one_in(8) ? number() : SCRIPT_VOID + 1 + below(SCRIPT_IDS - SCRIPT_VOID - 1);
+    return one_in(8) ? number() : SCRIPT_POISONED + 1 + below(SCRIPT_IDS - SCRIPT_POISONED - 1);
 }
 
 /* ---- reading and writing ---- */
@@ -288,10 +289,10 @@ static void make_map(void)
     put_map(number());
 }
 
-static void make_lazy(void)
+static void make_demand_paged(void)
 {
     uint32_t memory = number();
-    size_t hole = begin_op(VN_OP_LAZY);
+    size_t hole = begin_op(VN_OP_DEMAND_PAGED);
     wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_DEVICE_MEMORY, memory));
     wire_fill_len(&m.made, hole);
     if (!one_in(4))
@@ -497,11 +498,11 @@ static void make_destroy(void)
 static void make_units(bool recorded)
 {
     static void (*const makers[])(void) = {
-        make_any,           make_any,           make_destroy,    make_record,     make_record,
-        make_again,         make_again,         make_map,        make_map,        make_delta,
-        make_delta,         make_read,          make_submission, make_submission, make_update,
-        make_early_or_ask,  make_memory,        make_queue,      make_device,     make_hold,
-        make_reuse_or_keep, make_reuse_or_keep, make_write,      make_lazy,       make_fetch};
+        make_any,           make_any,           make_destroy,    make_record,       make_record,
+        make_again,         make_again,         make_map,        make_map,          make_delta,
+        make_delta,         make_read,          make_submission, make_submission,   make_update,
+        make_early_or_ask,  make_memory,        make_queue,      make_device,       make_hold,
+        make_reuse_or_keep, make_reuse_or_keep, make_write,      make_demand_paged, make_fetch};
     wire_enc_reset(&m.made);
     if (recorded)
         fill_one_of(&m.recorded);

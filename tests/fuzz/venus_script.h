@@ -1,7 +1,7 @@
 /* fuzz/venus_script.h - the ids that fuzzed streams use, and requests that no filler gets right.
  *
  * An id is its object's type and a small number.  When a session begins numbers 1 to SCRIPT_LIVE
- * of each type are live, SCRIPT_VOID is void and the rest are free, so that a command filled by
+ * of each type are live, SCRIPT_POISONED is void and the rest are free, so that a command filled by
  * unit/venus/support/filler.h names live objects only.
  *
  * Input: a byte of session options, then messages {u8 how, u16 bytes, stream}, the stream being
@@ -15,7 +15,7 @@
 
 enum {
     SCRIPT_LIVE = 3, /* what fill_handle chooses from */
-    SCRIPT_VOID = 4,
+    SCRIPT_POISONED = 4,
     SCRIPT_IDS = 9, /* numbers in use are below */
 
     /* Session options. */

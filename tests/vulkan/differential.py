@@ -45,10 +45,10 @@ MODES = {
     "fetch_visible": {"VENUS_FETCH": "all", "VENUS_HOST_VISIBLE_DEVICE_MEMORY": "1"},
     "fetch_sync": {"VENUS_FETCH": "all", "VENUS_SYNC": "1"},
     "fetch_compare": {"VENUS_FETCH": "all", "VENUS_TRACK": "compare"},
-    "lanes": {"VENUS_LANES": "3"},
-    "lanes_late_visible": {"VENUS_LANES": "1", "VENUS_EARLY_FENCE": "0",
+    "stripes": {"VENUS_UPLOAD_STRIPES": "3"},
+    "stripes_late_visible": {"VENUS_UPLOAD_STRIPES": "1", "VENUS_EARLY_FENCE": "0",
                            "VENUS_HOST_VISIBLE_DEVICE_MEMORY": "1"},
-    "lanes_fetch": {"VENUS_LANES": "8", "VENUS_FETCH": "all"},
+    "stripes_fetch": {"VENUS_UPLOAD_STRIPES": "8", "VENUS_FETCH": "all"},
     # The first fills the server's cache, the second finds there what it sends.
     "uploads": {"VENUS_UPLOAD_CACHE": "1"},
     "uploads_again": {"VENUS_UPLOAD_CACHE": "1"},
@@ -57,7 +57,7 @@ MODES = {
     "uploads_mprotect": {"VENUS_UPLOAD_CACHE": "1", "VENUS_TRACK": "mprotect"},
 }
 
-NO_LANES = b"uploads use one connection"  # what the driver says when it does without: nothing was tried then
+NO_STRIPES = b"uploads use one connection"  # what the driver says when it does without: nothing was tried then
 
 LAYER = "VK_LAYER_KHRONOS_validation"
 LAYER_MANIFEST = "VkLayer_khronos_validation.json"
@@ -159,7 +159,7 @@ class Compare:
         for mode in self.modes:
             remote = self.b.run(program, case, MODES[mode])
             verdict = judge(native, remote)
-            if verdict.result == "ok" and NO_LANES in remote.err:
+            if verdict.result == "ok" and NO_STRIPES in remote.err:
                 verdict = Verdict("not ok", text(remote.err))
             if verdict.result == "skip":
                 return verdict

@@ -226,7 +226,8 @@ static void immutable(void)
     sample_immutable("immutable", sampler, texels.view, "cs");
 }
 
-/* --- planes ----------------------------------------------------------------------------------- */
+/* --- planes -----------------------------------------------------------------------------------
+ */
 
 enum { PLANES = 3, PLANE_SIZE = 16 };
 

@@ -118,7 +118,7 @@ static const struct rows {
      0,
      bench_vk_transfers},
     {{"coalescing", "pipelining", "batched_transfers", "transport_tuning", "quiet_batches",
-      "small_uploads", "whole_pages", "references", "lanes"},
+      "small_uploads", "whole_pages", "references", "stripes"},
      ON(BENCH_VK_TCP),
      NEEDS_SWITCHES,
      bench_vk_optimisations},

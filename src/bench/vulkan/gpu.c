@@ -15,7 +15,8 @@ static const uint32_t busy_shader[] =
 enum {
     OUT_BYTES = 4096,
     FAMILIES_MAX = 16,
-    BUSY_GROUPS = 1024, /* of 256 lanes each: as many lanes as the largest GPUs hold at a time */
+    BUSY_GROUPS =
+        1024, /* of 256 stripes each: as many stripes as the largest GPUs hold at a time */
 };
 
 struct push {

@@ -120,7 +120,7 @@ bool bench_gpu_ok(struct bench_gpu *gpu, VkResult result, const char *call) MUST
 bool bench_gpu_begin(struct bench_gpu *gpu) MUST_CHECK;
 /* out[0] = in[0] + value, visible to the host. */
 void bench_gpu_put_work(struct bench_gpu *gpu, uint32_t value);
-/* out[0] = so many steps of bench_busy.comp's generator from in[0] + value, by every lane of a
+/* out[0] = so many steps of bench_busy.comp's generator from in[0] + value, by every stripe of a
  * large device. */
 void bench_gpu_put_busy(struct bench_gpu *gpu, uint32_t value, uint32_t rounds);
 void bench_gpu_put_copy(struct bench_gpu *gpu, const struct bench_buffer *from,

@@ -356,7 +356,7 @@ static void choose_driver(const struct bench_process_params *params)
     setenv("VENUS_PERF", params->perf, 1);
     if (params->far) { /* as it is to another machine */
         setenv("VENUS_COMPRESS", "1", 1);
-        setenv("VENUS_LANES", "0", 1);
+        setenv("VENUS_UPLOAD_STRIPES", "0", 1);
     }
     setenv("VENUS_UPLOAD_CACHE", "0", 1); /* transfers are measured, not what spares them */
 }

@@ -16,13 +16,14 @@ enum vnc_perf {
     VNC_PERF_BATCHED_TRANSFERS, /* changed pages travel together */
     VNC_PERF_TRANSPORT_TUNING,  /* sockets that do not hold small messages back, large buffers */
     VNC_PERF_EARLY_FENCES,      /* as VENUS_EARLY_FENCE */
-    VNC_PERF_EARLY_BODIES,      /* an idle server gets bodies while they are recorded */
-    VNC_PERF_REFERENCES, /* bodies and descriptor writes that the server has are not sent again */
+    VNC_PERF_EARLY_RECORDINGS,  /* an idle server gets recordings while they are recorded */
+    VNC_PERF_REFERENCES, /* recordings and descriptor writes that the server has are not sent again
+                          */
     VNC_PERF_QUIET_BATCHES, /* batches that nobody waits for are not reported */
     VNC_PERF_PACKING,       /* as VENUS_COMPRESS */
     VNC_PERF_WHOLE_PAGES,   /* pages written as a whole are sent without a look at each byte */
     VNC_PERF_SMALL_UPLOADS, /* small copies from mapped memory travel with their bytes */
-    VNC_PERF_LANES,         /* as VENUS_LANES */
+    VNC_PERF_STRIPES,       /* as VENUS_UPLOAD_STRIPES */
     VNC_PERF_UPLOAD_CACHE,  /* large writes that the server has are not sent again */
     VNC_PERF_KEPT_BUDGETS,  /* an answer about budgets is good for a moment */
     VNC_PERF_COUNT,

@@ -14,7 +14,7 @@ void vn_decoder_feed(struct vn_decoder *d, const void *data, size_t len)
 {
     wire_dec_init(&d->in, data, len);
     d->depth = 0;
-    d->voided = false;
+    d->poisoned = false;
 }
 
 int vn_decoder_end(const struct vn_decoder *d)
@@ -48,8 +48,8 @@ void *vn_dec_handle(struct vn_decoder *d, uint64_t id, uint32_t type)
     void *handle = d->ops->lookup(d->objects, id, type);
     if (handle)
         return handle;
-    if (d->ops->is_void && d->ops->is_void(d->objects, id, type)) {
-        d->voided = true;
+    if (d->ops->is_poisoned && d->ops->is_poisoned(d->objects, id, type)) {
+        d->poisoned = true;
         return NULL;
     }
     if (!d->bad_id)

@@ -35,9 +35,9 @@ struct vn_decoder_ops {
     /* The handle that an id of this type stands for; NULL when there is none.  An object type of
      * VK_OBJECT_TYPE_UNKNOWN takes any. */
     void *(*lookup)(void *objects, uint64_t id, uint32_t type);
-    /* Whether an id that lookup does not have is void: of this type, but its creation failed.
+    /* Whether an id that lookup does not have is poisoned: of this type, but its creation failed.
      * NULL where no id ever is. */
-    bool (*is_void)(void *objects, uint64_t id, uint32_t type);
+    bool (*is_poisoned)(void *objects, uint64_t id, uint32_t type);
     /* At the client: the server did not create the object of this handle. */
     void (*dropped)(void *objects, void *handle);
 };
@@ -52,7 +52,7 @@ struct vn_decoder {
     uint32_t unknown_stype;  /* the last structure type that was skipped */
     uint32_t unknown_stypes; /* how many were */
     uint32_t depth;
-    bool voided; /* the command names a void id, so that it must not be executed */
+    bool poisoned; /* the command names a poisoned id, so that it must not be executed */
 };
 
 void vn_decoder_init(struct vn_decoder *d, struct hw_arena *arena, const struct vn_decoder_ops *ops,
@@ -67,7 +67,8 @@ void vn_decoder_fail(struct vn_decoder *d, int err);
 /* Zeroed memory, or NULL with the error set. */
 void *vn_dec_alloc(struct vn_decoder *d, uint64_t count, size_t size);
 
-/* An id to a handle.  0 is NULL, and so is a void id, which sets voided; an unknown id fails. */
+/* An id to a handle.  0 is NULL, and so is a poisoned id, which sets poisoned; an unknown id fails.
+ */
 void *vn_dec_handle(struct vn_decoder *d, uint64_t id, uint32_t type);
 /* As above, and NULL fails too. */
 void *vn_dec_handle_needed(struct vn_decoder *d, uint64_t id, uint32_t type);

@@ -4,10 +4,10 @@
  * then is a hook or the driver called.  Objects that it created are registered under the ids that
  * the client chose, and the reply is encoded where one was asked for (a post has none).
  *
- * An object that the driver did not create leaves a void id.  A command that names one is skipped:
- * neither hook nor driver sees it, what it should have created is void too, and a result is
- * VK_ERROR_UNKNOWN.  Void ids among those that a command destroys do not stop it: they end, and
- * the driver gets VK_NULL_HANDLE for them.
+ * An object that the driver did not create leaves a poisoned id.  A command that names one is
+ * skipped: neither hook nor driver sees it, what it should have created is poisoned too, and a
+ * result is VK_ERROR_UNKNOWN.  Void ids among those that a command destroys do not stop it: they
+ * end, and the driver gets VK_NULL_HANDLE for them.
  *
  * Trust: the stream is a peer's; see decoder.h.  The driver is trusted.
  * Threads: one at a time per struct vn_exec.  Lifetime: all members are the caller's. */
@@ -26,12 +26,12 @@ struct vn_exec_ops {
     /* Whether an id may be given to a new object: not 0 and never used before. */
     bool (*id_is_fresh)(void *objects, uint64_t id);
     /* 0, or a negative errno that ends the session; the object is then the callee's to destroy.
-     * A NULL handle makes the id void. */
+     * A NULL handle makes the id poisoned. */
     int (*created)(void *objects, uint32_t type, uint64_t id, void *handle);
     void (*destroyed)(void *objects, uint32_t type, uint64_t id);
     /* A command returned an error.  For a post this is the only place where it is told. */
     void (*failed)(void *objects, uint32_t command, VkResult result);
-    /* A command named a void id and was not executed; failed is not called for it. */
+    /* A command named a poisoned id and was not executed; failed is not called for it. */
     void (*skipped)(void *objects, uint32_t command);
     /* The functions for a dispatchable handle, whose device may have others than its neighbour;
      * handle is NULL for commands without one.  Without this call vn_exec.driver serves all. */
@@ -46,9 +46,9 @@ struct vn_exec {
     struct wire_enc *reply; /* NULL when none is asked for */
 };
 
-/* Generated.  d->voided is the caller's to set: true skips a command that names no void id, too.
- * 0, or a negative errno that ends the session: -ENOSYS when the command is not known or the driver
- * does not have it, else what the decoder found. */
+/* Generated.  d->poisoned is the caller's to set: true skips a command that names no poisoned id,
+ * too. 0, or a negative errno that ends the session: -ENOSYS when the command is not known or the
+ * driver does not have it, else what the decoder found. */
 int vn_dispatch(struct vn_exec *x, uint32_t command, struct vn_decoder *d) MUST_CHECK;
 
 /* Executes every command of data[0..len), resetting the arena before each.  0 or as above. */

@@ -3,41 +3,38 @@
  * One connection is one VkInstance of the program, served by a process of its own.  All messages
  * are on stream 0, so both directions are in order.
  *
- *   OPEN    call   {u32 VN_PROTOCOL, 16 bytes key of lanes, u64 instance id, u64 first physical
+ *   OPEN    call   {u32 VN_PROTOCOL, 16 bytes key of stripes, u64 instance id, u64 first physical
  *                   device id, VkInstanceCreateInfo}
  *           answer snapshot, see below
- *   LANE    call   {16 bytes key}: this connection becomes the next lane of the session whose OPEN
- *                   names the key (common/lane.h).  Answered with nothing
- *   STREAM  post   commands {u32 id, u32 bytes, payload}, executed in order
- *   CALL    call   the same; the answer is that of the last command
- *   STREAM_PACKED, CALL_PACKED     the same, packed (common/pack.h)
+ *   STRIPE    call   {16 bytes key}: this connection becomes the next stripe of the session whose
+ * OPEN names the key (common/stripe.h).  Answered with nothing STREAM  post   commands {u32 id, u32
+ * bytes, payload}, executed in order CALL    call   the same; the answer is that of the last
+ * command STREAM_PACKED, CALL_PACKED     the same, packed (common/pack.h)
  *
  * Beside Vulkan's commands, whose ids are hashes, a stream holds operations of our own, with ids
  * below VN_OP_END; the generator refuses a hash among them:
  *
- *   RECORD  {u64 command buffer, commands}   a recorded body, from vkBeginCommandBuffer to
+ *   RECORD  {u64 command buffer, commands}   a recorded recording, from vkBeginCommandBuffer to
  *           vkEndCommandBuffer; one that does not fit a message comes in several operations
- *   RECORD_KEPT   the same, and the server keeps the body until its command buffer is recorded
- *           otherwise or freed: at most VN_KEPT_BODY_MAX bytes, with all others VN_KEPT_BODIES_MAX
- *   AGAIN   {u64 command buffer}    records the body that is kept of it
- *   MAP     {u64 memory}            the program maps it: from now on both ends keep a twin.  The
- *           server's bytes become zeros, unless a device could have written them: then what they
- *           hold is pushed as a delta.  Answered (when called) with i32 VkResult
- *   LAZY    {u64 memory}            before its MAP: the client can do without pages of it and ask
- *           for them.  So the server keeps no twin of it: what a device may have written is not
- *           compared and pushed, but told (DROP), and read when it is asked for
- *   FETCH   {u64 memory, u64 offset, u32 bytes}   asks for pages of such memory (FILL)
- *   DELTA   {u64 memory, delta}     bytes that the program wrote (memory/delta.h)
- *   WRITE   {u64 memory, u64 offset, bytes}   what whole pages hold at the program; only where no
- *           device can write meanwhile, so that no byte need be named
- *   SPREAD  {u64 memory, u64 offset, u64 bytes}   a WRITE whose bytes come on lanes
- *   READ    {u32 count, ranges}     push what a device changed there, now.  Answered with nothing
- *   SUBMIT  {u64 queue, u64 first, u32 count, count x {u32 ranges, ranges}, command}   a submission
- *           to the queue: the command is a vkQueueSubmit, vkQueueSubmit2 or vkQueueBindSparse with
- *           so many batches (1 when it has none, for its fence), or an UPDATE.  Batch i is number
- *           first + i of the queue, counted from 1 without gaps; its ranges are what the batch can
- *           write of mapped memory.  VN_BATCH_QUIET or VN_BATCH_UNTOLD in place of their number:
- *           nobody waits for this batch
+ *   RECORD_KEPT   the same, and the server keeps the recording until its command buffer is recorded
+ *           otherwise or freed: at most VN_KEPT_RECORDING_MAX bytes, with all others
+ * VN_KEPT_RECORDINGS_MAX AGAIN   {u64 command buffer}    records the recording that is kept of it
+ *   MAP     {u64 memory}            the program maps it: from now on both ends keep a shadow copy.
+ * The server's bytes become zeros, unless a device could have written them: then what they hold is
+ * pushed as a delta.  Answered (when called) with i32 VkResult DEMAND_PAGED    {u64 memory} before
+ * its MAP: the client can do without pages of it and ask for them.  So the server keeps no shadow
+ * copy of it: what a device may have written is not compared and pushed, but told (DROP), and read
+ * when it is asked for FETCH   {u64 memory, u64 offset, u32 bytes}   asks for pages of such memory
+ * (FILL) DELTA   {u64 memory, delta}     bytes that the program wrote (memory/delta.h) WRITE   {u64
+ * memory, u64 offset, bytes}   what whole pages hold at the program; only where no device can write
+ * meanwhile, so that no byte need be named SPREAD  {u64 memory, u64 offset, u64 bytes}   a WRITE
+ * whose bytes come on stripes READ    {u32 count, ranges}     push what a device changed there,
+ * now.  Answered with nothing SUBMIT  {u64 queue, u64 first, u32 count, count x {u32 ranges,
+ * ranges}, command}   a submission to the queue: the command is a vkQueueSubmit, vkQueueSubmit2 or
+ * vkQueueBindSparse with so many batches (1 when it has none, for its fence), or an UPDATE.  Batch
+ * i is number first + i of the queue, counted from 1 without gaps; its ranges are what the batch
+ * can write of mapped memory.  VN_BATCH_QUIET or VN_BATCH_UNTOLD in place of their number: nobody
+ * waits for this batch
  *
  *   UPDATE  {u32 count, count x {u64 buffer, u64 offset, u32 bytes, bytes}}   only in a SUBMIT,
  *           of one batch that is UNTOLD or reported: the server writes these bytes where the
@@ -54,7 +51,7 @@
  *           have (common/upload.h)?  Answered with count x u8; what is 1 is held until the next one
  *
  *   REUSE   {u64 memory, u64 offset, u32 index}   the program wrote there what item `index` of
- *           the last HOLD names; only where both ends have equal twins
+ *           the last HOLD names; only where both ends have equal shadow copies
  * (docs/design/upload-cache.md)
  *
  *   KEEP    {u64 memory, u64 offset, u32 bytes}   the cache may keep what was written there
@@ -68,13 +65,13 @@
  *   PAGES   {u64 memory, u64 offset, bytes}   what whole pages hold, of which a device wrote every
  *           byte: so the program writes none of them before it has waited
  *   DROP    {u64 memory, u64 offset, u64 bytes}   whole pages that a device may have changed, of
- *           memory that is lazy; told again only for pages that were fetched since
+ *           memory that is demand-paged; told again only for pages that were fetched since
  *   FILL    {u64 memory, u64 offset, bytes}   what pages that were asked for hold
  *   DONE    {u64 queue, u64 number, i32 VkResult}   all batches up to this one are done, and the
  *           deltas or DROPs of their ranges have been pushed before.  A negative result is
  *           final, and pushed though nobody waits
  *   FAILED  {u32 command, i32 VkResult}     a posted command failed; what it should have created
- *           is void, and so is all that uses it
+ *           is poisoned, and so is all that uses it
  *   MESSAGE {u32 severity, u32 types, i32 number, str name, str text}   for debug messengers
  *   REGULAR {u64 device, u32 usage, u32 memory types, u64 alignment, u64 grain}   buffers with that
  *           usage, without flags, for one queue family and with nothing chained, up to
@@ -93,7 +90,7 @@
  *   a blob is {u32 bytes, vn_enc_out_ of the structure with every chained structure that the
  *   driver fills}; device i has the id that OPEN gave plus i
  *   and behind the devices: u64 key of proofs (common/upload.h); 0: there is no upload cache;
- *   u32 lanes that the session has
+ *   u32 stripes that the session has
  *
  * Trust: both ends check everything.  Threads: none.  Lifetime: constants. */
 #ifndef HAWSER_VENUS_COMMON_PROTOCOL_H
@@ -111,7 +108,7 @@ enum {
     VN_METHOD_STREAM_PACKED,
     VN_METHOD_CALL,
     VN_METHOD_CALL_PACKED,
-    VN_METHOD_LANE,
+    VN_METHOD_STRIPE,
     VN_METHOD_END = 512,
 
     VN_PUSH_DELTA = VN_METHOD_FIRST,
@@ -135,7 +132,7 @@ enum {
     VN_OP_REUSE,
     VN_OP_KEEP,
     VN_OP_WRITE,
-    VN_OP_LAZY,
+    VN_OP_DEMAND_PAGED,
     VN_OP_FETCH,
     VN_OP_UPDATE,
     VN_OP_RECORD_KEPT,
@@ -145,9 +142,10 @@ enum {
 };
 
 enum {
-    /* A body past it takes the driver long whatever its client does; llama.cpp's have some KiB. */
-    VN_KEPT_BODY_MAX = 256 << 10,
-    VN_KEPT_BODIES_MAX = 32 << 20, /* in a session */
+    /* A recording past it takes the driver long whatever its client does; llama.cpp's have some
+       KiB. */
+    VN_KEPT_RECORDING_MAX = 256 << 10,
+    VN_KEPT_RECORDINGS_MAX = 32 << 20, /* in a session */
 };
 
 enum {

@@ -1,7 +1,8 @@
 /* venus/memory/unshadowed.h - the driver's memory at the server where no shadow copy of it is kept.
  *
  * For memory that the CPU reads across a bus, a hundred times slower than its own.  The server
- * stores what the client sends, and reads only what the client requests (docs/design/mapped-memory.md).
+ * stores what the client sends, and reads only what the client requests
+ * (docs/design/mapped-memory.md).
  *
  * Trust: vn_unshadowed_apply takes a peer's bytes, see delta.h.
  * Threads: any; a device may write the memory meanwhile.  Lifetime: nothing is kept. */

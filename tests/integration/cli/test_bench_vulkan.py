@@ -11,7 +11,7 @@ COLUMNS = {"name", "value", "unit", "baseline", "ratio", "against", "native", "t
 LINES = ("unix", "tcp", "1ms", "10ms")
 RATES = {"1Gbit": 1e9, "10Gbit": 10e9, "25Gbit": 25e9}
 SWITCHES = ("coalescing", "pipelining", "batched_transfers", "transport_tuning", "quiet_batches",
-            "small_uploads", "whole_pages", "references", "lanes")
+            "small_uploads", "whole_pages", "references", "stripes")
 
 
 SHORT = ("--software", "--quick", "--time", "2ms", "--size", "1MiB")

@@ -353,7 +353,7 @@ int client_open(struct client *c)
     c->instance = client_object(c, VK_OBJECT_TYPE_INSTANCE);
     c->physical = client_object(c, VK_OBJECT_TYPE_PHYSICAL_DEVICE);
     wire_put_u32(&c->out, VN_PROTOCOL);
-    wire_put_bytes(&c->out, c->lane_key, sizeof(c->lane_key));
+    wire_put_bytes(&c->out, c->stripe_key, sizeof(c->stripe_key));
     wire_put_u64(&c->out, vn_id(c->instance));
     wire_put_u64(&c->out, vn_id(c->physical));
     vn_enc_VkInstanceCreateInfo(&c->out, &info);
@@ -365,7 +365,7 @@ int client_open(struct client *c)
     c->devices = wire_get_u32(&d);
     c->snapshot_bytes = answer.len;
     assert_true(answer.len >= sizeof(uint32_t));
-    c->lanes = wire_load32(answer.data + answer.len - sizeof(uint32_t));
+    c->stripes = wire_load32(answer.data + answer.len - sizeof(uint32_t));
     rpc_answer_fini(&answer);
     return 0;
 }
@@ -512,9 +512,9 @@ void client_put_delta(struct client *c, const struct share *share)
     client_finish(c, hole);
 }
 
-void client_put_lazy(struct client *c, VkDeviceMemory memory)
+void client_put_demand_paged(struct client *c, VkDeviceMemory memory)
 {
-    size_t hole = client_begin(c, VN_OP_LAZY);
+    size_t hole = client_begin(c, VN_OP_DEMAND_PAGED);
     wire_put_u64(&c->out, vn_id(memory));
     client_finish(c, hole);
 }

@@ -9,8 +9,8 @@
 #define HAWSER_TESTS_INTEGRATION_VENUS_SERVER_HARNESS_H
 
 #include "rpc/client.h"
-#include "venus/common/lane.h"
 #include "venus/common/protocol.h"
+#include "venus/common/stripe.h"
 #include "venus/memory/shadow.h"
 #include "vn_commands.gen.h"
 
@@ -83,8 +83,8 @@ struct client {
     size_t share_count;
     struct push pushes[PUSHES_MAX]; /* but for deltas, which are applied */
     size_t push_count, deltas;
-    uint8_t lane_key[VN_LANE_KEY_BYTES]; /* for OPEN; zeros: none */
-    uint32_t version, devices, lanes;    /* of the snapshot */
+    uint8_t stripe_key[VN_STRIPE_KEY_BYTES]; /* for OPEN; zeros: none */
+    uint32_t version, devices, stripes;      /* of the snapshot */
     size_t snapshot_bytes;
     VkInstance instance;
     VkPhysicalDevice physical;
@@ -119,7 +119,7 @@ void client_begin_submit(struct client *c, VkQueue queue, uint64_t first, VkDevi
 void client_end_submit(struct client *c);
 void client_put_delta(struct client *c, const struct share *share);
 
-void client_put_lazy(struct client *c, VkDeviceMemory memory);
+void client_put_demand_paged(struct client *c, VkDeviceMemory memory);
 void client_put_fetch(struct client *c, VkDeviceMemory memory, uint64_t off, uint32_t bytes);
 /* Pushes of this method so far. */
 size_t client_pushes(const struct client *c, uint32_t method);

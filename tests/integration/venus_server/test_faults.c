@@ -176,7 +176,7 @@ static void an_announcement_of_another_size_ends_the_session(void **state)
 static void fetches_that_make_no_sense_end_the_session(void **state)
 {
     static const struct {
-        bool lazy;
+        bool demand_paged;
         uint64_t off;
         uint32_t bytes;
         const char *line;
@@ -192,8 +192,8 @@ static void fetches_that_make_no_sense_end_the_session(void **state)
         server_start(&server, "unix:%s/s", plain);
         bench_start(&b, &server);
         assert_int_equal(bench_allocate(&b, &memory, BUFFER_BYTES), VK_SUCCESS);
-        if (bad[i].lazy)
-            client_put_lazy(&b.c, memory);
+        if (bad[i].demand_paged)
+            client_put_demand_paged(&b.c, memory);
         (void)client_map(&b.c, memory, BUFFER_BYTES);
         client_put_fetch(&b.c, memory, bad[i].off, bad[i].bytes);
         client_post(&b.c);
@@ -208,9 +208,9 @@ static void memory_that_is_mapped_does_not_become_lazy(void **state)
     (void)state;
     server_start(&server, "unix:%s/s", plain);
     bench_start(&b, &server);
-    client_put_lazy(&b.c, b.memory);
+    client_put_demand_paged(&b.c, b.memory);
     client_post(&b.c);
-    expect_ended(&b.c, "LAZY: Protocol error");
+    expect_ended(&b.c, "DEMAND_PAGED: Protocol error");
     server_stop(&server);
 }
 
@@ -361,15 +361,15 @@ static void put_body_of(struct bench *b, VkCommandBuffer commands, size_t bytes)
 
 static void kept_and_too_long(struct bench *b)
 {
-    put_body_of(b, b->commands, VN_KEPT_BODY_MAX);
+    put_body_of(b, b->commands, VN_KEPT_RECORDING_MAX);
     put_again(b, vn_id(b->commands));
     client_sync(&b->c); /* so far so good */
-    put_body_of(b, b->commands, VN_KEPT_BODY_MAX + 4);
+    put_body_of(b, b->commands, VN_KEPT_RECORDING_MAX + 4);
 }
 
 static void kept_and_too_many(struct bench *b)
 {
-    enum { FULL = VN_KEPT_BODIES_MAX / VN_KEPT_BODY_MAX };
+    enum { FULL = VN_KEPT_RECORDINGS_MAX / VN_KEPT_RECORDING_MAX };
     static struct vn_object objects[FULL];
     VkCommandBuffer buffers[FULL];
     for (uint64_t i = 0; i < FULL; i++) {
@@ -381,7 +381,7 @@ static void kept_and_too_many(struct bench *b)
                                         .commandBufferCount = FULL};
     vn_enc_cmd_vkAllocateCommandBuffers(&b->c.out, b->device, &info, buffers);
     for (uint32_t i = 0; i < FULL; i++) {
-        put_body_of(b, buffers[i], VN_KEPT_BODY_MAX);
+        put_body_of(b, buffers[i], VN_KEPT_RECORDING_MAX);
         client_post(&b->c);
     }
     client_sync(&b->c);

@@ -185,24 +185,24 @@ static void read_brings_what_no_batch_named(void **state)
 
 /* ---- pages that the client fetches ---- */
 
-struct lazy {
+struct demand_paged {
     struct bench b;
     VkDeviceMemory memory;
     VkBuffer buffer;
     struct share *share;
 };
 
-static void lazy_start(struct lazy *l)
+static void lazy_start(struct demand_paged *l)
 {
     server_start(&server, "unix:%s/s", plain);
     bench_start(&l->b, &server);
     assert_int_equal(bench_allocate(&l->b, &l->memory, BUFFER_BYTES), VK_SUCCESS);
     bench_create_buffer(&l->b, &l->buffer, l->memory, BUFFER_BYTES);
-    client_put_lazy(&l->b.c, l->memory);
+    client_put_demand_paged(&l->b.c, l->memory);
     l->share = client_map(&l->b.c, l->memory, BUFFER_BYTES);
 }
 
-static void lazy_fill(struct lazy *l, uint32_t word)
+static void lazy_fill(struct demand_paged *l, uint32_t word)
 {
     struct bench *b = &l->b;
     VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
@@ -219,7 +219,7 @@ static void lazy_fill(struct lazy *l, uint32_t word)
 }
 
 /* What the server pushed last of the memory, all of which was asked for. */
-static const uint32_t *lazy_fetch(struct lazy *l)
+static const uint32_t *lazy_fetch(struct demand_paged *l)
 {
     struct client *c = &l->b.c;
     client_put_fetch(c, l->memory, 0, BUFFER_BYTES);
@@ -234,7 +234,7 @@ static const uint32_t *lazy_fetch(struct lazy *l)
 
 static void what_is_fetched_is_told_and_not_pushed(void **state)
 {
-    struct lazy l;
+    struct demand_paged l;
     struct client *c = &l.b.c;
     (void)state;
     lazy_start(&l);
@@ -265,7 +265,7 @@ static void what_is_fetched_may_be_copied_by_the_device(void **state)
 
 static void writes_of_the_host_are_among_what_is_fetched(void **state)
 {
-    struct lazy l;
+    struct demand_paged l;
     (void)state;
     lazy_start(&l);
     lazy_fill(&l, 0x01010101);

@@ -51,7 +51,8 @@ static void on_skipped(void *objects, uint32_t command)
 
 static int setup(void **state)
 {
-    static const struct vn_decoder_ops ops = {.lookup = objects_lookup, .is_void = objects_is_void};
+    static const struct vn_decoder_ops ops = {.lookup = objects_lookup,
+                                              .is_poisoned = objects_is_poisoned};
     static const struct vn_exec_ops exec_ops = {.id_is_fresh = objects_id_is_fresh,
                                                 .created = objects_created,
                                                 .destroyed = on_destroyed,
@@ -219,7 +220,7 @@ static VkBuffer void_buffer(struct world *w, uint64_t id, struct vn_object *hand
     vn_enc_cmd_vkCreateBuffer(&w->e, device(w), &info, NULL, &buffer);
     assert_int_equal(run(w), 0);
     assert_int_equal(w->failures, 1);
-    assert_true(objects_is_void(w->objects, id, VK_OBJECT_TYPE_BUFFER));
+    assert_true(objects_is_poisoned(w->objects, id, VK_OBJECT_TYPE_BUFFER));
     w->fake.result = VK_SUCCESS;
     w->fake.calls = 0;
     wire_enc_reset(&w->e);
@@ -241,7 +242,7 @@ static void test_a_command_on_a_void_id_is_skipped(void **state)
     assert_int_equal(w->skips, 1);
     assert_int_equal(w->last_skipped, VN_CMD_vkCreateBufferView);
     assert_int_equal(w->failures, 1); /* the buffer's; a skip is none */
-    assert_true(objects_is_void(w->objects, 301, VK_OBJECT_TYPE_BUFFER_VIEW));
+    assert_true(objects_is_poisoned(w->objects, 301, VK_OBJECT_TYPE_BUFFER_VIEW));
     vn_decoder_feed(&w->d, wire_enc_data(&w->reply), wire_enc_len(&w->reply));
     assert_int_equal(vn_dec_reply_vkCreateBufferView(&w->d, device(w), &info, NULL, &view),
                      VK_ERROR_UNKNOWN);
@@ -451,7 +452,7 @@ static void test_a_command_that_its_caller_skips_reaches_no_driver(void **state)
     struct world *w = *state;
     vn_enc_cmd_vkTrimCommandPool(&w->e, device(w), pool(w), 0);
     vn_decoder_feed(&w->d, wire_enc_data(&w->e) + 8, wire_enc_len(&w->e) - 8);
-    w->d.voided = true;
+    w->d.poisoned = true;
     assert_int_equal(vn_dispatch(&w->x, VN_CMD_vkTrimCommandPool, &w->d), 0);
     assert_int_equal(w->fake.calls, 0);
     assert_int_equal(w->skips, 1);

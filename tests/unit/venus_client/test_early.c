@@ -33,13 +33,13 @@ struct server {
 
 static void push_done(struct rpc_ep *ep, uint64_t queue, uint64_t number)
 {
-    uint8_t body[8 + 8 + 4];
+    uint8_t recording[8 + 8 + 4];
     struct wire_enc e;
-    wire_enc_init_fixed(&e, body, sizeof(body));
+    wire_enc_init_fixed(&e, recording, sizeof(recording));
     wire_put_u64(&e, queue);
     wire_put_u64(&e, number);
     wire_put_i32(&e, VK_SUCCESS);
-    struct iovec iov = {body, sizeof(body)};
+    struct iovec iov = {recording, sizeof(recording)};
     struct rpc_send send = {.method = VN_PUSH_DONE, .iov = &iov, .iov_count = 1};
     assert_int_equal(rpc_push(ep, &send), 0);
 }
@@ -261,13 +261,13 @@ static void a_fence_alone_leaves_with_what_follows(void **state)
     assert_int_equal(sent(b).messages_sent, before.messages_sent + 1);
 }
 
-/* ---- bodies of copies ---- */
+/* ---- recordings of copies ---- */
 
 #define COMMAND(name) ((PFN_##name)entry(vnc_entries_command, #name))
 
 enum { SMALL = 4096, LARGE = 16 * VN_UPDATE_BYTES };
 
-/* A body that copies mapped memory to a buffer that the host cannot see. */
+/* A recording that copies mapped memory to a buffer that the host cannot see. */
 struct copy {
     struct vnc_memory *memory;
     struct vnc_resource *from, *to;

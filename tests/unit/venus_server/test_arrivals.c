@@ -1,6 +1,6 @@
-/* Parcels on lanes: all arrive where they belong and nowhere else, whatever their order and however
- * they are cut; what a peer must not send is a fault, and stays one.  Each case once with threads
- * that sleep between uploads and once with threads that spin. */
+/* Chunks on stripes: all arrive where they belong and nowhere else, whatever their order and
+ * however they are cut; what a peer must not send is a fault, and stays one.  Each case once with
+ * threads that sleep between uploads and once with threads that spin. */
 #include "unit.h"
 
 #include <errno.h>
@@ -16,31 +16,31 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "rpc/transport/net.h"
-#include "venus/common/lane.h"
+#include "venus/common/stripe.h"
 #include "venus/server/upload/arrivals.h"
 
 enum {
     PAGE = 4096,
     MEMORY_BYTES = 1 << 20,
-    GUARD_BYTES = VN_PARCEL_BYTES, /* before and behind the memory */
+    GUARD_BYTES = VN_CHUNK_BYTES, /* before and behind the memory */
     MEMORY_ID = 77,
     UNTOUCHED = 0xee,
     FIRST = 4 * PAGE, /* where uploads of faults begin, and how long they are */
-    LENGTH = 2 * VN_PARCEL_BYTES,
+    LENGTH = 2 * VN_CHUNK_BYTES,
 };
 
 static const uint64_t patience_ns = 60 * HW_SEC;
 
-/* What one lane brings, in order. */
+/* What one stripe brings, in order. */
 struct script {
     uint8_t *bytes;
     size_t len, sent;
 };
 
 struct rig {
-    unsigned lanes;
-    struct rpc_transport *client[VN_LANES_MAX];
-    int at_client[VN_LANES_MAX], at_server[VN_LANES_MAX]; /* their sockets */
+    unsigned stripes;
+    struct rpc_transport *client[VN_STRIPES_MAX];
+    int at_client[VN_STRIPES_MAX], at_server[VN_STRIPES_MAX]; /* their sockets */
     struct vns_arrivals *arrivals;
     uint8_t *found, *wanted; /* guard, memory, guard */
     uint64_t off, len;       /* of the upload that is open */
@@ -49,7 +49,7 @@ struct rig {
     bool stores; /* there is no place */
     int store_rc;
     _Atomic unsigned stored, strayed;
-    struct script scripts[VN_LANES_MAX];
+    struct script scripts[VN_STRIPES_MAX];
     struct hw_rng rng;
 };
 
@@ -107,12 +107,12 @@ static void expect_untouched_outside(const struct rig *r, uint64_t off, uint64_t
 
 /* ---- life ---- */
 
-static void rig_start(struct rig *r, unsigned lanes, bool spins)
+static void rig_start(struct rig *r, unsigned stripes, bool spins)
 {
-    struct rpc_transport *server[VN_LANES_MAX];
-    *r = (struct rig){.lanes = lanes, .found = image(), .wanted = image()};
-    hw_rng_seed(&r->rng, lanes);
-    for (unsigned i = 0; i < lanes; i++) {
+    struct rpc_transport *server[VN_STRIPES_MAX];
+    *r = (struct rig){.stripes = stripes, .found = image(), .wanted = image()};
+    hw_rng_seed(&r->rng, stripes);
+    for (unsigned i = 0; i < stripes; i++) {
         struct rpc_transport *ends[2];
         assert_int_equal(rpc_unix_pair(ends), 0);
         r->client[i] = ends[0];
@@ -120,13 +120,13 @@ static void rig_start(struct rig *r, unsigned lanes, bool spins)
         r->at_client[i] = ends[0]->ops->poll_fd(ends[0]);
         r->at_server[i] = ends[1]->ops->poll_fd(ends[1]);
     }
-    assert_int_equal(vns_arrivals_create(server, lanes, spins, &ops, r, &r->arrivals), 0);
+    assert_int_equal(vns_arrivals_create(server, stripes, spins, &ops, r, &r->arrivals), 0);
 }
 
-static void close_lane(struct rig *r, unsigned lane)
+static void close_stripe(struct rig *r, unsigned stripe)
 {
-    rpc_transport_destroy(r->client[lane]);
-    r->client[lane] = NULL;
+    rpc_transport_destroy(r->client[stripe]);
+    r->client[stripe] = NULL;
 }
 
 static void stop_arrivals(struct rig *r)
@@ -138,8 +138,8 @@ static void stop_arrivals(struct rig *r)
 static void rig_end(struct rig *r)
 {
     stop_arrivals(r);
-    for (unsigned i = 0; i < r->lanes; i++) {
-        close_lane(r, i);
+    for (unsigned i = 0; i < r->stripes; i++) {
+        close_stripe(r, i);
         free(r->scripts[i].bytes);
     }
     free(r->found);
@@ -148,32 +148,32 @@ static void rig_end(struct rig *r)
 
 /* ---- scripts ---- */
 
-static void put(struct rig *r, unsigned lane, const void *bytes, size_t len)
+static void put(struct rig *r, unsigned stripe, const void *bytes, size_t len)
 {
-    struct script *s = &r->scripts[lane];
+    struct script *s = &r->scripts[stripe];
     s->bytes = realloc(s->bytes, s->len + len);
     assert_non_null(s->bytes);
     memcpy(s->bytes + s->len, bytes, len);
     s->len += len;
 }
 
-static void put_head(struct rig *r, unsigned lane, struct vn_parcel parcel)
+static void put_head(struct rig *r, unsigned stripe, struct vn_chunk chunk)
 {
-    uint8_t head[VN_PARCEL_HEAD];
-    vn_parcel_put(head, &parcel);
-    put(r, lane, head, sizeof(head));
+    uint8_t head[VN_CHUNK_HEAD];
+    vn_chunk_put(head, &chunk);
+    put(r, stripe, head, sizeof(head));
 }
 
-static void put_parcel(struct rig *r, unsigned lane, struct vn_parcel parcel, const uint8_t *bytes)
+static void put_chunk(struct rig *r, unsigned stripe, struct vn_chunk chunk, const uint8_t *bytes)
 {
-    put_head(r, lane, parcel);
-    put(r, lane, bytes, parcel.bytes);
+    put_head(r, stripe, chunk);
+    put(r, stripe, bytes, chunk.bytes);
 }
 
-/* The end of an upload that begins at `off`, on the first lane. */
+/* The end of an upload that begins at `off`, on the first stripe. */
 static void put_end(struct rig *r, uint32_t upload, uint64_t off)
 {
-    put_head(r, 0, (struct vn_parcel){.upload = upload, .offset = off});
+    put_head(r, 0, (struct vn_chunk){.upload = upload, .offset = off});
 }
 
 struct upload {
@@ -194,23 +194,23 @@ static struct upload upload_make(struct rig *r, uint64_t off, size_t len)
     return u;
 }
 
-static void put_part(struct rig *r, unsigned lane, const struct upload *u, size_t at, size_t len)
+static void put_part(struct rig *r, unsigned stripe, const struct upload *u, size_t at, size_t len)
 {
-    put_parcel(r, lane, (struct vn_parcel){u->number, (uint32_t)len, u->off + at}, u->bytes + at);
+    put_chunk(r, stripe, (struct vn_chunk){u->number, (uint32_t)len, u->off + at}, u->bytes + at);
 }
 
-/* Cuts it into parcels, and puts them in any order on any lanes. */
+/* Cuts it into chunks, and puts them in any order on any stripes. */
 static void put_upload(struct rig *r, const struct upload *u)
 {
     size_t starts[MEMORY_BYTES / PAGE + 1], ends[MEMORY_BYTES / PAGE + 1], count = 0;
     for (size_t at = 0; at < u->len; count++) {
-        size_t len = PAGE * (1 + hw_rng_below(&r->rng, VN_PARCEL_BYTES / PAGE));
+        size_t len = PAGE * (1 + hw_rng_below(&r->rng, VN_CHUNK_BYTES / PAGE));
         starts[count] = at;
         ends[count] = at = at + len < u->len ? at + len : u->len;
     }
     while (count > 0) {
         size_t i = hw_rng_below(&r->rng, count--);
-        put_part(r, (unsigned)hw_rng_below(&r->rng, r->lanes), u, starts[i], ends[i] - starts[i]);
+        put_part(r, (unsigned)hw_rng_below(&r->rng, r->stripes), u, starts[i], ends[i] - starts[i]);
         starts[i] = starts[count];
         ends[i] = ends[count];
     }
@@ -222,19 +222,19 @@ static void put_upload(struct rig *r, const struct upload *u)
 struct sender {
     struct rig *rig;
     size_t piece_max; /* bytes that are sent at once */
-    bool backwards;   /* prefers the last lane */
-    bool shuts;       /* this lane, when all of its script is sent */
-    unsigned shut_lane;
+    bool backwards;   /* prefers the last stripe */
+    bool shuts;       /* this stripe, when all of its script is sent */
+    unsigned shut_stripe;
     uint64_t seed;
     _Atomic bool stop;
     pthread_t thread;
 };
 
 /* False when it takes nothing now. */
-static bool send_piece(struct rig *r, unsigned lane, size_t max)
+static bool send_piece(struct rig *r, unsigned stripe, size_t max)
 {
-    struct script *s = &r->scripts[lane];
-    struct rpc_transport *t = r->client[lane];
+    struct script *s = &r->scripts[stripe];
+    struct rpc_transport *t = r->client[stripe];
     size_t left = s->len - s->sent;
     if (left == 0)
         return false;
@@ -245,7 +245,7 @@ static bool send_piece(struct rig *r, unsigned lane, size_t max)
     return n > 0;
 }
 
-/* The preferred lane as far as it takes it, then the next: so its end often comes long before the
+/* The preferred stripe as far as it takes it, then the next: so its end often comes long before the
  * bytes of others. */
 static void *send_main(void *arg)
 {
@@ -254,14 +254,14 @@ static void *send_main(void *arg)
     hw_rng_seed(&rng, s->seed);
     while (!s->stop) {
         bool some = false;
-        for (unsigned i = 0; i < s->rig->lanes && !some; i++) {
-            unsigned lane = s->backwards ? s->rig->lanes - 1 - i : i;
-            some = send_piece(s->rig, lane, 1 + hw_rng_below(&rng, s->piece_max));
+        for (unsigned i = 0; i < s->rig->stripes && !some; i++) {
+            unsigned stripe = s->backwards ? s->rig->stripes - 1 - i : i;
+            some = send_piece(s->rig, stripe, 1 + hw_rng_below(&rng, s->piece_max));
         }
         if (!some)
             sched_yield();
-        if (s->shuts && s->rig->scripts[s->shut_lane].sent == s->rig->scripts[s->shut_lane].len)
-            (void)shutdown(s->rig->at_client[s->shut_lane], SHUT_WR);
+        if (s->shuts && s->rig->scripts[s->shut_stripe].sent == s->rig->scripts[s->shut_stripe].len)
+            (void)shutdown(s->rig->at_client[s->shut_stripe], SHUT_WR);
     }
     return NULL;
 }
@@ -281,7 +281,7 @@ static void sender_end(struct sender *s)
 static void send_all(struct rig *r)
 {
     uint64_t start = hw_now_ns();
-    for (unsigned i = 0; i < r->lanes; i++) {
+    for (unsigned i = 0; i < r->stripes; i++) {
         while (r->scripts[i].sent < r->scripts[i].len) {
             if (!send_piece(r, i, SIZE_MAX))
                 sched_yield();
@@ -345,13 +345,13 @@ static int taker_end(struct taker *t)
     return t->rc;
 }
 
-/* Until the server has read all that was sent on the lane. */
-static void await_read(const struct rig *r, unsigned lane)
+/* Until the server has read all that was sent on the stripe. */
+static void await_read(const struct rig *r, unsigned stripe)
 {
     uint64_t start = hw_now_ns();
     int unread = 1;
     while (unread) {
-        assert_int_equal(ioctl(r->at_server[lane], FIONREAD, &unread), 0);
+        assert_int_equal(ioctl(r->at_server[stripe], FIONREAD, &unread), 0);
         assert_true(hw_now_ns() - start < patience_ns);
         sched_yield();
     }
@@ -359,13 +359,13 @@ static void await_read(const struct rig *r, unsigned lane)
 
 /* ---- what arrives ---- */
 
-static const unsigned lane_counts[] = {1, 3, VN_LANES_MAX};
+static const unsigned stripe_counts[] = {1, 3, VN_STRIPES_MAX};
 
-static void one_arrives(unsigned lanes, bool spins, uint64_t off, size_t len, size_t piece_max)
+static void one_arrives(unsigned stripes, bool spins, uint64_t off, size_t len, size_t piece_max)
 {
     for (int backwards = 0; backwards < 2; backwards++) {
         struct rig r;
-        rig_start(&r, lanes, spins);
+        rig_start(&r, stripes, spins);
         struct sender s = {.rig = &r, .piece_max = piece_max, .backwards = backwards, .seed = len};
         struct upload u = upload_make(&r, off, len);
         put_upload(&r, &u);
@@ -377,27 +377,27 @@ static void one_arrives(unsigned lanes, bool spins, uint64_t off, size_t len, si
     }
 }
 
-static void parcels_in_any_order_arrive_at_their_place(void **state)
+static void chunks_in_any_order_arrive_at_their_place(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(lane_counts); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(stripe_counts); i++) {
         for (int spins = 0; spins < 2; spins++) {
-            one_arrives(lane_counts[i], spins, 0, MEMORY_BYTES, SIZE_MAX / 2);
-            one_arrives(lane_counts[i], spins, 3 * PAGE, MEMORY_BYTES - 7 * PAGE, SIZE_MAX / 2);
-            one_arrives(lane_counts[i], spins, PAGE, 3 * VN_PARCEL_BYTES + 1234, SIZE_MAX / 2);
-            one_arrives(lane_counts[i], spins, PAGE, 1, SIZE_MAX / 2);
-            one_arrives(lane_counts[i], spins, PAGE, 0, SIZE_MAX / 2);
+            one_arrives(stripe_counts[i], spins, 0, MEMORY_BYTES, SIZE_MAX / 2);
+            one_arrives(stripe_counts[i], spins, 3 * PAGE, MEMORY_BYTES - 7 * PAGE, SIZE_MAX / 2);
+            one_arrives(stripe_counts[i], spins, PAGE, 3 * VN_CHUNK_BYTES + 1234, SIZE_MAX / 2);
+            one_arrives(stripe_counts[i], spins, PAGE, 1, SIZE_MAX / 2);
+            one_arrives(stripe_counts[i], spins, PAGE, 0, SIZE_MAX / 2);
         }
     }
 }
 
-static void parcels_in_odd_pieces_arrive(void **state)
+static void chunks_in_odd_pieces_arrive(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(lane_counts); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(stripe_counts); i++) {
         for (int spins = 0; spins < 2; spins++) {
-            one_arrives(lane_counts[i], spins, 2 * PAGE, 3 * PAGE + 5, 7);
-            one_arrives(lane_counts[i], spins, 2 * PAGE, 40 * PAGE, 5000);
+            one_arrives(stripe_counts[i], spins, 2 * PAGE, 3 * PAGE + 5, 7);
+            one_arrives(stripe_counts[i], spins, 2 * PAGE, 40 * PAGE, 5000);
         }
     }
 }
@@ -414,10 +414,10 @@ static void a_head_may_come_byte_by_byte(void **state)
         put_end(&r, u.number, u.off);
         struct taker t = {.rig = &r, .off = u.off, .len = u.len};
         taker_start(&t);
-        for (int lane = 1; lane >= 0; lane--) {
-            for (int i = 0; i < VN_PARCEL_HEAD; i++) {
-                assert_true(send_piece(&r, (unsigned)lane, 1));
-                await_read(&r, (unsigned)lane);
+        for (int stripe = 1; stripe >= 0; stripe--) {
+            for (int i = 0; i < VN_CHUNK_HEAD; i++) {
+                assert_true(send_piece(&r, (unsigned)stripe, 1));
+                await_read(&r, (unsigned)stripe);
             }
         }
         assert_false(t.done);
@@ -432,13 +432,13 @@ static void a_head_may_come_byte_by_byte(void **state)
 
 enum { MANY = 40 };
 
-/* All are sent as soon as lanes take them, so the client is several ahead. */
-static void many_arrive(unsigned lanes, bool spins, bool backwards)
+/* All are sent as soon as stripes take them, so the client is several ahead. */
+static void many_arrive(unsigned stripes, bool spins, bool backwards)
 {
     struct rig r;
     struct upload uploads[MANY];
-    rig_start(&r, lanes, spins);
-    struct sender s = {.rig = &r, .piece_max = 100000, .backwards = backwards, .seed = lanes};
+    rig_start(&r, stripes, spins);
+    struct sender s = {.rig = &r, .piece_max = 100000, .backwards = backwards, .seed = stripes};
     for (int i = 0; i < MANY; i++) {
         size_t len = PAGE * (1 + hw_rng_below(&r.rng, 40));
         uploads[i] = upload_make(&r, PAGE * hw_rng_below(&r.rng, 200), len);
@@ -454,14 +454,14 @@ static void many_arrive(unsigned lanes, bool spins, bool backwards)
 static void many_uploads_in_a_row_arrive(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(lane_counts); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(stripe_counts); i++) {
         for (int variant = 0; variant < 4; variant++)
-            many_arrive(lane_counts[i], variant & 1, variant & 2);
+            many_arrive(stripe_counts[i], variant & 1, variant & 2);
     }
 }
 
-/* A lane that has nothing of two uploads waits for the third, of which it has read the head. */
-static void a_lane_may_be_several_uploads_ahead(void **state)
+/* A stripe that has nothing of two uploads waits for the third, of which it has read the head. */
+static void a_stripe_may_be_several_uploads_ahead(void **state)
 {
     (void)state;
     for (int spins = 0; spins < 2; spins++) {
@@ -473,7 +473,7 @@ static void a_lane_may_be_several_uploads_ahead(void **state)
         put_part(&r, 1, &u[2], 0, PAGE);
         struct taker t = {.rig = &r, .off = u[0].off, .len = u[0].len};
         taker_start(&t);
-        for (int i = 0; i < VN_PARCEL_HEAD; i++)
+        for (int i = 0; i < VN_CHUNK_HEAD; i++)
             assert_true(send_piece(&r, 1, 1));
         await_read(&r, 1);
         for (int i = 0; i < 2; i++) {
@@ -493,7 +493,7 @@ static void a_lane_may_be_several_uploads_ahead(void **state)
 }
 
 /* What the first upload brought does not count for the second, which is not over with the end on
- * the first lane. */
+ * the first stripe. */
 static void an_upload_waits_for_its_own_bytes(void **state)
 {
     (void)state;
@@ -525,13 +525,13 @@ static void an_upload_waits_for_its_own_bytes(void **state)
 static void what_has_no_place_is_stored(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(lane_counts); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(stripe_counts); i++) {
         for (int spins = 0; spins < 2; spins++) {
             struct rig r;
-            rig_start(&r, lane_counts[i], spins);
+            rig_start(&r, stripe_counts[i], spins);
             r.stores = true;
             struct sender s = {.rig = &r, .piece_max = 100000, .seed = i};
-            struct upload u = upload_make(&r, 5 * PAGE, 4 * VN_PARCEL_BYTES + 77);
+            struct upload u = upload_make(&r, 5 * PAGE, 4 * VN_CHUNK_BYTES + 77);
             put_upload(&r, &u);
             sender_start(&s);
             take_well(&r, &u);
@@ -560,9 +560,9 @@ static void expect_fault(struct rig *r, int rc)
 }
 
 /* Each fault comes after an upload that was as it should be. */
-static void begin_fault(struct rig *r, unsigned lanes, bool spins)
+static void begin_fault(struct rig *r, unsigned stripes, bool spins)
 {
-    rig_start(r, lanes, spins);
+    rig_start(r, stripes, spins);
     struct upload u = upload_make(r, FIRST, PAGE);
     put_upload(r, &u);
     send_all(r);
@@ -570,21 +570,22 @@ static void begin_fault(struct rig *r, unsigned lanes, bool spins)
     r->uploads++;
 }
 
-static const uint8_t zeros[2 * VN_PARCEL_BYTES];
+static const uint8_t zeros[2 * VN_CHUNK_BYTES];
 
-/* The parcels, their bytes, and the end of the lane, which comes too late to be the fault. */
-static void expect_refusal(const struct vn_parcel *parcels, size_t count, unsigned lane)
+/* The chunks, their bytes, and the end of the stripe, which comes too late to be the fault. */
+static void expect_refusal(const struct vn_chunk *chunks, size_t count, unsigned stripe)
 {
     for (int spins = 0; spins < 2; spins++) {
         struct rig r;
         begin_fault(&r, 2, spins);
         for (size_t i = 0; i < count; i++) {
-            put_head(&r, lane, parcels[i]);
-            put(&r, lane, zeros, parcels[i].bytes < sizeof(zeros) ? parcels[i].bytes : PAGE);
+            put_head(&r, stripe, chunks[i]);
+            put(&r, stripe, zeros, chunks[i].bytes < sizeof(zeros) ? chunks[i].bytes : PAGE);
         }
-        if (lane)
+        if (stripe)
             put_end(&r, r.uploads, FIRST);
-        struct sender s = {.rig = &r, .piece_max = SIZE_MAX / 2, .shuts = true, .shut_lane = lane};
+        struct sender s = {
+            .rig = &r, .piece_max = SIZE_MAX / 2, .shuts = true, .shut_stripe = stripe};
         sender_start(&s);
         expect_fault(&r, -EPROTO);
         sender_end(&s);
@@ -592,9 +593,9 @@ static void expect_refusal(const struct vn_parcel *parcels, size_t count, unsign
     }
 }
 
-static void parcels_that_do_not_belong_are_refused(void **state)
+static void chunks_that_do_not_belong_are_refused(void **state)
 {
-    static const struct vn_parcel bad[] = {
+    static const struct vn_chunk bad[] = {
         {2, PAGE, FIRST - PAGE},
         {2, PAGE, 0},
         {2, PAGE, FIRST + LENGTH},
@@ -605,8 +606,8 @@ static void parcels_that_do_not_belong_are_refused(void **state)
         {2, PAGE, FIRST + 1},
         {2, PAGE, FIRST + PAGE - 1},
         {2, PAGE, FIRST + PAGE / 2},
-        {2, VN_PARCEL_BYTES + 1, FIRST},
-        {2, VN_PARCEL_BYTES + PAGE, FIRST},
+        {2, VN_CHUNK_BYTES + 1, FIRST},
+        {2, VN_CHUNK_BYTES + PAGE, FIRST},
         {2, UINT32_MAX, FIRST},
         {1, PAGE, FIRST},
         {0, PAGE, FIRST},
@@ -626,31 +627,31 @@ static void parcels_that_do_not_belong_are_refused(void **state)
 
 static void more_bytes_than_the_upload_has_are_refused(void **state)
 {
-    static const struct vn_parcel bad[] = {
-        {2, VN_PARCEL_BYTES, FIRST},
-        {2, VN_PARCEL_BYTES, FIRST},
+    static const struct vn_chunk bad[] = {
+        {2, VN_CHUNK_BYTES, FIRST},
+        {2, VN_CHUNK_BYTES, FIRST},
         {2, PAGE, FIRST},
     };
     (void)state;
     expect_refusal(bad, ARRAY_LEN(bad), 0);
 }
 
-/* The bytes of both lanes together. */
-static void two_lanes_may_not_bring_more_than_all(void **state)
+/* The bytes of both stripes together. */
+static void two_stripes_may_not_bring_more_than_all(void **state)
 {
     (void)state;
     for (int spins = 0; spins < 2; spins++) {
         struct rig r;
         begin_fault(&r, 2, spins);
-        for (unsigned lane = 0; lane < 2; lane++) {
-            uint64_t off = FIRST + lane * VN_PARCEL_BYTES;
-            put_parcel(&r, lane, (struct vn_parcel){2, VN_PARCEL_BYTES, off}, zeros);
+        for (unsigned stripe = 0; stripe < 2; stripe++) {
+            uint64_t off = FIRST + stripe * VN_CHUNK_BYTES;
+            put_chunk(&r, stripe, (struct vn_chunk){2, VN_CHUNK_BYTES, off}, zeros);
         }
         struct taker t = {.rig = &r, .off = FIRST, .len = LENGTH};
         taker_start(&t);
         send_all(&r);
         await_read(&r, 0);
-        put_head(&r, 1, (struct vn_parcel){2, PAGE, FIRST});
+        put_head(&r, 1, (struct vn_chunk){2, PAGE, FIRST});
         send_all(&r);
         await_done(&t);
         put_end(&r, 2, FIRST); /* wakes who waits after all */
@@ -661,19 +662,19 @@ static void two_lanes_may_not_bring_more_than_all(void **state)
     }
 }
 
-/* Nobody but who reads the first lane opens uploads: it must not wait for one. */
-static void a_later_upload_before_the_end_on_the_first_lane_is_refused(void **state)
+/* Nobody but who reads the first stripe opens uploads: it must not wait for one. */
+static void a_later_upload_before_the_end_on_the_first_stripe_is_refused(void **state)
 {
     (void)state;
     for (int spins = 0; spins < 2; spins++) {
         struct rig r;
         begin_fault(&r, 2, spins);
-        put_parcel(&r, 0, (struct vn_parcel){3, PAGE, FIRST}, zeros);
+        put_chunk(&r, 0, (struct vn_chunk){3, PAGE, FIRST}, zeros);
         send_all(&r);
         struct taker t = {.rig = &r, .off = FIRST, .len = LENGTH};
         taker_start(&t);
         await_done(&t);
-        close_lane(&r, 1); /* wakes who waits after all */
+        close_stripe(&r, 1); /* wakes who waits after all */
         assert_int_equal(taker_end(&t), -EPROTO);
         expect_fault_to_stay(&r, -EPROTO);
         rig_end(&r);
@@ -685,11 +686,11 @@ static void an_error_of_store_is_that_of_take(void **state)
     (void)state;
     for (int variant = 0; variant < 4; variant++) {
         struct rig r;
-        unsigned lane = variant & 1;
+        unsigned stripe = variant & 1;
         begin_fault(&r, 2, variant & 2);
         r.stores = true;
         r.store_rc = -EDOM;
-        put_parcel(&r, lane, (struct vn_parcel){2, PAGE, FIRST}, zeros);
+        put_chunk(&r, stripe, (struct vn_chunk){2, PAGE, FIRST}, zeros);
         put_end(&r, 2, FIRST);
         send_all(&r);
         expect_fault(&r, -EDOM);
@@ -697,70 +698,71 @@ static void an_error_of_store_is_that_of_take(void **state)
     }
 }
 
-/* Closed at the end of nothing, of a head's part, of a head, of a parcel's part. */
-static void a_lane_that_closes_is_a_fault(void **state)
+/* Closed at the end of nothing, of a head's part, of a head, of a chunk's part. */
+static void a_stripe_that_closes_is_a_fault(void **state)
 {
-    static const size_t cuts[] = {0, 1, VN_PARCEL_HEAD - 1, VN_PARCEL_HEAD, VN_PARCEL_HEAD + PAGE};
+    static const size_t cuts[] = {0, 1, VN_CHUNK_HEAD - 1, VN_CHUNK_HEAD, VN_CHUNK_HEAD + PAGE};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cuts); i++) {
         for (int variant = 0; variant < 8; variant++) {
             struct rig r;
-            unsigned lane = variant & 1;
+            unsigned stripe = variant & 1;
             begin_fault(&r, 3, variant & 2);
             r.stores = variant & 4;
-            if (lane)
+            if (stripe)
                 put_end(&r, 2, FIRST);
-            put_parcel(&r, lane, (struct vn_parcel){2, VN_PARCEL_BYTES, FIRST}, zeros);
-            r.scripts[lane].len -= VN_PARCEL_HEAD + VN_PARCEL_BYTES - cuts[i];
+            put_chunk(&r, stripe, (struct vn_chunk){2, VN_CHUNK_BYTES, FIRST}, zeros);
+            r.scripts[stripe].len -= VN_CHUNK_HEAD + VN_CHUNK_BYTES - cuts[i];
             send_all(&r);
-            close_lane(&r, lane);
+            close_stripe(&r, stripe);
             expect_fault(&r, -ESHUTDOWN);
             rig_end(&r);
         }
     }
 }
 
-/* The end on the first lane is there, its bytes are not, and the lane that could bring them ends.
+/* The end on the first stripe is there, its bytes are not, and the stripe that could bring them
+ * ends.
  */
-static void missing_bytes_and_a_closed_lane_are_a_fault(void **state)
+static void missing_bytes_and_a_closed_stripe_are_a_fault(void **state)
 {
     (void)state;
     for (int spins = 0; spins < 2; spins++) {
         struct rig r;
         begin_fault(&r, 2, spins);
-        put_parcel(&r, 0, (struct vn_parcel){2, PAGE, FIRST}, zeros);
+        put_chunk(&r, 0, (struct vn_chunk){2, PAGE, FIRST}, zeros);
         put_end(&r, 2, FIRST);
-        put_parcel(&r, 1, (struct vn_parcel){2, PAGE, FIRST + PAGE}, zeros);
+        put_chunk(&r, 1, (struct vn_chunk){2, PAGE, FIRST + PAGE}, zeros);
         send_all(&r);
         struct taker t = {.rig = &r, .off = FIRST, .len = LENGTH};
         taker_start(&t);
         await_read(&r, 0);
         await_read(&r, 1);
         assert_false(t.done);
-        close_lane(&r, 1);
+        close_stripe(&r, 1);
         assert_int_equal(taker_end(&t), -ESHUTDOWN);
         expect_fault_to_stay(&r, -ESHUTDOWN);
         rig_end(&r);
     }
 }
 
-/* One lane fails while the others are in the middle of what they receive: nobody waits on. */
-static void a_fault_of_one_lane_ends_the_others(void **state)
+/* One stripe fails while the others are in the middle of what they receive: nobody waits on. */
+static void a_fault_of_one_stripe_ends_the_others(void **state)
 {
     (void)state;
     for (int spins = 0; spins < 2; spins++) {
         struct rig r;
-        begin_fault(&r, VN_LANES_MAX, spins);
-        for (unsigned lane = 0; lane < VN_LANES_MAX - 1; lane++) {
-            put_head(&r, lane, (struct vn_parcel){2, 2 * PAGE, FIRST + lane * 2 * PAGE});
-            put(&r, lane, zeros, PAGE);
+        begin_fault(&r, VN_STRIPES_MAX, spins);
+        for (unsigned stripe = 0; stripe < VN_STRIPES_MAX - 1; stripe++) {
+            put_head(&r, stripe, (struct vn_chunk){2, 2 * PAGE, FIRST + stripe * 2 * PAGE});
+            put(&r, stripe, zeros, PAGE);
         }
         send_all(&r);
         struct taker t = {.rig = &r, .off = FIRST, .len = LENGTH};
         taker_start(&t);
-        for (unsigned lane = 0; lane < VN_LANES_MAX - 1; lane++)
-            await_read(&r, lane);
-        put_head(&r, VN_LANES_MAX - 1, (struct vn_parcel){2, PAGE, FIRST - PAGE});
+        for (unsigned stripe = 0; stripe < VN_STRIPES_MAX - 1; stripe++)
+            await_read(&r, stripe);
+        put_head(&r, VN_STRIPES_MAX - 1, (struct vn_chunk){2, PAGE, FIRST - PAGE});
         send_all(&r);
         assert_int_equal(taker_end(&t), -EPROTO);
         expect_fault_to_stay(&r, -EPROTO);
@@ -774,17 +776,17 @@ static void destroy_right_after_create(void **state)
 {
     (void)state;
     vns_arrivals_destroy(NULL);
-    for (size_t i = 0; i < ARRAY_LEN(lane_counts); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(stripe_counts); i++) {
         for (int spins = 0; spins < 2; spins++) {
             struct rig r;
-            rig_start(&r, lane_counts[i], spins);
+            rig_start(&r, stripe_counts[i], spins);
             assert_int_equal(vns_arrivals_bytes(r.arrivals), 0);
             rig_end(&r);
         }
     }
 }
 
-static void destroy_ends_the_lanes(void **state)
+static void destroy_ends_the_stripes(void **state)
 {
     (void)state;
     struct rig r;
@@ -798,19 +800,19 @@ static void destroy_ends_the_lanes(void **state)
 }
 
 /* Heads were read of an upload that never opens. */
-static void destroy_while_lanes_are_early(void **state)
+static void destroy_while_stripes_are_early(void **state)
 {
     (void)state;
     for (int spins = 0; spins < 2; spins++) {
         struct rig r;
-        rig_start(&r, VN_LANES_MAX, spins);
+        rig_start(&r, VN_STRIPES_MAX, spins);
         struct taker t = {.rig = &r, .off = FIRST, .len = 0};
         taker_start(&t);
-        for (unsigned lane = 1; lane < VN_LANES_MAX; lane++)
-            put_head(&r, lane, (struct vn_parcel){2 + lane, PAGE, FIRST});
+        for (unsigned stripe = 1; stripe < VN_STRIPES_MAX; stripe++)
+            put_head(&r, stripe, (struct vn_chunk){2 + stripe, PAGE, FIRST});
         send_all(&r);
-        for (unsigned lane = 1; lane < VN_LANES_MAX; lane++)
-            await_read(&r, lane);
+        for (unsigned stripe = 1; stripe < VN_STRIPES_MAX; stripe++)
+            await_read(&r, stripe);
         put_end(&r, 1, FIRST);
         send_all(&r);
         assert_int_equal(taker_end(&t), 0);
@@ -844,24 +846,24 @@ static void destroy_in_the_middle_of_a_script(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parcels_in_any_order_arrive_at_their_place),
-        cmocka_unit_test(parcels_in_odd_pieces_arrive),
+        cmocka_unit_test(chunks_in_any_order_arrive_at_their_place),
+        cmocka_unit_test(chunks_in_odd_pieces_arrive),
         cmocka_unit_test(a_head_may_come_byte_by_byte),
         cmocka_unit_test(many_uploads_in_a_row_arrive),
-        cmocka_unit_test(a_lane_may_be_several_uploads_ahead),
+        cmocka_unit_test(a_stripe_may_be_several_uploads_ahead),
         cmocka_unit_test(an_upload_waits_for_its_own_bytes),
         cmocka_unit_test(what_has_no_place_is_stored),
-        cmocka_unit_test(parcels_that_do_not_belong_are_refused),
+        cmocka_unit_test(chunks_that_do_not_belong_are_refused),
         cmocka_unit_test(more_bytes_than_the_upload_has_are_refused),
-        cmocka_unit_test(two_lanes_may_not_bring_more_than_all),
-        cmocka_unit_test(a_later_upload_before_the_end_on_the_first_lane_is_refused),
+        cmocka_unit_test(two_stripes_may_not_bring_more_than_all),
+        cmocka_unit_test(a_later_upload_before_the_end_on_the_first_stripe_is_refused),
         cmocka_unit_test(an_error_of_store_is_that_of_take),
-        cmocka_unit_test(a_lane_that_closes_is_a_fault),
-        cmocka_unit_test(missing_bytes_and_a_closed_lane_are_a_fault),
-        cmocka_unit_test(a_fault_of_one_lane_ends_the_others),
+        cmocka_unit_test(a_stripe_that_closes_is_a_fault),
+        cmocka_unit_test(missing_bytes_and_a_closed_stripe_are_a_fault),
+        cmocka_unit_test(a_fault_of_one_stripe_ends_the_others),
         cmocka_unit_test(destroy_right_after_create),
-        cmocka_unit_test(destroy_ends_the_lanes),
-        cmocka_unit_test(destroy_while_lanes_are_early),
+        cmocka_unit_test(destroy_ends_the_stripes),
+        cmocka_unit_test(destroy_while_stripes_are_early),
         cmocka_unit_test(destroy_in_the_middle_of_a_script),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

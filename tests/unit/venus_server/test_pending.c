@@ -103,9 +103,9 @@ static int end(void **state)
 
 static void record(struct vns_thing *buffer)
 {
-    assert_int_equal(vns_body_begin(&objects, buffer, false), 0);
+    assert_int_equal(vns_recording_begin(&objects, buffer, false), 0);
     buffer->recorded = true;
-    vns_body_end(buffer);
+    vns_recording_end(buffer);
 }
 
 static void submit(struct vns_thing *buffer)
@@ -226,12 +226,12 @@ static void a_pools_reset_leaves_out_what_is_pending(void **state)
     record(members[0]);
     record(members[1]);
     submit(members[0]);
-    assert_int_equal(vns_bodies_reset_pool(pool, 0, true), VK_SUCCESS);
+    assert_int_equal(vns_recordings_reset_pool(pool, 0, true), VK_SUCCESS);
     assert_ptr_equal(last_reset, members[1]->handle);
     expect_resets(0, 1);
     assert_true(members[0]->recorded);
     timeline = 1;
-    assert_int_equal(vns_bodies_reset_pool(pool, 0, true), VK_SUCCESS);
+    assert_int_equal(vns_recordings_reset_pool(pool, 0, true), VK_SUCCESS);
     expect_resets(1, 0);
     assert_false(members[0]->recorded);
 }
@@ -243,12 +243,12 @@ static void a_pool_with_a_pending_spare_is_not_reset_as_one(void **state)
     submit(members[0]);
     assert_true(renew(members[0]));
     record(members[0]);
-    assert_int_equal(vns_bodies_reset_pool(pool, 0, true), VK_SUCCESS);
+    assert_int_equal(vns_recordings_reset_pool(pool, 0, true), VK_SUCCESS);
     assert_ptr_equal(last_reset, members[0]->handle);
     expect_resets(0, 1);
     timeline = 1;
     record(members[0]);
-    assert_int_equal(vns_bodies_reset_pool(pool, 0, true), VK_SUCCESS);
+    assert_int_equal(vns_recordings_reset_pool(pool, 0, true), VK_SUCCESS);
     expect_resets(1, 0);
 }
 
@@ -258,7 +258,7 @@ static void nothing_is_asked_where_nothing_was_reported_early(void **state)
     (void)state;
     record(members[0]);
     submit(members[0]);
-    assert_int_equal(vns_bodies_reset_pool(pool, 0, false), VK_SUCCESS);
+    assert_int_equal(vns_recordings_reset_pool(pool, 0, false), VK_SUCCESS);
     expect_resets(1, 0);
     assert_int_equal(questions, 0);
 }

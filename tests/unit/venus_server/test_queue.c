@@ -402,7 +402,7 @@ static void settling_before_a_submission_signals_less_than_it_will(void **state)
     assert_int_equal(vns_queue_report_early(queue, 1), 0);
     assert_int_equal(announce(2, 1, 0, 0), 0);
     gpu_reaches(1, VK_SUCCESS);
-    (void)vns_queue_settle(queue, VNS_SETTLE_ALL);
+    (void)vns_queue_drain(queue, VNS_DRAIN_ALL);
     assert_int_equal(gpu.asked_for, 1);
     vns_queue_submitted(queue, VK_SUCCESS);
     gpu_reaches(2, VK_SUCCESS);
@@ -417,7 +417,7 @@ static void a_device_lost_while_settling_is_told(void **state)
     (void)submit_quiet(1, VN_BATCH_UNTOLD, VK_SUCCESS);
     assert_int_equal(vns_queue_report_early(queue, 1), 0);
     gpu_reaches(0, VK_ERROR_DEVICE_LOST);
-    (void)vns_queue_settle(queue, VNS_SETTLE_ALL);
+    (void)vns_queue_drain(queue, VNS_DRAIN_ALL);
     duet_wait(&duet, 1);
     expect_done(0, 1, VK_ERROR_DEVICE_LOST);
     assert_int_equal(queue->ended, VK_ERROR_DEVICE_LOST);
@@ -579,11 +579,11 @@ static void what_spares_updates_does_not_wait_for_them(void **state)
     vns_queue_submit_updates(queue);
     assert_int_equal(vns_queue_report_early(queue, 2), 0);
     gpu_reaches(1, VK_SUCCESS);
-    assert_true(vns_queue_settle(queue, VNS_SETTLE_PLAIN));
-    assert_int_equal(queue->settled, 1);
+    assert_true(vns_queue_drain(queue, VNS_DRAIN_PLAIN));
+    assert_int_equal(queue->drained, 1);
     gpu_reaches(2, VK_SUCCESS);
-    assert_false(vns_queue_settle(queue, VNS_SETTLE_ALL));
-    assert_int_equal(queue->settled, 2);
+    assert_false(vns_queue_drain(queue, VNS_DRAIN_ALL));
+    assert_int_equal(queue->drained, 2);
 }
 
 static void who_waits_for_an_update_has_it_submitted_first(void **state)
@@ -664,7 +664,7 @@ static void what_follows_early_work_waits_at_the_device(void **state)
     vns_queue_follow(second, VNS_FOLLOW_OTHERS);
     assert_int_equal(gpu.submissions, 2);
     assert_int_equal(gpu.awaited, 1);
-    assert_int_equal(queue->settled, 0);
+    assert_int_equal(queue->drained, 0);
     gpu_reaches(1, VK_SUCCESS);
     vns_queue_destroy(second);
 }
@@ -696,7 +696,7 @@ static void two_early_batches_are_under_way_at_most(void **state)
     assert_int_equal(vns_queue_report_early(queue, 2), 0);
     gpu_reaches(1, VK_SUCCESS);
     vns_queue_follow(queue, VNS_FOLLOW_ALL);
-    assert_int_equal(queue->settled, 1);
+    assert_int_equal(queue->drained, 1);
     assert_int_equal(gpu.awaited, 2);
     gpu_reaches(0, VK_ERROR_DEVICE_LOST);
     (void)submit_quiet(3, VN_BATCH_UNTOLD, VK_SUCCESS);

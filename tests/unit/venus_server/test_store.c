@@ -54,7 +54,7 @@ static VkResult no_caches(VkDevice handle, uint32_t count, const VkMappedMemoryR
 
 /* ---- a session ---- */
 
-static void add_memory(bool lazy)
+static void add_memory(bool demand_paged)
 {
     VkMemoryAllocateInfo info = {.allocationSize = BYTES};
     VkDeviceMemory memory;
@@ -63,12 +63,12 @@ static void add_memory(bool lazy)
     assert_int_equal(vns_objects_add(&session->objects, VK_OBJECT_TYPE_DEVICE_MEMORY, MEMORY,
                                      (void *)memory, &device, NULL),
                      0);
-    if (lazy)
-        assert_int_equal(vns_memories_set_lazy(session->memories, MEMORY), 0);
+    if (demand_paged)
+        assert_int_equal(vns_memories_set_demand_paged(session->memories, MEMORY), 0);
     assert_int_equal(vns_memories_map(session->memories, MEMORY), VK_SUCCESS);
 }
 
-static void start_with(VkMemoryPropertyFlags flags, bool lazy)
+static void start_with(VkMemoryPropertyFlags flags, bool demand_paged)
 {
     session = calloc(1, sizeof(*session));
     assert_non_null(session);
@@ -85,7 +85,7 @@ static void start_with(VkMemoryPropertyFlags flags, bool lazy)
     vns_objects_init(&session->objects, 8, 1);
     assert_int_equal(vns_stream_init(session), 0);
     assert_int_equal(vns_memories_create(&session->channel, BYTES, &session->memories), 0);
-    add_memory(lazy);
+    add_memory(demand_paged);
     struct hw_rng rng;
     hw_rng_seed(&rng, 1);
     for (size_t at = 0; at < BYTES; at++)

@@ -13,8 +13,8 @@
 #include "venus/client/device/servers.h"
 #include "venus/client/link/pushes.h"
 #include "venus/client/perf.h"
-#include "venus/common/lane.h"
 #include "venus/common/protocol.h"
+#include "venus/common/stripe.h"
 #include "vn_client.gen.h"
 
 /* ---- before there is an instance ---- */
@@ -62,11 +62,11 @@ static VKAPI_ATTR VkResult VKAPI_CALL enumerate_layers(uint32_t *count, VkLayerP
 
 /* ---- opening a server ---- */
 
-static int put_open(struct wire_enc *e, const uint8_t key[VN_LANE_KEY_BYTES], uint64_t instance,
+static int put_open(struct wire_enc *e, const uint8_t key[VN_STRIPE_KEY_BYTES], uint64_t instance,
                     uint64_t first_device, const VkInstanceCreateInfo *info)
 {
     wire_put_u32(e, VN_PROTOCOL);
-    wire_put_bytes(e, key, VN_LANE_KEY_BYTES);
+    wire_put_bytes(e, key, VN_STRIPE_KEY_BYTES);
     wire_put_u64(e, instance);
     wire_put_u64(e, first_device);
     vn_enc_VkInstanceCreateInfo(e, info);
@@ -132,7 +132,7 @@ static int add_devices(struct vnc_instance *instance, struct vnc_server *server,
         rc = add_device(instance, server->link, first_device + i, i, snapshot);
     }
     uint64_t upload_key = wire_get_u64(&in);
-    vnc_link_open_lanes(server->link, wire_get_u32(&in));
+    vnc_link_open_stripes(server->link, wire_get_u32(&in));
     for (uint32_t i = before; i < instance->device_count; i++) {
         devices[i]->upload_key = server->upload_cache ? upload_key : 0;
         devices[i]->near = server->near;
@@ -148,7 +148,7 @@ static void drop_devices(struct vnc_instance *instance, uint32_t first)
 }
 
 static int open_server(struct vnc_instance *instance, struct vnc_server *server,
-                       const uint8_t key[VN_LANE_KEY_BYTES], const VkInstanceCreateInfo *info)
+                       const uint8_t key[VN_STRIPE_KEY_BYTES], const VkInstanceCreateInfo *info)
 {
     struct wire_enc request;
     uint32_t before = instance->device_count;
@@ -193,7 +193,7 @@ static void add_server(struct vnc_instance *instance, const struct rpc_addr *add
     if (rc == 0) {
         hw_env_bool("VENUS_SYNC", !vnc_perf(VNC_PERF_PIPELINING),
                     &vnc_link_client(server->link)->sync);
-        const uint8_t *key = vnc_link_dial_lanes(server->link, addr, security);
+        const uint8_t *key = vnc_link_dial_stripes(server->link, addr, security);
         rc = open_server(instance, server, key, info);
         if (rc)
             snprintf(why, sizeof(why), "%s", open_failure(rc));

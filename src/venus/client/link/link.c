@@ -5,7 +5,7 @@
 #include "base/driver_counts.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "venus/client/link/lanes.h"
+#include "venus/client/link/stripes.h"
 #include "venus/client/locks.h"
 #include "venus/client/object/objects.h"
 #include "venus/client/perf.h"
@@ -27,7 +27,7 @@ enum {
 struct vnc_link {
     struct vn_client client; /* first: objects find the link by it */
     struct rpc_client *rpc;
-    struct vnc_lanes *lanes; /* NULL: none; does not change once OPEN was answered */
+    struct vnc_stripes *stripes; /* NULL: none; does not change once OPEN was answered */
     const struct vnc_push_ops *pushes;
     void *user;
 
@@ -39,7 +39,7 @@ struct vnc_link {
     pthread_mutex_t asides; /* see vnc_link_hold_asides; after the stream's lock or alone */
 
     _Atomic uint64_t next_id;
-    _Atomic size_t kept;        /* bytes of bodies, at the server; relaxed: a count */
+    _Atomic size_t kept;        /* bytes of recordings, at the server; relaxed: a count */
     _Atomic uint64_t exchanges; /* relaxed: a figure */
     _Atomic uint64_t quickest;  /* call so far, in ns; the same */
     /* Relaxed: a thread that sees it late gets the same answer from the connection. */
@@ -198,7 +198,7 @@ static void on_push(void *user, const struct rpc_msg *push)
 bool vnc_link_keep(struct vnc_link *link, size_t bytes)
 {
     size_t before = atomic_fetch_add_explicit(&link->kept, bytes, memory_order_relaxed);
-    if (before + bytes <= VN_KEPT_BODIES_MAX / 2)
+    if (before + bytes <= VN_KEPT_RECORDINGS_MAX / 2)
         return true;
     vnc_link_unkeep(link, bytes);
     return false;
@@ -265,7 +265,7 @@ void vnc_link_cancel(struct vnc_link *link)
     pthread_mutex_unlock(&link->stream);
 }
 
-static VkResult settle(struct vnc_link *link, size_t most)
+static VkResult post_over(struct vnc_link *link, size_t most)
 {
     if (wire_enc_error(&link->out))
         return drop_failed(link);
@@ -276,7 +276,7 @@ static VkResult settle(struct vnc_link *link, size_t most)
 VkResult vnc_link_checkpoint(struct vnc_link *link)
 {
     VkResult result =
-        settle(link, vnc_perf(VNC_PERF_BATCHED_TRANSFERS) ? VNC_LINK_GATHER_BYTES : 0);
+        post_over(link, vnc_perf(VNC_PERF_BATCHED_TRANSFERS) ? VNC_LINK_GATHER_BYTES : 0);
     link->start = wire_enc_len(&link->out);
     return result;
 }
@@ -349,7 +349,7 @@ void vnc_link_hold_asides(struct vnc_link *link)
 
 VkResult vnc_link_release_asides(struct vnc_link *link)
 {
-    VkResult result = settle(link, 0);
+    VkResult result = post_over(link, 0);
     link->start = wire_enc_len(&link->out);
     pthread_mutex_unlock(&link->asides);
     return result;
@@ -361,14 +361,14 @@ VkResult vnc_link_post(struct vnc_link *link)
 {
     if (!vnc_perf(VNC_PERF_COALESCING))
         return vnc_link_send(link);
-    VkResult result = settle(link, VNC_LINK_GATHER_BYTES);
+    VkResult result = post_over(link, VNC_LINK_GATHER_BYTES);
     pthread_mutex_unlock(&link->stream);
     return result;
 }
 
 VkResult vnc_link_send(struct vnc_link *link)
 {
-    VkResult result = settle(link, 0);
+    VkResult result = post_over(link, 0);
     pthread_mutex_unlock(&link->stream);
     if (result == VK_SUCCESS && rpc_client_flush(link->rpc))
         result = lose_for_status(link);
@@ -586,8 +586,8 @@ void vnc_link_counts(const struct vnc_link *link, struct hw_driver_counts *out)
         .messages_received = hw_counter_load(&stats->msgs_received),
         .writes = hw_counter_load(&stats->writes),
         .reads = hw_counter_load(&stats->reads),
-        .bytes_sent =
-            hw_counter_load(&stats->bytes_sent) + (link->lanes ? vnc_lanes_bytes(link->lanes) : 0),
+        .bytes_sent = hw_counter_load(&stats->bytes_sent) +
+                      (link->stripes ? vnc_stripes_bytes(link->stripes) : 0),
         .bytes_received = hw_counter_load(&stats->bytes_received),
     };
 }
@@ -636,7 +636,7 @@ static void client_object_free(struct vn_client *client, struct vn_object *objec
 static struct wire_enc *client_record(struct vn_client *client, struct vn_object *commands)
 {
     (void)client;
-    return vnc_command_buffer_body((struct vnc_command_buffer *)commands);
+    return vnc_command_buffer_recording((struct vnc_command_buffer *)commands);
 }
 
 static const struct vn_client_ops client_ops = {
@@ -695,16 +695,16 @@ __attribute__((destructor)) static void leave(void)
     pthread_mutex_unlock(&links_lock);
 }
 
-/* ---- lanes ---- */
+/* ---- stripes ---- */
 
-/* A thread at each end for each lane, and the rest of the cores for everybody else. */
-static unsigned default_lanes(void)
+/* A thread at each end for each stripe, and the rest of the cores for everybody else. */
+static unsigned default_stripes(void)
 {
     enum { MOST = 5, CORES_EACH = 4 };
-    unsigned cores = hw_cores(), lanes = 1 + cores / CORES_EACH;
-    if (cores < VN_LANES_CORES)
+    unsigned cores = hw_cores(), stripes = 1 + cores / CORES_EACH;
+    if (cores < VN_STRIPES_CORES)
         return 0;
-    return lanes < MOST ? lanes : MOST;
+    return stripes < MOST ? stripes : MOST;
 }
 
 static bool session_has_ended(void *user)
@@ -712,43 +712,44 @@ static bool session_has_ended(void *user)
     return vnc_link_is_lost(user);
 }
 
-static void drop_lanes(struct vnc_link *link, const char *why)
+static void drop_stripes(struct vnc_link *link, const char *why)
 {
-    hw_warn(HW_CAT_VULKAN, "%s: uploads use one connection: %s; VENUS_LANES=0 says that they shall",
+    hw_warn(HW_CAT_VULKAN,
+            "%s: uploads use one connection: %s; VENUS_UPLOAD_STRIPES=0 says that they shall",
             link->address, why);
-    vnc_lanes_destroy(link->lanes);
-    link->lanes = NULL;
+    vnc_stripes_destroy(link->stripes);
+    link->stripes = NULL;
 }
 
-const uint8_t *vnc_link_dial_lanes(struct vnc_link *link, const struct rpc_addr *addr,
-                                   const struct rpc_security *security)
+const uint8_t *vnc_link_dial_stripes(struct vnc_link *link, const struct rpc_addr *addr,
+                                     const struct rpc_security *security)
 {
-    static const uint8_t no_key[VN_LANE_KEY_BYTES];
+    static const uint8_t no_key[VN_STRIPE_KEY_BYTES];
     char why[RPC_WHY_CHARS] = "";
     uint64_t count;
     struct rpc_net_options net = {.security = security,
                                   .untuned = !vnc_perf(VNC_PERF_TRANSPORT_TUNING)};
-    (void)hw_env_u64("VENUS_LANES", default_lanes(), 0, VN_LANES_MAX, &count);
+    (void)hw_env_u64("VENUS_UPLOAD_STRIPES", default_stripes(), 0, VN_STRIPES_MAX, &count);
     uint32_t capabilities = rpc_ep_peer_capabilities(rpc_client_ep(link->rpc));
     bool known =
         (capabilities & VN_CAPABILITY_PROTOCOL) == VN_PROTOCOL; /* else OPEN says why not */
-    if (count == 0 || !known || !vnc_perf(VNC_PERF_LANES))
+    if (count == 0 || !known || !vnc_perf(VNC_PERF_STRIPES))
         return no_key;
-    if (vnc_lanes_dial(addr, &net, (unsigned)count, session_has_ended, link, &link->lanes, why))
-        drop_lanes(link, why);
-    return link->lanes ? vnc_lanes_key(link->lanes) : no_key;
+    if (vnc_stripes_dial(addr, &net, (unsigned)count, session_has_ended, link, &link->stripes, why))
+        drop_stripes(link, why);
+    return link->stripes ? vnc_stripes_key(link->stripes) : no_key;
 }
 
-void vnc_link_open_lanes(struct vnc_link *link, uint32_t at_server)
+void vnc_link_open_stripes(struct vnc_link *link, uint32_t at_server)
 {
-    int rc = link->lanes ? vnc_lanes_open(link->lanes, at_server) : 0;
+    int rc = link->stripes ? vnc_stripes_open(link->stripes, at_server) : 0;
     if (rc)
-        drop_lanes(link, strerror(-rc));
+        drop_stripes(link, strerror(-rc));
 }
 
-struct vnc_lanes *vnc_link_lanes(const struct vnc_link *link)
+struct vnc_stripes *vnc_link_stripes(const struct vnc_link *link)
 {
-    return link->lanes;
+    return link->stripes;
 }
 
 /* ---- life ---- */
@@ -820,7 +821,7 @@ void vnc_link_destroy(struct vnc_link *link)
     if (!vnc_link_is_lost(link))
         (void)vnc_link_flush(link);
     if (!vnc_link_is_foreign(link))
-        vnc_lanes_destroy(link->lanes);
+        vnc_stripes_destroy(link->stripes);
     rpc_client_destroy(link->rpc);
     link_free(link);
 }

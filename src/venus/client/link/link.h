@@ -24,7 +24,7 @@ enum {
 };
 
 struct hw_driver_counts;
-struct vnc_lanes;
+struct vnc_stripes;
 struct vnc_link;
 
 /* What buffers of a kind need (REGULAR). */
@@ -60,14 +60,15 @@ int vnc_link_create(const struct rpc_addr *addr, const struct rpc_security *secu
 /* Says goodbye and frees.  No thread may be inside. */
 void vnc_link_destroy(struct vnc_link *link);
 
-/* Before OPEN: dials the lanes that VENUS_LANES asks for, by default where the server is on this
- * machine and it has cores for them.  What cannot be had costs a warning.  The key for OPEN. */
-const uint8_t *vnc_link_dial_lanes(struct vnc_link *link, const struct rpc_addr *addr,
-                                   const struct rpc_security *security);
-/* OPEN was answered: the server has so many lanes. */
-void vnc_link_open_lanes(struct vnc_link *link, uint32_t at_server);
+/* Before OPEN: dials the stripes that VENUS_UPLOAD_STRIPES asks for, by default where the server is
+ * on this machine and it has cores for them.  What cannot be had costs a warning.  The key for
+ * OPEN. */
+const uint8_t *vnc_link_dial_stripes(struct vnc_link *link, const struct rpc_addr *addr,
+                                     const struct rpc_security *security);
+/* OPEN was answered: the server has so many stripes. */
+void vnc_link_open_stripes(struct vnc_link *link, uint32_t at_server);
 /* For uploads; NULL: there are none. */
-struct vnc_lanes *vnc_link_lanes(const struct vnc_link *link);
+struct vnc_stripes *vnc_link_stripes(const struct vnc_link *link);
 
 /* The interface that generated entrypoints use; every object of the link has this as client. */
 struct vn_client *vnc_link_client(struct vnc_link *link);
@@ -79,7 +80,8 @@ static inline struct vnc_link *vnc_link_of(const void *handle)
 /* `count` ids in a row that were never used. */
 uint64_t vnc_link_ids(struct vnc_link *link, uint64_t count);
 
-/* Counts bytes of bodies that the server is to keep; false, and they are not, when it has enough.
+/* Counts bytes of recordings that the server is to keep; false, and they are not, when it has
+ * enough.
  */
 bool vnc_link_keep(struct vnc_link *link, size_t bytes) MUST_CHECK;
 void vnc_link_unkeep(struct vnc_link *link, size_t bytes);

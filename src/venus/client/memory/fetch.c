@@ -37,9 +37,9 @@ bool vnc_fetch_wanted(const struct vnc_memory *memory)
     return mode == FETCH_ALL || (mode == FETCH_AUTO && !memory->cached);
 }
 
-void vnc_fetch_put_lazy(const struct vnc_memory *memory, struct wire_enc *e)
+void vnc_fetch_put_demand_paged(const struct vnc_memory *memory, struct wire_enc *e)
 {
-    size_t hole = vn_put_command(e, VN_OP_LAZY);
+    size_t hole = vn_put_command(e, VN_OP_DEMAND_PAGED);
     wire_put_u64(e, memory->object.id);
     wire_fill_len(e, hole);
 }

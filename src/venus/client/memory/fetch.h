@@ -22,7 +22,7 @@
 bool vnc_fetch_wanted(const struct vnc_memory *memory);
 
 /* Says so to the server, before the memory is mapped there. */
-void vnc_fetch_put_lazy(const struct vnc_memory *memory, struct wire_enc *e);
+void vnc_fetch_put_demand_paged(const struct vnc_memory *memory, struct wire_enc *e);
 
 /* A vn_fetch_fn whose user is the struct vnc_memory.  Waits for the answer: while a program waits
  * for a page nobody else may be reading. */

@@ -2,7 +2,7 @@
 #include "venus/client/memory/memory.h"
 
 #include "base/log.h"
-#include "venus/client/link/lanes.h"
+#include "venus/client/link/stripes.h"
 #include "venus/client/memory/fetch.h"
 #include "venus/client/memory/upload.h"
 #include "venus/client/perf.h"
@@ -158,8 +158,8 @@ static VkResult tell_mapped(struct vnc_device *device, struct vnc_memory *memory
     struct wire_enc *e = vnc_link_begin(link);
     if (!e)
         return VK_ERROR_DEVICE_LOST;
-    if (memory->lazy)
-        vnc_fetch_put_lazy(memory, e);
+    if (memory->demand_paged)
+        vnc_fetch_put_demand_paged(memory, e);
     size_t hole = vn_put_command(e, VN_OP_MAP);
     wire_put_u64(e, memory->object.id);
     wire_fill_len(e, hole);
@@ -191,7 +191,7 @@ static VkResult first_map(struct vnc_device *device, struct vnc_memory *memory)
         return rc == -ENOMEM ? VK_ERROR_OUT_OF_HOST_MEMORY : VK_ERROR_MEMORY_MAP_FAILED;
     }
     VkResult result = VK_ERROR_OUT_OF_HOST_MEMORY;
-    memory->lazy = vn_region_can_drop(memory->region);
+    memory->demand_paged = vn_region_can_drop(memory->region);
     if (vnc_pushes_add_memory(device->pushes, memory))
         goto destroy_region;
     result = tell_mapped(device, memory);
@@ -301,7 +301,7 @@ static VkResult put_write(struct vnc_memory *memory, size_t off, size_t len, con
     return vnc_link_put_bulk(vnc_device_link(memory->device), bytes, len);
 }
 
-/* The server hears of it before its bytes, for it reads no lane until then. */
+/* The server hears of it before its bytes, for it reads no stripe until then. */
 static VkResult put_spread(struct vnc_memory *memory, size_t off, size_t len, const uint8_t *bytes,
                            struct wire_enc *e)
 {
@@ -312,8 +312,8 @@ static VkResult put_spread(struct vnc_memory *memory, size_t off, size_t len, co
     wire_put_u64(e, len);
     wire_fill_len(e, hole);
     VkResult result = vnc_link_put_bulk(link, NULL, 0);
-    if (result == VK_SUCCESS && vnc_lanes_send(vnc_link_lanes(link), bytes, off, len)) {
-        vnc_link_lose(link, "a lane of its uploads broke");
+    if (result == VK_SUCCESS && vnc_stripes_send(vnc_link_stripes(link), bytes, off, len)) {
+        vnc_link_lose(link, "a stripe of its uploads broke");
         result = VK_ERROR_DEVICE_LOST;
     }
     return result;
@@ -323,7 +323,7 @@ static VkResult put_run(struct vnc_device *device, struct vnc_memory *memory, si
                         size_t len, const uint8_t *bytes, struct wire_enc *e)
 {
     VkResult result = VK_SUCCESS;
-    if (len >= VNC_SPREAD_LEAST && vnc_link_lanes(vnc_device_link(device)) &&
+    if (len >= VNC_SPREAD_LEAST && vnc_link_stripes(vnc_device_link(device)) &&
         !vn_delta_shrinks(device->codec, bytes))
         return put_spread(memory, off, len, bytes, e);
     for (size_t at = 0, part; result == VK_SUCCESS && at < len; at += part) {
@@ -337,11 +337,11 @@ static VkResult put_run(struct vnc_device *device, struct vnc_memory *memory, si
 }
 
 /* Puts pages that were written as a whole, where the server writes nothing meanwhile: their bytes
- * go to the socket from where they are.  Without lanes the first are few, so that the server begins
- * soon. */
+ * go to the socket from where they are.  Without stripes the first are few, so that the server
+ * begins soon. */
 static VkResult put_whole(struct vnc_device *device, struct vnc_memory *memory, struct wire_enc *e)
 {
-    bool spreads = vnc_link_lanes(vnc_device_link(device));
+    bool spreads = vnc_link_stripes(vnc_device_link(device));
     size_t most = spreads ? VNC_SPREAD_MOST : 2 * VN_WHOLE_MIN;
     VkResult result = VK_SUCCESS;
     const uint8_t *bytes;
@@ -392,7 +392,7 @@ static VkResult put_region(struct vnc_device *device, struct vnc_memory *memory,
     if (!vn_region_next_pending(memory->region, &off, &len) &&
         !vn_region_has_saved_writes(memory->region))
         return VK_SUCCESS;
-    if (!memory->lazy)
+    if (!memory->demand_paged)
         return put_changes(device, memory, e);
     /* A page may be dropped and asked for before this is on its way: the answer must have it. */
     vnc_link_hold_asides(vnc_device_link(device));
@@ -473,7 +473,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL invalidate_ranges(VkDevice handle, uint32_
             &asked, &(struct vnc_range){memory->object.id, ranges[i].offset,
                                         ranges[i].size < left ? ranges[i].size : left, false});
     }
-    vnc_ranges_settle(&asked);
+    vnc_ranges_merge(&asked);
     VkResult result = asked.failed ? VK_ERROR_OUT_OF_HOST_MEMORY : vnc_device_read(device, &asked);
     vnc_ranges_fini(&asked);
     /* A lost device is told by what can return it. */

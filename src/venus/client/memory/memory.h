@@ -22,9 +22,9 @@ struct vnc_memory {
      * message. */
     _Atomic bool leaving;
     bool host_visible;
-    bool cached; /* at the server's CPU */
-    bool lazy;   /* pages are fetched; see client/fetch.h */
-    bool shared; /* see vnc_memory_share */
+    bool cached;       /* at the server's CPU */
+    bool demand_paged; /* pages are fetched; see client/fetch.h */
+    bool shared;       /* see vnc_memory_share */
     VkDeviceSize size;
     VkDeviceAddress address;  /* of its first byte; 0: not known */
     uint64_t submissions;     /* of the device, when it was allocated */
@@ -68,16 +68,16 @@ void vnc_memory_shared_ranges(struct vnc_device *device, bool images, bool addre
                               struct vnc_ranges *ranges);
 
 /* Whether no work under way can write the memory, so that no delta for it can come from the server
- * before it has executed what is put now: both ends' twins are equal then.  For who has the
+ * before it has executed what is put now: both ends' shadow copies are equal then.  For who has the
  * stream's lock.  Knobs that leave memory stale make it impossible to say. */
 bool vnc_memory_is_still(const struct vnc_memory *memory);
 
-/* Work that can write the ranges, which are settled, is put next, behind what vnc_memory_put_deltas
+/* Work that can write the ranges, which are merged, is put next, behind what vnc_memory_put_deltas
  * puts.  For who has the stream's lock. */
 VkResult vnc_memory_expect(struct vnc_device *device, const struct vnc_ranges *ranges) MUST_CHECK;
 
 /* Puts what the program wrote into mapped memory of the device into the stream, whose lock the
- * caller has: within the ranges, which are settled, or (NULL) everywhere. */
+ * caller has: within the ranges, which are merged, or (NULL) everywhere. */
 VkResult vnc_memory_put_deltas(struct vnc_device *device, const struct vnc_ranges *ranges,
                                struct wire_enc *e) MUST_CHECK;
 

@@ -7,8 +7,8 @@
  * that would take longer than sending the bytes.
  *
  * A reference carries all bytes of a piece, and the server finds out itself which of them the
- * program changed.  That is exact only where both ends have equal twins: where no work under way
- * can write the memory (docs/design/upload-cache.md).
+ * program changed.  That is exact only where both ends have equal shadow copies: where no work
+ * under way can write the memory (docs/design/upload-cache.md).
  *
  * Trust: the server's answers are checked.
  * Threads: as the stream, whose lock the caller has.  Lifetime: create/destroy. */

@@ -12,16 +12,16 @@
 #include <stdlib.h>
 
 enum {
-    /* One body; a recording of this size takes the server seconds to decode. */
-    BODY_BYTES_MAX = 1 << 30,
+    /* One recording; a recording of this size takes the server seconds to decode. */
+    RECORDING_BYTES_MAX = 1 << 30,
     /* One RECORD operation: a message holds several. */
     PART_BYTES = 16 << 20,
-    /* Of a body that an idle server gets before it is ended: a handful of dispatches, which a
+    /* Of a recording that an idle server gets before it is ended: a handful of dispatches, which a
      * driver takes as long to record as it takes to send them. */
     EARLY_BYTES = 2 << 10,
 };
 
-/* What the commands of a body can do beside what they name. */
+/* What the commands of a recording can do beside what they name. */
 enum {
     WRITES_SETS = 1 << 0,    /* through the sets of graphics and ray tracing */
     WRITES_IMAGES = 1 << 1,  /* images, which commands and shaders reach by many ways */
@@ -37,14 +37,14 @@ enum {
 
 enum { SETS_MAX = 32 }; /* numbers that are followed; drivers offer 4 to 32 */
 
-/* Things that a body refers to, in the order of first use. */
+/* Things that a recording refers to, in the order of first use. */
 struct list {
     void **items;
     size_t count, cap;
 };
 
-/* A set that a compute pipeline writes through.  Destroying the pipeline makes the body invalid, so
- * at a submission it is there. */
+/* A set that a compute pipeline writes through.  Destroying the pipeline makes the recording
+ * invalid, so at a submission it is there. */
 struct use {
     struct vnc_descriptor_set *set; /* a reference */
     const struct vnc_pipeline *pipeline;
@@ -56,20 +56,20 @@ struct vnc_command_buffer {
     struct vnc_device *device;
     struct vn_object *pool;
     struct vnc_command_buffer *next, **at; /* in the pool's list */
-    struct wire_enc body;
-    size_t sent;          /* bytes of the body that the server has */
-    struct wire_enc kept; /* the body that the server keeps, whole; or empty */
+    struct wire_enc recording;
+    size_t sent;          /* bytes of the recording that the server has */
+    struct wire_enc kept; /* the recording that the server keeps, whole; or empty */
     size_t counted;       /* bytes that it keeps of this or of `kept` */
-    bool keeps;           /* it keeps what it was sent of this body */
-    size_t looked; /* bytes of the body when it was last decided whether to send them early */
-    bool begun;    /* the server has the beginning of the body */
+    bool keeps;           /* it keeps what it was sent of this recording */
+    size_t looked; /* bytes of the recording when it was last decided whether to send them early */
+    bool begun;    /* the server has the beginning of the recording */
     bool failed;   /* out of memory while recording, or the server is lost */
-    bool held;     /* the body is ended and not sent; under the stream's lock */
+    bool held;     /* the recording is ended and not sent; under the stream's lock */
     struct vnc_copy copies[VN_UPDATES_MAX];
     uint32_t copy_count; /* past VN_UPDATES_MAX: not all of them, or too large for an UPDATE */
     uint32_t copy_bytes;
-    size_t calls;  /* commands of the body */
-    size_t simple; /* of these, what a body that is held back may have */
+    size_t calls;  /* commands of the recording */
+    size_t simple; /* of these, what a recording that is held back may have */
     bool is_work;  /* it was found to have more than these */
     unsigned writes;
     struct vnc_ranges named; /* written by copies and fills; of resources as bound when recorded */
@@ -78,7 +78,7 @@ struct vnc_command_buffer {
     struct list secondaries; /* struct vnc_command_buffer */
     struct vnc_pipeline *pipeline;              /* bound for compute */
     struct vnc_descriptor_set *bound[SETS_MAX]; /* likewise */
-    bool settled;                               /* the uses of what is bound are noted */
+    bool noted;                                 /* the uses of what is bound are noted */
     struct use *uses;
     size_t use_count, use_cap;
 };
@@ -126,14 +126,14 @@ static bool list_add(struct list *list, void *item, bool *failed)
 void vnc_command_buffer_init(struct vnc_command_buffer *commands, struct vnc_device *device)
 {
     commands->device = device;
-    wire_enc_init(&commands->body, BODY_BYTES_MAX);
-    wire_enc_init(&commands->kept, BODY_BYTES_MAX);
+    wire_enc_init(&commands->recording, RECORDING_BYTES_MAX);
+    wire_enc_init(&commands->kept, RECORDING_BYTES_MAX);
 }
 
-/* The body is at the server or given up. */
-static void empty_body(struct vnc_command_buffer *commands)
+/* The recording is at the server or given up. */
+static void empty_recording(struct vnc_command_buffer *commands)
 {
-    wire_enc_reset(&commands->body);
+    wire_enc_reset(&commands->recording);
     commands->sent = commands->looked = 0;
 }
 
@@ -157,7 +157,7 @@ static void forget(struct vnc_command_buffer *commands)
     commands->use_count = 0;
     commands->pipeline = NULL;
     memset(commands->bound, 0, sizeof(commands->bound));
-    commands->settled = false;
+    commands->noted = false;
     commands->named.count = 0;
     commands->named.failed = false;
     commands->read.count = 0;
@@ -169,7 +169,7 @@ static void forget(struct vnc_command_buffer *commands)
     commands->copy_count = commands->copy_bytes = 0;
     commands->calls = commands->simple = 0;
     commands->is_work = false;
-    empty_body(commands);
+    empty_recording(commands);
 }
 
 void vnc_command_buffer_fini(struct vnc_command_buffer *commands)
@@ -181,7 +181,7 @@ void vnc_command_buffer_fini(struct vnc_command_buffer *commands)
     vnc_ranges_fini(&commands->named);
     vnc_ranges_fini(&commands->read);
     unkeep(commands);
-    wire_enc_fini(&commands->body);
+    wire_enc_fini(&commands->recording);
     wire_enc_fini(&commands->kept);
     if (commands->at) {
         *commands->at = commands->next;
@@ -315,7 +315,7 @@ static unsigned writes_of_name(const char *name)
     return ANYTHING;
 }
 
-/* Remembers what it found: a body repeats a handful of commands. */
+/* Remembers what it found: a recording repeats a handful of commands. */
 static unsigned writes_of(uint32_t command)
 {
     static _Thread_local struct {
@@ -331,12 +331,12 @@ static unsigned writes_of(uint32_t command)
     return known[at].writes;
 }
 
-/* Where the body can be cut: the end of the last command that fits PART_BYTES from `from` on.
+/* Where the recording can be cut: the end of the last command that fits PART_BYTES from `from` on.
  * Collects what the commands write on the way. */
 static size_t next_part(struct vnc_command_buffer *commands, size_t from)
 {
-    const uint8_t *data = wire_enc_data(&commands->body);
-    size_t end = from, len = wire_enc_len(&commands->body);
+    const uint8_t *data = wire_enc_data(&commands->recording);
+    size_t end = from, len = wire_enc_len(&commands->recording);
     while (end < len) {
         size_t bytes = 8 + (size_t)wire_load32(data + end + 4);
         if (end > from && end + bytes - from > PART_BYTES)
@@ -347,17 +347,17 @@ static size_t next_part(struct vnc_command_buffer *commands, size_t from)
     return end;
 }
 
-/* Whether what is recorded so far is how the kept body begins. */
+/* Whether what is recorded so far is how the kept recording begins. */
 static bool is_kept_so_far(const struct vnc_command_buffer *commands)
 {
-    size_t len = wire_enc_len(&commands->body);
+    size_t len = wire_enc_len(&commands->recording);
     return !commands->begun && len <= wire_enc_len(&commands->kept) &&
-           memcmp(wire_enc_data(&commands->body), wire_enc_data(&commands->kept), len) == 0;
+           memcmp(wire_enc_data(&commands->recording), wire_enc_data(&commands->kept), len) == 0;
 }
 
 static bool is_kept(const struct vnc_command_buffer *commands)
 {
-    return wire_enc_len(&commands->body) == wire_enc_len(&commands->kept) &&
+    return wire_enc_len(&commands->recording) == wire_enc_len(&commands->kept) &&
            is_kept_so_far(commands);
 }
 
@@ -368,7 +368,7 @@ static void put_again(const struct vnc_command_buffer *commands, struct wire_enc
     wire_fill_len(e, hole);
 }
 
-/* The next part of the body, up to `end`, as an operation. */
+/* The next part of the recording, up to `end`, as an operation. */
 static void put_part(struct vnc_command_buffer *commands, size_t end, struct wire_enc *e)
 {
     struct vnc_link *link = vnc_link_of(commands);
@@ -377,27 +377,27 @@ static void put_part(struct vnc_command_buffer *commands, size_t end, struct wir
         unkeep(commands);
         commands->keeps = vnc_perf(VNC_PERF_REFERENCES) && !vnc_link_client(link)->sync;
     }
-    if (commands->keeps && (end > VN_KEPT_BODY_MAX || !vnc_link_keep(link, bytes)))
+    if (commands->keeps && (end > VN_KEPT_RECORDING_MAX || !vnc_link_keep(link, bytes)))
         unkeep(commands);
     commands->counted += commands->keeps ? bytes : 0;
     size_t hole = vn_put_command(e, commands->keeps ? VN_OP_RECORD_KEPT : VN_OP_RECORD);
     wire_put_u64(e, commands->object.id);
-    wire_put_bytes(e, wire_enc_data(&commands->body) + from, bytes);
+    wire_put_bytes(e, wire_enc_data(&commands->recording) + from, bytes);
     wire_fill_len(e, hole);
     commands->begun = true;
     commands->sent = end;
 }
 
-/* The server has the whole body. */
-static void finish_body(struct vnc_command_buffer *commands)
+/* The server has the whole recording. */
+static void finish_recording(struct vnc_command_buffer *commands)
 {
     if (commands->keeps) {
         struct wire_enc kept = commands->kept;
-        commands->kept = commands->body;
-        commands->body = kept;
+        commands->kept = commands->recording;
+        commands->recording = kept;
     }
     commands->begun = commands->keeps = false;
-    empty_body(commands);
+    empty_recording(commands);
 }
 
 static VkResult send_again(struct vnc_command_buffer *commands)
@@ -411,10 +411,10 @@ static VkResult send_again(struct vnc_command_buffer *commands)
     return vnc_link_post(link);
 }
 
-static VkResult send_body(struct vnc_command_buffer *commands)
+static VkResult send_recording(struct vnc_command_buffer *commands)
 {
     struct vnc_link *link = vnc_link_of(commands);
-    size_t len = wire_enc_len(&commands->body);
+    size_t len = wire_enc_len(&commands->recording);
     VkResult result = VK_SUCCESS;
     while (result == VK_SUCCESS && commands->sent < len) {
         size_t end = next_part(commands, commands->sent);
@@ -432,13 +432,14 @@ static VkResult send_body(struct vnc_command_buffer *commands)
 static void send_early(struct vnc_command_buffer *commands)
 {
     struct vnc_link *link = vnc_link_of(commands);
-    if (wire_enc_error(&commands->body) || vnc_link_client(link)->sync ||
-        !vnc_perf(VNC_PERF_EARLY_BODIES) || is_kept_so_far(commands) ||
+    if (wire_enc_error(&commands->recording) || vnc_link_client(link)->sync ||
+        !vnc_perf(VNC_PERF_EARLY_RECORDINGS) || is_kept_so_far(commands) ||
         vnc_device_is_working(commands->device))
         return;
-    commands->failed |= send_body(commands) != VK_SUCCESS || vnc_link_flush(link) != VK_SUCCESS;
+    commands->failed |=
+        send_recording(commands) != VK_SUCCESS || vnc_link_flush(link) != VK_SUCCESS;
     if (!commands->keeps)
-        empty_body(commands);
+        empty_recording(commands);
 }
 
 /* Behind the first command that is more than a copy: small copies that came before it have
@@ -451,19 +452,19 @@ static void send_gathered(struct vnc_command_buffer *commands)
         (void)!vnc_link_flush(link); /* a lost device is told by what can return it */
 }
 
-struct wire_enc *vnc_command_buffer_body(struct vnc_command_buffer *commands)
+struct wire_enc *vnc_command_buffer_recording(struct vnc_command_buffer *commands)
 {
     if (commands->calls++ > commands->simple && !commands->is_work)
         send_gathered(commands);
-    size_t len = wire_enc_len(&commands->body);
+    size_t len = wire_enc_len(&commands->recording);
     if (len - commands->looked >= EARLY_BYTES) {
         commands->looked = len;
         send_early(commands);
     }
-    return &commands->body;
+    return &commands->recording;
 }
 
-/* ---- bodies of copies ---- */
+/* ---- recordings of copies ---- */
 
 /* The server would record it only to execute it once. */
 static bool is_held_back(const struct vnc_command_buffer *commands)
@@ -502,14 +503,14 @@ void vnc_command_buffer_put_held(struct vnc_command_buffer *commands, struct wir
     if (is_kept(commands))
         put_again(commands, e);
     else
-        put_part(commands, wire_enc_len(&commands->body), e);
+        put_part(commands, wire_enc_len(&commands->recording), e);
     if (wire_enc_error(e)) {
         commands->begun = false;
         commands->sent = 0;
         return;
     }
     commands->held = false;
-    finish_body(commands);
+    finish_recording(commands);
 }
 
 /* ---- the end of a recording ---- */
@@ -520,18 +521,18 @@ static VKAPI_ATTR VkResult VKAPI_CALL end_command_buffer(VkCommandBuffer handle)
     VkResult result = vn_vkEndCommandBuffer(handle);
     commands->simple++;
     if (result == VK_SUCCESS && (commands->failed || commands->named.failed ||
-                                 commands->read.failed || wire_enc_error(&commands->body)))
+                                 commands->read.failed || wire_enc_error(&commands->recording)))
         result = VK_ERROR_OUT_OF_HOST_MEMORY;
     if (result == VK_SUCCESS && is_held_back(commands)) {
         commands->held = true;
         return VK_SUCCESS;
     }
     if (result == VK_SUCCESS)
-        result = is_kept(commands) ? send_again(commands) : send_body(commands);
+        result = is_kept(commands) ? send_again(commands) : send_recording(commands);
     if (result == VK_SUCCESS)
-        finish_body(commands);
+        finish_recording(commands);
     else
-        empty_body(commands);
+        empty_recording(commands);
     return result;
 }
 
@@ -632,8 +633,8 @@ static VKAPI_ATTR void VKAPI_CALL cmd_copy_buffer(VkCommandBuffer commands, VkBu
     vn_vkCmdCopyBuffer(commands, from, to, count, regions);
 }
 
-/* Of memory, all that happens in a body of copies is in order anyway.  Those of buffers and images
- * may hand them to another queue family. */
+/* Of memory, all that happens in a recording of copies is in order anyway.  Those of buffers and
+ * images may hand them to another queue family. */
 static VKAPI_ATTR void VKAPI_CALL
 cmd_pipeline_barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkPipelineStageFlags to,
                      VkDependencyFlags flags, uint32_t memory_count, const VkMemoryBarrier *memory,
@@ -723,7 +724,7 @@ static void bind_set(struct vnc_command_buffer *commands, VkPipelineBindPoint po
 {
     if (point == VK_PIPELINE_BIND_POINT_COMPUTE && number < SETS_MAX) {
         commands->bound[number] = set;
-        commands->settled = false;
+        commands->noted = false;
     } else {
         keep_set(commands, set);
         if (point == VK_PIPELINE_BIND_POINT_COMPUTE)
@@ -737,7 +738,7 @@ static VKAPI_ATTR void VKAPI_CALL cmd_bind_pipeline(VkCommandBuffer handle,
     struct vnc_command_buffer *commands = VNC_OBJECT(vnc_command_buffer, handle);
     if (point == VK_PIPELINE_BIND_POINT_COMPUTE) {
         commands->pipeline = VNC_OBJECT(vnc_pipeline, pipeline);
-        commands->settled = false;
+        commands->noted = false;
     }
     vn_vkCmdBindPipeline(handle, point, pipeline);
 }
@@ -763,9 +764,9 @@ static void note_dispatch(VkCommandBuffer handle)
 {
     struct vnc_command_buffer *commands = VNC_OBJECT(vnc_command_buffer, handle);
     const struct vnc_pipeline *pipeline = commands->pipeline;
-    if (commands->settled)
+    if (commands->noted)
         return;
-    commands->settled = true;
+    commands->noted = true;
     bool known = pipeline && pipeline->known;
     if (!known || pipeline->uses_addresses)
         commands->writes |= USES_ADDRESSES;

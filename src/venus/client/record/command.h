@@ -1,9 +1,9 @@
 /* venus/client/record/command.h - command pools and command buffers, recorded here.
  *
- * A body goes into the stream when it is ended, or in parts while it is recorded, so that whatever
- * the program destroys afterwards is destroyed after it at the server too.  What remains here is
- * what the body can write.  A body of a few small copies is held back until it is submitted: where
- * their bytes can travel in its place it is not sent at all.
+ * A recording goes into the stream when it is ended, or in parts while it is recorded, so that
+ * whatever the program destroys afterwards is destroyed after it at the server too.  What remains
+ * here is what the recording can write.  A recording of a few small copies is held back until it is
+ * submitted: where their bytes can travel in its place it is not sent at all.
  *
  * Trust: the program's own.
  * Threads: Vulkan lets one thread at a time use a pool and its buffers.
@@ -18,30 +18,30 @@ struct vnc_command_buffer;
 
 /* Where the next command is put, behind whole ones; never NULL: a failure is kept and told by
  * vkEndCommandBuffer. */
-struct wire_enc *vnc_command_buffer_body(struct vnc_command_buffer *commands);
+struct wire_enc *vnc_command_buffer_recording(struct vnc_command_buffer *commands);
 
-/* Adds what the body can write. */
+/* Adds what the recording can write. */
 void vnc_command_buffer_ranges(const struct vnc_command_buffer *commands,
                                struct vnc_ranges *ranges);
-/* Adds what must be at the server before the body runs: what it can read, and what it writes by
- * name; false when that is not known. */
+/* Adds what must be at the server before the recording runs: what it can read, and what it writes
+ * by name; false when that is not known. */
 bool vnc_command_buffer_reads(const struct vnc_command_buffer *commands, struct vnc_ranges *ranges);
 /* Whether the host can see its execution other than by what it writes: queries and events. */
 bool vnc_command_buffer_is_watched(const struct vnc_command_buffer *commands);
 
 /* A copy between buffers. */
 struct vnc_copy {
-    const struct vnc_resource *from; /* there as long as the body can be submitted */
+    const struct vnc_resource *from; /* there as long as the recording can be submitted */
     VkDeviceSize from_offset;
     uint64_t to; /* the buffer's id */
     VkDeviceSize to_offset;
     uint32_t bytes; /* a multiple of 4, as the offset is */
 };
 
-/* The copies of a body that is held back, which fit one UPDATE; 0: it was sent. */
+/* The copies of a recording that is held back, which fit one UPDATE; 0: it was sent. */
 uint32_t vnc_command_buffer_copies(const struct vnc_command_buffer *commands,
                                    const struct vnc_copy **copies);
-/* Puts the body if it is held back.  With the stream's lock; the encoder's error tells. */
+/* Puts the recording if it is held back.  With the stream's lock; the encoder's error tells. */
 void vnc_command_buffer_put_held(struct vnc_command_buffer *commands, struct wire_enc *e);
 
 /* For objects.c: what a fresh or a freed one needs. */

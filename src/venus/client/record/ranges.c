@@ -96,7 +96,7 @@ static size_t join(struct vnc_range *items, size_t count, bool whole)
     return count ? kept + 1 : 0;
 }
 
-void vnc_ranges_settle(struct vnc_ranges *ranges)
+void vnc_ranges_merge(struct vnc_ranges *ranges)
 {
     if (ranges->count < 2)
         return;

@@ -33,7 +33,7 @@ void vnc_ranges_add_range(struct vnc_ranges *ranges, const struct vnc_range *ran
 /* All of an allocation. */
 void vnc_ranges_add_memory(struct vnc_ranges *ranges, const struct vnc_memory *memory);
 /* Sorts and joins; at most VN_RANGES_MAX remain. */
-void vnc_ranges_settle(struct vnc_ranges *ranges);
+void vnc_ranges_merge(struct vnc_ranges *ranges);
 
 /* Of settled ranges: the first of an allocation, or where it would be. */
 size_t vnc_ranges_first(const struct vnc_ranges *ranges, uint64_t memory);

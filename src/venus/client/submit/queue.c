@@ -227,7 +227,7 @@ static struct vnc_batch *batches_of(struct submission *s, struct vnc_invalidate_
             batches_free(first);
             return NULL;
         }
-        vnc_ranges_settle(&(*last)->ranges);
+        vnc_ranges_merge(&(*last)->ranges);
         (*last)->visible |= (*last)->ranges.count > 0;
         vnc_invalidate_choose(&(*last)->ranges, counts);
         last = &(*last)->next;
@@ -396,7 +396,8 @@ static const struct vnc_command_buffer *only_commands(const struct submission *s
 static const uint8_t *source_of(const struct vnc_copy *copy)
 {
     const struct vnc_memory *memory = copy->from->memory;
-    if (!memory || memory->dead || !memory->tracked || memory->lazy || !vnc_memory_is_still(memory))
+    if (!memory || memory->dead || !memory->tracked || memory->demand_paged ||
+        !vnc_memory_is_still(memory))
         return NULL;
     VkDeviceSize end = copy->from->offset + copy->from_offset + copy->bytes;
     return end <= memory->size
@@ -522,7 +523,7 @@ static VkResult submit(struct submission *s)
     uint64_t start = hw_now_ns();
     struct vnc_invalidate_counts counts = {0};
     struct vnc_batch *batches = batches_of(s, &counts);
-    vnc_ranges_settle(&s->reads);
+    vnc_ranges_merge(&s->reads);
     result = batches ? submit_batches(s, batches) : VK_ERROR_OUT_OF_HOST_MEMORY;
     vnc_ranges_fini(&s->reads);
     vnc_trace_submit(hw_now_ns() - start, &counts);
@@ -713,7 +714,7 @@ static bool gather_under_way(struct vnc_device *device, struct vnc_ranges *range
             ok = b->ranges.count == 0 || append(ranges, &b->ranges);
         pthread_mutex_unlock(&queue->lock);
     }
-    vnc_ranges_settle(ranges);
+    vnc_ranges_merge(ranges);
     for (size_t i = 0; i < ranges->count; i++)
         ranges->items[i].filled = false; /* not yet */
     return ok;

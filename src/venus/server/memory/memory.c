@@ -1,4 +1,4 @@
-/* Allocations and their twins; see memory.h. */
+/* Allocations and their shadow copies; see memory.h. */
 #include "venus/server/memory/memory.h"
 
 #include <assert.h>
@@ -39,18 +39,19 @@ struct memory {
     VkDeviceMemory handle;
     struct vns_device *device;
     uint64_t size;
-    bool visible, coherent, cached, lazy;
+    bool visible, coherent, cached, demand_paged;
     bool dedicated; /* to one image or buffer */
     uint32_t type;
-    uint64_t submissions;   /* of the device when it was allocated */
-    uint8_t *live;          /* NULL: not mapped */
-    struct vn_shadow twin;  /* unless it is lazy */
-    struct vn_pageset gone; /* of lazy memory: what the client does not have; under the turn */
+    uint64_t submissions;    /* of the device when it was allocated */
+    uint8_t *live;           /* NULL: not mapped */
+    struct vn_shadow shadow; /* unless it is demand-paged */
+    struct vn_pageset
+        gone; /* of demand-paged memory: what the client does not have; under the turn */
 };
 
 struct vns_memories {
     struct vns_channel *channel;
-    struct vn_keymap by_id; /* with the channel's lock, as are twins, codec and out */
+    struct vn_keymap by_id; /* with the channel's lock, as are shadow copies, codec and out */
     struct vn_delta_codec *codec;
     struct wire_enc out;
     uint64_t max_bytes;
@@ -103,7 +104,7 @@ int vns_memories_create(struct vns_channel *channel, uint64_t max_bytes, struct 
 
 static void memory_free(struct memory *memory)
 {
-    vn_shadow_fini(&memory->twin);
+    vn_shadow_fini(&memory->shadow);
     vn_pageset_fini(&memory->gone);
     free(memory);
 }
@@ -252,10 +253,10 @@ int vns_memories_apply(struct vns_memories *m, uint64_t id, const void *data, si
     vns_channel_lock(m->channel);
     struct memory *memory = vn_keymap_get(&m->by_id, id);
     int rc = -ENOENT;
-    if (memory && memory->live && memory->lazy)
+    if (memory && memory->live && memory->demand_paged)
         rc = vn_unshadowed_apply(memory->live, memory->size, m->codec, data, len);
     else if (memory && memory->live)
-        rc = vn_shadow_apply(&memory->twin, memory->live, m->codec, data, len);
+        rc = vn_shadow_apply(&memory->shadow, memory->live, m->codec, data, len);
     if (rc == 0)
         flush_caches(memory);
     vns_channel_unlock(m->channel);
@@ -273,16 +274,17 @@ static int check_range(const struct memory *memory, uint64_t off, size_t len)
 
 static void copy_in(const struct memory *memory, size_t off, const void *bytes, size_t len)
 {
-    if (memory->lazy)
+    if (memory->demand_paged)
         memcpy(memory->live + off, bytes, len);
     else
-        vn_shadow_store_copy(&memory->twin, memory->live, off, bytes, len, memory->cached);
+        vn_shadow_store_copy(&memory->shadow, memory->live, off, bytes, len, memory->cached);
 }
 
 /* The bytes are copied without the lock, so that others receive and report meanwhile.  The memory
  * stays: only the executor, which is here, maps and frees.  Nobody else writes to live, and who
- * compares skips pages that are being stored; lazy memory is read by the executor only.  Where
- * caches are invalidated the lock is kept, for that would take away what is not flushed yet. */
+ * compares skips pages that are being stored; demand-paged memory is read by the executor only.
+ * Where caches are invalidated the lock is kept, for that would take away what is not flushed yet.
+ */
 int vns_memories_store(struct vns_memories *m, uint64_t id, uint64_t off, const void *bytes,
                        size_t len)
 {
@@ -293,16 +295,16 @@ int vns_memories_store(struct vns_memories *m, uint64_t id, uint64_t off, const 
         vns_channel_unlock(m->channel);
         return rc;
     }
-    bool is_skipped =
-        memory->lazy || vn_shadow_store_begin(&memory->twin, memory->live, (size_t)off, len);
+    bool is_skipped = memory->demand_paged ||
+                      vn_shadow_store_begin(&memory->shadow, memory->live, (size_t)off, len);
     bool apart = is_skipped && memory->coherent;
     if (apart)
         vns_channel_unlock(m->channel);
     copy_in(memory, (size_t)off, bytes, len);
     if (apart)
         vns_channel_lock(m->channel);
-    if (!memory->lazy)
-        vn_shadow_store_end(&memory->twin, (size_t)off, len, memory->cached);
+    if (!memory->demand_paged)
+        vn_shadow_store_end(&memory->shadow, (size_t)off, len, memory->cached);
     flush_caches(memory);
     vns_channel_unlock(m->channel);
     return 0;
@@ -315,9 +317,9 @@ uint8_t *vns_memories_place(struct vns_memories *m, uint64_t id, uint64_t off, s
     vns_channel_lock(m->channel);
     struct memory *memory = vn_keymap_get(&m->by_id, id);
     bool plain = len % VN_PAGE_BYTES == 0 && check_range(memory, off, len) == 0 &&
-                 memory->coherent && (memory->lazy || memory->cached);
-    if (plain &&
-        (memory->lazy || vn_shadow_store_begin(&memory->twin, memory->live, (size_t)off, len)))
+                 memory->coherent && (memory->demand_paged || memory->cached);
+    if (plain && (memory->demand_paged ||
+                  vn_shadow_store_begin(&memory->shadow, memory->live, (size_t)off, len)))
         place = memory->live + off;
     vns_channel_unlock(m->channel);
     return place;
@@ -330,10 +332,10 @@ int vns_memories_write(struct vns_memories *m, uint64_t id, uint64_t off, const 
     struct memory *memory = vn_keymap_get(&m->by_id, id);
     int rc = check_range(memory, off, len);
     if (rc == 0) {
-        if (memory->lazy) /* nobody else writes there meanwhile */
+        if (memory->demand_paged) /* nobody else writes there meanwhile */
             memcpy(memory->live + off, bytes, len);
         else
-            vn_shadow_write(&memory->twin, memory->live, (size_t)off, bytes, len);
+            vn_shadow_write(&memory->shadow, memory->live, (size_t)off, bytes, len);
         flush_caches(memory);
     }
     vns_channel_unlock(m->channel);
@@ -345,10 +347,10 @@ int vns_memories_copy(struct vns_memories *m, uint64_t id, uint64_t off, void *t
     vns_channel_lock(m->channel);
     const struct memory *memory = vn_keymap_get(&m->by_id, id);
     int rc = check_range(memory, off, len);
-    if (rc == 0 && memory->lazy)
+    if (rc == 0 && memory->demand_paged)
         rc = -ENODATA;
     if (rc == 0)
-        vn_shadow_read(&memory->twin, memory->live, (size_t)off, len, to);
+        vn_shadow_read(&memory->shadow, memory->live, (size_t)off, len, to);
     vns_channel_unlock(m->channel);
     return rc;
 }
@@ -377,21 +379,21 @@ static size_t count_whole(struct vns_memories *m, const struct memory *memory, s
     size_t stop = (page / PAGES_MOST + 1) * PAGES_MOST;
     stop = stop - page > room ? page + room : stop;
     size_t count =
-        vn_shadow_count_rewritten(&memory->twin, memory->live, page, stop < end ? stop : end, 1);
+        vn_shadow_count_rewritten(&memory->shadow, memory->live, page, stop < end ? stop : end, 1);
     if (count < PAGES_LEAST || vn_delta_shrinks(m->codec, memory->live + page * VN_PAGE_BYTES))
         return 0;
     return count;
 }
 
 /* Where to send whole pages from.  Where no other work can write them, that is where they lie, and
- * they stand for their twin until some may. */
+ * they stand for their shadow copy until some may. */
 static uint8_t *source_of(struct memory *memory, size_t page, size_t count, bool still)
 {
     size_t off = page * VN_PAGE_BYTES;
-    if (still && memory->coherent && memory->cached && vn_shadow_omit(&memory->twin, page, count))
+    if (still && memory->coherent && memory->cached && vn_shadow_omit(&memory->shadow, page, count))
         return memory->live + off;
-    vn_shadow_take_whole(&memory->twin, memory->live, off, count * VN_PAGE_BYTES);
-    return memory->twin.bytes + off;
+    vn_shadow_take_whole(&memory->shadow, memory->live, off, count * VN_PAGE_BYTES);
+    return memory->shadow.bytes + off;
 }
 
 /* The turn keeps the memory from being freed meanwhile. */
@@ -430,7 +432,7 @@ static int read_some(struct vns_memories *m, struct memory *memory, const struct
     size_t budget = most < VN_DELTA_BYTES ? most : VN_DELTA_BYTES;
     wire_enc_reset(&m->out);
     wire_put_u64(&m->out, memory->id);
-    int changes = vn_shadow_encode(&memory->twin, memory->live, filled, page, until, m->codec,
+    int changes = vn_shadow_encode(&memory->shadow, memory->live, filled, page, until, m->codec,
                                    &m->out, budget);
     if (changes <= 0)
         return changes;
@@ -458,8 +460,8 @@ uint64_t vns_memories_expose(struct vns_memories *m, const struct vns_range *ran
     uint64_t exposed = atomic_fetch_add_explicit(&m->exposed, count, memory_order_relaxed) + count;
     for (uint32_t i = 0; i < count; i++) {
         struct memory *memory = vn_keymap_get(&m->by_id, ranges[i].memory);
-        if (pages_of(memory, &ranges[i], &first, &end) && !memory->lazy)
-            vn_shadow_make(&memory->twin, memory->live, first, end);
+        if (pages_of(memory, &ranges[i], &first, &end) && !memory->demand_paged)
+            vn_shadow_make(&memory->shadow, memory->live, first, end);
     }
     vns_channel_unlock(m->channel);
     return exposed;
@@ -508,7 +510,7 @@ static int read_range(struct vns_memories *m, const struct vns_range *range, uin
         more = pages_of(memory, range, &first, &end);
         page = page > first ? page : first;
         more = more && page < end;
-        if (more && memory->lazy) {
+        if (more && memory->demand_paged) {
             rc = tell_gone(m, memory, first, end);
             more = false;
         }
@@ -535,14 +537,14 @@ int vns_memories_read(struct vns_memories *m, const struct vns_range *ranges, ui
     return rc;
 }
 
-/* ---- lazy memory ---- */
+/* ---- demand-paged memory ---- */
 
-int vns_memories_set_lazy(struct vns_memories *m, uint64_t id)
+int vns_memories_set_demand_paged(struct vns_memories *m, uint64_t id)
 {
     struct memory *memory = vn_keymap_get(&m->by_id, id); /* as in vns_memories_map */
     if (!memory || memory->live)
         return memory ? -EPROTO : -ENOENT;
-    memory->lazy = true;
+    memory->demand_paged = true;
     return 0;
 }
 
@@ -583,7 +585,7 @@ static int push_fill(struct vns_memories *m, struct memory *memory, uint64_t off
 int vns_memories_fetch(struct vns_memories *m, uint64_t id, uint64_t off, uint32_t len)
 {
     struct memory *memory = vn_keymap_get(&m->by_id, id); /* likewise */
-    int rc = memory && memory->lazy ? check_range(memory, off, len) : -ENOENT;
+    int rc = memory && memory->demand_paged ? check_range(memory, off, len) : -ENOENT;
     if (rc == 0 && (len == 0 || len > VN_FETCH_MAX))
         rc = -EPROTO;
     if (rc)
@@ -599,8 +601,8 @@ int vns_memories_fetch(struct vns_memories *m, uint64_t id, uint64_t off, uint32
 /* What is known of the client's copy: all zeros. */
 static int init_books(struct memory *memory)
 {
-    if (!memory->lazy)
-        return vn_shadow_init(&memory->twin, memory->size);
+    if (!memory->demand_paged)
+        return vn_shadow_init(&memory->shadow, memory->size);
     uint64_t pages = (memory->size + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
     return pages <= VN_PAGES_MAX ? vn_pageset_init(&memory->gone, (size_t)pages) : -EINVAL;
 }
@@ -614,7 +616,7 @@ static VkResult map(struct vns_memories *m, struct memory *memory)
     VkResult result =
         device->map_memory(device->handle, memory->handle, 0, VK_WHOLE_SIZE, 0, &live);
     if (result < 0) {
-        vn_shadow_fini(&memory->twin);
+        vn_shadow_fini(&memory->shadow);
         vn_pageset_fini(&memory->gone);
         return result;
     }

@@ -1,16 +1,16 @@
-/* venus/server/memory/memory.h - the client's allocations, and the twins of those that it has
- * mapped.
+/* venus/server/memory/memory.h - the client's allocations, and the shadow copies of those that it
+ * has mapped.
  *
- * From the first map on both ends keep a twin (memory/twin.h).  What the client wrote comes as a
- * delta and is applied before the work that follows it; what a device changed is found by
- * comparing the ranges that the work could write, and pushed.
+ * From the first map on both ends keep a shadow copy (memory/shadow.h).  What the client wrote
+ * comes as a delta and is applied before the work that follows it; what a device changed is found
+ * by comparing the ranges that the work could write, and pushed.
  *
- * Memory that is lazy has no twin.  The client is told which pages it does not have any more, and
- * asks for those that the program touches.
+ * Memory that is demand-paged has no shadow copy.  The client is told which pages it does not have
+ * any more, and asks for those that the program touches.
  *
  * Trust: ids, offsets and deltas are a peer's.
  * Threads: the executor allocates, frees, maps and applies; any thread reads back, and those of
- * lanes store while the executor waits for them.  Each call takes
+ * stripes store while the executor waits for them.  Each call takes
  * the channel's turn and lock as it needs them, so the caller holds neither.
  * Lifetime: create/destroy; the driver's memory is not touched.
  *
@@ -46,26 +46,26 @@ void vns_memories_destroy(struct vns_memories *memories);
 VkResult vns_memories_allocate(struct vns_memories *memories, struct vns_device *device,
                                uint64_t id, const VkMemoryAllocateInfo *info,
                                VkDeviceMemory *out) MUST_CHECK;
-/* Forgets the twin; the driver's memory is the caller's to free afterwards.  An unknown id is
- * none. */
+/* Forgets the shadow copy; the driver's memory is the caller's to free afterwards.  An unknown id
+ * is none. */
 void vns_memories_forget(struct vns_memories *memories, uint64_t id);
 /* Forgets and frees all that the client left of a device, whose queues have ended: a driver may
  * keep it, where no limit counts it. */
 void vns_memories_free_device(struct vns_memories *memories, const struct vns_device *device);
 
-/* From now on the memory has a twin, and both are zero, or what a device could have written is
- * pushed.  A second call does nothing.  VK_ERROR_MEMORY_MAP_FAILED where it cannot be mapped, also
- * for an unknown id. */
+/* From now on the memory has a shadow copy, and both are zero, or what a device could have written
+ * is pushed.  A second call does nothing.  VK_ERROR_MEMORY_MAP_FAILED where it cannot be mapped,
+ * also for an unknown id. */
 VkResult vns_memories_map(struct vns_memories *memories, uint64_t id) MUST_CHECK;
 
 /* Before the first map: the client fetches pages of this memory.  0, -ENOENT for an unknown id,
  * -EPROTO for memory that is mapped. */
-int vns_memories_set_lazy(struct vns_memories *memories, uint64_t id) MUST_CHECK;
+int vns_memories_set_demand_paged(struct vns_memories *memories, uint64_t id) MUST_CHECK;
 
-/* Pushes what [off, off + len) of lazy memory holds.  0, also when the connection has ended, which
- * the next receive finds; -ENOENT for memory that is not mapped or not lazy, -EPROTO for a range
- * that does not begin with a page, ends past the memory or is longer than VN_FETCH_MAX, -EMSGSIZE
- * where the client takes no such message, -ENOMEM. */
+/* Pushes what [off, off + len) of demand-paged memory holds.  0, also when the connection has
+ * ended, which the next receive finds; -ENOENT for memory that is not mapped or not demand-paged,
+ * -EPROTO for a range that does not begin with a page, ends past the memory or is longer than
+ * VN_FETCH_MAX, -EMSGSIZE where the client takes no such message, -ENOMEM. */
 int vns_memories_fetch(struct vns_memories *memories, uint64_t id, uint64_t off,
                        uint32_t len) MUST_CHECK;
 
@@ -91,18 +91,18 @@ int vns_memories_store(struct vns_memories *memories, uint64_t id, uint64_t off,
 uint8_t *vns_memories_place(struct vns_memories *memories, uint64_t id, uint64_t off, size_t len);
 
 /* For the upload cache.  The client has exactly these bytes at [off, off + len), and both ends had
- * equal twins there: what differs is overwritten.  0, -ENOENT for memory that is not mapped,
- * -EPROTO for a range that does not begin with a page or ends past the memory. */
+ * equal shadow copies there: what differs is overwritten.  0, -ENOENT for memory that is not
+ * mapped, -EPROTO for a range that does not begin with a page or ends past the memory. */
 int vns_memories_write(struct vns_memories *memories, uint64_t id, uint64_t off, const void *bytes,
                        size_t len) MUST_CHECK;
-/* Copies what the client has there, the same way; -ENODATA for lazy memory, which is not read for
- * a copy that nobody may ever want. */
+/* Copies what the client has there, the same way; -ENODATA for demand-paged memory, which is not
+ * read for a copy that nobody may ever want. */
 int vns_memories_copy(struct vns_memories *memories, uint64_t id, uint64_t off, void *to,
                       size_t len) MUST_CHECK;
 
-/* Pushes what differs from the twins in these ranges, or that it may.  Ranges of memory that is not
- * mapped, or is no more, are none; one that ends past its memory is cut.  `own` of those that are
- * exposed are the caller's, whose work is done.  0, or what ended the connection. */
+/* Pushes what differs from the shadow copies in these ranges, or that it may.  Ranges of memory
+ * that is not mapped, or is no more, are none; one that ends past its memory is cut.  `own` of
+ * those that are exposed are the caller's, whose work is done.  0, or what ended the connection. */
 int vns_memories_read(struct vns_memories *memories, const struct vns_range *ranges, uint32_t count,
                       uint32_t own) MUST_CHECK;
 

@@ -13,10 +13,10 @@
  * whoever polls wakes it. */
 static const uint64_t slice_ns = 50 * HW_MS;
 /* Four times in the second after which a client's silence may not be answered with our own. */
-static const uint64_t keeper_every_ns = 250 * HW_MS;
-static const uint64_t keeper_least_ns = 10 * HW_MS;
-/* What a driver call may still take once the client is gone: with the keeper's interval this
- * leaves a quarter of the second in which a dead client's GPU memory is to come back. */
+static const uint64_t heartbeat_every_ns = 250 * HW_MS;
+static const uint64_t heartbeat_least_ns = 10 * HW_MS;
+/* What a driver call may still take once the client is gone: with the heartbeat thread's interval
+ * this leaves a quarter of the second in which a dead client's GPU memory is to come back. */
 static const uint64_t leave_within_ns = 500 * HW_MS;
 
 /* For a peer to read why it was turned away. */
@@ -194,9 +194,9 @@ void vns_channel_end(struct vns_channel *c, int reason, const char *text)
         n = t->ops->recv(t, &iov, 1, linger_ns);
 }
 
-/* One look of the keeper.  Exits the process when the client has gone and the executor is stuck in
- * the driver: the kernel then frees what a stuck driver would not. */
-static void keep(struct vns_channel *c)
+/* One look of the heartbeat thread.  Exits the process when the client has gone and the executor is
+ * stuck in the driver: the kernel then frees what a stuck driver would not. */
+static void beat(struct vns_channel *c)
 {
     if (!c->reading)
         take_in(c);
@@ -213,21 +213,22 @@ static void keep(struct vns_channel *c)
     _exit(0);
 }
 
-/* Until the keeper's next look: a client with a short heartbeat wants its pings earlier. */
-static uint64_t keeper_nap(const struct vns_channel *c)
+/* Until the heartbeat thread's next look: a client with a short heartbeat wants its pings earlier.
+ */
+static uint64_t heartbeat_nap(const struct vns_channel *c)
 {
     uint64_t now = hw_now_ns(), tick = rpc_next_tick(c->ep);
-    uint64_t left = tick > now + keeper_least_ns ? tick - now : keeper_least_ns;
-    return left < keeper_every_ns ? left : keeper_every_ns;
+    uint64_t left = tick > now + heartbeat_least_ns ? tick - now : heartbeat_least_ns;
+    return left < heartbeat_every_ns ? left : heartbeat_every_ns;
 }
 
-static void *keeper_main(void *arg)
+static void *heartbeat_main(void *arg)
 {
     struct vns_channel *c = arg;
     vns_channel_lock(c);
     while (!c->stopping) {
-        sleep_on(c, &c->keeper_wakes, keeper_nap(c));
-        keep(c);
+        sleep_on(c, &c->heartbeat_wakes, heartbeat_nap(c));
+        beat(c);
         if (!c->tick)
             continue;
         vns_channel_unlock(c);
@@ -249,19 +250,19 @@ int vns_channel_init(struct vns_channel *c, struct rpc_ep *ep, void (*tick)(void
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&c->arrived, &attr);
-    pthread_cond_init(&c->keeper_wakes, &attr);
+    pthread_cond_init(&c->heartbeat_wakes, &attr);
     pthread_condattr_destroy(&attr);
-    return -pthread_create(&c->keeper, NULL, keeper_main, c);
+    return -pthread_create(&c->heartbeat, NULL, heartbeat_main, c);
 }
 
 void vns_channel_fini(struct vns_channel *c)
 {
     vns_channel_lock(c);
     c->stopping = true;
-    pthread_cond_signal(&c->keeper_wakes);
+    pthread_cond_signal(&c->heartbeat_wakes);
     vns_channel_unlock(c);
-    pthread_join(c->keeper, NULL);
-    pthread_cond_destroy(&c->keeper_wakes);
+    pthread_join(c->heartbeat, NULL);
+    pthread_cond_destroy(&c->heartbeat_wakes);
     pthread_cond_destroy(&c->arrived);
     pthread_mutex_destroy(&c->lock);
     pthread_mutex_destroy(&c->turn);

@@ -2,8 +2,8 @@
  * threads.
  *
  * One thread executes what arrives, others report what the GPU has done.  Whoever has to wait
- * reads for everybody; a keeper answers heartbeats while nobody does, because a driver may compile
- * for minutes, and ends the process of a client that has gone while the driver is busy.
+ * reads for everybody; a heartbeat thread answers heartbeats while nobody does, because a driver
+ * may compile for minutes, and ends the process of a client that has gone while the driver is busy.
  *
  * Locks, in this order: the turn, then the lock.  The lock guards the endpoint and all memory that
  * both kinds of threads touch.  Waiting for the peer gives it back meanwhile.  Deltas must leave in
@@ -28,16 +28,16 @@ struct vns_channel {
     pthread_cond_t arrived; /* somebody polled: there may be a message, credit or room */
     bool reading;           /* a thread is in rpc_wait_bytes, without the lock */
     bool executing;         /* the executor is not in vns_channel_receive */
-    uint64_t ended_ns;      /* when the keeper found the connection ended; 0: it has not */
+    uint64_t ended_ns; /* when the heartbeat thread found the connection ended; 0: it has not */
     bool stopping;
-    pthread_cond_t keeper_wakes;
-    pthread_t keeper;
-    void (*tick)(void *user); /* the keeper's, without locks */
+    pthread_cond_t heartbeat_wakes;
+    pthread_t heartbeat;
+    void (*tick)(void *user); /* the heartbeat thread's, without locks */
     void *user;
 };
 
-/* Uses an endpoint whose handshake is done and starts the keeper, which calls tick(user) (may be
- * NULL) a few times a second.  0 or a negative errno. */
+/* Uses an endpoint whose handshake is done and starts the heartbeat thread, which calls tick(user)
+ * (may be NULL) a few times a second.  0 or a negative errno. */
 int vns_channel_init(struct vns_channel *channel, struct rpc_ep *ep, void (*tick)(void *user),
                      void *user) MUST_CHECK;
 /* Ends its threads.  No other may be inside. */

@@ -92,16 +92,16 @@ void vns_facts_of_buffer(struct vns_session *s, const VkBufferCreateInfo *info)
     s->messages.muted = false;
     if (!regular)
         return;
-    uint8_t body[8 + 4 + 4 + 8 + 8];
+    uint8_t payload[8 + 4 + 4 + 8 + 8];
     struct wire_enc e;
-    wire_enc_init_fixed(&e, body, sizeof(body));
+    wire_enc_init_fixed(&e, payload, sizeof(payload));
     wire_put_u64(&e, d->id);
     wire_put_u32(&e, info->usage);
     wire_put_u32(&e, rule.memoryTypeBits);
     wire_put_u64(&e, rule.alignment);
     wire_put_u64(&e, rule.size);
     assert(wire_enc_error(&e) == 0);
-    vns_channel_send(&s->channel, VN_PUSH_REGULAR, body, sizeof(body));
+    vns_channel_send(&s->channel, VN_PUSH_REGULAR, payload, sizeof(payload));
 }
 
 /* ---- addresses ---- */
@@ -156,11 +156,11 @@ void vns_facts_of_memory(struct vns_session *s, uint64_t id, VkDeviceMemory memo
     s->messages.muted = false;
     if (!address || d->facts.addresses != VNS_ADDRESSES_ADD_UP)
         return;
-    uint8_t body[8 + 8];
+    uint8_t payload[8 + 8];
     struct wire_enc e;
-    wire_enc_init_fixed(&e, body, sizeof(body));
+    wire_enc_init_fixed(&e, payload, sizeof(payload));
     wire_put_u64(&e, id);
     wire_put_u64(&e, address);
     assert(wire_enc_error(&e) == 0);
-    vns_channel_send(&s->channel, VN_PUSH_ADDRESS, body, sizeof(body));
+    vns_channel_send(&s->channel, VN_PUSH_ADDRESS, payload, sizeof(payload));
 }

@@ -10,7 +10,7 @@
 
 struct vns_message {
     struct vns_message *next;
-    struct wire_enc body;
+    struct wire_enc payload;
 };
 
 void vns_messages_init(struct vns_messages *m)
@@ -26,21 +26,21 @@ static struct vns_message *make(uint32_t severity, uint32_t types, int32_t numbe
     char cut[VNS_MESSAGE_TEXT_MAX];
     if (!message)
         return NULL;
-    wire_enc_init(&message->body, 4 * VNS_MESSAGE_TEXT_MAX);
-    wire_put_u32(&message->body, severity);
-    wire_put_u32(&message->body, types);
-    wire_put_i32(&message->body, number);
+    wire_enc_init(&message->payload, 4 * VNS_MESSAGE_TEXT_MAX);
+    wire_put_u32(&message->payload, severity);
+    wire_put_u32(&message->payload, types);
+    wire_put_i32(&message->payload, number);
     snprintf(cut, sizeof(cut), "%s", name);
-    wire_put_str(&message->body, cut);
+    wire_put_str(&message->payload, cut);
     snprintf(cut, sizeof(cut), "%s", text);
-    wire_put_str(&message->body, cut);
+    wire_put_str(&message->payload, cut);
     return message;
 }
 
 static void discard(struct vns_message *message)
 {
     if (message)
-        wire_enc_fini(&message->body);
+        wire_enc_fini(&message->payload);
     free(message);
 }
 
@@ -56,7 +56,7 @@ void vns_messages_add(void *messages, uint32_t severity, uint32_t types, int32_t
         hw_warn(HW_CAT_VULKAN, "validation: %s", text);
     struct vns_message *message = make(severity, types, number, name, text);
     pthread_mutex_lock(&m->lock);
-    if (message && !wire_enc_error(&message->body) && m->count < VNS_MESSAGES_MAX) {
+    if (message && !wire_enc_error(&message->payload) && m->count < VNS_MESSAGES_MAX) {
         *(m->last ? &m->last->next : &m->first) = message;
         m->last = message;
         m->count++;
@@ -84,8 +84,8 @@ void vns_messages_push(struct vns_messages *m, struct vns_channel *channel)
 {
     struct vns_message *message;
     while ((message = take(m)) != NULL) {
-        (void)vns_channel_send(channel, VN_PUSH_MESSAGE, wire_enc_data(&message->body),
-                               wire_enc_len(&message->body));
+        (void)vns_channel_send(channel, VN_PUSH_MESSAGE, wire_enc_data(&message->payload),
+                               wire_enc_len(&message->payload));
         discard(message);
     }
 }

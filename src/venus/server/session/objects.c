@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "venus/server/stream/bodies.h"
 #include "venus/server/stream/pending.h"
+#include "venus/server/stream/recordings.h"
 
 void vns_objects_init(struct vns_objects *o, uint64_t max, uint64_t max_pipelines)
 {
@@ -20,7 +20,7 @@ void vns_objects_fini(struct vns_objects *o)
     size_t at = 0;
     struct vns_thing *thing;
     while ((thing = vn_keymap_next(&o->things, &at)) != NULL) {
-        vns_body_free(o, thing);
+        vns_recording_free(o, thing);
         vns_pending_free(thing);
         free(thing);
     }
@@ -128,7 +128,7 @@ void vns_objects_remove(struct vns_objects *o, uint64_t id)
     if (!thing)
         return;
     vns_objects_empty(o, thing);
-    vns_body_free(o, thing);
+    vns_recording_free(o, thing);
     vns_pending_free(thing);
     o->ended += fits_set(thing->type);
     if (thing->pool) {

@@ -23,12 +23,12 @@ static void release(struct vns_session *s, struct rpc_msg *msg)
 }
 
 /* 0, or -EMSGSIZE; a connection that has ended is found by the next receive. */
-static int answer(struct vns_session *s, struct rpc_msg *msg, const struct wire_enc *body)
+static int answer(struct vns_session *s, struct rpc_msg *msg, const struct wire_enc *payload)
 {
-    struct iovec iov = {(void *)(uintptr_t)wire_enc_data(body), wire_enc_len(body)};
+    struct iovec iov = {(void *)(uintptr_t)wire_enc_data(payload), wire_enc_len(payload)};
     struct rpc_send send = {.stream = msg->stream, .iov = &iov, .iov_count = 1};
-    if (wire_enc_error(body))
-        return wire_enc_error(body);
+    if (wire_enc_error(payload))
+        return wire_enc_error(payload);
     vns_channel_lock(&s->channel);
     int rc = rpc_reply(s->channel.ep, msg, 0, &send);
     vns_channel_flush(&s->channel);
@@ -73,7 +73,7 @@ static int open_instance(struct vns_session *s, const struct rpc_msg *msg, char 
                  version, VN_PROTOCOL);
         return -EPROTONOSUPPORT;
     }
-    (void)wire_get_bytes(&d->in, VN_LANE_KEY_BYTES); /* who forked has looked */
+    (void)wire_get_bytes(&d->in, VN_STRIPE_KEY_BYTES); /* who forked has looked */
     uint64_t instance = wire_get_u64(&d->in);
     uint64_t first_device = wire_get_u64(&d->in);
     vn_dec_VkInstanceCreateInfo(d, &info);
@@ -94,7 +94,7 @@ static int open_session(struct vns_session *s, struct rpc_msg *msg)
                                  s->instance.device_count, &s->reply);
         s->messages.muted = false;
         wire_put_u64(&s->reply, vns_uploads_key(s->uploads));
-        wire_put_u32(&s->reply, s->arrivals ? s->options.lane_count : 0);
+        wire_put_u32(&s->reply, s->arrivals ? s->options.stripe_count : 0);
         snprintf(why, sizeof(why), "the devices cannot be described");
     }
     if (rc == 0)
@@ -168,7 +168,7 @@ static void end_with_fault(struct vns_session *s, int rc)
                  (unsigned long long)s->decoder.bad_id,
                  rc == -ENOENT ? "is unknown or of another type" : "is in use");
     else if (rc == -EDQUOT && s->command.id == VN_OP_RECORD_KEPT)
-        snprintf(text, sizeof(text), "RECORD_KEPT: over a limit (bodies that a server keeps)");
+        snprintf(text, sizeof(text), "RECORD_KEPT: over a limit (recordings that a server keeps)");
     else if (rc == -EDQUOT)
         snprintf(text, sizeof(text),
                  "%s: over a limit (--max-objects, --max-pipelines, --max-pending)",
@@ -225,20 +225,21 @@ static uint8_t *place_arrival(void *user, uint64_t memory, uint64_t off, size_t 
     return vns_memories_place(user, memory, off, len);
 }
 
-/* Memory 0 is void: what is written there is nothing, as in the stream. */
+/* Memory 0 is poisoned: what is written there is nothing, as in the stream. */
 static int store_arrival(void *user, uint64_t memory, uint64_t off, const void *bytes, size_t len)
 {
     return memory ? vns_memories_store(user, memory, off, bytes, len) : 0;
 }
 
 /* Where they cannot be had, the client does without. */
-static void start_lanes(struct vns_session *s)
+static void start_stripes(struct vns_session *s)
 {
     static const struct vns_arrival_ops ops = {.place = place_arrival, .store = store_arrival};
     const struct vns_session_options *o = &s->options;
-    if (o->lane_count && vns_arrivals_create(o->lanes, o->lane_count, hw_cores() >= VN_LANES_CORES,
-                                             &ops, s->memories, &s->arrivals))
-        hw_warn(HW_CAT_VULKAN, "%s: no threads for its lanes", rpc_ep_peer(s->channel.ep));
+    if (o->stripe_count &&
+        vns_arrivals_create(o->stripes, o->stripe_count, hw_cores() >= VN_STRIPES_CORES, &ops,
+                            s->memories, &s->arrivals))
+        hw_warn(HW_CAT_VULKAN, "%s: no threads for its stripes", rpc_ep_peer(s->channel.ep));
 }
 
 static int start(struct vns_session *s, struct rpc_ep *ep)
@@ -257,7 +258,7 @@ static int start(struct vns_session *s, struct rpc_ep *ep)
     if (rc == 0)
         rc = vns_uploads_create(s->options.uploads, &s->uploads);
     if (rc == 0)
-        start_lanes(s);
+        start_stripes(s);
     if (rc == 0)
         rc = vns_pipelines_create(s->options.compile_threads, &s->pipelines);
     s->reports = (struct vns_reports){.channel = &s->channel,
@@ -269,7 +270,8 @@ static int start(struct vns_session *s, struct rpc_ep *ep)
     return rc;
 }
 
-/* For the layer's last words.  It may take its time: the keeper must not take it for stuck. */
+/* For the layer's last words.  It may take its time: the heartbeat thread must not take it for
+ * stuck. */
 static void close_instance(struct vns_session *s)
 {
     vns_channel_lock(&s->channel);

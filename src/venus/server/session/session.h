@@ -14,7 +14,7 @@
 #include <stdbool.h>
 
 #include "rpc/rpc.h"
-#include "venus/common/lane.h"
+#include "venus/common/stripe.h"
 
 enum {
     VNS_MAX_OBJECTS_DEFAULT = 1 << 20,   /* 100 MB of ours; programs hold tens of thousands */
@@ -33,8 +33,8 @@ struct vns_session_options {
     bool validate;            /* with Khronos' validation layer */
     const struct vns_upload_store *uploads; /* NULL: no upload cache */
     struct rpc_stats *stats; /* NULL, or where the endpoint's figures go a few times a second */
-    struct rpc_transport *lanes[VN_LANES_MAX]; /* that OPEN's key names */
-    unsigned lane_count;
+    struct rpc_transport *stripes[VN_STRIPES_MAX]; /* that OPEN's key names */
+    unsigned stripe_count;
 };
 
 /* Answers `open`, a call of VN_METHOD_OPEN, and serves the connection until it ends.  Takes both.

@@ -1,7 +1,7 @@
 /* venus/server/session/snapshot.h - what a program may ask of the physical devices, asked once of
  * the driver; protocol.h has the layout.
  *
- * Which chained structures a driver knows is found by asking twice, with their bodies filled
+ * Which chained structures a driver knows is found by asking twice, with their recordings filled
  * differently: what it writes to in neither run is left out.
  *
  * Trust: the driver is trusted.

@@ -10,8 +10,8 @@
 #include "venus/server/session/messages.h"
 #include "venus/server/session/objects.h"
 #include "venus/server/session/session.h"
-#include "venus/server/stream/bodies.h"
 #include "venus/server/stream/pipelines.h"
+#include "venus/server/stream/recordings.h"
 #include "venus/server/submit/queue.h"
 #include "venus/server/upload/arrivals.h"
 #include "venus/server/upload/uploads.h"
@@ -41,7 +41,7 @@ struct vns_session {
     struct vns_instance instance;
     struct vns_objects objects;
     struct vns_memories *memories;
-    struct vns_arrivals *arrivals; /* NULL: there are no lanes */
+    struct vns_arrivals *arrivals; /* NULL: there are no stripes */
     struct vns_uploads *uploads;
     struct vns_pipelines *pipelines;
     struct vns_reports reports;
@@ -59,7 +59,7 @@ struct vns_session {
     struct vns_names named; /* by it; filled while it is decoded */
     int fault;              /* set by hooks and ops: ends the session */
 
-    bool early;                 /* EARLY came since all queues were settled */
+    bool early;                 /* EARLY came since all queues were drained */
     struct vns_queue *updating; /* has updates that are not submitted; NULL between messages */
 };
 
@@ -79,7 +79,7 @@ int vns_stream_init(struct vns_session *s) MUST_CHECK;
 int vns_stream_execute(struct vns_session *s, const void *data, size_t len,
                        struct wire_enc *reply) MUST_CHECK;
 /* Waits for what the program was told is done, but for updates. */
-void vns_session_settle(struct vns_session *s);
+void vns_session_drain(struct vns_session *s);
 /* A posted command failed; from any thread. */
 void vns_session_push_failed(struct vns_session *s, uint32_t command, VkResult result);
 /* Names s->command for a message. */

@@ -53,7 +53,7 @@ struct vns_queue *vns_session_queue(struct vns_session *s, VkQueue handle)
     return queue;
 }
 
-/* A queue that the device does not have, or that has an id already, leaves a void one. */
+/* A queue that the device does not have, or that has an id already, leaves a poisoned one. */
 static VkQueue get_queue(struct vns_session *s, const VkDeviceQueueInfo2 *info, uint64_t id)
 {
     VkQueue handle = vns_device_get_queue(s->command.device, info);
@@ -203,24 +203,24 @@ static void reset_command_pool(struct vn_exec *x, struct vn_args_vkResetCommandP
     struct vns_session *s = session_of(x);
     bool releases = a->flags & VK_COMMAND_POOL_RESET_RELEASE_RESOURCES_BIT;
     if (s->early && releases)
-        vns_session_settle(s);
-    a->ret = vns_bodies_reset_pool(s->command.pool, a->flags, s->early && !releases);
+        vns_session_drain(s);
+    a->ret = vns_recordings_reset_pool(s->command.pool, a->flags, s->early && !releases);
 }
 
 static void reset_command_buffer(struct vn_exec *x, struct vn_args_vkResetCommandBuffer *a)
 {
-    a->ret = vns_body_reset(session_of(x)->command.buffer, a->flags);
+    a->ret = vns_recording_reset(session_of(x)->command.buffer, a->flags);
 }
 
 static void begin_command_buffer(struct vn_exec *x, struct vn_args_vkBeginCommandBuffer *a)
 {
     struct vns_session *s = session_of(x);
     VkCommandBufferBeginInfo info = *a->pBeginInfo;
-    struct vns_body *body = s->command.recording ? s->command.recording->body : NULL;
-    if (body && body->repeats)
+    struct vns_recording *recording = s->command.recording ? s->command.recording->recording : NULL;
+    if (recording && recording->repeats)
         info.flags &= ~(VkFlags)VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
-    if (body)
-        body->once = info.flags & VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
+    if (recording)
+        recording->once = info.flags & VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
     a->ret = s->command.device->driver.vkBeginCommandBuffer(a->commandBuffer, &info);
 }
 

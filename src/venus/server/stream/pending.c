@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "venus/server/stream/bodies.h"
+#include "venus/server/stream/recordings.h"
 #include "venus/server/submit/queue.h"
 
 enum { SPARES_MAX = 8 }; /* of a pool: past it the wait is the lesser evil */
@@ -80,7 +80,7 @@ bool vns_pending_renew(struct vns_objects *o, struct vns_thing *buffer)
     if (done) {
         *spare = (struct vns_spare){.handle = old, .use = buffer->use};
         buffer->use = (struct vns_use){0};
-        vns_body_moved(buffer);
+        vns_recording_moved(buffer);
     }
     add_spare(buffer->pool, spare);
     return done;

@@ -117,7 +117,7 @@ static void discard(struct vns_compile *c)
     free(c);
 }
 
-/* The ids get their handles, or stay void. */
+/* The ids get their handles, or stay poisoned. */
 static void resolve(struct vns_session *s, const struct vns_compile *c)
 {
     uint32_t count = c->is_compute ? c->compute.createInfoCount : c->graphics.createInfoCount;

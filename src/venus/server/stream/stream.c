@@ -12,12 +12,12 @@
 /* ---- early reports ---- */
 
 /* Waits for what the program was told is done. */
-static void settle(struct vns_session *s, enum vns_settling what)
+static void drain(struct vns_session *s, enum vns_drain_what what)
 {
     bool left = false;
     for (struct vns_device *device = s->early ? s->devices : NULL; device; device = device->next) {
         for (struct vns_queue *queue = device->queues; queue; queue = queue->next)
-            left |= vns_queue_settle(queue, what);
+            left |= vns_queue_drain(queue, what);
     }
     s->early = left;
 }
@@ -29,14 +29,14 @@ static void follow(struct vns_session *s, struct vns_queue *queue, enum vns_foll
 {
     for (struct vns_device *device = s->devices; device; device = device->next) {
         for (struct vns_queue *q = device == queue->device ? NULL : device->queues; q; q = q->next)
-            (void)vns_queue_settle(q, VNS_SETTLE_PLAIN);
+            (void)vns_queue_drain(q, VNS_DRAIN_PLAIN);
     }
     vns_queue_follow(queue, what);
 }
 
-void vns_session_settle(struct vns_session *s)
+void vns_session_drain(struct vns_session *s)
 {
-    settle(s, VNS_SETTLE_PLAIN);
+    drain(s, VNS_DRAIN_PLAIN);
 }
 
 /* ---- ids, for the decoder ---- */
@@ -52,7 +52,7 @@ static bool is_unusable(const struct vns_session *s, const struct vns_thing *thi
 {
     uint32_t id = s->command.id;
     return !thing->handle ||
-           (thing->spoilt && (is_submission(id) || id == VN_CMD_vkCmdExecuteCommands));
+           (thing->incomplete && (is_submission(id) || id == VN_CMD_vkCmdExecuteCommands));
 }
 
 /* Remembers what the command names, for when it is decoded. */
@@ -84,14 +84,15 @@ static void *on_lookup(void *objects, uint64_t id, uint32_t type)
     return thing->handle;
 }
 
-static bool on_is_void(void *objects, uint64_t id, uint32_t type)
+static bool on_is_poisoned(void *objects, uint64_t id, uint32_t type)
 {
     struct vns_session *s = objects;
     struct vns_thing *thing = vns_objects_find(&s->objects, id, type);
     return thing && is_unusable(s, thing);
 }
 
-static const struct vn_decoder_ops decoder_ops = {.lookup = on_lookup, .is_void = on_is_void};
+static const struct vn_decoder_ops decoder_ops = {.lookup = on_lookup,
+                                                  .is_poisoned = on_is_poisoned};
 
 /* ---- effects, for the executor ---- */
 
@@ -101,11 +102,11 @@ static void use_buffer(struct vns_session *s, struct vns_thing *buffer)
 {
     struct vns_command *c = &s->command;
     if (c->recording) {
-        settle(s, VNS_SETTLE_PLAIN); /* it may be pending as a part of another one */
-        vns_body_names(c->recording, buffer);
+        drain(s, VNS_DRAIN_PLAIN); /* it may be pending as a part of another one */
+        vns_recording_names(c->recording, buffer);
     } else if (c->queue) {
         if (s->early && vns_pending_is(buffer))
-            settle(s, VNS_SETTLE_PLAIN);
+            drain(s, VNS_DRAIN_PLAIN);
         vns_pending_note(buffer, c->queue);
     }
     c->buffer = buffer;
@@ -128,7 +129,7 @@ static void on_decoded(void *objects)
             break;
         case VK_OBJECT_TYPE_DESCRIPTOR_SET:
             if (s->command.recording)
-                vns_body_names(s->command.recording, thing);
+                vns_recording_names(s->command.recording, thing);
             else
                 thing->version++;
             break;
@@ -159,32 +160,32 @@ static int on_created(void *objects, uint32_t type, uint64_t id, void *handle)
     return 0;
 }
 
-/* A command with a void device or pool was skipped: the driver would keep what no id, and so no
+/* A command with a poisoned device or pool was skipped: the driver would keep what no id, and so no
  * limit, stands for any more.  Only a client that mixes up its devices sends that. */
 static void on_destroyed(void *objects, uint32_t type, uint64_t id)
 {
     struct vns_session *s = objects;
     const struct vns_thing *thing = vns_objects_find(&s->objects, id, type);
-    if (thing && thing->handle && s->decoder.voided)
+    if (thing && thing->handle && s->decoder.poisoned)
         vns_session_fault(s, -EPROTO);
     vns_objects_remove(&s->objects, id);
 }
 
 void vns_session_push_failed(struct vns_session *s, uint32_t command, VkResult result)
 {
-    uint8_t body[4 + 4];
+    uint8_t payload[4 + 4];
     struct wire_enc e;
-    wire_enc_init_fixed(&e, body, sizeof(body));
+    wire_enc_init_fixed(&e, payload, sizeof(payload));
     wire_put_u32(&e, command);
     wire_put_i32(&e, result);
-    (void)vns_channel_send(&s->channel, VN_PUSH_FAILED, body, sizeof(body));
+    (void)vns_channel_send(&s->channel, VN_PUSH_FAILED, payload, sizeof(payload));
 }
 
 static void on_failed(void *objects, uint32_t command, VkResult result)
 {
     struct vns_session *s = objects;
     if (s->command.recording)
-        s->command.recording->spoilt = true;
+        s->command.recording->incomplete = true;
     hw_debug(HW_CAT_VULKAN, "%s: VkResult %d", vns_stream_where(s), result);
     if (!s->exec.reply)
         vns_session_push_failed(s, command, result);
@@ -194,7 +195,7 @@ static void on_skipped(void *objects, uint32_t command)
 {
     struct vns_session *s = objects;
     if (s->command.recording)
-        s->command.recording->spoilt = true;
+        s->command.recording->incomplete = true;
     if (is_submission(command) && s->command.queue)
         vns_queue_submitted(s->command.queue, VK_ERROR_DEVICE_LOST);
 }
@@ -269,7 +270,7 @@ static int op_about_batch(struct vns_session *s, struct wire_dec *in,
     if (!thing)
         return -ENOENT;
     struct vns_queue *queue = vns_session_queue(s, thing->handle);
-    return queue ? op(queue, number) : 0; /* void: its batches are lost already */
+    return queue ? op(queue, number) : 0; /* poisoned: its batches are lost already */
 }
 
 static int op_early(struct vns_session *s, struct wire_dec *in)
@@ -299,7 +300,7 @@ static int dispatch(struct vns_session *s, const struct vns_command *command,
     s->exec.reply = reply;
     s->decoder.in = *in;
     s->decoder.depth = 0;
-    s->decoder.voided = skip;
+    s->decoder.poisoned = skip;
     s->decoder.command_buffer = command->recording ? command->recording->handle : NULL;
     hw_arena_reset(&s->arena);
     int rc = vn_dispatch(&s->exec, command->id, &s->decoder);
@@ -318,7 +319,7 @@ static int execute_command(struct vns_session *s, uint32_t command, const struct
     if (is_submission(command))
         return -EPROTO; /* comes in SUBMIT */
     if (s->early && !minds_its_own(s, command) && command != VN_CMD_vkResetCommandPool)
-        settle(s, spares_updates(command) ? VNS_SETTLE_PLAIN : VNS_SETTLE_ALL);
+        drain(s, spares_updates(command) ? VNS_DRAIN_PLAIN : VNS_DRAIN_ALL);
     return dispatch(s, &(struct vns_command){.id = command}, in, false, reply);
 }
 
@@ -333,16 +334,16 @@ static int execute_recorded(struct vns_session *s, struct vns_thing *buffer, uin
     bool begins = command == VN_CMD_vkBeginCommandBuffer;
     bool ends = command == VN_CMD_vkEndCommandBuffer;
     if (begins)
-        buffer->spoilt = false;
-    bool skip = ends ? !buffer->begun : !begins && buffer->spoilt;
+        buffer->incomplete = false;
+    bool skip = ends ? !buffer->begun : !begins && buffer->incomplete;
     int rc =
         dispatch(s, &(struct vns_command){.id = command, .recording = buffer}, in, skip, reply);
     if (begins) {
         buffer->recorded = true;
-        buffer->begun = rc == 0 && !buffer->spoilt;
+        buffer->begun = rc == 0 && !buffer->incomplete;
     } else if (ends) {
         buffer->begun = false;
-        vns_body_end(buffer);
+        vns_recording_end(buffer);
     }
     return rc;
 }
@@ -359,13 +360,13 @@ static int next_unit(struct vns_session *s, struct wire_dec *stream, uint32_t *i
     return wire_dec_error(stream);
 }
 
-/* A body begins, or one goes on that the driver is recording. */
+/* A recording begins, or one goes on that the driver is recording. */
 static void make_recordable(struct vns_session *s, struct vns_thing *buffer, bool begins)
 {
     bool ready =
         begins ? !vns_pending_is(buffer) || vns_pending_renew(&s->objects, buffer) : buffer->begun;
     if (!ready)
-        settle(s, VNS_SETTLE_PLAIN);
+        drain(s, VNS_DRAIN_PLAIN);
 }
 
 static int record(struct vns_session *s, struct vns_thing *buffer, struct wire_dec *commands,
@@ -384,7 +385,7 @@ static int record(struct vns_session *s, struct vns_thing *buffer, struct wire_d
     return rc;
 }
 
-/* RECORD and RECORD_KEPT.  What is recorded into a void command buffer is nothing. */
+/* RECORD and RECORD_KEPT.  What is recorded into a poisoned command buffer is nothing. */
 static int op_record(struct vns_session *s, bool keeps, struct wire_dec *in, struct wire_enc *reply)
 {
     struct vns_thing *buffer =
@@ -400,9 +401,9 @@ static int op_record(struct vns_session *s, bool keeps, struct wire_dec *in, str
     size_t len = wire_dec_left(in);
     const uint8_t *bytes = wire_get_bytes(&rest, len);
     bool begins = len >= 4 && wire_load32(bytes) == VN_CMD_vkBeginCommandBuffer;
-    int rc = begins || !keeps ? vns_body_begin(&s->objects, buffer, keeps) : 0;
+    int rc = begins || !keeps ? vns_recording_begin(&s->objects, buffer, keeps) : 0;
     if (rc == 0 && keeps)
-        rc = vns_body_append(&s->objects, buffer, bytes, len);
+        rc = vns_recording_append(&s->objects, buffer, bytes, len);
     return rc ? rc : record(s, buffer, in, begins, reply);
 }
 
@@ -412,17 +413,17 @@ static int op_again(struct vns_session *s, struct wire_dec *in)
     struct vns_thing *buffer = vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_COMMAND_BUFFER);
     if (wire_dec_end(in) || !buffer)
         return wire_dec_end(in) ? wire_dec_end(in) : -ENOENT;
-    struct vns_body *body = buffer->body;
+    struct vns_recording *recording = buffer->recording;
     if (!buffer->handle)
         return 0;
-    if (!body || !body->whole)
+    if (!recording || !recording->whole)
         return -EPROTO;
-    body->used = body->repeats = true;
-    if (vns_body_stands(&s->objects, buffer))
+    recording->used = recording->repeats = true;
+    if (vns_recording_stands(&s->objects, buffer))
         return 0; /* what it may be pending for is waited for when it is submitted */
     struct wire_dec commands;
-    wire_dec_init(&commands, body->bytes, body->len);
-    vns_body_restart(&s->objects, body);
+    wire_dec_init(&commands, recording->bytes, recording->len);
+    vns_recording_restart(&s->objects, recording);
     return record(s, buffer, &commands, true, NULL);
 }
 
@@ -441,7 +442,7 @@ static int op_map(struct vns_session *s, struct wire_dec *in, struct wire_enc *r
     return 0;
 }
 
-static int op_lazy(struct vns_session *s, struct wire_dec *in)
+static int op_demand_paged(struct vns_session *s, struct wire_dec *in)
 {
     uint64_t id = wire_get_u64(in);
     if (wire_dec_end(in))
@@ -450,7 +451,7 @@ static int op_lazy(struct vns_session *s, struct wire_dec *in)
         vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
     if (!memory)
         return -ENOENT;
-    return memory->handle ? vns_memories_set_lazy(s->memories, id) : 0;
+    return memory->handle ? vns_memories_set_demand_paged(s->memories, id) : 0;
 }
 
 /* Work that was reported early writes nothing that the host can see, so it is not waited for. */
@@ -472,7 +473,7 @@ static int op_delta(struct vns_session *s, struct wire_dec *in)
         vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
     if (!memory)
         return -ENOENT;
-    settle(s, VNS_SETTLE_PLAIN);
+    drain(s, VNS_DRAIN_PLAIN);
     return memory->handle ? vns_memories_apply(s->memories, id, delta, len) : 0;
 }
 
@@ -487,7 +488,7 @@ static int op_write(struct vns_session *s, struct wire_dec *in)
         vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
     if (!memory)
         return -ENOENT;
-    settle(s, VNS_SETTLE_PLAIN);
+    drain(s, VNS_DRAIN_PLAIN);
     return memory->handle ? vns_memories_store(s->memories, id, off, bytes, len) : 0;
 }
 
@@ -502,7 +503,7 @@ static int op_spread(struct vns_session *s, struct wire_dec *in)
         vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
     if (!memory)
         return -ENOENT;
-    settle(s, VNS_SETTLE_PLAIN);
+    drain(s, VNS_DRAIN_PLAIN);
     return vns_arrivals_take(s->arrivals, memory->handle ? id : 0, off, len);
 }
 
@@ -518,7 +519,7 @@ static int op_reuse(struct vns_session *s, struct wire_dec *in)
     const uint8_t *bytes = vns_uploads_held(s->uploads, index, &len);
     if (!memory || !bytes)
         return memory ? -EPROTO : -ENOENT;
-    settle(s, VNS_SETTLE_PLAIN);
+    drain(s, VNS_DRAIN_PLAIN);
     return memory->handle ? vns_memories_write(s->memories, id, off, bytes, len) : 0;
 }
 
@@ -568,7 +569,7 @@ static void submit_updates(struct vns_session *s)
     s->updating = NULL;
 }
 
-/* Bytes for a buffer of the queue's device; a void buffer is NULL. */
+/* Bytes for a buffer of the queue's device; a poisoned buffer is NULL. */
 static int get_update(const struct vns_session *s, const struct vns_queue *queue,
                       struct wire_dec *in, struct vns_update *out)
 {
@@ -588,16 +589,16 @@ static int get_update(const struct vns_session *s, const struct vns_queue *queue
     return fits && out->offset % 4 == 0 ? 0 : -EPROTO;
 }
 
-/* UPDATE.  With a void buffer it is lost, as the program's own copies would be. */
+/* UPDATE.  With a poisoned buffer it is lost, as the program's own copies would be. */
 static int update(struct vns_session *s, struct vns_queue *queue, struct wire_dec *in)
 {
     struct vns_update updates[VN_UPDATES_MAX] = {0};
     uint32_t count = wire_dec_count(in, 2 * sizeof(uint64_t) + sizeof(uint32_t), VN_UPDATES_MAX);
-    bool is_void = false;
+    bool is_poisoned = false;
     int rc = wire_dec_error(in);
     for (uint32_t i = 0; i < count && rc == 0; i++) {
         rc = get_update(s, queue, in, &updates[i]);
-        is_void |= rc == 0 && !updates[i].buffer;
+        is_poisoned |= rc == 0 && !updates[i].buffer;
     }
     if (rc == 0)
         rc = wire_dec_end(in);
@@ -608,7 +609,7 @@ static int update(struct vns_session *s, struct vns_queue *queue, struct wire_de
     if (s->early)
         follow(s, queue, VNS_FOLLOW_OTHERS);
     VkResult result = VK_ERROR_DEVICE_LOST;
-    if (is_void)
+    if (is_poisoned)
         vns_queue_submitted(queue, result);
     else
         result = vns_queue_update(queue, updates, count);
@@ -619,8 +620,8 @@ static int update(struct vns_session *s, struct vns_queue *queue, struct wire_de
 }
 
 /* Batches of a queue that could not be made are lost; what they do does not matter. */
-static int submit_to_void(struct vns_session *s, uint64_t queue, struct wire_dec *in,
-                          struct wire_enc *reply)
+static int submit_to_poisoned(struct vns_session *s, uint64_t queue, struct wire_dec *in,
+                              struct wire_enc *reply)
 {
     uint64_t first = wire_get_u64(in);
     uint32_t count = wire_dec_count(in, sizeof(uint32_t), VN_BATCHES_MAX);
@@ -639,7 +640,7 @@ static int op_submit(struct vns_session *s, struct wire_dec *in, struct wire_enc
         return wire_dec_error(in) ? wire_dec_error(in) : -ENOENT;
     struct vns_queue *queue = vns_session_queue(s, thing->handle);
     if (!queue)
-        return submit_to_void(s, thing->id, in, reply);
+        return submit_to_poisoned(s, thing->id, in, reply);
     int rc = vns_queue_begin_submit(queue, in);
     uint32_t id = wire_get_u32(in);
     struct wire_dec command = wire_dec_sub(in, wire_get_u32(in));
@@ -654,7 +655,7 @@ static int op_submit(struct vns_session *s, struct wire_dec *in, struct wire_enc
         return -EPROTO;
     submit_updates(s);
     if (s->early && id == VN_CMD_vkQueueBindSparse)
-        settle(s, VNS_SETTLE_ALL);
+        drain(s, VNS_DRAIN_ALL);
     else if (s->early)
         follow(s, queue, VNS_FOLLOW_ALL);
     return dispatch(s, &(struct vns_command){.id = id, .queue = queue}, &command, false, reply);
@@ -680,8 +681,8 @@ static int execute_one(struct vns_session *s, uint32_t command, const struct wir
         return op_write(s, &op);
     case VN_OP_SPREAD:
         return op_spread(s, &op);
-    case VN_OP_LAZY:
-        return op_lazy(s, &op);
+    case VN_OP_DEMAND_PAGED:
+        return op_demand_paged(s, &op);
     case VN_OP_FETCH:
         return op_fetch(s, &op);
     case VN_OP_READ:
@@ -723,16 +724,24 @@ int vns_stream_execute(struct vns_session *s, const void *data, size_t len, stru
 
 const char *vns_stream_where(const struct vns_session *s)
 {
-    static const char *const ops[] = {
-        [0] = "a packed message",  [VN_OP_RECORD] = "RECORD",
-        [VN_OP_MAP] = "MAP",       [VN_OP_DELTA] = "DELTA",
-        [VN_OP_READ] = "READ",     [VN_OP_SUBMIT] = "SUBMIT",
-        [VN_OP_EARLY] = "EARLY",   [VN_OP_ASK] = "ASK",
-        [VN_OP_HOLD] = "HOLD",     [VN_OP_REUSE] = "REUSE",
-        [VN_OP_KEEP] = "KEEP",     [VN_OP_WRITE] = "WRITE",
-        [VN_OP_LAZY] = "LAZY",     [VN_OP_FETCH] = "FETCH",
-        [VN_OP_UPDATE] = "UPDATE", [VN_OP_RECORD_KEPT] = "RECORD_KEPT",
-        [VN_OP_AGAIN] = "AGAIN",   [VN_OP_SPREAD] = "SPREAD"};
+    static const char *const ops[] = {[0] = "a packed message",
+                                      [VN_OP_RECORD] = "RECORD",
+                                      [VN_OP_MAP] = "MAP",
+                                      [VN_OP_DELTA] = "DELTA",
+                                      [VN_OP_READ] = "READ",
+                                      [VN_OP_SUBMIT] = "SUBMIT",
+                                      [VN_OP_EARLY] = "EARLY",
+                                      [VN_OP_ASK] = "ASK",
+                                      [VN_OP_HOLD] = "HOLD",
+                                      [VN_OP_REUSE] = "REUSE",
+                                      [VN_OP_KEEP] = "KEEP",
+                                      [VN_OP_WRITE] = "WRITE",
+                                      [VN_OP_DEMAND_PAGED] = "DEMAND_PAGED",
+                                      [VN_OP_FETCH] = "FETCH",
+                                      [VN_OP_UPDATE] = "UPDATE",
+                                      [VN_OP_RECORD_KEPT] = "RECORD_KEPT",
+                                      [VN_OP_AGAIN] = "AGAIN",
+                                      [VN_OP_SPREAD] = "SPREAD"};
     uint32_t id = s->command.id;
     if (id < ARRAY_LEN(ops) && ops[id])
         return ops[id];

@@ -205,14 +205,14 @@ static struct vns_batch *take_up_to(struct vns_queue *q, uint64_t number, bool s
 
 int vns_report_done(struct vns_channel *channel, uint64_t queue, uint64_t number, VkResult result)
 {
-    uint8_t body[8 + 8 + 4];
+    uint8_t payload[8 + 8 + 4];
     struct wire_enc e;
-    wire_enc_init_fixed(&e, body, sizeof(body));
+    wire_enc_init_fixed(&e, payload, sizeof(payload));
     wire_put_u64(&e, queue);
     wire_put_u64(&e, number);
     wire_put_i32(&e, result);
     assert(wire_enc_error(&e) == 0);
-    return vns_channel_send(channel, VN_PUSH_DONE, body, sizeof(body));
+    return vns_channel_send(channel, VN_PUSH_DONE, payload, sizeof(payload));
 }
 
 static bool has_ranges(struct vns_queue *q)
@@ -497,14 +497,14 @@ static void tell(struct vns_queue *q, uint64_t number)
 }
 
 /* A device that is lost meanwhile is news, though nobody waits for the batch. */
-static void settle_up_to(struct vns_queue *q, uint64_t number)
+static void drain_up_to(struct vns_queue *q, uint64_t number)
 {
-    if (number <= q->settled || q->ended < 0)
+    if (number <= q->drained || q->ended < 0)
         return;
     vns_queue_hand_over(q->reports); /* the wait may be long */
     signal_up_to(q, number);
     VkResult result = q->ended < 0 ? q->ended : wait_for_device(q, &q->reports->wait, &number);
-    q->settled = number;
+    q->drained = number;
     if (result >= 0)
         return;
     q->ended = result;
@@ -516,10 +516,10 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-bool vns_queue_settle(struct vns_queue *q, enum vns_settling what)
+bool vns_queue_drain(struct vns_queue *q, enum vns_drain_what what)
 {
-    settle_up_to(q, what == VNS_SETTLE_PLAIN ? least(q->plain, q->early) : q->early);
-    return q->early > q->settled && q->ended >= 0;
+    drain_up_to(q, what == VNS_DRAIN_PLAIN ? least(q->plain, q->early) : q->early);
+    return q->early > q->drained && q->ended >= 0;
 }
 
 /* ---- updates ---- */
@@ -552,7 +552,7 @@ void vns_queue_submit_updates(struct vns_queue *q)
 static void await(struct vns_queue *q, struct vns_queue *other, uint64_t number)
 {
     if (number > other->awaited)
-        settle_up_to(other, other->awaited);
+        drain_up_to(other, other->awaited);
     signal_up_to(other, number);
     if (other->ended < 0 || q->ended < 0)
         return;
@@ -574,7 +574,7 @@ void vns_queue_follow(struct vns_queue *q, enum vns_following what)
             continue;
         uint64_t number = other == q ? least(other->plain, other->early) : other->early;
         bool known = other->awaited_by == q && other->awaited >= number;
-        if (number > other->settled && other->ended >= 0 && !known && q->ended >= 0 &&
+        if (number > other->drained && other->ended >= 0 && !known && q->ended >= 0 &&
             !vns_queue_has_reached(other, number))
             await(q, other, number);
     }

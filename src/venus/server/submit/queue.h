@@ -6,7 +6,7 @@
  * other queues is pushed before that, too: the batch may have waited for it.  Batches that nobody
  * waits for are cheaper: they wake no thread, are reported with the next one that somebody waits
  * for, and signal nothing unless the executor may have to wait for them, which it does only where
- * the program was told too early (vns_queue_settle).
+ * the program was told too early (vns_queue_drain).
  *
  * A program that waits for short work sends nothing meanwhile, and waking the thread would cost
  * more than the work.  So the executor first waits itself, as long as nothing arrives, and leaves
@@ -84,7 +84,7 @@ struct vns_queue {
     struct vns_batch_list submitting; /* by the command under way */
     VkResult ended;                   /* negative: no more submissions; the executor's */
     uint64_t early;   /* the program was told that batches up to here are done; the executor's */
-    uint64_t settled; /* and they are, up to here; likewise */
+    uint64_t drained; /* and they are, up to here; likewise */
     uint64_t reached; /* by the semaphore, when the executor last looked */
     uint64_t plain;   /* the last batch that is neither empty nor an update; likewise */
     uint64_t updated; /* the last update; likewise */
@@ -137,10 +137,10 @@ void vns_queue_hand_over(struct vns_reports *reports);
  * such batch. */
 int vns_queue_report_early(struct vns_queue *queue, uint64_t number) MUST_CHECK;
 /* Waits until what the program was told is true.  Natively the program itself would have waited
- * there, for the same batches.  VNS_SETTLE_PLAIN: not for updates behind all other batches, for
+ * there, for the same batches.  VNS_DRAIN_PLAIN: not for updates behind all other batches, for
  * what follows touches nothing of theirs.  True when such are left. */
-enum vns_settling { VNS_SETTLE_PLAIN, VNS_SETTLE_ALL };
-bool vns_queue_settle(struct vns_queue *queue, enum vns_settling what);
+enum vns_drain_what { VNS_DRAIN_PLAIN, VNS_DRAIN_ALL };
+bool vns_queue_drain(struct vns_queue *queue, enum vns_drain_what what);
 
 /* Takes updates for the one batch, which is not silent; the second submits those
  * that nobody waits for yet. */

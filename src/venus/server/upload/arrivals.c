@@ -1,9 +1,9 @@
-/* Parcels on lanes; see arrivals.h. */
+/* Chunks on stripes; see arrivals.h. */
 #include "venus/server/upload/arrivals.h"
 
 #include "base/clock.h"
-#include "venus/common/lane.h"
 #include "venus/common/protocol.h"
+#include "venus/common/stripe.h"
 #include "venus/memory/pageset.h"
 
 #include <assert.h>
@@ -14,17 +14,17 @@
 
 /* The longest that a thread waits for bytes before it looks whether it is to end. */
 static const uint64_t slice_ns = 50 * HW_MS;
-/* Parcels of one upload, and the uploads of a large one, follow each other within some 50 us. */
+/* Chunks of one upload, and the uploads of a large one, follow each other within some 50 us. */
 static const uint64_t awake_ns = 300 * HW_US;
 
-struct lane {
+struct stripe {
     struct vns_arrivals *all;
     struct rpc_transport *transport;
     pthread_t thread;     /* but for the first, which is the executor's */
     pthread_mutex_t turn; /* of who reads it; but for the first it guards the rest */
-    uint8_t head[VN_PARCEL_HEAD];
+    uint8_t head[VN_CHUNK_HEAD];
     size_t have;      /* of the head */
-    uint8_t *scratch; /* VN_PARCEL_BYTES, from the first that is stored on */
+    uint8_t *scratch; /* VN_CHUNK_BYTES, from the first that is stored on */
 };
 
 struct vns_arrivals {
@@ -32,20 +32,20 @@ struct vns_arrivals {
     void *user;
     bool spins;
     pthread_mutex_t lock;
-    pthread_cond_t wakes; /* lanes wait for an upload */
-    pthread_cond_t ended; /* the executor waits for lanes */
+    pthread_cond_t wakes; /* stripes wait for an upload */
+    pthread_cond_t ended; /* the executor waits for stripes */
     /* Under the lock. */
     uint64_t memory, off, end; /* of the upload that is open */
-    uint64_t missing;          /* its bytes that no parcel has announced */
+    uint64_t missing;          /* its bytes that no chunk has announced */
     /* Change under the lock, and are looked at without: relaxed, who acts on them looks again. */
     _Atomic uint32_t upload; /* the last one opened */
     _Atomic bool open;
     _Atomic bool stopping;
     _Atomic int fault;        /* the first one; no upload is taken after it */
-    _Atomic uint64_t arrived; /* of this upload; released by the lane, which wrote before */
+    _Atomic uint64_t arrived; /* of this upload; released by the stripe, which wrote before */
     _Atomic uint64_t total;   /* relaxed: a figure */
     unsigned count;
-    struct lane lanes[VN_LANES_MAX];
+    struct stripe stripes[VN_STRIPES_MAX];
 };
 
 static bool is_set(const _Atomic bool *flag)
@@ -58,13 +58,13 @@ static int fault_of(const struct vns_arrivals *a)
     return atomic_load_explicit(&a->fault, memory_order_relaxed);
 }
 
-/* Nobody waits for more: it ends, or another lane has failed. */
+/* Nobody waits for more: it ends, or another stripe has failed. */
 static bool is_over(const struct vns_arrivals *a)
 {
     return is_set(&a->stopping) || fault_of(a);
 }
 
-/* ---- a lane ---- */
+/* ---- a stripe ---- */
 
 /* How long to wait for bytes: not at all while it is better to look again. */
 static uint64_t wait_of(const struct vns_arrivals *a, uint64_t since)
@@ -72,16 +72,16 @@ static uint64_t wait_of(const struct vns_arrivals *a, uint64_t since)
     return a->spins && hw_now_ns() - since < awake_ns ? 0 : slice_ns;
 }
 
-/* All of it, or what ended the lane. */
-static int receive(struct lane *lane, uint8_t *to, size_t len)
+/* All of it, or what ended the stripe. */
+static int receive(struct stripe *stripe, uint8_t *to, size_t len)
 {
-    struct vns_arrivals *a = lane->all;
+    struct vns_arrivals *a = stripe->all;
     uint64_t since = hw_now_ns();
     while (len > 0) {
         if (is_over(a))
             return -ECANCELED;
         struct iovec iov = {to, len};
-        ssize_t n = lane->transport->ops->recv(lane->transport, &iov, 1, wait_of(a, since));
+        ssize_t n = stripe->transport->ops->recv(stripe->transport, &iov, 1, wait_of(a, since));
         if (n < 0 && n != -EAGAIN)
             return (int)n;
         if (n > 0) {
@@ -93,88 +93,88 @@ static int receive(struct lane *lane, uint8_t *to, size_t len)
     return 0;
 }
 
-/* 1 when there is a whole head, 0 when there is not, or what ended the lane. */
-static int look_for_head(struct lane *lane, uint64_t wait_ns)
+/* 1 when there is a whole head, 0 when there is not, or what ended the stripe. */
+static int look_for_head(struct stripe *stripe, uint64_t wait_ns)
 {
-    if (lane->have == sizeof(lane->head))
+    if (stripe->have == sizeof(stripe->head))
         return 1;
-    struct iovec iov = {lane->head + lane->have, sizeof(lane->head) - lane->have};
-    ssize_t n = lane->transport->ops->recv(lane->transport, &iov, 1, wait_ns);
+    struct iovec iov = {stripe->head + stripe->have, sizeof(stripe->head) - stripe->have};
+    ssize_t n = stripe->transport->ops->recv(stripe->transport, &iov, 1, wait_ns);
     if (n < 0)
         return n == -EAGAIN ? 0 : (int)n;
-    lane->have += (size_t)n;
-    return lane->have == sizeof(lane->head);
+    stripe->have += (size_t)n;
+    return stripe->have == sizeof(stripe->head);
 }
 
 /* The executor has not come to the upload yet: a client may be several ahead. */
-static bool is_early(const struct vns_arrivals *a, const struct vn_parcel *parcel)
+static bool is_early(const struct vns_arrivals *a, const struct vn_chunk *chunk)
 {
     uint32_t last = atomic_load_explicit(&a->upload, memory_order_relaxed);
-    return (int32_t)(parcel->upload - last) > 0 && !is_over(a);
+    return (int32_t)(chunk->upload - last) > 0 && !is_over(a);
 }
 
 /* Under the lock.  With more bytes than the upload has, some might still be written when it is
  * over.
  */
-static bool belongs(const struct vns_arrivals *a, const struct vn_parcel *parcel)
+static bool belongs(const struct vns_arrivals *a, const struct vn_chunk *chunk)
 {
-    return is_set(&a->open) && parcel->upload == a->upload && parcel->bytes <= VN_PARCEL_BYTES &&
-           parcel->bytes <= a->missing && parcel->offset % VN_PAGE_BYTES == 0 &&
-           parcel->offset >= a->off && parcel->offset <= a->end &&
-           parcel->bytes <= a->end - parcel->offset;
+    return is_set(&a->open) && chunk->upload == a->upload && chunk->bytes <= VN_CHUNK_BYTES &&
+           chunk->bytes <= a->missing && chunk->offset % VN_PAGE_BYTES == 0 &&
+           chunk->offset >= a->off && chunk->offset <= a->end &&
+           chunk->bytes <= a->end - chunk->offset;
 }
 
-/* Waits until the upload of the parcel is open.  0 with its memory; -EPROTO for a parcel that has
+/* Waits until the upload of the chunk is open.  0 with its memory; -EPROTO for a chunk that has
  * none, or does not belong there. */
-static int await_upload_of(struct vns_arrivals *a, const struct vn_parcel *parcel, uint64_t *memory)
+static int await_upload_of(struct vns_arrivals *a, const struct vn_chunk *chunk, uint64_t *memory)
 {
     uint64_t since = hw_now_ns();
-    while (a->spins && is_early(a, parcel) && hw_now_ns() - since < awake_ns)
+    while (a->spins && is_early(a, chunk) && hw_now_ns() - since < awake_ns)
         hw_cpu_relax();
     pthread_mutex_lock(&a->lock);
-    while (is_early(a, parcel))
+    while (is_early(a, chunk))
         pthread_cond_wait(&a->wakes, &a->lock);
     *memory = a->memory;
-    int rc = is_over(a) ? -ECANCELED : belongs(a, parcel) ? 0 : -EPROTO;
+    int rc = is_over(a) ? -ECANCELED : belongs(a, chunk) ? 0 : -EPROTO;
     if (rc == 0)
-        a->missing -= parcel->bytes;
+        a->missing -= chunk->bytes;
     pthread_mutex_unlock(&a->lock);
     return rc;
 }
 
-static int receive_parcel(struct lane *lane, const struct vn_parcel *parcel, uint64_t memory)
+static int receive_chunk(struct stripe *stripe, const struct vn_chunk *chunk, uint64_t memory)
 {
-    struct vns_arrivals *a = lane->all;
-    uint8_t *place = a->ops->place(a->user, memory, parcel->offset, parcel->bytes);
+    struct vns_arrivals *a = stripe->all;
+    uint8_t *place = a->ops->place(a->user, memory, chunk->offset, chunk->bytes);
     if (place)
-        return receive(lane, place, parcel->bytes);
-    if (!lane->scratch && (lane->scratch = malloc(VN_PARCEL_BYTES)) == NULL)
+        return receive(stripe, place, chunk->bytes);
+    if (!stripe->scratch && (stripe->scratch = malloc(VN_CHUNK_BYTES)) == NULL)
         return -ENOMEM;
-    int rc = receive(lane, lane->scratch, parcel->bytes);
-    return rc ? rc : a->ops->store(a->user, memory, parcel->offset, lane->scratch, parcel->bytes);
+    int rc = receive(stripe, stripe->scratch, chunk->bytes);
+    return rc ? rc : a->ops->store(a->user, memory, chunk->offset, stripe->scratch, chunk->bytes);
 }
 
 /* 0, with *bytes 0 for an end; or a fault. */
-static int serve_parcel(struct lane *lane, uint32_t *bytes)
+static int serve_chunk(struct stripe *stripe, uint32_t *bytes)
 {
-    struct vns_arrivals *a = lane->all;
-    struct vn_parcel parcel = vn_parcel_get(lane->head);
+    struct vns_arrivals *a = stripe->all;
+    struct vn_chunk chunk = vn_chunk_get(stripe->head);
     uint64_t memory;
-    lane->have = 0;
-    if (lane == a->lanes && is_early(a, &parcel))
-        return -EPROTO; /* who serves this lane is who would open it */
-    int rc = await_upload_of(a, &parcel, &memory);
-    if (rc == 0 && parcel.bytes)
-        rc = receive_parcel(lane, &parcel, memory);
+    stripe->have = 0;
+    if (stripe == a->stripes && is_early(a, &chunk))
+        return -EPROTO; /* who serves this stripe is who would open it */
+    int rc = await_upload_of(a, &chunk, &memory);
+    if (rc == 0 && chunk.bytes)
+        rc = receive_chunk(stripe, &chunk, memory);
     if (rc)
         return rc;
-    *bytes = parcel.bytes;
-    atomic_fetch_add_explicit(&a->total, parcel.bytes, memory_order_relaxed);
-    atomic_fetch_add_explicit(&a->arrived, parcel.bytes, memory_order_release);
+    *bytes = chunk.bytes;
+    atomic_fetch_add_explicit(&a->total, chunk.bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&a->arrived, chunk.bytes, memory_order_release);
     return 0;
 }
 
-/* ---- the other lanes' threads ---- */
+/* ---- the other stripes' threads ---- */
 
 /* Who waits looks again. */
 static void tell(struct vns_arrivals *a, int fault)
@@ -195,39 +195,39 @@ static bool is_awake(const struct vns_arrivals *a, uint64_t since)
     return is_set(&a->open) || (a->spins && hw_now_ns() - since < awake_ns);
 }
 
-static bool is_head_early(const struct lane *lane)
+static bool is_head_early(const struct stripe *stripe)
 {
-    struct vn_parcel parcel = vn_parcel_get(lane->head);
-    return is_early(lane->all, &parcel);
+    struct vn_chunk chunk = vn_chunk_get(stripe->head);
+    return is_early(stripe->all, &chunk);
 }
 
-/* With the lane's turn: whether a parcel came.  Who is not patient leaves one that is early to
- * others.  A fault is told before another reads the lane, who would find another. */
-static bool serve_next(struct lane *lane, uint64_t wait_ns, bool patient)
+/* With the stripe's turn: whether a chunk came.  Who is not patient leaves one that is early to
+ * others.  A fault is told before another reads the stripe, who would find another. */
+static bool serve_next(struct stripe *stripe, uint64_t wait_ns, bool patient)
 {
     uint32_t bytes;
-    int rc = is_over(lane->all) ? 0 : look_for_head(lane, wait_ns);
-    if (rc == 0 || (rc == 1 && !patient && is_head_early(lane)))
+    int rc = is_over(stripe->all) ? 0 : look_for_head(stripe, wait_ns);
+    if (rc == 0 || (rc == 1 && !patient && is_head_early(stripe)))
         return false;
     if (rc == 1)
-        rc = serve_parcel(lane, &bytes);
+        rc = serve_chunk(stripe, &bytes);
     if (rc)
-        tell(lane->all, rc);
+        tell(stripe->all, rc);
     return rc == 0;
 }
 
-static void serve_lane(struct lane *lane)
+static void serve_stripe(struct stripe *stripe)
 {
-    struct vns_arrivals *a = lane->all;
+    struct vns_arrivals *a = stripe->all;
     uint64_t since = hw_now_ns();
     while (!is_over(a) && is_awake(a, since)) {
         if (!is_set(&a->open)) {
             hw_cpu_relax(); /* a look at the socket would find what cannot be stored yet */
             continue;
         }
-        pthread_mutex_lock(&lane->turn);
-        bool came = serve_next(lane, wait_of(a, since), true);
-        pthread_mutex_unlock(&lane->turn);
+        pthread_mutex_lock(&stripe->turn);
+        bool came = serve_next(stripe, wait_of(a, since), true);
+        pthread_mutex_unlock(&stripe->turn);
         if (came) {
             tell(a, 0);
             since = hw_now_ns();
@@ -235,16 +235,16 @@ static void serve_lane(struct lane *lane)
     }
 }
 
-static void *lane_main(void *arg)
+static void *stripe_main(void *arg)
 {
-    struct lane *lane = arg;
-    struct vns_arrivals *a = lane->all;
+    struct stripe *stripe = arg;
+    struct vns_arrivals *a = stripe->all;
     while (!is_over(a)) {
         pthread_mutex_lock(&a->lock);
         while (!is_over(a) && !is_set(&a->open))
             pthread_cond_wait(&a->wakes, &a->lock);
         pthread_mutex_unlock(&a->lock);
-        serve_lane(lane);
+        serve_stripe(stripe);
     }
     return NULL;
 }
@@ -265,16 +265,16 @@ static void open_upload(struct vns_arrivals *a, uint64_t memory, uint64_t off, u
     pthread_mutex_unlock(&a->lock);
 }
 
-/* The first lane, up to its end. */
+/* The first stripe, up to its end. */
 static int serve_first(struct vns_arrivals *a)
 {
     uint64_t since = hw_now_ns();
     uint32_t bytes = 1;
     int rc = 0;
     while (rc == 0 && bytes) {
-        rc = is_over(a) ? -ECANCELED : look_for_head(&a->lanes[0], wait_of(a, since));
+        rc = is_over(a) ? -ECANCELED : look_for_head(&a->stripes[0], wait_of(a, since));
         if (rc == 1) {
-            rc = serve_parcel(&a->lanes[0], &bytes);
+            rc = serve_chunk(&a->stripes[0], &bytes);
             since = hw_now_ns();
         }
     }
@@ -287,15 +287,15 @@ static bool is_complete(const struct vns_arrivals *a, uint64_t bytes)
 }
 
 /* In place of threads that sleep, or have lost their core, and would come some hundred microseconds
- * late.  Whether a parcel came. */
+ * late.  Whether a chunk came. */
 static bool serve_others(struct vns_arrivals *a)
 {
     bool came = false;
-    for (struct lane *lane = a->lanes + 1; lane < a->lanes + a->count; lane++) {
-        if (pthread_mutex_trylock(&lane->turn))
+    for (struct stripe *stripe = a->stripes + 1; stripe < a->stripes + a->count; stripe++) {
+        if (pthread_mutex_trylock(&stripe->turn))
             continue;
-        came |= serve_next(lane, 0, false);
-        pthread_mutex_unlock(&lane->turn);
+        came |= serve_next(stripe, 0, false);
+        pthread_mutex_unlock(&stripe->turn);
     }
     return came;
 }
@@ -338,22 +338,22 @@ uint64_t vns_arrivals_bytes(const struct vns_arrivals *a)
 
 /* ---- life ---- */
 
-static void stop(struct vns_arrivals *a, unsigned lanes)
+static void stop(struct vns_arrivals *a, unsigned stripes)
 {
     pthread_mutex_lock(&a->lock);
     atomic_store_explicit(&a->stopping, true, memory_order_relaxed);
     pthread_cond_broadcast(&a->wakes);
     pthread_mutex_unlock(&a->lock);
-    for (unsigned i = 1; i < lanes; i++)
-        pthread_join(a->lanes[i].thread, NULL);
+    for (unsigned i = 1; i < stripes; i++)
+        pthread_join(a->stripes[i].thread, NULL);
 }
 
 static void release(struct vns_arrivals *a)
 {
     for (unsigned i = 0; i < a->count; i++) {
-        rpc_transport_destroy(a->lanes[i].transport);
-        pthread_mutex_destroy(&a->lanes[i].turn);
-        free(a->lanes[i].scratch);
+        rpc_transport_destroy(a->stripes[i].transport);
+        pthread_mutex_destroy(&a->stripes[i].turn);
+        free(a->stripes[i].scratch);
     }
     pthread_cond_destroy(&a->ended);
     pthread_cond_destroy(&a->wakes);
@@ -361,14 +361,14 @@ static void release(struct vns_arrivals *a)
     free(a);
 }
 
-int vns_arrivals_create(struct rpc_transport *const *lanes, unsigned count, bool spins,
+int vns_arrivals_create(struct rpc_transport *const *stripes, unsigned count, bool spins,
                         const struct vns_arrival_ops *ops, void *user, struct vns_arrivals **out)
 {
     struct vns_arrivals *a = calloc(1, sizeof(*a));
-    assert(count > 0 && count <= VN_LANES_MAX);
+    assert(count > 0 && count <= VN_STRIPES_MAX);
     if (!a) {
         for (unsigned i = 0; i < count; i++)
-            rpc_transport_destroy(lanes[i]);
+            rpc_transport_destroy(stripes[i]);
         return -ENOMEM;
     }
     a->ops = ops;
@@ -379,11 +379,11 @@ int vns_arrivals_create(struct rpc_transport *const *lanes, unsigned count, bool
     pthread_cond_init(&a->wakes, NULL);
     pthread_cond_init(&a->ended, NULL);
     for (unsigned i = 0; i < count; i++) {
-        a->lanes[i] = (struct lane){.all = a, .transport = lanes[i]};
-        pthread_mutex_init(&a->lanes[i].turn, NULL);
+        a->stripes[i] = (struct stripe){.all = a, .transport = stripes[i]};
+        pthread_mutex_init(&a->stripes[i].turn, NULL);
     }
     for (unsigned i = 1; i < count; i++) {
-        if (pthread_create(&a->lanes[i].thread, NULL, lane_main, &a->lanes[i])) {
+        if (pthread_create(&a->stripes[i].thread, NULL, stripe_main, &a->stripes[i])) {
             stop(a, i);
             release(a);
             return -EAGAIN;

@@ -32,7 +32,8 @@ void vns_uploads_destroy(struct vns_uploads *uploads);
 /* Of proofs; 0 without a store. */
 uint64_t vns_uploads_key(const struct vns_uploads *uploads);
 
-/* Takes the body of a HOLD; the answer goes to reply, which may be NULL.  0, -EPROTO, -ENOMEM. */
+/* Takes the recording of a HOLD; the answer goes to reply, which may be NULL.  0, -EPROTO, -ENOMEM.
+ */
 int vns_uploads_hold(struct vns_uploads *uploads, struct wire_dec *in,
                      struct wire_enc *reply) MUST_CHECK;
 /* The piece of that index; NULL when it is not held. */

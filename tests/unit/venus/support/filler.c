@@ -29,13 +29,13 @@ struct vn_object *objects_add(struct objects *objects, uint64_t id, uint32_t typ
 void *objects_lookup(void *objects, uint64_t id, uint32_t type)
 {
     struct object *o = slot(objects, id);
-    return o && o->base.id == id && o->base.type == type && !o->is_void ? o : NULL;
+    return o && o->base.id == id && o->base.type == type && !o->is_poisoned ? o : NULL;
 }
 
-bool objects_is_void(void *objects, uint64_t id, uint32_t type)
+bool objects_is_poisoned(void *objects, uint64_t id, uint32_t type)
 {
     struct object *o = slot(objects, id);
-    return o && o->base.id == id && o->base.type == type && o->is_void;
+    return o && o->base.id == id && o->base.type == type && o->is_poisoned;
 }
 
 bool objects_id_is_fresh(void *objects, uint64_t id)
@@ -52,7 +52,7 @@ int objects_created(void *objects, uint32_t type, uint64_t id, void *handle)
     if (!o || (handle && o != handle) || o->base.type != type || o->live)
         return -1;
     o->live = true;
-    o->is_void = !handle;
+    o->is_poisoned = !handle;
     return 0;
 }
 

@@ -21,8 +21,8 @@ enum {
 struct objects {
     struct object {
         struct vn_object base;
-        bool live;    /* registered by the server */
-        bool is_void; /* the same, but its creation failed */
+        bool live;        /* registered by the server */
+        bool is_poisoned; /* the same, but its creation failed */
     } slots[OBJECTS_MAX];
 };
 
@@ -31,7 +31,7 @@ struct vn_object *objects_add(struct objects *objects, uint64_t id, uint32_t typ
 /* NULL when there is none, or not of this type. */
 void *objects_lookup(void *objects, uint64_t id, uint32_t type);
 /* Whether the id was registered without a handle. */
-bool objects_is_void(void *objects, uint64_t id, uint32_t type);
+bool objects_is_poisoned(void *objects, uint64_t id, uint32_t type);
 bool objects_id_is_fresh(void *objects, uint64_t id);
 int objects_created(void *objects, uint32_t type, uint64_t id, void *handle);
 

@@ -27,7 +27,7 @@ static void skipped(void *objects, uint32_t command)
 }
 
 static const struct vn_decoder_ops decoder_ops = {.lookup = objects_lookup,
-                                                  .is_void = objects_is_void};
+                                                  .is_poisoned = objects_is_poisoned};
 static const struct vn_exec_ops exec_ops = {.id_is_fresh = objects_id_is_fresh,
                                             .created = objects_created,
                                             .destroyed = destroyed,

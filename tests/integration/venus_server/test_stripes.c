@@ -1,5 +1,5 @@
-/* Uploads over lanes against a real driver: bytes come out as they were sent; what a client does
- * wrong with lanes ends its session alone. */
+/* Uploads over stripes against a real driver: bytes come out as they were sent; what a client does
+ * wrong with stripes ends its session alone. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,40 +18,40 @@
 
 enum {
     PAGE = 4096,
-    BIG_BYTES = 640 << 10, /* five parcels */
-    LANES_DIALLED_MAX = VN_LANES_MAX + 1,
+    BIG_BYTES = 640 << 10, /* five chunks */
+    STRIPES_DIALLED_MAX = VN_STRIPES_MAX + 1,
 };
 
 static const char *const plain[] = {NULL};
 static struct server server;
 
-/* ---- lanes ---- */
+/* ---- stripes ---- */
 
-struct lanes {
-    uint8_t key[VN_LANE_KEY_BYTES];
-    struct rpc_transport *lanes[LANES_DIALLED_MAX];
+struct stripes {
+    uint8_t key[VN_STRIPE_KEY_BYTES];
+    struct rpc_transport *stripes[STRIPES_DIALLED_MAX];
     unsigned count;
     uint32_t uploads;
 };
 
-static struct lanes lanes_with_key(uint8_t key)
+static struct stripes stripes_with_key(uint8_t key)
 {
-    struct lanes l = {0};
+    struct stripes l = {0};
     memset(l.key, key, sizeof(l.key));
     return l;
 }
 
-static int call_lane(struct rpc_client *rpc, const void *key, size_t len)
+static int call_stripe(struct rpc_client *rpc, const void *key, size_t len)
 {
     struct iovec iov = {(void *)(uintptr_t)key, len};
-    struct rpc_send send = {.method = VN_METHOD_LANE,
+    struct rpc_send send = {.method = VN_METHOD_STRIPE,
                             .iov = &iov,
                             .iov_count = len ? 1 : 0,
                             .timeout_ns = PATIENCE_MS * HW_MS};
     return rpc_client_call(rpc, &send, NULL);
 }
 
-static struct rpc_client *connect_lane(const struct rpc_security *security)
+static struct rpc_client *connect_stripe(const struct rpc_security *security)
 {
     char why[RPC_WHY_CHARS] = "";
     struct rpc_addr addr;
@@ -65,29 +65,29 @@ static struct rpc_client *connect_lane(const struct rpc_security *security)
     return rpc;
 }
 
-static void lanes_take(struct lanes *l, struct rpc_client *rpc)
+static void stripes_take(struct stripes *l, struct rpc_client *rpc)
 {
-    l->lanes[l->count++] = rpc_client_strip(rpc);
+    l->stripes[l->count++] = rpc_client_strip(rpc);
 }
 
-static void lanes_dial(struct lanes *l, unsigned count, const struct rpc_security *security)
+static void stripes_dial(struct stripes *l, unsigned count, const struct rpc_security *security)
 {
     for (unsigned i = 0; i < count; i++) {
-        struct rpc_client *rpc = connect_lane(security);
-        assert_int_equal(call_lane(rpc, l->key, sizeof(l->key)), 0);
-        lanes_take(l, rpc);
+        struct rpc_client *rpc = connect_stripe(security);
+        assert_int_equal(call_stripe(rpc, l->key, sizeof(l->key)), 0);
+        stripes_take(l, rpc);
     }
 }
 
-static void lanes_close(struct lanes *l)
+static void stripes_close(struct stripes *l)
 {
     for (unsigned i = 0; i < l->count; i++)
-        rpc_transport_destroy(l->lanes[i]);
+        rpc_transport_destroy(l->stripes[i]);
     l->count = 0;
 }
 
-/* 0, or what ended the lane. */
-static int lane_send(struct rpc_transport *t, const void *bytes, size_t len)
+/* 0, or what ended the stripe. */
+static int stripe_send(struct rpc_transport *t, const void *bytes, size_t len)
 {
     struct iovec iov = {(void *)(uintptr_t)bytes, len};
     uint64_t start = hw_now_ns();
@@ -104,26 +104,26 @@ static int lane_send(struct rpc_transport *t, const void *bytes, size_t len)
     return 0;
 }
 
-static int lane_send_head(struct rpc_transport *t, struct vn_parcel parcel)
+static int stripe_send_head(struct rpc_transport *t, struct vn_chunk chunk)
 {
-    uint8_t head[VN_PARCEL_HEAD];
-    vn_parcel_put(head, &parcel);
-    return lane_send(t, head, sizeof(head));
+    uint8_t head[VN_CHUNK_HEAD];
+    vn_chunk_put(head, &chunk);
+    return stripe_send(t, head, sizeof(head));
 }
 
-/* Parcels on the lanes in turn, from the last to the first, and the end. */
-static void lanes_send(struct lanes *l, const uint8_t *bytes, uint64_t off, size_t len)
+/* Chunks on the stripes in turn, from the last to the first, and the end. */
+static void stripes_send(struct stripes *l, const uint8_t *bytes, uint64_t off, size_t len)
 {
     uint32_t upload = ++l->uploads;
-    unsigned lane = l->count;
-    for (size_t at = 0; at < len; at += VN_PARCEL_BYTES) {
-        uint32_t part = len - at < VN_PARCEL_BYTES ? (uint32_t)(len - at) : VN_PARCEL_BYTES;
-        lane = (lane ? lane : l->count) - 1;
-        assert_int_equal(lane_send_head(l->lanes[lane], (struct vn_parcel){upload, part, off + at}),
-                         0);
-        assert_int_equal(lane_send(l->lanes[lane], bytes + at, part), 0);
+    unsigned stripe = l->count;
+    for (size_t at = 0; at < len; at += VN_CHUNK_BYTES) {
+        uint32_t part = len - at < VN_CHUNK_BYTES ? (uint32_t)(len - at) : VN_CHUNK_BYTES;
+        stripe = (stripe ? stripe : l->count) - 1;
+        assert_int_equal(
+            stripe_send_head(l->stripes[stripe], (struct vn_chunk){upload, part, off + at}), 0);
+        assert_int_equal(stripe_send(l->stripes[stripe], bytes + at, part), 0);
     }
-    assert_int_equal(lane_send_head(l->lanes[0], (struct vn_parcel){upload, 0, off}), 0);
+    assert_int_equal(stripe_send_head(l->stripes[0], (struct vn_chunk){upload, 0, off}), 0);
 }
 
 static void put_spread(struct client *c, uint64_t memory, uint64_t off, uint64_t len)
@@ -135,11 +135,11 @@ static void put_spread(struct client *c, uint64_t memory, uint64_t off, uint64_t
     client_finish(c, hole);
 }
 
-/* ---- a bench with lanes, and a large mapped memory ---- */
+/* ---- a bench with stripes, and a large mapped memory ---- */
 
 struct rig {
     struct bench b;
-    struct lanes l;
+    struct stripes l;
     VkDeviceMemory memory;
     VkBuffer buffer;
     uint8_t *wanted; /* what the memory holds */
@@ -150,36 +150,36 @@ static void rig_open(struct rig *r, const struct rpc_security *security)
 {
     r->b.with_features = false;
     client_connect(&r->b.c, server.address, security);
-    memcpy(r->b.c.lane_key, r->l.key, sizeof(r->l.key));
+    memcpy(r->b.c.stripe_key, r->l.key, sizeof(r->l.key));
     assert_int_equal(client_open(&r->b.c), 0);
 }
 
-static void rig_make(struct rig *r, bool lazy)
+static void rig_make(struct rig *r, bool demand_paged)
 {
     bench_make(&r->b);
     assert_int_equal(bench_allocate(&r->b, &r->memory, BIG_BYTES), VK_SUCCESS);
     bench_create_buffer(&r->b, &r->buffer, r->memory, BIG_BYTES);
-    if (lazy)
-        client_put_lazy(&r->b.c, r->memory);
+    if (demand_paged)
+        client_put_demand_paged(&r->b.c, r->memory);
     (void)client_map(&r->b.c, r->memory, BIG_BYTES);
     r->wanted = calloc(1, BIG_BYTES);
     assert_non_null(r->wanted);
     hw_rng_seed(&r->rng, r->l.count);
 }
 
-static void rig_start(struct rig *r, unsigned lanes, const struct rpc_security *security)
+static void rig_start(struct rig *r, unsigned stripes, const struct rpc_security *security)
 {
-    r->l = lanes_with_key((uint8_t)(1 + lanes));
-    lanes_dial(&r->l, lanes, security);
+    r->l = stripes_with_key((uint8_t)(1 + stripes));
+    stripes_dial(&r->l, stripes, security);
     rig_open(r, security);
-    assert_int_equal(r->b.c.lanes, lanes);
+    assert_int_equal(r->b.c.stripes, stripes);
     rig_make(r, false);
 }
 
 static void rig_end(struct rig *r)
 {
     bench_end(&r->b);
-    lanes_close(&r->l);
+    stripes_close(&r->l);
     free(r->wanted);
 }
 
@@ -196,7 +196,7 @@ static void rig_upload(struct rig *r, uint64_t off, size_t len)
     rig_fill(r, off, len);
     put_spread(&r->b.c, vn_id(r->memory), off, len);
     client_post(&r->b.c);
-    lanes_send(&r->l, r->wanted + off, off, len);
+    stripes_send(&r->l, r->wanted + off, off, len);
 }
 
 /* The device copies all of it, piece by piece, to where the client sees it. */
@@ -228,7 +228,7 @@ static void expect_serving(void)
 {
     struct bench b;
     bench_start(&b, &server);
-    assert_int_equal(b.c.lanes, 0);
+    assert_int_equal(b.c.stripes, 0);
     assert_int_equal(bench_fill(&b, 0x600d600d), VK_SUCCESS);
     bench_end(&b);
     server_expect_sessions(&server, 0);
@@ -250,7 +250,7 @@ static void expect_ended(struct rig *r, const char *line)
 static void upload_and_compare(const char *listen, const char *const *args,
                                const struct rpc_security *security)
 {
-    static const unsigned counts[] = {1, 3, VN_LANES_MAX};
+    static const unsigned counts[] = {1, 3, VN_STRIPES_MAX};
     server_start(&server, listen, args);
     for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
         struct rig r;
@@ -300,8 +300,8 @@ static void uploads_arrive_in_lazy_memory(void **state)
     struct rig r;
     (void)state;
     server_start(&server, "unix:%s/s", plain);
-    r.l = lanes_with_key(1);
-    lanes_dial(&r.l, 2, NULL);
+    r.l = stripes_with_key(1);
+    stripes_dial(&r.l, 2, NULL);
     rig_open(&r, NULL);
     rig_make(&r, true);
     try_and_end(&r);
@@ -334,21 +334,21 @@ static void uploads_are_in_order_with_all_else(void **state)
     server_stop(&server);
 }
 
-static void each_session_has_its_own_lanes(void **state)
+static void each_session_has_its_own_stripes(void **state)
 {
     struct rig one, other;
     (void)state;
     server_start(&server, "unix:%s/s", plain);
-    one.l = lanes_with_key(1);
-    other.l = lanes_with_key(2);
+    one.l = stripes_with_key(1);
+    other.l = stripes_with_key(2);
     for (int i = 0; i < 3; i++) {
-        lanes_dial(&one.l, 1, NULL);
-        lanes_dial(&other.l, 1, NULL);
+        stripes_dial(&one.l, 1, NULL);
+        stripes_dial(&other.l, 1, NULL);
     }
     rig_open(&one, NULL);
     rig_open(&other, NULL);
-    assert_int_equal(one.b.c.lanes, 3);
-    assert_int_equal(other.b.c.lanes, 3);
+    assert_int_equal(one.b.c.stripes, 3);
+    assert_int_equal(other.b.c.stripes, 3);
     rig_make(&one, false);
     rig_make(&other, false);
     rig_upload(&one, 0, BIG_BYTES);
@@ -373,9 +373,9 @@ static void an_upload_to_void_memory_is_skipped(void **state)
     server_start(&server, "unix:%s/s", args);
     rig_start(&r, 2, NULL);
     assert_int_equal(bench_allocate(&r.b, &none, 2 << 20), VK_ERROR_OUT_OF_DEVICE_MEMORY);
-    put_spread(&r.b.c, vn_id(none), 0, 2 * VN_PARCEL_BYTES);
+    put_spread(&r.b.c, vn_id(none), 0, 2 * VN_CHUNK_BYTES);
     client_post(&r.b.c);
-    lanes_send(&r.l, r.wanted, 0, 2 * VN_PARCEL_BYTES);
+    stripes_send(&r.l, r.wanted, 0, 2 * VN_CHUNK_BYTES);
     try_and_end(&r);
 }
 
@@ -396,16 +396,16 @@ static void uploads_are_in_the_metrics(void **state)
     server_stop(&server);
 }
 
-/* ---- which lanes a session has ---- */
+/* ---- which stripes a session has ---- */
 
-/* Opens with the key of `l`; how many lanes the session has. */
-static uint32_t lanes_of_session(const struct lanes *l)
+/* Opens with the key of `l`; how many stripes the session has. */
+static uint32_t stripes_of_session(const struct stripes *l)
 {
     struct client c;
     client_connect(&c, server.address, NULL);
-    memcpy(c.lane_key, l->key, sizeof(l->key));
+    memcpy(c.stripe_key, l->key, sizeof(l->key));
     assert_int_equal(client_open(&c), 0);
-    uint32_t count = c.lanes;
+    uint32_t count = c.stripes;
     client_end(&c);
     server_expect_sessions(&server, 0);
     return count;
@@ -413,119 +413,119 @@ static uint32_t lanes_of_session(const struct lanes *l)
 
 static void a_key_of_a_wrong_size_is_refused(void **state)
 {
-    static const uint8_t key[VN_LANE_KEY_BYTES + 1] = {9};
+    static const uint8_t key[VN_STRIPE_KEY_BYTES + 1] = {9};
     struct rig r;
     (void)state;
     server_start(&server, "unix:%s/s", plain);
-    struct rpc_client *rpc = connect_lane(NULL);
-    assert_int_equal(call_lane(rpc, key, VN_LANE_KEY_BYTES - 1), -EPROTO);
-    assert_int_equal(call_lane(rpc, key, VN_LANE_KEY_BYTES + 1), -EPROTO);
-    assert_int_equal(call_lane(rpc, key, 0), -EPROTO);
-    /* It lives, and may be a lane yet. */
-    r.l = lanes_with_key(4);
-    assert_int_equal(call_lane(rpc, r.l.key, sizeof(r.l.key)), 0);
-    lanes_take(&r.l, rpc);
+    struct rpc_client *rpc = connect_stripe(NULL);
+    assert_int_equal(call_stripe(rpc, key, VN_STRIPE_KEY_BYTES - 1), -EPROTO);
+    assert_int_equal(call_stripe(rpc, key, VN_STRIPE_KEY_BYTES + 1), -EPROTO);
+    assert_int_equal(call_stripe(rpc, key, 0), -EPROTO);
+    /* It lives, and may be a stripe yet. */
+    r.l = stripes_with_key(4);
+    assert_int_equal(call_stripe(rpc, r.l.key, sizeof(r.l.key)), 0);
+    stripes_take(&r.l, rpc);
     rig_open(&r, NULL);
-    assert_int_equal(r.b.c.lanes, 1);
+    assert_int_equal(r.b.c.stripes, 1);
     rig_make(&r, false);
     try_and_end(&r);
 }
 
-static void a_connection_is_one_lane(void **state)
+static void a_connection_is_one_stripe(void **state)
 {
     struct rig r;
     (void)state;
     server_start(&server, "unix:%s/s", plain);
-    struct lanes earlier = lanes_with_key(5);
-    r.l = lanes_with_key(6);
-    struct rpc_client *rpc = connect_lane(NULL);
-    assert_int_equal(call_lane(rpc, earlier.key, sizeof(earlier.key)), 0);
-    assert_int_equal(call_lane(rpc, r.l.key, sizeof(r.l.key)), 0);
-    assert_int_equal(call_lane(rpc, r.l.key, sizeof(r.l.key)), 0);
-    lanes_take(&r.l, rpc);
-    assert_int_equal(lanes_of_session(&earlier), 0);
+    struct stripes earlier = stripes_with_key(5);
+    r.l = stripes_with_key(6);
+    struct rpc_client *rpc = connect_stripe(NULL);
+    assert_int_equal(call_stripe(rpc, earlier.key, sizeof(earlier.key)), 0);
+    assert_int_equal(call_stripe(rpc, r.l.key, sizeof(r.l.key)), 0);
+    assert_int_equal(call_stripe(rpc, r.l.key, sizeof(r.l.key)), 0);
+    stripes_take(&r.l, rpc);
+    assert_int_equal(stripes_of_session(&earlier), 0);
     rig_open(&r, NULL);
-    assert_int_equal(r.b.c.lanes, 1);
+    assert_int_equal(r.b.c.stripes, 1);
     rig_make(&r, false);
     try_and_end(&r);
 }
 
-static void a_session_is_no_lane_of_itself(void **state)
+static void a_session_is_no_stripe_of_itself(void **state)
 {
     struct bench b = {0};
-    struct lanes l = lanes_with_key(7);
+    struct stripes l = stripes_with_key(7);
     (void)state;
     server_start(&server, "unix:%s/s", plain);
     client_connect(&b.c, server.address, NULL);
-    memcpy(b.c.lane_key, l.key, sizeof(l.key));
-    assert_int_equal(call_lane(b.c.rpc, l.key, sizeof(l.key)), 0);
+    memcpy(b.c.stripe_key, l.key, sizeof(l.key));
+    assert_int_equal(call_stripe(b.c.rpc, l.key, sizeof(l.key)), 0);
     assert_int_equal(client_open(&b.c), 0);
-    assert_int_equal(b.c.lanes, 0);
+    assert_int_equal(b.c.stripes, 0);
     bench_make(&b);
     assert_int_equal(bench_fill(&b, 3), VK_SUCCESS);
     bench_end(&b);
     server_stop(&server);
 }
 
-static void no_key_has_no_lanes(void **state)
+static void no_key_has_no_stripes(void **state)
 {
-    struct lanes l = lanes_with_key(0);
+    struct stripes l = stripes_with_key(0);
     (void)state;
     server_start(&server, "unix:%s/s", plain);
-    lanes_dial(&l, 1, NULL);
+    stripes_dial(&l, 1, NULL);
     expect_serving();
-    lanes_close(&l);
+    stripes_close(&l);
     server_stop(&server);
 }
 
-static void a_lane_that_closes_before_the_session_is_none(void **state)
+static void a_stripe_that_closes_before_the_session_is_none(void **state)
 {
     struct rig r;
     (void)state;
     server_start(&server, "unix:%s/s", plain);
-    struct lanes gone = lanes_with_key(8);
-    r.l = lanes_with_key(8);
-    lanes_dial(&gone, 1, NULL);
-    lanes_dial(&r.l, 2, NULL);
-    lanes_close(&gone);
+    struct stripes gone = stripes_with_key(8);
+    r.l = stripes_with_key(8);
+    stripes_dial(&gone, 1, NULL);
+    stripes_dial(&r.l, 2, NULL);
+    stripes_close(&gone);
     server_expect_log(&server, " left: ", 1);
     rig_open(&r, NULL);
-    assert_int_equal(r.b.c.lanes, 2);
+    assert_int_equal(r.b.c.stripes, 2);
     rig_make(&r, false);
     try_and_end(&r);
 }
 
-static void more_lanes_than_a_session_may_have_wait_for_another(void **state)
+static void more_stripes_than_a_session_may_have_wait_for_another(void **state)
 {
     struct rig r;
     (void)state;
     server_start(&server, "unix:%s/s", plain);
-    r.l = lanes_with_key(9);
-    lanes_dial(&r.l, VN_LANES_MAX + 1, NULL);
+    r.l = stripes_with_key(9);
+    stripes_dial(&r.l, VN_STRIPES_MAX + 1, NULL);
     rig_open(&r, NULL);
-    assert_int_equal(r.b.c.lanes, VN_LANES_MAX);
-    struct lanes left = lanes_with_key(9);
-    left.lanes[left.count++] = r.l.lanes[--r.l.count];
+    assert_int_equal(r.b.c.stripes, VN_STRIPES_MAX);
+    struct stripes left = stripes_with_key(9);
+    left.stripes[left.count++] = r.l.stripes[--r.l.count];
     rig_make(&r, false);
     rig_upload(&r, 0, BIG_BYTES);
     rig_compare(&r);
     rig_end(&r);
     server_expect_sessions(&server, 0);
-    assert_int_equal(lanes_of_session(&left), 1);
-    assert_int_equal(lanes_of_session(&left), 0);
-    lanes_close(&left);
+    assert_int_equal(stripes_of_session(&left), 1);
+    assert_int_equal(stripes_of_session(&left), 0);
+    stripes_close(&left);
     server_stop(&server);
 }
 
 /* ---- what a client does wrong ---- */
 
-static void an_upload_without_lanes_ends_the_session(void **state)
+static void an_upload_without_stripes_ends_the_session(void **state)
 {
     struct rig r;
     (void)state;
     server_start(&server, "unix:%s/s", plain);
     rig_start(&r, 0, NULL);
-    put_spread(&r.b.c, vn_id(r.memory), 0, VN_PARCEL_BYTES);
+    put_spread(&r.b.c, vn_id(r.memory), 0, VN_CHUNK_BYTES);
     client_post(&r.b.c);
     expect_ended(&r, "SPREAD: Protocol error");
 }
@@ -553,7 +553,7 @@ static void an_upload_past_all_memory_ends_the_session(void **state)
     spread_and_expect(0, UINT64_MAX - PAGE + 1, 2 * PAGE, "SPREAD: Protocol error");
 }
 
-/* The range is as the lanes say; the memory ends before. */
+/* The range is as the stripes say; the memory ends before. */
 static void an_upload_past_its_memory_ends_the_session(void **state)
 {
     static const uint64_t offs[] = {BIG_BYTES - PAGE, BIG_BYTES, UINT64_MAX - 4 * PAGE + 1};
@@ -566,8 +566,8 @@ static void an_upload_past_its_memory_ends_the_session(void **state)
         put_spread(&r.b.c, vn_id(r.memory), offs[i / 2], 2 * PAGE);
         client_post(&r.b.c);
         assert_int_equal(
-            lane_send_head(r.l.lanes[i % 2], (struct vn_parcel){2, 2 * PAGE, offs[i / 2]}), 0);
-        (void)lane_send(r.l.lanes[i % 2], r.wanted, 2 * PAGE);
+            stripe_send_head(r.l.stripes[i % 2], (struct vn_chunk){2, 2 * PAGE, offs[i / 2]}), 0);
+        (void)stripe_send(r.l.stripes[i % 2], r.wanted, 2 * PAGE);
         expect_ended(&r, "SPREAD: Protocol error");
     }
 }
@@ -582,12 +582,12 @@ static void an_upload_to_memory_that_is_not_mapped_ends_the_session(void **state
     assert_int_equal(bench_allocate(&r.b, &memory, BUFFER_BYTES), VK_SUCCESS);
     put_spread(&r.b.c, vn_id(memory), 0, PAGE);
     client_post(&r.b.c);
-    assert_int_equal(lane_send_head(r.l.lanes[0], (struct vn_parcel){1, PAGE, 0}), 0);
-    (void)lane_send(r.l.lanes[0], r.wanted, PAGE);
+    assert_int_equal(stripe_send_head(r.l.stripes[0], (struct vn_chunk){1, PAGE, 0}), 0);
+    (void)stripe_send(r.l.stripes[0], r.wanted, PAGE);
     expect_ended(&r, "SPREAD: No such file or directory");
 }
 
-static void a_lane_that_sends_garbage_ends_the_session(void **state)
+static void a_stripe_that_sends_garbage_ends_the_session(void **state)
 {
     (void)state;
     for (int variant = 0; variant < 4; variant++) {
@@ -599,22 +599,22 @@ static void a_lane_that_sends_garbage_ends_the_session(void **state)
         rig_upload(&r, 0, BIG_BYTES);
         put_spread(&r.b.c, vn_id(r.memory), 0, PAGE);
         client_post(&r.b.c);
-        (void)lane_send(r.l.lanes[variant & 1], garbage, sizeof(garbage));
+        (void)stripe_send(r.l.stripes[variant & 1], garbage, sizeof(garbage));
         expect_ended(&r, "SPREAD: Protocol error");
     }
 }
 
-static void a_lane_that_closes_ends_the_session_with_the_next_upload(void **state)
+static void a_stripe_that_closes_ends_the_session_with_the_next_upload(void **state)
 {
     (void)state;
-    for (unsigned lane = 0; lane < 2; lane++) {
+    for (unsigned stripe = 0; stripe < 2; stripe++) {
         struct rig r;
         server_start(&server, "unix:%s/s", plain);
         rig_start(&r, 2, NULL);
         rig_upload(&r, 0, BIG_BYTES);
         rig_compare(&r);
-        rpc_transport_destroy(r.l.lanes[lane]);
-        r.l.lanes[lane] = NULL;
+        rpc_transport_destroy(r.l.stripes[stripe]);
+        r.l.stripes[stripe] = NULL;
         assert_int_equal(bench_fill(&r.b, 4), VK_SUCCESS);
         put_spread(&r.b.c, vn_id(r.memory), 0, PAGE);
         client_post(&r.b.c);
@@ -632,8 +632,8 @@ static void a_client_that_leaves_in_the_middle_frees_its_session(void **state)
         rig_start(&r, 2, NULL);
         put_spread(&r.b.c, vn_id(r.memory), 0, BIG_BYTES);
         client_post(&r.b.c);
-        assert_int_equal(lane_send_head(r.l.lanes[0], (struct vn_parcel){upload, PAGE, 0}), 0);
-        assert_int_equal(lane_send(r.l.lanes[0], r.wanted, PAGE / 2), 0);
+        assert_int_equal(stripe_send_head(r.l.stripes[0], (struct vn_chunk){upload, PAGE, 0}), 0);
+        assert_int_equal(stripe_send(r.l.stripes[0], r.wanted, PAGE / 2), 0);
         rig_end(&r);
         server_expect_sessions(&server, 0);
         expect_serving();
@@ -648,10 +648,10 @@ static void upload_half_and_wait(int ready)
     rig_upload(&r, 0, BIG_BYTES);
     put_spread(&r.b.c, vn_id(r.memory), 0, BIG_BYTES);
     client_post(&r.b.c);
-    for (unsigned lane = 0; lane < 3; lane++) {
-        struct vn_parcel parcel = {2, 2 * PAGE, (uint64_t)lane * 2 * PAGE};
-        (void)lane_send_head(r.l.lanes[lane], parcel);
-        (void)lane_send(r.l.lanes[lane], r.wanted, PAGE + lane);
+    for (unsigned stripe = 0; stripe < 3; stripe++) {
+        struct vn_chunk chunk = {2, 2 * PAGE, (uint64_t)stripe * 2 * PAGE};
+        (void)stripe_send_head(r.l.stripes[stripe], chunk);
+        (void)stripe_send(r.l.stripes[stripe], r.wanted, PAGE + stripe);
     }
     if (write(ready, "r", 1) == 1)
         pause();
@@ -668,8 +668,8 @@ static void a_killed_client_frees_its_session(void **state)
 
 /* ---- limits ---- */
 
-/* Lanes count as clients, before and after they left, and until their session has ended. */
-static void lanes_count_as_clients(void **state)
+/* Stripes count as clients, before and after they left, and until their session has ended. */
+static void stripes_count_as_clients(void **state)
 {
     static const char *const args[] = {"--max-clients", "4", NULL};
     (void)state;
@@ -701,25 +701,25 @@ int main(void)
         cmocka_unit_test(uploads_arrive_over_tls),
         cmocka_unit_test(uploads_arrive_in_lazy_memory),
         cmocka_unit_test(uploads_are_in_order_with_all_else),
-        cmocka_unit_test(each_session_has_its_own_lanes),
+        cmocka_unit_test(each_session_has_its_own_stripes),
         cmocka_unit_test(an_upload_to_void_memory_is_skipped),
         cmocka_unit_test(uploads_are_in_the_metrics),
         cmocka_unit_test(a_key_of_a_wrong_size_is_refused),
-        cmocka_unit_test(a_connection_is_one_lane),
-        cmocka_unit_test(a_session_is_no_lane_of_itself),
-        cmocka_unit_test(no_key_has_no_lanes),
-        cmocka_unit_test(a_lane_that_closes_before_the_session_is_none),
-        cmocka_unit_test(more_lanes_than_a_session_may_have_wait_for_another),
-        cmocka_unit_test(an_upload_without_lanes_ends_the_session),
+        cmocka_unit_test(a_connection_is_one_stripe),
+        cmocka_unit_test(a_session_is_no_stripe_of_itself),
+        cmocka_unit_test(no_key_has_no_stripes),
+        cmocka_unit_test(a_stripe_that_closes_before_the_session_is_none),
+        cmocka_unit_test(more_stripes_than_a_session_may_have_wait_for_another),
+        cmocka_unit_test(an_upload_without_stripes_ends_the_session),
         cmocka_unit_test(an_upload_to_unknown_memory_ends_the_session),
         cmocka_unit_test(an_upload_past_all_memory_ends_the_session),
         cmocka_unit_test(an_upload_past_its_memory_ends_the_session),
         cmocka_unit_test(an_upload_to_memory_that_is_not_mapped_ends_the_session),
-        cmocka_unit_test(a_lane_that_sends_garbage_ends_the_session),
-        cmocka_unit_test(a_lane_that_closes_ends_the_session_with_the_next_upload),
+        cmocka_unit_test(a_stripe_that_sends_garbage_ends_the_session),
+        cmocka_unit_test(a_stripe_that_closes_ends_the_session_with_the_next_upload),
         cmocka_unit_test(a_client_that_leaves_in_the_middle_frees_its_session),
         cmocka_unit_test(a_killed_client_frees_its_session),
-        cmocka_unit_test(lanes_count_as_clients),
+        cmocka_unit_test(stripes_count_as_clients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

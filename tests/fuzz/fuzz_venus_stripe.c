@@ -1,9 +1,9 @@
-/* What a peer brings on two lanes, while a few uploads are open one after the other: take answers 0
- * or what is wrong, and nothing changes but the range of an upload that was open.
+/* What a peer brings on two stripes, while a few uploads are open one after the other: take answers
+ * 0 or what is wrong, and nothing changes but the range of an upload that was open.
  *
- * Two bytes say how much of the rest is the first lane's, the third how it is received.  Both lanes
- * are closed once all is sent.  Parcels of uploads that never come would be waited for all the
- * same, as long as the client is there; so a third lane closes soon, which is a fault. */
+ * Two bytes say how much of the rest is the first stripe's, the third how it is received.  Both
+ * stripes are closed once all is sent.  Chunks of uploads that never come would be waited for all
+ * the same, as long as the client is there; so a third stripe closes soon, which is a fault. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "fuzz.h"
 #include "rpc/transport/net.h"
-#include "venus/common/lane.h"
+#include "venus/common/stripe.h"
 #include "venus/memory/pageset.h"
 #include "venus/server/upload/arrivals.h"
 
@@ -23,10 +23,10 @@ enum {
     STORES = 1, /* of the third byte */
     SPINS = 2,
     MEMORY_BYTES = 8 * VN_PAGE_BYTES,
-    GUARD_BYTES = VN_PARCEL_BYTES,
+    GUARD_BYTES = VN_CHUNK_BYTES,
     IMAGE_BYTES = MEMORY_BYTES + 2 * GUARD_BYTES,
-    BRINGING = 2, /* lanes */
-    LANES,
+    BRINGING = 2, /* stripes */
+    STRIPES,
 };
 
 static const uint64_t stuck_ns = 5 * HW_MS;
@@ -53,7 +53,7 @@ static uint8_t *at(struct rig *r, uint64_t memory, uint64_t off, size_t len)
 {
     const struct range *open = r->open;
     require(memory == open->memory && off >= open->off && off <= open->off + open->len &&
-            len <= open->off + open->len - off && len <= VN_PARCEL_BYTES);
+            len <= open->off + open->len - off && len <= VN_CHUNK_BYTES);
     return found + GUARD_BYTES + off;
 }
 
@@ -84,10 +84,10 @@ static void send_and_close(struct rpc_transport *t, const uint8_t *bytes, size_t
     rpc_transport_destroy(t);
 }
 
-/* ---- the third lane ---- */
+/* ---- the third stripe ---- */
 
 struct guard {
-    struct rpc_transport *lane;
+    struct rpc_transport *stripe;
     pthread_mutex_t lock;
     pthread_cond_t ended;
     bool over;
@@ -108,13 +108,13 @@ static void *guard_main(void *arg)
     while (!g->over && pthread_cond_timedwait(&g->ended, &g->lock, &until) == 0)
         ;
     pthread_mutex_unlock(&g->lock);
-    rpc_transport_destroy(g->lane);
+    rpc_transport_destroy(g->stripe);
     return NULL;
 }
 
-static void guard_start(struct guard *g, struct rpc_transport *lane)
+static void guard_start(struct guard *g, struct rpc_transport *stripe)
 {
-    *g = (struct guard){.lane = lane};
+    *g = (struct guard){.stripe = stripe};
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->ended, NULL);
     require(pthread_create(&g->thread, NULL, guard_main, g) == 0);
@@ -162,7 +162,7 @@ static size_t take_all(struct vns_arrivals *arrivals, struct rig *r)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct rpc_transport *client[LANES], *server[LANES];
+    struct rpc_transport *client[STRIPES], *server[STRIPES];
     struct vns_arrivals *arrivals;
     struct guard guard;
     if (size < INPUT_HEAD || size > INPUT_MAX)
@@ -174,14 +174,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size -= INPUT_HEAD;
     if (first > size)
         first = size;
-    for (int i = 0; i < LANES; i++) {
+    for (int i = 0; i < STRIPES; i++) {
         struct rpc_transport *ends[2];
         require(rpc_unix_pair(ends) == 0);
         client[i] = ends[0];
         server[i] = ends[1];
     }
     memset(found, 0xee, sizeof(found));
-    require(vns_arrivals_create(server, LANES, spins, &ops, &r, &arrivals) == 0);
+    require(vns_arrivals_create(server, STRIPES, spins, &ops, &r, &arrivals) == 0);
     send_and_close(client[0], data, first);
     send_and_close(client[1], data + first, size - first);
     guard_start(&guard, client[BRINGING]);

@@ -1,4 +1,4 @@
-/* The client's end of lanes against a server in this process that reads them raw: each byte of an
+/* The client's end of stripes against a server in this process that reads them raw: each byte of an
  * upload leaves once, and the end comes last; who cannot send says so.  Each case once with threads
  * that sleep between uploads and once with threads that spin. */
 #include "unit.h"
@@ -19,7 +19,7 @@
 #include "rpc/rpc.h"
 #include "rpc/server.h"
 #include "rpc/transport/net.h"
-#include "venus/client/link/lanes.h"
+#include "venus/client/link/stripes.h"
 #include "venus/common/protocol.h"
 
 enum {
@@ -28,9 +28,9 @@ enum {
     PAGES = MEMORY_BYTES / PAGE,
     UPLOADS_MAX = 24, /* of one case */
     CALLERS_MAX = 64,
-    PARCELS_MAX = 512,
-    SOME_BYTES = 3 * VN_PARCEL_BYTES + 5 * PAGE,
-    TOO_MANY_BYTES = 64 << 20, /* for the sockets of all lanes together */
+    CHUNKS_MAX = 512,
+    SOME_BYTES = 3 * VN_CHUNK_BYTES + 5 * PAGE,
+    TOO_MANY_BYTES = 64 << 20, /* for the sockets of all stripes together */
 };
 
 static const uint64_t patience_ns = 60 * HW_SEC;
@@ -46,10 +46,10 @@ unsigned __wrap_hw_cores(void)
 
 static const unsigned core_counts[] = {2, 64};
 
-/* ---- a server that makes lanes of its callers ---- */
+/* ---- a server that makes stripes of its callers ---- */
 
 struct caller {
-    uint8_t key[VN_LANE_KEY_BYTES];
+    uint8_t key[VN_STRIPE_KEY_BYTES];
     struct rpc_transport *transport; /* NULL: refused, or taken by the test */
 };
 
@@ -59,7 +59,7 @@ struct server {
     struct rpc_listener *listener;
     pthread_t thread;
     _Atomic bool stop;
-    _Atomic unsigned refuse_from; /* callers that are lanes before one is refused */
+    _Atomic unsigned refuse_from; /* callers that are stripes before one is refused */
     pthread_mutex_t lock;         /* guards the rest */
     struct caller callers[CALLERS_MAX];
     unsigned count;
@@ -100,11 +100,11 @@ static void serve_caller(struct rpc_transport *transport)
     if (rpc_ep_create(transport, &config, &ep))
         return;
     struct rpc_msg *msg = await_call(ep);
-    bool is_lane = msg && msg->method == VN_METHOD_LANE && msg->len == VN_LANE_KEY_BYTES &&
-                   server.count < CALLERS_MAX;
-    uint8_t key[VN_LANE_KEY_BYTES];
+    bool is_stripe = msg && msg->method == VN_METHOD_STRIPE && msg->len == VN_STRIPE_KEY_BYTES &&
+                     server.count < CALLERS_MAX;
+    uint8_t key[VN_STRIPE_KEY_BYTES];
     int rc = server.count >= server.refuse_from ? -ENOSYS : 0;
-    if (is_lane)
+    if (is_stripe)
         memcpy(key, msg->data, sizeof(key));
     if (msg) {
         (void)rpc_reply(ep, msg, rc, &nothing);
@@ -112,7 +112,7 @@ static void serve_caller(struct rpc_transport *transport)
     }
     while (rpc_ep_status(ep) == 0 && rpc_pending(ep))
         (void)rpc_flush(ep);
-    if (is_lane && rc == 0)
+    if (is_stripe && rc == 0)
         add_caller(key, rpc_ep_strip(ep));
     else
         rpc_ep_destroy(ep);
@@ -134,7 +134,7 @@ static void *serve(void *arg)
 static void server_start(void)
 {
     char text[64], why[RPC_WHY_CHARS];
-    server = (struct server){.folder = "/tmp/hawser-lanes-XXXXXX", .refuse_from = CALLERS_MAX};
+    server = (struct server){.folder = "/tmp/hawser-stripes-XXXXXX", .refuse_from = CALLERS_MAX};
     assert_non_null(mkdtemp(server.folder));
     snprintf(text, sizeof(text), "unix:%s/s", server.folder);
     assert_int_equal(rpc_addr_parse(text, &server.addr, why), 0);
@@ -158,9 +158,9 @@ static void server_end(void)
 
 struct rig {
     unsigned count;
-    struct vnc_lanes *lanes;
-    struct rpc_transport *ends[VN_LANES_MAX]; /* in the order in which they called */
-    _Atomic bool over;                        /* the session */
+    struct vnc_stripes *stripes;
+    struct rpc_transport *ends[VN_STRIPES_MAX]; /* in the order in which they called */
+    _Atomic bool over;                          /* the session */
 };
 
 static uint8_t program[MEMORY_BYTES]; /* what it uploads */
@@ -180,7 +180,7 @@ static int dial(struct rig *r, unsigned count)
     int rc;
     do {
         why[0] = '\0';
-        rc = vnc_lanes_dial(&server.addr, &net, count, is_over, r, &r->lanes, why);
+        rc = vnc_stripes_dial(&server.addr, &net, count, is_over, r, &r->stripes, why);
     } while ((rc == -ETIMEDOUT || rc == -EAGAIN) && hw_now_ns() - start < patience_ns);
     if (rc)
         assert_true(strlen(why) > 0);
@@ -198,7 +198,7 @@ static void find_ends(struct rig *r)
         for (unsigned i = 0; i < server.count; i++) {
             struct caller *caller = &server.callers[i];
             if (caller->transport &&
-                memcmp(caller->key, vnc_lanes_key(r->lanes), sizeof(caller->key)) == 0) {
+                memcmp(caller->key, vnc_stripes_key(r->stripes), sizeof(caller->key)) == 0) {
                 r->ends[found++] = caller->transport;
                 caller->transport = NULL;
             }
@@ -218,7 +218,7 @@ static void rig_dial(struct rig *r, unsigned count)
 static void rig_start(struct rig *r, unsigned count)
 {
     rig_dial(r, count);
-    assert_int_equal(vnc_lanes_open(r->lanes, count), 0);
+    assert_int_equal(vnc_stripes_open(r->stripes, count), 0);
 }
 
 static void close_ends(struct rig *r)
@@ -231,17 +231,17 @@ static void close_ends(struct rig *r)
 
 static void rig_end(struct rig *r)
 {
-    vnc_lanes_destroy(r->lanes);
+    vnc_stripes_destroy(r->stripes);
     close_ends(r);
     server_end();
 }
 
-/* ---- reading lanes raw ---- */
+/* ---- reading stripes raw ---- */
 
 struct tail {
-    uint8_t head[VN_PARCEL_HEAD];
+    uint8_t head[VN_CHUNK_HEAD];
     size_t have;
-    uint64_t left, at; /* of the parcel under way */
+    uint64_t left, at; /* of the chunk under way */
 };
 
 struct reader {
@@ -251,34 +251,34 @@ struct reader {
     uint64_t wanted;      /* bytes to read */
     uint64_t got;         /* read so far */
     uint32_t ended;       /* ends so far */
-    int rc;               /* of a lane */
+    int rc;               /* of a stripe */
     uint8_t *image;       /* what came */
-    uint8_t pages[PAGES]; /* how many parcels have brought each */
-    struct tail tails[VN_LANES_MAX];
+    uint8_t pages[PAGES]; /* how many chunks have brought each */
+    struct tail tails[VN_STRIPES_MAX];
     struct seen {
-        unsigned lane;
-        struct vn_parcel parcel;
-    } seen[PARCELS_MAX];
-    size_t parcels;
+        unsigned stripe;
+        struct vn_chunk chunk;
+    } seen[CHUNKS_MAX];
+    size_t chunks;
     pthread_t thread;
 };
 
-static void note_head(struct reader *rd, unsigned lane)
+static void note_head(struct reader *rd, unsigned stripe)
 {
-    struct tail *t = &rd->tails[lane];
-    struct vn_parcel parcel = vn_parcel_get(t->head);
+    struct tail *t = &rd->tails[stripe];
+    struct vn_chunk chunk = vn_chunk_get(t->head);
     t->have = 0;
-    t->left = parcel.bytes;
-    t->at = parcel.offset;
-    if (rd->parcels == PARCELS_MAX || parcel.offset > MEMORY_BYTES ||
-        parcel.bytes > MEMORY_BYTES - parcel.offset) {
+    t->left = chunk.bytes;
+    t->at = chunk.offset;
+    if (rd->chunks == CHUNKS_MAX || chunk.offset > MEMORY_BYTES ||
+        chunk.bytes > MEMORY_BYTES - chunk.offset) {
         rd->rc = -EPROTO;
         return;
     }
-    rd->seen[rd->parcels++] = (struct seen){lane, parcel};
-    rd->ended += parcel.bytes == 0;
-    for (uint64_t at = 0; at < parcel.bytes; at += PAGE)
-        rd->pages[(parcel.offset + at) / PAGE]++;
+    rd->seen[rd->chunks++] = (struct seen){stripe, chunk};
+    rd->ended += chunk.bytes == 0;
+    for (uint64_t at = 0; at < chunk.bytes; at += PAGE)
+        rd->pages[(chunk.offset + at) / PAGE]++;
 }
 
 static void note_bytes(struct reader *rd, struct tail *t, size_t n)
@@ -289,12 +289,12 @@ static void note_bytes(struct reader *rd, struct tail *t, size_t n)
 }
 
 /* Whether something came. */
-static bool read_lane(struct reader *rd, unsigned lane)
+static bool read_stripe(struct reader *rd, unsigned stripe)
 {
-    struct tail *t = &rd->tails[lane];
-    struct rpc_transport *end = rd->rig->ends[lane];
+    struct tail *t = &rd->tails[stripe];
+    struct rpc_transport *end = rd->rig->ends[stripe];
     bool in_head = t->left == 0;
-    size_t want = in_head ? VN_PARCEL_HEAD - t->have : t->left;
+    size_t want = in_head ? VN_CHUNK_HEAD - t->have : t->left;
     struct iovec iov = {in_head ? t->head + t->have : rd->image + t->at,
                         want < rd->piece_max ? want : rd->piece_max};
     ssize_t n = end->ops->recv(end, &iov, 1, 0);
@@ -304,8 +304,8 @@ static bool read_lane(struct reader *rd, unsigned lane)
         return false;
     if (!in_head)
         note_bytes(rd, t, (size_t)n);
-    else if ((t->have += (size_t)n) == VN_PARCEL_HEAD)
-        note_head(rd, lane);
+    else if ((t->have += (size_t)n) == VN_CHUNK_HEAD)
+        note_head(rd, stripe);
     return true;
 }
 
@@ -315,8 +315,8 @@ static void *read_main(void *arg)
     uint64_t start = hw_now_ns();
     while (rd->rc == 0 && (rd->got < rd->wanted || rd->ended < rd->uploads)) {
         bool some = false;
-        for (unsigned lane = 0; lane < rd->rig->count && rd->rc == 0; lane++)
-            some = read_lane(rd, lane) || some;
+        for (unsigned stripe = 0; stripe < rd->rig->count && rd->rc == 0; stripe++)
+            some = read_stripe(rd, stripe) || some;
         if (!some)
             sched_yield();
         if (hw_now_ns() - start > patience_ns)
@@ -346,19 +346,19 @@ static void reader_free(struct reader *rd)
     free(rd);
 }
 
-/* On each lane uploads come in order; on the first each has one end, behind its parcels; on the
+/* On each stripe uploads come in order; on the first each has one end, behind its chunks; on the
  * others none has. */
 static void expect_order(const struct reader *rd, uint32_t uploads)
 {
-    uint32_t last[VN_LANES_MAX] = {0}, ended = 0;
-    for (size_t i = 0; i < rd->parcels; i++) {
-        unsigned lane = rd->seen[i].lane;
-        struct vn_parcel p = rd->seen[i].parcel;
-        assert_true(p.upload >= 1 && p.upload <= uploads && p.upload >= last[lane]);
-        assert_true(p.bytes <= VN_PARCEL_BYTES);
+    uint32_t last[VN_STRIPES_MAX] = {0}, ended = 0;
+    for (size_t i = 0; i < rd->chunks; i++) {
+        unsigned stripe = rd->seen[i].stripe;
+        struct vn_chunk p = rd->seen[i].chunk;
+        assert_true(p.upload >= 1 && p.upload <= uploads && p.upload >= last[stripe]);
+        assert_true(p.bytes <= VN_CHUNK_BYTES);
         assert_true(p.offset % PAGE == 0);
-        last[lane] = p.upload;
-        if (lane == 0)
+        last[stripe] = p.upload;
+        if (stripe == 0)
             assert_int_equal(p.upload, ended + 1);
         else
             assert_true(p.bytes > 0);
@@ -369,10 +369,10 @@ static void expect_order(const struct reader *rd, uint32_t uploads)
 
 /* ---- what is sent ---- */
 
-static const unsigned lane_counts[] = {1, 3, VN_LANES_MAX};
+static const unsigned stripe_counts[] = {1, 3, VN_STRIPES_MAX};
 
 /* Uploads that follow each other in memory, with a gap between. */
-static void send_some(unsigned lanes, const size_t *sizes, uint32_t uploads, size_t piece_max)
+static void send_some(unsigned stripes, const size_t *sizes, uint32_t uploads, size_t piece_max)
 {
     struct rig r;
     uint64_t offs[UPLOADS_MAX], wanted = 0, at = PAGE;
@@ -384,14 +384,14 @@ static void send_some(unsigned lanes, const size_t *sizes, uint32_t uploads, siz
         memset(pages + offs[i] / PAGE, 1, (sizes[i] + PAGE - 1) / PAGE);
     }
     assert_true(at <= MEMORY_BYTES);
-    rig_start(&r, lanes);
+    rig_start(&r, stripes);
     struct reader *rd = reader_start(&r, uploads, wanted, piece_max);
     for (uint32_t i = 0; i < uploads; i++)
-        assert_int_equal(vnc_lanes_send(r.lanes, program + offs[i], offs[i], sizes[i]), 0);
+        assert_int_equal(vnc_stripes_send(r.stripes, program + offs[i], offs[i], sizes[i]), 0);
     pthread_join(rd->thread, NULL);
     assert_int_equal(rd->rc, 0);
     assert_int_equal(rd->got, wanted);
-    assert_int_equal(vnc_lanes_bytes(r.lanes), wanted);
+    assert_int_equal(vnc_stripes_bytes(r.stripes), wanted);
     expect_order(rd, uploads);
     assert_memory_equal(rd->pages, pages, PAGES);
     for (uint32_t i = 0; i < uploads; i++)
@@ -402,14 +402,13 @@ static void send_some(unsigned lanes, const size_t *sizes, uint32_t uploads, siz
 
 static void each_byte_leaves_once_and_the_end_last(void **state)
 {
-    static const size_t sizes[] = {VNC_SPREAD_LEAST, 4 << 20, PAGE, VN_PARCEL_BYTES,
-                                   SOME_BYTES + 9};
+    static const size_t sizes[] = {VNC_SPREAD_LEAST, 4 << 20, PAGE, VN_CHUNK_BYTES, SOME_BYTES + 9};
     (void)state;
     for (size_t c = 0; c < ARRAY_LEN(core_counts); c++) {
         cores = core_counts[c];
-        for (size_t i = 0; i < ARRAY_LEN(lane_counts); i++) {
+        for (size_t i = 0; i < ARRAY_LEN(stripe_counts); i++) {
             for (size_t n = 0; n < ARRAY_LEN(sizes); n++)
-                send_some(lane_counts[i], &sizes[n], 1, SIZE_MAX);
+                send_some(stripe_counts[i], &sizes[n], 1, SIZE_MAX);
         }
     }
 }
@@ -422,8 +421,8 @@ static void several_uploads_leave_in_order(void **state)
         sizes[i] = (i % 5 + 1) * 13 * PAGE;
     for (size_t c = 0; c < ARRAY_LEN(core_counts); c++) {
         cores = core_counts[c];
-        for (size_t i = 0; i < ARRAY_LEN(lane_counts); i++) {
-            send_some(lane_counts[i], sizes, ARRAY_LEN(sizes), SIZE_MAX);
+        for (size_t i = 0; i < ARRAY_LEN(stripe_counts); i++) {
+            send_some(stripe_counts[i], sizes, ARRAY_LEN(sizes), SIZE_MAX);
         }
     }
 }
@@ -435,8 +434,8 @@ static void a_slow_peer_gets_all(void **state)
     (void)state;
     for (size_t c = 0; c < ARRAY_LEN(core_counts); c++) {
         cores = core_counts[c];
-        for (size_t i = 0; i < ARRAY_LEN(lane_counts); i++)
-            send_some(lane_counts[i], sizes, ARRAY_LEN(sizes), 1000);
+        for (size_t i = 0; i < ARRAY_LEN(stripe_counts); i++)
+            send_some(stripe_counts[i], sizes, ARRAY_LEN(sizes), 1000);
     }
 }
 
@@ -453,7 +452,7 @@ static void *send_main(void *arg)
 {
     static const uint8_t zeros[TOO_MANY_BYTES];
     struct sending *s = arg;
-    s->rc = vnc_lanes_send(s->rig->lanes, zeros, 0, TOO_MANY_BYTES);
+    s->rc = vnc_stripes_send(s->rig->stripes, zeros, 0, TOO_MANY_BYTES);
     s->done = true;
     return NULL;
 }
@@ -463,8 +462,8 @@ static void send_in_vain(struct sending *s)
 {
     uint64_t start = hw_now_ns();
     assert_int_equal(pthread_create(&s->thread, NULL, send_main, s), 0);
-    for (unsigned lane = 0; lane < s->rig->count; lane++) {
-        struct rpc_transport *end = s->rig->ends[lane];
+    for (unsigned stripe = 0; stripe < s->rig->count; stripe++) {
+        struct rpc_transport *end = s->rig->ends[stripe];
         int unread = 0;
         while (unread == 0) {
             assert_int_equal(ioctl(end->ops->poll_fd(end), FIONREAD, &unread), 0);
@@ -480,9 +479,9 @@ static void the_end_of_the_session_ends_an_upload(void **state)
     (void)state;
     for (size_t c = 0; c < ARRAY_LEN(core_counts); c++) {
         cores = core_counts[c];
-        for (size_t i = 0; i < ARRAY_LEN(lane_counts); i++) {
+        for (size_t i = 0; i < ARRAY_LEN(stripe_counts); i++) {
             struct rig r;
-            rig_start(&r, lane_counts[i]);
+            rig_start(&r, stripe_counts[i]);
             struct sending s = {.rig = &r};
             send_in_vain(&s);
             r.over = true;
@@ -498,22 +497,22 @@ static void a_peer_that_closes_ends_an_upload(void **state)
     (void)state;
     for (size_t c = 0; c < ARRAY_LEN(core_counts); c++) {
         cores = core_counts[c];
-        for (size_t i = 0; i < ARRAY_LEN(lane_counts); i++) {
+        for (size_t i = 0; i < ARRAY_LEN(stripe_counts); i++) {
             struct rig r;
-            rig_start(&r, lane_counts[i]);
+            rig_start(&r, stripe_counts[i]);
             struct sending s = {.rig = &r};
             send_in_vain(&s);
             close_ends(&r);
             pthread_join(s.thread, NULL);
             assert_true(s.rc < 0);
-            assert_true(vnc_lanes_send(r.lanes, program, 0, PAGE) < 0);
+            assert_true(vnc_stripes_send(r.stripes, program, 0, PAGE) < 0);
             rig_end(&r);
         }
     }
 }
 
-/* The caller's own lane is well. */
-static void another_lane_that_closes_is_told(void **state)
+/* The caller's own stripe is well. */
+static void another_stripe_that_closes_is_told(void **state)
 {
     static uint8_t scrap[1 << 20];
     (void)state;
@@ -541,17 +540,17 @@ static void a_server_that_refuses_is_told(void **state)
 {
     (void)state;
     cores = 2;
-    for (unsigned lanes = 0; lanes < 3; lanes++) {
+    for (unsigned stripes = 0; stripes < 3; stripes++) {
         struct rig r = {0};
         server_start();
-        server.refuse_from = lanes;
+        server.refuse_from = stripes;
         assert_int_equal(dial(&r, 3), -ENOSYS);
         server_end();
     }
 }
 
 /* What was dialled before one was refused is closed. */
-static void a_refusal_ends_the_lanes_before_it(void **state)
+static void a_refusal_ends_the_stripes_before_it(void **state)
 {
     struct rig r = {0};
     uint8_t byte;
@@ -585,16 +584,17 @@ static void a_server_that_is_not_there_is_told(void **state)
 
 static void each_dial_has_a_key_of_its_own(void **state)
 {
-    static const uint8_t none[VN_LANE_KEY_BYTES];
+    static const uint8_t none[VN_STRIPE_KEY_BYTES];
     struct rig r, other = {.count = 1};
     (void)state;
     cores = 2;
     rig_dial(&r, 2);
     assert_int_equal(dial(&other, 1), 0);
     find_ends(&other);
-    assert_memory_not_equal(vnc_lanes_key(r.lanes), none, sizeof(none));
-    assert_memory_not_equal(vnc_lanes_key(r.lanes), vnc_lanes_key(other.lanes), sizeof(none));
-    vnc_lanes_destroy(other.lanes);
+    assert_memory_not_equal(vnc_stripes_key(r.stripes), none, sizeof(none));
+    assert_memory_not_equal(vnc_stripes_key(r.stripes), vnc_stripes_key(other.stripes),
+                            sizeof(none));
+    vnc_stripes_destroy(other.stripes);
     close_ends(&other);
     rig_end(&r);
 }
@@ -606,37 +606,37 @@ static void a_server_with_another_count_has_none(void **state)
     for (uint32_t at_server = 0; at_server <= 4; at_server++) {
         struct rig r;
         rig_dial(&r, 3);
-        assert_int_equal(vnc_lanes_open(r.lanes, at_server), at_server == 3 ? 0 : -ENOTCONN);
+        assert_int_equal(vnc_stripes_open(r.stripes, at_server), at_server == 3 ? 0 : -ENOTCONN);
         rig_end(&r);
     }
 }
 
-static void lanes_may_end_without_use(void **state)
+static void stripes_may_end_without_use(void **state)
 {
     (void)state;
-    vnc_lanes_destroy(NULL);
+    vnc_stripes_destroy(NULL);
     for (size_t c = 0; c < ARRAY_LEN(core_counts); c++) {
         cores = core_counts[c];
-        for (size_t i = 0; i < ARRAY_LEN(lane_counts); i++) {
+        for (size_t i = 0; i < ARRAY_LEN(stripe_counts); i++) {
             struct rig r;
-            rig_dial(&r, lane_counts[i]);
+            rig_dial(&r, stripe_counts[i]);
             rig_end(&r);
-            rig_start(&r, lane_counts[i]);
+            rig_start(&r, stripe_counts[i]);
             rig_end(&r);
-            rig_start(&r, lane_counts[i]);
-            assert_int_equal(vnc_lanes_bytes(r.lanes), 0);
+            rig_start(&r, stripe_counts[i]);
+            assert_int_equal(vnc_stripes_bytes(r.stripes), 0);
             rig_end(&r);
         }
     }
 }
 
-/* ---- a server whose lanes another process takes over ---- */
+/* ---- a server whose stripes another process takes over ---- */
 
 enum { NO_STATUS = 1 };
 
 struct host {
     struct rpc_server *server;
-    struct rpc_ep *lane;
+    struct rpc_ep *stripe;
     bool opened;
 };
 
@@ -644,10 +644,10 @@ static void on_message(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
 {
     struct host *h = user;
     struct rpc_send nothing = {.stream = msg->stream};
-    if (msg->method == VN_METHOD_LANE) {
-        h->lane = ep;
+    if (msg->method == VN_METHOD_STRIPE) {
+        h->stripe = ep;
     } else {
-        rpc_server_detach(h->server, h->lane);
+        rpc_server_detach(h->server, h->stripe);
         h->opened = true;
     }
     (void)rpc_reply(ep, msg, 0, &nothing);
@@ -697,35 +697,35 @@ static struct rpc_ep *adopt_caller(struct host *h, int *at_server)
     return ep;
 }
 
-/* Parcels may wait on a lane while the server still clears its own end of it away: they are the
+/* Chunks may wait on a stripe while the server still clears its own end of it away: they are the
  * session's. */
-static void what_waits_on_a_lane_is_left_to_its_session(void **state)
+static void what_waits_on_a_stripe_is_left_to_its_session(void **state)
 {
     static const struct rpc_server_ops ops = {.message = on_message};
     struct host h = {0};
     struct rpc_server_options options = {
         .ops = &ops, .user = &h, .config = {.heartbeat_ns = HW_NEVER}};
-    uint8_t parcel[100] = {1};
-    struct iovec iov = {parcel, sizeof(parcel)};
-    int lane_fd, other_fd, unread = 0, status = NO_STATUS;
+    uint8_t chunk[100] = {1};
+    struct iovec iov = {chunk, sizeof(chunk)};
+    int stripe_fd, other_fd, unread = 0, status = NO_STATUS;
     (void)state;
     assert_int_equal(rpc_server_create(&options, &h.server), 0);
     struct rpc_ep *session = adopt_caller(&h, &other_fd); /* first, as the server goes by age */
-    struct rpc_ep *ep = adopt_caller(&h, &lane_fd);
-    struct rpc_send lane = {.method = VN_METHOD_LANE}, open = {.method = VN_METHOD_OPEN};
-    assert_int_equal(rpc_call(ep, &lane, on_reply, &status, NULL), 0);
+    struct rpc_ep *ep = adopt_caller(&h, &stripe_fd);
+    struct rpc_send stripe = {.method = VN_METHOD_STRIPE}, open = {.method = VN_METHOD_OPEN};
+    assert_int_equal(rpc_call(ep, &stripe, on_reply, &status, NULL), 0);
     await_reply(&h, ep, &status);
     struct rpc_transport *t = rpc_ep_strip(ep);
     status = NO_STATUS;
     assert_int_equal(rpc_call(session, &open, on_reply, &status, NULL), 0);
     (void)rpc_flush(session);
-    assert_int_equal(t->ops->send(t, &iov, 1), sizeof(parcel));
+    assert_int_equal(t->ops->send(t, &iov, 1), sizeof(chunk));
     await_reply(&h, session, &status);
     assert_true(h.opened);
     for (int i = 0; i < 10; i++)
         turn(&h, session);
-    assert_int_equal(ioctl(lane_fd, FIONREAD, &unread), 0);
-    assert_int_equal(unread, sizeof(parcel));
+    assert_int_equal(ioctl(stripe_fd, FIONREAD, &unread), 0);
+    assert_int_equal(unread, sizeof(chunk));
     assert_int_equal(t->ops->recv(t, &iov, 1, 0), -EAGAIN);
     assert_int_equal(rpc_server_clients(h.server), 2);
     rpc_server_returned(h.server);
@@ -733,7 +733,7 @@ static void what_waits_on_a_lane_is_left_to_its_session(void **state)
     rpc_transport_destroy(t);
     rpc_ep_destroy(session);
     rpc_server_destroy(h.server);
-    close(lane_fd);
+    close(stripe_fd);
     close(other_fd);
 }
 
@@ -751,14 +751,14 @@ int main(void)
         cmocka_unit_test(a_slow_peer_gets_all),
         cmocka_unit_test(the_end_of_the_session_ends_an_upload),
         cmocka_unit_test(a_peer_that_closes_ends_an_upload),
-        cmocka_unit_test(another_lane_that_closes_is_told),
+        cmocka_unit_test(another_stripe_that_closes_is_told),
         cmocka_unit_test(a_server_that_refuses_is_told),
-        cmocka_unit_test(a_refusal_ends_the_lanes_before_it),
+        cmocka_unit_test(a_refusal_ends_the_stripes_before_it),
         cmocka_unit_test(a_server_that_is_not_there_is_told),
         cmocka_unit_test(each_dial_has_a_key_of_its_own),
         cmocka_unit_test(a_server_with_another_count_has_none),
-        cmocka_unit_test(lanes_may_end_without_use),
-        cmocka_unit_test(what_waits_on_a_lane_is_left_to_its_session),
+        cmocka_unit_test(stripes_may_end_without_use),
+        cmocka_unit_test(what_waits_on_a_stripe_is_left_to_its_session),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Bodies that are kept: their limits, when a driver's command buffer stands for one, and which
+/* Recordings that are kept: their limits, when a driver's command buffer stands for one, and which
  * resets reach the driver. */
 #include "unit.h"
 
@@ -13,7 +13,7 @@ enum {
     POOL = 1,
     FIRST_BUFFER = 10, /* ids */
     FIRST_SET = 1000,
-    IDLE_RESETS = 64, /* of bodies.c */
+    IDLE_RESETS = 64, /* of recordings.c */
     CALLS_MAX = 16,
     MEMBERS = 3,
     RELEASE = VK_COMMAND_POOL_RESET_RELEASE_RESOURCES_BIT,
@@ -119,44 +119,44 @@ static int end(void **state)
 
 static void begin(struct vns_thing *buffer, bool keeps)
 {
-    assert_int_equal(vns_body_begin(&objects, buffer, keeps), 0);
+    assert_int_equal(vns_recording_begin(&objects, buffer, keeps), 0);
     buffer->recorded = buffer->begun = true;
 }
 
 static void append(struct vns_thing *buffer, const void *bytes, size_t len)
 {
-    assert_int_equal(vns_body_append(&objects, buffer, bytes, len), 0);
+    assert_int_equal(vns_recording_append(&objects, buffer, bytes, len), 0);
 }
 
 static void finish(struct vns_thing *buffer)
 {
     buffer->begun = false;
-    vns_body_end(buffer);
+    vns_recording_end(buffer);
 }
 
 static void record(struct vns_thing *buffer, bool keeps)
 {
     begin(buffer, keeps);
     if (keeps)
-        append(buffer, "body", 4);
+        append(buffer, "recording", 4);
     finish(buffer);
 }
 
 static bool stands(const struct vns_thing *buffer)
 {
-    return vns_body_stands(&objects, buffer);
+    return vns_recording_stands(&objects, buffer);
 }
 
-/* AGAIN, of a body that stands. */
+/* AGAIN, of a recording that stands. */
 static void use(struct vns_thing *buffer)
 {
     assert_true(stands(buffer));
-    buffer->body->used = true;
+    buffer->recording->used = true;
 }
 
 /* ---- limits ---- */
 
-static uint8_t large[VN_KEPT_BODY_MAX + 1];
+static uint8_t large[VN_KEPT_RECORDING_MAX + 1];
 
 static void a_body_is_kept_as_it_came(void **state)
 {
@@ -165,13 +165,13 @@ static void a_body_is_kept_as_it_came(void **state)
     for (size_t i = 0; i < sizeof(large); i++)
         large[i] = (uint8_t)(i * i >> 8);
     begin(members[0], true);
-    for (size_t len = 1; at + len < VN_KEPT_BODY_MAX; at += len, len = len * 3 / 2 + 1)
+    for (size_t len = 1; at + len < VN_KEPT_RECORDING_MAX; at += len, len = len * 3 / 2 + 1)
         append(members[0], large + at, len);
     append(members[0], large + at, 0);
     finish(members[0]);
-    assert_int_equal(members[0]->body->len, at);
-    assert_memory_equal(members[0]->body->bytes, large, at);
-    assert_true(members[0]->body->whole);
+    assert_int_equal(members[0]->recording->len, at);
+    assert_memory_equal(members[0]->recording->bytes, large, at);
+    assert_true(members[0]->recording->whole);
     assert_int_equal(objects.kept_bytes, at);
 }
 
@@ -179,29 +179,31 @@ static void a_body_has_a_limit(void **state)
 {
     (void)state;
     begin(members[0], true);
-    assert_int_equal(vns_body_append(&objects, members[0], large, VN_KEPT_BODY_MAX + 1), -EDQUOT);
-    assert_int_equal(vns_body_append(&objects, members[0], large, SIZE_MAX), -EDQUOT);
-    append(members[0], large, VN_KEPT_BODY_MAX - 1);
-    assert_int_equal(vns_body_append(&objects, members[0], large, 2), -EDQUOT);
+    assert_int_equal(vns_recording_append(&objects, members[0], large, VN_KEPT_RECORDING_MAX + 1),
+                     -EDQUOT);
+    assert_int_equal(vns_recording_append(&objects, members[0], large, SIZE_MAX), -EDQUOT);
+    append(members[0], large, VN_KEPT_RECORDING_MAX - 1);
+    assert_int_equal(vns_recording_append(&objects, members[0], large, 2), -EDQUOT);
     append(members[0], large, 1);
-    assert_int_equal(vns_body_append(&objects, members[0], large, 1), -EDQUOT);
-    assert_int_equal(members[0]->body->len, VN_KEPT_BODY_MAX);
-    assert_int_equal(objects.kept_bytes, VN_KEPT_BODY_MAX);
+    assert_int_equal(vns_recording_append(&objects, members[0], large, 1), -EDQUOT);
+    assert_int_equal(members[0]->recording->len, VN_KEPT_RECORDING_MAX);
+    assert_int_equal(objects.kept_bytes, VN_KEPT_RECORDING_MAX);
 }
 
-/* As many large bodies as a session may have, in a pool of their own; the last buffer has none. */
+/* As many large recordings as a session may have, in a pool of their own; the last buffer has none.
+ */
 static struct vns_thing *fill_session(struct vns_thing *of, struct vns_thing **one_of_them)
 {
-    enum { FULL = VN_KEPT_BODIES_MAX / VN_KEPT_BODY_MAX };
+    enum { FULL = VN_KEPT_RECORDINGS_MAX / VN_KEPT_RECORDING_MAX };
     for (uint64_t i = 0; i < FULL; i++) {
         *one_of_them = add(VK_OBJECT_TYPE_COMMAND_BUFFER, 100 + i, of);
         begin(*one_of_them, true);
-        append(*one_of_them, large, VN_KEPT_BODY_MAX);
+        append(*one_of_them, large, VN_KEPT_RECORDING_MAX);
     }
-    assert_int_equal(objects.kept_bytes, VN_KEPT_BODIES_MAX);
+    assert_int_equal(objects.kept_bytes, VN_KEPT_RECORDINGS_MAX);
     struct vns_thing *next = add(VK_OBJECT_TYPE_COMMAND_BUFFER, 100 + FULL, of);
     begin(next, true);
-    assert_int_equal(vns_body_append(&objects, next, large, 1), -EDQUOT);
+    assert_int_equal(vns_recording_append(&objects, next, large, 1), -EDQUOT);
     return next;
 }
 
@@ -211,15 +213,15 @@ static void all_bodies_have_a_limit(void **state)
     struct vns_thing *of = add(VK_OBJECT_TYPE_COMMAND_POOL, POOL + 1, NULL), *one;
     struct vns_thing *next = fill_session(of, &one);
     begin(one, true); /* drops what it had */
-    append(next, large, VN_KEPT_BODY_MAX);
-    assert_int_equal(vns_body_append(&objects, one, large, 1), -EDQUOT);
+    append(next, large, VN_KEPT_RECORDING_MAX);
+    assert_int_equal(vns_recording_append(&objects, one, large, 1), -EDQUOT);
     begin(next, false);
-    append(one, large, VN_KEPT_BODY_MAX);
+    append(one, large, VN_KEPT_RECORDING_MAX);
     begin(next, true);
-    assert_int_equal(vns_body_append(&objects, next, large, 1), -EDQUOT);
+    assert_int_equal(vns_recording_append(&objects, next, large, 1), -EDQUOT);
     vns_objects_remove(&objects, one->id);
-    append(next, large, VN_KEPT_BODY_MAX);
-    assert_int_equal(objects.kept_bytes, VN_KEPT_BODIES_MAX);
+    append(next, large, VN_KEPT_RECORDING_MAX);
+    assert_int_equal(objects.kept_bytes, VN_KEPT_RECORDINGS_MAX);
     vns_objects_remove(&objects, of->id); /* and all of its buffers */
     assert_int_equal(objects.kept_bytes, 0);
 }
@@ -231,16 +233,16 @@ static void a_body_that_is_dropped_leaves_no_large_memory(void **state)
     (void)state;
     struct vns_thing *set = add_set(0);
     begin(members[0], true);
-    append(members[0], large, VN_KEPT_BODY_MAX);
+    append(members[0], large, VN_KEPT_RECORDING_MAX);
     for (int i = 0; i < SETS; i++)
-        vns_body_names(members[0], set);
+        vns_recording_names(members[0], set);
     finish(members[0]);
     begin(members[0], true);
-    append(members[0], "body", 4);
-    vns_body_names(members[0], set);
+    append(members[0], "recording", 4);
+    vns_recording_names(members[0], set);
     finish(members[0]);
-    assert_true(members[0]->body->cap <= 4096);
-    assert_true(members[0]->body->set_cap * sizeof(struct vns_set_seen) <= 4096);
+    assert_true(members[0]->recording->cap <= 4096);
+    assert_true(members[0]->recording->set_cap * sizeof(struct vns_set_seen) <= 4096);
     assert_true(stands(members[0]));
 }
 
@@ -257,14 +259,14 @@ static void what_belongs_to_a_device_goes_with_it(void **state)
 static void bytes_need_a_beginning_that_is_kept(void **state)
 {
     (void)state;
-    assert_int_equal(vns_body_append(&objects, members[0], "more", 4), -EPROTO);
+    assert_int_equal(vns_recording_append(&objects, members[0], "more", 4), -EPROTO);
     begin(members[0], false);
-    assert_int_equal(vns_body_append(&objects, members[0], "more", 4), -EPROTO);
+    assert_int_equal(vns_recording_append(&objects, members[0], "more", 4), -EPROTO);
     finish(members[0]);
     record(members[0], true);
-    assert_int_equal(vns_body_append(&objects, members[0], "more", 4), -EPROTO);
+    assert_int_equal(vns_recording_append(&objects, members[0], "more", 4), -EPROTO);
     record(members[0], false);
-    assert_int_equal(vns_body_append(&objects, members[0], "more", 4), -EPROTO);
+    assert_int_equal(vns_recording_append(&objects, members[0], "more", 4), -EPROTO);
     assert_int_equal(objects.kept_bytes, 0);
 }
 
@@ -272,17 +274,17 @@ static void a_session_without_memory_keeps_nothing(void **state)
 {
     (void)state;
     out_of_memory = true;
-    assert_int_equal(vns_body_begin(&objects, members[0], true), -ENOMEM);
-    assert_null(members[0]->body);
-    assert_int_equal(vns_body_begin(&objects, members[0], false), 0);
+    assert_int_equal(vns_recording_begin(&objects, members[0], true), -ENOMEM);
+    assert_null(members[0]->recording);
+    assert_int_equal(vns_recording_begin(&objects, members[0], false), 0);
     out_of_memory = false;
     begin(members[0], true);
     append(members[0], "abcd", 4);
     out_of_memory = true;
-    assert_int_equal(vns_body_append(&objects, members[0], large, 4096), -ENOMEM);
+    assert_int_equal(vns_recording_append(&objects, members[0], large, 4096), -ENOMEM);
     assert_int_equal(objects.kept_bytes, 4);
     append(members[0], "ef", 2); /* there is room */
-    assert_memory_equal(members[0]->body->bytes, "abcdef", 6);
+    assert_memory_equal(members[0]->recording->bytes, "abcdef", 6);
 }
 
 /* ---- what stands ---- */
@@ -292,22 +294,22 @@ static void a_body_stands_from_its_end_to_its_reset(void **state)
     (void)state;
     assert_false(stands(members[0]));
     begin(members[0], true);
-    append(members[0], "body", 4);
+    append(members[0], "recording", 4);
     assert_false(stands(members[0]));
     finish(members[0]);
     assert_true(stands(members[0]));
     begin(members[0], true);
     assert_false(stands(members[0]));
-    assert_false(members[0]->body->whole);
+    assert_false(members[0]->recording->whole);
     finish(members[0]);
-    assert_int_equal(vns_body_reset(members[0], VK_COMMAND_BUFFER_RESET_RELEASE_RESOURCES_BIT),
+    assert_int_equal(vns_recording_reset(members[0], VK_COMMAND_BUFFER_RESET_RELEASE_RESOURCES_BIT),
                      VK_SUCCESS);
     assert_int_equal(calls.flags, VK_COMMAND_BUFFER_RESET_RELEASE_RESOURCES_BIT);
     assert_ptr_equal(calls.which[0], members[0]->handle);
     expect_calls(0, 1);
     assert_false(stands(members[0]));
     assert_false(members[0]->recorded);
-    assert_true(members[0]->body->whole); /* its bytes can be executed again */
+    assert_true(members[0]->recording->whole); /* its bytes can be executed again */
     record(members[0], false);
     assert_false(stands(members[0]));
 }
@@ -316,12 +318,12 @@ static void what_is_submitted_once_does_not_stand(void **state)
 {
     (void)state;
     begin(members[0], true);
-    members[0]->body->once = true; /* as the hook notes */
+    members[0]->recording->once = true; /* as the hook notes */
     finish(members[0]);
     assert_false(stands(members[0]));
-    assert_true(members[0]->body->whole);
-    vns_body_restart(&objects, members[0]->body);
-    members[0]->body->once = false;
+    assert_true(members[0]->recording->whole);
+    vns_recording_restart(&objects, members[0]->recording);
+    members[0]->recording->once = false;
     finish(members[0]);
     assert_true(stands(members[0]));
 }
@@ -366,8 +368,8 @@ static void what_is_named_is_recorded_to_be_submitted_again(void **state)
     assert_int_equal(begin_by_hook(members[0], once | shared), once | shared);
     finish(members[0]);
     assert_false(stands(members[0]));
-    members[0]->body->repeats = true; /* as AGAIN notes */
-    vns_body_restart(&objects, members[0]->body);
+    members[0]->recording->repeats = true; /* as AGAIN notes */
+    vns_recording_restart(&objects, members[0]->recording);
     assert_int_equal(begin_by_hook(members[0], once | shared), shared);
     finish(members[0]);
     assert_true(stands(members[0]));
@@ -377,11 +379,11 @@ static void what_was_not_executed_in_full_does_not_stand(void **state)
 {
     (void)state;
     begin(members[0], true);
-    members[0]->spoilt = true;
+    members[0]->incomplete = true;
     finish(members[0]);
     assert_false(stands(members[0]));
-    vns_body_restart(&objects, members[0]->body);
-    members[0]->spoilt = false;
+    vns_recording_restart(&objects, members[0]->recording);
+    members[0]->incomplete = false;
     finish(members[0]);
     assert_true(stands(members[0]));
 }
@@ -392,14 +394,14 @@ static void what_executes_another_does_not_stand(void **state)
     struct vns_thing *set = add_set(0);
     record(members[1], true);
     begin(members[0], true);
-    vns_body_names(members[0], set);
-    vns_body_names(members[0], members[1]);
-    vns_body_names(members[0], set); /* makes it no better */
+    vns_recording_names(members[0], set);
+    vns_recording_names(members[0], members[1]);
+    vns_recording_names(members[0], set); /* makes it no better */
     finish(members[0]);
     assert_false(stands(members[0]));
     assert_true(stands(members[1]));
     begin(members[0], true); /* the next recording has nothing to do with it */
-    vns_body_names(members[0], set);
+    vns_recording_names(members[0], set);
     finish(members[0]);
     assert_true(stands(members[0]));
 }
@@ -413,16 +415,16 @@ static void a_body_stands_while_its_sets_are_what_they_were(void **state)
     for (uint64_t i = 0; i < SETS; i++) {
         sets[i] = add_set(i);
         sets[i]->version = i;
-        vns_body_names(members[0], sets[i]);
+        vns_recording_names(members[0], sets[i]);
     }
     finish(members[0]);
     unused->version++;
     assert_true(stands(members[0]));
     sets[CHANGED]->version++;
     assert_false(stands(members[0]));
-    vns_body_restart(&objects, members[0]->body);
+    vns_recording_restart(&objects, members[0]->recording);
     assert_false(stands(members[0]));
-    vns_body_names(members[0], sets[CHANGED]);
+    vns_recording_names(members[0], sets[CHANGED]);
     finish(members[0]);
     assert_true(stands(members[0]));
     sets[0]->version++; /* of the recording before */
@@ -443,7 +445,7 @@ static void what_binds_sets_ends_with_what_they_can_hold(void **state)
     for (uint64_t id = 50; id < 52; id++) {
         vns_objects_remove(&objects, id + 2); /* of no matter */
         begin(members[0], true);
-        vns_body_names(members[0], set);
+        vns_recording_names(members[0], set);
         finish(members[0]);
         assert_true(stands(members[0]));
         vns_objects_remove(&objects, id);
@@ -457,9 +459,9 @@ static void a_set_that_changes_while_it_is_recorded_counts(void **state)
     (void)state;
     struct vns_thing *set = add_set(0);
     begin(members[0], true);
-    vns_body_names(members[0], set);
+    vns_recording_names(members[0], set);
     set->version++;
-    vns_body_names(members[0], set);
+    vns_recording_names(members[0], set);
     finish(members[0]);
     assert_false(stands(members[0]));
 }
@@ -470,7 +472,7 @@ static void sets_that_cannot_be_noted_are_not_trusted(void **state)
     struct vns_thing *set = add_set(0);
     begin(members[0], true);
     out_of_memory = true;
-    vns_body_names(members[0], set);
+    vns_recording_names(members[0], set);
     out_of_memory = false;
     finish(members[0]);
     assert_false(stands(members[0]));
@@ -480,10 +482,10 @@ static void what_is_not_kept_needs_no_notes(void **state)
 {
     (void)state;
     begin(members[0], false);
-    vns_body_names(members[0], add_set(0));
-    vns_body_names(members[0], members[1]);
+    vns_recording_names(members[0], add_set(0));
+    vns_recording_names(members[0], members[1]);
     finish(members[0]);
-    assert_null(members[0]->body);
+    assert_null(members[0]->recording);
     assert_false(stands(members[0]));
 }
 
@@ -491,7 +493,7 @@ static void what_is_not_kept_needs_no_notes(void **state)
 
 static VkResult reset(VkCommandPoolResetFlags flags)
 {
-    return vns_bodies_reset_pool(pool, flags, false);
+    return vns_recordings_reset_pool(pool, flags, false);
 }
 
 static void a_pool_without_what_stands_is_reset_as_one(void **state)
@@ -557,13 +559,13 @@ static void what_stood_before_is_reset(void **state)
     assert_ptr_equal(calls.which[0], members[1]->handle);
     expect_calls(0, 1);
     begin(members[0], true);
-    vns_body_names(members[0], members[2]);
+    vns_recording_names(members[0], members[2]);
     finish(members[0]);
     record(members[1], true);
     assert_int_equal(reset(0), VK_SUCCESS);
     assert_ptr_equal(calls.which[0], members[0]->handle);
     expect_calls(0, 1);
-    assert_true(members[0]->body->whole && stands(members[1]));
+    assert_true(members[0]->recording->whole && stands(members[1]));
 }
 
 static void the_first_failure_is_the_answer(void **state)
@@ -598,7 +600,7 @@ static void a_body_that_nobody_uses_is_given_up(void **state)
     assert_ptr_equal(calls.which[0], members[1]->handle);
     expect_calls(0, 1);
     assert_false(stands(members[1]) || members[1]->recorded);
-    assert_true(stands(members[0]) && members[1]->body->whole);
+    assert_true(stands(members[0]) && members[1]->recording->whole);
 }
 
 /* Where nothing is in use, or it is used now and then, it stays. */
@@ -630,7 +632,7 @@ static void a_release_of_resources_reaches_the_driver(void **state)
     expect_calls(1, 0);
     for (int i = 0; i < 2; i++) {
         assert_false(stands(members[i]) || members[i]->recorded);
-        assert_true(members[i]->body->whole);
+        assert_true(members[i]->recording->whole);
     }
     assert_int_equal(reset(0), VK_SUCCESS); /* nothing stands */
     expect_calls(1, 0);
@@ -642,7 +644,7 @@ static void a_pool_does_not_look_at_sets(void **state)
     (void)state;
     struct vns_thing *set = add_set(0);
     begin(members[0], true);
-    vns_body_names(members[0], set);
+    vns_recording_names(members[0], set);
     finish(members[0]);
     set->version++;
     assert_int_equal(reset(0), VK_SUCCESS);

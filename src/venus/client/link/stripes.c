@@ -1,5 +1,5 @@
-/* Uploads over several connections; see lanes.h. */
-#include "venus/client/link/lanes.h"
+/* Uploads over several connections; see stripes.h. */
+#include "venus/client/link/stripes.h"
 
 #include "base/clock.h"
 #include "venus/client/locks.h"
@@ -20,21 +20,21 @@ static const uint64_t awake_ns = 300 * HW_US;
 /* A server that has answered once answers again at once; a relay for one connection never. */
 static const uint64_t dial_ns = 2 * HW_SEC;
 
-struct lane {
-    struct vnc_lanes *all;
+struct stripe {
+    struct vnc_stripes *all;
     struct rpc_transport *transport;
     pthread_t thread; /* but for the first, which is the caller's */
 };
 
-struct vnc_lanes {
-    uint8_t key[VN_LANE_KEY_BYTES];
+struct vnc_stripes {
+    uint8_t key[VN_STRIPE_KEY_BYTES];
     bool (*has_ended)(void *user);
     void *user;
     bool spins;
     pthread_mutex_t lock;
-    pthread_cond_t wakes; /* lanes wait for an upload */
-    pthread_cond_t idle;  /* the caller waits for lanes */
-    /* The upload; written under the lock while no lane is busy. */
+    pthread_cond_t wakes; /* stripes wait for an upload */
+    pthread_cond_t idle;  /* the caller waits for stripes */
+    /* The upload; written under the lock while no stripe is busy. */
     const uint8_t *bytes;
     uint64_t off;
     size_t len;
@@ -42,13 +42,13 @@ struct vnc_lanes {
     /* Change under the lock, and are looked at without: relaxed, who acts on them looks again. */
     _Atomic bool active;
     _Atomic bool stopping;
-    _Atomic unsigned busy;  /* lanes that work on it */
+    _Atomic unsigned busy;  /* stripes that work on it */
     _Atomic size_t next;    /* part that nobody has taken; relaxed: it only divides the upload */
     _Atomic uint64_t total; /* relaxed: a figure */
     _Atomic int fault;      /* the first one; released with busy */
     unsigned count;
     unsigned ready; /* of them: the first, and those that have a thread */
-    struct lane lanes[VN_LANES_MAX];
+    struct stripe stripes[VN_STRIPES_MAX];
 };
 
 static bool is_set(const _Atomic bool *flag)
@@ -58,13 +58,13 @@ static bool is_set(const _Atomic bool *flag)
 
 /* ---- sending ---- */
 
-static int send_all(struct lane *lane, struct iovec *iov, int count)
+static int send_all(struct stripe *stripe, struct iovec *iov, int count)
 {
-    struct rpc_transport *t = lane->transport;
+    struct rpc_transport *t = stripe->transport;
     while (count > 0) {
         ssize_t n = t->ops->send(t, iov, count);
         if (n == -EAGAIN) {
-            if (is_set(&lane->all->stopping) || lane->all->has_ended(lane->all->user))
+            if (is_set(&stripe->all->stopping) || stripe->all->has_ended(stripe->all->user))
                 return -ESHUTDOWN;
             (void)t->ops->wait(t, RPC_WAIT_SEND, slice_ns);
             continue;
@@ -81,26 +81,26 @@ static int send_all(struct lane *lane, struct iovec *iov, int count)
     return 0;
 }
 
-static int send_parcel(struct lane *lane, size_t at, size_t len)
+static int send_chunk(struct stripe *stripe, size_t at, size_t len)
 {
-    struct vnc_lanes *l = lane->all;
-    uint8_t head[VN_PARCEL_HEAD];
-    struct vn_parcel parcel = {l->upload, (uint32_t)len, l->off + at};
+    struct vnc_stripes *l = stripe->all;
+    uint8_t head[VN_CHUNK_HEAD];
+    struct vn_chunk chunk = {l->upload, (uint32_t)len, l->off + at};
     struct iovec iov[] = {{head, sizeof(head)}, {(void *)(uintptr_t)(l->bytes + at), len}};
-    vn_parcel_put(head, &parcel);
-    return send_all(lane, iov, len ? 2 : 1);
+    vn_chunk_put(head, &chunk);
+    return send_all(stripe, iov, len ? 2 : 1);
 }
 
 /* Parts of the upload that nobody has taken, until there is none. */
-static int send_parts(struct lane *lane)
+static int send_parts(struct stripe *stripe)
 {
-    struct vnc_lanes *l = lane->all;
+    struct vnc_stripes *l = stripe->all;
     int rc = 0;
     for (size_t at; rc == 0;) {
-        at = atomic_fetch_add_explicit(&l->next, VN_PARCEL_BYTES, memory_order_relaxed);
+        at = atomic_fetch_add_explicit(&l->next, VN_CHUNK_BYTES, memory_order_relaxed);
         if (at >= l->len)
             break;
-        rc = send_parcel(lane, at, l->len - at < VN_PARCEL_BYTES ? l->len - at : VN_PARCEL_BYTES);
+        rc = send_chunk(stripe, at, l->len - at < VN_CHUNK_BYTES ? l->len - at : VN_CHUNK_BYTES);
     }
     int none = 0;
     if (rc)
@@ -111,7 +111,7 @@ static int send_parts(struct lane *lane)
 /* ---- the threads ---- */
 
 /* With the lock, which is given back meanwhile. */
-static void await_upload(struct vnc_lanes *l)
+static void await_upload(struct vnc_stripes *l)
 {
     pthread_mutex_unlock(&l->lock);
     uint64_t since = hw_now_ns();
@@ -123,10 +123,10 @@ static void await_upload(struct vnc_lanes *l)
         pthread_cond_wait(&l->wakes, &l->lock);
 }
 
-static void *lane_main(void *arg)
+static void *stripe_main(void *arg)
 {
-    struct lane *lane = arg;
-    struct vnc_lanes *l = lane->all;
+    struct stripe *stripe = arg;
+    struct vnc_stripes *l = stripe->all;
     pthread_mutex_lock(&l->lock);
     while (!is_set(&l->stopping)) {
         if (!is_set(&l->active)) {
@@ -135,7 +135,7 @@ static void *lane_main(void *arg)
         }
         atomic_fetch_add_explicit(&l->busy, 1, memory_order_relaxed);
         pthread_mutex_unlock(&l->lock);
-        (void)send_parts(lane);
+        (void)send_parts(stripe);
         pthread_mutex_lock(&l->lock);
         atomic_store_explicit(&l->active, false, memory_order_relaxed); /* no part is left */
         atomic_fetch_sub_explicit(&l->busy, 1, memory_order_release);
@@ -147,7 +147,7 @@ static void *lane_main(void *arg)
 
 /* ---- an upload ---- */
 
-static void begin(struct vnc_lanes *l, const uint8_t *bytes, uint64_t off, size_t len)
+static void begin(struct vnc_stripes *l, const uint8_t *bytes, uint64_t off, size_t len)
 {
     pthread_mutex_lock(&l->lock);
     assert(!is_set(&l->active) && l->busy == 0);
@@ -161,13 +161,13 @@ static void begin(struct vnc_lanes *l, const uint8_t *bytes, uint64_t off, size_
     pthread_mutex_unlock(&l->lock);
 }
 
-static bool is_busy(const struct vnc_lanes *l)
+static bool is_busy(const struct vnc_stripes *l)
 {
     return atomic_load_explicit(&l->busy, memory_order_acquire) > 0;
 }
 
 /* Until the others have sent theirs. */
-static void end(struct vnc_lanes *l)
+static void end(struct vnc_stripes *l)
 {
     pthread_mutex_lock(&l->lock);
     atomic_store_explicit(&l->active, false, memory_order_relaxed);
@@ -181,32 +181,32 @@ static void end(struct vnc_lanes *l)
     pthread_mutex_unlock(&l->lock);
 }
 
-int vnc_lanes_send(struct vnc_lanes *l, const uint8_t *bytes, uint64_t off, size_t len)
+int vnc_stripes_send(struct vnc_stripes *l, const uint8_t *bytes, uint64_t off, size_t len)
 {
     begin(l, bytes, off, len);
-    int rc = send_parts(&l->lanes[0]);
+    int rc = send_parts(&l->stripes[0]);
     if (rc == 0)
-        rc = send_parcel(&l->lanes[0], 0, 0);
+        rc = send_chunk(&l->stripes[0], 0, 0);
     end(l);
     atomic_fetch_add_explicit(&l->total, len, memory_order_relaxed);
     return rc ? rc : atomic_load_explicit(&l->fault, memory_order_relaxed);
 }
 
-uint64_t vnc_lanes_bytes(const struct vnc_lanes *l)
+uint64_t vnc_stripes_bytes(const struct vnc_stripes *l)
 {
     return atomic_load_explicit(&l->total, memory_order_relaxed);
 }
 
 /* ---- life ---- */
 
-static int dial_one(struct vnc_lanes *l, const struct rpc_addr *addr,
+static int dial_one(struct vnc_stripes *l, const struct rpc_addr *addr,
                     const struct rpc_net_options *net, char why[RPC_WHY_CHARS])
 {
     struct iovec iov = {l->key, sizeof(l->key)};
     struct rpc_send send = {
-        .method = VN_METHOD_LANE, .iov = &iov, .iov_count = 1, .timeout_ns = dial_ns};
+        .method = VN_METHOD_STRIPE, .iov = &iov, .iov_count = 1, .timeout_ns = dial_ns};
     struct rpc_client_options options = {.config = {.security = net->security,
-                                                    .name = "vulkan lane",
+                                                    .name = "vulkan stripe",
                                                     .handshake_ns = dial_ns,
                                                     .heartbeat_ns = HW_NEVER}};
     struct rpc_net_options soon = *net;
@@ -221,17 +221,17 @@ static int dial_one(struct vnc_lanes *l, const struct rpc_addr *addr,
         rpc_client_destroy(client);
         return rc;
     }
-    l->lanes[l->count] = (struct lane){.all = l, .transport = rpc_client_strip(client)};
+    l->stripes[l->count] = (struct stripe){.all = l, .transport = rpc_client_strip(client)};
     l->count++;
     return 0;
 }
 
-int vnc_lanes_dial(const struct rpc_addr *addr, const struct rpc_net_options *net, unsigned count,
-                   bool (*has_ended)(void *user), void *user, struct vnc_lanes **out,
-                   char why[RPC_WHY_CHARS])
+int vnc_stripes_dial(const struct rpc_addr *addr, const struct rpc_net_options *net, unsigned count,
+                     bool (*has_ended)(void *user), void *user, struct vnc_stripes **out,
+                     char why[RPC_WHY_CHARS])
 {
-    assert(count <= VN_LANES_MAX);
-    struct vnc_lanes *l = calloc(1, sizeof(*l));
+    assert(count <= VN_STRIPES_MAX);
+    struct vnc_stripes *l = calloc(1, sizeof(*l));
     if (!l || getrandom(l->key, sizeof(l->key), 0) != (ssize_t)sizeof(l->key)) {
         snprintf(why, RPC_WHY_CHARS, "out of memory");
         free(l);
@@ -239,7 +239,7 @@ int vnc_lanes_dial(const struct rpc_addr *addr, const struct rpc_net_options *ne
     }
     l->has_ended = has_ended;
     l->user = user;
-    l->spins = hw_cores() >= VN_LANES_CORES;
+    l->spins = hw_cores() >= VN_STRIPES_CORES;
     vnc_lock_init(&l->lock);
     pthread_cond_init(&l->wakes, NULL);
     pthread_cond_init(&l->idle, NULL);
@@ -247,14 +247,14 @@ int vnc_lanes_dial(const struct rpc_addr *addr, const struct rpc_net_options *ne
     while (rc == 0 && l->count < count)
         rc = dial_one(l, addr, net, why);
     if (rc) {
-        vnc_lanes_destroy(l);
+        vnc_stripes_destroy(l);
         return rc;
     }
     *out = l;
     return 0;
 }
 
-void vnc_lanes_destroy(struct vnc_lanes *l)
+void vnc_stripes_destroy(struct vnc_stripes *l)
 {
     if (!l)
         return;
@@ -263,27 +263,27 @@ void vnc_lanes_destroy(struct vnc_lanes *l)
     pthread_cond_broadcast(&l->wakes);
     pthread_mutex_unlock(&l->lock);
     for (unsigned i = 1; i < l->ready; i++)
-        pthread_join(l->lanes[i].thread, NULL);
+        pthread_join(l->stripes[i].thread, NULL);
     for (unsigned i = 0; i < l->count; i++)
-        rpc_transport_destroy(l->lanes[i].transport);
+        rpc_transport_destroy(l->stripes[i].transport);
     pthread_cond_destroy(&l->idle);
     pthread_cond_destroy(&l->wakes);
     vnc_lock_fini(&l->lock);
     free(l);
 }
 
-const uint8_t *vnc_lanes_key(const struct vnc_lanes *l)
+const uint8_t *vnc_stripes_key(const struct vnc_stripes *l)
 {
     return l->key;
 }
 
-int vnc_lanes_open(struct vnc_lanes *l, uint32_t at_server)
+int vnc_stripes_open(struct vnc_stripes *l, uint32_t at_server)
 {
     if (at_server != l->count)
         return -ENOTCONN;
     for (l->ready = 1; l->ready < l->count; l->ready++) {
-        struct lane *lane = &l->lanes[l->ready];
-        if (pthread_create(&lane->thread, NULL, lane_main, lane))
+        struct stripe *stripe = &l->stripes[l->ready];
+        if (pthread_create(&stripe->thread, NULL, stripe_main, stripe))
             return -EAGAIN;
     }
     return 0;
