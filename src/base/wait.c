@@ -44,8 +44,6 @@ bool hw_wait_overcommitted(const struct hw_wait *w)
 
 static uint64_t budget(const struct hw_wait *w)
 {
-    if (w->expected_ns > 0)
-        return w->expected_ns;
     if (w->threads <= w->cores)
         return w->budget_ns;
     if (hw_wait_overcommitted(w) && w->cores <= FEW_CORES)
@@ -71,7 +69,7 @@ static bool begin(struct hw_wait *w, uint64_t now_ns)
     if (w->cores < 2)
         return false;
     start_over_each_period(w, now_ns);
-    if (w->skip > 0 && w->expected_ns == 0) {
+    if (w->skip > 0) {
         w->skip--;
         return false;
     }

@@ -33,11 +33,9 @@
 #define HW_SPIN_BRIEF_NS (4 * HW_US) /* for an answer that comes at once or not soon */
 
 struct hw_wait {
-    uint64_t budget_ns;   /* at most; 0: sleep at once, HW_NEVER: never sleep */
-    uint64_t expected_ns; /* caller: the answer is due within this time, so spin for it whatever
-                           * earlier waits taught; 0: not known */
-    uint32_t cores;       /* that the process may use */
-    uint32_t threads;     /* caller: that take part, this one among them; 0: no more than cores */
+    uint64_t budget_ns; /* at most; 0: sleep at once, HW_NEVER: never sleep */
+    uint32_t cores;     /* that the process may use */
+    uint32_t threads;   /* caller: that take part, this one among them; 0: no more than cores */
 
     uint8_t penalty;   /* grows with spins in vain */
     bool spinning;     /* in the middle of a wait */

@@ -6,54 +6,59 @@
  *   OPEN    call   {u32 VN_PROTOCOL, 16 bytes key of stripes, u64 instance id, u64 first physical
  *                   device id, VkInstanceCreateInfo}
  *           answer snapshot, see below
- *   STRIPE    call   {16 bytes key}: this connection becomes the next stripe of the session whose
- * OPEN names the key (common/stripe.h).  Answered with nothing STREAM  post   commands {u32 id, u32
- * bytes, payload}, executed in order CALL    call   the same; the answer is that of the last
- * command STREAM_PACKED, CALL_PACKED     the same, packed (common/pack.h)
+ *   STRIPE  call   {16 bytes key}: this connection becomes the next upload stripe of the session
+ *                   whose OPEN names the key (common/stripe.h).  The answer is empty
+ *   STREAM  post   commands {u32 id, u32 bytes, payload}, executed in order
+ *   CALL    call   the same; the answer is that of the last command
+ *   STREAM_PACKED, CALL_PACKED     the same, packed (common/pack.h)
  *
  * Beside Vulkan's commands, whose ids are hashes, a stream holds operations of our own, with ids
  * below VN_OP_END; the generator refuses a hash among them:
  *
- *   RECORD  {u64 command buffer, commands}   a recorded recording, from vkBeginCommandBuffer to
- *           vkEndCommandBuffer; one that does not fit a message comes in several operations
- *   RECORD_KEPT   the same, and the server keeps the recording until its command buffer is recorded
- *           otherwise or freed: at most VN_KEPT_RECORDING_MAX bytes, with all others
- * VN_KEPT_RECORDINGS_MAX AGAIN   {u64 command buffer}    records the recording that is kept of it
- *   MAP     {u64 memory}            the program maps it: from now on both ends keep a shadow copy.
- * The server's bytes become zeros, unless a device could have written them: then what they hold is
- * pushed as a delta.  Answered (when called) with i32 VkResult DEMAND_PAGED    {u64 memory} before
- * its MAP: the client can do without pages of it and ask for them.  So the server keeps no shadow
- * copy of it: what a device may have written is not compared and pushed, but told (DROP), and read
- * when it is asked for FETCH   {u64 memory, u64 offset, u32 bytes}   asks for pages of such memory
- * (FILL) DELTA   {u64 memory, delta}     bytes that the program wrote (memory/delta.h) WRITE   {u64
- * memory, u64 offset, bytes}   what whole pages hold at the program; only where no device can write
- * meanwhile, so that no byte need be named SPREAD  {u64 memory, u64 offset, u64 bytes}   a WRITE
- * whose bytes come on stripes READ    {u32 count, ranges}     push what a device changed there,
- * now.  Answered with nothing SUBMIT  {u64 queue, u64 first, u32 count, count x {u32 ranges,
- * ranges}, command}   a submission to the queue: the command is a vkQueueSubmit, vkQueueSubmit2 or
- * vkQueueBindSparse with so many batches (1 when it has none, for its fence), or an UPDATE.  Batch
- * i is number first + i of the queue, counted from 1 without gaps; its ranges are what the batch
- * can write of mapped memory.  VN_BATCH_QUIET or VN_BATCH_UNTOLD in place of their number: nobody
- * waits for this batch
- *
- *   UPDATE  {u32 count, count x {u64 buffer, u64 offset, u32 bytes, bytes}}   only in a SUBMIT,
- *           of one batch that is UNTOLD or reported: the server writes these bytes where the
- *           program's copies would have put them, in order with all else on the queue.  The server
- *           reads nothing that can change, so little has to wait for an UPDATE
+ *   RECORD  {u64 command buffer, commands}
+ *           a recording, from vkBeginCommandBuffer to vkEndCommandBuffer; one that does not fit a
+ *           message comes in several operations
+ *   RECORD_KEPT   the same.  The server keeps the recording until its command buffer is recorded
+ *           otherwise or freed: at most VN_KEPT_RECORDING_MAX bytes, and VN_KEPT_RECORDINGS_MAX
+ *           with all others
+ *   AGAIN   {u64 command buffer}
+ *           records again what the server keeps of the command buffer
+ *   MAP     {u64 memory}
+ *           the program maps the memory: from now on both ends keep a shadow copy.  The server's
+ *           bytes become zeros, unless a device could have written them: then the server pushes
+ *           what they hold as a delta.  Answered (when called) with i32 VkResult
+ *   DEMAND_PAGED  {u64 memory}
+ *           before its MAP: the client fetches pages of this memory when the program touches them.
+ *           The server keeps no shadow copy; it does not compare what a device may have written,
+ *           but says so (DROP), and reads it when the client asks
+ *   FETCH   {u64 memory, u64 offset, u32 bytes}   asks for pages of such memory (FILL)
+ *   DELTA   {u64 memory, delta}     bytes that the program wrote (memory/delta.h)
+ *   WRITE   {u64 memory, u64 offset, bytes}
+ *           what whole pages hold at the program; only where no device can write meanwhile
+ *   SPREAD  {u64 memory, u64 offset, u64 bytes}   a WRITE whose bytes come on the stripes
+ *   READ    {u32 count, ranges}     push what a device changed there, now.  The answer is empty
+ *   SUBMIT  {u64 queue, u64 first, u32 count, count x {u32 ranges, ranges}, command}
+ *           a submission to the queue: the command is a vkQueueSubmit, vkQueueSubmit2 or
+ *           vkQueueBindSparse with so many batches (1 when it has none, for its fence), or an
+ *           UPDATE.  Batch i is number first + i of the queue, counted from 1 without gaps; its
+ *           ranges are what the batch can write of mapped memory.  VN_BATCH_QUIET or
+ *           VN_BATCH_UNTOLD in place of their number: nobody waits for this batch
+ *   UPDATE  {u32 count, count x {u64 buffer, u64 offset, u32 bytes, bytes}}
+ *           only in a SUBMIT, of one batch that is UNTOLD or reported: the server writes these
+ *           bytes where the program's copies would have put them, in order with all else on the
+ *           queue.  The server reads nothing that can change, so little has to wait for an UPDATE
  *           (docs/design/fences.md).  Without any bytes: a submission of nothing but a fence
- *
- *   EARLY   {u64 queue, u64 number}   the program was told that batches up to this one are done,
- *           though they may not be: nothing that the host can see depends on them.  What follows
- *           and would disturb them, or counts on them, is executed once they are
+ *   EARLY   {u64 queue, u64 number}
+ *           the client told the program that batches up to this one are done, though they may not
+ *           be: nothing that the host can see depends on them.  The server executes what follows
+ *           and would disturb them, or counts on them, once they are done
  *   ASK     {u64 queue, u64 number}   somebody waits for this batch after all: report it
- *
- *   HOLD    {u32 count, count x {u32 bytes, name, proof}}   which of these does the upload cache
- *           have (common/upload.h)?  Answered with count x u8; what is 1 is held until the next one
- *
- *   REUSE   {u64 memory, u64 offset, u32 index}   the program wrote there what item `index` of
- *           the last HOLD names; only where both ends have equal shadow copies
- * (docs/design/upload-cache.md)
- *
+ *   HOLD    {u32 count, count x {u32 bytes, name, proof}}
+ *           which of these does the upload cache have (common/upload.h)?  Answered with count x u8;
+ *           the server holds what is 1 until the next HOLD
+ *   REUSE   {u64 memory, u64 offset, u32 index}
+ *           the program wrote there what item `index` of the last HOLD names; only where both ends
+ *           have equal shadow copies (docs/design/upload-cache.md)
  *   KEEP    {u64 memory, u64 offset, u32 bytes}   the cache may keep what was written there
  *
  *   a range is {u64 memory, u64 offset, u64 bytes}, in SUBMIT with VN_RANGE_FILLED in bytes where
@@ -62,22 +67,20 @@
  * Fences and private data never travel.  The server pushes:
  *
  *   DELTA   {u64 memory, delta}             bytes that a device changed
- *   PAGES   {u64 memory, u64 offset, bytes}   what whole pages hold, of which a device wrote every
- *           byte: so the program writes none of them before it has waited
- *   DROP    {u64 memory, u64 offset, u64 bytes}   whole pages that a device may have changed, of
- *           memory that is demand-paged; told again only for pages that were fetched since
- *   FILL    {u64 memory, u64 offset, bytes}   what pages that were asked for hold
- *   DONE    {u64 queue, u64 number, i32 VkResult}   all batches up to this one are done, and the
- *           deltas or DROPs of their ranges have been pushed before.  A negative result is
- *           final, and pushed though nobody waits
- *   FAILED  {u32 command, i32 VkResult}     a posted command failed; what it should have created
- *           is poisoned, and so is all that uses it
- *   MESSAGE {u32 severity, u32 types, i32 number, str name, str text}   for debug messengers
- *   REGULAR {u64 device, u32 usage, u32 memory types, u64 alignment, u64 grain}   buffers with that
- *           usage, without flags, for one queue family and with nothing chained, up to
- *           VN_REGULAR_SIZE_MAX bytes, need their size rounded up to the grain, in those types of
- *           the driver, and want no allocation of their own
- *   ADDRESS {u64 memory, u64 address}       a buffer's address is this plus its offset
+ *   PAGES   {u64 memory, u64 offset, bytes}
+ *           what whole pages hold, of which a device wrote every byte: so the program writes none
+ * of them before it has waited DROP    {u64 memory, u64 offset, u64 bytes} whole pages of
+ * demand-paged memory that a device may have changed; told again only for pages that the client
+ * fetched since FILL    {u64 memory, u64 offset, bytes}   what the pages of a FETCH hold DONE {u64
+ * queue, u64 number, i32 VkResult} all batches up to this one are done, and the server has pushed
+ * the deltas or DROPs of their ranges before.  A negative result is final, and pushed though nobody
+ * waits FAILED  {u32 command, i32 VkResult} a posted command failed; what it should have created is
+ * poisoned, and so is all that uses it MESSAGE {u32 severity, u32 types, i32 number, str name, str
+ * text}   for debug messengers REGULAR {u64 device, u32 usage, u32 memory types, u64 alignment, u64
+ * grain} buffers with that usage, without flags, for one queue family and with nothing chained, up
+ * to VN_REGULAR_SIZE_MAX bytes, need their size rounded up to the grain, in those types of the
+ * driver, and want no allocation of their own ADDRESS {u64 memory, u64 address}       a buffer's
+ * address is this plus its offset
  *
  * The snapshot answers queries of physical devices without asking again:
  *
@@ -89,7 +92,7 @@
  *     u32 count x {str extension, u32 version}
  *   a blob is {u32 bytes, vn_enc_out_ of the structure with every chained structure that the
  *   driver fills}; device i has the id that OPEN gave plus i
- *   and behind the devices: u64 key of proofs (common/upload.h); 0: there is no upload cache;
+ *   and behind the devices: u64 key of proofs (common/upload.h), 0 where there is no upload cache;
  *   u32 stripes that the session has
  *
  * Trust: both ends check everything.  Threads: none.  Lifetime: constants. */

@@ -135,18 +135,6 @@ static void a_long_spin_tolerates_a_short_pause(void **state)
     assert_false(hw_wait_spin(&w, period_start + 3 * HW_MS));
 }
 
-static void an_expected_answer_is_spun_for_each_time(void **state)
-{
-    (void)state;
-    struct hw_wait w = wait_of(2, 3);
-    uint64_t now = period_start;
-    w.expected_ns = 3 * HW_US;
-    for (int i = 0; i < 100; i++)
-        assert_int_equal(spin_in_vain(&w, &now), 3 * HW_US);
-    w.expected_ns = 0;
-    assert_int_equal(spin_in_vain(&w, &now), 0);
-}
-
 static void the_other_budgets_do_as_they_say(void **state)
 {
     (void)state;
@@ -324,7 +312,6 @@ int main(void)
         cmocka_unit_test(a_period_grows_with_the_budget),
         cmocka_unit_test(an_interrupted_spin_counts_twice),
         cmocka_unit_test(a_long_spin_tolerates_a_short_pause),
-        cmocka_unit_test(an_expected_answer_is_spun_for_each_time),
         cmocka_unit_test(the_other_budgets_do_as_they_say),
         cmocka_unit_test(until_says_whether_it_came_and_what_is_left),
         cmocka_unit_test(a_limit_below_the_budget_is_no_failure),
