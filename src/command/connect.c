@@ -61,7 +61,9 @@ static enum cmd_exit open_secured(struct cmd_link *link, const struct rpc_securi
 {
     char why[RPC_WHY_CHARS];
     struct rpc_net_options net = {.security = security, .timeout_ns = link->timeout_ns};
-    struct rpc_config config = {.security = security, .handshake_ns = link->timeout_ns};
+    /* No heartbeat is promised: between two measurements nobody serves the endpoint. */
+    struct rpc_config config = {
+        .security = security, .handshake_ns = link->timeout_ns, .heartbeat_ns = HW_NEVER};
     struct rpc_transport *transport;
     int rc = rpc_dial(&link->addr, &net, &transport, why);
     if (rc)

@@ -5,7 +5,7 @@ import pathlib
 import tempfile
 import unittest
 
-from harness import DONE, FAILED, USAGE, Case, hawser
+from harness import DONE, FAILED, USAGE, Case, Server, hawser
 
 COLUMNS = {"name", "value", "unit", "baseline", "ratio", "against", "native", "target", "met"}
 LINES = ("unix", "tcp", "1ms", "10ms")
@@ -107,6 +107,14 @@ class BenchVulkan(Case):
     def test_no_such_device(self):
         self.expect(hawser("bench-vulkan", "--software", "--quick", "--device", "9"), FAILED,
                     "no Vulkan device 9")
+
+    def test_a_server_that_wants_to_hear_from_its_clients(self):
+        """Job processes take longer to start than this heartbeat."""
+        with Server("--software", "--listen", "127.0.0.1:0", "--heartbeat", "100ms",
+                    devices=True) as server:
+            done = hawser("bench-vulkan", server.addresses[0], "--only", "cycle", *SHORT)
+            self.expect(done, DONE)
+            self.assertIn("cycle.remote", done.stdout)
 
 
 class Usage(Case):
