@@ -406,8 +406,8 @@ static void bodies_that_are_not_there_end_the_session(void **state)
         {put_kept_end, "RECORD_KEPT: Protocol error"},
         {kept_behind_what_is_not, "RECORD_KEPT: Protocol error"},
         {kept_behind_its_end, "RECORD_KEPT: Protocol error"},
-        {kept_and_too_long, "RECORD_KEPT: over a limit (bodies that a server keeps)"},
-        {kept_and_too_many, "RECORD_KEPT: over a limit (bodies that a server keeps)"},
+        {kept_and_too_long, "RECORD_KEPT: over a limit (recordings that a server keeps)"},
+        {kept_and_too_many, "RECORD_KEPT: over a limit (recordings that a server keeps)"},
     };
     struct bench other, b;
     (void)state;
