@@ -847,6 +847,6 @@ size_t LLVMFuzzerCustomCrossOver(const uint8_t *data1, size_t size1, const uint8
     first.count = below(first.count + 1);
     for (size_t i = below(second.count + 1); i < second.count && first.count < MESSAGES_MAX; i++)
         first.messages[first.count++] = second.messages[i];
-    repair_batches(&first);
+    repair_submissions(&first);
     return write_script(&first, out, max_size);
 }
