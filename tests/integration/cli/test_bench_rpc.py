@@ -52,7 +52,7 @@ class BenchRpc(Case):
         self.assertRegex(text, r"left out by --only: \d+ rows: delay.calls, ")
         text = self.expect(hawser("bench-rpc", "--limit", "1s", "--time", "1s", "--reps", "1",
                                   "--only", "unix.64B.d1"), DONE).stdout
-        self.assertIn("left out by --limit: 2 rows: unix.64B.d1.busy, unix.64B.d1.adaptive", text)
+        self.assertRegex(text, r"left out by --limit: \d rows?: .*unix\.64B\.d1\.adaptive")
 
     def test_posts_are_gathered_into_few_writes(self):
         row, = self.bench("--only", "delay.posts", "--reps", "3")["rows"]
