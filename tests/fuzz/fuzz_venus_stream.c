@@ -320,6 +320,7 @@ static void end_session(struct vns_session *s)
     gpu_require(s->reports.pending == 0 && vns_memories_expose(s->memories, NULL, 0) == 0);
     vns_memories_destroy(s->memories);
     vn_keymap_fini(&s->classes);
+    free(s->named.things);
     vns_objects_fini(&s->objects);
     gpu_require(s->objects.kept_bytes == 0);
     wire_enc_fini(&s->reply);

@@ -128,6 +128,7 @@ static int end(void **state)
     vns_pipelines_destroy(session->pipelines);
     vns_objects_fini(&session->objects);
     vn_keymap_fini(&session->classes);
+    free(session->named.things);
     hw_arena_fini(&session->arena);
     vns_channel_fini(&session->channel);
     assert_int_equal(vns_channel_init(&duet.channel, duet.ep, NULL, NULL), 0);

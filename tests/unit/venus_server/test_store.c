@@ -126,6 +126,7 @@ static int end(void **state)
     vns_memories_destroy(session->memories);
     vns_objects_fini(&session->objects);
     vn_keymap_fini(&session->classes);
+    free(session->named.things);
     vns_channel_fini(&session->channel);
     assert_int_equal(vns_channel_init(&duet.channel, duet.ep, NULL, NULL), 0);
     free(session);
