@@ -64,7 +64,7 @@ static struct {
     struct trip trip;
     struct vn_delta_codec *codec;
     struct tests plain, recorded, submissions, destroys;
-    struct tests between; /* recordings of a body: resets, and ends of sets */
+    struct tests between; /* a recording and its repetition: resets, and ends of sets */
     const struct trip_test *begin, *end;
 } m;
 
@@ -258,7 +258,8 @@ static void put_again(uint32_t buffer)
     wire_fill_len(&m.made, hole);
 }
 
-/* A body in a part or two, and named with something in between that may change what it needs. */
+/* A recording in a part or two, and named with something in between that may change what it needs.
+ */
 static void make_again(void)
 {
     uint32_t buffer = number();
@@ -655,18 +656,18 @@ static void repeat_slice(struct unit *unit)
 static void mutate_list(struct list *list, bool recorded);
 
 /* The commands of a recording are a list of their own. */
-static void mutate_body(struct unit *unit)
+static void mutate_recording(struct unit *unit)
 {
-    static struct list body;
+    static struct list recording;
     struct wire_enc e;
     uint8_t *bytes = hw_arena_alloc(&m.arena, SCRIPT_MESSAGE_MAX, 1);
     if (!bytes || unit->len < 8)
         return;
-    read_list(&body, unit->bytes + 8, unit->len - 8);
-    mutate_list(&body, true);
+    read_list(&recording, unit->bytes + 8, unit->len - 8);
+    mutate_list(&recording, true);
     wire_enc_init_fixed(&e, bytes, SCRIPT_MESSAGE_MAX);
     wire_put_bytes(&e, unit->bytes, 8);
-    write_list(&e, &body);
+    write_list(&e, &recording);
     if (wire_enc_error(&e))
         return;
     unit->bytes = bytes;
@@ -678,9 +679,9 @@ static void mutate_unit(struct unit *unit, bool recorded)
     static void (*const mutations[])(struct unit *) = {change_id,     change_id,    change_count,
                                                        change_length, mutate_bytes, mutate_bytes,
                                                        repeat_slice};
-    bool has_body = unit->id == VN_OP_RECORD || unit->id == VN_OP_RECORD_KEPT;
-    if (has_body && !recorded && !one_in(4))
-        mutate_body(unit);
+    bool has_recording = unit->id == VN_OP_RECORD || unit->id == VN_OP_RECORD_KEPT;
+    if (has_recording && !recorded && !one_in(4))
+        mutate_recording(unit);
     else
         mutations[below(ARRAY_LEN(mutations))](unit);
 }

@@ -115,8 +115,8 @@ static void a_member_of_a_destroyed_device_is_unknown(void **state)
     server_stop(&server);
 }
 
-/* Only what is recorded may be in a body: the rest could free the command buffer under it. */
-static void a_body_with_other_commands_ends_the_session(void **state)
+/* Only what is recorded may be in a recording: the rest could free the command buffer under it. */
+static void a_recording_with_other_commands_ends_the_session(void **state)
 {
     struct bench b;
     (void)state;
@@ -143,7 +143,7 @@ static void batches_out_of_order_end_the_session(void **state)
     server_stop(&server);
 }
 
-static void a_submission_that_was_not_announced_ends_the_session(void **state)
+static void a_submission_outside_of_SUBMIT_ends_the_session(void **state)
 {
     struct bench b;
     VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO};
@@ -156,7 +156,7 @@ static void a_submission_that_was_not_announced_ends_the_session(void **state)
     server_stop(&server);
 }
 
-static void an_announcement_of_another_size_ends_the_session(void **state)
+static void a_SUBMIT_with_another_number_of_batches_ends_the_session(void **state)
 {
     struct bench b;
     VkSubmitInfo submits[2] = {{.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO},
@@ -202,7 +202,7 @@ static void fetches_that_make_no_sense_end_the_session(void **state)
     }
 }
 
-static void memory_that_is_mapped_does_not_become_lazy(void **state)
+static void memory_that_is_mapped_does_not_become_demand_paged(void **state)
 {
     struct bench b;
     (void)state;
@@ -235,7 +235,7 @@ static void noise_ends_the_session(void **state)
     server_stop(&server);
 }
 
-/* ---- bodies that are kept ---- */
+/* ---- recordings that are kept ---- */
 
 static size_t record_kept(struct bench *b, VkCommandBuffer commands)
 {
@@ -267,7 +267,7 @@ static VkResult submit_and_wait(struct bench *b)
     return client_wait_done(&b->c, b->queue, number);
 }
 
-/* The end of a body alone. */
+/* The end of a recording alone. */
 static void put_kept_end(struct bench *b)
 {
     size_t hole = client_begin(&b->c, VN_OP_RECORD_KEPT);
@@ -340,8 +340,8 @@ static void kept_behind_its_end(struct bench *b)
     put_kept_end(b);
 }
 
-/* A body of so many bytes. */
-static void put_body_of(struct bench *b, VkCommandBuffer commands, size_t bytes)
+/* A recording of so many bytes. */
+static void put_recording_of(struct bench *b, VkCommandBuffer commands, size_t bytes)
 {
     enum { UPDATES = 6, UPDATE_BYTES = 43652, END_BYTES = 8 };
     static const uint8_t zeros[BUFFER_BYTES];
@@ -361,10 +361,10 @@ static void put_body_of(struct bench *b, VkCommandBuffer commands, size_t bytes)
 
 static void kept_and_too_long(struct bench *b)
 {
-    put_body_of(b, b->commands, VN_KEPT_RECORDING_MAX);
+    put_recording_of(b, b->commands, VN_KEPT_RECORDING_MAX);
     put_again(b, vn_id(b->commands));
     client_sync(&b->c); /* so far so good */
-    put_body_of(b, b->commands, VN_KEPT_RECORDING_MAX + 4);
+    put_recording_of(b, b->commands, VN_KEPT_RECORDING_MAX + 4);
 }
 
 static void kept_and_too_many(struct bench *b)
@@ -381,15 +381,15 @@ static void kept_and_too_many(struct bench *b)
                                         .commandBufferCount = FULL};
     vn_enc_cmd_vkAllocateCommandBuffers(&b->c.out, b->device, &info, buffers);
     for (uint32_t i = 0; i < FULL; i++) {
-        put_body_of(b, buffers[i], VN_KEPT_RECORDING_MAX);
+        put_recording_of(b, buffers[i], VN_KEPT_RECORDING_MAX);
         client_post(&b->c);
     }
     client_sync(&b->c);
     put_kept_fill(b, 1);
 }
 
-/* And another client, whose body is kept all the while, notices nothing. */
-static void bodies_that_are_not_there_end_the_session(void **state)
+/* And another client, whose recording is kept all the while, notices nothing. */
+static void recordings_that_are_not_there_end_the_session(void **state)
 {
     static const struct {
         void (*put)(struct bench *);
@@ -431,7 +431,7 @@ static void bodies_that_are_not_there_end_the_session(void **state)
 }
 
 /* What is kept of it is nothing, as of every recording into it. */
-static void a_body_of_a_void_command_buffer_is_void(void **state)
+static void a_recording_of_a_poisoned_command_buffer_is_nothing(void **state)
 {
     static const char *const none[] = {"VK_HAWSER_no_such_extension"};
     struct bench b;
@@ -468,7 +468,7 @@ static void a_body_of_a_void_command_buffer_is_void(void **state)
 /* ---- what a driver refuses ---- */
 
 /* A buffer on memory that was not given, work on it: skipped, and told; the session goes on. */
-static void what_uses_a_void_id_is_skipped(void **state)
+static void what_uses_a_poisoned_id_is_skipped(void **state)
 {
     static const char *const args[] = {"--max-memory", "1MiB", NULL};
     struct bench b;
@@ -490,7 +490,7 @@ static void what_uses_a_void_id_is_skipped(void **state)
 }
 
 /* A command buffer that could not be recorded in full is not executed. */
-static void a_batch_with_a_spoilt_command_buffer_is_lost(void **state)
+static void a_batch_with_an_incomplete_command_buffer_is_lost(void **state)
 {
     struct bench b;
     (void)state;
@@ -649,16 +649,16 @@ static void an_early_report_of_no_batch_ends_the_session(void **state)
 }
 
 /* UPDATE and COPY, of a server of their own. */
-static void try_update(bool announced, void (*put)(struct bench *b, const void *what),
+static void try_update(bool in_submit, void (*put)(struct bench *b, const void *what),
                        const void *what, const char *line)
 {
     struct bench b;
     server_start(&server, "unix:%s/s", plain);
     bench_start(&b, &server);
-    if (announced)
+    if (in_submit)
         client_begin_submit(&b.c, b.queue, ++b.submitted, b.memory, BUFFER_BYTES);
     put(&b, what);
-    if (announced)
+    if (in_submit)
         client_end_submit(&b.c);
     client_post(&b.c);
     expect_ended(&b.c, line);
@@ -669,7 +669,7 @@ static void try_update(bool announced, void (*put)(struct bench *b, const void *
 struct bad_update {
     uint64_t buffer, offset;
     uint32_t size;
-    bool announced;
+    bool in_submit;
     const char *line;
 };
 
@@ -692,7 +692,7 @@ static void updates_that_make_no_sense_end_the_session(void **state)
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-        try_update(bad[i].announced, put_bad_update, &bad[i], bad[i].line);
+        try_update(bad[i].in_submit, put_bad_update, &bad[i], bad[i].line);
 }
 
 /* A session counts as a client, before and after it left. */
@@ -821,17 +821,17 @@ int main(void)
         cmocka_unit_test(an_id_given_twice_ends_the_session),
         cmocka_unit_test(a_member_of_a_destroyed_pool_is_unknown),
         cmocka_unit_test(a_member_of_a_destroyed_device_is_unknown),
-        cmocka_unit_test(a_body_with_other_commands_ends_the_session),
+        cmocka_unit_test(a_recording_with_other_commands_ends_the_session),
         cmocka_unit_test(batches_out_of_order_end_the_session),
-        cmocka_unit_test(a_submission_that_was_not_announced_ends_the_session),
-        cmocka_unit_test(an_announcement_of_another_size_ends_the_session),
+        cmocka_unit_test(a_submission_outside_of_SUBMIT_ends_the_session),
+        cmocka_unit_test(a_SUBMIT_with_another_number_of_batches_ends_the_session),
         cmocka_unit_test(fetches_that_make_no_sense_end_the_session),
-        cmocka_unit_test(memory_that_is_mapped_does_not_become_lazy),
+        cmocka_unit_test(memory_that_is_mapped_does_not_become_demand_paged),
         cmocka_unit_test(noise_ends_the_session),
-        cmocka_unit_test(bodies_that_are_not_there_end_the_session),
-        cmocka_unit_test(a_body_of_a_void_command_buffer_is_void),
-        cmocka_unit_test(what_uses_a_void_id_is_skipped),
-        cmocka_unit_test(a_batch_with_a_spoilt_command_buffer_is_lost),
+        cmocka_unit_test(recordings_that_are_not_there_end_the_session),
+        cmocka_unit_test(a_recording_of_a_poisoned_command_buffer_is_nothing),
+        cmocka_unit_test(what_uses_a_poisoned_id_is_skipped),
+        cmocka_unit_test(a_batch_with_an_incomplete_command_buffer_is_lost),
         cmocka_unit_test(memory_over_the_limit_is_refused),
         cmocka_unit_test(objects_over_the_limit_end_the_session),
         cmocka_unit_test(pending_batches_over_the_limit_end_the_session),

@@ -295,7 +295,7 @@ static void uploads_arrive_over_tls(void **state)
     keys_remove(&keys);
 }
 
-static void uploads_arrive_in_lazy_memory(void **state)
+static void uploads_arrive_in_demand_paged_memory(void **state)
 {
     struct rig r;
     (void)state;
@@ -699,7 +699,7 @@ int main(void)
         cmocka_unit_test(uploads_arrive_over_tcp),
         cmocka_unit_test(uploads_arrive_over_shm),
         cmocka_unit_test(uploads_arrive_over_tls),
-        cmocka_unit_test(uploads_arrive_in_lazy_memory),
+        cmocka_unit_test(uploads_arrive_in_demand_paged_memory),
         cmocka_unit_test(uploads_are_in_order_with_all_else),
         cmocka_unit_test(each_session_has_its_own_stripes),
         cmocka_unit_test(an_upload_to_void_memory_is_skipped),

@@ -158,7 +158,7 @@ static void use(struct vns_thing *buffer)
 
 static uint8_t large[VN_KEPT_RECORDING_MAX + 1];
 
-static void a_body_is_kept_as_it_came(void **state)
+static void a_recording_is_kept_as_it_came(void **state)
 {
     (void)state;
     size_t at = 0;
@@ -175,7 +175,7 @@ static void a_body_is_kept_as_it_came(void **state)
     assert_int_equal(objects.kept_bytes, at);
 }
 
-static void a_body_has_a_limit(void **state)
+static void a_recording_has_a_limit(void **state)
 {
     (void)state;
     begin(members[0], true);
@@ -207,7 +207,7 @@ static struct vns_thing *fill_session(struct vns_thing *of, struct vns_thing **o
     return next;
 }
 
-static void all_bodies_have_a_limit(void **state)
+static void all_recordings_have_a_limit(void **state)
 {
     (void)state;
     struct vns_thing *of = add(VK_OBJECT_TYPE_COMMAND_POOL, POOL + 1, NULL), *one;
@@ -227,7 +227,7 @@ static void all_bodies_have_a_limit(void **state)
 }
 
 /* What is not counted any more is not there any more, but for little. */
-static void a_body_that_is_dropped_leaves_no_large_memory(void **state)
+static void a_recording_that_is_dropped_leaves_no_large_memory(void **state)
 {
     enum { SETS = 1000 };
     (void)state;
@@ -289,7 +289,7 @@ static void a_session_without_memory_keeps_nothing(void **state)
 
 /* ---- what stands ---- */
 
-static void a_body_stands_from_its_end_to_its_reset(void **state)
+static void a_recording_stands_from_its_end_to_its_reset(void **state)
 {
     (void)state;
     assert_false(stands(members[0]));
@@ -406,7 +406,7 @@ static void what_executes_another_does_not_stand(void **state)
     assert_true(stands(members[0]));
 }
 
-static void a_body_stands_while_its_sets_are_what_they_were(void **state)
+static void a_recording_stands_while_its_sets_are_what_they_were(void **state)
 {
     (void)state;
     enum { SETS = 100, CHANGED = 77 };
@@ -585,7 +585,7 @@ static void the_first_failure_is_the_answer(void **state)
     expect_calls(0, 2);
 }
 
-static void a_body_that_nobody_uses_is_given_up(void **state)
+static void a_recording_that_nobody_uses_is_given_up(void **state)
 {
     (void)state;
     record(members[0], true);
@@ -669,19 +669,19 @@ static void other_pools_are_left_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_body_is_kept_as_it_came),
-        TEST(a_body_has_a_limit),
-        TEST(all_bodies_have_a_limit),
-        TEST(a_body_that_is_dropped_leaves_no_large_memory),
+        TEST(a_recording_is_kept_as_it_came),
+        TEST(a_recording_has_a_limit),
+        TEST(all_recordings_have_a_limit),
+        TEST(a_recording_that_is_dropped_leaves_no_large_memory),
         TEST(what_belongs_to_a_device_goes_with_it),
         TEST(bytes_need_a_beginning_that_is_kept),
         TEST(a_session_without_memory_keeps_nothing),
-        TEST(a_body_stands_from_its_end_to_its_reset),
+        TEST(a_recording_stands_from_its_end_to_its_reset),
         TEST(what_is_submitted_once_does_not_stand),
         TEST(what_is_named_is_recorded_to_be_submitted_again),
         TEST(what_was_not_executed_in_full_does_not_stand),
         TEST(what_executes_another_does_not_stand),
-        TEST(a_body_stands_while_its_sets_are_what_they_were),
+        TEST(a_recording_stands_while_its_sets_are_what_they_were),
         TEST(what_binds_sets_ends_with_what_they_can_hold),
         TEST(a_set_that_changes_while_it_is_recorded_counts),
         TEST(sets_that_cannot_be_noted_are_not_trusted),
@@ -691,7 +691,7 @@ int main(void)
         TEST(what_does_not_stand_is_reset_beside_it),
         TEST(what_stood_before_is_reset),
         TEST(the_first_failure_is_the_answer),
-        TEST(a_body_that_nobody_uses_is_given_up),
+        TEST(a_recording_that_nobody_uses_is_given_up),
         TEST(idle_resets_count_from_the_last_use),
         TEST(a_release_of_resources_reaches_the_driver),
         TEST(a_pool_does_not_look_at_sets),
