@@ -325,6 +325,18 @@ bool vn_compute_needs_result(uint32_t count, const VkComputePipelineCreateInfo *
     return false;
 }
 
+#ifdef VK_EXT_shader_object
+/* A driver answers INCOMPATIBLE_SHADER_BINARY to a binary that it did not make. */
+bool vn_shaders_need_result(uint32_t count, const VkShaderCreateInfoEXT *infos)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (infos[i].codeType == VK_SHADER_CODE_TYPE_BINARY_EXT)
+            return true;
+    }
+    return false;
+}
+#endif
+
 void vn_clear_feedback(const void *chain)
 {
     const VkPipelineCreationFeedbackCreateInfo *feedback =

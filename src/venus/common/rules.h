@@ -68,6 +68,9 @@ vn_clean_build_sizes(VkDevice device, VkAccelerationStructureBuildGeometryInfoKH
 /* Whether the program acts on the result of creation, which then cannot be posted. */
 bool vn_graphics_needs_result(uint32_t count, const VkGraphicsPipelineCreateInfo *infos);
 bool vn_compute_needs_result(uint32_t count, const VkComputePipelineCreateInfo *infos);
+#ifdef VK_EXT_shader_object
+bool vn_shaders_need_result(uint32_t count, const VkShaderCreateInfoEXT *infos);
+#endif
 /* Marks creation feedback in a chain as not valid. */
 void vn_clear_feedback(const void *chain);
 

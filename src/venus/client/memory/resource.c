@@ -284,12 +284,28 @@ static VKAPI_ATTR VkResult VKAPI_CALL bind_buffer_memory(VkDevice device, VkBuff
     return vn_vkBindBufferMemory(device, buffer, memory, offset);
 }
 
+/* Where a program asks for the result of each binding: the one of all. */
+static void tell_status(const void *chain, VkResult result)
+{
+#ifdef VK_KHR_maintenance6
+    const VkBindMemoryStatusKHR *status =
+        vn_chain_find(chain, VK_STRUCTURE_TYPE_BIND_MEMORY_STATUS_KHR);
+    if (status && status->pResult)
+        *status->pResult = result;
+#else
+    (void)chain, (void)result;
+#endif
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL bind_buffer_memory2(VkDevice device, uint32_t count,
                                                           const VkBindBufferMemoryInfo *infos)
 {
     for (uint32_t i = 0; i < count; i++)
         bind(VNC_OBJECT(vnc_resource, infos[i].buffer), infos[i].memory, infos[i].memoryOffset);
-    return vn_vkBindBufferMemory2(device, count, infos);
+    VkResult result = vn_vkBindBufferMemory2(device, count, infos);
+    for (uint32_t i = 0; i < count; i++)
+        tell_status(infos[i].pNext, result);
+    return result;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL bind_image_memory(VkDevice device, VkImage image,
@@ -314,7 +330,10 @@ static VKAPI_ATTR VkResult VKAPI_CALL bind_image_memory2(VkDevice device, uint32
 {
     for (uint32_t i = 0; i < count; i++)
         bind_image(VNC_OBJECT(vnc_device, device), &infos[i]);
-    return vn_vkBindImageMemory2(device, count, infos);
+    VkResult result = vn_vkBindImageMemory2(device, count, infos);
+    for (uint32_t i = 0; i < count; i++)
+        tell_status(infos[i].pNext, result);
+    return result;
 }
 
 static VKAPI_ATTR VkDeviceAddress VKAPI_CALL
