@@ -215,8 +215,13 @@ class Commands:
         lv, t = f"a->{f.name}", f.elem.type
         count = self.count_of(c, f, "a->", guard=True)
         size = "1" if f.elem.kind == "void" else f"sizeof(*{lv})"
+        room = self.p.policy.entry("rooms", f"{c.name}.{f.name}").get("bytes")
+        room = self.e.count(room, "a->", c.c) if room else ""
         if self.inout(c, f):
-            o(f"{lv} = vn_get_u8s(d, {count}, false);")
+            o(f"{lv} = vn_get_u8s_in(d, {count}, {room or count});")
+            return
+        if room:
+            o(f"{lv} = vn_dec_alloc(d, vn_larger({count}, {room}), 1);")
             return
         if self.needs_skeleton(f):
             # What is not optional must be there, or the driver would follow NULL.

@@ -122,6 +122,8 @@ class Emit:
                 o(f"wire_store64(p + {off}, vn_id((const void *)(uintptr_t){lv}));")
             elif f.when:
                 o(f"wire_store64(p + {off}, {f.when} ? vn_id({lv}) : 0);")
+            elif f.packed:
+                o(self.store_scalar(f.elem.wire, off, f"sizeof(*{pre}{f.packed})"))
             else:
                 self.store(o, f.elem, off, lv)
             off = plus(off, size)
@@ -178,6 +180,8 @@ class Emit:
                 self.load(o, f.elem, place, lv + at)
                 for _ in f.m.dims:
                     o.close()
+            elif f.packed:  # what the peer says is not looked at
+                o(f"{lv} = ({f.elem.type})sizeof(*{pre}{f.packed});")
             elif f.kind == "objhandle":
                 o(f"{lv} = (uintptr_t)vn_dec_handle(d, wire_load64(p + {off}), "
                   f"(uint32_t){pre}{f.m.objecttype});")
@@ -260,13 +264,13 @@ class Emit:
         elif f.elem.kind == "handle":
             o(f"vn_put_handles(e, {src}, {count});")
         else:
-            self.enc_structs(o, f, src, lv, count)
+            self.enc_structs(o, f, src, lv, count, pre)
 
     @staticmethod
     def words(elem):
         return {"void": "u8", "f32": "u32", "f64": "u64"}.get(elem.wire or "void", elem.wire)
 
-    def enc_structs(self, o, f, src, lv, count):
+    def enc_structs(self, o, f, src, lv, count, pre):
         t, size = f.elem.type, self.p.elem_fixed(f.elem)
         single = not f.counts
         if size is not None:
@@ -277,6 +281,8 @@ class Emit:
             if f.clean:
                 o(f"{t} clean = {f.clean}({f.clean_first or 's'}, v[i]);")
                 o(f"vn_store_{t}(q, &clean);")
+            elif f.stride:
+                o(f"vn_store_{t}(q, VN_STRIDED(v, i, {pre}{f.stride}));")
             else:
                 o(f"vn_store_{t}(q, &v[i]);")
             o.close()
@@ -332,6 +338,8 @@ class Emit:
             return "false"
         if f.when:
             return f.when.replace("s->", pre)
+        if f.stride:
+            return "true"
         return "false" if f.m.unchecked else "true"
 
     def dec_rest(self, o, fields, pre, owner):

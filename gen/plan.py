@@ -38,6 +38,8 @@ class Field:
     clean_first: str = ""
     cases: list = field(default_factory=list)    # of a union: (selections, Field)
     role: str = "in"   # in out count create
+    stride: str = ""   # of an array: the field that tells its elements' distance
+    packed: str = ""   # of such a field: the array
 
     @property
     def name(self):
@@ -172,7 +174,24 @@ class Plan:
             via = self.policy.entry("unions", name).get("via")
             members = [struct.member(via)] if via else struct.members
             self._fields[name] = _wire_order([f for m in members for f in self.field(struct, m)])
+            self.pack(struct.name, self._fields[name])
         return self._fields[name]
+
+    def pack(self, owner, fields):
+        """Elements that the program keeps at a distance travel side by side: the encoder steps over
+        the program's array by its stride, and the decoder's stride is the size of an element."""
+        by_name = {f.name: f for f in fields}
+        for f in fields:
+            if not f.m.stride:
+                continue
+            if f.kind != "ptr" or f.elem.kind != "struct" or f.m.stride not in by_name or \
+                    self.elem_fixed(f.elem) is None or f.clean:
+                raise Unsupported(f"{owner}.{f.name}: a stride that is not understood")
+            f.stride, by_name[f.m.stride].packed = f.m.stride, f.name
+        for f in fields:
+            if re.search(r"[sS]trides?$", f.name) and not f.packed and \
+                    not self.policy.is_plain_stride(f"{owner}.{f.name}"):
+                raise Unsupported(f"{owner}.{f.name}: a stride of nobody knows what")
 
     def elem(self, type_name, where):
         name = self.r.resolve(type_name)
@@ -402,6 +421,7 @@ class CommandPlan:
         self.implicit = command.params[0].name if kind == "record" else ""
         self.fields = _wire_order([f for p in command.params if p.name != self.implicit
                                    for f in self._param(plan, p)])
+        plan.pack(self.name, self.fields)
         self.destroyed = self._destroyed(plan)
         self.by_name = {f.name: f for f in self.fields}
 

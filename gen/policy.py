@@ -52,6 +52,10 @@ class Policy:
                 return rule["reason"]
         return None
 
+    def is_plain_stride(self, where):
+        """Whether a stride is not that of an array of the program's that travels packed."""
+        return any(re.fullmatch(rule["match"], where) for rule in self.data.get("strides", []))
+
     def command_class(self, command, default):
         """(class, reason) of a command; default decides where no pattern matches."""
         for pattern, entry in self._classes:

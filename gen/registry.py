@@ -30,6 +30,7 @@ class Member:
     selector: str = ""
     selection: list = field(default_factory=list)
     objecttype: str = ""
+    stride: str = ""   # the member that tells the distance of an array's elements
     bits: bool = False
     values: str = ""
 
@@ -291,5 +292,6 @@ def _member(node):
         unchecked=node.get("noautovalidity") == "true",
         selector=node.get("selector") or "",
         selection=[s for s in (node.get("selection") or "").split(",") if s],
-        objecttype=node.get("objecttype") or "", bits=":" in tail,
+        objecttype=node.get("objecttype") or "", stride=node.get("stride") or "",
+        bits=":" in tail,
         values=node.get("values") or "")

@@ -55,6 +55,9 @@ class SelfTest:
                 for word in re.findall(r"[A-Za-z_]\w*", expr.split("->")[0].split("[")[0]):
                     if m.ptr:
                         found.setdefault(word, expr)
+            room = self.p.policy.entry("rooms", f"{owner.name}.{m.name}").get("bytes") or ""
+            for word in re.findall(r"[a-z]\w*", room):
+                found.setdefault(word, room)
         return found
 
     def value(self, o, f, lv, owner, pre):
@@ -98,6 +101,8 @@ class SelfTest:
                   f"[fill_below(f, {len(picks)})];")
             else:
                 o(f"{lv} = ({f.elem.type})fill_u64(f);")
+        elif f.packed:
+            o(f"{lv} = ({f.elem.type})(sizeof(*a->{f.packed}) + 4 * fill_below(f, 5));")
         elif f.elem.wire in ("f32", "f64"):
             o(f"{lv} = ({f.elem.type})fill_below(f, 1000) / 8;")
         elif self.p.r.enums.get(f.elem.type) and "Flag" not in f.elem.type:
@@ -154,9 +159,11 @@ class SelfTest:
             o(f"for (uint64_t i = 0; fill_real(f, v) && i < {count}; i++)")
             o(f"    v[i] = fill_handle(f, {f.elem.objtype});")
         else:
-            o(f"{f.elem.type} *v = fill_array(f, {count}, sizeof(*v), {maybe});")
+            size = pre + f.stride if f.stride else "sizeof(*v)"
+            at = f"({f.elem.type} *)VN_STRIDED(v, i, {size})" if f.stride else "&v[i]"
+            o(f"{f.elem.type} *v = fill_array(f, {count}, {size}, {maybe});")
             o(f"for (uint64_t i = 0; fill_real(f, v) && i < {count}; i++)")
-            o(f"    vn_fill_{f.elem.type}(f, &v[i]);")
+            o(f"    vn_fill_{f.elem.type}(f, {at});")
         o(f"{lv} = v;")
         o.close()
 
@@ -211,6 +218,9 @@ class SelfTest:
                 self.pointer(o, f, f"s->{f.name}", struct, "s->")
             elif f.kind != "chain":
                 self.value(o, f, f"s->{f.name}", struct, "s->")
+        check = self.p.policy.entry("checks", name).get("with")
+        if check:
+            o(check.replace("vn_", "fill_", 1) + "(s);")
         o.end()
         self.ignore(o, name, heads)
         self.chained(o, name, "vn_fill", "vn_fill_node", self.p.ins,

@@ -79,6 +79,9 @@ class Structs:
         fields = self.p.fields(struct.name)
         self._dec_values(o, fields)
         self.e.dec_rest(o, fields, "s->", struct)
+        check = self.p.policy.entry("checks", struct.name).get("with")
+        if check:
+            o(f"d->poisoned |= !{check}(s);")
 
     def _dec_values(self, o, fields):
         size = sum(self.p.field_fixed(f) or 0 for f in fields)

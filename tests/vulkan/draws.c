@@ -40,9 +40,9 @@ struct scene {
     struct vkt_pipeline wanted;
 };
 
-static struct scene scene(VkFormat depth_format)
+/* Of the device that is open. */
+static struct scene scene_here(VkFormat depth_format)
 {
-    vkt_open();
     struct scene made = {
         .target = vkt_target(depth_format, VK_SAMPLE_COUNT_1_BIT),
         .mesh = vkt_buffer(sizeof(vertices), VK_BUFFER_USAGE_VERTEX_BUFFER_BIT, VKT_COHERENT),
@@ -61,6 +61,12 @@ static struct scene scene(VkFormat depth_format)
         .vertices = &vertex_input,
     };
     return made;
+}
+
+static struct scene scene(VkFormat depth_format)
+{
+    vkt_open();
+    return scene_here(depth_format);
 }
 
 static VkCommandBuffer scene_begin(const struct scene *scene)
@@ -158,6 +164,56 @@ static void draw_topology(VkPrimitiveTopology topology)
     s.wanted.topology = topology;
     VkCommandBuffer command = scene_begin(&s);
     vkCmdDraw(command, 6, 1, 0, 0);
+    scene_end(command, &s);
+}
+
+/* Draws that the program keeps in larger structures of its own, with a stride to step over them. */
+struct own_draw {
+    uint32_t before;
+    union {
+        VkMultiDrawInfoEXT plain;
+        VkMultiDrawIndexedInfoEXT indexed;
+    };
+    uint32_t behind[4];
+};
+
+static struct scene multi_scene(void)
+{
+    VkPhysicalDeviceMultiDrawFeaturesEXT features = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MULTI_DRAW_FEATURES_EXT, .multiDraw = VK_TRUE};
+    VKT_OPEN_WITH(&features, VK_EXT_MULTI_DRAW_EXTENSION_NAME);
+    return scene_here(VK_FORMAT_UNDEFINED);
+}
+
+static void multi_draw(void)
+{
+    struct scene s = multi_scene();
+    PFN_vkCmdDrawMultiEXT draw = VKT_PROC(vkCmdDrawMultiEXT);
+    const struct own_draw wide[] = {{.before = 9, .plain = {0, 3}, .behind = {8, 8, 8, 8}},
+                                    {.before = 9, .plain = {2, 3}, .behind = {8, 8, 8, 8}},
+                                    {.before = 9, .plain = {3, 3}, .behind = {8, 8, 8, 8}}};
+    const VkMultiDrawInfoEXT narrow[] = {{1, 3}, {3, 3}};
+    VkCommandBuffer command = scene_begin(&s);
+    draw(command, VKT_COUNT(wide), &wide[0].plain, 1, 0, sizeof(wide[0]));
+    draw(command, VKT_COUNT(narrow), narrow, 1, 1, sizeof(narrow[0]));
+    draw(command, 1, &wide[1].plain, 2, 1, 0);
+    draw(command, 0, NULL, 1, 0, sizeof(narrow[0]));
+    scene_end(command, &s);
+}
+
+static void multi_draw_indexed(void)
+{
+    struct scene s = multi_scene();
+    PFN_vkCmdDrawMultiIndexedEXT draw = VKT_PROC(vkCmdDrawMultiIndexedEXT);
+    const struct own_draw wide[] = {{.before = 9, .indexed = {0, 3, 0}, .behind = {8, 8, 8, 8}},
+                                    {.before = 9, .indexed = {3, 3, 1}, .behind = {8, 8, 8, 8}},
+                                    {.before = 9, .indexed = {7, 3, 0}, .behind = {8, 8, 8, 8}}};
+    const VkMultiDrawIndexedInfoEXT narrow[] = {{0, 3, 2}, {3, 3, 0}};
+    const int32_t offset = 1;
+    VkCommandBuffer command = scene_begin(&s);
+    draw(command, VKT_COUNT(wide), &wide[0].indexed, 1, 0, sizeof(wide[0]), NULL);
+    draw(command, VKT_COUNT(narrow), narrow, 1, 1, sizeof(narrow[0]), NULL);
+    draw(command, VKT_COUNT(wide), &wide[0].indexed, 1, 2, sizeof(wide[0]), &offset);
     scene_end(command, &s);
 }
 
@@ -493,6 +549,8 @@ static const struct vkt_case cases[] = {
     {"indexed_wide", indexed_wide, NULL},
     {"indirect", indirect, NULL},
     {"indirect_count", indirect_count, NULL},
+    {"multi_draw", multi_draw, NULL},
+    {"multi_draw_indexed", multi_draw_indexed, NULL},
     {"points", points, NULL},
     {"lines", lines, NULL},
     {"line_strip", line_strip, NULL},

@@ -117,6 +117,17 @@ void *vn_get_u8s(struct vn_decoder *d, uint64_t count, bool needed)
     return get_words(d, count, 1, needed);
 }
 
+void *vn_get_u8s_in(struct vn_decoder *d, uint64_t count, uint64_t room)
+{
+    bool present = vn_dec_present(d, false);
+    if (present && (count == 0 || count > wire_dec_left(&d->in)))
+        vn_decoder_fail(d, -EPROTO);
+    void *memory = vn_dec_alloc(d, vn_larger(count, room), 1);
+    if (memory && present)
+        wire_get_copy(&d->in, memory, (size_t)count);
+    return memory;
+}
+
 void *vn_get_u16s(struct vn_decoder *d, uint64_t count, bool needed)
 {
     return get_words(d, count, 2, needed);

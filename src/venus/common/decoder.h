@@ -27,6 +27,12 @@ enum {
     VN_ARENA_MAX = 192 << 20,
     /* Bytes of one array that the driver fills; it comes back in one message. */
     VN_OUTPUT_MAX = WIRE_MESSAGE_MAX,
+    /* What a driver writes for one query: 8 bytes a counter, of which none offers thousands. */
+    VN_QUERY_BYTES = 64 << 10,
+    /* shaderGroupHandleSize, as Vulkan requires it; that of the NV extension is smaller. */
+    VN_GROUP_HANDLE_BYTES = 32,
+    /* The largest descriptor that a driver has takes some hundred bytes. */
+    VN_DESCRIPTOR_BYTES = 4 << 10,
 };
 
 struct vn_decoder;
@@ -85,6 +91,8 @@ bool vn_dec_present(struct vn_decoder *d, bool needed);
 
 /* Presence and elements, in arena memory. */
 void *vn_get_u8s(struct vn_decoder *d, uint64_t count, bool needed);
+/* The same in room for more: what a driver writes there besides. */
+void *vn_get_u8s_in(struct vn_decoder *d, uint64_t count, uint64_t room);
 void *vn_get_u16s(struct vn_decoder *d, uint64_t count, bool needed);
 void *vn_get_u32s(struct vn_decoder *d, uint64_t count, bool needed);
 void *vn_get_u64s(struct vn_decoder *d, uint64_t count, bool needed);
@@ -99,6 +107,20 @@ void vn_read_u8s(struct vn_decoder *d, void *dst, uint64_t count);
 void vn_read_u16s(struct vn_decoder *d, void *dst, uint64_t count);
 void vn_read_u32s(struct vn_decoder *d, void *dst, uint64_t count);
 void vn_read_u64s(struct vn_decoder *d, void *dst, uint64_t count);
+
+static inline uint64_t vn_larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Bytes of `count` elements at a distance of `stride`, the last of `bytes`; UINT64_MAX for more
+ * than anybody has. */
+static inline uint64_t vn_strided(uint32_t count, uint64_t stride, uint64_t bytes)
+{
+    if (count > 1 && stride > VN_OUTPUT_MAX)
+        return UINT64_MAX;
+    return (count > 1 ? (count - 1) * stride : 0) + bytes;
+}
 
 static inline float vn_load_f32(const uint8_t *p)
 {

@@ -33,6 +33,10 @@ static inline bool vn_put_present(struct wire_enc *e, const void *ptr)
     return ptr != NULL;
 }
 
+/* Element i of an array that the program keeps with a stride. */
+#define VN_STRIDED(array, i, stride)                                                               \
+    ((const __typeof__(*(array)) *)(const void *)((const char *)(array) + (i) * (stride)))
+
 /* Presence, and room for count elements of size bytes; NULL when there is nothing to fill. */
 uint8_t *vn_put_room(struct wire_enc *e, const void *ptr, uint64_t count, size_t size);
 

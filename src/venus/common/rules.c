@@ -265,6 +265,16 @@ vn_clean_build_sizes(VkDevice device, VkAccelerationStructureBuildGeometryInfoKH
     return v;
 }
 
+bool vn_specialization_fits(const VkSpecializationInfo *s)
+{
+    for (uint32_t i = 0; s->pMapEntries && i < s->mapEntryCount; i++) {
+        const VkSpecializationMapEntry *entry = &s->pMapEntries[i];
+        if (entry->size > s->dataSize || entry->offset > s->dataSize - entry->size)
+            return false;
+    }
+    return true;
+}
+
 static bool needs_result(VkPipelineCreateFlags flags, const void *chain)
 {
     const uint64_t told = VK_PIPELINE_CREATE_FAIL_ON_PIPELINE_COMPILE_REQUIRED_BIT |

@@ -65,6 +65,10 @@ VkWriteDescriptorSet vn_clean_push_write(VkCommandBuffer commands, VkWriteDescri
 VkAccelerationStructureBuildGeometryInfoKHR
 vn_clean_build_sizes(VkDevice device, VkAccelerationStructureBuildGeometryInfoKHR v);
 
+/* Whether each constant lies inside the data; else a driver would read behind it.  Of a decoded
+ * structure. */
+bool vn_specialization_fits(const VkSpecializationInfo *s);
+
 /* Whether the program acts on the result of creation, which then cannot be posted. */
 bool vn_graphics_needs_result(uint32_t count, const VkGraphicsPipelineCreateInfo *infos);
 bool vn_compute_needs_result(uint32_t count, const VkComputePipelineCreateInfo *infos);

@@ -345,6 +345,65 @@ static void test_an_array_that_must_be_there_is_demanded(void **state)
     assert_int_equal(w->fake.calls, 0);
 }
 
+/* A driver steps over the elements by the stride that it is given. */
+static void test_a_stride_is_the_servers_own(void **state)
+{
+    struct world *w = *state;
+    const struct {
+        VkMultiDrawInfoEXT draw;
+        uint32_t other[3];
+    } draws[] = {{{1, 2}, {0}}, {{3, 4}, {0}}};
+    struct vn_args_vkCmdDrawMultiEXT a = {0};
+    vn_enc_cmd_vkCmdDrawMultiEXT(&w->e, NULL, 2, &draws[0].draw, 1, 0, sizeof(draws[0]));
+    uint8_t *bytes = (uint8_t *)(uintptr_t)wire_enc_data(&w->e);
+    assert_int_equal(wire_load32(bytes + 8 + 12), sizeof(VkMultiDrawInfoEXT));
+    wire_store32(bytes + 8 + 12, 1 << 20);
+    vn_decoder_feed(&w->d, bytes + 8, wire_enc_len(&w->e) - 8);
+    w->d.command_buffer = &a;
+    vn_dec_args_vkCmdDrawMultiEXT(&w->d, &a);
+    assert_int_equal(vn_decoder_end(&w->d), 0);
+    assert_int_equal(a.stride, sizeof(VkMultiDrawInfoEXT));
+    assert_int_equal(a.pVertexInfo[1].firstVertex, 3);
+    assert_int_equal(a.pVertexInfo[1].vertexCount, 4);
+}
+
+/* A driver writes queries by count and stride; dataSize is the client's word. */
+static void test_results_have_room_for_all_that_a_driver_writes(void **state)
+{
+    struct world *w = *state;
+    uint32_t data[2] = {1, 2};
+    void *pool = objects_add(w->objects, 7, VK_OBJECT_TYPE_QUERY_POOL);
+    vn_enc_cmd_vkGetQueryPoolResults(&w->e, device(w), pool, 0, 100, sizeof(data), data, 4096, 0);
+    struct vn_args_vkGetQueryPoolResults a = {0};
+    vn_decoder_feed(&w->d, (const uint8_t *)wire_enc_data(&w->e) + 8, wire_enc_len(&w->e) - 8);
+    vn_dec_args_vkGetQueryPoolResults(&w->d, &a);
+    assert_int_equal(vn_decoder_end(&w->d), 0);
+    assert_memory_equal(a.pData, data, sizeof(data));
+    assert_true(w->arena.held > 99 * 4096 + VN_QUERY_BYTES);
+    wire_enc_reset(&w->e);
+    vn_enc_cmd_vkGetQueryPoolResults(&w->e, device(w), pool, 0, 2, sizeof(data), data, UINT64_MAX,
+                                     0);
+    assert_int_equal(run(w), -EMSGSIZE);
+    assert_int_equal(w->fake.calls, 0);
+}
+
+static void test_a_constant_outside_its_data_costs_the_pipeline(void **state)
+{
+    struct world *w = *state;
+    for (uint32_t offset = 4; offset <= 5; offset++) {
+        uint32_t data[2] = {0};
+        VkSpecializationMapEntry entry = {.offset = offset, .size = 4};
+        VkSpecializationInfo info = {1, &entry, sizeof(data), data};
+        struct vn_decoder *d = &w->d;
+        wire_enc_reset(&w->e);
+        vn_enc_VkSpecializationInfo(&w->e, &info);
+        vn_decoder_feed(d, wire_enc_data(&w->e), wire_enc_len(&w->e));
+        vn_dec_VkSpecializationInfo(d, &info);
+        assert_int_equal(vn_decoder_end(d), 0);
+        assert_int_equal(d->poisoned, offset == 5);
+    }
+}
+
 static void test_an_unknown_command_is_named(void **state)
 {
     struct world *w = *state;
@@ -477,6 +536,9 @@ int main(void)
         TEST(test_bytes_behind_a_command_are_refused),
         TEST(test_a_count_that_lies_allocates_nothing),
         TEST(test_an_array_that_must_be_there_is_demanded),
+        TEST(test_a_stride_is_the_servers_own),
+        TEST(test_results_have_room_for_all_that_a_driver_writes),
+        TEST(test_a_constant_outside_its_data_costs_the_pipeline),
         TEST(test_an_unknown_command_is_named),
         TEST(test_two_call_arrays_say_what_the_driver_said),
         TEST(test_an_output_keeps_the_links_of_the_program),

@@ -160,3 +160,12 @@ void *fill_chain(struct filler *f, const uint32_t *stypes, uint32_t count, fill_
     f->depth--;
     return first;
 }
+
+void fill_specialization_fits(VkSpecializationInfo *s)
+{
+    VkSpecializationMapEntry *entries = (VkSpecializationMapEntry *)(uintptr_t)s->pMapEntries;
+    for (uint32_t i = 0; i < s->mapEntryCount; i++) {
+        entries[i].offset %= (uint32_t)s->dataSize + 1;
+        entries[i].size %= s->dataSize - entries[i].offset + 1;
+    }
+}

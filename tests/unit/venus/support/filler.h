@@ -61,6 +61,8 @@ void *fill_alloc(struct filler *f, uint64_t count, size_t size);
 void *fill_array(struct filler *f, uint64_t count, size_t size, bool maybe);
 bool fill_real(struct filler *f, const void *ptr);
 void *fill_garbage(struct filler *f);
+/* Entries that lie inside the data, as vn_specialization_fits wants them. */
+void fill_specialization_fits(VkSpecializationInfo *s);
 void *fill_handle(struct filler *f, uint32_t type);
 /* Sometimes NULL. */
 void *fill_maybe(struct filler *f, uint32_t type);
