@@ -375,6 +375,40 @@ static void across_queues(void)
     vkt_out_buffer("data", &data);
 }
 
+/* A device is a group of one: batches say which of it executes what. */
+static void device_group(void)
+{
+    prepare();
+    const uint32_t mask = 1, index = 0;
+    VkDeviceGroupSubmitInfo plain = {.sType = VK_STRUCTURE_TYPE_DEVICE_GROUP_SUBMIT_INFO,
+                                     .commandBufferCount = 1,
+                                     .pCommandBufferDeviceMasks = &mask};
+    VkDeviceGroupSubmitInfo waiting = plain, signalling = plain;
+    signalling.signalSemaphoreCount = 1;
+    signalling.pSignalSemaphoreDeviceIndices = &index;
+    waiting.waitSemaphoreCount = 1;
+    waiting.pWaitSemaphoreDeviceIndices = &index;
+    const VkDeviceGroupSubmitInfo *groups[] = {&plain, &signalling, &waiting};
+    const VkPipelineStageFlags stage = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
+    VkSemaphore semaphore = vkt_semaphore();
+    VkFence fence = vkt_fence(false);
+    for (uint32_t i = 0; i < VKT_COUNT(groups); i++) {
+        VkCommandBuffer command = stepping(i + 1);
+        VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                             .pNext = groups[i],
+                             .waitSemaphoreCount = groups[i]->waitSemaphoreCount,
+                             .pWaitSemaphores = &semaphore,
+                             .pWaitDstStageMask = &stage,
+                             .commandBufferCount = 1,
+                             .pCommandBuffers = &command,
+                             .signalSemaphoreCount = groups[i]->signalSemaphoreCount,
+                             .pSignalSemaphores = &semaphore};
+        VKT(vkQueueSubmit(vkt.queue, 1, &info, i == 2 ? fence : VK_NULL_HANDLE));
+    }
+    vkt_wait(fence);
+    vkt_out_buffer("data", &data);
+}
+
 static const struct vkt_case cases[] = {
     {"fence_status", fence_status, NULL},
     {"fence_polled", fence_polled, NULL},
@@ -392,6 +426,7 @@ static const struct vkt_case cases[] = {
     {"timeline_wait_any", timeline_wait_any, NULL},
     {"mixed_semaphores", mixed_semaphores, NULL},
     {"across_queues", across_queues, NULL},
+    {"device_group", device_group, NULL},
 };
 
 VKT_MAIN(cases)

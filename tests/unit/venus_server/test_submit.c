@@ -159,6 +159,41 @@ static void device_groups_get_an_index_more(void **state)
     assert_int_equal(group.pSignalSemaphoreDeviceIndices[1], 0);
 }
 
+/* The arrays of a group have as many elements as those of the batch, whatever the client says. */
+static void groups_fit_their_batch(void **state)
+{
+    VkCommandBuffer commands[2] = {HANDLE(VkCommandBuffer, 1), HANDLE(VkCommandBuffer, 2)};
+    uint32_t masks[3] = {1, 2, 3};
+    VkDeviceGroupSubmitInfo none = {.sType = VK_STRUCTURE_TYPE_DEVICE_GROUP_SUBMIT_INFO};
+    VkDeviceGroupSubmitInfo many = {.sType = VK_STRUCTURE_TYPE_DEVICE_GROUP_SUBMIT_INFO,
+                                    .commandBufferCount = 3,
+                                    .pCommandBufferDeviceMasks = masks,
+                                    .signalSemaphoreCount = 1,
+                                    .pSignalSemaphoreDeviceIndices = masks};
+    VkSubmitInfo clients[2] = {{.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                                .pNext = &none,
+                                .commandBufferCount = 2,
+                                .pCommandBuffers = commands},
+                               {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                                .pNext = &many,
+                                .waitSemaphoreCount = 1,
+                                .commandBufferCount = 2,
+                                .pCommandBuffers = commands}};
+    (void)state;
+    assert_non_null(vns_submit_infos(&arena, clients, 2, &ours));
+    assert_int_equal(none.commandBufferCount, 2);
+    assert_int_equal(none.pCommandBufferDeviceMasks[1], 0);
+    assert_int_equal(none.waitSemaphoreCount, 0);
+    assert_int_equal(none.signalSemaphoreCount, 1);
+    assert_int_equal(none.pSignalSemaphoreDeviceIndices[0], 0);
+    assert_int_equal(many.commandBufferCount, 2);
+    assert_int_equal(many.pCommandBufferDeviceMasks[1], 2);
+    assert_int_equal(many.waitSemaphoreCount, 1);
+    assert_int_equal(many.pWaitSemaphoreDeviceIndices[0], 0);
+    assert_int_equal(many.signalSemaphoreCount, 1);
+    assert_int_equal(many.pSignalSemaphoreDeviceIndices[0], 0);
+}
+
 static void submit2_signals_after_all_commands(void **state)
 {
     VkSemaphoreSubmitInfo signal = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_SUBMIT_INFO,
@@ -246,6 +281,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_clients_semaphores_and_values_stay, start, end),
         cmocka_unit_test_setup_teardown(missing_values_are_zero, start, end),
         cmocka_unit_test_setup_teardown(device_groups_get_an_index_more, start, end),
+        cmocka_unit_test_setup_teardown(groups_fit_their_batch, start, end),
         cmocka_unit_test_setup_teardown(submit2_signals_after_all_commands, start, end),
         cmocka_unit_test_setup_teardown(another_of_ours_comes_before_what_the_client_signals, start,
                                         end),

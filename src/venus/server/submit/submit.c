@@ -12,14 +12,22 @@ static void *find_in_chain(const void *chain, VkStructureType type)
     return (void *)(uintptr_t)vn_chain_find(chain, type);
 }
 
+/* An element for each of `count`, and for ours around them: zeros fill up what the client did not
+ * give.  (Values of binary semaphores are ignored, so there may be fewer.) */
+static void *fit(struct hw_arena *arena, const void *array, uint32_t given, uint32_t count,
+                 size_t size, uint32_t lead)
+{
+    char *copy = hw_arena_calloc(arena, (size_t)lead + count + 1, size);
+    if (copy && array && given)
+        memcpy(copy + lead * size, array, (given < count ? given : count) * size);
+    return copy;
+}
+
 /* A copy with `lead` elements before it and one behind, all zero. */
 static void *surround(struct hw_arena *arena, const void *array, uint32_t count, size_t size,
                       uint32_t lead)
 {
-    char *copy = hw_arena_calloc(arena, (size_t)lead + count + 1, size);
-    if (copy && array && count)
-        memcpy(copy + lead * size, array, count * size);
-    return copy;
+    return fit(arena, array, count, count, size, lead);
 }
 
 /* How many signals of ours come before the client's. */
@@ -40,17 +48,6 @@ static VkSemaphore *add_semaphores(struct hw_arena *arena, const VkSemaphore *se
     return copy;
 }
 
-/* A value for each of `count` semaphores, and for ours around them: those of binary ones are
- * ignored, so zeros fill up what the client did not give. */
-static uint64_t *values_for(struct hw_arena *arena, const uint64_t *values, uint32_t given,
-                            uint32_t count, uint32_t lead)
-{
-    uint64_t *copy = hw_arena_calloc(arena, (size_t)lead + count + 1, sizeof(*copy));
-    if (copy && values && given)
-        memcpy(copy + lead, values, (given < count ? given : count) * sizeof(*copy));
-    return copy;
-}
-
 /* The chain with values for all semaphores, of which the client has `signals` to signal; NULL when
  * out of memory. */
 static const void *with_values(struct hw_arena *arena, const void *chain, uint32_t waits,
@@ -67,10 +64,10 @@ static const void *with_values(struct hw_arena *arena, const void *chain, uint32
         info->pNext = chain;
         result = info;
     }
-    uint64_t *wait =
-        values_for(arena, info->pWaitSemaphoreValues, info->waitSemaphoreValueCount, waits, 0);
-    uint64_t *signal = values_for(arena, info->pSignalSemaphoreValues,
-                                  info->signalSemaphoreValueCount, signals, lead);
+    uint64_t *wait = fit(arena, info->pWaitSemaphoreValues, info->waitSemaphoreValueCount, waits,
+                         sizeof(*wait), 0);
+    uint64_t *signal = fit(arena, info->pSignalSemaphoreValues, info->signalSemaphoreValueCount,
+                           signals, sizeof(*signal), lead);
     if (!wait || !signal)
         return NULL;
     signal[0] = lead ? value : signal[0];
@@ -82,20 +79,29 @@ static const void *with_values(struct hw_arena *arena, const void *chain, uint32
     return result;
 }
 
-/* Device groups name a device for each semaphore; ours are signalled by the first. */
-static bool with_device_index(struct hw_arena *arena, const void *chain, uint32_t lead)
+/* Device groups name a device for each semaphore, and devices for each command buffer, of a batch
+ * as the client sent it.  Ours are signalled by the first device. */
+static bool fit_group(struct hw_arena *arena, const VkSubmitInfo *info, uint32_t lead,
+                      uint32_t behind)
 {
     VkDeviceGroupSubmitInfo *group =
-        find_in_chain(chain, VK_STRUCTURE_TYPE_DEVICE_GROUP_SUBMIT_INFO);
-    if (!group || group->signalSemaphoreCount == 0)
+        find_in_chain(info->pNext, VK_STRUCTURE_TYPE_DEVICE_GROUP_SUBMIT_INFO);
+    if (!group)
         return true;
-    uint32_t *indices = surround(arena, group->pSignalSemaphoreDeviceIndices,
-                                 group->signalSemaphoreCount, sizeof(*indices), lead);
-    if (!indices)
-        return false;
-    group->pSignalSemaphoreDeviceIndices = indices;
-    group->signalSemaphoreCount += lead + 1;
-    return true;
+    group->pWaitSemaphoreDeviceIndices =
+        fit(arena, group->pWaitSemaphoreDeviceIndices, group->waitSemaphoreCount,
+            info->waitSemaphoreCount, sizeof(uint32_t), 0);
+    group->pCommandBufferDeviceMasks =
+        fit(arena, group->pCommandBufferDeviceMasks, group->commandBufferCount,
+            info->commandBufferCount, sizeof(uint32_t), 0);
+    group->pSignalSemaphoreDeviceIndices =
+        fit(arena, group->pSignalSemaphoreDeviceIndices, group->signalSemaphoreCount,
+            info->signalSemaphoreCount, sizeof(uint32_t), lead);
+    group->waitSemaphoreCount = info->waitSemaphoreCount;
+    group->commandBufferCount = info->commandBufferCount;
+    group->signalSemaphoreCount = lead + info->signalSemaphoreCount + behind;
+    return group->pWaitSemaphoreDeviceIndices && group->pCommandBufferDeviceMasks &&
+           group->pSignalSemaphoreDeviceIndices;
 }
 
 static bool complete(struct hw_arena *arena, VkSubmitInfo *info, const struct vns_signal *signal,
@@ -103,7 +109,7 @@ static bool complete(struct hw_arena *arena, VkSubmitInfo *info, const struct vn
 {
     uint32_t count = info->signalSemaphoreCount, lead = lead_of(signal, count);
     VkSemaphore *semaphores = add_semaphores(arena, info->pSignalSemaphores, count, signal);
-    if (!semaphores || !with_device_index(arena, info->pNext, lead))
+    if (!semaphores || !fit_group(arena, info, lead, 1))
         return false;
     info->pSignalSemaphores = semaphores;
     info->signalSemaphoreCount = lead + count + 1;
@@ -118,7 +124,9 @@ VkSubmitInfo *vns_submit_infos(struct hw_arena *arena, const VkSubmitInfo *infos
     if (copy && count == 0)
         copy[0].sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
     for (uint32_t i = 0; copy && i < (count ? count : 1); i++) {
-        if (signal->values[i] && !complete(arena, &copy[i], signal, signal->values[i]))
+        bool done = signal->values[i] ? complete(arena, &copy[i], signal, signal->values[i])
+                                      : fit_group(arena, &copy[i], 0, 0);
+        if (!done)
             return NULL;
     }
     return copy;
