@@ -511,6 +511,34 @@ static void headless(void)
     vkDestroySurfaceKHR(vkt.instance, surface, NULL);
 }
 
+/* A swapchain is an object like others, also where it lives at the client. */
+static void private_data(void)
+{
+    wsi_open();
+    VKT_NEED(vkt.f13.privateData);
+    struct wsi_window window = wsi_window(0, 0, WIDTH, HEIGHT, 24);
+    VkSwapchainCreateInfoKHR info =
+        wsi_chain_info(wsi_surface(&window), extent, VK_PRESENT_MODE_FIFO_KHR);
+    struct wsi_chain first = wsi_chain(&info);
+    VkPrivateDataSlotCreateInfo slot_info = {.sType =
+                                                 VK_STRUCTURE_TYPE_PRIVATE_DATA_SLOT_CREATE_INFO};
+    VkPrivateDataSlot slot;
+    VKT(vkCreatePrivateDataSlot(vkt.device, &slot_info, NULL, &slot));
+    VKT_KEEP(PRIVATE_DATA_SLOT, slot);
+    VKT(vkSetPrivateData(vkt.device, VK_OBJECT_TYPE_SWAPCHAIN_KHR, (uint64_t)first.handle, slot,
+                         1234567));
+    uint64_t value = 0;
+    vkGetPrivateData(vkt.device, VK_OBJECT_TYPE_SWAPCHAIN_KHR, (uint64_t)first.handle, slot,
+                     &value);
+    vkt_out_u64("first", value);
+    info.oldSwapchain = first.handle;
+    struct wsi_chain second = wsi_chain(&info);
+    vkGetPrivateData(vkt.device, VK_OBJECT_TYPE_SWAPCHAIN_KHR, (uint64_t)second.handle, slot,
+                     &value);
+    vkt_out_u64("second", value);
+    wsi_close();
+}
+
 static const struct vkt_case cases[] = {
     {"offers", offers, NULL},
     {"offers_with_alpha", offers_with_alpha, NULL},
@@ -531,6 +559,7 @@ static const struct vkt_case cases[] = {
     {"destroyed_window", destroyed_window, NULL},
     {"retired_chain", retired_chain, NULL},
     {"mutable_format", mutable_format, NULL},
+    {"private_data", private_data, NULL},
     {"headless", headless, NULL},
 };
 

@@ -154,6 +154,7 @@ static struct vnc_swapchain *swapchain_new(struct vnc_device *device,
     if (!swapchain)
         return NULL;
     swapchain->object.type = VK_OBJECT_TYPE_SWAPCHAIN_KHR;
+    swapchain->object.id = vnc_link_ids(vnc_link_of(device), 1); /* for private data */
     swapchain->object.client = device->object.client;
     swapchain->device = device;
     swapchain->extent = info->imageExtent;
