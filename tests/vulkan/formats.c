@@ -2,6 +2,7 @@
 #include "vkt_image.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const VkImageLayout DST = VK_IMAGE_LAYOUT_TRANSFER_DST_OPTIMAL;
 
@@ -137,12 +138,39 @@ static void compressed(void)
     vkt_out_buffer("texels", &out);
 }
 
+/* The answer about what is not supported is all zeros, whatever was there before. */
+static void unsupported(void)
+{
+    static const VkFormat asked[] = {VK_FORMAT_R8G8B8A8_UNORM, VK_FORMAT_R64G64B64A64_SFLOAT,
+                                     VK_FORMAT_ASTC_12x12_SRGB_BLOCK, VK_FORMAT_D32_SFLOAT};
+    for (size_t i = 0; i < VKT_COUNT(asked); i++) {
+        VkPhysicalDeviceImageFormatInfo2 info = {
+            .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_IMAGE_FORMAT_INFO_2,
+            .format = asked[i],
+            .type = VK_IMAGE_TYPE_2D,
+            .tiling = VK_IMAGE_TILING_OPTIMAL,
+            .usage = VK_IMAGE_USAGE_COLOR_ATTACHMENT_BIT};
+        VkImageFormatProperties plain;
+        VkImageFormatProperties2 chained = {.sType = VK_STRUCTURE_TYPE_IMAGE_FORMAT_PROPERTIES_2};
+        memset(&plain, 0xa5, sizeof(plain));
+        memset(&chained.imageFormatProperties, 0xa5, sizeof(plain));
+        vkt_out_result("1.0", vkGetPhysicalDeviceImageFormatProperties(
+                                  vkt.physical, info.format, info.type, info.tiling, info.usage,
+                                  info.flags, &plain));
+        vkt_out("plain", &plain, sizeof(plain));
+        vkt_out_result("1.1",
+                       vkGetPhysicalDeviceImageFormatProperties2(vkt.physical, &info, &chained));
+        vkt_out("chained", &chained.imageFormatProperties, sizeof(plain));
+    }
+}
+
 static const struct vkt_case cases[] = {
     {"cleared_floating", cleared_floating, NULL},
     {"cleared_whole", cleared_whole, NULL},
     {"cleared_depths", cleared_depths, NULL},
     {"copied", copied, NULL},
     {"compressed", compressed, NULL},
+    {"unsupported", unsupported, NULL},
 };
 
 VKT_MAIN(cases)

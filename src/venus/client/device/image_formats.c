@@ -90,6 +90,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_image(VkPhysicalDevice device, VkForma
         result = vn_dec_reply_vkGetPhysicalDeviceImageFormatProperties(
             &q.reply, device, format, type, tiling, usage, flags, out);
     VkResult closed = question_close(&q);
+    if (result == VK_ERROR_FORMAT_NOT_SUPPORTED)
+        *out = (VkImageFormatProperties){0};
     return closed == VK_SUCCESS ? result : closed;
 }
 
@@ -110,8 +112,10 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_image2(VkPhysicalDevice device,
         (void *)vn_chain_find(out->pNext, VK_STRUCTURE_TYPE_EXTERNAL_IMAGE_FORMAT_PROPERTIES);
     if (external)
         external->externalMemoryProperties = (VkExternalMemoryProperties){0};
-    if (asks_for_external(info))
+    if (asks_for_external(info)) {
+        out->imageFormatProperties = (VkImageFormatProperties){0};
         return VK_ERROR_FORMAT_NOT_SUPPORTED;
+    }
     question_open(&q, device);
     vn_enc_cmd_vkGetPhysicalDeviceImageFormatProperties2(&q.request, device, info, out);
     VkResult result = question_ask(&q);
@@ -119,6 +123,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_image2(VkPhysicalDevice device,
         result =
             vn_dec_reply_vkGetPhysicalDeviceImageFormatProperties2(&q.reply, device, info, out);
     VkResult closed = question_close(&q);
+    if (result == VK_ERROR_FORMAT_NOT_SUPPORTED)
+        out->imageFormatProperties = (VkImageFormatProperties){0};
     return closed == VK_SUCCESS ? result : closed;
 }
 
