@@ -179,13 +179,33 @@ void vnc_semaphore_unref(struct vnc_semaphore *semaphore)
         free(semaphore);
 }
 
+static void raise_to(_Atomic uint64_t *at, uint64_t value)
+{
+    uint64_t old = atomic_load_explicit(at, memory_order_relaxed);
+    while (old < value && !atomic_compare_exchange_weak_explicit(
+                              at, &old, value, memory_order_release, memory_order_relaxed))
+        ;
+}
+
 void vnc_semaphore_raise(struct vnc_semaphore *semaphore, uint64_t value)
 {
-    uint64_t old = atomic_load_explicit(&semaphore->value, memory_order_relaxed);
-    while (old < value &&
-           !atomic_compare_exchange_weak_explicit(&semaphore->value, &old, value,
-                                                  memory_order_release, memory_order_relaxed))
-        ;
+    raise_to(&semaphore->value, value);
+}
+
+void vnc_semaphore_await(struct vnc_semaphore *semaphore, uint64_t value)
+{
+    raise_to(&semaphore->awaited, value);
+}
+
+bool vnc_semaphore_releases(const struct vnc_semaphore *semaphore)
+{
+    return atomic_load_explicit(&semaphore->awaited, memory_order_relaxed) > semaphore->promised;
+}
+
+void vnc_semaphore_promise(struct vnc_semaphore *semaphore, uint64_t value)
+{
+    if (semaphore->promised < value)
+        semaphore->promised = value;
 }
 
 static uint64_t semaphore_value(const struct vnc_semaphore *semaphore)
@@ -204,7 +224,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_semaphore(VkDevice device,
     if (result == VK_SUCCESS && type && type->semaphoreType == VK_SEMAPHORE_TYPE_TIMELINE) {
         struct vnc_semaphore *semaphore = VNC_OBJECT(vnc_semaphore, *out);
         semaphore->timeline = true;
-        semaphore->value = type->initialValue;
+        semaphore->value = semaphore->promised = type->initialValue;
     }
     return result;
 }
@@ -318,6 +338,7 @@ static void put_semaphore_signal(struct wire_enc *e, const void *args)
 {
     const struct semaphore_signal *s = args;
     vn_enc_cmd_vkSignalSemaphore(e, s->device, s->info);
+    vnc_semaphore_promise(VNC_OBJECT(vnc_semaphore, s->info->semaphore), s->info->value);
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL signal_semaphore(VkDevice handle,

@@ -27,6 +27,11 @@ struct vnc_semaphore {
     bool timeline;
     _Atomic uint64_t value; /* release by whoever raises it, acquire by whoever reads */
     _Atomic uint32_t waiters;
+    /* The greatest value that a submitted batch waits for, and the greatest that a batch in the
+     * stream or the program signals.  Where the first is greater, work is under way that reads
+     * mapped memory later than it was submitted (docs/design/mapped-memory.md). */
+    _Atomic uint64_t awaited; /* relaxed: a program that needs it has ordered the two submissions */
+    uint64_t promised;        /* with the stream's lock */
 };
 
 void vnc_fence_submitted(struct vnc_fence *fence, struct vnc_queue *queue, uint64_t number);
@@ -36,6 +41,12 @@ void vnc_fence_signal(struct vnc_fence *fence);
 struct vnc_semaphore *vnc_semaphore_ref(struct vnc_semaphore *semaphore);
 void vnc_semaphore_unref(struct vnc_semaphore *semaphore);
 void vnc_semaphore_raise(struct vnc_semaphore *semaphore, uint64_t value);
+/* A batch waits for the value. */
+void vnc_semaphore_await(struct vnc_semaphore *semaphore, uint64_t value);
+/* Whether a signal may release batches that were submitted before it. */
+bool vnc_semaphore_releases(const struct vnc_semaphore *semaphore);
+/* The stream, whose lock the caller has, now holds a signal of the value. */
+void vnc_semaphore_promise(struct vnc_semaphore *semaphore, uint64_t value);
 
 extern const struct vnc_entry vnc_entries_sync[];
 

@@ -145,11 +145,13 @@ static void note_signal(struct vnc_batch *batch, VkSemaphore handle, uint64_t va
 }
 
 /* What waits for a timeline may wait for the host, which must then be told the truth. */
-static void note_wait(struct vnc_batch *batch, VkSemaphore handle)
+static void note_wait(struct vnc_batch *batch, VkSemaphore handle, uint64_t value)
 {
-    const struct vnc_semaphore *semaphore = VNC_OBJECT(vnc_semaphore, handle);
+    struct vnc_semaphore *semaphore = VNC_OBJECT(vnc_semaphore, handle);
     batch->visible |= semaphore && semaphore->timeline;
     batch->chained |= semaphore && !semaphore->timeline;
+    if (semaphore && semaphore->timeline)
+        vnc_semaphore_await(semaphore, value);
 }
 
 static void note_commands(struct submission *s, struct vnc_batch *batch, VkCommandBuffer handle)
@@ -166,25 +168,34 @@ static struct vnc_batch *batch_new(uint32_t signals)
     return calloc(1, sizeof(struct vnc_batch) + signals * sizeof(struct vnc_signal));
 }
 
-static struct vnc_batch *batch_of_signals(const void *chain, uint32_t count,
-                                          const VkSemaphore *semaphores)
+/* Semaphores of a VkSubmitInfo or a VkBindSparseInfo. */
+struct semaphores {
+    uint32_t wait_count, signal_count;
+    const VkSemaphore *waits, *signals;
+};
+
+static struct vnc_batch *batch_of_semaphores(const void *chain, const struct semaphores *s)
 {
     const VkTimelineSemaphoreSubmitInfo *timeline =
         vn_chain_find(chain, VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO);
-    struct vnc_batch *batch = batch_new(count);
-    for (uint32_t i = 0; batch && timeline && i < count; i++) {
+    struct vnc_batch *batch = batch_new(s->signal_count);
+    for (uint32_t i = 0; batch && timeline && i < s->signal_count; i++) {
         if (i < timeline->signalSemaphoreValueCount && timeline->pSignalSemaphoreValues)
-            note_signal(batch, semaphores[i], timeline->pSignalSemaphoreValues[i]);
+            note_signal(batch, s->signals[i], timeline->pSignalSemaphoreValues[i]);
+    }
+    for (uint32_t i = 0; batch && i < s->wait_count; i++) {
+        bool valued =
+            timeline && i < timeline->waitSemaphoreValueCount && timeline->pWaitSemaphoreValues;
+        note_wait(batch, s->waits[i], valued ? timeline->pWaitSemaphoreValues[i] : 0);
     }
     return batch;
 }
 
 static struct vnc_batch *batch_of_submit(struct submission *s, const VkSubmitInfo *submit)
 {
-    struct vnc_batch *batch =
-        batch_of_signals(submit->pNext, submit->signalSemaphoreCount, submit->pSignalSemaphores);
-    for (uint32_t i = 0; batch && i < submit->waitSemaphoreCount; i++)
-        note_wait(batch, submit->pWaitSemaphores[i]);
+    struct semaphores semaphores = {submit->waitSemaphoreCount, submit->signalSemaphoreCount,
+                                    submit->pWaitSemaphores, submit->pSignalSemaphores};
+    struct vnc_batch *batch = batch_of_semaphores(submit->pNext, &semaphores);
     for (uint32_t i = 0; batch && i < submit->commandBufferCount; i++)
         note_commands(s, batch, submit->pCommandBuffers[i]);
     return batch;
@@ -197,7 +208,8 @@ static struct vnc_batch *batch_of_submit2(struct submission *s, const VkSubmitIn
         note_signal(batch, submit->pSignalSemaphoreInfos[i].semaphore,
                     submit->pSignalSemaphoreInfos[i].value);
     for (uint32_t i = 0; batch && i < submit->waitSemaphoreInfoCount; i++)
-        note_wait(batch, submit->pWaitSemaphoreInfos[i].semaphore);
+        note_wait(batch, submit->pWaitSemaphoreInfos[i].semaphore,
+                  submit->pWaitSemaphoreInfos[i].value);
     for (uint32_t i = 0; batch && i < submit->commandBufferInfoCount; i++)
         note_commands(s, batch, submit->pCommandBufferInfos[i].commandBuffer);
     return batch;
@@ -209,8 +221,10 @@ static struct vnc_batch *batch_at(struct submission *s, uint32_t i)
         return batch_of_submit(s, &s->submits[i]);
     if (s->submits2)
         return batch_of_submit2(s, &s->submits2[i]);
-    struct vnc_batch *batch = batch_of_signals(s->binds[i].pNext, s->binds[i].signalSemaphoreCount,
-                                               s->binds[i].pSignalSemaphores);
+    const VkBindSparseInfo *bind = &s->binds[i];
+    struct semaphores semaphores = {bind->waitSemaphoreCount, bind->signalSemaphoreCount,
+                                    bind->pWaitSemaphores, bind->pSignalSemaphores};
+    struct vnc_batch *batch = batch_of_semaphores(bind->pNext, &semaphores);
     if (batch)
         batch->visible = true; /* page tables: rare, and not looked into */
     return batch;
@@ -433,12 +447,34 @@ static void put_update(struct wire_enc *e, const struct vnc_copy *copies, uint32
     wire_fill_len(e, hole);
 }
 
-/* What was held back, and what the program wrote that the batches can read. */
+/* Whether work that was submitted before may begin once these batches are done.  It reads what the
+ * program has written until now, which its own submission could not send. */
+static bool releases_earlier_work(const struct vnc_batch *batch)
+{
+    for (; batch; batch = batch->next) {
+        for (uint32_t i = 0; i < batch->signal_count; i++) {
+            if (vnc_semaphore_releases(batch->signals[i].semaphore))
+                return true;
+        }
+    }
+    return false;
+}
+
+static void promise_signals(const struct vnc_batch *batch)
+{
+    for (; batch; batch = batch->next) {
+        for (uint32_t i = 0; i < batch->signal_count; i++)
+            vnc_semaphore_promise(batch->signals[i].semaphore, batch->signals[i].value);
+    }
+}
+
+/* What was held back, and what the program wrote that the batches, or what they release, can read.
+ */
 static VkResult put_needs(const struct submission *s, const struct vnc_batch *batch,
                           struct wire_enc *e)
 {
     struct vnc_device *device = s->queue->device;
-    const struct vnc_ranges *reads = s->reads_all || s->reads.failed ? NULL : &s->reads;
+    bool all = s->reads_all || s->reads.failed || releases_earlier_work(batch);
     for (uint32_t i = 0; i < s->count; i++) {
         uint32_t count = s->submits    ? s->submits[i].commandBufferCount
                          : s->submits2 ? s->submits2[i].commandBufferInfoCount
@@ -453,7 +489,7 @@ static VkResult put_needs(const struct submission *s, const struct vnc_batch *ba
     VkResult result = vnc_link_checkpoint(vnc_device_link(device));
     for (; batch && result == VK_SUCCESS; batch = batch->next)
         result = batch->ranges.count ? vnc_memory_expect(device, &batch->ranges) : VK_SUCCESS;
-    return result == VK_SUCCESS ? vnc_memory_put_deltas(device, reads, e) : result;
+    return result == VK_SUCCESS ? vnc_memory_put_deltas(device, all ? NULL : &s->reads, e) : result;
 }
 
 /* Nobody waits for updates, and more of them may follow. */
@@ -507,6 +543,7 @@ static VkResult submit_batches(const struct submission *s, struct vnc_batch *bat
         batches_free(batches);
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     }
+    promise_signals(batches);
     enlist(s->queue, batches, update);
     if (early)
         atomic_store_explicit(&s->queue->unseen, first + count - 1, memory_order_relaxed);

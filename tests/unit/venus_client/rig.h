@@ -1,0 +1,70 @@
+/* rig.h - the client's half with two queues and no driver, against a server that takes what comes
+ * and does nothing until it is told to.
+ *
+ * Threads: one at a time.  Lifetime: rig_start and rig_end are a test's setup and teardown. */
+#ifndef HAWSER_TESTS_UNIT_VENUS_CLIENT_RIG_H
+#define HAWSER_TESTS_UNIT_VENUS_CLIENT_RIG_H
+
+#include "unit.h"
+
+#include <pthread.h>
+
+#include "base/driver_counts.h"
+#include "rpc/transport/net.h"
+#include "venus/client/device/device.h"
+#include "venus/client/memory/memory.h"
+#include "venus/client/object/sync.h"
+#include "venus/client/record/command.h"
+#include "venus/client/submit/queue.h"
+
+enum { RIG_QUEUES = 2, RIG_PATIENCE_MS = 30000 };
+
+struct rig_server {
+    struct rpc_listener *listener;
+    pthread_t thread;
+    struct rpc_ep *ep;
+    pthread_mutex_t lock; /* guards the rest */
+    bool stop;
+    uint64_t queue, number; /* to report; number 0: nothing */
+};
+
+struct rig {
+    struct rig_server server;
+    struct vnc_link *link;
+    struct vnc_pushes *pushes;
+    struct vnc_physical_device physical;
+    struct vnc_device *device;
+    struct vnc_queue *queues[RIG_QUEUES];
+    struct vnc_fence *fence;
+    struct vnc_semaphore *timeline, *binary;
+    PFN_vkQueueSubmit submit;
+    PFN_vkQueueWaitIdle wait_idle;
+    PFN_vkGetFenceStatus status;
+    PFN_vkWaitForFences wait;
+};
+
+int rig_start(void **state);
+int rig_end(void **state);
+
+PFN_vkVoidFunction rig_entry(const struct vnc_entry *table, const char *name);
+#define RIG_COMMAND(name) ((PFN_##name)rig_entry(vnc_entries_command, #name))
+
+/* One batch with these commands, or none, on the queue; a timeline's value is 1. */
+void rig_submit(struct rig *rig, int queue, struct vnc_command_buffer *commands,
+                struct vnc_semaphore *wait, struct vnc_semaphore *signal, struct vnc_fence *fence);
+/* The server reports the batch, and the client has heard of it. */
+void rig_report(struct rig *rig, int queue, uint64_t number);
+struct hw_driver_counts rig_sent(const struct rig *rig);
+
+/* A recording that copies mapped memory to a buffer that the host cannot see. */
+struct rig_copy {
+    struct vnc_memory *memory;
+    struct vnc_resource *from, *to;
+    struct vn_object *pool;
+    struct vnc_command_buffer *commands;
+};
+
+void rig_copy_make(struct rig *rig, struct rig_copy *copy, size_t size);
+void rig_copy_free(struct rig *rig, struct rig_copy *copy);
+
+#endif
