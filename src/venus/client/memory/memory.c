@@ -144,7 +144,7 @@ static VKAPI_ATTR void VKAPI_CALL free_memory(VkDevice handle, VkDeviceMemory me
         vnc_pushes_remove_memory(device->pushes, memory);
     vn_region_destroy(memory->region);
     memory->region = NULL;
-    memory->dead = true;
+    atomic_store_explicit(&memory->dead, true, memory_order_relaxed);
     vn_vkFreeMemory(handle, memory_handle, allocator);
     vnc_budget_change(&device->physical->budget);
     (void)vnc_link_flush(vnc_device_link(device)); /* others may be waiting for the memory */

@@ -17,7 +17,9 @@ struct vnc_memory {
     struct vn_object object;
     struct vnc_device *device;
     _Atomic uint32_t refs;
-    bool dead; /* freed by the program */
+    /* Freed by the program.  Relaxed: work that uses it is not submitted meanwhile, but descriptors
+     * that nothing uses may still name it. */
+    _Atomic bool dead;
     /* Being freed: pages that are asked for are not waited for.  Relaxed: looked at again with each
      * message. */
     _Atomic bool leaving;
@@ -40,7 +42,7 @@ struct vnc_resource {
     struct vn_object object;
     struct vnc_device *device;
     _Atomic uint32_t refs;
-    bool dead;
+    _Atomic bool dead;         /* as of memory */
     bool shared;               /* in the device's list */
     struct vnc_memory *memory; /* a reference; NULL before it is bound */
     VkDeviceSize offset;       /* in memory */
@@ -51,6 +53,16 @@ struct vnc_resource {
     struct wire_enc created;   /* how, as a key for requirements; empty for views */
     struct vnc_resource *next_shared, **shared_at;
 };
+
+static inline bool vnc_memory_is_dead(const struct vnc_memory *memory)
+{
+    return atomic_load_explicit(&memory->dead, memory_order_relaxed);
+}
+
+static inline bool vnc_resource_is_dead(const struct vnc_resource *resource)
+{
+    return atomic_load_explicit(&resource->dead, memory_order_relaxed);
+}
 
 struct vnc_memory *vnc_memory_ref(struct vnc_memory *memory);
 void vnc_memory_unref(struct vnc_memory *memory);

@@ -105,7 +105,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_buffer_view(VkDevice device,
 void vnc_resource_retire(struct vnc_resource *resource)
 {
     leave_shared(resource);
-    resource->dead = true;
+    atomic_store_explicit(&resource->dead, true, memory_order_relaxed);
     vnc_resource_unref(resource);
 }
 

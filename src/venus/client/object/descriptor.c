@@ -21,8 +21,11 @@ struct vnc_descriptor_set {
     _Atomic uint32_t refs;
     struct vnc_set_layout *layout; /* a reference */
     uint32_t variable_count;
+    struct vnc_device *device;
     struct descriptor_pool *pool;
     struct vnc_descriptor_set *next, **at; /* in the pool's list */
+    /* With the device's lock: while one thread submits what uses the set, others may update
+     * descriptors that the work does not use. */
     struct slot *slots;
     /* The command that last updated it, where that updated nothing else; with the stream's lock. */
     uint8_t *sent;
@@ -86,12 +89,13 @@ void vnc_descriptor_set_unref(struct vnc_descriptor_set *set)
     free(set);
 }
 
+/* With the device's lock. */
 static void add_slots(const struct vnc_descriptor_set *set, uint32_t first, uint32_t count,
                       struct vnc_ranges *ranges)
 {
-    for (uint32_t i = first; set->slots && i < first + count; i++) {
+    for (uint32_t i = first; i < first + count; i++) {
         const struct slot *slot = &set->slots[i];
-        if (slot->resource && !slot->resource->dead)
+        if (slot->resource && !vnc_resource_is_dead(slot->resource))
             vnc_ranges_add(ranges, slot->resource, slot->offset, slot->range);
     }
 }
@@ -99,19 +103,26 @@ static void add_slots(const struct vnc_descriptor_set *set, uint32_t first, uint
 void vnc_descriptor_set_ranges(const struct vnc_descriptor_set *set, bool writes,
                                struct vnc_ranges *ranges)
 {
+    if (!set->slots)
+        return;
+    pthread_mutex_lock(&set->device->lock);
     for (uint32_t i = 0; i < set->layout->count; i++) {
         const struct vnc_binding *b = &set->layout->bindings[i];
         if (!writes || vnc_descriptor_writes_buffer(b->type))
             add_slots(set, b->first_slot, b->slots, ranges);
     }
+    pthread_mutex_unlock(&set->device->lock);
 }
 
 void vnc_descriptor_set_binding_ranges(const struct vnc_descriptor_set *set, uint32_t number,
                                        struct vnc_ranges *ranges)
 {
     const struct vnc_binding *binding = vnc_set_layout_binding(set->layout, number);
-    if (binding)
-        add_slots(set, binding->first_slot, binding->slots, ranges);
+    if (!binding || !set->slots)
+        return;
+    pthread_mutex_lock(&set->device->lock);
+    add_slots(set, binding->first_slot, binding->slots, ranges);
+    pthread_mutex_unlock(&set->device->lock);
 }
 
 /* Gives back what the set took from its pool. */
@@ -240,12 +251,14 @@ static bool pool_knows(const struct descriptor_pool *pool, const struct vnc_set_
     return true;
 }
 
-static bool set_init(struct vnc_descriptor_set *set, struct descriptor_pool *pool,
+static bool set_init(struct vnc_descriptor_set *set, struct vnc_device *device,
                      const VkDescriptorSetAllocateInfo *info, uint32_t i)
 {
     const VkDescriptorSetVariableDescriptorCountAllocateInfo *variable = vn_chain_find(
         info->pNext, VK_STRUCTURE_TYPE_DESCRIPTOR_SET_VARIABLE_DESCRIPTOR_COUNT_ALLOCATE_INFO);
+    struct descriptor_pool *pool = VNC_OBJECT(descriptor_pool, info->descriptorPool);
     set->refs = 1;
+    set->device = device;
     set->layout = vnc_set_layout_ref(VNC_OBJECT(vnc_set_layout, info->pSetLayouts[i]));
     set->pool = pool;
     if (variable && i < variable->descriptorSetCount)
@@ -263,11 +276,11 @@ static bool set_init(struct vnc_descriptor_set *set, struct descriptor_pool *poo
     return true;
 }
 
-static bool sets_init(const VkDescriptorSetAllocateInfo *info, const VkDescriptorSet *sets)
+static bool sets_init(struct vnc_device *device, const VkDescriptorSetAllocateInfo *info,
+                      const VkDescriptorSet *sets)
 {
     for (uint32_t i = 0; i < info->descriptorSetCount; i++) {
-        if (!set_init(VNC_OBJECT(vnc_descriptor_set, sets[i]),
-                      VNC_OBJECT(descriptor_pool, info->descriptorPool), info, i))
+        if (!set_init(VNC_OBJECT(vnc_descriptor_set, sets[i]), device, info, i))
             return false;
     }
     return true;
@@ -310,8 +323,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL allocate_sets(VkDevice device,
     uint32_t count = info->descriptorSetCount;
     if (!vn_client_new(device, VK_OBJECT_TYPE_DESCRIPTOR_SET, count, sets))
         return VK_ERROR_OUT_OF_HOST_MEMORY;
-    VkResult result =
-        sets_init(info, sets) ? send_allocation(device, info, sets) : VK_ERROR_OUT_OF_HOST_MEMORY;
+    VkResult result = sets_init(VNC_OBJECT(vnc_device, device), info, sets)
+                          ? send_allocation(device, info, sets)
+                          : VK_ERROR_OUT_OF_HOST_MEMORY;
     if (result != VK_SUCCESS)
         vn_client_undo(vn_client_of(device), count, sets);
     return result;
@@ -378,6 +392,7 @@ static struct slot *slot_at(struct vnc_descriptor_set *set, uint32_t number, uin
     return b && b < end && b->slots && set->slots ? &set->slots[b->first_slot + element] : NULL;
 }
 
+/* Both with the device's lock. */
 static void remember_write(const VkWriteDescriptorSet *write)
 {
     struct vnc_descriptor_set *set = VNC_OBJECT(vnc_descriptor_set, write->dstSet);
@@ -488,10 +503,13 @@ static VKAPI_ATTR void VKAPI_CALL update_sets(VkDevice device, uint32_t write_co
         vnc_link_lose(vnc_link_of(device), "a descriptor update could not be sent: out of memory");
         return;
     }
+    struct vnc_device *d = VNC_OBJECT(vnc_device, device);
+    pthread_mutex_lock(&d->lock);
     for (uint32_t i = 0; i < write_count; i++)
         remember_write(&clean.writes[i]);
     for (uint32_t i = 0; i < copy_count; i++)
         remember_copy(&copies[i]);
+    pthread_mutex_unlock(&d->lock);
     send_update(device, write_count, clean.writes, copy_count, copies);
     vnc_writes_fini(&clean);
 }

@@ -35,7 +35,7 @@ static void add_part(struct vnc_ranges *ranges, const struct vnc_resource *resou
 {
     const struct vnc_resource *base = resource->base ? resource->base : resource;
     const struct vnc_memory *memory = base->memory;
-    if (!memory || memory->dead || !memory->host_visible || offset >= resource->size)
+    if (!memory || vnc_memory_is_dead(memory) || !memory->host_visible || offset >= resource->size)
         return;
     if (bytes > resource->size - offset)
         bytes = resource->size - offset;
@@ -66,7 +66,7 @@ void vnc_ranges_add_range(struct vnc_ranges *ranges, const struct vnc_range *ran
 
 void vnc_ranges_add_memory(struct vnc_ranges *ranges, const struct vnc_memory *memory)
 {
-    if (!memory->dead && memory->host_visible)
+    if (!vnc_memory_is_dead(memory) && memory->host_visible)
         add(ranges, (struct vnc_range){memory->object.id, 0, memory->size, false});
 }
 

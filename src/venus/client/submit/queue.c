@@ -410,7 +410,7 @@ static const struct vnc_command_buffer *only_commands(const struct submission *s
 static const uint8_t *source_of(const struct vnc_copy *copy)
 {
     const struct vnc_memory *memory = copy->from->memory;
-    if (!memory || memory->dead || !memory->tracked || memory->demand_paged ||
+    if (!memory || vnc_memory_is_dead(memory) || !memory->tracked || memory->demand_paged ||
         !vnc_memory_is_still(memory))
         return NULL;
     VkDeviceSize end = copy->from->offset + copy->from_offset + copy->bytes;

@@ -1,0 +1,157 @@
+/* Descriptors that one thread updates while another submits commands that use their set: allowed
+ * where a binding is UPDATE_AFTER_BIND and UPDATE_UNUSED_WHILE_PENDING.  The sanitizers judge. */
+#include "rig.h"
+
+#include <stdlib.h>
+
+#include "venus/client/object/descriptor.h"
+#include "venus/client/object/descriptor_layout.h"
+#include "venus/client/object/objects.h"
+
+enum { SLOTS = 64, UPDATES = 4000, SUBMISSIONS_LEAST = 200, UPDATERS = 2 };
+
+#define DESCRIPTOR(name) ((PFN_##name)rig_entry(vnc_entries_descriptor, #name))
+
+struct bindless {
+    struct rig *rig;
+    struct rig_copy copy; /* its memory and its command buffer */
+    VkDescriptorSetLayout layout;
+    VkPipelineLayout pipeline_layout;
+    VkDescriptorPool pool;
+    VkDescriptorSet set;
+    _Atomic int updating;
+};
+
+struct updater {
+    struct bindless *bindless;
+    uint32_t first, count; /* slots, its own */
+};
+
+static void make_set(struct bindless *b)
+{
+    VkDevice device = VNC_HANDLE(VkDevice, b->rig->device);
+    VkDescriptorSetLayoutBinding binding = {.descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                                            .descriptorCount = SLOTS,
+                                            .stageFlags = VK_SHADER_STAGE_ALL};
+    VkDescriptorBindingFlags flags = VK_DESCRIPTOR_BINDING_UPDATE_AFTER_BIND_BIT |
+                                     VK_DESCRIPTOR_BINDING_UPDATE_UNUSED_WHILE_PENDING_BIT |
+                                     VK_DESCRIPTOR_BINDING_PARTIALLY_BOUND_BIT;
+    VkDescriptorSetLayoutBindingFlagsCreateInfo flags_info = {
+        .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_BINDING_FLAGS_CREATE_INFO,
+        .bindingCount = 1,
+        .pBindingFlags = &flags};
+    VkDescriptorSetLayoutCreateInfo layout_info = {
+        .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
+        .pNext = &flags_info,
+        .flags = VK_DESCRIPTOR_SET_LAYOUT_CREATE_UPDATE_AFTER_BIND_POOL_BIT,
+        .bindingCount = 1,
+        .pBindings = &binding};
+    PFN_vkCreateDescriptorSetLayout create_layout = (PFN_vkCreateDescriptorSetLayout)rig_entry(
+        vnc_entries_descriptor_layout, "vkCreateDescriptorSetLayout");
+    assert_int_equal(create_layout(device, &layout_info, NULL, &b->layout), VK_SUCCESS);
+    VkPipelineLayoutCreateInfo pipeline_info = {.sType =
+                                                    VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
+                                                .setLayoutCount = 1,
+                                                .pSetLayouts = &b->layout};
+    PFN_vkCreatePipelineLayout create_pipeline_layout = (PFN_vkCreatePipelineLayout)rig_entry(
+        vnc_entries_descriptor_layout, "vkCreatePipelineLayout");
+    assert_int_equal(create_pipeline_layout(device, &pipeline_info, NULL, &b->pipeline_layout),
+                     VK_SUCCESS);
+    VkDescriptorPoolSize size = {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, SLOTS};
+    VkDescriptorPoolCreateInfo pool_info = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
+                                            .maxSets = 1,
+                                            .poolSizeCount = 1,
+                                            .pPoolSizes = &size};
+    assert_int_equal(DESCRIPTOR(vkCreateDescriptorPool)(device, &pool_info, NULL, &b->pool),
+                     VK_SUCCESS);
+    VkDescriptorSetAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
+                                        .descriptorPool = b->pool,
+                                        .descriptorSetCount = 1,
+                                        .pSetLayouts = &b->layout};
+    assert_int_equal(DESCRIPTOR(vkAllocateDescriptorSets)(device, &info, &b->set), VK_SUCCESS);
+}
+
+static void record(struct bindless *b)
+{
+    VkCommandBuffer commands = VNC_HANDLE(VkCommandBuffer, b->copy.commands);
+    VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+    assert_int_equal(RIG_COMMAND(vkBeginCommandBuffer)(commands, &begin), VK_SUCCESS);
+    RIG_COMMAND(vkCmdBindDescriptorSets)
+    (commands, VK_PIPELINE_BIND_POINT_GRAPHICS, b->pipeline_layout, 0, 1, &b->set, 0, NULL);
+    assert_int_equal(RIG_COMMAND(vkEndCommandBuffer)(commands), VK_SUCCESS);
+}
+
+static struct vnc_resource *buffer_new(const struct bindless *b)
+{
+    struct vnc_resource *buffer =
+        vnc_object_create(b->rig->link, VK_OBJECT_TYPE_BUFFER, &b->rig->device->object);
+    buffer->size = 256;
+    buffer->memory = vnc_memory_ref(b->copy.memory);
+    return buffer;
+}
+
+/* Each slot gets a new buffer again and again, and its old one is destroyed. */
+static void *update(void *arg)
+{
+    const struct updater *u = arg;
+    struct bindless *b = u->bindless;
+    VkDevice device = VNC_HANDLE(VkDevice, b->rig->device);
+    struct vnc_resource *buffers[SLOTS] = {0};
+    for (uint32_t i = 0; i < UPDATES; i++) {
+        uint32_t slot = i % u->count;
+        struct vnc_resource *buffer = buffer_new(b);
+        VkDescriptorBufferInfo info = {VNC_HANDLE(VkBuffer, buffer), 0, VK_WHOLE_SIZE};
+        VkWriteDescriptorSet write = {.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
+                                      .dstSet = b->set,
+                                      .dstArrayElement = u->first + slot,
+                                      .descriptorCount = 1,
+                                      .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                                      .pBufferInfo = &info};
+        VkCopyDescriptorSet copy = {.sType = VK_STRUCTURE_TYPE_COPY_DESCRIPTOR_SET,
+                                    .srcSet = b->set,
+                                    .srcArrayElement = u->first + slot,
+                                    .dstSet = b->set,
+                                    .dstArrayElement = u->first + (slot + 1) % u->count,
+                                    .descriptorCount = 1};
+        DESCRIPTOR(vkUpdateDescriptorSets)(device, 1, &write, i % 3 == 0, &copy);
+        vnc_object_destroy(buffers[slot] ? &buffers[slot]->object : NULL);
+        buffers[slot] = buffer;
+    }
+    for (uint32_t i = 0; i < u->count; i++)
+        vnc_object_destroy(buffers[i] ? &buffers[i]->object : NULL);
+    b->updating--;
+    return NULL;
+}
+
+static void sets_are_updated_while_others_submit(void **state)
+{
+    struct bindless b = {.rig = *state, .updating = UPDATERS};
+    pthread_t threads[UPDATERS];
+    struct updater updaters[UPDATERS];
+    rig_copy_make(b.rig, &b.copy, 4096);
+    make_set(&b);
+    record(&b);
+    for (uint32_t i = 0; i < UPDATERS; i++) {
+        updaters[i] = (struct updater){&b, i * SLOTS / UPDATERS, SLOTS / UPDATERS};
+        assert_int_equal(pthread_create(&threads[i], NULL, update, &updaters[i]), 0);
+    }
+    uint32_t submissions = 0;
+    while (b.updating || submissions < SUBMISSIONS_LEAST) {
+        rig_submit(b.rig, 0, b.copy.commands, NULL, NULL, NULL);
+        submissions++;
+    }
+    for (uint32_t i = 0; i < UPDATERS; i++)
+        pthread_join(threads[i], NULL);
+    rig_copy_free(b.rig, &b.copy);
+    vnc_object_destroy(VNC_OBJECT(vn_object, b.pool));
+    vnc_object_destroy(VNC_OBJECT(vn_object, b.pipeline_layout));
+    vnc_object_destroy(VNC_OBJECT(vn_object, b.layout));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(sets_are_updated_while_others_submit, rig_start, rig_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
