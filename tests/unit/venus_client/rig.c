@@ -1,6 +1,7 @@
 /* See rig.h. */
 #include "rig.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,16 @@ static bool obey(struct rig_server *s)
     return going;
 }
 
+/* What the driver would answer is not known here, so no call succeeds. */
+static void refuse(struct rig_server *s, struct rpc_msg *call)
+{
+    pthread_mutex_lock(&s->lock);
+    s->asked_len = call->len < sizeof(s->asked) ? call->len : sizeof(s->asked);
+    memcpy(s->asked, call->data, s->asked_len);
+    pthread_mutex_unlock(&s->lock);
+    assert_int_equal(rpc_reply(s->ep, call, -EIO, NULL), 0);
+}
+
 static void *serve(void *arg)
 {
     struct rig_server *s = arg;
@@ -49,8 +60,11 @@ static void *serve(void *arg)
     assert_int_equal(rpc_ep_create(transport, &config, &s->ep), 0);
     do {
         (void)rpc_poll(s->ep);
-        while ((msg = rpc_recv(s->ep)) != NULL)
+        while ((msg = rpc_recv(s->ep)) != NULL) {
+            if (msg->kind == RPC_CALL)
+                refuse(s, msg);
             rpc_release(s->ep, msg);
+        }
         (void)rpc_flush(s->ep);
         (void)rpc_wait(s->ep, HW_MS);
     } while (obey(s));

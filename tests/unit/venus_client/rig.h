@@ -26,6 +26,8 @@ struct rig_server {
     pthread_mutex_t lock; /* guards the rest */
     bool stop;
     uint64_t queue, number; /* to report; number 0: nothing */
+    uint8_t asked[256];     /* the last call, which is answered with a failure */
+    size_t asked_len;
 };
 
 struct rig {

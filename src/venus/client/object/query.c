@@ -52,7 +52,13 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_query_pool_results(VkDevice handle, Vk
                                                              VkQueryResultFlags flags)
 {
     struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
-    VkQueryResultFlags once = flags & ~(VkQueryResultFlags)VK_QUERY_RESULT_WAIT_BIT;
+    bool waits = flags & VK_QUERY_RESULT_WAIT_BIT;
+    /* Who waits gets final results: a driver that was asked for partial ones need not say that they
+     * are not ready. */
+    VkQueryResultFlags once =
+        waits
+            ? flags & ~(VkQueryResultFlags)(VK_QUERY_RESULT_WAIT_BIT | VK_QUERY_RESULT_PARTIAL_BIT)
+            : flags;
     uint64_t pause = ask_again_first_ns;
     for (;;) {
         VkResult status = vnc_device_status(device);
@@ -60,7 +66,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_query_pool_results(VkDevice handle, Vk
             return status;
         struct news news = {device, batches_done(device)};
         VkResult result = ask(handle, pool, first, count, size, data, stride, once);
-        if (result != VK_NOT_READY || !(flags & VK_QUERY_RESULT_WAIT_BIT))
+        if (result != VK_NOT_READY || !waits)
             return result;
         if (vnc_link_wait(vnc_device_link(device), has_news, &news, pause) == VK_ERROR_DEVICE_LOST)
             return VK_ERROR_DEVICE_LOST;
