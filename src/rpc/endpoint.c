@@ -213,7 +213,8 @@ void rpc_ep_open(struct rpc_ep *ep)
             ep->ping_every_ns = every;
     }
     /* A peer that promises no heartbeat may be silent for as long as it likes. */
-    if (peer->heartbeat_ms == 0)
+    if (peer->heartbeat_ms == 0 ||
+        (ep->config.tolerates_silence && !ep->transport->ops->host_answers))
         ep->silent_ns = HW_NEVER;
     free(ep->handshake);
     ep->handshake = NULL;

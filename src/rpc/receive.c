@@ -246,6 +246,24 @@ static void expire_calls(struct rpc_ep *ep, uint64_t now)
     }
 }
 
+/* Ends the connection to a peer that is silent for too long.  One whose host answers is stopped, in
+ * a debugger for example, and is looked at again after a ping. */
+static int check_silence(struct rpc_ep *ep, uint64_t now)
+{
+    double seconds = (double)ep->silent_ns / 1e9;
+    if (ep->silent_ns == HW_NEVER || now - ep->last_received_ns < ep->silent_ns)
+        return 0;
+    if (!ep->config.tolerates_silence)
+        return rpc_ep_fail(ep, -EHOSTDOWN,
+                           "silent for %.1f s: it is stopped, or the network is cut", seconds);
+    if (!ep->transport->ops->host_answers(ep->transport, ep->silent_ns))
+        return rpc_ep_fail(ep, -EHOSTDOWN,
+                           "its host is silent for %.1f s: it is down, or the network is cut",
+                           seconds);
+    ep->last_received_ns = now - ep->silent_ns + ep->ping_every_ns;
+    return 0;
+}
+
 static int heartbeat(struct rpc_ep *ep, uint64_t now)
 {
     if (ep->status == -EINPROGRESS) {
@@ -254,10 +272,9 @@ static int heartbeat(struct rpc_ep *ep, uint64_t now)
         return rpc_ep_fail(ep, -ETIMEDOUT, "no complete hello within %.1f s",
                            (double)ep->config.handshake_ns / 1e9);
     }
-    if (ep->silent_ns != HW_NEVER && now - ep->last_received_ns >= ep->silent_ns)
-        return rpc_ep_fail(ep, -EHOSTDOWN,
-                           "silent for %.1f s: it is stopped, or the network is cut",
-                           (double)ep->silent_ns / 1e9);
+    int rc = check_silence(ep, now);
+    if (rc)
+        return rc;
     if (ep->ping_every_ns != HW_NEVER && now - ep->last_sent_ns >= ep->ping_every_ns) {
         struct rpc_frame ping = {.kind = RPC_FRAME_PING, .value = now};
         if (rpc_tx_pending(&ep->tx) || rpc_tx_control(&ep->tx, &ping, NULL) == 0)

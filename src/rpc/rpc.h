@@ -88,8 +88,11 @@ struct rpc_config {
     uint64_t handshake_ns;               /* 0: default; whole handshake, however slow the bytes */
     enum rpc_flush_policy flush;
     enum rpc_wait_mode wait;
-    uint64_t spin_ns;       /* budget of an adaptive wait; 0: HW_SPIN_NS */
-    bool takes_fds;         /* descriptors may come with messages, on a Unix socket */
+    uint64_t spin_ns; /* budget of an adaptive wait; 0: HW_SPIN_NS */
+    bool takes_fds;   /* descriptors may come with messages, on a Unix socket */
+    /* A peer that is silent is not dead while its host answers: heartbeat_ns is for the host.  For
+     * a server, whose clients may be stopped; a peer that somebody waits for needs the other. */
+    bool tolerates_silence;
     uint32_t capabilities;  /* ours; the layers above define the bits */
     const char *name;       /* says who we are in the peer's log; NULL: "hawser" */
     struct rpc_clock clock; /* now_ns NULL: hw_now_ns */

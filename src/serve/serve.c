@@ -112,10 +112,11 @@ static const struct cmd_option options[] = {
      .kind = CMD_DURATION,
      .argument = "TIME",
      .offset = offsetof(struct serve_options, heartbeat_ns),
-     .def = "2s",
+     .def = "60s",
      .min = 100 * HW_MS,
      .max = 3600 * HW_SEC,
-     .help = "a client that is silent for so long is dead"},
+     .help = "a client whose host is silent for so long is gone: it is down, or\n"
+             "cut off; a client that is only stopped keeps its connection"},
     {.name = "shm-ring",
      .kind = CMD_SIZE,
      .argument = "SIZE",
@@ -343,6 +344,7 @@ static int start_rpc(struct server *s)
                    .window_bytes = (uint32_t)o->window_bytes,
                    .max_calls = (uint32_t)o->max_calls,
                    .heartbeat_ns = o->heartbeat_ns,
+                   .tolerates_silence = true,
                    .spin_ns = VN_SPIN_NS},
         .max_clients = (uint32_t)o->max_clients,
     };

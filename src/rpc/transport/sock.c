@@ -5,6 +5,8 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +42,18 @@ int rpc_sock_gone(int error)
     default:
         return -ECONNRESET;
     }
+}
+
+/* A host that is up acknowledges data at once, and a probe of its full window too: so one that was
+ * sent something again, or was probed more than once, since it last answered, does not. */
+bool rpc_sock_host_answers(int fd, uint64_t within_ns)
+{
+    struct tcp_info info = {0};
+    socklen_t len = sizeof info;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len))
+        return false;
+    bool waits = info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
+    return !waits || info.tcpi_last_ack_recv < within_ns / HW_MS;
 }
 
 static ssize_t sock_send(struct rpc_transport *t, const struct iovec *iov, int count)
@@ -199,6 +213,11 @@ static int sock_poll_fd(struct rpc_transport *t)
     return ((struct sock *)t)->fd;
 }
 
+static bool sock_host_answers(struct rpc_transport *t, uint64_t within_ns)
+{
+    return rpc_sock_host_answers(((struct sock *)t)->fd, within_ns);
+}
+
 static int sock_descriptors(struct rpc_transport *t, int fds[RPC_TRANSPORT_FDS])
 {
     fds[0] = ((struct sock *)t)->fd;
@@ -234,6 +253,7 @@ int rpc_sock_wrap(int fd, const char *name, bool local, const char *peer,
         .recv = sock_recv,
         .wait = sock_wait,
         .poll_fd = sock_poll_fd,
+        .host_answers = sock_host_answers,
         .descriptors = sock_descriptors,
         .destroy = sock_destroy,
     };
@@ -243,6 +263,7 @@ int rpc_sock_wrap(int fd, const char *name, bool local, const char *peer,
         s->ops.expect_fds = sock_expect_fds;
         s->ops.send_fds = sock_send_fds;
         s->ops.take_fd = sock_take_fd;
+        s->ops.host_answers = NULL; /* the kernel is the same */
     }
     s->base.ops = &s->ops;
     s->base.local = local;

@@ -16,6 +16,9 @@ int rpc_sock_wrap(int fd, const char *name, bool local, const char *peer,
 /* What an errno of send or recv on a connected socket means, in the words of rpc/rpc.h. */
 int rpc_sock_gone(int error);
 
+/* host_answers of a transport on this TCP socket. */
+bool rpc_sock_host_answers(int fd, uint64_t within_ns);
+
 /* Waits on one descriptor.  0 when any of `events` (or an error) shows, -ETIMEDOUT. */
 int rpc_sock_poll(int fd, short events, uint64_t timeout_ns);
 

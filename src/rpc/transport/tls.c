@@ -546,6 +546,11 @@ static int tls_arm(struct rpc_transport *transport, unsigned events)
     return ready;
 }
 
+static bool tls_host_answers(struct rpc_transport *transport, uint64_t within_ns)
+{
+    return rpc_sock_host_answers(tls_of(transport)->fd, within_ns);
+}
+
 static int tls_binding(struct rpc_transport *transport, uint8_t out[RPC_BINDING_BYTES])
 {
     struct rpc_tls *t = tls_of(transport);
@@ -605,6 +610,7 @@ static const struct rpc_transport_ops tls_ops = {
     .wait = tls_wait,
     .poll_fd = tls_poll_fd,
     .arm = tls_arm,
+    .host_answers = tls_host_answers,
     .binding = tls_binding,
     .reason = tls_reason,
     .descriptors = tls_descriptors,

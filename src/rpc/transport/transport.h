@@ -67,6 +67,10 @@ struct rpc_transport_ops {
      * enough.  Where poll_fd is a socket the owner also asks it for POLLOUT. */
     int (*arm)(struct rpc_transport *t, unsigned events);
 
+    /* Whether the peer's kernel has acknowledged what it was sent, or had nothing to acknowledge,
+     * within the time.  NULL: the peer's end is always told as the end of the stream. */
+    bool (*host_answers)(struct rpc_transport *t, uint64_t within_ns);
+
     /* 32 bytes that both ends of this very channel share and nobody else can make; only a
      * transport with its own cryptography has one.  NULL: none. */
     int (*binding)(struct rpc_transport *t, uint8_t out[RPC_BINDING_BYTES]);

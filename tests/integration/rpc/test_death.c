@@ -36,14 +36,19 @@ struct over {
 static struct over over_tcp = {"tcp", false}, over_unix = {"unix", false},
                    over_shm = {"shm", false}, over_tls = {"tcp", true};
 
-static void start(struct server *s, const struct over *over, uint64_t heartbeat)
+static void start_with(struct server *s, const struct over *over, const struct rpc_config *config)
 {
     char address[RPC_PEER_NAME_CHARS];
     snprintf(address, sizeof address, "%s:%s/death", over->name, folder);
     struct server_spec spec = {.listen = strcmp(over->name, "tcp") == 0 ? NULL : address,
-                               .config.heartbeat_ns = heartbeat,
+                               .config = *config,
                                .security = over->tls ? &tls_server : NULL};
     server_start(s, &spec);
+}
+
+static void start(struct server *s, const struct over *over, uint64_t heartbeat)
+{
+    start_with(s, over, &(struct rpc_config){.heartbeat_ns = heartbeat});
 }
 
 static struct rpc_client *open_client(const struct server *s, const struct over *over,
@@ -183,6 +188,27 @@ static void test_client_stopped(void **state)
     assert_int_equal(kill(pid, SIGCONT), 0);
     assert_int_equal(wait_exit(pid), 0);
     client_works(healthy);
+    rpc_client_destroy(healthy);
+    server_stop(&s, 1);
+}
+
+/* A server that tolerates silence waits for a stopped client, and still notices that it died. */
+static void test_client_stopped_and_waited_for(void **state)
+{
+    const struct over *over = *state;
+    struct server s;
+    start_with(
+        &s, over,
+        &(struct rpc_config){.heartbeat_ns = RPC_HEARTBEAT_MIN_NS, .tolerates_silence = true});
+    struct rpc_client *healthy = open_client(&s, over, 0);
+    pid_t pid = fork_client(&s, over, 0);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    /* Fifty heartbeats, as seen by a client that the server answers. */
+    for (uint64_t start = now_ms(); now_ms() - start < 50 * RPC_HEARTBEAT_MIN_NS / HW_MS;)
+        client_works(healthy);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(server_wait_closed(&s), -ECONNRESET); /* not -EHOSTDOWN, nor before */
+    wait_exit(pid);
     rpc_client_destroy(healthy);
     server_stop(&s, 1);
 }
@@ -345,6 +371,7 @@ int main(void)
         OVER_ALL(test_client_killed),
         OVER_ALL(test_server_stopped),
         OVER_ALL(test_client_stopped),
+        OVER_ALL(test_client_stopped_and_waited_for),
         OVER(test_killed_clients_leave_no_descriptors, tcp),
         OVER(test_killed_clients_leave_no_descriptors, shm),
         cmocka_unit_test(test_nothing_in_dev_shm),

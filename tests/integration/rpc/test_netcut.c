@@ -1,4 +1,5 @@
-/* A network that is cut in the middle of a call: both ends get -EHOSTDOWN within the heartbeat.
+/* A network that is cut in the middle of a call: both ends get -EHOSTDOWN within the heartbeat, an
+ * end that tolerates silence too.
  *
  * The test and its server each live in a network namespace of their own, with a veth pair between
  * them.  The namespaces have no names, so they vanish with the two processes, whatever happens.
@@ -59,13 +60,13 @@ static bool is_done(void *user)
     return ((struct pending *)user)->done;
 }
 
-static void test_cut_is_noticed_at_both_ends(void **state)
+static void notice_cut(bool tolerates_silence)
 {
-    (void)state;
     struct server s;
     struct pending p = {0};
     server_start(&s, &(struct server_spec){.listen = "*:0",
                                            .own_network = true,
+                                           .config.tolerates_silence = tolerates_silence,
                                            .config.heartbeat_ns = heartbeat_ns});
     connect_namespaces(&s);
     struct rpc_client *c =
@@ -82,6 +83,19 @@ static void test_cut_is_noticed_at_both_ends(void **state)
     assert_int_equal(server_wait_closed(&s), -EHOSTDOWN);
     rpc_client_destroy(c);
     server_stop(&s, 1);
+    assert_true(succeeds("ip link del cut0"));
+}
+
+static void test_cut_is_noticed_at_both_ends(void **state)
+{
+    (void)state;
+    notice_cut(false);
+}
+
+static void test_cut_is_noticed_by_a_server_that_tolerates_silence(void **state)
+{
+    (void)state;
+    notice_cut(true);
 }
 
 int main(void)
@@ -92,6 +106,9 @@ int main(void)
         return EXIT_SKIP;
     }
     setenv("VENUS_LOG_LEVEL", "WARN", 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cut_is_noticed_at_both_ends)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cut_is_noticed_at_both_ends),
+        cmocka_unit_test(test_cut_is_noticed_by_a_server_that_tolerates_silence),
+    };
     return cmocka_run_group_tests_name("rpc-netcut", tests, NULL, NULL);
 }

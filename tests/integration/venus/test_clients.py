@@ -3,12 +3,13 @@
 import random
 import signal
 import socket
+import threading
 
 import support
-from support import GpuCase, Promise
+from support import GpuCase, GpuServer, Program, Promise
 
 MEMORY_IS_BACK = 1.0  # seconds after a client died
-HEARTBEAT = 2.0  # seconds of silence that mean death: a client that is stopped says nothing
+BREAK = 5.0  # seconds that a client is stopped for, longer than any heartbeat of an older server
 NONSENSE = 16  # clients that talk it
 BUSY = ["fence", "loop", "upload", "query-wait", "poll-event"]  # states of program "lost"
 
@@ -43,14 +44,29 @@ class Clients(GpuCase):
         self.expect_undisturbed()
 
     def test_stopped(self):
-        programs = self.busy_programs()
-        with Promise(HEARTBEAT + MEMORY_IS_BACK):
-            for program in programs:
-                program.signal(signal.SIGSTOP)
-            self.server.wait_sessions(1)
-        for program in programs:
+        """Programs in a debugger go on; one that is killed there gives its memory back."""
+        server = GpuServer(self.dir / "wide.log", "--heartbeat", "100ms", "--listen",
+                           f"127.0.0.1:0,shm:{self.dir}/shm")
+        self.addCleanup(server.stop)
+        doomed = self.busy_programs()
+        stopped = [Program(self, "many", "witness", servers=[address])
+                   for address in self.server.addresses + server.addresses]
+        for program in stopped:
+            program.expect("ready")
+        for program in stopped + doomed:
+            program.signal(signal.SIGSTOP)
+        threading.Event().wait(BREAK)
+        self.server.wait_sessions(2 + len(doomed))
+        server.wait_sessions(2)
+        with Promise(MEMORY_IS_BACK):
+            for program in doomed:
+                program.signal(signal.SIGKILL)
+            self.server.wait_sessions(2)
+        for program in stopped:
             program.signal(signal.SIGCONT)
-            program.expect("ended")
+            program.say("stop")
+            program.expect("undisturbed")
+            program.expect_done()
         self.expect_undisturbed()
 
     def test_nonsense(self):
