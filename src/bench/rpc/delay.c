@@ -132,8 +132,16 @@ static bool is_due(const struct direction *l, uint64_t now)
     return m && m->due_ns <= now;
 }
 
-/* Writes what is due; false when the receiver is gone. */
-static bool let_out(struct direction *l)
+/* The receiver is gone.  What it sent before may still be on its way in the other direction. */
+static void give_up(struct direction *l)
+{
+    l->out = l->in;
+    l->mark_out = l->mark_in;
+    l->ended = l->closed = true;
+}
+
+/* Writes what is due. */
+static void let_out(struct direction *l)
 {
     while (is_due(l, hw_now_ns())) {
         const struct mark *m = oldest(l);
@@ -142,8 +150,12 @@ static bool let_out(struct direction *l)
         if (run > BENCH_DELAY_BYTES - at)
             run = BENCH_DELAY_BYTES - at;
         ssize_t n = send(l->to, l->ring + at, run, MSG_NOSIGNAL);
-        if (n < 0)
-            return errno == EAGAIN || errno == EINTR;
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (n < 0) {
+            give_up(l);
+            return;
+        }
         l->out += (uint64_t)n;
         if (l->out == m->upto)
             l->mark_out++;
@@ -152,7 +164,6 @@ static bool let_out(struct direction *l)
         shutdown(l->to, SHUT_WR);
         l->closed = true;
     }
-    return true;
 }
 
 /* When the direction can next move without an event at a socket; HW_NEVER: not before one. */
@@ -203,8 +214,7 @@ static void relay(struct direction directions[2])
         for (int i = 0; i < 2; i++) {
             if (has_room(&directions[i], hw_now_ns()))
                 take_in(&directions[i]);
-            if (!let_out(&directions[i]))
-                return;
+            let_out(&directions[i]);
         }
         uint64_t now = hw_now_ns(), total = directions[0].in + directions[1].in;
         moved_ns = total != moved ? now : moved_ns;
