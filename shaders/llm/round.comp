@@ -14,6 +14,24 @@ layout(push_constant) uniform Push
 
 shared float most_of[64];
 
+// 127 / most, rounded to nearest.  A device's own division may be off in the last bits (Vulkan allows
+// 2.5 units), and a value between two steps then rounds to the other one.  The exact remainder, in
+// units of the product of both mantissas, tells by how many units; fma may not be fused.
+float steps_each(float most)
+{
+    uint quotient = floatBitsToUint(127.0 / most), divisor = floatBitsToUint(most);
+    uint shift = 283 - (quotient >> 23) - (divisor >> 23);
+    if (shift != 23 && shift != 24)
+        return uintBitsToFloat(quotient); // of a number so small that the other is infinite
+    int by = int((divisor & 0x7fffff) | 0x800000);
+    int rest = int((127u << 17 << shift) - ((quotient & 0x7fffff) | 0x800000) * uint(by));
+    for (; 2 * rest > by; rest -= by)
+        quotient++;
+    for (; 2 * rest < -by; rest += by)
+        quotient--;
+    return uintBitsToFloat(quotient);
+}
+
 void main()
 {
     uint me = gl_LocalInvocationIndex, row = gl_WorkGroupID.y;
@@ -29,7 +47,7 @@ void main()
         most = max(most, most_of[first + i]);
     if (!inside)
         return;
-    float inverse_ = most > 0 ? 127.0 / most : 0.0;
+    float inverse_ = most > 0 ? steps_each(most) : 0.0;
     ivec4 values = ivec4(roundEven(x * inverse_)) & 0xff;
     Words(to).at[row * row_words + at / 4] =
         uint(values.x | values.y << 8 | values.z << 16 | values.w << 24);

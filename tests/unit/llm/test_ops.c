@@ -388,6 +388,98 @@ static void multiplies_weights_of_every_type(void **state)
     on_every_backend(matmul_types);
 }
 
+/* Row i of the weights has 1 at place i and 0 elsewhere: a product shows how one activation was
+ * rounded. */
+static struct llm_tensor make_unit(enum llm_dtype dtype, uint32_t width)
+{
+    struct llm_tensor t = {.name = "unit", .dtype = dtype, .dim_count = 2, .dims = {width, width}};
+    float *values = calloc((size_t)width * width, sizeof *values);
+    for (uint32_t i = 0; i < width; i++)
+        values[(size_t)i * width + i] = 1;
+    t.bytes = llm_dtype_bytes(dtype, (uint64_t)width * width);
+    void *data = malloc(t.bytes);
+    llm_dtype_from_f32(dtype, data, values, (size_t)width * width);
+    t.data = data;
+    free(values);
+    return t;
+}
+
+/* Most values lie as near to the middle between two steps as a float can: a scale that is off by
+ * its last bit rounds them to the other side. */
+static void put_middles(struct duo *d, uint64_t in, uint32_t rows, uint32_t width, uint32_t block)
+{
+    float *x = malloc((size_t)rows * width * sizeof *x), most = 1;
+    for (uint32_t i = 0; i < rows * width; i++) {
+        if (i % block == 0)
+            most = 0.01f + fabsf(random_float(&d->rng));
+        float step = (float)hw_rng_below(&d->rng, 253) - 126.5f;
+        x[i] = i % block == 0 ? most : most / 127 * step;
+    }
+    for (int i = 0; i < SIDES; i++)
+        assert_int_equal(
+            d->b[i]->ops->upload(d->b[i], at(d, i, in), x, (uint64_t)rows * width * sizeof *x, why),
+            0);
+    free(x);
+}
+
+static void same_roundings(struct duo *d, uint64_t in, uint64_t out, uint32_t rows, uint32_t width,
+                           const char *what)
+{
+    size_t count = (size_t)rows * width, wrong = 0;
+    float *x = malloc(count * sizeof *x), *y[SIDES];
+    assert_int_equal(d->b[0]->ops->download(d->b[0], at(d, 0, in), x, count * sizeof *x, why), 0);
+    for (int i = 0; i < SIDES; i++) {
+        y[i] = malloc(count * sizeof(float));
+        assert_int_equal(
+            d->b[i]->ops->download(d->b[i], at(d, i, out), y[i], count * sizeof(float), why), 0);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (fabsf(y[0][i] - y[1][i]) <= 1e-5f * fabsf(y[0][i]))
+            continue;
+        if (wrong++ < 4)
+            print_message("%s: row %zu, activation %zu: %.9g becomes %.9g, in the reference %.9g\n",
+                          what, i / width, i % width, (double)x[i], (double)y[1][i],
+                          (double)y[0][i]);
+    }
+    if (wrong)
+        fail_msg("%s: %zu of %zu activations are rounded to another step", what, wrong, count);
+    free(x);
+    free(y[0]);
+    free(y[1]);
+}
+
+static void round_all(struct duo *d)
+{
+    static const enum llm_dtype types[] = {LLM_Q8_0, LLM_Q6_K}; /* blocks of 32 and of 256 */
+    enum { ROWS = 13, WIDTH = 512 };
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
+        struct llm_tensor unit = make_unit(types[t], WIDTH);
+        struct llm_weight *w[SIDES];
+        bind(d, &unit, 0, WIDTH, w);
+        uint64_t in = put_random(d, ROWS * WIDTH), out = put_random(d, ROWS * WIDTH);
+        put_middles(d, in, ROWS, WIDTH, types[t] == LLM_Q8_0 ? 32 : 256);
+        struct llm_batch batch = plain_batch(ROWS);
+        for (int i = 0; i < SIDES; i++) {
+            begin(d, i, &batch);
+            struct llm_op_matmul op = {.in = at(d, i, in),
+                                       .rows = ROWS,
+                                       .part_count = 1,
+                                       .parts = {{.weight = w[i], .out = at(d, i, out)}}};
+            d->b[i]->ops->matmul(d->b[i], &op);
+            finish(d, i);
+        }
+        same_roundings(d, in, out, ROWS, WIDTH, llm_dtype_name(types[t]));
+        unbind(d, w);
+        free((void *)(uintptr_t)unit.data);
+    }
+}
+
+static void rounds_activations_to_the_same_step(void **state)
+{
+    (void)state;
+    on_every_backend(round_all);
+}
+
 static void matmul_mixed(struct duo *d)
 {
     static const enum llm_dtype types[] = {LLM_Q4_K, LLM_F16, LLM_Q8_0};
@@ -694,6 +786,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(picks_the_rows_that_are_wanted),
         cmocka_unit_test(norms_rows_of_any_width),
         cmocka_unit_test(the_reference_follows_the_formats),
+        cmocka_unit_test(rounds_activations_to_the_same_step),
         cmocka_unit_test(multiplies_weights_of_every_type),
         cmocka_unit_test(parts_of_one_product_may_have_different_types),
         cmocka_unit_test(extreme_weights_do_not_overflow),
