@@ -2,7 +2,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-#include "weights.glsl"
 
 layout(local_size_x = 64) in;
 layout(push_constant) uniform Push
@@ -10,13 +9,14 @@ layout(push_constant) uniform Push
     uvec2 table, which, values;
     uint width, stride, count, flags;
 };
+#include "weights.glsl"
 
 void main()
 {
     uint i = linear_group() * 64 + gl_LocalInvocationIndex;
     if (i >= count)
         return;
-    float value = weight_value(table, Words(which).at[i / width], stride, width, i % width);
+    float value = weight_value(table, Words(which).at[i / width], stride, i % width);
     if ((flags & FLAG_ACCUMULATE) != 0)
         value += Floats(values).at[i];
     Floats(values).at[i] = value;

@@ -70,7 +70,8 @@ static const struct cmd_option options[] = {
      .argument = "TYPE",
      .offset = offsetof(struct model_options, type),
      .def = "F16",
-     .help = "synth: of the matrices: F32, F16, BF16, Q8_0, Q4_0, Q4_K or Q6_K"},
+     .help = "synth: of the matrices: F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q5_1, Q5_0,\n"
+             "Q4_K, Q4_1, Q4_0, IQ4_XS, IQ4_NL, MXFP4, Q3_K or Q2_K"},
     {.name = "seed",
      .letter = 's',
      .kind = CMD_U64,
@@ -94,15 +95,13 @@ static const struct cmd_env environment[] = {
 
 /* ---- info ---- */
 
-enum { TYPES_MAX = 8 };
-
 struct by_type {
     enum llm_dtype dtype;
     uint64_t tensors, values, bytes;
 };
 
 struct summary {
-    struct by_type types[TYPES_MAX];
+    struct by_type types[LLM_DTYPES];
     size_t type_count;
     uint64_t values, bytes;
     uint64_t kv_bytes; /* of one position */
@@ -339,15 +338,13 @@ static void draw_progress(void *user, uint64_t done, uint64_t total)
 
 static enum cmd_exit synth(const struct model_options *o)
 {
-    char why[LLM_WHY_CHARS], size[HW_FORMAT_CHARS];
+    char why[LLM_WHY_CHARS], size[HW_FORMAT_CHARS], names[LLM_DTYPE_NAMES_CHARS];
     struct llm_synth s = {.config = {.arch = (enum llm_arch)o->arch}, .seed = o->seed};
     if (!o->output)
         return cmd_fail(CMD_USAGE, "model synth: -o FILE is missing");
     if (!llm_dtype_parse(o->type, &s.dtype))
-        return cmd_fail(CMD_USAGE,
-                        "model synth: --type %s is not known; F32, F16, BF16, Q8_0, "
-                        "Q4_0, Q4_K and Q6_K are",
-                        o->type);
+        return cmd_fail(CMD_USAGE, "model synth: --type %s is not known; %s are", o->type,
+                        llm_dtype_names(names));
     if (o->like && !llm_synth_like(s.config.arch, o->like, &s.config))
         return unknown_like(s.config.arch, o->like);
     if (!o->like && !(o->layers && o->width && o->heads))

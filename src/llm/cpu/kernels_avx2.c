@@ -241,6 +241,83 @@ static __m128 dot4_q6_k(const uint8_t *const w[4], const void *acts, uint32_t wi
     return acc;
 }
 
+/* ---- types unpacked to bytes ---- */
+
+static __m128 dot4_w32(const void *const rows[4], const void *acts, uint32_t width)
+{
+    const struct llm_w32 *w[4] = {rows[0], rows[1], rows[2], rows[3]};
+    const struct llm_q32 *x = acts;
+    __m128 acc = _mm_setzero_ps();
+    for (uint32_t b = 0; b < width / 32; b++, x++) {
+        __m256i a = load256(x->values);
+        __m128i sums =
+            sum4(dot_signed(load256(w[0][b].values), a), dot_signed(load256(w[1][b].values), a),
+                 dot_signed(load256(w[2][b].values), a), dot_signed(load256(w[3][b].values), a));
+        __m128 by = _mm_set1_ps(x->scale);
+        __m128 scale = _mm_setr_ps(w[0][b].scale, w[1][b].scale, w[2][b].scale, w[3][b].scale);
+        __m128 min = _mm_setr_ps(w[0][b].min, w[1][b].min, w[2][b].min, w[3][b].min);
+        acc = _mm_fmadd_ps(_mm_cvtepi32_ps(sums), _mm_mul_ps(scale, by), acc);
+        acc = _mm_fmadd_ps(_mm_set1_ps((float)x->sum), _mm_mul_ps(min, by), acc);
+    }
+    return acc;
+}
+
+INLINE __m256i products_w256(const struct llm_w256 *w, const int8_t *a)
+{
+    __m256i total = _mm256_setzero_si256();
+    for (int i = 0; i < 8; i++) {
+        __m256i s = dot_signed(load256(w->values + 32 * i), load256(a + 32 * i));
+        __m256i scale = _mm256_set_m128i(_mm_set1_epi32(w->scales[2 * i + 1]),
+                                         _mm_set1_epi32(w->scales[2 * i]));
+        total = _mm256_add_epi32(total, _mm256_mullo_epi32(s, scale));
+    }
+    return total;
+}
+
+/* Minus the minima times the activations' sums. */
+INLINE __m256i minima_w256(const struct llm_w256 *w, const int16_t sums[16])
+{
+    __m128i m = _mm_loadu_si128((const __m128i *)(const void *)w->minima);
+    __m256i taken = _mm256_madd_epi16(_mm256_cvtepu8_epi16(m), load256(sums));
+    return _mm256_sub_epi32(_mm256_setzero_si256(), taken);
+}
+
+INLINE __m128 dot4_w256(const void *const rows[4], const void *acts, uint32_t width, bool has_min)
+{
+    const struct llm_w256 *w[4] = {rows[0], rows[1], rows[2], rows[3]};
+    const struct llm_q256 *x = acts;
+    __m128 acc = _mm_setzero_ps();
+    for (uint32_t b = 0; b < width / 256; b++, x++) {
+        __m128i sums = sum4(products_w256(&w[0][b], x->values), products_w256(&w[1][b], x->values),
+                            products_w256(&w[2][b], x->values), products_w256(&w[3][b], x->values));
+        __m128 by = _mm_set1_ps(x->scale);
+        __m128 scale = _mm_setr_ps(w[0][b].scale, w[1][b].scale, w[2][b].scale, w[3][b].scale);
+        acc = _mm_fmadd_ps(_mm_cvtepi32_ps(sums), _mm_mul_ps(scale, by), acc);
+        if (has_min) {
+            __m128 min = _mm_setr_ps(w[0][b].min, w[1][b].min, w[2][b].min, w[3][b].min);
+            sums = sum4(minima_w256(&w[0][b], x->sums), minima_w256(&w[1][b], x->sums),
+                        minima_w256(&w[2][b], x->sums), minima_w256(&w[3][b], x->sums));
+            acc = _mm_fmadd_ps(_mm_cvtepi32_ps(sums), _mm_mul_ps(min, by), acc);
+        }
+    }
+    return acc;
+}
+
+static void mul_unpacked(const struct llm_mul *m, enum llm_form form)
+{
+    for (uint32_t row = 0; row < m->rows; row += 4) {
+        const void *w[4];
+        unpack4(m, row, w);
+        for (uint32_t c = 0; c < m->count; c++) {
+            const uint8_t *acts = m->acts + c * (m->group_bytes / LLM_GROUP);
+            store4(m, row, c,
+                   form == LLM_FORM_W32    ? dot4_w32(w, acts, m->width)
+                   : form == LLM_FORM_W256 ? dot4_w256(w, acts, m->width, false)
+                                           : dot4_w256(w, acts, m->width, true));
+        }
+    }
+}
+
 /* ---- mul ---- */
 
 static dot4 *const dots[] = {
@@ -250,6 +327,11 @@ static dot4 *const dots[] = {
 
 static void avx2_mul(const struct llm_mul *m)
 {
+    enum llm_form form = llm_block_form(m->dtype);
+    if (form != LLM_FORM_NONE) {
+        mul_unpacked(m, form);
+        return;
+    }
     dot4 *dot = dots[m->dtype];
     assert(dot);
     for (uint32_t row = 0; row < m->rows; row += 4) {

@@ -15,23 +15,25 @@ enum { PIECE = 8 };
 
 struct acts32 {
     float scale[4];
+    int32_t sum[4];
     int8_t values[4][4][PIECE]; /* piece, row */
 };
 
 struct acts256 {
     float scale[4];
-    int32_t sums[8][4]; /* of 32 values; sub-block, row */
+    int16_t sums[16][4]; /* of 16 values; group, row */
     int8_t values[32][4][PIECE];
 };
 
 struct panel32 {
-    float scale[4];
+    float scale[4], min[4];
     int8_t values[4][4][PIECE];
 };
 
 struct panel256 {
     float scale[4], min[4];
     int32_t scales[16][4]; /* sub-block, row; Q4_K: eight scales, then eight minima */
+    int32_t minima[16][4]; /* of types unpacked to bytes */
     int8_t values[32][4][PIECE];
 };
 
@@ -58,6 +60,7 @@ static void prepare32(struct acts32 *dst, const float *src, uint32_t width, uint
             struct llm_q32 block;
             llm_neon_prepare(LLM_ACT_Q32, &block, src + (size_t)r * width + at, 32, 1);
             dst->scale[r] = block.scale;
+            dst->sum[r] = block.sum;
             scatter(dst->values, r, block.values, 4);
         }
     }
@@ -72,8 +75,8 @@ static void prepare256(struct acts256 *dst, const float *src, uint32_t width, ui
             struct llm_q256 block;
             llm_neon_prepare(LLM_ACT_Q256, &block, src + (size_t)r * width + at, 256, 1);
             dst->scale[r] = block.scale;
-            for (int j = 0; j < 8; j++)
-                dst->sums[j][r] = block.sums[2 * j] + block.sums[2 * j + 1];
+            for (int j = 0; j < 16; j++)
+                dst->sums[j][r] = block.sums[j];
             scatter(dst->values, r, block.values, 32);
         }
     }
@@ -241,6 +244,43 @@ static void unpack_q6_k(struct panel256 *panel, const uint8_t *const w[4], uint3
     }
 }
 
+/* Types without kernels of their own: by way of bytes. */
+static void unpack_w32(struct panel32 *panel, const struct llm_mul *m, const uint8_t *const w[4],
+                       const volatile uint8_t *next)
+{
+    size_t bytes = llm_dtype_block_bytes(m->dtype), at = 0;
+    for (uint32_t left = m->width; left; left -= 32, at += bytes, panel++) {
+        ask_lines(next, at, bytes);
+        for (uint32_t r = 0; r < 4; r++) {
+            struct llm_w32 block;
+            llm_unpack32(m->dtype, &block, w[r] + at, 32);
+            panel->scale[r] = block.scale;
+            panel->min[r] = block.min;
+            scatter(panel->values, r, block.values, 4);
+        }
+    }
+}
+
+static void unpack_w256(struct panel256 *panel, const struct llm_mul *m, const uint8_t *const w[4],
+                        const volatile uint8_t *next)
+{
+    size_t bytes = llm_dtype_block_bytes(m->dtype), at = 0;
+    for (uint32_t left = m->width; left; left -= 256, at += bytes, panel++) {
+        ask_lines(next, at, bytes);
+        for (uint32_t r = 0; r < 4; r++) {
+            struct llm_w256 block;
+            llm_unpack256(m->dtype, &block, w[r] + at, 256);
+            panel->scale[r] = block.scale;
+            panel->min[r] = block.min;
+            for (int g = 0; g < 16; g++) {
+                panel->scales[g][r] = block.scales[g];
+                panel->minima[g][r] = block.minima[g];
+            }
+            scatter(panel->values, r, block.values, 32);
+        }
+    }
+}
+
 /* ---- tiles ---- */
 
 /* The registers of a tile, two for each pair of rows of activations.  Below, `pairs` of them are
@@ -298,6 +338,28 @@ INLINE struct floats tile32(const struct panel32 *w, const struct acts32 *a, uin
     return acc;
 }
 
+/* acc += (sums of activations) * (minima of weights x scales of activations). */
+INLINE void min_into(struct floats *acc, const struct panel32 *w, const struct acts32 *a, int pairs)
+{
+    struct ints sums = {{{0}}};
+    for (int i = 0; i < pairs; i++) {
+        int32x2_t pair = vld1_s32(a->sum + 2 * i);
+        sums.t[2 * i] = sums.t[2 * i + 1] = vcombine_s32(pair, pair);
+    }
+    scale_into(acc, sums, w->min, a->scale, pairs);
+}
+
+INLINE struct floats tile_w32(const struct panel32 *w, const struct acts32 *a, uint32_t width,
+                              int pairs)
+{
+    struct floats acc = {{{0}}};
+    for (; width; width -= 32, w++, a++) {
+        scale_into(&acc, multiply(w->values, a->values, 4, pairs), w->scale, a->scale, pairs);
+        min_into(&acc, w, a, pairs);
+    }
+    return acc;
+}
+
 /* total += sums * (one scale for each row of weights). */
 INLINE void weigh(struct ints *total, struct ints sums, const int32_t scales[4], int pairs)
 {
@@ -308,18 +370,33 @@ INLINE void weigh(struct ints *total, struct ints sums, const int32_t scales[4],
     }
 }
 
+/* Minus sums of activations, as a tile. */
+INLINE struct ints taken(const int32x4_t sums, int pairs)
+{
+    int32x4_t less = vnegq_s32(sums);
+    struct ints tile = {{{0}}};
+    tile.t[0] = tile.t[1] = vcombine_s32(vget_low_s32(less), vget_low_s32(less));
+    if (pairs > 1)
+        tile.t[2] = tile.t[3] = vcombine_s32(vget_high_s32(less), vget_high_s32(less));
+    return tile;
+}
+
 /* Subtracts the products of the minima and the activations' sums. */
 INLINE struct ints minima(const struct panel256 *w, const struct acts256 *a, int pairs)
 {
     struct ints total = {{{0}}};
     for (int j = 0; j < 8; j++) {
-        struct ints sums = {{{0}}};
-        for (int i = 0; i < pairs; i++) {
-            int32x2_t pair = vneg_s32(vld1_s32(a->sums[j] + 2 * i));
-            sums.t[2 * i] = sums.t[2 * i + 1] = vcombine_s32(pair, pair);
-        }
-        weigh(&total, sums, w->scales[8 + j], pairs);
+        int32x4_t sums = vaddl_s16(vld1_s16(a->sums[2 * j]), vld1_s16(a->sums[2 * j + 1]));
+        weigh(&total, taken(sums, pairs), w->scales[8 + j], pairs);
     }
+    return total;
+}
+
+INLINE struct ints minima16(const struct panel256 *w, const struct acts256 *a, int pairs)
+{
+    struct ints total = {{{0}}};
+    for (int g = 0; g < 16; g++)
+        weigh(&total, taken(vmovl_s16(vld1_s16(a->sums[g])), pairs), w->minima[g], pairs);
     return total;
 }
 
@@ -338,8 +415,9 @@ INLINE struct floats tile_q4_k(const struct panel256 *w, const struct acts256 *a
     return acc;
 }
 
-INLINE struct floats tile_q6_k(const struct panel256 *w, const struct acts256 *a, uint32_t width,
-                               int pairs)
+/* Q6_K, and types unpacked to bytes. */
+INLINE struct floats tile_w256(const struct panel256 *w, const struct acts256 *a, uint32_t width,
+                               bool has_min, int pairs)
 {
     struct floats acc = {{{0}}};
     for (; width; width -= 256, w++, a++) {
@@ -348,6 +426,8 @@ INLINE struct floats tile_q6_k(const struct panel256 *w, const struct acts256 *a
             weigh(&total, multiply(w->values + 2 * g, a->values + 2 * g, 2, pairs), w->scales[g],
                   pairs);
         scale_into(&acc, total, w->scale, a->scale, pairs);
+        if (has_min)
+            scale_into(&acc, minima16(w, a, pairs), w->min, a->scale, pairs);
     }
     return acc;
 }
@@ -356,6 +436,16 @@ static void unpack(const struct llm_mul *m, uint32_t row)
 {
     const uint8_t *w[4];
     rows4(m, row, w);
+    switch (llm_block_form(m->dtype)) {
+    case LLM_FORM_NONE:
+        break;
+    case LLM_FORM_W32:
+        unpack_w32(m->panel, m, w, next_rows(m, row));
+        return;
+    default:
+        unpack_w256(m->panel, m, w, next_rows(m, row));
+        return;
+    }
     switch (m->dtype) {
     case LLM_Q8_0:
         unpack_q8_0(m->panel, w, m->width, next_rows(m, row));
@@ -374,10 +464,20 @@ static void unpack(const struct llm_mul *m, uint32_t row)
 
 INLINE struct floats tile(const struct llm_mul *m, const void *group, int pairs)
 {
+    switch (llm_block_form(m->dtype)) {
+    case LLM_FORM_W32:
+        return tile_w32(m->panel, group, m->width, pairs);
+    case LLM_FORM_W256:
+        return tile_w256(m->panel, group, m->width, false, pairs);
+    case LLM_FORM_W256_MIN:
+        return tile_w256(m->panel, group, m->width, true, pairs);
+    default:
+        break;
+    }
     if (llm_act_of(m->dtype) == LLM_ACT_Q32)
         return tile32(m->panel, group, m->width, pairs);
     return m->dtype == LLM_Q4_K ? tile_q4_k(m->panel, group, m->width, pairs)
-                                : tile_q6_k(m->panel, group, m->width, pairs);
+                                : tile_w256(m->panel, group, m->width, false, pairs);
 }
 
 /* The products of the panel with the group that begins at activation row `col`. */

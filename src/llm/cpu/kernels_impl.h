@@ -29,4 +29,26 @@ static inline void q4k_scales(const uint8_t *block, uint8_t scales[8], uint8_t m
     memcpy(minima, m, sizeof m);
 }
 
+/* Four rows of a type without kernels of its own, unpacked into the panel; row i begins at
+ * rows[i]. */
+static inline void unpack4(const struct llm_mul *m, uint32_t row, const void *rows[4])
+{
+    const uint8_t *w[4];
+    bool small = llm_block_form(m->dtype) == LLM_FORM_W32;
+    size_t bytes =
+        small ? m->width / 32 * sizeof(struct llm_w32) : m->width / 256 * sizeof(struct llm_w256);
+    rows4(m, row, w);
+    for (int i = 0; i < 4; i++) {
+        void *to = (uint8_t *)m->panel + (size_t)i * bytes;
+        if (small)
+            llm_unpack32(m->dtype, to, w[i], m->width);
+        else
+            llm_unpack256(m->dtype, to, w[i], m->width);
+        rows[i] = to;
+    }
+}
+
+_Static_assert(sizeof(struct llm_w32) <= 32 * sizeof(float), "a panel has room");
+_Static_assert(sizeof(struct llm_w256) <= 256 * sizeof(float), "a panel has room");
+
 #endif

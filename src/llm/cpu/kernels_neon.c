@@ -352,6 +352,91 @@ static float32x4_t dot4_q6_k(const uint8_t *const w[4], const void *acts, uint32
     return acc;
 }
 
+/* ---- types unpacked to bytes ---- */
+
+static float32x4_t dot4_w32(const void *const rows[4], const void *acts, uint32_t width)
+{
+    const struct llm_w32 *w[4] = {rows[0], rows[1], rows[2], rows[3]};
+    const struct llm_q32 *x = acts;
+    float32x4_t acc = vdupq_n_f32(0);
+    for (uint32_t b = 0; b < width / 32; b++, x++) {
+        int8x16_t a0 = vld1q_s8(x->values), a1 = vld1q_s8(x->values + 16);
+        int32x4_t sums[4];
+        for (int r = 0; r < 4; r++) {
+            sums[r] = vdotq_s32(vdupq_n_s32(0), vld1q_s8(w[r][b].values), a0);
+            sums[r] = vdotq_s32(sums[r], vld1q_s8(w[r][b].values + 16), a1);
+        }
+        const float scales[4] = {w[0][b].scale, w[1][b].scale, w[2][b].scale, w[3][b].scale};
+        const float minima[4] = {w[0][b].min, w[1][b].min, w[2][b].min, w[3][b].min};
+        acc = vfmaq_f32(acc, vcvtq_f32_s32(sum4(sums)), vmulq_n_f32(vld1q_f32(scales), x->scale));
+        acc = vfmaq_n_f32(acc, vmulq_n_f32(vld1q_f32(minima), x->scale), (float)x->sum);
+    }
+    return acc;
+}
+
+INLINE int32x4_t products_w256(const struct llm_w256 *w, const int8_t *a)
+{
+    int32x4_t total = vdupq_n_s32(0), zero = vdupq_n_s32(0);
+    for (int g = 0; g < 16; g++)
+        total =
+            vmlaq_n_s32(total, vdotq_s32(zero, vld1q_s8(w->values + 16 * g), vld1q_s8(a + 16 * g)),
+                        w->scales[g]);
+    return total;
+}
+
+/* Minus the minima times the activations' sums. */
+INLINE int32x4_t minima_w256(const struct llm_w256 *w, const int16_t sums[16])
+{
+    uint8x16_t m = vld1q_u8(w->minima);
+    int16x8_t m0 = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(m)));
+    int16x8_t m1 = vreinterpretq_s16_u16(vmovl_high_u8(m));
+    int16x8_t s0 = vld1q_s16(sums), s1 = vld1q_s16(sums + 8);
+    int32x4_t total = vmlsl_s16(vdupq_n_s32(0), vget_low_s16(m0), vget_low_s16(s0));
+    total = vmlsl_high_s16(total, m0, s0);
+    total = vmlsl_s16(total, vget_low_s16(m1), vget_low_s16(s1));
+    return vmlsl_high_s16(total, m1, s1);
+}
+
+INLINE float32x4_t dot4_w256(const void *const rows[4], const void *acts, uint32_t width,
+                             bool has_min)
+{
+    const struct llm_w256 *w[4] = {rows[0], rows[1], rows[2], rows[3]};
+    const struct llm_q256 *x = acts;
+    float32x4_t acc = vdupq_n_f32(0);
+    for (uint32_t b = 0; b < width / 256; b++, x++) {
+        int32x4_t products[4], offsets[4];
+        for (int r = 0; r < 4; r++) {
+            products[r] = products_w256(&w[r][b], x->values);
+            if (has_min)
+                offsets[r] = minima_w256(&w[r][b], x->sums);
+        }
+        const float scales[4] = {w[0][b].scale, w[1][b].scale, w[2][b].scale, w[3][b].scale};
+        acc =
+            vfmaq_f32(acc, vcvtq_f32_s32(sum4(products)), vmulq_n_f32(vld1q_f32(scales), x->scale));
+        if (has_min) {
+            const float minima[4] = {w[0][b].min, w[1][b].min, w[2][b].min, w[3][b].min};
+            acc = vfmaq_f32(acc, vcvtq_f32_s32(sum4(offsets)),
+                            vmulq_n_f32(vld1q_f32(minima), x->scale));
+        }
+    }
+    return acc;
+}
+
+static void mul_unpacked(const struct llm_mul *m, enum llm_form form)
+{
+    for (uint32_t row = 0; row < m->rows; row += 4) {
+        const void *w[4];
+        unpack4(m, row, w);
+        for (uint32_t c = 0; c < m->count; c++) {
+            const uint8_t *acts = m->acts + c * (m->group_bytes / LLM_GROUP);
+            store4(m, row, c,
+                   form == LLM_FORM_W32    ? dot4_w32(w, acts, m->width)
+                   : form == LLM_FORM_W256 ? dot4_w256(w, acts, m->width, false)
+                                           : dot4_w256(w, acts, m->width, true));
+        }
+    }
+}
+
 /* ---- mul ---- */
 
 static dot4 *const dots[] = {
@@ -363,6 +448,11 @@ void llm_neon_mul(const struct llm_mul *m)
 {
     if (llm_dtype_block(m->dtype) == 1 && m->count >= TILE_COLS) {
         mul_tiles(m);
+        return;
+    }
+    enum llm_form form = llm_block_form(m->dtype);
+    if (form != LLM_FORM_NONE) {
+        mul_unpacked(m, form);
         return;
     }
     dot4 *dot = dots[m->dtype];

@@ -122,6 +122,43 @@ static float dot_q4_0(const uint8_t *w, const struct llm_q32 *x, size_t count)
     return acc;
 }
 
+static float dot_w32(enum llm_dtype dtype, const uint8_t *w, const struct llm_q32 *x, size_t count)
+{
+    float acc = 0;
+    for (uint32_t bytes = llm_dtype_block_bytes(dtype); count; count -= 32, w += bytes, x++) {
+        struct llm_w32 block;
+        int32_t sum = 0;
+        llm_unpack32(dtype, &block, w, 32);
+        for (size_t i = 0; i < 32; i++)
+            sum += block.values[i] * x->values[i];
+        acc = fmaf((float)sum, block.scale * x->scale, acc);
+        acc = fmaf((float)x->sum, block.min * x->scale, acc);
+    }
+    return acc;
+}
+
+static float dot_w256(enum llm_dtype dtype, const uint8_t *w, const struct llm_q256 *x,
+                      size_t count)
+{
+    float acc = 0;
+    for (uint32_t bytes = llm_dtype_block_bytes(dtype); count; count -= 256, w += bytes, x++) {
+        struct llm_w256 block;
+        int32_t products = 0, minima = 0;
+        llm_unpack256(dtype, &block, w, 256);
+        for (size_t g = 0; g < 16; g++) {
+            int32_t sum = 0;
+            for (size_t i = 16 * g; i < 16 * g + 16; i++)
+                sum += block.values[i] * x->values[i];
+            products += block.scales[g] * sum;
+            minima += block.minima[g] * x->sums[g];
+        }
+        acc = fmaf((float)products, block.scale * x->scale, acc);
+        if (llm_block_form(dtype) == LLM_FORM_W256_MIN)
+            acc = fmaf((float)-minima, block.min * x->scale, acc);
+    }
+    return acc;
+}
+
 /* Pair j of the eight 6-bit scales and minima: the first four have bytes of their own, the others
  * their low nibbles in bytes 8..11 and their high bits on top of the first four's. */
 static void scale_and_min(const uint8_t *packed, size_t j, int32_t *scale, int32_t *min)
@@ -194,6 +231,14 @@ float llm_dot(enum llm_dtype dtype, const void *weights, const void *acts, size_
     case LLM_Q6_K:
         return dot_q6_k(weights, acts, count);
     default:
+        break;
+    }
+    switch (llm_block_form(dtype)) {
+    case LLM_FORM_NONE:
         return dot_plain(dtype, weights, acts, count);
+    case LLM_FORM_W32:
+        return dot_w32(dtype, weights, acts, count);
+    default:
+        return dot_w256(dtype, weights, acts, count);
     }
 }

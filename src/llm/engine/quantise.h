@@ -1,8 +1,8 @@
 /* llm/engine/quantise.h - activations rounded for the weights' type: to 8 bits, or to binary16.
  *
  * A block's scale is its largest magnitude / 127, its values are x / scale rounded to the nearest,
- * ties to even.  Q8_0 and Q4_0 weights are multiplied with blocks of 32, Q4_K and Q6_K weights with
- * blocks of 256, which carry sums for the minima and offsets.  F16 weights are multiplied with
+ * ties to even.  Weights in blocks of 32 are multiplied with blocks of 32, weights in blocks of 256
+ * with blocks of 256; both carry sums for the minima and offsets.  F16 weights are multiplied with
  * activations rounded to binary16: the products are exact in binary32, and some CPUs fuse the
  * addition.
  *
@@ -10,7 +10,7 @@
 #ifndef HAWSER_LLM_ENGINE_QUANTISE_H
 #define HAWSER_LLM_ENGINE_QUANTISE_H
 
-#include "llm/model/dtype.h"
+#include "llm/model/type/blocks.h"
 
 enum { LLM_Q32_VALUES = 32, LLM_Q256_VALUES = 256, LLM_Q256_SUMS = 16 };
 
@@ -41,8 +41,10 @@ static inline enum llm_act llm_act_of(enum llm_dtype dtype)
     case LLM_Q6_K:
         return LLM_ACT_Q256;
     default:
-        return LLM_ACT_F32;
+        break;
     }
+    enum llm_form form = llm_block_form(dtype);
+    return form == LLM_FORM_NONE ? LLM_ACT_F32 : form == LLM_FORM_W32 ? LLM_ACT_Q32 : LLM_ACT_Q256;
 }
 
 /* The reference: count is a multiple of the block. */
@@ -59,7 +61,7 @@ size_t llm_act_bytes(enum llm_act act, size_t count);
  *
  *   F32, F16, BF16   eight lanes, each a chain of fused multiply-adds in order (llm/engine/arith.h)
  *   others           block after block, acc = fma(integer sum of the block, weight's scale *
- *                    activations' scale, acc); Q4_K then subtracts its minima the same way */
+ *                    activations' scale, acc); types with minima then add them the same way */
 float llm_dot(enum llm_dtype dtype, const void *weights, const void *acts, size_t count);
 
 #endif

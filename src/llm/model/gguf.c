@@ -207,11 +207,10 @@ static uint64_t get_dims(struct wire_dec *d, struct llm_tensor *tensor)
 static const char *foreign_type(uint32_t number)
 {
     static const char *const names[] = {
-        [3] = "Q4_1",     [6] = "Q5_0",   [7] = "Q5_1",    [9] = "Q8_1",     [10] = "Q2_K",
-        [11] = "Q3_K",    [13] = "Q5_K",  [15] = "Q8_K",   [16] = "IQ2_XXS", [17] = "IQ2_XS",
-        [18] = "IQ3_XXS", [19] = "IQ1_S", [20] = "IQ4_NL", [21] = "IQ3_S",   [22] = "IQ2_S",
-        [23] = "IQ4_XS",  [24] = "I8",    [25] = "I16",    [26] = "I32",     [27] = "I64",
-        [28] = "F64",     [29] = "IQ1_M", [34] = "TQ1_0",  [35] = "TQ2_0",   [39] = "MXFP4",
+        [9] = "Q8_1",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
+        [19] = "IQ1_S", [21] = "IQ3_S", [22] = "IQ2_S",   [24] = "I8",     [25] = "I16",
+        [26] = "I32",   [27] = "I64",   [28] = "F64",     [29] = "IQ1_M",  [34] = "TQ1_0",
+        [35] = "TQ2_0", [40] = "NVFP4",
     };
     return number < ARRAY_LEN(names) && names[number] ? names[number] : "unknown";
 }
@@ -220,6 +219,7 @@ static const char *foreign_type(uint32_t number)
 static int get_tensor(struct wire_dec *d, uint32_t index, struct llm_tensor *tensor,
                       uint64_t *offset, char *why)
 {
+    char names[LLM_DTYPE_NAMES_CHARS];
     int err = get_name(d, tensor, index, why);
     if (err)
         return err;
@@ -233,9 +233,9 @@ static int get_tensor(struct wire_dec *d, uint32_t index, struct llm_tensor *ten
         return llm_why(why, -EPROTO, "the file ends in the description of tensor %s", tensor->name);
     if (!llm_dtype_known(type))
         return llm_why(why, -EOPNOTSUPP,
-                       "tensor %s has type %s (%u); the engine computes with F32, F16, BF16, Q8_0, "
-                       "Q4_0, Q4_K and Q6_K: convert it to one of these",
-                       tensor->name, foreign_type(type), type);
+                       "tensor %s has type %s (%u), which the engine does not compute with; take "
+                       "a file of %s",
+                       tensor->name, foreign_type(type), type, llm_dtype_names(names));
     tensor->dtype = (enum llm_dtype)type;
     if (tensor->dims[0] % llm_dtype_block(tensor->dtype))
         return llm_why(why, -EPROTO,

@@ -21,11 +21,38 @@ static const uint32_t embed_q8_0[] =
 static const uint32_t embed_q4_0[] =
 #include "llm_embed_q4_0.spv.inc"
 ;
+static const uint32_t embed_q4_1[] =
+#include "llm_embed_q4_1.spv.inc"
+;
+static const uint32_t embed_q5_0[] =
+#include "llm_embed_q5_0.spv.inc"
+;
+static const uint32_t embed_q5_1[] =
+#include "llm_embed_q5_1.spv.inc"
+;
+static const uint32_t embed_iq4_nl[] =
+#include "llm_embed_iq4_nl.spv.inc"
+;
+static const uint32_t embed_mxfp4[] =
+#include "llm_embed_mxfp4.spv.inc"
+;
+static const uint32_t embed_q2_k[] =
+#include "llm_embed_q2_k.spv.inc"
+;
+static const uint32_t embed_q3_k[] =
+#include "llm_embed_q3_k.spv.inc"
+;
 static const uint32_t embed_q4_k[] =
 #include "llm_embed_q4_k.spv.inc"
 ;
+static const uint32_t embed_q5_k[] =
+#include "llm_embed_q5_k.spv.inc"
+;
 static const uint32_t embed_q6_k[] =
 #include "llm_embed_q6_k.spv.inc"
+;
+static const uint32_t embed_iq4_xs[] =
+#include "llm_embed_iq4_xs.spv.inc"
 ;
 static const uint32_t mul_f32[] =
 #include "llm_mul_f32.spv.inc"
@@ -48,17 +75,71 @@ static const uint32_t mul_q4_0[] =
 static const uint32_t mul_q4_0_dot[] =
 #include "llm_mul_q4_0_dot.spv.inc"
 ;
+static const uint32_t mul_q4_1[] =
+#include "llm_mul_q4_1.spv.inc"
+;
+static const uint32_t mul_q4_1_dot[] =
+#include "llm_mul_q4_1_dot.spv.inc"
+;
+static const uint32_t mul_q5_0[] =
+#include "llm_mul_q5_0.spv.inc"
+;
+static const uint32_t mul_q5_0_dot[] =
+#include "llm_mul_q5_0_dot.spv.inc"
+;
+static const uint32_t mul_q5_1[] =
+#include "llm_mul_q5_1.spv.inc"
+;
+static const uint32_t mul_q5_1_dot[] =
+#include "llm_mul_q5_1_dot.spv.inc"
+;
+static const uint32_t mul_iq4_nl[] =
+#include "llm_mul_iq4_nl.spv.inc"
+;
+static const uint32_t mul_iq4_nl_dot[] =
+#include "llm_mul_iq4_nl_dot.spv.inc"
+;
+static const uint32_t mul_mxfp4[] =
+#include "llm_mul_mxfp4.spv.inc"
+;
+static const uint32_t mul_mxfp4_dot[] =
+#include "llm_mul_mxfp4_dot.spv.inc"
+;
+static const uint32_t mul_q2_k[] =
+#include "llm_mul_q2_k.spv.inc"
+;
+static const uint32_t mul_q2_k_dot[] =
+#include "llm_mul_q2_k_dot.spv.inc"
+;
+static const uint32_t mul_q3_k[] =
+#include "llm_mul_q3_k.spv.inc"
+;
+static const uint32_t mul_q3_k_dot[] =
+#include "llm_mul_q3_k_dot.spv.inc"
+;
 static const uint32_t mul_q4_k[] =
 #include "llm_mul_q4_k.spv.inc"
 ;
 static const uint32_t mul_q4_k_dot[] =
 #include "llm_mul_q4_k_dot.spv.inc"
 ;
+static const uint32_t mul_q5_k[] =
+#include "llm_mul_q5_k.spv.inc"
+;
+static const uint32_t mul_q5_k_dot[] =
+#include "llm_mul_q5_k_dot.spv.inc"
+;
 static const uint32_t mul_q6_k[] =
 #include "llm_mul_q6_k.spv.inc"
 ;
 static const uint32_t mul_q6_k_dot[] =
 #include "llm_mul_q6_k_dot.spv.inc"
+;
+static const uint32_t mul_iq4_xs[] =
+#include "llm_mul_iq4_xs.spv.inc"
+;
+static const uint32_t mul_iq4_xs_dot[] =
+#include "llm_mul_iq4_xs_dot.spv.inc"
 ;
 static const uint32_t pick_rows[] =
 #include "llm_pick.spv.inc"
@@ -91,25 +172,34 @@ static const uint32_t activate_rows[] =
 
 #define CODE(words) words, sizeof(words)
 
+#define PLAIN(dtype, name)                                                                         \
+    {LLM_VK_EMBED, dtype, false, CODE(embed_##name)},                                              \
+    {                                                                                              \
+        LLM_VK_MUL, dtype, false, CODE(mul_##name)                                                 \
+    }
+#define QUANTISED(dtype, name)                                                                     \
+    PLAIN(dtype, name),                                                                            \
+    {                                                                                              \
+        LLM_VK_MUL, dtype, true, CODE(mul_##name##_dot)                                            \
+    }
+
 static const struct llm_vk_code codes[] = {
-    {LLM_VK_EMBED, LLM_F32, false, CODE(embed_f32)},
-    {LLM_VK_EMBED, LLM_F16, false, CODE(embed_f16)},
-    {LLM_VK_EMBED, LLM_BF16, false, CODE(embed_bf16)},
-    {LLM_VK_EMBED, LLM_Q8_0, false, CODE(embed_q8_0)},
-    {LLM_VK_EMBED, LLM_Q4_0, false, CODE(embed_q4_0)},
-    {LLM_VK_EMBED, LLM_Q4_K, false, CODE(embed_q4_k)},
-    {LLM_VK_EMBED, LLM_Q6_K, false, CODE(embed_q6_k)},
-    {LLM_VK_MUL, LLM_F32, false, CODE(mul_f32)},
-    {LLM_VK_MUL, LLM_F16, false, CODE(mul_f16)},
-    {LLM_VK_MUL, LLM_BF16, false, CODE(mul_bf16)},
-    {LLM_VK_MUL, LLM_Q8_0, false, CODE(mul_q8_0)},
-    {LLM_VK_MUL, LLM_Q8_0, true, CODE(mul_q8_0_dot)},
-    {LLM_VK_MUL, LLM_Q4_0, false, CODE(mul_q4_0)},
-    {LLM_VK_MUL, LLM_Q4_0, true, CODE(mul_q4_0_dot)},
-    {LLM_VK_MUL, LLM_Q4_K, false, CODE(mul_q4_k)},
-    {LLM_VK_MUL, LLM_Q4_K, true, CODE(mul_q4_k_dot)},
-    {LLM_VK_MUL, LLM_Q6_K, false, CODE(mul_q6_k)},
-    {LLM_VK_MUL, LLM_Q6_K, true, CODE(mul_q6_k_dot)},
+    PLAIN(LLM_F32, f32),
+    PLAIN(LLM_F16, f16),
+    PLAIN(LLM_BF16, bf16),
+    QUANTISED(LLM_Q8_0, q8_0),
+    QUANTISED(LLM_Q4_0, q4_0),
+    QUANTISED(LLM_Q4_1, q4_1),
+    QUANTISED(LLM_Q5_0, q5_0),
+    QUANTISED(LLM_Q5_1, q5_1),
+    QUANTISED(LLM_IQ4_NL, iq4_nl),
+    QUANTISED(LLM_MXFP4, mxfp4),
+    QUANTISED(LLM_Q2_K, q2_k),
+    QUANTISED(LLM_Q3_K, q3_k),
+    QUANTISED(LLM_Q4_K, q4_k),
+    QUANTISED(LLM_Q5_K, q5_k),
+    QUANTISED(LLM_Q6_K, q6_k),
+    QUANTISED(LLM_IQ4_XS, iq4_xs),
     {LLM_VK_PICK, LLM_F32, false, CODE(pick_rows)},
     {LLM_VK_NORM, LLM_F32, false, CODE(norm_rows)},
     {LLM_VK_ROUND, LLM_F32, false, CODE(round_rows)},

@@ -1,5 +1,6 @@
 #include "llm/vulkan/weights.h"
 
+#include "base/attr.h"
 #include "llm/model/why.h"
 
 #include <assert.h>
@@ -7,27 +8,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How a file's block is split: the part that stays, and the scale that goes after the row. */
-struct split {
-    uint32_t body_at, body_bytes, scale_at;
+/* How a file's block is split: the body, of whole quads, and parts that follow the row's bodies,
+ * all first parts before all second ones.  Zeros fill up a body. */
+enum { PARTS_MAX = 2 };
+struct part {
+    uint32_t at, bytes;
 };
-enum { SCALE_BYTES = 2 };
+struct split {
+    enum llm_dtype dtype;
+    struct part body, parts[PARTS_MAX];
+};
 
-static bool split_of(enum llm_dtype dtype, struct split *out)
+static const struct split splits[] = {
+    {LLM_Q8_0, {2, 32}, {{0, 2}}},    {LLM_Q4_0, {2, 16}, {{0, 2}}},
+    {LLM_Q4_1, {4, 16}, {{0, 4}}},    {LLM_Q5_0, {6, 16}, {{2, 4}, {0, 2}}},
+    {LLM_Q5_1, {8, 16}, {{0, 8}}},    {LLM_IQ4_NL, {2, 16}, {{0, 2}}},
+    {LLM_MXFP4, {1, 16}, {{0, 1}}},   {LLM_Q2_K, {0, 80}, {{80, 4}}},
+    {LLM_Q3_K, {0, 110}, {{0, 0}}},   {LLM_Q6_K, {0, 208}, {{208, 2}}},
+    {LLM_IQ4_XS, {8, 128}, {{0, 8}}},
+};
+
+/* NULL: rows stay as they are. */
+static const struct split *split_of(enum llm_dtype dtype)
 {
-    switch (dtype) {
-    case LLM_Q8_0:
-        *out = (struct split){.body_at = 2, .body_bytes = 32, .scale_at = 0};
-        return true;
-    case LLM_Q4_0:
-        *out = (struct split){.body_at = 2, .body_bytes = 16, .scale_at = 0};
-        return true;
-    case LLM_Q6_K:
-        *out = (struct split){.body_at = 0, .body_bytes = 208, .scale_at = 208};
-        return true;
-    default:
-        return false;
+    for (size_t i = 0; i < ARRAY_LEN(splits); i++) {
+        if (splits[i].dtype == dtype)
+            return &splits[i];
     }
+    return NULL;
 }
 
 static uint64_t quads(uint64_t bytes)
@@ -37,35 +45,42 @@ static uint64_t quads(uint64_t bytes)
 
 static uint64_t stride_for(enum llm_dtype dtype, uint64_t width)
 {
-    uint64_t blocks = width / llm_dtype_block(dtype);
-    struct split split;
-    if (split_of(dtype, &split))
-        return quads(blocks * split.body_bytes) + quads(blocks * SCALE_BYTES);
-    return quads(llm_dtype_bytes(dtype, width));
+    uint64_t blocks = width / llm_dtype_block(dtype), after = 0;
+    const struct split *split = split_of(dtype);
+    if (!split)
+        return quads(llm_dtype_bytes(dtype, width));
+    for (int i = 0; i < PARTS_MAX; i++)
+        after += blocks * split->parts[i].bytes;
+    return blocks * quads(split->body.bytes) + quads(after);
 }
 
 struct source {
     const uint8_t *rows;
     uint64_t row_bytes, stride_bytes;
-    struct split split;
-    bool is_split;
+    const struct split *split; /* or NULL */
     uint32_t block_bytes;
 };
 
+/* Copies one part of every block; returns where the next part begins. */
+static uint8_t *gather(const struct source *s, const struct part *part, uint64_t stride,
+                       const uint8_t *src, uint8_t *dst)
+{
+    for (uint64_t b = s->row_bytes / s->block_bytes; b; b--, src += s->block_bytes, dst += stride)
+        memcpy(dst, src + part->at, part->bytes);
+    return dst;
+}
+
 static void fill_row(const struct source *s, const uint8_t *src, uint8_t *dst)
 {
-    if (!s->is_split) {
+    if (!s->split) {
         memcpy(dst, src, s->row_bytes);
         memset(dst + s->row_bytes, 0, s->stride_bytes - s->row_bytes);
         return;
     }
-    uint64_t blocks = s->row_bytes / s->block_bytes;
-    uint8_t *scales = dst + 16 * quads(blocks * s->split.body_bytes);
     memset(dst, 0, s->stride_bytes);
-    for (uint64_t b = 0; b < blocks; b++, src += s->block_bytes) {
-        memcpy(dst + b * s->split.body_bytes, src + s->split.body_at, s->split.body_bytes);
-        memcpy(scales + b * SCALE_BYTES, src + s->split.scale_at, SCALE_BYTES);
-    }
+    dst = gather(s, &s->split->body, 16 * quads(s->split->body.bytes), src, dst);
+    for (int i = 0; i < PARTS_MAX; i++)
+        dst = gather(s, &s->split->parts[i], s->split->parts[i].bytes, src, dst);
 }
 
 static void fill_rows(const void *user, uint64_t at, uint64_t bytes, uint8_t *dst)
@@ -73,7 +88,7 @@ static void fill_rows(const void *user, uint64_t at, uint64_t bytes, uint8_t *ds
     const struct source *s = user;
     uint64_t row = at / s->stride_bytes;
     assert(at % s->stride_bytes == 0 && bytes % s->stride_bytes == 0);
-    if (!s->is_split && s->row_bytes == s->stride_bytes) {
+    if (!s->split && s->row_bytes == s->stride_bytes) {
         memcpy(dst, s->rows + at, bytes);
         return;
     }
@@ -89,7 +104,7 @@ int llm_vk_weight_create(struct llm_vk_memory *m, const struct llm_tensor *tenso
                        .block_bytes = llm_dtype_block_bytes(tensor->dtype)};
     assert(rows > 0 && (first + rows) * s.row_bytes <= tensor->bytes);
     s.rows = (const uint8_t *)tensor->data + first * s.row_bytes;
-    s.is_split = split_of(tensor->dtype, &s.split);
+    s.split = split_of(tensor->dtype);
     if (rows * s.stride_bytes / 4 > INT32_MAX) /* shaders count words in 31 bits */
         return llm_why(why, -ENOMEM, "the weight %s is larger than 8 GiB", tensor->name);
     struct llm_weight *weight = calloc(1, sizeof *weight);

@@ -3,9 +3,10 @@
  * Rows begin at multiples of 16 bytes, so that a thread loads 16 bytes at once:
  *
  *   F32, F16, BF16   as in the file, padded with zeros
- *   Q8_0, Q4_0       the values of all blocks, then the blocks' scales
- *   Q4_K             as in the file: a block is 144 bytes
- *   Q6_K             the blocks without their scales d, 208 bytes each, then the scales
+ *   Q4_K, Q5_K       as in the file: a block is 144 or 176 bytes
+ *   Q3_K             as in the file, a block padded to 112 bytes
+ *   others           of each block the values and what fills whole quads with them; then, for all
+ *                    blocks, the rest: scales d, and what the table in weights.c says
  *
  * The values are the file's, without rounding.
  *

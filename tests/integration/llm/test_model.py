@@ -10,7 +10,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
 from harness import DONE, FAILED, USAGE, Case, hawser
 
 ARCHS = ("llama", "qwen2", "gptj", "gpt2")
-TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K")
+TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K",
+         "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q5_K", "IQ4_NL", "IQ4_XS", "MXFP4")
 
 
 class Model(Case):
@@ -96,7 +97,7 @@ class Synth(Model):
         self.refused(USAGE, "-o FILE", "synth", "--like", "tiny")
         self.refused(USAGE, "--layers", "synth", *out)
         self.refused(USAGE, "6b, tiny", "synth", "--arch", "gptj", "--like", "13b", *out)
-        self.refused(USAGE, "Q6_K", "synth", "--like", "tiny", "--type", "Q5_K", *out)
+        self.refused(USAGE, "Q6_K", "synth", "--like", "tiny", "--type", "Q8_K", *out)
         self.refused(USAGE, "--arch", "synth", "--arch", "mamba", *out)
         self.refused(USAGE, "blocks", "synth", "--layers", 1, "--width", 96, "--heads", 2,
                      "--type", "Q4_K", *out)

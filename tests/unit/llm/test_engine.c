@@ -92,9 +92,6 @@ static void whole(struct bench *b, float *logits)
 
 /* ---- the same bits ---- */
 
-static const enum llm_dtype dtypes[] = {LLM_F32,  LLM_F16,  LLM_BF16, LLM_Q8_0,
-                                        LLM_Q4_0, LLM_Q4_K, LLM_Q6_K};
-
 static void one_token_at_a_time(struct bench *b, const float *want)
 {
     float *got = all_logits();
@@ -145,13 +142,14 @@ static void a_row_does_not_depend_on_its_batch(void **state)
     (void)state;
     float *want = all_logits();
     for (int arch = 0; arch < LLM_ARCHS; arch++) {
-        for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++) {
+        for (size_t t = 0; t < LLM_DTYPES; t++) {
             struct bench b;
-            if (arch != LLM_LLAMA && dtypes[t] != LLM_F16 && dtypes[t] != LLM_Q8_0)
+            enum llm_dtype dtype = llm_dtype_at(t);
+            if (arch != LLM_LLAMA && dtype != LLM_F16 && dtype != LLM_Q8_0)
                 continue;
-            if (ONLY_THREADS && (arch != LLM_LLAMA || dtypes[t] != LLM_Q8_0))
+            if (ONLY_THREADS && (arch != LLM_LLAMA || dtype != LLM_Q8_0))
                 continue;
-            bench_open(&b, (enum llm_arch)arch, dtypes[t], "cpu", 2);
+            bench_open(&b, (enum llm_arch)arch, dtype, "cpu", 2);
             whole(&b, want);
             one_token_at_a_time(&b, want);
             uneven_pieces(&b, want);
@@ -165,7 +163,7 @@ static void a_row_does_not_depend_on_its_batch(void **state)
 static void threads_and_kernels_do_not_show(void **state)
 {
     (void)state;
-    static const enum llm_dtype some[] = {LLM_F16, LLM_Q4_K};
+    static const enum llm_dtype some[] = {LLM_F16, LLM_Q4_K, LLM_Q5_1, LLM_Q2_K};
     float *want = all_logits(), *got = all_logits();
     for (size_t t = ONLY_THREADS; t < sizeof some / sizeof some[0]; t++) {
         struct bench b;
@@ -197,9 +195,9 @@ static void every_machine_computes_the_same_logits(void **state)
         enum llm_dtype dtype;
         uint64_t hash;
     } golden[] = {
-        {LLM_LLAMA, LLM_Q4_K, 0xd691ace0f3fbd75b},
-        {LLM_QWEN2, LLM_Q8_0, 0x3a7fd1a3991fc825},
-        {LLM_GPTJ, LLM_F16, 0x6159f9a301c98ef2},
+        {LLM_LLAMA, LLM_Q4_K, 0xd691ace0f3fbd75b}, {LLM_LLAMA, LLM_Q5_1, 0xdab51eac20796075},
+        {LLM_LLAMA, LLM_Q2_K, 0x557833c5ffc4fd5a}, {LLM_LLAMA, LLM_MXFP4, 0xf00e6db888faf075},
+        {LLM_QWEN2, LLM_Q8_0, 0x3a7fd1a3991fc825}, {LLM_GPTJ, LLM_F16, 0x6159f9a301c98ef2},
         {LLM_GPT2, LLM_BF16, 0x9fbce75ba4043e3a},
     };
     float *logits = all_logits();

@@ -382,7 +382,7 @@ static void types_are_known_and_rows_whole_blocks(void **state)
 {
     (void)state;
     const uint64_t row[] = {64}, odd[] = {33}, half[] = {128};
-    refuse(one_tensor(1, row, 13), -EOPNOTSUPP, "Q5_K");
+    refuse(one_tensor(1, row, 16), -EOPNOTSUPP, "IQ2_XXS");
     refuse(one_tensor(1, row, 4), -EOPNOTSUPP, "unknown");
     refuse(one_tensor(1, row, UINT32_MAX), -EOPNOTSUPP, "unknown");
     refuse(one_tensor(1, odd, LLM_Q8_0), -EPROTO, "blocks");

@@ -215,9 +215,6 @@ static void on_every_backend(on_duo *body)
 
 /* ---- embed and pick ---- */
 
-static const enum llm_dtype dtypes[] = {LLM_F32,  LLM_F16,  LLM_BF16, LLM_Q8_0,
-                                        LLM_Q4_0, LLM_Q4_K, LLM_Q6_K};
-
 static void embed_one(struct duo *d, enum llm_dtype dtype, bool positions)
 {
     static const uint32_t tokens[] = {3, 0, 10, 3, 7}, places[] = {0, 5, 1, 2, 4};
@@ -249,9 +246,9 @@ static void embed_one(struct duo *d, enum llm_dtype dtype, bool positions)
 
 static void embed_all(struct duo *d)
 {
-    for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++) {
-        embed_one(d, dtypes[t], false);
-        embed_one(d, dtypes[t], true);
+    for (size_t t = 0; t < LLM_DTYPES; t++) {
+        embed_one(d, llm_dtype_at(t), false);
+        embed_one(d, llm_dtype_at(t), true);
     }
 }
 
@@ -357,8 +354,8 @@ static void matmul_parts(struct duo *d, struct shape s, const enum llm_dtype typ
     }
     for (uint32_t p = 0; p < parts; p++) {
         char what[96];
-        snprintf(what, sizeof what, "%s, %u rows of %u by %u", llm_dtype_name(types[p]), s.rows,
-                 s.width, s.outputs + p);
+        snprintf(what, sizeof what, "%s, %u rows of %u by %u (value = %u row + column), part %u",
+                 llm_dtype_name(types[p]), s.rows, s.width, s.outputs + p, s.outputs + p, p);
         same_place(d, out[p], (size_t)s.rows * (s.outputs + p), what);
         unbind(d, w[p]);
         free((void *)(uintptr_t)tensors[p].data);
@@ -371,12 +368,12 @@ static void matmul_types(struct duo *d)
     static const struct shape shapes[] = {{1, 1, 1},  {2, 3, 5},  {3, 2, 33},
                                           {4, 1, 6},  {5, 1, 70}, {6, 3, 11},
                                           {7, 2, 18}, {8, 2, 4},  {13, 3, 35}};
-    for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++) {
+    for (size_t t = 0; t < LLM_DTYPES; t++) {
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
             struct shape s = shapes[i];
-            uint32_t block = llm_dtype_block(dtypes[t]);
+            uint32_t block = llm_dtype_block(llm_dtype_at(t));
             s.width = block > 1 ? s.width * block : 37 * s.width - 30; /* 7, 44, 81 */
-            enum llm_dtype types[] = {dtypes[t], dtypes[t], dtypes[t]};
+            enum llm_dtype types[] = {llm_dtype_at(t), llm_dtype_at(t), llm_dtype_at(t)};
             matmul_parts(d, s, types, 3);
         }
     }
@@ -501,18 +498,18 @@ static void the_reference_follows_the_formats(void **state)
     enum { WIDTH = 512 };
     struct hw_rng rng;
     hw_rng_seed(&rng, 11);
-    for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++) {
-        struct llm_tensor tensor = make_tensor(&rng, dtypes[t], WIDTH, 1);
+    for (size_t t = 0; t < LLM_DTYPES; t++) {
+        struct llm_tensor tensor = make_tensor(&rng, llm_dtype_at(t), WIDTH, 1);
         float w[WIDTH], x[WIDTH];
         struct llm_q256 acts[WIDTH / 32]; /* room for either kind */
-        llm_dtype_to_f32(dtypes[t], w, tensor.data, WIDTH);
+        llm_dtype_to_f32(llm_dtype_at(t), w, tensor.data, WIDTH);
         double want = 0, slack = 1e-4;
         for (int i = 0; i < WIDTH; i++) {
             x[i] = random_float(&rng);
             want += (double)w[i] * (double)x[i];
             slack += fabs((double)w[i]) * (2.0 / 127 / 2 + 1e-6);
         }
-        enum llm_act act = llm_act_of(dtypes[t]);
+        enum llm_act act = llm_act_of(llm_dtype_at(t));
         if (act == LLM_ACT_F16)
             llm_round_f16((float *)(void *)acts, x, WIDTH);
         else if (act == LLM_ACT_Q32)
@@ -520,32 +517,51 @@ static void the_reference_follows_the_formats(void **state)
         else if (act == LLM_ACT_Q256)
             llm_quantise256(acts, x, WIDTH);
         const void *in = act == LLM_ACT_F32 ? (const void *)x : acts;
-        double got = (double)llm_dot(dtypes[t], tensor.data, in, WIDTH);
+        double got = (double)llm_dot(llm_dtype_at(t), tensor.data, in, WIDTH);
         double limit = act == LLM_ACT_F32 ? 1e-3 : act == LLM_ACT_F16 ? 0.05 : slack / 8;
         assert_true(fabs(got - want) < limit);
         free((void *)(uintptr_t)tensor.data);
     }
 }
 
+/* The high bytes of the binary16 scales of a block; MXFP4 has an exponent instead. */
+static void make_scales_ones(enum llm_dtype dtype, uint8_t *block)
+{
+    static const struct {
+        enum llm_dtype dtype;
+        int at[2];
+    } places[] = {
+        {LLM_Q8_0, {1, 1}},   {LLM_Q4_0, {1, 1}},   {LLM_Q4_1, {1, 3}},     {LLM_Q5_0, {1, 1}},
+        {LLM_Q5_1, {1, 3}},   {LLM_IQ4_NL, {1, 1}}, {LLM_Q4_K, {1, 3}},     {LLM_Q5_K, {1, 3}},
+        {LLM_IQ4_XS, {1, 1}}, {LLM_Q2_K, {81, 83}}, {LLM_Q3_K, {109, 109}}, {LLM_Q6_K, {209, 209}},
+    };
+    if (dtype == LLM_MXFP4) {
+        block[0] = 127;
+        return;
+    }
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        if (places[i].dtype == dtype) {
+            block[places[i].at[0]] = block[places[i].at[1]] = 0x3c;
+            return;
+        }
+    }
+    fail_msg("%s has no row in the table", llm_dtype_name(dtype));
+}
+
 /* Files may hold any bytes: the extremes of every integer. */
 static void matmul_extremes(struct duo *d)
 {
-    for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++) {
-        if (llm_dtype_block(dtypes[t]) == 1)
+    for (size_t t = 0; t < LLM_DTYPES; t++) {
+        if (llm_dtype_block(llm_dtype_at(t)) == 1)
             continue;
-        struct llm_tensor tensor = make_tensor(&d->rng, dtypes[t], 256, 8);
+        struct llm_tensor tensor = make_tensor(&d->rng, llm_dtype_at(t), 256, 8);
         uint8_t *data = (uint8_t *)(uintptr_t)tensor.data;
-        uint64_t row_bytes = llm_dtype_bytes(dtypes[t], 256);
-        uint64_t block = llm_dtype_block_bytes(dtypes[t]);
+        uint64_t row_bytes = llm_dtype_bytes(llm_dtype_at(t), 256);
+        uint64_t block = llm_dtype_block_bytes(llm_dtype_at(t));
         for (uint64_t i = 0; i < tensor.bytes; i++)
             data[i] = i / row_bytes % 2 ? 0x80 : 0xff;
-        for (uint64_t i = 0; i < tensor.bytes; i += block) { /* scales stay numbers */
-            data[i + 1] = dtypes[t] == LLM_Q6_K ? data[i + 1] : 0x3c;
-            if (dtypes[t] == LLM_Q4_K)
-                data[i + 3] = 0x3c;
-            if (dtypes[t] == LLM_Q6_K)
-                data[i + 209] = 0x3c;
-        }
+        for (uint64_t i = 0; i < tensor.bytes; i += block)
+            make_scales_ones(llm_dtype_at(t), data + i);
         struct llm_weight *w[SIDES];
         bind(d, &tensor, 0, 8, w);
         uint64_t in = put_random(d, 5 * 256), out = put_random(d, 5 * 8);
@@ -559,7 +575,7 @@ static void matmul_extremes(struct duo *d)
             d->b[i]->ops->matmul(d->b[i], &op);
             finish(d, i);
         }
-        same_place(d, out, 5 * 8, llm_dtype_name(dtypes[t]));
+        same_place(d, out, 5 * 8, llm_dtype_name(llm_dtype_at(t)));
         unbind(d, w);
         free(data);
     }

@@ -40,17 +40,15 @@ static void the_seed_decides_every_byte(void **state)
 static void every_type_and_architecture_is_written(void **state)
 {
     (void)state;
-    static const enum llm_dtype types[] = {LLM_F32,  LLM_F16,  LLM_BF16, LLM_Q8_0,
-                                           LLM_Q4_0, LLM_Q4_K, LLM_Q6_K};
     for (int arch = 0; arch < LLM_ARCHS; arch++) {
-        for (size_t t = 0; t < ARRAY_LEN(types); t++) {
-            struct llm_synth synth = {.dtype = types[t], .seed = 3};
+        for (size_t t = 0; t < LLM_DTYPES; t++) {
+            struct llm_synth synth = {.dtype = llm_dtype_at(t), .seed = 3};
             assert_true(llm_synth_like((enum llm_arch)arch, "tiny", &synth.config));
             struct image image = image_synth(&synth);
             struct llm_file *file;
             if (llm_file_parse(image.bytes, image.size, &file, why))
                 fail_msg("%s", why);
-            assert_int_equal(llm_file_find(file, "token_embd.weight")->dtype, types[t]);
+            assert_int_equal(llm_file_find(file, "token_embd.weight")->dtype, llm_dtype_at(t));
             assert_int_equal(llm_file_find(file, "output_norm.weight")->dtype, LLM_F32);
             assert_true(image.size > llm_synth_bytes(&synth));
             llm_file_close(file);

@@ -92,10 +92,13 @@ static void logits_are_those_of_the_cpu(void **state)
         enum llm_arch arch;
         enum llm_dtype dtype;
         double tolerance;
-    } models[] = {{LLM_LLAMA, LLM_F32, 2e-4},  {LLM_GPTJ, LLM_F16, 2e-3},
-                  {LLM_QWEN2, LLM_BF16, 2e-4}, {LLM_GPT2, LLM_Q8_0, 5e-2},
-                  {LLM_GPTJ, LLM_Q4_0, 5e-2},  {LLM_LLAMA, LLM_Q4_K, 5e-2},
-                  {LLM_QWEN2, LLM_Q6_K, 5e-2}};
+    } models[] = {
+        {LLM_LLAMA, LLM_F32, 2e-4},  {LLM_GPTJ, LLM_F16, 2e-3},    {LLM_QWEN2, LLM_BF16, 2e-4},
+        {LLM_GPT2, LLM_Q8_0, 5e-2},  {LLM_GPTJ, LLM_Q4_0, 5e-2},   {LLM_LLAMA, LLM_Q4_K, 5e-2},
+        {LLM_QWEN2, LLM_Q6_K, 5e-2}, {LLM_LLAMA, LLM_Q4_1, 5e-2},  {LLM_GPT2, LLM_Q5_0, 5e-2},
+        {LLM_QWEN2, LLM_Q5_1, 5e-2}, {LLM_LLAMA, LLM_Q2_K, 5e-2},  {LLM_GPTJ, LLM_Q3_K, 5e-2},
+        {LLM_LLAMA, LLM_Q5_K, 5e-2}, {LLM_GPT2, LLM_IQ4_NL, 5e-2}, {LLM_QWEN2, LLM_IQ4_XS, 5e-2},
+        {LLM_LLAMA, LLM_MXFP4, 5e-2}};
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         struct llm_file *file = model_wide(models[i].arch, models[i].dtype, FFN, CONTEXT);
         whole_on(file, "cpu", want);
@@ -138,10 +141,9 @@ static void beside_another(struct llm_engine *engine)
 static void a_row_does_not_depend_on_its_batch(void **state)
 {
     (void)state;
-    static const enum llm_dtype dtypes[] = {LLM_F32,  LLM_F16,  LLM_BF16, LLM_Q8_0,
-                                            LLM_Q4_0, LLM_Q4_K, LLM_Q6_K};
-    for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++) {
-        struct llm_file *file = model_wide(t % 2 ? LLM_GPTJ : LLM_LLAMA, dtypes[t], FFN, CONTEXT);
+    for (size_t t = 0; t < LLM_DTYPES; t++) {
+        struct llm_file *file =
+            model_wide(t % 2 ? LLM_GPTJ : LLM_LLAMA, llm_dtype_at(t), FFN, CONTEXT);
         struct llm_engine *engine = make_engine(file, "vulkan");
         whole(engine, want);
         in_pieces(engine);
