@@ -230,8 +230,8 @@ static void print_text(const struct report *r)
     char time[HW_FORMAT_CHARS];
     printf("server      %s, hawser %s (commit %s, protocol %u to %u)\n", r->link.address,
            s->version, s->commit, s->protocol_min, s->protocol_max);
-    printf("client      hawser %s (commit %s, protocol %d to %d)\n", HAWSER_VERSION,
-           hw_bench_commit(), RPC_VERSION_MIN, RPC_VERSION_MAX);
+    printf("client      hawser %s (commit %s, protocol %d to %d, Vulkan %s)\n", HAWSER_VERSION,
+           hw_bench_commit(), RPC_VERSION_MIN, RPC_VERSION_MAX, HAWSER_VULKAN_VERSION);
     printf("host        %s: %s\n", s->node, s->host);
     printf("connection  %s to %s, %s, %s, made in %s\n", transport_name(r), rpc_ep_peer(r->link.ep),
            r->link.tls ? "TLS 1.3" : "not encrypted", r->link.token ? "token" : "no token",

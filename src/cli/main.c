@@ -59,14 +59,14 @@ static void print_commands(FILE *out)
     for (const struct entry *e = commands; e->name; e++)
         fprintf(out, "  %-14s%s\n", e->name, e->command->summary);
     fputs("\n  hawser COMMAND --help   all about a command\n"
-          "  hawser --version        version, commit and protocol\n",
+          "  hawser --version        version, commit, protocol and Vulkan's registry\n",
           out);
 }
 
 static enum cmd_exit print_version(void)
 {
-    printf("hawser %s (commit %s, protocol %d to %d)\n", HAWSER_VERSION, hw_bench_commit(),
-           RPC_VERSION_MIN, RPC_VERSION_MAX);
+    printf("hawser %s (commit %s, protocol %d to %d, Vulkan %s)\n", HAWSER_VERSION,
+           hw_bench_commit(), RPC_VERSION_MIN, RPC_VERSION_MAX, HAWSER_VULKAN_VERSION);
     return CMD_DONE;
 }
 

@@ -67,6 +67,30 @@ class FindVulkan(unittest.TestCase):
     def assert_nothing_left(self):
         self.assertEqual([], [n for n in os.listdir(self.path("gpu")) if n.startswith("tmp")])
 
+    def registry(self, headers):
+        os.makedirs(self.path("include/vulkan"))
+        self.write("include/vulkan/vulkan_core.h", headers)
+        self.env["HAWSER_VULKAN_INCLUDE"] = self.path("include")
+        return self.find("--registry")
+
+    def test_a_registry_that_is_new_enough_needs_no_other(self):
+        os.makedirs(self.path("gpu/vulkan/usr"))
+        self.assertEqual((0, "", ""), self.registry("#define VK_API_VERSION_1_4 x\n"))
+
+    def test_a_registry_that_was_laid_out_is_found_without_a_probe(self):
+        os.makedirs(self.path("gpu/vulkan/usr"))
+        os.remove(self.path("tools/hawser-vkprobe"))
+        self.assertEqual((0, self.path("gpu/vulkan/usr") + "\n", ""),
+                         self.registry("#define VK_API_VERSION_1_3 x\n"))
+        self.assert_nothing_left()
+
+    def test_an_old_registry_is_used_where_no_newer_one_can_be_had(self):
+        status, out, err = self.registry("#define VK_API_VERSION_1_3 x\n")
+        self.assertEqual((0, ""), (status, out))
+        self.assertIn("no Vulkan 1.4", err)
+        self.assertIn("remedy", err)
+        self.assert_nothing_left()
+
     def test_a_driver_that_works_is_probed_once_and_remembered(self):
         self.behave(WORKS)
         first = self.find("--env")
