@@ -42,7 +42,9 @@ class Client:
         return o.text()
 
     def _record(self, o, c):
-        o(f"struct wire_enc *e = vn_client_record({c.c.params[0].name});")
+        bits = [f"VN_{x.upper().replace('-', '_')}" for x in c.effects if x != "noted"]
+        o(f"struct wire_enc *e = vn_client_record({c.c.params[0].name}, "
+          f"{' | '.join(bits) or '0'});")
         o("if (e)")
         o(f"    vn_enc_cmd_{c.name}(e, {names(c.c)});")
         if c.ret != "void":

@@ -233,6 +233,8 @@ def main(argv):
         parser.add_argument(option)
     args = parser.parse_args(argv)
     plan = Plan(Registry(args.xml), Policy(args.policy))
+    for why in plan.omitted.values():
+        sys.stderr.write(f"{args.xml}: {why}: left out\n")
     commands = Commands(plan)
     if args.out:
         os.makedirs(args.out, exist_ok=True)

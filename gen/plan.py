@@ -419,6 +419,9 @@ class CommandPlan:
         if self.ret != "void" and not plan.r.scalar(self.ret):
             raise Unsupported(f"{self.name} returns {self.ret}")
         self.implicit = command.params[0].name if kind == "record" else ""
+        self.effects = plan.policy.effects(self.name) if kind == "record" else []
+        if self.effects is None:
+            raise Unsupported(f"{self.name}: the policy does not say what it reads and writes")
         self.fields = _wire_order([f for p in command.params if p.name != self.implicit
                                    for f in self._param(plan, p)])
         plan.pack(self.name, self.fields)

@@ -2,6 +2,8 @@
 import json
 import re
 
+EFFECTS = ("noted", "writes-sets", "writes-images", "writes-addresses", "uses-addresses",
+           "reads-all", "watched", "anything")
 CLASSES = ("record", "create", "create-sync", "destroy", "post", "call", "snapshot", "custom",
            "local", "refuse")
 
@@ -50,6 +52,18 @@ class Policy:
         for rule in self.data.get("features_off", []):
             if re.match(rule["match"], member):
                 return rule["reason"]
+        return None
+
+    def effects(self, name):
+        """What a recorded command reads and writes, as words of EFFECTS; None: nobody said.
+        Promotion changes a name, and not what the command does."""
+        core = re.sub(r"(KHR|EXT)$", "", name)
+        names = (name, core, core + "KHR", core + "EXT")
+        for rule in self.data.get("effects", []):
+            if any(re.fullmatch(rule["match"], x) for x in names):
+                if not set(rule["does"]) <= set(EFFECTS):
+                    raise SystemExit(f"policy: effects: {rule['match']}: no such effect")
+                return rule["does"]
         return None
 
     def is_plain_stride(self, where):

@@ -15,9 +15,24 @@
 #include "venus/common/object.h"
 #include "wire/enc.h"
 
+/* What a recorded command can do beside what the client notes when it is recorded; "effects" of
+ * spec/policy.json. */
+enum vn_effects {
+    VN_WRITES_SETS = 1 << 0,    /* through the sets of graphics and ray tracing */
+    VN_WRITES_IMAGES = 1 << 1,  /* images, which commands and shaders reach by many ways */
+    VN_USES_ADDRESSES = 1 << 2, /* reads buffers whose address the program knows */
+    VN_WRITES_ALL = 1 << 3,
+    VN_WATCHED = 1 << 4,   /* the host can ask how far it is */
+    VN_READS_ALL = 1 << 5, /* what it reads is not followed */
+    VN_READS_IMAGES = 1 << 6,
+    VN_WRITES_ADDRESSES = 1 << 7, /* writes buffers whose address the program knows */
+    VN_ANYTHING = VN_WRITES_ALL | VN_WATCHED | VN_READS_ALL,
+};
+
 struct vn_client_ops {
-    /* Where commands of this command buffer are recorded; NULL when it cannot record. */
-    struct wire_enc *(*record)(struct vn_client *client, struct vn_object *command_buffer);
+    /* Where the next command of this command buffer is recorded; NULL when it cannot record. */
+    struct wire_enc *(*record)(struct vn_client *client, struct vn_object *command_buffer,
+                               unsigned effects);
 
     /* An encoder for one command, or NULL when the server is lost.  Ended by post or call. */
     struct wire_enc *(*begin)(struct vn_client *client);
@@ -46,10 +61,10 @@ static inline struct vn_client *vn_client_of(const void *handle)
 }
 
 /* The recording stream of a command buffer, or NULL. */
-static inline struct wire_enc *vn_client_record(VkCommandBuffer command_buffer)
+static inline struct wire_enc *vn_client_record(VkCommandBuffer command_buffer, unsigned effects)
 {
     struct vn_object *object = (struct vn_object *)command_buffer;
-    return object->client->ops->record(object->client, object);
+    return object->client->ops->record(object->client, object, effects);
 }
 
 /* Fills handles[0..count) with new objects, or with NULL and returns false. */

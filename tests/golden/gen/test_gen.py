@@ -4,11 +4,13 @@
     test_gen.py mini              C from mini.xml is mini.txt
     test_gen.py floor VK_XML      the installed registry against spec/wire-manifest.txt and docs/
     test_gen.py later             a later registry may add, and nothing else
+    test_gen.py effects VK_XML    what recorded commands do is said for each of them
     test_gen.py mini --write      writes mini.txt, to be read before it is committed
     test_gen.py floor VK_XML --write   writes the manifest and the document
 """
 import difflib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -114,10 +116,10 @@ def test_later():
             ('<command name="vkCmdDrawKHR" alias="vkCmdDraw"/>',
              '<command name="vkCmdDrawKHR" alias="vkCmdDraw"/>'
              '<command name="vkGetThingAddressKHR" alias="vkGetThingAddress"/>'
-             "<command><proto><type>void</type> <name>vkCmdNew</name></proto>"
-             "<param><type>VkCommandBuffer</type> <name>commandBuffer</name></param></command>"),
+             "<command><proto><type>void</type> <name>vkNew</name></proto>"
+             "<param><type>VkDevice</type> <name>device</name></param></command>"),
             ('<command name="vkGetResults"/>',
-             '<command name="vkGetResults"/><command name="vkCmdNew"/>'))
+             '<command name="vkGetResults"/><command name="vkNew"/>'))
         result = generate(promoted, policy, "--compare", was)
         require(result.returncode == 0, f"additions and a promotion are refused: {result.stderr}")
         for change in (
@@ -131,12 +133,48 @@ def test_later():
                     f"a changed layout is not noticed: {change[1]}")
 
 
+def test_effects(xml):
+    from plan import Plan
+    from policy import Policy
+    from registry import Registry
+    policy = Policy(POLICY)
+    for name, does in {
+            "vkCmdCopyImage2": ["writes-images", "reads-all"],
+            "vkCmdCopyImageToMemoryKHR": ["anything"],  # by address, in 1.4.363
+            "vkCmdCopyQueryPoolResultsToMemoryKHR": ["anything"],
+            "vkCmdDispatchIndirect2KHR": ["anything"],
+            "vkCmdSetEvent2": ["watched"],
+            "vkCmdSetViewport": [],
+            "vkCmdCopyBuffer": ["noted"],
+            "vkCmdCopyImageNew": None, "vkCmdDrawNew": None, "vkCmdSetNew": None}.items():
+        require(policy.effects(name) == does, f"{name} does {policy.effects(name)}, not {does}")
+    plan = Plan(Registry(xml), policy)
+    with open(os.path.join(ROOT, "src/venus/client/record/command.c"), encoding="utf-8") as file:
+        entries = {plan.r.resolve(name) for name in re.findall(r"VNC_ENTRY\((\w+)", file.read())}
+    for c in plan.commands.values():
+        require("noted" not in c.effects or c.name in entries,
+                f"{c.name}: the policy says that the client notes what it does, but nothing does")
+    unsaid = [why for why in plan.omitted.values() if "what it reads and writes" in why]
+    require(not unsaid, unsaid)
+    with tempfile.TemporaryDirectory() as folder:
+        new = edited(folder, ('<name>vkCmdBuild</name>', '<name>vkCmdNew</name>'),
+                     ('<command name="vkCmdBuild"/>', '<command name="vkCmdNew"/>'))
+        mini = os.path.join(HERE, "mini.json")
+        result = generate(new, mini, "--coverage", "-")
+        require("vkCmdNew: the policy does not say" in result.stderr,
+                "a command of which nobody said what it does is taken")
+        require(" vkCmdNew" not in generate(new, mini, "--manifest", "-").stdout,
+                "such a command travels")
+
+
 def main(argv):
     write = "--write" in argv
     argv = [a for a in argv if a != "--write"]
     tests = {"mini": lambda: test_mini(write), "later": test_later,
-             "floor": lambda: test_floor(argv[1], write)}
-    if not argv or argv[0] not in tests or (argv[0] == "floor") != (len(argv) == 2):
+             "floor": lambda: test_floor(argv[1], write),
+             "effects": lambda: test_effects(argv[1])}
+    of_registry = argv and argv[0] in ("floor", "effects")
+    if not argv or argv[0] not in tests or bool(of_registry) != (len(argv) == 2):
         sys.exit(__doc__)
     tests[argv[0]]()
 

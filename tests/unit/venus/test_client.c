@@ -25,12 +25,15 @@ struct world {
     struct vn_object *device, *command_buffer;
     uint64_t next_id;
     int posts, calls, live, failed, out_of_objects;
+    unsigned effects; /* of the last recorded command */
     bool lost;
 };
 
-static struct wire_enc *record(struct vn_client *c, struct vn_object *command_buffer)
+static struct wire_enc *record(struct vn_client *c, struct vn_object *command_buffer,
+                               unsigned effects)
 {
     struct world *w = (struct world *)c;
+    w->effects = effects;
     return command_buffer == w->command_buffer ? &w->stream : NULL;
 }
 
@@ -302,6 +305,7 @@ static void test_commands_are_recorded_and_run_later(void **state)
     VkCommandBuffer commands = (VkCommandBuffer)w->command_buffer;
     vn_vkCmdDispatch(commands, 1, 2, 3);
     vn_vkCmdDispatch(commands, 4, 5, 6);
+    assert_int_equal(w->effects, 0); /* what is bound is the client's to follow */
     assert_int_equal(w->posts + w->calls, 0);
     assert_int_equal(w->fake.calls, 0);
     assert_int_equal(serve(w, &w->stream, NULL), VK_SUCCESS);

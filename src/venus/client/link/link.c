@@ -633,10 +633,11 @@ static void client_object_free(struct vn_client *client, struct vn_object *objec
     vnc_object_destroy(object);
 }
 
-static struct wire_enc *client_record(struct vn_client *client, struct vn_object *commands)
+static struct wire_enc *client_record(struct vn_client *client, struct vn_object *commands,
+                                      unsigned effects)
 {
     (void)client;
-    return vnc_command_buffer_recording((struct vnc_command_buffer *)commands);
+    return vnc_command_buffer_recording((struct vnc_command_buffer *)commands, effects);
 }
 
 static const struct vn_client_ops client_ops = {

@@ -21,20 +21,6 @@ enum {
     EARLY_BYTES = 2 << 10,
 };
 
-/* What the commands of a recording can do beside what they name. */
-enum {
-    WRITES_SETS = 1 << 0,    /* through the sets of graphics and ray tracing */
-    WRITES_IMAGES = 1 << 1,  /* images, which commands and shaders reach by many ways */
-    USES_ADDRESSES = 1 << 2, /* reads buffers whose address the program knows */
-    WRITES_ALL = 1 << 3,
-    IS_WATCHED = 1 << 4, /* the host can ask how far it is */
-    READS_ALL = 1 << 5,  /* what it reads is not followed */
-    READS_IMAGES = 1 << 6,
-    WRITES_ADDRESSES = 1 << 7, /* writes such buffers */
-    ANYTHING = WRITES_ALL | IS_WATCHED | READS_ALL,
-    WRITES_BY_SHADER = WRITES_SETS | WRITES_IMAGES | USES_ADDRESSES | WRITES_ADDRESSES,
-};
-
 enum { SETS_MAX = 32 }; /* numbers that are followed; drivers offer 4 to 32 */
 
 /* Things that a recording refers to, in the order of first use. */
@@ -68,10 +54,10 @@ struct vnc_command_buffer {
     struct vnc_copy copies[VN_UPDATES_MAX];
     uint32_t copy_count; /* past VN_UPDATES_MAX: not all of them, or too large for an UPDATE */
     uint32_t copy_bytes;
-    size_t calls;  /* commands of the recording */
-    size_t simple; /* of these, what a recording that is held back may have */
-    bool is_work;  /* it was found to have more than these */
-    unsigned writes;
+    size_t calls;            /* commands of the recording */
+    size_t simple;           /* of these, what a recording that is held back may have */
+    bool is_work;            /* it was found to have more than these */
+    unsigned effects;        /* enum vn_effects, of all commands so far */
     struct vnc_ranges named; /* written by copies and fills; of resources as bound when recorded */
     struct vnc_ranges read;  /* likewise, read */
     struct list sets;        /* struct vnc_descriptor_set, references; not of compute */
@@ -162,7 +148,7 @@ static void forget(struct vnc_command_buffer *commands)
     commands->named.failed = false;
     commands->read.count = 0;
     commands->read.failed = false;
-    commands->writes = 0;
+    commands->effects = 0;
     commands->failed = false;
     commands->begun = false;
     commands->held = false;
@@ -246,94 +232,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL reset_command_buffer(VkCommandBuffer handl
     return begun ? vn_vkResetCommandBuffer(handle, flags) : VK_SUCCESS;
 }
 
-static bool has_prefix(const char *name, const char *prefix)
-{
-    return strncmp(name, prefix, strlen(prefix)) == 0;
-}
-
-/* By name, so that a command of a later registry that nobody here has heard of counts as writing
- * anything. */
-static unsigned writes_of_name(const char *name)
-{
-    static const struct {
-        const char *prefix;
-        unsigned writes;
-        bool whole; /* the prefix is the name: longer ones are other commands */
-    } rules[] = {
-        {"vkCmdDispatch", 0, true}, /* noted when recorded, as are the next two */
-        {"vkCmdDispatchIndirect", 0, true},
-        {"vkCmdDispatchBase", 0, true},
-        {"vkCmdBindDescriptorSets", 0, true},
-        {"vkCmdBindDescriptorSets2", 0, true},
-        {"vkCmdBindDescriptorSets2KHR", 0, true},
-        {"vkCmdPushDescriptorSet", 0, true},
-        {"vkCmdPushDescriptorSetKHR", 0, true},
-        {"vkCmdPushDescriptorSet2", 0, true},
-        {"vkCmdPushDescriptorSet2KHR", 0, true},
-        {"vkCmdCopyBuffer", 0, true},
-        {"vkCmdCopyBuffer2", 0, true},
-        {"vkCmdFillBuffer", 0, true},
-        {"vkCmdUpdateBuffer", 0, true},
-        {"vkCmdCopyQueryPoolResults", 0, true},
-        {"vkCmdExecuteCommands", 0, true},
-        {"vkCmdDraw", WRITES_BY_SHADER | READS_ALL, false},
-        {"vkCmdTraceRays", WRITES_BY_SHADER | READS_ALL, false},
-        {"vkCmdBeginRender", WRITES_IMAGES | READS_ALL, false},
-        {"vkCmdNextSubpass", WRITES_IMAGES | READS_ALL, false},
-        {"vkCmdEndRender", WRITES_IMAGES | READS_ALL, false},
-        {"vkCmdClear", WRITES_IMAGES | READS_ALL, false},
-        {"vkCmdBlitImage", WRITES_IMAGES | READS_ALL, false},
-        {"vkCmdCopyImage", WRITES_IMAGES | READS_ALL,
-         false}, /* and to buffers, named when recorded */
-        {"vkCmdResolveImage", WRITES_IMAGES | READS_ALL, false},
-        {"vkCmdCopyBufferToImage", WRITES_IMAGES | READS_ALL, false},
-        {"vkCmdSetEvent", IS_WATCHED, false},
-        {"vkCmdSet", 0, false},
-        {"vkCmdBindPipeline", 0, false},
-        {"vkCmdBindVertexBuffers", 0, false},
-        {"vkCmdBindIndexBuffer", 0, false},
-        {"vkCmdPushConstants", 0, false},
-        {"vkCmdPipelineBarrier", 0, false},
-        {"vkCmdBeginQuery", IS_WATCHED, false},
-        {"vkCmdEndQuery", IS_WATCHED, false},
-        {"vkCmdBeginConditional", READS_ALL, false},
-        {"vkCmdEndConditional", 0, false},
-        {"vkCmdBeginDebug", 0, false},
-        {"vkCmdEndDebug", 0, false},
-        {"vkCmdInsertDebug", 0, false},
-        {"vkCmdWaitEvents", IS_WATCHED, false},
-        {"vkCmdResetEvent", IS_WATCHED, false},
-        {"vkCmdResetQueryPool", IS_WATCHED, false},
-        {"vkCmdWriteTimestamp", IS_WATCHED, false},
-        {"vkBeginCommandBuffer", 0, false},
-        {"vkEndCommandBuffer", 0, false},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(rules); i++) {
-        if (rules[i].whole ? strcmp(name, rules[i].prefix) == 0 : has_prefix(name, rules[i].prefix))
-            return rules[i].writes;
-    }
-    return ANYTHING;
-}
-
-/* Remembers what it found: a recording repeats a handful of commands. */
-static unsigned writes_of(uint32_t command)
-{
-    static _Thread_local struct {
-        uint32_t command;
-        unsigned writes;
-    } known[64];
-    size_t at = command % ARRAY_LEN(known);
-    if (known[at].command != command) {
-        const char *name = vn_command_name(command);
-        known[at].command = command;
-        known[at].writes = name ? writes_of_name(name) : ANYTHING;
-    }
-    return known[at].writes;
-}
-
 /* Where the recording can be cut: the end of the last command that fits PART_BYTES from `from` on.
- * Collects what the commands write on the way. */
-static size_t next_part(struct vnc_command_buffer *commands, size_t from)
+ */
+static size_t next_part(const struct vnc_command_buffer *commands, size_t from)
 {
     const uint8_t *data = wire_enc_data(&commands->recording);
     size_t end = from, len = wire_enc_len(&commands->recording);
@@ -341,7 +242,6 @@ static size_t next_part(struct vnc_command_buffer *commands, size_t from)
         size_t bytes = 8 + (size_t)wire_load32(data + end + 4);
         if (end > from && end + bytes - from > PART_BYTES)
             break;
-        commands->writes |= writes_of(wire_load32(data + end));
         end += bytes;
     }
     return end;
@@ -403,7 +303,6 @@ static void finish_recording(struct vnc_command_buffer *commands)
 static VkResult send_again(struct vnc_command_buffer *commands)
 {
     struct vnc_link *link = vnc_link_of(commands);
-    (void)next_part(commands, 0); /* what it writes */
     struct wire_enc *e = vnc_link_begin(link);
     if (!e)
         return VK_ERROR_DEVICE_LOST;
@@ -452,8 +351,9 @@ static void send_gathered(struct vnc_command_buffer *commands)
         (void)!vnc_link_flush(link); /* a lost device is told by what can return it */
 }
 
-struct wire_enc *vnc_command_buffer_recording(struct vnc_command_buffer *commands)
+struct wire_enc *vnc_command_buffer_recording(struct vnc_command_buffer *commands, unsigned effects)
 {
+    commands->effects |= effects;
     if (commands->calls++ > commands->simple && !commands->is_work)
         send_gathered(commands);
     size_t len = wire_enc_len(&commands->recording);
@@ -538,12 +438,12 @@ static VKAPI_ATTR VkResult VKAPI_CALL end_command_buffer(VkCommandBuffer handle)
 
 void vnc_command_buffer_ranges(const struct vnc_command_buffer *commands, struct vnc_ranges *ranges)
 {
-    unsigned writes = commands->writes;
+    unsigned effects = commands->effects;
     for (size_t i = 0; i < commands->secondaries.count; i++)
         vnc_command_buffer_ranges(commands->secondaries.items[i], ranges);
     for (size_t i = 0; i < commands->named.count; i++)
         vnc_ranges_add_range(ranges, &commands->named.items[i]);
-    if (writes & WRITES_ALL)
+    if (effects & VN_WRITES_ALL)
         vnc_memory_all_ranges(commands->device, ranges);
     for (size_t i = 0; i < commands->use_count; i++) {
         const struct use *use = &commands->uses[i];
@@ -553,15 +453,15 @@ void vnc_command_buffer_ranges(const struct vnc_command_buffer *commands, struct
                                                   ranges);
         }
     }
-    for (size_t i = 0; (writes & WRITES_SETS) && i < commands->sets.count; i++)
+    for (size_t i = 0; (effects & VN_WRITES_SETS) && i < commands->sets.count; i++)
         vnc_descriptor_set_ranges(commands->sets.items[i], true, ranges);
-    vnc_memory_shared_ranges(commands->device, writes & WRITES_IMAGES, writes & WRITES_ADDRESSES,
-                             ranges);
+    vnc_memory_shared_ranges(commands->device, effects & VN_WRITES_IMAGES,
+                             effects & VN_WRITES_ADDRESSES, ranges);
 }
 
 bool vnc_command_buffer_reads(const struct vnc_command_buffer *commands, struct vnc_ranges *ranges)
 {
-    bool known = !(commands->writes & READS_ALL);
+    bool known = !(commands->effects & VN_READS_ALL);
     for (size_t i = 0; known && i < commands->secondaries.count; i++)
         known = vnc_command_buffer_reads(commands->secondaries.items[i], ranges);
     if (!known)
@@ -577,14 +477,14 @@ bool vnc_command_buffer_reads(const struct vnc_command_buffer *commands, struct 
     for (size_t i = 0; i < commands->sets.count; i++)
         vnc_descriptor_set_ranges(commands->sets.items[i], false, ranges);
     /* Sparse memory in any case: copies name a buffer that has none of its own. */
-    vnc_memory_shared_ranges(commands->device, commands->writes & READS_IMAGES,
-                             commands->writes & USES_ADDRESSES, ranges);
+    vnc_memory_shared_ranges(commands->device, commands->effects & VN_READS_IMAGES,
+                             commands->effects & VN_USES_ADDRESSES, ranges);
     return true;
 }
 
 bool vnc_command_buffer_is_watched(const struct vnc_command_buffer *commands)
 {
-    bool watched = commands->writes & IS_WATCHED;
+    bool watched = commands->effects & VN_WATCHED;
     for (size_t i = 0; !watched && i < commands->secondaries.count; i++)
         watched = vnc_command_buffer_is_watched(commands->secondaries.items[i]);
     return watched;
@@ -728,7 +628,7 @@ static void bind_set(struct vnc_command_buffer *commands, VkPipelineBindPoint po
     } else {
         keep_set(commands, set);
         if (point == VK_PIPELINE_BIND_POINT_COMPUTE)
-            commands->writes |= WRITES_SETS;
+            commands->effects |= VN_WRITES_SETS;
     }
 }
 
@@ -769,15 +669,15 @@ static void note_dispatch(VkCommandBuffer handle)
     commands->noted = true;
     bool known = pipeline && pipeline->known;
     if (!known || pipeline->uses_addresses)
-        commands->writes |= USES_ADDRESSES;
+        commands->effects |= VN_USES_ADDRESSES;
     if (!known || pipeline->writes_addresses)
-        commands->writes |= WRITES_ADDRESSES;
+        commands->effects |= VN_WRITES_ADDRESSES;
     if (!known || pipeline->uses_images)
-        commands->writes |= READS_IMAGES;
+        commands->effects |= VN_READS_IMAGES;
     if (!known || pipeline->writes_images)
-        commands->writes |= WRITES_IMAGES;
+        commands->effects |= VN_WRITES_IMAGES;
     if (!known)
-        commands->writes |= WRITES_SETS;
+        commands->effects |= VN_WRITES_SETS;
     for (uint32_t i = 0; i < SETS_MAX; i++) {
         if (commands->bound[i] && known)
             add_use(commands, i);

@@ -18,7 +18,8 @@ struct vnc_command_buffer;
 
 /* Where the next command is put, behind whole ones; never NULL: a failure is kept and told by
  * vkEndCommandBuffer. */
-struct wire_enc *vnc_command_buffer_recording(struct vnc_command_buffer *commands);
+struct wire_enc *vnc_command_buffer_recording(struct vnc_command_buffer *commands,
+                                              unsigned effects);
 
 /* Adds what the recording can write. */
 void vnc_command_buffer_ranges(const struct vnc_command_buffer *commands,
