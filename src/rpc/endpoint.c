@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "rpc/callers.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -168,10 +169,12 @@ int rpc_ep_fail(struct rpc_ep *ep, int status, const char *fmt, ...)
     if (ep->status == 0 && status == -EPROTO)
         rpc_ep_goodbye(ep, status, ep->reason);
     /* A connecting caller reports rpc_ep_reason itself. */
-    bool told = ep->status == -EINPROGRESS && !ep->config.accepting;
+    bool opening = ep->status == -EINPROGRESS, told = opening && !ep->config.accepting;
     ep->status = status;
     if (status == -ESHUTDOWN || told)
         hw_debug(HW_CAT_NET, "%s: %s", ep->transport->peer, ep->reason);
+    else if (opening)
+        rpc_callers_warn(ep->transport->peer, "%s", ep->reason);
     else
         hw_warn(HW_CAT_NET, "%s: %s", ep->transport->peer, ep->reason);
     end_calls(ep, status);

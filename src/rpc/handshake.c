@@ -277,8 +277,43 @@ static int on_message(struct rpc_handshake *hs, uint8_t type, const uint8_t *mes
     return fail(hs, -EPROTO, "handshake message %u out of turn", type);
 }
 
+static bool begins_with(const uint8_t *p, size_t n, const char *text)
+{
+    return n >= strlen(text) && memcmp(p, text, strlen(text)) == 0;
+}
+
+static bool is_http_request(const uint8_t *p, size_t n)
+{
+    static const char *const verbs[] = {"GET ",   "HEAD ",    "POST ",  "PUT ",     "DELETE ",
+                                        "PATCH ", "OPTIONS ", "TRACE ", "CONNECT ", "PRI * HTTP"};
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+        if (begins_with(p, n, verbs[i]))
+            return true;
+    }
+    return false;
+}
+
+/* In HTTP, so that a browser or curl shows it. */
+static int turn_http_away(struct rpc_handshake *hs)
+{
+    static const char answer[] = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n"
+                                 "Connection: close\r\n\r\n"
+                                 "This port speaks Hawser's RPC, not HTTP.\n";
+    assert(hs->out_len + sizeof answer <= sizeof hs->out);
+    memcpy(hs->out + hs->out_len, answer, sizeof answer - 1);
+    hs->out_len += sizeof answer - 1;
+    return fail(hs, -EPROTO,
+                "an HTTP request: this port speaks Hawser's RPC, not HTTP; pages have addresses of "
+                "their own (--metrics)");
+}
+
 static int bad_magic(struct rpc_handshake *hs, const uint8_t *p, size_t n)
 {
+    if (is_http_request(p, n))
+        return turn_http_away(hs);
+    if (begins_with(p, n, "HTTP/"))
+        return fail(hs, -EPROTO,
+                    "an HTTP server: give the address on which \"hawser serve\" listens for RPC");
     if (n >= 2 && p[0] == 0x16 && p[1] == 0x03) {
         /* Any plain bytes tell a TLS client that it is in the wrong place. */
         rpc_handshake_refuse(hs, -EPROTO, "this port does not speak TLS");

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "rpc/callers.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -182,6 +183,7 @@ void rpc_server_destroy(struct rpc_server *s)
     }
     for (int i = 0; i < s->listener_count; i++)
         rpc_listener_destroy(s->listeners[i]);
+    rpc_callers_tell(true);
     close(s->stop_fd);
     close(s->epoll);
     free(s);
@@ -228,14 +230,14 @@ static void drop_oldest(struct rpc_server *s, enum conn_state state)
         if (c->state == state && (!oldest || c->since_ns < oldest->since_ns))
             oldest = c;
     if (state == CONN_HANDSHAKE)
-        hw_warn(HW_CAT_NET, "%s: dropped in the handshake: too many callers at once",
-                rpc_ep_peer(oldest->ep));
+        rpc_callers_warn(rpc_ep_peer(oldest->ep),
+                         "dropped in the handshake: too many callers at once");
     conn_remove(s, oldest);
 }
 
 static void conn_refuse(struct rpc_server *s, struct conn *c, int error, const char *text)
 {
-    hw_warn(HW_CAT_NET, "%s: refused: %s", rpc_ep_peer(c->ep), text);
+    rpc_callers_warn(rpc_ep_peer(c->ep), "refused: %s", text);
     rpc_ep_shutdown(c->ep, error, text);
     conn_set_state(s, c, CONN_LINGER);
 }
@@ -319,7 +321,7 @@ static void accept_callers(struct rpc_server *s, struct rpc_listener *l)
             rc = rpc_server_adopt(s, t);
         bool scarce = rc == -EMFILE || rc == -ENFILE || rc == -ENOBUFS || rc == -ENOMEM;
         if (rc && !(scarce && said_lately(s)))
-            hw_warn(HW_CAT_NET, "%s: a caller was turned away: %s", l->address, strerror(-rc));
+            rpc_callers_warn(l->address, "a caller was turned away: %s", strerror(-rc));
         if (scarce) {
             listeners_rest(s, true); /* the caller stays in the queue: do not spin on it */
             return;
@@ -443,6 +445,7 @@ static void sweep(struct rpc_server *s, uint64_t now)
         next = c->next;
         (void)conn_serve(s, c, now);
     }
+    rpc_callers_tell(false);
     s->sweep_at_ns = now + sweep_at_most_ns;
 }
 
@@ -471,7 +474,7 @@ static bool arm_all(struct rpc_server *s)
 static int wait_ms(const struct rpc_server *s, uint64_t timeout_ns, uint64_t now)
 {
     uint64_t left = s->sweep_at_ns > now ? s->sweep_at_ns - now : 0;
-    if (!s->first && !s->accept_again_ns)
+    if (!s->first && !s->accept_again_ns && !rpc_callers_untold())
         left = timeout_ns; /* nobody to sweep */
     if (timeout_ns < left)
         left = timeout_ns;

@@ -1,7 +1,7 @@
 /* rpc/server.h - many endpoints on one thread: listens, accepts, shakes hands, serves.
  *
  * Trust: a client that is silent, slow, never reads or breaks the rules costs bounded memory and
- * one log line, and does not affect other clients.
+ * at most one log line (rpc/callers.h), and does not affect other clients.
  * Threads: one, except rpc_server_stop, and endpoints while it sleeps (`sleeps`).  Lifetime:
  * create/destroy. */
 #ifndef HAWSER_RPC_SERVER_H

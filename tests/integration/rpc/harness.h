@@ -49,12 +49,15 @@ struct server {
 
 void server_start(struct server *s, const struct server_spec *spec);
 /* Ends it in order and fails unless it was alive and exits with 0; then exactly `warnings` lines
- * of its log are warnings.  All other lines fail too. */
+ * are in its log, as server_expect_warned counts.  All other lines fail too. */
 void server_stop(struct server *s, unsigned warnings);
 /* kill -9, and waits for it to be gone. */
 void server_kill(struct server *s);
 /* Waits until the log has `text` in `times` lines. */
 void server_expect_log(struct server *s, const char *text, unsigned times);
+/* Waits until the log warns so often; a line about the number of callers counts as so many. */
+void server_expect_warned(struct server *s, unsigned times);
+unsigned server_log_lines(const struct server *s);
 /* Waits until the server holds one more call. */
 void server_wait_held(struct server *s);
 /* Waits for one more open connection to end; the status that it ended with. */

@@ -324,7 +324,10 @@ static void bad_openings_are_named(void **state)
         const char *bytes, *says;
         size_t len;
     } openings[] = {
-        {"GET / HTTP/1.1\r\n", "wrong magic 0x47", 16},
+        {"GET / HTTP/1.1\r\n", "this port speaks Hawser's RPC, not HTTP", 16},
+        {"HEAD / HTTP/1.1\r\n", "this port speaks Hawser's RPC, not HTTP", 17},
+        {"HTTP/1.1 400 Bad Request\r\n", "an HTTP server", 26},
+        {"GETT", "wrong magic 0x47", 4},
         {"HWSX", "wrong magic", 4},
         {"\x16\x03\x01\x02\x00", "TLS client on a plain port", 5},
         {"\x15\x03\x03\x00\x02", "the server speaks TLS", 5},
