@@ -144,7 +144,8 @@ static struct vn_object object(uint64_t id, uint32_t type)
     return (struct vn_object){.id = id, .type = type};
 }
 
-static void put_create(struct wire_enc *e, uint64_t id, VkPipelineCache cache)
+static void put_create_with(struct wire_enc *e, uint64_t id, VkPipelineCache cache,
+                            const VkSpecializationInfo *constants)
 {
     struct vn_object d = object(DEVICE, VK_OBJECT_TYPE_DEVICE);
     struct vn_object module = object(MODULE, VK_OBJECT_TYPE_SHADER_MODULE);
@@ -156,10 +157,16 @@ static void put_create(struct wire_enc *e, uint64_t id, VkPipelineCache cache)
         .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
                   .stage = VK_SHADER_STAGE_COMPUTE_BIT,
                   .module = (VkShaderModule)(void *)&module,
-                  .pName = "main"},
+                  .pName = "main",
+                  .pSpecializationInfo = constants},
         .layout = (VkPipelineLayout)(void *)&layout,
     };
     vn_enc_cmd_vkCreateComputePipelines(e, (VkDevice)(void *)&d, cache, 1, &info, NULL, &out);
+}
+
+static void put_create(struct wire_enc *e, uint64_t id, VkPipelineCache cache)
+{
+    put_create_with(e, id, cache, NULL);
 }
 
 /* Executes what was put. */
@@ -318,6 +325,27 @@ static void jobs_are_bounded(void **state)
     wire_enc_fini(&e);
 }
 
+/* A client may say a lot in one create info. */
+static void bytes_of_jobs_are_bounded(void **state)
+{
+    (void)state;
+    enum { BYTES = 8 << 20, CREATIONS = 3 * VNS_PIPELINE_BYTES_MAX / BYTES };
+    VkSpecializationInfo constants = {.dataSize = BYTES, .pData = calloc(1, BYTES)};
+    struct wire_enc e;
+    assert_non_null(constants.pData);
+    start_with(VNS_PIPELINES_LAZY);
+    wire_enc_init(&e, WIRE_MESSAGE_MAX);
+    for (uint64_t i = 0; i < CREATIONS; i++) {
+        put_create_with(&e, FIRST + i, VK_NULL_HANDLE, &constants);
+        execute(&e, NULL);
+        size_t waiting = i + 1 - gpu.compiled;
+        assert_true(waiting * BYTES <= VNS_PIPELINE_BYTES_MAX + BYTES);
+    }
+    assert_true(gpu.compiled >= CREATIONS / 2);
+    wire_enc_fini(&e);
+    free((void *)(uintptr_t)constants.pData);
+}
+
 static void a_failure_is_told_and_leaves_a_void_id(void **state)
 {
     (void)state;
@@ -350,6 +378,7 @@ int main(void)
         cmocka_unit_test_teardown(who_reads_a_cache_finds_all_that_went_into_it, end),
         cmocka_unit_test_teardown(a_cache_of_the_programs_own_care_serves_one_at_a_time, end),
         cmocka_unit_test_teardown(jobs_are_bounded, end),
+        cmocka_unit_test_teardown(bytes_of_jobs_are_bounded, end),
         cmocka_unit_test_teardown(a_failure_is_told_and_leaves_a_void_id, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,6 +27,7 @@ struct vns_pipelines {
     bool in_order; /* nothing is gained by jobs */
     struct vns_compile *first, **last;
     size_t count;
+    size_t bytes; /* that their arguments hold */
 
     /* The command under way. */
     struct vns_compile *made; /* what it became */
@@ -141,6 +142,7 @@ static void finish(struct vns_session *s, struct vns_compile *c)
     else
         p->last = c->at;
     p->count--;
+    p->bytes -= c->arena.held;
     resolve(s, c);
     discard(c);
 }
@@ -161,7 +163,7 @@ static void reap(struct vns_session *s)
         if (vns_jobs_is_done(p->jobs, &c->job))
             finish(s, c);
     }
-    if (p->count >= VNS_PIPELINE_JOBS_MAX)
+    while (p->first && (p->count >= VNS_PIPELINE_JOBS_MAX || p->bytes > VNS_PIPELINE_BYTES_MAX))
         finish(s, p->first);
 }
 
@@ -296,6 +298,7 @@ void vns_pipelines_start(struct vns_session *s, int rc)
     *p->last = c;
     p->last = &c->next;
     p->count++;
+    p->bytes += c->arena.held;
     vns_jobs_start(p->jobs, &c->job);
 }
 

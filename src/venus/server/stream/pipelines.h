@@ -26,6 +26,9 @@ enum {
     /* Jobs not done: each holds a decoded command.  Programs make hundreds of pipelines in a row.
      */
     VNS_PIPELINE_JOBS_MAX = 256,
+    /* Of their decoded commands together, beside the newest: the credit of what is decoded has gone
+     * back to the client.  A create info is kilobytes; modules are objects of their own. */
+    VNS_PIPELINE_BYTES_MAX = 64 << 20,
 };
 
 /* Instead of a number of threads: a job is done where it is waited for, so that tests know when. */
