@@ -132,7 +132,7 @@ static const struct cmd_option options[] = {
      .min = 1 << 20,
      .max = INT64_MAX,
      .help = "GPU memory of one Vulkan client; over it, allocations fail\n"
-             "[default: what the driver gives]"},
+             "[default: 90 % of each heap, so that another can start]"},
     {.name = "max-objects",
      .kind = CMD_U64,
      .argument = "N",

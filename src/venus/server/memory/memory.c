@@ -26,6 +26,9 @@ enum {
     PAGES_MOST = 16,
     PAGES_LEAST = 8, /* fewer gather in a delta */
     PAGES_HEAD = 2 * sizeof(uint64_t),
+    /* Of a heap, in percent: what is left lets another client start, and the machine work where the
+     * heap is its own memory. */
+    HEAP_SHARE = 90,
 };
 
 /* Memory behind a bus is read a hundred times slower.  A hold of this length is followed by a nap,
@@ -33,6 +36,13 @@ enum {
  * the heartbeat to keep. */
 static const uint64_t long_hold_ns = 5 * HW_MS;
 static const struct timespec nap = {.tv_nsec = 200 * HW_US};
+
+/* What the client has of the heaps of one physical device, by all its devices. */
+struct heaps {
+    struct heaps *next;
+    VkPhysicalDevice of;
+    uint64_t bytes[VK_MAX_MEMORY_HEAPS]; /* the executor's */
+};
 
 struct memory {
     uint64_t id;
@@ -42,6 +52,7 @@ struct memory {
     bool visible, coherent, cached, demand_paged;
     bool dedicated; /* to one image or buffer */
     uint32_t type;
+    uint64_t *counted;       /* where its heap's bytes are */
     uint64_t submissions;    /* of the device when it was allocated */
     uint8_t *live;           /* NULL: not mapped */
     struct vn_shadow shadow; /* unless it is demand-paged */
@@ -54,8 +65,9 @@ struct vns_memories {
     struct vn_keymap by_id; /* with the channel's lock, as are shadow copies, codec and out */
     struct vn_delta_codec *codec;
     struct wire_enc out;
-    uint64_t max_bytes;
-    uint64_t bytes; /* of all; the executor's */
+    uint64_t max_bytes; /* 0: a share of each heap */
+    uint64_t bytes;     /* of all; the executor's */
+    struct heaps *heaps;
     bool told_limit;
     /* Ranges that work under way can write.  Grows under the lock; relaxed: who counts on it being
      * small holds that. */
@@ -114,6 +126,11 @@ void vns_memories_destroy(struct vns_memories *m)
     struct memory *memory;
     for (size_t at = 0; (memory = vn_keymap_next(&m->by_id, &at)) != NULL;)
         memory_free(memory);
+    while (m->heaps) {
+        struct heaps *heaps = m->heaps;
+        m->heaps = heaps->next;
+        free(heaps);
+    }
     vn_keymap_fini(&m->by_id);
     vn_delta_codec_destroy(m->codec);
     wire_enc_fini(&m->out);
@@ -122,16 +139,31 @@ void vns_memories_destroy(struct vns_memories *m)
 
 /* ---- allocations ---- */
 
-static bool over_limit(struct vns_memories *m, uint64_t bytes)
+static struct heaps *heaps_of(struct vns_memories *m, const struct vns_device *device)
 {
-    if (bytes <= m->max_bytes && m->bytes <= m->max_bytes - bytes)
+    struct heaps *heaps = m->heaps;
+    while (heaps && heaps->of != device->physical)
+        heaps = heaps->next;
+    if (heaps || !(heaps = calloc(1, sizeof(*heaps))))
+        return heaps;
+    *heaps = (struct heaps){.next = m->heaps, .of = device->physical};
+    return m->heaps = heaps;
+}
+
+static bool over_limit(struct vns_memories *m, const struct vns_device *device, uint32_t heap,
+                       uint64_t in_heap, uint64_t bytes)
+{
+    uint64_t has = m->max_bytes ? m->bytes : in_heap;
+    uint64_t max =
+        m->max_bytes ? m->max_bytes : device->memory.memoryHeaps[heap].size / 100 * HEAP_SHARE;
+    if (bytes <= max && has <= max - bytes)
         return false;
     if (!m->told_limit)
         hw_warn(HW_CAT_MEMORY,
                 "%s: refused %llu bytes of memory: it has %llu of %llu "
                 "(--max-memory)",
-                rpc_ep_peer(m->channel->ep), (unsigned long long)bytes,
-                (unsigned long long)m->bytes, (unsigned long long)m->max_bytes);
+                rpc_ep_peer(m->channel->ep), (unsigned long long)bytes, (unsigned long long)has,
+                (unsigned long long)max);
     m->told_limit = true;
     return true;
 }
@@ -145,11 +177,13 @@ static int enter(struct vns_memories *m, const struct memory *made)
     vns_channel_lock(m->channel);
     int rc = vn_keymap_put(&m->by_id, made->id, memory);
     vns_channel_unlock(m->channel);
-    if (rc)
+    if (rc) {
         free(memory);
-    else
-        m->bytes += made->size;
-    return rc;
+        return rc;
+    }
+    m->bytes += made->size;
+    *made->counted += made->size;
+    return 0;
 }
 
 static bool is_dedicated(const VkMemoryAllocateInfo *info)
@@ -164,9 +198,14 @@ VkResult vns_memories_allocate(struct vns_memories *m, struct vns_device *device
 {
     if (info->memoryTypeIndex >= device->memory.memoryTypeCount)
         return VK_ERROR_UNKNOWN;
-    if (over_limit(m, info->allocationSize))
+    const VkMemoryType *type = &device->memory.memoryTypes[info->memoryTypeIndex];
+    struct heaps *heaps = heaps_of(m, device);
+    if (!heaps)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    uint64_t *counted = &heaps->bytes[type->heapIndex];
+    if (over_limit(m, device, type->heapIndex, *counted, info->allocationSize))
         return VK_ERROR_OUT_OF_DEVICE_MEMORY;
-    VkMemoryPropertyFlags flags = device->memory.memoryTypes[info->memoryTypeIndex].propertyFlags;
+    VkMemoryPropertyFlags flags = type->propertyFlags;
     struct memory made = {.id = id,
                           .device = device,
                           .size = info->allocationSize,
@@ -175,6 +214,7 @@ VkResult vns_memories_allocate(struct vns_memories *m, struct vns_device *device
                           .cached = flags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT,
                           .dedicated = is_dedicated(info),
                           .type = info->memoryTypeIndex,
+                          .counted = counted,
                           .submissions = device->submissions};
     VkResult result = device->driver.vkAllocateMemory(device->handle, info, NULL, &made.handle);
     if (result < 0)
@@ -190,6 +230,7 @@ VkResult vns_memories_allocate(struct vns_memories *m, struct vns_device *device
 static void discard(struct vns_memories *m, struct memory *memory)
 {
     m->bytes -= memory->size;
+    *memory->counted -= memory->size;
     memory_free(memory);
 }
 

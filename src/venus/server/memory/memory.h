@@ -14,7 +14,8 @@
  * the channel's turn and lock as it needs them, so the caller holds neither.
  * Lifetime: create/destroy; the driver's memory is not touched.
  *
- * Limits: max_bytes of all allocations together; the driver keeps its own. */
+ * Limits: max_bytes of all allocations together, or a share of each heap; the driver keeps its own.
+ */
 #ifndef HAWSER_VENUS_SERVER_MEMORY_MEMORY_H
 #define HAWSER_VENUS_SERVER_MEMORY_MEMORY_H
 
@@ -37,7 +38,7 @@ struct vns_range *vns_ranges_get(struct wire_dec *d, uint32_t *count);
 
 struct vns_memories;
 
-/* 0 or -ENOMEM. */
+/* max_bytes 0: 90 % of each heap.  0 or -ENOMEM. */
 int vns_memories_create(struct vns_channel *channel, uint64_t max_bytes,
                         struct vns_memories **out) MUST_CHECK;
 void vns_memories_destroy(struct vns_memories *memories);

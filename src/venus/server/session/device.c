@@ -152,6 +152,7 @@ VkResult vns_device_create(const struct vns_instance *instance, VkPhysicalDevice
         free(device);
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     }
+    device->physical = physical;
     VkResult result = complete(instance, physical, info, arena);
     if (result == VK_SUCCESS)
         result = instance->driver.vkCreateDevice(physical, info, NULL, &device->handle);

@@ -27,6 +27,7 @@ struct vns_queue_family {
 
 struct vns_device {
     VkDevice handle;
+    VkPhysicalDevice physical;
     uint64_t id;
     struct vn_driver driver;
     PFN_vkMapMemory map_memory;

@@ -210,8 +210,6 @@ static void tick(void *user)
 
 static void fill_defaults(struct vns_session_options *o)
 {
-    if (!o->max_memory_bytes)
-        o->max_memory_bytes = UINT64_MAX;
     if (!o->max_objects)
         o->max_objects = VNS_MAX_OBJECTS_DEFAULT;
     if (!o->max_pipelines)

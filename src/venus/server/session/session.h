@@ -25,7 +25,7 @@ enum {
 struct vns_upload_store;
 
 struct vns_session_options {
-    uint64_t max_memory_bytes; /* device memory of all allocations; 0: no limit but the driver's */
+    uint64_t max_memory_bytes; /* device memory of all allocations; 0: 90 % of each heap */
     uint64_t max_objects;      /* 0: the defaults above */
     uint64_t max_pipelines;
     uint64_t max_pending;     /* batches submitted and not done */

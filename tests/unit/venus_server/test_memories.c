@@ -1,0 +1,94 @@
+/* What a client may allocate, of a driver that never refuses. */
+#include "unit.h"
+
+#include "duet.h"
+#include "venus/server/memory/memory.h"
+
+enum { WINDOW = 1 << 20, SMALL_HEAP = 1000, LARGE_HEAP = 100000 };
+
+static int place;
+static struct duet duet;
+static struct vns_memories *memories;
+static struct vns_device devices[3]; /* the first two of one GPU */
+
+static VKAPI_ATTR VkResult VKAPI_CALL allocate(VkDevice device, const VkMemoryAllocateInfo *info,
+                                               const VkAllocationCallbacks *allocator,
+                                               VkDeviceMemory *out)
+{
+    (void)device, (void)info, (void)allocator;
+    *out = (VkDeviceMemory)(void *)&place;
+    return VK_SUCCESS;
+}
+
+static VKAPI_ATTR void VKAPI_CALL free_memory(VkDevice device, VkDeviceMemory memory,
+                                              const VkAllocationCallbacks *allocator)
+{
+    (void)device, (void)memory, (void)allocator;
+}
+
+static void start_with(uint64_t max_bytes)
+{
+    static int gpus[2];
+    duet_start(&duet, WINDOW, 0);
+    assert_int_equal(vns_memories_create(&duet.channel, max_bytes, &memories), 0);
+    for (int i = 0; i < 3; i++)
+        devices[i] = (struct vns_device){
+            .physical = (VkPhysicalDevice)(void *)&gpus[i / 2],
+            .driver = {.vkAllocateMemory = allocate, .vkFreeMemory = free_memory},
+            .memory = {.memoryTypeCount = 2,
+                       .memoryTypes = {{.heapIndex = 0}, {.heapIndex = 1}},
+                       .memoryHeapCount = 2,
+                       .memoryHeaps = {{.size = SMALL_HEAP}, {.size = LARGE_HEAP}}}};
+}
+
+static int end(void **state)
+{
+    (void)state;
+    vns_memories_destroy(memories);
+    duet_end(&duet);
+    return 0;
+}
+
+static VkResult take(int device, uint32_t heap, uint64_t id, uint64_t bytes)
+{
+    VkMemoryAllocateInfo info = {.allocationSize = bytes, .memoryTypeIndex = heap};
+    VkDeviceMemory memory;
+    return vns_memories_allocate(memories, &devices[device], id, &info, &memory);
+}
+
+static void a_client_leaves_a_part_of_each_heap(void **state)
+{
+    (void)state;
+    start_with(0);
+    assert_int_equal(take(0, 0, 1, 901), VK_ERROR_OUT_OF_DEVICE_MEMORY);
+    assert_int_equal(take(0, 0, 1, 500), VK_SUCCESS);
+    assert_int_equal(take(1, 0, 2, 401), VK_ERROR_OUT_OF_DEVICE_MEMORY); /* the same GPU */
+    assert_int_equal(take(1, 0, 2, 400), VK_SUCCESS);
+    assert_int_equal(take(0, 1, 3, 90000), VK_SUCCESS);
+    assert_int_equal(take(2, 0, 4, 900), VK_SUCCESS); /* another */
+    assert_int_equal(take(0, 0, 5, 1), VK_ERROR_OUT_OF_DEVICE_MEMORY);
+    vns_memories_forget(memories, 1);
+    assert_int_equal(take(0, 0, 5, 500), VK_SUCCESS);
+    vns_memories_free_device(memories, &devices[1]);
+    assert_int_equal(take(0, 0, 6, 400), VK_SUCCESS);
+    assert_int_equal(take(0, 0, 7, UINT64_MAX), VK_ERROR_OUT_OF_DEVICE_MEMORY);
+}
+
+static void a_limit_that_was_given_is_for_all_together(void **state)
+{
+    (void)state;
+    start_with(2000);
+    assert_int_equal(take(0, 0, 1, 1000), VK_SUCCESS);
+    assert_int_equal(take(2, 1, 2, 1001), VK_ERROR_OUT_OF_DEVICE_MEMORY);
+    assert_int_equal(take(2, 1, 2, 1000), VK_SUCCESS);
+    assert_int_equal(take(0, 1, 3, 1), VK_ERROR_OUT_OF_DEVICE_MEMORY);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(a_client_leaves_a_part_of_each_heap, end),
+        cmocka_unit_test_teardown(a_limit_that_was_given_is_for_all_together, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
