@@ -121,6 +121,7 @@ int llm_engine_create(const struct llm_file *file, const struct llm_engine_optio
     if (!e)
         return llm_why(why, -ENOMEM, "no memory for an engine");
     e->config = llm_file_config(file);
+    assert(llm_file_has_weights(file));
     int rc = build(e, file, options, why);
     if (rc) {
         llm_engine_destroy(e);
@@ -148,6 +149,17 @@ void llm_engine_destroy(struct llm_engine *e)
 const struct llm_config *llm_engine_config(const struct llm_engine *e)
 {
     return e->config;
+}
+
+void llm_engine_kv_pages(const struct llm_engine *e, uint32_t *used, uint32_t *all)
+{
+    llm_kv_cache_pages(e->cache, used, all);
+}
+
+uint32_t llm_engine_pages_for(const struct llm_engine *e, uint32_t positions)
+{
+    uint64_t each = ((uint64_t)positions + LLM_KV_POSITIONS - 1) / LLM_KV_POSITIONS;
+    return (uint32_t)(each * e->config->layers);
 }
 
 uint32_t llm_engine_context(const struct llm_engine *e)

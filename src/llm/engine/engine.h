@@ -41,6 +41,11 @@ uint32_t llm_engine_context(const struct llm_engine *engine);
 /* Engines with the same text compute the same bits: "exact", or the backend and its device. */
 void llm_engine_arithmetic(const struct llm_engine *engine, char text[LLM_ARITHMETIC_CHARS]);
 
+/* KV pages of all layers and sequences: in use, and all there are.  A sequence needs
+ * llm_engine_pages_for of its length. */
+void llm_engine_kv_pages(const struct llm_engine *engine, uint32_t *used, uint32_t *all);
+uint32_t llm_engine_pages_for(const struct llm_engine *engine, uint32_t positions);
+
 /* 0; -ENOSPC past LLM_SEQUENCES_MAX; -ENOMEM. */
 int llm_seq_create(struct llm_engine *engine, struct llm_seq **out) MUST_CHECK;
 void llm_seq_destroy(struct llm_seq *seq);

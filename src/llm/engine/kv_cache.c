@@ -90,6 +90,14 @@ void llm_kv_cache_destroy(struct llm_kv_cache *cache)
     free(cache);
 }
 
+void llm_kv_cache_pages(struct llm_kv_cache *cache, uint32_t *used, uint32_t *all)
+{
+    struct page_alloc_stats stats;
+    page_alloc_stats(cache->alloc, &stats);
+    *used = stats.used;
+    *all = stats.used + stats.free + stats.reserved + stats.reclaimed;
+}
+
 struct llm_kv_memory *llm_kv_cache_memory(struct llm_kv_cache *cache)
 {
     return cache->kv;

@@ -25,6 +25,8 @@ int llm_kv_cache_create(struct llm_backend *backend, const struct llm_config *co
 void llm_kv_cache_destroy(struct llm_kv_cache *cache);
 
 struct llm_kv_memory *llm_kv_cache_memory(struct llm_kv_cache *cache);
+/* Pages that layers have, and all. */
+void llm_kv_cache_pages(struct llm_kv_cache *cache, uint32_t *used, uint32_t *all);
 
 /* Pages for so many positions.  0; -ENOSPC (no page free), -ENOMEM, -EIO: then nothing changed. */
 int llm_kv_cache_extend(struct llm_kv_cache *cache, struct llm_pages *pages, uint32_t positions,

@@ -55,6 +55,8 @@ struct llm_mask_ops {
     void (*accept)(void *user, uint32_t token);
 };
 
+#define LLM_LOGPROB_MIN (-9999.0f) /* of what cannot come; OpenAI's clients know it */
+
 struct llm_logprob {
     uint32_t token;
     float logprob;
@@ -76,8 +78,9 @@ void llm_sampler_skip(struct llm_sampler *sampler, uint64_t count);
  * sampled.  Tokens past the vocabulary are not allowed. */
 void llm_sampler_begin(struct llm_sampler *sampler, const uint32_t *tokens, uint32_t count,
                        uint32_t sampled);
-/* Before begin and the first next.  user outlives the sampler. */
-void llm_sampler_set_mask(struct llm_sampler *sampler, const struct llm_mask_ops *ops, void *user);
+/* Before begin and the first next.  user outlives the sampler.  0 or -ENOMEM. */
+int llm_sampler_set_mask(struct llm_sampler *sampler, const struct llm_mask_ops *ops,
+                         void *user) MUST_CHECK;
 
 /* Logarithms of probabilities as the model gives them, at temperature 1, before anything above
  * changes them.  of: of that token.  top: of the largest, in order; their count, at most `room` and

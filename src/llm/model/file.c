@@ -17,6 +17,7 @@ struct llm_file {
     const void *bytes;
     uint64_t size;
     void *mapping; /* NULL: the caller owns the bytes */
+    bool has_weights;
     struct llm_model model;
 };
 
@@ -31,9 +32,11 @@ static void copy_name(char dst[LLM_MODEL_NAME_CHARS], struct gguf_string name)
     dst[bytes] = 0;
 }
 
-static int read_gguf(struct llm_model *model, const void *bytes, uint64_t size, char *why)
+static int read_gguf(struct llm_model *model, const void *bytes, uint64_t size, bool has_weights,
+                     char *why)
 {
-    int err = gguf_init(&model->gguf, bytes, size, why);
+    int err = has_weights ? gguf_init(&model->gguf, bytes, size, why)
+                          : gguf_init_header(&model->gguf, bytes, size, why);
     if (err)
         return err;
     model->has_metadata = true;
@@ -53,7 +56,8 @@ static int read_gguf(struct llm_model *model, const void *bytes, uint64_t size, 
     return 0;
 }
 
-int llm_file_parse(const void *bytes, uint64_t size, struct llm_file **out, char *why)
+static int parse(const void *bytes, uint64_t size, bool has_weights, struct llm_file **out,
+                 char *why)
 {
     if ((uintptr_t)bytes % sizeof(uint64_t))
         return llm_why(why, -EINVAL, "a model must lie at a multiple of 8 bytes");
@@ -62,14 +66,26 @@ int llm_file_parse(const void *bytes, uint64_t size, struct llm_file **out, char
         return llm_why(why, -ENOMEM, "out of memory");
     file->bytes = bytes;
     file->size = size;
-    int err = gguf_is(bytes, size) ? read_gguf(&file->model, bytes, size, why)
-                                   : llm_llama2c_read(&file->model, bytes, size, why);
+    file->has_weights = has_weights;
+    int err = gguf_is(bytes, size) || !has_weights
+                  ? read_gguf(&file->model, bytes, size, has_weights, why)
+                  : llm_llama2c_read(&file->model, bytes, size, why);
     if (err) {
         free(file);
         return err;
     }
     *out = file;
     return 0;
+}
+
+int llm_file_parse(const void *bytes, uint64_t size, struct llm_file **out, char *why)
+{
+    return parse(bytes, size, true, out, why);
+}
+
+int llm_file_parse_header(const void *bytes, uint64_t size, struct llm_file **out, char *why)
+{
+    return parse(bytes, size, false, out, why);
 }
 
 static int map_file(const char *path, void **mapping, uint64_t *size, char *why)
@@ -138,6 +154,26 @@ const char *llm_file_name(const struct llm_file *file)
 const char *llm_file_format(const struct llm_file *file)
 {
     return file->model.format;
+}
+
+uint64_t llm_file_header_bytes(const struct llm_file *file)
+{
+    return file->model.has_metadata ? file->model.gguf.header_bytes : 0;
+}
+
+bool llm_file_has_weights(const struct llm_file *file)
+{
+    return file->has_weights;
+}
+
+const char *llm_file_text(const struct llm_file *file, const char *key, size_t *bytes)
+{
+    struct gguf_string text;
+    char why[LLM_WHY_CHARS];
+    if (!file->model.has_metadata || gguf_get_string(&file->model.gguf, key, &text, why))
+        return NULL;
+    *bytes = text.bytes;
+    return text.text;
 }
 
 const struct gguf *llm_file_metadata(const struct llm_file *file)

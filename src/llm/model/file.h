@@ -27,11 +27,20 @@ int llm_file_open(const char *path, struct llm_file **out, char *why) MUST_CHECK
 /* The same from memory, which the caller keeps and which outlives the file.  -EINVAL unless it
  * begins at a multiple of 8. */
 int llm_file_parse(const void *bytes, uint64_t size, struct llm_file **out, char *why) MUST_CHECK;
+/* The same of a GGUF file's begin, up to the tensors' data: name, configuration, vocabulary and
+ * metadata are there, weights are not.  Not for an engine. */
+int llm_file_parse_header(const void *bytes, uint64_t size, struct llm_file **out,
+                          char *why) MUST_CHECK;
 void llm_file_close(struct llm_file *file);
 
 const struct llm_config *llm_file_config(const struct llm_file *file);
 const char *llm_file_name(const struct llm_file *file);   /* general.name, or "" */
 const char *llm_file_format(const struct llm_file *file); /* "GGUF v3", "llama2.c" */
+/* Bytes before the tensors' data; 0: not a GGUF file. */
+uint64_t llm_file_header_bytes(const struct llm_file *file);
+bool llm_file_has_weights(const struct llm_file *file);
+/* A text of the metadata, not ended by a 0; NULL: there is none. */
+const char *llm_file_text(const struct llm_file *file, const char *key, size_t *bytes);
 
 uint32_t llm_file_tensor_count(const struct llm_file *file);
 const struct llm_tensor *llm_file_tensor(const struct llm_file *file, uint32_t i);

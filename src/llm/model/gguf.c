@@ -247,7 +247,7 @@ static int get_tensor(struct wire_dec *d, uint32_t index, struct llm_tensor *ten
 
 /* The data begins where the descriptions end, aligned. */
 static int place_tensors(struct gguf *gguf, const struct span *file, uint64_t begin,
-                         const uint64_t *offsets, char *why)
+                         const uint64_t *offsets, bool has_data, char *why)
 {
     uint32_t alignment;
     int err = read_alignment(gguf, &alignment, why);
@@ -255,11 +255,14 @@ static int place_tensors(struct gguf *gguf, const struct span *file, uint64_t be
         return err;
     const uint64_t size = file->size;
     begin = (begin + alignment - 1) & ~(uint64_t)(alignment - 1);
+    gguf->header_bytes = begin < size ? begin : size;
     for (uint32_t i = 0; i < gguf->tensors.count; i++) {
         struct llm_tensor *tensor = &gguf->tensors.items[i];
         if (offsets[i] % alignment)
             return llm_why(why, -EPROTO, "tensor %s: offset %" PRIu64 " is no multiple of %u",
                            tensor->name, offsets[i], alignment);
+        if (!has_data)
+            continue;
         if (begin > size || offsets[i] > size - begin || tensor->bytes > size - begin - offsets[i])
             return llm_why(why, -EPROTO,
                            "tensor %s ends past the file (%" PRIu64 " bytes at %" PRIu64
@@ -267,11 +270,12 @@ static int place_tensors(struct gguf *gguf, const struct span *file, uint64_t be
                            tensor->name, tensor->bytes, offsets[i], size);
         tensor->data = file->bytes + begin + offsets[i];
     }
-    return llm_tensor_table_seal(&gguf->tensors, why);
+    return has_data ? llm_tensor_table_seal(&gguf->tensors, why)
+                    : llm_tensor_table_seal_names(&gguf->tensors, why);
 }
 
 static int read_tensors(struct gguf *gguf, const struct span *file, struct wire_dec *d,
-                        uint64_t count, char *why)
+                        uint64_t count, bool has_data, char *why)
 {
     if (count > LLM_TENSORS_MAX || count > wire_dec_left(d) / TENSOR_BYTES_MIN)
         return llm_why(why, -EPROTO, "%" PRIu64 " tensors: more than the file holds", count);
@@ -282,7 +286,7 @@ static int read_tensors(struct gguf *gguf, const struct span *file, struct wire_
     for (uint32_t i = 0; i < count && !err; i++)
         err = get_tensor(d, i, &gguf->tensors.items[i], &offsets[i], why);
     if (!err)
-        err = place_tensors(gguf, file, file->size - wire_dec_left(d), offsets, why);
+        err = place_tensors(gguf, file, file->size - wire_dec_left(d), offsets, has_data, why);
     free(offsets);
     return err;
 }
@@ -302,7 +306,7 @@ static int check_version(uint32_t version, char *why)
                    GGUF_VERSION_MIN, GGUF_VERSION_MAX);
 }
 
-int gguf_init(struct gguf *gguf, const void *bytes, uint64_t size, char *why)
+static int parse(struct gguf *gguf, const void *bytes, uint64_t size, bool has_data, char *why)
 {
     if (!gguf_is(bytes, size))
         return llm_why(why, -EPROTO, "not a GGUF file: it does not begin with \"GGUF\"");
@@ -317,13 +321,23 @@ int gguf_init(struct gguf *gguf, const void *bytes, uint64_t size, char *why)
     if (!err)
         err = read_pairs(&made, &d, pairs, why);
     if (!err)
-        err = read_tensors(&made, &(struct span){bytes, size}, &d, tensors, why);
+        err = read_tensors(&made, &(struct span){bytes, size}, &d, tensors, has_data, why);
     if (err) {
         gguf_fini(&made);
         return err;
     }
     *gguf = made;
     return 0;
+}
+
+int gguf_init(struct gguf *gguf, const void *bytes, uint64_t size, char *why)
+{
+    return parse(gguf, bytes, size, true, why);
+}
+
+int gguf_init_header(struct gguf *gguf, const void *bytes, uint64_t size, char *why)
+{
+    return parse(gguf, bytes, size, false, why);
 }
 
 void gguf_fini(struct gguf *gguf)

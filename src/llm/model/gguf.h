@@ -65,6 +65,7 @@ struct gguf {
     uint32_t version;
     uint32_t pair_count;
     struct gguf_pair *pairs; /* sorted by key */
+    uint64_t header_bytes;   /* before the data */
     struct llm_tensor_table tensors;
 };
 
@@ -74,6 +75,8 @@ bool gguf_is(const void *bytes, uint64_t size);
 /* 0; -EPROTO (damaged: why says what); -EOPNOTSUPP (why names the version, byte order or tensor
  * type); -ENOMEM. */
 int gguf_init(struct gguf *gguf, const void *bytes, uint64_t size, char *why) MUST_CHECK;
+/* The same of a file's begin, without its data: the tensors' data is NULL. */
+int gguf_init_header(struct gguf *gguf, const void *bytes, uint64_t size, char *why) MUST_CHECK;
 void gguf_fini(struct gguf *gguf);
 
 const struct gguf_pair *gguf_find(const struct gguf *gguf, const char *key); /* or NULL */

@@ -67,8 +67,13 @@ int llm_tensor_table_seal(struct llm_tensor_table *table, char *why)
         table->by_name[i] = &table->items[i];
     qsort(table->by_name, table->count, sizeof(*table->by_name), compare_data);
     int err = refuse_overlap(table, why);
-    if (err)
-        return err;
+    return err ? err : llm_tensor_table_seal_names(table, why);
+}
+
+int llm_tensor_table_seal_names(struct llm_tensor_table *table, char *why)
+{
+    for (uint32_t i = 0; i < table->count; i++)
+        table->by_name[i] = &table->items[i];
     qsort(table->by_name, table->count, sizeof(*table->by_name), compare_names);
     return refuse_equal_names(table, why);
 }

@@ -22,6 +22,8 @@ void llm_tensor_table_fini(struct llm_tensor_table *table);
 
 /* Once all are filled in.  0; -EPROTO (why names the tensors). */
 int llm_tensor_table_seal(struct llm_tensor_table *table, char *why) MUST_CHECK;
+/* The same for tensors without data. */
+int llm_tensor_table_seal_names(struct llm_tensor_table *table, char *why) MUST_CHECK;
 
 /* NULL: there is none. */
 const struct llm_tensor *llm_tensor_table_find(const struct llm_tensor_table *table,

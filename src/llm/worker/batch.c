@@ -1,4 +1,4 @@
-/* Steps: rows of many requests computed together.
+/* Steps: rows of many requests computed together.  A text (text.c) is first a prompt, then decodes.
  *
  * A step has one row of each request that decodes and, within a budget, the next rows of prompts.
  * Requests join before any step and leave after any.  After a step its requests go to the end of
@@ -32,6 +32,7 @@ struct part {
     bool decodes;  /* else the rows are of a prompt, or computed again */
     int status;
     struct llm_sequence *noted; /* to note in kv_eviction after the answer; NULL: none */
+    struct llm_sequence *over;  /* of a text that ended: to free after the answer */
 };
 
 struct plan {
@@ -45,19 +46,40 @@ struct plan {
 bool llm_job_decodes(const struct llm_job *job)
 {
     return job->request.method == LLM_METHOD_DECODE_HANDLE ||
-           job->request.method == LLM_METHOD_DECODE_SEMANTIC;
+           job->request.method == LLM_METHOD_DECODE_SEMANTIC ||
+           (llm_job_is_text(job) && job->text.decodes);
+}
+
+/* Rows of a decode that its sequence has lost. */
+static uint32_t rows_behind(const struct llm_job *job)
+{
+    return llm_job_is_text(job) ? llm_text_behind(job) : llm_kv_behind(job->seq);
 }
 
 /* A decode whose sequence lacks rows first computes those. */
 static bool decodes_now(const struct llm_job *job)
 {
-    return llm_job_decodes(job) && llm_kv_behind(job->seq) == 0;
+    return llm_job_decodes(job) && rows_behind(job) == 0;
 }
 
 bool llm_job_steps(const struct llm_job *job)
 {
-    return llm_job_decodes(job) || job->request.method == LLM_METHOD_PREFILL_HANDLE ||
+    return llm_job_decodes(job) || llm_job_is_text(job) ||
+           job->request.method == LLM_METHOD_PREFILL_HANDLE ||
            job->request.method == LLM_METHOD_PREFILL_SEMANTIC;
+}
+
+/* It has a sequence and may use it. */
+static bool is_ready(const struct llm_job *job)
+{
+    return job->seq && !llm_text_waits(job);
+}
+
+/* The tokens of a prompt. */
+static const uint32_t *prompt_of(const struct llm_job *job, uint32_t *count)
+{
+    *count = llm_job_is_text(job) ? job->text.count : job->request.token_count;
+    return llm_job_is_text(job) ? job->text.tokens : job->request.tokens;
 }
 
 /* ---- beginning ---- */
@@ -85,7 +107,7 @@ int llm_worker_check_prompt(const struct llm_worker *w, struct llm_job *job,
 static int begin_prefill(struct llm_worker *w, struct llm_job *job)
 {
     struct llm_sequence *s;
-    int rc = llm_sequence_create(w, job->client, &job->request, &s, job->why);
+    int rc = llm_sequence_create(w, job->client, NULL, &job->request, &s, job->why);
     if (rc)
         return rc;
     rc = llm_worker_check_prompt(w, job, s->model->engine);
@@ -140,24 +162,48 @@ static int begin_decode(struct llm_worker *w, struct llm_job *job)
 
 /* ---- ending ---- */
 
+/* The job lets go of its sequence, and of its place among the client's texts. */
+static struct llm_sequence *detach(struct llm_job *job)
+{
+    struct llm_sequence *s = job->seq;
+    if (s) {
+        s->job = NULL;
+        job->client->texts -= llm_job_is_text(job);
+    }
+    job->seq = NULL;
+    return s;
+}
+
 static void end(struct llm_worker *w, struct llm_job *job, int status)
 {
+    bool usable = !llm_job_is_text(job) && (status == 0 || llm_job_decodes(job));
+    struct llm_sequence *s = detach(job);
+    if (s && !usable) /* nobody has a text's handle, or can use a half-computed prompt */
+        llm_sequence_free(w, s);
+    if (llm_job_is_text(job) && status == 0)
+        llm_text_end(job);
     job->status = status;
-    if (job->seq) {
-        job->seq->job = NULL;
-        if (status && !llm_job_decodes(job)) /* nobody can use a half-computed prompt */
-            llm_sequence_free(w, job->seq);
-    }
     llm_jobs_append(&w->done, job);
 }
 
 static void fail(struct llm_worker *w, struct llm_job *job, int status)
 {
-    bool some = llm_job_decodes(job) && job->done > 0;
+    bool some = !llm_job_is_text(job) && llm_job_decodes(job) && job->done > 0;
     end(w, job, some ? 0 : status); /* the answer is what there is; the next request fails */
 }
 
-/* Ends requests whose client is gone; begins new ones. */
+static int review_one(struct llm_worker *w, struct llm_job *job)
+{
+    if (atomic_load_explicit(&job->client->gone, memory_order_relaxed))
+        return -ECANCELED;
+    if (llm_job_is_text(job))
+        return llm_text_review(w, job);
+    if (job->seq)
+        return 0;
+    return llm_job_decodes(job) ? begin_decode(w, job) : begin_prefill(w, job);
+}
+
+/* Ends requests whose client is gone or lost interest; begins new ones. */
 static void review(struct llm_worker *w)
 {
     struct llm_jobs jobs;
@@ -165,15 +211,13 @@ static void review(struct llm_worker *w)
     llm_jobs_move(&w->running, &jobs);
     while (jobs.first) {
         struct llm_job *job = llm_jobs_take(&jobs);
-        bool gone = atomic_load_explicit(&job->client->gone, memory_order_relaxed);
-        int rc = gone ? -ECANCELED : 0;
-        if (rc == 0 && !job->seq)
-            rc = llm_job_decodes(job) ? begin_decode(w, job) : begin_prefill(w, job);
+        int rc = review_one(w, job);
         if (rc == 0 || rc == -EAGAIN)
             llm_jobs_append(&w->running, job);
         else
-            end(w, job, rc);
+            end(w, job, rc < 0 ? rc : 0);
     }
+    llm_texts_admit(w, end);
 }
 
 /* ---- planning a step ---- */
@@ -199,7 +243,7 @@ static uint32_t count_jobs(const struct llm_worker *w, const struct llm_model *m
     uint32_t count = 0;
     *whole = *decoding = 0;
     for (const struct llm_job *job = w->running.first; job; job = job->next) {
-        if (!job->seq || job->seq->model != m)
+        if (!is_ready(job) || job->seq->model != m)
             continue;
         bool is_whole = llm_kv_is_whole(job->seq);
         count++;
@@ -244,8 +288,9 @@ static uint32_t rows_for(const struct llm_job *job, uint32_t budget)
 {
     if (decodes_now(job))
         return 1;
-    uint32_t left =
-        llm_job_decodes(job) ? llm_kv_behind(job->seq) : job->request.token_count - job->done;
+    uint32_t count;
+    (void)prompt_of(job, &count);
+    uint32_t left = llm_job_decodes(job) ? rows_behind(job) : count - job->done;
     return left < budget ? left : budget;
 }
 
@@ -253,10 +298,12 @@ static struct llm_row row_at(const struct llm_job *job, uint32_t i)
 {
     const struct llm_request *r = &job->request;
     struct llm_sequence *s = job->seq;
-    uint32_t at = job->done + i;
+    uint32_t at = job->done + i, count;
+    const uint32_t *tokens = prompt_of(job, &count);
     if (!llm_job_decodes(job))
-        return (struct llm_row){
-            .seq = s->seq, .token = r->tokens[at], .logits = at + 1 == r->token_count};
+        return (struct llm_row){.seq = s->seq, .token = tokens[at], .logits = at + 1 == count};
+    if (!decodes_now(job) && llm_job_is_text(job))
+        return (struct llm_row){.seq = s->seq, .token = tokens[llm_seq_length(s->seq) + i]};
     if (!decodes_now(job))
         return (struct llm_row){.seq = s->seq, .token = llm_kv_token(s, i)};
     return (struct llm_row){.seq = s->seq,
@@ -291,7 +338,7 @@ static int reserve(struct llm_worker *w, struct llm_job *job, uint32_t rows)
     job->seq->kv.in_step = true;
     do
         rc = llm_seq_reserve(seq, llm_seq_length(seq) + rows, job->why);
-    while (rc == -ENOSPC && llm_kv_make_room(w, job->seq->model));
+    while (rc == -ENOSPC && (llm_kv_make_room(w, job->seq->model) || llm_texts_make_room(w, job)));
     job->seq->kv.in_step = rc == 0;
     return rc;
 }
@@ -301,7 +348,7 @@ static void plan_make(struct llm_worker *w, struct plan *p)
     const struct llm_job *first = w->running.first;
     struct llm_jobs rest;
     plan_clear(p);
-    while (first && !first->seq)
+    while (first && !is_ready(first))
         first = first->next;
     if (!first)
         return;
@@ -312,7 +359,7 @@ static void plan_make(struct llm_worker *w, struct plan *p)
     llm_jobs_init(&rest);
     while (w->running.first) {
         struct llm_job *job = llm_jobs_take(&w->running);
-        bool fits = job->seq && job->seq->model == p->model && p->part_count < most;
+        bool fits = is_ready(job) && job->seq->model == p->model && p->part_count < most;
         if (fits)
             llm_kv_prepare(w, job);
         uint32_t rows = fits ? rows_for(job, budget - p->prompt_rows) : 0;
@@ -320,7 +367,8 @@ static void plan_make(struct llm_worker *w, struct plan *p)
         if (rc == 0 && rows && whole > 0 && llm_kv_waits(w, job)) {
             job->seq->kv.in_step = false;
             llm_jobs_append(&rest, job); /* until its layers have arrived */
-        } else if (rc == -ENOSPC && p->part_count > 0 && llm_kv_may_wait(w)) {
+        } else if (rc == -ENOSPC && (p->part_count > 0 ? llm_kv_may_wait(w) || llm_job_is_text(job)
+                                                       : llm_text_gives_way(w, job))) {
             llm_jobs_append(&rest, job); /* until sequences of this step can be evicted */
         } else if (rc) {
             fail(w, job, rc);
@@ -462,6 +510,8 @@ static int answer(struct llm_job *job, const float *logits)
 
 static bool needs_more(const struct llm_job *job, const struct part *part)
 {
+    if (llm_job_is_text(job))
+        return true; /* llm_text_sample ends it */
     if (!llm_job_decodes(job))
         return job->done < job->request.token_count;
     if (!part->decodes)
@@ -481,17 +531,22 @@ static void finish_part(struct llm_worker *w, struct part *part)
         fail(w, job, part->status);
         return;
     }
+    const float *logits = m->logits + (size_t)part->pick * llm_model_vocab(m);
+    bool is_text = llm_job_is_text(job);
     int rc = 0;
     if (part->yields)
-        rc = answer(job, m->logits + (size_t)part->pick * llm_model_vocab(m));
-    if (rc == 0 || llm_job_decodes(job))
+        rc = is_text ? llm_text_sample(w, job, logits) : answer(job, logits);
+    if (rc >= 0 || llm_job_decodes(job))
         part->noted = job->seq;
     if (rc == 0 && needs_more(job, part)) {
         llm_jobs_append(&w->running, job);
         return;
     }
-    w->answered++;
-    end(w, job, rc);
+    if (is_text)
+        part->over = detach(job);
+    else
+        w->answered++; /* the client's next request may be on its way */
+    end(w, job, rc < 0 ? rc : 0);
 }
 
 /* Tells kv_eviction, after the client is answered. */
@@ -499,8 +554,22 @@ static void note_part(struct llm_worker *w, const struct plan *p, const struct p
 {
     if (part->noted && part->decodes)
         llm_kv_decoded(w, part->noted, p->rows[part->first].token);
-    else if (part->noted && part->yields)
+    if (part->noted && (part->over || (part->yields && !part->decodes)))
         llm_kv_prefilled(w, part->noted);
+    if (part->over)
+        llm_sequence_free(w, part->over);
+}
+
+static void publish(struct llm_worker *w)
+{
+    llm_texts_publish(w);
+    for (uint32_t i = 0; i < w->served_count; i++) {
+        struct llm_model *m = w->served[i];
+        uint32_t used, all;
+        llm_engine_kv_pages(m->engine, &used, &all);
+        atomic_store_explicit(&m->kv_used, used, memory_order_relaxed);
+        atomic_store_explicit(&m->kv_pages, all, memory_order_relaxed);
+    }
 }
 
 void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w))
@@ -509,11 +578,15 @@ void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w))
     review(w);
     plan_make(w, &p);
     w->answered = 0;
-    if (p.part_count == 0)
+    if (p.part_count == 0) {
+        publish(w);
         return;
+    }
     uint64_t began = hw_now_ns();
+    atomic_store_explicit(&w->step_began_ns, began, memory_order_relaxed);
     run_all(w, &p);
     w->stepped_ns = hw_now_ns();
+    atomic_store_explicit(&w->step_began_ns, 0, memory_order_relaxed);
     w->step_ns = w->stepped_ns - began;
     if (p.row_count > p.prompt_rows)
         tune(p.model, p.prompt_rows, w->step_ns, w->stepped_ns);
@@ -525,4 +598,5 @@ void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w))
         send(w);
     for (uint32_t i = 0; i < p.part_count; i++)
         note_part(w, &p, &p.parts[i]);
+    publish(w);
 }

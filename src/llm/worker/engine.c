@@ -85,7 +85,7 @@ static int stateless(struct llm_worker *w, struct llm_job *job)
                        (unsigned long long)job->weights.filled,
                        (unsigned long long)job->weights.bytes);
     uint64_t began = hw_now_ns();
-    int rc = llm_model_create(w, &job->weights, &m, job->why);
+    int rc = llm_model_create(w, &job->weights, NULL, &m, job->why);
     add_serdes(job->client, began);
     if (rc)
         return rc;
@@ -126,7 +126,7 @@ static int load_weights(struct llm_worker *w, struct llm_job *job)
                        "%d models are loaded, the limit: wait until their clients leave",
                        LLM_WORKER_MODELS_MAX);
     if (!m) {
-        int rc = llm_model_create(w, &job->weights, &m, job->why);
+        int rc = llm_model_create(w, &job->weights, NULL, &m, job->why);
         if (rc)
             return rc;
         rc = llm_model_warm(w, m, job->why);
@@ -248,6 +248,13 @@ void llm_worker_admit(struct llm_worker *w)
         if (joined && !steps)
             return;
         (void)llm_jobs_take(&w->arrived);
+        if (steps && llm_job_is_text(job)) {
+            job->status = llm_text_check(w, job);
+            if (job->status) {
+                llm_jobs_append(&w->done, job);
+                continue;
+            }
+        }
         if (steps) {
             joined = true;
             llm_jobs_append(&w->running, job);
@@ -269,6 +276,7 @@ void llm_worker_unload(struct llm_worker *w)
         llm_sequence_free(w, w->sequences);
     for (struct llm_client *c = w->clients; c; c = c->next)
         llm_client_choose(w, c, NULL);
-    llm_model_unref(w, w->served);
+    for (uint32_t i = 0; i < w->served_count; i++)
+        llm_model_unref(w, w->served[i]);
     assert(!w->models);
 }

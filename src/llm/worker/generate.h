@@ -30,11 +30,12 @@
 #include <stdbool.h>
 
 enum {
-    LLM_SERVED_NAME_CHARS = 128,     /* a model's name as clients say it, with its NUL */
-    LLM_SERVED_MODELS_MAX = 16,      /* LLM_WORKER_MODELS_MAX */
-    LLM_STOPS_MAX = 64,              /* tokens that end a text, beside the model's own */
-    LLM_GRAMMAR_BYTES_MAX = 1 << 20, /* of a grammar's text */
-    LLM_SERVED_HASH_BYTES = 16,      /* LLM_HASH_BYTES */
+    LLM_SERVED_NAME_CHARS = 128,      /* a model's name as clients say it, with its NUL */
+    LLM_SERVED_MODELS_MAX = 16,       /* LLM_WORKER_MODELS_MAX */
+    LLM_STOPS_MAX = 64,               /* tokens that end a text, beside the model's own */
+    LLM_GRAMMAR_BYTES_MAX = 1 << 20,  /* of a grammar's text */
+    LLM_HEADER_BYTES_MAX = 256 << 20, /* of a file before its tensors; published ones have 12 MiB */
+    LLM_SERVED_HASH_BYTES = 16,       /* LLM_HASH_BYTES */
 };
 
 /* A text to generate.  The same request, begun anew at another worker with the tokens that came so
@@ -99,5 +100,31 @@ struct llm_served {
     uint32_t model_count;
     struct llm_served_model models[LLM_SERVED_MODELS_MAX];
 };
+
+/* 0, -EPROTO, -EMSGSIZE, -ENOMEM.  On 0 the caller frees what *out points to with
+ * llm_generate_fini; else *out is not written. */
+int llm_generate_get(struct wire_dec *d, uint64_t *id, struct llm_generate *out) MUST_CHECK;
+void llm_generate_put(struct wire_enc *e, uint64_t id, const struct llm_generate *g);
+void llm_generate_fini(struct llm_generate *g); /* of a decoded one */
+
+/* Reading sets the decoder's error. */
+void llm_end_put(struct wire_enc *e, const struct llm_generate_end *end);
+void llm_end_get(struct wire_dec *d, struct llm_generate_end *end);
+void llm_served_put(struct wire_enc *e, const struct llm_served *served);
+void llm_served_get(struct wire_dec *d, struct llm_served *served);
+
+/* One group of pushed tokens.  tops: 0, or 1 + as many as each token has. */
+void llm_group_put(struct wire_enc *e, uint64_t id, uint32_t tops, uint32_t count);
+void llm_generated_put(struct wire_enc *e, uint32_t tops, const struct llm_generated *g);
+
+struct llm_group {
+    uint64_t id;
+    uint32_t tops, count;
+};
+
+/* The group's head; then count times llm_generated_get, with room for LLM_TOP_LOGPROBS_MAX. */
+void llm_group_get(struct wire_dec *d, struct llm_group *group);
+void llm_generated_get(struct wire_dec *d, uint32_t tops, struct llm_generated *g,
+                       struct llm_logprob *top);
 
 #endif

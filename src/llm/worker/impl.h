@@ -4,6 +4,7 @@
  *
  *   engine.c        requests that are answered at once; admits others to the steps
  *   batch.c         steps: rows of many requests computed together
+ *   text.c          texts that are generated: which may run, their tokens, their ends
  *   seq.c           sequences: by handle, by id, kept for a client that is gone
  *   model.c         models: the served one, and those that clients uploaded
  *   kv_eviction.c   evicts and restores the sequences' KV
@@ -35,7 +36,7 @@ struct llm_blob {
 
 struct llm_model {
     struct llm_model *next;
-    uint32_t refs; /* of clients that chose it, of sequences, and one of the served model */
+    uint32_t refs; /* of clients that chose it, of sequences, and one of a served model */
     struct llm_blob blob;
     struct llm_file *own; /* of an upload */
     const struct llm_file *file;
@@ -50,6 +51,15 @@ struct llm_model {
     uint8_t hash[LLM_HASH_BYTES];
     struct llm_evictor *evictor; /* made on demand */
     uint64_t row_ns;             /* of a prompt's row, timed at load; 0: not known */
+    /* Of a served one; do not change after the load, so any thread reads them. */
+    const char *name;
+    char arithmetic[LLM_ARITHMETIC_CHARS];
+    bool *ends; /* of each token: ends a text; NULL: none does */
+    /* relaxed: the engine's thread writes, the server's reads */
+    _Atomic uint32_t kv_used, kv_pages;
+    /* Texts under way, while they are admitted. */
+    uint32_t texts, text_pages; /* pages that they will need for what they have */
+    bool texts_blocked;         /* one that waits does not fit: none overtakes it */
 };
 
 struct llm_sequence {
@@ -64,8 +74,31 @@ struct llm_sequence {
     struct llm_wish wish;
     struct llm_sampler *sampler; /* where the wish is for tokens */
     uint32_t last;               /* the last token, sampled and not yet computed */
+    bool is_text;                /* nobody has its handle */
     struct llm_packer packer;
     struct llm_sequence_kv_cache kv;
+};
+
+/* A text that a generate asked for (engine). */
+struct llm_text {
+    struct llm_model *model;
+    uint32_t *tokens; /* of the request, then those generated */
+    uint32_t count, room;
+    uint64_t number; /* texts begin in this order */
+    bool decodes;    /* the request's tokens are computed, a token was sampled */
+    bool waits;      /* began, and lost its rows to another: until there is memory */
+    struct llm_generate_end end;
+};
+
+/* Tokens of a step for one client, to push. */
+struct llm_push {
+    struct llm_push *next;
+    struct llm_client *client;
+    struct wire_enc message;
+};
+
+struct llm_pushes {
+    struct llm_push *first, **end;
 };
 
 struct llm_job {
@@ -77,7 +110,10 @@ struct llm_job {
     struct llm_blob weights, kv; /* (job); kv also holds the cache to answer */
     struct llm_sequence *seq;    /* (engine) */
     uint32_t done;               /* tokens computed so far (engine) */
-    struct wire_enc answer;      /* (job) */
+    struct llm_text text;        /* of a generate */
+    /* relaxed: a text that misses it takes one step more */
+    _Atomic bool cancelled; /* set by the server's thread, read by the engine's */
+    struct wire_enc answer; /* (job) */
     int status;
     char why[LLM_WHY_CHARS];
 };
@@ -129,14 +165,18 @@ struct llm_client {
     int upload_error;        /* of a post; the next call that needs the upload tells it (server) */
     struct llm_job *jobs;    /* (server) */
     uint32_t job_count;      /* (server) */
+    uint32_t text_count;     /* of those: generates (server) */
     struct llm_job farewell; /* announces the client's end; embedded, so that it needs no memory */
     bool said_farewell;      /* (server) */
     /* relaxed: a job that misses it is computed once in vain */
     _Atomic bool gone;          /* set by the server's thread, read by the engine's */
+    _Atomic bool unread;        /* a push did not fit: the client does not read; the same */
     _Atomic uint64_t serdes_ns; /* both threads add */
     struct llm_model *model;    /* NULL: the served one (engine) */
     uint64_t ids_given;         /* to sequences (engine) */
     uint32_t sequences;         /* (engine) */
+    uint32_t texts;             /* of those: under way (engine) */
+    struct llm_push *push;      /* of this step (engine) */
     uint64_t kernel_ns, step_ns, steps, tokens; /* (engine) */
     struct llm_client_kv_cache moved;           /* (engine) */
 };
@@ -162,6 +202,10 @@ enum llm_worker_count {
     LLM_COUNT_KV_FETCHED,  /* bytes */
     LLM_COUNT_KV_LOST,     /* chunks */
     LLM_COUNT_KV_COMPUTED, /* rows */
+    LLM_COUNT_TEXTS,       /* under way now */
+    LLM_COUNT_TEXTS_WAITING,
+    LLM_COUNT_GENERATED, /* tokens */
+    LLM_COUNT_PREEMPTED, /* texts */
     LLM_COUNTS
 };
 
@@ -173,26 +217,33 @@ struct llm_worker {
     struct llm_client *clients;  /* (server) */
     _Atomic uint64_t held_bytes; /* of all blobs; both threads */
     pthread_mutex_t lock;
-    pthread_cond_t wake;               /* the engine's thread: a job, or stopping */
-    struct llm_jobs queue;             /* (lock) */
-    _Atomic uint32_t queued;           /* jobs in it; written under the lock, also read without */
-    struct llm_jobs ready;             /* answered (lock) */
-    bool stopping;                     /* (lock) */
-    bool server_sleeps;                /* the server's thread sleeps and uses no endpoint (lock) */
-    bool lent;                         /* the engine's thread uses the endpoints (lock) */
-    pthread_cond_t returned;           /* the server's thread: the endpoints are back */
-    bool spins;                        /* there are cores to spare */
-    struct llm_jobs arrived;           /* taken from the queue, not admitted yet (engine) */
-    struct llm_jobs running;           /* take part in steps; the longest waiting first (engine) */
-    struct llm_jobs done;              /* to hand over to the server (engine) */
-    struct llm_model *models, *served; /* (engine) */
-    uint32_t model_count;              /* (engine) */
-    struct llm_sequence *sequences;    /* (engine) */
-    uint32_t sequence_count;           /* (engine) */
-    struct llm_worker_kv_cache kv;     /* (engine) */
-    uint32_t answered;                 /* requests that the last step answered (engine) */
-    uint64_t step_ns;                  /* time of the last step (engine) */
-    uint64_t stepped_ns;               /* when it ended (engine) */
+    pthread_cond_t wake;            /* the engine's thread: a job, or stopping */
+    struct llm_jobs queue;          /* (lock) */
+    _Atomic uint32_t queued;        /* jobs in it; written under the lock, also read without */
+    struct llm_jobs ready;          /* answered (lock) */
+    struct llm_pushes ready_pushes; /* before the answers (lock) */
+    bool stopping;                  /* (lock) */
+    bool server_sleeps;             /* the server's thread sleeps and uses no endpoint (lock) */
+    bool lent;                      /* the engine's thread uses the endpoints (lock) */
+    pthread_cond_t returned;        /* the server's thread: the endpoints are back */
+    bool spins;                     /* there are cores to spare */
+    struct llm_jobs arrived;        /* taken from the queue, not admitted yet (engine) */
+    struct llm_jobs running;        /* take part in steps; the longest waiting first (engine) */
+    struct llm_jobs done;           /* to hand over to the server (engine) */
+    struct llm_pushes pushes;       /* and these, before them (engine) */
+    struct llm_model *models;       /* (engine) */
+    struct llm_model *served[LLM_SERVED_MODELS_MAX]; /* does not change after the load */
+    uint32_t served_count;
+    uint32_t model_count;           /* (engine) */
+    struct llm_sequence *sequences; /* (engine) */
+    uint32_t sequence_count;        /* (engine) */
+    struct llm_worker_kv_cache kv;  /* (engine) */
+    uint32_t answered;              /* requests that the last step answered (engine) */
+    uint64_t step_ns;               /* time of the last step (engine) */
+    uint64_t stepped_ns;            /* when it ended (engine) */
+    _Atomic uint64_t step_began_ns; /* 0: no step; relaxed, the engine's thread writes */
+    _Atomic bool draining;          /* relaxed; the server's thread writes */
+    uint64_t texts_begun;           /* (engine) */
     _Atomic uint64_t counts[LLM_COUNTS];
     struct hw_counter_set count_set;
 };
@@ -203,9 +254,10 @@ void llm_blob_free(struct llm_worker *w, struct llm_blob *blob);
 
 /* ---- model.c ---- */
 
-/* upload: taken on success; NULL: the served file.  0, or as llm_file_parse and llm_engine_create,
- * and why. */
-int llm_model_create(struct llm_worker *w, struct llm_blob *upload, struct llm_model **out,
+/* Of an upload, taken on success, or of a file that is served.  0, or as llm_file_parse and
+ * llm_engine_create, and why. */
+int llm_model_create(struct llm_worker *w, struct llm_blob *upload,
+                     const struct llm_worker_model *served, struct llm_model **out,
                      char *why) MUST_CHECK;
 /* Warms the engine and times it.  0; as llm_engine_warm and llm_kv_time. */
 int llm_model_warm(struct llm_worker *w, struct llm_model *m, char *why) MUST_CHECK;
@@ -222,14 +274,19 @@ struct llm_model *llm_model_find(struct llm_worker *w, const uint8_t hash[LLM_HA
                                  uint64_t size);
 /* NULL: back to the served one. */
 void llm_client_choose(struct llm_worker *w, struct llm_client *c, struct llm_model *m);
+/* What the client chose, or the first that is served; NULL: none is. */
+struct llm_model *llm_client_model(const struct llm_worker *w, const struct llm_client *c);
+/* A served one by its name, "" or NULL: the first.  NULL and why: there is none. */
+struct llm_model *llm_model_named(const struct llm_worker *w, const char *name, char *why);
 int llm_worker_load_served(struct llm_worker *w, char *why) MUST_CHECK;
 
 /* ---- seq.c ---- */
 
-/* A new sequence of the client's model.  0; -ENOENT without a model, -ENOSPC past a limit, -EINVAL
- * for bad sampling, -ENOMEM, and why. */
-int llm_sequence_create(struct llm_worker *w, struct llm_client *c, const struct llm_request *r,
-                        struct llm_sequence **out, char *why) MUST_CHECK;
+/* A new sequence of the client's model, or of a given one.  0; -ENOENT without a model, -ENOSPC
+ * past a limit, -EINVAL for bad sampling, -ENOMEM, and why. */
+int llm_sequence_create(struct llm_worker *w, struct llm_client *c, struct llm_model *model,
+                        const struct llm_request *r, struct llm_sequence **out,
+                        char *why) MUST_CHECK;
 void llm_sequence_free(struct llm_worker *w, struct llm_sequence *s);
 /* The sequence that the job's request names; -ENOENT and the job's why.  A sequence whose client is
  * gone becomes the job's client's. */
@@ -261,6 +318,58 @@ int llm_worker_step_alone(struct llm_worker *w, struct llm_job *job) MUST_CHECK;
 int llm_worker_check_prompt(const struct llm_worker *w, struct llm_job *job,
                             const struct llm_engine *engine) MUST_CHECK;
 void llm_worker_put_logits(struct wire_enc *e, const float *logits, uint32_t vocab);
+
+/* ---- text.c ---- */
+
+static inline bool llm_job_is_text(const struct llm_job *job)
+{
+    return job->request.method == LLM_METHOD_GENERATE;
+}
+
+/* A text that has no rows because it waits for memory or its turn. */
+static inline bool llm_text_waits(const struct llm_job *job)
+{
+    return llm_job_is_text(job) && (!job->seq || job->text.waits);
+}
+
+/* A text arrives: finds its model and checks its tokens and options.  0; -ENOENT, -EMSGSIZE,
+ * -EINVAL, -ENOSPC, -EOPNOTSUPP, -ENOMEM and the job's why. */
+int llm_text_check(struct llm_worker *w, struct llm_job *job) MUST_CHECK;
+/* Before a step.  0: the text goes on; 1: it has ended; a negative errno and the job's why. */
+int llm_text_review(struct llm_worker *w, struct llm_job *job) MUST_CHECK;
+/* Begins texts that wait, as far as memory reaches; those that cannot begin end. */
+void llm_texts_admit(struct llm_worker *w,
+                     void (*end)(struct llm_worker *w, struct llm_job *job, int status));
+/* Tells how many texts there are. */
+void llm_texts_publish(struct llm_worker *w);
+/* Rows of a text under way that were lost and precede its last token. */
+uint32_t llm_text_behind(const struct llm_job *job);
+/* Samples the next token and queues it to be pushed.  As llm_text_review. */
+int llm_text_sample(struct llm_worker *w, struct llm_job *job, const float *logits) MUST_CHECK;
+/* Memory is short for `job`: takes the rows of the youngest text that is not in the step, and
+ * younger than the job where that is a text.  False when there is none. */
+bool llm_texts_make_room(struct llm_worker *w, const struct llm_job *job);
+/* The same of the job itself, where other texts of the model hold memory. */
+bool llm_text_gives_way(struct llm_worker *w, struct llm_job *job);
+/* The job has no sequence any more, or never had one: encodes how its text ended. */
+void llm_text_end(struct llm_job *job);
+void llm_text_fini(struct llm_job *job);
+
+static inline void llm_pushes_init(struct llm_pushes *pushes)
+{
+    pushes->first = NULL;
+    pushes->end = &pushes->first;
+}
+
+/* Appends all of `from` to `to`. */
+static inline void llm_pushes_move(struct llm_pushes *from, struct llm_pushes *to)
+{
+    if (!from->first)
+        return;
+    *to->end = from->first;
+    to->end = from->end;
+    llm_pushes_init(from);
+}
 
 /* ---- engine.c ---- */
 

@@ -131,16 +131,16 @@ static void reap_all(struct llm_worker *w)
 /* ---- records ---- */
 
 /* Best effort: without a record another worker does not find the sequence.  Nobody has the handle
- * of a prompt that is not finished. */
+ * of a text, or of a prompt that is not finished. */
 static void leave_record(struct llm_worker *w, struct llm_sequence *s)
 {
-    bool prompts = s->job && !llm_job_decodes(s->job);
+    bool nameless = s->is_text || (s->job && !llm_job_decodes(s->job));
     struct llm_record record = {.policy = llm_eviction_policy(s->kv.eviction),
                                 .wish = s->wish,
                                 .prompt = s->kv.prompt,
                                 .last = s->last};
     record.tokens = llm_eviction_tokens(s->kv.eviction, &record.token_count);
-    if (prompts || !llm_shadow_shared(w->kv.shadow) ||
+    if (nameless || !llm_shadow_shared(w->kv.shadow) ||
         record.token_count == s->kv.recorded_tokens || s->kv.records == RECORDS_MAX)
         return;
     struct wire_enc e;
@@ -221,16 +221,14 @@ static int revive(struct llm_worker *w, struct llm_job *job, const struct llm_re
                                   .wish = r->wish,
                                   .tokens = (uint32_t *)(uintptr_t)r->tokens, /* only read */
                                   .token_count = r->token_count};
-    struct llm_model *m = model_with(w, r->hash), *chosen = job->client->model;
+    struct llm_model *m = model_with(w, r->hash);
     struct llm_eviction_policy policy = job->client->moved.policy;
     struct llm_sequence *s;
     if (!m || !tokens_fit(r, m))
         return llm_why(job->why, -ENOENT,
                        "the sequence is of a model that this worker has not loaded");
-    job->client->model = m; /* for this one sequence */
-    job->client->moved.policy = r->policy;
-    int rc = llm_sequence_create(w, job->client, &request, &s, job->why);
-    job->client->model = chosen;
+    job->client->moved.policy = r->policy; /* for this one sequence */
+    int rc = llm_sequence_create(w, job->client, m, &request, &s, job->why);
     job->client->moved.policy = policy;
     if (rc)
         return rc;

@@ -26,6 +26,12 @@ const char *llm_method_name(uint32_t method)
         "fetch_missing_kv_layers",
         "set_recovery",
         "resume_sequence",
+        "describe_models",
+        "download_header",
+        "generate",
+        "cancel",
+        "drain",
+        "tokens",
     };
     _Static_assert(sizeof names / sizeof *names == LLM_METHOD_LAST - LLM_METHOD_FIRST + 1, "all");
     if (method < LLM_METHOD_FIRST || method > LLM_METHOD_LAST)
@@ -43,6 +49,7 @@ enum llm_class llm_request_class(const struct llm_request *r)
     case LLM_METHOD_DECODE_HANDLE:
     case LLM_METHOD_PREFILL_SEMANTIC:
     case LLM_METHOD_DECODE_SEMANTIC:
+    case LLM_METHOD_GENERATE:
         return LLM_TOKENS;
     default:
         return LLM_CONTROL;
@@ -64,6 +71,7 @@ enum llm_class llm_answer_class(uint32_t method)
         return LLM_LOGITS;
     case LLM_METHOD_PREFILL_SEMANTIC:
     case LLM_METHOD_DECODE_SEMANTIC:
+    case LLM_METHOD_TOKENS:
         return LLM_TOKENS; /* a client that wished for logits counts them as such */
     default:
         return LLM_CONTROL;
@@ -169,6 +177,20 @@ void llm_request_encode(const struct llm_request *r, struct wire_enc *e)
         break;
     case LLM_METHOD_SET_RECOVERY:
         llm_put_policy(e, &r->policy);
+        break;
+    case LLM_METHOD_HEADER:
+        wire_put_str(e, r->model);
+        wire_put_u64(e, r->offset);
+        wire_put_u32(e, r->length);
+        break;
+    case LLM_METHOD_GENERATE:
+        llm_generate_put(e, r->id, &r->generate);
+        break;
+    case LLM_METHOD_CANCEL:
+        wire_put_varint(e, r->id);
+        break;
+    case LLM_METHOD_DRAIN:
+        wire_put_u8(e, r->undo);
         break;
     default: /* an empty message */
         break;
@@ -298,6 +320,14 @@ void llm_get_policy(struct wire_dec *d, struct llm_eviction_policy *policy)
         wire_dec_fail(d, -EPROTO);
 }
 
+static void get_undo(struct wire_dec *d, struct llm_request *r)
+{
+    uint8_t undo = wire_get_u8(d);
+    r->undo = undo == 1;
+    if (undo > 1)
+        wire_dec_fail(d, -EPROTO);
+}
+
 static int get_body(struct wire_dec *d, struct llm_request *r)
 {
     switch (r->method) {
@@ -344,6 +374,18 @@ static int get_body(struct wire_dec *d, struct llm_request *r)
     case LLM_METHOD_SET_RECOVERY:
         llm_get_policy(d, &r->policy);
         return 0;
+    case LLM_METHOD_HEADER:
+        wire_get_str_copy(d, r->model, sizeof r->model);
+        get_piece(d, r);
+        return 0;
+    case LLM_METHOD_GENERATE:
+        return llm_generate_get(d, &r->id, &r->generate);
+    case LLM_METHOD_CANCEL:
+        r->id = wire_get_varint(d);
+        return 0;
+    case LLM_METHOD_DRAIN:
+        get_undo(d, r);
+        return 0;
     case LLM_METHOD_PROBE:
         r->length = wire_get_u32(d);
         if (r->length > LLM_PROBE_BYTES_MAX)
@@ -353,6 +395,7 @@ static int get_body(struct wire_dec *d, struct llm_request *r)
     case LLM_METHOD_RESET:
     case LLM_METHOD_METRICS:
     case LLM_METHOD_NETWORK_COUNTERS:
+    case LLM_METHOD_DESCRIBE:
         return 0;
     default:
         return -ENOSYS;
@@ -378,6 +421,8 @@ int llm_request_decode(uint32_t method, const void *body, size_t bytes, struct l
 void llm_request_fini(struct llm_request *r)
 {
     free(r->tokens);
+    if (r->method == LLM_METHOD_GENERATE)
+        llm_generate_fini(&r->generate);
     r->tokens = NULL;
     r->token_count = 0;
 }

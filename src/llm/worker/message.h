@@ -25,6 +25,15 @@
  *   fetch missing KV layers handle, from u32, layers                   rows u32, layers, blocks
  *   set recovery            recovery u8, packing u8                    -
  *   resume                  handle                                     id varint, rows u32
+ *   describe models         -                                          worker
+ *   download header         model string, offset u64, length u32       total u64, bytes
+ *   generate                generate                                   end, after its last token
+ *   cancel (post)           id varint                                  -
+ *   drain                   undo u8 (0, 1)                             texts that run u32
+ *   tokens (push)           tokens of texts of this connection         -
+ *
+ * llm/worker/generate.h has worker, generate, end and the pushed tokens.  A client gives each
+ * generate an id that no other one of the connection has while it runs.
  *
  *   logits   f32 x vocabulary
  *   layers   bytes u8, then so many: layer i is bit i % 8 of byte i / 8; the last is not 0
@@ -45,13 +54,14 @@
  * framing.  Ids count up from 0 and are never used twice.
  *
  * Trust: decoders take any bytes and allocate at most for tokens that are there.
- * Threads: any.  Lifetime: values; llm_request_fini frees the tokens. */
+ * Threads: any.  Lifetime: values; llm_request_fini frees what a decoded one points to. */
 #ifndef HAWSER_LLM_WORKER_MESSAGE_H
 #define HAWSER_LLM_WORKER_MESSAGE_H
 
 #include "llm/engine/sampler.h"
 #include "llm/evict/eviction.h"
 #include "llm/worker/byte_account.h"
+#include "llm/worker/generate.h"
 #include "wire/dec.h"
 #include "wire/enc.h"
 
@@ -79,7 +89,13 @@ enum llm_method {
     LLM_METHOD_FETCH_KV,     /* fetch_missing_kv_layers: from the device or the store */
     LLM_METHOD_SET_RECOVERY, /* of sequences that this connection begins later */
     LLM_METHOD_RESUME,       /* resume_sequence: of another connection or worker */
-    LLM_METHOD_LAST = LLM_METHOD_RESUME,
+    LLM_METHOD_DESCRIBE,     /* describe_models */
+    LLM_METHOD_HEADER,       /* download_header, a piece */
+    LLM_METHOD_GENERATE,
+    LLM_METHOD_CANCEL,
+    LLM_METHOD_DRAIN,
+    LLM_METHOD_TOKENS, /* pushed by the worker */
+    LLM_METHOD_LAST = LLM_METHOD_TOKENS,
     LLM_METHOD_END = 768,
 };
 
@@ -119,12 +135,15 @@ struct llm_request {
     uint32_t positions;
     uint32_t *tokens; /* heap */
     uint32_t token_count;
-    uint64_t id; /* of a sequence */
+    uint64_t id; /* of a sequence or of a text */
     uint32_t value;
     struct llm_wish wish;
     struct llm_layers layers;
     uint32_t from; /* row */
     struct llm_eviction_policy policy;
+    char model[LLM_SERVED_NAME_CHARS]; /* "": the first */
+    bool undo;
+    struct llm_generate generate;
 };
 
 /* A worker's metrics for one client; u64 on the wire, in this order. */

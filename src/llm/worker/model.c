@@ -1,8 +1,10 @@
-/* Models: the served one, and those that clients uploaded, each with its engine. */
+/* Models: those that are served, and those that clients uploaded, each with its engine. */
 #include "llm/model/why.h"
+#include "llm/tokenizer/vocab.h"
 #include "llm/worker/impl.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -19,21 +21,25 @@ void llm_model_free(struct llm_worker *w, struct llm_model *m)
     llm_file_close(m->own);
     llm_blob_free(w, &m->blob);
     free(m->logits);
+    free(m->ends);
     free(m);
 }
 
-int llm_model_create(struct llm_worker *w, struct llm_blob *upload, struct llm_model **out,
-                     char *why)
+int llm_model_create(struct llm_worker *w, struct llm_blob *upload,
+                     const struct llm_worker_model *served, struct llm_model **out, char *why)
 {
+    struct llm_engine_options options = w->options.engine;
     struct llm_model *m = calloc(1, sizeof *m);
     if (!m)
         return llm_why(why, -ENOMEM, "no memory for a model");
     int rc = upload ? llm_file_parse(upload->data, upload->bytes, &m->own, why) : 0;
-    m->file = upload ? m->own : w->options.file;
+    m->file = upload ? m->own : served->file;
+    if (served && served->kv_bytes)
+        options.kv_bytes = served->kv_bytes;
     m->mixed_rows = LLM_WORKER_MIXED_MIN;
     m->mixed_steps = LLM_WORKER_LOOK_AGAIN;
     if (rc == 0)
-        rc = llm_engine_create(m->file, &w->options.engine, &m->engine, why);
+        rc = llm_engine_create(m->file, &options, &m->engine, why);
     if (rc == 0) {
         m->logits_rows = 1;
         m->logits = malloc(llm_model_vocab(m) * sizeof *m->logits);
@@ -76,14 +82,71 @@ void llm_model_list(struct llm_worker *w, struct llm_model *m)
     w->model_count++;
 }
 
-int llm_worker_load_served(struct llm_worker *w, char *why)
+/* Which tokens end a text; a model without a vocabulary has none. */
+static int find_ends(struct llm_model *m)
 {
-    int rc = llm_model_create(w, NULL, &w->served, why);
+    struct llm_vocab *vocab;
+    char why[LLM_WHY_CHARS];
+    uint32_t count = llm_model_vocab(m);
+    if (llm_vocab_create(m->file, NULL, &vocab, why))
+        return 0;
+    m->ends = calloc(count, sizeof *m->ends);
+    for (uint32_t i = 0; m->ends && i < count && i < llm_vocab_size(vocab); i++)
+        m->ends[i] = llm_vocab_ends(vocab, i);
+    llm_vocab_destroy(vocab);
+    return m->ends ? 0 : -ENOMEM;
+}
+
+static int load(struct llm_worker *w, const struct llm_worker_model *served, char *why)
+{
+    struct llm_model *m;
+    const char *own = llm_file_name(served->file);
+    int rc = llm_model_create(w, NULL, served, &m, why);
     if (rc)
         return rc;
-    w->served->refs = 1;
-    llm_model_list(w, w->served);
-    return llm_model_warm(w, w->served, why);
+    m->refs = 1;
+    m->name = served->name ? served->name : *own ? own : "model";
+    llm_engine_arithmetic(m->engine, m->arithmetic);
+    llm_model_list(w, m);
+    w->served[w->served_count++] = m;
+    (void)llm_model_own_hash(m); /* now: the server's thread tells it */
+    rc = find_ends(m);
+    return rc ? llm_why(why, rc, "no memory for a vocabulary") : llm_model_warm(w, m, why);
+}
+
+int llm_worker_load_served(struct llm_worker *w, char *why)
+{
+    const struct llm_worker_options *o = &w->options;
+    struct llm_worker_model only = {.file = o->file};
+    if (o->file)
+        return load(w, &only, why);
+    if (o->model_count > LLM_SERVED_MODELS_MAX)
+        return llm_why(why, -E2BIG, "%u models; a worker serves %d at most", o->model_count,
+                       LLM_SERVED_MODELS_MAX);
+    int rc = 0;
+    for (uint32_t i = 0; i < o->model_count && rc == 0; i++)
+        rc = load(w, &o->models[i], why);
+    return rc;
+}
+
+struct llm_model *llm_model_named(const struct llm_worker *w, const char *name, char *why)
+{
+    char all[LLM_WHY_CHARS / 2] = "";
+    size_t len = 0;
+    if (w->served_count && (!name || !*name))
+        return w->served[0];
+    for (uint32_t i = 0; i < w->served_count; i++) {
+        if (strcmp(w->served[i]->name, name) == 0)
+            return w->served[i];
+        if (len < sizeof all)
+            len += (size_t)snprintf(all + len, sizeof all - len, "%s%s", i ? ", " : "",
+                                    w->served[i]->name);
+    }
+    if (w->served_count)
+        llm_why_set(why, "there is no model '%.64s'; this worker serves %s", name, all);
+    else
+        llm_why_set(why, "this worker serves no model: start it with --model FILE");
+    return NULL;
 }
 
 void llm_model_hash(const void *bytes, uint64_t size, uint8_t out[LLM_HASH_BYTES])
@@ -113,6 +176,11 @@ struct llm_model *llm_model_find(struct llm_worker *w, const uint8_t hash[LLM_HA
             return m;
     }
     return NULL;
+}
+
+struct llm_model *llm_client_model(const struct llm_worker *w, const struct llm_client *c)
+{
+    return c->model ? c->model : w->served[0];
 }
 
 void llm_client_choose(struct llm_worker *w, struct llm_client *c, struct llm_model *m)

@@ -38,13 +38,15 @@ static int sequence_fill(struct llm_sequence *s, const struct llm_request *r)
         rc = llm_packer_init(&s->packer);
     if (rc == 0 && s->wish.kind == LLM_WISH_TOKENS)
         rc = llm_sampler_create(&s->wish.sampling, llm_model_vocab(s->model), &s->sampler);
+    s->wish.sampling.biases = NULL; /* the request's, which may end first */
+    s->wish.sampling.bias_count = 0;
     return rc;
 }
 
-int llm_sequence_create(struct llm_worker *w, struct llm_client *c, const struct llm_request *r,
-                        struct llm_sequence **out, char *why)
+int llm_sequence_create(struct llm_worker *w, struct llm_client *c, struct llm_model *model,
+                        const struct llm_request *r, struct llm_sequence **out, char *why)
 {
-    struct llm_model *m = c->model ? c->model : w->served;
+    struct llm_model *m = model ? model : llm_client_model(w, c);
     if (!m)
         return llm_why(why, -ENOENT, "this worker serves no model: load weights first");
     if (c->sequences >= w->options.sequences)

@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -43,6 +44,13 @@ static const struct hw_counter_def count_defs[LLM_COUNTS] = {
     [LLM_COUNT_KV_LOST] = {"llm_kv_lost", "KV chunks that the store lost", "", HW_COUNTER},
     [LLM_COUNT_KV_COMPUTED] = {"llm_kv_computed", "rows computed again after an eviction", "",
                                HW_COUNTER},
+    [LLM_COUNT_TEXTS] = {"llm_texts", "texts that are generated now", "", HW_GAUGE},
+    [LLM_COUNT_TEXTS_WAITING] = {"llm_texts_waiting", "texts that wait for memory or their turn",
+                                 "", HW_GAUGE},
+    [LLM_COUNT_GENERATED] = {"llm_generated", "tokens generated for texts", "", HW_COUNTER},
+    [LLM_COUNT_PREEMPTED] = {"llm_texts_preempted",
+                             "texts that gave their KV up to older ones and computed it again", "",
+                             HW_COUNTER},
 };
 
 int llm_blob_make(struct llm_worker *w, struct llm_blob *blob, uint64_t bytes)
@@ -170,6 +178,8 @@ static void job_free(struct llm_worker *w, struct llm_job *job)
     if (job->peer_next)
         job->peer_next->peer_to = job->peer_to;
     job->client->job_count--;
+    job->client->text_count -= llm_job_is_text(job);
+    llm_text_fini(job);
     llm_request_fini(&job->request);
     llm_blob_free(w, &job->weights);
     llm_blob_free(w, &job->kv);
@@ -201,6 +211,7 @@ static struct llm_job *job_create(struct llm_client *c, struct rpc_msg *msg,
         c->jobs->peer_to = &job->peer_next;
     c->jobs = job;
     c->job_count++;
+    c->text_count += llm_job_is_text(job);
     return job;
 }
 
@@ -239,11 +250,48 @@ static bool finish(struct llm_worker *w, struct llm_job *job)
     return waits;
 }
 
-static bool finish_all(struct llm_worker *w, struct llm_jobs *jobs)
+static void pushes_free(struct llm_pushes *pushes)
+{
+    while (pushes->first) {
+        struct llm_push *p = pushes->first;
+        pushes->first = p->next;
+        wire_enc_fini(&p->message);
+        free(p);
+    }
+}
+
+/* A client whose push is refused has a full window or queue of them unread: its texts end, so that
+ * what is kept for it stays bounded. */
+static void push(struct llm_client *c, const struct wire_enc *message)
+{
+    struct iovec iov = {.iov_base = (void *)(uintptr_t)wire_enc_data(message),
+                        .iov_len = wire_enc_len(message)};
+    struct rpc_send send = {.method = LLM_METHOD_TOKENS, .iov = &iov, .iov_count = 1};
+    if (wire_enc_error(message) || rpc_push(c->ep, &send))
+        atomic_store_explicit(&c->unread, true, memory_order_relaxed);
+    else
+        llm_byte_account_sent(&c->account, LLM_TOKENS, iov.iov_len);
+}
+
+/* First all pushes, without a write; each answer's write takes the client's push along. */
+static bool finish_all(struct llm_worker *w, struct llm_pushes *pushes, struct llm_jobs *jobs)
 {
     bool waits = false;
+    for (struct llm_push *p = pushes->first; p; p = p->next) {
+        if (p->client->ep)
+            push(p->client, &p->message);
+        else
+            p->client = NULL; /* the answers below may free it */
+    }
     while (jobs->first)
         waits |= finish(w, llm_jobs_take(jobs));
+    for (const struct llm_push *p = pushes->first; p; p = p->next) {
+        if (p->client && rpc_pending(p->client->ep)) {
+            (void)rpc_flush(p->client->ep);
+            waits |= rpc_send_blocked(p->client->ep);
+        }
+    }
+    pushes_free(pushes);
     return waits;
 }
 
@@ -251,14 +299,17 @@ void llm_worker_deliver(void *worker)
 {
     struct llm_worker *w = worker;
     struct llm_jobs jobs;
+    struct llm_pushes pushes;
     uint64_t rung;
     llm_jobs_init(&jobs);
+    llm_pushes_init(&pushes);
     ssize_t n = read(w->event_fd, &rung, sizeof rung);
     (void)n; /* 0: an earlier call took the answers */
     pthread_mutex_lock(&w->lock);
     llm_jobs_move(&w->ready, &jobs);
+    llm_pushes_move(&w->ready_pushes, &pushes);
     pthread_mutex_unlock(&w->lock);
-    (void)finish_all(w, &jobs); /* this is the server's own turn */
+    (void)finish_all(w, &pushes, &jobs); /* this is the server's own turn */
 }
 
 void llm_worker_server_sleeps(struct llm_worker *w, bool begins)
@@ -298,16 +349,23 @@ static void ring(const struct llm_worker *w)
 static void hand_over(struct llm_worker *w)
 {
     struct llm_jobs jobs;
-    if (!w->done.first)
+    struct llm_pushes pushes;
+    if (!w->done.first && !w->pushes.first)
         return;
+    for (struct llm_push *p = w->pushes.first; p; p = p->next)
+        p->client->push = NULL;
     llm_jobs_init(&jobs);
+    llm_pushes_init(&pushes);
     pthread_mutex_lock(&w->lock);
     llm_jobs_move(&w->done, &w->ready);
+    llm_pushes_move(&w->pushes, &w->ready_pushes);
     bool lent = w->lent = w->server_sleeps && !w->options.no_lend;
-    if (lent)
+    if (lent) {
         llm_jobs_move(&w->ready, &jobs);
+        llm_pushes_move(&w->ready_pushes, &pushes);
+    }
     pthread_mutex_unlock(&w->lock);
-    bool rings = !lent || finish_all(w, &jobs);
+    bool rings = !lent || finish_all(w, &pushes, &jobs);
     if (lent) {
         pthread_mutex_lock(&w->lock);
         w->lent = false;
@@ -451,16 +509,138 @@ static void on_counters(struct llm_client *c, struct rpc_msg *msg)
     answer_encoded(c, msg, &e);
 }
 
+/* ---- texts and served models ---- */
+
+/* NULL: the id is not that of a text. */
+static struct llm_job *text_by_id(const struct llm_client *c, uint64_t id)
+{
+    struct llm_job *job = c->jobs;
+    while (job && !(llm_job_is_text(job) && job->request.id == id))
+        job = job->peer_next;
+    return job;
+}
+
+static void on_cancel(struct llm_client *c, struct rpc_msg *msg, const struct llm_request *r)
+{
+    struct llm_job *job = text_by_id(c, r->id);
+    if (job)
+        atomic_store_explicit(&job->cancelled, true, memory_order_relaxed);
+    if (msg->kind == RPC_CALL)
+        answer_error(c, msg, -EINVAL, "a cancel is a post");
+    else
+        rpc_release(c->ep, msg);
+}
+
+static uint64_t counted(const struct llm_worker *w, enum llm_worker_count which)
+{
+    return hw_counter_load(&w->counts[which]);
+}
+
+static void describe_model(struct llm_model *m, struct llm_served_model *out)
+{
+    const struct llm_config *config = llm_engine_config(m->engine);
+    *out = (struct llm_served_model){
+        .vocab = config->vocab,
+        .context = llm_engine_context(m->engine),
+        .header_bytes = llm_file_header_bytes(m->file),
+        .kv_pages = atomic_load_explicit(&m->kv_pages, memory_order_relaxed),
+        .kv_used = atomic_load_explicit(&m->kv_used, memory_order_relaxed)};
+    snprintf(out->name, sizeof out->name, "%s", m->name);
+    snprintf(out->arch, sizeof out->arch, "%s", llm_arch_name(config->arch));
+    snprintf(out->arithmetic, sizeof out->arithmetic, "%s", m->arithmetic);
+    memcpy(out->hash, m->hash, sizeof out->hash);
+}
+
+static void on_describe(struct llm_worker *w, struct llm_client *c, struct rpc_msg *msg)
+{
+    uint64_t began = atomic_load_explicit(&w->step_began_ns, memory_order_relaxed);
+    uint64_t now = hw_now_ns();
+    struct llm_served *served = calloc(1, sizeof *served);
+    if (!served) {
+        answer_error(c, msg, -ENOMEM, "no memory for a description");
+        return;
+    }
+    *served =
+        (struct llm_served){.draining = atomic_load_explicit(&w->draining, memory_order_relaxed),
+                            .running = (uint32_t)counted(w, LLM_COUNT_TEXTS),
+                            .waiting = (uint32_t)counted(w, LLM_COUNT_TEXTS_WAITING),
+                            .rows = counted(w, LLM_COUNT_ROWS),
+                            .step_ns = began && now > began ? now - began : 0,
+                            .model_count = w->served_count};
+    for (uint32_t i = 0; i < w->served_count; i++)
+        describe_model(w->served[i], &served->models[i]);
+    struct wire_enc e;
+    wire_enc_init(&e, sizeof *served);
+    llm_served_put(&e, served);
+    answer_encoded(c, msg, &e);
+    wire_enc_fini(&e);
+    free(served);
+}
+
+static void on_header(struct llm_worker *w, struct llm_client *c, struct rpc_msg *msg,
+                      const struct llm_request *r)
+{
+    char why[LLM_WHY_CHARS];
+    const struct llm_model *m = llm_model_named(w, r->model, why);
+    uint64_t header = m ? llm_file_header_bytes(m->file) : 0, size;
+    if (header) {
+        on_piece(c, msg, r, llm_file_bytes(m->file, &size), header);
+        return;
+    }
+    if (m)
+        llm_why_set(why, "%s is no GGUF file: clients need the model's file and its tokenizer",
+                    m->name);
+    answer_error(c, msg, m ? -EOPNOTSUPP : -ENOENT, why);
+}
+
+static void on_drain(struct llm_worker *w, struct llm_client *c, struct rpc_msg *msg,
+                     const struct llm_request *r)
+{
+    uint8_t bytes[4];
+    uint64_t texts = counted(w, LLM_COUNT_TEXTS) + counted(w, LLM_COUNT_TEXTS_WAITING);
+    hw_info(HW_CAT_LLM, "%s: %s", rpc_ep_peer(c->ep), r->undo ? "takes texts again" : "drains");
+    atomic_store_explicit(&w->draining, !r->undo, memory_order_relaxed);
+    wire_store32(bytes, (uint32_t)texts);
+    answer(c, msg, 0, bytes, sizeof bytes);
+}
+
+/* Refuses a text that cannot be taken now. */
+static int check_text(const struct llm_worker *w, const struct llm_client *c,
+                      const struct rpc_msg *msg, const struct llm_request *r, char *why)
+{
+    if (msg->kind != RPC_CALL)
+        return llm_why(why, -EINVAL, "a generate is a call");
+    if (atomic_load_explicit(&w->draining, memory_order_relaxed))
+        return llm_why(why, -EAGAIN, "this worker drains: ask another one");
+    if (c->text_count == LLM_WORKER_TEXTS_MAX)
+        return llm_why(why, -EBUSY, "%d texts of this client run or wait, the limit",
+                       LLM_WORKER_TEXTS_MAX);
+    if (text_by_id(c, r->id))
+        return llm_why(why, -EINVAL, "text %llu of this connection runs already",
+                       (unsigned long long)r->id);
+    return 0;
+}
+
+static int check_request(const struct llm_client *c, char *why)
+{
+    if (c->job_count - c->text_count < LLM_WORKER_REQUESTS_MAX)
+        return 0;
+    return llm_why(why, -EBUSY, "%d requests of this client are waiting, the limit",
+                   LLM_WORKER_REQUESTS_MAX);
+}
+
 static void on_request(struct llm_worker *w, struct llm_client *c, struct rpc_msg *msg,
                        struct llm_request *r)
 {
-    if (c->job_count == LLM_WORKER_REQUESTS_MAX) {
-        char why[LLM_WHY_CHARS];
-        llm_why_set(why, "%d requests of this client are waiting, the limit",
-                    LLM_WORKER_REQUESTS_MAX);
-        answer_error(c, msg, -EBUSY, why);
+    char why[LLM_WHY_CHARS];
+    bool is_text = r->method == LLM_METHOD_GENERATE;
+    int rc = is_text ? check_text(w, c, msg, r, why) : check_request(c, why);
+    if (rc) {
+        answer_error(c, msg, rc, why);
         return;
     }
+    if (is_text && c->text_count == 0)
+        atomic_store_explicit(&c->unread, false, memory_order_relaxed);
     struct llm_job *job = job_create(c, msg, r);
     if (!job) {
         answer_error(c, msg, -ENOMEM, "no memory for a request");
@@ -496,8 +676,8 @@ static void dispatch(struct llm_worker *w, struct llm_client *c, struct rpc_msg 
         on_upload(w, c, msg, r);
         break;
     case LLM_METHOD_DOWNLOAD_WEIGHTS:
-        if (w->options.file)
-            file = llm_file_bytes(w->options.file, &bytes);
+        if (w->served_count)
+            file = llm_file_bytes(w->served[0]->file, &bytes);
         on_piece(c, msg, r, file, bytes);
         break;
     case LLM_METHOD_DOWNLOAD_KV:
@@ -505,6 +685,18 @@ static void dispatch(struct llm_worker *w, struct llm_client *c, struct rpc_msg 
         break;
     case LLM_METHOD_NETWORK_COUNTERS:
         on_counters(c, msg);
+        break;
+    case LLM_METHOD_DESCRIBE:
+        on_describe(w, c, msg);
+        break;
+    case LLM_METHOD_HEADER:
+        on_header(w, c, msg, r);
+        break;
+    case LLM_METHOD_CANCEL:
+        on_cancel(c, msg, r);
+        break;
+    case LLM_METHOD_DRAIN:
+        on_drain(w, c, msg, r);
         break;
     case LLM_METHOD_PROBE:
         answer(c, msg, 0, zeros, r->length);
@@ -585,6 +777,8 @@ int llm_worker_create(const struct llm_worker_options *options, struct llm_worke
     llm_jobs_init(&w->arrived);
     llm_jobs_init(&w->running);
     llm_jobs_init(&w->done);
+    llm_pushes_init(&w->pushes);
+    llm_pushes_init(&w->ready_pushes);
     w->count_set =
         (struct hw_counter_set){.defs = count_defs, .values = w->counts, .count = LLM_COUNTS};
     w->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -598,7 +792,7 @@ int llm_worker_create(const struct llm_worker_options *options, struct llm_worke
     }
     if (rc == 0)
         rc = llm_worker_kv_open(w, why);
-    if (rc == 0 && options->file)
+    if (rc == 0)
         rc = llm_worker_load_served(w, why);
     if (rc == 0) {
         rc = start_thread(w);
@@ -632,6 +826,8 @@ void llm_worker_destroy(struct llm_worker *w)
     if (!w)
         return;
     stop_thread(w);
+    pushes_free(&w->pushes);
+    pushes_free(&w->ready_pushes);
     llm_worker_unload(w);
     while (w->clients) {
         struct llm_client *c = w->clients;

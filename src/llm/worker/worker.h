@@ -10,6 +10,11 @@
  * the sequence.  The sequences of a client that vanished are kept for the grace time, or until
  * their memory is needed; a client that comes back uses its handles again.
  *
+ * A text (generate) is a sequence without a handle: the worker samples, pushes the tokens of each
+ * step, and answers when the text ends.  Texts that KV memory cannot hold wait their turn.  Where
+ * memory runs out nevertheless, the youngest text loses its rows and computes them again later: its
+ * tokens do not change.
+ *
  * Trust: clients are peers.  Every message is checked, every handle looked up; the options bound
  * what a client can make the worker hold.  Uploaded weights are checked by llm/model/file.h.
  * Threads: all calls from the server's thread.  While the server's thread sleeps, and has said so,
@@ -25,7 +30,8 @@
 #include "rpc/rpc.h"
 
 enum {
-    LLM_WORKER_REQUESTS_MAX = 64, /* of one client, waiting or running */
+    LLM_WORKER_REQUESTS_MAX = 64, /* of one client, waiting or running, but for texts */
+    LLM_WORKER_TEXTS_MAX = 1024,  /* of one client, which may be a gateway; more are refused */
     LLM_WORKER_BATCH_MAX = 64,    /* sequences in a step: 32 MiB of logits of a large
                                    * vocabulary; weights are reused enough; more take turns */
     LLM_WORKER_PROMPT_ROWS = 512, /* of prompts in a step where nobody decodes: one batch of the
@@ -49,8 +55,19 @@ enum {
  * building, and never more than the last step's time. */
 #define LLM_WORKER_SPIN_NS (UINT64_C(1) * 1000000)
 
+/* A model that a worker serves. */
+struct llm_worker_model {
+    const char *name; /* NULL: general.name, or "model" */
+    const struct llm_file *file;
+    uint64_t kv_bytes; /* 0: as the engine's options say */
+};
+
 struct llm_worker_options {
-    const struct llm_file *file; /* served; NULL: clients upload their weights */
+    const struct llm_file *file; /* the only one that is served; NULL: see models */
+    /* Those that are served, the first is the default; none: clients upload their weights.  Names
+     * are unique. */
+    const struct llm_worker_model *models;
+    uint32_t model_count;
     struct llm_engine_options engine;
     uint64_t grace_ns;
     uint64_t upload_bytes; /* weights and KV of all clients together */

@@ -490,7 +490,7 @@ static void the_budget_finds_its_size(void **state)
         uint32_t before = r.actors[1].job->done;
         bool open = !r.actors[1].answered && !r.actors[0].answered;
         turn(&r);
-        assert_in_range(r.w.served->mixed_rows, LLM_WORKER_MIXED_MIN, LLM_WORKER_MIXED_MAX);
+        assert_in_range(r.w.served[0]->mixed_rows, LLM_WORKER_MIXED_MIN, LLM_WORKER_MIXED_MAX);
         assert_true(!open || r.actors[1].job->done > before);
     }
     hear(&r, &r.actors[0], 0);

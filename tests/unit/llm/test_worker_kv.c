@@ -663,8 +663,8 @@ static void a_worker_knows_what_computing_costs_before_it_computed(void **state)
     assert_int_equal(evict_by_hand(&first, 0, handle), 0);
 
     assert_int_equal(rig_open(&second, &options), 0);
-    assert_true(second.w.served->row_ns > 0);
-    second.w.served->row_ns = 1; /* nothing fetches that quickly */
+    assert_true(second.w.served[0]->row_ns > 0);
+    second.w.served[0]->row_ns = 1; /* nothing fetches that quickly */
     struct llm_client_kv_cache moved = take_over(&second, handle);
     assert_int_equal(moved.figures.restored_layers, 1);
     assert_int_equal(moved.computed_rows, PROMPT / 64 * 64);
@@ -672,7 +672,7 @@ static void a_worker_knows_what_computing_costs_before_it_computed(void **state)
 
     options.untimed = true;
     assert_int_equal(rig_open(&second, &options), 0);
-    assert_int_equal(second.w.served->row_ns, 0);
+    assert_int_equal(second.w.served[0]->row_ns, 0);
     moved = take_over(&second, handle);
     assert_int_equal(moved.figures.restored_layers, LAYERS);
     assert_int_equal(moved.computed_rows, 0);
@@ -700,10 +700,10 @@ static void a_step_that_waited_for_layers_tells_nothing_of_computing(void **stat
     const struct llm_eviction *eviction = r.w.sequences->kv.eviction;
     (void)llm_eviction_should_compute(eviction, before);
     assert_non_null(strstr(before, "to compute"));
-    llm_kv_timed(&waited, r.w.served, 1000, 1000 * HW_SEC);
+    llm_kv_timed(&waited, r.w.served[0], 1000, 1000 * HW_SEC);
     (void)llm_eviction_should_compute(eviction, why);
     assert_string_equal(why, before);
-    llm_kv_timed(&free_of_it, r.w.served, 1000, 1000 * HW_SEC);
+    llm_kv_timed(&free_of_it, r.w.served[0], 1000, 1000 * HW_SEC);
     (void)llm_eviction_should_compute(eviction, why);
     assert_string_not_equal(why, before);
     rig_close(&r);

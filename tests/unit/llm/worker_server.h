@@ -91,7 +91,7 @@ static void server_stop(struct worker_server *s)
 }
 
 /* A client; every wait of it ends within a minute. */
-static struct llm_remote *server_join(struct worker_server *s)
+static __attribute__((unused)) struct llm_remote *server_join(struct worker_server *s)
 {
     struct llm_remote *remote;
     char why[LLM_WHY_CHARS] = "";

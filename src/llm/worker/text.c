@@ -1,0 +1,353 @@
+/* Texts that are generated: which may run, their tokens, their ends.
+ *
+ * A text begins when KV memory can hold what it has, beside what the texts under way have and one
+ * page more for each; so long it waits, and none overtakes it.  A text alone always begins.  Memory
+ * may run out all the same, since texts grow: then the youngest text gives its rows up and waits
+ * again.  The oldest is never the one, so each text ends. */
+#include "llm/model/why.h"
+#include "llm/worker/impl.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOKENS_AHEAD = 256 }; /* room for generated tokens at first */
+
+/* ---- a text arrives ---- */
+
+static int check_tokens(const struct llm_worker *w, struct llm_job *job)
+{
+    const struct llm_generate *g = &job->request.generate;
+    const struct llm_engine *engine = job->text.model->engine;
+    uint32_t vocab = llm_model_vocab(job->text.model), context = llm_engine_context(engine);
+    uint32_t used, all;
+    llm_engine_kv_pages(engine, &used, &all);
+    if (g->token_count > context)
+        return llm_why(job->why, -EMSGSIZE, "the prompt has %u tokens; the context has %u",
+                       g->token_count, context);
+    if (g->token_count > w->options.tokens)
+        return llm_why(job->why, -EMSGSIZE, "%u tokens in a request; this worker takes %u",
+                       g->token_count, w->options.tokens);
+    if (llm_engine_pages_for(engine, g->token_count) > all)
+        return llm_why(job->why, -ENOSPC,
+                       "a prompt of %u tokens does not fit this worker's KV memory: start it with "
+                       "a larger --kv-memory",
+                       g->token_count);
+    for (uint32_t i = 0; i < g->token_count; i++) {
+        if (g->tokens[i] >= vocab)
+            return llm_why(job->why, -EINVAL, "token %u of the prompt is %u; the vocabulary has %u",
+                           i, g->tokens[i], vocab);
+    }
+    return 0;
+}
+
+int llm_text_check(struct llm_worker *w, struct llm_job *job)
+{
+    const struct llm_generate *g = &job->request.generate;
+    struct llm_text *t = &job->text;
+    t->model = llm_model_named(w, g->model, job->why);
+    if (!t->model)
+        return -ENOENT;
+    if (g->grammar)
+        return llm_why(job->why, -EOPNOTSUPP, "this worker takes no grammars");
+    int rc = check_tokens(w, job);
+    if (rc)
+        return rc;
+    t->room = g->token_count + TOKENS_AHEAD;
+    t->tokens = malloc(t->room * sizeof *t->tokens);
+    if (!t->tokens)
+        return llm_why(job->why, -ENOMEM, "no memory for a text");
+    memcpy(t->tokens, g->tokens, g->token_count * sizeof *t->tokens);
+    t->count = t->end.prompt = g->token_count;
+    return 0;
+}
+
+/* ---- a text begins ---- */
+
+static int begin(struct llm_worker *w, struct llm_job *job)
+{
+    const struct llm_generate *g = &job->request.generate;
+    struct llm_text *t = &job->text;
+    struct llm_request r = {.method = LLM_METHOD_GENERATE,
+                            .wish = {.kind = LLM_WISH_TOKENS, .sampling = g->sampling},
+                            .tokens = t->tokens,
+                            .token_count = t->count};
+    struct llm_sequence *s;
+    int rc = llm_sequence_create(w, job->client, t->model, &r, &s, job->why);
+    if (rc)
+        return rc;
+    llm_sampler_begin(s->sampler, t->tokens, t->count, g->sampled);
+    s->job = job;
+    s->is_text = true;
+    job->seq = s;
+    job->client->texts++;
+    t->number = ++w->texts_begun;
+    job->done = t->end.shared = llm_kv_shared_rows(w, job);
+    return 0;
+}
+
+/* Pages for the tokens that it has and the next one. */
+static uint32_t pages_of(const struct llm_job *job)
+{
+    const struct llm_engine *engine = job->text.model->engine;
+    uint32_t context = llm_engine_context(engine), next = job->text.count + 1;
+    return llm_engine_pages_for(engine, next < context ? next : context);
+}
+
+/* Counts the texts under way, and the pages that they will take beside those in use. */
+static void count_texts(struct llm_worker *w)
+{
+    for (struct llm_model *m = w->models; m; m = m->next) {
+        m->texts = m->text_pages = 0;
+        m->texts_blocked = false;
+    }
+    for (const struct llm_job *job = w->running.first; job; job = job->next) {
+        if (!llm_job_is_text(job) || llm_text_waits(job))
+            continue;
+        struct llm_model *m = job->text.model;
+        uint32_t has = llm_engine_pages_for(m->engine, llm_seq_length(job->seq->seq));
+        m->texts++;
+        m->text_pages += pages_of(job) - has;
+    }
+}
+
+static bool may_begin(const struct llm_worker *w, const struct llm_job *job)
+{
+    const struct llm_model *m = job->text.model;
+    const struct llm_client *c = job->client;
+    uint32_t used, all, layers = llm_engine_config(m->engine)->layers;
+    if (m->texts == 0)
+        return true;
+    if (m->texts >= w->options.batch || w->sequence_count >= LLM_SEQUENCES_MAX ||
+        (!job->seq && c->texts && c->sequences >= w->options.sequences))
+        return false;
+    llm_engine_kv_pages(m->engine, &used, &all);
+    return (uint64_t)used + m->text_pages + pages_of(job) + (uint64_t)m->texts * layers <= all;
+}
+
+/* 0: it is under way, or still waits. */
+static int admit(struct llm_worker *w, struct llm_job *job)
+{
+    struct llm_text *t = &job->text;
+    if (t->model->texts_blocked || !may_begin(w, job)) {
+        t->model->texts_blocked = true;
+        return 0;
+    }
+    int rc = job->seq ? 0 : begin(w, job);
+    if (rc)
+        return rc;
+    t->waits = false;
+    t->model->texts++;
+    t->model->text_pages += pages_of(job);
+    return 0;
+}
+
+/* Texts that began before go first. */
+static void admit_those(struct llm_worker *w, bool began,
+                        void (*end)(struct llm_worker *w, struct llm_job *job, int status))
+{
+    struct llm_jobs jobs;
+    llm_jobs_init(&jobs);
+    llm_jobs_move(&w->running, &jobs);
+    while (jobs.first) {
+        struct llm_job *job = llm_jobs_take(&jobs);
+        bool tries = llm_text_waits(job) && (job->seq != NULL) == began;
+        int rc = tries ? admit(w, job) : 0;
+        if (rc)
+            end(w, job, rc);
+        else
+            llm_jobs_append(&w->running, job);
+    }
+}
+
+static void gauge(struct llm_worker *w, enum llm_worker_count which, uint64_t value)
+{
+    atomic_store_explicit(&w->counts[which], value, memory_order_relaxed);
+}
+
+void llm_texts_admit(struct llm_worker *w,
+                     void (*end)(struct llm_worker *w, struct llm_job *job, int status))
+{
+    count_texts(w);
+    admit_those(w, true, end);
+    admit_those(w, false, end);
+}
+
+void llm_texts_publish(struct llm_worker *w)
+{
+    uint64_t under_way = 0, waiting = 0;
+    for (const struct llm_job *job = w->running.first; job; job = job->next) {
+        waiting += llm_text_waits(job);
+        under_way += llm_job_is_text(job) && !llm_text_waits(job);
+    }
+    gauge(w, LLM_COUNT_TEXTS, under_way);
+    gauge(w, LLM_COUNT_TEXTS_WAITING, waiting);
+}
+
+/* ---- memory is short ---- */
+
+/* Without a store the rows can only be computed again. */
+static bool can_give_way(const struct llm_job *job, const struct llm_model *m)
+{
+    return llm_job_is_text(job) && !llm_text_waits(job) && job->text.model == m &&
+           !job->seq->kv.in_step && !job->seq->kv.eviction;
+}
+
+static void give_way(struct llm_worker *w, struct llm_job *job)
+{
+    llm_seq_truncate(job->seq->seq, 0);
+    job->done = 0;
+    job->text.waits = true;
+    hw_counter_bump(&w->counts[LLM_COUNT_PREEMPTED], 1);
+}
+
+/* The youngest text with rows, younger than `number`, that is not `but`. */
+static struct llm_job *youngest(const struct llm_worker *w, const struct llm_model *m,
+                                uint64_t number, const struct llm_job *but)
+{
+    struct llm_job *found = NULL;
+    for (const struct llm_sequence *s = w->sequences; s; s = s->next) {
+        struct llm_job *job = s->job;
+        if (job && job != but && can_give_way(job, m) && llm_seq_length(s->seq) > 0 &&
+            job->text.number > number) {
+            found = job;
+            number = job->text.number;
+        }
+    }
+    return found;
+}
+
+bool llm_texts_make_room(struct llm_worker *w, const struct llm_job *job)
+{
+    uint64_t number = llm_job_is_text(job) ? job->text.number : 0;
+    struct llm_job *victim = youngest(w, job->seq->model, number, job);
+    if (!victim)
+        return false;
+    give_way(w, victim);
+    return true;
+}
+
+bool llm_text_gives_way(struct llm_worker *w, struct llm_job *job)
+{
+    if (!llm_job_is_text(job) || !can_give_way(job, job->text.model) ||
+        !youngest(w, job->text.model, 0, job))
+        return false;
+    give_way(w, job);
+    return true;
+}
+
+uint32_t llm_text_behind(const struct llm_job *job)
+{
+    return job->text.count - 1 - llm_seq_length(job->seq->seq);
+}
+
+/* ---- tokens ---- */
+
+static struct llm_push *push_of(struct llm_worker *w, struct llm_client *c)
+{
+    if (c->push)
+        return c->push;
+    struct llm_push *push = calloc(1, sizeof *push);
+    if (!push)
+        return NULL;
+    push->client = c;
+    wire_enc_init(&push->message, LLM_REQUEST_BYTES_MAX);
+    *w->pushes.end = push;
+    w->pushes.end = &push->next;
+    return c->push = push;
+}
+
+static int push_token(struct llm_worker *w, struct llm_job *job, uint32_t token,
+                      const float *logits)
+{
+    const struct llm_generate *g = &job->request.generate;
+    struct llm_logprob top[LLM_TOP_LOGPROBS_MAX];
+    struct llm_generated generated = {.token = token, .top = top};
+    struct llm_push *push = push_of(w, job->client);
+    if (!push)
+        return -ENOMEM;
+    if (g->logprobs)
+        generated.top_count = llm_logprobs(logits, llm_model_vocab(job->text.model), token,
+                                           &generated.logprob, top, g->tops);
+    uint32_t tops = g->logprobs ? 1 + generated.top_count : 0;
+    llm_group_put(&push->message, job->request.id, tops, 1);
+    llm_generated_put(&push->message, tops, &generated);
+    return wire_enc_error(&push->message);
+}
+
+static int append(struct llm_text *t, uint32_t token)
+{
+    if (t->count == t->room) {
+        uint32_t room = 2 * t->room;
+        uint32_t *larger = realloc(t->tokens, room * sizeof *larger);
+        if (!larger)
+            return -ENOMEM;
+        t->tokens = larger;
+        t->room = room;
+    }
+    t->tokens[t->count++] = token;
+    return 0;
+}
+
+static bool ends_text(const struct llm_job *job, uint32_t token)
+{
+    const struct llm_generate *g = &job->request.generate;
+    for (uint32_t i = 0; i < g->stop_count; i++) {
+        if (g->stops[i] == token)
+            return true;
+    }
+    return g->stop_at_end && job->text.model->ends && job->text.model->ends[token];
+}
+
+static int over(struct llm_job *job, enum llm_end reason)
+{
+    job->text.end.reason = reason;
+    return 1;
+}
+
+int llm_text_sample(struct llm_worker *w, struct llm_job *job, const float *logits)
+{
+    const struct llm_generate *g = &job->request.generate;
+    struct llm_text *t = &job->text;
+    uint32_t token = llm_sampler_next(job->seq->sampler, logits);
+    if (ends_text(job, token)) {
+        t->end.token = token;
+        return over(job, LLM_END_STOP);
+    }
+    int rc = append(t, token);
+    if (rc == 0)
+        rc = push_token(w, job, token, logits);
+    if (rc)
+        return llm_why(job->why, rc, "no memory for a token");
+    job->seq->last = token;
+    t->decodes = true;
+    t->end.generated++;
+    hw_counter_bump(&w->counts[LLM_COUNT_GENERATED], 1);
+    if (t->end.generated == g->most || t->count >= llm_engine_context(t->model->engine))
+        return over(job, LLM_END_LENGTH);
+    return 0;
+}
+
+int llm_text_review(struct llm_worker *w, struct llm_job *job)
+{
+    if (atomic_load_explicit(&job->client->unread, memory_order_relaxed))
+        return llm_why(job->why, -ENOBUFS, "the client does not read what is pushed to it");
+    if (atomic_load_explicit(&job->cancelled, memory_order_relaxed))
+        return over(job, LLM_END_CANCELLED);
+    if (atomic_load_explicit(&w->draining, memory_order_relaxed))
+        return over(job, LLM_END_DRAINED);
+    return 0;
+}
+
+void llm_text_end(struct llm_job *job)
+{
+    assert(job->text.end.reason);
+    llm_end_put(&job->answer, &job->text.end);
+}
+
+void llm_text_fini(struct llm_job *job)
+{
+    free(job->text.tokens);
+    job->text.tokens = NULL;
+}
