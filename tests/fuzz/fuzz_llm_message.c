@@ -1,5 +1,6 @@
-/* What an LLM worker and its clients take from each other.  The first byte says what the rest is: a
- * request of that method, or a semantic result.  What was decoded must encode to the same bytes. */
+/* What an LLM worker takes from its clients, and semantic results back.  The first byte says what
+ * the rest is: a request of that method, or a result (254, 255).  What was decoded must encode to
+ * the same bytes. */
 #include "llm/worker/result.h"
 
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { VOCAB = 64, METHODS = LLM_METHOD_LAST - LLM_METHOD_FIRST + 1 };
+enum { VOCAB = 64, TOP_K = 254, LOGITS = 255, METHODS = LLM_METHOD_LAST - LLM_METHOD_FIRST + 1 };
 
 static void must(bool so)
 {
@@ -45,10 +46,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0)
         return 0;
-    unsigned which = data[0] % (METHODS + 2);
-    if (which < METHODS)
-        try_request(LLM_METHOD_FIRST + which, data + 1, size - 1);
+    if (data[0] < TOP_K)
+        try_request(LLM_METHOD_FIRST + data[0] % METHODS, data + 1, size - 1);
     else
-        try_result(which == METHODS ? LLM_WISH_TOP_K : LLM_WISH_LOGITS, data + 1, size - 1);
+        try_result(data[0] == TOP_K ? LLM_WISH_TOP_K : LLM_WISH_LOGITS, data + 1, size - 1);
     return 0;
 }

@@ -20,6 +20,7 @@ static size_t encode(const struct llm_request *r)
 
 static uint32_t some_tokens[] = {1, 200, 50399, UINT32_MAX};
 static const uint8_t piece[] = {9, 8, 7};
+static const struct llm_bias some_biases[] = {{3, 1.5f}, {UINT32_MAX, -100}};
 
 static const struct llm_request samples[] = {
     {.method = LLM_METHOD_UPLOAD,
@@ -62,8 +63,66 @@ static const struct llm_request samples[] = {
      .layers = {.words = {[LLM_LAYER_WORDS - 1] = UINT64_C(1) << 63}}},
     {.method = LLM_METHOD_SET_RECOVERY, .policy = {LLM_RECOVER_ALL, LLM_PACK_ALWAYS}},
     {.method = LLM_METHOD_RESUME, .handle = {8}},
+    {.method = LLM_METHOD_DESCRIBE},
+    {.method = LLM_METHOD_HEADER, .model = "kjv", .offset = 5, .length = 9},
+    {.method = LLM_METHOD_GENERATE,
+     .id = 300,
+     .generate = {.model = "kjv",
+                  .tokens = some_tokens,
+                  .token_count = 4,
+                  .sampled = 2,
+                  .most = 70,
+                  .sampling = {.temperature = 0.5f,
+                               .top_p = 1,
+                               .seed = 3,
+                               .min_p = 0.1f,
+                               .presence = 1,
+                               .frequency = -1,
+                               .repetition = 1.5f,
+                               .biases = some_biases,
+                               .bias_count = 2},
+                  .stop_at_end = true,
+                  .stops = some_tokens,
+                  .stop_count = 3,
+                  .logprobs = true,
+                  .tops = 5,
+                  .grammar = "root ::= \"a\""}},
+    {.method = LLM_METHOD_GENERATE,
+     .generate = {.tokens = some_tokens, .token_count = 1, .logprobs = true}},
+    {.method = LLM_METHOD_CANCEL, .id = 300},
+    {.method = LLM_METHOD_DRAIN, .undo = true},
 };
 enum { SAMPLES = sizeof samples / sizeof *samples };
+
+static void assert_same_text(const char *a, const char *b)
+{
+    assert_string_equal(a ? a : "", b ? b : "");
+}
+
+static void assert_same_generate(const struct llm_generate *a, const struct llm_generate *b)
+{
+    const struct llm_sampling *x = &a->sampling, *y = &b->sampling;
+    assert_same_text(a->model, b->model);
+    assert_same_text(a->grammar, b->grammar);
+    assert_int_equal(a->token_count, b->token_count);
+    if (a->token_count)
+        assert_memory_equal(a->tokens, b->tokens, a->token_count * sizeof *a->tokens);
+    assert_int_equal(a->stop_count, b->stop_count);
+    if (a->stop_count)
+        assert_memory_equal(a->stops, b->stops, a->stop_count * sizeof *a->stops);
+    assert_int_equal(a->sampled, b->sampled);
+    assert_int_equal(a->most, b->most);
+    assert_int_equal(a->stop_at_end, b->stop_at_end);
+    assert_int_equal(a->logprobs, b->logprobs);
+    assert_int_equal(a->tops, b->tops);
+    assert_int_equal(x->seed, y->seed);
+    assert_true(x->temperature == y->temperature && x->top_p == y->top_p && x->min_p == y->min_p);
+    assert_true(x->presence == y->presence && x->frequency == y->frequency);
+    assert_true(x->repetition == y->repetition);
+    assert_int_equal(x->bias_count, y->bias_count);
+    if (x->bias_count)
+        assert_memory_equal(x->biases, y->biases, x->bias_count * sizeof *x->biases);
+}
 
 static void assert_same(const struct llm_request *a, const struct llm_request *b)
 {
@@ -92,6 +151,9 @@ static void assert_same(const struct llm_request *a, const struct llm_request *b
     assert_int_equal(a->from, b->from);
     assert_int_equal(a->policy.recovery, b->policy.recovery);
     assert_int_equal(a->policy.pack, b->policy.pack);
+    assert_string_equal(a->model, b->model);
+    assert_int_equal(a->undo, b->undo);
+    assert_same_generate(&a->generate, &b->generate);
 }
 
 static void what_is_sent_arrives(void **state)
@@ -110,7 +172,8 @@ static void what_is_sent_arrives(void **state)
 static bool ends_in_a_list(uint32_t method)
 {
     return method == LLM_METHOD_STATELESS || method == LLM_METHOD_PREFILL_HANDLE ||
-           method == LLM_METHOD_PREFILL_SEMANTIC || method == LLM_METHOD_UPLOAD;
+           method == LLM_METHOD_PREFILL_SEMANTIC || method == LLM_METHOD_UPLOAD ||
+           method == LLM_METHOD_GENERATE;
 }
 
 static void cuts_and_excess_are_refused(void **state)
@@ -168,6 +231,40 @@ static void hostile_bodies_are_refused(void **state)
     refused(r.method, bytes, encode(&r), -EMSGSIZE);
     r = (struct llm_request){.method = LLM_METHOD_PROBE, .length = LLM_PROBE_BYTES_MAX + 1};
     refused(r.method, bytes, encode(&r), -EMSGSIZE);
+    refused(LLM_METHOD_TOKENS, "", 0, -ENOSYS); /* only a worker pushes */
+    refused(LLM_METHOD_DRAIN, "\2", 1, -EPROTO);
+}
+
+static void refuse_generate(const struct llm_generate *g, int error)
+{
+    struct llm_request r = {.method = LLM_METHOD_GENERATE, .generate = *g};
+    refused(r.method, bytes, encode(&r), error);
+}
+
+static void hostile_texts_are_refused(void **state)
+{
+    (void)state;
+    static const uint32_t stops[LLM_STOPS_MAX + 1];
+    struct llm_generate fine = {.tokens = some_tokens, .token_count = 2}, g = fine;
+    g.token_count = 0;
+    refuse_generate(&g, -EPROTO);
+    g = fine;
+    g.sampled = 3;
+    refuse_generate(&g, -EPROTO);
+    g = fine;
+    g.tops = 1; /* without logprobs */
+    refuse_generate(&g, -EPROTO);
+    g.logprobs = true;
+    g.tops = LLM_TOP_LOGPROBS_MAX + 1;
+    refuse_generate(&g, -EMSGSIZE);
+    g = fine;
+    g.stops = stops;
+    g.stop_count = LLM_STOPS_MAX + 1;
+    refuse_generate(&g, -EMSGSIZE);
+    struct llm_request r = {.method = LLM_METHOD_GENERATE, .generate = fine};
+    size_t len = encode(&r);
+    bytes[1] = 4; /* no such flag */
+    refused(r.method, bytes, len, -EPROTO);
 }
 
 static void too_many_tokens_are_refused(void **state)
@@ -296,6 +393,7 @@ int main(void)
         cmocka_unit_test(cuts_and_excess_are_refused),
         cmocka_unit_test(a_decode_step_is_two_bytes),
         cmocka_unit_test(hostile_bodies_are_refused),
+        cmocka_unit_test(hostile_texts_are_refused),
         cmocka_unit_test(too_many_tokens_are_refused),
         cmocka_unit_test(classes_follow_what_bytes_are_for),
         cmocka_unit_test(the_byte_account_adds_up),
