@@ -125,18 +125,6 @@ static int refuse_two_way(const struct source *s)
     return 0;
 }
 
-static int refuse_part(const struct gguf *gguf, char *why)
-{
-    uint32_t parts = 1;
-    int err = gguf_get_u32(gguf, "split.count", &parts, why);
-    if (err && err != -ENOENT)
-        return err;
-    if (parts > 1)
-        return llm_why(why, -EOPNOTSUPP, "one of %u parts of a model: join them into one file",
-                       parts);
-    return 0;
-}
-
 static int read_attention(const struct source *s, struct llm_config *c)
 {
     int err = read_u32(s, "attention.head_count", 0, c->width, &c->heads);
@@ -240,9 +228,7 @@ static int read_vocab_size(const struct gguf *gguf, struct llm_config *c, char *
 int llm_config_read(const struct gguf *gguf, struct llm_config *config, char *why)
 {
     struct llm_config c = {0};
-    int err = refuse_part(gguf, why);
-    if (!err)
-        err = read_arch(gguf, &c.arch, why);
+    int err = read_arch(gguf, &c.arch, why);
     if (err)
         return err;
     const struct llm_arch_info *info = llm_arch_info(c.arch);

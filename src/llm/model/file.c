@@ -1,6 +1,7 @@
 #include "llm/model/file.h"
 
 #include "llm/model/model.h"
+#include "llm/model/split.h"
 #include "llm/model/why.h"
 
 #include <assert.h>
@@ -41,7 +42,9 @@ static int read_gguf(struct llm_model *model, const void *bytes, uint64_t size, 
         return err;
     model->has_metadata = true;
     model->tensors = &model->gguf.tensors;
-    err = llm_config_read(&model->gguf, &model->config, why);
+    err = llm_split_join(&model->gguf, bytes, size, why);
+    if (!err)
+        err = llm_config_read(&model->gguf, &model->config, why);
     if (!err)
         err = llm_config_check_tensors(&model->config, model->tensors, why);
     struct gguf_string name = {.text = ""};
@@ -115,7 +118,11 @@ int llm_file_open(const char *path, struct llm_file **out, char *why)
 {
     void *mapping = NULL;
     uint64_t size = 0;
-    int err = map_file(path, &mapping, &size, why);
+    uint32_t no = 0, count = 0;
+    size_t stem = 0;
+    int err = llm_split_parse_name(path, &no, &count, &stem) && no == 1
+                  ? llm_split_map(path, count, stem, &mapping, &size, why)
+                  : map_file(path, &mapping, &size, why);
     if (err)
         return err;
     char cause[LLM_WHY_CHARS];

@@ -1,5 +1,5 @@
-/* llm/model/file.h - a model file, opened, checked and described: GGUF v2 and v3, and llama2.c's
- * format.
+/* llm/model/file.h - a model file, opened, checked and described: GGUF v2 and v3, in one file or
+ * split into several, and llama2.c's format.
  *
  * Both formats look like GGUF here: tensors by GGUF names ("blk.3.attn_q.weight"), one struct
  * llm_config, one vocabulary (llm/tokenizer/vocab.h).
@@ -19,9 +19,9 @@
 
 struct llm_file;
 
-/* Maps the file read-only.  0; -ENOENT, -EACCES and the like; -EPROTO (not a model, or damaged;
- * why says what and where); -EOPNOTSUPP (the engine cannot run it: why names the architecture, type
- * or feature); -ENOMEM.  why holds LLM_WHY_CHARS. */
+/* Maps the file read-only; of a split model, name the first file.  0; -ENOENT, -EACCES and the
+ * like; -EPROTO (not a model, or damaged; why says what and where); -EOPNOTSUPP (the engine cannot
+ * run it: why names the architecture, type or feature); -ENOMEM.  why holds LLM_WHY_CHARS. */
 int llm_file_open(const char *path, struct llm_file **out, char *why) MUST_CHECK;
 
 /* The same from memory, which the caller keeps and which outlives the file.  -EINVAL unless it

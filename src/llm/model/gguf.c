@@ -254,6 +254,7 @@ static int place_tensors(struct gguf *gguf, const struct span *file, uint64_t be
     if (err)
         return err;
     const uint64_t size = file->size;
+    gguf->end = begin;
     begin = (begin + alignment - 1) & ~(uint64_t)(alignment - 1);
     gguf->header_bytes = begin < size ? begin : size;
     for (uint32_t i = 0; i < gguf->tensors.count; i++) {
@@ -269,6 +270,8 @@ static int place_tensors(struct gguf *gguf, const struct span *file, uint64_t be
                            " of the data, %" PRIu64 " bytes in the file): a cut-off download?",
                            tensor->name, tensor->bytes, offsets[i], size);
         tensor->data = file->bytes + begin + offsets[i];
+        if (begin + offsets[i] + tensor->bytes > gguf->end)
+            gguf->end = begin + offsets[i] + tensor->bytes;
     }
     return has_data ? llm_tensor_table_seal(&gguf->tensors, why)
                     : llm_tensor_table_seal_names(&gguf->tensors, why);

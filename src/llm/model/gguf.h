@@ -66,6 +66,7 @@ struct gguf {
     uint32_t pair_count;
     struct gguf_pair *pairs; /* sorted by key */
     uint64_t header_bytes;   /* before the data */
+    uint64_t end;            /* of the last tensor's data, or of the header */
     struct llm_tensor_table tensors;
 };
 

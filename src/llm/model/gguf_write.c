@@ -41,12 +41,27 @@ void gguf_write_begin(struct gguf_writer *w, FILE *out, uint64_t tensors, uint64
     put_u64(w, pairs);
 }
 
-static void put_key(struct gguf_writer *w, const char *key, enum gguf_type type)
+static void put_bounded_key(struct gguf_writer *w, struct gguf_string key, enum gguf_type type)
 {
     assert(w->pairs_left > 0);
     w->pairs_left--;
-    gguf_put_string(w, key, strlen(key));
+    gguf_put_string(w, key.text, key.bytes);
     gguf_put_u32(w, type);
+}
+
+static void put_key(struct gguf_writer *w, const char *key, enum gguf_type type)
+{
+    put_bounded_key(w, (struct gguf_string){.text = key, .bytes = strlen(key)}, type);
+}
+
+void gguf_write_pair(struct gguf_writer *w, const struct gguf_pair *pair)
+{
+    put_bounded_key(w, pair->key, pair->is_array ? GGUF_ARRAY : pair->type);
+    if (pair->is_array) {
+        gguf_put_u32(w, pair->type);
+        put_u64(w, pair->count);
+    }
+    gguf_write_data(w, pair->payload, pair->payload_bytes);
 }
 
 void gguf_write_u32(struct gguf_writer *w, const char *key, uint32_t value)

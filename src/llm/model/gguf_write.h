@@ -27,6 +27,9 @@ void gguf_write_f32(struct gguf_writer *writer, const char *key, float value);
 void gguf_write_bool(struct gguf_writer *writer, const char *key, bool value);
 void gguf_write_string(struct gguf_writer *writer, const char *key, const char *value);
 
+/* A pair of another file, as it is. */
+void gguf_write_pair(struct gguf_writer *writer, const struct gguf_pair *pair);
+
 /* The head of an array; count elements follow, put one by one. */
 void gguf_write_array(struct gguf_writer *writer, const char *key, enum gguf_type type,
                       uint64_t count);

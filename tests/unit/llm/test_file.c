@@ -395,7 +395,7 @@ static void what_the_engine_does_not_compute_is_named(void **state)
     refuse(with_pair(add_experts), -EOPNOTSUPP, "expert_count");
     refuse(with_pair(add_softcap), -EOPNOTSUPP, "softcapping");
     refuse(with_pair(add_two_way), -EOPNOTSUPP, "ahead");
-    refuse(with_pair(add_split), -EOPNOTSUPP, "3 parts");
+    refuse(with_pair(add_split), -EPROTO, "split.no");
     refuse(with_pair(add_head_list), -EPROTO, "array");
 }
 
