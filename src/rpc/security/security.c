@@ -112,6 +112,21 @@ static int file_load(struct file *f, char why[RPC_WHY_CHARS])
     return rc;
 }
 
+int rpc_security_read(const char *name, const char *path, bool private, size_t max, char **data,
+                      size_t *len, char why[RPC_WHY_CHARS])
+{
+    struct file f = {.name = name, .path = path, .private = private, .max = max};
+    int rc = file_load(&f, why);
+    if (rc) {
+        file_fini(&f);
+        return rc;
+    }
+    f.data[f.len] = '\0'; /* there is one byte more than max */
+    *data = (char *)f.data;
+    *len = f.len;
+    return 0;
+}
+
 static struct rpc_pem pem_of(const struct file *f)
 {
     return (struct rpc_pem){.name = f->path, .data = f->data, .len = f->len};

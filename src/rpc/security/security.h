@@ -47,6 +47,12 @@ int rpc_security_from_env(struct rpc_security *sec, const struct rpc_security_fi
                           char why[RPC_WHY_CHARS]) MUST_CHECK;
 void rpc_security_fini(struct rpc_security *sec); /* wipes the token; a zeroed sec is fine */
 
+/* Reads one file of the user's: a regular one of at most max bytes and, when private, of mode 0600
+ * or stricter.  name: what messages call it.  *data is the caller's to free, with a 0 after its
+ * bytes.  0, or a negative errno with cause and remedy in why. */
+int rpc_security_read(const char *name, const char *path, bool private, size_t max, char **data,
+                      size_t *len, char why[RPC_WHY_CHARS]) MUST_CHECK;
+
 /* The rule for listening: a non-local address needs TLS and a token, or insecure.  UCX carries no
  * TLS, so there only insecure helps.  sec may be NULL.  0, or -EPERM with cause and remedy in
  * why. */

@@ -1,0 +1,39 @@
+/* serve/http/keys.h - API keys: who may ask, and how many requests of each run.
+ *
+ * Trust: the file is the user's; a client's key is compared in constant time.
+ * Threads: find from any; counts are the front's, under its lock.  Lifetime: load/fini. */
+#ifndef HAWSER_SERVE_HTTP_KEYS_H
+#define HAWSER_SERVE_HTTP_KEYS_H
+
+#include "base/attr.h"
+#include "rpc/transport/addr.h"
+
+#include <stdint.h>
+
+enum {
+    HTTP_KEYS_MAX = 4096,
+    HTTP_KEY_CHARS_MIN = 16, /* below this, guessing is thinkable */
+    HTTP_KEY_CHARS_MAX = 256,
+    HTTP_KEY_FILE_BYTES_MAX = 1 << 20
+};
+
+struct http_key {
+    const char *text;
+    uint32_t running; /* requests */
+};
+
+struct http_keys {
+    char *file; /* its bytes; keys point into them */
+    struct http_key *items;
+    uint32_t count; /* 0: no key is asked for */
+};
+
+/* One key a line; blank lines and those that begin with # are skipped.  0, or a negative errno
+ * with cause and remedy in why. */
+int http_keys_load(struct http_keys *keys, const char *path, char why[RPC_WHY_CHARS]) MUST_CHECK;
+void http_keys_fini(struct http_keys *keys);
+
+/* The key of an Authorization header ("Bearer KEY"; NULL: none sent); NULL: none of ours. */
+struct http_key *http_keys_find(struct http_keys *keys, const char *authorization);
+
+#endif

@@ -1,0 +1,502 @@
+/* Each getter reads one field: false after a refusal, which it has written to the error. */
+#include "serve/http/request.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOP_LOGPROBS_MAX = 20 }; /* as OpenAI's servers */
+
+struct reader {
+    json_t *root;
+    struct http_error *why;
+};
+
+static bool refuse(struct reader *in, const char *field, const char *expected)
+{
+    (void)http_error_set(in->why, 400, field, NULL, "'%s' must be %s", field, expected);
+    return false;
+}
+
+/* NULL: missing or null. */
+static json_t *field(struct reader *in, const char *name)
+{
+    json_t *value = json_object_get(in->root, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+static bool get_bool(struct reader *in, const char *name, bool *out)
+{
+    json_t *value = field(in, name);
+    if (value && !json_is_boolean(value))
+        return refuse(in, name, "true or false");
+    if (value)
+        *out = json_is_true(value);
+    return true;
+}
+
+static bool get_string(struct reader *in, const char *name, const char **out)
+{
+    json_t *value = field(in, name);
+    if (value && !json_is_string(value))
+        return refuse(in, name, "a string");
+    if (value)
+        *out = json_string_value(value);
+    return true;
+}
+
+static bool get_number(struct reader *in, const char *name, double min, double max, float *out)
+{
+    char expected[80];
+    json_t *value = field(in, name);
+    if (!value)
+        return true;
+    snprintf(expected, sizeof(expected), "a number from %g to %g", min, max);
+    double number = json_number_value(value);
+    if (!json_is_number(value) || !(number >= min && number <= max))
+        return refuse(in, name, expected);
+    *out = (float)number;
+    return true;
+}
+
+/* Clients of other languages write whole numbers as 3.0. */
+static bool whole_number(const json_t *value, int64_t *out)
+{
+    if (json_is_integer(value)) {
+        *out = json_integer_value(value);
+        return true;
+    }
+    double number = json_number_value(value);
+    if (!json_is_real(value) || floor(number) != number || fabs(number) > 9e15)
+        return false;
+    *out = (int64_t)number;
+    return true;
+}
+
+static bool get_integer(struct reader *in, const char *name, int64_t min, int64_t max, int64_t *out)
+{
+    char expected[80];
+    int64_t number;
+    json_t *value = field(in, name);
+    if (!value)
+        return true;
+    snprintf(expected, sizeof(expected), "a whole number from %" PRId64 " to %" PRId64, min, max);
+    if (!whole_number(value, &number) || number < min || number > max)
+        return refuse(in, name, expected);
+    *out = number;
+    return true;
+}
+
+/* ---- prompts ---- */
+
+static bool read_tokens(struct reader *in, const char *name, const json_t *list,
+                        struct http_prompt *out)
+{
+    size_t count = json_array_size(list);
+    out->tokens = calloc(count ? count : 1, sizeof(*out->tokens));
+    if (!out->tokens)
+        return http_error_set(in->why, 500, NULL, NULL, "out of memory"), false;
+    for (size_t i = 0; i < count; i++) {
+        int64_t token;
+        if (!whole_number(json_array_get(list, i), &token) || token < 0 || token > INT32_MAX)
+            return refuse(in, name, "made of token numbers");
+        out->tokens[i] = (uint32_t)token;
+    }
+    out->token_count = (uint32_t)count;
+    return true;
+}
+
+static bool read_prompt(struct reader *in, const json_t *value, struct http_prompt *out)
+{
+    if (json_is_string(value)) {
+        *out = (struct http_prompt){.text = json_string_value(value),
+                                    .bytes = json_string_length(value)};
+        return true;
+    }
+    if (json_is_array(value))
+        return read_tokens(in, "prompt", value, out);
+    return refuse(in, "prompt", "a string, a list of strings, or a list of token numbers");
+}
+
+static bool read_prompts(struct reader *in, struct http_request *r)
+{
+    json_t *value = field(in, "prompt");
+    if (!value)
+        return refuse(in, "prompt", "given");
+    bool many = json_is_array(value) && json_array_size(value) > 0 &&
+                !json_is_number(json_array_get(value, 0));
+    size_t count = many ? json_array_size(value) : 1;
+    if (count > HTTP_CHOICES_MAX)
+        return refuse(in, "prompt", "a list of at most 64 prompts");
+    r->prompts = calloc(count, sizeof(*r->prompts));
+    if (!r->prompts)
+        return http_error_set(in->why, 500, NULL, NULL, "out of memory"), false;
+    for (size_t i = 0; i < count; i++, r->prompt_count++) {
+        if (!read_prompt(in, many ? json_array_get(value, i) : value, &r->prompts[i])) {
+            free(r->prompts[i].tokens);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- messages ---- */
+
+/* The texts of a list of parts, joined: templates expect a string. */
+static json_t *join_parts(struct reader *in, const json_t *parts)
+{
+    char *joined = NULL;
+    size_t len = 0, index;
+    const json_t *part;
+    FILE *out = open_memstream(&joined, &len);
+    bool fine = out != NULL;
+    json_array_foreach(parts, index, part)
+    {
+        const char *type = json_string_value(json_object_get(part, "type"));
+        json_t *text = json_object_get(part, "text");
+        if (!type || strcmp(type, "text") != 0 || !json_is_string(text)) {
+            fine = refuse(in, "messages",
+                          "made of text: a part of a content is {\"type\": "
+                          "\"text\", \"text\": ...}; images and audio are not "
+                          "supported");
+            break;
+        }
+        if (fine)
+            fwrite(json_string_value(text), 1, json_string_length(text), out);
+    }
+    if (out && fclose(out))
+        fine = false;
+    json_t *string = fine ? json_stringn(joined, len) : NULL;
+    if (!string && !in->why->status)
+        (void)http_error_set(in->why, 500, NULL, NULL, "out of memory");
+    free(joined);
+    return string;
+}
+
+/* One message with its content as a string; other fields (name, tool_calls) stay. */
+static json_t *read_message(struct reader *in, const json_t *message)
+{
+    if (!json_is_object(message) || !json_is_string(json_object_get(message, "role"))) {
+        refuse(in, "messages", "a list of objects with a role and a content");
+        return NULL;
+    }
+    const json_t *content = json_object_get(message, "content");
+    json_t *copy = json_copy((json_t *)message);
+    if (!copy || json_is_string(content))
+        return copy;
+    json_t *text = NULL;
+    if (!content || json_is_null(content)) /* an assistant's message with tool calls only */
+        text = json_string("");
+    else if (json_is_array(content))
+        text = join_parts(in, content);
+    else
+        refuse(in, "messages", "a list of messages whose content is a string or a list of parts");
+    if (!text || json_object_set_new(copy, "content", text)) {
+        json_decref(copy);
+        return NULL;
+    }
+    return copy;
+}
+
+static bool read_messages(struct reader *in, struct http_request *r)
+{
+    json_t *list = field(in, "messages");
+    size_t index;
+    json_t *message;
+    if (!json_is_array(list) || json_array_size(list) == 0 ||
+        json_array_size(list) > HTTP_MESSAGES_MAX)
+        return refuse(in, "messages", "a list of 1 to 4096 messages");
+    r->messages = json_array();
+    json_array_foreach(list, index, message)
+    {
+        json_t *copy = read_message(in, message);
+        if (!copy || json_array_append_new(r->messages, copy)) {
+            if (!in->why->status)
+                (void)http_error_set(in->why, 500, NULL, NULL, "out of memory");
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool read_tools(struct reader *in, struct http_request *r)
+{
+    json_t *tools = field(in, "tools"), *choice = field(in, "tool_choice");
+    size_t index;
+    json_t *tool;
+    if (tools && !json_is_array(tools))
+        return refuse(in, "tools", "a list of functions");
+    json_array_foreach(tools, index, tool)
+    {
+        json_t *function = json_object_get(tool, "function");
+        if (!json_is_object(function) || !json_is_string(json_object_get(function, "name")))
+            return refuse(in, "tools",
+                          "a list of {\"type\": \"function\", \"function\": {\"name\": ...}}");
+    }
+    if (choice && !json_is_string(choice) && !json_is_object(choice))
+        return refuse(in, "tool_choice", "\"none\", \"auto\", \"required\" or a function");
+    const char *word = json_string_value(choice);
+    bool none = word && strcmp(word, "none") == 0;
+    r->tools = tools && json_array_size(tools) > 0 && !none ? tools : NULL;
+    r->tool_choice = choice;
+    return true;
+}
+
+/* ---- sampling ---- */
+
+static bool read_biases(struct reader *in, struct http_request *r)
+{
+    static const char name[] = "logit_bias";
+    static const char expected[] =
+        "an object of at most 1024 token numbers, each with a number from -100 to 100";
+    json_t *map = field(in, name), *value;
+    const char *key;
+    if (!map)
+        return true;
+    size_t count = json_object_size(map);
+    if (!json_is_object(map) || count > LLM_BIASES_MAX)
+        return refuse(in, name, expected);
+    r->biases = calloc(count ? count : 1, sizeof(*r->biases));
+    if (!r->biases)
+        return http_error_set(in->why, 500, NULL, NULL, "out of memory"), false;
+    json_object_foreach(map, key, value)
+    {
+        char *end;
+        errno = 0;
+        unsigned long token = strtoul(key, &end, 10);
+        double bias = json_number_value(value);
+        if (key[0] < '0' || key[0] > '9' || *end || errno || token > INT32_MAX ||
+            !json_is_number(value) || !(bias >= -100 && bias <= 100))
+            return refuse(in, name, expected);
+        r->biases[r->sampling.bias_count++] =
+            (struct llm_bias){.token = (uint32_t)token, .bias = (float)bias};
+    }
+    r->sampling.biases = r->biases;
+    return true;
+}
+
+static bool read_sampling(struct reader *in, struct http_request *r)
+{
+    struct llm_sampling *s = &r->sampling;
+    int64_t top_k = 0, seed = 0;
+    *s = (struct llm_sampling){.temperature = 1, .top_p = 1, .repetition = 1};
+    bool fine = get_number(in, "temperature", 0, 100, &s->temperature) &&
+                get_number(in, "top_p", 0, 1, &s->top_p) &&
+                get_number(in, "min_p", 0, 1, &s->min_p) &&
+                get_integer(in, "top_k", -1, INT32_MAX, &top_k) &&
+                get_number(in, "presence_penalty", -2, 2, &s->presence) &&
+                get_number(in, "frequency_penalty", -2, 2, &s->frequency) &&
+                get_number(in, "repetition_penalty", 0.01, 100, &s->repetition) &&
+                get_integer(in, "seed", INT64_MIN, INT64_MAX, &seed) && read_biases(in, r);
+    s->top_k = top_k < 0 ? 0 : (uint32_t)top_k; /* -1 is vLLM's word for all */
+    s->seed = (uint64_t)seed;
+    r->has_seed = field(in, "seed") != NULL;
+    return fine;
+}
+
+/* ---- the rest ---- */
+
+static bool add_stop(struct reader *in, struct http_request *r, const json_t *value)
+{
+    size_t len = json_string_length(value);
+    if (!json_is_string(value) || len == 0 || len > HTTP_STOP_BYTES_MAX ||
+        r->stops.count == HTTP_STOPS_MAX)
+        return refuse(in, "stop", "a string of 1 to 1024 bytes, or a list of at most 4");
+    r->stops.items[r->stops.count].bytes = json_string_value(value);
+    r->stops.items[r->stops.count++].len = len;
+    return true;
+}
+
+static bool read_stops(struct reader *in, struct http_request *r)
+{
+    json_t *stop = field(in, "stop"), *item;
+    size_t index;
+    if (!stop)
+        return true;
+    if (!json_is_array(stop))
+        return add_stop(in, r, stop);
+    json_array_foreach(stop, index, item)
+    {
+        if (!add_stop(in, r, item))
+            return false;
+    }
+    return true;
+}
+
+static bool read_stream(struct reader *in, struct http_request *r)
+{
+    json_t *options = field(in, "stream_options");
+    if (!get_bool(in, "stream", &r->stream))
+        return false;
+    if (!options)
+        return true;
+    if (!json_is_object(options))
+        return refuse(in, "stream_options", "an object");
+    if (!r->stream)
+        return refuse(in, "stream_options", "left out where 'stream' is not true");
+    json_t *usage = json_object_get(options, "include_usage");
+    if (usage && !json_is_boolean(usage) && !json_is_null(usage))
+        return refuse(in, "stream_options.include_usage", "true or false");
+    r->include_usage = json_is_true(usage);
+    return true;
+}
+
+static bool read_format(struct reader *in, struct http_request *r)
+{
+    static const char name[] = "response_format";
+    json_t *format = field(in, name);
+    if (!format)
+        return true;
+    const char *type = json_string_value(json_object_get(format, "type"));
+    if (type && strcmp(type, "text") == 0) {
+        r->format = HTTP_FORMAT_TEXT;
+    } else if (type && strcmp(type, "json_object") == 0) {
+        r->format = HTTP_FORMAT_JSON;
+    } else if (type && strcmp(type, "json_schema") == 0) {
+        r->format = HTTP_FORMAT_SCHEMA;
+        r->schema = json_object_get(json_object_get(format, "json_schema"), "schema");
+        if (!json_is_object(r->schema))
+            return refuse(in, "response_format.json_schema.schema", "a schema");
+    } else {
+        return refuse(in, name, "an object with type \"text\", \"json_object\" or \"json_schema\"");
+    }
+    return true;
+}
+
+static bool read_logprobs(struct reader *in, struct http_request *r)
+{
+    int64_t top = 0;
+    if (r->api == HTTP_COMPLETIONS) {
+        r->logprobs = field(in, "logprobs") != NULL;
+        if (!get_integer(in, "logprobs", 0, TOP_LOGPROBS_MAX, &top))
+            return false;
+    } else if (!get_bool(in, "logprobs", &r->logprobs) ||
+               !get_integer(in, "top_logprobs", 0, TOP_LOGPROBS_MAX, &top)) {
+        return false;
+    } else if (top && !r->logprobs) {
+        return refuse(in, "top_logprobs", "left out where 'logprobs' is not true");
+    }
+    r->top_logprobs = (uint32_t)top;
+    return true;
+}
+
+static bool read_lengths(struct reader *in, struct http_request *r)
+{
+    int64_t max = r->api == HTTP_COMPLETIONS ? HTTP_MAX_TOKENS_DEFAULT : 0, n = 1;
+    if (!get_integer(in, "max_tokens", 1, INT32_MAX, &max) ||
+        !get_integer(in, "max_completion_tokens", 1, INT32_MAX, &max) ||
+        !get_integer(in, "n", 1, HTTP_CHOICES_MAX, &n))
+        return false;
+    r->max_tokens = (uint32_t)max;
+    r->n = (uint32_t)n;
+    int64_t best_of = n;
+    if (!get_integer(in, "best_of", 1, HTTP_CHOICES_MAX, &best_of))
+        return false;
+    if (best_of != n)
+        return refuse(in, "best_of", "left out, or the same as 'n'");
+    return true;
+}
+
+/* What only one of the two has. */
+static bool read_own(struct reader *in, struct http_request *r)
+{
+    const char *suffix = NULL;
+    if (r->api == HTTP_CHAT)
+        return read_messages(in, r) && read_tools(in, r);
+    if (!read_prompts(in, r) || !get_bool(in, "echo", &r->echo) ||
+        !get_string(in, "suffix", &suffix))
+        return false;
+    if (suffix && suffix[0])
+        return refuse(in, "suffix", "left out: this server only continues a text");
+    if (r->echo && r->logprobs)
+        return refuse(in, "echo", "left out where 'logprobs' is given: a prompt's are not kept");
+    if (r->prompt_count * r->n > HTTP_CHOICES_MAX)
+        return refuse(in, "n", "so small that prompts times n is at most 64");
+    return true;
+}
+
+/* NULL after a refusal. */
+static json_t *load(const char *body, size_t bytes, struct http_error *why)
+{
+    json_error_t error;
+    json_t *json = json_loadb(body, bytes, 0, &error);
+    *why = (struct http_error){0};
+    if (!json)
+        (void)http_error_set(why, 400, NULL, NULL,
+                             "the body is not JSON: %.160s (line %d, column %d)", error.text,
+                             error.line, error.column);
+    else if (!json_is_object(json))
+        (void)http_error_set(why, 400, NULL, NULL, "the body must be a JSON object");
+    if (why->status) {
+        json_decref(json);
+        return NULL;
+    }
+    return json;
+}
+
+int http_request_parse(const char *body, size_t bytes, enum http_api api, struct http_request *out,
+                       struct http_error *why)
+{
+    struct http_request r = {.json = load(body, bytes, why), .api = api};
+    struct reader in = {.root = r.json, .why = why};
+    if (!r.json)
+        return -1;
+    if (get_string(&in, "model", &r.model) && read_lengths(&in, &r) && read_sampling(&in, &r) &&
+        read_logprobs(&in, &r) && read_stops(&in, &r) && read_stream(&in, &r) &&
+        read_format(&in, &r) && read_own(&in, &r)) {
+        *out = r;
+        return 0;
+    }
+    http_request_fini(&r);
+    return -1;
+}
+
+void http_request_fini(struct http_request *r)
+{
+    for (uint32_t i = 0; i < r->prompt_count; i++)
+        free(r->prompts[i].tokens);
+    free(r->prompts);
+    free(r->biases);
+    json_decref(r->messages);
+    json_decref(r->json);
+    *r = (struct http_request){0};
+}
+
+int http_tokenize_parse(const char *body, size_t bytes, bool reverse, struct http_tokenize *out,
+                        struct http_error *why)
+{
+    struct http_tokenize r = {.json = load(body, bytes, why), .add_special = true};
+    struct reader in = {.root = r.json, .why = why};
+    if (!r.json)
+        return -1;
+    bool fine =
+        get_string(&in, "model", &r.model) && get_bool(&in, "add_special_tokens", &r.add_special);
+    /* "prompt" is vLLM's name, "content" llama.cpp's. */
+    json_t *value = field(&in, reverse ? "tokens" : "prompt");
+    if (!value && !reverse)
+        value = field(&in, "content");
+    if (fine && reverse)
+        fine = json_is_array(value) ? read_tokens(&in, "tokens", value, &r.prompt)
+                                    : refuse(&in, "tokens", "a list of token numbers");
+    else if (fine && !json_is_string(value))
+        fine = refuse(&in, "prompt", "a string");
+    else if (fine)
+        r.prompt = (struct http_prompt){.text = json_string_value(value),
+                                        .bytes = json_string_length(value)};
+    if (!fine) {
+        http_tokenize_fini(&r);
+        return -1;
+    }
+    *out = r;
+    return 0;
+}
+
+void http_tokenize_fini(struct http_tokenize *r)
+{
+    free(r->prompt.tokens);
+    json_decref(r->json);
+    *r = (struct http_tokenize){0};
+}

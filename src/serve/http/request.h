@@ -1,0 +1,75 @@
+/* serve/http/request.h - a request in OpenAI's form, from JSON to checked fields.
+ *
+ * A field that is missing or null has its default; one of another type or out of range is refused
+ * with a message that names it; fields that nobody knows are ignored, as OpenAI's servers do.
+ *
+ * Trust: any bytes.  Threads: any.  Lifetime: parse/fini; strings point into `json`. */
+#ifndef HAWSER_SERVE_HTTP_REQUEST_H
+#define HAWSER_SERVE_HTTP_REQUEST_H
+
+#include "llm/engine/sampler.h"
+#include "serve/http/error.h"
+#include "serve/http/text.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    HTTP_BODY_BYTES_MAX = 16 << 20, /* the longest text, with escapes */
+    HTTP_CHOICES_MAX = 64,          /* prompts times n: as many as a step takes */
+    HTTP_MESSAGES_MAX = 4096,
+    HTTP_MAX_TOKENS_DEFAULT = 16 /* of a completion, as OpenAI's; a chat goes on to the end */
+};
+
+enum http_api { HTTP_COMPLETIONS, HTTP_CHAT };
+
+enum http_format { HTTP_FORMAT_TEXT, HTTP_FORMAT_JSON, HTTP_FORMAT_SCHEMA };
+
+/* Text, or tokens where text is NULL. */
+struct http_prompt {
+    const char *text;
+    size_t bytes;
+    uint32_t *tokens;
+    uint32_t token_count;
+};
+
+struct http_request {
+    json_t *json; /* the whole body */
+    enum http_api api;
+    const char *model; /* NULL: not named */
+    struct http_prompt *prompts;
+    uint32_t prompt_count;
+    json_t *messages;          /* chat: roles and contents as strings, own */
+    const json_t *tools;       /* chat: NULL: none */
+    const json_t *tool_choice; /* NULL: auto */
+    struct llm_sampling sampling;
+    struct llm_bias *biases;
+    bool has_seed;
+    uint32_t max_tokens; /* 0: as many as fit */
+    uint32_t n;
+    bool stream, include_usage, echo;
+    bool logprobs;
+    uint32_t top_logprobs;
+    struct http_stops stops;
+    enum http_format format;
+    const json_t *schema; /* HTTP_FORMAT_SCHEMA */
+};
+
+/* 0, or -1 and why; *out is written only on 0. */
+int http_request_parse(const char *body, size_t bytes, enum http_api api, struct http_request *out,
+                       struct http_error *why) MUST_CHECK;
+void http_request_fini(struct http_request *r);
+
+/* /tokenize: {"prompt" or "content": text, "add_special_tokens": bool}.
+ * /detokenize: {"tokens": [...]}. */
+struct http_tokenize {
+    json_t *json;
+    const char *model;
+    struct http_prompt prompt;
+    bool add_special;
+};
+int http_tokenize_parse(const char *body, size_t bytes, bool reverse, struct http_tokenize *out,
+                        struct http_error *why) MUST_CHECK;
+void http_tokenize_fini(struct http_tokenize *r);
+
+#endif

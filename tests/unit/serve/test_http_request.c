@@ -1,0 +1,189 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "base/attr.h"
+#include "serve/http/request.h"
+
+static void parse(const char *body, enum http_api api, struct http_request *r)
+{
+    struct http_error why;
+    int rc = http_request_parse(body, strlen(body), api, r, &why);
+    if (rc)
+        print_message("%s: %s\n", body, why.message);
+    assert_int_equal(rc, 0);
+}
+
+/* Refused with this status, for this field. */
+static void refused(const char *body, enum http_api api, const char *param)
+{
+    struct http_request r;
+    struct http_error why;
+    if (http_request_parse(body, strlen(body), api, &r, &why) == 0) {
+        print_message("taken: %s\n", body);
+        fail();
+    }
+    assert_int_equal(why.status, 400);
+    assert_string_equal(why.param, param);
+    assert_true(param[0] == '\0' || strstr(why.message, param) != NULL);
+}
+
+static void defaults_are_openais(void **state)
+{
+    (void)state;
+    struct http_request r;
+    parse("{\"prompt\": \"And\", \"temperature\": null, \"no such field\": {}}", HTTP_COMPLETIONS,
+          &r);
+    assert_int_equal(r.prompt_count, 1);
+    assert_string_equal(r.prompts[0].text, "And");
+    assert_int_equal(r.max_tokens, 16);
+    assert_int_equal(r.n, 1);
+    assert_true(r.sampling.temperature == 1 && r.sampling.top_p == 1);
+    assert_false(r.stream || r.has_seed || r.logprobs || r.echo);
+    assert_null(r.model);
+    http_request_fini(&r);
+}
+
+static void every_field_is_read(void **state)
+{
+    (void)state;
+    struct http_request r;
+    parse("{\"model\": \"m\", \"prompt\": [[1, 2], [3]], \"max_tokens\": 5, \"temperature\": 0.5,"
+          "\"top_p\": 0.25, \"top_k\": 40, \"min_p\": 0.125, \"presence_penalty\": 1,"
+          "\"frequency_penalty\": -1, \"repetition_penalty\": 1.5, \"logit_bias\": {\"7\": -100},"
+          "\"stop\": [\"a\", \"bc\"], \"seed\": -3, \"n\": 2, \"logprobs\": 3, \"stream\": true,"
+          "\"stream_options\": {\"include_usage\": true}, \"user\": \"me\"}",
+          HTTP_COMPLETIONS, &r);
+    assert_string_equal(r.model, "m");
+    assert_int_equal(r.prompt_count, 2);
+    assert_int_equal(r.prompts[0].token_count, 2);
+    assert_int_equal(r.prompts[0].tokens[1], 2);
+    assert_int_equal(r.prompts[1].tokens[0], 3);
+    assert_int_equal(r.max_tokens, 5);
+    assert_true(r.sampling.temperature == 0.5f && r.sampling.top_p == 0.25f);
+    assert_int_equal(r.sampling.top_k, 40);
+    assert_true(r.sampling.min_p == 0.125f && r.sampling.presence == 1.0f);
+    assert_true(r.sampling.frequency == -1.0f && r.sampling.repetition == 1.5f);
+    assert_int_equal(r.sampling.bias_count, 1);
+    assert_int_equal(r.sampling.biases[0].token, 7);
+    assert_true(r.sampling.biases[0].bias == -100.0f);
+    assert_int_equal(r.stops.count, 2);
+    assert_int_equal(r.stops.items[1].len, 2);
+    assert_true(r.has_seed && r.sampling.seed == (uint64_t)-3);
+    assert_int_equal(r.n, 2);
+    assert_true(r.logprobs && r.stream && r.include_usage);
+    assert_int_equal(r.top_logprobs, 3);
+    http_request_fini(&r);
+}
+
+static void messages_become_strings(void **state)
+{
+    (void)state;
+    struct http_request r;
+    parse(
+        "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"},"
+        "{\"type\": \"text\", \"text\": \"b\"}], \"name\": \"x\"},"
+        "{\"role\": \"assistant\", \"content\": null}], \"max_completion_tokens\": 9,"
+        "\"logprobs\": true, \"top_logprobs\": 20, \"response_format\": {\"type\": \"text\"}}",
+        HTTP_CHAT, &r);
+    json_t *first = json_array_get(r.messages, 0), *second = json_array_get(r.messages, 1);
+    assert_string_equal(json_string_value(json_object_get(first, "content")), "ab");
+    assert_string_equal(json_string_value(json_object_get(first, "name")), "x");
+    assert_string_equal(json_string_value(json_object_get(second, "content")), "");
+    assert_int_equal(r.max_tokens, 9);
+    assert_int_equal(r.top_logprobs, 20);
+    http_request_fini(&r);
+}
+
+static void bad_fields_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *body, *param;
+    } cases[] = {
+        {"", ""},
+        {"[]", ""},
+        {"{\"prompt\": \"a\"", ""},
+        {"{\"prompt\": \"\\u0000\"}", ""},
+        {"{}", "prompt"},
+        {"{\"prompt\": 3}", "prompt"},
+        {"{\"prompt\": [1, \"a\"]}", "prompt"},
+        {"{\"prompt\": [\"a\", 1]}", "prompt"},
+        {"{\"prompt\": [-1]}", "prompt"},
+        {"{\"prompt\": \"a\", \"model\": 3}", "model"},
+        {"{\"prompt\": \"a\", \"max_tokens\": 0}", "max_tokens"},
+        {"{\"prompt\": \"a\", \"max_tokens\": 1.5}", "max_tokens"},
+        {"{\"prompt\": \"a\", \"max_tokens\": \"3\"}", "max_tokens"},
+        {"{\"prompt\": \"a\", \"temperature\": -0.1}", "temperature"},
+        {"{\"prompt\": \"a\", \"temperature\": \"hot\"}", "temperature"},
+        {"{\"prompt\": \"a\", \"top_p\": 1.01}", "top_p"},
+        {"{\"prompt\": \"a\", \"min_p\": 2}", "min_p"},
+        {"{\"prompt\": \"a\", \"top_k\": -2}", "top_k"},
+        {"{\"prompt\": \"a\", \"presence_penalty\": 3}", "presence_penalty"},
+        {"{\"prompt\": \"a\", \"frequency_penalty\": -3}", "frequency_penalty"},
+        {"{\"prompt\": \"a\", \"repetition_penalty\": 0}", "repetition_penalty"},
+        {"{\"prompt\": \"a\", \"logit_bias\": {\"x\": 1}}", "logit_bias"},
+        {"{\"prompt\": \"a\", \"logit_bias\": {\"1\": 101}}", "logit_bias"},
+        {"{\"prompt\": \"a\", \"logit_bias\": []}", "logit_bias"},
+        {"{\"prompt\": \"a\", \"stop\": \"\"}", "stop"},
+        {"{\"prompt\": \"a\", \"stop\": [\"1\",\"2\",\"3\",\"4\",\"5\"]}", "stop"},
+        {"{\"prompt\": \"a\", \"seed\": 0.5}", "seed"},
+        {"{\"prompt\": \"a\", \"n\": 0}", "n"},
+        {"{\"prompt\": [\"a\", \"b\"], \"n\": 33}", "n"},
+        {"{\"prompt\": \"a\", \"best_of\": 2}", "best_of"},
+        {"{\"prompt\": \"a\", \"logprobs\": 21}", "logprobs"},
+        {"{\"prompt\": \"a\", \"echo\": 1}", "echo"},
+        {"{\"prompt\": \"a\", \"echo\": true, \"logprobs\": 1}", "echo"},
+        {"{\"prompt\": \"a\", \"suffix\": \"b\"}", "suffix"},
+        {"{\"prompt\": \"a\", \"stream\": \"yes\"}", "stream"},
+        {"{\"prompt\": \"a\", \"stream_options\": {}}", "stream_options"},
+        {"{\"prompt\": \"a\", \"response_format\": {\"type\": \"xml\"}}", "response_format"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        refused(cases[i].body, HTTP_COMPLETIONS, cases[i].param);
+    refused("{}", HTTP_CHAT, "messages");
+    refused("{\"messages\": []}", HTTP_CHAT, "messages");
+    refused("{\"messages\": [{\"content\": \"a\"}]}", HTTP_CHAT, "messages");
+    refused("{\"messages\": [{\"role\": \"user\", \"content\": 3}]}", HTTP_CHAT, "messages");
+    refused("{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]}",
+            HTTP_CHAT, "messages");
+    refused("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"top_logprobs\": 1}",
+            HTTP_CHAT, "top_logprobs");
+    refused("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": [{}]}",
+            HTTP_CHAT, "tools");
+}
+
+static void texts_and_tokens_are_read(void **state)
+{
+    (void)state;
+    struct http_tokenize r;
+    struct http_error why;
+    static const char text[] = "{\"content\": \"a\", \"add_special_tokens\": false}";
+    assert_int_equal(http_tokenize_parse(text, strlen(text), false, &r, &why), 0);
+    assert_string_equal(r.prompt.text, "a");
+    assert_false(r.add_special);
+    http_tokenize_fini(&r);
+    static const char tokens[] = "{\"tokens\": [5, 6]}";
+    assert_int_equal(http_tokenize_parse(tokens, strlen(tokens), true, &r, &why), 0);
+    assert_int_equal(r.prompt.token_count, 2);
+    http_tokenize_fini(&r);
+    assert_int_equal(http_tokenize_parse(text, strlen(text), true, &r, &why), -1);
+    assert_string_equal(why.param, "tokens");
+    assert_int_equal(http_tokenize_parse(tokens, strlen(tokens), false, &r, &why), -1);
+    assert_string_equal(why.param, "prompt");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_openais),      cmocka_unit_test(every_field_is_read),
+        cmocka_unit_test(messages_become_strings),   cmocka_unit_test(bad_fields_are_named),
+        cmocka_unit_test(texts_and_tokens_are_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
