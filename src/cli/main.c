@@ -5,6 +5,7 @@
 #include "base/report/bench.h"
 #include "bench/bench.h"
 #include "rpc/rpc.h"
+#include "serve/gateway.h"
 #include "serve/serve.h"
 #ifdef HAWSER_UCX
 #include "rpc/transport/ucx.h"
@@ -24,6 +25,7 @@ struct entry {
 
 static const struct entry commands[] = {
     {"serve", &cmd_serve},
+    {"gateway", &cmd_gateway},
     {"info", &cmd_info},
     {"keygen", &cmd_keygen},
     {"run", &cmd_run_program},

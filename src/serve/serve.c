@@ -8,7 +8,9 @@
 #include "command/connect.h"
 #include "command/software.h"
 #include "rpc/server.h"
+#include "serve/http/front.h"
 #include "serve/metrics.h"
+#include "serve/ready.h"
 #include "serve/server_info.h"
 #include "serve/service_basic.h"
 #include "serve/service_llm.h"
@@ -21,8 +23,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 struct serve_options {
@@ -37,6 +37,7 @@ struct serve_options {
     const char *metrics;
     uint64_t ready_fd, master_port;
     struct service_llm_options llm;
+    struct http_options http;
 };
 
 static const struct cmd_option options[] = {
@@ -56,6 +57,7 @@ static const struct cmd_option options[] = {
      .max = 65535,
      .help = "listen on 127.0.0.1:PORT instead of --listen"},
     SERVICE_LLM_OPTIONS(struct serve_options, llm),
+    HTTP_OPTIONS(struct serve_options, http),
     {.name = "cert",
      .kind = CMD_STRING,
      .argument = "FILE",
@@ -189,13 +191,7 @@ static const struct cmd_option options[] = {
      .offset = offsetof(struct serve_options, metrics),
      .help = "serve counters over HTTP at host:port: / as text, /metrics for\n"
              "Prometheus, /json; beyond this host only with --insecure"},
-    {.name = "ready-fd",
-     .kind = CMD_U64,
-     .argument = "FD",
-     .offset = offsetof(struct serve_options, ready_fd),
-     .min = 3,
-     .max = 1 << 20,
-     .help = "write a line to this descriptor when ready, then close it"},
+    SERVE_READY_OPTION(struct serve_options, ready_fd),
     {NULL},
 };
 
@@ -231,6 +227,8 @@ struct server {
     struct vns_upload_store *uploads;
     struct sessions *sessions;
     struct metrics *metrics;
+    struct http_front *front;
+    char front_dir[RPC_ADDR_PATH_CHARS]; /* of its socket; "": none */
     _Atomic uint64_t counts[COUNT_COUNT];
     struct hw_counter_set count_set;
 };
@@ -412,22 +410,59 @@ static enum cmd_exit start_metrics(struct server *s)
     return CMD_DONE;
 }
 
-/* systemd's protocol: one datagram; a leading '@' is an abstract socket. */
-static void notify_systemd(void)
+/* The front is a client of this server like any other, over a socket that only we can reach. */
+static enum cmd_exit listen_for_front(struct server *s, struct rpc_addr *addr)
 {
-    const char *path = getenv("NOTIFY_SOCKET");
-    struct sockaddr_un to = {.sun_family = AF_UNIX};
-    if (!path || !*path || strlen(path) >= sizeof(to.sun_path))
-        return;
-    memcpy(to.sun_path, path, strlen(path));
-    if (path[0] == '@')
-        to.sun_path[0] = '\0';
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
-    if (fd >= 0 && sendto(fd, "READY=1", 7, MSG_NOSIGNAL, (struct sockaddr *)&to, len) < 0)
-        cmd_warn("serve: NOTIFY_SOCKET: %s", strerror(errno));
-    if (fd >= 0)
-        close(fd);
+    char why[RPC_WHY_CHARS];
+    const char *tmp = getenv("TMPDIR");
+    struct rpc_net_options net = {.security = &s->security};
+    *addr = (struct rpc_addr){.scheme = RPC_SCHEME_UNIX};
+    int len = snprintf(s->front_dir, sizeof(s->front_dir), "%s/hawser-http.XXXXXX",
+                       tmp && *tmp ? tmp : "/tmp");
+    if (len >= (int)sizeof(s->front_dir) - 8 || !mkdtemp(s->front_dir)) {
+        s->front_dir[0] = '\0';
+        return cmd_fail(CMD_FAILED, "serve: --http: cannot make a folder under %s: %s",
+                        tmp && *tmp ? tmp : "/tmp", strerror(errno));
+    }
+    snprintf(addr->path, sizeof(addr->path), "%.90s/socket", s->front_dir);
+    if (rpc_server_listen(s->rpc, addr, &net, NULL, why))
+        return cmd_fail(CMD_FAILED, "serve: --http: %s", why);
+    return CMD_DONE;
+}
+
+static enum cmd_exit start_front(struct server *s)
+{
+    const struct serve_options *o = s->o;
+    char why[RPC_WHY_CHARS], *url;
+    struct http_worker_address worker = {.name = "this server"};
+    struct http_front_options front = {.command = "serve",
+                                       .cert = o->cert,
+                                       .key = o->key,
+                                       .insecure = o->insecure,
+                                       .limits = &o->http,
+                                       .workers = &worker,
+                                       .worker_count = 1,
+                                       .security = &s->security};
+    if (!o->http.http)
+        return CMD_DONE;
+    if (!service_llm_serves(&s->llm))
+        return cmd_fail(CMD_USAGE, "serve: --http answers with a model: give --model FILE");
+    if (rpc_addr_parse(o->http.http, &front.addr, why))
+        return cmd_fail(CMD_USAGE, "serve: --http: %s", why);
+    enum cmd_exit code = listen_for_front(s, &worker.addr);
+    if (code == CMD_DONE)
+        code = http_front_start(&front, &s->front, &url);
+    if (code != CMD_DONE)
+        return code;
+    printf("answering on %s\n", url);
+    free(url);
+    return CMD_DONE;
+}
+
+static void stop_front(struct server *s)
+{
+    http_front_stop(s->front);
+    s->front = NULL;
 }
 
 static enum cmd_exit say_ready(const struct server *s, const char *const *bound)
@@ -435,16 +470,7 @@ static enum cmd_exit say_ready(const struct server *s, const char *const *bound)
     for (size_t i = 0; i < s->addr_count; i++)
         printf("%s%s", i ? ", " : "listening on ", bound[i]);
     printf("\n");
-    if (fflush(stdout))
-        return cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(errno));
-    if (s->o->ready_fd) {
-        int fd = (int)s->o->ready_fd;
-        if (write(fd, "ready\n", 6) != 6)
-            return cmd_fail(CMD_FAILED, "serve: --ready-fd %d: %s", fd, strerror(errno));
-        close(fd);
-    }
-    notify_systemd();
-    return CMD_DONE;
+    return serve_say_ready("serve", (int)s->o->ready_fd);
 }
 
 static void print_devices(const struct serve_devices *devices)
@@ -499,6 +525,8 @@ static enum cmd_exit serve(struct server *s)
     code = listen_all(s, bound);
     if (code == CMD_DONE)
         code = start_metrics(s);
+    if (code == CMD_DONE)
+        code = start_front(s);
     if (code != CMD_DONE)
         return code;
     catch_signals(s->rpc);
@@ -536,12 +564,15 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
         return cmd_fail(CMD_FAILED, "out of memory");
     s->o = values;
     enum cmd_exit code = prepare_and_serve(s);
+    stop_front(s);
     sessions_destroy(s->sessions);
     s->sessions = NULL;
     vns_upload_store_destroy(s->uploads);
     metrics_stop(s->metrics);
     if (s->rpc)
         rpc_server_destroy(s->rpc);
+    if (s->front_dir[0])
+        rmdir(s->front_dir); /* the server has removed the socket */
     service_llm_close(&s->llm);
     hw_counter_set_unregister(&s->count_set);
     service_basic_fini(&s->service);
@@ -563,6 +594,7 @@ const struct cmd_command cmd_serve = {
     .examples =
         "hawser serve\n"
         "hawser serve --model model.gguf --master_port 29501\n"
+        "hawser serve --model model.gguf --http 127.0.0.1:8000\n"
         "hawser serve --listen unix:/run/hawser.sock,shm:/run/hawser-shm.sock\n"
         "hawser serve --listen 0.0.0.0:28100 --cert keys/server.crt --key keys/server.key \\\n"
         "    --token-file keys/token --metrics 127.0.0.1:9100",

@@ -98,6 +98,11 @@ void service_llm_close(struct service_llm *s)
     *s = (struct service_llm){0};
 }
 
+bool service_llm_serves(const struct service_llm *s)
+{
+    return s->worker != NULL;
+}
+
 bool service_llm_handle(struct service_llm *s, struct rpc_ep *ep, struct rpc_msg *msg)
 {
     return s->worker && llm_worker_handle(s->worker, ep, msg);

@@ -125,6 +125,9 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
 int service_llm_attach(struct service_llm *s, struct rpc_server *server) MUST_CHECK;
 void service_llm_close(struct service_llm *s);
 
+/* True when there is a worker. */
+bool service_llm_serves(const struct service_llm *s);
+
 /* True when the message was the worker's, which then releases it. */
 bool service_llm_handle(struct service_llm *s, struct rpc_ep *ep, struct rpc_msg *msg);
 void service_llm_closed(struct service_llm *s, struct rpc_ep *ep, int status);

@@ -1,0 +1,170 @@
+/* hawser gateway - OpenAI's HTTP interface over any number of workers. */
+#include "serve/gateway.h"
+
+#include "command/connect.h"
+#include "rpc/servers.h"
+#include "serve/http/front.h"
+#include "serve/ready.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char http_default[] = "127.0.0.1:8000";
+
+struct gateway_options {
+    struct cmd_list servers;
+    struct http_options http;
+    const char *cert, *key;
+    bool insecure;
+    uint64_t ready_fd;
+    struct cmd_connect_options connect;
+};
+
+static const struct cmd_option options[] = {
+    {.name = "servers",
+     .letter = 's',
+     .kind = CMD_LIST,
+     .argument = "ADDR",
+     .offset = offsetof(struct gateway_options, servers),
+     .help = "workers, separated by commas: servers that hawser serve --model started"},
+    HTTP_OPTIONS(struct gateway_options, http),
+    {.name = "cert",
+     .kind = CMD_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct gateway_options, cert),
+     .help = "TLS certificate for HTTP clients (PEM); hawser keygen makes one"},
+    {.name = "key",
+     .kind = CMD_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct gateway_options, key),
+     .help = "its private key (PEM, mode 0600)"},
+    {.name = "insecure",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct gateway_options, insecure),
+     .help = "answer HTTP beyond this host without TLS or API keys"},
+    SERVE_READY_OPTION(struct gateway_options, ready_fd),
+    CMD_CONNECT_OPTIONS(struct gateway_options, connect),
+    {NULL},
+};
+
+static const struct cmd_env environment[] = {
+    CMD_CONNECT_ENV,
+    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
+    {"NOTIFY_SOCKET", "set by systemd (Type=notify): told when ready"},
+    {NULL},
+};
+
+struct gateway {
+    const struct gateway_options *o;
+    struct rpc_security security;
+    struct http_worker_address workers[CMD_LIST_MAX];
+    size_t worker_count;
+};
+
+static enum cmd_exit add_worker(struct gateway *g, const char *text)
+{
+    char why[RPC_WHY_CHARS];
+    if (g->worker_count == CMD_LIST_MAX)
+        return cmd_fail(CMD_USAGE, "gateway: more than %d servers", CMD_LIST_MAX);
+    if (rpc_addr_parse(text, &g->workers[g->worker_count].addr, why))
+        return cmd_fail(CMD_USAGE, "gateway: --servers: %s", why);
+    g->worker_count++;
+    return CMD_DONE;
+}
+
+/* --servers, else what the environment names. */
+static enum cmd_exit read_workers(struct gateway *g)
+{
+    char buf[RPC_SERVER_CHARS], one[RPC_SERVER_CHARS];
+    enum cmd_exit code = CMD_DONE;
+    for (size_t i = 0; i < g->o->servers.count && code == CMD_DONE; i++)
+        code = add_worker(g, g->o->servers.items[i]);
+    const char *list = g->o->servers.count ? NULL : rpc_servers_from_env(buf);
+    while (list && code == CMD_DONE && rpc_servers_next(&list, one))
+        code = add_worker(g, one);
+    return code;
+}
+
+static enum cmd_exit load_security(struct gateway *g)
+{
+    char why[RPC_WHY_CHARS];
+    const struct cmd_connect_options *c = &g->o->connect;
+    struct rpc_security_files files = {
+        .ca = c->ca, .fingerprint = c->fingerprint, .token_file = c->token_file};
+    if (rpc_security_from_env(&g->security, &files, why))
+        return cmd_fail(CMD_FAILED, "gateway: %s", why);
+    return CMD_DONE;
+}
+
+static enum cmd_exit start(struct gateway *g, struct http_front **front)
+{
+    char why[RPC_WHY_CHARS], *url;
+    struct http_front_options f = {.command = "gateway",
+                                   .cert = g->o->cert,
+                                   .key = g->o->key,
+                                   .insecure = g->o->insecure,
+                                   .limits = &g->o->http,
+                                   .workers = g->workers,
+                                   .worker_count = g->worker_count,
+                                   .security = &g->security,
+                                   .connect_ns = g->o->connect.timeout_ns};
+    const char *at = g->o->http.http ? g->o->http.http : http_default;
+    if (!g->o->cert != !g->o->key)
+        return cmd_fail(CMD_USAGE, "gateway: --cert and --key go together");
+    if (rpc_addr_parse(at, &f.addr, why))
+        return cmd_fail(CMD_USAGE, "gateway: --http: %s", why);
+    enum cmd_exit code = http_front_start(&f, front, &url);
+    if (code != CMD_DONE)
+        return code;
+    printf("answering on %s\n", url);
+    free(url);
+    return serve_say_ready("gateway", (int)g->o->ready_fd);
+}
+
+static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
+{
+    (void)operands;
+    struct gateway g = {.o = values};
+    struct http_front *front = NULL;
+    sigset_t signals;
+    int number;
+    enum cmd_exit code = read_workers(&g);
+    if (code == CMD_DONE)
+        code = load_security(&g);
+    if (code != CMD_DONE)
+        return code;
+    /* Blocked before there are threads: only sigwait takes them. */
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    code = start(&g, &front);
+    if (code == CMD_DONE)
+        sigwait(&signals, &number);
+    pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* a second one ends it at once */
+    http_front_stop(front);
+    rpc_security_fini(&g.security);
+    return code;
+}
+
+const struct cmd_command cmd_gateway = {
+    .name = "gateway",
+    .summary = "answer OpenAI's clients over HTTP, by workers on other machines",
+    .operands = "",
+    .description =
+        "Needs no GPU and no model file.  A text whose worker dies, hangs or is drained goes on "
+        "at\n"
+        "another one, with the same tokens.  Listens on 127.0.0.1:8000 unless --http says\n"
+        "otherwise, until SIGINT or SIGTERM.  Prints one line, \"answering on ...\", when clients\n"
+        "can connect; /healthz says when a worker is ready.",
+    .options = options,
+    .environment = environment,
+    .examples = "hawser gateway --servers gpu1:28100,gpu2:28100\n"
+                "hawser gateway --servers gpu1:28100,gpu2:28100 --ca keys/server.crt \\\n"
+                "    --token-file keys/token --http 0.0.0.0:443 --cert web.crt --key web.key \\\n"
+                "    --api-key-file keys/api",
+    .values_size = sizeof(struct gateway_options),
+    .run = run,
+};

@@ -1,0 +1,326 @@
+/* Answers in OpenAI's form.  json_pack's "o" takes a reference, also when it fails. */
+#include "serve/http/impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Takes the object. */
+static char *dump(json_t *json, size_t *len)
+{
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    *len = text ? strlen(text) : 0;
+    return text;
+}
+
+static const char *finish_name(const struct http_choice *choice)
+{
+    switch (choice->finish) {
+    case HTTP_FINISH_STOP:
+        return "stop";
+    case HTTP_FINISH_LENGTH:
+        return "length";
+    default:
+        return NULL;
+    }
+}
+
+/* ---- logprobs ---- */
+
+static json_t *token_string(const struct http_model *m, uint32_t token)
+{
+    size_t bytes, len;
+    const char *piece = llm_vocab_piece(m->vocab, token, false, &bytes);
+    char *clean = http_text_clean(piece, bytes, &len);
+    json_t *string = clean ? json_stringn(clean, len) : NULL;
+    free(clean);
+    return string;
+}
+
+static json_t *token_bytes(const struct http_model *m, uint32_t token)
+{
+    size_t bytes;
+    const char *piece = llm_vocab_piece(m->vocab, token, false, &bytes);
+    json_t *list = json_array();
+    for (size_t i = 0; i < bytes; i++)
+        json_array_append_new(list, json_integer((unsigned char)piece[i]));
+    return list;
+}
+
+static json_t *chat_logprob(const struct http_model *m, uint32_t token, float logprob)
+{
+    return json_pack("{s:o, s:f, s:o}", "token", token_string(m, token), "logprob", (double)logprob,
+                     "bytes", token_bytes(m, token));
+}
+
+static json_t *chat_logprobs(const struct http_choice *choice, uint32_t from, uint32_t to)
+{
+    const struct http_model *m = choice->sequence.model;
+    json_t *content = json_array();
+    for (uint32_t i = from; i < to; i++) {
+        const struct http_logprob *entry = &choice->logprobs[i];
+        json_t *top = json_array();
+        for (uint32_t t = 0; t < entry->top_count; t++)
+            json_array_append_new(top, chat_logprob(m, entry->top[t].token, entry->top[t].logprob));
+        json_t *item = chat_logprob(m, entry->token, entry->logprob);
+        json_object_set_new(item, "top_logprobs", top);
+        json_array_append_new(content, item);
+    }
+    return json_pack("{s:o, s:n}", "content", content, "refusal");
+}
+
+/* The older form, of completions: parallel lists. */
+static json_t *text_logprobs(const struct http_choice *choice, uint32_t from, uint32_t to)
+{
+    const struct http_model *m = choice->sequence.model;
+    json_t *tokens = json_array(), *values = json_array(), *tops = json_array(),
+           *offsets = json_array();
+    for (uint32_t i = from; i < to; i++) {
+        const struct http_logprob *entry = &choice->logprobs[i];
+        json_t *top = json_object();
+        for (uint32_t t = 0; t < entry->top_count; t++) {
+            json_t *name = token_string(m, entry->top[t].token);
+            if (name)
+                json_object_set_new(top, json_string_value(name),
+                                    json_real((double)entry->top[t].logprob));
+            json_decref(name);
+        }
+        json_array_append_new(tokens, token_string(m, entry->token));
+        json_array_append_new(values, json_real((double)entry->logprob));
+        json_array_append_new(tops, top);
+        json_array_append_new(offsets, json_integer((json_int_t)entry->start));
+    }
+    return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", values,
+                     "top_logprobs", tops, "text_offset", offsets);
+}
+
+/* null where none was asked for. */
+static json_t *logprobs_of(const struct http_choice *choice, uint32_t from, uint32_t to)
+{
+    const struct http_request *r = &choice->exchange->request;
+    if (!r->logprobs)
+        return json_null();
+    return r->api == HTTP_CHAT ? chat_logprobs(choice, from, to) : text_logprobs(choice, from, to);
+}
+
+/* How many entries belong to the first `shown` bytes; all that remain at the end, but those of a
+ * stop string. */
+static uint32_t logprobs_due(const struct http_choice *choice, size_t shown, bool last)
+{
+    uint32_t i = choice->logprobs_sent;
+    while (i < choice->logprob_count &&
+           (choice->logprobs[i].start < shown || (last && !choice->text.stopped)))
+        i++;
+    return i;
+}
+
+/* ---- parts ---- */
+
+static json_t *usage_of(const struct http_exchange *x)
+{
+    uint64_t generated = 0, shared = 0;
+    for (uint32_t i = 0; i < x->choice_count; i++) {
+        const struct http_sequence *s = &x->choices[i].sequence;
+        generated += s->token_count - s->prompt_count;
+        if (i % x->request.n == 0)
+            shared += s->shared;
+    }
+    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)x->prompt_tokens,
+                     "completion_tokens", (json_int_t)generated, "total_tokens",
+                     (json_int_t)(x->prompt_tokens + generated), "prompt_tokens_details",
+                     "cached_tokens", (json_int_t)shared);
+}
+
+static json_t *envelope(const struct http_exchange *x, const char *object, json_t *choices)
+{
+    char fingerprint[24];
+    const uint8_t *h = x->model->hash;
+    snprintf(fingerprint, sizeof(fingerprint), "hawser-%02x%02x%02x%02x", h[0], h[1], h[2], h[3]);
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", x->name, "object", object, "created",
+                     (json_int_t)x->created, "model", x->model->name, "system_fingerprint",
+                     fingerprint, "choices", choices);
+}
+
+/* A completion's text, after its prompt where that is to be repeated. */
+static json_t *completion_text(const struct http_choice *choice, size_t from, size_t to, bool echo)
+{
+    const struct http_prompt *prompt = &choice->exchange->request.prompts[choice->prompt];
+    const struct http_model *m = choice->sequence.model;
+    char *text = NULL, *clean = NULL;
+    size_t len = 0;
+    if (!echo)
+        return json_stringn(choice->text.text ? choice->text.text + from : "", to - from);
+    FILE *out = open_memstream(&text, &len);
+    if (out && prompt->text)
+        fwrite(prompt->text, 1, prompt->bytes, out);
+    for (uint32_t i = 0; out && !prompt->text && i < prompt->token_count; i++) {
+        size_t bytes;
+        const char *piece = llm_vocab_piece(m->vocab, prompt->tokens[i], i == 0, &bytes);
+        fwrite(piece, 1, bytes, out);
+    }
+    if (out && to > from)
+        fwrite(choice->text.text + from, 1, to - from, out);
+    if (out && fclose(out) == 0)
+        clean = http_text_clean(text, len, &len);
+    json_t *string = clean ? json_stringn(clean, len) : NULL;
+    free(clean);
+    free(text);
+    return string;
+}
+
+/* ---- a whole answer ---- */
+
+static json_t *whole_choice(const struct http_choice *choice)
+{
+    const struct http_request *r = &choice->exchange->request;
+    json_t *logprobs = logprobs_of(choice, 0, logprobs_due(choice, choice->text.len, true));
+    if (r->api == HTTP_COMPLETIONS)
+        return json_pack("{s:I, s:o, s:o, s:s?}", "index", (json_int_t)choice->index, "text",
+                         completion_text(choice, 0, choice->text.len, r->echo), "logprobs",
+                         logprobs, "finish_reason", finish_name(choice));
+    const char *text = choice->text.text ? choice->text.text : "";
+    return json_pack("{s:I, s:{s:s, s:o, s:n}, s:o, s:s?}", "index", (json_int_t)choice->index,
+                     "message", "role", "assistant", "content",
+                     json_stringn(text, choice->text.len), "refusal", "logprobs", logprobs,
+                     "finish_reason", finish_name(choice));
+}
+
+char *http_answer_whole(struct http_exchange *x, size_t *len)
+{
+    json_t *choices = json_array();
+    for (uint32_t i = 0; i < x->choice_count; i++)
+        json_array_append_new(choices, whole_choice(&x->choices[i]));
+    json_t *answer =
+        envelope(x, x->request.api == HTTP_CHAT ? "chat.completion" : "text_completion", choices);
+    json_object_set_new(answer, "usage", usage_of(x));
+    return dump(answer, len);
+}
+
+/* ---- chunks ---- */
+
+static void put_event(FILE *out, json_t *json)
+{
+    size_t len;
+    char *text = dump(json, &len);
+    fputs("data: ", out);
+    if (text)
+        fwrite(text, 1, len, out);
+    fputs("\n\n", out);
+    free(text);
+}
+
+static void put_chunk(FILE *out, const struct http_exchange *x, json_t *choice)
+{
+    json_t *choices = json_array();
+    if (choice)
+        json_array_append_new(choices, choice);
+    json_t *chunk = envelope(
+        x, x->request.api == HTTP_CHAT ? "chat.completion.chunk" : "text_completion", choices);
+    if (x->request.include_usage)
+        json_object_set_new(chunk, "usage", choice ? json_null() : usage_of(x));
+    put_event(out, chunk);
+}
+
+static json_t *chunk_choice(const struct http_choice *choice, json_t *part, json_t *logprobs,
+                            const char *finish)
+{
+    bool chat = choice->exchange->request.api == HTTP_CHAT;
+    return json_pack("{s:I, s:o, s:o, s:s?}", "index", (json_int_t)choice->index,
+                     chat ? "delta" : "text", part, "logprobs", logprobs, "finish_reason", finish);
+}
+
+/* Who speaks, before what is said; or the prompt again. */
+static void put_begin(FILE *out, struct http_choice *choice)
+{
+    const struct http_request *r = &choice->exchange->request;
+    choice->begun = true;
+    json_t *part = NULL;
+    if (r->api == HTTP_CHAT)
+        part = json_pack("{s:s, s:s}", "role", "assistant", "content", "");
+    else if (r->echo)
+        part = completion_text(choice, 0, 0, true);
+    if (part)
+        put_chunk(out, choice->exchange, chunk_choice(choice, part, json_null(), NULL));
+}
+
+static void put_choice(FILE *out, struct http_choice *choice)
+{
+    struct http_exchange *x = choice->exchange;
+    bool last = choice->finish != HTTP_FINISH_NONE, chat = x->request.api == HTTP_CHAT;
+    size_t from = choice->text_sent, to = choice->text.shown;
+    uint32_t due = logprobs_due(choice, to, last);
+    if (choice->finish_sent || (!last && to == from))
+        return;
+    if (!choice->begun)
+        put_begin(out, choice);
+    if (to > from || due > choice->logprobs_sent) {
+        json_t *text = json_stringn(choice->text.text + from, to - from);
+        json_t *logprobs = logprobs_of(choice, choice->logprobs_sent, due);
+        put_chunk(out, x,
+                  chunk_choice(choice, chat ? json_pack("{s:o}", "content", text) : text, logprobs,
+                               NULL));
+        choice->text_sent = to;
+        choice->logprobs_sent = due;
+    }
+    if (last && finish_name(choice)) {
+        json_t *nothing = chat ? json_object() : json_string("");
+        put_chunk(out, x, chunk_choice(choice, nothing, json_null(), finish_name(choice)));
+    }
+    choice->finish_sent = last;
+}
+
+static void put_end(FILE *out, struct http_exchange *x)
+{
+    if (x->error.status) {
+        put_event(out, http_error_json(&x->error));
+    } else {
+        if (x->request.include_usage)
+            put_chunk(out, x, NULL);
+        fputs("data: [DONE]\n\n", out);
+    }
+    x->done_sent = true;
+}
+
+char *http_answer_chunks(struct http_exchange *x, size_t *len)
+{
+    char *text = NULL;
+    *len = 0;
+    if (x->done_sent)
+        return NULL;
+    FILE *out = open_memstream(&text, len);
+    if (!out)
+        return NULL;
+    for (uint32_t i = 0; i < x->choice_count; i++)
+        put_choice(out, &x->choices[i]);
+    if (x->open == 0)
+        put_end(out, x);
+    if (fclose(out) || *len == 0) {
+        free(text);
+        *len = 0;
+        return NULL;
+    }
+    return text;
+}
+
+/* ---- others ---- */
+
+char *http_answer_models(struct http_front *f, size_t *len)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < f->model_count; i++) {
+        const struct http_model *m = f->models[i];
+        if (!http_model_is_up(f, m))
+            continue;
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s, s:I, s:s, s:I}", "id", m->name, "object",
+                                        "model", "created", (json_int_t)m->created, "owned_by",
+                                        "hawser", "max_model_len", (json_int_t)m->context));
+    }
+    return dump(json_pack("{s:s, s:o}", "object", "list", "data", list), len);
+}
+
+char *http_answer_error(const struct http_error *e, size_t *len)
+{
+    return dump(http_error_json(e), len);
+}

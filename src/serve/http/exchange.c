@@ -1,0 +1,454 @@
+/* One HTTP request: its route, its body, its answer.
+ *
+ * libmicrohttpd calls the handler once with the head, then with pieces of the body, then without;
+ * then again whenever a suspended connection was resumed.  A request for texts is suspended until
+ * there is something to say, so no thread waits for a worker. */
+#include "serve/http/impl.h"
+
+#include "serve/http/pages.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+struct http_route {
+    const char *path;
+    const char *method;
+    /* The whole body is there. */
+    enum MHD_Result (*handle)(struct http_exchange *x);
+};
+
+/* ---- answering ---- */
+
+static enum MHD_Result respond_json(struct http_exchange *x, unsigned status, char *text,
+                                    size_t len)
+{
+    if (!text)
+        return http_respond_text(x->connection, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
+    return http_respond(x->connection, status, "application/json", text, len);
+}
+
+static enum MHD_Result respond_error(struct http_exchange *x)
+{
+    size_t len;
+    char *text = http_answer_error(&x->error, &len);
+    return respond_json(x, x->error.status, text, len);
+}
+
+static enum MHD_Result refuse(struct http_exchange *x, unsigned status, const char *message)
+{
+    (void)http_error_set(&x->error, status, NULL, NULL, "%s", message);
+    return respond_error(x);
+}
+
+/* ---- texts ---- */
+
+/* Tells us when the client leaves, which libmicrohttpd does not notice while it is suspended. */
+static void watch(struct http_exchange *x)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.u64 = x->id};
+    x->fd = info ? (int)info->connect_fd : -1;
+    if (x->fd >= 0 && epoll_ctl(x->front->watch, EPOLL_CTL_ADD, x->fd, &event))
+        x->fd = -1; /* it is noticed when something is written */
+}
+
+static ssize_t read_stream(void *user, uint64_t at, char *to, size_t room)
+{
+    struct http_exchange *x = user;
+    ssize_t given = 0;
+    (void)at;
+    pthread_mutex_lock(&x->front->lock);
+    if (x->out_at == x->out_len) {
+        free(x->out);
+        x->out = http_answer_chunks(x, &x->out_len);
+        x->out_at = 0;
+    }
+    size_t left = x->out_len - x->out_at;
+    if (x->gone) {
+        given = MHD_CONTENT_READER_END_WITH_ERROR;
+    } else if (left > 0) {
+        given = (ssize_t)(left < room ? left : room);
+        memcpy(to, x->out + x->out_at, (size_t)given);
+        x->out_at += (size_t)given;
+    } else if (x->done_sent) {
+        given = MHD_CONTENT_READER_END_OF_STREAM;
+    } else if (x->open == 0) {
+        given = MHD_CONTENT_READER_END_WITH_ERROR; /* no memory for the end */
+    } else {
+        x->suspended = true;
+        MHD_suspend_connection(x->connection);
+    }
+    pthread_mutex_unlock(&x->front->lock);
+    return given;
+}
+
+static enum MHD_Result respond_stream(struct http_exchange *x)
+{
+    struct MHD_Response *response =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 32 << 10, read_stream, x, NULL);
+    if (!response)
+        return MHD_NO;
+    MHD_add_response_header(response, "Content-Type", "text/event-stream; charset=utf-8");
+    MHD_add_response_header(response, "Cache-Control", "no-cache");
+    MHD_add_response_header(response, "X-Accel-Buffering", "no"); /* a proxy passes it on at once */
+    x->streams = true;
+    enum MHD_Result result = MHD_queue_response(x->connection, MHD_HTTP_OK, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+/* Something of a text is there to show. */
+static bool has_news(const struct http_exchange *x)
+{
+    for (uint32_t i = 0; i < x->choice_count; i++) {
+        if (x->choices[i].text.shown > 0 || x->choices[i].finish != HTTP_FINISH_NONE)
+            return true;
+    }
+    return false;
+}
+
+/* After the texts have begun, and after each resumption. */
+static enum MHD_Result go_on(struct http_exchange *x)
+{
+    enum { WAIT, STREAM, WHOLE, ERROR, GONE } what = WAIT;
+    char *text = NULL;
+    size_t len = 0;
+    pthread_mutex_lock(&x->front->lock);
+    if (x->gone) {
+        what = GONE;
+    } else if (x->error.status) {
+        what = ERROR;
+    } else if (x->request.stream && has_news(x)) {
+        what = STREAM;
+    } else if (x->open == 0) {
+        what = WHOLE;
+        text = http_answer_whole(x, &len);
+    } else {
+        x->suspended = true;
+        MHD_suspend_connection(x->connection);
+    }
+    pthread_mutex_unlock(&x->front->lock);
+    switch (what) {
+    case STREAM:
+        return respond_stream(x);
+    case WHOLE:
+        return respond_json(x, MHD_HTTP_OK, text, len);
+    case ERROR:
+        return respond_error(x);
+    case GONE:
+        return MHD_NO;
+    default:
+        return MHD_YES;
+    }
+}
+
+static enum MHD_Result begin_texts(struct http_exchange *x, enum http_api api)
+{
+    if (http_generation_start(x, api))
+        return respond_error(x);
+    watch(x);
+    return go_on(x);
+}
+
+static enum MHD_Result post_completions(struct http_exchange *x)
+{
+    return begin_texts(x, HTTP_COMPLETIONS);
+}
+
+static enum MHD_Result post_chat(struct http_exchange *x)
+{
+    return begin_texts(x, HTTP_CHAT);
+}
+
+/* ---- tokens ---- */
+
+static struct http_model *find_model(struct http_exchange *x, const char *name)
+{
+    pthread_mutex_lock(&x->front->lock);
+    struct http_model *m = http_model_find(x->front, name, &x->error);
+    pthread_mutex_unlock(&x->front->lock);
+    if (m && !m->vocab) {
+        (void)http_error_set(&x->error, 400, "model", NULL,
+                             "the model '%s' has no vocabulary: %.300s", m->name, m->no_vocab);
+        return NULL;
+    }
+    return m;
+}
+
+static char *tokens_json(const struct http_model *m, const uint32_t *tokens, uint32_t count,
+                         size_t *len)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < count; i++)
+        json_array_append_new(list, json_integer(tokens[i]));
+    json_t *answer = json_pack("{s:o, s:I, s:I}", "tokens", list, "count", (json_int_t)count,
+                               "max_model_len", (json_int_t)m->context);
+    char *text = answer ? json_dumps(answer, JSON_COMPACT) : NULL;
+    json_decref(answer);
+    *len = text ? strlen(text) : 0;
+    return text;
+}
+
+static enum MHD_Result post_tokenize(struct http_exchange *x)
+{
+    struct http_tokenize r;
+    uint32_t count, *tokens = NULL;
+    size_t len;
+    if (http_tokenize_parse(x->body ? x->body : "", x->body_len, false, &r, &x->error))
+        return respond_error(x);
+    const struct http_model *m = find_model(x, r.model);
+    if (m)
+        tokens = http_encode(m, r.prompt.text, r.prompt.bytes, r.add_special, &count, &x->error);
+    char *text = tokens ? tokens_json(m, tokens, count, &len) : NULL;
+    free(tokens);
+    http_tokenize_fini(&r);
+    return x->error.status ? respond_error(x) : respond_json(x, MHD_HTTP_OK, text, len);
+}
+
+static char *pieces_json(struct http_exchange *x, const struct http_model *m,
+                         const struct http_prompt *prompt, size_t *len)
+{
+    static const struct http_stops none;
+    struct http_text t = {0};
+    int rc = 0;
+    for (uint32_t i = 0; i < prompt->token_count && rc == 0; i++) {
+        size_t bytes;
+        if (prompt->tokens[i] >= llm_vocab_size(m->vocab)) {
+            (void)http_error_set(&x->error, 400, "tokens", NULL,
+                                 "'tokens': token %u is not in the model's vocabulary",
+                                 prompt->tokens[i]);
+            rc = -EINVAL;
+            break;
+        }
+        const char *piece = llm_vocab_piece(m->vocab, prompt->tokens[i], t.len == 0, &bytes);
+        rc = http_text_add(&t, &none, piece, bytes);
+    }
+    if (rc == 0)
+        rc = http_text_end(&t, &none);
+    json_t *string = rc == 0 ? json_stringn(t.text ? t.text : "", t.len) : NULL;
+    json_t *answer = string ? json_pack("{s:O, s:o}", "prompt", string, "content", string) : NULL;
+    char *text = answer ? json_dumps(answer, JSON_COMPACT) : NULL;
+    json_decref(answer);
+    http_text_fini(&t);
+    *len = text ? strlen(text) : 0;
+    return text;
+}
+
+static enum MHD_Result post_detokenize(struct http_exchange *x)
+{
+    struct http_tokenize r;
+    size_t len;
+    if (http_tokenize_parse(x->body ? x->body : "", x->body_len, true, &r, &x->error))
+        return respond_error(x);
+    const struct http_model *m = find_model(x, r.model);
+    char *text = m ? pieces_json(x, m, &r.prompt, &len) : NULL;
+    http_tokenize_fini(&r);
+    return x->error.status ? respond_error(x) : respond_json(x, MHD_HTTP_OK, text, len);
+}
+
+/* ---- the rest ---- */
+
+static enum MHD_Result get_models(struct http_exchange *x)
+{
+    size_t len;
+    pthread_mutex_lock(&x->front->lock);
+    char *text = http_answer_models(x->front, &len);
+    pthread_mutex_unlock(&x->front->lock);
+    return respond_json(x, MHD_HTTP_OK, text, len);
+}
+
+static enum MHD_Result get_health(struct http_exchange *x)
+{
+    struct http_front *f = x->front;
+    bool up = false;
+    pthread_mutex_lock(&f->lock);
+    for (size_t i = 0; i < f->worker_count; i++)
+        up = up || (f->workers[i].state == HTTP_WORKER_UP && !f->workers[i].served.draining);
+    pthread_mutex_unlock(&f->lock);
+    if (!up)
+        return refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, "no worker is ready");
+    char *text = strdup("{\"status\":\"ok\"}");
+    return respond_json(x, MHD_HTTP_OK, text, text ? strlen(text) : 0);
+}
+
+static enum MHD_Result post_embeddings(struct http_exchange *x)
+{
+    return refuse(x, MHD_HTTP_NOT_IMPLEMENTED,
+                  "no served model computes embeddings; ask for texts with /v1/completions or "
+                  "/v1/chat/completions");
+}
+
+static const struct http_route routes[] = {
+    {"/v1/completions", "POST", post_completions},
+    {"/v1/chat/completions", "POST", post_chat},
+    {"/v1/models", "GET", get_models},
+    {"/v1/embeddings", "POST", post_embeddings},
+    {"/tokenize", "POST", post_tokenize},
+    {"/detokenize", "POST", post_detokenize},
+    {"/healthz", "GET", get_health},
+};
+
+/* ---- requests ---- */
+
+static bool is_method(const char *method, const char *wanted)
+{
+    return strcmp(method, wanted) == 0 ||
+           (strcmp(method, "HEAD") == 0 && strcmp(wanted, "GET") == 0);
+}
+
+/* Whether the client may ask; healthz tells nothing and is asked by load balancers. */
+static bool allowed(struct http_exchange *x, const char *url)
+{
+    struct http_front *f = x->front;
+    if (f->keys.count == 0 || strcmp(url, "/healthz") == 0)
+        return true;
+    const char *sent =
+        MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+    x->key = http_keys_find(&f->keys, sent);
+    if (!x->key)
+        (void)http_error_set(&x->error, 401, NULL, "invalid_api_key",
+                             sent ? "the API key is not known here"
+                                  : "an API key is needed: Authorization: Bearer KEY");
+    return x->key != NULL;
+}
+
+static void find_route(struct http_exchange *x, const char *url, const char *method)
+{
+    bool known = false;
+    for (size_t i = 0; i < ARRAY_LEN(routes); i++) {
+        if (strcmp(url, routes[i].path) != 0)
+            continue;
+        known = true;
+        if (is_method(method, routes[i].method))
+            x->route = &routes[i];
+        else
+            (void)http_error_set(&x->error, MHD_HTTP_METHOD_NOT_ALLOWED, NULL, NULL,
+                                 "%s takes %s, not %.16s", url, routes[i].method, method);
+    }
+    if (!known)
+        (void)http_error_set(&x->error, 404, NULL, NULL,
+                             "there is nothing at %.120s; see /v1/models, /v1/completions, "
+                             "/v1/chat/completions, /tokenize, /detokenize, /healthz, /metrics, "
+                             "/json and /",
+                             url);
+}
+
+/* The length that the head promises; 0 where it does not say. */
+static uint64_t promised_bytes(struct MHD_Connection *c)
+{
+    const char *text =
+        MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    return text ? strtoull(text, NULL, 10) : 0;
+}
+
+static int take_body(struct http_exchange *x, const char *body, size_t len)
+{
+    if (x->error.status)
+        return 0;
+    if (len > HTTP_BODY_BYTES_MAX - x->body_len)
+        return http_error_set(&x->error, MHD_HTTP_CONTENT_TOO_LARGE, NULL, NULL,
+                              "the body is longer than %d bytes", HTTP_BODY_BYTES_MAX);
+    if (len > x->body_room - x->body_len) {
+        size_t room = 2 * x->body_room > x->body_len + len ? 2 * x->body_room : x->body_len + len;
+        char *grown = realloc(x->body, room);
+        if (!grown)
+            return http_error_set(&x->error, 500, NULL, NULL, "out of memory");
+        x->body = grown;
+        x->body_room = room;
+    }
+    memcpy(x->body + x->body_len, body, len);
+    x->body_len += len;
+    return 0;
+}
+
+static enum MHD_Result begin(struct http_front *f, struct MHD_Connection *c, const char *url,
+                             const char *method, void **state)
+{
+    struct http_exchange *x = calloc(1, sizeof(*x));
+    if (!x)
+        return MHD_NO;
+    *x = (struct http_exchange){.front = f, .connection = c, .fd = -1};
+    *state = x;
+    if (!allowed(x, url))
+        return MHD_YES;
+    if (strcmp(url, "/") != 0 && strcmp(url, "/metrics") != 0 && strcmp(url, "/json") != 0)
+        find_route(x, url, method);
+    else if (!is_method(method, "GET"))
+        (void)http_error_set(&x->error, MHD_HTTP_METHOD_NOT_ALLOWED, NULL, NULL,
+                             "%s takes GET, not %.16s", url, method);
+    /* A longer body is not even read: the connection ends with the answer. */
+    if (promised_bytes(c) > HTTP_BODY_BYTES_MAX) {
+        (void)take_body(x, NULL, (size_t)HTTP_BODY_BYTES_MAX + 1);
+        return respond_error(x);
+    }
+    return MHD_YES;
+}
+
+enum MHD_Result http_exchange_handle(void *front, struct MHD_Connection *c, const char *url,
+                                     const char *method, const char *version, const char *body,
+                                     size_t *body_len, void **state)
+{
+    struct http_front *f = front;
+    struct http_exchange *x = *state;
+    enum MHD_Result result;
+    (void)version;
+    if (!x)
+        return begin(f, c, url, method, state);
+    if (*body_len > 0) {
+        (void)take_body(x, body, *body_len);
+        *body_len = 0;
+        return MHD_YES;
+    }
+    if (x->started)
+        return go_on(x);
+    if (x->error.status)
+        return respond_error(x);
+    if (x->route)
+        return x->route->handle(x);
+    return http_page_answer(c, url, http_state_print, f, &result) ? result : MHD_NO;
+}
+
+void http_exchange_completed(void *front, struct MHD_Connection *c, void **state,
+                             enum MHD_RequestTerminationCode code)
+{
+    struct http_front *f = front;
+    struct http_exchange *x = *state;
+    (void)c, (void)code;
+    *state = NULL;
+    if (!x)
+        return;
+    if (x->fd >= 0)
+        (void)epoll_ctl(f->watch, EPOLL_CTL_DEL, x->fd, NULL);
+    http_generation_fini(x);
+    free(x->body);
+    free(x);
+}
+
+/* ---- from other threads, under the lock ---- */
+
+static void end_now(struct http_exchange *x)
+{
+    x->gone = true;
+    http_generation_drop(x);
+    if (x->suspended) {
+        x->suspended = false;
+        MHD_resume_connection(x->connection);
+    }
+}
+
+void http_exchange_gone(struct http_front *f, uint64_t id)
+{
+    for (struct http_exchange *x = f->exchanges; x; x = x->next) {
+        if (x->id == id)
+            end_now(x);
+    }
+}
+
+void http_exchanges_end(struct http_front *f)
+{
+    for (struct http_exchange *x = f->exchanges; x; x = x->next)
+        end_now(x);
+}

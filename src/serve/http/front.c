@@ -1,0 +1,246 @@
+#include "serve/http/front.h"
+
+#include "serve/http/impl.h"
+#include "serve/http/listen.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum {
+    PEM_BYTES_MAX = 1 << 20,
+    IDLE_SECONDS = 120,     /* of a connection between two requests */
+    THREADS_MAX = 4,        /* of HTTP: they parse, tokenize and write; workers compute */
+    SPARE_CONNECTIONS = 64, /* beside those with a request: idle ones, scrapers */
+    EVENTS_MAX = 64,
+    TICK_MS = 50 /* while a text waits for a worker */
+};
+
+void http_lock(struct http_front *f)
+{
+    pthread_mutex_lock(&f->lock);
+}
+
+void http_unlock(struct http_front *f)
+{
+    while (f->actions) {
+        struct http_attempt *a = f->actions;
+        f->actions = a->action_next;
+        if (!f->actions)
+            f->actions_end = &f->actions;
+        http_attempt_act(a);
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
+/* ---- the thread that watches clients and the clock ---- */
+
+static bool look_after(struct http_front *f, const struct epoll_event *events, int count,
+                       int *timeout_ms)
+{
+    http_lock(f);
+    for (int i = 0; i < count; i++) {
+        if (events[i].data.u64)
+            http_exchange_gone(f, events[i].data.u64);
+    }
+    http_sequences_assign(f);
+    uint64_t due = http_sequences_expire(f, hw_now_ns());
+    *timeout_ms = due == HW_NEVER ? 1000 : TICK_MS;
+    bool stopping = f->stopping;
+    http_unlock(f);
+    return !stopping;
+}
+
+static void *watch_main(void *user)
+{
+    struct http_front *f = user;
+    struct epoll_event events[EVENTS_MAX];
+    int count = 0, timeout_ms = 0;
+    while (look_after(f, events, count, &timeout_ms)) {
+        count = epoll_wait(f->watch, events, EVENTS_MAX, timeout_ms);
+        if (count < 0)
+            count = 0;
+    }
+    return NULL;
+}
+
+static int start_watch(struct http_front *f)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = 0};
+    f->watch = epoll_create1(EPOLL_CLOEXEC);
+    f->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (f->watch < 0 || f->wake < 0 || epoll_ctl(f->watch, EPOLL_CTL_ADD, f->wake, &event))
+        return -errno;
+    int rc = -pthread_create(&f->watcher, NULL, watch_main, f);
+    f->watcher_runs = rc == 0;
+    return rc;
+}
+
+/* ---- checks ---- */
+
+static enum cmd_exit check(struct http_front *f)
+{
+    const struct http_front_options *o = &f->options;
+    char text[RPC_ADDR_HOST_CHARS + 16];
+    rpc_addr_format(&o->addr, text, sizeof(text));
+    if (o->addr.scheme != RPC_SCHEME_TCP)
+        return cmd_fail(CMD_USAGE, "%s: --http: '%s' is not host:port", o->command, text);
+    if (rpc_addr_is_local(&o->addr) || (o->cert && f->keys.count > 0))
+        return CMD_DONE;
+    if (!o->insecure)
+        return cmd_fail(CMD_REFUSED,
+                        "%s: --http: %s is not on this host: give --cert, --key and "
+                        "--api-key-file, or --insecure to answer everybody without TLS or key",
+                        o->command, text);
+    cmd_warn("--insecure: http://%s is open to whoever reaches it", text);
+    return CMD_DONE;
+}
+
+static enum cmd_exit load(struct http_front *f)
+{
+    const struct http_front_options *o = &f->options;
+    char why[RPC_WHY_CHARS] = "out of memory";
+    size_t len;
+    if (f->limits.api_key_file && http_keys_load(&f->keys, f->limits.api_key_file, why))
+        return cmd_fail(CMD_FAILED, "%s: %s", o->command, why);
+    if (!o->cert)
+        return CMD_DONE;
+    if (rpc_security_read("--cert", o->cert, false, PEM_BYTES_MAX, &f->cert, &len, why) ||
+        rpc_security_read("--key", o->key, true, PEM_BYTES_MAX, &f->key, &len, why))
+        return cmd_fail(CMD_FAILED, "%s: %s", o->command, why);
+    return CMD_DONE;
+}
+
+/* ---- starting and stopping ---- */
+
+static int start_workers(struct http_front *f)
+{
+    const struct http_front_options *o = &f->options;
+    f->workers = calloc(o->worker_count ? o->worker_count : 1, sizeof(*f->workers));
+    f->prefixes = calloc(HTTP_PREFIX_ENTRIES, sizeof(*f->prefixes));
+    if (!f->workers || !f->prefixes)
+        return -ENOMEM;
+    for (size_t i = 0; i < o->worker_count; i++) {
+        struct http_worker *w = &f->workers[i];
+        w->front = f;
+        w->index = (uint32_t)i;
+        w->addr = o->workers[i].addr;
+        if (o->workers[i].name)
+            snprintf(w->name, sizeof(w->name), "%s", o->workers[i].name);
+        else
+            rpc_addr_format(&w->addr, w->name, sizeof(w->name));
+    }
+    /* A thread sees all workers, so all are there before the first. */
+    pthread_mutex_lock(&f->lock);
+    int rc = 0;
+    size_t started = 0;
+    for (; rc == 0 && started < o->worker_count; started++)
+        rc = http_worker_start(&f->workers[started]);
+    f->worker_count = rc ? started - 1 : started;
+    pthread_mutex_unlock(&f->lock);
+    return rc;
+}
+
+static enum cmd_exit start_listener(struct http_front *f, char **url_out)
+{
+    struct http_front_options *o = &f->options;
+    char why[RPC_WHY_CHARS], text[RPC_ADDR_HOST_CHARS + 16];
+    unsigned cores = hw_cores();
+    struct http_listen listen = {
+        .what = "--http",
+        .addr = &o->addr,
+        .handle = http_exchange_handle,
+        .completed = http_exchange_completed,
+        .user = f,
+        .connections = (unsigned)f->limits.max_requests + SPARE_CONNECTIONS,
+        .timeout_s = IDLE_SECONDS,
+        .threads = cores < THREADS_MAX ? cores : THREADS_MAX,
+        .cert = f->cert,
+        .key = f->key,
+    };
+    uint16_t port;
+    if (http_listen(&listen, &f->daemon, &port, why))
+        return cmd_fail(CMD_FAILED, "%s: %s", o->command, why);
+    struct rpc_addr bound = o->addr;
+    bound.port = port;
+    rpc_addr_format(&bound, text, sizeof(text));
+    if (asprintf(url_out, "%s://%s", f->cert ? "https" : "http", text) < 0)
+        *url_out = NULL;
+    return *url_out ? CMD_DONE : cmd_fail(CMD_FAILED, "%s: out of memory", o->command);
+}
+
+static enum cmd_exit start(struct http_front *f, char **url_out)
+{
+    enum cmd_exit code = load(f);
+    if (code == CMD_DONE)
+        code = check(f);
+    if (code != CMD_DONE)
+        return code;
+    int rc = start_workers(f);
+    if (rc == 0)
+        rc = start_watch(f);
+    if (rc)
+        return cmd_fail(CMD_FAILED, "%s: %s", f->options.command, strerror(-rc));
+    return start_listener(f, url_out);
+}
+
+enum cmd_exit http_front_start(const struct http_front_options *options, struct http_front **out,
+                               char **url_out)
+{
+    struct http_front *f = calloc(1, sizeof(*f));
+    if (!f)
+        return cmd_fail(CMD_FAILED, "%s: out of memory", options->command);
+    f->options = *options;
+    f->limits = *options->limits;
+    f->watch = f->wake = -1;
+    f->waiting_end = &f->waiting;
+    f->actions_end = &f->actions;
+    pthread_mutex_init(&f->lock, NULL);
+    *url_out = NULL;
+    enum cmd_exit code = start(f, url_out);
+    if (code != CMD_DONE) {
+        http_front_stop(f);
+        free(*url_out);
+        return code;
+    }
+    *out = f;
+    return CMD_DONE;
+}
+
+void http_front_stop(struct http_front *f)
+{
+    if (!f)
+        return;
+    http_lock(f);
+    f->stopping = true;
+    http_exchanges_end(f);
+    http_unlock(f);
+    if (f->daemon)
+        MHD_stop_daemon(f->daemon); /* ends every exchange */
+    if (f->watcher_runs) {
+        uint64_t one = 1;
+        (void)!write(f->wake, &one, sizeof(one));
+        pthread_join(f->watcher, NULL);
+    }
+    for (size_t i = 0; i < f->worker_count; i++)
+        http_worker_stop(&f->workers[i]);
+    assert(!f->waiting && !f->actions && !f->exchanges);
+    for (size_t i = 0; i < f->model_count; i++)
+        http_model_destroy(f->models[i]);
+    if (f->watch >= 0)
+        close(f->watch);
+    if (f->wake >= 0)
+        close(f->wake);
+    pthread_mutex_destroy(&f->lock);
+    http_keys_fini(&f->keys);
+    free(f->cert);
+    free(f->key);
+    free(f->prefixes);
+    free(f->workers);
+    free(f);
+}

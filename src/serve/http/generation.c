@@ -1,0 +1,359 @@
+/* A request for texts: from its body to running sequences, and from their tokens to text. */
+#include "serve/http/impl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+static int no_memory(struct http_error *why)
+{
+    return http_error_set(why, 500, NULL, NULL, "out of memory");
+}
+
+/* ---- prompts ---- */
+
+uint32_t *http_encode(const struct http_model *m, const char *text, size_t bytes, bool begin,
+                      uint32_t *count, struct http_error *why)
+{
+    if (!m->vocab) {
+        (void)http_error_set(why, 400, NULL, NULL, "the model '%s' has no vocabulary: %.300s",
+                             m->name, m->no_vocab);
+        return NULL;
+    }
+    size_t room = bytes + 2;
+    uint32_t *tokens = malloc(room * sizeof(*tokens));
+    uint32_t bos = 0;
+    /* A template writes it, too. */
+    bool written = m->bos[0] && strncmp(text, m->bos, strlen(m->bos)) == 0;
+    if (tokens && begin && llm_vocab_adds_bos(m->vocab) && !written)
+        tokens[bos++] = (uint32_t)llm_vocab_bos(m->vocab);
+    int64_t found =
+        tokens ? llm_vocab_encode(m->vocab, text, bytes, true, tokens + bos, room - bos) : -ENOMEM;
+    if (found == -EMSGSIZE || found > (int64_t)(room - bos))
+        (void)http_error_set(why, 413, NULL, NULL, "the text is longer than %d bytes",
+                             LLM_TEXT_BYTES_MAX);
+    else if (found < 0)
+        (void)no_memory(why);
+    if (why->status) {
+        free(tokens);
+        return NULL;
+    }
+    *count = bos + (uint32_t)found;
+    return tokens;
+}
+
+static int check_tokens(const struct http_model *m, const uint32_t *tokens, uint32_t count,
+                        const char *param, struct http_error *why)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (!m->vocab || tokens[i] >= llm_vocab_size(m->vocab))
+            return http_error_set(why, 400, param, NULL,
+                                  "'%s': token %u is not in the model's vocabulary", param,
+                                  tokens[i]);
+    }
+    return 0;
+}
+
+/* The log of a new sequence. */
+static int read_prompt(struct http_exchange *x, const struct http_prompt *prompt, uint32_t **tokens,
+                       uint32_t *count)
+{
+    const struct http_model *m = x->model;
+    if (prompt->text) {
+        *tokens = http_encode(m, prompt->text, prompt->bytes, true, count, &x->error);
+        if (!*tokens)
+            return -1;
+    } else {
+        if (check_tokens(m, prompt->tokens, prompt->token_count, "prompt", &x->error))
+            return -1;
+        *count = prompt->token_count;
+        *tokens = malloc((*count ? *count : 1) * sizeof(**tokens));
+        if (!*tokens)
+            return no_memory(&x->error);
+        if (*count)
+            memcpy(*tokens, prompt->tokens, *count * sizeof(**tokens));
+    }
+    if (*count > 0 && *count < m->context)
+        return 0;
+    free(*tokens);
+    if (*count == 0)
+        return http_error_set(&x->error, 400, "prompt", NULL, "the prompt is empty");
+    return http_error_set(&x->error, 400, x->request.api == HTTP_CHAT ? "messages" : "prompt",
+                          "context_length_exceeded",
+                          "the prompt has %u tokens, and the model's context %u: nothing can "
+                          "follow; shorten it",
+                          *count, m->context);
+}
+
+/* ---- tokens to text, under the lock ---- */
+
+static void wake(struct http_exchange *x)
+{
+    if (!x->suspended)
+        return;
+    x->suspended = false;
+    MHD_resume_connection(x->connection);
+}
+
+static void end_choice(struct http_choice *choice, enum http_finish finish)
+{
+    struct http_exchange *x = choice->exchange;
+    if (http_text_end(&choice->text, &x->request.stops))
+        finish = HTTP_FINISH_ERROR;
+    if (finish == HTTP_FINISH_ERROR && !x->error.status) {
+        x->error = choice->sequence.error;
+        if (!x->error.status)
+            (void)no_memory(&x->error);
+    }
+    choice->finish = choice->text.stopped ? HTTP_FINISH_STOP : finish;
+    x->open--;
+    if (finish == HTTP_FINISH_ERROR)
+        http_generation_drop(x);
+    if (x->request.stream || x->open == 0)
+        wake(x);
+}
+
+static int note_logprob(struct http_choice *choice, const struct llm_generated *token)
+{
+    if (choice->logprob_count == choice->logprob_room) {
+        uint32_t room = choice->logprob_room ? 2 * choice->logprob_room : 64;
+        struct http_logprob *grown = realloc(choice->logprobs, room * sizeof(*grown));
+        if (!grown)
+            return -ENOMEM;
+        choice->logprobs = grown;
+        choice->logprob_room = room;
+    }
+    struct http_logprob entry = {.token = token->token,
+                                 .logprob = token->logprob,
+                                 .start = choice->text.len,
+                                 .top_count = token->top_count};
+    if (entry.top_count) {
+        entry.top = malloc(entry.top_count * sizeof(*entry.top));
+        if (!entry.top)
+            return -ENOMEM;
+        memcpy(entry.top, token->top, entry.top_count * sizeof(*entry.top));
+    }
+    choice->logprobs[choice->logprob_count++] = entry;
+    return 0;
+}
+
+static int add_token(struct http_choice *choice, const struct llm_generated *token)
+{
+    struct http_exchange *x = choice->exchange;
+    size_t len;
+    const char *piece = llm_vocab_piece(x->model->vocab, token->token, false, &len);
+    if (x->request.logprobs && note_logprob(choice, token))
+        return -ENOMEM;
+    return http_text_add(&choice->text, &x->request.stops, piece, len);
+}
+
+static void on_tokens(struct http_sequence *s, const struct llm_generated *tokens, uint32_t count)
+{
+    struct http_choice *choice = CONTAINER_OF(s, struct http_choice, sequence);
+    int rc = 0;
+    for (uint32_t i = 0; i < count && rc == 0 && !choice->text.stopped; i++)
+        rc = add_token(choice, &tokens[i]);
+    if (rc || choice->text.stopped) {
+        http_sequence_finish(s, rc ? HTTP_FINISH_ERROR : HTTP_FINISH_STOP);
+        return;
+    }
+    if (choice->exchange->request.stream && choice->text.shown > choice->text_sent)
+        wake(choice->exchange);
+}
+
+static void on_end(struct http_sequence *s, enum http_finish finish)
+{
+    end_choice(CONTAINER_OF(s, struct http_choice, sequence), finish);
+}
+
+static const struct http_sequence_ops sequence_ops = {.on_tokens = on_tokens, .on_end = on_end};
+
+/* ---- starting ---- */
+
+static uint64_t random_u64(void)
+{
+    uint64_t value = 0;
+    if (getrandom(&value, sizeof(value), 0) != sizeof(value))
+        value = hw_now_ns();
+    return value;
+}
+
+static void fill_request(struct http_choice *choice, const struct http_request *r, uint64_t seed)
+{
+    struct llm_generate *g = &choice->sequence.request;
+    *g = (struct llm_generate){.sampling = r->sampling,
+                               .stop_at_end = true,
+                               .logprobs = r->logprobs,
+                               .tops = r->top_logprobs};
+    g->sampling.seed = seed + choice->index;
+}
+
+/* Choices i*n to i*n+n-1 continue prompt i. */
+static int make_choices(struct http_exchange *x, const uint32_t *tokens, uint32_t count,
+                        uint32_t prompt, uint64_t seed)
+{
+    const struct http_request *r = &x->request;
+    uint32_t left = x->model->context - count;
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct http_choice *choice = &x->choices[x->choice_count];
+        struct http_sequence *s = &choice->sequence;
+        s->tokens = malloc(count * sizeof(*tokens));
+        if (!s->tokens)
+            return no_memory(&x->error);
+        memcpy(s->tokens, tokens, count * sizeof(*tokens));
+        choice->exchange = x;
+        choice->index = x->choice_count++;
+        choice->prompt = prompt;
+        s->front = x->front;
+        s->ops = &sequence_ops;
+        s->model = x->model;
+        s->token_count = s->token_room = s->prompt_count = count;
+        s->most = r->max_tokens && r->max_tokens < left ? r->max_tokens : left;
+        fill_request(choice, r, seed);
+    }
+    return 0;
+}
+
+static int add_prompt(struct http_exchange *x, const struct http_prompt *prompt, uint32_t index,
+                      uint64_t seed)
+{
+    uint32_t *tokens, count;
+    if (read_prompt(x, prompt, &tokens, &count))
+        return -1;
+    int rc = make_choices(x, tokens, count, index, seed);
+    free(tokens);
+    x->prompt_tokens += count;
+    return rc;
+}
+
+/* All that needs no lock: the prompts as tokens. */
+static int prepare(struct http_exchange *x)
+{
+    const struct http_request *r = &x->request;
+    uint32_t prompts = r->api == HTTP_CHAT ? 1 : r->prompt_count;
+    uint64_t seed = r->has_seed ? r->sampling.seed : random_u64();
+    for (uint32_t i = 0; i < r->sampling.bias_count; i++) {
+        if (check_tokens(x->model, &r->biases[i].token, 1, "logit_bias", &x->error))
+            return -1;
+    }
+    if (r->format != HTTP_FORMAT_TEXT)
+        return http_error_set(&x->error, 400, "response_format", NULL,
+                              "'response_format' must be {\"type\": \"text\"}: this server has no "
+                              "grammars");
+    x->choices = calloc((size_t)prompts * r->n, sizeof(*x->choices));
+    if (!x->choices)
+        return no_memory(&x->error);
+    if (r->api == HTTP_CHAT) {
+        char *text = NULL;
+        size_t bytes;
+        if (http_chat_render(x->model, r, &text, &bytes, &x->error))
+            return -1;
+        struct http_prompt prompt = {.text = text, .bytes = bytes};
+        int rc = add_prompt(x, &prompt, 0, seed);
+        free(text);
+        return rc;
+    }
+    for (uint32_t i = 0; i < prompts; i++) {
+        if (add_prompt(x, &r->prompts[i], i, seed))
+            return -1;
+    }
+    return 0;
+}
+
+/* Under the lock. */
+static int admit(struct http_exchange *x)
+{
+    struct http_front *f = x->front;
+    if (f->stopping)
+        return http_error_set(&x->error, 503, NULL, NULL, "the server stops");
+    if (f->running >= f->limits.max_requests)
+        return http_error_set(&x->error, 429, NULL, "too_many_requests",
+                              "%u requests are under way, which is the limit; try again soon",
+                              f->running);
+    if (x->key && x->key->running >= f->limits.max_requests_per_key)
+        return http_error_set(&x->error, 429, NULL, "too_many_requests",
+                              "%u requests of this API key are under way, which is its limit; "
+                              "try again soon",
+                              x->key->running);
+    f->running++;
+    if (x->key)
+        x->key->running++;
+    x->id = ++f->exchange_ids;
+    x->next = f->exchanges;
+    x->to = &f->exchanges;
+    if (x->next)
+        x->next->to = &x->next;
+    f->exchanges = x;
+    x->open = x->choice_count;
+    return 0;
+}
+
+int http_generation_start(struct http_exchange *x, enum http_api api)
+{
+    struct http_front *f = x->front;
+    if (http_request_parse(x->body ? x->body : "", x->body_len, api, &x->request, &x->error))
+        return -1;
+    pthread_mutex_lock(&f->lock);
+    x->model = http_model_find(f, x->request.model, &x->error);
+    pthread_mutex_unlock(&f->lock);
+    if (!x->model || prepare(x))
+        return -1;
+    x->created = time(NULL);
+    snprintf(x->name, sizeof(x->name), "%s-%016llx%016llx", api == HTTP_CHAT ? "chatcmpl" : "cmpl",
+             (unsigned long long)random_u64(), (unsigned long long)random_u64());
+    http_lock(f);
+    int rc = admit(x);
+    x->started = rc == 0;
+    for (uint32_t i = 0; rc == 0 && i < x->choice_count; i++)
+        http_sequence_start(&x->choices[i].sequence);
+    http_unlock(f);
+    return rc;
+}
+
+/* ---- ending ---- */
+
+void http_generation_drop(struct http_exchange *x)
+{
+    for (uint32_t i = 0; i < x->choice_count; i++) {
+        struct http_choice *choice = &x->choices[i];
+        if (choice->finish != HTTP_FINISH_NONE || choice->sequence.ended)
+            continue;
+        http_sequence_drop(&choice->sequence);
+        http_count(&x->model->stats, HTTP_COUNT_LEFT, 1);
+        choice->finish = HTTP_FINISH_ERROR;
+        x->open--;
+    }
+}
+
+static void free_choice(struct http_choice *choice)
+{
+    http_sequence_fini(&choice->sequence);
+    http_text_fini(&choice->text);
+    for (uint32_t i = 0; i < choice->logprob_count; i++)
+        free(choice->logprobs[i].top);
+    free(choice->logprobs);
+}
+
+void http_generation_fini(struct http_exchange *x)
+{
+    struct http_front *f = x->front;
+    if (x->id) {
+        http_lock(f);
+        http_generation_drop(x);
+        *x->to = x->next;
+        if (x->next)
+            x->next->to = x->to;
+        f->running--;
+        if (x->key)
+            x->key->running--;
+        http_unlock(f);
+    }
+    for (uint32_t i = 0; i < x->choice_count; i++)
+        free_choice(&x->choices[i]);
+    free(x->choices);
+    http_request_fini(&x->request);
+    free(x->out);
+}

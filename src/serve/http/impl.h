@@ -1,0 +1,318 @@
+/* serve/http/impl.h - what the files of the front share.
+ *
+ *   front.c      starting and stopping: the listener, its keys, its limits
+ *   exchange.c   one HTTP request: its body, its route, its answer
+ *   answer.c     JSON: completions, chats, chunks, usage, errors
+ *   generation.c a request for texts, from its tokens to its choices
+ *   sequence.c   one text: at a worker, waiting for one, going on at another
+ *   router.c     which worker
+ *   worker.c     connections to workers, one thread each
+ *   models.c     what the workers serve: vocabulary, names
+ *   chat.c       messages to a prompt, by the model's template
+ *   state.c      the page for people, and figures for Prometheus
+ *
+ * Threads: `lock` guards everything below, but what says otherwise.  The order of locks: `lock`,
+ * then those of llm/worker/connection.h and of libmicrohttpd.  Calls that may wait for a worker's
+ * socket (start, cancel) are queued as actions and run without the lock. */
+#ifndef HAWSER_SERVE_HTTP_IMPL_H
+#define HAWSER_SERVE_HTTP_IMPL_H
+
+#include "base/clock.h"
+#include "llm/model/file.h"
+#include "llm/tokenizer/vocab.h"
+#include "llm/worker/connection.h"
+#include "serve/http/front.h"
+#include "serve/http/keys.h"
+#include "serve/http/request.h"
+#include "serve/http/stats.h"
+#include "serve/http/text.h"
+
+#include <microhttpd.h>
+#include <pthread.h>
+
+enum {
+    HTTP_WORKERS_MAX = 64,
+    HTTP_MODELS_MAX = 64,          /* of all workers together */
+    HTTP_WORKER_TEXTS_MAX = 64,    /* at one worker: what it takes of one client */
+    HTTP_IMBALANCE_MAX = 4,        /* texts that a worker may have more than the idlest one and
+                                    * still get another for the sake of its prefix */
+    HTTP_LOSSES_MAX = 3,           /* workers that a text may lose without a token between: it may
+                                    * be what kills them */
+    HTTP_PREFIX_TOKENS = 32,       /* a prefix is known by so many tokens, and multiples */
+    HTTP_PREFIX_BLOCKS_MAX = 64,   /* beyond these a prompt's prefix is not distinguished */
+    HTTP_PREFIX_ENTRIES = 1 << 14, /* 256 KiB; an older one gives way */
+};
+
+#define HTTP_DESCRIBE_NS HW_SEC    /* between two looks at a worker */
+#define HTTP_HANG_NS (3 * HW_SEC)  /* without an answer to one: the worker hangs */
+#define HTTP_STEP_NS (60 * HW_SEC) /* in one step: its device hangs */
+#define HTTP_RETRY_MIN_NS (100 * HW_MS)
+#define HTTP_RETRY_MAX_NS (5 * HW_SEC)
+
+struct llm_template;
+struct http_route;
+struct http_exchange;
+
+/* A model that some worker serves or has served; kept until the front stops. */
+struct http_model {
+    char name[LLM_SERVED_NAME_CHARS];
+    char arch[32];
+    uint8_t hash[LLM_SERVED_HASH_BYTES];
+    uint32_t context;
+    time_t created;
+    uint8_t *header; /* the file's, which `file` points into */
+    struct llm_file *file;
+    struct llm_vocab *vocab; /* NULL: no vocabulary, and no_vocab says why */
+    char no_vocab[LLM_WHY_CHARS];
+    struct llm_template *chat; /* NULL: none, and no_chat says why */
+    char no_chat[LLM_WHY_CHARS];
+    char *bos, *eos; /* as text; "" where there is none */
+    struct http_model_stats stats;
+};
+
+struct http_attempt;
+
+enum http_worker_state { HTTP_WORKER_DOWN, HTTP_WORKER_UP };
+
+struct http_worker {
+    struct http_front *front;
+    uint32_t index;
+    struct rpc_addr addr;
+    char name[RPC_ADDR_HOST_CHARS + 16];
+    pthread_t thread;
+    pthread_cond_t wake; /* its thread: look now, or stop */
+    enum http_worker_state state;
+    bool look;                   /* a text was lost: look at once */
+    struct llm_connection *conn; /* while users > 0 or state is up */
+    uint32_t users;              /* threads in a call of conn */
+    pthread_cond_t unused;       /* users is 0 */
+    struct llm_served served;    /* as it said last */
+    struct http_model *models[LLM_SERVED_MODELS_MAX];
+    uint32_t texts;          /* that run there for us */
+    uint64_t busy_until;     /* it refused one for want of room */
+    uint64_t losses;         /* connections that ended */
+    char why[LLM_WHY_CHARS]; /* it is down */
+};
+
+/* How a text ended for its client. */
+enum http_finish { HTTP_FINISH_NONE, HTTP_FINISH_STOP, HTTP_FINISH_LENGTH, HTTP_FINISH_ERROR };
+
+struct http_sequence;
+
+struct http_sequence_ops {
+    /* Under the lock. */
+    void (*on_tokens)(struct http_sequence *s, const struct llm_generated *tokens, uint32_t count);
+    void (*on_end)(struct http_sequence *s, enum http_finish finish);
+};
+
+/* One text under way; a part of its owner's struct. */
+struct http_sequence {
+    struct http_front *front;
+    const struct http_sequence_ops *ops;
+    struct http_model *model;
+    struct llm_generate request; /* tokens, token_count and most are filled in for each attempt */
+    uint32_t *tokens;            /* prompt, then what was generated: the log */
+    uint32_t token_count, token_room;
+    uint32_t prompt_count;
+    uint32_t most; /* tokens of the answer at most */
+    char arithmetic[sizeof(((struct llm_served_model *)0)->arithmetic)]; /* "": any */
+    struct http_attempt *attempt;     /* NULL: waits, or has ended */
+    struct http_sequence *next, **to; /* in the front's waiting list; to NULL: not in it */
+    uint64_t started_ns, waits_ns, first_ns, last_ns;
+    uint32_t losses; /* since the last token */
+    uint32_t attempts;
+    uint32_t shared; /* tokens of the prompt whose KV a worker had, as it said at the end */
+    bool ended;
+    struct http_error error; /* of HTTP_FINISH_ERROR */
+};
+
+/* A text at a worker, from the request there to its end there. */
+struct http_attempt {
+    struct http_front *front;
+    struct http_worker *worker;
+    struct http_sequence *sequence; /* NULL: its owner does not want it any more */
+    uint64_t id;                    /* at the connection */
+    bool started;                   /* the call that starts it has returned */
+    bool cancel;                    /* wanted; done when started */
+    bool queued;                    /* for an action */
+    bool over;                      /* on_end has come, or it could not start */
+    struct http_attempt *action_next;
+};
+
+struct http_prefix {
+    uint64_t hash;
+    uint32_t worker; /* its index + 1; 0: empty */
+};
+
+struct http_front {
+    struct http_front_options options;
+    struct http_options limits;
+    struct MHD_Daemon *daemon;
+    struct http_keys keys;
+    char *cert, *key; /* PEM texts */
+    pthread_mutex_t lock;
+    bool stopping;
+    struct http_worker *workers; /* fixed after the start */
+    size_t worker_count;
+    struct http_model *models[HTTP_MODELS_MAX];
+    size_t model_count;
+    struct http_sequence *waiting, **waiting_end;
+    struct http_attempt *actions, **actions_end;
+    struct http_prefix *prefixes;
+    struct http_exchange *exchanges; /* that have texts */
+    uint64_t exchange_ids;
+    uint32_t running; /* requests for texts */
+    int watch;        /* epoll: clients that may leave */
+    int wake;         /* eventfd: the watching thread */
+    pthread_t watcher;
+    bool watcher_runs;
+};
+
+/* ---- front.c ---- */
+
+void http_lock(struct http_front *f);
+/* Runs queued actions, too: may wait for a worker's socket. */
+void http_unlock(struct http_front *f);
+
+/* ---- models.c ---- */
+
+/* The model that a worker describes, known already or made from the header that the worker sends.
+ * Without the lock, by the worker's thread.  NULL: why. */
+struct http_model *http_model_get(struct http_front *f, struct llm_connection *conn,
+                                  const struct llm_served_model *served, char *why);
+/* By name; "" or NULL: the only one.  NULL after a refusal.  Under the lock. */
+struct http_model *http_model_find(struct http_front *f, const char *name, struct http_error *why);
+void http_model_destroy(struct http_model *m);
+/* A worker that serves it is up.  Under the lock. */
+bool http_model_is_up(const struct http_front *f, const struct http_model *m);
+
+/* ---- worker.c ---- */
+
+int http_worker_start(struct http_worker *w) MUST_CHECK;
+/* Waits for its thread; without the lock, after `stopping` is set. */
+void http_worker_stop(struct http_worker *w);
+
+/* ---- router.c: under the lock ---- */
+
+/* The worker for a text; NULL: none now. */
+struct http_worker *http_route(struct http_front *f, const struct http_sequence *s);
+/* The index of the model at a worker, or -1. */
+int http_worker_model(const struct http_worker *w, const struct http_model *m);
+/* A worker has this text's prompt from now on. */
+void http_route_note(struct http_front *f, const struct http_sequence *s,
+                     const struct http_worker *w);
+
+/* ---- sequence.c: under the lock ---- */
+
+/* The caller has filled in front, ops, model, request, most, and the log with the prompt, which
+ * becomes the sequence's.  on_end follows, exactly once, unless it is dropped before. */
+void http_sequence_start(struct http_sequence *s);
+/* Its text is complete for its owner, who is told so: the worker is told to stop. */
+void http_sequence_finish(struct http_sequence *s, enum http_finish how);
+/* Its owner wants it no more.  No callback comes. */
+void http_sequence_drop(struct http_sequence *s);
+/* Gives waiting texts to workers. */
+void http_sequences_assign(struct http_front *f);
+/* Ends texts that waited too long; when the next one will have: HW_NEVER where none waits. */
+uint64_t http_sequences_expire(struct http_front *f, uint64_t now);
+void http_sequence_fini(struct http_sequence *s);
+/* Does what is queued for it; gives the lock up in between. */
+void http_attempt_act(struct http_attempt *a);
+
+/* ---- chat.c ---- */
+
+/* Reads the model's template; no_chat says why there is none. */
+void http_chat_load(struct http_model *m);
+void http_chat_free(struct http_model *m);
+/* The messages as a prompt; *text is the caller's to free.  0, or -1 after a refusal. */
+int http_chat_render(const struct http_model *m, const struct http_request *r, char **text,
+                     size_t *bytes, struct http_error *why) MUST_CHECK;
+
+/* ---- exchange.c ---- */
+
+/* A token's logarithm of probability, and where its text begins. */
+struct http_logprob {
+    uint32_t token;
+    float logprob;
+    size_t start;
+    struct llm_logprob *top; /* heap */
+    uint32_t top_count;
+};
+
+/* One text of an answer. */
+struct http_choice {
+    struct http_sequence sequence;
+    struct http_exchange *exchange;
+    uint32_t index;
+    uint32_t prompt; /* which of the request's */
+    struct http_text text;
+    struct http_logprob *logprobs;
+    uint32_t logprob_count, logprob_room;
+    size_t text_sent; /* to a client that streams, as all below */
+    uint32_t logprobs_sent;
+    bool begun, finish_sent;
+    enum http_finish finish; /* HTTP_FINISH_NONE: it runs */
+};
+
+/* One HTTP request, from its first line to the end of its answer. */
+struct http_exchange {
+    struct http_front *front;
+    struct MHD_Connection *connection;
+    const struct http_route *route;
+    struct http_key *key; /* NULL: none is asked for */
+    char *body;
+    size_t body_len, body_room;
+    struct http_error error;
+    /* Of a request for texts, under the front's lock: */
+    uint64_t id; /* 0: it has none */
+    struct http_exchange *next, **to;
+    struct http_request request;
+    struct http_model *model;
+    struct http_choice *choices;
+    uint32_t choice_count, open; /* open: that run */
+    uint32_t prompt_tokens;
+    char name[48]; /* cmpl-... */
+    time_t created;
+    int fd; /* watched for its end; -1: not */
+    bool started, suspended, gone, streams, done_sent;
+    char *out; /* of a stream: formatted and not taken yet */
+    size_t out_len, out_at;
+};
+
+enum MHD_Result http_exchange_handle(void *front, struct MHD_Connection *c, const char *url,
+                                     const char *method, const char *version, const char *body,
+                                     size_t *body_len, void **state);
+void http_exchange_completed(void *front, struct MHD_Connection *c, void **state,
+                             enum MHD_RequestTerminationCode code);
+/* Resumes all that sleep, so that the daemon can stop.  Under the lock. */
+void http_exchanges_end(struct http_front *f);
+/* The client of this exchange is gone.  Under the lock. */
+void http_exchange_gone(struct http_front *f, uint64_t id);
+
+/* ---- generation.c ---- */
+
+/* Parses the body and begins its texts.  0, or -1 and the exchange's error. */
+int http_generation_start(struct http_exchange *x, enum http_api api) MUST_CHECK;
+/* Ends its texts and frees what it had.  Under the lock. */
+void http_generation_drop(struct http_exchange *x);
+void http_generation_fini(struct http_exchange *x);
+
+/* Text to tokens, with the token that begins a text where the model wants it.  NULL after a
+ * refusal. */
+uint32_t *http_encode(const struct http_model *m, const char *text, size_t bytes, bool begin,
+                      uint32_t *count, struct http_error *why);
+
+/* ---- answer.c: JSON, malloc'd or NULL; under the lock ---- */
+
+char *http_answer_whole(struct http_exchange *x, size_t *len);
+/* What is new for a client that streams; NULL with *len 0: nothing. */
+char *http_answer_chunks(struct http_exchange *x, size_t *len);
+char *http_answer_models(struct http_front *f, size_t *len);
+char *http_answer_error(const struct http_error *e, size_t *len);
+
+/* ---- state.c ---- */
+
+/* What the front adds to the pages (serve/http/pages.h). */
+void http_state_print(void *front, enum hw_counters_format format, FILE *out);
+
+#endif

@@ -1,0 +1,191 @@
+/* What the workers serve.  A model's header (metadata, vocabulary) comes from the first worker that
+ * has it; the front needs no file. */
+#include "serve/http/impl.h"
+
+#include "llm/model/model.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static bool is(const struct http_model *m, const struct llm_served_model *served)
+{
+    return strcmp(m->name, served->name) == 0 &&
+           memcmp(m->hash, served->hash, sizeof(m->hash)) == 0;
+}
+
+/* Under the lock. */
+static struct http_model *find(struct http_front *f, const struct llm_served_model *served)
+{
+    for (size_t i = 0; i < f->model_count; i++) {
+        if (is(f->models[i], served))
+            return f->models[i];
+    }
+    return NULL;
+}
+
+/* A control token as the templates write it. */
+static char *token_text(const struct gguf *gguf, const char *key)
+{
+    char why[LLM_WHY_CHARS];
+    uint32_t id;
+    const struct gguf_pair *texts;
+    struct gguf_string text = {.text = ""};
+    if (gguf && gguf_get_u32(gguf, key, &id, why) == 0 &&
+        gguf_get_array(gguf, "tokenizer.ggml.tokens", GGUF_STRING, &texts, why) == 0 &&
+        id < texts->count) {
+        size_t at = 0;
+        for (uint32_t i = 0; i <= id; i++)
+            text = gguf_next_string(texts, &at);
+    }
+    return strndup(text.text, text.bytes);
+}
+
+/* A model without a vocabulary or a template is served as far as it goes. */
+static int read_header(struct http_model *m, struct llm_connection *conn, char *why)
+{
+    uint64_t size;
+    int rc = llm_connection_header(conn, m->name, &m->header, &size, why);
+    if (rc == -EOPNOTSUPP) {
+        snprintf(m->no_vocab, sizeof(m->no_vocab), "%s", why);
+        return 0;
+    }
+    if (rc == 0)
+        rc = llm_file_parse_header(m->header, size, &m->file, why);
+    if (rc)
+        return rc;
+    if (llm_vocab_create(m->file, NULL, &m->vocab, m->no_vocab))
+        m->vocab = NULL;
+    return 0;
+}
+
+static struct http_model *create(struct llm_connection *conn, const struct llm_served_model *served,
+                                 char *why)
+{
+    struct http_model *m = calloc(1, sizeof(*m));
+    if (!m) {
+        snprintf(why, LLM_WHY_CHARS, "out of memory");
+        return NULL;
+    }
+    memcpy(m->name, served->name, sizeof(m->name));
+    memcpy(m->arch, served->arch, sizeof(m->arch));
+    memcpy(m->hash, served->hash, sizeof(m->hash));
+    m->context = served->context;
+    m->created = time(NULL);
+    int rc = read_header(m, conn, why);
+    const struct gguf *metadata = m->file ? llm_file_metadata(m->file) : NULL;
+    m->bos = token_text(metadata, "tokenizer.ggml.bos_token_id");
+    m->eos = token_text(metadata, "tokenizer.ggml.eos_token_id");
+    if (rc == 0 && (!m->bos || !m->eos))
+        rc = -ENOMEM;
+    if (rc == 0)
+        http_chat_load(m);
+    if (rc) {
+        http_model_destroy(m);
+        return NULL;
+    }
+    return m;
+}
+
+/* Under the lock.  The model that is known now: another worker's thread may have been first. */
+static struct http_model *add(struct http_front *f, struct http_model *m,
+                              const struct llm_served_model *served, char *why)
+{
+    struct http_model *known = find(f, served);
+    if (known)
+        return known;
+    if (f->model_count == HTTP_MODELS_MAX) {
+        snprintf(why, LLM_WHY_CHARS, "workers serve more than %d models", HTTP_MODELS_MAX);
+        return NULL;
+    }
+    int rc = http_model_stats_init(&m->stats, m->name);
+    if (rc) {
+        snprintf(why, LLM_WHY_CHARS, "counters: %s", strerror(-rc));
+        return NULL;
+    }
+    f->models[f->model_count++] = m;
+    return m;
+}
+
+struct http_model *http_model_get(struct http_front *f, struct llm_connection *conn,
+                                  const struct llm_served_model *served, char *why)
+{
+    http_lock(f);
+    struct http_model *known = find(f, served);
+    http_unlock(f);
+    if (known)
+        return known;
+    struct http_model *m = create(conn, served, why);
+    if (!m)
+        return NULL;
+    http_lock(f);
+    known = add(f, m, served, why);
+    http_unlock(f);
+    if (known != m)
+        http_model_destroy(m);
+    return known;
+}
+
+void http_model_destroy(struct http_model *m)
+{
+    if (!m)
+        return;
+    http_model_stats_fini(&m->stats);
+    http_chat_free(m);
+    llm_vocab_destroy(m->vocab);
+    llm_file_close(m->file);
+    free(m->header);
+    free(m->bos);
+    free(m->eos);
+    free(m);
+}
+
+bool http_model_is_up(const struct http_front *f, const struct http_model *m)
+{
+    for (size_t i = 0; i < f->worker_count; i++) {
+        if (f->workers[i].state == HTTP_WORKER_UP && http_worker_model(&f->workers[i], m) >= 0)
+            return true;
+    }
+    return false;
+}
+
+/* Of two with one name, the one that can answer. */
+static struct http_model *by_name(struct http_front *f, const char *name)
+{
+    struct http_model *found = NULL;
+    for (size_t i = 0; i < f->model_count; i++) {
+        struct http_model *m = f->models[i];
+        if (strcmp(m->name, name) == 0 && (!found || http_model_is_up(f, m)))
+            found = m;
+    }
+    return found;
+}
+
+struct http_model *http_model_find(struct http_front *f, const char *name, struct http_error *why)
+{
+    if (f->model_count == 0) {
+        (void)http_error_set(why, 503, NULL, NULL, "no worker has answered yet");
+        return NULL;
+    }
+    if (!name || !name[0]) {
+        const struct http_model *first = f->models[0];
+        for (size_t i = 1; i < f->model_count; i++) {
+            if (strcmp(f->models[i]->name, first->name) != 0) {
+                (void)http_error_set(why, 400, "model", NULL,
+                                     "'model' must be given: there are several; GET /v1/models "
+                                     "lists them");
+                return NULL;
+            }
+        }
+        name = first->name;
+    }
+    struct http_model *m = by_name(f, name);
+    if (!m)
+        (void)http_error_set(why, 404, "model", "model_not_found",
+                             "there is no model '%.120s'; GET /v1/models lists those that are "
+                             "served",
+                             name);
+    return m;
+}

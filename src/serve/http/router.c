@@ -1,0 +1,90 @@
+/* A prompt goes to the worker that had its longest known prefix, unless that one has much more to
+ * do than the idlest; else to the idlest. */
+#include "serve/http/impl.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+int http_worker_model(const struct http_worker *w, const struct http_model *m)
+{
+    for (uint32_t i = 0; i < w->served.model_count; i++) {
+        if (w->models[i] == m)
+            return (int)i;
+    }
+    return -1;
+}
+
+/* What it has to do: our texts, and those of others as it told them last. */
+static uint32_t load_of(const struct http_worker *w)
+{
+    uint32_t told = w->served.running + w->served.waiting;
+    return told > w->texts ? told : w->texts;
+}
+
+static bool may_take(const struct http_worker *w, const struct http_sequence *s, uint64_t now)
+{
+    if (w->state != HTTP_WORKER_UP || w->look || w->served.draining ||
+        w->texts >= HTTP_WORKER_TEXTS_MAX || now < w->busy_until)
+        return false;
+    int model = http_worker_model(w, s->model);
+    /* A text that has begun goes on with the same tokens only under the same arithmetic. */
+    return model >= 0 &&
+           (!s->arithmetic[0] || strcmp(s->arithmetic, w->served.models[model].arithmetic) == 0);
+}
+
+/* Hashes of the prompt's first 1, 2, ... blocks; how many. */
+static size_t prefix_hashes(const struct http_sequence *s, uint64_t hashes[HTTP_PREFIX_BLOCKS_MAX])
+{
+    uint64_t hash = XXH3_64bits(s->model->hash, sizeof(s->model->hash));
+    size_t count = 0;
+    for (; count < HTTP_PREFIX_BLOCKS_MAX && (count + 1) * HTTP_PREFIX_TOKENS <= s->prompt_count;
+         count++) {
+        hash = XXH3_64bits_withSeed(s->tokens + count * HTTP_PREFIX_TOKENS,
+                                    HTTP_PREFIX_TOKENS * sizeof(uint32_t), hash);
+        hashes[count] = hash;
+    }
+    return count;
+}
+
+static struct http_prefix *entry_of(struct http_front *f, uint64_t hash)
+{
+    return &f->prefixes[hash % HTTP_PREFIX_ENTRIES];
+}
+
+void http_route_note(struct http_front *f, const struct http_sequence *s,
+                     const struct http_worker *w)
+{
+    uint64_t hashes[HTTP_PREFIX_BLOCKS_MAX];
+    size_t count = prefix_hashes(s, hashes);
+    for (size_t i = 0; i < count; i++)
+        *entry_of(f, hashes[i]) = (struct http_prefix){.hash = hashes[i], .worker = w->index + 1};
+}
+
+/* The worker with the longest prefix that may take it; NULL: none. */
+static struct http_worker *by_prefix(struct http_front *f, const struct http_sequence *s,
+                                     uint64_t now)
+{
+    uint64_t hashes[HTTP_PREFIX_BLOCKS_MAX];
+    for (size_t i = prefix_hashes(s, hashes); i > 0; i--) {
+        const struct http_prefix *entry = entry_of(f, hashes[i - 1]);
+        if (entry->worker && entry->hash == hashes[i - 1] &&
+            may_take(&f->workers[entry->worker - 1], s, now))
+            return &f->workers[entry->worker - 1];
+    }
+    return NULL;
+}
+
+struct http_worker *http_route(struct http_front *f, const struct http_sequence *s)
+{
+    struct http_worker *least = NULL;
+    uint64_t now = hw_now_ns();
+    for (size_t i = 0; i < f->worker_count; i++) {
+        struct http_worker *w = &f->workers[i];
+        if (may_take(w, s, now) && (!least || load_of(w) < load_of(least)))
+            least = w;
+    }
+    if (!least || f->worker_count == 1)
+        return least;
+    struct http_worker *knows = by_prefix(f, s, now);
+    return knows && load_of(knows) <= load_of(least) + HTTP_IMBALANCE_MAX ? knows : least;
+}

@@ -1,0 +1,427 @@
+/* One text, wherever it is computed.
+ *
+ * The log (prompt, generated tokens), the seed and the options tell all that a worker must know,
+ * so a text that a worker lost goes on at any other of the same model and arithmetic, with the
+ * tokens that the first would have sampled.
+ *
+ * An attempt is the text at one worker.  It outlives the sequence's interest in it: what still
+ * comes from a worker that was given up, or for a client that left, meets `sequence == NULL`. */
+#include "serve/http/impl.h"
+
+#include "base/log.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the waiting list ---- */
+
+static void wait_for_worker(struct http_sequence *s, bool first)
+{
+    struct http_front *f = s->front;
+    assert(!s->to && !s->attempt && !s->ended);
+    s->waits_ns = hw_now_ns();
+    http_count(&s->model->stats, HTTP_COUNT_WAITING, 1);
+    s->to = first ? &f->waiting : f->waiting_end;
+    s->next = *s->to;
+    if (s->next)
+        s->next->to = &s->next;
+    else
+        f->waiting_end = &s->next;
+    *s->to = s;
+}
+
+static void wait_no_more(struct http_sequence *s)
+{
+    struct http_front *f = s->front;
+    if (!s->to)
+        return;
+    *s->to = s->next;
+    if (s->next)
+        s->next->to = s->to;
+    else
+        f->waiting_end = s->to;
+    s->to = NULL;
+    http_count(&s->model->stats, HTTP_COUNT_WAITING, -1);
+}
+
+/* ---- ends ---- */
+
+static void finish(struct http_sequence *s, enum http_finish how)
+{
+    assert(!s->ended && !s->attempt && !s->to);
+    struct http_model_stats *stats = &s->model->stats;
+    s->ended = true;
+    http_count(stats,
+               how == HTTP_FINISH_STOP     ? HTTP_COUNT_STOPPED
+               : how == HTTP_FINISH_LENGTH ? HTTP_COUNT_FULL
+                                           : HTTP_COUNT_FAILED,
+               1);
+    http_time_note(stats, HTTP_TIME_TOTAL, hw_now_ns() - s->started_ns);
+    s->ops->on_end(s, how);
+}
+
+static void fail(struct http_sequence *s, unsigned status, const char *param, const char *code,
+                 const char *why)
+{
+    (void)http_error_set(&s->error, status, param, code, "%s", why);
+    finish(s, HTTP_FINISH_ERROR);
+}
+
+static void queue_action(struct http_attempt *a)
+{
+    struct http_front *f = a->front;
+    if (a->queued)
+        return;
+    a->queued = true;
+    a->action_next = NULL;
+    *f->actions_end = a;
+    f->actions_end = &a->action_next;
+}
+
+/* The sequence is not at this worker any more. */
+static void let_go(struct http_attempt *a)
+{
+    struct http_sequence *s = a->sequence;
+    assert(s && s->attempt == a);
+    s->attempt = NULL;
+    a->sequence = NULL;
+    http_count(&s->model->stats, HTTP_COUNT_RUNNING, -1);
+}
+
+void http_sequence_drop(struct http_sequence *s)
+{
+    struct http_attempt *a = s->attempt;
+    wait_no_more(s);
+    if (a) {
+        let_go(a);
+        a->cancel = true;
+        if (a->started)
+            queue_action(a);
+    }
+    s->ended = true;
+}
+
+void http_sequence_finish(struct http_sequence *s, enum http_finish how)
+{
+    http_sequence_drop(s);
+    s->ended = false;
+    finish(s, how);
+}
+
+void http_sequence_fini(struct http_sequence *s)
+{
+    assert(!s->attempt && !s->to);
+    free(s->tokens);
+    s->tokens = NULL;
+}
+
+/* ---- what a worker says ---- */
+
+static int log_tokens(struct http_sequence *s, const struct llm_generated *tokens, uint32_t count)
+{
+    if (count > s->token_room - s->token_count) {
+        uint32_t room = s->token_room + s->token_room / 2 + count + 64;
+        uint32_t *grown = realloc(s->tokens, room * sizeof(*grown));
+        if (!grown)
+            return -ENOMEM;
+        s->tokens = grown;
+        s->token_room = room;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        s->tokens[s->token_count++] = tokens[i].token;
+    return 0;
+}
+
+static void note_times(struct http_sequence *s, uint32_t count)
+{
+    struct http_model_stats *stats = &s->model->stats;
+    uint64_t now = hw_now_ns();
+    if (!s->first_ns) {
+        s->first_ns = now;
+        http_time_note(stats, HTTP_TIME_FIRST, now - s->started_ns);
+    } else {
+        http_time_note(stats, HTTP_TIME_BETWEEN, now - s->last_ns);
+    }
+    s->last_ns = now;
+    http_count(stats, HTTP_COUNT_GENERATED, count);
+}
+
+/* The tokens are checked against the vocabulary that the same worker sent. */
+static bool tokens_fit(const struct http_sequence *s, const struct llm_generated *tokens,
+                       uint32_t count)
+{
+    uint32_t vocab = llm_vocab_size(s->model->vocab);
+    for (uint32_t i = 0; i < count; i++) {
+        if (tokens[i].token >= vocab)
+            return false;
+        for (uint32_t t = 0; t < tokens[i].top_count; t++)
+            if (tokens[i].top[t].token >= vocab)
+                return false;
+    }
+    return count <= s->most - (s->token_count - s->prompt_count);
+}
+
+static void on_tokens(void *user, const struct llm_generated *tokens, uint32_t count)
+{
+    struct http_attempt *a = user;
+    http_lock(a->front);
+    struct http_sequence *s = a->sequence;
+    if (s && !tokens_fit(s, tokens, count)) {
+        (void)http_error_set(&s->error, 500, NULL, NULL,
+                             "the worker sent tokens that the model does not have");
+        http_sequence_finish(s, HTTP_FINISH_ERROR);
+    } else if (s && log_tokens(s, tokens, count)) {
+        (void)http_error_set(&s->error, 500, NULL, NULL, "out of memory");
+        http_sequence_finish(s, HTTP_FINISH_ERROR);
+    } else if (s) {
+        s->losses = 0;
+        note_times(s, count);
+        s->ops->on_tokens(s, tokens, count);
+    }
+    http_unlock(a->front);
+}
+
+/* The worker does not have the text any more, through no fault of the text. */
+static void move_on(struct http_sequence *s, bool lost, const char *why)
+{
+    s->losses += lost;
+    if (s->losses > HTTP_LOSSES_MAX) {
+        fail(s, 503, NULL, NULL, why);
+        return;
+    }
+    wait_for_worker(s, true); /* it has waited before: it goes to the front */
+    http_sequences_assign(s->front);
+}
+
+static void ended_well(struct http_sequence *s, struct http_worker *w,
+                       const struct llm_generate_end *end)
+{
+    if (!s->shared && s->attempts == 1)
+        s->shared = end->shared;
+    switch (end->reason) {
+    case LLM_END_STOP:
+        finish(s, HTTP_FINISH_STOP);
+        break;
+    case LLM_END_LENGTH:
+        finish(s, HTTP_FINISH_LENGTH);
+        break;
+    default: /* drained; or cancelled, which we did not ask for */
+        w->served.draining = end->reason == LLM_END_DRAINED || w->served.draining;
+        move_on(s, end->reason != LLM_END_DRAINED, "the worker gave the text up again and again");
+        break;
+    }
+}
+
+static void ended_badly(struct http_sequence *s, struct http_worker *w, int status, const char *why)
+{
+    switch (status) {
+    case -EAGAIN:
+        w->served.draining = true;
+        move_on(s, false, why);
+        break;
+    case -EBUSY:
+        w->busy_until = hw_now_ns() + 50 * HW_MS;
+        move_on(s, false, why);
+        break;
+    case -EMSGSIZE:
+        fail(s, 400, NULL, "context_length_exceeded", why);
+        break;
+    case -EINVAL:
+    case -ENOSPC:
+        fail(s, 400, NULL, NULL, why);
+        break;
+    default:
+        /* The connection, or the worker's own trouble: its thread looks at once, and until it has
+         * the worker gets no text. */
+        w->look = true;
+        pthread_cond_signal(&w->wake);
+        hw_info(HW_CAT_NET, "worker %s lost a text: %s", w->name, why);
+        move_on(s, true, why);
+        break;
+    }
+}
+
+static void on_end(void *user, int status, const struct llm_generate_end *end, const char *why)
+{
+    struct http_attempt *a = user;
+    struct http_front *f = a->front;
+    struct http_worker *w = a->worker;
+    http_lock(f);
+    struct http_sequence *s = a->sequence;
+    w->texts--;
+    a->over = true;
+    if (s)
+        let_go(a);
+    if (s && status == 0)
+        ended_well(s, w, end);
+    else if (s)
+        ended_badly(s, w, status, why);
+    http_sequences_assign(f); /* there is room for another */
+    bool free_now = a->started && !a->queued;
+    http_unlock(f);
+    if (free_now)
+        free(a);
+}
+
+static const struct llm_connection_ops connection_ops = {.on_tokens = on_tokens, .on_end = on_end};
+
+/* ---- giving a text to a worker ---- */
+
+static void could_not_start(struct http_attempt *a, int rc, const char *why)
+{
+    struct http_sequence *s = a->sequence;
+    struct http_worker *w = a->worker;
+    w->texts--;
+    a->over = true;
+    if (!s)
+        return;
+    let_go(a);
+    if (rc == -EINVAL)
+        fail(s, 400, NULL, NULL, why);
+    else if (rc == -ENOMEM)
+        fail(s, 500, NULL, NULL, "out of memory");
+    else
+        ended_badly(s, w, rc, why);
+}
+
+/* The request is copied while the sequence cannot change: only this attempt adds to its log, and
+ * its callbacks come after the copy.  The sequence may be dropped meanwhile, so it is copied
+ * under the lock. */
+static int start(struct http_attempt *a, char *why)
+{
+    struct http_front *f = a->front;
+    struct http_sequence *s = a->sequence;
+    struct llm_generate request = s->request;
+    uint32_t *tokens = malloc(s->token_count * sizeof(*tokens));
+    char *name = strdup(s->model->name);
+    struct llm_bias *biases = NULL;
+    size_t bias_bytes = request.sampling.bias_count * sizeof(*biases);
+    char *grammar = request.grammar ? strdup(request.grammar) : NULL;
+    if (bias_bytes)
+        biases = malloc(bias_bytes);
+    int rc =
+        !tokens || !name || (bias_bytes && !biases) || (request.grammar && !grammar) ? -ENOMEM : 0;
+    if (rc == 0) {
+        memcpy(tokens, s->tokens, s->token_count * sizeof(*tokens));
+        if (bias_bytes)
+            memcpy(biases, request.sampling.biases, bias_bytes);
+        request.model = name;
+        request.tokens = tokens;
+        request.token_count = s->token_count;
+        request.sampled = s->token_count - s->prompt_count;
+        request.most = s->most - request.sampled;
+        request.sampling.biases = biases;
+        request.grammar = grammar;
+        a->worker->users++;
+        pthread_mutex_unlock(&f->lock);
+        rc = llm_connection_start(a->worker->conn, &request, &connection_ops, a, &a->id, why);
+        pthread_mutex_lock(&f->lock);
+        if (--a->worker->users == 0)
+            pthread_cond_broadcast(&a->worker->unused);
+    }
+    free(grammar);
+    free(biases);
+    free(name);
+    free(tokens);
+    return rc;
+}
+
+static void cancel(struct http_attempt *a)
+{
+    struct http_front *f = a->front;
+    struct http_worker *w = a->worker;
+    if (a->over || !w->conn)
+        return;
+    w->users++;
+    pthread_mutex_unlock(&f->lock);
+    llm_connection_cancel(w->conn, a->id);
+    pthread_mutex_lock(&f->lock);
+    if (--w->users == 0)
+        pthread_cond_broadcast(&w->unused);
+}
+
+void http_attempt_act(struct http_attempt *a)
+{
+    char why[LLM_WHY_CHARS] = "";
+    if (!a->started) {
+        int rc = a->sequence && a->worker->conn ? start(a, why) : -ECANCELED;
+        a->started = true;
+        if (rc && !a->over)
+            could_not_start(a, rc, why[0] ? why : "the worker is gone");
+    }
+    if (a->cancel)
+        cancel(a);
+    a->queued = false;
+    if (a->over)
+        free(a);
+}
+
+static int assign(struct http_sequence *s, struct http_worker *w)
+{
+    struct http_attempt *a = calloc(1, sizeof(*a));
+    if (!a)
+        return -ENOMEM;
+    int model = http_worker_model(w, s->model);
+    assert(model >= 0);
+    bool begun = s->token_count > s->prompt_count;
+    if (!begun)
+        memcpy(s->arithmetic, w->served.models[model].arithmetic, sizeof(s->arithmetic));
+    wait_no_more(s);
+    if (!s->attempts)
+        http_time_note(&s->model->stats, HTTP_TIME_QUEUE, hw_now_ns() - s->started_ns);
+    else
+        http_count(&s->model->stats, HTTP_COUNT_MOVED, 1);
+    s->attempts++;
+    *a = (struct http_attempt){.front = s->front, .worker = w, .sequence = s};
+    s->attempt = a;
+    w->texts++;
+    http_count(&s->model->stats, HTTP_COUNT_RUNNING, 1);
+    http_route_note(s->front, s, w);
+    queue_action(a);
+    return 0;
+}
+
+void http_sequences_assign(struct http_front *f)
+{
+    struct http_sequence *next;
+    for (struct http_sequence *s = f->waiting; s; s = next) {
+        next = s->next;
+        if (s->token_count == s->prompt_count)
+            s->arithmetic[0] = '\0'; /* nothing was generated: any arithmetic will do */
+        struct http_worker *w = http_route(f, s);
+        if (!w || assign(s, w))
+            continue;
+    }
+}
+
+uint64_t http_sequences_expire(struct http_front *f, uint64_t now)
+{
+    uint64_t due = HW_NEVER;
+    struct http_sequence *s = f->waiting;
+    while (s) {
+        uint64_t end = s->waits_ns + f->limits.wait_ns;
+        if (end > now) {
+            due = end < due ? end : due;
+            s = s->next;
+            continue;
+        }
+        wait_no_more(s);
+        fail(s, 503, NULL, NULL,
+             s->attempts ? "no worker could go on with the text in time"
+                         : "no worker could take the request in time");
+        s = f->waiting; /* the owner may have dropped others */
+    }
+    return due;
+}
+
+void http_sequence_start(struct http_sequence *s)
+{
+    assert(s->prompt_count > 0 && s->token_count == s->prompt_count && s->most > 0);
+    s->started_ns = hw_now_ns();
+    http_count(&s->model->stats, HTTP_COUNT_TEXTS, 1);
+    http_count(&s->model->stats, HTTP_COUNT_PROMPT, s->prompt_count);
+    wait_for_worker(s, false);
+    http_sequences_assign(s->front);
+}

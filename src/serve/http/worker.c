@@ -1,0 +1,154 @@
+/* One thread for each worker: connects, asks what it serves and how it is every second, and
+ * connects again when it is lost.  A worker that does not answer hangs: its connection is closed,
+ * which ends its texts, and they go on elsewhere. */
+#include "serve/http/impl.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* Under the lock: sleeps for so long, or until the worker is to be looked at or the front stops. */
+static void pause_for(struct http_worker *w, uint64_t ns)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    uint64_t nanos = (uint64_t)end.tv_nsec + ns % HW_SEC;
+    end.tv_sec += (time_t)(ns / HW_SEC + nanos / HW_SEC);
+    end.tv_nsec = (long)(nanos % HW_SEC);
+    int rc = 0;
+    while (!w->front->stopping && !w->look && rc == 0)
+        rc = pthread_cond_timedwait(&w->wake, &w->front->lock, &end);
+}
+
+/* Learns the models of a description.  Without the lock. */
+static int take_models(struct http_worker *w, struct llm_connection *conn,
+                       const struct llm_served *served, struct http_model **models, char *why)
+{
+    if (served->model_count == 0) {
+        snprintf(why, LLM_WHY_CHARS, "it serves no model; start it with --model FILE");
+        return -ENOENT;
+    }
+    for (uint32_t i = 0; i < served->model_count; i++) {
+        models[i] = http_model_get(w->front, conn, &served->models[i], why);
+        if (!models[i])
+            return -EPROTO;
+    }
+    return 0;
+}
+
+static int look(struct http_worker *w, struct llm_connection *conn, char *why)
+{
+    struct llm_served served;
+    struct http_model *models[LLM_SERVED_MODELS_MAX] = {NULL};
+    int rc = llm_connection_describe(conn, HTTP_HANG_NS, &served, why);
+    if (rc == -ETIMEDOUT)
+        snprintf(why, LLM_WHY_CHARS, "it did not answer for 3 s: it hangs");
+    if (rc == 0 && served.step_ns > HTTP_STEP_NS) {
+        snprintf(why, LLM_WHY_CHARS, "its step takes more than 60 s: its device hangs");
+        rc = -ETIMEDOUT;
+    }
+    if (rc == 0)
+        rc = take_models(w, conn, &served, models, why);
+    if (rc)
+        return rc;
+    http_lock(w->front);
+    w->served = served;
+    memcpy(w->models, models, sizeof(w->models));
+    w->look = false;
+    w->busy_until = 0;
+    if (w->state != HTTP_WORKER_UP)
+        hw_info(HW_CAT_NET, "worker %s is up", w->name);
+    w->state = HTTP_WORKER_UP;
+    w->conn = conn;
+    w->why[0] = '\0';
+    http_sequences_assign(w->front);
+    http_unlock(w->front);
+    return 0;
+}
+
+/* Takes the connection away from everybody and closes it. */
+static void lose(struct http_worker *w, struct llm_connection *conn, const char *why)
+{
+    struct http_front *f = w->front;
+    http_lock(f);
+    if (w->state == HTTP_WORKER_UP && !f->stopping) {
+        w->losses++;
+        hw_warn(HW_CAT_NET, "worker %s is lost: %s", w->name, why);
+    }
+    w->state = HTTP_WORKER_DOWN;
+    w->conn = NULL;
+    snprintf(w->why, sizeof(w->why), "%s", why);
+    while (w->users > 0)
+        pthread_cond_wait(&w->unused, &f->lock);
+    http_unlock(f);
+    llm_connection_close(conn); /* its texts end, and go on elsewhere */
+}
+
+/* From a connection to its end. */
+static void attend(struct http_worker *w, struct llm_connection *conn, char *why)
+{
+    struct http_front *f = w->front;
+    bool stopping = false;
+    while (!stopping && look(w, conn, why) == 0) {
+        http_lock(f);
+        pause_for(w, HTTP_DESCRIBE_NS);
+        stopping = f->stopping;
+        http_unlock(f);
+    }
+    lose(w, conn, stopping ? "the gateway stops" : why);
+}
+
+static void *worker_main(void *user)
+{
+    struct http_worker *w = user;
+    struct http_front *f = w->front;
+    uint64_t retry_ns = HTTP_RETRY_MIN_NS;
+    struct rpc_net_options net = {.security = f->options.security,
+                                  .timeout_ns = f->options.connect_ns};
+    struct rpc_config config = {.security = f->options.security, .name = "hawser http"};
+    http_lock(f);
+    while (!f->stopping) {
+        char why[LLM_WHY_CHARS] = "";
+        struct llm_connection *conn;
+        http_unlock(f);
+        int rc = llm_connection_open(&w->addr, &net, &config, &conn, why);
+        uint64_t since = hw_now_ns();
+        if (rc == 0)
+            attend(w, conn, why);
+        http_lock(f);
+        snprintf(w->why, sizeof(w->why), "%s", why);
+        w->look = false;
+        /* One that stayed up for a while is tried at once. */
+        bool stayed = rc == 0 && hw_now_ns() - since > HTTP_RETRY_MAX_NS;
+        retry_ns = stayed ? HTTP_RETRY_MIN_NS : 2 * retry_ns;
+        if (retry_ns > HTTP_RETRY_MAX_NS)
+            retry_ns = HTTP_RETRY_MAX_NS;
+        pause_for(w, retry_ns);
+    }
+    http_unlock(f);
+    return NULL;
+}
+
+int http_worker_start(struct http_worker *w)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->wake, &attr);
+    pthread_condattr_destroy(&attr);
+    pthread_cond_init(&w->unused, NULL);
+    return -pthread_create(&w->thread, NULL, worker_main, w);
+}
+
+void http_worker_stop(struct http_worker *w)
+{
+    pthread_mutex_lock(&w->front->lock);
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->front->lock);
+    pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->unused);
+    pthread_cond_destroy(&w->wake);
+}

@@ -1,0 +1,200 @@
+"""What the tests of the HTTP front share: workers, gateways, requests, streams.
+
+Answers are read as raw HTTP, so that what is tested is the bytes that a client gets.
+"""
+
+import http.client
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
+from harness import HAWSER, TIMEOUT, Case, Server, clean_environment, lines_of  # noqa: E402
+
+MODEL = pathlib.Path(__file__).resolve().parents[3] / "models" / "kjv.gguf"
+NAME = "kjv"
+
+
+class Process:
+    """A program that prints "answering on URL" when it is ready."""
+
+    def __init__(self, *args, env=None):
+        self.process = subprocess.Popen([HAWSER, *map(str, args)], stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, env=clean_environment(env))
+        self.lines = []
+        self.url = None
+        ready = "listening on " if args[0] == "serve" else "answering on "
+        for line in lines_of(self.process.stdout.fileno()):
+            self.lines.append(line)
+            if line.startswith("answering on "):
+                self.url = line.removeprefix("answering on ")
+            if line.startswith("listening on "):
+                self.address = line.removeprefix("listening on ").split(", ")[0]
+            if line.startswith(ready):
+                return
+        _, stderr = self.process.communicate(timeout=TIMEOUT)
+        raise AssertionError(f"{args[0]} ended with {self.process.returncode}: {stderr.decode()}")
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def stop(self, number=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.send_signal(number)
+        try:
+            _, stderr = self.process.communicate(timeout=TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+            raise
+        return self.process.returncode, stderr.decode()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+def worker(*args, listen="127.0.0.1:0", model=MODEL):
+    """A worker without an HTTP door."""
+    return Process("serve", "--no-devices", "--model", model, "--threads", 1, "--kv-memory",
+                   "64MiB", "--listen", listen, *args)
+
+
+def service(*args):
+    """A worker with its own HTTP door, and a model that it knows."""
+    front = worker("--http", "127.0.0.1:0", *args)
+    wait_ready(front.url)
+    return front
+
+
+def gateway(workers, *args):
+    """Over running workers, all of them known."""
+    front = Process("gateway", "--servers", ",".join(w.address for w in workers), "--http",
+                    "127.0.0.1:0", *args)
+    wait_for(lambda: state(front.url).count(": up,") == len(workers))
+    return front
+
+
+def wait_for(condition):
+    """Looks again until it holds; TIMEOUT only bounds how long a failure takes."""
+    end = time.monotonic() + TIMEOUT
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError("it did not come to pass in time")
+
+
+def connect(url, timeout=TIMEOUT):
+    parts = urllib.parse.urlsplit(url)
+    return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
+
+
+def call(url, path, body=None, method=None, headers=None, raw=None):
+    """(status, headers, decoded body)"""
+    connection = connect(url)
+    data = raw if raw is not None else None if body is None else json.dumps(body).encode()
+    connection.request(method or ("GET" if data is None else "POST"), path, body=data,
+                       headers=headers or {})
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    if "json" in answer.headers.get("Content-Type", ""):
+        return answer.status, answer.headers, json.loads(text)
+    return answer.status, answer.headers, text
+
+
+def wait_ready(url):
+    wait_for(lambda: call(url, "/healthz")[0] == 200)
+
+
+def state(url):
+    return call(url, "/")[2]
+
+
+def counter(url, name):
+    """The sum over all series of a metric."""
+    text = call(url, "/metrics")[2]
+    found = re.findall(rf"^{re.escape(name)}(?:{{[^}}]*}})? (\S+)$", text, re.M)
+    assert found, f"no {name} in the metrics"
+    return sum(map(float, found))
+
+
+class Stream:
+    """A streamed answer, read event by event."""
+
+    def __init__(self, url, path, body):
+        self.connection = connect(url)
+        self.connection.request("POST", path, body=json.dumps({**body, "stream": True}).encode())
+        self.answer = self.connection.getresponse()
+        assert self.answer.status == 200, self.answer.read()
+        assert self.answer.headers["Content-Type"].startswith("text/event-stream")
+
+    def __iter__(self):
+        """Yields the decoded chunks up to [DONE]."""
+        event = []
+        while True:
+            line = self.answer.readline()
+            if not line:
+                raise AssertionError("the stream ended without [DONE]")
+            line = line.rstrip(b"\n")
+            if line.startswith(b"data: "):
+                event.append(line[6:])
+                continue
+            assert line == b"", line
+            data, event = b"\n".join(event), []
+            if data == b"[DONE]":
+                self.connection.close()
+                return
+            chunk = json.loads(data)
+            if "error" in chunk:
+                raise AssertionError(chunk["error"])
+            yield chunk
+
+    def close(self):
+        self.connection.close()
+
+
+def text_of(chunks, index=0):
+    parts = []
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            if choice["index"] == index:
+                parts.append(choice.get("text") or choice.get("delta", {}).get("content") or "")
+    return "".join(parts)
+
+
+def in_threads(functions):
+    """Their results, in order; the first exception, if any."""
+    results = [None] * len(functions)
+
+    def run(i, function):
+        try:
+            results[i] = (function(), None)
+        except BaseException as problem:  # noqa: BLE001 (told below)
+            results[i] = (None, problem)
+
+    threads = [threading.Thread(target=run, args=(i, f)) for i, f in enumerate(functions)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for _, problem in results:
+        if problem:
+            raise problem
+    return [value for value, _ in results]
+
+
+__all__ = ["Case", "MODEL", "NAME", "Process", "Server", "Stream", "call", "connect", "counter",
+           "gateway", "in_threads", "service", "state", "text_of", "wait_for", "wait_ready",
+           "worker"]

@@ -1,0 +1,332 @@
+"""Every endpoint of a server's HTTP door, and what it refuses."""
+
+import json
+import signal
+import socket
+import ssl
+import unittest
+import urllib.parse
+
+from rig import (MODEL, NAME, Case, Process, Stream, call, connect, counter, in_threads, service,
+                 state, text_of, wait_for)
+
+PROMPT = {"prompt": "And God said", "temperature": 0, "max_tokens": 16}
+KEY = "a-key-of-sixteen-or-more"
+
+
+class Endpoints(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.front = service()
+        cls.url = cls.front.url
+
+    @classmethod
+    def tearDownClass(cls):
+        code, stderr = cls.front.stop()
+        assert code == 0 and not stderr, (code, stderr)
+
+    def complete(self, **fields):
+        status, _, body = call(self.url, "/v1/completions", {**PROMPT, **fields})
+        self.assertEqual(status, 200, body)
+        return body
+
+    def refused(self, path, body, status, param=None, **kwargs):
+        got, _, answer = call(self.url, path, body, **kwargs)
+        self.assertEqual(got, status, answer)
+        self.assertEqual(set(answer), {"error"})
+        error = answer["error"]
+        self.assertEqual(set(error), {"message", "type", "param", "code"})
+        self.assertEqual(error["param"], param)
+        self.assertTrue(error["message"])
+        return error
+
+    # ---- answers ----
+
+    def test_models(self):
+        status, _, body = call(self.url, "/v1/models")
+        self.assertEqual(status, 200)
+        self.assertEqual(body["object"], "list")
+        self.assertEqual([m["id"] for m in body["data"]], [NAME])
+
+    def test_completion(self):
+        body = self.complete()
+        self.assertEqual(body["object"], "text_completion")
+        self.assertEqual(body["model"], NAME)
+        self.assertTrue(body["id"].startswith("cmpl-"))
+        (choice,) = body["choices"]
+        self.assertEqual(choice["finish_reason"], "length")
+        self.assertTrue(choice["text"].startswith(" "), choice["text"])
+        self.assertEqual(body["usage"]["completion_tokens"], 16)
+        self.assertEqual(body["usage"]["total_tokens"], body["usage"]["prompt_tokens"] + 16)
+
+    def test_the_stream_is_the_answer(self):
+        whole = self.complete(max_tokens=64)
+        chunks = list(Stream(self.url, "/v1/completions", {
+            **PROMPT, "max_tokens": 64, "stream_options": {"include_usage": True}}))
+        self.assertEqual(text_of(chunks), whole["choices"][0]["text"])
+        self.assertGreater(len(chunks), 4)
+        self.assertEqual(chunks[-1]["choices"], [])
+        self.assertEqual(chunks[-1]["usage"], whole["usage"])
+        self.assertEqual(chunks[-2]["choices"][0]["finish_reason"], "length")
+        self.assertEqual({c["id"] for c in chunks}, {chunks[0]["id"]})
+        self.assertTrue(all(c["usage"] is None for c in chunks[:-1]))
+
+    def test_chat(self):
+        ask = {"messages": [{"role": "user", "content": "Who was Moses?"}], "max_tokens": 12,
+               "temperature": 0}
+        status, _, body = call(self.url, "/v1/chat/completions", ask)
+        self.assertEqual(status, 200, body)
+        self.assertEqual(body["object"], "chat.completion")
+        message = body["choices"][0]["message"]
+        self.assertEqual(message["role"], "assistant")
+        chunks = list(Stream(self.url, "/v1/chat/completions", ask))
+        self.assertEqual(chunks[0]["choices"][0]["delta"]["role"], "assistant")
+        self.assertEqual(text_of(chunks), message["content"])
+        self.assertEqual(chunks[-1]["choices"][0]["delta"], {})
+        self.assertEqual(chunks[-1]["object"], "chat.completion.chunk")
+
+    def test_seeds(self):
+        hot = {"temperature": 0.9, "max_tokens": 24}
+        first = self.complete(seed=5, **hot)["choices"][0]["text"]
+        self.assertEqual(self.complete(seed=5, **hot)["choices"][0]["text"], first)
+        self.assertNotEqual(self.complete(seed=6, **hot)["choices"][0]["text"], first)
+        self.assertNotEqual(self.complete(**hot)["choices"][0]["text"],
+                            self.complete(**hot)["choices"][0]["text"])
+
+    def test_several_prompts_and_choices(self):
+        body = self.complete(prompt=["And God said", "In the beginning"], n=2, temperature=0.8,
+                             seed=3)
+        self.assertEqual([c["index"] for c in body["choices"]], [0, 1, 2, 3])
+        texts = [c["text"] for c in body["choices"]]
+        self.assertEqual(len(set(texts)), 4)
+        # The first choice is what a single one with that seed is.
+        self.assertEqual(self.complete(temperature=0.8, seed=3)["choices"][0]["text"], texts[0])
+        chunks = list(Stream(self.url, "/v1/completions",
+                             {**PROMPT, "prompt": ["And God said", "In the beginning"], "n": 2,
+                              "temperature": 0.8, "seed": 3}))
+        self.assertEqual([text_of(chunks, i) for i in range(4)], texts)
+
+    def test_stop_strings(self):
+        whole = self.complete(max_tokens=48)["choices"][0]["text"]
+        stop = whole[20:27]  # in the middle of words and tokens
+        for streamed in (False, True):
+            ask = {**PROMPT, "max_tokens": 48, "stop": ["no such text", stop]}
+            if streamed:
+                chunks = list(Stream(self.url, "/v1/completions", ask))
+                text, reason = text_of(chunks), chunks[-1]["choices"][0]["finish_reason"]
+            else:
+                choice = self.complete(**ask)["choices"][0]
+                text, reason = choice["text"], choice["finish_reason"]
+            self.assertEqual(text, whole[:whole.index(stop)])
+            self.assertEqual(reason, "stop")
+
+    def test_logprobs(self):
+        choice = self.complete(logprobs=3, max_tokens=8)["choices"][0]
+        logprobs = choice["logprobs"]
+        self.assertEqual("".join(logprobs["tokens"]), choice["text"])
+        self.assertEqual(len(logprobs["token_logprobs"]), 8)
+        for token, value, top in zip(logprobs["tokens"], logprobs["token_logprobs"],
+                                     logprobs["top_logprobs"]):
+            self.assertLessEqual(value, 0)
+            self.assertEqual(max(top.values()), top[token])  # greedy takes the largest
+            self.assertAlmostEqual(top[token], value, places=5)
+        ask = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 4, "temperature": 0,
+               "logprobs": True, "top_logprobs": 2}
+        _, _, chat = call(self.url, "/v1/chat/completions", ask)
+        content = chat["choices"][0]["logprobs"]["content"]
+        self.assertEqual(bytes(b for t in content for b in t["bytes"]).decode(errors="replace"),
+                         chat["choices"][0]["message"]["content"])
+        self.assertTrue(all(len(t["top_logprobs"]) == 2 for t in content))
+        streamed = [t for c in Stream(self.url, "/v1/chat/completions", ask)
+                    for choice in c["choices"] if choice.get("logprobs")
+                    for t in choice["logprobs"]["content"]]
+        self.assertEqual(streamed, content)
+
+    def test_bias_and_penalties(self):
+        plain = self.complete(max_tokens=1, logprobs=0)["choices"][0]
+        _, _, tokens = call(self.url, "/tokenize", {"prompt": "And God said" + plain["text"]})
+        banned = tokens["tokens"][-1]
+        other = self.complete(max_tokens=1, logit_bias={str(banned): -100})["choices"][0]
+        self.assertNotEqual(other["text"], plain["text"])
+        many = self.complete(max_tokens=64)["choices"][0]["text"]
+        fewer = self.complete(max_tokens=64, frequency_penalty=2, presence_penalty=2,
+                              repetition_penalty=1.3)["choices"][0]["text"]
+        self.assertNotEqual(many, fewer)
+
+    def test_echo(self):
+        self.assertEqual(self.complete(echo=True)["choices"][0]["text"],
+                         "And God said" + self.complete()["choices"][0]["text"])
+        chunks = list(Stream(self.url, "/v1/completions", {**PROMPT, "echo": True}))
+        self.assertTrue(text_of(chunks).startswith("And God said"))
+
+    def test_tokens_and_back(self):
+        _, _, tokens = call(self.url, "/tokenize", {"prompt": "And God said, Let there be light"})
+        self.assertEqual(tokens["count"], len(tokens["tokens"]))
+        _, _, text = call(self.url, "/detokenize", {"tokens": tokens["tokens"]})
+        self.assertEqual(text["prompt"], "And God said, Let there be light")
+        by_tokens = self.complete(prompt=tokens["tokens"])
+        self.assertEqual(by_tokens["choices"][0]["text"],
+                         self.complete(prompt="And God said, Let there be light")["choices"][0]["text"])
+
+    def test_pages(self):
+        self.assertEqual(call(self.url, "/healthz")[2], {"status": "ok"})
+        self.assertIn("this server: up", state(self.url))
+        before = counter(self.url, "vllm:generation_tokens_total")
+        self.complete()
+        self.assertEqual(counter(self.url, "vllm:generation_tokens_total"), before + 16)
+        self.assertEqual(counter(self.url, "hawser_http_generated_tokens_total"), before + 16)
+        self.assertGreater(counter(self.url, "vllm:time_to_first_token_seconds_count"), 0)
+        self.assertIn("counters", call(self.url, "/json")[2])
+
+    def test_one_connection_for_many_requests(self):
+        connection = connect(self.url)
+        for _ in range(3):
+            connection.request("POST", "/v1/completions", body=json.dumps(PROMPT))
+            answer = connection.getresponse()
+            self.assertEqual(answer.status, 200)
+            answer.read()
+        connection.close()
+
+    # ---- refusals ----
+
+    def test_fields_are_refused_by_name(self):
+        for field, value in (("max_tokens", 0), ("temperature", "hot"), ("top_p", 2), ("n", 0),
+                             ("stop", ""), ("logprobs", 99), ("stream", "yes"), ("model", 3),
+                             ("logit_bias", {"99999999": 1}), ("prompt", None)):
+            self.refused("/v1/completions", {**PROMPT, field: value}, 400, field)
+        self.refused("/v1/chat/completions", {"messages": []}, 400, "messages")
+        self.refused("/tokenize", {}, 400, "prompt")
+        self.refused("/detokenize", {"tokens": [10 ** 8]}, 400, "tokens")
+
+    def test_bodies_are_refused(self):
+        self.refused("/v1/completions", None, 400, raw=b"{", method="POST")
+        self.refused("/v1/completions", None, 400, raw=b"", method="POST")
+        self.refused("/v1/completions", None, 400, raw=b"\xff\xfe", method="POST")
+        self.refused("/v1/completions", None, 400, raw=b"[1]", method="POST")
+
+    def test_unknown_things(self):
+        error = self.refused("/v1/completions", {**PROMPT, "model": "gpt-4"}, 404, "model")
+        self.assertEqual(error["code"], "model_not_found")
+        self.refused("/v1/nothing", None, 404)
+        self.refused("/v1/completions", None, 405)
+        self.refused("/v1/models", {}, 405)
+        self.refused("/v1/embeddings", {"input": "a"}, 501)
+
+    def test_a_prompt_longer_than_the_context(self):
+        error = self.refused("/v1/completions", {**PROMPT, "prompt": "verily " * 4000}, 400, "prompt")
+        self.assertEqual(error["code"], "context_length_exceeded")
+        self.assertLess(len(error["message"]), 300)
+
+    def test_a_body_that_is_too_large(self):
+        parts = urllib.parse.urlsplit(self.url)
+        with socket.create_connection((parts.hostname, parts.port), timeout=60) as client:
+            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                           b"Content-Length: 99999999\r\n\r\n{")
+            answer = client.makefile("rb").read()
+        self.assertIn(b" 413 ", answer.split(b"\r\n")[0])
+        self.assertIn(b'"error"', answer)
+
+    def test_bytes_that_are_no_http(self):
+        parts = urllib.parse.urlsplit(self.url)
+        with socket.create_connection((parts.hostname, parts.port), timeout=60) as client:
+            client.sendall(b"\x00\x01\x02 nonsense\r\n\r\n")
+            client.makefile("rb").read()
+        self.assertEqual(self.complete()["choices"][0]["finish_reason"], "length")
+
+    # ---- clients that leave ----
+
+    def running(self):
+        return counter(self.url, "vllm:num_requests_running") + counter(
+            self.url, "vllm:num_requests_waiting")
+
+    def test_a_client_that_leaves_frees_its_text(self):
+        for streamed in (True, False):
+            wait_for(lambda: self.running() == 0)
+            generated = counter(self.url, "vllm:generation_tokens_total")
+            left = counter(self.url, "hawser_http_texts_left_total")
+            connection = connect(self.url)
+            ask = {**PROMPT, "max_tokens": 5000, "n": 8, "stream": streamed, "temperature": 1,
+                   "logit_bias": {}}
+            connection.request("POST", "/v1/completions", body=json.dumps(ask))
+            wait_for(lambda: counter(self.url, "vllm:generation_tokens_total") > generated)
+            connection.close()
+            wait_for(lambda: self.running() == 0)
+            self.assertGreater(counter(self.url, "hawser_http_texts_left_total"), left)
+            # The worker has let the sequences go, too.
+            wait_for(lambda: ", 0 running and 0 waiting" in state(self.url))
+
+    def test_many_clients_at_a_time(self):
+        alone = [self.complete(temperature=0.8, seed=i, max_tokens=24)["choices"][0]["text"]
+                 for i in range(16)]
+        together = in_threads([lambda i=i: self.complete(temperature=0.8, seed=i, max_tokens=24)
+                               ["choices"][0]["text"] for i in range(16)])
+        self.assertEqual(together, alone)
+
+
+class Doors(Case):
+    def test_keys_and_limits(self):
+        keys = self.dir / "api"
+        keys.write_text(KEY + "\n")
+        keys.chmod(0o600)
+        bearer = {"Authorization": f"Bearer {KEY}"}
+        with service("--api-key-file", keys, "--max-requests-per-key", 1) as front:
+            self.assertEqual(call(front.url, "/v1/models")[0], 401)
+            self.assertEqual(call(front.url, "/metrics")[0], 401)
+            self.assertEqual(call(front.url, "/v1/models", headers={"Authorization": "Bearer x"})[0],
+                             401)
+            self.assertEqual(call(front.url, "/v1/models", headers=bearer)[0], 200)
+            connection = connect(front.url)
+            connection.request("POST", "/v1/completions", headers=bearer, body=json.dumps(
+                {**PROMPT, "max_tokens": 5000, "stream": True}))
+            connection.getresponse().read(1)
+            status, headers, body = call(front.url, "/v1/completions", PROMPT, headers=bearer)
+            self.assertEqual((status, headers["Retry-After"]), (429, "1"), body)
+            connection.close()
+            wait_for(lambda: call(front.url, "/v1/completions", PROMPT, headers=bearer)[0] == 200)
+
+    def test_tls(self):
+        keys, _ = self.keys()
+        with Process("serve", "--no-devices", "--model", MODEL, "--listen", f"unix:{self.dir}/s",
+                     "--http", "127.0.0.1:0", "--cert", keys / "server.crt", "--key",
+                     keys / "server.key") as front:
+            self.assertTrue(front.url.startswith("https://"))
+            parts = urllib.parse.urlsplit(front.url)
+            context = ssl.create_default_context(cafile=str(keys / "server.crt"))
+            with socket.create_connection((parts.hostname, parts.port), timeout=60) as plain, \
+                    context.wrap_socket(plain, server_hostname="localhost") as client:
+                client.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                self.assertIn(b" 200 ", client.makefile("rb").read().split(b"\r\n")[0])
+
+    def refused(self, code, *args):
+        result = self.hawser(*args)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result.stderr
+
+    @staticmethod
+    def hawser(*args):
+        from harness import hawser
+        return hawser(*args)
+
+    def test_what_a_door_refuses(self):
+        serve = ("serve", "--no-devices", "--listen", f"unix:{self.dir}/s", "--model", MODEL)
+        self.assertIn("--api-key-file", self.refused(77, *serve, "--http", "0.0.0.0:0"))
+        self.assertIn("host:port", self.refused(2, *serve, "--http", f"unix:{self.dir}/h"))
+        self.assertIn("--model", self.refused(2, "serve", "--no-devices", "--listen",
+                                              f"unix:{self.dir}/s", "--http", "127.0.0.1:0"))
+        self.assertIn("--api-key-file", self.refused(1, *serve, "--http", "127.0.0.1:0",
+                                                     "--api-key-file", self.dir / "none"))
+        self.assertIn("--api-key-file", self.refused(77, "gateway", "--servers", "127.0.0.1:1",
+                                                     "--http", "0.0.0.0:0"))
+        self.assertIn("go together", self.refused(2, "gateway", "--servers", "127.0.0.1:1", "--cert",
+                                                  "x", "--http", "127.0.0.1:0"))
+
+    def test_a_gateway_without_workers_says_so(self):
+        with Process("gateway", "--servers", f"unix:{self.dir}/none", "--http", "127.0.0.1:0") as front:
+            self.assertEqual(call(front.url, "/healthz")[0], 503)
+            self.assertEqual(call(front.url, "/v1/completions", PROMPT)[0], 503)
+            self.assertIn("down", state(front.url))
+
+
+if __name__ == "__main__":
+    signal.alarm(300)
+    unittest.main()

@@ -1,0 +1,160 @@
+"""A worker dies, hangs or is drained in the middle of streams: each client gets the very text that
+it gets when nothing happens."""
+
+import random
+import signal
+import threading
+import time
+import unittest
+
+from rig import (Case, Stream, call, counter, gateway, in_threads, state, text_of, wait_for, worker)
+
+STREAMS = 8
+TOKENS = 300
+
+
+def ask(i, **fields):
+    """Half of them greedy, half at a temperature with their own seed; prompts of several lengths."""
+    return {"prompt": "And it came to pass " * (1 + i % 3), "max_tokens": TOKENS, "seed": 100 + i,
+            "temperature": 0.8 if i % 2 else 0, **fields}
+
+
+class Failover(Case):
+    def setUp(self):
+        super().setUp()
+        self.workers = [worker(listen=f"unix:{self.dir}/{i}") for i in range(2)]
+        self.addCleanup(lambda: [w.stop() for w in self.workers])
+        self.front = gateway(self.workers)
+        self.addCleanup(self.front.stop)
+        self.url = self.front.url
+        self.undisturbed = in_threads([lambda i=i: self.whole(i) for i in range(STREAMS)])
+
+    def whole(self, i):
+        status, _, body = call(self.url, "/v1/completions", ask(i))
+        self.assertEqual(status, 200, body)
+        choice = body["choices"][0]
+        return choice["text"], choice["finish_reason"]
+
+    def streamed(self, i, some):
+        """The same as a stream; `some` is released once a part of it is here."""
+        parts, reason = [], None
+        for chunk in Stream(self.url, "/v1/completions", ask(i)):
+            parts.append(text_of([chunk]))
+            reason = chunk["choices"][0]["finish_reason"] or reason
+            some.release()
+        return "".join(parts), reason
+
+    def disturb(self, disturb):
+        """Runs all streams; disturb() comes when some of each have arrived."""
+        some = threading.Semaphore(0)
+        moved = counter(self.url, "hawser_http_texts_moved_total")
+
+        def act():
+            for _ in range(4 * STREAMS):
+                some.acquire()
+            disturb()
+
+        results = in_threads([lambda i=i: self.streamed(i, some) for i in range(STREAMS)] + [act])
+        self.assertEqual(results[:STREAMS], self.undisturbed)
+        self.assertGreater(counter(self.url, "hawser_http_texts_moved_total"), moved)
+        self.assertEqual(counter(self.url, "hawser_http_texts_failed_total"), 0)
+
+    def restart(self, i):
+        self.workers[i].stop(signal.SIGKILL)
+        self.workers[i] = worker(listen=f"unix:{self.dir}/{i}")
+
+    def test_a_worker_is_killed(self):
+        self.disturb(lambda: self.workers[0].signal(signal.SIGKILL))
+        self.assertIn("down", state(self.url))
+        # It comes back and the other one dies.
+        self.restart(0)
+        wait_for(lambda: state(self.url).count(": up,") == 2)
+        self.disturb(lambda: self.workers[1].signal(signal.SIGKILL))
+
+    def test_a_worker_hangs(self):
+        self.disturb(lambda: self.workers[1].signal(signal.SIGSTOP))
+        # What it had still in its hands comes too late and harms nobody.
+        self.workers[1].signal(signal.SIGCONT)
+        wait_for(lambda: state(self.url).count(": up,") == 2)
+        self.assertEqual(in_threads([lambda i=i: self.whole(i) for i in range(STREAMS)]),
+                         self.undisturbed)
+
+    def test_a_worker_is_drained(self):
+        from harness import hawser
+        self.disturb(lambda: self.expect(hawser("drain", self.workers[0].address), 0))
+        wait_for(lambda: ": drains," in state(self.url))
+        self.assertEqual(self.whole(1), self.undisturbed[1])
+
+    def test_all_workers_are_lost_and_one_comes_back(self):
+        def act():
+            for w in self.workers:
+                w.signal(signal.SIGKILL)
+            self.restart(1)
+        self.disturb(act)
+
+    def test_no_worker_comes_back(self):
+        with gateway(self.workers, "--worker-wait", "500ms") as front:
+            stream = iter(Stream(front.url, "/v1/completions", ask(0)))
+            next(stream)
+            for w in self.workers:
+                w.signal(signal.SIGKILL)
+            with self.assertRaisesRegex(AssertionError, "no worker could go on"):
+                list(stream)
+            wait_for(lambda: call(front.url, "/healthz")[0] == 503)
+            status, _, body = call(front.url, "/v1/completions", ask(0))
+            self.assertEqual(status, 503, body)
+
+
+class Soak(Case):
+    CLIENTS, SECONDS = 50, 6
+
+    def test_clients_while_workers_are_killed(self):
+        """Zero lost or different answers."""
+        workers = [worker("--kv-memory", "128MiB", listen=f"unix:{self.dir}/{i}") for i in range(2)]
+        self.addCleanup(lambda: [w.stop() for w in workers])
+        with gateway(workers) as front:
+            asks = [ask(i, max_tokens=24) for i in range(20)]
+            expected = [call(front.url, "/v1/completions", a)[2]["choices"][0]["text"] for a in asks]
+            end = time.monotonic() + self.SECONDS
+            done = threading.Event()
+
+            def client(number):
+                rng, count = random.Random(number), 0
+                while time.monotonic() < end:
+                    i = rng.randrange(len(asks))
+                    if rng.random() < 0.5:
+                        text = text_of(Stream(front.url, "/v1/completions", asks[i]))
+                    else:
+                        status, _, body = call(front.url, "/v1/completions", asks[i])
+                        self.assertEqual(status, 200, body)
+                        text = body["choices"][0]["text"]
+                    self.assertEqual(text, expected[i])
+                    count += 1
+                return count
+
+            def killer():
+                turn = 0
+                while not done.wait(1.5):
+                    workers[turn].stop(signal.SIGKILL)
+                    workers[turn] = worker("--kv-memory", "128MiB",
+                                           listen=f"unix:{self.dir}/{turn}")
+                    wait_for(lambda: state(front.url).count(": up,") == 2)
+                    turn = 1 - turn
+                return turn
+
+            thread = threading.Thread(target=killer)
+            thread.start()
+            try:
+                counts = in_threads([lambda n=n: client(n) for n in range(self.CLIENTS)])
+            finally:
+                done.set()
+                thread.join()
+            self.assertTrue(all(counts), counts)
+            self.assertGreater(counter(front.url, "hawser_http_texts_moved_total"), 0)
+            self.assertEqual(counter(front.url, "hawser_http_texts_failed_total"), 0)
+            wait_for(lambda: counter(front.url, "vllm:num_requests_running") == 0)
+
+
+if __name__ == "__main__":
+    signal.alarm(400)
+    unittest.main()

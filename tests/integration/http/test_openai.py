@@ -1,0 +1,63 @@
+"""OpenAI's client for JavaScript against the front: completions, chats, streams, an abort."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import unittest
+
+from rig import NAME, call, counter, service, wait_for
+
+FOLDER = pathlib.Path(os.environ["HAWSER_OPENAI_DIR"])
+PACKAGE = "openai@4"
+SKIP = 77
+SCRIPT = pathlib.Path(__file__).resolve().parent / "openai_client.mjs"
+
+
+def install():
+    """Why the package is not there; None when it is.  It is kept in the build folder."""
+    if not shutil.which("node") or not shutil.which("npm"):
+        return "node or npm is not installed"
+    if (FOLDER / "node_modules" / "openai" / "package.json").exists():
+        return None
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    try:
+        result = subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--no-save",
+                                 "--ignore-scripts", "--prefix", str(FOLDER), PACKAGE],
+                                capture_output=True, text=True, timeout=120)
+    except subprocess.TimeoutExpired:
+        return "npm took more than two minutes"
+    return None if result.returncode == 0 else f"npm: {result.stderr.strip()[-300:]}"
+
+
+class OpenAI(unittest.TestCase):
+    def test_client(self):
+        script = FOLDER / SCRIPT.name  # node looks for packages beside the script
+        shutil.copy(SCRIPT, script)
+        with service() as front:
+            result = subprocess.run(["node", script, front.url + "/v1", NAME], capture_output=True,
+                                    text=True, timeout=120)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            got = json.loads(result.stdout)
+            prompt = {"prompt": "And God said", "temperature": 0, "max_tokens": 32}
+            expected = call(front.url, "/v1/completions", prompt)[2]["choices"][0]["text"]
+            self.assertEqual(got["models"], [NAME])
+            self.assertEqual(got["completion"], expected)
+            self.assertEqual(got["completion_stream"], expected)
+            self.assertEqual(got["chat"], got["chat_stream"])
+            self.assertEqual(got["usage"]["completion_tokens"], 16)
+            self.assertEqual(got["not_found"], {"status": 404, "code": "model_not_found"})
+            self.assertEqual(got["bad_request"], {"status": 400, "param": "temperature"})
+            self.assertTrue(got["aborted"])
+            wait_for(lambda: counter(front.url, "vllm:num_requests_running") == 0)
+            self.assertGreaterEqual(counter(front.url, "hawser_http_texts_left_total"), 1)
+
+
+if __name__ == "__main__":
+    missing = install()
+    if missing:
+        print(f"skipped: {missing}")
+        sys.exit(SKIP)
+    unittest.main()
