@@ -260,6 +260,38 @@ static enum MHD_Result get_models(struct http_exchange *x)
     return respond_json(x, MHD_HTTP_OK, text, len);
 }
 
+static enum MHD_Result get_state(struct http_exchange *x)
+{
+    size_t len;
+    pthread_mutex_lock(&x->front->lock);
+    char *text = http_state_json(x->front, &len);
+    pthread_mutex_unlock(&x->front->lock);
+    return respond_json(x, MHD_HTTP_OK, text, len);
+}
+
+/* A browser gets the page, a program the text. */
+static bool wants_html(struct MHD_Connection *c, const char *url)
+{
+    const char *accepts = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT);
+    return strcmp(url, "/") == 0 && accepts && strstr(accepts, "text/html");
+}
+
+static enum MHD_Result respond_page(struct MHD_Connection *c)
+{
+    struct MHD_Response *response = MHD_create_response_from_buffer(
+        http_page_html_len, (void *)(uintptr_t)http_page_html, MHD_RESPMEM_PERSISTENT);
+    if (!response)
+        return MHD_NO;
+    MHD_add_response_header(response, "Content-Type", "text/html; charset=utf-8");
+    MHD_add_response_header(response, "Content-Security-Policy",
+                            "default-src 'none'; style-src 'unsafe-inline'; script-src "
+                            "'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'");
+    MHD_add_response_header(response, "Vary", "Accept");
+    enum MHD_Result result = MHD_queue_response(c, MHD_HTTP_OK, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
 static enum MHD_Result get_health(struct http_exchange *x)
 {
     struct http_front *f = x->front;
@@ -289,6 +321,7 @@ static const struct http_route routes[] = {
     {"/tokenize", "POST", post_tokenize},
     {"/detokenize", "POST", post_detokenize},
     {"/healthz", "GET", get_health},
+    {"/state", "GET", get_state},
 };
 
 /* ---- requests ---- */
@@ -299,11 +332,12 @@ static bool is_method(const char *method, const char *wanted)
            (strcmp(method, "HEAD") == 0 && strcmp(wanted, "GET") == 0);
 }
 
-/* Whether the client may ask; healthz tells nothing and is asked by load balancers. */
+/* Whether the client may ask.  healthz tells nothing and is asked by load balancers; the page tells
+ * nothing and asks for the key. */
 static bool allowed(struct http_exchange *x, const char *url)
 {
     struct http_front *f = x->front;
-    if (f->keys.count == 0 || strcmp(url, "/healthz") == 0)
+    if (f->keys.count == 0 || strcmp(url, "/healthz") == 0 || wants_html(x->connection, url))
         return true;
     const char *sent =
         MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
@@ -408,6 +442,8 @@ enum MHD_Result http_exchange_handle(void *front, struct MHD_Connection *c, cons
         return respond_error(x);
     if (x->route)
         return x->route->handle(x);
+    if (wants_html(c, url))
+        return respond_page(c);
     return http_page_answer(c, url, http_state_print, f, &result) ? result : MHD_NO;
 }
 

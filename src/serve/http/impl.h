@@ -314,5 +314,11 @@ char *http_answer_error(const struct http_error *e, size_t *len);
 
 /* What the front adds to the pages (serve/http/pages.h). */
 void http_state_print(void *front, enum hw_counters_format format, FILE *out);
+/* What the page of a browser shows: workers, requests, tokens, times.  Malloc'd or NULL; under the
+ * lock. */
+char *http_state_json(struct http_front *f, size_t *len);
+/* That page, from page.html. */
+extern const char http_page_html[];
+extern const size_t http_page_html_len;
 
 #endif

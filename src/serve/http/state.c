@@ -1,6 +1,9 @@
 /* How the front is, for people and for Prometheus. */
 #include "serve/http/impl.h"
 
+#include <jansson.h>
+#include <string.h>
+
 static void print_worker(FILE *out, const struct http_worker *w)
 {
     if (w->state != HTTP_WORKER_UP) {
@@ -50,4 +53,76 @@ void http_state_print(void *front, enum hw_counters_format format, FILE *out)
     else if (format == HW_COUNTERS_TEXT)
         print_text(out, f);
     pthread_mutex_unlock(&f->lock);
+}
+
+/* ---- for the page ---- */
+
+static const char *state_name(const struct http_worker *w)
+{
+    if (w->state != HTTP_WORKER_UP)
+        return "down";
+    return w->served.draining ? "draining" : "up";
+}
+
+static json_t *worker_json(const struct http_worker *w)
+{
+    uint64_t pages = 0, used = 0;
+    json_t *models = json_array();
+    bool up = w->state == HTTP_WORKER_UP;
+    for (uint32_t i = 0; up && i < w->served.model_count; i++) {
+        pages += w->served.models[i].kv_pages;
+        used += w->served.models[i].kv_used;
+        json_array_append_new(models, json_string(w->served.models[i].name));
+    }
+    return json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:o}", "address", w->name, "state",
+                     state_name(w), "running", up ? (int)w->served.running : 0, "waiting",
+                     up ? (int)w->served.waiting : 0, "kv_pages", (json_int_t)pages, "kv_used",
+                     (json_int_t)used, "losses", (json_int_t)w->losses, "models", models);
+}
+
+static json_t *seconds_json(double seconds)
+{
+    return seconds < 0 ? json_null() : json_real(seconds);
+}
+
+static json_t *times_json(const struct http_times *t)
+{
+    return json_pack("{s:o, s:o, s:I}", "p50", seconds_json(http_time_quantile(t, 0.5)), "p95",
+                     seconds_json(http_time_quantile(t, 0.95)), "count", (json_int_t)t->count);
+}
+
+static void times_add(struct http_times *sum, const struct http_times *t)
+{
+    for (size_t i = 0; i < HTTP_EDGES; i++)
+        sum->below[i] += t->below[i];
+    sum->count += t->count;
+    sum->sum_ns += t->sum_ns;
+}
+
+char *http_state_json(struct http_front *f, size_t *len)
+{
+    struct http_times times[HTTP_TIMES] = {0};
+    json_int_t counts[HTTP_COUNTS] = {0};
+    json_t *workers = json_array();
+    for (size_t i = 0; i < f->worker_count; i++)
+        json_array_append_new(workers, worker_json(&f->workers[i]));
+    for (size_t i = 0; i < f->model_count; i++) {
+        struct http_model_stats *s = &f->models[i]->stats;
+        for (size_t t = 0; t < HTTP_TIMES; t++)
+            times_add(&times[t], &s->times[t]);
+        for (size_t c = 0; c < HTTP_COUNTS; c++)
+            counts[c] += (json_int_t)s->counts[c];
+    }
+    json_t *json = json_pack(
+        "{s:o, s:{s:i, s:I, s:I, s:I}, s:{s:I, s:I}, s:o, s:o, s:o}", "workers", workers,
+        "requests", "running", (int)f->running, "answered",
+        counts[HTTP_COUNT_STOPPED] + counts[HTTP_COUNT_FULL], "failed", counts[HTTP_COUNT_FAILED],
+        "moved", counts[HTTP_COUNT_MOVED], "tokens", "prompt", counts[HTTP_COUNT_PROMPT],
+        "generated", counts[HTTP_COUNT_GENERATED], "first_token",
+        times_json(&times[HTTP_TIME_FIRST]), "between_tokens",
+        times_json(&times[HTTP_TIME_BETWEEN]), "queue", times_json(&times[HTTP_TIME_QUEUE]));
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    *len = text ? strlen(text) : 0;
+    return text;
 }

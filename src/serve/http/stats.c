@@ -83,6 +83,17 @@ void http_time_note(struct http_model_stats *s, enum http_time time, uint64_t ns
     t->sum_ns += ns;
 }
 
+double http_time_quantile(const struct http_times *t, double q)
+{
+    uint64_t below = 0;
+    for (size_t i = 0; i < HTTP_EDGES - 1; i++) {
+        below += t->below[i];
+        if (below > 0 && (double)below >= q * (double)t->count)
+            return edges[i];
+    }
+    return -1;
+}
+
 /* A label's value as Prometheus quotes it. */
 static void print_quoted(FILE *out, const char *text)
 {

@@ -55,6 +55,10 @@ void http_model_stats_fini(struct http_model_stats *s);
 void http_count(struct http_model_stats *s, enum http_count count, int64_t by);
 void http_time_note(struct http_model_stats *s, enum http_time time, uint64_t ns);
 
+/* The time that a share of the notes, q of 0 to 1, did not pass: the upper edge of its bucket, in
+ * seconds.  Negative: there is no note, or it lies behind the last edge. */
+double http_time_quantile(const struct http_times *t, double q);
+
 /* For Prometheus: the histograms, and the counters under vLLM's names. */
 struct http_stats_line {
     const char *model;

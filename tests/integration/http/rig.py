@@ -195,6 +195,6 @@ def in_threads(functions):
     return [value for value, _ in results]
 
 
-__all__ = ["Case", "MODEL", "NAME", "Process", "Server", "Stream", "call", "connect", "counter",
+__all__ = ["Case", "MODEL", "NAME", "Process", "Server", "Stream", "TIMEOUT", "call", "connect", "counter",
            "gateway", "in_threads", "service", "state", "text_of", "wait_for", "wait_ready",
            "worker"]

@@ -1,0 +1,69 @@
+"""The page of the service: what a browser gets, what it shows, and what a program gets instead."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from rig import TIMEOUT, Case, call, service
+
+HTML = {"Accept": "text/html,application/xhtml+xml"}
+KEY = "a-key-of-sixteen-or-more"
+
+
+class Page(Case):
+    def test_a_browser_gets_a_page_that_needs_nothing_else(self):
+        with service() as front:
+            status, headers, page = call(front.url, "/", headers=HTML)
+            self.assertEqual(status, 200)
+            self.assertTrue(headers["Content-Type"].startswith("text/html"))
+            self.assertIn("default-src 'none'", headers["Content-Security-Policy"])
+            self.assertEqual([], re.findall(r"(?:https?:)?//\w+\.\w+|src=|@import", page))
+            text = call(front.url, "/")
+            self.assertTrue(text[1]["Content-Type"].startswith("text/plain"))
+
+    def test_the_state_counts_what_was_answered(self):
+        with service() as front:
+            before = call(front.url, "/state")[2]
+            self.assertEqual([w["state"] for w in before["workers"]], ["up"])
+            self.assertIsNone(before["first_token"]["p50"])
+            call(front.url, "/v1/completions", {"prompt": "And God said", "max_tokens": 9})
+            after = call(front.url, "/state")[2]
+            self.assertEqual(after["requests"]["answered"], 1)
+            self.assertEqual(after["tokens"]["generated"], 9)
+            self.assertEqual(after["first_token"]["count"], 1)
+            self.assertGreater(after["first_token"]["p50"], 0)
+
+    def test_a_key_guards_the_state_and_not_the_page(self):
+        with open(f"{self.dir}/keys", "w", encoding="ascii", opener=private) as file:
+            file.write(KEY + "\n")
+        with service("--api-key-file", f"{self.dir}/keys") as front:
+            self.assertEqual(call(front.url, "/", headers=HTML)[0], 200)
+            self.assertEqual(call(front.url, "/")[0], 401)
+            self.assertEqual(call(front.url, "/state", headers=HTML)[0], 401)
+            bearer = {"Authorization": f"Bearer {KEY}"}
+            self.assertEqual(call(front.url, "/state", headers=bearer)[0], 200)
+
+    @unittest.skipUnless(shutil.which("chromium"), "no chromium")
+    def test_a_browser_shows_the_worker_and_its_model(self):
+        with service() as front, tempfile.TemporaryDirectory() as home:
+            done = subprocess.run(
+                ["chromium", "--headless", "--no-sandbox", "--disable-gpu",
+                 f"--user-data-dir={home}", "--virtual-time-budget=4000", "--dump-dom",
+                 front.url + "/"],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=4 * TIMEOUT,
+                check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex(done.stdout, r'id="pulse"[^>]*>The worker is up\.')
+            self.assertRegex(done.stdout, r'<select id="model"><option')
+            self.assertRegex(done.stdout, r'class="state up"')
+
+
+def private(path, flags):
+    return os.open(path, flags, 0o600)
+
+
+if __name__ == "__main__":
+    unittest.main()
