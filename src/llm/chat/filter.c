@@ -503,6 +503,8 @@ static struct tval filter_int(const struct call *c)
     struct tval p[2], number;
     if (!bind(c, "default base", p))
         return tval_undefined();
+    if (c->v.kind == TVAL_UNDEFINED)
+        return wrong(c, "the value is undefined");
     int base = tval_is_whole(p[1]) ? (int)tval_whole(p[1]) : 10;
     struct tval fallback = given(p[0]) ? p[0] : tval_int(0);
     if (base != 0 && (base < 2 || base > 36))
@@ -531,6 +533,8 @@ static struct tval filter_float(const struct call *c)
     struct tval fallback, number;
     if (!bind(c, "default", &fallback))
         return tval_undefined();
+    if (c->v.kind == TVAL_UNDEFINED)
+        return wrong(c, "the value is undefined");
     if (tval_is_number(c->v))
         return tval_float(tval_number(c->v));
     if (c->v.kind == TVAL_STRING && read_number(c->run, c->v, 0, false, &number))

@@ -326,7 +326,8 @@ struct tval llm_tval_percent(struct llm_run *run, struct tval format, struct tva
     }
     bool tuple = values.kind == TVAL_LIST && values.sub == TVAL_SEQ_TUPLE;
     bool spare = tuple ? next < values.list->count
-                       : next == 0 && values.kind != TVAL_DICT && values.kind != TVAL_LIST;
+                       : next == 0 && values.kind != TVAL_DICT && values.kind != TVAL_LIST &&
+                             values.kind != TVAL_UNDEFINED;
     if (spare)
         llm_run_fail(run, -EINVAL, "not all arguments converted during string formatting");
     return llm_tbuf_string(&buf);

@@ -327,11 +327,11 @@ struct tval llm_tval_slice(struct llm_run *run, struct tval v, struct tval from,
     const struct tval *ends[] = {&from, &to, &step};
     if (v.kind == TVAL_UNDEFINED)
         return missing(run, v, "", 0);
-    if (v.kind != TVAL_STRING && !sequence) /* jinja2 sees a missing item here */
-        return (struct tval){.kind = TVAL_UNDEFINED, .text = "slice", .bytes = 5};
+    if (v.kind != TVAL_STRING && !sequence)
+        return llm_run_fail(run, -EINVAL, "'%s' object has no slices", llm_tval_type(v));
     for (int i = 0; i < 3; i++) {
         if (!tval_is_whole(*ends[i]) && ends[i]->kind != TVAL_NONE)
-            return (struct tval){.kind = TVAL_UNDEFINED, .text = "slice", .bytes = 5};
+            return llm_run_fail(run, -EINVAL, "slice indices must be integers or None");
     }
     int64_t by = tval_is_whole(step) ? tval_whole(step) : 1;
     int64_t count = llm_tval_length(run, v);
