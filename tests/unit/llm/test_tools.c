@@ -1,0 +1,224 @@
+/* Tool calls in an answer: each form, whole and byte by byte, and what only looks like a call. */
+#include "unit.h"
+
+#include "failing.h"
+#include "llm/chat/tools.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char tools_text[] =
+    "[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\"}},"
+    " {\"type\": \"function\", \"function\": {\"name\": \"noop\"}}]";
+
+struct answer {
+    char content[512];
+    size_t bytes;
+    json_t *calls;
+};
+
+static void take(struct answer *a, const char *content, size_t bytes)
+{
+    assert_true(a->bytes + bytes < sizeof a->content);
+    memcpy(a->content + a->bytes, content, bytes);
+    a->bytes += bytes;
+    a->content[a->bytes] = 0;
+}
+
+/* Feeds the text in pieces of `step` bytes. */
+static void parse(enum llm_tools_form form, const char *text, size_t step, struct answer *a)
+{
+    json_t *offered = json_loads(tools_text, 0, NULL);
+    struct llm_tools *t;
+    const char *content;
+    size_t bytes, length = strlen(text);
+    memset(a, 0, sizeof *a);
+    assert_int_equal(llm_tools_create(form, offered, &t), 0);
+    for (size_t at = 0; at < length; at += step) {
+        size_t n = length - at < step ? length - at : step;
+        assert_int_equal(llm_tools_feed(t, text + at, n, &content, &bytes), 0);
+        take(a, content, bytes);
+    }
+    assert_int_equal(llm_tools_end(t, &content, &bytes), 0);
+    take(a, content, bytes);
+    a->calls = json_array();
+    for (size_t i = 0; i < llm_tools_count(t); i++)
+        json_array_append(a->calls, llm_tools_call(t, i));
+    llm_tools_destroy(t);
+    json_decref(offered);
+}
+
+/* calls: names and arguments as "name(arguments) ...". */
+static void expect(enum llm_tools_form form, const char *text, const char *content,
+                   const char *calls)
+{
+    static const size_t steps[] = {1, 3, 7, 4096};
+    for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+        struct answer a;
+        char found[512] = "";
+        parse(form, text, steps[i], &a);
+        for (size_t k = 0; k < json_array_size(a.calls); k++) {
+            const json_t *call = json_array_get(a.calls, k);
+            const json_t *function = json_object_get(call, "function");
+            assert_non_null(json_string_value(json_object_get(call, "id")));
+            snprintf(found + strlen(found), sizeof found - strlen(found), "%s%s(%s)", k ? " " : "",
+                     json_string_value(json_object_get(function, "name")),
+                     json_string_value(json_object_get(function, "arguments")));
+        }
+        assert_string_equal(a.content, content);
+        assert_string_equal(found, calls);
+        json_decref(a.calls);
+    }
+}
+
+static void hermes_writes_tags(void **state)
+{
+    (void)state;
+    expect(LLM_TOOLS_HERMES,
+           "Let me see.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": "
+           "\"K\u00f6ln}\"}}\n</tool_call>\n<tool_call>{\"name\": \"noop\"}</tool_call>",
+           "Let me see.\n", "get_weather({\"city\": \"K\u00f6ln}\"}) noop({})");
+    expect(LLM_TOOLS_HERMES, "<tool_call>{\"name\": \"noop\", \"arguments\": {}}", "", "noop({})");
+    expect(LLM_TOOLS_HERMES, "a < b and <tool> are no calls <tool_cal",
+           "a < b and <tool> are no calls <tool_cal", "");
+    expect(LLM_TOOLS_HERMES, "<tool_call>{\"name\": \"unknown\"}</tool_call>",
+           "<tool_call>{\"name\": \"unknown\"}</tool_call>", "");
+    expect(LLM_TOOLS_HERMES, "<tool_call>{broken}</tool_call>x", "<tool_call>{broken}</tool_call>x",
+           "");
+}
+
+static void llama_writes_json(void **state)
+{
+    (void)state;
+    expect(LLM_TOOLS_LLAMA, "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Rom\"}}", "",
+           "get_weather({\"city\": \"Rom\"})");
+    expect(LLM_TOOLS_LLAMA,
+           "<|python_tag|>{\"name\": \"noop\", \"parameters\": {}}; {\"name\": \"noop\", "
+           "\"parameters\": {\"a\": 1}}",
+           "", "noop({}) noop({\"a\": 1})");
+    expect(LLM_TOOLS_LLAMA, "It is {\"name\": \"noop\"} warm.", "It is {\"name\": \"noop\"} warm.",
+           "");
+    expect(LLM_TOOLS_LLAMA, "{\"temperature\": 21}", "{\"temperature\": 21}", "");
+}
+
+static void mistral_writes_a_list(void **state)
+{
+    (void)state;
+    expect(LLM_TOOLS_MISTRAL,
+           "[TOOL_CALLS] [{\"name\": \"get_weather\", \"arguments\": {\"city\": \"X\"}, \"id\": "
+           "\"abcdefghi\"}, {\"name\": \"noop\", \"arguments\": {}}]",
+           "", "get_weather({\"city\": \"X\"}) noop({})");
+    expect(LLM_TOOLS_MISTRAL,
+           "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"X\"}[TOOL_CALLS]noop[ARGS]{}", "",
+           "get_weather({\"city\": \"X\"}) noop({})");
+    expect(LLM_TOOLS_MISTRAL, "[TOOL] [TOOL_CALLS] []", "[TOOL] [TOOL_CALLS] []", "");
+}
+
+static void functions_are_tagged(void **state)
+{
+    (void)state;
+    expect(LLM_TOOLS_TAGGED, "Yes. <function=get_weather>{\"city\": \"X\"}</function>", "Yes. ",
+           "get_weather({\"city\": \"X\"})");
+    expect(LLM_TOOLS_TAGGED, "<function=other>{}</function>", "<function=other>{}</function>", "");
+}
+
+static void without_a_form_all_is_content(void **state)
+{
+    (void)state;
+    expect(LLM_TOOLS_NONE, "<tool_call>{\"name\": \"noop\"}</tool_call>",
+           "<tool_call>{\"name\": \"noop\"}</tool_call>", "");
+}
+
+static void text_is_held_back_only_while_it_may_be_a_call(void **state)
+{
+    (void)state;
+    struct llm_tools *t;
+    const char *content;
+    size_t bytes;
+    assert_int_equal(llm_tools_create(LLM_TOOLS_HERMES, NULL, &t), 0);
+    assert_int_equal(llm_tools_feed(t, "Hi <to", 6, &content, &bytes), 0);
+    assert_int_equal(bytes, 3);
+    assert_memory_equal(content, "Hi ", 3);
+    assert_int_equal(llm_tools_feed(t, "ol", 2, &content, &bytes), 0);
+    assert_int_equal(bytes, 0);
+    assert_int_equal(llm_tools_feed(t, "s>", 2, &content, &bytes), 0);
+    assert_memory_equal(content, "<tools>", bytes);
+    assert_int_equal(bytes, 7);
+    llm_tools_destroy(t);
+}
+
+static void a_call_that_never_ends_becomes_content(void **state)
+{
+    (void)state;
+    struct llm_tools *t;
+    const char *content;
+    size_t bytes, all = 0;
+    char text[4096];
+    memset(text, 'x', sizeof text);
+    assert_int_equal(llm_tools_create(LLM_TOOLS_HERMES, NULL, &t), 0);
+    assert_int_equal(llm_tools_feed(t, "<tool_call>{\"", 13, &content, &bytes), 0);
+    for (size_t i = 0; i < LLM_TOOL_CALL_BYTES_MAX / sizeof text + 1 && !all; i++) {
+        assert_int_equal(llm_tools_feed(t, text, sizeof text, &content, &bytes), 0);
+        all += bytes;
+    }
+    assert_true(all > LLM_TOOL_CALL_BYTES_MAX);
+    llm_tools_destroy(t);
+}
+
+static void a_template_tells_its_form(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        enum llm_tools_form form;
+    } cases[] = {
+        {"x '<tool_call>\\n' y", LLM_TOOLS_HERMES}, {"[TOOL_CALLS]", LLM_TOOLS_MISTRAL},
+        {"<|python_tag|>", LLM_TOOLS_LLAMA},        {"<function=", LLM_TOOLS_TAGGED},
+        {"<|im_start|>", LLM_TOOLS_NONE},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        assert_int_equal(llm_tools_form_of(cases[i].text, strlen(cases[i].text)), cases[i].form);
+}
+
+static void running_out_of_memory_is_an_error_and_leaks_nothing(void **state)
+{
+    (void)state;
+    static const char text[] = "x <tool_call>{\"name\": \"noop\", \"arguments\": {}}</tool_call>";
+    json_t *offered = json_loads(tools_text, 0, NULL);
+    int err = -ENOMEM;
+    for (long granted = 0; err; granted++) {
+        struct llm_tools *t = NULL;
+        const char *content;
+        size_t bytes;
+        allocations_left = granted;
+        counting = true;
+        err = llm_tools_create(LLM_TOOLS_HERMES, offered, &t);
+        if (!err)
+            err = llm_tools_feed(t, text, sizeof text - 1, &content, &bytes);
+        if (!err)
+            err = llm_tools_end(t, &content, &bytes);
+        counting = false;
+        /* Calls within jansson cannot fail here: it is linked as a shared object. */
+        assert_true(err == 0 || err == -ENOMEM);
+        llm_tools_destroy(t);
+        assert_true(granted < 10000);
+    }
+    json_decref(offered);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hermes_writes_tags),
+        cmocka_unit_test(llama_writes_json),
+        cmocka_unit_test(mistral_writes_a_list),
+        cmocka_unit_test(functions_are_tagged),
+        cmocka_unit_test(without_a_form_all_is_content),
+        cmocka_unit_test(text_is_held_back_only_while_it_may_be_a_call),
+        cmocka_unit_test(a_call_that_never_ends_becomes_content),
+        cmocka_unit_test(a_template_tells_its_form),
+        cmocka_unit_test(running_out_of_memory_is_an_error_and_leaks_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
