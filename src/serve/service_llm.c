@@ -1,6 +1,7 @@
 #include "serve/service_llm.h"
 
 #include "base/units.h"
+#include "llm/engine/backend.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -40,7 +41,7 @@ static enum cmd_exit read_shadow(struct service_llm *s, const struct service_llm
                         o->shadow);
     if (out->shadow_ops == &llm_shadow_kvd)
         out->shadow.socket = o->shadow + sizeof kvd - 1;
-    uint32_t layers = llm_file_config(s->file)->layers;
+    uint32_t layers = llm_file_config(s->files[0])->layers;
     if (o->evict && llm_evict_rule_parse(o->evict, layers, &out->evict))
         return cmd_fail(
             CMD_USAGE,
@@ -51,36 +52,134 @@ static enum cmd_exit read_shadow(struct service_llm *s, const struct service_llm
     return CMD_DONE;
 }
 
+/* ---- models ---- */
+
+enum { CONTEXTS = 16, SHARE = 4 }; /* of KV memory without --kv-memory; 1 / SHARE of what is free */
+
+/* The part before the first '=', unless it is of a path. */
+static const char *split_name(const char *item, size_t *name_len)
+{
+    const char *equals = strchr(item, '='), *slash = strchr(item, '/');
+    bool named = equals && equals > item && !(slash && slash < equals);
+    *name_len = named ? (size_t)(equals - item) : 0;
+    return named ? equals + 1 : item;
+}
+
+/* A name that needs no quotes in a shell or a URL. */
+static bool is_plain(const char *name)
+{
+    static const char plain[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:/-";
+    return *name && strspn(name, plain) == strlen(name);
+}
+
+/* What clients call it: as the user says, else general.name if it is plain, else the file's base
+ * name. */
+static void choose_name(const char *item, size_t given, const char *path,
+                        const struct llm_file *file, char name[LLM_SERVED_NAME_CHARS])
+{
+    static const char suffix[] = ".gguf";
+    const char *own = llm_file_name(file), *slash = strrchr(path, '/');
+    const char *base = slash ? slash + 1 : path;
+    size_t len = strlen(base);
+    if (len > sizeof suffix - 1 && strcmp(base + len - (sizeof suffix - 1), suffix) == 0)
+        len -= sizeof suffix - 1;
+    if (given)
+        snprintf(name, LLM_SERVED_NAME_CHARS, "%.*s", (int)given, item);
+    else if (is_plain(own))
+        snprintf(name, LLM_SERVED_NAME_CHARS, "%s", own);
+    else
+        snprintf(name, LLM_SERVED_NAME_CHARS, "%.*s", (int)len, base);
+}
+
+static enum cmd_exit open_model(struct service_llm *s, const char *item)
+{
+    char why[LLM_WHY_CHARS];
+    size_t given;
+    const char *path = split_name(item, &given);
+    if (given >= LLM_SERVED_NAME_CHARS)
+        return cmd_fail(CMD_USAGE, "serve: --model: a name of %zu bytes; %d at most", given,
+                        LLM_SERVED_NAME_CHARS - 1);
+    if (llm_file_open(path, &s->files[s->count], why))
+        return cmd_fail(CMD_FAILED, "serve: %s", why);
+    char *name = s->names[s->count];
+    choose_name(item, given, path, s->files[s->count++], name);
+    for (uint32_t i = 0; i + 1 < s->count; i++) {
+        if (strcmp(s->names[i], name) == 0)
+            return cmd_fail(CMD_USAGE,
+                            "serve: two models are called '%s': name one with --model NAME=FILE",
+                            name);
+    }
+    return CMD_DONE;
+}
+
+/* Memory that programs can have without swapping; 0: not known. */
+static uint64_t available_bytes(void)
+{
+    FILE *f = fopen("/proc/meminfo", "re");
+    char line[128];
+    unsigned long long kib = 0;
+    while (f && fgets(line, sizeof line, f) && sscanf(line, "MemAvailable: %llu", &kib) != 1)
+        kib = 0;
+    if (f)
+        fclose(f);
+    return (uint64_t)kib << 10;
+}
+
+/* KV memory is mapped when it is used, so a limit costs nothing before. */
+static uint64_t default_kv_bytes(const struct llm_file *file, uint64_t context, uint32_t models)
+{
+    const struct llm_config *c = llm_file_config(file);
+    uint64_t positions = context ? context : c->context;
+    uint64_t one = (positions + LLM_KV_POSITIONS) * c->layers * c->kv_heads * c->head_dim * 2 * 2;
+    uint64_t share = available_bytes() / SHARE / models, all = CONTEXTS * one;
+    return share < one ? one : share < all ? share : all;
+}
+
 enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_options *o)
 {
     char why[LLM_WHY_CHARS];
+    struct llm_worker_model models[LLM_SERVED_MODELS_MAX] = {0};
     const char *needs = o->shadow ? "--shadow" : needs_shadow(o);
-    if (!o->model && needs)
+    if (o->models.count == 0 && needs)
         return cmd_fail(CMD_USAGE, "serve: %s is about a model's KV cache: --model FILE", needs);
-    if (!o->model)
+    if (o->models.count == 0)
         return CMD_DONE;
-    if (llm_file_open(o->model, &s->file, why))
-        return cmd_fail(CMD_FAILED, "serve: %s", why);
+    enum cmd_exit code = CMD_DONE;
+    for (size_t i = 0; i < o->models.count && code == CMD_DONE; i++)
+        code = open_model(s, o->models.items[i]);
+    if (code != CMD_DONE)
+        return code;
+    for (uint32_t i = 0; i < s->count; i++)
+        models[i] = (struct llm_worker_model){
+            .name = s->names[i],
+            .file = s->files[i],
+            .kv_bytes =
+                o->kv_bytes ? o->kv_bytes : default_kv_bytes(s->files[i], o->context, s->count)};
     struct llm_worker_options options = {
-        .file = s->file,
+        .models = models,
+        .model_count = s->count,
         .engine = {.backend = service_llm_backends[o->backend],
                    .threads = (unsigned)o->threads,
-                   .context = (uint32_t)o->context,
-                   .kv_bytes = o->kv_bytes},
+                   .context = (uint32_t)o->context},
         .grace_ns = o->grace_ns,
         .upload_bytes = o->upload_bytes,
         .sequences = (uint32_t)o->sequences,
         .tokens = (uint32_t)o->tokens,
     };
-    enum cmd_exit code = read_shadow(s, o, &options);
+    code = read_shadow(s, o, &options);
     if (code != CMD_DONE)
         return code;
     bool lends = true; /* an off switch, for comparison; a malformed value is warned about */
     (void)hw_env_bool("HAWSER_LLM_LEND", true, &lends);
     options.no_lend = !lends;
     if (llm_worker_create(&options, &s->worker, why))
-        return cmd_fail(CMD_FAILED, "serve: %s: %s", o->model, why);
-    printf("model: %s (%s)\n", o->model, llm_arch_name(llm_file_config(s->file)->arch));
+        return cmd_fail(CMD_FAILED, "serve: %s: %s", o->models.items[0], why);
+    for (uint32_t i = 0; i < s->count; i++) {
+        size_t given;
+        printf("model: %s (%s) as %s\n", split_name(o->models.items[i], &given),
+               llm_arch_name(llm_file_config(s->files[i])->arch), s->names[i]);
+    }
     return CMD_DONE;
 }
 
@@ -94,7 +193,8 @@ int service_llm_attach(struct service_llm *s, struct rpc_server *server)
 void service_llm_close(struct service_llm *s)
 {
     llm_worker_destroy(s->worker);
-    llm_file_close(s->file);
+    for (uint32_t i = 0; i < s->count; i++)
+        llm_file_close(s->files[i]);
     *s = (struct service_llm){0};
 }
 

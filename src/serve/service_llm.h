@@ -12,7 +12,7 @@
 extern const char *const service_llm_backends[]; /* NULL-terminated */
 
 struct service_llm_options {
-    const char *model;
+    struct cmd_list models; /* [NAME=]FILE each */
     int backend;
     uint64_t threads, context, kv_bytes, grace_ns, upload_bytes, sequences, tokens;
     const char *shadow, *evict;
@@ -23,10 +23,11 @@ struct service_llm_options {
 /* Rows for the option table of a command whose values hold a struct service_llm_options. */
 #define SERVICE_LLM_OPTIONS(type, member)                                                          \
     {.name = "model",                                                                              \
-     .kind = CMD_STRING,                                                                           \
-     .argument = "FILE",                                                                           \
-     .offset = offsetof(type, member.model),                                                       \
-     .help = "also run this model for clients of hawser llm"},                                     \
+     .kind = CMD_LIST,                                                                             \
+     .argument = "[NAME=]FILE",                                                                    \
+     .offset = offsetof(type, member.models),                                                      \
+     .help = "also serve this model, under that name; may be repeated\n"                           \
+             "[default name: general.name if it is one word, else the file's base name]"},         \
         {.name = "backend",                                                                        \
          .kind = CMD_CHOICE,                                                                       \
          .offset = offsetof(type, member.backend),                                                 \
@@ -51,7 +52,8 @@ struct service_llm_options {
          .kind = CMD_SIZE,                                                                         \
          .argument = "SIZE",                                                                       \
          .offset = offsetof(type, member.kv_bytes),                                                \
-         .help = "KV cache of all sequences together\n[default: one sequence of full context]"},   \
+         .help = "KV cache of all sequences of a model together [default: 16 sequences of full\n"  \
+                 "context, at most a quarter of the free memory for all models, at least one]"},   \
         {.name = "grace",                                                                          \
          .kind = CMD_DURATION,                                                                     \
          .argument = "TIME",                                                                       \
@@ -102,7 +104,7 @@ struct service_llm_options {
         {.name = "share-prefixes",                                                                 \
          .kind = CMD_FLAG,                                                                         \
          .offset = offsetof(type, member.share_prefixes),                                          \
-         .help = "store prompts when they are computed, for others with the same prefix"},         \
+         .help = "store prompts and answers when they are computed, for others that begin so"},    \
     {                                                                                              \
         .name = "max-tokens", .kind = CMD_U64, .argument = "N",                                    \
         .offset = offsetof(type, member.tokens), .def = "1048576", .min = 1,                       \
@@ -110,7 +112,9 @@ struct service_llm_options {
     }
 
 struct service_llm {
-    struct llm_file *file;
+    struct llm_file *files[LLM_SERVED_MODELS_MAX];
+    char names[LLM_SERVED_MODELS_MAX][LLM_SERVED_NAME_CHARS];
+    uint32_t count;
     struct llm_worker *worker; /* NULL: no model was asked for */
 };
 
@@ -118,7 +122,7 @@ struct service_llm {
  * The ops must outlive the service. */
 void service_llm_set_host_store(const struct llm_shadow_ops *store);
 
-/* Loads the model and starts the worker, or does nothing without a model.  CMD_DONE, or the exit
+/* Loads the models and starts the worker, or does nothing without a model.  CMD_DONE, or the exit
  * status after a message. */
 enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_options *options);
 /* Makes the server carry the worker's answers.  0 or a negative errno. */

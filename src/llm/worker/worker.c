@@ -794,6 +794,7 @@ int llm_worker_create(const struct llm_worker_options *options, struct llm_worke
         rc = llm_worker_kv_open(w, why);
     if (rc == 0)
         rc = llm_worker_load_served(w, why);
+    w->options.models = NULL; /* the caller's */
     if (rc == 0) {
         rc = start_thread(w);
         if (rc)

@@ -57,7 +57,7 @@ enum {
 
 /* A model that a worker serves. */
 struct llm_worker_model {
-    const char *name; /* NULL: general.name, or "model" */
+    const char *name; /* outlives the worker; NULL: general.name, or "model" */
     const struct llm_file *file;
     uint64_t kv_bytes; /* 0: as the engine's options say */
 };
