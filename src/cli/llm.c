@@ -1,6 +1,13 @@
-/* hawser llm - one inference in one mode. */
+/* hawser llm - continues a text: at a server that serves a model, or here in one of the modes. */
 #include "cli/commands.h"
+#include "command/llm_client.h"
 #include "command/llm_run.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const struct cmd_option options[] = {
     {.name = "mode",
@@ -14,7 +21,13 @@ static const struct cmd_option options[] = {
      .kind = CMD_STRING,
      .argument = "FILE",
      .offset = offsetof(struct llm_run_options, model),
-     .help = "a GGUF file, or llama2.c's format"},
+     .help = "a GGUF file, or llama2.c's format; with a server: a model's name there\n"
+             "[default: the first that it serves]"},
+    {.name = "server",
+     .kind = CMD_STRING,
+     .argument = "ADDR",
+     .offset = offsetof(struct llm_run_options, server),
+     .help = "a server that serves the model; the same as the operand"},
     {.name = "tokenizer",
      .kind = CMD_STRING,
      .argument = "FILE",
@@ -26,6 +39,13 @@ static const struct cmd_option options[] = {
      .argument = "TEXT",
      .offset = offsetof(struct llm_run_options, prompt),
      .help = "what to continue (without it: the model begins by itself)"},
+    {.name = "file",
+     .letter = 'f',
+     .kind = CMD_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct llm_run_options, file),
+     .help = "what to continue is in this file; -: standard input, the default where that\n"
+             "is a pipe or a file"},
     {.name = "decode_steps",
      .letter = 'n',
      .kind = CMD_U64,
@@ -81,6 +101,48 @@ static const struct cmd_option options[] = {
      .offset = offsetof(struct llm_run_options, top_p),
      .def = "1",
      .help = "draw from the likeliest tokens that have this probability together"},
+    {.name = "min-p",
+     .kind = CMD_STRING,
+     .argument = "P",
+     .offset = offsetof(struct llm_run_options, min_p),
+     .def = "0",
+     .help = "draw only from tokens with this share of the likeliest's probability"},
+    {.name = "presence-penalty",
+     .kind = CMD_STRING,
+     .argument = "X",
+     .offset = offsetof(struct llm_run_options, presence),
+     .def = "0",
+     .help = "-2 to 2: subtracted from the logits of tokens that were generated"},
+    {.name = "frequency-penalty",
+     .kind = CMD_STRING,
+     .argument = "X",
+     .offset = offsetof(struct llm_run_options, frequency),
+     .def = "0",
+     .help = "-2 to 2: the same for each time that they were"},
+    {.name = "repetition-penalty",
+     .kind = CMD_STRING,
+     .argument = "X",
+     .offset = offsetof(struct llm_run_options, repetition),
+     .def = "1",
+     .help = "divides the logits of tokens that are in the text; 1: does not"},
+    {.name = "stop",
+     .kind = CMD_LIST,
+     .argument = "TEXT",
+     .offset = offsetof(struct llm_run_options, stops),
+     .help = "with a server: end before this text; may be repeated"},
+    {.name = "echo",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct llm_run_options, echo),
+     .help = "with a server: print the prompt before what follows it"},
+    {.name = "stats",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct llm_run_options, stats),
+     .help = "with a server: figures on standard error"},
+    {.name = "json",
+     .letter = 'j',
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct llm_run_options, json),
+     .help = "with a server: the same as a JSON object"},
     {.name = "seed",
      .kind = CMD_U64,
      .argument = "N",
@@ -162,22 +224,122 @@ static const struct cmd_option options[] = {
 };
 
 static const struct cmd_env environment[] = {
-    {"VENUS_TLS_CA", "as --ca"},
-    {"VENUS_TLS_FINGERPRINT", "as --fingerprint"},
-    {"VENUS_TOKEN_FILE", "as --token-file"},
+    CMD_CONNECT_ENV,
     {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
     {NULL},
 };
 
+/* ---- a served model ---- */
+
+enum { PROMPT_BYTES_MAX = LLM_TEXT_BYTES_MAX };
+
+static bool is_piped(void)
+{
+    struct stat st;
+    return fstat(STDIN_FILENO, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISREG(st.st_mode));
+}
+
+static enum cmd_exit read_all(FILE *from, const char *name, char **text, size_t *bytes)
+{
+    char *all = malloc(PROMPT_BYTES_MAX + 1);
+    if (!all)
+        return cmd_fail(CMD_FAILED, "llm: out of memory");
+    size_t n = fread(all, 1, PROMPT_BYTES_MAX + 1, from);
+    if (ferror(from) || n > PROMPT_BYTES_MAX) {
+        free(all);
+        return cmd_fail(CMD_FAILED, "llm: %s: %s", name,
+                        n > PROMPT_BYTES_MAX ? "longer than 8 MiB" : strerror(errno));
+    }
+    *text = all;
+    *bytes = n;
+    return CMD_DONE;
+}
+
+static enum cmd_exit read_prompt(const struct llm_run_options *o, char **text, size_t *bytes)
+{
+    if (o->prompt && o->file)
+        return cmd_fail(CMD_USAGE, "llm: --prompt or --file, not both");
+    if (o->file ? strcmp(o->file, "-") == 0 : !o->prompt && is_piped())
+        return read_all(stdin, "standard input", text, bytes);
+    if (!o->file) {
+        *text = strdup(o->prompt ? o->prompt : "");
+        *bytes = *text ? strlen(*text) : 0;
+        return *text ? CMD_DONE : cmd_fail(CMD_FAILED, "llm: out of memory");
+    }
+    FILE *from = fopen(o->file, "re");
+    if (!from)
+        return cmd_fail(CMD_FAILED, "llm: %s: %s", o->file, strerror(errno));
+    enum cmd_exit code = read_all(from, o->file, text, bytes);
+    fclose(from);
+    return code;
+}
+
+static enum cmd_exit answer(struct llm_client *c, const struct llm_run_options *o, char *prompt,
+                            size_t bytes, const struct llm_sampling *sampling)
+{
+    uint32_t *tokens, count;
+    struct llm_client_figures figures;
+    enum cmd_exit code = llm_client_encode(c, prompt, bytes, &tokens, &count);
+    if (code != CMD_DONE)
+        return code;
+    struct llm_client_text text = {.tokens = tokens,
+                                   .token_count = count,
+                                   .most = (uint32_t)o->decode_steps,
+                                   .sampling = *sampling,
+                                   .ignore_end = o->ignore_end,
+                                   .stops = &o->stops,
+                                   .begins = bytes == 0,
+                                   .before = o->echo ? prompt : NULL,
+                                   .out = stdout};
+    code = llm_client_generate(c, &text, &figures);
+    if (code == CMD_DONE)
+        putchar('\n');
+    fflush(stdout);
+    if (code == CMD_DONE && (o->stats || o->json))
+        llm_client_print_figures(c, &figures, o->json, stderr);
+    llm_client_figures_fini(&figures);
+    free(tokens);
+    return code;
+}
+
+static enum cmd_exit ask(const struct llm_run_options *o, const char *address)
+{
+    struct llm_sampling sampling;
+    struct llm_client client;
+    char *prompt = NULL;
+    size_t bytes = 0;
+    enum cmd_exit code = llm_run_sampling(o, &sampling);
+    if (code == CMD_DONE)
+        code = read_prompt(o, &prompt, &bytes);
+    if (code == CMD_DONE) {
+        prompt[bytes] = '\0';
+        code = llm_client_open(&client, "llm", &o->connect, address, o->model);
+        if (code == CMD_DONE)
+            code = answer(&client, o, prompt, bytes, &sampling);
+        llm_client_close(&client);
+    }
+    free(prompt);
+    return code;
+}
+
 static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
 {
-    (void)operands;
     struct llm_run r;
     const struct llm_run_options *o = values;
+    const char *address = operands->count ? operands->items[0] : o->server;
+    if (operands->count && o->server)
+        return cmd_fail(CMD_USAGE, "llm: an address or --server, not both");
     if (o->worker_metrics)
         return llm_run_worker_metrics(o, stdout);
     if (o->download)
         return llm_run_download(o, stdout);
+    if (o->mode == 0 && (address || !o->model))
+        return ask(o, address);
+    if (address)
+        return cmd_fail(CMD_USAGE,
+                        "llm: --mode %s finds its worker by --gpu_host and "
+                        "--master_port, not by an address",
+                        llm_run_modes[o->mode]);
     enum cmd_exit code = llm_run_open(&r, o, stdout);
     if (code == CMD_DONE)
         code = llm_run_generate(&r);
@@ -189,11 +351,18 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
 
 const struct cmd_command cmd_llm = {
     .name = "llm",
-    .summary = "one inference in one mode",
-    .operands = "",
+    .summary = "continue a text, at a server or in one of the modes",
+    .operands = "[ADDR]",
+    .operands_max = 1,
     .description =
-        "Continues a prompt with a model and says how long it took and what travelled.  The same\n"
-        "model, prompt, seed and options give the same text in every mode.\n\n"
+        "Continues a prompt.  With ADDR, or without --model, a server does (hawser serve "
+        "--model):\n"
+        "the vocabulary comes from there, text goes to standard output as it is generated, and\n"
+        "figures to standard error.\n\n"
+        "With --model FILE the model runs in one of the modes, which tell how long it took and "
+        "what\n"
+        "travelled.  The same model, prompt, seed and options give the same text in all of "
+        "them.\n\n"
         "  local          the model runs in this process; nothing travels\n"
         "  naive          weights, tokens and KV cache travel with every step\n"
         "  remote_cache   weights travel once, the cache stays at the worker; tokens, full logits\n"
@@ -206,7 +375,9 @@ const struct cmd_command cmd_llm = {
         "The remote modes need a worker: hawser serve --model FILE.",
     .options = options,
     .environment = environment,
-    .examples = "hawser llm --model model.gguf --prompt 'Once upon a time' --decode_steps 64\n"
+    .examples = "hawser llm gpu1:28100 --prompt 'Once upon a time' -n 64 --stats\n"
+                "hawser llm gpu1 --stop THE --stop END < story.txt\n"
+                "hawser llm --model model.gguf --prompt 'Once upon a time' --decode_steps 64\n"
                 "hawser llm --model stories260K.bin --tokenizer tok512.bin --temperature 0.8 "
                 "--seed 7\n"
                 "hawser llm --mode semantic --model model.gguf --prompt 'Once' --gpu_host gpu1 \\\n"

@@ -23,7 +23,7 @@ enum cmd_exit cmd_exit_for(int error)
     }
 }
 
-static void pick_address(const char *operand, char out[RPC_SERVER_CHARS])
+void cmd_pick_address(const char *operand, char out[RPC_SERVER_CHARS])
 {
     char buf[RPC_SERVER_CHARS];
     const char *list = operand ? NULL : rpc_servers_from_env(buf);
@@ -31,8 +31,7 @@ static void pick_address(const char *operand, char out[RPC_SERVER_CHARS])
         snprintf(out, RPC_SERVER_CHARS, "%s", operand ? operand : "");
 }
 
-static enum cmd_exit load_security(const struct cmd_connect_options *options,
-                                   struct rpc_security *out)
+enum cmd_exit cmd_load_security(const struct cmd_connect_options *options, struct rpc_security *out)
 {
     char why[RPC_WHY_CHARS];
     struct rpc_security_files files = {
@@ -87,11 +86,11 @@ enum cmd_exit cmd_link_open(struct cmd_link *link, const struct cmd_connect_opti
     uint64_t start = hw_now_ns();
 
     *link = (struct cmd_link){.timeout_ns = options->timeout_ns};
-    pick_address(operand, text);
+    cmd_pick_address(operand, text);
     if (rpc_addr_parse(text, &link->addr, why))
         return cmd_fail(CMD_USAGE, "%s", why);
     rpc_addr_format(&link->addr, link->address, sizeof(link->address));
-    enum cmd_exit code = load_security(options, &security);
+    enum cmd_exit code = cmd_load_security(options, &security);
     if (code != CMD_DONE)
         return code;
     code = open_secured(link, &security);

@@ -12,6 +12,7 @@
 #include "command/command.h"
 #include "rpc/rpc.h"
 #include "rpc/security/security.h"
+#include "rpc/servers.h"
 
 struct cmd_connect_options {
     const char *ca, *fingerprint, *token_file;
@@ -60,6 +61,13 @@ struct cmd_link {
     uint64_t connect_ns; /* name, connection and handshakes together */
     uint64_t timeout_ns;
 };
+
+/* The operand, or the default address. */
+void cmd_pick_address(const char *operand, char out[RPC_SERVER_CHARS]);
+/* From the options, else from the environment; freed with rpc_security_fini.  CMD_DONE, or the exit
+ * status after a message. */
+enum cmd_exit cmd_load_security(const struct cmd_connect_options *options,
+                                struct rpc_security *out) MUST_CHECK;
 
 /* operand NULL: the default address.  CMD_DONE, or the exit status after a message with cause and
  * remedy. */

@@ -30,19 +30,34 @@ static const struct llm_mode_kind *mode_of(const struct llm_run_options *o)
 
 /* ---- options that need more than the table ---- */
 
-static enum cmd_exit read_sampling(const struct llm_run_options *o, struct llm_sampling *out)
+static enum cmd_exit read_number(const char *option, const char *text, double least, double most,
+                                 float *out)
 {
-    double temperature, top_p;
-    if (hw_parse_double(o->temperature, 0, 100, &temperature))
-        return cmd_fail(CMD_USAGE, "llm: --temperature %s is not a number from 0 to 100",
-                        o->temperature);
-    if (hw_parse_double(o->top_p, 0, 1, &top_p))
-        return cmd_fail(CMD_USAGE, "llm: --top-p %s is not a number from 0 to 1", o->top_p);
-    *out = (struct llm_sampling){.temperature = (float)temperature,
-                                 .top_k = (uint32_t)o->top_k,
-                                 .top_p = (float)top_p,
-                                 .seed = o->seed};
+    double value;
+    if (!text)
+        return CMD_DONE;
+    if (hw_parse_double(text, least, most, &value))
+        return cmd_fail(CMD_USAGE, "llm: %s %s is not a number from %g to %g", option, text, least,
+                        most);
+    *out = (float)value;
     return CMD_DONE;
+}
+
+enum cmd_exit llm_run_sampling(const struct llm_run_options *o, struct llm_sampling *out)
+{
+    *out = (struct llm_sampling){.top_k = (uint32_t)o->top_k, .top_p = 1, .seed = o->seed};
+    enum cmd_exit code = read_number("--temperature", o->temperature, 0, 100, &out->temperature);
+    if (code == CMD_DONE)
+        code = read_number("--top-p", o->top_p, 0, 1, &out->top_p);
+    if (code == CMD_DONE)
+        code = read_number("--min-p", o->min_p, 0, 1, &out->min_p);
+    if (code == CMD_DONE)
+        code = read_number("--presence-penalty", o->presence, -2, 2, &out->presence);
+    if (code == CMD_DONE)
+        code = read_number("--frequency-penalty", o->frequency, -2, 2, &out->frequency);
+    if (code == CMD_DONE)
+        code = read_number("--repetition-penalty", o->repetition, 0, 10, &out->repetition);
+    return code;
 }
 
 static enum cmd_exit read_wish(const struct llm_run_options *o, struct llm_wish *out)
@@ -188,7 +203,7 @@ static enum cmd_exit read_options(struct llm_run *r)
     r->config.tokens_per_request = (uint32_t)o->tokens_per_request;
     if (!o->model)
         return cmd_fail(CMD_USAGE, "llm: --model FILE is needed");
-    enum cmd_exit code = read_sampling(o, &r->config.sampling);
+    enum cmd_exit code = llm_run_sampling(o, &r->config.sampling);
     return code == CMD_DONE ? read_wish(o, &r->config.wish) : code;
 }
 

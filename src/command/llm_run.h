@@ -22,6 +22,10 @@ struct llm_run_options {
     uint64_t master_port, deadline_ns;
     bool ignore_end, lossy, trace, worker_metrics;
     const char *evict;
+    /* Of a served model. */
+    const char *server, *file, *min_p, *presence, *frequency, *repetition;
+    struct cmd_list stops;
+    bool echo, stats, json;
 };
 
 extern const char *const llm_run_modes[]; /* NULL-terminated, as are these */
@@ -53,6 +57,9 @@ struct llm_run {
     bool begun; /* some of it has been written */
     char why[LLM_WHY_CHARS];
 };
+
+/* The options about sampling.  CMD_DONE, or the exit status after a message. */
+enum cmd_exit llm_run_sampling(const struct llm_run_options *options, struct llm_sampling *out);
 
 /* CMD_DONE, or the exit status after a message. */
 enum cmd_exit llm_run_open(struct llm_run *run, const struct llm_run_options *options, FILE *text);

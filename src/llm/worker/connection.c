@@ -1,6 +1,7 @@
 #include "llm/worker/connection.h"
 
 #include "base/clock.h"
+#include "base/counter.h"
 #include "llm/worker/message.h"
 
 #include <assert.h>
@@ -415,6 +416,13 @@ int llm_connection_status(struct llm_connection *c, char *why)
     else if (status && why)
         gone(c, status, why);
     return broken ? broken : status;
+}
+
+void llm_connection_traffic(const struct llm_connection *c, struct llm_connection_traffic *out)
+{
+    const struct rpc_stats *stats = rpc_client_stats(c->client);
+    out->sent = hw_counter_load(&stats->bytes_sent);
+    out->received = hw_counter_load(&stats->bytes_received);
 }
 
 uint32_t llm_connection_running(struct llm_connection *c)

@@ -31,6 +31,11 @@ void llm_connection_close(struct llm_connection *conn);
 
 /* 0 while the connection lives, else the error that ended it, and why (may be NULL). */
 int llm_connection_status(struct llm_connection *conn, char *why);
+/* Bytes of the connection so far. */
+struct llm_connection_traffic {
+    uint64_t sent, received;
+};
+void llm_connection_traffic(const struct llm_connection *conn, struct llm_connection_traffic *out);
 /* Texts that run now: on_end was not called yet. */
 uint32_t llm_connection_running(struct llm_connection *conn);
 

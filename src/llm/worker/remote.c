@@ -98,8 +98,7 @@ static int explain(struct llm_remote *r, uint32_t method, int rc, char *why)
     char reason[RPC_WHY_CHARS];
     if (rpc_client_status(r->client)) {
         rpc_client_reason(r->client, reason);
-        return llm_why(why, rc, "the worker is gone during %s: %s", llm_method_name(method),
-                       reason);
+        return llm_why(why, rc, "the worker is gone: %s", reason);
     }
     if (rc == -ETIMEDOUT)
         return llm_why(why, rc, "no answer to %s within %llu ms", llm_method_name(method),

@@ -536,7 +536,7 @@ static void count_outcome(void *user, int status, const struct rpc_msg *reply)
 
 static struct rpc_ep *shake_hands(struct worker_server *s)
 {
-    struct rpc_config config = {.window_bytes = RPC_WINDOW_MIN};
+    struct rpc_config config = {.window_bytes = RPC_WINDOW_MIN, .heartbeat_ns = HW_NEVER};
     struct rpc_transport *transport;
     struct rpc_ep *ep;
     char rpc_why[RPC_WHY_CHARS];

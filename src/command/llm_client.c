@@ -1,0 +1,367 @@
+#include "command/llm_client.h"
+
+#include "base/clock.h"
+#include "base/report/json.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- connecting ---- */
+
+static enum cmd_exit fail(const struct llm_client *c, int rc)
+{
+    bool refused = rc == -ENOSPC || rc == -EMSGSIZE || rc == -EBUSY;
+    bool gone = rc == -ECONNRESET || rc == -ESHUTDOWN || rc == -EHOSTDOWN || rc == -ETIMEDOUT ||
+                rc == -EAGAIN;
+    enum cmd_exit code = refused ? CMD_REFUSED : gone ? CMD_UNREACHABLE : CMD_FAILED;
+    return cmd_fail(code, "%s: %s: %s", c->command, c->address, c->why);
+}
+
+static enum cmd_exit join(struct llm_client *c, const struct cmd_connect_options *connect,
+                          const char *address)
+{
+    char why[RPC_WHY_CHARS], text[RPC_SERVER_CHARS];
+    struct rpc_security security;
+    struct rpc_addr addr;
+    cmd_pick_address(address, text);
+    if (rpc_addr_parse(text, &addr, why))
+        return cmd_fail(CMD_USAGE, "%s: %s", c->command, why);
+    rpc_addr_format(&addr, c->address, sizeof c->address);
+    enum cmd_exit code = cmd_load_security(connect, &security);
+    if (code != CMD_DONE)
+        return code;
+    struct rpc_net_options net = {.security = &security, .timeout_ns = connect->timeout_ns};
+    struct rpc_config config = {.security = &security, .handshake_ns = connect->timeout_ns};
+    int rc = llm_connection_open(&addr, &net, &config, &c->conn, c->why);
+    rpc_security_fini(&security);
+    return rc ? cmd_fail(cmd_exit_for(rc), "%s: %s", c->command, c->why) : CMD_DONE;
+}
+
+static int choose_model(struct llm_client *c, const char *model, uint64_t timeout_ns)
+{
+    struct llm_served served;
+    int rc = llm_connection_describe(c->conn, timeout_ns, &served, c->why);
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; i < served.model_count; i++) {
+        if (!model || strcmp(served.models[i].name, model) == 0) {
+            c->model = served.models[i];
+            return 0;
+        }
+    }
+    return llm_why(c->why, -ENOENT, "there is no model '%s'; the first there is '%s'",
+                   model ? model : "", served.model_count ? served.models[0].name : "");
+}
+
+enum cmd_exit llm_client_open(struct llm_client *c, const char *command,
+                              const struct cmd_connect_options *connect, const char *address,
+                              const char *model)
+{
+    uint64_t size;
+    *c = (struct llm_client){.command = command};
+    enum cmd_exit code = join(c, connect, address);
+    if (code != CMD_DONE)
+        return code;
+    int rc = choose_model(c, model, connect->timeout_ns);
+    if (rc == 0)
+        rc = llm_connection_header(c->conn, c->model.name, &c->header, &size, c->why);
+    if (rc == 0)
+        rc = llm_file_parse_header(c->header, size, &c->file, c->why);
+    if (rc == 0)
+        rc = llm_vocab_create(c->file, NULL, &c->vocab, c->why);
+    return rc ? fail(c, rc) : CMD_DONE;
+}
+
+void llm_client_close(struct llm_client *c)
+{
+    llm_connection_close(c->conn);
+    llm_vocab_destroy(c->vocab);
+    llm_file_close(c->file);
+    free(c->header);
+    *c = (struct llm_client){0};
+}
+
+enum cmd_exit llm_client_encode(const struct llm_client *c, const char *text, size_t bytes,
+                                uint32_t **tokens, uint32_t *count)
+{
+    int32_t bos = llm_vocab_bos(c->vocab);
+    int64_t n = llm_vocab_encode(c->vocab, text, bytes, true, NULL, 0);
+    uint32_t *made = n < 0 ? NULL : malloc(((size_t)n + 1) * sizeof *made);
+    if (n >= 0 && !made)
+        return cmd_fail(CMD_FAILED, "%s: out of memory", c->command);
+    if (made) /* the first place is for the first token of a text */
+        n = llm_vocab_encode(c->vocab, text, bytes, true, made + 1, (size_t)n);
+    if (n < 0) {
+        free(made);
+        return cmd_fail(CMD_FAILED, "%s: the prompt: %s", c->command, strerror((int)-n));
+    }
+    bool has_bos = n > 0 && bos >= 0 && made[1] == (uint32_t)bos; /* templates write it */
+    bool adds = bos >= 0 && !has_bos && (llm_vocab_adds_bos(c->vocab) || n == 0);
+    if (adds)
+        made[0] = (uint32_t)bos;
+    else
+        memmove(made, made + 1, (size_t)n * sizeof *made);
+    *tokens = made;
+    *count = (uint32_t)n + adds;
+    if (*count > 0)
+        return CMD_DONE;
+    free(made);
+    return cmd_fail(CMD_USAGE, "%s: an empty prompt, and this model has no first token",
+                    c->command);
+}
+
+/* ---- a text ---- */
+
+struct output {
+    const struct llm_client *client;
+    const struct llm_client_text *text;
+    struct llm_client_figures *figures;
+    bool is_terminal, begun;
+    char *held; /* may begin a stop string */
+    size_t held_len, held_room;
+    uint64_t began_ns, id;
+    int status;
+    bool over;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+};
+
+static void put(struct output *o, const char *bytes, size_t len)
+{
+    struct llm_client_figures *f = o->figures;
+    char *larger = len ? realloc(f->text, f->text_len + len + 1) : NULL;
+    if (larger) {
+        f->text = larger;
+        memcpy(f->text + f->text_len, bytes, len);
+        f->text_len += len;
+        f->text[f->text_len] = '\0';
+    }
+    for (size_t i = 0; i < len && o->text->out; i++) {
+        unsigned char ch = (unsigned char)bytes[i];
+        bool drives = (ch < 0x20 && ch != '\n' && ch != '\t') || ch == 0x7f;
+        fputc(o->is_terminal && drives ? '?' : ch, o->text->out);
+    }
+}
+
+/* Where a stop string begins in what is held; held_len: nowhere. */
+static size_t find_stop(const struct output *o)
+{
+    const struct cmd_list *stops = o->text->stops;
+    size_t first = o->held_len;
+    for (size_t i = 0; stops && i < stops->count; i++) {
+        size_t len = strlen(stops->items[i]);
+        const char *at = len ? memmem(o->held, o->held_len, stops->items[i], len) : NULL;
+        if (at && (size_t)(at - o->held) < first)
+            first = (size_t)(at - o->held);
+    }
+    return first;
+}
+
+/* How many bytes at the end may begin a stop string. */
+static size_t count_doubtful(const struct output *o)
+{
+    const struct cmd_list *stops = o->text->stops;
+    size_t most = 0;
+    for (size_t i = 0; stops && i < stops->count; i++) {
+        size_t len = strlen(stops->items[i]);
+        size_t n = len > 0 ? len - 1 : 0;
+        n = n < o->held_len ? n : o->held_len;
+        while (n > most && memcmp(o->held + o->held_len - n, stops->items[i], n) != 0)
+            n--;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+static void take(struct output *o, const char *bytes, size_t len)
+{
+    if (o->figures->stopped)
+        return;
+    if (o->held_len + len > o->held_room) {
+        size_t room = 2 * (o->held_len + len) + 64;
+        char *larger = realloc(o->held, room);
+        if (!larger)
+            return; /* a text without a piece: memory is short everywhere */
+        o->held = larger;
+        o->held_room = room;
+    }
+    memcpy(o->held + o->held_len, bytes, len);
+    o->held_len += len;
+    size_t stop = find_stop(o);
+    o->figures->stopped = stop < o->held_len;
+    size_t shown = o->figures->stopped ? stop : o->held_len - count_doubtful(o);
+    put(o, o->held, shown);
+    memmove(o->held, o->held + shown, o->held_len - shown);
+    o->held_len -= shown;
+}
+
+static void on_tokens(void *user, const struct llm_generated *tokens, uint32_t count)
+{
+    struct output *o = user;
+    if (!o->figures->first_ns) {
+        o->figures->first_ns = hw_now_ns() - o->began_ns;
+        if (o->text->before && o->text->out)
+            fputs(o->text->before, o->text->out);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        size_t bytes;
+        const char *piece = llm_vocab_piece(o->client->vocab, tokens[i].token,
+                                            o->text->begins && !o->begun, &bytes);
+        o->begun |= bytes > 0;
+        take(o, piece, bytes);
+    }
+    if (o->text->out)
+        fflush(o->text->out);
+    pthread_mutex_lock(&o->lock);
+    pthread_cond_signal(&o->changed);
+    pthread_mutex_unlock(&o->lock);
+    if (o->figures->stopped)
+        llm_connection_cancel(o->client->conn, o->id);
+}
+
+static void on_end(void *user, int status, const struct llm_generate_end *end, const char *why)
+{
+    struct output *o = user;
+    if (!o->figures->stopped)
+        put(o, o->held, o->held_len);
+    pthread_mutex_lock(&o->lock);
+    o->figures->total_ns = hw_now_ns() - o->began_ns;
+    o->status = status;
+    if (end)
+        o->figures->end = *end;
+    snprintf((char *)(uintptr_t)o->client->why, LLM_WHY_CHARS, "%s", why);
+    o->over = true;
+    pthread_cond_signal(&o->changed);
+    pthread_mutex_unlock(&o->lock);
+}
+
+/* A signal wakes no thread, so it is looked for some twenty times a second. */
+static void wait_end(struct output *o)
+{
+    bool cancelled = false;
+    pthread_mutex_lock(&o->lock);
+    while (!o->over) {
+        struct timespec t;
+        clock_gettime(CLOCK_REALTIME, &t);
+        t.tv_nsec += 50 * 1000 * 1000;
+        t.tv_sec += t.tv_nsec / 1000000000;
+        t.tv_nsec %= 1000000000;
+        (void)pthread_cond_timedwait(&o->changed, &o->lock, &t);
+        bool cancels = o->text->interrupted && *o->text->interrupted && !cancelled && !o->over;
+        if (!cancels)
+            continue;
+        cancelled = o->figures->interrupted = true;
+        pthread_mutex_unlock(&o->lock);
+        llm_connection_cancel(o->client->conn, o->id);
+        pthread_mutex_lock(&o->lock);
+    }
+    pthread_mutex_unlock(&o->lock);
+}
+
+enum cmd_exit llm_client_generate(struct llm_client *c, const struct llm_client_text *text,
+                                  struct llm_client_figures *figures)
+{
+    static const struct llm_connection_ops ops = {on_tokens, on_end};
+    struct llm_generate g = {.model = c->model.name,
+                             .tokens = text->tokens,
+                             .token_count = text->token_count,
+                             .most = text->most,
+                             .sampling = text->sampling,
+                             .stop_at_end = !text->ignore_end};
+    struct output o = {.client = c,
+                       .text = text,
+                       .figures = figures,
+                       .is_terminal = text->out && isatty(fileno(text->out)),
+                       .began_ns = hw_now_ns(),
+                       .lock = PTHREAD_MUTEX_INITIALIZER,
+                       .changed = PTHREAD_COND_INITIALIZER};
+    struct llm_connection_traffic before, after;
+    *figures = (struct llm_client_figures){0};
+    llm_connection_traffic(c->conn, &before);
+    int rc = llm_connection_start(c->conn, &g, &ops, &o, &o.id, c->why);
+    if (rc == 0) {
+        wait_end(&o);
+        rc = o.status;
+    }
+    llm_connection_traffic(c->conn, &after);
+    figures->sent = after.sent - before.sent;
+    figures->received = after.received - before.received;
+    free(o.held);
+    if (rc && figures->text_len && text->out)
+        fputc('\n', text->out);
+    if (rc == 0 && figures->end.reason == LLM_END_DRAINED)
+        rc = llm_why(c->why, -EAGAIN, "the server drains: ask another one");
+    return rc ? fail(c, rc) : CMD_DONE;
+}
+
+void llm_client_figures_fini(struct llm_client_figures *f)
+{
+    free(f->text);
+    f->text = NULL;
+}
+
+/* ---- figures ---- */
+
+static const char *reason_of(const struct llm_client_figures *f)
+{
+    static const char *const reasons[] = {"", "end of text", "length", "cancelled", "drained"};
+    return f->stopped ? "stop string" : f->interrupted ? "interrupted" : reasons[f->end.reason];
+}
+
+static double rate(const struct llm_client_figures *f)
+{
+    uint64_t ns = f->total_ns - f->first_ns;
+    return f->end.generated > 1 && ns ? (f->end.generated - 1) * 1e9 / (double)ns : 0;
+}
+
+static void print_json(const struct llm_client *c, const struct llm_client_figures *f, FILE *out)
+{
+    struct hw_json j;
+    hw_json_begin(&j, out);
+    hw_json_object_begin(&j);
+    hw_json_key(&j, "server");
+    hw_json_string(&j, c->address);
+    hw_json_key(&j, "model");
+    hw_json_string(&j, c->model.name);
+    hw_json_key(&j, "prompt_tokens");
+    hw_json_u64(&j, f->end.prompt);
+    hw_json_key(&j, "shared_tokens");
+    hw_json_u64(&j, f->end.shared);
+    hw_json_key(&j, "generated_tokens");
+    hw_json_u64(&j, f->end.generated);
+    hw_json_key(&j, "ended_by");
+    hw_json_string(&j, reason_of(f));
+    hw_json_key(&j, "first_token_ms");
+    hw_json_double(&j, (double)f->first_ns / 1e6);
+    hw_json_key(&j, "total_ms");
+    hw_json_double(&j, (double)f->total_ns / 1e6);
+    hw_json_key(&j, "tokens_per_second");
+    hw_json_double(&j, rate(f));
+    hw_json_key(&j, "bytes_sent");
+    hw_json_u64(&j, f->sent);
+    hw_json_key(&j, "bytes_received");
+    hw_json_u64(&j, f->received);
+    hw_json_object_end(&j);
+    if (hw_json_finish(&j))
+        cmd_warn("%s: the figures cannot be written", c->command);
+}
+
+void llm_client_print_figures(const struct llm_client *c, const struct llm_client_figures *f,
+                              bool json, FILE *out)
+{
+    if (json) {
+        print_json(c, f, out);
+        return;
+    }
+    fprintf(out, "prompt     %u tokens, %u of them shared\n", f->end.prompt, f->end.shared);
+    fprintf(out, "generated  %u tokens, %.1f a second; ended by: %s\n", f->end.generated, rate(f),
+            reason_of(f));
+    fprintf(out, "time       %.1f ms to the first token, %.1f ms in all\n",
+            (double)f->first_ns / 1e6, (double)f->total_ns / 1e6);
+    fprintf(out, "network    %llu bytes sent, %llu received\n", (unsigned long long)f->sent,
+            (unsigned long long)f->received);
+}
