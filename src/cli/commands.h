@@ -4,6 +4,7 @@
 
 #include "command/command.h"
 
+extern const struct cmd_command cmd_drain;
 extern const struct cmd_command cmd_info;
 extern const struct cmd_command cmd_keygen;
 extern const struct cmd_command cmd_run_program;

@@ -26,6 +26,7 @@ struct entry {
 static const struct entry commands[] = {
     {"serve", &cmd_serve},
     {"gateway", &cmd_gateway},
+    {"drain", &cmd_drain},
     {"info", &cmd_info},
     {"keygen", &cmd_keygen},
     {"run", &cmd_run_program},

@@ -89,6 +89,7 @@ struct http_worker {
     struct llm_served served;    /* as it said last */
     struct http_model *models[LLM_SERVED_MODELS_MAX];
     uint32_t texts;          /* that run there for us */
+    uint32_t others;         /* that ran there for others when it was last asked */
     uint64_t busy_until;     /* it refused one for want of room */
     uint64_t losses;         /* connections that ended */
     char why[LLM_WHY_CHARS]; /* it is down */

@@ -14,11 +14,10 @@ int http_worker_model(const struct http_worker *w, const struct http_model *m)
     return -1;
 }
 
-/* What it has to do: our texts, and those of others as it told them last. */
+/* What it has to do: our texts, and those of others as it told last. */
 static uint32_t load_of(const struct http_worker *w)
 {
-    uint32_t told = w->served.running + w->served.waiting;
-    return told > w->texts ? told : w->texts;
+    return w->texts + w->others;
 }
 
 static bool may_take(const struct http_worker *w, const struct http_sequence *s, uint64_t now)

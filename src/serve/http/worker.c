@@ -55,6 +55,8 @@ static int look(struct http_worker *w, struct llm_connection *conn, char *why)
     if (rc)
         return rc;
     http_lock(w->front);
+    uint32_t told = served.running + served.waiting;
+    w->others = told > w->texts ? told - w->texts : 0;
     w->served = served;
     memcpy(w->models, models, sizeof(w->models));
     w->look = false;
