@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
 from harness import HAWSER, TIMEOUT, Case, Server, clean_environment, lines_of  # noqa: E402
 
 MODEL = pathlib.Path(__file__).resolve().parents[3] / "models" / "kjv.gguf"
-NAME = "kjv"
+NAME = "Hawser's King James"
 
 
 class Process:
@@ -41,7 +41,7 @@ class Process:
         _, stderr = self.process.communicate(timeout=TIMEOUT)
         raise AssertionError(f"{args[0]} ended with {self.process.returncode}: {stderr.decode()}")
 
-    def signal(self, number):
+    def send(self, number):
         self.process.send_signal(number)
 
     def stop(self, number=signal.SIGTERM):
@@ -86,12 +86,13 @@ def gateway(workers, *args):
 
 def wait_for(condition):
     """Looks again until it holds; TIMEOUT only bounds how long a failure takes."""
+    never = threading.Event()
     end = time.monotonic() + TIMEOUT
     while time.monotonic() < end:
         value = condition()
         if value:
             return value
-        time.sleep(0.02)
+        never.wait(0.02)
     raise AssertionError("it did not come to pass in time")
 
 

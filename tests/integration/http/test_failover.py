@@ -64,17 +64,17 @@ class Failover(Case):
         self.workers[i] = worker(listen=f"unix:{self.dir}/{i}")
 
     def test_a_worker_is_killed(self):
-        self.disturb(lambda: self.workers[0].signal(signal.SIGKILL))
+        self.disturb(lambda: self.workers[0].send(signal.SIGKILL))
         self.assertIn("down", state(self.url))
         # It comes back and the other one dies.
         self.restart(0)
         wait_for(lambda: state(self.url).count(": up,") == 2)
-        self.disturb(lambda: self.workers[1].signal(signal.SIGKILL))
+        self.disturb(lambda: self.workers[1].send(signal.SIGKILL))
 
     def test_a_worker_hangs(self):
-        self.disturb(lambda: self.workers[1].signal(signal.SIGSTOP))
+        self.disturb(lambda: self.workers[1].send(signal.SIGSTOP))
         # What it had still in its hands comes too late and harms nobody.
-        self.workers[1].signal(signal.SIGCONT)
+        self.workers[1].send(signal.SIGCONT)
         wait_for(lambda: state(self.url).count(": up,") == 2)
         self.assertEqual(in_threads([lambda i=i: self.whole(i) for i in range(STREAMS)]),
                          self.undisturbed)
@@ -88,7 +88,7 @@ class Failover(Case):
     def test_all_workers_are_lost_and_one_comes_back(self):
         def act():
             for w in self.workers:
-                w.signal(signal.SIGKILL)
+                w.send(signal.SIGKILL)
             self.restart(1)
         self.disturb(act)
 
@@ -97,7 +97,7 @@ class Failover(Case):
             stream = iter(Stream(front.url, "/v1/completions", ask(0)))
             next(stream)
             for w in self.workers:
-                w.signal(signal.SIGKILL)
+                w.send(signal.SIGKILL)
             with self.assertRaisesRegex(AssertionError, "no worker could go on"):
                 list(stream)
             wait_for(lambda: call(front.url, "/healthz")[0] == 503)
