@@ -40,7 +40,8 @@ static char *token_text(const struct gguf *gguf, const char *key)
         for (uint32_t i = 0; i <= id; i++)
             text = gguf_next_string(texts, &at);
     }
-    return strndup(text.text, text.bytes);
+    size_t len;
+    return http_text_clean(text.text, text.bytes, &len);
 }
 
 /* A model without a vocabulary or a template is served as far as it goes. */
