@@ -11,10 +11,9 @@
 #include <time.h>
 
 /* Of a model without a template: ChatML, which most models have seen. */
-static const char plain[] =
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
-    "{{ message['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+static const char plain[] = "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+                            "{{ message['content'] }}<|im_end|>\n{% endfor %}"
+                            "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 void http_chat_load(struct http_model *m)
 {
@@ -44,9 +43,9 @@ int http_chat_render(const struct http_model *m, const struct http_request *r, c
                               "the model's chat template cannot be used: %.300s; ask with "
                               "/v1/completions",
                               m->no_chat);
-    json_t *variables = json_pack("{s:O, s:b, s:s, s:s, s:I}", "messages", r->messages,
-                                  "add_generation_prompt", 1, "bos_token", m->bos, "eos_token",
-                                  m->eos, "time_now", (json_int_t)time(NULL));
+    json_t *variables =
+        json_pack("{s:O, s:b, s:s, s:s, s:I}", "messages", r->messages, "add_generation_prompt", 1,
+                  "bos_token", m->bos, "eos_token", m->eos, "time_now", (json_int_t)time(NULL));
     if (variables && r->tools)
         json_object_set(variables, "tools", (json_t *)r->tools);
     int rc = variables ? llm_template_render(m->chat, variables, text, bytes, problem) : -ENOMEM;

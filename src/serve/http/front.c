@@ -200,7 +200,9 @@ enum cmd_exit http_front_start(const struct http_front_options *options, struct 
     f->watch = f->wake = -1;
     f->waiting_end = &f->waiting;
     f->actions_end = &f->actions;
+    f->started_ns = hw_now_ns();
     pthread_mutex_init(&f->lock, NULL);
+    http_cond_init(&f->tried);
     *url_out = NULL;
     enum cmd_exit code = start(f, url_out);
     if (code != CMD_DONE) {
@@ -219,6 +221,7 @@ void http_front_stop(struct http_front *f)
     http_lock(f);
     f->stopping = true;
     http_exchanges_end(f);
+    pthread_cond_broadcast(&f->tried);
     http_unlock(f);
     if (f->daemon)
         MHD_stop_daemon(f->daemon); /* ends every exchange */
@@ -236,6 +239,7 @@ void http_front_stop(struct http_front *f)
         close(f->watch);
     if (f->wake >= 0)
         close(f->wake);
+    pthread_cond_destroy(&f->tried);
     pthread_mutex_destroy(&f->lock);
     http_keys_fini(&f->keys);
     free(f->cert);

@@ -29,6 +29,7 @@
 
 #include <microhttpd.h>
 #include <pthread.h>
+#include <time.h>
 
 enum {
     HTTP_WORKERS_MAX = 64,
@@ -46,6 +47,7 @@ enum {
 #define HTTP_DESCRIBE_NS HW_SEC    /* between two looks at a worker */
 #define HTTP_HANG_NS (3 * HW_SEC)  /* without an answer to one: the worker hangs */
 #define HTTP_STEP_NS (60 * HW_SEC) /* in one step: its device hangs */
+#define HTTP_FIRST_NS (2 * HW_SEC) /* that the first requests wait for the first worker */
 #define HTTP_RETRY_MIN_NS (100 * HW_MS)
 #define HTTP_RETRY_MAX_NS (5 * HW_SEC)
 
@@ -82,6 +84,7 @@ struct http_worker {
     pthread_t thread;
     pthread_cond_t wake; /* its thread: look now, or stop */
     enum http_worker_state state;
+    bool tried;                  /* it was up, or could not be reached */
     bool look;                   /* a text was lost: look at once */
     struct llm_connection *conn; /* while users > 0 or state is up */
     uint32_t users;              /* threads in a call of conn */
@@ -155,6 +158,7 @@ struct http_front {
     bool stopping;
     struct http_worker *workers; /* fixed after the start */
     size_t worker_count;
+    pthread_cond_t tried; /* a worker was tried for the first time */
     struct http_model *models[HTTP_MODELS_MAX];
     size_t model_count;
     struct http_sequence *waiting, **waiting_end;
@@ -163,8 +167,9 @@ struct http_front {
     struct http_exchange *exchanges; /* that have texts */
     uint64_t exchange_ids;
     uint32_t running; /* requests for texts */
-    int watch;        /* epoll: clients that may leave */
-    int wake;         /* eventfd: the watching thread */
+    uint64_t started_ns;
+    int watch; /* epoll: clients that may leave */
+    int wake;  /* eventfd: the watching thread */
     pthread_t watcher;
     bool watcher_runs;
 };
@@ -181,13 +186,18 @@ void http_unlock(struct http_front *f);
  * Without the lock, by the worker's thread.  NULL: why. */
 struct http_model *http_model_get(struct http_front *f, struct llm_connection *conn,
                                   const struct llm_served_model *served, char *why);
-/* By name; "" or NULL: the only one.  NULL after a refusal.  Under the lock. */
+/* By name; "" or NULL: the only one.  NULL after a refusal.  Under the lock; right after the start
+ * it waits until each worker was tried, or one is up. */
 struct http_model *http_model_find(struct http_front *f, const char *name, struct http_error *why);
 void http_model_destroy(struct http_model *m);
 /* A worker that serves it is up.  Under the lock. */
 bool http_model_is_up(const struct http_front *f, const struct http_model *m);
 
 /* ---- worker.c ---- */
+
+/* For pthread_cond_timedwait on a condition of http_cond_init; at_ns as hw_now_ns. */
+struct timespec http_time_at(uint64_t at_ns);
+void http_cond_init(pthread_cond_t *cond);
 
 int http_worker_start(struct http_worker *w) MUST_CHECK;
 /* Waits for its thread; without the lock, after `stopping` is set. */

@@ -164,8 +164,21 @@ static struct http_model *by_name(struct http_front *f, const char *name)
     return found;
 }
 
+static bool all_tried(const struct http_front *f)
+{
+    for (size_t i = 0; i < f->worker_count; i++) {
+        if (!f->workers[i].tried)
+            return false;
+    }
+    return true;
+}
+
 struct http_model *http_model_find(struct http_front *f, const char *name, struct http_error *why)
 {
+    int rc = 0;
+    struct timespec end = http_time_at(f->started_ns + HTTP_FIRST_NS);
+    while (f->model_count == 0 && !all_tried(f) && !f->stopping && rc == 0)
+        rc = pthread_cond_timedwait(&f->tried, &f->lock, &end);
     if (f->model_count == 0) {
         (void)http_error_set(why, 503, NULL, NULL, "no worker has answered yet");
         return NULL;

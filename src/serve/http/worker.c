@@ -10,17 +10,31 @@
 #include <string.h>
 #include <time.h>
 
+struct timespec http_time_at(uint64_t at_ns)
+{
+    struct timespec time;
+    uint64_t now = hw_now_ns(), ns = at_ns > now ? at_ns - now : 0;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    ns += (uint64_t)time.tv_nsec;
+    time.tv_sec += (time_t)(ns / HW_SEC);
+    time.tv_nsec = (long)(ns % HW_SEC);
+    return time;
+}
+
 /* Under the lock: sleeps for so long, or until the worker is to be looked at or the front stops. */
 static void pause_for(struct http_worker *w, uint64_t ns)
 {
-    struct timespec end;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    uint64_t nanos = (uint64_t)end.tv_nsec + ns % HW_SEC;
-    end.tv_sec += (time_t)(ns / HW_SEC + nanos / HW_SEC);
-    end.tv_nsec = (long)(nanos % HW_SEC);
+    struct timespec end = http_time_at(hw_now_ns() + ns);
     int rc = 0;
     while (!w->front->stopping && !w->look && rc == 0)
         rc = pthread_cond_timedwait(&w->wake, &w->front->lock, &end);
+}
+
+/* Under the lock. */
+static void set_tried(struct http_worker *w)
+{
+    w->tried = true;
+    pthread_cond_broadcast(&w->front->tried);
 }
 
 /* Learns the models of a description.  Without the lock. */
@@ -66,6 +80,7 @@ static int look(struct http_worker *w, struct llm_connection *conn, char *why)
     w->state = HTTP_WORKER_UP;
     w->conn = conn;
     w->why[0] = '\0';
+    set_tried(w);
     http_sequences_assign(w->front);
     http_unlock(w->front);
     return 0;
@@ -123,6 +138,7 @@ static void *worker_main(void *user)
         http_lock(f);
         snprintf(w->why, sizeof(w->why), "%s", why);
         w->look = false;
+        set_tried(w);
         /* One that stayed up for a while is tried at once. */
         bool stayed = rc == 0 && hw_now_ns() - since > HTTP_RETRY_MAX_NS;
         retry_ns = stayed ? HTTP_RETRY_MIN_NS : 2 * retry_ns;
@@ -134,13 +150,18 @@ static void *worker_main(void *user)
     return NULL;
 }
 
-int http_worker_start(struct http_worker *w)
+void http_cond_init(pthread_cond_t *cond)
 {
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->wake, &attr);
+    pthread_cond_init(cond, &attr);
     pthread_condattr_destroy(&attr);
+}
+
+int http_worker_start(struct http_worker *w)
+{
+    http_cond_init(&w->wake);
     pthread_cond_init(&w->unused, NULL);
     return -pthread_create(&w->thread, NULL, worker_main, w);
 }
