@@ -18,7 +18,7 @@ static const char *finish_name(const struct http_choice *choice)
 {
     switch (choice->finish) {
     case HTTP_FINISH_STOP:
-        return "stop";
+        return choice->tools && llm_tools_count(choice->tools) > 0 ? "tool_calls" : "stop";
     case HTTP_FINISH_LENGTH:
         return "length";
     default:
@@ -179,11 +179,20 @@ static json_t *whole_choice(const struct http_choice *choice)
         return json_pack("{s:I, s:o, s:o, s:s?}", "index", (json_int_t)choice->index, "text",
                          completion_text(choice, 0, choice->text.len, r->echo), "logprobs",
                          logprobs, "finish_reason", finish_name(choice));
-    const char *text = choice->text.text ? choice->text.text : "";
-    return json_pack("{s:I, s:{s:s, s:o, s:n}, s:o, s:s?}", "index", (json_int_t)choice->index,
-                     "message", "role", "assistant", "content",
-                     json_stringn(text, choice->text.len), "refusal", "logprobs", logprobs,
-                     "finish_reason", finish_name(choice));
+    const struct http_text *text = http_choice_text(choice);
+    size_t calls = choice->tools ? llm_tools_count(choice->tools) : 0;
+    json_t *message =
+        json_pack("{s:s, s:o, s:n}", "role", "assistant", "content",
+                  calls && text->len == 0 ? json_null()
+                                          : json_stringn(text->text ? text->text : "", text->len),
+                  "refusal");
+    json_t *list = calls ? json_array() : NULL;
+    for (size_t i = 0; i < calls; i++)
+        json_array_append(list, llm_tools_call(choice->tools, i));
+    if (list)
+        json_object_set_new(message, "tool_calls", list);
+    return json_pack("{s:I, s:o, s:o, s:s?}", "index", (json_int_t)choice->index, "message",
+                     message, "logprobs", logprobs, "finish_reason", finish_name(choice));
 }
 
 char *http_answer_whole(struct http_exchange *x, size_t *len)
@@ -244,25 +253,41 @@ static void put_begin(FILE *out, struct http_choice *choice)
         put_chunk(out, choice->exchange, chunk_choice(choice, part, json_null(), NULL));
 }
 
+/* Calls that are complete, each at once. */
+static void put_calls(FILE *out, struct http_choice *choice)
+{
+    size_t count = choice->tools ? llm_tools_count(choice->tools) : 0;
+    for (; choice->calls_sent < count; choice->calls_sent++) {
+        json_t *call = json_copy(llm_tools_call(choice->tools, choice->calls_sent));
+        json_object_set_new(call, "index", json_integer(choice->calls_sent));
+        put_chunk(
+            out, choice->exchange,
+            chunk_choice(choice, json_pack("{s:[o]}", "tool_calls", call), json_null(), NULL));
+    }
+}
+
 static void put_choice(FILE *out, struct http_choice *choice)
 {
+    const struct http_text *text = http_choice_text(choice);
     struct http_exchange *x = choice->exchange;
     bool last = choice->finish != HTTP_FINISH_NONE, chat = x->request.api == HTTP_CHAT;
-    size_t from = choice->text_sent, to = choice->text.shown;
+    size_t from = choice->text_sent, to = text->shown;
     uint32_t due = logprobs_due(choice, to, last);
-    if (choice->finish_sent || (!last && to == from))
+    bool calls = choice->tools && llm_tools_count(choice->tools) > choice->calls_sent;
+    if (choice->finish_sent || (!last && to == from && !calls))
         return;
     if (!choice->begun)
         put_begin(out, choice);
     if (to > from || due > choice->logprobs_sent) {
-        json_t *text = json_stringn(choice->text.text + from, to - from);
+        json_t *part = json_stringn(text->text ? text->text + from : "", to - from);
         json_t *logprobs = logprobs_of(choice, choice->logprobs_sent, due);
         put_chunk(out, x,
-                  chunk_choice(choice, chat ? json_pack("{s:o}", "content", text) : text, logprobs,
+                  chunk_choice(choice, chat ? json_pack("{s:o}", "content", part) : part, logprobs,
                                NULL));
         choice->text_sent = to;
         choice->logprobs_sent = due;
     }
+    put_calls(out, choice);
     if (last && finish_name(choice)) {
         json_t *nothing = chat ? json_object() : json_string("");
         put_chunk(out, x, chunk_choice(choice, nothing, json_null(), finish_name(choice)));

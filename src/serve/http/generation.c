@@ -25,14 +25,11 @@ uint32_t *http_encode(const struct http_model *m, const char *text, size_t bytes
     }
     size_t room = bytes + 2;
     uint32_t *tokens = malloc(room * sizeof(*tokens));
-    uint32_t bos = 0;
-    /* A template writes it, too. */
-    bool written = m->bos[0] && strncmp(text, m->bos, strlen(m->bos)) == 0;
-    if (tokens && begin && llm_vocab_adds_bos(m->vocab) && !written)
-        tokens[bos++] = (uint32_t)llm_vocab_bos(m->vocab);
-    int64_t found =
-        tokens ? llm_vocab_encode(m->vocab, text, bytes, true, tokens + bos, room - bos) : -ENOMEM;
-    if (found == -EMSGSIZE || found > (int64_t)(room - bos))
+    int64_t found = -ENOMEM;
+    if (tokens)
+        found = begin ? llm_chat_encode(m->vocab, text, bytes, tokens, room)
+                      : llm_vocab_encode(m->vocab, text, bytes, true, tokens, room);
+    if (found == -EMSGSIZE || found > (int64_t)room)
         (void)http_error_set(why, 413, NULL, NULL, "the text is longer than %d bytes",
                              LLM_TEXT_BYTES_MAX);
     else if (found < 0)
@@ -41,7 +38,7 @@ uint32_t *http_encode(const struct http_model *m, const char *text, size_t bytes
         free(tokens);
         return NULL;
     }
-    *count = bos + (uint32_t)found;
+    *count = (uint32_t)found;
     return tokens;
 }
 
@@ -98,10 +95,37 @@ static void wake(struct http_exchange *x)
     MHD_resume_connection(x->connection);
 }
 
+const struct http_text *http_choice_text(const struct http_choice *choice)
+{
+    return choice->tools ? &choice->content : &choice->text;
+}
+
+/* Looks for tool calls in what is new of the text. */
+static int find_calls(struct http_choice *choice, bool last)
+{
+    static const struct http_stops none;
+    const char *content;
+    size_t bytes;
+    if (!choice->tools)
+        return 0;
+    size_t from = choice->tools_fed, to = choice->text.shown;
+    choice->tools_fed = to;
+    int rc = to > from ? llm_tools_feed(choice->tools, choice->text.text + from, to - from,
+                                        &content, &bytes)
+                       : 0;
+    if (rc == 0 && to > from)
+        rc = http_text_add(&choice->content, &none, content, bytes);
+    if (rc == 0 && last)
+        rc = llm_tools_end(choice->tools, &content, &bytes);
+    if (rc == 0 && last)
+        rc = http_text_add(&choice->content, &none, content, bytes);
+    return rc;
+}
+
 static void end_choice(struct http_choice *choice, enum http_finish finish)
 {
     struct http_exchange *x = choice->exchange;
-    if (http_text_end(&choice->text, &x->request.stops))
+    if (http_text_end(&choice->text, &x->request.stops) || find_calls(choice, true))
         finish = HTTP_FINISH_ERROR;
     if (finish == HTTP_FINISH_ERROR && !x->error.status) {
         x->error = choice->sequence.error;
@@ -147,7 +171,8 @@ static int add_token(struct http_choice *choice, const struct llm_generated *tok
     const char *piece = llm_vocab_piece(x->model->vocab, token->token, false, &len);
     if (x->request.logprobs && note_logprob(choice, token))
         return -ENOMEM;
-    return http_text_add(&choice->text, &x->request.stops, piece, len);
+    int rc = http_text_add(&choice->text, &x->request.stops, piece, len);
+    return rc ? rc : find_calls(choice, false);
 }
 
 static void on_tokens(struct http_sequence *s, const struct llm_generated *tokens, uint32_t count)
@@ -160,7 +185,9 @@ static void on_tokens(struct http_sequence *s, const struct llm_generated *token
         http_sequence_finish(s, rc ? HTTP_FINISH_ERROR : HTTP_FINISH_STOP);
         return;
     }
-    if (choice->exchange->request.stream && choice->text.shown > choice->text_sent)
+    if (choice->exchange->request.stream &&
+        (http_choice_text(choice)->shown > choice->text_sent ||
+         (choice->tools && llm_tools_count(choice->tools) > choice->calls_sent)))
         wake(choice->exchange);
 }
 
@@ -213,6 +240,9 @@ static int make_choices(struct http_exchange *x, const uint32_t *tokens, uint32_
         s->token_count = s->token_room = s->prompt_count = count;
         s->most = r->max_tokens && r->max_tokens < left ? r->max_tokens : left;
         fill_request(choice, r, seed);
+        enum llm_tools_form form = r->tools ? llm_chat_tools_form(x->model->chat) : LLM_TOOLS_NONE;
+        if (form != LLM_TOOLS_NONE && llm_tools_create(form, r->tools, &choice->tools))
+            return no_memory(&x->error);
     }
     return 0;
 }
@@ -227,6 +257,30 @@ static int add_prompt(struct http_exchange *x, const struct http_prompt *prompt,
     free(tokens);
     x->prompt_tokens += count;
     return rc;
+}
+
+/* The messages as a prompt, which is the caller's to free. */
+static int render_chat(struct http_exchange *x, char **text, size_t *bytes)
+{
+    const struct http_model *m = x->model;
+    char why[LLM_WHY_CHARS] = "";
+    struct llm_chat_request request = {.messages = x->request.messages,
+                                       .tools = x->request.tools,
+                                       .open = true,
+                                       .time_now = time(NULL)};
+    if (!m->chat)
+        return http_error_set(&x->error, 400, "model", NULL,
+                              "the model's chat template cannot be used: %.300s; ask with "
+                              "/v1/completions",
+                              m->no_chat);
+    int rc = llm_chat_prompt(m->chat, &request, text, bytes, why);
+    if (rc == -ENOMEM)
+        return no_memory(&x->error);
+    if (rc)
+        return http_error_set(&x->error, 400, "messages", NULL,
+                              "the model's chat template does not take these messages: %.300s",
+                              why);
+    return 0;
 }
 
 /* All that needs no lock: the prompts as tokens. */
@@ -249,7 +303,7 @@ static int prepare(struct http_exchange *x)
     if (r->api == HTTP_CHAT) {
         char *text = NULL;
         size_t bytes;
-        if (http_chat_render(x->model, r, &text, &bytes, &x->error))
+        if (render_chat(x, &text, &bytes))
             return -1;
         struct http_prompt prompt = {.text = text, .bytes = bytes};
         int rc = add_prompt(x, &prompt, 0, seed);
@@ -332,6 +386,8 @@ static void free_choice(struct http_choice *choice)
 {
     http_sequence_fini(&choice->sequence);
     http_text_fini(&choice->text);
+    http_text_fini(&choice->content);
+    llm_tools_destroy(choice->tools);
     for (uint32_t i = 0; i < choice->logprob_count; i++)
         free(choice->logprobs[i].top);
     free(choice->logprobs);

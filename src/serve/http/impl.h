@@ -8,7 +8,6 @@
  *   router.c     which worker
  *   worker.c     connections to workers, one thread each
  *   models.c     what the workers serve: vocabulary, names
- *   chat.c       messages to a prompt, by the model's template
  *   state.c      the page for people, and figures for Prometheus
  *
  * Threads: `lock` guards everything below, but what says otherwise.  The order of locks: `lock`,
@@ -18,6 +17,7 @@
 #define HAWSER_SERVE_HTTP_IMPL_H
 
 #include "base/clock.h"
+#include "llm/chat/chat.h"
 #include "llm/model/file.h"
 #include "llm/tokenizer/vocab.h"
 #include "llm/worker/connection.h"
@@ -51,7 +51,6 @@ enum {
 #define HTTP_RETRY_MIN_NS (100 * HW_MS)
 #define HTTP_RETRY_MAX_NS (5 * HW_SEC)
 
-struct llm_template;
 struct http_route;
 struct http_exchange;
 
@@ -66,9 +65,8 @@ struct http_model {
     struct llm_file *file;
     struct llm_vocab *vocab; /* NULL: no vocabulary, and no_vocab says why */
     char no_vocab[LLM_WHY_CHARS];
-    struct llm_template *chat; /* NULL: none, and no_chat says why */
+    struct llm_chat *chat; /* NULL: none, and no_chat says why */
     char no_chat[LLM_WHY_CHARS];
-    char *bos, *eos; /* as text; "" where there is none */
     struct http_model_stats stats;
 };
 
@@ -230,15 +228,6 @@ void http_sequence_fini(struct http_sequence *s);
 /* Does what is queued for it; gives the lock up in between. */
 void http_attempt_act(struct http_attempt *a);
 
-/* ---- chat.c ---- */
-
-/* Reads the model's template; no_chat says why there is none. */
-void http_chat_load(struct http_model *m);
-void http_chat_free(struct http_model *m);
-/* The messages as a prompt; *text is the caller's to free.  0, or -1 after a refusal. */
-int http_chat_render(const struct http_model *m, const struct http_request *r, char **text,
-                     size_t *bytes, struct http_error *why) MUST_CHECK;
-
 /* ---- exchange.c ---- */
 
 /* A token's logarithm of probability, and where its text begins. */
@@ -257,10 +246,13 @@ struct http_choice {
     uint32_t index;
     uint32_t prompt; /* which of the request's */
     struct http_text text;
+    struct llm_tools *tools;  /* finds calls in the text; NULL: not asked for */
+    size_t tools_fed;         /* bytes of the text */
+    struct http_text content; /* what is left of it where calls are looked for */
     struct http_logprob *logprobs;
     uint32_t logprob_count, logprob_room;
     size_t text_sent; /* to a client that streams, as all below */
-    uint32_t logprobs_sent;
+    uint32_t logprobs_sent, calls_sent;
     bool begun, finish_sent;
     enum http_finish finish; /* HTTP_FINISH_NONE: it runs */
 };
@@ -307,6 +299,9 @@ int http_generation_start(struct http_exchange *x, enum http_api api) MUST_CHECK
 /* Ends its texts and frees what it had.  Under the lock. */
 void http_generation_drop(struct http_exchange *x);
 void http_generation_fini(struct http_exchange *x);
+
+/* What the client gets to see as text. */
+const struct http_text *http_choice_text(const struct http_choice *choice);
 
 /* Text to tokens, with the token that begins a text where the model wants it.  NULL after a
  * refusal. */

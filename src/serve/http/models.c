@@ -2,8 +2,6 @@
  * has it; the front needs no file. */
 #include "serve/http/impl.h"
 
-#include "llm/model/model.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,24 +24,6 @@ static struct http_model *find(struct http_front *f, const struct llm_served_mod
     return NULL;
 }
 
-/* A control token as the templates write it. */
-static char *token_text(const struct gguf *gguf, const char *key)
-{
-    char why[LLM_WHY_CHARS];
-    uint32_t id;
-    const struct gguf_pair *texts;
-    struct gguf_string text = {.text = ""};
-    if (gguf && gguf_get_u32(gguf, key, &id, why) == 0 &&
-        gguf_get_array(gguf, "tokenizer.ggml.tokens", GGUF_STRING, &texts, why) == 0 &&
-        id < texts->count) {
-        size_t at = 0;
-        for (uint32_t i = 0; i <= id; i++)
-            text = gguf_next_string(texts, &at);
-    }
-    size_t len;
-    return http_text_clean(text.text, text.bytes, &len);
-}
-
 /* A model without a vocabulary or a template is served as far as it goes. */
 static int read_header(struct http_model *m, struct llm_connection *conn, char *why)
 {
@@ -59,6 +39,8 @@ static int read_header(struct http_model *m, struct llm_connection *conn, char *
         return rc;
     if (llm_vocab_create(m->file, NULL, &m->vocab, m->no_vocab))
         m->vocab = NULL;
+    if (llm_chat_create(m->file, m->vocab, true, &m->chat, m->no_chat))
+        m->chat = NULL;
     return 0;
 }
 
@@ -76,13 +58,6 @@ static struct http_model *create(struct llm_connection *conn, const struct llm_s
     m->context = served->context;
     m->created = time(NULL);
     int rc = read_header(m, conn, why);
-    const struct gguf *metadata = m->file ? llm_file_metadata(m->file) : NULL;
-    m->bos = token_text(metadata, "tokenizer.ggml.bos_token_id");
-    m->eos = token_text(metadata, "tokenizer.ggml.eos_token_id");
-    if (rc == 0 && (!m->bos || !m->eos))
-        rc = -ENOMEM;
-    if (rc == 0)
-        http_chat_load(m);
     if (rc) {
         http_model_destroy(m);
         return NULL;
@@ -134,12 +109,10 @@ void http_model_destroy(struct http_model *m)
     if (!m)
         return;
     http_model_stats_fini(&m->stats);
-    http_chat_free(m);
+    llm_chat_destroy(m->chat);
     llm_vocab_destroy(m->vocab);
     llm_file_close(m->file);
     free(m->header);
-    free(m->bos);
-    free(m->eos);
     free(m);
 }
 

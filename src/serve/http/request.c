@@ -1,6 +1,8 @@
 /* Each getter reads one field: false after a refusal, which it has written to the error. */
 #include "serve/http/request.h"
 
+#include "llm/chat/chat.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -145,81 +147,16 @@ static bool read_prompts(struct reader *in, struct http_request *r)
 
 /* ---- messages ---- */
 
-/* The texts of a list of parts, joined: templates expect a string. */
-static json_t *join_parts(struct reader *in, const json_t *parts)
-{
-    char *joined = NULL;
-    size_t len = 0, index;
-    const json_t *part;
-    FILE *out = open_memstream(&joined, &len);
-    bool fine = out != NULL;
-    json_array_foreach(parts, index, part)
-    {
-        const char *type = json_string_value(json_object_get(part, "type"));
-        json_t *text = json_object_get(part, "text");
-        if (!type || strcmp(type, "text") != 0 || !json_is_string(text)) {
-            fine = refuse(in, "messages",
-                          "made of text: a part of a content is {\"type\": "
-                          "\"text\", \"text\": ...}; images and audio are not "
-                          "supported");
-            break;
-        }
-        if (fine)
-            fwrite(json_string_value(text), 1, json_string_length(text), out);
-    }
-    if (out && fclose(out))
-        fine = false;
-    json_t *string = fine ? json_stringn(joined, len) : NULL;
-    if (!string && !in->why->status)
-        (void)http_error_set(in->why, 500, NULL, NULL, "out of memory");
-    free(joined);
-    return string;
-}
-
-/* One message with its content as a string; other fields (name, tool_calls) stay. */
-static json_t *read_message(struct reader *in, const json_t *message)
-{
-    if (!json_is_object(message) || !json_is_string(json_object_get(message, "role"))) {
-        refuse(in, "messages", "a list of objects with a role and a content");
-        return NULL;
-    }
-    const json_t *content = json_object_get(message, "content");
-    json_t *copy = json_copy((json_t *)message);
-    if (!copy || json_is_string(content))
-        return copy;
-    json_t *text = NULL;
-    if (!content || json_is_null(content)) /* an assistant's message with tool calls only */
-        text = json_string("");
-    else if (json_is_array(content))
-        text = join_parts(in, content);
-    else
-        refuse(in, "messages", "a list of messages whose content is a string or a list of parts");
-    if (!text || json_object_set_new(copy, "content", text)) {
-        json_decref(copy);
-        return NULL;
-    }
-    return copy;
-}
-
 static bool read_messages(struct reader *in, struct http_request *r)
 {
-    json_t *list = field(in, "messages");
-    size_t index;
-    json_t *message;
-    if (!json_is_array(list) || json_array_size(list) == 0 ||
-        json_array_size(list) > HTTP_MESSAGES_MAX)
-        return refuse(in, "messages", "a list of 1 to 4096 messages");
-    r->messages = json_array();
-    json_array_foreach(list, index, message)
-    {
-        json_t *copy = read_message(in, message);
-        if (!copy || json_array_append_new(r->messages, copy)) {
-            if (!in->why->status)
-                (void)http_error_set(in->why, 500, NULL, NULL, "out of memory");
-            return false;
-        }
-    }
-    return true;
+    char why[LLM_WHY_CHARS];
+    r->messages = field(in, "messages");
+    if (!json_is_array(r->messages))
+        return refuse(in, "messages", "a list of messages");
+    if (llm_chat_check(r->messages, r->tools, why) == 0)
+        return true;
+    (void)http_error_set(in->why, 400, "messages", NULL, "%s", why);
+    return false;
 }
 
 static bool read_tools(struct reader *in, struct http_request *r)
@@ -405,7 +342,7 @@ static bool read_own(struct reader *in, struct http_request *r)
 {
     const char *suffix = NULL;
     if (r->api == HTTP_CHAT)
-        return read_messages(in, r) && read_tools(in, r);
+        return read_tools(in, r) && read_messages(in, r);
     if (!read_prompts(in, r) || !get_bool(in, "echo", &r->echo) ||
         !get_string(in, "suffix", &suffix))
         return false;
@@ -460,7 +397,6 @@ void http_request_fini(struct http_request *r)
         free(r->prompts[i].tokens);
     free(r->prompts);
     free(r->biases);
-    json_decref(r->messages);
     json_decref(r->json);
     *r = (struct http_request){0};
 }

@@ -17,8 +17,7 @@
 enum {
     HTTP_BODY_BYTES_MAX = 16 << 20, /* the longest text, with escapes */
     HTTP_CHOICES_MAX = 64,          /* prompts times n: as many as a step takes */
-    HTTP_MESSAGES_MAX = 4096,
-    HTTP_MAX_TOKENS_DEFAULT = 16 /* of a completion, as OpenAI's; a chat goes on to the end */
+    HTTP_MAX_TOKENS_DEFAULT = 16    /* of a completion, as OpenAI's; a chat goes on to the end */
 };
 
 enum http_api { HTTP_COMPLETIONS, HTTP_CHAT };
@@ -39,7 +38,7 @@ struct http_request {
     const char *model; /* NULL: not named */
     struct http_prompt *prompts;
     uint32_t prompt_count;
-    json_t *messages;          /* chat: roles and contents as strings, own */
+    const json_t *messages;    /* chat */
     const json_t *tools;       /* chat: NULL: none */
     const json_t *tool_choice; /* NULL: auto */
     struct llm_sampling sampling;

@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
 from harness import HAWSER, TIMEOUT, Case, Server, clean_environment, lines_of  # noqa: E402
 
 MODEL = pathlib.Path(__file__).resolve().parents[3] / "models" / "kjv.gguf"
-NAME = "Hawser's King James"
+NAME = "kjv"
 
 
 class Process:
@@ -54,6 +54,7 @@ class Process:
             self.process.kill()
             self.process.communicate()
             raise
+        assert b"Sanitizer" not in stderr, stderr.decode()
         return self.process.returncode, stderr.decode()
 
     def __enter__(self):
