@@ -1,9 +1,11 @@
-/* hawser model - describes a model file, or makes one with random weights. */
+/* hawser model - describes a model file, quantises one, or makes one with random weights. */
 #include "cli/commands.h"
+#include "cli/model_convert.h"
 
 #include "base/report/out.h"
 #include "base/report/progress.h"
 #include "base/units.h"
+#include "llm/engine/backend.h"
 #include "llm/model/synth.h"
 #include "llm/tokenizer/vocab.h"
 
@@ -21,6 +23,8 @@ struct model_options {
     const char *type;
     uint64_t seed;
     const char *output;
+    bool force;
+    uint64_t threads;
 };
 
 static const char *const arch_choices[] = {"llama", "qwen2", "gptj", "gpt2", NULL};
@@ -69,9 +73,11 @@ static const struct cmd_option options[] = {
      .kind = CMD_STRING,
      .argument = "TYPE",
      .offset = offsetof(struct model_options, type),
-     .def = "F16",
-     .help = "synth: of the matrices: F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q5_1, Q5_0,\n"
-             "Q4_K, Q4_1, Q4_0, IQ4_XS, IQ4_NL, MXFP4, Q3_K or Q2_K"},
+     .help =
+         "of the matrices; synth [default: F16]: F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q5_1, Q5_0,\n"
+         "Q4_K, Q4_1, Q4_0, IQ4_XS, IQ4_NL, MXFP4, Q3_K or Q2_K;\n"
+         "quantise: one of these, or a mixture: Q5_K_M, Q5_K_S, Q4_K_M, Q4_K_S,\n"
+         "Q3_K_M"},
     {.name = "seed",
      .letter = 's',
      .kind = CMD_U64,
@@ -85,6 +91,17 @@ static const struct cmd_option options[] = {
      .argument = "FILE",
      .offset = offsetof(struct model_options, output),
      .help = "synth: where to"},
+    {.name = "force",
+     .letter = 'f',
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct model_options, force),
+     .help = "quantise: replace what is there"},
+    {.name = "threads",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct model_options, threads),
+     .max = LLM_THREADS_MAX,
+     .help = "quantise: [default: the cores there are]"},
     {NULL},
 };
 
@@ -342,8 +359,9 @@ static enum cmd_exit synth(const struct model_options *o)
     struct llm_synth s = {.config = {.arch = (enum llm_arch)o->arch}, .seed = o->seed};
     if (!o->output)
         return cmd_fail(CMD_USAGE, "model synth: -o FILE is missing");
-    if (!llm_dtype_parse(o->type, &s.dtype))
-        return cmd_fail(CMD_USAGE, "model synth: --type %s is not known; %s are", o->type,
+    const char *type = o->type ? o->type : "F16";
+    if (!llm_dtype_parse(type, &s.dtype))
+        return cmd_fail(CMD_USAGE, "model synth: --type %s is not known; %s are", type,
                         llm_dtype_names(names));
     if (o->like && !llm_synth_like(s.config.arch, o->like, &s.config))
         return unknown_like(s.config.arch, o->like);
@@ -363,6 +381,16 @@ static enum cmd_exit synth(const struct model_options *o)
     return CMD_DONE;
 }
 
+static enum cmd_exit convert(const struct model_options *o, const struct cmd_operands *operands,
+                             enum cmd_exit (*how)(const struct model_convert *))
+{
+    return how(&(struct model_convert){.from = operands->items[1],
+                                       .to = operands->items[2],
+                                       .type = o->type,
+                                       .force = o->force,
+                                       .threads = (unsigned)o->threads});
+}
+
 static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
 {
     const char *verb = operands->items[0];
@@ -370,25 +398,30 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
         return info(values, operands->items[1]);
     if (strcmp(verb, "synth") == 0 && operands->count == 1)
         return synth(values);
-    return cmd_fail(CMD_USAGE, "model: use info FILE or synth -o FILE; see hawser model --help");
+    if (strcmp(verb, "quantise") == 0 && operands->count == 3)
+        return convert(values, operands, model_quantise);
+    return cmd_fail(CMD_USAGE, "model: use info FILE, synth -o FILE or quantise FROM TO; see "
+                               "hawser model --help");
 }
 
 const struct cmd_command cmd_model = {
     .name = "model",
-    .summary = "describe a model file, or make one with random weights",
-    .operands = "info|synth [FILE]",
+    .summary = "describe a model file, quantise one, or make one with random weights",
+    .operands = "info|synth|quantise [FILE] [FILE]",
     .operands_min = 1,
-    .operands_max = 2,
+    .operands_max = 3,
     .description =
         "info FILE    what it is: architecture, shape, types, tokenizer, memory needed; GGUF v2\n"
         "             and v3 or llama2.c's format\n"
         "synth        a GGUF file of any shape with random weights, for bytes and times without\n"
-        "             a download",
+        "             a download\n"
+        "quantise FROM TO  writes a GGUF file again with its matrices in another type",
     .options = options,
     .environment = environment,
     .examples = "hawser model info models/small.gguf\n"
                 "hawser model synth --arch gptj --like 6b -o gptj-6b.gguf\n"
-                "hawser model synth --layers 12 --width 768 --heads 12 --type Q8_0 -o random.gguf",
+                "hawser model synth --layers 12 --width 768 --heads 12 --type Q8_0 -o random.gguf\n"
+                "hawser model quantise model-f16.gguf model-q4.gguf --type Q4_K_M",
     .values_size = sizeof(struct model_options),
     .run = run,
 };

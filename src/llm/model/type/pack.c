@@ -20,18 +20,6 @@ float llm_pack_half(uint8_t *p, float value)
     return llm_block_half(p);
 }
 
-int llm_pack_round(float value, int low, int high)
-{
-    if (!(value > (float)low)) /* NaN, too, which lrintf may make anything of */
-        return low;
-    return value >= (float)high ? high : (int)lrintf(value);
-}
-
-float llm_pack_inverse(float scale)
-{
-    return scale != 0 ? 1 / scale : 0;
-}
-
 float llm_pack_extreme(const float *x, size_t count)
 {
     float extreme = 0;

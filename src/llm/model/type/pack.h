@@ -21,9 +21,21 @@ llm_pack llm_pack_q2_k, llm_pack_q3_k, llm_pack_q4_k, llm_pack_q5_k, llm_pack_q6
 float llm_pack_half(uint8_t *p, float value);
 /* The value of the largest magnitude, with its sign. */
 float llm_pack_extreme(const float *x, size_t count);
-/* value rounded to the nearest integer, ties to even, within low..high. */
-int llm_pack_round(float value, int low, int high);
+
+/* value rounded to the nearest integer, ties to even, within low..high, which are small; a NaN
+ * becomes low. */
+static inline int llm_pack_round(float value, int low, int high)
+{
+    const float rounder = 12582912.0f; /* 1.5 * 2^23: the sum has no room for a fraction */
+    float within = value > (float)low ? value : (float)low;
+    within = within < (float)high ? within : (float)high;
+    return (int)(within + rounder - rounder);
+}
+
 /* 0 for 0. */
-float llm_pack_inverse(float scale);
+static inline float llm_pack_inverse(float scale)
+{
+    return scale != 0 ? 1 / scale : 0;
+}
 
 #endif

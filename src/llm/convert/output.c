@@ -1,0 +1,98 @@
+#include "llm/convert/output.h"
+
+#include "base/units.h"
+#include "llm/model/why.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+static int exists(const char *path, char *why)
+{
+    return llm_why(why, -EEXIST, "%s is there already; --force replaces it", path);
+}
+
+static int check_room(int fd, const char *path, uint64_t needed, char *why)
+{
+    struct statvfs disk;
+    char need[HW_FORMAT_CHARS], have[HW_FORMAT_CHARS];
+    if (fstatvfs(fd, &disk))
+        return 0; /* the write will tell */
+    uint64_t room = (uint64_t)disk.f_bavail * disk.f_frsize;
+    if (needed <= room)
+        return 0;
+    return llm_why(why, -ENOSPC, "%s needs %s; the disk has %s free", path,
+                   hw_format_size(need, needed), hw_format_size(have, room));
+}
+
+static int open_part(struct llm_output *o, uint64_t needed, char *why)
+{
+    int fd = open(o->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return llm_why(why, -errno, "cannot make %s: %s", o->part, strerror(errno));
+    int err = check_room(fd, o->path, needed, why);
+    if (!err) {
+        o->stream = fdopen(fd, "wb");
+        err = o->stream ? 0 : llm_why(why, -ENOMEM, "out of memory");
+    }
+    if (err) {
+        close(fd);
+        (void)unlink(o->part);
+    }
+    return err;
+}
+
+int llm_output_open(struct llm_output *output, const char *path, bool overwrite, uint64_t needed,
+                    char *why)
+{
+    struct llm_output o = {.path = path, .overwrite = overwrite};
+    if (!overwrite && access(path, F_OK) == 0)
+        return exists(path, why);
+    if (asprintf(&o.part, "%s.%d.part", path, (int)getpid()) < 0)
+        return llm_why(why, -ENOMEM, "out of memory");
+    int err = open_part(&o, needed, why);
+    if (err) {
+        free(o.part);
+        return err;
+    }
+    *output = o;
+    return 0;
+}
+
+/* link refuses a name that somebody took meanwhile. */
+static int name_it(const struct llm_output *o, char *why)
+{
+    if (o->overwrite) {
+        if (rename(o->part, o->path))
+            return llm_why(why, -errno, "cannot name it %s: %s", o->path, strerror(errno));
+        return 0;
+    }
+    if (link(o->part, o->path) == 0) {
+        (void)unlink(o->part);
+        return 0;
+    }
+    if (errno == EEXIST)
+        return exists(o->path, why);
+    if (rename(o->part, o->path)) /* a file system without links */
+        return llm_why(why, -errno, "cannot name it %s: %s", o->path, strerror(errno));
+    return 0;
+}
+
+int llm_output_finish(struct llm_output *o, int err, char *why)
+{
+    if (!err && (fflush(o->stream) || fsync(fileno(o->stream))))
+        err = llm_why(why, -errno, "cannot write %s: %s", o->part, strerror(errno));
+    if (fclose(o->stream) && !err)
+        err = llm_why(why, -errno, "cannot write %s: %s", o->part, strerror(errno));
+    if (!err)
+        err = name_it(o, why);
+    if (err)
+        (void)unlink(o->part);
+    free(o->part);
+    *o = (struct llm_output){0};
+    return err;
+}

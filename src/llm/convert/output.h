@@ -1,0 +1,31 @@
+/* llm/convert/output.h - private to src/llm: a file that appears whole or not at all.
+ *
+ * Bytes go to PATH.<pid>.part; finish gives it its name.
+ *
+ * Threads: one.  Lifetime: open, then finish or abandon. */
+#ifndef HAWSER_LLM_CONVERT_OUTPUT_H
+#define HAWSER_LLM_CONVERT_OUTPUT_H
+
+#include "base/attr.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct llm_output { /* private, but for stream */
+    FILE *stream;
+    const char *path; /* the caller's */
+    char *part;
+    bool overwrite;
+};
+
+/* needed: bytes that the file will have, about.  0; -EEXIST (path is there and overwrite is
+ * false); -ENOSPC (why says how much is needed and free); -ENOMEM, and the errors of open. */
+int llm_output_open(struct llm_output *output, const char *path, bool overwrite, uint64_t needed,
+                    char *why) MUST_CHECK;
+
+/* err: of what was written.  0 gives the file its name; otherwise, and on errors here, nothing is
+ * left behind.  Returns err, or -EEXIST, or the errors of writing and renaming. */
+int llm_output_finish(struct llm_output *output, int err, char *why) MUST_CHECK;
+
+#endif
