@@ -27,6 +27,9 @@ layout(push_constant) uniform Push
     uint k_words, v_words; // from a page's start to its K and V
     float scale;
     uint dim_groups, chunks_max, part_floats;
+    uint window; // 0: all positions
+    float cap;   // 0: none
+    uvec2 sinks; // 0: none
 };
 
 shared float partial[KV_POSITIONS * SHARE];
@@ -77,8 +80,8 @@ float dot4(vec4 k, vec4 x, float sum)
     return fma(k.w, x.w, fma(k.z, x.z, fma(k.y, x.y, fma(k.x, x.x, sum))));
 }
 
-// Scores of a page into scores[]; LEAST past its `count` positions.
-void score_page(uvec2 page, uint count, uint in_row, uint q_first)
+// Scores of a page into scores[]; LEAST before its first `skip` and past its `count` positions.
+void score_page(uvec2 page, uint skip, uint count, uint in_row, uint q_first)
 {
     uint me = gl_LocalInvocationIndex, share = me % SHARE, position = me / SHARE;
     float sums[ROUNDS];
@@ -101,7 +104,7 @@ void score_page(uvec2 page, uint count, uint in_row, uint q_first)
         float sum = 0;
         [[unroll]] for (uint i = 0; i < SHARE; i++)
             sum += partial[me * SHARE + i];
-        scores[me / 4][me % 4] = me < count ? scale * sum : LEAST;
+        scores[me / 4][me % 4] = me >= skip && me < count ? soft_cap(scale * sum, cap) : LEAST;
     }
     barrier();
 }
@@ -153,11 +156,12 @@ void main()
     uint me = gl_LocalInvocationIndex, head = gl_WorkGroupID.x, row = gl_WorkGroupID.y;
     uint in_row = head / (heads / kv_heads) * head_dim, q_first = (row * heads + head) * head_dim;
     uint count = Words(positions).at[row] + 1, first_page = Words(page_first).at[row];
-    uint chunk = gl_WorkGroupID.z / dim_groups, chunks = chunks_of(count);
+    uint first = first_seen(count, window), from = first / KV_POSITIONS * KV_POSITIONS;
+    uint chunk = gl_WorkGroupID.z / dim_groups, chunks = chunks_of(count - from);
     if (chunk >= chunks)
         return;
-    uint begin = chunk * chunk_pages(count) * KV_POSITIONS;
-    uint end = min(count, begin + chunk_pages(count) * KV_POSITIONS);
+    uint begin = from + chunk * chunk_pages(count - from) * KV_POSITIONS;
+    uint end = min(count, begin + chunk_pages(count - from) * KV_POSITIONS);
     // A thread has eight values of the head, and a share of the positions.
     uint first_dim = gl_WorkGroupID.z % dim_groups * DIMS;
     uint eights = (min(head_dim - first_dim, DIMS) + 7) / 8;
@@ -165,12 +169,14 @@ void main()
     for (uint n = me; n < min((head_dim + 7) / 8 * 2, Q_QUADS); n += THREADS)
         q_near[n] = q_load(q_first, n);
     barrier();
-    float most = LEAST, total = 0;
+    // The first chunk begins with the sink: a score without a value.
+    bool sinks_here = chunk == 0 && sinks != uvec2(0);
+    float most = sinks_here ? Floats(sinks).at[head] : LEAST, total = sinks_here ? 1.0 : 0.0;
     Eight sum = Eight(vec4(0), vec4(0));
     for (uint done = begin; done < end; done += KV_POSITIONS) {
         uvec2 page = Words2(pages).at[first_page + done / KV_POSITIONS];
-        uint here = min(end - done, KV_POSITIONS);
-        score_page(page, here, in_row, q_first);
+        uint here = min(end - done, KV_POSITIONS), skip = first > done ? first - done : 0;
+        score_page(page, skip, here, in_row, q_first);
         float larger = largest(most), shrink = exp(most - larger);
         barrier();
         if (me < KV_POSITIONS)

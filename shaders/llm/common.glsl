@@ -14,8 +14,15 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer Words4 { uv
 const uint FLAG_BIAS = 1, FLAG_ACCUMULATE = 2, FLAG_GELU = 4;
 const uint KV_POSITIONS = 64; // of a page: LLM_KV_POSITIONS
 
+// The first position that a row with so many positions sees; window 0: all.
+uint first_seen(uint positions, uint window)
+{
+    return window != 0 && positions > window ? positions - window : 0;
+}
+
 // Attention over many pages is divided among workgroups: chunks of 4 pages, or of a sixteenth of them
-// if that is more.  The number depends on the row's positions alone.
+// if that is more.  The number depends on the row's positions alone.  Positions count from the first
+// page that the row sees.
 uint chunk_pages(uint positions)
 {
     uint pages = (positions + KV_POSITIONS - 1) / KV_POSITIONS;
@@ -85,4 +92,16 @@ float gelu(float x)
 float silu(float x)
 {
     return x / (1.0 + exp(min(-x, 88.3)));
+}
+
+// 1 - 2 / (1 + e^2x), as llm/engine/arith.h has it: cap * tanh(x / cap); cap 0: none.
+float soft_cap(float x, float cap)
+{
+    return cap != 0 ? cap * (1.0 - 2.0 / (1.0 + exp(min(2.0 * x / cap, 88.3)))) : x;
+}
+
+float silu_clamped(float x, float gate_by)
+{
+    x = min(x, 7.0);
+    return x / (1.0 + exp(min(-1.702 * x, 88.3))) * (1.0 + clamp(gate_by, -7.0, 7.0));
 }

@@ -7,7 +7,7 @@ layout(local_size_x = 64) in;
 layout(push_constant) uniform Push
 {
     uvec2 values, positions, parts;
-    uint heads, head_dim, chunks_max, part_floats, count;
+    uint heads, head_dim, chunks_max, part_floats, count, window;
 };
 
 void main()
@@ -16,7 +16,9 @@ void main()
     if (i >= count)
         return;
     uint dim = i % head_dim, head_row = i / head_dim;
-    uint chunks = chunks_of(Words(positions).at[head_row / heads] + 1);
+    uint positions_ = Words(positions).at[head_row / heads] + 1;
+    uint from = first_seen(positions_, window) / KV_POSITIONS * KV_POSITIONS;
+    uint chunks = chunks_of(positions_ - from);
     uint first = head_row * chunks_max * part_floats;
     if (chunks == 1)
         return;

@@ -9,6 +9,9 @@ layout(constant_id = 1) const uint ROWS = 1;
 layout(constant_id = 2) const bool ALIGNED = true; // rows of activations begin at 16 bytes
 layout(constant_id = 3) const uint AHEAD = 1;      // loads of a weight's row at a time
 layout(constant_id = 4) const bool ROUNDS = false; // rounds activations to 11 bits; they come unrounded
+// Each row of the batch has its own matrix, one of those that the weight stacks: its number is in
+// parts[2].weight, and parts[2].flags rows share a row of activations.  COLS is 1.
+layout(constant_id = 5) const bool EXPERTS = false;
 
 const uint LANES = 32, TEAMS = 4, PARTS = 3;
 layout(local_size_x = 128) in;
@@ -38,11 +41,13 @@ float sums[ROWS * COLS];
 
 void multiply(uvec2 weight, uint row_at[ROWS], uint col_at[COLS], uint lane);
 
-void put(Part part, uint row, uint col, float sum)
+void put(Part part, uint matrix, uint row, uint col, float sum)
 {
     Floats values = Floats(part.values);
     uint at = col * part.count + row;
-    float value = (part.flags & FLAG_BIAS) != 0 ? sum + Floats(part.bias).at[row] : sum;
+    float value = sum;
+    if ((part.flags & FLAG_BIAS) != 0)
+        value += Floats(part.bias).at[matrix * part.count + row];
     value = (part.flags & FLAG_ACCUMULATE) != 0 ? values.at[at] + value : value;
     values.at[at] = (part.flags & FLAG_GELU) != 0 ? gelu(value) : value;
 }
@@ -62,13 +67,14 @@ void main()
             break;
     }
     Part part = parts[p];
+    uint matrix = EXPERTS ? Words(parts[2].weight).at[first_col] : 0;
     uint first_row = (block * TEAMS + team) * ROWS;
     // Rows past the end repeat the last and are not stored.
     uint row_at[ROWS], col_at[COLS];
     [[unroll]] for (uint r = 0; r < ROWS; r++)
-        row_at[r] = min(first_row + r, part.count - 1) * stride;
+        row_at[r] = (matrix * part.count + min(first_row + r, part.count - 1)) * stride;
     [[unroll]] for (uint c = 0; c < COLS; c++)
-        col_at[c] = min(first_col + c, rows - 1);
+        col_at[c] = EXPERTS ? first_col / parts[2].flags : min(first_col + c, rows - 1);
     [[unroll]] for (uint i = 0; i < ROWS * COLS; i++)
         sums[i] = 0;
     multiply(part.weight, row_at, col_at, lane);
@@ -81,5 +87,5 @@ void main()
     float sum = 0;
     [[unroll]] for (uint i = 0; i < LANES; i++)
         sum += partial[partial_at(team, lane, i)];
-    put(part, row, col, sum);
+    put(part, matrix, row, col, sum);
 }

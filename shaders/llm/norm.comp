@@ -11,6 +11,7 @@ layout(push_constant) uniform Push
     uvec2 from, to, weight, bias;
     uint width, flags, is_rms;
     float eps;
+    uint rows;
 };
 
 shared float sums[THREADS];
@@ -59,7 +60,10 @@ float sum4(vec4 x)
 
 void main()
 {
-    uint first = gl_WorkGroupID.x * width, me = gl_LocalInvocationIndex, quads = (width + 3) / 4;
+    uint row = linear_group(), me = gl_LocalInvocationIndex, quads = (width + 3) / 4;
+    uint first = row * width;
+    if (row >= rows)
+        return;
     float mean = 0, own = 0;
     if (is_rms == 0) {
         for (uint i = me; i < quads; i += THREADS)

@@ -8,6 +8,7 @@ layout(push_constant) uniform Push
 {
     uvec2 q, k, angles;
     uint heads, kv_heads, head_dim, pairs, neox, count;
+    uint q_first, k_first; // rows of angles before those of the table
 };
 
 void main()
@@ -21,8 +22,8 @@ void main()
     uint first = head_row * head_dim + (neox != 0 ? pair : 2 * pair);
     uint second = first + (neox != 0 ? pairs : 1);
     Floats x = Floats(is_k ? k : q);
-    float cosine = Floats(angles).at[2 * (row * pairs + pair)];
-    float sine = Floats(angles).at[2 * (row * pairs + pair) + 1];
+    uint angle = 2 * ((row + (is_k ? k_first : q_first)) * pairs + pair);
+    float cosine = Floats(angles).at[angle], sine = Floats(angles).at[angle + 1];
     float a = x.at[first], b = x.at[second];
     x.at[first] = a * cosine - b * sine;
     x.at[second] = a * sine + b * cosine;

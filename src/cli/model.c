@@ -19,7 +19,9 @@ struct model_options {
     const char *tokenizer;
     int arch; /* an enum llm_arch */
     const char *like;
-    uint64_t layers, width, heads, kv_heads, ffn, vocab, context;
+    uint64_t layers, width, heads, kv_heads, ffn, vocab, context, experts, experts_used, window;
+    int rope; /* an enum llm_synth_rope */
+    uint64_t rope_factor;
     const char *type;
     uint64_t seed;
     const char *output;
@@ -27,8 +29,12 @@ struct model_options {
     uint64_t threads;
 };
 
-static const char *const arch_choices[] = {"llama", "qwen2", "gptj", "gpt2", NULL};
+static const char *const arch_choices[] = {"llama",    "qwen2",   "gptj",       "gpt2",    "qwen3",
+                                           "qwen3moe", "gemma2",  "gemma3",     "phi3",    "olmoe",
+                                           "mistral3", "granite", "starcoder2", "gpt-oss", NULL};
 _Static_assert(ARRAY_LEN(arch_choices) == LLM_ARCHS + 1, "in the order of enum llm_arch");
+
+static const char *const rope_choices[] = {"none", "linear", "yarn", "llama3", "longrope", NULL};
 
 #define SHAPE(option, member, most, text)                                                          \
     {                                                                                              \
@@ -59,8 +65,10 @@ static const struct cmd_option options[] = {
      .argument = "SIZE",
      .offset = offsetof(struct model_options, like),
      .help = "synth: shape of a published model: gptj 6b; gpt2 124m, 1.5b;\n"
-             "llama 134m, 1.1b, 7b, 8b; qwen2 0.5b, 7b; tiny of each.\n"
-             "The numbers below override it"},
+             "llama 134m, 1.1b, 7b, 8b, 8x7b; qwen2 0.5b, 7b; qwen3 0.6b, 8b;\n"
+             "qwen3moe 30b-a3b; gemma2 2b; gemma3 1b; phi3 mini; olmoe 7b;\n"
+             "mistral3 3b; granite 2b; starcoder2 3b; gpt-oss 20b; tiny of\n"
+             "each, and llama's tiny-moe.  The numbers below override it"},
     SHAPE("layers", layers, LLM_LAYERS_MAX, "blocks"),
     SHAPE("width", width, LLM_WIDTH_MAX, "of the residual stream"),
     SHAPE("heads", heads, LLM_WIDTH_MAX, "of queries"),
@@ -68,6 +76,23 @@ static const struct cmd_option options[] = {
     SHAPE("ffn", ffn, LLM_WIDTH_MAX, "feed-forward width [default: 4 x width]"),
     SHAPE("vocab", vocab, LLM_VOCAB_MAX, "tokens, 257 or more [default: 512]"),
     SHAPE("context", context, LLM_CONTEXT_MAX, "positions [default: 2048]"),
+    SHAPE("experts", experts, LLM_EXPERTS_MAX, "of a layer [default: 8 where there are any]"),
+    SHAPE("experts-used", experts_used, LLM_EXPERTS_USED_MAX, "of a row [default: 2]"),
+    SHAPE("window", window, LLM_CONTEXT_MAX, "positions that a row sees in sliding layers"),
+    {.name = "rope",
+     .kind = CMD_CHOICE,
+     .offset = offsetof(struct model_options, rope),
+     .def = "none",
+     .choices = rope_choices,
+     .help = "synth: how positions were stretched"},
+    {.name = "rope-factor",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct model_options, rope_factor),
+     .min = 1,
+     .max = 1024,
+     .def = "4",
+     .help = "synth: from the Nth part of the context, with --rope"},
     {.name = "type",
      .letter = 't',
      .kind = CMD_STRING,
@@ -152,19 +177,51 @@ static struct summary summarise(const struct llm_file *file)
     return summary;
 }
 
-static void print_shape(const struct llm_config *c)
+static const char *rope_scaling(const struct llm_file *file)
 {
-    printf(
-        "layers       %u\nwidth        %u, feed-forward %u%s\nheads        %u of %u, %u for keys "
-        "and values\nvocabulary   %u%s\ncontext      %u\n",
-        c->layers, c->width, c->ffn, c->ffn_is_gated ? " (gated)" : "", c->heads, c->head_dim,
-        c->kv_heads, c->vocab, c->tied_output ? ", output tied to the embedding" : "", c->context);
-    if (c->rope_dims)
-        printf("positions    rotary, %u of %u dimensions, %s pairs, base %g%s\n", c->rope_dims,
-               c->head_dim, c->rope_is_neox ? "half-apart" : "adjacent", (double)c->rope_base,
-               c->rope_scale != 1 ? ", scaled" : "");
-    else
+    const struct llm_config *c = llm_file_config(file);
+    if (llm_file_find(file, "rope_factors_long.weight"))
+        return "longrope";
+    if (llm_file_find(file, "rope_freqs.weight"))
+        return "llama3";
+    if (c->rope_is_yarn)
+        return "yarn";
+    return c->rope_scale != 1 ? "linear" : "none";
+}
+
+static void print_positions(const struct llm_file *file)
+{
+    const struct llm_config *c = llm_file_config(file);
+    if (c->rope_dims == 0) {
         printf("positions    learned\n");
+        return;
+    }
+    printf("positions    rotary, %u of %u dimensions, %s pairs, base %g", c->rope_dims, c->head_dim,
+           c->rope_is_neox ? "half-apart" : "adjacent", (double)c->rope_base);
+    const char *scaling = rope_scaling(file);
+    if (strcmp(scaling, "none") != 0)
+        printf(", %s scaling", scaling);
+    if (c->rope_original != c->context)
+        printf(" from %u", c->rope_original);
+    printf("\n");
+    if (c->window && c->window_period)
+        printf("window       %u positions; every %uth layer sees all\n", c->window,
+               c->window_period);
+    else if (c->window)
+        printf("window       %u positions\n", c->window);
+}
+
+static void print_shape(const struct llm_file *file)
+{
+    const struct llm_config *c = llm_file_config(file);
+    printf("layers       %u\nwidth        %u, feed-forward %u%s\n", c->layers, c->width, c->ffn,
+           c->ffn_is_gated ? " (gated)" : "");
+    if (c->experts)
+        printf("experts      %u, %u for each row\n", c->experts, c->experts_used);
+    printf("heads        %u of %u, %u for keys and values\nvocabulary   %u%s\ncontext      %u\n",
+           c->heads, c->head_dim, c->kv_heads, c->vocab,
+           c->tied_output ? ", output tied to the embedding" : "", c->context);
+    print_positions(file);
 }
 
 static enum cmd_exit print_types(const struct summary *summary)
@@ -196,7 +253,7 @@ static enum cmd_exit print_info(const struct llm_file *file, const char *path,
     char weights[HW_FORMAT_CHARS], position[HW_FORMAT_CHARS], all[HW_FORMAT_CHARS];
     printf("%s: %s, %s%s%s\n", path, llm_file_format(file), llm_arch_name(c->arch),
            *llm_file_name(file) ? ", " : "", llm_file_name(file));
-    print_shape(c);
+    print_shape(file);
     printf("tokenizer    %s\n", tokenizer);
     printf("parameters   %" PRIu64 " in %u tensors, %s\n", summary->values,
            llm_file_tensor_count(file), hw_format_size(weights, summary->bytes));
@@ -224,8 +281,9 @@ static void json_flag(struct hw_json *json, const char *key, bool value)
     hw_json_bool(json, value);
 }
 
-static void json_shape(struct hw_json *json, const struct llm_config *c)
+static void json_shape(struct hw_json *json, const struct llm_file *file)
 {
+    const struct llm_config *c = llm_file_config(file);
     json_number(json, "layers", c->layers);
     json_number(json, "width", c->width);
     json_number(json, "heads", c->heads);
@@ -239,6 +297,12 @@ static void json_shape(struct hw_json *json, const struct llm_config *c)
     hw_json_double(json, (double)c->rope_base);
     hw_json_key(json, "rope_scale");
     hw_json_double(json, (double)c->rope_scale);
+    json_text(json, "rope_scaling", rope_scaling(file));
+    json_number(json, "rope_original", c->rope_original);
+    json_number(json, "window", c->window);
+    json_number(json, "window_period", c->window_period);
+    json_number(json, "experts", c->experts);
+    json_number(json, "experts_used", c->experts_used);
     json_flag(json, "tied_output", c->tied_output);
 }
 
@@ -252,7 +316,7 @@ static enum cmd_exit json_info(const struct llm_file *file, const struct summary
     json_text(&json, "format", llm_file_format(file));
     json_text(&json, "arch", llm_arch_name(c->arch));
     json_text(&json, "name", llm_file_name(file));
-    json_shape(&json, c);
+    json_shape(&json, file);
     json_text(&json, "tokenizer", tokenizer);
     json_number(&json, "tensors", llm_file_tensor_count(file));
     json_number(&json, "parameters", summary->values);
@@ -344,6 +408,13 @@ static void override_shape(const struct model_options *o, struct llm_config *c)
     override(&c->ffn, o->ffn);
     override(&c->vocab, o->vocab);
     override(&c->context, o->context);
+    if (o->context)
+        c->rope_original = 0;
+    override(&c->experts, o->experts);
+    override(&c->experts_used, o->experts_used);
+    if (c->experts && c->experts_used == 0)
+        c->experts_used = c->experts < 2 ? c->experts : 2;
+    override(&c->window, o->window);
     llm_synth_complete(c);
 }
 
@@ -368,6 +439,7 @@ static enum cmd_exit synth(const struct model_options *o)
     if (!o->like && !(o->layers && o->width && o->heads))
         return cmd_fail(CMD_USAGE, "model synth: give --like, or --layers, --width and --heads");
     override_shape(o, &s.config);
+    llm_synth_stretch(&s, (enum llm_synth_rope)o->rope, (uint32_t)o->rope_factor);
     struct hw_progress progress;
     hw_progress_begin(&progress, "writing", llm_synth_bytes(&s));
     s.progress = draw_progress;

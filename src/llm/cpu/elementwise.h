@@ -11,17 +11,22 @@
 #include "llm/engine/arith.h"
 #include "llm/engine/backend.h"
 
-static inline void elementwise_silu(float *restrict x, const float *restrict gate_by,
-                                    uint64_t count)
+static inline void elementwise_activate(enum llm_activation kind, float *restrict x,
+                                        const float *restrict gate_by, uint64_t count)
 {
-    for (uint64_t i = 0; i < count; i++)
-        x[i] = llm_silu(x[i]) * gate_by[i];
-}
-
-static inline void elementwise_gelu(float *x, uint64_t count)
-{
-    for (uint64_t i = 0; i < count; i++)
-        x[i] = llm_gelu(x[i]);
+    if (kind == LLM_SILU_GATED) {
+        for (uint64_t i = 0; i < count; i++)
+            x[i] = llm_silu(x[i]) * gate_by[i];
+    } else if (kind == LLM_GELU) {
+        for (uint64_t i = 0; i < count; i++)
+            x[i] = llm_gelu(x[i]);
+    } else if (kind == LLM_GELU_GATED) {
+        for (uint64_t i = 0; i < count; i++)
+            x[i] = llm_gelu(x[i]) * gate_by[i];
+    } else {
+        for (uint64_t i = 0; i < count; i++)
+            x[i] = llm_silu_clamped(x[i], gate_by[i]);
+    }
 }
 
 static inline float lanes_sum(const float *x, uint32_t count)
@@ -61,20 +66,27 @@ static inline void elementwise_norm(const struct llm_norm *n)
     }
 }
 
-/* Scores become e^(score - largest); returns their sum. */
-static inline float elementwise_exponentials(float *scores, uint32_t count)
+/* A head's scores become e^(score - largest), capped before if the model says so; returns their
+ * sum, with that of the sink. */
+static inline float attention_weights(const struct llm_attention *a, uint32_t head)
 {
-    float most = scores[0];
-    for (uint32_t j = 1; j < count; j++)
+    float *scores = a->scores;
+    for (uint32_t j = 0; j < a->positions && a->cap != 0; j++)
+        scores[j] = llm_soft_cap(scores[j], a->cap);
+    float most = a->sinks && a->sinks[head] > scores[0] ? a->sinks[head] : scores[0];
+    for (uint32_t j = 1; j < a->positions; j++)
         most = scores[j] > most ? scores[j] : most;
-    for (uint32_t j = 0; j < count; j++)
+    for (uint32_t j = 0; j < a->positions; j++)
         scores[j] = llm_exp(scores[j] - most);
-    return lanes_sum(scores, count);
+    float sum = lanes_sum(scores, a->positions);
+    return a->sinks ? sum + llm_exp(a->sinks[head] - most) : sum;
 }
 
+/* K or V of the j-th position that the row sees. */
 static inline const uint8_t *attention_row(const struct llm_attention *a, const uint8_t *base,
-                                           uint32_t position)
+                                           uint32_t j)
 {
+    uint32_t position = a->first + j;
     return base + a->pages[position / LLM_KV_POSITIONS] * a->page_stride +
            position % LLM_KV_POSITIONS * a->row_stride;
 }

@@ -103,7 +103,7 @@ static void c_attend(const struct llm_attention *a)
         const float *q = a->q + (size_t)h * a->head_dim;
         for (uint32_t j = 0; j < a->positions; j++)
             scores[j] = a->scale * llm_dot(LLM_F16, attention_row(a, a->k, j), q, a->head_dim);
-        float inverse = 1.0f / elementwise_exponentials(scores, a->positions);
+        float inverse = 1.0f / attention_weights(a, h);
         memset(out, 0, a->head_dim * sizeof *out);
         for (uint32_t j = 0; j < a->positions; j++) {
             const uint8_t *v = attention_row(a, a->v, j);
@@ -122,14 +122,9 @@ static void c_norm(const struct llm_norm *norm)
     elementwise_norm(norm);
 }
 
-static void c_silu(float *x, const float *gate_by, uint64_t count)
+static void c_activate(enum llm_activation kind, float *x, const float *gate_by, uint64_t count)
 {
-    elementwise_silu(x, gate_by, count);
-}
-
-static void c_gelu(float *x, uint64_t count)
-{
-    elementwise_gelu(x, count);
+    elementwise_activate(kind, x, gate_by, count);
 }
 
 const struct llm_kernels llm_kernels_c = {
@@ -138,6 +133,5 @@ const struct llm_kernels llm_kernels_c = {
     .mul = c_mul,
     .attend = c_attend,
     .norm = c_norm,
-    .silu = c_silu,
-    .gelu = c_gelu,
+    .activate = c_activate,
 };

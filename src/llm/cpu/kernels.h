@@ -10,6 +10,7 @@
 
 #include "base/attr.h"
 #include "llm/engine/quantise.h"
+#include "llm/model/shape.h"
 
 /* Activations are prepared in groups of so many rows, which a set may interleave; the last group
  * may have fewer. */
@@ -37,13 +38,15 @@ struct llm_attention {
     uint64_t page_stride; /* bytes from one page to the next */
     uint64_t row_stride;  /* bytes from one position to the next */
     const uint32_t *pages;
-    uint32_t positions; /* from 0, the row's own included */
+    uint32_t first;     /* position that the row sees */
+    uint32_t positions; /* from there on, the row's own included */
     const float *q;
     float *out;
     uint32_t group; /* queries that share the head */
     uint32_t head_dim;
-    float scale;
-    float *scores; /* one for each position; of this thread */
+    float scale, cap;   /* cap 0: none */
+    const float *sinks; /* of the group's queries; NULL: none */
+    float *scores;      /* one for each position; of this thread */
 };
 
 struct llm_norm {
@@ -62,8 +65,7 @@ struct llm_kernels {
     void (*mul)(const struct llm_mul *mul);
     void (*attend)(const struct llm_attention *a);
     void (*norm)(const struct llm_norm *norm);
-    void (*silu)(float *x, const float *gate_by, uint64_t count);
-    void (*gelu)(float *x, uint64_t count);
+    void (*activate)(enum llm_activation kind, float *x, const float *gate_by, uint64_t count);
 };
 
 /* Bytes of a panel for rows of that width: LLM_GROUP rows as floats, or as bytes with scales. */

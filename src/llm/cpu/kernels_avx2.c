@@ -428,7 +428,7 @@ static void avx2_attend(const struct llm_attention *a)
 {
     for (uint32_t h = 0; h < a->group; h++) {
         score(a, a->q + (size_t)h * a->head_dim, a->scores);
-        float inverse = 1.0f / elementwise_exponentials(a->scores, a->positions);
+        float inverse = 1.0f / attention_weights(a, h);
         weigh(a, inverse, a->out + (size_t)h * a->head_dim);
     }
 }
@@ -438,14 +438,9 @@ static void avx2_norm(const struct llm_norm *norm)
     elementwise_norm(norm);
 }
 
-static void avx2_silu(float *x, const float *gate_by, uint64_t count)
+static void avx2_activate(enum llm_activation kind, float *x, const float *gate_by, uint64_t count)
 {
-    elementwise_silu(x, gate_by, count);
-}
-
-static void avx2_gelu(float *x, uint64_t count)
-{
-    elementwise_gelu(x, count);
+    elementwise_activate(kind, x, gate_by, count);
 }
 
 const struct llm_kernels llm_kernels_avx2 = {
@@ -454,6 +449,5 @@ const struct llm_kernels llm_kernels_avx2 = {
     .mul = avx2_mul,
     .attend = avx2_attend,
     .norm = avx2_norm,
-    .silu = avx2_silu,
-    .gelu = avx2_gelu,
+    .activate = avx2_activate,
 };

@@ -610,6 +610,5 @@ const struct llm_kernels llm_kernels_i8mm = {
     .mul = i8mm_mul,
     .attend = llm_neon_attend,
     .norm = llm_neon_norm,
-    .silu = llm_neon_silu,
-    .gelu = llm_neon_gelu,
+    .activate = llm_neon_activate,
 };

@@ -572,7 +572,7 @@ void llm_neon_attend(const struct llm_attention *a)
     for (uint32_t h = 0; h < a->group; h++) {
         float *out = a->out + (size_t)h * a->head_dim;
         score(a, a->q + (size_t)h * a->head_dim, a->scores);
-        float inverse = 1.0f / elementwise_exponentials(a->scores, a->positions);
+        float inverse = 1.0f / attention_weights(a, h);
         uint32_t at = 0;
         for (; at + SLICE <= a->head_dim; at += SLICE)
             weigh_slice(a, a->scores, at, inverse, out);
@@ -586,14 +586,9 @@ void llm_neon_norm(const struct llm_norm *norm)
     elementwise_norm(norm);
 }
 
-void llm_neon_silu(float *x, const float *gate_by, uint64_t count)
+void llm_neon_activate(enum llm_activation kind, float *x, const float *gate_by, uint64_t count)
 {
-    elementwise_silu(x, gate_by, count);
-}
-
-void llm_neon_gelu(float *x, uint64_t count)
-{
-    elementwise_gelu(x, count);
+    elementwise_activate(kind, x, gate_by, count);
 }
 
 static void neon_prepare(enum llm_act act, void *dst, const float *src, uint32_t width,
@@ -609,6 +604,5 @@ const struct llm_kernels llm_kernels_neon = {
     .mul = llm_neon_mul,
     .attend = llm_neon_attend,
     .norm = llm_neon_norm,
-    .silu = llm_neon_silu,
-    .gelu = llm_neon_gelu,
+    .activate = llm_neon_activate,
 };

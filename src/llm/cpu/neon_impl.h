@@ -16,8 +16,7 @@ void llm_neon_prepare(enum llm_act act, void *dst, const float *src, uint32_t wi
 void llm_neon_mul(const struct llm_mul *m);
 void llm_neon_attend(const struct llm_attention *a);
 void llm_neon_norm(const struct llm_norm *norm);
-void llm_neon_silu(float *x, const float *gate_by, uint64_t count);
-void llm_neon_gelu(float *x, uint64_t count);
+void llm_neon_activate(enum llm_activation kind, float *x, const float *gate_by, uint64_t count);
 
 /* The binary16 values at the start of four rows. */
 static inline float32x4_t load4_halves(const uint8_t *const w[4], size_t at)

@@ -1,5 +1,6 @@
 #include "llm/cpu/ram.h"
 
+#include "llm/engine/arith.h"
 #include "llm/model/why.h"
 #include "page/tensors.h"
 #include "wire/half.h"
@@ -258,6 +259,8 @@ void llm_ram_embed(const struct llm_batch *batch, const struct llm_op_embed *op,
     float *out = llm_ram_floats(op->out) + (size_t)row * op->width;
     assert(table->width == op->width && batch->tokens[row] < table->count);
     llm_dtype_to_f32(table->dtype, out, llm_ram_row(table, batch->tokens[row]), op->width);
+    for (uint32_t i = 0; i < op->width && op->scale != 1; i++)
+        out[i] *= op->scale;
     if (!positions)
         return;
     assert(positions->width == op->width && batch->positions[row] < positions->count);
@@ -294,14 +297,17 @@ static void turn_head(float *x, const float *angles, uint32_t pairs, bool neox)
 
 void llm_ram_rope(const struct llm_batch *batch, const struct llm_op_rope *op, uint32_t row)
 {
-    const float *angles = batch->rope + (size_t)row * 2 * batch->rope_pairs;
+    size_t each = (size_t)2 * batch->rope_pairs;
+    const float *q_angles = batch->rope + ((size_t)op->q_table * batch->rows + row) * each;
+    const float *k_angles = batch->rope + ((size_t)op->k_table * batch->rows + row) * each;
     float *q = llm_ram_floats(op->q) + (size_t)row * op->heads * op->head_dim;
     float *k = llm_ram_floats(op->k) + (size_t)row * op->kv_heads * op->head_dim;
     assert(2 * batch->rope_pairs <= op->head_dim);
+    assert(op->q_table < batch->rope_tables && op->k_table < batch->rope_tables);
     for (uint32_t h = 0; h < op->heads; h++)
-        turn_head(q + (size_t)h * op->head_dim, angles, batch->rope_pairs, op->neox);
+        turn_head(q + (size_t)h * op->head_dim, q_angles, batch->rope_pairs, op->neox);
     for (uint32_t h = 0; h < op->kv_heads; h++)
-        turn_head(k + (size_t)h * op->head_dim, angles, batch->rope_pairs, op->neox);
+        turn_head(k + (size_t)h * op->head_dim, k_angles, batch->rope_pairs, op->neox);
 }
 
 void llm_ram_append(const struct llm_batch *batch, const struct llm_op_append *op, uint32_t row)
@@ -313,4 +319,61 @@ void llm_ram_append(const struct llm_batch *batch, const struct llm_op_append *o
     uint32_t at = position % LLM_KV_POSITIONS;
     wire_half_from_f32(llm_ram_kv(op->kv, 0, page, at), k, values);
     wire_half_from_f32(llm_ram_kv(op->kv, 1, page, at), v, values);
+}
+
+/* ---- experts, residuals, logits ---- */
+
+/* The largest logit that is not taken, that with the lowest number of equals. */
+static uint32_t best_left(const float *logits, const uint32_t *taken, uint32_t taken_count,
+                          uint32_t experts)
+{
+    uint32_t best = UINT32_MAX;
+    for (uint32_t e = 0; e < experts; e++) {
+        bool is_taken = false;
+        for (uint32_t i = 0; i < taken_count; i++)
+            is_taken |= taken[i] == e;
+        if (!is_taken && (best == UINT32_MAX || logits[e] > logits[best]))
+            best = e;
+    }
+    return best;
+}
+
+void llm_ram_route(const struct llm_op_route *op, uint32_t row)
+{
+    const float *logits = llm_ram_floats(op->logits) + (size_t)row * op->experts;
+    uint32_t *chosen = llm_ram_words(op->chosen) + (size_t)row * op->used;
+    float *weights = llm_ram_floats(op->weights) + (size_t)row * op->used;
+    assert(op->used >= 1 && op->used <= op->experts);
+    for (uint32_t i = 0; i < op->used; i++) {
+        chosen[i] = best_left(logits, chosen, i, op->experts);
+        weights[i] = llm_exp(logits[chosen[i]] - logits[chosen[0]]);
+    }
+    float sum = 0;
+    for (uint32_t i = 0; i < op->used && op->normed; i++)
+        sum += weights[i];
+    for (uint32_t e = 0; e < op->experts && !op->normed; e++)
+        sum += llm_exp(logits[e] - logits[chosen[0]]);
+    for (uint32_t i = 0; i < op->used; i++)
+        weights[i] = weights[i] / sum * op->scale;
+}
+
+void llm_ram_add(const struct llm_op_add *op, uint32_t row)
+{
+    float *x = llm_ram_floats(op->x) + (size_t)row * op->width;
+    const float *y = llm_ram_floats(op->y) + (size_t)row * op->terms * op->width;
+    const float *weights = llm_ram_maybe(op->weights);
+    assert(weights || op->terms == 1);
+    for (uint32_t i = 0; i < op->width; i++) {
+        float sum = weights ? 0 : y[i];
+        for (uint32_t t = 0; t < op->terms && weights; t++)
+            sum = fmaf(weights[(size_t)row * op->terms + t], y[(size_t)t * op->width + i], sum);
+        x[i] += op->scale * sum;
+    }
+}
+
+void llm_ram_scale(const struct llm_op_scale *op, uint32_t row)
+{
+    float *x = llm_ram_floats(op->x) + (size_t)row * op->width;
+    for (uint32_t i = 0; i < op->width; i++)
+        x[i] = llm_soft_cap(op->scale * x[i], op->cap);
 }

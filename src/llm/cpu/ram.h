@@ -35,6 +35,17 @@ static inline float *llm_ram_floats(struct llm_place place)
     return (float *)(void *)(place.buffer->bytes + place.offset);
 }
 
+static inline uint32_t *llm_ram_words(struct llm_place place)
+{
+    return (uint32_t *)(void *)(place.buffer->bytes + place.offset);
+}
+
+/* The place's values, or NULL where there is none. */
+static inline const float *llm_ram_maybe(struct llm_place place)
+{
+    return place.buffer ? llm_ram_floats(place) : NULL;
+}
+
 /* The pages of a row's sequence in a layer. */
 static inline const uint32_t *llm_ram_pages(const struct llm_batch *batch, uint32_t layer,
                                             uint32_t row)
@@ -79,5 +90,14 @@ void llm_ram_embed(const struct llm_batch *batch, const struct llm_op_embed *op,
 void llm_ram_pick(const struct llm_batch *batch, const struct llm_op_pick *op);
 void llm_ram_rope(const struct llm_batch *batch, const struct llm_op_rope *op, uint32_t row);
 void llm_ram_append(const struct llm_batch *batch, const struct llm_op_append *op, uint32_t row);
+void llm_ram_route(const struct llm_op_route *op, uint32_t row);
+void llm_ram_add(const struct llm_op_add *op, uint32_t row);
+void llm_ram_scale(const struct llm_op_scale *op, uint32_t row);
+
+/* The first position that a row sees. */
+static inline uint32_t llm_ram_first(const struct llm_op_attend *op, uint32_t position)
+{
+    return op->window && position >= op->window ? position + 1 - op->window : 0;
+}
 
 #endif

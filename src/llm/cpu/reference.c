@@ -135,16 +135,21 @@ static const void *acts_for(struct llm_backend *b, enum llm_dtype dtype, const f
     return acts;
 }
 
-static void ref_matmul_row(struct llm_backend *b, const struct llm_matmul_part *part,
-                           const float *in, uint32_t row)
+static void ref_matmul_row(struct llm_backend *b, const struct llm_op_matmul *op,
+                           const struct llm_matmul_part *part, uint32_t row)
 {
     const struct llm_weight *w = part->weight;
-    const float *bias = part->bias.buffer ? llm_ram_floats(part->bias) : NULL;
-    float *out = llm_ram_floats(part->out) + (size_t)row * w->count;
-    const void *acts = acts_for(b, w->dtype, in + (size_t)row * w->width, w->width);
-    for (uint32_t j = 0; acts && j < w->count; j++) {
-        float y = llm_dot(w->dtype, llm_ram_row(w, j), acts, w->width);
-        y = bias ? y + bias[j] : y;
+    bool routed = op->experts.chosen.buffer != NULL;
+    uint32_t count = routed ? w->count / op->experts.count : w->count;
+    uint32_t first = routed ? llm_ram_words(op->experts.chosen)[row] * count : 0;
+    uint32_t in_row = routed ? row / op->experts.share : row;
+    const float *bias = llm_ram_maybe(part->bias);
+    float *out = llm_ram_floats(part->out) + (size_t)row * count;
+    const float *in = llm_ram_floats(op->in) + (size_t)in_row * w->width;
+    const void *acts = acts_for(b, w->dtype, in, w->width);
+    for (uint32_t j = 0; acts && j < count; j++) {
+        float y = llm_dot(w->dtype, llm_ram_row(w, first + j), acts, w->width);
+        y = bias ? y + bias[first + j] : y;
         out[j] = part->accumulate ? out[j] + y : y;
     }
 }
@@ -153,7 +158,7 @@ static void ref_matmul(struct llm_backend *b, const struct llm_op_matmul *op)
 {
     for (uint32_t p = 0; p < op->part_count; p++) {
         for (uint32_t r = 0; r < op->rows; r++)
-            ref_matmul_row(b, &op->parts[p], llm_ram_floats(op->in), r);
+            ref_matmul_row(b, op, &op->parts[p], r);
     }
 }
 
@@ -165,35 +170,40 @@ static const uint8_t *kv_at(const struct llm_batch *batch, const struct llm_op_a
     return at + (size_t)head * op->head_dim * sizeof(uint16_t);
 }
 
-/* Scores become e^(score - largest); returns their sum. */
-static float exponentials(float *scores, uint32_t count)
+/* Scores become e^(score - largest); returns their sum, with that of the sink. */
+static float exponentials(float *scores, uint32_t count, const float *sink)
 {
-    float lanes[LLM_LANES] = {0}, most = scores[0];
+    float lanes[LLM_LANES] = {0}, most = sink && *sink > scores[0] ? *sink : scores[0];
     for (uint32_t j = 1; j < count; j++)
         most = scores[j] > most ? scores[j] : most;
     for (uint32_t j = 0; j < count; j++) {
         scores[j] = llm_exp(scores[j] - most);
         lanes[j % LLM_LANES] += scores[j];
     }
-    return llm_sum8(lanes);
+    return sink ? llm_sum8(lanes) + llm_exp(*sink - most) : llm_sum8(lanes);
 }
 
 static void attend_head(const struct llm_batch *batch, const struct llm_op_attend *op, uint32_t row,
                         uint32_t head, float *scores)
 {
-    uint32_t dim = op->head_dim, count = batch->positions[row] + 1;
+    uint32_t dim = op->head_dim, first = llm_ram_first(op, batch->positions[row]);
+    uint32_t count = batch->positions[row] + 1 - first;
     uint32_t kv_head = head / (op->heads / op->kv_heads);
     size_t at = ((size_t)row * op->heads + head) * dim;
     const float *q = llm_ram_floats(op->q) + at;
     float *out = llm_ram_floats(op->out) + at;
     for (uint32_t j = 0; j < count; j++)
-        scores[j] = op->scale * llm_dot(LLM_F16, kv_at(batch, op, row, 0, j, kv_head), q, dim);
-    float inverse = 1.0f / exponentials(scores, count);
+        scores[j] = llm_soft_cap(
+            op->scale * llm_dot(LLM_F16, kv_at(batch, op, row, 0, first + j, kv_head), q, dim),
+            op->cap);
+    const float *sinks = llm_ram_maybe(op->sinks);
+    float inverse = 1.0f / exponentials(scores, count, sinks ? sinks + head : NULL);
     for (uint32_t i = 0; i < dim; i++) {
         float sum = 0;
         for (uint32_t j = 0; j < count; j++) {
             float v;
-            wire_half_to_f32(&v, kv_at(batch, op, row, 1, j, kv_head) + i * sizeof(uint16_t), 1);
+            const uint8_t *row_v = kv_at(batch, op, row, 1, first + j, kv_head);
+            wire_half_to_f32(&v, row_v + i * sizeof(uint16_t), 1);
             sum = fmaf(scores[j], v, sum);
         }
         out[i] = sum * inverse;
@@ -212,16 +222,45 @@ static void ref_attend(struct llm_backend *b, const struct llm_op_attend *op)
 
 static void ref_activate(struct llm_backend *b, const struct llm_op_activate *op)
 {
-    size_t count = (size_t)batch_of(b)->rows * op->width;
+    (void)b;
+    size_t count = (size_t)op->rows * op->width;
     float *x = llm_ram_floats(op->x);
-    if (op->kind == LLM_GELU) {
-        for (size_t i = 0; i < count; i++)
+    const float *gate_by = op->kind == LLM_GELU ? NULL : llm_ram_floats(op->gate_by);
+    for (size_t i = 0; i < count; i++) {
+        switch (op->kind) {
+        case LLM_SILU_GATED:
+            x[i] = llm_silu(x[i]) * gate_by[i];
+            break;
+        case LLM_GELU:
             x[i] = llm_gelu(x[i]);
-        return;
+            break;
+        case LLM_GELU_GATED:
+            x[i] = llm_gelu(x[i]) * gate_by[i];
+            break;
+        case LLM_SILU_CLAMPED:
+            x[i] = llm_silu_clamped(x[i], gate_by[i]);
+            break;
+        }
     }
-    const float *gate_by = llm_ram_floats(op->gate_by);
-    for (size_t i = 0; i < count; i++)
-        x[i] = llm_silu(x[i]) * gate_by[i];
+}
+
+static void ref_route(struct llm_backend *b, const struct llm_op_route *op)
+{
+    for (uint32_t r = 0; r < batch_of(b)->rows; r++)
+        llm_ram_route(op, r);
+}
+
+static void ref_add(struct llm_backend *b, const struct llm_op_add *op)
+{
+    for (uint32_t r = 0; r < batch_of(b)->rows; r++)
+        llm_ram_add(op, r);
+}
+
+static void ref_scale(struct llm_backend *b, const struct llm_op_scale *op)
+{
+    (void)b;
+    for (uint32_t r = 0; r < op->rows; r++)
+        llm_ram_scale(op, r);
 }
 
 static int ref_finish(struct llm_backend *b, uint64_t *kernel_ns, char *why)
@@ -260,5 +299,8 @@ const struct llm_backend_ops llm_backend_reference = {
     .append = ref_append,
     .attend = ref_attend,
     .activate = ref_activate,
+    .route = ref_route,
+    .add = ref_add,
+    .scale = ref_scale,
     .finish = ref_finish,
 };

@@ -71,4 +71,25 @@ static inline float llm_gelu(float x)
     return x / (1.0f + llm_exp(-u2));
 }
 
+/* 1 - 2 / (1 + e^2x): within 2^-22 of tanh. */
+static inline float llm_tanh(float x)
+{
+    return 1.0f - 2.0f / (1.0f + llm_exp(2.0f * x));
+}
+
+/* A soft limit: cap * tanh(x / cap); cap 0: none. */
+static inline float llm_soft_cap(float x, float cap)
+{
+    return cap != 0 ? cap * llm_tanh(x / cap) : x;
+}
+
+/* silu with a slope of 1.702, both factors clamped: as gpt-oss has it. */
+static inline float llm_silu_clamped(float x, float gate_by)
+{
+    x = x < 7.0f ? x : 7.0f;
+    gate_by = gate_by < 7.0f ? gate_by : 7.0f;
+    gate_by = gate_by > -7.0f ? gate_by : -7.0f;
+    return x / (1.0f + llm_exp(-1.702f * x)) * (1.0f + gate_by);
+}
+
 #endif

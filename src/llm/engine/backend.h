@@ -27,6 +27,7 @@
 enum {
     LLM_PLACE_ALIGN = 256,    /* the largest that Vulkan may demand of a storage buffer's offset */
     LLM_MATMUL_PARTS_MAX = 3, /* q, k and v share one input */
+    LLM_ROPE_TABLES_MAX = 2,  /* of angles: layers with a window, or queries, may have their own */
     LLM_KV_POSITIONS = 64,    /* of a page; a power of two, so that page tables need shifts only */
     LLM_THREADS_MAX = 256,    /* cores of a large server */
 };
@@ -80,19 +81,23 @@ struct llm_batch {
     const uint32_t *picks; /* rows whose logits are needed, ascending */
     uint32_t pick_count;
     /* For each row rope_pairs pairs (cos, sin) of its angles, the frequencies, scales and factors
-     * of the model included (llm/engine/rope.h): computed once a step, the same for all layers. */
+     * of the model included (llm/engine/rope.h): computed once a step.  Tables follow each other.
+     */
     const float *rope;
-    uint32_t rope_pairs; /* 0: the model has learned positions */
+    uint32_t rope_pairs;  /* 0: the model has learned positions */
+    uint32_t rope_tables; /* at most LLM_ROPE_TABLES_MAX */
+    uint32_t row_copies;  /* inputs that a product has for one row at most: its experts, or 1 */
 };
 
 /* ---- ops: `rows` is the batch's where an op does not say otherwise ---- */
 
-/* out[r] = table[token of r] (+ position_table[position of r]). */
+/* out[r] = scale * table[token of r] (+ position_table[position of r]). */
 struct llm_op_embed {
     const struct llm_weight *table;
     const struct llm_weight *position_table; /* NULL: none */
     struct llm_place out;
     uint32_t width;
+    float scale;
 };
 
 /* out[i] = in[picks[i]]: pick_count rows. */
@@ -103,7 +108,7 @@ struct llm_op_pick {
 
 /* rms:   out = x / sqrt(mean(x^2) + eps) * weight (+ bias)
  * layer: out = (x - mean(x)) / sqrt(mean((x - mean)^2) + eps) * weight (+ bias)
- * in and out may be the same place. */
+ * in and out may be the same place.  A row may be a head. */
 struct llm_op_norm {
     struct llm_place in, out;
     struct llm_place weight, bias; /* width binary32 values; bias.buffer NULL: none */
@@ -122,11 +127,48 @@ struct llm_matmul_part {
     struct llm_place out;
     bool accumulate; /* adds to out: the residual */
 };
+/* With experts, a weight is `count` matrices one below the other, and so is its bias.  Row r is
+ * multiplied with matrix chosen[r] (32-bit numbers that llm_op_route wrote), and reads row r /
+ * share of in.  At most two parts. */
+struct llm_experts {
+    struct llm_place chosen; /* buffer NULL: no experts */
+    uint32_t count;
+    uint32_t share; /* rows that have one input */
+};
 struct llm_op_matmul {
-    struct llm_place in; /* rows x the weights' width */
-    uint32_t rows;
+    struct llm_place in; /* rows (/ share) x the weights' width */
+    uint32_t rows;       /* of the outputs */
     uint32_t part_count; /* 1 to LLM_MATMUL_PARTS_MAX */
     struct llm_matmul_part parts[LLM_MATMUL_PARTS_MAX];
+    struct llm_experts experts;
+};
+
+/* The `used` largest of a row's logits, the largest first, of equals that with the lower number:
+ * chosen[r][i] is a number, weights[r][i] = scale * softmax of that logit, over those of the row's
+ * chosen experts (normed) or over all. */
+struct llm_op_route {
+    struct llm_place logits; /* rows x experts */
+    struct llm_place chosen; /* rows x used, 32-bit numbers */
+    struct llm_place weights;
+    uint32_t experts, used;
+    bool normed;
+    float scale;
+};
+
+/* x[r] += scale * sum over i of y[r * terms + i] (* weights[r][i]), from the first term on. */
+struct llm_op_add {
+    struct llm_place x, y;
+    struct llm_place weights; /* rows x terms; buffer NULL: none, and one term */
+    uint32_t terms, width;
+    float scale;
+};
+
+/* x = scale * x, and with a cap c: x = c * tanh(scale * x / c).  In place, rows x width. */
+struct llm_op_scale {
+    struct llm_place x;
+    uint32_t rows, width;
+    float scale;
+    float cap; /* 0: none */
 };
 
 /* Turns the first 2 * rope_pairs values of each head of q and of k by the batch's angles, in place:
@@ -134,6 +176,7 @@ struct llm_op_matmul {
 struct llm_op_rope {
     struct llm_place q, k;
     uint32_t heads, kv_heads, head_dim;
+    uint32_t q_table, k_table; /* of the batch's */
     bool neox;
 };
 
@@ -144,23 +187,29 @@ struct llm_op_append {
     struct llm_place k, v; /* rows x row_values of kv */
 };
 
-/* For each row and head h, over the positions j from 0 to the row's own, with g = h / (heads /
- * kv_heads): out = sum of softmax_j(scale * q . k[j][g]) * v[j][g]. */
+/* For each row and head h, over the positions j up to the row's own, the last `window` of them,
+ * with g = h / (heads / kv_heads): out = sum of softmax_j(cap(scale * q . k[j][g])) * v[j][g].
+ * cap(s) is s, or c * tanh(s / c).  A sink is one more score in the softmax, without a value. */
 struct llm_op_attend {
     struct llm_kv_memory *kv;
     uint32_t layer;
     struct llm_place q, out; /* rows x heads * head_dim */
     uint32_t heads, kv_heads, head_dim;
     float scale;
+    float cap;              /* 0: none */
+    uint32_t window;        /* 0: all positions */
+    struct llm_place sinks; /* one for each head; buffer NULL: none */
 };
 
-/* silu: x = x / (1 + exp(-x)) * gate_by.  gelu: x = x / 2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715
- * x^3))), gate_by is not read.  In place on x, rows x width. */
-enum llm_activation { LLM_SILU_GATED, LLM_GELU };
+/* silu gated:   x = silu(x) * gate_by, silu(x) = x / (1 + exp(-x))
+ * gelu:         x = x / 2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))); gate_by is not read
+ * gelu gated:   x = gelu(x) * gate_by
+ * silu clamped: y = min(x, 7), x = y / (1 + exp(-1.702 y)) * (1 + gate_by, clamped to -7..7)
+ * In place on x, rows x width. */
 struct llm_op_activate {
     enum llm_activation kind;
     struct llm_place x, gate_by;
-    uint32_t width;
+    uint32_t rows, width;
 };
 
 struct llm_backend_ops {
@@ -181,7 +230,8 @@ struct llm_backend_ops {
                     char *why);
 
     /* Rows first to first + rows of a matrix of any dtype: used in place, repacked or uploaded.  A
-     * tensor may be bound several times; rows of one dimension are one row.  As buffer_create. */
+     * tensor may be bound several times; rows of one dimension are one row, those of three follow
+     * each other matrix by matrix.  As buffer_create. */
     int (*weight_create)(struct llm_backend *b, const struct llm_tensor *tensor, uint64_t first,
                          uint64_t rows, struct llm_weight **out, char *why);
     void (*weight_destroy)(struct llm_backend *b, struct llm_weight *weight); /* NULL: nothing */
@@ -208,6 +258,9 @@ struct llm_backend_ops {
     void (*append)(struct llm_backend *b, const struct llm_op_append *op);
     void (*attend)(struct llm_backend *b, const struct llm_op_attend *op);
     void (*activate)(struct llm_backend *b, const struct llm_op_activate *op);
+    void (*route)(struct llm_backend *b, const struct llm_op_route *op);
+    void (*add)(struct llm_backend *b, const struct llm_op_add *op);
+    void (*scale)(struct llm_backend *b, const struct llm_op_scale *op);
     /* Waits until the ops are done.  *kernel_ns: time on the device, 0 when it cannot measure; also
      * set on failure.  0, or the first error of the step: -ENOMEM, -EIO. */
     int (*finish)(struct llm_backend *b, uint64_t *kernel_ns, char *why);

@@ -47,6 +47,7 @@ struct llm_engine {
     struct llm_graph *graph;
     struct llm_kv_cache *cache;
     struct llm_rope *rope;
+    bool long_factors; /* of longrope: they change every bit */
     uint32_t context;
     uint32_t seq_count;
     uint64_t batches; /* so far: numbers them */
@@ -56,10 +57,25 @@ struct llm_engine {
 
 /* ---- life ---- */
 
+/* longrope has two sets of factors; a context beyond the original positions takes the long one for
+ * all positions, so that keys in the cache stay valid. */
+static bool takes_long_factors(const struct llm_engine *e)
+{
+    return e->context > e->config->rope_original;
+}
+
+static const struct llm_tensor *rope_factors(const struct llm_engine *e,
+                                             const struct llm_file *file)
+{
+    const struct llm_tensor *t = llm_file_find(
+        file, takes_long_factors(e) ? "rope_factors_long.weight" : "rope_factors_short.weight");
+    return t ? t : llm_file_find(file, "rope_freqs.weight");
+}
+
 static int make_rope(struct llm_engine *e, const struct llm_file *file, char *why)
 {
-    const struct llm_tensor *t = llm_file_find(file, "rope_freqs.weight");
-    uint32_t pairs = e->config->rope_dims / 2;
+    const struct llm_tensor *t = rope_factors(e, file);
+    size_t pairs = e->config->rope_dims / 2;
     float *factors = NULL;
     if (t && pairs) {
         factors = malloc(t->dims[0] * sizeof *factors);
@@ -70,7 +86,10 @@ static int make_rope(struct llm_engine *e, const struct llm_file *file, char *wh
     int rc = llm_rope_create(e->config, factors, &e->rope);
     free(factors);
     if (rc == 0) {
-        e->arrays.rope = calloc(LLM_GRAPH_ROWS_MAX, (2 * pairs + 1) * sizeof *e->arrays.rope);
+        e->long_factors =
+            takes_long_factors(e) && llm_file_find(file, "rope_factors_long.weight") != NULL;
+        e->arrays.rope = calloc(LLM_GRAPH_ROWS_MAX, (2 * pairs * llm_rope_tables(e->rope) + 1) *
+                                                        sizeof *e->arrays.rope);
         rc = e->arrays.rope ? 0 : -ENOMEM;
     }
     return rc ? llm_why(why, rc, "no memory for the rope's tables") : 0;
@@ -171,9 +190,10 @@ void llm_engine_arithmetic(const struct llm_engine *e, char text[LLM_ARITHMETIC_
 {
     const struct llm_backend *b = e->backend;
     if (b->ops->exact)
-        snprintf(text, LLM_ARITHMETIC_CHARS, "exact");
+        snprintf(text, LLM_ARITHMETIC_CHARS, "exact%s", e->long_factors ? ", long" : "");
     else
-        snprintf(text, LLM_ARITHMETIC_CHARS, "%s: %s", b->ops->name, b->device);
+        snprintf(text, LLM_ARITHMETIC_CHARS, "%s: %.*s%s", b->ops->name, LLM_ARITHMETIC_CHARS - 32,
+                 b->device, e->long_factors ? ", long" : "");
 }
 
 uint64_t llm_engine_kernel_ns(const struct llm_engine *e)
@@ -368,14 +388,18 @@ static int describe(struct llm_engine *e, const struct llm_row *rows, uint32_t c
                                 .page_first = a->page_first,
                                 .picks = a->picks,
                                 .rope = a->rope,
-                                .rope_pairs = pairs};
+                                .rope_pairs = pairs,
+                                .rope_tables = llm_rope_tables(e->rope),
+                                .row_copies = e->config->experts ? e->config->experts_used : 1};
     e->batches++;
     for (uint32_t i = 0; i < count; i++) {
         struct llm_seq *seq = rows[i].seq;
         a->tokens[i] = rows[i].token;
         a->positions[i] = seq->next++;
         a->seqs[i] = batch_index_of(e, seq, batch);
-        llm_rope_angles(e->rope, a->positions[i], a->rope + (size_t)i * 2 * pairs);
+        for (uint32_t t = 0; t < batch->rope_tables; t++)
+            llm_rope_angles(e->rope, t, a->positions[i],
+                            a->rope + ((size_t)t * count + i) * 2 * pairs);
         if (rows[i].logits)
             a->picks[batch->pick_count++] = i;
     }

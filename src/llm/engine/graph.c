@@ -1,17 +1,23 @@
 #include "llm/engine/graph.h"
 
+#include "llm/engine/rope.h"
 #include "llm/model/why.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct layer {
-    struct llm_weight *q, *k, *v, *o, *gate, *up, *down;
-    struct llm_place q_bias, k_bias, v_bias, o_bias, up_bias, down_bias;
+    struct llm_weight *q, *k, *v, *o, *gate, *up, *down; /* the last three: also of experts */
+    struct llm_weight *router;
+    struct llm_place q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias, router_bias;
     struct llm_place attn_norm, attn_norm_bias, ffn_norm, ffn_norm_bias;
+    struct llm_place attn_post_norm, ffn_post_norm;
+    struct llm_place q_norm, k_norm;
+    uint32_t q_norm_width, k_norm_width; /* a head's, or those of all heads */
+    struct llm_place sinks;
 };
 
 /* Activations of a batch, all in one buffer. */
@@ -19,6 +25,7 @@ struct acts {
     struct llm_buffer *buffer;
     uint32_t rows, picks; /* allocated */
     struct llm_place x, h, q, k, v, att, up, gate, picked, logits;
+    struct llm_place routes, chosen, shares, parts; /* of experts */
 };
 
 struct llm_graph {
@@ -60,7 +67,7 @@ static int bind_rows(struct llm_graph *g, int layer, const char *name, uint64_t 
     const struct llm_tensor *t = find(g, layer, name);
     if (!t)
         return 0;
-    assert(first + rows <= t->dims[1]);
+    assert(first + rows <= t->dims[1] * t->dims[2]);
     return g->backend->ops->weight_create(g->backend, t, first, rows, out, why);
 }
 
@@ -68,16 +75,17 @@ static int bind(struct llm_graph *g, int layer, const char *name, struct llm_wei
                 char *why)
 {
     const struct llm_tensor *t = find(g, layer, name);
-    return t ? bind_rows(g, layer, name, 0, t->dims[1], out, why) : 0;
+    return t ? bind_rows(g, layer, name, 0, t->dims[1] * t->dims[2], out, why) : 0;
 }
 
 static int upload_values(struct llm_graph *g, const struct llm_tensor *t, uint64_t first,
                          uint64_t count, struct llm_place place, char *why)
 {
-    float *values = malloc(t->dims[0] * sizeof *values);
+    uint64_t all = t->dims[0] * t->dims[1];
+    float *values = malloc(all * sizeof *values);
     if (!values)
         return llm_why(why, -ENOMEM, "no memory for %s", t->name);
-    llm_dtype_to_f32(t->dtype, values, t->data, t->dims[0]);
+    llm_dtype_to_f32(t->dtype, values, t->data, all);
     int rc =
         g->backend->ops->upload(g->backend, place, values + first, count * sizeof *values, why);
     free(values);
@@ -91,7 +99,7 @@ static int bind_values(struct llm_graph *g, int layer, const char *name, uint64_
     const struct llm_tensor *t = find(g, layer, name);
     if (!t)
         return 0;
-    assert(first + count <= t->dims[0]);
+    assert(first + count <= t->dims[0] * t->dims[1]);
     struct llm_place place = {.buffer = g->vectors, .offset = g->vectors_used};
     int rc = upload_values(g, t, first, count, place, why);
     if (rc == 0) {
@@ -105,7 +113,7 @@ static int bind_vector(struct llm_graph *g, int layer, const char *name, struct 
                        char *why)
 {
     const struct llm_tensor *t = find(g, layer, name);
-    return t ? bind_values(g, layer, name, 0, t->dims[0], out, why) : 0;
+    return t ? bind_values(g, layer, name, 0, t->dims[0] * t->dims[1], out, why) : 0;
 }
 
 struct named_weight {
@@ -118,9 +126,11 @@ static const struct named_weight layer_matrices[] = {
     {"attn_k.weight", offsetof(struct layer, k)},
     {"attn_v.weight", offsetof(struct layer, v)},
     {"attn_output.weight", offsetof(struct layer, o)},
-    {"ffn_gate.weight", offsetof(struct layer, gate)},
-    {"ffn_up.weight", offsetof(struct layer, up)},
     {"ffn_down.weight", offsetof(struct layer, down)},
+    {"ffn_gate_inp.weight", offsetof(struct layer, router)},
+    {"ffn_gate_exps.weight", offsetof(struct layer, gate)},
+    {"ffn_up_exps.weight", offsetof(struct layer, up)},
+    {"ffn_down_exps.weight", offsetof(struct layer, down)},
 };
 
 static const struct named_weight layer_vectors[] = {
@@ -128,8 +138,17 @@ static const struct named_weight layer_vectors[] = {
     {"attn_k.bias", offsetof(struct layer, k_bias)},
     {"attn_v.bias", offsetof(struct layer, v_bias)},
     {"attn_output.bias", offsetof(struct layer, o_bias)},
+    {"ffn_gate.bias", offsetof(struct layer, gate_bias)},
     {"ffn_up.bias", offsetof(struct layer, up_bias)},
     {"ffn_down.bias", offsetof(struct layer, down_bias)},
+    {"ffn_gate_inp.bias", offsetof(struct layer, router_bias)},
+    {"ffn_gate_exps.bias", offsetof(struct layer, gate_bias)},
+    {"ffn_up_exps.bias", offsetof(struct layer, up_bias)},
+    {"ffn_down_exps.bias", offsetof(struct layer, down_bias)},
+    {"attn_q_norm.weight", offsetof(struct layer, q_norm)},
+    {"attn_k_norm.weight", offsetof(struct layer, k_norm)},
+    {"attn_sinks.weight", offsetof(struct layer, sinks)},
+    {"post_ffw_norm.weight", offsetof(struct layer, ffn_post_norm)},
     {"attn_norm.weight", offsetof(struct layer, attn_norm)},
     {"attn_norm.bias", offsetof(struct layer, attn_norm_bias)},
     {"ffn_norm.weight", offsetof(struct layer, ffn_norm)},
@@ -190,23 +209,66 @@ static int bind_joined_qkv(struct llm_graph *g, uint32_t l, char *why)
     return rc;
 }
 
+/* One tensor for gate and up, or two. */
+static int bind_ffn(struct llm_graph *g, uint32_t l, char *why)
+{
+    struct layer *layer = &g->layers[l];
+    const struct llm_tensor *up = find(g, (int)l, "ffn_up.weight");
+    uint32_t ffn = g->config->ffn;
+    if (up && up->dims[1] == 2 * (uint64_t)ffn) {
+        int rc = bind_rows(g, (int)l, "ffn_up.weight", 0, ffn, &layer->gate, why);
+        return rc ? rc : bind_rows(g, (int)l, "ffn_up.weight", ffn, ffn, &layer->up, why);
+    }
+    int rc = bind(g, (int)l, "ffn_up.weight", &layer->up, why);
+    return rc || layer->gate ? rc : bind(g, (int)l, "ffn_gate.weight", &layer->gate, why);
+}
+
+static uint32_t norm_width(const struct llm_graph *g, uint32_t l, const char *name)
+{
+    const struct llm_tensor *t = find(g, (int)l, name);
+    return t ? (uint32_t)t->dims[0] : 0;
+}
+
+/* A file with a norm after the feed-forward has one after the attention, too, else the tensor of
+ * that name is the norm before the feed-forward, as gpt-oss has it. */
+static int bind_post_norm(struct llm_graph *g, uint32_t l, char *why)
+{
+    struct layer *layer = &g->layers[l];
+    return bind_vector(g, (int)l, "post_attention_norm.weight",
+                       layer->ffn_post_norm.buffer ? &layer->attn_post_norm : &layer->ffn_norm,
+                       why);
+}
+
 static int bind_layer(struct llm_graph *g, uint32_t l, char *why)
 {
+    struct layer *layer = &g->layers[l];
     int rc = bind_tables(g, (int)l, layer_matrices, ARRAY_LEN(layer_matrices), layer_vectors,
                          ARRAY_LEN(layer_vectors), why);
-    if (rc == 0 && !g->layers[l].q)
+    if (rc == 0 && !layer->q)
         rc = bind_joined_qkv(g, l, why);
+    if (rc == 0 && !layer->router)
+        rc = bind_ffn(g, l, why);
+    if (rc == 0)
+        rc = bind_post_norm(g, l, why);
+    layer->q_norm_width = norm_width(g, l, "attn_q_norm.weight");
+    layer->k_norm_width = norm_width(g, l, "attn_k_norm.weight");
     return rc;
 }
 
-/* Room for all tensors of one dimension, also in three parts. */
+static bool is_bias(const char *name)
+{
+    const char *ending = strrchr(name, '.');
+    return ending && strcmp(ending, ".bias") == 0;
+}
+
+/* Room for all norms and biases, also in three parts. */
 static int make_vectors(struct llm_graph *g, char *why)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < llm_file_tensor_count(g->file); i++) {
         const struct llm_tensor *t = llm_file_tensor(g->file, i);
-        if (t->dim_count == 1)
-            bytes += aligned(t->dims[0] * sizeof(float)) + 2 * LLM_PLACE_ALIGN;
+        if (t->dim_count == 1 || is_bias(t->name))
+            bytes += aligned(t->dims[0] * t->dims[1] * sizeof(float)) + 2 * LLM_PLACE_ALIGN;
     }
     return g->backend->ops->buffer_create(g->backend, bytes, &g->vectors, why);
 }
@@ -253,8 +315,13 @@ void llm_graph_destroy(struct llm_graph *g)
 {
     if (!g)
         return;
-    for (uint32_t l = 0; l < g->config->layers; l++)
-        unbind(g, &g->layers[l], layer_matrices, ARRAY_LEN(layer_matrices));
+    for (uint32_t l = 0; l < g->config->layers; l++) {
+        struct layer *layer = &g->layers[l];
+        struct llm_weight *all[] = {layer->q,    layer->k,  layer->v,    layer->o,
+                                    layer->gate, layer->up, layer->down, layer->router};
+        for (size_t i = 0; i < ARRAY_LEN(all); i++)
+            g->backend->ops->weight_destroy(g->backend, all[i]);
+    }
     unbind(g, g, model_matrices, ARRAY_LEN(model_matrices));
     g->backend->ops->buffer_destroy(g->backend, g->vectors);
     g->backend->ops->buffer_destroy(g->backend, g->acts.buffer);
@@ -273,6 +340,7 @@ static struct llm_place carve(uint64_t *offset, uint64_t rows, uint64_t width)
 static void lay_out(struct acts *a, const struct llm_config *c, uint64_t *bytes)
 {
     uint64_t q = (uint64_t)c->heads * c->head_dim, kv = (uint64_t)c->kv_heads * c->head_dim;
+    uint64_t copies = c->experts ? c->experts_used : 1, used = c->experts_used;
     *bytes = 0;
     a->x = carve(bytes, a->rows, c->width);
     a->h = carve(bytes, a->rows, c->width);
@@ -280,8 +348,12 @@ static void lay_out(struct acts *a, const struct llm_config *c, uint64_t *bytes)
     a->k = carve(bytes, a->rows, kv);
     a->v = carve(bytes, a->rows, kv);
     a->att = carve(bytes, a->rows, q);
-    a->up = carve(bytes, a->rows, c->ffn);
-    a->gate = carve(bytes, a->rows, c->ffn_is_gated ? c->ffn : 0);
+    a->up = carve(bytes, a->rows * copies, c->ffn);
+    a->gate = carve(bytes, a->rows * copies, c->ffn_is_gated ? c->ffn : 0);
+    a->routes = carve(bytes, a->rows, c->experts);
+    a->chosen = carve(bytes, a->rows, used);
+    a->shares = carve(bytes, a->rows, used);
+    a->parts = carve(bytes, a->rows * used, c->width);
     a->picked = carve(bytes, a->picks, c->width);
     a->logits = carve(bytes, a->picks, c->vocab);
 }
@@ -306,8 +378,9 @@ static int make_room(struct llm_graph *g, uint32_t rows, uint32_t picks, char *w
     int rc = g->backend->ops->buffer_create(g->backend, bytes, &a.buffer, why);
     if (rc)
         return rc;
-    struct llm_place *places[] = {&a.x,   &a.h,  &a.q,    &a.k,      &a.v,
-                                  &a.att, &a.up, &a.gate, &a.picked, &a.logits};
+    struct llm_place *places[] = {&a.x,      &a.h,     &a.q,      &a.k,      &a.v,
+                                  &a.att,    &a.up,    &a.gate,   &a.routes, &a.chosen,
+                                  &a.shares, &a.parts, &a.picked, &a.logits};
     for (size_t i = 0; i < ARRAY_LEN(places); i++)
         places[i]->buffer = a.buffer;
     g->backend->ops->buffer_destroy(g->backend, g->acts.buffer);
@@ -317,26 +390,82 @@ static int make_room(struct llm_graph *g, uint32_t rows, uint32_t picks, char *w
 
 /* ---- one batch ---- */
 
-static void norm(struct llm_graph *g, struct llm_place in, struct llm_place out, uint32_t rows,
-                 struct llm_place weight, struct llm_place bias)
+static void norm_rows(struct llm_graph *g, struct llm_place in, struct llm_place out, uint32_t rows,
+                      uint32_t width, struct llm_place weight, struct llm_place bias)
 {
     struct llm_op_norm op = {.in = in,
                              .out = out,
                              .weight = weight,
                              .bias = bias,
                              .rows = rows,
-                             .width = g->config->width,
+                             .width = width,
                              .eps = g->config->norm_eps,
                              .is_rms = g->config->norm_is_rms};
     g->backend->ops->norm(g->backend, &op);
 }
 
-/* One matrix; accumulate adds to the residual stream. */
+static void norm(struct llm_graph *g, struct llm_place in, struct llm_place out, uint32_t rows,
+                 struct llm_place weight, struct llm_place bias)
+{
+    norm_rows(g, in, out, rows, g->config->width, weight, bias);
+}
+
 static void multiply(struct llm_graph *g, uint32_t rows, struct llm_place in,
                      struct llm_matmul_part part)
 {
     struct llm_op_matmul op = {.in = in, .rows = rows, .part_count = 1, .parts = {part}};
     g->backend->ops->matmul(g->backend, &op);
+}
+
+/* Adds a product to the residual stream.  Where a norm or a multiplier comes between, it cannot be
+ * added while it is computed, and passes through h. */
+static void add_product(struct llm_graph *g, uint32_t rows, struct llm_place in,
+                        const struct llm_weight *weight, struct llm_place bias,
+                        struct llm_place post_norm)
+{
+    const struct acts *a = &g->acts;
+    bool direct = !post_norm.buffer && g->config->residual_scale == 1;
+    multiply(
+        g, rows, in,
+        (struct llm_matmul_part){
+            .weight = weight, .bias = bias, .out = direct ? a->x : a->h, .accumulate = direct});
+    if (direct)
+        return;
+    if (post_norm.buffer)
+        norm(g, a->h, a->h, rows, post_norm, (struct llm_place){0});
+    struct llm_op_add add = {.x = a->x,
+                             .y = a->h,
+                             .terms = 1,
+                             .width = g->config->width,
+                             .scale = g->config->residual_scale};
+    g->backend->ops->add(g->backend, &add);
+}
+
+/* Queries and keys of a row, as turned: normed first where the file has norms for them. */
+static void turn(struct llm_graph *g, uint32_t l, const struct llm_batch *batch)
+{
+    const struct llm_config *c = g->config;
+    const struct layer *layer = &g->layers[l];
+    const struct acts *a = &g->acts;
+    const struct llm_place none = {0};
+    if (layer->q_norm.buffer)
+        norm_rows(g, a->q, a->q, batch->rows * (c->heads * c->head_dim / layer->q_norm_width),
+                  layer->q_norm_width, layer->q_norm, none);
+    if (layer->k_norm.buffer)
+        norm_rows(g, a->k, a->k, batch->rows * (c->kv_heads * c->head_dim / layer->k_norm_width),
+                  layer->k_norm_width, layer->k_norm, none);
+    if (c->rope_dims == 0)
+        return;
+    struct llm_rope_choice tables = llm_rope_choose(c, l);
+    struct llm_op_rope rope = {.q = a->q,
+                               .k = a->k,
+                               .heads = c->heads,
+                               .kv_heads = c->kv_heads,
+                               .head_dim = c->head_dim,
+                               .q_table = tables.q,
+                               .k_table = tables.k,
+                               .neox = c->rope_is_neox};
+    g->backend->ops->rope(g->backend, &rope);
 }
 
 static void attention(struct llm_graph *g, struct llm_kv_memory *kv, uint32_t l,
@@ -354,15 +483,7 @@ static void attention(struct llm_graph *g, struct llm_kv_memory *kv, uint32_t l,
                   {.weight = layer->k, .bias = layer->k_bias, .out = a->k},
                   {.weight = layer->v, .bias = layer->v_bias, .out = a->v}}};
     ops->matmul(g->backend, &qkv);
-    if (c->rope_dims) {
-        struct llm_op_rope rope = {.q = a->q,
-                                   .k = a->k,
-                                   .heads = c->heads,
-                                   .kv_heads = c->kv_heads,
-                                   .head_dim = c->head_dim,
-                                   .neox = c->rope_is_neox};
-        ops->rope(g->backend, &rope);
-    }
+    turn(g, l, batch);
     struct llm_op_append append = {.kv = kv, .layer = l, .k = a->k, .v = a->v};
     ops->append(g->backend, &append);
     struct llm_op_attend attend = {.kv = kv,
@@ -372,44 +493,99 @@ static void attention(struct llm_graph *g, struct llm_kv_memory *kv, uint32_t l,
                                    .heads = c->heads,
                                    .kv_heads = c->kv_heads,
                                    .head_dim = c->head_dim,
-                                   .scale = 1.0f / sqrtf((float)c->head_dim)};
+                                   .scale = c->attend_scale,
+                                   .cap = c->attend_cap,
+                                   .window = llm_layer_slides(c, l) ? c->window : 0,
+                                   .sinks = layer->sinks};
     ops->attend(g->backend, &attend);
-    multiply(g, batch->rows, a->att,
+}
+
+/* gate or up of `rows` rows, with the activation: where it can be found. */
+static struct llm_place half_feed_forward(struct llm_graph *g, const struct layer *layer,
+                                          uint32_t rows, struct llm_experts experts)
+{
+    const struct llm_config *c = g->config;
+    const struct acts *a = &g->acts;
+    struct llm_op_matmul up = {
+        .in = a->h,
+        .rows = rows,
+        .part_count = c->ffn_is_gated ? 2 : 1,
+        .parts = {{.weight = layer->up, .bias = layer->up_bias, .out = a->up},
+                  {.weight = layer->gate, .bias = layer->gate_bias, .out = a->gate}},
+        .experts = experts};
+    g->backend->ops->matmul(g->backend, &up);
+    struct llm_place out = c->ffn_is_gated ? a->gate : a->up;
+    struct llm_op_activate activate = {
+        .kind = c->activation, .x = out, .gate_by = a->up, .rows = rows, .width = c->ffn};
+    g->backend->ops->activate(g->backend, &activate);
+    return out;
+}
+
+static void expert_feed_forward(struct llm_graph *g, const struct layer *layer, uint32_t rows)
+{
+    const struct llm_backend_ops *ops = g->backend->ops;
+    const struct llm_config *c = g->config;
+    const struct acts *a = &g->acts;
+    multiply(g, rows, a->h,
              (struct llm_matmul_part){
-                 .weight = layer->o, .bias = layer->o_bias, .out = a->x, .accumulate = true});
+                 .weight = layer->router, .bias = layer->router_bias, .out = a->routes});
+    struct llm_op_route route = {.logits = a->routes,
+                                 .chosen = a->chosen,
+                                 .weights = a->shares,
+                                 .experts = c->experts,
+                                 .used = c->experts_used,
+                                 .normed = c->experts_normed,
+                                 .scale = c->experts_scale};
+    ops->route(g->backend, &route);
+    uint32_t all = rows * c->experts_used;
+    struct llm_experts experts = {
+        .chosen = a->chosen, .count = c->experts, .share = c->experts_used};
+    struct llm_op_matmul down = {
+        .in = half_feed_forward(g, layer, all, experts),
+        .rows = all,
+        .part_count = 1,
+        .parts = {{.weight = layer->down, .bias = layer->down_bias, .out = a->parts}},
+        .experts = {.chosen = a->chosen, .count = c->experts, .share = 1}};
+    ops->matmul(g->backend, &down);
+    struct llm_op_add add = {.x = a->x,
+                             .y = a->parts,
+                             .weights = a->shares,
+                             .terms = c->experts_used,
+                             .width = c->width,
+                             .scale = c->residual_scale};
+    ops->add(g->backend, &add);
 }
 
 static void feed_forward(struct llm_graph *g, uint32_t l, uint32_t rows)
 {
-    const struct llm_config *c = g->config;
     const struct layer *layer = &g->layers[l];
-    const struct acts *a = &g->acts;
-    struct llm_op_matmul up = {.in = a->h, .rows = rows, .part_count = c->ffn_is_gated ? 2 : 1};
-    up.parts[0] =
-        (struct llm_matmul_part){.weight = layer->up, .bias = layer->up_bias, .out = a->up};
-    up.parts[1] = (struct llm_matmul_part){.weight = layer->gate, .out = a->gate};
-    g->backend->ops->matmul(g->backend, &up);
-    struct llm_place out = c->ffn_is_gated ? a->gate : a->up;
-    struct llm_op_activate activate = {.kind = c->ffn_is_gated ? LLM_SILU_GATED : LLM_GELU,
-                                       .x = out,
-                                       .gate_by = a->up,
-                                       .width = c->ffn};
-    g->backend->ops->activate(g->backend, &activate);
-    multiply(g, rows, out,
-             (struct llm_matmul_part){
-                 .weight = layer->down, .bias = layer->down_bias, .out = a->x, .accumulate = true});
+    /* Which matrices a row meets is known only when it is computed: other ops, not other data. */
+    if (layer->router) {
+        expert_feed_forward(g, layer, rows);
+        return;
+    }
+    struct llm_place out = half_feed_forward(g, layer, rows, (struct llm_experts){0});
+    add_product(g, rows, out, layer->down, layer->down_bias, layer->ffn_post_norm);
 }
 
 static void outputs(struct llm_graph *g, uint32_t picks)
 {
+    const struct llm_config *c = g->config;
     const struct acts *a = &g->acts;
-    struct llm_op_pick pick = {.in = a->x, .out = a->picked, .width = g->config->width};
+    struct llm_op_pick pick = {.in = a->x, .out = a->picked, .width = c->width};
     g->backend->ops->pick(g->backend, &pick);
     norm(g, a->picked, a->picked, picks, g->output_norm, g->output_norm_bias);
     multiply(g, picks, a->picked,
              (struct llm_matmul_part){.weight = g->output ? g->output : g->embedding,
                                       .bias = g->output_bias,
                                       .out = a->logits});
+    struct llm_op_scale scale = {.x = a->logits,
+                                 .rows = picks,
+                                 .width = c->vocab,
+                                 .scale = c->logit_scale,
+                                 .cap = c->logit_cap};
+    if (c->logit_scale != 1 || c->logit_cap != 0)
+        g->backend->ops->scale(g->backend, &scale);
 }
 
 static void embed(struct llm_graph *g)
@@ -417,7 +593,8 @@ static void embed(struct llm_graph *g)
     struct llm_op_embed op = {.table = g->embedding,
                               .position_table = g->positions,
                               .out = g->acts.x,
-                              .width = g->config->width};
+                              .width = g->config->width,
+                              .scale = g->config->embed_scale};
     g->backend->ops->embed(g->backend, &op);
 }
 
@@ -428,6 +605,7 @@ static void one_layer(struct llm_graph *g, struct llm_kv_memory *kv, uint32_t l,
     const struct acts *a = &g->acts;
     norm(g, a->x, a->h, batch->rows, layer->attn_norm, layer->attn_norm_bias);
     attention(g, kv, l, batch);
+    add_product(g, batch->rows, a->att, layer->o, layer->o_bias, layer->attn_post_norm);
     if (!g->config->parallel_residual)
         norm(g, a->x, a->h, batch->rows, layer->ffn_norm, layer->ffn_norm_bias);
     feed_forward(g, l, batch->rows);

@@ -4,9 +4,13 @@
  * One graph serves all architectures; struct llm_config and the file's tensors tell the
  * differences. A layer is
  *
- *     h = norm(x);  q, k, v = h * weights;  turn q, k;  append k, v;  x += attend(q) * weights
+ *     h = norm(x);  q, k, v = h * weights;  (norm q, k;)  turn q, k;  append k, v
+ *     x += (norm of) attend(q) * weights
  *     h = norm(x), or the h above where attention and feed-forward are parallel
- *     x += activate(h * weights) * weights
+ *     x += (norm of) activate(h * weights) * weights
+ *
+ * With experts the last line is: choose experts by h * weights;  y = activate(h * weights of each)
+ * * weights of each;  x += the sum of y times the experts' weights.
  *
  * Threads and lifetime: as llm/engine/backend.h; the file outlives the graph. */
 #ifndef HAWSER_LLM_ENGINE_GRAPH_H

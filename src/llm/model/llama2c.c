@@ -71,7 +71,8 @@ static int read_header(const void *bytes, uint64_t size, struct llm_config *out,
 {
     struct wire_dec d;
     wire_dec_init(&d, bytes, size < HEADER_BYTES ? (size_t)size : HEADER_BYTES);
-    struct llm_config c = {.arch = LLM_LLAMA, .norm_is_rms = true, .ffn_is_gated = true};
+    struct llm_config c = {.arch = LLM_LLAMA};
+    llm_arch_set(&c);
     c.width = wire_get_u32(&d);
     c.ffn = wire_get_u32(&d);
     c.layers = wire_get_u32(&d);
@@ -86,8 +87,9 @@ static int read_header(const void *bytes, uint64_t size, struct llm_config *out,
                        "not a model: neither GGUF (it does not begin with \"GGUF\") nor llama2.c's "
                        "format (its first numbers are no possible shape)");
     c.head_dim = c.rope_dims = c.width / c.heads;
-    c.rope_base = ROPE_BASE;
-    c.rope_scale = 1;
+    c.rope_base = c.rope_base_window = ROPE_BASE;
+    c.rope_original = c.context;
+    llm_arch_set_scale(&c);
     c.norm_eps = NORM_EPS;
     *out = c;
     return 0;

@@ -20,9 +20,30 @@ enum {
     LLM_WIDTH_MAX = 1 << 20,   /* of any row: published feed-forwards reach 60,000 */
     LLM_VOCAB_MAX = 1 << 21,   /* published vocabularies reach 260,000 */
     LLM_CONTEXT_MAX = 1 << 24, /* positions; published models reach 10 million */
+    LLM_EXPERTS_MAX = 1024,    /* of a layer: published models reach 512; a workgroup holds them */
+    LLM_EXPERTS_USED_MAX = 64, /* of a row: published models reach 32 */
 };
 
-enum llm_arch { LLM_LLAMA, LLM_QWEN2, LLM_GPTJ, LLM_GPT2, LLM_ARCHS };
+enum llm_arch {
+    LLM_LLAMA,
+    LLM_QWEN2,
+    LLM_GPTJ,
+    LLM_GPT2,
+    LLM_QWEN3,
+    LLM_QWEN3MOE,
+    LLM_GEMMA2,
+    LLM_GEMMA3,
+    LLM_PHI3,
+    LLM_OLMOE,
+    LLM_MISTRAL3,
+    LLM_GRANITE,
+    LLM_STARCODER2,
+    LLM_GPT_OSS,
+    LLM_ARCHS
+};
+
+/* Of the feed-forward; llm/engine/backend.h defines each. */
+enum llm_activation { LLM_SILU_GATED, LLM_GELU, LLM_GELU_GATED, LLM_SILU_CLAMPED };
 
 const char *llm_arch_name(enum llm_arch arch); /* "llama", as in general.architecture */
 
@@ -34,27 +55,48 @@ struct llm_config {
     uint32_t heads;    /* of queries */
     uint32_t kv_heads; /* divides heads */
     uint32_t head_dim; /* of keys and values */
-    uint32_t ffn;
+    uint32_t ffn;      /* of each expert where there are experts */
     uint32_t vocab;
     uint32_t context;
-    uint32_t rope_dims; /* 0: learned positions */
+    uint32_t experts;      /* of a layer; 0: one dense feed-forward */
+    uint32_t experts_used; /* by a row; 0 without experts */
+    bool experts_normed;   /* weights of the chosen experts add up to 1 */
+    float experts_scale;   /* of their weights */
+    uint32_t rope_dims;    /* 0: learned positions */
     float rope_base;
-    float rope_scale; /* linear: positions are divided by it */
+    float rope_base_window;  /* of layers with a window */
+    float rope_scale;        /* angles are divided by it */
+    float rope_scale_window; /* those of layers with a window */
+    bool rope_is_yarn;       /* divided only where a pair turns slowly: llm/engine/rope.h */
+    float yarn_fast, yarn_slow, yarn_log;
+    float rope_magnitude;   /* of sines and cosines */
+    uint32_t rope_original; /* positions that the model was first made for */
+    uint32_t window;        /* positions that a row sees, its own included; 0: all */
+    uint32_t window_period; /* every so many layers the last sees all positions; 0: none does */
+    float attend_scale;     /* of the products of queries and keys */
+    float attend_cap;       /* their soft limit; 0: none */
+    float temperature;      /* queries grow by it with log(1 + position / rope_original); 0: not */
+    float embed_scale, residual_scale, logit_scale;
+    float logit_cap; /* soft limit of logits; 0: none */
     float norm_eps;
+    enum llm_activation activation;
     bool norm_is_rms;
-    bool rope_is_neox; /* pairs (i, i + rope_dims / 2), else (2i, 2i + 1) */
-    bool ffn_is_gated;
+    bool rope_is_neox;      /* pairs (i, i + rope_dims / 2), else (2i, 2i + 1) */
+    bool ffn_is_gated;      /* by the activation */
     bool parallel_residual; /* gptj: attention and feed-forward read the same normed input */
     bool tied_output;       /* no output.weight: the embedding is used */
 };
 
-/* dims[0] is a row's length, dims[1] the number of rows, as GGUF counts; those past dim_count
- * are 1. Tensors of one dimension (norms, biases, rope_freqs.weight) are F32.  data is at a
- * multiple of 4 bytes, in GGUF of 8 at least.
- *
- * A llama or qwen2 file may hold rope_freqs.weight, rope_dims / 2 numbers that each pair's angle is
- * divided by; a llama file may hold biases of attn_q, attn_k, attn_v and attn_output, a qwen2 file
- * always holds the first three.  docs/reference/file-formats.md lists the tensors of each
+/* Whether a layer's rows see the last config->window positions only. */
+static inline bool llm_layer_slides(const struct llm_config *config, uint32_t layer)
+{
+    uint32_t period = config->window_period;
+    return config->window && (period == 0 || layer % period != period - 1);
+}
+
+/* dims[0] is a row's length, dims[1] the number of rows, dims[2] that of experts, as GGUF counts;
+ * those past dim_count are 1.  Norms, biases and factors are F32.  data is at a multiple of 4
+ * bytes, in GGUF of 8 at least.  docs/reference/file-formats.md lists the tensors of each
  * architecture; a file with any other tensor is refused. */
 struct llm_tensor {
     char name[LLM_NAME_CHARS];

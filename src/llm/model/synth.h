@@ -15,8 +15,19 @@
 
 enum { LLM_SYNTH_VOCAB_MIN = 257 }; /* the bytes, and the end */
 
+/* How angles are stretched by config.rope_scale; config.rope_original is what they are stretched
+ * from.  The last two are tensors of factors. */
+enum llm_synth_rope {
+    LLM_SYNTH_ROPE_NONE,
+    LLM_SYNTH_ROPE_LINEAR,
+    LLM_SYNTH_ROPE_YARN,
+    LLM_SYNTH_ROPE_LLAMA3,
+    LLM_SYNTH_ROPE_LONGROPE,
+};
+
 struct llm_synth {
     struct llm_config config; /* llm_synth_like or llm_synth_complete set what follows from arch */
+    enum llm_synth_rope rope; /* -EINVAL for an architecture that knows no such tensors */
     enum llm_dtype dtype;     /* of the matrices; norms, biases and positions are F32 */
     uint64_t seed;
     void (*progress)(void *user, uint64_t done, uint64_t total); /* bytes of weights; or NULL */
@@ -31,6 +42,10 @@ const char *llm_synth_like_name(enum llm_arch arch, uint32_t i);
 /* Sets what the architecture fixes, and derives fields that are 0: kv_heads, head_dim, ffn,
  * context, vocab, rope_dims, bases. */
 void llm_synth_complete(struct llm_config *config);
+
+/* As if the model had been made for the factor-th part of its context at first.  Llama 3's way and
+ * longrope's are factors in tensors, which the seed makes. */
+void llm_synth_stretch(struct llm_synth *synth, enum llm_synth_rope rope, uint32_t factor);
 
 /* Bytes of the weights, padding included: the file is that and at most a few MB of vocabulary. */
 uint64_t llm_synth_bytes(const struct llm_synth *synth);

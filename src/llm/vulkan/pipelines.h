@@ -12,9 +12,9 @@
 
 enum {
     LLM_VK_PUSH_BYTES = 128, /* Vulkan's minimum */
-    LLM_VK_CONSTANTS = 5,    /* of a shader, at most */
+    LLM_VK_CONSTANTS = 6,    /* of a shader, at most */
     LLM_VK_PIPELINES_MAX =
-        256, /* 16 types by ten shapes, three of them aligned or not, and about twenty others */
+        512, /* 16 types by twelve shapes, some aligned or not, and about twenty others */
 };
 
 /* A variant of a shader; constants that it lacks are 0. */

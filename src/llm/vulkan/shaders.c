@@ -168,6 +168,15 @@ static const uint32_t merge_rows[] =
 static const uint32_t activate_rows[] =
 #include "llm_activate.spv.inc"
 ;
+static const uint32_t route_rows[] =
+#include "llm_route.spv.inc"
+;
+static const uint32_t add_rows[] =
+#include "llm_add.spv.inc"
+;
+static const uint32_t scale_rows[] =
+#include "llm_scale.spv.inc"
+;
 /* clang-format on */
 
 #define CODE(words) words, sizeof(words)
@@ -209,6 +218,9 @@ static const struct llm_vk_code codes[] = {
     {LLM_VK_ATTEND, LLM_F32, false, CODE(attend_rows)},
     {LLM_VK_MERGE, LLM_F32, false, CODE(merge_rows)},
     {LLM_VK_ACTIVATE, LLM_F32, false, CODE(activate_rows)},
+    {LLM_VK_ROUTE, LLM_F32, false, CODE(route_rows)},
+    {LLM_VK_ADD, LLM_F32, false, CODE(add_rows)},
+    {LLM_VK_SCALE, LLM_F32, false, CODE(scale_rows)},
 };
 
 const struct llm_vk_code *llm_vk_code(enum llm_vk_shader shader, enum llm_dtype dtype, bool has_dot)

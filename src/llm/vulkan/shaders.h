@@ -18,6 +18,9 @@ enum llm_vk_shader {
     LLM_VK_ATTEND,
     LLM_VK_MERGE,
     LLM_VK_ACTIVATE,
+    LLM_VK_ROUTE,
+    LLM_VK_ADD,
+    LLM_VK_SCALE,
 };
 
 struct llm_vk_code {

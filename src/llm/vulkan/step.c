@@ -88,6 +88,11 @@ static uint64_t carve(uint64_t *used, uint64_t bytes)
     return at;
 }
 
+static uint64_t rope_bytes(const struct llm_batch *batch)
+{
+    return (uint64_t)batch->rope_tables * batch->rows * batch->rope_pairs * 2 * sizeof(float);
+}
+
 /* Offsets of all inputs, then memory, then addresses.  The page table is last, so that its length
  * does not move the others. */
 static int place_inputs(struct llm_vk_step *s, const struct llm_batch *batch, char *why)
@@ -97,7 +102,7 @@ static int place_inputs(struct llm_vk_step *s, const struct llm_batch *batch, ch
     uint64_t positions = carve(&used, batch->rows * word);
     uint64_t page_first = carve(&used, batch->rows * word);
     uint64_t picks = carve(&used, batch->pick_count * word);
-    uint64_t rope = carve(&used, (uint64_t)batch->rows * batch->rope_pairs * 2 * sizeof(float));
+    uint64_t rope = carve(&used, rope_bytes(batch));
     uint32_t stride = (batch->page_count + PAGE_GRAIN - 1) / PAGE_GRAIN * PAGE_GRAIN;
     uint64_t pages = carve(&used, (uint64_t)batch->layers * stride * sizeof(VkDeviceAddress));
     int rc = grow(s, &s->input_block, LLM_VK_LOCAL, used, why);
@@ -133,8 +138,7 @@ static void fill_inputs(struct llm_vk_step *s, const struct llm_batch *batch)
     if (batch->pick_count)
         memcpy(stage_at(s, s->inputs.picks), batch->picks, batch->pick_count * sizeof(uint32_t));
     if (batch->rope_pairs)
-        memcpy(stage_at(s, s->inputs.rope), batch->rope,
-               (size_t)batch->rows * batch->rope_pairs * 2 * sizeof(float));
+        memcpy(stage_at(s, s->inputs.rope), batch->rope, rope_bytes(batch));
 }
 
 static int keep_pages(struct llm_vk_step *s, const struct llm_batch *batch, char *why)

@@ -26,6 +26,7 @@ enum {
     FLAG_BIAS = 1,   /* common.glsl */
     FLAG_ACCUMULATE = 2,
     FLAG_GELU = 4,
+    EXPERTS_PART = 2, /* mul_frame.glsl */
 };
 
 struct vulkan {
@@ -193,7 +194,8 @@ static void vulkan_kv_destroy(struct llm_backend *b, struct llm_kv_memory *kv)
 static int vulkan_begin(struct llm_backend *b, const struct llm_batch *batch, char *why)
 {
     struct vulkan *self = self_of(b);
-    return llm_vk_step_begin(&self->step, batch, batch->rows * self->round_row_max, why);
+    uint64_t copies = batch->row_copies ? batch->row_copies : 1;
+    return llm_vk_step_begin(&self->step, batch, batch->rows * copies * self->round_row_max, why);
 }
 
 static int vulkan_finish(struct llm_backend *b, uint64_t *kernel_ns, char *why)
@@ -264,6 +266,8 @@ static void each_value(struct vulkan *self, struct llm_vk_dispatch *op, uint64_t
 struct embed_push {
     VkDeviceAddress table, which, values;
     uint32_t width, stride, count, flags;
+    float scale;
+    uint32_t none;
 };
 
 static void embed_table(struct vulkan *self, const struct llm_weight *table, VkDeviceAddress which,
@@ -275,7 +279,8 @@ static void embed_table(struct vulkan *self, const struct llm_weight *table, VkD
                               .width = op->width,
                               .stride = table->stride,
                               .count = self->step.rows * op->width,
-                              .flags = flags};
+                              .flags = flags,
+                              .scale = flags & FLAG_ACCUMULATE ? 1 : op->scale};
     struct llm_vk_dispatch dispatch = {.variant = {.shader = LLM_VK_EMBED, .dtype = table->dtype},
                                        .uses = {writes(push.values, push.count)},
                                        .use_count = 1};
@@ -320,6 +325,7 @@ struct norm_push {
     VkDeviceAddress from, to, weight, bias;
     uint32_t width, flags, is_rms;
     float eps;
+    uint32_t rows, none;
 };
 
 static void vulkan_norm(struct llm_backend *b, const struct llm_op_norm *op)
@@ -333,13 +339,14 @@ static void vulkan_norm(struct llm_backend *b, const struct llm_op_norm *op)
                              .width = op->width,
                              .flags = op->bias.buffer ? FLAG_BIAS : 0,
                              .is_rms = op->is_rms,
-                             .eps = op->eps};
+                             .eps = op->eps,
+                             .rows = op->rows};
     struct llm_vk_dispatch dispatch = {
         .variant = {.shader = LLM_VK_NORM, .constants = {op->width % 4 == 0}},
-        .groups = {op->rows, 1, 1},
         .uses = {reads(push.from, count), writes(push.to, count)},
         .use_count = 2};
     set_push(&dispatch, &push, sizeof push);
+    spread(self, op->rows, dispatch.groups);
     llm_vk_step_note(&self->step, &dispatch);
 }
 
@@ -350,20 +357,27 @@ struct round_push {
     uint32_t width, row_words;
 };
 
+/* Rows of its activations. */
+static uint32_t in_rows(const struct llm_op_matmul *op)
+{
+    return op->experts.chosen.buffer ? op->rows / op->experts.share : op->rows;
+}
+
 /* Rounds the op's rows for weights of a type.  All types share one place; barriers separate them.
  */
 static void round_acts(struct vulkan *self, const struct llm_op_matmul *op, enum llm_dtype dtype,
                        uint32_t width)
 {
-    uint64_t row_bytes = round_row_bytes(dtype, width), values = (uint64_t)op->rows * width;
+    uint32_t rows = in_rows(op);
+    uint64_t row_bytes = round_row_bytes(dtype, width), values = (uint64_t)rows * width;
     struct round_push push = {.from = address(op->in),
                               .to = self->step.round_block.address,
                               .width = width,
                               .row_words = (uint32_t)(row_bytes / 4)};
     struct llm_vk_dispatch dispatch = {
         .variant = {.shader = LLM_VK_ROUND, .constants = {round_block_of(dtype)}},
-        .groups = {(width + 4 * GROUP - 1) / (4 * GROUP), op->rows, 1},
-        .uses = {reads(push.from, values), writes(push.to, op->rows * row_bytes / 4)},
+        .groups = {(width + 4 * GROUP - 1) / (4 * GROUP), rows, 1},
+        .uses = {reads(push.from, values), writes(push.to, rows * row_bytes / 4)},
         .use_count = 2};
     set_push(&dispatch, &push, sizeof push);
     llm_vk_step_note(&self->step, &dispatch);
@@ -376,8 +390,9 @@ struct round_half_push {
 
 static void round_acts_half(struct vulkan *self, const struct llm_op_matmul *op, uint32_t width)
 {
-    struct round_half_push push = {
-        .from = address(op->in), .to = self->step.round_block.address, .count = op->rows * width};
+    struct round_half_push push = {.from = address(op->in),
+                                   .to = self->step.round_block.address,
+                                   .count = in_rows(op) * width};
     struct llm_vk_dispatch dispatch = {
         .variant = {.shader = LLM_VK_ROUND_HALF},
         .uses = {reads(push.from, push.count), writes(push.to, push.count)},
@@ -411,13 +426,14 @@ static const struct mul_shape mul_shapes[] = {
     {4, UINT32_MAX, 4, 4, 2, 1}, {UINT32_MAX, UINT32_MAX, 8, 4, 1, 1},
 };
 
+/* A row of its own matrix has no other to share the weights with: the shape of one row. */
 static const struct mul_shape *mul_shape_for(const struct llm_op_matmul *op)
 {
     const struct mul_shape *shape = mul_shapes;
-    uint32_t weight_rows = 0;
+    uint32_t weight_rows = 0, rows = op->experts.chosen.buffer ? 1 : op->rows;
     for (uint32_t p = 0; p < op->part_count; p++)
         weight_rows += op->parts[p].weight->count;
-    while (shape->rows_max < op->rows || shape->weight_rows_max < weight_rows)
+    while (shape->rows_max < rows || shape->weight_rows_max < weight_rows)
         shape++;
     return shape;
 }
@@ -432,12 +448,12 @@ static uint32_t ahead_for(const struct llm_weight *weight, const struct mul_shap
     return ahead;
 }
 
-static struct mul_part describe_part(const struct llm_matmul_part *part)
+static struct mul_part describe_part(const struct llm_matmul_part *part, uint32_t matrices)
 {
     return (struct mul_part){.weight = llm_vk_piece_address(&part->weight->piece),
                              .bias = address(part->bias),
                              .values = address(part->out),
-                             .count = part->weight->count,
+                             .count = part->weight->count / matrices,
                              .flags = (part->bias.buffer ? FLAG_BIAS : 0) |
                                       (part->accumulate ? FLAG_ACCUMULATE : 0)};
 }
@@ -464,25 +480,31 @@ static void mul_parts(struct vulkan *self, const struct llm_op_matmul *op)
     const struct llm_weight *weight = op->parts[0].weight;
     const struct mul_shape *shape = mul_shape_for(op);
     uint32_t block_rows = MUL_TEAMS * shape->weight_rows;
-    bool rounds;
+    bool rounds, routed = op->experts.chosen.buffer != NULL;
     struct mul_push push = {.acts = prepare_acts(self, op, shape, &rounds),
                             .width = weight->width,
                             .rows = op->rows,
                             .stride = weight->stride,
                             .col_groups = (op->rows + shape->cols - 1) / shape->cols};
-    uint64_t acts = op->rows * round_row_bytes(weight->dtype, weight->width) / sizeof(float);
+    uint64_t acts = in_rows(op) * round_row_bytes(weight->dtype, weight->width) / sizeof(float);
     struct llm_vk_dispatch dispatch = {
         .variant = {.shader = LLM_VK_MUL,
                     .dtype = weight->dtype,
                     .constants = {shape->cols, shape->weight_rows, weight->width % 4 == 0,
-                                  ahead_for(weight, shape), rounds}},
+                                  ahead_for(weight, shape), rounds, routed}},
         .uses = {reads(push.acts, acts)},
         .use_count = op->part_count + 1};
     for (uint32_t p = 0; p < op->part_count; p++) {
-        push.parts[p] = describe_part(&op->parts[p]);
+        push.parts[p] = describe_part(&op->parts[p], routed ? op->experts.count : 1);
         dispatch.uses[p + 1] =
             writes(push.parts[p].values, (uint64_t)op->rows * push.parts[p].count);
         push.groups += (push.parts[p].count + block_rows - 1) / block_rows * push.col_groups;
+    }
+    if (routed) {
+        assert(op->part_count < LLM_MATMUL_PARTS_MAX);
+        push.parts[EXPERTS_PART] =
+            (struct mul_part){.weight = address(op->experts.chosen), .flags = op->experts.share};
+        dispatch.uses[dispatch.use_count++] = reads(push.parts[EXPERTS_PART].weight, op->rows);
     }
     set_push(&dispatch, &push, sizeof push);
     spread(self, push.groups, dispatch.groups);
@@ -492,7 +514,7 @@ static void mul_parts(struct vulkan *self, const struct llm_op_matmul *op)
 /* Notes the parts in runs of one type. */
 static void mul_runs(struct vulkan *self, const struct llm_op_matmul *op)
 {
-    struct llm_op_matmul run = {.in = op->in, .rows = op->rows};
+    struct llm_op_matmul run = {.in = op->in, .rows = op->rows, .experts = op->experts};
     for (uint32_t p = 0; p < op->part_count; p++) {
         assert(op->parts[p].weight->width == op->parts[0].weight->width);
         run.parts[run.part_count++] = op->parts[p];
@@ -520,7 +542,7 @@ static void vulkan_matmul(struct llm_backend *b, const struct llm_op_matmul *op)
 
 struct rope_push {
     VkDeviceAddress q, k, angles;
-    uint32_t heads, kv_heads, head_dim, pairs, neox, count;
+    uint32_t heads, kv_heads, head_dim, pairs, neox, count, q_first, k_first;
 };
 
 static void vulkan_rope(struct llm_backend *b, const struct llm_op_rope *op)
@@ -535,7 +557,9 @@ static void vulkan_rope(struct llm_backend *b, const struct llm_op_rope *op)
                              .head_dim = op->head_dim,
                              .pairs = pairs,
                              .neox = op->neox,
-                             .count = rows * (op->heads + op->kv_heads) * pairs};
+                             .count = rows * (op->heads + op->kv_heads) * pairs,
+                             .q_first = op->q_table * rows,
+                             .k_first = op->k_table * rows};
     struct llm_vk_dispatch dispatch = {
         .variant = {.shader = LLM_VK_ROPE},
         .uses = {writes(push.q, (uint64_t)rows * op->heads * op->head_dim),
@@ -583,18 +607,23 @@ static void vulkan_append(struct llm_backend *b, const struct llm_op_append *op)
     each_value(self, &dispatch, push.count);
 }
 
-/* As chunks_of in common.glsl. */
-static uint32_t chunks_of(uint32_t positions)
+/* No row with so many positions or fewer has more chunks: chunks_of in common.glsl. */
+static uint32_t chunks_most(uint32_t positions)
 {
     uint32_t pages = (positions + LLM_KV_POSITIONS - 1) / LLM_KV_POSITIONS;
-    uint32_t chunk = (pages + ATTEND_CHUNKS_MAX - 1) / ATTEND_CHUNKS_MAX;
-    chunk = chunk < ATTEND_CHUNK_PAGES ? ATTEND_CHUNK_PAGES : chunk;
-    return (pages + chunk - 1) / chunk;
+    uint32_t chunks = (pages + ATTEND_CHUNK_PAGES - 1) / ATTEND_CHUNK_PAGES;
+    return chunks < ATTEND_CHUNKS_MAX ? chunks : ATTEND_CHUNKS_MAX;
+}
+
+/* Positions from the first page that a row sees to the row's own, at most. */
+static uint32_t seen_most(uint32_t positions, uint32_t window)
+{
+    return window && positions > window ? window + LLM_KV_POSITIONS - 1 : positions;
 }
 
 struct merge_push {
     VkDeviceAddress values, positions, parts;
-    uint32_t heads, head_dim, chunks_max, part_floats, count, none;
+    uint32_t heads, head_dim, chunks_max, part_floats, count, window;
 };
 
 static void merge(struct vulkan *self, const struct llm_op_attend *op, uint32_t chunks,
@@ -608,7 +637,8 @@ static void merge(struct vulkan *self, const struct llm_op_attend *op, uint32_t 
                               .head_dim = op->head_dim,
                               .chunks_max = chunks,
                               .part_floats = op->head_dim + PART_FLOATS,
-                              .count = step->rows * op->heads * op->head_dim};
+                              .count = step->rows * op->heads * op->head_dim,
+                              .window = op->window};
     struct llm_vk_dispatch dispatch = {.variant = {.shader = LLM_VK_MERGE},
                                        .uses = {parts, writes(push.values, push.count)},
                                        .use_count = 2};
@@ -620,7 +650,9 @@ struct attend_push {
     VkDeviceAddress q, values, positions, page_first, pages, parts;
     uint32_t heads, kv_heads, head_dim, row_words, k_words, v_words;
     float scale;
-    uint32_t dim_groups, chunks_max, part_floats;
+    uint32_t dim_groups, chunks_max, part_floats, window;
+    float cap;
+    VkDeviceAddress sinks;
 };
 
 static void vulkan_attend(struct llm_backend *b, const struct llm_op_attend *op)
@@ -641,8 +673,12 @@ static void vulkan_attend(struct llm_backend *b, const struct llm_op_attend *op)
                                .v_words = llm_vk_kv_words(op->kv, 1),
                                .scale = op->scale,
                                .dim_groups = (op->head_dim + ATTEND_DIMS - 1) / ATTEND_DIMS,
-                               .chunks_max = chunks_of(step->positions_max),
-                               .part_floats = op->head_dim + PART_FLOATS};
+                               .chunks_max =
+                                   chunks_most(seen_most(step->positions_max, op->window)),
+                               .part_floats = op->head_dim + PART_FLOATS,
+                               .window = op->window,
+                               .cap = op->cap,
+                               .sinks = address(op->sinks)};
     uint64_t values = (uint64_t)step->rows * op->heads * op->head_dim, parts = 0;
     if (push.chunks_max > 1) {
         parts = (uint64_t)step->rows * op->heads * push.chunks_max * push.part_floats;
@@ -666,7 +702,7 @@ static void vulkan_attend(struct llm_backend *b, const struct llm_op_attend *op)
 
 struct activate_push {
     VkDeviceAddress x, gate_by;
-    uint32_t count, flags;
+    uint32_t count, kind;
 };
 
 /* If x is the only result of the last noted product, that product computes the gelu, too. */
@@ -677,8 +713,8 @@ static bool fuse_gelu(struct vulkan *self, const struct llm_op_activate *op)
     if (op->kind != LLM_GELU || !last || last->variant.shader != LLM_VK_MUL)
         return false;
     memcpy(&push, last->push, sizeof push);
-    if (push.parts[1].count || push.parts[0].values != address(op->x) ||
-        push.rows != self->step.rows || push.parts[0].count != op->width)
+    if (push.parts[1].count || push.parts[0].values != address(op->x) || push.rows != op->rows ||
+        push.parts[0].count != op->width)
         return false;
     push.parts[0].flags |= FLAG_GELU;
     set_push(last, &push, sizeof push);
@@ -690,15 +726,91 @@ static void vulkan_activate(struct llm_backend *b, const struct llm_op_activate 
     struct vulkan *self = self_of(b);
     if (fuse_gelu(self, op))
         return;
-    bool gated = op->kind == LLM_SILU_GATED;
+    bool gated = op->kind != LLM_GELU;
     struct activate_push push = {.x = address(op->x),
                                  .gate_by = gated ? address(op->gate_by) : 0,
-                                 .count = self->step.rows * op->width,
-                                 .flags = gated ? 0 : FLAG_GELU};
+                                 .count = op->rows * op->width,
+                                 .kind = op->kind};
     struct llm_vk_dispatch dispatch = {
         .variant = {.shader = LLM_VK_ACTIVATE},
         .uses = {writes(push.x, push.count), reads(push.gate_by, push.count)},
         .use_count = gated ? 2 : 1};
+    set_push(&dispatch, &push, sizeof push);
+    each_value(self, &dispatch, push.count);
+}
+
+/* ---- experts, residuals, logits ---- */
+
+struct route_push {
+    VkDeviceAddress logits, chosen, weights;
+    uint32_t experts, used, normed, rows;
+    float scale;
+    uint32_t none;
+};
+
+static void vulkan_route(struct llm_backend *b, const struct llm_op_route *op)
+{
+    struct vulkan *self = self_of(b);
+    struct route_push push = {.logits = address(op->logits),
+                              .chosen = address(op->chosen),
+                              .weights = address(op->weights),
+                              .experts = op->experts,
+                              .used = op->used,
+                              .normed = op->normed,
+                              .rows = self->step.rows,
+                              .scale = op->scale};
+    uint64_t chosen = (uint64_t)push.rows * op->used;
+    struct llm_vk_dispatch dispatch = {
+        .variant = {.shader = LLM_VK_ROUTE},
+        .uses = {reads(push.logits, (uint64_t)push.rows * op->experts), writes(push.chosen, chosen),
+                 writes(push.weights, chosen)},
+        .use_count = 3};
+    assert(op->used >= 1 && op->used <= op->experts && op->experts <= LLM_EXPERTS_MAX);
+    set_push(&dispatch, &push, sizeof push);
+    spread(self, push.rows, dispatch.groups);
+    llm_vk_step_note(&self->step, &dispatch);
+}
+
+struct add_push {
+    VkDeviceAddress x, y, weights;
+    uint32_t width, terms, count;
+    float scale;
+};
+
+static void vulkan_add(struct llm_backend *b, const struct llm_op_add *op)
+{
+    struct vulkan *self = self_of(b);
+    uint32_t rows = self->step.rows;
+    struct add_push push = {.x = address(op->x),
+                            .y = address(op->y),
+                            .weights = address(op->weights),
+                            .width = op->width,
+                            .terms = op->terms,
+                            .count = rows * op->width,
+                            .scale = op->scale};
+    struct llm_vk_dispatch dispatch = {.variant = {.shader = LLM_VK_ADD},
+                                       .uses = {writes(push.x, push.count),
+                                                reads(push.y, (uint64_t)push.count * op->terms),
+                                                reads(push.weights, (uint64_t)rows * op->terms)},
+                                       .use_count = push.weights ? 3 : 2};
+    set_push(&dispatch, &push, sizeof push);
+    each_value(self, &dispatch, push.count);
+}
+
+struct scale_push {
+    VkDeviceAddress x;
+    uint32_t count;
+    float scale, cap;
+    uint32_t none;
+};
+
+static void vulkan_scale(struct llm_backend *b, const struct llm_op_scale *op)
+{
+    struct vulkan *self = self_of(b);
+    struct scale_push push = {
+        .x = address(op->x), .count = op->rows * op->width, .scale = op->scale, .cap = op->cap};
+    struct llm_vk_dispatch dispatch = {
+        .variant = {.shader = LLM_VK_SCALE}, .uses = {writes(push.x, push.count)}, .use_count = 1};
     set_push(&dispatch, &push, sizeof push);
     each_value(self, &dispatch, push.count);
 }
@@ -728,6 +840,9 @@ const struct llm_backend_ops llm_backend_vulkan = {
     .append = vulkan_append,
     .attend = vulkan_attend,
     .activate = vulkan_activate,
+    .route = vulkan_route,
+    .add = vulkan_add,
+    .scale = vulkan_scale,
     .finish = vulkan_finish,
     .prepare = vulkan_prepare,
     .made = vulkan_made,

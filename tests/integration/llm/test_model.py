@@ -152,8 +152,10 @@ class Info(Model):
 
     def test_a_name_cannot_drive_the_terminal(self):
         path = self.synth("m", "--like", "tiny")
-        path.write_bytes(path.read_bytes().replace(b"random llama", b"random\x1b[2Ja"))
-        self.assertNotIn("\x1b", hawser("model", "info", path).stdout)
+        path.write_bytes(path.read_bytes().replace(b"random weights", b"random\x1b[2Jghts"))
+        result = hawser("model", "info", path)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertNotIn("\x1b", result.stdout)
         image = path.read_bytes().replace(b"blk.0.attn_q.weight", b"blk.0.\x1b[2J_q.weight")
         path.write_bytes(image)
         result = hawser("model", "info", path)

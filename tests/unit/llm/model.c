@@ -24,6 +24,13 @@ static struct llm_file *open_synth(struct llm_synth *synth)
     return file;
 }
 
+/* Short, so that prompts of tests go beyond it. */
+static uint32_t window_for(enum llm_arch arch)
+{
+    bool has = arch == LLM_GEMMA2 || arch == LLM_GEMMA3 || arch == LLM_GPT_OSS || arch == LLM_PHI3;
+    return has ? 40 : 0;
+}
+
 struct llm_file *model_wide(enum llm_arch arch, enum llm_dtype dtype, uint32_t ffn,
                             uint32_t context)
 {
@@ -35,6 +42,7 @@ struct llm_file *model_wide(enum llm_arch arch, enum llm_dtype dtype, uint32_t f
                                          .ffn = ffn,
                                          .vocab = MODEL_VOCAB,
                                          .context = context,
+                                         .window = window_for(arch),
                                          .tied_output = arch == LLM_GPT2},
                               .dtype = dtype,
                               .seed = 3};

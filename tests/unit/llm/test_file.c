@@ -1,6 +1,7 @@
 /* Model files as the engine sees them: every architecture, llama2.c's format, every refusal. */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -78,6 +79,18 @@ static void expect_config(const struct llm_config *got, const struct llm_config 
     assert_int_equal(got->ffn_is_gated, want->ffn_is_gated);
     assert_int_equal(got->parallel_residual, want->parallel_residual);
     assert_int_equal(got->tied_output, want->tied_output);
+    assert_int_equal(got->activation, want->activation);
+    assert_int_equal(got->experts, want->experts);
+    assert_int_equal(got->experts_used, want->experts_used);
+    assert_int_equal(got->experts_normed, want->experts_normed);
+    assert_int_equal(got->window, want->window);
+    assert_int_equal(got->window_period, want->window_period);
+    assert_int_equal(got->rope_original, want->rope_original);
+    assert_true(got->rope_base_window == want->rope_base_window);
+    assert_true(got->attend_scale == want->attend_scale && got->attend_cap == want->attend_cap);
+    assert_true(got->embed_scale == want->embed_scale && got->logit_cap == want->logit_cap);
+    assert_true(got->residual_scale == want->residual_scale);
+    assert_true(got->logit_scale == want->logit_scale && got->temperature == want->temperature);
 }
 
 static void every_architecture_opens(void **state)
@@ -349,7 +362,8 @@ static void scaling_and_windows_are_taken_into_account(void **state)
     image_free(&image);
     image = with_pair(add_window);
     file = accept(&image);
-    assert_int_equal(llm_file_config(file)->context, 30);
+    assert_int_equal(llm_file_config(file)->window, 30);
+    assert_int_equal(llm_file_config(file)->window_period, 0);
     llm_file_close(file);
     image_free(&image);
     image = with_pair(add_no_experts);
@@ -357,14 +371,39 @@ static void scaling_and_windows_are_taken_into_account(void **state)
     image_free(&image);
 }
 
-static void add_yarn(struct gguf_writer *w)
+static void add_other_scaling(struct gguf_writer *w)
 {
-    gguf_write_string(w, "llama.rope.scaling.type", "yarn");
+    gguf_write_string(w, "llama.rope.scaling.type", "twisted");
 }
 
-static void add_experts(struct gguf_writer *w)
+static void add_shared_expert(struct gguf_writer *w)
 {
-    gguf_write_u32(w, "llama.expert_count", 8);
+    gguf_write_u32(w, "llama.expert_shared_count", 1);
+}
+
+static void add_many_experts(struct gguf_writer *w)
+{
+    gguf_write_u32(w, "llama.expert_count", LLM_EXPERTS_MAX + 1);
+}
+
+static void add_negative_cap(struct gguf_writer *w)
+{
+    gguf_write_f32(w, "llama.attention.scale", -1);
+}
+
+static void add_endless_scale(struct gguf_writer *w)
+{
+    gguf_write_f32(w, "llama.rope.scaling.factor", INFINITY);
+}
+
+static void add_wide_pattern(struct gguf_writer *w)
+{
+    gguf_write_u32(w, "llama.attention.sliding_window_pattern", UINT32_MAX);
+}
+
+static void add_short_pattern(struct gguf_writer *w)
+{
+    gguf_write_array(w, "llama.attention.sliding_window_pattern", GGUF_BOOL, 0);
 }
 
 static void add_softcap(struct gguf_writer *w)
@@ -391,8 +430,13 @@ static void add_head_list(struct gguf_writer *w)
 static void what_the_engine_does_not_compute_is_named(void **state)
 {
     (void)state;
-    refuse(with_pair(add_yarn), -EOPNOTSUPP, "yarn");
-    refuse(with_pair(add_experts), -EOPNOTSUPP, "expert_count");
+    refuse(with_pair(add_other_scaling), -EOPNOTSUPP, "twisted");
+    refuse(with_pair(add_shared_expert), -EOPNOTSUPP, "expert_shared_count");
+    refuse(with_pair(add_many_experts), -EPROTO, "expert_count");
+    refuse(with_pair(add_negative_cap), -EPROTO, "attention.scale");
+    refuse(with_pair(add_endless_scale), -EPROTO, "rope.scaling.factor");
+    refuse(with_pair(add_wide_pattern), -EPROTO, "sliding_window_pattern");
+    refuse(with_pair(add_short_pattern), -EPROTO, "0 entries for 1 layers");
     refuse(with_pair(add_softcap), -EOPNOTSUPP, "softcapping");
     refuse(with_pair(add_two_way), -EOPNOTSUPP, "ahead");
     refuse(with_pair(add_split), -EPROTO, "split.no");

@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "device.h"
 #include "llm/cpu/kernels.h"
+#include "llm/engine/arith.h"
 #include "llm/engine/backend.h"
 #include "llm/engine/rope.h"
 
@@ -39,7 +40,8 @@ static bool is_asked_for(const struct subject *s)
 enum {
     ROOM = 8 << 20, /* bytes of each side's buffer */
     ROWS_MAX = 13,
-    SIDES = 2 /* the reference and the subject */
+    SIDES = 2, /* the reference and the subject */
+    EXPERTS_USED = 3
 };
 
 struct duo {
@@ -185,7 +187,8 @@ static struct llm_batch plain_batch(uint32_t rows)
                               .seqs = zeros,
                               .seq_count = 1,
                               .page_first = zeros,
-                              .pages = zeros};
+                              .pages = zeros,
+                              .row_copies = EXPERTS_USED};
 }
 
 static void begin(struct duo *d, int side, const struct llm_batch *batch)
@@ -233,7 +236,8 @@ static void embed_one(struct duo *d, enum llm_dtype dtype, bool positions)
         struct llm_op_embed op = {.table = w[i],
                                   .position_table = positions ? p[i] : NULL,
                                   .out = at(d, i, out),
-                                  .width = width};
+                                  .width = width,
+                                  .scale = positions ? 1 : 16};
         d->b[i]->ops->embed(d->b[i], &op);
         finish(d, i);
     }
@@ -592,21 +596,29 @@ static void extreme_weights_do_not_overflow(void **state)
 static void rope_one(struct duo *d, uint32_t rope_dims, bool neox)
 {
     static const uint32_t positions[] = {0, 1, 77, 100000};
-    struct llm_config config = {.rope_dims = rope_dims, .rope_base = 10000, .rope_scale = 2};
+    struct llm_config config = {.rope_dims = rope_dims,
+                                .rope_base = 10000,
+                                .rope_base_window = 100,
+                                .rope_scale = 2,
+                                .rope_scale_window = 1,
+                                .rope_magnitude = 1,
+                                .window = 8};
     struct llm_rope *rope;
-    float angles[4 * 64], factors[32];
+    float angles[2 * 4 * 64], factors[32];
     uint32_t heads = 3, kv_heads = 1, dim = 24, rows = 4;
     for (uint32_t i = 0; i < 32; i++)
         factors[i] = 1 + (float)i;
     assert_int_equal(llm_rope_create(&config, factors, &rope), 0);
-    for (uint32_t r = 0; r < rows; r++)
-        llm_rope_angles(rope, positions[r], angles + r * rope_dims);
+    assert_int_equal(llm_rope_tables(rope), 2);
+    for (uint32_t r = 0; r < 2 * rows; r++)
+        llm_rope_angles(rope, r / rows, positions[r % rows], angles + r * rope_dims);
     uint64_t q = put_random(d, (size_t)rows * heads * dim);
     uint64_t k = put_random(d, (size_t)rows * kv_heads * dim);
     struct llm_batch batch = plain_batch(rows);
     batch.positions = positions;
     batch.rope = angles;
     batch.rope_pairs = llm_rope_pairs(rope);
+    batch.rope_tables = 2;
     for (int i = 0; i < SIDES; i++) {
         begin(d, i, &batch);
         struct llm_op_rope op = {.q = at(d, i, q),
@@ -614,6 +626,8 @@ static void rope_one(struct duo *d, uint32_t rope_dims, bool neox)
                                  .heads = heads,
                                  .kv_heads = kv_heads,
                                  .head_dim = dim,
+                                 .q_table = !neox,
+                                 .k_table = 1,
                                  .neox = neox};
         d->b[i]->ops->rope(d->b[i], &op);
         finish(d, i);
@@ -637,18 +651,72 @@ static void turns_pairs_of_both_kinds(void **state)
     on_every_backend(rope_all);
 }
 
-/* By hand: position 1, the first pair, no scale. */
+static struct llm_config rope_config(void)
+{
+    return (struct llm_config){.rope_dims = 4,
+                               .head_dim = 4,
+                               .rope_base = 100,
+                               .rope_base_window = 100,
+                               .rope_scale = 1,
+                               .rope_scale_window = 1,
+                               .rope_magnitude = 1,
+                               .rope_original = 64};
+}
+
+static void check_angles(const struct llm_config *config, const float *factors, uint32_t table,
+                         uint32_t position, double first, double second, double magnitude)
+{
+    struct llm_rope *rope;
+    float angles[4];
+    assert_int_equal(llm_rope_create(config, factors, &rope), 0);
+    llm_rope_angles(rope, table, position, angles);
+    assert_true(fabs((double)angles[0] - magnitude * cos(first)) < 1e-6);
+    assert_true(fabs((double)angles[1] - magnitude * sin(first)) < 1e-6);
+    assert_true(fabs((double)angles[2] - magnitude * cos(second)) < 1e-6);
+    assert_true(fabs((double)angles[3] - magnitude * sin(second)) < 1e-6);
+    llm_rope_destroy(rope);
+}
+
+/* By hand: pairs turn by position and by position / 10. */
 static void rope_follows_its_definition(void **state)
 {
     (void)state;
-    struct llm_config config = {.rope_dims = 4, .rope_base = 100, .rope_scale = 1};
-    struct llm_rope *rope;
-    float angles[4];
-    assert_int_equal(llm_rope_create(&config, NULL, &rope), 0);
-    llm_rope_angles(rope, 3, angles);
-    assert_true(fabs((double)angles[0] - cos(3)) < 1e-6 && fabs((double)angles[1] - sin(3)) < 1e-6);
-    assert_true(fabs((double)angles[2] - cos(0.3)) < 1e-6);
-    llm_rope_destroy(rope);
+    static const float factors[] = {2, 5};
+    struct llm_config c = rope_config();
+    check_angles(&c, NULL, 0, 3, 3, 0.3, 1);
+    check_angles(&c, factors, 0, 3, 1.5, 0.06, 1);
+    c.rope_magnitude = 1.25f;
+    c.rope_scale = 3;
+    check_angles(&c, NULL, 0, 3, 1, 0.1, 1.25);
+}
+
+/* Within 64 positions the first pair turns 10.2 times and the second 1.02 times.  YaRN leaves pairs
+ * of 8 turns and more alone, and stretches those of 1 turn and fewer: from the floor of pair 0.10
+ * to the ceiling of pair 1.008, the half between. */
+static void yarn_stretches_slow_pairs_only(void **state)
+{
+    (void)state;
+    struct llm_config c = rope_config();
+    c.rope_scale = 4;
+    c.rope_is_yarn = true;
+    c.yarn_fast = 8;
+    c.yarn_slow = 1;
+    double magnitude = 1 + 0.1 * log(4);
+    check_angles(&c, NULL, 0, 3, 3, 0.3 * (0.5 + 0.5 / 4), magnitude);
+    c.yarn_log = 1;
+    check_angles(&c, NULL, 0, 3, 3, 0.3 * (0.5 + 0.5 / 4), 1);
+}
+
+/* Beyond the original positions queries are longer; keys are not. */
+static void queries_grow_with_a_temperature(void **state)
+{
+    (void)state;
+    struct llm_config c = rope_config();
+    c.temperature = 0.5f;
+    struct llm_rope_choice tables = llm_rope_choose(&c, 0);
+    check_angles(&c, NULL, tables.q, 63, 63, 6.3, 1);
+    check_angles(&c, NULL, tables.q, 128, 128, 12.8, 1 + 0.5 * log(3));
+    check_angles(&c, NULL, tables.k, 128, 128, 12.8, 1);
 }
 
 /* ---- append and attend ---- */
@@ -703,7 +771,14 @@ static void same_kv(struct duo *d, struct llm_kv_memory *kv[SIDES], uint32_t val
     free(rows[1]);
 }
 
-static void attend_one(struct duo *d, struct heads h)
+/* What an architecture may add to attention. */
+struct extras {
+    uint32_t window;
+    float cap;
+    bool sinks;
+};
+
+static void attend_one(struct duo *d, struct heads h, struct extras extras)
 {
     static const uint32_t positions[] = {300, 0, 1, 2, 3, 4, 130, 301};
     static const uint32_t seqs[] = {0, 1, 1, 1, 1, 1, 2, 0};
@@ -715,7 +790,7 @@ static void attend_one(struct duo *d, struct heads h)
     make_kv(d, kv, values);
     uint64_t q = put_random(d, (size_t)rows * h.heads * h.dim);
     uint64_t k = put_random(d, (size_t)rows * values), v = put_random(d, (size_t)rows * values);
-    uint64_t out = put_random(d, (size_t)rows * h.heads * h.dim);
+    uint64_t out = put_random(d, (size_t)rows * h.heads * h.dim), sinks = put_random(d, h.heads);
     struct llm_batch batch = {.rows = rows,
                               .tokens = zeros,
                               .positions = positions,
@@ -736,7 +811,11 @@ static void attend_one(struct duo *d, struct heads h)
                                        .heads = h.heads,
                                        .kv_heads = h.kv_heads,
                                        .head_dim = h.dim,
-                                       .scale = 0.25f};
+                                       .scale = 0.25f,
+                                       .cap = extras.cap,
+                                       .window = extras.window};
+        if (extras.sinks)
+            attend.sinks = at(d, i, sinks);
         d->b[i]->ops->attend(d->b[i], &attend);
         finish(d, i);
     }
@@ -744,6 +823,7 @@ static void attend_one(struct duo *d, struct heads h)
     same_place(d, out, (size_t)rows * h.heads * h.dim, "attention");
     for (int i = 0; i < SIDES; i++)
         d->b[i]->ops->kv_destroy(d->b[i], kv[i]);
+    d->used = 0;
 }
 
 static void attend_all(struct duo *d)
@@ -751,7 +831,158 @@ static void attend_all(struct duo *d)
     static const struct heads shapes[] = {
         {1, 1, 8}, {4, 4, 64}, {6, 2, 20}, {4, 1, 128}, {3, 3, 35}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
-        attend_one(d, shapes[i]);
+        attend_one(d, shapes[i], (struct extras){0});
+}
+
+/* Windows within a page, over one, over many, of one position. */
+static void attend_extras(struct duo *d)
+{
+    static const struct extras extras[] = {{.window = 1},   {.window = 3},   {.window = 70},
+                                           {.window = 290}, {.window = 400}, {.cap = 1.5f},
+                                           {.sinks = true}, {70, 1.5f, true}};
+    for (size_t i = 0; i < sizeof extras / sizeof extras[0]; i++) {
+        attend_one(d, (struct heads){6, 2, 20}, extras[i]);
+        attend_one(d, (struct heads){4, 1, 64}, extras[i]);
+    }
+}
+
+static void attends_with_windows_caps_and_sinks(void **state)
+{
+    (void)state;
+    on_every_backend(attend_extras);
+}
+
+enum { LONG_PAGES = 80 };
+
+/* Vulkan divides rows of 64 pages into more chunks than rows of 65, in one batch. */
+static void attend_long(struct duo *d)
+{
+    static uint32_t ids[LONG_PAGES];
+    static const uint32_t positions[] = {64 * 64 - 1, 65 * 64, 64 * LONG_PAGES - 1, 5};
+    struct llm_kv_shape shape = {.row_values = 8, .pages = LONG_PAGES};
+    struct llm_kv_memory *kv[SIDES];
+    uint16_t rows[LLM_KV_POSITIONS * 8];
+    for (uint32_t i = 0; i < LONG_PAGES; i++)
+        ids[i] = i;
+    for (int i = 0; i < SIDES; i++) {
+        assert_int_equal(d->b[i]->ops->kv_create(d->b[i], &shape, &kv[i], why), 0);
+        assert_int_equal(d->b[i]->ops->kv_map(kv[i], ids, LONG_PAGES, why), 0);
+    }
+    for (uint32_t page = 0; page < 2 * LONG_PAGES; page++) {
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+            rows[i] = (uint16_t)(hw_rng_below(&d->rng, 0x3e00) | hw_rng_below(&d->rng, 2) << 15);
+        struct llm_kv_rows where = {.v = page % 2, .page = page / 2, .count = LLM_KV_POSITIONS};
+        for (int i = 0; i < SIDES; i++)
+            assert_int_equal(d->b[i]->ops->kv_write(kv[i], &where, rows, why), 0);
+    }
+    uint64_t q = put_random(d, 4 * 8), out = put_random(d, 4 * 8);
+    struct llm_batch batch = {.rows = 4,
+                              .tokens = zeros,
+                              .positions = positions,
+                              .seqs = zeros,
+                              .seq_count = 1,
+                              .page_first = zeros,
+                              .pages = ids,
+                              .page_count = LONG_PAGES,
+                              .layers = 1};
+    for (int i = 0; i < SIDES; i++) {
+        begin(d, i, &batch);
+        struct llm_op_attend attend = {.kv = kv[i],
+                                       .q = at(d, i, q),
+                                       .out = at(d, i, out),
+                                       .heads = 1,
+                                       .kv_heads = 1,
+                                       .head_dim = 8,
+                                       .scale = 2};
+        d->b[i]->ops->attend(d->b[i], &attend);
+        finish(d, i);
+    }
+    same_place(d, out, 4 * 8, "long attention");
+    for (int i = 0; i < SIDES; i++)
+        d->b[i]->ops->kv_destroy(d->b[i], kv[i]);
+    d->used = 0;
+}
+
+static void rows_of_any_length_share_a_batch(void **state)
+{
+    (void)state;
+    on_every_backend(attend_long);
+}
+
+/* One head of one value over positions 0 to 3, whose scores and values are known. */
+static double attend_by_hand(struct extras extras, uint32_t position)
+{
+    static const double k[] = {1, -2, 0.5, 3}, v[] = {4, -1, 2, 0.25};
+    double sum = 0, total = extras.sinks ? exp(0.75) : 0;
+    for (uint32_t j = 0; j <= position; j++) {
+        double score = 0.5 * k[j];
+        if (extras.cap != 0)
+            score = (double)extras.cap * tanh(score / (double)extras.cap);
+        if (extras.window && position - j >= extras.window)
+            continue;
+        sum += exp(score) * v[j];
+        total += exp(score);
+    }
+    return sum / total;
+}
+
+static void attention_follows_its_definition(void **state)
+{
+    (void)state;
+    static const struct extras extras[] = {
+        {0}, {.window = 2}, {.cap = 0.75f}, {.sinks = true}, {3, 0.75f, true}};
+    static const uint32_t positions[] = {0, 1, 2, 3};
+    static const float k[] = {1, -2, 0.5f, 3}, v[] = {4, -1, 2, 0.25f};
+    static const float q[] = {1, 1, 1, 1}, sink = 0.75f;
+    struct llm_backend_config config = {.threads = 1};
+    const struct llm_backend_ops *ops = &llm_backend_reference;
+    struct llm_kv_shape shape = {.row_values = 1, .pages = 1};
+    struct llm_backend *b;
+    struct llm_buffer *buffer;
+    struct llm_kv_memory *kv;
+    assert_int_equal(ops->open(&config, &b, why), 0);
+    assert_int_equal(ops->buffer_create(b, 5 * LLM_PLACE_ALIGN, &buffer, why), 0);
+    assert_int_equal(ops->kv_create(b, &shape, &kv, why), 0);
+    assert_int_equal(ops->kv_map(kv, zeros, 1, why), 0);
+    const struct {
+        const float *values;
+        size_t bytes;
+    } parts[] = {{k, sizeof k}, {v, sizeof v}, {q, sizeof q}, {&sink, sizeof sink}};
+    struct llm_place places[5];
+    for (uint64_t i = 0; i < 5; i++) {
+        places[i] = (struct llm_place){.buffer = buffer, .offset = i * LLM_PLACE_ALIGN};
+        if (i < 4)
+            assert_int_equal(ops->upload(b, places[i], parts[i].values, parts[i].bytes, why), 0);
+    }
+    struct llm_batch batch = plain_batch(4);
+    batch.positions = positions;
+    batch.page_count = batch.layers = 1;
+    for (size_t e = 0; e < sizeof extras / sizeof extras[0]; e++) {
+        float out[4];
+        uint64_t kernel_ns;
+        assert_int_equal(ops->begin(b, &batch, why), 0);
+        struct llm_op_append append = {.kv = kv, .k = places[0], .v = places[1]};
+        ops->append(b, &append);
+        struct llm_op_attend attend = {.kv = kv,
+                                       .q = places[2],
+                                       .out = places[4],
+                                       .heads = 1,
+                                       .kv_heads = 1,
+                                       .head_dim = 1,
+                                       .scale = 0.5f,
+                                       .cap = extras[e].cap,
+                                       .window = extras[e].window,
+                                       .sinks =
+                                           extras[e].sinks ? places[3] : (struct llm_place){0}};
+        ops->attend(b, &attend);
+        assert_int_equal(ops->finish(b, &kernel_ns, why), 0);
+        assert_int_equal(ops->download(b, places[4], out, sizeof out, why), 0);
+        for (uint32_t r = 0; r < 4; r++)
+            assert_true(fabs((double)out[r] - attend_by_hand(extras[e], r)) < 1e-5);
+    }
+    ops->kv_destroy(b, kv);
+    ops->buffer_destroy(b, buffer);
+    ops->close(b);
 }
 
 static void attends_to_pages_of_several_sequences(void **state)
@@ -768,12 +999,15 @@ static void activate_one(struct duo *d, enum llm_activation kind, uint32_t rows,
     struct llm_batch batch = plain_batch(rows);
     for (int i = 0; i < SIDES; i++) {
         begin(d, i, &batch);
-        struct llm_op_activate op = {
-            .kind = kind, .x = at(d, i, x), .gate_by = at(d, i, gate), .width = width};
+        struct llm_op_activate op = {.kind = kind,
+                                     .x = at(d, i, x),
+                                     .gate_by = at(d, i, gate),
+                                     .rows = rows,
+                                     .width = width};
         d->b[i]->ops->activate(d->b[i], &op);
         finish(d, i);
     }
-    same_place(d, x, (size_t)rows * width, kind == LLM_GELU ? "gelu" : "gated silu");
+    same_place(d, x, (size_t)rows * width, "activation");
 }
 
 static void activate_all(struct duo *d)
@@ -782,12 +1016,227 @@ static void activate_all(struct duo *d)
     activate_one(d, LLM_GELU, 3, 1001);
     activate_one(d, LLM_SILU_GATED, 1, 3);
     activate_one(d, LLM_SILU_GATED, 13, 2048);
+    activate_one(d, LLM_GELU_GATED, 3, 1001);
+    activate_one(d, LLM_SILU_CLAMPED, 3, 1001);
 }
 
-static void activates_values_of_both_kinds(void **state)
+static void activates_values_of_every_kind(void **state)
 {
     (void)state;
     on_every_backend(activate_all);
+}
+
+static bool near(float got, double want)
+{
+    return fabs((double)got - want) <= 2e-6 * (1 + fabs(want));
+}
+
+static void activations_follow_their_definitions(void **state)
+{
+    (void)state;
+    static const float xs[] = {-9, -1.5f, -0.01f, 0, 0.3f, 2, 8.5f};
+    for (size_t i = 0; i < sizeof xs / sizeof xs[0]; i++) {
+        double x = (double)xs[i], y = x < 7 ? x : 7;
+        double u = sqrt(2 / 3.14159265358979) * (x + 0.044715 * x * x * x);
+        assert_true(near(llm_silu(xs[i]), x / (1 + exp(-x))));
+        assert_true(near(llm_gelu(xs[i]), x / 2 * (1 + tanh(u))));
+        assert_true(near(llm_silu_clamped(xs[i], 20), y / (1 + exp(-1.702 * y)) * 8));
+        assert_true(near(llm_silu_clamped(xs[i], -0.5f), y / (1 + exp(-1.702 * y)) * 0.5));
+        assert_true(near(llm_soft_cap(xs[i], 3), 3 * tanh(x / 3)));
+        assert_true(llm_soft_cap(xs[i], 0) == xs[i]);
+    }
+}
+
+/* ---- experts ---- */
+
+static void route_one(struct duo *d, uint32_t rows, uint32_t experts, bool normed)
+{
+    uint64_t logits = put_random(d, (size_t)rows * experts);
+    uint64_t chosen = put_random(d, (size_t)rows * EXPERTS_USED);
+    uint64_t weights = put_random(d, (size_t)rows * EXPERTS_USED);
+    struct llm_batch batch = plain_batch(rows);
+    for (int i = 0; i < SIDES; i++) {
+        begin(d, i, &batch);
+        struct llm_op_route op = {.logits = at(d, i, logits),
+                                  .chosen = at(d, i, chosen),
+                                  .weights = at(d, i, weights),
+                                  .experts = experts,
+                                  .used = EXPERTS_USED,
+                                  .normed = normed,
+                                  .scale = 1.5f};
+        d->b[i]->ops->route(d->b[i], &op);
+        finish(d, i);
+    }
+    double tolerance = d->tolerance;
+    d->tolerance = 0; /* numbers are equal on every device */
+    same_place(d, chosen, (size_t)rows * EXPERTS_USED, "chosen experts");
+    d->tolerance = tolerance;
+    same_place(d, weights, (size_t)rows * EXPERTS_USED, "weights of experts");
+    d->used = 0;
+}
+
+static void route_all(struct duo *d)
+{
+    route_one(d, 1, 3, true);
+    route_one(d, 5, 8, false);
+    route_one(d, 13, 64, true);
+    route_one(d, 7, 1000, false);
+}
+
+static void chooses_the_same_experts_everywhere(void **state)
+{
+    (void)state;
+    on_every_backend(route_all);
+}
+
+/* A tie, and logits whose softmax is known. */
+static void routing_follows_its_definition(void **state)
+{
+    (void)state;
+    static const float logits[] = {0, 1, 2, 1, -1};
+    static const uint32_t want[EXPERTS_USED] = {2, 1, 3};
+    const struct llm_backend_ops *ops = &llm_backend_reference;
+    struct llm_backend_config config = {.threads = 1};
+    struct llm_backend *b;
+    struct llm_buffer *buffer;
+    assert_int_equal(ops->open(&config, &b, why), 0);
+    assert_int_equal(ops->buffer_create(b, 3 * LLM_PLACE_ALIGN, &buffer, why), 0);
+    struct llm_op_route op = {.logits = {.buffer = buffer},
+                              .chosen = {.buffer = buffer, .offset = LLM_PLACE_ALIGN},
+                              .weights = {.buffer = buffer, .offset = 2 * LLM_PLACE_ALIGN},
+                              .experts = 5,
+                              .used = EXPERTS_USED,
+                              .scale = 2};
+    assert_int_equal(ops->upload(b, op.logits, logits, sizeof logits, why), 0);
+    struct llm_batch batch = plain_batch(1);
+    for (int normed = 0; normed < 2; normed++) {
+        float weights[EXPERTS_USED];
+        uint32_t chosen[EXPERTS_USED];
+        uint64_t kernel_ns;
+        op.normed = normed;
+        assert_int_equal(ops->begin(b, &batch, why), 0);
+        ops->route(b, &op);
+        assert_int_equal(ops->finish(b, &kernel_ns, why), 0);
+        assert_int_equal(ops->download(b, op.chosen, chosen, sizeof chosen, why), 0);
+        assert_int_equal(ops->download(b, op.weights, weights, sizeof weights, why), 0);
+        double all = normed ? 0 : exp(0) + exp(-1);
+        all += exp(2) + 2 * exp(1);
+        assert_memory_equal(chosen, want, sizeof want);
+        assert_true(near(weights[0], 2 * exp(2) / all) && near(weights[1], 2 * exp(1) / all));
+        assert_true(weights[1] == weights[2]);
+    }
+    ops->buffer_destroy(b, buffer);
+    ops->close(b);
+}
+
+/* Both products of a feed-forward with experts, and the sum of what they yield. */
+static void experts_one(struct duo *d, enum llm_dtype dtype, uint32_t rows, uint32_t experts)
+{
+    enum { WIDTH = 256, OUT = 37 };
+    uint32_t all = rows * EXPERTS_USED;
+    struct llm_tensor tensors[2];
+    struct llm_weight *w[2][SIDES];
+    uint64_t logits = put_random(d, (size_t)rows * experts), chosen = put_random(d, all);
+    uint64_t weights = put_random(d, all), in = put_random(d, (size_t)rows * WIDTH);
+    uint64_t out[2], bias = put_random(d, (size_t)experts * OUT);
+    uint64_t x = put_random(d, (size_t)rows * OUT);
+    for (int p = 0; p < 2; p++) {
+        tensors[p] = make_tensor(&d->rng, dtype, WIDTH, (uint64_t)experts * OUT);
+        bind(d, &tensors[p], 0, (uint64_t)experts * OUT, w[p]);
+        out[p] = put_random(d, (size_t)all * OUT);
+    }
+    uint64_t wide = put_random(d, (size_t)all * WIDTH), down = put_random(d, (size_t)all * OUT);
+    struct llm_batch batch = plain_batch(rows);
+    for (int i = 0; i < SIDES; i++) {
+        begin(d, i, &batch);
+        struct llm_op_route route = {.logits = at(d, i, logits),
+                                     .chosen = at(d, i, chosen),
+                                     .weights = at(d, i, weights),
+                                     .experts = experts,
+                                     .used = EXPERTS_USED,
+                                     .normed = true,
+                                     .scale = 1};
+        d->b[i]->ops->route(d->b[i], &route);
+        struct llm_op_matmul up = {
+            .in = at(d, i, in),
+            .rows = all,
+            .part_count = 2,
+            .parts = {{.weight = w[0][i], .bias = at(d, i, bias), .out = at(d, i, out[0])},
+                      {.weight = w[1][i], .out = at(d, i, out[1])}},
+            .experts = {.chosen = at(d, i, chosen), .count = experts, .share = EXPERTS_USED}};
+        d->b[i]->ops->matmul(d->b[i], &up);
+        struct llm_op_matmul back = {
+            .in = at(d, i, wide),
+            .rows = all,
+            .part_count = 1,
+            .parts = {{.weight = w[0][i], .bias = at(d, i, bias), .out = at(d, i, down)}},
+            .experts = {.chosen = at(d, i, chosen), .count = experts, .share = 1}};
+        d->b[i]->ops->matmul(d->b[i], &back);
+        struct llm_op_add add = {.x = at(d, i, x),
+                                 .y = at(d, i, down),
+                                 .weights = at(d, i, weights),
+                                 .terms = EXPERTS_USED,
+                                 .width = OUT,
+                                 .scale = 0.5f};
+        d->b[i]->ops->add(d->b[i], &add);
+        finish(d, i);
+    }
+    same_place(d, out[0], (size_t)all * OUT, "experts, first part");
+    same_place(d, out[1], (size_t)all * OUT, "experts, second part");
+    same_place(d, down, (size_t)all * OUT, "experts, own inputs");
+    same_place(d, x, (size_t)rows * OUT, "sum of experts");
+    for (int p = 0; p < 2; p++) {
+        unbind(d, w[p]);
+        free((void *)(uintptr_t)tensors[p].data);
+    }
+    d->used = 0;
+}
+
+static void experts_all(struct duo *d)
+{
+    for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++) {
+        experts_one(d, dtypes[t], 1, 8);
+        experts_one(d, dtypes[t], 13, 4);
+    }
+    experts_one(d, LLM_F16, 5, 50);
+}
+
+static void each_row_meets_its_own_experts(void **state)
+{
+    (void)state;
+    on_every_backend(experts_all);
+}
+
+/* ---- residuals and logits ---- */
+
+static void add_and_scale(struct duo *d)
+{
+    uint32_t rows = 5, width = 77;
+    size_t count = (size_t)rows * width;
+    uint64_t x = put_random(d, count), y = put_random(d, count), z = put_random(d, count);
+    struct llm_batch batch = plain_batch(rows);
+    for (int i = 0; i < SIDES; i++) {
+        begin(d, i, &batch);
+        struct llm_op_add add = {
+            .x = at(d, i, x), .y = at(d, i, y), .terms = 1, .width = width, .scale = 0.22f};
+        d->b[i]->ops->add(d->b[i], &add);
+        struct llm_op_scale scale = {
+            .x = at(d, i, y), .rows = rows, .width = width, .scale = 0.125f};
+        d->b[i]->ops->scale(d->b[i], &scale);
+        struct llm_op_scale cap = {
+            .x = at(d, i, z), .rows = rows, .width = width, .scale = 3, .cap = 2};
+        d->b[i]->ops->scale(d->b[i], &cap);
+        finish(d, i);
+    }
+    same_place(d, x, count, "add");
+    same_place(d, y, count, "scale");
+    same_place(d, z, count, "soft cap");
+}
+
+static void adds_and_scales(void **state)
+{
+    (void)state;
+    on_every_backend(add_and_scale);
 }
 
 /* test-llm-ops [BACKEND] */
@@ -808,8 +1257,18 @@ int main(int argc, char **argv)
         cmocka_unit_test(extreme_weights_do_not_overflow),
         cmocka_unit_test(turns_pairs_of_both_kinds),
         cmocka_unit_test(rope_follows_its_definition),
+        cmocka_unit_test(yarn_stretches_slow_pairs_only),
+        cmocka_unit_test(queries_grow_with_a_temperature),
         cmocka_unit_test(attends_to_pages_of_several_sequences),
-        cmocka_unit_test(activates_values_of_both_kinds),
+        cmocka_unit_test(attends_with_windows_caps_and_sinks),
+        cmocka_unit_test(rows_of_any_length_share_a_batch),
+        cmocka_unit_test(attention_follows_its_definition),
+        cmocka_unit_test(activates_values_of_every_kind),
+        cmocka_unit_test(activations_follow_their_definitions),
+        cmocka_unit_test(chooses_the_same_experts_everywhere),
+        cmocka_unit_test(routing_follows_its_definition),
+        cmocka_unit_test(each_row_meets_its_own_experts),
+        cmocka_unit_test(adds_and_scales),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

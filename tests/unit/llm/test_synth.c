@@ -31,7 +31,7 @@ static void the_seed_decides_every_byte(void **state)
     assert_int_equal(other.size, first.size);
     assert_memory_not_equal(first.bytes, other.bytes, first.size);
     /* The same on every machine: this is what each one must write. */
-    assert_int_equal(XXH3_64bits(first.bytes, first.size), UINT64_C(0xcdec339599e402e3));
+    assert_int_equal(XXH3_64bits(first.bytes, first.size), UINT64_C(0xf3846199c270b28d));
     image_free(&first);
     image_free(&again);
     image_free(&other);
