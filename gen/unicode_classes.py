@@ -4,7 +4,8 @@
     unicode_classes.py OUTPUT
 
 One line a range: {first, last, class}.  Classes are those that the pre-tokenizers of byte-level
-BPE ask for: letters (L*), numbers (N*), punctuation (P*) and white space.
+BPE ask for: letters (upper and title case, lower case, others), marks (M*), numbers (N*),
+punctuation (P*), symbols (S*) and white space.
 """
 import sys
 import unicodedata
@@ -12,13 +13,16 @@ import unicodedata
 # The White_Space property, which unicodedata does not carry.
 SPACES = {0x20, 0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000,
           *range(0x09, 0x0E), *range(0x2000, 0x200B)}
-BY_CATEGORY = {"L": "LLM_CHAR_LETTER", "N": "LLM_CHAR_NUMBER", "P": "LLM_CHAR_PUNCTUATION"}
+BY_CATEGORY = {"Lu": "LLM_CHAR_UPPER", "Lt": "LLM_CHAR_UPPER", "Ll": "LLM_CHAR_LOWER",
+               "L": "LLM_CHAR_LETTER", "M": "LLM_CHAR_MARK", "N": "LLM_CHAR_NUMBER",
+               "P": "LLM_CHAR_PUNCTUATION", "S": "LLM_CHAR_SYMBOL"}
 
 
 def classify(code):
     if code in SPACES:
         return "LLM_CHAR_SPACE"
-    return BY_CATEGORY.get(unicodedata.category(chr(code))[0])
+    category = unicodedata.category(chr(code))
+    return BY_CATEGORY.get(category) or BY_CATEGORY.get(category[0])
 
 
 def ranges():

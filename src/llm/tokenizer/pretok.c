@@ -3,6 +3,7 @@
 #include "base/utf8.h"
 #include "llm/tokenizer/unicode.h"
 
+#include <ctype.h>
 #include <string.h>
 
 /* A pattern: bytes that it matches at `at`, before `end`; 0 when it does not. */
@@ -30,21 +31,29 @@ static struct character peek(const char *at, const char *end)
     return c;
 }
 
-static size_t run_of(const char *at, const char *end, enum llm_char class)
+/* Sets of classes: bit n is class n. */
+enum {
+    UPPER = 1 << LLM_CHAR_UPPER,
+    LOWER = 1 << LLM_CHAR_LOWER,
+    CASELESS = 1 << LLM_CHAR_LETTER,
+    MARKS = 1 << LLM_CHAR_MARK,
+    LETTERS = UPPER | LOWER | CASELESS,
+    NUMBERS = 1 << LLM_CHAR_NUMBER,
+    PUNCTUATION = 1 << LLM_CHAR_PUNCTUATION,
+    SYMBOLS = 1 << LLM_CHAR_SYMBOL,
+    SPACES = 1 << LLM_CHAR_SPACE,
+    OTHERS = MARKS | PUNCTUATION | SYMBOLS | 1 << LLM_CHAR_OTHER, /* [^\s\p{L}\p{N}] */
+};
+
+static bool is_in(struct character c, unsigned classes)
 {
-    const char *begin = at;
-    for (struct character c = peek(at, end); c.bytes && c.class == class; c = peek(at, end))
-        at += c.bytes;
-    return (size_t)(at - begin);
+    return c.bytes && (1u << c.class & classes);
 }
 
-/* [^\s\p{L}\p{N}]+ */
-static size_t run_of_others(const char *at, const char *end)
+static size_t run_of(const char *at, const char *end, unsigned classes)
 {
     const char *begin = at;
-    for (struct character c = peek(at, end);
-         c.bytes && (c.class == LLM_CHAR_OTHER || c.class == LLM_CHAR_PUNCTUATION);
-         c = peek(at, end))
+    for (struct character c = peek(at, end); is_in(c, classes); c = peek(at, end))
         at += c.bytes;
     return (size_t)(at - begin);
 }
@@ -83,48 +92,69 @@ static size_t match_any_contraction(const char *at, const char *end)
     return contraction(at, end, strncasecmp);
 }
 
-static size_t spaced_run(const char *at, const char *end, enum llm_char class)
+/*  ?[classes]+ */
+static size_t spaced_run(const char *at, const char *end, unsigned classes)
 {
     size_t space = optional_space(at, end);
-    size_t run = run_of(at + space, end, class);
+    size_t run = run_of(at + space, end, classes);
     return run ? space + run : 0;
 }
 
 /*  ?\p{L}+ */
 static size_t match_letters(const char *at, const char *end)
 {
-    return spaced_run(at, end, LLM_CHAR_LETTER);
+    return spaced_run(at, end, LETTERS);
 }
 
 /*  ?\p{N}+ */
 static size_t match_numbers(const char *at, const char *end)
 {
-    return spaced_run(at, end, LLM_CHAR_NUMBER);
+    return spaced_run(at, end, NUMBERS);
 }
 
 /*  ?[^\s\p{L}\p{N}]+ */
 static size_t match_others(const char *at, const char *end)
 {
-    size_t space = optional_space(at, end);
-    size_t run = run_of_others(at + space, end);
-    return run ? space + run : 0;
+    return spaced_run(at, end, OTHERS);
+}
+
+/* A match of `bytes`, and the characters of `more` that follow it. */
+static size_t and_more(const char *at, const char *end, size_t bytes, const char *more)
+{
+    while (bytes && at + bytes < end && at[bytes] && strchr(more, at[bytes]))
+        bytes++;
+    return bytes;
 }
 
 /*  ?[^\s\p{L}\p{N}]+[\r\n]* */
 static size_t match_others_and_newlines(const char *at, const char *end)
 {
-    size_t bytes = match_others(at, end);
-    while (bytes && at + bytes < end && is_newline(at[bytes]))
-        bytes++;
-    return bytes;
+    return and_more(at, end, match_others(at, end), "\r\n");
+}
+
+/*  ?[^\s\p{L}\p{N}]+[\r\n/]* */
+static size_t match_others_and_slashes(const char *at, const char *end)
+{
+    return and_more(at, end, match_others(at, end), "\r\n/");
+}
+
+/*  ?[^\s\p{L}\p{M}\p{N}]+[\r\n]* */
+static size_t match_unmarked_others(const char *at, const char *end)
+{
+    return and_more(at, end, spaced_run(at, end, OTHERS & ~(unsigned)MARKS), "\r\n");
+}
+
+/*  ?[\p{P}\p{S}]+[\r\n]* */
+static size_t match_signs_and_newlines(const char *at, const char *end)
+{
+    return and_more(at, end, spaced_run(at, end, PUNCTUATION | SYMBOLS), "\r\n");
 }
 
 /* \s+(?!\S): the blanks before a word but the last one. */
 static size_t match_blanks(const char *at, const char *end)
 {
     const char *begin = at, *last = at;
-    for (struct character c = peek(at, end); c.bytes && c.class == LLM_CHAR_SPACE;
-         c = peek(at, end)) {
+    for (struct character c = peek(at, end); is_in(c, SPACES); c = peek(at, end)) {
         last = at;
         at += c.bytes;
     }
@@ -134,34 +164,175 @@ static size_t match_blanks(const char *at, const char *end)
 /* \s+ */
 static size_t match_any_blanks(const char *at, const char *end)
 {
-    return run_of(at, end, LLM_CHAR_SPACE);
+    return run_of(at, end, SPACES);
 }
 
 /* \s*[\r\n]+ : through the last newline of the blanks. */
 static size_t match_newlines(const char *at, const char *end)
 {
-    size_t bytes = run_of(at, end, LLM_CHAR_SPACE);
+    size_t bytes = run_of(at, end, SPACES);
     while (bytes && !is_newline(at[bytes - 1]))
         bytes--;
     return bytes;
 }
 
+/* The first character if it is neither a newline nor of these classes: what may precede a word. */
+static size_t prefix_of(const char *at, const char *end, unsigned excluded)
+{
+    struct character c = peek(at, end);
+    return c.bytes && !is_in(c, excluded) && !is_newline(*at) ? c.bytes : 0;
+}
+
+/* prefix?[classes]+ ; without the prefix, where nothing else can follow it. */
+static size_t prefixed_run(const char *at, const char *end, unsigned excluded, unsigned classes)
+{
+    size_t prefix = prefix_of(at, end, excluded);
+    size_t run = run_of(at + prefix, end, classes);
+    return run ? prefix + run : run_of(at, end, classes);
+}
+
 /* [^\r\n\p{L}\p{N}]?\p{L}+ */
 static size_t match_prefixed_letters(const char *at, const char *end)
 {
+    return prefixed_run(at, end, LETTERS | NUMBERS, LETTERS);
+}
+
+/* [^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+ */
+static size_t match_prefixed_marked(const char *at, const char *end)
+{
+    return prefixed_run(at, end, LETTERS | NUMBERS, LETTERS | MARKS);
+}
+
+/* [^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+ */
+static size_t match_unsigned_marked(const char *at, const char *end)
+{
+    return prefixed_run(at, end, LETTERS | PUNCTUATION | SYMBOLS, LETTERS | MARKS);
+}
+
+/* [capitals]*[small]+ : letters without case and marks are both.  Capitals give back the last of
+ * those where no small letter follows. */
+static size_t capitals_then_small(const char *at, const char *end)
+{
+    const char *begin = at, *given_back = at;
     struct character c = peek(at, end);
-    bool prefix =
-        c.bytes && c.class != LLM_CHAR_LETTER && c.class != LLM_CHAR_NUMBER && !is_newline(*at);
-    size_t skipped = prefix ? c.bytes : 0;
-    size_t run = run_of(at + skipped, end, LLM_CHAR_LETTER);
-    return run ? skipped + run : 0;
+    for (; is_in(c, UPPER | CASELESS | MARKS); c = peek(at, end)) {
+        at += c.bytes;
+        given_back = is_in(c, UPPER) ? given_back : at;
+    }
+    if (!is_in(c, LOWER))
+        return (size_t)(given_back - begin);
+    return (size_t)(at - begin) + run_of(at, end, LOWER | CASELESS | MARKS);
+}
+
+/* [capitals]+[small]* */
+static size_t capitals_and_small(const char *at, const char *end)
+{
+    size_t capitals = run_of(at, end, UPPER | CASELESS | MARKS);
+    return capitals ? capitals + run_of(at + capitals, end, LOWER | CASELESS | MARKS) : 0;
+}
+
+/* [^\r\n\p{L}\p{N}]? and one of the two above, the first if it matches. */
+static size_t cased_word(const char *at, const char *end)
+{
+    size_t prefix = prefix_of(at, end, LETTERS | NUMBERS);
+    size_t (*const forms[])(const char *, const char *) = {capitals_then_small, capitals_and_small};
+    for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
+        size_t word = forms[i](at + prefix, end);
+        if (word)
+            return prefix + word;
+        if (prefix && (word = forms[i](at, end)))
+            return word;
+    }
+    return 0;
+}
+
+/* The words of tekken: capitals and small letters apart. */
+static size_t match_cased_word(const char *at, const char *end)
+{
+    return cased_word(at, end);
+}
+
+/* Those of gpt-4o: and an ending. */
+static size_t match_cased_word_and_ending(const char *at, const char *end)
+{
+    size_t bytes = cased_word(at, end);
+    return bytes ? bytes + match_any_contraction(at + bytes, end) : 0;
+}
+
+/* [!-/:-~ of ASCII][A-Za-z]+ */
+static size_t match_sign_and_latin(const char *at, const char *end)
+{
+    const char *begin = at;
+    if (at == end || !ispunct((unsigned char)*at) || (unsigned char)*at >= 0x80)
+        return 0;
+    for (at++; at < end && ((*at >= 'A' && *at <= 'Z') || (*at >= 'a' && *at <= 'z'));)
+        at++;
+    return at - begin > 1 ? (size_t)(at - begin) : 0;
+}
+
+struct code_range {
+    uint32_t first, last;
+};
+
+static size_t run_of_codes(const char *at, const char *end, const struct code_range *ranges,
+                           size_t count)
+{
+    const char *begin = at;
+    for (;;) {
+        struct character c = peek(at, end);
+        bool inside = false;
+        for (size_t i = 0; i < count && c.bytes; i++)
+            inside |= c.code >= ranges[i].first && c.code <= ranges[i].last;
+        if (!inside)
+            return (size_t)(at - begin);
+        at += c.bytes;
+    }
+}
+
+/* Chinese characters and both kinds of kana */
+static size_t match_han_and_kana(const char *at, const char *end)
+{
+    static const struct code_range ranges[] = {
+        {0x4e00, 0x9fa5}, {0x3040, 0x309f}, {0x30a0, 0x30ff}};
+    return run_of_codes(at, end, ranges, ARRAY_LEN(ranges));
+}
+
+/* Chinese characters, all before them from U+0800 on, and Hangul */
+static size_t match_east_asian(const char *at, const char *end)
+{
+    static const struct code_range ranges[] = {{0x0800, 0x9fa5}, {0xac00, 0xd7ff}};
+    return run_of_codes(at, end, ranges, ARRAY_LEN(ranges));
+}
+
+/* [\r\n] */
+static size_t match_newline(const char *at, const char *end)
+{
+    return at < end && is_newline(*at);
+}
+
+static size_t blank_and_run(const char *at, const char *end, unsigned classes)
+{
+    struct character c = peek(at, end);
+    size_t blank = is_in(c, SPACES) ? c.bytes : 0, run = run_of(at + blank, end, classes);
+    return run ? blank + run : 0;
+}
+
+/* \s?\p{L}+ */
+static size_t match_blank_and_letters(const char *at, const char *end)
+{
+    return blank_and_run(at, end, LETTERS);
+}
+
+/* \s?\p{P}+ */
+static size_t match_blank_and_punctuation(const char *at, const char *end)
+{
+    return blank_and_run(at, end, PUNCTUATION);
 }
 
 static size_t numbers_up_to(const char *at, const char *end, int most)
 {
     const char *begin = at;
-    for (struct character c = peek(at, end); most-- > 0 && c.class == LLM_CHAR_NUMBER;
-         c = peek(at, end))
+    for (struct character c = peek(at, end); most-- > 0 && is_in(c, NUMBERS); c = peek(at, end))
         at += c.bytes;
     return (size_t)(at - begin);
 }
@@ -181,7 +352,7 @@ static size_t match_three_numbers(const char *at, const char *end)
 /* \p{N}+ */
 static size_t match_bare_numbers(const char *at, const char *end)
 {
-    return run_of(at, end, LLM_CHAR_NUMBER);
+    return run_of(at, end, NUMBERS);
 }
 
 /* [0-9][0-9][0-9] */
@@ -200,8 +371,8 @@ static size_t run_of_punctuation(const char *at, const char *end, const char *sy
 {
     const char *begin = at;
     for (struct character c = peek(at, end);
-         c.bytes && (c.class == LLM_CHAR_PUNCTUATION ||
-                     (c.code > 0 && c.code < 0x80 && strchr(symbols, (int)c.code)));
+         c.bytes &&
+         (is_in(c, PUNCTUATION) || (c.code > 0 && c.code < 0x80 && strchr(symbols, (int)c.code)));
          c = peek(at, end))
         at += c.bytes;
     return (size_t)(at - begin);
@@ -246,28 +417,75 @@ static const struct llm_pretok_stage qwen2_stages[] = {
       match_newlines, match_blanks, match_any_blanks}},
     {{NULL}}};
 
+static const struct llm_pretok_stage qwen35_stages[] = {
+    {{match_any_contraction, match_prefixed_marked, match_number, match_unmarked_others,
+      match_newlines, match_blanks, match_any_blanks}},
+    {{NULL}}};
+
+static const struct llm_pretok_stage gpt4o_stages[] = {
+    {{match_cased_word_and_ending, match_three_numbers, match_others_and_slashes, match_newlines,
+      match_blanks, match_any_blanks}},
+    {{NULL}}};
+
+static const struct llm_pretok_stage tekken_stages[] = {
+    {{match_cased_word, match_number, match_others_and_slashes, match_newlines, match_blanks,
+      match_any_blanks}},
+    {{NULL}}};
+
+static const struct llm_pretok_stage deepseek3_stages[] = {
+    {{match_three_numbers}},
+    {{match_han_and_kana}},
+    {{match_sign_and_latin, match_unsigned_marked, match_signs_and_newlines, match_newlines,
+      match_blanks, match_any_blanks}},
+    {{NULL}}};
+
+static const struct llm_pretok_stage deepseek_coder_stages[] = {{{match_newline}},
+                                                                {{match_blank_and_letters}},
+                                                                {{match_blank_and_punctuation}},
+                                                                {{match_east_asian}},
+                                                                {{match_number}},
+                                                                {{NULL}}};
+
 static const struct llm_pretok rules[] = {
     {.name = "gpt-2", .stages = gpt2_stages},
     {.name = "default", .stages = default_stages},
     {.name = "llama-bpe", .adds_bos = true, .whole_words = true, .stages = llama3_stages},
     {.name = "llama3", .adds_bos = true, .whole_words = true, .stages = llama3_stages},
     {.name = "llama-v3", .adds_bos = true, .whole_words = true, .stages = llama3_stages},
+    {.name = "falcon3", .adds_bos = true, .whole_words = true, .stages = llama3_stages},
+    {.name = "pixtral", .adds_bos = true, .whole_words = true, .stages = llama3_stages},
     {.name = "dbrx", .stages = llama3_stages},
     {.name = "smaug-bpe", .stages = llama3_stages},
     {.name = "qwen2", .stages = qwen2_stages},
     {.name = "deepseek-r1-qwen", .stages = qwen2_stages},
     {.name = "stablelm2", .stages = qwen2_stages},
+    {.name = "megrez", .stages = qwen2_stages},
+    {.name = "qwen35", .stages = qwen35_stages},
+    {.name = "gpt-4o", .stages = gpt4o_stages},
+    {.name = "llama4", .stages = gpt4o_stages},
+    {.name = "tekken", .adds_bos = true, .whole_words = true, .stages = tekken_stages},
+    {.name = "deepseek-v3", .stages = deepseek3_stages},
+    {.name = "deepseek-coder", .stages = deepseek_coder_stages},
     {.name = "smollm", .stages = single_digit_stages},
     {.name = "starcoder", .stages = single_digit_stages},
     {.name = "refact", .stages = single_digit_stages},
     {.name = "command-r", .stages = single_digit_stages},
     {.name = "codeshell", .stages = single_digit_stages},
+    {.name = "exaone", .stages = single_digit_stages},
+    {.name = "minerva-7b", .stages = single_digit_stages},
     {.name = "falcon", .stages = falcon_stages},
     {.name = "phi-2", .stages = gpt2_stages},
     {.name = "mpt", .stages = gpt2_stages},
     {.name = "olmo", .stages = gpt2_stages},
     {.name = "jais", .stages = gpt2_stages},
+    {.name = "gigachat", .stages = gpt2_stages},
+    {.name = "mellum", .stages = gpt2_stages},
 };
+
+const char *llm_pretok_name(size_t i)
+{
+    return i < ARRAY_LEN(rules) ? rules[i].name : NULL;
+}
 
 const struct llm_pretok *llm_pretok_find(const char *name, size_t bytes)
 {
@@ -293,7 +511,7 @@ static size_t match_first(const struct llm_pretok_stage *stage, const char *at, 
     return bytes;
 }
 
-/* Depth is that of the rule's stages, four at most. */
+/* Depth is that of the rule's stages, five at most. */
 static int split_stage(const struct llm_pretok_stage *stage, const char *at, const char *end,
                        const struct walk *walk)
 {

@@ -26,6 +26,9 @@ struct llm_pretok {
 /* NULL: not known.  An empty name is "default", as in files from before the key. */
 const struct llm_pretok *llm_pretok_find(const char *name, size_t bytes);
 
+/* The i-th name that is known; NULL past the end. */
+const char *llm_pretok_name(size_t i);
+
 /* Calls word for each, in order; together they are the text.  A word's negative errno ends the
  * walk and is returned. */
 int llm_pretok_split(const struct llm_pretok *rule, const char *text, size_t bytes,

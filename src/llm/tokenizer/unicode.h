@@ -10,10 +10,14 @@
 #include <stdint.h>
 
 enum llm_char {
-    LLM_CHAR_OTHER, /* symbols, marks, controls, what is not assigned, bytes that are no UTF-8 */
-    LLM_CHAR_LETTER,
+    LLM_CHAR_OTHER,  /* controls, what is not assigned, bytes that are no UTF-8 */
+    LLM_CHAR_UPPER,  /* letters: upper and title case */
+    LLM_CHAR_LOWER,  /* letters: lower case */
+    LLM_CHAR_LETTER, /* letters: others */
+    LLM_CHAR_MARK,
     LLM_CHAR_NUMBER,
     LLM_CHAR_PUNCTUATION,
+    LLM_CHAR_SYMBOL,
     LLM_CHAR_SPACE,
 };
 

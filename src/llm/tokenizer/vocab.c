@@ -92,8 +92,8 @@ static int index_specials(struct llm_vocab *vocab)
 static bool is_end_name(struct gguf_string text)
 {
     static const char *const names[] = {
-        "<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>",
-        "<|eom_id|>",    "<|end|>",         "<EOT>",      "<end_of_turn>",
+        "<|endoftext|>", "<|end_of_text|>", "<|im_end|>",    "<|eot_id|>", "<|eom_id|>",
+        "<|end|>",       "<EOT>",           "<end_of_turn>", "<|return|>", "<|call|>",
     };
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         if (gguf_string_is(text, names[i]))
@@ -112,6 +112,10 @@ int llm_vocab_index(struct llm_vocab *vocab, char *why)
         llm_piece_map_add(&vocab->map, token->text, id);
         token->ends = is_special(token) && is_end_name(token->text);
     }
+    /* Where <|return|> ends an answer, <|end|> only ends one of its messages. */
+    int32_t end = llm_piece_map_find(&vocab->map, "<|end|>", strlen("<|end|>"));
+    if (end >= 0 && llm_piece_map_find(&vocab->map, "<|return|>", strlen("<|return|>")) >= 0)
+        vocab->tokens[end].ends = false;
     if (index_specials(vocab))
         return llm_why(why, -ENOMEM, "out of memory for the vocabulary");
     return 0;

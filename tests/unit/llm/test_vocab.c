@@ -353,14 +353,17 @@ static void texts_are_cut_as_the_expressions_say(void **state)
 static void characters_have_their_classes(void **state)
 {
     (void)state;
-    assert_int_equal(llm_char_class('a'), LLM_CHAR_LETTER);
+    assert_int_equal(llm_char_class('a'), LLM_CHAR_LOWER);
+    assert_int_equal(llm_char_class('A'), LLM_CHAR_UPPER);
+    assert_int_equal(llm_char_class(0x1c5), LLM_CHAR_UPPER); /* title case */
+    assert_int_equal(llm_char_class(0x301), LLM_CHAR_MARK);
     assert_int_equal(llm_char_class(0x4f60), LLM_CHAR_LETTER);
     assert_int_equal(llm_char_class('7'), LLM_CHAR_NUMBER);
     assert_int_equal(llm_char_class(0xbd), LLM_CHAR_NUMBER);
     assert_int_equal(llm_char_class('!'), LLM_CHAR_PUNCTUATION);
     assert_int_equal(llm_char_class(' '), LLM_CHAR_SPACE);
     assert_int_equal(llm_char_class(0x3000), LLM_CHAR_SPACE);
-    assert_int_equal(llm_char_class('+'), LLM_CHAR_OTHER);
+    assert_int_equal(llm_char_class('+'), LLM_CHAR_SYMBOL);
     assert_int_equal(llm_char_class(0), LLM_CHAR_OTHER);
     assert_int_equal(llm_char_class(UINT32_MAX), LLM_CHAR_OTHER);
 }
