@@ -64,7 +64,7 @@ static void check_push(struct peer *p, const struct rpc_msg *msg)
         gpu_require(msg->len == 20);
         return;
     case VN_PUSH_FAILED:
-        gpu_require(msg->len == 8);
+        gpu_require(msg->len == 16);
         return;
     default:
         gpu_require(false);

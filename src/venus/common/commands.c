@@ -15,13 +15,19 @@ const struct vn_command_info *vn_command_find(const char *name)
     return bsearch(name, vn_command_table, vn_command_count, sizeof(*vn_command_table), by_name);
 }
 
-const char *vn_command_name(uint32_t id)
+const struct vn_command_info *vn_command_by_id(uint32_t id)
 {
     for (size_t i = 0; id && i < vn_command_count; i++) {
         if (vn_command_table[i].id == id)
-            return vn_command_table[i].canonical;
+            return &vn_command_table[i];
     }
     return NULL;
+}
+
+const char *vn_command_name(uint32_t id)
+{
+    const struct vn_command_info *info = vn_command_by_id(id);
+    return info ? info->canonical : NULL;
 }
 
 const struct vn_extension_info *vn_extension_find(const char *name)

@@ -47,6 +47,7 @@ extern const size_t vn_command_count;
 
 /* NULL when no such command is known. */
 const struct vn_command_info *vn_command_find(const char *name);
+const struct vn_command_info *vn_command_by_id(uint32_t id);
 /* The name behind an id, for messages; NULL when unknown. */
 const char *vn_command_name(uint32_t id);
 

@@ -74,13 +74,13 @@
  * fetched since FILL    {u64 memory, u64 offset, bytes}   what the pages of a FETCH hold DONE {u64
  * queue, u64 number, i32 VkResult} all batches up to this one are done, and the server has pushed
  * the deltas or DROPs of their ranges before.  A negative result is final, and pushed though nobody
- * waits FAILED  {u32 command, i32 VkResult} a posted command failed; what it should have created is
- * poisoned, and so is all that uses it MESSAGE {u32 severity, u32 types, i32 number, str name, str
- * text}   for debug messengers REGULAR {u64 device, u32 usage, u32 memory types, u64 alignment, u64
- * grain} buffers with that usage, without flags, for one queue family and with nothing chained, up
- * to VN_REGULAR_SIZE_MAX bytes, need their size rounded up to the grain, in those types of the
- * driver, and want no allocation of their own ADDRESS {u64 memory, u64 address}       a buffer's
- * address is this plus its offset
+ * waits FAILED  {u32 command, i32 VkResult, u64 device} a posted command failed; what it should
+ * have created is poisoned, and so is all that uses it; after another command the device is lost
+ * MESSAGE {u32 severity, u32 types, i32 number, str name, str text}   for debug messengers REGULAR
+ * {u64 device, u32 usage, u32 memory types, u64 alignment, u64 grain} buffers with that usage,
+ * without flags, for one queue family and with nothing chained, up to VN_REGULAR_SIZE_MAX bytes,
+ * need their size rounded up to the grain, in those types of the driver, and want no allocation of
+ * their own ADDRESS {u64 memory, u64 address}       a buffer's address is this plus its offset
  *
  * The snapshot answers queries of physical devices without asking again:
  *
@@ -102,7 +102,7 @@
 #include "wire/limits.h"
 
 enum {
-    VN_PROTOCOL = 6,
+    VN_PROTOCOL = 7,
     VN_CAPABILITY_PROTOCOL = 0xff, /* of a server's hello: its VN_PROTOCOL; 0: no Vulkan here */
 
     VN_METHOD_FIRST = 256, /* the layers' ranges of 256: this is ours */

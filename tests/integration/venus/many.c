@@ -217,9 +217,62 @@ static void witness(void)
     kit_say("undisturbed");
 }
 
+/* ---- a failure of one device ---- */
+
+/* A buffer that no driver can make: the creation is posted, so the program learns it later. */
+static VkBuffer impossible_buffer(const struct gpu *gpu)
+{
+    VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                               .size = UINT64_MAX - 4095,
+                               .usage = VK_BUFFER_USAGE_TRANSFER_DST_BIT};
+    VkBuffer buffer;
+    VKT(vkCreateBuffer(gpu->device, &info, NULL, &buffer));
+    return buffer;
+}
+
+static void use_buffer(const struct gpu *gpu, VkBuffer handle)
+{
+    struct buffer buffer = {.handle = handle, .size = KIT_BYTES};
+    VkCommandBuffer commands = kit_command(gpu);
+    VKT(kit_record_fill(commands, &buffer, 1));
+    VKT(kit_submit(gpu, commands, VK_NULL_HANDLE));
+}
+
+/* What fails at one device costs one object there; who uses it loses that device and no other. */
+static void apart(void)
+{
+    enum { FAILING, SAME_INSTANCE, OTHER_INSTANCE, GPUS };
+    VkPhysicalDevice found[KIT_DEVICES_MAX];
+    struct gpu gpus[GPUS];
+    VkInstance first = kit_instance(), second = kit_instance();
+    VKT_EXPECT(kit_devices(first, found) > 0);
+    kit_open(&gpus[FAILING], found[0]);
+    kit_open(&gpus[SAME_INSTANCE], found[0]);
+    VKT_EXPECT(kit_devices(second, found) > 0);
+    kit_open(&gpus[OTHER_INSTANCE], found[0]);
+    VkBuffer buffer = impossible_buffer(&gpus[FAILING]);
+    for (int i = 0; i < GPUS; i++)
+        kit_must_work(&gpus[i], 1);
+    use_buffer(&gpus[FAILING], buffer);
+    VKT_EXPECT(kit_work(&gpus[FAILING], 2) == VK_ERROR_DEVICE_LOST);
+    VKT_EXPECT(vkDeviceWaitIdle(gpus[FAILING].device) == VK_ERROR_DEVICE_LOST);
+    for (int i = SAME_INSTANCE; i < GPUS; i++)
+        kit_must_work(&gpus[i], 2);
+    vkDestroyBuffer(gpus[FAILING].device, buffer, NULL);
+    kit_close(&gpus[FAILING]);
+    kit_open(&gpus[FAILING], gpus[SAME_INSTANCE].physical);
+    for (int i = 0; i < GPUS; i++) {
+        kit_must_work(&gpus[i], 3);
+        kit_close(&gpus[i]);
+    }
+    vkDestroyInstance(first, NULL);
+    vkDestroyInstance(second, NULL);
+    kit_say("apart");
+}
+
 static const struct kit_case cases[] = {
     {"threads", threads}, {"devices", devices}, {"count", count},
-    {"servers", servers}, {"witness", witness},
+    {"servers", servers}, {"witness", witness}, {"apart", apart},
 };
 
 KIT_MAIN(cases)

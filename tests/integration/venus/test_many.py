@@ -31,6 +31,11 @@ class Many(GpuCase):
         self.assertEqual(self.run_program("many", "count", servers=servers), ["2 devices"])
         self.run_program("many", "devices", servers=servers)
 
+    def test_a_failure_costs_its_device_only(self):
+        server = self.serve()
+        self.assertEqual(self.run_program("many", "apart", servers=[server]), ["apart"])
+        server.wait_sessions(0)
+
     def test_a_server_that_dies_takes_its_devices_only(self):
         servers = [self.serve("a"), self.serve("b")]
         program = self.program("many", "servers", servers=servers)

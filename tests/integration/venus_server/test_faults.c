@@ -513,7 +513,8 @@ static void a_batch_with_an_incomplete_command_buffer_is_lost(void **state)
     client_post(&b.c);
     assert_int_equal(client_wait_done(&b.c, b.queue, number), VK_ERROR_DEVICE_LOST);
     const struct push *failed = client_wait_push(&b.c, VN_PUSH_FAILED);
-    assert_int_equal(failed->len, 8);
+    assert_int_equal(failed->len, 16);
+    assert_int_equal(wire_load64(failed->data + 8), vn_id(b.device));
     assert_int_equal(wire_load32(failed->data), VN_CMD_vkCreateBuffer);
     bench_end(&b);
     server_stop(&server);

@@ -20,7 +20,8 @@ bool vnc_device_has_extension(const struct vnc_device *device, const char *name)
 
 VkResult vnc_device_status(const struct vnc_device *device)
 {
-    if (vnc_link_is_lost(vnc_device_link(device)) || vnc_pushes_failed(device->pushes))
+    if (vnc_link_is_lost(vnc_device_link(device)) ||
+        vnc_pushes_failed(device->pushes, device->object.id))
         return VK_ERROR_DEVICE_LOST;
     for (uint32_t i = 0; i < device->queue_count; i++) {
         if (atomic_load_explicit(&device->queues[i]->result, memory_order_relaxed))
@@ -52,6 +53,7 @@ bool vnc_device_is_working(const struct vnc_device *device)
 
 static void device_free(struct vnc_device *device)
 {
+    vnc_pushes_remove_device(device->pushes, device->object.id);
     for (uint32_t i = 0; i < device->queue_count; i++) {
         vnc_pushes_remove_queue(device->pushes, device->queues[i]);
         vnc_object_destroy(&device->queues[i]->object);

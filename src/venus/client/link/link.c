@@ -141,9 +141,10 @@ static int take_push(struct vnc_link *link, const struct rpc_msg *push)
     case VN_PUSH_FAILED: {
         uint32_t command = wire_get_u32(&d);
         VkResult result = (VkResult)wire_get_u32(&d);
+        uint64_t device = wire_get_u64(&d);
         int rc = wire_dec_end(&d);
         if (rc == 0)
-            link->pushes->failed(link->user, command, result);
+            link->pushes->failed(link->user, device, command, result);
         return rc;
     }
     case VN_PUSH_REGULAR: {

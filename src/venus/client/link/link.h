@@ -44,7 +44,7 @@ struct vnc_push_ops {
     int (*drop)(void *user, uint64_t memory, uint64_t off, uint64_t len);
     int (*fill)(void *user, uint64_t memory, uint64_t off, const uint8_t *data, size_t len);
     void (*done)(void *user, uint64_t queue, uint64_t number, VkResult result);
-    void (*failed)(void *user, uint32_t command, VkResult result);
+    void (*failed)(void *user, uint64_t device, uint32_t command, VkResult result);
     void (*regular)(void *user, uint64_t device, const struct vnc_regular *kind);
     void (*address)(void *user, uint64_t memory, uint64_t address);
     /* text and name are valid during the call. */

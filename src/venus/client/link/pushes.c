@@ -16,6 +16,7 @@
 
 enum {
     REGULAR_MAX = 256,    /* of all devices; the rest is asked for */
+    FAILED_MAX = 1024,    /* devices that are lost and not destroyed; after that all are */
     ADDRESSES_MAX = 1024, /* not fetched: of allocations under way in other threads */
 };
 
@@ -30,9 +31,12 @@ struct vnc_pushes {
     uint32_t regular_count;
     struct vn_delta_codec *codec;
     struct vnc_debug *debug;
-    /* Relaxed: a flag that carries nothing else. */
-    _Atomic bool failed;
-    unsigned forks; /* of the process that made it; in a child its lock may never be free */
+    struct vn_keymap failed; /* devices, by id */
+    /* Relaxed: flags that carry nothing else. */
+    _Atomic bool told;     /* of a failure */
+    _Atomic bool any_lost; /* a device is */
+    bool all_lost;         /* since it is not known which */
+    unsigned forks;        /* of the process that made it; in a child its lock may never be free */
 };
 
 struct vnc_pushes *vnc_pushes_create(struct vnc_debug *debug)
@@ -57,6 +61,7 @@ void vnc_pushes_destroy(struct vnc_pushes *pushes)
     vn_keymap_fini(&pushes->memories);
     vn_keymap_fini(&pushes->queues);
     vn_keymap_fini(&pushes->addresses);
+    vn_keymap_fini(&pushes->failed);
     vn_delta_codec_destroy(pushes->codec);
     vnc_lock_fini(&pushes->lock);
     free(pushes);
@@ -125,9 +130,21 @@ uint64_t vnc_pushes_take_address(struct vnc_pushes *pushes, uint64_t memory)
     return address;
 }
 
-bool vnc_pushes_failed(const struct vnc_pushes *pushes)
+void vnc_pushes_remove_device(struct vnc_pushes *pushes, uint64_t device)
 {
-    return atomic_load_explicit(&pushes->failed, memory_order_relaxed);
+    take(pushes, &pushes->failed, device);
+}
+
+bool vnc_pushes_failed(struct vnc_pushes *pushes, uint64_t device)
+{
+    if (LIKELY(!atomic_load_explicit(&pushes->any_lost, memory_order_relaxed)))
+        return false;
+    if (pushes->forks != vn_kernel_forks())
+        return true;
+    pthread_mutex_lock(&pushes->lock);
+    bool failed = pushes->all_lost || vn_keymap_get(&pushes->failed, device) != NULL;
+    pthread_mutex_unlock(&pushes->lock);
+    return failed;
 }
 
 static int on_delta(void *user, uint64_t id, const uint8_t *data, size_t len)
@@ -210,14 +227,27 @@ static void on_address(void *user, uint64_t memory, uint64_t address)
     pthread_mutex_unlock(&pushes->lock);
 }
 
-static void on_failed(void *user, uint32_t command, VkResult result)
+static void lose_device(struct vnc_pushes *pushes, uint64_t device)
+{
+    pthread_mutex_lock(&pushes->lock);
+    bool known = device && vn_keymap_get(&pushes->failed, device);
+    if (!known && (!device || vn_keymap_count(&pushes->failed) >= FAILED_MAX ||
+                   vn_keymap_put(&pushes->failed, device, pushes)))
+        pushes->all_lost = true;
+    pthread_mutex_unlock(&pushes->lock);
+    atomic_store_explicit(&pushes->any_lost, true, memory_order_relaxed);
+}
+
+static void on_failed(void *user, uint64_t device, uint32_t command, VkResult result)
 {
     struct vnc_pushes *pushes = user;
-    const char *name = vn_command_name(command);
-    if (!atomic_exchange_explicit(&pushes->failed, true, memory_order_relaxed))
+    const struct vn_command_info *info = vn_command_by_id(command);
+    if (!atomic_exchange_explicit(&pushes->told, true, memory_order_relaxed))
         hw_error(HW_CAT_VULKAN,
                  "%s failed at the server with VkResult %d; VENUS_SYNC=1 shows where",
-                 name ? name : "a command", (int)result);
+                 info ? info->canonical : "a command", (int)result);
+    if (!info || info->class != VN_CLASS_CREATE)
+        lose_device(pushes, device);
 }
 
 static void on_message(void *user, uint32_t severity, uint32_t types, int32_t number,

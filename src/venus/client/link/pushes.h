@@ -27,6 +27,7 @@ int vnc_pushes_add_memory(struct vnc_pushes *pushes, struct vnc_memory *memory) 
 void vnc_pushes_remove_memory(struct vnc_pushes *pushes, struct vnc_memory *memory);
 int vnc_pushes_add_queue(struct vnc_pushes *pushes, struct vnc_queue *queue) MUST_CHECK;
 void vnc_pushes_remove_queue(struct vnc_pushes *pushes, struct vnc_queue *queue);
+void vnc_pushes_remove_device(struct vnc_pushes *pushes, uint64_t device);
 
 /* What was told of buffers with that usage on the device; false: nothing. */
 bool vnc_pushes_find_regular(struct vnc_pushes *pushes, uint64_t device, uint32_t usage,
@@ -34,7 +35,9 @@ bool vnc_pushes_find_regular(struct vnc_pushes *pushes, uint64_t device, uint32_
 /* What was told of a memory's address, once; 0: nothing. */
 uint64_t vnc_pushes_take_address(struct vnc_pushes *pushes, uint64_t memory);
 
-/* Whether a posted command has failed; sticky, and the reason was logged. */
-bool vnc_pushes_failed(const struct vnc_pushes *pushes);
+/* Whether a posted command of the device has failed that did not create an object; sticky, and the
+ * first reason was logged.  An object whose creation failed is poisoned at the server, and work
+ * that uses it fails by itself. */
+bool vnc_pushes_failed(struct vnc_pushes *pushes, uint64_t device);
 
 #endif

@@ -80,8 +80,9 @@ int vns_stream_execute(struct vns_session *s, const void *data, size_t len,
                        struct wire_enc *reply) MUST_CHECK;
 /* Waits for what the program was told is done, but for updates. */
 void vns_session_drain(struct vns_session *s);
-/* A posted command failed; from any thread. */
-void vns_session_push_failed(struct vns_session *s, uint32_t command, VkResult result);
+/* A posted command of a device failed; from any thread. */
+void vns_session_push_failed(struct vns_session *s, uint64_t device, uint32_t command,
+                             VkResult result);
 /* Names s->command for a message. */
 const char *vns_stream_where(const struct vns_session *s);
 

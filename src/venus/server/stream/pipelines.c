@@ -14,7 +14,7 @@ struct vns_compile {
     struct vns_compile *next, **at; /* of those not reaped, oldest first */
     struct vns_session *session;    /* for its channel */
     struct hw_arena arena;          /* of the arguments */
-    const struct vn_driver *driver;
+    const struct vns_device *device;
     struct vn_args_vkCreateComputePipelines compute;
     struct vn_args_vkCreateGraphicsPipelines graphics;
     bool is_compute;
@@ -60,13 +60,13 @@ static void run(struct vns_job *job)
     struct vn_args_vkCreateGraphicsPipelines *g = &c->graphics;
     VkResult result;
     if (c->is_compute)
-        result = c->driver->vkCreateComputePipelines(
+        result = c->device->driver.vkCreateComputePipelines(
             x->device, x->pipelineCache, x->createInfoCount, x->pCreateInfos, NULL, x->pPipelines);
     else
-        result = c->driver->vkCreateGraphicsPipelines(
+        result = c->device->driver.vkCreateGraphicsPipelines(
             g->device, g->pipelineCache, g->createInfoCount, g->pCreateInfos, NULL, g->pPipelines);
     if (result < 0)
-        vns_session_push_failed(c->session,
+        vns_session_push_failed(c->session, c->device->id,
                                 c->is_compute ? VN_CMD_vkCreateComputePipelines
                                               : VN_CMD_vkCreateGraphicsPipelines,
                                 result);
@@ -246,7 +246,7 @@ static struct vns_compile *begin(struct vns_session *s)
     }
     c->job.run = run;
     c->session = s;
-    c->driver = &s->command.device->driver;
+    c->device = s->command.device;
     for (size_t i = 0; i < s->named.count; i++) {
         s->named.things[i]->users++;
         c->uses[c->use_count++] = s->named.things[i];

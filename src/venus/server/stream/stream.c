@@ -171,13 +171,28 @@ static void on_destroyed(void *objects, uint32_t type, uint64_t id)
     vns_objects_remove(&s->objects, id);
 }
 
-void vns_session_push_failed(struct vns_session *s, uint32_t command, VkResult result)
+/* The device of the command under way; 0: it names none. */
+static uint64_t device_of(const struct vns_session *s)
 {
-    uint8_t payload[4 + 4];
+    for (size_t i = 0; i < s->named.count; i++) {
+        const struct vns_thing *thing = s->named.things[i];
+        if (thing->type == VK_OBJECT_TYPE_DEVICE)
+            return thing->id;
+        if (thing->device)
+            return thing->device->id;
+    }
+    return 0;
+}
+
+void vns_session_push_failed(struct vns_session *s, uint64_t device, uint32_t command,
+                             VkResult result)
+{
+    uint8_t payload[4 + 4 + 8];
     struct wire_enc e;
     wire_enc_init_fixed(&e, payload, sizeof(payload));
     wire_put_u32(&e, command);
     wire_put_i32(&e, result);
+    wire_put_u64(&e, device);
     (void)vns_channel_send(&s->channel, VN_PUSH_FAILED, payload, sizeof(payload));
 }
 
@@ -188,7 +203,25 @@ static void on_failed(void *objects, uint32_t command, VkResult result)
         s->command.recording->incomplete = true;
     hw_debug(HW_CAT_VULKAN, "%s: VkResult %d", vns_stream_where(s), result);
     if (!s->exec.reply)
-        vns_session_push_failed(s, command, result);
+        vns_session_push_failed(s, device_of(s), command, result);
+}
+
+/* Whether nothing the client goes on with is other than it believes.  A recording is known to be
+ * incomplete, what was to be created is poisoned, and what is asked for is answered. */
+static bool may_be_skipped(const struct vns_session *s, uint32_t command)
+{
+    const struct vn_command_info *info = vn_keymap_get(&s->classes, command);
+    switch (command) {
+    case VN_CMD_vkBindBufferMemory: /* of a poisoned buffer or image: memory is allocated by calls
+                                     */
+    case VN_CMD_vkBindImageMemory:
+    case VN_CMD_vkSetDebugUtilsObjectNameEXT:
+    case VN_CMD_vkSetDebugUtilsObjectTagEXT:
+        return true;
+    default:
+        return s->command.recording || s->exec.reply || is_submission(command) ||
+               (info && (info->class == VN_CLASS_CREATE || info->class == VN_CLASS_RECORD));
+    }
 }
 
 static void on_skipped(void *objects, uint32_t command)
@@ -198,6 +231,8 @@ static void on_skipped(void *objects, uint32_t command)
         s->command.recording->incomplete = true;
     if (is_submission(command) && s->command.queue)
         vns_queue_submitted(s->command.queue, VK_ERROR_DEVICE_LOST);
+    if (!may_be_skipped(s, command))
+        vns_session_push_failed(s, device_of(s), command, VK_ERROR_UNKNOWN);
 }
 
 static const struct vn_driver *on_driver_of(void *objects, const void *handle)
@@ -432,13 +467,15 @@ static int op_map(struct vns_session *s, struct wire_dec *in, struct wire_enc *r
     uint64_t id = wire_get_u64(in);
     if (wire_dec_end(in))
         return wire_dec_end(in);
-    if (!vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY))
+    const struct vns_thing *memory =
+        vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
+    if (!memory)
         return -ENOENT;
     VkResult result = vns_memories_map(s->memories, id);
     if (reply)
         wire_put_i32(reply, result);
     else if (result < 0)
-        vns_session_push_failed(s, VN_OP_MAP, result);
+        vns_session_push_failed(s, memory->device ? memory->device->id : 0, VN_OP_MAP, result);
     return 0;
 }
 
@@ -615,7 +652,7 @@ static int update(struct vns_session *s, struct vns_queue *queue, struct wire_de
         result = vns_queue_update(queue, updates, count);
     s->updating = queue;
     if (result < 0)
-        vns_session_push_failed(s, VN_OP_UPDATE, result);
+        vns_session_push_failed(s, queue->device->id, VN_OP_UPDATE, result);
     return 0;
 }
 
