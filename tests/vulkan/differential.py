@@ -45,6 +45,11 @@ MODES = {
     "fetch_visible": {"VENUS_FETCH": "all", "VENUS_HOST_VISIBLE_DEVICE_MEMORY": "1"},
     "fetch_sync": {"VENUS_FETCH": "all", "VENUS_SYNC": "1"},
     "fetch_compare": {"VENUS_FETCH": "all", "VENUS_TRACK": "compare"},
+    # What the server does not read back by itself is fetched when the program touches it.
+    "on_touch": {"VENUS_INVALIDATE_ON_WAIT": "0"},
+    "capped": {"VENUS_INVALIDATE_MAX_BYTES": "5000"},
+    "capped_mprotect": {"VENUS_INVALIDATE_MAX_BYTES": "0", "VENUS_TRACK": "mprotect"},
+    "listed_late": {"VENUS_INVALIDATE_HANDLES": "0xffffff", "VENUS_EARLY_FENCE": "0"},
     "stripes": {"VENUS_UPLOAD_STRIPES": "3"},
     "stripes_late_visible": {"VENUS_UPLOAD_STRIPES": "1", "VENUS_EARLY_FENCE": "0",
                            "VENUS_HOST_VISIBLE_DEVICE_MEMORY": "1"},

@@ -18,8 +18,8 @@ class VulkanMode(Modes):
         return server.addresses[0]
 
     @staticmethod
-    def remotely(address, *args):
-        return hawser("run", "--servers", address, "--", *args, errors="replace")
+    def remotely(address, *args, env=None):
+        return hawser("run", "--servers", address, "--", *args, env=env, errors="replace")
 
     def test_a_local_driver_sends_nothing(self):
         run = Run(self.expect(hawser(*self.arguments(), errors="replace"), DONE))
@@ -36,6 +36,17 @@ class VulkanMode(Modes):
         # The weights travelled before the steps; random ones hardly compress.
         self.assertGreater(run.number("NETWORK_BYTES"),
                            sum(up + down) + self.model.stat().st_size / 2)
+
+    def test_knobs_do_not_change_the_text(self):
+        """Those of the seeds' measurements, and a cap that leaves out all there is."""
+        local = Run(self.expect(hawser(*self.arguments(), errors="replace"), DONE))
+        address = self.gpu_server()
+        for env in ({"VENUS_LOG_LEVEL": "NONE", "VENUS_INVALIDATE_MAX_BYTES": "256KiB",
+                     "VENUS_INVALIDATE_ON_WAIT": "1"},
+                    {"VENUS_INVALIDATE_MAX_BYTES": "0"},
+                    {"VENUS_INVALIDATE_ON_WAIT": "0", "VENUS_TRACK": "compare"}):
+            run = Run(self.expect(self.remotely(address, HAWSER, *self.arguments(), env=env), DONE))
+            self.assertEqual(run.values["TOKENS"], local.values["TOKENS"], env)
 
     def test_an_experiment_writes_them_down(self):
         table = self.dir / "r.csv"

@@ -2,6 +2,7 @@
 #include "venus/client/memory/fetch.h"
 
 #include "base/log.h"
+#include "venus/client/submit/invalidate.h"
 #include "venus/common/protocol.h"
 #include "venus/common/put.h"
 
@@ -34,7 +35,8 @@ bool vnc_fetch_wanted(const struct vnc_memory *memory)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, read_knob);
-    return mode == FETCH_ALL || (mode == FETCH_AUTO && !memory->cached);
+    return mode == FETCH_ALL ||
+           (mode == FETCH_AUTO && (!memory->cached || !vnc_invalidate_includes(memory)));
 }
 
 void vnc_fetch_put_demand_paged(const struct vnc_memory *memory, struct wire_enc *e)

@@ -5,7 +5,8 @@
  * batch.  The server says which pages a batch may have written; they are dropped here, and fetched
  * when the program touches them (docs/design/mapped-memory.md).
  *
- *   VENUS_FETCH=auto   memory that the server's CPU does not cache
+ *   VENUS_FETCH=auto   memory that the server's CPU does not cache, or that a knob wants so
+ *                      (submit/invalidate.h)
  *   VENUS_FETCH=all    all mapped memory; for tests
  *   VENUS_FETCH=none   nothing: it is compared and pushed, however slow that is
  *

@@ -254,8 +254,6 @@ static VKAPI_ATTR VkResult VKAPI_CALL unmap_memory2(VkDevice device,
 bool vnc_memory_is_still(const struct vnc_memory *memory)
 {
     const struct vnc_device *device = memory->device;
-    if (!vnc_invalidate_is_exact())
-        return false;
     for (uint32_t i = 0; i < device->queue_count; i++) {
         if (vnc_queue_can_write(device->queues[i], memory->object.id))
             return false;
@@ -458,12 +456,12 @@ static VKAPI_ATTR VkResult VKAPI_CALL flush_ranges(VkDevice handle, uint32_t cou
                                                               : VK_SUCCESS;
 }
 
-/* What is done was read back, unless a knob said otherwise; what is under way is read now. */
+/* What is done was read back; what is under way is read now. */
 static VKAPI_ATTR VkResult VKAPI_CALL invalidate_ranges(VkDevice handle, uint32_t count,
                                                         const VkMappedMemoryRange *ranges)
 {
     struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
-    if (vnc_invalidate_is_exact() && !vnc_device_is_busy(device))
+    if (!vnc_device_is_busy(device))
         return VK_SUCCESS;
     struct vnc_ranges asked = {0};
     for (uint32_t i = 0; i < count; i++) {

@@ -81,7 +81,7 @@ void vnc_memory_shared_ranges(struct vnc_device *device, bool images, bool addre
 
 /* Whether no work under way can write the memory, so that no delta for it can come from the server
  * before it has executed what is put now: both ends' shadow copies are equal then.  For who has the
- * stream's lock.  Knobs that leave memory stale make it impossible to say. */
+ * stream's lock. */
 bool vnc_memory_is_still(const struct vnc_memory *memory);
 
 /* Work that can write the ranges, which are merged, is put next, behind what vnc_memory_put_deltas

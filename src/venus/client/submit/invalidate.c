@@ -17,14 +17,6 @@ static struct {
     size_t count;
 } knobs;
 
-static void warn_stale(const char *name, const char *value)
-{
-    hw_warn(HW_CAT_MEMORY,
-            "%s=%s: mapped memory may be stale until "
-            "vkInvalidateMappedMemoryRanges; unset it for exact memory",
-            name, value);
-}
-
 static void read_handles(const char *text)
 {
     const char *at = text;
@@ -43,18 +35,12 @@ static void read_handles(const char *text)
         at = *end ? end + 1 : end;
     }
     knobs.some = knobs.count > 0;
-    if (knobs.some)
-        warn_stale("VENUS_INVALIDATE_HANDLES", text);
 }
 
 static void read_knobs(void)
 {
     (void)hw_env_bool("VENUS_INVALIDATE_ON_WAIT", true, &knobs.on_wait);
-    if (!knobs.on_wait)
-        warn_stale("VENUS_INVALIDATE_ON_WAIT", "0");
     (void)hw_env_size("VENUS_INVALIDATE_MAX_BYTES", UINT64_MAX, 0, UINT64_MAX, &knobs.cap);
-    if (knobs.cap != UINT64_MAX)
-        warn_stale("VENUS_INVALIDATE_MAX_BYTES", getenv("VENUS_INVALIDATE_MAX_BYTES"));
     const char *handles = getenv("VENUS_INVALIDATE_HANDLES");
     if (handles && *handles)
         read_handles(handles);
@@ -64,12 +50,6 @@ static void read_once(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, read_knobs);
-}
-
-bool vnc_invalidate_is_exact(void)
-{
-    read_once();
-    return knobs.on_wait && knobs.cap == UINT64_MAX && !knobs.some;
 }
 
 uint64_t vnc_invalidate_cap(void)
@@ -87,19 +67,25 @@ static bool is_listed(uint64_t memory)
     return !knobs.some;
 }
 
-void vnc_invalidate_choose(struct vnc_ranges *ranges, struct vnc_invalidate_counts *counts)
+bool vnc_invalidate_includes(const struct vnc_memory *memory)
+{
+    read_once();
+    return knobs.on_wait && memory->size <= knobs.cap && is_listed(memory->object.id);
+}
+
+void vnc_invalidate_count(struct vnc_device *device, const struct vnc_ranges *ranges,
+                          struct vnc_invalidate_counts *counts)
 {
     read_once();
     counts->eligible += ranges->count;
-    size_t kept = 0;
-    for (size_t i = 0; i < ranges->count; i++) {
-        const struct vnc_range *range = &ranges->items[i];
-        if (!is_listed(range->memory))
-            counts->skipped_handle++;
-        else if (range->bytes > knobs.cap)
-            counts->skipped_large++;
-        else if (knobs.on_wait)
-            ranges->items[kept++] = *range;
+    pthread_mutex_lock(&device->lock);
+    for (const struct vnc_memory *m = device->visible; m; m = m->next_visible) {
+        bool listed = is_listed(m->object.id), large = m->size > knobs.cap;
+        size_t i = m->demand_paged ? vnc_ranges_first(ranges, m->object.id) : ranges->count;
+        for (; i < ranges->count && ranges->items[i].memory == m->object.id; i++) {
+            counts->skipped_handle += !listed;
+            counts->skipped_large += listed && large;
+        }
     }
-    ranges->count = kept;
+    pthread_mutex_unlock(&device->lock);
 }

@@ -1,13 +1,13 @@
-/* venus/client/submit/invalidate.h - what is read back when a batch is done.
+/* venus/client/submit/invalidate.h - which mapped memory the server reads back by itself when a
+ * batch is done.
  *
- * Without knobs everything that the batch can write is, and mapped memory is exact.  The knobs
- * leave memory stale until vkInvalidateMappedMemoryRanges, which always reads:
+ * Without knobs that is all, and only changed bytes travel.  Memory that a knob leaves out is
+ * demand-paged (memory/fetch.h): its pages are fetched when the program touches them.  Where that
+ * cannot be, the knob has no effect.  So mapped memory is exact in any case:
  *
- *   VENUS_INVALIDATE_ON_WAIT=0        nothing is read back
- *   VENUS_INVALIDATE_MAX_BYTES=SIZE   ranges larger than this are not
+ *   VENUS_INVALIDATE_ON_WAIT=0        no memory is read back
+ *   VENUS_INVALIDATE_MAX_BYTES=SIZE   allocations larger than this are not
  *   VENUS_INVALIDATE_HANDLES=0x9,11   only these allocations are, by the handles of the trace
- *
- * Each warns once when it is set so that memory can be stale.
  *
  * Trust: the environment is the user's.  Threads: any.  Lifetime: read once a process. */
 #ifndef HAWSER_VENUS_CLIENT_SUBMIT_INVALIDATE_H
@@ -21,10 +21,12 @@ struct vnc_invalidate_counts {
     uint64_t skipped_handle;
 };
 
-/* Removes the ranges that knobs exclude, and counts. */
-void vnc_invalidate_choose(struct vnc_ranges *ranges, struct vnc_invalidate_counts *counts);
-/* Whether no knob leaves anything out. */
-bool vnc_invalidate_is_exact(void);
+/* Whether no knob leaves the memory out. */
+bool vnc_invalidate_includes(const struct vnc_memory *memory);
+/* For the trace: adds what a batch of the device can write, and what of that is demand-paged for a
+ * knob's sake. */
+void vnc_invalidate_count(struct vnc_device *device, const struct vnc_ranges *ranges,
+                          struct vnc_invalidate_counts *counts);
 /* VENUS_INVALIDATE_MAX_BYTES, or UINT64_MAX. */
 uint64_t vnc_invalidate_cap(void);
 

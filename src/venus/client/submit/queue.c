@@ -243,7 +243,8 @@ static struct vnc_batch *batches_of(struct submission *s, struct vnc_invalidate_
         }
         vnc_ranges_merge(&(*last)->ranges);
         (*last)->visible |= (*last)->ranges.count > 0;
-        vnc_invalidate_choose(&(*last)->ranges, counts);
+        if (vnc_trace_is_on())
+            vnc_invalidate_count(s->queue->device, &(*last)->ranges, counts);
         last = &(*last)->next;
     }
     return first;

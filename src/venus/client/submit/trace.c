@@ -28,7 +28,7 @@ static void read_knob(void)
     vnc_lock_init(&lock);
 }
 
-static bool is_on(void)
+bool vnc_trace_is_on(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, read_knob);
@@ -51,14 +51,14 @@ static double mean_us(const struct calls *calls)
 
 void vnc_trace_map(const struct vnc_memory *memory)
 {
-    if (is_on())
+    if (vnc_trace_is_on())
         hw_log_write(HW_CAT_MEMORY, HW_LOG_INFO, "trace map: handle=0x%" PRIx64 " size=%" PRIu64,
                      memory->object.id, (uint64_t)memory->size);
 }
 
 void vnc_trace_submit(uint64_t ns, const struct vnc_invalidate_counts *counts)
 {
-    if (!is_on())
+    if (!vnc_trace_is_on())
         return;
     pthread_mutex_lock(&lock);
     count(&submits, ns, 0);
@@ -74,7 +74,7 @@ void vnc_trace_submit(uint64_t ns, const struct vnc_invalidate_counts *counts)
 
 void vnc_trace_delta(size_t bytes)
 {
-    if (!is_on())
+    if (!vnc_trace_is_on())
         return;
     pthread_mutex_lock(&lock);
     bytes_since_wait += bytes;
@@ -98,7 +98,7 @@ static void print_wait(void)
 
 void vnc_trace_wait(uint64_t ns)
 {
-    if (!is_on())
+    if (!vnc_trace_is_on())
         return;
     pthread_mutex_lock(&lock);
     count(&waits, ns, bytes_since_wait);

@@ -9,6 +9,7 @@
 
 #include "venus/client/submit/invalidate.h"
 
+bool vnc_trace_is_on(void);
 void vnc_trace_map(const struct vnc_memory *memory);
 /* A submission took so long; its batches can write so much. */
 void vnc_trace_submit(uint64_t ns, const struct vnc_invalidate_counts *counts);
