@@ -46,21 +46,36 @@ static int level_index(const char *text, size_t len)
     return name_index(level_names, ARRAY_LEN(level_names), text, len);
 }
 
-/* Applies CAT=LEVEL,... to levels; false, with levels spoilt, when any part is malformed. */
-static bool parse_categories(const char *text, unsigned char levels[HW_CAT_COUNT])
+/* The category of text[0..len), -1 when it is none. */
+static int cat_index(const char *text, size_t len)
 {
+    static const char *const alias[] = {"network"}; /* as Venus Plus calls it */
+    return name_index(alias, 1, text, len) == 0 ? HW_CAT_NET
+                                                : name_index(cat_names, HW_CAT_COUNT, text, len);
+}
+
+/* CAT=LEVEL in text[0..len); false when it is something else. */
+static bool parse_category(const char *text, size_t len, unsigned char levels[HW_CAT_COUNT])
+{
+    const char *equals = memchr(text, '=', len);
+    int cat = equals ? cat_index(text, (size_t)(equals - text)) : -1;
+    int level = equals ? level_index(equals + 1, (size_t)(text + len - equals - 1)) : -1;
+    if (cat >= 0 && level >= 0)
+        levels[cat] = (unsigned char)level;
+    return cat >= 0 && level >= 0;
+}
+
+/* Applies CAT=LEVEL,... to levels, but for parts that cannot be read.  The first of those, or NULL.
+ */
+static const char *parse_categories(const char *text, unsigned char levels[HW_CAT_COUNT])
+{
+    const char *bad = NULL;
     for (;;) {
         size_t len = strcspn(text, ",");
-        const char *equals = memchr(text, '=', len);
-        if (!equals)
-            return false;
-        int cat = name_index(cat_names, HW_CAT_COUNT, text, (size_t)(equals - text));
-        int level = level_index(equals + 1, (size_t)(text + len - equals - 1));
-        if (cat < 0 || level < 0)
-            return false;
-        levels[cat] = (unsigned char)level;
+        if (!parse_category(text, len, levels) && !bad)
+            bad = text;
         if (text[len] == '\0')
-            return true;
+            return bad;
         text += len + 1;
     }
 }
@@ -71,31 +86,29 @@ static void read_environment(void)
     const char *global = getenv("VENUS_LOG_LEVEL");
     const char *categories = getenv("VENUS_LOG_CATEGORIES");
     int level = HW_LOG_WARN;
-    bool global_bad = false, categories_bad = false;
+    const char *bad = NULL;
+    bool global_bad = false;
     if (global && *global) {
         int found = level_index(global, strlen(global));
         global_bad = found < 0;
         level = global_bad ? HW_LOG_WARN : found;
     }
-    unsigned char levels[HW_CAT_COUNT], overridden[HW_CAT_COUNT];
+    unsigned char levels[HW_CAT_COUNT];
     memset(levels, level, sizeof levels);
-    memcpy(overridden, levels, sizeof levels);
-    if (categories && *categories) {
-        categories_bad = !parse_categories(categories, overridden);
-        if (!categories_bad)
-            memcpy(levels, overridden, sizeof levels);
-    }
+    if (categories && *categories)
+        bad = parse_categories(categories, levels);
     for (int i = 0; i < HW_CAT_COUNT; i++)
         atomic_store_explicit(&hw_log_levels[i], levels[i], memory_order_relaxed);
     if (global_bad)
         hw_warn(HW_CAT_GENERAL,
                 "VENUS_LOG_LEVEL='%s' is not NONE, ERROR, WARN, INFO, DEBUG or TRACE; using WARN",
                 global);
-    if (categories_bad)
-        hw_warn(HW_CAT_GENERAL,
-                "VENUS_LOG_CATEGORIES='%s' is not a list like MEMORY=INFO,NET=DEBUG (GENERAL, NET, "
-                "MEMORY, VULKAN, PAGE, KV, LLM with a log level each); ignoring it",
-                categories);
+    if (bad)
+        hw_warn(
+            HW_CAT_GENERAL,
+            "VENUS_LOG_CATEGORIES='%s': ignoring '%.*s', which is not like MEMORY=INFO,NET=DEBUG "
+            "(GENERAL, NET or NETWORK, MEMORY, VULKAN, PAGE, KV, LLM with a log level each)",
+            categories, (int)strcspn(bad, ","), bad);
 }
 
 unsigned char hw_log_first_use(enum hw_cat cat)

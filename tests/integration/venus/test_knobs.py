@@ -85,6 +85,12 @@ class Knobs(GpuCase):
                      r"vkWaitForFences: calls=100 avg_us=\S+ avg_bytes=\d+ max_us=\S+"):
             self.assertRegex(done.stderr, "trace " + what)
 
+    def test_the_traffic_in_the_seeds_words(self):
+        done = self.run_case("persistent", VENUS_TRACE_NET="1")
+        times = r"avg_us=[\d.]+ max_us=[\d.]+ avg_bytes=\d+$"
+        self.assertRegex(done.stderr, r"(?m)trace unix .*: send calls=.* " + times)
+        self.assertRegex(done.stderr, r"(?m)trace unix .*: recv replies=.* " + times)
+
 
 if __name__ == "__main__":
     support.main()

@@ -108,19 +108,12 @@ static void bad_level_is_one_warning_and_the_default(void **state)
     assert_false(hw_log_on(HW_CAT_NET, HW_LOG_INFO));
 }
 
-static void bad_categories_are_one_warning_and_ignored_as_a_whole(void **state)
+static void bad_categories_are_one_warning_and_ignored(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"NET",
-                                      "NET=",
-                                      "=INFO",
-                                      "NET=LOUD",
-                                      "WIRE=INFO",
-                                      "NET=INFO,",
-                                      "NET=INFO,,KV=INFO",
-                                      "NET INFO",
-                                      "NETS=INFO",
-                                      "NET=INFO;KV=INFO",
+    static const char *const bad[] = {"NET",      "NET=",      "=INFO",
+                                      "NET=LOUD", "WIRE=INFO", "KV=INFO,,KV=INFO",
+                                      "NET INFO", "NETS=INFO", "NET=INFO;KV=INFO",
                                       "NE=INFO"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         set_environment(NULL, bad[i]);
@@ -130,6 +123,17 @@ static void bad_categories_are_one_warning_and_ignored_as_a_whole(void **state)
         assert_non_null(strstr(lines[0], "MEMORY=INFO,NET=DEBUG"));
         assert_false(hw_log_on(HW_CAT_NET, HW_LOG_INFO));
     }
+}
+
+static void a_bad_category_spares_the_others(void **state)
+{
+    (void)state;
+    set_environment(NULL, "MEMORY=INFO,WIRE=INFO,NETWORK=DEBUG,KV");
+    assert_int_equal(line_count, 1);
+    assert_non_null(strstr(lines[0], "ignoring 'WIRE=INFO'"));
+    assert_true(hw_log_on(HW_CAT_MEMORY, HW_LOG_INFO));
+    assert_true(hw_log_on(HW_CAT_NET, HW_LOG_DEBUG));
+    assert_false(hw_log_on(HW_CAT_KV, HW_LOG_INFO));
 }
 
 static int evaluated;
@@ -305,7 +309,8 @@ int main(void)
         WITH_SINK(levels_in_any_case),
         WITH_SINK(category_overrides_level_both_ways),
         WITH_SINK(bad_level_is_one_warning_and_the_default),
-        WITH_SINK(bad_categories_are_one_warning_and_ignored_as_a_whole),
+        WITH_SINK(bad_categories_are_one_warning_and_ignored),
+        WITH_SINK(a_bad_category_spares_the_others),
         WITH_SINK(arguments_are_evaluated_only_when_on),
         WITH_SINK(debug_lines_carry_time_and_thread),
         WITH_SINK(long_text_is_cut_and_marked),
