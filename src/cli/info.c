@@ -62,6 +62,7 @@ static const struct cmd_option options[] = {
 static const struct cmd_env environment[] = {
     CMD_CONNECT_ENV,
     {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
+    {"VENUS_EARLY_FENCE", "only said: how programs that this environment starts find fences"},
     {"VENUS_TRACE_NET", "1: a summary of the traffic every 100 messages"},
     {NULL},
 };
@@ -224,6 +225,18 @@ static void print_rtt(const struct hw_hist *h)
     print_bars(h);
 }
 
+/* What a program that times its fences must know. */
+static void print_fences(void)
+{
+    bool early = true;
+    (void)hw_env_bool("VENUS_EARLY_FENCE", true, &early);
+    if (early)
+        printf("fences      early where no result can be seen; to measure time: "
+               "hawser run --honest-fences\n");
+    else
+        printf("fences      honest: VENUS_EARLY_FENCE=0\n");
+}
+
 static void print_text(const struct report *r)
 {
     const struct server_info *s = &r->server;
@@ -237,6 +250,8 @@ static void print_text(const struct report *r)
            r->link.tls ? "TLS 1.3" : "not encrypted", r->link.token ? "token" : "no token",
            hw_format_duration(time, r->link.connect_ns));
     print_devices(&s->devices);
+    if (s->devices.count > 0)
+        print_fences();
     if (r->rtt.count == 0)
         return;
     print_rtt(&r->rtt);

@@ -11,12 +11,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 enum { SERVERS_CHARS = CMD_LIST_MAX * (RPC_ADDR_HOST_CHARS + 16) };
 
+/* Benchmarks that time fences, by the name of the program or what it begins with. */
+static const char *const benchmarks[] = {"clpeak", "glmark2",    "vkfft",
+                                         "vkmark", "vkoverhead", "vkpeak"};
+
 struct run_options {
     struct cmd_list servers;
+    bool honest_fences;
     struct cmd_connect_options connect;
 };
 
@@ -28,6 +34,11 @@ static const struct cmd_option options[] = {
      .offset = offsetof(struct run_options, servers),
      .help = "whose GPUs the program shall see: host:port, unix:/path, shm:/path\n"
              "(without it: VENUS_SERVERS, VENUS_SERVER_HOST, else 127.0.0.1:28100)"},
+    {.name = "honest-fences",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct run_options, honest_fences),
+     .help = "a fence is signalled when its work is done, also where the program cannot\n"
+             "see the difference but by a clock: for programs that measure time"},
     CMD_CONNECT_OPTIONS(struct run_options, connect),
     {NULL},
 };
@@ -36,6 +47,7 @@ static const struct cmd_env environment[] = {
     CMD_CONNECT_ENV,
     {"HAWSER_ICD", "the driver's manifest, where it is not beside this program"},
     {"VENUS_HOST_VISIBLE_DEVICE_MEMORY", "1: offer GPU memory that programs can map"},
+    {"VENUS_EARLY_FENCE", "0: as --honest-fences; 1: early fences also for known benchmarks"},
     {"VENUS_SYNC", "1: wait for every command; slow, for looking for faults"},
     {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
     {NULL},
@@ -98,6 +110,28 @@ static void set_path(const char *name, const char *path)
         setenv(name, realpath(path, absolute) ? absolute : path, 1);
 }
 
+/* Whether the program is one of those, or a variant of it: glmark2-es2, VkFFT_TestSuite. */
+static bool is_benchmark(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    for (size_t i = 0; i < ARRAY_LEN(benchmarks); i++) {
+        size_t len = strlen(benchmarks[i]);
+        if (strncasecmp(name, benchmarks[i], len) == 0 && (!name[len] || strchr("-_.", name[len])))
+            return true;
+    }
+    return false;
+}
+
+static void choose_fences(bool honest, const char *program)
+{
+    bool known = !honest && !getenv("VENUS_EARLY_FENCE") && is_benchmark(program);
+    if (honest || known)
+        setenv("VENUS_EARLY_FENCE", "0", 1);
+    if (known)
+        cmd_warn("run: %s is a benchmark: --honest-fences is on; VENUS_EARLY_FENCE=1 turns it off",
+                 program);
+}
+
 static enum cmd_exit start(char **program)
 {
     signal(SIGPIPE, SIG_DFL); /* ours to ignore, not the program's */
@@ -122,6 +156,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     set_path("VENUS_TOKEN_FILE", o->connect.token_file);
     if (o->connect.fingerprint)
         setenv("VENUS_TLS_FINGERPRINT", o->connect.fingerprint, 1);
+    choose_fences(o->honest_fences, operands->program[0]);
     return start(operands->program);
 }
 

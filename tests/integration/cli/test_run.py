@@ -53,6 +53,30 @@ class Run(Case):
         self.assertEqual(shown["env"]["VENUS_TLS_FINGERPRINT"], fingerprint)
         self.expect(refused, REFUSED, "token")
 
+    def program(self, name):
+        path = self.dir / name
+        path.write_text('#!/bin/sh\necho "fence=$VENUS_EARLY_FENCE"\n')
+        path.chmod(0o755)
+        return path
+
+    def test_fences_are_honest_where_time_is_measured(self):
+        with Server("--listen", f"unix:{self.dir}/a") as server:
+            def fence(name, *args, **env):
+                return self.expect(hawser("run", "-s", server.addresses[0], *args, "--",
+                                          self.program(name), env=env), DONE)
+            for name, args, env, expected in (
+                    ("any", (), {}, ""), ("any", ("--honest-fences",), {}, "0"),
+                    ("any", ("--honest-fences",), {"VENUS_EARLY_FENCE": "1"}, "0"),
+                    ("vkpeak", (), {"VENUS_EARLY_FENCE": "1"}, "1"), ("vkpeakless", (), {}, ""),
+                    ("vkpeak", ("--honest-fences",), {}, "0")):
+                done = fence(name, *args, **env)
+                self.assertEqual((done.stdout, done.stderr), (f"fence={expected}\n", ""), name)
+            for name in ("vkpeak", "glmark2-es2", "VkFFT_TestSuite", "clpeak"):
+                done = fence(name)
+                self.assertEqual(done.stdout, "fence=0\n")
+                self.assertRegex(done.stderr, f"{name} is a benchmark: --honest-fences is on; "
+                                 "VENUS_EARLY_FENCE=1 turns it off\n$")
+
     def test_a_server_that_is_not_there_is_told_before_the_program_starts(self):
         marker = self.dir / "started"
         with Server("--listen", f"unix:{self.dir}/a") as server:

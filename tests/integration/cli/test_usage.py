@@ -43,7 +43,7 @@ class Help(Case):
                       "upload-cache-dir", "validate", "metrics", "ready-fd"],
             "info": ["ca", "fingerprint", "token-file", "timeout", "duration", "no-bench", "json"],
             "keygen": ["name", "days"],
-            "run": ["servers", "ca", "fingerprint", "token-file", "timeout"],
+            "run": ["servers", "honest-fences", "ca", "fingerprint", "token-file", "timeout"],
             "bench-rpc": ["quick", "only", "reps", "time", "limit", "via-delay", "no-pin", "check", "json"],
             "bench-vulkan": ["quick", "only", "native", "software", "device", "size", "reps", "time",
                              "check", "json"],
