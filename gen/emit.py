@@ -120,8 +120,10 @@ class Emit:
                 self.store_array(o, f, off, lv)
             elif f.kind == "objhandle":
                 o(f"wire_store64(p + {off}, vn_id((const void *)(uintptr_t){lv}));")
-            elif f.when:
+            elif f.when and f.elem.kind == "handle":
                 o(f"wire_store64(p + {off}, {f.when} ? vn_id({lv}) : 0);")
+            elif f.when:
+                o(self.store_scalar(f.elem.wire, off, f"({f.when} ? {lv} : 0)"))
             elif f.packed:
                 o(self.store_scalar(f.elem.wire, off, f"sizeof(*{pre}{f.packed})"))
             else:
@@ -210,6 +212,8 @@ class Emit:
                 continue
             if f.kind == "chars":
                 o(f"vn_put_chars(e, {pre}{f.name}, sizeof({pre}{f.name}));")
+            elif f.kind == "value" and f.when:
+                o(f"vn_enc_{f.elem.type}(e, {f.when} ? &{pre}{f.name} : &(const {f.elem.type}){{0}});")
             elif f.kind == "value":
                 o(f"vn_enc_{f.elem.type}(e, &{pre}{f.name});")
             elif f.kind == "array":

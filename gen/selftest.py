@@ -195,11 +195,15 @@ class SelfTest:
         head = f"void vn_fill_ignored_{name}(struct filler *f, {name} *s)"
         heads.append(head + ";")
         o.function(head)
+        o("(void)f;")
         for f in self.ruled(name):
             o(f"bool reads_{f.name} = {f.when};")
         for f in self.ruled(name):
             o(f"if (!reads_{f.name})")
-            o(f"    s->{f.name} = fill_garbage(f);")
+            if f.kind == "ptr" or f.elem.kind == "handle":
+                o(f"    s->{f.name} = fill_garbage(f);")
+            else:
+                o(f"    memset(&s->{f.name}, 0xff, sizeof(s->{f.name}));")
         o.end()
 
     # Structs.

@@ -48,9 +48,15 @@ class Structs:
                   f"void vn_load_{name}(struct vn_decoder *d, const uint8_t *p, {name} *s)", load)
 
     def _whole(self, struct):
+        parent = self.p.policy.entry("parents", struct.name).get("with")
+
         def enc(o):
+            if parent:
+                o(f"const {struct.name} *outer = {parent}(s);")
             o(f"vn_enc_self_{struct.name}(e, s);")
             o("vn_enc_chain(e, s->pNext);")
+            if parent:
+                o(f"(void){parent}(outer);")
 
         def dec(o):
             o(f"s->sType = {struct.stype};")

@@ -34,7 +34,7 @@ void vn_put_u16s(struct wire_enc *e, const void *ptr, uint64_t count)
 /* SPIR-V is an array of words, and may be larger than any other array: bytes are its limit. */
 void vn_put_u32s(struct wire_enc *e, const void *ptr, uint64_t count)
 {
-    if (count > WIRE_MESSAGE_MAX / 4)
+    if (ptr && count > WIRE_MESSAGE_MAX / 4)
         wire_enc_fail(e, -EMSGSIZE);
     else
         vn_put_u8s(e, ptr, count * 4);

@@ -200,6 +200,46 @@ bool vn_graphics_reads(const VkGraphicsPipelineCreateInfo *s, enum vn_graphics_p
     }
 }
 
+static _Thread_local const VkGraphicsPipelineCreateInfo *graphics_parent;
+static _Thread_local const VkCommandBufferBeginInfo *begin_parent;
+
+const VkGraphicsPipelineCreateInfo *vn_graphics_parent(const VkGraphicsPipelineCreateInfo *s)
+{
+    const VkGraphicsPipelineCreateInfo *outer = graphics_parent;
+    graphics_parent = s;
+    return outer;
+}
+
+const VkCommandBufferBeginInfo *vn_begin_parent(const VkCommandBufferBeginInfo *s)
+{
+    const VkCommandBufferBeginInfo *outer = begin_parent;
+    begin_parent = s;
+    return outer;
+}
+
+bool vn_parent_sets(VkDynamicState state)
+{
+    return graphics_parent && is_dynamic(graphics_parent, state);
+}
+
+bool vn_reads_formats(void)
+{
+    const uint32_t output = VK_GRAPHICS_PIPELINE_LIBRARY_FRAGMENT_OUTPUT_INTERFACE_BIT_EXT;
+    const VkGraphicsPipelineCreateInfo *s = graphics_parent;
+    if (!s)
+        return true;
+    return (subsets(s) & output) && !(vn_graphics_reads(s, VN_RENDER_PASS) && s->renderPass);
+}
+
+bool vn_inherits_rendering(void)
+{
+    const VkCommandBufferBeginInfo *s = begin_parent;
+    if (!s || !s->pInheritanceInfo)
+        return true;
+    return (s->flags & VK_COMMAND_BUFFER_USAGE_RENDER_PASS_CONTINUE_BIT) &&
+           !s->pInheritanceInfo->renderPass;
+}
+
 VkPipelineViewportStateCreateInfo vn_clean_viewport_state(const VkGraphicsPipelineCreateInfo *s,
                                                           VkPipelineViewportStateCreateInfo v)
 {
@@ -221,14 +261,17 @@ vn_clean_multisample_state(const VkGraphicsPipelineCreateInfo *s,
     return v;
 }
 
+/* Zeros, not NULL, for attachments that nobody reads: Khronos' layers of 1.3.239 at the server read
+ * them all the same. */
 VkPipelineColorBlendStateCreateInfo vn_clean_blend_state(const VkGraphicsPipelineCreateInfo *s,
                                                          VkPipelineColorBlendStateCreateInfo v)
 {
+    static const VkPipelineColorBlendAttachmentState none[32]; /* drivers have 8 */
     if (is_dynamic(s, VK_DYNAMIC_STATE_COLOR_BLEND_ENABLE_EXT) &&
         is_dynamic(s, VK_DYNAMIC_STATE_COLOR_WRITE_MASK_EXT) &&
         (is_dynamic(s, VK_DYNAMIC_STATE_COLOR_BLEND_EQUATION_EXT) ||
          is_dynamic(s, VK_DYNAMIC_STATE_COLOR_BLEND_ADVANCED_EXT)))
-        v.pAttachments = NULL;
+        v.pAttachments = v.attachmentCount <= ARRAY_LEN(none) ? none : NULL;
     return v;
 }
 

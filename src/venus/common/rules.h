@@ -50,6 +50,15 @@ bool vn_graphics_reads(const VkGraphicsPipelineCreateInfo *s, enum vn_graphics_p
 /* Whether basePipelineHandle is read. */
 bool vn_is_derivative(VkPipelineCreateFlags flags, const void *chain, int32_t index);
 
+/* Rules of chained structures depend on the structure that is encoded around them: the encoder of
+ * that one says so before and after, with what these return.  Without one all is read.
+ * Threads: each has its own. */
+const VkGraphicsPipelineCreateInfo *vn_graphics_parent(const VkGraphicsPipelineCreateInfo *s);
+const VkCommandBufferBeginInfo *vn_begin_parent(const VkCommandBufferBeginInfo *s);
+bool vn_parent_sets(VkDynamicState state);
+bool vn_reads_formats(void);
+bool vn_inherits_rendering(void);
+
 VkDescriptorImageInfo vn_clean_image_info(const VkWriteDescriptorSet *s, VkDescriptorImageInfo v);
 VkPipelineViewportStateCreateInfo vn_clean_viewport_state(const VkGraphicsPipelineCreateInfo *s,
                                                           VkPipelineViewportStateCreateInfo v);

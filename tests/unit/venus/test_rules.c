@@ -194,6 +194,68 @@ static void test_dynamic_viewports_are_not_read(void **state)
     assert_non_null(vn_clean_viewport_state(&info, viewport).pScissors);
 }
 
+/* Structures in the chains of a pipeline are judged by the pipeline. */
+static void test_dynamic_state_in_chains_is_not_read(void **state)
+{
+    const VkDynamicState states[] = {VK_DYNAMIC_STATE_DISCARD_RECTANGLE_EXT,
+                                     VK_DYNAMIC_STATE_SAMPLE_LOCATIONS_EXT};
+    VkPipelineDynamicStateCreateInfo dynamic = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_DYNAMIC_STATE_CREATE_INFO,
+        .dynamicStateCount = 2,
+        .pDynamicStates = states};
+    VkPipelineSampleLocationsStateCreateInfoEXT locations = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_SAMPLE_LOCATIONS_STATE_CREATE_INFO_EXT,
+        .sampleLocationsEnable = VK_TRUE,
+        .sampleLocationsInfo = {
+            .pNext = GARBAGE, .sampleLocationsCount = 9, .pSampleLocations = GARBAGE}};
+    VkPipelineMultisampleStateCreateInfo samples = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_MULTISAMPLE_STATE_CREATE_INFO, .pNext = &locations};
+    VkPipelineDiscardRectangleStateCreateInfoEXT rectangles = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_DISCARD_RECTANGLE_STATE_CREATE_INFO_EXT,
+        .discardRectangleCount = 2,
+        .pDiscardRectangles = GARBAGE};
+    VkPipelineRenderingCreateInfo rendering = {.sType =
+                                                   VK_STRUCTURE_TYPE_PIPELINE_RENDERING_CREATE_INFO,
+                                               .pNext = &rectangles,
+                                               .colorAttachmentCount = UINT32_MAX,
+                                               .pColorAttachmentFormats = GARBAGE};
+    VkGraphicsPipelineCreateInfo info = {.sType = VK_STRUCTURE_TYPE_GRAPHICS_PIPELINE_CREATE_INFO,
+                                         .pNext = &rendering,
+                                         .pMultisampleState = &samples,
+                                         .pDynamicState = &dynamic,
+                                         .renderPass = (VkRenderPass)&pass};
+    struct wire_enc e;
+    (void)state;
+    wire_enc_init(&e, WIRE_MESSAGE_MAX);
+    vn_enc_VkGraphicsPipelineCreateInfo(&e, &info);
+    assert_int_equal(wire_enc_error(&e), 0);
+    wire_enc_fini(&e);
+    assert_true(vn_reads_formats()); /* outside of a pipeline all is read */
+    assert_false(vn_parent_sets(VK_DYNAMIC_STATE_DISCARD_RECTANGLE_EXT));
+}
+
+static void test_ignored_counts_cost_nothing(void **state)
+{
+    VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                               .queueFamilyIndexCount = UINT32_MAX,
+                               .pQueueFamilyIndices = GARBAGE};
+    const VkBufferCreateInfo none = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO};
+    struct wire_enc a, b;
+    (void)state;
+    wire_enc_init(&a, WIRE_MESSAGE_MAX);
+    wire_enc_init(&b, WIRE_MESSAGE_MAX);
+    vn_enc_VkBufferCreateInfo(&a, &info);
+    vn_enc_VkBufferCreateInfo(&b, &none);
+    assert_int_equal(wire_enc_error(&a), 0);
+    assert_int_equal(wire_enc_len(&a), wire_enc_len(&b));
+    assert_memory_equal(wire_enc_data(&a), wire_enc_data(&b), wire_enc_len(&b));
+    wire_enc_reset(&a);
+    vn_put_u32s(&a, NULL, UINT64_MAX);
+    assert_int_equal(wire_enc_error(&a), 0);
+    wire_enc_fini(&a);
+    wire_enc_fini(&b);
+}
+
 static void test_a_base_pipeline_is_read_by_derivatives_only(void **state)
 {
     struct {
@@ -219,6 +281,8 @@ int main(void)
         cmocka_unit_test(test_stages_decide_about_vertices_and_tessellation),
         cmocka_unit_test(test_a_library_reads_its_own_part),
         cmocka_unit_test(test_dynamic_viewports_are_not_read),
+        cmocka_unit_test(test_dynamic_state_in_chains_is_not_read),
+        cmocka_unit_test(test_ignored_counts_cost_nothing),
         cmocka_unit_test(test_a_base_pipeline_is_read_by_derivatives_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
