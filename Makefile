@@ -13,7 +13,7 @@ export HAWSER_BUILD = $(BUILD)
 all: build
 
 help:
-	@echo 'make demo     build, start a server on the software GPU, run programs and a model on it'
+	@echo 'make demo     build, run a program on a remote (software) GPU, and a model behind HTTP'
 	@echo 'make test     every check: release, sanitizers, fuzzers, lint; the last line sums up'
 	@echo '              ONLY=lint|release|asan|tsan|fuzz runs one stage; FUZZ_SECONDS=N a target;'
 	@echo '              LEAKS=1 looks for leaks on arm64 too, which takes minutes'

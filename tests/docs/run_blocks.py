@@ -5,7 +5,7 @@
 
 A fenced block marked `sh` is run by bash, in the order of the page; a command that fails fails the page.
 The blocks of a page share a scratch folder, exported variables and background processes. The runner waits
-until each `hawser serve ... &` or `hawser kvd ... &` of a block says that it is ready, and ends all
+until each `hawser serve`, `kvd` or `gateway` `... &` of a block says that it is ready, and ends all
 processes of the page after its last block.
 
 An HTML comment on the line before a fence changes what happens:
@@ -37,8 +37,8 @@ import tempfile
 import threading
 
 SECONDS = 60  # for one block, on a busy machine
-READY = re.compile(r"^(listening on|attach at) ", re.M)
-STARTS = re.compile(r"\bhawser (serve|kvd)\b[^&|;\n]*&(?!&)")
+READY = re.compile(r"^(listening on|attach at|answering on) ", re.M)
+STARTS = re.compile(r"\bhawser (serve|kvd|gateway)\b[^&|;\n]*&(?!&)")
 FENCE = re.compile(r"^```(\S*)\s*$")
 DIRECTIVE = re.compile(r"^<!-- test: (?P<verb>[a-z]+)[, ]?\s*(?P<rest>.*?) -->$")
 ALLOWED = {"skip": "sh", "needs": "sh", "status": "sh", "output": "text", "shape": "text", "file": ""}
@@ -136,7 +136,8 @@ def free_ports():
 class Places:
     """What pages name, and what stands for it in this run."""
 
-    PORTS = ("28100", "28101", "28200", "28201", "29501", "29502", "9100", "2379")
+    PORTS = ("28100", "28101", "28200", "28201", "29501", "29502", "9100", "2379", "8000",
+             "8001")
 
     def __init__(self, scratch, program):
         self.table = {"/usr/local/bin/hawser": program, "/tmp/": f"{scratch}/tmp/",

@@ -7,8 +7,8 @@ import unittest
 
 from harness import DONE, FAILED, HAWSER, USAGE, Case, hawser
 
-COMMANDS = ["serve", "info", "keygen", "run", "bench-rpc", "bench-vulkan", "bench-ipc", "kvctl",
-            "kvd", "kvreplay", "kvscale", "benchkv", "bench-blocks", "pingpong", "model", "llm",
+COMMANDS = ["serve", "gateway", "drain", "info", "keygen", "run", "bench-rpc", "bench-vulkan",
+            "bench-ipc", "kvctl", "kvd", "kvreplay", "kvscale", "benchkv", "bench-blocks", "pingpong", "model", "llm",
             "experiment", "bench-llm"]
 
 
@@ -36,11 +36,15 @@ class Help(Case):
             "serve": ["listen", "master_port", "model", "backend", "threads", "context",
                       "kv-memory", "grace", "max-upload", "max-sequences", "shadow",
                       "shadow-memory", "tenant", "evict", "share-prefixes",
-                      "max-tokens", "cert",
-                      "key", "token-file", "insecure", "software", "no-devices", "max-clients",
+                      "max-tokens", "http", "api-key-file", "max-requests",
+                      "max-requests-per-key", "worker-wait", "cert", "key", "token-file", "insecure", "software", "no-devices", "max-clients",
                       "window", "max-calls", "heartbeat", "shm-ring", "max-memory", "max-objects",
                       "max-pipelines", "max-pending", "compile-threads", "upload-cache",
                       "upload-cache-dir", "validate", "metrics", "ready-fd"],
+            "gateway": ["servers", "http", "api-key-file", "max-requests", "max-requests-per-key",
+                        "worker-wait", "cert", "key", "insecure", "ready-fd", "ca", "fingerprint",
+                        "token-file", "timeout"],
+            "drain": ["undo", "ca", "fingerprint", "token-file", "timeout"],
             "info": ["ca", "fingerprint", "token-file", "timeout", "duration", "no-bench", "json"],
             "keygen": ["name", "days"],
             "run": ["servers", "honest-fences", "ca", "fingerprint", "token-file", "timeout"],
