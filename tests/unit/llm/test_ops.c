@@ -1194,9 +1194,9 @@ static void experts_one(struct duo *d, enum llm_dtype dtype, uint32_t rows, uint
 
 static void experts_all(struct duo *d)
 {
-    for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++) {
-        experts_one(d, dtypes[t], 1, 8);
-        experts_one(d, dtypes[t], 13, 4);
+    for (size_t t = 0; t < LLM_DTYPES; t++) {
+        experts_one(d, llm_dtype_at(t), 1, 8);
+        experts_one(d, llm_dtype_at(t), 13, 4);
     }
     experts_one(d, LLM_F16, 5, 50);
 }
