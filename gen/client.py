@@ -45,8 +45,10 @@ class Client:
         bits = [f"VN_{x.upper().replace('-', '_')}" for x in c.effects if x != "noted"]
         o(f"struct wire_enc *e = vn_client_record({c.c.params[0].name}, "
           f"{' | '.join(bits) or '0'});")
-        o("if (e)")
-        o(f"    vn_enc_cmd_{c.name}(e, {names(c.c)});")
+        o.open("if (e)")
+        o(f"vn_enc_cmd_{c.name}(e, {names(c.c)});")
+        o(f"vn_client_recorded({c.c.params[0].name});")
+        o.close()
         if c.ret != "void":
             o("return e ? VK_SUCCESS : VK_ERROR_OUT_OF_HOST_MEMORY;")
 
@@ -91,6 +93,9 @@ class Client:
         self._wait(o, c)
 
     def _post(self, o, c):
+        ended = self.p.policy.entry("ends", c.name).get("param")
+        if ended:
+            o(f"vn_client_ending({c.c.params[0].name}, 1, &{ended});")
         self._begin(o, c, self._fail(c))
         o.open("if (!c->sync)")
         if c.ret == "void":
@@ -145,6 +150,9 @@ class Client:
         if not f.counts:
             o(f"if (!{f.name})")
             o(f"    {fail}")
+        if self.p.is_recorded(f.elem.type):
+            o(f"vn_client_ending({c.c.params[0].name}, {count}, "
+              f"{'&' if not f.counts else ''}{f.name});")
         o(f"struct vn_client *c = vn_client_of({c.c.params[0].name});")
         o("struct wire_enc *e = c->ops->begin(c);")
         o.open("if (e)")

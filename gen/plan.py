@@ -326,6 +326,26 @@ class Plan:
                 self._reach(struct.name, chosen)
                 self.direct |= chosen - before - {struct.name}
 
+    def is_recorded(self, handle):
+        """Whether a recorded command can name a handle of this type, or what it holds."""
+        if not hasattr(self, "_recorded"):
+            found, reached = set(), set()
+            fields = [f for c in self.commands.values() if c.kind == "record" for f in c.fields]
+            while fields:
+                f = fields.pop()
+                fields += [case for _s, case in f.cases]
+                if f.elem and f.elem.kind == "handle":
+                    found.add(f.elem.type)
+                elif f.elem and f.elem.kind == "struct" and f.elem.type not in reached:
+                    chained = [s.name for s in self.r.structs.values() if s.name in self.ins
+                               and f.elem.type in [self.r.resolve(x) for x in s.extends]]
+                    for name in {f.elem.type, *chained} - reached:
+                        reached.add(name)
+                        fields += self.fields(name)
+            self._recorded = found
+        holds = self.policy.entry("holders", handle).get("of")
+        return handle in self._recorded or holds in self._recorded
+
     # Sizes.
 
     def dims(self, m):

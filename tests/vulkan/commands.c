@@ -362,6 +362,94 @@ static void threads_create(void)
         vkt_out_buffer("sizes", &workers[i].data);
 }
 
+/* --- what ends while it is recorded ----------------------------------------------------------- */
+
+/* A layout like the kernel's, which nobody keeps. */
+static VkPipelineLayout brief_layout(void)
+{
+    const VkPushConstantRange range = {VK_SHADER_STAGE_ALL, 0, 4};
+    VkPipelineLayoutCreateInfo info = {.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
+                                       .setLayoutCount = 1,
+                                       .pSetLayouts = &kernel.set_layout,
+                                       .pushConstantRangeCount = 1,
+                                       .pPushConstantRanges = &range};
+    VkPipelineLayout layout;
+    VKT(vkCreatePipelineLayout(vkt.device, &info, NULL, &layout));
+    return layout;
+}
+
+static void use_layout(VkCommandBuffer command, VkPipelineLayout layout, uint32_t add)
+{
+    vkCmdBindPipeline(command, VK_PIPELINE_BIND_POINT_COMPUTE, kernel.pipeline);
+    vkCmdBindDescriptorSets(command, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1, &kernel.set, 0,
+                            NULL);
+    vkCmdPushConstants(command, layout, VK_SHADER_STAGE_ALL, 0, 4, &add);
+}
+
+/* Vulkan forbids it, drivers do not mind. */
+static void ended_layout(void)
+{
+    prepare();
+    VkCommandBuffer command = vkt_begin();
+    for (uint32_t i = 1; i < 4; i++) {
+        VkPipelineLayout layout = brief_layout();
+        use_layout(command, layout, i);
+        vkDestroyPipelineLayout(vkt.device, layout, NULL);
+        vkCmdDispatch(command, WORDS / 64, 1, 1);
+        vkt_barrier(command);
+    }
+    vkt_finish(command);
+    vkt_out_buffer("data", &data);
+}
+
+struct recorder {
+    pthread_t thread;
+    VkCommandBuffer command;
+    VkPipelineLayout layout;
+    pthread_barrier_t *used;
+};
+
+static void *record_on(void *argument)
+{
+    const struct recorder *r = argument;
+    use_layout(r->command, r->layout, 1);
+    pthread_barrier_wait(r->used);
+    for (uint32_t i = 0; i < 2000; i++)
+        vkt_barrier(r->command);
+    vkCmdDispatch(r->command, WORDS / 64, 1, 1);
+    vkt_barrier(r->command);
+    return NULL;
+}
+
+/* Layouts end in one thread while others go on recording. */
+static void ended_by_others(void)
+{
+    prepare();
+    struct recorder recorders[THREADS];
+    pthread_barrier_t used;
+    pthread_barrier_init(&used, NULL, THREADS + 1);
+    for (int i = 0; i < THREADS; i++) {
+        VkCommandPool pool = vkt_command_pool(vkt.family, 0);
+        recorders[i] =
+            (struct recorder){.command = vkt_command(pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY),
+                              .layout = brief_layout(),
+                              .used = &used};
+        vkt_record(recorders[i].command, 0);
+        if (pthread_create(&recorders[i].thread, NULL, record_on, &recorders[i]))
+            vkt_fail("no thread");
+    }
+    pthread_barrier_wait(&used);
+    for (int i = 0; i < THREADS; i++)
+        vkDestroyPipelineLayout(vkt.device, recorders[i].layout, NULL);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(recorders[i].thread, NULL);
+        VKT(vkEndCommandBuffer(recorders[i].command));
+        submit_and_wait(recorders[i].command);
+    }
+    pthread_barrier_destroy(&used);
+    vkt_out_buffer("data", &data);
+}
+
 static const struct vkt_case cases[] = {
     {"one_time", one_time, NULL},
     {"resubmitted", resubmitted, NULL},
@@ -377,6 +465,8 @@ static const struct vkt_case cases[] = {
     {"threads_record", threads_record, NULL},
     {"threads_submit", threads_submit, NULL},
     {"threads_create", threads_create, NULL},
+    {"ended_layout", ended_layout, "a layout ends while a recording uses it"},
+    {"ended_by_others", ended_by_others, "layouts end while recordings use them"},
 };
 
 VKT_MAIN(cases)

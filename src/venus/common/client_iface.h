@@ -30,9 +30,15 @@ enum vn_effects {
 };
 
 struct vn_client_ops {
-    /* Where the next command of this command buffer is recorded; NULL when it cannot record. */
+    /* Where the next command of this command buffer is recorded; NULL when it cannot record.  Ended
+     * by recorded: no other thread looks at the recording meanwhile. */
     struct wire_enc *(*record)(struct vn_client *client, struct vn_object *command_buffer,
                                unsigned effects);
+    void (*recorded)(struct vn_client *client, struct vn_object *command_buffer);
+    /* The next command ends these objects, or what they hold: recordings under way that name them
+     * must come before it. */
+    void (*ending)(struct vn_client *client, struct vn_object *device, uint64_t count,
+                   struct vn_object *const *objects);
 
     /* An encoder for one command, or NULL when the server is lost.  Ended by post or call. */
     struct wire_enc *(*begin)(struct vn_client *client);
@@ -65,6 +71,18 @@ static inline struct wire_enc *vn_client_record(VkCommandBuffer command_buffer, 
 {
     struct vn_object *object = (struct vn_object *)command_buffer;
     return object->client->ops->record(object->client, object, effects);
+}
+
+static inline void vn_client_recorded(VkCommandBuffer command_buffer)
+{
+    struct vn_object *object = (struct vn_object *)command_buffer;
+    object->client->ops->recorded(object->client, object);
+}
+
+static inline void vn_client_ending(const void *device, uint64_t count, const void *handles)
+{
+    struct vn_client *client = vn_client_of(device);
+    client->ops->ending(client, (struct vn_object *)(uintptr_t)device, count, handles);
 }
 
 /* Fills handles[0..count) with new objects, or with NULL and returns false. */

@@ -26,6 +26,8 @@ struct world {
     uint64_t next_id;
     int posts, calls, live, failed, out_of_objects;
     unsigned effects; /* of the last recorded command */
+    int recorded;     /* commands whose recording was ended */
+    int ending;       /* objects of which the client was told before they were destroyed */
     bool lost;
 };
 
@@ -35,6 +37,21 @@ static struct wire_enc *record(struct vn_client *c, struct vn_object *command_bu
     struct world *w = (struct world *)c;
     w->effects = effects;
     return command_buffer == w->command_buffer ? &w->stream : NULL;
+}
+
+static void recorded(struct vn_client *c, struct vn_object *command_buffer)
+{
+    (void)command_buffer;
+    ((struct world *)c)->recorded++;
+}
+
+static void ending(struct vn_client *c, struct vn_object *device, uint64_t count,
+                   struct vn_object *const *objects)
+{
+    struct world *w = (struct world *)c;
+    assert_ptr_equal(device, w->device);
+    for (uint64_t i = 0; i < count; i++)
+        w->ending += objects[i] != NULL;
 }
 
 static struct wire_enc *begin(struct vn_client *c)
@@ -127,6 +144,8 @@ static void object_free(struct vn_client *c, struct vn_object *object)
 }
 
 static const struct vn_client_ops client_ops = {.record = record,
+                                                .recorded = recorded,
+                                                .ending = ending,
                                                 .begin = begin,
                                                 .post = post,
                                                 .call = call,
@@ -190,6 +209,7 @@ static void test_a_create_is_posted_and_its_object_is_there(void **state)
     assert_int_equal(w->fake.calls, 1);
     assert_ptr_equal(objects_lookup(w->objects, FIRST_ID, VK_OBJECT_TYPE_BUFFER), buffer);
     vn_vkDestroyBuffer((VkDevice)w->device, buffer, NULL);
+    assert_int_equal(w->ending, 1);
     assert_int_equal(w->fake.calls, 2);
     assert_int_equal(w->live, 0);
 }
@@ -305,6 +325,7 @@ static void test_commands_are_recorded_and_run_later(void **state)
     VkCommandBuffer commands = (VkCommandBuffer)w->command_buffer;
     vn_vkCmdDispatch(commands, 1, 2, 3);
     vn_vkCmdDispatch(commands, 4, 5, 6);
+    assert_int_equal(w->recorded, 2);
     assert_int_equal(w->effects, 0); /* what is bound is the client's to follow */
     assert_int_equal(w->posts + w->calls, 0);
     assert_int_equal(w->fake.calls, 0);

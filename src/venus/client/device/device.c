@@ -67,6 +67,7 @@ static void device_free(struct vnc_device *device)
     vnc_memo_fini(&device->requirements);
     pthread_cond_destroy(&device->sent);
     vnc_lock_fini(&device->lock);
+    vnc_lock_fini(&device->recordings_lock);
     vnc_object_destroy(&device->object);
 }
 
@@ -80,6 +81,7 @@ static struct vnc_device *device_new(struct vnc_physical_device *physical)
     device->pushes = vnc_link_user(physical->link);
     vnc_memo_init(&device->requirements);
     vnc_lock_init(&device->lock);
+    vnc_lock_init(&device->recordings_lock);
     pthread_cond_init(&device->sent, NULL);
     if (vn_delta_codec_create(physical->near ? 0 : VN_DELTA_ZSTD_MIN, &device->codec) ||
         vnc_upload_create(physical->upload_key, &device->upload)) {

@@ -641,8 +641,23 @@ static struct wire_enc *client_record(struct vn_client *client, struct vn_object
     return vnc_command_buffer_recording((struct vnc_command_buffer *)commands, effects);
 }
 
+static void client_recorded(struct vn_client *client, struct vn_object *commands)
+{
+    (void)client;
+    vnc_command_buffer_recorded((struct vnc_command_buffer *)commands);
+}
+
+static void client_ending(struct vn_client *client, struct vn_object *device, uint64_t count,
+                          struct vn_object *const *objects)
+{
+    if (!vnc_link_is_foreign(link_of(client)))
+        vnc_recordings_precede((struct vnc_device *)device, count, objects);
+}
+
 static const struct vn_client_ops client_ops = {
     .record = client_record,
+    .recorded = client_recorded,
+    .ending = client_ending,
     .begin = client_begin,
     .post = client_post,
     .call = client_call,

@@ -9,6 +9,7 @@
 #include "vn_client.gen.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 
 enum {
@@ -16,6 +17,8 @@ enum {
     RECORDING_BYTES_MAX = 1 << 30,
     /* One RECORD operation: a message holds several. */
     PART_BYTES = 16 << 20,
+    /* Objects that are looked for in a recording; for more it is sent unseen. */
+    LOOKED_FOR_MAX = 16,
     /* Of a recording that an idle server gets before it is ended: a handful of dispatches, which a
      * driver takes as long to record as it takes to send them. */
     EARLY_BYTES = 2 << 10,
@@ -41,7 +44,10 @@ struct vnc_command_buffer {
     struct vn_object object;
     struct vnc_device *device;
     struct vn_object *pool;
-    struct vnc_command_buffer *next, **at; /* in the pool's list */
+    struct vnc_command_buffer *next, **at;           /* in the pool's list */
+    struct vnc_command_buffer *next_open, **open_at; /* in the device's list; NULL: in none */
+    _Atomic bool locked; /* guards the recording and how far it is sent, while in that list */
+    bool unsent;         /* a part could not be sent; under the lock */
     struct wire_enc recording;
     size_t sent;          /* bytes of the recording that the server has */
     struct wire_enc kept; /* the recording that the server keeps, whole; or empty */
@@ -107,6 +113,47 @@ static bool list_add(struct list *list, void *item, bool *failed)
     return true;
 }
 
+/* ---- recordings under way ---- */
+
+/* Contended only while another thread sends what is recorded. */
+static void lock(struct vnc_command_buffer *commands)
+{
+    while (atomic_exchange_explicit(&commands->locked, true, memory_order_acquire))
+        sched_yield();
+}
+
+static void unlock(struct vnc_command_buffer *commands)
+{
+    atomic_store_explicit(&commands->locked, false, memory_order_release);
+}
+
+/* A child after fork sends nothing, and does not look at lists that others may have changed. */
+static void enter_list(struct vnc_command_buffer *commands)
+{
+    struct vnc_device *device = commands->device;
+    if (vnc_link_is_foreign(vnc_device_link(device)))
+        return;
+    pthread_mutex_lock(&device->recordings_lock);
+    commands->next_open = device->recordings;
+    commands->open_at = &device->recordings;
+    if (device->recordings)
+        device->recordings->open_at = &commands->next_open;
+    device->recordings = commands;
+    pthread_mutex_unlock(&device->recordings_lock);
+}
+
+static void leave_list(struct vnc_command_buffer *commands)
+{
+    if (!commands->open_at || vnc_link_is_foreign(vnc_device_link(commands->device)))
+        return;
+    pthread_mutex_lock(&commands->device->recordings_lock);
+    *commands->open_at = commands->next_open;
+    if (commands->next_open)
+        commands->next_open->open_at = commands->open_at;
+    commands->open_at = NULL;
+    pthread_mutex_unlock(&commands->device->recordings_lock);
+}
+
 /* ---- life ---- */
 
 void vnc_command_buffer_init(struct vnc_command_buffer *commands, struct vnc_device *device)
@@ -134,6 +181,8 @@ static void unkeep(struct vnc_command_buffer *commands)
 
 static void forget(struct vnc_command_buffer *commands)
 {
+    leave_list(commands);
+    commands->unsent = false;
     for (size_t i = 0; i < commands->sets.count; i++)
         vnc_descriptor_set_unref(commands->sets.items[i]);
     for (size_t i = 0; i < commands->use_count; i++)
@@ -219,6 +268,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL begin_command_buffer(VkCommandBuffer handl
     struct vnc_command_buffer *commands = VNC_OBJECT(vnc_command_buffer, handle);
     forget(commands);
     commands->simple++;
+    enter_list(commands);
     return vn_vkBeginCommandBuffer(handle, info);
 }
 
@@ -226,6 +276,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL reset_command_buffer(VkCommandBuffer handl
                                                            VkCommandBufferResetFlags flags)
 {
     struct vnc_command_buffer *commands = VNC_OBJECT(vnc_command_buffer, handle);
+    leave_list(commands);
     bool begun = commands->begun;
     forget(commands);
     /* Of what was ended the next vkBeginCommandBuffer resets the server's. */
@@ -326,6 +377,14 @@ static VkResult send_recording(struct vnc_command_buffer *commands)
     return result;
 }
 
+static void send_so_far(struct vnc_command_buffer *commands)
+{
+    if (send_recording(commands) != VK_SUCCESS)
+        commands->unsent = true;
+    if (!commands->keeps)
+        empty_recording(commands);
+}
+
 /* While the server has nothing to do it records what there is so far, unless it may turn out to be
  * what it has. */
 static void send_early(struct vnc_command_buffer *commands)
@@ -335,10 +394,9 @@ static void send_early(struct vnc_command_buffer *commands)
         !vnc_perf(VNC_PERF_EARLY_RECORDINGS) || is_kept_so_far(commands) ||
         vnc_device_is_working(commands->device))
         return;
-    commands->failed |=
-        send_recording(commands) != VK_SUCCESS || vnc_link_flush(link) != VK_SUCCESS;
-    if (!commands->keeps)
-        empty_recording(commands);
+    send_so_far(commands);
+    if (vnc_link_flush(link) != VK_SUCCESS)
+        commands->unsent = true;
 }
 
 /* Behind the first command that is more than a copy: small copies that came before it have
@@ -354,6 +412,7 @@ static void send_gathered(struct vnc_command_buffer *commands)
 struct wire_enc *vnc_command_buffer_recording(struct vnc_command_buffer *commands, unsigned effects)
 {
     commands->effects |= effects;
+    lock(commands);
     if (commands->calls++ > commands->simple && !commands->is_work)
         send_gathered(commands);
     size_t len = wire_enc_len(&commands->recording);
@@ -362,6 +421,52 @@ struct wire_enc *vnc_command_buffer_recording(struct vnc_command_buffer *command
         send_early(commands);
     }
     return &commands->recording;
+}
+
+void vnc_command_buffer_recorded(struct vnc_command_buffer *commands)
+{
+    unlock(commands);
+}
+
+/* ---- what ends while it is recorded ---- */
+
+/* Ids are in recordings as they are, 8 bytes; other values that look like one do no harm. */
+static bool names(const uint8_t *bytes, size_t len, const struct vn_object *object)
+{
+    uint8_t id[8];
+    if (!object)
+        return false;
+    if (object->type == VK_OBJECT_TYPE_DESCRIPTOR_POOL ||
+        object->type == VK_OBJECT_TYPE_COMMAND_POOL)
+        return true; /* what it holds is not looked for */
+    wire_store64(id, object->id);
+    return memmem(bytes, len, id, sizeof(id)) != NULL;
+}
+
+static bool names_any(const struct vnc_command_buffer *commands, uint64_t count,
+                      struct vn_object *const *objects)
+{
+    const uint8_t *bytes = wire_enc_data(&commands->recording);
+    size_t len = wire_enc_len(&commands->recording);
+    if (commands->sent == len || wire_enc_error(&commands->recording))
+        return false;
+    bool named = count > LOOKED_FOR_MAX;
+    for (uint64_t i = 0; i < count && !named; i++)
+        named = names(bytes + commands->sent, len - commands->sent, objects[i]);
+    return named;
+}
+
+void vnc_recordings_precede(struct vnc_device *device, uint64_t count,
+                            struct vn_object *const *objects)
+{
+    pthread_mutex_lock(&device->recordings_lock);
+    for (struct vnc_command_buffer *c = device->recordings; c; c = c->next_open) {
+        lock(c);
+        if (names_any(c, count, objects))
+            send_so_far(c);
+        unlock(c);
+    }
+    pthread_mutex_unlock(&device->recordings_lock);
 }
 
 /* ---- recordings of copies ---- */
@@ -415,24 +520,37 @@ void vnc_command_buffer_put_held(struct vnc_command_buffer *commands, struct wir
 
 /* ---- the end of a recording ---- */
 
+static VkResult end_recording(struct vnc_command_buffer *commands)
+{
+    if (commands->failed || commands->unsent || commands->named.failed || commands->read.failed ||
+        wire_enc_error(&commands->recording)) {
+        empty_recording(commands);
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    if (is_held_back(commands)) {
+        commands->held = true;
+        return VK_SUCCESS;
+    }
+    VkResult result = is_kept(commands) ? send_again(commands) : send_recording(commands);
+    if (result == VK_SUCCESS)
+        finish_recording(commands);
+    else
+        empty_recording(commands);
+    return result;
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL end_command_buffer(VkCommandBuffer handle)
 {
     struct vnc_command_buffer *commands = VNC_OBJECT(vnc_command_buffer, handle);
     VkResult result = vn_vkEndCommandBuffer(handle);
     commands->simple++;
-    if (result == VK_SUCCESS && (commands->failed || commands->named.failed ||
-                                 commands->read.failed || wire_enc_error(&commands->recording)))
-        result = VK_ERROR_OUT_OF_HOST_MEMORY;
-    if (result == VK_SUCCESS && is_held_back(commands)) {
-        commands->held = true;
-        return VK_SUCCESS;
-    }
+    lock(commands);
     if (result == VK_SUCCESS)
-        result = is_kept(commands) ? send_again(commands) : send_recording(commands);
-    if (result == VK_SUCCESS)
-        finish_recording(commands);
+        result = end_recording(commands);
     else
         empty_recording(commands);
+    unlock(commands);
+    leave_list(commands);
     return result;
 }
 

@@ -17,9 +17,15 @@
 struct vnc_command_buffer;
 
 /* Where the next command is put, behind whole ones; never NULL: a failure is kept and told by
- * vkEndCommandBuffer. */
+ * vkEndCommandBuffer.  Takes the recording's lock, which vnc_command_buffer_recorded gives back. */
 struct wire_enc *vnc_command_buffer_recording(struct vnc_command_buffer *commands,
                                               unsigned effects);
+void vnc_command_buffer_recorded(struct vnc_command_buffer *commands);
+
+/* Sends what recordings under way have so far, where they name one of the objects or it is a pool:
+ * they end with the next command.  From any thread, also while others record. */
+void vnc_recordings_precede(struct vnc_device *device, uint64_t count,
+                            struct vn_object *const *objects);
 
 /* Adds what the recording can write. */
 void vnc_command_buffer_ranges(const struct vnc_command_buffer *commands,
