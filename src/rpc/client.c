@@ -9,16 +9,25 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A thread that sleeps while another reads.  The reader asks for it, so that only those wake whose
+ * wait is over. */
+struct waiter {
+    struct waiter *next;
+    bool (*done)(void *user); /* NULL: whatever arrives may end the wait */
+    void *user;
+    bool woken;
+    pthread_cond_t wakes;
+};
+
 struct rpc_client {
-    pthread_mutex_t lock;   /* guards ep and all below */
-    pthread_cond_t arrived; /* somebody read; look again */
+    pthread_mutex_t lock; /* guards ep and all below */
     struct rpc_ep *ep;
     rpc_push_fn *on_push;
     rpc_end_fn *on_end; /* NULL before the handshake is done and after it was called */
     void *push_user;
-    bool reading;     /* a thread is in rpc_wait_bytes, without the lock */
-    uint32_t waiting; /* threads in pthread_cond_wait */
-    unsigned forks;   /* of this process, when it connected */
+    bool reading;           /* a thread is in rpc_wait_bytes, without the lock */
+    struct waiter *waiters; /* the others */
+    unsigned forks;         /* of this process, when it connected */
     bool stopping;
     bool heartbeat_runs;
     pthread_t heartbeat;
@@ -83,6 +92,32 @@ static void tell_end(struct rpc_client *c)
     on_end(c->push_user, status, rpc_ep_reason(c->ep));
 }
 
+static void wake(struct waiter *w)
+{
+    w->woken = true;
+    pthread_cond_signal(&w->wakes);
+}
+
+/* Something was read, or the connection has ended. */
+static void wake_done(struct rpc_client *c)
+{
+    bool ended = rpc_ep_status(c->ep) != 0;
+    for (struct waiter *w = c->waiters; w; w = w->next) {
+        if (!w->woken && (ended || !w->done || w->done(w->user)))
+            wake(w);
+    }
+}
+
+/* Whoever has waited calls it before it leaves: somebody must read for those who remain. */
+static void hand_over_reading(struct rpc_client *c)
+{
+    struct waiter *w = c->reading ? NULL : c->waiters;
+    while (w && w->woken)
+        w = w->next;
+    if (w)
+        wake(w);
+}
+
 static void take_in(struct rpc_client *c)
 {
     (void)rpc_poll(c->ep); /* a failure is the endpoint's status */
@@ -96,12 +131,12 @@ static void take_in(struct rpc_client *c)
     }
     (void)rpc_flush(c->ep);
     tell_end(c);
-    if (c->waiting > 0)
-        pthread_cond_broadcast(&c->arrived);
+    wake_done(c);
 }
 
 /* Another thread reads; this one helps to get the send queue out, or sleeps. */
-static void wait_beside_reader(struct rpc_client *c, uint64_t left_ns)
+static void wait_beside_reader(struct rpc_client *c, bool (*done)(void *), void *user,
+                               uint64_t left_ns)
 {
     uint64_t nap = left_ns < slice_ns ? left_ns : slice_ns;
     if (rpc_send_blocked(c->ep)) {
@@ -112,18 +147,24 @@ static void wait_beside_reader(struct rpc_client *c, uint64_t left_ns)
         (void)rpc_flush(c->ep);
         return;
     }
-    c->waiting++;
-    cond_sleep(c, &c->arrived, nap);
-    c->waiting--;
+    struct waiter self = {.next = c->waiters, .done = done, .user = user};
+    cond_init_monotonic(&self.wakes);
+    c->waiters = &self;
+    cond_sleep(c, &self.wakes, nap);
+    struct waiter **at = &c->waiters;
+    while (*at != &self)
+        at = &(*at)->next;
+    *at = self.next;
+    pthread_cond_destroy(&self.wakes);
 }
 
 /* One round of waiting: reads for all threads, or sleeps while another thread reads. */
-static void wait_once(struct rpc_client *c, uint64_t deadline_ns)
+static void wait_once(struct rpc_client *c, bool (*done)(void *), void *user, uint64_t deadline_ns)
 {
     uint64_t now = hw_now_ns();
     uint64_t left = deadline_ns > now ? deadline_ns - now : 0;
     if (c->reading) {
-        wait_beside_reader(c, left);
+        wait_beside_reader(c, done, user, left);
         return;
     }
     uint64_t tick = rpc_next_tick(c->ep);
@@ -146,15 +187,18 @@ static uint64_t deadline_after(uint64_t timeout_ns)
 
 static int wait_until(struct rpc_client *c, bool (*done)(void *), void *user, uint64_t deadline_ns)
 {
-    while (!done(user)) {
+    int rc = 0;
+    while (rc == 0 && !done(user)) {
         int status = rpc_ep_status(c->ep);
         if (status && status != -EINPROGRESS)
-            return status;
-        if (hw_now_ns() >= deadline_ns)
-            return -ETIMEDOUT;
-        wait_once(c, deadline_ns);
+            rc = status;
+        else if (hw_now_ns() >= deadline_ns)
+            rc = -ETIMEDOUT;
+        else
+            wait_once(c, done, user, deadline_ns);
     }
-    return 0;
+    hand_over_reading(c);
+    return rc;
 }
 
 static void *heartbeat_main(void *arg)
@@ -203,7 +247,6 @@ int rpc_client_create(struct rpc_transport *transport, const struct rpc_client_o
         return rc;
     }
     pthread_mutex_init(&c->lock, NULL);
-    cond_init_monotonic(&c->arrived);
     cond_init_monotonic(&c->heartbeat_wakes);
     c->on_push = options->on_push;
     c->push_user = options->push_user;
@@ -252,7 +295,6 @@ static void stop_heartbeat(struct rpc_client *c)
 
 static void client_free(struct rpc_client *c)
 {
-    pthread_cond_destroy(&c->arrived);
     pthread_cond_destroy(&c->heartbeat_wakes);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -309,12 +351,12 @@ static int send_with_retry(struct rpc_client *c, int (*attempt)(struct rpc_clien
         int rc = rpc_ep_status(c->ep);
         if (rc == 0)
             rc = attempt(c, args);
-        if (rc != -EAGAIN && rc != -ENOBUFS)
+        if ((rc != -EAGAIN && rc != -ENOBUFS) || hw_now_ns() >= deadline_ns) {
+            hand_over_reading(c);
             return rc;
-        if (hw_now_ns() >= deadline_ns)
-            return rc;
+        }
         (void)rpc_flush(c->ep);
-        wait_once(c, deadline_ns);
+        wait_once(c, NULL, NULL, deadline_ns);
     }
 }
 

@@ -83,7 +83,8 @@ int rpc_client_post(struct rpc_client *client, const struct rpc_send *send) MUST
 int rpc_client_flush(struct rpc_client *client);
 
 /* Flushes, then waits until done(user) is true; it is asked under the client's lock, whenever
- * something has arrived.  0, -ETIMEDOUT, or the connection's status. */
+ * something has arrived, by whichever thread read it.  0, -ETIMEDOUT, or the connection's status.
+ */
 int rpc_client_wait(struct rpc_client *client, bool (*done)(void *user), void *user,
                     uint64_t timeout_ns) MUST_CHECK;
 

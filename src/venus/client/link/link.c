@@ -562,7 +562,10 @@ VkResult vnc_link_wait(struct vnc_link *link, bool (*done)(void *user), void *us
                        uint64_t timeout_ns)
 {
     struct counted_wait wait = {done, user, false};
-    VkResult result = vnc_link_flush(link);
+    if (!vnc_link_begin(link))
+        return VK_ERROR_DEVICE_LOST;
+    VkResult result = post_over(link, 0); /* which the wait writes */
+    pthread_mutex_unlock(&link->stream);
     if (result != VK_SUCCESS)
         return result;
     int rc = rpc_client_wait(link->rpc, counted_is_done, &wait, timeout_ns);
