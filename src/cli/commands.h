@@ -12,5 +12,6 @@ extern const struct cmd_command cmd_kvd;
 extern const struct cmd_command cmd_kvctl;
 extern const struct cmd_command cmd_model;
 extern const struct cmd_command cmd_llm;
+extern const struct cmd_command cmd_chat;
 
 #endif

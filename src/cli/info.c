@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "command/connect.h"
 #include "command/measure.h"
+#include "llm/worker/message.h"
 #include "rpc/methods.h"
 #include "serve/server_info.h"
 #include "wire/le.h"
@@ -70,6 +71,7 @@ static const struct cmd_env environment[] = {
 struct report {
     struct cmd_link link;
     struct server_info server;
+    struct llm_served served; /* no models: it serves none */
     struct hw_hist rtt;
     double up_bytes_s, down_bytes_s; /* 0: not measured */
 };
@@ -89,6 +91,26 @@ static int ask(struct report *r)
         rc = server_info_decode(buf, len, &r->server);
     free(buf);
     return rc;
+}
+
+/* A server without a model does not know the method. */
+static int ask_models(struct report *r)
+{
+    uint8_t buf[sizeof r->served];
+    struct wire_dec d;
+    size_t len = 0;
+    int rc = measure_call(r->link.ep, LLM_METHOD_DESCRIBE, NULL, 0, buf, sizeof buf, &len,
+                          r->link.timeout_ns);
+    if (rc == -ENOSYS)
+        return 0;
+    if (rc == 0 && len > sizeof buf)
+        rc = -EMSGSIZE;
+    if (rc)
+        return rc;
+    wire_dec_init(&d, buf, len);
+    llm_served_get(&d, &r->served);
+    llm_served_make_printable(&r->served);
+    return wire_dec_end(&d);
 }
 
 static int measure_rtt(struct report *r, uint64_t duration_ns)
@@ -191,6 +213,13 @@ static void print_devices(const struct serve_devices *devices)
     }
 }
 
+static void print_models(const struct llm_served *s)
+{
+    for (uint32_t i = 0; i < s->model_count; i++)
+        printf("model       %s (%s), context %u%s\n", s->models[i].name, s->models[i].arch,
+               s->models[i].context, s->draining ? ", draining" : "");
+}
+
 /* Equal steps from the least value to the 99th percentile, so that one late answer does not
  * squeeze all others into one row; the last row has the rest. */
 static void print_bars(const struct hw_hist *h)
@@ -252,6 +281,7 @@ static void print_text(const struct report *r)
     print_devices(&s->devices);
     if (s->devices.count > 0)
         print_fences();
+    print_models(&r->served);
     if (r->rtt.count == 0)
         return;
     print_rtt(&r->rtt);
@@ -322,7 +352,23 @@ static void json_device(struct hw_json *j, const struct serve_device *d)
     hw_json_object_end(j);
 }
 
-static void json_server(struct hw_json *j, const struct server_info *s)
+static void json_models(struct hw_json *j, const struct llm_served *s)
+{
+    hw_json_key(j, "models");
+    hw_json_array_begin(j);
+    for (uint32_t i = 0; i < s->model_count; i++) {
+        hw_json_object_begin(j);
+        json_text(j, "name", s->models[i].name);
+        json_text(j, "arch", s->models[i].arch);
+        hw_json_key(j, "context");
+        hw_json_u64(j, s->models[i].context);
+        hw_json_object_end(j);
+    }
+    hw_json_array_end(j);
+}
+
+static void json_server(struct hw_json *j, const struct server_info *s,
+                        const struct llm_served *served)
 {
     hw_json_key(j, "server");
     hw_json_object_begin(j);
@@ -336,6 +382,7 @@ static void json_server(struct hw_json *j, const struct server_info *s)
         json_device(j, &s->devices.items[i]);
     hw_json_array_end(j);
     json_text(j, "devices_note", s->devices.note);
+    json_models(j, served);
     hw_json_object_end(j);
 }
 
@@ -362,7 +409,7 @@ static int print_json(const struct report *r)
     hw_json_key(&j, "token");
     hw_json_bool(&j, r->link.token);
     hw_json_object_end(&j);
-    json_server(&j, &r->server);
+    json_server(&j, &r->server, &r->served);
     hw_json_object_end(&j);
     return hw_json_finish(&j);
 }
@@ -372,6 +419,8 @@ static int print_json(const struct report *r)
 static enum cmd_exit examine(struct report *r, const struct info_options *o, const uint8_t *data)
 {
     int rc = ask(r);
+    if (rc == 0)
+        rc = ask_models(r);
     if (rc == 0 && !o->no_bench)
         rc = measure_all(r, o->duration_ns, data);
     if (rc)

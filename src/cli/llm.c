@@ -314,6 +314,9 @@ static enum cmd_exit ask(const struct llm_run_options *o, const char *address)
     if (code == CMD_DONE) {
         prompt[bytes] = '\0';
         code = llm_client_open(&client, "llm", &o->connect, address, o->model);
+        if (code == CMD_UNREACHABLE && !address)
+            cmd_warn("llm: without an address the default server is asked; --model FILE runs a "
+                     "model here");
         if (code == CMD_DONE)
             code = answer(&client, o, prompt, bytes, &sampling);
         llm_client_close(&client);

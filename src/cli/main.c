@@ -42,6 +42,7 @@ static const struct entry commands[] = {
     {"pingpong", &cmd_pingpong},
     {"model", &cmd_model},
     {"llm", &cmd_llm},
+    {"chat", &cmd_chat},
     {"experiment", &cmd_experiment},
     {"bench-llm", &cmd_bench_llm},
     {NULL, NULL},

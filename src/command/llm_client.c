@@ -21,24 +21,26 @@ static enum cmd_exit fail(const struct llm_client *c, int rc)
     return cmd_fail(code, "%s: %s: %s", c->command, c->address, c->why);
 }
 
-static enum cmd_exit join(struct llm_client *c, const struct cmd_connect_options *connect,
-                          const char *address)
+enum cmd_exit llm_client_connect(const char *command, const struct cmd_connect_options *connect,
+                                 const char *address, char canonical[LLM_CLIENT_ADDRESS_CHARS],
+                                 struct llm_connection **out)
 {
-    char why[RPC_WHY_CHARS], text[RPC_SERVER_CHARS];
+    char parse_why[RPC_WHY_CHARS], why[LLM_WHY_CHARS], text[RPC_SERVER_CHARS];
     struct rpc_security security;
     struct rpc_addr addr;
     cmd_pick_address(address, text);
-    if (rpc_addr_parse(text, &addr, why))
-        return cmd_fail(CMD_USAGE, "%s: %s", c->command, why);
-    rpc_addr_format(&addr, c->address, sizeof c->address);
+    if (rpc_addr_parse(text, &addr, parse_why))
+        return cmd_fail(CMD_USAGE, "%s: %s", command, parse_why);
+    if (canonical)
+        rpc_addr_format(&addr, canonical, LLM_CLIENT_ADDRESS_CHARS);
     enum cmd_exit code = cmd_load_security(connect, &security);
     if (code != CMD_DONE)
         return code;
     struct rpc_net_options net = {.security = &security, .timeout_ns = connect->timeout_ns};
     struct rpc_config config = {.security = &security, .handshake_ns = connect->timeout_ns};
-    int rc = llm_connection_open(&addr, &net, &config, &c->conn, c->why);
+    int rc = llm_connection_open(&addr, &net, &config, out, why);
     rpc_security_fini(&security);
-    return rc ? cmd_fail(cmd_exit_for(rc), "%s: %s", c->command, c->why) : CMD_DONE;
+    return rc ? cmd_fail(cmd_exit_for(rc), "%s: %s", command, why) : CMD_DONE;
 }
 
 static int choose_model(struct llm_client *c, const char *model, uint64_t timeout_ns)
@@ -63,7 +65,7 @@ enum cmd_exit llm_client_open(struct llm_client *c, const char *command,
 {
     uint64_t size;
     *c = (struct llm_client){.command = command};
-    enum cmd_exit code = join(c, connect, address);
+    enum cmd_exit code = llm_client_connect(command, connect, address, c->address, &c->conn);
     if (code != CMD_DONE)
         return code;
     int rc = choose_model(c, model, connect->timeout_ns);

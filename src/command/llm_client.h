@@ -24,7 +24,7 @@ struct llm_client {
     uint8_t *header;
     struct llm_file *file;
     struct llm_vocab *vocab;
-    char address[RPC_ADDR_HOST_CHARS + 16]; /* as the user may write it */
+    char address[RPC_ADDR_HOST_CHARS + 16]; /* canonical */
     char why[LLM_WHY_CHARS];
 };
 
@@ -51,6 +51,13 @@ struct llm_client_figures {
     char *text;                  /* what was shown; heap */
     size_t text_len;
 };
+
+/* Only connects.  address NULL: the default one.  canonical (may be NULL): the address as
+ * rpc/addr.h writes it.  CMD_DONE, or the exit status after a message. */
+enum { LLM_CLIENT_ADDRESS_CHARS = RPC_ADDR_HOST_CHARS + 16 };
+enum cmd_exit llm_client_connect(const char *command, const struct cmd_connect_options *connect,
+                                 const char *address, char canonical[LLM_CLIENT_ADDRESS_CHARS],
+                                 struct llm_connection **out);
 
 /* address NULL: the default one.  model NULL: the first that is served.  CMD_DONE, or the exit
  * status after a message. */

@@ -538,15 +538,6 @@ static int exchange(struct llm_connection *c, const struct llm_request *request,
     return rc;
 }
 
-/* A worker's words may reach a terminal. */
-static void make_printable(char *text)
-{
-    for (; *text; text++) {
-        if ((unsigned char)*text < 0x20 || *text == 0x7f)
-            *text = '?';
-    }
-}
-
 int llm_connection_describe(struct llm_connection *c, uint64_t timeout_ns, struct llm_served *out,
                             char *why)
 {
@@ -561,11 +552,7 @@ int llm_connection_describe(struct llm_connection *c, uint64_t timeout_ns, struc
     if (wire_dec_end(&d))
         rc = llm_why(why, -EPROTO, "the worker's description is malformed");
     rpc_answer_fini(&answer);
-    for (uint32_t i = 0; i < out->model_count; i++) {
-        make_printable(out->models[i].name);
-        make_printable(out->models[i].arch);
-        make_printable(out->models[i].arithmetic);
-    }
+    llm_served_make_printable(out);
     return rc;
 }
 

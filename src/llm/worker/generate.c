@@ -319,3 +319,20 @@ void llm_served_get(struct wire_dec *d, struct llm_served *s)
     for (uint32_t i = 0; i < s->model_count; i++)
         get_model(d, &s->models[i]);
 }
+
+static void make_printable(char *text)
+{
+    for (; *text; text++) {
+        if ((unsigned char)*text < 0x20 || *text == 0x7f)
+            *text = '?';
+    }
+}
+
+void llm_served_make_printable(struct llm_served *s)
+{
+    for (uint32_t i = 0; i < s->model_count; i++) {
+        make_printable(s->models[i].name);
+        make_printable(s->models[i].arch);
+        make_printable(s->models[i].arithmetic);
+    }
+}

@@ -112,6 +112,8 @@ void llm_end_put(struct wire_enc *e, const struct llm_generate_end *end);
 void llm_end_get(struct wire_dec *d, struct llm_generate_end *end);
 void llm_served_put(struct wire_enc *e, const struct llm_served *served);
 void llm_served_get(struct wire_dec *d, struct llm_served *served);
+/* A worker's words may reach a terminal: control characters become '?'. */
+void llm_served_make_printable(struct llm_served *served);
 
 /* One group of pushed tokens.  tops: 0, or 1 + as many as each token has. */
 void llm_group_put(struct wire_enc *e, uint64_t id, uint32_t tops, uint32_t count);

@@ -164,7 +164,8 @@ class BadInput(Modes):
     def test_wrong_usage(self):
         self.llm(("semantic", "--return", "all"), code=USAGE, says=["--return all", "topk:K"])
         self.llm(("local", "--lossy"), code=USAGE, says=["--lossy"])
-        self.expect(hawser("llm"), USAGE, "--model")
+        self.expect(hawser("llm", env={"VENUS_SERVERS": "127.0.0.1:1"}, input=""), UNREACHABLE,
+                    "--model FILE")
         self.llm(("remote",), code=USAGE, says=["'remote'", "one of local, ", "semantic, vulkan"])
         self.llm(("semantic", "--return", "topk:3", "--temperature", 1), self.serve(), code=FAILED,
                  says=["top 3"])

@@ -1,0 +1,423 @@
+/* hawser chat - a conversation with a served model. */
+#include "cli/commands.h"
+#include "command/line.h"
+#include "command/llm_client.h"
+#include "llm/chat/template.h"
+#include "llm/model/model.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+struct chat_options {
+    struct cmd_connect_options connect;
+    const char *model, *system, *temperature, *top_p, *min_p;
+    uint64_t most, top_k, seed;
+    struct cmd_list stops;
+    bool stats;
+};
+
+static const struct cmd_option options[] = {
+    {.name = "model",
+     .letter = 'm',
+     .kind = CMD_STRING,
+     .argument = "NAME",
+     .offset = offsetof(struct chat_options, model),
+     .help = "a model that the server serves [default: the first]"},
+    {.name = "system",
+     .letter = 's',
+     .kind = CMD_STRING,
+     .argument = "TEXT",
+     .offset = offsetof(struct chat_options, system),
+     .help = "what the model is told before the conversation"},
+    {.name = "max-tokens",
+     .letter = 'n',
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct chat_options, most),
+     .def = "0",
+     .max = LLM_CONTEXT_MAX,
+     .help = "of an answer; 0: until it ends or the context is full"},
+    {.name = "temperature",
+     .kind = CMD_STRING,
+     .argument = "X",
+     .offset = offsetof(struct chat_options, temperature),
+     .def = "0.7",
+     .help = "0 to 100; 0: always the likeliest token"},
+    {.name = "top-k",
+     .kind = CMD_U64,
+     .argument = "K",
+     .offset = offsetof(struct chat_options, top_k),
+     .def = "40",
+     .max = LLM_VOCAB_MAX,
+     .help = "draw from the K likeliest tokens; 0: from all"},
+    {.name = "top-p",
+     .kind = CMD_STRING,
+     .argument = "P",
+     .offset = offsetof(struct chat_options, top_p),
+     .def = "0.95",
+     .help = "draw from the likeliest tokens that have this probability together"},
+    {.name = "min-p",
+     .kind = CMD_STRING,
+     .argument = "P",
+     .offset = offsetof(struct chat_options, min_p),
+     .def = "0",
+     .help = "draw only from tokens with this share of the likeliest's probability"},
+    {.name = "seed",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct chat_options, seed),
+     .def = "0",
+     .help = "the same seed and words get the same answers; 0: a random one"},
+    {.name = "stop",
+     .kind = CMD_LIST,
+     .argument = "TEXT",
+     .offset = offsetof(struct chat_options, stops),
+     .help = "an answer ends before this text; may be repeated"},
+    {.name = "stats",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct chat_options, stats),
+     .help = "figures after each answer, on standard error"},
+    CMD_CONNECT_OPTIONS(struct chat_options, connect),
+    {NULL},
+};
+
+static const struct cmd_env environment[] = {
+    CMD_CONNECT_ENV,
+    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
+    {NULL},
+};
+
+struct chat {
+    const struct chat_options *o;
+    const char *address;
+    struct llm_client client;
+    struct llm_sampling sampling;
+    struct llm_template *template; /* NULL: plain text */
+    char *bos, *eos;
+    json_t *messages;
+    char *system; /* NULL: none */
+    struct llm_client_figures last;
+    bool has_last, is_terminal;
+    struct line line;
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal)
+{
+    (void)signal;
+    interrupted = 1;
+}
+
+/* ---- the prompt ---- */
+
+/* Of a model without a template that knows these tokens; its kind most models have seen. */
+static const char chatml[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+                             "{{ m.content }}<|im_end|>\n{% endfor %}"
+                             "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+/* A control token as templates write it; "" when there is none. */
+static char *token_text(const struct llm_file *file, const char *key)
+{
+    const struct gguf *metadata = llm_file_metadata(file);
+    const struct gguf_pair *tokens;
+    struct gguf_string text = {.text = ""};
+    char why[LLM_WHY_CHARS];
+    uint32_t id;
+    size_t at = 0;
+    if (metadata && gguf_get_u32(metadata, key, &id, why) == 0 &&
+        gguf_get_array(metadata, "tokenizer.ggml.tokens", GGUF_STRING, &tokens, why) == 0 &&
+        id < tokens->count) {
+        for (uint32_t i = 0; i <= id; i++)
+            text = gguf_next_string(tokens, &at);
+    }
+    return strndup(text.text, text.bytes);
+}
+
+static bool knows_chatml(const struct llm_client *c)
+{
+    static const char mark[] = "<|im_start|>";
+    uint32_t token;
+    return llm_vocab_encode(c->vocab, mark, sizeof mark - 1, true, &token, 1) == 1;
+}
+
+static void load_template(struct chat *c)
+{
+    char why[LLM_WHY_CHARS];
+    size_t bytes = sizeof chatml - 1;
+    const char *own = llm_file_text(c->client.file, "tokenizer.chat_template", &bytes);
+    if (own && llm_template_parse(own, bytes, &c->template, why) == 0)
+        return;
+    bool falls_back = knows_chatml(&c->client) &&
+                      llm_template_parse(chatml, sizeof chatml - 1, &c->template, why) == 0;
+    fprintf(stderr, "%s%s: %s\n", own ? "its chat template cannot be used: " : c->client.model.name,
+            own ? why : " has no chat template",
+            falls_back ? "messages are written as ChatML"
+                       : "it continues what you write, as plain text");
+}
+
+static int render(struct chat *c, char **text, size_t *bytes, char *why)
+{
+    json_t *all = json_array();
+    if (all && c->system)
+        json_array_append_new(all, json_pack("{s:s, s:s}", "role", "system", "content", c->system));
+    if (all)
+        json_array_extend(all, c->messages);
+    json_t *variables =
+        json_pack("{s:o, s:b, s:s, s:s, s:I}", "messages", all, "add_generation_prompt", 1,
+                  "bos_token", c->bos, "eos_token", c->eos, "time_now", (json_int_t)time(NULL));
+    int rc = variables ? llm_template_render(c->template, variables, text, bytes, why)
+                       : llm_why(why, -EINVAL, "it is no UTF-8");
+    json_decref(variables);
+    return rc;
+}
+
+/* Without a template: what was said, one after the other. */
+static int join(struct chat *c, char **text, size_t *bytes, char *why)
+{
+    FILE *out = open_memstream(text, bytes);
+    size_t i;
+    json_t *m;
+    if (!out)
+        return llm_why(why, -ENOMEM, "out of memory");
+    if (c->system)
+        fprintf(out, "%s\n", c->system);
+    json_array_foreach(c->messages, i, m)
+    {
+        fputs(json_string_value(json_object_get(m, "content")), out);
+    }
+    return fclose(out) ? llm_why(why, -errno, "%s", strerror(errno)) : 0;
+}
+
+static bool say(struct chat *c, const char *role, const char *content)
+{
+    json_t *m = json_pack("{s:s, s:s}", "role", role, "content", content);
+    return m && json_array_append_new(c->messages, m) == 0;
+}
+
+static void unsay(struct chat *c)
+{
+    json_array_remove(c->messages, json_array_size(c->messages) - 1);
+}
+
+/* ---- an answer ---- */
+
+static enum cmd_exit reconnect(struct chat *c)
+{
+    if (c->client.conn && llm_connection_status(c->client.conn, NULL) == 0)
+        return CMD_DONE;
+    llm_client_close(&c->client);
+    return llm_client_open(&c->client, "chat", &c->o->connect, c->address, c->o->model);
+}
+
+static enum cmd_exit generate(struct chat *c, const char *prompt, size_t bytes)
+{
+    uint32_t *tokens, count;
+    enum cmd_exit code = llm_client_encode(&c->client, prompt, bytes, &tokens, &count);
+    if (code != CMD_DONE)
+        return code;
+    struct llm_client_text text = {.tokens = tokens,
+                                   .token_count = count,
+                                   .most = (uint32_t)c->o->most,
+                                   .sampling = c->sampling,
+                                   .stops = &c->o->stops,
+                                   .begins = c->template != NULL,
+                                   .out = stdout,
+                                   .interrupted = &interrupted};
+    if (c->has_last)
+        llm_client_figures_fini(&c->last);
+    interrupted = 0;
+    code = llm_client_generate(&c->client, &text, &c->last);
+    c->has_last = true;
+    putchar('\n');
+    fflush(stdout);
+    free(tokens);
+    return code;
+}
+
+static enum cmd_exit answer(struct chat *c, const char *question)
+{
+    char why[LLM_WHY_CHARS], *prompt = NULL;
+    size_t bytes;
+    enum cmd_exit code = reconnect(c);
+    if (code != CMD_DONE)
+        return code;
+    if (!say(c, "user", question))
+        return cmd_fail(CMD_FAILED, "chat: what you wrote is no UTF-8");
+    int rc = c->template ? render(c, &prompt, &bytes, why) : join(c, &prompt, &bytes, why);
+    if (rc) {
+        unsay(c);
+        return cmd_fail(CMD_FAILED, "chat: the model's template: %s", why);
+    }
+    code = generate(c, prompt, bytes);
+    free(prompt);
+    if (code == CMD_REFUSED)
+        fprintf(stderr, "/clear begins a new conversation\n");
+    if (code != CMD_DONE || !say(c, "assistant", c->last.text ? c->last.text : ""))
+        unsay(c);
+    if (code == CMD_DONE && c->o->stats)
+        llm_client_print_figures(&c->client, &c->last, false, stderr);
+    return code;
+}
+
+/* ---- commands ---- */
+
+static const char help[] = "/system TEXT  what the model is told first; without TEXT: nothing\n"
+                           "/clear        forget the conversation\n"
+                           "/stats        figures of the last answer\n"
+                           "/quit         leave; also Ctrl-D.  Ctrl-C stops an answer.\n";
+
+/* True when the line was a command; *leaves on /quit. */
+static bool obey(struct chat *c, const char *line, bool *leaves)
+{
+    size_t word = strcspn(line, " ");
+    const char *rest = line + word + strspn(line + word, " ");
+    if (line[0] != '/')
+        return false;
+    if (strncmp(line, "/system", word) == 0 && word == 7) {
+        free(c->system);
+        c->system = *rest ? strdup(rest) : NULL;
+    } else if (strcmp(line, "/clear") == 0) {
+        json_array_clear(c->messages);
+    } else if (strcmp(line, "/stats") == 0 && c->has_last) {
+        llm_client_print_figures(&c->client, &c->last, false, stderr);
+    } else if (strcmp(line, "/quit") == 0) {
+        *leaves = true;
+    } else if (strcmp(line, "/stats") == 0) {
+        fputs("there was no answer yet\n", stderr);
+    } else {
+        fputs(help, stderr);
+    }
+    return true;
+}
+
+/* ---- the conversation ---- */
+
+/* From a terminal with editing, else a line of standard input.  False at its end. */
+static bool read_line(struct chat *c, char **line)
+{
+    static size_t room;
+    if (c->is_terminal) {
+        enum line_event event;
+        while ((event = line_read(&c->line, "> ")) == LINE_CANCELLED)
+            fputs("/quit or Ctrl-D leaves\n", stderr);
+        line_remember(&c->line);
+        *line = c->line.text;
+        return event == LINE_DONE;
+    }
+    ssize_t n = getline(line, &room, stdin);
+    if (n > 0 && (*line)[n - 1] == '\n')
+        (*line)[n - 1] = '\0';
+    return n >= 0;
+}
+
+/* On a terminal a failed answer is told and the next question may be asked. */
+static enum cmd_exit converse(struct chat *c)
+{
+    char *line = NULL;
+    bool leaves = false;
+    enum cmd_exit code = CMD_DONE;
+    while (!leaves && (code == CMD_DONE || c->is_terminal) && read_line(c, &line)) {
+        if (line[strspn(line, " \t\n")] == '\0' || obey(c, line, &leaves))
+            continue;
+        code = answer(c, line);
+    }
+    if (!c->is_terminal)
+        free(line);
+    return c->is_terminal ? CMD_DONE : code;
+}
+
+static enum cmd_exit read_number(const char *option, const char *text, double most, float *out)
+{
+    char *end;
+    errno = 0;
+    double value = strtod(text, &end);
+    if (errno || end == text || *end || !(value >= 0) || value > most)
+        return cmd_fail(CMD_USAGE, "chat: %s %s is not a number from 0 to %g", option, text, most);
+    *out = (float)value;
+    return CMD_DONE;
+}
+
+static enum cmd_exit read_sampling(struct chat *c)
+{
+    c->sampling.top_k = (uint32_t)c->o->top_k;
+    c->sampling.seed = c->o->seed;
+    if (!c->o->seed &&
+        getrandom(&c->sampling.seed, sizeof c->sampling.seed, 0) != sizeof c->sampling.seed)
+        return cmd_fail(CMD_FAILED, "chat: no random seed: %s", strerror(errno));
+    enum cmd_exit code =
+        read_number("--temperature", c->o->temperature, 100, &c->sampling.temperature);
+    if (code == CMD_DONE)
+        code = read_number("--top-p", c->o->top_p, 1, &c->sampling.top_p);
+    if (code == CMD_DONE)
+        code = read_number("--min-p", c->o->min_p, 1, &c->sampling.min_p);
+    return code;
+}
+
+static enum cmd_exit begin(struct chat *c)
+{
+    struct sigaction action = {.sa_handler = on_interrupt};
+    c->bos = token_text(c->client.file, "tokenizer.ggml.bos_token_id");
+    c->eos = token_text(c->client.file, "tokenizer.ggml.eos_token_id");
+    c->messages = json_array();
+    c->system = c->o->system ? strdup(c->o->system) : NULL;
+    if (!c->bos || !c->eos || !c->messages || (c->o->system && !c->system))
+        return cmd_fail(CMD_FAILED, "chat: out of memory");
+    c->is_terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    if (c->is_terminal) {
+        sigaction(SIGINT, &action, NULL);
+        fprintf(stderr, "%s at %s, a context of %u tokens.  /help lists commands.\n",
+                c->client.model.name, c->client.address, c->client.model.context);
+    }
+    load_template(c);
+    return CMD_DONE;
+}
+
+static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
+{
+    struct chat c = {.o = values, .address = operands->count ? operands->items[0] : NULL};
+    line_init(&c.line);
+    enum cmd_exit code = read_sampling(&c);
+    if (code == CMD_DONE)
+        code = llm_client_open(&c.client, "chat", &c.o->connect, c.address, c.o->model);
+    if (code == CMD_DONE)
+        code = begin(&c);
+    if (code == CMD_DONE)
+        code = converse(&c);
+    if (c.has_last)
+        llm_client_figures_fini(&c.last);
+    llm_template_free(c.template);
+    json_decref(c.messages);
+    free(c.bos);
+    free(c.eos);
+    free(c.system);
+    line_fini(&c.line);
+    llm_client_close(&c.client);
+    return code;
+}
+
+const struct cmd_command cmd_chat = {
+    .name = "chat",
+    .summary = "talk with a model that a server serves",
+    .operands = "[ADDR]",
+    .operands_max = 1,
+    .description =
+        "Asks a model at a server (hawser serve --model) what you type, line by line, by the "
+        "model's\n"
+        "own chat template.  On a terminal lines can be edited, and Up shows earlier ones.  "
+        "Ctrl-C\n"
+        "stops an answer, Ctrl-D leaves.  Commands: /system TEXT, /clear, /stats, /help, /quit.\n\n"
+        "Without a terminal each line of standard input is a question, and only answers go to\n"
+        "standard output.",
+    .options = options,
+    .environment = environment,
+    .examples = "hawser chat gpu1:28100\n"
+                "hawser chat --system 'Answer in one sentence.' --temperature 0\n"
+                "echo 'What is a hawser?' | hawser chat gpu1",
+    .values_size = sizeof(struct chat_options),
+    .run = run,
+};

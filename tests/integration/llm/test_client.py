@@ -1,0 +1,189 @@
+"""Clients without a model file: hawser llm ADDR, chat on a terminal and in a pipe, drain, info."""
+
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
+from harness import (DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, Server,
+                     clean_environment, hawser)
+
+MODEL = pathlib.Path(__file__).resolve().parents[3] / "models/kjv.gguf"
+PROMPT = "And God said"
+
+
+class Terminal:
+    """hawser chat on a pseudo-terminal."""
+
+    def __init__(self, *args):
+        self.seen = ""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(HAWSER, [HAWSER, "chat", *args], clean_environment({"TERM": "xterm"}))
+
+    def read_until(self, text):
+        """What came up to and with the text."""
+        end = time.monotonic() + TIMEOUT
+        while text not in self.seen:
+            if not select.select([self.fd], [], [], max(0, end - time.monotonic()))[0]:
+                raise AssertionError(f"no {text!r} in {self.seen!r}")
+            try:
+                self.seen += os.read(self.fd, 65536).decode(errors="replace")
+            except OSError:
+                raise AssertionError(f"the end, and no {text!r} in {self.seen!r}") from None
+        before, self.seen = self.seen.split(text, 1)
+        return before + text
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def close(self):
+        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        os.close(self.fd)
+        return status
+
+
+class Client(Case):
+    def setUp(self):
+        super().setUp()
+        self.server = Server("--listen", "127.0.0.1:0", "--model", MODEL, "--model",
+                             f"second={MODEL}", "--threads", 1)
+        self.addCleanup(self.server.stop)
+        self.address = self.server.addresses[0]
+        self.port = self.address.rsplit(":", 1)[1]
+
+    def llm(self, *args, code=DONE, says=(), **kwargs):
+        result = hawser("llm", *args, **kwargs)
+        self.expect(result, code, *says)
+        return result
+
+    def local(self, *args):
+        """The continuation that a run with the file prints."""
+        out = self.llm("--model", MODEL, "--prompt", PROMPT, "--threads", 1, *args).stdout
+        return out.split("\n\nprefill")[0].removeprefix(PROMPT)
+
+    def test_the_text_is_that_of_a_model_in_the_process(self):
+        expected = self.local("-n", 24)
+        for args in ((self.address,), ("--server", self.address),
+                     (self.address, "--model", "second")):
+            result = self.llm(*args, "-p", PROMPT, "-n", 24)
+            self.assertEqual(result.stdout, expected + "\n")
+            self.assertEqual(result.stderr, "")
+        drawn = ("-n", 24, "--temperature", 1, "--top-k", 20, "--seed", 5)
+        self.assertEqual(self.llm(self.address, "-p", PROMPT, *drawn).stdout,
+                         self.local(*drawn) + "\n")
+        self.assertEqual(self.llm(self.address, "-p", PROMPT, "-n", 24, "--echo").stdout,
+                         PROMPT + expected + "\n")
+
+    def test_a_prompt_comes_from_a_file_or_a_pipe(self):
+        expected = self.llm(self.address, "-p", PROMPT, "-n", 8).stdout
+        path = self.dir / "prompt"
+        path.write_text(PROMPT)
+        self.assertEqual(self.llm(self.address, "-f", path, "-n", 8).stdout, expected)
+        self.assertEqual(self.llm(self.address, "-n", 8, input=PROMPT).stdout, expected)
+        env = {"VENUS_SERVERS": self.address}
+        self.assertEqual(self.llm("-f", "-", "-n", 8, input=PROMPT, env=env).stdout, expected)
+        self.llm(self.address, "-f", self.dir / "none", code=FAILED, says=["none"])
+        self.llm(self.address, "-f", path, "-p", "x", code=USAGE, says=["not both"])
+
+    def test_a_stop_string_is_never_shown(self):
+        text = self.llm(self.address, "-p", PROMPT, "-n", 24).stdout
+        self.assertIn("this good work", text)
+        result = self.llm(self.address, "-p", PROMPT, "-n", 24, "--stop", "od wor", "--json")
+        self.assertEqual(result.stdout, text.split("od wor")[0] + "\n")
+        figures = json.loads(result.stderr)
+        self.assertEqual(figures["ended_by"], "stop string")
+        self.assertEqual(figures["prompt_tokens"], 4)
+        self.assertEqual(figures["model"], "kjv")
+        stats = self.llm(self.address, "-p", PROMPT, "-n", 24, "--stats").stderr
+        self.assertRegex(stats, r"generated  24 tokens, .* ended by: length")
+
+    def test_errors_name_cause_and_remedy(self):
+        self.llm(self.address, "-p", "x", "--model", "third", code=FAILED, says=["'third'", "kjv"])
+        result = self.llm(self.address, code=REFUSED, says=["the context has 512"],
+                          input="lord " * 3000)
+        self.assertEqual(result.stdout, "")
+        self.assertLess(len(result.stderr), 200)
+        self.llm("127.0.0.1:1", "-p", "x", code=UNREACHABLE, says=["cannot reach"])
+        self.llm(env={"VENUS_SERVERS": "127.0.0.1:1"}, code=UNREACHABLE, says=["--model FILE"],
+                 input="")
+        self.llm(self.address, "--mode", "semantic", code=USAGE, says=["--gpu_host"])
+        with Server("--listen", "127.0.0.1:0") as other:
+            self.llm(other.addresses[0], "-p", "x", code=FAILED, says=["serves no model"])
+
+    def test_a_drained_server_takes_no_texts_until_undone(self):
+        self.assertIn("drains: 0 texts", self.expect(hawser("drain", self.address), DONE).stdout)
+        self.assertIn("draining", self.expect_info())
+        self.llm(self.address, "-p", PROMPT, code=UNREACHABLE, says=["drains"])
+        undone = self.expect(hawser("drain", self.address, "--undo"), DONE)
+        self.assertIn("again", undone.stdout)
+        self.llm(self.address, "-p", PROMPT, "-n", 2)
+        self.expect(hawser("drain", "127.0.0.1:1"), UNREACHABLE, "cannot reach")
+
+    def test_info_names_the_models(self):
+        out = self.expect_info()
+        self.assertRegex(out, r"model\s+kjv \(llama\), context 512")
+        self.assertRegex(out, r"model\s+second \(llama\)")
+
+    def expect_info(self):
+        result = hawser("info", self.address, "--no-bench")
+        self.expect(result, DONE)
+        return result.stdout
+
+    def test_chat_answers_each_line_of_a_pipe(self):
+        def ask(text):
+            result = hawser("chat", self.address, "--temperature", 0, "-n", 8, input=text)
+            self.expect(result, DONE)
+            self.assertIn("no chat template", result.stderr)
+            return result.stdout
+        one = ask("And God said\n")
+        self.assertEqual(ask("And God said\n/clear\nAnd God said\n"), one + one)
+        self.assertNotEqual(ask("And God said\nAnd God said\n"), one + one)
+
+    def test_chat_on_a_terminal(self):
+        t = Terminal(self.address, "--temperature", "0", "-n", "6")
+        t.read_until("/help lists commands")
+        t.read_until("> ")
+        t.type("And Gox\x7fd sai\x1b[D\x1b[D\x1b[D\x01!\x04\x05d\r")  # ends as: !nd God said
+        t.read_until("\r\n")
+        first = t.read_until("> ")
+        t.type("/stats\r")
+        t.read_until("generated  6 tokens")
+        t.read_until("> ")
+        t.type("/clear\r")
+        t.read_until("> ")
+        t.type("\x1b[A\x1b[A\x1b[A")  # up to the first line
+        t.read_until("!nd God said")
+        t.type("\r")
+        t.read_until("\r\n")
+        again = t.read_until("> ")
+        self.assertEqual(strip(first), strip(again))
+        t.type("half a li\x03")
+        t.read_until("/quit or Ctrl-D leaves")
+        t.type("\x04")
+        self.assertEqual(t.close(), DONE)
+
+    def test_ctrl_c_stops_the_answer_and_not_the_program(self):
+        t = Terminal(self.address, "--temperature", "1")
+        t.read_until("> ")
+        t.type("In the beginning\r")
+        t.read_until("\r\n")
+        t.read_until(" ")  # of the answer
+        t.type("\x03")
+        t.read_until("> ")
+        t.type("/quit\r")
+        self.assertEqual(t.close(), DONE)
+
+
+def strip(text):
+    return re.sub(r"\x1b\[[0-9?]*[A-Za-z]|[\r\n]", "", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
