@@ -1,6 +1,6 @@
 #include "llm/chat/template.h"
 
-#include "llm/chat/node.h"
+#include "llm/chat/jinja/node.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* The tests of Jinja: `value is name(arguments)`. */
-#include "llm/chat/node.h"
+#include "llm/chat/jinja/node.h"
 
 #include <errno.h>
 #include <string.h>

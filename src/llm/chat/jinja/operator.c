@@ -1,5 +1,5 @@
 /* Operators, items, attributes and slices of values. */
-#include "llm/chat/node.h"
+#include "llm/chat/jinja/node.h"
 
 #include <assert.h>
 #include <errno.h>

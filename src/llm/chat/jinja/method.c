@@ -1,5 +1,5 @@
 /* Methods of strings, lists, dicts and `loop`. */
-#include "llm/chat/node.h"
+#include "llm/chat/jinja/node.h"
 
 #include "base/utf8.h"
 

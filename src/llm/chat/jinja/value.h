@@ -1,13 +1,13 @@
-/* llm/chat/value.h - the values of a template under way: Python's types, as far as Jinja shows
- * them.
+/* llm/chat/jinja/value.h - the values of a template under way: Python's types, as far as Jinja
+ * shows them.
  *
  * Private to src/llm/chat.  All memory is the run's arena, so nothing is freed by itself.  The
  * first error is kept in the run; later calls then do nothing and yield undefined, and loops end
  * when llm_run_step() says false.
  *
  * Threads: one at a time for each run.  Lifetime: values live as long as their run. */
-#ifndef HAWSER_LLM_CHAT_VALUE_H
-#define HAWSER_LLM_CHAT_VALUE_H
+#ifndef HAWSER_LLM_CHAT_JINJA_VALUE_H
+#define HAWSER_LLM_CHAT_JINJA_VALUE_H
 
 #include "base/arena.h"
 

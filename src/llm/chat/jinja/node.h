@@ -1,11 +1,11 @@
-/* llm/chat/node.h - a template as a tree.
+/* llm/chat/jinja/node.h - a template as a tree.
  *
  * Private to src/llm/chat.  parse.c makes it, eval.c walks it.  Threads: read-only once parsed.
  * Lifetime: the arena of its template. */
-#ifndef HAWSER_LLM_CHAT_NODE_H
-#define HAWSER_LLM_CHAT_NODE_H
+#ifndef HAWSER_LLM_CHAT_JINJA_NODE_H
+#define HAWSER_LLM_CHAT_JINJA_NODE_H
 
-#include "llm/chat/value.h"
+#include "llm/chat/jinja/value.h"
 
 enum node_type {
     /* Statements; `next` is the following one. */

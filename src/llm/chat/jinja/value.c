@@ -1,4 +1,4 @@
-#include "llm/chat/value.h"
+#include "llm/chat/jinja/value.h"
 
 #include "base/utf8.h"
 #include "llm/chat/template.h"

@@ -1,6 +1,6 @@
 /* What Python's str can do, over UTF-8. */
 #include "base/utf8.h"
-#include "llm/chat/value.h"
+#include "llm/chat/jinja/value.h"
 
 #include <string.h>
 

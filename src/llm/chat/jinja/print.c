@@ -1,6 +1,6 @@
 /* str(), repr() and json.dumps() of values. */
 #include "base/utf8.h"
-#include "llm/chat/value.h"
+#include "llm/chat/jinja/value.h"
 
 #include <errno.h>
 #include <math.h>

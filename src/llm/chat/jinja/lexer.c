@@ -1,7 +1,7 @@
-#include "llm/chat/lexer.h"
+#include "llm/chat/jinja/lexer.h"
 
 #include "base/utf8.h"
-#include "llm/chat/value.h"
+#include "llm/chat/jinja/value.h"
 #include "llm/model/why.h"
 
 #include <ctype.h>

@@ -1,5 +1,5 @@
 /* Walks the tree of a template. */
-#include "llm/chat/node.h"
+#include "llm/chat/jinja/node.h"
 #include "llm/chat/template.h"
 
 #include <errno.h>

@@ -1,11 +1,11 @@
-/* llm/chat/lexer.h - a template's text as tokens.
+/* llm/chat/jinja/lexer.h - a template's text as tokens.
  *
  * Private to src/llm/chat.  Whitespace control is done here: "-" and "+" at the ends of tags,
  * trim_blocks (a newline after a tag goes) and lstrip_blocks (blanks before a tag on its line go).
  *
  * Trust: any UTF-8.  Threads: one.  Lifetime: tokens live in the caller's arena. */
-#ifndef HAWSER_LLM_CHAT_LEXER_H
-#define HAWSER_LLM_CHAT_LEXER_H
+#ifndef HAWSER_LLM_CHAT_JINJA_LEXER_H
+#define HAWSER_LLM_CHAT_JINJA_LEXER_H
 
 #include "base/arena.h"
 

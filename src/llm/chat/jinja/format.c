@@ -1,5 +1,5 @@
 /* text % values and text.format(). */
-#include "llm/chat/value.h"
+#include "llm/chat/jinja/value.h"
 
 #include <ctype.h>
 #include <errno.h>

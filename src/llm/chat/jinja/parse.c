@@ -1,6 +1,6 @@
 /* From tokens to a tree, by recursive descent in the order of jinja2's precedence. */
-#include "llm/chat/lexer.h"
-#include "llm/chat/node.h"
+#include "llm/chat/jinja/lexer.h"
+#include "llm/chat/jinja/node.h"
 #include "llm/chat/template.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* The filters of Jinja: `value | name(arguments)`. */
-#include "llm/chat/node.h"
+#include "llm/chat/jinja/node.h"
 
 #include <errno.h>
 #include <float.h>
