@@ -1,10 +1,9 @@
 /* Messages to a prompt: what is checked, how templates are served, and one bos. */
 #include "unit.h"
 
+#include "byte_vocab.h"
 #include "failing.h"
-#include "image.h"
 #include "llm/chat/chat.h"
-#include "llm/tokenizer/vocab_impl.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -140,61 +139,15 @@ static void a_refusal_of_the_template_is_told(void **state)
     llm_chat_destroy(chat);
 }
 
-/* A vocabulary of bytes with <s> as its bos, and templates if there are any. */
-struct made {
-    struct image image;
-    struct gguf gguf;
-    struct llm_vocab *vocab;
-};
-
-static struct made make_file(bool adds_bos, const char *template, const char *with_tools)
-{
-    static const char *const names[] = {"<unk>", "<s>", "</s>"};
-    struct image_writer w;
-    struct made made;
-    enum { TOKENS = 3 + 256 };
-    image_begin(&w, 0, 5 + (template != NULL) + (with_tools != NULL));
-    gguf_write_string(&w.gguf, "tokenizer.ggml.model", "llama");
-    gguf_write_array(&w.gguf, "tokenizer.ggml.tokens", GGUF_STRING, TOKENS);
-    for (int i = 0; i < TOKENS; i++) {
-        char text[8];
-        snprintf(text, sizeof text, "<0x%02X>", (unsigned)(i - 3) & 0xff);
-        const char *name = i < 3 ? names[i] : text;
-        gguf_put_string(&w.gguf, name, strlen(name));
-    }
-    gguf_write_array(&w.gguf, "tokenizer.ggml.scores", GGUF_F32, TOKENS);
-    for (int i = 0; i < TOKENS; i++)
-        gguf_put_u32(&w.gguf, 0);
-    gguf_write_array(&w.gguf, "tokenizer.ggml.token_type", GGUF_I32, TOKENS);
-    for (int i = 0; i < TOKENS; i++)
-        gguf_put_u32(&w.gguf, i == 0  ? LLM_TOKEN_UNKNOWN
-                              : i < 3 ? LLM_TOKEN_CONTROL
-                                      : LLM_TOKEN_BYTE);
-    gguf_write_bool(&w.gguf, "tokenizer.ggml.add_bos_token", adds_bos);
-    if (template)
-        gguf_write_string(&w.gguf, "tokenizer.chat_template", template);
-    if (with_tools)
-        gguf_write_string(&w.gguf, "tokenizer.chat_template.tool_use", with_tools);
-    made.image = image_end(&w);
-    if (gguf_init(&made.gguf, made.image.bytes, made.image.size, why) ||
-        llm_vocab_create_gguf(&made.gguf, LLM_VOCAB_MAX, &made.vocab, why))
-        fail_msg("%s", why);
-    return made;
-}
-
-static void drop(struct made *made)
-{
-    llm_vocab_destroy(made->vocab);
-    gguf_fini(&made->gguf);
-    image_free(&made->image);
-}
-
 static void a_file_brings_its_templates(void **state)
 {
     (void)state;
     static const char hello[] = "[{\"role\": \"user\", \"content\": \"x\"}]";
     static const char tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]";
-    struct made made = make_file(true, "{{ bos_token }}plain", "<tool_call>{{ eos_token }}");
+    static const char *const keys[] = {"tokenizer.chat_template", "{{ bos_token }}plain",
+                                       "tokenizer.chat_template.tool_use",
+                                       "<tool_call>{{ eos_token }}"};
+    struct byte_vocab made = byte_vocab_make(true, NULL, 0, keys, 2);
     struct llm_chat *chat;
     int err;
     assert_int_equal(llm_chat_create_gguf(&made.gguf, made.vocab, false, &chat, why), 0);
@@ -207,13 +160,13 @@ static void a_file_brings_its_templates(void **state)
     assert_string_equal(out, "<tool_call></s>");
     free(out);
     llm_chat_destroy(chat);
-    drop(&made);
+    byte_vocab_drop(&made);
 }
 
 static void chatml_stands_in_when_asked(void **state)
 {
     (void)state;
-    struct made made = make_file(true, NULL, NULL);
+    struct byte_vocab made = byte_vocab_make(true, NULL, 0, NULL, 0);
     struct llm_chat *chat;
     int err;
     assert_int_equal(llm_chat_create_gguf(&made.gguf, made.vocab, false, &chat, why), -ENOENT);
@@ -226,13 +179,13 @@ static void chatml_stands_in_when_asked(void **state)
                              "<|im_start|>assistant\n");
     free(out);
     llm_chat_destroy(chat);
-    drop(&made);
+    byte_vocab_drop(&made);
 }
 
 static void a_prompt_begins_with_one_bos(void **state)
 {
     (void)state;
-    struct made made = make_file(true, NULL, NULL);
+    struct byte_vocab made = byte_vocab_make(true, NULL, 0, NULL, 0);
     uint32_t tokens[64];
     static const char *const prompts[] = {"<s>ab", "ab"};
     for (int i = 0; i < 2; i++) {
@@ -244,11 +197,11 @@ static void a_prompt_begins_with_one_bos(void **state)
         /* A count is told without room, too. */
         assert_int_equal(llm_chat_encode(made.vocab, prompts[i], strlen(prompts[i]), NULL, 0), n);
     }
-    drop(&made);
-    made = make_file(false, NULL, NULL);
+    byte_vocab_drop(&made);
+    made = byte_vocab_make(false, NULL, 0, NULL, 0);
     llm_chat_encode(made.vocab, "ab", 2, tokens, 64);
     assert_int_not_equal(tokens[0], 1);
-    drop(&made);
+    byte_vocab_drop(&made);
 }
 
 static void running_out_of_memory_is_an_error_and_leaks_nothing(void **state)

@@ -1,0 +1,47 @@
+/* llm/chat/grammar_impl.h - a grammar as a matcher sees it.
+ *
+ * Private to src/llm/chat: gbnf.c makes it, matcher.c walks it.  Threads: read-only.
+ * Lifetime: as llm/chat/grammar.h. */
+#ifndef HAWSER_LLM_CHAT_GRAMMAR_IMPL_H
+#define HAWSER_LLM_CHAT_GRAMMAR_IMPL_H
+
+#include "llm/chat/grammar.h"
+
+enum element_kind {
+    ELEMENT_END,  /* of an alternative */
+    ELEMENT_BYTE, /* value: the byte */
+    ELEMENT_SET,  /* value: index into sets */
+    ELEMENT_RULE, /* value: index into rules */
+};
+
+struct element {
+    uint32_t kind : 2;
+    uint32_t value : 30;
+};
+
+struct byte_set {
+    uint64_t bits[4];
+};
+
+static inline bool byte_set_has(const struct byte_set *set, unsigned byte)
+{
+    return set->bits[byte / 64] >> (byte % 64) & 1;
+}
+
+struct grammar_rule {
+    uint32_t first, count; /* of starts */
+};
+
+struct llm_grammar {
+    struct element *elements;
+    uint32_t element_count, element_room;
+    struct byte_set *sets;
+    uint32_t set_count, set_room;
+    struct grammar_rule *rules;
+    uint32_t rule_count, rule_room;
+    uint32_t *starts; /* of alternatives, in elements; those of a rule are together */
+    uint32_t start_count, start_room;
+    uint32_t root;
+};
+
+#endif

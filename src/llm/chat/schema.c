@@ -1,0 +1,804 @@
+#include "llm/chat/schema.h"
+
+#include "base/utf8.h"
+#include "llm/chat/grammar.h"
+#include "llm/chat/pattern.h"
+#include "llm/chat/schema_text.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What every grammar may name; a blank or a short line between two parts. */
+static const char base_rules[] =
+    "ws ::= \" \"? | \"\\n\" [ \\t]{0,20}\n"
+    "hex ::= [0-9a-fA-F]\n"
+    "char ::= [^\"\\\\\\x00-\\x1f] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" ([0-9a-cA-CeEfF] hex{3} | "
+    "[dD] "
+    "[0-7] hex{2}))\n"
+    "string ::= \"\\\"\" char* \"\\\"\"\n"
+    "integer ::= \"-\"? (\"0\" | [1-9] [0-9]{0,15})\n"
+    "number ::= integer (\".\" [0-9]{1,16})? ([eE] [+-]? [0-9]{1,2})?\n"
+    "boolean ::= \"true\" | \"false\"\n"
+    "null ::= \"null\"\n"
+    "value ::= object | array | string | number | boolean | null\n"
+    "member ::= string \":\" ws value\n"
+    "object ::= \"{\" ws (member (\",\" ws member)*)? ws \"}\"\n"
+    "array ::= \"[\" ws (value (\",\" ws value)*)? ws \"]\"\n";
+
+struct builder {
+    const json_t *root;
+    json_t *refs; /* "$ref" to the number of its rule */
+    struct schema_text out;
+    uint32_t rules;
+    uint32_t depth;
+    char *why;
+    int err;
+};
+
+static void fail(struct builder *b, int err, const char *keyword, const char *what)
+{
+    if (!b->err)
+        b->err = llm_why(b->why, err, "the JSON schema's \"%s\": %s", keyword, what);
+}
+
+static void check_text(struct builder *b, const struct schema_text *t)
+{
+    if (t->failed)
+        fail(b, -ENOMEM, "type", "out of memory");
+    if (t->bytes > LLM_GRAMMAR_BYTES_MAX)
+        fail(b, -E2BIG, "properties", "the grammar becomes too large");
+}
+
+/* Writes a rule of its own; body is given up.  Returns its number. */
+static uint32_t add_rule(struct builder *b, uint32_t number, struct schema_text *body)
+{
+    llm_schema_putf(&b->out, "r%u ::= ", number);
+    llm_schema_put(&b->out, body->data ? body->data : "", body->bytes);
+    llm_schema_puts(&b->out, "\n");
+    if (body->failed)
+        fail(b, -ENOMEM, "type", "out of memory");
+    check_text(b, &b->out);
+    free(body->data);
+    *body = (struct schema_text){0};
+    return number;
+}
+
+static void build(struct builder *b, const json_t *schema, struct schema_text *t);
+
+/* The rule of a schema within another. */
+static uint32_t rule_of(struct builder *b, const json_t *schema)
+{
+    struct schema_text body = {0};
+    uint32_t number = b->rules++;
+    build(b, schema, &body);
+    return add_rule(b, number, &body);
+}
+
+static void put_literal_json(struct builder *b, struct schema_text *t, const json_t *value)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (!text) {
+        fail(b, -ENOMEM, "enum", "out of memory");
+        return;
+    }
+    llm_schema_literal(t, text, strlen(text));
+    free(text);
+}
+
+static bool whole_of(struct builder *b, const json_t *schema, const char *keyword, int64_t *out)
+{
+    const json_t *value = json_object_get(schema, keyword);
+    if (!value || b->err)
+        return false;
+    if (json_is_integer(value))
+        *out = json_integer_value(value);
+    else if (json_is_real(value) &&
+             json_real_value(value) == (double)(int64_t)json_real_value(value))
+        *out = (int64_t)json_real_value(value);
+    else
+        fail(b, -EINVAL, keyword, "a whole number is needed");
+    return !b->err;
+}
+
+/* A count such as minItems, between 0 and what a grammar repeats. */
+static int64_t count_of(struct builder *b, const json_t *schema, const char *keyword,
+                        int64_t absent)
+{
+    int64_t value = absent;
+    if (whole_of(b, schema, keyword, &value) && (value < 0 || value > LLM_GRAMMAR_REPEAT_MAX))
+        fail(b, -E2BIG, keyword, "more than 4096, or negative");
+    return value;
+}
+
+static void put_times(struct schema_text *t, int64_t least, int64_t most)
+{
+    if (most < 0)
+        llm_schema_putf(t, "{%lld,}", (long long)least);
+    else
+        llm_schema_putf(t, "{%lld,%lld}", (long long)least, (long long)most);
+}
+
+/* ---- strings ---- */
+
+static void build_format(struct builder *b, const char *format, struct schema_text *t)
+{
+    static const char date[] =
+        "[0-9]{4} \"-\" (\"0\" [1-9] | \"1\" [0-2]) \"-\" (\"0\" [1-9] | [12] "
+        "[0-9] | \"3\" [01])";
+    static const char time[] =
+        "([01] [0-9] | \"2\" [0-3]) \":\" [0-5] [0-9] \":\" [0-5] [0-9] (\".\" "
+        "[0-9]{1,9})? (\"Z\" | [+-] ([01] [0-9] | \"2\" [0-3]) \":\" [0-5] "
+        "[0-9])";
+    static const char uuid[] = "hex{8} \"-\" hex{4} \"-\" hex{4} \"-\" hex{4} \"-\" hex{12}";
+    static const char octet[] =
+        "([0-9] | [1-9] [0-9] | \"1\" [0-9]{2} | \"2\" [0-4] [0-9] | \"25\" "
+        "[0-5])";
+    llm_schema_puts(t, "\"\\\"\" ");
+    if (strcmp(format, "date") == 0)
+        llm_schema_puts(t, date);
+    else if (strcmp(format, "time") == 0)
+        llm_schema_puts(t, time);
+    else if (strcmp(format, "date-time") == 0)
+        llm_schema_putf(t, "%s \"T\" %s", date, time);
+    else if (strcmp(format, "uuid") == 0)
+        llm_schema_puts(t, uuid);
+    else if (strcmp(format, "ipv4") == 0)
+        llm_schema_putf(t, "%s \".\" %s \".\" %s \".\" %s", octet, octet, octet, octet);
+    else
+        fail(b, -EOPNOTSUPP, "format", "only date, time, date-time, uuid and ipv4 are supported");
+    llm_schema_puts(t, " \"\\\"\"");
+}
+
+static void build_string(struct builder *b, const json_t *schema, struct schema_text *t)
+{
+    const json_t *pattern = json_object_get(schema, "pattern");
+    const json_t *format = json_object_get(schema, "format");
+    int64_t least = count_of(b, schema, "minLength", 0),
+            most = count_of(b, schema, "maxLength", -1);
+    bool sized = least > 0 || most >= 0;
+    if ((pattern && (format || sized)) || (format && sized)) {
+        fail(b, -EOPNOTSUPP, pattern ? "pattern" : "format",
+             "not together with another limit of the string");
+    } else if (pattern) {
+        char what[LLM_WHY_CHARS];
+        llm_schema_puts(t, "\"\\\"\" ");
+        int err = json_is_string(pattern) ? llm_pattern_gbnf(json_string_value(pattern),
+                                                             json_string_length(pattern), t, what)
+                                          : llm_why(what, -EINVAL, "a string is needed");
+        if (err)
+            fail(b, err, "pattern", what);
+        llm_schema_puts(t, " \"\\\"\"");
+    } else if (format) {
+        build_format(b, json_is_string(format) ? json_string_value(format) : "", t);
+    } else if (sized) {
+        if (most >= 0 && most < least)
+            fail(b, -EINVAL, "maxLength", "less than minLength");
+        llm_schema_puts(t, "\"\\\"\" char");
+        put_times(t, least, most);
+        llm_schema_puts(t, " \"\\\"\"");
+    } else {
+        llm_schema_puts(t, "string");
+    }
+}
+
+/* ---- numbers ---- */
+
+static void put_digits(struct schema_text *t, char first, char last)
+{
+    if (first == last)
+        llm_schema_putf(t, "\"%c\"", first);
+    else
+        llm_schema_putf(t, "[%c-%c]", first, last);
+}
+
+static void put_any_digits(struct schema_text *t, size_t count)
+{
+    if (count)
+        llm_schema_putf(t, " [0-9]{%zu}", count);
+}
+
+/* Numbers of as many digits as low and high, which lie between them.  NULL: no bound. */
+static void put_between(struct schema_text *t, const char *low, const char *high, size_t digits)
+{
+    if (digits == 0) {
+        llm_schema_puts(t, "\"\"");
+        return;
+    }
+    if (!low && !high) {
+        llm_schema_putf(t, "[0-9]{%zu}", digits);
+        return;
+    }
+    char a = low ? *low : '0', z = high ? *high : '9';
+    llm_schema_puts(t, "(");
+    bool some = false;
+    if (low && high && a == z) {
+        put_digits(t, a, a);
+        llm_schema_puts(t, " ");
+        put_between(t, low + 1, high + 1, digits - 1);
+        llm_schema_puts(t, ")");
+        return;
+    }
+    if (low) {
+        put_digits(t, a, a);
+        llm_schema_puts(t, " ");
+        put_between(t, low + 1, NULL, digits - 1);
+        some = true;
+    }
+    char first = (char)(a + (low != NULL)), last = (char)(z - (high != NULL));
+    if (first <= last) {
+        llm_schema_puts(t, some ? " | " : "");
+        put_digits(t, first, last);
+        put_any_digits(t, digits - 1);
+        some = true;
+    }
+    if (high) {
+        llm_schema_puts(t, some ? " | " : "");
+        put_digits(t, z, z);
+        llm_schema_puts(t, " ");
+        put_between(t, NULL, high + 1, digits - 1);
+    }
+    llm_schema_puts(t, ")");
+}
+
+enum { DIGITS_MAX = 16 }; /* of a number without a bound, as in base_rules */
+
+/* Numbers from low on, up to high; UINT64_MAX: no bound. */
+static void put_magnitudes(struct schema_text *t, uint64_t low, uint64_t high)
+{
+    char a[24], z[24];
+    int from = snprintf(a, sizeof a, "%llu", (unsigned long long)low);
+    int to = high == UINT64_MAX ? 0 : snprintf(z, sizeof z, "%llu", (unsigned long long)high);
+    bool bounded = to > 0;
+    int longest = bounded ? to : from > DIGITS_MAX ? from : DIGITS_MAX;
+    for (int n = from; n <= longest; n++) {
+        if (n > from)
+            llm_schema_puts(t, " | ");
+        if (n > from && !(bounded && n == to)) {
+            llm_schema_puts(t, "[1-9]");
+            put_any_digits(t, (size_t)n - 1);
+        } else {
+            /* Of more digits than low: none begins with 0. */
+            char one[24];
+            memset(one, '0', sizeof one);
+            one[0] = '1';
+            put_between(t, n == from ? a : one, bounded && n == to ? z : NULL, (size_t)n);
+        }
+    }
+}
+
+static void build_integer(struct builder *b, const json_t *schema, struct schema_text *t)
+{
+    int64_t low = INT64_MIN, high = INT64_MAX, strict;
+    bool has_low = whole_of(b, schema, "minimum", &low);
+    bool has_high = whole_of(b, schema, "maximum", &high);
+    if (whole_of(b, schema, "exclusiveMinimum", &strict) && strict < INT64_MAX &&
+        (!has_low || strict >= low)) {
+        low = strict + 1;
+        has_low = true;
+    }
+    if (whole_of(b, schema, "exclusiveMaximum", &strict) && strict > INT64_MIN &&
+        (!has_high || strict <= high)) {
+        high = strict - 1;
+        has_high = true;
+    }
+    if (!has_low && !has_high) {
+        llm_schema_puts(t, "integer");
+        return;
+    }
+    if (low > high || low == INT64_MIN + (has_low ? 0 : 1)) {
+        fail(b, -EINVAL, "minimum", "above the maximum, or out of range");
+        return;
+    }
+    bool negative = !has_low || low < 0, positive = !has_high || high >= 0;
+    llm_schema_puts(t, "(");
+    if (negative) {
+        uint64_t from = has_high && high < 0 ? (uint64_t)-high : 1;
+        llm_schema_puts(t, "\"-\" (");
+        put_magnitudes(t, from, has_low ? (uint64_t)-low : UINT64_MAX);
+        llm_schema_puts(t, ")");
+    }
+    if (positive) {
+        llm_schema_puts(t, negative ? " | " : "");
+        put_magnitudes(t, has_low && low > 0 ? (uint64_t)low : 0,
+                       has_high ? (uint64_t)high : UINT64_MAX);
+    }
+    llm_schema_puts(t, ")");
+}
+
+static void build_number(struct builder *b, const json_t *schema, struct schema_text *t)
+{
+    static const char *const limits[] = {"minimum", "maximum", "exclusiveMinimum",
+                                         "exclusiveMaximum"};
+    for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
+        if (json_object_get(schema, limits[i]))
+            fail(b, -EOPNOTSUPP, limits[i], "supported for the type integer only");
+    }
+    llm_schema_puts(t, "number");
+}
+
+/* ---- arrays and objects ---- */
+
+static void build_array(struct builder *b, const json_t *schema, struct schema_text *t)
+{
+    const json_t *items = json_object_get(schema, "items");
+    const json_t *prefix = json_object_get(schema, "prefixItems");
+    int64_t least = count_of(b, schema, "minItems", 0), most = count_of(b, schema, "maxItems", -1);
+    if (json_is_true(json_object_get(schema, "uniqueItems")))
+        fail(b, -EOPNOTSUPP, "uniqueItems", "not supported");
+    if (most >= 0 && most < least)
+        fail(b, -EINVAL, "maxItems", "less than minItems");
+    llm_schema_puts(t, "\"[\" ws ");
+    if (prefix) {
+        size_t count = json_array_size(prefix);
+        if (count == 0 || (items && !json_is_false(items)) || (size_t)least > count ||
+            (most >= 0 && (size_t)most < count))
+            fail(b, -EOPNOTSUPP, "prefixItems", "only as the whole of an array");
+        for (size_t i = 0; i < count && !b->err; i++)
+            llm_schema_putf(t, "%sr%u ", i ? "\",\" ws " : "",
+                            rule_of(b, json_array_get(prefix, i)));
+    } else if (most != 0) {
+        char item[16] = "value";
+        if (items && !b->err)
+            snprintf(item, sizeof item, "r%u", rule_of(b, items));
+        llm_schema_putf(t, "(%s (\",\" ws %s)", item, item);
+        put_times(t, least > 0 ? least - 1 : 0, most > 0 ? most - 1 : most);
+        llm_schema_puts(t, least > 0 ? ") " : ")? ");
+    }
+    llm_schema_puts(t, "ws \"]\"");
+}
+
+/* A key that is none of the names: those that begin with names[..][0..at), from `first` to `last`
+ * in sorted order. */
+static void put_other_key(struct builder *b, struct schema_text *t, const char *const *names,
+                          size_t first, size_t last, size_t at)
+{
+    struct schema_text class = {0};
+    bool ends_here = first < last && names[first][at] == 0;
+    size_t from = first + ends_here;
+    llm_schema_puts(t, "(");
+    for (size_t i = from; i < last && !b->err;) {
+        uint32_t code;
+        size_t n = hw_utf8_next(names[i] + at, strlen(names[i] + at), &code), end = i;
+        while (end < last && strncmp(names[end] + at, names[i] + at, n) == 0)
+            end++;
+        llm_schema_literal(t, names[i] + at, n);
+        llm_schema_puts(t, " ");
+        put_other_key(b, t, names, i, end, at + n);
+        llm_schema_puts(t, " | ");
+        llm_schema_class_char(&class, code);
+        i = end;
+    }
+    llm_schema_puts(t, "[^\"\\\\\\x00-\\x1f");
+    llm_schema_put(t, class.data ? class.data : "", class.bytes);
+    llm_schema_puts(t, "] char*");
+    if (!ends_here)
+        llm_schema_puts(t, " | \"\"");
+    llm_schema_puts(t, ")");
+    if (class.failed)
+        fail(b, -ENOMEM, "additionalProperties", "out of memory");
+    check_text(b, t);
+    free(class.data);
+}
+
+static int order_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* A rule for one member that the schema does not name: "key": value. */
+static uint32_t other_member(struct builder *b, const json_t *properties, const json_t *additional)
+{
+    size_t count = 0, room = json_object_size(properties);
+    const char **names = calloc(room + 1, sizeof *names);
+    struct schema_text body = {0};
+    uint32_t number = b->rules++;
+    char value[16] = "value";
+    if (!names)
+        fail(b, -ENOMEM, "additionalProperties", "out of memory");
+    for (void *at = names ? json_object_iter((json_t *)properties) : NULL; at;
+         at = json_object_iter_next((json_t *)properties, at)) {
+        const char *name = json_object_iter_key(at);
+        if (strpbrk(name, "\"\\"))
+            fail(b, -EOPNOTSUPP, "additionalProperties", "not with quotes in the names");
+        names[count++] = name;
+    }
+    if (json_is_object(additional))
+        snprintf(value, sizeof value, "r%u", rule_of(b, additional));
+    llm_schema_puts(&body, "\"\\\"\" ");
+    if (count && !b->err) {
+        qsort(names, count, sizeof *names, order_names);
+        put_other_key(b, &body, names, 0, count, 0);
+    } else {
+        llm_schema_puts(&body, "char*");
+    }
+    llm_schema_putf(&body, " \"\\\":\" ws %s", value);
+    free(names);
+    return add_rule(b, number, &body);
+}
+
+static bool is_required(const json_t *required, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(required); i++) {
+        const char *one = json_string_value(json_array_get(required, i));
+        if (one && strcmp(one, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* `"name": value` */
+static void put_member(struct builder *b, struct schema_text *t, const char *name,
+                       const json_t *schema)
+{
+    json_t *key = json_string(name);
+    if (!key) {
+        fail(b, -ENOMEM, "properties", "out of memory");
+        return;
+    }
+    put_literal_json(b, t, key);
+    json_decref(key);
+    llm_schema_putf(t, " \":\" ws r%u", rule_of(b, schema));
+}
+
+/* Rules for the members from each property on, the last first: `after` where a member stands
+ * before, so that a comma is needed, and `first` where none does. */
+struct tail {
+    uint32_t after, first;
+};
+
+static struct tail build_end(struct builder *b, const json_t *properties, const json_t *additional,
+                             bool open)
+{
+    struct schema_text after = {0}, first = {0};
+    struct tail end = {.after = b->rules, .first = b->rules + 1};
+    b->rules += 2;
+    if (open) {
+        uint32_t other = other_member(b, properties, additional);
+        llm_schema_putf(&after, "(\",\" ws r%u)*", other);
+        llm_schema_putf(&first, "(r%u (\",\" ws r%u)*)?", other, other);
+    } else {
+        llm_schema_puts(&after, "\"\"");
+        llm_schema_puts(&first, "\"\"");
+    }
+    add_rule(b, end.after, &after);
+    add_rule(b, end.first, &first);
+    return end;
+}
+
+static struct tail build_property(struct builder *b, const char *name, const json_t *schema,
+                                  bool required, struct tail rest)
+{
+    struct schema_text member = {0}, after = {0}, first = {0};
+    struct tail here = {.after = b->rules, .first = b->rules + 1};
+    uint32_t number = b->rules + 2;
+    b->rules += 3;
+    put_member(b, &member, name, schema);
+    add_rule(b, number, &member);
+    llm_schema_putf(&after, "\",\" ws r%u r%u", number, rest.after);
+    llm_schema_putf(&first, "r%u r%u", number, rest.after);
+    if (!required) {
+        llm_schema_putf(&after, " | r%u", rest.after);
+        llm_schema_putf(&first, " | r%u", rest.first);
+    }
+    add_rule(b, here.after, &after);
+    add_rule(b, here.first, &first);
+    return here;
+}
+
+static void check_required(struct builder *b, const json_t *properties, const json_t *required,
+                           bool open)
+{
+    for (size_t i = 0; i < json_array_size(required); i++) {
+        const char *name = json_string_value(json_array_get(required, i));
+        if (!name)
+            fail(b, -EINVAL, "required", "an array of strings is needed");
+        else if (!json_object_get(properties, name))
+            fail(b, open ? -EOPNOTSUPP : -EINVAL, "required", "names no property");
+    }
+}
+
+static void build_object(struct builder *b, const json_t *schema, struct schema_text *t)
+{
+    const json_t *properties = json_object_get(schema, "properties");
+    const json_t *required = json_object_get(schema, "required");
+    const json_t *additional = json_object_get(schema, "additionalProperties");
+    size_t count = json_object_size(properties);
+    bool open = additional ? !json_is_false(additional) : count == 0;
+    if (properties && !json_is_object(properties))
+        fail(b, -EINVAL, "properties", "an object is needed");
+    check_required(b, properties, required, open);
+    if (b->err)
+        return;
+    if (count == 0 && open && !json_is_object(additional)) {
+        llm_schema_puts(t, "object");
+        return;
+    }
+    void **order = calloc(count + 1, sizeof *order);
+    if (!order) {
+        fail(b, -ENOMEM, "properties", "out of memory");
+        return;
+    }
+    size_t n = 0;
+    for (void *at = json_object_iter((json_t *)properties); at;
+         at = json_object_iter_next((json_t *)properties, at))
+        order[n++] = at;
+    struct tail tail = build_end(b, properties, additional, open);
+    while (n-- > 0 && !b->err) {
+        const char *name = json_object_iter_key(order[n]);
+        tail = build_property(b, name, json_object_iter_value(order[n]),
+                              is_required(required, name), tail);
+    }
+    free(order);
+    llm_schema_putf(t, "\"{\" ws r%u ws \"}\"", tail.first);
+}
+
+/* ---- whole schemas ---- */
+
+static void build_type(struct builder *b, const char *type, const json_t *schema,
+                       struct schema_text *t)
+{
+    static const struct {
+        const char *name;
+        void (*build)(struct builder *b, const json_t *schema, struct schema_text *t);
+    } types[] = {{"string", build_string},
+                 {"integer", build_integer},
+                 {"number", build_number},
+                 {"array", build_array},
+                 {"object", build_object}};
+    for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+        if (strcmp(type, types[i].name) == 0) {
+            types[i].build(b, schema, t);
+            return;
+        }
+    }
+    if (strcmp(type, "boolean") == 0 || strcmp(type, "null") == 0)
+        llm_schema_puts(t, type);
+    else
+        fail(b, -EINVAL, "type", "not a type of JSON");
+}
+
+/* The type that other keywords tell; NULL: any. */
+static const char *implied_type(const json_t *schema)
+{
+    static const struct {
+        const char *keyword, *type;
+    } table[] = {
+        {"properties", "object"}, {"required", "object"},   {"additionalProperties", "object"},
+        {"items", "array"},       {"prefixItems", "array"}, {"minItems", "array"},
+        {"maxItems", "array"},    {"pattern", "string"},    {"minLength", "string"},
+        {"maxLength", "string"},  {"format", "string"},     {"minimum", "number"},
+        {"maximum", "number"}};
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        if (json_object_get(schema, table[i].keyword))
+            return table[i].type;
+    }
+    return NULL;
+}
+
+static const json_t *resolve(struct builder *b, const char *ref)
+{
+    const json_t *at = b->root;
+    char part[256];
+    if (ref[0] != '#' || (ref[1] && ref[1] != '/')) {
+        fail(b, -EOPNOTSUPP, "$ref", "only \"#\" and \"#/...\" are supported");
+        return NULL;
+    }
+    for (const char *from = ref + 1; *from && at;) {
+        size_t n = strcspn(from + 1, "/"), length = 0;
+        for (size_t i = 1; i <= n && length + 1 < sizeof part; i++) {
+            bool escaped = from[i] == '~' && i < n;
+            part[length++] = escaped ? (from[i + 1] == '1' ? '/' : '~') : from[i];
+            i += escaped;
+        }
+        part[length] = 0;
+        at = json_is_array(at) ? json_array_get(at, strtoul(part, NULL, 10))
+                               : json_object_get(at, part);
+        from += n + 1;
+    }
+    if (!at)
+        fail(b, -EINVAL, "$ref", "there is no such definition");
+    return at;
+}
+
+static void build_ref(struct builder *b, const json_t *schema, struct schema_text *t)
+{
+    const char *ref = json_string_value(json_object_get(schema, "$ref"));
+    if (!ref) {
+        fail(b, -EINVAL, "$ref", "a string is needed");
+        return;
+    }
+    const json_t *known = json_object_get(b->refs, ref);
+    uint32_t number = known ? (uint32_t)json_integer_value(known) : b->rules++;
+    if (!known) {
+        const json_t *target = resolve(b, ref);
+        struct schema_text body = {0};
+        if (json_object_set_new(b->refs, ref, json_integer(number)))
+            fail(b, -ENOMEM, "$ref", "out of memory");
+        if (target)
+            build(b, target, &body);
+        add_rule(b, number, &body);
+    }
+    llm_schema_putf(t, "r%u", number);
+}
+
+/* Alternatives: anyOf, oneOf, enum, and types. */
+static void build_choices(struct builder *b, const json_t *choices, const char *keyword,
+                          struct schema_text *t)
+{
+    if (!json_is_array(choices) || json_array_size(choices) == 0)
+        fail(b, -EINVAL, keyword, "an array that is not empty is needed");
+    llm_schema_puts(t, "(");
+    for (size_t i = 0; i < json_array_size(choices) && !b->err; i++) {
+        llm_schema_puts(t, i ? " | " : "");
+        if (strcmp(keyword, "enum") == 0)
+            put_literal_json(b, t, json_array_get(choices, i));
+        else
+            llm_schema_putf(t, "r%u", rule_of(b, json_array_get(choices, i)));
+    }
+    llm_schema_puts(t, ")");
+}
+
+/* Adds what one part of allOf says to *all. */
+static void merge(struct builder *b, json_t *all, const json_t *part)
+{
+    if (json_object_get(part, "$ref")) {
+        const char *ref = json_string_value(json_object_get(part, "$ref"));
+        part = resolve(b, ref ? ref : "");
+    }
+    json_t *from = (json_t *)part;
+    for (void *at = json_object_iter(from); at && !b->err; at = json_object_iter_next(from, at)) {
+        const char *key = json_object_iter_key(at);
+        json_t *value = json_object_iter_value(at), *old = json_object_get(all, key);
+        int err = 0;
+        if (!old)
+            err = json_object_set_new(all, key, json_deep_copy(value));
+        else if (strcmp(key, "properties") == 0)
+            err = json_object_update(old, value);
+        else if (strcmp(key, "required") == 0)
+            err = json_array_extend(old, value);
+        else if (strcmp(key, "title") != 0 && strcmp(key, "description") != 0 &&
+                 !json_equal(old, value))
+            fail(b, -EOPNOTSUPP, "allOf", "its parts say different things");
+        if (err)
+            fail(b, -ENOMEM, "allOf", "out of memory");
+    }
+}
+
+static void build_all(struct builder *b, const json_t *schema, struct schema_text *t)
+{
+    const json_t *parts = json_object_get(schema, "allOf");
+    json_t *all = json_object(), *rest = json_copy((json_t *)schema);
+    if (all && rest && json_object_del(rest, "allOf") == 0) {
+        merge(b, all, rest);
+        for (size_t i = 0; i < json_array_size(parts); i++)
+            merge(b, all, json_array_get(parts, i));
+        if (!b->err)
+            build(b, all, t);
+    } else {
+        fail(b, -ENOMEM, "allOf", "out of memory");
+    }
+    json_decref(all);
+    json_decref(rest);
+}
+
+static void refuse_unsupported(struct builder *b, const json_t *schema)
+{
+    static const char *const keywords[] = {
+        "not",
+        "if",
+        "then",
+        "else",
+        "contains",
+        "minContains",
+        "maxContains",
+        "multipleOf",
+        "dependentSchemas",
+        "dependentRequired",
+        "dependencies",
+        "patternProperties",
+        "propertyNames",
+        "minProperties",
+        "maxProperties",
+        "unevaluatedProperties",
+        "unevaluatedItems",
+        "additionalItems",
+        "$dynamicRef",
+        "$recursiveRef",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(keywords); i++) {
+        if (json_object_get(schema, keywords[i]))
+            fail(b, -EOPNOTSUPP, keywords[i], "not supported");
+    }
+}
+
+static void build_types(struct builder *b, const json_t *schema, const json_t *types,
+                        struct schema_text *t)
+{
+    llm_schema_puts(t, "(");
+    for (size_t i = 0; i < json_array_size(types) && !b->err; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        struct schema_text body = {0};
+        uint32_t number = b->rules++;
+        build_type(b, type ? type : "", schema, &body);
+        llm_schema_putf(t, "%sr%u", i ? " | " : "", add_rule(b, number, &body));
+    }
+    llm_schema_puts(t, ")");
+}
+
+static void build_keywords(struct builder *b, const json_t *schema, struct schema_text *t)
+{
+    const json_t *type = json_object_get(schema, "type");
+    const json_t *constant = json_object_get(schema, "const");
+    refuse_unsupported(b, schema);
+    if (b->err)
+        return;
+    if (json_object_get(schema, "$ref"))
+        build_ref(b, schema, t);
+    else if (constant)
+        put_literal_json(b, t, constant);
+    else if (json_object_get(schema, "enum"))
+        build_choices(b, json_object_get(schema, "enum"), "enum", t);
+    else if (json_object_get(schema, "allOf"))
+        build_all(b, schema, t);
+    else if (json_object_get(schema, "anyOf"))
+        build_choices(b, json_object_get(schema, "anyOf"), "anyOf", t);
+    else if (json_object_get(schema, "oneOf"))
+        build_choices(b, json_object_get(schema, "oneOf"), "oneOf", t);
+    else if (json_is_array(type) && json_array_size(type))
+        build_types(b, schema, type, t);
+    else if (json_is_string(type))
+        build_type(b, json_string_value(type), schema, t);
+    else if (type)
+        fail(b, -EINVAL, "type", "a string or an array of strings is needed");
+    else if (implied_type(schema))
+        build_type(b, implied_type(schema), schema, t);
+    else
+        llm_schema_puts(t, "value");
+}
+
+static void build(struct builder *b, const json_t *schema, struct schema_text *t)
+{
+    if (b->err)
+        return;
+    if (++b->depth > LLM_SCHEMA_DEPTH_MAX)
+        fail(b, -E2BIG, "type", "schemas nested deeper than 64");
+    if (json_is_true(schema))
+        llm_schema_puts(t, "value");
+    else if (json_is_object(schema))
+        build_keywords(b, schema, t);
+    else
+        fail(b, -EINVAL, "type", "a schema is an object or true");
+    check_text(b, t);
+    b->depth--;
+}
+
+int llm_schema_grammar(const json_t *schema, char **gbnf, size_t *bytes, char *why)
+{
+    struct builder b = {.root = schema, .refs = json_object(), .why = why};
+    struct schema_text body = {0};
+    if (!b.refs)
+        return llm_why(why, -ENOMEM, "out of memory");
+    llm_schema_puts(&b.out, base_rules);
+    if (schema)
+        build(&b, schema, &body);
+    else
+        llm_schema_puts(&body, "object");
+    llm_schema_puts(&b.out, "root ::= ws (");
+    llm_schema_put(&b.out, body.data ? body.data : "", body.bytes);
+    llm_schema_puts(&b.out, ") ws\n");
+    if (body.failed)
+        fail(&b, -ENOMEM, "type", "out of memory");
+    check_text(&b, &b.out);
+    free(body.data);
+    json_decref(b.refs);
+    if (b.err) {
+        free(b.out.data);
+        return b.err;
+    }
+    *gbnf = b.out.data;
+    *bytes = b.out.bytes;
+    return 0;
+}

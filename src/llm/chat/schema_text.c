@@ -1,0 +1,60 @@
+#include "llm/chat/schema_text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void llm_schema_put(struct schema_text *t, const char *data, size_t bytes)
+{
+    if (t->failed)
+        return;
+    if (t->bytes + bytes + 1 > t->room) {
+        size_t room = (t->bytes + bytes + 1) * 2;
+        char *grown = realloc(t->data, room);
+        if (!grown) {
+            t->failed = true;
+            return;
+        }
+        t->data = grown;
+        t->room = room;
+    }
+    memcpy(t->data + t->bytes, data, bytes);
+    t->bytes += bytes;
+    t->data[t->bytes] = 0;
+}
+
+void llm_schema_puts(struct schema_text *t, const char *text)
+{
+    llm_schema_put(t, text, strlen(text));
+}
+
+void llm_schema_putf(struct schema_text *t, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    llm_schema_puts(t, text);
+}
+
+void llm_schema_literal(struct schema_text *t, const char *text, size_t bytes)
+{
+    llm_schema_puts(t, "\"");
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c == '"' || c == '\\')
+            llm_schema_putf(t, "\\%c", c);
+        else if (c < 0x20 || c == 0x7f)
+            llm_schema_putf(t, "\\x%02x", c);
+        else
+            llm_schema_put(t, text + i, 1);
+    }
+    llm_schema_puts(t, "\"");
+}
+
+void llm_schema_class_char(struct schema_text *t, uint32_t code)
+{
+    llm_schema_putf(t, "\\U%08x", code);
+}
