@@ -1,0 +1,57 @@
+/* An answer that may hold tool calls; the first byte chooses the form.  Content and calls are the
+ * same whether the text comes at once or byte by byte. */
+#include "fuzz.h"
+
+#include "llm/chat/tools.h"
+
+#include <string.h>
+
+/* What came out, as one text. */
+static char *parse(enum llm_tools_form form, const char *text, size_t bytes, size_t step)
+{
+    struct llm_tools *t;
+    const char *content;
+    size_t n, length = 0;
+    char *out = malloc(bytes + 1);
+    require(out && !llm_tools_create(form, NULL, &t));
+    for (size_t at = 0; at < bytes; at += step) {
+        size_t left = bytes - at;
+        require(!llm_tools_feed(t, text + at, left < step ? left : step, &content, &n));
+        require(length + n <= bytes);
+        memcpy(out + length, content, n);
+        length += n;
+    }
+    require(!llm_tools_end(t, &content, &n));
+    require(length + n <= bytes);
+    memcpy(out + length, content, n);
+    length += n;
+    json_t *calls = json_array();
+    for (size_t i = 0; i < llm_tools_count(t); i++)
+        json_array_append(calls, llm_tools_call(t, i));
+    char *list = json_dumps(calls, 0);
+    char *all = malloc(length + strlen(list) + 1);
+    require(all != NULL);
+    memcpy(all, out, length);
+    memcpy(all + length, list, strlen(list) + 1);
+    for (size_t i = 0; i < length; i++) /* so that it is one string */
+        all[i] = all[i] ? all[i] : 1;
+    free(out);
+    free(list);
+    json_decref(calls);
+    llm_tools_destroy(t);
+    return all;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size == 0 || size > 4096)
+        return 0;
+    enum llm_tools_form form = data[0] % (LLM_TOOLS_TAGGED + 1);
+    const char *text = (const char *)data + 1;
+    char *whole = parse(form, text, size - 1, size);
+    char *pieces = parse(form, text, size - 1, 1);
+    require(strcmp(whole, pieces) == 0);
+    free(whole);
+    free(pieces);
+    return 0;
+}
