@@ -30,6 +30,8 @@ struct parser {
     struct llm_grammar *g;
     struct named *names;
     uint32_t name_count, name_room;
+    uint32_t *buckets; /* of names by hash: 1 + index, 0: empty */
+    uint32_t bucket_mask;
     uint32_t nesting;
     char *why;
     int err;
@@ -164,9 +166,13 @@ static struct named *take_name(struct parser *p)
         fail(p, -EINVAL, "the name of a rule is expected");
         return NULL;
     }
-    for (uint32_t i = 0; i < p->name_count; i++) {
-        if (p->names[i].bytes == n && memcmp(p->names[i].name, p->text + start, n) == 0)
-            return &p->names[i];
+    uint32_t at = 2166136261u;
+    for (size_t i = 0; i < n; i++)
+        at = (at ^ (unsigned char)p->text[start + i]) * 16777619u;
+    for (at &= p->bucket_mask; p->buckets[at]; at = (at + 1) & p->bucket_mask) {
+        struct named *known = &p->names[p->buckets[at] - 1];
+        if (known->bytes == n && memcmp(known->name, p->text + start, n) == 0)
+            return known;
     }
     uint32_t rule = new_rule(p);
     if (!grow(p, (void **)&p->names, p->name_count, &p->name_room, sizeof *p->names,
@@ -174,6 +180,7 @@ static struct named *take_name(struct parser *p)
         return NULL;
     p->names[p->name_count] =
         (struct named){.name = p->text + start, .bytes = n, .rule = rule, .line = p->line};
+    p->buckets[at] = p->name_count + 1;
     return &p->names[p->name_count++];
 }
 
@@ -611,21 +618,69 @@ static bool element_is_nullable(const struct cycle_search *s, struct element e)
     return e.kind == ELEMENT_RULE && s->nullable[e.value];
 }
 
-static void find_nullable(struct cycle_search *s)
+/* What find_nullable keeps: where each rule is used, and what each alternative still lacks. */
+struct uses {
+    uint32_t *first;       /* of a rule: an element that names it; UINT32_MAX: none */
+    uint32_t *next;        /* of an element: the next one that names the same rule */
+    uint32_t *alternative; /* of an element */
+    uint32_t *lacks;       /* of an alternative: elements that are not known to be nullable */
+    uint32_t *rule;        /* of an alternative */
+    uint32_t *todo;        /* nullable rules whose uses were not looked at */
+};
+
+static void index_uses(const struct llm_grammar *g, struct uses *u)
 {
-    bool changed = true;
-    while (changed) {
-        changed = false;
-        for (uint32_t r = 0; r < s->g->rule_count; r++) {
-            for (uint32_t a = 0; a < s->g->rules[r].count && !s->nullable[r]; a++) {
-                uint32_t at = s->g->starts[s->g->rules[r].first + a];
-                while (element_is_nullable(s, s->g->elements[at]))
-                    at++;
-                if (s->g->elements[at].kind == ELEMENT_END)
-                    s->nullable[r] = changed = true;
+    memset(u->first, 0xff, g->rule_count * sizeof *u->first);
+    for (uint32_t r = 0; r < g->rule_count; r++) {
+        for (uint32_t a = g->rules[r].first; a < g->rules[r].first + g->rules[r].count; a++) {
+            u->rule[a] = r;
+            for (uint32_t at = g->starts[a]; g->elements[at].kind != ELEMENT_END; at++) {
+                struct element e = g->elements[at];
+                u->lacks[a]++;
+                u->alternative[at] = a;
+                if (e.kind == ELEMENT_RULE) {
+                    u->next[at] = u->first[e.value];
+                    u->first[e.value] = at;
+                }
             }
         }
     }
+}
+
+static bool find_nullable(struct cycle_search *s)
+{
+    const struct llm_grammar *g = s->g;
+    size_t room =
+        2 * (size_t)g->rule_count + 2 * (size_t)g->element_count + 2 * (size_t)g->start_count + 1;
+    uint32_t *memory = calloc(room, sizeof *memory);
+    if (!memory)
+        return false;
+    struct uses u = {.first = memory};
+    u.todo = u.first + g->rule_count;
+    u.next = u.todo + g->rule_count;
+    u.alternative = u.next + g->element_count;
+    u.lacks = u.alternative + g->element_count;
+    u.rule = u.lacks + g->start_count;
+    index_uses(g, &u);
+    uint32_t count = 0;
+    for (uint32_t a = 0; a < g->start_count; a++) {
+        if (u.lacks[a] == 0 && !s->nullable[u.rule[a]]) {
+            s->nullable[u.rule[a]] = true;
+            u.todo[count++] = u.rule[a];
+        }
+    }
+    while (count) {
+        uint32_t rule = u.todo[--count];
+        for (uint32_t at = u.first[rule]; at != UINT32_MAX; at = u.next[at]) {
+            uint32_t a = u.alternative[at];
+            if (--u.lacks[a] == 0 && !s->nullable[u.rule[a]]) {
+                s->nullable[u.rule[a]] = true;
+                u.todo[count++] = u.rule[a];
+            }
+        }
+    }
+    free(memory);
+    return true;
 }
 
 /* Where a search stands in one rule: the next element to look at, over all its alternatives. */
@@ -705,11 +760,10 @@ static void refuse_left_recursion(struct parser *p)
     s.nullable = calloc(n, 1);
     s.on_stack = calloc(n, 1);
     s.index = calloc(4 * (size_t)n, sizeof *s.index);
-    if (path && s.nullable && s.on_stack && s.index) {
+    if (path && s.nullable && s.on_stack && s.index && find_nullable(&s)) {
         s.low = s.index + n;
         s.component = s.low + n;
         s.stack = s.component + n;
-        find_nullable(&s);
         find_components(&s, path);
         for (uint32_t r = 0; r < n && !p->err; r++) {
             struct place place = {.rule = r};
@@ -749,13 +803,20 @@ static void check_names(struct parser *p)
 
 int llm_grammar_parse(const char *text, size_t bytes, struct llm_grammar **out, char *why)
 {
-    if (bytes > LLM_GRAMMAR_BYTES_MAX)
+    if (bytes > LLM_GBNF_BYTES_MAX)
         return llm_why(why, -E2BIG, "the grammar has %zu bytes, at most %d are taken", bytes,
-                       LLM_GRAMMAR_BYTES_MAX);
+                       LLM_GBNF_BYTES_MAX);
     struct llm_grammar *g = calloc(1, sizeof *g);
     if (!g)
         return llm_why(why, -ENOMEM, "out of memory");
     struct parser p = {.text = text, .bytes = bytes, .line = 1, .g = g, .why = why};
+    /* At least twice as many as there can be names. */
+    p.bucket_mask = 63;
+    while (p.bucket_mask < bytes)
+        p.bucket_mask = p.bucket_mask * 2 + 1;
+    p.buckets = calloc((size_t)p.bucket_mask + 1, sizeof *p.buckets);
+    if (!p.buckets)
+        fail(&p, -ENOMEM, "out of memory");
     skip_space(&p, true);
     while (!at_end(&p))
         take_rule(&p);
@@ -764,6 +825,7 @@ int llm_grammar_parse(const char *text, size_t bytes, struct llm_grammar **out, 
     if (!p.err)
         refuse_left_recursion(&p);
     free(p.names);
+    free(p.buckets);
     if (p.err) {
         llm_grammar_destroy(g);
         return p.err;

@@ -19,7 +19,7 @@
 #include "llm/tokenizer/vocab.h"
 
 enum {
-    LLM_GRAMMAR_BYTES_MAX = 256 << 10,  /* of its text */
+    LLM_GBNF_BYTES_MAX = 256 << 10,     /* of its text */
     LLM_GRAMMAR_ELEMENTS_MAX = 1 << 18, /* after repetitions are written out: 2 MiB */
     LLM_GRAMMAR_RULES_MAX = 1 << 16,    /* groups and repetitions included */
     LLM_GRAMMAR_REPEAT_MAX = 4096,      /* of {m,n} */
@@ -28,6 +28,8 @@ enum {
     LLM_MATCHER_STACKS_MAX = 4096,      /* of one state: how ambiguous a text may be */
     LLM_MATCHER_DEPTH_MAX = 4096,       /* of a stack: how deep a text may nest */
     LLM_MATCHER_MASKS_MAX = 128,        /* remembered; 19 KiB each for 150,000 tokens */
+    LLM_MATCHER_WORK_MAX = 1 << 21,     /* places visited for one mask: some 0.1 s.  Then a token
+                                         * counts as one that cannot come */
 };
 
 struct llm_grammar;

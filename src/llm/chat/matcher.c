@@ -32,6 +32,7 @@ struct state {
     uint32_t first, count; /* in members */
     uint32_t *next;        /* 256, or NULL: not asked for yet */
     uint64_t *mask;        /* of tokens, or NULL */
+    uint32_t hash;         /* of the members */
     bool accepts;
 };
 
@@ -55,6 +56,8 @@ struct llm_matcher {
     uint64_t *scratch; /* a mask that is not remembered */
     bool ended;        /* an end token was sampled */
     bool failed;       /* out of memory or bounds while a state was made */
+    bool cut;          /* since the work began, a state was not found for want of work */
+    uint64_t work;     /* places visited since a mask or a byte began */
 };
 
 struct llm_pieces {
@@ -222,7 +225,9 @@ static uint32_t intern(struct llm_matcher *m, uint32_t place, uint32_t parent)
 static void push(struct llm_matcher *m, uint32_t place, uint32_t parent)
 {
     uint32_t id = intern(m, place, parent);
-    if (!id || m->nodes[id].seen == m->round)
+    if (++m->work > LLM_MATCHER_WORK_MAX)
+        m->failed = m->cut = true;
+    if (m->failed || !id || m->nodes[id].seen == m->round)
         return;
     m->nodes[id].seen = m->round;
     if (grow(m, (void **)&m->todo, m->todo_count, &m->todo_room, sizeof *m->todo))
@@ -272,15 +277,19 @@ static uint32_t intern_state(struct llm_matcher *m, bool accepts)
     if (m->failed || (m->found_count == 0 && !accepts))
         return DEAD;
     qsort(m->found, m->found_count, sizeof *m->found, order_ids);
+    uint32_t hash = 0;
+    for (uint32_t i = 0; i < m->found_count; i++)
+        hash = hash2(hash, m->found[i]);
+    m->work += m->state_count / 16;
     for (uint32_t i = 1; i < m->state_count; i++) {
         const struct state *s = &m->states[i];
-        if (s->count == m->found_count && s->accepts == accepts &&
+        if (s->hash == hash && s->count == m->found_count && s->accepts == accepts &&
             memcmp(m->members + s->first, m->found, s->count * sizeof *m->found) == 0)
             return i;
     }
     uint32_t first = m->member_count;
     if (m->state_count >= WALK_STATES_MAX) {
-        m->failed = true;
+        m->failed = m->cut = true;
         return DEAD;
     }
     for (uint32_t i = 0; i < m->found_count; i++) {
@@ -291,7 +300,7 @@ static uint32_t intern_state(struct llm_matcher *m, bool accepts)
     if (!grow(m, (void **)&m->states, m->state_count, &m->state_room, sizeof *m->states))
         return DEAD;
     m->states[m->state_count] =
-        (struct state){.first = first, .count = m->found_count, .accepts = accepts};
+        (struct state){.first = first, .count = m->found_count, .hash = hash, .accepts = accepts};
     return m->state_count++;
 }
 
@@ -343,8 +352,12 @@ static uint32_t step(struct llm_matcher *m, uint32_t from, unsigned byte)
     uint32_t to = m->states[from].next[byte];
     if (to != UNKNOWN)
         return to;
+    bool was_cut = m->cut;
+    m->cut = false;
     to = make_transition(m, from, byte);
-    m->states[from].next[byte] = to; /* states may have moved */
+    if (!m->cut)
+        m->states[from].next[byte] = to; /* states may have moved */
+    m->cut |= was_cut;
     return to;
 }
 
@@ -453,6 +466,7 @@ void llm_matcher_destroy(struct llm_matcher *m)
 bool llm_matcher_feed(struct llm_matcher *m, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes && m->now != DEAD; i++) {
+        m->work = 0;
         m->now = step(m, m->now, (unsigned char)text[i]);
         if (is_full(m))
             forget(m);
@@ -510,6 +524,8 @@ static const uint64_t *mask_of(struct llm_matcher *m)
     if (s->mask)
         return s->mask;
     memset(m->scratch, 0, words * sizeof *m->scratch);
+    m->work = 0;
+    m->cut = false;
     bool any = m->now != DEAD && !m->ended && walk(m, m->scratch);
     s = &m->states[m->now]; /* the walk made states */
     if (!any || s->accepts || m->ended) {
@@ -517,7 +533,7 @@ static const uint64_t *mask_of(struct llm_matcher *m)
             m->scratch[i] |= m->pieces->ends[i];
     }
     uint64_t *kept = NULL;
-    if (m->masks < LLM_MATCHER_MASKS_MAX && m->now != DEAD && !m->ended)
+    if (m->masks < LLM_MATCHER_MASKS_MAX && m->now != DEAD && !m->ended && !m->cut)
         kept = malloc(words * sizeof *kept);
     if (!kept)
         return m->scratch;

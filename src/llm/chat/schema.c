@@ -48,7 +48,7 @@ static void check_text(struct builder *b, const struct schema_text *t)
 {
     if (t->failed)
         fail(b, -ENOMEM, "type", "out of memory");
-    if (t->bytes > LLM_GRAMMAR_BYTES_MAX)
+    if (t->bytes > LLM_GBNF_BYTES_MAX)
         fail(b, -E2BIG, "properties", "the grammar becomes too large");
 }
 
