@@ -120,7 +120,7 @@ static const struct cmd_option options[] = {
      .letter = 'f',
      .kind = CMD_FLAG,
      .offset = offsetof(struct model_options, force),
-     .help = "quantise: replace what is there"},
+     .help = "quantise, import: replace what is there"},
     {.name = "threads",
      .kind = CMD_U64,
      .argument = "N",
@@ -457,7 +457,7 @@ static enum cmd_exit convert(const struct model_options *o, const struct cmd_ope
                              enum cmd_exit (*how)(const struct model_convert *))
 {
     return how(&(struct model_convert){.from = operands->items[1],
-                                       .to = operands->items[2],
+                                       .to = operands->count > 2 ? operands->items[2] : NULL,
                                        .type = o->type,
                                        .force = o->force,
                                        .threads = (unsigned)o->threads});
@@ -472,14 +472,16 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
         return synth(values);
     if (strcmp(verb, "quantise") == 0 && operands->count == 3)
         return convert(values, operands, model_quantise);
-    return cmd_fail(CMD_USAGE, "model: use info FILE, synth -o FILE or quantise FROM TO; see "
-                               "hawser model --help");
+    if (strcmp(verb, "import") == 0 && operands->count >= 2)
+        return convert(values, operands, model_import);
+    return cmd_fail(CMD_USAGE, "model: use info FILE, synth -o FILE, quantise FROM TO or import "
+                               "FOLDER [TO]; see hawser model --help");
 }
 
 const struct cmd_command cmd_model = {
     .name = "model",
     .summary = "describe a model file, quantise one, or make one with random weights",
-    .operands = "info|synth|quantise [FILE] [FILE]",
+    .operands = "info|synth|quantise|import [FILE] [FILE]",
     .operands_min = 1,
     .operands_max = 3,
     .description =
@@ -487,13 +489,16 @@ const struct cmd_command cmd_model = {
         "             and v3 or llama2.c's format\n"
         "synth        a GGUF file of any shape with random weights, for bytes and times without\n"
         "             a download\n"
-        "quantise FROM TO  writes a GGUF file again with its matrices in another type",
+        "quantise FROM TO   writes a GGUF file again with its matrices in another type\n"
+        "import FOLDER [TO] makes a GGUF file of a model as it is published: config.json,\n"
+        "                   tokenizer.json and safetensors [default: FOLDER.gguf]",
     .options = options,
     .environment = environment,
     .examples = "hawser model info models/small.gguf\n"
                 "hawser model synth --arch gptj --like 6b -o gptj-6b.gguf\n"
                 "hawser model synth --layers 12 --width 768 --heads 12 --type Q8_0 -o random.gguf\n"
-                "hawser model quantise model-f16.gguf model-q4.gguf --type Q4_K_M",
+                "hawser model quantise model-f16.gguf model-q4.gguf --type Q4_K_M\n"
+                "hawser model import gpt-j-6B gpt-j-6b.gguf",
     .values_size = sizeof(struct model_options),
     .run = run,
 };

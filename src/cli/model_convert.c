@@ -2,9 +2,11 @@
 
 #include "base/report/progress.h"
 #include "base/units.h"
+#include "llm/convert/import.h"
 #include "llm/convert/quantise.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -49,5 +51,38 @@ enum cmd_exit model_quantise(const struct model_convert *c)
     if (err)
         return cmd_fail(CMD_FAILED, "model quantise: %s", why);
     printf("made %s: %s of %s\n", c->to, hw_format_size(size, bytes), c->type);
+    return CMD_DONE;
+}
+
+/* FOLDER.gguf, beside the folder. */
+static void name_beside(const char *folder, char path[PATH_MAX])
+{
+    size_t chars = strlen(folder);
+    while (chars > 1 && folder[chars - 1] == '/')
+        chars--;
+    snprintf(path, PATH_MAX, "%.*s.gguf", (int)chars, folder);
+}
+
+enum cmd_exit model_import(const struct model_convert *c)
+{
+    char why[LLM_WHY_CHARS], size[HW_FORMAT_CHARS], beside[PATH_MAX];
+    struct llm_imported made;
+    struct hw_progress progress;
+    if (c->type)
+        return cmd_fail(CMD_USAGE, "model import: --type is not for import, which keeps the types; "
+                                   "quantise the result");
+    name_beside(c->from, beside);
+    struct llm_import import = {.folder = c->from,
+                                .path = c->to ? c->to : beside,
+                                .overwrite = c->force,
+                                .progress = draw_progress,
+                                .user = &progress};
+    hw_progress_begin(&progress, "writing", 0);
+    int err = llm_import_write(&import, &made, why);
+    hw_progress_end(&progress);
+    if (err)
+        return cmd_fail(CMD_FAILED, "model import: %s", why);
+    printf("made %s: %s, %u tensors, %s\n", import.path, made.arch, made.tensors,
+           hw_format_size(size, made.bytes));
     return CMD_DONE;
 }

@@ -7,12 +7,13 @@
 #include "command/command.h"
 
 struct model_convert {
-    const char *from, *to;
-    const char *type; /* NULL: not given */
+    const char *from, *to; /* import: to may be NULL, for a file named as the folder */
+    const char *type;      /* NULL: not given */
     bool force;
     unsigned threads; /* 0: the cores there are */
 };
 
 enum cmd_exit model_quantise(const struct model_convert *convert);
+enum cmd_exit model_import(const struct model_convert *convert);
 
 #endif

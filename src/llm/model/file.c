@@ -91,16 +91,39 @@ int llm_file_parse_header(const void *bytes, uint64_t size, struct llm_file **ou
     return parse(bytes, size, false, out, why);
 }
 
+/* OWNER/NAME, as hubs name models, and no file. */
+static bool is_hub_name(const char *path)
+{
+    const char *slash = strchr(path, '/');
+    return slash && slash != path && slash[1] && !strchr(slash + 1, '/') && path[0] != '.' &&
+           !strstr(path, ".gguf") && !strstr(path, ".bin");
+}
+
+static int no_file(const char *path, int err, char *why)
+{
+    if (err == ENOENT && is_hub_name(path))
+        return llm_why(
+            why, -err,
+            "there is no file %s. If it is a model of the Hugging Face hub, download "
+            "config.json, tokenizer.json, tokenizer_config.json and *.safetensors into a "
+            "folder; hawser model import FOLDER makes a file of them",
+            path);
+    return llm_why(why, -err, "cannot open %s: %s", path, strerror(err));
+}
+
 static int map_file(const char *path, void **mapping, uint64_t *size, char *why)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* open of a pipe must not block */
     if (fd < 0)
-        return llm_why(why, -errno, "cannot open %s: %s", path, strerror(errno));
+        return no_file(path, errno, why);
     struct stat st;
     int err = 0;
     void *map = MAP_FAILED;
     if (fstat(fd, &st))
         err = llm_why(why, -errno, "cannot look at %s: %s", path, strerror(errno));
+    else if (S_ISDIR(st.st_mode))
+        err = llm_why(why, -EPROTO, "%s is a folder; hawser model import %s makes a file of it",
+                      path, path);
     else if (!S_ISREG(st.st_mode) || st.st_size == 0)
         err = llm_why(why, -EPROTO, "%s is %s, not a model", path,
                       S_ISREG(st.st_mode) ? "empty" : "no regular file");

@@ -1,0 +1,23 @@
+/* llm/convert/vocab_json.h - private to src/llm: tokenizer.json and what belongs to it, as GGUF
+ * metadata.
+ *
+ * Byte-level BPE: tokens, merges, added tokens, the pre-tokenizer by its pattern, the ids that
+ * begin and end a text, the chat template.
+ *
+ * Trust: files are hostile; counts are bounded by the model's vocabulary.
+ * Threads: any.  Lifetime: nothing is held between calls. */
+#ifndef HAWSER_LLM_CONVERT_VOCAB_JSON_H
+#define HAWSER_LLM_CONVERT_VOCAB_JSON_H
+
+#include "llm/model/gguf_write.h"
+
+#include <jansson.h>
+
+enum { LLM_VOCAB_JSON_PAIRS_MAX = 16 };
+
+/* Writes the pairs.  rows: of the model's embedding; ids that no token has get a filler.  0;
+ * -ENOENT (no tokenizer.json), -EPROTO, -EOPNOTSUPP (why names what is not computed), -ENOMEM. */
+int llm_vocab_json_write(struct gguf_writer *writer, const char *folder, const json_t *config,
+                         uint32_t rows, char *why) MUST_CHECK;
+
+#endif
