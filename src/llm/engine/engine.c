@@ -1,6 +1,7 @@
 #include "llm/engine/engine.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "llm/engine/graph.h"
 #include "llm/engine/kv_cache.h"
 #include "llm/engine/rope.h"
@@ -102,6 +103,12 @@ static int choose_context(struct llm_engine *e, uint32_t asked, char *why)
     if (e->context > LLM_CONTEXT_MAX || (e->config->rope_dims == 0 && e->context > own))
         return llm_why(why, -EINVAL, "a context of %u positions; this model has %u", e->context,
                        own);
+    if (e->context > own)
+        hw_warn(HW_CAT_LLM,
+                "a context of %u positions, but the model was made for %u: later ones need rope "
+                "scaling, such as YaRN with a factor of %.3g (%s.rope.scaling.type and .factor)",
+                e->context, own, (double)e->context / e->config->rope_original,
+                llm_arch_name(e->config->arch));
     return 0;
 }
 

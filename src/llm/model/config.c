@@ -470,18 +470,37 @@ static int check_row(const struct llm_config *config, const struct llm_arch_tens
     return 0;
 }
 
+/* The engine would ignore an unknown tensor and compute something else. */
+static int refuse_unknown(const struct llm_config *config, const struct llm_tensor_table *tensors,
+                          char *why)
+{
+    const char *first = NULL, *arch = llm_arch_name(config->arch);
+    uint32_t others = 0;
+    for (uint32_t i = 0; i < tensors->count; i++) {
+        if (llm_arch_row_of(config, tensors->items[i].name))
+            continue;
+        others += first != NULL;
+        first = first ? first : tensors->items[i].name;
+    }
+    if (!first)
+        return 0;
+    if (others == 0)
+        return llm_why(why, -EOPNOTSUPP, "tensor %s: the engine's %s has no place for it", first,
+                       arch);
+    return llm_why(why, -EOPNOTSUPP,
+                   "tensor %s and %u others: the engine's %s has no place for them", first, others,
+                   arch);
+}
+
 int llm_config_check_tensors(const struct llm_config *config,
                              const struct llm_tensor_table *tensors, char *why)
 {
-    /* The engine would ignore an unknown tensor and compute something else. */
-    for (uint32_t i = 0; i < tensors->count; i++) {
-        if (!llm_arch_row_of(config, tensors->items[i].name))
-            return llm_why(why, -EOPNOTSUPP, "tensor %s: the engine's %s has no place for it",
-                           tensors->items[i].name, llm_arch_name(config->arch));
-    }
+    int err = refuse_unknown(config, tensors, why);
+    if (err)
+        return err;
     for (const struct llm_arch_tensor *row = llm_arch_info(config->arch)->tensors; row->name;
          row++) {
-        int err = check_row(config, row, tensors, why);
+        err = check_row(config, row, tensors, why);
         if (err)
             return err;
     }
