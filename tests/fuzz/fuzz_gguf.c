@@ -1,4 +1,5 @@
 /* A GGUF file from anywhere: parsed, its vocabulary built and used, its tensors touched. */
+#include "llm/engine/rope.h"
 #include "llm/model/file.h"
 #include "llm/tokenizer/vocab_impl.h"
 
@@ -7,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { IDS_MAX = 256 };
+enum { IDS_MAX = 256, ROPE_DIMS_MAX = 512 };
 
 /* What is read back must be tokens of the vocabulary, and their pieces readable. */
 static void use_vocab(const struct llm_vocab *vocab, const char *text, size_t bytes)
@@ -43,6 +44,23 @@ static void use_metadata(const uint8_t *data, size_t size)
     gguf_fini(&gguf);
 }
 
+/* Scales of any size yield some floats. */
+static void use_rope(const struct llm_config *c)
+{
+    struct llm_rope *rope;
+    if (c->rope_dims > ROPE_DIMS_MAX || llm_rope_create(c, NULL, &rope))
+        return;
+    float angles[ROPE_DIMS_MAX];
+    for (uint32_t t = 0; t < llm_rope_tables(rope); t++)
+        llm_rope_angles(rope, t, UINT32_MAX, angles);
+    for (uint32_t l = 0; l < c->layers; l++) {
+        struct llm_rope_choice choice = llm_rope_choose(c, l);
+        if (choice.q >= llm_rope_tables(rope) || choice.k >= llm_rope_tables(rope))
+            abort();
+    }
+    llm_rope_destroy(rope);
+}
+
 /* What the engine relies on once a file is open. */
 static void use_file(const struct llm_file *file)
 {
@@ -50,6 +68,10 @@ static void use_file(const struct llm_file *file)
     if (c->layers == 0 || c->layers > LLM_LAYERS_MAX || c->heads % c->kv_heads ||
         c->rope_dims > c->head_dim || c->vocab == 0 || c->vocab > LLM_VOCAB_MAX)
         abort();
+    if (c->experts > LLM_EXPERTS_MAX || c->experts_used > c->experts ||
+        (c->experts > 0) != (c->experts_used > 0) || c->window_period > LLM_LAYERS_MAX)
+        abort();
+    use_rope(c);
     unsigned sum = 0;
     for (uint32_t i = 0; i < llm_file_tensor_count(file); i++) {
         const struct llm_tensor *tensor = llm_file_tensor(file, i);
