@@ -200,6 +200,10 @@ class BadInput(Modes):
                           says=["the prompt has", "16"]).result
         self.assertNotIn("Ahoy", result.stdout + result.stderr)
 
+    def test_a_context_beyond_the_model_warns(self):
+        run = self.llm(("local",), None, "--context", 4 * CONTEXT, "--decode_steps", 2)
+        self.assertIn("YaRN with a factor of 4", run.result.stderr)
+
     def test_a_full_context_ends_the_text(self):
         run = self.llm(("semantic",), self.serve("--context", 16), "--decode_steps", 50)
         self.assertEqual(len(run.list("TOKENS")), 16 - PROMPT + 1)

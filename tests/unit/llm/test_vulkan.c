@@ -106,6 +106,13 @@ static void logits_are_those_of_the_cpu(void **state)
         about_the_same(models[i].tolerance);
         llm_file_close(file);
     }
+    for (int arch = LLM_GPT2 + 1; arch < LLM_ARCHS; arch++) {
+        struct llm_file *file = model_wide((enum llm_arch)arch, LLM_F32, FFN, CONTEXT);
+        whole_on(file, "cpu", want);
+        whole_on(file, "vulkan", got);
+        about_the_same(2e-4);
+        llm_file_close(file);
+    }
 }
 
 /* Cuts of 1, 2, 3, 4, 5, 8 and more rows: every shape of the products. */
@@ -141,9 +148,13 @@ static void beside_another(struct llm_engine *engine)
 static void a_row_does_not_depend_on_its_batch(void **state)
 {
     (void)state;
-    for (size_t t = 0; t < LLM_DTYPES; t++) {
-        struct llm_file *file =
-            model_wide(t % 2 ? LLM_GPTJ : LLM_LLAMA, llm_dtype_at(t), FFN, CONTEXT);
+    size_t types = LLM_DTYPES, others = LLM_ARCHS - LLM_GPT2 - 1;
+    for (size_t t = 0; t < types + others; t++) {
+        enum llm_arch arch = t >= types ? (enum llm_arch)(LLM_GPT2 + 1 + t - types)
+                             : t % 2    ? LLM_GPTJ
+                                        : LLM_LLAMA;
+        enum llm_dtype dtype = t < types ? llm_dtype_at(t) : t % 2 ? LLM_F16 : LLM_Q8_0;
+        struct llm_file *file = model_wide(arch, dtype, FFN, CONTEXT);
         struct llm_engine *engine = make_engine(file, "vulkan");
         whole(engine, want);
         in_pieces(engine);
