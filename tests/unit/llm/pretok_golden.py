@@ -8,7 +8,10 @@ cuts what the stage before left, matches are words, and what lies between matche
 """
 import sys
 
-import regex
+try:
+    import regex
+except ImportError:  # bench/llm/agree takes the texts alone
+    regex = None
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
