@@ -14,5 +14,6 @@ extern const struct cmd_command cmd_pingpong;
 extern const struct cmd_command cmd_bench_ipc;
 extern const struct cmd_command cmd_experiment;
 extern const struct cmd_command cmd_bench_llm;
+extern const struct cmd_command cmd_bench_serve;
 
 #endif

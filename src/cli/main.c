@@ -45,6 +45,7 @@ static const struct entry commands[] = {
     {"chat", &cmd_chat},
     {"experiment", &cmd_experiment},
     {"bench-llm", &cmd_bench_llm},
+    {"bench-serve", &cmd_bench_serve},
     {NULL, NULL},
 };
 

@@ -9,7 +9,7 @@ from harness import DONE, FAILED, HAWSER, USAGE, Case, hawser
 
 COMMANDS = ["serve", "gateway", "drain", "info", "keygen", "run", "bench-rpc", "bench-vulkan",
             "bench-ipc", "kvctl", "kvd", "kvreplay", "kvscale", "benchkv", "bench-blocks", "pingpong", "model", "llm",
-            "experiment", "bench-llm"]
+            "experiment", "bench-llm", "bench-serve"]
 
 
 class Help(Case):

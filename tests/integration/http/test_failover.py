@@ -9,8 +9,8 @@ import unittest
 
 from rig import (Case, Stream, call, counter, gateway, in_threads, state, text_of, wait_for, worker)
 
-STREAMS = 8
-TOKENS = 300
+STREAMS = 6
+TOKENS = 200
 
 
 def ask(i, **fields):

@@ -1,0 +1,456 @@
+/* hawser bench-serve - what HTTP and a gateway cost, beside the worker alone. */
+#include "base/clock.h"
+#include "base/order.h"
+#include "base/report/bench.h"
+#include "bench/bench.h"
+#include "bench/rpc/link.h"
+#include "bench/serve/load.h"
+#include "llm/chat/chat.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    CLIENTS_MAX = 256,
+    REPS_MAX = 31,
+    PROMPT_TOKENS_MAX = 65536,
+    WAYS = 4 /* to ask */
+};
+
+struct bench_serve_options {
+    const char *model, *prompt, *peer;
+    struct cmd_list clients;
+    uint64_t tokens, reps, threads, kv_bytes;
+    bool json, check;
+};
+
+static const struct cmd_option options[] = {
+    {.name = "model",
+     .letter = 'm',
+     .kind = CMD_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct bench_serve_options, model),
+     .help = "a GGUF file, which the worker serves"},
+    {.name = "clients",
+     .letter = 'c',
+     .kind = CMD_LIST,
+     .argument = "N",
+     .offset = offsetof(struct bench_serve_options, clients),
+     .def = "1,4,16,64",
+     .help = "at a time; a row for each"},
+    {.name = "prompt",
+     .letter = 'p',
+     .kind = CMD_STRING,
+     .argument = "TEXT",
+     .offset = offsetof(struct bench_serve_options, prompt),
+     .def = "And it came to pass, when the people were gathered together, that",
+     .help = "what each client sends"},
+    {.name = "tokens",
+     .letter = 'n',
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_serve_options, tokens),
+     .def = "64",
+     .min = 2,
+     .max = 65536,
+     .help = "to generate for each"},
+    {.name = "reps",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_serve_options, reps),
+     .def = "5",
+     .min = 1,
+     .max = REPS_MAX,
+     .help = "repetitions, interleaved; medians are shown"},
+    {.name = "threads",
+     .letter = 't',
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_serve_options, threads),
+     .def = "0",
+     .max = 256,
+     .help = "of the worker; 0: one for each core"},
+    {.name = "kv-memory",
+     .kind = CMD_SIZE,
+     .argument = "SIZE",
+     .offset = offsetof(struct bench_serve_options, kv_bytes),
+     .def = "256MiB",
+     .min = 1 << 20,
+     .max = INT64_MAX,
+     .help = "of the worker"},
+    {.name = "peer",
+     .kind = CMD_STRING,
+     .argument = "URL",
+     .offset = offsetof(struct bench_serve_options, peer),
+     .help = "another server of the same model, http://host:port, measured beside ours:\n"
+             "llama-server, for example"},
+    {.name = "check",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct bench_serve_options, check),
+     .help = "status 1 when a target is missed"},
+    {.name = "json",
+     .letter = 'j',
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct bench_serve_options, json),
+     .help = "one JSON object instead of a table"},
+    {NULL},
+};
+
+static const struct hw_bench_target targets[] = {
+    {"rate.http.", false, 0.97},
+    {"rate.gateway.", false, 0.97},
+};
+
+/* ---- programs ---- */
+
+struct child {
+    pid_t pid;
+    char url[128];
+};
+
+/* In the child; never returns. */
+static void become(const char *const *argv, int out, pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent || dup2(out, STDOUT_FILENO) < 0)
+        _exit(1);
+    signal(SIGPIPE, SIG_DFL);
+    execv("/proc/self/exe", (char *const *)(uintptr_t)argv);
+    _exit(127);
+}
+
+/* Reads until the line that ends its start; keeps the URL. */
+static int read_lines(int fd, const char *last, char url[128])
+{
+    static const char answering[] = "answering on ";
+    char line[512];
+    int rc = -EPIPE;
+    FILE *from = fdopen(fd, "r");
+    if (!from) {
+        close(fd);
+        return -errno;
+    }
+    while (rc && fgets(line, sizeof(line), from)) {
+        line[strcspn(line, "\n")] = '\0';
+        if (strncmp(line, answering, sizeof answering - 1) == 0)
+            snprintf(url, 128, "%.120s", line + sizeof answering - 1);
+        if (strncmp(line, last, strlen(last)) == 0)
+            rc = 0;
+    }
+    fclose(from);
+    return rc;
+}
+
+static enum cmd_exit start(struct child *c, const char *const *argv, const char *last)
+{
+    int fds[2];
+    if (pipe(fds))
+        return cmd_fail(CMD_FAILED, "bench-serve: no pipe: %s", strerror(errno));
+    pid_t parent = getpid();
+    c->pid = fork();
+    if (c->pid == 0) {
+        close(fds[0]);
+        become(argv, fds[1], parent);
+    }
+    close(fds[1]);
+    if (c->pid < 0) {
+        close(fds[0]);
+        return cmd_fail(CMD_FAILED, "bench-serve: no process: %s", strerror(errno));
+    }
+    if (read_lines(fds[0], last, c->url))
+        return cmd_fail(CMD_FAILED, "bench-serve: hawser %s did not start", argv[1]);
+    return CMD_DONE;
+}
+
+static void stop(struct child *c)
+{
+    if (c->pid <= 0)
+        return;
+    kill(c->pid, SIGTERM);
+    waitpid(c->pid, NULL, 0);
+    c->pid = 0;
+}
+
+/* ---- a run of some clients ---- */
+
+enum way { WAY_ENGINE, WAY_HTTP, WAY_GATEWAY, WAY_PEER };
+
+static const char *const way_names[WAYS] = {"engine", "http", "gateway", "peer"};
+
+struct bench_run {
+    const struct bench_serve_options *o;
+    struct bench_dir dir;
+    struct child worker, gateway;
+    struct bench_load_peer at[WAYS];
+    struct llm_file *file;
+    struct llm_vocab *vocab;
+    struct llm_connection *conn;
+    uint32_t *prompt, prompt_count;
+    char *body;
+};
+
+struct member {
+    struct bench_run *run;
+    enum way way;
+    pthread_t thread;
+    pthread_barrier_t *line;
+    int fd, status;
+    struct bench_load_figures figures;
+    char why[BENCH_LOAD_WHY];
+};
+
+struct figures {
+    double rate, first_ms;
+};
+
+static void *member_main(void *user)
+{
+    struct member *m = user;
+    struct bench_run *r = m->run;
+    struct llm_generate request = {.tokens = r->prompt,
+                                   .token_count = r->prompt_count,
+                                   .most = (uint32_t)r->o->tokens,
+                                   .stop_at_end = true};
+    pthread_barrier_wait(m->line);
+    if (m->way == WAY_ENGINE)
+        m->status = bench_load_engine(r->conn, &request, &m->figures, m->why);
+    else
+        m->status = bench_load_http(m->fd, r->body, &m->figures, m->why);
+    return NULL;
+}
+
+static int by_first(const void *a, const void *b)
+{
+    const struct member *x = a, *y = b;
+    return (x->figures.first_ns > y->figures.first_ns) -
+           (x->figures.first_ns < y->figures.first_ns);
+}
+
+static void sum_up(struct member *members, uint32_t count, uint64_t ns, struct figures *out)
+{
+    uint64_t tokens = 0;
+    for (uint32_t i = 0; i < count; i++)
+        tokens += members[i].figures.tokens;
+    qsort(members, count, sizeof(*members), by_first);
+    out->rate = (double)tokens * 1e9 / (double)ns;
+    out->first_ms = (double)members[count / 2].figures.first_ns / 1e6;
+}
+
+/* All ask at once, over connections that are there already. */
+static enum cmd_exit ask(struct bench_run *r, enum way way, uint32_t count, struct figures *out)
+{
+    pthread_barrier_t line;
+    struct member *members = calloc(count, sizeof(*members));
+    if (!members)
+        return cmd_fail(CMD_FAILED, "out of memory");
+    const char *why = NULL;
+    uint32_t ready = 0, started = 0;
+    for (; ready < count && !why; ready++) {
+        struct member *m = &members[ready];
+        *m = (struct member){.run = r, .way = way, .line = &line, .fd = -1};
+        if (way != WAY_ENGINE && (m->fd = bench_load_connect(&r->at[way], m->why)) < 0)
+            why = m->why;
+    }
+    pthread_barrier_init(&line, NULL, count + 1);
+    for (; !why && started < count; started++) {
+        /* A barrier that lacks a thread would hold the others for ever. */
+        if (pthread_create(&members[started].thread, NULL, member_main, &members[started]))
+            abort();
+    }
+    uint64_t begin = hw_now_ns();
+    if (started)
+        pthread_barrier_wait(&line);
+    for (uint32_t i = 0; i < started; i++)
+        pthread_join(members[i].thread, NULL);
+    uint64_t ns = hw_now_ns() - begin;
+    for (uint32_t i = 0; i < started; i++)
+        why = members[i].status ? members[i].why : why;
+    enum cmd_exit code = CMD_DONE;
+    if (why)
+        code = cmd_fail(CMD_FAILED, "bench-serve: %s: %s", way_names[way], why);
+    else
+        sum_up(members, count, ns, out);
+    for (uint32_t i = 0; i < ready; i++) {
+        if (members[i].fd >= 0)
+            close(members[i].fd);
+    }
+    pthread_barrier_destroy(&line);
+    free(members);
+    return code;
+}
+
+/* ---- rows ---- */
+
+static void add_rows(struct bench_run *r, struct hw_bench *bench, uint32_t clients,
+                     const struct figures medians[WAYS])
+{
+    char name[64];
+    for (int way = 0; way < WAYS; way++) {
+        const struct figures *f = &medians[way], *base = &medians[WAY_ENGINE];
+        if (way == WAY_PEER && !r->o->peer)
+            continue;
+        snprintf(name, sizeof(name), "rate.%s.%u", way_names[way], clients);
+        hw_bench_row(bench, name, f->rate, "tok/s", way == WAY_ENGINE ? NAN : base->rate);
+        hw_bench_field(bench, "first", "%.3g ms", f->first_ms);
+        hw_bench_field(bench, "first_over_engine", "%+.3f ms", f->first_ms - base->first_ms);
+        hw_bench_judge(bench, targets, ARRAY_LEN(targets));
+    }
+}
+
+static enum cmd_exit measure(struct bench_run *r, struct hw_bench *bench, uint32_t clients)
+{
+    static double rates[WAYS][REPS_MAX], firsts[WAYS][REPS_MAX];
+    struct figures medians[WAYS] = {{0}};
+    /* The first repetition warms up. */
+    for (uint64_t rep = 0; rep <= r->o->reps; rep++) {
+        for (int way = 0; way < (r->o->peer ? WAYS : WAYS - 1); way++) {
+            struct figures f = {0};
+            enum cmd_exit code = ask(r, (enum way)way, clients, &f);
+            if (code != CMD_DONE)
+                return code;
+            if (rep > 0) {
+                rates[way][rep - 1] = f.rate;
+                firsts[way][rep - 1] = f.first_ms;
+            }
+        }
+    }
+    for (int way = 0; way < WAYS; way++)
+        medians[way] = (struct figures){.rate = hw_median(rates[way], r->o->reps),
+                                        .first_ms = hw_median(firsts[way], r->o->reps)};
+    add_rows(r, bench, clients, medians);
+    return CMD_DONE;
+}
+
+static enum cmd_exit measure_all(struct bench_run *r)
+{
+    struct hw_bench bench;
+    enum cmd_exit code = CMD_DONE;
+    hw_bench_begin(&bench, "serve");
+    for (size_t i = 0; i < r->o->clients.count && code == CMD_DONE; i++) {
+        char *end;
+        unsigned long clients = strtoul(r->o->clients.items[i], &end, 10);
+        if (*end || clients < 1 || clients > CLIENTS_MAX)
+            code = cmd_fail(CMD_USAGE, "bench-serve: --clients: '%s' is not 1 to %d",
+                            r->o->clients.items[i], CLIENTS_MAX);
+        else
+            code = measure(r, &bench, (uint32_t)clients);
+    }
+    if (code == CMD_DONE && hw_bench_print(&bench, r->o->json, stdout))
+        code = cmd_fail(CMD_FAILED, "cannot write the output");
+    if (code == CMD_DONE && r->o->check && hw_bench_failed(&bench))
+        code = CMD_FAILED;
+    hw_bench_end(&bench);
+    return code;
+}
+
+/* ---- the whole ---- */
+
+static enum cmd_exit read_prompt(struct bench_run *r)
+{
+    char why[LLM_WHY_CHARS];
+    size_t bytes = strlen(r->o->prompt);
+    if (llm_file_open(r->o->model, &r->file, why) ||
+        llm_vocab_create(r->file, NULL, &r->vocab, why))
+        return cmd_fail(CMD_FAILED, "bench-serve: %s", why);
+    r->prompt = calloc(PROMPT_TOKENS_MAX, sizeof(*r->prompt));
+    int64_t count =
+        r->prompt ? llm_chat_encode(r->vocab, r->o->prompt, bytes, r->prompt, PROMPT_TOKENS_MAX)
+                  : -ENOMEM;
+    if (count < 1 || count > PROMPT_TOKENS_MAX)
+        return cmd_fail(CMD_FAILED, "bench-serve: --prompt: has no tokens, or too many");
+    r->prompt_count = (uint32_t)count;
+    json_t *body = json_pack("{s:s, s:I, s:i, s:b, s:{s:b}}", "prompt", r->o->prompt, "max_tokens",
+                             (json_int_t)r->o->tokens, "temperature", 0, "stream", 1,
+                             "stream_options", "include_usage", 1);
+    r->body = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    json_decref(body);
+    return r->body ? CMD_DONE : cmd_fail(CMD_USAGE, "bench-serve: --prompt: is not UTF-8");
+}
+
+static enum cmd_exit start_programs(struct bench_run *r)
+{
+    char listen[80], threads[24], kv[24], why[LLM_WHY_CHARS];
+    snprintf(listen, sizeof(listen), "unix:%.60s/w", r->dir.path);
+    snprintf(threads, sizeof(threads), "%llu", (unsigned long long)r->o->threads);
+    snprintf(kv, sizeof(kv), "%llu", (unsigned long long)r->o->kv_bytes);
+    const char *const serve[] = {
+        "hawser", "serve",          "--no-devices", "--model",   r->o->model, "--listen",
+        listen,   "--http",         "127.0.0.1:0",  "--threads", threads,     "--kv-memory",
+        kv,       "--max-requests", "1024",         NULL};
+    const char *const gateway[] = {"hawser",      "gateway",        "--servers", listen, "--http",
+                                   "127.0.0.1:0", "--max-requests", "1024",      NULL};
+    enum cmd_exit code = start(&r->worker, serve, "listening on ");
+    if (code == CMD_DONE)
+        code = start(&r->gateway, gateway, "answering on ");
+    if (code != CMD_DONE)
+        return code;
+    struct rpc_addr addr;
+    struct rpc_net_options net = {0};
+    if (bench_load_parse(r->worker.url, &r->at[WAY_HTTP]) ||
+        bench_load_parse(r->gateway.url, &r->at[WAY_GATEWAY]))
+        return cmd_fail(CMD_FAILED, "bench-serve: hawser serve does not say where it listens");
+    if (r->o->peer && bench_load_parse(r->o->peer, &r->at[WAY_PEER]))
+        return cmd_fail(CMD_USAGE, "bench-serve: --peer: '%s' is not http://host:port", r->o->peer);
+    if (rpc_addr_parse(listen, &addr, why) || llm_connection_open(&addr, &net, NULL, &r->conn, why))
+        return cmd_fail(CMD_FAILED, "bench-serve: %s", why);
+    return CMD_DONE;
+}
+
+static enum cmd_exit run_in(struct bench_run *r)
+{
+    enum cmd_exit code = read_prompt(r);
+    if (code == CMD_DONE)
+        code = start_programs(r);
+    if (code == CMD_DONE)
+        code = measure_all(r);
+    if (r->conn)
+        llm_connection_close(r->conn);
+    stop(&r->gateway);
+    stop(&r->worker);
+    free(r->body);
+    free(r->prompt);
+    llm_vocab_destroy(r->vocab);
+    llm_file_close(r->file);
+    return code;
+}
+
+static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
+{
+    (void)operands;
+    char why[RPC_WHY_CHARS];
+    struct bench_run r = {.o = values};
+    if (!r.o->model)
+        return cmd_fail(CMD_USAGE, "bench-serve: --model FILE is needed");
+    if (bench_dir_make(&r.dir, why))
+        return cmd_fail(CMD_FAILED, "bench-serve: %s", why);
+    enum cmd_exit code = run_in(&r);
+    bench_dir_remove(&r.dir);
+    return code;
+}
+
+const struct cmd_command cmd_bench_serve = {
+    .name = "bench-serve",
+    .summary = "tokens a second and time to the first token over HTTP, beside the worker alone",
+    .operands = "",
+    .description =
+        "Starts a server with a model and an HTTP address, and a gateway before it.  Clients ask\n"
+        "for the same text all at once: straight from the worker (engine), over HTTP, through the\n"
+        "gateway, and from --peer.  The engine is the baseline of each row.",
+    .options = options,
+    .environment =
+        (const struct cmd_env[]){
+            {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"}, {NULL}},
+    .examples = "hawser bench-serve --model models/kjv.gguf\n"
+                "hawser bench-serve --model model.gguf --peer http://127.0.0.1:8080 --json",
+    .values_size = sizeof(struct bench_serve_options),
+    .run = run,
+};
