@@ -533,3 +533,8 @@ uint32_t rpc_server_clients(const struct rpc_server *s)
 {
     return s->open + s->away;
 }
+
+const struct rpc_config *rpc_server_config(const struct rpc_server *s)
+{
+    return &s->options.config;
+}

@@ -51,7 +51,7 @@ int rpc_server_listen(struct rpc_server *server, const struct rpc_addr *addr,
 /* Serves a transport that came another way; takes it, also on failure. */
 int rpc_server_adopt(struct rpc_server *server, struct rpc_transport *transport) MUST_CHECK;
 
-/* From inside `message`: another process (after fork) has taken over this connection or another one
+/* From inside `message`: another process has taken over this connection or another one
  * of the server.  Once the callback returns, the server forgets the connection: it tells the peer
  * nothing, reads nothing and does not call `closed`.  The connection counts against max_clients
  * until rpc_server_returned. */
@@ -71,6 +71,9 @@ int rpc_server_turn(struct rpc_server *server, uint64_t timeout_ns);
 void rpc_server_run(struct rpc_server *server);
 /* From any thread or a signal handler. */
 void rpc_server_stop(struct rpc_server *server);
+
+/* Of every endpoint. */
+const struct rpc_config *rpc_server_config(const struct rpc_server *server);
 
 /* Detached ones included. */
 uint32_t rpc_server_clients(const struct rpc_server *server);

@@ -50,6 +50,7 @@ struct shm {
     uint32_t ring_bytes;
     struct hw_wait room_wait; /* a template: each thread that waits for room copies it */
     int socket, bell, peer_bell, epoll;
+    int memfd; /* for a process that takes it over; -1 at the connecting end */
     void *map;
 };
 
@@ -308,6 +309,23 @@ static int shm_descriptors(struct rpc_transport *t, int fds[RPC_TRANSPORT_FDS])
     fds[1] = s->bell;
     fds[2] = s->peer_bell;
     fds[3] = s->epoll;
+    fds[4] = s->memfd;
+    return s->memfd >= 0 ? 5 : 4;
+}
+
+static int shm_hand_over(struct rpc_transport *t, struct rpc_transport_state *state,
+                         int fds[RPC_TRANSPORT_FDS])
+{
+    const struct shm *s = (const struct shm *)t;
+    if (s->ended || s->memfd < 0)
+        return -EBUSY;
+    state->ring_bytes = s->ring_bytes;
+    state->tail = s->tail;
+    state->head = s->head;
+    fds[0] = s->socket;
+    fds[1] = s->bell;
+    fds[2] = s->peer_bell;
+    fds[3] = s->memfd;
     return 4;
 }
 
@@ -316,6 +334,7 @@ static void shm_destroy(struct rpc_transport *t)
     struct shm *s = (struct shm *)t;
     if (s->map)
         munmap(s->map, rpc_shm_region_bytes(s->ring_bytes));
+    close_fd(s->memfd);
     close_fd(s->epoll);
     close_fd(s->bell);
     close_fd(s->peer_bell);
@@ -331,6 +350,7 @@ static const struct rpc_transport_ops shm_ops = {
     .poll_fd = shm_poll_fd,
     .arm = shm_arm,
     .descriptors = shm_descriptors,
+    .hand_over = shm_hand_over,
     .destroy = shm_destroy,
 };
 
@@ -359,6 +379,7 @@ static int shm_wrap(int socket, int memfd, uint32_t ring_bytes, int bell, int pe
     s->bell = bell;
     s->peer_bell = peer_bell;
     s->ring_bytes = ring_bytes;
+    s->memfd = accepting ? fcntl(memfd, F_DUPFD_CLOEXEC, 0) : -1;
     hw_wait_init(&s->room_wait, hw_cores() >= SPIN_CORES ? HW_SPIN_NS : 0);
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (s->epoll < 0) {
@@ -389,6 +410,22 @@ static int shm_wrap(int socket, int memfd, uint32_t ring_bytes, int bell, int pe
 fail:
     shm_destroy(&s->base);
     return rc;
+}
+
+int rpc_shm_take_over(const struct rpc_transport_state *state, const int *fds, int count,
+                      struct rpc_transport **out)
+{
+    if (count != 4)
+        return -EINVAL;
+    int rc = shm_wrap(fds[0], fds[3], state->ring_bytes, fds[1], fds[2], true, out);
+    close(fds[3]);
+    if (rc)
+        return rc;
+    struct shm *s = (struct shm *)*out;
+    s->tail = state->tail;
+    s->head = state->head;
+    s->head_seen = state->tail - state->ring_bytes; /* looks full: head is read before a write */
+    return 0;
 }
 
 static int make_region(uint32_t ring_bytes)

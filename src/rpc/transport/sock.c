@@ -224,6 +224,17 @@ static int sock_descriptors(struct rpc_transport *t, int fds[RPC_TRANSPORT_FDS])
     return 1;
 }
 
+static int sock_hand_over(struct rpc_transport *t, struct rpc_transport_state *state,
+                          int fds[RPC_TRANSPORT_FDS])
+{
+    struct sock *s = (struct sock *)t;
+    (void)state;
+    if (s->fd_count > 0)
+        return -EBUSY;
+    fds[0] = s->fd;
+    return 1;
+}
+
 static void sock_destroy(struct rpc_transport *t)
 {
     struct sock *s = (struct sock *)t;
@@ -255,6 +266,7 @@ int rpc_sock_wrap(int fd, const char *name, bool local, const char *peer,
         .poll_fd = sock_poll_fd,
         .host_answers = sock_host_answers,
         .descriptors = sock_descriptors,
+        .hand_over = sock_hand_over,
         .destroy = sock_destroy,
     };
     int domain = 0;

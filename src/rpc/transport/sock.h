@@ -56,6 +56,9 @@ int rpc_unix_listen(const struct rpc_addr *addr, const struct rpc_net_options *o
                     struct rpc_listener **out, char why[RPC_WHY_CHARS]) MUST_CHECK;
 int rpc_shm_dial(const struct rpc_addr *addr, const struct rpc_net_options *options,
                  struct rpc_transport **out, char why[RPC_WHY_CHARS]) MUST_CHECK;
+/* The accepting end of one that was handed over.  Takes the descriptors, also on failure. */
+int rpc_shm_take_over(const struct rpc_transport_state *state, const int *fds, int count,
+                      struct rpc_transport **out) MUST_CHECK;
 int rpc_shm_listen(const struct rpc_addr *addr, const struct rpc_net_options *options,
                    struct rpc_listener **out, char why[RPC_WHY_CHARS]) MUST_CHECK;
 

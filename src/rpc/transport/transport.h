@@ -22,14 +22,24 @@ enum {
     RPC_IOV_MAX = 16,          /* segments in one send or recv; more gain nothing measurable */
     RPC_BINDING_BYTES = 32,    /* a TLS exporter value, mixed into the token proof */
     RPC_PEER_NAME_CHARS = 128, /* fits any numeric address or a full Unix socket path */
-    RPC_TRANSPORT_FDS = 4,  /* descriptors that one is made of: shm has a socket, bells, an epoll */
-    RPC_FDS_MAX = 4,        /* descriptors with one message: a memfd and its doorbells */
-    RPC_FDS_QUEUED_MAX = 32 /* on their way, either side: bounds what a peer can leave open */
+    RPC_TRANSPORT_FDS = 5,     /* that one is made of: shm has a socket, bells, an epoll, a memfd */
+    RPC_FDS_MAX = 4,           /* descriptors with one message: a memfd and its doorbells */
+    RPC_FDS_QUEUED_MAX = 32    /* on their way, either side: bounds what a peer can leave open */
 };
 
 enum rpc_wait_events { RPC_WAIT_RECV = 1, RPC_WAIT_SEND = 2 };
 
 struct rpc_transport;
+
+/* What another process needs beside the descriptors to go on with a connection.  Fixed in size, for
+ * processes of the same program. */
+struct rpc_transport_state {
+    char name[8]; /* of the transport */
+    bool local;
+    char peer[RPC_PEER_NAME_CHARS];
+    uint32_t ring_bytes; /* shm, as are those that follow */
+    uint64_t tail, head;
+};
 
 struct rpc_transport_ops {
     const char *name;
@@ -82,6 +92,12 @@ struct rpc_transport_ops {
     /* The descriptors that a process needs which takes the connection over after fork; how many.
      * NULL: it cannot go to another process. */
     int (*descriptors)(struct rpc_transport *t, int fds[RPC_TRANSPORT_FDS]);
+
+    /* What a process needs that was executed, not forked: fills the state and the descriptors,
+     * which stay this transport's.  How many, or -EBUSY when it is not at rest.  NULL: it cannot
+     * be. */
+    int (*hand_over)(struct rpc_transport *t, struct rpc_transport_state *state,
+                     int fds[RPC_TRANSPORT_FDS]);
 
     void (*destroy)(struct rpc_transport *t);
     /* The same without telling the peer, since another process goes on with the connection.
