@@ -7,6 +7,7 @@
 #include "rpc/rpc.h"
 #include "serve/gateway.h"
 #include "serve/serve.h"
+#include "serve/session_process.h"
 #ifdef HAWSER_UCX
 #include "rpc/transport/ucx.h"
 #endif
@@ -127,6 +128,10 @@ int main(int argc, char **argv)
 {
     process_argv = argv;
     open_standard_files();
+    if (argc == 2 && strcmp(argv[1], SESSION_PROCESS_COMMAND) == 0) {
+        signal(SIGPIPE, SIG_IGN);
+        return session_process_main();
+    }
     /* Reads the log's variables, so that a bad one is told even when nothing is logged. */
     (void)hw_log_on(HW_CAT_GENERAL, HW_LOG_ERROR);
 #ifdef HAWSER_UCX

@@ -2,6 +2,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "serve/relay.h"
+#include "serve/session_process.h"
 #include "venus/common/stripe.h"
 
 #include <errno.h>
@@ -12,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,9 +23,12 @@ static const uint64_t leave_ns = HW_SEC; /* for a session to end before it is ki
 
 struct session {
     struct session *next;
-    pid_t pid;
+    pid_t pid;            /* 0: it has ended */
+    pid_t relay;          /* of its TLS connections; 0: none, or it has ended */
+    int status;           /* of the process */
     unsigned connections; /* that it was given */
     char peer[RPC_PEER_NAME_CHARS];
+    int stats_fd;
     struct rpc_stats *stats; /* shared with the process, which writes them; NULL: none */
     struct hw_counter_set counters;
 };
@@ -36,8 +42,12 @@ struct stripe {
 
 struct sessions {
     struct rpc_server *rpc;
-    pid_t server; /* the process that forks */
+    pid_t server;
+    struct rpc_config config; /* of the server's endpoints, without its pointers */
     struct vns_session_options options;
+    char **environment; /* of sessions */
+    pid_t spare;        /* a process that waits for an order; 0: none */
+    int spare_socket;   /* to it, or -1 */
     const struct sessions_ops *ops;
     void *user;
     struct session *first;
@@ -50,8 +60,11 @@ struct sessions {
 
 static void share_stats(struct session *session, const char *transport)
 {
-    void *map = mmap(NULL, sizeof(struct rpc_stats), PROT_READ | PROT_WRITE,
-                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    session->stats_fd = memfd_create("hawser-figures", MFD_CLOEXEC);
+    if (session->stats_fd < 0 || ftruncate(session->stats_fd, sizeof(struct rpc_stats)))
+        return;
+    void *map = mmap(NULL, sizeof(struct rpc_stats), PROT_READ | PROT_WRITE, MAP_SHARED,
+                     session->stats_fd, 0);
     if (map == MAP_FAILED)
         return;
     session->stats = map;
@@ -65,13 +78,15 @@ static void share_stats(struct session *session, const char *transport)
 
 static void unshare_stats(struct session *session)
 {
+    if (session->stats_fd >= 0)
+        close(session->stats_fd);
     if (!session->stats)
         return;
     hw_counter_set_unregister(&session->counters);
     munmap(session->stats, sizeof(*session->stats));
 }
 
-/* ---- in the session's process ---- */
+/* ---- the relay's process ---- */
 
 static int compare_ints(const void *a, const void *b)
 {
@@ -93,28 +108,134 @@ static void close_all_but(int *keep, int count)
     (void)close_range(from, ~0U, 0);
 }
 
-/* The first connection is the session's own, the others are its stripes. */
-static void run_session(struct sessions *s, const struct session *session,
-                        struct rpc_ep *const *connections, struct rpc_msg *open)
+/* The relays of one session, with the far ends of their pairs, which the session gets. */
+struct relays {
+    struct relay_connection connections[1 + VN_STRIPES_MAX];
+    unsigned count;
+    int ends[1 + VN_STRIPES_MAX];
+};
+
+static void close_ends(struct relays *r)
 {
-    struct vns_session_options options = s->options;
-    int keep[RPC_TRANSPORT_FDS * (1 + VN_STRIPES_MAX)], count = 0;
-    for (unsigned i = 0; i < session->connections; i++) {
-        struct rpc_transport *t = rpc_ep_transport(connections[i]);
+    for (unsigned i = 0; i < r->count; i++) {
+        close(r->connections[i].near);
+        close(r->ends[i]);
+    }
+    r->count = 0;
+}
+
+static void run_relay(struct sessions *s, struct relays *r)
+{
+    int keep[(RPC_TRANSPORT_FDS + 1) * (1 + VN_STRIPES_MAX)], count = 0;
+    for (unsigned i = 0; i < r->count; i++) {
+        struct rpc_transport *t = r->connections[i].far;
         count += t->ops->descriptors(t, keep + count);
-        if (i > 0)
-            options.stripes[options.stripe_count++] = t;
+        keep[count++] = r->connections[i].near;
     }
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
     sigprocmask(SIG_SETMASK, &s->old_mask, NULL);
-    prctl(PR_SET_NAME, "hawser-session");
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a server that is killed takes its sessions along */
+    prctl(PR_SET_NAME, "hawser-relay");
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != s->server)
         _exit(1);
     close_all_but(keep, count);
-    options.stats = session->stats;
-    _exit(vns_session_run(connections[0], open, &options));
+    relay_run(r->connections, r->count, s->config.heartbeat_ns);
+}
+
+/* ---- the session's process ---- */
+
+/* What a process of its own needs of a connection.  How many descriptors, or a negative errno. */
+static int prepare(struct rpc_transport *t, struct relays *r, struct rpc_transport_state *state,
+                   int fds[RPC_TRANSPORT_FDS])
+{
+    int ends[2];
+    int count = rpc_transport_hand_over(t, state, fds);
+    if (count != -EOPNOTSUPP)
+        return count;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
+        return -errno;
+    r->connections[r->count] = (struct relay_connection){.far = t, .near = ends[0]};
+    fds[0] = r->ends[r->count++] = ends[1];
+    return 1;
+}
+
+struct transfer {
+    struct session_order order;
+    struct relays relays;
+    int fds[SESSION_FDS_MAX];
+    int fd_count;
+};
+
+static int fill(struct sessions *s, const struct session *session, struct rpc_ep *const *leaving,
+                const struct rpc_msg *open, struct transfer *p)
+{
+    struct session_order *order = &p->order;
+    order->config = s->config;
+    order->options = s->options;
+    order->connections = session->connections;
+    p->fds[p->fd_count++] = session->stats_fd;
+    order->has_uploads = s->options.uploads != NULL;
+    if (order->has_uploads)
+        p->fds[p->fd_count++] = vns_upload_store_share(s->options.uploads, &order->uploads);
+    int rc = rpc_ep_hand_over(leaving[0], open, &order->own);
+    for (unsigned i = 0; i < session->connections && rc >= 0; i++) {
+        struct rpc_transport_state *state = i ? &order->stripes[i - 1] : &order->own.transport;
+        rc = prepare(rpc_ep_transport(leaving[i]), &p->relays, state, p->fds + p->fd_count);
+        order->fd_counts[i] = rc;
+        p->fd_count += rc > 0 ? rc : 0;
+    }
+    return rc < 0 ? rc : 0;
+}
+
+static int start_relay(struct sessions *s, struct session *session, struct relays *r)
+{
+    if (r->count == 0)
+        return 0;
+    session->relay = fork();
+    if (session->relay == 0)
+        run_relay(s, r);
+    return session->relay < 0 ? -EAGAIN : 0;
+}
+
+/* The process that was started ahead, or a new one, gets the order. */
+static int start_process(struct sessions *s, struct session *session, const struct transfer *p)
+{
+    for (int tries = 0; tries < 2; tries++) {
+        if (s->spare_socket < 0)
+            s->spare_socket = session_process_start(s->environment, &s->old_mask, &s->spare);
+        if (s->spare_socket < 0)
+            return s->spare_socket;
+        session->pid = s->spare;
+        int rc = session_process_give(s->spare_socket, &p->order, p->fds, p->fd_count);
+        close(s->spare_socket);
+        s->spare_socket = -1;
+        s->spare = 0;
+        if (rc == 0)
+            return 0;
+        waitpid(session->pid, NULL, 0); /* it ended before its time: its socket is closed */
+    }
+    return -EAGAIN;
+}
+
+static int hand_over(struct sessions *s, struct session *session, struct rpc_ep *const *leaving,
+                     const struct rpc_msg *open)
+{
+    struct transfer *p = calloc(1, sizeof(*p));
+    if (!p)
+        return -ENOMEM;
+    int rc = session->stats_fd < 0 ? -ENOMEM : fill(s, session, leaving, open, p);
+    if (rc == 0)
+        rc = start_relay(s, session, &p->relays);
+    if (rc == 0)
+        rc = start_process(s, session, p);
+    if (rc && session->relay > 0) {
+        kill(session->relay, SIGKILL);
+        waitpid(session->relay, NULL, 0);
+    }
+    close_ends(&p->relays);
+    free(p);
+    return rc;
 }
 
 /* ---- stripes ---- */
@@ -215,11 +336,11 @@ void sessions_open(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *open)
         s->ops->leaves(s->user, leaving[i]);
     snprintf(session->peer, sizeof(session->peer), "%s", rpc_ep_peer(ep));
     share_stats(session, ops->name);
-    session->pid = fork();
-    if (session->pid == 0)
-        run_session(s, session, leaving, open);
-    if (session->pid < 0) {
-        refuse(ep, open, -EAGAIN, "the server cannot start another process");
+    int rc = hand_over(s, session, leaving, open);
+    if (rc) {
+        refuse(ep, open, rc == -EAGAIN || rc == -ENOMEM ? rc : -EPROTO,
+               rc == -EAGAIN || rc == -ENOMEM ? "the server cannot start another process"
+                                              : "OPEN must be small, and nothing beside it");
         discard(session);
         return;
     }
@@ -227,6 +348,8 @@ void sessions_open(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *open)
     s->first = session;
     for (unsigned i = 0; i < session->connections; i++)
         rpc_server_detach(s->rpc, leaving[i]);
+    /* The next client does not wait for the program to be loaded. */
+    s->spare_socket = session_process_start(s->environment, &s->old_mask, &s->spare);
 }
 
 static void say_end(const struct session *session, int status)
@@ -246,7 +369,13 @@ static void reap(struct sessions *s, bool quiet)
     int status;
     for (struct session **link = &s->first; *link;) {
         struct session *session = *link;
-        if (waitpid(session->pid, &status, WNOHANG) != session->pid) {
+        if (session->pid && waitpid(session->pid, &status, WNOHANG) == session->pid) {
+            session->pid = 0;
+            session->status = status;
+        }
+        if (session->relay && waitpid(session->relay, NULL, WNOHANG) == session->relay)
+            session->relay = 0;
+        if (session->pid || session->relay) {
             link = &session->next;
             continue;
         }
@@ -256,7 +385,7 @@ static void reap(struct sessions *s, bool quiet)
             s->ops->ended(s->user);
         }
         if (!quiet)
-            say_end(session, status);
+            say_end(session, session->status);
         discard(session);
     }
 }
@@ -272,6 +401,24 @@ static void on_signals(void *user)
 
 /* ---- life ---- */
 
+/* What the server was told for itself is not the sessions'. */
+static char **environment_of_sessions(void)
+{
+    static const char *const ours[] = {"VENUS_TOKEN", "VENUS_TLS_", "NOTIFY_SOCKET="};
+    size_t count = 0, kept = 0;
+    while (environ[count])
+        count++;
+    char **out = calloc(count + 1, sizeof(*out));
+    for (size_t i = 0; out && i < count; i++) {
+        bool drop = false;
+        for (size_t k = 0; k < ARRAY_LEN(ours); k++)
+            drop |= strncmp(environ[i], ours[k], strlen(ours[k])) == 0;
+        if (!drop)
+            out[kept++] = environ[i];
+    }
+    return out;
+}
+
 int sessions_create(struct rpc_server *rpc, const struct vns_session_options *options,
                     const struct sessions_ops *ops, void *user, struct sessions **out)
 {
@@ -281,7 +428,16 @@ int sessions_create(struct rpc_server *rpc, const struct vns_session_options *op
         return -ENOMEM;
     s->rpc = rpc;
     s->server = getpid();
+    s->config = *rpc_server_config(rpc);
+    s->config.security = NULL;
+    s->config.name = NULL;
     s->options = *options;
+    s->spare_socket = -1;
+    s->environment = environment_of_sessions();
+    if (!s->environment) {
+        free(s);
+        return -ENOMEM;
+    }
     s->ops = ops;
     s->user = user;
     sigemptyset(&children);
@@ -292,6 +448,7 @@ int sessions_create(struct rpc_server *rpc, const struct vns_session_options *op
     if (rc) {
         if (s->signals >= 0)
             close(s->signals);
+        free(s->environment);
         free(s);
         return rc;
     }
@@ -299,10 +456,18 @@ int sessions_create(struct rpc_server *rpc, const struct vns_session_options *op
     return 0;
 }
 
+static void signal_one(const struct session *session, int number)
+{
+    if (session->pid)
+        kill(session->pid, number);
+    if (session->relay)
+        kill(session->relay, number);
+}
+
 static void signal_all(const struct sessions *s, int number)
 {
     for (const struct session *session = s->first; session; session = session->next)
-        kill(session->pid, number);
+        signal_one(session, number);
 }
 
 void sessions_destroy(struct sessions *s)
@@ -324,6 +489,11 @@ void sessions_destroy(struct sessions *s)
     }
     while (s->stripes)
         (void)unlink_stripe(&s->stripes);
+    if (s->spare_socket >= 0) {
+        close(s->spare_socket); /* which ends it */
+        waitpid(s->spare, NULL, 0);
+    }
     close(s->signals);
+    free(s->environment);
     free(s);
 }

@@ -1,8 +1,9 @@
 /* serve/sessions.h - Vulkan clients of the server, each in a process of its own.
  *
  * Trust: as venus/server/session/session.h; what a session's process does, the server's never
- * notices. Threads: the server's one.  SIGCHLD is blocked from create on, in threads made later
- * too. Lifetime: create/destroy; destroy ends the processes that are left. */
+ * notices, and it has nothing of the server's in its memory (serve/session_process.h). Threads: the
+ * server's one.  SIGCHLD is blocked from create on, in threads made later too. Lifetime:
+ * create/destroy; destroy ends the processes that are left. */
 #ifndef HAWSER_SERVE_SESSIONS_H
 #define HAWSER_SERVE_SESSIONS_H
 
@@ -23,7 +24,7 @@ int sessions_create(struct rpc_server *rpc, const struct vns_session_options *op
                     const struct sessions_ops *ops, void *user, struct sessions **out) MUST_CHECK;
 void sessions_destroy(struct sessions *sessions);
 
-/* From the server's message callback, for a call of VN_METHOD_OPEN: forks a process that goes on
+/* From the server's message callback, for a call of VN_METHOD_OPEN: starts a process that goes on
  * with the connection, or answers why it cannot.  Does not release the message. */
 void sessions_open(struct sessions *sessions, struct rpc_ep *ep, struct rpc_msg *open);
 

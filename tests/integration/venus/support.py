@@ -85,6 +85,14 @@ def children(pid):
         return []
 
 
+def name_of(pid):
+    """Of its first thread, which names the process; a process that has ended keeps it until then."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def is_running(pid):
     """Whether a process's first thread is there; others may outlive it by a moment."""
     try:
@@ -115,7 +123,7 @@ class GpuServer:
 
     def sessions(self):
         """Those the server still counts: it has not seen the whole process end."""
-        return children(self.process.pid)
+        return [pid for pid in children(self.process.pid) if name_of(pid) == "hawser-session"]
 
     def signal_sessions(self, number):
         pids = self.sessions()

@@ -170,6 +170,19 @@ uint64_t server_counter(const struct server *s, const char *name)
     return total;
 }
 
+/* Of its first thread, which names the process. */
+static bool is_named(int pid, const char *name)
+{
+    char path[64], comm[32] = "";
+    snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return false;
+    bool same = fgets(comm, sizeof(comm), f) && strncmp(comm, name, strlen(name)) == 0;
+    fclose(f);
+    return same;
+}
+
 int server_sessions(const struct server *s, pid_t *pids, int max)
 {
     char path[64];
@@ -177,8 +190,10 @@ int server_sessions(const struct server *s, pid_t *pids, int max)
     snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)s->pid, (int)s->pid);
     FILE *f = fopen(path, "r");
     assert_non_null(f);
-    while (count < max && fscanf(f, "%d", &pid) == 1)
-        pids[count++] = pid;
+    while (count < max && fscanf(f, "%d", &pid) == 1) {
+        if (is_named(pid, "hawser-session"))
+            pids[count++] = pid;
+    }
     fclose(f);
     return count;
 }

@@ -73,7 +73,7 @@ static int open_instance(struct vns_session *s, const struct rpc_msg *msg, char 
                  version, VN_PROTOCOL);
         return -EPROTONOSUPPORT;
     }
-    (void)wire_get_bytes(&d->in, VN_STRIPE_KEY_BYTES); /* who forked has looked */
+    (void)wire_get_bytes(&d->in, VN_STRIPE_KEY_BYTES); /* the server has looked */
     uint64_t instance = wire_get_u64(&d->in);
     uint64_t first_device = wire_get_u64(&d->in);
     vn_dec_VkInstanceCreateInfo(d, &info);

@@ -1,8 +1,9 @@
 /* venus/server/session/session.h - one client's Vulkan, in a process of its own.
  *
- * The main process answers the handshake; when a client sends VN_METHOD_OPEN the process forks, and
- * the child runs the session on that connection until it ends.  The child loads Vulkan, so a driver
- * that crashes or hangs takes one client with it, and the kernel gives back what it held.
+ * The main process answers the handshake; when a client sends VN_METHOD_OPEN, it gives the
+ * connection to a process that was executed for it and runs the session until it ends
+ * (serve/session_process.h). That one loads Vulkan, so a driver that crashes or hangs takes one
+ * client with it, and the kernel gives back what it held.
  *
  * Trust: the peer may send anything.  What is malformed ends the session with one line in the log.
  * Threads: vns_session_run uses the calling thread as executor and starts others; after it the

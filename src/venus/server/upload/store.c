@@ -34,6 +34,7 @@ struct vns_upload_store {
     /* Shared with the sessions' processes.  Written with the folder's lock; relaxed, for readers
      * want a figure. */
     _Atomic uint64_t *bytes;
+    int bytes_fd; /* what `bytes` is in */
     bool in_memory;
     int owner;
 };
@@ -361,6 +362,15 @@ static int check_folder(struct vns_upload_store *s, const char *dir)
     return 0;
 }
 
+static int map_bytes(struct vns_upload_store *s)
+{
+    void *map = mmap(NULL, sizeof(*s->bytes), PROT_READ | PROT_WRITE, MAP_SHARED, s->bytes_fd, 0);
+    if (map == MAP_FAILED)
+        return -ENOMEM;
+    s->bytes = map;
+    return 0;
+}
+
 static int start(struct vns_upload_store *s, const char *dir)
 {
     int rc = dir ? check_folder(s, dir) : make_in_memory(s);
@@ -369,12 +379,11 @@ static int start(struct vns_upload_store *s, const char *dir)
     s->owner = own_folder(s->dir);
     if (s->owner < 0)
         return s->owner;
-    void *map =
-        mmap(NULL, sizeof(*s->bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED)
-        return -ENOMEM;
-    s->bytes = map;
-    return shrink(s, s->max_bytes);
+    s->bytes_fd = memfd_create("hawser-uploads", MFD_CLOEXEC);
+    if (s->bytes_fd < 0 || ftruncate(s->bytes_fd, sizeof(*s->bytes)))
+        return -errno;
+    int mapped = map_bytes(s);
+    return mapped ? mapped : shrink(s, s->max_bytes);
 }
 
 static const char *reason(int rc)
@@ -391,11 +400,37 @@ int vns_upload_store_create(const char *dir, uint64_t max_bytes, struct vns_uplo
     int rc = s ? 0 : -ENOMEM;
     if (s) {
         s->max_bytes = max_bytes;
-        s->owner = -1;
+        s->owner = s->bytes_fd = -1;
         rc = start(s, dir);
     }
     if (rc) {
         snprintf(why, VNS_UPLOAD_STORE_WHY, "%.80s: %s", dir ? dir : memory_root, reason(rc));
+        vns_upload_store_destroy(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
+int vns_upload_store_share(const struct vns_upload_store *s, struct vns_upload_store_state *out)
+{
+    snprintf(out->dir, sizeof(out->dir), "%s", s->dir);
+    out->max_bytes = s->max_bytes;
+    return s->bytes_fd;
+}
+
+int vns_upload_store_join(const struct vns_upload_store_state *state, int fd,
+                          struct vns_upload_store **out)
+{
+    struct vns_upload_store *s = calloc(1, sizeof(*s));
+    if (!s) {
+        close(fd);
+        return -ENOMEM;
+    }
+    *s = (struct vns_upload_store){.max_bytes = state->max_bytes, .bytes_fd = fd, .owner = -1};
+    snprintf(s->dir, sizeof(s->dir), "%s", state->dir);
+    int rc = map_bytes(s);
+    if (rc) {
         vns_upload_store_destroy(s);
         return rc;
     }
@@ -413,5 +448,7 @@ void vns_upload_store_destroy(struct vns_upload_store *s)
         close(s->owner);
     if (s->bytes)
         munmap(s->bytes, sizeof(*s->bytes));
+    if (s->bytes_fd >= 0)
+        close(s->bytes_fd);
     free(s);
 }

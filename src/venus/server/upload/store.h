@@ -1,7 +1,7 @@
 /* venus/server/upload/store.h - pieces of large uploads, kept across sessions.
  *
- * A folder with one file a piece, named by the SHA-256 of what is in it.  The server makes it
- * before it forks; sessions use it by its path.  A file appears under its name only when it is
+ * A folder with one file a piece, named by the SHA-256 of what is in it.  The server makes it;
+ * sessions use it by its path.  A file appears under its name only when it is
  * whole, so a process that is killed leaves a wrong one never, and a stray one at most, which is
  * removed later.  Who reads a piece still compares it with what he wants (common/upload.h).
  *
@@ -13,10 +13,11 @@
  *
  * Trust: the folder must be ours and closed to others.
  * Threads and processes: any; put takes a lock of the folder.
- * Lifetime: create/destroy by the process that forks; sessions do neither. */
+ * Lifetime: create/destroy by the server's process, share there and join in sessions' processes. */
 #ifndef HAWSER_VENUS_SERVER_UPLOAD_STORE_H
 #define HAWSER_VENUS_SERVER_UPLOAD_STORE_H
 
+#include <limits.h>
 #include <stdint.h>
 
 #include "venus/common/upload.h"
@@ -30,6 +31,18 @@ struct vns_upload_store;
  * to others. */
 int vns_upload_store_create(const char *dir, uint64_t max_bytes, struct vns_upload_store **out,
                             char why[VNS_UPLOAD_STORE_WHY]) MUST_CHECK;
+/* What another process of this program needs to use the store, and a descriptor that stays this
+ * one's. */
+struct vns_upload_store_state {
+    char dir[PATH_MAX];
+    uint64_t max_bytes;
+};
+int vns_upload_store_share(const struct vns_upload_store *store,
+                           struct vns_upload_store_state *out);
+/* There; takes the descriptor, also on failure.  0 or -ENOMEM. */
+int vns_upload_store_join(const struct vns_upload_store_state *state, int fd,
+                          struct vns_upload_store **out) MUST_CHECK;
+
 /* A folder in memory goes too. */
 void vns_upload_store_destroy(struct vns_upload_store *store);
 

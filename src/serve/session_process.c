@@ -1,0 +1,195 @@
+#include "serve/session_process.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+enum { ORDER_SOCKET = STDERR_FILENO + 1 };
+
+/* ---- in the server's process ---- */
+
+/* The new process has the socket and the standard files. */
+static int spawn(int socket, char *const *environment, const sigset_t *mask, pid_t *pid)
+{
+    static const char *const argv[] = {"hawser-session", SESSION_PROCESS_COMMAND, NULL};
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attributes;
+    sigset_t defaults;
+    sigemptyset(&defaults);
+    sigaddset(&defaults, SIGINT);
+    sigaddset(&defaults, SIGTERM);
+    posix_spawn_file_actions_init(&files);
+    posix_spawnattr_init(&attributes);
+    int rc = posix_spawn_file_actions_adddup2(&files, socket, ORDER_SOCKET);
+    if (rc == 0)
+        rc = posix_spawn_file_actions_addclosefrom_np(&files, ORDER_SOCKET + 1);
+    posix_spawnattr_setsigmask(&attributes, mask);
+    posix_spawnattr_setsigdefault(&attributes, &defaults);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    if (rc == 0)
+        rc = posix_spawn(pid, "/proc/self/exe", &files, &attributes, (char *const *)(uintptr_t)argv,
+                         environment);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&files);
+    return -rc;
+}
+
+int session_process_start(char *const *environment, const sigset_t *mask, pid_t *pid)
+{
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
+        return -errno;
+    /* dup2 onto itself would leave it to be closed. */
+    int far = fcntl(ends[1], F_DUPFD_CLOEXEC, ORDER_SOCKET + 1);
+    close(ends[1]);
+    int rc = far < 0 ? -errno : spawn(far, environment, mask, pid);
+    if (far >= 0)
+        close(far);
+    if (rc) {
+        close(ends[0]);
+        return rc;
+    }
+    return ends[0];
+}
+
+static int send_fds(int socket, const int *fds, int count)
+{
+    union {
+        char buf[CMSG_SPACE(SESSION_FDS_MAX * sizeof(int))];
+        struct cmsghdr align;
+    } control = {0};
+    char byte = 0;
+    struct iovec iov = {&byte, 1};
+    size_t bytes = (size_t)count * sizeof(int);
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = control.buf,
+                         .msg_controllen = CMSG_SPACE(bytes)};
+    struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
+    cmsg->cmsg_level = SOL_SOCKET;
+    cmsg->cmsg_type = SCM_RIGHTS;
+    cmsg->cmsg_len = CMSG_LEN(bytes);
+    memcpy(CMSG_DATA(cmsg), fds, bytes);
+    return sendmsg(socket, &msg, MSG_NOSIGNAL) == 1 ? 0 : -errno;
+}
+
+int session_process_give(int socket, const struct session_order *order, const int *fds,
+                         int fd_count)
+{
+    int all[SESSION_FDS_MAX];
+    assert(fd_count < SESSION_FDS_MAX);
+    all[0] = memfd_create("hawser-order", MFD_CLOEXEC);
+    if (all[0] < 0)
+        return -errno;
+    memcpy(all + 1, fds, (size_t)fd_count * sizeof(*fds));
+    ssize_t n = write(all[0], order, sizeof(*order));
+    int rc = n == (ssize_t)sizeof(*order) ? send_fds(socket, all, fd_count + 1) : -ENOMEM;
+    close(all[0]);
+    return rc;
+}
+
+/* ---- in the session's process ---- */
+
+/* Waits for the order's message.  How many descriptors came, or a negative errno. */
+static int receive_fds(int fds[SESSION_FDS_MAX])
+{
+    union {
+        char buf[CMSG_SPACE(SESSION_FDS_MAX * sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    char byte;
+    struct iovec iov = {&byte, 1};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = control.buf,
+                         .msg_controllen = sizeof(control.buf)};
+    ssize_t n;
+    do
+        n = recvmsg(ORDER_SOCKET, &msg, MSG_CMSG_CLOEXEC);
+    while (n < 0 && errno == EINTR);
+    const struct cmsghdr *cmsg = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+    if (!cmsg || cmsg->cmsg_type != SCM_RIGHTS)
+        return n < 0 ? -errno : -ESHUTDOWN;
+    size_t bytes = cmsg->cmsg_len - CMSG_LEN(0);
+    memcpy(fds, CMSG_DATA(cmsg), bytes);
+    return (int)(bytes / sizeof(int));
+}
+
+/* Mapped once; an order is read and kept for the life of the process. */
+static struct session_order *read_order(int fd)
+{
+    void *map =
+        mmap(NULL, sizeof(struct session_order), PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    close(fd);
+    return map == MAP_FAILED ? NULL : map;
+}
+
+/* Makes the connections of the order out of their descriptors.  0 or a negative errno. */
+static int take_connections(struct session_order *order, const int *fds, struct rpc_ep **ep)
+{
+    order->options.stripe_count = 0;
+    int rc = rpc_ep_take_over(&order->own, fds, order->fd_counts[0], &order->config, ep);
+    fds += order->fd_counts[0];
+    for (unsigned i = 1; i < order->connections && rc == 0; i++) {
+        struct rpc_transport **stripe = &order->options.stripes[order->options.stripe_count];
+        rc = rpc_transport_take_over(&order->stripes[i - 1], fds, order->fd_counts[i], stripe);
+        fds += order->fd_counts[i];
+        order->options.stripe_count += rc == 0;
+    }
+    return rc;
+}
+
+static int take_shared(struct session_order *order, const int *fds)
+{
+    void *map = mmap(NULL, sizeof(struct rpc_stats), PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
+    close(fds[0]);
+    order->options.stats = map == MAP_FAILED ? NULL : map;
+    order->options.uploads = NULL;
+    struct vns_upload_store *uploads = NULL;
+    int rc = order->has_uploads ? vns_upload_store_join(&order->uploads, fds[1], &uploads) : 0;
+    order->options.uploads = uploads;
+    return rc;
+}
+
+static int run(struct session_order *order, const int *fds)
+{
+    struct rpc_ep *ep;
+    int rc = take_shared(order, fds);
+    if (rc == 0)
+        rc = take_connections(order, fds + 1 + order->has_uploads, &ep);
+    struct rpc_msg *open = NULL;
+    if (rc == 0)
+        rc = rpc_poll(ep) < 0 ? rpc_ep_status(ep) : 0;
+    if (rc == 0)
+        open = rpc_recv(ep);
+    if (open)
+        return vns_session_run(ep, open, &order->options);
+    hw_error(HW_CAT_VULKAN, "%s: no session: its connection could not be taken over: %s",
+             order->own.transport.peer, strerror(rc < 0 ? -rc : EPROTO));
+    return 1;
+}
+
+int session_process_main(void)
+{
+    int fds[SESSION_FDS_MAX];
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a server that is killed takes its sessions along */
+    prctl(PR_SET_NAME, "hawser-spare");
+    int count = receive_fds(fds);
+    if (count < 2)
+        return count == -ESHUTDOWN ? 0 : 1; /* the server has ended */
+    close(ORDER_SOCKET);
+    prctl(PR_SET_NAME, "hawser-session");
+    struct session_order *order = read_order(fds[0]);
+    /* Not a return: the driver's threads still run. */
+    _exit(order ? run(order, fds + 1) : 1);
+}

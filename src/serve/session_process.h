@@ -1,0 +1,51 @@
+/* serve/session_process.h - the process of a session: this program, executed anew.
+ *
+ * It begins with a socket to the server and nothing else, so it has no key, no token and no byte of
+ * another client in its memory.  Over that socket it gets one order: the connection with what was
+ * received of it, the connections of its stripes, and its limits.
+ *
+ * Trust: the order is the server's.  Threads: start and give on the server's one.
+ * Lifetime: a process ends with its session, with the server, or when its socket closes before an
+ * order came. */
+#ifndef HAWSER_SERVE_SESSION_PROCESS_H
+#define HAWSER_SERVE_SESSION_PROCESS_H
+
+#include <signal.h>
+
+#include "rpc/handover.h"
+#include "venus/server/session/session.h"
+#include "venus/server/upload/store.h"
+
+/* The first argument of the program, in place of a command. */
+#define SESSION_PROCESS_COMMAND "--session-process"
+
+enum {
+    /* The order itself, the figures, the upload cache, then the connections. */
+    SESSION_FDS_MAX = 3 + RPC_TRANSPORT_FDS * (1 + VN_STRIPES_MAX),
+};
+
+/* A plain structure: both processes are the same program. */
+struct session_order {
+    struct rpc_config config;           /* without its pointers */
+    struct vns_session_options options; /* the same */
+    bool has_uploads;
+    struct vns_upload_store_state uploads;
+    unsigned connections;              /* the session's own, then its stripes */
+    int fd_counts[1 + VN_STRIPES_MAX]; /* of each */
+    struct rpc_handover own;           /* for the first */
+    struct rpc_transport_state stripes[VN_STRIPES_MAX];
+};
+
+/* Executes a process that waits for its order, with these signals blocked.  Its socket, and *pid;
+ * or a negative errno. */
+int session_process_start(char *const *environment, const sigset_t *mask, pid_t *pid) MUST_CHECK;
+
+/* Gives it the order; the descriptors stay the caller's: the figures (rpc_stats), the upload
+ * cache's where there is one, then those of the connections.  0 or a negative errno. */
+int session_process_give(int socket, const struct session_order *order, const int *fds,
+                         int fd_count) MUST_CHECK;
+
+/* main, in that process. */
+int session_process_main(void);
+
+#endif

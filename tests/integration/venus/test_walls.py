@@ -1,0 +1,83 @@
+"""What a session's process has in its memory, and what it may do."""
+
+import base64
+import pathlib
+import re
+
+import support
+from support import GpuCase, GpuServer, hawser
+
+NEXT_READ = 1 << 20
+
+
+def regions(pid):
+    """Of a process's memory, those that can be read and are not devices'."""
+    for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
+        addresses, rights, *rest = line.split(maxsplit=5)
+        path = rest[3] if len(rest) > 3 else ""
+        if rights.startswith("r") and path not in ("[vvar]", "[vsyscall]", "[vvar_vclock]"):
+            yield tuple(int(part, 16) for part in addresses.split("-"))
+
+
+def holds(pid, secrets):
+    """Which of the secrets are in the memory of a process."""
+    found = set()
+    longest = max(map(len, secrets.values()))
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for begin, end in regions(pid):
+            tail = b""
+            for at in range(begin, end, NEXT_READ):
+                memory.seek(at)
+                try:
+                    piece = tail + memory.read(min(NEXT_READ, end - at))
+                except OSError:
+                    break
+                found |= {name for name, secret in secrets.items() if secret in piece}
+                tail = piece[-longest:]
+    return found
+
+
+class Walls(GpuCase):
+    def setUp(self):
+        super().setUp()
+        keys = self.dir / "keys"
+        hawser("keygen", keys, "--name", "localhost")
+        self.server = GpuServer(self.dir / "log", "--listen", "127.0.0.1:0", "--cert",
+                                keys / "server.crt", "--key", keys / "server.key", "--token-file",
+                                keys / "token")
+        self.addCleanup(self.server.stop)
+        self.env = {"VENUS_TLS_CA": str(keys / "server.crt"),
+                    "VENUS_TOKEN_FILE": str(keys / "token")}
+        port = self.server.addresses[0].rpartition(":")[2]
+        self.server.addresses = [f"localhost:{port}"]
+        pem = (keys / "server.key").read_text()
+        der = base64.b64decode("".join(line for line in pem.splitlines() if "-" not in line))
+        # RFC 8410: an Ed25519 key is the last 32 bytes.  Of others SEC 1 has 32 in the middle.
+        scalar = re.search(rb"\x04\x20(.{32})", der, re.DOTALL).group(1)
+        self.secrets = {"token": (keys / "token").read_bytes().strip(), "key": scalar,
+                        "key's file": pem.splitlines()[1].encode()}
+
+    def start(self):
+        program = self.program("many", "witness", servers=[self.server], env=self.env)
+        program.expect("ready")
+        return program
+
+    def test_a_session_knows_no_secret(self):
+        self.assertLessEqual({"token"}, holds(self.server.process.pid, self.secrets),
+                             "the server has it, or this test would find nothing")
+        programs = [self.start() for _ in range(3)]  # the first is not started ahead
+        sessions = self.server.sessions()
+        self.assertEqual(len(sessions), len(programs))
+        for pid in sessions:
+            self.assertEqual(holds(pid, self.secrets), set())
+            environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+            self.assertNotIn(b"VENUS_TOKEN_FILE", environment)
+        for program in programs:
+            program.say("stop")
+            program.expect("undisturbed")
+            program.expect_done()
+        self.server.wait_sessions(0)
+
+
+if __name__ == "__main__":
+    support.main()
