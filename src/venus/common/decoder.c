@@ -48,13 +48,13 @@ void *vn_dec_handle(struct vn_decoder *d, uint64_t id, uint32_t type)
     void *handle = d->ops->lookup(d->objects, id, type);
     if (handle)
         return handle;
-    if (d->ops->is_poisoned && d->ops->is_poisoned(d->objects, id, type)) {
-        d->poisoned = true;
-        return NULL;
-    }
-    if (!d->bad_id)
+    bool poisoned = d->ops->is_poisoned && d->ops->is_poisoned(d->objects, id, type);
+    if (!poisoned && !d->bad_id)
         d->bad_id = id;
-    vn_decoder_fail(d, -ENOENT);
+    if (d->ops->is_poisoned)
+        d->poisoned = true;
+    else
+        vn_decoder_fail(d, -ENOENT);
     return NULL;
 }
 

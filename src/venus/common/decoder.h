@@ -42,7 +42,7 @@ struct vn_decoder_ops {
      * VK_OBJECT_TYPE_UNKNOWN takes any. */
     void *(*lookup)(void *objects, uint64_t id, uint32_t type);
     /* Whether an id that lookup does not have is poisoned: of this type, but its creation failed.
-     * NULL where no id ever is. */
+     * NULL where no id ever is, and an unknown one is an error. */
     bool (*is_poisoned)(void *objects, uint64_t id, uint32_t type);
     /* At the client: the server did not create the object of this handle. */
     void (*dropped)(void *objects, void *handle);
@@ -54,11 +54,11 @@ struct vn_decoder {
     const struct vn_decoder_ops *ops;
     void *objects;           /* for ops */
     void *command_buffer;    /* that recorded commands go to; NULL outside a stream */
-    uint64_t bad_id;         /* the first id that was unknown or of the wrong type */
+    uint64_t bad_id;         /* the command's first that was unknown or of the wrong type, or 0 */
     uint32_t unknown_stype;  /* the last structure type that was skipped */
     uint32_t unknown_stypes; /* how many were */
     uint32_t depth;
-    bool poisoned; /* the command names a poisoned id, so that it must not be executed */
+    bool poisoned; /* the command names a poisoned or unknown id: it must not be executed */
 };
 
 void vn_decoder_init(struct vn_decoder *d, struct hw_arena *arena, const struct vn_decoder_ops *ops,
@@ -73,8 +73,8 @@ void vn_decoder_fail(struct vn_decoder *d, int err);
 /* Zeroed memory, or NULL with the error set. */
 void *vn_dec_alloc(struct vn_decoder *d, uint64_t count, size_t size);
 
-/* An id to a handle.  0 is NULL, and so is a poisoned id, which sets poisoned; an unknown id fails.
- */
+/* An id to a handle.  0 is NULL, and so is a poisoned or unknown id, which sets poisoned; where no
+ * id is ever poisoned an unknown one fails. */
 void *vn_dec_handle(struct vn_decoder *d, uint64_t id, uint32_t type);
 /* As above, and NULL fails too. */
 void *vn_dec_handle_needed(struct vn_decoder *d, uint64_t id, uint32_t type);

@@ -59,6 +59,7 @@ int vn_exec_stream(struct vn_exec *x, struct vn_decoder *d, const void *data, si
         d->in = wire_dec_sub(&stream, wire_get_u32(&stream));
         d->depth = 0;
         d->poisoned = false;
+        d->bad_id = 0;
         hw_arena_reset(d->arena);
         rc = wire_dec_error(&stream) ? wire_dec_error(&stream) : vn_dispatch(x, command, d);
     }

@@ -4,10 +4,10 @@
  * then is a hook or the driver called.  Objects that it created are registered under the ids that
  * the client chose, and the reply is encoded where one was asked for (a post has none).
  *
- * An object that the driver did not create leaves a poisoned id.  A command that names one is
- * skipped: neither hook nor driver sees it, what it should have created is poisoned too, and a
- * result is VK_ERROR_UNKNOWN.  Void ids among those that a command destroys do not stop it: they
- * end, and the driver gets VK_NULL_HANDLE for them.
+ * An object that the driver did not create leaves a poisoned id.  A command that names one, or an
+ * id that nobody knows, is skipped: neither hook nor driver sees it, what it should have created is
+ * poisoned too, and a result is VK_ERROR_UNKNOWN.  Void ids among those that a command destroys do
+ * not stop it: they end, and the driver gets VK_NULL_HANDLE for them.
  *
  * Trust: the stream is a peer's; see decoder.h.  The driver is trusted.
  * Threads: one at a time per struct vn_exec.  Lifetime: all members are the caller's. */

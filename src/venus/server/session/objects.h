@@ -33,6 +33,7 @@ struct vns_thing {
     bool recorded;                   /* a command buffer that the driver has not reset since */
     bool begun;                      /* a command buffer between begin and end */
     bool incomplete;                 /* a command buffer whose recording was not executed in full */
+    bool misnamed;                   /* likewise, since a command named an unknown id */
     bool secondary;                  /* a command buffer's level */
     struct vns_use use;              /* of a command buffer, the last */
     struct vns_spare *spares;        /* of a command pool; see pending.h */

@@ -58,6 +58,7 @@ struct vns_session {
     struct vns_command command;
     struct vns_names named; /* by it; filled while it is decoded */
     int fault;              /* set by hooks and ops: ends the session */
+    bool warned_of_id;      /* that is unknown: once a session */
 
     bool early;                 /* EARLY came since all queues were drained */
     struct vns_queue *updating; /* has updates that are not submitted; NULL between messages */

@@ -84,11 +84,12 @@ static void *on_lookup(void *objects, uint64_t id, uint32_t type)
     return thing->handle;
 }
 
+/* A command buffer that names an unknown id counts as one. */
 static bool on_is_poisoned(void *objects, uint64_t id, uint32_t type)
 {
     struct vns_session *s = objects;
     struct vns_thing *thing = vns_objects_find(&s->objects, id, type);
-    return thing && is_unusable(s, thing);
+    return thing && is_unusable(s, thing) && !(thing->handle && thing->misnamed);
 }
 
 static const struct vn_decoder_ops decoder_ops = {.lookup = on_lookup,
@@ -227,8 +228,10 @@ static bool may_be_skipped(const struct vns_session *s, uint32_t command)
 static void on_skipped(void *objects, uint32_t command)
 {
     struct vns_session *s = objects;
-    if (s->command.recording)
+    if (s->command.recording) {
         s->command.recording->incomplete = true;
+        s->command.recording->misnamed |= s->decoder.bad_id != 0;
+    }
     if (is_submission(command) && s->command.queue)
         vns_queue_submitted(s->command.queue, VK_ERROR_DEVICE_LOST);
     if (!may_be_skipped(s, command))
@@ -327,6 +330,18 @@ static bool is_label(const struct vns_session *s, uint32_t command)
     return false;
 }
 
+/* A program used what it had destroyed.  That costs what the command would have made, and no more.
+ */
+static void warn_of_id(struct vns_session *s)
+{
+    if (s->warned_of_id)
+        return;
+    s->warned_of_id = true;
+    hw_warn(HW_CAT_VULKAN,
+            "%s: %s: id %llu is unknown or of another type; such commands are skipped",
+            rpc_ep_peer(s->channel.ep), vns_stream_where(s), (unsigned long long)s->decoder.bad_id);
+}
+
 static int dispatch(struct vns_session *s, const struct vns_command *command,
                     const struct wire_dec *in, bool skip, struct wire_enc *reply)
 {
@@ -336,10 +351,13 @@ static int dispatch(struct vns_session *s, const struct vns_command *command,
     s->decoder.in = *in;
     s->decoder.depth = 0;
     s->decoder.poisoned = skip;
+    s->decoder.bad_id = 0;
     s->decoder.command_buffer = command->recording ? command->recording->handle : NULL;
     hw_arena_reset(&s->arena);
     int rc = vn_dispatch(&s->exec, command->id, &s->decoder);
     vns_pipelines_start(s, rc ? rc : s->fault);
+    if (rc == 0 && s->decoder.bad_id)
+        warn_of_id(s);
     if (rc == -ENOSYS && is_label(s, command->id)) {
         rc = 0;
         if (reply)
@@ -358,6 +376,19 @@ static int execute_command(struct vns_session *s, uint32_t command, const struct
     return dispatch(s, &(struct vns_command){.id = command}, in, false, reply);
 }
 
+/* A recording that named an unknown id becomes an empty one: the program's mistake costs it what it
+ * recorded, not its device.  What a secondary one inherits is not known any more. */
+static void empty_misnamed(struct vns_thing *buffer)
+{
+    const VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                           .flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT};
+    const struct vn_driver *driver = &buffer->device->driver;
+    if (!buffer->incomplete || !buffer->misnamed || buffer->secondary)
+        return;
+    buffer->incomplete = driver->vkBeginCommandBuffer(buffer->handle, &info) < 0 ||
+                         driver->vkEndCommandBuffer(buffer->handle) < 0;
+}
+
 /* One recorded command.  After one that could not be executed the rest is skipped, but for the end
  * of what was begun: the driver must not be left recording. */
 static int execute_recorded(struct vns_session *s, struct vns_thing *buffer, uint32_t command,
@@ -369,7 +400,7 @@ static int execute_recorded(struct vns_session *s, struct vns_thing *buffer, uin
     bool begins = command == VN_CMD_vkBeginCommandBuffer;
     bool ends = command == VN_CMD_vkEndCommandBuffer;
     if (begins)
-        buffer->incomplete = false;
+        buffer->incomplete = buffer->misnamed = false;
     bool skip = ends ? !buffer->begun : !begins && buffer->incomplete;
     int rc =
         dispatch(s, &(struct vns_command){.id = command, .recording = buffer}, in, skip, reply);
@@ -379,6 +410,7 @@ static int execute_recorded(struct vns_session *s, struct vns_thing *buffer, uin
     } else if (ends) {
         buffer->begun = false;
         vns_recording_end(buffer);
+        empty_misnamed(buffer);
     }
     return rc;
 }
@@ -392,6 +424,7 @@ static int next_unit(struct vns_session *s, struct wire_dec *stream, uint32_t *i
     *id = wire_get_u32(stream);
     *in = wire_dec_sub(stream, wire_get_u32(stream));
     s->command = (struct vns_command){.id = *id};
+    s->decoder.bad_id = 0;
     return wire_dec_error(stream);
 }
 
