@@ -1,0 +1,78 @@
+"""What cts.py makes of a deqp-vk that passes, fails, crashes, hangs and stops early."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+CTS = os.path.abspath(sys.argv.pop(1))
+
+# Verdicts by the name of a case; at B a case "X.b_VERDICT" has that verdict, natively it passes.
+FAKE = """#!/bin/sh
+list=${1#--deqp-caselist-file=}
+while read -r case; do
+    printf "Test case '%s'..\\n" "$case"
+    verdict=Pass
+    case $case in *b_*) [ "$SIDE" ] && verdict=${case##*b_};; esac
+    case $case in *.a_*) [ "$SIDE" ] || verdict=${case##*a_};; esac
+    case $verdict in
+        Crash) kill -SEGV $$;;
+        Hang) exec sleep 60;;
+        Stop) exit 0;;
+        *) printf "  %s (said)\\n" "$verdict";;
+    esac
+done <"$list"
+"""
+
+
+class Cts(unittest.TestCase):
+    def setUp(self):
+        self.tmp = tempfile.TemporaryDirectory()
+        self.addCleanup(self.tmp.cleanup)
+        self.deqp = self.write("deqp-vk", FAKE)
+        os.chmod(self.deqp, 0o755)
+
+    def write(self, name, text):
+        path = os.path.join(self.tmp.name, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+    def run_it(self, *cases, options=()):
+        listed = self.write("list", "# a comment\n" + "\n".join(cases) + "\n")
+        env = {name: value for name, value in os.environ.items() if name != "SIDE"}
+        return subprocess.run([sys.executable, "-B", CTS, "--b", "env SIDE=b", *options, self.deqp,
+                               listed], env=env, capture_output=True, text=True, check=False)
+
+    def test_equal_verdicts_are_not_printed(self):
+        done = self.run_it("x.one", "x.two", "x.b_QualityWarning")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.splitlines()[0], "3 of 3 cases: 3 same")
+
+    def test_kinds_of_differences(self):
+        done = self.run_it("x.b_Fail", "x.b_NotSupported", "x.a_Fail", "x.one")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("broken\tx.b_Fail\tPass -> Fail\tsaid\n", done.stdout)
+        self.assertIn("lost\tx.b_NotSupported\t", done.stdout)
+        self.assertIn("better\tx.a_Fail\tFail -> Pass", done.stdout)
+        self.assertIn("4 of 4 cases: 1 better, 1 broken, 1 lost, 1 same\n", done.stdout)
+
+    def test_what_is_not_supported_costs_nothing(self):
+        self.assertEqual(self.run_it("x.b_NotSupported").returncode, 0)
+
+    def test_a_run_survives_crashes_hangs_and_ends(self):
+        done = self.run_it("x.b_Crash", "x.one", "x.b_Hang", "x.b_Stop", "x.b_Fail", "x.two",
+                           options=("--case-seconds", "1", "--chunk", "4"))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("x.b_Crash\tPass -> Crash\tstatus -11\n", done.stdout)
+        self.assertIn("x.b_Hang\tPass -> Timeout\t", done.stdout)
+        self.assertIn("x.b_Stop\tPass -> Crash\tstatus 0\n", done.stdout)
+        self.assertIn("6 of 6 cases: 4 broken, 2 same\n", done.stdout)
+
+    def test_time_ends_a_run_between_chunks(self):
+        done = self.run_it("x.one", "x.two", options=("--chunk", "1", "--seconds", "0.000001"))
+        self.assertIn("1 of 2 cases", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
