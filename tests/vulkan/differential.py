@@ -11,7 +11,8 @@ A is native: this environment, or with --software the one that find-vulkan gives
 With --hawser B is behind a server that this script starts, with A's drivers.
 
 Each case is a process of its own on either side.  Standard output and exit status must be equal;
-a case that A skips (77) is skipped, one that only B skips has failed.  With --validate, B is native
+a case that A skips (77) is skipped, one that only B skips has failed.  With --sanitized, A is not run:
+B must end well or skip, and no sanitizer may have a finding, in B or at the server.  With --validate, B is native
 under Khronos' validation layer, or has it at the server; it must have nothing to say.  Speaks TAP;
 status 1 if a case failed.
 """
@@ -26,6 +27,7 @@ import sys
 import tempfile
 
 SKIPPED = 77
+SANITIZER = "Sanitizer"  # how each of them begins its report; UBSan's summary does
 RUN_SECONDS = 120  # the slowest case needs two on an idle machine
 
 # How B may be asked to work: what it sets in the environment of the remote driver.
@@ -173,6 +175,24 @@ class Compare:
         return Verdict("ok", "")
 
 
+class Sanitized:
+    """B in each of some modes, alone: what it says was compared in a build without sanitizers."""
+
+    def __init__(self, b, server, modes):
+        self.b, self.server, self.modes = b, server, modes
+
+    def check(self, program, case, _invalid):
+        before = len(self.server.words())
+        for mode in self.modes:
+            done = self.b.run(program, case, MODES[mode])
+            said = text(done.err) + self.server.words()[before:]
+            if done.status not in (0, SKIPPED) or SANITIZER in said:
+                return Verdict("not ok", f"mode {mode}: ended with {done.status}:\n{said}")
+            if done.status == SKIPPED:
+                return Verdict("skip", text(done.out).removeprefix("skip: "))
+        return Verdict("ok", "")
+
+
 class Validate:
     """A against A under the validation layer, which must stay silent.
 
@@ -312,6 +332,7 @@ def read_arguments(argv):
     parser.add_argument("--modes", default="plain", help=f"of B: {','.join(MODES)}")
     parser.add_argument("--hawser", help="B behind a server of this program's")
     parser.add_argument("--validate", action="store_true", help="B under the validation layer")
+    parser.add_argument("--sanitized", action="store_true", help="B alone, with --hawser")
     parser.add_argument("program")
     parser.add_argument("cases", nargs="*", metavar="CASE")
     options = parser.parse_args(argv)
@@ -334,6 +355,9 @@ def run_behind_server(options, a, program):
             stack.callback(server.stop)
             return server, Side([hawser, "run", "--servers", server.address, "--"], b_env)
 
+        if options.sanitized:
+            server, b = start()
+            return run_cases(program, options.cases, Sanitized(b, server, options.modes))
         native = Once(a)
         checker = Compare(native, start()[1], options.modes)
         if options.validate and layer_is_installed():

@@ -14,6 +14,16 @@ if [ "$1" = --list ]; then printf 'one\\ntwo it breaks a rule\\n'; exit 0; fi
 . "$here/behaviour"
 """
 
+# Serves by telling where it logs, and runs programs as they are.
+SERVER = """#!/bin/sh
+here=$(dirname "$0")
+if [ "$1" = run ]; then while [ "$1" != -- ]; do shift; done; shift; exec "$@"; fi
+readlink /proc/self/fd/2 >"$here/log"
+while [ "$1" != --ready-fd ]; do shift; done
+eval "echo ready >&$2; exec $2>&-"
+exec sleep 1000
+"""
+
 
 class Differential(unittest.TestCase):
     def setUp(self):
@@ -88,6 +98,25 @@ class Differential(unittest.TestCase):
     def test_unknown_cases_and_modes_are_refused(self):
         self.assertNotEqual(self.remote("exit 0", "--modes", "never").returncode, 0)
         self.assertNotEqual(self.run_it("exit 0", self.path("vkt-fake")).returncode, 0)
+
+    def sanitized(self, behaviour):
+        """The server is a fake one, too."""
+        self.write("hawser", SERVER)
+        os.chmod(self.path("hawser"), 0o755)
+        return self.run_it(behaviour, "--hawser", self.path("hawser"), "--sanitized")
+
+    def test_sanitized_programs_run_alone(self):
+        self.assertEqual(self.sanitized("echo anything; exit 0").returncode, 0)
+        self.assertIn("# SKIP no such feature",
+                      self.sanitized("echo skip: no such feature; exit 77").stdout)
+        self.assertEqual(self.sanitized("exit 1").returncode, 1)
+
+    def test_a_finding_on_either_side_is_a_failure(self):
+        done = self.sanitized("echo SUMMARY: UndefinedBehaviorSanitizer: x >&2")
+        self.assertEqual(done.returncode, 1)
+        done = self.sanitized('echo WARNING: ThreadSanitizer: data race >>"$(cat "$here/log")"')
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("# WARNING: ThreadSanitizer: data race", done.stdout)
 
     def validate(self, layer, case="one"):
         """The fake layer acts where its settings are, as the real one does."""
