@@ -88,13 +88,28 @@ static inline float llm_block_e8m0_half(uint8_t e)
 
 /* ---- parts ---- */
 
+/* 16 bytes at once, in the compiler's own vectors: it does not find them in loops over bytes, which
+ * may overlap. */
+typedef uint8_t llm_bytes16 __attribute__((vector_size(16)));
+
+static inline llm_bytes16 llm_load16(const void *p)
+{
+    llm_bytes16 v;
+    memcpy(&v, p, sizeof(v));
+    return v;
+}
+
+static inline void llm_store16(int8_t *p, llm_bytes16 v)
+{
+    memcpy(p, &v, sizeof(v));
+}
+
 /* Low nibbles of 16 bytes, then the high ones. */
 static inline void llm_block_nibbles(int8_t dst[32], const uint8_t *src)
 {
-    for (int i = 0; i < 16; i++)
-        dst[i] = (int8_t)(src[i] & 15);
-    for (int i = 0; i < 16; i++)
-        dst[16 + i] = (int8_t)(src[i] >> 4);
+    llm_bytes16 q = llm_load16(src);
+    llm_store16(dst, q & 15);
+    llm_store16(dst + 16, q >> 4);
 }
 
 /* The same through a table of 16. */
@@ -122,9 +137,12 @@ static inline void llm_block_lookup(int8_t dst[32], const uint8_t *src, const in
 /* Bit i of 32 is worth 16 in value i. */
 static inline void llm_block_fifth_bits(int8_t values[32], const uint8_t bits[4])
 {
-    for (int byte = 0; byte < 4; byte++) {
-        for (int i = 0; i < 8; i++)
-            values[8 * byte + i] |= (int8_t)((bits[byte] >> i & 1) << 4);
+    const llm_bytes16 each = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    for (int i = 0; i < 2; i++) {
+        uint8_t a = bits[2 * i], b = bits[2 * i + 1];
+        llm_bytes16 both = {a, a, a, a, a, a, a, a, b, b, b, b, b, b, b, b};
+        llm_bytes16 set = (llm_bytes16)((both & each) == each) & 16;
+        llm_store16(values + 16 * i, llm_load16(values + 16 * i) | set);
     }
 }
 
@@ -156,8 +174,8 @@ static inline void llm_block_q5_0(struct llm_w32 *dst, const uint8_t *src)
     dst->min = 0;
     llm_block_nibbles(dst->values, src + 6);
     llm_block_fifth_bits(dst->values, src + 2);
-    for (int i = 0; i < 32; i++)
-        dst->values[i] = (int8_t)(dst->values[i] - 16);
+    llm_store16(dst->values, llm_load16(dst->values) - 16);
+    llm_store16(dst->values + 16, llm_load16(dst->values + 16) - 16);
 }
 
 static inline void llm_block_q5_1(struct llm_w32 *dst, const uint8_t *src)
@@ -187,11 +205,8 @@ static inline void llm_block_mxfp4(struct llm_w32 *dst, const uint8_t *src)
 /* Pairs of bits in two groups of 32 bytes: values 128 g + 32 r + i have bits 2 r of byte i. */
 static inline void llm_block_pairs(int8_t dst[256], const uint8_t *src)
 {
-    for (int run = 0; run < 8; run++) {
-        const uint8_t *from = src + 32 * (run / 4);
-        for (int i = 0; i < 32; i++)
-            dst[32 * run + i] = (int8_t)(from[i] >> 2 * (run % 4) & 3);
-    }
+    for (int i = 0; i < 16; i++) /* of 16 values */
+        llm_store16(dst + 16 * i, llm_load16(src + i / 8 * 32 + i % 2 * 16) >> (i / 2 % 4 * 2) & 3);
 }
 
 static inline void llm_block_q2_k(struct llm_w256 *dst, const uint8_t *src)
@@ -222,10 +237,9 @@ static inline void llm_block_q3_k(struct llm_w256 *dst, const uint8_t *src)
     llm_block_q3_k_scales(dst->scales, src + 96);
     memset(dst->minima, 0, sizeof(dst->minima));
     llm_block_pairs(dst->values, src + 32);
-    for (int run = 0; run < 8; run++) {
-        int8_t *values = dst->values + 32 * run;
-        for (int i = 0; i < 32; i++) /* a bit that is not set lowers the value by 4 */
-            values[i] = (int8_t)(values[i] + ((src[i] >> run & 1) << 2) - 4);
+    for (int i = 0; i < 16; i++) { /* a bit that is not set lowers the value by 4 */
+        llm_bytes16 third = llm_load16(src + i % 2 * 16) >> (i / 2) & 1;
+        llm_store16(dst->values + 16 * i, llm_load16(dst->values + 16 * i) + (third << 2) - 4);
     }
 }
 
@@ -239,11 +253,10 @@ static inline void llm_block_q5_k(struct llm_w256 *dst, const uint8_t *src)
         dst->scales[i] = (int8_t)scales[i / 2];
         dst->minima[i] = minima[i / 2];
     }
-    for (int run = 0; run < 8; run++) {
-        const uint8_t *from = src + 48 + 32 * (run / 2), *fifth = src + 16;
-        for (int i = 0; i < 32; i++)
-            dst->values[32 * run + i] =
-                (int8_t)((from[i] >> 4 * (run % 2) & 15) | (fifth[i] >> run & 1) << 4);
+    for (int i = 0; i < 16; i++) {
+        llm_bytes16 fifth = llm_load16(src + 16 + i % 2 * 16) >> (i / 2) & 1;
+        llm_bytes16 q = llm_load16(src + 48 + i / 4 * 32 + i % 2 * 16) >> (i / 2 % 2 * 4) & 15;
+        llm_store16(dst->values + 16 * i, q | fifth << 4);
     }
 }
 
