@@ -801,6 +801,42 @@ static void check_names(struct parser *p)
         p->err = llm_why(p->why, -EINVAL, "the grammar has no rule 'root'");
 }
 
+/* Splits the classes of bytes into those that a set has and has not. */
+static void split_classes(struct llm_grammar *g, const struct byte_set *set)
+{
+    int16_t with[256];
+    bool without[256] = {false};
+    memset(with, 0xff, sizeof with);
+    for (unsigned byte = 0; byte < 256; byte++)
+        without[g->class_of[byte]] |= !byte_set_has(set, byte);
+    for (unsigned byte = 0; byte < 256; byte++) {
+        uint8_t class = g->class_of[byte];
+        if (!byte_set_has(set, byte) || !without[class])
+            continue;
+        if (with[class] < 0)
+            with[class] = (int16_t)g->class_count++;
+        g->class_of[byte] = (uint8_t)with[class];
+    }
+}
+
+static void find_classes(struct llm_grammar *g)
+{
+    struct byte_set named = {{0}};
+    g->class_count = 1;
+    for (uint32_t i = 0; i < g->set_count; i++)
+        split_classes(g, &g->sets[i]);
+    for (uint32_t i = 0; i < g->element_count; i++) {
+        unsigned byte = g->elements[i].value;
+        if (g->elements[i].kind != ELEMENT_BYTE || byte_set_has(&named, byte))
+            continue;
+        struct byte_set one = {{0}};
+        one.bits[byte / 64] = 1ULL << (byte % 64);
+        named.bits[byte / 64] |= one.bits[byte / 64];
+        split_classes(g, &one);
+    }
+    assert(g->class_count <= 256);
+}
+
 int llm_grammar_parse(const char *text, size_t bytes, struct llm_grammar **out, char *why)
 {
     if (bytes > LLM_GBNF_BYTES_MAX)
@@ -830,6 +866,7 @@ int llm_grammar_parse(const char *text, size_t bytes, struct llm_grammar **out, 
         llm_grammar_destroy(g);
         return p.err;
     }
+    find_classes(g);
     *out = g;
     return 0;
 }

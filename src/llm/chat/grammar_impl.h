@@ -42,6 +42,8 @@ struct llm_grammar {
     uint32_t *starts; /* of alternatives, in elements; those of a rule are together */
     uint32_t start_count, start_room;
     uint32_t root;
+    uint8_t class_of[256]; /* bytes of one class are never told apart */
+    uint32_t class_count;
 };
 
 #endif

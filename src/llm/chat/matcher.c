@@ -30,7 +30,7 @@ struct node {
 
 struct state {
     uint32_t first, count; /* in members */
-    uint32_t *next;        /* 256, or NULL: not asked for yet */
+    uint32_t *next;        /* by class of byte, or NULL: not asked for yet */
     uint64_t *mask;        /* of tokens, or NULL */
     uint32_t hash;         /* of the members */
     bool accepts;
@@ -343,20 +343,22 @@ static uint32_t step(struct llm_matcher *m, uint32_t from, unsigned byte)
     if (from == DEAD)
         return DEAD;
     if (!m->states[from].next) {
-        uint32_t *next = malloc(256 * sizeof *next);
+        size_t bytes = m->g->class_count * sizeof(uint32_t);
+        uint32_t *next = malloc(bytes);
         if (!next)
             return DEAD;
-        memset(next, 0xff, 256 * sizeof *next);
+        memset(next, 0xff, bytes);
         m->states[from].next = next;
     }
-    uint32_t to = m->states[from].next[byte];
+    unsigned class = m->g->class_of[byte];
+    uint32_t to = m->states[from].next[class];
     if (to != UNKNOWN)
         return to;
     bool was_cut = m->cut;
     m->cut = false;
     to = make_transition(m, from, byte);
     if (!m->cut)
-        m->states[from].next[byte] = to; /* states may have moved */
+        m->states[from].next[class] = to; /* states may have moved */
     m->cut |= was_cut;
     return to;
 }
