@@ -317,10 +317,10 @@ static int shape_message(const struct llm_chat *chat, json_t *message, const str
 {
     json_t *content = json_object_get(message, "content");
     const char *role = json_string_value(json_object_get(message, "role"));
+    bool absent = !content || json_is_null(content);
     if (json_is_array(content) && json_object_set_new(message, "content", joined_parts(content)))
         return -ENOMEM;
-    if ((!content || json_is_null(content)) && choice->empty_content &&
-        json_object_set_new(message, "content", json_string("")))
+    if (absent && choice->empty_content && json_object_set_new(message, "content", json_string("")))
         return -ENOMEM;
     if (!chat->knows_developer && strcmp(role, "developer") == 0 &&
         json_object_set_new(message, "role", json_string("system")))
