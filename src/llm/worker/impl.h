@@ -18,7 +18,6 @@
 #define HAWSER_LLM_WORKER_IMPL_H
 
 #include "base/counter.h"
-#include "llm/chat/grammar.h"
 #include "llm/worker/byte_account.h"
 #include "llm/worker/kv_eviction.h"
 #include "llm/worker/result.h"
@@ -56,9 +55,6 @@ struct llm_model {
     const char *name;
     char arithmetic[LLM_ARITHMETIC_CHARS];
     bool *ends; /* of each token: ends a text; NULL: none does */
-    /* For grammars, made when the first one comes (engine). */
-    struct llm_vocab *vocab;
-    struct llm_pieces *pieces;
     /* relaxed: the engine's thread writes, the server's reads */
     _Atomic uint32_t kv_used, kv_pages;
     /* Texts under way, while they are admitted. */
@@ -77,8 +73,6 @@ struct llm_sequence {
     struct llm_seq *seq;
     struct llm_wish wish;
     struct llm_sampler *sampler; /* where the wish is for tokens */
-    struct llm_grammar *grammar; /* of a text that has one */
-    struct llm_matcher *matcher; /* the sampler's mask */
     uint32_t last;               /* the last token, sampled and not yet computed */
     bool is_text;                /* nobody has its handle */
     struct llm_packer packer;
@@ -90,10 +84,9 @@ struct llm_text {
     struct llm_model *model;
     uint32_t *tokens; /* of the request, then those generated */
     uint32_t count, room;
-    uint64_t number;             /* texts begin in this order */
-    struct llm_grammar *grammar; /* until the text begins */
-    bool decodes;                /* the request's tokens are computed, a token was sampled */
-    bool waits;                  /* began, and lost its rows to another: until there is memory */
+    uint64_t number; /* texts begin in this order */
+    bool decodes;    /* the request's tokens are computed, a token was sampled */
+    bool waits;      /* began, and lost its rows to another: until there is memory */
     struct llm_generate_end end;
 };
 
@@ -284,8 +277,6 @@ void llm_client_choose(struct llm_worker *w, struct llm_client *c, struct llm_mo
 /* What the client chose, or the first that is served; NULL: none is. */
 struct llm_model *llm_client_model(const struct llm_worker *w, const struct llm_client *c);
 /* A served one by its name, "" or NULL: the first.  NULL and why: there is none. */
-/* What grammars need of the vocabulary.  0; -ENOENT or another error, and why. */
-int llm_model_pieces(struct llm_model *m, char *why) MUST_CHECK;
 struct llm_model *llm_model_named(const struct llm_worker *w, const char *name, char *why);
 int llm_worker_load_served(struct llm_worker *w, char *why) MUST_CHECK;
 

@@ -18,8 +18,6 @@ void llm_model_free(struct llm_worker *w, struct llm_model *m)
 {
     llm_evictor_destroy(m->evictor);
     llm_engine_destroy(m->engine);
-    llm_pieces_destroy(m->pieces);
-    llm_vocab_destroy(m->vocab);
     llm_file_close(m->own);
     llm_blob_free(w, &m->blob);
     free(m->logits);
@@ -97,19 +95,6 @@ static int find_ends(struct llm_model *m)
         m->ends[i] = llm_vocab_ends(vocab, i);
     llm_vocab_destroy(vocab);
     return m->ends ? 0 : -ENOMEM;
-}
-
-int llm_model_pieces(struct llm_model *m, char *why)
-{
-    if (m->pieces)
-        return 0;
-    int rc = m->vocab ? 0 : llm_vocab_create(m->file, NULL, &m->vocab, why);
-    if (rc == -ENOENT)
-        return llm_why(why, rc, "the model has no vocabulary, which a grammar needs");
-    if (rc)
-        return rc;
-    rc = llm_pieces_create(m->vocab, &m->pieces);
-    return rc ? llm_why(why, rc, "no memory for a grammar") : 0;
 }
 
 static int load(struct llm_worker *w, const struct llm_worker_model *served, char *why)

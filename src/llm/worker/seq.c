@@ -23,8 +23,6 @@ void llm_sequence_free(struct llm_worker *w, struct llm_sequence *s)
     llm_sequence_kv_end(s);
     llm_seq_destroy(s->seq);
     llm_sampler_destroy(s->sampler);
-    llm_matcher_destroy(s->matcher);
-    llm_grammar_destroy(s->grammar);
     llm_packer_fini(&s->packer);
     llm_model_unref(w, s->model);
     free(s);

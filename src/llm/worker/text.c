@@ -49,11 +49,9 @@ int llm_text_check(struct llm_worker *w, struct llm_job *job)
     t->model = llm_model_named(w, g->model, job->why);
     if (!t->model)
         return -ENOENT;
+    if (g->grammar)
+        return llm_why(job->why, -EOPNOTSUPP, "this worker takes no grammars");
     int rc = check_tokens(w, job);
-    if (rc == 0 && g->grammar && *g->grammar)
-        rc = llm_model_pieces(t->model, job->why);
-    if (rc == 0 && g->grammar && *g->grammar)
-        rc = llm_grammar_parse(g->grammar, strlen(g->grammar), &t->grammar, job->why);
     if (rc)
         return rc;
     t->room = g->token_count + TOKENS_AHEAD;
@@ -67,28 +65,6 @@ int llm_text_check(struct llm_worker *w, struct llm_job *job)
 
 /* ---- a text begins ---- */
 
-static void mask(void *user, float *logits, uint32_t vocab)
-{
-    llm_matcher_mask(user, logits, vocab);
-}
-
-static void accept(void *user, uint32_t token)
-{
-    llm_matcher_accept(user, token);
-}
-
-/* The sampler replays the tokens that were sampled before, so a text goes on within its grammar. */
-static int set_grammar(struct llm_sequence *s, struct llm_text *t)
-{
-    static const struct llm_mask_ops ops = {.mask = mask, .accept = accept};
-    if (!t->grammar)
-        return 0;
-    s->grammar = t->grammar;
-    t->grammar = NULL;
-    int rc = llm_matcher_create(s->grammar, t->model->pieces, &s->matcher);
-    return rc ? rc : llm_sampler_set_mask(s->sampler, &ops, s->matcher);
-}
-
 static int begin(struct llm_worker *w, struct llm_job *job)
 {
     const struct llm_generate *g = &job->request.generate;
@@ -101,11 +77,6 @@ static int begin(struct llm_worker *w, struct llm_job *job)
     int rc = llm_sequence_create(w, job->client, t->model, &r, &s, job->why);
     if (rc)
         return rc;
-    rc = set_grammar(s, t);
-    if (rc) {
-        llm_sequence_free(w, s);
-        return llm_why(job->why, rc, "no memory for a grammar");
-    }
     llm_sampler_begin(s->sampler, t->tokens, t->count, g->sampled);
     s->job = job;
     s->is_text = true;
@@ -379,6 +350,4 @@ void llm_text_fini(struct llm_job *job)
 {
     free(job->text.tokens);
     job->text.tokens = NULL;
-    llm_grammar_destroy(job->text.grammar);
-    job->text.grammar = NULL;
 }
