@@ -1,9 +1,8 @@
 /* hawser chat - a conversation with a served model. */
+#include "llm/chat/chat.h"
 #include "cli/commands.h"
 #include "command/line.h"
 #include "command/llm_client.h"
-#include "llm/chat/template.h"
-#include "llm/model/model.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -96,8 +95,7 @@ struct chat {
     const char *address;
     struct llm_client client;
     struct llm_sampling sampling;
-    struct llm_template *template; /* NULL: plain text */
-    char *bos, *eos;
+    struct llm_chat *template; /* NULL: plain text */
     json_t *messages;
     char *system; /* NULL: none */
     struct llm_client_figures last;
@@ -115,29 +113,6 @@ static void on_interrupt(int signal)
 
 /* ---- the prompt ---- */
 
-/* Of a model without a template that knows these tokens; its kind most models have seen. */
-static const char chatml[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n"
-                             "{{ m.content }}<|im_end|>\n{% endfor %}"
-                             "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
-
-/* A control token as templates write it; "" when there is none. */
-static char *token_text(const struct llm_file *file, const char *key)
-{
-    const struct gguf *metadata = llm_file_metadata(file);
-    const struct gguf_pair *tokens;
-    struct gguf_string text = {.text = ""};
-    char why[LLM_WHY_CHARS];
-    uint32_t id;
-    size_t at = 0;
-    if (metadata && gguf_get_u32(metadata, key, &id, why) == 0 &&
-        gguf_get_array(metadata, "tokenizer.ggml.tokens", GGUF_STRING, &tokens, why) == 0 &&
-        id < tokens->count) {
-        for (uint32_t i = 0; i <= id; i++)
-            text = gguf_next_string(tokens, &at);
-    }
-    return strndup(text.text, text.bytes);
-}
-
 static bool knows_chatml(const struct llm_client *c)
 {
     static const char mark[] = "<|im_start|>";
@@ -147,32 +122,31 @@ static bool knows_chatml(const struct llm_client *c)
 
 static void load_template(struct chat *c)
 {
+    const char *name = c->client.model.name;
     char why[LLM_WHY_CHARS];
-    size_t bytes = sizeof chatml - 1;
-    const char *own = llm_file_text(c->client.file, "tokenizer.chat_template", &bytes);
-    if (own && llm_template_parse(own, bytes, &c->template, why) == 0)
-        return;
-    bool falls_back = knows_chatml(&c->client) &&
-                      llm_template_parse(chatml, sizeof chatml - 1, &c->template, why) == 0;
-    fprintf(stderr, "%s%s: %s\n", own ? "its chat template cannot be used: " : c->client.model.name,
-            own ? why : " has no chat template",
-            falls_back ? "messages are written as ChatML"
-                       : "it continues what you write, as plain text");
+    bool fallback = knows_chatml(&c->client);
+    int rc = llm_chat_create(c->client.file, c->client.vocab, fallback, &c->template, why);
+    if (rc == 0 && llm_chat_is_fallback(c->template))
+        fprintf(stderr, "%s has no chat template: messages are written as ChatML\n", name);
+    else if (rc == -ENOENT)
+        fprintf(stderr, "%s has no chat template: it continues what you write, as plain text\n",
+                name);
+    else if (rc)
+        fprintf(stderr, "%s continues what you write, as plain text: its chat template: %s\n", name,
+                why);
 }
 
 static int render(struct chat *c, char **text, size_t *bytes, char *why)
 {
     json_t *all = json_array();
-    if (all && c->system)
+    struct llm_chat_request request = {.messages = all, .open = true, .time_now = time(NULL)};
+    if (!all)
+        return llm_why(why, -ENOMEM, "out of memory");
+    if (c->system)
         json_array_append_new(all, json_pack("{s:s, s:s}", "role", "system", "content", c->system));
-    if (all)
-        json_array_extend(all, c->messages);
-    json_t *variables =
-        json_pack("{s:o, s:b, s:s, s:s, s:I}", "messages", all, "add_generation_prompt", 1,
-                  "bos_token", c->bos, "eos_token", c->eos, "time_now", (json_int_t)time(NULL));
-    int rc = variables ? llm_template_render(c->template, variables, text, bytes, why)
-                       : llm_why(why, -EINVAL, "it is no UTF-8");
-    json_decref(variables);
+    json_array_extend(all, c->messages);
+    int rc = llm_chat_prompt(c->template, &request, text, bytes, why);
+    json_decref(all);
     return rc;
 }
 
@@ -361,11 +335,9 @@ static enum cmd_exit read_sampling(struct chat *c)
 static enum cmd_exit begin(struct chat *c)
 {
     struct sigaction action = {.sa_handler = on_interrupt};
-    c->bos = token_text(c->client.file, "tokenizer.ggml.bos_token_id");
-    c->eos = token_text(c->client.file, "tokenizer.ggml.eos_token_id");
     c->messages = json_array();
     c->system = c->o->system ? strdup(c->o->system) : NULL;
-    if (!c->bos || !c->eos || !c->messages || (c->o->system && !c->system))
+    if (!c->messages || (c->o->system && !c->system))
         return cmd_fail(CMD_FAILED, "chat: out of memory");
     c->is_terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     if (c->is_terminal) {
@@ -390,10 +362,8 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
         code = converse(&c);
     if (c.has_last)
         llm_client_figures_fini(&c.last);
-    llm_template_free(c.template);
+    llm_chat_destroy(c.template);
     json_decref(c.messages);
-    free(c.bos);
-    free(c.eos);
     free(c.system);
     line_fini(&c.line);
     llm_client_close(&c.client);

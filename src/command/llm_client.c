@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/report/json.h"
+#include "llm/chat/chat.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -91,27 +92,22 @@ enum cmd_exit llm_client_encode(const struct llm_client *c, const char *text, si
                                 uint32_t **tokens, uint32_t *count)
 {
     int32_t bos = llm_vocab_bos(c->vocab);
-    int64_t n = llm_vocab_encode(c->vocab, text, bytes, true, NULL, 0);
+    int64_t n = llm_chat_encode(c->vocab, text, bytes, NULL, 0);
     uint32_t *made = n < 0 ? NULL : malloc(((size_t)n + 1) * sizeof *made);
     if (n >= 0 && !made)
         return cmd_fail(CMD_FAILED, "%s: out of memory", c->command);
-    if (made) /* the first place is for the first token of a text */
-        n = llm_vocab_encode(c->vocab, text, bytes, true, made + 1, (size_t)n);
-    if (n < 0) {
-        free(made);
-        return cmd_fail(CMD_FAILED, "%s: the prompt: %s", c->command, strerror((int)-n));
-    }
-    bool has_bos = n > 0 && bos >= 0 && made[1] == (uint32_t)bos; /* templates write it */
-    bool adds = bos >= 0 && !has_bos && (llm_vocab_adds_bos(c->vocab) || n == 0);
-    if (adds)
-        made[0] = (uint32_t)bos;
-    else
-        memmove(made, made + 1, (size_t)n * sizeof *made);
-    *tokens = made;
-    *count = (uint32_t)n + adds;
-    if (*count > 0)
+    if (made)
+        n = llm_chat_encode(c->vocab, text, bytes, made, (size_t)n);
+    if (n == 0 && bos >= 0)
+        made[n++] = (uint32_t)bos; /* of a model that adds none: it begins by itself */
+    if (n > 0) {
+        *tokens = made;
+        *count = (uint32_t)n;
         return CMD_DONE;
+    }
     free(made);
+    if (n < 0)
+        return cmd_fail(CMD_FAILED, "%s: the prompt: %s", c->command, strerror((int)-n));
     return cmd_fail(CMD_USAGE, "%s: an empty prompt, and this model has no first token",
                     c->command);
 }

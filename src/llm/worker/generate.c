@@ -168,7 +168,7 @@ static int get_generate(struct wire_dec *d, uint64_t *id, struct llm_generate *g
     if (g->tops && !g->logprobs)
         wire_dec_fail(d, -EPROTO);
     if (rc == 0)
-        rc = get_text(d, LLM_GRAMMAR_BYTES_MAX, &g->grammar);
+        rc = get_text(d, LLM_GENERATE_GRAMMAR_MAX, &g->grammar);
     if (rc == 0)
         rc = wire_dec_error(d);
     if (rc == 0)

@@ -30,10 +30,10 @@
 #include <stdbool.h>
 
 enum {
-    LLM_SERVED_NAME_CHARS = 128,      /* a model's name as clients say it, with its NUL */
-    LLM_SERVED_MODELS_MAX = 16,       /* LLM_WORKER_MODELS_MAX */
-    LLM_STOPS_MAX = 64,               /* tokens that end a text, beside the model's own */
-    LLM_GRAMMAR_BYTES_MAX = 1 << 20,  /* of a grammar's text */
+    LLM_SERVED_NAME_CHARS = 128,        /* a model's name as clients say it, with its NUL */
+    LLM_SERVED_MODELS_MAX = 16,         /* LLM_WORKER_MODELS_MAX */
+    LLM_STOPS_MAX = 64,                 /* tokens that end a text, beside the model's own */
+    LLM_GENERATE_GRAMMAR_MAX = 1 << 20, /* of a grammar's text */
     LLM_HEADER_BYTES_MAX = 256 << 20, /* of a file before its tensors; published ones have 12 MiB */
     LLM_SERVED_HASH_BYTES = 16,       /* LLM_HASH_BYTES */
 };

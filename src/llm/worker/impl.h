@@ -18,6 +18,7 @@
 #define HAWSER_LLM_WORKER_IMPL_H
 
 #include "base/counter.h"
+#include "llm/chat/grammar.h"
 #include "llm/worker/byte_account.h"
 #include "llm/worker/kv_eviction.h"
 #include "llm/worker/result.h"
@@ -54,7 +55,9 @@ struct llm_model {
     /* Of a served one; do not change after the load, so any thread reads them. */
     const char *name;
     char arithmetic[LLM_ARITHMETIC_CHARS];
-    bool *ends; /* of each token: ends a text; NULL: none does */
+    struct llm_vocab *vocab; /* NULL: the file has none */
+    /* (engine) */
+    struct llm_pieces *pieces; /* for grammars; made on demand */
     /* relaxed: the engine's thread writes, the server's reads */
     _Atomic uint32_t kv_used, kv_pages;
     /* Texts under way, while they are admitted. */
@@ -84,9 +87,11 @@ struct llm_text {
     struct llm_model *model;
     uint32_t *tokens; /* of the request, then those generated */
     uint32_t count, room;
-    uint64_t number; /* texts begin in this order */
-    bool decodes;    /* the request's tokens are computed, a token was sampled */
-    bool waits;      /* began, and lost its rows to another: until there is memory */
+    uint64_t number;             /* texts begin in this order */
+    bool decodes;                /* the request's tokens are computed, a token was sampled */
+    bool waits;                  /* began, and lost its rows to another: until there is memory */
+    struct llm_grammar *grammar; /* NULL: any text */
+    struct llm_matcher *matcher;
     struct llm_generate_end end;
 };
 

@@ -21,7 +21,8 @@ void llm_model_free(struct llm_worker *w, struct llm_model *m)
     llm_file_close(m->own);
     llm_blob_free(w, &m->blob);
     free(m->logits);
-    free(m->ends);
+    llm_pieces_destroy(m->pieces);
+    llm_vocab_destroy(m->vocab);
     free(m);
 }
 
@@ -82,21 +83,6 @@ void llm_model_list(struct llm_worker *w, struct llm_model *m)
     w->model_count++;
 }
 
-/* Which tokens end a text; a model without a vocabulary has none. */
-static int find_ends(struct llm_model *m)
-{
-    struct llm_vocab *vocab;
-    char why[LLM_WHY_CHARS];
-    uint32_t count = llm_model_vocab(m);
-    if (llm_vocab_create(m->file, NULL, &vocab, why))
-        return 0;
-    m->ends = calloc(count, sizeof *m->ends);
-    for (uint32_t i = 0; m->ends && i < count && i < llm_vocab_size(vocab); i++)
-        m->ends[i] = llm_vocab_ends(vocab, i);
-    llm_vocab_destroy(vocab);
-    return m->ends ? 0 : -ENOMEM;
-}
-
 static int load(struct llm_worker *w, const struct llm_worker_model *served, char *why)
 {
     struct llm_model *m;
@@ -110,8 +96,8 @@ static int load(struct llm_worker *w, const struct llm_worker_model *served, cha
     llm_model_list(w, m);
     w->served[w->served_count++] = m;
     (void)llm_model_own_hash(m); /* now: the server's thread tells it */
-    rc = find_ends(m);
-    return rc ? llm_why(why, rc, "no memory for a vocabulary") : llm_model_warm(w, m, why);
+    rc = llm_vocab_create(m->file, NULL, &m->vocab, why);
+    return rc == -ENOMEM ? rc : llm_model_warm(w, m, why);
 }
 
 int llm_worker_load_served(struct llm_worker *w, char *why)

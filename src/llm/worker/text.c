@@ -42,6 +42,24 @@ static int check_tokens(const struct llm_worker *w, struct llm_job *job)
     return 0;
 }
 
+static int load_grammar(struct llm_job *job)
+{
+    const char *text = job->request.generate.grammar;
+    struct llm_text *t = &job->text;
+    struct llm_model *m = t->model;
+    char cause[LLM_WHY_CHARS];
+    if (!m->vocab)
+        return llm_why(job->why, -EOPNOTSUPP, "%s has no vocabulary for a grammar", m->name);
+    int rc = llm_grammar_parse(text, strlen(text), &t->grammar, cause);
+    if (rc)
+        return llm_why(job->why, rc == -E2BIG ? -EMSGSIZE : rc, "the grammar: %s", cause);
+    if (!m->pieces)
+        rc = llm_pieces_create(m->vocab, &m->pieces);
+    if (rc == 0)
+        rc = llm_matcher_create(t->grammar, m->pieces, &t->matcher);
+    return rc ? llm_why(job->why, rc, "no memory for a grammar") : 0;
+}
+
 int llm_text_check(struct llm_worker *w, struct llm_job *job)
 {
     const struct llm_generate *g = &job->request.generate;
@@ -49,9 +67,9 @@ int llm_text_check(struct llm_worker *w, struct llm_job *job)
     t->model = llm_model_named(w, g->model, job->why);
     if (!t->model)
         return -ENOENT;
-    if (g->grammar)
-        return llm_why(job->why, -EOPNOTSUPP, "this worker takes no grammars");
     int rc = check_tokens(w, job);
+    if (rc == 0 && g->grammar)
+        rc = load_grammar(job);
     if (rc)
         return rc;
     t->room = g->token_count + TOKENS_AHEAD;
@@ -65,6 +83,18 @@ int llm_text_check(struct llm_worker *w, struct llm_job *job)
 
 /* ---- a text begins ---- */
 
+static void mask(void *user, float *logits, uint32_t vocab)
+{
+    llm_matcher_mask(user, logits, vocab);
+}
+
+static void accept(void *user, uint32_t token)
+{
+    llm_matcher_accept(user, token);
+}
+
+static const struct llm_mask_ops grammar_mask = {.mask = mask, .accept = accept};
+
 static int begin(struct llm_worker *w, struct llm_job *job)
 {
     const struct llm_generate *g = &job->request.generate;
@@ -77,6 +107,11 @@ static int begin(struct llm_worker *w, struct llm_job *job)
     int rc = llm_sequence_create(w, job->client, t->model, &r, &s, job->why);
     if (rc)
         return rc;
+    rc = t->matcher ? llm_sampler_set_mask(s->sampler, &grammar_mask, t->matcher) : 0;
+    if (rc) {
+        llm_sequence_free(w, s);
+        return llm_why(job->why, rc, "no memory for a mask");
+    }
     llm_sampler_begin(s->sampler, t->tokens, t->count, g->sampled);
     s->job = job;
     s->is_text = true;
@@ -297,7 +332,8 @@ static bool ends_text(const struct llm_job *job, uint32_t token)
         if (g->stops[i] == token)
             return true;
     }
-    return g->stop_at_end && job->text.model->ends && job->text.model->ends[token];
+    const struct llm_vocab *vocab = job->text.model->vocab;
+    return g->stop_at_end && vocab && token < llm_vocab_size(vocab) && llm_vocab_ends(vocab, token);
 }
 
 static int over(struct llm_job *job, enum llm_end reason)
@@ -349,5 +385,7 @@ void llm_text_end(struct llm_job *job)
 void llm_text_fini(struct llm_job *job)
 {
     free(job->text.tokens);
-    job->text.tokens = NULL;
+    llm_matcher_destroy(job->text.matcher);
+    llm_grammar_destroy(job->text.grammar);
+    job->text = (struct llm_text){0};
 }

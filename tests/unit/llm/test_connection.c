@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/counter.h"
+#include "llm/tokenizer/vocab.h"
 #include "llm/worker/connection.h"
 #include "reference.h"
 #include "worker_server.h"
@@ -289,6 +290,45 @@ static void logprobs_are_of_the_models_own_distribution(void **state)
     server_stop(&s);
 }
 
+/* Also where it was continued: the grammar has seen the tokens that came before. */
+static void a_grammar_says_which_tokens_may_come(void **state)
+{
+    (void)state;
+    static const char odd[] = "acegikmoqsuwy", even[] = "bdfhjlnprtvxz";
+    struct worker_server s;
+    struct text t = {0}, rest = {0};
+    struct llm_vocab *vocab;
+    uint32_t tokens[PROMPT + STEPS];
+    struct llm_generate g = request_of(STEPS);
+    g.grammar = "root ::= ([acegikmoqsuwy] [bdfhjlnprtvxz])*";
+    g.stop_at_end = true;
+    start_worker(&s);
+    assert_int_equal(llm_vocab_create(reference.file, NULL, &vocab, why), 0);
+    struct llm_connection *conn = join(&s);
+    run(conn, &g, &t);
+    assert_int_equal(t.status, 0);
+    assert_true(t.count > 2);
+    size_t at = 0;
+    for (uint32_t i = 0; i < t.count; i++) {
+        size_t bytes;
+        const char *piece = llm_vocab_piece(vocab, t.tokens[i], false, &bytes);
+        for (size_t k = 0; k < bytes; k++, at++)
+            assert_non_null(strchr(at % 2 ? even : odd, piece[k]));
+    }
+    memcpy(tokens, reference.prompt, sizeof reference.prompt);
+    memcpy(tokens + PROMPT, t.tokens, t.count * sizeof *tokens);
+    g.tokens = tokens;
+    g.token_count = PROMPT + 1;
+    g.sampled = 1;
+    g.most = STEPS - 1;
+    run(conn, &g, &rest);
+    assert_int_equal(rest.count, t.count - 1);
+    assert_memory_equal(rest.tokens, t.tokens + 1, rest.count * sizeof *tokens);
+    llm_vocab_destroy(vocab);
+    llm_connection_close(conn);
+    server_stop(&s);
+}
+
 static void a_cancelled_text_leaves_within_a_step(void **state)
 {
     (void)state;
@@ -441,8 +481,8 @@ static void unfit_texts_are_refused_with_a_reason(void **state)
     g.sampling.top_p = -1;
     check_refused(conn, &g, -EINVAL, "sampling");
     g = request_of(STEPS);
-    g.grammar = "root ::= \"a\"";
-    check_refused(conn, &g, -EOPNOTSUPP, "grammar");
+    g.grammar = "root ::= other";
+    check_refused(conn, &g, -EINVAL, "the grammar: ");
     g = request_of(STEPS);
     g.token_count = 0;
     assert_int_equal(llm_connection_start(conn, &g, &ops, NULL, NULL, why), -EINVAL);
@@ -622,6 +662,7 @@ int main(void)
         cmocka_unit_test(texts_beside_each_other_have_the_tokens_of_texts_alone),
         cmocka_unit_test(a_text_continues_at_another_worker),
         cmocka_unit_test(logprobs_are_of_the_models_own_distribution),
+        cmocka_unit_test(a_grammar_says_which_tokens_may_come),
         cmocka_unit_test(a_cancelled_text_leaves_within_a_step),
         cmocka_unit_test(texts_of_a_closed_connection_are_gone),
         cmocka_unit_test(a_drained_worker_gives_its_texts_back),
