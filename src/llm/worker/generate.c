@@ -6,7 +6,7 @@
 
 enum { STOPS_AT_END = 1, LOGPROBS = 2, DRAINING = 1 };
 
-static uint32_t get_varint32(struct wire_dec *d)
+uint32_t llm_get_varint32(struct wire_dec *d)
 {
     uint64_t v = wire_get_varint(d);
     if (v <= UINT32_MAX)
@@ -17,7 +17,7 @@ static uint32_t get_varint32(struct wire_dec *d)
 
 static uint32_t get_count(struct wire_dec *d, uint32_t most)
 {
-    uint32_t count = get_varint32(d);
+    uint32_t count = llm_get_varint32(d);
     if (count <= most)
         return count;
     wire_dec_fail(d, -EMSGSIZE);
@@ -99,7 +99,7 @@ static int get_biases(struct wire_dec *d, struct llm_sampling *s)
         return -ENOMEM;
     s->biases = biases;
     for (uint32_t i = 0; i < s->bias_count; i++) {
-        biases[i].token = get_varint32(d);
+        biases[i].token = llm_get_varint32(d);
         biases[i].bias = wire_get_f32(d);
     }
     return 0;
@@ -108,7 +108,7 @@ static int get_biases(struct wire_dec *d, struct llm_sampling *s)
 static int get_sampling(struct wire_dec *d, struct llm_sampling *s)
 {
     s->temperature = wire_get_f32(d);
-    s->top_k = get_varint32(d);
+    s->top_k = llm_get_varint32(d);
     s->top_p = wire_get_f32(d);
     s->seed = wire_get_u64(d);
     s->min_p = wire_get_f32(d);
@@ -128,7 +128,7 @@ static int get_stops(struct wire_dec *d, struct llm_generate *g)
         return -ENOMEM;
     g->stops = stops;
     for (uint32_t i = 0; i < g->stop_count; i++)
-        stops[i] = get_varint32(d);
+        stops[i] = llm_get_varint32(d);
     return 0;
 }
 
@@ -146,7 +146,7 @@ static int get_tokens(struct wire_dec *d, struct llm_generate *g)
     while (wire_dec_left(d) > 0) {
         if (g->token_count == room)
             return -EMSGSIZE;
-        tokens[g->token_count++] = get_varint32(d);
+        tokens[g->token_count++] = llm_get_varint32(d);
     }
     return g->sampled <= g->token_count ? 0 : -EPROTO;
 }
@@ -158,8 +158,8 @@ static int get_generate(struct wire_dec *d, uint64_t *id, struct llm_generate *g
     g->stop_at_end = get_flag(d, flags, STOPS_AT_END | LOGPROBS, STOPS_AT_END);
     g->logprobs = get_flag(d, flags, STOPS_AT_END | LOGPROBS, LOGPROBS);
     int rc = get_text(d, LLM_SERVED_NAME_CHARS - 1, &g->model);
-    g->most = get_varint32(d);
-    g->sampled = get_varint32(d);
+    g->most = llm_get_varint32(d);
+    g->sampled = llm_get_varint32(d);
     if (rc == 0)
         rc = get_sampling(d, &g->sampling);
     if (rc == 0)
@@ -212,10 +212,10 @@ void llm_end_put(struct wire_enc *e, const struct llm_generate_end *end)
 void llm_end_get(struct wire_dec *d, struct llm_generate_end *end)
 {
     end->reason = (enum llm_end)wire_get_u8(d);
-    end->token = get_varint32(d);
-    end->prompt = get_varint32(d);
-    end->shared = get_varint32(d);
-    end->generated = get_varint32(d);
+    end->token = llm_get_varint32(d);
+    end->prompt = llm_get_varint32(d);
+    end->shared = llm_get_varint32(d);
+    end->generated = llm_get_varint32(d);
     if (end->reason < LLM_END_STOP || end->reason > LLM_END_DRAINED)
         wire_dec_fail(d, -EPROTO);
 }
@@ -246,7 +246,7 @@ void llm_group_get(struct wire_dec *d, struct llm_group *group)
 {
     group->id = wire_get_varint(d);
     group->tops = get_count(d, 1 + LLM_TOP_LOGPROBS_MAX);
-    group->count = get_varint32(d);
+    group->count = llm_get_varint32(d);
     if (group->count == 0 || group->count > wire_dec_left(d)) { /* a token takes a byte or more */
         wire_dec_fail(d, -EPROTO);
         group->count = 0;
@@ -256,13 +256,13 @@ void llm_group_get(struct wire_dec *d, struct llm_group *group)
 void llm_generated_get(struct wire_dec *d, uint32_t tops, struct llm_generated *g,
                        struct llm_logprob *top)
 {
-    *g = (struct llm_generated){.token = get_varint32(d), .top = top};
+    *g = (struct llm_generated){.token = llm_get_varint32(d), .top = top};
     if (tops == 0)
         return;
     g->logprob = wire_get_f32(d);
     g->top_count = tops - 1;
     for (uint32_t i = 0; i < g->top_count; i++) {
-        top[i].token = get_varint32(d);
+        top[i].token = llm_get_varint32(d);
         top[i].logprob = wire_get_f32(d);
     }
 }

@@ -108,6 +108,7 @@ void llm_generate_put(struct wire_enc *e, uint64_t id, const struct llm_generate
 void llm_generate_fini(struct llm_generate *g); /* of a decoded one */
 
 /* Reading sets the decoder's error. */
+uint32_t llm_get_varint32(struct wire_dec *d);
 void llm_end_put(struct wire_enc *e, const struct llm_generate_end *end);
 void llm_end_get(struct wire_dec *d, struct llm_generate_end *end);
 void llm_served_put(struct wire_enc *e, const struct llm_served *served);

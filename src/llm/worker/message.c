@@ -199,20 +199,11 @@ void llm_request_encode(const struct llm_request *r, struct wire_enc *e)
 
 /* ---- bytes to requests ---- */
 
-static uint32_t get_varint32(struct wire_dec *d)
-{
-    uint64_t v = wire_get_varint(d);
-    if (v <= UINT32_MAX)
-        return (uint32_t)v;
-    wire_dec_fail(d, -EPROTO);
-    return 0;
-}
-
 int64_t llm_get_tokens(struct wire_dec *d, uint32_t *tokens, size_t room)
 {
     size_t count = 0;
     while (wire_dec_left(d) > 0) {
-        uint32_t token = get_varint32(d);
+        uint32_t token = llm_get_varint32(d);
         if (count == room)
             return -EMSGSIZE;
         tokens[count++] = token;
@@ -247,12 +238,12 @@ void llm_get_wish(struct wire_dec *d, struct llm_wish *w)
     switch (w->kind) {
     case LLM_WISH_TOKENS:
         w->sampling.temperature = wire_get_f32(d);
-        w->sampling.top_k = get_varint32(d);
+        w->sampling.top_k = llm_get_varint32(d);
         w->sampling.top_p = wire_get_f32(d);
         w->sampling.seed = wire_get_u64(d);
         break;
     case LLM_WISH_TOP_K:
-        w->top_k = get_varint32(d);
+        w->top_k = llm_get_varint32(d);
         if (w->top_k == 0)
             wire_dec_fail(d, -EPROTO);
         if (w->top_k > LLM_TOP_K_MAX)
@@ -349,14 +340,14 @@ static int get_body(struct wire_dec *d, struct llm_request *r)
         return take_tokens(d, r);
     case LLM_METHOD_DECODE_HANDLE:
         wire_get_copy(d, r->handle, sizeof r->handle);
-        r->value = get_varint32(d);
+        r->value = llm_get_varint32(d);
         return 0;
     case LLM_METHOD_PREFILL_SEMANTIC:
         llm_get_wish(d, &r->wish);
         return wire_dec_error(d) ? 0 : take_tokens(d, r);
     case LLM_METHOD_DECODE_SEMANTIC:
         r->id = wire_get_varint(d);
-        r->value = get_varint32(d);
+        r->value = llm_get_varint32(d);
         return 0;
     case LLM_METHOD_RELEASE:
     case LLM_METHOD_RESUME:

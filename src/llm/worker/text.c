@@ -150,21 +150,28 @@ static void count_texts(struct llm_worker *w)
 static bool may_begin(const struct llm_worker *w, const struct llm_job *job)
 {
     const struct llm_model *m = job->text.model;
-    const struct llm_client *c = job->client;
     uint32_t used, all, layers = llm_engine_config(m->engine)->layers;
     if (m->texts == 0)
         return true;
-    if (m->texts >= w->options.batch || w->sequence_count >= LLM_SEQUENCES_MAX ||
-        (!job->seq && c->texts && c->sequences >= w->options.sequences))
+    if (m->texts >= w->options.batch || w->sequence_count >= LLM_SEQUENCES_MAX)
         return false;
     llm_engine_kv_pages(m->engine, &used, &all);
     return (uint64_t)used + m->text_pages + pages_of(job) + (uint64_t)m->texts * layers <= all;
+}
+
+/* It waits for another text of its client; those of others may overtake it. */
+static bool is_at_own_limit(const struct llm_worker *w, const struct llm_job *job)
+{
+    const struct llm_client *c = job->client;
+    return !job->seq && c->texts && c->sequences >= w->options.sequences;
 }
 
 /* 0: it is under way, or still waits. */
 static int admit(struct llm_worker *w, struct llm_job *job)
 {
     struct llm_text *t = &job->text;
+    if (is_at_own_limit(w, job))
+        return 0;
     if (t->model->texts_blocked || !may_begin(w, job)) {
         t->model->texts_blocked = true;
         return 0;

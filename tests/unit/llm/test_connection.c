@@ -450,6 +450,35 @@ static void texts_that_memory_cannot_hold_take_turns(void **state)
     server_stop(&s);
 }
 
+/* A client may have one: its second waits, that of another client does not wait for it. */
+static void a_clients_limit_holds_nobody_else_up(void **state)
+{
+    (void)state;
+    struct worker_server s;
+    static struct text t[TEXTS], other;
+    struct llm_worker_options options = options_of(32 << 20);
+    options.sequences = 1;
+    server_start(&s, &options);
+    struct llm_connection *conn = join(&s), *second = join(&s);
+    struct llm_generate g = request_of(0);
+    for (int i = 0; i < TEXTS; i++)
+        start(conn, &g, &t[i]);
+    wait_tokens(&t[0], 1);
+    start(second, &g, &other);
+    wait_end(&other);
+    pthread_mutex_lock(&lock);
+    bool held_up = t[TEXTS - 1].ended;
+    pthread_mutex_unlock(&lock);
+    assert_false(held_up);
+    for (int i = 0; i < TEXTS; i++) {
+        wait_end(&t[i]);
+        assert_ended(&t[i], LLM_END_LENGTH, CONTEXT - PROMPT);
+    }
+    llm_connection_close(conn);
+    llm_connection_close(second);
+    server_stop(&s);
+}
+
 static void check_refused(struct llm_connection *conn, const struct llm_generate *g, int status,
                           const char *words)
 {
@@ -667,6 +696,7 @@ int main(void)
         cmocka_unit_test(texts_of_a_closed_connection_are_gone),
         cmocka_unit_test(a_drained_worker_gives_its_texts_back),
         cmocka_unit_test(texts_that_memory_cannot_hold_take_turns),
+        cmocka_unit_test(a_clients_limit_holds_nobody_else_up),
         cmocka_unit_test(unfit_texts_are_refused_with_a_reason),
         cmocka_unit_test(a_worker_describes_its_models),
         cmocka_unit_test(a_dead_worker_ends_every_text),
