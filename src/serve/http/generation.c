@@ -1,6 +1,8 @@
 /* A request for texts: from its body to running sequences, and from their tokens to text. */
 #include "serve/http/impl.h"
 
+#include "llm/chat/schema.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,6 +218,7 @@ static void fill_request(struct http_choice *choice, const struct http_request *
                                .logprobs = r->logprobs,
                                .tops = r->top_logprobs};
     g->sampling.seed = seed + choice->index;
+    g->grammar = r->grammar ? r->grammar : choice->exchange->grammar;
 }
 
 /* Choices i*n to i*n+n-1 continue prompt i. */
@@ -259,6 +262,23 @@ static int add_prompt(struct http_exchange *x, const struct http_prompt *prompt,
     return rc;
 }
 
+/* What the answer must look like, as a grammar. */
+static int read_format(struct http_exchange *x)
+{
+    const struct http_request *r = &x->request;
+    char why[LLM_WHY_CHARS] = "";
+    size_t bytes;
+    if (r->format == HTTP_FORMAT_TEXT)
+        return 0;
+    int rc = llm_schema_grammar(r->format == HTTP_FORMAT_SCHEMA ? r->schema : NULL, &x->grammar,
+                                &bytes, why);
+    if (rc == -ENOMEM)
+        return no_memory(&x->error);
+    return rc ? http_error_set(&x->error, 400, "response_format", NULL, "'response_format': %.400s",
+                               why)
+              : 0;
+}
+
 /* The messages as a prompt, which is the caller's to free. */
 static int render_chat(struct http_exchange *x, char **text, size_t *bytes)
 {
@@ -293,10 +313,8 @@ static int prepare(struct http_exchange *x)
         if (check_tokens(x->model, &r->biases[i].token, 1, "logit_bias", &x->error))
             return -1;
     }
-    if (r->format != HTTP_FORMAT_TEXT)
-        return http_error_set(&x->error, 400, "response_format", NULL,
-                              "'response_format' must be {\"type\": \"text\"}: this server has no "
-                              "grammars");
+    if (read_format(x))
+        return -1;
     x->choices = calloc((size_t)prompts * r->n, sizeof(*x->choices));
     if (!x->choices)
         return no_memory(&x->error);
@@ -411,5 +429,6 @@ void http_generation_fini(struct http_exchange *x)
         free_choice(&x->choices[i]);
     free(x->choices);
     http_request_fini(&x->request);
+    free(x->grammar);
     free(x->out);
 }

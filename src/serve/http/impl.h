@@ -271,6 +271,7 @@ struct http_exchange {
     struct http_exchange *next, **to;
     struct http_request request;
     struct http_model *model;
+    char *grammar; /* of a schema, in GBNF; NULL: none */
     struct http_choice *choices;
     uint32_t choice_count, open; /* open: that run */
     uint32_t prompt_tokens;

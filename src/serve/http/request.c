@@ -285,6 +285,8 @@ static bool read_format(struct reader *in, struct http_request *r)
 {
     static const char name[] = "response_format";
     json_t *format = field(in, name);
+    if (!get_string(in, "grammar", &r->grammar))
+        return false;
     if (!format)
         return true;
     const char *type = json_string_value(json_object_get(format, "type"));
@@ -300,6 +302,8 @@ static bool read_format(struct reader *in, struct http_request *r)
     } else {
         return refuse(in, name, "an object with type \"text\", \"json_object\" or \"json_schema\"");
     }
+    if (r->format != HTTP_FORMAT_TEXT && r->grammar)
+        return refuse(in, "grammar", "left out where 'response_format' asks for JSON");
     return true;
 }
 

@@ -52,6 +52,7 @@ struct http_request {
     struct http_stops stops;
     enum http_format format;
     const json_t *schema; /* HTTP_FORMAT_SCHEMA */
+    const char *grammar;  /* GBNF, as llama.cpp's clients send it; NULL: none */
 };
 
 /* 0, or -1 and why; *out is written only on 0. */

@@ -229,6 +229,7 @@ static void ended_badly(struct http_sequence *s, struct http_worker *w, int stat
         fail(s, 400, NULL, "context_length_exceeded", why);
         break;
     case -EINVAL:
+    case -EOPNOTSUPP: /* a grammar, for a worker that has none */
     case -ENOSPC:
         fail(s, 400, NULL, NULL, why);
         break;

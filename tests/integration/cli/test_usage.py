@@ -7,9 +7,9 @@ import unittest
 
 from harness import DONE, FAILED, HAWSER, USAGE, Case, hawser
 
-COMMANDS = ["serve", "gateway", "drain", "info", "keygen", "run", "bench-rpc", "bench-vulkan",
-            "bench-ipc", "kvctl", "kvd", "kvreplay", "kvscale", "benchkv", "bench-blocks", "pingpong", "model", "llm",
-            "experiment", "bench-llm", "bench-serve"]
+COMMANDS = ["serve", "gateway", "info", "keygen", "run", "bench-rpc", "bench-vulkan", "bench-ipc",
+            "kvctl", "kvd", "kvreplay", "kvscale", "benchkv", "bench-blocks", "pingpong", "model",
+            "llm", "chat", "drain", "experiment", "bench-llm", "bench-serve"]
 
 
 class Help(Case):
@@ -44,7 +44,6 @@ class Help(Case):
             "gateway": ["servers", "http", "api-key-file", "max-requests", "max-requests-per-key",
                         "worker-wait", "cert", "key", "insecure", "ready-fd", "ca", "fingerprint",
                         "token-file", "timeout"],
-            "drain": ["undo", "ca", "fingerprint", "token-file", "timeout"],
             "info": ["ca", "fingerprint", "token-file", "timeout", "duration", "no-bench", "json"],
             "keygen": ["name", "days"],
             "run": ["servers", "honest-fences", "ca", "fingerprint", "token-file", "timeout"],
