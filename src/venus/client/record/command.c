@@ -45,7 +45,8 @@ struct vnc_command_buffer {
     struct vnc_device *device;
     struct vn_object *pool;
     struct vnc_command_buffer *next, **at;           /* in the pool's list */
-    struct vnc_command_buffer *next_open, **open_at; /* in the device's list; NULL: in none */
+    struct vnc_command_buffer *next_open, **open_at; /* in the device's list, under its lock */
+    bool is_open;                                    /* it is there */
     _Atomic bool locked; /* guards the recording and how far it is sent, while in that list */
     bool unsent;         /* a part could not be sent; under the lock */
     struct wire_enc recording;
@@ -139,18 +140,19 @@ static void enter_list(struct vnc_command_buffer *commands)
     if (device->recordings)
         device->recordings->open_at = &commands->next_open;
     device->recordings = commands;
+    commands->is_open = true;
     pthread_mutex_unlock(&device->recordings_lock);
 }
 
 static void leave_list(struct vnc_command_buffer *commands)
 {
-    if (!commands->open_at || vnc_link_is_foreign(vnc_device_link(commands->device)))
+    if (!commands->is_open || vnc_link_is_foreign(vnc_device_link(commands->device)))
         return;
     pthread_mutex_lock(&commands->device->recordings_lock);
     *commands->open_at = commands->next_open;
     if (commands->next_open)
         commands->next_open->open_at = commands->open_at;
-    commands->open_at = NULL;
+    commands->is_open = false;
     pthread_mutex_unlock(&commands->device->recordings_lock);
 }
 
