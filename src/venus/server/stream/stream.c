@@ -234,7 +234,8 @@ static void on_skipped(void *objects, uint32_t command)
     }
     if (is_submission(command) && s->command.queue)
         vns_queue_submitted(s->command.queue, VK_ERROR_DEVICE_LOST);
-    if (!may_be_skipped(s, command))
+    /* What names a destroyed object is the program's own mistake, which drivers tolerate. */
+    if (!s->decoder.bad_id && !may_be_skipped(s, command))
         vns_session_push_failed(s, device_of(s), command, VK_ERROR_UNKNOWN);
 }
 
