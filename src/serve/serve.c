@@ -202,6 +202,7 @@ static const struct cmd_env environment[] = {
     {"VENUS_TRACE_NET", "1: a summary of the traffic every 100 messages"},
     {"VK_DRIVER_FILES", "Vulkan drivers to use instead of the system's"},
     {"HAWSER_FIND_VULKAN", "where find-vulkan is, for --software"},
+    {"HAWSER_SANDBOX", "of sessions: deny, log (as deny, but only logged), off [default: deny]"},
     {"NOTIFY_SOCKET", "set by systemd (Type=notify): told when ready"},
     {NULL},
 };

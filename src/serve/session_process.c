@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "serve/sandbox.h"
 
 enum { ORDER_SOCKET = STDERR_FILENO + 1 };
 
@@ -164,6 +165,7 @@ static int take_shared(struct session_order *order, const int *fds)
 static int run(struct session_order *order, const int *fds)
 {
     struct rpc_ep *ep;
+    sandbox_enter(sandbox_mode_from_environment(), order->has_uploads ? order->uploads.dir : NULL);
     int rc = take_shared(order, fds);
     if (rc == 0)
         rc = take_connections(order, fds + 1 + order->has_uploads, &ep);

@@ -72,6 +72,9 @@ class Walls(GpuCase):
             self.assertEqual(holds(pid, self.secrets), set())
             environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
             self.assertNotIn(b"VENUS_TOKEN_FILE", environment)
+            status = pathlib.Path(f"/proc/{pid}/status").read_text()
+            self.assertRegex(status, r"NoNewPrivs:\s1")
+            self.assertRegex(status, r"Seccomp:\s2")
         for program in programs:
             program.say("stop")
             program.expect("undisturbed")

@@ -1,0 +1,160 @@
+/* What a process may still do in the sandbox.  Each case is a process of its own. */
+#include "serve/sandbox.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/landlock.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ptrace.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char allowed[] = "/var/lib/hawser-sandbox-XXXXXX",
+            other[] = "/var/lib/hawser-sandbox-XXXXXX";
+static pid_t outside; /* a process that is not in the sandbox */
+
+/* What `act` gives in a sandboxed process: 0 or its errno. */
+static int in_sandbox(enum sandbox_mode mode, int (*act)(void))
+{
+    int status;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        sandbox_enter(mode, allowed);
+        _exit(act() == 0 ? 0 : errno);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static int execute(void)
+{
+    return execl("/bin/true", "true", (char *)NULL);
+}
+
+static int leave_namespace(void)
+{
+    return unshare(CLONE_NEWUSER);
+}
+
+static int attach(void)
+{
+    return ptrace(PTRACE_SEIZE, outside, NULL, NULL) ? -1 : 0;
+}
+
+static int make_file_in(const char *folder)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/file", folder);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    return fd < 0 ? -1 : close(fd);
+}
+
+static int write_allowed(void)
+{
+    return make_file_in(allowed);
+}
+
+static int write_other(void)
+{
+    return make_file_in(other);
+}
+
+static int read_outside(void)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/mem", (int)outside);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? -1 : close(fd);
+}
+
+static int usual_work(void)
+{
+    void *memory = malloc(1 << 20);
+    int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    free(memory);
+    return memory && fd >= 0 && null >= 0 ? 0 : -1;
+}
+
+static void what_an_intruder_wants_is_denied(void **state)
+{
+    (void)state;
+    assert_int_equal(in_sandbox(SANDBOX_OFF, execute), 0);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, execute), EPERM);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, leave_namespace), EPERM);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, attach), EPERM);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, usual_work), 0);
+}
+
+static void what_is_only_logged_works(void **state)
+{
+    (void)state;
+    assert_int_equal(in_sandbox(SANDBOX_LOG, execute), 0);
+    assert_int_equal(in_sandbox(SANDBOX_LOG, write_other), 0);
+}
+
+static void files_and_other_processes_are_out_of_reach(void **state)
+{
+    (void)state;
+    if (syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION) < 1)
+        skip(); /* this kernel has no Landlock */
+    assert_int_equal(in_sandbox(SANDBOX_DENY, write_allowed), 0);
+    assert_int_equal(in_sandbox(SANDBOX_OFF, write_other), 0);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, write_other), EACCES);
+    assert_int_equal(in_sandbox(SANDBOX_OFF, read_outside), 0);
+    assert_true(in_sandbox(SANDBOX_DENY, read_outside) != 0);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    outside = fork();
+    if (outside == 0) {
+        pause();
+        _exit(0);
+    }
+    return outside > 0 && mkdtemp(allowed) && mkdtemp(other) ? 0 : -1;
+}
+
+static void remove_folder(const char *folder)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/file", folder);
+    (void)unlink(path);
+    (void)rmdir(folder);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    kill(outside, SIGKILL);
+    waitpid(outside, NULL, 0);
+    remove_folder(allowed);
+    remove_folder(other);
+    return 0;
+}
+
+int main(void)
+{
+    if (access("/var/lib", W_OK))
+        return 77; /* a folder is needed that is not a temporary one */
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_an_intruder_wants_is_denied),
+        cmocka_unit_test(what_is_only_logged_works),
+        cmocka_unit_test(files_and_other_processes_are_out_of_reach),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
