@@ -852,13 +852,13 @@ static void attends_with_windows_caps_and_sinks(void **state)
     on_every_backend(attend_extras);
 }
 
-enum { LONG_PAGES = 80 };
+enum { LONG_PAGES = 65 };
 
 /* Vulkan divides rows of 64 pages into more chunks than rows of 65, in one batch. */
 static void attend_long(struct duo *d)
 {
     static uint32_t ids[LONG_PAGES];
-    static const uint32_t positions[] = {64 * 64 - 1, 65 * 64, 64 * LONG_PAGES - 1, 5};
+    static const uint32_t positions[] = {64 * 64 - 1, 64 * 64, 64 * LONG_PAGES - 1, 5};
     struct llm_kv_shape shape = {.row_values = 8, .pages = LONG_PAGES};
     struct llm_kv_memory *kv[SIDES];
     uint16_t rows[LLM_KV_POSITIONS * 8];

@@ -23,4 +23,17 @@ enum { ONLY_THREADS = 0 };
 enum { ONLY_THREADS = 0 };
 #endif
 
+/* AddressSanitizer takes some ten times as long: there one architecture stands for its like. */
+#if defined(__SANITIZE_ADDRESS__)
+enum { SANITIZED = 1 };
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+#else
+enum { SANITIZED = 0 };
+#endif
+
 #endif
