@@ -153,6 +153,21 @@ class Endpoints(unittest.TestCase):
                               repetition_penalty=1.3)["choices"][0]["text"]
         self.assertNotEqual(many, fewer)
 
+    def test_grammars(self):
+        schema = {"type": "object", "properties": {"name": {"enum": ["Moses", "Aaron"]},
+                                                   "old": {"type": "boolean"}},
+                  "required": ["name", "old"], "additionalProperties": False}
+        form = {"type": "json_schema", "json_schema": {"name": "who", "schema": schema}}
+        for seed in range(3):
+            answer = self.complete(response_format=form, temperature=1, seed=seed, max_tokens=300)
+            got = json.loads(answer["choices"][0]["text"])
+            self.assertIn(got["name"], ("Moses", "Aaron"))
+            self.assertIsInstance(got["old"], bool)
+        text = self.complete(grammar='root ::= "yea" | "nay"')["choices"][0]["text"]
+        self.assertIn(text, ("yea", "nay"))
+        form["json_schema"]["schema"] = {"$ref": "http://elsewhere"}
+        self.refused("/v1/completions", {**PROMPT, "response_format": form}, 400, "response_format")
+
     def test_echo(self):
         self.assertEqual(self.complete(echo=True)["choices"][0]["text"],
                          "And God said" + self.complete()["choices"][0]["text"])
