@@ -283,8 +283,12 @@ static void could_not_start(struct http_attempt *a, int rc, const char *why)
         fail(s, 400, NULL, NULL, why);
     else if (rc == -ENOMEM)
         fail(s, 500, NULL, NULL, "out of memory");
-    else
-        ended_badly(s, w, rc, why);
+    else {
+        /* The text never ran there: that is no loss of its own. */
+        w->look = true;
+        pthread_cond_signal(&w->wake);
+        move_on(s, false, why);
+    }
 }
 
 /* The request is copied while the sequence cannot change: only this attempt adds to its log, and
