@@ -166,6 +166,7 @@ class Client(Case):
         self.assertEqual(strip(first), strip(again))
         t.type("half a li\x03")
         t.read_until("/quit or Ctrl-D leaves")
+        t.read_until("> ")  # the editor reads keys again
         t.type("\x04")
         self.assertEqual(t.close(), DONE)
 
