@@ -232,7 +232,8 @@ static long add_named(struct llm_tools *t, size_t at, const char *stop, const ch
     char *found = memmem(t->held + at, t->held_bytes - at, stop, strlen(stop));
     size_t limit = found ? (size_t)(found - t->held) : t->held_bytes;
     for (size_t i = at; i < limit; i++) {
-        if (strchr("{}\"\n<>", t->held[i]) || limit - at > 256)
+        /* Names of functions are ASCII; OpenAI allows letters, digits, '_' and '-'. */
+        if (strchr("{}\"\n<>", t->held[i]) || (unsigned char)t->held[i] >= 0x80 || limit - at > 256)
             return LOOK_CONTENT;
     }
     if (!found)

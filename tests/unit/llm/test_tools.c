@@ -112,6 +112,7 @@ static void mistral_writes_a_list(void **state)
     expect(LLM_TOOLS_MISTRAL,
            "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"X\"}[TOOL_CALLS]noop[ARGS]{}", "",
            "get_weather({\"city\": \"X\"}) noop({})");
+    expect(LLM_TOOLS_MISTRAL, "[TOOL_CALLS]\x95[ARGS]{}", "[TOOL_CALLS]\x95[ARGS]{}", "");
     expect(LLM_TOOLS_MISTRAL, "[TOOL] [TOOL_CALLS] []", "[TOOL] [TOOL_CALLS] []", "");
 }
 
