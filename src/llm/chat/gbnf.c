@@ -442,7 +442,8 @@ static void repeat(struct parser *p, struct sequence *s, uint32_t from, int leas
     uint32_t item = new_rule(p);
     if (p->err)
         return;
-    add_alternative(p, item, s->items + from, s->count - from);
+    /* An empty literal has no items. */
+    add_alternative(p, item, s->items ? s->items + from : NULL, s->count - from);
     s->count = from;
     for (int i = 0; i < least; i++)
         put(p, s, ELEMENT_RULE, item);

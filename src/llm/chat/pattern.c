@@ -66,6 +66,10 @@ static void put_char(struct reader *r, uint32_t code, const char *bytes, size_t 
 static uint32_t class_char(struct reader *r)
 {
     uint32_t code;
+    if (!more(r)) {
+        fail(r, -EINVAL, "a class that is not ended");
+        return '?';
+    }
     if (peek(r) == '\\') {
         r->at++;
         return escaped(r);
