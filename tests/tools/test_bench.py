@@ -117,7 +117,7 @@ class Bench(unittest.TestCase):
         self.assertIn("failed: ipc, kv", result.stderr)
         page = self.page()
         self.assertIn("Failed: exit status 3: hawser: no luck &lt; today", page)
-        self.assertIn("2 of 10 benchmarks failed", page)
+        self.assertIn("2 of 11 benchmarks failed", page)
         self.assertFalse((self.root / "build/bench/ipc.json").exists())
         self.assertTrue((self.root / "build/bench/blocks.json").exists())  # the others ran
 

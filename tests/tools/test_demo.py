@@ -1,4 +1,4 @@
-"""The demo leaves nothing behind, however it ends; the hawser here only pretends."""
+"""The demo, and that it leaves nothing behind, however it ends; there the hawser only pretends."""
 import os
 import shutil
 import subprocess
@@ -7,8 +7,9 @@ import tempfile
 import unittest
 
 DEMO = os.path.abspath(sys.argv.pop(1))
+BUILD = os.path.abspath(sys.argv.pop(1))  # .../release
 
-# Serves until it is told to stop; info answers only when the server is up.
+# Serves until it is told to stop.
 FAKE_HAWSER = """#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
 echo "$*" >>"$here/calls"
@@ -20,9 +21,7 @@ serve)
     echo ready >&3
     exec 3>&-
     while :; do read -r line <"$here/never"; done ;;
-info) [ -e "$here/up" ] && echo "RTT 5 us" ;;
 run) [ -e "$here/up" ] && echo "ok 1 - ${5##*/}" ;;
-bench-rpc) echo "64 B: 1.1 x raw"; [ ! -e "$here/bench-fails" ] ;;
 esac
 """
 FIND_VULKAN = "#!/bin/sh\necho fake device\n"
@@ -72,18 +71,19 @@ class Demo(unittest.TestCase):
         with open(self.cli("up"), encoding="utf-8") as file:
             self.assertRaises(ProcessLookupError, os.kill, int(file.read()), 0)
 
-    def test_the_server_is_started_asked_measured_and_stopped(self):
-        result = self.run_demo()
-        self.assertEqual(0, result.returncode, result.stderr)
-        self.assertIn("fake device", result.stdout)
-        self.assertIn("RTT 5 us", result.stdout)
+    def test_the_demo_itself(self):
+        env = {**os.environ, "TMPDIR": self.path("tmp"), "HAWSER_BUILD": os.path.dirname(BUILD)}
+        result = subprocess.run([DEMO], env=env, capture_output=True, text=True, timeout=300,
+                                check=False)
+        self.assertEqual(0, result.returncode, result.stdout + result.stderr)
         self.assertIn("ok 1 - vkt-compute", result.stdout)
-        self.assertIn("1.1 x raw", result.stdout)
+        self.assertIn("is killed here", result.stdout)
+        self.assertIn("The same text, byte for byte.", result.stdout)
         self.assertNotIn("\x1b", result.stdout)
-        self.assert_server_gone()
+        self.assertEqual([], [n for n in os.listdir(self.path("tmp")) if "demo" in n])
 
-    def test_a_failing_benchmark_fails_the_demo_and_stops_the_server(self):
-        open(self.cli("bench-fails"), "w", encoding="utf-8").close()
+    def test_a_program_with_other_bytes_fails_the_demo_and_stops_the_server(self):
+        self.script("tests/vulkan/differential.py", "raise SystemExit(1)\n")
         self.assertEqual(1, self.run_demo().returncode)
         self.assert_server_gone()
 

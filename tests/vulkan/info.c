@@ -295,7 +295,7 @@ static const struct vkt_case cases[] = {
     {"image_format_properties", image_format_properties, NULL},
     {"queue_families", queue_families, NULL},
     {"incomplete", incomplete, NULL},
-    {"every_command", every_command, NULL},
+    {"every_command", every_command, "the layer may be older than the registry, and hide commands"},
     {"commands_absent", commands_absent, NULL},
     {"external_consistent", external_consistent, NULL},
     {"device_groups", device_groups, NULL},

@@ -7,9 +7,9 @@ import unittest
 
 from harness import DONE, FAILED, HAWSER, USAGE, Case, hawser
 
-COMMANDS = ["serve", "gateway", "info", "keygen", "run", "bench-rpc", "bench-vulkan", "bench-ipc",
+COMMANDS = ["serve", "gateway", "drain", "info", "keygen", "run", "bench-rpc", "bench-vulkan", "bench-ipc",
             "kvctl", "kvd", "kvreplay", "kvscale", "benchkv", "bench-blocks", "pingpong", "model",
-            "llm", "chat", "drain", "experiment", "bench-llm", "bench-serve"]
+            "llm", "chat", "experiment", "bench-llm", "bench-serve"]
 
 
 class Help(Case):
@@ -61,7 +61,8 @@ class Help(Case):
 
     def test_version_names_version_commit_and_protocol(self):
         text = self.expect(hawser("--version"), DONE).stdout
-        self.assertRegex(text, r"^hawser \d+\.\d+\.\d+ \(commit \S+, protocol \d+ to \d+\)\n$")
+        self.assertRegex(text, r"^hawser \d+\.\d+\.\d+ \(commit \S+, protocol \d+ to \d+, "
+                               r"Vulkan 1\.\d+\.\d+\)\n$")
 
 
 class WrongUsage(Case):

@@ -142,7 +142,7 @@ class Info(Model):
         text.write_text("this is not a model, but long enough to hold a header\n")
         self.refused(FAILED, "not a model", "info", text)
         self.refused(FAILED, "No such file", "info", self.dir / "none")
-        self.refused(FAILED, "regular", "info", self.dir)
+        self.refused(FAILED, "is a folder; hawser model import", "info", self.dir)
         whole = self.synth("m", "--like", "tiny").read_bytes()
         cut = self.dir / "cut"
         cut.write_bytes(whole[:len(whole) // 2])

@@ -546,13 +546,10 @@ static VKAPI_ATTR VkResult VKAPI_CALL end_command_buffer(VkCommandBuffer handle)
     struct vnc_command_buffer *commands = VNC_OBJECT(vnc_command_buffer, handle);
     VkResult result = vn_vkEndCommandBuffer(handle);
     commands->simple++;
-    lock(commands);
+    leave_list(commands); /* from here on no other thread sends it: it may be held back */
     if (result == VK_SUCCESS)
-        result = end_recording(commands);
-    else
-        empty_recording(commands);
-    unlock(commands);
-    leave_list(commands);
+        return end_recording(commands);
+    empty_recording(commands);
     return result;
 }
 
