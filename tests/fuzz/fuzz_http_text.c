@@ -20,6 +20,19 @@ static void feed(struct http_text *t, const struct http_stops *stops, const uint
     require(t->shown == t->len && t->shown >= shown);
 }
 
+/* As JSON's strings are. */
+static bool is_utf8(const char *text, size_t len)
+{
+    for (size_t at = 0; at < len;) {
+        uint32_t code;
+        size_t used = hw_utf8_next(text + at, len - at, &code);
+        if (used == 0 || (used == 1 && (unsigned char)text[at] >= 0x80))
+            return false;
+        at += used;
+    }
+    return true;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct http_stops stops = {0};
@@ -27,6 +40,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 1)
         return 0;
     size_t len = data[0] % 8 < size - 1 ? data[0] % 8 : size - 1;
+    if (len > 0 && !is_utf8((const char *)data + 1, len))
+        return 0;
     if (len > 0) {
         stops.items[0].bytes = (const char *)data + 1;
         stops.items[0].len = len;

@@ -85,8 +85,13 @@ static int get_text(struct wire_dec *d, size_t most, const char **out)
         return 0;
     if (memchr(text, 0, len))
         return -EPROTO;
-    *out = strndup((const char *)text, len);
-    return *out ? 0 : -ENOMEM;
+    char *copy = malloc(len + 1);
+    if (!copy)
+        return -ENOMEM;
+    memcpy(copy, text, len);
+    copy[len] = 0;
+    *out = copy;
+    return 0;
 }
 
 static int get_biases(struct wire_dec *d, struct llm_sampling *s)

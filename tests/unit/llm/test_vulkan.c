@@ -148,13 +148,16 @@ static void beside_another(struct llm_engine *engine)
 static void a_row_does_not_depend_on_its_batch(void **state)
 {
     (void)state;
-    size_t types = LLM_DTYPES, others = LLM_ARCHS - LLM_GPT2 - 1;
-    for (size_t t = 0; t < types + others; t++) {
-        enum llm_arch arch = t >= types ? (enum llm_arch)(LLM_GPT2 + 1 + t - types)
-                             : t % 2    ? LLM_GPTJ
-                                        : LLM_LLAMA;
-        enum llm_dtype dtype = t < types ? llm_dtype_at(t) : t % 2 ? LLM_F16 : LLM_Q8_0;
-        struct llm_file *file = model_wide(arch, dtype, FFN, CONTEXT);
+    /* Each op of every architecture is among these; test_ops has every type of weights. */
+    static const struct {
+        enum llm_arch arch;
+        enum llm_dtype dtype;
+    } cases[] = {{LLM_LLAMA, LLM_F32},     {LLM_GPTJ, LLM_F16},    {LLM_LLAMA, LLM_Q4_K},
+                 {LLM_GPTJ, LLM_Q5_1},     {LLM_LLAMA, LLM_Q2_K},  {LLM_GPT2, LLM_IQ4_XS},
+                 {LLM_QWEN3MOE, LLM_Q8_0}, {LLM_GEMMA3, LLM_Q8_0}, {LLM_GPT_OSS, LLM_MXFP4},
+                 {LLM_PHI3, LLM_F16}};
+    for (size_t t = 0; t < sizeof cases / sizeof cases[0]; t++) {
+        struct llm_file *file = model_wide(cases[t].arch, cases[t].dtype, FFN, CONTEXT);
         struct llm_engine *engine = make_engine(file, "vulkan");
         whole(engine, want);
         in_pieces(engine);
