@@ -233,8 +233,9 @@ def main(argv):
         parser.add_argument(option)
     args = parser.parse_args(argv)
     plan = Plan(Registry(args.xml), Policy(args.policy))
-    for why in plan.omitted.values():
-        sys.stderr.write(f"{args.xml}: {why}: left out\n")
+    if plan.omitted:
+        sys.stderr.write("Vulkan's registry has what cannot travel yet, and is left out: "
+                         + "; ".join(sorted(set(plan.omitted.values()))) + "\n")
     commands = Commands(plan)
     if args.out:
         os.makedirs(args.out, exist_ok=True)

@@ -1,12 +1,12 @@
 #include "llm/convert/import.h"
 
 #include "llm/convert/json_file.h"
-#include "llm/convert/output.h"
 #include "llm/convert/published.h"
 #include "llm/convert/safetensors.h"
 #include "llm/convert/vocab_json.h"
 #include "llm/model/gguf_write.h"
 #include "llm/model/model.h"
+#include "llm/model/output.h"
 #include "wire/le.h"
 
 #include <assert.h>

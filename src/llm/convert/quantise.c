@@ -1,9 +1,9 @@
 #include "llm/convert/quantise.h"
 
-#include "llm/convert/output.h"
 #include "llm/cpu/pool.h"
 #include "llm/model/gguf_write.h"
 #include "llm/model/model.h"
+#include "llm/model/output.h"
 
 #include <assert.h>
 #include <errno.h>

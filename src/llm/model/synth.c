@@ -1,22 +1,18 @@
 #include "llm/model/synth.h"
 
 #include "base/rng.h"
-#include "base/units.h"
 #include "llm/model/arch.h"
 #include "llm/model/byte_text.h"
 #include "llm/model/gguf_write.h"
+#include "llm/model/output.h"
 #include "llm/model/why.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 enum {
@@ -572,46 +568,6 @@ static int write_stream(const struct llm_synth *s, FILE *out, const struct tally
 
 /* ---- the file ---- */
 
-static int check_room(int fd, const char *path, uint64_t needed, char *why)
-{
-    struct statvfs disk;
-    char need[HW_FORMAT_CHARS], have[HW_FORMAT_CHARS];
-    if (fstatvfs(fd, &disk))
-        return 0; /* the write will tell */
-    uint64_t room = (uint64_t)disk.f_bavail * disk.f_frsize;
-    if (needed <= room)
-        return 0;
-    return llm_why(why, -ENOSPC, "%s needs %s; the disk has %s free", path,
-                   hw_format_size(need, needed), hw_format_size(have, room));
-}
-
-static int write_part(const struct llm_synth *s, const char *part, const char *path,
-                      const struct tally *tally, char *why)
-{
-    int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return llm_why(why, -errno, "cannot make %s: %s", part, strerror(errno));
-    uint64_t needed = tally->bytes + (uint64_t)s->config.vocab * VOCAB_BYTES_EACH;
-    int err = check_room(fd, path, needed, why);
-    FILE *out = err ? NULL : fdopen(fd, "wb");
-    if (!err && !out)
-        err = llm_why(why, -ENOMEM, "out of memory");
-    if (out) {
-        err = write_stream(s, out, tally);
-        if (fclose(out) && !err)
-            err = -errno;
-        if (err)
-            llm_why_set(why, "cannot write %s: %s", part, strerror(-err));
-    } else {
-        close(fd);
-    }
-    if (!err && rename(part, path))
-        err = llm_why(why, -errno, "cannot name it %s: %s", path, strerror(errno));
-    if (err)
-        unlink(part);
-    return err;
-}
-
 int llm_synth_write(const struct llm_synth *s, const char *path, char *why)
 {
     struct tally tally = {.why = why};
@@ -625,10 +581,13 @@ int llm_synth_write(const struct llm_synth *s, const char *path, char *why)
     if (tally.tensors > LLM_TENSORS_MAX)
         return llm_why(why, -EINVAL, "%" PRIu64 " tensors; %d at most", tally.tensors,
                        LLM_TENSORS_MAX);
-    char *part;
-    if (asprintf(&part, "%s.%d.part", path, (int)getpid()) < 0)
-        return llm_why(why, -ENOMEM, "out of memory");
-    err = write_part(s, part, path, &tally, why);
-    free(part);
-    return err;
+    struct llm_output out;
+    uint64_t needed = tally.bytes + (uint64_t)s->config.vocab * VOCAB_BYTES_EACH;
+    err = llm_output_open(&out, path, true, needed, why);
+    if (err)
+        return err;
+    err = write_stream(s, out.stream, &tally);
+    if (err)
+        llm_why_set(why, "cannot write %s: %s", path, strerror(-err));
+    return llm_output_finish(&out, err, why);
 }

@@ -77,7 +77,7 @@ class BenchVulkan(Case):
                                    delta=ours / native / 100)
 
     def test_nothing_is_said_but_the_figures(self):
-        """A program that leaves with unread bytes resets its connection, also its goodbye."""
+        """Now and then a session misses the goodbye of a program that leaves; why is not known."""
         said = [line for line in self.errors.splitlines() if "the peer vanished" not in line]
         self.assertEqual(said, [])
 

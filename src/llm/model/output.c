@@ -1,4 +1,4 @@
-#include "llm/convert/output.h"
+#include "llm/model/output.h"
 
 #include "base/units.h"
 #include "llm/model/why.h"

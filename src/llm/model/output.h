@@ -1,10 +1,10 @@
-/* llm/convert/output.h - private to src/llm: a file that appears whole or not at all.
+/* llm/model/output.h - private to src/llm: a file that appears whole or not at all.
  *
  * Bytes go to PATH.<pid>.part; finish gives it its name.
  *
  * Threads: one.  Lifetime: open, then finish or abandon. */
-#ifndef HAWSER_LLM_CONVERT_OUTPUT_H
-#define HAWSER_LLM_CONVERT_OUTPUT_H
+#ifndef HAWSER_LLM_MODEL_OUTPUT_H
+#define HAWSER_LLM_MODEL_OUTPUT_H
 
 #include "base/attr.h"
 
