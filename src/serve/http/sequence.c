@@ -186,6 +186,10 @@ static void on_tokens(void *user, const struct llm_generated *tokens, uint32_t c
 /* The worker does not have the text any more, through no fault of the text. */
 static void move_on(struct http_sequence *s, bool lost, const char *why)
 {
+    if (s->token_count - s->prompt_count == s->most) { /* only its end was lost */
+        finish(s, HTTP_FINISH_LENGTH);
+        return;
+    }
     s->losses += lost;
     if (s->losses > HTTP_LOSSES_MAX) {
         fail(s, 503, NULL, NULL, why);

@@ -3,6 +3,7 @@ it gets when nothing happens."""
 
 import random
 import signal
+import socket
 import threading
 import time
 import unittest
@@ -103,6 +104,112 @@ class Failover(Case):
             wait_for(lambda: call(front.url, "/healthz")[0] == 503)
             status, _, body = call(front.url, "/v1/completions", ask(0))
             self.assertEqual(status, 503, body)
+
+
+class Relay:
+    """Between a gateway and a worker.  Of each connection it passes all that the worker sends up to
+    the end of a text, and closes it there (src/rpc/frame.h, src/rpc/handshake.h)."""
+    PUSH, REPLY, WITHOUT_LENGTH, STREAM, FIRST = 3, 4, (7, 8, 9, 10), 0x10, 0x20
+    END_BYTES = 32  # the end of a text is shorter; a worker's description of itself is longer
+
+    def __init__(self, address):
+        host, port = address.rsplit(":", 1)
+        self.server = host, int(port)
+        self.cuts = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "%s:%d" % self.listener.getsockname()
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(self.server)
+            threading.Thread(target=self.up, args=(near, far), daemon=True).start()
+            threading.Thread(target=self.down, args=(far.makefile("rb"), near), daemon=True).start()
+
+    def stop(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+    @staticmethod
+    def up(near, far):
+        try:
+            while data := near.recv(65536):
+                far.sendall(data)
+        except OSError:
+            pass
+        far.close()
+
+    def down(self, far, near):
+        try:
+            pushed = False
+            while True:
+                kind, frame = self.message(far)
+                pushed |= kind == self.PUSH
+                ends = pushed and kind == self.REPLY and len(frame) < self.END_BYTES
+                self.cuts += ends
+                if ends or not frame:
+                    break
+                near.sendall(frame)
+            near.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        far.close()
+        near.close()
+
+    def message(self, far):
+        """The next handshake message (of kind 0) or frame; b"" where the connection ends."""
+        head = far.read(1)
+        if head == b"H":
+            head += far.read(7)
+            return 0, head + far.read(int.from_bytes(head[6:8], "little"))
+
+        def varint():
+            nonlocal head
+            value = shift = 0
+            while True:
+                byte = far.read(1)
+                if not byte:
+                    return 0
+                head += byte
+                value |= (byte[0] & 127) << shift
+                shift += 7
+                if byte[0] < 128:
+                    return value
+
+        if not head:
+            return 0, b""
+        kind, flags, length = head[0] & 15, head[0] & 0xf0, 0
+        if flags & self.STREAM:
+            varint()
+        if kind not in self.WITHOUT_LENGTH:
+            length = varint()
+        if kind != 6:
+            varint()  # id, method or value
+        if kind == 1 or kind == 5:
+            varint()  # method, code
+        if flags & self.FIRST:
+            varint()
+        return kind, head + far.read(length)
+
+
+class LostEnds(Case):
+    def test_all_tokens_but_no_end(self):
+        """The worker is lost between the last token and the word that it was the last one."""
+        with worker() as real:
+            relay = Relay(real.address)
+            self.addCleanup(relay.stop)
+            with gateway([relay]) as front, gateway([real]) as undisturbed:
+                for most in (1, 8):
+                    asked = ask(1, max_tokens=most)
+                    got, want = (call(url, "/v1/completions", asked)[2]["choices"]
+                                 for url in (front.url, undisturbed.url))
+                    self.assertEqual(got, want)
+                    self.assertEqual(got[0]["finish_reason"], "length")
+                self.assertEqual(relay.cuts, 2)
 
 
 class Soak(Case):
