@@ -19,35 +19,31 @@
 #include <string.h>
 #include <unistd.h>
 
-struct entry {
-    const char *name;
-    const struct cmd_command *command;
-};
-
-static const struct entry commands[] = {
-    {"serve", &cmd_serve},
-    {"gateway", &cmd_gateway},
-    {"drain", &cmd_drain},
-    {"info", &cmd_info},
-    {"keygen", &cmd_keygen},
-    {"run", &cmd_run_program},
-    {"bench-rpc", &cmd_bench_rpc},
-    {"bench-vulkan", &cmd_bench_vulkan},
-    {"bench-ipc", &cmd_bench_ipc},
-    {"kvctl", &cmd_kvctl},
-    {"kvd", &cmd_kvd},
-    {"kvreplay", &cmd_kvreplay},
-    {"kvscale", &cmd_kvscale},
-    {"benchkv", &cmd_benchkv},
-    {"bench-blocks", &cmd_bench_blocks},
-    {"pingpong", &cmd_pingpong},
-    {"model", &cmd_model},
-    {"llm", &cmd_llm},
-    {"chat", &cmd_chat},
-    {"experiment", &cmd_experiment},
-    {"bench-llm", &cmd_bench_llm},
-    {"bench-serve", &cmd_bench_serve},
-    {NULL, NULL},
+const struct cli_entry cli_commands[] = {
+    {"serve", &cmd_serve, CLI_GPUS},
+    {"run", &cmd_run_program, CLI_GPUS},
+    {"info", &cmd_info, CLI_GPUS},
+    {"keygen", &cmd_keygen, CLI_GPUS},
+    {"llm", &cmd_llm, CLI_MODELS},
+    {"chat", &cmd_chat, CLI_MODELS},
+    {"gateway", &cmd_gateway, CLI_MODELS},
+    {"drain", &cmd_drain, CLI_MODELS},
+    {"model", &cmd_model, CLI_MODELS},
+    {"kvd", &cmd_kvd, CLI_KV},
+    {"kvctl", &cmd_kvctl, CLI_KV},
+    {"bench-rpc", &cmd_bench_rpc, CLI_MEASURE},
+    {"bench-vulkan", &cmd_bench_vulkan, CLI_MEASURE},
+    {"bench-ipc", &cmd_bench_ipc, CLI_MEASURE},
+    {"bench-llm", &cmd_bench_llm, CLI_MEASURE},
+    {"bench-serve", &cmd_bench_serve, CLI_MEASURE},
+    {"bench-blocks", &cmd_bench_blocks, CLI_MEASURE},
+    {"benchkv", &cmd_benchkv, CLI_MEASURE},
+    {"pingpong", &cmd_pingpong, CLI_MEASURE},
+    {"experiment", &cmd_experiment, CLI_MEASURE},
+    {"kvreplay", &cmd_kvreplay, CLI_MEASURE},
+    {"kvscale", &cmd_kvscale, CLI_MEASURE},
+    {"help", &cmd_help, CLI_HELP},
+    {NULL, NULL, CLI_HELP},
 };
 
 static char **process_argv;
@@ -55,18 +51,6 @@ static char **process_argv;
 char **cmd_argv(void)
 {
     return process_argv;
-}
-
-static void print_commands(FILE *out)
-{
-    fputs("hawser ties a program to a GPU in another machine.\n\n"
-          "usage: hawser COMMAND [OPTIONS]\n\nCommands:\n",
-          out);
-    for (const struct entry *e = commands; e->name; e++)
-        fprintf(out, "  %-14s%s\n", e->name, e->command->summary);
-    fputs("\n  hawser COMMAND --help   all about a command\n"
-          "  hawser --version        version, commit, protocol and Vulkan's registry\n",
-          out);
 }
 
 static enum cmd_exit print_version(void)
@@ -79,25 +63,20 @@ static enum cmd_exit print_version(void)
 static enum cmd_exit dispatch(int argc, char **argv)
 {
     if (argc < 2) {
-        print_commands(stderr);
+        cli_print_commands(stderr);
         return CMD_USAGE;
     }
     const char *name = argv[1];
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
         return print_version();
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
-        print_commands(stdout);
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+        cli_print_commands(stdout);
         return CMD_DONE;
-    }
-    for (const struct entry *e = commands; e->name; e++) {
-        if (strcmp(e->name, name) == 0)
-            return cmd_run(e->command, argc - 1, argv + 1);
     }
     if (name[0] == '-')
         return cmd_fail(CMD_USAGE, "unknown option %s; see hawser --help", name);
-    const char *near = cmd_nearest(name, commands, sizeof(commands[0]));
-    return cmd_fail(CMD_USAGE, "unknown command '%s'%s%s%s; see hawser --help", name,
-                    near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+    const struct cmd_command *command = cli_find_command(name);
+    return command ? cmd_run(command, argc - 1, argv + 1) : CMD_USAGE;
 }
 
 /* A descriptor that we were started without would be taken by the first socket, which would then

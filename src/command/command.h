@@ -90,6 +90,9 @@ struct cmd_command {
 /* Parses and runs argv[0] = the command's name; -h and --help print and end in CMD_DONE. */
 enum cmd_exit cmd_run(const struct cmd_command *command, int argc, char **argv);
 
+/* What --help prints. */
+void cmd_print_help(const struct cmd_command *command);
+
 /* "hawser: MESSAGE" on standard error; returns `code`, so that it can stand in a return. */
 enum cmd_exit cmd_fail(enum cmd_exit code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void cmd_warn(const char *fmt, ...) PRINTF_LIKE(1, 2);

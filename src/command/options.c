@@ -125,7 +125,7 @@ static void print_option(const struct cmd_option *o)
         printf("%*s[default: %s]\n", HELP_COLUMN, "", o->def);
 }
 
-static void print_help(const struct cmd_command *c)
+void cmd_print_help(const struct cmd_command *c)
 {
     printf("usage: hawser %s [OPTIONS]%s%s\n\n%s\n\nOptions:\n", c->name, *c->operands ? " " : "",
            c->operands, c->description);
@@ -283,10 +283,21 @@ struct parse {
     bool help;
 };
 
+/* The seeds write some names with '_'; a hyphen is as good, and the other way round. */
+static bool is_same_name(const char *name, const char *typed, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        bool both_join = strchr("-_", typed[i]) && (name[i] == '-' || name[i] == '_');
+        if (name[i] != typed[i] && !both_join)
+            return false;
+    }
+    return name[len] == '\0';
+}
+
 static const struct cmd_option *find_long(const struct cmd_command *c, const char *name, size_t len)
 {
     for (const struct cmd_option *o = c->options; o->name; o++) {
-        if (strlen(o->name) == len && strncmp(o->name, name, len) == 0)
+        if (is_same_name(o->name, name, len))
             return o;
     }
     return len == 4 && strncmp(name, "help", 4) == 0 ? &help_option : NULL;
@@ -408,7 +419,7 @@ static enum cmd_exit parse_and_run(struct parse *p)
     if (code != CMD_DONE)
         return code;
     if (p->help) {
-        print_help(p->command);
+        cmd_print_help(p->command);
         return CMD_DONE;
     }
     bool no_program = p->command->runs_program && !p->operands->program;

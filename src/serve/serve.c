@@ -584,7 +584,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
 
 const struct cmd_command cmd_serve = {
     .name = "serve",
-    .summary = "offer this machine's GPUs to clients",
+    .summary = "offer this machine's GPUs, or models, to clients",
     .operands = "",
     .description =
         "Listens and serves until SIGINT or SIGTERM, then removes its sockets.  An address beyond\n"
