@@ -1,33 +1,18 @@
 /* hawser info - who is at the other end, and how far away. */
 #include "cli/commands.h"
+#include "cli/survey.h"
 
 #include "base/clock.h"
-#include "base/hist.h"
 #include "base/report/bench.h"
 #include "base/report/json.h"
 #include "base/report/progress.h"
 #include "base/report/table.h"
 #include "base/units.h"
-#include "command/connect.h"
-#include "command/measure.h"
-#include "llm/worker/message.h"
-#include "rpc/methods.h"
-#include "serve/server_info.h"
-#include "wire/le.h"
 
-#include <errno.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum {
-    STREAM_CHUNK = RPC_SOURCE_MAX,
-    STREAM_DEPTH = 8, /* requests in flight: 8 MiB cover 10 Gbit/s at 6 ms */
-    RTT_BATCH = 100,  /* round trips between two looks at the clock */
-    BAR_WIDTH = 40,
-    BAR_ROWS = 12
-};
+enum { BAR_WIDTH = 40, BAR_ROWS = 12 };
 
 struct info_options {
     struct cmd_connect_options connect;
@@ -68,124 +53,26 @@ static const struct cmd_env environment[] = {
     {NULL},
 };
 
-struct report {
-    struct cmd_link link;
-    struct server_info server;
-    struct llm_served served; /* no models: it serves none */
-    struct hw_hist rtt;
-    double up_bytes_s, down_bytes_s; /* 0: not measured */
-};
-
 /* ---- measuring ---- */
 
-static int ask(struct report *r)
-{
-    uint8_t *buf = malloc(SERVER_INFO_BYTES_MAX);
-    size_t len = 0;
-    int rc = buf ? measure_call(r->link.ep, RPC_METHOD_INFO, NULL, 0, buf, SERVER_INFO_BYTES_MAX,
-                                &len, r->link.timeout_ns)
-                 : -ENOMEM;
-    if (rc == 0 && len > SERVER_INFO_BYTES_MAX)
-        rc = -EMSGSIZE;
-    if (rc == 0)
-        rc = server_info_decode(buf, len, &r->server);
-    free(buf);
-    return rc;
-}
-
-/* A server without a model does not know the method. */
-static int ask_models(struct report *r)
-{
-    uint8_t buf[sizeof r->served];
-    struct wire_dec d;
-    size_t len = 0;
-    int rc = measure_call(r->link.ep, LLM_METHOD_DESCRIBE, NULL, 0, buf, sizeof buf, &len,
-                          r->link.timeout_ns);
-    if (rc == -ENOSYS)
-        return 0;
-    if (rc == 0 && len > sizeof buf)
-        rc = -EMSGSIZE;
-    if (rc)
-        return rc;
-    wire_dec_init(&d, buf, len);
-    llm_served_get(&d, &r->served);
-    llm_served_make_printable(&r->served);
-    return wire_dec_end(&d);
-}
-
-static int measure_rtt(struct report *r, uint64_t duration_ns)
-{
-    static const uint8_t payload[64];
-    struct measure_calls m = {.method = RPC_METHOD_ECHO,
-                              .payload = payload,
-                              .payload_len = sizeof(payload),
-                              .expect_len = sizeof(payload),
-                              .depth = 1,
-                              .count = 1,
-                              .timeout_ns = r->link.timeout_ns};
-    uint64_t elapsed, end = hw_now_ns() + duration_ns;
-    int rc = measure_calls(r->link.ep, &m, &elapsed); /* the first one warms both ends up */
-    m.hist = &r->rtt;
-    m.count = rc || elapsed > duration_ns / RTT_BATCH ? 1 : RTT_BATCH;
-    while (rc == 0 && hw_now_ns() < end)
-        rc = measure_calls(r->link.ep, &m, &elapsed);
-    return rc;
-}
-
-/* Doubles the amount until it takes long enough: a slow line is not made to carry much. */
-static int measure_up(struct report *r, uint64_t duration_ns, const uint8_t *data)
-{
-    for (uint64_t count = 1;; count *= 2) {
-        uint64_t elapsed = 1;
-        int rc = measure_upload(r->link.ep, data, STREAM_CHUNK, count, r->link.timeout_ns, NULL,
-                                &elapsed);
-        if (rc)
-            return rc;
-        r->up_bytes_s = (double)count * STREAM_CHUNK * 1e9 / (double)elapsed;
-        if (elapsed >= duration_ns / 2)
-            return 0;
-    }
-}
-
-static int measure_down(struct report *r, uint64_t duration_ns)
-{
-    uint8_t request[4];
-    wire_store32(request, STREAM_CHUNK);
-    struct measure_calls m = {.method = RPC_METHOD_SOURCE,
-                              .payload = request,
-                              .payload_len = sizeof(request),
-                              .expect_len = STREAM_CHUNK,
-                              .depth = STREAM_DEPTH,
-                              .timeout_ns = r->link.timeout_ns};
-    for (m.count = 1;; m.count *= 2) {
-        uint64_t elapsed = 1;
-        int rc = measure_calls(r->link.ep, &m, &elapsed);
-        if (rc)
-            return rc;
-        r->down_bytes_s = (double)m.count * STREAM_CHUNK * 1e9 / (double)elapsed;
-        if (elapsed >= duration_ns / 2)
-            return 0;
-    }
-}
-
-static int measure_all(struct report *r, uint64_t duration_ns, const uint8_t *data)
+static int measure_all(struct survey *r, uint64_t duration_ns)
 {
     struct hw_progress progress;
     hw_progress_begin(&progress, "measuring", 3);
-    int rc = measure_rtt(r, duration_ns);
+    int rc = survey_rtt(r, duration_ns);
     hw_progress_update(&progress, 1);
     if (rc == 0)
-        rc = measure_up(r, duration_ns, data);
+        rc = survey_up(r, duration_ns);
     hw_progress_update(&progress, 2);
     if (rc == 0)
-        rc = measure_down(r, duration_ns);
+        rc = survey_down(r, duration_ns);
     hw_progress_end(&progress);
     return rc;
 }
 
 /* ---- as text ---- */
 
-static const char *transport_name(const struct report *r)
+static const char *transport_name(const struct survey *r)
 {
     return rpc_ep_transport(r->link.ep)->ops->name;
 }
@@ -266,7 +153,7 @@ static void print_fences(void)
         printf("fences      honest: VENUS_EARLY_FENCE=0\n");
 }
 
-static void print_text(const struct report *r)
+static void print_text(const struct survey *r)
 {
     const struct server_info *s = &r->server;
     char time[HW_FORMAT_CHARS];
@@ -311,7 +198,7 @@ static void json_row(struct hw_json *j, const char *name, double value, const ch
     hw_json_object_end(j);
 }
 
-static void json_rows(struct hw_json *j, const struct report *r)
+static void json_rows(struct hw_json *j, const struct survey *r)
 {
     hw_json_key(j, "rows");
     hw_json_array_begin(j);
@@ -386,7 +273,7 @@ static void json_server(struct hw_json *j, const struct server_info *s,
     hw_json_object_end(j);
 }
 
-static int print_json(const struct report *r)
+static int print_json(const struct survey *r)
 {
     struct hw_json j;
     char host[HW_BENCH_HOST_CHARS], date[HW_UTC_CHARS];
@@ -416,13 +303,11 @@ static int print_json(const struct report *r)
 
 /* ---- the command ---- */
 
-static enum cmd_exit examine(struct report *r, const struct info_options *o, const uint8_t *data)
+static enum cmd_exit examine(struct survey *r, const struct info_options *o)
 {
-    int rc = ask(r);
-    if (rc == 0)
-        rc = ask_models(r);
+    int rc = survey_ask(r);
     if (rc == 0 && !o->no_bench)
-        rc = measure_all(r, o->duration_ns, data);
+        rc = measure_all(r, o->duration_ns);
     if (rc)
         return cmd_fail(CMD_FAILED, "%s: %s; %s", r->link.address, strerror(-rc),
                         rpc_ep_reason(r->link.ep));
@@ -437,20 +322,14 @@ static enum cmd_exit examine(struct report *r, const struct info_options *o, con
 static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
 {
     const struct info_options *o = values;
-    struct report *r = calloc(1, sizeof(*r));
-    uint8_t *data = calloc(1, STREAM_CHUNK);
-    enum cmd_exit code = CMD_FAILED;
-    if (r && data && hw_hist_init(&r->rtt) == 0) {
-        code = cmd_link_open(&r->link, &o->connect, operands->count ? operands->items[0] : NULL);
-        if (code == CMD_DONE)
-            code = examine(r, o, data);
-        cmd_link_close(&r->link);
-        hw_hist_fini(&r->rtt);
-    } else {
-        cmd_fail(CMD_FAILED, "out of memory");
-    }
-    free(data);
-    free(r);
+    struct survey *r = survey_create();
+    if (!r)
+        return cmd_fail(CMD_FAILED, "out of memory");
+    enum cmd_exit code =
+        cmd_link_open(&r->link, &o->connect, operands->count ? operands->items[0] : NULL);
+    if (code == CMD_DONE)
+        code = examine(r, o);
+    survey_destroy(r);
     return code;
 }
 

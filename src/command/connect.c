@@ -44,59 +44,65 @@ enum cmd_exit cmd_load_security(const struct cmd_connect_options *options, struc
     return CMD_DONE;
 }
 
-static enum cmd_exit handshake(struct cmd_link *link)
+static enum cmd_exit handshake(struct cmd_link *link, char why[CMD_WHY_CHARS])
 {
     int rc = measure_ready(link->ep, link->timeout_ns);
     if (rc == 0)
         return CMD_DONE;
     enum cmd_exit code = cmd_exit_for(rc);
-    return cmd_fail(code, "%s %s: %s", link->address,
-                    code == CMD_REFUSED ? "refuses the connection" : "does not answer",
-                    rc == -ETIMEDOUT ? "no answer in time; is it a hawser server?"
-                                     : rpc_ep_reason(link->ep));
+    snprintf(why, CMD_WHY_CHARS, "%s %s: %s", link->address,
+             code == CMD_REFUSED ? "refuses the connection" : "does not answer",
+             rc == -ETIMEDOUT ? "no answer in time; is it a hawser server?"
+                              : rpc_ep_reason(link->ep));
+    return code;
 }
 
-static enum cmd_exit open_secured(struct cmd_link *link, const struct rpc_security *security)
+enum cmd_exit cmd_link_dial(struct cmd_link *link, const struct rpc_security *security,
+                            char why[CMD_WHY_CHARS])
 {
-    char why[RPC_WHY_CHARS];
+    char cause[RPC_WHY_CHARS];
+    uint64_t start = hw_now_ns();
     struct rpc_net_options net = {.security = security, .timeout_ns = link->timeout_ns};
     /* No heartbeat is promised: between two measurements nobody serves the endpoint. */
     struct rpc_config config = {
         .security = security, .handshake_ns = link->timeout_ns, .heartbeat_ns = HW_NEVER};
     struct rpc_transport *transport;
-    int rc = rpc_dial(&link->addr, &net, &transport, why);
-    if (rc)
-        return cmd_fail(cmd_exit_for(rc), "%s", why);
+    int rc = rpc_dial(&link->addr, &net, &transport, cause);
+    if (rc) {
+        snprintf(why, CMD_WHY_CHARS, "%s", cause);
+        return cmd_exit_for(rc);
+    }
     rc = rpc_ep_create(transport, &config, &link->ep);
-    if (rc)
-        return cmd_fail(CMD_FAILED, "cannot make an endpoint: %s", strerror(-rc));
+    if (rc) {
+        snprintf(why, CMD_WHY_CHARS, "cannot make an endpoint: %s", strerror(-rc));
+        return CMD_FAILED;
+    }
     link->tls = security->tls && link->addr.scheme == RPC_SCHEME_TCP;
     link->token = security->token_len > 0;
-    enum cmd_exit code = handshake(link);
+    enum cmd_exit code = handshake(link, why);
     if (code != CMD_DONE)
         cmd_link_close(link);
+    link->connect_ns = hw_now_ns() - start;
     return code;
 }
 
 enum cmd_exit cmd_link_open(struct cmd_link *link, const struct cmd_connect_options *options,
                             const char *operand)
 {
-    char text[RPC_SERVER_CHARS], why[RPC_WHY_CHARS];
+    char text[RPC_SERVER_CHARS], why[CMD_WHY_CHARS], cause[RPC_WHY_CHARS];
     struct rpc_security security;
-    uint64_t start = hw_now_ns();
 
     *link = (struct cmd_link){.timeout_ns = options->timeout_ns};
     cmd_pick_address(operand, text);
-    if (rpc_addr_parse(text, &link->addr, why))
-        return cmd_fail(CMD_USAGE, "%s", why);
+    if (rpc_addr_parse(text, &link->addr, cause))
+        return cmd_fail(CMD_USAGE, "%s", cause);
     rpc_addr_format(&link->addr, link->address, sizeof(link->address));
     enum cmd_exit code = cmd_load_security(options, &security);
     if (code != CMD_DONE)
         return code;
-    code = open_secured(link, &security);
+    code = cmd_link_dial(link, &security, why);
     rpc_security_fini(&security);
-    link->connect_ns = hw_now_ns() - start;
-    return code;
+    return code == CMD_DONE ? code : cmd_fail(code, "%s", why);
 }
 
 void cmd_link_close(struct cmd_link *link)

@@ -14,6 +14,8 @@
 #include "rpc/security/security.h"
 #include "rpc/servers.h"
 
+enum { CMD_WHY_CHARS = RPC_WHY_CHARS + 256 }; /* an address and a transport's sentence */
+
 struct cmd_connect_options {
     const char *ca, *fingerprint, *token_file;
     uint64_t timeout_ns;
@@ -73,6 +75,10 @@ enum cmd_exit cmd_load_security(const struct cmd_connect_options *options,
  * remedy. */
 enum cmd_exit cmd_link_open(struct cmd_link *link, const struct cmd_connect_options *options,
                             const char *operand) MUST_CHECK;
+/* The second half of it: addr, address and timeout_ns are set.  CMD_DONE, or the exit status with
+ * cause and remedy in why. */
+enum cmd_exit cmd_link_dial(struct cmd_link *link, const struct rpc_security *security,
+                            char why[CMD_WHY_CHARS]) MUST_CHECK;
 void cmd_link_close(struct cmd_link *link);
 
 /* CMD_REFUSED for token, TLS, version and limits; CMD_UNREACHABLE for the rest. */
