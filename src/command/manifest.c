@@ -35,4 +35,26 @@ void cmd_use_manifest(const char *path)
     setenv("VK_DRIVER_FILES", path, 1);
     setenv("VK_ICD_FILENAMES", path, 1);
     unsetenv("VK_ADD_DRIVER_FILES");
+    /* A machine that is a server, too, may leave our driver out for everybody. */
+    unsetenv("VK_LOADER_DRIVERS_SELECT");
+    unsetenv("VK_LOADER_DRIVERS_DISABLE");
+}
+
+static bool is_set(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value;
+}
+
+bool cmd_leave_out_manifest(void)
+{
+    static const char variable[] = "VK_LOADER_DRIVERS_DISABLE", ours[] = "hawser_icd*";
+    char list[4096];
+    /* Named drivers are the user's choice, ours among them: a server may pass GPUs on. */
+    if (is_set("VK_DRIVER_FILES") || is_set("VK_ICD_FILENAMES"))
+        return true;
+    const char *old = getenv(variable);
+    int n = snprintf(list, sizeof(list), "%s%s%s", ours, is_set(variable) ? "," : "",
+                     is_set(variable) ? old : "");
+    return n < (int)sizeof(list) && setenv(variable, list, 1) == 0;
 }

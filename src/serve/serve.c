@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "command/connect.h"
+#include "command/manifest.h"
 #include "command/software.h"
 #include "rpc/server.h"
 #include "serve/http/front.h"
@@ -544,6 +545,8 @@ static enum cmd_exit prepare_and_serve(struct server *s)
         code = cmd_software();
     if (code != CMD_DONE)
         return code;
+    if (!cmd_leave_out_manifest())
+        return cmd_fail(CMD_FAILED, "serve: cannot set VK_LOADER_DRIVERS_DISABLE: it is too long");
     server_info_self(&s->info);
     if (s->o->no_devices)
         snprintf(s->info.devices.note, SERVE_DEVICE_TEXT,

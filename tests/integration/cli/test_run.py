@@ -25,10 +25,11 @@ class Run(Case):
         with Server("--listen", f"unix:{self.dir}/a") as a, Server("--listen",
                                                                  f"unix:{self.dir}/b") as b:
             both = f"{a.addresses[0]},{b.addresses[0]}"
-            shown = self.shown("--servers", both)
+            shown = self.shown("--servers", both, env={"VK_LOADER_DRIVERS_DISABLE": "hawser_icd*"})
         self.assertEqual(shown["args"], ["-x", "--help"])
         env = shown["env"]
         self.assertEqual(env["VENUS_SERVERS"], both)
+        self.assertNotIn("VK_LOADER_DRIVERS_DISABLE", env)
         self.assertEqual(env["VK_DRIVER_FILES"], env["VK_ICD_FILENAMES"])
         with open(env["VK_DRIVER_FILES"], encoding="utf-8") as file:
             icd = json.load(file)["ICD"]

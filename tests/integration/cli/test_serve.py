@@ -246,6 +246,22 @@ class Life(Case):
             report = self.info_json(server.addresses[0], "--no-bench")
             self.assertTrue(report["server"]["devices_note"])
 
+    def test_an_installed_driver_does_not_lead_back_to_the_server(self):
+        """The loader finds our manifest; a driver that it loaded would call this socket."""
+        icd = self.dir / "share/vulkan/icd.d/hawser_icd.json"
+        icd.parent.mkdir(parents=True)
+        built = pathlib.Path(HAWSER).resolve().parents[1] / "venus/client"
+        manifest = (built / "hawser_icd.json").read_text()
+        icd.write_text(manifest.replace('"./', f'"{built}/'))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as called:
+            called.bind(str(self.dir / "called"))
+            called.listen()
+            called.setblocking(False)
+            with Server("--listen", f"unix:{self.dir}/s", devices=True,
+                        env={"XDG_DATA_DIRS": str(self.dir / "share"), "VK_DRIVER_FILES": "",
+                             "VK_ICD_FILENAMES": "", "VENUS_SERVERS": f"unix:{self.dir}/called"}):
+                self.assertRaises(BlockingIOError, called.accept)
+
     def test_software_says_where_the_finder_is_missing(self):
         self.expect(hawser("serve", "--software", "--listen", f"unix:{self.dir}/s",
                            env={"HAWSER_FIND_VULKAN": f"{self.dir}/none", "HAWSER_VULKAN": ""}),
