@@ -24,6 +24,7 @@ const struct cmd_command *cli_find_command(const char *name);
 /* What `hawser help` prints. */
 void cli_print_commands(FILE *out);
 
+extern const struct cmd_command cmd_doctor;
 extern const struct cmd_command cmd_drain;
 extern const struct cmd_command cmd_help;
 extern const struct cmd_command cmd_info;

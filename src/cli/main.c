@@ -24,6 +24,7 @@ const struct cli_entry cli_commands[] = {
     {"run", &cmd_run_program, CLI_GPUS},
     {"info", &cmd_info, CLI_GPUS},
     {"keygen", &cmd_keygen, CLI_GPUS},
+    {"doctor", &cmd_doctor, CLI_GPUS},
     {"llm", &cmd_llm, CLI_MODELS},
     {"chat", &cmd_chat, CLI_MODELS},
     {"gateway", &cmd_gateway, CLI_MODELS},

@@ -72,6 +72,12 @@ static enum cmd_exit start_again(const char *script, const char *exe)
     return cmd_fail(CMD_FAILED, "--software: cannot run %s: %s", script, strerror(errno));
 }
 
+bool cmd_find_software(char script[PATH_MAX])
+{
+    char exe[PATH_MAX], folder[PATH_MAX], found[PATH_MAX];
+    return own_folder(exe, folder) && find_script(folder, found) && realpath(found, script);
+}
+
 enum cmd_exit cmd_software(void)
 {
     char exe[PATH_MAX], folder[PATH_MAX], script[PATH_MAX];

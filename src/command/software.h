@@ -9,8 +9,13 @@
 
 #include "command/command.h"
 
+#include <limits.h>
+
 /* CMD_DONE when this process runs under a software driver already; otherwise it is replaced and
  * does not return, unless find-vulkan cannot be started: CMD_FAILED after a message. */
 enum cmd_exit cmd_software(void) MUST_CHECK;
+
+/* Where find-vulkan is; false where it is missing. */
+bool cmd_find_software(char script[PATH_MAX]) MUST_CHECK;
 
 #endif

@@ -1,0 +1,224 @@
+/* hawser doctor - what works here, what does not, and what to do about it. */
+#include "cli/doctor.h"
+
+#include "base/clock.h"
+#include "cli/commands.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CHECK_COLUMN = 15, DETAIL_CHARS = 1024 };
+#define CHILD_NS (20 * HW_SEC) /* a GPU that wakes up takes seconds; a hung driver, for ever */
+
+static const char *const statuses[] = {"ok", "warning", "failed"};
+
+struct doctor_options {
+    struct cmd_connect_options connect;
+    uint64_t duration_ns;
+    bool no_bench;
+    bool json;
+};
+
+static const struct cmd_option options[] = {
+    CMD_CONNECT_OPTIONS(struct doctor_options, connect),
+    {.name = "duration",
+     .letter = 'd',
+     .kind = CMD_DURATION,
+     .argument = "TIME",
+     .offset = offsetof(struct doctor_options, duration_ns),
+     .def = "200ms",
+     .min = HW_MS,
+     .max = 60 * HW_SEC,
+     .help = "how long to measure each of round trip, upload and download"},
+    {.name = "no-bench",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct doctor_options, no_bench),
+     .help = "measure nothing"},
+    {.name = "json",
+     .letter = 'j',
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct doctor_options, json),
+     .help = "print one JSON object: \"checks\", each with check, status, detail\n"
+             "and remedy, and the numbers of \"warnings\" and \"failed\""},
+    {NULL},
+};
+
+static const struct cmd_env environment[] = {
+    CMD_CONNECT_ENV,
+    {"HAWSER_ICD", "the driver's manifest, where it is not beside this program"},
+    {"HAWSER_FIND_VULKAN", "where find-vulkan is, for the software GPU"},
+    {"VENUS_TRACK", "which way of finding written pages is looked at first"},
+    {NULL},
+};
+
+/* ---- output ---- */
+
+static void put_text(struct hw_json *j, const char *key, const char *text)
+{
+    hw_json_key(j, key);
+    hw_json_string(j, text);
+}
+
+static void say(struct doctor *d, enum doctor_status status, const char *check, const char *remedy,
+                const char *detail)
+{
+    d->warnings += status == DOCTOR_WARNING;
+    d->failed += status == DOCTOR_FAILED;
+    if (!d->json) {
+        printf("%-8s %-*s%s\n", statuses[status], CHECK_COLUMN, check, detail);
+        if (remedy)
+            printf("%-8s %-*s%s\n", "", CHECK_COLUMN, "", remedy);
+        fflush(stdout); /* the next check may take a while */
+        return;
+    }
+    hw_json_object_begin(d->json);
+    put_text(d->json, "check", check);
+    put_text(d->json, "status", statuses[status]);
+    put_text(d->json, "detail", detail);
+    put_text(d->json, "remedy", remedy);
+    hw_json_object_end(d->json);
+}
+
+void doctor_say(struct doctor *d, enum doctor_status status, const char *check, const char *remedy,
+                const char *fmt, ...)
+{
+    char detail[DETAIL_CHARS];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(detail, sizeof(detail), fmt, args);
+    va_end(args);
+    if (status == DOCTOR_FAILED && d->code == CMD_DONE)
+        d->code = CMD_FAILED;
+    say(d, status, check, remedy, detail);
+}
+
+void doctor_fail(struct doctor *d, enum cmd_exit code, const char *check, const char *remedy,
+                 const char *fmt, ...)
+{
+    char detail[DETAIL_CHARS];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(detail, sizeof(detail), fmt, args);
+    va_end(args);
+    if (d->code == CMD_DONE || d->code == CMD_FAILED)
+        d->code = code;
+    say(d, DOCTOR_FAILED, check, remedy, detail);
+}
+
+/* ---- work in a child ---- */
+
+/* What the child says until it closes its end. */
+static int listen_to(int fd, char *out, size_t size)
+{
+    uint64_t end = hw_now_ns() + CHILD_NS;
+    size_t at = 0;
+    for (;;) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        uint64_t now = hw_now_ns();
+        int ready = now < end ? poll(&p, 1, (int)((end - now) / HW_MS) + 1) : 0;
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready <= 0)
+            return -ETIMEDOUT;
+        char rest[256];
+        bool full = at + 1 >= size;
+        ssize_t n = read(fd, full ? rest : out + at, full ? sizeof(rest) : size - 1 - at);
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            return 0;
+        at += full ? 0 : (size_t)n;
+        out[at] = '\0';
+    }
+}
+
+int doctor_try(void (*work)(int fd, void *user), void *user, char *out, size_t size)
+{
+    int fds[2], status = 0;
+    out[0] = '\0';
+    if (pipe(fds))
+        return -errno;
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(fds[0]);
+        work(fds[1], user);
+        _exit(0);
+    }
+    close(fds[1]);
+    int rc = pid < 0 ? -EAGAIN : listen_to(fds[0], out, size);
+    close(fds[0]);
+    if (pid > 0) {
+        if (rc)
+            kill(pid, SIGKILL);
+        waitpid(pid, &status, 0);
+    }
+    return rc == 0 && WIFSIGNALED(status) ? -EFAULT : rc;
+}
+
+/* ---- the command ---- */
+
+static void examine(struct doctor *d, const char *address)
+{
+    doctor_check_host(d);
+    doctor_check_vulkan(d);
+    doctor_check_environment(d);
+    doctor_check_servers(d, address);
+}
+
+static enum cmd_exit examine_as_json(struct doctor *d, const char *address)
+{
+    struct hw_json j;
+    d->json = &j;
+    hw_json_begin(&j, stdout);
+    hw_json_object_begin(&j);
+    hw_json_key(&j, "checks");
+    hw_json_array_begin(&j);
+    examine(d, address);
+    hw_json_array_end(&j);
+    hw_json_key(&j, "warnings");
+    hw_json_u64(&j, d->warnings);
+    hw_json_key(&j, "failed");
+    hw_json_u64(&j, d->failed);
+    hw_json_object_end(&j);
+    int rc = hw_json_finish(&j);
+    return rc ? cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc)) : d->code;
+}
+
+static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
+{
+    const struct doctor_options *o = values;
+    const char *address = operands->count ? operands->items[0] : NULL;
+    struct doctor d = {.connect = &o->connect, .duration_ns = o->no_bench ? 0 : o->duration_ns};
+    if (o->json)
+        return examine_as_json(&d, address);
+    examine(&d, address);
+    printf("%u warning%s, %u failed\n", d.warnings, d.warnings == 1 ? "" : "s", d.failed);
+    return d.code;
+}
+
+const struct cmd_command cmd_doctor = {
+    .name = "doctor",
+    .summary = "find out what does not work here, and what to do",
+    .operands = "[ADDR]",
+    .operands_max = 1,
+    .description =
+        "Checks this machine and the way to the server at ADDR, else to those of VENUS_SERVERS:\n"
+        "the driver and its manifest, the Vulkan loader, GPUs and their device files, limits,\n"
+        "variables, keys; then name, connection, TLS, token, protocol, round trip and bandwidth.\n"
+        "Each line is ok, warning or failed; what is to be done stands below.  Warnings do not\n"
+        "change the exit status.  A server that fails gives 69 or 77, everything else 1.",
+    .options = options,
+    .environment = environment,
+    .examples = "hawser doctor\n"
+                "hawser doctor gpu1.example:28100 --ca server.crt --token-file token\n"
+                "hawser doctor --json | jq '.checks[] | select(.status != \"ok\")'",
+    .values_size = sizeof(struct doctor_options),
+    .run = run,
+};
