@@ -83,7 +83,8 @@ struct http_worker {
     pthread_cond_t wake; /* its thread: look now, or stop */
     enum http_worker_state state;
     bool tried;                  /* it was up, or could not be reached */
-    bool look;                   /* a text was lost: look at once */
+    uint64_t doubts;             /* texts that it lost: each asks for a look at once */
+    uint64_t looked;             /* doubts when the last look began that found it well */
     struct llm_connection *conn; /* while users > 0 or state is up */
     uint32_t users;              /* threads in a call of conn */
     pthread_cond_t unused;       /* users is 0 */
@@ -198,6 +199,10 @@ struct timespec http_time_at(uint64_t at_ns);
 void http_cond_init(pthread_cond_t *cond);
 
 int http_worker_start(struct http_worker *w) MUST_CHECK;
+/* It lost a text: its thread looks at once, and until it has the worker gets no other.  Under the
+ * lock. */
+void http_worker_doubt(struct http_worker *w);
+bool http_worker_is_doubted(const struct http_worker *w);
 /* Waits for its thread; without the lock, after `stopping` is set. */
 void http_worker_stop(struct http_worker *w);
 

@@ -240,8 +240,7 @@ static void ended_badly(struct http_sequence *s, struct http_worker *w, int stat
     default:
         /* The connection, or the worker's own trouble: its thread looks at once, and until it has
          * the worker gets no text. */
-        w->look = true;
-        pthread_cond_signal(&w->wake);
+        http_worker_doubt(w);
         hw_info(HW_CAT_NET, "worker %s lost a text: %s", w->name, why);
         move_on(s, true, why);
         break;
@@ -289,8 +288,7 @@ static void could_not_start(struct http_attempt *a, int rc, const char *why)
         fail(s, 500, NULL, NULL, "out of memory");
     else {
         /* The text never ran there: that is no loss of its own. */
-        w->look = true;
-        pthread_cond_signal(&w->wake);
+        http_worker_doubt(w);
         move_on(s, false, why);
     }
 }

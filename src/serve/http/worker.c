@@ -26,7 +26,7 @@ static void pause_for(struct http_worker *w, uint64_t ns)
 {
     struct timespec end = http_time_at(hw_now_ns() + ns);
     int rc = 0;
-    while (!w->front->stopping && !w->look && rc == 0)
+    while (!w->front->stopping && !http_worker_is_doubted(w) && rc == 0)
         rc = pthread_cond_timedwait(&w->wake, &w->front->lock, &end);
 }
 
@@ -57,6 +57,9 @@ static int look(struct http_worker *w, struct llm_connection *conn, char *why)
 {
     struct llm_served served;
     struct http_model *models[LLM_SERVED_MODELS_MAX] = {NULL};
+    http_lock(w->front);
+    uint64_t doubts = w->doubts; /* a text that is lost from now on needs another look */
+    http_unlock(w->front);
     int rc = llm_connection_describe(conn, HTTP_HANG_NS, &served, why);
     if (rc == -ETIMEDOUT)
         snprintf(why, LLM_WHY_CHARS, "it did not answer for 3 s: it hangs");
@@ -73,7 +76,7 @@ static int look(struct http_worker *w, struct llm_connection *conn, char *why)
     w->others = told > w->texts ? told - w->texts : 0;
     w->served = served;
     memcpy(w->models, models, sizeof(w->models));
-    w->look = false;
+    w->looked = doubts;
     w->busy_until = 0;
     if (w->state != HTTP_WORKER_UP)
         hw_info(HW_CAT_NET, "worker %s is up", w->name);
@@ -137,7 +140,7 @@ static void *worker_main(void *user)
             attend(w, conn, why);
         http_lock(f);
         snprintf(w->why, sizeof(w->why), "%s", why);
-        w->look = false;
+        w->looked = w->doubts;
         set_tried(w);
         /* One that stayed up for a while is tried at once. */
         bool stayed = rc == 0 && hw_now_ns() - since > HTTP_RETRY_MAX_NS;
@@ -157,6 +160,17 @@ void http_cond_init(pthread_cond_t *cond)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(cond, &attr);
     pthread_condattr_destroy(&attr);
+}
+
+void http_worker_doubt(struct http_worker *w)
+{
+    w->doubts++;
+    pthread_cond_signal(&w->wake);
+}
+
+bool http_worker_is_doubted(const struct http_worker *w)
+{
+    return w->doubts != w->looked;
 }
 
 int http_worker_start(struct http_worker *w)
