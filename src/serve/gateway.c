@@ -100,8 +100,9 @@ static enum cmd_exit load_security(struct gateway *g)
 
 static enum cmd_exit start(struct gateway *g, struct http_front **front)
 {
-    char why[RPC_WHY_CHARS], *url;
+    char *url;
     struct http_front_options f = {.command = "gateway",
+                                   .at = g->o->http.http ? g->o->http.http : http_default,
                                    .cert = g->o->cert,
                                    .key = g->o->key,
                                    .insecure = g->o->insecure,
@@ -110,11 +111,8 @@ static enum cmd_exit start(struct gateway *g, struct http_front **front)
                                    .worker_count = g->worker_count,
                                    .security = &g->security,
                                    .connect_ns = g->o->connect.timeout_ns};
-    const char *at = g->o->http.http ? g->o->http.http : http_default;
     if (!g->o->cert != !g->o->key)
         return cmd_fail(CMD_USAGE, "gateway: --cert and --key go together");
-    if (rpc_addr_parse(at, &f.addr, why))
-        return cmd_fail(CMD_USAGE, "gateway: --http: %s", why);
     enum cmd_exit code = http_front_start(&f, front, &url);
     if (code != CMD_DONE)
         return code;

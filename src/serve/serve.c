@@ -435,9 +435,10 @@ static enum cmd_exit listen_for_front(struct server *s, struct rpc_addr *addr)
 static enum cmd_exit start_front(struct server *s)
 {
     const struct serve_options *o = s->o;
-    char why[RPC_WHY_CHARS], *url;
+    char *url;
     struct http_worker_address worker = {.name = "this server"};
     struct http_front_options front = {.command = "serve",
+                                       .at = o->http.http,
                                        .cert = o->cert,
                                        .key = o->key,
                                        .insecure = o->insecure,
@@ -449,8 +450,6 @@ static enum cmd_exit start_front(struct server *s)
         return CMD_DONE;
     if (!service_llm_serves(&s->llm))
         return cmd_fail(CMD_USAGE, "serve: --http answers with a model: give --model FILE");
-    if (rpc_addr_parse(o->http.http, &front.addr, why))
-        return cmd_fail(CMD_USAGE, "serve: --http: %s", why);
     enum cmd_exit code = listen_for_front(s, &worker.addr);
     if (code == CMD_DONE)
         code = http_front_start(&front, &s->front, &url);

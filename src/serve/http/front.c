@@ -83,14 +83,29 @@ static int start_watch(struct http_front *f)
 
 /* ---- checks ---- */
 
+/* A name that is not known is told before anybody is asked for a certificate. */
+static enum cmd_exit read_address(struct http_front *f)
+{
+    const struct http_front_options *o = &f->options;
+    char why[RPC_WHY_CHARS];
+    const char *host_end = strrchr(o->at, ']');
+    if (rpc_addr_parse(o->at, &f->addr, why))
+        return cmd_fail(CMD_USAGE, "%s: --http: %s", o->command, why);
+    if (f->addr.scheme != RPC_SCHEME_TCP)
+        return cmd_fail(CMD_USAGE, "%s: --http: '%s' is not host:port", o->command, o->at);
+    if (!strchr(host_end ? host_end : o->at, ':'))
+        f->addr.port = HTTP_DEFAULT_PORT;
+    if (http_listen_resolve("--http", &f->addr, NULL, why))
+        return cmd_fail(CMD_USAGE, "%s: %s; give host:port", o->command, why);
+    return CMD_DONE;
+}
+
 static enum cmd_exit check(struct http_front *f)
 {
     const struct http_front_options *o = &f->options;
     char text[RPC_ADDR_HOST_CHARS + 16];
-    rpc_addr_format(&o->addr, text, sizeof(text));
-    if (o->addr.scheme != RPC_SCHEME_TCP)
-        return cmd_fail(CMD_USAGE, "%s: --http: '%s' is not host:port", o->command, text);
-    if (rpc_addr_is_local(&o->addr) || (o->cert && f->keys.count > 0))
+    rpc_addr_format(&f->addr, text, sizeof(text));
+    if (rpc_addr_is_local(&f->addr) || (o->cert && f->keys.count > 0))
         return CMD_DONE;
     if (!o->insecure)
         return cmd_fail(CMD_REFUSED,
@@ -153,7 +168,7 @@ static enum cmd_exit start_listener(struct http_front *f, char **url_out)
     unsigned cores = hw_cores();
     struct http_listen listen = {
         .what = "--http",
-        .addr = &o->addr,
+        .addr = &f->addr,
         .handle = http_exchange_handle,
         .completed = http_exchange_completed,
         .user = f,
@@ -166,7 +181,7 @@ static enum cmd_exit start_listener(struct http_front *f, char **url_out)
     uint16_t port;
     if (http_listen(&listen, &f->daemon, &port, why))
         return cmd_fail(CMD_FAILED, "%s: %s", o->command, why);
-    struct rpc_addr bound = o->addr;
+    struct rpc_addr bound = f->addr;
     bound.port = port;
     rpc_addr_format(&bound, text, sizeof(text));
     if (asprintf(url_out, "%s://%s", f->cert ? "https" : "http", text) < 0)
@@ -176,7 +191,9 @@ static enum cmd_exit start_listener(struct http_front *f, char **url_out)
 
 static enum cmd_exit start(struct http_front *f, char **url_out)
 {
-    enum cmd_exit code = load(f);
+    enum cmd_exit code = read_address(f);
+    if (code == CMD_DONE)
+        code = load(f);
     if (code == CMD_DONE)
         code = check(f);
     if (code != CMD_DONE)

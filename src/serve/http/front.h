@@ -19,6 +19,8 @@
 
 #include <stdio.h>
 
+enum { HTTP_DEFAULT_PORT = 8000 }; /* as vLLM's */
+
 /* What the user gave for a door. */
 struct http_options {
     const char *http; /* NULL: no door */
@@ -70,8 +72,8 @@ struct http_worker_address {
 };
 
 struct http_front_options {
-    const char *command; /* for messages: "serve", "gateway" */
-    struct rpc_addr addr;
+    const char *command;    /* for messages: "serve", "gateway" */
+    const char *at;         /* host:port, or host for port HTTP_DEFAULT_PORT */
     const char *cert, *key; /* PEM files; NULL: plain */
     bool insecure;
     const struct http_options *limits;

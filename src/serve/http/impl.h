@@ -150,6 +150,7 @@ struct http_prefix {
 struct http_front {
     struct http_front_options options;
     struct http_options limits;
+    struct rpc_addr addr;
     struct MHD_Daemon *daemon;
     struct http_keys keys;
     char *cert, *key; /* PEM texts */

@@ -5,16 +5,24 @@
 #include <stdio.h>
 #include <string.h>
 
-static int resolve(const struct http_listen *o, struct addrinfo **out, char why[RPC_WHY_CHARS])
+int http_listen_resolve(const char *what, const struct rpc_addr *addr, struct addrinfo **out,
+                        char why[RPC_WHY_CHARS])
 {
+    struct addrinfo *found;
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     char port[8];
-    snprintf(port, sizeof(port), "%u", o->addr->port);
-    int error = getaddrinfo(o->addr->host[0] ? o->addr->host : NULL, port, &hints, out);
-    if (error == 0)
-        return 0;
-    snprintf(why, RPC_WHY_CHARS, "%s: %.150s: %s", o->what, o->addr->host, gai_strerror(error));
-    return -EINVAL;
+    snprintf(port, sizeof(port), "%u", addr->port);
+    int error = getaddrinfo(addr->host[0] ? addr->host : NULL, port, &hints, &found);
+    if (error) {
+        snprintf(why, RPC_WHY_CHARS, "%s: cannot resolve '%.150s': %s", what, addr->host,
+                 gai_strerror(error));
+        return -EINVAL;
+    }
+    if (out)
+        *out = found;
+    else
+        freeaddrinfo(found);
+    return 0;
 }
 
 static struct MHD_Daemon *start(const struct http_listen *o, const struct addrinfo *found)
@@ -48,7 +56,7 @@ int http_listen(const struct http_listen *o, struct MHD_Daemon **out, uint16_t *
         snprintf(why, RPC_WHY_CHARS, "%s: this machine's libmicrohttpd has no TLS", o->what);
         return -EOPNOTSUPP;
     }
-    int rc = resolve(o, &found, why);
+    int rc = http_listen_resolve(o->what, o->addr, &found, why);
     if (rc)
         return rc;
     errno = 0;

@@ -325,6 +325,10 @@ class Doors(Case):
         serve = ("serve", "--no-devices", "--listen", f"unix:{self.dir}/s", "--model", MODEL)
         self.assertIn("--api-key-file", self.refused(77, *serve, "--http", "0.0.0.0:0"))
         self.assertIn("host:port", self.refused(2, *serve, "--http", f"unix:{self.dir}/h"))
+        self.assertIn("cannot resolve 'nowhere.invalid'", self.refused(2, *serve, "--http",
+                                                                       "nowhere.invalid"))
+        self.assertIn("0.0.0.0:8000 is not on this host",
+                      self.refused(77, "gateway", "--servers", "127.0.0.1:1", "--http", "0.0.0.0"))
         self.assertIn("--model", self.refused(2, "serve", "--no-devices", "--listen",
                                               f"unix:{self.dir}/s", "--http", "127.0.0.1:0"))
         self.assertIn("--api-key-file", self.refused(1, *serve, "--http", "127.0.0.1:0",
