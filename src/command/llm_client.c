@@ -22,26 +22,44 @@ static enum cmd_exit fail(const struct llm_client *c, int rc)
     return cmd_fail(code, "%s: %s: %s", c->command, c->address, c->why);
 }
 
+/* To the address, or to the first of the environment's that answers. */
+static enum cmd_exit connect_first(const char *command, const struct cmd_connect_options *connect,
+                                   const char *address, const struct rpc_security *security,
+                                   char canonical[LLM_CLIENT_ADDRESS_CHARS],
+                                   struct llm_connection **out)
+{
+    char parse_why[RPC_WHY_CHARS], why[LLM_WHY_CHARS] = "VENUS_SERVERS names no server";
+    char buf[RPC_SERVER_CHARS], text[RPC_SERVER_CHARS];
+    const char *list = address ? "" : rpc_servers_from_env(buf);
+    struct rpc_net_options net = {.security = security, .timeout_ns = connect->timeout_ns};
+    struct rpc_config config = {.security = security, .handshake_ns = connect->timeout_ns};
+    struct rpc_addr addr;
+    int rc = -EDESTADDRREQ;
+    while (rc && (address ? rc == -EDESTADDRREQ : rpc_servers_next(&list, text))) {
+        if (rpc_addr_parse(address ? address : text, &addr, parse_why))
+            return cmd_fail(CMD_USAGE, "%s: %s", command, parse_why);
+        rc = llm_connection_open(&addr, &net, &config, out, why);
+        if (rc && *list)
+            cmd_warn("%s: %s", command, why);
+    }
+    if (rc)
+        return cmd_fail(cmd_exit_for(rc), "%s: %s", command, why);
+    if (canonical)
+        rpc_addr_format(&addr, canonical, LLM_CLIENT_ADDRESS_CHARS);
+    return CMD_DONE;
+}
+
 enum cmd_exit llm_client_connect(const char *command, const struct cmd_connect_options *connect,
                                  const char *address, char canonical[LLM_CLIENT_ADDRESS_CHARS],
                                  struct llm_connection **out)
 {
-    char parse_why[RPC_WHY_CHARS], why[LLM_WHY_CHARS], text[RPC_SERVER_CHARS];
     struct rpc_security security;
-    struct rpc_addr addr;
-    cmd_pick_address(address, text);
-    if (rpc_addr_parse(text, &addr, parse_why))
-        return cmd_fail(CMD_USAGE, "%s: %s", command, parse_why);
-    if (canonical)
-        rpc_addr_format(&addr, canonical, LLM_CLIENT_ADDRESS_CHARS);
     enum cmd_exit code = cmd_load_security(connect, &security);
     if (code != CMD_DONE)
         return code;
-    struct rpc_net_options net = {.security = &security, .timeout_ns = connect->timeout_ns};
-    struct rpc_config config = {.security = &security, .handshake_ns = connect->timeout_ns};
-    int rc = llm_connection_open(&addr, &net, &config, out, why);
+    code = connect_first(command, connect, address, &security, canonical, out);
     rpc_security_fini(&security);
-    return rc ? cmd_fail(cmd_exit_for(rc), "%s: %s", command, why) : CMD_DONE;
+    return code;
 }
 
 static int choose_model(struct llm_client *c, const char *model, uint64_t timeout_ns)

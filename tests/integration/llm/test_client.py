@@ -89,6 +89,10 @@ class Client(Case):
         self.assertEqual(self.llm(self.address, "-n", 8, input=PROMPT).stdout, expected)
         env = {"VENUS_SERVERS": self.address}
         self.assertEqual(self.llm("-f", "-", "-n", 8, input=PROMPT, env=env).stdout, expected)
+        env = {"VENUS_SERVERS": f"127.0.0.1:1,{self.address}"}
+        second = self.llm("-f", path, "-n", 8, env=env)
+        self.assertEqual(second.stdout, expected)
+        self.assertIn("cannot reach 127.0.0.1:1", second.stderr)
         self.llm(self.address, "-f", self.dir / "none", code=FAILED, says=["none"])
         self.llm(self.address, "-f", path, "-p", "x", code=USAGE, says=["not both"])
 
