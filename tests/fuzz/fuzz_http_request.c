@@ -7,6 +7,10 @@
 static void check(const struct http_request *r)
 {
     require(r->n >= 1 && r->n <= HTTP_CHOICES_MAX);
+    if (r->api == HTTP_EMBEDDINGS) {
+        require(r->prompt_count >= 1 && r->prompt_count <= HTTP_INPUTS_MAX);
+        return;
+    }
     require(r->api == HTTP_CHAT || (r->prompt_count && r->prompt_count * r->n <= HTTP_CHOICES_MAX));
     require(r->stops.count <= HTTP_STOPS_MAX && r->top_logprobs <= 20);
     require(r->sampling.temperature >= 0 && r->sampling.top_p >= 0 && r->sampling.top_p <= 1);
@@ -29,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct http_request r;
     struct http_tokenize t;
     struct http_error why;
-    for (int api = HTTP_COMPLETIONS; api <= HTTP_CHAT; api++) {
+    for (int api = HTTP_COMPLETIONS; api <= HTTP_EMBEDDINGS; api++) {
         if (http_request_parse((const char *)data, size, (enum http_api)api, &r, &why)) {
             check_refusal(&why);
             continue;

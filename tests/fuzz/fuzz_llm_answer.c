@@ -37,8 +37,12 @@ static void try_push(struct wire_dec *d, struct wire_enc *e)
 static void try_end(struct wire_dec *d, struct wire_enc *e)
 {
     struct llm_generate_end end;
-    llm_end_get(d, &end);
+    if (llm_end_get(d, &end)) {
+        wire_dec_fail(d, -EPROTO);
+        return;
+    }
     llm_end_put(e, &end);
+    llm_end_fini(&end);
 }
 
 static void try_served(struct wire_dec *d, struct wire_enc *e)

@@ -444,7 +444,7 @@ static struct llm_layers missing_in(const struct llm_row *rows, uint32_t count)
 
 /* Computes all rows, a batch at a time; the cuts do not change the results. */
 static int compute(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
-                   const struct llm_gate *gate, char *why)
+                   float *states, const struct llm_gate *gate, char *why)
 {
     struct opening opening = {.gate = gate, .rows = rows, .count = count};
     struct llm_layers missing = missing_in(rows, count);
@@ -459,11 +459,12 @@ static int compute(struct llm_engine *e, const struct llm_row *rows, uint32_t co
         if (describe(e, rows + done, rest < LLM_GRAPH_ROWS_MAX ? rest : LLM_GRAPH_ROWS_MAX, &batch))
             return llm_why(why, -ENOMEM, "no memory for a list of %u pages", batch.page_count);
         int rc = llm_graph_run(e->graph, llm_kv_cache_memory(e->cache), &batch,
-                               done ? NULL : &stops, logits, &kernel_ns, why);
+                               done ? NULL : &stops, logits, states, &kernel_ns, why);
         if (rc)
             return rc;
         e->kernel_ns += kernel_ns;
-        logits += (size_t)batch.pick_count * e->config->vocab;
+        logits = logits ? logits + (size_t)batch.pick_count * e->config->vocab : NULL;
+        states = states ? states + (size_t)batch.rows * e->config->width : NULL;
     }
     return 0;
 }
@@ -475,21 +476,15 @@ static void commit(struct llm_seq *seq)
         seq->layers[l].rows = seq->length;
 }
 
-int llm_engine_step(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
-                    char *why)
-{
-    return llm_engine_step_gated(e, rows, count, logits, NULL, why);
-}
-
-int llm_engine_step_gated(struct llm_engine *e, const struct llm_row *rows, uint32_t count,
-                          float *logits, const struct llm_gate *gate, char *why)
+static int step(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
+                float *states, const struct llm_gate *gate, char *why)
 {
     int rc = check_rows(e, rows, count, why);
     if (rc == 0)
         rc = extend_all(rows, count, why);
     if (rc == 0) {
         rewind_positions(rows, count);
-        rc = compute(e, rows, count, logits, gate, why);
+        rc = compute(e, rows, count, logits, states, gate, why);
     }
     if (rc) {
         undo(rows, count <= LLM_ROWS_MAX ? count : 0);
@@ -500,6 +495,24 @@ int llm_engine_step_gated(struct llm_engine *e, const struct llm_row *rows, uint
             commit(rows[i].seq);
     }
     return 0;
+}
+
+int llm_engine_step(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
+                    char *why)
+{
+    return step(e, rows, count, logits, NULL, NULL, why);
+}
+
+int llm_engine_step_gated(struct llm_engine *e, const struct llm_row *rows, uint32_t count,
+                          float *logits, const struct llm_gate *gate, char *why)
+{
+    return step(e, rows, count, logits, NULL, gate, why);
+}
+
+int llm_engine_step_states(struct llm_engine *e, const struct llm_row *rows, uint32_t count,
+                           float *states, char *why)
+{
+    return step(e, rows, count, NULL, states, NULL, why);
 }
 
 /* ---- before the first step ---- */

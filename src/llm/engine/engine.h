@@ -86,6 +86,11 @@ struct llm_gate {
 int llm_engine_step_gated(struct llm_engine *engine, const struct llm_row *rows, uint32_t count,
                           float *logits, const struct llm_gate *gate, char *why) MUST_CHECK;
 
+/* A step that yields every row's hidden state, after the last layer and the output norm: width
+ * floats each.  No row may ask for logits.  As llm_engine_step. */
+int llm_engine_step_states(struct llm_engine *engine, const struct llm_row *rows, uint32_t count,
+                           float *states, char *why) MUST_CHECK;
+
 /* Makes the programs and memory that steps of all sizes need on the device, and computes a few
  * rows: the first step then takes no longer than others.  Optional: a step makes what it needs.  0;
  * -ENOMEM, -EIO and why. */

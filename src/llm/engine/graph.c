@@ -648,11 +648,13 @@ static int record(struct llm_graph *g, struct llm_kv_memory *kv, const struct ll
 }
 
 int llm_graph_run(struct llm_graph *g, struct llm_kv_memory *kv, const struct llm_batch *batch,
-                  const struct llm_graph_stops *stops, float *logits, uint64_t *kernel_ns,
-                  char *why)
+                  const struct llm_graph_stops *stops, float *logits, float *states,
+                  uint64_t *kernel_ns, char *why)
 {
     const struct llm_backend_ops *ops = g->backend->ops;
+    const struct acts *a = &g->acts;
     assert(batch->rows >= 1 && batch->rows <= LLM_GRAPH_ROWS_MAX);
+    assert(!states || batch->pick_count == 0);
     *kernel_ns = 0;
     int rc = make_room(g, batch->rows, batch->pick_count, why);
     if (rc == 0)
@@ -661,7 +663,12 @@ int llm_graph_run(struct llm_graph *g, struct llm_kv_memory *kv, const struct ll
         rc = record(g, kv, batch, stops, kernel_ns, why);
     if (rc)
         return rc;
+    if (states)
+        norm(g, a->x, a->h, batch->rows, g->output_norm, g->output_norm_bias);
     rc = finish(g, kernel_ns, why);
+    if (rc == 0 && states)
+        rc = ops->download(g->backend, a->h, states,
+                           (uint64_t)batch->rows * g->config->width * sizeof(float), why);
     if (rc == 0 && batch->pick_count > 0)
         rc = ops->download(g->backend, g->acts.logits, logits,
                            (uint64_t)batch->pick_count * g->config->vocab * sizeof(float), why);

@@ -36,11 +36,12 @@ struct llm_graph_stops {
 };
 
 /* Computes a batch of at most LLM_GRAPH_ROWS_MAX rows, from begin to finish.  logits: vocab
- * values for each of the batch's picks.  stops: NULL, or where to stop.  0, -ENOMEM, -EIO, or what
+ * values for each of the batch's picks.  states: NULL, or width values for each row, of a batch
+ * without picks.  stops: NULL, or where to stop.  0, -ENOMEM, -EIO, or what
  * open answered. */
 int llm_graph_run(struct llm_graph *graph, struct llm_kv_memory *kv, const struct llm_batch *batch,
-                  const struct llm_graph_stops *stops, float *logits, uint64_t *kernel_ns,
-                  char *why) MUST_CHECK;
+                  const struct llm_graph_stops *stops, float *logits, float *states,
+                  uint64_t *kernel_ns, char *why) MUST_CHECK;
 /* Prepares such a batch without computing it.  0, -ENOMEM, -EIO. */
 int llm_graph_prepare(struct llm_graph *graph, struct llm_kv_memory *kv,
                       const struct llm_batch *batch, char *why) MUST_CHECK;

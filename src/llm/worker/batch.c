@@ -3,7 +3,7 @@
  * A step has one row of each request that decodes and, within a budget, the next rows of prompts.
  * Requests join before any step and leave after any.  After a step its requests go to the end of
  * the line, so that all take turns when not all fit.  A step is of one model: that of the request
- * which waited longest.
+ * which waited longest.  Requests that embed have steps of their own, in turn with the others.
  *
  * What can fail for one request is checked before the step: tokens and length when the request
  * begins, KV pages when its rows are chosen.  A step that fails all the same, for want of memory or
@@ -37,6 +37,7 @@ struct part {
 
 struct plan {
     struct llm_model *model;
+    bool embeds; /* all its parts do, or none */
     struct part parts[LLM_WORKER_BATCH_MAX];
     uint32_t part_count, pick_count;
     uint32_t row_count, prompt_rows; /* prompt_rows of row_count */
@@ -301,7 +302,8 @@ static struct llm_row row_at(const struct llm_job *job, uint32_t i)
     uint32_t at = job->done + i, count;
     const uint32_t *tokens = prompt_of(job, &count);
     if (!llm_job_decodes(job))
-        return (struct llm_row){.seq = s->seq, .token = tokens[at], .logits = at + 1 == count};
+        return (struct llm_row){
+            .seq = s->seq, .token = tokens[at], .logits = at + 1 == count && !llm_job_embeds(job)};
     if (!decodes_now(job) && llm_job_is_text(job))
         return (struct llm_row){.seq = s->seq, .token = tokens[llm_seq_length(s->seq) + i]};
     if (!decodes_now(job))
@@ -315,6 +317,7 @@ static struct llm_row row_at(const struct llm_job *job, uint32_t i)
 static void plan_clear(struct plan *p)
 {
     p->model = NULL;
+    p->embeds = false;
     p->part_count = p->pick_count = p->row_count = p->prompt_rows = 0;
 }
 
@@ -353,13 +356,17 @@ static void plan_make(struct llm_worker *w, struct plan *p)
     if (!first)
         return;
     p->model = first->seq->model;
+    p->embeds = llm_job_embeds(first);
     uint32_t whole, decoding, most = count_jobs(w, p->model, &whole, &decoding);
     uint32_t budget = prompt_budget(w, p->model, decoding > 0);
-    most = logits_room(p->model, most);
+    if (p->embeds)
+        budget = budget > LLM_WORKER_MIXED_MIN ? budget : LLM_WORKER_MIXED_MIN;
+    most = p->embeds ? most : logits_room(p->model, most);
     llm_jobs_init(&rest);
     while (w->running.first) {
         struct llm_job *job = llm_jobs_take(&w->running);
-        bool fits = is_ready(job) && job->seq->model == p->model && p->part_count < most;
+        bool fits = is_ready(job) && job->seq->model == p->model && p->part_count < most &&
+                    llm_job_embeds(job) == p->embeds;
         if (fits)
             llm_kv_prepare(w, job);
         uint32_t rows = fits ? rows_for(job, budget - p->prompt_rows) : 0;
@@ -403,11 +410,26 @@ static void count_step(struct llm_worker *w, const struct part *parts, uint32_t 
     }
 }
 
+/* Parts that embed: a step yields logits or states. */
+static int embed(struct plan *p, const struct part *parts, uint32_t rows, char *why)
+{
+    struct llm_model *m = p->model;
+    size_t width = llm_engine_config(m->engine)->width;
+    if (!m->states)
+        m->states = malloc(LLM_WORKER_PROMPT_ROWS * width * sizeof *m->states);
+    if (!m->states)
+        return llm_why(why, -ENOMEM, "no memory for hidden states");
+    return llm_engine_step_states(m->engine, p->rows + parts->first, rows,
+                                  m->states + parts->first * width, why);
+}
+
 /* Missing layers are restored meanwhile. */
 static int compute(struct llm_worker *w, struct plan *p, const struct part *parts, uint32_t count,
                    uint32_t rows, char *why)
 {
     struct llm_model *m = p->model;
+    if (p->embeds)
+        return embed(p, parts, rows, why);
     struct llm_sequence *seqs[LLM_WORKER_BATCH_MAX];
     struct llm_kv_step kv;
     for (uint32_t i = 0; i < count; i++)
@@ -534,9 +556,12 @@ static void finish_part(struct llm_worker *w, struct part *part)
     const float *logits = m->logits + (size_t)part->pick * llm_model_vocab(m);
     bool is_text = llm_job_is_text(job);
     int rc = 0;
-    if (part->yields)
+    if (llm_job_embeds(job))
+        rc = llm_text_embed(
+            job, m->states + (size_t)part->first * llm_engine_config(m->engine)->width, part->rows);
+    else if (part->yields)
         rc = is_text ? llm_text_sample(w, job, logits) : answer(job, logits);
-    if (rc >= 0 || llm_job_decodes(job))
+    if ((rc >= 0 || llm_job_decodes(job)) && !llm_job_embeds(job))
         part->noted = job->seq;
     if (rc == 0 && needs_more(job, part)) {
         llm_jobs_append(&w->running, job);

@@ -220,12 +220,14 @@ static int deliver_end(struct llm_connection *c, struct event *e)
         return 0;
     }
     wire_dec_init(&d, e->bytes, e->len);
-    llm_end_get(&d, &end);
-    int rc = wire_dec_end(&d) || e->ends->received > end.generated ? -EPROTO : 0;
+    int rc = llm_end_get(&d, &end);
+    if (rc == 0 && e->ends->received > end.generated)
+        rc = -EPROTO;
     if (rc || e->ends->received == end.generated)
         end_text(c, e, rc, &end);
     else
         e->ends->answer = e;
+    llm_end_fini(&end);
     return rc;
 }
 

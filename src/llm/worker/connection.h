@@ -42,9 +42,10 @@ uint32_t llm_connection_running(struct llm_connection *conn);
 struct llm_connection_ops {
     /* Tokens of one text, in order; valid during the call.  NULL: nothing. */
     void (*on_tokens)(void *user, const struct llm_generated *tokens, uint32_t count);
-    /* The text's last callback, exactly once.  status 0: end says how the text ended.  Else end is
-     * NULL and why is a sentence:
+    /* The text's last callback, exactly once.  status 0: end says how the text ended, and is valid
+     * during the call.  Else end is NULL and why is a sentence:
      *   -ENOENT    no such model            -EMSGSIZE  longer than the context or a limit
+     *   -EOPNOTSUPP the model has no embeddings, or no vocabulary for a grammar
      *   -EINVAL    a token or an option     -EBUSY     too many requests wait
      *   -EAGAIN    the worker drains        -ENOSPC    KV memory can never hold it
      *   -ENOBUFS   this side does not read  -ENOSYS    the server has no model

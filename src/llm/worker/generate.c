@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STOPS_AT_END = 1, LOGPROBS = 2, DRAINING = 1 };
+enum { STOPS_AT_END = 1, LOGPROBS = 2, EMBED = 4, DRAINING = 1 };
 
 uint32_t llm_get_varint32(struct wire_dec *d)
 {
@@ -64,7 +64,8 @@ static void put_tokens(struct wire_enc *e, const uint32_t *tokens, uint32_t coun
 void llm_generate_put(struct wire_enc *e, uint64_t id, const struct llm_generate *g)
 {
     wire_put_varint(e, id);
-    wire_put_u8(e, (uint8_t)((g->stop_at_end ? STOPS_AT_END : 0) | (g->logprobs ? LOGPROBS : 0)));
+    wire_put_u8(e, (uint8_t)((g->stop_at_end ? STOPS_AT_END : 0) | (g->logprobs ? LOGPROBS : 0) |
+                             (g->embed ? EMBED : 0)));
     put_text(e, g->model);
     wire_put_varint(e, g->most);
     wire_put_varint(e, g->sampled);
@@ -160,8 +161,9 @@ static int get_generate(struct wire_dec *d, uint64_t *id, struct llm_generate *g
 {
     *id = wire_get_varint(d);
     uint8_t flags = wire_get_u8(d);
-    g->stop_at_end = get_flag(d, flags, STOPS_AT_END | LOGPROBS, STOPS_AT_END);
-    g->logprobs = get_flag(d, flags, STOPS_AT_END | LOGPROBS, LOGPROBS);
+    g->stop_at_end = get_flag(d, flags, STOPS_AT_END | LOGPROBS | EMBED, STOPS_AT_END);
+    g->logprobs = flags & LOGPROBS;
+    g->embed = flags & EMBED;
     int rc = get_text(d, LLM_SERVED_NAME_CHARS - 1, &g->model);
     g->most = llm_get_varint32(d);
     g->sampled = llm_get_varint32(d);
@@ -212,17 +214,52 @@ void llm_end_put(struct wire_enc *e, const struct llm_generate_end *end)
     wire_put_varint(e, end->prompt);
     wire_put_varint(e, end->shared);
     wire_put_varint(e, end->generated);
+    for (uint32_t i = 0; i < end->width; i++)
+        wire_put_f32(e, end->vector[i]);
 }
 
-void llm_end_get(struct wire_dec *d, struct llm_generate_end *end)
+/* Up to the end: the message's length bounds the allocation. */
+static int get_vector(struct wire_dec *d, struct llm_generate_end *end)
 {
+    size_t count = wire_dec_left(d) / sizeof(float);
+    if (count == 0 || count > UINT32_MAX)
+        return -EPROTO;
+    end->vector = malloc(count * sizeof *end->vector);
+    if (!end->vector)
+        return -ENOMEM;
+    end->width = (uint32_t)count;
+    for (size_t i = 0; i < count; i++)
+        end->vector[i] = wire_get_f32(d);
+    return 0;
+}
+
+void llm_end_fini(struct llm_generate_end *end)
+{
+    free(end->vector);
+    *end = (struct llm_generate_end){0};
+}
+
+int llm_end_get(struct wire_dec *d, struct llm_generate_end *out)
+{
+    struct llm_generate_end read = {0}, *end = &read;
+    int rc = 0;
     end->reason = (enum llm_end)wire_get_u8(d);
     end->token = llm_get_varint32(d);
     end->prompt = llm_get_varint32(d);
     end->shared = llm_get_varint32(d);
     end->generated = llm_get_varint32(d);
-    if (end->reason < LLM_END_STOP || end->reason > LLM_END_DRAINED)
+    if (end->reason < LLM_END_STOP || end->reason > LLM_END_EMBEDDED)
         wire_dec_fail(d, -EPROTO);
+    if (wire_dec_error(d) == 0 && end->reason == LLM_END_EMBEDDED)
+        rc = get_vector(d, end);
+    if (rc == 0 && wire_dec_end(d))
+        rc = -EPROTO;
+    if (rc) {
+        llm_end_fini(end);
+        return rc;
+    }
+    *out = read;
+    return 0;
 }
 
 /* ---- pushed tokens ---- */

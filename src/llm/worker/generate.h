@@ -4,10 +4,12 @@
  *
  *   generate   id varint, flags u8, model string, most varint, sampled varint, sampling,
  *              stops varint, so many tokens, tops varint, grammar string, tokens
- *     flags      1 end tokens of the model end the text, 2 logprobs
+ *     flags      1 end tokens of the model end the text, 2 logprobs, 4 embed: no text is wanted,
+ *                but the vector of the tokens
  *     sampling   temperature f32, top k varint, top p f32, seed u64, min p f32, presence f32,
  *                frequency f32, repetition f32, biases varint, so many: token varint, bias f32
- *   end        reason u8, token varint, prompt varint, shared varint, generated varint
+ *   end        reason u8, token varint, prompt varint, shared varint, generated varint; of an
+ *              embedding f32 x width, up to the end of the message
  *   tokens     (pushed) groups up to the end of the message: id varint, tops varint, count varint,
  *              so many tokens.  tops is 0, or 1 + n: then each token has its logprob f32, and n
  *              times token varint, logprob f32
@@ -53,6 +55,7 @@ struct llm_generate {
     bool logprobs;       /* of each token */
     uint32_t tops;       /* with logprobs: of so many of the most probable, too */
     const char *grammar; /* GBNF; NULL or "": none */
+    bool embed;          /* no text, but the vector of the tokens: no field but model counts */
 };
 
 /* One generated token. */
@@ -68,6 +71,7 @@ enum llm_end {
     LLM_END_LENGTH,    /* as many as were asked for, or the context is full */
     LLM_END_CANCELLED, /* by the client */
     LLM_END_DRAINED,   /* the worker drains: continue at another one */
+    LLM_END_EMBEDDED,  /* vector is there */
 };
 
 /* How a text ended, where the worker did not fail. */
@@ -77,6 +81,8 @@ struct llm_generate_end {
     uint32_t prompt;    /* tokens of the request */
     uint32_t shared;    /* of those: not computed, their KV came from the store */
     uint32_t generated; /* tokens pushed */
+    float *vector;      /* of LLM_END_EMBEDDED: of length 1 */
+    uint32_t width;
 };
 
 /* A model as a worker describes it. */
@@ -107,10 +113,14 @@ int llm_generate_get(struct wire_dec *d, uint64_t *id, struct llm_generate *out)
 void llm_generate_put(struct wire_enc *e, uint64_t id, const struct llm_generate *g);
 void llm_generate_fini(struct llm_generate *g); /* of a decoded one */
 
+void llm_end_put(struct wire_enc *e, const struct llm_generate_end *end);
+/* 0, -EPROTO, -ENOMEM.  Takes the decoder to its end.  On 0 the caller frees what *end points to
+ * with llm_end_fini; else *end is not written. */
+int llm_end_get(struct wire_dec *d, struct llm_generate_end *end) MUST_CHECK;
+void llm_end_fini(struct llm_generate_end *end); /* of a decoded one */
+
 /* Reading sets the decoder's error. */
 uint32_t llm_get_varint32(struct wire_dec *d);
-void llm_end_put(struct wire_enc *e, const struct llm_generate_end *end);
-void llm_end_get(struct wire_dec *d, struct llm_generate_end *end);
 void llm_served_put(struct wire_enc *e, const struct llm_served *served);
 void llm_served_get(struct wire_dec *d, struct llm_served *served);
 /* A worker's words may reach a terminal: control characters become '?'. */

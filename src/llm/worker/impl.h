@@ -21,6 +21,7 @@
 #include "llm/chat/grammar.h"
 #include "llm/worker/byte_account.h"
 #include "llm/worker/kv_eviction.h"
+#include "llm/worker/pooling.h"
 #include "llm/worker/result.h"
 #include "llm/worker/worker.h"
 
@@ -44,6 +45,8 @@ struct llm_model {
     struct llm_engine *engine;
     float *logits;        /* of a step: a row for each sequence that needs them */
     uint32_t logits_rows; /* allocated */
+    float *states;        /* of a step that embeds: LLM_WORKER_PROMPT_ROWS rows; made on demand */
+    enum llm_pooling pooling;
     uint64_t decoded_ns;  /* when a step last decoded */
     uint64_t decode_ns;   /* time of a step that only decoded */
     uint32_t mixed_rows;  /* rows of prompts in the next step that also decodes */
@@ -92,6 +95,7 @@ struct llm_text {
     bool waits;                  /* began, and lost its rows to another: until there is memory */
     struct llm_grammar *grammar; /* NULL: any text */
     struct llm_matcher *matcher;
+    double *sums; /* of an embedding: of the states of rows that are done */
     struct llm_generate_end end;
 };
 
@@ -331,6 +335,12 @@ static inline bool llm_job_is_text(const struct llm_job *job)
     return job->request.method == LLM_METHOD_GENERATE;
 }
 
+/* No text is wanted of it, but the vector of its tokens. */
+static inline bool llm_job_embeds(const struct llm_job *job)
+{
+    return llm_job_is_text(job) && job->request.generate.embed;
+}
+
 /* A text that has no rows because it waits for memory or its turn. */
 static inline bool llm_text_waits(const struct llm_job *job)
 {
@@ -351,6 +361,8 @@ void llm_texts_publish(struct llm_worker *w);
 uint32_t llm_text_behind(const struct llm_job *job);
 /* Samples the next token and queues it to be pushed.  As llm_text_review. */
 int llm_text_sample(struct llm_worker *w, struct llm_job *job, const float *logits) MUST_CHECK;
+/* Takes the states of the next rows of an embedding.  As llm_text_review. */
+int llm_text_embed(struct llm_job *job, const float *states, uint32_t rows) MUST_CHECK;
 /* Memory is short for `job`: takes the rows of the youngest text that is not in the step, and
  * younger than the job where that is a text.  False when there is none. */
 bool llm_texts_make_room(struct llm_worker *w, const struct llm_job *job);

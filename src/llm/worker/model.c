@@ -21,6 +21,7 @@ void llm_model_free(struct llm_worker *w, struct llm_model *m)
     llm_file_close(m->own);
     llm_blob_free(w, &m->blob);
     free(m->logits);
+    free(m->states);
     llm_pieces_destroy(m->pieces);
     llm_vocab_destroy(m->vocab);
     free(m);
@@ -42,6 +43,7 @@ int llm_model_create(struct llm_worker *w, struct llm_blob *upload,
     if (rc == 0)
         rc = llm_engine_create(m->file, &options, &m->engine, why);
     if (rc == 0) {
+        m->pooling = llm_pooling_of(m->file);
         m->logits_rows = 1;
         m->logits = malloc(llm_model_vocab(m) * sizeof *m->logits);
         rc = m->logits ? 0 : llm_why(why, -ENOMEM, "no memory for logits");

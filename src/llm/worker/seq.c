@@ -58,7 +58,8 @@ int llm_sequence_create(struct llm_worker *w, struct llm_client *c, struct llm_m
     s->model = m;
     m->refs++;
     int rc = sequence_fill(s, r);
-    if (rc == 0)
+    /* An embedding needs all its rows' states: no row can come from the store. */
+    if (rc == 0 && !r->generate.embed)
         rc = llm_sequence_kv_begin(w, c, s, r);
     if (rc) {
         llm_sequence_free(w, s);

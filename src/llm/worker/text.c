@@ -60,6 +60,20 @@ static int load_grammar(struct llm_job *job)
     return rc ? llm_why(job->why, rc, "no memory for a grammar") : 0;
 }
 
+static int prepare_embedding(struct llm_job *job)
+{
+    struct llm_text *t = &job->text;
+    uint32_t width = llm_engine_config(t->model->engine)->width;
+    if (t->model->pooling == LLM_POOL_NONE)
+        return llm_why(job->why, -EOPNOTSUPP,
+                       "%s has no embeddings: its file asks for a kind of pooling that is not "
+                       "known here",
+                       t->model->name);
+    t->sums = calloc(width, sizeof *t->sums);
+    t->end.vector = malloc(width * sizeof *t->end.vector);
+    return t->sums && t->end.vector ? 0 : llm_why(job->why, -ENOMEM, "no memory for a vector");
+}
+
 int llm_text_check(struct llm_worker *w, struct llm_job *job)
 {
     const struct llm_generate *g = &job->request.generate;
@@ -68,7 +82,9 @@ int llm_text_check(struct llm_worker *w, struct llm_job *job)
     if (!t->model)
         return -ENOENT;
     int rc = check_tokens(w, job);
-    if (rc == 0 && g->grammar)
+    if (rc == 0 && g->embed)
+        rc = prepare_embedding(job);
+    else if (rc == 0 && g->grammar)
         rc = load_grammar(job);
     if (rc)
         return rc;
@@ -99,11 +115,13 @@ static int begin(struct llm_worker *w, struct llm_job *job)
 {
     const struct llm_generate *g = &job->request.generate;
     struct llm_text *t = &job->text;
-    struct llm_request r = {.method = LLM_METHOD_GENERATE,
-                            .wish = {.kind = LLM_WISH_TOKENS, .sampling = g->sampling},
-                            .tokens = t->tokens,
-                            .token_count = t->count};
+    struct llm_request r = {
+        .method = LLM_METHOD_GENERATE, .tokens = t->tokens, .token_count = t->count};
     struct llm_sequence *s;
+    if (g->embed)
+        r.generate.embed = true;
+    else
+        r.wish = (struct llm_wish){.kind = LLM_WISH_TOKENS, .sampling = g->sampling};
     int rc = llm_sequence_create(w, job->client, t->model, &r, &s, job->why);
     if (rc)
         return rc;
@@ -112,7 +130,8 @@ static int begin(struct llm_worker *w, struct llm_job *job)
         llm_sequence_free(w, s);
         return llm_why(job->why, rc, "no memory for a mask");
     }
-    llm_sampler_begin(s->sampler, t->tokens, t->count, g->sampled);
+    if (s->sampler)
+        llm_sampler_begin(s->sampler, t->tokens, t->count, g->sampled);
     s->job = job;
     s->is_text = true;
     job->seq = s;
@@ -241,6 +260,9 @@ static void give_way(struct llm_worker *w, struct llm_job *job)
     llm_seq_truncate(job->seq->seq, 0);
     job->done = 0;
     job->text.waits = true;
+    if (job->text.sums)
+        memset(job->text.sums, 0,
+               llm_engine_config(job->text.model->engine)->width * sizeof *job->text.sums);
     hw_counter_bump(&w->counts[LLM_COUNT_PREEMPTED], 1);
 }
 
@@ -372,6 +394,19 @@ int llm_text_sample(struct llm_worker *w, struct llm_job *job, const float *logi
     return 0;
 }
 
+int llm_text_embed(struct llm_job *job, const float *states, uint32_t rows)
+{
+    struct llm_text *t = &job->text;
+    uint32_t width = llm_engine_config(t->model->engine)->width;
+    assert(rows <= job->done && job->done <= t->count);
+    llm_pool_add(t->model->pooling, t->sums, states, width, job->done - rows, rows, t->count);
+    if (job->done < t->count)
+        return 0;
+    llm_pool_finish(t->sums, width, t->end.vector);
+    t->end.width = width;
+    return over(job, LLM_END_EMBEDDED);
+}
+
 int llm_text_review(struct llm_worker *w, struct llm_job *job)
 {
     if (atomic_load_explicit(&job->client->unread, memory_order_relaxed))
@@ -392,6 +427,8 @@ void llm_text_end(struct llm_job *job)
 void llm_text_fini(struct llm_job *job)
 {
     free(job->text.tokens);
+    free(job->text.sums);
+    llm_end_fini(&job->text.end);
     llm_matcher_destroy(job->text.matcher);
     llm_grammar_destroy(job->text.grammar);
     job->text = (struct llm_text){0};

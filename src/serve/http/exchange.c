@@ -125,7 +125,8 @@ static enum MHD_Result go_on(struct http_exchange *x)
         what = STREAM;
     } else if (x->open == 0) {
         what = WHOLE;
-        text = http_answer_whole(x, &len);
+        text = x->request.api == HTTP_EMBEDDINGS ? http_answer_embeddings(x, &len)
+                                                 : http_answer_whole(x, &len);
     } else {
         x->suspended = true;
         MHD_suspend_connection(x->connection);
@@ -161,6 +162,11 @@ static enum MHD_Result post_completions(struct http_exchange *x)
 static enum MHD_Result post_chat(struct http_exchange *x)
 {
     return begin_texts(x, HTTP_CHAT);
+}
+
+static enum MHD_Result post_embeddings(struct http_exchange *x)
+{
+    return begin_texts(x, HTTP_EMBEDDINGS);
 }
 
 /* ---- tokens ---- */
@@ -306,13 +312,6 @@ static enum MHD_Result get_health(struct http_exchange *x)
     return respond_json(x, MHD_HTTP_OK, text, text ? strlen(text) : 0);
 }
 
-static enum MHD_Result post_embeddings(struct http_exchange *x)
-{
-    return refuse(x, MHD_HTTP_NOT_IMPLEMENTED,
-                  "no served model computes embeddings; ask for texts with /v1/completions or "
-                  "/v1/chat/completions");
-}
-
 static const struct http_route routes[] = {
     {"/v1/completions", "POST", post_completions},
     {"/v1/chat/completions", "POST", post_chat},
@@ -363,11 +362,12 @@ static void find_route(struct http_exchange *x, const char *url, const char *met
                                  "%s takes %s, not %.16s", url, routes[i].method, method);
     }
     if (!known)
-        (void)http_error_set(&x->error, 404, NULL, NULL,
-                             "there is nothing at %.120s; see /v1/models, /v1/completions, "
-                             "/v1/chat/completions, /tokenize, /detokenize, /healthz, /metrics, "
-                             "/json and /",
-                             url);
+        (void)http_error_set(
+            &x->error, 404, NULL, NULL,
+            "there is nothing at %.120s; see /v1/models, /v1/completions, "
+            "/v1/chat/completions, /v1/embeddings, /tokenize, /detokenize, /healthz, /metrics, "
+            "/json and /",
+            url);
 }
 
 /* The length that the head promises; 0 where it does not say. */

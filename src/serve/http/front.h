@@ -2,7 +2,8 @@
  *
  *   GET   /v1/models            POST  /v1/completions        GET  /metrics  Prometheus
  *   GET   /healthz              POST  /v1/chat/completions   GET  /json     JSON
- *   POST  /tokenize             POST  /detokenize            GET  /         text, for people
+ *   POST  /tokenize             POST  /v1/embeddings         GET  /         text, for people
+ *   POST  /detokenize                                        GET  /state    JSON, for the page
  *
  * The front reaches each worker over a connection (llm/worker/connection.h), also a worker in its
  * own process.  A text that a worker loses goes on at another one with the same tokens.

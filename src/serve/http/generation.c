@@ -66,7 +66,8 @@ static int read_prompt(struct http_exchange *x, const struct http_prompt *prompt
         if (!*tokens)
             return -1;
     } else {
-        if (check_tokens(m, prompt->tokens, prompt->token_count, "prompt", &x->error))
+        if (check_tokens(m, prompt->tokens, prompt->token_count,
+                         x->request.api == HTTP_EMBEDDINGS ? "input" : "prompt", &x->error))
             return -1;
         *count = prompt->token_count;
         *tokens = malloc((*count ? *count : 1) * sizeof(**tokens));
@@ -75,11 +76,17 @@ static int read_prompt(struct http_exchange *x, const struct http_prompt *prompt
         if (*count)
             memcpy(*tokens, prompt->tokens, *count * sizeof(**tokens));
     }
-    if (*count > 0 && *count < m->context)
+    bool embeds = x->request.api == HTTP_EMBEDDINGS;
+    if (*count > 0 && *count < m->context + embeds)
         return 0;
     free(*tokens);
     if (*count == 0)
-        return http_error_set(&x->error, 400, "prompt", NULL, "the prompt is empty");
+        return http_error_set(&x->error, 400, embeds ? "input" : "prompt", NULL, "the %s is empty",
+                              embeds ? "input" : "prompt");
+    if (embeds)
+        return http_error_set(&x->error, 400, "input", "context_length_exceeded",
+                              "the input has %u tokens, and the model's context %u; shorten it",
+                              *count, m->context);
     return http_error_set(&x->error, 400, x->request.api == HTTP_CHAT ? "messages" : "prompt",
                           "context_length_exceeded",
                           "the prompt has %u tokens, and the model's context %u: nothing can "
@@ -213,6 +220,10 @@ static uint64_t random_u64(void)
 static void fill_request(struct http_choice *choice, const struct http_request *r, uint64_t seed)
 {
     struct llm_generate *g = &choice->sequence.request;
+    if (r->api == HTTP_EMBEDDINGS) {
+        *g = (struct llm_generate){.embed = true};
+        return;
+    }
     *g = (struct llm_generate){.sampling = r->sampling,
                                .stop_at_end = true,
                                .logprobs = r->logprobs,
@@ -242,6 +253,8 @@ static int make_choices(struct http_exchange *x, const uint32_t *tokens, uint32_
         s->model = x->model;
         s->token_count = s->token_room = s->prompt_count = count;
         s->most = r->max_tokens && r->max_tokens < left ? r->max_tokens : left;
+        if (r->api == HTTP_EMBEDDINGS)
+            s->most = 1; /* nothing is generated: it is not all there before its end */
         fill_request(choice, r, seed);
         enum llm_tools_form form = r->tools ? llm_chat_tools_form(x->model->chat) : LLM_TOOLS_NONE;
         if (form != LLM_TOOLS_NONE && llm_tools_create(form, r->tools, &choice->tools))
@@ -313,6 +326,11 @@ static int prepare(struct http_exchange *x)
         if (check_tokens(x->model, &r->biases[i].token, 1, "logit_bias", &x->error))
             return -1;
     }
+    uint32_t width = x->model->file ? llm_file_config(x->model->file)->width : 0;
+    if (r->dimensions && r->dimensions != width)
+        return http_error_set(&x->error, 400, "dimensions", NULL,
+                              "'dimensions' must be %u, as many as the model has, or left out",
+                              width);
     if (read_format(x))
         return -1;
     x->choices = calloc((size_t)prompts * r->n, sizeof(*x->choices));

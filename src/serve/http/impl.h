@@ -2,7 +2,7 @@
  *
  *   front.c      starting and stopping: the listener, its keys, its limits
  *   exchange.c   one HTTP request: its body, its route, its answer
- *   answer.c     JSON: completions, chats, chunks, usage, errors
+ *   answer.c     JSON: completions, chats, chunks, usage, errors; embedding.c: embeddings
  *   generation.c a request for texts, from its tokens to its choices
  *   sequence.c   one text: at a worker, waiting for one, going on at another
  *   router.c     which worker
@@ -126,6 +126,8 @@ struct http_sequence {
     uint32_t attempts;
     uint32_t shared; /* tokens of the prompt whose KV a worker had, as it said at the end */
     bool ended;
+    float *vector; /* of an embedding that has ended */
+    uint32_t width;
     struct http_error error; /* of HTTP_FINISH_ERROR */
 };
 
@@ -318,6 +320,7 @@ uint32_t *http_encode(const struct http_model *m, const char *text, size_t bytes
 /* ---- answer.c: JSON, malloc'd or NULL; under the lock ---- */
 
 char *http_answer_whole(struct http_exchange *x, size_t *len);
+char *http_answer_embeddings(struct http_exchange *x, size_t *len);
 /* What is new for a client that streams; NULL with *len 0: nothing. */
 char *http_answer_chunks(struct http_exchange *x, size_t *len);
 char *http_answer_models(struct http_front *f, size_t *len);

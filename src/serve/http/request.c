@@ -111,7 +111,8 @@ static bool read_tokens(struct reader *in, const char *name, const json_t *list,
     return true;
 }
 
-static bool read_prompt(struct reader *in, const json_t *value, struct http_prompt *out)
+static bool read_prompt(struct reader *in, const char *name, const json_t *value,
+                        struct http_prompt *out)
 {
     if (json_is_string(value)) {
         *out = (struct http_prompt){.text = json_string_value(value),
@@ -119,30 +120,49 @@ static bool read_prompt(struct reader *in, const json_t *value, struct http_prom
         return true;
     }
     if (json_is_array(value))
-        return read_tokens(in, "prompt", value, out);
-    return refuse(in, "prompt", "a string, a list of strings, or a list of token numbers");
+        return read_tokens(in, name, value, out);
+    return refuse(in, name, "a string, a list of strings, or a list of token numbers");
 }
 
-static bool read_prompts(struct reader *in, struct http_request *r)
+static bool read_prompts(struct reader *in, const char *name, uint32_t most, struct http_request *r)
 {
-    json_t *value = field(in, "prompt");
+    char expected[48];
+    json_t *value = field(in, name);
     if (!value)
-        return refuse(in, "prompt", "given");
+        return refuse(in, name, "given");
     bool many = json_is_array(value) && json_array_size(value) > 0 &&
                 !json_is_number(json_array_get(value, 0));
     size_t count = many ? json_array_size(value) : 1;
-    if (count > HTTP_CHOICES_MAX)
-        return refuse(in, "prompt", "a list of at most 64 prompts");
+    snprintf(expected, sizeof(expected), "a list of at most %u", most);
+    if (count > most)
+        return refuse(in, name, expected);
     r->prompts = calloc(count, sizeof(*r->prompts));
     if (!r->prompts)
         return http_error_set(in->why, 500, NULL, NULL, "out of memory"), false;
     for (size_t i = 0; i < count; i++, r->prompt_count++) {
-        if (!read_prompt(in, many ? json_array_get(value, i) : value, &r->prompts[i])) {
+        if (!read_prompt(in, name, many ? json_array_get(value, i) : value, &r->prompts[i])) {
             free(r->prompts[i].tokens);
             return false;
         }
     }
     return true;
+}
+
+/* ---- embeddings ---- */
+
+static bool read_embeddings(struct reader *in, struct http_request *r)
+{
+    const char *format = "float";
+    int64_t dimensions = 0;
+    r->n = 1;
+    if (!get_string(in, "encoding_format", &format) ||
+        !get_integer(in, "dimensions", 1, INT32_MAX, &dimensions))
+        return false;
+    r->base64 = strcmp(format, "base64") == 0;
+    r->dimensions = (uint32_t)dimensions;
+    if (!r->base64 && strcmp(format, "float") != 0)
+        return refuse(in, "encoding_format", "\"float\" or \"base64\"");
+    return read_prompts(in, "input", HTTP_INPUTS_MAX, r);
 }
 
 /* ---- messages ---- */
@@ -347,7 +367,7 @@ static bool read_own(struct reader *in, struct http_request *r)
     const char *suffix = NULL;
     if (r->api == HTTP_CHAT)
         return read_tools(in, r) && read_messages(in, r);
-    if (!read_prompts(in, r) || !get_bool(in, "echo", &r->echo) ||
+    if (!read_prompts(in, "prompt", HTTP_CHOICES_MAX, r) || !get_bool(in, "echo", &r->echo) ||
         !get_string(in, "suffix", &suffix))
         return false;
     if (suffix && suffix[0])
@@ -385,9 +405,12 @@ int http_request_parse(const char *body, size_t bytes, enum http_api api, struct
     struct reader in = {.root = r.json, .why = why};
     if (!r.json)
         return -1;
-    if (get_string(&in, "model", &r.model) && read_lengths(&in, &r) && read_sampling(&in, &r) &&
-        read_logprobs(&in, &r) && read_stops(&in, &r) && read_stream(&in, &r) &&
-        read_format(&in, &r) && read_own(&in, &r)) {
+    if (get_string(&in, "model", &r.model) &&
+        (api == HTTP_EMBEDDINGS
+             ? read_embeddings(&in, &r)
+             : read_lengths(&in, &r) && read_sampling(&in, &r) && read_logprobs(&in, &r) &&
+                   read_stops(&in, &r) && read_stream(&in, &r) && read_format(&in, &r) &&
+                   read_own(&in, &r))) {
         *out = r;
         return 0;
     }

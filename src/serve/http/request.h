@@ -17,10 +17,11 @@
 enum {
     HTTP_BODY_BYTES_MAX = 16 << 20, /* the longest text, with escapes */
     HTTP_CHOICES_MAX = 64,          /* prompts times n: as many as a step takes */
+    HTTP_INPUTS_MAX = 2048,         /* of one request for embeddings, as OpenAI's */
     HTTP_MAX_TOKENS_DEFAULT = 16    /* of a completion, as OpenAI's; a chat goes on to the end */
 };
 
-enum http_api { HTTP_COMPLETIONS, HTTP_CHAT };
+enum http_api { HTTP_COMPLETIONS, HTTP_CHAT, HTTP_EMBEDDINGS };
 
 enum http_format { HTTP_FORMAT_TEXT, HTTP_FORMAT_JSON, HTTP_FORMAT_SCHEMA };
 
@@ -52,6 +53,8 @@ struct http_request {
     struct http_stops stops;
     enum http_format format;
     const json_t *schema; /* HTTP_FORMAT_SCHEMA */
+    bool base64;          /* embeddings: not as numbers */
+    uint32_t dimensions;  /* embeddings: that the client expects; 0: any */
     const char *grammar;  /* GBNF, as llama.cpp's clients send it; NULL: none */
 };
 

@@ -114,7 +114,9 @@ void http_sequence_fini(struct http_sequence *s)
 {
     assert(!s->attempt && !s->to);
     free(s->tokens);
+    free(s->vector);
     s->tokens = NULL;
+    s->vector = NULL;
 }
 
 /* ---- what a worker says ---- */
@@ -199,9 +201,27 @@ static void move_on(struct http_sequence *s, bool lost, const char *why)
     http_sequences_assign(s->front);
 }
 
+static void take_vector(struct http_sequence *s, const struct llm_generate_end *end)
+{
+    s->vector = malloc(end->width * sizeof(*s->vector));
+    if (!s->vector) {
+        fail(s, 500, NULL, NULL, "out of memory");
+        return;
+    }
+    memcpy(s->vector, end->vector, end->width * sizeof(*s->vector));
+    s->width = end->width;
+    finish(s, HTTP_FINISH_STOP);
+}
+
 static void ended_well(struct http_sequence *s, struct http_worker *w,
                        const struct llm_generate_end *end)
 {
+    bool complete = end->reason == LLM_END_STOP || end->reason == LLM_END_LENGTH ||
+                    end->reason == LLM_END_EMBEDDED;
+    if (complete && s->request.embed != (end->reason == LLM_END_EMBEDDED)) {
+        fail(s, 500, NULL, NULL, "the worker answered a question that was not asked");
+        return;
+    }
     if (!s->shared && s->attempts == 1)
         s->shared = end->shared;
     switch (end->reason) {
@@ -210,6 +230,9 @@ static void ended_well(struct http_sequence *s, struct http_worker *w,
         break;
     case LLM_END_LENGTH:
         finish(s, HTTP_FINISH_LENGTH);
+        break;
+    case LLM_END_EMBEDDED:
+        take_vector(s, end);
         break;
     default: /* drained; or cancelled, which we did not ask for */
         w->served.draining = end->reason == LLM_END_DRAINED || w->served.draining;
