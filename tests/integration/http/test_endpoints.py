@@ -1,9 +1,11 @@
 """Every endpoint of a server's HTTP door, and what it refuses."""
 
+import base64
 import json
 import signal
 import socket
 import ssl
+import struct
 import unittest
 import urllib.parse
 
@@ -183,6 +185,44 @@ class Endpoints(unittest.TestCase):
         self.assertEqual(by_tokens["choices"][0]["text"],
                          self.complete(prompt="And God said, Let there be light")["choices"][0]["text"])
 
+    def embed(self, value, **fields):
+        status, _, body = call(self.url, "/v1/embeddings", {"input": value, **fields})
+        self.assertEqual(status, 200, body)
+        self.assertEqual([d["index"] for d in body["data"]], list(range(len(body["data"]))))
+        return [d["embedding"] for d in body["data"]], body["usage"]
+
+    def test_embeddings(self):
+        texts = ["And God said", "And God spoke", "nine hundred threescore and two years"]
+        (said, spoke, years), usage = self.embed(texts)
+        self.assertEqual({len(said), len(spoke), len(years)}, {224})
+        dot = lambda a, b: sum(x * y for x, y in zip(a, b))  # noqa: E731
+        self.assertAlmostEqual(dot(said, said), 1, places=5)
+        self.assertGreater(dot(said, spoke), dot(said, years) + 0.05)
+        tokens = [call(self.url, "/tokenize", {"prompt": t})[2]["tokens"] for t in texts]
+        self.assertEqual(usage, dict.fromkeys(("prompt_tokens", "total_tokens"),
+                                              sum(map(len, tokens))))
+        self.assertEqual(self.embed(texts[0])[0], [said])
+        self.assertEqual(self.embed(tokens[1])[0], [spoke])
+        self.assertEqual(self.embed([tokens[2], tokens[0]])[0], [years, said])
+        (packed,), _ = self.embed(texts[0], encoding_format="base64", dimensions=224)
+        floats = struct.unpack("<224f", base64.b64decode(packed))
+        self.assertEqual(floats, tuple(struct.unpack("<f", struct.pack("<f", x))[0] for x in said))
+        # As many as the context holds, while texts are generated.
+        long = [5] * 512
+        both = in_threads([lambda: self.complete(max_tokens=64)["choices"][0]["text"]] +
+                          [lambda: self.embed([long] * 3)[0]] * 2)
+        self.assertEqual(both[0], self.complete(max_tokens=64)["choices"][0]["text"])
+        self.assertEqual(both[1], both[2])
+        self.assertEqual(both[1][0], both[1][2])
+
+    def test_embeddings_are_refused(self):
+        for value in ([], [[]], 7, [True], [["a"]], ["a"] * 2049, [99999999], None):
+            self.refused("/v1/embeddings", {"input": value}, 400, "input")
+        error = self.refused("/v1/embeddings", {"input": ["a", [5] * 513]}, 400, "input")
+        self.assertEqual(error["code"], "context_length_exceeded")
+        self.refused("/v1/embeddings", {"input": "a", "encoding_format": "x"}, 400, "encoding_format")
+        self.refused("/v1/embeddings", {"input": "a", "dimensions": 16}, 400, "dimensions")
+
     def test_pages(self):
         self.assertEqual(call(self.url, "/healthz")[2], {"status": "ok"})
         self.assertIn("this server: up", state(self.url))
@@ -225,7 +265,6 @@ class Endpoints(unittest.TestCase):
         self.refused("/v1/nothing", None, 404)
         self.refused("/v1/completions", None, 405)
         self.refused("/v1/models", {}, 405)
-        self.refused("/v1/embeddings", {"input": "a"}, 501)
 
     def test_a_prompt_longer_than_the_context(self):
         error = self.refused("/v1/completions", {**PROMPT, "prompt": "verily " * 4000}, 400, "prompt")

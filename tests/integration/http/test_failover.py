@@ -45,7 +45,13 @@ class Failover(Case):
             some.release()
         return "".join(parts), reason
 
-    def disturb(self, disturb):
+    def embed(self):
+        inputs = [[5 + i] * 256 for i in range(8)]
+        status, _, body = call(self.url, "/v1/embeddings", {"input": inputs})
+        self.assertEqual(status, 200, body)
+        return [d["embedding"] for d in body["data"]]
+
+    def disturb(self, disturb, *beside):
         """Runs all streams; disturb() comes when some of each have arrived."""
         some = threading.Semaphore(0)
         moved = counter(self.url, "hawser_http_texts_moved_total")
@@ -55,17 +61,21 @@ class Failover(Case):
                 some.acquire()
             disturb()
 
-        results = in_threads([lambda i=i: self.streamed(i, some) for i in range(STREAMS)] + [act])
+        results = in_threads([lambda i=i: self.streamed(i, some) for i in range(STREAMS)] +
+                             [act, *beside])
         self.assertEqual(results[:STREAMS], self.undisturbed)
         self.assertGreater(counter(self.url, "hawser_http_texts_moved_total"), moved)
         self.assertEqual(counter(self.url, "hawser_http_texts_failed_total"), 0)
+        return results[STREAMS + 1:]
 
     def restart(self, i):
         self.workers[i].stop(signal.SIGKILL)
         self.workers[i] = worker(listen=f"unix:{self.dir}/{i}")
 
     def test_a_worker_is_killed(self):
-        self.disturb(lambda: self.workers[0].send(signal.SIGKILL))
+        vectors = self.embed()
+        self.assertEqual(self.disturb(lambda: self.workers[0].send(signal.SIGKILL), self.embed),
+                         [vectors])
         self.assertIn("down", state(self.url))
         # It comes back and the other one dies.
         self.restart(0)

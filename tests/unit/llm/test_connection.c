@@ -7,12 +7,13 @@
 #include "base/counter.h"
 #include "llm/tokenizer/vocab.h"
 #include "llm/worker/connection.h"
+#include "llm/worker/pooling.h"
 #include "reference.h"
 #include "worker_server.h"
 
 #include <math.h>
 
-enum { MOST = 40, TEXTS = 12, TOKENS_MAX = CONTEXT };
+enum { MOST = 40, TEXTS = 12, TOKENS_MAX = CONTEXT, WIDTH_MAX = 256 };
 
 static char why[LLM_WHY_CHARS];
 
@@ -26,6 +27,7 @@ struct text {
     uint32_t cancel_at; /* tokens; 0: never */
     bool tops_fit;
     struct llm_generate_end end;
+    float vector[WIDTH_MAX];
     int status;
     char why[LLM_WHY_CHARS];
     bool ended;
@@ -64,6 +66,11 @@ static void on_end(void *user, int status, const struct llm_generate_end *end, c
     t->status = status;
     if (end)
         t->end = *end;
+    if (end && end->vector) {
+        assert_true(end->width <= WIDTH_MAX);
+        memcpy(t->vector, end->vector, end->width * sizeof *t->vector);
+    }
+    t->end.vector = NULL;
     snprintf(t->why, sizeof t->why, "%s", text);
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
@@ -191,6 +198,123 @@ static void a_text_has_the_tokens_of_a_mode(void **state)
     assert_int_equal(llm_connection_running(conn), 0);
     llm_connection_close(conn);
     server_stop(&s);
+}
+
+/* ---- embeddings ---- */
+
+static const struct llm_tensor *output_of(const struct llm_file *file)
+{
+    const struct llm_tensor *t = llm_file_find(file, "output.weight");
+    return t ? t : llm_file_find(file, "token_embd.weight");
+}
+
+/* The states of a prompt, row by row on the plainest backend.  They are the right ones: times the
+ * output matrix they give the last row's logits, but for the rounding of products. */
+static void reference_states(float *states, uint32_t *width)
+{
+    struct llm_engine_options options = {.backend = "reference", .context = CONTEXT};
+    struct llm_engine *engine;
+    struct llm_seq *seq;
+    if (llm_engine_create(reference.file, &options, &engine, why))
+        fail_msg("%s", why);
+    const struct llm_config *c = llm_engine_config(engine);
+    *width = c->width;
+    assert_true(c->width <= WIDTH_MAX);
+    assert_int_equal(llm_seq_create(engine, &seq), 0);
+    for (uint32_t i = 0; i < PROMPT; i++) {
+        struct llm_row row = {.seq = seq, .token = reference.prompt[i]};
+        assert_int_equal(
+            llm_engine_step_states(engine, &row, 1, states + (size_t)i * c->width, why), 0);
+    }
+    llm_seq_truncate(seq, PROMPT - 1);
+    float *logits = malloc(c->vocab * sizeof *logits),
+          *weights = malloc(c->width * sizeof *weights);
+    assert_non_null(logits);
+    assert_non_null(weights);
+    struct llm_row last = {.seq = seq, .token = reference.prompt[PROMPT - 1], .logits = true};
+    assert_int_equal(llm_engine_step(engine, &last, 1, logits, why), 0);
+    const struct llm_tensor *out = output_of(reference.file);
+    size_t row_bytes = out->bytes / c->vocab;
+    for (uint32_t j = 0; j < c->vocab; j += 7) {
+        double sum = 0, size = 0;
+        llm_dtype_to_f32(out->dtype, weights, (const uint8_t *)out->data + j * row_bytes, c->width);
+        for (uint32_t k = 0; k < c->width; k++) {
+            double term = (double)weights[k] * (double)states[(PROMPT - 1) * c->width + k];
+            sum += term;
+            size += fabs(term);
+        }
+        assert_true(fabs(sum - (double)logits[j]) <= 0.02 * size);
+    }
+    free(weights);
+    free(logits);
+    llm_seq_destroy(seq);
+    llm_engine_destroy(engine);
+}
+
+static void an_embedding_is_the_mean_of_the_states(void **state)
+{
+    (void)state;
+    static float states[PROMPT * WIDTH_MAX];
+    static struct text text, alone, beside[3];
+    struct worker_server s;
+    struct llm_generate g = request_of(0), t = request_of(0);
+    double sums[WIDTH_MAX] = {0}, length = 0;
+    uint32_t width;
+    reference_states(states, &width);
+    for (uint32_t i = 0; i < PROMPT; i++)
+        for (uint32_t k = 0; k < width; k++)
+            sums[k] += (double)states[i * width + k];
+    for (uint32_t k = 0; k < width; k++)
+        length += sums[k] * sums[k];
+    g.embed = true;
+    start_worker(&s);
+    struct llm_connection *conn = join(&s);
+    run(conn, &g, &alone);
+    assert_ended(&alone, LLM_END_EMBEDDED, 0);
+    assert_int_equal(alone.end.width, width);
+    for (uint32_t k = 0; k < width; k++)
+        assert_true(fabs(sums[k] / sqrt(length) - (double)alone.vector[k]) < 1e-6);
+    /* The same bits beside others, and the text beside them has its own tokens. */
+    start(conn, &t, &text);
+    wait_tokens(&text, 1);
+    for (int i = 0; i < 3; i++)
+        start(conn, &g, &beside[i]);
+    for (int i = 0; i < 3; i++) {
+        wait_end(&beside[i]);
+        assert_ended(&beside[i], LLM_END_EMBEDDED, 0);
+        assert_memory_equal(beside[i].vector, alone.vector, width * sizeof(float));
+    }
+    wait_end(&text);
+    assert_ended(&text, LLM_END_LENGTH, CONTEXT - PROMPT);
+    assert_memory_equal(text.tokens, reference.expected, sizeof reference.expected);
+    wait_idle(conn);
+    llm_connection_close(conn);
+    server_stop(&s);
+}
+
+static void pooling_takes_the_rows_that_it_names(void **state)
+{
+    (void)state;
+    static const float states[] = {3, 4, 0, 1, 5, 12};
+    static const struct {
+        enum llm_pooling pooling;
+        float x, y;
+    } cases[] = {{LLM_POOL_FIRST, 0.6F, 0.8F},
+                 {LLM_POOL_LAST, 5 / 13.0F, 12 / 13.0F},
+                 {LLM_POOL_MEAN, 0.42579F, 0.90482F}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (uint32_t cut = 1; cut <= 3; cut++) {
+            double sums[2] = {0, 0};
+            float v[2];
+            llm_pool_add(cases[i].pooling, sums, states, 2, 0, cut, 3);
+            llm_pool_add(cases[i].pooling, sums, states + (size_t)2 * cut, 2, cut, 3 - cut, 3);
+            llm_pool_finish(sums, 2, v);
+            assert_true(fabsf(v[0] - cases[i].x) < 1e-4F && fabsf(v[1] - cases[i].y) < 1e-4F);
+        }
+    }
+    float zero[2] = {1, 1};
+    llm_pool_finish((const double[]){0, 0}, 2, zero);
+    assert_true(zero[0] == 0 && zero[1] == 0);
 }
 
 /* By the server's thread as well as by the engine's. */
@@ -688,6 +812,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_text_has_the_tokens_of_a_mode),
+        cmocka_unit_test(an_embedding_is_the_mean_of_the_states),
+        cmocka_unit_test(pooling_takes_the_rows_that_it_names),
         cmocka_unit_test(texts_beside_each_other_have_the_tokens_of_texts_alone),
         cmocka_unit_test(a_text_continues_at_another_worker),
         cmocka_unit_test(logprobs_are_of_the_models_own_distribution),
