@@ -313,7 +313,7 @@ static enum kv_result ask(struct sim *s, struct access *a, uint32_t number)
         return KV_PEER_LOST;
     exchange(s, a, number, 1, 2);
     if (!owns(s, view_of(s, number, a->now_ns), a->id, number))
-        return KV_STALE;
+        return KV_NOT_OWNER;
     enum kv_result result =
         kv_blocks_get(owner->blocks, &owner->holder, &a->key, a->now_ns, &lease);
     if (result != KV_OK)
@@ -354,7 +354,7 @@ static enum kv_result get(struct sim *s, struct access *a)
         results[i] = ask(s, a, owners[i]);
         if (results[i] == KV_OK)
             tell_who_missed(s, a, owners, results, i);
-        if (results[i] == KV_OK || results[i] == KV_STALE)
+        if (results[i] == KV_OK || results[i] == KV_NOT_OWNER)
             return results[i];
         worst = worst == KV_MISS ? results[i] : worst;
     }
@@ -410,7 +410,7 @@ static bool access_block(struct sim *s, struct access *a)
     a->key = kv_scale_key(a->id);
     a->view = view_of(s, a->asker, a->now_ns);
     enum kv_result result = get(s, a);
-    if (result == KV_STALE) { /* begins again, with the view that it is about to hear of */
+    if (result == KV_NOT_OWNER) { /* begins again, with the view that it is about to hear of */
         s->stale++;
         a->view = s->commits;
         result = get(s, a);

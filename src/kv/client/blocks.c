@@ -103,7 +103,7 @@ enum kv_result kv_block_put_abort(struct kv_client *c, struct kv_block_put *put)
 {
     enum kv_result result = ask_handle(c, KV_BLOCK_PUT_ABORT, put->route, put->ticket);
     /* Unless the daemon has answered, it may still read there: that part is not used again. */
-    if (result == KV_OK || result == KV_STALE)
+    if (result == KV_OK || result == KV_PUT_EXPIRED)
         put_over(c, put);
     return result;
 }

@@ -13,8 +13,9 @@ const char *kv_result_name(enum kv_result result)
         [KV_TIMEOUT] = "TIMEOUT",
         [KV_REFUSED] = "REFUSED",
         [KV_EXPIRED] = "EXPIRED",
-        [KV_STALE] = "STALE",
+        [KV_PUT_EXPIRED] = "PUT_EXPIRED",
         [KV_EXISTS] = "EXISTS",
+        [KV_NOT_OWNER] = "NOT_OWNER",
     };
     return (unsigned)result < KV_RESULT_COUNT ? names[result] : "?";
 }

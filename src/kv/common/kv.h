@@ -51,9 +51,10 @@ enum kv_result {
     KV_TIMEOUT,   /* the deadline passed: a change may have happened or may still happen */
     KV_REFUSED,   /* the owner does not take it: malformed, or not its key */
     /* Of blocks only (kv/store/blocks.h). */
-    KV_EXPIRED, /* the lease has ended: what was read under it may be anything */
-    KV_STALE,   /* the put has ended, by time, or because another one of the key was first */
-    KV_EXISTS,  /* the key has its block already: blocks never change */
+    KV_EXPIRED,     /* the lease has ended: what was read under it may be anything */
+    KV_PUT_EXPIRED, /* the put took too long and has ended: nothing was stored */
+    KV_EXISTS,      /* the key has its block already, perhaps by a put that was first */
+    KV_NOT_OWNER,   /* members disagree about who owns the key: nothing was stored, try again */
     KV_RESULT_COUNT
 };
 

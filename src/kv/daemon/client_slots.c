@@ -142,7 +142,8 @@ static void count_result(struct kv_daemon *d, enum kv_result result)
         [KV_TIMEOUT] = &d->stats.timeout,
         [KV_REFUSED] = &d->stats.refused,
         [KV_EXPIRED] = &d->stats.expired,
-        [KV_STALE] = &d->stats.stale,
+        [KV_PUT_EXPIRED] = &d->stats.put_expired,
+        [KV_NOT_OWNER] = &d->stats.not_owner,
         [KV_EXISTS] = &d->stats.exists,
     };
     hw_counter_bump(counts[result], 1);

@@ -93,7 +93,7 @@ static void on_answer(void *user, int status, const struct rpc_msg *reply)
         kv_sub_done(sub, KV_REFUSED);
     } else if (answer.stale_view) {
         sub->stale_view = true;
-        kv_sub_done(sub, KV_STALE);
+        kv_sub_done(sub, KV_NOT_OWNER);
     } else {
         sub->remote->kind->answered(sub, &answer);
     }

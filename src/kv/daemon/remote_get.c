@@ -131,7 +131,9 @@ static enum kv_result publish_replica(struct kv_remote *remote, struct kv_sub *s
                                                     remote->opened.checksum, d->now_ns);
     remote->ticket = 0;
     sub->corrupt = result == KV_MISS;
-    return result == KV_STALE ? KV_OK : result; /* another of our clients fetched it meanwhile */
+    if (result == KV_PUT_EXPIRED)
+        return KV_TIMEOUT;
+    return result == KV_EXISTS ? KV_OK : result; /* another of our clients fetched it meanwhile */
 }
 
 static void on_chunk(struct kv_sub *sub, const struct kv_peer_answer *a)
@@ -148,7 +150,7 @@ static void on_chunk(struct kv_sub *sub, const struct kv_peer_answer *a)
     if (result == KV_OK && sub->moved == remote->opened.len)
         kv_sub_done(sub, publish_replica(remote, sub));
     else if (result != KV_OK)
-        kv_sub_done(sub, result == KV_STALE ? KV_TIMEOUT : result);
+        kv_sub_done(sub, result == KV_PUT_EXPIRED ? KV_TIMEOUT : result);
 }
 
 static void get_answered(struct kv_sub *sub, const struct kv_peer_answer *a)

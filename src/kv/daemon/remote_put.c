@@ -84,7 +84,7 @@ static enum kv_result find_put(struct kv_daemon *d, struct kv_client_slot *s, ui
 {
     puts_tick(d);
     int rc = kv_claims_find(d->remote_put_claims, &s->remote_puts, ticket & ~remote_bit, place);
-    return rc == 0 ? KV_OK : rc == -ESTALE ? KV_STALE : KV_REFUSED;
+    return rc == 0 ? KV_OK : rc == -ESTALE ? KV_PUT_EXPIRED : KV_REFUSED;
 }
 
 /* ---- sub-requests ---- */
@@ -365,7 +365,7 @@ static bool commit_step(struct kv_remote *remote, struct kv_sub *sub)
         return progress;
     if (!still_owner(remote, sub)) {
         sub->stale_view = true;
-        kv_sub_done(sub, KV_STALE);
+        kv_sub_done(sub, KV_NOT_OWNER);
         return true;
     }
     if (!sub->self && (!sub->peer || !sub->peer->up)) {
@@ -400,8 +400,7 @@ static void commit_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
 static enum kv_result commit_finish(struct kv_remote *remote, uint32_t *answer_len)
 {
     (void)answer_len;
-    enum kv_result result = best_result(remote);
-    return result == KV_EXISTS ? KV_STALE : result; /* another put was first */
+    return best_result(remote);
 }
 
 static const struct kv_remote_kind commit_kind = {.subs_max = KV_COPIES_MAX,

@@ -38,7 +38,8 @@
     X(timeout, "kv_result_timeout", "", HW_COUNTER, "answers to clients: TIMEOUT")                 \
     X(refused, "kv_result_refused", "", HW_COUNTER, "answers to clients: REFUSED")                 \
     X(expired, "kv_result_expired", "", HW_COUNTER, "answers to clients: EXPIRED")                 \
-    X(stale, "kv_result_stale", "", HW_COUNTER, "answers to clients: STALE")                       \
+    X(put_expired, "kv_result_put_expired", "", HW_COUNTER, "answers to clients: PUT_EXPIRED")     \
+    X(not_owner, "kv_result_not_owner", "", HW_COUNTER, "answers to clients: NOT_OWNER")           \
     X(exists, "kv_result_exists", "", HW_COUNTER, "answers to clients: EXISTS")                    \
     X(block_hits, "kv_block_hits", "", HW_COUNTER, "blocks looked for and found")                  \
     X(block_misses, "kv_block_misses", "", HW_COUNTER, "blocks looked for and not found")          \

@@ -375,7 +375,7 @@ static enum kv_result find_put(struct kv_blocks *b, struct kv_block_holder *hold
     kv_blocks_tick(b, now);
     int rc = kv_claims_find(b->open_puts, &holder->open_puts, ticket, place);
     b->stat.stale += rc == -ESTALE;
-    return rc == 0 ? KV_OK : rc == -ESTALE ? KV_STALE : KV_REFUSED;
+    return rc == 0 ? KV_OK : rc == -ESTALE ? KV_PUT_EXPIRED : KV_REFUSED;
 }
 
 enum kv_result kv_blocks_put_write(struct kv_blocks *b, struct kv_block_holder *holder,
@@ -431,7 +431,7 @@ static enum kv_result judge_put(struct kv_blocks *b, const struct entry *e, cons
     }
     bool taken = find_hashed(b, &e->key, e->hash) != NONE;
     b->stat.stale += taken;
-    return taken ? KV_STALE : KV_OK;
+    return taken ? KV_EXISTS : KV_OK;
 }
 
 static enum kv_result commit(struct kv_blocks *b, struct kv_block_holder *holder, uint64_t ticket,
@@ -643,7 +643,7 @@ enum kv_result kv_blocks_adopt(struct kv_blocks *b, const struct kv_block_key *k
     if (!is_cached(&b->entries[at]))
         return KV_OK;
     if (was_deleted(b, b->entries[at].hash))
-        return KV_STALE;
+        return KV_REFUSED;
     uint64_t size = kv_extents_size(b->entries[at].len);
     if (size > b->config.tenant_bytes)
         return KV_TOO_LARGE;

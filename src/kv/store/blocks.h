@@ -5,7 +5,7 @@
  *   put_start  the store reserves room and gives a ticket
  *   write      bytes are copied into the arena in order and hashed there
  *   commit     the block can be found.  If the putter aborts, dies or is late, its room is free
- *              again.  Of two puts of one key the first commit wins, the other is KV_STALE
+ *              again.  Of two puts of one key the first commit wins, the other is KV_EXISTS
  *   get        a lease: the block keeps its place and its bytes until the lease ends
  *   end        the block is evicted, deleted, or found corrupt.  From then on it cannot be found;
  * its room is free when the last lease has ended
@@ -96,23 +96,24 @@ enum kv_result kv_blocks_put_start(struct kv_blocks *blocks, struct kv_block_hol
 enum kv_result kv_blocks_cache_start(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                      const struct kv_block_key *key, uint64_t len, uint64_t now_ns,
                                      uint64_t *ticket);
-/* The bytes from `at` on, which must be as many as were written before.  KV_OK; KV_STALE when the
- * put has ended; KV_REFUSED out of order, past the end, or for a ticket that was never given. */
+/* The bytes from `at` on, which must be as many as were written before.  KV_OK; KV_PUT_EXPIRED
+ * when the put has ended; KV_REFUSED out of order, past the end, or for a ticket that was never
+ * given. */
 enum kv_result kv_blocks_put_write(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                    uint64_t ticket, uint64_t at, const void *data, uint64_t len,
                                    uint64_t now_ns);
 /* How many bytes were written.  As put_write. */
 enum kv_result kv_blocks_put_written(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                      uint64_t ticket, uint64_t now_ns, uint64_t *written);
-/* The put ends.  KV_OK; KV_STALE when it had ended, or the key got a block meanwhile; KV_REFUSED
- * when bytes are missing, or for a ticket that was never given. */
+/* The put ends.  KV_OK; KV_PUT_EXPIRED when it had ended; KV_EXISTS when the key got a block
+ * meanwhile; KV_REFUSED when bytes are missing, or for a ticket that was never given. */
 enum kv_result kv_blocks_put_commit(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                     uint64_t ticket, uint64_t now_ns);
 /* The same for bytes of another daemon: KV_MISS, counted as corrupt, when they differ from the
  * checksum that came with them. */
 enum kv_result kv_blocks_put_commit_as(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                        uint64_t ticket, uint64_t checksum, uint64_t now_ns);
-/* KV_OK, KV_STALE, KV_REFUSED. */
+/* KV_OK, KV_PUT_EXPIRED, KV_REFUSED. */
 enum kv_result kv_blocks_put_abort(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                    uint64_t ticket, uint64_t now_ns);
 
@@ -161,8 +162,8 @@ bool kv_blocks_peek(const struct kv_blocks *blocks, const struct kv_block_key *k
 /* Whether the key has a block that is not a cached replica. */
 bool kv_blocks_owns(const struct kv_blocks *blocks, const struct kv_block_key *key);
 /* Makes the key's cached replica a block of our own, of that tenant.  KV_OK, also when it is one
- * already; KV_MISS; KV_STALE when the key was deleted here lately, so that a deleted block does not
- * come back; KV_TOO_LARGE, KV_FULL as for a put: then it stays a cached replica. */
+ * already; KV_MISS; KV_REFUSED when the key was deleted here lately, so that a deleted block does
+ * not come back; KV_TOO_LARGE, KV_FULL as for a put: then it stays a cached replica. */
 enum kv_result kv_blocks_adopt(struct kv_blocks *blocks, const struct kv_block_key *key,
                                uint64_t tenant);
 /* Drops the key's block if it is a cached replica; whether it was. */

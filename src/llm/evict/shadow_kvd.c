@@ -101,10 +101,12 @@ static int error_of(enum kv_result result)
         return -ECONNRESET;
     case KV_TIMEOUT:
     case KV_EXPIRED:
+    case KV_PUT_EXPIRED:
         return -ETIMEDOUT;
     case KV_EXISTS:
-    case KV_STALE: /* another put of the same bytes came first */
         return -EEXIST;
+    case KV_NOT_OWNER:
+        return -EAGAIN;
     default:
         return -EPROTO;
     }

@@ -150,14 +150,15 @@ static void writes_are_in_order_and_complete(void **state)
     assert_int_equal(kv_blocks_put_written(f.b, &f.me, ticket, f.now, &written), KV_OK);
     assert_int_equal(written, 60);
     assert_int_equal(kv_blocks_put_commit(f.b, &f.me, ticket, f.now), KV_REFUSED);
-    assert_int_equal(kv_blocks_put_commit(f.b, &f.me, ticket, f.now), KV_STALE); /* it has ended */
-    assert_int_equal(kv_blocks_put_written(f.b, &f.me, ticket, f.now, &written), KV_STALE);
+    assert_int_equal(kv_blocks_put_commit(f.b, &f.me, ticket, f.now),
+                     KV_PUT_EXPIRED); /* it has ended */
+    assert_int_equal(kv_blocks_put_written(f.b, &f.me, ticket, f.now, &written), KV_PUT_EXPIRED);
     assert_false(exists(&f, 1));
     assert_int_equal(stat_of(&f).room_used, 0);
     stop(&f);
 }
 
-static void who_commits_first_wins_and_the_other_is_stale(void **state)
+static void who_commits_first_wins_and_the_other_hears_it(void **state)
 {
     (void)state;
     struct fixture f;
@@ -170,7 +171,7 @@ static void who_commits_first_wins_and_the_other_is_stale(void **state)
     assert_int_equal(kv_blocks_put_write(f.b, &f.me, mine, 0, "one", 3, f.now), KV_OK);
     assert_int_equal(kv_blocks_put_write(f.b, &f.other, theirs, 0, "two", 3, f.now), KV_OK);
     assert_int_equal(kv_blocks_put_commit(f.b, &f.other, theirs, f.now), KV_OK);
-    assert_int_equal(kv_blocks_put_commit(f.b, &f.me, mine, f.now), KV_STALE);
+    assert_int_equal(kv_blocks_put_commit(f.b, &f.me, mine, f.now), KV_EXISTS);
     assert_int_equal(get(&f, 1, &lease), KV_OK);
     assert_memory_equal(arena + lease.offset, "two", 3);
     assert_int_equal(stat_of(&f).room_used, KV_GRANULE); /* the loser's room is free */
@@ -191,7 +192,7 @@ static void a_put_that_is_never_committed_ends(void **state)
     f.now += 10 * (uint64_t)SEC - 1;
     assert_int_equal(kv_blocks_put_write(f.b, &f.me, ticket, 0, "four", 4, f.now), KV_OK);
     f.now++;
-    assert_int_equal(kv_blocks_put_commit(f.b, &f.me, ticket, f.now), KV_STALE);
+    assert_int_equal(kv_blocks_put_commit(f.b, &f.me, ticket, f.now), KV_PUT_EXPIRED);
     assert_int_equal(stat_of(&f).puts_expired, 1);
     assert_int_equal(stat_of(&f).stale, 1);
     assert_int_equal(stat_of(&f).room_used, 0);
@@ -213,7 +214,7 @@ static void tickets_belong_to_their_holder(void **state)
     assert_int_equal(kv_blocks_put_abort(f.b, &f.me, UINT64_MAX, f.now), KV_REFUSED);
     assert_int_equal(kv_blocks_put_abort(f.b, &f.me, 0, f.now), KV_REFUSED);
     assert_int_equal(kv_blocks_put_abort(f.b, &f.me, ticket, f.now), KV_OK);
-    assert_int_equal(kv_blocks_put_abort(f.b, &f.me, ticket, f.now), KV_STALE);
+    assert_int_equal(kv_blocks_put_abort(f.b, &f.me, ticket, f.now), KV_PUT_EXPIRED);
     stop(&f);
 }
 
@@ -726,7 +727,7 @@ static void a_cached_replica_that_is_adopted_is_a_tenants_block(void **state)
     for (int n = 1; n <= 2; n++) {
         struct kv_block_key gone = key_of(n);
         assert_int_equal(cache(&f, n), KV_OK);
-        assert_int_equal(kv_blocks_adopt(f.b, &gone, 9), KV_STALE);
+        assert_int_equal(kv_blocks_adopt(f.b, &gone, 9), KV_REFUSED);
     }
     assert_int_equal(kv_blocks_tenant_bytes(f.b, 9), 0);
     stop(&f);
@@ -757,7 +758,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_block_is_found_only_after_commit_and_whole),
         cmocka_unit_test(writes_are_in_order_and_complete),
-        cmocka_unit_test(who_commits_first_wins_and_the_other_is_stale),
+        cmocka_unit_test(who_commits_first_wins_and_the_other_hears_it),
         cmocka_unit_test(a_put_that_is_never_committed_ends),
         cmocka_unit_test(tickets_belong_to_their_holder),
         cmocka_unit_test(a_leased_block_stays_until_the_lease_ends),

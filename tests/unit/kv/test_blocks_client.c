@@ -192,7 +192,7 @@ static void an_expired_lease_is_told_from_a_miss(void **state)
     rank_stop(&r);
 }
 
-static void who_commits_second_is_stale(void **state)
+static void who_commits_second_hears_that_it_exists(void **state)
 {
     (void)state;
     struct rank r;
@@ -205,7 +205,7 @@ static void who_commits_second_is_stale(void **state)
     memset(first.data, 1, 1000);
     memset(second.data, 2, 1000);
     assert_int_equal(kv_block_put_commit(b, &second), KV_OK);
-    assert_int_equal(kv_block_put_commit(a, &first), KV_STALE);
+    assert_int_equal(kv_block_put_commit(a, &first), KV_EXISTS);
     struct kv_block_ref ref;
     assert_int_equal(kv_block_lease(a, &key, &ref), KV_OK);
     assert_int_equal(ref.data[0], 2);
@@ -357,7 +357,7 @@ int main(void)
         cmocka_unit_test(chains_are_matched_over_all_daemons),
         cmocka_unit_test(a_block_is_read_where_it_lies_under_a_lease),
         cmocka_unit_test(an_expired_lease_is_told_from_a_miss),
-        cmocka_unit_test(who_commits_second_is_stale),
+        cmocka_unit_test(who_commits_second_hears_that_it_exists),
         cmocka_unit_test(limits_have_their_results),
         cmocka_unit_test(without_staging_or_arena_blocks_are_refused),
         cmocka_unit_test(a_damaged_block_is_a_miss_and_is_counted),

@@ -165,7 +165,7 @@ static void write_to(struct model *m, struct claim *c, uint32_t n)
     enum kv_result r =
         kv_blocks_put_write(m->b, &m->holders[c->holder], c->handle, c->written, data, n, m->now);
     count(m, r);
-    REQUIRE(r == (c->live ? KV_OK : KV_STALE));
+    REQUIRE(r == (c->live ? KV_OK : KV_PUT_EXPIRED));
     memset(data, 0xee, sizeof(data)); /* the writer's memory is its own again */
     if (r == KV_OK)
         c->written += n;
@@ -189,7 +189,10 @@ static void op_commit(struct model *m)
     bool had = kv_blocks_exists(m->b, &k);
     enum kv_result r = kv_blocks_put_commit(m->b, &m->holders[c->holder], c->handle, m->now);
     count(m, r);
-    REQUIRE(r == (!c->live ? KV_STALE : c->written < c->len ? KV_REFUSED : had ? KV_STALE : KV_OK));
+    REQUIRE(r == (!c->live              ? KV_PUT_EXPIRED
+                  : c->written < c->len ? KV_REFUSED
+                  : had                 ? KV_EXISTS
+                                        : KV_OK));
     if (r == KV_OK)
         m->keys[c->key] = (struct known){.put = true, .content = c->content, .len = c->len};
     *c = (struct claim){0};
@@ -202,7 +205,7 @@ static void op_abort(struct model *m)
         return;
     enum kv_result r = kv_blocks_put_abort(m->b, &m->holders[c->holder], c->handle, m->now);
     count(m, r);
-    REQUIRE(r == (c->live ? KV_OK : KV_STALE));
+    REQUIRE(r == (c->live ? KV_OK : KV_PUT_EXPIRED));
     *c = (struct claim){0};
 }
 
@@ -385,8 +388,8 @@ static void nothing_is_read_that_was_not_put_and_leased_blocks_stay(void **state
     uint32_t results[KV_RESULT_COUNT] = {0};
     for (uint64_t seed = 1; seed <= SEEDS; seed++)
         run(seed, results);
-    static const enum kv_result expected[] = {KV_OK,      KV_MISS,  KV_FULL,  KV_REFUSED,
-                                              KV_EXPIRED, KV_STALE, KV_EXISTS};
+    static const enum kv_result expected[] = {KV_OK,      KV_MISS,        KV_FULL,  KV_REFUSED,
+                                              KV_EXPIRED, KV_PUT_EXPIRED, KV_EXISTS};
     for (size_t i = 0; i < ARRAY_LEN(expected); i++) /* or the runs show less than they say */
         if (results[expected[i]] <= SEEDS / 4)
             fail_msg("only %u of %s", results[expected[i]], kv_result_name(expected[i]));

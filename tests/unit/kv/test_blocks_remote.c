@@ -303,7 +303,7 @@ static void puts_end_where_they_are_told_to(void **state)
     memset(first.data, 1, 100);
     memset(second.data, 2, 100);
     assert_int_equal(kv_block_put_commit(k.clients[0], &first), KV_OK);
-    assert_int_equal(kv_block_put_commit(k.clients[1], &second), KV_STALE);
+    assert_int_equal(kv_block_put_commit(k.clients[1], &second), KV_EXISTS);
     uint8_t got[100];
     uint32_t len;
     assert_int_equal(kv_block_get(k.clients[1], &key, got, 100, &len), KV_OK);

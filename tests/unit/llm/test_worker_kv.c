@@ -39,16 +39,23 @@ static void *run_daemon(void *user)
     return NULL;
 }
 
-static void daemon_start(struct daemon *d)
+/* put_lasts_ns: 0: the daemon's default. */
+static void daemon_start_with(struct daemon *d, uint64_t put_lasts_ns)
 {
     char cause[RPC_WHY_CHARS] = "";
     snprintf(d->dir, sizeof d->dir, "/tmp/hawser-wkv-XXXXXX");
     assert_non_null(mkdtemp(d->dir));
     snprintf(d->socket, sizeof d->socket, "%s/kvd", d->dir);
     struct kv_host_options options = reference_daemon(d->socket, STORE);
+    options.blocks.put_lasts_ns = put_lasts_ns;
     if (kv_host_create(&options, &d->host, cause))
         fail_msg("%s", cause);
     assert_int_equal(pthread_create(&d->thread, NULL, run_daemon, d->host), 0);
+}
+
+static void daemon_start(struct daemon *d)
+{
+    daemon_start_with(d, 0);
 }
 
 static void daemon_stop(struct daemon *d)
@@ -759,6 +766,32 @@ static void a_corrupt_block_is_never_used(void **state)
     daemon_stop(&d);
 }
 
+/* What expired was not stored, so the rows must not be freed. */
+static void a_put_that_expired_is_not_taken_for_stored(void **state)
+{
+    (void)state;
+    struct daemon d;
+    struct llm_shadow *shadow;
+    uint16_t values[32] = {1, 2, 3};
+    struct kv_block_key key = {.len = 3, .bytes = "key"};
+    struct llm_shadow_task task = {.key = key, .values = values, .bytes = sizeof values};
+    bool there = true;
+    daemon_start_with(&d, 1);
+    struct llm_shadow_config config = {.socket = d.socket};
+    if (llm_shadow_create(&llm_shadow_kvd, &config, &shadow, why))
+        fail_msg("%s", why);
+    llm_shadow_store(shadow, &task);
+    assert_int_equal(llm_shadow_wait(shadow, &task), -ETIMEDOUT);
+    assert_false(llm_shadow_takes(shadow));
+    llm_shadow_destroy(shadow);
+    if (llm_shadow_create(&llm_shadow_kvd, &config, &shadow, why))
+        fail_msg("%s", why);
+    assert_int_equal(llm_shadow_has(shadow, &key, 1, &there), 0);
+    assert_false(there);
+    llm_shadow_destroy(shadow);
+    daemon_stop(&d);
+}
+
 static void a_daemon_that_is_not_there_is_named(void **state)
 {
     (void)state;
@@ -810,6 +843,7 @@ int main(void)
         cmocka_unit_test(a_step_that_waited_for_layers_tells_nothing_of_computing),
         cmocka_unit_test(a_daemon_that_is_gone_costs_computing),
         cmocka_unit_test(a_corrupt_block_is_never_used),
+        cmocka_unit_test(a_put_that_expired_is_not_taken_for_stored),
         cmocka_unit_test(a_daemon_that_is_not_there_is_named),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
