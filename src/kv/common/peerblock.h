@@ -18,9 +18,9 @@
  *   COMMIT         a ticket and the checksum
  *   ABORT          a ticket; posted
  *   DELETE, PIN    a key; PIN's flag: on or off
- *   EXISTS         up to KV_BLOCK_CHAIN_MAX keys
+ *   EXISTS         up to KV_BLOCK_CHAIN_MAX keys; flag: cached replicas do not count
  *   CORRUPT        a key; posted: bytes that came from there differ from their checksum
- *   REPAIR         a key; posted: another owner has the block and this one lacks it
+ *   REPAIR         a key and len; posted: another owner has the block and this one lacks it
  *
  * Trust: decoders take anything and answer -EPROTO for what is short, long or out of range.
  * Threads: any.  Lifetime: decoded keys are copied, decoded bytes point into the message. */

@@ -1,4 +1,5 @@
 #include "kv/daemon/client_slots.h"
+#include "kv/daemon/copies.h"
 #include "kv/daemon/local_requests.h"
 #include "kv/daemon/peer_requests.h"
 #include "kv/daemon/peers.h"
@@ -47,11 +48,14 @@ static int blocks_init(struct kv_daemon *d)
     d->scratch = c.memory.alloc(c.memory.user, sizeof(*d->scratch));
     d->cache_holder = (struct kv_block_holder)KV_BLOCK_HOLDER_INIT;
     int rc = d->scratch ? kv_blocks_create(&c, &d->blocks) : -ENOMEM;
-    return rc ? rc : kv_remote_put_init(d);
+    if (rc == 0)
+        rc = kv_remote_put_init(d);
+    return rc ? rc : kv_copies_init(d);
 }
 
 static void blocks_fini(struct kv_daemon *d)
 {
+    kv_copies_fini(d);
     kv_remote_put_fini(d);
     kv_blocks_destroy(d->blocks);
     d->config.memory.release(d->config.memory.user, d->scratch);
@@ -147,6 +151,7 @@ static uint32_t scan_phase(struct kv_daemon *d)
     if (d->blocks) {
         kv_blocks_tick(d->blocks, d->now_ns);
         n += kv_local_copies_advance(d);
+        n += d->copies_kept ? kv_copies_step(d) : 0;
         n += d->remotes ? kv_remotes_step(d) : 0;
     }
     return n;
@@ -255,7 +260,9 @@ uint64_t kv_daemon_next_tick(const struct kv_daemon *d)
     uint64_t peers = kv_peers_next_tick(d);
     uint64_t blocks = d->blocks ? kv_blocks_next_tick(d->blocks) : HW_NEVER;
     uint64_t remotes = d->remotes ? kv_remotes_next_tick(d) : HW_NEVER;
+    uint64_t copies = d->copies_kept ? kv_copies_next_tick(d) : HW_NEVER;
     blocks = remotes < blocks ? remotes : blocks;
+    blocks = copies < blocks ? copies : blocks;
     return peers < blocks ? peers : blocks;
 }
 

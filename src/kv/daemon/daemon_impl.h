@@ -5,6 +5,7 @@
  *   daemon.c                            create, destroy, the phases of a turn
  *   local_requests.c, local_blocks.c    serve local clients
  *   peer_requests.c, peer_blocks.c      serve other daemons
+ *   copies.c                            keeps the number of copies of our blocks
  *   remote_get.c, _put.c, _keys.c       the kinds of remote requests
  *   remote.c                            remote requests and their sub-requests
  *   peers.c                             connections to other daemons
@@ -125,6 +126,7 @@ struct kv_daemon {
     bool more_to_serve;   /* messages were left for the next turn */
     uint32_t turn_bytes;  /* see KV_TURN_BYTES */
     struct kv_block_holder cache_holder;
+    struct kv_copies *copies_kept; /* NULL: of each block there is one */
     struct kv_claims *remote_put_claims;
     struct kv_remote_put *remote_puts;
     struct kv_chunk *chunks; /* spare ones */

@@ -114,7 +114,7 @@ static enum kv_result verify(struct kv_daemon *d, struct kv_client_slot *s, uint
     enum kv_result result = kv_blocks_verify(d->blocks, &s->holder, lease, d->now_ns);
     if (result == KV_MISS && known) {
         kv_remote_tell_corrupt(d, &key); /* the owner's bytes may be corrupt, too */
-        kv_remote_repair(d, &key);
+        (void)kv_remote_repair(d, &key);
     }
     return result;
 }
@@ -139,6 +139,7 @@ static struct answer stat(struct kv_daemon *d)
     uint64_t fields[KV_BLOCK_STAT_FIELDS];
     struct kv_blocks_stat figures;
     kv_blocks_stat(d->blocks, &figures);
+    figures.below_copies = hw_counter_load(&d->stats.block_below_copies);
     memcpy(fields, &figures, sizeof(fields));
     for (uint32_t i = 0; i < KV_BLOCK_STAT_FIELDS; i++)
         wire_store64(d->scratch->answer + 8 * i, fields[i]);

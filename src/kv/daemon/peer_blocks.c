@@ -4,6 +4,8 @@
  * epoch of that view, and the other daemon looks at its own view again.  Tickets and leases belong
  * to the connection they were given to and end with it. */
 #include "kv/daemon/peer_requests.h"
+
+#include "kv/daemon/copies.h"
 #include "kv/daemon/remote.h"
 #include "kv/daemon/view_peers.h"
 
@@ -80,12 +82,13 @@ static struct reply open_put(struct kv_daemon *d, struct kv_peer *peer,
     return (struct reply){.result = KV_OK, .len = KV_PEER_TICKET_BYTES};
 }
 
-static struct reply exists(struct kv_daemon *d, uint32_t count)
+static struct reply exists(struct kv_daemon *d, uint32_t count, bool own)
 {
     const struct kv_block_key *keys = d->scratch->keys;
     uint8_t *answer = d->scratch->answer + 1;
     for (uint32_t i = 0; i < count; i++)
-        answer[i] = kv_blocks_exists(d->blocks, &keys[i]);
+        answer[i] =
+            own ? kv_blocks_owns(d->blocks, &keys[i]) : kv_blocks_exists(d->blocks, &keys[i]);
     return (struct reply){.result = KV_OK, .len = count};
 }
 
@@ -99,7 +102,7 @@ static enum kv_result verify(struct kv_daemon *d, struct kv_peer *peer)
         result = kv_blocks_verify(d->blocks, holder, lease.handle, d->now_ns);
     if (result == KV_OK)
         return kv_blocks_release(d->blocks, holder, lease.handle, d->now_ns);
-    kv_remote_repair(d, d->scratch->keys);
+    (void)kv_remote_repair(d, d->scratch->keys);
     return result;
 }
 
@@ -129,14 +132,14 @@ static struct reply execute(struct kv_daemon *d, struct kv_peer *peer,
     case KV_PEER_PIN:
         return plain(kv_blocks_pin(b, keys, r->flag));
     case KV_PEER_EXISTS:
-        return exists(d, r->key_count);
+        return exists(d, r->key_count, r->flag);
     case KV_PEER_CLOSE:
         return plain(kv_blocks_release(b, holder, r->handle, d->now_ns));
     case KV_PEER_CORRUPT:
         return plain(verify(d, peer));
     case KV_PEER_REPAIR:
-        if (!kv_blocks_has_evicted(b))
-            kv_remote_repair(d, keys);
+        if (kv_blocks_may_restore(b, keys, r->len))
+            kv_copies_restore(d, keys, r->len);
         return plain(KV_OK);
     case KV_PEER_ABORT:
         return plain(kv_blocks_put_abort(b, holder, r->handle, d->now_ns));

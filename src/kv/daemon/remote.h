@@ -14,6 +14,7 @@
  *   keys     all at once: which of these keys are there
  *   change   all at once: delete or pin
  *   repair   as get, for nobody: a block that we should have, from another owner
+ *   count    as keys, for nobody: which other owners lack blocks that we have (copies.c)
  *
  * A remote request that finds the members changed begins again, once (docs/design/cluster.md): an
  * owner answered that it is none, or was lost and the view is another by now.
@@ -131,6 +132,7 @@ struct kv_remote {
     struct kv_key_state {
         uint8_t subs[KV_COPIES_MAX], sub_count;
         bool there;
+        uint8_t lacks; /* a bit for each of subs that answered that it has none */
     } * states;
 };
 
@@ -149,8 +151,13 @@ uint64_t kv_remotes_next_tick(const struct kv_daemon *d);
 /* Ends those that nobody waits for, while there are connections still. */
 void kv_remotes_fini(struct kv_daemon *d);
 
-/* Fetches a block that we own and lack from another owner, some time; best effort. */
-void kv_remote_repair(struct kv_daemon *d, const struct kv_block_key *key);
+/* Fetches a block that we own and lack from another owner.  False: too many at once. */
+bool kv_remote_repair(struct kv_daemon *d, const struct kv_block_key *key);
+/* Asks other owners for blocks of our own; kv_copies_counted gets how many lack copies.  False: too
+ * many requests. */
+bool kv_remote_count_copies(struct kv_daemon *d, const struct kv_block_key *keys, uint32_t count);
+/* Whether that is under way. */
+bool kv_remote_counts_copies(const struct kv_daemon *d);
 /* Tells the owners that their bytes may be corrupt; they verify them. */
 void kv_remote_tell_corrupt(struct kv_daemon *d, const struct kv_block_key *key);
 

@@ -54,7 +54,7 @@ static bool read_chunks(struct kv_remote *remote, struct kv_sub *sub)
 
 static void tell(struct kv_remote *remote, struct kv_sub *sub, enum kv_peer_method what)
 {
-    struct kv_peer_request r = {.method = what, .epoch = remote->epoch};
+    struct kv_peer_request r = {.method = what, .epoch = remote->epoch, .len = remote->opened.len};
     kv_sub_post(sub, &r, &remote->keys[0]);
 }
 
@@ -181,12 +181,11 @@ static enum kv_result worst_result(const struct kv_remote *remote)
     return worst;
 }
 
-/* The block was found: owners that lack it get it.  A store that has evicted blocks does without:
- * it would evict another one for this. */
+/* The block was found: owners that lack it get it. */
 static void restore_replicas(struct kv_remote *remote, bool ours)
 {
     struct kv_daemon *d = remote->daemon;
-    if (ours && !kv_blocks_has_evicted(d->blocks))
+    if (ours && kv_blocks_may_restore(d->blocks, &remote->keys[0], remote->opened.len))
         (void)kv_blocks_adopt(d->blocks, &remote->keys[0],
                               remote->opened.tenant); /* else it stays a cached replica */
     for (uint32_t i = 0; i < remote->sub_count; i++)
@@ -255,13 +254,13 @@ static bool may_repair(const struct kv_daemon *d, const struct kv_block_key *key
     return count < KV_REPAIRS_MAX;
 }
 
-void kv_remote_repair(struct kv_daemon *d, const struct kv_block_key *key)
+bool kv_remote_repair(struct kv_daemon *d, const struct kv_block_key *key)
 {
     struct kv_block_request r = {.op = KV_BLOCK_GET, .key_count = 1};
-    if (d->alone || kv_share_of(d, key) != KV_SHARE_COPY || kv_blocks_owns(d->blocks, key) ||
-        !may_repair(d, key))
-        return;
-    (void)kv_remote_add(d, &repair_kind, &r, key, d->now_ns + KV_PUT_LASTS_NS);
+    if (d->alone || kv_share_of(d, key) != KV_SHARE_COPY || kv_blocks_owns(d->blocks, key))
+        return true;
+    return may_repair(d, key) &&
+           kv_remote_add(d, &repair_kind, &r, key, d->now_ns + KV_PUT_LASTS_NS);
 }
 
 void kv_remote_tell_corrupt(struct kv_daemon *d, const struct kv_block_key *key)

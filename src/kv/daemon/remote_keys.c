@@ -1,11 +1,16 @@
 /* remote_keys.c - which keys are there, deleting and pinning: one exchange with each owner. */
 #include "kv/daemon/remote.h"
 
+#include "kv/daemon/copies.h"
+#include "kv/daemon/view_peers.h"
+
 #include "wire/le.h"
 
 #include <assert.h>
 
 /* ---- which keys are there ---- */
+
+static const struct kv_remote_kind count_kind;
 
 static uint32_t sub_to(struct kv_remote *remote, uint32_t place)
 {
@@ -39,23 +44,24 @@ static void keys_begin(struct kv_remote *remote)
         key_begin(remote, i);
 }
 
-static bool is_asked(const struct kv_remote *remote, uint32_t key, const struct kv_sub *sub)
+/* Which of the owners that are asked for a key the sub-request goes to; -1: none. */
+static int asked_as(const struct kv_remote *remote, uint32_t key, const struct kv_sub *sub)
 {
     const struct kv_key_state *state = &remote->states[key];
     for (uint32_t i = 0; i < state->sub_count; i++)
         if (&remote->subs[state->subs[i]] == sub)
-            return true;
-    return false;
+            return (int)i;
+    return -1;
 }
 
 static bool keys_step(struct kv_remote *remote, struct kv_sub *sub)
 {
     struct kv_block_key *keys = remote->daemon->scratch->keys;
-    struct kv_peer_request r = {.method = KV_PEER_EXISTS};
+    struct kv_peer_request r = {.method = KV_PEER_EXISTS, .flag = remote->kind == &count_kind};
     if (sub->phase != KV_SUB_BEGIN)
         return false;
     for (uint32_t i = 0; i < remote->request.key_count; i++)
-        if (is_asked(remote, i, sub))
+        if (asked_as(remote, i, sub) >= 0)
             keys[r.key_count++] = remote->keys[i];
     if (kv_sub_call(sub, &r, keys))
         sub->phase = KV_SUB_OPENING;
@@ -67,10 +73,13 @@ static void keys_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
     struct kv_remote *remote = sub->remote;
     uint32_t n = 0;
     for (uint32_t i = 0; i < remote->request.key_count && a->result == KV_OK; i++) {
-        if (!is_asked(remote, i, sub))
+        int owner = asked_as(remote, i, sub);
+        if (owner < 0)
             continue;
         if (n < a->payload_len && a->payload[n])
             remote->states[i].there = true;
+        else
+            remote->states[i].lacks |= (uint8_t)(1u << owner);
         n++;
     }
     kv_sub_done(sub, a->result == KV_OK && n != a->payload_len ? KV_REFUSED : a->result);
@@ -115,6 +124,63 @@ const struct kv_remote_kind kv_remote_kind_keys = {.subs_max = KV_MEMBERS_MAX,
                                                    .step = keys_step,
                                                    .answered = keys_answered,
                                                    .finish = keys_finish};
+
+/* ---- counting copies ---- */
+
+static void tell_to_repair(struct kv_remote *remote, uint32_t key, struct kv_sub *sub)
+{
+    struct kv_peer_request r = {.method = KV_PEER_REPAIR,
+                                .epoch = remote->epoch,
+                                .len = kv_blocks_len(remote->daemon->blocks, &remote->keys[key])};
+    kv_sub_post(sub, &r, &remote->keys[key]);
+}
+
+/* An owner that was not reached has no copy, as far as anybody knows. */
+static bool is_below(struct kv_remote *remote, uint32_t key)
+{
+    struct kv_key_state *state = &remote->states[key];
+    bool below = state->sub_count + 1u < remote->daemon->config.copies;
+    for (uint32_t i = 0; i < state->sub_count; i++) {
+        struct kv_sub *sub = &remote->subs[state->subs[i]];
+        if (state->lacks & 1u << i)
+            tell_to_repair(remote, key, sub);
+        below |= sub->result != KV_OK || state->lacks & 1u << i;
+    }
+    return below;
+}
+
+static enum kv_result count_finish(struct kv_remote *remote, uint32_t *answer_len)
+{
+    struct kv_daemon *d = remote->daemon;
+    uint32_t below = 0;
+    (void)answer_len;
+    for (uint32_t i = 0; i < remote->request.key_count; i++)
+        if (kv_blocks_owns(d->blocks, &remote->keys[i]) &&
+            kv_share_of(d, &remote->keys[i]) != KV_SHARE_NONE)
+            below += is_below(remote, i);
+    kv_copies_counted(d, below);
+    return KV_OK;
+}
+
+static const struct kv_remote_kind count_kind = {.subs_max = KV_MEMBERS_MAX,
+                                                 .begin = keys_begin,
+                                                 .step = keys_step,
+                                                 .answered = keys_answered,
+                                                 .finish = count_finish};
+
+bool kv_remote_counts_copies(const struct kv_daemon *d)
+{
+    const struct kv_remote *remote = d->remotes;
+    while (remote && remote->kind != &count_kind)
+        remote = remote->next;
+    return remote != NULL;
+}
+
+bool kv_remote_count_copies(struct kv_daemon *d, const struct kv_block_key *keys, uint32_t count)
+{
+    struct kv_block_request r = {.op = KV_BLOCK_EXISTS, .key_count = (uint16_t)count};
+    return kv_remote_add(d, &count_kind, &r, keys, d->now_ns + KV_PUT_LASTS_NS);
+}
 
 /* ---- deleting and pinning ---- */
 

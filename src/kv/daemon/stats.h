@@ -46,6 +46,7 @@
     X(block_evicted, "kv_block_evicted", "", HW_COUNTER, "blocks that had to go")                  \
     X(block_corrupt, "kv_block_corrupt", "", HW_COUNTER, "blocks unlike their checksum: dropped")  \
     X(block_repaired, "kv_block_repaired", "", HW_COUNTER, "replicas restored from another owner") \
+    X(block_below_copies, "kv_block_below_copies", "", HW_GAUGE, "blocks that lack copies")        \
     X(block_remote, "kv_block_remote", "", HW_COUNTER, "requests about blocks of other daemons")   \
     X(block_stale_views, "kv_block_stale_views", "", HW_COUNTER, "of these, begun again")          \
     X(block_served, "kv_block_served", "", HW_COUNTER, "messages of other daemons about blocks")   \

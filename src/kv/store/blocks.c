@@ -58,6 +58,8 @@ struct kv_blocks {
     struct tenant tenants[KV_BLOCK_TENANTS_MAX + 1]; /* the last: cached replicas, no limit */
     uint64_t deleted[DELETED_KEPT]; /* hashes of keys that were deleted last, odd */
     uint32_t deleted_next;
+    uint64_t *evicted;     /* hashes of keys of our own that were evicted, each at its bucket */
+    uint32_t entries_used; /* every entry in use is below it */
     struct kv_blocks_stat stat; /* counts; the rest is filled in when asked for */
 };
 
@@ -236,6 +238,13 @@ static bool is_held(void *user, uint32_t at)
     return e->leases > 0 || e->pinned;
 }
 
+static void note_evicted(struct kv_blocks *b, const struct entry *e)
+{
+    b->stat.evicted++;
+    if (!is_cached(e))
+        b->evicted[e->hash & b->bucket_mask] = e->hash;
+}
+
 static bool evict_of_tenant(struct kv_blocks *b, uint32_t tenant)
 {
     uint32_t at = b->tenants[tenant].oldest;
@@ -243,8 +252,8 @@ static bool evict_of_tenant(struct kv_blocks *b, uint32_t tenant)
         at = b->entries[at].newer;
     if (at == NONE)
         return false;
+    note_evicted(b, &b->entries[at]);
     entry_drop(b, at);
-    b->stat.evicted++;
     return true;
 }
 
@@ -256,8 +265,8 @@ static bool evict_one(struct kv_blocks *b)
     uint32_t at = kv_policy_evict(b->policy, is_held, b);
     if (at == NONE)
         return false;
+    note_evicted(b, &b->entries[at]);
     entry_retire(b, at);
-    b->stat.evicted++;
     return true;
 }
 
@@ -302,6 +311,7 @@ static void entry_open(struct kv_blocks *b, const struct entry *start)
     uint32_t at = b->spare;
     struct entry *e = &b->entries[at];
     b->spare = e->chain;
+    b->entries_used = at < b->entries_used ? b->entries_used : at + 1;
     *e = *start;
     e->state = ENTRY_OPEN;
     b->tenants[e->tenant].entries++;
@@ -405,9 +415,20 @@ enum kv_result kv_blocks_put_written(struct kv_blocks *b, struct kv_block_holder
     return result;
 }
 
+/* The key has a block of our own again. */
+static void forget_absence(struct kv_blocks *b, uint64_t hash)
+{
+    uint64_t *evicted = &b->evicted[hash & b->bucket_mask];
+    *evicted = *evicted == hash ? 0 : *evicted;
+    for (uint32_t i = 0; i < DELETED_KEPT; i++)
+        b->deleted[i] = b->deleted[i] == (hash | 1) ? 0 : b->deleted[i];
+}
+
 static void publish(struct kv_blocks *b, uint32_t at)
 {
     struct entry *e = &b->entries[at];
+    if (!is_cached(e))
+        forget_absence(b, e->hash);
     e->state = ENTRY_READY;
     index_add(b, at);
     tenant_list_add(b, at);
@@ -631,6 +652,7 @@ static void move_in(struct kv_blocks *b, uint32_t at, uint32_t tenant)
     to->bytes += size;
     tenant_list_add(b, at);
     kv_policy_add(b->policy, at, e->hash, size);
+    forget_absence(b, e->hash);
     b->stat.cached--;
     b->stat.repaired++;
 }
@@ -667,6 +689,12 @@ bool kv_blocks_peek(const struct kv_blocks *b, const struct kv_block_key *key, u
     if (at != NONE)
         *checksum = b->entries[at].checksum;
     return at != NONE;
+}
+
+uint32_t kv_blocks_len(const struct kv_blocks *b, const struct kv_block_key *key)
+{
+    uint32_t at = find(b, key);
+    return at == NONE ? 0 : b->entries[at].len;
 }
 
 bool kv_blocks_drop_cached(struct kv_blocks *b, const struct kv_block_key *key)
@@ -711,12 +739,28 @@ enum kv_result kv_blocks_pin(struct kv_blocks *b, const struct kv_block_key *key
     return KV_OK;
 }
 
-/* ---- figures ---- */
-
-bool kv_blocks_has_evicted(const struct kv_blocks *b)
+bool kv_blocks_may_restore(const struct kv_blocks *b, const struct kv_block_key *key, uint64_t len)
 {
-    return b->stat.evicted > 0;
+    uint64_t hash = hash_of(b, key);
+    uint64_t own = kv_extents_used(b->extents) - b->tenants[CACHED].bytes;
+    return own + kv_extents_size(len) <= percent(b->config.arena_bytes, b->config.high_percent) ||
+           b->evicted[hash & b->bucket_mask] != hash;
 }
+
+uint32_t kv_blocks_walk(const struct kv_blocks *b, uint32_t from, uint32_t steps,
+                        struct kv_block_key *keys, uint32_t *count)
+{
+    uint32_t at = from, max = *count, n = 0;
+    for (; at < b->entries_used && n < max && at - from < steps; at++) {
+        const struct entry *e = &b->entries[at];
+        if (e->state == ENTRY_READY && !is_cached(e))
+            keys[n++] = e->key;
+    }
+    *count = n;
+    return at < b->entries_used ? at : 0;
+}
+
+/* ---- figures ---- */
 
 void kv_blocks_stat(const struct kv_blocks *b, struct kv_blocks_stat *out)
 {
@@ -772,7 +816,8 @@ static int make_tables(struct kv_blocks *b)
     b->entries = m->alloc(m->user, (size_t)c->entries * sizeof(struct entry));
     b->buckets = m->alloc(m->user, (size_t)buckets * sizeof(uint32_t));
     b->put_states = m->alloc(m->user, (size_t)c->open_puts * sizeof(struct put));
-    if (!b->entries || !b->buckets || !b->put_states)
+    b->evicted = m->alloc(m->user, (size_t)buckets * sizeof(uint64_t));
+    if (!b->entries || !b->buckets || !b->put_states || !b->evicted)
         return -ENOMEM;
     b->bucket_mask = buckets - 1;
     for (uint32_t i = 0; i < buckets; i++)
@@ -820,6 +865,7 @@ void kv_blocks_destroy(struct kv_blocks *b)
     kv_claims_destroy(b->open_puts);
     kv_policy_destroy(b->policy);
     kv_extents_destroy(b->extents);
+    m.release(m.user, b->evicted);
     m.release(m.user, b->put_states);
     m.release(m.user, b->buckets);
     m.release(m.user, b->entries);

@@ -166,6 +166,16 @@ bool kv_blocks_owns(const struct kv_blocks *blocks, const struct kv_block_key *k
  * not come back; KV_TOO_LARGE, KV_FULL as for a put: then it stays a cached replica. */
 enum kv_result kv_blocks_adopt(struct kv_blocks *blocks, const struct kv_block_key *key,
                                uint64_t tenant);
+/* Whether a lost copy of the key's block should come back: there is room for it beside all blocks
+ * of our own, or it is not one that was evicted here, so that two full stores do not take turns. */
+bool kv_blocks_may_restore(const struct kv_blocks *blocks, const struct kv_block_key *key,
+                           uint64_t len);
+/* The keys of blocks of our own, at most *count, from a place on (0: the first) that is at most
+ * `steps` further.  *count: how many; returns the next place, 0: that was the last. */
+uint32_t kv_blocks_walk(const struct kv_blocks *blocks, uint32_t from, uint32_t steps,
+                        struct kv_block_key *keys, uint32_t *count);
+/* Of the key's block; 0: none. */
+uint32_t kv_blocks_len(const struct kv_blocks *blocks, const struct kv_block_key *key);
 /* Drops the key's block if it is a cached replica; whether it was. */
 bool kv_blocks_drop_cached(struct kv_blocks *blocks, const struct kv_block_key *key);
 /* How many keys from the first on have a block. */
@@ -187,14 +197,12 @@ struct kv_blocks_stat {
     uint64_t hits, misses, committed, evicted, deleted;
     uint64_t corrupt; /* found to differ from their checksum */
     uint64_t stale, puts_expired, leases_expired;
-    uint64_t cached;   /* of the blocks: cached replicas */
-    uint64_t repaired; /* cached replicas that became our own blocks */
+    uint64_t cached;       /* of the blocks: cached replicas */
+    uint64_t repaired;     /* cached replicas that became our own blocks */
+    uint64_t below_copies; /* filled in by the daemon (kv/daemon/copies.h) */
 };
 
 void kv_blocks_stat(const struct kv_blocks *blocks, struct kv_blocks_stat *out);
-/* Whether this store has ever evicted a block: then a block that is not here may have been evicted.
- */
-bool kv_blocks_has_evicted(const struct kv_blocks *blocks);
 /* What a tenant has in the arena. */
 uint64_t kv_blocks_tenant_bytes(const struct kv_blocks *blocks, uint64_t tenant);
 

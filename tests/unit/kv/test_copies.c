@@ -1,0 +1,193 @@
+/* The number of copies of blocks is kept in the background, in virtual time: nobody reads. */
+#include "unit.h"
+
+#include "cluster.h"
+#include "wire/le.h"
+
+#include <string.h>
+
+enum { MEMBERS = 3, LEN = 4000, KEYS = 60, SMALL_ARENA = 64 << 10, ARENA = 1 << 20 };
+
+static void open_cluster(struct cluster *c, size_t arena)
+{
+    const struct cluster_options options = {.seed = 3,
+                                            .count = MEMBERS,
+                                            .copies = 2,
+                                            .arena_bytes = arena,
+                                            .depth = 1,
+                                            .staging_bytes = LEN,
+                                            .heartbeat_ns = 200 * HW_MS,
+                                            .net = {.seed = 3, .delay_ns = 100 * HW_US}};
+    cluster_open(c, &options);
+}
+
+static void turn_all(struct cluster *c)
+{
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        cluster_turn(c, i);
+    cluster_pass_time(c, HW_MS);
+}
+
+static void turn_for(struct cluster *c, uint64_t ns)
+{
+    uint64_t until = cluster_now(c) + ns;
+    while (cluster_now(c) < until)
+        turn_all(c);
+}
+
+static void connect_all(struct cluster *c)
+{
+    for (uint64_t until = cluster_now(c) + 10 * HW_SEC; !cluster_all_connected(c); turn_all(c))
+        assert_true(cluster_now(c) < until);
+}
+
+static struct kv_block_key key_of(uint32_t n)
+{
+    struct kv_block_key key = {.len = 4};
+    wire_store32(key.bytes, n);
+    return key;
+}
+
+/* A request of a member's client and its answer; *value_out: its first 8 bytes. */
+static enum kv_result ask(struct cluster *c, uint32_t member, const struct kv_block_request *r,
+                          uint32_t n, uint64_t *value_out)
+{
+    struct kv_block_key key = key_of(n);
+    struct kv_port *port = &c->members[member].port;
+    struct kv_port_answer a;
+    (void)cluster_submit(c, member, r, &key, 8000000);
+    while (!kv_port_take(port, &a))
+        turn_all(c);
+    if (value_out && a.value_len >= 8)
+        *value_out = wire_load64(a.value);
+    kv_port_free(port, a.slot);
+    return a.result;
+}
+
+static enum kv_result put(struct cluster *c, uint32_t member, uint32_t n)
+{
+    uint64_t ticket = 0;
+    struct kv_block_request start = {.op = KV_BLOCK_PUT_START, .key_count = 1, .len = LEN};
+    enum kv_result result = ask(c, member, &start, n, &ticket);
+    if (result != KV_OK)
+        return result;
+    memset(c->members[member].port.region.staging, (int)n, LEN);
+    struct kv_block_request commit = {.op = KV_BLOCK_PUT_COMMIT, .handle = ticket, .len = LEN};
+    return ask(c, member, &commit, n, NULL);
+}
+
+static uint64_t stat_of(struct cluster *c, uint32_t member, size_t field)
+{
+    struct kv_port_answer a;
+    struct kv_block_request r = {.op = KV_BLOCK_STAT};
+    struct kv_port *port = &c->members[member].port;
+    (void)cluster_submit(c, member, &r, NULL, 8000000);
+    while (!kv_port_take(port, &a))
+        turn_all(c);
+    assert_int_equal(a.value_len, sizeof(struct kv_blocks_stat));
+    uint64_t value = wire_load64((const uint8_t *)a.value + field);
+    kv_port_free(port, a.slot);
+    return value;
+}
+
+#define SUM(c, field) sum_of(c, offsetof(struct kv_blocks_stat, field))
+static uint64_t sum_of(struct cluster *c, size_t field)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        sum += c->members[i].daemon ? stat_of(c, i, field) : 0;
+    return sum;
+}
+
+/* Blocks that are no cached replicas. */
+static uint64_t copies(struct cluster *c)
+{
+    return SUM(c, blocks) - SUM(c, cached);
+}
+
+static void leave(struct cluster *c, uint32_t member)
+{
+    cluster_stop(c, member);
+    c->in_view &= ~(1u << member);
+    c->epoch++;
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        if (c->members[i].daemon)
+            cluster_tell_view(c, i);
+}
+
+static void copies_of_a_lost_member_come_back_unread(void **state)
+{
+    (void)state;
+    struct cluster c;
+    open_cluster(&c, ARENA);
+    connect_all(&c);
+    for (uint32_t n = 0; n < KEYS; n++)
+        assert_int_equal(put(&c, n % MEMBERS, n), KV_OK);
+    assert_int_equal(copies(&c), 2 * KEYS);
+    turn_for(&c, 6 * HW_SEC);
+    assert_int_equal(SUM(&c, below_copies), 0);
+    leave(&c, 0);
+    assert_true(copies(&c) < 2 * KEYS); /* or the test shows nothing */
+    turn_for(&c, 20 * HW_SEC);
+    assert_int_equal(copies(&c), 2 * KEYS);
+    assert_int_equal(SUM(&c, below_copies), 0);
+    leave(&c, 1); /* one is left: nobody can have the second copy, and that is shown */
+    turn_for(&c, 7 * HW_SEC);
+    assert_int_equal(SUM(&c, below_copies), KEYS);
+    cluster_close(&c);
+}
+
+/* An eviction of anything used to end repairs for good. */
+static void an_eviction_does_not_end_repairs(void **state)
+{
+    (void)state;
+    struct cluster c;
+    uint32_t kept = 0;
+    open_cluster(&c, SMALL_ARENA);
+    connect_all(&c);
+    for (uint32_t n = 0; n < KEYS; n++)
+        (void)put(&c, 0, n);
+    assert_true(SUM(&c, evicted) > 0);
+    for (uint32_t n = 0; n < KEYS; n++) { /* room again, and few blocks */
+        struct kv_block_request r = {.op = KV_BLOCK_DELETE, .key_count = 1};
+        (void)ask(&c, 0, &r, n, NULL);
+    }
+    for (uint32_t n = KEYS; n < KEYS + 9; n++)
+        kept += put(&c, n % MEMBERS, n) == KV_OK;
+    assert_int_equal(copies(&c), 2 * kept);
+    leave(&c, 2);
+    turn_for(&c, 20 * HW_SEC);
+    assert_true(SUM(&c, repaired) > 0);
+    assert_int_equal(copies(&c), 2 * kept);
+    assert_int_equal(SUM(&c, below_copies), 0);
+    cluster_close(&c);
+}
+
+/* Where the stores have no room for all copies, they come to rest: no block is evicted for one that
+ * was evicted. */
+static void full_stores_do_not_take_turns(void **state)
+{
+    (void)state;
+    struct cluster c;
+    open_cluster(&c, SMALL_ARENA);
+    connect_all(&c);
+    for (uint32_t n = 0; n < KEYS; n++)
+        (void)put(&c, 0, n);
+    turn_for(&c, 20 * HW_SEC);
+    uint64_t evicted = SUM(&c, evicted), repaired = SUM(&c, repaired);
+    turn_for(&c, 60 * HW_SEC);
+    assert_int_equal(SUM(&c, evicted), evicted);
+    assert_int_equal(SUM(&c, repaired), repaired);
+    assert_true(SUM(&c, below_copies) > 0);
+    cluster_close(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(copies_of_a_lost_member_come_back_unread),
+        cmocka_unit_test(an_eviction_does_not_end_repairs),
+        cmocka_unit_test(full_stores_do_not_take_turns),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
