@@ -26,7 +26,7 @@ struct kvd_options {
     const char *rank;
     uint64_t daemons;
     uint64_t store_bytes, entries, value_max, max_clients, ring_bytes, heartbeat_ns;
-    uint64_t arena_bytes, block_entries, copies, tenant_bytes, lease_ns;
+    uint64_t arena_bytes, block_entries, copies, min_copies, tenant_bytes, lease_ns;
     int flush, wait, policy;
     bool numa, insecure, plain;
     const char *cert, *key, *token_file, *ca, *fingerprint;
@@ -147,6 +147,15 @@ static const struct cmd_option options[] = {
      .min = 1,
      .max = KV_COPIES_MAX,
      .help = "of each block, at as many ranks or members; the same for all of them"},
+    {.name = "min-copies",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct kvd_options, min_copies),
+     .def = "1",
+     .min = 1,
+     .max = KV_COPIES_MAX,
+     .help = "of --copies, what a client's put must reach at once; with fewer it\n"
+             "is TOO_FEW.  The others come later"},
     {.name = "block-policy",
      .kind = CMD_CHOICE,
      .choices = kv_policy_names,
@@ -323,6 +332,10 @@ static enum cmd_exit check_all(struct kvd *k)
 {
     char why[RPC_WHY_CHARS];
     const struct kvd_options *o = k->o;
+    if (o->min_copies > o->copies)
+        return cmd_fail(CMD_USAGE,
+                        "kvd: --min-copies %llu of --copies %llu: give no more than these",
+                        (unsigned long long)o->min_copies, (unsigned long long)o->copies);
     if (!o->cert != !o->key)
         return cmd_fail(CMD_USAGE, "kvd: --cert and --key go together");
     struct rpc_security_files listen = {
@@ -358,6 +371,7 @@ static enum cmd_exit create_unit(struct kvd *k, uint32_t index)
         .addrs = k->addrs,
         .member = k->members.name[0] ? k->members.name : NULL,
         .copies = (uint32_t)o->copies,
+        .min_copies = (uint32_t)o->min_copies,
         .listen_security = &k->listen,
         .dial_security = &k->dial,
         .store_bytes = o->store_bytes,

@@ -120,11 +120,17 @@ void kv_block_put_staged(struct kv_client *c, const struct kv_block_put *put, ui
 
 enum kv_result kv_block_put_commit(struct kv_client *c, struct kv_block_put *put)
 {
-    struct ask a = {
-        .route = put->route,
-        .request = {
-            .op = KV_BLOCK_PUT_COMMIT, .handle = put->ticket, .at = put->at, .len = put->len}};
+    uint8_t copies[KV_BLOCK_COUNT_BYTES];
+    struct ask a = {.route = put->route,
+                    .request = {.op = KV_BLOCK_PUT_COMMIT,
+                                .handle = put->ticket,
+                                .at = put->at,
+                                .len = put->len},
+                    .answer = copies,
+                    .answer_len = sizeof(copies)};
     enum kv_result result = ask(c, &a);
+    if (result == KV_OK)
+        put->copies = wire_load32(copies);
     if (result == KV_TIMEOUT || result == KV_PEER_LOST)
         (void)kv_block_put_abort(c, put); /* the daemon may still copy */
     else

@@ -96,6 +96,7 @@ enum kv_result kv_block_get(struct kv_client *client, const struct kv_block_key 
 struct kv_block_put {
     uint8_t *data; /* `len` bytes to fill before commit */
     uint32_t len;
+    uint32_t copies; /* set by a commit that is KV_OK: how many there are */
     uint32_t staged; /* private, like the rest */
     uint64_t ticket, at;
     struct kv_key route;

@@ -4,6 +4,7 @@
  *             then the keys: length u8 and bytes each
  *   answer    by operation, little-endian, only with KV_OK:
  *     PUT_START        ticket u64
+ *     PUT_COMMIT       how many copies there are, u32
  *     GET              lease u64, offset u64, checksum u64, len u32, milliseconds that it lasts u32
  *     EXISTS           a byte a key, 0 or 1
  *     MATCH            how many keys from the first on, u32

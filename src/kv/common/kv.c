@@ -16,6 +16,7 @@ const char *kv_result_name(enum kv_result result)
         [KV_PUT_EXPIRED] = "PUT_EXPIRED",
         [KV_EXISTS] = "EXISTS",
         [KV_NOT_OWNER] = "NOT_OWNER",
+        [KV_TOO_FEW] = "TOO_FEW",
     };
     return (unsigned)result < KV_RESULT_COUNT ? names[result] : "?";
 }

@@ -55,6 +55,7 @@ enum kv_result {
     KV_PUT_EXPIRED, /* the put took too long and has ended: nothing was stored */
     KV_EXISTS,      /* the key has its block already, perhaps by a put that was first */
     KV_NOT_OWNER,   /* members disagree about who owns the key: nothing was stored, try again */
+    KV_TOO_FEW,     /* fewer owners than --min-copies took the block; some may have it */
     KV_RESULT_COUNT
 };
 

@@ -144,6 +144,7 @@ static void count_result(struct kv_daemon *d, enum kv_result result)
         [KV_EXPIRED] = &d->stats.expired,
         [KV_PUT_EXPIRED] = &d->stats.put_expired,
         [KV_NOT_OWNER] = &d->stats.not_owner,
+        [KV_TOO_FEW] = &d->stats.too_few,
         [KV_EXISTS] = &d->stats.exists,
     };
     hw_counter_bump(counts[result], 1);

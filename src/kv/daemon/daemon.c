@@ -32,10 +32,13 @@ static int config_complete(struct kv_daemon_config *c)
         c->max_clients = KV_CLIENTS_DEFAULT;
     if (c->copies == 0)
         c->copies = 1;
+    if (c->min_copies == 0)
+        c->min_copies = 1;
     bool ok = c->ranks >= 1 && c->ranks <= KV_RANKS_MAX && c->rank < c->ranks && c->daemons >= 1 &&
               c->daemons <= KV_DAEMONS_MAX && c->index < c->daemons &&
               c->value_max <= KV_VALUE_MAX && c->max_clients <= KV_CLIENTS_MAX &&
-              c->copies <= KV_COPIES_MAX && (!c->member || c->ranks == 1);
+              c->copies <= KV_COPIES_MAX && c->min_copies <= c->copies &&
+              (!c->member || c->ranks == 1);
     return ok ? 0 : -EINVAL;
 }
 

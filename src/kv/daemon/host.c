@@ -515,6 +515,7 @@ static int create_daemon(struct kv_host *h)
         .daemons = o->daemons,
         .member = o->member ? kv_member_id(o->member) : 0,
         .copies = o->copies,
+        .min_copies = o->min_copies,
         .store_bytes = o->store_bytes,
         .store_entries = o->store_entries,
         .value_max = o->value_max,

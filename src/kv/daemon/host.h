@@ -36,6 +36,7 @@ struct kv_host_options {
      * where the member's first daemon listens. */
     const char *member;
     uint32_t copies;                /* replicas of a block, each at another member; 0: 1 */
+    uint32_t min_copies;            /* a put that reaches fewer fails; 0: 1 */
     uint64_t arena_bytes;           /* of blocks; 0: none */
     struct kv_blocks_config blocks; /* its limits; the arena is set here */
     enum rpc_flush_policy flush;

@@ -67,7 +67,9 @@ static void copy_advance(struct kv_daemon *d, struct kv_pending *p)
     if (result == KV_OK)
         result = kv_blocks_put_commit(d->blocks, &p->client->holder, p->copy.ticket, d->now_ns);
     copy_remove(d, p);
-    kv_client_slot_answer(p, result, NULL, 0);
+    wire_store32(d->scratch->answer, 1);
+    kv_client_slot_answer(p, result, d->scratch->answer,
+                          result == KV_OK ? KV_BLOCK_COUNT_BYTES : 0);
 }
 
 uint32_t kv_local_copies_advance(struct kv_daemon *d)
@@ -92,6 +94,8 @@ static struct answer put_start(struct kv_daemon *d, struct kv_client_slot *s,
 {
     uint64_t ticket;
     struct kv_scratch *scratch = d->scratch;
+    if (d->config.min_copies > 1) /* nobody else is there to take one */
+        return (struct answer){KV_TOO_FEW, 0};
     enum kv_result result = kv_blocks_put_start(d->blocks, &s->holder, &scratch->keys[0], r->tenant,
                                                 r->len, d->now_ns, &ticket);
     if (result != KV_OK)

@@ -79,6 +79,7 @@ struct kv_remote_put {
     struct kv_block_key key;
     uint64_t tenant, epoch;
     uint32_t len, target_count;
+    uint32_t there; /* owners that have the block already */
     struct kv_remote_target targets[KV_COPIES_MAX];
 };
 

@@ -154,6 +154,27 @@ static enum kv_result best_result(const struct kv_remote *remote)
     return remote->sub_count ? remote->subs[0].result : KV_PEER_LOST;
 }
 
+static uint32_t count_results(const struct kv_remote *remote, enum kv_result result)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < remote->sub_count; i++)
+        count += remote->subs[i].result == result;
+    return count;
+}
+
+/* Owners that have the block, or have promised room for it. */
+static uint32_t copies_of(const struct kv_remote *remote)
+{
+    return count_results(remote, KV_OK) + count_results(remote, KV_EXISTS);
+}
+
+static enum kv_result judge_copies(const struct kv_remote *remote, enum kv_result result,
+                                   uint32_t copies)
+{
+    bool few = copies < remote->daemon->config.min_copies;
+    return few && (result == KV_OK || result == KV_EXISTS) ? KV_TOO_FEW : result;
+}
+
 /* ---- starting ---- */
 
 static bool start_step(struct kv_remote *remote, struct kv_sub *sub)
@@ -179,7 +200,8 @@ static struct kv_remote_put promises_of(const struct kv_remote *remote)
     struct kv_remote_put put = {.key = remote->keys[0],
                                 .tenant = remote->request.tenant,
                                 .len = remote->request.len,
-                                .epoch = remote->epoch};
+                                .epoch = remote->epoch,
+                                .there = count_results(remote, KV_EXISTS)};
     for (uint32_t i = 0; i < remote->sub_count; i++) {
         const struct kv_sub *sub = &remote->subs[i];
         if (sub->result == KV_OK)
@@ -192,7 +214,7 @@ static struct kv_remote_put promises_of(const struct kv_remote *remote)
 static enum kv_result start_finish(struct kv_remote *remote, uint32_t *answer_len)
 {
     struct kv_daemon *d = remote->daemon;
-    enum kv_result result = best_result(remote);
+    enum kv_result result = judge_copies(remote, best_result(remote), copies_of(remote));
     if (result != KV_OK)
         return result;
     puts_tick(d);
@@ -254,8 +276,10 @@ static void commit_begin(struct kv_remote *remote)
         sub->phase = KV_SUB_MOVING;
     }
     remote->put.target_count = 0;
-    if (!resume)
+    if (!resume) {
+        remote->put.there = 0; /* all owners are asked again */
         start_begin(remote);
+    }
 }
 
 static const uint8_t *staged(const struct kv_remote *remote)
@@ -399,8 +423,11 @@ static void commit_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
 
 static enum kv_result commit_finish(struct kv_remote *remote, uint32_t *answer_len)
 {
-    (void)answer_len;
-    return best_result(remote);
+    uint32_t copies = copies_of(remote) + remote->put.there;
+    enum kv_result result = judge_copies(remote, best_result(remote), copies);
+    wire_store32(remote->daemon->scratch->answer, copies);
+    *answer_len = result == KV_OK ? KV_BLOCK_COUNT_BYTES : 0;
+    return result;
 }
 
 static const struct kv_remote_kind commit_kind = {.subs_max = KV_COPIES_MAX,

@@ -40,6 +40,7 @@
     X(expired, "kv_result_expired", "", HW_COUNTER, "answers to clients: EXPIRED")                 \
     X(put_expired, "kv_result_put_expired", "", HW_COUNTER, "answers to clients: PUT_EXPIRED")     \
     X(not_owner, "kv_result_not_owner", "", HW_COUNTER, "answers to clients: NOT_OWNER")           \
+    X(too_few, "kv_result_too_few", "", HW_COUNTER, "answers to clients: TOO_FEW")                 \
     X(exists, "kv_result_exists", "", HW_COUNTER, "answers to clients: EXISTS")                    \
     X(block_hits, "kv_block_hits", "", HW_COUNTER, "blocks looked for and found")                  \
     X(block_misses, "kv_block_misses", "", HW_COUNTER, "blocks looked for and not found")          \

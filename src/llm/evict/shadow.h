@@ -52,7 +52,7 @@ typedef void llm_shadow_came(void *user, int status);
 
 /* One thread at a time uses a channel; channels are used concurrently.  0, or
  *   put  -EEXIST (the store has it, by another put), -ENOSPC, -EMSGSIZE, -EAGAIN (its members
- *        change; it has nothing)
+ *        change, or too few took it)
  *   get  -ENOENT (never put, or lost), what take answered
  *   any  -ECONNRESET, -ETIMEDOUT (the store is lost, or silent), -EPROTO, -ENOMEM */
 struct llm_shadow_ops {

@@ -106,6 +106,7 @@ static int error_of(enum kv_result result)
     case KV_EXISTS:
         return -EEXIST;
     case KV_NOT_OWNER:
+    case KV_TOO_FEW:
         return -EAGAIN;
     default:
         return -EPROTO;

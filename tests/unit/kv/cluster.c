@@ -141,6 +141,7 @@ static void start_daemon(struct cluster *c, uint32_t number)
         .daemons = 1,
         .member = cluster_member_id(number),
         .copies = o->copies,
+        .min_copies = o->min_copies,
         .store_bytes = 4096,
         .store_entries = 16,
         .blocks = {.arena = m->arena,

@@ -19,7 +19,7 @@ enum {
 
 struct cluster_options {
     uint64_t seed;
-    uint32_t count, copies;
+    uint32_t count, copies, min_copies;
     size_t arena_bytes;
     uint64_t lease_lasts_ns; /* 0: as ever */
     uint64_t put_lasts_ns;

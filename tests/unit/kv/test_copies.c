@@ -8,11 +8,12 @@
 
 enum { MEMBERS = 3, LEN = 4000, KEYS = 60, SMALL_ARENA = 64 << 10, ARENA = 1 << 20 };
 
-static void open_cluster(struct cluster *c, size_t arena)
+static void open_cluster(struct cluster *c, size_t arena, uint32_t min_copies)
 {
     const struct cluster_options options = {.seed = 3,
                                             .count = MEMBERS,
                                             .copies = 2,
+                                            .min_copies = min_copies,
                                             .arena_bytes = arena,
                                             .depth = 1,
                                             .staging_bytes = LEN,
@@ -48,7 +49,7 @@ static struct kv_block_key key_of(uint32_t n)
     return key;
 }
 
-/* A request of a member's client and its answer; *value_out: its first 8 bytes. */
+/* A request of a member's client and its answer; *value_out: the number in it. */
 static enum kv_result ask(struct cluster *c, uint32_t member, const struct kv_block_request *r,
                           uint32_t n, uint64_t *value_out)
 {
@@ -58,22 +59,31 @@ static enum kv_result ask(struct cluster *c, uint32_t member, const struct kv_bl
     (void)cluster_submit(c, member, r, &key, 8000000);
     while (!kv_port_take(port, &a))
         turn_all(c);
-    if (value_out && a.value_len >= 8)
-        *value_out = wire_load64(a.value);
+    if (value_out)
+        *value_out = a.value_len == 8   ? wire_load64(a.value)
+                     : a.value_len == 4 ? wire_load32(a.value)
+                                        : 0;
     kv_port_free(port, a.slot);
     return a.result;
 }
 
-static enum kv_result put(struct cluster *c, uint32_t member, uint32_t n)
+static enum kv_result put_to(struct cluster *c, uint32_t member, uint32_t n, uint64_t *copies_out)
 {
     uint64_t ticket = 0;
     struct kv_block_request start = {.op = KV_BLOCK_PUT_START, .key_count = 1, .len = LEN};
     enum kv_result result = ask(c, member, &start, n, &ticket);
+    if (copies_out)
+        *copies_out = 0;
     if (result != KV_OK)
         return result;
     memset(c->members[member].port.region.staging, (int)n, LEN);
     struct kv_block_request commit = {.op = KV_BLOCK_PUT_COMMIT, .handle = ticket, .len = LEN};
-    return ask(c, member, &commit, n, NULL);
+    return ask(c, member, &commit, n, copies_out);
+}
+
+static enum kv_result put(struct cluster *c, uint32_t member, uint32_t n)
+{
+    return put_to(c, member, n, NULL);
 }
 
 static uint64_t stat_of(struct cluster *c, uint32_t member, size_t field)
@@ -119,7 +129,7 @@ static void copies_of_a_lost_member_come_back_unread(void **state)
 {
     (void)state;
     struct cluster c;
-    open_cluster(&c, ARENA);
+    open_cluster(&c, ARENA, 1);
     connect_all(&c);
     for (uint32_t n = 0; n < KEYS; n++)
         assert_int_equal(put(&c, n % MEMBERS, n), KV_OK);
@@ -143,7 +153,7 @@ static void an_eviction_does_not_end_repairs(void **state)
     (void)state;
     struct cluster c;
     uint32_t kept = 0;
-    open_cluster(&c, SMALL_ARENA);
+    open_cluster(&c, SMALL_ARENA, 1);
     connect_all(&c);
     for (uint32_t n = 0; n < KEYS; n++)
         (void)put(&c, 0, n);
@@ -169,7 +179,7 @@ static void full_stores_do_not_take_turns(void **state)
 {
     (void)state;
     struct cluster c;
-    open_cluster(&c, SMALL_ARENA);
+    open_cluster(&c, SMALL_ARENA, 1);
     connect_all(&c);
     for (uint32_t n = 0; n < KEYS; n++)
         (void)put(&c, 0, n);
@@ -182,12 +192,47 @@ static void full_stores_do_not_take_turns(void **state)
     cluster_close(&c);
 }
 
+/* A put says how many copies it reached, and fails where that is fewer than asked for. */
+static void a_put_says_how_many_copies_there_are(void **state)
+{
+    (void)state;
+    for (uint32_t min_copies = 1; min_copies <= 2; min_copies++) {
+        struct cluster c;
+        uint64_t copies = 0;
+        enum kv_result want = min_copies == 1 ? KV_OK : KV_TOO_FEW;
+        open_cluster(&c, ARENA, min_copies);
+        connect_all(&c);
+        assert_int_equal(put_to(&c, 0, 1, &copies), KV_OK);
+        assert_int_equal(copies, 2);
+        leave(&c, 2);
+        leave(&c, 1);
+        turn_for(&c, HW_SEC);
+        assert_int_equal(put_to(&c, 0, 2, &copies), want);
+        assert_int_equal(copies, min_copies == 1);
+        cluster_close(&c);
+        /* Members that are lost but still in the view. */
+        open_cluster(&c, ARENA, min_copies);
+        connect_all(&c);
+        cluster_stop(&c, 2);
+        cluster_stop(&c, 1);
+        turn_for(&c, HW_SEC);
+        for (uint32_t n = 0, few = 0; few == 0; n++) {
+            enum kv_result result = put_to(&c, 0, n, &copies);
+            assert_true(result == want || result == KV_PEER_LOST); /* lost: it has no part in it */
+            few += result == want;
+        }
+        assert_int_equal(copies, min_copies == 1);
+        cluster_close(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_of_a_lost_member_come_back_unread),
         cmocka_unit_test(an_eviction_does_not_end_repairs),
         cmocka_unit_test(full_stores_do_not_take_turns),
+        cmocka_unit_test(a_put_says_how_many_copies_there_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
