@@ -78,8 +78,9 @@ enum cmd_exit cmd_link_dial(struct cmd_link *link, const struct rpc_security *se
         return CMD_FAILED;
     }
     link->tls = security->tls && link->addr.scheme == RPC_SCHEME_TCP;
-    link->token = security->token_len > 0;
     enum cmd_exit code = handshake(link, why);
+    if (code == CMD_DONE)
+        link->token = rpc_ep_proved(link->ep);
     if (code != CMD_DONE)
         cmd_link_close(link);
     link->connect_ns = hw_now_ns() - start;

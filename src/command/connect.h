@@ -37,7 +37,8 @@ struct cmd_connect_options {
          .kind = CMD_STRING,                                                                       \
          .argument = "FILE",                                                                       \
          .offset = offsetof(type, member.token_file),                                              \
-         .help = "the token to prove; a private file (mode 0600)"},                                \
+         .help = "the token to prove; a private file (mode 0600), or none\n"                       \
+                 "[default on loopback: the one that this user's server made]"},                   \
     {                                                                                              \
         .name = "timeout", .kind = CMD_DURATION, .argument = "TIME",                               \
         .offset = offsetof(type, member.timeout_ns), .def = "5s", .min = 1000000,                  \

@@ -50,7 +50,8 @@ static int start_handshake(struct rpc_ep *ep)
     ep->handshake = malloc(sizeof *ep->handshake);
     if (!ep->handshake)
         return -ENOMEM;
-    return rpc_handshake_init(ep->handshake, &ep->config, nonce, ep->transport->local);
+    return rpc_handshake_init(ep->handshake, &ep->config, nonce, ep->transport->local,
+                              ep->transport->user);
 }
 
 static void register_counters(struct rpc_ep *ep)
@@ -198,6 +199,7 @@ void rpc_ep_open(struct rpc_ep *ep)
 {
     const struct rpc_hello *peer = &ep->handshake->peer;
     ep->status = 0;
+    ep->proved = ep->handshake->token;
     snprintf(ep->reason, sizeof ep->reason, "connected");
     memcpy(ep->peer_name, peer->name, sizeof ep->peer_name);
     ep->peer_capabilities = peer->capabilities;
@@ -253,6 +255,11 @@ uint32_t rpc_ep_peer_capabilities(const struct rpc_ep *ep)
 uint32_t rpc_ep_message_max(const struct rpc_ep *ep)
 {
     return ep->message_max;
+}
+
+bool rpc_ep_proved(const struct rpc_ep *ep)
+{
+    return ep->proved;
 }
 
 struct rpc_transport *rpc_ep_transport(struct rpc_ep *ep)

@@ -22,6 +22,7 @@ struct rpc_ep {
     uint32_t peer_capabilities;
     bool peer_takes_fds;
     uint32_t message_max;
+    bool proved; /* both ends know the token */
     char peer_name[RPC_HS_NAME_CHARS];
 
     struct rpc_tx tx;

@@ -86,14 +86,25 @@ static int get_hello(const uint8_t *body, size_t len, struct rpc_hello *h)
     return wire_dec_error(&d);
 }
 
-int rpc_handshake_init(struct rpc_handshake *hs, const struct rpc_config *config,
-                       const uint8_t nonce[RPC_HS_NONCE], bool peer_is_local)
+/* A host token is for what the users of this host can reach.  The kernel vouches for the user of a
+ * Unix socket, and a connector gives no other host a proof of it. */
+static bool token_is_for(const struct rpc_config *config, bool local, enum rpc_peer_user user)
 {
-    bool token = config->security && config->security->token_len > 0;
+    const struct rpc_security *security = config->security;
+    if (!security || security->token_len == 0)
+        return false;
+    return !security->host_token || (user != RPC_USER_SAME && (config->accepting || local));
+}
+
+int rpc_handshake_init(struct rpc_handshake *hs, const struct rpc_config *config,
+                       const uint8_t nonce[RPC_HS_NONCE], bool local, enum rpc_peer_user user)
+{
+    bool token = token_is_for(config, local, user);
     *hs = (struct rpc_handshake){
         .accepting = config->accepting,
         .security = config->security,
-        .server_proof_needed = token && !config->accepting && !peer_is_local,
+        .token = token,
+        .stranger = user == RPC_USER_OTHER && !token,
     };
     const char *name = config->name ? config->name : "hawser";
     if (strlen(name) >= RPC_HS_NAME_CHARS)
@@ -185,6 +196,19 @@ static int agree_version(struct rpc_handshake *hs)
     return rc;
 }
 
+static int turn_stranger_away(struct rpc_handshake *hs)
+{
+    if (!hs->accepting)
+        return fail(
+            hs, -EACCES,
+            "another user listens on this socket; run the client as that user, or give both "
+            "sides the same --token-file");
+    rpc_handshake_refuse(hs, -EACCES,
+                         "this socket is for the user that started the server; others need its "
+                         "--token-file");
+    return fail(hs, -EACCES, "another user on a socket that has no token");
+}
+
 static int on_hello(struct rpc_handshake *hs, const uint8_t *message, size_t message_len)
 {
     struct rpc_hello *peer = &hs->peer;
@@ -197,19 +221,20 @@ static int on_hello(struct rpc_handshake *hs, const uint8_t *message, size_t mes
         peer->max_calls < RPC_CALLS_MIN || peer->max_calls > RPC_CALLS_MAX)
         return fail(hs, -EPROTO, "the peer's hello has limits out of range: window %u, calls %u",
                     peer->window_bytes, peer->max_calls);
+    if (hs->stranger)
+        return turn_stranger_away(hs);
     int role = hs->accepting ? CONNECTOR : ACCEPTOR;
     memcpy(hs->hello[role], message, message_len);
     hs->hello_len[role] = message_len;
     if (hs->accepting)
         put_own_hello(hs);
 
-    bool token = hs->security && hs->security->token_len > 0;
     if (hs->accepting) {
-        hs->state = token ? RPC_HS_WAIT_PROOF : RPC_HS_DONE;
-        return token ? -EINPROGRESS : 0;
+        hs->state = hs->token ? RPC_HS_WAIT_PROOF : RPC_HS_DONE;
+        return hs->token ? -EINPROGRESS : 0;
     }
     if (peer->flags & RPC_HELLO_PROOF_WANTED) {
-        if (!token)
+        if (!hs->token)
             return fail(
                 hs, -EACCES,
                 "the server wants a token; set VENUS_TOKEN_FILE to a copy of its token file");
@@ -217,7 +242,11 @@ static int on_hello(struct rpc_handshake *hs, const uint8_t *message, size_t mes
         rc = put_proof(hs, RPC_HS_PROOF, "hawser connector");
         return rc ? rc : -EINPROGRESS;
     }
-    if (hs->server_proof_needed)
+    if (hs->token && hs->security->host_token)
+        return fail(hs, -EACCES,
+                    "the server does not know this user's token, so another user may have started "
+                    "it; if you trust it, set VENUS_TOKEN_FILE=none");
+    if (hs->token)
         return fail(hs, -EACCES,
                     "a token is set but the server cannot prove that it knows one; start it with "
                     "--token-file, or unset VENUS_TOKEN_FILE");
@@ -244,7 +273,10 @@ static int on_proof(struct rpc_handshake *hs, const uint8_t *body, size_t len)
     if (!proof_holds(hs, "hawser connector", body, len)) {
         fail(hs, -EACCES, "wrong token");
         rpc_handshake_refuse(hs, -EACCES,
-                             "wrong token: VENUS_TOKEN_FILE must hold the server's token");
+                             hs->security->host_token
+                                 ? "wrong token: this server is for the user that started it; "
+                                   "others need its --token-file"
+                                 : "wrong token: VENUS_TOKEN_FILE must hold the server's token");
         return -EACCES;
     }
     int rc = put_proof(hs, RPC_HS_WELCOME, "hawser acceptor");

@@ -48,7 +48,8 @@ struct rpc_hello {
 
 struct rpc_handshake {
     bool accepting;
-    bool server_proof_needed; /* we have a token and the peer is not on this host */
+    bool token;    /* both ends prove that they know it */
+    bool stranger; /* another user of this host, and no token that could make up for it */
     const struct rpc_security *security;
     enum { RPC_HS_WAIT_HELLO, RPC_HS_WAIT_PROOF, RPC_HS_WAIT_WELCOME, RPC_HS_DONE } state;
     struct rpc_hello peer;
@@ -62,9 +63,11 @@ struct rpc_handshake {
 };
 
 /* A connector's hello is in out afterwards.  nonce: fresh random bytes.  binding may come later, by
- * setting the field before the peer's hello is fed.  0 or -EINVAL. */
+ * setting the field before the peer's hello is fed.  local, user: the peer's, by the kernel's word;
+ * they say whether config->security's token is for this peer.  0 or -EINVAL. */
 int rpc_handshake_init(struct rpc_handshake *hs, const struct rpc_config *config,
-                       const uint8_t nonce[RPC_HS_NONCE], bool peer_is_local) MUST_CHECK;
+                       const uint8_t nonce[RPC_HS_NONCE], bool local,
+                       enum rpc_peer_user user) MUST_CHECK;
 
 /* Takes bytes from the peer; *used says how many.  0 when the handshake is done (later bytes
  * are frames), -EINPROGRESS, or the error that ends the connection, with a sentence in why and

@@ -73,11 +73,12 @@ static const struct cmd_option options[] = {
      .kind = CMD_STRING,
      .argument = "FILE",
      .offset = offsetof(struct serve_options, token_file),
-     .help = "clients must prove that they know this token (mode 0600)"},
+     .help = "clients must prove that they know this token (mode 0600)\n"
+             "[default: this user's on this host, for TCP on loopback]"},
     {.name = "insecure",
      .kind = CMD_FLAG,
      .offset = offsetof(struct serve_options, insecure),
-     .help = "listen beyond this host without TLS or token: whoever reaches\n"
+     .help = "listen without TLS or token, also beyond this host: whoever reaches\n"
              "the address may use the server and read its traffic"},
     {.name = "software",
      .kind = CMD_FLAG,
@@ -307,6 +308,20 @@ static enum cmd_exit check_address(struct server *s, const char *text, struct rp
     return CMD_DONE;
 }
 
+/* Every user of this host reaches its TCP ports, so those want a token, too. */
+static enum cmd_exit ensure_token(struct server *s)
+{
+    char why[RPC_WHY_CHARS];
+    bool tcp = false;
+    for (size_t i = 0; i < s->addr_count; i++)
+        tcp |= s->addrs[i].scheme == RPC_SCHEME_TCP || s->addrs[i].scheme == RPC_SCHEME_UCX;
+    if (!tcp || s->o->insecure || s->security.token_len > 0)
+        return CMD_DONE;
+    if (rpc_security_make_host_token(&s->security, why))
+        return cmd_fail(CMD_FAILED, "serve: %s", why);
+    return CMD_DONE;
+}
+
 static enum cmd_exit check_all(struct server *s)
 {
     char why[RPC_WHY_CHARS];
@@ -320,7 +335,8 @@ static enum cmd_exit check_all(struct server *s)
         char text[32];
         snprintf(text, sizeof(text), "127.0.0.1:%u", (unsigned)s->o->master_port);
         s->addr_count = 1;
-        return check_address(s, text, &s->addrs[0]);
+        enum cmd_exit code = check_address(s, text, &s->addrs[0]);
+        return code == CMD_DONE ? ensure_token(s) : code;
     }
     for (; s->addr_count < s->o->listen.count; s->addr_count++) {
         size_t i = s->addr_count;
@@ -328,7 +344,7 @@ static enum cmd_exit check_all(struct server *s)
         if (code != CMD_DONE)
             return code;
     }
-    return CMD_DONE;
+    return ensure_token(s);
 }
 
 /* ---- starting ---- */

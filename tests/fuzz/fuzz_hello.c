@@ -22,15 +22,20 @@ static void require(int holds)
 static void begin(struct rpc_handshake *hs, uint8_t choice)
 {
     static const uint8_t nonce[RPC_HS_NONCE] = "a nonce that is always the same";
-    static const struct rpc_security token = {.token = "sixteen bytes of it", .token_len = 19};
+    static const struct rpc_security tokens[] = {
+        {.token = "sixteen bytes of it", .token_len = 19},
+        {.token = "sixteen bytes of it", .token_len = 19, .host_token = true},
+    };
+    const struct rpc_security *token = &tokens[choice >> 5 & 1];
     struct rpc_config config = {
         .accepting = choice & 1,
-        .security = choice & 2 ? &token : NULL,
+        .security = choice & 2 ? token : NULL,
         .window_bytes = RPC_WINDOW_DEFAULT,
         .max_calls = RPC_CALLS_DEFAULT,
         .heartbeat_ns = RPC_HEARTBEAT_DEFAULT_NS,
     };
-    require(rpc_handshake_init(hs, &config, nonce, choice & 4) == 0);
+    require(rpc_handshake_init(hs, &config, nonce, choice & 4,
+                               (enum rpc_peer_user)(choice >> 3 & 3) % 3) == 0);
 }
 
 /* Gives [at, end) in a block of its own, so that a sanitizer sees one byte too far. */

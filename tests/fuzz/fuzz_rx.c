@@ -120,7 +120,7 @@ static void feed_init(struct feed *f, bool accepting, const uint8_t *data, size_
     *f = (struct feed){
         .base = {.ops = &feed_ops, .local = true}, .now_ns = HW_SEC, .data = data, .size = size};
     hw_rng_seed(&f->rng, size > 0 ? data[0] : 0);
-    require(rpc_handshake_init(&peer, &config, nonce, true) == 0);
+    require(rpc_handshake_init(&peer, &config, nonce, true, RPC_USER_UNKNOWN) == 0);
     memcpy(f->hello, peer.out, peer.out_len);
     f->hello_len = peer.out_len;
 }

@@ -225,17 +225,24 @@ static int no_memory(char why[RPC_WHY_CHARS])
     return -ENOMEM;
 }
 
-static int make_token(struct workshop *shop, char why[RPC_WHY_CHARS])
+int rpc_token_random(char text[RPC_TOKEN_TEXT_CHARS])
 {
     uint8_t random[RPC_KEYGEN_TOKEN_BYTES];
-    char text[2 * RPC_KEYGEN_TOKEN_BYTES + 2];
     if (RAND_priv_bytes(random, sizeof random) != 1)
-        return no_memory(why);
+        return -ENOMEM;
     for (size_t i = 0; i < sizeof random; i++)
         snprintf(text + 2 * i, 3, "%02x", random[i]);
-    text[sizeof text - 2] = '\n';
-    int rc = make_file(shop, "token", 0600, text, sizeof text - 1, why);
+    strcpy(text + 2 * sizeof random, "\n");
     OPENSSL_cleanse(random, sizeof random);
+    return 0;
+}
+
+static int make_token(struct workshop *shop, char why[RPC_WHY_CHARS])
+{
+    char text[RPC_TOKEN_TEXT_CHARS];
+    if (rpc_token_random(text))
+        return no_memory(why);
+    int rc = make_file(shop, "token", 0600, text, strlen(text), why);
     OPENSSL_cleanse(text, sizeof text);
     return rc;
 }

@@ -134,8 +134,8 @@ static struct rpc_pem pem_of(const struct file *f)
 
 /* ---- loading ---- */
 
-static int load_token(struct rpc_security *sec, const char *name, const char *path,
-                      char why[RPC_WHY_CHARS])
+int rpc_security_load_token(struct rpc_security *sec, const char *name, const char *path,
+                            char why[RPC_WHY_CHARS])
 {
     struct file f = {.name = name, .path = path, .private = true, .max = TOKEN_FILE_BYTES_MAX};
     int rc = file_load(&f, why);
@@ -252,7 +252,7 @@ static int load(struct rpc_security *sec, const struct rpc_security_files *files
 {
     struct rpc_security loaded = {0};
     int rc = given(files->token_file)
-                 ? load_token(&loaded, names->token_file, files->token_file, why)
+                 ? rpc_security_load_token(&loaded, names->token_file, files->token_file, why)
                  : 0;
     if (rc == 0)
         rc = server ? load_server_tls(&loaded, files, names, why)
@@ -286,7 +286,21 @@ int rpc_security_from_env(struct rpc_security *sec, const struct rpc_security_fi
     or_env(&files.ca, &names.ca, "VENUS_TLS_CA");
     or_env(&files.fingerprint, &names.fingerprint, "VENUS_TLS_FINGERPRINT");
     or_env(&files.token_file, &names.token_file, "VENUS_TOKEN_FILE");
-    return load(sec, &files, false, &names, why);
+    bool none = given(files.token_file) && strcmp(files.token_file, "none") == 0;
+    if (none)
+        files.token_file = NULL;
+    struct rpc_security loaded;
+    int rc = load(&loaded, &files, false, &names, why);
+    if (rc)
+        return rc;
+    if (!none && loaded.token_len == 0)
+        rc = rpc_security_find_host_token(&loaded, why);
+    if (rc == 0)
+        *sec = loaded;
+    else
+        rpc_tls_context_unref(loaded.tls);
+    OPENSSL_cleanse(&loaded, sizeof loaded);
+    return rc;
 }
 
 void rpc_security_fini(struct rpc_security *sec)

@@ -24,6 +24,7 @@ struct rpc_tls_context; /* wraps SSL_CTX; reference counted */
 struct rpc_security {
     uint8_t token[RPC_TOKEN_BYTES_MAX];
     size_t token_len;            /* 0: no token */
+    bool host_token;             /* found, not given: see rpc_security_find_host_token */
     struct rpc_tls_context *tls; /* NULL: plain */
 };
 
@@ -42,10 +43,20 @@ struct rpc_security_files {
 int rpc_security_load(struct rpc_security *sec, const struct rpc_security_files *files, bool server,
                       char why[RPC_WHY_CHARS]) MUST_CHECK;
 /* A client's settings: what `preferred` (may be NULL) does not give comes from VENUS_TLS_CA,
- * VENUS_TLS_FINGERPRINT and VENUS_TOKEN_FILE.  0, or a negative errno with a sentence in why. */
+ * VENUS_TLS_FINGERPRINT and VENUS_TOKEN_FILE, and the token, unless that says "none", is then the
+ * host token.  0, or a negative errno with a sentence in why. */
 int rpc_security_from_env(struct rpc_security *sec, const struct rpc_security_files *preferred,
                           char why[RPC_WHY_CHARS]) MUST_CHECK;
 void rpc_security_fini(struct rpc_security *sec); /* wipes the token; a zeroed sec is fine */
+
+/* The token of this user on this host, $XDG_STATE_HOME/hawser/token: so that TCP on loopback, which
+ * every user can reach, admits the one who started the server.  Servers make it where it is
+ * missing; clients do without.  0, or a negative errno with cause and remedy in why. */
+int rpc_security_find_host_token(struct rpc_security *sec, char why[RPC_WHY_CHARS]) MUST_CHECK;
+int rpc_security_make_host_token(struct rpc_security *sec, char why[RPC_WHY_CHARS]) MUST_CHECK;
+/* The token of a private file.  name: what messages call it.  As above; sec's is set only on 0. */
+int rpc_security_load_token(struct rpc_security *sec, const char *name, const char *path,
+                            char why[RPC_WHY_CHARS]) MUST_CHECK;
 
 /* Reads one file of the user's: a regular one of at most max bytes and, when private, of mode 0600
  * or stricter.  name: what messages call it.  *data is the caller's to free, with a 0 after its
@@ -74,8 +85,12 @@ bool rpc_token_mac_equal(const uint8_t a[32], const uint8_t b[32]);
 enum {
     RPC_KEYGEN_NAMES_MAX = 64,   /* more belong into certificates of their own */
     RPC_KEYGEN_DAYS_MAX = 36500, /* a century; keeps the dates within what TLS libraries read */
-    RPC_KEYGEN_TOKEN_BYTES = 32  /* random; written as 64 hex digits, which are the token */
+    RPC_KEYGEN_TOKEN_BYTES = 32, /* random; written as 64 hex digits, which are the token */
+    RPC_TOKEN_TEXT_CHARS = 2 * RPC_KEYGEN_TOKEN_BYTES + 2
 };
+
+/* A new token, a line end and NUL.  0 or -ENOMEM. */
+int rpc_token_random(char text[RPC_TOKEN_TEXT_CHARS]) MUST_CHECK;
 
 /* Writes certificate (self-signed, ECDSA P-256), key and token into dir: server.crt, server.key,
  * token; private modes from the moment they exist; refuses to overwrite (-EEXIST).  dir is made

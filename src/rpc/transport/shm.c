@@ -374,7 +374,7 @@ static int shm_wrap(int socket, int memfd, uint32_t ring_bytes, int bell, int pe
     }
     s->base.ops = &shm_ops;
     s->base.local = true;
-    rpc_unix_peer(socket, "shm", s->base.peer);
+    s->base.user = rpc_unix_peer(socket, "shm", s->base.peer);
     s->socket = socket;
     s->bell = bell;
     s->peer_bell = peer_bell;

@@ -36,8 +36,8 @@ int rpc_sock_connect(int fd, const struct sockaddr *addr, socklen_t len,
 /* Unix sockets, shared by the unix and the shm transport. */
 int rpc_unix_dial_fd(const char *path, uint64_t timeout_ns, int *fd_out,
                      char why[RPC_WHY_CHARS]) MUST_CHECK;
-/* "unix pid 12 uid 0", by the kernel's word. */
-void rpc_unix_peer(int fd, const char *scheme, char peer[RPC_PEER_NAME_CHARS]);
+/* Who the peer is, by the kernel's word: "unix pid 12 uid 0", and whether that is our user. */
+enum rpc_peer_user rpc_unix_peer(int fd, const char *scheme, char peer[RPC_PEER_NAME_CHARS]);
 
 /* Makes a transport of a caller's socket, which it takes, also on failure. */
 typedef int rpc_unix_welcome_fn(int fd, uint32_t ring_bytes, struct rpc_transport **out);

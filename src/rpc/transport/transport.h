@@ -29,6 +29,9 @@ enum {
 
 enum rpc_wait_events { RPC_WAIT_RECV = 1, RPC_WAIT_SEND = 2 };
 
+/* What the kernel says of the peer's user: root counts as the same, since it could be anyway. */
+enum rpc_peer_user { RPC_USER_UNKNOWN, RPC_USER_SAME, RPC_USER_OTHER };
+
 struct rpc_transport;
 
 /* What another process needs beside the descriptors to go on with a connection.  Fixed in size, for
@@ -108,7 +111,8 @@ struct rpc_transport_ops {
 /* Embedded first in each transport's own struct. */
 struct rpc_transport {
     const struct rpc_transport_ops *ops;
-    bool local;                     /* the peer is on this host, by the kernel's word */
+    bool local; /* the peer is on this host, by the kernel's word */
+    enum rpc_peer_user user;
     char peer[RPC_PEER_NAME_CHARS]; /* for messages: "127.0.0.1:4711", "unix pid 12 uid 0" */
 };
 

@@ -45,14 +45,27 @@ static void tune(int fd)
         (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
-void rpc_unix_peer(int fd, const char *scheme, char peer[RPC_PEER_NAME_CHARS])
+enum rpc_peer_user rpc_unix_peer(int fd, const char *scheme, char peer[RPC_PEER_NAME_CHARS])
 {
     struct ucred cred;
     socklen_t len = sizeof cred;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len))
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len)) {
         snprintf(peer, RPC_PEER_NAME_CHARS, "%s peer", scheme);
-    else
-        snprintf(peer, RPC_PEER_NAME_CHARS, "%s pid %d uid %u", scheme, (int)cred.pid, cred.uid);
+        return RPC_USER_OTHER;
+    }
+    snprintf(peer, RPC_PEER_NAME_CHARS, "%s pid %d uid %u", scheme, (int)cred.pid, cred.uid);
+    return cred.uid == geteuid() || cred.uid == 0 ? RPC_USER_SAME : RPC_USER_OTHER;
+}
+
+static int wrap(int fd, struct rpc_transport **out)
+{
+    char peer[RPC_PEER_NAME_CHARS];
+    enum rpc_peer_user user = rpc_unix_peer(fd, "unix", peer);
+    tune(fd);
+    int rc = rpc_sock_wrap(fd, "unix", true, peer, out);
+    if (rc == 0)
+        (*out)->user = user;
+    return rc;
 }
 
 int rpc_unix_dial_fd(const char *path, uint64_t timeout_ns, int *fd_out, char why[RPC_WHY_CHARS])
@@ -68,8 +81,10 @@ int rpc_unix_dial_fd(const char *path, uint64_t timeout_ns, int *fd_out, char wh
     }
     if (fd >= 0)
         close(fd);
-    const char *remedy =
-        rc == -ENOENT || rc == -ECONNREFUSED ? "; is \"hawser serve\" running?" : "";
+    const char *remedy = rc == -ENOENT || rc == -ECONNREFUSED ? "; is \"hawser serve\" running?"
+                         : rc == -EACCES
+                             ? "; a server's socket is for its owner: run the client as that user"
+                             : "";
     snprintf(why, RPC_WHY_CHARS, "cannot reach unix:%s: %s%s", path, strerror(-rc), remedy);
     return rc;
 }
@@ -81,10 +96,7 @@ int rpc_unix_dial(const struct rpc_addr *addr, const struct rpc_net_options *opt
     int rc = rpc_unix_dial_fd(addr->path, options->timeout_ns, &fd, why);
     if (rc)
         return rc;
-    char peer[RPC_PEER_NAME_CHARS];
-    rpc_unix_peer(fd, "unix", peer);
-    tune(fd);
-    rc = rpc_sock_wrap(fd, "unix", true, peer, out);
+    rc = wrap(fd, out);
     if (rc)
         snprintf(why, RPC_WHY_CHARS, "cannot set up the connection: %s", strerror(-rc));
     return rc;
@@ -193,10 +205,7 @@ int rpc_unix_listen_with(const struct rpc_addr *addr, rpc_unix_welcome_fn *welco
 static int welcome_plain(int fd, uint32_t ring_bytes, struct rpc_transport **out)
 {
     (void)ring_bytes;
-    char peer[RPC_PEER_NAME_CHARS];
-    rpc_unix_peer(fd, "unix", peer);
-    tune(fd);
-    return rpc_sock_wrap(fd, "unix", true, peer, out);
+    return wrap(fd, out);
 }
 
 int rpc_unix_listen(const struct rpc_addr *addr, const struct rpc_net_options *options,

@@ -37,7 +37,7 @@ static void begin(struct rpc_handshake *hs, bool accepting)
 {
     static const uint8_t nonce[RPC_HS_NONCE];
     struct rpc_config config = config_of(accepting, true);
-    assert_int_equal(rpc_handshake_init(hs, &config, nonce, false), 0);
+    assert_int_equal(rpc_handshake_init(hs, &config, nonce, false, RPC_USER_UNKNOWN), 0);
 }
 
 /* What one side has to send goes to the other. */

@@ -59,8 +59,8 @@ def lines_of(fd):
 class Server:
     """hawser serve, ready when the constructor returns."""
 
-    def __init__(self, *args, env=None, devices=False, **kwargs):
-        command = [HAWSER, "serve", *map(str, args)]
+    def __init__(self, *args, env=None, devices=False, program=(HAWSER,), **kwargs):
+        command = [*program, "serve", *map(str, args)]
         if not devices:
             command.append("--no-devices")
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

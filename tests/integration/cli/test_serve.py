@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import stat
@@ -12,8 +13,8 @@ import unittest
 import urllib.error
 import urllib.request
 
-from harness import (DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, Case, Server, hawser,
-                     lines_of)
+from harness import (DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, Case, Server, clean_environment,
+                     hawser, lines_of)
 
 ROWS = ["rtt min", "rtt p50", "rtt p90", "rtt p99", "rtt p99.9", "rtt max", "upload", "download",
         "connect"]
@@ -42,7 +43,7 @@ class Transports(Case):
 
     def test_tcp(self):
         with Server("--listen", "127.0.0.1:0") as server:
-            self.check_info(server.addresses[0], transport="tcp")
+            self.check_info(server.addresses[0], transport="tcp", token=True)
 
     def test_unix(self):
         with Server("--listen", f"unix:{self.dir}/s") as server:
@@ -90,6 +91,90 @@ class Transports(Case):
             for form in ([], ["--json"]):
                 self.expect(hawser("info", server.addresses[0], "--no-bench", *form, stdout=full),
                             FAILED, "cannot write the output")
+
+
+class OtherUsers(Case):
+    """Loopback is not trust: who started the server comes in without a word, and nobody else."""
+
+    def setUp(self):
+        super().setUp()
+        self.env = {"XDG_STATE_HOME": str(self.dir / "state")}
+        self.token = self.dir / "state/hawser/token"
+
+    def test_the_token_is_made_once_and_is_private(self):
+        for _ in range(2):
+            with Server("--listen", f"unix:{self.dir}/s", env=self.env):
+                self.assertFalse(self.token.exists(), "the kernel vouches for a Unix socket's user")
+        with Server("--listen", "127.0.0.1:0", env=self.env) as first:
+            made = self.token.read_bytes()
+            self.assertEqual(stat.S_IMODE(self.token.stat().st_mode), 0o600)
+            self.assertEqual(stat.S_IMODE(self.token.parent.stat().st_mode), 0o700)
+            self.assertEqual([p.name for p in self.token.parent.iterdir()], ["token"])
+            with Server("--listen", "127.0.0.1:0", env=self.env) as second:
+                self.assertEqual(self.token.read_bytes(), made)
+                for server in (first, second):
+                    self.expect(hawser("info", server.addresses[0], "--no-bench", env=self.env), DONE)
+            info = ("info", first.addresses[0], "--no-bench")
+            for path, text in ((self.dir / "none", "wants a token"), (self.dir / "other", "started it")):
+                env = {"XDG_STATE_HOME": str(path)}
+                if path.name == "other":
+                    Server("--listen", "127.0.0.1:0", env=env).stop()
+                self.expect(hawser(*info, env=env), REFUSED, text)
+            self.expect(hawser(*info, env={**self.env, "VENUS_TOKEN_FILE": "none"}), REFUSED,
+                        "wants a token")
+            self.expect(hawser(*info, "--token-file", self.token, env={"XDG_STATE_HOME": "/none"}), DONE)
+        # Somebody else may have the port now.
+        with Server("--listen", "127.0.0.1:0", "--insecure", env=self.env) as server:
+            info = ("info", server.addresses[0], "--no-bench")
+            self.expect(hawser(*info, env=self.env), REFUSED, "VENUS_TOKEN_FILE=none")
+            self.expect(hawser(*info, env={**self.env, "VENUS_TOKEN_FILE": "none"}), DONE)
+
+    def test_a_token_that_cannot_be_made(self):
+        (self.dir / "state").write_text("")
+        self.expect(hawser("serve", "--listen", "127.0.0.1:0", "--no-devices", env=self.env), FAILED,
+                    "state/hawser/token", "--token-file")
+        (self.dir / "state").unlink()
+        self.token.parent.mkdir(parents=True)
+        self.token.write_text("0123456789abcdef0123456789abcdef\n")
+        self.token.chmod(0o644)
+        self.expect(hawser("serve", "--listen", "127.0.0.1:0", "--no-devices", env=self.env), FAILED,
+                    "chmod 600")
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"),
+                         "another user's client needs root and setpriv")
+    def test_another_user(self):
+        self.dir.chmod(0o755)
+        program = self.dir / "hawser"
+        shutil.copy(HAWSER, program)
+        program.chmod(0o755)
+        other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", str(program), "info",
+                 "--no-bench"]
+        with Server("--listen", f"127.0.0.1:0,unix:{self.dir}/u,shm:{self.dir}/s",
+                    env=self.env) as server:
+            def ask(address, *args):
+                return subprocess.run([*other, address, *map(str, args)], capture_output=True,
+                                      text=True, timeout=TIMEOUT, env=clean_environment(self.env))
+
+            self.expect(ask(server.addresses[0]), REFUSED, "wants a token")
+            for name, address in zip("us", server.addresses[1:]):
+                self.expect(ask(address), REFUSED, "its owner")
+                (self.dir / name).chmod(0o666)  # as an administrator might
+                self.expect(ask(address), REFUSED, "wants a token")
+            readable = self.dir / "copy"
+            shutil.copy(self.token, readable)
+            os.chown(readable, 65534, 65534)
+            self.expect(ask(server.addresses[0], "--token-file", readable), DONE)
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root and setpriv")
+    def test_a_server_of_another_user_is_not_believed(self):
+        self.dir.chmod(0o777)
+        program = self.dir / "hawser"
+        shutil.copy(HAWSER, program)
+        program.chmod(0o755)
+        for scheme in ("unix", "shm"):
+            with Server("--listen", f"{scheme}:{self.dir}/{scheme}", program=[
+                    "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", str(program)]) as server:
+                self.expect(hawser("info", server.addresses[0], "--no-bench"), REFUSED, "another user")
 
 
 class Refusals(Case):

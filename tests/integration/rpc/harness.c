@@ -500,7 +500,7 @@ static void begin(struct rpc_handshake *hs, const struct rpc_config *config)
     static const uint8_t nonce[RPC_HS_NONCE] = {1, 2, 3};
     struct rpc_config full = config ? *config : (struct rpc_config){0};
     complete(&full);
-    assert_int_equal(rpc_handshake_init(hs, &full, nonce, true), 0);
+    assert_int_equal(rpc_handshake_init(hs, &full, nonce, true, RPC_USER_UNKNOWN), 0);
 }
 
 size_t raw_hello(const struct rpc_config *config, uint8_t out[RPC_HS_MESSAGE_MAX])

@@ -330,10 +330,21 @@ int client_wait_end(struct client *c)
 
 /* ---- a client ---- */
 
+const struct rpc_security *own_security(void)
+{
+    static struct rpc_security own;
+    char why[RPC_WHY_CHARS];
+    if (own.token_len == 0)
+        assert_int_equal(rpc_security_from_env(&own, NULL, why), 0);
+    return &own;
+}
+
 void client_connect(struct client *c, const char *address, const struct rpc_security *security)
 {
     char why[RPC_WHY_CHARS] = "";
     struct rpc_addr addr;
+    if (!security)
+        security = own_security();
     struct rpc_net_options net = {.security = security};
     *c = (struct client){0};
     struct rpc_client_options options = {

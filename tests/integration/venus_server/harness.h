@@ -90,6 +90,9 @@ struct client {
     VkPhysicalDevice physical;
 };
 
+/* What clients of this user find without being told; a server must have been started. */
+const struct rpc_security *own_security(void);
+
 /* Connects, and fails the test where that fails. */
 void client_connect(struct client *c, const char *address, const struct rpc_security *security);
 /* Sends OPEN: 0 or what the server answered. */

@@ -56,6 +56,8 @@ static struct rpc_client *connect_stripe(const struct rpc_security *security)
     char why[RPC_WHY_CHARS] = "";
     struct rpc_addr addr;
     struct rpc_client *rpc;
+    if (!security)
+        security = own_security();
     struct rpc_net_options net = {.security = security};
     struct rpc_client_options options = {
         .config = {.security = security, .heartbeat_ns = HW_NEVER}};

@@ -48,7 +48,7 @@ static void side_init(struct side *s, bool accepting, const struct rpc_security 
     memset(nonces, nonce, sizeof nonces);
     struct rpc_config config = config_of(accepting, sec);
     *s = (struct side){.rc = -EINPROGRESS};
-    assert_int_equal(rpc_handshake_init(&s->hs, &config, nonces, local), 0);
+    assert_int_equal(rpc_handshake_init(&s->hs, &config, nonces, local, RPC_USER_UNKNOWN), 0);
 }
 
 static struct meeting meet(const struct rpc_security *client, const struct rpc_security *server,
@@ -196,12 +196,61 @@ static void server_without_proof_is_not_trusted(void **state)
     says(&m.side[CONNECTOR], "cannot prove");
 }
 
-static void local_server_needs_no_proof(void **state)
+/* Who listens on this host may be any of its users. */
+static void local_server_is_not_trusted_either(void **state)
 {
     (void)state;
     struct meeting m = meet(&token_a, NULL, true);
     run(&m, SIZE_MAX);
+    assert_int_equal(m.side[CONNECTOR].rc, -EACCES);
+    says(&m.side[CONNECTOR], "cannot prove");
+}
+
+static struct meeting meet_on_host(const struct rpc_security *client,
+                                   const struct rpc_security *server, bool local,
+                                   enum rpc_peer_user user)
+{
+    struct meeting m = meet(NULL, NULL, local);
+    uint8_t nonces[2][RPC_HS_NONCE] = {{1}, {2}};
+    struct rpc_config from = config_of(false, client), to = config_of(true, server);
+    assert_int_equal(rpc_handshake_init(&m.side[CONNECTOR].hs, &from, nonces[0], local, user), 0);
+    assert_int_equal(rpc_handshake_init(&m.side[ACCEPTOR].hs, &to, nonces[1], local, user), 0);
+    run(&m, SIZE_MAX);
+    return m;
+}
+
+static void a_host_token_is_for_loopback_and_for_strangers(void **state)
+{
+    (void)state;
+    struct rpc_security a = token_a, b = token_b;
+    a.host_token = b.host_token = true;
+    struct meeting m = meet_on_host(&a, &a, true, RPC_USER_UNKNOWN);
     both_end_with(&m, 0, 0);
+    assert_true(m.side[CONNECTOR].hs.token && m.side[ACCEPTOR].hs.token);
+    m = meet_on_host(&b, &a, true, RPC_USER_UNKNOWN);
+    both_end_with(&m, -EACCES, -EACCES);
+    says(&m.side[CONNECTOR], "for the user that started it");
+    m = meet_on_host(&a, NULL, true, RPC_USER_UNKNOWN);
+    assert_int_equal(m.side[CONNECTOR].rc, -EACCES);
+    says(&m.side[CONNECTOR], "VENUS_TOKEN_FILE=none");
+    /* The kernel's word is enough, and another host's server is asked for nothing. */
+    m = meet_on_host(&b, &a, true, RPC_USER_SAME);
+    both_end_with(&m, 0, 0);
+    assert_false(m.side[CONNECTOR].hs.token || m.side[ACCEPTOR].hs.token);
+    m = meet_on_host(&a, NULL, false, RPC_USER_UNKNOWN);
+    both_end_with(&m, 0, 0);
+}
+
+static void another_user_needs_a_token(void **state)
+{
+    (void)state;
+    struct meeting m = meet_on_host(NULL, NULL, true, RPC_USER_OTHER);
+    both_end_with(&m, -EACCES, -EACCES);
+    says(&m.side[CONNECTOR], "for the user that started the server");
+    m = meet_on_host(&token_a, &token_a, true, RPC_USER_OTHER);
+    both_end_with(&m, 0, 0);
+    m = meet_on_host(&token_a, NULL, true, RPC_USER_OTHER);
+    assert_int_equal(m.side[ACCEPTOR].rc, -EACCES);
 }
 
 /* A server that has no token but says it wants one, and welcomes whoever comes. */
@@ -414,9 +463,9 @@ static void long_name_is_refused_at_init(void **state)
     name[RPC_HS_NAME_CHARS] = '\0';
     struct rpc_config config = config_of(false, NULL);
     config.name = name;
-    assert_int_equal(rpc_handshake_init(&hs, &config, nonce, false), -EINVAL);
+    assert_int_equal(rpc_handshake_init(&hs, &config, nonce, false, RPC_USER_UNKNOWN), -EINVAL);
     name[RPC_HS_NAME_CHARS - 1] = '\0';
-    assert_int_equal(rpc_handshake_init(&hs, &config, nonce, false), 0);
+    assert_int_equal(rpc_handshake_init(&hs, &config, nonce, false, RPC_USER_UNKNOWN), 0);
 }
 
 static void later_version_may_say_more(void **state)
@@ -460,7 +509,9 @@ int main(void)
         cmocka_unit_test(wrong_token_is_refused),
         cmocka_unit_test(token_needed_but_absent),
         cmocka_unit_test(server_without_proof_is_not_trusted),
-        cmocka_unit_test(local_server_needs_no_proof),
+        cmocka_unit_test(local_server_is_not_trusted_either),
+        cmocka_unit_test(a_host_token_is_for_loopback_and_for_strangers),
+        cmocka_unit_test(another_user_needs_a_token),
         cmocka_unit_test(welcome_without_knowledge_is_refused),
         cmocka_unit_test(other_channel_is_refused),
         cmocka_unit_test(replayed_proof_is_refused),

@@ -317,8 +317,34 @@ static void environment_is_read_and_named_when_bad(void **state)
     assert_non_null(strstr(why, "VENUS_TOKEN_FILE"));
     unsetenv("VENUS_TOKEN_FILE");
     unsetenv("VENUS_TLS_FINGERPRINT");
+    setenv("XDG_STATE_HOME", in_dir("empty-state", path), 1);
     assert_int_equal(rpc_security_from_env(&sec, NULL, why), 0);
     assert_true(sec.tls == NULL && sec.token_len == 0);
+}
+
+static void a_server_makes_the_host_token_and_clients_find_it(void **state)
+{
+    (void)state;
+    char path[2 * PATH_CHARS], why[RPC_WHY_CHARS];
+    struct rpc_security server = {0}, again = {0}, client;
+    setenv("XDG_STATE_HOME", in_dir("state", path), 1);
+    assert_int_equal(rpc_security_make_host_token(&server, why), 0);
+    assert_int_equal(rpc_security_make_host_token(&again, why), 0);
+    assert_int_equal(rpc_security_from_env(&client, NULL, why), 0);
+    assert_true(server.host_token && again.host_token && client.host_token);
+    assert_int_equal(server.token_len, 2 * RPC_KEYGEN_TOKEN_BYTES);
+    assert_int_equal(client.token_len, server.token_len);
+    assert_memory_equal(server.token, again.token, server.token_len);
+    assert_memory_equal(server.token, client.token, server.token_len);
+    struct stat st;
+    assert_int_equal(stat(in_dir("state/hawser/token", path), &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+    struct rpc_security_files files = {.token_file = "none"};
+    assert_int_equal(rpc_security_from_env(&client, &files, why), 0);
+    assert_int_equal(client.token_len, 0);
+    files.token_file = in_dir("none-such", path);
+    assert_int_equal(rpc_security_from_env(&client, &files, why), -ENOENT);
+    unsetenv("XDG_STATE_HOME");
 }
 
 /* ---- listening ---- */
@@ -497,6 +523,7 @@ int main(void)
         TEST(settings_of_the_other_side_are_refused),
         TEST(malformed_fingerprints_are_refused),
         TEST(environment_is_read_and_named_when_bad),
+        TEST(a_server_makes_the_host_token_and_clients_find_it),
         TEST(open_addresses_need_tls_and_a_token),
         TEST(keygen_makes_private_files),
         TEST(keygen_certificate_is_for_the_names_given),
