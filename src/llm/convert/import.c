@@ -1,8 +1,8 @@
 #include "llm/convert/import.h"
 
 #include "llm/convert/json_file.h"
-#include "llm/convert/published.h"
-#include "llm/convert/safetensors.h"
+#include "llm/convert/rope_config.h"
+#include "llm/convert/tensor_copy.h"
 #include "llm/convert/vocab_json.h"
 #include "llm/model/gguf_write.h"
 #include "llm/model/model.h"
@@ -17,48 +17,65 @@
 #include <string.h>
 
 enum {
-    CHUNK_BYTES = 1 << 20, /* of a tensor at a time, at least one row */
     KEY_CHARS = 96,
     FROM_CHARS = 128,
     PAIRS_MAX = 64, /* that are written here; checked */
     HEADER_BYTES = 24,
 };
 
-/* A tensor of the result and where it comes from. */
-struct item {
-    const struct llm_st_tensor *from; /* NULL: the rope factors */
-    enum llm_pub_how how;
-};
-
 struct job {
     const struct llm_import *import;
     const struct llm_pub *pub;
     json_t *config;
+    bool is_wrapped; /* the text model of one that also sees: its tensors have a prefix */
     struct llm_st weights;
     char *pairs; /* a header without tensors */
     size_t pairs_bytes;
     uint32_t pair_count;
-    struct gguf gguf; /* of the pairs; its tensors are those of the result */
-    struct item *items;
+    struct gguf gguf;        /* of the pairs; its tensors are those of the result */
+    struct llm_copy *copies; /* of each tensor; no parts: it has data of its own, the factors */
+    const struct llm_st_tensor **parts; /* of the copies */
+    uint32_t part_count;
     struct llm_config shape;
-    float *rope_factors; /* or NULL */
-    uint32_t rope_count;
-    uint64_t bytes;
+    struct llm_rope_factors factors;
+    uint64_t bytes, done;
 };
 
 /* ---- config.json ---- */
 
-/* A number of config.json, or of its rope_parameters. */
+/* "a/b" is b of the object a. */
+static const json_t *find_path(const json_t *config, const char *path)
+{
+    char name[KEY_CHARS];
+    const char *slash;
+    while ((slash = strchr(path, '/'))) {
+        snprintf(name, sizeof(name), "%.*s", (int)(slash - path), path);
+        config = json_object_get(config, name);
+        path = slash + 1;
+    }
+    return json_object_get(config, path);
+}
+
 static const json_t *find_number(const json_t *config, const char *const *names)
 {
     for (int i = 0; i < LLM_PUB_ALIASES && names[i]; i++) {
-        const json_t *value = json_object_get(config, names[i]);
-        if (!json_is_number(value))
-            value = json_object_get(json_object_get(config, "rope_parameters"), names[i]);
+        const json_t *value = find_path(config, names[i]);
         if (json_is_number(value))
             return value;
     }
     return NULL;
+}
+
+static double shaped(const json_t *config, enum llm_pub_form form, double value)
+{
+    const char *const width[LLM_PUB_ALIASES] = {"hidden_size"};
+    const char *const heads[LLM_PUB_ALIASES] = {"num_attention_heads"};
+    if (form == LLM_PUB_ROOT_INVERSE)
+        return 1 / sqrt(value);
+    if (form == LLM_PUB_PART_OF_HEAD)
+        return floor(floor(value * json_number_value(find_number(config, width))) /
+                     json_number_value(find_number(config, heads)));
+    return value;
 }
 
 /* -ENOENT: there is none and need not be. */
@@ -75,8 +92,9 @@ static int number_of(const json_t *config, const struct llm_pub_key *key, double
         return key->optional
                    ? -ENOENT
                    : llm_why(why, -EPROTO, "config.json lacks the number %s", key->from[0]);
-    *out = value ? json_number_value(value) * times : key->otherwise;
-    if (!key->is_real && (*out < 0 || *out > UINT32_MAX || *out != floor(*out)))
+    *out = shaped(config, key->form, value ? json_number_value(value) * times : key->otherwise);
+    bool whole = key->form == LLM_PUB_WHOLE || key->form == LLM_PUB_PART_OF_HEAD;
+    if (!isfinite(*out) || (whole && (*out < 0 || *out > UINT32_MAX || *out != floor(*out))))
         return llm_why(why, -EPROTO, "config.json: %s is %g", key->from[0], *out);
     return 0;
 }
@@ -92,7 +110,7 @@ static int write_keys(const struct job *j, struct gguf_writer *w, char *why)
         if (err)
             return err;
         snprintf(name, sizeof(name), "%s.%s", j->pub->arch, key->to);
-        if (key->is_real)
+        if (key->form == LLM_PUB_REAL || key->form == LLM_PUB_ROOT_INVERSE)
             gguf_write_f32(w, name, (float)value);
         else
             gguf_write_u32(w, name, (uint32_t)value);
@@ -100,128 +118,158 @@ static int write_keys(const struct job *j, struct gguf_writer *w, char *why)
     return 0;
 }
 
-/* ---- rope scaling ---- */
-
-static double real_in(const json_t *object, const char *key, double otherwise)
+static bool is_value(const json_t *value, const char *text)
 {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : otherwise;
+    switch (json_typeof(value)) {
+    case JSON_STRING:
+        return strcmp(json_string_value(value), text) == 0;
+    case JSON_INTEGER:
+    case JSON_REAL:
+        return json_number_value(value) == strtod(text, NULL);
+    case JSON_TRUE:
+        return strcmp(text, "true") == 0;
+    case JSON_FALSE:
+        return strcmp(text, "false") == 0;
+    case JSON_ARRAY:
+        return json_array_size(value) == 0 && strcmp(text, "[]") == 0;
+    default:
+        return false;
+    }
 }
 
-/* Llama 3: pairs that turn slowly are slowed down further by `factor`, fast ones are not, those
- * between in part. */
-static int make_llama3_factors(struct job *j, const json_t *scaling, double base, char *why)
+static int check_musts(const struct job *j, char *why)
 {
-    double factor = real_in(scaling, "factor", 8), low = real_in(scaling, "low_freq_factor", 1);
-    double high = real_in(scaling, "high_freq_factor", 4);
-    double old = real_in(scaling, "original_max_position_embeddings", 8192);
-    double heads = real_in(j->config, "num_attention_heads", 0);
-    double dim = real_in(j->config, "head_dim",
-                         heads > 0 ? real_in(j->config, "hidden_size", 0) / heads : 0);
-    if (!(factor > 0 && low > 0 && high > low && old > 0 && dim >= 2 && dim <= LLM_WIDTH_MAX))
-        return llm_why(why, -EPROTO, "config.json: rope_scaling has numbers out of bounds");
-    j->rope_count = (uint32_t)(dim / 2);
-    j->rope_factors = calloc(j->rope_count, sizeof(*j->rope_factors));
-    if (!j->rope_factors)
-        return llm_why(why, -ENOMEM, "out of memory");
-    for (uint32_t i = 0; i < j->rope_count; i++) {
-        double turns = old * pow(base, -2.0 * i / dim) / (2 * M_PI); /* over the old context */
-        double part = (turns - low) / (high - low);
-        double slow = turns < low ? factor : turns > high ? 1 : 1 / ((1 - part) / factor + part);
-        j->rope_factors[i] = (float)slow;
+    for (const struct llm_pub_must *must = j->pub->musts; must->key; must++) {
+        const json_t *value = json_object_get(j->config, must->key);
+        bool missing = !value || json_is_null(value);
+        if (missing ? !must->required : is_value(value, must->value))
+            continue;
+        return llm_why(why, -EOPNOTSUPP, "config.json: %s is not %s, and nothing else is computed",
+                       must->key, must->value);
     }
     return 0;
 }
 
-static int read_rope_scaling(struct job *j, struct gguf_writer *w, char *why)
+/* Where config.json lists the layers that slide, they must be those that the engine takes. */
+static int check_layers(const struct job *j, char *why)
 {
-    const json_t *scaling = json_object_get(j->config, "rope_scaling");
-    scaling = json_is_object(scaling) ? scaling : json_object_get(j->config, "rope_parameters");
-    const char *type = json_string_value(json_object_get(scaling, "rope_type"));
-    type = type ? type : json_string_value(json_object_get(scaling, "type"));
-    char key[KEY_CHARS];
-    if (!type || strcmp(type, "default") == 0)
-        return 0;
-    if (strcmp(type, "llama3") == 0) {
-        const char *const theta[LLM_PUB_ALIASES] = {"rope_theta"};
-        const json_t *base = find_number(j->config, theta);
-        return make_llama3_factors(j, scaling, base ? json_number_value(base) : 10000, why);
+    const json_t *types = json_object_get(j->config, "layer_types");
+    for (uint32_t l = 0; json_is_array(types) && l < j->shape.layers; l++) {
+        const char *type = json_string_value(json_array_get(types, l));
+        const char *made = llm_layer_slides(&j->shape, l) ? "sliding_attention" : "full_attention";
+        if (!type || strcmp(type, made) != 0)
+            return llm_why(why, -EOPNOTSUPP, "config.json: layer %u is of type %.40s, not %s", l,
+                           type ? type : "(none)", made);
     }
-    if (strcmp(type, "linear") != 0)
-        return llm_why(why, -EOPNOTSUPP,
-                       "config.json: rope scaling %.40s; linear and llama3 are "
-                       "imported",
-                       type);
-    snprintf(key, sizeof(key), "%s.rope.scaling.type", j->pub->arch);
-    gguf_write_string(w, key, "linear");
-    snprintf(key, sizeof(key), "%s.rope.scaling.factor", j->pub->arch);
-    gguf_write_f32(w, key, (float)real_in(scaling, "factor", 1));
     return 0;
 }
 
 /* ---- which tensors ---- */
 
-static void name_for(const char *pattern, uint32_t layer, char *out, size_t chars)
+/* %u and %e in a pattern. */
+static void name_for(const char *pattern, uint32_t layer, uint32_t expert, char out[FROM_CHARS])
 {
-    const char *mark = strstr(pattern, "%u");
-    if (mark)
-        snprintf(out, chars, "%.*s%u%s", (int)(mark - pattern), pattern, layer, mark + 2);
-    else
-        snprintf(out, chars, "%s", pattern);
+    size_t used = 0;
+    for (const char *p = pattern; *p && used + 12 < FROM_CHARS;) {
+        bool mark = p[0] == '%' && (p[1] == 'u' || p[1] == 'e');
+        if (mark)
+            used +=
+                (size_t)snprintf(out + used, FROM_CHARS - used, "%u", p[1] == 'u' ? layer : expert);
+        else
+            out[used++] = *p;
+        p += mark ? 2 : 1;
+    }
+    out[used] = 0;
 }
 
-/* With the architecture's prefix or without. */
+/* With the architecture's prefix or without, or within a larger model. */
 static struct llm_st_tensor *find_source(const struct job *j, const char *name)
 {
+    char longer[FROM_CHARS + 32];
     struct llm_st_tensor *found = llm_st_find(&j->weights, name);
     size_t prefix = strlen(j->pub->prefix);
-    if (!found && strncmp(name, j->pub->prefix, prefix) == 0)
+    bool has_prefix = strncmp(name, j->pub->prefix, prefix) == 0;
+    if (!found && has_prefix)
         found = llm_st_find(&j->weights, name + prefix);
+    if (!found && j->is_wrapped) {
+        snprintf(longer, sizeof(longer), "language_model.%s", name);
+        found = llm_st_find(&j->weights, longer);
+    }
+    if (!found && j->is_wrapped && has_prefix) {
+        snprintf(longer, sizeof(longer), "model.language_model.%s", name + prefix);
+        found = llm_st_find(&j->weights, longer);
+    }
+    if (found)
+        found->is_used = true;
     return found;
 }
 
-/* dims as GGUF counts: the contiguous one first. */
-static int describe(const struct llm_pub_tensor *row, const struct llm_st_tensor *from,
-                    struct llm_tensor *to, char *why)
+/* The number of experts that a row stacks; 1 where it stacks none. */
+static int count_experts(const struct job *j, const struct llm_pub_tensor *row, uint32_t *out,
+                         char *why)
 {
-    if (!from->has_dtype)
-        return llm_why(why, -EOPNOTSUPP,
-                       "tensor %.80s is of a type that is not read; F32, F16 and "
-                       "BF16 are",
-                       from->name);
-    if (from->dim_count == 0 || from->dim_count > 2 ||
-        (row->how == LLM_PUB_TRANSPOSE && from->dim_count != 2))
-        return llm_why(why, -EPROTO, "tensor %.80s has %u dimensions", from->name, from->dim_count);
-    bool two = from->dim_count == 2, turned = row->how == LLM_PUB_TRANSPOSE;
-    to->dim_count = from->dim_count;
-    to->dims[0] = turned ? from->dims[0] : from->dims[two];
-    to->dims[1] = turned ? from->dims[1] : two ? from->dims[0] : 1;
-    to->dims[2] = to->dims[3] = 1;
-    to->dtype = two && row->how != LLM_PUB_AS_F32 ? from->dtype : LLM_F32;
-    to->bytes = llm_dtype_bytes(to->dtype, to->dims[0] * to->dims[1]);
-    to->data = from->data;
+    double experts = 1;
+    *out = 1;
+    if (!strstr(row->from, "%e"))
+        return 0;
+    for (const struct llm_pub_key *key = j->pub->keys; key->to; key++) {
+        int err = strcmp(key->to, "expert_count") ? 0 : number_of(j->config, key, &experts, why);
+        if (err)
+            return err;
+    }
+    if (experts < 1 || experts > LLM_EXPERTS_MAX)
+        return llm_why(why, -EPROTO, "config.json: %g experts; 1 to %d are possible", experts,
+                       LLM_EXPERTS_MAX);
+    *out = (uint32_t)experts;
     return 0;
+}
+
+/* -ENOENT: the tensor is not there and need not be. */
+static int find_parts(struct job *j, const struct llm_pub_tensor *row, uint32_t layer,
+                      struct llm_copy *copy, char *why)
+{
+    char name[FROM_CHARS];
+    uint32_t experts;
+    int err = count_experts(j, row, &experts, why);
+    *copy = (struct llm_copy){.how = row->how, .parts = j->parts + j->part_count};
+    for (uint32_t e = 0; e < experts && !err; e++) {
+        name_for(row->from, layer, e, name);
+        const struct llm_st_tensor *from = find_source(j, name);
+        if (!from)
+            return row->optional ? -ENOENT
+                                 : llm_why(why, -EPROTO, "the weights lack tensor %s", name);
+        /* A source is used twice at most: there is room for each of them two times. */
+        assert(j->part_count < 2 * j->weights.count);
+        j->parts[j->part_count++] = from;
+        copy->part_count++;
+    }
+    char *ending = err ? NULL : strstr(name, "_blocks");
+    if (!ending)
+        return err;
+    memcpy(ending, "_scales", strlen("_scales"));
+    copy->scales = find_source(j, name);
+    return copy->scales ? 0 : llm_why(why, -EPROTO, "the weights lack tensor %s", name);
 }
 
 static int add_tensor(struct job *j, const struct llm_pub_tensor *row, uint32_t layer, char *why)
 {
-    char name[FROM_CHARS];
-    name_for(row->from, layer, name, sizeof(name));
-    struct llm_st_tensor *from = find_source(j, name);
-    if (!from)
-        return row->optional ? 0 : llm_why(why, -EPROTO, "the weights lack tensor %s", name);
-    from->is_used = true;
+    struct llm_copy copy;
+    int err = find_parts(j, row, layer, &copy, why);
     bool tied = json_is_true(json_object_get(j->config, "tie_word_embeddings"));
-    if (row->how == LLM_PUB_IGNORE ||
+    if (err || row->how == LLM_PUB_IGNORE ||
         (tied && strcmp(row->to, "output.weight") == 0 && row->optional))
-        return 0;
+        return err == -ENOENT ? 0 : err;
     struct llm_tensor_table *table = &j->gguf.tensors;
+    if (table->count >= LLM_TENSORS_MAX - LLM_ROPE_SETS)
+        return llm_why(why, -EPROTO, "more than %d tensors", LLM_TENSORS_MAX);
     struct llm_tensor *to = &table->items[table->count];
-    name_for(row->to, layer, to->name, sizeof(to->name));
-    int err = describe(row, from, to, why);
+    char name[FROM_CHARS];
+    name_for(row->to, layer, 0, name);
+    snprintf(to->name, sizeof(to->name), "%.*s", LLM_NAME_CHARS - 1, name);
+    err = llm_copy_describe(&copy, to, why);
     if (err)
         return err;
-    j->items[table->count++] = (struct item){.from = from, .how = row->how};
+    j->copies[table->count++] = copy;
     j->bytes += to->bytes;
     return 0;
 }
@@ -229,13 +277,16 @@ static int add_tensor(struct job *j, const struct llm_pub_tensor *row, uint32_t 
 static void add_rope_factors(struct job *j)
 {
     struct llm_tensor_table *table = &j->gguf.tensors;
-    j->items[table->count] = (struct item){0};
-    table->items[table->count++] = (struct llm_tensor){.name = "rope_freqs.weight",
-                                                       .dtype = LLM_F32,
-                                                       .dim_count = 1,
-                                                       .dims = {j->rope_count, 1, 1, 1},
-                                                       .bytes = j->rope_count * sizeof(float),
-                                                       .data = j->rope_factors};
+    for (uint32_t i = 0; i < j->factors.count; i++) {
+        struct llm_tensor *to = &table->items[table->count];
+        *to = (struct llm_tensor){.dtype = LLM_F32,
+                                  .dim_count = 1,
+                                  .dims = {j->factors.sets[i].count, 1, 1, 1},
+                                  .bytes = j->factors.sets[i].count * sizeof(float),
+                                  .data = j->factors.sets[i].values};
+        snprintf(to->name, sizeof(to->name), "%s", j->factors.sets[i].name);
+        j->copies[table->count++] = (struct llm_copy){0};
+    }
 }
 
 static int add_tensors(struct job *j, char *why)
@@ -249,8 +300,11 @@ static int add_tensors(struct job *j, char *why)
                       LLM_LAYERS_MAX);
     if (err)
         return err;
-    j->items = calloc(j->weights.count + 1, sizeof(*j->items));
-    if (!j->items || llm_tensor_table_init(&j->gguf.tensors, j->weights.count + 1))
+    uint32_t room = 2 * j->weights.count + LLM_ROPE_SETS; /* a source is used twice at most */
+    j->copies = calloc(room, sizeof(*j->copies));
+    j->parts = calloc(room, sizeof(*j->parts));
+    uint32_t results = room < LLM_TENSORS_MAX ? room : LLM_TENSORS_MAX;
+    if (!j->copies || !j->parts || llm_tensor_table_init(&j->gguf.tensors, results))
         return llm_why(why, -ENOMEM, "out of memory for the table of tensors");
     j->gguf.tensors.count = 0; /* counts those that are filled in */
     for (const struct llm_pub_tensor *row = j->pub->tensors; row->from && !err; row++) {
@@ -258,15 +312,24 @@ static int add_tensors(struct job *j, char *why)
         for (uint32_t layer = 0; layer < copies && !err; layer++)
             err = add_tensor(j, row, layer, why);
     }
-    if (!err && j->rope_factors)
+    if (!err)
         add_rope_factors(j);
     return err;
+}
+
+/* Of a model that also sees: only its text part is imported. */
+static bool is_of_images(const struct job *j, const char *name)
+{
+    if (strncmp(name, "model.", 6) == 0)
+        name += 6;
+    return j->is_wrapped &&
+           (strncmp(name, "vision_", 7) == 0 || strncmp(name, "multi_modal_projector.", 22) == 0);
 }
 
 static int check_all_used(const struct job *j, char *why)
 {
     for (uint32_t i = 0; i < j->weights.count; i++) {
-        if (!j->weights.items[i].is_used)
+        if (!j->weights.items[i].is_used && !is_of_images(j, j->weights.items[i].name))
             return llm_why(why, -EOPNOTSUPP, "tensor %.80s has no place in a model of type %s",
                            j->weights.items[i].name, j->pub->model_type);
     }
@@ -290,9 +353,11 @@ static int write_pairs(struct job *j, struct gguf_writer *w, char *why)
     const char *name = slash && slash[1] ? slash + 1 : folder;
     gguf_write_string(w, "general.architecture", j->pub->arch);
     gguf_write_string(w, "general.name", name);
-    int err = write_keys(j, w, why);
+    int err = check_musts(j, why);
     if (!err)
-        err = read_rope_scaling(j, w, why);
+        err = write_keys(j, w, why);
+    if (!err)
+        err = llm_rope_config_write(w, j->pub->arch, j->config, &j->factors, why);
     if (!err)
         err = add_tensors(j, why);
     if (!err)
@@ -333,91 +398,37 @@ static int check_result(struct job *j, char *why)
     llm_tensor_table_fini(&read.tensors);
     j->gguf = read;
     j->gguf.tensors = tensors;
-    err = llm_tensor_table_seal(&j->gguf.tensors, why);
+    err = llm_tensor_table_seal_names(&j->gguf.tensors, why); /* sources may be used twice */
     if (!err)
         err = llm_config_read(&j->gguf, &j->shape, why);
-    return err ? err : llm_config_check_tensors(&j->shape, &j->gguf.tensors, why);
+    if (!err)
+        err = llm_config_check_tensors(&j->shape, &j->gguf.tensors, why);
+    return err ? err : check_layers(j, why);
 }
 
 /* ---- weights ---- */
 
-/* The row of the source that becomes row r: in each head, row 2i comes from i, row 2i + 1 from
- * i + half a head. */
-static uint64_t source_row(const struct job *j, const struct item *item, uint64_t r)
+static void count_bytes(void *user, uint64_t bytes)
 {
-    if (item->how != LLM_PUB_PAIRS_Q && item->how != LLM_PUB_PAIRS_K)
-        return r;
-    uint64_t dim = j->shape.head_dim, within = r % dim;
-    return r - within + within / 2 + within % 2 * (dim / 2);
+    struct job *j = user;
+    j->done += bytes;
+    if (j->import->progress)
+        j->import->progress(j->import->user, j->done, j->bytes);
 }
 
-/* Rows first.. of the result, in the source's type. */
-static void gather(const struct job *j, const struct item *item, const struct llm_tensor *to,
-                   uint64_t first, uint64_t rows, uint8_t *dst)
-{
-    uint64_t size = llm_dtype_bytes(item->from->dtype, 1), width = to->dims[0];
-    bool vector = to->dim_count == 1;
-    if (item->how == LLM_PUB_TRANSPOSE) {
-        for (uint64_t i = 0; i < width; i++) {
-            const uint8_t *src = item->from->data + (i * to->dims[1] + first) * size;
-            for (uint64_t r = 0; r < rows; r++)
-                memcpy(dst + (r * width + i) * size, src + r * size, size);
-        }
-        return;
-    }
-    uint64_t row_bytes = (vector ? 1 : width) * size;
-    for (uint64_t r = 0; r < rows; r++)
-        memcpy(dst + r * row_bytes, item->from->data + source_row(j, item, first + r) * row_bytes,
-               row_bytes);
-}
-
-struct chunk {
-    uint8_t *bytes; /* as the source has them */
-    float *values;
-};
-
-static int write_tensor(const struct job *j, struct gguf_writer *w, uint32_t i, uint64_t *done,
-                        char *why)
+static int write_tensor(struct job *j, struct gguf_writer *w, uint32_t i, char *why)
 {
     const struct llm_tensor *to = &j->gguf.tensors.items[i];
-    const struct item *item = &j->items[i];
-    if (!item->from) {
-        gguf_write_data(w, to->data, (size_t)to->bytes);
-        return 0;
-    }
-    uint64_t size = llm_dtype_bytes(item->from->dtype, 1);
-    uint64_t width = to->dim_count == 1 ? 1 : to->dims[0];
-    uint64_t rows = to->dims[0] * to->dims[1] / width, each = CHUNK_BYTES / (width * size);
-    each = each ? each : 1;
-    each = each < rows ? each : rows;
-    struct chunk chunk = {.bytes = malloc(each * width * size),
-                          .values = malloc(each * width * sizeof(float))};
-    int err =
-        chunk.bytes && chunk.values ? 0 : llm_why(why, -ENOMEM, "out of memory for %s", to->name);
-    for (uint64_t first = 0; first < rows && !err && !w->error; first += each) {
-        uint64_t some = rows - first < each ? rows - first : each;
-        gather(j, item, to, first, some, chunk.bytes);
-        if (to->dtype == item->from->dtype) {
-            gguf_write_data(w, chunk.bytes, some * width * size);
-        } else {
-            assert(to->dtype == LLM_F32);
-            llm_dtype_to_f32(item->from->dtype, chunk.values, chunk.bytes, some * width);
-            gguf_write_data(w, chunk.values, some * width * sizeof(float));
-        }
-        *done += some * width * llm_dtype_bytes(to->dtype, 1);
-        if (j->import->progress)
-            j->import->progress(j->import->user, *done, j->bytes);
-    }
-    free(chunk.bytes);
-    free(chunk.values);
-    return err;
+    if (j->copies[i].part_count > 0)
+        return llm_copy_write(&j->copies[i], to, j->shape.head_dim, w, count_bytes, j, why);
+    gguf_write_data(w, to->data, (size_t)to->bytes);
+    return 0;
 }
 
-static int write_stream(const struct job *j, const struct llm_output *output, char *why)
+static int write_stream(struct job *j, const struct llm_output *output, char *why)
 {
     const struct llm_tensor_table *tensors = &j->gguf.tensors;
     struct gguf_writer w;
-    uint64_t done = 0;
     int err = 0;
     gguf_write_begin(&w, output->stream, tensors->count, j->pair_count);
     gguf_write_data(&w, j->pairs + HEADER_BYTES, j->pairs_bytes - HEADER_BYTES);
@@ -427,7 +438,7 @@ static int write_stream(const struct job *j, const struct llm_output *output, ch
                           tensors->items[i].dims, tensors->items[i].dim_count);
     gguf_write_pad(&w);
     for (uint32_t i = 0; i < tensors->count && !err; i++) {
-        err = write_tensor(j, &w, i, &done, why);
+        err = write_tensor(j, &w, i, why);
         gguf_write_pad(&w);
     }
     if (!err && (err = gguf_write_end(&w)))
@@ -440,7 +451,7 @@ static int write_stream(const struct job *j, const struct llm_output *output, ch
 static int find_type(struct job *j, char *why)
 {
     const char *type = json_string_value(json_object_get(j->config, "model_type"));
-    char known[128] = "";
+    char known[LLM_WHY_CHARS] = "";
     const struct llm_pub *pub;
     j->pub = type ? llm_pub_find(type) : NULL;
     if (j->pub)
@@ -453,9 +464,26 @@ static int find_type(struct job *j, char *why)
                    type ? type : "(none)", known);
 }
 
+/* The text model of one that also sees has a config of its own within the config. */
+static int unwrap(struct job *j, char *why)
+{
+    json_t *text = json_object_get(j->config, "text_config");
+    if (!json_is_object(text))
+        return 0;
+    json_t *both = json_copy(text);
+    if (!both || json_object_update_missing(both, j->config))
+        return llm_why(why, -ENOMEM, "out of memory");
+    json_decref(j->config);
+    j->config = both;
+    j->is_wrapped = true;
+    return 0;
+}
+
 static int import(struct job *j, char *why)
 {
     int err = llm_json_load(j->import->folder, "config.json", &j->config, why);
+    if (!err)
+        err = unwrap(j, why);
     if (!err)
         err = find_type(j, why);
     if (!err)
@@ -481,7 +509,8 @@ int llm_import_write(const struct llm_import *request, struct llm_imported *out,
     llm_st_fini(&j.weights);
     gguf_fini(&j.gguf);
     free(j.pairs);
-    free(j.items);
-    free(j.rope_factors);
+    free(j.copies);
+    free(j.parts);
+    llm_rope_factors_fini(&j.factors);
     return err;
 }

@@ -1,8 +1,9 @@
-/* llm/convert/vocab_json.h - private to src/llm: tokenizer.json and what belongs to it, as GGUF
- * metadata.
+/* llm/convert/vocab_json.h - private to src/llm: tokenizer.json, tokenizer.model and what belongs
+ * to them, as GGUF metadata.
  *
- * Byte-level BPE: tokens, merges, added tokens, the pre-tokenizer by its pattern, the ids that
- * begin and end a text, the chat template.
+ * Byte-level BPE: tokens, merges, added tokens, the pre-tokenizer by its pattern.  SentencePiece,
+ * from tokenizer.model or from a tokenizer.json with byte_fallback: tokens, scores, added tokens.
+ * Both: the ids that begin and end a text, the chat template.
  *
  * Trust: files are hostile; counts are bounded by the model's vocabulary.
  * Threads: any.  Lifetime: nothing is held between calls. */
@@ -16,7 +17,8 @@
 enum { LLM_VOCAB_JSON_PAIRS_MAX = 16 };
 
 /* Writes the pairs.  rows: of the model's embedding; ids that no token has get a filler.  0;
- * -ENOENT (no tokenizer.json), -EPROTO, -EOPNOTSUPP (why names what is not computed), -ENOMEM. */
+ * -ENOENT (neither tokenizer.json nor tokenizer.model), -EPROTO, -EOPNOTSUPP (why names what is not
+ * computed), -ENOMEM. */
 int llm_vocab_json_write(struct gguf_writer *writer, const char *folder, const json_t *config,
                          uint32_t rows, char *why) MUST_CHECK;
 
