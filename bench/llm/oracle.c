@@ -3,6 +3,7 @@
  *
  *     oracle logits FILE CONTEXT BACKENDS < tokens > logits    binary32, vocab values a token
  *     oracle tokens FILE BACKENDS < texts > numbers            a line of numbers for each text
+ *     oracle whole FILE RESULT BACKENDS                        the file with all weights as F32
  *
  * Tokens come as 32-bit numbers, texts with a zero byte after each.  BACKENDS is the folder of
  * ggml's CPU backends.  K and V are binary16, as ours are, and flash attention is off: it would
@@ -125,6 +126,14 @@ static int tokens(const char *file)
     return 0;
 }
 
+static int whole(const char *file, const char *result)
+{
+    struct llama_model_quantize_params params = llama_model_quantize_default_params();
+    params.ftype = LLAMA_FTYPE_ALL_F32;
+    params.allow_requantize = true;
+    return llama_model_quantize(file, result, &params) ? fail("cannot unpack the weights") : 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4)
@@ -136,5 +145,7 @@ int main(int argc, char **argv)
         return logits(argv[2], atoi(argv[3]));
     if (strcmp(argv[1], "tokens") == 0)
         return tokens(argv[2]);
-    return fail("logits or tokens");
+    if (strcmp(argv[1], "whole") == 0 && argc == 5)
+        return whole(argv[2], argv[3]);
+    return fail("logits, tokens or whole");
 }
