@@ -5,6 +5,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "kit.h"
 
@@ -13,6 +15,7 @@ enum {
     ROUNDS = 40,          /* of each thread: enough for all to be under way together */
     UNTIL_TOLD = -1,      /* rounds, of a worker that goes on until it is stopped */
     INSTANCES = 3,        /* of one program at a time */
+    IN_A_ROW = 5,         /* one after the other */
     WRITTEN_WORDS = 1024, /* of a thread's own buffer: what the device copies */
 };
 
@@ -270,9 +273,41 @@ static void apart(void)
     kit_say("apart");
 }
 
+/* ---- one instance after the other ---- */
+
+static void child_uses_its_own(void)
+{
+    int status;
+    pid_t child = fork();
+    VKT_EXPECT(child >= 0);
+    if (child == 0) {
+        kit_check_new_instance(3);
+        _exit(0);
+    }
+    VKT_EXPECT(waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* The test looks which sessions there are. */
+static void in_a_row(void)
+{
+    VkPhysicalDevice found[KIT_DEVICES_MAX];
+    for (int i = 0; i < IN_A_ROW; i++) {
+        VkInstance instance = kit_instance();
+        VKT_EXPECT(kit_devices(instance, found) > 0);
+        kit_say("instance");
+        kit_await("next");
+        vkDestroyInstance(instance, NULL);
+    }
+    child_uses_its_own();
+    kit_check_new_instance(4);
+    kit_check_new_instance(5);
+    kit_say("none");
+    kit_await("stop");
+}
+
 static const struct kit_case cases[] = {
-    {"threads", threads}, {"devices", devices}, {"count", count},
-    {"servers", servers}, {"witness", witness}, {"apart", apart},
+    {"threads", threads}, {"devices", devices}, {"count", count},       {"servers", servers},
+    {"witness", witness}, {"apart", apart},     {"in_a_row", in_a_row},
 };
 
 KIT_MAIN(cases)

@@ -10,15 +10,34 @@ PROGRAMS = 4
 
 class Many(GpuCase):
     def test_threads_of_one_device(self):
-        self.run_program("many", "threads", servers=[self.serve()])
+        server = self.serve()
+        self.run_program("many", "threads", servers=[server])
+        self.run_program("many", "threads", servers=[server], env={"VENUS_SYNC": "1"})
+
+    def sessions_in_a_row(self, server, env):
+        """The sessions during each instance; none is left though the program lives."""
+        program = self.program("many", "in_a_row", servers=[server], env=env)
+        sessions = []
+        while program.next_line() == "instance":
+            sessions.append(server.sessions())
+            program.say("next")
+        server.wait_sessions(0)
+        program.say("stop")
+        program.expect_done()
+        self.assertEqual(program.errors(), "")
+        return sessions
+
+    def test_the_next_instance_takes_over_an_unused_session(self):
+        server = self.serve()
+        sessions = self.sessions_in_a_row(server, {})
+        self.assertTrue(any(a == b for a, b in zip(sessions, sessions[1:])), sessions)
+        sessions = self.sessions_in_a_row(server, {"VENUS_PERF": "no_kept_sessions"})
+        self.assertFalse(any(a == b for a, b in zip(sessions, sessions[1:])), sessions)
 
     def test_threads_of_many_devices(self):
         server = self.serve()
         self.run_program("many", "devices", servers=[server])
         server.wait_sessions(0)
-
-    def test_threads_wait_for_every_command(self):
-        self.run_program("many", "threads", servers=[self.serve()], env={"VENUS_SYNC": "1"})
 
     def test_programs(self):
         server = self.serve()

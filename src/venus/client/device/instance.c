@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "rpc/security/security.h"
 #include "venus/client/device/debug.h"
+#include "venus/client/device/kept.h"
 #include "venus/client/device/physical_device.h"
 #include "venus/client/device/servers.h"
 #include "venus/client/link/pushes.h"
@@ -62,14 +63,14 @@ static VKAPI_ATTR VkResult VKAPI_CALL enumerate_layers(uint32_t *count, VkLayerP
 
 /* ---- opening a server ---- */
 
-static int put_open(struct wire_enc *e, const uint8_t key[VN_STRIPE_KEY_BYTES], uint64_t instance,
-                    uint64_t first_device, const VkInstanceCreateInfo *info)
+static int put_open(struct wire_enc *e, const uint8_t key[VN_STRIPE_KEY_BYTES],
+                    const struct vnc_server *server)
 {
     wire_put_u32(e, VN_PROTOCOL);
     wire_put_bytes(e, key, VN_STRIPE_KEY_BYTES);
-    wire_put_u64(e, instance);
-    wire_put_u64(e, first_device);
-    vn_enc_VkInstanceCreateInfo(e, info);
+    wire_put_u64(e, server->instance_id);
+    wire_put_u64(e, server->first_device);
+    wire_put_bytes(e, wire_enc_data(&server->asked), wire_enc_len(&server->asked));
     return wire_enc_error(e);
 }
 
@@ -111,8 +112,7 @@ static int add_device(struct vnc_instance *instance, struct vnc_link *link, uint
     return rc;
 }
 
-static int add_devices(struct vnc_instance *instance, struct vnc_server *server,
-                       uint64_t first_device)
+static int add_devices(struct vnc_instance *instance, struct vnc_server *server)
 {
     struct wire_dec in;
     wire_dec_init(&in, server->opened.data, server->opened.len);
@@ -129,10 +129,13 @@ static int add_devices(struct vnc_instance *instance, struct vnc_server *server,
         struct vnc_snapshot *snapshot = vnc_snapshot_parse(&in);
         if (!snapshot)
             return wire_dec_error(&in) ? wire_dec_error(&in) : -ENOMEM;
-        rc = add_device(instance, server->link, first_device + i, i, snapshot);
+        rc = add_device(instance, server->link, server->first_device + i, i, snapshot);
     }
     uint64_t upload_key = wire_get_u64(&in);
-    vnc_link_open_stripes(server->link, wire_get_u32(&in));
+    if (!server->taken_over)
+        vnc_link_open_stripes(server->link, wire_get_u32(&in));
+    else
+        (void)wire_get_u32(&in);
     for (uint32_t i = before; i < instance->device_count; i++) {
         devices[i]->upload_key = server->upload_cache ? upload_key : 0;
         devices[i]->near = server->near;
@@ -147,31 +150,59 @@ static void drop_devices(struct vnc_instance *instance, uint32_t first)
         vnc_physical_device_destroy(instance->devices[--instance->device_count]);
 }
 
-static int open_server(struct vnc_instance *instance, struct vnc_server *server,
-                       const uint8_t key[VN_STRIPE_KEY_BYTES], const VkInstanceCreateInfo *info)
+static int open_session(struct vnc_server *server, const uint8_t key[VN_STRIPE_KEY_BYTES])
 {
     struct wire_enc request;
-    uint32_t before = instance->device_count;
-    instance->object.id = vnc_link_ids(server->link, 1);
-    uint64_t first_device = vnc_link_ids(server->link, VN_DEVICES_MAX);
+    server->instance_id = vnc_link_ids(server->link, 1);
+    server->first_device = vnc_link_ids(server->link, VN_DEVICES_MAX);
+    server->ids_end = vnc_link_ids(server->link, 0);
     wire_enc_init(&request, WIRE_MESSAGE_MAX);
-    int rc = put_open(&request, key, instance->object.id, first_device, info);
+    int rc = put_open(&request, key, server);
     if (rc == 0)
         rc = vnc_link_exchange(server->link, VN_METHOD_OPEN, &request, &server->opened);
     wire_enc_fini(&request);
-    if (rc == 0)
-        rc = add_devices(instance, server, first_device);
-    if (rc)
-        drop_devices(instance, before);
     return rc;
 }
 
-static void server_close(struct vnc_server *server)
+static int connect_server(struct vnc_server *server, const struct rpc_addr *addr,
+                          const struct rpc_security *security, struct vnc_debug *debug,
+                          char why[RPC_WHY_CHARS])
 {
-    vnc_link_destroy(server->link);
-    vnc_pushes_destroy(server->pushes);
-    rpc_answer_fini(&server->opened);
-    *server = (struct vnc_server){0};
+    server->pushes = vnc_pushes_create(debug);
+    if (!server->pushes) {
+        snprintf(why, RPC_WHY_CHARS, "out of memory");
+        return -ENOMEM;
+    }
+    int rc =
+        vnc_link_create(addr, security, &vnc_push_handlers, server->pushes, &server->link, why);
+    if (rc)
+        return rc;
+    rc = open_session(server, vnc_link_dial_stripes(server->link, addr, security));
+    if (rc)
+        snprintf(why, RPC_WHY_CHARS, "%s", open_failure(rc));
+    return rc;
+}
+
+/* The session of the last instance, when it asked for the same, or a new one; and its devices. */
+static int open_server(struct vnc_instance *instance, struct vnc_server *server,
+                       const struct rpc_addr *addr, const struct rpc_security *security,
+                       char why[RPC_WHY_CHARS])
+{
+    uint32_t before = instance->device_count;
+    server->taken_over = vnc_kept_take(server);
+    if (server->taken_over)
+        vnc_pushes_set_debug(server->pushes, instance->debug);
+    int rc = server->taken_over ? 0 : connect_server(server, addr, security, instance->debug, why);
+    if (rc)
+        return rc;
+    hw_env_bool("VENUS_SYNC", !vnc_perf(VNC_PERF_PIPELINING), &vnc_link_client(server->link)->sync);
+    instance->object.id = server->instance_id;
+    rc = add_devices(instance, server);
+    if (rc) {
+        drop_devices(instance, before);
+        snprintf(why, RPC_WHY_CHARS, "%s", open_failure(rc));
+    }
+    return rc;
 }
 
 /* One warning when it cannot be used; the instance then does without. */
@@ -179,28 +210,20 @@ static void add_server(struct vnc_instance *instance, const struct rpc_addr *add
                        const struct rpc_security *security, const VkInstanceCreateInfo *info)
 {
     struct vnc_server *server = &instance->servers[instance->server_count];
-    char why[RPC_WHY_CHARS], address[RPC_ADDR_HOST_CHARS + 16];
-    rpc_addr_format(addr, address, sizeof(address));
+    char why[RPC_WHY_CHARS];
+    rpc_addr_format(addr, server->address, sizeof(server->address));
     server->near = rpc_addr_is_local(addr);
     hw_env_bool("VENUS_UPLOAD_CACHE", !server->near, &server->upload_cache);
-    server->pushes = vnc_pushes_create(instance->debug);
-    if (!server->pushes) {
-        hw_warn(HW_CAT_VULKAN, "no GPU of %s: out of memory", address);
-        return;
-    }
-    int rc =
-        vnc_link_create(addr, security, &vnc_push_handlers, server->pushes, &server->link, why);
-    if (rc == 0) {
-        hw_env_bool("VENUS_SYNC", !vnc_perf(VNC_PERF_PIPELINING),
-                    &vnc_link_client(server->link)->sync);
-        const uint8_t *key = vnc_link_dial_stripes(server->link, addr, security);
-        rc = open_server(instance, server, key, info);
-        if (rc)
-            snprintf(why, sizeof(why), "%s", open_failure(rc));
-    }
+    wire_enc_init(&server->asked, WIRE_MESSAGE_MAX);
+    vn_enc_VkInstanceCreateInfo(&server->asked, info);
+    int rc = wire_enc_error(&server->asked);
+    if (rc)
+        snprintf(why, sizeof(why), "%s", strerror(-rc));
+    else
+        rc = open_server(instance, server, addr, security, why);
     if (rc) {
-        hw_warn(HW_CAT_VULKAN, "no GPU of %s: %s", address, why);
-        server_close(server);
+        hw_warn(HW_CAT_VULKAN, "no GPU of %s: %s", server->address, why);
+        vnc_server_close(server);
         return;
     }
     instance->server_count++;
@@ -212,7 +235,7 @@ static void instance_free(struct vnc_instance *instance)
 {
     drop_devices(instance, 0);
     for (uint32_t i = 0; i < instance->server_count; i++)
-        server_close(&instance->servers[i]);
+        vnc_kept_put(&instance->servers[i]);
     for (uint32_t i = 0; i < instance->extension_count; i++)
         free(instance->extensions[i]);
     free(instance->extensions);

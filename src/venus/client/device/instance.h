@@ -46,8 +46,13 @@ struct vnc_server {
     struct vnc_link *link;
     struct vnc_pushes *pushes;
     struct rpc_answer opened; /* snapshots point into it */
+    struct wire_enc asked;    /* the request that it answers, without what differs each time */
+    uint64_t instance_id, first_device;
+    uint64_t ids_end; /* of those that opening used: the next object's */
+    char address[RPC_ADDR_HOST_CHARS + 16];
     bool near;         /* on this machine, where bytes are as quick as names or compression */
     bool upload_cache; /* to be used */
+    bool taken_over;   /* from an earlier instance */
 };
 
 struct vnc_instance {

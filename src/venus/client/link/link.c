@@ -44,8 +44,8 @@ struct vnc_link {
     _Atomic uint64_t quickest;  /* call so far, in ns; the same */
     /* Relaxed: a thread that sees it late gets the same answer from the connection. */
     _Atomic bool lost;
-    /* Relaxed: set once OPEN was answered.  Before that whoever opens says what is wrong. */
-    _Atomic bool opened;
+    /* Relaxed: by an instance; see vnc_link_set_used. */
+    _Atomic bool used;
     struct vn_kernel *kernel; /* held so that forks are counted */
     unsigned forks;           /* of the process that made the link */
     char address[RPC_ADDR_HOST_CHARS + 16];
@@ -77,10 +77,15 @@ bool vnc_link_is_lost(struct vnc_link *link)
     return atomic_load_explicit(&link->lost, memory_order_relaxed) || vnc_link_is_foreign(link);
 }
 
+void vnc_link_set_used(struct vnc_link *link, bool used)
+{
+    atomic_store_explicit(&link->used, used, memory_order_relaxed);
+}
+
 void vnc_link_lose(struct vnc_link *link, const char *why)
 {
     if (!atomic_exchange_explicit(&link->lost, true, memory_order_relaxed) &&
-        atomic_load_explicit(&link->opened, memory_order_relaxed))
+        atomic_load_explicit(&link->used, memory_order_relaxed))
         hw_error(HW_CAT_VULKAN, "the GPU at %s is lost: %s", link->address, why);
 }
 
@@ -532,7 +537,7 @@ int vnc_link_exchange(struct vnc_link *link, uint32_t method, const struct wire_
     if (rc == 0)
         rc = rpc_client_call(link->rpc, &send, answer);
     if (rc == 0)
-        atomic_store_explicit(&link->opened, true, memory_order_relaxed);
+        vnc_link_set_used(link, true);
     return rc;
 }
 

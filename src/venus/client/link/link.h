@@ -77,7 +77,7 @@ static inline struct vnc_link *vnc_link_of(const void *handle)
     return (struct vnc_link *)vn_object_of(handle)->client;
 }
 
-/* `count` ids in a row that were never used. */
+/* `count` ids in a row that were never used; with 0 the next one. */
 uint64_t vnc_link_ids(struct vnc_link *link, uint64_t count);
 
 /* Counts bytes of recordings that the server is to keep; false, and they are not, when it has
@@ -147,7 +147,10 @@ bool vnc_link_is_lost(struct vnc_link *link);
 /* Whether a process that forked this one made it.  It is lost here, and so is whatever its lists
  * are for: their locks may be held by threads that do not exist here, and must not be taken. */
 bool vnc_link_is_foreign(const struct vnc_link *link);
-/* Ends the link: the reason goes to the log, once. */
+/* Whether an instance uses the link, which it does once OPEN was answered.  Where none does, losing
+ * the server is no news to the program. */
+void vnc_link_set_used(struct vnc_link *link, bool used);
+/* Ends the link: the reason goes to the log, once, if an instance uses it. */
 void vnc_link_lose(struct vnc_link *link, const char *why);
 const char *vnc_link_address(const struct vnc_link *link);
 

@@ -30,8 +30,9 @@ struct vnc_pushes {
     } regular[REGULAR_MAX];
     uint32_t regular_count;
     struct vn_delta_codec *codec;
-    struct vnc_debug *debug;
-    struct vn_keymap failed; /* devices, by id */
+    pthread_mutex_t debug_lock; /* guards debug, and is held while it is told something */
+    struct vnc_debug *debug;    /* NULL: nobody listens */
+    struct vn_keymap failed;    /* devices, by id */
     /* Relaxed: flags that carry nothing else. */
     _Atomic bool told;     /* of a failure */
     _Atomic bool any_lost; /* a device is */
@@ -49,6 +50,7 @@ struct vnc_pushes *vnc_pushes_create(struct vnc_debug *debug)
         return NULL;
     }
     vnc_lock_init(&pushes->lock);
+    vnc_lock_init(&pushes->debug_lock);
     pushes->debug = debug;
     pushes->forks = vn_kernel_forks();
     return pushes;
@@ -63,8 +65,16 @@ void vnc_pushes_destroy(struct vnc_pushes *pushes)
     vn_keymap_fini(&pushes->addresses);
     vn_keymap_fini(&pushes->failed);
     vn_delta_codec_destroy(pushes->codec);
+    vnc_lock_fini(&pushes->debug_lock);
     vnc_lock_fini(&pushes->lock);
     free(pushes);
+}
+
+void vnc_pushes_set_debug(struct vnc_pushes *pushes, struct vnc_debug *debug)
+{
+    pthread_mutex_lock(&pushes->debug_lock);
+    pushes->debug = debug;
+    pthread_mutex_unlock(&pushes->debug_lock);
 }
 
 static int put(struct vnc_pushes *pushes, struct vn_keymap *map, uint64_t id, void *value)
@@ -254,8 +264,10 @@ static void on_message(void *user, uint32_t severity, uint32_t types, int32_t nu
                        const char *name, const char *text)
 {
     struct vnc_pushes *pushes = user;
+    pthread_mutex_lock(&pushes->debug_lock);
     if (pushes->debug)
         vnc_debug_message(pushes->debug, severity, types, number, name, text);
+    pthread_mutex_unlock(&pushes->debug_lock);
 }
 
 const struct vnc_push_ops vnc_push_handlers = {.delta = on_delta,

@@ -20,6 +20,9 @@ struct vnc_debug;
 struct vnc_pushes *vnc_pushes_create(struct vnc_debug *debug);
 void vnc_pushes_destroy(struct vnc_pushes *pushes);
 
+/* Gives the messages to another instance, or with NULL to nobody. */
+void vnc_pushes_set_debug(struct vnc_pushes *pushes, struct vnc_debug *debug);
+
 extern const struct vnc_push_ops vnc_push_handlers; /* for vnc_link_create, with pushes as user */
 
 /* 0 or -ENOMEM. */
