@@ -10,6 +10,7 @@
 #include "kv/store/extents.h"
 #include "kv/store/store.h"
 #include "serve/metrics.h"
+#include "serve/ready.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -257,13 +258,7 @@ static const struct cmd_option options[] = {
      .offset = offsetof(struct kvd_options, metrics),
      .help = "serve counters over HTTP at host:port of this host: / as text,\n"
              "/metrics for Prometheus, /json"},
-    {.name = "ready-fd",
-     .kind = CMD_U64,
-     .argument = "FD",
-     .offset = offsetof(struct kvd_options, ready_fd),
-     .min = 3,
-     .max = 1 << 20,
-     .help = "write a line to this descriptor when ready, then close it"},
+    SERVE_READY_OPTION(struct kvd_options, ready_fd),
     {NULL},
 };
 
@@ -272,6 +267,7 @@ static const struct cmd_env environment[] = {
     {"VENUS_SOCKET_BUFFER_BYTES", "kernel buffer of a TCP socket, each way [default: 4MiB]"},
     {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
     {"VENUS_LOG_CATEGORIES", "levels by category: KV=INFO,NET=DEBUG"},
+    {"NOTIFY_SOCKET", "set by systemd (Type=notify): told when ready"},
     {NULL},
 };
 
@@ -461,12 +457,7 @@ static enum cmd_exit say_ready(const struct kvd *k)
     for (uint32_t i = 0; i < k->unit_count && (k->ranks > 1 || member); i++)
         printf("%s%s", i ? ", " : ", listening on ", kv_host_address(k->units[i].host));
     printf("\n");
-    if (fflush(stdout))
-        return cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(errno));
-    int fd = (int)k->o->ready_fd;
-    if (fd && (write(fd, "ready\n", 6) != 6 || close(fd)))
-        return cmd_fail(CMD_FAILED, "kvd: --ready-fd %d: %s", fd, strerror(errno));
-    return CMD_DONE;
+    return serve_say_ready("kvd", (int)k->o->ready_fd);
 }
 
 static enum cmd_exit serve(struct kvd *k)
