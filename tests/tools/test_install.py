@@ -1,0 +1,102 @@
+"""What meson installs is complete: programs that find each other, pages, completion, units."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BUILD, MESON = pathlib.Path(sys.argv.pop(1)).resolve(), sys.argv.pop(1)
+TIMEOUT = 60
+
+
+def run(*command, **kwargs):
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False,
+                          timeout=TIMEOUT, **kwargs)
+
+
+class Installed(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="hawser-install-")
+        cls.addClassCleanup(folder.cleanup)
+        result = run(MESON, "install", "-C", BUILD, "--no-rebuild", "--quiet", "--destdir", folder.name)
+        if result.returncode:
+            raise AssertionError(result.stdout + result.stderr)
+        cls.stage = pathlib.Path(folder.name)
+        cls.hawser = next(cls.stage.rglob("bin/hawser"))
+        cls.prefix = cls.hawser.parents[1]
+        tables = run(cls.hawser, "help", "--json")
+        cls.commands = json.loads(tables.stdout)["commands"]
+
+    def test_the_parts_find_each_other(self):
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("HAWSER_", "VENUS_", "VK_"))}
+        env["VK_DRIVER_FILES"] = "/nonexistent.json"
+        result = run(self.hawser, "doctor", "--json", "--no-bench", env=env)
+        checks = {check["check"]: check for check in json.loads(result.stdout)["checks"]}
+        for name, place in (("manifest", "share/vulkan/icd.d/hawser_icd.json"),
+                            ("driver", "libhawser_vulkan.so can be loaded"),
+                            ("software GPU", "libexec/hawser/find-vulkan")):
+            self.assertEqual("ok", checks[name]["status"], checks[name])
+            self.assertIn(place, checks[name]["detail"])
+            self.assertIn(str(self.prefix.resolve()), checks[name]["detail"])
+        self.assertTrue(os.access(self.prefix / "libexec/hawser/hawser-vkprobe", os.X_OK))
+        self.assertTrue((self.prefix / "share/doc/hawser/guide/troubleshooting.md").is_file())
+
+    def test_every_command_has_a_page_that_renders(self):
+        pages = sorted((self.prefix / "share/man/man1").iterdir())
+        names = ["hawser", *(f"hawser-{command['name']}" for command in self.commands)]
+        self.assertEqual(sorted(f"{name}.1" for name in names), [page.name for page in pages])
+        for command in self.commands:
+            text = (self.prefix / f"share/man/man1/hawser-{command['name']}.1").read_text()
+            for option in command["options"]:
+                self.assertIn("\\-\\-" + option["name"].replace("-", "\\-"), text)
+        if shutil.which("groff"):
+            result = run("groff", "-man", "-Tutf8", "-ww", "-z", *pages)
+            self.assertEqual((0, ""), (result.returncode, result.stderr))
+
+    def complete(self, *words, cwd=None):
+        script = ('. "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _hawser; '
+                  'printf "%s\\n" "${COMPREPLY[@]}"')
+        place = self.prefix / "share/bash-completion/completions/hawser"
+        result = run("bash", "-uc", script, "bash", place, "hawser", *words, cwd=cwd)
+        self.assertEqual((0, ""), (result.returncode, result.stderr))
+        return result.stdout.split()
+
+    @unittest.skipUnless(shutil.which("bash"), "needs bash")
+    def test_bash_completes(self):
+        names = [command["name"] for command in self.commands]
+        self.assertEqual([*names, "--help", "--version"], self.complete(""))
+        self.assertEqual(["keygen"], self.complete("ke"))
+        self.assertEqual(["--max-clients", "--max-calls"], self.complete("serve", "--max-c"))
+        self.assertEqual(["cpu"], self.complete("serve", "--backend", "c"))
+        self.assertEqual(["cpu"], self.complete("serve", "--backend", "=", "c"))
+        self.assertEqual(["serve"], self.complete("help", "ser"))
+        self.assertEqual([], self.complete("serve", "--listen", ""))
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "token file").touch()
+            pathlib.Path(folder, "tokens").mkdir()
+            self.assertEqual(["file", "token", "tokens"],
+                             sorted(self.complete("info", "--token-file", "tok", cwd=folder)))
+            self.assertEqual(["tokens"], self.complete("keygen", "tok", cwd=folder))
+        self.assertIn("bash", self.complete("run", "--servers", "a", "--", "bas"))
+
+    @unittest.skipUnless(shutil.which("systemd-analyze"), "needs systemd-analyze")
+    def test_the_units_are_sound(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for unit in (self.prefix / "lib/systemd/system").iterdir():
+                text = unit.read_text()
+                installed = f"/{self.hawser.relative_to(self.stage)}"
+                self.assertIn(f"ExecStart={installed} ", text)
+                pathlib.Path(folder, unit.name).write_text(text.replace(installed, str(self.hawser)))
+            units = sorted(pathlib.Path(folder).iterdir())
+            self.assertEqual(["hawser-gateway.service", "hawser-kvd.service", "hawser.service"],
+                             [unit.name for unit in units])
+            result = run("systemd-analyze", "verify", "--man=no", *units)
+            self.assertEqual((0, ""), (result.returncode, result.stdout + result.stderr))
+
+
+if __name__ == "__main__":
+    unittest.main()
