@@ -336,6 +336,7 @@ static bool is_method(const char *method, const char *wanted)
 static bool allowed(struct http_exchange *x, const char *url)
 {
     struct http_front *f = x->front;
+    x->key = &f->nobody;
     if (f->keys.count == 0 || strcmp(url, "/healthz") == 0 || wants_html(x->connection, url))
         return true;
     const char *sent =

@@ -48,7 +48,7 @@ static bool look_after(struct http_front *f, const struct epoll_event *events, i
         if (events[i].data.u64)
             http_exchange_gone(f, events[i].data.u64);
     }
-    http_sequences_assign(f);
+    http_queue_assign(f);
     uint64_t due = http_sequences_expire(f, hw_now_ns());
     *timeout_ms = due == HW_NEVER ? 1000 : TICK_MS;
     bool stopping = f->stopping;
@@ -215,7 +215,6 @@ enum cmd_exit http_front_start(const struct http_front_options *options, struct 
     f->options = *options;
     f->limits = *options->limits;
     f->watch = f->wake = -1;
-    f->waiting_end = &f->waiting;
     f->actions_end = &f->actions;
     f->started_ns = hw_now_ns();
     pthread_mutex_init(&f->lock, NULL);

@@ -27,6 +27,8 @@ struct http_options {
     const char *http; /* NULL: no door */
     const char *api_key_file;
     uint64_t max_requests, max_requests_per_key;
+    uint64_t max_tokens_per_key; /* 0: no limit */
+    uint64_t share_per_key;      /* percent; 0: the default */
     uint64_t wait_ns;
 };
 
@@ -59,6 +61,21 @@ struct http_options {
          .min = 1,                                                                                 \
          .max = 65536,                                                                             \
          .help = "the same for each API key"},                                                     \
+        {.name = "max-tokens-per-key",                                                             \
+         .kind = CMD_U64,                                                                          \
+         .argument = "N",                                                                          \
+         .offset = offsetof(type, member.max_tokens_per_key),                                      \
+         .max = UINT32_MAX,                                                                        \
+         .help = "tokens of the prompts that an API key has under way; over it, 429\n"             \
+                 "[default: no limit]"},                                                           \
+        {.name = "share-per-key",                                                                  \
+         .kind = CMD_U64,                                                                          \
+         .argument = "PERCENT",                                                                    \
+         .offset = offsetof(type, member.share_per_key),                                           \
+         .min = 1,                                                                                 \
+         .max = 100,                                                                               \
+         .help = "of the workers' places and KV that texts of one API key may take; its\n"         \
+                 "others wait [default: 75 where there are several keys, else 100]"},              \
     {                                                                                              \
         .name = "worker-wait", .kind = CMD_DURATION, .argument = "TIME",                           \
         .offset = offsetof(type, member.wait_ns), .def = "30s", .min = 1000000,                    \

@@ -249,6 +249,7 @@ static int make_choices(struct http_exchange *x, const uint32_t *tokens, uint32_
         choice->index = x->choice_count++;
         choice->prompt = prompt;
         s->front = x->front;
+        s->key = x->key;
         s->ops = &sequence_ops;
         s->model = x->model;
         s->token_count = s->token_room = s->prompt_count = count;
@@ -363,14 +364,22 @@ static int admit(struct http_exchange *x)
         return http_error_set(&x->error, 429, NULL, "too_many_requests",
                               "%u requests are under way, which is the limit; try again soon",
                               f->running);
-    if (x->key && x->key->running >= f->limits.max_requests_per_key)
+    struct http_key *key = x->key;
+    uint64_t most_tokens = f->limits.max_tokens_per_key;
+    if (key != &f->nobody && key->running >= f->limits.max_requests_per_key)
         return http_error_set(&x->error, 429, NULL, "too_many_requests",
                               "%u requests of this API key are under way, which is its limit; "
                               "try again soon",
-                              x->key->running);
+                              key->running);
+    if (key != &f->nobody && most_tokens && key->tokens + x->prompt_tokens > most_tokens)
+        return http_error_set(&x->error, 429, NULL, "too_many_tokens",
+                              "prompts of this API key that are under way have %llu tokens, and "
+                              "this one %u: the limit is %llu; try again soon",
+                              (unsigned long long)key->tokens, x->prompt_tokens,
+                              (unsigned long long)most_tokens);
     f->running++;
-    if (x->key)
-        x->key->running++;
+    key->running++;
+    key->tokens += x->prompt_tokens;
     x->id = ++f->exchange_ids;
     x->next = f->exchanges;
     x->to = &f->exchanges;
@@ -439,8 +448,8 @@ void http_generation_fini(struct http_exchange *x)
         if (x->next)
             x->next->to = x->to;
         f->running--;
-        if (x->key)
-            x->key->running--;
+        x->key->running--;
+        x->key->tokens -= x->prompt_tokens;
         http_unlock(f);
     }
     for (uint32_t i = 0; i < x->choice_count; i++)

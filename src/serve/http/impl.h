@@ -4,7 +4,8 @@
  *   exchange.c   one HTTP request: its body, its route, its answer
  *   answer.c     JSON: completions, chats, chunks, usage, errors; embedding.c: embeddings
  *   generation.c a request for texts, from its tokens to its choices
- *   sequence.c   one text: at a worker, waiting for one, going on at another
+ *   sequence.c   one text: at a worker, going on at another
+ *   queue.c      texts that wait for a worker: whose turn it is
  *   router.c     which worker
  *   worker.c     connections to workers, one thread each
  *   models.c     what the workers serve: vocabulary, names
@@ -113,6 +114,7 @@ struct http_sequence {
     struct http_front *front;
     const struct http_sequence_ops *ops;
     struct http_model *model;
+    struct http_key *key;
     struct llm_generate request; /* tokens, token_count and most are filled in for each attempt */
     uint32_t *tokens;            /* prompt, then what was generated: the log */
     uint32_t token_count, token_room;
@@ -120,7 +122,8 @@ struct http_sequence {
     uint32_t most; /* tokens of the answer at most */
     char arithmetic[sizeof(((struct llm_served_model *)0)->arithmetic)]; /* "": any */
     struct http_attempt *attempt;     /* NULL: waits, or has ended */
-    struct http_sequence *next, **to; /* in the front's waiting list; to NULL: not in it */
+    struct http_sequence *next, **to; /* in its key's waiting list; to NULL: not in it */
+    uint64_t held;                    /* of the key's positions, while there is an attempt */
     uint64_t started_ns, waits_ns, first_ns, last_ns;
     uint32_t losses; /* since the last token */
     uint32_t attempts;
@@ -163,7 +166,9 @@ struct http_front {
     pthread_cond_t tried; /* a worker was tried for the first time */
     struct http_model *models[HTTP_MODELS_MAX];
     size_t model_count;
-    struct http_sequence *waiting, **waiting_end;
+    struct http_key nobody;   /* of all requests, where no key is asked for */
+    struct http_key *waiting; /* keys with texts that wait */
+    uint64_t passes, served;  /* of http_queue_assign: calls, texts */
     struct http_attempt *actions, **actions_end;
     struct http_prefix *prefixes;
     struct http_exchange *exchanges; /* that have texts */
@@ -221,20 +226,28 @@ void http_route_note(struct http_front *f, const struct http_sequence *s,
 
 /* ---- sequence.c: under the lock ---- */
 
-/* The caller has filled in front, ops, model, request, most, and the log with the prompt, which
- * becomes the sequence's.  on_end follows, exactly once, unless it is dropped before. */
+/* The caller has filled in front, key, ops, model, request, most, and the log with the prompt,
+ * which becomes the sequence's.  on_end follows, exactly once, unless it is dropped before. */
 void http_sequence_start(struct http_sequence *s);
 /* Its text is complete for its owner, who is told so: the worker is told to stop. */
 void http_sequence_finish(struct http_sequence *s, enum http_finish how);
 /* Its owner wants it no more.  No callback comes. */
 void http_sequence_drop(struct http_sequence *s);
-/* Gives waiting texts to workers. */
-void http_sequences_assign(struct http_front *f);
+/* Gives a text that waits to a worker.  0 or -ENOMEM: it still waits. */
+int http_sequence_assign(struct http_sequence *s, struct http_worker *w) MUST_CHECK;
 /* Ends texts that waited too long; when the next one will have: HW_NEVER where none waits. */
 uint64_t http_sequences_expire(struct http_front *f, uint64_t now);
 void http_sequence_fini(struct http_sequence *s);
 /* Does what is queued for it; gives the lock up in between. */
 void http_attempt_act(struct http_attempt *a);
+
+/* ---- queue.c: under the lock ---- */
+
+/* first: before the others of its key. */
+void http_queue_add(struct http_sequence *s, bool first);
+void http_queue_remove(struct http_sequence *s); /* of one that does not wait: nothing */
+/* Gives waiting texts to workers. */
+void http_queue_assign(struct http_front *f);
 
 /* ---- exchange.c ---- */
 
@@ -270,7 +283,7 @@ struct http_exchange {
     struct http_front *front;
     struct MHD_Connection *connection;
     const struct http_route *route;
-    struct http_key *key; /* NULL: none is asked for */
+    struct http_key *key; /* the front's nobody where none is asked for */
     char *body;
     size_t body_len, body_room;
     struct http_error error;

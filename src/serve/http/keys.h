@@ -1,4 +1,4 @@
-/* serve/http/keys.h - API keys: who may ask, and how many requests of each run.
+/* serve/http/keys.h - API keys: who may ask, and what each has under way.
  *
  * Trust: the file is the user's; a client's key is compared in constant time.
  * Threads: find from any; counts are the front's, under its lock.  Lifetime: load/fini. */
@@ -17,9 +17,19 @@ enum {
     HTTP_KEY_FILE_BYTES_MAX = 1 << 20
 };
 
+struct http_sequence;
+
 struct http_key {
     const char *text;
-    uint32_t running; /* requests */
+    uint32_t running;   /* requests */
+    uint64_t tokens;    /* of their prompts */
+    uint32_t texts;     /* at workers */
+    uint64_t positions; /* of KV that they take there */
+    /* Of the front's queue. */
+    struct http_sequence *waiting, **waiting_end;
+    struct http_key *next;
+    uint64_t served; /* when it was last given a worker: a number of the front's */
+    uint64_t stuck;  /* the last pass in which no worker could take a text of it */
 };
 
 struct http_keys {

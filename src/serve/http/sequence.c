@@ -15,37 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the waiting list ---- */
-
-static void wait_for_worker(struct http_sequence *s, bool first)
-{
-    struct http_front *f = s->front;
-    assert(!s->to && !s->attempt && !s->ended);
-    s->waits_ns = hw_now_ns();
-    http_count(&s->model->stats, HTTP_COUNT_WAITING, 1);
-    s->to = first ? &f->waiting : f->waiting_end;
-    s->next = *s->to;
-    if (s->next)
-        s->next->to = &s->next;
-    else
-        f->waiting_end = &s->next;
-    *s->to = s;
-}
-
-static void wait_no_more(struct http_sequence *s)
-{
-    struct http_front *f = s->front;
-    if (!s->to)
-        return;
-    *s->to = s->next;
-    if (s->next)
-        s->next->to = s->to;
-    else
-        f->waiting_end = s->to;
-    s->to = NULL;
-    http_count(&s->model->stats, HTTP_COUNT_WAITING, -1);
-}
-
 /* ---- ends ---- */
 
 static void finish(struct http_sequence *s, enum http_finish how)
@@ -87,13 +56,16 @@ static void let_go(struct http_attempt *a)
     assert(s && s->attempt == a);
     s->attempt = NULL;
     a->sequence = NULL;
+    assert(s->key->texts > 0 && s->key->positions >= s->held);
+    s->key->texts--;
+    s->key->positions -= s->held;
     http_count(&s->model->stats, HTTP_COUNT_RUNNING, -1);
 }
 
 void http_sequence_drop(struct http_sequence *s)
 {
     struct http_attempt *a = s->attempt;
-    wait_no_more(s);
+    http_queue_remove(s);
     if (a) {
         let_go(a);
         a->cancel = true;
@@ -133,6 +105,8 @@ static int log_tokens(struct http_sequence *s, const struct llm_generated *token
     }
     for (uint32_t i = 0; i < count; i++)
         s->tokens[s->token_count++] = tokens[i].token;
+    s->held += count;
+    s->key->positions += count;
     return 0;
 }
 
@@ -197,8 +171,8 @@ static void move_on(struct http_sequence *s, bool lost, const char *why)
         fail(s, 503, NULL, NULL, why);
         return;
     }
-    wait_for_worker(s, true); /* it has waited before: it goes to the front */
-    http_sequences_assign(s->front);
+    http_queue_add(s, true); /* it has waited before: it goes to the front */
+    http_queue_assign(s->front);
 }
 
 static void take_vector(struct http_sequence *s, const struct llm_generate_end *end)
@@ -285,7 +259,7 @@ static void on_end(void *user, int status, const struct llm_generate_end *end, c
         ended_well(s, w, end);
     else if (s)
         ended_badly(s, w, status, why);
-    http_sequences_assign(f); /* there is room for another */
+    http_queue_assign(f); /* there is room for another */
     bool free_now = a->started && !a->queued;
     http_unlock(f);
     if (free_now)
@@ -388,7 +362,7 @@ void http_attempt_act(struct http_attempt *a)
         free(a);
 }
 
-static int assign(struct http_sequence *s, struct http_worker *w)
+int http_sequence_assign(struct http_sequence *s, struct http_worker *w)
 {
     struct http_attempt *a = calloc(1, sizeof(*a));
     if (!a)
@@ -398,7 +372,9 @@ static int assign(struct http_sequence *s, struct http_worker *w)
     bool begun = s->token_count > s->prompt_count;
     if (!begun)
         memcpy(s->arithmetic, w->served.models[model].arithmetic, sizeof(s->arithmetic));
-    wait_no_more(s);
+    http_queue_remove(s);
+    s->key->texts++;
+    s->key->positions += s->held = s->token_count;
     if (!s->attempts)
         http_time_note(&s->model->stats, HTTP_TIME_QUEUE, hw_now_ns() - s->started_ns);
     else
@@ -413,35 +389,26 @@ static int assign(struct http_sequence *s, struct http_worker *w)
     return 0;
 }
 
-void http_sequences_assign(struct http_front *f)
-{
-    struct http_sequence *next;
-    for (struct http_sequence *s = f->waiting; s; s = next) {
-        next = s->next;
-        if (s->token_count == s->prompt_count)
-            s->arithmetic[0] = '\0'; /* nothing was generated: any arithmetic will do */
-        struct http_worker *w = http_route(f, s);
-        if (!w || assign(s, w))
-            continue;
-    }
-}
-
 uint64_t http_sequences_expire(struct http_front *f, uint64_t now)
 {
     uint64_t due = HW_NEVER;
-    struct http_sequence *s = f->waiting;
+    struct http_key *key = f->waiting;
+    struct http_sequence *s = key ? key->waiting : NULL;
     while (s) {
         uint64_t end = s->waits_ns + f->limits.wait_ns;
         if (end > now) {
             due = end < due ? end : due;
             s = s->next;
+            if (!s && (key = key->next) != NULL)
+                s = key->waiting;
             continue;
         }
-        wait_no_more(s);
+        http_queue_remove(s);
         fail(s, 503, NULL, NULL,
              s->attempts ? "no worker could go on with the text in time"
                          : "no worker could take the request in time");
-        s = f->waiting; /* the owner may have dropped others */
+        key = f->waiting; /* the owner may have dropped others */
+        s = key ? key->waiting : NULL;
     }
     return due;
 }
@@ -452,6 +419,6 @@ void http_sequence_start(struct http_sequence *s)
     s->started_ns = hw_now_ns();
     http_count(&s->model->stats, HTTP_COUNT_TEXTS, 1);
     http_count(&s->model->stats, HTTP_COUNT_PROMPT, s->prompt_count);
-    wait_for_worker(s, false);
-    http_sequences_assign(s->front);
+    http_queue_add(s, false);
+    http_queue_assign(s->front);
 }

@@ -84,7 +84,7 @@ static int look(struct http_worker *w, struct llm_connection *conn, char *why)
     w->conn = conn;
     w->why[0] = '\0';
     set_tried(w);
-    http_sequences_assign(w->front);
+    http_queue_assign(w->front);
     http_unlock(w->front);
     return 0;
 }

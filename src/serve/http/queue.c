@@ -1,0 +1,144 @@
+/* Texts that wait for a worker, by API key.  The next text is that of the key with the fewest texts
+ * at workers, of equals that which was served longest ago: many requests of one key do not hold up
+ * one of another.  A key's texts are in order, but those that a worker lost go first.
+ *
+ * Where there are several keys, the texts of one may take only a share of the places and of the KV
+ * memory that workers have; the rest is there when another key comes. */
+#include "serve/http/impl.h"
+
+#include "llm/engine/backend.h"
+
+#include <assert.h>
+
+enum { SHARE_DEFAULT = 75, SHARE_ALL = 100 }; /* percent */
+
+void http_queue_add(struct http_sequence *s, bool first)
+{
+    struct http_front *f = s->front;
+    struct http_key *key = s->key;
+    assert(!s->to && !s->attempt && !s->ended);
+    s->waits_ns = hw_now_ns();
+    http_count(&s->model->stats, HTTP_COUNT_WAITING, 1);
+    if (!key->waiting) {
+        key->waiting_end = &key->waiting;
+        key->next = f->waiting;
+        f->waiting = key;
+    }
+    s->to = first ? &key->waiting : key->waiting_end;
+    s->next = *s->to;
+    if (s->next)
+        s->next->to = &s->next;
+    else
+        key->waiting_end = &s->next;
+    *s->to = s;
+}
+
+void http_queue_remove(struct http_sequence *s)
+{
+    struct http_front *f = s->front;
+    struct http_key *key = s->key;
+    if (!s->to)
+        return;
+    *s->to = s->next;
+    if (s->next)
+        s->next->to = s->to;
+    else
+        key->waiting_end = s->to;
+    s->to = NULL;
+    http_count(&s->model->stats, HTTP_COUNT_WAITING, -1);
+    if (key->waiting)
+        return;
+    struct http_key **to = &f->waiting;
+    while (*to != key)
+        to = &(*to)->next;
+    *to = key->next;
+}
+
+/* ---- shares ---- */
+
+static uint64_t share_of(const struct http_front *f)
+{
+    uint64_t given = f->limits.share_per_key;
+    return given ? given : f->keys.count > 1 ? SHARE_DEFAULT : SHARE_ALL;
+}
+
+/* Texts and positions of KV that workers have room for. */
+static void count_room(const struct http_front *f, const struct http_model *m, uint64_t *texts,
+                       uint64_t *positions)
+{
+    uint32_t layers = m->file ? llm_file_config(m->file)->layers : 1;
+    *texts = *positions = 0;
+    for (size_t i = 0; i < f->worker_count; i++) {
+        const struct http_worker *w = &f->workers[i];
+        int model = w->state == HTTP_WORKER_UP ? http_worker_model(w, m) : -1;
+        if (model < 0)
+            continue;
+        *texts += HTTP_WORKER_TEXTS_MAX;
+        *positions += w->served.models[model].kv_pages / layers * LLM_KV_POSITIONS;
+    }
+}
+
+/* A key without a text at a worker always may. */
+static bool has_share(const struct http_front *f, const struct http_sequence *s)
+{
+    const struct http_key *key = s->key;
+    uint64_t share = share_of(f), texts, positions;
+    if (share >= SHARE_ALL || key->texts == 0)
+        return true;
+    count_room(f, s->model, &texts, &positions);
+    return key->texts < texts * share / SHARE_ALL &&
+           (positions == 0 || /* a worker tells it after its first step */
+            key->positions + s->token_count <= positions * share / SHARE_ALL);
+}
+
+/* ---- giving texts out ---- */
+
+/* The first text of the key that a worker can take now, and the worker. */
+static struct http_sequence *next_of(struct http_front *f, struct http_key *key,
+                                     struct http_worker **w)
+{
+    const struct http_model *full = NULL; /* no worker takes a new text of it */
+    for (struct http_sequence *s = key->waiting; s; s = s->next) {
+        bool begun = s->token_count > s->prompt_count;
+        if (!begun && s->model == full)
+            continue;
+        if (!begun)
+            s->arithmetic[0] = '\0'; /* nothing was generated: any arithmetic will do */
+        *w = has_share(f, s) ? http_route(f, s) : NULL;
+        if (*w)
+            return s;
+        if (!begun)
+            full = s->model;
+    }
+    return NULL;
+}
+
+static bool goes_before(const struct http_key *a, const struct http_key *b)
+{
+    return !b || a->texts < b->texts || (a->texts == b->texts && a->served < b->served);
+}
+
+/* The key that comes next, of those that `pass` has not found stuck. */
+static struct http_key *next_key(struct http_front *f, uint64_t pass)
+{
+    struct http_key *next = NULL;
+    for (struct http_key *key = f->waiting; key; key = key->next) {
+        if (key->stuck != pass && goes_before(key, next))
+            next = key;
+    }
+    return next;
+}
+
+void http_queue_assign(struct http_front *f)
+{
+    uint64_t pass = ++f->passes;
+    struct http_key *key;
+    while ((key = next_key(f, pass)) != NULL) {
+        struct http_worker *w;
+        struct http_sequence *s = next_of(f, key, &w);
+        if (!s || http_sequence_assign(s, w))
+            key->stuck = pass;
+        else
+            key->served = ++f->served;
+    }
+}
