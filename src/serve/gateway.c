@@ -3,6 +3,7 @@
 
 #include "command/connect.h"
 #include "rpc/servers.h"
+#include "serve/discovery.h"
 #include "serve/http/front.h"
 #include "serve/ready.h"
 
@@ -15,6 +16,7 @@ static const char http_default[] = "127.0.0.1:8000";
 
 struct gateway_options {
     struct cmd_list servers;
+    struct discovery_options discovery;
     struct http_options http;
     const char *cert, *key;
     bool insecure;
@@ -29,6 +31,8 @@ static const struct cmd_option options[] = {
      .argument = "ADDR",
      .offset = offsetof(struct gateway_options, servers),
      .help = "workers, separated by commas: servers that hawser serve --model started"},
+    DISCOVERY_OPTIONS(struct gateway_options, discovery,
+                      "instead of --servers: workers that registered in etcd"),
     HTTP_OPTIONS(struct gateway_options, http),
     {.name = "cert",
      .kind = CMD_STRING,
@@ -61,6 +65,7 @@ struct gateway {
     struct rpc_security security;
     struct http_worker_address workers[CMD_LIST_MAX];
     size_t worker_count;
+    struct discovery *discovery; /* NULL: none */
 };
 
 static enum cmd_exit add_worker(struct gateway *g, const char *text)
@@ -81,7 +86,10 @@ static enum cmd_exit read_workers(struct gateway *g)
     enum cmd_exit code = CMD_DONE;
     for (size_t i = 0; i < g->o->servers.count && code == CMD_DONE; i++)
         code = add_worker(g, g->o->servers.items[i]);
-    const char *list = g->o->servers.count ? NULL : rpc_servers_from_env(buf);
+    if (g->o->servers.count && g->o->discovery.etcd.count)
+        return cmd_fail(CMD_USAGE, "gateway: --servers or --etcd, not both");
+    bool told = g->o->servers.count || g->o->discovery.etcd.count;
+    const char *list = told ? NULL : rpc_servers_from_env(buf);
     while (list && code == CMD_DONE && rpc_servers_next(&list, one))
         code = add_worker(g, one);
     return code;
@@ -96,6 +104,11 @@ static enum cmd_exit load_security(struct gateway *g)
     if (rpc_security_from_env(&g->security, &files, why))
         return cmd_fail(CMD_FAILED, "gateway: %s", why);
     return CMD_DONE;
+}
+
+static void on_workers(void *front, const struct rpc_addr *addrs, size_t count)
+{
+    http_front_set_workers(front, addrs, count);
 }
 
 static enum cmd_exit start(struct gateway *g, struct http_front **front)
@@ -116,9 +129,13 @@ static enum cmd_exit start(struct gateway *g, struct http_front **front)
     enum cmd_exit code = http_front_start(&f, front, &url);
     if (code != CMD_DONE)
         return code;
-    printf("answering on %s\n", url);
+    if (g->o->discovery.etcd.count)
+        code =
+            discovery_start("gateway", &g->o->discovery, NULL, on_workers, *front, &g->discovery);
+    if (code == CMD_DONE)
+        printf("answering on %s\n", url);
     free(url);
-    return serve_say_ready("gateway", (int)g->o->ready_fd);
+    return code != CMD_DONE ? code : serve_say_ready("gateway", (int)g->o->ready_fd);
 }
 
 static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
@@ -142,6 +159,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     if (code == CMD_DONE)
         sigwait(&signals, &number);
     pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* a second one ends it at once */
+    discovery_stop(g.discovery);
     http_front_stop(front);
     rpc_security_fini(&g.security);
     return code;
@@ -160,6 +178,7 @@ const struct cmd_command cmd_gateway = {
     .options = options,
     .environment = environment,
     .examples = "hawser gateway --servers gpu1:28100,gpu2:28100\n"
+                "hawser gateway --etcd http://10.0.0.9:2379\n"
                 "hawser gateway --servers gpu1:28100,gpu2:28100 --ca keys/server.crt \\\n"
                 "    --token-file keys/token --http 0.0.0.0:443 --cert web.crt --key web.key \\\n"
                 "    --api-key-file keys/api",

@@ -9,6 +9,7 @@
 #include "command/manifest.h"
 #include "command/software.h"
 #include "rpc/server.h"
+#include "serve/discovery.h"
 #include "serve/http/front.h"
 #include "serve/metrics.h"
 #include "serve/ready.h"
@@ -39,6 +40,8 @@ struct serve_options {
     uint64_t ready_fd, master_port;
     struct service_llm_options llm;
     struct http_options http;
+    struct discovery_options discovery;
+    const char *advertise;
 };
 
 static const struct cmd_option options[] = {
@@ -59,6 +62,12 @@ static const struct cmd_option options[] = {
      .help = "listen on 127.0.0.1:PORT instead of --listen"},
     SERVICE_LLM_OPTIONS(struct serve_options, llm),
     HTTP_OPTIONS(struct serve_options, http),
+    DISCOVERY_OPTIONS(struct serve_options, discovery, "let gateways find this worker in etcd"),
+    {.name = "advertise",
+     .kind = CMD_STRING,
+     .argument = "ADDR",
+     .offset = offsetof(struct serve_options, advertise),
+     .help = "with --etcd: where gateways reach this worker [default: the first of --listen]"},
     {.name = "cert",
      .kind = CMD_STRING,
      .argument = "FILE",
@@ -231,6 +240,7 @@ struct server {
     struct sessions *sessions;
     struct metrics *metrics;
     struct http_front *front;
+    struct discovery *discovery;         /* NULL: none */
     char front_dir[RPC_ADDR_PATH_CHARS]; /* of its socket; "": none */
     _Atomic uint64_t counts[COUNT_COUNT];
     struct hw_counter_set count_set;
@@ -476,8 +486,20 @@ static enum cmd_exit start_front(struct server *s)
     return CMD_DONE;
 }
 
+static enum cmd_exit start_discovery(struct server *s, const char *bound)
+{
+    if (s->o->discovery.etcd.count == 0)
+        return CMD_DONE;
+    if (!service_llm_serves(&s->llm))
+        return cmd_fail(CMD_USAGE, "serve: --etcd is for gateways: give --model FILE");
+    return discovery_start("serve", &s->o->discovery, s->o->advertise ? s->o->advertise : bound,
+                           NULL, NULL, &s->discovery);
+}
+
 static void stop_front(struct server *s)
 {
+    discovery_stop(s->discovery);
+    s->discovery = NULL;
     http_front_stop(s->front);
     s->front = NULL;
 }
@@ -544,6 +566,8 @@ static enum cmd_exit serve(struct server *s)
         code = start_metrics(s);
     if (code == CMD_DONE)
         code = start_front(s);
+    if (code == CMD_DONE)
+        code = start_discovery(s, bound[0]);
     if (code != CMD_DONE)
         return code;
     catch_signals(s->rpc);

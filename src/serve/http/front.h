@@ -107,5 +107,8 @@ struct http_front;
 enum cmd_exit http_front_start(const struct http_front_options *options, struct http_front **out,
                                char **url_out) MUST_CHECK;
 void http_front_stop(struct http_front *front);
+/* The workers that there are from now on: new ones are asked, others get no new text.  Not beside
+ * stop. */
+void http_front_set_workers(struct http_front *front, const struct rpc_addr *addrs, size_t count);
 
 #endif

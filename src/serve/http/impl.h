@@ -83,6 +83,7 @@ struct http_worker {
     pthread_t thread;
     pthread_cond_t wake; /* its thread: look now, or stop */
     enum http_worker_state state;
+    bool left;                   /* it is no worker any more: it gets no new text */
     bool tried;                  /* it was up, or could not be reached */
     uint64_t doubts;             /* texts that it lost: each asks for a look at once */
     uint64_t looked;             /* doubts when the last look began that found it well */
@@ -161,7 +162,7 @@ struct http_front {
     char *cert, *key; /* PEM texts */
     pthread_mutex_t lock;
     bool stopping;
-    struct http_worker *workers; /* fixed after the start */
+    struct http_worker *workers; /* HTTP_WORKERS_MAX */
     size_t worker_count;
     pthread_cond_t tried; /* a worker was tried for the first time */
     struct http_model *models[HTTP_MODELS_MAX];

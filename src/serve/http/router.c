@@ -22,7 +22,7 @@ static uint32_t load_of(const struct http_worker *w)
 
 static bool may_take(const struct http_worker *w, const struct http_sequence *s, uint64_t now)
 {
-    if (w->state != HTTP_WORKER_UP || http_worker_is_doubted(w) || w->served.draining ||
+    if (w->state != HTTP_WORKER_UP || w->left || http_worker_is_doubted(w) || w->served.draining ||
         w->texts >= HTTP_WORKER_TEXTS_MAX || now < w->busy_until)
         return false;
     int model = http_worker_model(w, s->model);

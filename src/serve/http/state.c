@@ -28,8 +28,10 @@ static void print_text(FILE *out, struct http_front *f)
 {
     fprintf(out, "requests under way: %u of %llu\n", f->running,
             (unsigned long long)f->limits.max_requests);
-    for (size_t i = 0; i < f->worker_count; i++)
-        print_worker(out, &f->workers[i]);
+    for (size_t i = 0; i < f->worker_count; i++) {
+        if (!f->workers[i].left)
+            print_worker(out, &f->workers[i]);
+    }
     for (size_t i = 0; i < f->model_count; i++) {
         const struct http_model_stats *s = &f->models[i]->stats;
         fprintf(out,
@@ -104,8 +106,10 @@ char *http_state_json(struct http_front *f, size_t *len)
     struct http_times times[HTTP_TIMES] = {0};
     json_int_t counts[HTTP_COUNTS] = {0};
     json_t *workers = json_array();
-    for (size_t i = 0; i < f->worker_count; i++)
-        json_array_append_new(workers, worker_json(&f->workers[i]));
+    for (size_t i = 0; i < f->worker_count; i++) {
+        if (!f->workers[i].left)
+            json_array_append_new(workers, worker_json(&f->workers[i]));
+    }
     for (size_t i = 0; i < f->model_count; i++) {
         struct http_model_stats *s = &f->models[i]->stats;
         for (size_t t = 0; t < HTTP_TIMES; t++)

@@ -133,8 +133,13 @@ static void *worker_main(void *user)
     while (!f->stopping) {
         char why[LLM_WHY_CHARS] = "";
         struct llm_connection *conn;
+        if (w->left) {
+            pause_for(w, HTTP_DESCRIBE_NS);
+            continue;
+        }
+        struct rpc_addr addr = w->addr;
         http_unlock(f);
-        int rc = llm_connection_open(&w->addr, &net, &config, &conn, why);
+        int rc = llm_connection_open(&addr, &net, &config, &conn, why);
         uint64_t since = hw_now_ns();
         if (rc == 0)
             attend(w, conn, why);

@@ -1,0 +1,56 @@
+/* serve/discovery.h - workers that gateways find in etcd.
+ *
+ * A worker registers its address under a lease; gateways of the same cluster follow who is there
+ * (kv/cluster/members.h).  A gateway registers, too, under a name that workers do not have.
+ *
+ * Trust: whoever may write to etcd decides which workers a gateway asks; a worker still proves
+ * itself by certificate and token.  Threads: `changed` comes from a thread of its own.
+ * Lifetime: start/stop. */
+#ifndef HAWSER_SERVE_DISCOVERY_H
+#define HAWSER_SERVE_DISCOVERY_H
+
+#include "base/clock.h"
+#include "command/command.h"
+#include "kv/cluster/members.h"
+#include "rpc/transport/addr.h"
+
+struct discovery_options {
+    struct cmd_list etcd; /* none: no discovery */
+    const char *cluster;
+    uint64_t ttl_ns;
+};
+
+/* Rows for the option table of a command whose values hold a struct discovery_options. */
+#define DISCOVERY_OPTIONS(type, member, what)                                                      \
+    {.name = "etcd",                                                                               \
+     .kind = CMD_LIST,                                                                             \
+     .argument = "URL",                                                                            \
+     .offset = offsetof(type, member.etcd),                                                        \
+     .help = what ", at http://host:2379;\nfurther ones are tried when the first fails"},          \
+        {.name = "cluster",                                                                        \
+         .kind = CMD_STRING,                                                                       \
+         .argument = "NAME",                                                                       \
+         .offset = offsetof(type, member.cluster),                                                 \
+         .def = "default",                                                                         \
+         .help = "with --etcd: gateways find the workers of their own cluster"},                   \
+    {                                                                                              \
+        .name = "member-ttl", .kind = CMD_DURATION, .argument = "TIME",                            \
+        .offset = offsetof(type, member.ttl_ns), .def = "10s", .min = KV_MEMBER_TTL_MIN,           \
+        .max = KV_MEMBER_TTL_MAX,                                                                  \
+        .help = "with --etcd: a worker that is not heard of for so long has left"                  \
+    }
+
+/* The workers that are there now; addrs is valid during the call. */
+typedef void discovery_fn(void *user, const struct rpc_addr *addrs, size_t count);
+
+struct discovery;
+
+/* A worker at `address`, or a gateway where it is NULL, which `changed` is told of.  Waits until
+ * etcd has answered.  CMD_DONE, or the exit status after a message that begins with `command`. */
+enum cmd_exit discovery_start(const char *command, const struct discovery_options *options,
+                              const char *address, discovery_fn *changed, void *user,
+                              struct discovery **out) MUST_CHECK;
+/* Leaves; nothing is told any more.  NULL: nothing. */
+void discovery_stop(struct discovery *discovery);
+
+#endif
