@@ -1,5 +1,6 @@
-"""Clients that die, stop, talk nonsense or flood: their sessions end, others never notice."""
+"""Clients that die, stop, talk nonsense or attack: their sessions end, others never notice."""
 
+import contextlib
 import random
 import signal
 import socket
@@ -9,7 +10,8 @@ import support
 from support import GpuCase, GpuServer, Program, Promise
 
 MEMORY_IS_BACK = 1.0  # seconds after a client died
-BREAK = 5.0  # seconds that a client is stopped for, longer than any heartbeat of an older server
+BREAK = 2.5  # seconds that a client is stopped for, longer than any heartbeat of an older server
+HALF_OPEN = 300  # callers, more than the server keeps and more than --max-clients
 NONSENSE = 16  # clients that talk it
 BUSY = ["fence", "loop", "upload", "query-wait", "poll-event"]  # states of program "lost"
 
@@ -17,16 +19,17 @@ BUSY = ["fence", "loop", "upload", "query-wait", "poll-event"]  # states of prog
 class Clients(GpuCase):
     def setUp(self):
         super().setUp()
-        self.server = self.serve()
+        self.server = self.serve("s", "--max-memory", "256MiB")
         self.witness = self.program("many", "witness", servers=[self.server])
         self.witness.expect("ready")
 
-    def expect_undisturbed(self):
+    def expect_undisturbed(self, crashed=False):
         self.witness.say("stop")
         self.witness.expect("undisturbed")
         self.witness.expect_done()
         self.server.wait_sessions(0)
-        self.assertNotIn("died with signal", self.server.log())
+        (self.assertIn if crashed else self.assertNotIn)("died with signal", self.server.log())
+        self.run_program("many", "count", servers=[self.server])
 
     def busy_programs(self):
         programs = [self.program("lost", state, servers=[self.server]) for state in BUSY]
@@ -86,14 +89,32 @@ class Clients(GpuCase):
                     pass
         self.expect_undisturbed()
 
-    def test_flood(self):
-        """Work without end that nobody waits for, behind work that cannot begin."""
-        flood = self.program("limits", "flood", servers=[self.server])
-        flood.expect("ended")
-        flood.expect_done()
-        self.server.wait_sessions(1)
-        self.assertIn("over a limit", self.server.log())
-        self.expect_undisturbed()
+    def test_invalid_vulkan(self):
+        """The driver sees it, and the session may die of it.  Four attackers at a time."""
+        server = self.server
+        attacks = [self.program("hostile", case, servers=[server])
+                   for case in ("copies", "crashes", "shaders", "memory")]
+        for attack in attacks[:-1]:
+            attack.expect("done")
+            attack.expect_done()
+        attacks[-1].expect("full")
+        server.wait_sessions(2)
+        attacks[-1].signal(signal.SIGKILL)
+        server.wait_sessions(1)
+        self.expect_undisturbed(crashed=True)
+
+    def test_half_open(self):
+        """Callers who begin a handshake and say no more, more than the server keeps: whoever comes
+        after them is served."""
+        path = self.server.addresses[0].removeprefix("unix:")
+        with contextlib.ExitStack() as held:
+            for number in range(HALF_OPEN):
+                caller = held.enter_context(socket.socket(socket.AF_UNIX))
+                caller.connect(path)
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    caller.sendall(b"HWSR"[:number % 5])
+            self.run_program("many", "threads", servers=[self.server])
+            self.expect_undisturbed()
 
 
 if __name__ == "__main__":
