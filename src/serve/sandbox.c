@@ -5,11 +5,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <limits.h>
 #include <linux/audit.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/landlock.h>
 #include <linux/seccomp.h>
+#include <pwd.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +40,44 @@ enum sandbox_mode sandbox_mode_from_environment(void)
     if (text && *text)
         hw_warn(HW_CAT_GENERAL, "HAWSER_SANDBOX='%s' is not deny, log or off; using deny", text);
     return SANDBOX_DENY;
+}
+
+/* ---- user and memory ---- */
+
+int sandbox_user_find(const char *name, struct sandbox_user *out, char home[PATH_MAX])
+{
+    const struct passwd *found = getpwnam(name);
+    struct sandbox_user user = {.given = true, .group_count = SANDBOX_GROUPS_MAX};
+    if (!found)
+        return -ENOENT;
+    user.uid = found->pw_uid;
+    user.gid = found->pw_gid;
+    if (getgrouplist(name, user.gid, user.groups, &user.group_count) < 0)
+        return -E2BIG;
+    snprintf(home, PATH_MAX, "%s", found->pw_dir);
+    *out = user;
+    return 0;
+}
+
+int sandbox_become(const struct sandbox_user *user)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
+    if (setgroups((size_t)user->group_count, user->groups) ||
+        setresgid(user->gid, user->gid, user->gid) || setresuid(user->uid, user->uid, user->uid))
+        return -errno;
+    (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+    return syscall(SYS_capset, &header, none) ? -errno : 0;
+}
+
+void sandbox_offer_memory(void)
+{
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    static const char score[] = "500";          /* as if it had half of the machine's memory more */
+    (void)!write(fd, score, sizeof(score) - 1); /* where it is higher already, that stays */
+    close(fd);
 }
 
 /* ---- seccomp ---- */

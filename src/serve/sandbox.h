@@ -1,5 +1,7 @@
 /* serve/sandbox.h - what a session's process gives up before it reads a client's first byte.
  *
+ *   user        another one, where the server was told so and may (--session-user)
+ *   memory      when the machine runs out of it, sessions end before the server does
  *   privileges  none can be gained by executing a file (no_new_privs), and no core is dumped
  *   seccomp     calls that no GPU driver needs and an intruder wants fail with EPERM: executing,
  *               tracing, mounting, modules, namespaces, keys, BPF, io_uring and the like
@@ -13,11 +15,37 @@
 #ifndef HAWSER_SERVE_SANDBOX_H
 #define HAWSER_SERVE_SANDBOX_H
 
+#include <limits.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/attr.h"
+
 enum sandbox_mode {
     SANDBOX_DENY,
     SANDBOX_LOG, /* calls go through, and the kernel logs them (audit, or dmesg) */
     SANDBOX_OFF
 };
+
+enum { SANDBOX_GROUPS_MAX = 32 }; /* a user of a GPU is in video, render and a few more */
+
+/* A user to become.  Plain, so that another process can be told. */
+struct sandbox_user {
+    bool given;
+    uid_t uid;
+    gid_t gid;
+    int group_count;
+    gid_t groups[SANDBOX_GROUPS_MAX];
+};
+
+/* Looks a user up, with its home folder.  0, -ENOENT, or -E2BIG for one in too many groups. */
+int sandbox_user_find(const char *name, struct sandbox_user *out, char home[PATH_MAX]) MUST_CHECK;
+/* Becomes that user, without any capability; 0 or a negative errno.  The signal for a parent's
+ * death (prctl) is the caller's to set again. */
+int sandbox_become(const struct sandbox_user *user) MUST_CHECK;
+
+/* The kernel shall end this process before others when memory runs out. */
+void sandbox_offer_memory(void);
 
 /* HAWSER_SANDBOX; one warning for a value that is none. */
 enum sandbox_mode sandbox_mode_from_environment(void);

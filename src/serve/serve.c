@@ -13,6 +13,7 @@
 #include "serve/http/front.h"
 #include "serve/metrics.h"
 #include "serve/ready.h"
+#include "serve/sandbox.h"
 #include "serve/server_info.h"
 #include "serve/service_basic.h"
 #include "serve/service_llm.h"
@@ -34,7 +35,7 @@ struct serve_options {
     uint64_t max_clients, window_bytes, max_calls, heartbeat_ns, ring_bytes;
     uint64_t max_memory_bytes, max_objects, max_pipelines, max_pending;
     uint64_t upload_cache_bytes, compile_threads;
-    const char *upload_cache_dir;
+    const char *upload_cache_dir, *session_user;
     bool validate;
     const char *metrics;
     uint64_t ready_fd, master_port;
@@ -191,6 +192,12 @@ static const struct cmd_option options[] = {
      .offset = offsetof(struct serve_options, upload_cache_dir),
      .help = "keep them in this folder, also when the server ends\n"
              "[default: in memory]"},
+    {.name = "session-user",
+     .kind = CMD_STRING,
+     .argument = "NAME",
+     .offset = offsetof(struct serve_options, session_user),
+     .help = "run the processes of Vulkan clients as this user; the server must be\n"
+             "root [default: the server's user]"},
     {.name = "validate",
      .kind = CMD_FLAG,
      .offset = offsetof(struct serve_options, validate),
@@ -232,6 +239,8 @@ struct server {
     struct rpc_addr addrs[CMD_LIST_MAX];
     size_t addr_count;
     struct rpc_security security;
+    struct sandbox_user session_user;
+    char session_home[PATH_MAX];
     struct server_info info;
     struct service_basic service;
     struct service_llm llm;
@@ -332,6 +341,22 @@ static enum cmd_exit ensure_token(struct server *s)
     return CMD_DONE;
 }
 
+static enum cmd_exit check_session_user(struct server *s)
+{
+    const char *name = s->o->session_user;
+    if (!name)
+        return CMD_DONE;
+    int rc = sandbox_user_find(name, &s->session_user, s->session_home);
+    if (rc)
+        return cmd_fail(CMD_USAGE, "serve: --session-user: %s: %s", name,
+                        rc == -ENOENT ? "no such user here" : "it is in too many groups");
+    if (geteuid() != 0)
+        return cmd_fail(CMD_REFUSED,
+                        "serve: --session-user: only root may start processes of another user; "
+                        "start the server as root, or leave the option out");
+    return CMD_DONE;
+}
+
 static enum cmd_exit check_all(struct server *s)
 {
     char why[RPC_WHY_CHARS];
@@ -339,18 +364,21 @@ static enum cmd_exit check_all(struct server *s)
         .certificate = s->o->cert, .key = s->o->key, .token_file = s->o->token_file};
     if (!s->o->cert != !s->o->key)
         return cmd_fail(CMD_USAGE, "serve: --cert and --key go together");
+    enum cmd_exit code = check_session_user(s);
+    if (code != CMD_DONE)
+        return code;
     if (rpc_security_load(&s->security, &files, true, why))
         return cmd_fail(CMD_FAILED, "serve: %s", why);
     if (s->o->master_port) {
         char text[32];
         snprintf(text, sizeof(text), "127.0.0.1:%u", (unsigned)s->o->master_port);
         s->addr_count = 1;
-        enum cmd_exit code = check_address(s, text, &s->addrs[0]);
+        code = check_address(s, text, &s->addrs[0]);
         return code == CMD_DONE ? ensure_token(s) : code;
     }
     for (; s->addr_count < s->o->listen.count; s->addr_count++) {
         size_t i = s->addr_count;
-        enum cmd_exit code = check_address(s, s->o->listen.items[i], &s->addrs[i]);
+        code = check_address(s, s->o->listen.items[i], &s->addrs[i]);
         if (code != CMD_DONE)
             return code;
     }
@@ -377,13 +405,27 @@ static int start_rpc(struct server *s)
     return rpc_server_create(&rpc_options, &s->rpc);
 }
 
+/* Sessions write there, so it is their user's. */
+static int make_uploads(struct server *s, char why[VNS_UPLOAD_STORE_WHY])
+{
+    const struct sandbox_user *user = &s->session_user;
+    if (user->given && (setegid(user->gid) || seteuid(user->uid))) {
+        snprintf(why, VNS_UPLOAD_STORE_WHY, "cannot become --session-user: %s", strerror(errno));
+        return -EPERM;
+    }
+    int rc =
+        vns_upload_store_create(s->o->upload_cache_dir, s->o->upload_cache_bytes, &s->uploads, why);
+    if (user->given && (seteuid(getuid()) || setegid(getgid())))
+        abort(); /* half of one user and half of another is nobody to go on as */
+    return rc;
+}
+
 /* Where there is no memory for files the server does without, unless a folder was asked for. */
 static enum cmd_exit start_uploads(struct server *s)
 {
     char why[VNS_UPLOAD_STORE_WHY];
     const char *dir = s->o->upload_cache_dir;
-    if (!s->o->upload_cache_bytes ||
-        vns_upload_store_create(dir, s->o->upload_cache_bytes, &s->uploads, why) == 0)
+    if (!s->o->upload_cache_bytes || make_uploads(s, why) == 0)
         return CMD_DONE;
     if (dir)
         return cmd_fail(CMD_FAILED, "serve: --upload-cache-dir: %s", why);
@@ -401,7 +443,8 @@ static int start_sessions(struct server *s)
                                           .compile_threads = (unsigned)o->compile_threads,
                                           .uploads = s->uploads,
                                           .validate = o->validate};
-    return sessions_create(s->rpc, &session, &sessions_ops, s, &s->sessions);
+    return sessions_create(s->rpc, &session, &s->session_user, s->session_home, &sessions_ops, s,
+                           &s->sessions);
 }
 
 static enum cmd_exit listen_all(struct server *s, const char *bound[CMD_LIST_MAX])

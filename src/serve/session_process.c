@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "serve/sandbox.h"
 
 enum { ORDER_SOCKET = STDERR_FILENO + 1 };
 
@@ -162,9 +161,24 @@ static int take_shared(struct session_order *order, const int *fds)
     return rc;
 }
 
+/* A session that cannot become the user it shall be does not start. */
+static int become(const struct session_order *order)
+{
+    pid_t server = getppid();
+    sandbox_offer_memory();
+    int rc = order->user.given ? sandbox_become(&order->user) : 0;
+    if (rc)
+        hw_error(HW_CAT_VULKAN, "%s: no session: cannot become --session-user: %s",
+                 order->own.transport.peer, strerror(-rc));
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a change of user clears it */
+    return rc == 0 && getppid() == server ? 0 : 1;
+}
+
 static int run(struct session_order *order, const int *fds)
 {
     struct rpc_ep *ep;
+    if (become(order))
+        return 1;
     sandbox_enter(sandbox_mode_from_environment(), order->has_uploads ? order->uploads.dir : NULL);
     int rc = take_shared(order, fds);
     if (rc == 0)

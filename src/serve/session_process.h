@@ -13,6 +13,7 @@
 #include <signal.h>
 
 #include "rpc/handover.h"
+#include "serve/sandbox.h"
 #include "venus/server/session/session.h"
 #include "venus/server/upload/store.h"
 
@@ -28,6 +29,7 @@ enum {
 struct session_order {
     struct rpc_config config;           /* without its pointers */
     struct vns_session_options options; /* the same */
+    struct sandbox_user user;           /* to become, where one is given */
     bool has_uploads;
     struct vns_upload_store_state uploads;
     unsigned connections;              /* the session's own, then its stripes */

@@ -45,6 +45,8 @@ struct sessions {
     pid_t server;
     struct rpc_config config; /* of the server's endpoints, without its pointers */
     struct vns_session_options options;
+    struct sandbox_user as; /* the user of sessions */
+    char home[PATH_MAX + 8];
     char **environment; /* of sessions */
     pid_t spare;        /* a process that waits for an order; 0: none */
     int spare_socket;   /* to it, or -1 */
@@ -173,6 +175,7 @@ static int fill(struct sessions *s, const struct session *session, struct rpc_ep
     struct session_order *order = &p->order;
     order->config = s->config;
     order->options = s->options;
+    order->user = s->as;
     order->connections = session->connections;
     p->fds[p->fd_count++] = session->stats_fd;
     order->has_uploads = s->options.uploads != NULL;
@@ -401,26 +404,38 @@ static void on_signals(void *user)
 
 /* ---- life ---- */
 
-/* What the server was told for itself is not the sessions'. */
-static char **environment_of_sessions(void)
+static bool begins_with(const char *text, const char *const *beginnings, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strncmp(text, beginnings[i], strlen(beginnings[i])) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* What the server was told for itself is not the sessions', nor are its user's folders another's.
+ * home: "HOME=...", or NULL where the user is the server's. */
+static char **environment_of_sessions(char *home)
 {
     static const char *const ours[] = {"VENUS_TOKEN", "VENUS_TLS_", "NOTIFY_SOCKET="};
+    static const char *const own[] = {"HOME=", "XDG_", "USER=", "LOGNAME="};
     size_t count = 0, kept = 0;
     while (environ[count])
         count++;
-    char **out = calloc(count + 1, sizeof(*out));
+    char **out = calloc(count + 2, sizeof(*out));
     for (size_t i = 0; out && i < count; i++) {
-        bool drop = false;
-        for (size_t k = 0; k < ARRAY_LEN(ours); k++)
-            drop |= strncmp(environ[i], ours[k], strlen(ours[k])) == 0;
-        if (!drop)
+        if (!begins_with(environ[i], ours, ARRAY_LEN(ours)) &&
+            !(home && begins_with(environ[i], own, ARRAY_LEN(own))))
             out[kept++] = environ[i];
     }
+    if (out && home)
+        out[kept] = home;
     return out;
 }
 
 int sessions_create(struct rpc_server *rpc, const struct vns_session_options *options,
-                    const struct sessions_ops *ops, void *user, struct sessions **out)
+                    const struct sandbox_user *as, const char *home, const struct sessions_ops *ops,
+                    void *user, struct sessions **out)
 {
     sigset_t children;
     struct sessions *s = calloc(1, sizeof(*s));
@@ -433,7 +448,9 @@ int sessions_create(struct rpc_server *rpc, const struct vns_session_options *op
     s->config.name = NULL;
     s->options = *options;
     s->spare_socket = -1;
-    s->environment = environment_of_sessions();
+    s->as = *as;
+    snprintf(s->home, sizeof(s->home), "HOME=%s", home);
+    s->environment = environment_of_sessions(as->given ? s->home : NULL);
     if (!s->environment) {
         free(s);
         return -ENOMEM;

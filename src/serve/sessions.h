@@ -11,6 +11,7 @@
 #include "venus/server/session/session.h"
 
 struct sessions;
+struct sandbox_user;
 
 struct sessions_ops {
     /* A connection is about to be another process's. */
@@ -19,9 +20,11 @@ struct sessions_ops {
     void (*ended)(void *user);
 };
 
-/* 0 or a negative errno; *out is set only on 0.  The server outlives what is made here. */
+/* as, home: the user of sessions, or none given, and its home folder.  0 or a negative errno; *out
+ * is set only on 0.  The server outlives what is made here. */
 int sessions_create(struct rpc_server *rpc, const struct vns_session_options *options,
-                    const struct sessions_ops *ops, void *user, struct sessions **out) MUST_CHECK;
+                    const struct sandbox_user *as, const char *home, const struct sessions_ops *ops,
+                    void *user, struct sessions **out) MUST_CHECK;
 void sessions_destroy(struct sessions *sessions);
 
 /* From the server's message callback, for a call of VN_METHOD_OPEN: starts a process that goes on

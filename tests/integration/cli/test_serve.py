@@ -13,7 +13,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from harness import (DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, Case, Server, clean_environment,
+from harness import (DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, Server, clean_environment,
                      hawser, lines_of)
 
 ROWS = ["rtt min", "rtt p50", "rtt p90", "rtt p99", "rtt p99.9", "rtt max", "upload", "download",
@@ -256,6 +256,12 @@ class Refusals(Case):
         (keys / "server.key").chmod(0o644)
         self.expect(hawser("serve", "--listen", "127.0.0.1:0", "--no-devices", "--cert",
                            keys / "server.crt", "--key", keys / "server.key"), FAILED, "server.key")
+
+    def test_session_user(self):
+        serve = ("serve", "--listen", f"unix:{self.dir}/s", "--no-devices", "--session-user")
+        self.expect(hawser(*serve, "no-such-user"), USAGE, "no-such-user", "no such user")
+        if os.geteuid() != 0:
+            self.expect(hawser(*serve, "root"), REFUSED, "only root")
 
     def test_metrics_stay_on_this_host(self):
         self.expect(hawser("serve", "--listen", "127.0.0.1:0", "--no-devices", "--metrics",

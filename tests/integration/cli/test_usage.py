@@ -44,7 +44,7 @@ class Help(Case):
                       "max-requests-per-key", "worker-wait", "cert", "key", "token-file", "insecure", "software", "no-devices", "max-clients",
                       "window", "max-calls", "heartbeat", "shm-ring", "max-memory", "max-objects",
                       "max-pipelines", "max-pending", "compile-threads", "upload-cache",
-                      "upload-cache-dir", "validate", "metrics", "ready-fd"],
+                      "upload-cache-dir", "session-user", "validate", "metrics", "ready-fd"],
             "gateway": ["servers", "http", "api-key-file", "max-requests", "max-requests-per-key",
                         "worker-wait", "cert", "key", "insecure", "ready-fd", "ca", "fingerprint",
                         "token-file", "timeout"],

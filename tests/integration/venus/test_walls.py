@@ -1,8 +1,14 @@
 """What a session's process has in its memory, and what it may do."""
 
 import base64
+import os
 import pathlib
+import pwd
 import re
+import shutil
+import subprocess
+import tempfile
+import unittest
 
 import support
 from support import GpuCase, GpuServer, hawser
@@ -37,14 +43,32 @@ def holds(pid, secrets):
     return found
 
 
+OTHER = "nobody"
+
+
+def other_user_sees_the_driver():
+    """Whether a session of another user could load the software GPU's driver."""
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        return False
+    user = pwd.getpwnam(OTHER)
+    return subprocess.run(["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}",
+                           "--clear-groups", "test", "-r", os.environ["HAWSER_SOFTGPU_DIR"]],
+                          check=False).returncode == 0
+
+
+def status_of(pid):
+    text = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return {name: value.split() for name, _, value in
+            (line.partition(":") for line in text.splitlines())}
+
+
 class Walls(GpuCase):
-    def setUp(self):
-        super().setUp()
+    def start_server(self, *args):
         keys = self.dir / "keys"
         hawser("keygen", keys, "--name", "localhost")
         self.server = GpuServer(self.dir / "log", "--listen", "127.0.0.1:0", "--cert",
                                 keys / "server.crt", "--key", keys / "server.key", "--token-file",
-                                keys / "token")
+                                keys / "token", *args)
         self.addCleanup(self.server.stop)
         self.env = {"VENUS_TLS_CA": str(keys / "server.crt"),
                     "VENUS_TOKEN_FILE": str(keys / "token")}
@@ -63,6 +87,7 @@ class Walls(GpuCase):
         return program
 
     def test_a_session_knows_no_secret(self):
+        self.start_server()
         self.assertLessEqual({"token"}, holds(self.server.process.pid, self.secrets),
                              "the server has it, or this test would find nothing")
         programs = [self.start() for _ in range(3)]  # the first is not started ahead
@@ -73,14 +98,41 @@ class Walls(GpuCase):
             self.assertEqual(holds(pid, known), {"its own name"})
             environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
             self.assertNotIn(b"VENUS_TOKEN_FILE", environment)
-            status = pathlib.Path(f"/proc/{pid}/status").read_text()
-            self.assertRegex(status, r"NoNewPrivs:\s1")
-            self.assertRegex(status, r"Seccomp:\s2")
+            status = status_of(pid)
+            self.assertEqual((status["NoNewPrivs"], status["Seccomp"]), (["1"], ["2"]))
+            self.assertEqual(pathlib.Path(f"/proc/{pid}/oom_score_adj").read_text(), "500\n")
         for program in programs:
             program.say("stop")
             program.expect("undisturbed")
             program.expect_done()
         self.server.wait_sessions(0)
+
+    @unittest.skipUnless(other_user_sees_the_driver(),
+                         "another user needs root, setpriv, and a driver that it can read")
+    def test_a_session_of_another_user(self):
+        cache = tempfile.mkdtemp(prefix="hawser-cache-")
+        os.rmdir(cache)  # the server makes it, for the session's user
+        self.start_server("--session-user", OTHER, "--upload-cache-dir", cache)
+        self.addCleanup(shutil.rmtree, cache, ignore_errors=True)
+        program = self.start()
+        [session] = self.server.sessions()
+        user, status = pwd.getpwnam(OTHER), status_of(session)
+        self.assertEqual(status["Uid"], [str(user.pw_uid)] * 4)
+        self.assertEqual(status["Gid"], [str(user.pw_gid)] * 4)
+        for kind in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
+            self.assertEqual(int(status[kind][0], 16), 0, kind)
+        self.assertIn(f"HOME={user.pw_dir}".encode(),
+                      pathlib.Path(f"/proc/{session}/environ").read_bytes().split(b"\0"))
+        self.assertEqual(os.stat(cache).st_uid, user.pw_uid)
+        program.say("stop")
+        program.expect("undisturbed")
+        program.expect_done()
+        self.server.wait_sessions(0)
+        # It ends with the server, which the change of user must not make it forget.
+        self.start()
+        [session] = self.server.sessions()
+        self.server.process.kill()
+        support.until(lambda: not support.is_running(session), "the session's end")
 
 
 if __name__ == "__main__":
