@@ -7,6 +7,7 @@
 #include "command/kvranks.h"
 #include "kv/common/cpus.h"
 #include "kv/daemon/host.h"
+#include "kv/resp/door.h"
 #include "kv/store/extents.h"
 #include "kv/store/store.h"
 #include "serve/metrics.h"
@@ -32,6 +33,7 @@ struct kvd_options {
     bool numa, insecure, plain;
     const char *cert, *key, *token_file, *ca, *fingerprint;
     const char *metrics;
+    const char *resp;
     uint64_t ready_fd;
 };
 
@@ -258,6 +260,12 @@ static const struct cmd_option options[] = {
      .offset = offsetof(struct kvd_options, metrics),
      .help = "serve counters over HTTP at host:port of this host: / as text,\n"
              "/metrics for Prometheus, /json"},
+    {.name = "resp",
+     .kind = CMD_STRING,
+     .argument = "ADDR",
+     .offset = offsetof(struct kvd_options, resp),
+     .help = "let Redis clients in at host:port or unix:PATH; values are blocks.\n"
+             "On host:port they AUTH with the token of --token-file"},
     SERVE_READY_OPTION(struct kvd_options, ready_fd),
     {NULL},
 };
@@ -285,6 +293,7 @@ struct kvd {
     struct rpc_security listen, dial;
     struct cmd_members members;
     struct metrics *metrics;
+    struct resp_door *resp;
     struct unit units[KV_DAEMONS_MAX];
     uint32_t unit_count;
 };
@@ -435,6 +444,35 @@ static enum cmd_exit start_metrics(struct kvd *k)
     return CMD_DONE;
 }
 
+/* Redis' protocol has no TLS here, so TCP is for this host; a token tells its users apart. */
+static enum cmd_exit open_resp(struct kvd *k)
+{
+    char why[RPC_WHY_CHARS], text[RPC_ADDR_HOST_CHARS + 16];
+    struct resp_door_options o = {
+        .socket = k->o->socket, .password = k->listen.token, .password_len = k->listen.token_len};
+    if (!k->o->resp)
+        return CMD_DONE;
+    if (rpc_addr_parse(k->o->resp, &o.addr, why))
+        return cmd_fail(CMD_USAGE, "kvd: --resp: %s", why);
+    if (o.addr.scheme != RPC_SCHEME_TCP && o.addr.scheme != RPC_SCHEME_UNIX)
+        return cmd_fail(CMD_USAGE, "kvd: --resp: '%s' is neither host:port nor unix:PATH",
+                        k->o->resp);
+    if (k->o->arena_bytes == 0)
+        return cmd_fail(CMD_USAGE, "kvd: --resp: values are blocks: give --blocks, too");
+    if (o.addr.scheme == RPC_SCHEME_UNIX)
+        o.password_len = 0; /* only this user may open it */
+    else if (!k->o->insecure && (!rpc_addr_is_local(&o.addr) || o.password_len == 0))
+        return cmd_fail(CMD_REFUSED,
+                        "kvd: --resp: others may reach %s: use unix:PATH, an address of this host "
+                        "with --token-file, or --insecure",
+                        k->o->resp);
+    if (resp_door_open(&o, &k->resp, why))
+        return cmd_fail(CMD_FAILED, "kvd: --resp: %s", why);
+    rpc_addr_format(resp_door_addr(k->resp), text, sizeof(text));
+    printf("Redis clients at %s\n", text);
+    return CMD_DONE;
+}
+
 /* From the members' thread, or before it starts. */
 static void on_view(void *user, const struct kv_view *view)
 {
@@ -482,6 +520,8 @@ static enum cmd_exit serve(struct kvd *k)
     if (code == CMD_DONE && k->members.name[0])
         code = cmd_members_start(&k->members, on_view, k);
     if (code == CMD_DONE && !k->members.stopping)
+        code = open_resp(k);
+    if (code == CMD_DONE && !k->members.stopping)
         code = say_ready(k);
     if (code != CMD_DONE)
         on_signal(0);
@@ -503,6 +543,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     enum cmd_exit code = cmd_rank("kvd", k->o->rank, &k->rank);
     if (code == CMD_DONE)
         code = serve(k);
+    resp_door_close(k->resp);
     cmd_members_fini(&k->members);
     for (uint32_t i = 0; i < k->unit_count; i++)
         kv_host_destroy(k->units[i].host);

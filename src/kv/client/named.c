@@ -1,0 +1,115 @@
+#include "kv/client/named.h"
+
+#include "wire/le.h"
+
+#include <assert.h>
+#include <openssl/evp.h>
+#include <string.h>
+#include <time.h>
+
+uint64_t kv_named_now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / HW_MS;
+}
+
+static bool key_of(const void *name, size_t len, struct kv_block_key *out)
+{
+    static const char kind[] = "name";
+    unsigned digest = 0;
+    struct kv_block_key key = {.len = sizeof(kind) + 32};
+    _Static_assert(sizeof(kind) + 32 <= KV_BLOCK_KEY_MAX, "it fits");
+    memcpy(key.bytes, kind, sizeof(kind));
+    if (!EVP_Digest(name, len, key.bytes + sizeof(kind), &digest, EVP_sha256(), NULL))
+        return false;
+    assert(digest == 32);
+    *out = key;
+    return true;
+}
+
+void kv_named_let_go(struct kv_client *c, struct kv_named *value)
+{
+    kv_block_let_go(c, &value->block);
+    value->data = NULL;
+}
+
+static enum kv_result get_key(struct kv_client *c, const struct kv_block_key *key,
+                              struct kv_named *out)
+{
+    struct kv_named v;
+    enum kv_result result = kv_block_lease(c, key, &v.block);
+    if (result != KV_OK)
+        return result;
+    result = v.block.len < KV_NAMED_HEAD ? KV_MISS : kv_block_check(c, &v.block);
+    v.end_ms = result == KV_OK ? wire_load64(v.block.data) : 0;
+    if (result != KV_OK || (v.end_ms && v.end_ms <= kv_named_now_ms())) {
+        kv_block_let_go(c, &v.block);
+        if (result == KV_OK)
+            (void)kv_block_delete(c, key);
+        return result == KV_OK ? KV_MISS : result;
+    }
+    v.data = v.block.data + KV_NAMED_HEAD;
+    v.len = v.block.len - KV_NAMED_HEAD;
+    *out = v;
+    return KV_OK;
+}
+
+enum kv_result kv_named_get(struct kv_client *c, const void *name, size_t name_len,
+                            struct kv_named *out)
+{
+    struct kv_block_key key;
+    return key_of(name, name_len, &key) ? get_key(c, &key, out) : KV_REFUSED;
+}
+
+/* Makes the key free for another value.  KV_EXISTS: it has one that must stay. */
+static enum kv_result make_way(struct kv_client *c, const struct kv_block_key *key, bool only_new)
+{
+    struct kv_named v;
+    enum kv_result result = only_new ? get_key(c, key, &v) : kv_block_delete(c, key);
+    if (only_new && result == KV_OK) {
+        kv_named_let_go(c, &v);
+        return KV_EXISTS;
+    }
+    return result == KV_MISS ? KV_OK : result;
+}
+
+static enum kv_result put_value(struct kv_client *c, const struct kv_block_key *key,
+                                const struct kv_named_set *set, uint32_t *copies_out)
+{
+    struct kv_block_put put;
+    enum kv_result result = kv_block_put_start(c, key, 0, KV_NAMED_HEAD + set->len, &put);
+    if (result != KV_OK)
+        return result;
+    wire_store64(put.data, set->end_ms);
+    memcpy(put.data + KV_NAMED_HEAD, set->value, set->len);
+    result = kv_block_put_commit(c, &put);
+    if (result == KV_OK && copies_out)
+        *copies_out = put.copies;
+    return result;
+}
+
+enum kv_result kv_named_set(struct kv_client *c, const struct kv_named_set *set,
+                            uint32_t *copies_out)
+{
+    struct kv_block_key key;
+    enum kv_result result;
+    if (set->len > KV_NAMED_MAX)
+        return KV_TOO_LARGE;
+    if (!key_of(set->name, set->name_len, &key))
+        return KV_REFUSED;
+    result = put_value(c, &key, set, copies_out);
+    if (result != KV_EXISTS)
+        return result;
+    result = make_way(c, &key, set->only_new);
+    if (result == KV_OK)
+        result = put_value(c, &key, set, copies_out);
+    /* Another set came between: it counts as the later one. */
+    return result == KV_EXISTS && !set->only_new ? KV_OK : result;
+}
+
+enum kv_result kv_named_delete(struct kv_client *c, const void *name, size_t name_len)
+{
+    struct kv_block_key key;
+    return key_of(name, name_len, &key) ? kv_block_delete(c, &key) : KV_REFUSED;
+}

@@ -1,0 +1,52 @@
+/* kv/client/named.h - values with a name and perhaps an end, each a block of the cluster.
+ *
+ * The block's key is the SHA-256 of the name, so nobody can find two names of one key.  Its bytes
+ * are the end in milliseconds since 1970 (u64, little-endian; 0: none), then the value.  A value
+ * past its end is a miss; who finds it deletes it.
+ *
+ * Blocks never change: a set over another value deletes that first.  Of two sets of one name at the
+ * same time one remains, and a get between may miss.  With two copies, two sets of one name through
+ * two daemons at the same time may leave a copy of each, until the next set.
+ *
+ * Trust: names and values may be anything.  Threads: as the client's.  Lifetime: a value that was
+ * got stays until it is let go or its lease ends. */
+#ifndef HAWSER_KV_CLIENT_NAMED_H
+#define HAWSER_KV_CLIENT_NAMED_H
+
+#include "kv/client/client.h"
+
+enum {
+    KV_NAMED_HEAD = 8,
+    KV_NAMED_MAX = KV_BLOCK_MAX - KV_NAMED_HEAD,
+    KV_NAMED_STAGING = KV_BLOCK_MAX, /* what a client that sets values needs */
+};
+
+struct kv_named {
+    const uint8_t *data;
+    uint32_t len;
+    uint64_t end_ms; /* 0: none */
+    struct kv_block_ref block;
+};
+
+/* KV_OK: a lease on the value, which was verified.  Else as kv_block_lease. */
+enum kv_result kv_named_get(struct kv_client *client, const void *name, size_t name_len,
+                            struct kv_named *out);
+void kv_named_let_go(struct kv_client *client, struct kv_named *value);
+
+struct kv_named_set {
+    const void *name, *value;
+    size_t name_len;
+    uint32_t len;
+    uint64_t end_ms;
+    bool only_new; /* KV_EXISTS where the name has a value */
+};
+/* As kv_block_put; KV_TOO_LARGE past KV_NAMED_MAX.  *copies_out may be NULL; it is written where
+ * this value is the one that stays. */
+enum kv_result kv_named_set(struct kv_client *client, const struct kv_named_set *set,
+                            uint32_t *copies_out);
+enum kv_result kv_named_delete(struct kv_client *client, const void *name, size_t name_len);
+
+/* Milliseconds since 1970. */
+uint64_t kv_named_now_ms(void);
+
+#endif

@@ -1,0 +1,546 @@
+/* commands.c - what a cache needs of Redis' commands; docs/reference/resp.md lists them. */
+#include "kv/resp/session_impl.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* What clients that look at the version are told: the commands are of that time. */
+#define REDIS_VERSION "7.0.0"
+
+static bool is(const struct resp_arg *arg, const char *word)
+{
+    return arg->len == strlen(word) && strncasecmp(arg->data, word, arg->len) == 0;
+}
+
+static void syntax_error(struct resp_session *s)
+{
+    resp_error(s, "ERR syntax error");
+}
+
+/* ---- the store ---- */
+
+/* The client; NULL: the daemon is gone, which was told. */
+static struct kv_client *client_of(struct resp_session *s)
+{
+    char why[RPC_WHY_CHARS] = "";
+    struct kv_client_options options = {.socket = s->options.socket,
+                                        .staging_bytes = KV_NAMED_STAGING};
+    if (s->client && kv_client_status(s->client)) {
+        kv_client_close(s->client);
+        s->client = NULL;
+    }
+    if (!s->client && kv_client_open(&options, &s->client, why)) {
+        s->client = NULL;
+        resp_error(s, "ERR the KV daemon: %s", why);
+    }
+    return s->client;
+}
+
+static void result_error(struct resp_session *s, enum kv_result result)
+{
+    switch (result) {
+    case KV_FULL:
+        resp_error(s, "OOM the store is full of what cannot be evicted");
+        return;
+    case KV_TOO_LARGE:
+        resp_error(s, "ERR the value is longer than the store takes (at most %d bytes)",
+                   KV_NAMED_MAX);
+        return;
+    case KV_PEER_LOST:
+    case KV_TIMEOUT:
+    case KV_NOT_OWNER:
+        resp_error(s, "TRYAGAIN the owner of the key does not answer (%s)", kv_result_name(result));
+        return;
+    case KV_TOO_FEW:
+        resp_error(s, "NOREPLICAS fewer members than --min-copies have the value");
+        return;
+    default:
+        resp_error(s, "ERR the store answers %s", kv_result_name(result));
+    }
+}
+
+static enum kv_result get(struct resp_session *s, const struct resp_arg *key, struct kv_named *out)
+{
+    return kv_named_get(s->client, key->data, key->len, out);
+}
+
+/* ---- reading ---- */
+
+static void reply_value(struct resp_session *s, const struct resp_arg *key, bool many)
+{
+    struct kv_named v;
+    enum kv_result result = get(s, key, &v);
+    if (result == KV_OK) {
+        resp_value(s, &v, 0, v.len);
+        kv_named_let_go(s->client, &v);
+    } else if (result == KV_MISS || many) { /* MGET has no errors for single keys */
+        resp_null(s);
+    } else {
+        result_error(s, result);
+    }
+}
+
+static void do_get(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    (void)count;
+    reply_value(s, &args[1], false);
+}
+
+static void do_mget(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    resp_array(s, count - 1);
+    for (uint32_t i = 1; i < count && !s->broken; i++)
+        reply_value(s, &args[i], true);
+}
+
+static void do_exists(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    int64_t found = 0;
+    for (uint32_t i = 1; i < count; i++) {
+        struct kv_named v;
+        enum kv_result result = get(s, &args[i], &v);
+        if (result != KV_OK && result != KV_MISS) {
+            result_error(s, result);
+            return;
+        }
+        if (result == KV_OK)
+            kv_named_let_go(s->client, &v);
+        found += result == KV_OK;
+    }
+    resp_integer(s, found);
+}
+
+/* What STRLEN, TTL and TYPE ask of a value. */
+static void describe(struct resp_session *s, const struct resp_arg *args, const struct kv_named *v)
+{
+    uint64_t now = kv_named_now_ms();
+    int64_t left = !v ? -2 : !v->end_ms ? -1 : v->end_ms > now ? (int64_t)(v->end_ms - now) : 0;
+    if (is(&args[0], "STRLEN"))
+        resp_integer(s, v ? v->len : 0);
+    else if (is(&args[0], "TYPE"))
+        resp_status(s, v ? "string" : "none");
+    else if (is(&args[0], "PTTL"))
+        resp_integer(s, left);
+    else
+        resp_integer(s, left > 0 ? (left + 999) / 1000 : left);
+}
+
+static void do_describe(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    struct kv_named v;
+    enum kv_result result = get(s, &args[1], &v);
+    (void)count;
+    if (result != KV_OK && result != KV_MISS) {
+        result_error(s, result);
+        return;
+    }
+    describe(s, args, result == KV_OK ? &v : NULL);
+    if (result == KV_OK)
+        kv_named_let_go(s->client, &v);
+}
+
+static void do_getrange(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    struct kv_named v;
+    int64_t from, to;
+    (void)count;
+    if (!resp_number(&args[2], &from) || !resp_number(&args[3], &to)) {
+        resp_error(s, "ERR value is not an integer or out of range");
+        return;
+    }
+    enum kv_result result = get(s, &args[1], &v);
+    if (result == KV_MISS) {
+        resp_text(s, "");
+        return;
+    }
+    if (result != KV_OK) {
+        result_error(s, result);
+        return;
+    }
+    int64_t len = v.len;
+    from = from < 0 ? from + len : from;
+    to = to < 0 ? to + len : to;
+    from = from < 0 ? 0 : from;
+    to = to >= len ? len - 1 : to;
+    if (from <= to)
+        resp_value(s, &v, (uint32_t)from, (uint32_t)(to - from + 1));
+    else
+        resp_text(s, "");
+    kv_named_let_go(s->client, &v);
+}
+
+/* ---- writing ---- */
+
+static bool end_of(const struct resp_arg *unit, const struct resp_arg *arg, uint64_t *end_ms)
+{
+    int64_t n;
+    bool seconds = is(unit, "EX") || is(unit, "EXAT"), at = is(unit, "EXAT") || is(unit, "PXAT");
+    if (!resp_number(arg, &n) || n <= 0 || n > INT64_MAX / 2000)
+        return false;
+    *end_ms = (uint64_t)n * (seconds ? 1000 : 1) + (at ? 0 : kv_named_now_ms());
+    return true;
+}
+
+static enum kv_result set(struct resp_session *s, const struct kv_named_set *set)
+{
+    return set->len > KV_NAMED_MAX ? KV_TOO_LARGE : kv_named_set(s->client, set, NULL);
+}
+
+static struct kv_named_set set_of(const struct resp_arg *key, const struct resp_arg *value)
+{
+    return (struct kv_named_set){.name = key->data,
+                                 .name_len = key->len,
+                                 .value = value->data,
+                                 .len =
+                                     value->len > UINT32_MAX ? UINT32_MAX : (uint32_t)value->len};
+}
+
+static void do_set(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    struct kv_named_set what = set_of(&args[1], &args[2]);
+    for (uint32_t i = 3; i < count; i++) {
+        bool ends = is(&args[i], "EX") || is(&args[i], "PX") || is(&args[i], "EXAT") ||
+                    is(&args[i], "PXAT");
+        if (is(&args[i], "NX")) {
+            what.only_new = true;
+        } else if (!ends || what.end_ms || i + 1 == count) {
+            syntax_error(s);
+            return;
+        } else if (!end_of(&args[i], &args[i + 1], &what.end_ms)) {
+            resp_error(s, "ERR invalid expire time in 'set' command");
+            return;
+        } else {
+            i++;
+        }
+    }
+    enum kv_result result = set(s, &what);
+    if (result == KV_OK)
+        resp_status(s, "OK");
+    else if (result == KV_EXISTS && what.only_new)
+        resp_null(s);
+    else
+        result_error(s, result);
+}
+
+static void do_setnx(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    struct kv_named_set what = set_of(&args[1], &args[2]);
+    (void)count;
+    what.only_new = true;
+    enum kv_result result = set(s, &what);
+    if (result == KV_OK || result == KV_EXISTS)
+        resp_integer(s, result == KV_OK);
+    else
+        result_error(s, result);
+}
+
+static void do_setex(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    struct kv_named_set what = set_of(&args[1], &args[3]);
+    struct resp_arg unit =
+        is(&args[0], "SETEX") ? (struct resp_arg){"EX", 2} : (struct resp_arg){"PX", 2};
+    (void)count;
+    if (!end_of(&unit, &args[2], &what.end_ms)) {
+        resp_error(s, "ERR invalid expire time in '%s' command",
+                   unit.data[0] == 'E' ? "setex" : "psetex");
+        return;
+    }
+    enum kv_result result = set(s, &what);
+    if (result == KV_OK)
+        resp_status(s, "OK");
+    else
+        result_error(s, result);
+}
+
+static void do_mset(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    if (count % 2 == 0) {
+        resp_error(s, "ERR wrong number of arguments for 'mset' command");
+        return;
+    }
+    for (uint32_t i = 1; i < count; i += 2) {
+        struct kv_named_set what = set_of(&args[i], &args[i + 1]);
+        enum kv_result result = set(s, &what);
+        if (result != KV_OK) {
+            result_error(s, result);
+            return;
+        }
+    }
+    resp_status(s, "OK");
+}
+
+static void do_del(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    int64_t gone = 0;
+    for (uint32_t i = 1; i < count; i++) {
+        enum kv_result result = kv_named_delete(s->client, args[i].data, args[i].len);
+        if (result != KV_OK && result != KV_MISS) {
+            result_error(s, result);
+            return;
+        }
+        gone += result == KV_OK;
+    }
+    resp_integer(s, gone);
+}
+
+/* ---- about the server ---- */
+
+static bool stat_of(struct resp_session *s, struct kv_blocks_stat *out)
+{
+    enum kv_result result = kv_block_stat(s->client, out);
+    if (result != KV_OK)
+        result_error(s, result);
+    return result == KV_OK;
+}
+
+static void do_dbsize(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    struct kv_blocks_stat stat;
+    (void)args;
+    (void)count;
+    if (stat_of(s, &stat))
+        resp_integer(s, (int64_t)(stat.blocks - stat.cached));
+}
+
+static void do_info(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    struct kv_blocks_stat b;
+    char text[1024];
+    (void)args;
+    (void)count;
+    if (!stat_of(s, &b))
+        return;
+    int n = snprintf(text, sizeof(text),
+                     "# Server\r\nredis_version:" REDIS_VERSION "\r\nredis_mode:standalone\r\n"
+                     "hawser_version:" HAWSER_VERSION "\r\n"
+                     "# Memory\r\nused_memory:%llu\r\nmaxmemory:%llu\r\n"
+                     "# Stats\r\nkeyspace_hits:%llu\r\nkeyspace_misses:%llu\r\n"
+                     "evicted_keys:%llu\r\n"
+                     "# Replication\r\nrole:master\r\nbelow_copies:%llu\r\nrepaired:%llu\r\n"
+                     "# Keyspace\r\ndb0:keys=%llu,expires=0,avg_ttl=0\r\n",
+                     (unsigned long long)b.room_used, (unsigned long long)b.room,
+                     (unsigned long long)b.hits, (unsigned long long)b.misses,
+                     (unsigned long long)b.evicted, (unsigned long long)b.below_copies,
+                     (unsigned long long)b.repaired, (unsigned long long)(b.blocks - b.cached));
+    assert(n > 0 && (size_t)n < sizeof(text));
+    resp_bulk(s, text, (size_t)n);
+}
+
+static void do_ping(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    if (count == 1)
+        resp_status(s, "PONG");
+    else
+        resp_bulk(s, args[1].data, args[1].len);
+}
+
+static void do_echo(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    (void)count;
+    resp_bulk(s, args[1].data, args[1].len);
+}
+
+static void do_quit(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    (void)args;
+    (void)count;
+    resp_status(s, "OK");
+    s->ends = true;
+}
+
+static void do_select(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    (void)count;
+    if (is(&args[1], "0"))
+        resp_status(s, "OK");
+    else
+        resp_error(s, "ERR DB index is out of range");
+}
+
+/* redis-benchmark and others look at settings. */
+static void do_config(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    if (count < 3 || !is(&args[1], "GET")) {
+        resp_error(s, "ERR CONFIG takes GET alone; settings are options of hawser kvd");
+        return;
+    }
+    bool save = is(&args[2], "save"), append = is(&args[2], "appendonly");
+    resp_map(s, save || append);
+    if (save || append) {
+        resp_bulk(s, args[2].data, args[2].len);
+        resp_text(s, save ? "" : "no"); /* nothing is written to disk */
+    }
+}
+
+static void do_client(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    if (count == 2 && is(&args[1], "ID"))
+        resp_integer(s, (int64_t)s->options.id);
+    else if (count == 2 && is(&args[1], "GETNAME"))
+        resp_null(s);
+    else if (count >= 3 && (is(&args[1], "SETNAME") || is(&args[1], "SETINFO") ||
+                            is(&args[1], "NO-EVICT") || is(&args[1], "NO-TOUCH")))
+        resp_status(s, "OK");
+    else
+        resp_error(s, "ERR CLIENT takes ID, GETNAME, SETNAME, SETINFO, NO-EVICT or NO-TOUCH");
+}
+
+static void do_refuse(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    (void)count;
+    resp_error(s, "ERR '%.*s' is not supported: %s", (int)args[0].len, args[0].data,
+               is(&args[0], "KEYS") || is(&args[0], "SCAN")
+                   ? "the store keeps hashes of names"
+                   : "the store may be others' too; delete by name");
+}
+
+/* ---- who may ---- */
+
+static bool right_password(const struct resp_session *s, const struct resp_arg *given)
+{
+    unsigned char differs = given->len != s->options.password_len;
+    for (size_t i = 0; i < s->options.password_len; i++) /* as long for a wrong one */
+        differs |= (unsigned char)(s->options.password[i] ^
+                                   (uint8_t)(i < given->len ? given->data[i] : 0));
+    return !differs;
+}
+
+/* False: told why not. */
+static bool let_in(struct resp_session *s, const struct resp_arg *user,
+                   const struct resp_arg *given)
+{
+    if (!s->options.password) {
+        resp_error(s, "ERR Client sent AUTH, but no password is set");
+        return false;
+    }
+    if ((user && !is(user, "default")) || !right_password(s, given)) {
+        resp_error(s, "WRONGPASS invalid username-password pair or user is disabled.");
+        s->ends = true; /* each guess costs a connection */
+        return false;
+    }
+    s->allowed = true;
+    return true;
+}
+
+static void do_auth(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    if (let_in(s, count == 3 ? &args[1] : NULL, &args[count - 1]))
+        resp_status(s, "OK");
+}
+
+static void do_hello(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    int64_t version = s->resp3 ? 3 : 2;
+    if (count > 1 && (!resp_number(&args[1], &version) || version < 2 || version > 3)) {
+        resp_error(s, "NOPROTO unsupported protocol version");
+        return;
+    }
+    for (uint32_t i = 2; i < count;) {
+        if (is(&args[i], "AUTH") && i + 2 < count) {
+            if (!let_in(s, &args[i + 1], &args[i + 2]))
+                return;
+            i += 3;
+        } else if (is(&args[i], "SETNAME") && i + 1 < count) {
+            i += 2;
+        } else {
+            syntax_error(s);
+            return;
+        }
+    }
+    if (!s->allowed) {
+        resp_error(s, "NOAUTH HELLO must be called with the client already authenticated");
+        return;
+    }
+    s->resp3 = version == 3;
+    resp_map(s, 7);
+    resp_text(s, "server");
+    resp_text(s, "redis");
+    resp_text(s, "version");
+    resp_text(s, REDIS_VERSION);
+    resp_text(s, "proto");
+    resp_integer(s, version);
+    resp_text(s, "id");
+    resp_integer(s, (int64_t)s->options.id);
+    resp_text(s, "mode");
+    resp_text(s, "standalone");
+    resp_text(s, "role");
+    resp_text(s, "master");
+    resp_text(s, "modules");
+    resp_array(s, 0);
+}
+
+/* ---- the table ---- */
+
+typedef void command_fn(struct resp_session *s, const struct resp_arg *args, uint32_t count);
+
+static command_fn do_command;
+
+enum { ANYBODY = 1, STORE = 2 }; /* before AUTH, too; needs the daemon */
+
+static const struct command {
+    const char *name;
+    command_fn *run;
+    uint32_t min, max; /* arguments, with the name */
+    uint8_t flags;
+} commands[] = {
+    {"GET", do_get, 2, 2, STORE},
+    {"SET", do_set, 3, 8, STORE},
+    {"MGET", do_mget, 2, RESP_ARGS_MAX, STORE},
+    {"MSET", do_mset, 3, RESP_ARGS_MAX, STORE},
+    {"SETNX", do_setnx, 3, 3, STORE},
+    {"SETEX", do_setex, 4, 4, STORE},
+    {"PSETEX", do_setex, 4, 4, STORE},
+    {"DEL", do_del, 2, RESP_ARGS_MAX, STORE},
+    {"UNLINK", do_del, 2, RESP_ARGS_MAX, STORE},
+    {"EXISTS", do_exists, 2, RESP_ARGS_MAX, STORE},
+    {"STRLEN", do_describe, 2, 2, STORE},
+    {"TTL", do_describe, 2, 2, STORE},
+    {"PTTL", do_describe, 2, 2, STORE},
+    {"TYPE", do_describe, 2, 2, STORE},
+    {"GETRANGE", do_getrange, 4, 4, STORE},
+    {"DBSIZE", do_dbsize, 1, 1, STORE},
+    {"INFO", do_info, 1, RESP_ARGS_MAX, STORE},
+    {"KEYS", do_refuse, 1, RESP_ARGS_MAX, 0},
+    {"SCAN", do_refuse, 1, RESP_ARGS_MAX, 0},
+    {"FLUSHDB", do_refuse, 1, RESP_ARGS_MAX, 0},
+    {"FLUSHALL", do_refuse, 1, RESP_ARGS_MAX, 0},
+    {"PING", do_ping, 1, 2, 0},
+    {"ECHO", do_echo, 2, 2, 0},
+    {"SELECT", do_select, 2, 2, 0},
+    {"CONFIG", do_config, 2, RESP_ARGS_MAX, 0},
+    {"CLIENT", do_client, 2, RESP_ARGS_MAX, 0},
+    {"COMMAND", do_command, 1, RESP_ARGS_MAX, 0},
+    {"HELLO", do_hello, 1, 8, ANYBODY},
+    {"AUTH", do_auth, 2, 3, ANYBODY},
+    {"QUIT", do_quit, 1, RESP_ARGS_MAX, ANYBODY},
+};
+
+/* COMMAND COUNT is true; the rest is for help texts. */
+static void do_command(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    if (count > 1 && is(&args[1], "COUNT"))
+        resp_integer(s, sizeof(commands) / sizeof(commands[0]));
+    else
+        resp_array(s, 0);
+}
+
+void resp_execute(struct resp_session *s)
+{
+    const struct resp_arg *args = s->request.args;
+    uint32_t count = s->request.count;
+    const struct command *c = commands, *end = c + sizeof(commands) / sizeof(commands[0]);
+    int shown = args[0].len < 64 ? (int)args[0].len : 64;
+    while (c < end && !is(&args[0], c->name))
+        c++;
+    if (!s->allowed && (c == end || !(c->flags & ANYBODY)))
+        resp_error(s, "NOAUTH Authentication required.");
+    else if (c == end)
+        resp_error(s, "ERR unknown command '%.*s'", shown, args[0].data);
+    else if (count < c->min || count > c->max)
+        resp_error(s, "ERR wrong number of arguments for '%.*s' command", shown, args[0].data);
+    else if (!(c->flags & STORE) || client_of(s))
+        c->run(s, args, count);
+}

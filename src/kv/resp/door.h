@@ -1,0 +1,31 @@
+/* kv/resp/door.h - where clients of Redis' protocol connect: a listener and a thread a connection.
+ *
+ * Who may: on a Unix socket this user; on TCP whoever knows the password.
+ *
+ * Trust: see kv/resp/session.h.  Threads: open and close from one.  Lifetime: open/close; the KV
+ * daemon runs meanwhile. */
+#ifndef HAWSER_KV_RESP_DOOR_H
+#define HAWSER_KV_RESP_DOOR_H
+
+#include "rpc/transport/addr.h"
+
+enum { RESP_SESSIONS_MAX = 128 }; /* half of a daemon's clients by default */
+
+struct resp_door_options {
+    struct rpc_addr addr; /* tcp or unix */
+    const char *socket;   /* of the KV daemon; must stay */
+    const uint8_t *password;
+    size_t password_len; /* 0: none; the bytes must stay */
+};
+
+struct resp_door;
+
+/* 0, or a negative errno with cause and remedy in why. */
+int resp_door_open(const struct resp_door_options *options, struct resp_door **out,
+                   char why[RPC_WHY_CHARS]) MUST_CHECK;
+/* Ends all connections. */
+void resp_door_close(struct resp_door *door);
+/* Where it listens, with the port that it got. */
+const struct rpc_addr *resp_door_addr(const struct resp_door *door);
+
+#endif

@@ -1,0 +1,165 @@
+"""kvd --resp as Redis clients see it: the protocol byte by byte, and redis-cli where there is one."""
+
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
+from harness import HAWSER, REFUSED, TIMEOUT, USAGE, Case, clean_environment, hawser, lines_of
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+
+
+class Resp:
+    """A connection that sends requests and reads replies."""
+
+    def __init__(self, family, address):
+        self.socket = socket.socket(family)
+        self.socket.settimeout(TIMEOUT)
+        self.socket.connect(address)
+        self.file = self.socket.makefile("rb")
+
+    def send(self, *args):
+        args = [a if isinstance(a, bytes) else str(a).encode() for a in args]
+        self.socket.sendall(b"*%d\r\n" % len(args) + b"".join(b"$%d\r\n%s\r\n" % (len(a), a) for a in args))
+
+    def reply(self):
+        line = self.file.readline()
+        kind, rest = line[:1], line[1:-2]
+        if kind in b"*%" and kind:
+            return [self.reply() for _ in range(int(rest) * (2 if kind == b"%" else 1))]
+        if kind == b"$" and rest != b"-1":
+            return self.file.read(int(rest) + 2)[:-2]
+        return {b"+": rest.decode(), b"-": ValueError(rest.decode()), b":": int(rest or 0) if kind == b":" else 0,
+                b"$": None, b"_": None, b"": EOFError()}[kind]
+
+    def __call__(self, *args):
+        self.send(*args)
+        return self.reply()
+
+    def close(self):
+        self.file.close()
+        self.socket.close()
+
+
+class RespCase(Case):
+    def start(self, *args):
+        daemon = subprocess.Popen([HAWSER, "kvd", "--socket", self.dir / "kvd", "--blocks", "256MiB", *map(str, args)],
+                                  stdout=subprocess.PIPE, env=clean_environment())
+        lines = lines_of(daemon.stdout.fileno())
+        address = next(lines).split(" at ")[1]
+        next(lines)
+
+        def stop():
+            daemon.terminate()
+            self.assertEqual(daemon.wait(TIMEOUT), 0)
+            daemon.stdout.close()
+
+        self.addCleanup(stop)
+        return address
+
+    def connect(self, address):
+        if address.startswith("unix:"):
+            client = Resp(socket.AF_UNIX, address[5:])
+        else:
+            host, port = address.rsplit(":", 1)
+            client = Resp(socket.AF_INET, (host, int(port)))
+        self.addCleanup(client.close)
+        return client
+
+    def error(self, reply, text):
+        self.assertIsInstance(reply, ValueError)
+        self.assertIn(text, str(reply))
+
+    def test_a_cache_over_a_unix_socket(self):
+        address = self.start("--resp", f"unix:{self.dir}/redis")
+        self.assertEqual(os.stat(self.dir / "redis").st_mode & 0o777, 0o600)
+        r, other = self.connect(address), self.connect(address)
+        self.assertEqual(r("PING"), "PONG")
+        self.assertIsNone(r("GET", "a"))
+        self.assertEqual(r("SET", "a", "one"), "OK")
+        self.assertEqual(r("set", "a", "two"), "OK")
+        self.assertEqual(other("GET", "a"), b"two")
+        self.assertIsNone(other("SET", "a", "three", "NX"))
+        self.assertEqual((other("SETNX", "a", "x"), other("SETNX", "n", "x")), (0, 1))
+        self.assertEqual(r("SET", "e", b"", "PX", 1000000), "OK")
+        self.assertEqual((r("GET", "e"), r("STRLEN", "e"), r("TTL", "e"), r("TTL", "a"), r("TTL", "no")),
+                         (b"", 0, 1000, -1, -2))
+        self.assertEqual(r("MSET", "x", "1", "y", b"\0\r\n"), "OK")
+        self.assertEqual(r("MGET", "x", "no", "y"), [b"1", None, b"\0\r\n"])
+        self.assertEqual((r("EXISTS", "a", "x", "no"), r("DEL", "x", "no"), r("UNLINK", "y"), r("EXISTS", "x")),
+                         (2, 1, 1, 0))
+        self.assertEqual((r("GETRANGE", "a", 1, -1), r("GETRANGE", "a", 5, 9)), (b"wo", b""))
+        self.assertEqual(r("SET", "short", "life", "PX", 1), "OK")
+        for _ in range(1000000):  # it ends by the clock
+            if r("GET", "short") is None:
+                break
+        self.assertEqual(r("SET", "short", "new", "NX"), "OK")
+        large = os.urandom(1 << 20) * 40
+        self.assertEqual(r("SET", "large", large), "OK")
+        self.assertEqual(other("GET", "large"), large)
+        self.error(r("SET", "a"), "wrong number of arguments")
+        self.error(r("SET", "a", "b", "EX", "soon"), "invalid expire time")
+        self.error(r("NOSUCH", "x"), "unknown command")
+        self.error(r("KEYS", "*"), "not supported")
+        self.assertIn(b"keyspace_hits:", r("INFO"))
+        self.assertEqual(r("DBSIZE"), 5)
+        self.assertEqual(r("HELLO", 3)[1], b"redis")
+        r.send("GET", "no")
+        self.assertEqual(r.file.readline(), b"_\r\n")
+        r.socket.sendall(b"PING\r\nECHO x\r\n" * 100)  # lines, and many at once
+        self.assertEqual([r.reply() for _ in range(200)], ["PONG", b"x"] * 100)
+        r.socket.sendall(b"*1\r\n!\r\n")
+        self.error(r.reply(), "Protocol error")
+        self.assertIsInstance(r.reply(), EOFError)
+        self.assertEqual(other("GET", "a"), b"two")
+        if shutil.which("redis-cli"):
+            self.redis_tools(address[5:], large)
+
+    def redis_tools(self, path, large):
+        def cli(*args, **kwargs):
+            return subprocess.run(["redis-cli", "-s", path, *args], timeout=TIMEOUT, check=True, capture_output=True,
+                                  **kwargs).stdout
+
+        self.assertEqual(cli("-x", "SET", "cli", input=large), b"OK\n")
+        self.assertEqual(cli("--raw", "GET", "cli"), large + b"\n")
+        self.assertEqual(cli("-3", "MGET", "a", "no"), b"two\n\n")
+        self.assertIn(b"hawser_version:", cli("INFO"))
+        if shutil.which("redis-benchmark"):
+            run = subprocess.run(["redis-benchmark", "-s", path, "-t", "get,set", "-n", "2000", "-c", "4", "-P", "16",
+                                  "-q"], timeout=TIMEOUT, check=True, capture_output=True)
+            self.assertEqual((run.stdout + run.stderr).count(b"requests per second"), 2)
+            self.assertNotIn(b"rror", run.stdout + run.stderr)
+
+    def test_tcp_wants_the_token(self):
+        (self.dir / "token").write_text(TOKEN)
+        (self.dir / "token").chmod(0o600)
+        address = self.start("--resp", "127.0.0.1:0", "--token-file", self.dir / "token")
+        r = self.connect(address)
+        self.error(r("GET", "a"), "NOAUTH")
+        self.error(r("NOSUCH"), "NOAUTH")
+        self.error(r("HELLO", 3), "NOAUTH")
+        self.assertEqual(r("AUTH", TOKEN), "OK")
+        self.assertEqual(r("SET", "a", "x" * 100000), "OK")
+        self.assertEqual(self.connect(address)("HELLO", 3, "AUTH", "default", TOKEN)[5], 3)
+        wrong = self.connect(address)
+        self.error(wrong("AUTH", TOKEN[:-1]), "WRONGPASS")
+        self.assertIsInstance(wrong.reply(), EOFError)
+        unknown = self.connect(address)
+        unknown.socket.sendall(b"*1\r\n$100000\r\n")
+        self.error(unknown.reply(), "Protocol error")
+
+    def test_what_is_not_safe_is_refused(self):
+        base = ("kvd", "--socket", self.dir / "kvd", "--blocks", "1MiB", "--resp")
+        self.expect(hawser(*base, "127.0.0.1:0"), REFUSED, "--token-file")
+        self.expect(hawser(*base, "0.0.0.0:0"), REFUSED, "unix:PATH")
+        self.expect(hawser(*base, "shm:/tmp/x"), USAGE, "unix:PATH")
+        self.expect(hawser("kvd", "--socket", self.dir / "kvd", "--resp", "unix:/tmp/x"), USAGE, "--blocks")
+
+
+if __name__ == "__main__":
+    unittest.main()
