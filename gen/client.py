@@ -99,7 +99,8 @@ class Client:
         self._begin(o, c, self._fail(c))
         o.open("if (!c->sync)")
         if c.ret == "void":
-            o("(void)c->ops->post(c, e);")
+            o("if (c->ops->post(c, e) != VK_SUCCESS)")
+            o("    c->ops->lose(c); /* nobody else could be told */")
             o("return;")
         else:
             o("return c->ops->post(c, e);")
@@ -130,13 +131,13 @@ class Client:
             o("return posted;")
             o.close()
         o("struct vn_decoder d;")
-        o("VkResult ret = c->ops->call(c, e, &d);")
-        o.open("if (ret == VK_SUCCESS)")
+        o("VkResult asked = c->ops->call(c, e, &d), ret = asked;")
+        o.open("if (asked == VK_SUCCESS)")
         o(f"ret = vn_dec_reply_{c.name}(&d, {names(c.c)});")
         o("if (c->ops->finish(c, &d) != VK_SUCCESS)")
         o("    ret = VK_ERROR_DEVICE_LOST;")
         o.close()
-        o("if (ret == VK_ERROR_DEVICE_LOST)")
+        o("if (asked != VK_SUCCESS || ret == VK_ERROR_DEVICE_LOST)")
         o(f"    {undo}")
         o("return ret;")
 

@@ -45,6 +45,8 @@ struct vn_client_ops {
     /* Sends one way.  VK_SUCCESS, or an error (the encoder's own included); nothing was sent then.
      */
     VkResult (*post)(struct vn_client *client, struct wire_enc *e);
+    /* Ends the connection: a command that returns nothing could not be sent. */
+    void (*lose)(struct vn_client *client);
     /* Sends and waits.  On VK_SUCCESS reply is ready to decode and ended by finish. */
     VkResult (*call)(struct vn_client *client, struct wire_enc *e, struct vn_decoder *reply);
     /* VK_SUCCESS, or VK_ERROR_DEVICE_LOST when the reply was not well formed. */

@@ -29,6 +29,8 @@ struct world {
     int recorded;     /* commands whose recording was ended */
     int ending;       /* objects of which the client was told before they were destroyed */
     bool lost;
+    bool out_of_memory; /* for messages */
+    int loses;
 };
 
 static struct wire_enc *record(struct vn_client *c, struct vn_object *command_buffer,
@@ -104,13 +106,22 @@ static VkResult serve(struct world *w, const struct wire_enc *e, struct wire_enc
 static VkResult post(struct vn_client *c, struct wire_enc *e)
 {
     struct world *w = (struct world *)c;
+    if (w->out_of_memory)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
     w->posts++;
     return serve(w, e, NULL);
+}
+
+static void lose(struct vn_client *c)
+{
+    ((struct world *)c)->loses++;
 }
 
 static VkResult call(struct vn_client *c, struct wire_enc *e, struct vn_decoder *reply)
 {
     struct world *w = (struct world *)c;
+    if (w->out_of_memory)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
     w->calls++;
     wire_enc_reset(&w->reply);
     VkResult result = serve(w, e, &w->reply);
@@ -148,6 +159,7 @@ static const struct vn_client_ops client_ops = {.record = record,
                                                 .ending = ending,
                                                 .begin = begin,
                                                 .post = post,
+                                                .lose = lose,
                                                 .call = call,
                                                 .finish = finish,
                                                 .object_new = object_new,
@@ -373,6 +385,26 @@ static void test_a_lost_server_is_an_error_from_all(void **state)
     assert_int_equal(w->posts + w->calls, 0);
 }
 
+static void test_no_memory_for_a_message(void **state)
+{
+    struct world *w = *state;
+    VkDevice device = (VkDevice)w->device;
+    VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO};
+    struct vn_object *pool = objects_add(w->objects, 7, VK_OBJECT_TYPE_QUERY_POOL);
+    VkBuffer buffer;
+    VkDeviceMemory memory;
+    w->out_of_memory = true;
+    assert_int_equal(vn_vkCreateBuffer(device, &buffer_info, NULL, &buffer),
+                     VK_ERROR_OUT_OF_HOST_MEMORY);
+    assert_int_equal(vn_vkAllocateMemory(device, &info, NULL, &memory),
+                     VK_ERROR_OUT_OF_HOST_MEMORY);
+    assert_true(!buffer && !memory);
+    assert_int_equal(w->live, 0);
+    assert_int_equal(w->loses, 0);
+    vn_vkResetQueryPool(device, (VkQueryPool)pool, 0, 1);
+    assert_int_equal(w->loses, 1);
+}
+
 static void test_the_table_knows_every_name(void **state)
 {
     (void)state;
@@ -421,6 +453,7 @@ int main(void)
         TEST(test_recorded_commands_outside_a_stream_are_refused),
         TEST(test_a_call_brings_its_outputs),
         TEST(test_a_lost_server_is_an_error_from_all),
+        TEST(test_no_memory_for_a_message),
         cmocka_unit_test(test_the_table_knows_every_name),
         cmocka_unit_test(test_only_what_may_cross_a_network_is_offered),
     };

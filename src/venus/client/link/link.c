@@ -619,6 +619,11 @@ static VkResult client_post(struct vn_client *client, struct wire_enc *e)
     return vnc_link_post(link_of(client));
 }
 
+static void client_lose(struct vn_client *client)
+{
+    vnc_link_lose(link_of(client), "out of memory for what it is to be sent");
+}
+
 static VkResult client_call(struct vn_client *client, struct wire_enc *e, struct vn_decoder *reply)
 {
     (void)e;
@@ -668,6 +673,7 @@ static const struct vn_client_ops client_ops = {
     .ending = client_ending,
     .begin = client_begin,
     .post = client_post,
+    .lose = client_lose,
     .call = client_call,
     .finish = client_finish,
     .object_new = client_object_new,
