@@ -7,6 +7,8 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 /* The longest a thread beside the reader sleeps before it looks again: only a safety net, since
@@ -192,6 +194,19 @@ void vns_channel_end(struct vns_channel *c, int reason, const char *text)
     ssize_t n = 0;
     while ((n >= 0 || n == -EAGAIN) && hw_now_ns() - start < linger_ns)
         n = t->ops->recv(t, &iov, 1, linger_ns);
+}
+
+void vns_channel_give_up(struct vns_channel *c, int reason, const char *what)
+{
+    char text[128];
+    snprintf(text, sizeof(text), "%s: %s", what, strerror(-reason));
+    vns_channel_lock(c);
+    if (rpc_ep_status(c->ep) == 0) {
+        hw_warn(HW_CAT_VULKAN, "%s: session ended: %s", rpc_ep_peer(c->ep), text);
+        rpc_ep_shutdown(c->ep, reason, text);
+        pthread_cond_broadcast(&c->arrived);
+    }
+    vns_channel_unlock(c);
 }
 
 /* One look of the heartbeat thread.  Exits the process when the client has gone and the executor is

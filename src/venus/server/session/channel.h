@@ -74,4 +74,8 @@ void vns_channel_flush(struct vns_channel *channel);
  * sends would take the reason away from it. */
 void vns_channel_end(struct vns_channel *channel, int reason, const char *text);
 
+/* Ends the connection, if it lives, since the client cannot be told what it waits for.  The
+ * executor finds the end at its next receive. */
+void vns_channel_give_up(struct vns_channel *channel, int reason, const char *what);
+
 #endif

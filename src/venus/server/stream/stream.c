@@ -194,7 +194,9 @@ void vns_session_push_failed(struct vns_session *s, uint64_t device, uint32_t co
     wire_put_u32(&e, command);
     wire_put_i32(&e, result);
     wire_put_u64(&e, device);
-    (void)vns_channel_send(&s->channel, VN_PUSH_FAILED, payload, sizeof(payload));
+    int rc = vns_channel_send(&s->channel, VN_PUSH_FAILED, payload, sizeof(payload));
+    if (rc)
+        vns_channel_give_up(&s->channel, rc, "a failure cannot be reported");
 }
 
 static void on_failed(void *objects, uint32_t command, VkResult result)

@@ -305,6 +305,15 @@ static int report_lost(struct vns_queue *q, VkResult result)
     return last ? vns_report_done(q->reports->channel, q->id, last, result) : 0;
 }
 
+/* A client that cannot be told would wait for ever, so the connection ends.  0, or its status. */
+static int report(struct vns_queue *q, uint64_t number, VkResult result)
+{
+    int rc = result < 0 ? report_lost(q, result) : report_done(q, number);
+    if (rc)
+        vns_channel_give_up(q->reports->channel, rc, "a batch cannot be reported");
+    return rc;
+}
+
 /* Ends with the connection too: there is nobody left to tell. */
 static void *report_main(void *arg)
 {
@@ -315,15 +324,16 @@ static void *report_main(void *arg)
     while (rc == 0 && wait_for_work(q, &number, &result)) {
         if (result >= 0)
             result = wait_for_device(q, &q->wait, &number);
-        rc = result < 0 ? report_lost(q, result) : report_done(q, number);
+        rc = report(q, number, result);
     }
     return NULL;
 }
 
 static void start_thread(struct vns_queue *q)
 {
-    if (!q->started && pthread_create(&q->thread, NULL, report_main, q))
-        hw_error(HW_CAT_VULKAN, "no thread for a queue: its batches are not reported");
+    int rc = q->started ? 0 : pthread_create(&q->thread, NULL, report_main, q);
+    if (rc)
+        vns_channel_give_up(q->reports->channel, -rc, "no thread for a queue");
     else
         q->started = true;
 }
@@ -385,7 +395,7 @@ void vns_queue_report_held(struct vns_reports *reports)
     }
     hw_wait_came(&reports->wait);
     /* A connection that has ended is found by the next receive. */
-    (void)!(result < 0 ? report_lost(q, result) : report_done(q, number));
+    (void)!report(q, number, result);
     if (first_reported(q))
         return;
     reports->held = NULL;
