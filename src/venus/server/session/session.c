@@ -22,7 +22,8 @@ static void release(struct vns_session *s, struct rpc_msg *msg)
     vns_channel_unlock(&s->channel);
 }
 
-/* 0, or -EMSGSIZE; a connection that has ended is found by the next receive. */
+/* 0, or why there is no answer, which the client must not wait for; a connection that has ended is
+ * found by the next receive. */
 static int answer(struct vns_session *s, struct rpc_msg *msg, const struct wire_enc *payload)
 {
     struct iovec iov = {(void *)(uintptr_t)wire_enc_data(payload), wire_enc_len(payload)};
@@ -32,8 +33,9 @@ static int answer(struct vns_session *s, struct rpc_msg *msg, const struct wire_
     vns_channel_lock(&s->channel);
     int rc = rpc_reply(s->channel.ep, msg, 0, &send);
     vns_channel_flush(&s->channel);
+    bool ended = rpc_ep_status(s->channel.ep) != 0;
     vns_channel_unlock(&s->channel);
-    return rc == -EMSGSIZE ? rc : 0;
+    return ended ? 0 : rc;
 }
 
 static void answer_error(struct vns_session *s, struct rpc_msg *msg, int status, const char *text)
@@ -41,9 +43,11 @@ static void answer_error(struct vns_session *s, struct rpc_msg *msg, int status,
     struct iovec iov = {(void *)(uintptr_t)text, strnlen(text, RPC_ERROR_TEXT_MAX)};
     struct rpc_send send = {.stream = msg->stream, .iov = &iov, .iov_count = 1};
     vns_channel_lock(&s->channel);
-    (void)rpc_reply(s->channel.ep, msg, status, &send);
+    int rc = rpc_reply(s->channel.ep, msg, status, &send);
     vns_channel_flush(&s->channel);
     vns_channel_unlock(&s->channel);
+    if (rc)
+        vns_channel_give_up(&s->channel, rc, text);
 }
 
 /* ---- opening ---- */
