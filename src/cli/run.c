@@ -53,7 +53,8 @@ static const struct cmd_env environment[] = {
     {NULL},
 };
 
-/* Shakes hands with one server and adds its address to the list. */
+/* Shakes hands with one server and adds its address to the list.  CMD_DONE, or why it cannot be
+ * used, after a message. */
 static enum cmd_exit try_server(const struct run_options *o, const char *operand,
                                 char servers[SERVERS_CHARS])
 {
@@ -75,31 +76,41 @@ static enum cmd_exit try_server(const struct run_options *o, const char *operand
     return CMD_DONE;
 }
 
+/* Tries the servers of a list, and keeps the first failure. */
 static enum cmd_exit try_list(const struct run_options *o, const char *list,
                               char servers[SERVERS_CHARS])
 {
     char text[RPC_SERVER_CHARS];
-    enum cmd_exit code = CMD_DONE;
+    enum cmd_exit first = CMD_DONE;
     size_t count = 0;
-    while (code == CMD_DONE && rpc_servers_next(&list, text)) {
+    while (rpc_servers_next(&list, text)) {
         if (++count > CMD_LIST_MAX)
             return cmd_fail(CMD_USAGE, "run: VENUS_SERVERS names more than %d servers",
                             CMD_LIST_MAX);
-        code = try_server(o, text, servers);
+        enum cmd_exit code = try_server(o, text, servers);
+        if (code == CMD_USAGE)
+            return code;
+        first = first == CMD_DONE ? code : first;
     }
-    return code;
+    return first;
 }
 
+/* One server of several may be away, as for a program that is started without us. */
 static enum cmd_exit try_servers(const struct run_options *o, char servers[SERVERS_CHARS])
 {
     char buf[RPC_SERVER_CHARS];
-    enum cmd_exit code = CMD_DONE;
+    enum cmd_exit first = CMD_DONE;
     servers[0] = '\0';
-    for (size_t i = 0; code == CMD_DONE && i < o->servers.count; i++)
-        code = try_server(o, o->servers.items[i], servers);
-    if (o->servers.count > 0)
-        return code;
-    return try_list(o, rpc_servers_from_env(buf), servers);
+    for (size_t i = 0; i < o->servers.count && first != CMD_USAGE; i++) {
+        enum cmd_exit code = try_server(o, o->servers.items[i], servers);
+        first = code == CMD_USAGE || first == CMD_DONE ? code : first;
+    }
+    if (o->servers.count == 0)
+        first = try_list(o, rpc_servers_from_env(buf), servers);
+    if (first == CMD_DONE || first == CMD_USAGE || !servers[0])
+        return first;
+    cmd_warn("run: the program sees the GPUs of %s alone", servers);
+    return CMD_DONE;
 }
 
 /* A program may change its folder before it asks for a device. */
@@ -165,11 +176,12 @@ const struct cmd_command cmd_run_program = {
     .summary = "run a program on the GPUs of servers",
     .operands = "-- PROGRAM [ARGUMENT...]",
     .runs_program = true,
-    .description = "Connects to the servers, then starts PROGRAM with Hawser's Vulkan driver as "
-                   "its only one:\n"
-                   "it sees the GPUs of the servers and no others.  What is wrong with a server is "
-                   "said before\n"
-                   "the program starts.  The exit status is the program's.",
+    .description =
+        "Connects to the servers, then starts PROGRAM with Hawser's Vulkan driver as "
+        "its only one:\n"
+        "it sees the GPUs of the servers and no others.  What is wrong with a server is "
+        "said before\n"
+        "the program starts; one of several may be away.  The exit status is the program's.",
     .options = options,
     .environment = environment,
     .examples = "hawser run -- vulkaninfo --summary\n"

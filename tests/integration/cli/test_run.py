@@ -36,6 +36,17 @@ class Run(Case):
         library = os.path.join(os.path.dirname(env["VK_DRIVER_FILES"]), icd["library_path"])
         self.assertTrue(os.path.exists(library), library)
 
+    def test_one_server_of_two_may_be_away(self):
+        with Server("--listen", f"unix:{self.dir}/a") as server:
+            address, away = server.addresses[0], f"unix:{self.dir}/none"
+            for kwargs in ({"args": ("--servers", f"{away},{address}")},
+                           {"args": (), "env": {"VENUS_SERVERS": f"{address} {away}"}}):
+                args = kwargs.pop("args")
+                self.assertEqual(self.shown(*args, **kwargs)["env"]["VENUS_SERVERS"], address)
+            told = hawser("run", "--servers", f"{away},{address}", "--", "true")
+        self.expect(told, DONE, away, f"the GPUs of {address} alone")
+        self.expect(hawser("run", "--servers", f"{away},{away}", "--", "true"), UNREACHABLE, away)
+
     def test_servers_come_from_the_environment(self):
         with Server("--listen", f"unix:{self.dir}/a") as server:
             address = server.addresses[0]
@@ -80,9 +91,7 @@ class Run(Case):
 
     def test_a_server_that_is_not_there_is_told_before_the_program_starts(self):
         marker = self.dir / "started"
-        with Server("--listen", f"unix:{self.dir}/a") as server:
-            result = hawser("run", "--servers", f"{server.addresses[0]},unix:{self.dir}/none",
-                            "--", "touch", marker)
+        result = hawser("run", "--servers", f"unix:{self.dir}/none", "--", "touch", marker)
         self.expect(result, UNREACHABLE, f"unix:{self.dir}/none", "hawser serve")
         self.assertFalse(marker.exists())
 
