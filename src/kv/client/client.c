@@ -155,6 +155,9 @@ static int link_open(struct kv_client *c, uint32_t index, char why[RPC_WHY_CHARS
     l->blocks.arena.fd = -1;
     rc = rpc_dial(&addr, NULL, &l->socket, why);
     if (rc) {
+        if (rc == -ENOENT || rc == -ECONNREFUSED)
+            snprintf(why, RPC_WHY_CHARS, "cannot reach unix:%s: %s; is \"hawser kvd\" running?",
+                     addr.path, strerror(-rc));
         free(l);
         return rc;
     }
