@@ -30,6 +30,17 @@ const char *rpc_servers_from_env(char buf[RPC_SERVER_CHARS])
     return buf;
 }
 
+bool rpc_servers_named(void)
+{
+    static const char *const names[] = {"VENUS_SERVERS", "VENUS_SERVER_HOST", "VENUS_SERVER_PORT"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        const char *value = getenv(names[i]);
+        if (value && *value)
+            return true;
+    }
+    return false;
+}
+
 bool rpc_servers_next(const char **list, char out[RPC_SERVER_CHARS])
 {
     *list += strspn(*list, separators);

@@ -16,6 +16,9 @@ enum { RPC_SERVER_CHARS = RPC_ADDR_HOST_CHARS + 64 };
 /* The list: the variable itself, or what was put into buf. */
 const char *rpc_servers_from_env(char buf[RPC_SERVER_CHARS]);
 
+/* Whether the environment says where the server is; else the list is the default address. */
+bool rpc_servers_named(void);
+
 /* Takes the next address off a list; false when there is none. */
 bool rpc_servers_next(const char **list, char out[RPC_SERVER_CHARS]) MUST_CHECK;
 

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "rpc/security/security.h"
+#include "rpc/servers.h"
 #include "venus/client/device/debug.h"
 #include "venus/client/device/kept.h"
 #include "venus/client/device/physical_device.h"
@@ -222,7 +223,10 @@ static void add_server(struct vnc_instance *instance, const struct rpc_addr *add
     else
         rc = open_server(instance, server, addr, security, why);
     if (rc) {
-        hw_warn(HW_CAT_VULKAN, "no GPU of %s: %s", server->address, why);
+        /* An installed driver is in every Vulkan program, also where no server was ever named. */
+        bool unasked = rc == -ECONNREFUSED && !rpc_servers_named();
+        HW_LOG_IF_ON(HW_CAT_VULKAN, unasked ? HW_LOG_INFO : HW_LOG_WARN, "no GPU of %s: %s",
+                     server->address, why);
         vnc_server_close(server);
         return;
     }
