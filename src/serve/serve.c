@@ -22,6 +22,7 @@
 #include "venus/server/upload/store.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -315,15 +316,35 @@ static const struct rpc_server_ops server_ops = {
 
 /* ---- checks before anything is started ---- */
 
+/* A name that is none would be told as an address that is open to the network. */
+static bool resolves(const struct rpc_addr *addr)
+{
+    struct addrinfo *list, hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    if (addr->scheme != RPC_SCHEME_TCP || !addr->host[0])
+        return true;
+    if (getaddrinfo(addr->host, NULL, &hints, &list))
+        return false;
+    freeaddrinfo(list);
+    return true;
+}
+
 static enum cmd_exit check_address(struct server *s, const char *text, struct rpc_addr *addr)
 {
     char why[RPC_WHY_CHARS];
     if (rpc_addr_parse(text, addr, why))
         return cmd_fail(CMD_USAGE, "serve: --listen: %s", why);
+    if (!resolves(addr))
+        return cmd_fail(CMD_FAILED,
+                        "serve: --listen: cannot resolve \"%s\"; write an address of this machine, "
+                        "such as 127.0.0.1:28100, 0.0.0.0:28100 or unix:/path",
+                        addr->host);
     if (rpc_security_check_listen(&s->security, addr, s->o->insecure, why))
         return cmd_fail(CMD_REFUSED, "serve: %s", why);
     if (s->o->insecure && rpc_security_check_listen(&s->security, addr, false, why))
-        cmd_warn("--insecure: %s is open to whoever reaches it: %s", text, why);
+        cmd_warn("--insecure: whoever reaches %s may use this server: it has no %s", text,
+                 s->security.tls         ? "token"
+                 : s->security.token_len ? "TLS"
+                                         : "TLS and no token");
     return CMD_DONE;
 }
 
@@ -555,10 +576,11 @@ static enum cmd_exit say_ready(const struct server *s, const char *const *bound)
     return serve_say_ready("serve", (int)s->o->ready_fd);
 }
 
-static void print_devices(const struct serve_devices *devices)
+static void print_devices(const struct serve_devices *devices, bool looked)
 {
     if (devices->count == 0)
-        printf("no Vulkan device: %s\n", devices->note);
+        printf("no Vulkan device: %s%s\n", devices->note,
+               looked ? "; --software offers one that computes on the CPU" : "");
     for (uint32_t i = 0; i < devices->count; i++)
         printf("device %u: %s (%s)\n", i, devices->items[i].name,
                serve_device_type_name(devices->items[i].type));
@@ -635,7 +657,7 @@ static enum cmd_exit prepare_and_serve(struct server *s)
                  "the server was told not to look (--no-devices)");
     else
         serve_devices_find(&s->info.devices);
-    print_devices(&s->info.devices);
+    print_devices(&s->info.devices, !s->o->no_devices);
     code = serve(s);
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
