@@ -1,6 +1,6 @@
 # The front door.  Meson does the work; the scripts in tools/ hold the logic.
 .POSIX:
-.PHONY: all build install demo test bench format clean help
+.PHONY: all build install deb demo test bench format clean help
 
 BUILD = build
 PREFIX = /usr/local
@@ -21,6 +21,7 @@ help:
 	@echo '              QUICK=1 takes less than ten minutes'
 	@echo 'make build    the release build; the program is $(BUILD)/hawser'
 	@echo 'make install  install that build under PREFIX=$(PREFIX); DESTDIR=DIR stages it in DIR'
+	@echo 'make deb      Debian packages in $(BUILD)/debian, built and tried in a Debian of their own; needs root'
 	@echo 'make format   lay out the C files'
 	@echo 'make clean    remove $(BUILD)/'
 	@echo 'Missing packages are installed first; HAWSER_NO_INSTALL=1 skips that.'
@@ -34,6 +35,9 @@ build:
 install: build
 	@meson configure '$(BUILD)/release' -Dprefix='$(PREFIX)'
 	@DESTDIR='$(DESTDIR)' meson install -C '$(BUILD)/release'
+
+deb:
+	@tools/deb
 
 demo: build
 	@tools/demo

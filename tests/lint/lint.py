@@ -293,7 +293,7 @@ class Sleeps:
 
 
 class Hygiene:
-    """No tabs (but in Makefiles), no trailing space, no machine's own paths, no bare reminders."""
+    """No tabs (but in makefiles), no trailing space, no machine's own paths, no bare reminders."""
 
     MARK = "TO" + "DO"
     HOME = re.compile(r"(?<![\w.$}])/(?:home|root|Users)/(?!\.\.\.)\w")
@@ -309,6 +309,7 @@ class Hygiene:
     ]
     accepts = [{
         "Makefile": "all:\n\ttrue\n",
+        "debian/rules": "all:\n\ttrue\n",
         "src/base/a.c": f"/* {MARK}(UCX 1.15 in Debian): drop the copy */\n",
         "docs/a.md": "see $HOME/hawser, build/root/usr and mesa/root/x\n",
         "tests/fuzz/corpus/dec/a": "\t",
@@ -325,7 +326,7 @@ class Hygiene:
                     yield path, number, problem
 
     def judge(self, path, line):
-        if "\t" in line and not path.endswith("Makefile") and path != ".gitmodules":
+        if "\t" in line and not path.endswith(("Makefile", "debian/rules")) and path != ".gitmodules":
             yield "a tab"
         if line != line.rstrip():
             yield "trailing space"
