@@ -27,6 +27,7 @@ void cli_print_commands(FILE *out);
 extern const struct cmd_command cmd_doctor;
 extern const struct cmd_command cmd_drain;
 extern const struct cmd_command cmd_help;
+extern const struct cmd_command cmd_top;
 extern const struct cmd_command cmd_info;
 extern const struct cmd_command cmd_keygen;
 extern const struct cmd_command cmd_run_program;

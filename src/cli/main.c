@@ -29,6 +29,7 @@ const struct cli_entry cli_commands[] = {
     {"chat", &cmd_chat, CLI_MODELS},
     {"gateway", &cmd_gateway, CLI_MODELS},
     {"drain", &cmd_drain, CLI_MODELS},
+    {"top", &cmd_top, CLI_MODELS},
     {"model", &cmd_model, CLI_MODELS},
     {"kvd", &cmd_kvd, CLI_KV},
     {"kvctl", &cmd_kvctl, CLI_KV},

@@ -233,6 +233,25 @@ class Endpoints(unittest.TestCase):
         self.assertGreater(counter(self.url, "vllm:time_to_first_token_seconds_count"), 0)
         self.assertIn("counters", call(self.url, "/json")[2])
 
+    def test_top(self):
+        from harness import hawser
+        self.complete()
+        result = hawser("top", self.url, self.front.address, "127.0.0.1:1", "--once", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        front, worker, nobody = json.loads(result.stdout)["places"]
+        self.assertGreaterEqual(front["tokens"]["generated"], 16)
+        self.assertGreaterEqual(front["requests"]["answered"], 1)
+        self.assertGreater(worker["tokens"]["computed"], 16)
+        self.assertEqual([w["models"] for w in front["workers"] + worker["workers"]], [[NAME]] * 2)
+        self.assertGreater(worker["workers"][0]["kv_pages"], 0)
+        self.assertIn("cannot reach", nobody["error"])
+        result = hawser("top", self.url, self.front.address, "--once")
+        self.assertRegex(result.stdout, r"answered.*\n.*first token [0-9.]+/[0-9.]+ ms")
+        self.assertEqual(result.stdout.count(NAME), 2)
+        nobody = hawser("top", "http://127.0.0.1:1", "--once")
+        self.assertEqual(nobody.returncode, 69)
+        self.assertIn("Connection refused", nobody.stdout)
+
     def test_one_connection_for_many_requests(self):
         connection = connect(self.url)
         for _ in range(3):

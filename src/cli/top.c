@@ -1,0 +1,400 @@
+/* hawser top - how gateways and workers do: requests, tokens a second, KV, queues. */
+#include "base/clock.h"
+#include "cli/commands.h"
+#include "command/llm_client.h"
+#include "rpc/security/security.h"
+#include "rpc/servers.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+enum {
+    ANSWER_BYTES_MAX = 1 << 20, /* 64 workers with 16 models each take 200 KiB */
+    KEY_BYTES_MAX = 4096,
+    PLACES_MAX = CMD_OPERANDS_MAX,
+};
+
+struct top_options {
+    struct cmd_connect_options connect;
+    const char *api_key_file;
+    uint64_t interval_ns;
+    bool once, json;
+};
+
+static const struct cmd_option options[] = {
+    {.name = "once",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct top_options, once),
+     .help = "print the state once; without rates, which need two looks"},
+    {.name = "json",
+     .letter = 'j',
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct top_options, json),
+     .help = "a JSON object a look, one a line"},
+    {.name = "interval",
+     .kind = CMD_DURATION,
+     .argument = "TIME",
+     .offset = offsetof(struct top_options, interval_ns),
+     .def = "1s",
+     .min = 100 * HW_MS,
+     .max = 3600 * HW_SEC,
+     .help = "between two looks"},
+    {.name = "api-key-file",
+     .kind = CMD_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct top_options, api_key_file),
+     .help = "the first key in it is sent to http:// addresses (mode 0600)"},
+    CMD_CONNECT_OPTIONS(struct top_options, connect),
+    {NULL},
+};
+
+static const struct cmd_env environment[] = {
+    CMD_CONNECT_ENV,
+    {NULL},
+};
+
+/* One address, from look to look. */
+struct place {
+    const char *address;
+    struct llm_connection *conn; /* of a worker; NULL: none now */
+    double tokens;               /* generated so far, or rows of a worker; negative: not known */
+    uint64_t at_ns;
+};
+
+struct top {
+    const struct top_options *o;
+    char *key; /* NULL: none */
+    struct place places[PLACES_MAX];
+    size_t count;
+};
+
+/* ---- HTTP: one GET, answered until the connection ends ---- */
+
+static int dial(const char *host, const char *port, uint64_t timeout_ns)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
+    struct timeval time = {.tv_sec = (time_t)(timeout_ns / HW_SEC),
+                           .tv_usec = (suseconds_t)(timeout_ns % HW_SEC / 1000)};
+    if (getaddrinfo(host, port, &hints, &found))
+        return -EADDRNOTAVAIL;
+    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int rc = fd < 0 ? -errno : 0;
+    if (rc == 0) {
+        (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
+        (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+        rc = connect(fd, found->ai_addr, found->ai_addrlen) ? -errno : 0;
+    }
+    freeaddrinfo(found);
+    if (rc && fd >= 0)
+        close(fd);
+    return rc ? rc : fd;
+}
+
+static int read_all(int fd, char *text, size_t room, size_t *len)
+{
+    for (*len = 0; *len < room;) {
+        ssize_t n = read(fd, text + *len, room - *len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? -errno : 0;
+        *len += (size_t)n;
+    }
+    return -EMSGSIZE;
+}
+
+/* The body's JSON, or NULL.  The text has a NUL at its end. */
+static json_t *read_answer(const char *text, size_t len, unsigned *status)
+{
+    const char *body = memmem(text, len, "\r\n\r\n", 4);
+    json_error_t error;
+    if (!body || len < 12 || sscanf(text, "HTTP/1.%*c %3u", status) != 1)
+        return NULL;
+    body += 4;
+    return json_loadb(body, len - (size_t)(body - text), 0, &error);
+}
+
+static json_t *ask_http(struct top *t, const char *address, char *why)
+{
+    char host[256], request[KEY_BYTES_MAX + 512];
+    const char *at = address + strlen("http://");
+    size_t host_len = strcspn(at, ":/");
+    const char *port = at[host_len] == ':' ? at + host_len + 1 : "80";
+    char port_text[8];
+    json_t *json = NULL;
+    unsigned status = 0;
+    size_t len = 0;
+    snprintf(host, sizeof host, "%.*s", (int)host_len, at);
+    snprintf(port_text, sizeof port_text, "%.*s", (int)strcspn(port, "/"), port);
+    int fd = dial(host, port_text, t->o->connect.timeout_ns);
+    char *text = fd >= 0 ? malloc(ANSWER_BYTES_MAX + 1) : NULL;
+    int rc = fd < 0 ? fd : text ? 0 : -ENOMEM;
+    if (rc == 0) {
+        int n = snprintf(request, sizeof request,
+                         "GET /state HTTP/1.0\r\nHost: %s\r\n%s%s%sConnection: close\r\n\r\n", host,
+                         t->key ? "Authorization: Bearer " : "", t->key ? t->key : "",
+                         t->key ? "\r\n" : "");
+        rc = send(fd, request, (size_t)n, MSG_NOSIGNAL) == n ? 0 : -errno;
+    }
+    if (rc == 0)
+        rc = read_all(fd, text, ANSWER_BYTES_MAX, &len);
+    if (rc == 0) {
+        text[len] = '\0';
+        json = read_answer(text, len, &status);
+    }
+    if (rc)
+        snprintf(why, LLM_WHY_CHARS, "%s", strerror(-rc));
+    else if (status == 401)
+        snprintf(why, LLM_WHY_CHARS, "it asks for an API key: --api-key-file FILE");
+    else if (status != 200 || !json)
+        snprintf(why, LLM_WHY_CHARS, "no gateway or server with --http answers there");
+    if (fd >= 0)
+        close(fd);
+    free(text);
+    if (status == 200 && json_is_object(json))
+        return json;
+    json_decref(json);
+    return NULL;
+}
+
+/* ---- a worker ---- */
+
+static json_t *worker_json(const char *address, const struct llm_served *s)
+{
+    json_t *models = json_array();
+    uint64_t pages = 0, used = 0;
+    for (uint32_t i = 0; i < s->model_count; i++) {
+        json_array_append_new(models, json_string(s->models[i].name));
+        pages += s->models[i].kv_pages;
+        used += s->models[i].kv_used;
+    }
+    json_t *worker = json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:o}", "address", address, "state",
+                               s->draining ? "draining" : "up", "running", (int)s->running,
+                               "waiting", (int)s->waiting, "kv_pages", (json_int_t)pages, "kv_used",
+                               (json_int_t)used, "models", models);
+    return json_pack("{s:[o], s:{s:I}}", "workers", worker, "tokens", "computed",
+                     (json_int_t)s->rows);
+}
+
+static json_t *ask_worker(struct top *t, struct place *p, char *why)
+{
+    struct llm_served served;
+    struct rpc_addr addr;
+    int rc = 0;
+    if (!p->conn) {
+        struct rpc_security security;
+        struct rpc_net_options net = {.security = &security,
+                                      .timeout_ns = t->o->connect.timeout_ns};
+        struct rpc_config config = {.security = &security,
+                                    .handshake_ns = t->o->connect.timeout_ns};
+        if (rpc_addr_parse(p->address, &addr, why) ||
+            cmd_load_security(&t->o->connect, &security) != CMD_DONE)
+            return NULL;
+        rc = llm_connection_open(&addr, &net, &config, &p->conn, why);
+        rpc_security_fini(&security);
+    }
+    if (rc == 0)
+        rc = llm_connection_describe(p->conn, t->o->connect.timeout_ns, &served, why);
+    if (rc == 0)
+        return worker_json(p->address, &served);
+    llm_connection_close(p->conn);
+    p->conn = NULL;
+    return NULL;
+}
+
+/* ---- one look ---- */
+
+static double tokens_of(const json_t *state)
+{
+    const json_t *tokens = json_object_get(state, "tokens");
+    const json_t *value = json_object_get(tokens, "generated");
+    value = value ? value : json_object_get(tokens, "computed");
+    return json_is_number(value) ? json_number_value(value) : -1;
+}
+
+/* Adds the address, and what needs two looks. */
+static json_t *look(struct top *t, struct place *p)
+{
+    char why[LLM_WHY_CHARS] = "";
+    bool http = strncmp(p->address, "http://", 7) == 0;
+    json_t *state = http ? ask_http(t, p->address, why) : ask_worker(t, p, why);
+    uint64_t now = hw_now_ns();
+    if (!state) {
+        p->tokens = -1;
+        return json_pack("{s:s, s:s}", "address", p->address, "error", why);
+    }
+    double tokens = tokens_of(state), before = p->tokens;
+    double seconds = (double)(now - p->at_ns) / HW_SEC;
+    bool known = before >= 0 && tokens >= before && seconds > 0;
+    json_object_set_new(state, "address", json_string(p->address));
+    json_object_set_new(state, "tokens_per_second",
+                        known ? json_real((tokens - before) / seconds) : json_null());
+    p->tokens = tokens;
+    p->at_ns = now;
+    return state;
+}
+
+/* ---- for people ---- */
+
+/* What a server says may not drive the terminal. */
+static void put_text(const json_t *value, int width)
+{
+    const char *text = json_string_value(value);
+    int len = 0;
+    for (; text && *text; text++, len++)
+        putchar((unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text);
+    for (; len < width; len++)
+        putchar(' ');
+}
+
+static long long whole(const json_t *object, const char *name)
+{
+    return (long long)json_integer_value(json_object_get(object, name));
+}
+
+static void put_time(const json_t *state, const char *name, const char *label)
+{
+    const json_t *times = json_object_get(state, name);
+    const json_t *p50 = json_object_get(times, "p50"), *p95 = json_object_get(times, "p95");
+    if (json_is_number(p50) && json_is_number(p95))
+        printf("  %s %g/%g ms", label, 1e3 * json_number_value(p50), 1e3 * json_number_value(p95));
+}
+
+static void put_worker(const json_t *w)
+{
+    long long pages = whole(w, "kv_pages"), used = whole(w, "kv_used");
+    const json_t *name;
+    size_t i;
+    fputs("  ", stdout);
+    put_text(json_object_get(w, "address"), 28);
+    put_text(json_object_get(w, "state"), 9);
+    printf("%8lld%8lld%6lld%%", whole(w, "running"), whole(w, "waiting"),
+           pages > 0 ? 100 * used / pages : 0);
+    json_array_foreach(json_object_get(w, "models"), i, name)
+    {
+        fputs(i ? ", " : "  ", stdout);
+        put_text(name, 0);
+    }
+    putchar('\n');
+}
+
+static void put_state(const json_t *state)
+{
+    const json_t *error = json_object_get(state, "error"), *workers = NULL, *w;
+    const json_t *rate = json_object_get(state, "tokens_per_second");
+    const json_t *requests = json_object_get(state, "requests");
+    size_t i;
+    put_text(json_object_get(state, "address"), 0);
+    if (error) {
+        fputs(": ", stdout);
+        put_text(error, 0);
+        putchar('\n');
+        return;
+    }
+    if (requests)
+        printf("  %lld running, %lld answered, %lld failed, %lld moved", whole(requests, "running"),
+               whole(requests, "answered"), whole(requests, "failed"), whole(requests, "moved"));
+    if (json_is_number(rate))
+        printf("  %.1f tok/s", json_number_value(rate));
+    putchar('\n');
+    if (requests) {
+        fputs("  median/95%:", stdout);
+        put_time(state, "first_token", "first token");
+        put_time(state, "between_tokens", "between tokens");
+        put_time(state, "queue", "queue");
+        putchar('\n');
+    }
+    workers = json_object_get(state, "workers");
+    printf("  %-28s%-9s%8s%8s%7s  models\n", "worker", "state", "running", "waiting", "KV");
+    json_array_foreach(workers, i, w) put_worker(w);
+}
+
+static void put_json(json_t *states)
+{
+    json_t *all = json_pack("{s:O}", "places", states);
+    char *text = all ? json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
+    puts(text ? text : "{}");
+    free(text);
+    json_decref(all);
+}
+
+/* ---- running ---- */
+
+static enum cmd_exit read_key(struct top *t)
+{
+    char why[RPC_WHY_CHARS];
+    size_t len;
+    if (!t->o->api_key_file)
+        return CMD_DONE;
+    if (rpc_security_read("--api-key-file", t->o->api_key_file, true, KEY_BYTES_MAX, &t->key, &len,
+                          why))
+        return cmd_fail(CMD_FAILED, "top: %s", why);
+    t->key[strcspn(t->key, "\r\n")] = '\0';
+    return CMD_DONE;
+}
+
+static size_t show(struct top *t)
+{
+    json_t *states = json_array(), *state;
+    size_t i, fine = 0;
+    for (i = 0; i < t->count; i++)
+        json_array_append_new(states, look(t, &t->places[i]));
+    json_array_foreach(states, i, state) fine += !json_object_get(state, "error");
+    if (t->o->json) {
+        put_json(states);
+    } else {
+        if (!t->o->once && isatty(STDOUT_FILENO))
+            fputs("\033[H\033[J", stdout);
+        json_array_foreach(states, i, state) put_state(state);
+    }
+    fflush(stdout);
+    json_decref(states);
+    return fine;
+}
+
+static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
+{
+    struct top t = {.o = values};
+    char buf[RPC_SERVER_CHARS], only[RPC_SERVER_CHARS];
+    const char *list = rpc_servers_from_env(buf);
+    size_t fine;
+    for (; t.count < operands->count; t.count++)
+        t.places[t.count] = (struct place){.address = operands->items[t.count], .tokens = -1};
+    if (t.count == 0 && rpc_servers_next(&list, only))
+        t.places[t.count++] = (struct place){.address = only, .tokens = -1};
+    enum cmd_exit code = read_key(&t);
+    if (code != CMD_DONE)
+        return code;
+    for (;;) {
+        fine = show(&t);
+        if (t.o->once || ferror(stdout))
+            break;
+        usleep((useconds_t)(t.o->interval_ns / 1000));
+    }
+    for (size_t i = 0; i < t.count; i++)
+        llm_connection_close(t.places[i].conn);
+    free(t.key);
+    return fine ? CMD_DONE : CMD_UNREACHABLE;
+}
+
+const struct cmd_command cmd_top = {
+    .name = "top",
+    .summary = "show how gateways and workers do, until it is interrupted",
+    .operands = "[ADDR ...]",
+    .operands_max = PLACES_MAX,
+    .description =
+        "An address is that of a worker (hawser serve --model), as any other command takes it, or\n"
+        "http://host:port of a gateway or of serve --http, which also tells requests and times.\n"
+        "tok/s counts tokens that were generated; of a worker also those of prompts.",
+    .options = options,
+    .environment = environment,
+    .examples = "hawser top http://127.0.0.1:8000\nhawser top gpu1:28100 gpu2:28100 --once --json",
+    .values_size = sizeof(struct top_options),
+    .run = run,
+};
