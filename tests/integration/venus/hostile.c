@@ -16,22 +16,6 @@ enum {
     ALLOCATIONS_MAX = 64, /* far past the test's --max-memory */
 };
 
-static VkInstance instance;
-
-static void open_first(struct gpu *gpu)
-{
-    VkPhysicalDevice devices[KIT_DEVICES_MAX];
-    instance = kit_instance();
-    VKT_EXPECT(kit_devices(instance, devices) > 0);
-    kit_open(gpu, devices[0]);
-}
-
-static void close_all(struct gpu *gpu)
-{
-    kit_close(gpu);
-    vkDestroyInstance(instance, NULL);
-}
-
 /* ---- copies far outside of buffers ---- */
 
 static VkResult copy(struct gpu *gpu, VkDeviceSize from, VkDeviceSize to, VkDeviceSize size)
@@ -55,11 +39,11 @@ static VkResult copy(struct gpu *gpu, VkDeviceSize from, VkDeviceSize to, VkDevi
 static bool copy_at(VkDeviceSize place)
 {
     struct gpu gpu;
-    open_first(&gpu);
+    VkInstance instance = kit_open_first(&gpu);
     bool lives = copy(&gpu, 0, place, KIT_BYTES) == VK_SUCCESS &&
                  copy(&gpu, place, 0, KIT_BYTES) == VK_SUCCESS &&
                  copy(&gpu, 0, 4096, place) == VK_SUCCESS;
-    close_all(&gpu);
+    kit_close_all(&gpu, instance);
     return lives;
 }
 
@@ -167,16 +151,16 @@ static void shaders(void)
     size_t count = read_shader(words);
     uint32_t seed = 1;
     struct gpu gpu;
-    open_first(&gpu);
+    VkInstance instance = kit_open_first(&gpu);
     for (int i = 0; i < MUTANTS; i++) {
         memcpy(mutant, words, count * sizeof(*words));
         compile(&gpu, mutant, mutate(mutant, count, &seed));
         if (kit_work(&gpu, 1) == VK_SUCCESS)
             continue;
-        close_all(&gpu);
-        open_first(&gpu);
+        kit_close_all(&gpu, instance);
+        instance = kit_open_first(&gpu);
     }
-    close_all(&gpu);
+    kit_close_all(&gpu, instance);
     kit_say("done");
 }
 
@@ -188,7 +172,7 @@ static void memory(void)
     struct gpu gpu;
     int count = 0;
     VkResult result = VK_SUCCESS;
-    open_first(&gpu);
+    (void)kit_open_first(&gpu);
     while (count < ALLOCATIONS_MAX && result == VK_SUCCESS) {
         VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
                                    .size = (VkDeviceSize)MEMORY_MIB << 20,

@@ -27,17 +27,13 @@ static VkInstance instance;
 
 static void open_first(struct gpu *gpu)
 {
-    VkPhysicalDevice devices[KIT_DEVICES_MAX];
-    instance = kit_instance();
-    VKT_EXPECT(kit_devices(instance, devices) > 0);
-    kit_open(gpu, devices[0]);
+    instance = kit_open_first(gpu);
     kit_must_work(gpu, 1);
 }
 
 static void close_all(struct gpu *gpu)
 {
-    kit_close(gpu);
-    vkDestroyInstance(instance, NULL);
+    kit_close_all(gpu, instance);
 }
 
 /* ---- fork ---- */

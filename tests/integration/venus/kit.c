@@ -123,6 +123,21 @@ void kit_close(struct gpu *gpu)
     vkDestroyDevice(gpu->device, NULL);
 }
 
+VkInstance kit_open_first(struct gpu *gpu)
+{
+    VkPhysicalDevice devices[KIT_DEVICES_MAX];
+    VkInstance instance = kit_instance();
+    VKT_EXPECT(kit_devices(instance, devices) > 0);
+    kit_open(gpu, devices[0]);
+    return instance;
+}
+
+void kit_close_all(struct gpu *gpu, VkInstance instance)
+{
+    kit_close(gpu);
+    vkDestroyInstance(instance, NULL);
+}
+
 void kit_buffer_open(const struct gpu *gpu, struct buffer *buffer, VkDeviceSize size)
 {
     VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
@@ -223,12 +238,8 @@ void kit_must_work(struct gpu *gpu, uint32_t value)
 
 void kit_check_new_instance(uint32_t value)
 {
-    VkPhysicalDevice devices[KIT_DEVICES_MAX];
     struct gpu gpu;
-    VkInstance instance = kit_instance();
-    VKT_EXPECT(kit_devices(instance, devices) > 0);
-    kit_open(&gpu, devices[0]);
+    VkInstance instance = kit_open_first(&gpu);
     kit_must_work(&gpu, value);
-    kit_close(&gpu);
-    vkDestroyInstance(instance, NULL);
+    kit_close_all(&gpu, instance);
 }

@@ -67,6 +67,9 @@ struct gpu {
 
 void kit_open(struct gpu *gpu, VkPhysicalDevice physical);
 void kit_close(struct gpu *gpu);
+/* An instance and its first device; closes both. */
+VkInstance kit_open_first(struct gpu *gpu);
+void kit_close_all(struct gpu *gpu, VkInstance instance);
 /* As kit_open, but a device that cannot be made is told, with gpu untouched. */
 VkResult kit_try_device(VkPhysicalDevice physical, VkDevice *out);
 

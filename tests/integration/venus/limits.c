@@ -9,22 +9,6 @@ enum {
     SUBMISSIONS_MAX = 1 << 20, /* far past any limit on pending work */
 };
 
-static VkInstance instance;
-
-static void open_first(struct gpu *gpu)
-{
-    VkPhysicalDevice devices[KIT_DEVICES_MAX];
-    instance = kit_instance();
-    VKT_EXPECT(kit_devices(instance, devices) > 0);
-    kit_open(gpu, devices[0]);
-}
-
-static void close_all(struct gpu *gpu)
-{
-    kit_close(gpu);
-    vkDestroyInstance(instance, NULL);
-}
-
 static VkResult allocate(const struct gpu *gpu, uint32_t mib, VkDeviceMemory *out)
 {
     VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
@@ -38,7 +22,7 @@ static void memory(void)
 {
     struct gpu gpu;
     VkDeviceMemory half, whole;
-    open_first(&gpu);
+    VkInstance instance = kit_open_first(&gpu);
     VKT(allocate(&gpu, MEMORY_MIB / 2, &half));
     VKT_EXPECT(allocate(&gpu, MEMORY_MIB, &whole) == VK_ERROR_OUT_OF_DEVICE_MEMORY);
     VKT_EXPECT(allocate(&gpu, MEMORY_MIB, &whole) == VK_ERROR_OUT_OF_DEVICE_MEMORY);
@@ -47,7 +31,7 @@ static void memory(void)
     VKT(allocate(&gpu, MEMORY_MIB - 1, &whole));
     vkFreeMemory(gpu.device, whole, NULL);
     kit_must_work(&gpu, 2);
-    close_all(&gpu);
+    kit_close_all(&gpu, instance);
 }
 
 static void objects(void)
@@ -58,7 +42,7 @@ static void objects(void)
     VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
                                .size = 64,
                                .usage = VK_BUFFER_USAGE_TRANSFER_DST_BIT};
-    open_first(&gpu);
+    VkInstance instance = kit_open_first(&gpu);
     while (count < OBJECTS &&
            vkCreateBuffer(gpu.device, &info, NULL, &buffers[count]) == VK_SUCCESS)
         count++;
@@ -66,14 +50,14 @@ static void objects(void)
     VKT_EXPECT(vkDeviceWaitIdle(gpu.device) == VK_ERROR_DEVICE_LOST);
     while (count > 0)
         vkDestroyBuffer(gpu.device, buffers[--count], NULL);
-    close_all(&gpu);
+    kit_close_all(&gpu, instance);
 }
 
 static void flood(void)
 {
     struct gpu gpu;
     VkResult result = VK_SUCCESS;
-    open_first(&gpu);
+    VkInstance instance = kit_open_first(&gpu);
     VkSemaphore never = kit_timeline(&gpu);
     VKT(kit_record_fill(gpu.commands, &gpu.out, 1));
     VKT(kit_submit_after(&gpu, never, 1, VK_NULL_HANDLE));
@@ -82,7 +66,7 @@ static void flood(void)
     VKT_EXPECT(result == VK_ERROR_DEVICE_LOST);
     kit_say("ended");
     vkDestroySemaphore(gpu.device, never, NULL);
-    close_all(&gpu);
+    kit_close_all(&gpu, instance);
 }
 
 static const struct kit_case cases[] = {
