@@ -72,11 +72,13 @@ int sandbox_become(const struct sandbox_user *user)
 
 void sandbox_offer_memory(void)
 {
-    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    static const char score[] = "500"; /* as if it had half of the machine's memory more */
+    char now[16] = "";
+    int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return;
-    static const char score[] = "500";          /* as if it had half of the machine's memory more */
-    (void)!write(fd, score, sizeof(score) - 1); /* where it is higher already, that stays */
+    if (read(fd, now, sizeof(now) - 1) > 0 && atoi(now) < atoi(score))
+        (void)!pwrite(fd, score, sizeof(score) - 1, 0);
     close(fd);
 }
 

@@ -432,7 +432,7 @@ static int make_uploads(struct server *s, char why[VNS_UPLOAD_STORE_WHY])
     const struct sandbox_user *user = &s->session_user;
     if (user->given && (setegid(user->gid) || seteuid(user->uid))) {
         snprintf(why, VNS_UPLOAD_STORE_WHY, "cannot become --session-user: %s", strerror(errno));
-        return -EPERM;
+        return setegid(getgid()) ? -errno : -EPERM;
     }
     int rc =
         vns_upload_store_create(s->o->upload_cache_dir, s->o->upload_cache_bytes, &s->uploads, why);

@@ -17,12 +17,14 @@ static int find_path(char path[PATH_MAX])
 {
     const char *state = getenv("XDG_STATE_HOME");
     const char *home = getenv("HOME");
+    char buffer[4096]; /* a line of that list */
+    struct passwd entry, *user = NULL;
     int len;
     if (state && state[0] == '/') {
         len = snprintf(path, PATH_MAX, "%s/hawser/token", state);
     } else {
         if (!home || home[0] != '/') {
-            const struct passwd *user = getpwuid(geteuid());
+            (void)getpwuid_r(geteuid(), &entry, buffer, sizeof buffer, &user);
             home = user ? user->pw_dir : "";
         }
         len = snprintf(path, PATH_MAX, "%s/.local/state/hawser/token", home);
@@ -47,19 +49,17 @@ static int make_folders(char *path)
 static int make_file(const char *path)
 {
     char text[RPC_TOKEN_TEXT_CHARS], draft[PATH_MAX];
-    if (snprintf(draft, sizeof draft, "%s.%ld", path, (long)getpid()) >= (int)sizeof draft)
+    if (snprintf(draft, sizeof draft, "%s.XXXXXX", path) >= (int)sizeof draft)
         return -ENAMETOOLONG;
     int rc = rpc_token_random(text);
     if (rc)
         return rc;
-    (void)unlink(draft); /* of a process that was killed here */
-    int fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = mkostemp(draft, O_CLOEXEC); /* mode 0600 */
     if (fd < 0) {
         rc = -errno;
     } else {
         ssize_t n = write(fd, text, strlen(text));
-        if (n != (ssize_t)strlen(text) || fsync(fd))
-            rc = n < 0 || errno ? -errno : -EIO;
+        rc = n < 0 || fsync(fd) ? -errno : n < (ssize_t)strlen(text) ? -ENOSPC : 0;
         close(fd);
         if (rc == 0 && link(draft, path) && errno != EEXIST)
             rc = -errno;
