@@ -32,6 +32,7 @@ extern const struct cmd_command cmd_info;
 extern const struct cmd_command cmd_keygen;
 extern const struct cmd_command cmd_run_program;
 extern const struct cmd_command cmd_kvd;
+extern const struct cmd_command cmd_kv;
 extern const struct cmd_command cmd_kvctl;
 extern const struct cmd_command cmd_model;
 extern const struct cmd_command cmd_llm;

@@ -31,6 +31,7 @@ const struct cli_entry cli_commands[] = {
     {"drain", &cmd_drain, CLI_MODELS},
     {"top", &cmd_top, CLI_MODELS},
     {"model", &cmd_model, CLI_MODELS},
+    {"kv", &cmd_kv, CLI_KV},
     {"kvd", &cmd_kvd, CLI_KV},
     {"kvctl", &cmd_kvctl, CLI_KV},
     {"bench-rpc", &cmd_bench_rpc, CLI_MEASURE},

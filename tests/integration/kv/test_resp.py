@@ -1,5 +1,6 @@
 """kvd --resp as Redis clients see it: the protocol byte by byte, and redis-cli where there is one."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -9,7 +10,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from harness import HAWSER, REFUSED, TIMEOUT, USAGE, Case, clean_environment, hawser, lines_of
+from harness import DONE, FAILED, HAWSER, REFUSED, TIMEOUT, USAGE, Case, clean_environment, hawser, lines_of
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 
@@ -117,8 +118,28 @@ class RespCase(Case):
         self.error(r.reply(), "Protocol error")
         self.assertIsInstance(r.reply(), EOFError)
         self.assertEqual(other("GET", "a"), b"two")
+        self.hawser_kv(other, large)
         if shutil.which("redis-cli"):
             self.redis_tools(address[5:], large)
+
+    def hawser_kv(self, client, large):
+        def kv(*args):
+            return hawser("kv", "--socket", self.dir / "kvd", *args)
+
+        (self.dir / "in").write_bytes(large)
+        self.assertEqual(self.expect(kv("put", "file", self.dir / "in"), DONE).stdout,
+                         f"file: {len(large)} bytes, 1 copy\n")
+        self.assertEqual(client("STRLEN", "file"), len(large))
+        self.expect(kv("get", "file", self.dir / "out"), DONE)
+        self.assertEqual((self.dir / "out").read_bytes(), large)
+        self.assertEqual(self.expect(kv("get", "a"), DONE).stdout, "two")
+        self.expect(kv("put", "--only-new", "a", self.dir / "in"), FAILED, "the name has a value already")
+        self.expect(kv("get", "no"), FAILED, "no: there is no such value (MISS)")
+        self.assertEqual(self.expect(kv("exists", "a", "no"), FAILED).stdout, "a: 3 bytes\nno: not there\n")
+        self.assertEqual(self.expect(kv("del", "file"), DONE).stdout, "file: deleted\n")
+        self.assertEqual(json.loads(self.expect(kv("info", "--json"), DONE).stdout)["below_copies"], 0)
+        self.expect(kv("info", "more"), USAGE, "hawser kv --help")
+        self.expect(hawser("kv", "--socket", self.dir / "none", "info"), FAILED, "none")
 
     def redis_tools(self, path, large):
         def cli(*args, **kwargs):
