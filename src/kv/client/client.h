@@ -64,7 +64,11 @@ void kv_client_flush(struct kv_client *client);
 int kv_client_wait(struct kv_client *client, struct kv_answer *answers, int max,
                    uint64_t timeout_ns) MUST_CHECK;
 
-/* One request and its answer; nothing else may be in flight.  The value's length goes to *len,
+/* Values go to the rank that owns their key.  With members instead of ranks they stay at this
+ * host's daemons: a value can change, and a member that comes back could serve an old one.  What
+ * all members shall see is a block (below) or a named value (kv/client/named.h).
+ *
+ * One request and its answer; nothing else may be in flight.  The value's length goes to *len,
  * which may be NULL. */
 enum kv_result kv_client_get(struct kv_client *client, struct kv_key key, void *buffer,
                              uint32_t buffer_len, uint32_t *len);

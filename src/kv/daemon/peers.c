@@ -188,6 +188,8 @@ static void set_up(struct kv_daemon *d, struct kv_peer *peer, bool up)
 {
     if (peer->up == up)
         return;
+    if (up)
+        hw_info(HW_CAT_KV, "%s is connected", name_of(peer));
     peer->up = up;
     peer->session += up;
     d->peers_up += up ? 1 : (uint32_t)-1;

@@ -84,7 +84,8 @@ static bool start_session(struct resp_door *door, int fd)
         pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
         started = pthread_create(&thread, &attr, session_main, s) == 0;
         pthread_attr_destroy(&attr);
-        s->fd = started ? fd : -1;
+        if (!started)
+            s->fd = -1;
         door->count += started;
     }
     pthread_mutex_unlock(&door->lock);
