@@ -27,7 +27,9 @@ import sys
 import tempfile
 
 SKIPPED = 77
+CRASHED = "its session died with signal"
 SANITIZER = "Sanitizer"  # how each of them begins its report; UBSan's summary does
+STARVING = "VKT_STARVING"  # tests/vulkan/starving.h
 RUN_SECONDS = 120  # the slowest case needs two on an idle machine
 
 # How B may be asked to work: what it sets in the environment of the remote driver.
@@ -186,7 +188,7 @@ class Sanitized:
         for mode in self.modes:
             done = self.b.run(program, case, MODES[mode])
             said = text(done.err) + self.server.words()[before:]
-            if done.status not in (0, SKIPPED) or SANITIZER in said:
+            if done.status not in (0, SKIPPED) or SANITIZER in said or CRASHED in said:
                 return Verdict("not ok", f"mode {mode}: ended with {done.status}:\n{said}")
             if done.status == SKIPPED:
                 return Verdict("skip", text(done.out).removeprefix("skip: "))
@@ -333,6 +335,7 @@ def read_arguments(argv):
     parser.add_argument("--hawser", help="B behind a server of this program's")
     parser.add_argument("--validate", action="store_true", help="B under the validation layer")
     parser.add_argument("--sanitized", action="store_true", help="B alone, with --hawser")
+    parser.add_argument("--starving", metavar="LIBRARY", help="what lets sessions run out of memory")
     parser.add_argument("program")
     parser.add_argument("cases", nargs="*", metavar="CASE")
     options = parser.parse_args(argv)
@@ -344,6 +347,17 @@ def read_arguments(argv):
     return options
 
 
+def starve(library, folder, a_env, b_env):
+    """For the server's environment; the program finds the file that both share in its own."""
+    if not library:
+        return {}
+    shared = pathlib.Path(folder, "starving")
+    shared.write_bytes(b"\xff" * 8 + bytes(4096 - 8))  # no allocation fails yet
+    b_env[STARVING] = str(shared)
+    return {STARVING: str(shared),
+            "LD_PRELOAD": ":".join(filter(None, [a_env.get("LD_PRELOAD"), os.path.abspath(library)]))}
+
+
 def run_behind_server(options, a, program):
     """How many cases failed."""
     hawser = os.path.abspath(options.hawser)
@@ -351,7 +365,8 @@ def run_behind_server(options, a, program):
     with contextlib.ExitStack() as stack:
         def start(*serve_options):
             folder = stack.enter_context(tempfile.TemporaryDirectory())
-            server = Server(hawser, a.env, folder, serve_options)
+            server_env = {**a.env, **starve(options.starving, folder, a.env, b_env)}
+            server = Server(hawser, server_env, folder, serve_options)
             stack.callback(server.stop)
             return server, Side([hawser, "run", "--servers", server.address, "--"], b_env)
 
