@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "llm/engine/graph.h"
 #include "llm/engine/kv_cache.h"
+#include "llm/engine/prefixes.h"
 #include "llm/engine/rope.h"
 #include "llm/model/why.h"
 
@@ -28,6 +29,10 @@ struct llm_seq {
     uint32_t next;        /* position of its next row; length when there is no step */
     uint32_t batch_index; /* among the batch's sequences, valid when batch is the engine's */
     uint64_t batch;       /* the last one it was part of */
+    /* The tokens of its rows: a prefix of whole pages, and those after it. */
+    struct llm_prefix *prefix;
+    uint32_t tail[LLM_KV_POSITIONS], tail_count;
+    bool is_unknown; /* some are not known: none is kept any more, until the length is 0 */
     struct layer layers[];
 };
 
@@ -47,6 +52,7 @@ struct llm_engine {
     struct llm_backend *backend;
     struct llm_graph *graph;
     struct llm_kv_cache *cache;
+    struct llm_prefixes *prefixes; /* NULL: none are kept */
     struct llm_rope *rope;
     bool long_factors; /* of longrope: they change every bit */
     uint32_t context;
@@ -137,6 +143,9 @@ static int build(struct llm_engine *e, const struct llm_file *file,
     if (rc == 0)
         rc = llm_kv_cache_create(e->backend, e->config, kv_bytes_for(e, options->kv_bytes),
                                  &e->cache, why);
+    if (rc == 0 && options->keep_prefixes &&
+        llm_prefixes_create(e->cache, e->config->layers, &e->prefixes))
+        return llm_why(why, -ENOMEM, "no memory for an index of prompts");
     return rc;
 }
 
@@ -162,6 +171,7 @@ void llm_engine_destroy(struct llm_engine *e)
     if (!e)
         return;
     assert(e->seq_count == 0);
+    llm_prefixes_destroy(e->prefixes);
     llm_kv_cache_destroy(e->cache);
     llm_graph_destroy(e->graph);
     llm_rope_destroy(e->rope);
@@ -208,6 +218,95 @@ uint64_t llm_engine_kernel_ns(const struct llm_engine *e)
     return e->kernel_ns;
 }
 
+/* ---- tokens whose pages are kept ---- */
+
+static void commit(struct llm_seq *seq)
+{
+    seq->length = seq->next;
+    for (uint32_t l = 0; l < seq->engine->config->layers; l++)
+        seq->layers[l].rows = seq->length;
+}
+
+static void forget_tokens(struct llm_seq *seq)
+{
+    llm_prefix_unref(seq->prefix);
+    seq->prefix = NULL;
+    seq->tail_count = 0;
+    seq->is_unknown = seq->length > 0;
+}
+
+static void set_prefix(struct llm_seq *seq, struct llm_prefix *prefix)
+{
+    llm_prefix_ref(prefix);
+    llm_prefix_unref(seq->prefix);
+    seq->prefix = prefix;
+}
+
+/* All layers have the rows of page `index`, and the tail has its tokens. */
+static void keep_page(struct llm_seq *seq, uint32_t index)
+{
+    const struct llm_pages *pages[LLM_LAYERS_MAX];
+    for (uint32_t l = 0; l < seq->engine->config->layers; l++)
+        pages[l] = &seq->layers[l].pages;
+    struct llm_prefix *prefix =
+        llm_prefixes_add(seq->engine->prefixes, seq->prefix, seq->tail, pages, index);
+    if (!prefix) {
+        forget_tokens(seq);
+        return;
+    }
+    /* Of a text that was computed at the same time: one copy is enough. */
+    for (uint32_t l = 0; l < seq->engine->config->layers; l++)
+        llm_kv_cache_replace(seq->engine->cache, &seq->layers[l].pages, index,
+                             llm_prefix_page(prefix, l));
+    set_prefix(seq, prefix);
+    seq->tail_count = 0;
+}
+
+/* A row at this position was computed. */
+static void note_token(struct llm_seq *seq, uint32_t position, uint32_t token)
+{
+    if (!seq->engine->prefixes || seq->is_unknown)
+        return;
+    seq->tail[seq->tail_count++] = token;
+    assert(seq->tail_count == position % LLM_KV_POSITIONS + 1);
+    if (seq->tail_count == LLM_KV_POSITIONS)
+        keep_page(seq, position / LLM_KV_POSITIONS);
+}
+
+/* All layers or none. */
+static int share_page(struct llm_seq *seq, const struct llm_prefix *prefix)
+{
+    int rc = 0;
+    for (uint32_t l = 0; l < seq->engine->config->layers && rc == 0; l++)
+        rc = llm_kv_cache_share(seq->engine->cache, &seq->layers[l].pages,
+                                llm_prefix_page(prefix, l));
+    return rc;
+}
+
+uint32_t llm_seq_adopt(struct llm_seq *seq, const uint32_t *tokens, uint32_t count)
+{
+    struct llm_engine *e = seq->engine;
+    uint32_t before = seq->length, room = e->context - before, missing = before;
+    if (!e->prefixes || seq->is_unknown || seq->tail_count > 0)
+        return 0;
+    for (uint32_t l = 0; l < e->config->layers; l++)
+        missing = seq->layers[l].rows < missing ? seq->layers[l].rows : missing;
+    if (missing < before)
+        return 0;
+    llm_seq_truncate(seq, before); /* pages that were reserved */
+    for (uint32_t left = count < room ? count : room; left >= LLM_KV_POSITIONS;
+         left -= LLM_KV_POSITIONS, tokens += LLM_KV_POSITIONS) {
+        struct llm_prefix *next = llm_prefixes_find(e->prefixes, seq->prefix, tokens);
+        if (!next || share_page(seq, next))
+            break;
+        set_prefix(seq, next);
+        seq->next += LLM_KV_POSITIONS;
+        commit(seq);
+    }
+    llm_seq_truncate(seq, seq->length); /* what a failure has left */
+    return seq->length - before;
+}
+
 /* ---- sequences ---- */
 
 int llm_seq_create(struct llm_engine *e, struct llm_seq **out)
@@ -240,8 +339,10 @@ uint32_t llm_seq_length(const struct llm_seq *seq)
 
 void llm_seq_truncate(struct llm_seq *seq, uint32_t length)
 {
-    if (length < seq->length)
+    if (length < seq->length) {
         seq->length = seq->next = length;
+        forget_tokens(seq);
+    }
     for (uint32_t l = 0; l < seq->engine->config->layers; l++) {
         struct layer *layer = &seq->layers[l];
         layer->rows = layer->rows < seq->length ? layer->rows : seq->length;
@@ -252,6 +353,7 @@ void llm_seq_truncate(struct llm_seq *seq, uint32_t length)
 void llm_seq_evict(struct llm_seq *seq, uint32_t layer)
 {
     assert(layer < seq->engine->config->layers);
+    forget_tokens(seq); /* a prefix that it has keeps all of its pages */
     seq->layers[layer].rows = 0;
     llm_kv_cache_shorten(seq->engine->cache, &seq->layers[layer].pages, 0);
 }
@@ -272,12 +374,23 @@ struct llm_layers llm_seq_missing(const struct llm_seq *seq)
     return missing;
 }
 
+/* The page of a position, to be written. */
+static int own_page(struct llm_seq *seq, uint32_t layer, uint32_t position, char *why)
+{
+    return llm_kv_cache_own(seq->engine->cache, &seq->layers[layer].pages,
+                            position / LLM_KV_POSITIONS, why);
+}
+
 /* Also for missing layers: so a shortage is found before any work. */
 static int extend(struct llm_seq *seq, uint32_t positions, char *why)
 {
     int rc = 0;
-    for (uint32_t l = 0; l < seq->engine->config->layers && rc == 0; l++)
-        rc = llm_kv_cache_extend(seq->engine->cache, &seq->layers[l].pages, positions, why);
+    for (uint32_t l = 0; l < seq->engine->config->layers && rc == 0; l++) {
+        struct layer *layer = &seq->layers[l];
+        rc = llm_kv_cache_extend(seq->engine->cache, &layer->pages, positions, why);
+        if (rc == 0 && layer->rows % LLM_KV_POSITIONS && positions > layer->rows)
+            rc = own_page(seq, l, layer->rows, why);
+    }
     return rc;
 }
 
@@ -469,13 +582,6 @@ static int compute(struct llm_engine *e, const struct llm_row *rows, uint32_t co
     return 0;
 }
 
-static void commit(struct llm_seq *seq)
-{
-    seq->length = seq->next;
-    for (uint32_t l = 0; l < seq->engine->config->layers; l++)
-        seq->layers[l].rows = seq->length;
-}
-
 static int step(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
                 float *states, const struct llm_gate *gate, char *why)
 {
@@ -490,10 +596,11 @@ static int step(struct llm_engine *e, const struct llm_row *rows, uint32_t count
         undo(rows, count <= LLM_ROWS_MAX ? count : 0);
         return rc;
     }
-    for (uint32_t i = 0; i < count; i++) {
-        if (i == 0 || rows[i].seq != rows[i - 1].seq)
-            commit(rows[i].seq);
-    }
+    rewind_positions(rows, count);
+    for (uint32_t i = 0; i < count; i++)
+        note_token(rows[i].seq, rows[i].seq->next++, rows[i].token);
+    for (uint32_t i = 0; i < count; i++)
+        commit(rows[i].seq);
     return 0;
 }
 
@@ -679,6 +786,10 @@ int llm_seq_write_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_
     struct layer *to_fill = &seq->layers[layer];
     char why[LLM_WHY_CHARS];
     int rc = llm_kv_cache_extend(seq->engine->cache, &to_fill->pages, to, why);
+    forget_tokens(seq);
+    seq->is_unknown = true;
+    for (uint32_t p = from; p < to && rc == 0; p += LLM_KV_POSITIONS - p % LLM_KV_POSITIONS)
+        rc = own_page(seq, layer, p, why);
     /* move_kv passes the bytes to write_rows, which only reads them. */
     if (rc == 0)
         rc = move_kv(seq, layer, from, to, (uint8_t *)(uintptr_t)src, write_rows);
@@ -691,7 +802,10 @@ int llm_seq_set_length(struct llm_seq *seq, uint32_t length)
 {
     if (length > seq->engine->context)
         return -ERANGE;
-    seq->length = seq->next = length;
+    if (length != seq->length) {
+        seq->length = seq->next = length;
+        forget_tokens(seq);
+    }
     llm_seq_truncate(seq, length); /* of layers that had more rows */
     return 0;
 }

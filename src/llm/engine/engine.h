@@ -28,6 +28,7 @@ struct llm_engine_options {
     unsigned threads;    /* of the cpu backend; 0: one for each core */
     uint32_t context;    /* positions of a sequence at most; 0: the model's own */
     uint64_t kv_bytes;   /* for all sequences together; 0: one sequence of full context */
+    bool keep_prefixes;  /* pages of computed tokens stay for llm_seq_adopt while memory lasts */
 };
 
 struct llm_engine;
@@ -42,8 +43,8 @@ uint32_t llm_engine_context(const struct llm_engine *engine);
  * ", long" where the context makes a model take longrope's long factors. */
 void llm_engine_arithmetic(const struct llm_engine *engine, char text[LLM_ARITHMETIC_CHARS]);
 
-/* KV pages of all layers and sequences: in use, and all there are.  A sequence needs
- * llm_engine_pages_for of its length. */
+/* KV pages of all layers and sequences: in use, and all there are.  Pages that are only kept for
+ * sequences to come are not in use.  A sequence needs llm_engine_pages_for of its length. */
 void llm_engine_kv_pages(const struct llm_engine *engine, uint32_t *used, uint32_t *all);
 uint32_t llm_engine_pages_for(const struct llm_engine *engine, uint32_t positions);
 
@@ -57,6 +58,12 @@ void llm_seq_truncate(struct llm_seq *seq, uint32_t length);
  * past the length.  0; -ERANGE (past the context), -ENOSPC, -ENOMEM, -EIO and why: nothing changed.
  */
 int llm_seq_reserve(struct llm_seq *seq, uint32_t positions, char *why) MUST_CHECK;
+
+/* Appends the rows of as many of these tokens as the engine has pages of, computed by any sequence
+ * after the tokens that this one has.  The pages are shared.  Yields the number of rows: whole
+ * pages, so 0 unless the length is a multiple of LLM_KV_POSITIONS; 0 also where rows of the
+ * sequence were not computed but written, or were dropped. */
+uint32_t llm_seq_adopt(struct llm_seq *seq, const uint32_t *tokens, uint32_t count);
 
 /* Rows of one sequence are in order of position, from the sequence's end on. */
 struct llm_row {

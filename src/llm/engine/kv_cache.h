@@ -2,7 +2,9 @@
  * sequence.
  *
  * page/alloc.h allocates page ids and asks the backend to map them; a layer of a sequence has a
- * list of ids.
+ * list of ids.  A page may be in several lists, and it may be held for lists to come; it is free
+ * once it is in none and not held.  A page that is held only is idle: it counts as free, and
+ * whoever holds it must release it when there are no others.
  *
  * Trust: callers have checked positions against the context.
  * Threads: one at a time.  Lifetime: create/destroy; lists are shortened to 0 before. */
@@ -31,7 +33,25 @@ void llm_kv_cache_pages(struct llm_kv_cache *cache, uint32_t *used, uint32_t *al
 /* Pages for so many positions.  0; -ENOSPC (no page free), -ENOMEM, -EIO: then nothing changed. */
 int llm_kv_cache_extend(struct llm_kv_cache *cache, struct llm_pages *pages, uint32_t positions,
                         char *why) MUST_CHECK;
-/* Frees the pages past so many positions; with 0 also the list. */
+/* Gives up the pages past so many positions; with 0 also the list. */
 void llm_kv_cache_shorten(struct llm_kv_cache *cache, struct llm_pages *pages, uint32_t positions);
+
+/* Adds a page that is held to a list.  0, -ENOMEM. */
+int llm_kv_cache_share(struct llm_kv_cache *cache, struct llm_pages *pages,
+                       uint32_t page) MUST_CHECK;
+/* Puts a held page of the same content into the place of another, which may be the same. */
+void llm_kv_cache_replace(struct llm_kv_cache *cache, struct llm_pages *pages, uint32_t index,
+                          uint32_t page);
+/* A page of a list that is about to be written: if others have it or hold it, the list gets a copy
+ * instead.  0; errors of extend, -EIO. */
+int llm_kv_cache_own(struct llm_kv_cache *cache, struct llm_pages *pages, uint32_t index,
+                     char *why) MUST_CHECK;
+
+/* A page that a list has, or that is held.  Held at most once. */
+void llm_kv_cache_hold(struct llm_kv_cache *cache, uint32_t page);
+void llm_kv_cache_release(struct llm_kv_cache *cache, uint32_t page);
+bool llm_kv_cache_is_idle(const struct llm_kv_cache *cache, uint32_t page);
+/* Called when no page is free: releases idle pages.  false: there are none. */
+void llm_kv_cache_set_reclaim(struct llm_kv_cache *cache, bool (*reclaim)(void *user), void *user);
 
 #endif

@@ -369,6 +369,11 @@ static void plan_make(struct llm_worker *w, struct plan *p)
                     llm_job_embeds(job) == p->embeds;
         if (fits)
             llm_kv_prepare(w, job);
+        /* Another text may have computed the next rows since. */
+        if (fits && llm_job_is_text(job) && !decodes_now(job)) {
+            uint32_t adopted = llm_text_adopt(w, job);
+            job->text.end.shared += job->text.decodes ? 0 : adopted;
+        }
         uint32_t rows = fits ? rows_for(job, budget - p->prompt_rows) : 0;
         int rc = rows ? reserve(w, job, rows) : 0;
         if (rc == 0 && rows && whole > 0 && llm_kv_waits(w, job)) {

@@ -79,7 +79,8 @@ struct llm_generate_end {
     enum llm_end reason;
     uint32_t token;     /* of LLM_END_STOP: the one that ended the text; it was not pushed */
     uint32_t prompt;    /* tokens of the request */
-    uint32_t shared;    /* of those: not computed, their KV came from the store */
+    uint32_t shared;    /* of those: not computed, their KV was on the device or came from the
+                         * store */
     uint32_t generated; /* tokens pushed */
     float *vector;      /* of LLM_END_EMBEDDED: of length 1 */
     uint32_t width;

@@ -192,12 +192,13 @@ struct llm_client {
 
 /* A worker's counters; each has one writer. */
 enum llm_worker_count {
-    LLM_COUNT_REQUESTS,    /* (server) */
-    LLM_COUNT_STEPS,       /* this and all below (engine) */
-    LLM_COUNT_ROWS,        /* of all steps */
-    LLM_COUNT_PROMPT_ROWS, /* of those, of prompts */
-    LLM_COUNT_PARTS,       /* sequences in steps; divided by the steps: the mean batch */
-    LLM_COUNT_BATCH,       /* steps of 1, 2 to 3, 4 to 7 and so on sequences */
+    LLM_COUNT_REQUESTS,     /* (server) */
+    LLM_COUNT_STEPS,        /* this and all below (engine) */
+    LLM_COUNT_ROWS,         /* of all steps */
+    LLM_COUNT_PROMPT_ROWS,  /* of those, of prompts */
+    LLM_COUNT_ADOPTED_ROWS, /* not computed: taken from pages of a text that begins alike */
+    LLM_COUNT_PARTS,        /* sequences in steps; divided by the steps: the mean batch */
+    LLM_COUNT_BATCH,        /* steps of 1, 2 to 3, 4 to 7 and so on sequences */
     LLM_COUNT_BATCH_LAST = LLM_COUNT_BATCH + 6, /* steps of LLM_WORKER_BATCH_MAX */
     LLM_COUNT_SPLITS, /* steps that failed and were repeated request by request */
     LLM_COUNT_STEP_NS,
@@ -357,6 +358,9 @@ void llm_texts_admit(struct llm_worker *w,
                      void (*end)(struct llm_worker *w, struct llm_job *job, int status));
 /* Tells how many texts there are. */
 void llm_texts_publish(struct llm_worker *w);
+/* Takes the next rows of a text from pages that the engine has, instead of computing them; yields
+ * their number. */
+uint32_t llm_text_adopt(struct llm_worker *w, struct llm_job *job);
 /* Rows of a text under way that were lost and precede its last token. */
 uint32_t llm_text_behind(const struct llm_job *job);
 /* Samples the next token and queues it to be pushed.  As llm_text_review. */

@@ -38,6 +38,7 @@ int llm_model_create(struct llm_worker *w, struct llm_blob *upload,
     m->file = upload ? m->own : served->file;
     if (served && served->kv_bytes)
         options.kv_bytes = served->kv_bytes;
+    options.keep_prefixes = !w->options.no_prefixes;
     m->mixed_rows = LLM_WORKER_MIXED_MIN;
     m->mixed_steps = LLM_WORKER_LOOK_AGAIN;
     if (rc == 0)

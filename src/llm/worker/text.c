@@ -111,6 +111,21 @@ static void accept(void *user, uint32_t token)
 
 static const struct llm_mask_ops grammar_mask = {.mask = mask, .accept = accept};
 
+/* The last row is always computed, for its logits. */
+uint32_t llm_text_adopt(struct llm_worker *w, struct llm_job *job)
+{
+    const struct llm_text *t = &job->text;
+    struct llm_seq *seq = job->seq->seq;
+    uint32_t length = llm_seq_length(seq);
+    if (llm_job_embeds(job)) /* it needs the states of all rows */
+        return 0;
+    uint32_t rows = llm_seq_adopt(seq, t->tokens + length, t->count - 1 - length);
+    if (!t->decodes)
+        job->done += rows;
+    hw_counter_bump(&w->counts[LLM_COUNT_ADOPTED_ROWS], rows);
+    return rows;
+}
+
 static int begin(struct llm_worker *w, struct llm_job *job)
 {
     const struct llm_generate *g = &job->request.generate;
@@ -137,7 +152,10 @@ static int begin(struct llm_worker *w, struct llm_job *job)
     job->seq = s;
     job->client->texts++;
     t->number = ++w->texts_begun;
-    job->done = t->end.shared = llm_kv_shared_rows(w, job);
+    job->done = 0;
+    t->end.shared = llm_text_adopt(w, job);
+    if (t->end.shared == 0)
+        job->done = t->end.shared = llm_kv_shared_rows(w, job);
     return 0;
 }
 
@@ -259,6 +277,7 @@ static void give_way(struct llm_worker *w, struct llm_job *job)
 {
     llm_seq_truncate(job->seq->seq, 0);
     job->done = 0;
+    job->text.end.shared = 0; /* what it adopts when it comes back is counted again */
     job->text.waits = true;
     if (job->text.sums)
         memset(job->text.sums, 0,

@@ -21,6 +21,10 @@ static const struct hw_counter_def count_defs[LLM_COUNTS] = {
     [LLM_COUNT_STEPS] = {"llm_steps", "steps of the worker's engine", "", HW_COUNTER},
     [LLM_COUNT_ROWS] = {"llm_rows", "rows (tokens) that steps computed", "", HW_COUNTER},
     [LLM_COUNT_PROMPT_ROWS] = {"llm_prompt_rows", "rows of prompts among them", "", HW_COUNTER},
+    [LLM_COUNT_ADOPTED_ROWS] = {"llm_adopted_rows",
+                                "rows of texts that were not computed: the device had them of a "
+                                "text that begins with the same tokens",
+                                "", HW_COUNTER},
     [LLM_COUNT_PARTS] = {"llm_step_sequences", "sequences in steps; over llm_steps: mean batch", "",
                          HW_COUNTER},
     [LLM_COUNT_BATCH] = {"llm_steps_of_1", "steps of one sequence", "", HW_COUNTER},

@@ -53,6 +53,33 @@ class Serving(Case):
         self.assertEqual(sum(sizes), figures["llm_steps_total"])
         self.assertEqual(figures["llm_models"], 1)
 
+    def test_texts_that_begin_alike_are_computed_once(self):
+        def complete(page, ending, seed):
+            body = {"prompt": "x" * 140 + ending, "max_tokens": STEPS, "temperature": 0.8, "seed": seed,
+                    "ignore_eos": True}
+            request = urllib.request.Request(page + "v1/completions", json.dumps(body).encode(),
+                                             {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+                got = json.loads(answer.read())
+            return got["choices"][0]["text"], got["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        server = Server("--listen", "127.0.0.1:0", "--model", self.model, "--threads", 1, "--http",
+                        "127.0.0.1:0", "--kv-memory", "4MiB", "--metrics", "127.0.0.1:0")
+        try:
+            line = next(l for l in server.lines if l.startswith("answering on "))
+            page = line.removeprefix("answering on ") + "/"
+            alone, cached = complete(page, "", 1)
+            self.assertEqual(cached, 0)
+            with ThreadPoolExecutor(CLIENTS) as pool:
+                runs = list(pool.map(lambda i: complete(page, "", 1), range(CLIENTS)))
+            self.assertEqual(runs, [(alone, 128)] * CLIENTS)
+            self.assertEqual(complete(page, "y", 1)[1], 128)
+            figures = self.figures(server)
+        finally:
+            code, stderr = server.stop()
+        self.assertEqual(code, DONE, stderr)
+        self.assertEqual(figures["llm_adopted_rows_total"], 128 * (CLIENTS + 1))
+
     @staticmethod
     def figures(server):
         line = next(l for l in server.lines if l.startswith("metrics on "))

@@ -324,6 +324,132 @@ static void a_full_cache_is_told_and_freed_pages_serve_again(void **state)
     free(got);
 }
 
+/* ---- pages of several sequences ---- */
+
+static uint32_t used_pages(const struct bench *b)
+{
+    uint32_t used, all;
+    llm_engine_kv_pages(b->engine, &used, &all);
+    return used;
+}
+
+static void open_with_prefixes(struct bench *b, enum llm_arch arch, uint64_t kv_bytes)
+{
+    bench_open(b, arch, LLM_Q8_0, "cpu", 2);
+    llm_engine_destroy(b->engine);
+    struct llm_engine_options options = {.threads = 2, .kv_bytes = kv_bytes, .keep_prefixes = true};
+    assert_int_equal(llm_engine_create(b->file, &options, &b->engine, why), 0);
+}
+
+/* A sequence that adopts what it can, and computes the rest with the same bits. */
+static void adopts(struct bench *b, uint32_t rows, const float *want)
+{
+    float *got = all_logits();
+    struct llm_seq *seq = new_seq(b);
+    assert_int_equal(llm_seq_adopt(seq, b->prompt, PROMPT - 1), rows);
+    assert_int_equal(llm_seq_length(seq), rows);
+    feed(b, seq, rows, PROMPT, got);
+    same_logits(want + (size_t)rows * VOCAB, got, PROMPT - rows);
+    llm_seq_destroy(seq);
+    free(got);
+}
+
+static void texts_that_begin_alike_share_their_pages(void **state)
+{
+    (void)state;
+    const enum llm_arch archs[] = {LLM_LLAMA, LLM_GPT2, LLM_GEMMA3, LLM_GPT_OSS};
+    for (size_t i = 0; i < sizeof archs / sizeof archs[0]; i++) {
+        struct bench b;
+        float *want = all_logits(), *got = all_logits();
+        open_with_prefixes(&b, archs[i], 64 << 20);
+        struct llm_seq *first = new_seq(&b), *second = new_seq(&b);
+        assert_int_equal(llm_seq_adopt(first, b.prompt, PROMPT), 0);
+        feed(&b, first, 0, PROMPT, want);
+        uint32_t alone = used_pages(&b), layers = llm_engine_config(b.engine)->layers;
+        assert_int_equal(llm_seq_adopt(second, b.prompt, 63), 0);
+        assert_int_equal(llm_seq_adopt(second, b.prompt, PROMPT), 128);
+        assert_int_equal(used_pages(&b), alone); /* none was added */
+        feed(&b, second, 128, PROMPT, got);
+        same_logits(want + (size_t)128 * VOCAB, got, PROMPT - 128);
+        assert_int_equal(used_pages(&b), alone + layers);
+        struct llm_seq *third = new_seq(&b);
+        feed(&b, third, 0, PROMPT, got); /* computes what is there: one copy stays */
+        same_logits(want, got, PROMPT);
+        assert_int_equal(used_pages(&b), alone + 2 * layers);
+        llm_seq_destroy(third);
+        llm_seq_destroy(first);
+        adopts(&b, 128, want);
+        llm_seq_destroy(second);
+        assert_int_equal(used_pages(&b), 0);
+        adopts(&b, 128, want); /* of a text that is gone */
+        b.prompt[70] ^= 1;
+        struct llm_seq *other = new_seq(&b);
+        assert_int_equal(llm_seq_adopt(other, b.prompt, PROMPT), 64);
+        llm_seq_destroy(other);
+        bench_close(&b);
+        free(want);
+        free(got);
+    }
+}
+
+/* What one sequence does with shared pages, others do not see. */
+static void shared_pages_do_not_change(void **state)
+{
+    (void)state;
+    struct bench b;
+    float *want = all_logits(), *got = all_logits();
+    open_with_prefixes(&b, LLM_LLAMA, 64 << 20);
+    struct llm_seq *seq = new_seq(&b);
+    feed(&b, seq, 0, PROMPT, want);
+    llm_seq_truncate(seq, 70); /* within the second page */
+    uint32_t saved = b.prompt[70];
+    b.prompt[70] = saved ^ 1;
+    feed(&b, seq, 70, PROMPT, got);
+    b.prompt[70] = saved;
+    llm_seq_destroy(seq);
+    adopts(&b, 128, want);
+    /* Nor what is written over them. */
+    seq = new_seq(&b);
+    assert_int_equal(llm_seq_adopt(seq, b.prompt, PROMPT), 128);
+    uint64_t bytes = llm_kv_row_bytes(b.engine) * 100;
+    void *zeros = calloc(1, bytes);
+    assert_int_equal(llm_seq_write_kv(seq, 0, 10, 110, zeros), 0);
+    assert_int_equal(llm_seq_adopt(seq, b.prompt + 128, 10), 0);
+    feed(&b, seq, 128, PROMPT, got); /* not kept: its rows are not those of its tokens */
+    llm_seq_destroy(seq);
+    adopts(&b, 128, want);
+    bench_close(&b);
+    free(zeros);
+    free(want);
+    free(got);
+}
+
+static void kept_pages_make_room(void **state)
+{
+    (void)state;
+    struct bench b;
+    float *want = all_logits(), *got = all_logits();
+    open_with_prefixes(&b, LLM_LLAMA, 0); /* one sequence of full context: 4 pages a layer */
+    struct llm_seq *seq = new_seq(&b);
+    feed(&b, seq, 0, PROMPT, want);
+    llm_seq_destroy(seq);
+    uint32_t first = b.prompt[0];
+    for (uint32_t i = 1; i <= 5; i++) { /* texts of 3 pages, all different */
+        b.prompt[0] = (first + i) % VOCAB;
+        seq = new_seq(&b);
+        assert_int_equal(llm_seq_adopt(seq, b.prompt, PROMPT), 0);
+        feed(&b, seq, 0, PROMPT, got);
+        assert_int_equal(used_pages(&b), 3 * llm_engine_config(b.engine)->layers);
+        llm_seq_destroy(seq);
+    }
+    adopts(&b, 128, got); /* the last one is still there */
+    b.prompt[0] = first;
+    adopts(&b, 0, want); /* the first one is not */
+    bench_close(&b);
+    free(want);
+    free(got);
+}
+
 static void a_timed_step_leaves_nothing_behind(void **state)
 {
     (void)state;
@@ -454,6 +580,9 @@ int main(void)
         cmocka_unit_test(what_was_forgotten_can_be_said_again),
         cmocka_unit_test(bad_steps_change_nothing),
         cmocka_unit_test(a_full_cache_is_told_and_freed_pages_serve_again),
+        cmocka_unit_test(texts_that_begin_alike_share_their_pages),
+        cmocka_unit_test(shared_pages_do_not_change),
+        cmocka_unit_test(kept_pages_make_room),
         cmocka_unit_test(a_timed_step_leaves_nothing_behind),
         cmocka_unit_test(unfit_options_are_refused),
         cmocka_unit_test(every_allocation_may_fail),
