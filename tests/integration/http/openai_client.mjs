@@ -37,6 +37,13 @@ async function refusal(request) {
   }
   throw new Error("it was not refused");
 }
+// The package asks for base64 and decodes it, unless it is told to ask for numbers.
+const input = ["And God said", "nine hundred years"];
+const packed = await client.embeddings.create({ model, input });
+const numbers = await client.embeddings.create({ model, input, encoding_format: "float" });
+out.embeddings = packed.data.map((d) => Array.from(d.embedding, Math.fround));
+out.embedding_numbers = numbers.data.map((d) => d.embedding.map(Math.fround));
+
 const unknown = await refusal({ ...prompt, model: "no-such-model" });
 out.not_found = { status: unknown.status, code: unknown.code };
 const bad = await refusal({ ...prompt, temperature: "hot" });

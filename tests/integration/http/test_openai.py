@@ -48,6 +48,8 @@ class OpenAI(unittest.TestCase):
             self.assertEqual(got["completion_stream"], expected)
             self.assertEqual(got["chat"], got["chat_stream"])
             self.assertEqual(got["usage"]["completion_tokens"], 16)
+            self.assertEqual([len(v) for v in got["embeddings"]], [224, 224])
+            self.assertEqual(got["embeddings"], got["embedding_numbers"])
             self.assertEqual(got["not_found"], {"status": 404, "code": "model_not_found"})
             self.assertEqual(got["bad_request"], {"status": 400, "param": "temperature"})
             self.assertTrue(got["aborted"])
