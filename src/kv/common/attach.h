@@ -20,7 +20,7 @@
 
 enum {
     KV_ATTACH_MAGIC = 0x4b485748, /* "HWHK" */
-    KV_ATTACH_VERSION = 1,
+    KV_ATTACH_VERSION = 2,
     KV_ATTACH_BYTES = 32,
     KV_OFFER_BYTES = 64,
     KV_OFFER_FDS = 3,
