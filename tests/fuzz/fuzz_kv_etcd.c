@@ -1,7 +1,7 @@
 /* JSON of a hostile etcd, to each of the decoders.  What they tell is within bounds and a text;
  * what they refuse changes nothing; base64 that is taken has one form. */
+#include "base/base64.h"
 #include "fuzz.h"
-#include "kv/cluster/base64.h"
 #include "kv/cluster/etcd.h"
 
 #include <string.h>
@@ -16,11 +16,11 @@ static void told(void *user, const struct kv_etcd_pair *pair)
 
 static void try_base64(const char *text, size_t size)
 {
-    char bytes[256], again[KV_BASE64_CHARS(sizeof(bytes))];
+    char bytes[256], again[HW_BASE64_CHARS(sizeof(bytes))];
     size_t len;
-    if (kv_base64_decode(text, size, bytes, sizeof(bytes), &len))
+    if (hw_base64_decode(text, size, bytes, sizeof(bytes), &len))
         return;
-    kv_base64_encode(bytes, len, again);
+    hw_base64_encode(bytes, len, again);
     require(strlen(again) == size && memcmp(again, text, size) == 0);
 }
 

@@ -1,7 +1,7 @@
 #include "kv/cluster/etcd.h"
 
+#include "base/base64.h"
 #include "base/units.h"
-#include "kv/cluster/base64.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -12,13 +12,13 @@
 
 /* ---- requests ---- */
 
-typedef char key64[KV_BASE64_CHARS(KV_ETCD_KEY_MAX)];
+typedef char key64[HW_BASE64_CHARS(KV_ETCD_KEY_MAX)];
 
 static void encode_key(const char *key, key64 out)
 {
     size_t len = strlen(key);
     assert(len <= KV_ETCD_KEY_MAX);
-    kv_base64_encode(key, len, out);
+    hw_base64_encode(key, len, out);
 }
 
 /* A prefix as a range: up to the first key that does not begin with it. */
@@ -46,11 +46,11 @@ void kv_etcd_lease_request(uint64_t lease, char out[KV_ETCD_REQUEST_MAX])
 void kv_etcd_enter_request(const struct kv_etcd_enter *e, char out[KV_ETCD_REQUEST_MAX])
 {
     key64 key, from, to;
-    char value[KV_BASE64_CHARS(KV_ETCD_VALUE_MAX)];
+    char value[HW_BASE64_CHARS(KV_ETCD_VALUE_MAX)];
     encode_key(e->key, key);
     encode_range(e->prefix, from, to);
     assert(strlen(e->value) <= KV_ETCD_VALUE_MAX);
-    kv_base64_encode(e->value, strlen(e->value), value);
+    hw_base64_encode(e->value, strlen(e->value), value);
     int len = snprintf(
         out, KV_ETCD_REQUEST_MAX,
         "{\"compare\":[{\"target\":\"MOD\",\"key\":\"%s\",\"mod_revision\":\"%" PRIu64 "\"}],"
@@ -117,7 +117,7 @@ static int text_of(const json_t *object, const char *name, char *out, size_t siz
     if (!json_is_string(value))
         return -EBADMSG;
     int rc =
-        kv_base64_decode(json_string_value(value), json_string_length(value), out, size - 1, &len);
+        hw_base64_decode(json_string_value(value), json_string_length(value), out, size - 1, &len);
     out[len] = '\0';
     if (rc || strlen(out) != len)
         *out = '\0';

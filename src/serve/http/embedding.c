@@ -1,7 +1,7 @@
 /* The answer of /v1/embeddings.  Written without a JSON tree: a batch has millions of numbers. */
 #include "serve/http/impl.h"
 
-#include "kv/cluster/base64.h"
+#include "base/base64.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static void put_numbers(FILE *out, const float *vector, uint32_t width)
 static int put_base64(FILE *out, const float *vector, uint32_t width)
 {
     uint8_t *bytes = malloc((size_t)width * 4);
-    char *text = malloc(KV_BASE64_CHARS((size_t)width * 4));
+    char *text = malloc(HW_BASE64_CHARS((size_t)width * 4));
     int rc = bytes && text ? 0 : -1;
     for (uint32_t i = 0; i < width && rc == 0; i++) {
         uint32_t bits;
@@ -29,7 +29,7 @@ static int put_base64(FILE *out, const float *vector, uint32_t width)
             bytes[4 * i + b] = (uint8_t)(bits >> 8 * b);
     }
     if (rc == 0) {
-        kv_base64_encode(bytes, (size_t)width * 4, text);
+        hw_base64_encode(bytes, (size_t)width * 4, text);
         fprintf(out, "\"%s\"", text);
     }
     free(text);

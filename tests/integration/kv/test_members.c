@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
+#include "base/base64.h"
 #include "base/clock.h"
-#include "kv/cluster/base64.h"
 #include "kv/cluster/etcd.h"
 #include "kv/cluster/http_post.h"
 #include "kv/cluster/members.h"
@@ -154,8 +154,8 @@ static void compact(uint64_t revision)
 
 static void remove_key(const char *key)
 {
-    char base64[KV_BASE64_CHARS(KV_ETCD_KEY_MAX)], json[KV_ETCD_REQUEST_MAX], answer[1024];
-    kv_base64_encode(key, strlen(key), base64);
+    char base64[HW_BASE64_CHARS(KV_ETCD_KEY_MAX)], json[KV_ETCD_REQUEST_MAX], answer[1024];
+    hw_base64_encode(key, strlen(key), base64);
     snprintf(json, sizeof(json), "{\"key\":\"%s\"}", base64);
     ask("/v3/kv/deleterange", json, answer, sizeof(answer));
     assert_non_null(strstr(answer, "\"deleted\":\"1\""));

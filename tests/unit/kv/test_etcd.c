@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/attr.h"
-#include "kv/cluster/base64.h"
+#include "base/base64.h"
 #include "kv/cluster/etcd.h"
 
 #include <errno.h>
@@ -35,9 +35,9 @@ static void base64_of_known_texts(void **state)
     for (size_t i = 0; i < ARRAY_LEN(known); i++) {
         char text[16], bytes[16];
         size_t len;
-        kv_base64_encode(known[i][0], strlen(known[i][0]), text);
+        hw_base64_encode(known[i][0], strlen(known[i][0]), text);
         assert_string_equal(text, known[i][1]);
-        assert_int_equal(kv_base64_decode(text, strlen(text), bytes, 6, &len), 0);
+        assert_int_equal(hw_base64_decode(text, strlen(text), bytes, 6, &len), 0);
         assert_int_equal(len, strlen(known[i][0]));
         assert_memory_equal(bytes, known[i][0], len);
     }
@@ -51,9 +51,9 @@ static void base64_has_one_form(void **state)
     size_t len;
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-        if (kv_base64_decode(bad[i], strlen(bad[i]), bytes, sizeof(bytes), &len) != -EBADMSG)
+        if (hw_base64_decode(bad[i], strlen(bad[i]), bytes, sizeof(bytes), &len) != -EBADMSG)
             fail_msg("taken: %s", bad[i]);
-    assert_int_equal(kv_base64_decode("Zm9v", 4, bytes, 2, &len), -EMSGSIZE);
+    assert_int_equal(hw_base64_decode("Zm9v", 4, bytes, 2, &len), -EMSGSIZE);
 }
 
 /* ---- requests ---- */
@@ -76,7 +76,7 @@ static const char *decoded_at(json_t *root, const char *path)
     const char *base64 = at(root, path);
     size_t len;
     assert_non_null(base64);
-    assert_int_equal(kv_base64_decode(base64, strlen(base64), text, sizeof(text) - 1, &len), 0);
+    assert_int_equal(hw_base64_decode(base64, strlen(base64), text, sizeof(text) - 1, &len), 0);
     text[len] = '\0';
     return text;
 }
@@ -222,12 +222,12 @@ static void a_watch_tells_changes_and_its_end(void **state)
 static void what_does_not_fit_or_is_no_text_is_empty(void **state)
 {
     char line[4096], bytes[KV_ETCD_VALUE_MAX + 1];
-    char base64[KV_BASE64_CHARS(sizeof(bytes))];
+    char base64[HW_BASE64_CHARS(sizeof(bytes))];
     struct kv_etcd_news news;
     struct told t = {0};
     (void)state;
     memset(bytes, 'v', sizeof(bytes));
-    kv_base64_encode(bytes, sizeof(bytes), base64);
+    hw_base64_encode(bytes, sizeof(bytes), base64);
     snprintf(line, sizeof(line),
              "{\"result\":{\"events\":[{\"kv\":{\"key\":\"L2gvYQ==\",\"value\":\"%s\"}},"
              "{\"kv\":{\"key\":\"AGE=\"}}]}}",

@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "base/attr.h"
+#include "base/base64.h"
 #include "base/log.h"
-#include "kv/cluster/base64.h"
 #include "kv/cluster/http_post.h"
 #include "kv/cluster/registry.h"
 
@@ -198,8 +198,8 @@ static void put_pair(struct words *w, const char *key, const char *value, unsign
                      unsigned revision)
 {
     char key64[512], value64[512];
-    kv_base64_encode(key, strlen(key), key64);
-    kv_base64_encode(value, strlen(value), value64);
+    hw_base64_encode(key, strlen(key), key64);
+    hw_base64_encode(value, strlen(value), value64);
     put(w, "{\"key\":\"%s\",\"value\":\"%s\",\"lease\":\"%u\",\"mod_revision\":\"%u\"}", key64,
         value64, lease, revision);
 }

@@ -1,4 +1,4 @@
-#include "kv/cluster/base64.h"
+#include "base/base64.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -6,7 +6,7 @@
 
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-void kv_base64_encode(const void *data, size_t len, char *out)
+void hw_base64_encode(const void *data, size_t len, char *out)
 {
     const uint8_t *in = data;
     for (; len > 0; in += 3) {
@@ -35,7 +35,7 @@ static int32_t quartet(const char *text, size_t padding)
     return bits & unused ? -1 : (int32_t)bits;
 }
 
-int kv_base64_decode(const char *text, size_t len, void *out, size_t size, size_t *len_out)
+int hw_base64_decode(const char *text, size_t len, void *out, size_t size, size_t *len_out)
 {
     if (len % 4)
         return -EBADMSG;
