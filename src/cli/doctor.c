@@ -66,8 +66,10 @@ static void put_text(struct hw_json *j, const char *key, const char *text)
 }
 
 static void say(struct doctor *d, enum doctor_status status, const char *check, const char *remedy,
-                const char *detail)
+                const char *fmt, va_list args)
 {
+    char detail[DETAIL_CHARS];
+    vsnprintf(detail, sizeof(detail), fmt, args);
     d->warnings += status == DOCTOR_WARNING;
     d->failed += status == DOCTOR_FAILED;
     if (!d->json) {
@@ -88,27 +90,23 @@ static void say(struct doctor *d, enum doctor_status status, const char *check, 
 void doctor_say(struct doctor *d, enum doctor_status status, const char *check, const char *remedy,
                 const char *fmt, ...)
 {
-    char detail[DETAIL_CHARS];
     va_list args;
-    va_start(args, fmt);
-    vsnprintf(detail, sizeof(detail), fmt, args);
-    va_end(args);
     if (status == DOCTOR_FAILED && d->code == CMD_DONE)
         d->code = CMD_FAILED;
-    say(d, status, check, remedy, detail);
+    va_start(args, fmt);
+    say(d, status, check, remedy, fmt, args);
+    va_end(args);
 }
 
 void doctor_fail(struct doctor *d, enum cmd_exit code, const char *check, const char *remedy,
                  const char *fmt, ...)
 {
-    char detail[DETAIL_CHARS];
     va_list args;
-    va_start(args, fmt);
-    vsnprintf(detail, sizeof(detail), fmt, args);
-    va_end(args);
     if (d->code == CMD_DONE || d->code == CMD_FAILED)
         d->code = code;
-    say(d, DOCTOR_FAILED, check, remedy, detail);
+    va_start(args, fmt);
+    say(d, DOCTOR_FAILED, check, remedy, fmt, args);
+    va_end(args);
 }
 
 /* ---- work in a child ---- */
