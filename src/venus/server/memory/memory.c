@@ -22,22 +22,23 @@ enum {
     /* Pages compared before the lock is given to others: 2 MiB, a fifth of a millisecond where the
      * CPU caches them. */
     PAGES_A_HOLD = 512,
-    /* Of one PAGES: the client stores the one while the next is written. */
+    /* Pages of one PAGES message: the client stores one message while the server writes the next.
+     */
     PAGES_MOST = 16,
     PAGES_LEAST = 8, /* fewer gather in a delta */
     PAGES_HEAD = 2 * sizeof(uint64_t),
-    /* Of a heap, in percent: what is left lets another client start, and the machine work where the
-     * heap is its own memory. */
+    /* Percent of a heap that one client may have.  The rest lets another client start, and keeps
+     * the machine working where the heap is its main memory. */
     HEAP_SHARE = 90,
 };
 
-/* Memory behind a bus is read a hundred times slower.  A hold of this length is followed by a nap,
- * for a lock that is taken again at once is not seen free by those who wait for it, and they have
- * the heartbeat to keep. */
+/* The CPU reads memory behind a bus a hundred times slower.  A thread that held the lock for this
+ * long sleeps before it takes the lock again.  Without that sleep the waiting threads would never
+ * find the lock free, and one of them must answer heartbeats. */
 static const uint64_t long_hold_ns = 5 * HW_MS;
 static const struct timespec nap = {.tv_nsec = 200 * HW_US};
 
-/* What the client has of the heaps of one physical device, by all its devices. */
+/* What all devices of the client have allocated from the heaps of one physical device. */
 struct heaps {
     struct heaps *next;
     VkPhysicalDevice of;
@@ -57,20 +58,20 @@ struct memory {
     uint8_t *live;           /* NULL: not mapped */
     struct vn_shadow shadow; /* unless it is demand-paged */
     struct vn_pageset
-        gone; /* of demand-paged memory: what the client does not have; under the turn */
+        gone; /* of demand-paged memory: pages that the client does not have; under the turn */
 };
 
 struct vns_memories {
     struct vns_channel *channel;
-    struct vn_keymap by_id; /* with the channel's lock, as are shadow copies, codec and out */
+    struct vn_keymap by_id; /* the channel's lock guards it, shadow copies, codec and out */
     struct vn_delta_codec *codec;
     struct wire_enc out;
     uint64_t max_bytes; /* 0: a share of each heap */
     uint64_t bytes;     /* of all; the executor's */
     struct heaps *heaps;
     bool told_limit;
-    /* Ranges that work under way can write.  Grows under the lock; relaxed: who counts on it being
-     * small holds that. */
+    /* Ranges that work under way can write.  It grows under the lock only.  Loads are relaxed: a
+     * thread that relies on a small value holds the lock. */
     _Atomic uint64_t exposed;
 };
 
@@ -92,7 +93,7 @@ struct vns_range *vns_ranges_get(struct wire_dec *d, uint32_t *count)
     return ranges;
 }
 
-/* On one machine bytes are as quick as their compression. */
+/* On one machine, sending bytes is as quick as compressing them. */
 static bool is_near(const struct vns_channel *channel)
 {
     const char *transport = rpc_ep_transport(channel->ep)->ops->name;
@@ -234,7 +235,7 @@ static void discard(struct vns_memories *m, struct memory *memory)
     memory_free(memory);
 }
 
-/* With the turn: nothing of it is being sent. */
+/* It takes the turn, so no thread is sending bytes of this memory. */
 void vns_memories_forget(struct vns_memories *m, uint64_t id)
 {
     vns_channel_turn(m->channel);
@@ -272,7 +273,7 @@ static VkMappedMemoryRange whole(const struct memory *memory)
                                  .size = VK_WHOLE_SIZE};
 }
 
-/* A failure is memory that ran out; the next wait on the device says so too. */
+/* The driver fails here only when it runs out of memory; the next wait on the device fails too. */
 static void flush_caches(const struct memory *memory)
 {
     VkMappedMemoryRange range = whole(memory);
@@ -321,11 +322,11 @@ static void copy_in(const struct memory *memory, size_t off, const void *bytes, 
         vn_shadow_store_copy(&memory->shadow, memory->live, off, bytes, len, memory->cached);
 }
 
-/* The bytes are copied without the lock, so that others receive and report meanwhile.  The memory
- * stays: only the executor, which is here, maps and frees.  Nobody else writes to live, and who
- * compares skips pages that are being stored; demand-paged memory is read by the executor only.
- * Where caches are invalidated the lock is kept, for that would take away what is not flushed yet.
- */
+/* The executor copies the bytes without the lock, so that other threads receive and report
+ * meanwhile.  The memory stays mapped, because only the executor maps and frees.  No other thread
+ * writes to live, and threads that compare skip pages that are being stored.  Only the executor
+ * reads demand-paged memory.  Where the driver's caches must be invalidated the executor keeps the
+ * lock: an invalidation would drop bytes that are not flushed yet. */
 int vns_memories_store(struct vns_memories *m, uint64_t id, uint64_t off, const void *bytes,
                        size_t len)
 {
@@ -351,7 +352,8 @@ int vns_memories_store(struct vns_memories *m, uint64_t id, uint64_t off, const 
     return 0;
 }
 
-/* Whole pages that are alike need nothing after their bytes have come. */
+/* For whole pages of coherent, cached memory: the caller receives the bytes there, and no step
+ * follows. */
 uint8_t *vns_memories_place(struct vns_memories *m, uint64_t id, uint64_t off, size_t len)
 {
     uint8_t *place = NULL;
@@ -398,7 +400,7 @@ int vns_memories_copy(struct vns_memories *m, uint64_t id, uint64_t off, void *t
 
 /* ---- the devices' writes ---- */
 
-/* Those that the device wrote as a whole. */
+/* The pages that the device wrote as a whole. */
 static struct vn_pages filled_pages(const struct memory *memory, const struct vns_range *range)
 {
     if (!range->filled)
@@ -411,7 +413,7 @@ static struct vn_pages filled_pages(const struct memory *memory, const struct vn
     };
 }
 
-/* Of pages that changed as a whole, how many from `page` up to `end` go in one message; 0: too few.
+/* How many pages from `page` up to `end` changed as a whole and fit into one message; 0: too few.
  */
 static size_t count_whole(struct vns_memories *m, const struct memory *memory, size_t page,
                           size_t end)
@@ -426,8 +428,8 @@ static size_t count_whole(struct vns_memories *m, const struct memory *memory, s
     return count;
 }
 
-/* Where to send whole pages from.  Where no other work can write them, that is where they lie, and
- * they stand for their shadow copy until some may. */
+/* The address to send whole pages from.  Where no other work can write the pages, the memory itself
+ * is sent, and it stands in for the shadow copy until some work may write it. */
 static uint8_t *source_of(struct memory *memory, size_t page, size_t count, bool still)
 {
     size_t off = page * VN_PAGE_BYTES;
@@ -453,7 +455,7 @@ static int push_pages(struct vns_memories *m, struct memory *memory, size_t page
     return vns_channel_push_bulk(m->channel, VN_PUSH_PAGES, iov, ARRAY_LEN(iov));
 }
 
-/* With the turn and the lock: one look at some pages.  *page moves on. */
+/* With the turn and the lock: compares and pushes some pages, and moves *page on. */
 static int read_some(struct vns_memories *m, struct memory *memory, const struct vns_range *range,
                      size_t *page, size_t end, bool still)
 {
@@ -518,7 +520,7 @@ static uint64_t exposed_now(const struct vns_memories *m)
     return atomic_load_explicit(&m->exposed, memory_order_relaxed);
 }
 
-/* With the turn and the lock: the client's copies of these pages are old, where it has any. */
+/* With the turn and the lock: tells the client that its copies of these pages are old. */
 static int tell_gone(struct vns_memories *m, struct memory *memory, size_t first, size_t end)
 {
     first += vn_pageset_run(&memory->gone, first, end - first);
@@ -538,7 +540,7 @@ static int tell_gone(struct vns_memories *m, struct memory *memory, size_t first
                             wire_enc_len(&m->out));
 }
 
-/* The lock is given back between two looks, and the memory may be gone after it. */
+/* The thread gives the lock back between two parts.  The memory may be freed meanwhile. */
 static int read_range(struct vns_memories *m, const struct vns_range *range, uint32_t own)
 {
     size_t page = 0, first = 0, end = 0;
@@ -602,7 +604,8 @@ static void read_live(struct memory *memory, uint64_t off, uint8_t *to, uint32_t
     vn_unshadowed_read(to, memory->live + off, len);
 }
 
-/* With the turn, from reading to sending: a device that writes meanwhile is told of afterwards. */
+/* The caller holds the turn from reading to sending: writes of a device meanwhile are told of
+ * afterwards. */
 static int push_fill(struct vns_memories *m, struct memory *memory, uint64_t off, uint32_t len)
 {
     size_t first = (size_t)(off / VN_PAGE_BYTES), pages = (len + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
@@ -639,7 +642,7 @@ int vns_memories_fetch(struct vns_memories *m, uint64_t id, uint64_t off, uint32
 
 /* ---- mapping ---- */
 
-/* What is known of the client's copy: all zeros. */
+/* At the start the client's copy is all zeros. */
 static int init_books(struct memory *memory)
 {
     if (!memory->demand_paged)
