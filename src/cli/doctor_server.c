@@ -47,10 +47,11 @@ static bool load_keys(struct doctor *d, struct rpc_security *out)
     }
     say_file(d, "token", or_variable(d->connect->token_file, "VENUS_TOKEN_FILE"));
     say_file(d, "TLS", or_variable(d->connect->ca, "VENUS_TLS_CA"));
-    if (out->tls || out->token_len)
+    if (out->tls || (out->token_len && !out->host_token))
         return true;
     doctor_say(d, DOCTOR_OK, "keys", NULL,
-               "neither TLS nor a token is set: enough for servers on this machine");
+               "neither TLS nor a token is set: enough for servers of this user on this machine%s",
+               out->host_token ? ", whose host token is here" : "");
     return true;
 }
 

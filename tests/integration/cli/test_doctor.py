@@ -163,7 +163,7 @@ class Servers(Doctor):
             pin = ["--fingerprint", fingerprint]
             good = self.doctor(address, "--ca", keys / "server.crt", "--token-file", keys / "token")
             plain = self.doctor(address, code=REFUSED)
-            none = self.doctor(address, *pin, code=REFUSED)
+            none = self.doctor(address, *pin, "--token-file", "none", code=REFUSED)
             wrong = self.doctor(address, *pin, "--token-file", self.dir / "wrong", code=REFUSED)
             other = self.doctor(address, "--fingerprint", "0" * 64, code=REFUSED)
             open_ = self.doctor(address, *pin, "--token-file", self.dir / "open", code=FAILED)

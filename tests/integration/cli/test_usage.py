@@ -34,32 +34,6 @@ class Help(Case):
                 for code in ("0", "1", "2", "69", "77"):
                     self.assertRegex(text, rf"\n +{code}  \w")
 
-    def test_mentions_every_option_that_the_parser_takes(self):
-        """The nearest-name suggestion comes from the parser's table: each of these is known."""
-        expected = {
-            "serve": ["listen", "master_port", "model", "backend", "threads", "context",
-                      "kv-memory", "grace", "max-upload", "max-sequences", "shadow",
-                      "shadow-memory", "tenant", "evict", "share-prefixes",
-                      "max-tokens", "http", "api-key-file", "max-requests",
-                      "max-requests-per-key", "worker-wait", "cert", "key", "token-file", "insecure", "software", "no-devices", "max-clients",
-                      "window", "max-calls", "heartbeat", "shm-ring", "max-memory", "max-objects",
-                      "max-pipelines", "max-pending", "compile-threads", "upload-cache",
-                      "upload-cache-dir", "session-user", "validate", "metrics", "ready-fd"],
-            "gateway": ["servers", "http", "api-key-file", "max-requests", "max-requests-per-key",
-                        "worker-wait", "cert", "key", "insecure", "ready-fd", "ca", "fingerprint",
-                        "token-file", "timeout"],
-            "info": ["ca", "fingerprint", "token-file", "timeout", "duration", "no-bench", "json"],
-            "keygen": ["name", "days"],
-            "run": ["servers", "honest-fences", "ca", "fingerprint", "token-file", "timeout"],
-            "bench-rpc": ["quick", "only", "reps", "time", "limit", "via-delay", "no-pin", "check", "json"],
-            "bench-vulkan": ["quick", "only", "native", "software", "device", "size", "reps", "time",
-                             "check", "json"],
-        }
-        for command, options in expected.items():
-            text = hawser(command, "--help").stdout.split("\nEnvironment:")[0]
-            listed = re.findall(r"^ {2}(?:-\w, | {4})--([a-z_-]+)", text, re.M)
-            self.assertEqual(listed, options + ["help"], command)
-
     def test_names_take_hyphens_and_underscores(self):
         for name in ("--master_port", "--master-port"):
             self.expect(hawser("serve", name, "no"), USAGE, "--master_port: 'no'")

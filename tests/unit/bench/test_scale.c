@@ -173,7 +173,9 @@ static void messages_are_those_of_real_daemons(void **state)
 {
     (void)state;
     assert_int_equal(hold_against_daemons(1, STORE_BLOCKS), 0);
-    assert_true(hold_against_daemons(2, TIGHT_BLOCKS) > 20);
+    assert_int_equal(hold_against_daemons(2, STORE_BLOCKS), 0);
+    /* With one copy: real daemons restore evicted copies, which the simulator does not. */
+    assert_true(hold_against_daemons(1, TIGHT_BLOCKS) > 20);
 }
 
 static void idle_daemons_ping_as_the_formula_says(void **state)
