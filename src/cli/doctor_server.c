@@ -50,8 +50,7 @@ static bool load_keys(struct doctor *d, struct rpc_security *out)
     if (out->tls || (out->token_len && !out->host_token))
         return true;
     doctor_say(d, DOCTOR_OK, "keys", NULL,
-               "neither TLS nor a token is set: enough for servers of this user on this machine%s",
-               out->host_token ? ", whose host token is here" : "");
+               "neither TLS nor a token is set: enough for servers of this user on this machine");
     return true;
 }
 
