@@ -19,6 +19,20 @@ static void require(int holds)
         abort();
 }
 
+static enum rpc_peer_user user_of(uint8_t choice)
+{
+    return (enum rpc_peer_user)((choice >> 3 & 3) % 3);
+}
+
+/* A token that was given is always proved, a host token to those of this host whom the kernel does
+ * not vouch for. */
+static bool needs_proof(uint8_t choice)
+{
+    bool accepting = choice & 1, local = choice & 4, host_token = choice & 32;
+    return choice & 2 &&
+           (!host_token || (user_of(choice) != RPC_USER_SAME && (accepting || local)));
+}
+
 static void begin(struct rpc_handshake *hs, uint8_t choice)
 {
     static const uint8_t nonce[RPC_HS_NONCE] = "a nonce that is always the same";
@@ -34,8 +48,7 @@ static void begin(struct rpc_handshake *hs, uint8_t choice)
         .max_calls = RPC_CALLS_DEFAULT,
         .heartbeat_ns = RPC_HEARTBEAT_DEFAULT_NS,
     };
-    require(rpc_handshake_init(hs, &config, nonce, choice & 4,
-                               (enum rpc_peer_user)(choice >> 3 & 3) % 3) == 0);
+    require(rpc_handshake_init(hs, &config, nonce, choice & 4, user_of(choice)) == 0);
 }
 
 /* Gives [at, end) in a block of its own, so that a sanitizer sees one byte too far. */
@@ -69,7 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             continue;
         require(rc <= 0 && rc != -EAGAIN);
         require((rc == 0) == (hs.state == RPC_HS_DONE));
-        require(rc != 0 || !(choice & 2) || (choice & 4 && !(choice & 1)));
+        require(rc != 0 || !needs_proof(choice));
         require(rc == 0 || hs.why[0] != '\0');
         return 0;
     }

@@ -11,7 +11,7 @@ import unittest
 from rig import (Case, Stream, call, counter, gateway, in_threads, state, text_of, wait_for, worker)
 
 STREAMS = 6
-TOKENS = 200
+TOKENS = 120
 
 
 def ask(i, **fields):
@@ -46,7 +46,7 @@ class Failover(Case):
         return "".join(parts), reason
 
     def embed(self):
-        inputs = [[5 + i] * 256 for i in range(8)]
+        inputs = [[5 + i] * 128 for i in range(8)]
         status, _, body = call(self.url, "/v1/embeddings", {"input": inputs})
         self.assertEqual(status, 200, body)
         return [d["embedding"] for d in body["data"]]
@@ -223,7 +223,7 @@ class LostEnds(Case):
 
 
 class Soak(Case):
-    CLIENTS, SECONDS = 50, 6
+    CLIENTS, SECONDS = 50, 4
 
     def test_clients_while_workers_are_killed(self):
         """Zero lost or different answers."""

@@ -50,7 +50,6 @@ class Quantise(Case):
         # 0, 1, 4, 7, 10, 13, 14, 15.
         for name, expected in (
                 ("Q4_K_M", {"Q4_K": 112 - 16, "Q6_K": 17}),
-                ("Q5_K_M", {"Q5_K": 112 - 16, "Q6_K": 17}),
                 ("Q5_K_S", {"Q5_K": 112, "Q6_K": 1}),
                 ("Q4_K_S", {"Q4_K": 112 - 4 - 2, "Q5_K": 4 + 2, "Q6_K": 1}),
                 ("Q3_K_M", {"Q3_K": 112 - 48, "Q4_K": 48 - 3, "Q5_K": 2 + 1, "Q6_K": 1})):
@@ -77,7 +76,7 @@ class Quantise(Case):
 
         source = ROOT / "models/kjv.gguf"
         words = text(source).split()
-        for name in ("Q6_K", "Q4_K_M"):
+        for name in ("Q4_K_M",):
             found = text(self.quantise(source, name)).split()
             self.assertEqual(found[:4], words[:4], name)
             for word in found:
