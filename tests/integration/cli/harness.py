@@ -10,6 +10,7 @@ import pathlib
 import re
 import select
 import shutil
+import socket
 import subprocess
 import tempfile
 import unittest
@@ -38,6 +39,19 @@ def hawser(*args, env=None, leaks=False, **kwargs):
         env = {"ASAN_OPTIONS": "detect_leaks=0", **(env or {})}
     return subprocess.run([HAWSER, *map(str, args)], stderr=subprocess.PIPE, text=True,
                           timeout=TIMEOUT, env=clean_environment(env), **kwargs)
+
+
+def free_port():
+    """For a server that is told its port.  Below the ports that the kernel gives to callers: one who
+    looks for the server before it is up might be given that very port."""
+    for port in range(15000 + os.getpid() % 16000, 32768):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+    raise AssertionError("no free port")
 
 
 def lines_of(fd):

@@ -15,7 +15,7 @@ import time
 import urllib.parse
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from harness import HAWSER, TIMEOUT, Case, Server, clean_environment, lines_of  # noqa: E402
+from harness import HAWSER, TIMEOUT, Case, Server, clean_environment, free_port, lines_of  # noqa: E402
 
 MODEL = pathlib.Path(__file__).resolve().parents[3] / "models" / "kjv.gguf"
 NAME = "kjv"
@@ -81,7 +81,11 @@ def gateway(workers, *args):
     """Over running workers, all of them known."""
     front = Process("gateway", "--servers", ",".join(w.address for w in workers), "--http",
                     "127.0.0.1:0", *args)
-    wait_for(lambda: state(front.url).count(": up,") == len(workers))
+    try:
+        wait_for(lambda: state(front.url).count(": up,") == len(workers))
+    except BaseException:
+        front.stop()
+        raise
     return front
 
 

@@ -3,25 +3,12 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import unittest
 
-from rig import TIMEOUT, Case, Process, call, state, wait_for, worker
+from rig import TIMEOUT, Case, Process, call, free_port, state, wait_for, worker
 
 ASK = {"prompt": "And God said", "temperature": 0, "max_tokens": 12}
-
-
-def free_port():
-    """Below the ports that the kernel gives to callers, so that nobody is given it meanwhile."""
-    for port in range(15000 + os.getpid() % 16000, 32768):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
-    raise AssertionError("no free port")
 
 
 class Refused(Case):

@@ -3,29 +3,15 @@
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from harness import HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, clean_environment, hawser, lines_of
+from harness import HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, clean_environment, free_port, hawser, lines_of
 
 NOBODY = "http://127.0.0.1:1"  # a port that nobody listens at
-
-
-def free_port():
-    """Below the ports that the kernel gives to callers: one who looks for an etcd that is not up yet
-    might be given its port."""
-    for port in range(15000 + os.getpid() % 16000, 32768):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
-    raise AssertionError("no free port")
 
 
 class Member:
