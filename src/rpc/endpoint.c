@@ -262,6 +262,12 @@ bool rpc_ep_proved(const struct rpc_ep *ep)
     return ep->proved;
 }
 
+bool rpc_ep_is_behind(const struct rpc_ep *ep)
+{
+    struct rpc_transport *t = ep->transport;
+    return t->ops->is_behind && t->ops->is_behind(t);
+}
+
 struct rpc_transport *rpc_ep_transport(struct rpc_ep *ep)
 {
     return ep->transport;

@@ -5,12 +5,14 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -54,6 +56,18 @@ bool rpc_sock_host_answers(int fd, uint64_t within_ns)
         return false;
     bool waits = info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
     return !waits || info.tcpi_last_ack_recv < within_ns / HW_MS;
+}
+
+/* TCP keeps about a millisecond's worth on its way to the line, and the rest unsent.  Of a Unix
+ * socket the kernel tells only what the peer has not read. */
+bool rpc_sock_is_behind(int fd)
+{
+    int bytes = 0, room = 0;
+    socklen_t len = sizeof room;
+    if (ioctl(fd, SIOCOUTQNSD, &bytes) == 0)
+        return bytes > 0;
+    return ioctl(fd, SIOCOUTQ, &bytes) == 0 &&
+           getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, &len) == 0 && bytes > room / 2;
 }
 
 static ssize_t sock_send(struct rpc_transport *t, const struct iovec *iov, int count)
@@ -218,6 +232,11 @@ static bool sock_host_answers(struct rpc_transport *t, uint64_t within_ns)
     return rpc_sock_host_answers(((struct sock *)t)->fd, within_ns);
 }
 
+static bool sock_is_behind(struct rpc_transport *t)
+{
+    return rpc_sock_is_behind(((struct sock *)t)->fd);
+}
+
 static int sock_descriptors(struct rpc_transport *t, int fds[RPC_TRANSPORT_FDS])
 {
     fds[0] = ((struct sock *)t)->fd;
@@ -265,6 +284,7 @@ int rpc_sock_wrap(int fd, const char *name, bool local, const char *peer,
         .wait = sock_wait,
         .poll_fd = sock_poll_fd,
         .host_answers = sock_host_answers,
+        .is_behind = sock_is_behind,
         .descriptors = sock_descriptors,
         .hand_over = sock_hand_over,
         .destroy = sock_destroy,

@@ -19,6 +19,9 @@ int rpc_sock_gone(int error);
 /* host_answers of a transport on this TCP socket. */
 bool rpc_sock_host_answers(int fd, uint64_t within_ns);
 
+/* is_behind of a transport on this socket. */
+bool rpc_sock_is_behind(int fd);
+
 /* Waits on one descriptor.  0 when any of `events` (or an error) shows, -ETIMEDOUT. */
 int rpc_sock_poll(int fd, short events, uint64_t timeout_ns);
 

@@ -551,6 +551,11 @@ static bool tls_host_answers(struct rpc_transport *transport, uint64_t within_ns
     return rpc_sock_host_answers(tls_of(transport)->fd, within_ns);
 }
 
+static bool tls_is_behind(struct rpc_transport *transport)
+{
+    return rpc_sock_is_behind(tls_of(transport)->fd);
+}
+
 static int tls_binding(struct rpc_transport *transport, uint8_t out[RPC_BINDING_BYTES])
 {
     struct rpc_tls *t = tls_of(transport);
@@ -611,6 +616,7 @@ static const struct rpc_transport_ops tls_ops = {
     .poll_fd = tls_poll_fd,
     .arm = tls_arm,
     .host_answers = tls_host_answers,
+    .is_behind = tls_is_behind,
     .binding = tls_binding,
     .reason = tls_reason,
     .descriptors = tls_descriptors,

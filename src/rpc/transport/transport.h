@@ -84,6 +84,10 @@ struct rpc_transport_ops {
      * within the time.  NULL: the peer's end is always told as the end of the stream. */
     bool (*host_answers)(struct rpc_transport *t, uint64_t within_ns);
 
+    /* Whether the line has more than it can carry at once: bytes wait in this host's kernel.  From
+     * any thread.  NULL: nobody knows. */
+    bool (*is_behind)(struct rpc_transport *t);
+
     /* 32 bytes that both ends of this very channel share and nobody else can make; only a
      * transport with its own cryptography has one.  NULL: none. */
     int (*binding)(struct rpc_transport *t, uint8_t out[RPC_BINDING_BYTES]);

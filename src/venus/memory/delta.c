@@ -16,7 +16,7 @@ enum {
     MASK_BYTES = VN_PAGE_BYTES / 8,
     RUN_HEAD_BYTES = 3, /* of a usual run: a gap below 128, a length of up to two digits */
     RUNS_MAX = MASK_BYTES / RUN_HEAD_BYTES, /* from here on a mask is smaller */
-    ZSTD_LEVEL = 1,                         /* 300 MB/s and more: never slower than the link */
+    ZSTD_LEVEL = 1,                         /* 100 to 300 MB/s */
     ZSTD_GAIN_SHIFT = 3,                    /* kept only where it saves an eighth */
     /* Of a large body so much is tried first: noise, which weights are, costs a fiftieth then. */
     SAMPLE_BYTES = 16 << 10,
@@ -33,6 +33,8 @@ struct vn_delta_codec {
     ZSTD_CCtx *deflate;
     ZSTD_DCtx *inflate;
     size_t zstd_min;
+    vn_line_behind_fn *behind; /* NULL: always */
+    void *user;
     unsigned noise; /* large bodies in a row that did not shrink, or were not tried */
     uint8_t *scratch;
     size_t scratch_bytes;
@@ -52,6 +54,18 @@ int vn_delta_codec_create(size_t zstd_min, struct vn_delta_codec **out)
     }
     *out = codec;
     return 0;
+}
+
+void vn_delta_codec_watch(struct vn_delta_codec *codec, vn_line_behind_fn *behind, void *user)
+{
+    codec->behind = behind;
+    codec->user = user;
+}
+
+static bool compresses(const struct vn_delta_codec *codec, size_t len)
+{
+    return codec->zstd_min && len >= codec->zstd_min &&
+           (!codec->behind || codec->behind(codec->user));
 }
 
 void vn_delta_codec_destroy(struct vn_delta_codec *codec)
@@ -230,7 +244,7 @@ static bool sample_shrinks(struct vn_delta_codec *codec, const uint8_t *sample, 
 
 bool vn_delta_shrinks(struct vn_delta_codec *codec, const uint8_t *page)
 {
-    return codec->zstd_min && sample_shrinks(codec, page, VN_PAGE_BYTES);
+    return compresses(codec, codec->zstd_min) && sample_shrinks(codec, page, VN_PAGE_BYTES);
 }
 
 int vn_delta_end(struct vn_delta_out *out, struct vn_delta_codec *codec)
@@ -239,7 +253,7 @@ int vn_delta_end(struct vn_delta_out *out, struct vn_delta_codec *codec)
     if (wire_enc_error(e))
         return wire_enc_error(e);
     size_t len = wire_enc_len(e) - out->start - 1;
-    if (codec->zstd_min == 0 || len < codec->zstd_min)
+    if (!compresses(codec, len))
         return 0;
     const uint8_t *body = wire_enc_data(e) + out->start + 1;
     if (len >= SAMPLED_MIN && !sample_shrinks(codec, body + len / 2, SAMPLE_BYTES))

@@ -55,6 +55,11 @@ struct vn_delta_codec;
 int vn_delta_codec_create(size_t zstd_min, struct vn_delta_codec **out) MUST_CHECK;
 void vn_delta_codec_destroy(struct vn_delta_codec *codec);
 
+/* Whether the line is the bottleneck.  Compression is slower than a fast line, and costs nothing
+ * while a slow one has bytes to carry: with such a function, bodies are compressed only then. */
+typedef bool vn_line_behind_fn(void *user);
+void vn_delta_codec_watch(struct vn_delta_codec *codec, vn_line_behind_fn *behind, void *user);
+
 /* A delta being written at the end of e.  Fields are private. */
 struct vn_delta_out {
     struct wire_enc *e;

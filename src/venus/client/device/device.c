@@ -88,6 +88,7 @@ static struct vnc_device *device_new(struct vnc_physical_device *physical)
         device_free(device);
         return NULL;
     }
+    vn_delta_codec_watch(device->codec, vnc_link_is_behind, physical->link);
     return device;
 }
 

@@ -857,6 +857,11 @@ void vnc_link_destroy(struct vnc_link *link)
     link_free(link);
 }
 
+bool vnc_link_is_behind(void *link)
+{
+    return rpc_ep_is_behind(rpc_client_ep(((struct vnc_link *)link)->rpc));
+}
+
 struct vn_client *vnc_link_client(struct vnc_link *link)
 {
     return &link->client;

@@ -72,6 +72,9 @@ struct vnc_stripes *vnc_link_stripes(const struct vnc_link *link);
 
 /* The interface that generated entrypoints use; every object of the link has this as client. */
 struct vn_client *vnc_link_client(struct vnc_link *link);
+
+/* Whether the line to the server has more than it can carry at once: for vn_delta_codec_watch. */
+bool vnc_link_is_behind(void *link);
 static inline struct vnc_link *vnc_link_of(const void *handle)
 {
     return (struct vnc_link *)vn_object_of(handle)->client;

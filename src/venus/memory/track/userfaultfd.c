@@ -8,7 +8,8 @@
  * collection compares them.  A span becomes untracked when a collection finds all of it written, as
  * far as it looks, or when the owner writes several pages of it in a row.  It is tracked again
  * after some collections found it unchanged: it is protected and then compared once more, so that a
- * write before the protection shows and a later one is reported. */
+ * write before the protection shows and a later one is reported.  It is also tracked after the
+ * owner has written all of it while the program could not. */
 #include "venus/memory/track/track.h"
 
 #include <errno.h>
@@ -68,11 +69,20 @@ static int protect(struct vn_track *track, size_t at, bool on)
                              left < SPAN_BYTES ? left : SPAN_BYTES, on);
 }
 
-static int untrack(struct vn_track *track, size_t at)
+/* Where the owner relies on the kernel's word about one of its pages, the span stays tracked. */
+static bool is_relied_on(const struct vn_track *track, size_t at, const struct vn_pageset *written)
+{
+    size_t off = at * SPAN_BYTES, left = track->size - off;
+    size_t bytes = left < SPAN_BYTES ? left : SPAN_BYTES;
+    return track->owner.relies(track->owner.user, off / VN_PAGE_BYTES, bytes / VN_PAGE_BYTES,
+                               written);
+}
+
+static int untrack(struct vn_track *track, size_t at, const struct vn_pageset *written)
 {
     struct state *state = track->state;
     struct span *span = &state->spans[at];
-    if (span->left)
+    if (span->left || is_relied_on(track, at, written))
         return 0;
     int err = protect(track, at, false);
     if (!err) {
@@ -95,8 +105,8 @@ static int begin_write(struct vn_track *track, size_t off, size_t len)
         return 0;
     int err = 0;
     for (size_t at = off / SPAN_BYTES; !err && at * SPAN_BYTES < off + len; at++) {
-        err = untrack(track, at);
-        if (!err)
+        err = untrack(track, at, NULL);
+        if (!err && state->spans[at].left)
             state->spans[at].left = IDLE_MAX + 1; /* the next collection does not count */
     }
     return err;
@@ -108,7 +118,7 @@ static bool add_different(struct vn_track *track, size_t off, size_t len,
 {
     bool any = false;
     for (size_t page = off / VN_PAGE_BYTES; page < (off + len) / VN_PAGE_BYTES; page++) {
-        if (track->differs(track->user, page)) {
+        if (track->owner.differs(track->owner.user, page)) {
             vn_pageset_add(written, page);
             any = true;
         }
@@ -161,7 +171,7 @@ static int take_tracked(struct vn_track *track, size_t off, size_t len, struct v
         stop = (at + 1) * SPAN_BYTES < end ? (at + 1) * SPAN_BYTES : end;
         size_t pages = (stop - off) / VN_PAGE_BYTES;
         if (pages >= PAGES_MIN && vn_pageset_run(written, off / VN_PAGE_BYTES, pages) == pages)
-            err = untrack(track, at);
+            err = untrack(track, at, written);
     }
     return err;
 }
@@ -183,6 +193,22 @@ static int take(struct vn_track *track, size_t off, size_t len, struct vn_pagese
     return err;
 }
 
+static int open_spans(struct vn_track *track, size_t off, size_t len)
+{
+    return vn_kernel_protect(track->kernel, (uintptr_t)track->base + off, len, false);
+}
+
+static int close_spans(struct vn_track *track, size_t off, size_t len)
+{
+    struct state *state = track->state;
+    int err = vn_kernel_protect(track->kernel, (uintptr_t)track->base + off, len, true);
+    for (size_t at = off / SPAN_BYTES; !err && at * SPAN_BYTES < off + len; at++) {
+        state->untracked -= state->spans[at].left != 0;
+        state->spans[at].left = 0;
+    }
+    return err;
+}
+
 const struct vn_track_ops vn_track_userfaultfd = {
     .name = "userfaultfd",
     .works = works,
@@ -190,4 +216,7 @@ const struct vn_track_ops vn_track_userfaultfd = {
     .fini = fini,
     .take = take,
     .begin_write = begin_write,
+    .open = open_spans,
+    .close = close_spans,
+    .grain = SPAN_BYTES,
 };

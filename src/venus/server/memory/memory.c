@@ -22,9 +22,9 @@ enum {
     /* Pages compared before the lock is given to others: 2 MiB, a fifth of a millisecond where the
      * CPU caches them. */
     PAGES_A_HOLD = 512,
-    /* Pages of one PAGES message: the client stores one message while the server writes the next.
-     */
-    PAGES_MOST = 16,
+    /* Pages of one PAGES message: the client stores one message while the server writes the next,
+     * and needs no shadow copy of 256 KiB that come at once. */
+    PAGES_MOST = 64,
     PAGES_LEAST = 8, /* fewer gather in a delta */
     PAGES_HEAD = 2 * sizeof(uint64_t),
     /* Percent of a heap that one client may have.  The rest lets another client start, and keeps
@@ -93,20 +93,21 @@ struct vns_range *vns_ranges_get(struct wire_dec *d, uint32_t *count)
     return ranges;
 }
 
-/* On one machine, sending bytes is as quick as compressing them. */
-static bool is_near(const struct vns_channel *channel)
+static bool line_is_behind(void *user)
 {
-    const char *transport = rpc_ep_transport(channel->ep)->ops->name;
-    return strcmp(transport, "unix") == 0 || strcmp(transport, "shm") == 0;
+    return rpc_ep_is_behind(user);
 }
 
 int vns_memories_create(struct vns_channel *channel, uint64_t max_bytes, struct vns_memories **out)
 {
     struct vns_memories *m = calloc(1, sizeof(*m));
-    if (!m || vn_delta_codec_create(is_near(channel) ? 0 : VN_DELTA_ZSTD_MIN, &m->codec)) {
+    /* On one machine, sending bytes is quicker than compressing them. */
+    bool near = rpc_ep_transport(channel->ep)->local;
+    if (!m || vn_delta_codec_create(near ? 0 : VN_DELTA_ZSTD_MIN, &m->codec)) {
         free(m);
         return -ENOMEM;
     }
+    vn_delta_codec_watch(m->codec, line_is_behind, channel->ep);
     m->channel = channel;
     m->max_bytes = max_bytes;
     vn_keymap_init(&m->by_id);
@@ -392,8 +393,8 @@ int vns_memories_copy(struct vns_memories *m, uint64_t id, uint64_t off, void *t
     int rc = check_range(memory, off, len);
     if (rc == 0 && memory->demand_paged)
         rc = -ENODATA;
-    if (rc == 0)
-        vn_shadow_read(&memory->shadow, memory->live, (size_t)off, len, to);
+    if (rc == 0 && !vn_shadow_read(&memory->shadow, memory->live, (size_t)off, len, to))
+        rc = -ENODATA;
     vns_channel_unlock(m->channel);
     return rc;
 }
@@ -433,7 +434,8 @@ static size_t count_whole(struct vns_memories *m, const struct memory *memory, s
 static uint8_t *source_of(struct memory *memory, size_t page, size_t count, bool still)
 {
     size_t off = page * VN_PAGE_BYTES;
-    if (still && memory->coherent && memory->cached && vn_shadow_omit(&memory->shadow, page, count))
+    if (still && memory->coherent && memory->cached &&
+        vn_shadow_omit(&memory->shadow, memory->live, page, count))
         return memory->live + off;
     vn_shadow_take_whole(&memory->shadow, memory->live, off, count * VN_PAGE_BYTES);
     return memory->shadow.bytes + off;
@@ -496,6 +498,17 @@ static bool pages_of(const struct memory *memory, const struct vns_range *range,
     return true;
 }
 
+/* Makes the shadow copies of pages first up to end, before a device can write the range. */
+static void expose(struct memory *memory, const struct vns_range *range, size_t first, size_t end)
+{
+    struct vn_pages filled = filled_pages(memory, range);
+    if (filled.first >= filled.end)
+        filled = (struct vn_pages){end, end};
+    vn_shadow_make(&memory->shadow, memory->live, first, filled.first);
+    vn_shadow_fill(&memory->shadow, memory->live, filled.first, filled.end);
+    vn_shadow_make(&memory->shadow, memory->live, filled.end, end);
+}
+
 uint64_t vns_memories_expose(struct vns_memories *m, const struct vns_range *ranges, uint32_t count)
 {
     size_t first, end;
@@ -504,7 +517,7 @@ uint64_t vns_memories_expose(struct vns_memories *m, const struct vns_range *ran
     for (uint32_t i = 0; i < count; i++) {
         struct memory *memory = vn_keymap_get(&m->by_id, ranges[i].memory);
         if (pages_of(memory, &ranges[i], &first, &end) && !memory->demand_paged)
-            vn_shadow_make(&memory->shadow, memory->live, first, end);
+            expose(memory, &ranges[i], first, end);
     }
     vns_channel_unlock(m->channel);
     return exposed;
