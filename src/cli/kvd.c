@@ -63,12 +63,8 @@ static const struct cmd_option options[] = {
      .offset = offsetof(struct kvd_options, members.list),
      .help = "instead of --peers: the cluster's members, this one too, each with the\n"
              "address of its first daemon; blocks are divided among them"},
-    {.name = "etcd",
-     .kind = CMD_LIST,
-     .argument = "URL",
-     .offset = offsetof(struct kvd_options, members.etcd),
-     .help = "instead of --members: register in etcd, at http://host:2379, and\n"
-             "follow who else does; further ones are tried when the first fails"},
+    CMD_ETCD_OPTIONS(struct kvd_options, members.etcd,
+                     "instead of --members: register in etcd and follow who else does"),
     {.name = "cluster",
      .kind = CMD_STRING,
      .argument = "NAME",

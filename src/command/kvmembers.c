@@ -2,7 +2,6 @@
 
 #include "command/kvranks.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,17 +40,11 @@ static enum cmd_exit check_list(const struct cmd_members_options *o, struct cmd_
 
 static enum cmd_exit check_etcd(const struct cmd_members_options *o, struct cmd_members *m)
 {
-    char why[RPC_WHY_CHARS];
     if (!o->name || !o->listen)
         return cmd_fail(CMD_USAGE, "kvd: --etcd needs --name and --listen");
     if (kv_members_check_name(o->name) || kv_members_check_name(o->cluster))
         return cmd_fail(CMD_USAGE, "kvd: --name and --cluster: 1 to %d of A-Z a-z 0-9 . _ -",
                         KV_MEMBER_NAME_CHARS - 1);
-    if (o->etcd.count > KV_ENDPOINTS_MAX)
-        return cmd_fail(CMD_USAGE, "kvd: --etcd: at most %d endpoints", KV_ENDPOINTS_MAX);
-    for (size_t i = 0; i < o->etcd.count; i++)
-        if (kv_members_endpoint(o->etcd.items[i], &m->endpoints[i], why))
-            return cmd_fail(CMD_USAGE, "kvd: --etcd: %s", why);
     if (strlen(o->listen) >= sizeof(m->address))
         return cmd_fail(CMD_USAGE, "kvd: --listen: that is no address");
     snprintf(m->name, sizeof(m->name), "%s", o->name);
@@ -63,14 +56,17 @@ enum cmd_exit cmd_members_check(const struct cmd_members_options *o, struct cmd_
 {
     char why[RPC_WHY_CHARS];
     *m = (struct cmd_members){.options = o};
-    if (o->list.count && o->etcd.count)
+    enum cmd_exit code = cmd_etcd_check("kvd", &o->etcd, &m->etcd);
+    if (code != CMD_DONE)
+        return code;
+    if (o->list.count && o->etcd.urls.count)
         return cmd_fail(CMD_USAGE, "kvd: --members or --etcd, not both");
-    if (!o->list.count && !o->etcd.count) {
+    if (!o->list.count && !o->etcd.urls.count) {
         if (o->name || o->listen)
             return cmd_fail(CMD_USAGE, "kvd: --name and --listen are for --members and --etcd");
         return CMD_DONE;
     }
-    enum cmd_exit code = o->etcd.count ? check_etcd(o, m) : check_list(o, m);
+    code = o->etcd.urls.count ? check_etcd(o, m) : check_list(o, m);
     if (code == CMD_DONE && rpc_addr_parse(m->address, &m->listen, why))
         return cmd_fail(CMD_USAGE, "kvd: --listen: %s", why);
     return code;
@@ -80,30 +76,21 @@ enum cmd_exit cmd_members_check(const struct cmd_members_options *o, struct cmd_
 
 static enum cmd_exit why_not(int rc, const char *why)
 {
-    switch (rc) {
-    case -ECANCELED:
-        return CMD_DONE;
-    case -EEXIST:
-    case -EUSERS:
-        return cmd_fail(CMD_REFUSED, "kvd: %s", why);
-    case -EINVAL:
-        return cmd_fail(CMD_USAGE, "kvd: %s", why);
-    case -ETIMEDOUT:
-        return cmd_fail(CMD_UNREACHABLE, "kvd: no place in the cluster yet: %s", why);
-    default:
-        return cmd_fail(CMD_FAILED, "kvd: %s", why);
-    }
+    enum cmd_exit code = cmd_etcd_exit(rc);
+    if (code == CMD_DONE)
+        return code;
+    return cmd_fail(code, "kvd: %s%s",
+                    code == CMD_UNREACHABLE ? "no place in the cluster yet: " : "", why);
 }
 
 enum cmd_exit cmd_members_start(struct cmd_members *m, kv_members_fn *changed, void *user)
 {
     const struct cmd_members_options *o = m->options;
-    if (!o->etcd.count) {
+    if (!o->etcd.urls.count) {
         changed(user, &m->list);
         return CMD_DONE;
     }
-    struct kv_members_options options = {.endpoints = m->endpoints,
-                                         .endpoint_count = (uint32_t)o->etcd.count,
+    struct kv_members_options options = {.etcd = &m->etcd.access,
                                          .cluster = o->cluster,
                                          .name = m->name,
                                          .address = m->address,
@@ -134,4 +121,5 @@ void cmd_members_fini(struct cmd_members *m)
 {
     kv_members_destroy(m->following);
     m->following = NULL;
+    cmd_etcd_fini(&m->etcd);
 }

@@ -5,15 +5,14 @@
 #ifndef HAWSER_COMMAND_KVMEMBERS_H
 #define HAWSER_COMMAND_KVMEMBERS_H
 
-#include "command/command.h"
-#include "kv/cluster/members.h"
+#include "command/etcd.h"
 
 #include <stdatomic.h>
 
 /* As parsed; a part of kvd's options. */
 struct cmd_members_options {
     struct cmd_list list; /* name=address */
-    struct cmd_list etcd; /* endpoints */
+    struct cmd_etcd_options etcd;
     const char *cluster, *name, *listen;
     uint64_t ttl_ns;
 };
@@ -24,12 +23,13 @@ struct cmd_members {
     struct rpc_addr listen;          /* its own address */
     char address[KV_MEMBER_ADDRESS_CHARS]; /* the same, as others are told it */
     struct kv_view list;                   /* when there is no etcd */
-    struct rpc_addr endpoints[KV_ENDPOINTS_MAX];
+    struct cmd_etcd etcd;
     struct kv_members *_Atomic following; /* set by the main thread, read by the signal handler */
     atomic_bool stopping;                 /* the other way round: whichever comes second stops it */
 };
 
-/* CMD_DONE or, with a message, CMD_USAGE.  The options must outlive `members`. */
+/* CMD_DONE; or, with a message, CMD_USAGE or an error of cmd_etcd_check.  The options must outlive
+ * `members`. */
 enum cmd_exit cmd_members_check(const struct cmd_members_options *options,
                                 struct cmd_members *members);
 

@@ -18,7 +18,7 @@ static const char worker_prefix[] = "worker.", gateway_prefix[] = "gateway.";
 struct discovery {
     discovery_fn *changed; /* NULL: a worker's */
     void *user;
-    struct rpc_addr endpoints[KV_ENDPOINTS_MAX];
+    struct cmd_etcd etcd;
     char cluster[KV_CLUSTER_NAME_CHARS];
     char name[KV_MEMBER_NAME_CHARS], address[KV_MEMBER_ADDRESS_CHARS];
     struct kv_members *members;
@@ -43,16 +43,12 @@ static void on_change(void *user, const struct kv_view *view)
         d->changed(d->user, addrs, count);
 }
 
-static enum cmd_exit read_endpoints(const char *command, const struct discovery_options *o,
-                                    struct discovery *d)
+static enum cmd_exit read_options(const char *command, const struct discovery_options *o,
+                                  struct discovery *d)
 {
-    char why[RPC_WHY_CHARS];
-    if (o->etcd.count > KV_ENDPOINTS_MAX)
-        return cmd_fail(CMD_USAGE, "%s: --etcd: more than %d", command, KV_ENDPOINTS_MAX);
-    for (size_t i = 0; i < o->etcd.count; i++) {
-        if (kv_members_endpoint(o->etcd.items[i], &d->endpoints[i], why))
-            return cmd_fail(CMD_USAGE, "%s: --etcd: %s", command, why);
-    }
+    enum cmd_exit code = cmd_etcd_check(command, &o->etcd, &d->etcd);
+    if (code != CMD_DONE)
+        return code;
     /* Not the same keys as the KV daemons of a cluster of this name. */
     int len = snprintf(d->cluster, sizeof d->cluster, "llm.%s", o->cluster);
     if (len >= (int)sizeof d->cluster || kv_members_check_name(d->cluster))
@@ -100,8 +96,7 @@ static enum cmd_exit join(const char *command, const struct discovery_options *o
                           struct discovery *d)
 {
     char why[RPC_WHY_CHARS];
-    struct kv_members_options options = {.endpoints = d->endpoints,
-                                         .endpoint_count = (uint32_t)o->etcd.count,
+    struct kv_members_options options = {.etcd = &d->etcd.access,
                                          .cluster = d->cluster,
                                          .name = d->name,
                                          .address = d->address,
@@ -113,10 +108,8 @@ static enum cmd_exit join(const char *command, const struct discovery_options *o
         rc = kv_members_wait(d->members, JOIN_LEASES * o->ttl_ns, why);
     if (rc == 0)
         return CMD_DONE;
-    return cmd_fail(rc == -ETIMEDOUT                 ? CMD_UNREACHABLE
-                    : rc == -EEXIST || rc == -EUSERS ? CMD_REFUSED
-                                                     : CMD_FAILED,
-                    "%s: --etcd: %s", command, why);
+    return cmd_fail(rc == -ECANCELED ? CMD_FAILED : cmd_etcd_exit(rc), "%s: --etcd: %s", command,
+                    why);
 }
 
 enum cmd_exit discovery_start(const char *command, const struct discovery_options *o,
@@ -128,7 +121,7 @@ enum cmd_exit discovery_start(const char *command, const struct discovery_option
         return cmd_fail(CMD_FAILED, "%s: out of memory", command);
     d->changed = changed;
     d->user = user;
-    enum cmd_exit code = read_endpoints(command, o, d);
+    enum cmd_exit code = read_options(command, o, d);
     if (code == CMD_DONE)
         code = choose_name(command, address, d);
     if (code == CMD_DONE)
@@ -146,5 +139,6 @@ void discovery_stop(struct discovery *d)
     if (!d)
         return;
     kv_members_destroy(d->members);
+    cmd_etcd_fini(&d->etcd);
     free(d);
 }

@@ -10,23 +10,18 @@
 #define HAWSER_SERVE_DISCOVERY_H
 
 #include "base/clock.h"
-#include "command/command.h"
-#include "kv/cluster/members.h"
+#include "command/etcd.h"
 #include "rpc/transport/addr.h"
 
 struct discovery_options {
-    struct cmd_list etcd; /* none: no discovery */
+    struct cmd_etcd_options etcd; /* no URL: no discovery */
     const char *cluster;
     uint64_t ttl_ns;
 };
 
 /* Rows for the option table of a command whose values hold a struct discovery_options. */
 #define DISCOVERY_OPTIONS(type, member, what)                                                      \
-    {.name = "etcd",                                                                               \
-     .kind = CMD_LIST,                                                                             \
-     .argument = "URL",                                                                            \
-     .offset = offsetof(type, member.etcd),                                                        \
-     .help = what ", at http://host:2379;\nfurther ones are tried when the first fails"},          \
+    CMD_ETCD_OPTIONS(type, member.etcd, what),                                                     \
         {.name = "cluster",                                                                        \
          .kind = CMD_STRING,                                                                       \
          .argument = "NAME",                                                                       \

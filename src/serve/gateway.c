@@ -86,9 +86,9 @@ static enum cmd_exit read_workers(struct gateway *g)
     enum cmd_exit code = CMD_DONE;
     for (size_t i = 0; i < g->o->servers.count && code == CMD_DONE; i++)
         code = add_worker(g, g->o->servers.items[i]);
-    if (g->o->servers.count && g->o->discovery.etcd.count)
+    if (g->o->servers.count && g->o->discovery.etcd.urls.count)
         return cmd_fail(CMD_USAGE, "gateway: --servers or --etcd, not both");
-    bool told = g->o->servers.count || g->o->discovery.etcd.count;
+    bool told = g->o->servers.count || g->o->discovery.etcd.urls.count;
     const char *list = told ? NULL : rpc_servers_from_env(buf);
     while (list && code == CMD_DONE && rpc_servers_next(&list, one))
         code = add_worker(g, one);
@@ -129,7 +129,7 @@ static enum cmd_exit start(struct gateway *g, struct http_front **front)
     enum cmd_exit code = http_front_start(&f, front, &url);
     if (code != CMD_DONE)
         return code;
-    if (g->o->discovery.etcd.count)
+    if (g->o->discovery.etcd.urls.count)
         code =
             discovery_start("gateway", &g->o->discovery, NULL, on_workers, *front, &g->discovery);
     if (code == CMD_DONE)

@@ -552,7 +552,7 @@ static enum cmd_exit start_front(struct server *s)
 
 static enum cmd_exit start_discovery(struct server *s, const char *bound)
 {
-    if (s->o->discovery.etcd.count == 0)
+    if (s->o->discovery.etcd.urls.count == 0)
         return CMD_DONE;
     if (!service_llm_serves(&s->llm))
         return cmd_fail(CMD_USAGE, "serve: --etcd is for gateways: give --model FILE");

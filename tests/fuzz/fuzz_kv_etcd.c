@@ -42,6 +42,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         require(entered.revision == 1 && !entered.done);
     require(kv_etcd_watch_answer(text, size, told, &count, &news) <= 0);
     require(count <= size); /* each pair has bytes of its own, in either answer */
+    bool done;
+    require(kv_etcd_put_answer(text, size, &done) <= 0);
+    char token[KV_ETCD_TOKEN_CHARS];
+    if (kv_etcd_login_answer(text, size, token) == 0)
+        require(strlen(token) > 0 && !strpbrk(token, "\r\n "));
     kv_etcd_error_answer(text, size, why);
     require(strlen(why) < sizeof(why));
     try_base64(text, size);

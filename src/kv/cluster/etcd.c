@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,25 +44,84 @@ void kv_etcd_lease_request(uint64_t lease, char out[KV_ETCD_REQUEST_MAX])
     snprintf(out, KV_ETCD_REQUEST_MAX, "{\"ID\":\"%" PRIu64 "\"}", lease);
 }
 
-void kv_etcd_enter_request(const struct kv_etcd_enter *e, char out[KV_ETCD_REQUEST_MAX])
+/* What a transaction reads, as operations of it. */
+typedef char reading[2 * sizeof(key64) + sizeof(key64) + 256];
+
+static void encode_read(const struct kv_etcd_read *r, reading out)
 {
-    key64 key, from, to;
-    char value[HW_BASE64_CHARS(KV_ETCD_VALUE_MAX)];
-    encode_key(e->key, key);
-    encode_range(e->prefix, from, to);
-    assert(strlen(e->value) <= KV_ETCD_VALUE_MAX);
-    hw_base64_encode(e->value, strlen(e->value), value);
-    int len = snprintf(
-        out, KV_ETCD_REQUEST_MAX,
-        "{\"compare\":[{\"target\":\"MOD\",\"key\":\"%s\",\"mod_revision\":\"%" PRIu64 "\"}],"
-        "\"success\":[{\"request_put\":{\"key\":\"%s\",\"value\":\"%s\",\"lease\":\"%" PRIu64
-        "\"}},"
-        "{\"request_range\":{\"key\":\"%s\",\"range_end\":\"%s\",\"limit\":\"%u\","
-        "\"sort_target\":\"CREATE\",\"sort_order\":\"ASCEND\"}}],"
-        "\"failure\":[{\"request_range\":{\"key\":\"%s\"}}]}",
-        key, e->guard, key, value, e->lease, from, to, e->limit, key);
+    key64 from, to, era;
+    encode_range(r->prefix, from, to);
+    encode_key(r->era, era);
+    int len = snprintf(out, sizeof(reading),
+                       "{\"request_range\":{\"key\":\"%s\",\"range_end\":\"%s\",\"limit\":\"%u\","
+                       "\"sort_target\":\"CREATE\",\"sort_order\":\"ASCEND\"}},"
+                       "{\"request_range\":{\"key\":\"%s\"}}",
+                       from, to, r->limit, era);
+    assert(len > 0 && (size_t)len < sizeof(reading));
+    (void)len;
+}
+
+/* A transaction; an error of ours if it does not fit. */
+static void PRINTF_LIKE(2, 3) put_request(char out[KV_ETCD_REQUEST_MAX], const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    int len = vsnprintf(out, KV_ETCD_REQUEST_MAX, fmt, args);
+    va_end(args);
     assert(len > 0 && len < KV_ETCD_REQUEST_MAX);
     (void)len;
+}
+
+void kv_etcd_enter_request(const struct kv_etcd_enter *e, char out[KV_ETCD_REQUEST_MAX])
+{
+    key64 key, era;
+    reading read;
+    char value[HW_BASE64_CHARS(KV_ETCD_VALUE_MAX)];
+    encode_key(e->key, key);
+    encode_key(e->read.era, era);
+    encode_read(&e->read, read);
+    assert(strlen(e->value) <= KV_ETCD_VALUE_MAX);
+    hw_base64_encode(e->value, strlen(e->value), value);
+    put_request(
+        out,
+        "{\"compare\":[{\"target\":\"MOD\",\"key\":\"%s\",\"mod_revision\":\"%" PRIu64 "\"}],"
+        "\"success\":[{\"request_put\":{\"key\":\"%s\",\"value\":\"%s\",\"lease\":\"%" PRIu64
+        "\"}},%s],\"failure\":[{\"request_range\":{\"key\":\"%s\"}},"
+        "{\"request_range\":{\"key\":\"%s\"}}]}",
+        key, e->guard, key, value, e->lease, read, key, era);
+}
+
+void kv_etcd_read_request(const struct kv_etcd_read *r, char out[KV_ETCD_REQUEST_MAX])
+{
+    reading read;
+    encode_read(r, read);
+    put_request(out, "{\"success\":[%s]}", read);
+}
+
+void kv_etcd_put_request(const char *key, const char *value, uint64_t guard,
+                         char out[KV_ETCD_REQUEST_MAX])
+{
+    key64 key_64, value_64;
+    encode_key(key, key_64);
+    encode_key(value, value_64);
+    put_request(out,
+                "{\"compare\":[{\"target\":\"MOD\",\"key\":\"%s\",\"mod_revision\":\"%" PRIu64
+                "\"}],"
+                "\"success\":[{\"request_put\":{\"key\":\"%s\",\"value\":\"%s\"}}]}",
+                key_64, guard, key_64, value_64);
+}
+
+int kv_etcd_login_request(const char *name, const char *password, char out[KV_ETCD_REQUEST_MAX])
+{
+    if (strlen(name) > KV_ETCD_LOGIN_MAX || strlen(password) > KV_ETCD_LOGIN_MAX)
+        return -EINVAL;
+    json_t *root = json_pack("{s:s, s:s}", "name", name, "password", password);
+    size_t len = root ? json_dumpb(root, out, KV_ETCD_REQUEST_MAX - 1, JSON_COMPACT) : 0;
+    json_decref(root);
+    if (len == 0 || len >= KV_ETCD_REQUEST_MAX)
+        return -EINVAL;
+    out[len] = '\0';
+    return 0;
 }
 
 void kv_etcd_watch_request(const char *prefix, uint64_t revision, char out[KV_ETCD_REQUEST_MAX])
@@ -172,17 +232,35 @@ int kv_etcd_renew_answer(const char *text, size_t len, uint64_t *ttl_s_out)
     return rc;
 }
 
-/* The pairs of a range that is the `index`th answer of a transaction. */
-static int tell_range(const json_t *root, size_t index, kv_etcd_pair_fn *tell, void *user)
+/* The pairs of all that a transaction read; it read something. */
+static int tell_ranges(const json_t *root, kv_etcd_pair_fn *tell, void *user)
 {
-    const json_t *response = json_array_get(json_object_get(root, "responses"), index);
-    const json_t *range = json_object_get(response, "response_range");
-    if (!json_is_object(range))
-        return -EBADMSG;
-    const json_t *kvs = json_object_get(range, "kvs");
+    const json_t *responses = json_object_get(root, "responses");
+    bool any = false;
     int rc = 0;
-    for (size_t i = 0; i < json_array_size(kvs) && rc == 0; i++)
-        rc = tell_pair(json_array_get(kvs, i), false, tell, user);
+    for (size_t i = 0; i < json_array_size(responses); i++) {
+        const json_t *range = json_object_get(json_array_get(responses, i), "response_range");
+        const json_t *kvs = json_object_get(range, "kvs");
+        any = any || json_is_object(range);
+        for (size_t k = 0; k < json_array_size(kvs) && rc == 0; k++)
+            rc = tell_pair(json_array_get(kvs, k), false, tell, user);
+    }
+    return any ? rc : -EBADMSG;
+}
+
+int kv_etcd_put_answer(const char *text, size_t len, bool *done_out)
+{
+    json_t *root;
+    uint64_t revision;
+    int rc = parse(text, len, &root);
+    if (rc)
+        return rc;
+    rc = number_of(json_object_get(root, "header"), "revision", &revision);
+    if (rc == 0 && revision == 0)
+        rc = -EBADMSG;
+    if (rc == 0)
+        *done_out = json_is_true(json_object_get(root, "succeeded"));
+    json_decref(root);
     return rc;
 }
 
@@ -198,7 +276,7 @@ int kv_etcd_enter_answer(const char *text, size_t len, kv_etcd_pair_fn *tell, vo
     if (rc == 0 && entered.revision == 0)
         rc = -EBADMSG;
     if (rc == 0)
-        rc = tell_range(root, entered.done ? 1 : 0, tell, user);
+        rc = tell_ranges(root, tell, user);
     json_decref(root);
     if (rc == 0)
         *out = entered;
@@ -232,6 +310,23 @@ int kv_etcd_watch_answer(const char *text, size_t len, kv_etcd_pair_fn *tell, vo
                                      .compacted = compact > 0};
     json_decref(root);
     return rc;
+}
+
+int kv_etcd_login_answer(const char *text, size_t len, char token_out[KV_ETCD_TOKEN_CHARS])
+{
+    json_t *root;
+    int rc = parse(text, len, &root);
+    if (rc)
+        return rc;
+    const char *token = json_string_value(json_object_get(root, "token"));
+    size_t chars = token ? strlen(token) : 0;
+    bool fits = chars > 0 && chars < KV_ETCD_TOKEN_CHARS;
+    for (size_t i = 0; i < chars; i++)
+        fits = fits && token[i] > ' ' && token[i] <= '~'; /* it becomes a line of a header */
+    if (fits)
+        memcpy(token_out, token, chars + 1);
+    json_decref(root);
+    return fits ? 0 : -EBADMSG;
 }
 
 /* {"error":"...", ...} of an exchange; {"error":{"message":"...", ...}} in a stream. */

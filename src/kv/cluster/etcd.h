@@ -4,6 +4,7 @@
  *   KV_ETCD_RENEW    renews a lease
  *   KV_ETCD_REVOKE   ends a lease and deletes its keys
  *   KV_ETCD_TXN      puts a key unless another daemon has it, and reads all keys, atomically
+ *   KV_ETCD_LOGIN    gives a token for a name and a password
  *   KV_ETCD_WATCH    an endless answer: a line for every change
  *
  * In this JSON 64-bit numbers are strings, zeros are left out, and keys and values are base64.
@@ -26,27 +27,44 @@
 #define KV_ETCD_REVOKE "/v3/lease/revoke"
 #define KV_ETCD_TXN "/v3/kv/txn"
 #define KV_ETCD_WATCH "/v3/watch"
+#define KV_ETCD_LOGIN "/v3/auth/authenticate"
 
 enum {
-    KV_ETCD_KEY_MAX = 255,     /* ours have a cluster's and a member's name, 63 each */
-    KV_ETCD_VALUE_MAX = 511,   /* an address has at most 271 */
-    KV_ETCD_REQUEST_MAX = 4096 /* the longest has four keys and a value in base64 */
+    KV_ETCD_KEY_MAX = 255,      /* ours have a cluster's and a member's name, 63 each */
+    KV_ETCD_VALUE_MAX = 511,    /* an address has at most 271 */
+    KV_ETCD_REQUEST_MAX = 4096, /* the longest has eight keys and a value in base64 */
+    KV_ETCD_TOKEN_CHARS = 768,  /* with NUL; a simple one has 24, a signed one some 300 */
+    KV_ETCD_LOGIN_MAX = 255     /* a name or a password */
 };
 
 /* ---- requests: text for the body ---- */
 
+/* What an entry reads beside its own key: all keys of a prefix, the oldest first, and the era. */
+struct kv_etcd_read {
+    const char *prefix; /* ends in '/' */
+    const char *era;    /* a key outside of it */
+    uint32_t limit;
+};
+
 struct kv_etcd_enter {
-    const char *prefix; /* of the keys to read; ends in '/' */
+    struct kv_etcd_read read;
     const char *key, *value;
     uint64_t lease;
     uint64_t guard; /* do it only if the key was last changed in this revision; 0: is not there */
-    uint32_t limit; /* keys to read, the oldest first */
 };
 
 void kv_etcd_grant_request(uint64_t ttl_s, char out[KV_ETCD_REQUEST_MAX]);
 /* Also of a revocation. */
 void kv_etcd_lease_request(uint64_t lease, char out[KV_ETCD_REQUEST_MAX]);
 void kv_etcd_enter_request(const struct kv_etcd_enter *enter, char out[KV_ETCD_REQUEST_MAX]);
+/* Only reads; answered as an entry is. */
+void kv_etcd_read_request(const struct kv_etcd_read *read, char out[KV_ETCD_REQUEST_MAX]);
+/* Puts a key without a lease, under the guard of struct kv_etcd_enter. */
+void kv_etcd_put_request(const char *key, const char *value, uint64_t guard,
+                         char out[KV_ETCD_REQUEST_MAX]);
+/* 0, or -EINVAL for a name or password that is no UTF-8 or too long. */
+int kv_etcd_login_request(const char *name, const char *password,
+                          char out[KV_ETCD_REQUEST_MAX]) MUST_CHECK;
 /* All changes under the prefix from `revision` on. */
 void kv_etcd_watch_request(const char *prefix, uint64_t revision, char out[KV_ETCD_REQUEST_MAX]);
 
@@ -61,7 +79,8 @@ struct kv_etcd_pair {
 typedef void kv_etcd_pair_fn(void *user, const struct kv_etcd_pair *pair);
 
 struct kv_etcd_entered {
-    bool done; /* false: the guard refused, and the one pair reported is the key's present one */
+    bool done; /* false: the guard refused, and the pairs reported are the key's present one and
+                  the era */
     uint64_t revision;
 };
 
@@ -77,9 +96,12 @@ int kv_etcd_grant_answer(const char *text, size_t len, uint64_t *lease_out,
 int kv_etcd_renew_answer(const char *text, size_t len, uint64_t *ttl_s_out) MUST_CHECK;
 int kv_etcd_enter_answer(const char *text, size_t len, kv_etcd_pair_fn *tell, void *user,
                          struct kv_etcd_entered *out) MUST_CHECK;
+int kv_etcd_put_answer(const char *text, size_t len, bool *done_out) MUST_CHECK;
 /* One line of a watch.  Pairs may have been reported before an error is found. */
 int kv_etcd_watch_answer(const char *text, size_t len, kv_etcd_pair_fn *tell, void *user,
                          struct kv_etcd_news *out) MUST_CHECK;
+int kv_etcd_login_answer(const char *text, size_t len,
+                         char token_out[KV_ETCD_TOKEN_CHARS]) MUST_CHECK;
 /* The error message in an answer; "": none. */
 void kv_etcd_error_answer(const char *text, size_t len, char out[RPC_WHY_CHARS]);
 

@@ -1,11 +1,10 @@
 #include "kv/cluster/http_post.h"
 
 #include "base/clock.h"
-#include "kv/cluster/http.h"
+#include "kv/cluster/curl.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -14,169 +13,62 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum {
-    HEAD_CHARS = 512 + RPC_ADDR_HOST_CHARS,
-    READ_BYTES = 16 << 10,
-    BUFFER_FIRST = 4 << 10 /* enough for every answer of a small cluster */
+    BUFFER_FIRST = 4 << 10, /* enough for every answer of a small cluster */
+    PATH_CHARS = 64,
+    HEADER_CHARS = 1024,  /* with a token: a signed one of etcd has some 300 */
+    CONNECTIONS_KEPT = 2, /* a watch, and exchanges one after the other */
+    POLL_MOST_MS = 60 * 1000
+};
+
+struct kv_poster {
+    const struct kv_curl *curl;
+    CURLM *multi;
+    struct kv_post_tls tls;
 };
 
 struct kv_post {
-    int fd, wake_fd;
-    struct kv_http http;
-    char *body; /* [taken, len) is not taken yet */
+    struct kv_poster *poster;
+    CURL *easy;
+    struct curl_slist *headers;
+    char url[KV_POST_URL_CHARS], path[PATH_CHARS];
+    char words[CURL_ERROR_SIZE]; /* libcurl's about a failure */
+    bool fresh;                  /* some of the body came since the last read */
+    bool ended;
+    CURLcode outcome; /* once it has ended */
+    int error;        /* our own reason to end it */
+    char *body;       /* [taken, len) is not taken yet */
     size_t taken, len, room;
     size_t scanned; /* no line ends before this */
 };
 
-/* ---- waiting ---- */
-
-static int wait_for(int fd, short events, int wake_fd, uint64_t deadline_ns)
+int kv_poster_create(const struct kv_post_tls *tls, struct kv_poster **out, char why[RPC_WHY_CHARS])
 {
-    struct pollfd fds[2] = {{.fd = wake_fd, .events = POLLIN}, {.fd = fd, .events = events}};
-    for (;;) {
-        uint64_t now = hw_now_ns(), left = deadline_ns > now ? deadline_ns - now : 0;
-        struct timespec limit = {.tv_sec = (time_t)(left / HW_SEC),
-                                 .tv_nsec = (long)(left % HW_SEC)};
-        int n = ppoll(fds, 2, &limit, NULL);
-        if (n < 0 && errno != EINTR)
-            return -errno;
-        if (n > 0)
-            return fds[0].revents ? -ECANCELED : 0;
-        if (n == 0 && hw_now_ns() >= deadline_ns)
-            return -ETIMEDOUT;
+    const struct kv_curl *curl = kv_curl_load(why);
+    if (!curl)
+        return -ENOENT;
+    struct kv_poster *h = calloc(1, sizeof(*h));
+    CURLM *multi = h ? curl->multi_init() : NULL;
+    if (!multi) {
+        free(h);
+        snprintf(why, RPC_WHY_CHARS, "out of memory");
+        return -ENOMEM;
     }
-}
-
-int kv_post_pause(int wake_fd, uint64_t deadline_ns)
-{
-    return wait_for(-1, 0, wake_fd, deadline_ns);
-}
-
-/* ---- connecting ---- */
-
-/* Keepalive: notices within 10 s that a silent server is gone, also during a watch. */
-static void watch_over(int fd)
-{
-    const int on = 1, idle_s = 4, every_s = 2, probes = 3;
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof(every_s));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
-}
-
-static int finish_connect(int fd, int wake_fd, uint64_t deadline_ns)
-{
-    int rc = wait_for(fd, POLLOUT, wake_fd, deadline_ns);
-    int error = 0;
-    socklen_t len = sizeof(error);
-    if (rc == 0 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len))
-        return -errno;
-    return rc ? rc : -error;
-}
-
-/* On one host the kernel may give a socket the very port that it dials while nobody listens there.
- * The socket then connects to itself and keeps the server from starting. */
-static bool reached_itself(int fd)
-{
-    struct sockaddr_storage own = {0}, peer = {0};
-    socklen_t own_len = sizeof(own), peer_len = sizeof(peer);
-    return getsockname(fd, (struct sockaddr *)&own, &own_len) == 0 &&
-           getpeername(fd, (struct sockaddr *)&peer, &peer_len) == 0 && own_len == peer_len &&
-           memcmp(&own, &peer, own_len) == 0;
-}
-
-static int connect_one(const struct addrinfo *a, int wake_fd, uint64_t deadline_ns, int *fd_out)
-{
-    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return -errno;
-    int rc = connect(fd, a->ai_addr, a->ai_addrlen) ? -errno : 0;
-    if (rc == -EINPROGRESS)
-        rc = finish_connect(fd, wake_fd, deadline_ns);
-    if (rc == 0 && reached_itself(fd))
-        rc = -ECONNREFUSED;
-    if (rc) {
-        close(fd);
-        return rc;
-    }
-    watch_over(fd);
-    *fd_out = fd;
+    (void)curl->multi_setopt(multi, CURLMOPT_MAXCONNECTS, (long)CONNECTIONS_KEPT);
+    *h = (struct kv_poster){.curl = curl, .multi = multi};
+    if (tls)
+        h->tls = *tls;
+    *out = h;
     return 0;
 }
 
-/* The addresses of a name share the time, so that a silent one leaves some to the next. */
-static int connect_any(const struct addrinfo *list, const struct kv_post_request *r, int *fd_out)
+void kv_poster_destroy(struct kv_poster *h)
 {
-    uint64_t count = 0;
-    for (const struct addrinfo *a = list; a; a = a->ai_next)
-        count++;
-    int rc = -EADDRNOTAVAIL;
-    for (const struct addrinfo *a = list; a; a = a->ai_next, count--) {
-        uint64_t now = hw_now_ns(), left = r->deadline_ns > now ? r->deadline_ns - now : 0;
-        rc = connect_one(a, r->wake_fd, now + left / count, fd_out);
-        if (rc == 0 || rc == -ECANCELED)
-            break;
-    }
-    return rc;
-}
-
-static int connect_to(const struct kv_post_request *r, int *fd_out, char why[RPC_WHY_CHARS])
-{
-    char port[8];
-    struct addrinfo *list, hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
-    snprintf(port, sizeof(port), "%u", r->to->port);
-    int error = getaddrinfo(r->to->host, port, &hints, &list);
-    if (error) {
-        snprintf(why, RPC_WHY_CHARS, "cannot resolve \"%.100s\": %s", r->to->host,
-                 gai_strerror(error));
-        return -EADDRNOTAVAIL;
-    }
-    int rc = connect_any(list, r, fd_out);
-    freeaddrinfo(list);
-    if (rc)
-        snprintf(why, RPC_WHY_CHARS, "cannot reach %.100s:%u: %s", r->to->host, r->to->port,
-                 strerror(-rc));
-    return rc;
-}
-
-/* ---- sending ---- */
-
-static int send_all(int fd, const struct kv_post_request *r, const char *data, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = send(fd, data, len, MSG_NOSIGNAL);
-        if (n < 0 && errno != EAGAIN && errno != EINTR)
-            return -errno;
-        if (n > 0) {
-            data += n;
-            len -= (size_t)n;
-            continue;
-        }
-        int rc = wait_for(fd, POLLOUT, r->wake_fd, r->deadline_ns);
-        if (rc)
-            return rc;
-    }
-    return 0;
-}
-
-static int send_request(int fd, const struct kv_post_request *r, char why[RPC_WHY_CHARS])
-{
-    char head[HEAD_CHARS], host[RPC_ADDR_HOST_CHARS + 16];
-    size_t len = strlen(r->json);
-    rpc_addr_format(r->to, host, sizeof(host));
-    int head_len = snprintf(head, sizeof(head),
-                            "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"
-                            "Content-Length: %zu\r\nConnection: close\r\n\r\n",
-                            r->path, host, len);
-    assert(head_len > 0 && (size_t)head_len < sizeof(head));
-    int rc = send_all(fd, r, head, (size_t)head_len);
-    if (rc == 0)
-        rc = send_all(fd, r, r->json, len);
-    if (rc)
-        snprintf(why, RPC_WHY_CHARS, "cannot send to %.100s: %s", host, strerror(-rc));
-    return rc;
+    if (!h)
+        return;
+    (void)h->curl->multi_cleanup(h->multi);
+    free(h);
 }
 
 /* ---- the body ---- */
@@ -205,35 +97,126 @@ static int make_room(struct kv_post *p, size_t more)
     return 0;
 }
 
-static int keep_body(void *user, const void *data, size_t len)
+static size_t on_body(char *data, size_t size, size_t count, void *user)
 {
     struct kv_post *p = user;
-    int rc = make_room(p, len);
-    if (rc)
-        return rc;
+    size_t len = size * count;
+    p->error = make_room(p, len);
+    if (p->error)
+        return 0; /* libcurl ends the transfer */
     memcpy(p->body + p->len, data, len);
     p->len += len;
-    return 0;
+    p->fresh = true;
+    return len;
 }
 
-int kv_post_open(const struct kv_post_request *request, struct kv_post **out,
+/* ---- opening ---- */
+
+/* Keepalive: notices within 10 s that a silent server is gone, also during a watch. */
+static int on_socket(void *user, curl_socket_t fd, curlsocktype purpose)
+{
+    const int on = 1, idle_s = 4, every_s = 2, probes = 3;
+    (void)user;
+    (void)purpose;
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof(every_s));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+    return CURL_SOCKOPT_OK;
+}
+
+static bool add_header(struct kv_post *p, const char *header)
+{
+    struct curl_slist *longer = p->poster->curl->slist_append(p->headers, header);
+    if (longer)
+        p->headers = longer;
+    return longer != NULL;
+}
+
+static CURLcode set_tls(struct kv_post *p)
+{
+    const struct kv_curl *curl = p->poster->curl;
+    const struct kv_post_tls *tls = &p->poster->tls;
+    CURLcode rc = curl->easy_setopt(p->easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    if (rc == CURLE_OK && tls->ca) /* that one, and not the system's beside it */
+        rc = curl->easy_setopt(p->easy, CURLOPT_CAINFO, tls->ca);
+    if (rc == CURLE_OK && tls->ca)
+        rc = curl->easy_setopt(p->easy, CURLOPT_CAPATH, NULL);
+    if (rc == CURLE_OK && tls->cert)
+        rc = curl->easy_setopt(p->easy, CURLOPT_SSLCERT, tls->cert);
+    if (rc == CURLE_OK && tls->key)
+        rc = curl->easy_setopt(p->easy, CURLOPT_SSLKEY, tls->key);
+    return rc;
+}
+
+/* HTTP/1.1: over HTTP/2 etcd takes posts for gRPC.  No proxy: members of a cluster see etcd. */
+static CURLcode set_options(struct kv_post *p, const char *url, const char *json)
+{
+    const struct kv_curl *curl = p->poster->curl;
+    const struct {
+        CURLoption option;
+        long value;
+    } numbers[] = {
+        {CURLOPT_NOSIGNAL, 1},
+        {CURLOPT_POST, 1},
+        {CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1},
+    };
+    const struct {
+        CURLoption option;
+        const void *value;
+    } pointers[] = {
+        {CURLOPT_URL, url},
+        {CURLOPT_PROTOCOLS_STR, "http,https"},
+        {CURLOPT_NOPROXY, "*"},
+        {CURLOPT_HTTPHEADER, p->headers},
+        {CURLOPT_COPYPOSTFIELDS, json},
+        {CURLOPT_WRITEDATA, p},
+        {CURLOPT_PRIVATE, p},
+        {CURLOPT_ERRORBUFFER, p->words},
+    };
+    CURLcode rc = set_tls(p);
+    for (size_t i = 0; rc == CURLE_OK && i < ARRAY_LEN(numbers); i++)
+        rc = curl->easy_setopt(p->easy, numbers[i].option, numbers[i].value);
+    for (size_t i = 0; rc == CURLE_OK && i < ARRAY_LEN(pointers); i++)
+        rc = curl->easy_setopt(p->easy, pointers[i].option, pointers[i].value);
+    if (rc == CURLE_OK)
+        rc = curl->easy_setopt(p->easy, CURLOPT_WRITEFUNCTION, on_body);
+    if (rc == CURLE_OK)
+        rc = curl->easy_setopt(p->easy, CURLOPT_SOCKOPTFUNCTION, on_socket);
+    return rc;
+}
+
+static bool begin(struct kv_post *p, const struct kv_post_request *r)
+{
+    const struct kv_curl *curl = p->poster->curl;
+    char url[KV_POST_URL_CHARS + PATH_CHARS], token[HEADER_CHARS];
+    snprintf(p->url, sizeof(p->url), "%s", r->url);
+    snprintf(p->path, sizeof(p->path), "%s", r->path);
+    snprintf(url, sizeof(url), "%s%s", p->url, p->path);
+    bool ok = add_header(p, "Content-Type: application/json") &&
+              add_header(p, "Expect:"); /* no wait before the body */
+    if (ok && r->token && r->token[0]) {
+        snprintf(token, sizeof(token), "Authorization: %s", r->token);
+        ok = add_header(p, token);
+    }
+    if (!ok || set_options(p, url, r->json) != CURLE_OK)
+        return false;
+    return curl->multi_add_handle(p->poster->multi, p->easy) == CURLM_OK;
+}
+
+int kv_post_open(struct kv_poster *h, const struct kv_post_request *request, struct kv_post **out,
                  char why[RPC_WHY_CHARS])
 {
-    int fd = -1;
-    int rc = connect_to(request, &fd, why);
-    if (rc)
-        return rc;
-    rc = send_request(fd, request, why);
-    struct kv_post *p = rc ? NULL : calloc(1, sizeof(*p));
-    if (!p) {
-        close(fd);
-        if (rc == 0)
-            snprintf(why, RPC_WHY_CHARS, "out of memory");
-        return rc ? rc : -ENOMEM;
+    struct kv_post *p = calloc(1, sizeof(*p));
+    if (p) {
+        p->poster = h;
+        p->easy = h->curl->easy_init();
     }
-    p->fd = fd;
-    p->wake_fd = request->wake_fd;
-    kv_http_init(&p->http, keep_body, p);
+    if (!p || !p->easy || !begin(p, request)) {
+        kv_post_destroy(p);
+        snprintf(why, RPC_WHY_CHARS, "out of memory");
+        return -ENOMEM;
+    }
     *out = p;
     return 0;
 }
@@ -242,40 +225,132 @@ void kv_post_destroy(struct kv_post *p)
 {
     if (!p)
         return;
-    close(p->fd);
+    const struct kv_curl *curl = p->poster->curl;
+    if (p->easy) {
+        (void)curl->multi_remove_handle(p->poster->multi, p->easy);
+        curl->easy_cleanup(p->easy);
+    }
+    curl->slist_free_all(p->headers);
     free(p->body);
     free(p);
 }
 
-int kv_post_read(struct kv_post *p, uint64_t deadline_ns)
+/* ---- reading ---- */
+
+static int time_left_ms(uint64_t deadline_ns)
 {
-    char data[READ_BYTES];
-    if (kv_http_done(&p->http))
-        return -ESHUTDOWN;
-    int rc = wait_for(p->fd, POLLIN, p->wake_fd, deadline_ns);
-    if (rc)
-        return rc;
-    ssize_t n = recv(p->fd, data, sizeof(data), 0);
-    if (n > 0)
-        return kv_http_feed(&p->http, data, (size_t)n);
-    if (n < 0)
-        return errno == EAGAIN || errno == EINTR ? 0 : -errno;
-    rc = kv_http_end(&p->http);
-    return rc ? rc : -ESHUTDOWN;
+    uint64_t now = hw_now_ns(), left = deadline_ns > now ? deadline_ns - now : 0;
+    uint64_t ms = left / HW_MS + (left % HW_MS != 0);
+    return ms < POLL_MOST_MS ? (int)ms : POLL_MOST_MS;
 }
 
-int kv_post_read_all(struct kv_post *p, uint64_t deadline_ns)
+int kv_post_pause(int wake_fd, uint64_t deadline_ns)
+{
+    struct pollfd fd = {.fd = wake_fd, .events = POLLIN};
+    for (;;) {
+        int n = poll(&fd, 1, time_left_ms(deadline_ns));
+        if (n > 0)
+            return -ECANCELED;
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        if (hw_now_ns() >= deadline_ns)
+            return -ETIMEDOUT;
+    }
+}
+
+/* Moves all posts on. */
+static void perform(struct kv_poster *h)
+{
+    int running, left;
+    (void)h->curl->multi_perform(h->multi, &running);
+    for (CURLMsg *m; (m = h->curl->multi_info_read(h->multi, &left));) {
+        char *post = NULL;
+        CURLcode outcome = m->data.result;
+        (void)h->curl->easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &post);
+        struct kv_post *p = (struct kv_post *)(void *)post;
+        p->ended = true;
+        p->outcome = outcome;
+    }
+}
+
+static int errno_of(const struct kv_post *p)
+{
+    long os = 0;
+    switch (p->outcome) {
+    case CURLE_COULDNT_RESOLVE_HOST:
+        return -EADDRNOTAVAIL;
+    case CURLE_COULDNT_CONNECT:
+        (void)p->poster->curl->easy_getinfo(p->easy, CURLINFO_OS_ERRNO, &os);
+        return os ? -(int)os : -ECONNREFUSED;
+    case CURLE_OUT_OF_MEMORY:
+        return -ENOMEM;
+    case CURLE_SSL_CONNECT_ERROR:
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CERTPROBLEM:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_ISSUER_ERROR:
+    case CURLE_SSL_CLIENTCERT:
+        return -EACCES;
+    default: /* with TLS 1.3 a server refuses a client's certificate after the handshake */
+        return strstr(p->words, " alert ") ? -EACCES : -EPROTO;
+    }
+}
+
+/* It has ended in another way than well. */
+static int say_why(const struct kv_post *p, char why[RPC_WHY_CHARS])
+{
+    int rc = p->error ? p->error : errno_of(p);
+    const char *words = p->words[0] ? p->words : p->poster->curl->easy_strerror(p->outcome);
+    if (p->outcome == CURLE_COULDNT_CONNECT)
+        snprintf(why, RPC_WHY_CHARS, "cannot reach %.100s: %s", p->url, strerror(-rc));
+    else if (rc == -EADDRNOTAVAIL)
+        snprintf(why, RPC_WHY_CHARS, "cannot reach %.100s: nobody has that name", p->url);
+    else if (rc == -EACCES)
+        snprintf(why, RPC_WHY_CHARS,
+                 "%.80s: TLS: %.120s; see --etcd-ca, --etcd-cert and --etcd-key", p->url, words);
+    else
+        snprintf(why, RPC_WHY_CHARS, "etcd at %.80s does not answer %s: %.80s", p->url, p->path,
+                 p->error ? strerror(-rc) : words);
+    return rc;
+}
+
+int kv_post_read(struct kv_post *p, int wake_fd, uint64_t deadline_ns, char why[RPC_WHY_CHARS])
+{
+    struct kv_poster *h = p->poster;
+    struct curl_waitfd wake = {.fd = wake_fd, .events = CURL_WAIT_POLLIN};
+    while (!p->fresh) {
+        perform(h);
+        if (p->fresh)
+            break;
+        if (p->ended)
+            return p->outcome == CURLE_OK ? -ESHUTDOWN : say_why(p, why);
+        if (hw_now_ns() >= deadline_ns) {
+            snprintf(why, RPC_WHY_CHARS, "etcd at %.80s does not answer %s: %s", p->url, p->path,
+                     strerror(ETIMEDOUT));
+            return -ETIMEDOUT;
+        }
+        (void)h->curl->multi_poll(h->multi, &wake, wake_fd >= 0, time_left_ms(deadline_ns), NULL);
+        if (wake.revents)
+            return -ECANCELED;
+    }
+    p->fresh = false;
+    return 0;
+}
+
+int kv_post_read_all(struct kv_post *p, int wake_fd, uint64_t deadline_ns, char why[RPC_WHY_CHARS])
 {
     int rc;
     do
-        rc = kv_post_read(p, deadline_ns);
+        rc = kv_post_read(p, wake_fd, deadline_ns, why);
     while (rc == 0);
     return rc == -ESHUTDOWN ? 0 : rc;
 }
 
 unsigned kv_post_status(const struct kv_post *p)
 {
-    return p->http.status;
+    long status = 0;
+    (void)p->poster->curl->easy_getinfo(p->easy, CURLINFO_RESPONSE_CODE, &status);
+    return (unsigned)status;
 }
 
 const char *kv_post_body(const struct kv_post *p, size_t *len_out)

@@ -1,41 +1,60 @@
-/* kv/cluster/http_post.h - one HTTP POST over a TCP connection of its own, and its answer.
+/* kv/cluster/http_post.h - HTTP POSTs to etcd, and their answers, as they come.
  *
- * Every wait ends at its deadline, and with -ECANCELED when wake_fd becomes readable.  Only a
- * look-up of a host name cannot be interrupted; a numeric address needs none.
+ * A poster keeps connections open for the next post.  A wait for one post moves the others on, too:
+ * an exchange does not stop a watch.  Every wait ends at its deadline, and with -ECANCELED when
+ * wake_fd becomes readable.
  *
- * Trust: the answer may hold anything; see kv/cluster/http.h.  Threads: one at a time.  Lifetime:
- * open/destroy; destroy(NULL) is fine. */
+ * Trust: libcurl parses the answer; what is kept of a body is bounded here.  Threads: one at a time
+ * for a poster and its posts.  Lifetime: create/destroy and open/destroy, posts before their
+ * poster; destroy(NULL) is fine. */
 #ifndef HAWSER_KV_CLUSTER_HTTP_POST_H
 #define HAWSER_KV_CLUSTER_HTTP_POST_H
 
+#include "base/attr.h"
 #include "rpc/transport/addr.h"
 
-/* A body, or what of one has not been taken as lines.  etcd batches a thousand changes in an event,
- * of 200 to 300 bytes each. */
-enum { KV_POST_BODY_MAX = 1 << 20 };
-
-struct kv_post;
-
-struct kv_post_request {
-    const struct rpc_addr *to; /* tcp */
-    const char *path;          /* "/v3/watch" */
-    const char *json;          /* the body */
-    int wake_fd;
-    uint64_t deadline_ns; /* for connecting and sending; of hw_now_ns */
+enum {
+    /* A body, or what of one has not been taken as lines: all members at once, some 500 bytes each,
+     * or the thousand changes that etcd batches in an event. */
+    KV_POST_BODY_MAX = 4 << 20,
+    KV_POST_URL_CHARS = RPC_ADDR_HOST_CHARS + 24 /* with scheme, port, brackets and NUL */
 };
 
-/* Connects and sends.  0, -ETIMEDOUT, -ECANCELED, -EADDRNOTAVAIL, -ENOMEM or what the kernel says;
- * a sentence in why, but for -ECANCELED. */
-int kv_post_open(const struct kv_post_request *request, struct kv_post **out,
-                 char why[RPC_WHY_CHARS]) MUST_CHECK;
+struct kv_poster;
+struct kv_post;
+
+/* Files of https; NULL: the system's authorities, no certificate of our own. */
+struct kv_post_tls {
+    const char *ca, *cert, *key;
+};
+
+struct kv_post_request {
+    const char *url;   /* "https://host:2379" */
+    const char *path;  /* "/v3/watch" */
+    const char *json;  /* the body; copied */
+    const char *token; /* for Authorization; NULL or "": none */
+};
+
+/* The texts of `tls` (may be NULL) must outlive it.  0, -ENOENT without libcurl, -ENOMEM; a
+ * sentence in why. */
+int kv_poster_create(const struct kv_post_tls *tls, struct kv_poster **out,
+                     char why[RPC_WHY_CHARS]) MUST_CHECK;
+void kv_poster_destroy(struct kv_poster *poster);
+
+/* Begins.  0 or -ENOMEM; a sentence in why. */
+int kv_post_open(struct kv_poster *poster, const struct kv_post_request *request,
+                 struct kv_post **out, char why[RPC_WHY_CHARS]) MUST_CHECK;
 void kv_post_destroy(struct kv_post *post);
 
-/* Waits for more of the answer and reads it.  0 when some came; -ESHUTDOWN when the answer is whole
- * and nothing more comes; -ETIMEDOUT; -ECANCELED; -EPROTO; -E2BIG past KV_POST_BODY_MAX; -ENOMEM;
- * or what the kernel says of a connection that broke. */
-int kv_post_read(struct kv_post *post, uint64_t deadline_ns) MUST_CHECK;
+/* Waits for more of the answer.  0 when some came; -ESHUTDOWN when the answer is whole and nothing
+ * more comes; -ETIMEDOUT; -ECANCELED; -EADDRNOTAVAIL for a name that nobody has; -EACCES where TLS
+ * fails; -EPROTO; -E2BIG past KV_POST_BODY_MAX; -ENOMEM; or what the kernel says of a connection.
+ * A sentence in why, but for -ESHUTDOWN and -ECANCELED. */
+int kv_post_read(struct kv_post *post, int wake_fd, uint64_t deadline_ns,
+                 char why[RPC_WHY_CHARS]) MUST_CHECK;
 /* Until the answer is whole: 0, or an error of kv_post_read. */
-int kv_post_read_all(struct kv_post *post, uint64_t deadline_ns) MUST_CHECK;
+int kv_post_read_all(struct kv_post *post, int wake_fd, uint64_t deadline_ns,
+                     char why[RPC_WHY_CHARS]) MUST_CHECK;
 
 /* 0 while the status line has not come. */
 unsigned kv_post_status(const struct kv_post *post);

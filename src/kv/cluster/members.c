@@ -3,7 +3,6 @@
 #include "base/attr.h"
 #include "base/log.h"
 #include "base/rng.h"
-#include "kv/cluster/http_post.h"
 #include "kv/cluster/registry.h"
 
 #include <assert.h>
@@ -31,8 +30,7 @@ static const struct hw_counter_def stats_defs[] = {
 };
 
 struct kv_members {
-    struct rpc_addr endpoints[KV_ENDPOINTS_MAX];
-    uint32_t endpoint_count;
+    const struct kv_etcd_access *etcd;
     kv_members_fn *changed;
     void *user;
     int wake_fd; /* readable from kv_members_stop on */
@@ -61,31 +59,37 @@ _Static_assert(ARRAY_LEN(stats_defs) == sizeof(struct kv_members_stats) / sizeof
 
 static int no_endpoint(const char *url, char why[RPC_WHY_CHARS])
 {
-    bool tls = strncasecmp(url, "https://", 8) == 0;
-    snprintf(why, RPC_WHY_CHARS, "\"%.80s\" is no endpoint; use http://host:%d%s", url, ETCD_PORT,
-             tls ? ": etcd is spoken to without TLS, on a network that you trust" : "");
+    snprintf(why, RPC_WHY_CHARS, "\"%.80s\" is no endpoint; use http://host:%d or https://host:%d",
+             url, ETCD_PORT, ETCD_PORT);
     return -EINVAL;
 }
 
-int kv_members_endpoint(const char *url, struct rpc_addr *out, char why[RPC_WHY_CHARS])
+int kv_members_endpoint(struct kv_etcd_access *etcd, const char *url, char why[RPC_WHY_CHARS])
 {
-    static const char scheme[] = "http://";
-    const size_t scheme_len = sizeof(scheme) - 1;
-    char host[RPC_ADDR_HOST_CHARS + 16];
+    static const char *const schemes[] = {"http://", "https://"};
+    char host[RPC_ADDR_HOST_CHARS + 16], text[RPC_ADDR_HOST_CHARS + 16];
     struct rpc_addr addr;
+    if (etcd->url_count == KV_ENDPOINTS_MAX) {
+        snprintf(why, RPC_WHY_CHARS, "at most %d endpoints", KV_ENDPOINTS_MAX);
+        return -E2BIG;
+    }
+    bool tls = strncasecmp(url, schemes[1], strlen(schemes[1])) == 0;
+    const size_t scheme_len = strlen(schemes[tls]);
     size_t len = strlen(url);
     if (len > scheme_len && url[len - 1] == '/')
         len--;
-    if (strncasecmp(url, scheme, scheme_len) || len == scheme_len ||
+    if (strncasecmp(url, schemes[tls], scheme_len) != 0 || len == scheme_len ||
         len - scheme_len >= sizeof(host))
         return no_endpoint(url, why);
     snprintf(host, sizeof(host), "%.*s", (int)(len - scheme_len), url + scheme_len);
-    if (rpc_addr_parse(host, &addr, why) || addr.scheme != RPC_SCHEME_TCP || !addr.host[0])
+    if (host[strcspn(host, "@/?#% ")] || rpc_addr_parse(host, &addr, why) ||
+        addr.scheme != RPC_SCHEME_TCP || !addr.host[0])
         return no_endpoint(url, why);
     const char *after = strrchr(host, ']');
     if (!strchr(after ? after : host, ':'))
         addr.port = ETCD_PORT; /* not that of our own servers */
-    *out = addr;
+    rpc_addr_format(&addr, text, sizeof(text));
+    snprintf(etcd->urls[etcd->url_count++], KV_POST_URL_CHARS, "%s%s", schemes[tls], text);
     return 0;
 }
 
@@ -176,13 +180,13 @@ static void endpoint_failed(struct kv_members *m)
     }
     r->troubled = true;
     m->failures++;
-    m->at = (m->at + 1) % m->endpoint_count;
+    m->at = (m->at + 1) % m->etcd->url_count;
 }
 
 /* 0.5 to 1.5 times the pause, so that not all daemons come back at the same moment. */
 static uint64_t back_off(struct kv_members *m)
 {
-    uint32_t rounds = m->failures / m->endpoint_count;
+    uint32_t rounds = m->failures / m->etcd->url_count;
     uint64_t pause = back_off_ns << (rounds < BACK_OFF_STEPS ? rounds : BACK_OFF_STEPS);
     return pause / 2 + hw_rng_below(&m->rng, pause);
 }
@@ -214,7 +218,7 @@ static void *members_main(void *user)
     uint64_t pause = 0;
     int rc;
     do
-        rc = kv_registry_run(&m->registry, &m->endpoints[m->at]);
+        rc = kv_registry_run(&m->registry, m->etcd->urls[m->at]);
     while (again(m, rc, &pause) && kv_post_pause(m->wake_fd, hw_now_ns() + pause) != -ECANCELED);
     decide(m, rc == -EEXIST || rc == -EUSERS ? rc : -ECANCELED, m->registry.why);
     if (!m->registry.troubled)
@@ -243,7 +247,7 @@ static int check(const struct kv_members_options *o, char why[RPC_WHY_CHARS])
                  o->address);
         return -EINVAL;
     }
-    if (o->endpoint_count < 1 || o->endpoint_count > KV_ENDPOINTS_MAX ||
+    if (o->etcd->url_count < 1 || o->etcd->url_count > KV_ENDPOINTS_MAX ||
         o->ttl_ns < KV_MEMBER_TTL_MIN || o->ttl_ns > KV_MEMBER_TTL_MAX) {
         snprintf(why, RPC_WHY_CHARS, "1 to %d endpoints, and a lease of 2 s to an hour",
                  KV_ENDPOINTS_MAX);
@@ -301,18 +305,21 @@ int kv_members_start(const struct kv_members_options *o, struct kv_members **out
         snprintf(why, RPC_WHY_CHARS, "out of memory");
         return -ENOMEM;
     }
-    memcpy(m->endpoints, o->endpoints, o->endpoint_count * sizeof(m->endpoints[0]));
-    m->endpoint_count = o->endpoint_count;
+    m->etcd = o->etcd;
+    m->wake_fd = -1;
     m->changed = o->changed;
     m->user = o->user;
     struct kv_members_options inner = *o;
     inner.changed = on_view;
     inner.user = m;
-    kv_registry_init(&m->registry, &inner, &m->stats, -1);
     init_waiting(m);
-    rc = launch(m);
+    rc = kv_registry_init(&m->registry, &inner, &m->stats, -1, why);
+    if (rc == 0) {
+        rc = launch(m);
+        if (rc)
+            snprintf(why, RPC_WHY_CHARS, "cannot follow the members: %s", strerror(-rc));
+    }
     if (rc) {
-        snprintf(why, RPC_WHY_CHARS, "cannot follow the members: %s", strerror(-rc));
         members_free(m);
         return rc;
     }

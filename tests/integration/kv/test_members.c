@@ -1,6 +1,6 @@
-/* Members through a real etcd: daemons that come, go, die, freeze; an etcd that dies, restarts and
- * forgets.  Each member is a process that writes a line for every view that it is told.  Ends with
- * 77 where etcd is not installed. */
+/* Members through a real etcd, over TLS with certificates of both sides: daemons that come, go,
+ * die, freeze; an etcd that dies, restarts, forgets, and loses its data.  Each member is a process
+ * that writes a line for every view that it is told.  Ends with 77 where etcd is not installed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,6 @@
 #include "base/base64.h"
 #include "base/clock.h"
 #include "kv/cluster/etcd.h"
-#include "kv/cluster/http_post.h"
 #include "kv/cluster/members.h"
 
 #include <arpa/inet.h>
@@ -41,11 +40,28 @@ struct member;
 
 struct etcd {
     pid_t pid;
-    uint16_t port;
-    char dir[64];
+    char dir[64], ca[96], cert[96], key[96];
+    struct kv_etcd_access access; /* the first URL is of nobody */
 };
 
 static struct etcd etcd;
+
+/* In the folder: an authority, and a certificate by it, which both sides use. */
+static const char make_certificates[] =
+    "cd %s && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
+    "-subj /CN=test-ca -keyout ca.key -out ca.crt 2>/dev/null && "
+    "openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=test "
+    "-keyout key -out request 2>/dev/null && printf 'subjectAltName=IP:127.0.0.1\n"
+    "extendedKeyUsage=serverAuth,clientAuth\n' >extensions && "
+    "openssl x509 -req -in request -CA ca.crt -CAkey ca.key -days 2 -extfile extensions "
+    "-out cert 2>/dev/null";
+
+static void shell(const char *fmt, const char *dir)
+{
+    char command[1024];
+    snprintf(command, sizeof(command), fmt, dir, dir, dir, dir);
+    assert_int_equal(system(command), 0);
+}
 
 /* Two that want one name; started first, since the second waits for as long as a lease lasts. */
 static struct member *first, *second;
@@ -71,8 +87,8 @@ static uint16_t free_port(void)
 
 static void etcd_process(void)
 {
-    char url[64], data[96];
-    snprintf(url, sizeof(url), "http://127.0.0.1:%u", etcd.port);
+    const char *url = etcd.access.urls[1];
+    char data[96];
     snprintf(data, sizeof(data), "%s/data", etcd.dir);
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
 #if defined(__aarch64__)
@@ -82,9 +98,10 @@ static void etcd_process(void)
     if (null < 0 || dup2(null, STDOUT_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0)
         _exit(1);
     execlp("etcd", "etcd", "--data-dir", data, "--listen-client-urls", url,
-           "--advertise-client-urls", url, "--listen-peer-urls", "http://127.0.0.1:0", "--logger",
-           "zap", "--log-level", "error", "--heartbeat-interval", "20", "--election-timeout", "200",
-           (char *)NULL);
+           "--advertise-client-urls", url, "--listen-peer-urls", "http://127.0.0.1:0",
+           "--cert-file", etcd.cert, "--key-file", etcd.key, "--trusted-ca-file", etcd.ca,
+           "--client-cert-auth", "--logger", "zap", "--log-level", "error", "--heartbeat-interval",
+           "20", "--election-timeout", "200", (char *)NULL);
     _exit(127);
 }
 
@@ -110,38 +127,30 @@ static bool etcd_is_installed(void)
 
 static int teardown(void **state)
 {
-    char command[128];
     (void)state;
     if (etcd.pid)
         etcd_kill();
-    snprintf(command, sizeof(command), "rm -r %s", etcd.dir);
-    return system(command);
-}
-
-static struct rpc_addr endpoint(uint16_t port)
-{
-    struct rpc_addr addr = {.scheme = RPC_SCHEME_TCP, .port = port};
-    snprintf(addr.host, sizeof(addr.host), "127.0.0.1");
-    return addr;
+    shell("rm -r %s", etcd.dir);
+    return 0;
 }
 
 /* An exchange with an etcd that is up; the body of its answer. */
 static void ask(const char *path, const char *json, char *out, size_t size)
 {
-    struct rpc_addr to = endpoint(etcd.port);
-    uint64_t deadline = hw_now_ns() + PATIENCE;
-    struct kv_post_request request = {
-        .to = &to, .path = path, .json = json, .wake_fd = -1, .deadline_ns = deadline};
+    struct kv_post_request request = {.url = etcd.access.urls[1], .path = path, .json = json};
+    struct kv_poster *poster;
     struct kv_post *post;
     char why[RPC_WHY_CHARS];
     size_t len;
-    if (kv_post_open(&request, &post, why))
+    if (kv_poster_create(&etcd.access.tls, &poster, why) ||
+        kv_post_open(poster, &request, &post, why) ||
+        kv_post_read_all(post, -1, hw_now_ns() + PATIENCE, why))
         fail_msg("%s", why);
-    assert_int_equal(kv_post_read_all(post, deadline), 0);
     const char *body = kv_post_body(post, &len);
     assert_int_equal(kv_post_status(post), 200);
     snprintf(out, size, "%.*s", (int)len, body);
     kv_post_destroy(post);
+    kv_poster_destroy(poster);
 }
 
 /* Everything before now is forgotten. */
@@ -192,10 +201,10 @@ struct start {
 /* The exit status is 0 after a good end, else the errno of what went wrong. */
 static void member_process(const struct start *s, int views, int stop)
 {
-    struct rpc_addr endpoints[2] = {endpoint(1), endpoint(etcd.port)};
-    uint32_t skip = s->dead_endpoint_first ? 0 : 1;
-    struct kv_members_options options = {.endpoints = endpoints + skip,
-                                         .endpoint_count = 2 - skip,
+    struct kv_etcd_access access = etcd.access;
+    if (!s->dead_endpoint_first)
+        memcpy(access.urls[0], access.urls[--access.url_count], sizeof(access.urls[0]));
+    struct kv_members_options options = {.etcd = &access,
                                          .cluster = s->cluster,
                                          .name = s->name,
                                          .address = s->address,
@@ -312,13 +321,33 @@ static void expect_members(struct member *m, const char *members)
     } while (strcmp(rest, members) != 0);
 }
 
+/* The same, in an era or a later one: whoever is first to come back begins one. */
+static void expect_era(struct member *m, unsigned era, const char *members)
+{
+    do
+        expect_members(m, members);
+    while (m->epoch >> 40 < era);
+}
+
+static void ignore_view(void *user, const struct kv_view *view)
+{
+    (void)user;
+    (void)view;
+}
+
 static int setup(void **state)
 {
     (void)state;
     snprintf(etcd.dir, sizeof(etcd.dir), "/tmp/hawser-kvm-XXXXXX");
     if (!mkdtemp(etcd.dir))
         return -1;
-    etcd.port = free_port();
+    shell(make_certificates, etcd.dir);
+    snprintf(etcd.ca, sizeof(etcd.ca), "%s/ca.crt", etcd.dir);
+    snprintf(etcd.cert, sizeof(etcd.cert), "%s/cert", etcd.dir);
+    snprintf(etcd.key, sizeof(etcd.key), "%s/key", etcd.dir);
+    etcd.access = (struct kv_etcd_access){.url_count = 2, .tls = {etcd.ca, etcd.cert, etcd.key}};
+    snprintf(etcd.access.urls[0], KV_POST_URL_CHARS, "https://127.0.0.1:1");
+    snprintf(etcd.access.urls[1], KV_POST_URL_CHARS, "https://127.0.0.1:%u", free_port());
     etcd_start();
     first = join("twins", "a", "10.0.0.1:28200");
     expect_members(first, " a=10.0.0.1:28200");
@@ -445,6 +474,60 @@ static void what_etcd_has_forgotten_is_read_again(void **state)
     assert_int_equal(member_leave(d), 0);
 }
 
+/* Restored from a backup, and then emptied: nobody is restarted. */
+static void an_etcd_that_lost_its_data_is_filled_again(void **state)
+{
+    (void)state;
+    struct member *a = join("lost", "a", "10.0.0.1:28200");
+    expect_members(a, " a=10.0.0.1:28200");
+    etcd_kill();
+    shell("cp -r %s/data %s/backup", etcd.dir);
+    etcd_start();
+    struct member *b = join("lost", "b", "10.0.0.2:28200");
+    expect_members(b, " a=10.0.0.1:28200 b=10.0.0.2:28200");
+    expect_members(a, " a=10.0.0.1:28200 b=10.0.0.2:28200");
+    for (int i = 0; i < 2; i++) {
+        etcd_kill();
+        shell(i == 0 ? "rm -r %s/data && mv %s/backup %s/data" : "rm -r %s/data", etcd.dir);
+        etcd_start();
+        expect_era(a, (unsigned)i + 1, " a=10.0.0.1:28200 b=10.0.0.2:28200");
+        expect_era(b, (unsigned)i + 1, " a=10.0.0.1:28200 b=10.0.0.2:28200");
+    }
+    struct member *c = join("lost", "c", "10.0.0.3:28200");
+    expect_members(c, " a=10.0.0.1:28200 b=10.0.0.2:28200 c=10.0.0.3:28200");
+    expect_members(a, " a=10.0.0.1:28200 b=10.0.0.2:28200 c=10.0.0.3:28200");
+    expect_members(b, " a=10.0.0.1:28200 b=10.0.0.2:28200 c=10.0.0.3:28200");
+    assert_true(a->epoch == c->epoch && b->epoch == c->epoch);
+    assert_int_equal(member_leave(a), 0);
+    assert_int_equal(member_leave(b), 0);
+    assert_int_equal(member_leave(c), 0);
+}
+
+static void who_is_not_trusted_is_told_why(void **state)
+{
+    struct kv_etcd_access access = etcd.access;
+    char why[RPC_WHY_CHARS] = "";
+    (void)state;
+    memcpy(access.urls[0], access.urls[--access.url_count], sizeof(access.urls[0]));
+    for (int i = 0; i < 2; i++) {
+        access.tls = (struct kv_post_tls){.ca = i ? etcd.ca : NULL}; /* no certificate, no CA */
+        struct kv_members_options options = {.etcd = &access,
+                                             .cluster = "tls",
+                                             .name = "a",
+                                             .address = "10.0.0.1:28200",
+                                             .ttl_ns = TTL,
+                                             .changed = ignore_view};
+        struct kv_members *members;
+        assert_int_equal(kv_members_start(&options, &members, why), 0);
+        uint64_t deadline = hw_now_ns() + PATIENCE;
+        do
+            assert_int_equal(kv_members_wait(members, 20 * HW_MS, why), -ETIMEDOUT);
+        while (!strstr(why, "certificate") && hw_now_ns() < deadline);
+        assert_non_null(strstr(why, "certificate"));
+        kv_members_destroy(members);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -454,6 +537,8 @@ int main(void)
         cmocka_unit_test(a_name_is_given_once),
         cmocka_unit_test(an_etcd_that_dies_costs_nothing_but_changes),
         cmocka_unit_test(what_etcd_has_forgotten_is_read_again),
+        cmocka_unit_test(an_etcd_that_lost_its_data_is_filled_again),
+        cmocka_unit_test(who_is_not_trusted_is_told_why),
     };
     if (!etcd_is_installed()) {
         printf("etcd is not installed: apt-get install etcd-server\n");

@@ -1,5 +1,6 @@
 """kvd in a cluster of members: its options, a list, and a real etcd where one is installed."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -7,9 +8,10 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from harness import HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, clean_environment, free_port, hawser, lines_of
+from harness import FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, clean_environment, free_port, hawser, lines_of
 
 NOBODY = "http://127.0.0.1:1"  # a port that nobody listens at
 
@@ -76,7 +78,16 @@ class Options(Members):
         self.refuse(USAGE, "--listen", *etcd, "--name", "a")
         self.refuse(USAGE, "A-Z a-z", *etcd, *listen, "--name", "a/b")
         self.refuse(USAGE, "http://host:2379", "--etcd", "127.0.0.1:1", *listen, "--name", "a")
-        self.refuse(USAGE, "without TLS", "--etcd", "https://127.0.0.1:1", *listen, "--name", "a")
+        self.refuse(USAGE, "are for --etcd", "--etcd-ca", "ca")
+        self.refuse(USAGE, "go together", *etcd, "--etcd-cert", "c", *listen, "--name", "a")
+        self.refuse(USAGE, "has no TLS", *etcd, "--etcd-ca", "ca", *listen, "--name", "a")
+        login = self.dir / "login"
+        login.write_text("nobody")
+        self.refuse(FAILED, "chmod 600", *etcd, "--etcd-login", login, *listen, "--name", "a")
+        login.chmod(0o600)
+        self.refuse(FAILED, "NAME:PASSWORD", *etcd, "--etcd-login", login, *listen, "--name", "a")
+        self.refuse(REFUSED, "use https://", "--etcd", "http://10.255.0.1:1", "--etcd-login", login,
+                    *listen, "--name", "a")
         self.refuse(USAGE, "--peers", *etcd, *listen, "--name", "a", "--peers", "unix:/tmp/a")
         self.refuse(USAGE, "--member-ttl", *etcd, *listen, "--name", "a", "--member-ttl", "1s")
         self.refuse(USAGE, "name a host and a port", *etcd, "--listen", "127.0.0.1:0", "--name", "a")
@@ -87,7 +98,7 @@ class Options(Members):
         self.refuse(REFUSED, "token", "--members", "a=10.255.0.1:28200", "--name", "a")
 
     def test_an_etcd_that_is_not_there_is_named(self):
-        Lost.daemon.wait_for("no place in the cluster yet: cannot reach 127.0.0.1:1")
+        Lost.daemon.wait_for("no place in the cluster yet: cannot reach http://127.0.0.1:1")
         self.assertEqual(Lost.daemon.process.wait(TIMEOUT), UNREACHABLE)
 
     def test_a_list_of_members(self):
@@ -102,24 +113,32 @@ class Etcd(Members):
     def setUp(self):
         super().setUp()
         self.url = f"http://127.0.0.1:{free_port()}"
+        self.start_etcd("etcd")
+        self.addCleanup(self.stop_etcd)
+
+    def start_etcd(self, data):
         self.etcd = subprocess.Popen(
-            ["etcd", "--data-dir", self.dir / "etcd", "--listen-client-urls", self.url,
+            ["etcd", "--data-dir", self.dir / data, "--listen-client-urls", self.url,
              "--advertise-client-urls", self.url, "--listen-peer-urls", "http://127.0.0.1:0",
              "--heartbeat-interval", "20", "--election-timeout", "200"],
             env={**os.environ, "ETCD_UNSUPPORTED_ARCH": "arm64"}, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL)
-        self.addCleanup(self.stop_etcd)
+
+    def ask(self, path, **what):
+        request = urllib.request.Request(self.url + path, json.dumps(what).encode())
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+            self.assertEqual(answer.status, 200)
 
     def stop_etcd(self):
         self.etcd.kill()
         self.etcd.wait(TIMEOUT)
 
-    def join(self, name, ttl):
-        return self.member(name, "--etcd", f"{NOBODY},{self.url}", "--cluster", "test", "--listen",
-                           f"unix:{self.dir}/{name}", "--member-ttl", ttl)
+    def join(self, name, ttl, *args, urls=""):
+        return self.member(name, "--etcd", urls + self.url, "--cluster", "test", "--listen",
+                           f"unix:{self.dir}/{name}", "--member-ttl", ttl, *args)
 
     def test_daemons_find_each_other_and_are_missed(self):
-        a = self.join("a", "60s")
+        a = self.join("a", "60s", urls=NOBODY + ",")
         self.assertIn("member a", a.ready())
         b = self.join("b", "2s")
         self.assertIn("member b", b.ready())
@@ -128,6 +147,28 @@ class Etcd(Members):
         a.wait_for("1 member; left: b")
         self.stop_etcd()
         a.wait_for("the last view stays in force")
+        self.assertEqual(a.stop(), 0)
+
+    def test_users_and_the_loss_of_all_data(self):
+        b = self.join("b", "20s")
+        self.assertIn("member b", b.ready())  # etcd is up
+        self.assertEqual(b.stop(), 0)
+        for path, what in (("user/add", {"name": "root", "password": "secret"}),
+                           ("user/grant", {"user": "root", "role": "root"}), ("enable", {})):
+            self.ask(f"/v3/auth/{path}", **what)
+        login = self.dir / "login"
+        login.write_text("root:wrong\n")
+        login.chmod(0o600)
+        a = self.join("a", "20s", "--etcd-login", login)
+        a.wait_for("authentication failed")  # and it goes on trying
+        self.assertEqual(a.stop(), 0)
+        login.write_text("root:secret\n")
+        a = self.join("a", "20s", "--etcd-login", login)
+        self.assertIn("member a", a.ready())
+        self.stop_etcd()
+        self.start_etcd("empty")  # without users, too
+        a.wait_for("etcd begins anew; era 1")
+        a.wait_for("is followed again")
         self.assertEqual(a.stop(), 0)
 
 

@@ -84,12 +84,12 @@ static const char *decoded_at(json_t *root, const char *path)
 static void requests_say_what_was_asked(void **state)
 {
     char json[KV_ETCD_REQUEST_MAX];
-    struct kv_etcd_enter enter = {.prefix = "/hawser/c/members/",
-                                  .key = "/hawser/c/members/a",
-                                  .value = "10.0.0.1:28200",
-                                  .lease = UINT64_C(7587898926143098120),
-                                  .guard = 17,
-                                  .limit = 64};
+    struct kv_etcd_enter enter = {
+        .read = {.prefix = "/hawser/c/members/", .era = "/hawser/c/era", .limit = 64},
+        .key = "/hawser/c/members/a",
+        .value = "10.0.0.1:28200",
+        .lease = UINT64_C(7587898926143098120),
+        .guard = 17};
     (void)state;
     kv_etcd_enter_request(&enter, json);
     json_t *root = json_loads(json, 0, NULL);
@@ -100,12 +100,27 @@ static void requests_say_what_was_asked(void **state)
     assert_string_equal(decoded_at(root, "success/0/request_put/key"), enter.key);
     assert_string_equal(decoded_at(root, "success/0/request_put/value"), enter.value);
     assert_string_equal(at(root, "success/0/request_put/lease"), "7587898926143098120");
-    assert_string_equal(decoded_at(root, "success/1/request_range/key"), enter.prefix);
+    assert_string_equal(decoded_at(root, "success/1/request_range/key"), enter.read.prefix);
     assert_string_equal(decoded_at(root, "success/1/request_range/range_end"),
                         "/hawser/c/members0");
     assert_string_equal(at(root, "success/1/request_range/limit"), "64");
+    assert_string_equal(decoded_at(root, "success/2/request_range/key"), enter.read.era);
     assert_string_equal(decoded_at(root, "failure/0/request_range/key"), enter.key);
+    assert_string_equal(decoded_at(root, "failure/1/request_range/key"), enter.read.era);
     json_decref(root);
+    kv_etcd_read_request(&enter.read, json);
+    root = json_loads(json, 0, NULL);
+    assert_null(json_object_get(root, "compare"));
+    assert_string_equal(decoded_at(root, "success/0/request_range/key"), enter.read.prefix);
+    assert_string_equal(decoded_at(root, "success/1/request_range/key"), enter.read.era);
+    json_decref(root);
+    kv_etcd_put_request("/hawser/c/era", "3", 9, json);
+    root = json_loads(json, 0, NULL);
+    assert_string_equal(at(root, "compare/0/mod_revision"), "9");
+    assert_string_equal(decoded_at(root, "success/0/request_put/value"), "3");
+    assert_null(at(root, "success/0/request_put/lease"));
+    json_decref(root);
+    assert_int_equal(kv_etcd_login_request("a", "\xff", json), -EINVAL);
     kv_etcd_watch_request("/p/", 5, json);
     root = json_loads(json, 0, NULL);
     assert_string_equal(decoded_at(root, "create_request/key"), "/p/");
@@ -121,12 +136,11 @@ static void requests_say_what_was_asked(void **state)
 static void the_longest_request_fits(void **state)
 {
     char json[KV_ETCD_REQUEST_MAX], key[KV_ETCD_KEY_MAX + 1], value[KV_ETCD_VALUE_MAX + 1];
-    struct kv_etcd_enter enter = {.prefix = key,
+    struct kv_etcd_enter enter = {.read = {.prefix = key, .era = key, .limit = UINT32_MAX},
                                   .key = key,
                                   .value = value,
                                   .lease = INT64_MAX,
-                                  .guard = INT64_MAX,
-                                  .limit = UINT32_MAX};
+                                  .guard = INT64_MAX};
     (void)state;
     memset(key, '/', KV_ETCD_KEY_MAX);
     memset(value, 'v', KV_ETCD_VALUE_MAX);

@@ -10,7 +10,6 @@
 #include "base/attr.h"
 #include "base/base64.h"
 #include "base/log.h"
-#include "kv/cluster/http_post.h"
 #include "kv/cluster/registry.h"
 
 #include "../llm/failing.h"
@@ -35,6 +34,7 @@ enum {
 };
 
 #define PREFIX "/hawser/test/members/"
+#define ERA "/hawser/test/era"
 
 /* ---- the server ---- */
 
@@ -43,11 +43,12 @@ struct server_step {
     char *answer;                    /* heap; what goes over the wire */
     bool hold;                       /* keep the connection until the script has ended */
     char asked[KV_ETCD_REQUEST_MAX]; /* the body that came */
+    char token[64];                  /* and its Authorization */
 };
 
 struct server {
     int fd;
-    struct rpc_addr addr;
+    struct kv_etcd_access access;
     struct server_step steps[STEPS_MAX];
     uint32_t count;
     pthread_t thread;
@@ -62,8 +63,9 @@ static void server_init(struct server *s)
     assert_int_equal(bind(s->fd, (struct sockaddr *)&addr, len), 0);
     assert_int_equal(getsockname(s->fd, (struct sockaddr *)&addr, &len), 0);
     assert_int_equal(listen(s->fd, STEPS_MAX), 0);
-    s->addr = (struct rpc_addr){.scheme = RPC_SCHEME_TCP, .port = ntohs(addr.sin_port)};
-    snprintf(s->addr.host, sizeof(s->addr.host), "127.0.0.1");
+    s->access.url_count = 1;
+    snprintf(s->access.urls[0], sizeof(s->access.urls[0]), "http://127.0.0.1:%u",
+             ntohs(addr.sin_port));
 }
 
 static struct server_step *add(struct server *s, const char *path, const char *answer)
@@ -127,6 +129,9 @@ static bool serve_step(struct server *s, struct server_step *step, int *fd_out)
     if (!read_request(fd, text, sizeof(text), &body) || strncmp(text, line, strlen(line)) != 0)
         return false;
     snprintf(step->asked, sizeof(step->asked), "%s", body);
+    const char *token = strstr(text, "Authorization: ");
+    if (token)
+        sscanf(token, "Authorization: %63s", step->token);
     size_t len = strlen(step->answer);
     return send(fd, step->answer, len, MSG_NOSIGNAL) == (ssize_t)len;
 }
@@ -219,7 +224,9 @@ static void put_members(struct words *w, const char *members)
     }
 }
 
-static void say_entered(struct server *s, const char *members, unsigned revision)
+/* Also of a transaction that only read. */
+static struct server_step *say_entered_in_era(struct server *s, const char *members,
+                                              unsigned revision, const char *era)
 {
     struct words w = {.len = 0};
     put(&w,
@@ -227,8 +234,16 @@ static void say_entered(struct server *s, const char *members, unsigned revision
         "{},{\"response_range\":{\"kvs\":[",
         revision);
     put_members(&w, members);
+    put(&w, "]}},{\"response_range\":{\"kvs\":[");
+    if (era)
+        put_pair(&w, ERA, era, 0, 4);
     put(&w, "]}}]}");
-    (void)say(s, KV_ETCD_TXN, w.text);
+    return say(s, KV_ETCD_TXN, w.text);
+}
+
+static void say_entered(struct server *s, const char *members, unsigned revision)
+{
+    (void)say_entered_in_era(s, members, revision, NULL);
 }
 
 static void say_held(struct server *s, const char *address, unsigned lease, unsigned revision)
@@ -244,7 +259,7 @@ static void put_event(struct words *w, const char *name, const char *address, un
                       unsigned revision)
 {
     char key[128];
-    snprintf(key, sizeof(key), PREFIX "%s", name);
+    snprintf(key, sizeof(key), "%s%s", *name == '/' ? "" : PREFIX, name);
     put(w, "{\"result\":{\"events\":[{%s\"kv\":", address ? "" : "\"type\":\"DELETE\",");
     put_pair(w, key, address ? address : "", lease, revision);
     put(w, "}]}}\n");
@@ -310,8 +325,7 @@ static void wait_for_a_view(struct subject *t)
 
 static struct kv_members_options options_of(struct subject *t)
 {
-    return (struct kv_members_options){.endpoints = &t->server.addr,
-                                       .endpoint_count = 1,
+    return (struct kv_members_options){.etcd = &t->server.access,
                                        .cluster = "test",
                                        .name = "a",
                                        .address = "10.0.0.1:28200",
@@ -329,7 +343,8 @@ static struct subject *subject_create(void)
     t->told_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
     assert_true(t->wake_fd >= 0 && t->told_fd >= 0);
     struct kv_members_options options = options_of(t);
-    kv_registry_init(&t->registry, &options, &t->stats, t->wake_fd);
+    char why[RPC_WHY_CHARS];
+    assert_int_equal(kv_registry_init(&t->registry, &options, &t->stats, t->wake_fd, why), 0);
     return t;
 }
 
@@ -344,7 +359,7 @@ static struct subject *subject_entered(const char *members)
 
 static int run(struct subject *t)
 {
-    return kv_registry_run(&t->registry, &t->server.addr);
+    return kv_registry_run(&t->registry, t->server.access.urls[0]);
 }
 
 /* Plays the script: a run for each result, 0 after the last, and all views that are told. */
@@ -378,6 +393,7 @@ static void it_registers_reads_and_follows(void **state)
     put_event(&w, "b", "10.0.0.9:9", 1, 9); /* known already: not told again */
     (void)stream(&t->server, w.text);
     /* The watch is cut; the next goes on after what was heard, under the same lease. */
+    say_entered(&t->server, "a=10.0.0.1:28200 c=10.0.0.3:1", 9);
     struct server_step *second = stream(&t->server, created);
     play(t, (const int[]){-EPROTO, -EPROTO, 0}, "7:a,b 8:a,b,c 9:a,c ");
     assert_int_equal(hw_counter_load(&t->stats.epoch), 9);
@@ -560,8 +576,11 @@ static void a_watch_that_fails_keeps_what_is_known(void **state)
     };
     struct subject *t = subject_entered(only_a);
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        if (i > 0) /* back in touch */
+            say_entered(&t->server, only_a, 7);
         (void)add(&t->server, KV_ETCD_WATCH, bad[i].answer);
+    }
     server_start(&t->server);
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
         assert_int_equal(run(t), bad[i].rc);
@@ -587,24 +606,69 @@ static void a_lease_that_etcd_does_not_know_is_asked_for_anew(void **state)
     subject_destroy(t);
 }
 
-static void an_etcd_that_went_back_is_not_believed(void **state)
+/* Its data were replaced by older ones, twice, and then lost. */
+static void an_etcd_that_went_back_begins_an_era(void **state)
 {
+    static const char put_era[] =
+        "{\"header\":{\"revision\":\"4\"},\"succeeded\":true,\"responses\":[{}]}";
+    static const char others_era[] = "{\"header\":{\"revision\":\"6\"},\"responses\":[{}]}";
     struct subject *t = subject_entered(a_and_b);
     (void)state;
     (void)stream(&t->server, compacted);
     say_entered(&t->server, only_a, 3);
-    say_entered(&t->server, a_and_b, 8);
+    struct server_step *first = say(&t->server, KV_ETCD_TXN, put_era);
+    (void)say_entered_in_era(&t->server, only_a, 5, "1");
     (void)stream(&t->server, "{\"result\":{\"header\":{\"revision\":\"4\"},\"created\":true}}\n");
-    (void)say_entered_and_cut(&t->server, a_and_b, 9);
+    struct server_step *second = say(&t->server, KV_ETCD_TXN, others_era);
+    (void)say_entered_in_era(&t->server, a_and_b, 7, "2");
+    (void)stream_event(&t->server, ERA, "3", 0, 9);
+    say_entered(&t->server, only_a, 1); /* in a run of its own: who comes back looks first */
+    play(t, (const int[]){-ESTALE, -ESTALE, -ESTALE, -EPROTO, -ESTALE, 0},
+         "7:a,b 1099511627781:a 2199023255559:a,b 3298534883337:a,b ");
+    assert_non_null(strstr(first->asked, "\"value\":\"MQ==\""));
+    assert_non_null(strstr(first->asked, "\"mod_revision\":\"0\""));
+    assert_non_null(strstr(second->asked, "\"value\":\"Mg==\""));
+    assert_non_null(strstr(second->asked, "\"mod_revision\":\"4\""));
+    assert_int_equal(t->registry.raise_to, 4);
+    subject_destroy(t);
+}
+
+/* Older data with revisions that have caught up: a member is missing that no event took away. */
+static void what_went_unseen_is_read_again_by_putting(void **state)
+{
+    struct subject *t = subject_entered(a_and_b);
+    (void)state;
+    (void)stream(&t->server, created);
+    say_entered(&t->server, only_a, 8);
+    (void)say_entered_and_cut(&t->server, only_a, 9);
+    play(t, (const int[]){-EPROTO, -ESTALE, -EPROTO, 0}, "7:a,b 9:a ");
+    subject_destroy(t);
+}
+
+static void who_has_a_password_logs_in(void **state)
+{
+    struct subject *t = subject_create();
+    (void)state;
+    t->server.access.user = "kv";
+    t->server.access.password = "a \"word\"";
+    struct server_step *login = say(&t->server, KV_ETCD_LOGIN, "{\"token\":\"first.9\"}");
+    struct server_step *lapsed = add(&t->server, KV_ETCD_GRANT,
+                                     "HTTP/1.1 401 Unauthorized\r\n\r\n"
+                                     "{\"error\":\"etcdserver: invalid auth token\"}");
+    (void)say(&t->server, KV_ETCD_LOGIN, "{\"token\":\"second.10\"}");
+    struct server_step *grant = say(&t->server, KV_ETCD_GRANT, granted);
+    (void)say(&t->server, KV_ETCD_TXN, "{}");
+    (void)say(&t->server, KV_ETCD_LOGIN, "{\"token\":\"two\\nlines\"}");
     server_start(&t->server);
-    assert_int_equal(run(t), -ESTALE);
     assert_int_equal(run(t), -EREMOTEIO);
-    assert_non_null(strstr(t->registry.why, "Restart"));
-    assert_string_equal(t->views, "7:a,b ");
-    assert_int_equal(run(t), -EREMOTEIO); /* a watch tells it, too */
-    assert_non_null(strstr(t->registry.why, "Restart"));
-    assert_int_equal(run(t), -EPROTO);
-    assert_string_equal(t->views, "7:a,b 8:a,b 9:a,b ");
+    assert_non_null(strstr(t->registry.why, "401: etcdserver: invalid auth token"));
+    assert_int_equal(run(t), -EBADMSG);
+    t->registry.token[0] = '\0';
+    assert_int_equal(run(t), -EBADMSG);
+    assert_string_equal(login->asked, "{\"name\":\"kv\",\"password\":\"a \\\"word\\\"\"}");
+    assert_string_equal(login->token, "");
+    assert_string_equal(lapsed->token, "first.9");
+    assert_string_equal(grant->token, "second.10");
     subject_destroy(t);
 }
 
@@ -616,7 +680,6 @@ static void memory_that_runs_out_is_an_error(void **state)
     struct kv_members *members;
     char why[RPC_WHY_CHARS];
     (void)state;
-    (void)say(&t->server, KV_ETCD_GRANT, granted);
     (void)say(&t->server, KV_ETCD_GRANT, granted);
     (void)say(&t->server, KV_ETCD_GRANT, "{}");
     server_start(&t->server);
@@ -714,28 +777,34 @@ static void who_is_silent_is_reported_and_left(void **state)
 
 static void endpoints_are_urls(void **state)
 {
-    static const struct {
-        const char *url, *host;
-        uint16_t port;
-    } good[] = {{"http://127.0.0.1:23790", "127.0.0.1", 23790},
-                {"HTTP://etcd.example/", "etcd.example", 2379},
-                {"http://[::1]:5", "::1", 5},
-                {"http://[::1]", "::1", 2379}};
-    static const char *const bad[] = {"",           "http://",    "127.0.0.1:2379",
-                                      "http://a/b", "http://a:x", "http://unix:/run/a",
-                                      "http://*:1", "https://a"};
-    struct rpc_addr addr;
+    static const char *const good[][2] = {{"http://127.0.0.1:23790", "http://127.0.0.1:23790"},
+                                          {"HTTP://etcd.example/", "http://etcd.example:2379"},
+                                          {"https://etcd.example", "https://etcd.example:2379"},
+                                          {"http://[::1]:5", "http://[::1]:5"},
+                                          {"https://[::1]", "https://[::1]:2379"}};
+    static const char *const bad[] = {"",
+                                      "http://",
+                                      "https://",
+                                      "127.0.0.1:2379",
+                                      "http://a/b",
+                                      "http://a:x",
+                                      "http://unix:/run/a",
+                                      "http://*:1",
+                                      "https://name:word@a",
+                                      "ftp://a"};
+    struct kv_etcd_access etcd = {.url_count = 0};
     char why[RPC_WHY_CHARS];
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(good); i++) {
-        assert_int_equal(kv_members_endpoint(good[i].url, &addr, why), 0);
-        assert_string_equal(addr.host, good[i].host);
-        assert_int_equal(addr.port, good[i].port);
+    for (uint32_t i = 0; i < ARRAY_LEN(good); i++) {
+        assert_int_equal(kv_members_endpoint(&etcd, good[i][0], why), 0);
+        assert_int_equal(etcd.url_count, i + 1);
+        assert_string_equal(etcd.urls[i], good[i][1]);
     }
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-        if (kv_members_endpoint(bad[i], &addr, why) != -EINVAL)
+        if (kv_members_endpoint(&etcd, bad[i], why) != -EINVAL)
             fail_msg("taken: %s", bad[i]);
-    assert_non_null(strstr(why, "TLS")); /* https: why not */
+    etcd.url_count = KV_ENDPOINTS_MAX;
+    assert_int_equal(kv_members_endpoint(&etcd, good[0][0], why), -E2BIG);
 }
 
 static int list_of_two(const char *first, const char *second, struct kv_view *view,
@@ -766,6 +835,7 @@ static void lists_name_members(void **state)
 
 static void wrong_options_are_refused(void **state)
 {
+    static const struct kv_etcd_access no_urls;
     struct subject *t = subject_create();
     struct kv_members *members;
     (void)state;
@@ -783,7 +853,7 @@ static void wrong_options_are_refused(void **state)
         else if (i == 4)
             o.ttl_ns = HW_SEC;
         else if (i == 5)
-            o.endpoint_count = KV_ENDPOINTS_MAX + 1;
+            o.etcd = &no_urls;
         else
             o.address = "unix:relative";
         assert_int_equal(kv_members_start(&o, &members, why), -EINVAL);
@@ -814,7 +884,9 @@ int main(void)
         cmocka_unit_test(answers_that_are_none_are_errors),
         cmocka_unit_test(a_watch_that_fails_keeps_what_is_known),
         cmocka_unit_test(a_lease_that_etcd_does_not_know_is_asked_for_anew),
-        cmocka_unit_test(an_etcd_that_went_back_is_not_believed),
+        cmocka_unit_test(an_etcd_that_went_back_begins_an_era),
+        cmocka_unit_test(what_went_unseen_is_read_again_by_putting),
+        cmocka_unit_test(who_has_a_password_logs_in),
         cmocka_unit_test(memory_that_runs_out_is_an_error),
         cmocka_unit_test(a_line_without_end_is_given_up),
         cmocka_unit_test(a_ring_ends_every_wait),
