@@ -1,7 +1,6 @@
 #include "kv/cluster/dialer.h"
 
 #include "base/log.h"
-#include "kv/common/kv.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -11,27 +10,56 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+enum { THREADS = 4 };
+
+struct dial {
+    struct dial *next;
+    uint32_t index;
+    struct rpc_addr addr;
+    struct rpc_transport *result;
+};
+
+struct queue {
+    struct dial *first, **end; /* end: where the next is linked */
+};
+
 struct kv_dialer {
     struct rpc_net_options options;
-    pthread_t thread;
+    pthread_t threads[THREADS];
+    uint32_t thread_count;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t asked;
-    uint64_t wanted, ended; /* a bit an index: KV_RANKS_MAX of them */
-    struct rpc_addr addrs[KV_RANKS_MAX];
-    struct rpc_transport *results[KV_RANKS_MAX];
+    struct queue wanted, ended;
     bool stop;
     int fd;
 };
-_Static_assert(KV_RANKS_MAX <= 64, "a bit a rank");
 
-static struct rpc_transport *dial(const struct kv_dialer *d, const struct rpc_addr *addr)
+static void push(struct queue *q, struct dial *dial)
+{
+    dial->next = NULL;
+    *q->end = dial;
+    q->end = &dial->next;
+}
+
+/* NULL: there is none. */
+static struct dial *pop(struct queue *q)
+{
+    struct dial *dial = q->first;
+    if (dial) {
+        q->first = dial->next;
+        if (!q->first)
+            q->end = &q->first;
+    }
+    return dial;
+}
+
+static void run(const struct kv_dialer *d, struct dial *dial)
 {
     char why[RPC_WHY_CHARS];
-    struct rpc_transport *t;
-    if (rpc_dial(addr, &d->options, &t, why) == 0)
-        return t;
-    hw_debug(HW_CAT_KV, "%s", why);
-    return NULL;
+    if (rpc_dial(&dial->addr, &d->options, &dial->result, why)) {
+        dial->result = NULL;
+        hw_debug(HW_CAT_KV, "%s", why);
+    }
 }
 
 static void *dialer_main(void *user)
@@ -39,24 +67,32 @@ static void *dialer_main(void *user)
     struct kv_dialer *d = user;
     pthread_mutex_lock(&d->lock);
     while (!d->stop) {
-        if (!d->wanted) {
+        struct dial *dial = pop(&d->wanted);
+        if (!dial) {
             pthread_cond_wait(&d->asked, &d->lock);
             continue;
         }
-        uint32_t index = (uint32_t)__builtin_ctzll(d->wanted);
-        struct rpc_addr addr = d->addrs[index];
-        d->wanted &= d->wanted - 1;
         pthread_mutex_unlock(&d->lock);
-        struct rpc_transport *t = dial(d, &addr);
+        run(d, dial);
         pthread_mutex_lock(&d->lock);
-        d->results[index] = t;
-        d->ended |= UINT64_C(1) << index;
+        push(&d->ended, dial);
         uint64_t one = 1;
         ssize_t n = write(d->fd, &one, sizeof(one)); /* a full eventfd is readable anyway */
         (void)n;
     }
     pthread_mutex_unlock(&d->lock);
     return NULL;
+}
+
+/* At least one, or why there is none. */
+static int start_threads(struct kv_dialer *d)
+{
+    int rc = 0;
+    while (rc == 0 && d->thread_count < THREADS) {
+        rc = -pthread_create(&d->threads[d->thread_count], NULL, dialer_main, d);
+        d->thread_count += rc == 0;
+    }
+    return d->thread_count > 0 ? 0 : rc;
 }
 
 int kv_dialer_create(const struct rpc_net_options *options, struct kv_dialer **out)
@@ -66,18 +102,26 @@ int kv_dialer_create(const struct rpc_net_options *options, struct kv_dialer **o
         return -ENOMEM;
     d->options = *options;
     d->options.timeout_ns = KV_DIAL_NS;
+    d->wanted.end = &d->wanted.first;
+    d->ended.end = &d->ended.first;
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->asked, NULL);
     d->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    int rc = d->fd < 0 ? -errno : -pthread_create(&d->thread, NULL, dialer_main, d);
+    int rc = d->fd < 0 ? -errno : start_threads(d);
     if (rc) {
-        if (d->fd >= 0)
-            close(d->fd);
-        free(d);
+        kv_dialer_destroy(d);
         return rc;
     }
     *out = d;
     return 0;
+}
+
+static void drop_all(struct queue *q)
+{
+    for (struct dial *dial; (dial = pop(q));) {
+        rpc_transport_destroy(dial->result);
+        free(dial);
+    }
 }
 
 void kv_dialer_destroy(struct kv_dialer *d)
@@ -86,25 +130,31 @@ void kv_dialer_destroy(struct kv_dialer *d)
         return;
     pthread_mutex_lock(&d->lock);
     d->stop = true;
-    pthread_cond_signal(&d->asked);
+    pthread_cond_broadcast(&d->asked);
     pthread_mutex_unlock(&d->lock);
-    pthread_join(d->thread, NULL);
-    for (uint32_t i = 0; i < KV_RANKS_MAX; i++)
-        rpc_transport_destroy(d->results[i]);
-    close(d->fd);
+    for (uint32_t i = 0; i < d->thread_count; i++)
+        pthread_join(d->threads[i], NULL);
+    drop_all(&d->wanted);
+    drop_all(&d->ended);
+    if (d->fd >= 0)
+        close(d->fd);
     pthread_cond_destroy(&d->asked);
     pthread_mutex_destroy(&d->lock);
     free(d);
 }
 
-void kv_dialer_ask(struct kv_dialer *d, uint32_t index, const struct rpc_addr *addr)
+int kv_dialer_ask(struct kv_dialer *d, uint32_t index, const struct rpc_addr *addr)
 {
-    assert(index < KV_RANKS_MAX);
+    struct dial *dial = calloc(1, sizeof(*dial));
+    if (!dial)
+        return -ENOMEM;
+    dial->index = index;
+    dial->addr = *addr;
     pthread_mutex_lock(&d->lock);
-    d->addrs[index] = *addr;
-    d->wanted |= UINT64_C(1) << index;
+    push(&d->wanted, dial);
     pthread_cond_signal(&d->asked);
     pthread_mutex_unlock(&d->lock);
+    return 0;
 }
 
 bool kv_dialer_take(struct kv_dialer *d, uint32_t *index, struct rpc_transport **out)
@@ -113,15 +163,14 @@ bool kv_dialer_take(struct kv_dialer *d, uint32_t *index, struct rpc_transport *
     ssize_t n = read(d->fd, &rings, sizeof(rings));
     (void)n;
     pthread_mutex_lock(&d->lock);
-    bool any = d->ended != 0;
-    if (any) {
-        *index = (uint32_t)__builtin_ctzll(d->ended);
-        d->ended &= d->ended - 1;
-        *out = d->results[*index];
-        d->results[*index] = NULL;
-    }
+    struct dial *dial = pop(&d->ended);
     pthread_mutex_unlock(&d->lock);
-    return any;
+    if (!dial)
+        return false;
+    *index = dial->index;
+    *out = dial->result;
+    free(dial);
+    return true;
 }
 
 int kv_dialer_fd(const struct kv_dialer *d)

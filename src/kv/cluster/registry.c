@@ -233,9 +233,9 @@ static void roll_remove(struct kv_view *roll, const char *name)
 static void roll_put(struct kv_view *roll, const char *name, const char *address)
 {
     char why[RPC_WHY_CHARS];
-    struct kv_view alone;
+    struct kv_member member;
     struct kv_member_info info = {.name = name, .address = address};
-    if (kv_view_make(roll->epoch, &info, 1, &alone, why)) {
+    if (kv_member_make(&info, &member, why)) {
         hw_warn(HW_CAT_KV, "members: %.64s is left out: %s", name, why);
         roll_remove(roll, name);
         return;
@@ -247,7 +247,7 @@ static void roll_put(struct kv_view *roll, const char *name, const char *address
         return;
     }
     roll->count += place == roll->count;
-    roll->members[place] = alone.members[0];
+    roll->members[place] = member;
 }
 
 /* ---- views ---- */
@@ -308,7 +308,7 @@ static void publish(struct kv_registry *r)
         return;
     }
     log_view(&view, &r->view);
-    r->view = view;
+    kv_view_copy(&r->view, &view);
     atomic_store_explicit(&r->stats->epoch, view.epoch, memory_order_relaxed);
     r->changed(r->user, &view);
 }
@@ -439,7 +439,7 @@ static int entered(struct kv_registry *r, const struct reading *e, uint64_t revi
     r->era_revision = e->era_revision;
     if (epoch_of(r, revision) <= r->view.epoch)
         return went_back(r, revision);
-    r->roll = e->roll;
+    kv_view_copy(&r->roll, &e->roll);
     r->roll.epoch = epoch_of(r, revision);
     r->known = revision;
     r->registered = r->was_member = r->in_touch = true;

@@ -30,8 +30,7 @@ static bool is_printable(const char *text)
     return true;
 }
 
-static int member_set(struct kv_member *m, const struct kv_member_info *info,
-                      char why[RPC_WHY_CHARS])
+int kv_member_make(const struct kv_member_info *info, struct kv_member *m, char why[RPC_WHY_CHARS])
 {
     struct rpc_addr addr;
     if (!info->name[0] || !is_printable(info->name)) {
@@ -57,14 +56,35 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct kv_member *)a)->name, ((const struct kv_member *)b)->name);
 }
 
-/* Two names with one id would own the same keys; about one cluster in 10^16 has such names. */
+/* Two names with one id would own the same keys; about one cluster in 10^13 has such names. */
 static const struct kv_member *find_twin(const struct kv_view *v)
 {
-    for (uint32_t i = 0; i < v->count; i++)
-        for (uint32_t k = 0; k < i; k++)
-            if (v->members[i].id == v->members[k].id)
-                return &v->members[i];
+    enum { PLACES = 4 * KV_MEMBERS_MAX };
+    uint64_t seen[PLACES] = {0}; /* no id is 0 */
+    for (uint32_t i = 0; i < v->count; i++) {
+        uint64_t at = v->ids[i] % PLACES;
+        while (seen[at] && seen[at] != v->ids[i])
+            at = (at + 1) % PLACES;
+        if (seen[at])
+            return &v->members[i];
+        seen[at] = v->ids[i];
+    }
     return NULL;
+}
+
+static void sort(struct kv_view *v)
+{
+    qsort(v->members, v->count, sizeof(v->members[0]), by_name);
+    for (uint32_t i = 0; i < v->count; i++)
+        v->ids[i] = v->members[i].id;
+}
+
+void kv_view_copy(struct kv_view *to, const struct kv_view *from)
+{
+    to->epoch = from->epoch;
+    to->count = from->count;
+    memcpy(to->ids, from->ids, from->count * sizeof(from->ids[0]));
+    memcpy(to->members, from->members, from->count * sizeof(from->members[0]));
 }
 
 int kv_view_make(uint64_t epoch, const struct kv_member_info *infos, uint32_t count,
@@ -74,19 +94,21 @@ int kv_view_make(uint64_t epoch, const struct kv_member_info *infos, uint32_t co
         snprintf(why, RPC_WHY_CHARS, "%u members: at most %d", count, KV_MEMBERS_MAX);
         return -E2BIG;
     }
-    struct kv_view v = {.epoch = epoch, .count = count};
+    struct kv_view v;
+    v.epoch = epoch;
+    v.count = count;
     for (uint32_t i = 0; i < count; i++) {
-        int rc = member_set(&v.members[i], &infos[i], why);
+        int rc = kv_member_make(&infos[i], &v.members[i], why);
         if (rc)
             return rc;
     }
-    qsort(v.members, v.count, sizeof(v.members[0]), by_name);
+    sort(&v);
     const struct kv_member *twin = find_twin(&v);
     if (twin) {
         snprintf(why, RPC_WHY_CHARS, "two members are called %s", twin->name);
         return -EEXIST;
     }
-    *out = v;
+    kv_view_copy(out, &v);
     return 0;
 }
 
@@ -98,12 +120,14 @@ void kv_rank_name(uint32_t rank, char out[KV_MEMBER_NAME_CHARS])
 void kv_view_of_ranks(uint32_t ranks, struct kv_view *out)
 {
     assert(ranks <= KV_MEMBERS_MAX);
-    *out = (struct kv_view){.epoch = 1, .count = ranks};
+    out->epoch = 1;
+    out->count = ranks;
     for (uint32_t i = 0; i < ranks; i++) {
+        out->members[i] = (struct kv_member){.id = 0};
         kv_rank_name(i, out->members[i].name);
         out->members[i].id = kv_member_id(out->members[i].name);
     }
-    qsort(out->members, ranks, sizeof(out->members[0]), by_name);
+    sort(out);
 }
 
 /* ---- asking ---- */
@@ -116,21 +140,18 @@ const struct kv_member *kv_view_find(const struct kv_view *v, uint64_t id)
     return NULL;
 }
 
-static uint64_t score_of(const struct kv_member *m, uint64_t key_hash)
-{
-    uint8_t bytes[8];
-    wire_store64(bytes, key_hash);
-    return XXH3_64bits_withSeed(bytes, sizeof(bytes), m->id);
-}
-
-uint32_t kv_owners_among(const struct kv_member *members, uint32_t count, uint64_t key_hash,
-                         uint32_t copies, uint32_t owners[KV_COPIES_MAX])
+/* The ids are `stride` bytes apart. */
+static uint32_t best_of(const uint64_t *ids, size_t stride, uint32_t count, uint64_t key_hash,
+                        uint32_t copies, uint32_t owners[KV_COPIES_MAX])
 {
     uint64_t best[KV_COPIES_MAX] = {0};
+    uint8_t bytes[8];
     uint32_t n = 0;
     assert(copies >= 1 && copies <= KV_COPIES_MAX);
+    wire_store64(bytes, key_hash);
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t score = score_of(&members[i], key_hash);
+        const uint64_t *id = (const void *)((const uint8_t *)ids + i * stride);
+        uint64_t score = XXH3_64bits_withSeed(bytes, sizeof(bytes), *id);
         uint32_t at = n; /* equal scores: the first by name */
         while (at > 0 && score > best[at - 1])
             at--;
@@ -147,8 +168,14 @@ uint32_t kv_owners_among(const struct kv_member *members, uint32_t count, uint64
     return n;
 }
 
+uint32_t kv_owners_among(const struct kv_member *members, uint32_t count, uint64_t key_hash,
+                         uint32_t copies, uint32_t owners[KV_COPIES_MAX])
+{
+    return best_of(&members->id, sizeof(*members), count, key_hash, copies, owners);
+}
+
 uint32_t kv_view_owners(const struct kv_view *v, uint64_t key_hash, uint32_t copies,
                         uint32_t owners[KV_COPIES_MAX])
 {
-    return kv_owners_among(v->members, v->count, key_hash, copies, owners);
+    return best_of(v->ids, sizeof(v->ids[0]), v->count, key_hash, copies, owners);
 }

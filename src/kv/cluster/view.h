@@ -25,8 +25,8 @@
 #include <stdbool.h>
 
 enum {
-    KV_MEMBERS_MAX = KV_RANKS_MAX, /* every member is connected with every other */
-    KV_MEMBER_NAME_CHARS = 64,     /* with its NUL: a host name's label */
+    KV_MEMBERS_MAX = 1024,     /* a key's owner is found by a score of each: some 3 us */
+    KV_MEMBER_NAME_CHARS = 64, /* with its NUL: a host name's label */
     KV_MEMBER_ADDRESS_CHARS = RPC_ADDR_HOST_CHARS + 16, /* with scheme, port and NUL */
     KV_COPIES_MAX = 2 /* more would cost more room than they save misses */
 };
@@ -43,10 +43,12 @@ struct kv_member {
     char address[KV_MEMBER_ADDRESS_CHARS];
 };
 
-/* Members are in the order of their names. */
+/* Members are in the order of their names.  Some 360 KiB, of which `count` members are used; copy
+ * it with kv_view_copy. */
 struct kv_view {
     uint64_t epoch;
     uint32_t count;
+    uint64_t ids[KV_MEMBERS_MAX]; /* of the members again: owners are found in a few cache lines */
     struct kv_member members[KV_MEMBERS_MAX];
 };
 
@@ -55,6 +57,10 @@ struct kv_view {
  * sentence in why. */
 int kv_view_make(uint64_t epoch, const struct kv_member_info *infos, uint32_t count,
                  struct kv_view *out, char why[RPC_WHY_CHARS]) MUST_CHECK;
+void kv_view_copy(struct kv_view *to, const struct kv_view *from);
+/* A member as a view would have it: 0, or an error of kv_view_make. */
+int kv_member_make(const struct kv_member_info *info, struct kv_member *out,
+                   char why[RPC_WHY_CHARS]) MUST_CHECK;
 /* The view of a fixed number of ranks, "rank0" on, without addresses; its epoch is 1. */
 void kv_view_of_ranks(uint32_t ranks, struct kv_view *out);
 /* The name of a rank as a member. */

@@ -42,6 +42,20 @@ int kv_join_decode(const uint8_t *data, size_t len, struct kv_join *out)
     return 0;
 }
 
+void kv_joined_encode(const struct kv_joined *joined, uint8_t out[KV_JOINED_BYTES])
+{
+    wire_store64(out, joined->incarnation);
+    wire_store64(out + 8, joined->member);
+}
+
+int kv_joined_decode(const uint8_t *data, size_t len, struct kv_joined *out)
+{
+    if (len != KV_JOINED_BYTES)
+        return -EPROTO;
+    *out = (struct kv_joined){.incarnation = wire_load64(data), .member = wire_load64(data + 8)};
+    return 0;
+}
+
 void kv_key_encode(struct kv_key key, uint8_t out[KV_KEY_BYTES])
 {
     wire_store64(out, key.hi);

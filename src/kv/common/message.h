@@ -2,8 +2,8 @@
  *
  *   JOIN                 version u32, ranks u32, daemons u32, rank u32, index u32, incarnation u64,
  *                        member u64 (its id; 0: a rank), copies u32 (of each block)
- *     its answer         nothing; -EEXIST: a daemon of that name or rank is connected, and has
- *                        another incarnation
+ *     its answer         incarnation u64, member u64: who answers; -EEXIST: a daemon of that name
+ *                        or rank is connected, and has another incarnation
  *   GET, DELETE          key: hi u64, lo u64
  *   PUT                  key, then the value to the end of the message
  *     their answers      result u8, then the value (GET that found it) to the end
@@ -22,8 +22,9 @@ enum {
     KV_METHOD_PUT = KV_PUT,
     KV_METHOD_DELETE = KV_DELETE,
     KV_METHOD_JOIN = 16,
-    KV_JOIN_VERSION = 4, /* 4: no incarnation in answers */
-    KV_JOIN_BYTES = 40
+    KV_JOIN_VERSION = 5, /* 5: answers say who answers */
+    KV_JOIN_BYTES = 40,
+    KV_JOINED_BYTES = 16
 };
 
 struct kv_join {
@@ -36,6 +37,14 @@ struct kv_join {
 void kv_join_encode(const struct kv_join *join, uint8_t out[KV_JOIN_BYTES]);
 /* 0, -EPROTO, -EPROTONOSUPPORT (another version). */
 int kv_join_decode(const uint8_t *data, size_t len, struct kv_join *out) MUST_CHECK;
+
+struct kv_joined {
+    uint64_t incarnation, member;
+};
+
+void kv_joined_encode(const struct kv_joined *joined, uint8_t out[KV_JOINED_BYTES]);
+/* 0 or -EPROTO. */
+int kv_joined_decode(const uint8_t *data, size_t len, struct kv_joined *out) MUST_CHECK;
 
 struct kv_value_request {
     enum kv_op op;

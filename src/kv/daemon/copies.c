@@ -53,7 +53,9 @@ static void publish(struct kv_daemon *d)
     struct kv_copies *c = d->copies_kept;
     atomic_store_explicit(&d->stats.block_below_copies, c->below, memory_order_relaxed);
     c->last = false;
-    c->walk_at_ns = d->now_ns + round_ns;
+    /* Of many members each has a part of the same keys, and all would ask all others. */
+    uint32_t rounds = c->below ? 1 : 1 + d->view.count / KV_MESH_MAX;
+    c->walk_at_ns = d->now_ns + round_ns * rounds;
 }
 
 void kv_copies_counted(struct kv_daemon *d, uint32_t below)

@@ -70,7 +70,7 @@ int kv_daemon_create(const struct kv_daemon_config *config, struct kv_daemon **o
     int rc = config_complete(&c);
     if (rc)
         return rc;
-    size_t peers = c.member ? KV_MEMBERS_MAX : c.ranks;
+    size_t peers = c.member ? 2 * KV_MEMBERS_MAX : c.ranks; /* each may call, too */
     struct kv_daemon *d =
         c.memory.alloc(c.memory.user, sizeof(*d) + peers * sizeof(struct kv_peer));
     if (!d)
@@ -78,7 +78,10 @@ int kv_daemon_create(const struct kv_daemon_config *config, struct kv_daemon **o
     struct hw_rng rng;
     hw_rng_seed(&rng, c.seed);
     d->config = c;
-    d->incarnation = hw_rng_u64(&rng);
+    d->peer_room = (uint32_t)peers;
+    do
+        d->incarnation = hw_rng_u64(&rng);
+    while (d->incarnation == 0);
     d->now_ns = kv_daemon_now(d);
     struct kv_store_config store = {.bytes = c.store_bytes,
                                     .entries = c.store_entries,

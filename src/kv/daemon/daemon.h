@@ -33,7 +33,8 @@
 #include "rpc/rpc.h"
 
 enum {
-    KV_UNJOINED_MAX = 16 /* accepted connections that have not joined yet */
+    KV_UNJOINED_MAX = 64, /* accepted connections that have not joined yet */
+    KV_MESH_MAX = 16 /* members that are all connected at all times; of more, who is needed is */
 };
 
 #define KV_PARK_NS (2 * HW_MS) /* then the client must ring for its next request */

@@ -33,7 +33,7 @@ enum {
     KV_TURN_BYTES = 1 << 20 /* of blocks, copied and hashed in one turn: some 200 us */
 };
 
-enum { KV_PEER_NONE = UINT32_MAX };
+enum { KV_PEER_NONE = UINT32_MAX, KV_PEER_PLACES = 4 * KV_MEMBERS_MAX };
 
 enum pending_state {
     PENDING_IDLE,
@@ -85,15 +85,25 @@ struct kv_client_slot {
     struct kv_pending pending[]; /* depth of them */
 };
 
+/* A daemon that we ask or that asks us.  Between ranks one connection serves both.  Of members each
+ * asks on a connection that it dialled itself: so requests go where the view says, and a name that
+ * a caller claims gives it nothing.  A caller is a peer of its own, from its JOIN to its end. */
 struct kv_peer {
-    struct rpc_ep *ep; /* NULL: not connected */
+    struct rpc_ep *ep;                     /* NULL: not connected */
+    struct kv_peer *link_next, *link_prev; /* of those with a connection */
+    struct kv_peer *want_next;             /* of those to be dialled */
+    bool is_listed;                        /* in that list */
+    bool wanted;                           /* to be connected: always, or since it was needed */
+    bool caller;
     struct kv_daemon *daemon;
     uint32_t number;                       /* in the daemon's peers: with ranks, the rank */
     uint64_t id;                           /* of the member; 0: the number is free */
     char address[KV_MEMBER_ADDRESS_CHARS]; /* with members */
-    bool we_dial;                          /* of two, one does */
+    bool we_dial;                          /* of two ranks, one does */
+    uint64_t in_view;                      /* the last epoch with this member at this address */
+    uint64_t used_ns;                      /* last request or answer */
     bool dialling, joining, up, blocked;
-    uint64_t incarnation; /* of the daemon that joined; unset where we dial */
+    uint64_t incarnation; /* of the daemon at the other end; 0: not known */
     uint32_t session;     /* counts connections: tickets and leases end with theirs */
     uint32_t chunks;      /* calls of remote requests in flight */
     struct kv_block_holder holder;
@@ -136,6 +146,11 @@ struct kv_daemon {
     struct kv_view view;
     uint32_t peer_of[KV_MEMBERS_MAX]; /* by place in the view; KV_PEER_NONE: ourselves, or none */
     uint32_t peer_count;              /* every peer number in use is below it */
+    uint32_t peer_room, spare_from;   /* no number below spare_from is spare */
+    uint32_t by_id[KV_PEER_PLACES];   /* one more than the number of a peer that is no caller,
+                                         hashed by its id */
+    struct kv_peer *linked, *wanting;
+    uint64_t idle_at_ns; /* when to look for connections that nobody uses */
     struct kv_stats stats;
     uint64_t now_ns; /* of this turn */
     uint64_t incarnation;

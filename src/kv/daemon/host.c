@@ -22,6 +22,7 @@ enum {
 
 static const uint64_t look_every_ns = 50 * HW_US; /* looks at bells and sockets while busy */
 static const uint64_t sweep_every_ns = 500 * HW_MS;
+static const uint64_t rare_heartbeat_ns = 20 * HW_SEC;
 static const uint64_t accept_pause_ns = 100 * HW_MS; /* when descriptors run out */
 
 /* What an epoll event points at. */
@@ -262,12 +263,21 @@ static int client_create(struct kv_host *h, struct rpc_transport *socket)
 
 /* ---- connections ---- */
 
+/* In a mesh connections tell who has gone.  Of many members etcd tells it, and a request's
+ * deadline: pings on thousands of connections would cost more than they tell. */
+static uint64_t heartbeat_of(const struct kv_host *h)
+{
+    bool many = h->options.member && kv_daemon_view(h->daemon)->count > KV_MESH_MAX;
+    return many && h->options.heartbeat_ns < rare_heartbeat_ns ? rare_heartbeat_ns
+                                                               : h->options.heartbeat_ns;
+}
+
 static struct rpc_config ep_config(const struct kv_host *h, bool accepting)
 {
     return (struct rpc_config){
         .accepting = accepting,
         .security = accepting ? h->options.listen_security : h->options.dial_security,
-        .heartbeat_ns = h->options.heartbeat_ns,
+        .heartbeat_ns = heartbeat_of(h),
         .flush = h->options.flush,
         .wait = h->options.wait,
         .name = "hawser kvd",
@@ -347,11 +357,12 @@ static void start_dials(struct kv_host *h)
     int rank;
     while (h->dialer && (rank = kv_daemon_dial_next(h->daemon)) >= 0) {
         struct rpc_addr addr;
-        if (!h->options.member)
-            kv_dialer_ask(h->dialer, (uint32_t)rank, &h->addrs[rank]);
-        else if (member_address(h, rank, &addr) == 0)
-            kv_dialer_ask(h->dialer, (uint32_t)rank, &addr);
+        int rc = 0;
+        if (h->options.member)
+            rc = member_address(h, rank, &addr);
         else
+            addr = h->addrs[rank];
+        if (rc || kv_dialer_ask(h->dialer, (uint32_t)rank, &addr))
             kv_daemon_dial_failed(h->daemon, rank);
     }
 }
@@ -365,7 +376,7 @@ int kv_host_set_view(struct kv_host *h, const struct kv_view *view)
     pthread_mutex_lock(&h->view_lock);
     bool newer = view->epoch > h->next_view.epoch;
     if (newer) {
-        h->next_view = *view;
+        kv_view_copy(&h->next_view, view);
         h->view_due = true;
     }
     pthread_mutex_unlock(&h->view_lock);

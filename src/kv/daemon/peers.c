@@ -24,6 +24,7 @@ enum {
 
 static const uint64_t dial_pause_ns = 20 * HW_MS; /* doubled with each failure, up to 1.28 s */
 static const uint64_t join_timeout_ns = 5 * HW_SEC;
+static const uint64_t idle_ns = 60 * HW_SEC;
 
 static bool is_live(const struct rpc_ep *ep)
 {
@@ -75,6 +76,7 @@ void kv_peers_note_in_flight(struct kv_daemon *d, uint64_t now)
 static void in_flight_changed(struct kv_daemon *d, struct kv_peer *peer, int by, uint64_t now)
 {
     kv_peers_note_in_flight(d, now);
+    peer->used_ns = now;
     peer->in_flight += (uint32_t)by;
     d->in_flight += (uint32_t)by;
 }
@@ -184,27 +186,56 @@ static void advance_queue(struct kv_daemon *d, struct kv_peer *peer)
 
 /* ---- connect and disconnect ---- */
 
+static void link_peer(struct kv_daemon *d, struct kv_peer *peer, struct rpc_ep *ep)
+{
+    peer->ep = ep;
+    peer->quiet = 0;
+    peer->link_prev = NULL;
+    peer->link_next = d->linked;
+    if (d->linked)
+        d->linked->link_prev = peer;
+    d->linked = peer;
+}
+
+static void unlink_peer(struct kv_daemon *d, struct kv_peer *peer)
+{
+    *(peer->link_prev ? &peer->link_prev->link_next : &d->linked) = peer->link_next;
+    if (peer->link_next)
+        peer->link_next->link_prev = peer->link_prev;
+    peer->ep = NULL;
+}
+
 static void set_up(struct kv_daemon *d, struct kv_peer *peer, bool up)
 {
     if (peer->up == up)
         return;
-    if (up)
-        hw_info(HW_CAT_KV, "%s is connected", name_of(peer));
     peer->up = up;
     peer->session += up;
+    peer->used_ns = d->now_ns;
+    if (peer->caller)
+        return;
+    if (up)
+        hw_info(HW_CAT_KV, "%s is connected", name_of(peer));
     d->peers_up += up ? 1 : (uint32_t)-1;
     kv_client_slots_publish(d);
 }
 
-static void peer_down(struct kv_daemon *d, struct kv_peer *peer)
+/* After a failure: when it may be dialled again.  In a mesh it is, else when it is needed. */
+static void back_off(struct kv_daemon *d, struct kv_peer *peer)
+{
+    uint32_t doublings = peer->failures < FAILURES_COUNTED ? peer->failures : FAILURES_COUNTED;
+    peer->failures++;
+    peer->dial_at_ns = d->now_ns + (dial_pause_ns << doublings);
+    if (d->config.member && d->view.count > KV_MESH_MAX)
+        peer->wanted = false;
+    if (peer->wanted)
+        kv_peer_want(peer);
+}
+
+/* The connection has ended, or nobody needs it any more. */
+static void disconnect(struct kv_daemon *d, struct kv_peer *peer)
 {
     struct rpc_ep *ep = peer->ep;
-    if (!ep)
-        return;
-    if (peer->up) {
-        hw_info(HW_CAT_KV, "%s is lost: %s", name_of(peer), rpc_ep_reason(ep));
-        hw_counter_bump(&d->stats.peers_lost, 1);
-    }
     set_up(d, peer, false);
     rpc_ep_destroy(ep); /* ends its calls: their clients get PEER_LOST */
     assert(peer->in_flight == 0 && peer->chunks == 0);
@@ -215,11 +246,25 @@ static void peer_down(struct kv_daemon *d, struct kv_peer *peer)
         queue_remove(peer, p);
         kv_client_slot_answer(p, KV_PEER_LOST, NULL, 0);
     }
-    peer->ep = NULL;
+    unlink_peer(d, peer);
     peer->joining = peer->blocked = false;
-    uint32_t doublings = peer->failures < FAILURES_COUNTED ? peer->failures : FAILURES_COUNTED;
-    peer->failures++;
-    peer->dial_at_ns = d->now_ns + (dial_pause_ns << doublings);
+    peer->incarnation = 0;
+    if (peer->caller)
+        kv_peer_free(peer);
+}
+
+static void peer_down(struct kv_daemon *d, struct kv_peer *peer)
+{
+    bool caller = peer->caller;
+    if (!peer->ep)
+        return;
+    if (peer->up && !caller) {
+        hw_info(HW_CAT_KV, "%s is lost: %s", name_of(peer), rpc_ep_reason(peer->ep));
+        hw_counter_bump(&d->stats.peers_lost, 1);
+    }
+    disconnect(d, peer);
+    if (!caller && peer->id)
+        back_off(d, peer);
 }
 
 static uint32_t poll_peer(struct kv_daemon *d, struct kv_peer *peer)
@@ -237,34 +282,48 @@ static uint32_t poll_peer(struct kv_daemon *d, struct kv_peer *peer)
 
 static void peer_leave(struct kv_daemon *d, struct kv_peer *peer)
 {
-    peer->id = 0;
-    peer->we_dial = false;
     if (peer->ep)
         rpc_ep_shutdown(peer->ep, 0, "not in the view");
     peer_down(d, peer);
+    if (peer->id)
+        kv_peer_free(peer);
 }
 
 void kv_daemon_set_view(struct kv_daemon *d, const struct kv_view *view)
 {
     assert(d->config.member);
-    d->view = *view; /* first: a remote request that loses a peer by it then sees another epoch */
-    for (uint32_t i = 1; i < d->peer_count; i++) {
-        struct kv_peer *peer = &d->peers[i];
-        const struct kv_member *m = peer->id ? kv_view_find(view, peer->id) : NULL;
-        if (peer->id && (!m || strcmp(m->address, peer->address) != 0))
+    /* First: a remote request that loses a peer by it then sees another epoch. */
+    kv_view_copy(&d->view, view);
+    for (uint32_t i = 0; i < view->count; i++) {
+        struct kv_peer *peer = kv_peer_of(d, view->members[i].id);
+        if (peer && strcmp(view->members[i].address, peer->address) == 0)
+            peer->in_view = view->epoch;
+    }
+    for (uint32_t i = 1; i < d->peer_count; i++)
+        if (d->peers[i].id && !d->peers[i].caller && d->peers[i].in_view != view->epoch)
+            peer_leave(d, &d->peers[i]);
+    kv_view_peers_place(d);
+    for (struct kv_peer *peer = d->linked, *next; peer; peer = next) {
+        next = peer->link_next;
+        if (peer->caller && !kv_peer_of(d, peer->id))
             peer_leave(d, peer);
     }
-    kv_view_peers_place(d);
     hw_info(HW_CAT_KV, "view %llu: %u members", (unsigned long long)view->epoch, view->count);
 }
 
 static void on_joined(void *user, int status, const struct rpc_msg *reply)
 {
     struct kv_peer *peer = user;
+    struct kv_joined joined;
     peer->joining = false;
-    (void)reply;
-    if (status == 0) {
+    if (status == 0 && kv_joined_decode(reply->data, reply->len, &joined))
+        status = -EPROTO;
+    if (status == 0 && peer->daemon->config.member && joined.member != peer->id) {
+        hw_warn(HW_CAT_KV, "%s: another member answers at its address", name_of(peer));
+        rpc_ep_shutdown(peer->ep, -EPROTO, "another member");
+    } else if (status == 0) {
         peer->failures = 0;
+        peer->incarnation = joined.incarnation;
         set_up(peer->daemon, peer, true);
     } else if (is_live(peer->ep)) {
         if (status == -ENOENT) /* with members: its view is older, or we have left it */
@@ -332,23 +391,31 @@ void kv_daemon_adopt(struct kv_daemon *d, struct rpc_ep *ep, int rank)
     peer->dialling = false;
     if (!peer->id) { /* it left while we dialled */
         rpc_ep_destroy(ep);
+        kv_peer_free(peer);
         kv_view_peers_place(d);
         return;
     }
-    peer->ep = ep;
-    peer->quiet = 0;
+    link_peer(d, peer, ep);
     if (send_join(d, peer))
         rpc_ep_shutdown(ep, -EPROTO, "cannot join"); /* the next poll ends it */
 }
 
 int kv_daemon_dial_next(struct kv_daemon *d)
 {
-    for (uint32_t i = 0; i < d->peer_count; i++) {
-        struct kv_peer *peer = &d->peers[i];
-        if (peer->we_dial && !peer->ep && !peer->dialling && d->now_ns >= peer->dial_at_ns) {
-            peer->dialling = true;
-            return (int)i;
+    for (struct kv_peer **link = &d->wanting, *peer; (peer = *link) != NULL;) {
+        bool needless = !peer->wanted || peer->ep || peer->dialling;
+        if (!needless && d->now_ns < peer->dial_at_ns) {
+            link = &peer->want_next;
+            continue;
         }
+        *link = peer->want_next;
+        peer->is_listed = false;
+        if (!peer->id && peer->number < d->spare_from)
+            d->spare_from = peer->number; /* it could not be given away while it was listed */
+        if (needless)
+            continue;
+        peer->dialling = true;
+        return (int)peer->number;
     }
     return -1;
 }
@@ -357,12 +424,13 @@ void kv_daemon_dial_failed(struct kv_daemon *d, int rank)
 {
     struct kv_peer *peer = &d->peers[rank];
     assert(peer->dialling);
-    uint32_t doublings = peer->failures < FAILURES_COUNTED ? peer->failures : FAILURES_COUNTED;
     peer->dialling = false;
-    peer->failures++;
-    peer->dial_at_ns = d->now_ns + (dial_pause_ns << doublings);
-    if (!peer->id)
+    if (peer->id) {
+        back_off(d, peer);
+    } else {
+        kv_peer_free(peer);
         kv_view_peers_place(d);
+    }
 }
 
 bool kv_daemon_peer_up(const struct kv_daemon *d, uint32_t rank)
@@ -373,8 +441,8 @@ bool kv_daemon_peer_up(const struct kv_daemon *d, uint32_t rank)
 uint32_t kv_daemon_local_peers(const struct kv_daemon *d)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < d->peer_count; i++)
-        n += d->peers[i].up && rpc_ep_transport(d->peers[i].ep)->local;
+    for (const struct kv_peer *peer = d->linked; peer; peer = peer->link_next)
+        n += peer->up && !peer->caller && rpc_ep_transport(peer->ep)->local;
     return n;
 }
 
@@ -389,37 +457,77 @@ static bool is_taken(struct kv_daemon *d, struct kv_peer *peer, uint64_t incarna
     return peer->up && peer->incarnation != incarnation;
 }
 
+static struct kv_peer *caller_of(struct kv_daemon *d, uint64_t member)
+{
+    for (struct kv_peer *peer = d->linked; peer; peer = peer->link_next)
+        if (peer->caller && peer->id == member)
+            return peer;
+    return NULL;
+}
+
+static int name_is_taken(const char *name, char why[RPC_WHY_CHARS])
+{
+    snprintf(why, RPC_WHY_CHARS, "%s " STILL_THERE, name);
+    return -EEXIST;
+}
+
+/* Who calls as a member.  The daemon that answers at the member's address is the member. */
+static int judge_caller(struct kv_daemon *d, const struct kv_join *join, struct kv_peer **out,
+                        char why[RPC_WHY_CHARS])
+{
+    if (join->member == d->self)
+        return join->incarnation == d->incarnation ? -EINVAL : name_is_taken("this daemon", why);
+    struct kv_peer *member = kv_peer_of(d, join->member), *caller = caller_of(d, join->member);
+    if (!member)
+        return -ENOENT;
+    if (is_taken(d, member, join->incarnation) ||
+        (caller && is_taken(d, caller, join->incarnation)))
+        return name_is_taken(name_of(member), why);
+    if (!caller || !caller->caller) /* it may have ended just now */
+        caller = kv_peer_spare(d);
+    if (!caller) {
+        snprintf(why, RPC_WHY_CHARS, "too many callers");
+        return -EUSERS;
+    }
+    *out = caller;
+    return 0;
+}
+
 /* Which peer it is.  -ENOENT: a member that is not in our view (yet); -EEXIST: see is_taken; other
  * errors: the daemons' options differ.  Why in words, but for -ENOENT. */
-static int judge_join(struct kv_daemon *d, const struct rpc_msg *msg, struct kv_peer **out,
+static int judge_join(struct kv_daemon *d, const struct kv_join *join, struct kv_peer **out,
                       char why[RPC_WHY_CHARS])
 {
-    struct kv_join join;
-    int rc = kv_join_decode(msg->data, msg->len, &join);
-    snprintf(why, RPC_WHY_CHARS, "%s", strerror(rc ? -rc : EINVAL));
-    if (rc)
-        return rc;
-    if (join.copies != d->config.copies) { /* else they would disagree about who owns a block */
+    snprintf(why, RPC_WHY_CHARS, "%s", strerror(EINVAL));
+    if (join->copies != d->config.copies) { /* else they would disagree about who owns a block */
         snprintf(why, RPC_WHY_CHARS, "it has --copies %u, this daemon %u: give all the same",
-                 join.copies, d->config.copies);
+                 join->copies, d->config.copies);
         return -EINVAL;
     }
     bool members = d->config.member != 0;
-    if (join.ranks != d->config.ranks || join.daemons != d->config.daemons ||
-        join.index != d->config.index || members != (join.member != 0))
+    if (join->ranks != d->config.ranks || join->daemons != d->config.daemons ||
+        join->index != d->config.index || members != (join->member != 0))
         return -EINVAL;
-    struct kv_peer *peer = members ? kv_peer_of(d, join.member) : &d->peers[join.rank];
-    if (!peer)
-        return -ENOENT;
-    if (peer->we_dial || (!members && join.rank == d->config.rank))
+    if (members)
+        return judge_caller(d, join, out, why);
+    struct kv_peer *peer = &d->peers[join->rank];
+    if (peer->we_dial || join->rank == d->config.rank)
         return -EINVAL;
-    if (is_taken(d, peer, join.incarnation)) {
-        snprintf(why, RPC_WHY_CHARS, "%s " STILL_THERE, name_of(peer));
-        return -EEXIST;
-    }
-    peer->incarnation = join.incarnation;
+    if (is_taken(d, peer, join->incarnation))
+        return name_is_taken(name_of(peer), why);
     *out = peer;
     return 0;
+}
+
+static void answer_join(struct kv_daemon *d, struct rpc_ep *ep, struct rpc_msg *msg, int rc)
+{
+    uint8_t payload[KV_JOINED_BYTES];
+    kv_joined_encode(&(struct kv_joined){.incarnation = d->incarnation, .member = d->config.member},
+                     payload);
+    struct iovec iov = {payload, sizeof(payload)};
+    struct rpc_send send = {.iov = &iov, .iov_count = 1};
+    (void)rpc_reply(ep, msg, rc, rc ? NULL : &send);
+    rpc_release(ep, msg);
 }
 
 /* A connection says who it is.  It may be a daemon whose last connection we still hold: then the
@@ -428,10 +536,13 @@ static void on_join(struct kv_daemon *d, struct rpc_ep **place, struct rpc_msg *
 {
     struct rpc_ep *ep = *place;
     struct kv_peer *peer = NULL;
+    struct kv_join join;
     char why[RPC_WHY_CHARS];
-    int rc = judge_join(d, msg, &peer, why);
-    (void)rpc_reply(ep, msg, rc, NULL);
-    rpc_release(ep, msg);
+    int rc = kv_join_decode(msg->data, msg->len, &join);
+    snprintf(why, sizeof(why), "%s", strerror(-rc));
+    if (rc == 0)
+        rc = judge_join(d, &join, &peer, why);
+    answer_join(d, ep, msg, rc);
     if (rc) {
         if (rc != -ENOENT)
             hw_warn(HW_CAT_KV, "%s: cannot join: %s", rpc_ep_peer(ep), why);
@@ -440,8 +551,12 @@ static void on_join(struct kv_daemon *d, struct rpc_ep **place, struct rpc_msg *
     peer_down(d, peer);
     *place = NULL;
     d->unjoined_count--;
-    peer->ep = ep;
-    peer->quiet = 0;
+    if (join.member) {
+        peer->id = join.member;
+        peer->caller = true;
+    }
+    link_peer(d, peer, ep);
+    peer->incarnation = join.incarnation;
     peer->failures = 0;
     set_up(d, peer, true);
 }
@@ -500,12 +615,30 @@ static bool may_skip(const struct kv_daemon *d, const struct kv_peer *peer)
            hw_counter_load(&d->stats.loops) % QUIET_EVERY != 0;
 }
 
+/* Of many members only those are connected that are needed: ends what nobody has used for long.
+ * What such a connection holds, a lease or a put, does not last as long. */
+static void close_idle(struct kv_daemon *d)
+{
+    d->idle_at_ns = d->now_ns + idle_ns / 4;
+    for (struct kv_peer *peer = d->linked, *next; peer; peer = next) {
+        next = peer->link_next;
+        if (peer->caller || !peer->up || peer->in_flight || peer->chunks || peer->queue ||
+            d->now_ns - peer->used_ns < idle_ns)
+            continue;
+        peer->wanted = false;
+        rpc_ep_shutdown(peer->ep, 0, "not needed");
+        disconnect(d, peer);
+    }
+}
+
 uint32_t kv_peers_poll(struct kv_daemon *d)
 {
     uint32_t events = d->unjoined_count ? poll_unjoined(d) : 0;
-    for (uint32_t i = 0; i < d->peer_count; i++) {
-        struct kv_peer *peer = &d->peers[i];
-        if (peer->ep && !may_skip(d, peer))
+    if (d->view.count > KV_MESH_MAX && d->config.member && d->now_ns >= d->idle_at_ns)
+        close_idle(d);
+    for (struct kv_peer *peer = d->linked, *next; peer; peer = next) {
+        next = peer->link_next;
+        if (!may_skip(d, peer))
             events += poll_peer(d, peer);
     }
     return events;
@@ -525,8 +658,8 @@ uint32_t kv_peers_flush(struct kv_daemon *d)
     uint32_t n = 0;
     for (int i = 0; i < KV_UNJOINED_MAX && d->unjoined_count > 0; i++)
         n += d->unjoined[i] ? flush_one(d, d->unjoined[i]) : 0;
-    for (uint32_t i = 0; i < d->peer_count; i++)
-        n += d->peers[i].ep ? flush_one(d, d->peers[i].ep) : 0;
+    for (struct kv_peer *peer = d->linked; peer; peer = peer->link_next)
+        n += flush_one(d, peer->ep);
     return n;
 }
 
@@ -550,10 +683,7 @@ bool kv_peers_arm(struct kv_daemon *d)
     for (int i = 0; i < KV_UNJOINED_MAX; i++)
         if (d->unjoined[i])
             ready |= arm_one(d, d->unjoined[i], NULL);
-    for (uint32_t i = 0; i < d->peer_count; i++) {
-        struct kv_peer *peer = &d->peers[i];
-        if (!peer->ep)
-            continue;
+    for (struct kv_peer *peer = d->linked; peer; peer = peer->link_next) {
         peer->quiet = 0; /* poll it in the first turn after the sleep */
         ready |= arm_one(d, peer->ep, &peer->blocked);
     }
@@ -567,15 +697,16 @@ uint64_t kv_peers_next_tick(const struct kv_daemon *d)
         uint64_t tick = d->unjoined[i] ? rpc_next_tick(d->unjoined[i]) : HW_NEVER;
         next = tick < next ? tick : next;
     }
-    for (uint32_t i = 0; i < d->peer_count; i++) {
-        const struct kv_peer *peer = &d->peers[i];
-        uint64_t tick = peer->ep                           ? rpc_next_tick(peer->ep)
-                        : peer->we_dial && !peer->dialling ? peer->dial_at_ns
-                                                           : HW_NEVER;
+    for (const struct kv_peer *peer = d->linked; peer; peer = peer->link_next) {
+        uint64_t tick = rpc_next_tick(peer->ep);
         if (peer->queue)
             tick = d->now_ns + HW_MS; /* when to look at their deadlines */
         next = tick < next ? tick : next;
     }
+    for (const struct kv_peer *peer = d->wanting; peer; peer = peer->want_next)
+        next = peer->dial_at_ns < next ? peer->dial_at_ns : next;
+    if (d->linked && d->config.member && d->view.count > KV_MESH_MAX && d->idle_at_ns < next)
+        next = d->idle_at_ns;
     return next;
 }
 
@@ -583,10 +714,7 @@ void kv_peers_fini(struct kv_daemon *d)
 {
     for (int i = 0; i < KV_UNJOINED_MAX; i++)
         rpc_ep_destroy(d->unjoined[i]);
-    for (uint32_t i = 0; i < d->peer_count; i++) {
-        struct kv_peer *peer = &d->peers[i];
-        if (!peer->ep)
-            continue;
+    for (struct kv_peer *peer = d->linked; peer; peer = peer->link_next) {
         rpc_ep_shutdown(peer->ep, 0, "the daemon stops");
         rpc_ep_destroy(peer->ep);
     }

@@ -2,6 +2,7 @@
 
 #include "kv/daemon/client_slots.h"
 #include "kv/daemon/peers.h"
+#include "kv/daemon/view_peers.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -148,12 +149,29 @@ static bool send_call(struct kv_sub *sub, enum kv_peer_method method, struct rpc
     return rc == 0;
 }
 
-/* False: the sub-request is done. */
+/* Whether there is a connection to begin with, or soon: one that failed lately is not waited for.
+ */
+static bool may_connect(struct kv_sub *sub)
+{
+    struct kv_peer *peer = sub->peer;
+    if (!sub->waits || !peer || peer->id != sub->member)
+        return false;
+    if (peer->up) {
+        sub->session = peer->session;
+        sub->waits = false;
+        return true;
+    }
+    if (peer->we_dial && sub->remote->daemon->now_ns >= peer->dial_at_ns)
+        kv_peer_want(peer);
+    return peer->wanted && peer->we_dial && peer->failures == 0;
+}
+
+/* False: the sub-request waits, or is done. */
 static bool reach(struct kv_sub *sub)
 {
-    if (!is_connected(sub))
+    if (!is_connected(sub) && !may_connect(sub))
         kv_sub_done(sub, KV_PEER_LOST);
-    return sub->phase != KV_SUB_DONE;
+    return is_connected(sub) && sub->phase != KV_SUB_DONE;
 }
 
 bool kv_sub_call(struct kv_sub *sub, struct kv_peer_request *request,
@@ -209,6 +227,7 @@ struct kv_sub *kv_remote_add_sub(struct kv_remote *remote, uint32_t place)
     if (!sub->self && d->peer_of[place] != KV_PEER_NONE) {
         sub->peer = &d->peers[d->peer_of[place]];
         sub->session = sub->peer->session;
+        sub->waits = !sub->peer->up;
     }
     for (uint32_t i = 0; i < KV_SUB_CALLS; i++)
         sub->calls[i].sub = sub;
@@ -244,7 +263,8 @@ static struct kv_remote *remote_alloc(struct kv_daemon *d, const struct kv_remot
                                       uint32_t keys)
 {
     const struct kv_memory *m = &d->config.memory;
-    size_t subs = kind->subs_max * sizeof(struct kv_sub);
+    size_t subs =
+        (kind->subs_max ? kind->subs_max : keys * d->config.copies) * sizeof(struct kv_sub);
     size_t bytes = sizeof(struct kv_remote) + subs +
                    keys * (sizeof(struct kv_block_key) + sizeof(struct kv_key_state));
     struct kv_remote *remote = m->alloc(m->user, bytes);

@@ -56,6 +56,7 @@ struct kv_sub {
     uint64_t member;
     struct kv_peer *peer; /* NULL: this daemon, or one that cannot be reached */
     uint32_t session;     /* of the peer's connection when the sub-request began */
+    bool waits;           /* there was none: it begins with the next */
     enum kv_sub_phase phase;
     enum kv_result result; /* once done */
     bool stale_view;       /* the owner says that it is none */
@@ -92,8 +93,8 @@ struct kv_chunk {
 };
 
 struct kv_remote_kind {
-    uint32_t subs_max;
-    bool one_by_one; /* its sub-requests; else all at once */
+    uint32_t subs_max; /* 0: as many as its keys have owners */
+    bool one_by_one;   /* its sub-requests; else all at once */
     /* Makes the sub-requests by the daemon's view; also when it begins again. */
     void (*begin)(struct kv_remote *remote);
     /* Sends what can be sent.  Progress: true. */
@@ -131,7 +132,8 @@ struct kv_remote {
     uint64_t sum;
     /* keys: which sub-requests are asked for each, and what is known */
     struct kv_key_state {
-        uint8_t subs[KV_COPIES_MAX], sub_count;
+        uint16_t subs[KV_COPIES_MAX];
+        uint8_t sub_count;
         bool there;
         uint8_t lacks; /* a bit for each of subs that answered that it has none */
     } * states;

@@ -34,7 +34,7 @@ static void key_begin(struct kv_remote *remote, uint32_t key)
         if (d->view.members[owners[i]].id == d->self)
             state->there = kv_blocks_exists(d->blocks, &remote->keys[key]);
         else
-            state->subs[state->sub_count++] = (uint8_t)sub_to(remote, owners[i]);
+            state->subs[state->sub_count++] = (uint16_t)sub_to(remote, owners[i]);
     }
 }
 
@@ -119,11 +119,8 @@ static enum kv_result keys_finish(struct kv_remote *remote, uint32_t *answer_len
     return KV_OK;
 }
 
-const struct kv_remote_kind kv_remote_kind_keys = {.subs_max = KV_MEMBERS_MAX,
-                                                   .begin = keys_begin,
-                                                   .step = keys_step,
-                                                   .answered = keys_answered,
-                                                   .finish = keys_finish};
+const struct kv_remote_kind kv_remote_kind_keys = {
+    .begin = keys_begin, .step = keys_step, .answered = keys_answered, .finish = keys_finish};
 
 /* ---- counting copies ---- */
 
@@ -162,11 +159,8 @@ static enum kv_result count_finish(struct kv_remote *remote, uint32_t *answer_le
     return KV_OK;
 }
 
-static const struct kv_remote_kind count_kind = {.subs_max = KV_MEMBERS_MAX,
-                                                 .begin = keys_begin,
-                                                 .step = keys_step,
-                                                 .answered = keys_answered,
-                                                 .finish = count_finish};
+static const struct kv_remote_kind count_kind = {
+    .begin = keys_begin, .step = keys_step, .answered = keys_answered, .finish = count_finish};
 
 bool kv_remote_counts_copies(const struct kv_daemon *d)
 {

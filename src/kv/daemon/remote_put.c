@@ -272,6 +272,7 @@ static void commit_begin(struct kv_remote *remote)
         }
         struct kv_sub *sub = kv_remote_add_sub(remote, owner_place(remote, t->member));
         sub->session = t->session;
+        sub->waits = false;
         sub->handle = t->ticket;
         sub->phase = KV_SUB_MOVING;
     }

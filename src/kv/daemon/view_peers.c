@@ -16,12 +16,19 @@ static void peer_clear(struct kv_daemon *d, uint32_t number)
                                         .holder = KV_BLOCK_HOLDER_INIT};
 }
 
+/* Where the number of an id is, or would be. */
+static uint32_t *place_of(const struct kv_daemon *d, uint64_t id)
+{
+    uint64_t at = id % KV_PEER_PLACES;
+    while (d->by_id[at] && d->peers[d->by_id[at] - 1].id != id)
+        at = (at + 1) % KV_PEER_PLACES;
+    return (uint32_t *)(uintptr_t)&d->by_id[at];
+}
+
 int kv_daemon_peer_of(const struct kv_daemon *d, uint64_t member)
 {
-    for (uint32_t i = 0; i < d->peer_count; i++)
-        if (d->peers[i].id == member && member != d->self)
-            return (int)i;
-    return -1;
+    uint32_t found = *place_of(d, member);
+    return found && member != d->self ? (int)(found - 1) : -1;
 }
 
 struct kv_peer *kv_peer_of(struct kv_daemon *d, uint64_t member)
@@ -30,13 +37,13 @@ struct kv_peer *kv_peer_of(struct kv_daemon *d, uint64_t member)
     return number < 0 ? NULL : &d->peers[number];
 }
 
-/* One that nobody has and nobody is dialling; number 0 stays ours.  NULL: none. */
-static struct kv_peer *spare_peer(struct kv_daemon *d)
+struct kv_peer *kv_peer_spare(struct kv_daemon *d)
 {
-    for (uint32_t i = 1; i < KV_MEMBERS_MAX; i++) {
+    for (uint32_t i = d->spare_from; i < d->peer_room; i++) {
         struct kv_peer *peer = &d->peers[i];
-        if (i >= d->peer_count || (!peer->id && !peer->dialling)) {
+        if (i >= d->peer_count || (!peer->id && !peer->dialling && !peer->is_listed)) {
             d->peer_count = i >= d->peer_count ? i + 1 : d->peer_count;
+            d->spare_from = i + 1;
             peer_clear(d, i);
             return peer;
         }
@@ -44,17 +51,39 @@ static struct kv_peer *spare_peer(struct kv_daemon *d)
     return NULL;
 }
 
+void kv_peer_free(struct kv_peer *peer)
+{
+    struct kv_daemon *d = peer->daemon;
+    peer->id = 0;
+    peer->wanted = peer->caller = peer->we_dial = false;
+    if (peer->number < d->spare_from)
+        d->spare_from = peer->number;
+}
+
+static void fill_table(struct kv_daemon *d)
+{
+    memset(d->by_id, 0, sizeof(d->by_id));
+    for (uint32_t i = 0; i < d->peer_count; i++)
+        if (d->peers[i].id && !d->peers[i].caller)
+            *place_of(d, d->peers[i].id) = i + 1;
+}
+
 void kv_view_peers_place(struct kv_daemon *d)
 {
+    bool mesh = d->view.count <= KV_MESH_MAX;
+    fill_table(d);
     for (uint32_t i = 0; i < d->view.count; i++) {
         const struct kv_member *m = &d->view.members[i];
         struct kv_peer *peer = kv_peer_of(d, m->id);
-        if (!peer && m->id != d->self && d->config.member && (peer = spare_peer(d)) != NULL) {
+        if (!peer && m->id != d->self && d->config.member && (peer = kv_peer_spare(d)) != NULL) {
             peer->id = m->id;
-            peer->we_dial = d->self > m->id;
+            peer->we_dial = true;
             peer->dial_at_ns = d->now_ns;
             snprintf(peer->address, sizeof(peer->address), "%s", m->address);
+            *place_of(d, m->id) = peer->number + 1;
         }
+        if (peer && peer->we_dial && (mesh || !d->config.member))
+            kv_peer_want(peer);
         d->peer_of[i] = peer ? peer->number : KV_PEER_NONE;
     }
     d->alone = d->view.count == 1 && d->view.members[0].id == d->self;
@@ -62,15 +91,27 @@ void kv_view_peers_place(struct kv_daemon *d)
     atomic_store_explicit(&d->stats.view_members, d->view.count, memory_order_relaxed);
 }
 
+void kv_peer_want(struct kv_peer *peer)
+{
+    struct kv_daemon *d = peer->daemon;
+    peer->wanted = true;
+    if (peer->is_listed || peer->ep || peer->dialling)
+        return;
+    peer->is_listed = true;
+    peer->want_next = d->wanting;
+    d->wanting = peer;
+}
+
 void kv_view_peers_init(struct kv_daemon *d)
 {
     char name[KV_MEMBER_NAME_CHARS];
-    d->peer_count = d->config.ranks;
+    d->peer_count = d->spare_from = d->config.ranks; /* number 0 stays ours */
     for (uint32_t i = 0; i < d->peer_count; i++)
         peer_clear(d, i);
     if (d->config.member) { /* alone until the first view */
         d->self = d->config.member;
-        d->view = (struct kv_view){.count = 1, .members = {{.id = d->self}}};
+        d->view.count = 1;
+        d->view.ids[0] = d->view.members[0].id = d->self;
     } else {
         kv_rank_name(d->config.rank, name);
         d->self = kv_member_id(name);

@@ -1,7 +1,7 @@
 /* kv/daemon/view_peers.h - the view's members as peers, and who owns a block.
  *
  * With ranks a peer's number is its rank, fixed for the daemon's life.  With members a peer keeps
- * its number from its first view to its last; then another member may get it.
+ * its number from its first view to its last; then another member, or a caller, may get it.
  *
  * Threads: the daemon's.  Lifetime: the daemon's. */
 #ifndef HAWSER_KV_DAEMON_VIEW_PEERS_H
@@ -14,6 +14,11 @@ void kv_view_peers_init(struct kv_daemon *d);
 void kv_view_peers_place(struct kv_daemon *d);
 /* NULL: no such peer. */
 struct kv_peer *kv_peer_of(struct kv_daemon *d, uint64_t member);
+/* A number that nobody has and nobody is dialling.  NULL: none. */
+struct kv_peer *kv_peer_spare(struct kv_daemon *d);
+void kv_peer_free(struct kv_peer *peer);
+/* It is dialled, unless it is connected. */
+void kv_peer_want(struct kv_peer *peer);
 
 enum kv_share { KV_SHARE_NONE, KV_SHARE_COPY, KV_SHARE_SOLE };
 /* Whether this daemon owns a block: not at all, as one of several owners, or alone. */

@@ -13,7 +13,7 @@
 #include "tap.h"
 
 enum {
-    CLUSTER_MEMBERS_MAX = 16,
+    CLUSTER_MEMBERS_MAX = 20, /* more than a mesh has */
     CLUSTER_TAPS_MAX = 1024 /* ends of connections, those that nobody has noticed to be dead too */
 };
 

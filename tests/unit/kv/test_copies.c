@@ -1,4 +1,5 @@
-/* The number of copies of blocks is kept in the background, in virtual time: nobody reads. */
+/* In virtual time: the number of copies of blocks is kept in the background, nobody reads; and who
+ * of many members is connected. */
 #include "unit.h"
 
 #include "cluster.h"
@@ -24,7 +25,7 @@ static void open_cluster(struct cluster *c, size_t arena, uint32_t min_copies)
 
 static void turn_all(struct cluster *c)
 {
-    for (uint32_t i = 0; i < MEMBERS; i++)
+    for (uint32_t i = 0; i < c->options.count; i++)
         cluster_turn(c, i);
     cluster_pass_time(c, HW_MS);
 }
@@ -226,6 +227,55 @@ static void a_put_says_how_many_copies_there_are(void **state)
     }
 }
 
+static uint64_t connections(const struct cluster *c, uint32_t member)
+{
+    return hw_counter_load(&kv_daemon_stats(c->members[member].daemon)->peers_up);
+}
+
+static uint64_t all_connections(const struct cluster *c)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < c->options.count; i++)
+        n += connections(c, i);
+    return n;
+}
+
+static void of_many_members_who_is_needed_is_connected(void **state)
+{
+    (void)state;
+    static struct cluster c;
+    const struct cluster_options options = {.seed = 5,
+                                            .count = CLUSTER_MEMBERS_MAX,
+                                            .copies = 1,
+                                            .arena_bytes = SMALL_ARENA,
+                                            .depth = 1,
+                                            .staging_bytes = LEN,
+                                            .heartbeat_ns = HW_SEC,
+                                            .net = {.seed = 5, .delay_ns = 100 * HW_US}};
+    cluster_open(&c, &options);
+    turn_for(&c, HW_SEC);
+    assert_int_equal(all_connections(&c), 0);
+    for (uint32_t n = 0; n < 3; n++)
+        assert_int_equal(put(&c, 0, n), KV_OK);
+    uint64_t needed = connections(&c, 0);
+    assert_in_range(needed, 1, 3); /* three keys have at most as many owners */
+    assert_int_equal(all_connections(&c), needed);
+    for (uint64_t until = cluster_now(&c) + 80 * HW_SEC; cluster_now(&c) < until;) {
+        cluster_pass_time(&c, 100 * HW_MS);
+        turn_all(&c);
+    }
+    assert_int_equal(all_connections(&c), 0);
+    struct kv_block_request get = {.op = KV_BLOCK_GET, .key_count = 1};
+    for (uint32_t n = 0; n < 3; n++)
+        assert_int_equal(ask(&c, 19, &get, n, NULL), KV_OK);
+    assert_int_equal(hw_counter_load(&kv_daemon_stats(c.members[0].daemon)->peers_lost), 0);
+    /* One that is gone is not waited for twice, and not taken for a miss. */
+    for (uint32_t i = 1; i < options.count; i++)
+        cluster_stop(&c, i);
+    assert_int_equal(ask(&c, 0, &get, 0, NULL), KV_PEER_LOST);
+    cluster_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +283,7 @@ int main(void)
         cmocka_unit_test(an_eviction_does_not_end_repairs),
         cmocka_unit_test(full_stores_do_not_take_turns),
         cmocka_unit_test(a_put_says_how_many_copies_there_are),
+        cmocka_unit_test(of_many_members_who_is_needed_is_connected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
