@@ -74,38 +74,53 @@ static enum kv_result make_way(struct kv_client *c, const struct kv_block_key *k
     return result == KV_MISS ? KV_OK : result;
 }
 
-static enum kv_result put_value(struct kv_client *c, const struct kv_block_key *key,
-                                const struct kv_named_set *set, uint32_t *copies_out)
+static enum kv_result put_start(struct kv_client *c, const struct kv_block_key *key,
+                                const struct kv_named_set *set, struct kv_block_put *put)
 {
-    struct kv_block_put put;
-    enum kv_result result = kv_block_put_start(c, key, 0, KV_NAMED_HEAD + set->len, &put);
-    if (result != KV_OK)
-        return result;
-    wire_store64(put.data, set->end_ms);
-    memcpy(put.data + KV_NAMED_HEAD, set->value, set->len);
-    result = kv_block_put_commit(c, &put);
-    if (result == KV_OK && copies_out)
-        *copies_out = put.copies;
+    enum kv_result result = kv_block_put_start(c, key, 0, KV_NAMED_HEAD + set->len, put);
+    if (result == KV_OK)
+        wire_store64(put->data, set->end_ms);
     return result;
+}
+
+enum kv_result kv_named_set_start(struct kv_client *c, const struct kv_named_set *set,
+                                  struct kv_block_put *put)
+{
+    struct kv_block_key key;
+    if (set->len > KV_NAMED_MAX)
+        return KV_TOO_LARGE;
+    if (!key_of(set->name, set->name_len, &key))
+        return KV_REFUSED;
+    enum kv_result result = put_start(c, &key, set, put);
+    if (result != KV_EXISTS)
+        return result;
+    result = make_way(c, &key, set->only_new);
+    return result == KV_OK ? put_start(c, &key, set, put) : result;
 }
 
 enum kv_result kv_named_set(struct kv_client *c, const struct kv_named_set *set,
                             uint32_t *copies_out)
 {
-    struct kv_block_key key;
-    enum kv_result result;
-    if (set->len > KV_NAMED_MAX)
-        return KV_TOO_LARGE;
-    if (!key_of(set->name, set->name_len, &key))
-        return KV_REFUSED;
-    result = put_value(c, &key, set, copies_out);
-    if (result != KV_EXISTS)
-        return result;
-    result = make_way(c, &key, set->only_new);
-    if (result == KV_OK)
-        result = put_value(c, &key, set, copies_out);
+    struct kv_block_put put;
+    enum kv_result result = kv_named_set_start(c, set, &put);
+    if (result == KV_OK) {
+        memcpy(put.data + KV_NAMED_HEAD, set->value, set->len);
+        result = kv_block_put_commit(c, &put);
+    }
+    if (result == KV_OK && copies_out)
+        *copies_out = put.copies;
     /* Another set came between: it counts as the later one. */
     return result == KV_EXISTS && !set->only_new ? KV_OK : result;
+}
+
+enum kv_result kv_named_exists(struct kv_client *c, const void *name, size_t name_len)
+{
+    struct kv_block_key key;
+    bool there;
+    if (!key_of(name, name_len, &key))
+        return KV_REFUSED;
+    enum kv_result result = kv_block_exists(c, &key, 1, &there);
+    return result == KV_OK && !there ? KV_MISS : result;
 }
 
 enum kv_result kv_named_delete(struct kv_client *c, const void *name, size_t name_len)

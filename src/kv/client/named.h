@@ -44,6 +44,12 @@ struct kv_named_set {
  * this value is the one that stays. */
 enum kv_result kv_named_set(struct kv_client *client, const struct kv_named_set *set,
                             uint32_t *copies_out);
+/* The same in two steps, without a copy: fill put->data + KV_NAMED_HEAD, then kv_block_put_commit
+ * or kv_block_put_abort.  `value` is not read.  A value of that name is gone from the start on. */
+enum kv_result kv_named_set_start(struct kv_client *client, const struct kv_named_set *set,
+                                  struct kv_block_put *put);
+/* KV_OK or KV_MISS; a value past its end that nobody has asked for yet is there. */
+enum kv_result kv_named_exists(struct kv_client *client, const void *name, size_t name_len);
 enum kv_result kv_named_delete(struct kv_client *client, const void *name, size_t name_len);
 
 /* Milliseconds since 1970. */

@@ -1,0 +1,84 @@
+"""LMCache's remote connector over the KV store of `hawser kvd`.
+
+In LMCache's configuration, with the daemon's socket in extra_config:
+
+    remote_url: "external://host:0/hawser_kv.lmcache/?connector_name=HawserConnector"
+    extra_config: {"hawser_kv_socket": "/tmp/hawser-kvd.sock"}
+
+A value is a line of JSON (shape, type and format of the chunk) and then the chunk.
+"""
+import asyncio
+import json
+
+import torch
+from lmcache.v1.memory_management import MemoryFormat
+from lmcache.v1.storage_backend.connector.base_connector import RemoteConnector
+
+from . import Error, Store
+
+_PREFIX = "lmcache:"
+
+
+class HawserConnector(RemoteConnector):
+    def __init__(self, loop, local_cpu_backend, config=None, **_):
+        with_base = getattr(local_cpu_backend, "metadata", None) is not None
+        if with_base:  # newer versions take what they derive chunk shapes from
+            super().__init__(config, local_cpu_backend.metadata)
+        self.loop = loop
+        self.local_cpu_backend = local_cpu_backend
+        extra = getattr(config, "extra_config", None) or {}
+        self._store = Store(extra.get("hawser_kv_socket"))
+        self._names = set()  # of this process: the store keeps hashes of names
+
+    async def exists(self, key):
+        return await asyncio.to_thread(self.exists_sync, key)
+
+    def exists_sync(self, key):
+        return self._store.exists(_PREFIX + key.to_string())
+
+    async def get(self, key):
+        return await asyncio.to_thread(self._get, key)
+
+    def _get(self, key):
+        try:
+            value = self._store.get(_PREFIX + key.to_string())
+        except Error:
+            return None  # a cache: what cannot be had is computed again
+        if value is None:
+            return None
+        with value:
+            end = bytes(value.data[:4096]).index(b"\n")
+            meta = json.loads(bytes(value.data[:end]))
+            chunk = self.local_cpu_backend.allocate(torch.Size(meta["shape"]), getattr(torch, meta["dtype"]),
+                                                    MemoryFormat(meta["format"]))
+            if chunk is None:
+                return None
+            memoryview(chunk.byte_array).cast("B")[:] = value.data[end + 1:]
+            try:
+                value.check()
+            except Error:  # the lease ended while we copied
+                chunk.ref_count_down()
+                return None
+        return chunk
+
+    async def put(self, key, memory_obj):
+        await asyncio.to_thread(self._put, key, memory_obj)
+
+    def _put(self, key, memory_obj):
+        meta = {"shape": list(memory_obj.get_shape()), "dtype": str(memory_obj.get_dtype()).split(".")[-1],
+                "format": memory_obj.get_memory_format().value}
+        head = json.dumps(meta).encode() + b"\n"
+        chunk = memoryview(memory_obj.byte_array).cast("B")
+        with self._store.write(_PREFIX + key.to_string(), len(head) + len(chunk)) as buffer:
+            buffer[:len(head)] = head
+            buffer[len(head):] = chunk
+        self._names.add(key.to_string())
+
+    async def list(self):
+        """The keys that this process put and the store still has."""
+        def there():
+            return [name for name in sorted(self._names) if self._store.exists(_PREFIX + name)]
+        return await asyncio.to_thread(there)
+
+    async def close(self):
+        await asyncio.to_thread(self._store.close)
