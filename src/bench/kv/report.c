@@ -213,16 +213,42 @@ static void build_histogram(const struct bkv_set *s, struct hw_table *t, char no
     add_note(note, ".");
 }
 
+static double cycle_us(const struct bkv_summary *m)
+{
+    return m->remote_rps > 0 ? m->in_flight / m->remote_rps * 1e6 : 0;
+}
+
+/* What a further request costs between two points; 0: they are too near each other to tell. */
+static double slope_ns(const struct bkv_summary *a, const struct bkv_summary *b)
+{
+    double more = b->in_flight - a->in_flight;
+    return more > 0.1 && a->remote_rps > 0 && b->remote_rps > 0
+               ? (cycle_us(b) - cycle_us(a)) / more * 1e3
+               : 0;
+}
+
+/* A derived figure, or "-" where the derivation does not hold. */
+static void PRINTF_LIKE(3, 0) cell_if(struct hw_table *t, bool holds, const char *fmt, double value)
+{
+    if (holds)
+        hw_table_cell(t, fmt, value);
+    else
+        hw_table_cell(t, "-");
+}
+
 static void build_model(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
 {
     struct bkv_fit fit;
     columns(t, (const char *const[]){"Clients", "In flight (N)", "T_cycle predicted (us)",
                                      "T_cycle measured (us)", "Throughput predicted",
-                                     "Throughput measured", "measured/predicted", NULL});
+                                     "Throughput measured", "measured/predicted",
+                                     "T_per_req of the range (ns)", NULL});
     if (!bkv_fit_cycle(s->summaries, s->sweep, &fit)) {
         add_note(note, "No fit: it takes two points with remote requests.");
         return;
     }
+    /* A line that falls, or begins below nothing, predicts nothing. */
+    bool line = fit.fixed_us >= 0 && fit.per_request_us > 0;
     double worst = 1;
     for (uint32_t i = 0; i < s->sweep; i++) {
         const struct bkv_summary *m = &s->summaries[i];
@@ -231,27 +257,36 @@ static void build_model(const struct bkv_set *s, struct hw_table *t, char note[N
         double held = ratio(m->remote_rps, predicted);
         hw_table_cell(t, "%u", m->point->clients);
         hw_table_cell(t, "%.2f", m->in_flight);
-        hw_table_cell(t, "%.2f", cycle);
-        hw_table_cell(t, "%.2f", m->remote_rps > 0 ? m->in_flight / m->remote_rps * 1e6 : 0);
-        hw_table_cell(t, "%.0f", predicted);
+        cell_if(t, line, "%.2f", cycle);
+        hw_table_cell(t, "%.2f", cycle_us(m));
+        cell_if(t, line, "%.0f", predicted);
         hw_table_cell(t, "%.0f", m->remote_rps);
-        hw_table_cell(t, "%.2f", held);
+        cell_if(t, line, "%.2f", held);
+        double slope = i ? slope_ns(m - 1, m) : 0;
+        cell_if(t, slope > 0, "%.0f", slope);
         if (held > 0 && fabs(log(held)) > fabs(log(worst)))
             worst = held;
     }
+    if (!line) {
+        add_note(note,
+                 "T_cycle = T_fixed + T_per_req x N does not hold on this data: the line that "
+                 "fits best has a negative part, so nothing follows from it.");
+        return;
+    }
+    if (fit.r2 < 0.9 || fabs(log(worst)) > log(1.25)) {
+        add_note(note,
+                 "T_cycle = T_fixed + T_per_req x N does not hold on this data: R2 = %.3f, and the "
+                 "worst point is off by a factor of %.2f. A line through points at %u and %u "
+                 "clients cannot show both the latency of one request and the queue of many; the "
+                 "last column has T_per_req by range of N.",
+                 fit.r2, worst, s->points[0].clients, s->points[top(s)].clients);
+        return;
+    }
     add_note(note,
              "T_cycle = T_fixed + T_per_req x N: T_fixed = %.2f us, T_per_req = %.0f ns, "
-             "R2 = %.3f; the ceiling would be %.0f requests/s a rank. ",
-             fit.fixed_us, fit.per_request_us * 1e3, fit.r2,
-             fit.per_request_us > 0 ? 1e6 / fit.per_request_us : INFINITY);
-    if (fit.fixed_us < 0 || fit.per_request_us < 0 || fit.r2 < 0.9 || fabs(log(worst)) > log(1.25))
-        add_note(note,
-                 "The model does not hold on this data: the worst point is off by a factor "
-                 "of %.2f. A line through points at %u and %u clients cannot show both the "
-                 "latency of one request and the queue of many.",
-                 worst, s->points[0].clients, s->points[top(s)].clients);
-    else
-        add_note(note, "The model holds: the worst point is off by a factor of %.2f.", worst);
+             "R2 = %.3f; the ceiling would be %.0f requests/s a rank. The model holds: the worst "
+             "point is off by a factor of %.2f.",
+             fit.fixed_us, fit.per_request_us * 1e3, fit.r2, 1e6 / fit.per_request_us, worst);
 }
 
 static void build_events(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
