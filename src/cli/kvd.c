@@ -245,7 +245,8 @@ static const struct cmd_option options[] = {
      .kind = CMD_STRING,
      .argument = "FILE",
      .offset = offsetof(struct kvd_options, token_file),
-     .help = "ranks prove to each other that they know this token (mode 0600)"},
+     .help = "daemons prove to each other that they know this token (mode 0600)\n"
+             "[default: this user's on this host, for TCP on loopback]"},
     {.name = "insecure",
      .kind = CMD_FLAG,
      .offset = offsetof(struct kvd_options, insecure),
@@ -297,18 +298,36 @@ struct kvd {
 
 /* ---- checks ---- */
 
+/* Every user of this host reaches its TCP ports, so those want a token, too. */
+static enum cmd_exit ensure_token(struct kvd *k, const struct rpc_addr *listen)
+{
+    char why[RPC_WHY_CHARS];
+    bool tcp = listen->scheme == RPC_SCHEME_TCP || listen->scheme == RPC_SCHEME_UCX;
+    if (!tcp || !rpc_addr_is_local(listen) || k->o->insecure || k->listen.token_len > 0)
+        return CMD_DONE;
+    if (rpc_security_make_host_token(&k->listen, why) ||
+        rpc_security_make_host_token(&k->dial, why))
+        return cmd_fail(CMD_FAILED, "kvd: %s", why);
+    return CMD_DONE;
+}
+
+static enum cmd_exit check_listen(struct kvd *k, const struct rpc_addr *listen)
+{
+    char why[RPC_WHY_CHARS];
+    if (rpc_security_check_listen(&k->listen, listen, k->o->insecure, why))
+        return cmd_fail(CMD_REFUSED, "kvd: %s", why);
+    return ensure_token(k, listen);
+}
+
 /* A cluster of members: this one is the only rank, as far as small values go. */
 static enum cmd_exit check_member(struct kvd *k)
 {
-    char why[RPC_WHY_CHARS];
     if (k->o->peers.count)
         return cmd_fail(CMD_USAGE, "kvd: --peers is for ranks; a cluster has members instead");
     k->rank = 0;
     k->ranks = 1;
     k->addrs[0] = k->members.listen;
-    if (rpc_security_check_listen(&k->listen, &k->addrs[0], k->o->insecure, why))
-        return cmd_fail(CMD_REFUSED, "kvd: %s", why);
-    return CMD_DONE;
+    return check_listen(k, &k->addrs[0]);
 }
 
 static enum cmd_exit check_addresses(struct kvd *k)
@@ -325,9 +344,7 @@ static enum cmd_exit check_addresses(struct kvd *k)
         return cmd_fail(CMD_USAGE, "kvd: rank %u of %u: --peers names too few", k->rank, k->ranks);
     if (k->ranks == 1)
         return CMD_DONE;
-    if (rpc_security_check_listen(&k->listen, &k->addrs[k->rank], k->o->insecure, why))
-        return cmd_fail(CMD_REFUSED, "kvd: %s", why);
-    return CMD_DONE;
+    return check_listen(k, &k->addrs[k->rank]);
 }
 
 static enum cmd_exit check_all(struct kvd *k)
@@ -456,8 +473,9 @@ static enum cmd_exit start_metrics(struct kvd *k)
 static enum cmd_exit open_resp(struct kvd *k)
 {
     char why[RPC_WHY_CHARS], text[RPC_ADDR_HOST_CHARS + 16];
-    struct resp_door_options o = {
-        .socket = k->o->socket, .password = k->listen.token, .password_len = k->listen.token_len};
+    struct resp_door_options o = {.socket = k->o->socket,
+                                  .password = k->listen.token,
+                                  .password_len = k->listen.host_token ? 0 : k->listen.token_len};
     if (!k->o->resp)
         return CMD_DONE;
     if (rpc_addr_parse(k->o->resp, &o.addr, why))

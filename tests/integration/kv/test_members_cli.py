@@ -19,9 +19,10 @@ NOBODY = "http://127.0.0.1:1"  # a port that nobody listens at
 class Member:
     """hawser kvd as a member; what it logs can be waited for."""
 
-    def __init__(self, *args):
+    def __init__(self, *args, **variables):
         # Leaks are for the unit tests to find: looking for them takes seconds a process.
-        env = clean_environment({"VENUS_LOG_CATEGORIES": "KV=INFO", "ASAN_OPTIONS": "detect_leaks=0"})
+        env = clean_environment({"VENUS_LOG_CATEGORIES": "KV=INFO,NET=INFO", "ASAN_OPTIONS": "detect_leaks=0",
+                                 **variables})
         self.process = subprocess.Popen([HAWSER, "kvd", *map(str, args)], stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, env=env)
         self.log = lines_of(self.process.stderr.fileno())
@@ -61,8 +62,8 @@ def tearDownModule():
 
 
 class Members(Case):
-    def member(self, name, *args):
-        daemon = Member("--socket", self.dir / f"{name}.sock", "--name", name, *args)
+    def member(self, name, *args, **variables):
+        daemon = Member("--socket", self.dir / f"{name}.sock", "--name", name, *args, **variables)
         self.addCleanup(daemon.stop)
         return daemon
 
@@ -106,6 +107,18 @@ class Options(Members):
         self.assertIn(f"member a, 1 daemon, listening on unix:{self.dir}/a",
                       self.member("a", *members).ready())
         self.assertIn("member b", self.member("b", *members).ready())
+
+    def test_on_loopback_a_host_token_keeps_other_users_out(self):
+        members = ("--members", ",".join(f"{name}=127.0.0.1:{free_port() + i}" for i, name in enumerate("abc")))
+        ours, theirs = {"XDG_STATE_HOME": str(self.dir / "ours")}, {"XDG_STATE_HOME": str(self.dir / "theirs")}
+        stranger = self.member("c", *members, **theirs)
+        self.assertIn("member c", stranger.ready())
+        a = self.member("a", *members, **ours)
+        self.assertIn("member a", a.ready())
+        self.assertEqual((self.dir / "ours/hawser/token").stat().st_mode & 0o777, 0o600)
+        self.assertIn("member b", self.member("b", *members, **ours).ready())
+        a.wait_for("b is connected")
+        stranger.wait_for("wrong token")
 
 
 @unittest.skipUnless(shutil.which("etcd"), "etcd is not installed: apt-get install etcd-server")
