@@ -18,6 +18,12 @@ static void try_decoders(const uint8_t *data, size_t size)
         kv_join_encode(&join, again);
         require(size == sizeof(again) && memcmp(data, again, size) == 0);
     }
+    struct kv_joined joined;
+    if (kv_joined_decode(data, size, &joined) == 0) {
+        uint8_t again[KV_JOINED_BYTES];
+        kv_joined_encode(&joined, again);
+        require(size == sizeof(again) && memcmp(data, again, size) == 0);
+    }
     for (uint32_t method = 0; method < KV_OP_END + 1; method++)
         if (kv_value_request_decode(method, data, size, &request) == 0)
             require(request.value + request.value_len == data + size);
