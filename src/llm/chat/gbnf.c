@@ -260,6 +260,25 @@ static void take_literal(struct parser *p, struct sequence *s)
         skip(p);
 }
 
+/* <[NUMBER]>: a control token, as bytes that no text has. */
+static void take_token(struct parser *p, struct sequence *s)
+{
+    uint64_t token = 0;
+    size_t from = p->at + 2, at = from;
+    while (at < p->bytes && isdigit((unsigned char)p->text[at]) && token <= UINT32_MAX)
+        token = token * 10 + (uint64_t)(p->text[at++] - '0');
+    if (p->bytes - p->at < 2 || p->text[p->at + 1] != '[' || at == from || token > UINT32_MAX ||
+        p->bytes - at < 2 || memcmp(p->text + at, "]>", 2) != 0) {
+        fail(p, -EOPNOTSUPP, "a token is written <[NUMBER]>; tokens by name are not supported");
+        return;
+    }
+    p->at = at + 2;
+    uint8_t bytes[GRAMMAR_TOKEN_BYTES];
+    grammar_token((uint32_t)token, bytes);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        put(p, s, ELEMENT_BYTE, bytes[i]);
+}
+
 /* ---- classes ---- */
 
 struct range {
@@ -528,7 +547,7 @@ static void take_sequence(struct parser *p, struct sequence *s, bool nested)
     uint32_t last = UINT32_MAX; /* where the last item begins */
     while (!at_end(p)) {
         char c = peek(p);
-        if (c == '"' || c == '[' || c == '.' || c == '(' || is_name_char(c)) {
+        if (c == '"' || c == '[' || c == '.' || c == '(' || c == '<' || is_name_char(c)) {
             if (is_name_char(c) && !nested && next_rule_begins(p))
                 return;
             last = s->count;
@@ -551,8 +570,10 @@ static void take_sequence(struct parser *p, struct sequence *s, bool nested)
                 fail(p, -EINVAL, "a repetition of nothing");
             else
                 take_repetition(p, s, last);
-        } else if (c == '<' || c == '!') {
-            fail(p, -EOPNOTSUPP, "tokens by name are not supported");
+        } else if (c == '<') {
+            take_token(p, s);
+        } else if (c == '!') {
+            fail(p, -EOPNOTSUPP, "a token that must not come is not supported");
         } else {
             return;
         }

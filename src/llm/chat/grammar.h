@@ -1,7 +1,8 @@
 /* llm/chat/grammar.h - grammars that say which tokens may come next.
  *
  * GBNF as llama.cpp's users know it: rules `name ::= ...`, "literals", [classes], ., groups,
- * alternatives, * + ? {m} {m,} {m,n}, # comments; the text is a sentence of the rule `root`.
+ * alternatives, * + ? {m} {m,} {m,n}, # comments, <[NUMBER]> for a control token; the text is a
+ * sentence of the rule `root`.
  * Characters become bytes of UTF-8, so a token may end within a character.
  *
  * A matcher is a set of stacks of places in the grammar, kept as states of an automaton that grows

@@ -19,6 +19,17 @@ struct element {
     uint32_t value : 30;
 };
 
+/* A control token has no text.  To a matcher it is these bytes: the first is in no UTF-8, and no
+ * piece of text that holds it can match. */
+enum { GRAMMAR_TOKEN_BYTES = 5, GRAMMAR_TOKEN_MARK = 0xff };
+
+static inline void grammar_token(uint32_t token, uint8_t out[GRAMMAR_TOKEN_BYTES])
+{
+    out[0] = GRAMMAR_TOKEN_MARK;
+    for (int i = 1; i < GRAMMAR_TOKEN_BYTES; i++, token >>= 8)
+        out[i] = (uint8_t)token;
+}
+
 struct byte_set {
     uint64_t bits[4];
 };

@@ -68,7 +68,8 @@ struct llm_pieces {
     uint16_t *bytes;
     uint16_t *common; /* with the piece before */
     const char **texts;
-    uint64_t *ends; /* a bit for each end token */
+    uint8_t (*controls)[GRAMMAR_TOKEN_BYTES]; /* pieces of tokens without a text */
+    uint64_t *ends;                           /* a bit for each end token */
 };
 
 static bool grow(struct llm_matcher *m, void **items, uint32_t count, uint32_t *room, size_t size)
@@ -121,6 +122,38 @@ static void fill_pieces(struct llm_pieces *pieces, const struct sort_piece *sort
     }
 }
 
+/* The pieces of all tokens that can come within a text, in any order; 0 or -ENOMEM. */
+static int list_pieces(struct llm_pieces *pieces, const struct llm_vocab *vocab,
+                       struct sort_piece *list)
+{
+    uint32_t controls = 0, at = 0;
+    size_t bytes;
+    for (uint32_t token = 0; token < pieces->count; token++) {
+        (void)llm_vocab_piece(vocab, token, false, &bytes);
+        controls += bytes == 0;
+    }
+    pieces->controls = calloc(controls + 1, sizeof *pieces->controls);
+    if (!pieces->controls)
+        return -ENOMEM;
+    for (uint32_t token = 0; token < pieces->count; token++) {
+        const char *text = llm_vocab_piece(vocab, token, false, &bytes);
+        if (llm_vocab_ends(vocab, token)) {
+            pieces->ends[token / 64] |= 1ULL << (token % 64);
+            continue;
+        }
+        if (bytes == 0) {
+            grammar_token(token, pieces->controls[at]);
+            text = (const char *)pieces->controls[at++];
+            bytes = GRAMMAR_TOKEN_BYTES;
+        } else if (memchr(text, GRAMMAR_TOKEN_MARK, bytes)) {
+            continue;
+        }
+        list[pieces->sorted++] =
+            (struct sort_piece){.text = text, .token = token, .bytes = (uint16_t)bytes};
+    }
+    return 0;
+}
+
 int llm_pieces_create(const struct llm_vocab *vocab, struct llm_pieces **out)
 {
     uint32_t count = llm_vocab_size(vocab);
@@ -136,21 +169,12 @@ int llm_pieces_create(const struct llm_vocab *vocab, struct llm_pieces **out)
         pieces->ends = calloc(count / 64 + 1, sizeof *pieces->ends);
     }
     if (!pieces || !sorted || !pieces->tokens || !pieces->places || !pieces->bytes ||
-        !pieces->common || !pieces->texts || !pieces->ends) {
+        !pieces->common || !pieces->texts || !pieces->ends || list_pieces(pieces, vocab, sorted)) {
         free(sorted);
         llm_pieces_destroy(pieces);
         return -ENOMEM;
     }
     memset(pieces->places, 0xff, (count + 1) * sizeof *pieces->places);
-    for (uint32_t token = 0; token < count; token++) {
-        size_t bytes;
-        const char *text = llm_vocab_piece(vocab, token, false, &bytes);
-        if (llm_vocab_ends(vocab, token))
-            pieces->ends[token / 64] |= 1ULL << (token % 64);
-        else if (bytes)
-            sorted[pieces->sorted++] =
-                (struct sort_piece){.text = text, .token = token, .bytes = (uint16_t)bytes};
-    }
     qsort(sorted, pieces->sorted, sizeof *sorted, order_pieces);
     fill_pieces(pieces, sorted);
     free(sorted);
@@ -167,6 +191,7 @@ void llm_pieces_destroy(struct llm_pieces *pieces)
     free(pieces->bytes);
     free(pieces->common);
     free(pieces->texts);
+    free(pieces->controls);
     free(pieces->ends);
     free(pieces);
 }

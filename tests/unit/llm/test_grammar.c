@@ -110,6 +110,31 @@ static void a_mask_allows_what_the_text_allows(void **state)
     free(json);
 }
 
+/* Also where the pieces of bytes could spell what stands for it. */
+static void a_control_token_comes_only_where_it_is_named(void **state)
+{
+    (void)state;
+    struct llm_grammar *g = parse("root ::= <[1]> [^a]?");
+    struct llm_matcher *m = match(g, sorted);
+    uint32_t count = llm_vocab_size(vocab.vocab);
+    float *logits = calloc(count, sizeof *logits);
+    llm_matcher_mask(m, logits, count);
+    for (uint32_t token = 0; token < count; token++)
+        assert_int_equal(!isinf(logits[token]), token == BYTE_VOCAB_BOS);
+    llm_matcher_accept(m, BYTE_VOCAB_BOS);
+    memset(logits, 0, count * sizeof *logits);
+    llm_matcher_mask(m, logits, count);
+    assert_true(isinf(logits[BYTE_VOCAB_BOS]));
+    assert_false(isinf(logits[BYTE_VOCAB_FIRST + 'b']));
+    free(logits);
+    llm_matcher_destroy(m);
+    llm_grammar_destroy(g);
+    static const char *const wrong[] = {"root ::= <think>", "root ::= <[]>",
+                                        "root ::= <[99999999999]>", "root ::= <[1]", "root ::= <"};
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++)
+        assert_int_equal(llm_grammar_parse(wrong[i], strlen(wrong[i]), &g, why), -EOPNOTSUPP);
+}
+
 static void only_the_end_follows_a_text_that_is_complete_or_wrong(void **state)
 {
     (void)state;
@@ -216,6 +241,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mask_allows_what_the_text_allows),
+        cmocka_unit_test(a_control_token_comes_only_where_it_is_named),
         cmocka_unit_test(only_the_end_follows_a_text_that_is_complete_or_wrong),
         cmocka_unit_test(a_long_text_forgets_its_states),
         cmocka_unit_test(a_text_nests_so_deep_and_no_deeper),
