@@ -6,6 +6,14 @@
 
 #include <string.h>
 
+/* A call without its id, which is drawn; arguments that are no UTF-8 have no JSON. */
+static void note(const struct llm_tools *t, size_t index, json_t *calls)
+{
+    json_t *call = llm_tools_call(t, index, false);
+    json_object_del(call, "id");
+    json_array_append_new(calls, call ? call : json_null());
+}
+
 /* What came out, as one text. */
 static char *parse(enum llm_tools_form form, const char *text, size_t bytes, size_t step)
 {
@@ -27,7 +35,7 @@ static char *parse(enum llm_tools_form form, const char *text, size_t bytes, siz
     length += n;
     json_t *calls = json_array();
     for (size_t i = 0; i < llm_tools_count(t); i++)
-        json_array_append(calls, llm_tools_call(t, i));
+        note(t, i, calls);
     char *list = json_dumps(calls, 0);
     char *all = malloc(length + strlen(list) + 1);
     require(all != NULL);

@@ -11,9 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What every grammar may name; a blank or a short line between two parts. */
+/* Between two parts: a blank or a short line, or for programs a blank only. */
+static const char wide_space[] = "ws ::= \" \"? | \"\\n\" [ \\t]{0,20}\n";
+static const char narrow_space[] = "ws ::= \" \"?\n";
+
+/* What every grammar may name. */
 static const char base_rules[] =
-    "ws ::= \" \"? | \"\\n\" [ \\t]{0,20}\n"
     "hex ::= [0-9a-fA-F]\n"
     "char ::= [^\"\\\\\\x00-\\x1f] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" ([0-9a-cA-CeEfF] hex{3} | "
     "[dD] "
@@ -775,30 +778,45 @@ static void build(struct builder *b, const json_t *schema, struct schema_text *t
     b->depth--;
 }
 
-int llm_schema_grammar(const json_t *schema, char **gbnf, size_t *bytes, char *why)
+int llm_schema_rules(const json_t *const *schemas, size_t count, bool narrow,
+                     struct schema_text *out, char *why)
 {
-    struct builder b = {.root = schema, .refs = json_object(), .why = why};
-    struct schema_text body = {0};
-    if (!b.refs)
-        return llm_why(why, -ENOMEM, "out of memory");
+    struct builder b = {.why = why};
+    llm_schema_puts(&b.out, narrow ? narrow_space : wide_space);
     llm_schema_puts(&b.out, base_rules);
-    if (schema)
-        build(&b, schema, &body);
-    else
-        llm_schema_puts(&body, "object");
-    llm_schema_puts(&b.out, "root ::= ws (");
-    llm_schema_put(&b.out, body.data ? body.data : "", body.bytes);
-    llm_schema_puts(&b.out, ") ws\n");
-    if (body.failed)
-        fail(&b, -ENOMEM, "type", "out of memory");
-    check_text(&b, &b.out);
-    free(body.data);
-    json_decref(b.refs);
+    for (size_t i = 0; i < count && !b.err; i++) {
+        struct schema_text body = {0};
+        b.root = schemas[i];
+        b.refs = json_object();
+        if (!b.refs)
+            fail(&b, -ENOMEM, "type", "out of memory");
+        else if (schemas[i])
+            build(&b, schemas[i], &body);
+        else
+            llm_schema_puts(&body, "object");
+        llm_schema_putf(&b.out, "schema-%zu ::= ", i);
+        llm_schema_put(&b.out, body.data ? body.data : "", body.bytes);
+        llm_schema_puts(&b.out, "\n");
+        if (body.failed)
+            fail(&b, -ENOMEM, "type", "out of memory");
+        check_text(&b, &b.out);
+        free(body.data);
+        json_decref(b.refs);
+    }
     if (b.err) {
         free(b.out.data);
         return b.err;
     }
-    *gbnf = b.out.data;
-    *bytes = b.out.bytes;
+    *out = b.out;
     return 0;
+}
+
+int llm_schema_grammar(const json_t *schema, char **gbnf, size_t *bytes, char *why)
+{
+    struct schema_text out;
+    int err = llm_schema_rules(&schema, 1, false, &out, why);
+    if (err)
+        return err;
+    llm_schema_puts(&out, "root ::= ws schema-0 ws\n");
+    return llm_schema_take(&out, gbnf, bytes, why);
 }

@@ -14,6 +14,7 @@
 #include "llm/model/why.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { LLM_SCHEMA_DEPTH_MAX = 64 }; /* of schemas within schemas */
@@ -21,5 +22,11 @@ enum { LLM_SCHEMA_DEPTH_MAX = 64 }; /* of schemas within schemas */
 /* schema: NULL for any JSON object.  *gbnf: *bytes bytes and a NUL, to be freed with free().
  * 0; -EOPNOTSUPP or -EINVAL (why names the keyword and its place); -E2BIG; -ENOMEM. */
 int llm_schema_grammar(const json_t *schema, char **gbnf, size_t *bytes, char *why) MUST_CHECK;
+
+struct schema_text;
+/* The same as rules schema-0, schema-1, ... of one grammar, which has no root yet; *out is the
+ * caller's to end and to free.  narrow: without line breaks between the parts of JSON. */
+int llm_schema_rules(const json_t *const *schemas, size_t count, bool narrow,
+                     struct schema_text *out, char *why) MUST_CHECK;
 
 #endif

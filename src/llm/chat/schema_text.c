@@ -1,5 +1,8 @@
 #include "llm/chat/schema_text.h"
 
+#include "llm/chat/grammar.h"
+
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,4 +60,17 @@ void llm_schema_literal(struct schema_text *t, const char *text, size_t bytes)
 void llm_schema_class_char(struct schema_text *t, uint32_t code)
 {
     llm_schema_putf(t, "\\U%08x", code);
+}
+
+int llm_schema_take(struct schema_text *t, char **gbnf, size_t *bytes, char *why)
+{
+    if (t->failed || t->bytes > LLM_GBNF_BYTES_MAX) {
+        int err = t->failed ? -ENOMEM : -E2BIG;
+        free(t->data);
+        return llm_why(why, err,
+                       err == -ENOMEM ? "out of memory" : "the grammar becomes too large");
+    }
+    *gbnf = t->data;
+    *bytes = t->bytes;
+    return 0;
 }

@@ -6,6 +6,7 @@
 #define HAWSER_LLM_CHAT_SCHEMA_TEXT_H
 
 #include "base/attr.h"
+#include "llm/model/why.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,6 +23,8 @@ void llm_schema_puts(struct schema_text *t, const char *text);
 void llm_schema_putf(struct schema_text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Text as a literal of GBNF, quotes included. */
 void llm_schema_literal(struct schema_text *t, const char *text, size_t bytes);
+/* Gives the text up: 0; -E2BIG for more than a grammar's limit; -ENOMEM. */
+int llm_schema_take(struct schema_text *t, char **gbnf, size_t *bytes, char *why) MUST_CHECK;
 /* A character within a class. */
 void llm_schema_class_char(struct schema_text *t, uint32_t code);
 

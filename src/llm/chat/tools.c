@@ -1,50 +1,132 @@
 #include "llm/chat/tools.h"
 
+#include "llm/chat/tools_shape.h"
+#include "llm/tokenizer/vocab_impl.h"
+
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
-static const char llama_tag[] = "<|python_tag|>";
-
-struct llm_tools {
-    enum llm_tools_form form;
-    json_t *names; /* object: a member for each name that can be called; NULL: any */
-    json_t *calls; /* array */
-    char *held;    /* text that may be a call */
-    size_t held_bytes, held_room;
-    char *content; /* what the last call gave out */
-    size_t content_bytes, content_room;
-    bool after_call; /* blanks that follow are not content */
-    bool began;      /* LLAMA: content was given out, so no call can begin any more */
-    bool plain;      /* a call was too long or there are too many: all else is content */
+/* \1 is the function's name, \2 its arguments, \3 an id that may be left out. */
+static const struct tools_shape shapes[] = {
+    [LLM_TOOLS_NONE] = {.tells = {NULL}},
+    [LLM_TOOLS_HERMES] = {.tells = {"<tool_call>"},
+                          .open = "<tool_call>",
+                          .close = "</tool_call>",
+                          .list = true,
+                          .call = "<tool_call>\n{\"name\": \"\1\", \"arguments\": \2}\n"
+                                  "</tool_call>",
+                          .between = "\n"},
+    /* Its templates refuse an answer with several calls. */
+    [LLM_TOOLS_LLAMA] = {.tells = {"<|python_tag|>", "\"parameters\": "},
+                         .open = "<|python_tag|>",
+                         .whole_text = true,
+                         .list = true,
+                         .call = "{\"name\": \"\1\", \"parameters\": \2}"},
+    [LLM_TOOLS_MISTRAL] = {.tells = {"[TOOL_CALLS]"},
+                           .open = "[TOOL_CALLS]",
+                           .after_name = "[ARGS]",
+                           .list = true,
+                           .begin = "[TOOL_CALLS][",
+                           .call = "{\"name\": \"\1\", \"arguments\": \2\3}",
+                           .between = ", ",
+                           .end = "]"},
+    [LLM_TOOLS_MISTRAL_NAMED] = {.tells = {"[ARGS]"},
+                                 .open = "[TOOL_CALLS]",
+                                 .after_name = "[ARGS]",
+                                 .list = true,
+                                 .call = "[TOOL_CALLS]\1[ARGS]\2",
+                                 .between = ""},
+    [LLM_TOOLS_TAGGED] = {.tells = {"<function="},
+                          .open = "<function=",
+                          .after_name = ">",
+                          .close = "</function>",
+                          .call = "<function=\1>\2</function>",
+                          .between = "\n"},
 };
 
-/* What begins a call. */
-static const char *opening(enum llm_tools_form form)
+const struct tools_shape *llm_tools_shape(enum llm_tools_form form)
 {
-    return form == LLM_TOOLS_HERMES    ? "<tool_call>"
-           : form == LLM_TOOLS_MISTRAL ? "[TOOL_CALLS]"
-           : form == LLM_TOOLS_TAGGED  ? "<function="
-                                       : "";
+    return &shapes[form];
 }
 
 enum llm_tools_form llm_tools_form_of(const char *text, size_t bytes)
 {
-    static const struct {
-        const char *mark;
-        enum llm_tools_form form;
-    } marks[] = {
-        {"<tool_call>", LLM_TOOLS_HERMES},     {"[TOOL_CALLS]", LLM_TOOLS_MISTRAL},
-        {"<function=", LLM_TOOLS_TAGGED},      {llama_tag, LLM_TOOLS_LLAMA},
-        {"\"parameters\": ", LLM_TOOLS_LLAMA},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(marks); i++) {
-        if (memmem(text, bytes, marks[i].mark, strlen(marks[i].mark)))
-            return marks[i].form;
+    /* A template that shows several marks is told by the first of these. */
+    static const enum llm_tools_form order[] = {LLM_TOOLS_HERMES, LLM_TOOLS_MISTRAL_NAMED,
+                                                LLM_TOOLS_MISTRAL, LLM_TOOLS_TAGGED,
+                                                LLM_TOOLS_LLAMA};
+    for (size_t i = 0; i < ARRAY_LEN(order); i++) {
+        const char *const *tells = shapes[order[i]].tells;
+        for (size_t k = 0; k < ARRAY_LEN(shapes[0].tells) && tells[k]; k++) {
+            if (memmem(text, bytes, tells[k], strlen(tells[k])))
+                return order[i];
+        }
     }
     return LLM_TOOLS_NONE;
 }
+
+const char *llm_tools_piece(enum llm_tools_form form, const struct llm_vocab *vocab, uint32_t token,
+                            size_t *bytes)
+{
+    const char *piece = llm_vocab_piece(vocab, token, false, bytes);
+    const char *marks[] = {shapes[form].open, shapes[form].after_name, shapes[form].close};
+    for (size_t i = 0; *bytes == 0 && token < vocab->count && i < ARRAY_LEN(marks); i++) {
+        const struct gguf_string *name = &vocab->tokens[token].text;
+        if (marks[i] && name->bytes == strlen(marks[i]) &&
+            memcmp(name->text, marks[i], name->bytes) == 0) {
+            *bytes = name->bytes;
+            return marks[i];
+        }
+    }
+    return piece;
+}
+
+/* ---- the parser ---- */
+
+struct buffer {
+    char *text;
+    size_t bytes, room;
+};
+
+struct call {
+    char id[TOOLS_ID_CHARS + 1];
+    char *name;
+    struct buffer arguments;
+};
+
+/* Where in a JSON value. */
+struct place {
+    size_t depth;
+    bool string, escape;
+};
+
+enum state {
+    STATE_TEXT,      /* content, until a call opens */
+    STATE_ARGUMENTS, /* of the last call */
+    STATE_OBJECT,    /* after them, within the call's object */
+    STATE_LIST,      /* between the calls of a list */
+    STATE_CLOSE,     /* before what closes a call */
+};
+
+struct llm_tools {
+    const struct tools_shape *shape;
+    enum llm_tools_form form;
+    json_t *names; /* object: a member for each name that can be called; NULL: any */
+    struct call *calls;
+    size_t call_count;
+    enum state state;
+    struct place place;
+    bool list;             /* the call is one of a list */
+    bool bare;             /* the call is no object: a name and arguments */
+    struct buffer held;    /* text that is not decided */
+    struct buffer content; /* what the last call of feed or end gave out */
+    bool after_call;       /* blanks that follow are not content */
+    bool plain;            /* all else is content */
+};
 
 int llm_tools_create(enum llm_tools_form form, const json_t *tools, struct llm_tools **out)
 {
@@ -52,9 +134,10 @@ int llm_tools_create(enum llm_tools_form form, const json_t *tools, struct llm_t
     if (!t)
         return -ENOMEM;
     t->form = form;
-    t->calls = json_array();
+    t->shape = &shapes[form];
+    t->plain = form == LLM_TOOLS_NONE;
     t->names = tools ? json_object() : NULL;
-    bool failed = !t->calls || (tools && !t->names);
+    bool failed = tools && !t->names;
     for (size_t i = 0; !failed && i < json_array_size(tools); i++) {
         const json_t *function = json_object_get(json_array_get(tools, i), "function");
         const char *name = json_string_value(json_object_get(function, "name"));
@@ -72,307 +155,440 @@ void llm_tools_destroy(struct llm_tools *t)
 {
     if (!t)
         return;
-    json_decref(t->calls);
+    for (size_t i = 0; i < t->call_count; i++) {
+        free(t->calls[i].name);
+        free(t->calls[i].arguments.text);
+    }
+    free(t->calls);
     json_decref(t->names);
-    free(t->held);
-    free(t->content);
+    free(t->held.text);
+    free(t->content.text);
     free(t);
 }
 
-static int put(char **text, size_t *bytes, size_t *room, const char *more, size_t n)
+static int put(struct buffer *b, const char *more, size_t n)
 {
     if (n == 0)
         return 0;
-    if (*bytes + n > *room) {
-        size_t grown = (*bytes + n) * 2;
-        char *p = realloc(*text, grown);
+    if (b->bytes + n > b->room) {
+        size_t grown = (b->bytes + n) * 2;
+        char *p = realloc(b->text, grown);
         if (!p)
             return -ENOMEM;
-        *text = p;
-        *room = grown;
+        b->text = p;
+        b->room = grown;
     }
-    memcpy(*text + *bytes, more, n);
-    *bytes += n;
+    memcpy(b->text + b->bytes, more, n);
+    b->bytes += n;
     return 0;
 }
 
-static int give_out(struct llm_tools *t, const char *text, size_t n)
+static void drop(struct buffer *b, size_t n)
 {
-    return put(&t->content, &t->content_bytes, &t->content_room, text, n);
+    b->bytes -= n;
+    if (b->bytes)
+        memmove(b->text, b->text + n, b->bytes);
 }
 
-static void drop_held(struct llm_tools *t, size_t n)
+/* The first n bytes that are held are content. */
+static int give_out(struct llm_tools *t, size_t n)
 {
-    t->held_bytes -= n;
-    if (t->held_bytes)
-        memmove(t->held, t->held + n, t->held_bytes);
+    int err = put(&t->content, t->held.text, n);
+    if (!err)
+        drop(&t->held, n);
+    return err;
+}
+
+/* ---- JSON ---- */
+
+/* Goes on to the end of the value, or of the text: bytes taken. */
+static size_t walk(struct place *p, const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        char c = text[i];
+        if (p->escape)
+            p->escape = false;
+        else if (p->string && c == '\\')
+            p->escape = true;
+        else if (c == '"')
+            p->string = !p->string;
+        else if (p->string)
+            continue;
+        else if (c == '{' || c == '[')
+            p->depth++;
+        else if ((c == '}' || c == ']') && --p->depth == 0)
+            return i + 1;
+    }
+    return bytes;
+}
+
+static size_t skip_blanks(const struct buffer *b, size_t at)
+{
+    while (at < b->bytes && (b->text[at] == ' ' || b->text[at] == '\n' || b->text[at] == '\r' ||
+                             b->text[at] == '\t'))
+        at++;
+    return at;
 }
 
 /* ---- calls ---- */
 
-static json_t *make_call(struct llm_tools *t, const char *name, const json_t *arguments,
-                         const char *id)
+/* Mistral's templates take ids of nine letters and digits only. */
+static void make_id(char id[TOOLS_ID_CHARS + 1])
 {
-    char made[32];
-    char *text =
-        json_is_string(arguments) ? strdup(json_string_value(arguments)) : json_dumps(arguments, 0);
-    if (!text)
-        return NULL;
-    /* Mistral's templates take an id of nine letters and digits only. */
-    snprintf(made, sizeof made, "call%05zu", json_array_size(t->calls));
-    json_t *call = json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", id ? id : made, "type", "function",
-                             "function", "name", name, "arguments", text);
-    free(text);
-    return call;
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+    uint8_t random[TOOLS_ID_CHARS];
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        memset(random, 0, sizeof random);
+    for (size_t i = 0; i < TOOLS_ID_CHARS; i++)
+        id[i] = letters[random[i] % (sizeof letters - 1)];
+    id[TOOLS_ID_CHARS] = 0;
 }
 
-/* Adds {"name", "arguments" or "parameters"}: 1; 0 if it is no call; -ENOMEM. */
-static int add_object(struct llm_tools *t, const json_t *object, json_t *to)
+static bool is_known(const struct llm_tools *t, const char *name)
+{
+    return !t->names || json_object_get(t->names, name);
+}
+
+static int add_call(struct llm_tools *t, const char *name, size_t bytes)
+{
+    struct call *grown = realloc(t->calls, (t->call_count + 1) * sizeof *grown);
+    if (!grown)
+        return -ENOMEM;
+    t->calls = grown;
+    grown[t->call_count] = (struct call){.name = strndup(name, bytes)};
+    if (!grown[t->call_count].name)
+        return -ENOMEM;
+    make_id(grown[t->call_count].id);
+    t->call_count++;
+    return 0;
+}
+
+/* A call that is there as a whole: 1; 0 if it is no call; -ENOMEM. */
+static int add_object(struct llm_tools *t, const json_t *object)
 {
     const json_t *function = json_object_get(object, "function");
     const json_t *from = json_is_object(function) ? function : object;
     const char *name = json_string_value(json_object_get(from, "name"));
     const json_t *arguments = json_object_get(from, "arguments");
-    const char *id = json_string_value(json_object_get(object, "id"));
     if (!arguments)
         arguments = json_object_get(from, "parameters");
     if (!name && json_is_string(function))
         name = json_string_value(function);
-    if (!name || (t->names && !json_object_get(t->names, name)) ||
+    if (!name || !is_known(t, name) ||
         (arguments && !json_is_object(arguments) && !json_is_string(arguments)))
         return 0;
-    json_t *empty = arguments ? NULL : json_object();
-    json_t *call = make_call(t, name, arguments ? arguments : empty, id);
-    json_decref(empty);
-    if (!call)
-        return -ENOMEM;
-    return json_array_append_new(to, call) ? -ENOMEM : 1;
+    char *text = !arguments                  ? strdup("{}")
+                 : json_is_string(arguments) ? strdup(json_string_value(arguments))
+                                             : json_dumps(arguments, 0);
+    int err = text ? add_call(t, name, strlen(name)) : -ENOMEM;
+    if (!err)
+        err = put(&t->calls[t->call_count - 1].arguments, text, strlen(text));
+    free(text);
+    return err ? err : 1;
 }
 
-/* The end of the JSON value that begins at text[0]: its bytes, or 0 while it is not there. */
-static size_t json_end(const char *text, size_t bytes)
+/* What a look at the held text says. */
+enum look {
+    LOOK_WAIT,    /* more text decides */
+    LOOK_CONTENT, /* no call */
+    LOOK_CALL,    /* a call begins; the state has changed */
+};
+
+static enum look undecided(bool ended)
 {
-    size_t depth = 0;
-    bool string = false;
-    for (size_t i = 0; i < bytes; i++) {
-        char c = text[i];
-        if (string) {
-            if (c == '\\')
-                i++;
-            else if (c == '"')
-                string = false;
-        } else if (c == '"') {
-            string = true;
-        } else if (c == '{' || c == '[') {
-            depth++;
-        } else if (c == '}' || c == ']') {
-            if (depth == 0)
-                return 0;
-            if (--depth == 0)
-                return i + 1;
-        }
+    return ended ? LOOK_CONTENT : LOOK_WAIT;
+}
+
+/* A call whose name is known and whose arguments begin at `at`: from here on it is one. */
+static int begin_call(struct llm_tools *t, size_t name, size_t name_bytes, size_t at)
+{
+    int err = add_call(t, t->held.text + name, name_bytes);
+    if (err)
+        return err;
+    drop(&t->held, at);
+    t->state = STATE_ARGUMENTS;
+    t->place = (struct place){0};
+    return 0;
+}
+
+static bool is_known_at(const struct llm_tools *t, size_t name, size_t bytes)
+{
+    char copy[TOOLS_NAME_BYTES_MAX + 1];
+    if (bytes == 0 || bytes > TOOLS_NAME_BYTES_MAX)
+        return false;
+    memcpy(copy, t->held.text + name, bytes);
+    copy[bytes] = 0;
+    return strlen(copy) == bytes && is_known(t, copy);
+}
+
+/* Takes `token` after blanks; false: it is not there, and *short_of says whether it may come. */
+static bool take(const struct llm_tools *t, size_t *at, const char *token, bool *short_of)
+{
+    size_t from = skip_blanks(&t->held, *at), n = strlen(token), left = t->held.bytes - from;
+    if (memcmp(t->held.text + from, token, left < n ? left : n) != 0)
+        return false;
+    *short_of = left < n;
+    *at = from + n;
+    return left >= n;
+}
+
+/* {"name": "NAME", "arguments": { or "parameters".  LOOK_CONTENT: it is written another way. */
+static enum look look_head(const struct llm_tools *t, size_t at, size_t *name, size_t *name_bytes,
+                           size_t *arguments)
+{
+    bool more = false;
+    if (!take(t, &at, "{", &more) || !take(t, &at, "\"name\"", &more) ||
+        !take(t, &at, ":", &more) || !take(t, &at, "\"", &more))
+        return more ? LOOK_WAIT : LOOK_CONTENT;
+    const char *quote = memchr(t->held.text + at, '"', t->held.bytes - at);
+    if (!quote)
+        return t->held.bytes - at > TOOLS_NAME_BYTES_MAX ? LOOK_CONTENT : LOOK_WAIT;
+    *name = at;
+    *name_bytes = (size_t)(quote - t->held.text) - at;
+    if (!is_known_at(t, *name, *name_bytes) || memchr(t->held.text + at, '\\', *name_bytes))
+        return LOOK_CONTENT;
+    at += *name_bytes + 1;
+    if (!take(t, &at, ",", &more))
+        return more ? LOOK_WAIT : LOOK_CONTENT;
+    size_t key = at;
+    if (!take(t, &at, "\"arguments\"", &more)) {
+        bool other = false;
+        at = key;
+        if (!take(t, &at, "\"parameters\"", &other))
+            return more || other ? LOOK_WAIT : LOOK_CONTENT;
+    }
+    if (!take(t, &at, ":", &more) || !take(t, &at, "{", &more))
+        return more ? LOOK_WAIT : LOOK_CONTENT;
+    *arguments = at - 1;
+    return LOOK_CALL;
+}
+
+/* A call as an object, at `at`.  LOOK_* or -ENOMEM. */
+static int look_object(struct llm_tools *t, size_t at, bool ended)
+{
+    size_t name = 0, name_bytes = 0, arguments = 0;
+    enum look found = look_head(t, at, &name, &name_bytes, &arguments);
+    if (found == LOOK_CALL) {
+        int err = begin_call(t, name, name_bytes, arguments);
+        return err ? err : LOOK_CALL;
+    }
+    if (found == LOOK_WAIT)
+        return undecided(ended);
+    struct place place = {0};
+    size_t n = walk(&place, t->held.text + at, t->held.bytes - at);
+    if (place.depth > 0)
+        return undecided(ended);
+    json_t *value = json_loadb(t->held.text + at, n, 0, NULL);
+    int rc = value ? add_object(t, value) : 0;
+    json_decref(value);
+    if (rc <= 0)
+        return rc ? rc : LOOK_CONTENT;
+    drop(&t->held, at + n);
+    t->state = t->list ? STATE_LIST : STATE_CLOSE;
+    return LOOK_CALL;
+}
+
+/* NAME[ARGS]{ or NAME>{ at `at`. */
+static int look_named(struct llm_tools *t, size_t at, bool ended)
+{
+    const char *stop = t->shape->after_name;
+    const char *found = memmem(t->held.text + at, t->held.bytes - at, stop, strlen(stop));
+    size_t limit = found ? (size_t)(found - t->held.text) : t->held.bytes;
+    for (size_t i = at; i < limit; i++) {
+        /* Names of functions are ASCII; OpenAI allows letters, digits, '_' and '-'. */
+        if (strchr("{}\"\n<>", t->held.text[i]) || (unsigned char)t->held.text[i] >= 0x80 ||
+            limit - at > TOOLS_NAME_BYTES_MAX)
+            return LOOK_CONTENT;
+    }
+    if (!found)
+        return undecided(ended);
+    size_t from = skip_blanks(&t->held, limit + strlen(stop));
+    if (from == t->held.bytes)
+        return undecided(ended);
+    if (t->held.text[from] != '{' || !is_known_at(t, at, limit - at))
+        return LOOK_CONTENT;
+    t->bare = true;
+    int err = begin_call(t, at, limit - at, from);
+    return err ? err : LOOK_CALL;
+}
+
+/* A call after what opens it. */
+static int look_call(struct llm_tools *t, size_t at, bool ended)
+{
+    at = skip_blanks(&t->held, at);
+    if (at == t->held.bytes)
+        return undecided(ended);
+    bool list = t->shape->list && t->held.text[at] == '[';
+    if (list) {
+        at = skip_blanks(&t->held, at + 1);
+        if (at == t->held.bytes)
+            return undecided(ended);
+    }
+    t->list = list;
+    t->bare = false;
+    if (t->held.text[at] == '{' && (list || !t->shape->after_name || t->shape->list))
+        return look_object(t, at, ended);
+    return list || !t->shape->after_name ? LOOK_CONTENT : look_named(t, at, ended);
+}
+
+/* Whether the held text has mark at `at`, or what may become it. */
+static bool may_begin(const struct llm_tools *t, size_t at, const char *mark)
+{
+    size_t n = strlen(mark), left = t->held.bytes - at;
+    return memcmp(t->held.text + at, mark, left < n ? left : n) == 0;
+}
+
+/* ---- states: 1 to go on, 0 for more text, or -ENOMEM ---- */
+
+/* Llama writes calls as the whole text, with ';' between and perhaps a tag before. */
+static int look_whole_text(struct llm_tools *t, bool ended)
+{
+    size_t at = skip_blanks(&t->held, 0), n = strlen(t->shape->open);
+    if (at < t->held.bytes && t->call_count > 0 && t->held.text[at] == ';')
+        at = skip_blanks(&t->held, at + 1);
+    if (at == t->held.bytes) {
+        if (ended && t->call_count > 0)
+            drop(&t->held, at);
+        return undecided(ended);
+    }
+    if (may_begin(t, at, t->shape->open)) {
+        if (t->held.bytes - at < n)
+            return undecided(ended);
+        at += n;
+    }
+    return look_call(t, at, ended);
+}
+
+static int on_text(struct llm_tools *t, bool ended)
+{
+    const char *open = t->shape->open;
+    size_t at = 0;
+    if (t->plain)
+        return give_out(t, t->held.bytes);
+    if (t->after_call && !t->shape->whole_text) {
+        drop(&t->held, skip_blanks(&t->held, 0));
+        t->after_call = t->held.bytes == 0;
+    }
+    while (!t->shape->whole_text && at < t->held.bytes && !may_begin(t, at, open))
+        at++;
+    int err = give_out(t, at);
+    if (err || t->held.bytes == 0)
+        return err;
+    int found;
+    if (t->shape->whole_text)
+        found = look_whole_text(t, ended);
+    else if (t->held.bytes < strlen(open))
+        found = undecided(ended);
+    else
+        found = look_call(t, strlen(open), ended);
+    if (found < 0 || found == LOOK_CALL)
+        return found < 0 ? found : 1;
+    if (found == LOOK_WAIT && t->held.bytes <= LLM_TOOL_CALL_BYTES_MAX)
+        return 0;
+    /* No call: its first byte is content, and the rest is looked at again. */
+    t->plain = t->shape->whole_text;
+    err = t->held.bytes ? give_out(t, 1) : 0;
+    return err ? err : 1;
+}
+
+static int on_arguments(struct llm_tools *t)
+{
+    struct buffer *arguments = &t->calls[t->call_count - 1].arguments;
+    size_t n = walk(&t->place, t->held.text, t->held.bytes);
+    int err = put(arguments, t->held.text, n);
+    if (err)
+        return err;
+    drop(&t->held, n);
+    if (arguments->bytes > LLM_TOOL_CALL_BYTES_MAX) {
+        t->plain = true;
+        t->state = STATE_TEXT;
+    } else if (t->place.depth == 0) {
+        t->place.depth = 1;
+        t->state = t->bare ? STATE_CLOSE : STATE_OBJECT;
+    }
+    return t->state != STATE_ARGUMENTS;
+}
+
+static int on_object(struct llm_tools *t)
+{
+    drop(&t->held, walk(&t->place, t->held.text, t->held.bytes));
+    if (t->place.depth > 0)
+        return 0;
+    t->state = t->list ? STATE_LIST : STATE_CLOSE;
+    return 1;
+}
+
+static int on_list(struct llm_tools *t, bool ended)
+{
+    size_t at = skip_blanks(&t->held, 0);
+    if (at < t->held.bytes && t->held.text[at] == ',')
+        at = skip_blanks(&t->held, at + 1);
+    if (at == t->held.bytes)
+        return 0;
+    int found = LOOK_CONTENT;
+    if (t->held.text[at] == '{' && t->call_count < LLM_TOOL_CALLS_MAX)
+        found = look_object(t, at, ended);
+    else if (t->held.text[at] == ']')
+        drop(&t->held, at + 1);
+    if (found < 0 || found == LOOK_WAIT)
+        return found < 0 ? found : t->held.bytes > LLM_TOOL_CALL_BYTES_MAX;
+    if (found == LOOK_CONTENT)
+        t->state = STATE_CLOSE;
+    return 1;
+}
+
+static int on_close(struct llm_tools *t, bool ended)
+{
+    const char *close = t->shape->close;
+    size_t at = skip_blanks(&t->held, 0);
+    if (close && at == t->held.bytes && !ended)
+        return 0;
+    if (close && may_begin(t, at, close)) {
+        size_t n = strlen(close), left = t->held.bytes - at;
+        if (left < n && !ended)
+            return 0;
+        drop(&t->held, left < n ? t->held.bytes : at + n);
+    }
+    t->state = STATE_TEXT;
+    t->after_call = true;
+    t->plain = t->call_count >= LLM_TOOL_CALLS_MAX;
+    return 1;
+}
+
+static int step(struct llm_tools *t, bool ended)
+{
+    switch (t->state) {
+    case STATE_TEXT:
+        return on_text(t, ended);
+    case STATE_ARGUMENTS:
+        return on_arguments(t);
+    case STATE_OBJECT:
+        return on_object(t);
+    case STATE_LIST:
+        return on_list(t, ended);
+    case STATE_CLOSE:
+        return on_close(t, ended);
     }
     return 0;
 }
 
-static size_t skip_blanks(const char *text, size_t bytes, size_t at)
-{
-    while (at < bytes &&
-           (text[at] == ' ' || text[at] == '\n' || text[at] == '\r' || text[at] == '\t'))
-        at++;
-    return at;
-}
-
-/* What a look at the held text says: bytes of a call that was added, or */
-enum { LOOK_WAIT = 0, LOOK_CONTENT = -1 };
-
-/* One object or an array of them, parsed and added.  Bytes, or as above, or -ENOMEM. */
-static long add_json(struct llm_tools *t, size_t at, const char *end_mark, bool ended)
-{
-    const char *text = t->held;
-    at = skip_blanks(text, t->held_bytes, at);
-    if (at == t->held_bytes)
-        return ended ? LOOK_CONTENT : LOOK_WAIT;
-    if (text[at] != '{' && text[at] != '[')
-        return LOOK_CONTENT;
-    size_t n = json_end(text + at, t->held_bytes - at);
-    if (!n)
-        return ended ? LOOK_CONTENT : LOOK_WAIT;
-    size_t end = at + n;
-    if (end_mark) {
-        size_t mark = strlen(end_mark), from = skip_blanks(text, t->held_bytes, end);
-        size_t have = t->held_bytes - from;
-        if (memcmp(text + from, end_mark, have < mark ? have : mark) != 0)
-            return LOOK_CONTENT;
-        if (have < mark && !ended)
-            return LOOK_WAIT;
-        end = have < mark ? t->held_bytes : from + mark;
-    }
-    json_t *value = json_loadb(text + at, n, 0, NULL), *added = json_array();
-    int result = value && added ? 1 : value ? -ENOMEM : 0;
-    if (json_is_array(value)) {
-        for (size_t i = 0; result > 0 && i < json_array_size(value); i++)
-            result = add_object(t, json_array_get(value, i), added);
-        if (json_array_size(value) == 0)
-            result = 0;
-    } else if (result > 0) {
-        result = add_object(t, value, added);
-    }
-    if (result > 0 && json_array_extend(t->calls, added))
-        result = -ENOMEM;
-    json_decref(value);
-    json_decref(added);
-    return result > 0 ? (long)end : result == 0 ? LOOK_CONTENT : -ENOMEM;
-}
-
-/* A name up to `stop`, then the arguments: NAME[ARGS]{...}, <function=NAME>{...}</function>. */
-static long add_named(struct llm_tools *t, size_t at, const char *stop, const char *end_mark,
-                      bool ended)
-{
-    char *found = memmem(t->held + at, t->held_bytes - at, stop, strlen(stop));
-    size_t limit = found ? (size_t)(found - t->held) : t->held_bytes;
-    for (size_t i = at; i < limit; i++) {
-        /* Names of functions are ASCII; OpenAI allows letters, digits, '_' and '-'. */
-        if (strchr("{}\"\n<>", t->held[i]) || (unsigned char)t->held[i] >= 0x80 || limit - at > 256)
-            return LOOK_CONTENT;
-    }
-    if (!found)
-        return ended ? LOOK_CONTENT : LOOK_WAIT;
-    char name[260];
-    size_t from = limit + strlen(stop), start = skip_blanks(t->held, t->held_bytes, from);
-    snprintf(name, sizeof name, "%.*s", (int)(limit - at), t->held + at);
-    if (start == t->held_bytes)
-        return ended ? LOOK_CONTENT : LOOK_WAIT;
-    size_t n = t->held[start] == '{' ? json_end(t->held + start, t->held_bytes - start) : 0;
-    if (!n)
-        return ended || t->held[start] != '{' ? LOOK_CONTENT : LOOK_WAIT;
-    size_t end = start + n;
-    if (end_mark) {
-        size_t mark = strlen(end_mark), after = skip_blanks(t->held, t->held_bytes, end);
-        size_t have = t->held_bytes - after;
-        if (memcmp(t->held + after, end_mark, have < mark ? have : mark) != 0)
-            return LOOK_CONTENT;
-        if (have < mark && !ended)
-            return LOOK_WAIT;
-        end = have < mark ? t->held_bytes : after + mark;
-    }
-    json_t *arguments = json_loadb(t->held + start, n, 0, NULL);
-    if (!arguments)
-        return LOOK_CONTENT;
-    json_t *call = NULL;
-    if (!t->names || json_object_get(t->names, name))
-        call = make_call(t, name, arguments, NULL);
-    json_decref(arguments);
-    if (!call)
-        return !t->names || json_object_get(t->names, name) ? -ENOMEM : LOOK_CONTENT;
-    return json_array_append_new(t->calls, call) ? -ENOMEM : (long)end;
-}
-
-/* Whether text[0..bytes) is mark or the beginning of it. */
-static bool may_begin(const char *text, size_t bytes, const char *mark)
-{
-    size_t n = strlen(mark);
-    return memcmp(text, mark, bytes < n ? bytes : n) == 0;
-}
-
-/* Looks at held text that begins with (a part of) the opening. */
-static long look(struct llm_tools *t, bool ended)
-{
-    const char *open = opening(t->form);
-    size_t n = strlen(open);
-    if (t->held_bytes < n)
-        return ended ? LOOK_CONTENT : LOOK_WAIT;
-    if (t->form == LLM_TOOLS_HERMES)
-        return add_json(t, n, "</tool_call>", ended);
-    if (t->form == LLM_TOOLS_TAGGED)
-        return add_named(t, n, ">", "</function>", ended);
-    size_t at = skip_blanks(t->held, t->held_bytes, n);
-    if (at < t->held_bytes && t->held[at] != '[' && t->held[at] != '{')
-        return add_named(t, at, "[ARGS]", NULL, ended);
-    return add_json(t, n, NULL, ended);
-}
-
-/* Llama writes calls as the whole text. */
-static long look_llama(struct llm_tools *t, bool ended)
-{
-    size_t at = skip_blanks(t->held, t->held_bytes, 0), n = sizeof llama_tag - 1;
-    size_t calls = json_array_size(t->calls);
-    if (at < t->held_bytes && calls > 0 && t->held[at] == ';')
-        at = skip_blanks(t->held, t->held_bytes, at + 1);
-    if (at == t->held_bytes)
-        return !ended ? LOOK_WAIT : calls ? (long)t->held_bytes : LOOK_CONTENT;
-    if (may_begin(t->held + at, t->held_bytes - at, llama_tag)) {
-        if (t->held_bytes - at < n)
-            return ended ? LOOK_CONTENT : LOOK_WAIT;
-        at += n;
-    }
-    return add_json(t, at, NULL, ended);
-}
-
-/* Gives out text up to where a call may begin; returns whether one may be at the front now. */
-static int release(struct llm_tools *t)
-{
-    const char *open = opening(t->form);
-    size_t at = 0;
-    if (t->form == LLM_TOOLS_NONE || t->plain || t->began)
-        at = t->held_bytes;
-    else if (t->form != LLM_TOOLS_LLAMA)
-        while (at < t->held_bytes && !may_begin(t->held + at, t->held_bytes - at, open))
-            at++;
-    int err = give_out(t, t->held, at);
-    if (!err)
-        drop_held(t, at);
-    return err;
-}
-
-static int scan(struct llm_tools *t, bool ended)
-{
-    for (;;) {
-        if (t->after_call && t->form != LLM_TOOLS_LLAMA) {
-            drop_held(t, skip_blanks(t->held, t->held_bytes, 0));
-            t->after_call = t->held_bytes == 0;
-        }
-        int err = release(t);
-        if (err || t->held_bytes == 0)
-            return err;
-        long found = t->form == LLM_TOOLS_LLAMA ? look_llama(t, ended) : look(t, ended);
-        if (found == -ENOMEM)
-            return -ENOMEM;
-        if (found == LOOK_WAIT && t->held_bytes <= LLM_TOOL_CALL_BYTES_MAX)
-            return 0;
-        if (found > 0) {
-            drop_held(t, (size_t)found);
-            t->plain = json_array_size(t->calls) >= LLM_TOOL_CALLS_MAX;
-            t->after_call = true;
-            continue;
-        }
-        /* No call: its first byte is content, and the rest is looked at again. */
-        if (t->form == LLM_TOOLS_LLAMA) {
-            t->began = true;
-            continue;
-        }
-        err = give_out(t, t->held, 1);
-        if (err)
-            return err;
-        drop_held(t, 1);
-    }
-}
-
 static int turn(struct llm_tools *t, bool ended, const char **content, size_t *content_bytes)
 {
-    t->content_bytes = 0;
-    int err = scan(t, ended);
-    if (err)
-        return err;
-    *content = t->content_bytes ? t->content : "";
-    *content_bytes = t->content_bytes;
+    int rc = 1;
+    t->content.bytes = 0;
+    while (rc > 0 && t->held.bytes > 0)
+        rc = step(t, ended);
+    if (rc < 0)
+        return rc;
+    *content = t->content.bytes ? t->content.text : "";
+    *content_bytes = t->content.bytes;
     return 0;
 }
 
 int llm_tools_feed(struct llm_tools *t, const char *text, size_t bytes, const char **content,
                    size_t *content_bytes)
 {
-    int err = put(&t->held, &t->held_bytes, &t->held_room, text, bytes);
+    int err = put(&t->held, text, bytes);
     return err ? err : turn(t, false, content, content_bytes);
 }
 
@@ -383,10 +599,23 @@ int llm_tools_end(struct llm_tools *t, const char **content, size_t *content_byt
 
 size_t llm_tools_count(const struct llm_tools *t)
 {
-    return json_array_size(t->calls);
+    return t->call_count;
 }
 
-json_t *llm_tools_call(const struct llm_tools *t, size_t index)
+size_t llm_tools_arguments(const struct llm_tools *t, size_t index, const char **text)
 {
-    return json_array_get(t->calls, index);
+    assert(index < t->call_count);
+    const struct buffer *arguments = &t->calls[index].arguments;
+    *text = arguments->bytes ? arguments->text : "";
+    return arguments->bytes;
+}
+
+json_t *llm_tools_call(const struct llm_tools *t, size_t index, bool begin)
+{
+    const char *text;
+    size_t bytes = llm_tools_arguments(t, index, &text);
+    const struct call *call = &t->calls[index];
+    json_t *arguments = json_stringn(text, begin ? 0 : bytes);
+    return json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", call->id, "type", "function", "function",
+                     "name", call->name, "arguments", arguments);
 }

@@ -1,35 +1,39 @@
 /* llm/chat/tools.h - tool calls in an assistant's text, as OpenAI's clients expect them.
  *
  * A parser takes the text as it is generated.  Text that may begin a call is held back until it is
- * clear; what is no call comes out as content.  Forms:
- *   HERMES   <tool_call>{"name": ..., "arguments": {...}}</tool_call>, several
- *   LLAMA    {"name": ..., "parameters": {...}} as the whole text, several with ';' between,
- *            after <|python_tag|> or not
- *   MISTRAL  [TOOL_CALLS] and an array of {"name", "arguments", "id"}, or NAME[ARGS]{...}
- *   TAGGED   <function=NAME>{...}</function>, several
+ * clear; what is no call comes out as content.  Once the function's name and the key of its
+ * arguments are there, it is a call: its arguments come out as they are generated, and are JSON
+ * only if the model wrote JSON.  A call that is written in another order is taken as a whole.
+ *   HERMES         <tool_call>{"name": ..., "arguments": {...}}</tool_call>, several
+ *   LLAMA          {"name": ..., "parameters": {...}} as the whole text, several with ';' between,
+ *                  after <|python_tag|> or not
+ *   MISTRAL        [TOOL_CALLS] and an array of {"name", "arguments", "id"}
+ *   MISTRAL_NAMED  [TOOL_CALLS]NAME[ARGS]{...}, several
+ *   TAGGED         <function=NAME>{...}</function>, several
+ * The grammar of a form makes a model write calls of the request's functions and nothing else.
  *
- * Trust: a model's text is any bytes.  A call that is no JSON, or names none of the tools, is
- * content. Threads: one at a time.  Lifetime: create/destroy. */
+ * Trust: a model's text is any bytes, of which arguments are given out only if they are UTF-8.
+ * What names none of the tools is content.  Threads: one at a time.  Lifetime: create/destroy. */
 #ifndef HAWSER_LLM_CHAT_TOOLS_H
 #define HAWSER_LLM_CHAT_TOOLS_H
 
 #include "base/attr.h"
+#include "llm/tokenizer/vocab.h"
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
 
 enum llm_tools_form {
     LLM_TOOLS_NONE, /* calls are not looked for */
     LLM_TOOLS_HERMES,
     LLM_TOOLS_LLAMA,
     LLM_TOOLS_MISTRAL,
+    LLM_TOOLS_MISTRAL_NAMED,
     LLM_TOOLS_TAGGED,
 };
 
 enum {
     LLM_TOOL_CALLS_MAX = 128,          /* of one answer */
-    LLM_TOOL_CALL_BYTES_MAX = 1 << 20, /* of one call; longer is content */
+    LLM_TOOL_CALL_BYTES_MAX = 1 << 20, /* of one call; what is longer is content */
 };
 
 /* By what the template contains. */
@@ -50,9 +54,25 @@ int llm_tools_feed(struct llm_tools *tools, const char *text, size_t bytes, cons
 /* The answer is over: what was held back is a call, or content as above. */
 int llm_tools_end(struct llm_tools *tools, const char **content, size_t *content_bytes) MUST_CHECK;
 
-/* The calls that are complete so far; index below the count.  Each is {"id", "type": "function",
- * "function": {"name", "arguments"}}, arguments a string of JSON.  Borrowed. */
+/* The calls so far; index below the count.  All but the last are complete, and that one is after
+ * llm_tools_end.  A call is {"id", "type": "function", "function": {"name", "arguments"}},
+ * arguments a string, which is empty with `begin`.  A new reference, or NULL. */
 size_t llm_tools_count(const struct llm_tools *tools);
-json_t *llm_tools_call(const struct llm_tools *tools, size_t index);
+json_t *llm_tools_call(const struct llm_tools *tools, size_t index, bool begin);
+/* The arguments of a call so far: bytes; *text is valid until the next call. */
+size_t llm_tools_arguments(const struct llm_tools *tools, size_t index, const char **text);
+
+/* As llm_vocab_piece, but a control token that is a mark of the form has its name as its text:
+ * Mistral's and Llama's vocabularies have such marks. */
+const char *llm_tools_piece(enum llm_tools_form form, const struct llm_vocab *vocab, uint32_t token,
+                            size_t *bytes);
+
+/* A grammar, in GBNF, of answers that call functions of `tools`.  name: only this one, once; NULL:
+ * any, and several where `parallel` and the form allow it.  *gbnf: *bytes bytes and a NUL, to be
+ * freed with free().  0; -EINVAL or -EOPNOTSUPP (why names the function and the keyword of its
+ * parameters); -ENOENT (no function has this name); -E2BIG; -ENOMEM. */
+int llm_tools_grammar(enum llm_tools_form form, const struct llm_vocab *vocab, const json_t *tools,
+                      const char *name, bool parallel, char **gbnf, size_t *bytes,
+                      char *why) MUST_CHECK;
 
 #endif

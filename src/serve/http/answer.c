@@ -188,7 +188,7 @@ static json_t *whole_choice(const struct http_choice *choice)
                   "refusal");
     json_t *list = calls ? json_array() : NULL;
     for (size_t i = 0; i < calls; i++)
-        json_array_append(list, llm_tools_call(choice->tools, i));
+        json_array_append_new(list, llm_tools_call(choice->tools, i, false));
     if (list)
         json_object_set_new(message, "tool_calls", list);
     return json_pack("{s:I, s:o, s:o, s:s?}", "index", (json_int_t)choice->index, "message",
@@ -253,16 +253,31 @@ static void put_begin(FILE *out, struct http_choice *choice)
         put_chunk(out, choice->exchange, chunk_choice(choice, part, json_null(), NULL));
 }
 
-/* Calls that are complete, each at once. */
+static void put_call(FILE *out, const struct http_choice *choice, size_t index, json_t *call)
+{
+    json_object_set_new(call, "index", json_integer((json_int_t)index));
+    put_chunk(out, choice->exchange,
+              chunk_choice(choice, json_pack("{s:[o]}", "tool_calls", call), json_null(), NULL));
+}
+
+/* Each call begins with its name; then its arguments come as they are generated. */
 static void put_calls(FILE *out, struct http_choice *choice)
 {
     size_t count = choice->tools ? llm_tools_count(choice->tools) : 0;
-    for (; choice->calls_sent < count; choice->calls_sent++) {
-        json_t *call = json_copy(llm_tools_call(choice->tools, choice->calls_sent));
-        json_object_set_new(call, "index", json_integer(choice->calls_sent));
-        put_chunk(
-            out, choice->exchange,
-            chunk_choice(choice, json_pack("{s:[o]}", "tool_calls", call), json_null(), NULL));
+    for (size_t i = choice->calls_begun ? choice->calls_begun - 1 : 0; i < count; i++) {
+        const char *text;
+        size_t bytes = llm_tools_arguments(choice->tools, i, &text);
+        if (i >= choice->calls_begun) {
+            put_call(out, choice, i, llm_tools_call(choice->tools, i, true));
+            choice->calls_begun = i + 1;
+            choice->arguments_sent = 0;
+        }
+        size_t from = choice->arguments_sent;
+        if (bytes > from)
+            put_call(out, choice, i,
+                     json_pack("{s:{s:o}}", "function", "arguments",
+                               json_stringn(text + from, bytes - from)));
+        choice->arguments_sent = bytes;
     }
 }
 
@@ -273,8 +288,7 @@ static void put_choice(FILE *out, struct http_choice *choice)
     bool last = choice->finish != HTTP_FINISH_NONE, chat = x->request.api == HTTP_CHAT;
     size_t from = choice->text_sent, to = text->shown;
     uint32_t due = logprobs_due(choice, to, last);
-    bool calls = choice->tools && llm_tools_count(choice->tools) > choice->calls_sent;
-    if (choice->finish_sent || (!last && to == from && !calls))
+    if (choice->finish_sent || (!last && to == from && !http_choice_has_call(choice)))
         return;
     if (!choice->begun)
         put_begin(out, choice);

@@ -109,6 +109,15 @@ const struct http_text *http_choice_text(const struct http_choice *choice)
     return choice->tools ? &choice->content : &choice->text;
 }
 
+bool http_choice_has_call(const struct http_choice *choice)
+{
+    const char *arguments;
+    size_t count = choice->tools ? llm_tools_count(choice->tools) : 0;
+    if (count == 0 || choice->calls_begun < count)
+        return count > 0;
+    return llm_tools_arguments(choice->tools, count - 1, &arguments) > choice->arguments_sent;
+}
+
 /* Looks for tool calls in what is new of the text. */
 static int find_calls(struct http_choice *choice, bool last)
 {
@@ -177,7 +186,8 @@ static int add_token(struct http_choice *choice, const struct llm_generated *tok
 {
     struct http_exchange *x = choice->exchange;
     size_t len;
-    const char *piece = llm_vocab_piece(x->model->vocab, token->token, false, &len);
+    const char *piece = llm_tools_piece(choice->tools ? x->form : LLM_TOOLS_NONE, x->model->vocab,
+                                        token->token, &len);
     if (x->request.logprobs && note_logprob(choice, token))
         return -ENOMEM;
     int rc = http_text_add(&choice->text, &x->request.stops, piece, len);
@@ -195,8 +205,7 @@ static void on_tokens(struct http_sequence *s, const struct llm_generated *token
         return;
     }
     if (choice->exchange->request.stream &&
-        (http_choice_text(choice)->shown > choice->text_sent ||
-         (choice->tools && llm_tools_count(choice->tools) > choice->calls_sent)))
+        (http_choice_text(choice)->shown > choice->text_sent || http_choice_has_call(choice)))
         wake(choice->exchange);
 }
 
@@ -257,8 +266,7 @@ static int make_choices(struct http_exchange *x, const uint32_t *tokens, uint32_
         if (r->api == HTTP_EMBEDDINGS)
             s->most = 1; /* nothing is generated: it is not all there before its end */
         fill_request(choice, r, seed);
-        enum llm_tools_form form = r->tools ? llm_chat_tools_form(x->model->chat) : LLM_TOOLS_NONE;
-        if (form != LLM_TOOLS_NONE && llm_tools_create(form, r->tools, &choice->tools))
+        if (x->form != LLM_TOOLS_NONE && llm_tools_create(x->form, r->tools, &choice->tools))
             return no_memory(&x->error);
     }
     return 0;
@@ -276,13 +284,34 @@ static int add_prompt(struct http_exchange *x, const struct http_prompt *prompt,
     return rc;
 }
 
+/* How calls are written.  A template that does not say so leaves it to the grammar. */
+static int read_tools(struct http_exchange *x)
+{
+    const struct http_request *r = &x->request;
+    char why[LLM_WHY_CHARS] = "";
+    size_t bytes;
+    if (!r->tools || !x->model->chat)
+        return 0;
+    x->form = llm_chat_tools_form(x->model->chat);
+    if (!r->must_call)
+        return 0;
+    if (x->form == LLM_TOOLS_NONE)
+        x->form = LLM_TOOLS_HERMES;
+    int rc = llm_tools_grammar(x->form, x->model->vocab, r->tools, r->must_call_name,
+                               r->parallel_calls, &x->grammar, &bytes, why);
+    if (rc == -ENOMEM)
+        return no_memory(&x->error);
+    const char *field = rc == -ENOENT ? "tool_choice" : "tools";
+    return rc ? http_error_set(&x->error, 400, field, NULL, "'%s': %.400s", field, why) : 0;
+}
+
 /* What the answer must look like, as a grammar. */
 static int read_format(struct http_exchange *x)
 {
     const struct http_request *r = &x->request;
     char why[LLM_WHY_CHARS] = "";
     size_t bytes;
-    if (r->format == HTTP_FORMAT_TEXT)
+    if (r->format == HTTP_FORMAT_TEXT || x->grammar)
         return 0;
     int rc = llm_schema_grammar(r->format == HTTP_FORMAT_SCHEMA ? r->schema : NULL, &x->grammar,
                                 &bytes, why);
@@ -332,7 +361,7 @@ static int prepare(struct http_exchange *x)
         return http_error_set(&x->error, 400, "dimensions", NULL,
                               "'dimensions' must be %u, as many as the model has, or left out",
                               width);
-    if (read_format(x))
+    if (read_tools(x) || read_format(x))
         return -1;
     x->choices = calloc((size_t)prompts * r->n, sizeof(*x->choices));
     if (!x->choices)

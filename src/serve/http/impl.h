@@ -274,7 +274,8 @@ struct http_choice {
     struct http_logprob *logprobs;
     uint32_t logprob_count, logprob_room;
     size_t text_sent; /* to a client that streams, as all below */
-    uint32_t logprobs_sent, calls_sent;
+    uint32_t logprobs_sent;
+    size_t calls_begun, arguments_sent; /* arguments: of the last one that was begun */
     bool begun, finish_sent;
     enum http_finish finish; /* HTTP_FINISH_NONE: it runs */
 };
@@ -293,7 +294,8 @@ struct http_exchange {
     struct http_exchange *next, **to;
     struct http_request request;
     struct http_model *model;
-    char *grammar; /* of a schema, in GBNF; NULL: none */
+    enum llm_tools_form form; /* of the calls that are looked for */
+    char *grammar;            /* of a schema or of calls, in GBNF; NULL: none */
     struct http_choice *choices;
     uint32_t choice_count, open; /* open: that run */
     uint32_t prompt_tokens;
@@ -325,6 +327,8 @@ void http_generation_fini(struct http_exchange *x);
 
 /* What the client gets to see as text. */
 const struct http_text *http_choice_text(const struct http_choice *choice);
+/* A call, or more of one, has not been sent to a client that streams. */
+bool http_choice_has_call(const struct http_choice *choice);
 
 /* Text to tokens, with the token that begins a text where the model wants it.  NULL after a
  * refusal. */

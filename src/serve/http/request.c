@@ -179,6 +179,27 @@ static bool read_messages(struct reader *in, struct http_request *r)
     return false;
 }
 
+/* After `tools`. */
+static bool read_tool_choice(struct reader *in, const json_t *choice, struct http_request *r)
+{
+    static const char expected[] =
+        "\"none\", \"auto\", \"required\" or {\"type\": \"function\", \"function\": "
+        "{\"name\": ...}}";
+    const char *word = json_string_value(choice);
+    const json_t *function = json_object_get(choice, "function");
+    r->must_call_name = json_string_value(json_object_get(function, "name"));
+    r->must_call = r->must_call_name || (word && strcmp(word, "required") == 0);
+    if (choice && !r->must_call && (!word || (strcmp(word, "none") && strcmp(word, "auto"))))
+        return refuse(in, "tool_choice", expected);
+    if (r->must_call && r->grammar)
+        return refuse(in, "grammar", "left out where 'tool_choice' asks for a call");
+    if (r->must_call && !r->tools)
+        return refuse(in, "tools", "a list of functions, because 'tool_choice' asks for a call");
+    if (word && strcmp(word, "none") == 0)
+        r->tools = NULL;
+    return true;
+}
+
 static bool read_tools(struct reader *in, struct http_request *r)
 {
     json_t *tools = field(in, "tools"), *choice = field(in, "tool_choice");
@@ -193,13 +214,11 @@ static bool read_tools(struct reader *in, struct http_request *r)
             return refuse(in, "tools",
                           "a list of {\"type\": \"function\", \"function\": {\"name\": ...}}");
     }
-    if (choice && !json_is_string(choice) && !json_is_object(choice))
-        return refuse(in, "tool_choice", "\"none\", \"auto\", \"required\" or a function");
-    const char *word = json_string_value(choice);
-    bool none = word && strcmp(word, "none") == 0;
-    r->tools = tools && json_array_size(tools) > 0 && !none ? tools : NULL;
-    r->tool_choice = choice;
-    return true;
+    bool some = json_array_size(tools) > 0;
+    r->tools = some ? tools : NULL;
+    r->parallel_calls = true;
+    return read_tool_choice(in, choice, r) &&
+           get_bool(in, "parallel_tool_calls", &r->parallel_calls);
 }
 
 /* ---- sampling ---- */

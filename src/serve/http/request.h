@@ -39,9 +39,11 @@ struct http_request {
     const char *model; /* NULL: not named */
     struct http_prompt *prompts;
     uint32_t prompt_count;
-    const json_t *messages;    /* chat */
-    const json_t *tools;       /* chat: NULL: none */
-    const json_t *tool_choice; /* NULL: auto */
+    const json_t *messages;     /* chat */
+    const json_t *tools;        /* chat: NULL: none */
+    bool must_call;             /* the answer is calls of tools, and nothing else */
+    bool parallel_calls;        /* it may be several */
+    const char *must_call_name; /* of a function; NULL: any */
     struct llm_sampling sampling;
     struct llm_bias *biases;
     bool has_seed;

@@ -49,6 +49,94 @@ out.not_found = { status: unknown.status, code: unknown.code };
 const bad = await refusal({ ...prompt, temperature: "hot" });
 out.bad_request = { status: bad.status, param: bad.param };
 
+// Tools: asked for, by name, streamed, and the result sent back.
+const weather = {
+  type: "function",
+  function: {
+    name: "get_weather",
+    description: "The weather of a city.",
+    parameters: {
+      type: "object",
+      properties: { city: { enum: ["Babylon", "Jericho"] }, days: { $ref: "#/$defs/days" } },
+      required: ["city", "days"],
+      additionalProperties: false,
+      $defs: { days: { type: "integer", minimum: 1, maximum: 7 } },
+    },
+  },
+};
+const noop = { type: "function", function: { name: "noop" } };
+const asked = {
+  model,
+  messages: [{ role: "user", content: "How is the weather in Jericho?" }],
+  tools: [weather, noop],
+  tool_choice: "required",
+  parallel_tool_calls: false,
+  temperature: 0,
+  seed: 7,
+  max_tokens: 128,
+};
+const plain = ({ id, ...call }) => call;
+const called = (await client.chat.completions.create(asked)).choices[0];
+out.call = called;
+const parts = [];
+let deltas = 0;
+for await (const chunk of await client.chat.completions.create({ ...asked, stream: true })) {
+  for (const part of chunk.choices[0]?.delta?.tool_calls ?? []) {
+    deltas++;
+    parts[part.index] ??= { id: part.id, type: part.type, function: { name: part.function.name, arguments: "" } };
+    parts[part.index].function.arguments += part.function.arguments ?? "";
+  }
+  out.call_finish = chunk.choices[0]?.finish_reason ?? out.call_finish;
+}
+out.call_deltas = deltas;
+out.call_stream = parts.map(plain);
+out.call_plain = called.message.tool_calls.map(plain);
+const named = { type: "function", function: { name: "noop" } };
+out.named = (await client.chat.completions.create({ ...asked, tool_choice: named })).choices[0].message.tool_calls;
+// The package's own loop: it calls the function, sends the result and goes on.
+let turns = 0;
+const runner = client.beta.chat.completions.runTools({
+  ...asked,
+  tool_choice: { type: "function", function: { name: "get_weather" } },
+  tools: [{ ...weather, function: { ...weather.function, parse: JSON.parse, function: ({ city, days }) => {
+    turns++;
+    return `${days} days of sun in ${city}`;
+  } } }],
+});
+await runner.finalChatCompletion().catch((error) => { out.runner_error = String(error); });
+out.run = { turns, messages: runner.messages.map((m) => m.role) };
+const result = { role: "tool", tool_call_id: called.message.tool_calls[0].id, content: "sun" };
+const answered = await client.chat.completions.create({
+  ...asked, tool_choice: "none", max_tokens: 8, messages: [...asked.messages, called.message, result],
+});
+out.after = { content: answered.choices[0].message.content, calls: answered.choices[0].message.tool_calls ?? null };
+// The model is free to call; a grammar of ours makes it do so.
+const free = await client.chat.completions.create({
+  ...asked, tool_choice: "auto",
+  grammar: 'root ::= "So. <tool_call>{\\"name\\": \\"noop\\", \\"arguments\\": {}}</tool_call>"',
+});
+out.free = { content: free.choices[0].message.content, calls: free.choices[0].message.tool_calls.map(plain) };
+const person = {
+  type: "object",
+  properties: { name: { enum: ["Adam", "Eve"] }, age: { type: "integer", minimum: 0, maximum: 999 } },
+  required: ["name", "age"],
+  additionalProperties: false,
+};
+const shaped = await client.chat.completions.create({
+  model, messages: asked.messages, max_tokens: 256, temperature: 0,
+  response_format: { type: "json_schema", json_schema: { name: "person", schema: person, strict: true } },
+});
+out.shaped = JSON.parse(shaped.choices[0].message.content);
+out.tools_refused = [];
+for (const change of [{ tools: [] }, { tool_choice: "perhaps" }, { tool_choice: { type: "function", function: { name: "x" } } },
+  { tools: [{ type: "function", function: { name: "f", parameters: { not: {} } } }] }]) {
+  try {
+    await client.chat.completions.create({ ...asked, ...change });
+  } catch (error) {
+    out.tools_refused.push([error.status, error.param]);
+  }
+}
+
 const long = await client.completions.create({ ...prompt, max_tokens: 480, n: 8, temperature: 1, stream: true });
 for await (const _ of long) {
   long.controller.abort();

@@ -8,6 +8,7 @@ import json
 import pathlib
 import re
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -19,6 +20,64 @@ from harness import HAWSER, TIMEOUT, Case, Server, clean_environment, free_port,
 
 MODEL = pathlib.Path(__file__).resolve().parents[3] / "models" / "kjv.gguf"
 NAME = "kjv"
+
+
+def string(text):
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def with_template(folder, template, renamed=()):
+    """The model with a chat template, as a file in the folder; renamed: (token, name) that become control
+    tokens."""
+    data = MODEL.read_bytes()
+    version, tensors, pairs = struct.unpack_from("<IQQ", data, 4)
+    head, at = [], 24
+    for _ in range(pairs):
+        begin = at
+        at += 8 + struct.unpack_from("<Q", data, at)[0]
+        key = data[begin + 8:at].decode()
+        at += 4
+        end = skip_value(data, struct.unpack_from("<I", data, at - 4)[0], at)
+        head.append(data[begin:at] + changed(key, data[at:end], dict(renamed)))
+        at = end
+    head.append(string("tokenizer.chat_template") + struct.pack("<I", 8) + string(template))
+    names = at
+    for _ in range(tensors):
+        at += 8 + struct.unpack_from("<Q", data, at)[0]
+        at += 4 + 8 * struct.unpack_from("<I", data, at)[0] + 12
+    head = b"GGUF" + struct.pack("<IQQ", version, tensors, pairs + 1) + b"".join(head) + data[names:at]
+    path = pathlib.Path(folder) / f"{NAME}.gguf"
+    path.write_bytes(head + bytes(-len(head) % 32) + data[at + -at % 32:])
+    return path
+
+
+def skip_value(data, kind, at):
+    """Where a value of GGUF's metadata ends."""
+    if kind == 8:
+        return at + 8 + struct.unpack_from("<Q", data, at)[0]
+    if kind == 9:
+        inner, count = struct.unpack_from("<IQ", data, at)
+        at += 12
+        for _ in range(count):
+            at = skip_value(data, inner, at)
+        return at
+    return at + (1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8)[kind]
+
+
+def changed(key, value, renamed):
+    """The vocabulary with control tokens instead of some others."""
+    if not renamed or key not in ("tokenizer.ggml.tokens", "tokenizer.ggml.token_type"):
+        return value
+    inner, count = struct.unpack_from("<IQ", value)
+    items, at = [], 12
+    for token in range(count):
+        end = skip_value(value, inner, at)
+        name = renamed.get(token)
+        new = None if name is None else string(name) if inner == 8 else struct.pack("<i", 3)
+        items.append(new or value[at:end])
+        at = end
+    return value[:12] + b"".join(items)
 
 
 class Process:
@@ -70,9 +129,9 @@ def worker(*args, listen="127.0.0.1:0", model=MODEL):
                    "64MiB", "--listen", listen, *args)
 
 
-def service(*args):
+def service(*args, model=MODEL):
     """A worker with its own HTTP door, and a model that it knows."""
-    front = worker("--http", "127.0.0.1:0", *args)
+    front = worker("--http", "127.0.0.1:0", *args, model=model)
     wait_ready(front.url)
     return front
 
@@ -202,5 +261,5 @@ def in_threads(functions):
 
 
 __all__ = ["Case", "MODEL", "NAME", "Process", "Server", "Stream", "TIMEOUT", "call", "connect", "counter",
-           "gateway", "in_threads", "service", "state", "text_of", "wait_for", "wait_ready",
+           "gateway", "in_threads", "service", "state", "text_of", "wait_for", "wait_ready", "with_template",
            "worker"]

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import pathlib
 import signal
 import socket
 import ssl
@@ -10,8 +11,9 @@ import unittest
 import urllib.parse
 
 from rig import (MODEL, NAME, Case, Process, Stream, call, connect, counter, in_threads, service,
-                 state, text_of, wait_for)
+                 state, text_of, wait_for, with_template)
 
+TEMPLATES = pathlib.Path(__file__).resolve().parents[2] / "unit/llm/templates"
 PROMPT = {"prompt": "And God said", "temperature": 0, "max_tokens": 16}
 KEY = "a-key-of-sixteen-or-more"
 
@@ -441,6 +443,36 @@ class Doors(Case):
             self.assertEqual(call(front.url, "/healthz")[0], 503)
             self.assertEqual(call(front.url, "/v1/completions", PROMPT)[0], 503)
             self.assertIn("down", state(front.url))
+
+
+class Tools(Case):
+    """A vocabulary in which what opens a call is a control token, as Mistral's."""
+
+    def test_a_mark_that_is_a_control_token_opens_a_call(self):
+        template = (TEMPLATES / "brackets.jinja").read_text()
+        tools = [{"type": "function", "function": {"name": "get_weather", "parameters": {
+            "type": "object", "properties": {"city": {"enum": ["Jericho"]}}, "required": ["city"],
+            "additionalProperties": False}}}]
+        asked = {"messages": [{"role": "user", "content": "Weather?"}], "tools": tools, "max_tokens": 200,
+                 "temperature": 0}
+        with service(model=with_template(self.dir, template, {1500: "[TOOL_CALLS]"})) as front:
+            forced = {**asked, "tool_choice": "required", "parallel_tool_calls": False, "logprobs": True}
+            choice, = call(front.url, "/v1/chat/completions", forced)[2]["choices"]
+            made, = choice["message"]["tool_calls"]
+            self.assertEqual(made["function"]["name"], "get_weather")
+            self.assertEqual(json.loads(made["function"]["arguments"]), {"city": "Jericho"})
+            self.assertEqual(choice["logprobs"]["content"][0]["bytes"], [], "not the control token")
+            again = [*asked["messages"], choice["message"],
+                     {"role": "tool", "tool_call_id": made["id"], "content": "sun"}]
+            status, _, body = call(front.url, "/v1/chat/completions",
+                                   {**asked, "messages": again, "tool_choice": "none", "max_tokens": 4})
+            self.assertEqual(status, 200, body)
+            free = {**asked, "grammar": 'root ::= <[1500]> "[{\\"name\\": \\"get_weather\\"}]"'}
+            chunks = list(Stream(front.url, "/v1/chat/completions", free))
+            deltas = [d for c in chunks for d in c["choices"][0]["delta"].get("tool_calls", [])]
+            self.assertEqual(deltas[0]["function"], {"name": "get_weather", "arguments": ""})
+            self.assertEqual("".join(d["function"]["arguments"] for d in deltas), "{}")
+            self.assertEqual(text_of(chunks), "")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,13 @@ struct byte_vocab {
     struct llm_vocab *vocab;
 };
 
+/* A piece in brackets is a control token, as Mistral's marks are. */
+static inline bool byte_vocab_is_control(const char *piece)
+{
+    size_t n = strlen(piece);
+    return n > 2 && piece[0] == '[' && piece[n - 1] == ']';
+}
+
 /* keys: pairs of a key and a string more. */
 static inline struct byte_vocab byte_vocab_make(bool adds_bos, const char *const *pieces,
                                                 uint32_t piece_count, const char *const *keys,
@@ -49,7 +56,9 @@ static inline struct byte_vocab byte_vocab_make(bool adds_bos, const char *const
         gguf_put_u32(&w.gguf, i == 0                        ? LLM_TOKEN_UNKNOWN
                               : i < BYTE_VOCAB_FIRST        ? LLM_TOKEN_CONTROL
                               : i < BYTE_VOCAB_FIRST + 256u ? LLM_TOKEN_BYTE
-                                                            : LLM_TOKEN_NORMAL);
+                              : byte_vocab_is_control(pieces[i - BYTE_VOCAB_FIRST - 256])
+                                  ? LLM_TOKEN_CONTROL
+                                  : LLM_TOKEN_NORMAL);
     gguf_write_bool(&w.gguf, "tokenizer.ggml.add_bos_token", adds_bos);
     gguf_write_u32(&w.gguf, "tokenizer.ggml.eos_token_id", BYTE_VOCAB_EOS);
     for (uint32_t i = 0; i < key_count; i++)

@@ -1,15 +1,22 @@
-/* Tool calls in an answer: each form, whole and byte by byte, and what only looks like a call. */
+/* Tool calls in an answer: each form, whole and byte by byte, what only looks like a call, and the
+ * grammars that make a model write calls. */
 #include "unit.h"
 
+#include "base/rng.h"
+#include "byte_vocab.h"
 #include "failing.h"
+#include "llm/chat/grammar.h"
 #include "llm/chat/tools.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char tools_text[] =
-    "[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\"}},"
+    "[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", \"parameters\": "
+    "{\"type\": \"object\", \"required\": [\"city\"], \"properties\": {\"city\": {\"enum\": "
+    "[\"Rom\", \"K\u00f6ln}\"]}}}}},"
     " {\"type\": \"function\", \"function\": {\"name\": \"noop\"}}]";
 
 struct answer {
@@ -44,7 +51,7 @@ static void parse(enum llm_tools_form form, const char *text, size_t step, struc
     take(a, content, bytes);
     a->calls = json_array();
     for (size_t i = 0; i < llm_tools_count(t); i++)
-        json_array_append(a->calls, llm_tools_call(t, i));
+        json_array_append_new(a->calls, llm_tools_call(t, i, false));
     llm_tools_destroy(t);
     json_decref(offered);
 }
@@ -61,7 +68,7 @@ static void expect(enum llm_tools_form form, const char *text, const char *conte
         for (size_t k = 0; k < json_array_size(a.calls); k++) {
             const json_t *call = json_array_get(a.calls, k);
             const json_t *function = json_object_get(call, "function");
-            assert_non_null(json_string_value(json_object_get(call, "id")));
+            assert_int_equal(strlen(json_string_value(json_object_get(call, "id"))), 9);
             snprintf(found + strlen(found), sizeof found - strlen(found), "%s%s(%s)", k ? " " : "",
                      json_string_value(json_object_get(function, "name")),
                      json_string_value(json_object_get(function, "arguments")));
@@ -80,6 +87,12 @@ static void hermes_writes_tags(void **state)
            "\"K\u00f6ln}\"}}\n</tool_call>\n<tool_call>{\"name\": \"noop\"}</tool_call>",
            "Let me see.\n", "get_weather({\"city\": \"K\u00f6ln}\"}) noop({})");
     expect(LLM_TOOLS_HERMES, "<tool_call>{\"name\": \"noop\", \"arguments\": {}}", "", "noop({})");
+    expect(LLM_TOOLS_HERMES,
+           "<tool_call>{\"arguments\": {\"a\":1}, \"name\": \"noop\"}</tool_call>\n<tool_call>[{"
+           "\"name\":\"noop\",\"arguments\":\"{}\"}, {\"name\": \"noop\"}]</tool_call> ok",
+           "ok", "noop({\"a\": 1}) noop({}) noop({})");
+    expect(LLM_TOOLS_HERMES, "<tool_call>{\"name\":\"noop\",\"arguments\":{\"a\":[\"}\\\"", "",
+           "noop({\"a\":[\"}\\\")");
     expect(LLM_TOOLS_HERMES, "a < b and <tool> are no calls <tool_cal",
            "a < b and <tool> are no calls <tool_cal", "");
     expect(LLM_TOOLS_HERMES, "<tool_call>{\"name\": \"unknown\"}</tool_call>",
@@ -112,6 +125,9 @@ static void mistral_writes_a_list(void **state)
     expect(LLM_TOOLS_MISTRAL,
            "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"X\"}[TOOL_CALLS]noop[ARGS]{}", "",
            "get_weather({\"city\": \"X\"}) noop({})");
+    expect(LLM_TOOLS_MISTRAL,
+           "[TOOL_CALLS][{\"name\": \"noop\", \"arguments\": {}}, {\"name\": \"other\"}]",
+           ", {\"name\": \"other\"}]", "noop({})");
     expect(LLM_TOOLS_MISTRAL, "[TOOL_CALLS]\x95[ARGS]{}", "[TOOL_CALLS]\x95[ARGS]{}", "");
     expect(LLM_TOOLS_MISTRAL, "[TOOL] [TOOL_CALLS] []", "[TOOL] [TOOL_CALLS] []", "");
 }
@@ -149,6 +165,144 @@ static void text_is_held_back_only_while_it_may_be_a_call(void **state)
     llm_tools_destroy(t);
 }
 
+static void arguments_come_out_as_they_are_written(void **state)
+{
+    (void)state;
+    struct llm_tools *t;
+    const char *content, *arguments;
+    size_t bytes;
+    static const char head[] = "<tool_call>{\"name\": \"f\", \"arguments\": ";
+    assert_int_equal(llm_tools_create(LLM_TOOLS_HERMES, NULL, &t), 0);
+    assert_int_equal(llm_tools_feed(t, head, sizeof head - 1, &content, &bytes), 0);
+    assert_int_equal(llm_tools_count(t), 0);
+    assert_int_equal(llm_tools_feed(t, "{\"a\"", 4, &content, &bytes), 0);
+    assert_int_equal(llm_tools_count(t), 1);
+    assert_int_equal(llm_tools_arguments(t, 0, &arguments), 4);
+    assert_memory_equal(arguments, "{\"a\"", 4);
+    json_t *begun = llm_tools_call(t, 0, true);
+    json_t *function = json_object_get(begun, "function");
+    assert_string_equal(json_string_value(json_object_get(function, "name")), "f");
+    assert_string_equal(json_string_value(json_object_get(function, "arguments")), "");
+    json_decref(begun);
+    assert_int_equal(llm_tools_feed(t, ": 1}}</tool_call> ", 18, &content, &bytes), 0);
+    assert_int_equal(llm_tools_arguments(t, 0, &arguments), 8);
+    assert_int_equal(bytes, 0);
+    llm_tools_destroy(t);
+}
+
+/* ---- grammars ---- */
+
+static const char *const marks[] = {"[TOOL_CALLS]", "[ARGS]", "<tool_call>", "\": \"", "}}"};
+
+/* The text of a random walk through the grammar. */
+static void walk(const struct llm_vocab *vocab, enum llm_tools_form form, const char *gbnf,
+                 size_t gbnf_bytes, struct hw_rng *rng, char *text, size_t room)
+{
+    char why[LLM_WHY_CHARS];
+    struct llm_grammar *g;
+    struct llm_pieces *sorted;
+    struct llm_matcher *m;
+    uint32_t count = llm_vocab_size(vocab), allowed[600];
+    float logits[600];
+    size_t at = 0;
+    assert_true(count <= ARRAY_LEN(logits));
+    assert_int_equal(llm_grammar_parse(gbnf, gbnf_bytes, &g, why), 0);
+    assert_int_equal(llm_pieces_create(vocab, &sorted), 0);
+    assert_int_equal(llm_matcher_create(g, sorted, &m), 0);
+    for (;;) {
+        uint32_t n = 0;
+        memset(logits, 0, sizeof logits);
+        llm_matcher_mask(m, logits, count);
+        for (uint32_t i = 0; i < count; i++) {
+            if (!isinf(logits[i]))
+                allowed[n++] = i;
+        }
+        assert_true(n > 0);
+        uint32_t token = allowed[hw_rng_u64(rng) % n];
+        if (llm_vocab_ends(vocab, token))
+            break;
+        size_t bytes;
+        const char *piece = llm_tools_piece(form, vocab, token, &bytes);
+        assert_true(bytes > 0 && at + bytes < room);
+        memcpy(text + at, piece, bytes);
+        at += bytes;
+        llm_matcher_accept(m, token);
+    }
+    assert_false(llm_matcher_is_dead(m) && !llm_matcher_may_end(m));
+    text[at] = 0;
+    llm_matcher_destroy(m);
+    llm_pieces_destroy(sorted);
+    llm_grammar_destroy(g);
+}
+
+static void check_call(const json_t *call, const char *name)
+{
+    const json_t *function = json_object_get(call, "function");
+    const char *found = json_string_value(json_object_get(function, "name"));
+    json_t *arguments =
+        json_loads(json_string_value(json_object_get(function, "arguments")), 0, NULL);
+    assert_true(json_is_object(arguments));
+    if (name)
+        assert_string_equal(found, name);
+    if (strcmp(found, "get_weather") == 0)
+        assert_non_null(json_string_value(json_object_get(arguments, "city")));
+    else
+        assert_int_equal(json_object_size(arguments), 0);
+    json_decref(arguments);
+}
+
+/* What the grammar of a form writes is read back as calls and nothing else. */
+static void a_grammar_writes_calls_that_are_read_back(void **state)
+{
+    (void)state;
+    static const char *const names[] = {NULL, "get_weather", "noop"};
+    struct byte_vocab vocab = byte_vocab_make(false, marks, ARRAY_LEN(marks), NULL, 0);
+    json_t *offered = json_loads(tools_text, 0, NULL);
+    for (int i = 0; i < 5 * 3 * 6; i++) {
+        enum llm_tools_form form = LLM_TOOLS_HERMES + i % 5;
+        const char *name = names[i / 5 % 3];
+        struct hw_rng rng;
+        hw_rng_seed(&rng, (uint64_t)i);
+        char *gbnf, why[LLM_WHY_CHARS], text[16384];
+        size_t bytes;
+        assert_int_equal(
+            llm_tools_grammar(form, vocab.vocab, offered, name, i % 2, &gbnf, &bytes, why), 0);
+        walk(vocab.vocab, form, gbnf, bytes, &rng, text, sizeof text);
+        free(gbnf);
+        struct answer a;
+        parse(form, text, 1 + (size_t)i % 7, &a);
+        assert_string_equal(a.content, "");
+        assert_true(json_array_size(a.calls) > 0);
+        if (name || i % 2 == 0)
+            assert_int_equal(json_array_size(a.calls), 1);
+        for (size_t k = 0; k < json_array_size(a.calls); k++)
+            check_call(json_array_get(a.calls, k), name);
+        json_decref(a.calls);
+    }
+    json_decref(offered);
+    byte_vocab_drop(&vocab);
+}
+
+static void a_grammar_names_what_it_cannot_write(void **state)
+{
+    (void)state;
+    char *gbnf, why[LLM_WHY_CHARS];
+    size_t bytes;
+    json_t *offered = json_loads(tools_text, 0, NULL);
+    assert_int_equal(
+        llm_tools_grammar(LLM_TOOLS_LLAMA, NULL, offered, "other", true, &gbnf, &bytes, why),
+        -ENOENT);
+    assert_non_null(strstr(why, "'other'"));
+    json_t *function = json_object_get(json_array_get(offered, 1), "function");
+    json_object_set_new(function, "parameters", json_pack("{s:{}}", "not"));
+    assert_int_equal(
+        llm_tools_grammar(LLM_TOOLS_LLAMA, NULL, offered, NULL, true, &gbnf, &bytes, why),
+        -EOPNOTSUPP);
+    assert_non_null(strstr(why, "'noop'"));
+    assert_non_null(strstr(why, "\"not\""));
+    json_decref(offered);
+}
+
 static void a_call_that_never_ends_becomes_content(void **state)
 {
     (void)state;
@@ -174,8 +328,11 @@ static void a_template_tells_its_form(void **state)
         const char *text;
         enum llm_tools_form form;
     } cases[] = {
-        {"x '<tool_call>\\n' y", LLM_TOOLS_HERMES}, {"[TOOL_CALLS]", LLM_TOOLS_MISTRAL},
-        {"<|python_tag|>", LLM_TOOLS_LLAMA},        {"<function=", LLM_TOOLS_TAGGED},
+        {"x '<tool_call>\\n' y", LLM_TOOLS_HERMES},
+        {"[TOOL_CALLS]", LLM_TOOLS_MISTRAL},
+        {"[TOOL_CALLS]' + name + '[ARGS]", LLM_TOOLS_MISTRAL_NAMED},
+        {"<|python_tag|>", LLM_TOOLS_LLAMA},
+        {"<function=", LLM_TOOLS_TAGGED},
         {"<|im_start|>", LLM_TOOLS_NONE},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++)
@@ -217,6 +374,9 @@ int main(void)
         cmocka_unit_test(functions_are_tagged),
         cmocka_unit_test(without_a_form_all_is_content),
         cmocka_unit_test(text_is_held_back_only_while_it_may_be_a_call),
+        cmocka_unit_test(arguments_come_out_as_they_are_written),
+        cmocka_unit_test(a_grammar_writes_calls_that_are_read_back),
+        cmocka_unit_test(a_grammar_names_what_it_cannot_write),
         cmocka_unit_test(a_call_that_never_ends_becomes_content),
         cmocka_unit_test(a_template_tells_its_form),
         cmocka_unit_test(running_out_of_memory_is_an_error_and_leaks_nothing),

@@ -153,6 +153,15 @@ static void bad_fields_are_named(void **state)
             HTTP_CHAT, "top_logprobs");
     refused("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": [{}]}",
             HTTP_CHAT, "tools");
+    refused("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tool_choice\": "
+            "\"required\"}",
+            HTTP_CHAT, "tools");
+    refused("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tool_choice\": {}}",
+            HTTP_CHAT, "tool_choice");
+    refused("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"grammar\": \"root ::= "
+            "\\\"a\\\"\", \"tool_choice\": \"required\", \"tools\": [{\"function\": {\"name\": "
+            "\"f\"}}]}",
+            HTTP_CHAT, "grammar");
 }
 
 static void texts_and_tokens_are_read(void **state)
