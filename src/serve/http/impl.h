@@ -87,6 +87,7 @@ struct http_worker {
     bool tried;                  /* it was up, or could not be reached */
     uint64_t doubts;             /* texts that it lost: each asks for a look at once */
     uint64_t looked;             /* doubts when the last look began that found it well */
+    uint64_t tells;              /* ends of texts that told that it drains or has no room */
     struct llm_connection *conn; /* while users > 0 or state is up */
     uint32_t users;              /* threads in a call of conn */
     pthread_cond_t unused;       /* users is 0 */
@@ -212,6 +213,8 @@ int http_worker_start(struct http_worker *w) MUST_CHECK;
  * lock. */
 void http_worker_doubt(struct http_worker *w);
 bool http_worker_is_doubted(const struct http_worker *w);
+/* A text's end told so; no new text goes there until it describes itself anew.  Under the lock. */
+void http_worker_drains(struct http_worker *w);
 /* Waits for its thread; without the lock, after `stopping` is set. */
 void http_worker_stop(struct http_worker *w);
 

@@ -209,7 +209,8 @@ static void ended_well(struct http_sequence *s, struct http_worker *w,
         take_vector(s, end);
         break;
     default: /* drained; or cancelled, which we did not ask for */
-        w->served.draining = end->reason == LLM_END_DRAINED || w->served.draining;
+        if (end->reason == LLM_END_DRAINED)
+            http_worker_drains(w);
         move_on(s, end->reason != LLM_END_DRAINED, "the worker gave the text up again and again");
         break;
     }
@@ -219,11 +220,12 @@ static void ended_badly(struct http_sequence *s, struct http_worker *w, int stat
 {
     switch (status) {
     case -EAGAIN:
-        w->served.draining = true;
+        http_worker_drains(w);
         move_on(s, false, why);
         break;
     case -EBUSY:
         w->busy_until = hw_now_ns() + 50 * HW_MS;
+        w->tells++;
         move_on(s, false, why);
         break;
     case -EMSGSIZE:
@@ -318,9 +320,11 @@ static int start(struct http_attempt *a, char *why)
         request.most = s->most - request.sampled;
         request.sampling.biases = biases;
         request.grammar = grammar;
+        /* The user count keeps the connection; the worker's thread may take it away meanwhile. */
+        struct llm_connection *conn = a->worker->conn;
         a->worker->users++;
         pthread_mutex_unlock(&f->lock);
-        rc = llm_connection_start(a->worker->conn, &request, &connection_ops, a, &a->id, why);
+        rc = llm_connection_start(conn, &request, &connection_ops, a, &a->id, why);
         pthread_mutex_lock(&f->lock);
         if (--a->worker->users == 0)
             pthread_cond_broadcast(&a->worker->unused);
@@ -338,9 +342,10 @@ static void cancel(struct http_attempt *a)
     struct http_worker *w = a->worker;
     if (a->over || !w->conn)
         return;
+    struct llm_connection *conn = w->conn;
     w->users++;
     pthread_mutex_unlock(&f->lock);
-    llm_connection_cancel(w->conn, a->id);
+    llm_connection_cancel(conn, a->id);
     pthread_mutex_lock(&f->lock);
     if (--w->users == 0)
         pthread_cond_broadcast(&w->unused);

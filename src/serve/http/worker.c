@@ -59,6 +59,7 @@ static int look(struct http_worker *w, struct llm_connection *conn, char *why)
     struct http_model *models[LLM_SERVED_MODELS_MAX] = {NULL};
     http_lock(w->front);
     uint64_t doubts = w->doubts; /* a text that is lost from now on needs another look */
+    uint64_t tells = w->tells;   /* what a text's end tells from now on is newer than the answer */
     http_unlock(w->front);
     int rc = llm_connection_describe(conn, HTTP_HANG_NS, &served, why);
     if (rc == -ETIMEDOUT)
@@ -74,10 +75,13 @@ static int look(struct http_worker *w, struct llm_connection *conn, char *why)
     http_lock(w->front);
     uint32_t told = served.running + served.waiting;
     w->others = told > w->texts ? told - w->texts : 0;
+    if (w->tells == tells)
+        w->busy_until = 0;
+    else
+        served.draining |= w->served.draining;
     w->served = served;
     memcpy(w->models, models, sizeof(w->models));
     w->looked = doubts;
-    w->busy_until = 0;
     if (w->state != HTTP_WORKER_UP)
         hw_info(HW_CAT_NET, "worker %s is up", w->name);
     w->state = HTTP_WORKER_UP;
@@ -171,6 +175,12 @@ void http_worker_doubt(struct http_worker *w)
 {
     w->doubts++;
     pthread_cond_signal(&w->wake);
+}
+
+void http_worker_drains(struct http_worker *w)
+{
+    w->served.draining = true;
+    w->tells++;
 }
 
 bool http_worker_is_doubted(const struct http_worker *w)
