@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "cli/commands.h"
 #include "command/llm_client.h"
+#include "kv/cluster/http.h"
 #include "rpc/security/security.h"
 #include "rpc/servers.h"
 
@@ -74,7 +75,7 @@ struct top {
     size_t count;
 };
 
-/* ---- HTTP: one GET, answered until the connection ends ---- */
+/* ---- HTTP: one GET ---- */
 
 static int dial(const char *host, const char *port, uint64_t timeout_ns)
 {
@@ -96,70 +97,95 @@ static int dial(const char *host, const char *port, uint64_t timeout_ns)
     return rc ? rc : fd;
 }
 
-static int read_all(int fd, char *text, size_t room, size_t *len)
+struct answer {
+    struct kv_http http;
+    char *body;
+    size_t len;
+};
+
+static int take_body(void *user, const void *data, size_t len)
 {
-    for (*len = 0; *len < room;) {
-        ssize_t n = read(fd, text + *len, room - *len);
+    struct answer *a = user;
+    if (len > ANSWER_BYTES_MAX - a->len)
+        return -EMSGSIZE;
+    memcpy(a->body + a->len, data, len);
+    a->len += len;
+    return 0;
+}
+
+static int send_all(int fd, const char *text, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = send(fd, text, len, MSG_NOSIGNAL);
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        text += n > 0 ? n : 0;
+        len -= n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+static int read_answer(int fd, struct answer *a)
+{
+    char text[16 << 10];
+    while (!kv_http_done(&a->http)) {
+        ssize_t n = read(fd, text, sizeof text);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return n < 0 ? -errno : 0;
-        *len += (size_t)n;
+            return n < 0 ? -errno : kv_http_end(&a->http);
+        int rc = kv_http_feed(&a->http, text, (size_t)n);
+        if (rc)
+            return rc;
     }
-    return -EMSGSIZE;
+    return 0;
 }
 
-/* The body's JSON, or NULL.  The text has a NUL at its end. */
-static json_t *read_answer(const char *text, size_t len, unsigned *status)
+/* Why there is no state in what came, or NULL. */
+static const char *refusal(int rc, const struct answer *a, const json_t *state)
 {
-    const char *body = memmem(text, len, "\r\n\r\n", 4);
-    json_error_t error;
-    if (!body || len < 12 || sscanf(text, "HTTP/1.%*c %3u", status) != 1)
-        return NULL;
-    body += 4;
-    return json_loadb(body, len - (size_t)(body - text), 0, &error);
+    bool http = a->http.state > KV_HTTP_STATUS;
+    if (rc == 0 && a->http.status == 401)
+        return "it asks for an API key: --api-key-file FILE";
+    if (rc == -EAGAIN)
+        return "it did not answer in time";
+    if (rc && rc != -EPROTO && rc != -EMSGSIZE)
+        return strerror(-rc);
+    if (rc || !http || a->http.status != 200 || !json_is_object(state))
+        return "no gateway or server with --http answers there";
+    return NULL;
 }
 
 static json_t *ask_http(struct top *t, const char *address, char *why)
 {
-    char host[256], request[KEY_BYTES_MAX + 512];
+    char host[256], port_text[8], request[KEY_BYTES_MAX + 512];
     const char *at = address + strlen("http://");
     size_t host_len = strcspn(at, ":/");
     const char *port = at[host_len] == ':' ? at + host_len + 1 : "80";
-    char port_text[8];
-    json_t *json = NULL;
-    unsigned status = 0;
-    size_t len = 0;
+    struct answer a = {.body = malloc(ANSWER_BYTES_MAX)};
     snprintf(host, sizeof host, "%.*s", (int)host_len, at);
     snprintf(port_text, sizeof port_text, "%.*s", (int)strcspn(port, "/"), port);
-    int fd = dial(host, port_text, t->o->connect.timeout_ns);
-    char *text = fd >= 0 ? malloc(ANSWER_BYTES_MAX + 1) : NULL;
-    int rc = fd < 0 ? fd : text ? 0 : -ENOMEM;
+    kv_http_init(&a.http, take_body, &a);
+    int fd = a.body ? dial(host, port_text, t->o->connect.timeout_ns) : -ENOMEM;
+    int rc = fd < 0 ? fd : 0;
     if (rc == 0) {
         int n = snprintf(request, sizeof request,
-                         "GET /state HTTP/1.0\r\nHost: %s\r\n%s%s%sConnection: close\r\n\r\n", host,
+                         "GET /state HTTP/1.1\r\nHost: %s\r\n%s%s%sConnection: close\r\n\r\n", host,
                          t->key ? "Authorization: Bearer " : "", t->key ? t->key : "",
                          t->key ? "\r\n" : "");
-        rc = send(fd, request, (size_t)n, MSG_NOSIGNAL) == n ? 0 : -errno;
+        rc = send_all(fd, request, (size_t)n);
     }
     if (rc == 0)
-        rc = read_all(fd, text, ANSWER_BYTES_MAX, &len);
-    if (rc == 0) {
-        text[len] = '\0';
-        json = read_answer(text, len, &status);
-    }
-    if (rc)
-        snprintf(why, LLM_WHY_CHARS, "%s", strerror(-rc));
-    else if (status == 401)
-        snprintf(why, LLM_WHY_CHARS, "it asks for an API key: --api-key-file FILE");
-    else if (status != 200 || !json)
-        snprintf(why, LLM_WHY_CHARS, "no gateway or server with --http answers there");
+        rc = read_answer(fd, &a);
+    json_t *state = rc ? NULL : json_loadb(a.body, a.len, 0, NULL);
+    const char *refused = refusal(rc, &a, state);
     if (fd >= 0)
         close(fd);
-    free(text);
-    if (status == 200 && json_is_object(json))
-        return json;
-    json_decref(json);
+    free(a.body);
+    if (!refused)
+        return state;
+    snprintf(why, LLM_WHY_CHARS, "%s", refused);
+    json_decref(state);
     return NULL;
 }
 

@@ -1,12 +1,14 @@
 """Every endpoint of a server's HTTP door, and what it refuses."""
 
 import base64
+import contextlib
 import json
 import pathlib
 import signal
 import socket
 import ssl
 import struct
+import threading
 import unittest
 import urllib.parse
 
@@ -16,6 +18,21 @@ from rig import (MODEL, NAME, Case, Process, Stream, call, connect, counter, in_
 TEMPLATES = pathlib.Path(__file__).resolve().parents[2] / "unit/llm/templates"
 PROMPT = {"prompt": "And God said", "temperature": 0, "max_tokens": 16}
 KEY = "a-key-of-sixteen-or-more"
+
+
+@contextlib.contextmanager
+def one_answer(raw):
+    """A server that answers one connection with these bytes and ends it."""
+    def serve():
+        with listener.accept()[0] as client, contextlib.suppress(OSError):
+            client.recv(65536)
+            client.sendall(raw)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
 
 
 class Endpoints(unittest.TestCase):
@@ -253,6 +270,20 @@ class Endpoints(unittest.TestCase):
         nobody = hawser("top", "http://127.0.0.1:1", "--once")
         self.assertEqual(nobody.returncode, 69)
         self.assertIn("Connection refused", nobody.stdout)
+        good = b'{"workers": [], "requests": {"answered": 7}}'
+        nothing = "no gateway or server with --http answers there"
+        for raw, said in [
+                (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(good), good), "7 answered"),
+                (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n" + good, nothing),
+                (b"HTTP/1.1 200 OK\r\n\r\n[]", nothing),
+                (b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * (2 << 20), nothing),
+                (b"HTTP/1.1 404 Not Found\r\n\r\n{}", nothing),
+                (b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n", "--api-key-file"),
+                (b"SSH-2.0-x\r\n", nothing), (b"", nothing)]:
+            with self.subTest(raw=raw[:40]), one_answer(raw) as url:
+                result = hawser("top", url, "--once")
+                self.assertIn(said, result.stdout)
+                self.assertEqual(result.returncode, 0 if said == "7 answered" else 69)
 
     def test_one_connection_for_many_requests(self):
         connection = connect(self.url)
