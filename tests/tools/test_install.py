@@ -2,10 +2,13 @@
 import json
 import os
 import pathlib
+import pty
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
 
 BUILD, MESON = pathlib.Path(sys.argv.pop(1)).resolve(), sys.argv.pop(1)
@@ -15,6 +18,61 @@ TIMEOUT = 60
 def run(*command, **kwargs):
     return subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False,
                           timeout=TIMEOUT, **kwargs)
+
+
+# Notes what compadd adds when Tab is pressed; zsh completes at a terminal only.
+ZSHRC = """fpath=({place} $fpath)
+autoload -Uz compinit && compinit -u -D
+compadd() {{
+  if (( ${{@[(I)-(O|A|D)]}} )); then builtin compadd "$@"; return; fi
+  local -a found
+  builtin compadd -A found "$@"
+  (( $#found )) && print -rl -- $found >>{noted}
+  builtin compadd "$@"
+}}
+finish() {{ zle complete-word; print END >>{noted} }}
+zle -N finish
+bindkey '^I' finish
+print READY >>{noted}
+"""
+
+
+def zsh_completes(place, line):
+    with tempfile.TemporaryDirectory() as folder:
+        noted = pathlib.Path(folder, "noted")
+        noted.touch()
+        pathlib.Path(folder, ".zshrc").write_text(ZSHRC.format(place=place, noted=noted), encoding="utf-8")
+        terminal, inner = pty.openpty()
+        with subprocess.Popen(["zsh", "-i"], stdin=inner, stdout=inner, stderr=inner, start_new_session=True,
+                              env={**os.environ, "ZDOTDIR": folder}) as zsh:
+            reader = threading.Thread(target=drain, args=(terminal,))
+            reader.start()
+            os.close(inner)
+            try:
+                wait_for_line(noted, "READY")
+                os.write(terminal, f"hawser {line}\t".encode())
+                wait_for_line(noted, "END")
+            finally:
+                zsh.kill()
+        reader.join()
+        os.close(terminal)
+        return [found for found in noted.read_text().splitlines() if found not in ("READY", "END")]
+
+
+def drain(terminal):
+    try:
+        while os.read(terminal, 4096):
+            pass
+    except OSError:
+        pass
+
+
+def wait_for_line(path, line):
+    end = time.monotonic() + TIMEOUT
+    while line not in path.read_text().splitlines():
+        if time.monotonic() > end:
+            raise AssertionError(f"zsh did not come to {line}: {path.read_text()}")
+        threading.Event().wait(0.02)
 
 
 class Installed(unittest.TestCase):
@@ -82,6 +140,31 @@ class Installed(unittest.TestCase):
                              sorted(self.complete("info", "--token-file", "tok", cwd=folder)))
             self.assertEqual(["tokens"], self.complete("keygen", "tok", cwd=folder))
         self.assertIn("bash", self.complete("run", "--servers", "a", "--", "bas"))
+
+    def assert_completes(self, complete):
+        self.assertEqual(["keygen"], complete("ke"))
+        self.assertEqual(["--max-calls", "--max-clients"], sorted(complete("serve --max-c")))
+        self.assertEqual(["cpu"], complete("serve --backend c"))
+        self.assertEqual(["serve"], complete("help ser"))
+        self.assertIn("basename", complete("run --servers a -- basena"))
+
+    @unittest.skipUnless(shutil.which("fish"), "needs fish")
+    def test_fish_completes(self):
+        place = self.prefix / "share/fish/vendor_completions.d/hawser.fish"
+
+        def complete(line):
+            result = run("fish", "--no-config", "-c", 'source $argv[1]; complete -C "hawser $argv[2]"', place, line)
+            self.assertEqual((0, ""), (result.returncode, result.stderr))
+            return [found.split("\t")[0] for found in result.stdout.splitlines()]
+
+        self.assert_completes(complete)
+        self.assertEqual(["--backend=cpu"], complete("serve --backend=c"))
+
+    @unittest.skipUnless(shutil.which("zsh"), "needs zsh")
+    def test_zsh_completes(self):
+        place = self.prefix / "share/zsh/vendor-completions"
+        self.assert_completes(lambda line: zsh_completes(place, line))
+        self.assertEqual(["cpu"], zsh_completes(place, "serve --backend=c"))
 
     @unittest.skipUnless(shutil.which("systemd-analyze"), "needs systemd-analyze")
     def test_the_units_are_sound(self):
