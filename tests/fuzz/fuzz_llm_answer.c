@@ -5,6 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void try_inspection(struct wire_dec *d, struct wire_enc *e)
+{
+    static struct llm_inspection inspection;
+    llm_inspection_get(d, &inspection);
+    llm_inspection_put(e, &inspection);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void must(bool so)
@@ -54,15 +61,15 @@ static void try_served(struct wire_dec *d, struct wire_enc *e)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static void (*const tries[])(struct wire_dec *, struct wire_enc *) = {try_push, try_end,
-                                                                          try_served};
+    static void (*const tries[])(struct wire_dec *, struct wire_enc *) = {
+        try_push, try_end, try_served, try_inspection};
     struct wire_dec d;
     struct wire_enc e;
     if (size == 0)
         return 0;
     wire_dec_init(&d, data + 1, size - 1);
     wire_enc_init(&e, 2 * size + 65536);
-    tries[data[0] % 3](&d, &e);
+    tries[data[0] % 4](&d, &e);
     if (wire_dec_end(&d) == 0)
         must_encode_to(&e, data + 1, size - 1);
     wire_enc_fini(&e);

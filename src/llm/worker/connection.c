@@ -425,6 +425,8 @@ void llm_connection_traffic(const struct llm_connection *c, struct llm_connectio
     const struct rpc_stats *stats = rpc_client_stats(c->client);
     out->sent = hw_counter_load(&stats->bytes_sent);
     out->received = hw_counter_load(&stats->bytes_received);
+    out->messages_sent = hw_counter_load(&stats->msgs_sent);
+    out->messages_received = hw_counter_load(&stats->msgs_received);
 }
 
 uint32_t llm_connection_running(struct llm_connection *c)
@@ -555,6 +557,23 @@ int llm_connection_describe(struct llm_connection *c, uint64_t timeout_ns, struc
         rc = llm_why(why, -EPROTO, "the worker's description is malformed");
     rpc_answer_fini(&answer);
     llm_served_make_printable(out);
+    return rc;
+}
+
+int llm_connection_inspect(struct llm_connection *c, uint64_t timeout_ns,
+                           struct llm_inspection *out, char *why)
+{
+    struct llm_request request = {.method = LLM_METHOD_INSPECT};
+    struct rpc_answer answer;
+    struct wire_dec d;
+    int rc = exchange(c, &request, timeout_ns, &answer, why);
+    if (rc)
+        return rc;
+    wire_dec_init(&d, answer.data, answer.len);
+    llm_inspection_get(&d, out);
+    if (wire_dec_end(&d))
+        rc = llm_why(why, -EPROTO, "the worker's inspection is malformed");
+    rpc_answer_fini(&answer);
     return rc;
 }
 

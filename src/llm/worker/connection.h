@@ -16,7 +16,7 @@
 #define HAWSER_LLM_WORKER_CONNECTION_H
 
 #include "llm/model/why.h"
-#include "llm/worker/generate.h"
+#include "llm/worker/inspect.h"
 #include "rpc/client.h"
 
 struct llm_connection;
@@ -31,9 +31,10 @@ void llm_connection_close(struct llm_connection *conn);
 
 /* 0 while the connection lives, else the error that ended it, and why (may be NULL). */
 int llm_connection_status(struct llm_connection *conn, char *why);
-/* Bytes of the connection so far. */
+/* Bytes and messages of the connection so far. */
 struct llm_connection_traffic {
     uint64_t sent, received;
+    uint64_t messages_sent, messages_received;
 };
 void llm_connection_traffic(const struct llm_connection *conn, struct llm_connection_traffic *out);
 /* Texts that run now: on_end was not called yet. */
@@ -67,6 +68,9 @@ void llm_connection_cancel(struct llm_connection *conn, uint64_t id);
  * negative errno and why. */
 int llm_connection_describe(struct llm_connection *conn, uint64_t timeout_ns,
                             struct llm_served *out, char *why) MUST_CHECK;
+/* Where its KV is, for people.  The worker answers between two steps.  As describe. */
+int llm_connection_inspect(struct llm_connection *conn, uint64_t timeout_ns,
+                           struct llm_inspection *out, char *why) MUST_CHECK;
 /* Downloads the part of a served GGUF file before the tensors' data; llm_file_parse_header
  * (llm/model/file.h) takes it.  model as in a request.  *bytes is the caller's to free, aligned as
  * malloc does.  -ENOENT: no such model; -EOPNOTSUPP: not a GGUF file. */

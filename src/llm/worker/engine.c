@@ -3,9 +3,11 @@
 #include "base/log.h"
 #include "llm/model/why.h"
 #include "llm/worker/impl.h"
+#include "llm/worker/inspect.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- stateless forward ---- */
@@ -105,8 +107,10 @@ static int stateless(struct llm_worker *w, struct llm_job *job)
 static int find_weights(struct llm_worker *w, struct llm_job *job)
 {
     struct llm_model *m = llm_model_find(w, job->request.hash, job->request.total);
-    if (m)
+    if (m) {
+        hw_counter_bump(&w->counts[LLM_COUNT_UPLOADS_FOUND], 1);
         llm_client_choose(w, job->client, m);
+    }
     wire_put_u8(&job->answer, m != NULL);
     return 0;
 }
@@ -138,6 +142,7 @@ static int load_weights(struct llm_worker *w, struct llm_job *job)
         m->hashed = true;
         llm_model_list(w, m);
     }
+    hw_counter_bump(&w->counts[LLM_COUNT_UPLOADS], 1);
     llm_client_choose(w, job->client, m);
     add_serdes(job->client, began);
     return 0;
@@ -198,6 +203,32 @@ static int metrics(struct llm_worker *w, struct llm_job *job)
     return 0;
 }
 
+static int inspect(struct llm_worker *w, struct llm_job *job)
+{
+    struct llm_inspection *i = calloc(1, sizeof *i);
+    if (!i)
+        return llm_why(job->why, -ENOMEM, "no memory for an inspection");
+    i->uploads = hw_counter_load(&w->counts[LLM_COUNT_UPLOADS]);
+    i->uploads_found = hw_counter_load(&w->counts[LLM_COUNT_UPLOADS_FOUND]);
+    i->map_count = w->served_count;
+    for (uint32_t k = 0; k < w->served_count; k++) {
+        const struct llm_model *m = w->served[k];
+        uint32_t layers = llm_engine_config(m->engine)->layers;
+        llm_kv_map_init(&i->maps[k], layers, llm_engine_context(m->engine));
+        for (const struct llm_sequence *s = w->sequences; s; s = s->next) {
+            if (s->model != m)
+                continue;
+            i->maps[k].sequences++;
+            for (uint32_t l = 0; l < layers; l++)
+                llm_kv_map_add(&i->maps[k], l, llm_seq_layer_rows(s->seq, l),
+                               llm_seq_length(s->seq));
+        }
+    }
+    llm_inspection_put(&job->answer, i);
+    free(i);
+    return 0;
+}
+
 /* The client is gone.  After a goodbye its sequences are freed; else they are kept for the grace
  * time. */
 static void farewell(struct llm_worker *w, struct llm_client *c)
@@ -232,6 +263,8 @@ static int respond(struct llm_worker *w, struct llm_job *job)
         return reset(w, job);
     case LLM_METHOD_METRICS:
         return metrics(w, job);
+    case LLM_METHOD_INSPECT:
+        return inspect(w, job);
     default:
         return llm_kv_request(w, job);
     }

@@ -216,6 +216,8 @@ enum llm_worker_count {
     LLM_COUNT_TEXTS_WAITING,
     LLM_COUNT_GENERATED, /* tokens */
     LLM_COUNT_PREEMPTED, /* texts */
+    LLM_COUNT_UPLOADS,   /* models */
+    LLM_COUNT_UPLOADS_FOUND,
     LLM_COUNTS
 };
 

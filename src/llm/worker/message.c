@@ -32,6 +32,7 @@ const char *llm_method_name(uint32_t method)
         "cancel",
         "drain",
         "tokens",
+        "inspect",
     };
     _Static_assert(sizeof names / sizeof *names == LLM_METHOD_LAST - LLM_METHOD_FIRST + 1, "all");
     if (method < LLM_METHOD_FIRST || method > LLM_METHOD_LAST)
@@ -387,6 +388,7 @@ static int get_body(struct wire_dec *d, struct llm_request *r)
     case LLM_METHOD_METRICS:
     case LLM_METHOD_NETWORK_COUNTERS:
     case LLM_METHOD_DESCRIBE:
+    case LLM_METHOD_INSPECT:
         return 0;
     default:
         return -ENOSYS;

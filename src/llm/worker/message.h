@@ -95,7 +95,8 @@ enum llm_method {
     LLM_METHOD_CANCEL,
     LLM_METHOD_DRAIN,
     LLM_METHOD_TOKENS, /* pushed by the worker */
-    LLM_METHOD_LAST = LLM_METHOD_TOKENS,
+    LLM_METHOD_INSPECT,
+    LLM_METHOD_LAST = LLM_METHOD_INSPECT,
     LLM_METHOD_END = 768,
 };
 

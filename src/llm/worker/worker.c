@@ -55,6 +55,11 @@ static const struct hw_counter_def count_defs[LLM_COUNTS] = {
     [LLM_COUNT_PREEMPTED] = {"llm_texts_preempted",
                              "texts that gave their KV up to older ones and computed it again", "",
                              HW_COUNTER},
+    [LLM_COUNT_UPLOADS] = {"llm_uploads", "models that clients sent and that were loaded", "",
+                           HW_COUNTER},
+    [LLM_COUNT_UPLOADS_FOUND] = {"llm_uploads_found",
+                                 "models that clients did not send because they were here", "",
+                                 HW_COUNTER},
 };
 
 int llm_blob_make(struct llm_worker *w, struct llm_blob *blob, uint64_t bytes)

@@ -270,7 +270,8 @@ static enum MHD_Result get_state(struct http_exchange *x)
 {
     size_t len;
     pthread_mutex_lock(&x->front->lock);
-    char *text = http_state_json(x->front, &len);
+    bool map = MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, "map") != NULL;
+    char *text = http_state_json(x->front, map, &len);
     pthread_mutex_unlock(&x->front->lock);
     return respond_json(x, MHD_HTTP_OK, text, len);
 }

@@ -50,6 +50,8 @@ enum {
 #define HTTP_STEP_NS (60 * HW_SEC) /* in one step: its device hangs */
 #define HTTP_FIRST_NS (2 * HW_SEC) /* that the first requests wait for the first worker */
 #define HTTP_RETRY_MIN_NS (100 * HW_MS)
+#define HTTP_INSPECT_NS (500 * HW_MS) /* for an answer that only people need */
+#define HTTP_WATCH_NS (5 * HW_SEC)    /* that somebody who looked is thought to look still */
 #define HTTP_RETRY_MAX_NS (5 * HW_SEC)
 
 struct http_route;
@@ -93,11 +95,12 @@ struct http_worker {
     pthread_cond_t unused;       /* users is 0 */
     struct llm_served served;    /* as it said last */
     struct http_model *models[LLM_SERVED_MODELS_MAX];
-    uint32_t texts;          /* that run there for us */
-    uint32_t others;         /* that ran there for others when it was last asked */
-    uint64_t busy_until;     /* it refused one for want of room */
-    uint64_t losses;         /* connections that ended */
-    char why[LLM_WHY_CHARS]; /* it is down */
+    struct llm_inspection *inspection; /* the last one, heap; NULL: nobody has looked */
+    uint32_t texts;                    /* that run there for us */
+    uint32_t others;                   /* that ran there for others when it was last asked */
+    uint64_t busy_until;               /* it refused one for want of room */
+    uint64_t losses;                   /* connections that ended */
+    char why[LLM_WHY_CHARS];           /* it is down */
 };
 
 /* How a text ended for its client. */
@@ -177,8 +180,9 @@ struct http_front {
     uint64_t exchange_ids;
     uint32_t running; /* requests for texts */
     uint64_t started_ns;
-    int watch; /* epoll: clients that may leave */
-    int wake;  /* eventfd: the watching thread */
+    uint64_t watched_ns; /* when somebody last asked for the map of KV */
+    int watch;           /* epoll: clients that may leave */
+    int wake;            /* eventfd: the watching thread */
     pthread_t watcher;
     bool watcher_runs;
 };
@@ -353,7 +357,8 @@ char *http_answer_error(const struct http_error *e, size_t *len);
 void http_state_print(void *front, enum hw_counters_format format, FILE *out);
 /* What the page of a browser shows: workers, requests, tokens, times.  Malloc'd or NULL; under the
  * lock. */
-char *http_state_json(struct http_front *f, size_t *len);
+/* map: with where the KV is, which workers are asked for from now on while somebody looks. */
+char *http_state_json(struct http_front *f, bool map, size_t *len);
 /* That page, from page.html. */
 extern const char http_page_html[];
 extern const size_t http_page_html_len;

@@ -66,7 +66,47 @@ static const char *state_name(const struct http_worker *w)
     return w->served.draining ? "draining" : "up";
 }
 
-static json_t *worker_json(const struct http_worker *w)
+static json_t *cells_json(const struct llm_kv_map *m, const uint32_t *cells)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < m->rows * m->columns; i++)
+        json_array_append_new(list, json_integer(cells[i]));
+    return list;
+}
+
+/* What only people who look need; the worker was asked for it. */
+static void add_inspection(json_t *worker, const struct http_worker *w)
+{
+    const struct llm_inspection *i = w->inspection;
+    json_t *maps = json_array();
+    for (uint32_t k = 0; k < i->map_count && k < w->served.model_count; k++) {
+        const struct llm_kv_map *m = &i->maps[k];
+        json_array_append_new(
+            maps,
+            json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:o, s:o}", "model", w->served.models[k].name,
+                      "layers", (int)m->layers, "pages", (int)m->pages, "rows", (int)m->rows,
+                      "columns", (int)m->columns, "sequences", (int)m->sequences, "resident",
+                      cells_json(m, m->resident), "missing", cells_json(m, m->missing)));
+    }
+    json_object_set_new(worker, "kv_maps", maps);
+    json_object_set_new(worker, "uploads",
+                        json_pack("{s:I, s:I}", "sent", (json_int_t)i->uploads, "found",
+                                  (json_int_t)i->uploads_found));
+}
+
+/* The connection to the worker: sums since it was made. */
+static json_t *rope_json(const struct http_worker *w)
+{
+    struct llm_connection_traffic t;
+    if (!w->conn)
+        return json_null();
+    llm_connection_traffic(w->conn, &t);
+    return json_pack("{s:I, s:I, s:I, s:I}", "bytes_sent", (json_int_t)t.sent, "bytes_received",
+                     (json_int_t)t.received, "messages_sent", (json_int_t)t.messages_sent,
+                     "messages_received", (json_int_t)t.messages_received);
+}
+
+static json_t *worker_json(const struct http_worker *w, bool map)
 {
     uint64_t pages = 0, used = 0;
     json_t *models = json_array();
@@ -76,10 +116,14 @@ static json_t *worker_json(const struct http_worker *w)
         used += w->served.models[i].kv_used;
         json_array_append_new(models, json_string(w->served.models[i].name));
     }
-    return json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:o}", "address", w->name, "state",
-                     state_name(w), "running", up ? (int)w->served.running : 0, "waiting",
-                     up ? (int)w->served.waiting : 0, "kv_pages", (json_int_t)pages, "kv_used",
-                     (json_int_t)used, "losses", (json_int_t)w->losses, "models", models);
+    json_t *worker = json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:o, s:o}", "address", w->name,
+                               "state", state_name(w), "running", up ? (int)w->served.running : 0,
+                               "waiting", up ? (int)w->served.waiting : 0, "kv_pages",
+                               (json_int_t)pages, "kv_used", (json_int_t)used, "losses",
+                               (json_int_t)w->losses, "models", models, "rope", rope_json(w));
+    if (worker && map && up && w->inspection)
+        add_inspection(worker, w);
+    return worker;
 }
 
 static json_t *seconds_json(double seconds)
@@ -101,14 +145,16 @@ static void times_add(struct http_times *sum, const struct http_times *t)
     sum->sum_ns += t->sum_ns;
 }
 
-char *http_state_json(struct http_front *f, size_t *len)
+char *http_state_json(struct http_front *f, bool map, size_t *len)
 {
     struct http_times times[HTTP_TIMES] = {0};
     json_int_t counts[HTTP_COUNTS] = {0};
     json_t *workers = json_array();
+    if (map)
+        f->watched_ns = hw_now_ns();
     for (size_t i = 0; i < f->worker_count; i++) {
         if (!f->workers[i].left)
-            json_array_append_new(workers, worker_json(&f->workers[i]));
+            json_array_append_new(workers, worker_json(&f->workers[i], map));
     }
     for (size_t i = 0; i < f->model_count; i++) {
         struct http_model_stats *s = &f->models[i]->stats;

@@ -6,7 +6,9 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -93,6 +95,30 @@ static int look(struct http_worker *w, struct llm_connection *conn, char *why)
     return 0;
 }
 
+/* Where its KV is, while somebody looks at it.  A worker in a long step is not waited for. */
+static void inspect(struct http_worker *w, struct llm_connection *conn)
+{
+    struct http_front *f = w->front;
+    char why[LLM_WHY_CHARS];
+    http_lock(f);
+    bool watched = f->watched_ns && hw_now_ns() - f->watched_ns < HTTP_WATCH_NS;
+    http_unlock(f);
+    struct llm_inspection *new = watched ? malloc(sizeof *new) : NULL;
+    if (!new || llm_connection_inspect(conn, HTTP_INSPECT_NS, new, why)) {
+        free(new); /* the last one is still the newest */
+        return;
+    }
+    /* Room for the most models is half a megabyte. */
+    struct llm_inspection *small =
+        realloc(new, offsetof(struct llm_inspection, maps) + new->map_count * sizeof new->maps[0]);
+    new = small ? small : new;
+    http_lock(f);
+    struct llm_inspection *old = w->inspection;
+    w->inspection = new;
+    http_unlock(f);
+    free(old);
+}
+
 /* Takes the connection away from everybody and closes it. */
 static void lose(struct http_worker *w, struct llm_connection *conn, const char *why)
 {
@@ -117,6 +143,7 @@ static void attend(struct http_worker *w, struct llm_connection *conn, char *why
     struct http_front *f = w->front;
     bool stopping = false;
     while (!stopping && look(w, conn, why) == 0) {
+        inspect(w, conn);
         http_lock(f);
         pause_for(w, HTTP_DESCRIBE_NS);
         stopping = f->stopping;
@@ -203,4 +230,5 @@ void http_worker_stop(struct http_worker *w)
     pthread_join(w->thread, NULL);
     pthread_cond_destroy(&w->unused);
     pthread_cond_destroy(&w->wake);
+    free(w->inspection);
 }

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import unittest
 
-from rig import TIMEOUT, Case, call, service
+from rig import NAME, TIMEOUT, Case, Stream, call, service, wait_for
 
 HTML = {"Accept": "text/html,application/xhtml+xml"}
 KEY = "a-key-of-sixteen-or-more"
@@ -49,6 +49,13 @@ class Page(Case):
     @unittest.skipUnless(shutil.which("chromium"), "no chromium")
     def test_a_browser_shows_the_worker_and_its_model(self):
         with service() as front, tempfile.TemporaryDirectory() as home:
+            text = Stream(front.url, "/v1/completions", {"prompt": "And God said", "max_tokens": 400})
+            chunks = iter(text)
+            next(chunks)
+            maps = wait_for(lambda: call(front.url, "/state?map=1")[2]["workers"][0].get("kv_maps"))
+            self.assert_map(maps)
+            self.assertNotIn("kv_maps", call(front.url, "/state")[2]["workers"][0])
+            list(chunks)
             done = subprocess.run(
                 ["chromium", "--headless", "--no-sandbox", "--disable-gpu",
                  f"--user-data-dir={home}", "--virtual-time-budget=4000", "--dump-dom",
@@ -59,6 +66,17 @@ class Page(Case):
             self.assertRegex(done.stdout, r'id="pulse"[^>]*>The worker is up\.')
             self.assertRegex(done.stdout, r'<select id="model"><option')
             self.assertRegex(done.stdout, r'class="state up"')
+            self.assertRegex(done.stdout, r'aria-label="KV of kjv: [0-9,]+ pages here, 0 evicted"')
+            self.assertRegex(done.stdout, r'class="facts rope">[0-9.,]+ messages/s out')
+
+    def assert_map(self, maps):
+        (m,) = maps
+        self.assertEqual((m["model"], m["layers"], m["rows"], m["columns"]), (NAME, 6, 6, m["pages"]))
+        self.assertEqual(len(m["resident"]), m["rows"] * m["columns"])
+        self.assertEqual(set(m["missing"]), {0})
+        # A text has the same pages in each layer, from the first one on.
+        layers = [m["resident"][i * m["columns"]:][:m["columns"]] for i in range(m["rows"])]
+        self.assertEqual(layers, [sorted(layers[0], reverse=True)] * m["rows"])
 
 
 def private(path, flags):

@@ -1,6 +1,8 @@
 /* Requests of the LLM worker as bytes: what is sent is what arrives, and nothing else is taken. */
 #include "unit.h"
 
+#include "llm/engine/backend.h"
+#include "llm/worker/inspect.h"
 #include "llm/worker/record.h"
 
 #include <errno.h>
@@ -64,6 +66,7 @@ static const struct llm_request samples[] = {
     {.method = LLM_METHOD_SET_RECOVERY, .policy = {LLM_RECOVER_ALL, LLM_PACK_ALWAYS}},
     {.method = LLM_METHOD_RESUME, .handle = {8}},
     {.method = LLM_METHOD_DESCRIBE},
+    {.method = LLM_METHOD_INSPECT},
     {.method = LLM_METHOD_HEADER, .model = "kjv", .offset = 5, .length = 9},
     {.method = LLM_METHOD_GENERATE,
      .id = 300,
@@ -315,6 +318,50 @@ static void the_byte_account_adds_up(void **state)
     assert_int_equal(llm_byte_account_total(&account), 157);
 }
 
+static uint64_t sum(const uint32_t *cells, uint32_t count)
+{
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < count; i++)
+        all += cells[i];
+    return all;
+}
+
+static void a_map_of_kv_counts_each_page_once(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t layers, positions, rows, columns;
+    } shapes[] = {{6, 512, 6, 512 / LLM_KV_POSITIONS}, {80, 131072, 64, 64}, {1, 1, 1, 1}};
+    static struct llm_inspection sent, got;
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+        struct llm_kv_map *m = &sent.maps[0];
+        uint32_t layers = shapes[i].layers, positions = shapes[i].positions;
+        uint32_t pages = (positions + LLM_KV_POSITIONS - 1) / LLM_KV_POSITIONS;
+        sent = (struct llm_inspection){.uploads = 2, .uploads_found = 5, .map_count = 1};
+        llm_kv_map_init(m, layers, positions);
+        assert_int_equal(m->rows, shapes[i].rows);
+        assert_int_equal(m->columns, shapes[i].columns);
+        /* A sequence of full length, whose last layer is evicted. */
+        for (uint32_t l = 0; l < layers; l++)
+            llm_kv_map_add(m, l, l + 1 < layers ? positions : 0, positions);
+        m->sequences = 1;
+        uint32_t cells = m->rows * m->columns;
+        assert_int_equal(sum(m->resident, cells), (uint64_t)pages * (layers - 1));
+        assert_int_equal(sum(m->missing, cells), pages);
+        assert_int_equal(sum(m->missing, cells - m->columns), 0);
+        struct wire_enc e;
+        struct wire_dec d;
+        wire_enc_init(&e, 1 << 20);
+        llm_inspection_put(&e, &sent);
+        assert_int_equal(wire_enc_error(&e), 0);
+        wire_dec_init(&d, wire_enc_data(&e), wire_enc_len(&e));
+        llm_inspection_get(&d, &got);
+        assert_int_equal(wire_dec_end(&d), 0);
+        assert_memory_equal(&got, &sent, sizeof sent);
+        wire_enc_fini(&e);
+    }
+}
+
 static void handles_read_as_uuids(void **state)
 {
     (void)state;
@@ -400,6 +447,7 @@ int main(void)
         cmocka_unit_test(too_many_tokens_are_refused),
         cmocka_unit_test(classes_follow_what_bytes_are_for),
         cmocka_unit_test(the_byte_account_adds_up),
+        cmocka_unit_test(a_map_of_kv_counts_each_page_once),
         cmocka_unit_test(handles_read_as_uuids),
         cmocka_unit_test(layers_are_named_in_words),
         cmocka_unit_test(records_come_back),
