@@ -7,7 +7,9 @@
 #include "bench/serve/load.h"
 #include "llm/chat/chat.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <pthread.h>
@@ -16,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,7 +26,8 @@ enum {
     CLIENTS_MAX = 256,
     REPS_MAX = 31,
     PROMPT_TOKENS_MAX = 65536,
-    WAYS = 4 /* to ask */
+    PEER_SECONDS = 120, /* until a peer has loaded its model */
+    WAYS = 4            /* to ask */
 };
 
 struct bench_serve_options {
@@ -89,10 +93,10 @@ static const struct cmd_option options[] = {
      .help = "of the worker"},
     {.name = "peer",
      .kind = CMD_STRING,
-     .argument = "URL",
+     .argument = "URL|COMMAND",
      .offset = offsetof(struct bench_serve_options, peer),
-     .help = "another server of the same model, http://host:port, measured beside ours:\n"
-             "llama-server, for example"},
+     .help = "another server of the same model, llama-server for example, measured beside ours:\n"
+             "http://host:port, or a command that starts it, with $MODEL and $PORT"},
     {.name = "check",
      .kind = CMD_FLAG,
      .offset = offsetof(struct bench_serve_options, check),
@@ -108,12 +112,14 @@ static const struct cmd_option options[] = {
 static const struct hw_bench_target targets[] = {
     {"rate.http.", false, 0.97},
     {"rate.gateway.", false, 0.97},
+    {"over-peer.", false, 1},
 };
 
 /* ---- programs ---- */
 
 struct child {
     pid_t pid;
+    bool group; /* it leads one */
     char url[128];
 };
 
@@ -171,11 +177,48 @@ static enum cmd_exit start(struct child *c, const char *const *argv, const char 
     return CMD_DONE;
 }
 
+static uint16_t free_port(void)
+{
+    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(addr);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool found = fd >= 0 && bind(fd, (struct sockaddr *)&addr, len) == 0 &&
+                 getsockname(fd, (struct sockaddr *)&addr, &len) == 0;
+    if (fd >= 0)
+        close(fd);
+    return found ? ntohs(addr.sin_port) : 0;
+}
+
+/* A peer that a command starts, in a group of its own.  What it prints goes nowhere. */
+static enum cmd_exit start_peer(struct child *c, const char *command, const char *model)
+{
+    uint16_t port = free_port();
+    char text[8];
+    pid_t parent = getpid();
+    snprintf(text, sizeof(text), "%u", port);
+    snprintf(c->url, sizeof(c->url), "http://127.0.0.1:%u", port);
+    c->pid = port ? fork() : -1;
+    if (c->pid == 0) {
+        int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent || setpgid(0, 0) || nowhere < 0 || dup2(nowhere, 0) < 0 ||
+            dup2(nowhere, 1) < 0 || dup2(nowhere, 2) < 0 || setenv("MODEL", model, 1) ||
+            setenv("PORT", text, 1))
+            _exit(1);
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    if (c->pid < 0)
+        return cmd_fail(CMD_FAILED, "bench-serve: no process: %s", strerror(errno));
+    c->group = true;
+    return CMD_DONE;
+}
+
 static void stop(struct child *c)
 {
     if (c->pid <= 0)
         return;
-    kill(c->pid, SIGTERM);
+    kill(c->group ? -c->pid : c->pid, SIGTERM);
     waitpid(c->pid, NULL, 0);
     c->pid = 0;
 }
@@ -189,7 +232,7 @@ static const char *const way_names[WAYS] = {"engine", "http", "gateway", "peer"}
 struct bench_run {
     const struct bench_serve_options *o;
     struct bench_dir dir;
-    struct child worker, gateway;
+    struct child worker, gateway, peer;
     struct bench_load_peer at[WAYS];
     struct llm_file *file;
     struct llm_vocab *vocab;
@@ -304,6 +347,14 @@ static void add_rows(struct bench_run *r, struct hw_bench *bench, uint32_t clien
         hw_bench_field(bench, "first_over_engine", "%+.3f ms", f->first_ms - base->first_ms);
         hw_bench_judge(bench, targets, ARRAY_LEN(targets));
     }
+    const struct figures *peer = &medians[WAY_PEER];
+    for (int way = WAY_HTTP; r->o->peer && way <= WAY_GATEWAY; way++) {
+        const struct figures *f = &medians[way];
+        snprintf(name, sizeof(name), "over-peer.%s.%u", way_names[way], clients);
+        hw_bench_row(bench, name, f->rate, "tok/s", peer->rate);
+        hw_bench_field(bench, "first_over_peer", "%+.3f ms", f->first_ms - peer->first_ms);
+        hw_bench_judge(bench, targets, ARRAY_LEN(targets));
+    }
 }
 
 static enum cmd_exit measure(struct bench_run *r, struct hw_bench *bench, uint32_t clients)
@@ -376,6 +427,44 @@ static enum cmd_exit read_prompt(struct bench_run *r)
     return r->body ? CMD_DONE : cmd_fail(CMD_USAGE, "bench-serve: --prompt: is not UTF-8");
 }
 
+/* Until it answers a request, or has ended. */
+static enum cmd_exit await_peer(struct bench_run *r)
+{
+    uint64_t end = hw_now_ns() + PEER_SECONDS * HW_SEC;
+    char why[BENCH_LOAD_WHY] = "";
+    for (;;) {
+        struct bench_load_figures figures;
+        int fd = bench_load_connect(&r->at[WAY_PEER], why);
+        int rc = fd < 0 ? fd : bench_load_http(fd, r->body, &figures, why);
+        if (fd >= 0)
+            close(fd);
+        if (rc == 0)
+            return CMD_DONE;
+        if (waitpid(r->peer.pid, NULL, WNOHANG) == r->peer.pid) {
+            r->peer.pid = 0;
+            return cmd_fail(CMD_FAILED, "bench-serve: --peer: the command ended");
+        }
+        if (hw_now_ns() >= end)
+            return cmd_fail(CMD_FAILED, "bench-serve: --peer: no answer for %d s: %s", PEER_SECONDS,
+                            why);
+        usleep(100000);
+    }
+}
+
+static enum cmd_exit find_peer(struct bench_run *r)
+{
+    if (!r->o->peer || bench_load_parse(r->o->peer, &r->at[WAY_PEER]) == 0)
+        return CMD_DONE;
+    if (strncmp(r->o->peer, "http://", 7) == 0)
+        return cmd_fail(CMD_USAGE, "bench-serve: --peer: '%s' is not http://host:port", r->o->peer);
+    enum cmd_exit code = start_peer(&r->peer, r->o->peer, r->o->model);
+    if (code != CMD_DONE)
+        return code;
+    if (bench_load_parse(r->peer.url, &r->at[WAY_PEER]))
+        return cmd_fail(CMD_FAILED, "bench-serve: --peer: no port");
+    return await_peer(r);
+}
+
 static enum cmd_exit start_programs(struct bench_run *r)
 {
     char listen[80], threads[24], kv[24], why[LLM_WHY_CHARS];
@@ -398,11 +487,9 @@ static enum cmd_exit start_programs(struct bench_run *r)
     if (bench_load_parse(r->worker.url, &r->at[WAY_HTTP]) ||
         bench_load_parse(r->gateway.url, &r->at[WAY_GATEWAY]))
         return cmd_fail(CMD_FAILED, "bench-serve: hawser serve does not say where it listens");
-    if (r->o->peer && bench_load_parse(r->o->peer, &r->at[WAY_PEER]))
-        return cmd_fail(CMD_USAGE, "bench-serve: --peer: '%s' is not http://host:port", r->o->peer);
     if (rpc_addr_parse(listen, &addr, why) || llm_connection_open(&addr, &net, NULL, &r->conn, why))
         return cmd_fail(CMD_FAILED, "bench-serve: %s", why);
-    return CMD_DONE;
+    return find_peer(r);
 }
 
 static enum cmd_exit run_in(struct bench_run *r)
@@ -414,6 +501,7 @@ static enum cmd_exit run_in(struct bench_run *r)
         code = measure_all(r);
     if (r->conn)
         llm_connection_close(r->conn);
+    stop(&r->peer);
     stop(&r->gateway);
     stop(&r->worker);
     free(r->body);
@@ -444,13 +532,16 @@ const struct cmd_command cmd_bench_serve = {
     .description =
         "Starts a server with a model and an HTTP address, and a gateway before it.  Clients ask\n"
         "for the same text all at once: straight from the worker (engine), over HTTP, through the\n"
-        "gateway, and from --peer.  The engine is the baseline of each row.",
+        "gateway, and from --peer.  The engine is the baseline of each row; --peer adds rows that\n"
+        "have the peer as theirs.",
     .options = options,
     .environment =
         (const struct cmd_env[]){
             {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"}, {NULL}},
     .examples = "hawser bench-serve --model models/kjv.gguf\n"
-                "hawser bench-serve --model model.gguf --peer http://127.0.0.1:8080 --json",
+                "hawser bench-serve --model model.gguf --peer http://127.0.0.1:8080 --json\n"
+                "hawser bench-serve --model model.gguf \\\n"
+                "    --peer 'exec llama-server -m \"$MODEL\" --port \"$PORT\" -np 16'",
     .values_size = sizeof(struct bench_serve_options),
     .run = run,
 };
