@@ -1,16 +1,10 @@
-/* What a client takes from a worker: pushed tokens, the end of a text, a worker's description.  The
- * first byte says which the rest is.  What was decoded must encode to the same bytes. */
-#include "llm/worker/generate.h"
+/* What a client takes from a worker: pushed tokens, the end of a text, a worker's description,
+ * where its KV is.  The first byte says which the rest is.  What was decoded must encode to the
+ * same bytes. */
+#include "llm/worker/inspect.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static void try_inspection(struct wire_dec *d, struct wire_enc *e)
-{
-    static struct llm_inspection inspection;
-    llm_inspection_get(d, &inspection);
-    llm_inspection_put(e, &inspection);
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -57,6 +51,13 @@ static void try_served(struct wire_dec *d, struct wire_enc *e)
     static struct llm_served served;
     llm_served_get(d, &served);
     llm_served_put(e, &served);
+}
+
+static void try_inspection(struct wire_dec *d, struct wire_enc *e)
+{
+    static struct llm_inspection inspection;
+    llm_inspection_get(d, &inspection);
+    llm_inspection_put(e, &inspection);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
