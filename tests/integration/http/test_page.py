@@ -14,7 +14,7 @@ KEY = "a-key-of-sixteen-or-more"
 
 
 class Page(Case):
-    def test_a_browser_gets_a_page_that_needs_nothing_else(self):
+    def test_a_browser_gets_a_page_that_needs_nothing_else_and_the_state_counts(self):
         with service() as front:
             status, headers, page = call(front.url, "/", headers=HTML)
             self.assertEqual(status, 200)
@@ -23,9 +23,6 @@ class Page(Case):
             self.assertEqual([], re.findall(r"(?:https?:)?//\w+\.\w+|src=|@import", page))
             text = call(front.url, "/")
             self.assertTrue(text[1]["Content-Type"].startswith("text/plain"))
-
-    def test_the_state_counts_what_was_answered(self):
-        with service() as front:
             before = call(front.url, "/state")[2]
             self.assertEqual([w["state"] for w in before["workers"]], ["up"])
             self.assertIsNone(before["first_token"]["p50"])
