@@ -58,6 +58,8 @@ static uint32_t take(struct page_alloc *a, struct stack *s)
 static uint32_t allowed_pages(const struct page_alloc *a)
 {
     uint64_t limit = a->config.limit ? page_limit_get(a->config.limit) : 0;
+    uint64_t own = a->config.limit ? page_limit_own(a->config.limit) : 0;
+    limit = own && (limit == 0 || own < limit) ? own : limit;
     uint64_t pages = limit ? limit / a->config.id_bytes : a->config.pages;
     return pages < a->config.pages ? (uint32_t)pages : a->config.pages;
 }
@@ -283,19 +285,6 @@ int page_alloc_pages(struct page_alloc *a, uint32_t *ids_out, size_t count, stru
     pthread_mutex_unlock(&a->lock);
     if (low)
         page_reserve_wake(&a->reserve);
-    return rc;
-}
-
-int page_alloc_tokens(struct page_alloc *a, uint64_t tokens, uint32_t *ids_out, size_t room,
-                      size_t *count_out, struct page_error *why)
-{
-    uint64_t count = page_blocks_pages(&a->config.blocks, tokens);
-    if (count > room)
-        return page_fail(why, -ENOBUFS, 0, "%llu tokens take %llu pages; there is room for %zu",
-                         (unsigned long long)tokens, (unsigned long long)count, room);
-    int rc = page_alloc_pages(a, ids_out, count, why);
-    if (rc == 0)
-        *count_out = count;
     return rc;
 }
 

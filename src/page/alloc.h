@@ -14,7 +14,6 @@
 #ifndef HAWSER_PAGE_ALLOC_H
 #define HAWSER_PAGE_ALLOC_H
 
-#include "page/geometry.h"
 #include "page/limit.h"
 
 /* Whole or not at all, as page_group_map and page_tensors_map are.  From any thread. */
@@ -23,7 +22,6 @@ typedef int page_alloc_change(void *user, const uint32_t *ids, size_t count,
 
 struct page_alloc_config {
     uint32_t pages;
-    struct page_blocks blocks;
     page_alloc_change *map, *unmap;
     void *user;
     uint32_t reserve_low, reserve_high;
@@ -48,9 +46,6 @@ void page_alloc_destroy(struct page_alloc *a);
  * PAGE_BATCH_MAX, or what map answered. */
 int page_alloc_pages(struct page_alloc *a, uint32_t *ids_out, size_t count,
                      struct page_error *why) MUST_CHECK;
-/* The pages for a sequence of `tokens`; *count_out of them, at most `room`, else -ENOBUFS. */
-int page_alloc_tokens(struct page_alloc *a, uint64_t tokens, uint32_t *ids_out, size_t room,
-                      size_t *count_out, struct page_error *why) MUST_CHECK;
 /* -ENOENT, and nothing is freed, when one of them is not in use.  What unmap answered otherwise:
  * the pages are no longer the caller's then either, and stay reserved. */
 int page_alloc_free(struct page_alloc *a, const uint32_t *ids, size_t count,

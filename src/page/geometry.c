@@ -74,27 +74,3 @@ int page_geometry_check(const struct page_geometry *g, const uint32_t *ids, size
     }
     return 0;
 }
-
-int page_blocks_init(struct page_blocks *b, const struct page_geometry *g, uint32_t block_tokens,
-                     uint64_t token_bytes, struct page_error *why)
-{
-    if (block_tokens == 0 || block_tokens > PAGE_BLOCK_TOKENS_MAX)
-        return page_fail(why, -EINVAL, 0, "a block of %u tokens; 1 to %d are possible",
-                         block_tokens, PAGE_BLOCK_TOKENS_MAX);
-    if (token_bytes == 0 || token_bytes > g->page_bytes / block_tokens)
-        return page_fail(
-            why, -EINVAL, 0, "a block of %u tokens of %llu bytes does not fit a page of %llu",
-            block_tokens, (unsigned long long)token_bytes, (unsigned long long)g->page_bytes);
-    *b = (struct page_blocks){
-        .block_tokens = block_tokens,
-        .token_bytes = token_bytes,
-        .per_page = (uint32_t)(g->page_bytes / (token_bytes * block_tokens)),
-    };
-    return 0;
-}
-
-uint64_t page_blocks_pages(const struct page_blocks *b, uint64_t tokens)
-{
-    uint64_t blocks = tokens / b->block_tokens + (tokens % b->block_tokens != 0);
-    return blocks / b->per_page + (blocks % b->per_page != 0);
-}

@@ -1,4 +1,4 @@
-/* page/geometry.h - how many pages there are, where each lies, and how many a sequence needs.
+/* page/geometry.h - how many pages there are, and where each lies.
  *
  * Every layer has a K and a V tensor, and an id names one page in each of them, so
  *
@@ -51,21 +51,5 @@ void page_geometry_explain(const struct page_geometry *g, char text[PAGE_TEXT_CH
 /* 0, or -ERANGE with a sentence that says how many pages there are and how that was computed. */
 int page_geometry_check(const struct page_geometry *g, const uint32_t *ids, size_t count,
                         struct page_error *why) MUST_CHECK;
-
-/* ---- tokens ---- */
-
-/* A block is what an engine allocates: block_tokens tokens of one tensor.  A block lies in one
- * page; what is left at the end of a page is not used. */
-struct page_blocks {
-    uint32_t block_tokens;
-    uint64_t token_bytes; /* of one token in one K or V tensor */
-    uint32_t per_page;    /* blocks */
-};
-
-/* 0, or -EINVAL with a sentence: a zero, too many tokens a block, or a block past a page. */
-int page_blocks_init(struct page_blocks *b, const struct page_geometry *g, uint32_t block_tokens,
-                     uint64_t token_bytes, struct page_error *why) MUST_CHECK;
-/* Pages that hold `tokens` tokens of one sequence that begins on a page of its own. */
-uint64_t page_blocks_pages(const struct page_blocks *b, uint64_t tokens);
 
 #endif

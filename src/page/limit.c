@@ -18,7 +18,8 @@
 
 enum {
     LIMIT_MAGIC = 0x4c504748, /* "HGPL" */
-    LIMIT_VERSION = 1,
+    LIMIT_VERSION = 2,
+    LINE_BYTES = 3 * HW_CACHE_LINE,
     CHARGE_TRIES = 8 /* a refusal may be due to a charge that is being taken back */
 };
 
@@ -33,8 +34,10 @@ struct limit_line {
     _Atomic uint64_t owner; /* pid and start time, so that a reused pid is another; 0: nobody */
     _Atomic uint64_t charged;
     _Atomic uint64_t mapped;
-    _Atomic uint32_t rank;
-    uint8_t pad[HW_CACHE_LINE - 28];
+    _Atomic uint32_t rank, trims;
+    _Atomic uint64_t min, used, wanted, oldest, oldest_ns, busy_ns;
+    uint8_t pad[HW_CACHE_LINE - 16];
+    _Atomic char name[PAGE_LIMIT_NAME_CHARS];
 };
 
 struct limit_file {
@@ -43,11 +46,13 @@ struct limit_file {
 };
 
 _Static_assert(sizeof(struct limit_head) == HW_CACHE_LINE, "a line");
-_Static_assert(sizeof(struct limit_line) == HW_CACHE_LINE, "a line");
+_Static_assert(sizeof(struct limit_line) == LINE_BYTES, "a line");
 
 struct page_limit {
     struct limit_file *file;
     struct limit_line *mine; /* NULL before claim */
+    uint64_t me;             /* its owner */
+    _Atomic uint64_t own;    /* 0: none */
 };
 
 /* ---- who is alive ---- */
@@ -87,12 +92,12 @@ static bool is_alive(uint64_t owner)
     return identity(pid) == owner;
 }
 
-static void forget_dead(struct limit_file *file)
+static void forget_dead(struct page_limit *l)
 {
     for (size_t i = 0; i < PAGE_LIMIT_USERS; i++) {
-        uint64_t owner = atomic_load(&file->lines[i].owner);
-        if (owner && !is_alive(owner))
-            atomic_compare_exchange_strong(&file->lines[i].owner, &owner, 0);
+        uint64_t owner = atomic_load(&l->file->lines[i].owner);
+        if (owner && owner != l->me && !is_alive(owner))
+            atomic_compare_exchange_strong(&l->file->lines[i].owner, &owner, 0);
     }
 }
 
@@ -117,31 +122,57 @@ static int prepare(int fd)
     return 0;
 }
 
-int page_limit_open(const char *path, struct page_limit **out, struct page_error *why)
+static int map_file(const char *path, void **map)
 {
-    struct page_limit *l = calloc(1, sizeof *l);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    int rc = !l ? -ENOMEM : fd < 0 ? -errno : 0;
-    void *map = MAP_FAILED;
-    if (rc == 0 && flock(fd, LOCK_EX))
-        rc = -errno;
-    if (rc == 0)
-        rc = prepare(fd);
+    int rc = fd < 0 || flock(fd, LOCK_EX) ? -errno : prepare(fd);
     if (rc == 0) {
-        map = mmap(NULL, sizeof(struct limit_file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        rc = map == MAP_FAILED ? -errno : 0;
+        *map = mmap(NULL, sizeof(struct limit_file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        rc = *map == MAP_FAILED ? -errno : 0;
     }
     if (fd >= 0) {
         (void)flock(fd, LOCK_UN); /* the mapping keeps the open file, and with it the lock */
         close(fd);
     }
+    return rc;
+}
+
+static int map_memory(void **map)
+{
+    *map = mmap(NULL, sizeof(struct limit_file), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                -1, 0);
+    return *map == MAP_FAILED ? -errno : 0;
+}
+
+int page_limit_open(const char *path, struct page_limit **out, struct page_error *why)
+{
+    struct page_limit *l = calloc(1, sizeof *l);
+    void *map = NULL;
+    int rc = !l ? -ENOMEM : path ? map_file(path, &map) : map_memory(&map);
     if (rc) {
         free(l);
-        return page_fail(why, rc, 0, "cannot use the limit file %s: %s", path,
+        return page_fail(why, rc, 0, "cannot use the limit file %s: %s", path ? path : "in memory",
                          rc == -EPROTO ? "another version made it" : strerror(-rc));
     }
     l->file = map;
     *out = l;
+    return 0;
+}
+
+int page_limit_open_same(const struct page_limit *l, struct page_limit **out,
+                         struct page_error *why)
+{
+    struct page_limit *other = calloc(1, sizeof *other);
+    /* Of no bytes: a second mapping of the same memory. */
+    void *map = mremap(l->file, 0, sizeof *l->file, MREMAP_MAYMOVE);
+    if (!other || map == MAP_FAILED) {
+        if (map != MAP_FAILED)
+            munmap(map, sizeof *l->file);
+        free(other);
+        return page_fail(why, -ENOMEM, 0, "no memory for another user of a limit");
+    }
+    other->file = map;
+    *out = other;
     return 0;
 }
 
@@ -158,8 +189,8 @@ void page_limit_close(struct page_limit *l)
 int page_limit_claim(struct page_limit *l, uint32_t rank, struct page_error *why)
 {
     assert(!l->mine);
-    uint64_t me = identity(getpid());
-    forget_dead(l->file);
+    uint64_t me = l->me = identity(getpid());
+    forget_dead(l);
     for (size_t i = 0; i < PAGE_LIMIT_USERS; i++) {
         struct limit_line *line = &l->file->lines[i];
         uint64_t nobody = 0;
@@ -169,24 +200,45 @@ int page_limit_claim(struct page_limit *l, uint32_t rank, struct page_error *why
          */
         atomic_store(&line->charged, 0);
         atomic_store(&line->mapped, 0);
+        atomic_store(&line->min, 0);
+        atomic_store(&line->name[0], '\0');
         atomic_store(&line->rank, rank);
+        atomic_store(&line->trims, atomic_load(&l->file->head.trims));
         l->mine = line;
+        page_limit_note_state(l, &(struct page_limit_state){0});
         return 0;
     }
     return page_fail(why, -EUSERS, 0, "%d processes share this limit already", PAGE_LIMIT_USERS);
 }
 
-static uint64_t total(const struct limit_file *file)
+void page_limit_name(struct page_limit *l, const char *name, uint64_t min_bytes)
 {
-    struct limit_file *f = (struct limit_file *)file;
-    uint64_t sum = 0;
+    size_t len = strnlen(name, PAGE_LIMIT_NAME_CHARS - 1);
+    assert(l->mine);
+    for (size_t i = 0; i <= len; i++)
+        atomic_store_explicit(&l->mine->name[i], i < len ? name[i] : '\0', memory_order_relaxed);
+    atomic_store(&l->mine->min, min_bytes);
+}
+
+static uint64_t add(uint64_t sum, uint64_t bytes)
+{
+    return sum + bytes < sum ? UINT64_MAX : sum + bytes;
+}
+
+/* What is charged, and with `mine` also what is set aside for the others. */
+static uint64_t total(struct limit_file *f, const struct limit_line *mine, uint64_t limit)
+{
+    uint64_t charged = 0, aside = 0, mins = 0;
     for (size_t i = 0; i < PAGE_LIMIT_USERS; i++) {
-        if (!atomic_load(&f->lines[i].owner))
+        struct limit_line *line = &f->lines[i];
+        if (!atomic_load(&line->owner))
             continue;
-        uint64_t charged = atomic_load(&f->lines[i].charged);
-        sum = sum + charged < sum ? UINT64_MAX : sum + charged;
+        uint64_t bytes = atomic_load(&line->charged), min = atomic_load(&line->min);
+        charged = add(charged, bytes);
+        mins = add(mins, min);
+        aside = add(aside, line != mine && min > bytes ? min - bytes : 0);
     }
-    return sum;
+    return mine && mins <= limit ? add(charged, aside) : charged;
 }
 
 static int refuse(struct page_limit *l, uint64_t used, uint64_t bytes, struct page_error *why)
@@ -204,14 +256,16 @@ int page_limit_charge(struct page_limit *l, uint64_t bytes, struct page_error *w
     assert(l->mine);
     uint64_t used = 0;
     for (int i = 0; i < CHARGE_TRIES; i++) {
-        atomic_fetch_add(&l->mine->charged, bytes);
+        uint64_t own = page_limit_own(l), mine = atomic_fetch_add(&l->mine->charged, bytes) + bytes;
         uint64_t limit = page_limit_get(l);
-        used = total(l->file);
-        if (limit == 0 || used <= limit)
+        used = total(l->file, l->mine, limit);
+        if ((limit == 0 || used <= limit) && (own == 0 || mine <= own))
             return 0;
         atomic_fetch_sub(&l->mine->charged, bytes);
+        if (own && mine > own)
+            break;
         if (i == 0)
-            forget_dead(l->file);
+            forget_dead(l);
         else
             sched_yield();
     }
@@ -224,10 +278,42 @@ void page_limit_refund(struct page_limit *l, uint64_t bytes)
     atomic_fetch_sub(&l->mine->charged, bytes);
 }
 
+uint64_t page_limit_charged(const struct page_limit *l)
+{
+    assert(l->mine);
+    return atomic_load(&l->mine->charged);
+}
+
+uint32_t page_limit_line(const struct page_limit *l)
+{
+    assert(l->mine);
+    return (uint32_t)(l->mine - l->file->lines);
+}
+
 void page_limit_note_mapped(struct page_limit *l, uint64_t bytes)
 {
     assert(l->mine);
     atomic_store_explicit(&l->mine->mapped, bytes, memory_order_relaxed);
+}
+
+void page_limit_note_state(struct page_limit *l, const struct page_limit_state *state)
+{
+    assert(l->mine);
+    atomic_store_explicit(&l->mine->used, state->used_bytes, memory_order_relaxed);
+    atomic_store_explicit(&l->mine->wanted, state->wanted_bytes, memory_order_relaxed);
+    atomic_store_explicit(&l->mine->oldest, state->oldest_bytes, memory_order_relaxed);
+    atomic_store_explicit(&l->mine->oldest_ns, state->oldest_ns, memory_order_relaxed);
+    atomic_store_explicit(&l->mine->busy_ns, state->busy_ns, memory_order_relaxed);
+}
+
+void page_limit_set_own(struct page_limit *l, uint64_t bytes)
+{
+    atomic_store(&l->own, bytes);
+}
+
+uint64_t page_limit_own(const struct page_limit *l)
+{
+    return atomic_load(&((struct page_limit *)(uintptr_t)l)->own);
 }
 
 void page_limit_set(struct page_limit *l, uint64_t bytes)
@@ -245,7 +331,7 @@ uint64_t page_limit_excess(const struct page_limit *l)
     uint64_t limit = page_limit_get(l), used;
     if (limit == 0)
         return 0;
-    used = total(l->file);
+    used = total(l->file, NULL, limit);
     return used > limit ? used - limit : 0;
 }
 
@@ -259,6 +345,12 @@ uint32_t page_limit_trims(const struct page_limit *l)
     return atomic_load(&l->file->head.trims);
 }
 
+void page_limit_note_trims(struct page_limit *l, uint32_t trims)
+{
+    assert(l->mine);
+    atomic_store(&l->mine->trims, trims);
+}
+
 static int by_rank(const void *a, const void *b)
 {
     const struct page_limit_user *x = a, *y = b;
@@ -269,17 +361,28 @@ static int by_rank(const void *a, const void *b)
 size_t page_limit_users(struct page_limit *l, struct page_limit_user users[PAGE_LIMIT_USERS])
 {
     size_t count = 0;
-    forget_dead(l->file);
+    forget_dead(l);
     for (size_t i = 0; i < PAGE_LIMIT_USERS; i++) {
         struct limit_line *line = &l->file->lines[i];
         uint64_t owner = atomic_load(&line->owner);
         if (!owner)
             continue;
-        users[count++] = (struct page_limit_user){
+        struct page_limit_user *u = &users[count++];
+        *u = (struct page_limit_user){
             .pid = (pid_t)(owner >> 32),
             .rank = atomic_load(&line->rank),
+            .line = (uint32_t)i,
             .charged_bytes = atomic_load(&line->charged),
-            .mapped_bytes = atomic_load_explicit(&line->mapped, memory_order_relaxed)};
+            .mapped_bytes = atomic_load_explicit(&line->mapped, memory_order_relaxed),
+            .min_bytes = atomic_load(&line->min),
+            .state = {.used_bytes = atomic_load_explicit(&line->used, memory_order_relaxed),
+                      .wanted_bytes = atomic_load_explicit(&line->wanted, memory_order_relaxed),
+                      .oldest_bytes = atomic_load_explicit(&line->oldest, memory_order_relaxed),
+                      .oldest_ns = atomic_load_explicit(&line->oldest_ns, memory_order_relaxed),
+                      .busy_ns = atomic_load_explicit(&line->busy_ns, memory_order_relaxed)},
+            .trims = atomic_load(&line->trims)};
+        for (size_t k = 0; k + 1 < sizeof u->name; k++)
+            u->name[k] = atomic_load_explicit(&line->name[k], memory_order_relaxed);
     }
     qsort(users, count, sizeof *users, by_rank);
     return count;

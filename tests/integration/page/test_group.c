@@ -291,7 +291,6 @@ static void the_allocator_s_thread_and_its_user_share_a_group(void **state)
     uint32_t list[6];
     rig_start(&r, NULL, hang_ns);
     struct page_alloc_config config = {.pages = PAGES,
-                                       .blocks = {.block_tokens = 16, .per_page = 4},
                                        .map = group_map,
                                        .unmap = group_unmap,
                                        .user = r.group,

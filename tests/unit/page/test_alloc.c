@@ -51,12 +51,8 @@ static struct page_alloc_config config_for(struct device *d)
 {
     *d = (struct device){.maps = 0};
     pthread_mutex_init(&d->lock, NULL);
-    return (struct page_alloc_config){.pages = PAGES,
-                                      .blocks = {.block_tokens = 16, .per_page = 4},
-                                      .map = device_map,
-                                      .unmap = device_unmap,
-                                      .user = d,
-                                      .id_bytes = ID_BYTES};
+    return (struct page_alloc_config){
+        .pages = PAGES, .map = device_map, .unmap = device_unmap, .user = d, .id_bytes = ID_BYTES};
 }
 
 static struct page_alloc *make(const struct page_alloc_config *config)
@@ -100,22 +96,6 @@ static void pages_go_round(void **state)
     assert_int_equal(page_alloc_free(a, ids, 2, &why), 0);
     assert_int_equal(page_alloc_trim(a, &why), 0);
     expect_counts(a, 0, 16, 0, 0);
-    page_alloc_destroy(a);
-}
-
-static void tokens_become_pages(void **state)
-{
-    (void)state;
-    struct device d;
-    struct page_alloc_config config = config_for(&d);
-    struct page_alloc *a = make(&config);
-    struct page_error why;
-    uint32_t ids[PAGES];
-    size_t count = 0;
-    assert_int_equal(page_alloc_tokens(a, 129, ids, PAGES, &count, &why), 0); /* 64 a page */
-    assert_int_equal(count, 3);
-    assert_int_equal(page_alloc_free(a, ids, count, &why), 0);
-    assert_int_equal(page_alloc_tokens(a, 129, ids, 2, &count, &why), -ENOBUFS);
     page_alloc_destroy(a);
 }
 
@@ -288,7 +268,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pages_go_round),
-        cmocka_unit_test(tokens_become_pages),
         cmocka_unit_test(what_is_not_in_use_cannot_be_freed),
         cmocka_unit_test(a_map_that_fails_loses_no_page),
         cmocka_unit_test(the_limit_withdraws_pages_and_gives_them_back),

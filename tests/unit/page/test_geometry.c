@@ -92,28 +92,6 @@ static void id_past_the_range_names_the_count_and_its_arithmetic(void **state)
                                   " MiB / (2 (K and V) x 2MiB x 32 layers)");
 }
 
-static void tokens_fill_blocks_and_blocks_fill_pages(void **state)
-{
-    (void)state;
-    struct page_geometry g = geometry(1024 * MIB, 4, PAGE_PER_LAYER);
-    struct page_blocks b;
-    struct page_error why;
-    /* 8 KV heads of 128 halves: 2048 bytes a token, 32 KiB a block of 16, 64 blocks a page. */
-    assert_int_equal(page_blocks_init(&b, &g, 16, 2048, &why), 0);
-    assert_int_equal(b.per_page, 64);
-    assert_int_equal(page_blocks_pages(&b, 0), 0);
-    assert_int_equal(page_blocks_pages(&b, 1), 1);
-    assert_int_equal(page_blocks_pages(&b, 1024), 1);
-    assert_int_equal(page_blocks_pages(&b, 1025), 2);
-    assert_int_equal(page_blocks_pages(&b, UINT64_MAX), UINT64_MAX / 1024 + 1);
-    /* A block never lies across two pages: 3 of 700,000 bytes do not fit 2 MiB. */
-    assert_int_equal(page_blocks_init(&b, &g, 16, 43750, &why), 0);
-    assert_int_equal(b.per_page, 2);
-    assert_int_equal(page_blocks_pages(&b, 48), 2);
-    assert_int_equal(page_blocks_init(&b, &g, 16, 2 * MIB / 16 + 1, &why), -EINVAL);
-    assert_int_equal(page_blocks_init(&b, &g, 0, 2048, &why), -EINVAL);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -122,7 +100,6 @@ int main(void)
         cmocka_unit_test(no_two_pages_share_a_byte),
         cmocka_unit_test(what_makes_no_sense_is_refused_with_a_reason),
         cmocka_unit_test(id_past_the_range_names_the_count_and_its_arithmetic),
-        cmocka_unit_test(tokens_fill_blocks_and_blocks_fill_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

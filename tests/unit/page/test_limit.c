@@ -85,6 +85,41 @@ static void lowered_under_use_it_refuses_until_enough_is_given_back(void **state
     unlink(path);
 }
 
+static void a_minimum_is_set_aside_for_its_model(void **state)
+{
+    (void)state;
+    struct page_limit *a = open_one(0), *b;
+    struct page_limit_user users[PAGE_LIMIT_USERS];
+    struct page_error why;
+    assert_int_equal(page_limit_open_same(a, &b, &why), 0);
+    assert_int_equal(page_limit_claim(b, 1, &why), 0);
+    page_limit_name(a, "large", 0);
+    page_limit_name(b, "small", 30);
+    page_limit_set(a, 100);
+    assert_int_equal(page_limit_charge(a, 71, &why), -ENOSPC);
+    assert_int_equal(page_limit_charge(a, 70, &why), 0);
+    assert_int_equal(page_limit_charge(b, 30, &why), 0); /* there, whatever the others did */
+    assert_int_equal(page_limit_charge(b, 1, &why), -ENOSPC);
+    page_limit_refund(b, 30);
+    page_limit_set(a, 25); /* less than the minimum: it counts for nothing */
+    page_limit_refund(a, 70);
+    assert_int_equal(page_limit_charge(a, 25, &why), 0);
+    page_limit_set_own(a, 20);
+    assert_int_equal(page_limit_charge(a, 1, &why), -ENOSPC);
+    page_limit_note_state(b, &(struct page_limit_state){.used_bytes = 1, .wanted_bytes = 2});
+    page_limit_ask_trim(a);
+    page_limit_note_trims(b, page_limit_trims(b));
+    assert_int_equal(page_limit_users(a, users), 2);
+    assert_string_equal(users[1].name, "small");
+    assert_int_equal(users[1].line, page_limit_line(b));
+    assert_int_equal(users[1].min_bytes, 30);
+    assert_int_equal(users[1].state.wanted_bytes, 2);
+    assert_int_equal(users[1].trims, users[0].trims + 1);
+    page_limit_close(b);
+    page_limit_close(a);
+    unlink(path);
+}
+
 /* A child that charges and is killed without a word; it stays a zombie until `reap`. */
 static pid_t charge_and_die(uint64_t bytes)
 {
@@ -207,6 +242,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(charges_of_all_count_together),
+        cmocka_unit_test(a_minimum_is_set_aside_for_its_model),
         cmocka_unit_test(lowered_under_use_it_refuses_until_enough_is_given_back),
         cmocka_unit_test(what_a_killed_process_charged_is_free_again),
         cmocka_unit_test(racing_processes_never_pass_the_limit_together),

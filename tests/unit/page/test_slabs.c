@@ -1,0 +1,199 @@
+/* Small pages in slabs: packed low, mapped while one is in use, counted against the limit. */
+#include "unit.h"
+
+#include "base/rng.h"
+#include "page/slabs.h"
+
+#include <errno.h>
+
+enum { PAGES = 40, RUN = 4, SLABS = 10, SLAB_BYTES = 1000 };
+
+struct device {
+    bool mapped[SLABS];
+    uint32_t count;
+    bool fail;
+};
+
+static int change(struct device *d, const uint32_t *slabs, size_t count, bool map,
+                  struct page_error *why)
+{
+    if (d->fail)
+        return page_fail(why, -EIO, 5, "told to fail");
+    for (size_t i = 0; i < count; i++) {
+        assert_true(slabs[i] < SLABS && d->mapped[slabs[i]] != map);
+        d->mapped[slabs[i]] = map;
+    }
+    d->count = map ? d->count + (uint32_t)count : d->count - (uint32_t)count;
+    return 0;
+}
+
+static int map(void *user, const uint32_t *slabs, size_t count, struct page_error *why)
+{
+    return change(user, slabs, count, true, why);
+}
+
+static int unmap(void *user, const uint32_t *slabs, size_t count, struct page_error *why)
+{
+    return change(user, slabs, count, false, why);
+}
+
+struct rig {
+    struct device device;
+    struct page_limit *limit;
+    struct page_slabs *slabs;
+};
+
+static void open_rig(struct rig *r, uint32_t reserve)
+{
+    struct page_error why;
+    *r = (struct rig){0};
+    assert_int_equal(page_limit_open(NULL, &r->limit, &why), 0);
+    assert_int_equal(page_limit_claim(r->limit, 0, &why), 0);
+    struct page_slabs_config config = {.pages = PAGES,
+                                       .run = RUN,
+                                       .map = map,
+                                       .unmap = unmap,
+                                       .user = &r->device,
+                                       .reserve = reserve,
+                                       .limit = r->limit,
+                                       .slab_bytes = SLAB_BYTES};
+    assert_int_equal(page_slabs_create(&config, &r->slabs, &why), 0);
+}
+
+static void close_rig(struct rig *r)
+{
+    page_slabs_destroy(r->slabs);
+    assert_int_equal(r->device.count, 0);
+    assert_int_equal(page_limit_charged(r->limit), 0);
+    page_limit_close(r->limit);
+}
+
+static void expect(const struct rig *r, uint32_t used, uint32_t mapped, uint32_t reserved)
+{
+    struct page_slabs_stats s;
+    page_slabs_stats(r->slabs, &s);
+    assert_int_equal(s.used, used);
+    assert_int_equal(s.mapped, mapped);
+    assert_int_equal(s.reserved, reserved);
+    assert_int_equal(r->device.count, mapped + reserved);
+    assert_int_equal(page_limit_charged(r->limit), (mapped + reserved) * SLAB_BYTES);
+}
+
+static void a_slab_is_mapped_while_a_page_of_it_is_used(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct page_error why;
+    uint32_t ids[PAGES + 1];
+    open_rig(&r, 0);
+    assert_int_equal(page_slabs_take(r.slabs, ids, 5, &why), 0);
+    expect(&r, 5, 2, 0);
+    assert_int_equal(page_slabs_give(r.slabs, ids, 4, &why), 0);
+    expect(&r, 1, 1, 0);
+    assert_int_equal(page_slabs_take(r.slabs, ids, 3, &why), 0); /* beside the one that is left */
+    expect(&r, 4, 1, 0);
+    assert_int_equal(page_slabs_give(r.slabs, ids, 3, &why), 0);
+    assert_int_equal(page_slabs_take(r.slabs, ids, PAGES - 1, &why), 0); /* to the last */
+    expect(&r, PAGES, SLABS, 0);
+    assert_int_equal(page_slabs_take(r.slabs, ids + PAGES - 1, 1, &why), -ENOSPC);
+    expect(&r, PAGES, SLABS, 0);
+    ids[PAGES - 1] = 4; /* the fifth of the first five */
+    assert_int_equal(page_slabs_give(r.slabs, ids, PAGES, &why), 0);
+    expect(&r, 0, 0, 0);
+    close_rig(&r);
+}
+
+static void the_limit_counts_slabs_and_leaves_nothing_half_done(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct page_error why;
+    uint32_t ids[PAGES];
+    open_rig(&r, 2);
+    page_limit_set(r.limit, 3 * SLAB_BYTES + 1);
+    assert_int_equal(page_slabs_take(r.slabs, ids, 3 * RUN + 1, &why), -ENOSPC);
+    assert_int_equal(page_slabs_take(r.slabs, ids, 3 * RUN, &why), 0);
+    expect(&r, 3 * RUN, 3, 0);
+    page_limit_set(r.limit, SLAB_BYTES); /* lowered under use: what is freed goes back at once */
+    assert_int_equal(page_slabs_give(r.slabs, ids + RUN, 2 * RUN, &why), 0);
+    expect(&r, RUN, 1, 0);
+    assert_int_equal(page_slabs_take(r.slabs, ids + RUN, 1, &why), -ENOSPC);
+    page_limit_set(r.limit, 0);
+    page_limit_set_own(r.limit, 2 * SLAB_BYTES);
+    assert_int_equal(page_slabs_take(r.slabs, ids + RUN, RUN + 1, &why), -ENOSPC);
+    assert_int_equal(page_slabs_take(r.slabs, ids + RUN, RUN, &why), 0);
+    assert_int_equal(page_slabs_give(r.slabs, ids, 2 * RUN, &why), 0);
+    expect(&r, 0, 0, 2); /* the reserve */
+    assert_int_equal(page_slabs_trim(r.slabs, &why), 0);
+    expect(&r, 0, 0, 0);
+    close_rig(&r);
+}
+
+static void what_the_device_refuses_is_not_charged(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct page_error why;
+    uint32_t ids[2 * RUN];
+    open_rig(&r, 0);
+    assert_int_equal(page_slabs_take(r.slabs, ids, 1, &why), 0);
+    r.device.fail = true;
+    assert_int_equal(page_slabs_take(r.slabs, ids + 1, RUN, &why), -EIO);
+    expect(&r, 1, 1, 0);
+    assert_int_equal(page_slabs_give(r.slabs, ids, 1, &why), -EIO);
+    expect(&r, 0, 0, 1); /* it is still mapped, and will be used again */
+    r.device.fail = false;
+    assert_int_equal(page_slabs_take(r.slabs, ids, RUN, &why), 0);
+    expect(&r, RUN, 1, 0);
+    assert_int_equal(page_slabs_give(r.slabs, ids, RUN, &why), 0);
+    close_rig(&r);
+}
+
+/* Random takes and gives, under a limit that moves: no page twice, no slab too many. */
+static void random_use_keeps_the_books(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct page_error why;
+    struct hw_rng rng;
+    uint32_t held[PAGES], count = 0;
+    hw_rng_seed(&rng, 25);
+    open_rig(&r, 1);
+    for (int i = 0; i < 20000; i++) {
+        uint32_t what = (uint32_t)hw_rng_below(&rng, 20);
+        if (what == 0)
+            page_limit_set(r.limit, hw_rng_below(&rng, SLABS + 2) * SLAB_BYTES);
+        if (what < 11) {
+            uint32_t n = (uint32_t)hw_rng_below(&rng, 7);
+            uint64_t limit = page_limit_get(r.limit), before = page_limit_charged(r.limit);
+            n = n < PAGES - count ? n : PAGES - count;
+            if (page_slabs_take(r.slabs, held + count, n, &why) == 0)
+                count += n;
+            assert_true(limit == 0 || page_limit_charged(r.limit) <= limit ||
+                        page_limit_charged(r.limit) <= before);
+        } else if (count > 0) {
+            uint32_t at = (uint32_t)hw_rng_below(&rng, count), id = held[at];
+            held[at] = held[--count];
+            assert_int_equal(page_slabs_give(r.slabs, &id, 1, &why), 0);
+        }
+        bool seen[PAGES] = {false};
+        for (uint32_t k = 0; k < count; k++) {
+            assert_true(held[k] < PAGES && !seen[held[k]]);
+            assert_true(r.device.mapped[held[k] / RUN]);
+            seen[held[k]] = true;
+        }
+    }
+    assert_int_equal(page_slabs_give(r.slabs, held, count, &why), 0);
+    close_rig(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_slab_is_mapped_while_a_page_of_it_is_used),
+        cmocka_unit_test(the_limit_counts_slabs_and_leaves_nothing_half_done),
+        cmocka_unit_test(what_the_device_refuses_is_not_charged),
+        cmocka_unit_test(random_use_keeps_the_books),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
