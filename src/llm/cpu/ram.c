@@ -90,26 +90,15 @@ void llm_ram_weight_destroy(struct llm_backend *b, struct llm_weight *weight)
     free(weight);
 }
 
-/* ---- KV pages ----
- *
- * A piece of memory holds a run of pages, each K and then V, and is mapped while one of its pages
- * is. Each unmapped piece takes one of the process' mappings, by default 65,530, which bounds the
- * pieces. */
-
-enum {
-    PIECES_MAX = 1 << 14,  /* of one cache: a worker has several models, and other mappings */
-    PIECE_BYTES = 1 << 20, /* at least, if there is as much: pages of small models are a few KiB */
-};
+/* ---- KV pages: each K and then V ---- */
 
 struct llm_kv_memory {
-    struct page_tensors *tensors;
-    struct page_outcome outcome; /* of the last batch; too large for the stack */
-    uint32_t changes[PAGE_BATCH_MAX];
-    uint8_t *range; /* of all pages */
+    struct page_tensors *tensors; /* its pages are our slabs */
+    struct page_outcome outcome;  /* of the last batch; too large for the stack */
+    uint8_t *range;               /* of all pages */
     uint32_t row_values;
     uint64_t half_bytes; /* of a page: its K, or its V */
-    uint32_t run;        /* pages of a piece */
-    uint32_t used[];     /* of a piece: its mapped pages */
+    uint32_t run;
 };
 
 static uint64_t half_bytes_for(const struct llm_kv_shape *shape)
@@ -119,27 +108,21 @@ static uint64_t half_bytes_for(const struct llm_kv_shape *shape)
     return (bytes + unit - 1) / unit * unit;
 }
 
-static uint32_t run_for(const struct llm_kv_shape *shape, uint64_t half_bytes)
-{
-    uint64_t run = PIECE_BYTES / (2 * half_bytes), least = shape->pages / PIECES_MAX + 1;
-    run = run > least ? run : least;
-    return run < shape->pages ? (uint32_t)run : shape->pages;
-}
-
 int llm_ram_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape,
                       struct llm_kv_memory **out, char *why)
 {
     (void)b;
     uint64_t half_bytes = half_bytes_for(shape);
-    uint32_t run = run_for(shape, half_bytes), pieces = (shape->pages + run - 1) / run;
-    struct llm_kv_memory *kv = calloc(1, sizeof *kv + pieces * sizeof kv->used[0]);
+    uint32_t slabs = shape->pages / shape->run;
+    struct llm_kv_memory *kv = calloc(1, sizeof *kv);
     if (!kv)
         return llm_why(why, -ENOMEM, "no memory for the KV cache");
     struct page_tensors_config config = {.backend = &page_backend_host,
-                                         .device.memory_bytes = 2 * half_bytes * run * pieces,
+                                         .device.memory_bytes = 2 * half_bytes * shape->run * slabs,
                                          .layers = 1,
-                                         .page_bytes = half_bytes * run,
-                                         .layout = PAGE_CONTIGUOUS};
+                                         .page_bytes = half_bytes * shape->run,
+                                         .layout = PAGE_CONTIGUOUS,
+                                         .no_reuse = true}; /* page/slabs.h has the reserve */
     struct page_error error = {0};
     int rc = page_tensors_create(&config, &kv->tensors, &error);
     if (rc) {
@@ -149,8 +132,8 @@ int llm_ram_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape,
     kv->range = (uint8_t *)(uintptr_t)page_tensors_address(kv->tensors, 0, 0, 0);
     kv->row_values = shape->row_values;
     kv->half_bytes = half_bytes;
-    kv->run = run;
-    assert(kv->range && page_tensors_geometry(kv->tensors)->pages >= pieces);
+    kv->run = shape->run;
+    assert(kv->range && page_tensors_geometry(kv->tensors)->pages >= slabs);
     *out = kv;
     return 0;
 }
@@ -169,32 +152,21 @@ static int told(const struct llm_kv_memory *kv, int rc, char *why)
     return rc ? llm_why(why, rc, "KV pages: %s", kv->outcome.why.text) : 0;
 }
 
-int llm_ram_kv_map(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why)
+uint64_t llm_ram_kv_slab(const struct llm_kv_memory *kv)
 {
-    size_t changes = 0;
-    assert(count <= PAGE_BATCH_MAX);
-    for (size_t i = 0; i < count; i++) {
-        if (kv->used[ids[i] / kv->run]++ == 0)
-            kv->changes[changes++] = ids[i] / kv->run;
-    }
-    int rc = changes ? page_tensors_map(kv->tensors, kv->changes, changes, &kv->outcome) : 0;
-    for (size_t i = 0; i < count && rc; i++)
-        kv->used[ids[i] / kv->run]--;
-    return told(kv, rc, why);
+    return 2 * kv->half_bytes * kv->run;
 }
 
-int llm_ram_kv_unmap(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why)
+int llm_ram_kv_map(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, char *why)
 {
-    size_t changes = 0;
-    assert(count <= PAGE_BATCH_MAX);
-    for (size_t i = 0; i < count; i++) {
-        assert(kv->used[ids[i] / kv->run] > 0);
-        if (--kv->used[ids[i] / kv->run] == 0)
-            kv->changes[changes++] = ids[i] / kv->run;
-    }
-    int rc = changes ? page_tensors_unmap(kv->tensors, kv->changes, changes, &kv->outcome) : 0;
-    for (size_t i = 0; i < count && rc; i++)
-        kv->used[ids[i] / kv->run]++;
+    return told(kv, page_tensors_map(kv->tensors, slabs, count, &kv->outcome), why);
+}
+
+int llm_ram_kv_unmap(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, char *why)
+{
+    int rc = page_tensors_unmap(kv->tensors, slabs, count, &kv->outcome);
+    if (rc == 0)
+        page_tensors_commit(kv->tensors); /* the memory is free now, not after the next batch */
     return told(kv, rc, why);
 }
 
@@ -217,7 +189,7 @@ uint64_t llm_ram_kv_page_stride(const struct llm_kv_memory *kv)
 static uint8_t *kv_rows(const struct llm_kv_memory *kv, const struct llm_kv_rows *rows,
                         size_t *bytes)
 {
-    assert(kv->used[rows->page / kv->run] > 0);
+    assert(page_tensors_is_mapped(kv->tensors, rows->page / kv->run));
     assert(rows->first + rows->count <= LLM_KV_POSITIONS);
     *bytes = (size_t)rows->count * kv->row_values * sizeof(uint16_t);
     return llm_ram_kv(kv, rows->v, rows->page, rows->first);

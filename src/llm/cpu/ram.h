@@ -23,6 +23,12 @@ struct llm_weight {
     uint32_t width, count;
 };
 
+#define LLM_RAM_SLAB_BYTES (UINT64_C(1) << 20)
+
+/* Each slab that is not mapped takes one of the process' mappings, by default 65,530; a worker may
+ * have 16 models. */
+enum { LLM_RAM_SLABS_MAX = 3072 };
+
 /* A backend's own struct begins with this. */
 struct llm_ram {
     struct llm_backend base;
@@ -77,8 +83,9 @@ void llm_ram_weight_destroy(struct llm_backend *b, struct llm_weight *weight);
 int llm_ram_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape,
                       struct llm_kv_memory **out, char *why);
 void llm_ram_kv_destroy(struct llm_backend *b, struct llm_kv_memory *kv);
-int llm_ram_kv_map(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why);
-int llm_ram_kv_unmap(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why);
+uint64_t llm_ram_kv_slab(const struct llm_kv_memory *kv);
+int llm_ram_kv_map(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, char *why);
+int llm_ram_kv_unmap(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, char *why);
 int llm_ram_kv_read(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, void *dst, char *why);
 int llm_ram_kv_write(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, const void *src,
                      char *why);

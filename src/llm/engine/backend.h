@@ -52,10 +52,11 @@ struct llm_place {
  * A page id names room for LLM_KV_POSITIONS rows of K and as many of V, of one layer of a sequence:
  * an evicted layer gives its memory back.  A row is row_values binary16 values, kv_heads *
  * head_dim, heads one after the other.  Position p lies in the layer's page p / LLM_KV_POSITIONS,
- * as row p % LLM_KV_POSITIONS. */
+ * as row p % LLM_KV_POSITIONS.  Pages are small, so a backend maps slabs of them (page/slabs.h). */
 struct llm_kv_shape {
     uint32_t row_values;
-    uint32_t pages; /* ids are below it; only mapped ones take memory */
+    uint32_t pages; /* ids are below it */
+    uint32_t run;   /* pages of a slab, mapped together; divides pages; page p is in slab p / run */
 };
 
 /* Rows of one page of one tensor. */
@@ -215,6 +216,9 @@ struct llm_op_activate {
 struct llm_backend_ops {
     const char *name;
     bool exact; /* the reference's bits, on every machine */
+    /* What the device maps well at once, and how many slabs one cache may have. */
+    uint64_t kv_slab_bytes;
+    uint32_t kv_slabs_max;
 
     /* 0; -ENODEV (no device or driver: tests skip); -ENOMEM; -EIO; and why (LLM_WHY_CHARS). */
     int (*open)(const struct llm_backend_config *config, struct llm_backend **out, char *why);
@@ -236,14 +240,15 @@ struct llm_backend_ops {
                          uint64_t rows, struct llm_weight **out, char *why);
     void (*weight_destroy)(struct llm_backend *b, struct llm_weight *weight); /* NULL: nothing */
 
-    /* No page is mapped at first.  map and unmap: all ids or none; ids are checked by the caller
-     * (page/alloc.h hands them out); a page just mapped holds anything. */
+    /* No slab is mapped at first, and only mapped ones take memory.  map and unmap: all slabs or
+     * none; the caller has checked them (page/slabs.h); a slab just mapped holds anything. */
     int (*kv_create)(struct llm_backend *b, const struct llm_kv_shape *shape,
                      struct llm_kv_memory **out, char *why);
     void (*kv_destroy)(struct llm_backend *b,
-                       struct llm_kv_memory *kv); /* NULL: nothing; frees the pages, too */
-    int (*kv_map)(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why);
-    int (*kv_unmap)(struct llm_kv_memory *kv, const uint32_t *ids, size_t count, char *why);
+                       struct llm_kv_memory *kv);        /* NULL: nothing; frees the pages, too */
+    uint64_t (*kv_slab)(const struct llm_kv_memory *kv); /* bytes of a slab */
+    int (*kv_map)(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, char *why);
+    int (*kv_unmap)(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, char *why);
     int (*kv_read)(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, void *dst, char *why);
     int (*kv_write)(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, const void *src,
                     char *why);

@@ -142,7 +142,7 @@ static int build(struct llm_engine *e, const struct llm_file *file,
         rc = llm_graph_create(e->backend, file, &e->graph, why);
     if (rc == 0)
         rc = llm_kv_cache_create(e->backend, e->config, kv_bytes_for(e, options->kv_bytes),
-                                 &e->cache, why);
+                                 options->kv_limit, &e->cache, why);
     if (rc == 0 && options->keep_prefixes &&
         llm_prefixes_create(e->cache, e->config->layers, &e->prefixes))
         return llm_why(why, -ENOMEM, "no memory for an index of prompts");
@@ -190,6 +190,26 @@ const struct llm_config *llm_engine_config(const struct llm_engine *e)
 void llm_engine_kv_pages(const struct llm_engine *e, uint32_t *used, uint32_t *all)
 {
     llm_kv_cache_pages(e->cache, used, all);
+}
+
+uint32_t llm_engine_kv_most(const struct llm_engine *e)
+{
+    return llm_kv_cache_most(e->cache);
+}
+
+uint64_t llm_engine_kv_bytes(const struct llm_engine *e, uint64_t pages)
+{
+    return llm_kv_cache_bytes(e->cache, pages);
+}
+
+void llm_engine_kv_trim(struct llm_engine *e)
+{
+    llm_kv_cache_trim(e->cache);
+}
+
+bool llm_engine_kv_drop(struct llm_engine *e)
+{
+    return llm_kv_cache_reclaim(e->cache);
 }
 
 uint32_t llm_engine_pages_for(const struct llm_engine *e, uint32_t positions)

@@ -28,11 +28,14 @@ struct llm_engine_options {
     unsigned threads;    /* of the cpu backend; 0: one for each core */
     uint32_t context;    /* positions of a sequence at most; 0: the model's own */
     uint64_t kv_bytes;   /* for all sequences together; 0: one sequence of full context */
-    bool keep_prefixes;  /* pages of computed tokens stay for llm_seq_adopt while memory lasts */
+    struct page_limit
+        *kv_limit;      /* that KV memory counts against; outlives the engine; NULL: none */
+    bool keep_prefixes; /* pages of computed tokens stay for llm_seq_adopt while memory lasts */
 };
 
 struct llm_engine;
 struct llm_seq;
+struct page_limit;
 
 int llm_engine_create(const struct llm_file *file, const struct llm_engine_options *options,
                       struct llm_engine **out, char *why) MUST_CHECK;
@@ -43,9 +46,18 @@ uint32_t llm_engine_context(const struct llm_engine *engine);
  * ", long" where the context makes a model take longrope's long factors. */
 void llm_engine_arithmetic(const struct llm_engine *engine, char text[LLM_ARITHMETIC_CHARS]);
 
-/* KV pages of all layers and sequences: in use, and all there are.  Pages that are only kept for
- * sequences to come are not in use.  A sequence needs llm_engine_pages_for of its length. */
+/* KV pages of all layers and sequences: in use, and all that the limit allows now.  Pages that are
+ * only kept for sequences to come are not in use.  A sequence needs llm_engine_pages_for of its
+ * length. */
 void llm_engine_kv_pages(const struct llm_engine *engine, uint32_t *used, uint32_t *all);
+/* All that there may ever be, whatever other engines of the limit have. */
+uint32_t llm_engine_kv_most(const struct llm_engine *engine);
+/* The memory that so many pages take. */
+uint64_t llm_engine_kv_bytes(const struct llm_engine *engine, uint64_t pages);
+/* Gives back memory in which no page is. */
+void llm_engine_kv_trim(struct llm_engine *engine);
+/* Drops pages that are only kept.  False: there are none. */
+bool llm_engine_kv_drop(struct llm_engine *engine);
 uint32_t llm_engine_pages_for(const struct llm_engine *engine, uint32_t positions);
 
 /* 0; -ENOSPC past LLM_SEQUENCES_MAX; -ENOMEM. */

@@ -3,15 +3,17 @@
 #include "base/log.h"
 #include "llm/engine/engine.h"
 #include "llm/model/why.h"
-#include "page/alloc.h"
+#include "page/slabs.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
-/* Freed pages of a layer that stay mapped, so that the next prompt of a thousand positions need not
- * map any. */
-enum { RESERVE_PAGES = 16 };
+enum {
+    RESERVE_PAGES = 16, /* freed pages of a layer that stay mapped, so that the next prompt of a
+                         * thousand positions need not map any */
+    SLABS_MIN = 256,    /* of a cache, where it has as many pages: memory moves in slabs */
+};
 
 struct page {
     uint16_t lists; /* that have it */
@@ -23,15 +25,18 @@ static_assert(LLM_SEQUENCES_MAX < UINT16_MAX, "a page is in one list of a sequen
 struct llm_kv_cache {
     struct llm_backend *backend;
     struct llm_kv_memory *kv;
-    struct page_alloc *alloc;
-    struct page *pages; /* by id */
+    struct page_slabs *slabs;
+    struct page_limit *limit; /* NULL: none */
+    struct page *pages;       /* by id */
+    uint32_t page_count, run;
+    uint64_t slab_bytes;
     uint32_t idle;
     uint64_t row_bytes; /* of K or V of a position */
     bool (*reclaim)(void *user);
     void *user;
 };
 
-static int map_pages(void *user, const uint32_t *ids, size_t count, struct page_error *why)
+static int map_slabs(void *user, const uint32_t *ids, size_t count, struct page_error *why)
 {
     struct llm_kv_cache *cache = user;
     char text[LLM_WHY_CHARS] = "";
@@ -39,7 +44,7 @@ static int map_pages(void *user, const uint32_t *ids, size_t count, struct page_
     return rc ? page_fail(why, rc, 0, "%s", text) : 0;
 }
 
-static int unmap_pages(void *user, const uint32_t *ids, size_t count, struct page_error *why)
+static int unmap_slabs(void *user, const uint32_t *ids, size_t count, struct page_error *why)
 {
     struct llm_kv_cache *cache = user;
     char text[LLM_WHY_CHARS] = "";
@@ -47,16 +52,18 @@ static int unmap_pages(void *user, const uint32_t *ids, size_t count, struct pag
     return rc ? page_fail(why, rc, 0, "%s", text) : 0;
 }
 
-static int make_alloc(struct llm_kv_cache *cache, uint32_t pages, uint32_t layers, char *why)
+static int make_slabs(struct llm_kv_cache *cache, uint32_t layers, char *why)
 {
-    uint32_t reserve = RESERVE_PAGES * layers;
-    struct page_alloc_config config = {.pages = pages,
-                                       .map = map_pages,
-                                       .unmap = unmap_pages,
+    struct page_slabs_config config = {.pages = cache->page_count,
+                                       .run = cache->run,
+                                       .map = map_slabs,
+                                       .unmap = unmap_slabs,
                                        .user = cache,
-                                       .reserve_high = pages < reserve ? pages : reserve};
+                                       .reserve = (RESERVE_PAGES * layers - 1) / cache->run + 1,
+                                       .limit = cache->limit,
+                                       .slab_bytes = cache->slab_bytes};
     struct page_error error = {0};
-    int rc = page_alloc_create(&config, &cache->alloc, &error);
+    int rc = page_slabs_create(&config, &cache->slabs, &error);
     return rc ? llm_why(why, rc, "KV pages: %s", error.text) : 0;
 }
 
@@ -72,8 +79,19 @@ static int count_pages(const struct llm_config *config, uint64_t bytes, struct l
     return 0;
 }
 
+/* Slabs as large as the device likes them, unless there would be few. */
+static uint32_t run_for(const struct llm_backend_ops *ops, const struct llm_kv_shape *shape)
+{
+    uint64_t page = UINT64_C(2) * LLM_KV_POSITIONS * shape->row_values * sizeof(uint16_t);
+    uint64_t run = ops->kv_slab_bytes / page, most = shape->pages / SLABS_MIN;
+    uint64_t least = (shape->pages - 1) / ops->kv_slabs_max + 1;
+    run = run < most ? run : most;
+    return (uint32_t)(run > least ? run : least);
+}
+
 int llm_kv_cache_create(struct llm_backend *backend, const struct llm_config *config,
-                        uint64_t bytes, struct llm_kv_cache **out, char *why)
+                        uint64_t bytes, struct page_limit *limit, struct llm_kv_cache **out,
+                        char *why)
 {
     struct llm_kv_shape shape = {.row_values = config->kv_heads * config->head_dim};
     int rc = count_pages(config, bytes, &shape, why);
@@ -82,13 +100,20 @@ int llm_kv_cache_create(struct llm_backend *backend, const struct llm_config *co
     struct llm_kv_cache *cache = calloc(1, sizeof *cache);
     if (!cache)
         return llm_why(why, -ENOMEM, "no memory for the KV cache");
+    shape.run = run_for(backend->ops, &shape);
+    shape.pages -= shape.pages % shape.run;
     cache->backend = backend;
+    cache->limit = limit;
+    cache->page_count = shape.pages;
+    cache->run = shape.run;
     cache->row_bytes = shape.row_values * sizeof(uint16_t);
     cache->pages = calloc(shape.pages, sizeof *cache->pages);
     rc = cache->pages ? backend->ops->kv_create(backend, &shape, &cache->kv, why)
                       : llm_why(why, -ENOMEM, "no memory for a table of %u KV pages", shape.pages);
-    if (rc == 0)
-        rc = make_alloc(cache, shape.pages, config->layers, why);
+    if (rc == 0) {
+        cache->slab_bytes = backend->ops->kv_slab(cache->kv);
+        rc = make_slabs(cache, config->layers, why);
+    }
     if (rc) {
         llm_kv_cache_destroy(cache);
         return rc;
@@ -101,19 +126,49 @@ void llm_kv_cache_destroy(struct llm_kv_cache *cache)
 {
     if (!cache)
         return;
-    if (cache->alloc)
-        page_alloc_destroy(cache->alloc);
+    page_slabs_destroy(cache->slabs);
     cache->backend->ops->kv_destroy(cache->backend, cache->kv);
     free(cache->pages);
     free(cache);
 }
 
+/* Pages of the slabs that so many bytes are; 0: as many as there are. */
+static uint32_t pages_within(const struct llm_kv_cache *cache, uint64_t bytes)
+{
+    uint64_t pages = bytes ? bytes / cache->slab_bytes * cache->run : cache->page_count;
+    return pages < cache->page_count ? (uint32_t)pages : cache->page_count;
+}
+
+uint32_t llm_kv_cache_most(const struct llm_kv_cache *cache)
+{
+    return pages_within(cache, cache->limit ? page_limit_get(cache->limit) : 0);
+}
+
 void llm_kv_cache_pages(struct llm_kv_cache *cache, uint32_t *used, uint32_t *all)
 {
-    struct page_alloc_stats stats;
-    page_alloc_stats(cache->alloc, &stats);
+    struct page_slabs_stats stats;
+    page_slabs_stats(cache->slabs, &stats);
+    uint32_t most = llm_kv_cache_most(cache);
+    uint32_t own = pages_within(cache, cache->limit ? page_limit_own(cache->limit) : 0);
     *used = stats.used - cache->idle;
-    *all = stats.used + stats.free + stats.reserved + stats.reclaimed;
+    *all = most < own ? most : own;
+}
+
+uint64_t llm_kv_cache_bytes(const struct llm_kv_cache *cache, uint64_t pages)
+{
+    return (pages + cache->run - 1) / cache->run * cache->slab_bytes;
+}
+
+void llm_kv_cache_trim(struct llm_kv_cache *cache)
+{
+    struct page_error error = {0};
+    if (page_slabs_trim(cache->slabs, &error))
+        hw_warn(HW_CAT_LLM, "KV pages stay mapped: %s", error.text);
+}
+
+bool llm_kv_cache_reclaim(struct llm_kv_cache *cache)
+{
+    return cache->reclaim && cache->reclaim(cache->user);
 }
 
 struct llm_kv_memory *llm_kv_cache_memory(struct llm_kv_cache *cache)
@@ -145,8 +200,8 @@ static int allocate(struct llm_kv_cache *cache, uint32_t *ids, uint32_t count, c
     struct page_error error = {0};
     int rc;
     do
-        rc = page_alloc_pages(cache->alloc, ids, count, &error);
-    while (rc == -ENOSPC && cache->reclaim && cache->reclaim(cache->user));
+        rc = page_slabs_take(cache->slabs, ids, count, &error);
+    while (rc == -ENOSPC && llm_kv_cache_reclaim(cache));
     if (rc)
         return llm_why(why, rc, "KV pages: %s", error.text);
     for (uint32_t i = 0; i < count; i++) {
@@ -160,7 +215,7 @@ static void free_pages(struct llm_kv_cache *cache, const uint32_t *ids, uint32_t
 {
     struct page_error error = {0};
     /* On failure, too, the allocator has the pages again. */
-    if (count && page_alloc_free(cache->alloc, ids, count, &error))
+    if (count && page_slabs_give(cache->slabs, ids, count, &error))
         hw_warn(HW_CAT_LLM, "KV pages stay mapped: %s", error.text);
 }
 

@@ -1,9 +1,9 @@
 /* llm/engine/kv_cache.h - private to src/llm: the KV cache: which pages belong to which layer of a
  * sequence.
  *
- * page/alloc.h allocates page ids and asks the backend to map them; a layer of a sequence has a
- * list of ids.  A page may be in several lists, and it may be held for lists to come; it is free
- * once it is in none and not held.  A page that is held only is idle: it counts as free, and
+ * page/slabs.h hands out page ids and asks the backend to map slabs of them; a layer of a sequence
+ * has a list of ids.  A page may be in several lists, and it may be held for lists to come; it is
+ * free once it is in none and not held.  A page that is held only is idle: it counts as free, and
  * whoever holds it must release it when there are no others.
  *
  * Trust: callers have checked positions against the context.
@@ -14,21 +14,31 @@
 #include "llm/engine/backend.h"
 
 struct llm_kv_cache;
+struct page_limit;
 
 struct llm_pages { /* of one layer of one sequence; zero at first */
     uint32_t *ids;
     uint32_t count, room;
 };
 
-/* bytes: KV of all sequences together; at least a page for each layer.  0; -ENOMEM, -EIO and why.
- */
+/* bytes: KV of all sequences together; at least a page for each layer.  limit: that mapped slabs
+ * count against, NULL: none.  0; -ENOMEM, -EIO and why. */
 int llm_kv_cache_create(struct llm_backend *backend, const struct llm_config *config,
-                        uint64_t bytes, struct llm_kv_cache **out, char *why) MUST_CHECK;
+                        uint64_t bytes, struct page_limit *limit, struct llm_kv_cache **out,
+                        char *why) MUST_CHECK;
 void llm_kv_cache_destroy(struct llm_kv_cache *cache);
 
 struct llm_kv_memory *llm_kv_cache_memory(struct llm_kv_cache *cache);
-/* Pages that layers have, and all. */
+/* Pages that layers have, and all that the limit allows. */
 void llm_kv_cache_pages(struct llm_kv_cache *cache, uint32_t *used, uint32_t *all);
+/* What so many pages take, in whole slabs. */
+uint64_t llm_kv_cache_bytes(const struct llm_kv_cache *cache, uint64_t pages);
+/* All that there may be whatever other models have: as bytes allow it, and the limit of all. */
+uint32_t llm_kv_cache_most(const struct llm_kv_cache *cache);
+/* Unmaps slabs that are empty. */
+void llm_kv_cache_trim(struct llm_kv_cache *cache);
+/* Releases an idle page, or some.  false: there are none. */
+bool llm_kv_cache_reclaim(struct llm_kv_cache *cache);
 
 /* Pages for so many positions.  0; -ENOSPC (no page free), -ENOMEM, -EIO: then nothing changed. */
 int llm_kv_cache_extend(struct llm_kv_cache *cache, struct llm_pages *pages, uint32_t positions,

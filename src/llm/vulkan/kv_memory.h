@@ -1,9 +1,8 @@
 /* llm/vulkan/kv_memory.h - private to src/llm: KV pages on a Vulkan device.
  *
- * A page is a part of a block of device memory: 64 rows of K, then 64 of V, each padded to a
+ * A slab is a block of device memory.  A page in it is 64 rows of K, then 64 of V, each padded to a
  * multiple of 8 values so that a thread loads 8 at once.  Shaders find pages by address; the CPU
- * looks the addresses up once a step.  So pages may lie anywhere, take memory only while mapped,
- * and need no sparse binding.
+ * looks the addresses up once a step.  So slabs may lie anywhere, and need no sparse binding.
  *
  * Threads and lifetime: as the device's. */
 #ifndef HAWSER_LLM_VULKAN_KV_MEMORY_H
@@ -12,14 +11,19 @@
 #include "llm/engine/backend.h"
 #include "llm/vulkan/memory.h"
 
+#define LLM_VK_SLAB_BYTES (UINT64_C(32) << 20)
+
+enum { LLM_VK_SLABS_MAX = 4096 }; /* drivers allow at least as many allocations: 128 GiB */
+
 struct llm_kv_memory;
 
 int llm_vk_kv_create(struct llm_vk_memory *m, const struct llm_kv_shape *shape,
                      struct llm_kv_memory **out, char *why) MUST_CHECK;
 void llm_vk_kv_destroy(struct llm_kv_memory *kv);
-int llm_vk_kv_map(struct llm_kv_memory *kv, const uint32_t *ids, size_t count,
+uint64_t llm_vk_kv_slab(const struct llm_kv_memory *kv);
+int llm_vk_kv_map(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count,
                   char *why) MUST_CHECK;
-int llm_vk_kv_unmap(struct llm_kv_memory *kv, const uint32_t *ids, size_t count,
+int llm_vk_kv_unmap(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count,
                     char *why) MUST_CHECK;
 int llm_vk_kv_read(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, void *dst,
                    char *why) MUST_CHECK;

@@ -747,7 +747,7 @@ static void fill_kv(struct duo *d, struct llm_kv_memory *kv[SIDES], uint32_t val
 static void make_kv(struct duo *d, struct llm_kv_memory *kv[SIDES], uint32_t values)
 {
     static const uint32_t ids[PAGES] = {4, 0, 8, 1, 7, 2, 6, 3, 5};
-    struct llm_kv_shape shape = {.row_values = values, .pages = PAGES};
+    struct llm_kv_shape shape = {.row_values = values, .pages = PAGES, .run = 1};
     for (int i = 0; i < SIDES; i++) {
         assert_int_equal(d->b[i]->ops->kv_create(d->b[i], &shape, &kv[i], why), 0);
         assert_int_equal(d->b[i]->ops->kv_map(kv[i], ids, PAGES, why), 0);
@@ -859,7 +859,7 @@ static void attend_long(struct duo *d)
 {
     static uint32_t ids[LONG_PAGES];
     static const uint32_t positions[] = {64 * 64 - 1, 64 * 64, 64 * LONG_PAGES - 1, 5};
-    struct llm_kv_shape shape = {.row_values = 8, .pages = LONG_PAGES};
+    struct llm_kv_shape shape = {.row_values = 8, .pages = LONG_PAGES, .run = 1};
     struct llm_kv_memory *kv[SIDES];
     uint16_t rows[LLM_KV_POSITIONS * 8];
     for (uint32_t i = 0; i < LONG_PAGES; i++)
@@ -936,7 +936,7 @@ static void attention_follows_its_definition(void **state)
     static const float q[] = {1, 1, 1, 1}, sink = 0.75f;
     struct llm_backend_config config = {.threads = 1};
     const struct llm_backend_ops *ops = &llm_backend_reference;
-    struct llm_kv_shape shape = {.row_values = 1, .pages = 1};
+    struct llm_kv_shape shape = {.row_values = 1, .pages = 1, .run = 1};
     struct llm_backend *b;
     struct llm_buffer *buffer;
     struct llm_kv_memory *kv;
