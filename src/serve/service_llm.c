@@ -54,7 +54,12 @@ static enum cmd_exit read_shadow(struct service_llm *s, const struct service_llm
 
 /* ---- models ---- */
 
-enum { CONTEXTS = 16, SHARE = 4 }; /* of KV memory without --kv-memory; 1 / SHARE of what is free */
+enum {
+    CONTEXTS = 16, /* of KV memory without --kv-memory */
+    SHARE = 4,     /* and at most 1 / SHARE of what is free */
+    MIN_SHARE = 8, /* 1 / MIN_SHARE of an equal share is set aside for each model */
+    GROWTH = 4, /* kvctl may raise the limit so many times: addresses are reserved at the start */
+};
 
 /* The part before the first '=', unless it is of a path. */
 static const char *split_name(const char *item, size_t *name_len)
@@ -136,6 +141,58 @@ static uint64_t default_kv_bytes(const struct llm_file *file, uint64_t context, 
     return share < one ? one : share < all ? share : all;
 }
 
+/* ---- KV memory ---- */
+
+static enum cmd_exit join_group(struct service_llm *s, const struct service_llm_options *o)
+{
+    uint64_t bytes = o->kv_bytes, models = s->count;
+    const char *names[LLM_SERVED_MODELS_MAX];
+    struct page_error why;
+    for (uint32_t i = 0; i < s->count; i++) {
+        names[i] = s->names[i];
+        bytes += o->kv_bytes ? 0 : default_kv_bytes(s->files[i], o->context, s->count);
+    }
+    uint64_t min = o->kv_min_bytes ? o->kv_min_bytes : bytes / models / MIN_SHARE;
+    if (min > bytes / models)
+        return cmd_fail(CMD_USAGE, "serve: --kv-min for %llu models is more than --kv-memory",
+                        (unsigned long long)models);
+    struct page_member_config config = {.group = o->kv_group,
+                                        .models = names,
+                                        .count = s->count,
+                                        .limit_bytes = bytes,
+                                        .min_bytes = models > 1 || o->kv_group ? min : 0};
+    if (page_member_open(&s->kv_group, &config, &why))
+        return cmd_fail(CMD_FAILED, "serve: KV memory: %s", why.text);
+    if (!s->kv_group.is_listed)
+        cmd_warn("serve: hawser kvctl will not find this server: %s", why.text);
+    return CMD_DONE;
+}
+
+static void describe_models(const struct service_llm *s, struct llm_worker_model *models)
+{
+    uint64_t limit = page_limit_get(s->kv_group.limits[0]);
+    for (uint32_t i = 0; i < s->count; i++)
+        models[i] = (struct llm_worker_model){.name = s->names[i],
+                                              .file = s->files[i],
+                                              .kv_bytes = limit * GROWTH,
+                                              .kv_limit = s->kv_group.limits[i]};
+}
+
+static void tell_models(const struct service_llm *s, const struct cmd_list *items)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        size_t given;
+        printf("model: %s (%s) as %s\n", split_name(items->items[i], &given),
+               llm_arch_name(llm_file_config(s->files[i])->arch), s->names[i]);
+    }
+    if (s->kv_group.is_listed) {
+        char size[HW_FORMAT_CHARS];
+        printf("KV memory: %s, group %s\n",
+               hw_format_size(size, page_limit_get(s->kv_group.limits[0])),
+               s->kv_group.runtime.group);
+    }
+}
+
 enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_options *o)
 {
     char why[LLM_WHY_CHARS];
@@ -150,12 +207,10 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
         code = open_model(s, o->models.items[i]);
     if (code != CMD_DONE)
         return code;
-    for (uint32_t i = 0; i < s->count; i++)
-        models[i] = (struct llm_worker_model){
-            .name = s->names[i],
-            .file = s->files[i],
-            .kv_bytes =
-                o->kv_bytes ? o->kv_bytes : default_kv_bytes(s->files[i], o->context, s->count)};
+    code = join_group(s, o);
+    if (code != CMD_DONE)
+        return code;
+    describe_models(s, models);
     struct llm_worker_options options = {
         .models = models,
         .model_count = s->count,
@@ -175,11 +230,7 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
     options.no_lend = !lends;
     if (llm_worker_create(&options, &s->worker, why))
         return cmd_fail(CMD_FAILED, "serve: %s: %s", o->models.items[0], why);
-    for (uint32_t i = 0; i < s->count; i++) {
-        size_t given;
-        printf("model: %s (%s) as %s\n", split_name(o->models.items[i], &given),
-               llm_arch_name(llm_file_config(s->files[i])->arch), s->names[i]);
-    }
+    tell_models(s, &o->models);
     return CMD_DONE;
 }
 
@@ -193,6 +244,7 @@ int service_llm_attach(struct service_llm *s, struct rpc_server *server)
 void service_llm_close(struct service_llm *s)
 {
     llm_worker_destroy(s->worker);
+    page_member_close(&s->kv_group);
     for (uint32_t i = 0; i < s->count; i++)
         llm_file_close(s->files[i]);
     *s = (struct service_llm){0};

@@ -7,6 +7,7 @@
 
 #include "command/command.h"
 #include "llm/worker/worker.h"
+#include "page/member.h"
 #include "rpc/server.h"
 
 extern const char *const service_llm_backends[]; /* NULL-terminated */
@@ -14,8 +15,8 @@ extern const char *const service_llm_backends[]; /* NULL-terminated */
 struct service_llm_options {
     struct cmd_list models; /* [NAME=]FILE each */
     int backend;
-    uint64_t threads, context, kv_bytes, grace_ns, upload_bytes, sequences, tokens;
-    const char *shadow, *evict;
+    uint64_t threads, context, kv_bytes, kv_min_bytes, grace_ns, upload_bytes, sequences, tokens;
+    const char *kv_group, *shadow, *evict;
     uint64_t shadow_bytes, tenant;
     bool share_prefixes;
 };
@@ -52,8 +53,21 @@ struct service_llm_options {
          .kind = CMD_SIZE,                                                                         \
          .argument = "SIZE",                                                                       \
          .offset = offsetof(type, member.kv_bytes),                                                \
-         .help = "KV cache of all sequences of a model together [default: 16 sequences of full\n"  \
-                 "context, at most a quarter of the free memory for all models, at least one]"},   \
+         .help = "KV cache of all sequences of all models together; what one model does not\n"     \
+                 "need the others use [default: 16 sequences of full context of each model, at\n"  \
+                 "most a quarter of the free memory for all, at least one]"},                      \
+        {.name = "kv-min",                                                                         \
+         .kind = CMD_SIZE,                                                                         \
+         .argument = "SIZE",                                                                       \
+         .offset = offsetof(type, member.kv_min_bytes),                                            \
+         .help = "of that, set aside for each model [default: one eighth of an equal share]"},     \
+        {.name = "kv-group",                                                                       \
+         .kind = CMD_STRING,                                                                       \
+         .argument = "NAME",                                                                       \
+         .offset = offsetof(type, member.kv_group),                                                \
+         .help = "share KV memory with the servers of this group; the first one's --kv-memory\n"   \
+                 "counts, and hawser kvctl limit changes it [default: a group of its own, named\n" \
+                 "for the first model]"},                                                          \
         {.name = "grace",                                                                          \
          .kind = CMD_DURATION,                                                                     \
          .argument = "TIME",                                                                       \
@@ -115,6 +129,7 @@ struct service_llm {
     struct llm_file *files[LLM_SERVED_MODELS_MAX];
     char names[LLM_SERVED_MODELS_MAX][LLM_SERVED_NAME_CHARS];
     uint32_t count;
+    struct page_member kv_group;
     struct llm_worker *worker; /* NULL: no model was asked for */
 };
 

@@ -50,7 +50,7 @@ void llm_engine_arithmetic(const struct llm_engine *engine, char text[LLM_ARITHM
  * only kept for sequences to come are not in use.  A sequence needs llm_engine_pages_for of its
  * length. */
 void llm_engine_kv_pages(const struct llm_engine *engine, uint32_t *used, uint32_t *all);
-/* All that there may ever be, whatever other engines of the limit have. */
+/* All that there are, whatever the limit says. */
 uint32_t llm_engine_kv_most(const struct llm_engine *engine);
 /* The memory that so many pages take. */
 uint64_t llm_engine_kv_bytes(const struct llm_engine *engine, uint64_t pages);

@@ -141,14 +141,14 @@ static uint32_t pages_within(const struct llm_kv_cache *cache, uint64_t bytes)
 
 uint32_t llm_kv_cache_most(const struct llm_kv_cache *cache)
 {
-    return pages_within(cache, cache->limit ? page_limit_get(cache->limit) : 0);
+    return cache->page_count;
 }
 
 void llm_kv_cache_pages(struct llm_kv_cache *cache, uint32_t *used, uint32_t *all)
 {
     struct page_slabs_stats stats;
     page_slabs_stats(cache->slabs, &stats);
-    uint32_t most = llm_kv_cache_most(cache);
+    uint32_t most = pages_within(cache, cache->limit ? page_limit_get(cache->limit) : 0);
     uint32_t own = pages_within(cache, cache->limit ? page_limit_own(cache->limit) : 0);
     *used = stats.used - cache->idle;
     *all = most < own ? most : own;

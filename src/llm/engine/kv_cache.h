@@ -33,7 +33,7 @@ struct llm_kv_memory *llm_kv_cache_memory(struct llm_kv_cache *cache);
 void llm_kv_cache_pages(struct llm_kv_cache *cache, uint32_t *used, uint32_t *all);
 /* What so many pages take, in whole slabs. */
 uint64_t llm_kv_cache_bytes(const struct llm_kv_cache *cache, uint64_t pages);
-/* All that there may be whatever other models have: as bytes allow it, and the limit of all. */
+/* All that there are, whatever the limit says. */
 uint32_t llm_kv_cache_most(const struct llm_kv_cache *cache);
 /* Unmaps slabs that are empty. */
 void llm_kv_cache_trim(struct llm_kv_cache *cache);

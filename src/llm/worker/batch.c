@@ -382,9 +382,12 @@ static void plan_make(struct llm_worker *w, struct plan *p)
         } else if (rc == -ENOSPC && (p->part_count > 0 ? llm_kv_may_wait(w) || llm_job_is_text(job)
                                                        : llm_text_gives_way(w, job))) {
             llm_jobs_append(&rest, job); /* until sequences of this step can be evicted */
+        } else if (rc == -ENOSPC && llm_kv_share_waits(w, job)) {
+            llm_jobs_append(&rest, job); /* until other models have given memory back */
         } else if (rc) {
             fail(w, job, rc);
         } else if (rows) {
+            job->short_ns = 0;
             plan_add(p, job, rows);
         } else {
             llm_jobs_append(&rest, job);
@@ -605,9 +608,11 @@ static void publish(struct llm_worker *w)
 void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w))
 {
     struct plan p;
+    llm_kv_share_review(w);
     review(w);
     plan_make(w, &p);
     w->answered = 0;
+    w->is_stalled = p.part_count == 0 && w->shares && w->running.first;
     if (p.part_count == 0) {
         publish(w);
         return;

@@ -8,6 +8,7 @@
  *   seq.c           sequences: by handle, by id, kept for a client that is gone
  *   model.c         models: the served one, and those that clients uploaded
  *   kv_eviction.c   evicts and restores the sequences' KV
+ *   kv_share.c      served models share KV memory
  *
  * Threads: each field says who may use it: (server), (engine), (lock) for both under the lock,
  * (job) for the thread that holds the job.  While the endpoints are lent, the engine's thread uses
@@ -63,6 +64,10 @@ struct llm_model {
     struct llm_pieces *pieces; /* for grammars; made on demand */
     /* relaxed: the engine's thread writes, the server's reads */
     _Atomic uint32_t kv_used, kv_pages;
+    struct page_limit *limit; /* that its KV counts against; NULL: none */
+    uint64_t budget;          /* of that limit at the start */
+    uint64_t busy_ns;         /* page_host_ns when it last had a request */
+    uint32_t trims;           /* requests to trim that were answered */
     /* Texts under way, while they are admitted. */
     uint32_t texts, text_pages; /* pages that they will need for what they have */
     bool texts_blocked;         /* one that waits does not fit: none overtakes it */
@@ -119,6 +124,8 @@ struct llm_job {
     struct llm_blob weights, kv; /* (job); kv also holds the cache to answer */
     struct llm_sequence *seq;    /* (engine) */
     uint32_t done;               /* tokens computed so far (engine) */
+    uint64_t came_ns;            /* page_host_ns, where models share memory (engine) */
+    uint64_t short_ns;           /* the same, when it first found no memory; 0: it has (engine) */
     struct llm_text text;        /* of a generate */
     /* relaxed: a text that misses it takes one step more */
     _Atomic bool cancelled; /* set by the server's thread, read by the engine's */
@@ -212,6 +219,7 @@ enum llm_worker_count {
     LLM_COUNT_KV_FETCHED,  /* bytes */
     LLM_COUNT_KV_LOST,     /* chunks */
     LLM_COUNT_KV_COMPUTED, /* rows */
+    LLM_COUNT_KV_GIVEN,    /* bytes */
     LLM_COUNT_TEXTS,       /* under way now */
     LLM_COUNT_TEXTS_WAITING,
     LLM_COUNT_GENERATED, /* tokens */
@@ -250,6 +258,10 @@ struct llm_worker {
     struct llm_sequence *sequences; /* (engine) */
     uint32_t sequence_count;        /* (engine) */
     struct llm_worker_kv_cache kv;  /* (engine) */
+    bool shares;                    /* a served model has a limit; does not change */
+    bool is_short;                  /* a request found no memory since the last review (engine) */
+    bool is_stalled;                /* requests run, and none could take a step (engine) */
+    uint64_t reviewed_ns;           /* page_host_ns when memory was last reviewed (engine) */
     uint32_t answered;              /* requests that the last step answered (engine) */
     uint64_t step_ns;               /* time of the last step (engine) */
     uint64_t stepped_ns;            /* when it ended (engine) */
@@ -313,6 +325,18 @@ bool llm_worker_free_orphan(struct llm_worker *w, const struct llm_model *m);
  * HW_NEVER without any. */
 uint64_t llm_worker_expire(struct llm_worker *w, uint64_t now_ns);
 
+/* ---- kv_share.c ---- */
+
+/* Before a step, and while there is none: tells the group what the models have and need, and gives
+ * back what others shall have.  Does nothing where no model has a limit. */
+void llm_kv_share_review(struct llm_worker *w);
+/* When the next review is due without a request; HW_NEVER: none is. */
+uint64_t llm_kv_share_due(const struct llm_worker *w);
+/* A model may have so many pages, if not now. */
+bool llm_kv_share_holds(const struct llm_model *m, uint64_t pages);
+/* A job found no page: true when it shall wait for one. */
+bool llm_kv_share_waits(struct llm_worker *w, struct llm_job *job);
+
 /* ---- batch.c ---- */
 
 /* True for requests that take part in steps. */
@@ -372,6 +396,10 @@ int llm_text_embed(struct llm_job *job, const float *states, uint32_t rows) MUST
 /* Memory is short for `job`: takes the rows of the youngest text that is not in the step, and
  * younger than the job where that is a text.  False when there is none. */
 bool llm_texts_make_room(struct llm_worker *w, const struct llm_job *job);
+/* The same of the model's youngest text that is younger than that with the number. */
+bool llm_texts_give_way(struct llm_worker *w, const struct llm_model *m, uint64_t number);
+/* Pages that a text needs for the tokens that it has and the next one. */
+uint32_t llm_text_pages(const struct llm_job *job);
 /* The same of the job itself, where other texts of the model hold memory. */
 bool llm_text_gives_way(struct llm_worker *w, struct llm_job *job);
 /* The job has no sequence any more, or never had one: encodes how its text ended. */

@@ -2,6 +2,7 @@
 #include "llm/model/why.h"
 #include "llm/tokenizer/vocab.h"
 #include "llm/worker/impl.h"
+#include "page/limit.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -38,6 +39,12 @@ int llm_model_create(struct llm_worker *w, struct llm_blob *upload,
     m->file = upload ? m->own : served->file;
     if (served && served->kv_bytes)
         options.kv_bytes = served->kv_bytes;
+    m->limit = served ? served->kv_limit : NULL;
+    if (m->limit) {
+        m->budget = page_limit_get(m->limit);
+        m->trims = page_limit_trims(m->limit);
+    }
+    options.kv_limit = m->limit;
     options.keep_prefixes = !w->options.no_prefixes;
     m->mixed_rows = LLM_WORKER_MIXED_MIN;
     m->mixed_steps = LLM_WORKER_LOOK_AGAIN;
@@ -98,9 +105,15 @@ static int load(struct llm_worker *w, const struct llm_worker_model *served, cha
     llm_engine_arithmetic(m->engine, m->arithmetic);
     llm_model_list(w, m);
     w->served[w->served_count++] = m;
+    w->shares |= m->limit != NULL;
     (void)llm_model_own_hash(m); /* now: the server's thread tells it */
     rc = llm_vocab_create(m->file, NULL, &m->vocab, why);
-    return rc == -ENOMEM ? rc : llm_model_warm(w, m, why);
+    if (rc == -ENOMEM)
+        return rc;
+    rc = llm_model_warm(w, m, why);
+    if (m->limit)
+        llm_engine_kv_trim(m->engine); /* models that are loaded later may need what it held */
+    return rc;
 }
 
 int llm_worker_load_served(struct llm_worker *w, char *why)

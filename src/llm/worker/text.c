@@ -21,15 +21,13 @@ static int check_tokens(const struct llm_worker *w, struct llm_job *job)
     const struct llm_generate *g = &job->request.generate;
     const struct llm_engine *engine = job->text.model->engine;
     uint32_t vocab = llm_model_vocab(job->text.model), context = llm_engine_context(engine);
-    uint32_t used, all;
-    llm_engine_kv_pages(engine, &used, &all);
     if (g->token_count > context)
         return llm_why(job->why, -EMSGSIZE, "the prompt has %u tokens; the context has %u",
                        g->token_count, context);
     if (g->token_count > w->options.tokens)
         return llm_why(job->why, -EMSGSIZE, "%u tokens in a request; this worker takes %u",
                        g->token_count, w->options.tokens);
-    if (llm_engine_pages_for(engine, g->token_count) > all)
+    if (!llm_kv_share_holds(job->text.model, llm_engine_pages_for(engine, g->token_count)))
         return llm_why(job->why, -ENOSPC,
                        "a prompt of %u tokens does not fit this worker's KV memory: start it with "
                        "a larger --kv-memory",
@@ -159,8 +157,7 @@ static int begin(struct llm_worker *w, struct llm_job *job)
     return 0;
 }
 
-/* Pages for the tokens that it has and the next one. */
-static uint32_t pages_of(const struct llm_job *job)
+uint32_t llm_text_pages(const struct llm_job *job)
 {
     const struct llm_engine *engine = job->text.model->engine;
     uint32_t context = llm_engine_context(engine), next = job->text.count + 1;
@@ -180,7 +177,7 @@ static void count_texts(struct llm_worker *w)
         struct llm_model *m = job->text.model;
         uint32_t has = llm_engine_pages_for(m->engine, llm_seq_length(job->seq->seq));
         m->texts++;
-        m->text_pages += pages_of(job) - has;
+        m->text_pages += llm_text_pages(job) - has;
     }
 }
 
@@ -188,12 +185,14 @@ static bool may_begin(const struct llm_worker *w, const struct llm_job *job)
 {
     const struct llm_model *m = job->text.model;
     uint32_t used, all, layers = llm_engine_config(m->engine)->layers;
-    if (m->texts == 0)
-        return true;
+    llm_engine_kv_pages(m->engine, &used, &all);
+    if (m->texts == 0) /* one that never fits begins, and fails */
+        return !m->limit || llm_text_pages(job) <= all ||
+               !llm_kv_share_holds(m, llm_text_pages(job));
     if (m->texts >= w->options.batch || w->sequence_count >= LLM_SEQUENCES_MAX)
         return false;
-    llm_engine_kv_pages(m->engine, &used, &all);
-    return (uint64_t)used + m->text_pages + pages_of(job) + (uint64_t)m->texts * layers <= all;
+    return (uint64_t)used + m->text_pages + llm_text_pages(job) + (uint64_t)m->texts * layers <=
+           all;
 }
 
 /* It waits for another text of its client; those of others may overtake it. */
@@ -218,7 +217,7 @@ static int admit(struct llm_worker *w, struct llm_job *job)
         return rc;
     t->waits = false;
     t->model->texts++;
-    t->model->text_pages += pages_of(job);
+    t->model->text_pages += llm_text_pages(job);
     return 0;
 }
 
@@ -299,6 +298,14 @@ static struct llm_job *youngest(const struct llm_worker *w, const struct llm_mod
         }
     }
     return found;
+}
+
+bool llm_texts_give_way(struct llm_worker *w, const struct llm_model *m, uint64_t number)
+{
+    struct llm_job *victim = youngest(w, m, number, NULL);
+    if (victim)
+        give_way(w, victim);
+    return victim != NULL;
 }
 
 bool llm_texts_make_room(struct llm_worker *w, const struct llm_job *job)

@@ -48,6 +48,8 @@ static const struct hw_counter_def count_defs[LLM_COUNTS] = {
     [LLM_COUNT_KV_LOST] = {"llm_kv_lost", "KV chunks that the store lost", "", HW_COUNTER},
     [LLM_COUNT_KV_COMPUTED] = {"llm_kv_computed", "rows computed again after an eviction", "",
                                HW_COUNTER},
+    [LLM_COUNT_KV_GIVEN] = {"llm_kv_given", "KV memory that models gave back to others", "bytes",
+                            HW_COUNTER},
     [LLM_COUNT_TEXTS] = {"llm_texts", "texts that are generated now", "", HW_GAUGE},
     [LLM_COUNT_TEXTS_WAITING] = {"llm_texts_waiting", "texts that wait for memory or their turn",
                                  "", HW_GAUGE},
@@ -406,7 +408,7 @@ static void gather(struct llm_worker *w)
 /* Waits for requests and takes them.  False when the worker stops. */
 static bool take_arrived(struct llm_worker *w, uint64_t due_ns)
 {
-    bool idle = !w->arrived.first && !w->running.first;
+    bool idle = !w->arrived.first && (!w->running.first || w->is_stalled);
     if (idle && w->spins && w->answered)
         look_for_work(w);
     pthread_mutex_lock(&w->lock);
@@ -421,10 +423,16 @@ static bool take_arrived(struct llm_worker *w, uint64_t due_ns)
     return goes_on;
 }
 
+static uint64_t due(struct llm_worker *w)
+{
+    uint64_t expires = llm_worker_expire(w, hw_now_ns()), review = llm_kv_share_due(w);
+    return expires < review ? expires : review;
+}
+
 static void *work(void *user)
 {
     struct llm_worker *w = user;
-    while (take_arrived(w, llm_worker_expire(w, hw_now_ns()))) {
+    while (take_arrived(w, due(w))) {
         llm_worker_admit(w);
         hand_over(w);
         llm_worker_step(w, hand_over);
