@@ -1,4 +1,4 @@
-/* hawser kvctl - shows and sets the memory that groups of KV workers share. */
+/* hawser kvctl - shows and sets the memory that groups of KV workers or served models share. */
 #include "cli/commands.h"
 
 #include "base/clock.h"
@@ -15,9 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GROUPS_MAX = 256 }; /* what one machine runs at a time, many times over */
+enum {
+    GROUPS_MAX = 256, /* what one machine runs at a time, many times over */
+    LOOK_MS = 10      /* between two looks whether a model has answered */
+};
 
-#define ANSWER_NS (5 * HW_SEC) /* a worker is busy with one batch at most */
+#define ANSWER_NS (5 * HW_SEC) /* a worker is busy with one batch at most, a model with a step */
+#define SHRINK_NS (2 * HW_SEC) /* models look between two steps, and ten times a second */
 
 struct kvctl_options {
     uint64_t interval_ns, count;
@@ -124,6 +128,12 @@ static uint64_t reserve_of(const struct page_limit_user *u)
     return u->charged_bytes > u->mapped_bytes ? u->charged_bytes - u->mapped_bytes : 0;
 }
 
+/* Tensor-parallel workers have no name, and a socket instead. */
+static bool is_model(const struct page_limit_user *u)
+{
+    return u->name[0] != '\0';
+}
+
 /* ---- list and watch ---- */
 
 static void add_rows(struct hw_table *t, const char *name, const struct group *g)
@@ -134,7 +144,9 @@ static void add_rows(struct hw_table *t, const char *name, const struct group *g
         const struct page_limit_user *u = &g->users[i];
         hw_table_cell(t, "%s", name);
         hw_table_cell(t, "%u", u->rank);
+        hw_table_cell(t, "%s", is_model(u) ? u->name : "-");
         hw_table_cell(t, "%d", (int)u->pid);
+        hw_table_cell(t, "%s", is_model(u) ? hw_format_size(text, u->state.used_bytes) : "-");
         hw_table_cell(t, "%s", hw_format_size(text, u->mapped_bytes));
         hw_table_cell(t, "%s", hw_format_size(text, reserve_of(u)));
         hw_table_cell(t, "%s", limit ? hw_format_size(text, limit) : "none");
@@ -148,7 +160,9 @@ static int print_table(const struct names *n)
         return -ENOMEM;
     hw_table_column(t, "group", HW_LEFT);
     hw_table_column(t, "rank", HW_RIGHT);
+    hw_table_column(t, "model", HW_LEFT);
     hw_table_column(t, "pid", HW_RIGHT);
+    hw_table_column(t, "used", HW_RIGHT);
     hw_table_column(t, "mapped", HW_RIGHT);
     hw_table_column(t, "reserve", HW_RIGHT);
     hw_table_column(t, "group's limit", HW_RIGHT);
@@ -165,6 +179,18 @@ static int print_table(const struct names *n)
         puts("no groups");
     hw_table_destroy(t);
     return rc;
+}
+
+static void json_model(struct hw_json *j, const struct page_limit_user *u)
+{
+    hw_json_key(j, "model");
+    hw_json_string(j, u->name);
+    hw_json_key(j, "used");
+    hw_json_u64(j, u->state.used_bytes);
+    hw_json_key(j, "wanted");
+    hw_json_u64(j, u->state.wanted_bytes);
+    hw_json_key(j, "min");
+    hw_json_u64(j, u->min_bytes);
 }
 
 static void json_group(struct hw_json *j, const char *name, const struct group *g)
@@ -186,6 +212,8 @@ static void json_group(struct hw_json *j, const char *name, const struct group *
         hw_json_u64(j, g->users[i].mapped_bytes);
         hw_json_key(j, "reserve");
         hw_json_u64(j, reserve_of(&g->users[i]));
+        if (is_model(&g->users[i]))
+            json_model(j, &g->users[i]);
         hw_json_object_end(j);
     }
     hw_json_array_end(j);
@@ -242,28 +270,71 @@ static enum cmd_exit watch(const struct kvctl_options *o, const char *only)
 
 /* ---- limit and trim ---- */
 
-/* Asks every worker to give back what it holds in reserve; the sum, and how many did not answer. */
-static uint64_t trim_workers(const struct group *g, size_t *silent)
+static int trim_worker(const struct group *g, uint32_t rank, uint64_t *freed)
 {
-    uint64_t freed = 0;
-    *silent = 0;
+    char path[PAGE_PATH_CHARS];
+    struct page_link *link;
+    struct page_error why;
+    page_runtime_socket(&g->runtime, rank, path);
+    int rc = page_link_open(path, ANSWER_NS, &link, &why);
+    if (rc == 0) {
+        rc = page_link_trim(link, page_host_ns() + ANSWER_NS, freed, &why);
+        page_link_close(link);
+    }
+    if (rc)
+        cmd_warn("kvctl: rank %u: %s", rank, why.text);
+    return rc;
+}
+
+/* The group as it is now; the line of a user that has gone is NULL. */
+static const struct page_limit_user *look_again(struct group *g, uint32_t line)
+{
+    g->user_count = page_limit_users(g->limit, g->users);
     for (size_t i = 0; i < g->user_count; i++) {
-        char path[PAGE_PATH_CHARS];
-        struct page_link *link;
-        struct page_error why;
-        uint64_t bytes = 0;
-        if (g->users[i].rank >= PAGE_RANKS_MAX)
-            continue;
-        page_runtime_socket(&g->runtime, g->users[i].rank, path);
-        int rc = page_link_open(path, ANSWER_NS, &link, &why);
-        if (rc == 0) {
-            rc = page_link_trim(link, page_host_ns() + ANSWER_NS, &bytes, &why);
-            page_link_close(link);
+        if (g->users[i].line == line)
+            return &g->users[i];
+    }
+    return NULL;
+}
+
+/* Served models answer between two steps; what this one gave back, or -ETIMEDOUT. */
+static int wait_for_model(struct group *g, const struct page_limit_user *before, uint64_t *freed)
+{
+    uint32_t asked = page_limit_trims(g->limit), line = before->line;
+    uint64_t charged = before->charged_bytes, until = page_host_ns() + ANSWER_NS;
+    char name[PAGE_LIMIT_NAME_CHARS];
+    snprintf(name, sizeof name, "%s", before->name);
+    for (;;) {
+        const struct page_limit_user *now = look_again(g, line);
+        if (!now || now->trims == asked || now->charged_bytes == 0) {
+            uint64_t left = now ? now->charged_bytes : 0;
+            *freed = charged > left ? charged - left : 0;
+            return 0;
         }
-        if (rc)
-            cmd_warn("kvctl: rank %u: %s", g->users[i].rank, why.text);
+        if (page_host_ns() > until)
+            break;
+        (void)poll(NULL, 0, LOOK_MS);
+    }
+    cmd_warn("kvctl: model %s is in a long step and will give its reserve back after it", name);
+    return -ETIMEDOUT;
+}
+
+/* Asks everybody to give back what it holds in reserve; the sum, and how many did not answer. */
+static uint64_t trim_all(struct group *g, size_t *silent)
+{
+    struct page_limit_user users[PAGE_LIMIT_USERS];
+    size_t count = g->user_count;
+    uint64_t freed = 0;
+    memcpy(users, g->users, sizeof users);
+    *silent = 0;
+    page_limit_ask_trim(g->limit);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t bytes = 0;
+        if (!is_model(&users[i]) && users[i].rank >= PAGE_RANKS_MAX)
+            continue;
+        *silent += (is_model(&users[i]) ? wait_for_model(g, &users[i], &bytes)
+                                        : trim_worker(g, users[i].rank, &bytes)) != 0;
         freed += bytes;
-        *silent += rc != 0;
     }
     return freed;
 }
@@ -276,12 +347,26 @@ static enum cmd_exit trim(const char *name)
     size_t silent;
     if (open_group(&g, name, &why))
         return cmd_fail(CMD_FAILED, "kvctl: %s", why.text);
-    page_limit_ask_trim(g.limit);
-    uint64_t freed = trim_workers(&g, &silent);
-    printf("%s: %s given back by %zu workers\n", name, hw_format_size(text, freed),
-           g.user_count - silent);
+    size_t count = g.user_count;
+    bool models = count > 0 && is_model(&g.users[0]);
+    uint64_t freed = trim_all(&g, &silent);
+    printf("%s: %s given back by %zu %s\n", name, hw_format_size(text, freed), count - silent,
+           models ? "models" : "workers");
     page_limit_close(g.limit);
     return silent ? CMD_FAILED : CMD_DONE;
+}
+
+/* Workers empty their reserves; models give back as much as they can, between two steps. */
+static void wait_for_room(struct group *g)
+{
+    size_t silent;
+    if (page_limit_excess(g->limit) == 0)
+        return;
+    (void)trim_all(g, &silent);
+    uint64_t until = page_host_ns() + SHRINK_NS;
+    bool models = g->user_count > 0 && is_model(&g->users[0]);
+    while (models && page_limit_excess(g->limit) && page_host_ns() < until)
+        (void)poll(NULL, 0, LOOK_MS);
 }
 
 static enum cmd_exit limit(const char *name, const char *size)
@@ -290,14 +375,12 @@ static enum cmd_exit limit(const char *name, const char *size)
     struct page_error why;
     char text[HW_FORMAT_CHARS], over[HW_FORMAT_CHARS];
     uint64_t bytes = 0;
-    size_t silent;
     if (strcmp(size, "none") != 0 && (hw_parse_size(size, &bytes) || bytes == 0))
         return cmd_fail(CMD_USAGE, "kvctl: limit: '%s' is not a size such as 16GiB, or none", size);
     if (open_group(&g, name, &why))
         return cmd_fail(CMD_FAILED, "kvctl: %s", why.text);
     page_limit_set(g.limit, bytes);
-    if (page_limit_excess(g.limit))
-        (void)trim_workers(&g, &silent);
+    wait_for_room(&g);
     uint64_t excess = page_limit_excess(g.limit);
     printf("%s: limit %s", name, bytes ? hw_format_size(text, bytes) : "none");
     if (excess)
@@ -329,14 +412,18 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
 
 const struct cmd_command cmd_kvctl = {
     .name = "kvctl",
-    .summary = "show and set the memory that groups of KV workers share",
+    .summary = "show and set the KV memory that served models, or workers, share",
     .operands = "list|limit|trim|watch [GROUP] [SIZE]",
     .operands_min = 1,
     .operands_max = 3,
     .description =
-        "list [GROUP]             who maps how much, who holds how much in reserve\n"
-        "limit GROUP SIZE|none    all workers of the group together may take this much from now\n"
-        "                         on; what is mapped stays, reserves shrink\n"
+        "A group is the models of a server (hawser serve --model), named for the first of them or\n"
+        "by --kv-group, or the workers of an engine.\n"
+        "\n"
+        "list [GROUP]             who uses and maps how much, who holds how much in reserve\n"
+        "limit GROUP SIZE|none    all of the group together may take this much from now on;\n"
+        "                         models give back what is more, and requests wait; what workers\n"
+        "                         have mapped stays, and their reserves shrink\n"
         "trim GROUP               reserves are given back to the device\n"
         "watch [GROUP]            list, again and again",
     .options = options,

@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import sys
+import time
 import unittest
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -79,6 +80,65 @@ class Serving(Case):
             code, stderr = server.stop()
         self.assertEqual(code, DONE, stderr)
         self.assertEqual(figures["llm_adopted_rows_total"], 128 * (CLIENTS + 1))
+
+    def test_kvctl_moves_memory_while_requests_run(self):
+        """Two models under one limit that goes down and up: texts wait, and none changes."""
+        other = self.dir / "other.gguf"
+        self.expect(hawser("model", "synth", "--arch", "llama", "--layers", LAYERS + 1, "--width", WIDTH,
+                           "--heads", HEADS, "--vocab", VOCAB, "--context", CONTEXT, "-o", other), DONE)
+        env = {"HAWSER_RUNTIME_DIR": str(self.dir / "groups")}
+
+        def kvctl(*args):
+            return self.expect(hawser("kvctl", *args, env=env), DONE).stdout
+
+        def group():
+            return json.loads(kvctl("list", "one", "--json"))["groups"][0]
+
+        def complete(page, model, seed):
+            body = {"model": model, "prompt": chr(97 + seed) * 70, "max_tokens": 150,
+                    "temperature": 0.8, "seed": seed, "ignore_eos": True}
+            request = urllib.request.Request(page + "v1/completions", json.dumps(body).encode(),
+                                             {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+                return json.loads(answer.read())["choices"][0]["text"]
+
+        server = Server("--listen", "127.0.0.1:0", "--model", f"one={self.model}", "--model",
+                        f"two={other}", "--threads", 1, "--http", "127.0.0.1:0", "--kv-memory",
+                        "2MiB", "--metrics", "127.0.0.1:0", env=env)
+        try:
+            line = next(l for l in server.lines if l.startswith("answering on "))
+            page = line.removeprefix("answering on ") + "/"
+            self.assertIn("KV memory: 2MiB, group one", server.lines)
+            asked = [(model, seed) for seed in range(6) for model in ("one", "two")]
+            alone = [complete(page, *each) for each in asked]
+            limits = [1 << 20, 4096, 2 << 20, 512 << 10, 8 << 20]
+            with ThreadPoolExecutor(len(asked)) as pool:
+                runs = [pool.submit(complete, page, *each) for each in asked]
+                for limit in limits:
+                    kvctl("limit", "one", limit)
+                    until, held = time.monotonic() + TIMEOUT, limit + 1
+                    while held > limit:
+                        self.assertLess(time.monotonic(), until)
+                        now = group()
+                        held = sum(w["mapped"] + w["reserve"] for w in now["workers"])
+                    self.assertEqual(now["limit"], limit)
+                    self.assertEqual([w["model"] for w in now["workers"]], ["one", "two"])
+                self.assertEqual([run.result() for run in runs], alone)
+            self.assertIn("given back by 2 models", kvctl("trim", "one"))
+            self.assertEqual([w["reserve"] for w in group()["workers"]], [0, 0])
+            self.assertRegex(kvctl("list"), r"(?m)^one +1 +two +\d+ ")
+            self.assertGreater(self.figures(server)["llm_kv_given_total"], 0)
+            # Another server of the same model has a group of its own.
+            beside = Server("--listen", "127.0.0.1:0", "--model", f"one={self.model}", "--threads", 1,
+                            "--kv-memory", "1MiB", env=env)
+            try:
+                self.assertRegex("\n".join(beside.lines), r"KV memory: 1MiB, group one-\d+")
+            finally:
+                beside.stop()
+        finally:
+            code, stderr = server.stop()
+        self.assertEqual(code, DONE, stderr)
+        self.assertEqual(kvctl("list"), "no groups\n")
 
     @staticmethod
     def figures(server):

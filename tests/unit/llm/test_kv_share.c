@@ -1,0 +1,394 @@
+/* Two models under one limit of KV memory, turn by turn and without threads: the limit is never
+ * passed, memory goes where requests are, and every text has the tokens that it has with memory of
+ * its own.
+ *
+ *     test-llm-kv-share [BACKEND]      cpu, or vulkan: 77 without a device */
+#include "unit.h"
+
+#include "base/rng.h"
+#include "device.h"
+#include "image.h"
+#include "llm/worker/impl.h"
+#include "page/limit.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    VOCAB = 300,
+    CONTEXT = 512,
+    MODELS = 2,
+    TEXTS = 24,       /* of a test at most */
+    TURNS_MAX = 30000 /* of a test; far more than any needs */
+};
+
+static const char *const names[MODELS] = {"a", "b"};
+static const char *backend = "cpu";
+static struct image images[MODELS];
+static struct llm_file *files[MODELS];
+static char why[LLM_WHY_CHARS];
+
+struct text {
+    int model;
+    uint32_t prompt[CONTEXT], prompt_count, most;
+    float temperature;
+    uint64_t seed;
+    uint32_t tokens[CONTEXT], count; /* generated */
+    struct llm_job *job;             /* NULL: not asked, or over */
+    bool over;
+};
+
+struct rig {
+    struct llm_worker w;
+    struct llm_client client;
+    struct page_limit *limits[MODELS];
+    uint64_t most[MODELS]; /* that each has held */
+};
+
+/* limit_bytes 0: memory without a limit. */
+static void rig_open(struct rig *r, uint64_t limit_bytes, uint64_t min_bytes)
+{
+    struct llm_worker_model models[MODELS];
+    struct page_error error;
+    *r = (struct rig){.client.farewell.client = &r->client};
+    for (int i = 0; i < MODELS; i++) {
+        models[i] =
+            (struct llm_worker_model){.name = names[i], .file = files[i], .kv_bytes = 4 << 20};
+        if (limit_bytes == 0)
+            continue;
+        assert_int_equal(i ? page_limit_open_same(r->limits[0], &r->limits[i], &error)
+                           : page_limit_open(NULL, &r->limits[i], &error),
+                         0);
+        assert_int_equal(page_limit_claim(r->limits[i], (uint32_t)i, &error), 0);
+        page_limit_name(r->limits[i], names[i], min_bytes);
+        models[i].kv_limit = r->limits[i];
+        page_limit_set(r->limits[i], limit_bytes);
+    }
+    r->w.options = (struct llm_worker_options){.models = models,
+                                               .model_count = MODELS,
+                                               .engine = {.backend = backend, .threads = 1},
+                                               .sequences = LLM_SEQUENCES_MAX,
+                                               .tokens = 1000,
+                                               .batch = LLM_WORKER_BATCH_MAX};
+    llm_jobs_init(&r->w.arrived);
+    llm_jobs_init(&r->w.running);
+    llm_jobs_init(&r->w.done);
+    llm_pushes_init(&r->w.pushes);
+    assert_int_equal(llm_worker_load_served(&r->w, why), 0);
+}
+
+static void rig_close(struct rig *r)
+{
+    assert_null(r->w.running.first);
+    llm_worker_unload(&r->w);
+    for (int i = 0; i < MODELS && r->limits[i]; i++) {
+        assert_int_equal(page_limit_charged(r->limits[i]), 0);
+        page_limit_close(r->limits[i]);
+    }
+}
+
+static uint64_t held(const struct rig *r)
+{
+    return page_limit_charged(r->limits[0]) + page_limit_charged(r->limits[1]);
+}
+
+static void ask(struct rig *r, struct text *t)
+{
+    struct llm_job *job = calloc(1, sizeof *job);
+    uint32_t *tokens = malloc(t->prompt_count * sizeof *tokens);
+    assert_true(job && tokens);
+    memcpy(tokens, t->prompt, t->prompt_count * sizeof *tokens);
+    job->client = &r->client;
+    job->request = (struct llm_request){
+        .method = LLM_METHOD_GENERATE,
+        .generate = {.model = strdup(names[t->model]),
+                     .tokens = tokens,
+                     .token_count = t->prompt_count,
+                     .most = t->most,
+                     .sampling = {.temperature = t->temperature, .top_p = 1, .seed = t->seed}}};
+    wire_enc_init(&job->answer, WIRE_MESSAGE_MAX);
+    llm_jobs_append(&r->w.arrived, job);
+    t->job = job;
+}
+
+static void hear(struct rig *r, struct text *t)
+{
+    struct llm_job *job = t->job;
+    if (job->status)
+        fail_msg("%s", job->why);
+    t->count = job->text.count - t->prompt_count;
+    memcpy(t->tokens, job->text.tokens + t->prompt_count, t->count * sizeof *t->tokens);
+    llm_text_fini(job);
+    llm_request_fini(&job->request);
+    wire_enc_fini(&job->answer);
+    free(job);
+    t->job = NULL;
+    t->over = true;
+    (void)r;
+}
+
+static void drop_pushes(struct rig *r)
+{
+    while (r->w.pushes.first) {
+        struct llm_push *p = r->w.pushes.first;
+        r->w.pushes.first = p->next;
+        p->client->push = NULL;
+        wire_enc_fini(&p->message);
+        free(p);
+    }
+    llm_pushes_init(&r->w.pushes);
+}
+
+static void turn(struct rig *r, struct text *texts, int count)
+{
+    llm_worker_admit(&r->w);
+    llm_worker_step(&r->w, NULL);
+    drop_pushes(r);
+    while (r->w.done.first) {
+        struct llm_job *job = llm_jobs_take(&r->w.done);
+        int i = 0;
+        while (i < count && texts[i].job != job)
+            i++;
+        assert_true(i < count);
+        hear(r, &texts[i]);
+    }
+    for (int i = 0; i < MODELS && r->limits[i]; i++) {
+        uint64_t bytes = page_limit_charged(r->limits[i]);
+        r->most[i] = bytes > r->most[i] ? bytes : r->most[i];
+    }
+}
+
+static void turn_until_over(struct rig *r, struct text *texts, int count, uint64_t limit)
+{
+    int left = count;
+    for (int turns = 0; left > 0; turns++) {
+        assert_true(turns < TURNS_MAX);
+        turn(r, texts, count);
+        assert_true(limit == 0 || held(r) <= limit);
+        left = 0;
+        for (int i = 0; i < count; i++)
+            left += !texts[i].over;
+    }
+}
+
+/* Texts with the tokens that they have with memory of their own. */
+static void tell(struct text *texts, int count)
+{
+    struct rig alone;
+    rig_open(&alone, 0, 0);
+    for (int i = 0; i < count; i++) {
+        ask(&alone, &texts[i]);
+        turn_until_over(&alone, &texts[i], 1, 0);
+        texts[i].over = false;
+    }
+    rig_close(&alone);
+}
+
+static void make_texts(struct text *texts, int count, struct hw_rng *rng, uint32_t prompt,
+                       uint32_t most)
+{
+    for (int i = 0; i < count; i++) {
+        texts[i] =
+            (struct text){.model = i % MODELS,
+                          .prompt_count = prompt / 2 + (uint32_t)hw_rng_below(rng, prompt / 2),
+                          .most = most / 2 + (uint32_t)hw_rng_below(rng, most / 2),
+                          .temperature = (float)(i % 3) * 0.5f,
+                          .seed = hw_rng_u64(rng)};
+        for (uint32_t k = 0; k < texts[i].prompt_count; k++) /* some begin alike */
+            texts[i].prompt[k] = (uint32_t)(i % 4 && k < 64 ? k : hw_rng_below(rng, VOCAB));
+    }
+    tell(texts, count);
+}
+
+static void same(const struct text *told, const struct text *got, int count)
+{
+    for (int i = 0; i < count; i++) {
+        assert_int_equal(told[i].count, got[i].count);
+        assert_memory_equal(told[i].tokens, got[i].tokens, told[i].count * sizeof *told[i].tokens);
+    }
+}
+
+/* What a sequence of so many positions takes of a model, about. */
+static uint64_t bytes_of(int model, uint32_t positions)
+{
+    const struct llm_config *c = llm_file_config(files[model]);
+    uint64_t pages = (positions + LLM_KV_POSITIONS - 1) / LLM_KV_POSITIONS;
+    return pages * 4 * LLM_KV_POSITIONS * c->layers * c->kv_heads * c->head_dim;
+}
+
+static void memory_goes_where_requests_are(void **state)
+{
+    (void)state;
+    static struct text told[TEXTS], texts[TEXTS];
+    struct hw_rng rng;
+    struct rig r;
+    int count = strcmp(backend, "cpu") == 0 ? TEXTS : 8;
+    uint64_t limit = 5 * bytes_of(0, 192);
+    hw_rng_seed(&rng, 1);
+    make_texts(told, count, &rng, 120, 60);
+    rig_open(&r, limit, 0);
+    for (int phase = 0; phase < 2 * MODELS; phase++) { /* a, b, a, b, with two kinds of texts */
+        static struct text some[TEXTS];
+        int n = 0;
+        for (int i = 0; i < count; i++) {
+            texts[i] = told[i];
+            if (told[i].model == phase % MODELS)
+                some[n++] = told[i];
+        }
+        for (int i = 0; i < n; i++)
+            ask(&r, &some[i]);
+        r.most[0] = r.most[1] = 0;
+        turn_until_over(&r, some, n, limit);
+        assert_true(r.most[phase % MODELS] > limit / 2); /* more than a fixed half */
+        for (int i = 0, k = 0; i < count; i++) {
+            if (told[i].model == phase % MODELS)
+                texts[i] = some[k++];
+        }
+        same(told, texts, count);
+    }
+    assert_true(hw_counter_load(&r.w.counts[LLM_COUNT_KV_GIVEN]) > 0);
+    assert_true(hw_counter_load(&r.w.counts[LLM_COUNT_ADOPTED_ROWS]) > 0);
+    rig_close(&r);
+}
+
+/* Both at once, with a limit that goes up and down under them. */
+static void a_limit_that_moves_changes_no_token(void **state)
+{
+    (void)state;
+    static struct text told[TEXTS], texts[TEXTS];
+    struct hw_rng rng;
+    struct rig r;
+    int count = strcmp(backend, "cpu") == 0 ? TEXTS : 6, asked = 0, left = count;
+    uint64_t one = bytes_of(1, 192), limit = 4 * one;
+    hw_rng_seed(&rng, 2);
+    make_texts(told, count, &rng, 120, 60);
+    memcpy(texts, told, sizeof texts);
+    rig_open(&r, limit, one / 4);
+    for (int turns = 0; left > 0; turns++) {
+        assert_true(turns < TURNS_MAX);
+        if (asked < count && hw_rng_below(&rng, 4) == 0)
+            ask(&r, &texts[asked++]);
+        if (hw_rng_below(&rng, 25) == 0) {
+            limit = hw_rng_below(&rng, 4 * one); /* also so low that nobody can go on */
+            page_limit_set(r.limits[0], limit ? limit : 1);
+        }
+        r.w.is_short = true; /* the limit is looked at now, not within 20 ms */
+        turn(&r, texts, count);
+        assert_true(held(&r) <= (limit ? limit : 1));
+        left = 0;
+        for (int i = 0; i < count; i++)
+            left += !texts[i].over;
+    }
+    same(told, texts, count);
+    assert_true(hw_counter_load(&r.w.counts[LLM_COUNT_PREEMPTED]) > 0);
+    rig_close(&r);
+}
+
+/* Each needs more than half: they run one after the other. */
+static void texts_that_do_not_fit_together_all_end(void **state)
+{
+    (void)state;
+    static struct text told[4], texts[4];
+    struct hw_rng rng;
+    struct rig r;
+    uint64_t limit = bytes_of(1, 448) * 5 / 4;
+    hw_rng_seed(&rng, 3);
+    make_texts(told, 4, &rng, 400, 30);
+    memcpy(texts, told, sizeof texts);
+    rig_open(&r, limit, 0);
+    for (int i = 0; i < 4; i++)
+        ask(&r, &texts[i]);
+    turn_until_over(&r, texts, 4, limit);
+    same(told, texts, 4);
+    rig_close(&r);
+}
+
+/* A model of another process wants memory that a model here keeps for nobody. */
+static void another_process_gets_what_an_idle_model_holds(void **state)
+{
+    (void)state;
+    static struct text told[2], texts[2];
+    struct hw_rng rng;
+    struct rig r;
+    struct page_limit *other;
+    struct page_error error;
+    uint64_t limit = 2 * bytes_of(0, 256), half = limit / 2;
+    hw_rng_seed(&rng, 4);
+    make_texts(told, 2, &rng, 200, 50);
+    memcpy(texts, told, sizeof texts);
+    rig_open(&r, limit, 0);
+    assert_int_equal(page_limit_open_same(r.limits[0], &other, &error), 0);
+    assert_int_equal(page_limit_claim(other, 0, &error), 0);
+    page_limit_name(other, "other", 0);
+    for (int i = 0; i < 2; i++)
+        ask(&r, &texts[i]);
+    turn_until_over(&r, texts, 2, limit);
+    assert_true(held(&r) > half); /* prefixes and reserves */
+    assert_int_equal(page_limit_charge(other, half, &error), -ENOSPC);
+    page_limit_note_state(other, &(struct page_limit_state){.wanted_bytes = half,
+                                                            .oldest_bytes = half,
+                                                            .oldest_ns = page_host_ns(),
+                                                            .busy_ns = page_host_ns()});
+    turn(&r, texts, 0);
+    assert_int_equal(page_limit_charge(other, half, &error), 0);
+    /* It is asked to trim what it still holds in reserve. */
+    struct page_limit_user users[PAGE_LIMIT_USERS];
+    page_limit_ask_trim(other);
+    turn(&r, texts, 0);
+    assert_int_equal(page_limit_users(other, users), MODELS + 1);
+    for (int i = 0; i < MODELS + 1; i++) {
+        if (users[i].line != page_limit_line(other))
+            assert_int_equal(users[i].charged_bytes, users[i].mapped_bytes);
+    }
+    page_limit_close(other);
+    rig_close(&r);
+}
+
+static int make_models(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MODELS; i++) {
+        struct llm_synth synth = {.config = {.arch = LLM_LLAMA,
+                                             .layers = 2 + (uint32_t)i,
+                                             .width = 64,
+                                             .heads = 4,
+                                             .kv_heads = 2,
+                                             .ffn = 128,
+                                             .vocab = VOCAB,
+                                             .context = CONTEXT},
+                                  .dtype = LLM_Q8_0,
+                                  .seed = 7 + (uint64_t)i};
+        llm_synth_complete(&synth.config);
+        images[i] = image_synth(&synth);
+        if (llm_file_parse(images[i].bytes, images[i].size, &files[i], why))
+            return -1;
+    }
+    return 0;
+}
+
+static int drop_models(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MODELS; i++) {
+        llm_file_close(files[i]);
+        image_free(&images[i]);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        backend = argv[1];
+    int status = try_device(backend);
+    if (status)
+        return status;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_goes_where_requests_are),
+        cmocka_unit_test(a_limit_that_moves_changes_no_token),
+        cmocka_unit_test(texts_that_do_not_fit_together_all_end),
+        cmocka_unit_test(another_process_gets_what_an_idle_model_holds),
+    };
+    return cmocka_run_group_tests(tests, make_models, drop_models);
+}
