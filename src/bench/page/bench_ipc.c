@@ -327,10 +327,20 @@ static enum cmd_exit make_ids(struct run *r)
         return cmd_fail(CMD_FAILED, "out of memory");
     for (size_t i = 0; i < count; i++)
         r->ids[i] = (uint32_t)(r->o->first_id + i);
-    if (page_geometry_check(page_group_geometry(r->group), r->ids, count, &why))
-        return cmd_fail(CMD_USAGE, "bench-ipc: --first-id %llu, --pages-per-iter %zu: %s",
-                        (unsigned long long)r->o->first_id, count, why.text);
-    return CMD_DONE;
+    const struct page_geometry *g = page_group_geometry(r->group);
+    if (page_geometry_check(g, r->ids, count, &why) == 0)
+        return CMD_DONE;
+    char remedy[80];
+    if (count <= g->pages)
+        snprintf(remedy, sizeof remedy, "use --first-id %u or less, more --memory or",
+                 g->pages - (uint32_t)count);
+    else
+        snprintf(remedy, sizeof remedy, "use --pages-per-iter %u or less, more --memory or",
+                 g->pages);
+    return cmd_fail(CMD_USAGE,
+                    "bench-ipc: --first-id %llu, --pages-per-iter %zu: %s; %s a smaller"
+                    " --num-layers or --page-size",
+                    (unsigned long long)r->o->first_id, count, why.text, remedy);
 }
 
 /* ---- measuring ---- */

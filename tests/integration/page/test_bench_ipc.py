@@ -129,7 +129,7 @@ class BenchIpc(PageCase):
     def test_ids_past_the_range_are_refused_with_the_arithmetic(self):
         args = ("--memory", "45312MiB", "--pages-per-iter", 305)
         self.bench(*args, code=USAGE, texts=(
-            "page id 354 is out of range 0 to 353",
+            "page id 354 is out of range 0 to 353", "use --first-id 49 or less, more --memory",
             "354 pages: 45312 MiB / (2 (K and V) x 2MiB x 32 layers)"))
         self.bench("--memory", "45312MiB", "--pages-per-iter", 304, "--iters", 1)
 
