@@ -34,6 +34,7 @@ extern const struct cmd_command cmd_run_program;
 extern const struct cmd_command cmd_kvd;
 extern const struct cmd_command cmd_kv;
 extern const struct cmd_command cmd_kvctl;
+extern const struct cmd_command cmd_kvtop;
 extern const struct cmd_command cmd_model;
 extern const struct cmd_command cmd_llm;
 extern const struct cmd_command cmd_chat;

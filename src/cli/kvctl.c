@@ -4,9 +4,8 @@
 #include "base/clock.h"
 #include "base/report/out.h"
 #include "base/units.h"
+#include "command/kvgroups.h"
 #include "page/broadcast/link.h"
-#include "page/limit.h"
-#include "page/runtime.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -16,8 +15,7 @@
 #include <string.h>
 
 enum {
-    GROUPS_MAX = 256, /* what one machine runs at a time, many times over */
-    LOOK_MS = 10      /* between two looks whether a model has answered */
+    LOOK_MS = 10 /* between two looks whether a model has answered */
 };
 
 #define ANSWER_NS (5 * HW_SEC) /* a worker is busy with one batch at most, a model with a step */
@@ -53,8 +51,7 @@ static const struct cmd_option options[] = {
 };
 
 static const struct cmd_env environment[] = {
-    {"HAWSER_RUNTIME_DIR", "folder of the groups [default: XDG_RUNTIME_DIR/hawser,\n"
-                           "else /tmp/hawser-UID]"},
+    CMD_KV_ENV,
     {NULL},
 };
 
@@ -66,77 +63,9 @@ static void on_signal(int number)
     interrupted = 1;
 }
 
-/* ---- groups ---- */
-
-struct names {
-    char names[GROUPS_MAX][PAGE_GROUP_CHARS];
-    size_t count;
-    const char *only; /* NULL: all */
-};
-
-static bool add_name(void *user, const char *group)
-{
-    struct names *n = user;
-    if (!n->only || strcmp(n->only, group) == 0)
-        snprintf(n->names[n->count++], PAGE_GROUP_CHARS, "%s", group);
-    return n->count < GROUPS_MAX;
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(a, b);
-}
-
-static enum cmd_exit find_groups(struct names *n)
-{
-    char base[PAGE_PATH_CHARS];
-    struct page_error why;
-    if (page_runtime_base(NULL, base, &why))
-        return cmd_fail(CMD_FAILED, "kvctl: %s", why.text);
-    int rc = page_runtime_each(base, add_name, n);
-    if (rc)
-        return cmd_fail(CMD_FAILED, "kvctl: cannot read %s: %s", base, strerror(-rc));
-    qsort(n->names, n->count, sizeof n->names[0], by_name);
-    if (n->only && n->count == 0)
-        return cmd_fail(CMD_FAILED, "kvctl: there is no group '%s'; see hawser kvctl list",
-                        n->only);
-    return CMD_DONE;
-}
-
-struct group {
-    struct page_runtime runtime; /* paths only */
-    struct page_limit *limit;
-    struct page_limit_user users[PAGE_LIMIT_USERS];
-    size_t user_count;
-};
-
-static int open_group(struct group *g, const char *name, struct page_error *why)
-{
-    char path[PAGE_PATH_CHARS];
-    int rc = page_runtime_peek(&g->runtime, NULL, name, why);
-    if (rc)
-        return rc;
-    page_runtime_limit(&g->runtime, path);
-    rc = page_limit_open(path, &g->limit, why);
-    if (rc == 0)
-        g->user_count = page_limit_users(g->limit, g->users);
-    return rc;
-}
-
-static uint64_t reserve_of(const struct page_limit_user *u)
-{
-    return u->charged_bytes > u->mapped_bytes ? u->charged_bytes - u->mapped_bytes : 0;
-}
-
-/* Tensor-parallel workers have no name, and a socket instead. */
-static bool is_model(const struct page_limit_user *u)
-{
-    return u->name[0] != '\0';
-}
-
 /* ---- list and watch ---- */
 
-static void add_rows(struct hw_table *t, const char *name, const struct group *g)
+static void add_rows(struct hw_table *t, const char *name, const struct cmd_kv_group *g)
 {
     char text[HW_FORMAT_CHARS];
     uint64_t limit = page_limit_get(g->limit);
@@ -144,16 +73,17 @@ static void add_rows(struct hw_table *t, const char *name, const struct group *g
         const struct page_limit_user *u = &g->users[i];
         hw_table_cell(t, "%s", name);
         hw_table_cell(t, "%u", u->rank);
-        hw_table_cell(t, "%s", is_model(u) ? u->name : "-");
+        hw_table_cell(t, "%s", cmd_kv_is_model(u) ? u->name : "-");
         hw_table_cell(t, "%d", (int)u->pid);
-        hw_table_cell(t, "%s", is_model(u) ? hw_format_size(text, u->state.used_bytes) : "-");
+        hw_table_cell(t, "%s",
+                      cmd_kv_is_model(u) ? hw_format_size(text, u->state.used_bytes) : "-");
         hw_table_cell(t, "%s", hw_format_size(text, u->mapped_bytes));
-        hw_table_cell(t, "%s", hw_format_size(text, reserve_of(u)));
+        hw_table_cell(t, "%s", hw_format_size(text, cmd_kv_reserve(u)));
         hw_table_cell(t, "%s", limit ? hw_format_size(text, limit) : "none");
     }
 }
 
-static int print_table(const struct names *n)
+static int print_table(const struct cmd_kv_names *n)
 {
     struct hw_table *t = hw_table_create();
     if (!t)
@@ -167,12 +97,12 @@ static int print_table(const struct names *n)
     hw_table_column(t, "reserve", HW_RIGHT);
     hw_table_column(t, "group's limit", HW_RIGHT);
     for (size_t i = 0; i < n->count; i++) {
-        struct group g;
+        struct cmd_kv_group g;
         struct page_error why;
-        if (open_group(&g, n->names[i], &why))
+        if (cmd_kv_open(&g, n->names[i], &why))
             continue; /* it has ended since */
         add_rows(t, n->names[i], &g);
-        page_limit_close(g.limit);
+        cmd_kv_close(&g);
     }
     int rc = hw_table_rows(t) ? hw_table_print(t, stdout) : 0;
     if (rc == 0 && hw_table_rows(t) == 0)
@@ -193,7 +123,7 @@ static void json_model(struct hw_json *j, const struct page_limit_user *u)
     hw_json_u64(j, u->min_bytes);
 }
 
-static void json_group(struct hw_json *j, const char *name, const struct group *g)
+static void json_group(struct hw_json *j, const char *name, const struct cmd_kv_group *g)
 {
     hw_json_object_begin(j);
     hw_json_key(j, "group");
@@ -211,8 +141,8 @@ static void json_group(struct hw_json *j, const char *name, const struct group *
         hw_json_key(j, "mapped");
         hw_json_u64(j, g->users[i].mapped_bytes);
         hw_json_key(j, "reserve");
-        hw_json_u64(j, reserve_of(&g->users[i]));
-        if (is_model(&g->users[i]))
+        hw_json_u64(j, cmd_kv_reserve(&g->users[i]));
+        if (cmd_kv_is_model(&g->users[i]))
             json_model(j, &g->users[i]);
         hw_json_object_end(j);
     }
@@ -220,7 +150,7 @@ static void json_group(struct hw_json *j, const char *name, const struct group *
     hw_json_object_end(j);
 }
 
-static int print_json(const struct names *n)
+static int print_json(const struct cmd_kv_names *n)
 {
     struct hw_json j;
     hw_json_begin(&j, stdout);
@@ -228,12 +158,12 @@ static int print_json(const struct names *n)
     hw_json_key(&j, "groups");
     hw_json_array_begin(&j);
     for (size_t i = 0; i < n->count; i++) {
-        struct group g;
+        struct cmd_kv_group g;
         struct page_error why;
-        if (open_group(&g, n->names[i], &why))
+        if (cmd_kv_open(&g, n->names[i], &why))
             continue;
         json_group(&j, n->names[i], &g);
-        page_limit_close(g.limit);
+        cmd_kv_close(&g);
     }
     hw_json_array_end(&j);
     hw_json_object_end(&j);
@@ -242,11 +172,10 @@ static int print_json(const struct names *n)
 
 static enum cmd_exit look(const struct kvctl_options *o, const char *only)
 {
-    struct names *n = calloc(1, sizeof *n);
+    struct cmd_kv_names *n = calloc(1, sizeof *n);
     if (!n)
         return cmd_fail(CMD_FAILED, "out of memory");
-    n->only = only;
-    enum cmd_exit code = find_groups(n);
+    enum cmd_exit code = cmd_kv_find(n, "kvctl", only);
     int rc = code != CMD_DONE ? 0 : o->json ? print_json(n) : print_table(n);
     free(n);
     return rc ? cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc)) : code;
@@ -270,7 +199,7 @@ static enum cmd_exit watch(const struct kvctl_options *o, const char *only)
 
 /* ---- limit and trim ---- */
 
-static int trim_worker(const struct group *g, uint32_t rank, uint64_t *freed)
+static int trim_worker(const struct cmd_kv_group *g, uint32_t rank, uint64_t *freed)
 {
     char path[PAGE_PATH_CHARS];
     struct page_link *link;
@@ -287,7 +216,7 @@ static int trim_worker(const struct group *g, uint32_t rank, uint64_t *freed)
 }
 
 /* The group as it is now; the line of a user that has gone is NULL. */
-static const struct page_limit_user *look_again(struct group *g, uint32_t line)
+static const struct page_limit_user *look_again(struct cmd_kv_group *g, uint32_t line)
 {
     g->user_count = page_limit_users(g->limit, g->users);
     for (size_t i = 0; i < g->user_count; i++) {
@@ -298,7 +227,8 @@ static const struct page_limit_user *look_again(struct group *g, uint32_t line)
 }
 
 /* Served models answer between two steps; what this one gave back, or -ETIMEDOUT. */
-static int wait_for_model(struct group *g, const struct page_limit_user *before, uint64_t *freed)
+static int wait_for_model(struct cmd_kv_group *g, const struct page_limit_user *before,
+                          uint64_t *freed)
 {
     uint32_t asked = page_limit_trims(g->limit), line = before->line;
     uint64_t charged = before->charged_bytes, until = page_host_ns() + ANSWER_NS;
@@ -320,7 +250,7 @@ static int wait_for_model(struct group *g, const struct page_limit_user *before,
 }
 
 /* Asks everybody to give back what it holds in reserve; the sum, and how many did not answer. */
-static uint64_t trim_all(struct group *g, size_t *silent)
+static uint64_t trim_all(struct cmd_kv_group *g, size_t *silent)
 {
     struct page_limit_user users[PAGE_LIMIT_USERS];
     size_t count = g->user_count;
@@ -330,10 +260,10 @@ static uint64_t trim_all(struct group *g, size_t *silent)
     page_limit_ask_trim(g->limit);
     for (size_t i = 0; i < count; i++) {
         uint64_t bytes = 0;
-        if (!is_model(&users[i]) && users[i].rank >= PAGE_RANKS_MAX)
+        if (!cmd_kv_is_model(&users[i]) && users[i].rank >= PAGE_RANKS_MAX)
             continue;
-        *silent += (is_model(&users[i]) ? wait_for_model(g, &users[i], &bytes)
-                                        : trim_worker(g, users[i].rank, &bytes)) != 0;
+        *silent += (cmd_kv_is_model(&users[i]) ? wait_for_model(g, &users[i], &bytes)
+                                               : trim_worker(g, users[i].rank, &bytes)) != 0;
         freed += bytes;
     }
     return freed;
@@ -341,43 +271,43 @@ static uint64_t trim_all(struct group *g, size_t *silent)
 
 static enum cmd_exit trim(const char *name)
 {
-    struct group g;
+    struct cmd_kv_group g;
     struct page_error why;
     char text[HW_FORMAT_CHARS];
     size_t silent;
-    if (open_group(&g, name, &why))
+    if (cmd_kv_open(&g, name, &why))
         return cmd_fail(CMD_FAILED, "kvctl: %s", why.text);
     size_t count = g.user_count;
-    bool models = count > 0 && is_model(&g.users[0]);
+    bool models = count > 0 && cmd_kv_is_model(&g.users[0]);
     uint64_t freed = trim_all(&g, &silent);
     printf("%s: %s given back by %zu %s\n", name, hw_format_size(text, freed), count - silent,
            models ? "models" : "workers");
-    page_limit_close(g.limit);
+    cmd_kv_close(&g);
     return silent ? CMD_FAILED : CMD_DONE;
 }
 
 /* Workers empty their reserves; models give back as much as they can, between two steps. */
-static void wait_for_room(struct group *g)
+static void wait_for_room(struct cmd_kv_group *g)
 {
     size_t silent;
     if (page_limit_excess(g->limit) == 0)
         return;
     (void)trim_all(g, &silent);
     uint64_t until = page_host_ns() + SHRINK_NS;
-    bool models = g->user_count > 0 && is_model(&g->users[0]);
+    bool models = g->user_count > 0 && cmd_kv_is_model(&g->users[0]);
     while (models && page_limit_excess(g->limit) && page_host_ns() < until)
         (void)poll(NULL, 0, LOOK_MS);
 }
 
 static enum cmd_exit limit(const char *name, const char *size)
 {
-    struct group g;
+    struct cmd_kv_group g;
     struct page_error why;
     char text[HW_FORMAT_CHARS], over[HW_FORMAT_CHARS];
     uint64_t bytes = 0;
     if (strcmp(size, "none") != 0 && (hw_parse_size(size, &bytes) || bytes == 0))
         return cmd_fail(CMD_USAGE, "kvctl: limit: '%s' is not a size such as 16GiB, or none", size);
-    if (open_group(&g, name, &why))
+    if (cmd_kv_open(&g, name, &why))
         return cmd_fail(CMD_FAILED, "kvctl: %s", why.text);
     page_limit_set(g.limit, bytes);
     wait_for_room(&g);
@@ -387,7 +317,7 @@ static enum cmd_exit limit(const char *name, const char *size)
         printf("; %s more than that is mapped, so nothing can be mapped until it is unmapped",
                hw_format_size(over, excess));
     putchar('\n');
-    page_limit_close(g.limit);
+    cmd_kv_close(&g);
     return CMD_DONE;
 }
 

@@ -34,6 +34,7 @@ const struct cli_entry cli_commands[] = {
     {"kv", &cmd_kv, CLI_KV},
     {"kvd", &cmd_kvd, CLI_KV},
     {"kvctl", &cmd_kvctl, CLI_KV},
+    {"kvtop", &cmd_kvtop, CLI_KV},
     {"bench-rpc", &cmd_bench_rpc, CLI_MEASURE},
     {"bench-vulkan", &cmd_bench_vulkan, CLI_MEASURE},
     {"bench-ipc", &cmd_bench_ipc, CLI_MEASURE},

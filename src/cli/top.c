@@ -1,6 +1,7 @@
 /* hawser top - how gateways and workers do: requests, tokens a second, KV, queues. */
 #include "base/clock.h"
 #include "cli/commands.h"
+#include "cli/screen.h"
 #include "command/llm_client.h"
 #include "kv/cluster/http.h"
 #include "rpc/security/security.h"
@@ -268,15 +269,9 @@ static json_t *look(struct top *t, struct place *p)
 
 /* ---- for people ---- */
 
-/* What a server says may not drive the terminal. */
 static void put_text(const json_t *value, int width)
 {
-    const char *text = json_string_value(value);
-    int len = 0;
-    for (; text && *text; text++, len++)
-        putchar((unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text);
-    for (; len < width; len++)
-        putchar(' ');
+    screen_text(json_string_value(value), width);
 }
 
 static long long whole(const json_t *object, const char *name)
@@ -375,8 +370,7 @@ static size_t show(struct top *t)
     if (t->o->json) {
         put_json(states);
     } else {
-        if (!t->o->once && isatty(STDOUT_FILENO))
-            fputs("\033[H\033[J", stdout);
+        screen_begin(!t->o->once);
         json_array_foreach(states, i, state) put_state(state);
     }
     fflush(stdout);

@@ -22,7 +22,7 @@ LAYERS = {
     "page": {"rpc", "wire", "base"},
     "kv": {"rpc", "wire", "base"},
     "llm": {"page", "kv", "rpc", "wire", "base"},  # and the Vulkan loader, but never venus
-    "command": {"llm", "kv", "rpc", "wire", "base"},  # what subcommands share
+    "command": {"llm", "page", "kv", "rpc", "wire", "base"},  # what subcommands share
     "serve": {"command", "venus", "llm", "page", "kv", "rpc", "wire", "base"},
     "bench": {"serve", "command", "venus", "llm", "page", "kv", "rpc", "wire", "base"},
     "cli": {"bench", "serve", "command", "venus", "llm", "page", "kv", "rpc", "wire", "base"},

@@ -128,6 +128,10 @@ class Serving(Case):
             self.assertEqual([w["reserve"] for w in group()["workers"]], [0, 0])
             self.assertRegex(kvctl("list"), r"(?m)^one +1 +two +\d+ ")
             self.assertGreater(self.figures(server)["llm_kv_given_total"], 0)
+            screen = self.expect(hawser("kvtop", "--once", env=env), DONE).stdout
+            self.assertRegex(screen, r"(?m)^one +\[.{20,}\] .* limit 8MiB, free ")
+            self.assertRegex(screen, r"(?m)^  two +\d+ \[.{20,}\] ")
+            self.expect(hawser("kvtop", "none", env=env), FAILED, "no group 'none'")
             # Another server of the same model has a group of its own.
             beside = Server("--listen", "127.0.0.1:0", "--model", f"one={self.model}", "--threads", 1,
                             "--kv-memory", "1MiB", env=env)

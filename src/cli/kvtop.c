@@ -1,0 +1,230 @@
+/* hawser kvtop - a live screen of the KV memory that models share. */
+#include "cli/commands.h"
+
+#include "base/clock.h"
+#include "base/units.h"
+#include "cli/screen.h"
+#include "command/kvgroups.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    COLUMNS = 120, /* where standard output is no terminal */
+    BAR_MIN = 20,  /* below that a bar says nothing */
+    BAR_MAX = 60,
+    NAME_WIDTH = 24,
+    PID_WIDTH = 9,
+    SIZE_CHARS = 10, /* "1023.9MiB" and a blank */
+    STATE = 20       /* "  wants 100MiB more" */
+};
+
+struct kvtop_options {
+    uint64_t interval_ns, count;
+    bool once;
+};
+
+static const struct cmd_option options[] = {
+    {.name = "once",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct kvtop_options, once),
+     .help = "print the state once"},
+    {.name = "interval",
+     .letter = 'i',
+     .kind = CMD_DURATION,
+     .argument = "TIME",
+     .offset = offsetof(struct kvtop_options, interval_ns),
+     .def = "1s",
+     .min = 100 * HW_MS,
+     .max = 3600 * HW_SEC,
+     .help = "between two looks"},
+    {.name = "count",
+     .letter = 'n',
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct kvtop_options, count),
+     .help = "stop after N looks; without it, at ^C"},
+    {NULL},
+};
+
+static const struct cmd_env environment[] = {
+    CMD_KV_ENV,
+    {NULL},
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
+/* ---- one group ---- */
+
+static void put_size(uint64_t bytes)
+{
+    char text[HW_FORMAT_CHARS];
+    printf("%*s", SIZE_CHARS, hw_format_size(text, bytes));
+}
+
+/* What a user holds, and of that what its sequences use.  A worker uses what it has mapped. */
+struct parts {
+    uint64_t used, kept, reserve;
+};
+
+static int bar_width(void)
+{
+    int width = screen_columns(COLUMNS) - (NAME_WIDTH + 2) - PID_WIDTH - 2 - 4 * SIZE_CHARS - STATE;
+    return width < BAR_MIN ? BAR_MIN : width > BAR_MAX ? BAR_MAX : width;
+}
+
+static struct parts parts_of(const struct page_limit_user *u)
+{
+    uint64_t used = cmd_kv_is_model(u) ? u->state.used_bytes : u->mapped_bytes;
+    used = used < u->mapped_bytes ? used : u->mapped_bytes;
+    return (struct parts){
+        .used = used, .kept = u->mapped_bytes - used, .reserve = cmd_kv_reserve(u)};
+}
+
+static void put_bar(const struct parts *p, uint64_t all, int width)
+{
+    const struct screen_part parts[] = {{p->used, '#'}, {p->kept, '='}, {p->reserve, '-'}};
+    screen_bar(parts, sizeof parts / sizeof parts[0], all, width);
+}
+
+static void put_state(const struct page_limit_user *u, uint64_t now)
+{
+    uint64_t idle = u->state.busy_ns < now ? now - u->state.busy_ns : 0;
+    if (u->state.wanted_bytes) {
+        char text[HW_FORMAT_CHARS];
+        printf("  wants %s more", hw_format_size(text, u->state.wanted_bytes));
+    } else if (u->state.busy_ns == 0) {
+        fputs("  no request yet", stdout);
+    } else if (idle >= HW_SEC) {
+        printf("  idle for %llu s", (unsigned long long)(idle / HW_SEC));
+    } else {
+        fputs("  busy", stdout);
+    }
+}
+
+static void put_user(const struct page_limit_user *u, uint64_t all, int bar, uint64_t now)
+{
+    struct parts p = parts_of(u);
+    char name[NAME_WIDTH];
+    if (cmd_kv_is_model(u))
+        snprintf(name, sizeof name, "%.*s", NAME_WIDTH - 1, u->name);
+    else
+        snprintf(name, sizeof name, "rank %u", u->rank);
+    fputs("  ", stdout);
+    screen_text(name, NAME_WIDTH);
+    printf("%8d ", (int)u->pid);
+    put_bar(&p, all, bar);
+    put_size(p.used);
+    put_size(p.used + p.kept);
+    put_size(p.reserve);
+    put_size(u->min_bytes);
+    if (cmd_kv_is_model(u))
+        put_state(u, now);
+    putchar('\n');
+}
+
+static void put_group(const char *name, const struct cmd_kv_group *g)
+{
+    struct parts sum = {0};
+    char text[HW_FORMAT_CHARS];
+    uint64_t limit = page_limit_get(g->limit), now = page_host_ns();
+    int bar = bar_width();
+    for (size_t i = 0; i < g->user_count; i++) {
+        struct parts p = parts_of(&g->users[i]);
+        sum.used += p.used;
+        sum.kept += p.kept;
+        sum.reserve += p.reserve;
+    }
+    uint64_t held = sum.used + sum.kept + sum.reserve, all = limit ? limit : held;
+    screen_text(name, NAME_WIDTH + 2 + PID_WIDTH);
+    put_bar(&sum, all, bar);
+    put_size(sum.used);
+    put_size(sum.used + sum.kept);
+    put_size(sum.reserve);
+    printf("%*s", SIZE_CHARS, "");
+    if (limit)
+        printf("  limit %s", hw_format_size(text, limit));
+    else
+        fputs("  no limit", stdout);
+    if (limit)
+        printf(", free %s", hw_format_size(text, limit > held ? limit - held : 0));
+    putchar('\n');
+    for (size_t i = 0; i < g->user_count; i++)
+        put_user(&g->users[i], all, bar, now);
+}
+
+static void put_head(void)
+{
+    int bar = bar_width();
+    printf("%-*s%9s %-*s%*s%*s%*s%*s\n", NAME_WIDTH + 2, "group, model", "pid", bar + 2,
+           "#used =kept -reserve", SIZE_CHARS, "used", SIZE_CHARS, "mapped", SIZE_CHARS, "reserve",
+           SIZE_CHARS, "minimum");
+}
+
+/* ---- the screen ---- */
+
+static enum cmd_exit show(struct cmd_kv_names *n, const char *only, bool live)
+{
+    enum cmd_exit code = cmd_kv_find(n, "kvtop", only);
+    if (code != CMD_DONE)
+        return code;
+    screen_begin(live);
+    if (n->count == 0)
+        puts("no groups");
+    else
+        put_head();
+    for (size_t i = 0; i < n->count; i++) {
+        struct cmd_kv_group g;
+        struct page_error why;
+        if (cmd_kv_open(&g, n->names[i], &why))
+            continue; /* it has ended since */
+        put_group(n->names[i], &g);
+        cmd_kv_close(&g);
+    }
+    return fflush(stdout) ? cmd_fail(CMD_FAILED, "kvtop: cannot write the output") : CMD_DONE;
+}
+
+static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
+{
+    const struct kvtop_options *o = values;
+    const char *only = operands->count ? operands->items[0] : NULL;
+    struct cmd_kv_names *n = calloc(1, sizeof *n);
+    struct sigaction action = {.sa_handler = on_signal};
+    enum cmd_exit code = CMD_DONE;
+    if (!n)
+        return cmd_fail(CMD_FAILED, "out of memory");
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    for (uint64_t i = 0; !interrupted && code == CMD_DONE; i++) {
+        code = show(n, only, !o->once);
+        if (o->once || i + 1 == o->count)
+            break;
+        (void)poll(NULL, 0, (int)(o->interval_ns / HW_MS)); /* a signal ends it */
+    }
+    free(n);
+    return code;
+}
+
+const struct cmd_command cmd_kvtop = {
+    .name = "kvtop",
+    .summary = "show live which model has how much of the KV memory",
+    .operands = "[GROUP]",
+    .operands_max = 1,
+    .description =
+        "A bar for each group of hawser kvctl list and for each model or worker in it, as parts\n"
+        "of the group's limit: # used by sequences, = kept for texts to come, - mapped and empty.",
+    .options = options,
+    .environment = environment,
+    .examples = "hawser kvtop\nhawser kvtop --once chat",
+    .values_size = sizeof(struct kvtop_options),
+    .run = run,
+};

@@ -1,0 +1,54 @@
+#include "command/kvgroups.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool add_name(void *user, const char *group)
+{
+    struct cmd_kv_names *n = user;
+    if (!n->only || strcmp(n->only, group) == 0)
+        snprintf(n->names[n->count++], PAGE_GROUP_CHARS, "%s", group);
+    return n->count < CMD_KV_GROUPS_MAX;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+enum cmd_exit cmd_kv_find(struct cmd_kv_names *n, const char *command, const char *only)
+{
+    char base[PAGE_PATH_CHARS];
+    struct page_error why;
+    n->count = 0;
+    n->only = only;
+    if (page_runtime_base(NULL, base, &why))
+        return cmd_fail(CMD_FAILED, "%s: %s", command, why.text);
+    int rc = page_runtime_each(base, add_name, n);
+    if (rc)
+        return cmd_fail(CMD_FAILED, "%s: cannot read %s: %s", command, base, strerror(-rc));
+    qsort(n->names, n->count, sizeof n->names[0], by_name);
+    if (only && n->count == 0)
+        return cmd_fail(CMD_FAILED, "%s: there is no group '%s'; see hawser kvctl list", command,
+                        only);
+    return CMD_DONE;
+}
+
+int cmd_kv_open(struct cmd_kv_group *g, const char *name, struct page_error *why)
+{
+    char path[PAGE_PATH_CHARS];
+    int rc = page_runtime_peek(&g->runtime, NULL, name, why);
+    if (rc)
+        return rc;
+    page_runtime_limit(&g->runtime, path);
+    rc = page_limit_open(path, &g->limit, why);
+    if (rc == 0)
+        g->user_count = page_limit_users(g->limit, g->users);
+    return rc;
+}
+
+void cmd_kv_close(struct cmd_kv_group *g)
+{
+    page_limit_close(g->limit);
+}
