@@ -4,21 +4,18 @@
 #include "base/report/bench.h"
 #include "bench/bench.h"
 #include "bench/rpc/link.h"
+#include "bench/serve/child.h"
 #include "bench/serve/load.h"
+#include "bench/serve/share.h"
 #include "llm/chat/chat.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,10 +27,12 @@ enum {
     WAYS = 4            /* to ask */
 };
 
+#define KV_BYTES (UINT64_C(256) << 20)
+
 struct bench_serve_options {
     const char *model, *prompt, *peer;
     struct cmd_list clients;
-    uint64_t tokens, reps, threads, kv_bytes;
+    uint64_t tokens, reps, threads, kv_bytes, share, deadline_ns;
     bool json, check;
 };
 
@@ -87,10 +86,24 @@ static const struct cmd_option options[] = {
      .kind = CMD_SIZE,
      .argument = "SIZE",
      .offset = offsetof(struct bench_serve_options, kv_bytes),
-     .def = "256MiB",
      .min = 1 << 20,
      .max = INT64_MAX,
-     .help = "of the worker"},
+     .help = "of the worker [default: 256MiB; with --share what the texts of --clients take]"},
+    {.name = "share",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_serve_options, share),
+     .min = 2,
+     .max = BENCH_SHARE_MODELS_MAX,
+     .help = "measure N models under one KV memory instead, beside fixed parts of it"},
+    {.name = "deadline",
+     .kind = CMD_DURATION,
+     .argument = "TIME",
+     .offset = offsetof(struct bench_serve_options, deadline_ns),
+     .def = "1s",
+     .min = HW_MS,
+     .max = 3600 * HW_SEC,
+     .help = "of --share: a request whose first token comes by then is in time"},
     {.name = "peer",
      .kind = CMD_STRING,
      .argument = "URL|COMMAND",
@@ -115,114 +128,6 @@ static const struct hw_bench_target targets[] = {
     {"over-peer.", false, 1},
 };
 
-/* ---- programs ---- */
-
-struct child {
-    pid_t pid;
-    bool group; /* it leads one */
-    char url[128];
-};
-
-/* In the child; never returns. */
-static void become(const char *const *argv, int out, pid_t parent)
-{
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent || dup2(out, STDOUT_FILENO) < 0)
-        _exit(1);
-    signal(SIGPIPE, SIG_DFL);
-    execv("/proc/self/exe", (char *const *)(uintptr_t)argv);
-    _exit(127);
-}
-
-/* Reads until the line that ends its start; keeps the URL. */
-static int read_lines(int fd, const char *last, char url[128])
-{
-    static const char answering[] = "answering on ";
-    char line[512];
-    int rc = -EPIPE;
-    FILE *from = fdopen(fd, "r");
-    if (!from) {
-        close(fd);
-        return -errno;
-    }
-    while (rc && fgets(line, sizeof(line), from)) {
-        line[strcspn(line, "\n")] = '\0';
-        if (strncmp(line, answering, sizeof answering - 1) == 0)
-            snprintf(url, 128, "%.120s", line + sizeof answering - 1);
-        if (strncmp(line, last, strlen(last)) == 0)
-            rc = 0;
-    }
-    fclose(from);
-    return rc;
-}
-
-static enum cmd_exit start(struct child *c, const char *const *argv, const char *last)
-{
-    int fds[2];
-    if (pipe(fds))
-        return cmd_fail(CMD_FAILED, "bench-serve: no pipe: %s", strerror(errno));
-    pid_t parent = getpid();
-    c->pid = fork();
-    if (c->pid == 0) {
-        close(fds[0]);
-        become(argv, fds[1], parent);
-    }
-    close(fds[1]);
-    if (c->pid < 0) {
-        close(fds[0]);
-        return cmd_fail(CMD_FAILED, "bench-serve: no process: %s", strerror(errno));
-    }
-    if (read_lines(fds[0], last, c->url))
-        return cmd_fail(CMD_FAILED, "bench-serve: hawser %s did not start", argv[1]);
-    return CMD_DONE;
-}
-
-static uint16_t free_port(void)
-{
-    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof(addr);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool found = fd >= 0 && bind(fd, (struct sockaddr *)&addr, len) == 0 &&
-                 getsockname(fd, (struct sockaddr *)&addr, &len) == 0;
-    if (fd >= 0)
-        close(fd);
-    return found ? ntohs(addr.sin_port) : 0;
-}
-
-/* A peer that a command starts, in a group of its own.  What it prints goes nowhere. */
-static enum cmd_exit start_peer(struct child *c, const char *command, const char *model)
-{
-    uint16_t port = free_port();
-    char text[8];
-    pid_t parent = getpid();
-    snprintf(text, sizeof(text), "%u", port);
-    snprintf(c->url, sizeof(c->url), "http://127.0.0.1:%u", port);
-    c->pid = port ? fork() : -1;
-    if (c->pid == 0) {
-        int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent || setpgid(0, 0) || nowhere < 0 || dup2(nowhere, 0) < 0 ||
-            dup2(nowhere, 1) < 0 || dup2(nowhere, 2) < 0 || setenv("MODEL", model, 1) ||
-            setenv("PORT", text, 1))
-            _exit(1);
-        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-        _exit(127);
-    }
-    if (c->pid < 0)
-        return cmd_fail(CMD_FAILED, "bench-serve: no process: %s", strerror(errno));
-    c->group = true;
-    return CMD_DONE;
-}
-
-static void stop(struct child *c)
-{
-    if (c->pid <= 0)
-        return;
-    kill(c->group ? -c->pid : c->pid, SIGTERM);
-    waitpid(c->pid, NULL, 0);
-    c->pid = 0;
-}
-
 /* ---- a run of some clients ---- */
 
 enum way { WAY_ENGINE, WAY_HTTP, WAY_GATEWAY, WAY_PEER };
@@ -232,7 +137,7 @@ static const char *const way_names[WAYS] = {"engine", "http", "gateway", "peer"}
 struct bench_run {
     const struct bench_serve_options *o;
     struct bench_dir dir;
-    struct child worker, gateway, peer;
+    struct bench_child worker, gateway, peer;
     struct bench_load_peer at[WAYS];
     struct llm_file *file;
     struct llm_vocab *vocab;
@@ -457,7 +362,7 @@ static enum cmd_exit find_peer(struct bench_run *r)
         return CMD_DONE;
     if (strncmp(r->o->peer, "http://", 7) == 0)
         return cmd_fail(CMD_USAGE, "bench-serve: --peer: '%s' is not http://host:port", r->o->peer);
-    enum cmd_exit code = start_peer(&r->peer, r->o->peer, r->o->model);
+    enum cmd_exit code = bench_child_start_peer(&r->peer, r->o->peer, r->o->model);
     if (code != CMD_DONE)
         return code;
     if (bench_load_parse(r->peer.url, &r->at[WAY_PEER]))
@@ -470,16 +375,17 @@ static enum cmd_exit start_programs(struct bench_run *r)
     char listen[80], threads[24], kv[24], why[LLM_WHY_CHARS];
     snprintf(listen, sizeof(listen), "unix:%.60s/w", r->dir.path);
     snprintf(threads, sizeof(threads), "%llu", (unsigned long long)r->o->threads);
-    snprintf(kv, sizeof(kv), "%llu", (unsigned long long)r->o->kv_bytes);
+    uint64_t kv_bytes = r->o->kv_bytes ? r->o->kv_bytes : KV_BYTES;
+    snprintf(kv, sizeof(kv), "%llu", (unsigned long long)kv_bytes);
     const char *const serve[] = {
         "hawser", "serve",          "--no-devices", "--model",   r->o->model, "--listen",
         listen,   "--http",         "127.0.0.1:0",  "--threads", threads,     "--kv-memory",
         kv,       "--max-requests", "1024",         NULL};
     const char *const gateway[] = {"hawser",      "gateway",        "--servers", listen, "--http",
                                    "127.0.0.1:0", "--max-requests", "1024",      NULL};
-    enum cmd_exit code = start(&r->worker, serve, "listening on ");
+    enum cmd_exit code = bench_child_start(&r->worker, serve, "listening on ");
     if (code == CMD_DONE)
-        code = start(&r->gateway, gateway, "answering on ");
+        code = bench_child_start(&r->gateway, gateway, "answering on ");
     if (code != CMD_DONE)
         return code;
     struct rpc_addr addr;
@@ -492,18 +398,43 @@ static enum cmd_exit start_programs(struct bench_run *r)
     return find_peer(r);
 }
 
+/* The first of --clients is the size of a burst. */
+static enum cmd_exit share(struct bench_run *r)
+{
+    char *end;
+    unsigned long clients = strtoul(r->o->clients.items[0], &end, 10);
+    if (*end || clients < r->o->share || clients > CLIENTS_MAX)
+        return cmd_fail(CMD_USAGE, "bench-serve: --clients: '%s' is not %llu to %d",
+                        r->o->clients.items[0], (unsigned long long)r->o->share, CLIENTS_MAX);
+    struct bench_share config = {.model = r->o->model,
+                                 .file = r->file,
+                                 .dir = r->dir.path,
+                                 .prompt = r->prompt,
+                                 .prompt_count = r->prompt_count,
+                                 .tokens = (uint32_t)r->o->tokens,
+                                 .models = (uint32_t)r->o->share,
+                                 .clients = (uint32_t)clients,
+                                 .reps = (uint32_t)r->o->reps,
+                                 .threads = r->o->threads,
+                                 .kv_bytes = r->o->kv_bytes,
+                                 .deadline_ns = r->o->deadline_ns,
+                                 .json = r->o->json,
+                                 .check = r->o->check};
+    return bench_share_run(&config);
+}
+
 static enum cmd_exit run_in(struct bench_run *r)
 {
     enum cmd_exit code = read_prompt(r);
-    if (code == CMD_DONE)
+    if (code == CMD_DONE && !r->o->share)
         code = start_programs(r);
     if (code == CMD_DONE)
-        code = measure_all(r);
+        code = r->o->share ? share(r) : measure_all(r);
     if (r->conn)
         llm_connection_close(r->conn);
-    stop(&r->peer);
-    stop(&r->gateway);
-    stop(&r->worker);
+    bench_child_stop(&r->peer);
+    bench_child_stop(&r->gateway);
+    bench_child_stop(&r->worker);
     free(r->body);
     free(r->prompt);
     llm_vocab_destroy(r->vocab);
@@ -533,7 +464,10 @@ const struct cmd_command cmd_bench_serve = {
         "Starts a server with a model and an HTTP address, and a gateway before it.  Clients ask\n"
         "for the same text all at once: straight from the worker (engine), over HTTP, through the\n"
         "gateway, and from --peer.  The engine is the baseline of each row; --peer adds rows that\n"
-        "have the peer as theirs.",
+        "have the peer as theirs.\n"
+        "With --share, bursts of the first of --clients requests go to one model after the other\n"
+        "(alternating), or to all at once (even).  The baseline is a server whose models each\n"
+        "have a fixed part of the same memory.",
     .options = options,
     .environment =
         (const struct cmd_env[]){
@@ -541,7 +475,8 @@ const struct cmd_command cmd_bench_serve = {
     .examples = "hawser bench-serve --model models/kjv.gguf\n"
                 "hawser bench-serve --model model.gguf --peer http://127.0.0.1:8080 --json\n"
                 "hawser bench-serve --model model.gguf \\\n"
-                "    --peer 'exec llama-server -m \"$MODEL\" --port \"$PORT\" -np 16'",
+                "    --peer 'exec llama-server -m \"$MODEL\" --port \"$PORT\" -np 16'\n"
+                "hawser bench-serve --model models/kjv.gguf --share 3 --clients 24",
     .values_size = sizeof(struct bench_serve_options),
     .run = run,
 };

@@ -171,6 +171,16 @@ class Serving(Case):
         self.assertEqual(turns["rows"][0]["batch"], "1.00")
         self.assertEqual(turns["rows"][0]["name"], "3 clients beside prompts")
 
+    def test_bench_of_shared_memory(self):
+        run = hawser("bench-serve", "--model", self.model, "--threads", 1, "--share", 2, "--clients", 4,
+                     "--tokens", 8, "--reps", 1, "--deadline", "3600s", "--json")
+        rows = {row["name"]: row for row in json.loads(self.expect(run, DONE).stdout)["rows"]}
+        for load in ("alternating", "even"):
+            self.assertEqual(rows[f"in_time.{load}"]["in_time"], "8 of 8")
+            self.assertGreater(rows[f"first.p99.{load}"]["value"], 0)
+        self.expect(hawser("bench-serve", "--model", self.model, "--share", 4, "--clients", 2), USAGE,
+                    "'2' is not 4 to 256")
+
     def test_bench_of_kv_that_moves(self):
         run = hawser("bench-llm", "--model", self.model, "--threads", 1, "-p", 140, "-n", 8, "-r",
                      1, "--moves", "1Gbit", "--json")

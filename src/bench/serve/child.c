@@ -1,0 +1,113 @@
+#include "bench/serve/child.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* In the child; never returns. */
+static void become(const char *const *argv, int out, pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent || dup2(out, STDOUT_FILENO) < 0)
+        _exit(1);
+    signal(SIGPIPE, SIG_DFL);
+    execv("/proc/self/exe", (char *const *)(uintptr_t)argv);
+    _exit(127);
+}
+
+/* Reads until the line that ends its start; keeps the URL. */
+static int read_lines(int fd, const char *last, char url[128])
+{
+    static const char answering[] = "answering on ";
+    char line[512];
+    int rc = -EPIPE;
+    FILE *from = fdopen(fd, "r");
+    if (!from) {
+        close(fd);
+        return -errno;
+    }
+    while (rc && fgets(line, sizeof(line), from)) {
+        line[strcspn(line, "\n")] = '\0';
+        if (strncmp(line, answering, sizeof answering - 1) == 0)
+            snprintf(url, 128, "%.120s", line + sizeof answering - 1);
+        if (strncmp(line, last, strlen(last)) == 0)
+            rc = 0;
+    }
+    fclose(from);
+    return rc;
+}
+
+enum cmd_exit bench_child_start(struct bench_child *c, const char *const *argv, const char *last)
+{
+    int fds[2];
+    if (pipe(fds))
+        return cmd_fail(CMD_FAILED, "bench-serve: no pipe: %s", strerror(errno));
+    pid_t parent = getpid();
+    c->pid = fork();
+    if (c->pid == 0) {
+        close(fds[0]);
+        become(argv, fds[1], parent);
+    }
+    close(fds[1]);
+    if (c->pid < 0) {
+        close(fds[0]);
+        return cmd_fail(CMD_FAILED, "bench-serve: no process: %s", strerror(errno));
+    }
+    if (read_lines(fds[0], last, c->url))
+        return cmd_fail(CMD_FAILED, "bench-serve: hawser %s did not start", argv[1]);
+    return CMD_DONE;
+}
+
+static uint16_t free_port(void)
+{
+    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(addr);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool found = fd >= 0 && bind(fd, (struct sockaddr *)&addr, len) == 0 &&
+                 getsockname(fd, (struct sockaddr *)&addr, &len) == 0;
+    if (fd >= 0)
+        close(fd);
+    return found ? ntohs(addr.sin_port) : 0;
+}
+
+enum cmd_exit bench_child_start_peer(struct bench_child *c, const char *command,
+                                     const char *model)
+{
+    uint16_t port = free_port();
+    char text[8];
+    pid_t parent = getpid();
+    snprintf(text, sizeof(text), "%u", port);
+    snprintf(c->url, sizeof(c->url), "http://127.0.0.1:%u", port);
+    c->pid = port ? fork() : -1;
+    if (c->pid == 0) {
+        int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent || setpgid(0, 0) || nowhere < 0 || dup2(nowhere, 0) < 0 ||
+            dup2(nowhere, 1) < 0 || dup2(nowhere, 2) < 0 || setenv("MODEL", model, 1) ||
+            setenv("PORT", text, 1))
+            _exit(1);
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    if (c->pid < 0)
+        return cmd_fail(CMD_FAILED, "bench-serve: no process: %s", strerror(errno));
+    c->group = true;
+    return CMD_DONE;
+}
+
+void bench_child_stop(struct bench_child *c)
+{
+    if (c->pid <= 0)
+        return;
+    kill(c->group ? -c->pid : c->pid, SIGTERM);
+    waitpid(c->pid, NULL, 0);
+    c->pid = 0;
+}
