@@ -62,7 +62,8 @@ static void print_names(FILE *out, enum cli_group group)
 
 static void print_group(FILE *out, enum cli_group group)
 {
-    fprintf(out, "%s:\n", titles[group]);
+    /* The list fits a screen of 24 lines. */
+    fprintf(out, group == CLI_HELP ? "%s:" : "%s:\n", titles[group]);
     if (group == CLI_MEASURE) {
         print_names(out, group);
         return;
