@@ -3,8 +3,9 @@
  * Each served model is a user of one limit (page/limit.h), which processes may share.  Before steps
  * the worker tells what its models use and want, and asks the policy (page/share.h) how much each
  * may have.  A model that holds more gives back, in this order: empty slabs, prefixes that no
- * sequence has, KV that a store takes, the rows of its youngest texts.  Its oldest text keeps its
- * rows as long as it fits by itself, so that each text ends. */
+ * sequence has, KV that a store takes, the rows of its texts, the youngest first.  The target is at
+ * least what the oldest request needs, so that text gives way only where its pages are spread over
+ * too many slabs; computed again, it has them in few. */
 #include "base/clock.h"
 #include "llm/worker/impl.h"
 #include "page/limit.h"
@@ -114,16 +115,6 @@ static struct llm_model *model_at(const struct llm_worker *w, uint32_t line)
 
 /* ---- giving back ---- */
 
-/* The number of the model's oldest text where it fits the target by itself; else 0. */
-static uint64_t spared(const struct llm_worker *w, const struct llm_model *m, uint64_t target)
-{
-    const struct llm_job *oldest = oldest_job(w, m);
-    if (!oldest || !llm_job_is_text(oldest) || !oldest->seq)
-        return 0;
-    bool fits = llm_engine_kv_bytes(m->engine, llm_text_pages(oldest)) <= target;
-    return fits ? oldest->text.number : 0;
-}
-
 static void give_back(struct llm_worker *w, struct llm_model *m, uint64_t target)
 {
     uint64_t before = page_limit_charged(m->limit);
@@ -131,8 +122,7 @@ static void give_back(struct llm_worker *w, struct llm_model *m, uint64_t target
         return;
     llm_engine_kv_trim(m->engine);
     while (page_limit_charged(m->limit) > target &&
-           (llm_engine_kv_drop(m->engine) || llm_kv_make_room(w, m) ||
-            llm_texts_give_way(w, m, spared(w, m, target))))
+           (llm_engine_kv_drop(m->engine) || llm_kv_make_room(w, m) || llm_texts_give_way(w, m, 0)))
         ;
     uint64_t after = page_limit_charged(m->limit);
     hw_counter_bump(&w->counts[LLM_COUNT_KV_GIVEN], before > after ? before - after : 0);
