@@ -121,129 +121,122 @@ static __m128 dot4_bf16(const uint8_t *const w[4], const void *acts, uint32_t wi
     return dot4_plain(LLM_BF16, w, acts, width);
 }
 
-/* ---- Q8_0, Q4_0 ---- */
+/* ---- blocks ---- */
 
-static __m128 dot4_q8_0(const uint8_t *const w[4], const void *acts, uint32_t width)
+INLINE __m128 load4_scales(enum llm_dtype dtype, const uint8_t *const w[4], size_t at)
 {
+    return _mm_setr_ps(llm_block_scale(dtype, w[0] + at), llm_block_scale(dtype, w[1] + at),
+                       llm_block_scale(dtype, w[2] + at), llm_block_scale(dtype, w[3] + at));
+}
+
+/* Sums of two products each, which 16 bits hold. */
+INLINE __m256i pairs32(enum llm_dtype dtype, const uint8_t *block, int i, const int8_t *acts)
+{
+    __m256i raw = (__m256i)llm_raw32(dtype, block, i).part[0], a = load256(acts);
+    if (llm_format(dtype).has_sign)
+        return _mm256_maddubs_epi16(_mm256_abs_epi8(raw), _mm256_sign_epi8(a, raw));
+    return _mm256_maddubs_epi16(raw, a);
+}
+
+INLINE __m128 dot4_32(enum llm_dtype dtype, const uint8_t *const w[4], const void *acts,
+                      uint32_t width)
+{
+    const struct llm_format f = llm_format(dtype);
     const struct llm_q32 *x = acts;
+    const __m256i ones = _mm256_set1_epi16(1);
     __m128 acc = _mm_setzero_ps();
-    for (size_t at = 0; width; width -= 32, at += 34, x++) {
-        __m256i a = load256(x->values);
-        __m128i sums =
-            sum4(dot_signed(load256(w[0] + at + 2), a), dot_signed(load256(w[1] + at + 2), a),
-                 dot_signed(load256(w[2] + at + 2), a), dot_signed(load256(w[3] + at + 2), a));
-        __m128 scale = _mm_mul_ps(load4_halves(w, at), _mm_set1_ps(x->scale));
-        acc = _mm_fmadd_ps(_mm_cvtepi32_ps(sums), scale, acc);
-    }
-    return acc;
-}
-
-/* 32 nibbles as bytes: the low ones of 16 bytes, then the high ones. */
-INLINE __m256i nibbles(const uint8_t *p)
-{
-    __m128i q = _mm_loadu_si128((const __m128i *)(const void *)p);
-    __m256i both = _mm256_set_m128i(_mm_srli_epi16(q, 4), q);
-    return _mm256_and_si256(both, _mm256_set1_epi8(15));
-}
-
-static __m128 dot4_q4_0(const uint8_t *const w[4], const void *acts, uint32_t width)
-{
-    const struct llm_q32 *x = acts;
-    __m128 acc = _mm_setzero_ps();
-    for (size_t at = 0; width; width -= 32, at += 18, x++) {
-        __m256i a = load256(x->values);
-        __m128i sums =
-            sum4(dot_unsigned(nibbles(w[0] + at + 2), a), dot_unsigned(nibbles(w[1] + at + 2), a),
-                 dot_unsigned(nibbles(w[2] + at + 2), a), dot_unsigned(nibbles(w[3] + at + 2), a));
-        sums = _mm_sub_epi32(sums, _mm_set1_epi32(8 * x->sum));
-        __m128 scale = _mm_mul_ps(load4_halves(w, at), _mm_set1_ps(x->scale));
-        acc = _mm_fmadd_ps(_mm_cvtepi32_ps(sums), scale, acc);
-    }
-    return acc;
-}
-
-/* ---- Q4_K, Q6_K ---- */
-
-/* Sums of scaled products and of minima times sums; the lanes of each vector add up to the sum. */
-static void parts_q4_k(const uint8_t *block, const struct llm_q256 *x, __m256i *products,
-                       __m256i *offsets)
-{
-    uint8_t scales[8], minima[8];
-    const __m256i low = _mm256_set1_epi8(15);
-    __m256i total = _mm256_setzero_si256();
-    q4k_scales(block, scales, minima);
-    for (int g = 0; g < 4; g++) {
-        __m256i q = load256(block + 16 + 32 * g), high = _mm256_srli_epi16(q, 4);
-        __m256i s0 = dot_unsigned(_mm256_and_si256(q, low), load256(x->values + 64 * g));
-        __m256i s1 = dot_unsigned(_mm256_and_si256(high, low), load256(x->values + 64 * g + 32));
-        total = _mm256_add_epi32(total, _mm256_mullo_epi32(s0, _mm256_set1_epi32(scales[2 * g])));
-        total =
-            _mm256_add_epi32(total, _mm256_mullo_epi32(s1, _mm256_set1_epi32(scales[2 * g + 1])));
-    }
-    __m256i sums = _mm256_madd_epi16(load256(x->sums), _mm256_set1_epi16(1)); /* pairs */
-    __m256i m = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)minima));
-    *products = total;
-    *offsets = _mm256_mullo_epi32(sums, m);
-}
-
-static __m128 dot4_q4_k(const uint8_t *const w[4], const void *acts, uint32_t width)
-{
-    const struct llm_q256 *x = acts;
-    __m128 acc = _mm_setzero_ps();
-    for (size_t at = 0; width; width -= 256, at += 144, x++) {
-        __m256i p[4], o[4];
+    for (size_t at = 0; width; width -= 32, at += f.bytes, x++) {
+        __m256i s[4];
         for (int r = 0; r < 4; r++)
-            parts_q4_k(w[r] + at, x, &p[r], &o[r]);
-        __m128 scale = _mm_mul_ps(load4_halves(w, at), _mm_set1_ps(x->scale));
-        __m128 min = _mm_mul_ps(load4_halves(w, at + 2), _mm_set1_ps(x->scale));
-        __m128i taken = _mm_sub_epi32(_mm_setzero_si128(), sum4(o[0], o[1], o[2], o[3]));
-        acc = _mm_fmadd_ps(_mm_cvtepi32_ps(sum4(p[0], p[1], p[2], p[3])), scale, acc);
-        acc = _mm_fmadd_ps(_mm_cvtepi32_ps(taken), min, acc);
+            s[r] = _mm256_madd_epi16(pairs32(dtype, w[r] + at, 0, x->values), ones);
+        __m128i sums = sum4(s[0], s[1], s[2], s[3]);
+        sums = _mm_sub_epi32(sums, _mm_set1_epi32(f.bias * x->sum));
+        __m128 by = _mm_set1_ps(x->scale);
+        __m128 scale = _mm_mul_ps(load4_scales(dtype, w, at), by);
+        acc = _mm_fmadd_ps(_mm_cvtepi32_ps(sums), scale, acc);
+        if (f.has_min)
+            acc = _mm_fmadd_ps(_mm_set1_ps((float)x->sum),
+                               _mm_mul_ps(load4_halves(w, at + f.min_at), by), acc);
     }
     return acc;
 }
 
-/* Run `run` of a half of a block: 32 values, not yet lowered by 32. */
-INLINE __m256i q6_run(const uint8_t *block, int half, int run)
+/* Scaled products; the lanes add up to the block's sum. */
+INLINE __m256i products256(enum llm_dtype dtype, const uint8_t *block, const int8_t *a,
+                           const int8_t scales[16])
 {
-    __m256i l = load256(block + 64 * half + 32 * (run % 2));
-    __m256i h = load256(block + 128 + 32 * half);
-    __m256i low = _mm256_and_si256(run < 2 ? l : _mm256_srli_epi16(l, 4), _mm256_set1_epi8(15));
-    __m256i high = _mm256_and_si256(_mm256_srli_epi16(h, 2 * run), _mm256_set1_epi8(3));
-    return _mm256_or_si256(low, _mm256_slli_epi16(high, 4));
-}
-
-static __m256i products_q6_k(const uint8_t *block, const struct llm_q256 *x)
-{
-    const int8_t *scales = (const int8_t *)block + 192;
     __m256i total = _mm256_setzero_si256();
+    LLM_UNROLL
     for (int i = 0; i < 8; i++) {
-        __m256i s = dot_unsigned(q6_run(block, i / 4, i % 4), load256(x->values + 32 * i));
-        __m256i scale =
-            _mm256_set_m128i(_mm_set1_epi32(scales[2 * i + 1]), _mm_set1_epi32(scales[2 * i]));
-        total = _mm256_add_epi32(total, _mm256_mullo_epi32(s, scale));
+        __m256i scale = llm_format(dtype).group == 32
+                            ? _mm256_set1_epi16(scales[i])
+                            : _mm256_set_m128i(_mm_set1_epi16(scales[2 * i + 1]),
+                                               _mm_set1_epi16(scales[2 * i]));
+        __m256i pairs = pairs32(dtype, block, i, a + 32 * i);
+        total = _mm256_add_epi32(total, _mm256_madd_epi16(pairs, scale));
     }
-    __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)scales));
-    __m256i lowered = _mm256_madd_epi16(wide, load256(x->sums));
-    return _mm256_sub_epi32(total, _mm256_slli_epi32(lowered, 5));
+    return total;
 }
 
-static __m128 dot4_q6_k(const uint8_t *const w[4], const void *acts, uint32_t width)
+/* Factors of groups times the sums of their activations; the lanes add up to the sum. */
+INLINE __m256i weigh_sums(enum llm_dtype dtype, __m128i factors, const int16_t sums[16])
 {
+    if (llm_format(dtype).group == 16)
+        return _mm256_madd_epi16(_mm256_cvtepi8_epi16(factors), load256(sums));
+    __m256i pairs = _mm256_madd_epi16(load256(sums), _mm256_set1_epi16(1));
+    return _mm256_mullo_epi32(_mm256_cvtepi8_epi32(factors), pairs);
+}
+
+INLINE __m128 dot4_256(enum llm_dtype dtype, const uint8_t *const w[4], const void *acts,
+                       uint32_t width)
+{
+    const struct llm_format f = llm_format(dtype);
     const struct llm_q256 *x = acts;
     __m128 acc = _mm_setzero_ps();
-    for (size_t at = 0; width; width -= 256, at += 210, x++) {
-        __m128i sums = sum4(products_q6_k(w[0] + at, x), products_q6_k(w[1] + at, x),
-                            products_q6_k(w[2] + at, x), products_q6_k(w[3] + at, x));
-        __m128 scale = _mm_mul_ps(load4_halves(w, at + 208), _mm_set1_ps(x->scale));
+    for (size_t at = 0; width; width -= 256, at += f.bytes, x++) {
+        __m256i products[4], minima[4];
+        for (int r = 0; r < 4; r++) {
+            struct llm_scales s;
+            llm_scales(dtype, &s, w[r] + at);
+            products[r] = products256(dtype, w[r] + at, x->values, s.scales);
+            if (f.bias) {
+                __m128i all = _mm_loadu_si128((const __m128i *)(const void *)s.scales);
+                products[r] = _mm256_sub_epi32(
+                    products[r],
+                    _mm256_mullo_epi32(weigh_sums(dtype, all, x->sums), _mm256_set1_epi32(f.bias)));
+            }
+            if (f.has_min) { /* six bits at most: signed bytes are the same */
+                __m128i all = _mm_loadu_si128((const __m128i *)(const void *)s.minima);
+                minima[r] = weigh_sums(dtype, all, x->sums);
+            }
+        }
+        __m128 by = _mm_set1_ps(x->scale);
+        __m128 scale = _mm_mul_ps(load4_scales(dtype, w, at), by);
+        __m128i sums = sum4(products[0], products[1], products[2], products[3]);
         acc = _mm_fmadd_ps(_mm_cvtepi32_ps(sums), scale, acc);
+        if (f.has_min) {
+            sums = sum4(minima[0], minima[1], minima[2], minima[3]);
+            sums = _mm_sub_epi32(_mm_setzero_si128(), sums);
+            acc = _mm_fmadd_ps(_mm_cvtepi32_ps(sums),
+                               _mm_mul_ps(load4_halves(w, at + f.min_at), by), acc);
+        }
     }
     return acc;
 }
 
-/* ---- types unpacked to bytes ---- */
+#define DOT4(type, values_of_block)                                                                \
+    static __m128 dot4_##type(const uint8_t *const w[4], const void *acts, uint32_t width)         \
+    {                                                                                              \
+        return dot4_##values_of_block(LLM_##type, w, acts, width);                                 \
+    }
+#define DOT4_32(type) DOT4(type, 32)
+#define DOT4_256(type) DOT4(type, 256)
+LLM_TYPES_32(DOT4_32)
+LLM_TYPES_256(DOT4_256)
 
-static __m128 dot4_w32(const void *const rows[4], const void *acts, uint32_t width)
+/* ---- blocks that were unpacked, for several rows of activations ---- */
+
+INLINE __m128 dot4_w32(const void *const rows[4], const void *acts, uint32_t width, bool has_min)
 {
     const struct llm_w32 *w[4] = {rows[0], rows[1], rows[2], rows[3]};
     const struct llm_q32 *x = acts;
@@ -255,9 +248,11 @@ static __m128 dot4_w32(const void *const rows[4], const void *acts, uint32_t wid
                  dot_signed(load256(w[2][b].values), a), dot_signed(load256(w[3][b].values), a));
         __m128 by = _mm_set1_ps(x->scale);
         __m128 scale = _mm_setr_ps(w[0][b].scale, w[1][b].scale, w[2][b].scale, w[3][b].scale);
-        __m128 min = _mm_setr_ps(w[0][b].min, w[1][b].min, w[2][b].min, w[3][b].min);
         acc = _mm_fmadd_ps(_mm_cvtepi32_ps(sums), _mm_mul_ps(scale, by), acc);
-        acc = _mm_fmadd_ps(_mm_set1_ps((float)x->sum), _mm_mul_ps(min, by), acc);
+        if (has_min) {
+            __m128 min = _mm_setr_ps(w[0][b].min, w[1][b].min, w[2][b].min, w[3][b].min);
+            acc = _mm_fmadd_ps(_mm_set1_ps((float)x->sum), _mm_mul_ps(min, by), acc);
+        }
     }
     return acc;
 }
@@ -267,8 +262,8 @@ INLINE __m256i products_w256(const struct llm_w256 *w, const int8_t *a)
     __m256i total = _mm256_setzero_si256();
     for (int i = 0; i < 8; i++) {
         __m256i s = dot_signed(load256(w->values + 32 * i), load256(a + 32 * i));
-        __m256i scale = _mm256_set_m128i(_mm_set1_epi32(w->scales[2 * i + 1]),
-                                         _mm_set1_epi32(w->scales[2 * i]));
+        __m256i scale = _mm256_set_m128i(_mm_set1_epi32(w->inner.scales[2 * i + 1]),
+                                         _mm_set1_epi32(w->inner.scales[2 * i]));
         total = _mm256_add_epi32(total, _mm256_mullo_epi32(s, scale));
     }
     return total;
@@ -277,7 +272,7 @@ INLINE __m256i products_w256(const struct llm_w256 *w, const int8_t *a)
 /* Minus the minima times the activations' sums. */
 INLINE __m256i minima_w256(const struct llm_w256 *w, const int16_t sums[16])
 {
-    __m128i m = _mm_loadu_si128((const __m128i *)(const void *)w->minima);
+    __m128i m = _mm_loadu_si128((const __m128i *)(const void *)w->inner.minima);
     __m256i taken = _mm256_madd_epi16(_mm256_cvtepu8_epi16(m), load256(sums));
     return _mm256_sub_epi32(_mm256_setzero_si256(), taken);
 }
@@ -303,33 +298,38 @@ INLINE __m128 dot4_w256(const void *const rows[4], const void *acts, uint32_t wi
     return acc;
 }
 
-static void mul_unpacked(const struct llm_mul *m, enum llm_form form)
+static void mul_unpacked(const struct llm_mul *m)
 {
+    const struct llm_format f = llm_format(m->dtype);
     for (uint32_t row = 0; row < m->rows; row += 4) {
         const void *w[4];
         unpack4(m, row, w);
         for (uint32_t c = 0; c < m->count; c++) {
             const uint8_t *acts = m->acts + c * (m->group_bytes / LLM_GROUP);
-            store4(m, row, c,
-                   form == LLM_FORM_W32    ? dot4_w32(w, acts, m->width)
-                   : form == LLM_FORM_W256 ? dot4_w256(w, acts, m->width, false)
-                                           : dot4_w256(w, acts, m->width, true));
+            if (f.values == 32)
+                store4(m, row, c,
+                       f.has_min ? dot4_w32(w, acts, m->width, true)
+                                 : dot4_w32(w, acts, m->width, false));
+            else
+                store4(m, row, c,
+                       f.has_min ? dot4_w256(w, acts, m->width, true)
+                                 : dot4_w256(w, acts, m->width, false));
         }
     }
 }
 
 /* ---- mul ---- */
 
-static dot4 *const dots[] = {
-    [LLM_F32] = dot4_f32,   [LLM_F16] = dot4_f16,   [LLM_BF16] = dot4_bf16, [LLM_Q8_0] = dot4_q8_0,
-    [LLM_Q4_0] = dot4_q4_0, [LLM_Q4_K] = dot4_q4_k, [LLM_Q6_K] = dot4_q6_k,
-};
+static dot4 *const dots[] = {[LLM_F32] = dot4_f32,
+                             [LLM_F16] = dot4_f16,
+                             [LLM_BF16] = dot4_bf16,
+#define DOT4_ENTRY(type) [LLM_##type] = dot4_##type,
+                             LLM_TYPES_32(DOT4_ENTRY) LLM_TYPES_256(DOT4_ENTRY)};
 
 static void avx2_mul(const struct llm_mul *m)
 {
-    enum llm_form form = llm_block_form(m->dtype);
-    if (form != LLM_FORM_NONE) {
-        mul_unpacked(m, form);
+    if (m->count > 1 && llm_format(m->dtype).values) {
+        mul_unpacked(m);
         return;
     }
     dot4 *dot = dots[m->dtype];

@@ -32,8 +32,8 @@ struct panel32 {
 
 struct panel256 {
     float scale[4], min[4];
-    int32_t scales[16][4]; /* sub-block, row; Q4_K: eight scales, then eight minima */
-    int32_t minima[16][4]; /* of types unpacked to bytes */
+    int32_t scales[16][4]; /* group, row; groups of 32: eight scales, then eight minima */
+    int32_t minima[16][4]; /* of groups of 16 */
     int8_t values[32][4][PIECE];
 };
 
@@ -105,52 +105,6 @@ INLINE void put_pair(int8_t (*dst)[4][PIECE], int row, int8x16_t a, int8x16_t b)
     vst1q_s8(dst[1][row], vreinterpretq_s8_s64(vzip2q_s64(x, y)));
 }
 
-INLINE int8x16_t load_bytes(const uint8_t *p)
-{
-    return vreinterpretq_s8_u8(vld1q_u8(p));
-}
-
-static void unpack_q8_0(struct panel32 *panel, const uint8_t *const w[4], uint32_t width,
-                        const volatile uint8_t *next)
-{
-    for (size_t at = 0; width; width -= 32, at += 34, panel++) {
-        next_lines(next, at, 34);
-        vst1q_f32(panel->scale, load4_halves(w, at));
-        for (int r = 0; r < 4; r += 2) {
-            const uint8_t *a = w[r] + at + 2, *b = w[r + 1] + at + 2;
-            put_pair(panel->values, r, load_bytes(a), load_bytes(b));
-            put_pair(panel->values + 2, r, load_bytes(a + 16), load_bytes(b + 16));
-        }
-    }
-}
-
-INLINE int8x16_t low_nibbles(uint8x16_t q)
-{
-    return vreinterpretq_s8_u8(vandq_u8(q, vdupq_n_u8(15)));
-}
-
-INLINE int8x16_t high_nibbles(uint8x16_t q)
-{
-    return vreinterpretq_s8_u8(vshrq_n_u8(q, 4));
-}
-
-static void unpack_q4_0(struct panel32 *panel, const uint8_t *const w[4], uint32_t width,
-                        const volatile uint8_t *next)
-{
-    const int8x16_t eight = vdupq_n_s8(8);
-    for (size_t at = 0; width; width -= 32, at += 18, panel++) {
-        next_lines(next, at, 18);
-        vst1q_f32(panel->scale, load4_halves(w, at));
-        for (int r = 0; r < 4; r += 2) {
-            uint8x16_t a = vld1q_u8(w[r] + at + 2), b = vld1q_u8(w[r + 1] + at + 2);
-            put_pair(panel->values, r, vsubq_s8(low_nibbles(a), eight),
-                     vsubq_s8(low_nibbles(b), eight));
-            put_pair(panel->values + 2, r, vsubq_s8(high_nibbles(a), eight),
-                     vsubq_s8(high_nibbles(b), eight));
-        }
-    }
-}
-
 /* Bytes j of four rows become dst[j]. */
 INLINE void put_scales(int32_t (*dst)[4], const int8x16_t rows[4])
 {
@@ -167,119 +121,98 @@ INLINE void put_scales(int32_t (*dst)[4], const int8x16_t rows[4])
     }
 }
 
-/* Scales and minima have six bits: as signed bytes they are the same. */
-INLINE void put_q4k_scales(int32_t (*dst)[4], const uint8_t *const w[4], size_t at)
+/* 32 values of each of four rows, from their number 32 i on. */
+INLINE void put_values(enum llm_dtype dtype, int8_t (*dst)[4][PIECE], const uint8_t *const w[4],
+                       size_t at, int i)
 {
-    int8x16_t rows[4];
+    const uint8x16_t bias = vdupq_n_u8(llm_format(dtype).bias);
+    for (int r = 0; r < 4; r += 2) {
+        struct llm_raw a = llm_raw32(dtype, w[r] + at, i), b = llm_raw32(dtype, w[r + 1] + at, i);
+        for (int p = 0; p < 2; p++)
+            put_pair(dst + 2 * p, r, vreinterpretq_s8_u8(vsubq_u8(a.part[p], bias)),
+                     vreinterpretq_s8_u8(vsubq_u8(b.part[p], bias)));
+    }
+}
+
+INLINE void put_scale_and_min(enum llm_dtype dtype, float scale[4], float min[4],
+                              const uint8_t *const w[4], size_t at)
+{
+    const struct llm_format f = llm_format(dtype);
+    if (dtype == LLM_MXFP4) {
+        for (int r = 0; r < 4; r++)
+            scale[r] = llm_block_scale(dtype, w[r] + at);
+    } else {
+        vst1q_f32(scale, load4_halves(w, at + f.scale_at));
+    }
+    if (f.has_min)
+        vst1q_f32(min, load4_halves(w, at + f.min_at));
+}
+
+INLINE void unpack_32(enum llm_dtype dtype, struct panel32 *panel, const uint8_t *const w[4],
+                      uint32_t width, const volatile uint8_t *next)
+{
+    const struct llm_format f = llm_format(dtype);
+    for (size_t at = 0; width; width -= 32, at += f.bytes, panel++) {
+        next_lines(next, at, f.bytes);
+        put_scale_and_min(dtype, panel->scale, panel->min, w, at);
+        put_values(dtype, panel->values, w, at, 0);
+    }
+}
+
+/* Scales and minima; six bits are the same as signed bytes. */
+INLINE void put_inner(enum llm_dtype dtype, struct panel256 *panel, const uint8_t *const w[4],
+                      size_t at)
+{
+    const struct llm_format f = llm_format(dtype);
+    int8x16_t scales[4], minima[4];
     for (int r = 0; r < 4; r++) {
-        uint8_t both[16];
-        q4k_scales(w[r] + at, both, both + 8);
-        rows[r] = load_bytes(both);
-    }
-    put_scales(dst, rows);
-}
-
-static void unpack_q4_k(struct panel256 *panel, const uint8_t *const w[4], uint32_t width,
-                        const volatile uint8_t *next)
-{
-    for (size_t at = 0; width; width -= 256, at += 144, panel++) {
-        ask_lines(next, at, 144);
-        vst1q_f32(panel->scale, load4_halves(w, at));
-        vst1q_f32(panel->min, load4_halves(w, at + 2));
-        put_q4k_scales(panel->scales, w, at);
-        for (int i = 0; i < 8; i++) {
-            int8_t(*to)[4][PIECE] = panel->values + 8 * (i / 2) + 2 * (i % 2);
-            for (int r = 0; r < 4; r += 2) {
-                uint8x16_t a = vld1q_u8(w[r] + at + 16 + 16 * i);
-                uint8x16_t b = vld1q_u8(w[r + 1] + at + 16 + 16 * i);
-                put_pair(to, r, low_nibbles(a), low_nibbles(b));
-                put_pair(to + 4, r, high_nibbles(a), high_nibbles(b));
-            }
+        struct llm_scales s;
+        llm_scales(dtype, &s, w[r] + at);
+        if (f.group == 32) {
+            scales[r] =
+                vcombine_s8(vld1_s8(s.scales),
+                            f.has_min ? vreinterpret_s8_u8(vld1_u8(s.minima)) : vdup_n_s8(0));
+        } else {
+            scales[r] = vld1q_s8(s.scales);
+            if (f.has_min)
+                minima[r] = vreinterpretq_s8_u8(vld1q_u8(s.minima));
         }
     }
+    put_scales(panel->scales, scales);
+    if (f.group == 16 && f.has_min)
+        put_scales(panel->minima, minima);
 }
 
-/* One side of each of the four runs of half a block: 16 values each, from the nibbles and pairs
- * that they share. */
-INLINE void q6_runs(int8x16_t runs[4], const uint8_t *low, const uint8_t *high)
+INLINE void unpack_256(enum llm_dtype dtype, struct panel256 *panel, const uint8_t *const w[4],
+                       uint32_t width, const volatile uint8_t *next)
 {
-    const uint8x16_t nibble = vdupq_n_u8(15), pair = vdupq_n_u8(0x30);
-    const int8x16_t lower = vdupq_n_s8(32);
-    uint8x16_t l0 = vld1q_u8(low), l1 = vld1q_u8(low + 32), h = vld1q_u8(high);
-    uint8x16_t raw[4] = {
-        vorrq_u8(vandq_u8(l0, nibble), vandq_u8(vshlq_n_u8(h, 4), pair)),
-        vorrq_u8(vandq_u8(l1, nibble), vandq_u8(vshlq_n_u8(h, 2), pair)),
-        vorrq_u8(vshrq_n_u8(l0, 4), vandq_u8(h, pair)),
-        vorrq_u8(vshrq_n_u8(l1, 4), vandq_u8(vshrq_n_u8(h, 2), pair)),
-    };
-    for (int i = 0; i < 4; i++)
-        runs[i] = vsubq_s8(vreinterpretq_s8_u8(raw[i]), lower);
-}
-
-INLINE void unpack_q6_half(int8_t (*to)[4][PIECE], const uint8_t *const w[4], size_t low,
-                           size_t high)
-{
-    for (int side = 0; side < 2; side++, low += 16, high += 16, to += 2) {
-        for (int r = 0; r < 4; r += 2) {
-            int8x16_t a[4], b[4];
-            q6_runs(a, w[r] + low, w[r] + high);
-            q6_runs(b, w[r + 1] + low, w[r + 1] + high);
-            for (int run = 0; run < 4; run++)
-                put_pair(to + 4 * run, r, a[run], b[run]);
-        }
+    const struct llm_format f = llm_format(dtype);
+    for (size_t at = 0; width; width -= 256, at += f.bytes, panel++) {
+        ask_lines(next, at, f.bytes);
+        put_scale_and_min(dtype, panel->scale, panel->min, w, at);
+        put_inner(dtype, panel, w, at);
+        LLM_UNROLL
+        for (int i = 0; i < 8; i++)
+            put_values(dtype, panel->values + 4 * i, w, at, i);
     }
 }
 
-static void unpack_q6_k(struct panel256 *panel, const uint8_t *const w[4], uint32_t width,
-                        const volatile uint8_t *next)
-{
-    for (size_t at = 0; width; width -= 256, at += 210, panel++) {
-        ask_lines(next, at, 210);
-        vst1q_f32(panel->scale, load4_halves(w, at + 208));
-        const int8x16_t scales[4] = {load_bytes(w[0] + at + 192), load_bytes(w[1] + at + 192),
-                                     load_bytes(w[2] + at + 192), load_bytes(w[3] + at + 192)};
-        put_scales(panel->scales, scales);
-        unpack_q6_half(panel->values, w, at, at + 128);
-        unpack_q6_half(panel->values + 16, w, at + 64, at + 160);
+#define UNPACK(type, values_of_block)                                                              \
+    static void unpack_##type(void *panel, const uint8_t *const w[4], uint32_t width,              \
+                              const volatile uint8_t *next)                                        \
+    {                                                                                              \
+        unpack_##values_of_block(LLM_##type, panel, w, width, next);                               \
     }
-}
+#define UNPACK_32(type) UNPACK(type, 32)
+#define UNPACK_256(type) UNPACK(type, 256)
+LLM_TYPES_32(UNPACK_32)
+LLM_TYPES_256(UNPACK_256)
 
-/* Types without kernels of their own: by way of bytes. */
-static void unpack_w32(struct panel32 *panel, const struct llm_mul *m, const uint8_t *const w[4],
-                       const volatile uint8_t *next)
-{
-    size_t bytes = llm_dtype_block_bytes(m->dtype), at = 0;
-    for (uint32_t left = m->width; left; left -= 32, at += bytes, panel++) {
-        ask_lines(next, at, bytes);
-        for (uint32_t r = 0; r < 4; r++) {
-            struct llm_w32 block;
-            llm_unpack32(m->dtype, &block, w[r] + at, 32);
-            panel->scale[r] = block.scale;
-            panel->min[r] = block.min;
-            scatter(panel->values, r, block.values, 4);
-        }
-    }
-}
-
-static void unpack_w256(struct panel256 *panel, const struct llm_mul *m, const uint8_t *const w[4],
-                        const volatile uint8_t *next)
-{
-    size_t bytes = llm_dtype_block_bytes(m->dtype), at = 0;
-    for (uint32_t left = m->width; left; left -= 256, at += bytes, panel++) {
-        ask_lines(next, at, bytes);
-        for (uint32_t r = 0; r < 4; r++) {
-            struct llm_w256 block;
-            llm_unpack256(m->dtype, &block, w[r] + at, 256);
-            panel->scale[r] = block.scale;
-            panel->min[r] = block.min;
-            for (int g = 0; g < 16; g++) {
-                panel->scales[g][r] = block.scales[g];
-                panel->minima[g][r] = block.minima[g];
-            }
-            scatter(panel->values, r, block.values, 32);
-        }
-    }
-}
+typedef void unpack4_fn(void *panel, const uint8_t *const w[4], uint32_t width,
+                        const volatile uint8_t *next);
+static unpack4_fn *const unpacks[] = {
+#define UNPACK_ENTRY(type) [LLM_##type] = unpack_##type,
+    LLM_TYPES_32(UNPACK_ENTRY) LLM_TYPES_256(UNPACK_ENTRY)};
 
 /* ---- tiles ---- */
 
@@ -329,15 +262,6 @@ static void store_tile(const struct llm_mul *m, uint32_t row, uint32_t col, stru
         store4(m, row, col + c, cols[c]);
 }
 
-INLINE struct floats tile32(const struct panel32 *w, const struct acts32 *a, uint32_t width,
-                            int pairs)
-{
-    struct floats acc = {{{0}}};
-    for (; width; width -= 32, w++, a++)
-        scale_into(&acc, multiply(w->values, a->values, 4, pairs), w->scale, a->scale, pairs);
-    return acc;
-}
-
 /* acc += (sums of activations) * (minima of weights x scales of activations). */
 INLINE void min_into(struct floats *acc, const struct panel32 *w, const struct acts32 *a, int pairs)
 {
@@ -349,13 +273,14 @@ INLINE void min_into(struct floats *acc, const struct panel32 *w, const struct a
     scale_into(acc, sums, w->min, a->scale, pairs);
 }
 
-INLINE struct floats tile_w32(const struct panel32 *w, const struct acts32 *a, uint32_t width,
-                              int pairs)
+INLINE struct floats tile32(const struct panel32 *w, const struct acts32 *a, uint32_t width,
+                            bool has_min, int pairs)
 {
     struct floats acc = {{{0}}};
     for (; width; width -= 32, w++, a++) {
         scale_into(&acc, multiply(w->values, a->values, 4, pairs), w->scale, a->scale, pairs);
-        min_into(&acc, w, a, pairs);
+        if (has_min)
+            min_into(&acc, w, a, pairs);
     }
     return acc;
 }
@@ -382,102 +307,47 @@ INLINE struct ints taken(const int32x4_t sums, int pairs)
 }
 
 /* Subtracts the products of the minima and the activations' sums. */
-INLINE struct ints minima(const struct panel256 *w, const struct acts256 *a, int pairs)
+INLINE struct ints minima(const struct panel256 *w, const struct acts256 *a, int group, int pairs)
 {
     struct ints total = {{{0}}};
-    for (int j = 0; j < 8; j++) {
-        int32x4_t sums = vaddl_s16(vld1_s16(a->sums[2 * j]), vld1_s16(a->sums[2 * j + 1]));
-        weigh(&total, taken(sums, pairs), w->scales[8 + j], pairs);
+    for (int j = 0; j < 256 / group; j++) {
+        int32x4_t sums = group == 16
+                             ? vmovl_s16(vld1_s16(a->sums[j]))
+                             : vaddl_s16(vld1_s16(a->sums[2 * j]), vld1_s16(a->sums[2 * j + 1]));
+        weigh(&total, taken(sums, pairs), group == 16 ? w->minima[j] : w->scales[8 + j], pairs);
     }
     return total;
 }
 
-INLINE struct ints minima16(const struct panel256 *w, const struct acts256 *a, int pairs)
-{
-    struct ints total = {{{0}}};
-    for (int g = 0; g < 16; g++)
-        weigh(&total, taken(vmovl_s16(vld1_s16(a->sums[g])), pairs), w->minima[g], pairs);
-    return total;
-}
-
-INLINE struct floats tile_q4_k(const struct panel256 *w, const struct acts256 *a, uint32_t width,
-                               int pairs)
+INLINE struct floats tile256(const struct panel256 *w, const struct acts256 *a, uint32_t width,
+                             int group, bool has_min, int pairs)
 {
     struct floats acc = {{{0}}};
+    int pieces = group / PIECE;
     for (; width; width -= 256, w++, a++) {
         struct ints total = {{{0}}};
-        for (int j = 0; j < 8; j++)
-            weigh(&total, multiply(w->values + 4 * j, a->values + 4 * j, 4, pairs), w->scales[j],
-                  pairs);
-        scale_into(&acc, total, w->scale, a->scale, pairs);
-        scale_into(&acc, minima(w, a, pairs), w->min, a->scale, pairs);
-    }
-    return acc;
-}
-
-/* Q6_K, and types unpacked to bytes. */
-INLINE struct floats tile_w256(const struct panel256 *w, const struct acts256 *a, uint32_t width,
-                               bool has_min, int pairs)
-{
-    struct floats acc = {{{0}}};
-    for (; width; width -= 256, w++, a++) {
-        struct ints total = {{{0}}};
-        for (int g = 0; g < 16; g++)
-            weigh(&total, multiply(w->values + 2 * g, a->values + 2 * g, 2, pairs), w->scales[g],
-                  pairs);
+        for (int j = 0; j < 256 / group; j++)
+            weigh(&total, multiply(w->values + pieces * j, a->values + pieces * j, pieces, pairs),
+                  w->scales[j], pairs);
         scale_into(&acc, total, w->scale, a->scale, pairs);
         if (has_min)
-            scale_into(&acc, minima16(w, a, pairs), w->min, a->scale, pairs);
+            scale_into(&acc, minima(w, a, group, pairs), w->min, a->scale, pairs);
     }
     return acc;
 }
 
-static void unpack(const struct llm_mul *m, uint32_t row)
+INLINE struct floats tile(const struct llm_mul *m, const void *acts, int pairs)
 {
-    const uint8_t *w[4];
-    rows4(m, row, w);
-    switch (llm_block_form(m->dtype)) {
-    case LLM_FORM_NONE:
-        break;
-    case LLM_FORM_W32:
-        unpack_w32(m->panel, m, w, next_rows(m, row));
-        return;
-    default:
-        unpack_w256(m->panel, m, w, next_rows(m, row));
-        return;
-    }
-    switch (m->dtype) {
-    case LLM_Q8_0:
-        unpack_q8_0(m->panel, w, m->width, next_rows(m, row));
-        break;
-    case LLM_Q4_0:
-        unpack_q4_0(m->panel, w, m->width, next_rows(m, row));
-        break;
-    case LLM_Q4_K:
-        unpack_q4_k(m->panel, w, m->width, next_rows(m, row));
-        break;
-    default:
-        assert(m->dtype == LLM_Q6_K);
-        unpack_q6_k(m->panel, w, m->width, next_rows(m, row));
-    }
-}
-
-INLINE struct floats tile(const struct llm_mul *m, const void *group, int pairs)
-{
-    switch (llm_block_form(m->dtype)) {
-    case LLM_FORM_W32:
-        return tile_w32(m->panel, group, m->width, pairs);
-    case LLM_FORM_W256:
-        return tile_w256(m->panel, group, m->width, false, pairs);
-    case LLM_FORM_W256_MIN:
-        return tile_w256(m->panel, group, m->width, true, pairs);
-    default:
-        break;
-    }
-    if (llm_act_of(m->dtype) == LLM_ACT_Q32)
-        return tile32(m->panel, group, m->width, pairs);
-    return m->dtype == LLM_Q4_K ? tile_q4_k(m->panel, group, m->width, pairs)
-                                : tile_w256(m->panel, group, m->width, false, pairs);
+    const struct llm_format f = llm_format(m->dtype);
+    const void *panel = m->panel;
+    if (f.values == 32)
+        return f.has_min ? tile32(panel, acts, m->width, true, pairs)
+                         : tile32(panel, acts, m->width, false, pairs);
+    if (f.group == 32)
+        return f.has_min ? tile256(panel, acts, m->width, 32, true, pairs)
+                         : tile256(panel, acts, m->width, 32, false, pairs);
+    return f.has_min ? tile256(panel, acts, m->width, 16, true, pairs)
+                     : tile256(panel, acts, m->width, 16, false, pairs);
 }
 
 /* The products of the panel with the group that begins at activation row `col`. */
@@ -597,8 +467,12 @@ static void i8mm_mul(const struct llm_mul *m)
         llm_neon_mul(m);
         return;
     }
+    unpack4_fn *unpack = unpacks[m->dtype];
+    assert(unpack);
     for (uint32_t row = 0; row < m->rows; row += 4) {
-        unpack(m, row);
+        const uint8_t *w[4];
+        rows4(m, row, w);
+        unpack(m->panel, w, m->width, next_rows(m, row));
         for (uint32_t col = 0; col < m->count; col += LLM_GROUP)
             store_tile(m, row, col, tile_at(m, col));
     }

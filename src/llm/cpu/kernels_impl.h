@@ -15,26 +15,11 @@ static inline void rows4(const struct llm_mul *m, uint32_t row, const uint8_t *w
         w[i] = m->weight + (row + i < m->rows ? row + i : m->rows - 1) * m->row_bytes;
 }
 
-/* The eight 6-bit scales and minima of a Q4_K block, eight bytes each; see llm/engine/quantise.c.
- */
-static inline void q4k_scales(const uint8_t *block, uint8_t scales[8], uint8_t minima[8])
-{
-    uint32_t packed[3], s[2], m[2];
-    memcpy(packed, block + 4, sizeof packed);
-    s[0] = packed[0] & 0x3f3f3f3f;
-    m[0] = packed[1] & 0x3f3f3f3f;
-    s[1] = (packed[2] & 0x0f0f0f0f) | (packed[0] >> 6 & 0x03030303) << 4;
-    m[1] = (packed[2] >> 4 & 0x0f0f0f0f) | (packed[1] >> 6 & 0x03030303) << 4;
-    memcpy(scales, s, sizeof s);
-    memcpy(minima, m, sizeof m);
-}
-
-/* Four rows of a type without kernels of its own, unpacked into the panel; row i begins at
- * rows[i]. */
+/* Four rows in blocks, unpacked into the panel; row i begins at rows[i]. */
 static inline void unpack4(const struct llm_mul *m, uint32_t row, const void *rows[4])
 {
     const uint8_t *w[4];
-    bool small = llm_block_form(m->dtype) == LLM_FORM_W32;
+    bool small = llm_format(m->dtype).values == 32;
     size_t bytes =
         small ? m->width / 32 * sizeof(struct llm_w32) : m->width / 256 * sizeof(struct llm_w256);
     rows4(m, row, w);

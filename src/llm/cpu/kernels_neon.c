@@ -216,145 +216,138 @@ static void mul_tiles(const struct llm_mul *m)
     }
 }
 
-/* ---- Q8_0, Q4_0 ---- */
+/* ---- blocks ---- */
 
-static float32x4_t dot4_q8_0(const uint8_t *const w[4], const void *acts, uint32_t width,
-                             const volatile uint8_t *next)
+INLINE float32x4_t load4_scales(enum llm_dtype dtype, const uint8_t *const w[4], size_t at)
 {
+    if (dtype != LLM_MXFP4)
+        return load4_halves(w, at + llm_format(dtype).scale_at);
+    const float scales[4] = {llm_block_e8m0_half(w[0][at]), llm_block_e8m0_half(w[1][at]),
+                             llm_block_e8m0_half(w[2][at]), llm_block_e8m0_half(w[3][at])};
+    return vld1q_f32(scales);
+}
+
+INLINE int32x4_t dot16(int32x4_t sum, struct llm_raw raw, int part, const int8_t *acts)
+{
+    return vdotq_s32(sum, vreinterpretq_s8_u8(raw.part[part]), vld1q_s8(acts));
+}
+
+INLINE float32x4_t dot4_32(enum llm_dtype dtype, const uint8_t *const w[4], const void *acts,
+                           uint32_t width, const volatile uint8_t *next)
+{
+    const struct llm_format f = llm_format(dtype);
     const struct llm_q32 *x = acts;
     float32x4_t acc = vdupq_n_f32(0);
-    for (size_t at = 0; width; width -= 32, at += 34, x++) {
-        int8x16_t a0 = vld1q_s8(x->values), a1 = vld1q_s8(x->values + 16);
-        int32x4_t sums[4];
-        next_lines(next, at, 34);
+    for (size_t at = 0; width; width -= 32, at += f.bytes, x++) {
+        /* Raw values are too large by the bias: each row's sum starts with the correction. */
+        int32x4_t start = vsetq_lane_s32(-f.bias * x->sum, vdupq_n_s32(0), 0), sums[4];
+        next_lines(next, at, f.bytes);
         for (int r = 0; r < 4; r++) {
-            const int8_t *q = (const int8_t *)w[r] + at + 2;
-            sums[r] = vdotq_s32(vdupq_n_s32(0), vld1q_s8(q), a0);
-            sums[r] = vdotq_s32(sums[r], vld1q_s8(q + 16), a1);
+            struct llm_raw raw = llm_raw32(dtype, w[r] + at, 0);
+            sums[r] = dot16(dot16(start, raw, 0, x->values), raw, 1, x->values + 16);
         }
-        float32x4_t scale = vmulq_n_f32(load4_halves(w, at), x->scale);
+        float32x4_t scale = vmulq_n_f32(load4_scales(dtype, w, at), x->scale);
         acc = vfmaq_f32(acc, vcvtq_f32_s32(sum4(sums)), scale);
+        if (f.has_min)
+            acc = vfmaq_n_f32(acc, vmulq_n_f32(load4_halves(w, at + f.min_at), x->scale),
+                              (float)x->sum);
     }
     return acc;
 }
 
-static float32x4_t dot4_q4_0(const uint8_t *const w[4], const void *acts, uint32_t width,
-                             const volatile uint8_t *next)
+/* The scales as words, of which a lane multiplies a vector. */
+INLINE void widen_scales(int32x4_t words[4], const int8_t scales[16], int count)
 {
-    const struct llm_q32 *x = acts;
-    const uint8x16_t low = vdupq_n_u8(15);
-    float32x4_t acc = vdupq_n_f32(0);
-    for (size_t at = 0; width; width -= 32, at += 18, x++) {
-        int8x16_t a0 = vld1q_s8(x->values), a1 = vld1q_s8(x->values + 16);
-        /* Nibbles are values plus 8: each row's sum starts with the correction. */
-        int32x4_t offset = vsetq_lane_s32(-8 * x->sum, vdupq_n_s32(0), 0), sums[4];
-        next_lines(next, at, 18);
-        for (int r = 0; r < 4; r++) {
-            uint8x16_t q = vld1q_u8(w[r] + at + 2);
-            sums[r] = vdotq_s32(offset, vreinterpretq_s8_u8(vandq_u8(q, low)), a0);
-            sums[r] = vdotq_s32(sums[r], vreinterpretq_s8_u8(vshrq_n_u8(q, 4)), a1);
-        }
-        float32x4_t scale = vmulq_n_f32(load4_halves(w, at), x->scale);
-        acc = vfmaq_f32(acc, vcvtq_f32_s32(sum4(sums)), scale);
+    for (int i = 0; i < count; i += 8) {
+        int16x8_t eight = vmovl_s8(vld1_s8(scales + i));
+        words[i / 4] = vmovl_s16(vget_low_s16(eight));
+        words[i / 4 + 1] = vmovl_high_s16(eight);
     }
-    return acc;
 }
 
-/* ---- Q4_K, Q6_K ---- */
-
-INLINE int32x4_t products_q4_k(const uint8_t *block, const int8_t *a, const uint8_t scales[8])
+/* The sum over groups of (scale or minimum) * (sum of activations), in four lanes. */
+INLINE int32x4_t weigh_sums(const int16x8_t *factors, const int16x8_t *sums, int count)
 {
-    const uint8x16_t low = vdupq_n_u8(15);
-    int32x4_t total = vdupq_n_s32(0), zero = vdupq_n_s32(0);
-    for (int g = 0; g < 4; g++, a += 64) {
-        uint8x16_t q0 = vld1q_u8(block + 16 + 32 * g), q1 = vld1q_u8(block + 32 + 32 * g);
-        int32x4_t s = vdotq_s32(zero, vreinterpretq_s8_u8(vandq_u8(q0, low)), vld1q_s8(a));
-        s = vdotq_s32(s, vreinterpretq_s8_u8(vandq_u8(q1, low)), vld1q_s8(a + 16));
-        total = vmlaq_n_s32(total, s, scales[2 * g]);
-        s = vdotq_s32(zero, vreinterpretq_s8_u8(vshrq_n_u8(q0, 4)), vld1q_s8(a + 32));
-        s = vdotq_s32(s, vreinterpretq_s8_u8(vshrq_n_u8(q1, 4)), vld1q_s8(a + 48));
-        total = vmlaq_n_s32(total, s, scales[2 * g + 1]);
+    int32x4_t total = vmull_s16(vget_low_s16(factors[0]), vget_low_s16(sums[0]));
+    total = vmlal_high_s16(total, factors[0], sums[0]);
+    if (count == 16) {
+        total = vmlal_s16(total, vget_low_s16(factors[1]), vget_low_s16(sums[1]));
+        total = vmlal_high_s16(total, factors[1], sums[1]);
     }
     return total;
 }
 
-static float32x4_t dot4_q4_k(const uint8_t *const w[4], const void *acts, uint32_t width,
-                             const volatile uint8_t *next)
+INLINE int32x4_t products256(enum llm_dtype dtype, const uint8_t *block, const int8_t *a,
+                             const struct llm_scales *s)
 {
+    const struct llm_format f = llm_format(dtype);
+    int32x4_t total = vdupq_n_s32(0), zero = vdupq_n_s32(0), scales[4];
+    widen_scales(scales, s->scales, 256 / f.group);
+    LLM_UNROLL
+    for (int i = 0; i < 8; i++, a += 32) {
+        struct llm_raw raw = llm_raw32(dtype, block, i);
+        if (f.group == 32) {
+            total += dot16(dot16(zero, raw, 0, a), raw, 1, a + 16) * scales[i / 4][i % 4];
+        } else {
+            total += dot16(zero, raw, 0, a) * scales[i / 2][2 * i % 4];
+            total += dot16(zero, raw, 1, a + 16) * scales[i / 2][2 * i % 4 + 1];
+        }
+    }
+    return total;
+}
+
+INLINE float32x4_t dot4_256(enum llm_dtype dtype, const uint8_t *const w[4], const void *acts,
+                            uint32_t width, const volatile uint8_t *next)
+{
+    const struct llm_format f = llm_format(dtype);
     const struct llm_q256 *x = acts;
     float32x4_t acc = vdupq_n_f32(0);
-    for (size_t at = 0; width; width -= 256, at += 144, x++) {
-        int16x8_t pairs = vpaddq_s16(vld1q_s16(x->sums), vld1q_s16(x->sums + 8));
-        int32x4_t products[4], offsets[4];
-        ask_lines(next, at, 144);
+    for (size_t at = 0; width; width -= 256, at += f.bytes, x++) {
+        int16x8_t sums[2] = {vld1q_s16(x->sums), vld1q_s16(x->sums + 8)};
+        int32x4_t products[4], minima[4];
+        if (f.group == 32)
+            sums[0] = vpaddq_s16(sums[0], sums[1]);
+        ask_lines(next, at, f.bytes);
         for (int r = 0; r < 4; r++) {
-            uint8_t scales[8], minima[8];
-            q4k_scales(w[r] + at, scales, minima);
-            products[r] = products_q4_k(w[r] + at, x->values, scales);
-            int16x8_t m = vreinterpretq_s16_u16(vmovl_u8(vld1_u8(minima)));
-            offsets[r] = vmull_s16(vget_low_s16(m), vget_low_s16(pairs));
-            offsets[r] = vmlal_high_s16(offsets[r], m, pairs);
-        }
-        float32x4_t scale = vmulq_n_f32(load4_halves(w, at), x->scale);
-        float32x4_t min = vmulq_n_f32(load4_halves(w, at + 2), x->scale);
-        acc = vfmaq_f32(acc, vcvtq_f32_s32(sum4(products)), scale);
-        acc = vfmaq_f32(acc, vcvtq_f32_s32(vnegq_s32(sum4(offsets))), min);
-    }
-    return acc;
-}
-
-/* 16 values of run `run`, not yet lowered by 32, from their nibbles and pairs. */
-INLINE int8x16_t q6_16(uint8x16_t low, uint8x16_t high, int run)
-{
-    const uint8x16_t pair = vdupq_n_u8(3);
-    uint8x16_t l = run < 2 ? vandq_u8(low, vdupq_n_u8(15)) : vshrq_n_u8(low, 4);
-    uint8x16_t h = vandq_u8(vshlq_u8(high, vdupq_n_s8((int8_t)(-2 * run))), pair);
-    return vreinterpretq_s8_u8(vsliq_n_u8(l, h, 4));
-}
-
-INLINE int32x4_t products_q6_k(const uint8_t *block, const struct llm_q256 *x)
-{
-    const int8_t *scales = (const int8_t *)block + 192, *a = x->values;
-    int32x4_t total = vdupq_n_s32(0), zero = vdupq_n_s32(0);
-    for (int half = 0; half < 2; half++) {
-        for (int run = 0; run < 4; run++) {
-            for (int side = 0; side < 2; side++, a += 16, scales++) {
-                uint8x16_t low = vld1q_u8(block + 64 * half + 32 * (run % 2) + 16 * side);
-                uint8x16_t high = vld1q_u8(block + 128 + 32 * half + 16 * side);
-                int32x4_t s = vdotq_s32(zero, q6_16(low, high, run), vld1q_s8(a));
-                total = vmlaq_n_s32(total, s, *scales);
+            struct llm_scales s;
+            llm_scales(dtype, &s, w[r] + at);
+            products[r] = products256(dtype, w[r] + at, x->values, &s);
+            if (f.bias) {
+                int8x16_t all = vld1q_s8(s.scales);
+                int16x8_t wide[2] = {vmovl_s8(vget_low_s8(all)), vmovl_high_s8(all)};
+                products[r] -= weigh_sums(wide, sums, 256 / f.group) * (int)f.bias;
+            }
+            if (f.has_min) {
+                uint8x16_t all = vld1q_u8(s.minima);
+                int16x8_t wide[2] = {vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(all))),
+                                     vreinterpretq_s16_u16(vmovl_high_u8(all))};
+                minima[r] = weigh_sums(wide, sums, 256 / f.group);
             }
         }
-    }
-    int8x16_t sc = vld1q_s8((const int8_t *)block + 192);
-    int16x8_t sc0 = vmovl_s8(vget_low_s8(sc)), sc1 = vmovl_high_s8(sc);
-    int16x8_t s0 = vld1q_s16(x->sums), s1 = vld1q_s16(x->sums + 8);
-    int32x4_t lowered = vmull_s16(vget_low_s16(sc0), vget_low_s16(s0));
-    lowered = vmlal_high_s16(lowered, sc0, s0);
-    lowered = vmlal_s16(lowered, vget_low_s16(sc1), vget_low_s16(s1));
-    lowered = vmlal_high_s16(lowered, sc1, s1);
-    return vmlsq_n_s32(total, lowered, 32);
-}
-
-static float32x4_t dot4_q6_k(const uint8_t *const w[4], const void *acts, uint32_t width,
-                             const volatile uint8_t *next)
-{
-    const struct llm_q256 *x = acts;
-    float32x4_t acc = vdupq_n_f32(0);
-    for (size_t at = 0; width; width -= 256, at += 210, x++) {
-        int32x4_t products[4];
-        ask_lines(next, at, 210);
-        for (int r = 0; r < 4; r++)
-            products[r] = products_q6_k(w[r] + at, x);
-        float32x4_t scale = vmulq_n_f32(load4_halves(w, at + 208), x->scale);
+        float32x4_t scale = vmulq_n_f32(load4_scales(dtype, w, at), x->scale);
         acc = vfmaq_f32(acc, vcvtq_f32_s32(sum4(products)), scale);
+        if (f.has_min)
+            acc = vfmaq_f32(acc, vcvtq_f32_s32(vnegq_s32(sum4(minima))),
+                            vmulq_n_f32(load4_halves(w, at + f.min_at), x->scale));
     }
     return acc;
 }
 
-/* ---- types unpacked to bytes ---- */
+#define DOT4(type, width_of_block)                                                                 \
+    static float32x4_t dot4_##type(const uint8_t *const w[4], const void *acts, uint32_t width,    \
+                                   const volatile uint8_t *next)                                   \
+    {                                                                                              \
+        return dot4_##width_of_block(LLM_##type, w, acts, width, next);                            \
+    }
+#define DOT4_32(type) DOT4(type, 32)
+#define DOT4_256(type) DOT4(type, 256)
+LLM_TYPES_32(DOT4_32)
+LLM_TYPES_256(DOT4_256)
 
-static float32x4_t dot4_w32(const void *const rows[4], const void *acts, uint32_t width)
+/* ---- blocks that were unpacked, for several rows of activations ---- */
+
+INLINE float32x4_t dot4_w32(const void *const rows[4], const void *acts, uint32_t width,
+                            bool has_min)
 {
     const struct llm_w32 *w[4] = {rows[0], rows[1], rows[2], rows[3]};
     const struct llm_q32 *x = acts;
@@ -367,9 +360,11 @@ static float32x4_t dot4_w32(const void *const rows[4], const void *acts, uint32_
             sums[r] = vdotq_s32(sums[r], vld1q_s8(w[r][b].values + 16), a1);
         }
         const float scales[4] = {w[0][b].scale, w[1][b].scale, w[2][b].scale, w[3][b].scale};
-        const float minima[4] = {w[0][b].min, w[1][b].min, w[2][b].min, w[3][b].min};
         acc = vfmaq_f32(acc, vcvtq_f32_s32(sum4(sums)), vmulq_n_f32(vld1q_f32(scales), x->scale));
-        acc = vfmaq_n_f32(acc, vmulq_n_f32(vld1q_f32(minima), x->scale), (float)x->sum);
+        if (has_min) {
+            const float minima[4] = {w[0][b].min, w[1][b].min, w[2][b].min, w[3][b].min};
+            acc = vfmaq_n_f32(acc, vmulq_n_f32(vld1q_f32(minima), x->scale), (float)x->sum);
+        }
     }
     return acc;
 }
@@ -380,14 +375,14 @@ INLINE int32x4_t products_w256(const struct llm_w256 *w, const int8_t *a)
     for (int g = 0; g < 16; g++)
         total =
             vmlaq_n_s32(total, vdotq_s32(zero, vld1q_s8(w->values + 16 * g), vld1q_s8(a + 16 * g)),
-                        w->scales[g]);
+                        w->inner.scales[g]);
     return total;
 }
 
 /* Minus the minima times the activations' sums. */
 INLINE int32x4_t minima_w256(const struct llm_w256 *w, const int16_t sums[16])
 {
-    uint8x16_t m = vld1q_u8(w->minima);
+    uint8x16_t m = vld1q_u8(w->inner.minima);
     int16x8_t m0 = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(m)));
     int16x8_t m1 = vreinterpretq_s16_u16(vmovl_high_u8(m));
     int16x8_t s0 = vld1q_s16(sums), s1 = vld1q_s16(sums + 8);
@@ -422,37 +417,43 @@ INLINE float32x4_t dot4_w256(const void *const rows[4], const void *acts, uint32
     return acc;
 }
 
-static void mul_unpacked(const struct llm_mul *m, enum llm_form form)
+static void mul_unpacked(const struct llm_mul *m)
 {
+    const struct llm_format f = llm_format(m->dtype);
     for (uint32_t row = 0; row < m->rows; row += 4) {
         const void *w[4];
         unpack4(m, row, w);
         for (uint32_t c = 0; c < m->count; c++) {
             const uint8_t *acts = m->acts + c * (m->group_bytes / LLM_GROUP);
-            store4(m, row, c,
-                   form == LLM_FORM_W32    ? dot4_w32(w, acts, m->width)
-                   : form == LLM_FORM_W256 ? dot4_w256(w, acts, m->width, false)
-                                           : dot4_w256(w, acts, m->width, true));
+            if (f.values == 32)
+                store4(m, row, c,
+                       f.has_min ? dot4_w32(w, acts, m->width, true)
+                                 : dot4_w32(w, acts, m->width, false));
+            else
+                store4(m, row, c,
+                       f.has_min ? dot4_w256(w, acts, m->width, true)
+                                 : dot4_w256(w, acts, m->width, false));
         }
     }
 }
 
 /* ---- mul ---- */
 
-static dot4 *const dots[] = {
-    [LLM_F32] = dot4_f32,   [LLM_F16] = dot4_f16,   [LLM_BF16] = dot4_bf16, [LLM_Q8_0] = dot4_q8_0,
-    [LLM_Q4_0] = dot4_q4_0, [LLM_Q4_K] = dot4_q4_k, [LLM_Q6_K] = dot4_q6_k,
-};
+static dot4 *const dots[] = {[LLM_F32] = dot4_f32,
+                             [LLM_F16] = dot4_f16,
+                             [LLM_BF16] = dot4_bf16,
+#define DOT4_ENTRY(type) [LLM_##type] = dot4_##type,
+                             LLM_TYPES_32(DOT4_ENTRY) LLM_TYPES_256(DOT4_ENTRY)};
 
 void llm_neon_mul(const struct llm_mul *m)
 {
-    if (llm_dtype_block(m->dtype) == 1 && m->count >= TILE_COLS) {
+    bool plain = llm_format(m->dtype).values == 0;
+    if (plain && m->count >= TILE_COLS) {
         mul_tiles(m);
         return;
     }
-    enum llm_form form = llm_block_form(m->dtype);
-    if (form != LLM_FORM_NONE) {
-        mul_unpacked(m, form);
+    if (!plain && m->count > 1) {
+        mul_unpacked(m);
         return;
     }
     dot4 *dot = dots[m->dtype];

@@ -31,20 +31,14 @@ enum llm_act { LLM_ACT_F32, LLM_ACT_F16, LLM_ACT_Q32, LLM_ACT_Q256, LLM_ACTS };
 
 static inline enum llm_act llm_act_of(enum llm_dtype dtype)
 {
-    switch (dtype) {
-    case LLM_F16:
-        return LLM_ACT_F16;
-    case LLM_Q8_0:
-    case LLM_Q4_0:
+    switch (llm_format(dtype).values) {
+    case LLM_Q32_VALUES:
         return LLM_ACT_Q32;
-    case LLM_Q4_K:
-    case LLM_Q6_K:
+    case LLM_Q256_VALUES:
         return LLM_ACT_Q256;
     default:
-        break;
+        return dtype == LLM_F16 ? LLM_ACT_F16 : LLM_ACT_F32;
     }
-    enum llm_form form = llm_block_form(dtype);
-    return form == LLM_FORM_NONE ? LLM_ACT_F32 : form == LLM_FORM_W32 ? LLM_ACT_Q32 : LLM_ACT_Q256;
 }
 
 /* The reference: count is a multiple of the block. */

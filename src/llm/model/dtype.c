@@ -12,20 +12,8 @@ enum {
     FIT_TRIES = 8, /* on either side; 16 lower the squared error by less than 0.5% more */
     Q8_0_BYTES = 34,
     Q4_0_BYTES = 18,
-    Q4_K_BYTES = 144,
-    Q6_K_BYTES = 210,
     SMALL = 32,  /* values in a block of Q8_0, Q4_0 and the like */
     SUPER = 256, /* of the K types and IQ4_XS */
-};
-
-/* Where the parts of the K blocks begin. */
-enum {
-    Q4_K_DMIN = 2,
-    Q4_K_SCALES = 4,
-    Q4_K_NIBBLES = 16,
-    Q6_K_HIGH = 128,
-    Q6_K_SCALES = 192,
-    Q6_K_D = 208,
 };
 
 static void f32_to_f32(float *dst, const uint8_t *src, size_t count)
@@ -77,15 +65,6 @@ static void bf16_from_f32(uint8_t *dst, const float *src, size_t count)
     }
 }
 
-static void q8_0_to_f32(float *dst, const uint8_t *src, size_t count)
-{
-    for (size_t b = 0; b < count / SMALL; b++, src += Q8_0_BYTES, dst += SMALL) {
-        float d = llm_block_half(src);
-        for (size_t i = 0; i < SMALL; i++)
-            dst[i] = d * (float)(int8_t)src[2 + i];
-    }
-}
-
 static void q8_0_from_f32(uint8_t *dst, const float *src, size_t count)
 {
     for (size_t b = 0; b < count / SMALL; b++, dst += Q8_0_BYTES, src += SMALL) {
@@ -93,17 +72,6 @@ static void q8_0_from_f32(uint8_t *dst, const float *src, size_t count)
         float inv = llm_pack_inverse(d);
         for (size_t i = 0; i < SMALL; i++)
             dst[2 + i] = (uint8_t)llm_pack_round(src[i] * inv, -127, 127);
-    }
-}
-
-static void q4_0_to_f32(float *dst, const uint8_t *src, size_t count)
-{
-    for (size_t b = 0; b < count / SMALL; b++, src += Q4_0_BYTES, dst += SMALL) {
-        float d = llm_block_half(src);
-        for (size_t i = 0; i < SMALL / 2; i++) {
-            dst[i] = d * (float)((src[2 + i] & 15) - 8);
-            dst[i + SMALL / 2] = d * (float)((src[2 + i] >> 4) - 8);
-        }
     }
 }
 
@@ -120,53 +88,7 @@ static void q4_0_from_f32(uint8_t *dst, const float *src, size_t count)
     }
 }
 
-static void q4_k_to_f32(float *dst, const uint8_t *src, size_t count)
-{
-    for (size_t b = 0; b < count / SUPER; b++, src += Q4_K_BYTES, dst += SUPER) {
-        uint8_t scales[8], mins[8];
-        llm_block_six_bits(src + Q4_K_SCALES, scales, mins);
-        float d = llm_block_half(src), dmin = llm_block_half(src + Q4_K_DMIN);
-        for (size_t i = 0; i < SUPER; i++) {
-            size_t sub = i / 32;
-            uint8_t byte = src[Q4_K_NIBBLES + i / 64 * 32 + i % 32];
-            int q = sub % 2 ? byte >> 4 : byte & 15;
-            dst[i] = d * scales[sub] * (float)q - dmin * mins[sub];
-        }
-    }
-}
-
-/* Value i of a Q6_K block: its low nibble, its high pair and its scale.  A half of 128 values is
- * four quarters of 32; two quarters share bytes of nibbles, all four bytes of pairs. */
-struct q6_k_place {
-    size_t low, high, scale;
-    unsigned low_shift, high_shift;
-};
-
-static struct q6_k_place q6_k_locate(size_t i)
-{
-    size_t half = i / 128, quarter = i % 128 / 32, l = i % 32;
-    return (struct q6_k_place){
-        .low = half * 64 + quarter % 2 * 32 + l,
-        .low_shift = quarter / 2 * 4,
-        .high = Q6_K_HIGH + half * 32 + l,
-        .high_shift = (unsigned)quarter * 2,
-        .scale = Q6_K_SCALES + i / 16,
-    };
-}
-
-static void q6_k_to_f32(float *dst, const uint8_t *src, size_t count)
-{
-    for (size_t b = 0; b < count / SUPER; b++, src += Q6_K_BYTES, dst += SUPER) {
-        float d = llm_block_half(src + Q6_K_D);
-        for (size_t i = 0; i < SUPER; i++) {
-            struct q6_k_place at = q6_k_locate(i);
-            int low = src[at.low] >> at.low_shift & 15, high = src[at.high] >> at.high_shift & 3;
-            dst[i] = d * (float)(int8_t)src[at.scale] * (float)((low | high << 4) - 32);
-        }
-    }
-}
-
-/* Types that are unpacked to bytes first. */
+/* Blocks, by way of bytes. */
 static void w32_to_f32(enum llm_dtype dtype, float *dst, const uint8_t *src, size_t count)
 {
     uint32_t bytes = llm_dtype_block_bytes(dtype);
@@ -185,12 +107,12 @@ static void w256_to_f32(enum llm_dtype dtype, float *dst, const uint8_t *src, si
         struct llm_w256 w;
         llm_unpack256(dtype, &w, src, SUPER);
         for (size_t i = 0; i < SUPER; i++)
-            dst[i] = w.scale * (float)w.scales[i / 16] * (float)w.values[i] -
-                     w.min * (float)w.minima[i / 16];
+            dst[i] = w.scale * (float)w.inner.scales[i / 16] * (float)w.values[i] -
+                     w.min * (float)w.inner.minima[i / 16];
     }
 }
 
-/* to_f32 is NULL for types that are unpacked; from_f32 or pack is set. */
+/* to_f32 is NULL for types in blocks; from_f32 or pack is set. */
 struct dtype_info {
     enum llm_dtype dtype;
     const char *name;
@@ -204,8 +126,8 @@ static const struct dtype_info infos[] = {
     {LLM_F32, "F32", 1, 4, f32_to_f32, f32_from_f32, NULL},
     {LLM_F16, "F16", 1, 2, f16_to_f32, f16_from_f32, NULL},
     {LLM_BF16, "BF16", 1, 2, bf16_to_f32, bf16_from_f32, NULL},
-    {LLM_Q8_0, "Q8_0", SMALL, Q8_0_BYTES, q8_0_to_f32, q8_0_from_f32, NULL},
-    {LLM_Q4_0, "Q4_0", SMALL, Q4_0_BYTES, q4_0_to_f32, q4_0_from_f32, NULL},
+    {LLM_Q8_0, "Q8_0", SMALL, Q8_0_BYTES, NULL, q8_0_from_f32, NULL},
+    {LLM_Q4_0, "Q4_0", SMALL, Q4_0_BYTES, NULL, q4_0_from_f32, NULL},
     {LLM_Q4_1, "Q4_1", SMALL, 20, NULL, NULL, llm_pack_q4_1},
     {LLM_Q5_0, "Q5_0", SMALL, 22, NULL, NULL, llm_pack_q5_0},
     {LLM_Q5_1, "Q5_1", SMALL, 24, NULL, NULL, llm_pack_q5_1},
@@ -213,9 +135,9 @@ static const struct dtype_info infos[] = {
     {LLM_MXFP4, "MXFP4", SMALL, 17, NULL, NULL, llm_pack_mxfp4},
     {LLM_Q2_K, "Q2_K", SUPER, 84, NULL, NULL, llm_pack_q2_k},
     {LLM_Q3_K, "Q3_K", SUPER, 110, NULL, NULL, llm_pack_q3_k},
-    {LLM_Q4_K, "Q4_K", SUPER, Q4_K_BYTES, q4_k_to_f32, NULL, llm_pack_q4_k},
+    {LLM_Q4_K, "Q4_K", SUPER, 144, NULL, NULL, llm_pack_q4_k},
     {LLM_Q5_K, "Q5_K", SUPER, 176, NULL, NULL, llm_pack_q5_k},
-    {LLM_Q6_K, "Q6_K", SUPER, Q6_K_BYTES, q6_k_to_f32, NULL, llm_pack_q6_k},
+    {LLM_Q6_K, "Q6_K", SUPER, 210, NULL, NULL, llm_pack_q6_k},
     {LLM_IQ4_XS, "IQ4_XS", SUPER, 136, NULL, NULL, llm_pack_iq4_xs},
 };
 
@@ -288,7 +210,7 @@ void llm_dtype_to_f32(enum llm_dtype dtype, float *dst, const void *src, size_t 
     assert(count % info->block == 0);
     if (info->to_f32)
         info->to_f32(dst, src, count);
-    else if (llm_block_form(dtype) == LLM_FORM_W32)
+    else if (info->block == SMALL)
         w32_to_f32(dtype, dst, src, count);
     else
         w256_to_f32(dtype, dst, src, count);

@@ -1,13 +1,15 @@
-/* llm/model/type/blocks.h - private to src/llm: blocks of weights unpacked to bytes.
+/* llm/model/type/blocks.h - private to src/llm: what the blocks of quantised weights hold.
  *
- * The types below have no kernels of their own.  A block becomes one of two forms, which every set
- * of kernels multiplies, so that a new type needs an unpacking function and a row in
- * llm_block_form.  Functions are inline: each set compiles them for its own CPU.
+ * A type is a row of llm_format, a case of llm_raw32, and for blocks of 256 one of llm_scales.  All
+ * else is made from these: floats, unpacked blocks, and the products of every set of kernels.  With
+ * a constant type a call leaves a few instructions; functions are inline, so that each set
+ * compiles them for its own CPU.
  *
  * Trust: sizes are the caller's; blocks may hold any bytes.  Threads: any; no state. */
 #ifndef HAWSER_LLM_MODEL_TYPE_BLOCKS_H
 #define HAWSER_LLM_MODEL_TYPE_BLOCKS_H
 
+#include "base/attr.h"
 #include "llm/model/dtype.h"
 #include "wire/half.h"
 #include "wire/le.h"
@@ -20,48 +22,75 @@
 #include <immintrin.h>
 #endif
 
-/* x = scale * value + min */
-struct llm_w32 {
-    float scale, min;
-    int8_t values[32];
+#define LLM_INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define LLM_UNROLL _Pragma("unroll")
+#else
+#define LLM_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* The types in blocks of 32, and of 256: X(type) for each. */
+#define LLM_TYPES_32(X) X(Q8_0) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(IQ4_NL) X(MXFP4)
+#define LLM_TYPES_256(X) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_XS)
+
+/* x = scale * scales[i / group] * (raw[i] - bias), and with a minimum
+ *   blocks of 32    + min
+ *   blocks of 256   - min * minima[i / group]
+ * Blocks of 32 have no scales inside. */
+struct llm_format {
+    uint16_t values, bytes; /* of a block; values 0: a type without blocks */
+    uint8_t scale_at;       /* binary16; MXFP4: a byte that is an exponent */
+    uint8_t min_at;         /* binary16 */
+    bool has_min;
+    bool has_sign; /* raw values are signed bytes; else they are below 64 */
+    uint8_t bias;
+    uint8_t group;
 };
 
-/* x = scale * scales[i / 16] * values[i] - min * minima[i / 16] */
-struct llm_w256 {
-    float scale, min;
-    int8_t scales[16];
-    uint8_t minima[16];
-    int8_t values[256];
-};
-
-/* MIN: with minima.  W32 always has them. */
-enum llm_form { LLM_FORM_NONE, LLM_FORM_W32, LLM_FORM_W256, LLM_FORM_W256_MIN };
-
-static inline enum llm_form llm_block_form(enum llm_dtype dtype)
+LLM_INLINE struct llm_format llm_format(enum llm_dtype dtype)
 {
     switch (dtype) {
+    case LLM_Q8_0:
+        return (struct llm_format){.values = 32, .bytes = 34, .has_sign = true, .group = 32};
+    case LLM_Q4_0:
+        return (struct llm_format){.values = 32, .bytes = 18, .bias = 8, .group = 32};
     case LLM_Q4_1:
+        return (struct llm_format){
+            .values = 32, .bytes = 20, .has_min = true, .min_at = 2, .group = 32};
     case LLM_Q5_0:
+        return (struct llm_format){.values = 32, .bytes = 22, .bias = 16, .group = 32};
     case LLM_Q5_1:
+        return (struct llm_format){
+            .values = 32, .bytes = 24, .has_min = true, .min_at = 2, .group = 32};
     case LLM_IQ4_NL:
+        return (struct llm_format){.values = 32, .bytes = 18, .has_sign = true, .group = 32};
     case LLM_MXFP4:
-        return LLM_FORM_W32;
-    case LLM_Q3_K:
-    case LLM_IQ4_XS:
-        return LLM_FORM_W256;
+        return (struct llm_format){.values = 32, .bytes = 17, .has_sign = true, .group = 32};
     case LLM_Q2_K:
+        return (struct llm_format){
+            .values = 256, .bytes = 84, .scale_at = 80, .has_min = true, .min_at = 82, .group = 16};
+    case LLM_Q3_K:
+        return (struct llm_format){
+            .values = 256, .bytes = 110, .scale_at = 108, .bias = 4, .group = 16};
+    case LLM_Q4_K:
+        return (struct llm_format){
+            .values = 256, .bytes = 144, .has_min = true, .min_at = 2, .group = 32};
     case LLM_Q5_K:
-        return LLM_FORM_W256_MIN;
+        return (struct llm_format){
+            .values = 256, .bytes = 176, .has_min = true, .min_at = 2, .group = 32};
+    case LLM_Q6_K:
+        return (struct llm_format){
+            .values = 256, .bytes = 210, .scale_at = 208, .bias = 32, .group = 16};
+    case LLM_IQ4_XS:
+        return (struct llm_format){.values = 256, .bytes = 136, .has_sign = true, .group = 32};
     default:
-        return LLM_FORM_NONE;
+        return (struct llm_format){0};
     }
 }
 
-/* What the nibbles of IQ4_NL and IQ4_XS, and of MXFP4 stand for. */
-extern const int8_t llm_values_iq4[16];
-extern const int8_t llm_values_mxfp4[16];
+/* ---- scales of blocks ---- */
 
-static inline float llm_block_half(const uint8_t *p)
+LLM_INLINE float llm_block_half(const uint8_t *p)
 {
 #if defined(__aarch64__)
     __fp16 half;
@@ -78,7 +107,7 @@ static inline float llm_block_half(const uint8_t *p)
 }
 
 /* 2^(e - 128): half of what E8M0 says, because the table of MXFP4 holds doubled values. */
-static inline float llm_block_e8m0_half(uint8_t e)
+LLM_INLINE float llm_block_e8m0_half(uint8_t e)
 {
     uint32_t bits = e < 2 ? UINT32_C(0x200000) << e : (uint32_t)(e - 1) << 23;
     float value;
@@ -86,219 +115,299 @@ static inline float llm_block_e8m0_half(uint8_t e)
     return value;
 }
 
-/* ---- parts ---- */
-
-/* 16 bytes at once, in the compiler's own vectors: it does not find them in loops over bytes, which
- * may overlap. */
-typedef uint8_t llm_bytes16 __attribute__((vector_size(16)));
-
-static inline llm_bytes16 llm_load16(const void *p)
+LLM_INLINE float llm_block_scale(enum llm_dtype dtype, const uint8_t *block)
 {
-    llm_bytes16 v;
-    memcpy(&v, p, sizeof(v));
+    return dtype == LLM_MXFP4 ? llm_block_e8m0_half(*block)
+                              : llm_block_half(block + llm_format(dtype).scale_at);
+}
+
+/* ---- 32 raw values ---- */
+
+/* 32 bytes, in the vectors that the CPU has. */
+#if defined(__AVX2__)
+enum { LLM_RAW_PARTS = 1 };
+#else
+enum { LLM_RAW_PARTS = 2 };
+#endif
+typedef uint8_t llm_bytes16 __attribute__((vector_size(16)));
+typedef uint8_t llm_raw_part __attribute__((vector_size(32 / LLM_RAW_PARTS)));
+struct llm_raw {
+    llm_raw_part part[LLM_RAW_PARTS];
+};
+
+LLM_INLINE struct llm_raw llm_raw_load(const uint8_t *p)
+{
+    struct llm_raw v;
+    for (int i = 0; i < LLM_RAW_PARTS; i++) /* each by itself: it stays in a register */
+        memcpy(&v.part[i], p + 32 / LLM_RAW_PARTS * i, sizeof(v.part[i]));
     return v;
 }
 
-static inline void llm_store16(int8_t *p, llm_bytes16 v)
+LLM_INLINE struct llm_raw llm_raw_or(struct llm_raw a, struct llm_raw b)
 {
-    memcpy(p, &v, sizeof(v));
+    for (int i = 0; i < LLM_RAW_PARTS; i++)
+        a.part[i] |= b.part[i];
+    return a;
 }
 
-/* Low nibbles of 16 bytes, then the high ones. */
-static inline void llm_block_nibbles(int8_t dst[32], const uint8_t *src)
+/* `width` bits of each byte from bit `from` on, moved to bit `to`. */
+LLM_INLINE struct llm_raw llm_raw_bits(struct llm_raw v, int from, int width, int to)
 {
-    llm_bytes16 q = llm_load16(src);
-    llm_store16(dst, q & 15);
-    llm_store16(dst + 16, q >> 4);
+    uint8_t mask = (uint8_t)(((1 << width) - 1) << to);
+    for (int i = 0; i < LLM_RAW_PARTS; i++) {
+        if (from > to)
+            v.part[i] = v.part[i] >> (from - to);
+        else if (from < to)
+            v.part[i] = v.part[i] << (to - from);
+        if (to != 0 || from + width != 8) /* else the shift has cleared the others */
+            v.part[i] &= mask;
+    }
+    return v;
 }
 
-/* The same through a table of 16. */
-static inline void llm_block_lookup(int8_t dst[32], const uint8_t *src, const int8_t table[16])
+/* The low nibbles of 16 bytes, then the high ones. */
+LLM_INLINE struct llm_raw llm_raw_nibbles(const uint8_t *p)
+{
+    llm_bytes16 q;
+    struct llm_raw v;
+    memcpy(&q, p, sizeof(q));
+#if defined(__AVX2__)
+    v.part[0] = (llm_raw_part)_mm256_set_m128i((__m128i)(q >> 4), (__m128i)(q & 15));
+#else
+    v.part[0] = q & 15;
+    v.part[1] = q >> 4;
+#endif
+    return v;
+}
+
+/* Through a table of 16. */
+LLM_INLINE struct llm_raw llm_raw_lookup(struct llm_raw v, const int8_t table[16])
 {
 #if defined(__aarch64__)
-    uint8x16_t q = vld1q_u8(src);
-    int8x16_t values = vld1q_s8(table);
-    vst1q_s8(dst, vqtbl1q_s8(values, vandq_u8(q, vdupq_n_u8(15))));
-    vst1q_s8(dst + 16, vqtbl1q_s8(values, vshrq_n_u8(q, 4)));
-#elif defined(__SSSE3__)
-    __m128i q = _mm_loadu_si128((const __m128i *)(const void *)src), low = _mm_set1_epi8(15);
+    for (int i = 0; i < LLM_RAW_PARTS; i++)
+        v.part[i] = (llm_raw_part)vqtbl1q_s8(vld1q_s8(table), (uint8x16_t)v.part[i]);
+#elif defined(__AVX2__)
     __m128i values = _mm_loadu_si128((const __m128i *)(const void *)table);
-    _mm_storeu_si128((__m128i *)(void *)dst, _mm_shuffle_epi8(values, _mm_and_si128(q, low)));
-    _mm_storeu_si128((__m128i *)(void *)(dst + 16),
-                     _mm_shuffle_epi8(values, _mm_and_si128(_mm_srli_epi16(q, 4), low)));
+    v.part[0] =
+        (llm_raw_part)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), (__m256i)v.part[0]);
 #else
-    for (int i = 0; i < 16; i++) {
-        dst[i] = table[src[i] & 15];
-        dst[16 + i] = table[src[i] >> 4];
-    }
+    for (int i = 0; i < 32; i++)
+        v.part[i / 16][i % 16] = (uint8_t)table[v.part[i / 16][i % 16]];
 #endif
+    return v;
 }
 
 /* Bit i of 32 is worth 16 in value i. */
-static inline void llm_block_fifth_bits(int8_t values[32], const uint8_t bits[4])
+LLM_INLINE struct llm_raw llm_raw_fifth_bits(const uint8_t *p)
 {
-    const llm_bytes16 each = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
-    for (int i = 0; i < 2; i++) {
-        uint8_t a = bits[2 * i], b = bits[2 * i + 1];
-        llm_bytes16 both = {a, a, a, a, a, a, a, a, b, b, b, b, b, b, b, b};
-        llm_bytes16 set = (llm_bytes16)((both & each) == each) & 16;
-        llm_store16(values + 16 * i, llm_load16(values + 16 * i) | set);
+    static const uint8_t each[32] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128,
+                                     1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    static const uint8_t byte[32] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1,
+                                     2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3};
+    struct llm_raw v = llm_raw_load(byte), bit = llm_raw_load(each);
+#if defined(__aarch64__)
+    uint8x16_t all = vreinterpretq_u8_u32(vdupq_n_u32(wire_load32(p)));
+    for (int i = 0; i < LLM_RAW_PARTS; i++)
+        v.part[i] = vqtbl1q_u8(all, v.part[i]);
+#elif defined(__AVX2__)
+    v.part[0] = (llm_raw_part)_mm256_shuffle_epi8(_mm256_set1_epi32((int)wire_load32(p)),
+                                                  (__m256i)v.part[0]);
+#else
+    for (int i = 0; i < 32; i++)
+        v.part[i / 16][i % 16] = p[i / 8];
+#endif
+    for (int i = 0; i < LLM_RAW_PARTS; i++)
+        v.part[i] = (llm_raw_part)((v.part[i] & bit.part[i]) != 0) & 16;
+    return v;
+}
+
+/* What the nibbles of IQ4_NL and IQ4_XS, and of MXFP4 stand for. */
+extern const int8_t llm_values_iq4[16];
+extern const int8_t llm_values_mxfp4[16];
+
+/* Raw values 32 i to 32 i + 31 of a block. */
+LLM_INLINE struct llm_raw llm_raw32(enum llm_dtype dtype, const uint8_t *block, int i)
+{
+    switch (dtype) {
+    case LLM_Q8_0:
+        return llm_raw_load(block + 2);
+    case LLM_Q4_0:
+        return llm_raw_nibbles(block + 2);
+    case LLM_Q4_1:
+        return llm_raw_nibbles(block + 4);
+    case LLM_Q5_0:
+        return llm_raw_or(llm_raw_nibbles(block + 6), llm_raw_fifth_bits(block + 2));
+    case LLM_Q5_1:
+        return llm_raw_or(llm_raw_nibbles(block + 8), llm_raw_fifth_bits(block + 4));
+    case LLM_IQ4_NL:
+        return llm_raw_lookup(llm_raw_nibbles(block + 2), llm_values_iq4);
+    case LLM_MXFP4:
+        return llm_raw_lookup(llm_raw_nibbles(block + 1), llm_values_mxfp4);
+    case LLM_Q2_K:
+        return llm_raw_bits(llm_raw_load(block + 16 + i / 4 * 32), i % 4 * 2, 2, 0);
+    case LLM_Q3_K:
+        return llm_raw_or(llm_raw_bits(llm_raw_load(block + 32 + i / 4 * 32), i % 4 * 2, 2, 0),
+                          llm_raw_bits(llm_raw_load(block), i, 1, 2));
+    case LLM_Q4_K:
+        return llm_raw_bits(llm_raw_load(block + 16 + i / 2 * 32), i % 2 * 4, 4, 0);
+    case LLM_Q5_K:
+        return llm_raw_or(llm_raw_bits(llm_raw_load(block + 48 + i / 2 * 32), i % 2 * 4, 4, 0),
+                          llm_raw_bits(llm_raw_load(block + 16), i, 1, 4));
+    case LLM_Q6_K: /* halves of 128: four runs of 32 share 64 bytes of nibbles, 32 of pairs */
+        return llm_raw_or(
+            llm_raw_bits(llm_raw_load(block + i / 4 * 64 + i % 2 * 32), i % 4 / 2 * 4, 4, 0),
+            llm_raw_bits(llm_raw_load(block + 128 + i / 4 * 32), i % 4 * 2, 2, 4));
+    default:
+        assert(dtype == LLM_IQ4_XS);
+        return llm_raw_lookup(llm_raw_nibbles(block + 8 + 16 * i), llm_values_iq4);
     }
 }
 
-/* Eight 6-bit scales and eight 6-bit minima in 12 bytes, as in Q4_K and Q5_K: the first four of
- * each have bytes of their own; the others have their low nibbles in bytes 8..11 and their high
- * pairs on top of the first eight bytes. */
-static inline void llm_block_six_bits(const uint8_t *packed, uint8_t scales[8], uint8_t minima[8])
+/* ---- scales inside blocks of 256 ---- */
+
+/* 256 / group of each; has_min says whether minima are set. */
+struct llm_scales {
+    int8_t scales[16];
+    uint8_t minima[16];
+};
+
+/* Eight scales and eight minima of six bits in 12 bytes: the first four of each have bytes of their
+ * own; the others have their low nibbles in bytes 8..11 and their high pairs on top of the first
+ * eight bytes. */
+LLM_INLINE void llm_scales_six_bits(struct llm_scales *s, const uint8_t *packed)
 {
-    for (int i = 0; i < 4; i++) {
-        scales[i] = packed[i] & 63;
-        minima[i] = packed[i + 4] & 63;
-        scales[i + 4] = (uint8_t)((packed[i + 8] & 15) | (packed[i] >> 6) << 4);
-        minima[i + 4] = (uint8_t)(packed[i + 8] >> 4 | (packed[i + 4] >> 6) << 4);
+    const uint32_t six = 0x3f3f3f3f, four = 0x0f0f0f0f, two = 0x03030303;
+    uint32_t a = wire_load32(packed), b = wire_load32(packed + 4), c = wire_load32(packed + 8);
+    const uint32_t scales[2] = {a & six, (c & four) | (a >> 6 & two) << 4};
+    const uint32_t minima[2] = {b & six, (c >> 4 & four) | (b >> 6 & two) << 4};
+    memcpy(s->scales, scales, sizeof(scales));
+    memcpy(s->minima, minima, sizeof(minima));
+}
+
+/* 16 scales of six bits in 12 bytes, plus 32: low nibbles in bytes 0..7, first the low halves of
+ * the bytes, then the high ones; high pairs in bytes 8..11, scale j's at bit 2 (j / 4) of byte
+ * 8 + j % 4. */
+LLM_INLINE void llm_scales_q3_k(struct llm_scales *s, const uint8_t *packed)
+{
+    const uint32_t four = 0x0f0f0f0f, two = 0x03030303;
+    uint32_t a = wire_load32(packed), b = wire_load32(packed + 4), c = wire_load32(packed + 8);
+    const uint32_t words[4] = {
+        (a & four) | (c & two) << 4,
+        (b & four) | (c >> 2 & two) << 4,
+        (a >> 4 & four) | (c >> 4 & two) << 4,
+        (b >> 4 & four) | (c >> 6 & two) << 4,
+    };
+    llm_bytes16 all;
+    memcpy(&all, words, sizeof(all));
+    all -= 32;
+    memcpy(s->scales, &all, sizeof(all));
+}
+
+/* Eight scales of six bits, plus 32: nibbles in four bytes, pairs in two. */
+LLM_INLINE void llm_scales_iq4_xs(struct llm_scales *s, const uint8_t *low, const uint8_t *high)
+{
+    const uint64_t tops = UINT64_C(0x8080808080808080);
+    uint64_t a = wire_load32(low), b = wire_load16(high);
+    a = (a | a << 16) & UINT64_C(0x0000ffff0000ffff);
+    a = (a | a << 8) & UINT64_C(0x00ff00ff00ff00ff);
+    a = (a | a << 4) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    b = (b | b << 24) & UINT64_C(0x000000ff000000ff);
+    b = (b | b << 12) & UINT64_C(0x000f000f000f000f);
+    b = (b | b << 6) & UINT64_C(0x0303030303030303);
+    /* Each byte less 32, without borrowing from its neighbour. */
+    uint64_t all = (((a | b << 4) | tops) - UINT64_C(0x2020202020202020)) ^ tops;
+    memcpy(s->scales, &all, sizeof(all));
+}
+
+LLM_INLINE void llm_scales(enum llm_dtype dtype, struct llm_scales *s, const uint8_t *block)
+{
+    llm_bytes16 q, low;
+    switch (dtype) {
+    case LLM_Q2_K:
+        memcpy(&q, block, sizeof(q));
+        low = q & 15;
+        q >>= 4;
+        memcpy(s->scales, &low, sizeof(low));
+        memcpy(s->minima, &q, sizeof(q));
+        return;
+    case LLM_Q3_K:
+        llm_scales_q3_k(s, block + 96);
+        return;
+    case LLM_Q4_K:
+    case LLM_Q5_K:
+        llm_scales_six_bits(s, block + 4);
+        return;
+    case LLM_Q6_K:
+        memcpy(s->scales, block + 192, sizeof(s->scales));
+        return;
+    default:
+        assert(dtype == LLM_IQ4_XS);
+        llm_scales_iq4_xs(s, block + 4, block + 2);
     }
 }
 
-/* ---- blocks of 32 ---- */
+/* ---- unpacked blocks ---- */
 
-static inline void llm_block_q4_1(struct llm_w32 *dst, const uint8_t *src)
+/* x = scale * value + min */
+struct llm_w32 {
+    float scale, min;
+    int8_t values[32];
+};
+
+/* x = scale * scales[i / 16] * values[i] - min * minima[i / 16] */
+struct llm_w256 {
+    float scale, min;
+    struct llm_scales inner;
+    int8_t values[256];
+};
+
+LLM_INLINE void llm_unpack_values(enum llm_dtype dtype, int8_t *dst, const uint8_t *block, int i)
 {
-    dst->scale = llm_block_half(src);
-    dst->min = llm_block_half(src + 2);
-    llm_block_nibbles(dst->values, src + 4);
+    struct llm_raw raw = llm_raw32(dtype, block, i);
+    for (int p = 0; p < LLM_RAW_PARTS; p++)
+        raw.part[p] -= llm_format(dtype).bias;
+    memcpy(dst, raw.part, sizeof(raw.part));
 }
 
-static inline void llm_block_q5_0(struct llm_w32 *dst, const uint8_t *src)
+LLM_INLINE void llm_unpack_block32(enum llm_dtype dtype, struct llm_w32 *dst, const uint8_t *block)
 {
-    dst->scale = llm_block_half(src);
-    dst->min = 0;
-    llm_block_nibbles(dst->values, src + 6);
-    llm_block_fifth_bits(dst->values, src + 2);
-    llm_store16(dst->values, llm_load16(dst->values) - 16);
-    llm_store16(dst->values + 16, llm_load16(dst->values + 16) - 16);
+    struct llm_format f = llm_format(dtype);
+    dst->scale = llm_block_scale(dtype, block);
+    dst->min = f.has_min ? llm_block_half(block + f.min_at) : 0;
+    llm_unpack_values(dtype, dst->values, block, 0);
 }
 
-static inline void llm_block_q5_1(struct llm_w32 *dst, const uint8_t *src)
+LLM_INLINE void llm_unpack_block256(enum llm_dtype dtype, struct llm_w256 *dst,
+                                    const uint8_t *block)
 {
-    dst->scale = llm_block_half(src);
-    dst->min = llm_block_half(src + 2);
-    llm_block_nibbles(dst->values, src + 8);
-    llm_block_fifth_bits(dst->values, src + 4);
-}
-
-static inline void llm_block_iq4_nl(struct llm_w32 *dst, const uint8_t *src)
-{
-    dst->scale = llm_block_half(src);
-    dst->min = 0;
-    llm_block_lookup(dst->values, src + 2, llm_values_iq4);
-}
-
-static inline void llm_block_mxfp4(struct llm_w32 *dst, const uint8_t *src)
-{
-    dst->scale = llm_block_e8m0_half(src[0]);
-    dst->min = 0;
-    llm_block_lookup(dst->values, src + 1, llm_values_mxfp4);
-}
-
-/* ---- blocks of 256 ---- */
-
-/* Pairs of bits in two groups of 32 bytes: values 128 g + 32 r + i have bits 2 r of byte i. */
-static inline void llm_block_pairs(int8_t dst[256], const uint8_t *src)
-{
-    for (int i = 0; i < 16; i++) /* of 16 values */
-        llm_store16(dst + 16 * i, llm_load16(src + i / 8 * 32 + i % 2 * 16) >> (i / 2 % 4 * 2) & 3);
-}
-
-static inline void llm_block_q2_k(struct llm_w256 *dst, const uint8_t *src)
-{
-    dst->scale = llm_block_half(src + 80);
-    dst->min = llm_block_half(src + 82);
+    struct llm_format f = llm_format(dtype);
+    struct llm_scales s = {{0}, {0}};
+    llm_scales(dtype, &s, block);
+    dst->scale = llm_block_scale(dtype, block);
+    dst->min = f.has_min ? llm_block_half(block + f.min_at) : 0;
     for (int i = 0; i < 16; i++) {
-        dst->scales[i] = (int8_t)(src[i] & 15);
-        dst->minima[i] = (uint8_t)(src[i] >> 4);
+        dst->inner.scales[i] = s.scales[16 * i / f.group];
+        dst->inner.minima[i] = s.minima[16 * i / f.group];
     }
-    llm_block_pairs(dst->values, src + 16);
+    LLM_UNROLL
+    for (int i = 0; i < 8; i++)
+        llm_unpack_values(dtype, dst->values + 32 * i, block, i);
 }
 
-/* 16 six-bit scales in 12 bytes: low nibbles in bytes 0..7, first the low halves of the bytes, then
- * the high ones; high pairs in bytes 8..11, scale j's at bit 2 (j / 4) of byte 8 + j % 4. */
-static inline void llm_block_q3_k_scales(int8_t dst[16], const uint8_t *packed)
-{
-    for (int j = 0; j < 16; j++) {
-        int low = packed[j % 8] >> 4 * (j / 8) & 15, high = packed[8 + j % 4] >> 2 * (j / 4) & 3;
-        dst[j] = (int8_t)((low | high << 4) - 32);
-    }
-}
-
-static inline void llm_block_q3_k(struct llm_w256 *dst, const uint8_t *src)
-{
-    dst->scale = llm_block_half(src + 108);
-    dst->min = 0;
-    llm_block_q3_k_scales(dst->scales, src + 96);
-    memset(dst->minima, 0, sizeof(dst->minima));
-    llm_block_pairs(dst->values, src + 32);
-    for (int i = 0; i < 16; i++) { /* a bit that is not set lowers the value by 4 */
-        llm_bytes16 third = llm_load16(src + i % 2 * 16) >> (i / 2) & 1;
-        llm_store16(dst->values + 16 * i, llm_load16(dst->values + 16 * i) + (third << 2) - 4);
-    }
-}
-
-static inline void llm_block_q5_k(struct llm_w256 *dst, const uint8_t *src)
-{
-    uint8_t scales[8], minima[8];
-    llm_block_six_bits(src + 4, scales, minima);
-    dst->scale = llm_block_half(src);
-    dst->min = llm_block_half(src + 2);
-    for (int i = 0; i < 16; i++) {
-        dst->scales[i] = (int8_t)scales[i / 2];
-        dst->minima[i] = minima[i / 2];
-    }
-    for (int i = 0; i < 16; i++) {
-        llm_bytes16 fifth = llm_load16(src + 16 + i % 2 * 16) >> (i / 2) & 1;
-        llm_bytes16 q = llm_load16(src + 48 + i / 4 * 32 + i % 2 * 16) >> (i / 2 % 2 * 4) & 15;
-        llm_store16(dst->values + 16 * i, q | fifth << 4);
-    }
-}
-
-static inline void llm_block_iq4_xs(struct llm_w256 *dst, const uint8_t *src)
-{
-    uint16_t high = wire_load16(src + 2);
-    dst->scale = llm_block_half(src);
-    dst->min = 0;
-    memset(dst->minima, 0, sizeof(dst->minima));
-    for (int i = 0; i < 8; i++) {
-        int low = src[4 + i / 2] >> 4 * (i % 2) & 15;
-        dst->scales[2 * i] = dst->scales[2 * i + 1] =
-            (int8_t)((low | (high >> 2 * i & 3) << 4) - 32);
-        llm_block_lookup(dst->values + 32 * i, src + 8 + 16 * i, llm_values_iq4);
-    }
-}
-
-/* ---- rows: count is a multiple of the block ---- */
-
-#define LLM_BLOCK_ROW(unpack, values, bytes)                                                       \
-    for (; count; count -= (values), src += (bytes), dst++)                                        \
-    unpack(dst, src)
-
+/* Rows: count is a multiple of the block. */
 static inline void llm_unpack32(enum llm_dtype dtype, struct llm_w32 *dst, const uint8_t *src,
                                 size_t count)
 {
     switch (dtype) {
-    case LLM_Q4_1:
-        LLM_BLOCK_ROW(llm_block_q4_1, 32, 20);
-        break;
-    case LLM_Q5_0:
-        LLM_BLOCK_ROW(llm_block_q5_0, 32, 22);
-        break;
-    case LLM_Q5_1:
-        LLM_BLOCK_ROW(llm_block_q5_1, 32, 24);
-        break;
-    case LLM_IQ4_NL:
-        LLM_BLOCK_ROW(llm_block_iq4_nl, 32, 18);
-        break;
+#define LLM_CASE(type)                                                                             \
+    case LLM_##type:                                                                               \
+        for (; count; count -= 32, src += llm_format(LLM_##type).bytes, dst++)                     \
+            llm_unpack_block32(LLM_##type, dst, src);                                              \
+        return;
+        LLM_TYPES_32(LLM_CASE)
+#undef LLM_CASE
     default:
-        assert(dtype == LLM_MXFP4);
-        LLM_BLOCK_ROW(llm_block_mxfp4, 32, 17);
+        assert(!"a type in blocks of 32");
     }
 }
 
@@ -306,21 +415,16 @@ static inline void llm_unpack256(enum llm_dtype dtype, struct llm_w256 *dst, con
                                  size_t count)
 {
     switch (dtype) {
-    case LLM_Q2_K:
-        LLM_BLOCK_ROW(llm_block_q2_k, 256, 84);
-        break;
-    case LLM_Q3_K:
-        LLM_BLOCK_ROW(llm_block_q3_k, 256, 110);
-        break;
-    case LLM_Q5_K:
-        LLM_BLOCK_ROW(llm_block_q5_k, 256, 176);
-        break;
+#define LLM_CASE(type)                                                                             \
+    case LLM_##type:                                                                               \
+        for (; count; count -= 256, src += llm_format(LLM_##type).bytes, dst++)                    \
+            llm_unpack_block256(LLM_##type, dst, src);                                             \
+        return;
+        LLM_TYPES_256(LLM_CASE)
+#undef LLM_CASE
     default:
-        assert(dtype == LLM_IQ4_XS);
-        LLM_BLOCK_ROW(llm_block_iq4_xs, 256, 136);
+        assert(!"a type in blocks of 256");
     }
 }
-
-#undef LLM_BLOCK_ROW
 
 #endif

@@ -353,7 +353,7 @@ static void pack_steps(const struct super *s, const struct levels *levels, uint8
     }
 }
 
-/* The layout of llm_block_six_bits. */
+/* The layout of llm_scales_six_bits. */
 static void put_six_bits(uint8_t *p, const int scales[8], const int minima[8])
 {
     for (int i = 0; i < 4; i++) {
@@ -372,7 +372,7 @@ static void put_nibbles_by_64(uint8_t *dst, const uint8_t codes[SUPER])
     }
 }
 
-/* The layout of llm_block_pairs. */
+/* The layout of Q2_K in llm_raw32. */
 static void put_pairs(uint8_t *dst, const uint8_t codes[SUPER])
 {
     memset(dst, 0, SUPER / 4);
