@@ -8,6 +8,8 @@
 #include <stdatomic.h>
 #if defined(__aarch64__)
 #include <sys/auxv.h>
+#elif defined(__x86_64__)
+#include <cpuid.h>
 #endif
 
 /* ---- the choice ---- */
@@ -33,8 +35,9 @@ static bool i8mm_runs(void)
 #elif defined(__x86_64__)
 static bool avx2_runs(void)
 {
+    unsigned eax, ebx, ecx, edx; /* clang's builtin does not know f16c */
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+           __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
 }
 #endif
 
