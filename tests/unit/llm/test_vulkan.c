@@ -68,15 +68,15 @@ static void whole_on(const struct llm_file *file, const char *backend, float *lo
     llm_engine_destroy(engine);
 }
 
-static void about_the_same(double tolerance)
+static void about_the_same(size_t count, double tolerance)
 {
     double largest = 0;
-    for (size_t i = 0; i < PROMPT * VOCAB; i++)
+    for (size_t i = 0; i < count; i++)
         largest = fabs((double)want[i]) > largest ? fabs((double)want[i]) : largest;
     assert_true(largest > 0);
-    for (size_t i = 0; i < PROMPT * VOCAB; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (!(fabs((double)want[i] - (double)got[i]) <= tolerance * largest))
-            fail_msg("logit %zu is %.9g, not about %.9g", i, (double)got[i], (double)want[i]);
+            fail_msg("value %zu is %.9g, not about %.9g", i, (double)got[i], (double)want[i]);
     }
 }
 
@@ -103,16 +103,49 @@ static void logits_are_those_of_the_cpu(void **state)
         struct llm_file *file = model_wide(models[i].arch, models[i].dtype, FFN, CONTEXT);
         whole_on(file, "cpu", want);
         whole_on(file, "vulkan", got);
-        about_the_same(models[i].tolerance);
+        about_the_same(PROMPT * VOCAB, models[i].tolerance);
         llm_file_close(file);
     }
     for (int arch = LLM_GPT2 + 1; arch < LLM_ARCHS; arch++) {
         struct llm_file *file = model_wide((enum llm_arch)arch, LLM_F32, FFN, CONTEXT);
         whole_on(file, "cpu", want);
         whole_on(file, "vulkan", got);
-        about_the_same(2e-4);
+        about_the_same(PROMPT * VOCAB, 2e-4);
         llm_file_close(file);
     }
+}
+
+/* Hidden states of all rows, which embeddings are made of; in steps of `each` rows. */
+static void states_of(struct llm_engine *engine, uint32_t each, uint32_t width, float *states)
+{
+    struct llm_seq *seq = new_seq(engine);
+    for (uint32_t at = 0; at < PROMPT; at += each) {
+        struct llm_row rows[PROMPT];
+        for (uint32_t i = 0; i < each; i++)
+            rows[i] = (struct llm_row){.seq = seq, .token = token_at(at + i)};
+        float *to = states + (size_t)at * width;
+        assert_int_equal(llm_engine_step_states(engine, rows, each, to, why), 0);
+    }
+    llm_seq_destroy(seq);
+}
+
+static void hidden_states_are_those_of_the_cpu(void **state)
+{
+    (void)state;
+    struct llm_file *file = model_wide(LLM_QWEN2, LLM_F32, FFN, CONTEXT);
+    uint32_t width = llm_file_config(file)->width;
+    size_t count = (size_t)PROMPT * width;
+    static float pieces[PROMPT * VOCAB];
+    assert_true(width <= VOCAB);
+    struct llm_engine *cpu = make_engine(file, "cpu"), *vulkan = make_engine(file, "vulkan");
+    states_of(cpu, PROMPT, width, want);
+    states_of(vulkan, PROMPT, width, got);
+    states_of(vulkan, PROMPT / 7, width, pieces);
+    about_the_same(count, 2e-4);
+    assert_memory_equal(got, pieces, count * sizeof *got);
+    llm_engine_destroy(cpu);
+    llm_engine_destroy(vulkan);
+    llm_file_close(file);
 }
 
 /* Cuts of 1, 2, 3, 4, 5, 8 and more rows: every shape of the products. */
@@ -426,6 +459,7 @@ int main(void)
         return status;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_are_those_of_the_cpu),
+        cmocka_unit_test(hidden_states_are_those_of_the_cpu),
         cmocka_unit_test(a_row_does_not_depend_on_its_batch),
         cmocka_unit_test(long_sequences_have_the_same_bits),
         cmocka_unit_test(kv_travels_as_bytes),
