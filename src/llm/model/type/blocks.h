@@ -9,7 +9,6 @@
 #ifndef HAWSER_LLM_MODEL_TYPE_BLOCKS_H
 #define HAWSER_LLM_MODEL_TYPE_BLOCKS_H
 
-#include "base/attr.h"
 #include "llm/model/dtype.h"
 #include "wire/half.h"
 #include "wire/le.h"
