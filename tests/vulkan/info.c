@@ -1,6 +1,8 @@
 /* info.c - differential programs: what a program may ask about devices, formats and commands. */
 #include "vkt_image.h"
 
+#include "base/driver_counts.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -256,6 +258,43 @@ static void device_groups(void)
         vkt_out_u64("devices", list[i].physicalDeviceCount);
 }
 
+/* With a server; 0 natively. */
+static uint64_t count_exchanges(void)
+{
+    hw_driver_counts_fn *get =
+        (hw_driver_counts_fn *)vkGetDeviceProcAddr(vkt.device, HW_DRIVER_COUNTS_NAME);
+    struct hw_driver_counts counts = {0};
+    if (get)
+        get(vkt.device, &counts);
+    return counts.exchanges;
+}
+
+static void buffer_requirements(void)
+{
+    vkt_open();
+    const VkBufferUsageFlags usages[] = {VK_BUFFER_USAGE_STORAGE_BUFFER_BIT,
+                                         VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT};
+    for (uint32_t i = 0; i < 2 * VKT_COUNT(usages); i++) {
+        VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                                   .flags = i % 2 ? VK_BUFFER_CREATE_SPARSE_BINDING_BIT : 0,
+                                   .size = 1000 + i,
+                                   .usage = usages[i / 2]};
+        VkDeviceBufferMemoryRequirements planned = {
+            .sType = VK_STRUCTURE_TYPE_DEVICE_BUFFER_MEMORY_REQUIREMENTS, .pCreateInfo = &info};
+        VkMemoryDedicatedRequirements dedicated = {
+            .sType = VK_STRUCTURE_TYPE_MEMORY_DEDICATED_REQUIREMENTS};
+        VkMemoryRequirements2 needs = {.sType = VK_STRUCTURE_TYPE_MEMORY_REQUIREMENTS_2,
+                                       .pNext = &dedicated};
+        vkGetDeviceBufferMemoryRequirements(vkt.device, &planned, &needs);
+        uint64_t exchanges = count_exchanges();
+        vkGetDeviceBufferMemoryRequirements(vkt.device, &planned, &needs);
+        VKT_EXPECT(count_exchanges() == exchanges);
+        vkt_out_u64("size", needs.memoryRequirements.size);
+        vkt_out_u64("alignment", needs.memoryRequirements.alignment);
+        vkt_out_u64("dedicated", dedicated.requiresDedicatedAllocation);
+    }
+}
+
 static void image_requirements(void)
 {
     vkt_open();
@@ -275,6 +314,9 @@ static void image_requirements(void)
     };
     VkMemoryRequirements2 needs = {.sType = VK_STRUCTURE_TYPE_MEMORY_REQUIREMENTS_2};
     vkGetDeviceImageMemoryRequirements(vkt.device, &planned, &needs);
+    uint64_t exchanges = count_exchanges();
+    vkGetDeviceImageMemoryRequirements(vkt.device, &planned, &needs);
+    VKT_EXPECT(count_exchanges() == exchanges); /* it was asked before */
     vkt_out_u64("planned size", needs.memoryRequirements.size);
     vkt_out_u64("planned alignment", needs.memoryRequirements.alignment);
     VkImage image;
@@ -300,6 +342,7 @@ static const struct vkt_case cases[] = {
     {"external_consistent", external_consistent, NULL},
     {"device_groups", device_groups, NULL},
     {"image_requirements", image_requirements, NULL},
+    {"buffer_requirements", buffer_requirements, NULL},
 };
 
 VKT_MAIN(cases)

@@ -61,6 +61,13 @@ static void leave_shared(struct vnc_resource *resource)
 
 /* ---- creation ---- */
 
+/* Of a buffer with nothing else about it; else 0. */
+static uint32_t plain_usage_of(const VkBufferCreateInfo *info)
+{
+    bool plain = !info->pNext && !info->flags && info->sharingMode == VK_SHARING_MODE_EXCLUSIVE;
+    return plain ? info->usage : 0;
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL create_buffer(VkDevice device, const VkBufferCreateInfo *info,
                                                     const VkAllocationCallbacks *allocator,
                                                     VkBuffer *out)
@@ -70,8 +77,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_buffer(VkDevice device, const VkBuf
         return result;
     struct vnc_resource *buffer = VNC_OBJECT(vnc_resource, *out);
     buffer->size = info->size;
-    if (!info->pNext && !info->flags && info->sharingMode == VK_SHARING_MODE_EXCLUSIVE)
-        buffer->plain_usage = info->usage;
+    buffer->plain_usage = plain_usage_of(info);
     vn_enc_VkBufferCreateInfo(&buffer->created, info);
     return VK_SUCCESS;
 }
@@ -135,49 +141,63 @@ static void translate(VkDevice device, VkMemoryRequirements *requirements)
         vnc_memory_types_translate(&d->physical->types, requirements->memoryTypeBits);
 }
 
-/* Whether what it needs follows from what the server told of its kind. */
-static bool follows(struct vnc_device *device, const struct vnc_resource *resource,
+/* Whether what a buffer needs follows from what the server told of its kind. */
+static bool follows(VkDevice handle, uint32_t plain_usage, VkDeviceSize size,
                     struct requirements *out)
 {
+    const struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
     struct vnc_regular kind;
-    if (!resource->plain_usage || resource->size > VN_REGULAR_SIZE_MAX ||
-        !vnc_pushes_find_regular(device->pushes, device->object.id, resource->plain_usage, &kind))
+    if (!plain_usage || size > VN_REGULAR_SIZE_MAX ||
+        !vnc_pushes_find_regular(device->pushes, device->object.id, plain_usage, &kind))
         return false;
-    *out = (struct requirements){
-        .memory = {.size = (resource->size + kind.grain - 1) & ~(kind.grain - 1),
-                   .alignment = kind.alignment,
-                   .memoryTypeBits = kind.types}};
+    *out = (struct requirements){.memory = {.size = (size + kind.grain - 1) & ~(kind.grain - 1),
+                                            .alignment = kind.alignment,
+                                            .memoryTypeBits = kind.types}};
+    translate(handle, &out->memory);
     return true;
 }
 
-/* Asks once for each way of creation. */
-static struct requirements requirements_of(VkDevice device, struct vnc_resource *resource,
-                                           const void *info, ask_fn *ask)
+static struct requirements ask_for(VkDevice device, const void *info, ask_fn *ask)
 {
-    struct vnc_device *d = VNC_OBJECT(vnc_device, device);
-    bool keyed = !wire_enc_error(&resource->created) && !((const VkBaseInStructure *)info)->pNext;
-    const uint8_t *key = wire_enc_data(&resource->created);
-    size_t key_len = wire_enc_len(&resource->created);
-    struct requirements answer;
-    if (keyed && vnc_memo_find(&d->requirements, key, key_len, &answer, sizeof(answer)))
-        return answer;
-    if (keyed && follows(d, resource, &answer)) {
-        translate(device, &answer.memory);
-        return answer;
-    }
     VkMemoryDedicatedRequirements dedicated = {.sType =
                                                    VK_STRUCTURE_TYPE_MEMORY_DEDICATED_REQUIREMENTS};
     VkMemoryRequirements2 out = {.sType = VK_STRUCTURE_TYPE_MEMORY_REQUIREMENTS_2,
                                  .pNext = &dedicated};
     ask(device, info, &out);
     translate(device, &out.memoryRequirements);
+    struct requirements answer;
     memset(&answer, 0, sizeof(answer));
     answer.memory = out.memoryRequirements;
     answer.prefers_dedicated = dedicated.prefersDedicatedAllocation;
     answer.requires_dedicated = dedicated.requiresDedicatedAllocation;
+    return answer;
+}
+
+/* Asks once for each way of creation; `created` is it, and NULL what has no such key. */
+static struct requirements remembered(VkDevice device, const struct wire_enc *created,
+                                      const void *info, ask_fn *ask)
+{
+    struct vnc_device *d = VNC_OBJECT(vnc_device, device);
+    bool keyed = created && !wire_enc_error(created);
+    const uint8_t *key = keyed ? wire_enc_data(created) : NULL;
+    size_t key_len = keyed ? wire_enc_len(created) : 0;
+    struct requirements answer;
+    if (keyed && vnc_memo_find(&d->requirements, key, key_len, &answer, sizeof(answer)))
+        return answer;
+    answer = ask_for(device, info, ask);
     if (keyed && answer.memory.size) /* nothing is known from a lost server */
         vnc_memo_add(&d->requirements, key, key_len, &answer, sizeof(answer));
     return answer;
+}
+
+static struct requirements requirements_of(VkDevice device, struct vnc_resource *resource,
+                                           const void *info, ask_fn *ask)
+{
+    bool keyed = !((const VkBaseInStructure *)info)->pNext;
+    struct requirements answer;
+    if (keyed && follows(device, resource->plain_usage, resource->size, &answer))
+        return answer;
+    return remembered(device, keyed ? &resource->created : NULL, info, ask);
 }
 
 static void fill_requirements(VkMemoryRequirements2 *out, const struct requirements *r)
@@ -247,18 +267,58 @@ static VKAPI_ATTR void VKAPI_CALL get_image_requirements(VkDevice device, VkImag
     *out = requirements.memoryRequirements;
 }
 
+/* ---- requirements of what is not created yet ---- */
+
+static void ask_planned_buffer(VkDevice device, const void *info, VkMemoryRequirements2 *out)
+{
+    vn_vkGetDeviceBufferMemoryRequirements(device, info, out);
+}
+
+static void ask_planned_image(VkDevice device, const void *info, VkMemoryRequirements2 *out)
+{
+    vn_vkGetDeviceImageMemoryRequirements(device, info, out);
+}
+
+/* What is created in the same way needs the same, so both have one memory. */
+static void get_planned(VkDevice device, const struct wire_enc *created, const void *info,
+                        ask_fn *ask, VkMemoryRequirements2 *out)
+{
+    if (asks_more(out)) {
+        ask(device, info, out);
+        translate(device, &out->memoryRequirements);
+        return;
+    }
+    struct requirements r = remembered(device, created, info, ask);
+    fill_requirements(out, &r);
+}
+
 static VKAPI_ATTR void VKAPI_CALL get_device_buffer_requirements(
     VkDevice device, const VkDeviceBufferMemoryRequirements *info, VkMemoryRequirements2 *out)
 {
-    vn_vkGetDeviceBufferMemoryRequirements(device, info, out);
-    translate(device, &out->memoryRequirements);
+    const VkBufferCreateInfo *planned = info->pCreateInfo;
+    struct requirements r;
+    if (!info->pNext && !asks_more(out) &&
+        follows(device, plain_usage_of(planned), planned->size, &r)) {
+        fill_requirements(out, &r);
+        return;
+    }
+    struct wire_enc created;
+    wire_enc_init(&created, VNC_MEMO_KEY_BYTES);
+    vn_enc_VkBufferCreateInfo(&created, planned);
+    get_planned(device, info->pNext ? NULL : &created, info, ask_planned_buffer, out);
+    wire_enc_fini(&created);
 }
 
+/* A plane of an image that is bound plane by plane has requirements of its own. */
 static VKAPI_ATTR void VKAPI_CALL get_device_image_requirements(
     VkDevice device, const VkDeviceImageMemoryRequirements *info, VkMemoryRequirements2 *out)
 {
-    vn_vkGetDeviceImageMemoryRequirements(device, info, out);
-    translate(device, &out->memoryRequirements);
+    bool whole = !info->pNext && !(info->pCreateInfo->flags & VK_IMAGE_CREATE_DISJOINT_BIT);
+    struct wire_enc created;
+    wire_enc_init(&created, VNC_MEMO_KEY_BYTES);
+    vn_enc_VkImageCreateInfo(&created, info->pCreateInfo);
+    get_planned(device, whole ? &created : NULL, info, ask_planned_image, out);
+    wire_enc_fini(&created);
 }
 
 /* ---- binding ---- */
