@@ -199,7 +199,9 @@ class Client:
             device = self.p.r.extensions[name].kind == "device"
             flags = ", ".join(str(x).lower() for x in (
                 self.p.r.extensions[name].version, device, verdict == "allow", verdict == "local"))
-            o(f'    {{"{name}", {flags}}},')
+            knob = self.p.policy.knob(name)
+            knob = f'"{knob}"' if knob else "NULL"
+            o(f'    {{"{name}", {flags}, {knob}}},')
         o("};")
         o(f"const size_t vn_extension_count = {len(verdicts)};")
         return o.text()

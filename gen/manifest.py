@@ -124,7 +124,9 @@ def _grouped(reasons):
 
 def coverage(plan):
     verdicts = verdicts_of(plan)
-    offered = sorted(n for n, (v, _r) in verdicts.items() if v == "allow")
+    asked = {n: f"{r}; `{plan.policy.knob(n)}=1` offers it"
+             for n, (v, r) in verdicts.items() if v == "allow" and plan.policy.knob(n)}
+    offered = sorted(n for n, (v, _r) in verdicts.items() if v == "allow" and n not in asked)
     local = sorted(n for n, (v, _r) in verdicts.items() if v == "local")
     omitted = sorted((n, r) for n, (v, r) in verdicts.items() if v == "omit")
     kinds = {}
@@ -144,6 +146,7 @@ def coverage(plan):
            f"| structures in requests | {len(plan.ins)} |",
            f"| structures in replies | {len(plan.outs)} |",
            f"| extensions that may be offered | {len(offered)} |",
+           f"| extensions that are offered when asked for | {len(asked)} |",
            f"| extensions that live at the client | {len(local)} |",
            f"| extensions left out | {len(omitted)} |", "",
            "## Commands, by what happens to them", ""]
@@ -159,6 +162,7 @@ def coverage(plan):
                      for s, member, reason in Physical(plan).features_off()})
     out += ["", "## Extensions left out", "", "| extension | reason |", "|---|---|"]
     out += [f"| {name} | {reason} |" for name, reason in omitted]
+    out += ["", "## Extensions that are offered when asked for", ""] + _grouped(asked)
     out += ["", "## Extensions that live at the client", ""]
     out += _grouped({name: verdicts[name][1] for name in local})
     out += ["", "## Extensions that may be offered", "", _wrap(", ".join(offered)), ""]

@@ -40,6 +40,13 @@ class Policy:
             return "omit", "provisional"
         return "allow", ""
 
+    def knob(self, name):
+        """The variable that must be set for an extension to be offered, or None."""
+        for rule in self.data.get("omit_extensions", []):
+            if re.match(rule["match"], name):
+                return rule.get("knob")
+        return None
+
     def struct_omitted(self, name):
         """The reason why a struct never travels, or None."""
         for rule in self.data.get("omit_structs", []):

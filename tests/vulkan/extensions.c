@@ -262,12 +262,136 @@ static void pipeline_library(void)
     vkt_out_target("target", &target);
 }
 
+/* --- names that programs ask for and need not use ----------------------------------------------
+ */
+
+/* Handles of another operating system: no driver here has them. */
+static void ask_for_foreign_handles(void)
+{
+    VkPhysicalDeviceExternalBufferInfo about = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_BUFFER_INFO,
+        .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT,
+        .handleType = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_WIN32_BIT};
+    VkExternalBufferProperties buffer = {.sType = VK_STRUCTURE_TYPE_EXTERNAL_BUFFER_PROPERTIES};
+    vkGetPhysicalDeviceExternalBufferProperties(vkt.physical, &about, &buffer);
+    vkt_out_u64("buffers", buffer.externalMemoryProperties.externalMemoryFeatures);
+    VkPhysicalDeviceExternalSemaphoreInfo semaphore = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_SEMAPHORE_INFO,
+        .handleType = VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32_BIT};
+    VkExternalSemaphoreProperties semaphores = {
+        .sType = VK_STRUCTURE_TYPE_EXTERNAL_SEMAPHORE_PROPERTIES};
+    vkGetPhysicalDeviceExternalSemaphoreProperties(vkt.physical, &semaphore, &semaphores);
+    vkt_out_u64("semaphores", semaphores.externalSemaphoreFeatures);
+    VkPhysicalDeviceExternalFenceInfo fence = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_FENCE_INFO,
+        .handleType = VK_EXTERNAL_FENCE_HANDLE_TYPE_OPAQUE_WIN32_BIT};
+    VkExternalFenceProperties fences = {.sType = VK_STRUCTURE_TYPE_EXTERNAL_FENCE_PROPERTIES};
+    vkGetPhysicalDeviceExternalFenceProperties(vkt.physical, &fence, &fences);
+    vkt_out_u64("fences", fences.externalFenceFeatures);
+    VkPhysicalDeviceExternalImageFormatInfo external = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_IMAGE_FORMAT_INFO,
+        .handleType = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_WIN32_BIT};
+    VkPhysicalDeviceImageFormatInfo2 image = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_IMAGE_FORMAT_INFO_2,
+        .pNext = &external,
+        .format = VK_FORMAT_R8G8B8A8_UNORM,
+        .type = VK_IMAGE_TYPE_2D,
+        .tiling = VK_IMAGE_TILING_OPTIMAL,
+        .usage = VK_IMAGE_USAGE_SAMPLED_BIT};
+    VkExternalImageFormatProperties images = {
+        .sType = VK_STRUCTURE_TYPE_EXTERNAL_IMAGE_FORMAT_PROPERTIES};
+    VkImageFormatProperties2 found = {.sType = VK_STRUCTURE_TYPE_IMAGE_FORMAT_PROPERTIES_2,
+                                      .pNext = &images};
+    (void)vkGetPhysicalDeviceImageFormatProperties2(vkt.physical, &image, &found);
+    vkt_out_u64("images", images.externalMemoryProperties.externalMemoryFeatures);
+}
+
+/* A buffer, its memory, a semaphore and a fence that may be exported as nothing. */
+static void external_names(void)
+{
+    VKT_OPEN_WITH(NULL, VK_KHR_EXTERNAL_MEMORY_EXTENSION_NAME,
+                  VK_KHR_EXTERNAL_SEMAPHORE_EXTENSION_NAME, VK_KHR_EXTERNAL_FENCE_EXTENSION_NAME,
+                  VK_EXT_QUEUE_FAMILY_FOREIGN_EXTENSION_NAME);
+    ask_for_foreign_handles();
+    VkExternalMemoryBufferCreateInfo no_handles = {
+        .sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO};
+    VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                               .pNext = &no_handles,
+                               .size = BYTES,
+                               .usage = VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
+                                        VK_BUFFER_USAGE_TRANSFER_DST_BIT};
+    VkBuffer buffer;
+    VKT(vkCreateBuffer(vkt.device, &info, NULL, &buffer));
+    VKT_KEEP(BUFFER, buffer);
+    VkMemoryRequirements needs;
+    vkGetBufferMemoryRequirements(vkt.device, buffer, &needs);
+    VkExportMemoryAllocateInfo export = {.sType = VK_STRUCTURE_TYPE_EXPORT_MEMORY_ALLOCATE_INFO};
+    VkMemoryAllocateInfo allocate = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                     .pNext = &export,
+                                     .allocationSize = needs.size,
+                                     .memoryTypeIndex =
+                                         vkt_memory_type(needs.memoryTypeBits, VKT_DEVICE)};
+    VkDeviceMemory memory;
+    VKT(vkAllocateMemory(vkt.device, &allocate, NULL, &memory));
+    VKT_KEEP(DEVICE_MEMORY, memory);
+    VKT(vkBindBufferMemory(vkt.device, buffer, memory, 0));
+    VkExportSemaphoreCreateInfo export_semaphore = {
+        .sType = VK_STRUCTURE_TYPE_EXPORT_SEMAPHORE_CREATE_INFO};
+    VkSemaphoreCreateInfo semaphore_info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO,
+                                            .pNext = &export_semaphore};
+    VkSemaphore semaphore;
+    VKT(vkCreateSemaphore(vkt.device, &semaphore_info, NULL, &semaphore));
+    VKT_KEEP(SEMAPHORE, semaphore);
+    VkExportFenceCreateInfo export_fence = {.sType = VK_STRUCTURE_TYPE_EXPORT_FENCE_CREATE_INFO};
+    VkFenceCreateInfo fence_info = {.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO,
+                                    .pNext = &export_fence};
+    VkFence fence;
+    VKT(vkCreateFence(vkt.device, &fence_info, NULL, &fence));
+    VKT_KEEP(FENCE, fence);
+    struct vkt_buffer out = vkt_storage(BYTES, NULL);
+    VkCommandBuffer command = vkt_begin();
+    vkCmdFillBuffer(command, buffer, 0, BYTES, 0x600dcafe);
+    VkMemoryBarrier written = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+                               .srcAccessMask = VK_ACCESS_TRANSFER_WRITE_BIT,
+                               .dstAccessMask = VK_ACCESS_TRANSFER_READ_BIT};
+    vkCmdPipelineBarrier(command, VK_PIPELINE_STAGE_TRANSFER_BIT, VK_PIPELINE_STAGE_TRANSFER_BIT, 0,
+                         1, &written, 0, NULL, 0, NULL);
+    vkCmdCopyBuffer(command, buffer, out.handle, 1, &(VkBufferCopy){0, 0, BYTES});
+    VKT(vkEndCommandBuffer(command));
+    VkPipelineStageFlags all = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
+    VkSubmitInfo submits[] = {{.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                               .commandBufferCount = 1,
+                               .pCommandBuffers = &command,
+                               .signalSemaphoreCount = 1,
+                               .pSignalSemaphores = &semaphore},
+                              {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                               .waitSemaphoreCount = 1,
+                               .pWaitSemaphores = &semaphore,
+                               .pWaitDstStageMask = &all}};
+    VKT(vkQueueSubmit(vkt.queue, 2, submits, fence));
+    vkt_wait(fence);
+    vkt_out_buffer("out", &out);
+}
+
+/* Hidden unless asked for: features and extension must agree. */
+static void descriptor_buffer_is_consistent(void)
+{
+    VkPhysicalDeviceDescriptorBufferFeaturesEXT features = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DESCRIPTOR_BUFFER_FEATURES_EXT};
+    ask(&features);
+    VKT_EXPECT(features.descriptorBuffer ==
+               vkt_has_extension(VK_EXT_DESCRIPTOR_BUFFER_EXTENSION_NAME));
+    vkt_out_u64("consistent", 1);
+}
+
 static const struct vkt_case cases[] = {
     {"conditional_rendering", conditional_rendering, NULL},
     {"transform_feedback", transform_feedback, NULL},
     {"null_descriptor", null_descriptor, NULL},
     {"custom_border", custom_border, NULL},
     {"pipeline_library", pipeline_library, NULL},
+    {"external_names", external_names, NULL},
+    {"descriptor_buffer_is_consistent", descriptor_buffer_is_consistent, NULL},
 };
 
 VKT_MAIN(cases)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/driver_counts.h"
+#include "base/units.h"
 #include "venus/client/device/debug.h"
 #include "venus/client/device/device.h"
 #include "venus/client/device/image_formats.h"
@@ -44,6 +45,7 @@ static const struct vnc_entry *const tables[] = {
     vnc_entries_image_formats,
     vnc_entries_debug,
     vnc_entries_device,
+    vnc_entries_fault,
     vnc_entries_queue,
     vnc_entries_sync,
     vnc_entries_memory,
@@ -88,8 +90,10 @@ static bool is_complete(const struct vn_extension_info *extension)
 {
     if (!extension->offered && !extension->client_only)
         return false;
-    /* What lives at the client is about surfaces; what a device has of it, about swapchains. */
-    if (extension->client_only && extension->device && !all_commands_are_there("VK_KHR_swapchain"))
+    bool wanted = true;
+    if (extension->knob)
+        hw_env_bool(extension->knob, false, &wanted);
+    if (!wanted)
         return false;
     return all_commands_are_there(extension->name);
 }

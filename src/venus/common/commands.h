@@ -57,6 +57,7 @@ struct vn_extension_info {
     bool device;      /* of devices; else of instances */
     bool offered;     /* when the driver has it */
     bool client_only; /* the client has it; the driver is not asked */
+    const char *knob; /* the variable that must be 1 for it to be offered, or NULL */
 };
 
 extern const struct vn_extension_info vn_extension_table[];

@@ -13,18 +13,33 @@ static uint32_t surface_count, chain_count;
 
 /* ---- instance ---- */
 
+static bool instance_has(const char *name)
+{
+    VkExtensionProperties found[64];
+    uint32_t count = VKT_COUNT(found);
+    VKT_EXPECT(vkEnumerateInstanceExtensionProperties(NULL, &count, found) >= 0);
+    for (uint32_t i = 0; i < count; i++) {
+        if (!strcmp(found[i].extensionName, name))
+            return true;
+    }
+    return false;
+}
+
 /* vkt's own instance cannot present. */
 static void replace_instance(void)
 {
+    /* The last is needed for some device extensions, and not everywhere. */
     const char *const extensions[] = {
         VK_KHR_SURFACE_EXTENSION_NAME, VK_KHR_XCB_SURFACE_EXTENSION_NAME,
-        VK_KHR_GET_SURFACE_CAPABILITIES_2_EXTENSION_NAME, VK_EXT_HEADLESS_SURFACE_EXTENSION_NAME};
+        VK_KHR_GET_SURFACE_CAPABILITIES_2_EXTENSION_NAME, VK_EXT_HEADLESS_SURFACE_EXTENSION_NAME,
+        VK_EXT_SURFACE_MAINTENANCE_1_EXTENSION_NAME};
+    const bool all = instance_has(VK_EXT_SURFACE_MAINTENANCE_1_EXTENSION_NAME);
     VkApplicationInfo app = {.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
                              .pApplicationName = "wsi",
                              .apiVersion = VK_API_VERSION_1_3};
     VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
                                  .pApplicationInfo = &app,
-                                 .enabledExtensionCount = VKT_COUNT(extensions),
+                                 .enabledExtensionCount = VKT_COUNT(extensions) - !all,
                                  .ppEnabledExtensionNames = extensions};
     vkDestroyInstance(vkt.instance, NULL);
     vkt.instance = VK_NULL_HANDLE;
@@ -36,12 +51,16 @@ static void replace_instance(void)
 
 void wsi_open(void)
 {
+    wsi_open_with(NULL, VK_KHR_SWAPCHAIN_MUTABLE_FORMAT_EXTENSION_NAME);
+}
+
+void wsi_open_with(void *features, const char *extension)
+{
     wsi_c = xcb_connect(NULL, NULL);
     if (xcb_connection_has_error(wsi_c))
         vkt_skip("no display");
     replace_instance();
-    VKT_OPEN_WITH(NULL, VK_KHR_SWAPCHAIN_EXTENSION_NAME,
-                  VK_KHR_SWAPCHAIN_MUTABLE_FORMAT_EXTENSION_NAME);
+    VKT_OPEN_WITH(features, VK_KHR_SWAPCHAIN_EXTENSION_NAME, extension);
 }
 
 void wsi_close(void)

@@ -55,10 +55,23 @@ static void alias_of_image(void)
 
 /* ---- a server that dies ---- */
 
+static void out_fault(void)
+{
+    PFN_vkGetDeviceFaultInfoEXT get = VKT_PROC(vkGetDeviceFaultInfoEXT);
+    VkDeviceFaultCountsEXT counts = {.sType = VK_STRUCTURE_TYPE_DEVICE_FAULT_COUNTS_EXT};
+    VKT(get(vkt.device, &counts, NULL));
+    VkDeviceFaultInfoEXT info = {.sType = VK_STRUCTURE_TYPE_DEVICE_FAULT_INFO_EXT};
+    VKT(get(vkt.device, &counts, &info));
+    printf("fault %s\n", info.description);
+}
+
 /* Says "ready" once there is something to see, then presents until that fails. */
 static void lost_server(void)
 {
-    wsi_open();
+    VkPhysicalDeviceFaultFeaturesEXT features = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FAULT_FEATURES_EXT, .deviceFault = VK_TRUE};
+    wsi_open_with(&features, VK_EXT_DEVICE_FAULT_EXTENSION_NAME);
+    out_fault();
     struct wsi_window window = wsi_window(0, 0, WIDTH, HEIGHT, 24);
     VkSwapchainCreateInfoKHR info =
         wsi_chain_info(wsi_surface(&window), extent, VK_PRESENT_MODE_FIFO_KHR);
@@ -83,6 +96,7 @@ static void lost_server(void)
             result = wsi_present(1, &chain.handle, &index, acquired);
     }
     vkt_out_result("ended with", result);
+    out_fault();
     vkt_out_u64("still shown", wsi_shows(&window, &chain, &picture));
     vkDestroySwapchainKHR(vkt.device, chain.handle, NULL);
     vkt_out_u64("shown after destruction", wsi_shows(&window, &chain, &picture));

@@ -101,7 +101,7 @@ static VkResult keep_extensions(struct vnc_device *device, const VkDeviceCreateI
     for (uint32_t i = 0; i < info->enabledExtensionCount; i++) {
         const struct vn_extension_info *extension =
             vn_extension_find(info->ppEnabledExtensionNames[i]);
-        if (!extension || !extension->device || (!extension->offered && !extension->client_only))
+        if (!extension || !extension->device || !vnc_icd_has_extension(extension))
             return VK_ERROR_EXTENSION_NOT_PRESENT;
         char *name = strdup(info->ppEnabledExtensionNames[i]);
         if (!name)

@@ -60,5 +60,6 @@ bool vnc_device_is_busy(struct vnc_device *device);
 bool vnc_device_is_working(const struct vnc_device *device);
 
 extern const struct vnc_entry vnc_entries_device[];
+extern const struct vnc_entry vnc_entries_fault[]; /* VK_EXT_device_fault */
 
 #endif

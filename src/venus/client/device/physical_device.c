@@ -201,12 +201,30 @@ static VKAPI_ATTR void VKAPI_CALL get_properties(VkPhysicalDevice handle,
     *out = all.properties;
 }
 
+/* Of extensions that live at the client, and of one that is offered only when asked for. */
+static void set_own_features(const struct vnc_physical_device *device,
+                             VkPhysicalDeviceFeatures2 *out)
+{
+    VkPhysicalDeviceFaultFeaturesEXT *fault =
+        (void *)vn_chain_find(out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FAULT_FEATURES_EXT);
+    if (fault) {
+        fault->deviceFault = VK_TRUE;
+        fault->deviceFaultVendorBinary = VK_FALSE;
+    }
+    VkPhysicalDeviceDescriptorBufferFeaturesEXT *buffers = (void *)vn_chain_find(
+        out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DESCRIPTOR_BUFFER_FEATURES_EXT);
+    if (buffers && !vnc_physical_device_has(device, VK_EXT_DESCRIPTOR_BUFFER_EXTENSION_NAME))
+        *buffers = (VkPhysicalDeviceDescriptorBufferFeaturesEXT){.sType = buffers->sType,
+                                                                 .pNext = buffers->pNext};
+}
+
 static VKAPI_ATTR void VKAPI_CALL get_features2(VkPhysicalDevice handle,
                                                 VkPhysicalDeviceFeatures2 *out)
 {
     const struct vnc_physical_device *device = physical_of(handle);
     check(device, vnc_snapshot_features(device->snapshot, out));
     vn_mask_features(out);
+    set_own_features(device, out);
 }
 
 static VKAPI_ATTR void VKAPI_CALL get_features(VkPhysicalDevice handle,

@@ -44,6 +44,9 @@ struct vnc_link {
     _Atomic uint64_t quickest;  /* call so far, in ns; the same */
     /* Relaxed: a thread that sees it late gets the same answer from the connection. */
     _Atomic bool lost;
+    /* Release and acquire: `why` was written before, by the one thread that set lost. */
+    _Atomic bool explained;
+    char why[RPC_WHY_CHARS];
     /* Relaxed: by an instance; see vnc_link_set_used. */
     _Atomic bool used;
     struct vn_kernel *kernel; /* held so that forks are counted */
@@ -84,9 +87,17 @@ void vnc_link_set_used(struct vnc_link *link, bool used)
 
 void vnc_link_lose(struct vnc_link *link, const char *why)
 {
-    if (!atomic_exchange_explicit(&link->lost, true, memory_order_relaxed) &&
-        atomic_load_explicit(&link->used, memory_order_relaxed))
+    if (atomic_exchange_explicit(&link->lost, true, memory_order_relaxed))
+        return;
+    snprintf(link->why, sizeof(link->why), "%s", why);
+    atomic_store_explicit(&link->explained, true, memory_order_release);
+    if (atomic_load_explicit(&link->used, memory_order_relaxed))
         hw_error(HW_CAT_VULKAN, "the GPU at %s is lost: %s", link->address, why);
+}
+
+const char *vnc_link_why_lost(const struct vnc_link *link)
+{
+    return atomic_load_explicit(&link->explained, memory_order_acquire) ? link->why : NULL;
 }
 
 static VkResult lose_for_status(struct vnc_link *link)

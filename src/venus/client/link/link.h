@@ -155,6 +155,8 @@ bool vnc_link_is_foreign(const struct vnc_link *link);
 void vnc_link_set_used(struct vnc_link *link, bool used);
 /* Ends the link: the reason goes to the log, once, if an instance uses it. */
 void vnc_link_lose(struct vnc_link *link, const char *why);
+/* That reason, valid as long as the link; NULL before. */
+const char *vnc_link_why_lost(const struct vnc_link *link);
 const char *vnc_link_address(const struct vnc_link *link);
 
 #endif

@@ -32,7 +32,7 @@ struct vnc_pushes {
     struct vn_delta_codec *codec;
     pthread_mutex_t debug_lock; /* guards debug, and is held while it is told something */
     struct vnc_debug *debug;    /* NULL: nobody listens */
-    struct vn_keymap failed;    /* devices, by id */
+    struct vn_keymap failed;    /* devices, by id; as a pointer: which command, and VkResult */
     /* Relaxed: flags that carry nothing else. */
     _Atomic bool told;     /* of a failure */
     _Atomic bool any_lost; /* a device is */
@@ -147,14 +147,27 @@ void vnc_pushes_remove_device(struct vnc_pushes *pushes, uint64_t device)
 
 bool vnc_pushes_failed(struct vnc_pushes *pushes, uint64_t device)
 {
+    uint32_t command;
+    VkResult result;
     if (LIKELY(!atomic_load_explicit(&pushes->any_lost, memory_order_relaxed)))
         return false;
-    if (pushes->forks != vn_kernel_forks())
-        return true;
-    pthread_mutex_lock(&pushes->lock);
-    bool failed = pushes->all_lost || vn_keymap_get(&pushes->failed, device) != NULL;
-    pthread_mutex_unlock(&pushes->lock);
-    return failed;
+    return vnc_pushes_find_failure(pushes, device, &command, &result);
+}
+
+bool vnc_pushes_find_failure(struct vnc_pushes *pushes, uint64_t device, uint32_t *command,
+                             VkResult *result)
+{
+    uintptr_t failure = 0;
+    bool all_lost = true;
+    if (pushes->forks == vn_kernel_forks()) {
+        pthread_mutex_lock(&pushes->lock);
+        failure = (uintptr_t)vn_keymap_get(&pushes->failed, device);
+        all_lost = pushes->all_lost;
+        pthread_mutex_unlock(&pushes->lock);
+    }
+    *command = (uint32_t)(failure >> 32);
+    *result = failure ? (VkResult)(uint32_t)failure : VK_ERROR_UNKNOWN;
+    return failure || all_lost;
 }
 
 static int on_delta(void *user, uint64_t id, const uint8_t *data, size_t len)
@@ -237,12 +250,15 @@ static void on_address(void *user, uint64_t memory, uint64_t address)
     pthread_mutex_unlock(&pushes->lock);
 }
 
-static void lose_device(struct vnc_pushes *pushes, uint64_t device)
+static void lose_device(struct vnc_pushes *pushes, uint64_t device, uint32_t command,
+                        VkResult result)
 {
+    /* Of a result of 0 that a server should not send the command remains. */
+    uintptr_t failure = (uintptr_t)command << 32 | (uint32_t)result | !command;
     pthread_mutex_lock(&pushes->lock);
     bool known = device && vn_keymap_get(&pushes->failed, device);
     if (!known && (!device || vn_keymap_count(&pushes->failed) >= FAILED_MAX ||
-                   vn_keymap_put(&pushes->failed, device, pushes)))
+                   vn_keymap_put(&pushes->failed, device, (void *)failure)))
         pushes->all_lost = true;
     pthread_mutex_unlock(&pushes->lock);
     atomic_store_explicit(&pushes->any_lost, true, memory_order_relaxed);
@@ -257,7 +273,7 @@ static void on_failed(void *user, uint64_t device, uint32_t command, VkResult re
                  "%s failed at the server with VkResult %d; VENUS_SYNC=1 shows where",
                  info ? info->canonical : "a command", (int)result);
     if (!info || info->class != VN_CLASS_CREATE)
-        lose_device(pushes, device);
+        lose_device(pushes, device, command, result);
 }
 
 static void on_message(void *user, uint32_t severity, uint32_t types, int32_t number,

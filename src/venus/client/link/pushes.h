@@ -42,5 +42,8 @@ uint64_t vnc_pushes_take_address(struct vnc_pushes *pushes, uint64_t memory);
  * first reason was logged.  An object whose creation failed is poisoned at the server, and work
  * that uses it fails by itself. */
 bool vnc_pushes_failed(struct vnc_pushes *pushes, uint64_t device);
+/* The same, with the command of the wire (0: not known) and what it failed with. */
+bool vnc_pushes_find_failure(struct vnc_pushes *pushes, uint64_t device, uint32_t *command,
+                             VkResult *result);
 
 #endif
