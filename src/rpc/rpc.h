@@ -115,6 +115,9 @@ struct rpc_transport *rpc_ep_strip(struct rpc_ep *ep);
 
 /* Says goodbye to the peer, so that its calls end with -ESHUTDOWN rather than -ECONNRESET. */
 void rpc_ep_shutdown(struct rpc_ep *ep, int reason, const char *text);
+/* After that, where the transport had no room for the goodbye: writes on.  0, -EAGAIN while there
+ * is none, or what the connection failed with. */
+int rpc_ep_flush_goodbye(struct rpc_ep *ep);
 
 /* 0 once the handshake is done, -EINPROGRESS during it, else the sticky error that ended it. */
 int rpc_ep_status(const struct rpc_ep *ep);

@@ -363,6 +363,12 @@ void rpc_ep_goodbye(struct rpc_ep *ep, int reason, const char *text)
         (void)write_pending(ep);
 }
 
+int rpc_ep_flush_goodbye(struct rpc_ep *ep)
+{
+    assert(ep->status && ep->status != -EINPROGRESS);
+    return rpc_tx_pending(&ep->tx) ? write_pending(ep) : 0;
+}
+
 void rpc_ep_shutdown(struct rpc_ep *ep, int reason, const char *text)
 {
     if (ep->status == -EINPROGRESS && reason) {

@@ -215,6 +215,70 @@ static void a_client_that_is_turned_away_reads_why(void **state)
     duet_end(&duet);
 }
 
+static void *push_until_it_ends(void *arg)
+{
+    static uint8_t body[BODY];
+    struct vns_channel *channel = arg;
+    while (vns_channel_send(channel, METHOD, body, sizeof(body)) == 0)
+        ;
+    return NULL;
+}
+
+static void *end_and_close(void *arg)
+{
+    struct duet *d = arg;
+    vns_channel_end(&d->channel, -EDQUOT, "enough");
+    return NULL;
+}
+
+/* The socket is full of pushes that the client has not read, so there is no room for a goodbye. */
+static void a_goodbye_waits_for_room(void **state)
+{
+    char why[RPC_WHY_CHARS];
+    pthread_t pusher, ender;
+    (void)state;
+    duet_start(&duet, 16 << 20, 0);
+    assert_int_equal(pthread_create(&pusher, NULL, push_until_it_ends, &duet.channel), 0);
+    while (!rpc_send_blocked(duet.ep))
+        sched_yield();
+    assert_int_equal(pthread_create(&ender, NULL, end_and_close, &duet), 0);
+    assert_true(rpc_client_wait(duet.client, never, NULL, DUET_PATIENCE_MS * HW_MS) < 0);
+    rpc_client_reason(duet.client, why);
+    assert_non_null(strstr(why, "enough"));
+    pthread_join(pusher, NULL);
+    pthread_join(ender, NULL);
+    duet_end(&duet);
+}
+
+/* What a session gives up is not executed further, and the client reads why. */
+static void a_client_that_is_given_up_reads_why(void **state)
+{
+    char why[RPC_WHY_CHARS];
+    struct iovec iov = {(void *)"too late", 8};
+    struct rpc_send post = {.method = METHOD, .iov = &iov, .iov_count = 1};
+    (void)state;
+    duet_start(&duet, RPC_WINDOW_MIN, 0);
+    assert_int_equal(rpc_client_post(duet.client, &post), 0);
+    (void)rpc_client_flush(duet.client);
+    struct rpc_msg *msg = NULL;
+    while (!msg)
+        msg = vns_channel_poll(&duet.channel);
+    assert_int_equal(rpc_client_post(duet.client, &post), 0);
+    (void)rpc_client_flush(duet.client);
+    vns_channel_lock(&duet.channel);
+    while (rpc_wait(duet.ep, HW_NEVER) == 0 && rpc_poll(duet.ep) == 0)
+        ;
+    rpc_release(duet.ep, msg);
+    vns_channel_unlock(&duet.channel);
+    vns_channel_give_up(&duet.channel, -ENOMEM, "no thread for a queue");
+    assert_null(vns_channel_receive(&duet.channel));
+    vns_channel_leave(&duet.channel);
+    assert_true(rpc_client_wait(duet.client, never, NULL, DUET_PATIENCE_MS * HW_MS) < 0);
+    rpc_client_reason(duet.client, why);
+    assert_non_null(strstr(why, "no thread for a queue"));
+    duet_end(&duet);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -226,6 +290,8 @@ int main(void)
         cmocka_unit_test(the_keeper_ends_a_process_that_is_stuck),
         cmocka_unit_test(a_push_to_a_client_that_is_gone_ends),
         cmocka_unit_test(a_client_that_is_turned_away_reads_why),
+        cmocka_unit_test(a_goodbye_waits_for_room),
+        cmocka_unit_test(a_client_that_is_given_up_reads_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,8 +21,9 @@ static const uint64_t heartbeat_least_ns = 10 * HW_MS;
  * this leaves a quarter of the second in which a dead client's GPU memory is to come back. */
 static const uint64_t leave_within_ns = 500 * HW_MS;
 
-/* For a peer to read why it was turned away. */
-static const uint64_t linger_ns = 200 * HW_MS;
+/* For a peer to read why it was turned away, also from far away; it then closes. */
+static const uint64_t linger_ns = 500 * HW_MS;
+static const uint64_t room_every_ns = 5 * HW_MS; /* looks whether there is room for the goodbye */
 
 static void sleep_on(struct vns_channel *c, pthread_cond_t *cond, uint64_t ns)
 {
@@ -76,7 +77,7 @@ static void wait_once(struct vns_channel *c)
 static bool may_execute(const struct vns_channel *c)
 {
     int status = rpc_ep_status(c->ep);
-    return status == 0 || status == -ESHUTDOWN;
+    return status == 0 || (status == -ESHUTDOWN && !c->gave_up);
 }
 
 struct rpc_msg *vns_channel_receive(struct vns_channel *c)
@@ -148,18 +149,37 @@ int vns_channel_push(struct vns_channel *c, uint32_t method, const void *data, s
     return push(c, &(struct rpc_send){.method = method, .iov = &iov, .iov_count = len ? 1 : 0});
 }
 
+/* A goodbye stands behind the bulk, whose memory goes when we return: written for a while, or not.
+ */
+static void write_on(struct vns_channel *c)
+{
+    uint64_t start = hw_now_ns();
+    while (c->owes && c->bulk && hw_now_ns() - start < linger_ns) {
+        c->owes = rpc_ep_flush_goodbye(c->ep) == -EAGAIN;
+        if (c->owes)
+            sleep_on(c, &c->arrived, room_every_ns);
+    }
+    c->owes = c->owes && !c->bulk;
+}
+
+/* Under the lock, as whatever writes. */
 static void on_sent(void *user)
 {
-    (void)user; /* write_all says so, too */
+    struct vns_channel *c = user;
+    c->bulk = false;
 }
 
 int vns_channel_push_bulk(struct vns_channel *c, uint32_t method, const struct iovec *iov,
                           int count)
 {
+    c->bulk = true;
     int rc = push(
-        c, &(struct rpc_send){.method = method, .iov = iov, .iov_count = count, .sent = on_sent});
+        c, &(struct rpc_send){
+               .method = method, .iov = iov, .iov_count = count, .sent = on_sent, .sent_user = c});
     if (rc == 0)
         write_all(c);
+    if (rc == 0 && c->bulk)
+        write_on(c);
     return rc;
 }
 
@@ -179,21 +199,57 @@ void vns_channel_flush(struct vns_channel *c)
     (void)rpc_flush(c->ep);
 }
 
-void vns_channel_end(struct vns_channel *c, int reason, const char *text)
+/* Whether the goodbye is still behind something that the peer does not read. */
+static bool owes_goodbye(struct vns_channel *c)
+{
+    vns_channel_lock(c);
+    c->owes = c->owes && rpc_ep_flush_goodbye(c->ep) == -EAGAIN;
+    bool owes = c->owes;
+    vns_channel_unlock(c);
+    return owes;
+}
+
+/* Under the lock. */
+static void say_goodbye(struct vns_channel *c, int reason, const char *text)
+{
+    c->owes = rpc_ep_status(c->ep) == 0;
+    rpc_ep_shutdown(c->ep, reason, text);
+}
+
+/* Until the peer has read why, and closed.  A socket that is closed on unread bytes resets the
+ * connection, and what is under way to the peer then may never get there. */
+static void linger(struct vns_channel *c)
 {
     uint8_t scrap[4096];
     struct iovec iov = {scrap, sizeof(scrap)};
     struct rpc_transport *t = rpc_ep_transport(c->ep);
     vns_channel_lock(c);
-    rpc_ep_shutdown(c->ep, reason, text);
     while (c->reading)
         sleep_on(c, &c->arrived, slice_ns);
-    c->reading = true; /* for good */
+    c->reading = true;    /* for good */
+    c->executing = false; /* in no driver: the heartbeat thread need not end the process */
     vns_channel_unlock(c);
     uint64_t start = hw_now_ns();
     ssize_t n = 0;
     while ((n >= 0 || n == -EAGAIN) && hw_now_ns() - start < linger_ns)
-        n = t->ops->recv(t, &iov, 1, linger_ns);
+        n = t->ops->recv(t, &iov, 1, owes_goodbye(c) ? room_every_ns : linger_ns);
+}
+
+void vns_channel_end(struct vns_channel *c, int reason, const char *text)
+{
+    vns_channel_lock(c);
+    say_goodbye(c, reason, text);
+    vns_channel_unlock(c);
+    linger(c);
+}
+
+void vns_channel_leave(struct vns_channel *c)
+{
+    vns_channel_lock(c);
+    bool gave_up = c->gave_up;
+    vns_channel_unlock(c);
+    if (gave_up)
+        linger(c);
 }
 
 void vns_channel_give_up(struct vns_channel *c, int reason, const char *what)
@@ -203,7 +259,8 @@ void vns_channel_give_up(struct vns_channel *c, int reason, const char *what)
     vns_channel_lock(c);
     if (rpc_ep_status(c->ep) == 0) {
         hw_warn(HW_CAT_VULKAN, "%s: session ended: %s", rpc_ep_peer(c->ep), text);
-        rpc_ep_shutdown(c->ep, reason, text);
+        say_goodbye(c, reason, text);
+        c->gave_up = true;
         pthread_cond_broadcast(&c->arrived);
     }
     vns_channel_unlock(c);

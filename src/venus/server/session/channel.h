@@ -28,6 +28,9 @@ struct vns_channel {
     pthread_cond_t arrived; /* somebody polled: there may be a message, credit or room */
     bool reading;           /* a thread is in rpc_wait_bytes, without the lock */
     bool executing;         /* the executor is not in vns_channel_receive */
+    bool gave_up;           /* vns_channel_give_up has ended the connection */
+    bool owes;              /* this side has ended it, and its goodbye may not be written */
+    bool bulk;              /* the send queue refers to memory of who pushes */
     uint64_t ended_ns; /* when the heartbeat thread found the connection ended; 0: it has not */
     bool stopping;
     pthread_cond_t heartbeat_wakes;
@@ -75,7 +78,9 @@ void vns_channel_flush(struct vns_channel *channel);
 void vns_channel_end(struct vns_channel *channel, int reason, const char *text);
 
 /* Ends the connection, if it lives, since the client cannot be told what it waits for.  The
- * executor finds the end at its next receive. */
+ * executor finds the end at its next receive, and then leaves. */
 void vns_channel_give_up(struct vns_channel *channel, int reason, const char *what);
+/* After the last receive: where this side gave up, reads on as vns_channel_end does. */
+void vns_channel_leave(struct vns_channel *channel);
 
 #endif

@@ -300,7 +300,9 @@ int vns_session_run(struct rpc_ep *ep, struct rpc_msg *open,
     publish_stats(s);
     if (rc)
         end_with_fault(s, rc);
-    else if (s->options.validate && !s->devices)
+    else
+        vns_channel_leave(&s->channel);
+    if (!rc && s->options.validate && !s->devices)
         close_instance(s);
     vns_arrivals_destroy(s->arrivals); /* before the memory goes with the process */
     vns_uploads_destroy(s->uploads);   /* what the client sent last is kept, too */
