@@ -287,17 +287,31 @@ static void child_uses_its_own(void)
     VKT_EXPECT(waitpid(child, &status, 0) == child && status == 0);
 }
 
-/* The test looks which sessions there are. */
-static void in_a_row(void)
+/* The test looks which sessions there are.  Each instance may have settings of its own. */
+static void look_in_a_row(bool change)
 {
     VkPhysicalDevice found[KIT_DEVICES_MAX];
     for (int i = 0; i < IN_A_ROW; i++) {
+        if (change)
+            VKT_EXPECT(setenv("VENUS_EARLY_FENCE", i % 2 ? "1" : "0", 1) == 0);
         VkInstance instance = kit_instance();
         VKT_EXPECT(kit_devices(instance, found) > 0);
         kit_say("instance");
         kit_await("next");
         vkDestroyInstance(instance, NULL);
     }
+}
+
+static void changing(void)
+{
+    look_in_a_row(true);
+    kit_say("none");
+    kit_await("stop");
+}
+
+static void in_a_row(void)
+{
+    look_in_a_row(false);
     child_uses_its_own();
     kit_check_new_instance(4);
     kit_check_new_instance(5);
@@ -307,7 +321,7 @@ static void in_a_row(void)
 
 static const struct kit_case cases[] = {
     {"threads", threads}, {"devices", devices}, {"count", count},       {"servers", servers},
-    {"witness", witness}, {"apart", apart},     {"in_a_row", in_a_row},
+    {"witness", witness}, {"apart", apart},     {"in_a_row", in_a_row}, {"changing", changing},
 };
 
 KIT_MAIN(cases)

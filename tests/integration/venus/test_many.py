@@ -14,9 +14,9 @@ class Many(GpuCase):
         self.run_program("many", "threads", servers=[server])
         self.run_program("many", "threads", servers=[server], env={"VENUS_SYNC": "1"})
 
-    def sessions_in_a_row(self, server, env):
+    def sessions_in_a_row(self, server, env, case="in_a_row"):
         """The sessions during each instance; none is left though the program lives."""
-        program = self.program("many", "in_a_row", servers=[server], env=env)
+        program = self.program("many", case, servers=[server], env=env)
         sessions = []
         while program.next_line() == "instance":
             sessions.append(server.sessions())
@@ -33,6 +33,10 @@ class Many(GpuCase):
         self.assertTrue(any(a == b for a, b in zip(sessions, sessions[1:])), sessions)
         sessions = self.sessions_in_a_row(server, {"VENUS_PERF": "no_kept_sessions"})
         self.assertFalse(any(a == b for a, b in zip(sessions, sessions[1:])), sessions)
+
+    def test_an_instance_with_other_settings_has_a_session_of_its_own(self):
+        sessions = self.sessions_in_a_row(self.serve(), {}, "changing")
+        self.assertTrue(set(sessions[1]) - set(sessions[0]), sessions)
 
     def test_threads_of_many_devices(self):
         server = self.serve()

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
+#include <xxhash.h>
 
 #include "base/log.h"
 #include "base/units.h"
@@ -206,6 +208,27 @@ static int open_server(struct vnc_instance *instance, struct vnc_server *server,
     return rc;
 }
 
+void vnc_server_close(struct vnc_server *server)
+{
+    vnc_link_destroy(server->link);
+    vnc_pushes_destroy(server->pushes);
+    rpc_answer_fini(&server->opened);
+    wire_enc_fini(&server->asked);
+    *server = (struct vnc_server){0};
+}
+
+/* Of the token and of every variable of ours: a program may have changed them since its last
+ * instance, to be another user or to try a knob. */
+static uint64_t digest_settings(const struct rpc_security *security)
+{
+    uint64_t digest = XXH3_64bits(security->token, security->token_len);
+    for (char **entry = environ; entry && *entry; entry++) {
+        if (strncmp(*entry, "VENUS_", strlen("VENUS_")) == 0)
+            digest += XXH3_64bits(*entry, strlen(*entry)); /* in any order */
+    }
+    return digest;
+}
+
 /* One warning when it cannot be used; the instance then does without. */
 static void add_server(struct vnc_instance *instance, const struct rpc_addr *addr,
                        const struct rpc_security *security, const VkInstanceCreateInfo *info)
@@ -214,6 +237,7 @@ static void add_server(struct vnc_instance *instance, const struct rpc_addr *add
     char why[RPC_WHY_CHARS];
     rpc_addr_format(addr, server->address, sizeof(server->address));
     server->near = rpc_addr_is_local(addr);
+    server->settings = digest_settings(security);
     hw_env_bool("VENUS_UPLOAD_CACHE", !server->near, &server->upload_cache);
     wire_enc_init(&server->asked, WIRE_MESSAGE_MAX);
     vn_enc_VkInstanceCreateInfo(&server->asked, info);

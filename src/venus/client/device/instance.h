@@ -47,6 +47,7 @@ struct vnc_server {
     struct vnc_pushes *pushes;
     struct rpc_answer opened; /* snapshots point into it */
     struct wire_enc asked;    /* the request that it answers, without what differs each time */
+    uint64_t settings;        /* a digest of what else decided how it was opened */
     uint64_t instance_id, first_device;
     uint64_t ids_end; /* of those that opening used: the next object's */
     char address[RPC_ADDR_HOST_CHARS + 16];
@@ -66,6 +67,9 @@ struct vnc_instance {
     uint32_t device_count;
     struct vnc_debug *debug; /* messengers and report callbacks */
 };
+
+/* Closes the connection and frees what the server holds. */
+void vnc_server_close(struct vnc_server *server);
 
 extern const struct vnc_entry vnc_entries_instance[];
 

@@ -25,15 +25,6 @@ static unsigned count;
 static bool timer_runs;
 static unsigned forks; /* of the process that kept them */
 
-void vnc_server_close(struct vnc_server *server)
-{
-    vnc_link_destroy(server->link);
-    vnc_pushes_destroy(server->pushes);
-    rpc_answer_fini(&server->opened);
-    wire_enc_fini(&server->asked);
-    *server = (struct vnc_server){0};
-}
-
 /* ---- under the lock ---- */
 
 static void make(void)
@@ -154,7 +145,8 @@ void vnc_kept_put(struct vnc_server *server)
 static bool is_same(const struct vnc_server *a, const struct vnc_server *b)
 {
     size_t len = wire_enc_len(&a->asked);
-    return strcmp(a->address, b->address) == 0 && wire_enc_len(&b->asked) == len &&
+    return strcmp(a->address, b->address) == 0 && a->settings == b->settings &&
+           wire_enc_len(&b->asked) == len &&
            memcmp(wire_enc_data(&a->asked), wire_enc_data(&b->asked), len) == 0;
 }
 

@@ -4,7 +4,7 @@
  * create the next.  A session's process loads the server's driver anew, which takes tens of
  * milliseconds.  So the connection of a destroyed instance is kept for a second when no object was
  * ever made through it: its session is then as OPEN left it.  An instance that asks the same server
- * the same takes it over.
+ * the same, with the same token and VENUS_ variables, takes it over.
  *
  * Trust: the program's own; the session has served nobody else.
  * Threads: any.  In a child after fork nothing is kept: the connections are the parent's.
@@ -22,8 +22,5 @@ void vnc_kept_put(struct vnc_server *server);
 /* Completes *server, which has its address and what it asks, with a kept one of the same; or false.
  */
 bool vnc_kept_take(struct vnc_server *server);
-
-/* Closes the connection and frees what the server holds. */
-void vnc_server_close(struct vnc_server *server);
 
 #endif
