@@ -60,6 +60,7 @@ static const struct vnc_entry *const tables[] = {
     vnc_entries_deferred,
     vnc_entries_wsi_surface,
     vnc_entries_wsi_x11,
+    vnc_entries_wsi_wayland,
     vnc_entries_wsi_swapchain,
     vnc_entries_wsi_alias,
 };

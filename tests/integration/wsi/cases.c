@@ -539,6 +539,91 @@ static void private_data(void)
     wsi_close();
 }
 
+/* ---- VK_EXT_swapchain_maintenance1 ---- */
+
+static void out_compatible_modes(VkSurfaceKHR surface)
+{
+    VkSurfacePresentModeEXT mode = {.sType = VK_STRUCTURE_TYPE_SURFACE_PRESENT_MODE_EXT,
+                                    .presentMode = VK_PRESENT_MODE_MAILBOX_KHR};
+    VkPhysicalDeviceSurfaceInfo2KHR about = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SURFACE_INFO_2_KHR,
+        .pNext = &mode,
+        .surface = surface};
+    VkPresentModeKHR modes[8];
+    VkSurfacePresentModeCompatibilityEXT compatible = {
+        .sType = VK_STRUCTURE_TYPE_SURFACE_PRESENT_MODE_COMPATIBILITY_EXT,
+        .presentModeCount = VKT_COUNT(modes),
+        .pPresentModes = modes};
+    VkSurfaceCapabilities2KHR caps = {.sType = VK_STRUCTURE_TYPE_SURFACE_CAPABILITIES_2_KHR,
+                                      .pNext = &compatible};
+    VKT(vkGetPhysicalDeviceSurfaceCapabilities2KHR(vkt.physical, &about, &caps));
+    for (uint32_t i = 0; i < compatible.presentModeCount; i++)
+        vkt_out_u64("compatible", modes[i]);
+}
+
+/* Shows the picture in that mode, with a fence. */
+static void show_in_mode(struct wsi_chain *chain, const struct wsi_picture *picture,
+                         VkPresentModeKHR mode)
+{
+    VkFence fence = vkt_fence(false);
+    VkSwapchainPresentModeInfoEXT modes = {.sType =
+                                               VK_STRUCTURE_TYPE_SWAPCHAIN_PRESENT_MODE_INFO_EXT,
+                                           .swapchainCount = 1,
+                                           .pPresentModes = &mode};
+    VkSwapchainPresentFenceInfoEXT fences = {.sType =
+                                                 VK_STRUCTURE_TYPE_SWAPCHAIN_PRESENT_FENCE_INFO_EXT,
+                                             .pNext = &modes,
+                                             .swapchainCount = 1,
+                                             .pFences = &fence};
+    uint32_t index = wsi_take(chain);
+    wsi_fill(chain, chain->images[index], picture);
+    VkPresentInfoKHR info = {.sType = VK_STRUCTURE_TYPE_PRESENT_INFO_KHR,
+                             .pNext = &fences,
+                             .swapchainCount = 1,
+                             .pSwapchains = &chain->handle,
+                             .pImageIndices = &index};
+    vkt_out_result("present", vkQueuePresentKHR(vkt.queue, &info));
+    vkt_wait(fence);
+}
+
+static void maintained_chain(void)
+{
+    VkPhysicalDeviceSwapchainMaintenance1FeaturesEXT features = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SWAPCHAIN_MAINTENANCE_1_FEATURES_EXT,
+        .swapchainMaintenance1 = VK_TRUE};
+    wsi_open_with(&features, VK_EXT_SWAPCHAIN_MAINTENANCE_1_EXTENSION_NAME);
+    PFN_vkReleaseSwapchainImagesEXT release = VKT_PROC(vkReleaseSwapchainImagesEXT);
+    struct wsi_window window = wsi_window(0, 0, WIDTH, HEIGHT, 24);
+    VkSurfaceKHR surface = wsi_surface(&window);
+    out_compatible_modes(surface);
+    const VkPresentModeKHR modes[] = {VK_PRESENT_MODE_FIFO_KHR, VK_PRESENT_MODE_IMMEDIATE_KHR};
+    VkSwapchainPresentModesCreateInfoEXT both = {
+        .sType = VK_STRUCTURE_TYPE_SWAPCHAIN_PRESENT_MODES_CREATE_INFO_EXT,
+        .presentModeCount = VKT_COUNT(modes),
+        .pPresentModes = modes};
+    VkSwapchainCreateInfoKHR info = wsi_chain_info(surface, extent, modes[0]);
+    info.pNext = &both;
+    struct wsi_chain chain = wsi_chain(&info);
+    /* More often than there are images: each comes back. */
+    for (uint32_t i = 0; i < 3 * chain.count; i++) {
+        uint32_t index = wsi_take(&chain);
+        VkReleaseSwapchainImagesInfoEXT back = {
+            .sType = VK_STRUCTURE_TYPE_RELEASE_SWAPCHAIN_IMAGES_INFO_EXT,
+            .swapchain = chain.handle,
+            .imageIndexCount = 1,
+            .pImageIndices = &index};
+        VKT(release(vkt.device, &back));
+    }
+    struct wsi_picture picture = whole(0);
+    for (uint32_t i = 0; i < 4; i++) {
+        picture = whole(i);
+        show_in_mode(&chain, &picture, modes[i % 2]);
+    }
+    wsi_settle(&chain);
+    vkt_out_u64("shown", wsi_shows(&window, &chain, &picture));
+    wsi_close();
+}
+
 static const struct vkt_case cases[] = {
     {"offers", offers, NULL},
     {"offers_with_alpha", offers_with_alpha, NULL},
@@ -561,6 +646,7 @@ static const struct vkt_case cases[] = {
     {"mutable_format", mutable_format, NULL},
     {"private_data", private_data, NULL},
     {"headless", headless, NULL},
+    {"maintained_chain", maintained_chain, NULL},
 };
 
 VKT_MAIN(cases)

@@ -53,6 +53,52 @@ static void alias_of_image(void)
     wsi_close();
 }
 
+/* ---- waiting for what is shown: not offered natively ---- */
+
+static VkResult present_with_id(struct wsi_chain *chain, const struct wsi_picture *picture,
+                                uint64_t id)
+{
+    VkPresentIdKHR ids = {
+        .sType = VK_STRUCTURE_TYPE_PRESENT_ID_KHR, .swapchainCount = 1, .pPresentIds = &id};
+    uint32_t index = wsi_take(chain);
+    wsi_fill(chain, chain->images[index], picture);
+    VkPresentInfoKHR info = {.sType = VK_STRUCTURE_TYPE_PRESENT_INFO_KHR,
+                             .pNext = &ids,
+                             .swapchainCount = 1,
+                             .pSwapchains = &chain->handle,
+                             .pImageIndices = &index};
+    return vkQueuePresentKHR(vkt.queue, &info);
+}
+
+static void presents_are_waited_for(void)
+{
+    VkPhysicalDevicePresentWaitFeaturesKHR features = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PRESENT_WAIT_FEATURES_KHR};
+    VkPhysicalDevicePresentIdFeaturesKHR ids = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PRESENT_ID_FEATURES_KHR, .pNext = &features};
+    VkPhysicalDeviceFeatures2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                     .pNext = &ids};
+    vkGetPhysicalDeviceFeatures2(vkt.physical, &all);
+    vkt_out_u64("present id", ids.presentId);
+    vkt_out_u64("present wait", features.presentWait);
+    VKT_EXPECT(vkt_has_extension(VK_KHR_PRESENT_ID_EXTENSION_NAME));
+    wsi_open_with(&ids, VK_KHR_PRESENT_WAIT_EXTENSION_NAME);
+    PFN_vkWaitForPresentKHR wait = VKT_PROC(vkWaitForPresentKHR);
+    struct wsi_window window = wsi_window(0, 0, WIDTH, HEIGHT, 24);
+    VkSwapchainCreateInfoKHR info =
+        wsi_chain_info(wsi_surface(&window), extent, VK_PRESENT_MODE_FIFO_KHR);
+    struct wsi_chain chain = wsi_chain(&info);
+    for (uint32_t i = 1; i <= 6; i++) {
+        struct wsi_picture picture = {.seed = i};
+        VKT(present_with_id(&chain, &picture, 10 * i));
+        VKT(wait(vkt.device, chain.handle, 10 * i, VKT_WAIT_NS));
+        VKT_EXPECT(wsi_shows(&window, &chain, &picture));
+    }
+    vkt_out_result("an id that is past", wait(vkt.device, chain.handle, 15, 0));
+    vkt_out_result("an id to come", wait(vkt.device, chain.handle, 61, 1000));
+    wsi_close();
+}
+
 /* ---- a server that dies ---- */
 
 static void out_fault(void)
@@ -106,6 +152,7 @@ static void lost_server(void)
 
 static const struct vkt_case cases[] = {
     {"alias_of_image", alias_of_image, NULL},
+    {"presents_are_waited_for", presents_are_waited_for, NULL},
     {"lost_server", lost_server, NULL},
 };
 

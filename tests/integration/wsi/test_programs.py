@@ -2,6 +2,7 @@
 """Programs with windows: what they show must be the same on a remote GPU as on one of this machine.
 
     test_programs.py TEST    one of those below; HAWSER, FIND_VULKAN and WSI_* name the programs
+    test_programs.py vulkaninfo --write    writes docs/reference/vulkan-left-out.md, too
 
 Both GPUs are Mesa's software driver, and so are both pictures exact.  Status 77: something that
 the test needs is not here, and the last line says what.
@@ -16,7 +17,9 @@ import sys
 import tempfile
 
 import display
+from compositor import Compositor
 
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 HAWSER = os.environ["HAWSER"]
 SKIPPED = 77
 RUN_SECONDS = 120  # the slowest needs five on an idle machine
@@ -129,6 +132,52 @@ def test_vkcube(place):
     assert any(picture == remote for picture in native), "no native picture is the remote one"
 
 
+def wayland_pictures(place, compositor, frames, remote):
+    place.run(need("vkcube-wayland"), "--c", str(frames), remote=remote,
+              WAYLAND_DISPLAY=compositor.path)
+    return compositor.pictures()
+
+
+def test_wayland(place):
+    """Every picture of a program is shown, once, and to the last pixel as natively; a window that
+    changes its size goes on in the new one."""
+    frames = 20
+    with Compositor() as compositor:
+        native = wayland_pictures(place, compositor, frames, remote=False)
+        remote = wayland_pictures(place, compositor, frames, remote=True)
+    assert len(set(remote)) == len(remote) == frames, remote
+    # Native Mesa may drop what is on its way when a program ends.
+    assert len(native) > frames // 2 and remote[:len(native)] == native, (native, remote)
+    with Compositor(resize_after=5, size=(300, 200)) as compositor:
+        resized = wayland_pictures(place, compositor, frames, remote=True)
+    sizes = [picture[:2] for picture in resized]
+    assert sizes[0] == (500, 500) and sizes[-1] == (300, 200), sizes
+    assert sizes == sorted(sizes, reverse=True), sizes
+
+
+def test_weston(place):
+    """The real thing: its frames are paced by it."""
+    vkcube, weston = need("vkcube-wayland"), need("weston")
+    name = "hawser-weston"
+    process = subprocess.Popen(
+        [weston, "--backend=headless-backend.so", "--no-config", "--use-pixman", "--idle-time=0",
+         f"--socket={name}"], env=place.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE)
+    try:
+        path = pathlib.Path(place.env["XDG_RUNTIME_DIR"], name)
+        said = b""
+        while not path.exists():  # it writes more lines once it listens
+            line = process.stderr.readline()
+            if not line:
+                raise Skip(f"weston does not start: {said.decode()[-200:]}")
+            said += line
+        for remote in (False, True):
+            place.run(vkcube, "--c", "30", remote=remote, WAYLAND_DISPLAY=name)
+    finally:
+        process.terminate()
+        process.communicate()
+
+
 def test_gl(place):
     if "WSI_GL" not in os.environ:
         raise Skip("no GL or no Xlib when this was built")
@@ -144,9 +193,13 @@ def test_gl(place):
     assert said == far_said, f"natively {said}, remotely {far_said}"
 
 
-def test_alias(place):
+def test_own(place):
+    """What Mesa's software driver has not, or dies of."""
     said, _ = place.run(os.environ["WSI_REMOTE"], "alias_of_image", remote=True)
     assert said == "shown 1\n", said
+    said, _ = place.run(os.environ["WSI_REMOTE"], "presents_are_waited_for", remote=True)
+    assert said == ("present id 1\npresent wait 1\nan id that is past VK_SUCCESS\n"
+                    "an id to come VK_TIMEOUT\n"), said
 
 
 def test_lost_server(place):
@@ -167,18 +220,14 @@ def test_lost_server(place):
 
 # What vulkaninfo may say differently, and why; docs/design/presentation.md has the same list.
 INFO_DIFFERS = {
-    "Instance Extensions": "what is left out is in docs/reference/vulkan-coverage.md",
-    "Device Extensions": "the same",
     "VkPhysicalDeviceMemoryProperties": "device-local memory is not host-visible unless asked for",
     "VkPhysicalDeviceDescriptorBufferDensityMapPropertiesEXT": "offered when asked for only",
     "VkPhysicalDeviceDescriptorBufferFeaturesEXT": "the same",
     "VkPhysicalDeviceDescriptorBufferPropertiesEXT": "the same",
     "VkPhysicalDeviceFaultFeaturesEXT": "of an extension that the client adds",
-    "VkSurfacePresentModeCompatibilityEXT": "of VK_EXT_surface_maintenance1, which is left out",
-    "VkSurfacePresentScalingCapabilitiesEXT": "the same",
-    "VkSurfaceProtectedCapabilitiesKHR": "of VK_KHR_surface_protected_capabilities, left out",
-    "VkPhysicalDeviceSwapchainMaintenance1FeaturesEXT": "of an extension that is left out",
-    "VkPhysicalDeviceExternalMemoryHostPropertiesEXT": "the same",
+    "VkPhysicalDevicePresentIdFeaturesKHR": "the same",
+    "VkPhysicalDevicePresentWaitFeaturesKHR": "the same",
+    "VkPhysicalDeviceExternalMemoryHostPropertiesEXT": "of an extension that is left out",
 }
 
 
@@ -204,8 +253,8 @@ def extensions_of(lines):
 
 def is_explained(name, native, remote):
     """Whether the section may differ as it does."""
-    if name in ("Instance Extensions", "Device Extensions"):
-        return extensions_of(remote) <= extensions_of(native) | {"VK_EXT_device_fault"}
+    if name in EXTENSIONS:
+        return True  # see check_extensions
     if name == "VkPhysicalDeviceProperties":  # a driver may be newer than this build's registry
         def rest(lines):
             return [line for line in lines if "apiVersion" not in line]
@@ -213,10 +262,70 @@ def is_explained(name, native, remote):
     return name in INFO_DIFFERS
 
 
-def test_vulkaninfo(place):
+EXTENSIONS = ("Instance Extensions", "Device Extensions")
+LEFT_OUT = ROOT / "docs/reference/vulkan-left-out.md"
+LEFT_OUT_HEAD = """# What lavapipe has and a remote device lacks
+
+For users who miss an extension, and for maintainers of the policy. It answers: what does a program see
+natively and not through the driver, and why? For Mesa {mesa} and Vulkan's registry 1.4.{registry}.
+`test_programs.py vulkaninfo` of `tests/integration/wsi` compares the two lists and holds this page to
+them; with `--write` it writes the page. The reasons are those of `spec/policy.json`.
+
+Natively there are {native} device and instance extensions; {left} of them are left out, and {added} are
+there remotely only: {names}.
+
+| extension | reason |
+|---|---|
+"""
+
+
+def verdicts():
+    """(the registry's number, {extension: (verdict, reason)}) of this build."""
+    sys.path.insert(0, str(ROOT / "gen"))
+    from manifest import verdicts_of
+    from plan import Plan
+    from policy import Policy
+    from registry import Registry
+    policy = Policy(ROOT / "spec/policy.json")
+    registry = Registry(os.environ["WSI_XML"])
+    found = verdicts_of(Plan(registry, policy))
+    for name in found:
+        if policy.knob(name):
+            reason = f"{found[name][1]}; `{policy.knob(name)}=1` offers it"
+            found[name] = ("asked", reason)
+    return registry.version, found
+
+
+def check_extensions(native, remote, mesa, write):
+    """What is left out has a reason, which is never that this build does not know it; what is there
+    besides is the client's own.  The page is that of one driver and one registry."""
+    registry, known = verdicts()
+    theirs = set().union(*(extensions_of(native[name]) for name in EXTENSIONS))
+    ours = set().union(*(extensions_of(remote[name]) for name in EXTENSIONS))
+    left, added = sorted(theirs - ours), sorted(ours - theirs)
+    for name in added:
+        assert known[name][0] == "local", f"{name}: the driver does not have it"
+    new_enough = registry >= 300
+    for name in left:
+        assert known.get(name, ("", ""))[0] in ("omit", "asked") or not new_enough, \
+            f"{name} is left out, and the policy does not say why"
+    page = LEFT_OUT_HEAD.format(mesa=mesa, registry=registry, native=len(theirs), left=len(left),
+                                added=len(added), names=", ".join(f"`{x}`" for x in added))
+    page += "".join(f"| `{name}` | {known[name][1]} |\n" for name in left if name in known)
+    if write:
+        LEFT_OUT.write_text(page, encoding="utf-8")
+    written = LEFT_OUT.read_text(encoding="utf-8")
+    if f"Mesa {mesa} and Vulkan's registry 1.4.{registry}." in written:
+        assert page == written, "docs/reference/vulkan-left-out.md is old: vulkaninfo --write"
+
+
+def test_vulkaninfo(place, write=False):
     vulkaninfo = need("vulkaninfo")
-    native = sections(place.run(vulkaninfo, remote=False)[0])
+    text = place.run(vulkaninfo, remote=False)[0]
+    native = sections(text)
     remote = sections(place.run(vulkaninfo, remote=True)[0])
+    mesa = re.search(r"driverInfo\s*= Mesa ([0-9.]+)", text)
+    check_extensions(native, remote, mesa.group(1) if mesa else "of no known version", write)
     assert "Presentable Surfaces" in remote, sorted(remote)
     for name in sorted(native.keys() | remote.keys()):
         ours, theirs = native.get(name, []), remote.get(name, [])
@@ -227,14 +336,15 @@ def test_vulkaninfo(place):
 
 
 def main(argv):
-    test = globals().get("test_" + argv[0]) if len(argv) == 1 else None
+    write = {"write": True} if argv[1:] == ["--write"] and argv[0] == "vulkaninfo" else {}
+    test = globals().get("test_" + argv[0]) if len(argv) == 1 + len(write) else None
     if not test:
         sys.exit(__doc__)
     try:
         need("Xvfb")
         env = software_environment()
         with display.Display() as screen, Server(env) as server:
-            test(Place(screen, env, server))
+            test(Place(screen, env, server), **write)
     except Skip as reason:
         print(f"skip: {reason}")
         return SKIPPED

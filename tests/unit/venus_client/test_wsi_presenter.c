@@ -26,6 +26,8 @@ struct stage {
     uint32_t rects[SHOWS_MAX];
     uint32_t show_count;
     bool destroyed;
+    VkPresentModeKHR mode; /* of what is presented next */
+    bool paced[SHOWS_MAX];
     struct vnc_presenter *presenter;
 };
 
@@ -34,6 +36,7 @@ static VkResult fake_show(struct vnc_canvas *canvas, const struct vnc_rects *rec
     struct stage *s = CONTAINER_OF(canvas, struct stage, canvas);
     assert_true(s->show_count < SHOWS_MAX);
     s->shows[s->show_count] = canvas->picture.pixels[0];
+    s->paced[s->show_count] = canvas->paced;
     s->rects[s->show_count++] = rects->count;
     return s->show_result;
 }
@@ -64,12 +67,9 @@ static void start(struct stage *s, VkPresentModeKHR mode)
     const uint8_t *pictures[IMAGES];
     for (int i = 0; i < IMAGES; i++)
         pictures[i] = memset(s->pictures[i], 10 + i, PICTURE_BYTES);
-    struct vnc_presenter_params params = {.mode = mode,
-                                          .count = IMAGES,
-                                          .canvas = &s->canvas,
-                                          .pictures = pictures,
-                                          .wait = fake_wait,
-                                          .user = s};
+    s->mode = mode;
+    struct vnc_presenter_params params = {
+        .count = IMAGES, .canvas = &s->canvas, .pictures = pictures, .wait = fake_wait, .user = s};
     assert_int_equal(vnc_presenter_create(&params, &s->presenter), VK_SUCCESS);
 }
 
@@ -89,9 +89,15 @@ static uint32_t acquire(struct stage *s)
 }
 
 /* Number i + 1 is the batch of image i. */
+static VkResult try_present(struct stage *s, uint32_t index, uint64_t id)
+{
+    const struct vnc_present present = {&s->queue, index + 1, id, s->mode};
+    return vnc_presenter_present(s->presenter, index, &present);
+}
+
 static void present(struct stage *s, uint32_t index)
 {
-    assert_int_equal(vnc_presenter_present(s->presenter, index, &s->queue, index + 1), VK_SUCCESS);
+    assert_int_equal(try_present(s, index, 0), VK_SUCCESS);
 }
 
 static void complete(struct stage *s, uint64_t number)
@@ -186,7 +192,7 @@ static void a_failed_show_is_told_and_is_the_last(void **state)
     uint32_t index;
     assert_int_equal(vnc_presenter_acquire(s.presenter, HW_NEVER, &index),
                      VK_ERROR_OUT_OF_DATE_KHR);
-    assert_int_equal(vnc_presenter_present(s.presenter, 1, &s.queue, 2), VK_ERROR_OUT_OF_DATE_KHR);
+    assert_int_equal(try_present(&s, 1, 0), VK_ERROR_OUT_OF_DATE_KHR);
     complete(&s, 2);
     stop(&s);
     assert_int_equal(s.show_count, 1);
@@ -261,18 +267,74 @@ static void without_a_canvas_presents_complete(void **state)
     struct stage s;
     start(&s, VK_PRESENT_MODE_FIFO_KHR);
     struct vnc_presenter *blind;
-    struct vnc_presenter_params params = {
-        .mode = VK_PRESENT_MODE_FIFO_KHR, .count = IMAGES, .wait = fake_wait, .user = &s};
+    struct vnc_presenter_params params = {.count = IMAGES, .wait = fake_wait, .user = &s};
     assert_int_equal(vnc_presenter_create(&params, &blind), VK_SUCCESS);
     for (uint32_t i = 0; i < 2 * IMAGES; i++) {
         uint32_t index;
         assert_int_equal(vnc_presenter_acquire(blind, HW_NEVER, &index), VK_SUCCESS);
-        assert_int_equal(vnc_presenter_present(blind, index, &s.queue, i), VK_SUCCESS);
+        const struct vnc_present present = {&s.queue, i, 0, VK_PRESENT_MODE_FIFO_KHR};
+        assert_int_equal(vnc_presenter_present(blind, index, &present), VK_SUCCESS);
         sem_post(&s.done);
     }
     vnc_presenter_destroy(blind);
     stop(&s);
     assert_int_equal(s.show_count, 0);
+}
+
+static void each_present_has_a_mode_of_its_own(void **state)
+{
+    (void)state;
+    struct stage s;
+    start(&s, VK_PRESENT_MODE_FIFO_KHR);
+    const VkPresentModeKHR modes[IMAGES] = {VK_PRESENT_MODE_FIFO_KHR, VK_PRESENT_MODE_IMMEDIATE_KHR,
+                                            VK_PRESENT_MODE_FIFO_RELAXED_KHR};
+    for (uint32_t i = 0; i < IMAGES; i++) {
+        s.mode = modes[i];
+        present(&s, acquire(&s));
+        complete(&s, i + 1);
+    }
+    stop(&s);
+    const bool paced[IMAGES] = {true, false, true};
+    assert_int_equal(s.show_count, IMAGES);
+    assert_memory_equal(s.paced, paced, sizeof(paced));
+}
+
+static void what_is_released_is_free_again(void **state)
+{
+    (void)state;
+    struct stage s;
+    start(&s, VK_PRESENT_MODE_FIFO_KHR);
+    for (uint32_t i = 0; i < IMAGES; i++)
+        (void)acquire(&s);
+    const uint32_t back[] = {2, 0};
+    assert_int_equal(vnc_presenter_release(s.presenter, 2, back), VK_SUCCESS);
+    assert_int_equal(acquire(&s), 2);
+    assert_int_equal(acquire(&s), 0);
+    uint32_t index;
+    assert_int_equal(vnc_presenter_acquire(s.presenter, 0, &index), VK_NOT_READY);
+    stop(&s);
+    assert_int_equal(s.show_count, 0);
+}
+
+static void ids_are_past_once_shown(void **state)
+{
+    (void)state;
+    struct stage s;
+    start(&s, VK_PRESENT_MODE_FIFO_KHR);
+    assert_int_equal(try_present(&s, acquire(&s), 7), VK_SUCCESS);
+    assert_int_equal(vnc_presenter_wait(s.presenter, 7, 0), VK_TIMEOUT);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, complete_one, &s), 0);
+    assert_int_equal(vnc_presenter_wait(s.presenter, 7, HW_NEVER), VK_SUCCESS);
+    pthread_join(thread, NULL);
+    assert_int_equal(s.show_count, 1);
+    assert_int_equal(vnc_presenter_wait(s.presenter, 3, 0), VK_SUCCESS);
+    assert_int_equal(vnc_presenter_wait(s.presenter, 8, 0), VK_TIMEOUT);
+    s.show_result = VK_ERROR_SURFACE_LOST_KHR;
+    assert_int_equal(try_present(&s, acquire(&s), 8), VK_SUCCESS);
+    complete(&s, 2);
+    assert_int_equal(vnc_presenter_wait(s.presenter, 9, HW_NEVER), VK_ERROR_SURFACE_LOST_KHR);
+    stop(&s);
 }
 
 /* A child has the struct and no thread. */
@@ -287,7 +349,9 @@ static void after_fork_nothing_waits(void **state)
     if (child == 0) {
         uint32_t index;
         bool lost = vnc_presenter_acquire(s.presenter, HW_NEVER, &index) == VK_ERROR_DEVICE_LOST &&
-                    vnc_presenter_present(s.presenter, 0, &s.queue, 1) == VK_ERROR_DEVICE_LOST;
+                    try_present(&s, 0, 0) == VK_ERROR_DEVICE_LOST &&
+                    vnc_presenter_release(s.presenter, 0, NULL) == VK_ERROR_DEVICE_LOST &&
+                    vnc_presenter_wait(s.presenter, 1, HW_NEVER) == VK_ERROR_DEVICE_LOST;
         vnc_presenter_retire(s.presenter);
         vnc_presenter_destroy(s.presenter);
         _exit(lost ? 0 : 1);
@@ -311,6 +375,9 @@ int main(void)
         cmocka_unit_test(retiring_shows_what_is_pending_and_gives_no_more),
         cmocka_unit_test(destroying_shows_what_is_pending),
         cmocka_unit_test(without_a_canvas_presents_complete),
+        cmocka_unit_test(each_present_has_a_mode_of_its_own),
+        cmocka_unit_test(what_is_released_is_free_again),
+        cmocka_unit_test(ids_are_past_once_shown),
         cmocka_unit_test(after_fork_nothing_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -211,6 +211,18 @@ static void set_own_features(const struct vnc_physical_device *device,
         fault->deviceFault = VK_TRUE;
         fault->deviceFaultVendorBinary = VK_FALSE;
     }
+    VkPhysicalDevicePresentIdFeaturesKHR *id = (void *)vn_chain_find(
+        out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PRESENT_ID_FEATURES_KHR);
+    if (id)
+        id->presentId = VK_TRUE;
+    VkPhysicalDevicePresentWaitFeaturesKHR *wait = (void *)vn_chain_find(
+        out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PRESENT_WAIT_FEATURES_KHR);
+    if (wait)
+        wait->presentWait = VK_TRUE;
+    VkPhysicalDeviceSwapchainMaintenance1FeaturesEXT *swapchains = (void *)vn_chain_find(
+        out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SWAPCHAIN_MAINTENANCE_1_FEATURES_EXT);
+    if (swapchains)
+        swapchains->swapchainMaintenance1 = VK_TRUE;
     VkPhysicalDeviceDescriptorBufferFeaturesEXT *buffers = (void *)vn_chain_find(
         out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DESCRIPTOR_BUFFER_FEATURES_EXT);
     if (buffers && !vnc_physical_device_has(device, VK_EXT_DESCRIPTOR_BUFFER_EXTENSION_NAME))

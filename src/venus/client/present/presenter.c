@@ -14,8 +14,7 @@
 struct image {
     struct image *next; /* in the list it is in, if any */
     const uint8_t *picture;
-    struct vnc_queue *queue; /* while pending: the batch that fills the picture */
-    uint64_t number;
+    struct vnc_present present; /* while pending */
 };
 
 /* First in, first out. */
@@ -34,7 +33,8 @@ struct vnc_presenter {
     pthread_cond_t work;  /* something is pending, or it is time to stop */
     pthread_cond_t moved; /* an image is free, nothing is pending, or the status changed */
     struct list free, pending;
-    VkResult status; /* the first failure; final */
+    uint64_t shown_id; /* the last of the program's ids that is past */
+    VkResult status;   /* the first failure; final */
     bool retired, stopping;
     struct image images[];
 };
@@ -73,17 +73,19 @@ static VkResult show(struct vnc_presenter *p, const struct image *image)
     else
         vnc_tiles_replace(&canvas->picture, image->picture, &rects);
     p->shown = true;
+    canvas->paced = image->present.mode == VK_PRESENT_MODE_FIFO_KHR ||
+                    image->present.mode == VK_PRESENT_MODE_FIFO_RELAXED_KHR;
     return canvas->ops->show(canvas, &rects);
 }
 
 /* Whether a later picture is there already. */
 static bool is_overtaken(struct vnc_presenter *p, const struct image *image)
 {
-    if (p->params.mode != VK_PRESENT_MODE_MAILBOX_KHR)
+    if (image->present.mode != VK_PRESENT_MODE_MAILBOX_KHR)
         return false;
     pthread_mutex_lock(&p->lock);
     const struct image *next = image->next;
-    bool overtaken = next && vnc_queue_has_done(next->queue, next->number);
+    bool overtaken = next && vnc_queue_has_done(next->present.queue, next->present.number);
     pthread_mutex_unlock(&p->lock);
     return overtaken;
 }
@@ -91,7 +93,7 @@ static bool is_overtaken(struct vnc_presenter *p, const struct image *image)
 /* Once a show has failed, the program is told and nothing more is shown. */
 static VkResult finish(struct vnc_presenter *p, const struct image *image, bool failed)
 {
-    VkResult result = p->params.wait(p->params.user, image->queue, image->number);
+    VkResult result = p->params.wait(p->params.user, image->present.queue, image->present.number);
     if (result != VK_SUCCESS || failed || !p->params.canvas || is_overtaken(p, image))
         return result;
     return show(p, image);
@@ -113,6 +115,8 @@ static void *run(void *arg)
         pthread_mutex_lock(&p->lock);
         if (!failed)
             p->status = result;
+        if (image->present.id > p->shown_id)
+            p->shown_id = image->present.id;
         list_push(&p->free, list_pop(&p->pending));
         pthread_cond_broadcast(&p->moved);
     }
@@ -240,19 +244,48 @@ VkResult vnc_presenter_acquire(struct vnc_presenter *p, uint64_t timeout_ns, uin
     return result;
 }
 
-VkResult vnc_presenter_present(struct vnc_presenter *p, uint32_t index, struct vnc_queue *queue,
-                               uint64_t number)
+VkResult vnc_presenter_present(struct vnc_presenter *p, uint32_t index,
+                               const struct vnc_present *present)
 {
     if (is_foreign(p))
         return VK_ERROR_DEVICE_LOST;
     assert(index < p->params.count);
     struct image *image = &p->images[index];
     pthread_mutex_lock(&p->lock);
-    image->queue = queue;
-    image->number = number;
+    image->present = *present;
     list_push(&p->pending, image);
     pthread_cond_signal(&p->work);
     VkResult result = p->status;
+    pthread_mutex_unlock(&p->lock);
+    return result;
+}
+
+VkResult vnc_presenter_release(struct vnc_presenter *p, uint32_t count, const uint32_t *indices)
+{
+    if (is_foreign(p))
+        return VK_ERROR_DEVICE_LOST;
+    pthread_mutex_lock(&p->lock);
+    for (uint32_t i = 0; i < count; i++) {
+        assert(indices[i] < p->params.count);
+        list_push(&p->free, &p->images[indices[i]]);
+    }
+    pthread_cond_broadcast(&p->moved);
+    pthread_mutex_unlock(&p->lock);
+    return VK_SUCCESS;
+}
+
+VkResult vnc_presenter_wait(struct vnc_presenter *p, uint64_t id, uint64_t timeout_ns)
+{
+    if (is_foreign(p))
+        return VK_ERROR_DEVICE_LOST;
+    struct timespec until = deadline_after(timeout_ns < HW_NEVER / 2 ? timeout_ns : HW_NEVER / 2);
+    int rc = 0;
+    pthread_mutex_lock(&p->lock);
+    while (p->shown_id < id && p->status == VK_SUCCESS && rc == 0)
+        rc = pthread_cond_timedwait(&p->moved, &p->lock, &until);
+    VkResult result = p->status;
+    if (result == VK_SUCCESS && p->shown_id < id)
+        result = VK_TIMEOUT;
     pthread_mutex_unlock(&p->lock);
     return result;
 }

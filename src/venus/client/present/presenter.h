@@ -4,8 +4,8 @@
  * An image is free, the program's (acquired), or pending (presented).  Pending ones are shown in
  * the order of presentation, each when its batch is done, and are then free, in that order.
  * MAILBOX leaves out one that the next has overtaken.  Only what changed since the last show is
- * named to the canvas (all of it with VENUS_PRESENT_TILES=0).  There is no vertical blank to wait
- * for: the program is held back by the number of images.
+ * named to the canvas (all of it with VENUS_PRESENT_TILES=0).  In FIFO and FIFO_RELAXED a canvas
+ * may pace the shows; the program is held back by the number of images.
  *
  * Trust: the program's own.
  * Threads: any; the canvas is used by the presenter's thread only.  Lock order: its lock is taken
@@ -19,8 +19,15 @@
 
 struct vnc_presenter;
 
+/* One presentation of an image. */
+struct vnc_present {
+    struct vnc_queue *queue; /* the batch of it after which the picture is complete */
+    uint64_t number;
+    uint64_t id;           /* of the program's, ascending; 0: none */
+    VkPresentModeKHR mode; /* from now on */
+};
+
 struct vnc_presenter_params {
-    VkPresentModeKHR mode;
     uint32_t count;                 /* of images; all are free at first */
     struct vnc_canvas *canvas;      /* NULL: nothing is shown; taken, on success */
     const uint8_t *const *pictures; /* of each image, once its batch is done; NULL without canvas */
@@ -40,10 +47,16 @@ void vnc_presenter_destroy(struct vnc_presenter *presenter);
  * waiting failed with, from then on. */
 VkResult vnc_presenter_acquire(struct vnc_presenter *presenter, uint64_t timeout_ns,
                                uint32_t *index) MUST_CHECK;
-/* Takes the image back, to be shown after that batch.  VK_SUCCESS, or what showing or waiting has
+/* Takes the image back, to be shown after its batch.  VK_SUCCESS, or what showing or waiting has
  * failed with. */
 VkResult vnc_presenter_present(struct vnc_presenter *presenter, uint32_t index,
-                               struct vnc_queue *queue, uint64_t number);
+                               const struct vnc_present *present);
+/* Takes images back that the program does not present.  VK_SUCCESS, or VK_ERROR_DEVICE_LOST. */
+VkResult vnc_presenter_release(struct vnc_presenter *presenter, uint32_t count,
+                               const uint32_t *indices);
+/* Waits until a presentation with that id or a later one was shown or left out.  VK_SUCCESS,
+ * VK_TIMEOUT, or what showing or waiting failed with. */
+VkResult vnc_presenter_wait(struct vnc_presenter *presenter, uint64_t id, uint64_t timeout_ns);
 /* No image is given out any more; returns when nothing is pending. */
 void vnc_presenter_retire(struct vnc_presenter *presenter);
 

@@ -108,6 +108,16 @@ static void set_extents(const struct vnc_physical_device *device, VkExtent2D ext
     }
 }
 
+/* INHERIT is for windows whose pixels say how they mix: of X11. */
+static VkCompositeAlphaFlagsKHR alphas_of(const struct vnc_surface_look *look)
+{
+    if (look->opaque)
+        return VK_COMPOSITE_ALPHA_OPAQUE_BIT_KHR | VK_COMPOSITE_ALPHA_PRE_MULTIPLIED_BIT_KHR;
+    return VK_COMPOSITE_ALPHA_INHERIT_BIT_KHR |
+           (look->alpha ? VK_COMPOSITE_ALPHA_PRE_MULTIPLIED_BIT_KHR
+                        : VK_COMPOSITE_ALPHA_OPAQUE_BIT_KHR);
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL get_capabilities(VkPhysicalDevice handle,
                                                        VkSurfaceKHR surface_handle,
                                                        VkSurfaceCapabilitiesKHR *out)
@@ -123,23 +133,12 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_capabilities(VkPhysicalDevice handle,
         .maxImageArrayLayers = 1,
         .supportedTransforms = VK_SURFACE_TRANSFORM_IDENTITY_BIT_KHR,
         .currentTransform = VK_SURFACE_TRANSFORM_IDENTITY_BIT_KHR,
-        .supportedCompositeAlpha = VK_COMPOSITE_ALPHA_INHERIT_BIT_KHR |
-                                   (look.alpha ? VK_COMPOSITE_ALPHA_PRE_MULTIPLIED_BIT_KHR
-                                               : VK_COMPOSITE_ALPHA_OPAQUE_BIT_KHR),
+        .supportedCompositeAlpha = alphas_of(&look),
         .supportedUsageFlags = usage_of(device, VK_FORMAT_B8G8R8A8_UNORM),
     };
     set_extents(device, look.extent, out);
     return VK_SUCCESS;
 }
-
-static VKAPI_ATTR VkResult VKAPI_CALL get_capabilities2(VkPhysicalDevice device,
-                                                        const VkPhysicalDeviceSurfaceInfo2KHR *info,
-                                                        VkSurfaceCapabilities2KHR *out)
-{
-    return get_capabilities(device, info->surface, &out->surfaceCapabilities);
-}
-
-/* ---- formats and modes ---- */
 
 /* The two-call idiom: how many of `have` go into the program's array. */
 static VkResult fit(uint32_t have, uint32_t *count, const void *array, uint32_t *copied)
@@ -152,6 +151,101 @@ static VkResult fit(uint32_t have, uint32_t *count, const void *array, uint32_t 
     *copied = *count = *count < have ? *count : have;
     return *copied < have ? VK_INCOMPLETE : VK_SUCCESS;
 }
+
+/* ---- modes ---- */
+
+enum { MODES_MAX = 4 };
+
+/* In Mesa's order.  What is composited is never shown while it is drawn. */
+static VkResult modes_of(const struct vnc_surface *surface, VkPresentModeKHR modes[MODES_MAX],
+                         uint32_t *count)
+{
+    struct vnc_surface_look look;
+    VkResult result = surface->ops->look(surface, &look);
+    if (result != VK_SUCCESS)
+        return result;
+    *count = 0;
+    if (!look.composited)
+        modes[(*count)++] = VK_PRESENT_MODE_IMMEDIATE_KHR;
+    modes[(*count)++] = VK_PRESENT_MODE_MAILBOX_KHR;
+    modes[(*count)++] = VK_PRESENT_MODE_FIFO_KHR;
+    if (!look.composited)
+        modes[(*count)++] = VK_PRESENT_MODE_FIFO_RELAXED_KHR;
+    return VK_SUCCESS;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL get_modes(VkPhysicalDevice device, VkSurfaceKHR surface,
+                                                uint32_t *count, VkPresentModeKHR *out)
+{
+    (void)device;
+    VkPresentModeKHR modes[MODES_MAX];
+    uint32_t have, copied;
+    VkResult result = modes_of(VNC_OBJECT(vnc_surface, surface), modes, &have);
+    if (result != VK_SUCCESS)
+        return result;
+    result = fit(have, count, out, &copied);
+    for (uint32_t i = 0; i < copied; i++)
+        out[i] = modes[i];
+    return result;
+}
+
+/* ---- more capabilities ---- */
+
+/* A swapchain can change from each mode to each; the one that is asked about comes first. */
+static VkResult fill_compatible(const struct vnc_surface *surface, VkPresentModeKHR first,
+                                VkSurfacePresentModeCompatibilityEXT *out)
+{
+    VkPresentModeKHR modes[MODES_MAX];
+    uint32_t have, copied;
+    VkResult result = modes_of(surface, modes, &have);
+    if (result != VK_SUCCESS)
+        return result;
+    (void)fit(have, &out->presentModeCount, out->pPresentModes, &copied);
+    if (copied)
+        out->pPresentModes[0] = first;
+    for (uint32_t i = 0, at = 1; i < have && at < copied; i++) {
+        if (modes[i] != first)
+            out->pPresentModes[at++] = modes[i];
+    }
+    return VK_SUCCESS;
+}
+
+static void fill_scaling(const VkSurfaceCapabilitiesKHR *capabilities,
+                         VkSurfacePresentScalingCapabilitiesEXT *out)
+{
+    out->supportedPresentScaling = 0;
+    out->supportedPresentGravityX = 0;
+    out->supportedPresentGravityY = 0;
+    out->minScaledImageExtent = capabilities->minImageExtent;
+    out->maxScaledImageExtent = capabilities->maxImageExtent;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL get_capabilities2(VkPhysicalDevice device,
+                                                        const VkPhysicalDeviceSurfaceInfo2KHR *info,
+                                                        VkSurfaceCapabilities2KHR *out)
+{
+    const VkSurfacePresentModeEXT *mode =
+        vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_SURFACE_PRESENT_MODE_EXT);
+    VkSurfacePresentModeCompatibilityEXT *compatible =
+        (void *)vn_chain_find(out->pNext, VK_STRUCTURE_TYPE_SURFACE_PRESENT_MODE_COMPATIBILITY_EXT);
+    VkSurfacePresentScalingCapabilitiesEXT *scaling = (void *)vn_chain_find(
+        out->pNext, VK_STRUCTURE_TYPE_SURFACE_PRESENT_SCALING_CAPABILITIES_EXT);
+    VkSurfaceProtectedCapabilitiesKHR *protection =
+        (void *)vn_chain_find(out->pNext, VK_STRUCTURE_TYPE_SURFACE_PROTECTED_CAPABILITIES_KHR);
+    VkResult result = get_capabilities(device, info->surface, &out->surfaceCapabilities);
+    if (result != VK_SUCCESS)
+        return result;
+    if (scaling)
+        fill_scaling(&out->surfaceCapabilities, scaling);
+    if (protection)
+        protection->supportsProtected = VK_FALSE;
+    if (compatible)
+        result = fill_compatible(VNC_OBJECT(vnc_surface, info->surface),
+                                 mode ? mode->presentMode : VK_PRESENT_MODE_FIFO_KHR, compatible);
+    return result;
+}
+
+/* ---- formats ---- */
 
 enum { FORMATS_MAX = 4 };
 
@@ -201,20 +295,6 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_formats2(VkPhysicalDevice device,
     result = fit(have, count, out, &copied);
     for (uint32_t i = 0; i < copied; i++)
         out[i].surfaceFormat = formats[i];
-    return result;
-}
-
-static VKAPI_ATTR VkResult VKAPI_CALL get_modes(VkPhysicalDevice device, VkSurfaceKHR surface,
-                                                uint32_t *count, VkPresentModeKHR *out)
-{
-    (void)device, (void)surface;
-    static const VkPresentModeKHR modes[] = {VK_PRESENT_MODE_IMMEDIATE_KHR,
-                                             VK_PRESENT_MODE_MAILBOX_KHR, VK_PRESENT_MODE_FIFO_KHR,
-                                             VK_PRESENT_MODE_FIFO_RELAXED_KHR};
-    uint32_t copied;
-    VkResult result = fit(ARRAY_LEN(modes), count, out, &copied);
-    for (uint32_t i = 0; i < copied; i++)
-        out[i] = modes[i];
     return result;
 }
 

@@ -16,6 +16,8 @@ struct vnc_surface_look {
     bool presentable;  /* we know how to show pictures there */
     VkExtent2D extent; /* both UINT32_MAX: any */
     bool alpha;        /* its pixels have alpha */
+    bool opaque;       /* or none, as the swapchain likes; without alpha they never have */
+    bool composited;   /* nothing is shown while it is drawn: there is no IMMEDIATE */
     bool red_first;    /* in memory: R8G8B8A8; else B8G8R8A8 */
     bool any_order;    /* both */
 };
@@ -32,6 +34,7 @@ struct vnc_canvas_ops {
 struct vnc_canvas {
     const struct vnc_canvas_ops *ops;
     struct vnc_picture picture; /* what was shown; the caller's to change between two shows */
+    bool paced;                 /* the next show may wait until the window is due for a picture */
 };
 
 struct vnc_surface;
@@ -40,7 +43,7 @@ struct vnc_surface_ops {
     /* VK_SUCCESS or VK_ERROR_SURFACE_LOST_KHR. */
     VkResult (*look)(const struct vnc_surface *surface, struct vnc_surface_look *out);
     /* NULL for a surface that shows nothing. */
-    VkResult (*canvas)(const struct vnc_surface *surface, VkExtent2D extent,
+    VkResult (*canvas)(const struct vnc_surface *surface, const VkSwapchainCreateInfoKHR *info,
                        struct vnc_canvas **out);
 };
 
@@ -49,7 +52,8 @@ struct vnc_surface {
     const struct vnc_surface_ops *ops;
     /* The window; unused without one. */
     void *connection;
-    uint32_t window;
+    uint32_t window; /* of X11 */
+    void *native;    /* of Wayland */
 };
 
 /* Whether queues of the family can present: to any surface or to none. */

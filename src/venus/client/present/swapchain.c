@@ -20,6 +20,7 @@ struct vnc_swapchain {
     struct vnc_device *device;
     VkExtent2D extent;
     uint32_t wanted, count; /* of images; less only while they are made */
+    VkPresentModeKHR mode;  /* of the last present; as the images, the program's to order */
     struct vnc_wsi_image *images;
     bool shown;                    /* images have pictures */
     struct vnc_wsi_copies *copies; /* one for each queue family; made at its first present */
@@ -116,14 +117,12 @@ static VkResult make_images(struct vnc_swapchain *swapchain, const VkSwapchainCr
     return result;
 }
 
-static VkResult start_presenter(struct vnc_swapchain *swapchain, VkPresentModeKHR mode,
-                                struct vnc_canvas *canvas)
+static VkResult start_presenter(struct vnc_swapchain *swapchain, struct vnc_canvas *canvas)
 {
     const uint8_t *pictures[IMAGES_MAX];
     for (uint32_t i = 0; i < swapchain->count; i++)
         pictures[i] = swapchain->images[i].picture;
     struct vnc_presenter_params params = {
-        .mode = mode,
         .count = swapchain->count,
         .canvas = canvas,
         .pictures = pictures,
@@ -147,6 +146,17 @@ static void swapchain_free(struct vnc_swapchain *swapchain)
     free(swapchain);
 }
 
+/* Also when it is in MAILBOX only later on. */
+static bool may_overtake(const VkSwapchainCreateInfoKHR *info)
+{
+    const VkSwapchainPresentModesCreateInfoEXT *modes =
+        vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_SWAPCHAIN_PRESENT_MODES_CREATE_INFO_EXT);
+    bool found = info->presentMode == VK_PRESENT_MODE_MAILBOX_KHR;
+    for (uint32_t i = 0; modes && i < modes->presentModeCount; i++)
+        found = found || modes->pPresentModes[i] == VK_PRESENT_MODE_MAILBOX_KHR;
+    return found;
+}
+
 static struct vnc_swapchain *swapchain_new(struct vnc_device *device,
                                            const VkSwapchainCreateInfoKHR *info)
 {
@@ -159,7 +169,8 @@ static struct vnc_swapchain *swapchain_new(struct vnc_device *device,
     swapchain->device = device;
     swapchain->extent = info->imageExtent;
     swapchain->wanted = info->minImageCount;
-    if (info->presentMode == VK_PRESENT_MODE_MAILBOX_KHR && swapchain->wanted < MAILBOX_IMAGES_MIN)
+    swapchain->mode = info->presentMode;
+    if (may_overtake(info) && swapchain->wanted < MAILBOX_IMAGES_MIN)
         swapchain->wanted = MAILBOX_IMAGES_MIN;
     swapchain->images = calloc(swapchain->wanted, sizeof(*swapchain->images));
     swapchain->copies = calloc(device->physical->queue_family_count, sizeof(*swapchain->copies));
@@ -176,13 +187,13 @@ static VkResult fill_swapchain(struct vnc_swapchain *swapchain,
     struct vnc_canvas *canvas = NULL;
     VkResult result = VK_SUCCESS;
     if (surface->ops->canvas)
-        result = surface->ops->canvas(surface, info->imageExtent, &canvas);
+        result = surface->ops->canvas(surface, info, &canvas);
     if (result != VK_SUCCESS)
         return result;
     swapchain->shown = canvas != NULL;
     result = make_images(swapchain, info);
     if (result == VK_SUCCESS)
-        result = start_presenter(swapchain, info->presentMode, canvas);
+        result = start_presenter(swapchain, canvas);
     if (result != VK_SUCCESS && canvas)
         canvas->ops->destroy(canvas);
     return result;
@@ -340,6 +351,41 @@ static VkResult submit_copies(struct vnc_queue *queue, const VkPresentInfoKHR *i
     return result;
 }
 
+/* What is chained to a present: arrays of as many as it has swapchains. */
+struct extras {
+    const VkPresentIdKHR *ids;
+    const VkSwapchainPresentModeInfoEXT *modes;
+    const VkSwapchainPresentFenceInfoEXT *fences;
+};
+
+static struct extras extras_of(const VkPresentInfoKHR *info)
+{
+    return (struct extras){
+        .ids = vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_PRESENT_ID_KHR),
+        .modes = vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_SWAPCHAIN_PRESENT_MODE_INFO_EXT),
+        .fences = vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_SWAPCHAIN_PRESENT_FENCE_INFO_EXT),
+    };
+}
+
+static VkResult present_one(struct vnc_queue *queue, uint64_t number, const VkPresentInfoKHR *info,
+                            const struct extras *extras, uint32_t i)
+{
+    struct vnc_swapchain *swapchain = swapchain_of(info->pSwapchains[i]);
+    if (extras->modes)
+        swapchain->mode = extras->modes->pPresentModes[i];
+    /* Once the picture is copied, nothing of the program's is read any more. */
+    if (extras->fences && extras->fences->pFences[i])
+        vnc_fence_submitted(VNC_OBJECT(vnc_fence, extras->fences->pFences[i]), queue, number);
+    atomic_store_explicit(&swapchain->last, queue, memory_order_relaxed);
+    const struct vnc_present present = {
+        .queue = queue,
+        .number = number,
+        .id = extras->ids && extras->ids->pPresentIds ? extras->ids->pPresentIds[i] : 0,
+        .mode = swapchain->mode,
+    };
+    return vnc_presenter_present(swapchain->presenter, info->pImageIndices[i], &present);
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL queue_present(VkQueue handle, const VkPresentInfoKHR *info)
 {
     struct vnc_queue *queue = VNC_OBJECT(vnc_queue, handle);
@@ -347,21 +393,36 @@ static VKAPI_ATTR VkResult VKAPI_CALL queue_present(VkQueue handle, const VkPres
                                                                 : VK_ERROR_OUT_OF_HOST_MEMORY;
     uint64_t number = vnc_queue_submitted(queue); /* or a later one: done when that is */
     vnc_queue_ask(queue, number);
+    const struct extras extras = extras_of(info);
     VkResult all = submitted;
     for (uint32_t i = 0; i < info->swapchainCount; i++) {
-        struct vnc_swapchain *swapchain = swapchain_of(info->pSwapchains[i]);
         VkResult result = submitted;
-        if (result == VK_SUCCESS) {
-            atomic_store_explicit(&swapchain->last, queue, memory_order_relaxed);
-            result =
-                vnc_presenter_present(swapchain->presenter, info->pImageIndices[i], queue, number);
-        }
+        if (result == VK_SUCCESS)
+            result = present_one(queue, number, info, &extras, i);
         if (info->pResults)
             info->pResults[i] = result;
         if (all == VK_SUCCESS)
             all = result;
     }
     return all;
+}
+
+/* ---- waiting for what is shown, and giving back what is not ---- */
+
+static VKAPI_ATTR VkResult VKAPI_CALL wait_for_present(VkDevice device, VkSwapchainKHR swapchain,
+                                                       uint64_t id, uint64_t timeout)
+{
+    VkResult result = vnc_presenter_wait(swapchain_of(swapchain)->presenter, id, timeout);
+    VkResult status = vnc_device_status(VNC_OBJECT(vnc_device, device));
+    return status != VK_SUCCESS ? status : result;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL release_images(VkDevice device,
+                                                     const VkReleaseSwapchainImagesInfoEXT *info)
+{
+    (void)device;
+    return vnc_presenter_release(swapchain_of(info->swapchain)->presenter, info->imageIndexCount,
+                                 info->pImageIndices);
 }
 
 /* ---- device groups: each is one device ---- */
@@ -391,6 +452,8 @@ const struct vnc_entry vnc_entries_wsi_swapchain[] = {
     VNC_ENTRY(vkAcquireNextImageKHR, acquire),
     VNC_ENTRY(vkAcquireNextImage2KHR, acquire2),
     VNC_ENTRY(vkQueuePresentKHR, queue_present),
+    VNC_ENTRY(vkWaitForPresentKHR, wait_for_present),
+    VNC_ENTRY(vkReleaseSwapchainImagesEXT, release_images),
     VNC_ENTRY(vkGetDeviceGroupPresentCapabilitiesKHR, get_group_capabilities),
     VNC_ENTRY(vkGetDeviceGroupSurfacePresentModesKHR, get_group_modes),
     {NULL, NULL},

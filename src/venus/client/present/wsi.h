@@ -11,6 +11,7 @@
 
 extern const struct vnc_entry vnc_entries_wsi_surface[];
 extern const struct vnc_entry vnc_entries_wsi_x11[];
+extern const struct vnc_entry vnc_entries_wsi_wayland[];
 extern const struct vnc_entry vnc_entries_wsi_swapchain[];
 /* Images that share the memory of a swapchain's: behind vnc_entries_resource, some of which it
  * replaces. */

@@ -323,9 +323,10 @@ static bool make_pixmap(struct x11_canvas *canvas)
     return canvas->pixmap && canvas->gc;
 }
 
-static VkResult x11_canvas(const struct vnc_surface *surface, VkExtent2D extent,
+static VkResult x11_canvas(const struct vnc_surface *surface, const VkSwapchainCreateInfoKHR *info,
                            struct vnc_canvas **out)
 {
+    VkExtent2D extent = info->imageExtent;
     if (extent.width > EXTENT_MAX || extent.height > EXTENT_MAX)
         return VK_ERROR_INITIALIZATION_FAILED;
     struct x11_canvas *canvas = calloc(1, sizeof(*canvas));
