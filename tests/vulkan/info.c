@@ -243,6 +243,23 @@ static void external_consistent(void)
     vkt_out_u64("consistent", 1);
 }
 
+/* Of VK_KHR_maintenance7, which the system's headers may not have.  Programs give room for one and
+ * take what is left of it for the driver's name. */
+static void layered_apis(void)
+{
+    struct {
+        VkStructureType type;
+        void *next;
+        uint32_t count;
+        void *apis;
+    } list = {.type = (VkStructureType)1000562002, .count = 77};
+    VKT_NEED(vkt_has_extension("VK_KHR_maintenance7"));
+    VkPhysicalDeviceProperties2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
+                                       .pNext = &list};
+    vkGetPhysicalDeviceProperties2(vkt.physical, &all);
+    vkt_out_u64("layered", list.count);
+}
+
 static void device_groups(void)
 {
     uint32_t count = 0;
@@ -340,6 +357,7 @@ static const struct vkt_case cases[] = {
     {"every_command", every_command, "the layer may be older than the registry, and hide commands"},
     {"commands_absent", commands_absent, NULL},
     {"external_consistent", external_consistent, NULL},
+    {"layered_apis", layered_apis, "the layer may be older than the extension"},
     {"device_groups", device_groups, NULL},
     {"image_requirements", image_requirements, NULL},
     {"buffer_requirements", buffer_requirements, NULL},

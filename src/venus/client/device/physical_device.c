@@ -191,6 +191,13 @@ static VKAPI_ATTR void VKAPI_CALL get_properties2(VkPhysicalDevice handle,
     const struct vnc_physical_device *device = physical_of(handle);
     check(device, vnc_snapshot_properties(device->snapshot, out));
     out->properties.apiVersion = device->api_version;
+#ifdef VK_KHR_maintenance7
+    /* It does not travel: its elements are chains of their own.  No driver that we know has any. */
+    VkPhysicalDeviceLayeredApiPropertiesListKHR *layers = (void *)vn_chain_find(
+        out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_LAYERED_API_PROPERTIES_LIST_KHR);
+    if (layers)
+        layers->layeredApiCount = 0;
+#endif
 }
 
 static VKAPI_ATTR void VKAPI_CALL get_properties(VkPhysicalDevice handle,
